@@ -1,0 +1,116 @@
+# Winnow. `make help` lists the goals. Everything made lands in build/.
+#   V=1                                 print the commands
+#   SAN=address,undefined  SAN=thread   build and check with sanitizers, in build/san-...
+#   PREFIX=/usr/local DESTDIR=          where `make install` puts things
+
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := all
+comma := ,
+SAN ?=
+BUILD := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
+PREFIX ?= /usr/local
+DESTDIR ?=
+CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
+AR := $(if $(filter default,$(origin AR)),ar,$(AR))
+Q := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(2)';)
+
+VERSION := 0.1.0
+CFLAGS ?= -O2 -g
+warnings := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
+	-Wmissing-prototypes -Wvla -Wundef -Wwrite-strings -Werror
+sanitize := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+compile = -std=c11 -D_GNU_SOURCE -DWINNOW_VERSION='"$(VERSION)"' -I. -MMD -MP -fPIC -fvisibility=hidden \
+	-ffp-contract=off -pthread $(warnings) $(CFLAGS) $(sanitize) $(extra)
+link := $(CC) $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)
+
+# One list per folder; docs/ARCHITECTURE.md draws who may include whom, tests/check_layers.sh enforces it.
+sources_of = $(patsubst %.c,%,$(wildcard $(1)/*.c))
+core := $(foreach d,bitmap ebpf aggregator/net aggregator/control,$(call sources_of,$(d)))
+daemon := $(filter-out aggregator/winnowd,$(call sources_of,aggregator))
+library := $(call sources_of,client)
+cli := $(call sources_of,client/cli)
+units := $(notdir $(call sources_of,tests/unit))
+object = $(patsubst %,$(BUILD)/%.o,$(1))
+
+core_libs := -lsodium -ljansson -linih -lm
+daemon_libs := $(core_libs) -luv -lmicrohttpd
+
+binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
+	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow)
+unit_tests := $(units:%=$(BUILD)/tests/unit/%)
+tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
+	$(patsubst %,$(BUILD)/%,$(call sources_of,tests/e2e))
+
+.SECONDARY:
+.PHONY: all demo check bench lint format install clean help deps tests
+all: $(binaries) ## build winnowd, winnow and libwinnow.so
+tests: all $(unit_tests) $(tools) ## build the tests, too
+
+# Flags for one file only: no other file may use these instructions.
+$(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
+$(BUILD)/bitmap/bitmap_avx2.o: private extra := -O3 -mavx2 -mf16c
+$(BUILD)/bitmap/bitmap_avx512.o: private extra := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
+
+$(BUILD)/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) $(compile) -c $< -o $@
+
+$(BUILD)/libcore.a: $(call object,$(core) $(daemon) $(library))
+	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
+
+$(BUILD)/winnowd: $(call object,aggregator/winnowd $(daemon) $(core))
+	$(call say,LD,$@)$(link) $^ $(daemon_libs) -o $@
+
+# The public header's functions, and nothing else, leave the library.
+$(BUILD)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
+	$(call say,LD,$@)$(link) -shared -Wl,-soname,libwinnow.so.0 -Wl,--version-script=client/libwinnow.map \
+		$(filter %.o,$^) $(core_libs) -o $@
+	@ln -sf libwinnow.so $(BUILD)/libwinnow.so.0
+
+$(BUILD)/winnow: $(call object,$(cli)) $(BUILD)/libwinnow.so $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $(filter %.o,$^) -L$(BUILD) -lwinnow -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' \
+		$(BUILD)/libcore.a $(core_libs) -o $@
+
+$(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a -lcmocka $(daemon_libs) -o $@
+
+$(BUILD)/tests/sim/sim: $(call object,$(call sources_of,tests/sim)) $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@
+
+$(BUILD)/tests/e2e/%: $(BUILD)/tests/e2e/%.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a $(daemon_libs) -o $@
+
+$(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a $(daemon_libs) -o $@
+
+# A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
+check: ## install what is missing, build, run all tests; SAN=... for one with sanitizers
+	$(Q)docker/install-packages.sh build check
+	$(Q)$(MAKE) --no-print-directory tests
+	$(Q)tests/run.sh $(BUILD) '$(SAN)'
+
+lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
+	$(Q)docker/install-packages.sh build lint
+	$(Q)tests/lint.sh
+
+format: ## let clang-format rewrite all sources
+	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
+
+install: all ## PREFIX=/usr/local DESTDIR=
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
+	install -m 755 $(BUILD)/winnowd $(BUILD)/winnow $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(BUILD)/libwinnow.so $(DESTDIR)$(PREFIX)/lib/libwinnow.so.0
+	ln -sf libwinnow.so.0 $(DESTDIR)$(PREFIX)/lib/libwinnow.so
+	install -m 644 client/winnow.h $(DESTDIR)$(PREFIX)/include/
+
+deps: ## install from Debian what building needs and this machine lacks
+	$(Q)docker/install-packages.sh build
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
