@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * bitmap.h - find the non-zero blocks of a tensor, pack them, unpack them, add them
+ *
+ * A tensor of `count` elements is cut into blocks of `block_elems`; the last one
+ * may be shorter. Bit b of a bitmap is 1 when block b holds an element that is
+ * not zero. +0 and -0 are both zero, every NaN is non-zero, an integer is zero
+ * when all its bits are. Bits are numbered from the least significant bit of
+ * word 0; bits past the last block are written 0.
+ *
+ * Rules that hold for every function here
+ * - Tensors are aligned as C asks of their element type, no more, with one
+ *   exception: `src` of reduce(), load() and the fixed-point functions and
+ *   `dst` of finish() may have any address, because they point into packets.
+ * - No byte outside the given elements is read or written, not even within the
+ *   same cache line. Inputs are const and stay as they were.
+ * - All counts may be 0. All engines give bit-identical results, except that the
+ *   sign and payload of a NaN that comes out of arithmetic are not defined.
+ * - Bits past the last block of a bitmap that is given to us do not matter.
+ * - Any thread may call any function; nothing is kept between calls; nothing
+ *   blocks, allocates or fails. Out-of-range enums are a caller's bug (assert).
+ */
+#ifndef BITMAP_BITMAP_H
+#define BITMAP_BITMAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bitmap/dtype.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What scan_range() learns beside the bitmap; only float types have it. */
+struct bitmap_range {
+	/*
+	 * Smallest e with |x| < 2^e for every finite x of the tensor (what frexp
+	 * calls the exponent; 1.0 has 1, subnormals have their true one), or
+	 * BITMAP_EXPONENT_NONE when all are zero or there are none. Not defined
+	 * when nonfinite is set.
+	 */
+	int32_t exponent;
+	bool nonfinite; /* an infinity or a NaN occurs */
+};
+
+#define BITMAP_EXPONENT_NONE INT32_MIN
+
+/* Blocks of a tensor of `count` elements. */
+static inline uint64_t bitmap_block_count(uint64_t count, uint64_t block_elems)
+{
+	return count / block_elems + (count % block_elems != 0);
+}
+
+/* Words of a bitmap over so many blocks. */
+static inline uint64_t bitmap_word_count(uint64_t block_count)
+{
+	return block_count / 64 + (block_count % 64 != 0);
+}
+
+/* One tensor and how it is cut. */
+struct bitmap_tensor {
+	const void *data; /* [count] elements; may be NULL when count is 0 */
+	uint64_t count;
+	uint64_t block_elems; /* >= 1; any number, not only powers of two */
+	enum dtype dtype;
+};
+
+struct bitmap_engine {
+	const char *name; /* "scalar", "avx2", "avx512": for logs and options */
+
+	/* Can this process run it? Cheap; the answer never changes. */
+	bool (*usable)(void);
+
+	/*
+	 * scan - bits[bitmap_word_count(blocks)] = the bitmap of `tensor`. Stops reading a
+	 * block at its first non-zero element, so dense tensors cost next to nothing.
+	 */
+	void (*scan)(const struct bitmap_tensor *tensor, uint64_t bits[]);
+
+	/* scan_range - scan(), and *range, in one pass over all elements. Float types only. */
+	void (*scan_range)(const struct bitmap_tensor *tensor, uint64_t bits[],
+	                   struct bitmap_range *range);
+
+	/*
+	 * pack - copy the blocks whose bit is set, in order and without gaps, to dst.
+	 * A short last block is copied short. Returns the elements written. dst has room
+	 * for them, is aligned like a tensor, and does not overlap the tensor.
+	 */
+	uint64_t (*pack)(const struct bitmap_tensor *tensor, const uint64_t bits[], void *dst);
+
+	/*
+	 * unpack - the reverse: fill the blocks of `dst` whose bit is set from `src`; the
+	 * others become zero when `clear_others`, else stay. `shape->data` is not used.
+	 * Returns the elements read from src.
+	 */
+	uint64_t (*unpack)(const struct bitmap_tensor *shape, const uint64_t bits[],
+	                   const void *src, bool clear_others, void *dst);
+
+	/*
+	 * reduce - acc[i] = acc[i] (op) src[i]. acc holds dtype_acc_bytes() each and is
+	 * aligned for them; src holds the wire type at any address. REDUCE_AVG adds, like
+	 * REDUCE_SUM; finish() divides. Integers wrap. Minimum and maximum of a NaN and
+	 * anything is a NaN; which zero min and max give for -0 and +0 is not defined.
+	 * acc and src do not overlap, here and in load().
+	 */
+	void (*reduce)(void *acc, const void *src, uint64_t count, enum dtype dtype,
+	               enum reduction op);
+
+	/* load - acc[i] = src[i]: a block's first contribution. Same layout as reduce(). */
+	void (*load)(void *acc, const void *src, uint64_t count, enum dtype dtype);
+
+	/*
+	 * zero_fold - acc[i] = acc[i] (op) 0: the workers that did not send this block.
+	 * Nothing to do for sum and avg; inf * 0 is NaN in a product.
+	 */
+	void (*zero_fold)(void *acc, uint64_t count, enum dtype dtype, enum reduction op);
+
+	/*
+	 * finish - dst[i] = acc[i] in the wire type (round to nearest even), divided by
+	 * `workers` (>= 1) first when op is REDUCE_AVG (integers: truncated towards zero).
+	 * dst == acc is allowed; otherwise they do not overlap.
+	 */
+	void (*finish)(void *dst, const void *acc, uint64_t count, enum dtype dtype,
+	               enum reduction op, uint32_t workers);
+
+	/*
+	 * fixed_encode - dst[i] = src[i] * 2^shift, rounded to nearest even. The caller
+	 * picks shift so that no |result| exceeds 2^30 (docs/PROTOCOL.md section 9);
+	 * -200 <= shift <= 200. src may have any address (f32), so may dst (int32).
+	 * dst == src is allowed, here and in fixed_decode(); otherwise they do not overlap.
+	 */
+	void (*fixed_encode)(void *dst, const void *src, uint64_t count, int shift);
+
+	/*
+	 * fixed_decode - dst[i] = (float)src[i] * 2^-shift, divided by `divisor` (>= 1)
+	 * after that. src (int32) and dst (f32) may have any address.
+	 */
+	void (*fixed_decode)(void *dst, const void *src, uint64_t count, int shift,
+	                     uint32_t divisor);
+};
+
+/*
+ * The engines in this binary, slowest first; ends with NULL. Tests walk this list
+ * and compare every usable engine with a reference of their own.
+ */
+extern const struct bitmap_engine *const bitmap_engines[];
+
+/*
+ * bitmap_best - the fastest usable engine, never NULL; or the one that the
+ * environment variable WINNOW_ISA names, when that is usable.
+ */
+const struct bitmap_engine *bitmap_best(void);
+
+/* bitmap_named - the engine called `name`; NULL when it is unknown or not usable here. */
+const struct bitmap_engine *bitmap_named(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BITMAP_BITMAP_H */

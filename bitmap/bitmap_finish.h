@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bitmap_finish.h - finish() and the fixed-point functions of an engine; private to bitmap/ */
+#ifndef BITMAP_BITMAP_FINISH_H
+#define BITMAP_BITMAP_FINISH_H
+
+#include "bitmap/bitmap_fold.h"
+
+/* dst may be acc in the functions below. */
+
+static void divide_f32(void *dst, const void *acc, uint64_t count, uint32_t divisor)
+{
+	const float by = (float)divisor;
+	const f32_any *in = acc;
+	f32_any *out = dst;
+
+	for (uint64_t i = 0; i < count; i++)
+		out[i] = in[i] / by;
+}
+
+static void divide_f64(void *dst, const void *acc, uint64_t count, uint32_t divisor)
+{
+	const double by = divisor;
+	const f64_any *in = acc;
+	f64_any *out = dst;
+
+	for (uint64_t i = 0; i < count; i++)
+		out[i] = in[i] / by;
+}
+
+/* A double holds every int32, and no quotient of 32-bit integers rounds up to a whole number. */
+static void divide_i32(void *dst, const void *acc, uint64_t count, uint32_t divisor)
+{
+	const double by = divisor;
+	const i32_any *in = acc;
+	i32_any *out = dst;
+
+	for (uint64_t i = 0; i < count; i++)
+		out[i] = (int32_t)((double)in[i] / by);
+}
+
+static void divide_i64(void *dst, const void *acc, uint64_t count, uint32_t divisor)
+{
+	const int64_t by = divisor;
+	const i64_any *in = acc;
+	i64_any *out = dst;
+
+	for (uint64_t i = 0; i < count; i++)
+		out[i] = in[i] / by;
+}
+
+static void finish_half(void *dst, const float *acc, uint64_t count, enum dtype dtype,
+                        uint32_t divisor)
+{
+	unsigned char *out = dst;
+	float quotients[CHUNK_ELEMS];
+	uint64_t n;
+
+	for (uint64_t at = 0; at < count; at += n) {
+		n = chunk_of(count - at);
+		/* By way of the buffer even when there is nothing to divide: dst may be acc. */
+		if (divisor > 1)
+			divide_f32(quotients, acc + at, n, divisor);
+		else
+			memcpy(quotients, acc + at, n * sizeof(quotients[0]));
+		if (dtype == DTYPE_F16)
+			f16_narrow(out + 2 * at, quotients, n);
+		else
+			bf16_narrow(out + 2 * at, quotients, n);
+	}
+}
+
+static void finish(void *dst, const void *acc, uint64_t count, enum dtype dtype, enum reduction op,
+                   uint32_t workers)
+{
+	const uint32_t divisor = op == REDUCE_AVG ? workers : 1;
+
+	assert(in_range(dtype, op) && divisor > 0);
+	if (dtype_bytes(dtype) == 2)
+		finish_half(dst, acc, count, dtype, divisor);
+	else if (divisor == 1 && dst != acc && count > 0)
+		memcpy(dst, acc, count * dtype_bytes(dtype));
+	else if (divisor > 1 && dtype == DTYPE_F32)
+		divide_f32(dst, acc, count, divisor);
+	else if (divisor > 1 && dtype == DTYPE_F64)
+		divide_f64(dst, acc, count, divisor);
+	else if (divisor > 1 && dtype == DTYPE_I32)
+		divide_i32(dst, acc, count, divisor);
+	else if (divisor > 1 && dtype == DTYPE_I64)
+		divide_i64(dst, acc, count, divisor);
+}
+
+/* 2^exponent for -126 .. 127 */
+static inline float power_of_two(int exponent)
+{
+	return f32_of((uint32_t)(exponent + 127) << 23);
+}
+
+/*
+ * 2^shift as two factors, because -200 .. 200 exceeds what one float can hold. The
+ * product is still rounded once at most: between the factors a value is either
+ * exact, or so small that it comes out as 0.
+ */
+static void fixed_encode(void *dst, const void *src, uint64_t count, int shift)
+{
+	const float first = power_of_two(shift / 2);
+	const float second = power_of_two(shift - shift / 2);
+	const f32_any *in = src;
+	i32_any *out = dst;
+
+	assert(shift >= -200 && shift <= 200);
+	for (uint64_t i = 0; i < count; i++) {
+		/* At this size a double's lowest bit is worth 1, so the sum rounds to even. */
+		double sum = (double)(in[i] * first * second) + 0x1.8p52;
+		uint64_t bits;
+
+		memcpy(&bits, &sum, sizeof(bits));
+		out[i] = (int32_t)(uint32_t)bits;
+	}
+}
+
+static void fixed_decode(void *dst, const void *src, uint64_t count, int shift, uint32_t divisor)
+{
+	const float first = power_of_two(-(shift / 2));
+	const float second = power_of_two(-(shift - shift / 2));
+	const float by = (float)divisor;
+	const i32_any *in = src;
+	f32_any *out = dst;
+
+	assert(shift >= -200 && shift <= 200 && divisor > 0);
+	if (divisor == 1)
+		for (uint64_t i = 0; i < count; i++)
+			out[i] = (float)in[i] * first * second;
+	else
+		for (uint64_t i = 0; i < count; i++)
+			out[i] = (float)in[i] * first * second / by;
+}
+
+#endif /* BITMAP_BITMAP_FINISH_H */

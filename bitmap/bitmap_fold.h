@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * bitmap_fold.h - load(), reduce() and zero_fold() of an engine; private to bitmap/
+ *
+ * The compiler turns the loops into the engine's instructions. They are IEEE 754 or
+ * wrapping arithmetic, element by element, so all engines agree. Only f16 wants
+ * instructions that no loop becomes: the two hooks.
+ */
+#ifndef BITMAP_BITMAP_FOLD_H
+#define BITMAP_BITMAP_FOLD_H
+
+#include "bitmap/bitmap_impl.h"
+
+/*
+ * Hooks: binary16 to binary32, and back to nearest even. A NaN keeps its sign and
+ * the upper bits of its payload and becomes quiet, as in the F16C instructions.
+ * The 16-bit side may have any address.
+ */
+static void f16_widen(float *restrict dst, const void *restrict src, uint64_t count);
+static void f16_narrow(void *restrict dst, const float *restrict src, uint64_t count);
+
+/* 16-bit floats are widened into a buffer of so many on the stack. */
+#define CHUNK_ELEMS 256
+
+static inline uint64_t chunk_of(uint64_t left)
+{
+	return left < CHUNK_ELEMS ? left : CHUNK_ELEMS;
+}
+
+static inline uint32_t f32_bits(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return bits;
+}
+
+static inline float f32_of(uint32_t bits)
+{
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+static void bf16_widen(float *restrict dst, const void *restrict src, uint64_t count)
+{
+	const u16_any *in = src;
+
+	for (uint64_t i = 0; i < count; i++)
+		dst[i] = f32_of((uint32_t)in[i] << 16);
+}
+
+static void bf16_narrow(void *restrict dst, const float *restrict src, uint64_t count)
+{
+	u16_any *out = dst;
+
+	for (uint64_t i = 0; i < count; i++) {
+		uint32_t bits = f32_bits(src[i]);
+		uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+		bool nan = (bits & 0x7fffffff) > 0x7f800000;
+
+		out[i] = (uint16_t)((nan ? bits | 0x400000 : rounded) >> 16);
+	}
+}
+
+/* acc[i] = acc[i] (op) src[i], where `result` is the operation on a and b. */
+#define DEFINE_FOLD(name, type, result)                                                            \
+	static void name(void *restrict acc, const void *restrict src, uint64_t count)             \
+	{                                                                                          \
+		type *restrict as = acc;                                                           \
+		const type *restrict bs = src;                                                     \
+                                                                                                   \
+		for (uint64_t i = 0; i < count; i++) {                                             \
+			const type a = as[i];                                                      \
+			const type b = bs[i];                                                      \
+                                                                                                   \
+			as[i] = (result);                                                          \
+		}                                                                                  \
+	}
+
+/* The same with src[i] = 0. */
+#define DEFINE_FOLD_ZERO(name, type, result)                                                       \
+	static void name(void *acc, uint64_t count)                                                \
+	{                                                                                          \
+		type *as = acc;                                                                    \
+		const type b = 0;                                                                  \
+                                                                                                   \
+		for (uint64_t i = 0; i < count; i++) {                                             \
+			const type a = as[i];                                                      \
+                                                                                                   \
+			as[i] = (result);                                                          \
+		}                                                                                  \
+	}
+
+/*
+ * Integers add and multiply unsigned, where overflow wraps. In the float minimum
+ * and maximum a NaN b comes out because the comparison fails, a NaN a by a != a.
+ */
+#define DEFINE_FOLDS(t, any, wrapping, less, greater)                                              \
+	DEFINE_FOLD(t##_sum, wrapping, a + b)                                                      \
+	DEFINE_FOLD(t##_prod, wrapping, (a * b))                                                   \
+	DEFINE_FOLD(t##_min, any, less ? a : b)                                                    \
+	DEFINE_FOLD(t##_max, any, greater ? a : b)                                                 \
+	DEFINE_FOLD_ZERO(t##_prod_zero, wrapping, (a * b))                                         \
+	DEFINE_FOLD_ZERO(t##_min_zero, any, less ? a : b)                                          \
+	DEFINE_FOLD_ZERO(t##_max_zero, any, greater ? a : b)                                       \
+	static const struct folds t##_folds = {                                                    \
+		.fold = {[REDUCE_SUM] = t##_sum,                                                   \
+	                 [REDUCE_AVG] = t##_sum,                                                   \
+	                 [REDUCE_MIN] = t##_min,                                                   \
+	                 [REDUCE_MAX] = t##_max,                                                   \
+	                 [REDUCE_PROD] = t##_prod},                                                \
+		.fold_zero = {[REDUCE_MIN] = t##_min_zero,                                         \
+	                      [REDUCE_MAX] = t##_max_zero,                                         \
+	                      [REDUCE_PROD] = t##_prod_zero},                                      \
+	};
+
+struct folds {
+	void (*fold[REDUCE_COUNT + 1])(void *restrict acc, const void *restrict src,
+	                               uint64_t count);
+	void (*fold_zero[REDUCE_COUNT + 1])(void *acc, uint64_t count); /* NULL: nothing to do */
+};
+
+DEFINE_FOLDS(f32, f32_any, f32_any, (a < b || a != a), (a > b || a != a))
+DEFINE_FOLDS(f64, f64_any, f64_any, (a < b || a != a), (a > b || a != a))
+DEFINE_FOLDS(i32, i32_any, u32_any, (a < b), (a > b))
+DEFINE_FOLDS(i64, i64_any, u64_any, (a < b), (a > b))
+
+/* By accumulator: the 16-bit floats are summed in f32. */
+static const struct folds *const folds_of[DTYPE_COUNT + 1] = {
+	[DTYPE_F32] = &f32_folds, [DTYPE_F16] = &f32_folds, [DTYPE_BF16] = &f32_folds,
+	[DTYPE_F64] = &f64_folds, [DTYPE_I32] = &i32_folds, [DTYPE_I64] = &i64_folds,
+};
+
+static inline bool in_range(enum dtype dtype, enum reduction op)
+{
+	return dtype >= 1 && dtype <= DTYPE_COUNT && op >= 1 && op <= REDUCE_COUNT;
+}
+
+static void load(void *acc, const void *src, uint64_t count, enum dtype dtype)
+{
+	assert(dtype_bytes(dtype) > 0);
+	if (dtype == DTYPE_F16)
+		f16_widen(acc, src, count);
+	else if (dtype == DTYPE_BF16)
+		bf16_widen(acc, src, count);
+	else if (count > 0)
+		memcpy(acc, src, count * dtype_bytes(dtype));
+}
+
+static void reduce(void *acc, const void *src, uint64_t count, enum dtype dtype, enum reduction op)
+{
+	const unsigned char *in = src;
+	f32_any *sums = acc;
+	float widened[CHUNK_ELEMS];
+	uint64_t n;
+
+	assert(in_range(dtype, op));
+	if (dtype_bytes(dtype) != 2) {
+		folds_of[dtype]->fold[op](acc, src, count);
+		return;
+	}
+	for (uint64_t at = 0; at < count; at += n) {
+		n = chunk_of(count - at);
+		load(widened, in + 2 * at, n, dtype);
+		f32_folds.fold[op](sums + at, widened, n);
+	}
+}
+
+static void zero_fold(void *acc, uint64_t count, enum dtype dtype, enum reduction op)
+{
+	assert(in_range(dtype, op));
+	if (folds_of[dtype]->fold_zero[op] != NULL)
+		folds_of[dtype]->fold_zero[op](acc, count);
+}
+
+#endif /* BITMAP_BITMAP_FOLD_H */

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * bitmap_impl.h - what the files of bitmap/ share; private to it
+ *
+ * An engine is one file, compiled with the flags of one instruction set. It includes
+ * bitmap_scan.h, bitmap_pack.h, bitmap_fold.h and bitmap_finish.h, which hold the
+ * loops that are the same in every engine, and defines the few functions that those
+ * name as hooks. All of it is static, so that no other file can call code compiled
+ * with those flags except through the engine's table.
+ */
+#ifndef BITMAP_BITMAP_IMPL_H
+#define BITMAP_BITMAP_IMPL_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/cdefs.h>
+
+#include "bitmap/bitmap.h"
+
+extern const struct bitmap_engine bitmap_scalar;
+extern const struct bitmap_engine bitmap_avx2;
+extern const struct bitmap_engine bitmap_avx512;
+
+/* In bitmap.c, which is compiled for the baseline CPU. */
+bool bitmap_cpu_any(void);
+bool bitmap_cpu_avx2(void);
+bool bitmap_cpu_avx512(void);
+
+/* The range of a tensor whose largest element has these bits below its sign. */
+struct bitmap_range bitmap_range_of(uint64_t magnitude, enum dtype dtype);
+
+/* A tensor in bytes. No block is longer than the tensor, so no product overflows. */
+struct cut {
+	const unsigned char *data;
+	uint64_t bytes;
+	uint64_t block_bytes; /* of every block but the last, which may be shorter */
+	uint64_t block_count;
+	uint64_t care; /* the bits that make an element non-zero, repeated over 8 bytes */
+	uint32_t elem_bytes;
+};
+
+/* A float's sign does not make it non-zero. */
+static inline uint64_t care_mask(enum dtype dtype)
+{
+	switch (dtype) {
+	case DTYPE_F16:
+	case DTYPE_BF16:
+		return UINT64_C(0x7fff7fff7fff7fff);
+	case DTYPE_F32:
+		return UINT64_C(0x7fffffff7fffffff);
+	case DTYPE_F64:
+		return UINT64_C(0x7fffffffffffffff);
+	case DTYPE_I32:
+	case DTYPE_I64:
+		break;
+	}
+	return UINT64_MAX;
+}
+
+static inline struct cut cut_of(const struct bitmap_tensor *tensor)
+{
+	const uint32_t elem_bytes = dtype_bytes(tensor->dtype);
+	const uint64_t block_elems =
+		tensor->block_elems < tensor->count ? tensor->block_elems : tensor->count;
+
+	assert(elem_bytes > 0 && tensor->block_elems > 0);
+	return (struct cut){
+		.data = tensor->data,
+		.bytes = tensor->count * elem_bytes,
+		.block_bytes = block_elems * elem_bytes,
+		.block_count = bitmap_block_count(tensor->count, tensor->block_elems),
+		.care = care_mask(tensor->dtype),
+		.elem_bytes = elem_bytes,
+	};
+}
+
+static inline uint64_t last_bytes(const struct cut *cut)
+{
+	return cut->bytes - (cut->block_count - 1) * cut->block_bytes;
+}
+
+/* For data that may have any address, packets for one. */
+#define ANY_ADDRESS __attribute__((aligned(1), may_alias))
+
+typedef float f32_any ANY_ADDRESS;
+typedef double f64_any ANY_ADDRESS;
+typedef uint16_t u16_any ANY_ADDRESS;
+typedef uint32_t u32_any ANY_ADDRESS;
+typedef uint64_t u64_any ANY_ADDRESS;
+typedef int16_t i16_any ANY_ADDRESS;
+typedef int32_t i32_any ANY_ADDRESS;
+typedef int64_t i64_any ANY_ADDRESS;
+
+#endif /* BITMAP_BITMAP_IMPL_H */

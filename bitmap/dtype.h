@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * dtype.h - the element types and reductions that the whole project knows
+ *
+ * The numbers are those of the wire (docs/PROTOCOL.md section 3) and of the
+ * public API; wire.h and winnow.h repeat them and assert that they agree.
+ */
+#ifndef BITMAP_DTYPE_H
+#define BITMAP_DTYPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum dtype {
+	DTYPE_F32 = 1,
+	DTYPE_F16 = 2,  /* IEEE 754 binary16 */
+	DTYPE_BF16 = 3, /* the upper half of a binary32 */
+	DTYPE_F64 = 4,
+	DTYPE_I32 = 5,
+	DTYPE_I64 = 6,
+};
+
+#define DTYPE_COUNT 6 /* valid values are 1 .. DTYPE_COUNT */
+
+enum reduction {
+	REDUCE_SUM = 1,
+	REDUCE_AVG = 2, /* the sum, divided by the number of workers */
+	REDUCE_MIN = 3,
+	REDUCE_MAX = 4,
+	REDUCE_PROD = 5,
+};
+
+#define REDUCE_COUNT 5 /* valid values are 1 .. REDUCE_COUNT */
+
+#define DTYPE_BYTES_MAX 8
+
+/* Bytes of one element in memory and on the wire. */
+static inline uint32_t dtype_bytes(enum dtype dtype)
+{
+	switch (dtype) {
+	case DTYPE_F16:
+	case DTYPE_BF16:
+		return 2;
+	case DTYPE_F32:
+	case DTYPE_I32:
+		return 4;
+	case DTYPE_F64:
+	case DTYPE_I64:
+		return 8;
+	}
+	return 0;
+}
+
+/* Bytes of one element while it is being summed: the 16-bit floats are summed in f32. */
+static inline uint32_t dtype_acc_bytes(enum dtype dtype)
+{
+	return dtype_bytes(dtype) == 2 ? 4 : dtype_bytes(dtype);
+}
+
+static inline bool dtype_is_float(enum dtype dtype)
+{
+	return dtype >= DTYPE_F32 && dtype <= DTYPE_F64;
+}
+
+/* "f32", "f16", "bf16", "f64", "i32", "i64"; "?" for any other value. */
+const char *dtype_name(enum dtype dtype);
+
+/* The reverse; also takes "float32", "half", "float", "int64" and the like. 0, or -EINVAL. */
+int dtype_parse(const char *name, enum dtype *out);
+
+/* "sum", "avg", "min", "max", "prod"; "?" for any other value. */
+const char *reduction_name(enum reduction reduction);
+int reduction_parse(const char *name, enum reduction *out);
+
+#endif /* BITMAP_DTYPE_H */

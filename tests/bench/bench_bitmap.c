@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * bench_bitmap.c - how fast each engine is, and how much of what the memory gives
+ *
+ * GB/s counts every byte that a function must read or write once. The share in the
+ * next column is of a loop that only reads, for scan and scan_range, else of
+ * memcpy(), both over as many bytes. "memory" is a working set far larger than
+ * the caches, "L2" one that fits there. A density is that of non-zero blocks.
+ *
+ *   bench_bitmap [engine]
+ */
+
+#include <immintrin.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bitmap/bitmap.h"
+
+#define MEMORY_BYTES (UINT64_C(256) << 20)
+#define L2_BYTES (UINT64_C(512) << 10)
+#define SAMPLES 9
+#define SAMPLE_NS_MIN UINT64_C(4000000)
+
+/* One function on one shape; `a`, `b` and `bits` are as large as it takes. */
+struct load {
+	const struct bitmap_engine *engine;
+	struct bitmap_tensor tensor; /* its data is a */
+	unsigned char *a;
+	unsigned char *b;
+	uint64_t *bits;
+};
+
+typedef void run_fn(const struct load *load);
+
+static void run_scan(const struct load *load)
+{
+	load->engine->scan(&load->tensor, load->bits);
+}
+
+static void run_scan_range(const struct load *load)
+{
+	struct bitmap_range range;
+
+	load->engine->scan_range(&load->tensor, load->bits, &range);
+}
+
+static void run_pack(const struct load *load)
+{
+	load->engine->pack(&load->tensor, load->bits, load->b);
+}
+
+static void run_unpack(const struct load *load)
+{
+	load->engine->unpack(&load->tensor, load->bits, load->b, true, load->a);
+}
+
+static void run_reduce(const struct load *load)
+{
+	load->engine->reduce(load->a, load->b, load->tensor.count, load->tensor.dtype, REDUCE_SUM);
+}
+
+static void run_load(const struct load *load)
+{
+	load->engine->load(load->a, load->b, load->tensor.count, load->tensor.dtype);
+}
+
+static void run_finish(const struct load *load)
+{
+	load->engine->finish(load->b, load->a, load->tensor.count, load->tensor.dtype, REDUCE_AVG,
+	                     8);
+}
+
+static void run_encode(const struct load *load)
+{
+	load->engine->fixed_encode(load->b, load->a, load->tensor.count, 20);
+}
+
+static void run_decode(const struct load *load)
+{
+	load->engine->fixed_decode(load->a, load->b, load->tensor.count, 20, 1);
+}
+
+static uint64_t read_sink;
+
+__attribute__((target("avx512f"))) static void read_avx512(const unsigned char *at, uint64_t bytes)
+{
+	__m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
+
+	for (uint64_t i = 0; i < bytes; i += 256) {
+		a = _mm512_or_si512(a, _mm512_loadu_si512(at + i));
+		b = _mm512_or_si512(b, _mm512_loadu_si512(at + i + 64));
+		c = _mm512_or_si512(c, _mm512_loadu_si512(at + i + 128));
+		d = _mm512_or_si512(d, _mm512_loadu_si512(at + i + 192));
+	}
+	a = _mm512_or_si512(_mm512_or_si512(a, b), _mm512_or_si512(c, d));
+	read_sink |= (uint64_t)_mm512_reduce_or_epi64(a);
+}
+
+__attribute__((target("avx2"))) static void read_avx2(const unsigned char *at, uint64_t bytes)
+{
+	__m256i a = _mm256_setzero_si256();
+
+	for (uint64_t i = 0; i < bytes; i += 32)
+		a = _mm256_or_si256(a, _mm256_loadu_si256((const void *)(at + i)));
+	read_sink |= (uint64_t)_mm256_movemask_epi8(a);
+}
+
+static void read_words(const unsigned char *at, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < bytes; i += 8) {
+		uint64_t word;
+
+		memcpy(&word, at + i, sizeof(word));
+		read_sink |= word;
+	}
+}
+
+static void run_read_wide(const struct load *load)
+{
+	if (__builtin_cpu_supports("avx512f"))
+		read_avx512(load->a, load->tensor.count);
+	else
+		read_words(load->a, load->tensor.count);
+}
+
+static void run_read(const struct load *load)
+{
+	if (__builtin_cpu_supports("avx2"))
+		read_avx2(load->a, load->tensor.count);
+	else
+		read_words(load->a, load->tensor.count);
+}
+
+static void run_memcpy(const struct load *load)
+{
+	memcpy(load->b, load->a, load->tensor.count);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static int compare_double(const void *a, const void *b)
+{
+	const double x = *(const double *)a;
+	const double y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Median nanoseconds of one call. */
+static double time_ns(run_fn *run, const struct load *load)
+{
+	double samples[SAMPLES];
+
+	run(load); /* the first touch of every page */
+	for (unsigned s = 0; s < SAMPLES; s++) {
+		uint64_t start = now_ns();
+		uint64_t calls = 0;
+		uint64_t elapsed;
+
+		do {
+			run(load);
+			calls++;
+			elapsed = now_ns() - start;
+		} while (elapsed < SAMPLE_NS_MIN);
+		samples[s] = (double)elapsed / (double)calls;
+	}
+	qsort(samples, SAMPLES, sizeof(samples[0]), compare_double);
+	return samples[SAMPLES / 2];
+}
+
+struct row {
+	const char *name;
+	run_fn *run;
+	enum dtype dtype;
+	uint32_t block_elems;
+	double density; /* of the tensor, or of the bitmap for pack and unpack */
+	/* Bytes that one element costs: read or written whatever the density, and if non-zero. */
+	uint32_t bytes_always;
+	uint32_t bytes_nonzero;
+	uint32_t set_bytes; /* of working set per element, in both buffers */
+	bool reads_only;
+};
+
+#define SCAN(dtype, size, block, density)                                                          \
+	{                                                                                          \
+		"scan", run_scan, dtype, block, density, size, 0, size, true                       \
+	}
+#define PACKS(dtype, size, block, density)                                                         \
+	{"pack", run_pack, dtype, block, density, 0, 2 * (size), 2 * (size), false},               \
+	{                                                                                          \
+		"unpack", run_unpack, dtype, block, density, size, size, 2 * (size), false         \
+	}
+#define SHAPE(dtype, size, block)                                                                  \
+	SCAN(dtype, size, block, 0), SCAN(dtype, size, block, 0.01),                               \
+		SCAN(dtype, size, block, 0.1), SCAN(dtype, size, block, 1),                        \
+		{"scan_range", run_scan_range, dtype, block, 0.1, size, 0, size, true},            \
+		PACKS(dtype, size, block, 0.01), PACKS(dtype, size, block, 0.1),                   \
+		PACKS(dtype, size, block, 1)
+
+static const struct row rows[] = {
+	SHAPE(DTYPE_F32, 4, 256),
+	SHAPE(DTYPE_F32, 4, 32),
+	SHAPE(DTYPE_F16, 2, 32),
+	{"reduce sum", run_reduce, DTYPE_F32, 256, 1, 12, 0, 8, false},
+	{"reduce sum", run_reduce, DTYPE_F16, 256, 1, 10, 0, 6, false},
+	{"reduce sum", run_reduce, DTYPE_BF16, 256, 1, 10, 0, 6, false},
+	{"load", run_load, DTYPE_F32, 256, 1, 8, 0, 8, false},
+	{"load", run_load, DTYPE_F16, 256, 1, 6, 0, 6, false},
+	{"finish avg", run_finish, DTYPE_F32, 256, 1, 8, 0, 8, false},
+	{"finish avg", run_finish, DTYPE_F16, 256, 1, 6, 0, 6, false},
+	{"finish avg", run_finish, DTYPE_BF16, 256, 1, 6, 0, 6, false},
+	{"finish avg", run_finish, DTYPE_I32, 256, 1, 8, 0, 8, false},
+	{"fixed_encode", run_encode, DTYPE_F32, 256, 1, 8, 0, 8, false},
+	{"fixed_decode", run_decode, DTYPE_F32, 256, 1, 8, 0, 8, false},
+};
+
+static bool chance(uint64_t *state, double of_one)
+{
+	*state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (double)(*state >> 11) * 0x1p-53 < of_one;
+}
+
+/* Ones in some blocks of a, and those blocks' bits. */
+static void fill(struct load *load, const struct row *row, uint64_t set_bytes)
+{
+	const uint64_t block_bytes = row->block_elems * dtype_bytes(row->dtype);
+	uint64_t count = set_bytes / row->set_bytes / row->block_elems * row->block_elems;
+	uint64_t blocks = bitmap_block_count(count, row->block_elems);
+	uint64_t random = 1;
+
+	load->tensor = (struct bitmap_tensor){load->a, count, row->block_elems, row->dtype};
+	memset(load->a, 0, set_bytes);
+	memset(load->b, 0, set_bytes);
+	memset(load->bits, 0, bitmap_word_count(blocks) * sizeof(load->bits[0]));
+	for (uint64_t b = 0; b < blocks; b++)
+		if (chance(&random, row->density)) {
+			memset(load->a + b * block_bytes, 0x3c, block_bytes);
+			load->bits[b / 64] |= UINT64_C(1) << (b % 64);
+		}
+}
+
+static double bytes_moved(const struct load *load, const struct row *row)
+{
+	const double count = (double)load->tensor.count;
+
+	return count * row->bytes_always + count * row->density * row->bytes_nonzero;
+}
+
+static void print_rates(struct load *load, const struct row *row, uint64_t set_bytes,
+                        const double limits[2])
+{
+	double rate;
+
+	fill(load, row, set_bytes);
+	rate = bytes_moved(load, row) / time_ns(row->run, load);
+	printf("  %8.1f  %4.2f", rate, rate / limits[row->reads_only ? 0 : 1]);
+}
+
+/* GB/s of reading and of copying a working set; which loop reads fastest differs by CPU. */
+static void measure_limits(struct load *load, uint64_t set_bytes, double limits[2])
+{
+	double wide_ns, narrow_ns;
+
+	memset(load->a, 0, set_bytes);
+	memset(load->b, 0, set_bytes);
+	load->tensor.count = set_bytes;
+	wide_ns = time_ns(run_read_wide, load);
+	narrow_ns = time_ns(run_read, load);
+	limits[0] = (double)set_bytes / (wide_ns < narrow_ns ? wide_ns : narrow_ns);
+	load->tensor.count = set_bytes / 2;
+	limits[1] = (double)set_bytes / time_ns(run_memcpy, load);
+}
+
+static void measure(struct load *load)
+{
+	double memory[2], l2[2];
+
+	measure_limits(load, MEMORY_BYTES, memory);
+	measure_limits(load, L2_BYTES, l2);
+	printf("\n%s\n  %-13s %-5s %5s %7s  %8s %5s  %8s %5s\n", load->engine->name, "function",
+	       "type", "block", "density", "memory", "share", "L2", "share");
+	printf("  %-13s %-5s %5s %7s  %8.1f %4s  %8.1f\n", "(read loop)", "", "", "", memory[0], "",
+	       l2[0]);
+	printf("  %-13s %-5s %5s %7s  %8.1f %4s  %8.1f\n", "(memcpy)", "", "", "", memory[1], "",
+	       l2[1]);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct row *row = &rows[i];
+
+		printf("  %-13s %-5s %5u %7.2f", row->name, dtype_name(row->dtype),
+		       row->block_elems, row->density);
+		print_rates(load, row, MEMORY_BYTES, memory);
+		print_rates(load, row, L2_BYTES, l2);
+		printf("\n");
+		fflush(stdout);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct load load = {
+		.a = aligned_alloc(4096, MEMORY_BYTES),
+		.b = aligned_alloc(4096, MEMORY_BYTES),
+		.bits = malloc(MEMORY_BYTES / 64 / 8 + 8),
+	};
+
+	if (load.a == NULL || load.b == NULL || load.bits == NULL)
+		return 1;
+	for (size_t i = 0; bitmap_engines[i] != NULL; i++) {
+		load.engine = bitmap_engines[i];
+		if (load.engine->usable() && (argc < 2 || strcmp(argv[1], load.engine->name) == 0))
+			measure(&load);
+	}
+	free(load.a);
+	free(load.b);
+	free(load.bits);
+	return 0;
+}

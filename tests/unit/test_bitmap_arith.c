@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * test_bitmap_arith.c - reduce and zero_fold of every engine against double precision
+ *
+ * A double holds the sum or product of two floats well enough to round to the same
+ * float. The answers for f64 come from the plain operator.
+ */
+
+#include "bitmap/bitmap.h"
+#include "tests/unit/test_bitmap.h"
+
+#define ROUNDS 3000
+#define COUNT_MAX 1100
+
+/* One number of any type: integers exactly, floats as their value. */
+struct number {
+	int64_t integer;
+	double value;
+};
+
+static struct number number_of(const void *at, enum dtype dtype)
+{
+	uint64_t element = fetch_element(at, dtype);
+
+	switch (dtype) {
+	case DTYPE_I32:
+		return (struct number){.integer = (int32_t)(uint32_t)element};
+	case DTYPE_I64:
+		return (struct number){.integer = (int64_t)element};
+	default:
+		return (struct number){.value = plain_value(element, dtype)};
+	}
+}
+
+static enum dtype acc_dtype(enum dtype dtype)
+{
+	return dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? DTYPE_F32 : dtype;
+}
+
+static double fold_value(double a, double b, enum dtype acc, enum reduction op)
+{
+	double result;
+
+	switch (op) {
+	case REDUCE_PROD:
+		result = a * b;
+		break;
+	case REDUCE_MIN:
+		result = isnan(a) || isnan(b) ? NAN : a < b ? a : b;
+		break;
+	case REDUCE_MAX:
+		result = isnan(a) || isnan(b) ? NAN : a > b ? a : b;
+		break;
+	default:
+		result = a + b;
+	}
+	return acc == DTYPE_F32 ? (double)(float)result : result;
+}
+
+__extension__ typedef __int128 int128;
+
+/* In 128 bits, cut to the type afterwards: that is what wrapping means. */
+static int64_t fold_integer(int64_t a, int64_t b, enum dtype dtype, enum reduction op)
+{
+	int128 result;
+
+	switch (op) {
+	case REDUCE_PROD:
+		result = (int128)a * b;
+		break;
+	case REDUCE_MIN:
+		result = a < b ? a : b;
+		break;
+	case REDUCE_MAX:
+		result = a > b ? a : b;
+		break;
+	default:
+		result = (int128)a + b;
+	}
+	return dtype == DTYPE_I32 ? (int32_t)(uint32_t)result : (int64_t)(uint64_t)result;
+}
+
+static struct number fold(struct number a, struct number b, enum dtype dtype, enum reduction op)
+{
+	return (struct number){
+		.integer = fold_integer(a.integer, b.integer, dtype, op),
+		.value = fold_value(a.value, b.value, acc_dtype(dtype), op),
+	};
+}
+
+/* -0 and +0 are the same here: which one a minimum gives is not defined. */
+static bool same(struct number a, struct number b)
+{
+	return a.integer == b.integer && (a.value == b.value || (isnan(a.value) && isnan(b.value)));
+}
+
+/* Random elements, some of them zeros or equal to their neighbours. */
+static void fill_random(unsigned char *data, uint64_t count, enum dtype dtype)
+{
+	const size_t size = dtype_bytes(dtype);
+	const bool tame = random_below(2) == 0; /* floats near 1, whose sums are finite */
+
+	for (uint64_t i = 0; i < count; i++) {
+		uint64_t element = random_below(8) == 0 ? 0 : random_element(dtype);
+		double value = ldexp((double)random_below(1 << 20) - (1 << 19), -18);
+
+		if (tame && dtype == DTYPE_F64) {
+			memcpy(&element, &value, 8);
+		} else if (tame && (dtype == DTYPE_F32 || dtype == DTYPE_BF16)) {
+			float f32 = (float)value;
+
+			memcpy(&element, &f32, 4);
+			element = (uint32_t)element >> (dtype == DTYPE_F32 ? 0 : 16);
+		}
+		store_element(data + i * size, dtype, element);
+	}
+}
+
+/* Equal but for the bits of NaNs. */
+static bool same_bits(const unsigned char *a, const unsigned char *b, enum dtype dtype)
+{
+	return memcmp(a, b, dtype_bytes(dtype)) == 0 ||
+	       (isnan(number_of(a, dtype).value) && isnan(number_of(b, dtype).value));
+}
+
+struct buffers {
+	struct arena src;
+	struct arena acc;
+	unsigned char first[COUNT_MAX * DTYPE_BYTES_MAX]; /* what the first engine gave */
+	unsigned char before[COUNT_MAX * DTYPE_BYTES_MAX];
+};
+
+static void *buffers_open(void)
+{
+	struct buffers *buffers = malloc(sizeof(*buffers));
+
+	assert_non_null(buffers);
+	buffers->src = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
+	buffers->acc = arena_open(COUNT_MAX * DTYPE_BYTES_MAX);
+	return buffers;
+}
+
+static void buffers_close(struct buffers *buffers)
+{
+	arena_close(&buffers->src);
+	arena_close(&buffers->acc);
+	free(buffers);
+}
+
+static uint64_t random_count(void)
+{
+	const uint64_t limits[] = {4, 40, 300, COUNT_MAX};
+
+	return random_below(limits[random_below(4)] + 1);
+}
+
+/* All engines on the same numbers: reduce(), or zero_fold() when src is NULL. */
+static void check_fold(struct buffers *buffers, const unsigned char *src, uint64_t count,
+                       enum dtype dtype, enum reduction op)
+{
+	const enum dtype wide = acc_dtype(dtype);
+	const size_t src_size = dtype_bytes(dtype), size = dtype_bytes(wide);
+	const struct bitmap_engine *engine;
+
+	fill_random(buffers->before, count, wide);
+	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++) {
+		unsigned char *acc = arena_place(&buffers->acc, count * size, size);
+
+		memcpy(acc, buffers->before, count * size);
+		if (src == NULL)
+			engine->zero_fold(acc, count, dtype, op);
+		else
+			engine->reduce(acc, src, count, dtype, op);
+		arena_check(&buffers->acc, acc, count * size, engine->name);
+		for (uint64_t i = 0; i < count; i++) {
+			struct number a = number_of(buffers->before + i * size, wide);
+			struct number b = {0};
+
+			if (src != NULL)
+				b = number_of(src + i * src_size, dtype);
+			if (!same(number_of(acc + i * size, wide), fold(a, b, dtype, op)) ||
+			    (e > 0 && !same_bits(acc + i * size, buffers->first + i * size, wide)))
+				fail_msg("%s %s %s of %s differs at %llu of %llu", engine->name,
+				         src == NULL ? "zero_fold" : "reduce", reduction_name(op),
+				         dtype_name(dtype), (unsigned long long)i,
+				         (unsigned long long)count);
+		}
+		if (e == 0)
+			memcpy(buffers->first, acc, count * size);
+	}
+}
+
+static void test_reduce(void **state)
+{
+	struct buffers *buffers = buffers_open();
+
+	(void)state;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		enum dtype dtype = (enum dtype)(1 + round % DTYPE_COUNT);
+		enum reduction op = (enum reduction)(1 + round / DTYPE_COUNT % REDUCE_COUNT);
+		uint64_t count = random_count();
+		unsigned char *src;
+
+		arena_protect(&buffers->src, PROT_READ | PROT_WRITE);
+		src = arena_place(&buffers->src, count * dtype_bytes(dtype), 1);
+		fill_random(src, count, dtype);
+		arena_protect(&buffers->src, PROT_READ);
+		check_fold(buffers, src, count, dtype, op);
+		check_fold(buffers, NULL, count, dtype, op);
+	}
+	buffers_close(buffers);
+}
+
+/* Every NaN and every other number, on either side, whatever the vector's other lanes hold. */
+static void test_nan(void **state)
+{
+	const enum reduction ops[] = {REDUCE_SUM, REDUCE_MIN, REDUCE_MAX, REDUCE_PROD};
+	const float other[] = {0, -0.0f, 1, -3.5f, INFINITY, -INFINITY, NAN};
+	const struct bitmap_engine *engine;
+
+	(void)state;
+	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
+		for (unsigned i = 0; i < 4 * 7 * 40; i++) {
+			const unsigned lane = i / 28;
+			float a[40] = {0}, b[40] = {0};
+
+			a[lane] = NAN;
+			b[lane] = other[i / 4 % 7];
+			engine->reduce(a, b, 40, DTYPE_F32, ops[i % 4]);
+			assert_true(isnan(a[lane]));
+			for (unsigned j = 0; j < 40; j++)
+				assert_true(j == lane || a[j] == 0);
+			a[lane] = other[i / 4 % 7];
+			b[lane] = NAN;
+			engine->reduce(a, b, 40, DTYPE_F32, ops[i % 4]);
+			assert_true(isnan(a[lane]));
+			if (ops[i % 4] == REDUCE_PROD) {
+				a[lane] = other[4 + i % 3];
+				engine->zero_fold(a, 40, DTYPE_F32, REDUCE_PROD);
+				assert_true(isnan(a[lane]));
+			}
+		}
+}
+
+static void test_wrap(void **state)
+{
+	const struct bitmap_engine *engine;
+
+	(void)state;
+	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
+		for (unsigned i = 0; i < 33; i++) {
+			int32_t a[33] = {0}, b[33] = {0};
+			int64_t c[33] = {0}, d[33] = {0};
+
+			a[i] = INT32_MAX, b[i] = 1, c[i] = INT64_MIN, d[i] = -1;
+			engine->reduce(a, b, 33, DTYPE_I32, REDUCE_SUM);
+			engine->reduce(c, d, 33, DTYPE_I64, REDUCE_SUM);
+			assert_int_equal(a[i], INT32_MIN);
+			assert_int_equal(c[i], INT64_MAX);
+			a[i] = INT32_MIN, b[i] = -1, c[i] = INT64_MIN;
+			engine->reduce(a, b, 33, DTYPE_I32, REDUCE_PROD);
+			engine->reduce(c, d, 33, DTYPE_I64, REDUCE_PROD);
+			assert_int_equal(a[i], INT32_MIN);
+			assert_int_equal(c[i], INT64_MIN);
+		}
+}
+
+static void test_nothing(void **state)
+{
+	const struct bitmap_engine *engine;
+
+	(void)state;
+	for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++)
+		for (unsigned i = 0; i < DTYPE_COUNT * REDUCE_COUNT; i++) {
+			enum dtype dtype = (enum dtype)(1 + i % DTYPE_COUNT);
+			enum reduction op = (enum reduction)(1 + i / DTYPE_COUNT);
+
+			engine->load(NULL, NULL, 0, dtype);
+			engine->reduce(NULL, NULL, 0, dtype, op);
+			engine->zero_fold(NULL, 0, dtype, op);
+			engine->finish(NULL, NULL, 0, dtype, op, 3);
+			engine->fixed_encode(NULL, NULL, 0, 200);
+			engine->fixed_decode(NULL, NULL, 0, -200, 3);
+		}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_nothing),
+		cmocka_unit_test(test_reduce),
+		cmocka_unit_test(test_nan),
+		cmocka_unit_test(test_wrap),
+	};
+
+	random_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
