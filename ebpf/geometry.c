@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* geometry.c - PROTOCOL.md section 4 */
+
+#include "ebpf/geometry.h"
+
+#define COUNT_MAX (UINT64_C(1) << 48)
+
+/* Mixes a group number so that rows of any stride spread over the shards (section 4.2). */
+static uint32_t mix(uint64_t value)
+{
+	value *= UINT64_C(0x9e3779b97f4a7c15);
+	return (uint32_t)(value >> 33);
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Section 4.4: a small operation is one segment on one channel and needs no frames. */
+static bool is_eager(const struct geometry *g, bool fixed32)
+{
+	uint64_t room = g->payload_bytes - WIRE_ANNOUNCE_BYTES;
+	uint64_t bitmap_bytes = (g->block_count + 63) / 64 * 8;
+
+	return !fixed32 && g->block_count <= WIRE_SEGMENT_BLOCKS_MAX &&
+	       g->block_count * g->block_bytes + bitmap_bytes <= room;
+}
+
+static void cut_frames(struct geometry *g)
+{
+	if (g->block_bytes <= g->payload_bytes) {
+		g->frame_blocks = min_u32(WIRE_FRAME_BLOCKS_MAX, g->payload_bytes / g->block_bytes);
+		g->block_parts = 1;
+		g->part_bytes = g->block_bytes;
+		return;
+	}
+	g->frame_blocks = 1;
+	g->part_bytes = g->payload_bytes & ~7u;
+	g->block_parts = (g->block_bytes + g->part_bytes - 1) / g->part_bytes;
+}
+
+static void cut_segments(struct geometry *g)
+{
+	uint32_t blocks = WIRE_SEGMENT_BYTES / g->block_bytes & ~63u;
+
+	if (blocks < 64)
+		blocks = 64;
+	g->segment_blocks = min_u32(blocks, WIRE_SEGMENT_BLOCKS_MAX);
+	g->segment_count =
+		(uint32_t)((g->shard_blocks + g->segment_blocks - 1) / g->segment_blocks);
+	if (g->segment_count == 0)
+		g->segment_count = 1;
+}
+
+bool geometry_compute(const struct geometry_input *input, struct geometry *out)
+{
+	struct geometry g = {0};
+
+	if (input->count > COUNT_MAX || input->block_elems == 0 ||
+	    input->block_elems > WIRE_BLOCK_ELEMS_MAX || input->shard_count == 0 ||
+	    input->shard_count > WIRE_SHARDS_MAX || input->payload < WIRE_PAYLOAD_MIN ||
+	    input->payload > WIRE_PAYLOAD_MAX)
+		return false;
+	if (input->elem_bytes != 2 && input->elem_bytes != 4 && input->elem_bytes != 8)
+		return false;
+
+	g.elem_bytes = input->elem_bytes;
+	g.block_elems = input->block_elems;
+	if (input->count < g.block_elems)
+		g.block_elems = input->count > 0 ? (uint32_t)input->count : 1;
+	g.block_bytes = g.block_elems * g.elem_bytes;
+	g.payload_bytes = input->payload - WIRE_HEADER_BYTES;
+	g.block_count = (input->count + g.block_elems - 1) / g.block_elems;
+	g.eager = is_eager(&g, input->fixed32);
+	g.shard_count = g.eager ? 1 : input->shard_count;
+	g.shard_blocks = (g.block_count + g.shard_count - 1) / g.shard_count;
+	if (g.shard_blocks / 64 > UINT32_MAX)
+		return false;
+	cut_frames(&g);
+	cut_segments(&g);
+	*out = g;
+	return true;
+}
+
+uint32_t geometry_segment_blocks(const struct geometry *geometry, uint32_t segment)
+{
+	uint64_t before = (uint64_t)segment * geometry->segment_blocks;
+
+	if (before >= geometry->shard_blocks)
+		return 0;
+	if (geometry->shard_blocks - before < geometry->segment_blocks)
+		return (uint32_t)(geometry->shard_blocks - before);
+	return geometry->segment_blocks;
+}
+
+uint32_t geometry_frame_count(const struct geometry *geometry, uint32_t union_blocks)
+{
+	uint32_t frames = union_blocks * geometry->block_parts;
+
+	if (geometry->block_parts == 1)
+		frames = (union_blocks + geometry->frame_blocks - 1) / geometry->frame_blocks;
+	return frames > 0 ? frames : 1;
+}
+
+uint32_t geometry_part_bytes(const struct geometry *geometry, uint32_t part)
+{
+	if (part + 1 < geometry->block_parts)
+		return geometry->part_bytes;
+	return geometry->block_bytes - part * geometry->part_bytes;
+}
+
+uint64_t geometry_block(const struct geometry *geometry, uint32_t shard, uint64_t index)
+{
+	uint32_t turn = mix(index) % geometry->shard_count;
+	uint32_t place = (shard + geometry->shard_count - turn) % geometry->shard_count;
+
+	return index * geometry->shard_count + place;
+}
+
+uint32_t geometry_shard(const struct geometry *geometry, uint64_t block)
+{
+	uint64_t index = block / geometry->shard_count;
+	uint32_t place = (uint32_t)(block % geometry->shard_count);
+
+	return (place + mix(index)) % geometry->shard_count;
+}
+
+uint32_t geometry_eager_channel(uint64_t tag, uint32_t channel_count)
+{
+	return mix(tag) % channel_count;
+}

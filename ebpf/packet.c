@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* packet.c - see packet.h; the layout of every packet kind is decided here and in wire.h */
+
+#include "ebpf/packet.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "wire.h is read with memcpy: a big-endian machine needs byte swaps here"
+#endif
+
+static void put_bytes(struct packet_out *out, const void *data, uint32_t bytes)
+{
+	assert(out->piece_count == 1 && out->bytes + bytes <= PACKET_HEAD_MAX);
+	memcpy(out->head + out->bytes, data, bytes);
+	out->bytes += bytes;
+	out->pieces[0].iov_len = out->bytes;
+}
+
+static bool kind_known(uint8_t kind)
+{
+	switch ((enum wire_kind)kind) {
+	case WIRE_ANNOUNCE:
+	case WIRE_PUSH:
+	case WIRE_ACK:
+	case WIRE_NACK:
+	case WIRE_ASK:
+	case WIRE_KNOCK:
+	case WIRE_PLAN:
+	case WIRE_RESULT:
+	case WIRE_CREDIT:
+	case WIRE_WANT:
+	case WIRE_KNOCKED:
+	case WIRE_PROBE:
+		return true;
+	}
+	return false;
+}
+
+enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, struct packet *out)
+{
+	struct wire_header wire;
+
+	if (bytes < sizeof(wire))
+		return WIRE_DROP_SHORT;
+	memcpy(&wire, data, sizeof(wire));
+	if (wire.magic != WIRE_MAGIC)
+		return WIRE_DROP_MAGIC;
+	if (wire.version != WIRE_VERSION)
+		return WIRE_DROP_VERSION;
+	if (!kind_known(wire.kind) || ((wire.kind & WIRE_TO_WORKER) != 0) != to_worker)
+		return WIRE_DROP_KIND;
+
+	out->kind = wire.kind;
+	out->channel = wire.channel;
+	out->worker = wire.worker;
+	out->token = wire.token;
+	out->frame = wire.frame;
+	out->edge = wire.edge;
+	out->mask = to_worker ? 0 : wire.mask;
+	out->window = to_worker ? wire.window : 0;
+	out->sequence = to_worker ? wire.sequence : 0;
+	out->planned = to_worker ? wire.planned : 0;
+	out->body = (const uint8_t *)data + sizeof(wire);
+	out->body_bytes = bytes - (uint32_t)sizeof(wire);
+	return WIRE_DROP_NONE;
+}
+
+enum wire_drop announce_parse(const struct packet *packet, struct announce *out)
+{
+	struct wire_announce wire;
+
+	if (packet->body_bytes < sizeof(wire))
+		return WIRE_DROP_SHORT;
+	memcpy(&wire, packet->body, sizeof(wire));
+	out->tag = wire.tag;
+	out->count = wire.count;
+	out->block_elems = wire.block_elems;
+	out->segment = wire.segment;
+	out->generation = wire.generation;
+	out->op_slot = wire.op_slot;
+	out->shard = wire.shard;
+	out->shard_count = wire.shard_count;
+	out->exponent = (int16_t)wire.exponent;
+	out->dtype = wire.dtype;
+	out->reduction = wire.reduction;
+	out->form = wire.form;
+	out->flags = wire.flags;
+	out->rest = packet->body + sizeof(wire);
+	out->rest_bytes = packet->body_bytes - (uint32_t)sizeof(wire);
+	return WIRE_DROP_NONE;
+}
+
+static enum wire_drop mismatch_parse(struct plan *plan)
+{
+	struct wire_mismatch wire;
+
+	if (plan->rest_bytes != sizeof(wire))
+		return WIRE_DROP_LENGTH;
+	memcpy(&wire, plan->rest, sizeof(wire));
+	plan->mismatch.value_a = wire.value_a;
+	plan->mismatch.value_b = wire.value_b;
+	plan->mismatch.rank_a = wire.rank_a;
+	plan->mismatch.rank_b = wire.rank_b;
+	plan->mismatch.field = wire.field;
+	return WIRE_DROP_NONE;
+}
+
+enum wire_drop plan_parse(const struct packet *packet, struct plan *out)
+{
+	struct wire_plan wire;
+
+	if (packet->body_bytes < sizeof(wire))
+		return WIRE_DROP_SHORT;
+	memcpy(&wire, packet->body, sizeof(wire));
+	out->tag = wire.tag;
+	out->segment = wire.segment;
+	out->frame_count = wire.frame_count;
+	out->status = wire.status;
+	out->exponent = (int16_t)wire.exponent;
+	out->flags = wire.flags;
+	out->rest = packet->body + sizeof(wire);
+	out->rest_bytes = packet->body_bytes - (uint32_t)sizeof(wire);
+	if (wire.frame_count == 0 || wire.status > WIRE_MISMATCH)
+		return WIRE_DROP_LENGTH;
+	return wire.status == WIRE_MISMATCH ? mismatch_parse(out) : WIRE_DROP_NONE;
+}
+
+uint32_t nack_parse(const struct packet *packet, uint64_t words[WIRE_NACK_WORDS_MAX])
+{
+	uint32_t bytes = packet->body_bytes;
+
+	if (bytes % 8 != 0 || bytes > WIRE_NACK_WORDS_MAX * 8)
+		return 0;
+	memcpy(words, packet->body, bytes);
+	return bytes / 8;
+}
+
+void packet_begin(struct packet_out *out, const struct packet_head *head)
+{
+	struct wire_header wire = {
+		.magic = WIRE_MAGIC,
+		.version = WIRE_VERSION,
+		.kind = head->kind,
+		.channel = head->channel,
+		.worker = head->worker,
+		.token = head->token,
+		.frame = head->frame,
+		.edge = head->edge,
+	};
+
+	if (head->kind & WIRE_TO_WORKER) {
+		wire.window = head->window;
+		wire.sequence = head->sequence;
+		wire.planned = head->planned;
+	} else {
+		wire.mask = head->mask;
+	}
+	out->bytes = 0;
+	out->piece_count = 1;
+	out->pieces[0].iov_base = out->head;
+	put_bytes(out, &wire, sizeof(wire));
+}
+
+void packet_put_announce(struct packet_out *out, const struct announce *announce)
+{
+	struct wire_announce wire = {
+		.tag = announce->tag,
+		.count = announce->count,
+		.block_elems = announce->block_elems,
+		.segment = announce->segment,
+		.generation = announce->generation,
+		.op_slot = announce->op_slot,
+		.shard = announce->shard,
+		.shard_count = announce->shard_count,
+		.exponent = (uint16_t)announce->exponent,
+		.dtype = announce->dtype,
+		.reduction = announce->reduction,
+		.form = announce->form,
+		.flags = announce->flags,
+	};
+
+	put_bytes(out, &wire, sizeof(wire));
+}
+
+void packet_put_plan(struct packet_out *out, const struct plan *plan)
+{
+	struct wire_plan wire = {
+		.tag = plan->tag,
+		.segment = plan->segment,
+		.frame_count = plan->frame_count,
+		.status = plan->status,
+		.exponent = (uint16_t)plan->exponent,
+		.flags = plan->flags,
+	};
+
+	put_bytes(out, &wire, sizeof(wire));
+	if (plan->status == WIRE_MISMATCH) {
+		struct wire_mismatch mismatch = {
+			.value_a = plan->mismatch.value_a,
+			.value_b = plan->mismatch.value_b,
+			.rank_a = plan->mismatch.rank_a,
+			.rank_b = plan->mismatch.rank_b,
+			.field = plan->mismatch.field,
+		};
+
+		put_bytes(out, &mismatch, sizeof(mismatch));
+	}
+}
+
+void packet_put_words(struct packet_out *out, const uint64_t words[], uint32_t word_count)
+{
+	assert(word_count <= WIRE_NACK_WORDS_MAX);
+	put_bytes(out, words, word_count * 8);
+}
+
+void packet_point(struct packet_out *out, const void *data, uint32_t bytes)
+{
+	struct iovec *last = &out->pieces[out->piece_count - 1];
+
+	if (bytes == 0)
+		return;
+	out->bytes += bytes;
+	if (out->piece_count > 1 && (const uint8_t *)last->iov_base + last->iov_len == data) {
+		last->iov_len += bytes;
+		return;
+	}
+	assert(out->piece_count < sizeof(out->pieces) / sizeof(out->pieces[0]));
+	out->pieces[out->piece_count++] =
+		(struct iovec){.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
+}
+
+void packet_flatten(const struct packet_out *out, void *buffer)
+{
+	uint8_t *to = buffer;
+
+	for (uint32_t i = 0; i < out->piece_count; i++) {
+		memcpy(to, out->pieces[i].iov_base, out->pieces[i].iov_len);
+		to += out->pieces[i].iov_len;
+	}
+}
+
+const char *drop_name(enum wire_drop drop)
+{
+	static const char *const names[WIRE_DROP_COUNT] = {
+		[WIRE_DROP_NONE] = "none",         [WIRE_DROP_SHORT] = "short",
+		[WIRE_DROP_MAGIC] = "bad_magic",   [WIRE_DROP_VERSION] = "bad_version",
+		[WIRE_DROP_KIND] = "bad_kind",     [WIRE_DROP_CHANNEL] = "unknown_channel",
+		[WIRE_DROP_WORKER] = "bad_worker", [WIRE_DROP_TOKEN] = "bad_token",
+		[WIRE_DROP_LENGTH] = "bad_length", [WIRE_DROP_FRAME] = "closed_frame",
+		[WIRE_DROP_MASK] = "bad_mask",     [WIRE_DROP_OPERATION] = "bad_operation",
+		[WIRE_DROP_STALE] = "stale",       [WIRE_DROP_DUPLICATE] = "duplicate",
+		[WIRE_DROP_FULL] = "table_full",
+	};
+
+	return drop < WIRE_DROP_COUNT ? names[drop] : "?";
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * packet.h - bytes of wire.h to plain structs and back
+ *
+ * The only code in user space that knows offsets. parse functions check length
+ * and form once; what they return is safe to use, and nothing behind them does
+ * pointer arithmetic on a packet's head again. Nothing here keeps state, blocks
+ * or allocates; any thread may call it.
+ */
+#ifndef EBPF_PACKET_H
+#define EBPF_PACKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "ebpf/wire.h"
+
+#define PACKET_HEAD_MAX 208 /* header and the largest part that is built, not pointed to */
+
+/* Serial numbers (RFC 1982): is a before b, when they are less than 2^31 apart? */
+static inline bool frame_before(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) < 0;
+}
+
+static inline bool sequence_before(uint16_t a, uint16_t b)
+{
+	return (int16_t)(uint16_t)(a - b) < 0;
+}
+
+/* A received packet; points into the receiver's buffer. */
+struct packet {
+	uint8_t kind; /* enum wire_kind */
+	uint16_t channel;
+	uint16_t worker;
+	uint64_t token;
+	uint32_t frame;
+	uint32_t edge;             /* ack or base */
+	uint64_t mask;             /* to the aggregator only */
+	uint16_t window, sequence; /* to a worker only */
+	uint32_t planned;          /* likewise */
+	const uint8_t *body;       /* what follows the header; any alignment */
+	uint32_t body_bytes;
+};
+
+struct announce {
+	uint64_t tag;
+	uint64_t count;
+	uint32_t block_elems;
+	uint32_t segment;
+	uint32_t generation;
+	uint16_t op_slot;
+	uint16_t shard;
+	uint16_t shard_count;
+	int16_t exponent;
+	uint8_t dtype;
+	uint8_t reduction;
+	uint8_t form;
+	uint8_t flags;
+	const uint8_t *rest; /* bitmap, then eager blocks */
+	uint32_t rest_bytes;
+};
+
+struct plan_mismatch {
+	uint64_t value_a, value_b;
+	uint16_t rank_a, rank_b;
+	uint16_t field; /* enum wire_field */
+};
+
+struct plan {
+	uint64_t tag;
+	uint32_t segment;
+	uint32_t frame_count;
+	uint16_t status; /* enum wire_status */
+	int16_t exponent;
+	uint8_t flags;
+	struct plan_mismatch mismatch; /* only when status is WIRE_MISMATCH */
+	const uint8_t *rest;           /* bitmap, then eager sums */
+	uint32_t rest_bytes;
+};
+
+/* What to write into the header of a packet to send. */
+struct packet_head {
+	uint8_t kind;
+	uint16_t channel;
+	uint16_t worker;
+	uint64_t token;
+	uint32_t frame;
+	uint32_t edge;
+	union {
+		uint64_t mask;
+		struct {
+			uint16_t window;
+			uint16_t sequence;
+			uint32_t planned;
+		};
+	};
+};
+
+/*
+ * A packet to send, as a list of pieces: the built head, then memory that it
+ * points to, which stays as it is until the machine that made it is next given a
+ * packet. `scratch` is the caller's: [payload bytes] that a machine may convert
+ * into and point at; the caller sets it once.
+ */
+struct packet_out {
+	uint16_t dest; /* a rank, or WIRE_EVERYONE */
+	uint16_t piece_count;
+	uint32_t bytes; /* of all pieces */
+	void *scratch;
+	struct iovec pieces[WIRE_FRAME_BLOCKS_MAX + 3]; /* [0]: the head */
+	uint8_t head[PACKET_HEAD_MAX];
+};
+
+/*
+ * packet_parse - the header of `bytes` bytes at `data`. `to_worker` says which
+ * direction is expected. Returns WIRE_DROP_NONE, or why the packet is no good.
+ */
+enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, struct packet *out);
+
+/* The bodies; each returns WIRE_DROP_NONE, _SHORT or _LENGTH. */
+enum wire_drop announce_parse(const struct packet *packet, struct announce *out);
+enum wire_drop plan_parse(const struct packet *packet, struct plan *out);
+
+/* NACK, WANT: words of 64 frames each, first bit first frame. Returns their count, 0 if bad. */
+uint32_t nack_parse(const struct packet *packet, uint64_t words[WIRE_NACK_WORDS_MAX]);
+
+/* Begin `out` with a header; leaves dest to the caller. */
+void packet_begin(struct packet_out *out, const struct packet_head *head);
+
+/* Append to the built head (announce, plan, nack words). */
+void packet_put_announce(struct packet_out *out, const struct announce *announce);
+void packet_put_plan(struct packet_out *out, const struct plan *plan);
+void packet_put_words(struct packet_out *out, const uint64_t words[], uint32_t word_count);
+
+/* Bytes behind the head so far. */
+static inline uint32_t packet_body_bytes(const struct packet_out *out)
+{
+	return out->bytes - (uint32_t)out->pieces[0].iov_len;
+}
+
+/* Append memory to point at; adjoining pieces are merged. Bytes may be 0. */
+void packet_point(struct packet_out *out, const void *data, uint32_t bytes);
+
+/* Copy a packet's pieces into `buffer`, which has room for out->bytes. */
+void packet_flatten(const struct packet_out *out, void *buffer);
+
+/* "short", "bad magic" and so on: the label of a counter. */
+const char *drop_name(enum wire_drop drop);
+
+#endif /* EBPF_PACKET_H */

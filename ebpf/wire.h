@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * wire.h - the aggregation protocol, version 1, as bytes
+ *
+ * docs/PROTOCOL.md says what the messages mean and when they are sent; this file
+ * says only where the bytes are. Everything is little-endian. gcc, clang -target
+ * bpf and nvcc all compile it, so it includes <linux/types.h> and nothing else and
+ * holds no function. It lives in ebpf/ because every folder may include that one.
+ */
+#ifndef EBPF_WIRE_H
+#define EBPF_WIRE_H
+
+#include <linux/types.h>
+
+#define WIRE_MAGIC 0x4e57 /* "WN" as the first two payload bytes */
+#define WIRE_VERSION 1
+
+/* Limits that the format itself sets (PROTOCOL.md section 4). */
+#define WIRE_WORKERS_MAX 4096    /* workers of one job */
+#define WIRE_SHARDS_MAX 256      /* channels that share one tensor */
+#define WIRE_FRAME_BLOCKS_MAX 64 /* blocks in one frame: bits of the mask */
+#define WIRE_BLOCK_ELEMS_MAX 65536
+#define WIRE_SEGMENT_BLOCKS_MAX 4096
+#define WIRE_SEGMENT_BYTES (4u << 20) /* what a segment aims at */
+#define WIRE_WINDOW_MAX 8192          /* frames: a quarter of what `sequence` tells apart */
+#define WIRE_NACK_WORDS_MAX 16        /* 1024 frames in one NACK or WANT */
+#define WIRE_PAYLOAD_MIN 584   /* UDP payload bytes: an announcement and its largest bitmap */
+#define WIRE_PAYLOAD_MAX 65000 /* UDP payload bytes, header included */
+
+#define WIRE_EVERYONE 0xffff /* `worker` of a packet for the whole group */
+
+/* Bit 7 is the direction: clear from worker to aggregator, set the other way. */
+enum wire_kind {
+	WIRE_ANNOUNCE = 1,   /* section 6: which of my blocks are non-zero */
+	WIRE_PUSH = 2,       /* section 8: my blocks of one frame */
+	WIRE_ACK = 3,        /* section 8: only the header */
+	WIRE_NACK = 4,       /* section 10: RESULTs I lack */
+	WIRE_ASK = 5,        /* section 10: I lack the plan of this frame */
+	WIRE_KNOCK = 6,      /* section 5: this is my address, and does this size pass? */
+	WIRE_PLAN = 0x81,    /* section 7: the union, and its frames */
+	WIRE_RESULT = 0x82,  /* section 8: the sums of one frame */
+	WIRE_CREDIT = 0x83,  /* section 8: only the header */
+	WIRE_WANT = 0x84,    /* section 10: PUSHes I lack */
+	WIRE_KNOCKED = 0x86, /* section 5: answer to a KNOCK, of the same size */
+	WIRE_PROBE = 0x87,   /* section 5: to the group: does multicast arrive? */
+};
+
+#define WIRE_TO_WORKER 0x80
+
+/*
+ * The head of every packet. The last sixteen bytes read differently by direction:
+ * a worker sends ack and mask, an aggregator base, window, sequence and planned.
+ */
+struct wire_header {
+	__le16 magic;
+	__u8 version;
+	__u8 kind;      /* enum wire_kind */
+	__le16 channel; /* which slot machine; its low byte chooses the aggregator's thread */
+	__le16 worker;  /* rank of the sender, or of the receiver, or WIRE_EVERYONE */
+	__le64 token;   /* the sending worker's token, or the job's group token */
+	__le32 frame;   /* see each kind; of an ACK, a cookie that the CREDIT it asks for returns */
+	__le32 edge;    /* ack: I have all before it; base: all workers have all before it */
+	union {
+		__le64 mask; /* to aggregator: PUSH blocks present; ACK, NACK: flags below */
+		struct {     /* to worker */
+			__le16 window;   /* frames before base + window may be pushed */
+			__le16 sequence; /* of the last RESULT sent to everyone, this one included */
+			__le32 planned;  /* frames before this one have a plan */
+		};
+	};
+};
+
+/* Bits of an ACK's mask. */
+#define WIRE_ACK_ANSWER 1 /* reply with CREDIT */
+
+/* Of a NACK's: its low 16 bits are the latest sequence seen. */
+#define WIRE_NACK_FORCE 0x10000 /* answer whatever the sequence says */
+
+/* Flags of ANNOUNCE and PLAN. */
+#define WIRE_ALL 0x01       /* every bit of the bitmap is set; the bitmap is left out */
+#define WIRE_NONE 0x02      /* no bit is set; the bitmap is left out */
+#define WIRE_EAGER 0x04     /* the blocks follow in this packet; there will be no frames */
+#define WIRE_NONFINITE 0x08 /* ANNOUNCE: a NaN or infinity occurs; PLAN: so it travels as f32 */
+
+enum wire_form {
+	WIRE_NATIVE = 0,  /* values travel in their own type */
+	WIRE_FIXED32 = 1, /* f32 travels as int32 (section 9) */
+};
+
+/* After the header of an ANNOUNCE; then the bitmap, then, if eager, the blocks. */
+struct wire_announce {
+	__le64 tag;
+	__le64 count;       /* elements of the whole tensor */
+	__le32 block_elems; /* as given by the user */
+	__le32 segment;
+	__le32 generation; /* of this worker's operation slot */
+	__le16 op_slot;
+	__le16 shard;
+	__le16 shard_count;
+	__le16 exponent; /* signed; WIRE_EXPONENT_NONE when unknown or all zero */
+	__u8 dtype;
+	__u8 reduction;
+	__u8 form;
+	__u8 flags;
+};
+
+#define WIRE_EXPONENT_NONE (-32768)
+
+/* After the header of a PLAN; then the bitmap, then, if eager, the sums. */
+struct wire_plan {
+	__le64 tag;
+	__le32 segment;
+	__le32 frame_count; /* at least 1 */
+	__le16 status;      /* enum wire_status; if not 0, wire_mismatch follows, no bitmap */
+	__le16 exponent;    /* signed; common to all workers */
+	__u8 flags;
+	__u8 reserved[3];
+};
+
+enum wire_status {
+	WIRE_OK = 0,
+	WIRE_MISMATCH = 1, /* the workers do not agree on what to reduce */
+};
+
+/* What two workers disagree about. */
+enum wire_field {
+	WIRE_FIELD_COUNT = 1,
+	WIRE_FIELD_DTYPE = 2,
+	WIRE_FIELD_BLOCK = 3,
+	WIRE_FIELD_REDUCTION = 4,
+	WIRE_FIELD_FORM = 5,
+	WIRE_FIELD_SHARDS = 6,
+};
+
+struct wire_mismatch {
+	__le64 value_a; /* of rank_a */
+	__le64 value_b; /* of rank_b */
+	__le16 rank_a;  /* the first to announce */
+	__le16 rank_b;
+	__le16 field; /* enum wire_field */
+	__le16 reserved;
+};
+
+/*
+ * Why a packet was dropped (section 12). User space and XDP count the same reasons,
+ * so their order is part of this file.
+ */
+enum wire_drop {
+	WIRE_DROP_NONE = 0,
+	WIRE_DROP_SHORT,     /* shorter than its kind needs */
+	WIRE_DROP_MAGIC,     /* not our magic */
+	WIRE_DROP_VERSION,   /* another version of the protocol */
+	WIRE_DROP_KIND,      /* unknown kind, or the wrong direction */
+	WIRE_DROP_CHANNEL,   /* no such channel here */
+	WIRE_DROP_WORKER,    /* rank out of range */
+	WIRE_DROP_TOKEN,     /* not that worker's token */
+	WIRE_DROP_LENGTH,    /* length and contents disagree */
+	WIRE_DROP_FRAME,     /* a frame that is not open */
+	WIRE_DROP_MASK,      /* blocks that this worker did not announce */
+	WIRE_DROP_OPERATION, /* impossible parameters, or a segment out of turn */
+	WIRE_DROP_STALE,     /* about something that all have finished */
+	WIRE_DROP_DUPLICATE, /* already have it */
+	WIRE_DROP_FULL,      /* no room in a table; the sender will try again */
+	WIRE_DROP_COUNT,
+};
+
+#define WIRE_HEADER_BYTES 32
+#define WIRE_ANNOUNCE_BYTES 40
+#define WIRE_PLAN_BYTES 24
+#define WIRE_MISMATCH_BYTES 24
+
+#ifdef __cplusplus
+#define WIRE_ASSERT static_assert
+#else
+#define WIRE_ASSERT _Static_assert
+#endif
+WIRE_ASSERT(sizeof(struct wire_header) == WIRE_HEADER_BYTES, "wire_header has padding");
+WIRE_ASSERT(sizeof(struct wire_announce) == WIRE_ANNOUNCE_BYTES, "wire_announce has padding");
+WIRE_ASSERT(sizeof(struct wire_plan) == WIRE_PLAN_BYTES, "wire_plan has padding");
+WIRE_ASSERT(sizeof(struct wire_mismatch) == WIRE_MISMATCH_BYTES, "wire_mismatch has padding");
+WIRE_ASSERT(WIRE_PAYLOAD_MIN >=
+                    WIRE_HEADER_BYTES + WIRE_ANNOUNCE_BYTES + WIRE_SEGMENT_BLOCKS_MAX / 8,
+            "an announcement fits the smallest payload");
+#undef WIRE_ASSERT
+
+#endif /* EBPF_WIRE_H */
