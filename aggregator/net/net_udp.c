@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * net_udp.c - sockets, with UDP_GRO and UDP_SEGMENT
+ *
+ * A send() call sorts its datagrams by size into bins; each bin leaves as one system call's
+ * worth of up to 64 KB that the kernel cuts (or does not need to: super-packets cross veth,
+ * bridge and qdisc whole). Receiving is the reverse. Without either offload everything
+ * works one by one. What the socket has no room for waits in the backlog.
+ */
+
+#include "aggregator/net/net.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+#define RX_MESSAGES 16
+#define RX_BYTES 65536
+#define TX_SEGMENTS_MAX 64 /* UDP_MAX_SEGMENTS of the kernels before 6.9 */
+#define TX_BYTES_MAX 65000 /* of one super-packet */
+#define TX_IOVECS_MAX 1024 /* of one super-packet: UIO_MAXIOV */
+#define BINS 4             /* sizes that are collected at the same time */
+#define CONTROL_BYTES 64
+#define NONE UINT32_MAX
+
+/* A super-packet, or a single datagram: a chain of equal ones of the caller's. */
+struct message {
+	uint32_t bytes, segments, segment_bytes;
+	uint32_t iovec_count;
+	uint32_t first, last; /* indices of the caller's array, linked by net->next */
+};
+
+struct net {
+	int fd;
+	bool segment_offload;
+	struct net_addr local;
+	uint32_t buffer_bytes;
+	struct net_stats stats;
+
+	/* Receiving: messages of the last call, and how far they have been handed out. */
+	uint32_t rx_count, rx_at, rx_offset;
+	struct mmsghdr rx_headers[RX_MESSAGES];
+	struct iovec rx_iovecs[RX_MESSAGES];
+	struct sockaddr_in rx_from[RX_MESSAGES];
+	uint32_t rx_segment[RX_MESSAGES]; /* bytes of one datagram in it */
+	uint8_t rx_control[RX_MESSAGES][CONTROL_BYTES];
+	uint8_t *rx_buffer; /* [RX_MESSAGES * RX_BYTES] */
+
+	/* Sending. */
+	struct sockaddr_in to;
+	uint32_t message_count;
+	struct message messages[NET_BURST_MAX];
+	uint32_t next[NET_BURST_MAX];
+	struct iovec iovecs[TX_IOVECS_MAX];
+	uint8_t tx_control[CONTROL_BYTES];
+
+	/* What the kernel did not take: copies, to the same receiver, one after the other. */
+	uint32_t kept_count, kept_at, kept_offset, kept_local_ip;
+	struct message kept[NET_BURST_MAX];
+	uint8_t *backlog; /* [NET_BATCH_BYTES_MAX] */
+};
+
+/* ---- opening ---- */
+
+static int explain(char *why, const char *what, const struct net_addr *address)
+{
+	int err = errno;
+	char text[24];
+
+	snprintf(why, NET_WHY_BYTES, "%s %s: %s", what, net_format(address, text), strerror(err));
+	return -err;
+}
+
+/* The granted size is up to the system's limit; CAP_NET_ADMIN may go beyond. */
+static uint32_t set_buffer(int fd, int option, int force, uint32_t bytes)
+{
+	int value = (int)bytes, granted = 0;
+	socklen_t size = sizeof(granted);
+
+	if (setsockopt(fd, SOL_SOCKET, force, &value, sizeof(value)) != 0)
+		setsockopt(fd, SOL_SOCKET, option, &value, sizeof(value));
+	getsockopt(fd, SOL_SOCKET, option, &granted, &size);
+	return (uint32_t)granted;
+}
+
+/* Datagrams go to the net that byte 4 names (classic BPF on the UDP payload; no privilege). */
+static int set_steering(int fd, uint32_t queue_count)
+{
+	struct sock_filter code[] = {
+		{BPF_LD | BPF_B | BPF_ABS, 0, 0, 4},
+		{BPF_ALU | BPF_MOD | BPF_K, 0, 0, queue_count},
+		{BPF_RET | BPF_A, 0, 0, 0},
+	};
+	struct sock_fprog program = {.len = 3, .filter = code};
+
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program));
+}
+
+static int set_group(int fd, const struct net_config *config)
+{
+	struct ip_mreqn request = {
+		.imr_multiaddr.s_addr = htonl(config->group_ip),
+		.imr_address.s_addr = htonl(config->device_ip),
+	};
+
+	return setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof(request));
+}
+
+static void set_options(struct net *net, const struct net_config *config)
+{
+	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE;
+
+	setsockopt(net->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (config->queue_count > 1)
+		setsockopt(net->fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+	setsockopt(net->fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
+	setsockopt(net->fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof(off));
+	setsockopt(net->fd, SOL_UDP, UDP_GRO, &on, sizeof(on));
+	net->segment_offload = true; /* until the kernel says otherwise */
+	net->buffer_bytes = set_buffer(net->fd, SO_RCVBUF, SO_RCVBUFFORCE, config->buffer_bytes);
+	set_buffer(net->fd, SO_SNDBUF, SO_SNDBUFFORCE, config->buffer_bytes);
+}
+
+static int bind_to(struct net *net, const struct net_config *config, char *why)
+{
+	uint32_t ip = config->group_ip != 0 ? config->group_ip : config->local.ip;
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(ip),
+		.sin_port = htons(config->local.port),
+	};
+	socklen_t size = sizeof(address);
+
+	if (bind(net->fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
+	    getsockname(net->fd, (struct sockaddr *)&address, &size) != 0)
+		return explain(why, "cannot bind UDP", &config->local);
+	net->local.ip = ntohl(address.sin_addr.s_addr);
+	net->local.port = ntohs(address.sin_port);
+	if (config->queue_count > 1 && set_steering(net->fd, config->queue_count) != 0)
+		return explain(why, "cannot steer datagrams of UDP", &config->local);
+	if (config->group_ip != 0 && set_group(net->fd, config) != 0)
+		return explain(why, "cannot join the multicast group for", &config->local);
+	return 0;
+}
+
+static void udp_close(struct net *net)
+{
+	if (net == NULL)
+		return;
+	if (net->fd >= 0)
+		close(net->fd);
+	free(net->rx_buffer);
+	free(net->backlog);
+	free(net);
+}
+
+static int udp_open(const struct net_config *config, struct net **out, char *why)
+{
+	struct net *net = calloc(1, sizeof(*net));
+	int err;
+
+	if (net == NULL)
+		goto no_memory;
+	net->fd = -1;
+	net->rx_buffer = malloc((size_t)RX_MESSAGES * RX_BYTES);
+	net->backlog = malloc(NET_BATCH_BYTES_MAX);
+	if (net->rx_buffer == NULL || net->backlog == NULL)
+		goto no_memory;
+	net->fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (net->fd < 0) {
+		err = explain(why, "cannot open a UDP socket for", &config->local);
+		udp_close(net);
+		return err;
+	}
+	set_options(net, config);
+	err = bind_to(net, config, why);
+	if (err != 0) {
+		udp_close(net);
+		return err;
+	}
+	for (uint32_t i = 0; i < RX_MESSAGES; i++)
+		net->rx_iovecs[i] = (struct iovec){.iov_base = net->rx_buffer + i * RX_BYTES,
+		                                   .iov_len = RX_BYTES};
+	*out = net;
+	return 0;
+no_memory:
+	udp_close(net);
+	snprintf(why, NET_WHY_BYTES, "out of memory for a UDP socket's buffers");
+	return -ENOMEM;
+}
+
+/* ---- receiving ---- */
+
+static uint32_t segment_size(struct msghdr *header, uint32_t bytes)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
+		int size;
+
+		if (c->cmsg_level != SOL_UDP || c->cmsg_type != UDP_GRO)
+			continue;
+		memcpy(&size, CMSG_DATA(c), sizeof(size));
+		if (size > 0)
+			return (uint32_t)size;
+	}
+	return bytes;
+}
+
+static bool rx_fill(struct net *net)
+{
+	int count;
+
+	for (uint32_t i = 0; i < RX_MESSAGES; i++)
+		net->rx_headers[i].msg_hdr = (struct msghdr){
+			.msg_name = &net->rx_from[i],
+			.msg_namelen = sizeof(net->rx_from[i]),
+			.msg_iov = &net->rx_iovecs[i],
+			.msg_iovlen = 1,
+			.msg_control = net->rx_control[i],
+			.msg_controllen = CONTROL_BYTES,
+		};
+	net->rx_count = net->rx_at = net->rx_offset = 0;
+	net->stats.rx_calls++;
+	count = recvmmsg(net->fd, net->rx_headers, RX_MESSAGES, 0, NULL);
+	if (count <= 0)
+		return false;
+	net->rx_count = (uint32_t)count;
+	for (uint32_t i = 0; i < net->rx_count; i++)
+		net->rx_segment[i] =
+			segment_size(&net->rx_headers[i].msg_hdr, net->rx_headers[i].msg_len);
+	return true;
+}
+
+static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
+{
+	uint32_t count = 0;
+
+	if (net->rx_at == net->rx_count && !rx_fill(net))
+		return 0;
+	while (count < max && net->rx_at < net->rx_count) {
+		uint32_t i = net->rx_at, bytes = net->rx_headers[i].msg_len;
+		uint32_t left = bytes - net->rx_offset;
+		struct net_in *one = &in[count++];
+
+		one->data = (const uint8_t *)net->rx_iovecs[i].iov_base + net->rx_offset;
+		one->bytes = left < net->rx_segment[i] ? left : net->rx_segment[i];
+		one->from.ip = ntohl(net->rx_from[i].sin_addr.s_addr);
+		one->from.port = ntohs(net->rx_from[i].sin_port);
+		net->stats.received++;
+		net->stats.received_bytes += one->bytes;
+		net->rx_offset += one->bytes;
+		if (net->rx_offset >= bytes) {
+			net->rx_at++;
+			net->rx_offset = 0;
+		}
+	}
+	return count;
+}
+
+/* ---- sending ---- */
+
+static void control_fill(struct net *net, struct msghdr *header, const struct message *m,
+                         uint32_t local_ip)
+{
+	uint16_t size = (uint16_t)m->segment_bytes;
+	struct in_pktinfo info = {.ipi_spec_dst.s_addr = htonl(local_ip)};
+	struct cmsghdr *c = (struct cmsghdr *)(void *)net->tx_control;
+
+	header->msg_controllen = 0;
+	header->msg_control = net->tx_control;
+	if (m->segments > 1) {
+		c->cmsg_level = SOL_UDP;
+		c->cmsg_type = UDP_SEGMENT;
+		c->cmsg_len = CMSG_LEN(sizeof(size));
+		memcpy(CMSG_DATA(c), &size, sizeof(size));
+		header->msg_controllen = CMSG_SPACE(sizeof(size));
+		c = (struct cmsghdr *)(void *)(net->tx_control + CMSG_SPACE(sizeof(size)));
+	}
+	if (local_ip != 0) {
+		c->cmsg_level = IPPROTO_IP;
+		c->cmsg_type = IP_PKTINFO;
+		c->cmsg_len = CMSG_LEN(sizeof(info));
+		memcpy(CMSG_DATA(c), &info, sizeof(info));
+		header->msg_controllen += CMSG_SPACE(sizeof(info));
+	}
+}
+
+static int send_iovecs(struct net *net, const struct message *m, uint32_t local_ip,
+                       struct iovec *iovecs, uint32_t count)
+{
+	struct msghdr header = {
+		.msg_name = &net->to,
+		.msg_namelen = sizeof(net->to),
+		.msg_iov = iovecs,
+		.msg_iovlen = count,
+	};
+
+	control_fill(net, &header, m, local_ip);
+	net->stats.tx_calls++;
+	return sendmsg(net->fd, &header, MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+/* Count what became of a message. -EAGAIN: nothing yet, the kernel has no room. */
+static int judge(struct net *net, const struct message *m, int err)
+{
+	if (err == -EAGAIN || err == -ENOBUFS)
+		return -EAGAIN;
+	if (err != 0) {
+		net->stats.tx_errors += m->segments;
+		return 0;
+	}
+	net->stats.sent += m->segments;
+	net->stats.sent_bytes += m->bytes;
+	return 0;
+}
+
+static uint32_t gather(struct net *net, const struct message *m, const struct net_out out[])
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = m->first; i != NONE; i = net->next[i]) {
+		memcpy(net->iovecs + count, out[i].pieces,
+		       out[i].piece_count * sizeof(struct iovec));
+		count += out[i].piece_count;
+	}
+	return count;
+}
+
+/* The route does not segment: one by one from now on. */
+static void send_apart(struct net *net, const struct message *m, uint32_t local_ip,
+                       const struct net_out out[])
+{
+	net->segment_offload = false;
+	for (uint32_t i = m->first; i != NONE; i = net->next[i]) {
+		struct message one = {
+			.bytes = out[i].bytes, .segments = 1, .segment_bytes = out[i].bytes};
+		int err = send_iovecs(net, &one, local_ip, (struct iovec *)(uintptr_t)out[i].pieces,
+		                      out[i].piece_count);
+
+		if (judge(net, &one, err) == -EAGAIN)
+			net->stats.tx_errors++;
+	}
+}
+
+static int send_message(struct net *net, const struct message *m, uint32_t local_ip,
+                        const struct net_out out[])
+{
+	int err = send_iovecs(net, m, local_ip, net->iovecs, gather(net, m, out));
+
+	if ((err == -EIO || err == -EINVAL) && m->segments > 1) {
+		send_apart(net, m, local_ip, out);
+		return 0;
+	}
+	return judge(net, m, err);
+}
+
+/* Copy messages from `from` on: the caller's memory will not be ours any more. */
+static void keep(struct net *net, uint32_t from, uint32_t local_ip, const struct net_out out[])
+{
+	uint32_t used = 0;
+
+	net->kept_count = net->kept_at = net->kept_offset = 0;
+	net->kept_local_ip = local_ip;
+	net->stats.tx_waits++;
+	for (uint32_t i = from; i < net->message_count; i++) {
+		uint32_t count = gather(net, &net->messages[i], out);
+
+		net->kept[net->kept_count++] = net->messages[i];
+		for (uint32_t k = 0; k < count; k++) {
+			memcpy(net->backlog + used, net->iovecs[k].iov_base,
+			       net->iovecs[k].iov_len);
+			used += (uint32_t)net->iovecs[k].iov_len;
+		}
+	}
+	assert(used <= NET_BATCH_BYTES_MAX);
+}
+
+static bool udp_ready(struct net *net)
+{
+	while (net->kept_at < net->kept_count) {
+		const struct message *m = &net->kept[net->kept_at];
+		struct iovec whole = {.iov_base = net->backlog + net->kept_offset,
+		                      .iov_len = m->bytes};
+		int err = send_iovecs(net, m, net->kept_local_ip, &whole, 1);
+
+		if (judge(net, m, err) == -EAGAIN)
+			return false;
+		net->kept_offset += m->bytes;
+		net->kept_at++;
+	}
+	return true;
+}
+
+/* Room in this super-packet? */
+static bool fits(const struct net *net, const struct message *m, const struct net_out *out)
+{
+	return net->segment_offload && out->bytes == m->segment_bytes &&
+	       m->segments < TX_SEGMENTS_MAX && m->bytes + out->bytes <= TX_BYTES_MAX &&
+	       m->iovec_count + out->piece_count <= TX_IOVECS_MAX;
+}
+
+/* The bin with room for this datagram, or a new one in the place of the oldest. */
+static struct message *bin_for(struct net *net, uint32_t bins[BINS], const struct net_out *out)
+{
+	for (uint32_t i = 0; i < BINS; i++)
+		if (bins[i] != NONE && fits(net, &net->messages[bins[i]], out))
+			return &net->messages[bins[i]];
+	memmove(bins + 1, bins, (BINS - 1) * sizeof(bins[0]));
+	bins[0] = net->message_count++;
+	net->messages[bins[0]] = (struct message){.segment_bytes = out->bytes, .last = NONE};
+	return &net->messages[bins[0]];
+}
+
+static void sort_by_size(struct net *net, const struct net_out out[], uint32_t count)
+{
+	uint32_t bins[BINS] = {NONE, NONE, NONE, NONE};
+
+	net->message_count = 0;
+	for (uint32_t i = 0; i < count; i++) {
+		struct message *m = bin_for(net, bins, &out[i]);
+
+		if (m->last == NONE)
+			m->first = i;
+		else
+			net->next[m->last] = i;
+		net->next[i] = NONE;
+		m->last = i;
+		m->segments++;
+		m->bytes += out[i].bytes;
+		m->iovec_count += out[i].piece_count;
+	}
+}
+
+static void udp_send(struct net *net, const struct net_addr *to, uint32_t local_ip,
+                     const struct net_out out[], uint32_t count)
+{
+	assert(count <= NET_BURST_MAX && net->kept_at == net->kept_count);
+	net->to = (struct sockaddr_in){.sin_family = AF_INET,
+	                               .sin_addr.s_addr = htonl(to->ip),
+	                               .sin_port = htons(to->port)};
+	sort_by_size(net, out, count);
+	for (uint32_t i = 0; i < net->message_count; i++) {
+		if (send_message(net, &net->messages[i], local_ip, out) == 0)
+			continue;
+		keep(net, i, local_ip, out);
+		return;
+	}
+}
+
+/* ---- looking ---- */
+
+static int udp_fd(const struct net *net)
+{
+	return net->fd;
+}
+
+static void udp_stats(const struct net *net, struct net_stats *out)
+{
+	*out = net->stats;
+}
+
+static uint32_t udp_buffer(const struct net *net)
+{
+	return net->buffer_bytes;
+}
+
+static struct net_addr udp_address(const struct net *net)
+{
+	return net->local;
+}
+
+const struct net_backend net_udp = {
+	.name = "udp",
+	.open = udp_open,
+	.recv = udp_recv,
+	.send = udp_send,
+	.ready = udp_ready,
+	.fd = udp_fd,
+	.stats = udp_stats,
+	.buffer = udp_buffer,
+	.address = udp_address,
+	.close = udp_close,
+};
