@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* message.c - one table says which fields a message has; parsing and printing both walk it */
+
+#include "aggregator/control/message.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ebpf/wire.h"
+
+#define WHY_BYTES 128
+
+enum field_kind {
+	FIELD_U32,
+	FIELD_U16,
+	FIELD_BOOL,
+	FIELD_NAME,     /* CONTROL_NAME_BYTES, any printable text */
+	FIELD_JOB,      /* a valid name */
+	FIELD_TEXT,     /* CONTROL_TEXT_BYTES, made printable */
+	FIELD_BYTES32,  /* 64 hex digits */
+	FIELD_HEX64,    /* 16 hex digits: JSON numbers do not hold 64 bits everywhere */
+	FIELD_CHANNELS, /* array of numbers, with channel_count */
+};
+
+struct field {
+	const char *name;
+	enum field_kind kind;
+	size_t offset;
+	uint32_t min, max;
+	uint32_t used_by; /* bit 1 << enum control_kind */
+};
+
+#define BIT(kind) (1u << CONTROL_##kind)
+#define AT(member) offsetof(struct control_message, member)
+
+static const struct field fields[] = {
+	{"version", FIELD_U32, AT(version), 0, UINT32_MAX, BIT(HELLO) | BIT(JOIN)},
+	{"key", FIELD_BOOL, AT(key), 0, 0, BIT(HELLO)},
+	{"software", FIELD_NAME, AT(software), 0, 0, BIT(HELLO) | BIT(JOIN)},
+	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN)},
+	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME)},
+	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN)},
+	{"host", FIELD_NAME, AT(host), 0, 0, BIT(JOIN)},
+	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX, BIT(JOIN) | BIT(LEFT) | BIT(FAILED)},
+	{"world", FIELD_U32, AT(world), 0, UINT32_MAX, BIT(JOIN)},
+	{"payload", FIELD_U32, AT(payload), 0, UINT32_MAX,
+         BIT(JOIN) | BIT(WELCOME) | BIT(READY) | BIT(START)},
+	{"rcvbuf", FIELD_U32, AT(rcvbuf), 0, UINT32_MAX, BIT(JOIN)},
+	{"silence_ms", FIELD_U32, AT(silence_ms), 100, 86400000, BIT(JOIN)},
+	{"stall_ms", FIELD_U32, AT(stall_ms), 100, 864000000, BIT(JOIN)},
+	{"channels", FIELD_CHANNELS, AT(channels), 0, UINT16_MAX, BIT(WELCOME)},
+	{"token", FIELD_HEX64, AT(token), 0, 0, BIT(WELCOME)},
+	{"group_token", FIELD_HEX64, AT(group_token), 0, 0, BIT(WELCOME)},
+	{"window", FIELD_U32, AT(window), 4, WIRE_WINDOW_MAX, BIT(WELCOME) | BIT(START)},
+	{"op_slots", FIELD_U32, AT(op_slots), 1, 1024, BIT(WELCOME)},
+	{"segments_ahead", FIELD_U32, AT(segments_ahead), 1, 64, BIT(WELCOME)},
+	{"first_frame", FIELD_U32, AT(first_frame), 0, UINT32_MAX, BIT(WELCOME)},
+	{"group_ip", FIELD_U32, AT(group_ip), 0, UINT32_MAX, BIT(WELCOME)},
+	{"group_port", FIELD_U16, AT(group_port), 0, UINT16_MAX, BIT(WELCOME)},
+	{"window_start", FIELD_U32, AT(window_start), 1, WIRE_WINDOW_MAX, BIT(START)},
+	{"multicast", FIELD_BOOL, AT(multicast), 0, 0, BIT(READY) | BIT(START)},
+	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
+	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT)},
+};
+
+#define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
+
+static const char *const kind_names[] = {
+	[CONTROL_HELLO] = "hello",   [CONTROL_JOIN] = "join",   [CONTROL_WELCOME] = "welcome",
+	[CONTROL_READY] = "ready",   [CONTROL_START] = "start", [CONTROL_PING] = "ping",
+	[CONTROL_LEAVE] = "leave",   [CONTROL_LEFT] = "left",   [CONTROL_ABORT] = "abort",
+	[CONTROL_FAILED] = "failed",
+};
+
+#define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
+
+bool message_name_valid(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (size_t i = 0; i < length; i++)
+		if (!isalnum((unsigned char)name[i]) && strchr("._-", name[i]) == NULL)
+			return false;
+	return length > 0 && length < CONTROL_NAME_BYTES;
+}
+
+/* ---- reading ---- */
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return -1;
+}
+
+static bool read_hex(const char *text, uint8_t *out, size_t bytes)
+{
+	if (text == NULL || strlen(text) != bytes * 2)
+		return false;
+	for (size_t i = 0; i < bytes; i++) {
+		int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return false;
+		out[i] = (uint8_t)(high * 16 + low);
+	}
+	return true;
+}
+
+/* Most significant digit first, as people write numbers. */
+static bool read_hex64(const char *text, uint64_t *out)
+{
+	uint8_t bytes[8];
+	uint64_t value = 0;
+
+	if (!read_hex(text, bytes, sizeof(bytes)))
+		return false;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		value = value << 8 | bytes[i];
+	*out = value;
+	return true;
+}
+
+static bool read_number(const json_t *value, const struct field *field, uint32_t *out)
+{
+	json_int_t number = json_integer_value(value);
+
+	if (!json_is_integer(value) || number < field->min || number > field->max)
+		return false;
+	*out = (uint32_t)number;
+	return true;
+}
+
+/* Peers' texts end up on terminals and in logs: nothing but printable ASCII gets there. */
+static bool read_text(const json_t *value, char *out, size_t room)
+{
+	const char *text = json_string_value(value);
+	size_t length = 0;
+
+	if (text == NULL)
+		return false;
+	for (; text[length] != '\0' && length + 1 < room; length++)
+		out[length] =
+			(char)(text[length] >= ' ' && text[length] <= '~' ? text[length] : '?');
+	out[length] = '\0';
+	return true;
+}
+
+static bool read_channels(const json_t *value, const struct field *field,
+                          struct control_message *out)
+{
+	size_t count = json_array_size(value);
+
+	if (!json_is_array(value) || count == 0 || count > CONTROL_CHANNELS_MAX)
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		uint32_t channel;
+
+		if (!read_number(json_array_get(value, i), field, &channel))
+			return false;
+		out->channels[i] = (uint16_t)channel;
+	}
+	out->channel_count = (uint32_t)count;
+	return true;
+}
+
+static bool read_field(const json_t *value, const struct field *field, struct control_message *out)
+{
+	void *at = (uint8_t *)out + field->offset;
+	uint32_t number;
+
+	switch (field->kind) {
+	case FIELD_U32:
+		return read_number(value, field, at);
+	case FIELD_U16:
+		if (!read_number(value, field, &number))
+			return false;
+		*(uint16_t *)at = (uint16_t)number;
+		return true;
+	case FIELD_BOOL:
+		*(bool *)at = json_is_true(value);
+		return json_is_boolean(value);
+	case FIELD_JOB:
+		return read_text(value, at, CONTROL_NAME_BYTES) && message_name_valid(at) &&
+		       strcmp(at, json_string_value(value)) == 0;
+	case FIELD_NAME:
+		return read_text(value, at, CONTROL_NAME_BYTES);
+	case FIELD_TEXT:
+		return read_text(value, at, CONTROL_TEXT_BYTES);
+	case FIELD_BYTES32:
+		return read_hex(json_string_value(value), at, CONTROL_NONCE_BYTES);
+	case FIELD_HEX64:
+		return read_hex64(json_string_value(value), at);
+	case FIELD_CHANNELS:
+		return read_channels(value, field, out);
+	}
+	return false;
+}
+
+static bool read_kind(const json_t *root, enum control_kind *out)
+{
+	const char *name = json_string_value(json_object_get(root, "type"));
+
+	for (size_t i = 1; name != NULL && i < KIND_COUNT; i++) {
+		if (strcmp(name, kind_names[i]) != 0)
+			continue;
+		*out = (enum control_kind)i;
+		return true;
+	}
+	return false;
+}
+
+int message_parse(const char *line, struct control_message *out, char *why)
+{
+	json_error_t error;
+	json_t *root = json_loads(line, JSON_REJECT_DUPLICATES, &error);
+	int err = -EINVAL;
+
+	memset(out, 0, sizeof(*out));
+	if (root == NULL) {
+		snprintf(why, WHY_BYTES, "not JSON: %.80s", error.text);
+		return -EINVAL;
+	}
+	if (!json_is_object(root) || !read_kind(root, &out->kind)) {
+		snprintf(why, WHY_BYTES, "no message type that is known");
+		goto done;
+	}
+	for (size_t i = 0; i < FIELD_COUNT; i++) {
+		const struct field *field = &fields[i];
+
+		if (!(field->used_by & 1u << out->kind))
+			continue;
+		if (!read_field(json_object_get(root, field->name), field, out)) {
+			snprintf(why, WHY_BYTES, "%s: '%s' is missing or out of range",
+			         kind_names[out->kind], field->name);
+			goto done;
+		}
+	}
+	err = 0;
+done:
+	json_decref(root);
+	return err;
+}
+
+/* ---- writing ---- */
+
+static json_t *hex_string(const uint8_t *bytes, size_t count)
+{
+	char text[2 * CONTROL_NONCE_BYTES + 1];
+
+	for (size_t i = 0; i < count; i++)
+		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+	return json_string(text);
+}
+
+static json_t *channel_array(const struct control_message *message)
+{
+	json_t *array = json_array();
+
+	for (uint32_t i = 0; array != NULL && i < message->channel_count; i++)
+		json_array_append_new(array, json_integer(message->channels[i]));
+	return array;
+}
+
+static json_t *write_field(const struct control_message *message, const struct field *field)
+{
+	const void *at = (const uint8_t *)message + field->offset;
+	char hex[17];
+
+	switch (field->kind) {
+	case FIELD_U32:
+		return json_integer(*(const uint32_t *)at);
+	case FIELD_U16:
+		return json_integer(*(const uint16_t *)at);
+	case FIELD_BOOL:
+		return json_boolean(*(const bool *)at);
+	case FIELD_JOB:
+	case FIELD_NAME:
+	case FIELD_TEXT:
+		return json_string(at);
+	case FIELD_BYTES32:
+		return hex_string(at, CONTROL_NONCE_BYTES);
+	case FIELD_HEX64:
+		snprintf(hex, sizeof(hex), "%016" PRIx64, *(const uint64_t *)at);
+		return json_string(hex);
+	case FIELD_CHANNELS:
+		return channel_array(message);
+	}
+	return NULL;
+}
+
+char *message_format(const struct control_message *message)
+{
+	json_t *root = json_pack("{s:s}", "type", kind_names[message->kind]);
+	char *text, *line;
+	size_t length;
+
+	for (size_t i = 0; root != NULL && i < FIELD_COUNT; i++)
+		if (fields[i].used_by & 1u << message->kind)
+			json_object_set_new(root, fields[i].name, write_field(message, &fields[i]));
+	text = json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII);
+	json_decref(root);
+	if (text == NULL)
+		return NULL;
+	length = strlen(text);
+	line = realloc(text, length + 2);
+	if (line == NULL) {
+		free(text);
+		return NULL;
+	}
+	line[length] = '\n';
+	line[length + 1] = '\0';
+	return line;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * message.h - the messages of the control connection, to and from JSON
+ *
+ * PROTOCOL.md section 5. One struct holds the fields of all messages; each kind uses
+ * those that its table entry in message.c names, and parsing fails unless every one of
+ * them is there and within its range. Unknown fields are ignored, so that later versions
+ * may add some.
+ */
+#ifndef AGGREGATOR_CONTROL_MESSAGE_H
+#define AGGREGATOR_CONTROL_MESSAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CONTROL_NAME_BYTES 65
+#define CONTROL_TEXT_BYTES 320
+#define CONTROL_NONCE_BYTES 32
+#define CONTROL_CHANNELS_MAX 64 /* of one aggregator for one job */
+
+enum control_kind {
+	CONTROL_HELLO = 1, /* aggregator: here is my nonce */
+	CONTROL_JOIN,      /* worker: who I am, and proof of the key */
+	CONTROL_WELCOME,   /* aggregator: all are here; these are your numbers */
+	CONTROL_READY,     /* worker: my packets arrive, up to this size */
+	CONTROL_START,     /* aggregator: go */
+	CONTROL_PING,      /* either: I am alive */
+	CONTROL_LEAVE,     /* worker: done */
+	CONTROL_LEFT,      /* aggregator: that rank is done */
+	CONTROL_ABORT,     /* worker: end the job, because */
+	CONTROL_FAILED,    /* aggregator: the job, or your joining it, has ended, because */
+};
+
+struct control_message {
+	enum control_kind kind;
+	uint32_t version;
+	bool key;                           /* HELLO: a proof is wanted */
+	char software[CONTROL_NAME_BYTES];  /* for logs */
+	uint8_t nonce[CONTROL_NONCE_BYTES]; /* of the sender */
+	uint8_t proof[CONTROL_NONCE_BYTES]; /* all zero when there is no key */
+
+	char job[CONTROL_NAME_BYTES]; /* letters, digits, '.', '_', '-' */
+	char host[CONTROL_NAME_BYTES];
+	uint32_t rank, world;
+	uint32_t payload; /* UDP payload bytes: the most that may work; in START: what is used */
+	uint32_t rcvbuf;  /* bytes of the worker's receive buffer */
+	uint32_t silence_ms, stall_ms;
+
+	uint32_t channel_count;
+	uint16_t channels[CONTROL_CHANNELS_MAX];
+	uint64_t token, group_token;
+	uint32_t window, op_slots, segments_ahead, first_frame;
+	uint32_t group_ip; /* host byte order; 0: no multicast */
+	uint16_t group_port;
+	uint32_t window_start; /* frames a worker may have under way at first */
+	bool multicast;
+
+	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
+	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT: one line for people */
+};
+
+/*
+ * message_parse - 0; or -EINVAL with a short reason in `why` (at least 128 bytes). Never
+ * fails halfway: *out is complete or not to be used.
+ */
+int message_parse(const char *line, struct control_message *out, char *why);
+
+/* message_format - one line with its newline, in malloc'ed memory; NULL: out of memory. */
+char *message_format(const struct control_message *message);
+
+/* Is it a job name: 1 to 64 letters, digits, '.', '_' or '-'? */
+bool message_name_valid(const char *name);
+
+#endif /* AGGREGATOR_CONTROL_MESSAGE_H */

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* options.c - see options.h */
+
+#include "aggregator/control/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_BYTES 64
+
+struct unit {
+	const char *name;
+	double factor;
+};
+
+static const struct unit size_units[] = {{"", 1},        {"B", 1},          {"K", 1024},
+                                         {"M", 1048576}, {"G", 1073741824}, {NULL, 0}};
+static const struct unit rate_units[] = {{"", 1},    {"K", 1e3},  {"M", 1e6},
+                                         {"G", 1e9}, {"T", 1e12}, {NULL, 0}};
+static const struct unit time_units[] = {{"", 1e6}, {"s", 1e6},  {"ms", 1e3},
+                                         {"us", 1}, {"m", 60e6}, {NULL, 0}};
+static const struct unit plain_units[] = {{"", 1}, {NULL, 0}};
+
+/* A number with a unit; no sign, no surroundings. */
+static int number_read(const char *text, const struct unit *units, double *out)
+{
+	char *end;
+	double value;
+
+	if (!isdigit((unsigned char)text[0]) && text[0] != '.')
+		return -EINVAL;
+	errno = 0;
+	value = strtod(text, &end);
+	if (errno != 0 || !isfinite(value))
+		return -EINVAL;
+	for (; units->name != NULL; units++) {
+		if (strcmp(end, units->name) != 0)
+			continue;
+		*out = value * units->factor;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static int whole_read(const char *text, const struct unit *units, uint64_t *out)
+{
+	double value;
+
+	if (number_read(text, units, &value) != 0 || value > 9e18)
+		return -EINVAL;
+	*out = (uint64_t)(value + 0.5);
+	return 0;
+}
+
+int option_size(const char *text, uint64_t *out)
+{
+	return whole_read(text, size_units, out);
+}
+
+int option_rate(const char *text, uint64_t *out)
+{
+	return whole_read(text, rate_units, out);
+}
+
+static int flag_read(const char *text, bool *out)
+{
+	static const char *const yes[] = {"1", "yes", "true", "on", NULL};
+	static const char *const no[] = {"0", "no", "false", "off", "", NULL};
+
+	for (size_t i = 0; yes[i] != NULL; i++) {
+		if (strcmp(text, yes[i]) == 0) {
+			*out = true;
+			return 0;
+		}
+	}
+	for (size_t i = 0; no[i] != NULL; i++) {
+		if (strcmp(text, no[i]) == 0) {
+			*out = false;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+static const char *wanted(enum option_kind kind)
+{
+	switch (kind) {
+	case OPTION_SIZE:
+		return "a size such as 64K, 100M or 2G";
+	case OPTION_RATE:
+		return "a rate such as 100M or 10G (bit/s)";
+	case OPTION_TIME:
+		return "a time such as 10s, 500ms or 2m";
+	case OPTION_FLAG:
+		return "1 or 0";
+	case OPTION_REAL:
+		return "a number such as 0.1";
+	default:
+		return "a whole number";
+	}
+}
+
+/* 0; -EINVAL: not of the kind; -ERANGE: beyond the limits. */
+static int value_set(const struct option *option, const char *text)
+{
+	double number = 0;
+	uint64_t whole = 0;
+	int err = 0;
+
+	switch (option->kind) {
+	case OPTION_TEXT:
+		*(const char **)option->out = text;
+		return 0;
+	case OPTION_FLAG:
+		return flag_read(text, option->out);
+	case OPTION_REAL:
+		err = number_read(text, plain_units, &number);
+		break;
+	case OPTION_COUNT:
+		err = strpbrk(text, ".eEpPxX") != NULL ? -EINVAL
+		                                       : whole_read(text, plain_units, &whole);
+		break;
+	case OPTION_SIZE:
+		err = whole_read(text, size_units, &whole);
+		break;
+	case OPTION_RATE:
+		err = whole_read(text, rate_units, &whole);
+		break;
+	case OPTION_TIME:
+		err = whole_read(text, time_units, &whole);
+		break;
+	}
+	if (err != 0)
+		return err;
+	if (option->kind != OPTION_REAL)
+		number = (double)whole;
+	if (number < option->min || (option->max > 0 && number > option->max))
+		return -ERANGE;
+	if (option->kind == OPTION_REAL)
+		*(double *)option->out = number;
+	else
+		*(uint64_t *)option->out = whole;
+	return 0;
+}
+
+/* A limit as the user would write it. */
+static void limit_text(const struct option *option, double limit, char *text, size_t room)
+{
+	if (option->kind == OPTION_TIME)
+		snprintf(text, room, "%gs", limit / 1e6);
+	else if (option->kind == OPTION_SIZE && limit >= 1048576)
+		snprintf(text, room, "%gM", limit / 1048576);
+	else
+		snprintf(text, room, "%.15g", limit);
+}
+
+static int complain(const struct options *options, const struct option *option, const char *where,
+                    const char *text, int err)
+{
+	char low[32], high[32];
+
+	if (err == -ERANGE) {
+		limit_text(option, option->min, low, sizeof(low));
+		limit_text(option, option->max, high, sizeof(high));
+		if (option->max > 0)
+			fprintf(stderr, "%s: %s is %s: want %s to %s\n", options->program, where,
+			        text, low, high);
+		else
+			fprintf(stderr, "%s: %s is %s: want at least %s\n", options->program, where,
+			        text, low);
+	} else {
+		fprintf(stderr, "%s: %s is '%s': want %s\n", options->program, where, text,
+		        wanted(option->kind));
+	}
+	return 2;
+}
+
+/* ---- names ---- */
+
+static const struct option *find(const struct options *options, const char *name)
+{
+	for (const struct option *o = options->list; o->name != NULL; o++)
+		if (strcmp(o->name, name) == 0)
+			return o;
+	return NULL;
+}
+
+/* Letters to change, add or drop to make `b` of `a`; short words only. */
+static uint32_t distance(const char *a, const char *b)
+{
+	uint32_t row[NAME_BYTES], before, above;
+	size_t length = strlen(b);
+
+	if (length >= NAME_BYTES)
+		return NAME_BYTES;
+	for (uint32_t j = 0; j <= length; j++)
+		row[j] = j;
+	for (; *a != '\0'; a++) {
+		before = row[0]++;
+		for (uint32_t j = 1; j <= length; j++) {
+			above = row[j];
+			row[j] = before + (*a != b[j - 1]);
+			if (above + 1 < row[j])
+				row[j] = above + 1;
+			if (row[j - 1] + 1 < row[j])
+				row[j] = row[j - 1] + 1;
+			before = above;
+		}
+	}
+	return row[length];
+}
+
+static const char *nearest(const struct options *options, const char *name)
+{
+	const char *best = NULL;
+	uint32_t least = 3;
+
+	for (const struct option *o = options->list; o->name != NULL; o++) {
+		if (distance(o->name, name) < least) {
+			least = distance(o->name, name);
+			best = o->name;
+		}
+	}
+	return best;
+}
+
+static int unknown(const struct options *options, const char *prefix, const char *name)
+{
+	const char *hint = nearest(options, name);
+
+	if (hint != NULL)
+		fprintf(stderr, "%s: no option %s%s; did you mean %s%s?\n", options->program,
+		        prefix, name, prefix, hint);
+	else
+		fprintf(stderr, "%s: no option %s%s; see %s --help\n", options->program, prefix,
+		        name, options->program);
+	return 2;
+}
+
+/* ---- sources, weakest first ---- */
+
+static int presets_read(const struct options *options)
+{
+	for (const struct option *o = options->list; o->name != NULL; o++) {
+		int err = o->preset != NULL ? value_set(o, o->preset) : 0;
+
+		if (err != 0)
+			return complain(options, o, o->name, o->preset, err);
+	}
+	return 0;
+}
+
+struct file_context {
+	const struct options *options;
+	const char *path;
+	int status;
+};
+
+static int file_line(void *context, const char *section, const char *name, const char *value)
+{
+	struct file_context *file = context;
+	const struct option *option = find(file->options, name);
+	char where[NAME_BYTES + 300];
+	char *kept;
+	int err;
+
+	if (section[0] != '\0' && strcmp(section, file->options->section) != 0)
+		return 1; /* another program's */
+	snprintf(where, sizeof(where), "%s in %s", name, file->path);
+	if (option == NULL) {
+		snprintf(where, sizeof(where), "%s: ", file->path);
+		file->status = unknown(file->options, where, name);
+		return 0;
+	}
+	kept = strdup(value);
+	err = kept != NULL ? value_set(option, kept) : -ENOMEM;
+	if (err != 0)
+		file->status = complain(file->options, option, where, value, err);
+	if (option->kind != OPTION_TEXT || err != 0)
+		free(kept);
+	return err == 0;
+}
+
+static int file_read(const struct options *options, const char *path)
+{
+	struct file_context context = {.options = options, .path = path};
+	int err = ini_parse(path, file_line, &context);
+
+	if (context.status != 0)
+		return context.status;
+	if (err == 0)
+		return 0;
+	if (err < 0)
+		fprintf(stderr, "%s: cannot read %s: %s\n", options->program, path,
+		        strerror(errno));
+	else
+		fprintf(stderr, "%s: %s, line %d: want \"name = value\" or \"[section]\"\n",
+		        options->program, path, err);
+	return 2;
+}
+
+static const char *env_value(const struct option *option, char *name)
+{
+	size_t used = (size_t)sprintf(name, "WINNOW_");
+	const char *value;
+
+	for (const char *c = option->name; *c != '\0' && used + 1 < NAME_BYTES; c++)
+		name[used++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
+	name[used] = '\0';
+	value = getenv(name);
+	if (value != NULL || option->env_alias == NULL)
+		return value;
+	strcpy(name, option->env_alias);
+	return getenv(name);
+}
+
+static int env_read(const struct options *options)
+{
+	for (const struct option *o = options->list; o->name != NULL; o++) {
+		char name[NAME_BYTES];
+		const char *value = env_value(o, name);
+		int err = value != NULL ? value_set(o, value) : 0;
+
+		if (err != 0)
+			return complain(options, o, name, value, err);
+	}
+	return 0;
+}
+
+/* --name VALUE, --name=VALUE, --flag. */
+static int argument_read(const struct options *options, int argc, char **argv, int *at)
+{
+	char name[NAME_BYTES], where[NAME_BYTES + 2];
+	const char *text = argv[*at] + 2, *value = strchr(text, '=');
+	size_t length = value != NULL ? (size_t)(value - text) : strlen(text);
+	const struct option *option;
+	int err;
+
+	snprintf(name, sizeof(name), "%.*s", (int)length, text);
+	option = length < sizeof(name) ? find(options, name) : NULL;
+	if (option == NULL)
+		return unknown(options, "--", name);
+	if (value != NULL)
+		value++;
+	else if (option->kind == OPTION_FLAG)
+		value = "1";
+	else if (*at + 1 < argc)
+		value = argv[++*at];
+	snprintf(where, sizeof(where), "--%s", name);
+	if (value == NULL) {
+		fprintf(stderr, "%s: %s wants a value: %s\n", options->program, where,
+		        option->value);
+		return 2;
+	}
+	err = value_set(option, value);
+	return err != 0 ? complain(options, option, where, value, err) : 0;
+}
+
+static int arguments_read(const struct options *options, int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		int status;
+
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+			options_help(options);
+			return 1;
+		}
+		if (strcmp(argv[i], "--version") == 0) {
+			printf("%s %s\n", options->program, WINNOW_VERSION);
+			return 1;
+		}
+		if (strncmp(argv[i], "--", 2) != 0 || argv[i][2] == '\0') {
+			fprintf(stderr, "%s: '%s' is not an option; see %s --help\n",
+			        options->program, argv[i], options->program);
+			return 2;
+		}
+		status = argument_read(options, argc, argv, &i);
+		if (status != 0)
+			return status;
+	}
+	return 0;
+}
+
+int options_read(const struct options *options, int argc, char **argv)
+{
+	const struct option *file =
+		options->file_option != NULL ? find(options, options->file_option) : NULL;
+	int status = presets_read(options);
+
+	/* Once to find the file's name, and once more over what the file says. */
+	if (status == 0)
+		status = env_read(options);
+	if (status == 0)
+		status = arguments_read(options, argc, argv);
+	if (status != 0 || file == NULL || *(const char **)file->out == NULL)
+		return status;
+	status = file_read(options, *(const char **)file->out);
+	if (status == 0)
+		status = env_read(options);
+	if (status == 0)
+		status = arguments_read(options, argc, argv);
+	return status;
+}
+
+void options_help(const struct options *options)
+{
+	printf("usage: %s %s\n\n%s\n\noptions (also WINNOW_NAME in the environment%s):\n",
+	       options->program, options->usage, options->about,
+	       options->file_option != NULL ? ", or name = value in the file" : "");
+	for (const struct option *o = options->list; o->name != NULL; o++) {
+		char left[NAME_BYTES * 2];
+
+		snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value != NULL ? " " : "",
+		         o->value != NULL ? o->value : "");
+		printf("  %-32s %s%s%s%s\n", left, o->help, o->preset != NULL ? " [" : "",
+		       o->preset != NULL ? o->preset : "", o->preset != NULL ? "]" : "");
+	}
+	if (options->examples != NULL)
+		printf("\nexamples:\n%s", options->examples);
+}

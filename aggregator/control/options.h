@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * options.h - options from the command line, the environment and a file, by one table
+ *
+ * A program lists its options once; parsing, help and error texts all come from the list.
+ * Order of precedence: command line, environment (WINNOW_ and the name in capitals), file
+ * (INI, "name = value"), default. Every error is one line: what, why, what to do.
+ */
+#ifndef AGGREGATOR_CONTROL_OPTIONS_H
+#define AGGREGATOR_CONTROL_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum option_kind {
+	OPTION_TEXT,  /* const char *; NULL when not given */
+	OPTION_COUNT, /* uint64_t: a plain number */
+	OPTION_SIZE,  /* uint64_t: bytes; K, M, G are powers of 1024 */
+	OPTION_RATE,  /* uint64_t: bit/s; K, M, G are powers of 1000 */
+	OPTION_TIME,  /* uint64_t: microseconds; s (the default), ms, us, m */
+	OPTION_REAL,  /* double */
+	OPTION_FLAG,  /* bool: needs no value; "no" and 0 switch it off */
+};
+
+struct option {
+	const char *name;  /* "listen" for --listen and WINNOW_LISTEN */
+	const char *value; /* what help calls the value: "ADDR:PORT" */
+	enum option_kind kind;
+	void *out;
+	const char *preset;    /* as the user would write it; NULL: none */
+	const char *env_alias; /* another variable that is looked at, "RANK"; or NULL */
+	double min, max;       /* of numbers, in the unit of *out; max 0: no limit */
+	const char *help;
+};
+
+struct options {
+	const char *program; /* "winnow bench" */
+	const char *usage;   /* what follows the program in the first line of help */
+	const char *about;   /* a paragraph for help */
+	const char *examples;
+	const struct option *list; /* ends with a NULL name */
+	const char *section;       /* of the INI file */
+	const char *file_option;   /* which option names the file; NULL: none */
+};
+
+/*
+ * options_read - 0: all are set; 1: help or version was asked for and printed; 2: wrong usage,
+ * said on stderr. Texts point into argv, the environment, or memory that is kept for the
+ * life of the process.
+ */
+int options_read(const struct options *options, int argc, char **argv);
+
+void options_help(const struct options *options);
+
+/* The single values, for other parsers: 0 or -EINVAL. */
+int option_size(const char *text, uint64_t *out);
+int option_rate(const char *text, uint64_t *out);
+
+#endif /* AGGREGATOR_CONTROL_OPTIONS_H */

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* proof.c - see proof.h */
+
+#include "aggregator/control/proof.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/control/message.h"
+
+#define WHY_BYTES 256
+#define KEYS_MAX 4096
+#define LINE_BYTES 1024
+
+struct named_key {
+	char job[CONTROL_NAME_BYTES]; /* "*": all others */
+	struct proof_key key;
+};
+
+struct proof_keys {
+	uint32_t count, room;
+	struct named_key *keys;
+};
+
+int proof_init(void)
+{
+	return sodium_init() < 0 ? -EIO : 0;
+}
+
+void proof_random(void *out, size_t bytes)
+{
+	randombytes_buf(out, bytes);
+}
+
+static void hash_u32(crypto_generichash_state *state, uint32_t value)
+{
+	uint8_t bytes[4] = {(uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
+	                    (uint8_t)(value >> 24)};
+
+	crypto_generichash_update(state, bytes, sizeof(bytes));
+}
+
+void proof_make(const struct proof_key *key, enum proof_side side,
+                const struct proof_statement *statement, uint8_t out[PROOF_BYTES])
+{
+	const char *label = side == PROOF_JOIN ? "winnow join 1" : "winnow welcome 1";
+	crypto_generichash_state state;
+
+	crypto_generichash_init(&state, key->bytes, PROOF_BYTES, PROOF_BYTES);
+	crypto_generichash_update(&state, (const uint8_t *)label, strlen(label));
+	crypto_generichash_update(&state, statement->server_nonce, PROOF_BYTES);
+	crypto_generichash_update(&state, statement->client_nonce, PROOF_BYTES);
+	hash_u32(&state, statement->rank);
+	hash_u32(&state, statement->world);
+	crypto_generichash_update(&state, (const uint8_t *)statement->job, strlen(statement->job));
+	crypto_generichash_final(&state, out, PROOF_BYTES);
+}
+
+bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES])
+{
+	return sodium_memcmp(a, b, PROOF_BYTES) == 0;
+}
+
+int proof_key_from_text(const char *text, struct proof_key *out)
+{
+	if (strlen(text) < PROOF_KEY_TEXT_MIN)
+		return -EINVAL;
+	crypto_generichash(out->bytes, PROOF_BYTES, (const uint8_t *)text, strlen(text), NULL, 0);
+	return 0;
+}
+
+static int key_add(struct proof_keys *keys, const char *job, const char *text)
+{
+	struct named_key *grown;
+
+	if (keys->count == keys->room) {
+		uint32_t room = keys->room > 0 ? keys->room * 2 : 4;
+
+		if (keys->count >= KEYS_MAX)
+			return -E2BIG;
+		grown = realloc(keys->keys, room * sizeof(*grown));
+		if (grown == NULL)
+			return -ENOMEM;
+		keys->keys = grown;
+		keys->room = room;
+	}
+	if (strlen(job) >= CONTROL_NAME_BYTES)
+		return -EINVAL;
+	strcpy(keys->keys[keys->count].job, job);
+	if (proof_key_from_text(text, &keys->keys[keys->count].key) != 0)
+		return -EINVAL;
+	keys->count++;
+	return 0;
+}
+
+/* "JOB KEY", "* KEY" or "KEY"; empty lines and comments are fine. */
+static int line_add(struct proof_keys *keys, char *line)
+{
+	char *words[3] = {NULL};
+	uint32_t count = 0;
+	char *save = NULL;
+
+	line[strcspn(line, "#\r\n")] = '\0';
+	for (char *word = strtok_r(line, " \t", &save); word != NULL && count < 3;
+	     word = strtok_r(NULL, " \t", &save))
+		words[count++] = word;
+	if (count == 0)
+		return 0;
+	if (count == 3)
+		return -EINVAL;
+	return count == 1 ? key_add(keys, "*", words[0]) : key_add(keys, words[0], words[1]);
+}
+
+static int file_read(struct proof_keys *keys, const char *path, char *why)
+{
+	char line[LINE_BYTES];
+	uint32_t number = 0;
+	int err = 0;
+	FILE *file = fopen(path, "re");
+
+	if (file == NULL) {
+		err = -errno;
+		snprintf(why, WHY_BYTES, "cannot read key file %s: %s", path, strerror(errno));
+		return err;
+	}
+	while (err == 0 && fgets(line, sizeof(line), file) != NULL) {
+		number++;
+		err = strlen(line) + 1 == sizeof(line) ? -EINVAL : line_add(keys, line);
+		if (err != 0)
+			snprintf(why, WHY_BYTES,
+			         "key file %s, line %u: want \"JOB KEY\" or \"KEY\", the key at "
+			         "least "
+			         "%d characters",
+			         path, number, PROOF_KEY_TEXT_MIN);
+	}
+	sodium_memzero(line, sizeof(line));
+	if (err == 0 && ferror(file)) {
+		err = -EIO;
+		snprintf(why, WHY_BYTES, "cannot read key file %s: %s", path, strerror(EIO));
+	} else if (err == 0 && keys->count == 0) {
+		err = -EINVAL;
+		snprintf(why, WHY_BYTES, "key file %s holds no key", path);
+	}
+	fclose(file);
+	return err;
+}
+
+int proof_keys_load(const char *path, const char *text, struct proof_keys **out, char *why)
+{
+	struct proof_keys *keys = calloc(1, sizeof(*keys));
+	int err;
+
+	if (keys == NULL) {
+		snprintf(why, WHY_BYTES, "out of memory");
+		return -ENOMEM;
+	}
+	if (path != NULL) {
+		err = file_read(keys, path, why);
+	} else {
+		err = key_add(keys, "*", text);
+		if (err != 0)
+			snprintf(why, WHY_BYTES, "WINNOW_KEY: want at least %d characters",
+			         PROOF_KEY_TEXT_MIN);
+	}
+	if (err != 0) {
+		proof_keys_free(keys);
+		return err;
+	}
+	*out = keys;
+	return 0;
+}
+
+void proof_keys_free(struct proof_keys *keys)
+{
+	if (keys == NULL)
+		return;
+	if (keys->keys != NULL)
+		sodium_memzero(keys->keys, keys->room * sizeof(*keys->keys));
+	free(keys->keys);
+	free(keys);
+}
+
+const struct proof_key *proof_keys_find(const struct proof_keys *keys, const char *job)
+{
+	const struct proof_key *other = NULL;
+
+	for (uint32_t i = 0; keys != NULL && i < keys->count; i++) {
+		if (strcmp(keys->keys[i].job, job) == 0)
+			return &keys->keys[i].key;
+		if (strcmp(keys->keys[i].job, "*") == 0)
+			other = &keys->keys[i].key;
+	}
+	return other;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * proof.h - job keys, and showing that one knows the key without sending it
+ *
+ * Both sides hash the other's nonce and what is being agreed with the key (keyed BLAKE2b,
+ * libsodium): PROTOCOL.md section 5.2. Keys come from a file or the environment; they are
+ * texts of any length, hashed to 32 bytes. Nothing here is secret from someone who reads
+ * packets on the path: it keeps strangers and strays out, it does not encrypt.
+ */
+#ifndef AGGREGATOR_CONTROL_PROOF_H
+#define AGGREGATOR_CONTROL_PROOF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PROOF_BYTES 32
+#define PROOF_KEY_TEXT_MIN 8 /* characters; shorter keys are refused */
+
+struct proof_key {
+	uint8_t bytes[PROOF_BYTES];
+};
+
+/* What both sides put under the key. */
+struct proof_statement {
+	const uint8_t *server_nonce; /* [PROOF_BYTES] */
+	const uint8_t *client_nonce; /* [PROOF_BYTES] */
+	const char *job;
+	uint32_t rank, world;
+};
+
+enum proof_side { PROOF_JOIN, PROOF_WELCOME };
+
+int proof_init(void); /* once, before all others; -EIO when libsodium cannot start */
+
+void proof_random(void *out, size_t bytes);
+
+void proof_make(const struct proof_key *key, enum proof_side side,
+                const struct proof_statement *statement, uint8_t out[PROOF_BYTES]);
+
+/* In constant time. */
+bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES]);
+
+/* proof_key_from_text - -EINVAL when the text is shorter than PROOF_KEY_TEXT_MIN. */
+int proof_key_from_text(const char *text, struct proof_key *out);
+
+/*
+ * A set of keys by job name. Lines of a key file are "JOB KEY"; "* KEY", or a line with
+ * only a key, is for all jobs not named. '#' starts a comment.
+ */
+struct proof_keys;
+
+/*
+ * proof_keys_load - from `path`, or when that is NULL one key for all jobs from `text`.
+ * Returns 0 and *out (the caller frees it), or -errno with a one-line reason in `why`
+ * (256 bytes): -ENOENT and the like from opening, -EINVAL for a bad line, -ENOMEM.
+ */
+int proof_keys_load(const char *path, const char *text, struct proof_keys **out, char *why);
+void proof_keys_free(struct proof_keys *keys);
+
+/* The key for a job, NULL when there is none. */
+const struct proof_key *proof_keys_find(const struct proof_keys *keys, const char *job);
+
+#endif /* AGGREGATOR_CONTROL_PROOF_H */
