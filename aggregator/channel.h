@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * channel.h - the aggregator's half of the protocol, for one channel of one job
+ *
+ * A channel takes announcements, plans them, adds PUSHes into a window of slots and
+ * says what to send. It is pure: packets and time go in, packets come out; it owns no
+ * socket, clock, thread or random number, and allocates only in channel_open(). A job
+ * has one channel for each thread of the aggregator; they know nothing of each other.
+ *
+ * One thread at a time. Nothing blocks.
+ */
+#ifndef AGGREGATOR_CHANNEL_H
+#define AGGREGATOR_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bitmap/bitmap.h"
+#include "ebpf/packet.h"
+
+struct channel;
+
+struct channel_config {
+	uint16_t id;
+	uint16_t worker_count;   /* 1 .. WIRE_WORKERS_MAX */
+	uint32_t payload;        /* UDP payload bytes, WIRE_PAYLOAD_MIN .. WIRE_PAYLOAD_MAX */
+	uint32_t window;         /* frames; a power of two, 4 .. WIRE_WINDOW_MAX */
+	uint32_t op_slots;       /* operations that one worker may have under way, 1 .. 1024 */
+	uint32_t segments_ahead; /* segments of one operation under way, 1 .. 64 */
+	uint32_t first_frame;    /* any number: workers are told it when they join */
+	uint64_t group_token;    /* what our packets carry */
+	const uint64_t *tokens;  /* [worker_count], what theirs carry; copied */
+	uint64_t stall_us;       /* how long one operation may wait for a worker */
+	const struct bitmap_engine *engine;
+};
+
+/* Written by the channel's thread alone; others read with relaxed atomic loads. */
+struct channel_stats {
+	uint64_t received, received_bytes; /* UDP payload bytes */
+	uint64_t sent, sent_bytes;         /* a packet to everyone counts once here */
+	uint64_t drops[WIRE_DROP_COUNT];
+	uint64_t operations;             /* finished by all workers */
+	uint64_t mismatches;             /* operations that failed because workers disagreed */
+	uint64_t tensor_bytes;           /* of the finished operations' shards, for one worker */
+	uint64_t blocks, blocks_nonzero; /* planned: all, and those in the union */
+	uint64_t pushes;                 /* accepted */
+	uint64_t results;                /* frames completed */
+	uint64_t passed_through;         /* of these, frames with one contributor */
+	uint64_t result_resends, plan_resends, wants;
+};
+
+/* What an operation waits for, when it has waited too long. */
+struct channel_stall {
+	uint64_t tag;
+	uint16_t rank;    /* the first worker that is missing */
+	uint16_t missing; /* how many are */
+	bool streaming;   /* false: it has not announced; true: its data or acks do not come */
+	uint64_t waited_us;
+};
+
+/* Bytes that channel_open() will allocate, for admission; 0 if the config is out of range. */
+size_t channel_memory(const struct channel_config *config);
+
+/* channel_open - -EINVAL: config out of range; -ENOMEM. The caller closes *out. */
+int channel_open(const struct channel_config *config, struct channel **out);
+void channel_close(struct channel *channel);
+
+/*
+ * channel_set_payload - lower the payload to what all workers' paths carry, and the
+ * window; before the first packet only. Values above the config's are a bug.
+ */
+void channel_set_payload(struct channel *channel, uint32_t payload, uint32_t window);
+
+/*
+ * channel_receive - one packet whose header packet_parse() accepted and whose channel
+ * is this one. KNOCK is not for the channel: see channel_knows().
+ */
+void channel_receive(struct channel *channel, const struct packet *packet, uint64_t now_us);
+
+/* channel_knows - does the packet carry the token of the worker that it names? Counts if not. */
+bool channel_knows(struct channel *channel, const struct packet *packet);
+
+/*
+ * channel_pull - the next packet to send; false when there is none. What *out points
+ * at stays valid until the next channel_receive().
+ */
+bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *out);
+
+/*
+ * channel_stalled - has an operation waited longer than stall_us? Cheap enough for a
+ * few calls a second; true and *out filled if so.
+ */
+bool channel_stalled(const struct channel *channel, uint64_t now_us, struct channel_stall *out);
+
+/* No operation is under way and every worker has acknowledged everything. */
+bool channel_idle(const struct channel *channel);
+
+const struct channel_stats *channel_stats(const struct channel *channel);
+
+#endif /* AGGREGATOR_CHANNEL_H */

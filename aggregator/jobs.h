@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * jobs.h - who may join, who has joined, and how a job ends
+ *
+ * The control plane as a machine without I/O: lines and time go in, lines and orders to
+ * the data plane come out through struct jobs_ports. It owns the channels of every job.
+ * PROTOCOL.md sections 5 and 11. One thread; nothing blocks.
+ */
+#ifndef AGGREGATOR_JOBS_H
+#define AGGREGATOR_JOBS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/channel.h"
+#include "aggregator/control/message.h"
+#include "aggregator/control/proof.h"
+
+#define JOBS_MAX 1024
+#define JOBS_THREADS_MAX CONTROL_CHANNELS_MAX
+
+struct jobs;
+struct jobs_peer; /* one control connection */
+
+struct jobs_config {
+	const struct proof_keys *keys; /* NULL: anyone may join */
+	const char *software;          /* for HELLO */
+	uint32_t threads;              /* data threads: a job gets a channel on each */
+	uint32_t peers_max;            /* connections */
+	uint32_t jobs_max;             /* 1 .. JOBS_MAX */
+	uint32_t workers_max;          /* of one job */
+	size_t job_bytes_max;          /* slots and tables of one job */
+	size_t bytes_max;              /* of all jobs */
+	uint32_t payload_max;          /* UDP payload */
+	uint32_t window_bytes;         /* what a job may have under way, per channel */
+	uint32_t rcvbuf_bytes;         /* of one data thread's socket */
+	uint32_t op_slots, segments_ahead;
+	uint64_t join_us;   /* how long the first worker of a job waits for the last */
+	uint64_t hello_us;  /* how long a connection may stay without joining */
+	uint32_t group_net; /* host byte order; 16 random bits are added; 0: no multicast */
+	uint16_t group_port;
+	const struct bitmap_engine *engine;
+};
+
+/* A channel as the data plane needs it. */
+struct jobs_channel {
+	struct channel *channel; /* jobs owns it; the data plane uses it from attach to detach */
+	uint16_t id;             /* its low byte is the thread */
+	uint16_t worker_count;
+	uint64_t group_token;
+	uint32_t local_ip; /* ours, as the job's first worker sees it; host byte order */
+	uint32_t group_ip;
+	uint16_t group_port;
+};
+
+struct jobs_ports {
+	void *context;
+	/* Queue bytes to a peer; never fails here: a dead peer shows as jobs_gone(). */
+	void (*send)(void *context, struct jobs_peer *peer, const char *line);
+	/* Close after what was sent has gone; the peer is not used again. */
+	void (*close)(void *context, struct jobs_peer *peer);
+	/* From now on `channel` gets packets: KNOCKs first, all kinds once started. -ENOMEM. */
+	int (*attach)(void *context, const struct jobs_channel *channel);
+	/* All three return only when the data thread has done it. */
+	void (*start)(void *context, uint16_t id, uint32_t payload, uint32_t window,
+	              const bool multicast[]);
+	void (*detach)(void *context, uint16_t id);
+	void (*random)(void *context, void *out, size_t bytes);
+	/* One event, as logfmt without the time: level is "info" or "warn". */
+	void (*log)(void *context, const char *level, const char *text);
+};
+
+/* Snapshots for status and metrics. */
+struct jobs_view {
+	const char *name;
+	const char *state; /* "forming", "probing", "running" */
+	uint32_t world, joined;
+	uint32_t payload, window;
+	bool multicast; /* at least one worker gets results so */
+	size_t bytes;
+	uint32_t channel_count;
+	const uint16_t *channel_ids;
+};
+
+struct jobs_totals {
+	uint64_t jobs_started, jobs_finished, jobs_failed;
+	uint64_t joins_refused;
+	size_t bytes;   /* reserved now */
+	uint32_t jobs;  /* now */
+	uint32_t peers; /* now */
+	bool draining;
+};
+
+int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, struct jobs **out);
+void jobs_close(struct jobs *jobs); /* after jobs_end() */
+
+/*
+ * jobs_connected - a new control connection from `address` (text, for people) to our
+ * address `local_ip`. NULL, counted, when there are too many. `handle` is the caller's:
+ * see jobs_peer_handle().
+ */
+struct jobs_peer *jobs_connected(struct jobs *jobs, const char *address, uint32_t local_ip,
+                                 void *handle, uint64_t now_us);
+void *jobs_peer_handle(const struct jobs_peer *peer);
+
+void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
+
+/* The peer sent what is no line (jobs_garbage), or its connection ended (jobs_gone). */
+void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer);
+void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason);
+
+/* A channel reports an operation that has waited too long. Unknown ids are ignored. */
+void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall);
+
+/* Call every 50 to 500 ms: time-outs and heartbeats. */
+void jobs_tick(struct jobs *jobs, uint64_t now_us);
+
+/* Refuse new jobs from now on. */
+void jobs_drain(struct jobs *jobs);
+
+/* End every job with a reason. */
+void jobs_end(struct jobs *jobs, const char *text);
+
+void jobs_totals(const struct jobs *jobs, struct jobs_totals *out);
+bool jobs_view(const struct jobs *jobs, uint32_t index,
+               struct jobs_view *out); /* 0 .. JOBS_MAX-1 */
+
+#endif /* AGGREGATOR_JOBS_H */

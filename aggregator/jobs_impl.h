@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * jobs_impl.h - what jobs.c (connections, time, how jobs end) and jobs_join.c (admission,
+ * and from the first JOIN to START) share; private to them
+ */
+#ifndef AGGREGATOR_JOBS_IMPL_H
+#define AGGREGATOR_JOBS_IMPL_H
+
+#include "aggregator/jobs.h"
+
+#define ADDRESS_BYTES 48
+
+enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING };
+
+struct jobs_peer {
+	bool used;
+	bool ready;
+	bool multicast;
+	struct job *job; /* NULL before JOIN is accepted */
+	uint32_t rank;
+	uint32_t payload, rcvbuf;
+	uint32_t local_ip;
+	void *handle;
+	uint64_t since_us, heard_us, pinged_us;
+	uint8_t nonce[CONTROL_NONCE_BYTES];        /* ours */
+	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* its */
+	char host[CONTROL_NAME_BYTES];
+	char address[ADDRESS_BYTES];
+};
+
+struct job {
+	enum job_state state;
+	char name[CONTROL_NAME_BYTES];
+	uint32_t world;
+	uint32_t joined, ready, left;
+	struct jobs_peer **members; /* [world]; NULL: not here, or has left */
+	uint64_t since_us;
+	uint64_t silence_us, stall_us;
+	uint32_t opener; /* rank of the first worker */
+	size_t bytes;
+	uint32_t payload, window, first_frame;
+	uint64_t group_token;
+	uint32_t group_ip;
+	uint64_t *tokens; /* [world] */
+	uint32_t channel_count;
+	struct channel *channels[JOBS_THREADS_MAX];
+	uint16_t channel_ids[JOBS_THREADS_MAX];
+};
+
+struct jobs {
+	struct jobs_config config;
+	struct jobs_ports ports;
+	struct jobs_peer *peers; /* [peers_max] */
+	struct job *jobs;        /* [jobs_max] */
+	size_t bytes;
+	bool draining;
+	struct jobs_totals totals;
+};
+
+/* jobs.c */
+void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
+                 ...) __attribute__((format(printf, 4, 5)));
+void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
+              const char *format, ...) __attribute__((format(printf, 5, 6)));
+void job_release(struct jobs *jobs, struct job *job);
+void jobs_log(struct jobs *jobs, const char *level, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* jobs_join.c */
+void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message,
+               uint64_t now_us);
+void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+
+#endif /* AGGREGATOR_JOBS_IMPL_H */

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* jobs_join.c - admission, and a job's way from its first JOIN to START; PROTOCOL.md section 5 */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/jobs_impl.h"
+
+/* ---- may this worker join? ---- */
+
+static struct job *job_named(struct jobs *jobs, const char *name, struct job **free_job)
+{
+	*free_job = NULL;
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
+		struct job *job = &jobs->jobs[i];
+
+		if (job->state != JOB_FREE && strcmp(job->name, name) == 0)
+			return job;
+		if (job->state == JOB_FREE && *free_job == NULL)
+			*free_job = job;
+	}
+	return NULL;
+}
+
+static bool proof_holds(const struct jobs *jobs, const struct jobs_peer *peer,
+                        const struct control_message *join)
+{
+	const struct proof_key *key;
+	uint8_t want[PROOF_BYTES];
+	struct proof_statement statement = {
+		.server_nonce = peer->nonce,
+		.client_nonce = join->nonce,
+		.job = join->job,
+		.rank = join->rank,
+		.world = join->world,
+	};
+
+	if (jobs->config.keys == NULL)
+		return true;
+	key = proof_keys_find(jobs->config.keys, join->job);
+	if (key == NULL)
+		return false;
+	proof_make(key, PROOF_JOIN, &statement, want);
+	return proof_equal(want, join->proof);
+}
+
+/* Reasons that need no look at other jobs. True when there is one; then the peer is gone. */
+static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
+                             const struct control_message *join)
+{
+	if (join->version != WIRE_VERSION)
+		peer_refuse(jobs, peer, "version",
+		            "you speak version %u of the protocol, this aggregator speaks %u",
+		            join->version, WIRE_VERSION);
+	else if (!proof_holds(jobs, peer, join))
+		peer_refuse(jobs, peer, "key",
+		            "wrong key for job '%s': give the one that the aggregator has in its "
+		            "--key-file",
+		            join->job);
+	else if (jobs->draining)
+		peer_refuse(jobs, peer, "draining",
+		            "this aggregator is shutting down; use another");
+	else if (join->world == 0 || join->world > jobs->config.workers_max)
+		peer_refuse(jobs, peer, "world",
+		            "a job may have 1 to %u workers here, you ask for %u (workers_max)",
+		            jobs->config.workers_max, join->world);
+	else if (join->rank >= join->world)
+		peer_refuse(jobs, peer, "rank",
+		            "rank %u is impossible with world %u: ranks are 0 to %u", join->rank,
+		            join->world, join->world - 1);
+	else if (join->payload < WIRE_PAYLOAD_MIN)
+		peer_refuse(jobs, peer, "payload",
+		            "your path carries %u bytes a datagram, the protocol needs %u",
+		            join->payload, WIRE_PAYLOAD_MIN);
+	else
+		return false;
+	return true;
+}
+
+static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const struct job *job,
+                           const struct control_message *join)
+{
+	const struct jobs_peer *other = join->world == job->world ? job->members[join->rank] : NULL;
+	const struct jobs_peer *opener = job->members[job->opener];
+
+	if (join->world != job->world)
+		peer_refuse(jobs, peer, "world",
+		            "job '%s' has world %u (opened by rank %u, %s), you say %u", job->name,
+		            job->world, job->opener, opener != NULL ? opener->host : "gone",
+		            join->world);
+	else if (other != NULL)
+		peer_refuse(jobs, peer, "rank", "rank %u of job '%s' is taken by %s (%s)",
+		            join->rank, job->name, other->host, other->address);
+	else if (job->state != JOB_FORMING)
+		peer_refuse(jobs, peer, "running",
+		            "job '%s' has begun without you; use another name", job->name);
+	else
+		return false;
+	return true;
+}
+
+/* ---- from all have joined to START ---- */
+
+static uint32_t power_of_two_below(uint64_t value)
+{
+	uint32_t power = 4;
+
+	while (power * 2 <= value && power * 2 <= WIRE_WINDOW_MAX)
+		power *= 2;
+	return power;
+}
+
+/* Frames under way: what the configuration grants, and no receive buffer may overflow. */
+static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint32_t payload)
+{
+	uint64_t frames = jobs->config.window_bytes / payload;
+
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		/* The kernel charges about twice a datagram's bytes to the buffer. */
+		uint64_t room = job->members[rank]->rcvbuf / (2 * payload);
+
+		frames = room < frames ? room : frames;
+	}
+	return power_of_two_below(frames);
+}
+
+static void channel_config_for(const struct jobs *jobs, const struct job *job,
+                               struct channel_config *out)
+{
+	*out = (struct channel_config){
+		.worker_count = (uint16_t)job->world,
+		.payload = job->payload,
+		.window = job->window,
+		.op_slots = jobs->config.op_slots,
+		.segments_ahead = jobs->config.segments_ahead,
+		.first_frame = job->first_frame,
+		.group_token = job->group_token,
+		.tokens = job->tokens,
+		.stall_us = job->stall_us,
+		.engine = jobs->config.engine,
+	};
+}
+
+static void job_numbers(struct jobs *jobs, struct job *job)
+{
+	uint16_t group;
+
+	job->payload = jobs->config.payload_max;
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		if (job->members[rank]->payload < job->payload)
+			job->payload = job->members[rank]->payload;
+	job->window = window_for(jobs, job, job->payload);
+	jobs->ports.random(jobs->ports.context, &job->first_frame, sizeof(job->first_frame));
+	jobs->ports.random(jobs->ports.context, &job->group_token, sizeof(job->group_token));
+	jobs->ports.random(jobs->ports.context, job->tokens, job->world * sizeof(*job->tokens));
+	jobs->ports.random(jobs->ports.context, &group, sizeof(group));
+	if (jobs->config.group_net != 0)
+		job->group_ip = jobs->config.group_net + group;
+}
+
+/* Slot machines on every thread, and the data plane's knowledge of them. */
+static bool job_channels(struct jobs *jobs, struct job *job)
+{
+	uint32_t index = (uint32_t)(job - jobs->jobs);
+	struct channel_config config;
+
+	channel_config_for(jobs, job, &config);
+	for (uint32_t thread = 0; thread < jobs->config.threads; thread++) {
+		struct jobs_channel info = {
+			.worker_count = (uint16_t)job->world,
+			.group_token = job->group_token,
+			.local_ip = job->members[job->opener]->local_ip,
+			.group_ip = job->group_ip,
+			.group_port = jobs->config.group_port,
+		};
+
+		/* PROTOCOL.md section 2.3: the low byte chooses the thread. */
+		config.id = info.id =
+			(uint16_t)(index / (256 / jobs->config.threads) * 256 +
+		                   index % (256 / jobs->config.threads) * jobs->config.threads +
+		                   thread);
+		if (channel_open(&config, &info.channel) != 0)
+			return false;
+		if (jobs->ports.attach(jobs->ports.context, &info) != 0) {
+			channel_close(info.channel);
+			return false;
+		}
+		job->channels[thread] = info.channel;
+		job->channel_ids[thread] = info.id;
+		job->channel_count++;
+	}
+	return true;
+}
+
+static void welcome_all(struct jobs *jobs, struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		struct jobs_peer *peer = job->members[rank];
+		const struct proof_key *key = proof_keys_find(jobs->config.keys, job->name);
+		struct proof_statement statement = {
+			.server_nonce = peer->nonce,
+			.client_nonce = peer->client_nonce,
+			.job = job->name,
+			.rank = rank,
+			.world = job->world,
+		};
+		struct control_message message = {
+			.kind = CONTROL_WELCOME,
+			.channel_count = job->channel_count,
+			.token = job->tokens[rank],
+			.group_token = job->group_token,
+			.payload = job->payload,
+			.window = job->window,
+			.op_slots = jobs->config.op_slots,
+			.segments_ahead = jobs->config.segments_ahead,
+			.first_frame = job->first_frame,
+			.group_ip = job->group_ip,
+			.group_port = jobs->config.group_port,
+		};
+
+		memcpy(message.channels, job->channel_ids,
+		       job->channel_count * sizeof(message.channels[0]));
+		if (key != NULL)
+			proof_make(key, PROOF_WELCOME, &statement, message.proof);
+		peer_send(jobs, peer, &message);
+	}
+}
+
+/* The last worker is here. */
+static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
+{
+	struct channel_config config;
+	size_t bytes;
+
+	job_numbers(jobs, job);
+	channel_config_for(jobs, job, &config);
+	bytes = channel_memory(&config) * jobs->config.threads;
+	if (bytes == 0 || bytes > jobs->config.job_bytes_max) {
+		job_fail(jobs, job, job->world, "memory",
+		         "the job needs %zu bytes here, %zu are allowed (job_bytes_max)", bytes,
+		         jobs->config.job_bytes_max);
+		return;
+	}
+	if (bytes > jobs->config.bytes_max - jobs->bytes) {
+		job_fail(jobs, job, job->world, "memory",
+		         "the job needs %zu bytes, %zu of %zu are in use by other jobs (bytes_max)",
+		         bytes, jobs->bytes, jobs->config.bytes_max);
+		return;
+	}
+	job->bytes = bytes;
+	jobs->bytes += bytes;
+	if (!job_channels(jobs, job)) {
+		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
+		return;
+	}
+	job->state = JOB_PROBING;
+	job->since_us = now_us;
+	welcome_all(jobs, job);
+}
+
+static void job_start(struct jobs *jobs, struct job *job)
+{
+	struct control_message message = {.kind = CONTROL_START, .payload = job->payload};
+	uint32_t room = jobs->config.rcvbuf_bytes / (2 * job->payload) / job->world;
+	uint32_t with_multicast = 0;
+	bool *multicast = calloc(job->world, sizeof(*multicast));
+
+	if (multicast == NULL) {
+		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
+		return;
+	}
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		multicast[rank] = job->members[rank]->multicast;
+		with_multicast += multicast[rank];
+	}
+	for (uint32_t i = 0; i < job->channel_count; i++)
+		jobs->ports.start(jobs->ports.context, job->channel_ids[i], job->payload,
+		                  job->window, multicast);
+	message.window = job->window;
+	message.window_start = room < 8 ? 8 : room;
+	if (message.window_start > job->window)
+		message.window_start = job->window;
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		message.multicast = multicast[rank];
+		peer_send(jobs, job->members[rank], &message);
+	}
+	free(multicast);
+	job->state = JOB_RUNNING;
+	jobs->totals.jobs_started++;
+	jobs_log(jobs, "info",
+	         "event=job_started job=%s world=%u payload=%u window=%u multicast=%u/%u bytes=%zu",
+	         job->name, job->world, job->payload, job->window, with_multicast, job->world,
+	         job->bytes);
+}
+
+/* ---- messages ---- */
+
+static bool job_begin(struct job *job, const struct control_message *join, uint64_t now_us)
+{
+	job->members = calloc(join->world, sizeof(struct jobs_peer *));
+	job->tokens = calloc(join->world, sizeof(*job->tokens));
+	if (job->members == NULL || job->tokens == NULL) {
+		free(job->members);
+		free(job->tokens);
+		*job = (struct job){0};
+		return false;
+	}
+	job->state = JOB_FORMING;
+	snprintf(job->name, sizeof(job->name), "%s", join->job);
+	job->world = join->world;
+	job->since_us = now_us;
+	job->opener = join->rank;
+	job->silence_us = (uint64_t)join->silence_ms * 1000;
+	job->stall_us = (uint64_t)join->stall_ms * 1000;
+	return true;
+}
+
+void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
+               uint64_t now_us)
+{
+	struct job *free_job;
+	struct job *job;
+
+	if (refused_at_sight(jobs, peer, join))
+		return;
+	job = job_named(jobs, join->job, &free_job);
+	if (job != NULL && refused_by_job(jobs, peer, job, join))
+		return;
+	if (job == NULL && (free_job == NULL || !job_begin(free_job, join, now_us))) {
+		peer_refuse(jobs, peer, "jobs", "%u jobs are running here, the limit (jobs_max)",
+		            jobs->config.jobs_max);
+		return;
+	}
+	job = job != NULL ? job : free_job;
+	peer->job = job;
+	peer->rank = join->rank;
+	peer->payload = join->payload;
+	peer->rcvbuf = join->rcvbuf;
+	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
+	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
+	/* The shortest patience among the workers is the job's. */
+	if ((uint64_t)join->silence_ms * 1000 < job->silence_us)
+		job->silence_us = (uint64_t)join->silence_ms * 1000;
+	if ((uint64_t)join->stall_ms * 1000 < job->stall_us)
+		job->stall_us = (uint64_t)join->stall_ms * 1000;
+	job->members[peer->rank] = peer;
+	if (++job->joined == job->world)
+		job_formed(jobs, job, now_us);
+}
+
+void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
+{
+	struct job *job = peer->job;
+
+	if (job->state != JOB_PROBING || peer->ready || message->payload < WIRE_PAYLOAD_MIN ||
+	    message->payload > job->payload) {
+		jobs_garbage(jobs, peer);
+		return;
+	}
+	peer->ready = true;
+	peer->multicast = message->multicast && job->group_ip != 0;
+	peer->payload = message->payload;
+	if (++job->ready < job->world)
+		return;
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		if (job->members[rank]->payload < job->payload)
+			job->payload = job->members[rank]->payload;
+	job_start(jobs, job);
+}
