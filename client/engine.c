@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * engine.c - see engine.h
+ *
+ * Operations start in the order in which they were submitted, each in an operation slot
+ * that is free on every channel. Scanning prefers the oldest, but goes on to the next when
+ * the oldest has its fill of segments under way: so every operation that has a slot is
+ * announced, whatever the others wait for, and workers that submit in different orders
+ * cannot block each other (PROTOCOL.md section 6.3).
+ */
+
+#include "client/engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "client/winnow.h"
+
+#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
+
+struct task_list {
+	struct allreduce *first, *last;
+};
+
+struct engine {
+	struct bitmap_pool *pool;
+	const struct bitmap_engine *bitmap;
+	uint32_t stream_count;
+	uint32_t op_slots;
+	uint32_t payload;
+	int failed; /* status of engine_fail(), or 0 */
+	uint64_t progress_us;
+	struct task_list waiting; /* for a slot */
+	struct task_list active;  /* in slots, oldest first */
+	uint64_t *found;      /* [stream_count * SEGMENT_WORDS] bits of one scan, in tensor order */
+	uint64_t *shard_bits; /* [stream_count * SEGMENT_WORDS] the same, by shard */
+	struct stream *streams[];
+};
+
+static void list_append(struct task_list *list, struct allreduce *task)
+{
+	task->next = NULL;
+	if (list->first == NULL)
+		list->first = task;
+	else
+		list->last->next = task;
+	list->last = task;
+}
+
+static void list_remove(struct task_list *list, struct allreduce *task)
+{
+	struct allreduce *before = NULL;
+
+	for (struct allreduce *t = list->first; t != task; t = t->next)
+		before = t;
+	if (before == NULL)
+		list->first = task->next;
+	else
+		before->next = task->next;
+	if (list->last == task)
+		list->last = before;
+}
+
+int engine_open(const struct engine_config *config, struct engine **out)
+{
+	size_t words = (size_t)config->stream_count * SEGMENT_WORDS;
+	struct engine *e;
+	int err = -ENOMEM;
+
+	if (config->stream_count == 0 || config->stream_count > WIRE_SHARDS_MAX)
+		return -EINVAL;
+	e = calloc(1, sizeof(*e) + config->stream_count * sizeof(e->streams[0]));
+	if (e == NULL)
+		return -ENOMEM;
+	e->found = calloc(words, sizeof(*e->found));
+	e->shard_bits = calloc(words, sizeof(*e->shard_bits));
+	if (e->found == NULL || e->shard_bits == NULL)
+		goto fail;
+	e->pool = config->pool;
+	e->bitmap = config->bitmap;
+	e->op_slots = config->streams[0].op_slots;
+	e->payload = config->streams[0].payload;
+	for (; e->stream_count < config->stream_count; e->stream_count++) {
+		const struct stream_config *c = &config->streams[e->stream_count];
+
+		err = -EINVAL;
+		if (c->shard != e->stream_count || c->shard_count != config->stream_count ||
+		    c->payload != e->payload)
+			goto fail;
+		if (c->op_slots < e->op_slots)
+			e->op_slots = c->op_slots;
+		err = stream_open(c, &e->streams[e->stream_count]);
+		if (err != 0)
+			goto fail;
+	}
+	*out = e;
+	return 0;
+fail:
+	engine_close(e);
+	return err;
+}
+
+void engine_close(struct engine *engine)
+{
+	if (engine == NULL)
+		return;
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		stream_close(engine->streams[i]);
+	free(engine->found);
+	free(engine->shard_bits);
+	free(engine);
+}
+
+/* ---- starting ---- */
+
+static bool tag_in_use(const struct engine *engine, uint64_t tag)
+{
+	for (const struct allreduce *t = engine->active.first; t != NULL; t = t->next)
+		if (t->tag == tag)
+			return true;
+	for (const struct allreduce *t = engine->waiting.first; t != NULL; t = t->next)
+		if (t->tag == tag)
+			return true;
+	return false;
+}
+
+static bool slot_is_free(const struct engine *engine, uint32_t slot)
+{
+	for (const struct allreduce *t = engine->active.first; t != NULL; t = t->next)
+		if (t->slot == slot)
+			return false;
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		if (!stream_slot_free(engine->streams[i], slot))
+			return false;
+	return true;
+}
+
+/* Give waiting operations slots, as long as there are any. */
+static void start_waiting(struct engine *engine)
+{
+	struct allreduce *task;
+
+	for (uint32_t slot = 0; slot < engine->op_slots && engine->waiting.first != NULL; slot++) {
+		if (!slot_is_free(engine, slot))
+			continue;
+		task = engine->waiting.first;
+		list_remove(&engine->waiting, task);
+		list_append(&engine->active, task);
+		task->slot = slot;
+		if (task->cut.eager) {
+			uint32_t only = geometry_eager_channel(task->tag, engine->stream_count);
+
+			task->shards_left = 1;
+			stream_begin(engine->streams[only], task);
+			continue;
+		}
+		task->shards_left = engine->stream_count;
+		for (uint32_t i = 0; i < engine->stream_count; i++)
+			stream_begin(engine->streams[i], task);
+	}
+}
+
+int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us)
+{
+	struct geometry_input input = {
+		.count = task->count,
+		.block_elems = task->block_elems,
+		.elem_bytes = dtype_bytes(task->dtype),
+		.shard_count = engine->stream_count,
+		.payload = engine->payload,
+		.fixed32 = task->form == WIRE_FIXED32,
+	};
+
+	if (engine->failed != 0)
+		return engine->failed;
+	if (!geometry_compute(&input, &task->cut))
+		return WINNOW_ERR_INVALID;
+	if (input.fixed32 && (task->dtype != DTYPE_F32 || task->reduction > REDUCE_AVG))
+		return WINNOW_ERR_INVALID;
+	if (tag_in_use(engine, task->tag))
+		return WINNOW_ERR_BUSY;
+	task->status = 0;
+	task->blocks = task->cut.block_count;
+	task->blocks_nonzero = task->blocks_union = 0;
+	task->segments_scanned = 0;
+	task->started_us = now_us;
+	if (engine->active.first == NULL && engine->waiting.first == NULL)
+		engine->progress_us = now_us;
+	list_append(&engine->waiting, task);
+	start_waiting(engine);
+	return 0;
+}
+
+/* ---- scanning ---- */
+
+/* Deal the bits of groups [first, first + groups) out to the shards that own them. */
+static void deal_bits(const struct engine *engine, const struct geometry *cut, uint64_t first_group,
+                      uint32_t groups)
+{
+	uint32_t shards = cut->shard_count;
+	uint64_t first_block = first_group * shards;
+	uint64_t blocks = cut->block_count - first_block;
+
+	if (blocks > (uint64_t)groups * shards)
+		blocks = (uint64_t)groups * shards;
+	memset(engine->shard_bits, 0, (size_t)shards * SEGMENT_WORDS * 8);
+	for (uint64_t word = 0; word < (blocks + 63) / 64; word++) {
+		for (uint64_t left = engine->found[word]; left != 0; left &= left - 1) {
+			uint64_t block = word * 64 + (uint64_t)__builtin_ctzll(left);
+			uint32_t shard = geometry_shard(cut, first_block + block);
+			uint64_t group = block / shards;
+
+			engine->shard_bits[(size_t)shard * SEGMENT_WORDS + group / 64] |=
+				UINT64_C(1) << (group % 64);
+		}
+	}
+}
+
+static uint64_t count_bits(const uint64_t *words, uint64_t word_count)
+{
+	uint64_t count = 0;
+
+	for (uint64_t i = 0; i < word_count; i++)
+		count += (uint64_t)__builtin_popcountll(words[i]);
+	return count;
+}
+
+static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t now_us)
+{
+	const struct geometry *cut = &task->cut;
+	uint32_t number = task->segments_scanned++;
+	uint64_t first_group = (uint64_t)number * cut->segment_blocks;
+	uint32_t groups = geometry_segment_blocks(cut, number);
+	uint64_t first = first_group * cut->shard_count * cut->block_elems;
+	uint64_t elems = (uint64_t)groups * cut->shard_count * cut->block_elems;
+	struct bitmap_range range = {.exponent = BITMAP_EXPONENT_NONE};
+	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
+	struct stream_scan scan = {.exponent = WIRE_EXPONENT_NONE};
+
+	tensor.count = task->count - first < elems ? task->count - first : elems;
+	if (tensor.count > 0)
+		tensor.data = (const uint8_t *)task->send + first * cut->elem_bytes;
+	bitmap_pool_scan(engine->pool, &tensor, engine->found,
+	                 task->form == WIRE_FIXED32 ? &range : NULL);
+	task->blocks_nonzero +=
+		count_bits(engine->found,
+	                   bitmap_word_count(bitmap_block_count(tensor.count, cut->block_elems)));
+	scan.nonfinite = range.nonfinite;
+	if (range.exponent != BITMAP_EXPONENT_NONE)
+		scan.exponent = (int16_t)range.exponent;
+
+	if (cut->shard_count == 1 && engine->stream_count == 1) {
+		scan.bits = engine->found;
+		stream_announce(engine->streams[0], task, number, &scan, now_us);
+		return;
+	}
+	deal_bits(engine, cut, first_group, groups);
+	for (uint32_t i = 0; i < cut->shard_count; i++) {
+		uint32_t stream = i;
+
+		if (cut->eager)
+			stream = geometry_eager_channel(task->tag, engine->stream_count);
+		scan.bits = engine->shard_bits + (size_t)i * SEGMENT_WORDS;
+		stream_announce(engine->streams[stream], task, number, &scan, now_us);
+	}
+}
+
+static bool has_room(const struct engine *engine, const struct allreduce *task)
+{
+	uint32_t number = task->segments_scanned;
+
+	if (number == task->cut.segment_count)
+		return false;
+	if (task->cut.eager)
+		return true;
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		if (!stream_has_room(engine->streams[i], task, number))
+			return false;
+	return true;
+}
+
+bool engine_work(struct engine *engine, uint64_t now_us)
+{
+	for (struct allreduce *task = engine->active.first; task != NULL; task = task->next) {
+		if (!has_room(engine, task))
+			continue;
+		scan_segment(engine, task, now_us);
+		return true;
+	}
+	return false;
+}
+
+/* ---- finishing ---- */
+
+static void finish(struct engine *engine, struct allreduce *task, uint64_t now_us)
+{
+	list_remove(&engine->active, task);
+	if (task->status != 0)
+		for (uint32_t i = 0; i < engine->stream_count; i++)
+			stream_withdraw(engine->streams[i], task, now_us);
+	task->done(task);
+}
+
+void engine_receive(struct engine *engine, uint32_t index, const struct packet *packet,
+                    uint64_t now_us)
+{
+	struct allreduce *task;
+
+	if (engine->failed != 0)
+		return;
+	task = stream_receive(engine->streams[index], packet, now_us);
+	if (packet->kind == WIRE_PLAN || packet->kind == WIRE_RESULT)
+		engine->progress_us = now_us;
+	if (task != NULL && (task->status != 0 || task->shards_left == 0))
+		finish(engine, task, now_us);
+	if (engine->waiting.first != NULL)
+		start_waiting(engine);
+}
+
+void engine_fail(struct engine *engine, int status)
+{
+	struct task_list lists[] = {engine->active, engine->waiting};
+
+	engine->failed = status;
+	engine->active = engine->waiting = (struct task_list){0};
+	for (size_t i = 0; i < 2; i++) {
+		struct allreduce *next;
+
+		for (struct allreduce *task = lists[i].first; task != NULL; task = next) {
+			next = task->next;
+			task->status = status;
+			task->done(task);
+		}
+	}
+}
+
+bool engine_pull(struct engine *engine, uint32_t first, uint32_t end, uint64_t now_us,
+                 struct packet_out *out)
+{
+	if (engine->failed != 0)
+		return false;
+	for (uint32_t i = first; i < end; i++)
+		if (stream_pull(engine->streams[i], now_us, out))
+			return true;
+	return false;
+}
+
+uint64_t engine_deadline(const struct engine *engine)
+{
+	uint64_t due_us = UINT64_MAX;
+
+	for (uint32_t i = 0; i < engine->stream_count && engine->failed == 0; i++) {
+		uint64_t stream_due_us = stream_deadline(engine->streams[i]);
+
+		due_us = stream_due_us < due_us ? stream_due_us : due_us;
+	}
+	return due_us;
+}
+
+bool engine_quiet(const struct engine *engine)
+{
+	if (engine->active.first != NULL || engine->waiting.first != NULL)
+		return false;
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		if (!stream_quiet(engine->streams[i]))
+			return false;
+	return true;
+}
+
+uint64_t engine_progress_us(const struct engine *engine)
+{
+	bool any = engine->active.first != NULL || engine->waiting.first != NULL;
+
+	return any ? engine->progress_us : UINT64_MAX;
+}
+
+const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index)
+{
+	return stream_stats(engine->streams[index]);
+}

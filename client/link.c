@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* link.c - see link.h */
+
+#include "client/link.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define KNOCK_US 20000
+#define KNOCKS_PER_SIZE 10
+#define PROBE_WAIT_US 100000 /* for multicast, after unicast has been shown to work */
+#define NEVER UINT64_MAX
+
+/* Datagram sizes to fall back to, when a larger one does not pass: common MTUs less 28. */
+static const uint32_t sizes[] = {8972, 3470, 1472, 1432, 1372, 1252, WIRE_PAYLOAD_MIN};
+
+struct link {
+	struct link_config config;
+	struct proof_key key;
+	char job[CONTROL_NAME_BYTES];
+	char host[CONTROL_NAME_BYTES];
+	enum link_state state;
+	uint8_t server_nonce[CONTROL_NONCE_BYTES];
+	struct control_message welcome, start;
+
+	/* Lines that wait to be sent, as flags: none is needed twice. */
+	bool send_join, send_ready, send_leave, send_abort;
+	uint64_t opened_us, heard_us, ping_due_us;
+
+	/* Knocking. */
+	uint32_t size; /* UDP payload being tried */
+	uint32_t knocks;
+	uint32_t turn; /* channel to knock on next in this round */
+	uint64_t knock_due_us;
+	uint64_t probe_until_us; /* NEVER before all channels have answered */
+	bool answered[CONTROL_CHANNELS_MAX];
+	bool multicast_seen;
+
+	char abort_code[CONTROL_NAME_BYTES];
+	char abort_text[CONTROL_TEXT_BYTES];
+	char error[CONTROL_TEXT_BYTES];
+	char error_code[CONTROL_NAME_BYTES];
+	uint32_t error_rank;
+	uint32_t left_rank;
+	char left_text[CONTROL_TEXT_BYTES];
+};
+
+int link_open(const struct link_config *config, uint64_t now_us, struct link **out)
+{
+	struct link *link = calloc(1, sizeof(*link));
+
+	if (link == NULL)
+		return -ENOMEM;
+	link->config = *config;
+	if (config->key != NULL) {
+		link->key = *config->key;
+		link->config.key = &link->key;
+	}
+	snprintf(link->job, sizeof(link->job), "%s", config->job);
+	snprintf(link->host, sizeof(link->host), "%s", config->host);
+	link->opened_us = link->heard_us = now_us;
+	link->ping_due_us = now_us + config->silence_us / 4;
+	link->knock_due_us = link->probe_until_us = NEVER;
+	link->left_rank = link->error_rank = config->world;
+	*out = link;
+	return 0;
+}
+
+void link_close(struct link *link)
+{
+	free(link);
+}
+
+static void fail(struct link *link, const char *code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void fail(struct link *link, const char *code, const char *format, ...)
+{
+	va_list args;
+
+	if (link->state == LINK_FAILED)
+		return; /* the first reason is the true one */
+	va_start(args, format);
+	vsnprintf(link->error, sizeof(link->error), format, args);
+	va_end(args);
+	snprintf(link->error_code, sizeof(link->error_code), "%s", code);
+	link->state = LINK_FAILED;
+}
+
+/* ---- what is known ---- */
+
+enum link_state link_state(const struct link *link)
+{
+	return link->state;
+}
+
+const char *link_error(const struct link *link)
+{
+	return link->error;
+}
+
+const char *link_error_code(const struct link *link)
+{
+	return link->error_code;
+}
+
+uint32_t link_error_rank(const struct link *link)
+{
+	return link->error_rank;
+}
+
+uint32_t link_left_rank(const struct link *link)
+{
+	return link->left_rank;
+}
+
+const char *link_left_text(const struct link *link)
+{
+	return link->left_text;
+}
+
+const struct link_config *link_worker(const struct link *link)
+{
+	return &link->config;
+}
+
+const struct control_message *link_welcome(const struct link *link)
+{
+	return &link->welcome;
+}
+
+const struct control_message *link_start(const struct link *link)
+{
+	return &link->start;
+}
+
+/* ---- lines ---- */
+
+static void statement_make(const struct link *link, enum proof_side side, uint8_t out[PROOF_BYTES])
+{
+	struct proof_statement statement = {
+		.server_nonce = link->server_nonce,
+		.client_nonce = link->config.nonce,
+		.job = link->job,
+		.rank = link->config.rank,
+		.world = link->config.world,
+	};
+
+	memset(out, 0, PROOF_BYTES);
+	if (link->config.key != NULL)
+		proof_make(link->config.key, side, &statement, out);
+}
+
+static void hello_take(struct link *link, const struct control_message *message)
+{
+	if (message->version != WIRE_VERSION) {
+		fail(link, "version", "it speaks version %u of the protocol, we speak %u",
+		     message->version, WIRE_VERSION);
+	} else if (message->key && link->config.key == NULL) {
+		fail(link, "key", "it wants the job's key: give --key-file FILE or set WINNOW_KEY");
+	} else if (!message->key && link->config.key != NULL) {
+		fail(link, "key",
+		     "it runs with --insecure-no-key and cannot prove who it is: give it the key, "
+		     "or "
+		     "use --insecure-no-key here too");
+	} else {
+		memcpy(link->server_nonce, message->nonce, sizeof(link->server_nonce));
+		link->send_join = true;
+	}
+}
+
+static void knock_begin(struct link *link, uint32_t size, uint64_t now_us)
+{
+	memset(link->answered, 0, sizeof(link->answered));
+	link->size = size;
+	link->knocks = 0;
+	link->turn = 0;
+	link->knock_due_us = now_us;
+	link->probe_until_us = NEVER;
+}
+
+static void welcome_take(struct link *link, const struct control_message *message, uint64_t now_us)
+{
+	uint8_t want[PROOF_BYTES];
+
+	statement_make(link, PROOF_WELCOME, want);
+	if (link->config.key != NULL && !proof_equal(want, message->proof)) {
+		fail(link, "key", "it does not know the key of job '%s': is it the right one?",
+		     link->job);
+		return;
+	}
+	if (message->payload > link->config.payload || message->payload < WIRE_PAYLOAD_MIN ||
+	    (message->window & (message->window - 1)) != 0) {
+		fail(link, "protocol", "it sent a WELCOME that makes no sense");
+		return;
+	}
+	link->welcome = *message;
+	link->state = LINK_PROBING;
+	knock_begin(link, message->payload, now_us);
+}
+
+static void start_take(struct link *link, const struct control_message *message)
+{
+	if (message->payload > link->size || message->payload < WIRE_PAYLOAD_MIN ||
+	    message->window > link->welcome.window ||
+	    (message->window & (message->window - 1)) != 0) {
+		fail(link, "protocol", "it sent a START that makes no sense");
+		return;
+	}
+	link->start = *message;
+	link->state = LINK_RUNNING;
+}
+
+static void failed_take(struct link *link, const struct control_message *message)
+{
+	link->error_rank = message->rank < link->config.world ? message->rank : link->config.world;
+	fail(link, message->code, "%s", message->text);
+}
+
+void link_line(struct link *link, const char *line, uint64_t now_us)
+{
+	struct control_message message;
+	char why[128];
+
+	if (link->state == LINK_FAILED)
+		return;
+	link->heard_us = now_us;
+	if (message_parse(line, &message, why) != 0) {
+		fail(link, "protocol", "it does not speak Winnow's protocol: %s", why);
+		return;
+	}
+	if (message.kind == CONTROL_PING)
+		return;
+	if (message.kind == CONTROL_FAILED)
+		failed_take(link, &message);
+	else if (message.kind == CONTROL_HELLO && link->state == LINK_JOINING)
+		hello_take(link, &message);
+	else if (message.kind == CONTROL_WELCOME && link->state == LINK_JOINING)
+		welcome_take(link, &message, now_us);
+	else if (message.kind == CONTROL_START && link->state == LINK_WAITING)
+		start_take(link, &message);
+	else if (message.kind == CONTROL_LEFT && link->state == LINK_RUNNING) {
+		link->left_rank = message.rank;
+		snprintf(link->left_text, sizeof(link->left_text), "%s", message.text);
+	} else
+		fail(link, "protocol", "it sent a message out of turn");
+}
+
+void link_gone(struct link *link, const char *reason)
+{
+	fail(link, "gone", "%s", reason);
+}
+
+static void join_fill(const struct link *link, struct control_message *out)
+{
+	out->kind = CONTROL_JOIN;
+	out->version = WIRE_VERSION;
+	snprintf(out->software, sizeof(out->software), "libwinnow %s", WINNOW_VERSION);
+	memcpy(out->nonce, link->config.nonce, sizeof(out->nonce));
+	statement_make(link, PROOF_JOIN, out->proof);
+	snprintf(out->job, sizeof(out->job), "%s", link->job);
+	snprintf(out->host, sizeof(out->host), "%s", link->host);
+	out->rank = link->config.rank;
+	out->world = link->config.world;
+	out->payload = link->config.payload;
+	out->rcvbuf = link->config.rcvbuf;
+	out->silence_ms = (uint32_t)(link->config.silence_us / 1000);
+	out->stall_ms = (uint32_t)(link->config.stall_us / 1000);
+}
+
+static bool take(bool *flag)
+{
+	bool was = *flag;
+
+	*flag = false;
+	return was;
+}
+
+char *link_take_line(struct link *link, uint64_t now_us)
+{
+	struct control_message message = {0};
+
+	if (take(&link->send_join)) {
+		join_fill(link, &message);
+	} else if (take(&link->send_ready)) {
+		message.kind = CONTROL_READY;
+		message.payload = link->size;
+		message.multicast = link->multicast_seen;
+	} else if (take(&link->send_abort)) {
+		message.kind = CONTROL_ABORT;
+		snprintf(message.code, sizeof(message.code), "%s", link->abort_code);
+		snprintf(message.text, sizeof(message.text), "%s", link->abort_text);
+	} else if (take(&link->send_leave)) {
+		message.kind = CONTROL_LEAVE;
+	} else if (now_us >= link->ping_due_us && link->state != LINK_FAILED) {
+		link->ping_due_us = now_us + link->config.silence_us / 4;
+		message.kind = CONTROL_PING;
+	} else {
+		return NULL;
+	}
+	return message_format(&message);
+}
+
+void link_leave(struct link *link)
+{
+	link->send_leave = true;
+}
+
+void link_abort(struct link *link, const char *code, const char *text)
+{
+	snprintf(link->abort_code, sizeof(link->abort_code), "%s", code);
+	snprintf(link->abort_text, sizeof(link->abort_text), "%s", text);
+	link->send_abort = true;
+}
+
+/* ---- knocking ---- */
+
+void link_no_multicast(struct link *link)
+{
+	link->config.multicast = false;
+}
+
+static bool all_answered(const struct link *link)
+{
+	for (uint32_t i = 0; i < link->welcome.channel_count; i++)
+		if (!link->answered[i])
+			return false;
+	return true;
+}
+
+static bool wants_probe(const struct link *link)
+{
+	return link->config.multicast && link->welcome.group_ip != 0 && !link->multicast_seen;
+}
+
+static void probed(struct link *link)
+{
+	link->state = LINK_PROBED;
+	link->knock_due_us = NEVER;
+	link->probe_until_us = NEVER;
+}
+
+uint32_t link_size(const struct link *link)
+{
+	return link->size;
+}
+
+void link_ready(struct link *link, uint32_t payload)
+{
+	link->size = payload;
+	link->state = LINK_WAITING;
+	link->send_ready = true;
+}
+
+void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us)
+{
+	if (link->state != LINK_PROBING || packet->token != link->welcome.group_token)
+		return;
+	if (packet->kind == WIRE_PROBE)
+		link->multicast_seen = link->config.multicast;
+	for (uint32_t i = 0; i < link->welcome.channel_count; i++)
+		if (packet->kind == WIRE_KNOCKED && packet->channel == link->welcome.channels[i] &&
+		    packet->worker == link->config.rank && bytes == link->size)
+			link->answered[i] = true;
+	if (!all_answered(link))
+		return;
+	if (!wants_probe(link))
+		probed(link);
+	else if (link->probe_until_us == NEVER)
+		link->probe_until_us = now_us + PROBE_WAIT_US;
+}
+
+/* This size does not pass, or nothing does: try the next smaller, and the largest after all. */
+static void next_size(struct link *link, uint64_t now_us)
+{
+	uint32_t size = link->welcome.payload;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		if (sizes[i] < link->size) {
+			size = sizes[i];
+			break;
+		}
+	}
+	knock_begin(link, size, now_us);
+}
+
+static void knock_build(struct link *link, uint32_t index, struct packet_out *out)
+{
+	struct packet_head head = {
+		.kind = WIRE_KNOCK,
+		.channel = link->welcome.channels[index],
+		.worker = (uint16_t)link->config.rank,
+		.token = link->welcome.token,
+	};
+
+	out->dest = (uint16_t)link->config.rank;
+	packet_begin(out, &head);
+	memset(out->scratch, 0, link->size - out->bytes);
+	packet_point(out, out->scratch, link->size - out->bytes);
+}
+
+bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
+{
+	if (link->state != LINK_PROBING || now_us < link->knock_due_us)
+		return false;
+	if (link->turn == 0 && now_us >= link->probe_until_us) {
+		probed(link); /* without multicast */
+		return false;
+	}
+	if (link->turn == 0 && link->knocks == KNOCKS_PER_SIZE && !all_answered(link))
+		next_size(link, now_us);
+	/* Knock on after all have answered, too: each KNOCK makes the aggregator probe again. */
+	while (link->turn < link->welcome.channel_count) {
+		uint32_t index = link->turn++;
+
+		if (link->answered[index] && !all_answered(link))
+			continue;
+		knock_build(link, index, out);
+		return true;
+	}
+	link->turn = 0;
+	link->knocks++;
+	link->knock_due_us = now_us + KNOCK_US;
+	return false;
+}
+
+uint64_t link_deadline(const struct link *link)
+{
+	uint64_t due_us = link->ping_due_us;
+	uint64_t lost_us = link->heard_us + link->config.silence_us;
+	uint64_t join_us = link->opened_us + link->config.join_us;
+
+	if (link->state == LINK_FAILED)
+		return NEVER;
+	if (link->state == LINK_PROBING && link->knock_due_us < due_us)
+		due_us = link->knock_due_us;
+	if (lost_us < due_us)
+		due_us = lost_us;
+	if (link->state != LINK_RUNNING && join_us < due_us)
+		due_us = join_us;
+	return due_us;
+}
+
+void link_tick(struct link *link, uint64_t now_us)
+{
+	if (now_us - link->heard_us >= link->config.silence_us)
+		fail(link, "gone", "silent for %.1f s", (double)link->config.silence_us / 1e6);
+	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)
+		fail(link, "timeout", "could not join within %.1f s",
+		     (double)link->config.join_us / 1e6);
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* stream_frame.c - pushing frames and storing results; PROTOCOL.md sections 8 to 10 */
+
+#include <assert.h>
+
+#include "client/stream_impl.h"
+
+static const uint8_t zeros[WIRE_PAYLOAD_MAX];
+
+/*
+ * Where block `index` of `shard` lies in the send (or receive) buffer, and how many bytes
+ * of it the tensor has: fewer in a short last block, none past the end.
+ */
+uint8_t *block_address(const struct allreduce *task, uint32_t shard, uint64_t index,
+                       uint32_t *bytes, bool in_recv)
+{
+	uint64_t block = geometry_block(&task->cut, shard, index);
+	uint64_t first = block * task->cut.block_elems;
+	uint64_t left = first < task->count ? task->count - first : 0;
+	uint8_t *buffer = in_recv ? task->recv : (uint8_t *)(uintptr_t)task->send;
+
+	*bytes = task->cut.block_bytes;
+	if (left < task->cut.block_elems)
+		*bytes = (uint32_t)left * task->cut.elem_bytes;
+	return *bytes > 0 ? buffer + first * task->cut.elem_bytes : NULL;
+}
+
+/* ---- what a frame holds ---- */
+
+struct frame_blocks {
+	uint32_t count; /* union blocks in the frame */
+	uint32_t part;  /* of a block that takes several frames */
+	uint32_t unit_bytes;
+	uint16_t blocks[WIRE_FRAME_BLOCKS_MAX]; /* of the segment */
+};
+
+/* The word of the union bitmap that holds its block number `rank`. */
+static uint32_t word_of_rank(const struct stream_segment *segment, uint32_t rank)
+{
+	uint32_t low = 0, high = (segment->block_count + 63) / 64;
+
+	while (high - low > 1) {
+		uint32_t middle = (low + high) / 2;
+
+		if (segment->rank_before[middle] <= rank)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void frame_list(const struct stream_segment *segment, const struct geometry *cut,
+                       uint32_t frame, struct frame_blocks *out)
+{
+	uint32_t number = frame - segment->first;
+	uint32_t rank = number / cut->block_parts * cut->frame_blocks;
+	uint32_t word = word_of_rank(segment, rank);
+	uint64_t left = segment->united[word];
+
+	out->part = number % cut->block_parts;
+	out->unit_bytes = geometry_part_bytes(cut, out->part);
+	out->count = segment->union_count - rank;
+	if (out->count > cut->frame_blocks)
+		out->count = cut->frame_blocks;
+	for (uint32_t skip = rank - segment->rank_before[word]; skip > 0; skip--)
+		left &= left - 1;
+	for (uint32_t i = 0; i < out->count; i++) {
+		while (left == 0)
+			left = segment->united[++word];
+		out->blocks[i] = (uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(left));
+		left &= left - 1;
+	}
+}
+
+/* One block, or one part of it, straight from the tensor; what the tensor lacks is zero. */
+static void point_at_block(struct packet_out *out, const struct allreduce *task,
+                           const struct frame_blocks *list, uint32_t shard, uint64_t index)
+{
+	uint32_t bytes, offset = list->part * task->cut.part_bytes, have = 0;
+	const uint8_t *address = block_address(task, shard, index, &bytes, false);
+
+	if (bytes > offset)
+		have = bytes - offset < list->unit_bytes ? bytes - offset : list->unit_bytes;
+	if (have > 0)
+		packet_point(out, address + offset, have);
+	packet_point(out, zeros, list->unit_bytes - have);
+}
+
+/* The same as int32, converted into the packet's scratch memory (section 9). */
+static void encode_block(const struct stream *s, struct packet_out *out,
+                         const struct allreduce *task, const struct stream_segment *segment,
+                         const struct frame_blocks *list, uint64_t index)
+{
+	uint32_t bytes, offset = list->part * task->cut.part_bytes, have = 0;
+	const uint8_t *address = block_address(task, s->config.shard, index, &bytes, false);
+	uint8_t *to = (uint8_t *)out->scratch + packet_body_bytes(out);
+
+	if (bytes > offset)
+		have = bytes - offset < list->unit_bytes ? bytes - offset : list->unit_bytes;
+	if (have > 0)
+		s->config.engine->fixed_encode(to, address + offset, have / 4, segment->shift);
+	memset(to + have, 0, list->unit_bytes - have);
+	packet_point(out, to, list->unit_bytes);
+}
+
+static bool travels_fixed(const struct allreduce *task, const struct stream_segment *segment)
+{
+	return task->form == WIRE_FIXED32 && !(segment->plan_flags & WIRE_NONFINITE);
+}
+
+static uint64_t own_mask(const struct stream_segment *segment, const struct frame_blocks *list)
+{
+	uint64_t mask = 0;
+
+	for (uint32_t i = 0; i < list->count; i++)
+		mask |= (uint64_t)bit_test(segment->own, list->blocks[i]) << i;
+	return mask;
+}
+
+/* False when this worker has nothing in the frame. */
+static bool push_build(struct stream *s, struct stream_segment *segment, uint32_t frame,
+                       struct packet_out *out)
+{
+	const struct allreduce *task = s->ops[segment->slot].task;
+	uint64_t before = (uint64_t)segment->number * task->cut.segment_blocks;
+	struct frame_blocks list;
+	uint64_t mask;
+
+	frame_list(segment, &task->cut, frame, &list);
+	mask = own_mask(segment, &list);
+	if (mask == 0)
+		return false;
+	stream_head(s, out, WIRE_PUSH, frame, mask);
+	for (uint32_t i = 0; i < list.count; i++) {
+		if (!(mask >> i & 1))
+			continue;
+		if (travels_fixed(task, segment))
+			encode_block(s, out, task, segment, &list, before + list.blocks[i]);
+		else
+			point_at_block(out, task, &list, s->config.shard, before + list.blocks[i]);
+	}
+	return true;
+}
+
+/* ---- pushing ---- */
+
+static void frame_passed(struct stream *s, uint64_t now_us)
+{
+	struct stream_frame *frame = stream_frame_of(s, s->next);
+
+	frame->sent_us = (uint32_t)now_us;
+	s->next++;
+	if (s->rto_due_us == NEVER)
+		s->rto_due_us = now_us + pace_rto_us(&s->pace);
+}
+
+bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
+{
+	while (frame_before(s->next, s->credit) && frame_before(s->next, s->horizon)) {
+		struct stream_segment *segment = stream_find(s, s->next);
+		struct stream_frame *frame = stream_frame_of(s, s->next);
+
+		if (segment == NULL || segment->hollow) {
+			s->next++; /* acknowledged with its plan */
+			continue;
+		}
+		if (frame->flags & FRAME_HAVE) {
+			frame_passed(s, now_us); /* needed nothing from us */
+			continue;
+		}
+		if (s->under_way >= s->pace.window)
+			return false;
+		if (!push_build(s, segment, s->next, out)) {
+			frame_passed(s, now_us);
+			continue;
+		}
+		frame->flags |= FRAME_SENT;
+		frame_passed(s, now_us);
+		s->under_way++;
+		pace_sent(&s->pace, 1, now_us);
+		return true;
+	}
+	return false;
+}
+
+bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
+{
+	if (frame_before(s->resend_from, s->ack))
+		s->resend_from = s->ack;
+	while (frame_before(s->resend_from, s->resend_to)) {
+		uint32_t number = s->resend_from++;
+		struct stream_frame *frame = stream_frame_of(s, number);
+		struct stream_segment *segment;
+
+		if (!(frame->flags & FRAME_RESEND))
+			continue;
+		frame->flags &= (uint8_t)~FRAME_RESEND;
+		segment = stream_find(s, number);
+		if ((frame->flags & FRAME_HAVE) || !push_build(s, segment, number, out))
+			continue;
+		frame->sent_us = (uint32_t)now_us;
+		s->stats.retransmits++;
+		return true;
+	}
+	return false;
+}
+
+void want_take(struct stream *s, const struct packet *packet)
+{
+	uint64_t words[WIRE_NACK_WORDS_MAX];
+	uint32_t word_count = nack_parse(packet, words);
+
+	for (uint32_t bit = 0; bit < word_count * 64; bit++) {
+		uint32_t number = packet->frame + bit;
+		struct stream_frame *frame = stream_frame_of(s, number);
+
+		if (!bit_test(words, bit) || frame_before(number, s->ack) ||
+		    !frame_before(number, s->next))
+			continue;
+		if (!(frame->flags & FRAME_SENT) || (frame->flags & (FRAME_HAVE | FRAME_RESEND)))
+			continue;
+		frame->flags |= FRAME_RESEND;
+		if (!frame_before(s->resend_from, s->resend_to))
+			s->resend_from = s->resend_to = number;
+		if (frame_before(number, s->resend_from))
+			s->resend_from = number;
+		if (!frame_before(number, s->resend_to))
+			s->resend_to = number + 1;
+		pace_lost(&s->pace, 1);
+	}
+}
+
+/* ---- results ---- */
+
+static void store(const struct stream *s, struct allreduce *task,
+                  const struct stream_segment *segment, const struct frame_blocks *list,
+                  const uint8_t *data)
+{
+	uint64_t before = (uint64_t)segment->number * task->cut.segment_blocks;
+	uint32_t divisor = task->reduction == REDUCE_AVG ? s->config.world : 1;
+	uint32_t offset = list->part * task->cut.part_bytes;
+
+	for (uint32_t i = 0; i < list->count; i++, data += list->unit_bytes) {
+		uint32_t bytes, have = 0;
+		uint8_t *address = block_address(task, s->config.shard, before + list->blocks[i],
+		                                 &bytes, true);
+
+		if (bytes > offset)
+			have = bytes - offset < list->unit_bytes ? bytes - offset
+			                                         : list->unit_bytes;
+		if (have == 0)
+			continue;
+		if (travels_fixed(task, segment))
+			s->config.engine->fixed_decode(address + offset, data, have / 4,
+			                               segment->shift, divisor);
+		else
+			memcpy(address + offset, data, have);
+	}
+}
+
+/* RESULTs that this one has overtaken may be lost: ask when they are late. */
+static void result_timers(struct stream *s, struct stream_frame *frame, uint32_t number,
+                          uint64_t now_us)
+{
+	uint64_t reorder_us = s->pace.srtt_us / 8;
+
+	if (frame->flags & FRAME_SENT)
+		s->under_way--;
+	pace_progress(&s->pace);
+	if (!frame_before(number, s->highest))
+		s->highest = number + 1;
+	reorder_us = reorder_us < REORDER_US_MIN ? REORDER_US_MIN : reorder_us;
+	reorder_us = reorder_us > REORDER_US_MAX ? REORDER_US_MAX : reorder_us;
+	if (s->gap_due_us == NEVER && s->highest - s->ack > 1) {
+		s->gap_due_us = now_us + reorder_us;
+		s->gap_edge = s->highest;
+	}
+	s->rto_due_us = now_us + pace_rto_us(&s->pace);
+}
+
+struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us)
+{
+	struct stream_frame *frame = stream_frame_of(s, packet->frame);
+	struct stream_segment *segment;
+	struct frame_blocks list;
+	struct allreduce *task;
+
+	if (frame_before(packet->frame, s->ack) || !frame_before(packet->frame, s->credit)) {
+		stream_drop(s, WIRE_DROP_STALE);
+		return NULL;
+	}
+	segment = stream_find(s, packet->frame);
+	if (segment == NULL || segment->hollow) {
+		stream_drop(s, WIRE_DROP_FRAME); /* its plan was lost; edges_take() asks for it */
+		return NULL;
+	}
+	if (frame->flags & FRAME_HAVE) {
+		stream_drop(s, WIRE_DROP_DUPLICATE);
+		return NULL;
+	}
+	task = s->ops[segment->slot].task;
+	frame_list(segment, &task->cut, packet->frame, &list);
+	if (packet->body_bytes != list.count * list.unit_bytes) {
+		stream_drop(s, WIRE_DROP_LENGTH);
+		return NULL;
+	}
+	store(s, task, segment, &list, packet->body);
+	result_timers(s, frame, packet->frame, now_us);
+	frame->flags |= FRAME_HAVE;
+	if (++segment->received < segment->frame_count)
+		return NULL;
+	return stream_segment_done(s, segment);
+}

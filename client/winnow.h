@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * winnow.h - allreduce of tensors of which only the non-zero blocks travel
+ *
+ * Workers of one job open a communicator to the same aggregators (winnowd) and call the
+ * same operations, as with NCCL or MPI. Each worker's tensor is cut into blocks; those
+ * that hold a non-zero value are sent, added up by the aggregators and streamed back. Dense
+ * tensors need no special call.
+ *
+ *     struct winnow_config config;
+ *     struct winnow_comm *comm;
+ *
+ *     winnow_config_init(&config);           defaults, then the environment
+ *     config.aggregators = "10.0.0.1:5555";
+ *     config.job = "train1"; config.rank = 0; config.world = 4;
+ *     err = winnow_comm_create(&config, &comm);
+ *     err = winnow_allreduce(grad, grad, count, WINNOW_F32, WINNOW_SUM, comm);
+ *     winnow_comm_destroy(comm);
+ *
+ * Threads: any thread may call any function; calls on one communicator may be made at the
+ * same time, but operations that match by order (no tag) should then come from one thread.
+ * The library starts one thread a communicator. It never prints, exits or aborts.
+ *
+ * Errors are values of enum winnow_result. Where other workers or aggregators are
+ * concerned, winnow_comm_error() has one line that says what happened, to whom, and what
+ * to do. After any error but INVALID, BUSY, MISMATCH and a timed-out winnow_wait(), the
+ * communicator is of no more use: destroy it.
+ */
+#ifndef WINNOW_H
+#define WINNOW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define WINNOW_API __attribute__((visibility("default")))
+#define WINNOW_CHECK __attribute__((warn_unused_result))
+#else
+#define WINNOW_API
+#define WINNOW_CHECK
+#endif
+
+/* Raised when a program built against an older header would no longer work. */
+#define WINNOW_ABI_VERSION 1
+
+enum winnow_result {
+	WINNOW_OK = 0,
+	WINNOW_ERR_INVALID = 1,     /* an argument is impossible; nothing was done */
+	WINNOW_ERR_MEMORY = 2,      /* out of memory */
+	WINNOW_ERR_SYSTEM = 3,      /* the system refused a socket or a thread */
+	WINNOW_ERR_UNREACHABLE = 4, /* no aggregator answers there */
+	WINNOW_ERR_REFUSED = 5,     /* an aggregator refused us: key, rank, world, limits */
+	WINNOW_ERR_MISMATCH = 6,    /* workers do not agree on count, type, block or operation */
+	WINNOW_ERR_LOST = 7,        /* a worker or an aggregator is gone */
+	WINNOW_ERR_ABORTED = 8,     /* some worker called winnow_comm_abort() */
+	WINNOW_ERR_TIMEOUT = 9,     /* waited as long as the configuration allows */
+	WINNOW_ERR_BUSY = 10,       /* an operation with this tag is under way */
+	WINNOW_ERR_PROTOCOL = 11,   /* something that is not a Winnow aggregator answered */
+};
+
+/* Element types; the numbers never change. */
+enum winnow_dtype {
+	WINNOW_F32 = 1,
+	WINNOW_F16 = 2,  /* summed in f32, rounded once */
+	WINNOW_BF16 = 3, /* likewise */
+	WINNOW_F64 = 4,
+	WINNOW_I32 = 5, /* integers wrap */
+	WINNOW_I64 = 6,
+};
+
+/*
+ * Operations. A block that a worker does not send counts as zeros. The sign of a zero is
+ * not kept. Minimum and maximum of a NaN and anything are NaN. Averages of integers are
+ * truncated towards zero.
+ */
+enum winnow_op {
+	WINNOW_SUM = 1,
+	WINNOW_AVG = 2, /* the sum, divided by the number of workers */
+	WINNOW_MIN = 3,
+	WINNOW_MAX = 4,
+	WINNOW_PROD = 5,
+};
+
+/* How f32 travels. */
+enum winnow_wire {
+	WINNOW_WIRE_AUTO = 0, /* the aggregator's best; today the same as NATIVE */
+	WINNOW_WIRE_NATIVE = 1,
+	/*
+	 * As int32, scaled by the largest exponent of each segment: sums are exact in integers
+	 * and bit for bit the same whatever the order of arrival. Only f32 with SUM or AVG;
+	 * other types travel as they are. Error: PROTOCOL.md section 9.
+	 */
+	WINNOW_WIRE_FIXED32 = 2,
+};
+
+struct winnow_comm;
+struct winnow_request;
+
+/*
+ * What a communicator needs. winnow_config_init() fills in the defaults below, then what
+ * the environment says (name in brackets). Texts are copied by winnow_comm_create().
+ */
+struct winnow_config {
+	const char *
+		aggregators; /* "HOST:PORT[,HOST:PORT..]", the same on all workers [WINNOW_AGGREGATORS] */
+	const char *job;       /* letters, digits, ".-_", at most 64 [WINNOW_JOB; "default"] */
+	uint32_t rank;         /* 0 .. world - 1 [RANK; 0] */
+	uint32_t world;        /* workers of the job [WORLD_SIZE; 1] */
+	const char *key_file;  /* [WINNOW_KEY_FILE; NULL] */
+	const char *key;       /* the key itself, when there is no key_file [WINNOW_KEY; NULL] */
+	int insecure_no_key;   /* 1: join without a key [WINNOW_INSECURE_NO_KEY; 0] */
+	uint32_t block;        /* elements of a block, 1 .. 65536 [WINNOW_BLOCK; 256] */
+	enum winnow_wire wire; /* [WINNOW_WIRE; auto] */
+	uint32_t threads;    /* that scan tensors, the library's own included [WINNOW_THREADS; 1] */
+	uint32_t silence_ms; /* a peer that is silent so long is lost [WINNOW_SILENCE_MS; 10000] */
+	uint32_t
+		timeout_ms; /* an operation may wait so long for other workers [WINNOW_TIMEOUT_MS; 600000] */
+	uint32_t join_timeout_ms; /* for all workers to join [WINNOW_JOIN_TIMEOUT_MS; 60000] */
+	int multicast; /* 0: do not use multicast even where it works [WINNOW_MULTICAST; 1] */
+	uint32_t
+		payload; /* most bytes of a datagram; 0: what the path carries [WINNOW_PAYLOAD; 0] */
+};
+
+/* Details of one operation; all zero means the communicator's defaults. */
+struct winnow_options {
+	/*
+	 * Matches this operation with the other workers', whatever the order of submission;
+	 * 1 .. 2^63 - 1, unique among the operations under way. 0: matched by order with the
+	 * other operations that have no tag.
+	 */
+	uint64_t tag;
+	uint32_t block;        /* elements; 0: the communicator's */
+	enum winnow_wire wire; /* AUTO: the communicator's */
+};
+
+/* What one operation was and cost; block counts are exact, whatever the type. */
+struct winnow_op_stats {
+	uint64_t blocks;         /* in the tensor */
+	uint64_t blocks_nonzero; /* that this worker sent */
+	uint64_t blocks_union;   /* that any worker sent: received by this one */
+	uint64_t time_us;        /* from submission to completion */
+};
+
+/* Totals of a communicator. Bytes are of Ethernet frames: UDP payload and 42 of headers. */
+struct winnow_stats {
+	uint64_t sent_packets, sent_bytes;
+	uint64_t received_packets, received_bytes;
+	uint64_t retransmits; /* packets sent again */
+	uint64_t nacks;       /* times that something was asked for again */
+	uint64_t dropped;     /* received and of no use: duplicates, strays */
+	uint32_t payload;     /* UDP payload bytes in use */
+	uint32_t window;      /* frames, per channel */
+	uint32_t channels;
+	uint32_t multicast; /* aggregators whose results come by multicast */
+};
+
+/* winnow_config_init - defaults and environment. Keeps pointers into the environment. */
+WINNOW_API void winnow_config_init(struct winnow_config *config);
+
+/*
+ * winnow_comm_create - join the job on all aggregators. Blocks until every worker has joined
+ * or join_timeout_ms has passed. On failure *comm is NULL and winnow_last_error() of the
+ * calling thread says why.
+ */
+WINNOW_API WINNOW_CHECK int winnow_comm_create(const struct winnow_config *config,
+                                               struct winnow_comm **comm);
+
+/*
+ * winnow_comm_destroy - leave the job. Operations still under way are aborted on all
+ * workers. Waits up to two seconds for acknowledgements. NULL is fine. No other call on
+ * the communicator may be running.
+ */
+WINNOW_API void winnow_comm_destroy(struct winnow_comm *comm);
+
+/*
+ * winnow_allreduce - recv[i] = send[i] (op) the other workers' send[i], for i < count.
+ * Buffers are aligned for their type and equal (in place) or apart; send is only read.
+ * All workers pass the same count, dtype and op. Blocks until the result is there.
+ * INVALID, MISMATCH, and whatever ends the communicator.
+ */
+WINNOW_API WINNOW_CHECK int winnow_allreduce(const void *send, void *recv, uint64_t count,
+                                             enum winnow_dtype dtype, enum winnow_op op,
+                                             struct winnow_comm *comm);
+
+/*
+ * winnow_allreduce_async - the same, without waiting: returns once the operation is queued.
+ * `options` may be NULL. Both buffers belong to the library until the request is done. The
+ * caller passes *request to winnow_wait() or winnow_test() until one of them says so.
+ */
+WINNOW_API WINNOW_CHECK int winnow_allreduce_async(const void *send, void *recv, uint64_t count,
+                                                   enum winnow_dtype dtype, enum winnow_op op,
+                                                   const struct winnow_options *options,
+                                                   struct winnow_comm *comm,
+                                                   struct winnow_request **request);
+
+/*
+ * winnow_wait - block until the request is done, then free it and return its result.
+ * timeout_ms < 0: as long as it takes (the communicator's own time-outs hold). When the time
+ * is up, returns TIMEOUT and the request lives on. `stats` may be NULL.
+ */
+WINNOW_API WINNOW_CHECK int winnow_wait(struct winnow_request *request, int64_t timeout_ms,
+                                        struct winnow_op_stats *stats);
+
+/* winnow_test - *done = 1 and the request freed, its result returned; or *done = 0 and OK. */
+WINNOW_API WINNOW_CHECK int winnow_test(struct winnow_request *request, int *done,
+                                        struct winnow_op_stats *stats);
+
+/* winnow_comm_abort - end every operation on every worker; `text` tells them why. */
+WINNOW_API void winnow_comm_abort(struct winnow_comm *comm, const char *text);
+
+/* The library's error in words: "workers do not agree ...". Never NULL. */
+WINNOW_API const char *winnow_strerror(int result);
+
+/*
+ * winnow_comm_error - the line behind the last failure of this communicator; "" if none.
+ * Valid until the next call of this function from the same thread.
+ */
+WINNOW_API const char *winnow_comm_error(struct winnow_comm *comm);
+
+/* The line behind the last failure in the calling thread, of any call. */
+WINNOW_API const char *winnow_last_error(void);
+
+WINNOW_API void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats);
+WINNOW_API uint32_t winnow_comm_rank(const struct winnow_comm *comm);
+WINNOW_API uint32_t winnow_comm_world(const struct winnow_comm *comm);
+
+/* "0.1.0", and WINNOW_ABI_VERSION of the library. */
+WINNOW_API const char *winnow_version(void);
+WINNOW_API int winnow_abi_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* WINNOW_H */
