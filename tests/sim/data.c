@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* data.c - see data.h */
+
+#include "tests/sim/data.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { F32 = 1, F16, BF16, F64, I32, I64 };
+enum { SUM = 1, AVG, MIN, MAX, PROD };
+
+struct data_reference {
+	struct op_spec spec;
+	uint32_t world;
+	double *value;     /* floats */
+	double *magnitude; /* sum of |x|: what rounding errors are measured by */
+	int64_t *integer;
+};
+
+static uint64_t hash(uint64_t a, uint64_t b)
+{
+	uint64_t z = a + b * UINT64_C(0x9e3779b97f4a7c15) + UINT64_C(0x632be59bd9b4e019);
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+uint32_t data_elem_bytes(uint8_t dtype)
+{
+	static const uint8_t bytes[] = {
+		[F32] = 4, [F16] = 2, [BF16] = 2, [F64] = 8, [I32] = 4, [I64] = 8};
+
+	return bytes[dtype];
+}
+
+/* Is this run of elements non-zero on this rank? */
+static bool run_nonzero(const struct op_spec *spec, uint32_t rank, uint64_t run)
+{
+	uint64_t shared = hash(spec->seed, run);
+
+	if (shared % 1000000 < spec->shared_ppm)
+		return (shared >> 32) % 1000000 < spec->density_ppm;
+	return hash(hash(spec->seed, rank + 1), run) % 1000000 < spec->density_ppm;
+}
+
+/*
+ * Values are small multiples of 1/8 (with fixed32: of 2^-10), so that each is exact in
+ * every type. Products are powers of two near 1, whatever the number of workers.
+ */
+static double number(const struct op_spec *spec, uint32_t rank, uint64_t index)
+{
+	uint64_t h = hash(hash(spec->seed, ~(uint64_t)rank), index);
+	double small = (double)(h % 255) - 127;
+
+	if (!run_nonzero(spec, rank, index / spec->run) || h >> 60 == 0)
+		return (h & 256) ? -0.0 : 0.0;
+	if (spec->nonfinite && (h >> 20) % 997 == 0)
+		return (h & 512) ? NAN : (h & 1024) ? INFINITY : -INFINITY;
+	if (spec->reduction == PROD)
+		return (h & 2048 ? -1.0 : 1.0) * (rank < 4 ? (h & 4096 ? 2.0 : 0.5) : 1.0);
+	return spec->fixed32 ? small / 1024 : small / 8;
+}
+
+static int64_t integer(const struct op_spec *spec, uint32_t rank, uint64_t index)
+{
+	uint64_t h = hash(hash(spec->seed, ~(uint64_t)rank), index);
+
+	if (!run_nonzero(spec, rank, index / spec->run) || h >> 60 == 0)
+		return 0;
+	h = hash(h, 7);
+	if (spec->reduction == PROD)
+		h |= 1;
+	/* All bits: sums wrap. */
+	return spec->dtype == I32 ? (int32_t)h : (int64_t)h;
+}
+
+static uint16_t to_f16(double value)
+{
+	uint16_t sign = signbit(value) ? 0x8000 : 0;
+	double magnitude = fabs(value), rest;
+	int exponent;
+
+	if (isnan(value))
+		return sign | 0x7e00;
+	if (isinf(value))
+		return sign | 0x7c00;
+	if (magnitude == 0)
+		return sign;
+	rest = frexp(magnitude, &exponent); /* all our values are normal and exact in f16 */
+	return (uint16_t)(sign | ((exponent + 14) << 10) | ((int)(rest * 2048) & 1023));
+}
+
+static double from_f16(uint16_t bits)
+{
+	int exponent = bits >> 10 & 31, fraction = bits & 1023;
+	double magnitude;
+
+	if (exponent == 31)
+		magnitude = fraction ? NAN : INFINITY;
+	else if (exponent == 0)
+		magnitude = ldexp(fraction, -24);
+	else
+		magnitude = ldexp(fraction + 1024, exponent - 25);
+	return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+void data_fill(const struct op_spec *spec, uint32_t rank, void *out)
+{
+	for (uint64_t i = 0; i < spec->count; i++) {
+		float single;
+		uint32_t bits;
+
+		switch (spec->dtype) {
+		case F32:
+			((float *)out)[i] = (float)number(spec, rank, i);
+			break;
+		case F16:
+			((uint16_t *)out)[i] = to_f16(number(spec, rank, i));
+			break;
+		case BF16:
+			single = (float)number(spec, rank, i);
+			memcpy(&bits, &single, 4);
+			((uint16_t *)out)[i] = (uint16_t)(bits >> 16);
+			break;
+		case F64:
+			((double *)out)[i] = number(spec, rank, i);
+			break;
+		case I32:
+			((int32_t *)out)[i] = (int32_t)integer(spec, rank, i);
+			break;
+		default:
+			((int64_t *)out)[i] = integer(spec, rank, i);
+		}
+	}
+}
+
+double data_value(uint8_t dtype, const void *values, uint64_t index)
+{
+	uint32_t bits;
+	float single;
+
+	switch (dtype) {
+	case F32:
+		return (double)((const float *)values)[index];
+	case F16:
+		return from_f16(((const uint16_t *)values)[index]);
+	case BF16:
+		bits = (uint32_t)((const uint16_t *)values)[index] << 16;
+		memcpy(&single, &bits, 4);
+		return (double)single;
+	case F64:
+		return ((const double *)values)[index];
+	case I32:
+		return ((const int32_t *)values)[index];
+	default:
+		return (double)((const int64_t *)values)[index];
+	}
+}
+
+static double fold_float(uint8_t reduction, double a, double b)
+{
+	if (reduction == PROD)
+		return a * b;
+	if (reduction == SUM || reduction == AVG)
+		return a + b;
+	if (isnan(a) || isnan(b))
+		return NAN;
+	return reduction == MIN ? (a < b ? a : b) : (a > b ? a : b);
+}
+
+static int64_t fold_integer(uint8_t reduction, int64_t a, int64_t b)
+{
+	switch (reduction) {
+	case PROD:
+		return (int64_t)((uint64_t)a * (uint64_t)b);
+	case MIN:
+		return a < b ? a : b;
+	case MAX:
+		return a > b ? a : b;
+	default:
+		return (int64_t)((uint64_t)a + (uint64_t)b);
+	}
+}
+
+static void reference_element(struct data_reference *r, uint64_t i)
+{
+	const struct op_spec *spec = &r->spec;
+	double value = 0, magnitude = 0;
+	int64_t whole = 0;
+
+	for (uint32_t rank = 0; rank < r->world; rank++) {
+		if (r->integer != NULL) {
+			int64_t x = integer(spec, rank, i);
+
+			whole = rank == 0 ? x : fold_integer(spec->reduction, whole, x);
+		} else {
+			double x = number(spec, rank, i);
+
+			value = rank == 0 ? x : fold_float(spec->reduction, value, x);
+			magnitude += fabs(x);
+		}
+	}
+	if (r->integer != NULL) {
+		whole = spec->dtype == I32 ? (int32_t)whole : whole;
+		r->integer[i] = spec->reduction == AVG ? whole / (int64_t)r->world : whole;
+		return;
+	}
+	r->value[i] = spec->reduction == AVG ? value / r->world : value;
+	r->magnitude[i] = magnitude;
+}
+
+struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t world)
+{
+	struct data_reference *r = calloc(1, sizeof(*r));
+	size_t room = spec->count > 0 ? spec->count : 1;
+
+	r->spec = *spec;
+	r->world = world;
+	if (spec->dtype >= I32) {
+		r->integer = calloc(room, sizeof(*r->integer));
+	} else {
+		r->value = calloc(room, sizeof(*r->value));
+		r->magnitude = calloc(room, sizeof(*r->magnitude));
+	}
+	for (uint64_t i = 0; i < spec->count; i++)
+		reference_element(r, i);
+	return r;
+}
+
+void data_reference_free(struct data_reference *reference)
+{
+	free(reference->integer);
+	free(reference->value);
+	free(reference->magnitude);
+	free(reference);
+}
+
+double data_reference_at(const struct data_reference *reference, uint64_t index)
+{
+	return reference->integer != NULL ? (double)reference->integer[index]
+	                                  : reference->value[index];
+}
+
+/* Rounding: once per addition in the type of the sums, and once into the result's type. */
+static double tolerance(const struct data_reference *r, uint64_t i)
+{
+	static const int digits[] = {[F32] = 24, [F16] = 11, [BF16] = 8, [F64] = 53};
+	double sum_unit = r->spec.dtype == F64 ? 0x1p-53 : 0x1p-24;
+	double parts = r->spec.reduction == AVG ? r->world : 1;
+
+	if (r->spec.reduction != SUM && r->spec.reduction != AVG)
+		return 0;
+	if (r->spec.fixed32 && r->spec.reduction == SUM && !r->spec.nonfinite)
+		return 0;
+	return (r->world + 2) * sum_unit * r->magnitude[i] / parts +
+	       ldexp(fabs(r->value[i]), -digits[r->spec.dtype]) + 0x1p-25;
+}
+
+static bool right(const struct data_reference *r, const void *result, uint64_t i)
+{
+	double got, want;
+
+	if (r->spec.dtype == I32)
+		return ((const int32_t *)result)[i] == (int32_t)r->integer[i];
+	if (r->spec.dtype == I64)
+		return ((const int64_t *)result)[i] == r->integer[i];
+	got = data_value(r->spec.dtype, result, i);
+	want = r->value[i];
+	if (isnan(want))
+		return isnan(got);
+	if (isinf(want))
+		return got == want;
+	return fabs(got - want) <= tolerance(r, i);
+}
+
+uint64_t data_check(const struct data_reference *reference, const void *result)
+{
+	uint64_t i = 0;
+
+	while (i < reference->spec.count && right(reference, result, i))
+		i++;
+	return i;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * data.h - inputs from a seed, and what their reduction must be
+ *
+ * The reference is a plain loop over plain arrays in double or 64-bit integers. It shares
+ * no code with bitmap/, the client or the aggregator, and knows neither blocks nor frames.
+ */
+#ifndef TESTS_SIM_DATA_H
+#define TESTS_SIM_DATA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct op_spec {
+	uint64_t seed;
+	uint64_t tag;
+	uint64_t count;
+	uint32_t block;
+	uint8_t dtype;     /* as in winnow.h */
+	uint8_t reduction; /* as in winnow.h */
+	bool fixed32;
+	bool nonfinite;       /* some values are NaN or infinite */
+	uint32_t run;         /* elements that are zero or not together */
+	uint32_t density_ppm; /* share of runs that are not zero */
+	uint32_t shared_ppm;  /* share of runs that all workers have in common */
+};
+
+uint32_t data_elem_bytes(uint8_t dtype);
+
+/* Worker `rank`'s input: [count] elements into `out`. */
+void data_fill(const struct op_spec *spec, uint32_t rank, void *out);
+
+/* What all workers' inputs reduce to. */
+struct data_reference;
+struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t world);
+void data_reference_free(struct data_reference *reference);
+
+/* Index of the first element of `result` that is wrong, or count. */
+uint64_t data_check(const struct data_reference *reference, const void *result);
+
+/* The reference's element, for messages. */
+double data_reference_at(const struct data_reference *reference, uint64_t index);
+double data_value(uint8_t dtype, const void *values, uint64_t index);
+
+#endif /* TESTS_SIM_DATA_H */
