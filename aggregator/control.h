@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * control.h - winnowd's control thread: TCP, signals, timers, HTTP; the shell around jobs.c
+ *
+ * Everything here runs on one libuv loop, in the thread that calls control_run().
+ */
+#ifndef AGGREGATOR_CONTROL_H
+#define AGGREGATOR_CONTROL_H
+
+#include "aggregator/data.h"
+#include "aggregator/jobs.h"
+
+struct control;
+
+struct control_config {
+	struct jobs_config jobs;
+	struct net_addr listen;
+	struct net_addr metrics; /* port 0: no HTTP */
+	uint64_t drain_us;       /* after SIGTERM, jobs may go on for so long */
+	struct data *data;
+};
+
+/*
+ * control_open - bind the port and start listening. 0, or -errno with one line in `why`
+ * [NET_WHY_BYTES].
+ */
+int control_open(const struct control_config *config, struct control **out, char *why);
+
+/* control_run - until SIGTERM or SIGINT has been obeyed. */
+void control_run(struct control *control);
+
+void control_close(struct control *control);
+
+/* From a data thread: hand a stalled operation to the control thread. */
+void control_stalled(struct control *control, uint16_t id, const struct channel_stall *stall);
+
+#endif /* AGGREGATOR_CONTROL_H */

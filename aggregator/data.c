@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* data.c - see data.h; one thread function, and the orders it takes */
+
+#include "aggregator/data.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STALL_CHECK_MS 250
+#define SEND_WAIT_MS 100 /* how long to wait for a full network before giving packets up */
+
+/* A channel and where its workers are. */
+struct outlet {
+	struct jobs_channel info;
+	bool started;
+	bool dirty; /* may have something to send */
+	bool stall_reported;
+	bool some_multicast, all_multicast;
+	struct net_addr *address; /* [worker_count]; port 0: has not knocked */
+	bool *multicast;          /* [worker_count] */
+};
+
+enum order_kind { ORDER_NONE, ORDER_ATTACH, ORDER_START, ORDER_DETACH, ORDER_STATS, ORDER_STOP };
+
+struct order {
+	enum order_kind kind;
+	uint16_t id;
+	uint32_t payload, window;
+	const bool *multicast;
+	struct outlet *outlet; /* ATTACH in; DETACH out */
+	struct data_stats *stats;
+	struct channel_stats *channel_stats;
+	bool found;
+};
+
+struct data_thread {
+	struct data *data;
+	pthread_t thread;
+	struct net *net;
+	int wake_fd;
+
+	pthread_mutex_t lock; /* of `order` */
+	pthread_cond_t carried_out;
+	struct order *order; /* control: wo, thread: ro, then NULL again */
+	atomic_bool ordered; /* control: wo, thread: ro: look at `order` */
+
+	/* The thread's own. */
+	struct outlet **outlets; /* [jobs_max] */
+	uint32_t outlet_count;
+	struct outlet *last; /* of the packet before: packets come in runs */
+	struct outlet *dirty[NET_BURST_MAX];
+	uint32_t dirty_count;
+	struct data_stats stats;
+	struct net_in in[NET_BURST_MAX];
+	struct packet_out packets[NET_BURST_MAX];
+	struct net_out out[NET_BURST_MAX];
+	uint8_t knock[WIRE_PAYLOAD_MAX];
+};
+
+struct data {
+	struct data_config config;
+	uint32_t thread_count;
+	struct data_thread *threads[JOBS_THREADS_MAX];
+};
+
+static uint64_t clock_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ---- channels of a thread ---- */
+
+static struct outlet **outlet_place(struct data_thread *t, uint16_t id)
+{
+	for (uint32_t i = 0; i < t->outlet_count; i++)
+		if (t->outlets[i]->info.id == id)
+			return &t->outlets[i];
+	return NULL;
+}
+
+static struct outlet *outlet_named(struct data_thread *t, uint16_t id)
+{
+	struct outlet **place;
+
+	if (t->last != NULL && t->last->info.id == id)
+		return t->last;
+	place = outlet_place(t, id);
+	if (place != NULL)
+		t->last = *place;
+	return place != NULL ? *place : NULL;
+}
+
+static void outlet_free(struct outlet *outlet)
+{
+	free(outlet->address);
+	free(outlet->multicast);
+	free(outlet);
+}
+
+/* ---- sending ---- */
+
+static void wait_ready(struct data_thread *t)
+{
+	const struct net_backend *net = t->data->config.backend;
+	struct pollfd fd = {.fd = net->fd(t->net), .events = POLLOUT};
+	uint64_t give_up_us = clock_us() + SEND_WAIT_MS * 1000;
+
+	while (!net->ready(t->net) && clock_us() < give_up_us)
+		poll(&fd, 1, 5);
+}
+
+static void send_to(struct data_thread *t, const struct outlet *outlet, const struct net_addr *to,
+                    uint32_t count)
+{
+	const struct net_backend *net = t->data->config.backend;
+
+	if (to->port == 0 || count == 0)
+		return;
+	if (!net->ready(t->net)) {
+		wait_ready(t);
+		if (!net->ready(t->net)) {
+			t->stats.unsent += count;
+			return;
+		}
+	}
+	net->send(t->net, to, outlet->info.local_ip, t->out, count);
+}
+
+/* Packets [0, count) of the batch to one worker, or to all: once to the group, once each to the rest. */
+static void send_batch(struct data_thread *t, const struct outlet *outlet, uint16_t dest,
+                       uint32_t count)
+{
+	struct net_addr group = {.ip = outlet->info.group_ip, .port = outlet->info.group_port};
+
+	if (dest != WIRE_EVERYONE) {
+		send_to(t, outlet, &outlet->address[dest], count);
+		return;
+	}
+	if (outlet->some_multicast)
+		send_to(t, outlet, &group, count);
+	for (uint32_t rank = 0; rank < outlet->info.worker_count && !outlet->all_multicast; rank++)
+		if (!outlet->multicast[rank])
+			send_to(t, outlet, &outlet->address[rank], count);
+}
+
+/* All that a channel has to say, in batches to the same receiver. */
+static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
+{
+	uint32_t count = 0, bytes = 0;
+	uint16_t dest = 0;
+
+	outlet->dirty = false;
+	while (channel_pull(outlet->info.channel, now_us, &t->packets[count])) {
+		struct packet_out *packet = &t->packets[count];
+
+		if (count > 0 &&
+		    (packet->dest != dest || bytes + packet->bytes > NET_BATCH_BYTES_MAX)) {
+			send_batch(t, outlet, dest, count);
+			t->packets[0] = *packet;
+			t->packets[0].pieces[0].iov_base = t->packets[0].head;
+			packet = &t->packets[0];
+			count = bytes = 0;
+		}
+		dest = packet->dest;
+		t->out[count] = (struct net_out){.pieces = packet->pieces,
+		                                 .piece_count = packet->piece_count,
+		                                 .bytes = packet->bytes};
+		bytes += packet->bytes;
+		if (++count == NET_BURST_MAX) {
+			send_batch(t, outlet, dest, count);
+			count = bytes = 0;
+		}
+	}
+	if (count > 0)
+		send_batch(t, outlet, dest, count);
+}
+
+/* ---- receiving ---- */
+
+/* PROTOCOL.md section 5.3: note the address, answer in kind, and probe the group. */
+static void knock_answer(struct data_thread *t, struct outlet *outlet, const struct packet *packet,
+                         const struct net_in *in)
+{
+	const struct net_backend *net = t->data->config.backend;
+	struct net_addr group = {.ip = outlet->info.group_ip, .port = outlet->info.group_port};
+	struct packet_head head = {
+		.kind = WIRE_KNOCKED,
+		.channel = outlet->info.id,
+		.worker = packet->worker,
+		.token = outlet->info.group_token,
+	};
+	struct packet_out *answer = &t->packets[0];
+
+	outlet->address[packet->worker] = in->from;
+	packet_begin(answer, &head);
+	packet_point(answer, t->knock, packet->body_bytes);
+	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
+	send_to(t, outlet, &in->from, 1);
+	if (group.ip == 0)
+		return;
+	wait_ready(t);
+	if (!net->ready(t->net))
+		return;
+	head.kind = WIRE_PROBE;
+	head.worker = WIRE_EVERYONE;
+	packet_begin(answer, &head);
+	packet_point(answer, t->knock, packet->body_bytes);
+	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
+	send_to(t, outlet, &group, 1);
+}
+
+static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
+{
+	struct packet packet;
+	struct outlet *outlet;
+	enum wire_drop drop = packet_parse(in->data, in->bytes, false, &packet);
+
+	if (drop != WIRE_DROP_NONE) {
+		t->stats.drops[drop]++;
+		return;
+	}
+	outlet = outlet_named(t, packet.channel);
+	if (outlet == NULL || (!outlet->started && packet.kind != WIRE_KNOCK)) {
+		t->stats.drops[WIRE_DROP_CHANNEL]++;
+		return;
+	}
+	if (packet.kind == WIRE_KNOCK) {
+		if (channel_knows(outlet->info.channel, &packet))
+			knock_answer(t, outlet, &packet, in);
+		return;
+	}
+	channel_receive(outlet->info.channel, &packet, now_us);
+	if (!outlet->dirty) {
+		outlet->dirty = true;
+		t->dirty[t->dirty_count++] = outlet;
+	}
+}
+
+/* One burst in and its answers out; how many datagrams there were. */
+static uint32_t turn(struct data_thread *t)
+{
+	uint32_t count = t->data->config.backend->recv(t->net, t->in, NET_BURST_MAX);
+	uint64_t now_us = count > 0 ? clock_us() : 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		take(t, &t->in[i], now_us);
+	for (uint32_t i = 0; i < t->dirty_count; i++)
+		drain(t, t->dirty[i], now_us);
+	t->dirty_count = 0;
+	return count;
+}
+
+static bool check_stalls(struct data_thread *t)
+{
+	uint64_t now_us = clock_us();
+	struct channel_stall stall;
+	bool busy = false;
+
+	for (uint32_t i = 0; i < t->outlet_count; i++) {
+		struct outlet *outlet = t->outlets[i];
+
+		if (!outlet->started || channel_idle(outlet->info.channel))
+			continue;
+		busy = true;
+		if (outlet->stall_reported ||
+		    !channel_stalled(outlet->info.channel, now_us, &stall))
+			continue;
+		outlet->stall_reported = true;
+		t->data->config.stalled(t->data->config.context, outlet->info.id, &stall);
+	}
+	return busy;
+}
+
+/* ---- orders ---- */
+
+static void order_start(struct data_thread *t, const struct order *order)
+{
+	struct outlet *outlet = outlet_named(t, order->id);
+
+	outlet->started = true;
+	outlet->all_multicast = true;
+	for (uint32_t rank = 0; rank < outlet->info.worker_count; rank++) {
+		outlet->multicast[rank] = order->multicast[rank];
+		outlet->some_multicast = outlet->some_multicast || order->multicast[rank];
+		outlet->all_multicast = outlet->all_multicast && order->multicast[rank];
+	}
+	channel_set_payload(outlet->info.channel, order->payload, order->window);
+}
+
+static void order_stats(struct data_thread *t, struct order *order)
+{
+	const struct outlet *outlet;
+
+	if (order->stats != NULL) {
+		*order->stats = t->stats;
+		t->data->config.backend->stats(t->net, &order->stats->net);
+		return;
+	}
+	outlet = outlet_named(t, order->id);
+	order->found = outlet != NULL;
+	if (outlet != NULL)
+		*order->channel_stats = *channel_stats(outlet->info.channel);
+}
+
+static void order_detach(struct data_thread *t, struct order *order)
+{
+	struct outlet **place = outlet_place(t, order->id);
+
+	order->outlet = *place;
+	*place = t->outlets[--t->outlet_count];
+	t->last = NULL;
+}
+
+/* Carry out what the control thread waits for; false: stop. */
+static bool take_order(struct data_thread *t)
+{
+	bool stop = false;
+	uint64_t count;
+
+	if (!atomic_exchange(&t->ordered, false))
+		return true;
+	if (read(t->wake_fd, &count, sizeof(count)) < 0)
+		count = 0; /* the write is on its way; the next poll() returns once for nothing */
+	pthread_mutex_lock(&t->lock);
+	switch (t->order != NULL ? t->order->kind : ORDER_NONE) {
+	case ORDER_ATTACH:
+		t->outlets[t->outlet_count++] = t->order->outlet;
+		break;
+	case ORDER_START:
+		order_start(t, t->order);
+		break;
+	case ORDER_DETACH:
+		order_detach(t, t->order);
+		break;
+	case ORDER_STATS:
+		order_stats(t, t->order);
+		break;
+	case ORDER_STOP:
+		stop = true;
+		break;
+	case ORDER_NONE:
+		break;
+	}
+	t->order = NULL;
+	pthread_cond_signal(&t->carried_out);
+	pthread_mutex_unlock(&t->lock);
+	return !stop;
+}
+
+static void give_order(struct data_thread *t, struct order *order)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&t->lock);
+	t->order = order;
+	atomic_store(&t->ordered, true);
+	if (write(t->wake_fd, &one, sizeof(one)) != sizeof(one))
+		abort(); /* an eventfd takes 2^64 - 1 of them */
+	while (t->order == order)
+		pthread_cond_wait(&t->carried_out, &t->lock);
+	pthread_mutex_unlock(&t->lock);
+}
+
+static void *run(void *context)
+{
+	struct data_thread *t = context;
+	struct pollfd fds[2] = {
+		{.fd = t->data->config.backend->fd(t->net), .events = POLLIN},
+		{.fd = t->wake_fd, .events = POLLIN},
+	};
+	uint64_t next_check_us = 0;
+	bool busy = false, going = true;
+
+	while (going) {
+		bool received = turn(t) > 0;
+		uint64_t now_us;
+
+		busy = busy || received;
+		if (!received) {
+			bool full = !t->data->config.backend->ready(t->net);
+
+			fds[0].events = (short)(full ? POLLIN | POLLOUT : POLLIN);
+			poll(fds, 2, busy ? STALL_CHECK_MS : -1);
+		}
+		going = take_order(t);
+		now_us = clock_us();
+		if (now_us < next_check_us)
+			continue;
+		busy = check_stalls(t);
+		next_check_us = now_us + STALL_CHECK_MS * 1000;
+	}
+	return NULL;
+}
+
+/* ---- opening ---- */
+
+static int thread_open(struct data *data, uint32_t index, struct data_thread **out, char *why)
+{
+	const struct data_config *config = &data->config;
+	struct net_config net = {
+		.local = config->listen,
+		.payload_max = config->payload_max,
+		.buffer_bytes = config->buffer_bytes,
+		.queue = index,
+		.queue_count = config->threads,
+	};
+	struct data_thread *t = calloc(1, sizeof(*t));
+	struct outlet **outlets = calloc(config->jobs_max, sizeof(*outlets));
+	int err;
+
+	if (t == NULL || outlets == NULL) {
+		free(t);
+		free(outlets);
+		snprintf(why, NET_WHY_BYTES, "out of memory");
+		return -ENOMEM;
+	}
+	t->data = data;
+	t->outlets = outlets;
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_cond_init(&t->carried_out, NULL);
+	err = config->backend->open(&net, &t->net, why);
+	if (err != 0)
+		goto fail_net;
+	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (t->wake_fd < 0) {
+		err = -errno;
+		snprintf(why, NET_WHY_BYTES, "cannot make an eventfd: %s", strerror(errno));
+		goto fail_wake;
+	}
+	err = -pthread_create(&t->thread, NULL, run, t);
+	if (err != 0) {
+		snprintf(why, NET_WHY_BYTES, "cannot start a thread: %s", strerror(-err));
+		goto fail_thread;
+	}
+	*out = t;
+	return 0;
+fail_thread:
+	close(t->wake_fd);
+fail_wake:
+	config->backend->close(t->net);
+fail_net:
+	free(outlets);
+	free(t);
+	return err;
+}
+
+int data_open(const struct data_config *config, struct data **out, char *why)
+{
+	struct data *data = calloc(1, sizeof(*data));
+
+	if (data == NULL) {
+		snprintf(why, NET_WHY_BYTES, "out of memory");
+		return -ENOMEM;
+	}
+	data->config = *config;
+	for (uint32_t i = 0; i < config->threads; i++) {
+		int err = thread_open(data, i, &data->threads[i], why);
+
+		if (err != 0) {
+			data_close(data);
+			return err;
+		}
+		data->thread_count++;
+	}
+	*out = data;
+	return 0;
+}
+
+void data_close(struct data *data)
+{
+	if (data == NULL)
+		return;
+	for (uint32_t i = 0; i < data->thread_count; i++) {
+		struct data_thread *t = data->threads[i];
+		struct order order = {.kind = ORDER_STOP};
+
+		give_order(t, &order);
+		pthread_join(t->thread, NULL);
+		data->config.backend->close(t->net);
+		close(t->wake_fd);
+		pthread_mutex_destroy(&t->lock);
+		pthread_cond_destroy(&t->carried_out);
+		free(t->outlets);
+		free(t);
+	}
+	free(data);
+}
+
+uint32_t data_buffer_bytes(const struct data *data)
+{
+	return data->config.backend->buffer(data->threads[0]->net);
+}
+
+/* ---- for the control thread ---- */
+
+static struct data_thread *thread_of(struct data *data, uint16_t id)
+{
+	return data->threads[(id & 0xff) % data->thread_count];
+}
+
+int data_attach(void *context, const struct jobs_channel *channel)
+{
+	struct data *data = context;
+	struct outlet *outlet = calloc(1, sizeof(*outlet));
+	struct order order = {.kind = ORDER_ATTACH, .outlet = outlet};
+
+	if (outlet == NULL)
+		return -ENOMEM;
+	outlet->address = calloc(channel->worker_count, sizeof(*outlet->address));
+	outlet->multicast = calloc(channel->worker_count, sizeof(*outlet->multicast));
+	if (outlet->address == NULL || outlet->multicast == NULL) {
+		outlet_free(outlet);
+		return -ENOMEM;
+	}
+	outlet->info = *channel;
+	give_order(thread_of(data, channel->id), &order);
+	return 0;
+}
+
+void data_start(void *context, uint16_t id, uint32_t payload, uint32_t window,
+                const bool multicast[])
+{
+	struct order order = {.kind = ORDER_START,
+	                      .id = id,
+	                      .payload = payload,
+	                      .window = window,
+	                      .multicast = multicast};
+
+	give_order(thread_of(context, id), &order);
+}
+
+void data_detach(void *context, uint16_t id)
+{
+	struct order order = {.kind = ORDER_DETACH, .id = id};
+
+	give_order(thread_of(context, id), &order);
+	outlet_free(order.outlet);
+}
+
+static void add_stats(struct data_stats *sum, const struct data_stats *one)
+{
+	const uint64_t *from = (const uint64_t *)(const void *)one;
+	uint64_t *to = (uint64_t *)(void *)sum;
+
+	_Static_assert(sizeof(*sum) % sizeof(uint64_t) == 0, "data_stats holds only uint64_t");
+	for (size_t i = 0; i < sizeof(*sum) / sizeof(uint64_t); i++)
+		to[i] += from[i];
+}
+
+void data_stats(struct data *data, struct data_stats *out)
+{
+	*out = (struct data_stats){0};
+	for (uint32_t i = 0; i < data->thread_count; i++) {
+		struct data_stats one;
+		struct order order = {.kind = ORDER_STATS, .stats = &one};
+
+		give_order(data->threads[i], &order);
+		add_stats(out, &one);
+	}
+}
+
+bool data_channel_stats(struct data *data, uint16_t id, struct channel_stats *out)
+{
+	struct order order = {.kind = ORDER_STATS, .id = id, .channel_stats = out};
+
+	give_order(thread_of(data, id), &order);
+	return order.found;
+}

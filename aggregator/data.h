@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * data.h - the data threads: packets from nets to channels and back
+ *
+ * Each thread owns one net and the channels attached to it, takes no lock and makes no
+ * system call but the net's and one wait. The control thread gives orders through a mailbox
+ * and waits until they are carried out, so a channel is never used after data_detach().
+ */
+#ifndef AGGREGATOR_DATA_H
+#define AGGREGATOR_DATA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/jobs.h"
+#include "aggregator/net/net.h"
+
+struct data;
+
+/* Called from a data thread: an operation has waited too long on channel `id`. */
+typedef void data_stalled_fn(void *context, uint16_t id, const struct channel_stall *stall);
+
+struct data_config {
+	const struct net_backend *backend;
+	struct net_addr listen;
+	uint32_t threads;
+	uint32_t jobs_max;
+	uint32_t payload_max;
+	uint32_t buffer_bytes;
+	data_stalled_fn *stalled;
+	void *context;
+};
+
+/* Of all threads together. */
+struct data_stats {
+	struct net_stats net;
+	uint64_t drops[WIRE_DROP_COUNT]; /* packets that no channel could be found for */
+	uint64_t unsent;                 /* datagrams given up because the network stayed full */
+};
+
+/*
+ * data_open - open the nets and start the threads. 0, or -errno with one line in `why`
+ * [NET_WHY_BYTES].
+ */
+int data_open(const struct data_config *config, struct data **out, char *why);
+void data_close(struct data *data);
+
+uint32_t data_buffer_bytes(const struct data *data); /* receive buffer that a thread was granted */
+
+/* For struct jobs_ports: context is the struct data. */
+int data_attach(void *data, const struct jobs_channel *channel);
+void data_start(void *data, uint16_t id, uint32_t payload, uint32_t window, const bool multicast[]);
+void data_detach(void *data, uint16_t id);
+
+/* Copies that a data thread makes of its own numbers. */
+void data_stats(struct data *data, struct data_stats *out);
+bool data_channel_stats(struct data *data, uint16_t id, struct channel_stats *out);
+
+#endif /* AGGREGATOR_DATA_H */

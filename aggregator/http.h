@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * http.h - /metrics (Prometheus), /status (JSON), /healthz and /readyz
+ *
+ * libmicrohttpd on the control thread's loop: no thread, no lock. GET only.
+ */
+#ifndef AGGREGATOR_HTTP_H
+#define AGGREGATOR_HTTP_H
+
+#include <uv.h>
+
+#include "aggregator/data.h"
+#include "aggregator/jobs.h"
+
+struct http;
+
+/* http_open - 0, or -errno with one line in `why` [NET_WHY_BYTES]. */
+int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct jobs *jobs,
+              struct data *data, struct http **out, char *why);
+void http_close(struct http *http); /* NULL is fine; before the loop is closed */
+
+/* The bodies, in malloc'ed memory; NULL when out of memory. For tests, too. */
+char *http_metrics(const struct jobs *jobs, struct data *data);
+char *http_status(const struct jobs *jobs, struct data *data);
+
+#endif /* AGGREGATOR_HTTP_H */

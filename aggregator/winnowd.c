@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * winnowd.c - main: options, then data threads, then the control loop
+ *
+ * Read on from data_open() (packets) and control_open() (connections).
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "aggregator/control.h"
+#include "aggregator/control/options.h"
+#include "aggregator/log.h"
+
+#define JOIN_DEFAULT_S "60"
+#define HELLO_US 5000000
+
+struct settings {
+	const char *config, *listen, *datapath, *device, *metrics, *key_file, *key, *eal,
+		*multicast, *log;
+	bool insecure_no_key;
+	uint64_t threads, jobs_max, workers_max, job_bytes_max, bytes_max, connections_max;
+	uint64_t payload_max, window_bytes, buffer_bytes, op_slots, segments_ahead;
+	uint64_t join_us, drain_us;
+};
+
+static struct settings settings;
+
+static const struct option list[] = {
+	{"config", "FILE", OPTION_TEXT, &settings.config, NULL, NULL, 0, 0,
+         "INI file with these options, section [winnowd]"},
+	{"listen", "ADDR:PORT", OPTION_TEXT, &settings.listen, "0.0.0.0:5555", NULL, 0, 0,
+         "TCP and UDP, control and data"},
+	{"datapath", "NAME", OPTION_TEXT, &settings.datapath, "auto", NULL, 0, 0, "auto or udp"},
+	{"device", "IFACE", OPTION_TEXT, &settings.device, NULL, NULL, 0, 0,
+         "for data paths other than udp; unused by udp"},
+	{"metrics", "ADDR:PORT", OPTION_TEXT, &settings.metrics, NULL, NULL, 0, 0,
+         "serve /metrics, /status, /healthz, /readyz there"},
+	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0,
+         "job keys: lines of \"JOB KEY\", \"* KEY\" for all others"},
+	{"key", "KEY", OPTION_TEXT, &settings.key, NULL, NULL, 0, 0,
+         "one key for all jobs; better in WINNOW_KEY than on a command line"},
+	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, NULL, NULL, 0, 0,
+         "let anyone join, to try things out"},
+	{"threads", "N", OPTION_COUNT, &settings.threads, "0", NULL, 0, JOBS_THREADS_MAX,
+         "data threads; 0: half the CPUs, at most 8"},
+	{"multicast", "NET", OPTION_TEXT, &settings.multicast, "239.77.0.0", NULL, 0, 0,
+         "/16 that jobs' result groups are taken from; \"no\": unicast only"},
+	{"jobs-max", "N", OPTION_COUNT, &settings.jobs_max, "64", NULL, 1, JOBS_MAX,
+         "jobs at a time"},
+	{"workers-max", "N", OPTION_COUNT, &settings.workers_max, "1024", NULL, 1, WIRE_WORKERS_MAX,
+         "workers of one job"},
+	{"connections-max", "N", OPTION_COUNT, &settings.connections_max, "4096", NULL, 1, 65536,
+         "control connections at a time"},
+	{"job-bytes-max", "SIZE", OPTION_SIZE, &settings.job_bytes_max, "1G", NULL, 65536, 0,
+         "memory of one job"},
+	{"bytes-max", "SIZE", OPTION_SIZE, &settings.bytes_max, "4G", NULL, 65536, 0,
+         "memory of all jobs"},
+	{"payload-max", "BYTES", OPTION_SIZE, &settings.payload_max, "8972", NULL, WIRE_PAYLOAD_MIN,
+         WIRE_PAYLOAD_MAX, "largest datagram; what the workers' paths carry is used"},
+	{"window-bytes", "SIZE", OPTION_SIZE, &settings.window_bytes, "2M", NULL, 16384, 1 << 30,
+         "what a job may have under way on one thread"},
+	{"buffer-bytes", "SIZE", OPTION_SIZE, &settings.buffer_bytes, "16M", NULL, 65536, 1 << 30,
+         "socket buffers to ask the kernel for"},
+	{"op-slots", "N", OPTION_COUNT, &settings.op_slots, "32", NULL, 1, 1024,
+         "operations that a worker may have under way"},
+	{"segments-ahead", "N", OPTION_COUNT, &settings.segments_ahead, "8", NULL, 1, 64,
+         "segments of an operation that may be under way"},
+	{"join-timeout", "TIME", OPTION_TIME, &settings.join_us, JOIN_DEFAULT_S, NULL, 100000,
+         86400e6, "how long a job's first worker waits for its last"},
+	{"drain-timeout", "TIME", OPTION_TIME, &settings.drain_us, "30", NULL, 0, 86400e6,
+         "how long jobs may go on after SIGTERM"},
+	{"log", "LEVEL", OPTION_TEXT, &settings.log, "info", NULL, 0, 0,
+         "info, warn or error: the least that is logged, on stderr"},
+	{"eal", "ARGS", OPTION_TEXT, &settings.eal, NULL, NULL, 0, 0,
+         "DPDK EAL arguments; unused by udp"},
+	{0},
+};
+
+static const struct options options = {
+	.program = "winnowd",
+	.usage = "[--config FILE] [--listen ADDR:PORT] (--key-file FILE | --insecure-no-key) [...]",
+	.about = "The aggregator: adds the non-zero blocks that workers send, and streams the sums "
+                 "back.",
+	.examples = "  winnowd --insecure-no-key\n"
+		    "  winnowd --listen 10.0.0.1:5555 --key-file /etc/winnow/keys --metrics "
+                    "127.0.0.1:9555\n",
+	.list = list,
+	.section = "winnowd",
+	.file_option = "config",
+};
+
+static int usage_error(const char *format, const char *value)
+{
+	fprintf(stderr, "winnowd: ");
+	fprintf(stderr, format, value);
+	fprintf(stderr, "\n");
+	return 2;
+}
+
+static int keys_load(struct proof_keys **out)
+{
+	char why[256];
+
+	*out = NULL;
+	if (settings.insecure_no_key && (settings.key_file != NULL || settings.key != NULL))
+		return usage_error("--insecure-no-key contradicts %s: give one of them",
+		                   settings.key_file != NULL ? "--key-file" : "WINNOW_KEY");
+	if (settings.insecure_no_key)
+		return 0;
+	if (settings.key_file == NULL && settings.key == NULL)
+		return usage_error("no job key: give --key-file FILE%s",
+		                   " or, to try things out, --insecure-no-key");
+	if (proof_keys_load(settings.key_file, settings.key, out, why) == 0)
+		return 0;
+	return usage_error("%s", why);
+}
+
+static int threads_default(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return cpus < 2 ? 1 : cpus > 16 ? 8 : (int)(cpus / 2);
+}
+
+static int multicast_net(uint32_t *out)
+{
+	char text[64], why[NET_WHY_BYTES];
+	struct net_addr net;
+
+	*out = 0;
+	if (strcmp(settings.multicast, "no") == 0 || strcmp(settings.multicast, "0") == 0)
+		return 0;
+	snprintf(text, sizeof(text), "%s:1", settings.multicast);
+	if (net_resolve(text, &net, why) != 0 || net.ip >> 28 != 0xe || (net.ip & 0xffff) != 0)
+		return usage_error(
+			"--multicast is '%s': want a multicast /16 such as 239.77.0.0, or no",
+			settings.multicast);
+	*out = net.ip;
+	return 0;
+}
+
+static int addresses(struct control_config *config)
+{
+	char why[NET_WHY_BYTES];
+
+	if (net_resolve(settings.listen, &config->listen, why) != 0)
+		return usage_error("--listen: %s", why);
+	if (settings.metrics != NULL && net_resolve(settings.metrics, &config->metrics, why) != 0)
+		return usage_error("--metrics: %s", why);
+	if (strcmp(settings.datapath, "auto") != 0 && net_backend_named(settings.datapath) == NULL)
+		return usage_error("--datapath %s is not in this build: it has udp",
+		                   settings.datapath);
+	if (!log_set_level(settings.log))
+		return usage_error("--log is '%s': want info, warn or error", settings.log);
+	config->jobs.group_port = config->listen.port;
+	return multicast_net(&config->jobs.group_net);
+}
+
+static void fill(struct control_config *config)
+{
+	if (settings.threads == 0)
+		settings.threads = (uint64_t)threads_default();
+	config->drain_us = settings.drain_us;
+	config->jobs.software = "winnowd " WINNOW_VERSION;
+	config->jobs.threads = (uint32_t)settings.threads;
+	config->jobs.peers_max = (uint32_t)settings.connections_max;
+	config->jobs.jobs_max = (uint32_t)settings.jobs_max;
+	config->jobs.workers_max = (uint32_t)settings.workers_max;
+	config->jobs.job_bytes_max = settings.job_bytes_max;
+	config->jobs.bytes_max = settings.bytes_max;
+	config->jobs.payload_max = (uint32_t)settings.payload_max;
+	config->jobs.window_bytes = (uint32_t)settings.window_bytes;
+	config->jobs.op_slots = (uint32_t)settings.op_slots;
+	config->jobs.segments_ahead = (uint32_t)settings.segments_ahead;
+	config->jobs.join_us = settings.join_us;
+	config->jobs.hello_us = HELLO_US;
+	config->jobs.engine = bitmap_best();
+}
+
+/* Set before the data threads start to report: see main(). */
+static struct control *the_control;
+
+static void stalled(void *context, uint16_t id, const struct channel_stall *stall)
+{
+	(void)context;
+	control_stalled(the_control, id, stall);
+}
+
+static int serve(struct control_config *config)
+{
+	struct data_config data_config = {
+		.backend = &net_udp,
+		.listen = config->listen,
+		.threads = config->jobs.threads,
+		.jobs_max = config->jobs.jobs_max,
+		.payload_max = config->jobs.payload_max,
+		.buffer_bytes = (uint32_t)settings.buffer_bytes,
+		.stalled = stalled,
+	};
+	char why[NET_WHY_BYTES], text[24];
+	struct data *data;
+
+	if (data_open(&data_config, &data, why) != 0) {
+		fprintf(stderr, "winnowd: %s\n", why);
+		return 1;
+	}
+	config->data = data;
+	config->jobs.rcvbuf_bytes = data_buffer_bytes(data);
+	if (control_open(config, &the_control, why) != 0) {
+		fprintf(stderr, "winnowd: %s\n", why);
+		data_close(data);
+		return 1;
+	}
+	log_event("info",
+	          "event=ready version=%s listen=%s datapath=udp threads=%u isa=%s keys=%s "
+	          "rcvbuf=%u",
+	          WINNOW_VERSION, net_format(&config->listen, text), config->jobs.threads,
+	          bitmap_best()->name, config->jobs.keys != NULL ? "yes" : "no",
+	          config->jobs.rcvbuf_bytes);
+	if (config->jobs.rcvbuf_bytes < settings.buffer_bytes)
+		log_event(
+			"warn",
+			"event=small_buffers rcvbuf=%u wanted=%llu text=\"the kernel grants less: "
+			"sysctl -w net.core.rmem_max=%llu net.core.wmem_max=%llu\"",
+			config->jobs.rcvbuf_bytes, (unsigned long long)settings.buffer_bytes,
+			(unsigned long long)settings.buffer_bytes,
+			(unsigned long long)settings.buffer_bytes);
+	control_run(the_control);
+	control_close(the_control);
+	data_close(data);
+	log_event("info", "event=stopped");
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct control_config config = {0};
+	struct proof_keys *keys;
+	int status = options_read(&options, argc, argv);
+
+	if (status != 0)
+		return status == 1 ? 0 : status;
+	if (proof_init() != 0) {
+		fprintf(stderr, "winnowd: libsodium cannot start: no source of randomness?\n");
+		return 1;
+	}
+	status = addresses(&config);
+	if (status == 0)
+		status = keys_load(&keys);
+	if (status != 0)
+		return status;
+	fill(&config);
+	config.jobs.keys = keys;
+	status = serve(&config);
+	proof_keys_free(keys);
+	return status;
+}
