@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* comm.c - the public calls of winnow.h */
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/comm.h"
+
+#define TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
+
+static _Thread_local char last_error[COMM_ERROR_BYTES];
+static _Thread_local char comm_error_copy[COMM_ERROR_BYTES];
+
+static int fail(int result, const char *why)
+{
+	snprintf(last_error, sizeof(last_error), "%s", why);
+	return result;
+}
+
+static void wake(struct winnow_comm *comm)
+{
+	uint64_t one = 1;
+
+	if (!atomic_exchange_explicit(&comm->woken, true, memory_order_acq_rel))
+		(void)!write(comm->wake_fd, &one,
+		             sizeof(one)); /* never full: it is read each time */
+}
+
+/* ---- life ---- */
+
+static void free_all(struct winnow_comm *comm)
+{
+	struct winnow_request *next;
+
+	session_close(comm->session);
+	bitmap_pool_close(comm->pool);
+	net_udp.close(comm->net);
+	free(comm->scratch);
+	for (struct winnow_request *r = comm->unused; r != NULL; r = next) {
+		next = r->next;
+		pthread_cond_destroy(&r->changed);
+		free(r);
+	}
+	if (comm->wake_fd >= 0)
+		close(comm->wake_fd);
+	pthread_mutex_destroy(&comm->lock);
+	pthread_cond_destroy(&comm->changed);
+	free(comm);
+}
+
+/* Waits in this library end at times of the monotonic clock. */
+static void cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+/* Signals are the program's business: the thread takes none. */
+static int start_thread(struct winnow_comm *comm, char *why)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&comm->thread, NULL, comm_run, comm);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err != 0) {
+		snprintf(why, COMM_ERROR_BYTES, "cannot start a thread: %s", strerror(err));
+		return WINNOW_ERR_SYSTEM;
+	}
+	comm->thread_started = true;
+	return WINNOW_OK;
+}
+
+static void stop_thread(struct winnow_comm *comm)
+{
+	pthread_mutex_lock(&comm->lock);
+	comm->stop = true;
+	pthread_mutex_unlock(&comm->lock);
+	wake(comm);
+	pthread_join(comm->thread, NULL);
+}
+
+static int create(const struct winnow_config *config, struct winnow_comm *comm, char *why)
+{
+	int result = comm_configure(comm, config, why);
+
+	if (result == WINNOW_OK)
+		result = comm_open_sockets(comm, why);
+	if (result == WINNOW_OK)
+		result = comm_open_session(comm, why);
+	if (result == WINNOW_OK) {
+		comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (comm->wake_fd < 0) {
+			snprintf(why, COMM_ERROR_BYTES, "cannot make an eventfd: %s",
+			         strerror(errno));
+			return WINNOW_ERR_SYSTEM;
+		}
+		result = start_thread(comm, why);
+	}
+	if (result != WINNOW_OK)
+		return result;
+	pthread_mutex_lock(&comm->lock);
+	while (comm->state == SESSION_JOINING)
+		pthread_cond_wait(&comm->changed, &comm->lock);
+	if (comm->state == SESSION_FAILED) {
+		result = (int)comm->result;
+		snprintf(why, COMM_ERROR_BYTES, "%s", comm->error);
+	}
+	pthread_mutex_unlock(&comm->lock);
+	return result;
+}
+
+int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **out)
+{
+	struct winnow_comm *comm = calloc(1, sizeof(*comm));
+	char why[COMM_ERROR_BYTES] = "";
+	int result;
+
+	*out = NULL;
+	if (comm == NULL)
+		return fail(WINNOW_ERR_MEMORY, "out of memory");
+	comm->pid = getpid();
+	comm->wake_fd = -1;
+	pthread_mutex_init(&comm->lock, NULL);
+	cond_init(&comm->changed);
+	result = create(config, comm, why);
+	if (result == WINNOW_OK) {
+		*out = comm;
+		return WINNOW_OK;
+	}
+	if (comm->thread_started)
+		stop_thread(comm);
+	free_all(comm);
+	return fail(result, why);
+}
+
+void winnow_comm_destroy(struct winnow_comm *comm)
+{
+	if (comm == NULL || comm->pid != getpid())
+		return; /* the thread is the parent's */
+	stop_thread(comm);
+	free_all(comm);
+}
+
+void winnow_comm_abort(struct winnow_comm *comm, const char *text)
+{
+	pthread_mutex_lock(&comm->lock);
+	if (!comm->abort_wanted)
+		snprintf(comm->abort_text, sizeof(comm->abort_text), "%s",
+		         text != NULL ? text : "no reason given");
+	comm->abort_wanted = true;
+	pthread_mutex_unlock(&comm->lock);
+	wake(comm);
+}
+
+/* ---- operations ---- */
+
+static bool aligned(const void *buffer, uint32_t bytes)
+{
+	return (uintptr_t)buffer % bytes == 0;
+}
+
+static bool apart(const void *a, const void *b, uint64_t bytes)
+{
+	uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+	return x == y || x + bytes <= y || y + bytes <= x;
+}
+
+static const char *wrong_argument(const void *send, const void *recv, uint64_t count,
+                                  enum winnow_dtype dtype, enum winnow_op op,
+                                  const struct winnow_options *options)
+{
+	uint32_t elem_bytes = dtype_bytes((enum dtype)dtype);
+
+	if (elem_bytes == 0)
+		return "unknown element type";
+	if (op < WINNOW_SUM || op > WINNOW_PROD)
+		return "unknown operation";
+	if (count > UINT64_C(1) << 48)
+		return "count is above 2^48";
+	if (count > 0 && (send == NULL || recv == NULL))
+		return "a buffer is NULL";
+	if (!aligned(send, elem_bytes) || !aligned(recv, elem_bytes))
+		return "a buffer is not aligned for its element type";
+	if (!apart(send, recv, count * elem_bytes))
+		return "the buffers overlap: they must be equal or apart";
+	if (options == NULL)
+		return NULL;
+	if (options->tag >= TAG_BY_ORDER)
+		return "tags are 1 to 2^63 - 1";
+	if (options->block > WIRE_BLOCK_ELEMS_MAX)
+		return "block is above 65536";
+	if (options->wire > WINNOW_WIRE_FIXED32)
+		return "unknown wire form";
+	return NULL;
+}
+
+static uint8_t form_for(const struct winnow_comm *comm, enum winnow_dtype dtype, enum winnow_op op,
+                        const struct winnow_options *options)
+{
+	enum winnow_wire wire = options != NULL ? options->wire : WINNOW_WIRE_AUTO;
+
+	if (wire == WINNOW_WIRE_AUTO)
+		wire = comm->config.wire;
+	if (wire == WINNOW_WIRE_FIXED32 && dtype == WINNOW_F32 &&
+	    (op == WINNOW_SUM || op == WINNOW_AVG))
+		return WIRE_FIXED32;
+	return WIRE_NATIVE;
+}
+
+static struct winnow_request *request_new(struct winnow_comm *comm)
+{
+	struct winnow_request *request;
+
+	pthread_mutex_lock(&comm->lock);
+	request = comm->unused;
+	if (request != NULL)
+		comm->unused = request->next;
+	pthread_mutex_unlock(&comm->lock);
+	if (request == NULL) {
+		request = calloc(1, sizeof(*request));
+		if (request == NULL)
+			return NULL;
+		cond_init(&request->changed);
+	}
+	request->comm = comm;
+	request->done = false;
+	return request;
+}
+
+int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
+                           enum winnow_op op, const struct winnow_options *options,
+                           struct winnow_comm *comm, struct winnow_request **out)
+{
+	const char *wrong = wrong_argument(send, recv, count, dtype, op, options);
+	struct winnow_request *request;
+	uint64_t tag = options != NULL ? options->tag : 0;
+
+	*out = NULL;
+	if (wrong != NULL)
+		return fail(WINNOW_ERR_INVALID, wrong);
+	request = request_new(comm);
+	if (request == NULL)
+		return fail(WINNOW_ERR_MEMORY, "out of memory");
+	request->task = (struct allreduce){
+		.send = send,
+		.recv = recv,
+		.count = count,
+		.block_elems = options != NULL && options->block != 0 ? options->block
+	                                                              : comm->config.block,
+		.dtype = (uint8_t)dtype,
+		.reduction = (uint8_t)op,
+		.form = form_for(comm, dtype, op, options),
+	};
+	request->submitted_us = comm_clock_us();
+	request->next = NULL;
+	pthread_mutex_lock(&comm->lock);
+	request->task.tag = tag != 0 ? tag : TAG_BY_ORDER | comm->next_tag++;
+	if (comm->submitted_last == NULL)
+		comm->submitted_first = request;
+	else
+		comm->submitted_last->next = request;
+	comm->submitted_last = request;
+	pthread_mutex_unlock(&comm->lock);
+	wake(comm);
+	*out = request;
+	return WINNOW_OK;
+}
+
+static void stats_fill(const struct winnow_request *request, struct winnow_op_stats *stats)
+{
+	if (stats == NULL)
+		return;
+	*stats = (struct winnow_op_stats){
+		.blocks = request->task.blocks,
+		.blocks_nonzero = request->task.blocks_nonzero,
+		.blocks_union = request->task.blocks_union,
+		.time_us = request->done_us - request->submitted_us,
+	};
+}
+
+/* The request is done: take its result, and keep its memory for the next one. */
+static int collect(struct winnow_request *request, struct winnow_op_stats *stats)
+{
+	struct winnow_comm *comm = request->comm;
+	int result = request->task.status;
+	char why[COMM_ERROR_BYTES] = "";
+
+	stats_fill(request, stats);
+	pthread_mutex_lock(&comm->lock);
+	if (result == WINNOW_ERR_MISMATCH)
+		session_explain(&request->task, why, sizeof(why));
+	else if (result == WINNOW_ERR_BUSY)
+		snprintf(why, sizeof(why), "an operation with tag %llu is under way",
+		         (unsigned long long)request->task.tag);
+	else if (result != WINNOW_OK)
+		snprintf(why, sizeof(why), "%s", comm->error);
+	if (result == WINNOW_ERR_MISMATCH)
+		snprintf(comm->error, sizeof(comm->error), "%s", why);
+	request->next = comm->unused;
+	comm->unused = request;
+	pthread_mutex_unlock(&comm->lock);
+	return result == WINNOW_OK ? WINNOW_OK : fail(result, why);
+}
+
+int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winnow_op_stats *stats)
+{
+	struct winnow_comm *comm = request->comm;
+	struct timespec until = {0};
+	bool done;
+
+	if (timeout_ms >= 0) {
+		uint64_t us = comm_clock_us() + (uint64_t)timeout_ms * 1000;
+
+		until = (struct timespec){.tv_sec = (time_t)(us / 1000000),
+		                          .tv_nsec = (long)(us % 1000000 * 1000)};
+	}
+	pthread_mutex_lock(&comm->lock);
+	while (!request->done) {
+		if (timeout_ms < 0)
+			pthread_cond_wait(&request->changed, &comm->lock);
+		else if (pthread_cond_timedwait(&request->changed, &comm->lock, &until) ==
+		         ETIMEDOUT)
+			break;
+	}
+	done = request->done;
+	pthread_mutex_unlock(&comm->lock);
+	if (!done)
+		return fail(WINNOW_ERR_TIMEOUT, "the operation is not done yet");
+	return collect(request, stats);
+}
+
+int winnow_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats)
+{
+	struct winnow_comm *comm = request->comm;
+
+	pthread_mutex_lock(&comm->lock);
+	*done = request->done;
+	pthread_mutex_unlock(&comm->lock);
+	return *done ? collect(request, stats) : WINNOW_OK;
+}
+
+int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
+                     enum winnow_op op, struct winnow_comm *comm)
+{
+	struct winnow_request *request;
+	int result = winnow_allreduce_async(send, recv, count, dtype, op, NULL, comm, &request);
+
+	return result == WINNOW_OK ? winnow_wait(request, -1, NULL) : result;
+}
+
+/* ---- looking ---- */
+
+const char *winnow_strerror(int result)
+{
+	static const char *const texts[] = {
+		[WINNOW_OK] = "no error",
+		[WINNOW_ERR_INVALID] = "an argument is impossible",
+		[WINNOW_ERR_MEMORY] = "out of memory",
+		[WINNOW_ERR_SYSTEM] = "the system refused a socket or a thread",
+		[WINNOW_ERR_UNREACHABLE] = "no aggregator answers",
+		[WINNOW_ERR_REFUSED] = "the aggregator refused this worker",
+		[WINNOW_ERR_MISMATCH] = "workers do not agree on the operation",
+		[WINNOW_ERR_LOST] = "a worker or an aggregator is lost",
+		[WINNOW_ERR_ABORTED] = "the job was aborted",
+		[WINNOW_ERR_TIMEOUT] = "timed out",
+		[WINNOW_ERR_BUSY] = "an operation with this tag is under way",
+		[WINNOW_ERR_PROTOCOL] = "not a Winnow aggregator",
+	};
+
+	if (result < 0 || result > WINNOW_ERR_PROTOCOL)
+		return "unknown error";
+	return texts[result];
+}
+
+const char *winnow_comm_error(struct winnow_comm *comm)
+{
+	pthread_mutex_lock(&comm->lock);
+	snprintf(comm_error_copy, sizeof(comm_error_copy), "%s", comm->error);
+	pthread_mutex_unlock(&comm->lock);
+	return comm_error_copy;
+}
+
+const char *winnow_last_error(void)
+{
+	return last_error;
+}
+
+void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)
+{
+	pthread_mutex_lock(&comm->lock);
+	comm->stats_wanted = true;
+	wake(comm);
+	while (comm->stats_wanted)
+		pthread_cond_wait(&comm->changed, &comm->lock);
+	*stats = comm->stats;
+	pthread_mutex_unlock(&comm->lock);
+}
+
+uint32_t winnow_comm_rank(const struct winnow_comm *comm)
+{
+	return comm->rank;
+}
+
+uint32_t winnow_comm_world(const struct winnow_comm *comm)
+{
+	return comm->world;
+}
+
+const char *winnow_version(void)
+{
+	return WINNOW_VERSION;
+}
+
+int winnow_abi_version(void)
+{
+	return WINNOW_ABI_VERSION;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * comm.h - a communicator: a session, its sockets, its thread; private to comm*.c
+ *
+ * comm.c         the public calls: check, queue, wait
+ * comm_loop.c    the thread: sockets in, session, sockets out
+ * comm_config.c  defaults, environment, key, addresses
+ *
+ * The thread owns the session and the sockets. Callers and thread meet in the fields below
+ * the lock; nothing else is shared.
+ */
+#ifndef CLIENT_COMM_H
+#define CLIENT_COMM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "aggregator/control/lines.h"
+#include "aggregator/net/net.h"
+#include "client/session.h"
+
+#define COMM_ERROR_BYTES 512
+#define COMM_CONNECT_US 10000000 /* how long to knock at a port that refuses */
+#define COMM_CONNECT_AGAIN_US 200000
+#define COMM_LEAVE_US 2000000 /* how long to wait for acknowledgements when leaving */
+#define COMM_FLUSH_US 500000  /* and for the last lines to go out */
+
+/* An aggregator as seen from here. */
+struct comm_peer {
+	char name[256]; /* as the user wrote it */
+	struct net_addr address;
+	uint32_t local_ip;
+	int fd; /* TCP; -1: not connected */
+	bool connected;
+	bool gone;
+	uint64_t connect_due_us, connect_until_us;
+	struct net *group; /* its results' multicast group; NULL: none */
+	bool group_tried;
+	struct lines lines;
+	char *pending; /* a line that did not fit the socket, from pending_at on */
+	size_t pending_at;
+};
+
+struct winnow_request {
+	struct winnow_comm *comm;
+	struct allreduce task;
+	uint64_t submitted_us, done_us;
+	/* Under the lock. */
+	bool done;
+	pthread_cond_t changed;
+	struct winnow_request *next; /* in `submitted`, or in `unused` */
+};
+
+struct winnow_comm {
+	struct winnow_config config;
+	pid_t pid; /* of the process that created it: a fork's child must not touch it */
+	uint32_t rank, world;
+	struct proof_key key;
+	bool has_key;
+	char job[CONTROL_NAME_BYTES];
+
+	/* The thread's own. */
+	struct session *session;
+	const struct bitmap_engine *bitmap;
+	struct bitmap_pool *pool;
+	uint32_t peer_count;
+	struct comm_peer peers[SESSION_LINKS_MAX];
+	struct net *net;
+	bool leaving, left;
+	uint64_t leave_until_us;
+	struct net_in in[NET_BURST_MAX];
+	struct net_out out[NET_BURST_MAX];
+	struct packet_out packets[NET_BURST_MAX];
+	uint8_t *scratch; /* [NET_BURST_MAX * payload], one for each packet */
+
+	pthread_t thread;
+	bool thread_started;
+	int wake_fd;
+
+	atomic_bool woken; /* callers: set with the lock; thread: look below the lock */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;    /* state, stats */
+	enum session_state state;  /* thread: wo */
+	enum winnow_result result; /* thread: wo; when failed */
+	char error[COMM_ERROR_BYTES];
+	struct winnow_request *submitted_first, *submitted_last;
+	struct winnow_request *unused;
+	bool stop;
+	bool abort_wanted;
+	char abort_text[CONTROL_TEXT_BYTES];
+	bool stats_wanted;
+	struct winnow_stats stats;
+	uint64_t next_tag; /* of operations that are matched by order */
+};
+
+uint64_t comm_clock_us(void);
+
+/* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
+int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why);
+int comm_open_sockets(struct winnow_comm *comm, char *why);
+int comm_open_session(struct winnow_comm *comm, char *why);
+
+/* comm_loop.c */
+void *comm_run(void *comm);
+
+#endif /* CLIENT_COMM_H */

@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * comm_loop.c - the communicator's thread
+ *
+ * Each turn: orders from callers, what the sockets have, what the session wants to send,
+ * one segment to scan; and sleep only when none of them had anything.
+ */
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/comm.h"
+
+uint64_t comm_clock_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ---- control connections ---- */
+
+static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const char *reason,
+                      uint64_t now_us)
+{
+	if (peer->fd >= 0)
+		close(peer->fd);
+	peer->fd = -1;
+	peer->gone = true;
+	session_gone(comm->session, (uint32_t)(peer - comm->peers), reason, now_us);
+}
+
+/* Refused: the aggregator may still be starting. */
+static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int error,
+                           uint64_t now_us)
+{
+	char reason[128];
+
+	close(peer->fd);
+	peer->fd = -1;
+	if (now_us < peer->connect_until_us) {
+		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
+		return;
+	}
+	snprintf(reason, sizeof(reason), "no answer: %s; is winnowd running there?",
+	         strerror(error));
+	peer->gone = true;
+	session_unreachable(comm->session, (uint32_t)(peer - comm->peers), reason);
+}
+
+static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(peer->address.ip),
+		.sin_port = htons(peer->address.port),
+	};
+	int on = 1;
+
+	peer->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (peer->fd < 0) {
+		peer_gone(comm, peer, strerror(errno), now_us);
+		return;
+	}
+	setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	if (connect(peer->fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
+		peer->connected = true;
+	else if (errno != EINPROGRESS)
+		connect_failed(comm, peer, errno, now_us);
+}
+
+static void connect_check(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	struct pollfd fd = {.fd = peer->fd, .events = POLLOUT};
+	socklen_t size = sizeof(int);
+	int error = 0;
+
+	if (poll(&fd, 1, 0) == 0) {
+		if (now_us >= peer->connect_until_us)
+			connect_failed(comm, peer, ETIMEDOUT, now_us);
+		return;
+	}
+	getsockopt(peer->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+	if (error != 0)
+		connect_failed(comm, peer, error, now_us);
+	else
+		peer->connected = true;
+}
+
+struct line_context {
+	struct winnow_comm *comm;
+	uint32_t index;
+	uint64_t now_us;
+};
+
+static int take_line(void *context, const char *line)
+{
+	struct line_context *c = context;
+
+	session_line(c->comm->session, c->index, line, c->now_us);
+	return 0;
+}
+
+static void peer_read(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	struct line_context context = {comm, (uint32_t)(peer - comm->peers), now_us};
+	char buffer[4096];
+	ssize_t count;
+
+	while (peer->fd >= 0) {
+		count = recv(peer->fd, buffer, sizeof(buffer), 0);
+		if (count < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (count <= 0) {
+			peer_gone(comm, peer, count == 0 ? "connection closed" : strerror(errno),
+			          now_us);
+			return;
+		}
+		if (lines_feed(&peer->lines, buffer, (size_t)count, take_line, &context) != 0) {
+			peer_gone(comm, peer, "it sent something that is not a message", now_us);
+			return;
+		}
+	}
+}
+
+static void peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	uint32_t index = (uint32_t)(peer - comm->peers);
+
+	while (peer->connected && peer->fd >= 0) {
+		ssize_t count;
+
+		if (peer->pending == NULL) {
+			peer->pending = session_take_line(comm->session, index, now_us);
+			peer->pending_at = 0;
+		}
+		if (peer->pending == NULL)
+			return;
+		count = send(peer->fd, peer->pending + peer->pending_at,
+		             strlen(peer->pending + peer->pending_at), MSG_NOSIGNAL);
+		if (count < 0 && errno != EINTR)
+			return; /* full, or broken: reading will tell */
+		if (count > 0)
+			peer->pending_at += (size_t)count;
+		if (peer->pending[peer->pending_at] != '\0')
+			continue;
+		free(peer->pending);
+		peer->pending = NULL;
+	}
+}
+
+static void peers_turn(struct winnow_comm *comm, uint64_t now_us)
+{
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+
+		if (peer->gone)
+			continue;
+		if (peer->fd < 0 && now_us >= peer->connect_due_us)
+			connect_begin(comm, peer, now_us);
+		else if (peer->fd >= 0 && !peer->connected)
+			connect_check(comm, peer, now_us);
+		if (!peer->connected)
+			continue;
+		peer_read(comm, peer, now_us);
+		peer_write(comm, peer, now_us);
+	}
+}
+
+/* ---- datagrams ---- */
+
+/* WELCOME has named the group: listen there, or say that we cannot. */
+static void groups_open(struct winnow_comm *comm)
+{
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+		struct net_config config = {
+			.device_ip = peer->local_ip,
+			.payload_max = comm->config.payload,
+			.buffer_bytes = net_udp.buffer(comm->net),
+		};
+		char why[NET_WHY_BYTES];
+
+		if (peer->group_tried ||
+		    !session_group(comm->session, i, &config.group_ip, &config.local.port))
+			continue;
+		peer->group_tried = true;
+		if (!comm->config.multicast || net_udp.open(&config, &peer->group, why) != 0)
+			session_no_multicast(comm->session, i);
+	}
+}
+
+static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
+{
+	uint32_t count = net_udp.recv(net, comm->in, NET_BURST_MAX);
+	uint64_t now_us = count > 0 ? comm_clock_us() : 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		const struct net_in *in = &comm->in[i];
+
+		/* On the shared socket, whose is it? */
+		while (net == comm->net && index < comm->peer_count &&
+		       (comm->peers[index].address.ip != in->from.ip ||
+		        comm->peers[index].address.port != in->from.port))
+			index++;
+		if (index < comm->peer_count)
+			session_datagram(comm->session, index, in->data, in->bytes, now_us);
+		index = net == comm->net ? 0 : index;
+	}
+	return count > 0;
+}
+
+static bool receive(struct winnow_comm *comm)
+{
+	bool any = receive_from(comm, comm->net, 0);
+
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		if (comm->peers[i].group != NULL && receive_from(comm, comm->peers[i].group, i))
+			any = true;
+	return any;
+}
+
+/* One batch to each aggregator; true when there was any. */
+static bool transmit(struct winnow_comm *comm, uint64_t now_us)
+{
+	uint32_t batch_max = NET_BATCH_BYTES_MAX / comm->config.payload;
+	bool any = false;
+
+	batch_max = batch_max < NET_BURST_MAX ? batch_max : NET_BURST_MAX;
+	for (uint32_t i = 0; i < comm->peer_count && net_udp.ready(comm->net); i++) {
+		uint32_t count = 0;
+
+		while (count < batch_max &&
+		       session_pull(comm->session, i, now_us, &comm->packets[count])) {
+			const struct packet_out *packet = &comm->packets[count];
+
+			comm->out[count++] = (struct net_out){.pieces = packet->pieces,
+			                                      .piece_count = packet->piece_count,
+			                                      .bytes = packet->bytes};
+		}
+		if (count > 0)
+			net_udp.send(comm->net, &comm->peers[i].address, 0, comm->out, count);
+		any = any || count > 0;
+	}
+	return any;
+}
+
+/* ---- callers ---- */
+
+static void publish(struct winnow_comm *comm)
+{
+	comm->state = session_state(comm->session);
+	comm->result = session_result(comm->session);
+	snprintf(comm->error, sizeof(comm->error), "%s", session_error(comm->session));
+	pthread_cond_broadcast(&comm->changed);
+}
+
+/* A request is over: the thread will not touch it any more. */
+static void complete(struct winnow_request *request)
+{
+	struct winnow_comm *comm = request->comm;
+
+	request->done_us = comm_clock_us();
+	pthread_mutex_lock(&comm->lock);
+	if (comm->state != session_state(comm->session))
+		publish(comm);
+	request->done = true;
+	pthread_cond_signal(&request->changed);
+	pthread_mutex_unlock(&comm->lock);
+}
+
+static void task_done(struct allreduce *task)
+{
+	complete(task->context);
+}
+
+static void submit_all(struct winnow_comm *comm, struct winnow_request *list, uint64_t now_us)
+{
+	struct winnow_request *next;
+
+	for (struct winnow_request *request = list; request != NULL; request = next) {
+		next = request->next;
+		request->task.done = task_done;
+		request->task.context = request;
+		request->task.status = session_submit(comm->session, &request->task, now_us);
+		if (request->task.status != WINNOW_OK)
+			complete(request);
+	}
+}
+
+static void take_orders(struct winnow_comm *comm, uint64_t now_us)
+{
+	struct winnow_request *list;
+	bool abort_wanted;
+
+	if (!atomic_load_explicit(&comm->woken, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&comm->lock);
+	atomic_store_explicit(&comm->woken, false, memory_order_relaxed);
+	list = comm->submitted_first;
+	comm->submitted_first = comm->submitted_last = NULL;
+	abort_wanted = comm->abort_wanted;
+	comm->abort_wanted = false;
+	if (comm->stop && !comm->leaving) {
+		comm->leaving = true;
+		comm->leave_until_us = now_us + COMM_LEAVE_US;
+	}
+	if (comm->stats_wanted) {
+		session_stats(comm->session, &comm->stats);
+		comm->stats_wanted = false;
+		pthread_cond_broadcast(&comm->changed);
+	}
+	pthread_mutex_unlock(&comm->lock);
+	submit_all(comm, list, now_us);
+	if (abort_wanted)
+		session_abort(comm->session, comm->abort_text, now_us);
+}
+
+static void publish_if_changed(struct winnow_comm *comm)
+{
+	if (comm->state == session_state(comm->session))
+		return;
+	pthread_mutex_lock(&comm->lock);
+	publish(comm);
+	pthread_mutex_unlock(&comm->lock);
+}
+
+/* ---- leaving ---- */
+
+static bool lines_flushed(const struct winnow_comm *comm)
+{
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		if (comm->peers[i].connected && comm->peers[i].fd >= 0 &&
+		    comm->peers[i].pending != NULL)
+			return false;
+	return true;
+}
+
+/* True when there is nothing left to do. */
+static bool leave(struct winnow_comm *comm, uint64_t now_us)
+{
+	if (!comm->left) {
+		bool running = session_state(comm->session) == SESSION_RUNNING;
+
+		if (running && session_busy(comm->session))
+			session_abort(comm->session, "it was destroyed with operations under way",
+			              now_us);
+		else if (running && !session_quiet(comm->session) && now_us < comm->leave_until_us)
+			return false;
+		else if (running)
+			session_leave(comm->session);
+		else if (session_state(comm->session) == SESSION_JOINING)
+			session_abort(comm->session, "it gave up", now_us);
+		comm->left = true;
+		comm->leave_until_us = now_us + COMM_FLUSH_US;
+	}
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		if (comm->peers[i].connected && !comm->peers[i].gone)
+			peer_write(comm, &comm->peers[i], now_us);
+	return lines_flushed(comm) || now_us >= comm->leave_until_us;
+}
+
+/* ---- sleeping ---- */
+
+static void watch(struct pollfd *fds, nfds_t *count, int fd, short events)
+{
+	fds[(*count)++] = (struct pollfd){.fd = fd, .events = events};
+}
+
+static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
+{
+	struct pollfd fds[2 * SESSION_LINKS_MAX + 2];
+	uint64_t now_us = comm_clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
+	uint64_t drained;
+	nfds_t count = 0;
+	struct timespec wait = {.tv_sec = (time_t)(wait_us / 1000000),
+	                        .tv_nsec = (long)(wait_us % 1000000 * 1000)};
+
+	watch(fds, &count, comm->wake_fd, POLLIN);
+	watch(fds, &count, net_udp.fd(comm->net),
+	      (short)(net_udp.ready(comm->net) ? POLLIN : POLLIN | POLLOUT));
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		const struct comm_peer *peer = &comm->peers[i];
+
+		if (peer->group != NULL)
+			watch(fds, &count, net_udp.fd(peer->group), POLLIN);
+		if (peer->fd < 0)
+			continue;
+		watch(fds, &count, peer->fd,
+		      (short)(!peer->connected        ? POLLOUT
+		              : peer->pending != NULL ? POLLIN | POLLOUT
+		                                      : POLLIN));
+	}
+	ppoll(fds, count, due_us == UINT64_MAX ? NULL : &wait, NULL);
+	if (fds[0].revents & POLLIN)
+		(void)!read(comm->wake_fd, &drained, sizeof(drained));
+}
+
+static uint64_t next_due_us(const struct winnow_comm *comm)
+{
+	uint64_t due_us = session_deadline(comm->session);
+
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		const struct comm_peer *peer = &comm->peers[i];
+
+		if (peer->gone || peer->connected)
+			continue;
+		if (peer->fd < 0 && peer->connect_due_us < due_us)
+			due_us = peer->connect_due_us;
+		if (peer->fd >= 0 && peer->connect_until_us < due_us)
+			due_us = peer->connect_until_us;
+	}
+	if (comm->leaving && comm->leave_until_us < due_us)
+		due_us = comm->leave_until_us;
+	return due_us;
+}
+
+/* ---- the thread ---- */
+
+static void turn(struct winnow_comm *comm)
+{
+	bool active;
+	uint64_t now_us;
+
+	take_orders(comm, comm_clock_us());
+	active = receive(comm);
+	now_us = comm_clock_us();
+	if (!active || now_us >= session_deadline(comm->session)) {
+		peers_turn(comm, now_us);
+		session_tick(comm->session, now_us);
+		groups_open(comm);
+	}
+	if (transmit(comm, now_us))
+		active = true;
+	if (session_work(comm->session, now_us))
+		active = true;
+	publish_if_changed(comm);
+	if (!active && !atomic_load_explicit(&comm->woken, memory_order_acquire))
+		sleep_until(comm, next_due_us(comm));
+}
+
+void *comm_run(void *context)
+{
+	struct winnow_comm *comm = context;
+
+	for (;;) {
+		turn(comm);
+		if (comm->leaving && leave(comm, comm_clock_us()))
+			break;
+	}
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+
+		if (peer->fd >= 0)
+			close(peer->fd);
+		free(peer->pending);
+		net_udp.close(peer->group);
+	}
+	return NULL;
+}
