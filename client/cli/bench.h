@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * bench.h - what the files of winnow bench share
+ *
+ * bench.c        options, the measured loop
+ * bench_data.c   tensors with the wanted non-zero blocks, and whether results are right
+ * bench_local.c  --local: an aggregator and the other workers as child processes
+ * bench_print.c  table, progress line, JSON
+ */
+#ifndef CLIENT_CLI_BENCH_H
+#define CLIENT_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "client/winnow.h"
+
+#define BENCH_LIST_MAX 32
+
+enum bench_overlap { OVERLAP_RANDOM, OVERLAP_ALL, OVERLAP_NONE, OVERLAP_FILE };
+
+struct bench_settings {
+	const char *aggregator, *job, *key_file, *key, *dtype_text, *op_text, *wire_text;
+	const char *size_text, *density_text, *overlap_text;
+	bool insecure_no_key, check, json, in_place, multicast;
+	uint64_t rank, world, local, block, iters, warmup, seed, rate, aggregator_rate, threads;
+	uint64_t payload, timeout_us, silence_us, join_us;
+
+	/* Worked out of the texts. */
+	enum winnow_dtype dtype;
+	enum winnow_op op;
+	enum winnow_wire wire;
+	enum bench_overlap overlap;
+	uint32_t aggregators;
+	uint32_t size_count, density_count;
+	uint64_t sizes[BENCH_LIST_MAX]; /* bytes */
+	double densities[BENCH_LIST_MAX];
+};
+
+/* One row of the table. */
+struct bench_row {
+	uint64_t bytes, count;
+	double density;       /* of this worker's blocks, as it turned out */
+	double union_density; /* of blocks that any worker has */
+	uint64_t iters;
+	double time_us_min, time_us_median, time_us_p99, time_us_max;
+	double sent_bytes, received_bytes; /* of this worker, an iteration */
+	double retransmits, nacks;         /* in all iterations */
+	double bound_us;                   /* 0: no rate given */
+	uint64_t wrong;                    /* elements */
+	uint32_t payload, window, channels, multicast;
+};
+
+/* ---- bench_data.c ---- */
+
+struct bench_data;
+
+/* The tensor of `rank` with `density` of its blocks non-zero; NULL: out of memory, or said on stderr. */
+struct bench_data *bench_data_make(const struct bench_settings *settings, uint64_t count,
+                                   double density);
+void bench_data_free(struct bench_data *data);
+const void *bench_data_tensor(const struct bench_data *data);
+
+/* How many elements of `result` are wrong, by working out all workers' tensors here. */
+uint64_t bench_data_check(const struct bench_data *data, const void *result);
+
+/* ---- bench_local.c ---- */
+
+/*
+ * Start winnowd and workers 1 .. world - 1 as children that run this program with `argv`'s
+ * options; sets settings->aggregator, rank, world. 0, or an exit status, said on stderr.
+ */
+int bench_local_start(struct bench_settings *settings, int argc, char **argv);
+void bench_local_stop(void);
+
+/* ---- bench_print.c ---- */
+
+void bench_print_head(const struct bench_settings *settings);
+void bench_print_row(const struct bench_settings *settings, const struct bench_row *row);
+void bench_print_foot(const struct bench_settings *settings, const struct bench_row rows[],
+                      uint32_t count);
+void bench_print_json(const struct bench_settings *settings, const struct bench_row rows[],
+                      uint32_t count);
+void bench_progress(const struct bench_settings *settings, const char *what, uint64_t done,
+                    uint64_t of);
+
+#endif /* CLIENT_CLI_BENCH_H */

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cli.h - the subcommands of winnow; one file each, one table in winnow.c */
+#ifndef CLIENT_CLI_H
+#define CLIENT_CLI_H
+
+/* Each takes its own arguments, argv[0] being its name, and returns the exit status. */
+int cli_bench(int argc, char **argv);
+int cli_key(int argc, char **argv);
+
+#endif /* CLIENT_CLI_H */

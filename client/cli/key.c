@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* key.c - winnow key: 32 random bytes in hex, a line that is a key file for all jobs */
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "aggregator/control/proof.h"
+#include "client/cli/cli.h"
+
+int cli_key(int argc, char **argv)
+{
+	uint8_t bytes[PROOF_BYTES];
+
+	(void)argv;
+	if (argc > 1) {
+		printf("usage: winnow key > FILE\n\nPrints a new job key. FILE then serves winnowd "
+		       "and "
+		       "the workers as --key-file; keep it from other people's eyes: chmod 600 "
+		       "FILE.\n");
+		return argc == 2 ? 0 : 2;
+	}
+	if (proof_init() != 0) {
+		fprintf(stderr, "winnow key: libsodium cannot start: no source of randomness?\n");
+		return 1;
+	}
+	proof_random(bytes, sizeof(bytes));
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		printf("%02x", bytes[i]);
+	printf("\n");
+	return 0;
+}

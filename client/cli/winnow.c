@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* winnow.c - the command: picks a subcommand */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+#include "client/winnow.h"
+
+struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+};
+
+static const struct command commands[] = {
+	{"bench", cli_bench,
+         "measure allreduce against aggregators, or all on this machine (--local)"},
+	{"key", cli_key, "print a new job key"},
+	{0},
+};
+
+static void help(FILE *out)
+{
+	fprintf(out, "usage: winnow COMMAND [options]; winnow COMMAND --help\n\ncommands:\n");
+	for (const struct command *c = commands; c->name != NULL; c++)
+		fprintf(out, "  %-8s %s\n", c->name, c->help);
+	fprintf(out, "\nexample: winnow bench --local 4 --size 100M --density 0.1\n");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		help(stderr);
+		return 2;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+	    strcmp(argv[1], "help") == 0) {
+		help(stdout);
+		return 0;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("winnow %s\n", winnow_version());
+		return 0;
+	}
+	for (const struct command *c = commands; c->name != NULL; c++)
+		if (strcmp(c->name, argv[1]) == 0)
+			return c->run(argc - 1, argv + 1);
+	fprintf(stderr, "winnow: no command '%s'; see winnow --help\n", argv[1]);
+	return 2;
+}
