@@ -220,9 +220,14 @@ void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, 
 	s->ack_due_us = NEVER;
 }
 
-/* Frames to look at for NACKs; a range still under way is widened. */
+/*
+ * Frames to look at for NACKs; a range still under way is widened. Those that wait for our
+ * own PUSH to be sent at all are no news.
+ */
 static void nack_range(struct stream *s, uint32_t to, bool overdue)
 {
+	if (frame_before(s->next, to))
+		to = s->next;
 	if (s->nack_from == s->nack_to || frame_before(s->nack_to, to))
 		s->nack_to = to;
 	s->nack_from = s->ack;
