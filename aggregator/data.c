@@ -317,7 +317,11 @@ static void order_stats(struct data_thread *t, struct order *order)
 static void order_detach(struct data_thread *t, struct order *order)
 {
 	struct outlet **place = outlet_place(t, order->id);
+	const struct channel_stats *stats = channel_stats((*place)->info.channel);
 
+	/* A counter does not go back because a job has ended. */
+	for (uint32_t i = 0; i < WIRE_DROP_COUNT; i++)
+		t->stats.drops[i] += stats->drops[i];
 	order->outlet = *place;
 	*place = t->outlets[--t->outlet_count];
 	t->last = NULL;
@@ -327,12 +331,9 @@ static void order_detach(struct data_thread *t, struct order *order)
 static bool take_order(struct data_thread *t)
 {
 	bool stop = false;
-	uint64_t count;
 
 	if (!atomic_exchange(&t->ordered, false))
 		return true;
-	if (read(t->wake_fd, &count, sizeof(count)) < 0)
-		count = 0; /* the write is on its way; the next poll() returns once for nothing */
 	pthread_mutex_lock(&t->lock);
 	switch (t->order != NULL ? t->order->kind : ORDER_NONE) {
 	case ORDER_ATTACH:
@@ -385,7 +386,7 @@ static void *run(void *context)
 
 	while (going) {
 		bool received = turn(t) > 0;
-		uint64_t now_us;
+		uint64_t now_us, count;
 
 		busy = busy || received;
 		if (!received) {
@@ -393,6 +394,8 @@ static void *run(void *context)
 
 			fds[0].events = (short)(full ? POLLIN | POLLOUT : POLLIN);
 			poll(fds, 2, busy ? STALL_CHECK_MS : -1);
+			if (fds[1].revents & POLLIN)
+				(void)!read(t->wake_fd, &count, sizeof(count));
 		}
 		going = take_order(t);
 		now_us = clock_us();

@@ -34,7 +34,7 @@ struct data_config {
 /* Of all threads together. */
 struct data_stats {
 	struct net_stats net;
-	uint64_t drops[WIRE_DROP_COUNT]; /* packets that no channel could be found for */
+	uint64_t drops[WIRE_DROP_COUNT]; /* packets for no channel, and those of ended jobs */
 	uint64_t unsent;                 /* datagrams given up because the network stayed full */
 };
 

@@ -136,7 +136,7 @@ static void jobs_metrics(FILE *out, const struct snapshot *now)
 static void drop_metrics(FILE *out, const struct snapshot *now)
 {
 	family(out, "packets_dropped_total", "counter",
-	       "Packets received and not used, by reason; those of ended jobs are not counted.");
+	       "Packets received and not used, by reason.");
 	for (uint32_t d = 1; d < WIRE_DROP_COUNT; d++) {
 		uint64_t count = now->data.drops[d];
 

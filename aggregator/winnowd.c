@@ -5,6 +5,7 @@
  * Read on from data_open() (packets) and control_open() (connections).
  */
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,10 +84,10 @@ static const struct options options = {
 	.program = "winnowd",
 	.usage = "[--config FILE] [--listen ADDR:PORT] (--key-file FILE | --insecure-no-key) [...]",
 	.about = "The aggregator: adds the non-zero blocks that workers send, and streams the sums "
-                 "back.",
+		 "back.",
 	.examples = "  winnowd --insecure-no-key\n"
 		    "  winnowd --listen 10.0.0.1:5555 --key-file /etc/winnow/keys --metrics "
-                    "127.0.0.1:9555\n",
+		    "127.0.0.1:9555\n",
 	.list = list,
 	.section = "winnowd",
 	.file_option = "config",
@@ -243,6 +244,7 @@ int main(int argc, char **argv)
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
+	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
 	if (proof_init() != 0) {
 		fprintf(stderr, "winnowd: libsodium cannot start: no source of randomness?\n");
 		return 1;

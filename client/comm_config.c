@@ -280,7 +280,10 @@ int comm_open_session(struct winnow_comm *comm, char *why)
 	struct session_config config = {.links = links, .names = names};
 	char host[CONTROL_NAME_BYTES] = "";
 	uint64_t now_us = comm_clock_us();
+	uint64_t connect_us = (uint64_t)comm->config.join_timeout_ms * 750;
 
+	if (connect_us > COMM_CONNECT_US)
+		connect_us = COMM_CONNECT_US;
 	gethostname(host, sizeof(host) - 1);
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		links[i] = (struct link_config){
@@ -299,9 +302,8 @@ int comm_open_session(struct winnow_comm *comm, char *why)
 		proof_random(links[i].nonce, sizeof(links[i].nonce));
 		names[i] = comm->peers[i].name;
 		comm->peers[i].connect_due_us = now_us;
-		comm->peers[i].connect_until_us =
-			now_us +
-			(links[i].join_us < COMM_CONNECT_US ? links[i].join_us : COMM_CONNECT_US);
+		/* A refused connection is a better reason than a late job. */
+		comm->peers[i].connect_until_us = now_us + connect_us;
 	}
 	comm->bitmap = bitmap_best();
 	if (bitmap_pool_open(comm->bitmap, comm->config.threads, &comm->pool) != 0) {

@@ -60,6 +60,12 @@ static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int
 	session_unreachable(comm->session, (uint32_t)(peer - comm->peers), reason);
 }
 
+static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	peer->connected = true;
+	session_connected(comm->session, (uint32_t)(peer - comm->peers), now_us);
+}
+
 static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
 	struct sockaddr_in address = {
@@ -76,7 +82,7 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 	}
 	setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	if (connect(peer->fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
-		peer->connected = true;
+		connected(comm, peer, now_us);
 	else if (errno != EINPROGRESS)
 		connect_failed(comm, peer, errno, now_us);
 }
@@ -96,7 +102,7 @@ static void connect_check(struct winnow_comm *comm, struct comm_peer *peer, uint
 	if (error != 0)
 		connect_failed(comm, peer, error, now_us);
 	else
-		peer->connected = true;
+		connected(comm, peer, now_us);
 }
 
 struct line_context {
@@ -434,7 +440,6 @@ static void turn(struct winnow_comm *comm)
 	bool active;
 	uint64_t now_us;
 
-	take_orders(comm, comm_clock_us());
 	active = receive(comm);
 	now_us = comm_clock_us();
 	if (!active || now_us >= session_deadline(comm->session)) {
@@ -456,9 +461,12 @@ void *comm_run(void *context)
 	struct winnow_comm *comm = context;
 
 	for (;;) {
-		turn(comm);
-		if (comm->leaving && leave(comm, comm_clock_us()))
+		uint64_t now_us = comm_clock_us();
+
+		take_orders(comm, now_us);
+		if (comm->leaving && leave(comm, now_us))
 			break;
+		turn(comm);
 	}
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];

@@ -60,8 +60,8 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	}
 	snprintf(link->job, sizeof(link->job), "%s", config->job);
 	snprintf(link->host, sizeof(link->host), "%s", config->host);
-	link->opened_us = link->heard_us = now_us;
-	link->ping_due_us = now_us + config->silence_us / 4;
+	link->opened_us = now_us;
+	link->heard_us = link->ping_due_us = NEVER;
 	link->knock_due_us = link->probe_until_us = NEVER;
 	link->left_rank = link->error_rank = config->world;
 	*out = link;
@@ -217,6 +217,12 @@ static void failed_take(struct link *link, const struct control_message *message
 {
 	link->error_rank = message->rank < link->config.world ? message->rank : link->config.world;
 	fail(link, message->code, "%s", message->text);
+}
+
+void link_connected(struct link *link, uint64_t now_us)
+{
+	link->heard_us = now_us;
+	link->ping_due_us = now_us + link->config.silence_us / 4;
 }
 
 void link_line(struct link *link, const char *line, uint64_t now_us)
@@ -429,7 +435,8 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 uint64_t link_deadline(const struct link *link)
 {
 	uint64_t due_us = link->ping_due_us;
-	uint64_t lost_us = link->heard_us + link->config.silence_us;
+	uint64_t lost_us =
+		link->heard_us == NEVER ? NEVER : link->heard_us + link->config.silence_us;
 	uint64_t join_us = link->opened_us + link->config.join_us;
 
 	if (link->state == LINK_FAILED)
@@ -445,7 +452,7 @@ uint64_t link_deadline(const struct link *link)
 
 void link_tick(struct link *link, uint64_t now_us)
 {
-	if (now_us - link->heard_us >= link->config.silence_us)
+	if (link->heard_us != NEVER && now_us - link->heard_us >= link->config.silence_us)
 		fail(link, "gone", "silent for %.1f s", (double)link->config.silence_us / 1e6);
 	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)
 		fail(link, "timeout", "could not join within %.1f s",

@@ -66,7 +66,8 @@ const struct control_message *link_start(const struct link *link);
 uint32_t link_size(const struct link *link);
 void link_ready(struct link *link, uint32_t payload);
 
-/* In. */
+/* In. Silence is counted from link_connected() on. */
+void link_connected(struct link *link, uint64_t now_us);
 void link_line(struct link *link, const char *line, uint64_t now_us);
 void link_gone(struct link *link, const char *reason); /* the connection ended */
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);

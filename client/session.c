@@ -256,6 +256,11 @@ void session_no_multicast(struct session *session, uint32_t index)
 
 /* ---- in ---- */
 
+void session_connected(struct session *session, uint32_t index, uint64_t now_us)
+{
+	link_connected(session->links[index], now_us);
+}
+
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us)
 {
 	struct link *link = session->links[index];

@@ -39,6 +39,9 @@ const char *session_error(const struct session *session);         /* one line; "
 bool session_group(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port);
 void session_no_multicast(struct session *session, uint32_t index);
 
+/* The connection to aggregator `index` is there. */
+void session_connected(struct session *session, uint32_t index, uint64_t now_us);
+
 /* In: a line, the end of a connection, a datagram of aggregator `index`. */
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us);
 void session_gone(struct session *session, uint32_t index, const char *reason, uint64_t now_us);

@@ -415,7 +415,10 @@ void options_help(const struct options *options)
 	for (const struct option *o = options->list; o->name != NULL; o++) {
 		char left[NAME_BYTES * 2];
 
-		snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value != NULL ? " " : "",
+		snprintf(left, sizeof(left), "--%s%s%s", o->name,
+		         o->value == NULL         ? ""
+		         : o->kind == OPTION_FLAG ? "="
+		                                  : " ",
 		         o->value != NULL ? o->value : "");
 		printf("  %-32s %s%s%s%s\n", left, o->help, o->preset != NULL ? " [" : "",
 		       o->preset != NULL ? o->preset : "", o->preset != NULL ? "]" : "");

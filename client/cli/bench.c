@@ -3,6 +3,7 @@
 
 #include "client/cli/bench.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +77,7 @@ static const struct options options = {
 	.about = "Measures allreduce: time, bytes on the wire, and how far from the bound.",
 	.examples = "  winnow bench --local 4 --density 1,0.1,0.01 --check\n"
 		    "  winnow bench --aggregator 10.0.0.1:5555 --job b1 --rank 0 --world 4 --rate "
-                    "10G\n",
+		    "10G\n",
 	.list = list,
 	.section = "bench",
 };
@@ -379,6 +380,10 @@ static int run_rows(struct winnow_comm *comm)
 	}
 	bench_print_foot(&settings, rows, count);
 	bench_print_json(&settings, rows, count);
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		fprintf(stderr, "winnow bench: cannot write the result: %s\n", strerror(errno));
+		return 1;
+	}
 	return wrong > 0 ? 1 : 0;
 }
 

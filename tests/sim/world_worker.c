@@ -57,8 +57,10 @@ static void session_begin(struct sim_worker *w)
 	}
 	if (session_open(&config, simnet_now(w->world->net), &w->session) != 0)
 		abort();
-	for (uint32_t i = 0; i < spec->aggregators; i++)
+	for (uint32_t i = 0; i < spec->aggregators; i++) {
 		aggregator_connect(&w->world->aggregators[i], w->node);
+		session_connected(w->session, i, simnet_now(w->world->net));
+	}
 }
 
 static void task_done(struct allreduce *task)
