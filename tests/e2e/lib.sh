@@ -1,0 +1,171 @@
+# lib.sh - for the scripts beside it: daemons and workers that are stopped whatever happens, and expectations
+#
+#   BUILD         where the binaries are (default build)
+#   tmp           a folder of this test's own
+#   winnowd ARG.. start one on a free loopback port; sets PORT and DAEMON (its pid)
+#   bench ARG..   winnow bench against it
+#   fail TEXT     end the test
+set -uo pipefail
+set -m # every background job is a process group, and is ended with all its children
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+BUILD=${BUILD:-build}
+tmp=$(mktemp -d)
+pids=()
+namespaces=()
+
+stop_all() {
+	local pid ns
+	for pid in "${pids[@]}"; do kill -KILL -- "-$pid"; done 2>/dev/null
+	wait 2>/dev/null
+	for ns in "${namespaces[@]}"; do ip netns del "$ns" 2>/dev/null; done
+	rm -rf "$tmp"
+}
+trap stop_all EXIT
+trap 'exit 1' INT TERM
+
+fail() {
+	echo "FAILED: $*" >&2
+	for file in "$tmp"/*.err "$tmp"/*.log; do
+		[ -s "$file" ] && { echo "--- $(basename "$file")"; tail -n 8 "$file"; } >&2
+	done
+	exit 1
+}
+
+free_port() {
+	python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+wait_port() { # host port
+	local i
+	for i in $(seq 100); do
+		(exec 3<>"/dev/tcp/$1/$2") 2>/dev/null && return 0
+		sleep 0.05
+	done
+	return 1
+}
+
+winnowd_on() { # port arg..
+	PORT=$1
+	shift
+	"$BUILD/winnowd" --listen "127.0.0.1:$PORT" "$@" 2>"$tmp/winnowd-$PORT.log" &
+	DAEMON=$!
+	pids+=("$DAEMON")
+	wait_port 127.0.0.1 "$PORT" || fail "winnowd does not listen on port $PORT"
+}
+
+winnowd() {
+	winnowd_on "$(free_port)" "$@"
+}
+
+bench() {
+	"$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "$@"
+}
+
+# bench in the background, its exit status in $tmp/NAME.status, its output in NAME.out and .err
+start() { # name command..
+	local name=$1
+	shift
+	(
+		"$@" >"$tmp/$name.out" 2>"$tmp/$name.err"
+		echo $? >"$tmp/$name.status"
+	) &
+	pids+=($!)
+}
+
+finish() { # name seconds: wait for its end; its exit status
+	local i
+	for i in $(seq $(($2 * 20))); do
+		[ -s "$tmp/$1.status" ] && return "$(cat "$tmp/$1.status")"
+		sleep 0.05
+	done
+	fail "$1 still runs after $2 s"
+}
+
+# finish with status STATUS and, unless it is 0, exactly one line of error that matches PATTERN
+expect() { # name seconds status pattern
+	local status=0
+	finish "$1" "$2" || status=$?
+	[ "$status" = "$3" ] || fail "$1: exit status $status, want $3"
+	[ "$3" = 0 ] && return 0
+	[ "$(wc -l <"$tmp/$1.err")" = 1 ] || fail "$1: want one line of error, got: $(cat "$tmp/$1.err")"
+	grep -qE "$4" "$tmp/$1.err" || fail "$1: the error does not say /$4/: $(cat "$tmp/$1.err")"
+}
+
+# A command that must end with STATUS and one line that matches PATTERN on stderr.
+refuses() { # status pattern command..
+	local status=$1 pattern=$2 got=0
+	shift 2
+	if [ "$(type -t "$1")" = function ]; then
+		"$@" >"$tmp/refuses.out" 2>"$tmp/refuses.err" </dev/null || got=$?
+	else
+		timeout 30 "$@" >"$tmp/refuses.out" 2>"$tmp/refuses.err" </dev/null || got=$?
+	fi
+	[ "$got" = "$status" ] || fail "$*: exit status $got, want $status"
+	[ "$(wc -l <"$tmp/refuses.err")" = 1 ] || fail "$*: want one line of error"
+	grep -qE "$pattern" "$tmp/refuses.err" || fail "$*: the error does not say /$pattern/: $(cat "$tmp/refuses.err")"
+}
+
+# Network namespaces need root; CI has it.
+need_namespaces() {
+	[ "$(id -u)" = 0 ] && ip netns add "wt$$-probe" 2>/dev/null || {
+		echo "needs root and network namespaces"
+		exit 77
+	}
+	ip netns del "wt$$-probe"
+}
+
+# A star of hosts: $net-w0.. at 10.77.0.1.., $net-a0.. at 10.77.0.101.., joined by a bridge in $net-sw.
+net=wt$$
+hosts_up() { # workers aggregators mtu
+	local i
+	namespaces+=("$net-sw")
+	ip netns add "$net-sw"
+	ip -n "$net-sw" link add br0 mtu "$3" type bridge mcast_snooping 0
+	ip -n "$net-sw" link set br0 up
+	for ((i = 0; i < $1; i++)); do host_up "$net-w$i" "10.77.0.$((i + 1))" "$3"; done
+	for ((i = 0; i < $2; i++)); do host_up "$net-a$i" "10.77.0.$((i + 101))" "$3"; done
+}
+
+host_up() { # name address mtu
+	namespaces+=("$1")
+	ip netns add "$1"
+	ip link add "$1" netns "$net-sw" mtu "$3" type veth peer name eth0 netns "$1" mtu "$3"
+	ip -n "$net-sw" link set "$1" master br0 up
+	ip -n "$1" addr add "$2/24" dev eth0
+	ip -n "$1" link set lo up
+	ip -n "$1" link set eth0 up
+}
+
+inside() { # host command..
+	ip netns exec "$net-$1" "${@:2}"
+}
+
+winnowd_inside() { # aggregator number, arg..
+	local n=$1 i
+	shift
+	ip netns exec "$net-a$n" "$BUILD/winnowd" --listen "10.77.0.$((n + 101)):5555" "$@" 2>"$tmp/winnowd-a$n.log" &
+	DAEMON=$!
+	pids+=("$DAEMON")
+	for i in $(seq 100); do
+		grep -q event=ready "$tmp/winnowd-a$n.log" && return 0
+		sleep 0.05
+	done
+	fail "winnowd in a$n does not start"
+}
+
+# N workers in namespaces w0..: bench with --check; every one must end with status 0.
+bench_inside() { # workers aggregators-list seconds arg..
+	local n=$1 list=$2 limit=$3 i
+	shift 3
+	rm -f "$tmp"/w*.status
+	for ((i = 0; i < n; i++)); do
+		start "w$i" inside "w$i" "$BUILD/winnow" bench --aggregator "$list" --rank "$i" --world "$n" --check "$@"
+	done
+	for ((i = 0; i < n; i++)); do expect "w$i" "$limit" 0; done
+}
+
+json() { # file field: a value of a JSON object
+	python3 -c 'import json, sys; v = json.load(open(sys.argv[1]))
+for k in sys.argv[2].split("."): v = v[k]
+print(v)' "$1" "$2"
+}

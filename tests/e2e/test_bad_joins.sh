@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Workers that may not join: each is told why in one line, and a job beside them does not notice.
+. "$(dirname "$0")/lib.sh"
+"$BUILD/winnow" key >"$tmp/key"
+{
+	echo "* $(cat "$tmp/key")"
+	echo "secret $("$BUILD/winnow" key)"
+} >"$tmp/keys"
+winnowd --key-file "$tmp/keys" --join-timeout 2s --workers-max 8 --jobs-max 2 --job-bytes-max 64M
+key=(--key-file "$tmp/key")
+
+# Another job runs all the time; it must end well.
+start other0 bench --job other --rank 0 --world 2 --size 1M --iters 40000 --check --json --key-file "$tmp/keys"
+start other1 bench --job other --rank 1 --world 2 --size 1M --iters 40000 --check --json --key-file "$tmp/keys"
+sleep 0.5
+
+small=(--size 4K --iters 1 --warmup 0)
+refuses 1 'wants the job.s key: give --key-file FILE or set WINNOW_KEY' bench "${small[@]}" --insecure-no-key
+refuses 1 "wrong key for job 'secret'" bench "${small[@]}" --job secret "${key[@]}"
+refuses 1 "wrong key for job 'bench'" env WINNOW_KEY=not-the-right-one "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${small[@]}"
+refuses 1 'may have 1 to 8 workers here, you ask for 9 \(workers_max\)' bench "${small[@]}" "${key[@]}" --world 9
+refuses 1 'rank 1 of 2 did not join within 2 s' bench "${small[@]}" "${key[@]}" --rank 0 --world 2
+refuses 1 'no answer: Connection refused; is winnowd running there' \
+	"$BUILD/winnow" bench --aggregator "127.0.0.1:$(free_port)" "${small[@]}" "${key[@]}" --join-timeout 1s
+refuses 1 'cannot find host' "$BUILD/winnow" bench --aggregator no.such.host.invalid:5555 "${small[@]}" "${key[@]}"
+
+# Two workers with one rank: the second is refused, the first goes on waiting.
+start first bench --job twice --rank 0 --world 2 "${small[@]}" "${key[@]}" --join-timeout 5s
+sleep 0.3
+refuses 1 "rank 0 of job 'twice' is taken by .*127.0.0.1" bench --job twice --rank 0 --world 2 "${small[@]}" "${key[@]}"
+start second bench --job twice --rank 1 --world 2 "${small[@]}" "${key[@]}"
+expect first 10 0
+expect second 10 0
+
+# World sizes that differ: the later one is refused, the job still forms.
+start first bench --job worlds --rank 0 --world 2 "${small[@]}" "${key[@]}"
+sleep 0.3
+refuses 1 "job 'worlds' has world 2 .opened by rank 0, .*you say 3" bench --job worlds --rank 1 --world 3 "${small[@]}" "${key[@]}"
+start second bench --job worlds --rank 1 --world 2 "${small[@]}" "${key[@]}"
+expect first 10 0
+expect second 10 0
+
+# A job that has begun, and a third job where two are allowed.
+refuses 1 "rank 1 of job 'other' is taken by" bench --job other --rank 1 --world 2 "${small[@]}" --key-file "$tmp/keys"
+start third bench --job third --rank 0 --world 2 "${small[@]}" "${key[@]}"
+sleep 0.3
+refuses 1 '2 jobs are running here, the limit \(jobs_max\)' bench --job fourth "${small[@]}" "${key[@]}"
+expect third 10 1 'rank 1 of 2 did not join within 2 s'
+
+# A raw peer that lies: ranks and versions that the library would not send.
+raw() { # json pattern
+	python3 - "$PORT" "$1" <<'P' >"$tmp/raw.out" || fail "raw peer: no answer to $1"
+import json, socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5)
+f = s.makefile("rw")
+f.readline()
+join = dict(type="join", version=1, software="raw", nonce="0" * 64, proof="0" * 64, job="raw", host="h", rank=0,
+            world=1, payload=1472, rcvbuf=1 << 20, silence_ms=1000, stall_ms=1000)
+join.update(json.loads(sys.argv[2]))
+f.write(json.dumps(join) + "\n")
+f.flush()
+print(f.readline().strip())
+P
+	grep -qE "$2" "$tmp/raw.out" || fail "raw peer: $1 is answered by $(cat "$tmp/raw.out")"
+}
+raw '{"version": 7}' 'you speak version 7'
+raw '{"rank": 5}' 'wrong key'
+raw '{"job": "a/b"}' 'one JSON object a line'
+raw '{"rank": -1}' 'one JSON object a line'
+raw '{"world": "two"}' 'one JSON object a line'
+
+# A port in use.
+refuses 1 'cannot listen on TCP 127.0.0.1:.*address already in use' "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --key-file "$tmp/keys" --log error
+
+expect other0 120 0
+expect other1 120 0
+[ "$(json "$tmp/other0.out" errors)" = 0 ] || fail "the other job got wrong results"
+echo "refused with reasons; the job beside was right"

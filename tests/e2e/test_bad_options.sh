@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Wrong usage: exit status 2 and one line that says what is wrong and what to do.
+. "$(dirname "$0")/lib.sh"
+d=$BUILD/winnowd b="$BUILD/winnow bench"
+
+refuses 2 'no job key: give --key-file FILE or.*--insecure-no-key' "$d"
+refuses 2 'no option --lisen; did you mean --listen' "$d" --lisen 1:2
+refuses 2 'no option --frobnicate; see winnowd --help' "$d" --frobnicate
+refuses 2 "'x' is not an option" "$d" x
+refuses 2 'listen.*not HOST:PORT' "$d" --insecure-no-key --listen 5555
+refuses 2 'listen.*not HOST:PORT' "$d" --insecure-no-key --listen 1.2.3.4:99999
+refuses 2 'cannot find host' "$d" --insecure-no-key --listen no.such.host.invalid:5555
+refuses 2 'jobs-max is 0: want 1 to' "$d" --insecure-no-key --jobs-max 0
+refuses 2 "jobs-max is '-3': want a whole number" "$d" --insecure-no-key --jobs-max -3
+refuses 2 "jobs-max is '1.5': want a whole number" "$d" --insecure-no-key --jobs-max 1.5
+refuses 2 "bytes-max is '10 apples': want a size" "$d" --insecure-no-key --bytes-max '10 apples'
+refuses 2 'payload-max is 70000: want 584 to 65000' "$d" --insecure-no-key --payload-max 70000
+refuses 2 "join-timeout is 'soon': want a time" "$d" --insecure-no-key --join-timeout soon
+refuses 2 'threads is 1000: want 0 to 64' "$d" --insecure-no-key --threads 1000
+refuses 2 'multicast.*want a multicast /16' "$d" --insecure-no-key --multicast 10.0.0.0
+refuses 2 'datapath warp is not in this build' "$d" --insecure-no-key --datapath warp
+refuses 2 'contradicts --key-file' "$d" --insecure-no-key --key-file /dev/null
+refuses 2 'cannot read key file /no/such: No such file' "$d" --key-file /no/such
+refuses 2 'key file /dev/null holds no key' "$d" --key-file /dev/null
+echo 'short' >"$tmp/keys"
+refuses 2 'keys, line 1: want' "$d" --key-file "$tmp/keys"
+refuses 2 'cannot read /no/such.ini' "$d" --config /no/such.ini
+printf '[winnowd]\njobs-max = many\n' >"$tmp/a.ini"
+refuses 2 "jobs-max in .*a.ini is 'many'" "$d" --config "$tmp/a.ini"
+printf '[winnowd]\njob-max = 3\n' >"$tmp/b.ini"
+refuses 2 'no option .*job-max; did you mean .*jobs-max' "$d" --config "$tmp/b.ini"
+printf '[winnowd\n' >"$tmp/c.ini"
+refuses 2 'c.ini, line 1' "$d" --config "$tmp/c.ini"
+refuses 2 "WINNOW_THREADS is 'lots': want a whole number" env WINNOW_THREADS=lots "$d" --insecure-no-key
+
+# shellcheck disable=SC2086 # $b is two words
+{
+	refuses 2 'give --aggregator HOST:PORT, or --local N' $b
+	refuses 2 'leave --aggregator out' $b --local 2 --aggregator 127.0.0.1:1
+	refuses 2 'rank must be below --world' $b --aggregator 127.0.0.1:1 --rank 4 --world 4
+	refuses 2 "size is '12X'" $b --local 2 --size 12X
+	refuses 2 "size is ''" $b --local 2 --size ''
+	refuses 2 "size is '99999999G'" $b --local 2 --size 99999999G
+	refuses 2 "density is '1.5': want numbers from 0 to 1" $b --local 2 --density 1.5
+	refuses 2 "density is 'nan'" $b --local 2 --density nan
+	refuses 2 "dtype is 'f8'" $b --local 2 --dtype f8
+	refuses 2 "op is 'median'" $b --local 2 --op median
+	refuses 2 "wire is 'morse'" $b --local 2 --wire morse
+	refuses 2 'fixed32 is for --dtype f32 with --op sum or avg' $b --local 2 --wire fixed32 --dtype i32
+	refuses 2 "overlap is 'some'" $b --local 2 --overlap some
+	refuses 2 'block is 0: want 1 to 65536' $b --local 2 --block 0
+	refuses 2 'iters is 0: want 1 to' $b --local 2 --iters 0
+	refuses 2 'local is 9999: want 0 to 512' $b --local 9999
+	refuses 2 "rate is 'fast': want a rate" $b --local 2 --rate fast
+	refuses 2 'world is 0: want 1 to' $b --aggregator 127.0.0.1:1 --world 0
+	refuses 2 "RANK is 'first': want a whole number" env RANK=first $b --aggregator 127.0.0.1:1
+	refuses 1 'no job key' $b --aggregator 127.0.0.1:1
+	refuses 1 'not HOST:PORT' $b --aggregator 127.0.0.1 --insecure-no-key
+	refuses 1 "job name 'a b'" $b --aggregator 127.0.0.1:1 --insecure-no-key --job 'a b'
+	refuses 1 'are the same' $b --aggregator 127.0.0.1:1,127.0.0.1:1 --insecure-no-key
+}
+refuses 2 "no command 'bend'" "$BUILD/winnow" bend
+
+# Help and version are no errors, and go to stdout.
+"$d" --help | grep -q 'usage: winnowd' || fail "winnowd --help"
+"$d" --version | grep -q '^winnowd [0-9]' || fail "winnowd --version"
+"$BUILD/winnow" bench --help | grep -q -- '--density' || fail "winnow bench --help"
+[ "$("$BUILD/winnow" key | wc -c)" = 65 ] || fail "winnow key"
+
+# A full disk is said, too.
+if "$BUILD/winnow" bench --local 1 --size 4K --iters 1 --warmup 0 --json >/dev/full 2>"$tmp/full.err"; then
+	fail "bench on a full disk ends with status 0"
+fi
+grep -q 'cannot write' "$tmp/full.err" || fail "bench does not say that it cannot write: $(cat "$tmp/full.err")"
+echo "all refused"

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Workers and aggregators that die, freeze or stay away: every other worker gets an error that names who, in time.
+. "$(dirname "$0")/lib.sh"
+winnowd --insecure-no-key
+endless=(--insecure-no-key --size 4M --iters 1000000 --silence 2s)
+
+victims() { # job extra..: three workers; VICTIM is the pid of rank 1
+	local rank job=$1
+	shift
+	for rank in 0 1 2; do
+		"$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" --job "$job" --rank $rank --world 3 "${endless[@]}" "$@" \
+			>/dev/null 2>"$tmp/$job$rank.err" &
+		pids+=($!)
+		eval "W$rank=$!"
+	done
+	VICTIM=$W1
+	sleep 1
+	kill -0 "$VICTIM" || fail "job $job does not run"
+}
+
+ends() { # job rank pid seconds pattern
+	local i
+	for i in $(seq $(($4 * 20))); do
+		if ! kill -0 "$3" 2>/dev/null; then
+			wait "$3" && fail "job $1 rank $2 ended with status 0"
+			grep -qE "$5" "$tmp/$1$2.err" || fail "job $1 rank $2 says: $(cat "$tmp/$1$2.err")"
+			[ "$(wc -l <"$tmp/$1$2.err")" = 1 ] || fail "job $1 rank $2: more than one line"
+			return
+		fi
+		sleep 0.05
+	done
+	fail "job $1 rank $2 still hangs after $4 s"
+}
+
+victims crash
+kill -KILL "$VICTIM"
+ends crash 0 "$W0" 3 'rank 1 \(.*\) is lost: connection'
+ends crash 2 "$W2" 3 'rank 1 \(.*\) is lost: connection'
+
+victims freeze
+kill -STOP "$VICTIM"
+ends freeze 0 "$W0" 6 'rank 1 \(.*\) is lost: silent for 2.0 s'
+ends freeze 2 "$W2" 6 'rank 1 \(.*\) is lost: silent for 2.0 s'
+kill -KILL "$VICTIM"
+
+# A worker that is alive but does not come: rank 1 does one operation less and then waits.
+start s0 bench --insecure-no-key --job stay --rank 0 --world 2 --size 1M --iters 3 --timeout 2s
+start s1 "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" --insecure-no-key --job stay --rank 1 --world 2 --size 1M --iters 2 --timeout 2s
+expect s0 20 1 'rank 1 \(.*\) has left the job|waited .* for rank 1'
+expect s1 20 0
+
+# The aggregator dies, and another takes its port.
+victims daemon
+kill -KILL "$DAEMON"
+for rank in 0 1 2; do
+	eval "pid=\$W$rank"
+	ends daemon $rank "$pid" 3 "aggregator 127.0.0.1:$PORT is lost: (connection closed|Connection reset)"
+done
+winnowd_on "$PORT" --insecure-no-key
+bench --insecure-no-key --job daemon --size 1M --iters 2 --check >/dev/null || fail "no work after a restart"
+
+# It freezes: silence is noticed on the workers' side.
+victims stopped
+kill -STOP "$DAEMON"
+ends stopped 0 "$W0" 6 "aggregator 127.0.0.1:$PORT is lost: silent for 2.0 s"
+ends stopped 1 "$W1" 6 "silent for 2.0 s"
+ends stopped 2 "$W2" 6 "silent for 2.0 s"
+kill -CONT "$DAEMON"
+sleep 0.3
+bench --insecure-no-key --job after --size 1M --iters 2 --check >/dev/null || fail "no work after a freeze"
+echo "all named in time"

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SIGTERM: no new jobs, running ones may end, then exit status 0; a second SIGTERM or the limit ends them.
+. "$(dirname "$0")/lib.sh"
+metrics=$(free_port)
+get() { python3 -c 'import sys, urllib.request, urllib.error
+try: print(urllib.request.urlopen(sys.argv[1], timeout=5).status)
+except urllib.error.HTTPError as e: print(e.code)' "http://127.0.0.1:$metrics$1"; }
+
+winnowd --insecure-no-key --metrics "127.0.0.1:$metrics"
+[ "$(get /healthz) $(get /readyz) $(get /nothing)" = "200 200 404" ] || fail "HTTP before"
+start going bench --insecure-no-key --job going --size 4M --iters 6000 --check
+sleep 0.5
+kill -TERM "$DAEMON"
+sleep 0.2
+[ "$(get /healthz) $(get /readyz)" = "200 503" ] || fail "HTTP while draining"
+refuses 1 'shutting down' bench --insecure-no-key --job new --size 4K
+expect going 60 0
+wait "$DAEMON" || fail "drained winnowd ended with status $?"
+
+winnowd --insecure-no-key --drain-timeout 1s
+start cut bench --insecure-no-key --job cut --size 4M --iters 1000000
+sleep 0.5
+kill -TERM "$DAEMON"
+expect cut 10 1 'shutting down'
+wait "$DAEMON" || fail "winnowd ended with status $? after the limit"
+
+winnowd --insecure-no-key
+start cut2 bench --insecure-no-key --job cut --size 4M --iters 1000000
+sleep 0.5
+kill -TERM "$DAEMON"
+sleep 0.2
+kill -TERM "$DAEMON"
+expect cut2 10 1 'shutting down'
+wait "$DAEMON" || fail "winnowd ended with status $? after two signals"
+echo "drained"

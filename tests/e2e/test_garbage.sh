@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Random bytes on either port, half-open peers, floods of strays: counted, dropped, and a job beside does not notice.
+. "$(dirname "$0")/lib.sh"
+metrics=$(free_port)
+winnowd --insecure-no-key --metrics "127.0.0.1:$metrics" --connections-max 64
+start good0 bench --insecure-no-key --job good --rank 0 --world 2 --size 1M --iters 30000 --check --json
+start good1 bench --insecure-no-key --job good --rank 1 --world 2 --size 1M --iters 30000 --check --json
+sleep 0.5
+
+python3 - "$PORT" <<'P' || fail "the garbage sender failed"
+import os, random, socket, struct, sys, time
+port = int(sys.argv[1])
+random.seed(7)
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+to = ("127.0.0.1", port)
+for i in range(20000):
+    u.sendto(os.urandom(random.choice((0, 1, 5, 31, 32, 33, 100, 1400))), to)
+    kind, channel = random.choice((1, 2, 3, 4, 5, 6, 7, 0x81, 0x82, 255)), random.choice((0, 0, 1, 256, 65535))
+    head = struct.pack("<HBBHHQIIQ", 0x4e57, random.choice((1, 1, 1, 0, 2)), kind, channel, random.choice((0, 1, 2, 65535)),
+                       random.getrandbits(64), random.getrandbits(32), random.getrandbits(32), random.getrandbits(64))
+    u.sendto(head + os.urandom(random.choice((0, 1, 40, 100, 1000))), to)
+held = []
+for text in (b"\n", b"{}\n", b"GET / HTTP/1.1\r\n\r\n", b"[" * 5000 + b"\n", b"\0\0\0\n", os.urandom(5000), b"x" * 20000,
+             b'{"type":"join"}\n', b'{"type":"leave"}\n', b'{"type":"ping","type":"ping"}\n', b'\xff\xfe\n'):
+    s = socket.create_connection(to, 5)
+    s.sendall(text)
+    held.append(s)
+for i in range(40):  # half-open: they say nothing, or half a line
+    s = socket.create_connection(to, 5)
+    if i % 2:
+        s.sendall(b'{"type":"jo')
+    held.append(s)
+time.sleep(0.5)
+for s in held[:11]:  # those that said something wrong were told so and cut off
+    s.settimeout(3)
+    data = b""
+    try:
+        while True:
+            more = s.recv(65536)
+            if not more:
+                break
+            data += more
+    except ConnectionResetError:
+        pass
+    assert b'"hello"' in data, data
+time.sleep(6)  # the silent ones are cut off after five seconds
+closed = 0
+for s in held[11:]:
+    s.settimeout(1)
+    try:
+        while s.recv(65536):
+            pass
+        closed += 1
+    except ConnectionResetError:
+        closed += 1
+    except socket.timeout:
+        pass
+assert closed == 40, "only %d of 40 half-open peers were cut off" % closed
+P
+python3 -c 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())' \
+	"http://127.0.0.1:$metrics/metrics" >"$tmp/metrics"
+for reason in short bad_magic bad_version bad_kind unknown_channel bad_token; do
+	grep -qE "^winnow_packets_dropped_total\{reason=\"$reason\"\} [1-9]" "$tmp/metrics" || fail "no drops for $reason"
+done
+expect good0 120 0
+expect good1 120 0
+[ "$(json "$tmp/good0.out" errors)" = 0 ] || fail "the job beside got wrong results"
+[ "$(grep -c 'event=refused' "$tmp/winnowd-$PORT.log")" -ge 40 ] || fail "refusals are not logged"
+kill -TERM "$DAEMON"
+wait "$DAEMON" || fail "winnowd did not end well"
+echo "dropped and counted"

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Real packets between network namespaces: sizes, types, operations, several aggregators, threads and jobs;
+# multicast and unicast; loss. Every element is checked on every worker.
+. "$(dirname "$0")/lib.sh"
+need_namespaces
+hosts_up 4 2 1500
+one=10.77.0.101:5555 two=10.77.0.101:5555,10.77.0.102:5555
+common=(--insecure-no-key --iters 2 --warmup 1 --json)
+winnowd_inside 0 --insecure-no-key --threads 1
+winnowd_inside 1 --insecure-no-key --threads 3
+
+bench_inside 4 $one 60 "${common[@]}" --size 0,4,4K,64K,10M --density 1,0.1,0
+[ "$(json "$tmp/w0.out" multicast)" = 1 ] || fail "results did not come by multicast"
+[ "$(json "$tmp/w0.out" payload)" = 1472 ] || fail "payload is not what MTU 1500 carries"
+[ "$(json "$tmp/w0.out" retransmits)" = 0.0 ] || echo "note: retransmissions without loss"
+for type in f16 bf16 f64 i32 i64; do
+	for op in sum avg min max prod; do
+		bench_inside 4 $one 60 "${common[@]}" --size 1M --dtype $type --op $op --block 96
+	done
+done
+bench_inside 4 $one 60 "${common[@]}" --size 10M --wire fixed32 --in-place
+bench_inside 4 $one 60 "${common[@]}" --size 10M --block 4096 --density 0.3 --overlap all
+bench_inside 4 $one 60 "${common[@]}" --size 10M --block 32 --density 0.2 --overlap none --threads 2
+bench_inside 4 $two 60 "${common[@]}" --size 4K,10M --density 0.1
+[ "$(json "$tmp/w0.out" channels)" = 4 ] || fail "two aggregators with 1 and 3 threads do not make 4 channels"
+bench_inside 4 $two 60 "${common[@]}" --size 10M --multicast=0
+[ "$(json "$tmp/w0.out" multicast)" = 0 ] || fail "--multicast=0 did not switch it off"
+bench_inside 1 $two 60 "${common[@]}" --size 10M
+# The network does not carry multicast to one of them: the others still get it.
+inside w2 iptables -A INPUT -d 224.0.0.0/4 -j DROP
+bench_inside 4 $one 60 "${common[@]}" --size 10M
+[ "$(json "$tmp/w2.out" multicast) $(json "$tmp/w1.out" multicast)" = "0 1" ] || fail "multicast is not chosen per worker"
+# A path that is narrower than the interface says.
+ip -n "$net-sw" link set "$net-w3" mtu 1400
+bench_inside 4 $one 60 "${common[@]}" --size 1M
+[ "$(json "$tmp/w0.out" payload)" -le 1372 ] || fail "payload is larger than the path"
+ip -n "$net-sw" link set "$net-w3" mtu 1500
+
+# Several jobs at once, on the same aggregators, with loss.
+for host in w0 w1 w2 w3 a0 a1; do
+	inside $host iptables -A INPUT -p udp -m statistic --mode random --probability 0.03 -j DROP
+done
+for job in x y z; do
+	for rank in 0 1 2 3; do
+		start "$job$rank" inside w$rank "$BUILD/winnow" bench --aggregator $two --job $job --rank $rank --world 4 --check \
+			"${common[@]}" --size 4K,3M --density 1,0.05
+	done
+done
+for job in x y z; do
+	for rank in 0 1 2 3; do expect "$job$rank" 120 0; done
+done
+bench_inside 4 $two 120 "${common[@]}" --size 4K,10M --density 1,0.1
+echo "all right"
