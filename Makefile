@@ -40,7 +40,7 @@ binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow)
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
-	$(patsubst %,$(BUILD)/%,$(call sources_of,tests/e2e))
+	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos)
 
 .SECONDARY:
 .PHONY: all demo check bench lint format install clean help deps tests

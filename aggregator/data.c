@@ -384,6 +384,7 @@ static void *run(void *context)
 	uint64_t next_check_us = 0;
 	bool busy = false, going = true;
 
+	pthread_setname_np(pthread_self(), "winnow-data");
 	while (going) {
 		bool received = turn(t) > 0;
 		uint64_t now_us, count;

@@ -460,6 +460,7 @@ void *comm_run(void *context)
 {
 	struct winnow_comm *comm = context;
 
+	pthread_setname_np(pthread_self(), "winnow");
 	for (;;) {
 		uint64_t now_us = comm_clock_us();
 
