@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# bench.sh BUILD [PART..] - all measurements of docs/BENCHMARKS.md, in one run: dense peers loss latency bitmap
+#
+# Prints one table a part and keeps the raw numbers in BUILD/bench/*.json. Needs root for network namespaces.
+# SIZE, ITERS, ROUNDS and RATE shorten or stretch it.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=$1
+shift
+parts=${*:-bound peers loss latency bitmap}
+SIZE=${SIZE:-100M} ITERS=${ITERS:-5} RATE=${RATE:-1gbit} RATE_BITS=${RATE_BITS:-1G}
+bytes=$(numfmt --from=iec "$SIZE")
+raw=$build/bench
+mkdir -p "$raw"
+. tests/bench/links.sh
+pids=()
+finish() {
+	local pid
+	for pid in "${pids[@]:-}"; do [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true; done
+	links_down
+}
+trap finish EXIT
+trap 'exit 1' INT TERM
+
+[ "$(id -u)" = 0 ] || {
+	echo "bench: shaped links are network namespaces, which need root: sudo make bench" >&2
+	exit 1
+}
+gcc_mpi() {
+	OMPI_CC=gcc mpicc -std=c11 -D_GNU_SOURCE -O2 -I. tests/bench/mpi_bench.c "$build/client/cli/bench_data.o" \
+		"$build/libcore.a" -linih -lm -o "$raw/mpi_bench"
+}
+gcc_mpi
+
+value() { # file field
+	python3 -c 'import json, sys
+v = json.load(open(sys.argv[1]))
+for k in sys.argv[2].split("."): v = v[k]
+print(v)' "$1" "$2"
+}
+
+# ---- systems: each prints the file that holds its JSON ----
+
+winnow() { # workers out-file options..
+	local n=$1 out=$2 i daemon others=()
+	shift 2
+	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log warn &
+	daemon=$!
+	pids+=("$daemon")
+	for ((i = 1; i < n; i++)); do
+		on w$i "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $i --world "$n" \
+			--iters "$ITERS" --warmup 1 "$@" >/dev/null &
+		others+=($!)
+	done
+	on w0 "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank 0 --world "$n" \
+		--iters "$ITERS" --warmup 1 --json --rate "$RATE_BITS" --aggregator-rate 1T "$@" >"$out"
+	wait "${others[@]}"
+	kill "$daemon"
+	wait "$daemon" || true
+}
+
+mpi() { # workers out-file mode density overlap
+	local hosts i
+	hosts=$(for ((i = 1; i <= $1; i++)); do printf '10.77.0.%d,' "$i"; done)
+	MPI_NET=$net OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 on w0 unshare --uts sh -c "hostname w0
+		exec mpirun -n $1 -H ${hosts%,} --mca plm_rsh_agent $PWD/tests/bench/mpi_agent.sh --mca btl self,tcp \
+		--mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 --bind-to none \
+		--mca mpi_yield_when_idle 1 --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4 \
+		$PWD/$raw/mpi_bench $3 $SIZE $4 $5 $ITERS" </dev/null >"$2" 2>"$2.log"
+}
+
+gloo() { # workers out-file
+	local i others=()
+	for ((i = 1; i < $1; i++)); do
+		RANK=$i WORLD_SIZE=$1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 \
+			on w$i /usr/bin/python3 tests/bench/gloo_bench.py "$bytes" "$ITERS" &
+		others+=($!)
+	done
+	RANK=0 WORLD_SIZE=$1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 \
+		on w0 /usr/bin/python3 tests/bench/gloo_bench.py "$bytes" "$ITERS" >"$2"
+	wait "${others[@]}"
+}
+
+# ---- parts ----
+
+conditions() {
+	echo "# $(grep -m1 'model name' /proc/cpuinfo | sed 's/.*: //'), $(nproc) CPUs, Linux $(uname -r), $(gcc --version | head -n1)"
+	echo "# $SIZE of f32, block 256, links of $RATE both ways in network namespaces, one aggregator with an unshaped port, median of $ITERS"
+	echo "# load before: $(cut -d' ' -f1-3 /proc/loadavg)"
+}
+
+part_bound() {
+	echo
+	echo "## Time against the bound: 4 workers, random overlap"
+	printf '%6s %8s %7s %10s %10s %6s %9s %9s %6s\n' MTU density union 'bound (s)' 'winnow (s)' ratio 'sent (MB)' 'recv (MB)' retx
+	local mtu d f
+	for mtu in 3498 1500; do
+		links_up 4 "$RATE" $mtu
+		for d in 1 0.5 0.1 0.01; do
+			f=$raw/bound-$mtu-$d.json
+			winnow 4 "$f" --size "$SIZE" --density $d
+			python3 - "$f" $mtu <<'P'
+import json, sys
+r = json.load(open(sys.argv[1]))
+t = r["time_us"]["median"]
+print("%6s %8.3f %7.3f %10.4f %10.4f %6.3f %9.2f %9.2f %6d" % (sys.argv[2], r["density"], r["union"], r["bound_us"] / 1e6, t / 1e6,
+      t / r["bound_us"], r["sent_bytes"] / 1e6, r["received_bytes"] / 1e6, r["retransmits"]))
+P
+		done
+		links_down
+	done
+}
+
+real_bits() {
+	ls build/demo/*.0.bits 2>/dev/null | sed 's/\.0\.bits$//'
+}
+
+peer_rows() { # workers overlap densities..
+	local n=$1 overlap=$2 d name
+	shift 2
+	for d in "$@"; do
+		name=$n-$(basename "${overlap#file:}" .%r.bits)-$d
+		winnow "$n" "$raw/winnow-$name.json" --size "$SIZE" --density "$d" --overlap "$overlap"
+		mpi "$n" "$raw/blocks-$name.json" blocks "$d" "$overlap" || echo "mpi blocks failed: see $raw/blocks-$name.json.log" >&2
+		python3 tests/bench/peer_row.py "$raw" "$n" "$name"
+	done
+}
+
+part_peers() {
+	echo
+	echo "## Time in seconds against Gloo's ring, Open MPI's ring and an allgather of the non-zero blocks over MPI; MTU 1500"
+	printf '%3s %-16s %8s %7s %8s %8s %8s %8s %8s %9s %9s\n' N overlap density union bound winnow gloo mpiring blocks 'x ring' 'x blocks'
+	local n model
+	for n in 2 4 8; do
+		links_up $n "$RATE" 1500
+		gloo $n "$raw/gloo-$n.json"
+		mpi $n "$raw/ring-$n.json" ring 1 random || echo "mpi ring failed: see $raw/ring-$n.json.log" >&2
+		peer_rows $n random 1 0.5 0.1 0.01
+		peer_rows $n all 0.1 0.01
+		if [ $n -le 4 ]; then
+			for model in $(real_bits); do peer_rows $n "file:$model.%r.bits" 1; done
+		fi
+		links_down
+	done
+}
+
+part_loss() {
+	echo
+	echo "## Random loss of UDP packets at every input: density 0.1, 4 workers"
+	printf '%6s %8s %10s %14s %6s %7s\n' MTU 'loss (%)' 'winnow (s)' 'x without loss' retx wrong
+	local mtu loss base f
+	for mtu in 3498 1500; do
+		links_up 4 "$RATE" $mtu
+		base=
+		for loss in 0 0.1 1 5; do
+			links_loss $loss
+			f=$raw/loss-$mtu-$loss.json
+			winnow 4 "$f" --size "$SIZE" --density 0.1 --check
+			base=${base:-$(value "$f" time_us.median)}
+			printf '%6s %8s %10.4f %14.3f %6.0f %7s\n' $mtu $loss "$(awk "BEGIN { print $(value "$f" time_us.median) / 1e6 }")" \
+				"$(awk "BEGIN { print $(value "$f" time_us.median) / $base }")" "$(value "$f" retransmits)" "$(value "$f" errors)"
+		done
+		links_down
+	done
+}
+
+part_latency() {
+	echo
+	echo "## Small operations on loopback: 4 workers and the aggregator on this machine, time in us"
+	printf '%10s %10s %10s %10s\n' size winnow gloo 'x gloo'
+	local size f g i others
+	for size in 4096 65536 1048576; do
+		f=$raw/latency-$size.json g=$raw/latency-gloo-$size.json
+		"$build/winnow" bench --local 4 --size $size --density 1 --iters 1000 --warmup 100 --json >"$f"
+		others=()
+		for i in 1 2 3; do
+			RANK=$i WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29501 GLOO_SOCKET_IFNAME=lo \
+				/usr/bin/python3 tests/bench/gloo_bench.py $size 1000 &
+			others+=($!)
+		done
+		RANK=0 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29501 GLOO_SOCKET_IFNAME=lo \
+			/usr/bin/python3 tests/bench/gloo_bench.py $size 1000 >"$g"
+		wait "${others[@]}"
+		printf '%10s %10.1f %10.1f %10.2f\n' $size "$(value "$f" time_us.median)" "$(value "$g" time_us)" \
+			"$(awk "BEGIN { print $(value "$g" time_us) / $(value "$f" time_us.median) }")"
+	done
+}
+
+part_bitmap() {
+	echo
+	echo "## Finding, packing and adding blocks"
+	"$build/tests/bench/bench_bitmap"
+}
+
+conditions
+for part in $parts; do "part_$part"; done
+echo
+echo "# load after: $(cut -d' ' -f1-3 /proc/loadavg)"
