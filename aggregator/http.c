@@ -41,7 +41,7 @@ static void job_stats(struct data *data, const struct jobs_view *view, struct ch
 {
 	*sum = (struct channel_stats){0};
 	for (uint32_t i = 0; i < view->channel_count; i++) {
-		struct channel_stats one;
+		struct channel_stats one = {0};
 		const uint64_t *from = (const uint64_t *)(const void *)&one;
 		uint64_t *to = (uint64_t *)(void *)sum;
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "client/comm.h"
+#include "client/explain.h"
 
 #define TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
 
@@ -302,7 +303,7 @@ static int collect(struct winnow_request *request, struct winnow_op_stats *stats
 	stats_fill(request, stats);
 	pthread_mutex_lock(&comm->lock);
 	if (result == WINNOW_ERR_MISMATCH)
-		session_explain(&request->task, why, sizeof(why));
+		explain_mismatch(&request->task, why, sizeof(why));
 	else if (result == WINNOW_ERR_BUSY)
 		snprintf(why, sizeof(why), "an operation with tag %llu is under way",
 		         (unsigned long long)request->task.tag);

@@ -69,9 +69,6 @@ bool session_busy(const struct session *session);
 void session_leave(struct session *session);
 void session_abort(struct session *session, const char *text, uint64_t now_us);
 
-/* The line for an operation that failed with MISMATCH. */
-void session_explain(const struct allreduce *task, char *text, size_t room);
-
 void session_stats(const struct session *session, struct winnow_stats *out);
 
 #endif /* CLIENT_SESSION_H */

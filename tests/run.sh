@@ -5,7 +5,7 @@
 # else failed. Programs lie in BUILD/tests, scripts in tests/. Logs: BUILD/tests/log. With SAN set,
 # tests of other people's programs and of the machine are left out: they would test nothing new.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 build=$1 san=${2:-}
 logs=$build/tests/log
 mkdir -p "$logs"

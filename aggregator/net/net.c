@@ -25,7 +25,7 @@ int net_resolve(const char *text, struct net_addr *out, char *why)
 	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
 	const char *colon = strrchr(text, ':');
 	struct addrinfo *found;
-	char host[256], *end;
+	char host[256], *end = NULL;
 	unsigned long port = 0;
 	int err;
 

@@ -88,8 +88,10 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
 	int n = 0;
 
-	if (arguments == NULL || length <= 0)
+	if (arguments == NULL || length <= 0) {
+		free((void *)(uintptr_t)arguments);
 		return false;
+	}
 	path[length] = '\0';
 	snprintf(rank_text, sizeof(rank_text), "%u", rank);
 	snprintf(world_text, sizeof(world_text), "%u", world);

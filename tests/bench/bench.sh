@@ -112,7 +112,7 @@ P
 }
 
 real_bits() {
-	ls build/demo/*.0.bits 2>/dev/null | sed 's/\.0\.bits$//'
+	find build/demo -name '*.0.bits' 2>/dev/null | sed 's/\.0\.bits$//' | sort
 }
 
 peer_rows() { # workers overlap densities..

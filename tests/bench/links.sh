@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # links.sh - hosts with shaped links for benchmarks, in network namespaces; sourced, needs root
 #
 # A star: one bridge in a namespace of its own, workers w0.. at 10.77.0.1.. and aggregators a0.. at 10.77.0.101..,

@@ -23,8 +23,8 @@ struct blocks_bench {
 	const struct bitmap_engine *engine;
 	struct bitmap_tensor tensor;
 	uint64_t block_count, words;
-	uint64_t *bits;   /* [words] ours */
-	float *packed;    /* ours */
+	uint64_t *bits;     /* [words] ours */
+	float *packed;      /* ours */
 	uint64_t *all_bits; /* [world][words] */
 	float *all_packed;
 	int *counts, *offsets; /* [world] elements */
@@ -94,8 +94,8 @@ static void blocks_run(struct blocks_bench *b)
 	}
 	if (b->all_packed == NULL) /* the same every time */
 		b->all_packed = must(malloc((size_t)total * 4 + 4));
-	MPI_Allgather(b->bits, (int)b->words, MPI_UINT64_T, b->all_bits, (int)b->words, MPI_UINT64_T,
-	              MPI_COMM_WORLD);
+	MPI_Allgather(b->bits, (int)b->words, MPI_UINT64_T, b->all_bits, (int)b->words,
+	              MPI_UINT64_T, MPI_COMM_WORLD);
 	MPI_Allgatherv(b->packed, mine, MPI_FLOAT, b->all_packed, b->counts, b->offsets, MPI_FLOAT,
 	               MPI_COMM_WORLD);
 	blocks_add(b);
@@ -116,9 +116,9 @@ static void settings_fill(struct bench_settings *settings, char **argv)
 		.op = WINNOW_SUM,
 		.overlap_text = argv[4],
 		.overlap = strcmp(argv[4], "random") == 0 ? OVERLAP_RANDOM
-		           : strcmp(argv[4], "all") == 0  ? OVERLAP_ALL
-		           : strcmp(argv[4], "none") == 0 ? OVERLAP_NONE
-		                                          : OVERLAP_FILE,
+	                   : strcmp(argv[4], "all") == 0  ? OVERLAP_ALL
+	                   : strcmp(argv[4], "none") == 0 ? OVERLAP_NONE
+	                                                  : OVERLAP_FILE,
 	};
 }
 
@@ -153,8 +153,8 @@ int main(int argc, char **argv)
 		if (sparse)
 			blocks_run(&blocks);
 		else
-			MPI_Allreduce(bench_data_tensor(data), result, (int)count, MPI_FLOAT, MPI_SUM,
-			              MPI_COMM_WORLD);
+			MPI_Allreduce(bench_data_tensor(data), result, (int)count, MPI_FLOAT,
+			              MPI_SUM, MPI_COMM_WORLD);
 		own = MPI_Wtime() - start;
 		MPI_Reduce(&own, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
 		if (i >= 0)

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # lib.sh - for the scripts beside it: daemons and workers that are stopped whatever happens, and expectations
 #
 #   BUILD         where the binaries are (default build)
@@ -7,7 +8,7 @@
 #   fail TEXT     end the test
 set -uo pipefail
 set -m # every background job is a process group, and is ended with all its children
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 BUILD=${BUILD:-build}
 tmp=$(mktemp -d)
 pids=()
@@ -107,10 +108,10 @@ refuses() { # status pattern command..
 
 # Network namespaces need root; CI has it.
 need_namespaces() {
-	[ "$(id -u)" = 0 ] && ip netns add "wt$$-probe" 2>/dev/null || {
+	if [ "$(id -u)" != 0 ] || ! ip netns add "wt$$-probe" 2>/dev/null; then
 		echo "needs root and network namespaces"
 		exit 77
-	}
+	fi
 	ip netns del "wt$$-probe"
 }
 

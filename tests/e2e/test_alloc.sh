@@ -6,7 +6,7 @@ gcc -shared -fPIC -O2 -o "$tmp/count_malloc.so" tests/e2e/count_malloc.c -ldl ||
 PORT=$(free_port)
 LD_PRELOAD=$tmp/count_malloc.so "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --insecure-no-key --threads 2 2>"$tmp/winnowd.log" &
 DAEMON=$!
-pids+=($DAEMON)
+pids+=("$DAEMON")
 wait_port 127.0.0.1 "$PORT" || fail "winnowd does not listen"
 for options in "--size 4K,5M --density 1,0.1" "--size 5M --dtype f16 --op max" "--size 5M --wire fixed32"; do
 	for rank in 0 1; do

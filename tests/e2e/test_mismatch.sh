@@ -4,11 +4,13 @@
 winnowd --insecure-no-key --threads 2
 
 differ() { # pattern, arguments of ranks 0 and 2, arguments of rank 1
-	local pattern=$1 rank
+	local pattern=$1 rank theirs
 	for rank in 0 1 2; do
+		theirs=$2
+		[ $rank = 1 ] && theirs=$3
 		# shellcheck disable=SC2086 # lists of options
 		start "r$rank" bench --job "m$RANDOM$SECONDS" --insecure-no-key --rank $rank --world 3 --iters 1 --warmup 0 \
-			--job differ $([ $rank = 1 ] && echo "$3" || echo "$2")
+			--job differ $theirs
 	done
 	for rank in 0 1 2; do
 		expect "r$rank" 20 1 "$pattern"

@@ -2,10 +2,10 @@
 # no-sanitizers: mpirun and torch are other people's programs
 # The same data through Open MPI's allreduce and ours, on 1, 3 and 5 workers: all elements agree.
 . "$(dirname "$0")/lib.sh"
-command -v mpicc >/dev/null && command -v mpirun >/dev/null || {
+if ! command -v mpicc >/dev/null || ! command -v mpirun >/dev/null; then
 	echo "no Open MPI (packages openmpi-bin and libopenmpi-dev)"
 	exit 77
-}
+fi
 mpicc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -I. tests/e2e/mpi_compare.c -L"$BUILD" -lwinnow -lm \
 	-Wl,-rpath,"$(realpath "$BUILD")" -o "$tmp/mpi_compare" || fail "mpi_compare.c does not compile"
 winnowd --insecure-no-key

@@ -9,7 +9,7 @@
 #ifndef TESTS_SIM_WORLD_H
 #define TESTS_SIM_WORLD_H
 
-#include "tests/sim/data.h"
+#include "tests/sim/reference.h"
 #include "tests/sim/simnet.h"
 
 #define WORLD_JOBS_MAX 4

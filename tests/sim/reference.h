@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * data.h - inputs from a seed, and what their reduction must be
+ * reference.h - inputs from a seed, and what their reduction must be
  *
  * The reference is a plain loop over plain arrays in double or 64-bit integers. It shares
  * no code with bitmap/, the client or the aggregator, and knows neither blocks nor frames.
  */
-#ifndef TESTS_SIM_DATA_H
-#define TESTS_SIM_DATA_H
+#ifndef TESTS_SIM_REFERENCE_H
+#define TESTS_SIM_REFERENCE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,4 +42,4 @@ uint64_t data_check(const struct data_reference *reference, const void *result);
 double data_reference_at(const struct data_reference *reference, uint64_t index);
 double data_value(uint8_t dtype, const void *values, uint64_t index);
 
-#endif /* TESTS_SIM_DATA_H */
+#endif /* TESTS_SIM_REFERENCE_H */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* data.c - see data.h */
+/* reference.c - see reference.h */
 
-#include "tests/sim/data.h"
+#include "tests/sim/reference.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * data_impl.h - what data.c (threads, orders) and data_packets.c (packets in and out) share;
+ * private to them
+ */
+#ifndef AGGREGATOR_DATA_IMPL_H
+#define AGGREGATOR_DATA_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "aggregator/data.h"
+
+/* A channel and where its workers are. */
+struct outlet {
+	struct jobs_channel info;
+	bool started;
+	bool dirty; /* may have something to send */
+	bool stall_reported;
+	bool some_multicast, all_multicast;
+	struct net_addr *address; /* [worker_count]; port 0: has not knocked */
+	bool *multicast;          /* [worker_count] */
+};
+
+struct order;
+
+struct data_thread {
+	struct data *data;
+	pthread_t thread;
+	struct net *net;
+	int wake_fd;
+
+	pthread_mutex_t lock; /* of `order` */
+	pthread_cond_t carried_out;
+	struct order *order; /* control: wo, thread: ro, then NULL again */
+	atomic_bool ordered; /* control: wo, thread: ro: look at `order` */
+
+	/* The thread's own. */
+	struct outlet **outlets; /* [jobs_max] */
+	uint32_t outlet_count;
+	struct outlet *last; /* of the packet before: packets come in runs */
+	struct outlet *dirty[NET_BURST_MAX];
+	uint32_t dirty_count;
+	struct data_stats stats;
+	struct net_in in[NET_BURST_MAX];
+	struct packet_out packets[NET_BURST_MAX];
+	struct net_out out[NET_BURST_MAX];
+	uint8_t knock[WIRE_PAYLOAD_MAX];
+};
+
+struct data {
+	struct data_config config;
+	uint32_t thread_count;
+	struct data_thread *threads[JOBS_THREADS_MAX];
+};
+
+static inline uint64_t data_clock_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* data_packets.c */
+struct outlet **outlet_place(struct data_thread *t, uint16_t id); /* NULL: not here */
+struct outlet *outlet_named(struct data_thread *t, uint16_t id);
+uint32_t data_turn(struct data_thread *t);
+
+#endif /* AGGREGATOR_DATA_IMPL_H */

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* data_packets.c - a data thread's turn: a burst of datagrams in, to channels, and their answers out */
+
+#include <assert.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/data_impl.h"
+
+#define SEND_WAIT_MS 100 /* how long to wait for a full network before giving packets up */
+
+/* ---- channels of a thread ---- */
+
+struct outlet **outlet_place(struct data_thread *t, uint16_t id)
+{
+	for (uint32_t i = 0; i < t->outlet_count; i++)
+		if (t->outlets[i]->info.id == id)
+			return &t->outlets[i];
+	return NULL;
+}
+
+struct outlet *outlet_named(struct data_thread *t, uint16_t id)
+{
+	struct outlet **place;
+
+	if (t->last != NULL && t->last->info.id == id)
+		return t->last;
+	place = outlet_place(t, id);
+	if (place != NULL)
+		t->last = *place;
+	return place != NULL ? *place : NULL;
+}
+
+/* ---- sending ---- */
+
+static void wait_ready(struct data_thread *t)
+{
+	const struct net_backend *net = t->data->config.backend;
+	struct pollfd fd = {.fd = net->fd(t->net), .events = POLLOUT};
+	uint64_t give_up_us = data_clock_us() + SEND_WAIT_MS * 1000;
+
+	while (!net->ready(t->net) && data_clock_us() < give_up_us)
+		poll(&fd, 1, 5);
+}
+
+static void send_to(struct data_thread *t, const struct outlet *outlet, const struct net_addr *to,
+                    uint32_t count)
+{
+	const struct net_backend *net = t->data->config.backend;
+
+	if (to->port == 0 || count == 0)
+		return;
+	if (!net->ready(t->net)) {
+		wait_ready(t);
+		if (!net->ready(t->net)) {
+			t->stats.unsent += count;
+			return;
+		}
+	}
+	net->send(t->net, to, outlet->info.local_ip, t->out, count);
+}
+
+/* Packets [0, count) of the batch to one worker, or to all: once to the group, once each to the rest. */
+static void send_batch(struct data_thread *t, const struct outlet *outlet, uint16_t dest,
+                       uint32_t count)
+{
+	struct net_addr group = {.ip = outlet->info.group_ip, .port = outlet->info.group_port};
+
+	if (dest != WIRE_EVERYONE) {
+		send_to(t, outlet, &outlet->address[dest], count);
+		return;
+	}
+	if (outlet->some_multicast)
+		send_to(t, outlet, &group, count);
+	for (uint32_t rank = 0; rank < outlet->info.worker_count && !outlet->all_multicast; rank++)
+		if (!outlet->multicast[rank])
+			send_to(t, outlet, &outlet->address[rank], count);
+}
+
+/* All that a channel has to say, in batches to the same receiver. */
+static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
+{
+	uint32_t count = 0, bytes = 0;
+	uint16_t dest = 0;
+
+	outlet->dirty = false;
+	while (channel_pull(outlet->info.channel, now_us, &t->packets[count])) {
+		struct packet_out *packet = &t->packets[count];
+
+		if (count > 0 &&
+		    (packet->dest != dest || bytes + packet->bytes > NET_BATCH_BYTES_MAX)) {
+			send_batch(t, outlet, dest, count);
+			t->packets[0] = *packet;
+			t->packets[0].pieces[0].iov_base = t->packets[0].head;
+			packet = &t->packets[0];
+			count = bytes = 0;
+		}
+		dest = packet->dest;
+		t->out[count] = (struct net_out){.pieces = packet->pieces,
+		                                 .piece_count = packet->piece_count,
+		                                 .bytes = packet->bytes};
+		bytes += packet->bytes;
+		if (++count == NET_BURST_MAX) {
+			send_batch(t, outlet, dest, count);
+			count = bytes = 0;
+		}
+	}
+	if (count > 0)
+		send_batch(t, outlet, dest, count);
+}
+
+/* ---- receiving ---- */
+
+/* PROTOCOL.md section 5.3: note the address, answer in kind, and probe the group. */
+static void knock_answer(struct data_thread *t, struct outlet *outlet, const struct packet *packet,
+                         const struct net_in *in)
+{
+	const struct net_backend *net = t->data->config.backend;
+	struct net_addr group = {.ip = outlet->info.group_ip, .port = outlet->info.group_port};
+	struct packet_head head = {
+		.kind = WIRE_KNOCKED,
+		.channel = outlet->info.id,
+		.worker = packet->worker,
+		.token = outlet->info.group_token,
+	};
+	struct packet_out *answer = &t->packets[0];
+
+	outlet->address[packet->worker] = in->from;
+	packet_begin(answer, &head);
+	packet_point(answer, t->knock, packet->body_bytes);
+	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
+	send_to(t, outlet, &in->from, 1);
+	if (group.ip == 0)
+		return;
+	wait_ready(t);
+	if (!net->ready(t->net))
+		return;
+	head.kind = WIRE_PROBE;
+	head.worker = WIRE_EVERYONE;
+	packet_begin(answer, &head);
+	packet_point(answer, t->knock, packet->body_bytes);
+	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
+	send_to(t, outlet, &group, 1);
+}
+
+static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
+{
+	struct packet packet;
+	struct outlet *outlet;
+	enum wire_drop drop = packet_parse(in->data, in->bytes, false, &packet);
+
+	if (drop != WIRE_DROP_NONE) {
+		t->stats.drops[drop]++;
+		return;
+	}
+	outlet = outlet_named(t, packet.channel);
+	if (outlet == NULL || (!outlet->started && packet.kind != WIRE_KNOCK)) {
+		t->stats.drops[WIRE_DROP_CHANNEL]++;
+		return;
+	}
+	if (packet.kind == WIRE_KNOCK) {
+		if (channel_knows(outlet->info.channel, &packet))
+			knock_answer(t, outlet, &packet, in);
+		return;
+	}
+	channel_receive(outlet->info.channel, &packet, now_us);
+	if (!outlet->dirty) {
+		outlet->dirty = true;
+		t->dirty[t->dirty_count++] = outlet;
+	}
+}
+
+/* One burst in and its answers out; how many datagrams there were. */
+uint32_t data_turn(struct data_thread *t)
+{
+	uint32_t count = t->data->config.backend->recv(t->net, t->in, NET_BURST_MAX);
+	uint64_t now_us = count > 0 ? data_clock_us() : 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		take(t, &t->in[i], now_us);
+	for (uint32_t i = 0; i < t->dirty_count; i++)
+		drain(t, t->dirty[i], now_us);
+	t->dirty_count = 0;
+	return count;
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# lint.sh - what machines can say about style: format, static analysis, shell, folders, sizes
+set -uo pipefail
+cd "$(dirname "$0")/.."
+status=0
+step() { # name command..
+	if "${@:2}"; then
+		echo "ok    $1"
+	else
+		echo "FAIL  $1"
+		status=1
+	fi
+}
+mapfile -t c < <(git ls-files '*.c')
+mapfile -t sources < <(git ls-files '*.c' '*.h' '*.cu')
+mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
+
+# The style page's limits; generated and vendored files do not exist here.
+sizes() {
+	awk 'FNR == 1 { start = 0 }
+		/^\{/ { start = FNR }
+		/^\}/ { if (start && FNR - start - 1 > 70) { printf "%s:%d: function of %d lines, at most 70\n", FILENAME, start, FNR - start - 1; bad = 1 } start = 0 }
+		FNR > 500 && !long[FILENAME]++ { printf "%s: more than 500 lines\n", FILENAME; bad = 1 }
+		END { exit bad }' "${sources[@]}"
+}
+
+analyse() {
+	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
+		--suppress=missingIncludeSystem --suppress=normalCheckLevelMaxBranches -I. -D__x86_64__ -D_GNU_SOURCE \
+		'-DWINNOW_VERSION="x"' -D__BYTE_ORDER__=1234 -D__ORDER_LITTLE_ENDIAN__=1234 "${c[@]}"
+}
+
+tidy() {
+	local file bad=0
+	# shellcheck disable=SC2046 # lists of options
+	for file in "${c[@]}"; do
+		case $file in tests/bench/mpi* | tests/e2e/mpi* | tests/fuzz/*) continue ;; esac
+		clang-tidy --quiet --warnings-as-errors='*' \
+			--checks='-*,bugprone-*,-bugprone-sizeof-expression,-bugprone-suspicious-memory-comparison,-bugprone-easily-swappable-parameters,-bugprone-narrowing-conversions,-bugprone-implicit-widening-of-multiplication-result,-bugprone-reserved-identifier,-bugprone-branch-clone,-bugprone-assignment-in-if-condition,-bugprone-suspicious-include' \
+			"$file" -- -std=c11 -D_GNU_SOURCE '-DWINNOW_VERSION="x"' -I. \
+			$(case $file in *avx512*) echo -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c ;; *avx2*) echo -mavx2 -mf16c ;; esac) \
+			2>/dev/null || bad=1
+	done
+	return $bad
+}
+
+step "clang-format" clang-format --dry-run -Werror "${sources[@]}"
+step "sizes" sizes
+step "layers" tests/check_layers.sh
+step "shellcheck" shellcheck -x -e SC1091,SC2034,SC2154 "${scripts[@]}"
+step "cppcheck" analyse
+[ "${TIDY:-1}" = 0 ] || step "clang-tidy" tidy
+exit $status
