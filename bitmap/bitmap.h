@@ -98,6 +98,12 @@ struct bitmap_engine {
 	                   const void *src, bool clear_others, void *dst);
 
 	/*
+	 * clear - dst[0 .. bytes) = 0, for any address. Areas of many pages are written past
+	 * the cache: for results that nobody reads soon.
+	 */
+	void (*clear)(void *dst, uint64_t bytes);
+
+	/*
 	 * reduce - acc[i] = acc[i] (op) src[i]. acc holds dtype_acc_bytes() each and is
 	 * aligned for them; src holds the wire type at any address. REDUCE_AVG adds, like
 	 * REDUCE_SUM; finish() divides. Integers wrap. Minimum and maximum of a NaN and

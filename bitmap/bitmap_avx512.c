@@ -13,6 +13,16 @@ typedef __m512i vector;
 #include "bitmap/bitmap_scan.h"
 
 /* 1 .. 63 bytes, and zeros; a masked load does not touch what it leaves out. */
+static inline void clear_line(unsigned char *at)
+{
+	_mm512_stream_si512((void *)at, _mm512_setzero_si512());
+}
+
+static inline void clear_end(void)
+{
+	_mm_sfence(); /* streaming stores are not ordered with others */
+}
+
 static inline __m512i load_rest(const unsigned char *at, uint64_t bytes)
 {
 	return _mm512_maskz_loadu_epi8((UINT64_C(1) << bytes) - 1, at);
@@ -119,6 +129,7 @@ const struct bitmap_engine bitmap_avx512 = {
 	.scan_range = scan_range,
 	.pack = pack,
 	.unpack = unpack,
+	.clear = clear,
 	.reduce = reduce,
 	.load = load,
 	.zero_fold = zero_fold,

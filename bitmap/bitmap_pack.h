@@ -102,4 +102,28 @@ static uint64_t unpack(const struct bitmap_tensor *shape, const uint64_t bits[],
 	return unpacked / cut.elem_bytes;
 }
 
+/* Below this, what is cleared is better left in the cache. */
+#define CLEAR_STREAM_BYTES_MIN 8192
+
+/* Hooks: clear_line() writes 64 aligned bytes, clear_end() makes such writes seen in order. */
+static inline void clear_line(unsigned char *at);
+static inline void clear_end(void);
+
+static void clear(void *dst, uint64_t bytes)
+{
+	unsigned char *at = dst;
+	uint64_t head = -(uintptr_t)dst & 63;
+
+	if (bytes < CLEAR_STREAM_BYTES_MIN) {
+		if (bytes > 0)
+			memset(at, 0, bytes);
+		return;
+	}
+	memset(at, 0, head);
+	for (at += head, bytes -= head; bytes >= 64; at += 64, bytes -= 64)
+		clear_line(at);
+	clear_end();
+	memset(at, 0, bytes);
+}
+
 #endif /* BITMAP_BITMAP_PACK_H */

@@ -18,6 +18,15 @@ static inline uint64_t load_word(const unsigned char *at)
 	return word;
 }
 
+static inline void clear_line(unsigned char *at)
+{
+	memset(at, 0, 64);
+}
+
+static inline void clear_end(void)
+{
+}
+
 static __always_inline bool block_any(const unsigned char *block, uint64_t bytes, uint64_t care)
 {
 	uint64_t at = 0;
@@ -139,6 +148,7 @@ const struct bitmap_engine bitmap_scalar = {
 	.scan_range = scan_range,
 	.pack = pack,
 	.unpack = unpack,
+	.clear = clear,
 	.reduce = reduce,
 	.load = load,
 	.zero_fold = zero_fold,

@@ -311,22 +311,48 @@ static bool union_take(const struct allreduce *task, const struct plan *plan,
 	               (task->cut.eager ? count * task->cut.block_bytes : 0);
 }
 
+/* Bytes of a result from which on it does not stay in a cache until somebody reads it. */
+#define STREAM_BYTES_MIN (8u << 20)
+
+/* Neighbours in the shard are neighbours in the tensor only when it is the only one. */
+static uint32_t absent_run(const struct allreduce *task, const struct stream_segment *segment,
+                           uint32_t first)
+{
+	uint32_t end = first + 1;
+
+	while (task->cut.shard_count == 1 && end < segment->block_count &&
+	       !bit_test(segment->united, end))
+		end++;
+	return end - first;
+}
+
 /* Blocks that nobody has are zero; in place they already are. */
 static void clear_zero_blocks(const struct stream *s, struct allreduce *task,
                               const struct stream_segment *segment)
 {
 	uint64_t before = (uint64_t)segment->number * task->cut.segment_blocks;
+	bool large = task->count * task->cut.elem_bytes >= STREAM_BYTES_MIN;
+	uint32_t run;
 
 	if (task->send == task->recv)
 		return;
-	for (uint32_t b = 0; b < segment->block_count; b++) {
-		uint32_t bytes;
+	for (uint32_t b = 0; b < segment->block_count; b += run) {
+		uint64_t bytes;
+		uint32_t last_bytes;
 		uint8_t *address;
 
+		run = 1;
 		if (bit_test(segment->united, b))
 			continue;
-		address = block_address(task, s->config.shard, before + b, &bytes, true);
-		if (bytes > 0)
+		run = absent_run(task, segment, b);
+		block_address(task, s->config.shard, before + b + run - 1, &last_bytes, true);
+		bytes = (uint64_t)(run - 1) * task->cut.block_bytes + last_bytes;
+		if (bytes == 0)
+			continue;
+		address = block_address(task, s->config.shard, before + b, &last_bytes, true);
+		if (large)
+			s->config.engine->clear(address, bytes);
+		else
 			memset(address, 0, bytes);
 	}
 }

@@ -406,6 +406,31 @@ static void test_engines(void **state)
 	assert_ptr_equal(bitmap_best(), best);
 }
 
+/* clear() touches exactly its bytes, at any address, long and short. */
+static void test_clear(void **state)
+{
+	static const uint64_t sizes[] = {0, 1, 63, 64, 100, 8191, 8192, 8193, 8300, 100001};
+	unsigned char *memory = malloc(100001 + 256);
+
+	(void)state;
+	assert_non_null(memory);
+	for (size_t e = 0; bitmap_engines[e] != NULL; e++) {
+		if (!bitmap_engines[e]->usable())
+			continue;
+		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+			for (uint64_t offset = 1; offset < 130; offset += 3) {
+				memset(memory, 0xa5, sizes[i] + 256);
+				bitmap_engines[e]->clear(memory + offset, sizes[i]);
+				for (uint64_t at = 0; at < sizes[i] + 256; at++)
+					assert_int_equal(
+						memory[at],
+						at >= offset && at < offset + sizes[i] ? 0 : 0xa5);
+			}
+		}
+	}
+	free(memory);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -415,6 +440,7 @@ int main(void)
 		cmocka_unit_test(test_scan_each_position),
 		cmocka_unit_test(test_range_each_value),
 		cmocka_unit_test(test_pack_unpack),
+		cmocka_unit_test(test_clear),
 	};
 
 	random_seed();
