@@ -41,7 +41,7 @@ tidy() {
 			$(case $file in *avx512*) echo -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c ;; *avx2*) echo -mavx2 -mf16c ;; esac) \
 			2>/dev/null || bad=1
 	done
-	return $bad
+	return "$bad"
 }
 
 step "clang-format" clang-format --dry-run -Werror "${sources[@]}"
