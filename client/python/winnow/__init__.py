@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Winnow: allreduce of tensors of which only the non-zero blocks travel.
+
+    import numpy, winnow
+
+    with winnow.Comm(aggregators="10.0.0.1:5555", job="train1", rank=0, world=4) as comm:
+        comm.allreduce(gradient)                      # in place, numpy or torch
+
+For DistributedDataParallel see winnow.torch, which is imported by itself.
+"""
+
+from ._comm import Comm, CommStats, OpStats, Request, WinnowError
+from ._native import lib as _lib
+from ._native import library_path
+
+__version__ = "0.1.0"
+library_version = _lib.winnow_version().decode()
+
+__all__ = [
+    "Comm",
+    "CommStats",
+    "OpStats",
+    "Request",
+    "WinnowError",
+    "library_path",
+    "library_version",
+]

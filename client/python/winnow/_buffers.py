@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arrays and tensors as the library sees them: address, element count, element type.
+
+Neither numpy nor torch is imported: an object of theirs can only be there if they are.
+"""
+
+import sys
+
+from . import _native
+
+
+class Buffer:
+    """Where the elements of `owner` lie; keeps `owner`, and with it the memory, alive."""
+
+    __slots__ = ("owner", "address", "count", "dtype", "writable")
+
+    def __init__(self, owner, address, count, dtype, writable):
+        self.owner = owner
+        self.address = address
+        self.count = count
+        self.dtype = dtype
+        self.writable = writable
+
+
+def describe(data, name):
+    """The Buffer of a numpy array or torch CPU tensor; `name` is the argument's, for errors."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(data, torch.Tensor):
+        return _of_tensor(torch, data, name)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(data, numpy.ndarray):
+        return _of_array(data, name)
+    raise TypeError(
+        f"{name} is a {type(data).__name__}: want a numpy array or a torch tensor, "
+        f"for example numpy.asarray({name}, dtype=numpy.float32)"
+    )
+
+
+def _of_tensor(torch, tensor, name):
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} is sparse ({tensor.layout}): pass {name}.to_dense()")
+    if tensor.device.type != "cpu":
+        raise TypeError(f"{name} is on {tensor.device}: pass {name}.cpu(); this version reduces CPU tensors")
+    dtype = str(tensor.dtype)[len("torch.") :]
+    _check_dtype(name, dtype, f"{name}.to(torch.{_nearest(dtype)})", f"torch.view_as_real({name})")
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name} is not contiguous: pass {name}.contiguous()")
+    if tensor.is_neg():
+        raise ValueError(f"{name} is a lazily negated view: pass {name}.resolve_neg()")
+    return Buffer(tensor, tensor.data_ptr(), tensor.numel(), _native.DTYPES[dtype], True)
+
+
+def _of_array(array, name):
+    dtype = array.dtype.name  # of ml_dtypes, too: "bfloat16"
+    parts = "float64" if dtype == "complex128" else "float32"
+    _check_dtype(name, dtype, f"{name}.astype(numpy.{_nearest(dtype)})", f"{name}.view(numpy.{parts})")
+    if not array.dtype.isnative:
+        raise TypeError(f'{name} has foreign byte order: pass {name}.astype({name}.dtype.newbyteorder("="))')
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} is not contiguous: pass numpy.ascontiguousarray({name})")
+    return Buffer(array, array.ctypes.data, array.size, _native.DTYPES[dtype], array.flags.writeable)
+
+
+def _check_dtype(name, dtype, fix, complex_fix):
+    if dtype not in _native.DTYPES:
+        fix = complex_fix if dtype.startswith("complex") else fix
+        raise TypeError(f"{name} has dtype {dtype}: want one of {', '.join(_native.DTYPES)}; pass {fix}")
+
+
+def _nearest(dtype):
+    """A type that holds most values of `dtype`, to suggest."""
+    if dtype in ("bool", "uint8", "int8", "uint16", "int16"):
+        return "int32"
+    if dtype.startswith(("uint", "int")):
+        return "int64"
+    return "float64" if dtype in ("float128", "longdouble", "float96") else "float32"

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""libwinnow through ctypes: where the library is, and client/winnow.h in Python's words.
+
+tests/python/test_abi.py compiles the header and compares every number and offset in here.
+"""
+
+import ctypes
+import ctypes.util
+import os
+import pathlib
+
+ABI_VERSION = 1
+
+OK = 0
+ERRORS = {
+    "INVALID": 1,
+    "MEMORY": 2,
+    "SYSTEM": 3,
+    "UNREACHABLE": 4,
+    "REFUSED": 5,
+    "MISMATCH": 6,
+    "LOST": 7,
+    "ABORTED": 8,
+    "TIMEOUT": 9,
+    "BUSY": 10,
+    "PROTOCOL": 11,
+}
+DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int32": 5, "int64": 6}
+OPS = {"sum": 1, "avg": 2, "min": 3, "max": 4, "prod": 5}
+WIRES = {"auto": 0, "native": 1, "f32": 1, "fixed32": 2}
+
+
+class Config(ctypes.Structure):
+    _fields_ = [
+        ("aggregators", ctypes.c_char_p),
+        ("job", ctypes.c_char_p),
+        ("rank", ctypes.c_uint32),
+        ("world", ctypes.c_uint32),
+        ("key_file", ctypes.c_char_p),
+        ("key", ctypes.c_char_p),
+        ("insecure_no_key", ctypes.c_int),
+        ("block", ctypes.c_uint32),
+        ("wire", ctypes.c_int),
+        ("threads", ctypes.c_uint32),
+        ("silence_ms", ctypes.c_uint32),
+        ("timeout_ms", ctypes.c_uint32),
+        ("join_timeout_ms", ctypes.c_uint32),
+        ("multicast", ctypes.c_int),
+        ("payload", ctypes.c_uint32),
+    ]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [("tag", ctypes.c_uint64), ("block", ctypes.c_uint32), ("wire", ctypes.c_int)]
+
+
+class OpStats(ctypes.Structure):
+    _fields_ = [
+        ("blocks", ctypes.c_uint64),
+        ("blocks_nonzero", ctypes.c_uint64),
+        ("blocks_union", ctypes.c_uint64),
+        ("time_us", ctypes.c_uint64),
+    ]
+
+
+class CommStats(ctypes.Structure):
+    _fields_ = [
+        ("sent_packets", ctypes.c_uint64),
+        ("sent_bytes", ctypes.c_uint64),
+        ("received_packets", ctypes.c_uint64),
+        ("received_bytes", ctypes.c_uint64),
+        ("retransmits", ctypes.c_uint64),
+        ("nacks", ctypes.c_uint64),
+        ("dropped", ctypes.c_uint64),
+        ("payload", ctypes.c_uint32),
+        ("window", ctypes.c_uint32),
+        ("channels", ctypes.c_uint32),
+        ("multicast", ctypes.c_uint32),
+    ]
+
+
+_pointer = ctypes.c_void_p
+_int = ctypes.c_int
+_buffers = [_pointer, _pointer, ctypes.c_uint64, _int, _int]
+
+FUNCTIONS = {
+    "winnow_config_init": (None, [ctypes.POINTER(Config)]),
+    "winnow_comm_create": (_int, [ctypes.POINTER(Config), ctypes.POINTER(_pointer)]),
+    "winnow_comm_destroy": (None, [_pointer]),
+    "winnow_allreduce": (_int, _buffers + [_pointer]),
+    "winnow_allreduce_async": (
+        _int,
+        _buffers + [ctypes.POINTER(Options), _pointer, ctypes.POINTER(_pointer)],
+    ),
+    "winnow_wait": (_int, [_pointer, ctypes.c_int64, ctypes.POINTER(OpStats)]),
+    "winnow_test": (_int, [_pointer, ctypes.POINTER(_int), ctypes.POINTER(OpStats)]),
+    "winnow_comm_abort": (None, [_pointer, ctypes.c_char_p]),
+    "winnow_strerror": (ctypes.c_char_p, [_int]),
+    "winnow_comm_error": (ctypes.c_char_p, [_pointer]),
+    "winnow_last_error": (ctypes.c_char_p, []),
+    "winnow_comm_stats": (None, [_pointer, ctypes.POINTER(CommStats)]),
+    "winnow_comm_rank": (ctypes.c_uint32, [_pointer]),
+    "winnow_comm_world": (ctypes.c_uint32, [_pointer]),
+    "winnow_version": (ctypes.c_char_p, []),
+    "winnow_abi_version": (_int, []),
+}
+
+
+def find_library():
+    """The path, or the name for the dynamic linker, of the first libwinnow.so there is."""
+    named = os.environ.get("WINNOW_LIBRARY")
+    if named:
+        return named
+    package = pathlib.Path(__file__).resolve().parent
+    beside = package / "libwinnow.so"
+    if beside.exists():
+        return str(beside)
+    # <repository>/client/python/winnow
+    if len(package.parents) > 2 and (package.parents[1] / "winnow.h").exists():
+        built = package.parents[2] / "build" / "libwinnow.so"
+        if built.exists():
+            return str(built)
+    installed = ctypes.util.find_library("winnow")
+    if installed:
+        return installed
+    raise ImportError(
+        "libwinnow.so not found: build it with `make`, install it with `make install`, "
+        "or set WINNOW_LIBRARY=/path/to/libwinnow.so"
+    )
+
+
+def load():
+    """The library with its functions declared, and where it was found."""
+    path = find_library()
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(f"cannot load libwinnow from {path}: {error}") from None
+    try:
+        for name, (result, arguments) in FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype = result
+            function.argtypes = arguments
+    except AttributeError:
+        raise ImportError(f"{path} is not a libwinnow for this package: it has no {name}()") from None
+    version = library.winnow_abi_version()
+    if version != ABI_VERSION:
+        raise ImportError(
+            f"{path} has ABI version {version} and this package needs {ABI_VERSION}: "
+            "install package and library of one release"
+        )
+    return library, path
+
+
+lib, library_path = load()

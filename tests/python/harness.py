@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the tests share: the aggregator that test_python.sh started, fresh jobs, teams of ranks.
+
+WINNOW_AGGREGATORS names the aggregator; WINNOW_LIBRARY the library under test.
+"""
+
+import itertools
+import multiprocessing
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()
+PACKAGE = ROOT / "client" / "python"
+sys.path.insert(0, str(PACKAGE))
+os.environ["PYTHONPATH"] = str(PACKAGE)  # for children
+os.environ.setdefault("WINNOW_LIBRARY", str(BUILD / "libwinnow.so"))
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+import winnow  # noqa: E402
+
+_job_numbers = itertools.count()
+
+
+def fresh_job():
+    """A job name that no other test has used on this aggregator."""
+    return f"test-{os.getpid()}-{next(_job_numbers)}"
+
+
+def join(world, **settings):
+    """`world` communicators of one fresh job, all in this process."""
+    settings = {"job": fresh_job(), "insecure_no_key": True, **settings}
+    return on_threads(world, lambda rank: winnow.Comm(rank=rank, world=world, **settings))
+
+
+def on_threads(count, function):
+    """[function(0), .. function(count - 1)], at the same time; the first exception is raised."""
+    results = outcomes(count, function)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+def outcomes(count, function):
+    """The same, with exceptions among the results."""
+    results = [None] * count
+
+    def call(index):
+        try:
+            results[index] = function(index)
+        except BaseException as error:
+            results[index] = error
+
+    threads = [threading.Thread(target=call, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Aggregator:
+    """A winnowd of one test's own, for tests that end it."""
+
+    def __enter__(self):
+        self.address = f"127.0.0.1:{free_port()}"
+        self.process = subprocess.Popen(
+            [str(BUILD / "winnowd"), "--listen", self.address, "--insecure-no-key", "--log", "error"]
+        )
+        return self
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def __exit__(self, *exception):
+        self.kill()
+
+
+class Failure:
+    """What a rank raised, as text: exceptions of all kinds travel so."""
+
+    def __init__(self, kind, text, trace):
+        self.kind, self.text, self.trace = kind, text, trace
+
+    def __repr__(self):
+        return f"{self.kind}: {self.text}"
+
+
+class Team:
+    """`world` processes with a Gloo process group, each running one function after the other.
+
+    Functions are module-level and take (rank, world, *arguments).
+    """
+
+    def __init__(self, world):
+        self.world = world
+        self._directory = tempfile.TemporaryDirectory(prefix="winnow-test-")
+        context = multiprocessing.get_context("spawn")
+        self._pipes, self.processes = [], []
+        for rank in range(world):
+            ours, theirs = context.Pipe()
+            arguments = (theirs, rank, world, f"file://{self._directory.name}/store")
+            process = context.Process(target=_member, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self.processes.append(process)
+
+    def start(self, function, *arguments, **options):
+        for pipe in self._pipes:
+            pipe.send((function, arguments, options))
+
+    def collect(self, seconds=90):
+        """Each rank's value or Failure; "died -9" for one that is gone, "hangs" for one that is late."""
+        until = time.monotonic() + seconds
+        return [self._collect(rank, until) for rank in range(self.world)]
+
+    def _collect(self, rank, until):
+        pipe = self._pipes[rank]
+        try:
+            if pipe.poll(max(until - time.monotonic(), 0)):
+                return pipe.recv()
+        except (EOFError, ConnectionError):
+            self.processes[rank].join(5)
+            return f"died {self.processes[rank].exitcode}"
+        return "hangs"
+
+    def run(self, function, *arguments, **options):
+        """The values of all ranks; AssertionError with the trace of the first that failed."""
+        self.start(function, *arguments, **options)
+        results = self.collect()
+        for rank, result in enumerate(results):
+            if isinstance(result, Failure):
+                raise AssertionError(f"rank {rank}: {result.trace}")
+            if isinstance(result, str):
+                raise AssertionError(f"rank {rank} {result}")
+        return results
+
+    def kill(self, rank):
+        os.kill(self.processes[rank].pid, signal.SIGKILL)
+
+    def close(self):
+        for pipe in self._pipes:
+            try:
+                pipe.send(None)
+            except OSError:
+                pass
+        for process in self.processes:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._directory.cleanup()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+
+def _member(pipe, rank, world, store):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
+    while True:
+        order = pipe.recv()
+        if order is None:
+            return
+        function, arguments, options = order
+        try:
+            result = function(rank, world, *arguments, **options)
+        except Exception as error:
+            result = Failure(type(error).__name__, str(error), traceback.format_exc())
+        pipe.send(result)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The ctypes declarations say what client/winnow.h says: the header is compiled and compared."""
+
+import ctypes
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+from winnow import _native
+
+STRUCTURES = {
+    "winnow_config": _native.Config,
+    "winnow_options": _native.Options,
+    "winnow_op_stats": _native.OpStats,
+    "winnow_stats": _native.CommStats,
+}
+CONSTANTS = {
+    "WINNOW_ABI_VERSION": _native.ABI_VERSION,
+    "WINNOW_OK": _native.OK,
+    **{f"WINNOW_ERR_{name}": value for name, value in _native.ERRORS.items()},
+    **{f"WINNOW_{name.upper()}": value for name, value in _native.OPS.items()},
+    "WINNOW_WIRE_AUTO": _native.WIRES["auto"],
+    "WINNOW_WIRE_NATIVE": _native.WIRES["native"],
+    "WINNOW_WIRE_FIXED32": _native.WIRES["fixed32"],
+    "WINNOW_F32": _native.DTYPES["float32"],
+    "WINNOW_F16": _native.DTYPES["float16"],
+    "WINNOW_BF16": _native.DTYPES["bfloat16"],
+    "WINNOW_F64": _native.DTYPES["float64"],
+    "WINNOW_I32": _native.DTYPES["int32"],
+    "WINNOW_I64": _native.DTYPES["int64"],
+}
+HEADER = harness.ROOT / "client" / "winnow.h"
+
+
+def expressions():
+    """C expressions, each with the number that Python takes it for."""
+    wanted = dict(CONSTANTS)
+    for name, structure in STRUCTURES.items():
+        wanted[f"sizeof(struct {name})"] = ctypes.sizeof(structure)
+        for field, kind in structure._fields_:
+            wanted[f"offsetof(struct {name}, {field})"] = getattr(structure, field).offset
+            wanted[f"sizeof(((struct {name} *)0)->{field})"] = ctypes.sizeof(kind)
+    return wanted
+
+
+def evaluate(names):
+    """What the C compiler takes them for."""
+    lines = "".join(f'printf("%lld\\n", (long long)({name}));' for name in names)
+    source = f'#include <stdio.h>\n#include "client/winnow.h"\nint main(void) {{ {lines} return 0; }}\n'
+    with tempfile.TemporaryDirectory() as directory:
+        program = pathlib.Path(directory) / "abi"
+        (program.with_suffix(".c")).write_text(source)
+        compiler = os.environ.get("CC", "cc")
+        subprocess.run([compiler, "-I", harness.ROOT, f"{program}.c", "-o", program], check=True)
+        output = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    return [int(line) for line in output.split()]
+
+
+class Abi(unittest.TestCase):
+    @unittest.skipUnless(shutil.which(os.environ.get("CC", "cc")), "no C compiler")
+    def test_numbers(self):
+        wanted = expressions()
+        self.assertEqual(dict(zip(wanted, evaluate(wanted))), wanted)
+
+    def test_every_function_is_declared(self):
+        text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
+        functions = re.findall(r"^WINNOW_API [^;(]*?\b(winnow_\w+)\(([^;]*)\);", text, flags=re.M)
+        self.assertEqual({name for name, _ in functions}, set(_native.FUNCTIONS))
+        for name, parameters in functions:
+            count = 0 if parameters.strip() == "void" else parameters.count(",") + 1
+            self.assertEqual(len(_native.FUNCTIONS[name][1]), count, name)
+
+    def test_every_result_and_field_is_declared(self):
+        text = HEADER.read_text()
+        results = set(re.findall(r"\b(WINNOW_(?:OK|ERR_\w+)) = ", text))
+        self.assertEqual(results, {name for name in CONSTANTS if re.match("WINNOW_(OK|ERR)", name)})
+        self.assertEqual(set(re.findall(r"^struct (winnow_\w+) {", text, flags=re.M)), set(STRUCTURES))
+
+
+if __name__ == "__main__":
+    unittest.main()

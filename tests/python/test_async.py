@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operations under way: several at a time, in any order, given up, closed beneath."""
+
+import gc
+import os
+import pickle
+import threading
+import time
+import unittest
+
+import harness
+import numpy
+
+import winnow
+
+WORLD = 3
+
+
+class Async(unittest.TestCase):
+    def setUp(self):
+        self.comms = harness.join(WORLD)
+
+    def tearDown(self):
+        harness.on_threads(WORLD, lambda rank: self.comms[rank].close())
+
+    def test_tags_in_any_order(self):
+        count = 40  # more than an aggregator's operation slots
+        orders = [numpy.random.default_rng(rank).permutation(count) + 1 for rank in range(WORLD)]
+
+        def work(rank):
+            comm = self.comms[rank]
+            arrays = {int(t): numpy.full(1000 * int(t), float(t) * (rank + 1)) for t in orders[rank]}
+            requests = {tag: comm.allreduce_async(array, tag=tag) for tag, array in arrays.items()}
+            for tag in reversed(requests):
+                self.assertTrue((requests[tag].wait() == tag * 6).all())
+
+        harness.on_threads(WORLD, work)
+
+    def test_by_order(self):
+        def work(rank):
+            sent = [numpy.full(100, float(index)) for index in range(20)]
+            requests = [self.comms[rank].allreduce_async(array) for array in sent]
+            return [request.wait()[0] for request in requests]
+
+        want = [index * WORLD for index in range(20)]
+        self.assertEqual(harness.on_threads(WORLD, work), [want] * WORLD)
+
+    def test_test_and_time_outs(self):
+        array = numpy.ones(10)
+        request = self.comms[0].allreduce_async(array)
+        self.assertFalse(request.test())
+        self.assertIsNone(request.stats)
+        begun = time.monotonic()
+        with self.assertRaises(TimeoutError):
+            request.wait(0.25)
+        self.assertLess(abs(time.monotonic() - begun - 0.25), 0.2)
+        with self.assertRaises(TimeoutError):
+            request.wait(0)
+        harness.on_threads(2, lambda index: self.comms[index + 1].allreduce(numpy.ones(10)))
+        self.assertTrue((request.wait(5) == 3).all())
+        self.assertTrue(request.test())
+        self.assertIs(request.wait(), array)
+        self.assertGreater(request.stats.time_us, 200_000)
+
+    def test_many_threads_wait_for_one(self):
+        request = self.comms[0].allreduce_async(numpy.ones(10))
+        results = []
+        threads = [threading.Thread(target=lambda: results.append(request.wait())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        self.assertFalse(request.test())
+        harness.on_threads(2, lambda index: self.comms[index + 1].allreduce(numpy.ones(10)))
+        for thread in threads:
+            thread.join(5)
+        self.assertEqual(len(results), 4)
+
+    def test_buffers_outlive_their_names(self):
+        requests = [comm.allreduce_async(numpy.ones(100_000)) for comm in self.comms[:2]]
+        gc.collect()
+        noise = [numpy.full(100_000, 9.0) for _ in range(20)]
+        self.assertTrue((self.comms[2].allreduce(numpy.ones(100_000)) == 3).all())
+        self.assertTrue(all((request.wait() == 3).all() for request in requests))
+        del noise
+
+    def test_same_tag_twice(self):
+        first = self.comms[0].allreduce_async(numpy.ones(10), tag=5)
+        with self.assertRaises(winnow.WinnowError) as caught:
+            self.comms[0].allreduce(numpy.ones(10), tag=5)
+        self.assertEqual(caught.exception.code, winnow.WinnowError.BUSY)
+        self.assertEqual(str(caught.exception), "an operation with tag 5 is under way")
+        harness.on_threads(2, lambda index: self.comms[index + 1].allreduce(numpy.ones(10), tag=5))
+        first.wait()
+
+    def test_mismatch(self):
+        sizes = (10, 10, 11)
+        results = harness.outcomes(WORLD, lambda rank: self.comms[rank].allreduce(numpy.ones(sizes[rank])))
+        for error in results:
+            self.assertEqual(error.code, winnow.WinnowError.MISMATCH)
+            self.assertRegex(str(error), "count is 1. on rank . and 1. on rank")
+        results = harness.outcomes(
+            WORLD, lambda rank: self.comms[rank].allreduce(numpy.ones(8), op="max" if rank else "sum")
+        )
+        self.assertRegex(str(results[0]), "operation is .* on rank")
+        # Neither ends the communicator.
+        harness.on_threads(WORLD, lambda rank: self.comms[rank].allreduce(numpy.ones(4)))
+
+    def test_close_beneath(self):
+        """A wait in another thread, and the other workers, see the end; twice is fine."""
+        request = self.comms[0].allreduce_async(numpy.ones(10))
+        seen = []
+        waiting = threading.Thread(target=lambda: seen.extend(harness.outcomes(1, lambda _: request.wait())))
+        waiting.start()
+        others = [comm.allreduce_async(numpy.ones(10)) for comm in self.comms[1:2]]
+        self.comms[0].close()
+        self.comms[0].close()
+        waiting.join(5)
+        self.assertEqual(seen[0].code, winnow.WinnowError.ABORTED)
+        with self.assertRaisesRegex(winnow.WinnowError, "rank 0 .*aborted the job: it closed"):
+            others[0].wait()
+        with self.assertRaisesRegex(winnow.WinnowError, "the communicator is closed"):
+            self.comms[0].allreduce(numpy.ones(10))
+        with self.assertRaisesRegex(winnow.WinnowError, "the communicator is closed"):
+            self.comms[0].stats()
+
+    def test_abort(self):
+        request = self.comms[0].allreduce_async(numpy.ones(10))
+        self.comms[1].abort("loss is NaN")
+        with self.assertRaisesRegex(winnow.WinnowError, "rank 1 .*aborted the job: loss is NaN") as caught:
+            request.wait()
+        self.assertEqual(caught.exception.code, winnow.WinnowError.ABORTED)
+        copy = pickle.loads(pickle.dumps(caught.exception))
+        self.assertEqual((copy.code, str(copy)), (caught.exception.code, str(caught.exception)))
+
+    def test_forked_child(self):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                self.comms[0].allreduce(numpy.ones(10))
+            except winnow.WinnowError as error:
+                status = 0 if "make one after the fork" in str(error) else 2
+            self.comms[0].close()
+            os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.test_by_order()  # the parent's still work
+
+    def test_collected(self):
+        """A communicator that nobody holds leaves the job."""
+        comm = winnow.Comm(rank=0, world=1, job=harness.fresh_job(), insecure_no_key=True)
+        comm.allreduce(numpy.ones(10))
+        del comm
+        gc.collect()
+        self.assertEqual([t.name for t in threading.enumerate() if t.name == "winnow-join"], [])
+
+
+if __name__ == "__main__":
+    unittest.main()

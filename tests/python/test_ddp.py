@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""DistributedDataParallel: 20 steps over Winnow end where 20 steps over Gloo end."""
+
+import pickle
+import unittest
+
+import harness
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+
+STEPS = 20
+RATE = 0.02
+ROWS, WIDTH = 4800, 64  # above 1 MiB: DDP's first bucket ends there
+
+
+# Each step rounds a gradient, at most 1, to half; Gloo does so again in every addition.
+HALF_BOUND = STEPS * RATE * 4 * 2**-11
+
+
+class Scale(nn.Module):
+    """Elementwise, because matrix products of halves do not run on every CPU build."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH, dtype=dtype))
+
+    def forward(self, x):
+        return (x.to(self.weight.dtype) * self.weight).float()
+
+
+class Net(nn.Module):
+    """Embeddings, whose gradients are mostly zero, layers of several types, one that may go unused."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.first = nn.Embedding(ROWS, WIDTH)
+        self.second = nn.Embedding(ROWS, WIDTH)
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.high = nn.Linear(WIDTH, WIDTH).double()
+        self.scale = Scale(dtype)
+        self.spare = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, index, spare=True):
+        x = (self.first(index) * self.second(index.flip(1))).sum(1)
+        y = self.linear(x) + self.high(x.double()).float() + self.scale(x)
+        return y + self.spare(x) if spare else y
+
+
+def train(rank, over, dtype=torch.float32, unused=False, **options):
+    """STEPS steps of a Net; `over` makes the hook. Returns parameters and the hook's state."""
+    torch.manual_seed(1)
+    ddp = DistributedDataParallel(Net(dtype), bucket_cap_mb=1, **options)
+    state = over(ddp)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=RATE)
+    batches = torch.Generator().manual_seed(100 + rank)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        index = torch.randint(0, ROWS, (4, 3), generator=batches)
+        target = torch.randn(4, WIDTH, generator=batches)
+        (ddp(index, spare=not unused) - target).square().mean().backward()
+        optimizer.step()
+    return [p.detach().clone() for p in ddp.parameters()], state
+
+
+def plain(ddp):
+    return None
+
+
+def compare(rank, world, job, dtype=torch.float32, block=None, wire=None, **options):
+    """Trains twice; the largest difference of a parameter, and statistics."""
+    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    want, _ = train(rank, plain, dtype, **options)
+    got, state = train(
+        rank, lambda ddp: winnow.torch.attach(ddp, comm, block=block, wire=wire), dtype, **options
+    )
+    stats = state.stats()
+    state.close()
+    comm.close()
+    return furthest(want, got), stats, stats.density, stats.union
+
+
+def from_environment(rank, world, job):
+    """attach() without a communicator; then a copy of its state on a second model."""
+    import os
+
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    want, _ = train(rank, plain)
+    got, state = train(rank, winnow.torch.attach)
+    state.close()
+    os.environ.update(WINNOW_JOB=job + "-copy")
+    copy = pickle.loads(pickle.dumps(state))
+    same, _ = train(rank, lambda ddp: ddp.register_comm_hook(copy, winnow.torch.hook))
+    copy.close()
+    return max(furthest(want, got), furthest(want, same))
+
+
+def furthest(these, those):
+    """The largest difference of two lists of parameters."""
+    return max(float((a.double() - b.double()).abs().max()) for a, b in zip(these, those))
+
+
+def compressed(rank, world, job):
+    """fp16_compress_wrapper() around our hook, against the same around Gloo's."""
+    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    state = winnow.torch.HookState(comm)
+    wrapper = default_hooks.fp16_compress_wrapper
+    want, _ = train(rank, lambda ddp: ddp.register_comm_hook(None, wrapper(default_hooks.allreduce_hook)))
+    got, _ = train(rank, lambda ddp: ddp.register_comm_hook(state, wrapper(winnow.torch.hook)))
+    stats = state.stats()
+    state.close()
+    comm.close()
+    return furthest(want, got), stats.bytes
+
+
+def bfloat_hook(state, bucket):
+    """bfloat16 on the way; torch's own wrapper for that insists on CUDA."""
+    full = bucket.buffer()
+    return state.reduce(full.to(torch.bfloat16)).then(lambda future: full.copy_(future.value()))
+
+
+def bfloat(rank, world, job):
+    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    state = winnow.torch.HookState(comm)
+    want, _ = train(rank, plain)
+    got, _ = train(rank, lambda ddp: ddp.register_comm_hook(state, bfloat_hook))
+    state.close()
+    comm.close()
+    return furthest(want, got)
+
+
+def uneven(rank, world, job):
+    """Ranks with different numbers of batches, under ddp.join()."""
+    results = []
+    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    for over in (plain, lambda ddp: winnow.torch.attach(ddp, comm)):
+        torch.manual_seed(2)
+        ddp = DistributedDataParallel(nn.Linear(8, 8))
+        over(ddp)
+        with ddp.join():
+            for _ in range(3 + rank):
+                ddp(torch.ones(2, 8) * (rank + 1)).sum().backward()
+        results.append(ddp.module.weight.grad.clone())
+    comm.close()
+    return float((results[0] - results[1]).abs().max())
+
+
+class Ddp(unittest.TestCase):
+    world = 2
+
+    @classmethod
+    def setUpClass(cls):
+        cls.team = harness.Team(cls.world)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.team.close()
+
+    def check(self, bound=1e-5, dtype=torch.float32, block=None, wire=None, **options):
+        results = self.team.run(compare, harness.fresh_job(), dtype, block, wire, **options)
+        for difference, stats, density, union in results:
+            self.assertLess(difference, bound)
+            # Three a step, two before DDP has rebuilt them.
+            self.assertGreater(stats.buckets, 2.5 * STEPS)
+            self.assertGreater(stats.bytes, STEPS * 4 * ROWS * WIDTH)
+            # The embedding is most of the model, and few of its rows are touched.
+            self.assertLess(density, union)
+            self.assertLess(union, 0.9)
+            self.assertLess(stats.sent_bytes, stats.bytes)
+        self.assertEqual(len({stats.blocks_union for _, stats, _, _ in results}), 1)
+
+    def test_plain(self):
+        self.check()
+
+    def test_gradient_as_bucket_view(self):
+        self.check(gradient_as_bucket_view=True)
+
+    def test_static_graph(self):
+        self.check(static_graph=True)
+
+    def test_find_unused_parameters(self):
+        self.check(find_unused_parameters=True, unused=True)
+
+    def test_small_blocks(self):
+        self.check(block=16)
+
+    def test_fixed_point(self):
+        self.check(wire="fixed32")
+
+    def test_half(self):
+        self.check(bound=HALF_BOUND, dtype=torch.float16)
+
+    def test_all_options_together(self):
+        self.check(gradient_as_bucket_view=True, find_unused_parameters=True, unused=True, block=64)
+
+    def test_compressed(self):
+        for difference, size in self.team.run(compressed, harness.fresh_job()):
+            self.assertLess(difference, HALF_BOUND)
+            self.assertGreater(size, 0)
+
+    def test_bfloat(self):
+        self.assertLess(max(self.team.run(bfloat, harness.fresh_job())), 8 * HALF_BOUND)
+
+    def test_from_environment_and_pickled(self):
+        self.assertLess(max(self.team.run(from_environment, harness.fresh_job())), 1e-5)
+
+    def test_uneven_batches(self):
+        self.assertLess(max(self.team.run(uneven, harness.fresh_job())), 1e-5)
+
+
+class DdpOfFour(Ddp):
+    world = 4
+
+
+if __name__ == "__main__":
+    unittest.main()

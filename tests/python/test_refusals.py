@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is refused, and that the message says what to do instead."""
+
+import importlib.util
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import harness
+import numpy
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+
+
+class Arguments(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        (cls.comm,) = harness.join(1)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.comm.close()
+
+    def refused(self, data, fix, **options):
+        with self.assertRaises((TypeError, ValueError)) as caught:
+            self.comm.allreduce(data, **options)
+        self.assertIn(fix, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+
+    def test_numpy(self):
+        self.refused([1.0, 2.0], "numpy.asarray(data, dtype=numpy.float32)")
+        self.refused(numpy.ones(4, numpy.uint8), "data.astype(numpy.int32)")
+        self.refused(numpy.ones(4, bool), "data.astype(numpy.int32)")
+        self.refused(numpy.ones(4, numpy.uint64), "data.astype(numpy.int64)")
+        self.refused(numpy.ones(4, numpy.longdouble), "data.astype(numpy.float64)")
+        self.refused(numpy.ones(4, numpy.complex64), "data.view(numpy.float32)")
+        self.refused(numpy.ones((4, 4))[:, 1], "numpy.ascontiguousarray(data)")
+        self.refused(numpy.ones(4, ">f4"), 'data.astype(data.dtype.newbyteorder("="))')
+        fixed = numpy.ones(4)
+        fixed.flags.writeable = False
+        self.refused(fixed, "out=numpy.empty_like(data)")
+
+    def test_torch(self):
+        self.refused(torch.ones(4, 4).t()[1:], "data.contiguous()")
+        self.refused(torch.ones(4, dtype=torch.bool), "data.to(torch.int32)")
+        self.refused(torch.ones(4, dtype=torch.complex64), "torch.view_as_real(data)")
+        self.refused(torch.ones(4).to_sparse(), "data.to_dense()")
+        self.refused(torch.ones(4, device="meta"), "data.cpu()")
+
+    def test_the_fixes_work(self):
+        self.comm.allreduce(numpy.asarray([1.0, 2.0], dtype=numpy.float32))
+        self.comm.allreduce(numpy.ones(4, numpy.complex64).view(numpy.float32))
+        data = numpy.ones(4, ">f4")
+        self.comm.allreduce(data.astype(data.dtype.newbyteorder("=")))
+        self.comm.allreduce(torch.ones(4).to_sparse().to_dense())
+        self.comm.allreduce(torch.view_as_real(torch.ones(4, dtype=torch.complex64)))
+
+    def test_out(self):
+        self.refused(numpy.ones(4), "out=numpy.empty_like(data)", out=numpy.ones(5))
+        self.refused(numpy.ones(4), "out=numpy.empty_like(data)", out=numpy.ones(4, numpy.float32))
+        both = numpy.ones(8)
+        with self.assertRaisesRegex(winnow.WinnowError, "the buffers overlap") as caught:
+            self.comm.allreduce(both[:6], out=both[2:])
+        self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
+
+    def test_values(self):
+        data = numpy.ones(4)
+        self.refused(data, "want one of sum, avg, min, max, prod", op="mean")
+        self.refused(data, "want one of auto, native, f32, fixed32", wire="f16")
+        self.refused(data, "tag is -1: want 0 to 9223372036854775807", tag=-1)
+        self.refused(data, "block is 70000: want 0 to 65536", block=70000)
+
+
+class Joining(unittest.TestCase):
+    def test_settings(self):
+        for settings, text in (
+            ({"rank": -1}, "rank is -1"),
+            ({"rank": 2**32}, "rank is 4294967296"),
+            ({"wire": "f16"}, "wire is 'f16'"),
+            ({"rank": 3, "world": 2, "insecure_no_key": True}, "rank is 3: want 0 to 1, below world"),
+            ({"world": 0, "insecure_no_key": True}, "world is 0"),
+            ({"job": "a b", "insecure_no_key": True}, "job name 'a b'"),
+            ({"key": "k" * 20, "insecure_no_key": True}, "insecure_no_key contradicts a key"),
+            ({}, "no job key"),
+        ):
+            with self.subTest(**settings), self.assertRaisesRegex((ValueError, RuntimeError), text):
+                winnow.Comm(**settings)
+
+    def test_no_other_worker(self):
+        begun = time.monotonic()
+        with self.assertRaises(winnow.WinnowError) as caught:
+            winnow.Comm(rank=0, world=2, job=harness.fresh_job(), insecure_no_key=True, join_timeout_ms=500)
+        self.assertEqual(caught.exception.code, winnow.WinnowError.TIMEOUT)
+        self.assertLess(time.monotonic() - begun, 3)
+
+    def test_interrupted(self):
+        """Ctrl-C ends the wait for the others."""
+        script = "import winnow; print(flush=True); winnow.Comm(rank=0, world=2, insecure_no_key=True)"
+        environment = {**os.environ, "WINNOW_JOB": harness.fresh_job()}
+        child = subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        )
+        child.stdout.readline()
+        time.sleep(0.3)
+        child.send_signal(signal.SIGINT)
+        errors = child.communicate(timeout=5)[1].decode()
+        self.assertIn("KeyboardInterrupt", errors)
+
+
+class Library(unittest.TestCase):
+    def start(self, package=harness.PACKAGE, **environment):
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("WINNOW_")}
+        kept.update(environment, PYTHONPATH=str(package), LD_LIBRARY_PATH="")
+        command = [sys.executable, "-c", "import winnow; print(winnow.library_path)"]
+        return subprocess.run(command, env=kept, capture_output=True, text=True, cwd="/")
+
+    def fails(self, text, **arguments):
+        result = self.start(**arguments)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("ImportError: ", result.stderr)
+        self.assertIn(text, result.stderr.strip().splitlines()[-1])
+
+    def test_named(self):
+        path = str(harness.BUILD / "libwinnow.so")
+        self.assertEqual(self.start(WINNOW_LIBRARY=path).stdout.strip(), path)
+        self.fails("cannot load libwinnow from /nowhere.so", WINNOW_LIBRARY="/nowhere.so")
+        self.fails("it has no winnow_config_init()", WINNOW_LIBRARY="libc.so.6")
+
+    def test_beside_and_missing(self):
+        with tempfile.TemporaryDirectory() as directory:
+            copy = pathlib.Path(directory) / "winnow"
+            shutil.copytree(harness.PACKAGE / "winnow", copy)
+            if self.start(package=directory).returncode != 0:  # else one is installed here
+                self.fails("build it with `make`", package=directory)
+            shutil.copy(harness.BUILD / "libwinnow.so", copy)
+            self.assertEqual(self.start(package=directory).stdout.strip(), str(copy / "libwinnow.so"))
+
+    def test_imports_neither_torch_nor_numpy(self):
+        script = "import sys, winnow; print({'torch', 'numpy'} & set(sys.modules))"
+        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        self.assertEqual(result.stdout.strip(), "set()")
+
+
+class Attaching(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        dist.init_process_group("gloo", init_method=f"file://{cls.directory.name}/s", rank=0, world_size=1)
+        (cls.comm,) = harness.join(1)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.comm.close()
+        dist.destroy_process_group()
+        cls.directory.cleanup()
+
+    def refused(self, model, text, comm=None):
+        with self.assertRaisesRegex(ValueError, text):
+            winnow.torch.attach(DistributedDataParallel(model), comm or self.comm)
+
+    def test_sparse(self):
+        self.refused(nn.Sequential(nn.Embedding(10, 4, sparse=True)), "^0 has sparse=True: use sparse=False")
+        self.refused(nn.EmbeddingBag(10, 4, sparse=True), "^the module has sparse=True: use sparse=False")
+
+    def test_sparse_bucket(self):
+        """As a user's own module may make one; the message arrives through backward()."""
+        ddp = DistributedDataParallel(nn.Embedding(10, 4, sparse=True))
+        ddp.register_comm_hook(winnow.torch.HookState(self.comm), winnow.torch.hook)
+        with self.assertRaisesRegex(RuntimeError, "a gradient is sparse: use sparse=False"):
+            ddp(torch.tensor([1])).sum().backward()
+
+    def test_other_world(self):
+        comms = harness.join(2)
+        self.refused(nn.Linear(2, 2), "has 2 workers and DDP has 1", comms[0])
+        harness.on_threads(2, lambda rank: comms[rank].close())
+
+    def test_integer_gradient(self):
+        state = winnow.torch.HookState(self.comm)
+        with self.assertRaisesRegex(RuntimeError, "its average needs a floating point type"):
+            state.reduce(torch.ones(4, dtype=torch.int64)).wait()
+        self.assertIsInstance(state.error, TypeError)
+        state.close()
+
+    @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
+    def test_cuda(self):
+        self.refused(nn.Linear(2, 2).cuda(), "parameter weight is on cuda:0: train on the CPU")
+
+
+class Package(unittest.TestCase):
+    def test_wheel(self):
+        """`pip install client/python` makes a pure wheel with the right name."""
+        for module in ("pip", "setuptools", "wheel"):
+            if importlib.util.find_spec(module) is None:
+                self.skipTest(f"{sys.executable} has no {module}")
+        with tempfile.TemporaryDirectory() as directory:
+            source = shutil.copytree(harness.PACKAGE, pathlib.Path(directory) / "source")
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
+            target = pathlib.Path(directory) / "target"
+            subprocess.run([*command, "--target", target, source], check=True, capture_output=True)
+            metadata = target / "winnow-0.1.0.dist-info"
+            self.assertIn("Tag: py3-none-any", (metadata / "WHEEL").read_text())
+            self.assertIn("License: BSD-3-Clause", (metadata / "METADATA").read_text())
+            files = sorted(path.name for path in (target / "winnow").glob("*.py"))
+            self.assertEqual(files, sorted(path.name for path in (harness.PACKAGE / "winnow").glob("*.py")))
+
+
+if __name__ == "__main__":
+    unittest.main()
