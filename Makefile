@@ -84,6 +84,11 @@ $(BUILD)/tests/e2e/%: $(BUILD)/tests/e2e/%.o $(BUILD)/libcore.a
 $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a $(daemon_libs) -o $@
 
+demo: ## install what is missing, build, train two models over Gloo and over Winnow (a minute or two)
+	$(Q)docker/install-packages.sh build demo
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)/usr/bin/python3 client/python/demo/demo.py
+
 # A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
 check: ## install what is missing, build, run all tests; SAN=... for one with sanitizers
 	$(Q)docker/install-packages.sh build check

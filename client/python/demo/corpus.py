@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The text: the King James Bible of Debian's bible-kjv, as numbers for the two models."""
+
+import collections
+import re
+import subprocess
+
+import numpy
+
+RARE = 2  # words below this count are left out
+VERSES = 31102
+WINDOW = 5
+NEGATIVES = 5
+
+
+class CorpusError(RuntimeError):
+    pass
+
+
+def read_text():
+    """All verses, one a line, without their numbers."""
+    command = ["bible", "-f", "-p", "/usr/lib", "Gen1:1-Rev22:21"]
+    try:
+        output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
+    except FileNotFoundError:
+        raise CorpusError("the program `bible` is missing: apt-get install bible-kjv") from None
+    except subprocess.CalledProcessError as error:
+        raise CorpusError(f"`bible` failed: {error.stderr.decode(errors='replace').strip()}") from None
+    verses = output.decode("ascii").splitlines()
+    if len(verses) != VERSES:
+        raise CorpusError(f"`bible` printed {len(verses)} verses, {VERSES} were expected")
+    return "\n".join(verse.split(" ", 1)[1] for verse in verses)
+
+
+def prepare(path):
+    """Writes what the workers need to `path`."""
+    text = read_text()
+    words = re.findall(r"[a-z]+", text.lower())
+    counted = collections.Counter(words).most_common()
+    kept = [(word, count) for word, count in counted if count >= RARE]
+    number = {word: index for index, (word, _) in enumerate(kept)}
+    letters = sorted(set(text))
+    index = {letter: place for place, letter in enumerate(letters)}
+    numpy.savez(
+        path,
+        words=numpy.array([number[word] for word in words if word in number], numpy.int64),
+        word_counts=numpy.array([count for _, count in kept], numpy.float64),
+        letters=numpy.array([index[letter] for letter in text], numpy.int64),
+        letter_count=len(letters),
+    )
+
+
+def skipgram_batch(data, draw, size):
+    """Centre words, one word near each, and NEGATIVES words drawn by frequency^0.75."""
+    words = data["words"]
+    at = draw.integers(WINDOW, len(words) - WINDOW, size)
+    away = draw.integers(1, WINDOW + 1, size) * draw.choice((-1, 1), size)
+    negative = numpy.searchsorted(data["negative_cdf"], draw.random((size, NEGATIVES)))
+    return words[at], numpy.concatenate([words[at + away][:, None], negative], axis=1)
+
+
+def letters_batch(data, draw, size, length):
+    """`size` passages of `length` letters, and the letters that follow each."""
+    at = draw.integers(0, len(data["letters"]) - length - 1, size)
+    passages = data["letters"][at[:, None] + numpy.arange(length + 1)]
+    return passages[:, :-1], passages[:, 1:]
+
+
+def load(path):
+    data = dict(numpy.load(path))
+    weights = numpy.cumsum(data["word_counts"] ** 0.75)
+    data["negative_cdf"] = weights / weights[-1]
+    return data

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The demo's processes: a network of their own if the system allows, and none left behind."""
+
+import ctypes
+import fcntl
+import os
+import pathlib
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+INSIDE = "WINNOW_DEMO_NAMESPACE"
+PR_SET_PDEATHSIG = 1
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+class DemoError(RuntimeError):
+    """What ends the demo, in one line."""
+
+
+def enter_namespace():
+    """Runs this program again in a network namespace; True inside one, False where none can be had."""
+    if os.environ.get(INSIDE):
+        loopback_up()
+        return True
+    for options in (["-n"], ["-rn"]):  # as root; as anybody, where the system lets users
+        command = ["unshare", *options]
+        try:
+            trial = subprocess.run([*command, "true"], capture_output=True)
+        except FileNotFoundError:
+            return False
+        if trial.returncode == 0:
+            environment = {**os.environ, INSIDE: "1"}
+            os.execvpe("unshare", [*command, sys.executable, *sys.argv], environment)
+    return False
+
+
+def loopback_up():
+    with socket.socket() as any_socket:
+        request = struct.pack("16sh22x", b"lo", 0)
+        name, flags = struct.unpack("16sh22x", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh22x", name, flags | IFF_UP))
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def stop_on_signals():
+    """Signals that end a program end it as an exception does, so that children are stopped."""
+
+    def stop(number, _):
+        raise DemoError(f"stopped by {signal.Signals(number).name}")
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+
+
+class Processes:
+    """Children that end with this object, and with this process, whatever ends it."""
+
+    def __init__(self, directory):
+        self._directory = pathlib.Path(directory)
+        self._children = []  # (name, process, its stderr)
+
+    def start(self, name, command, **environment):
+        errors = self._directory / f"{name.replace(' ', '-')}.err"
+        parent = os.getpid()
+
+        def with_parent():
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+
+        with open(errors, "w") as stderr:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stderr=stderr,
+                env={**os.environ, **environment},
+                start_new_session=True,  # Ctrl-C is for us to pass on
+                preexec_fn=with_parent,
+            )
+        self._children.append((name, process, errors))
+        return process
+
+    def wait(self, wanted, seconds):
+        """Until the processes `wanted` have ended well; DemoError if any child fails or time is up."""
+        until = time.monotonic() + seconds
+        while any(process.poll() is None for process in wanted):
+            self._check(wanted)
+            if time.monotonic() > until:
+                raise DemoError(f"not done after {seconds:.0f} s: is this machine busy? Try --steps 20")
+            time.sleep(0.05)
+        self._check(wanted)
+
+    def _check(self, wanted):
+        ended = [(n, p, e) for n, p, e in self._children if p.poll() or (p.poll() == 0 and p not in wanted)]
+        if not ended:
+            return
+        # Others may have failed because of the first: the one with a signal, or with the oldest word.
+        name, process, errors = min(ended, key=lambda child: (child[1].returncode >= 0, _changed(child[2])))
+        raise DemoError(f"{name} {_ending(process.returncode)}{_last_line(errors)}")
+
+    def stop(self):
+        for _, process, _ in self._children:
+            if process.poll() is None:
+                process.terminate()
+        until = time.monotonic() + 2
+        for _, process, _ in self._children:
+            try:
+                process.wait(max(until - time.monotonic(), 0.01))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _changed(path):
+    return path.stat().st_mtime_ns
+
+
+def _ending(status):
+    return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+
+def _last_line(path):
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return f": {lines[-1]}" if lines else ""

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One of the demo's worker processes: trains both models over Gloo, then over Winnow.
+
+    worker.py RANK SETTINGS.json
+
+Writes what it measured to result.RANK.json beside the settings.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import time
+
+import corpus
+import models
+import numpy
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+
+BLOCK = 256
+RECORD_STEP = 20
+
+
+def loopback_bytes():
+    """All that has crossed the loopback device: what one end sends, the other receives there."""
+    for line in pathlib.Path("/proc/net/dev").read_text().splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == "lo":
+            return int(counters.split()[0])
+    raise RuntimeError("/proc/net/dev has no line for lo")
+
+
+class Recorder:
+    """Stands before a hook's reduce() and keeps the bitmap of the largest bucket of one step."""
+
+    def __init__(self, state, at_step):
+        self._reduce = state.reduce
+        state.reduce = self.reduce
+        self.at_step = at_step
+        self.step = 0
+        self.elements = 0
+        self.bits = b""
+
+    def reduce(self, tensor):
+        if self.step == self.at_step and tensor.numel() > self.elements:
+            self.elements = tensor.numel()
+            padded = numpy.zeros(-(-self.elements // BLOCK) * BLOCK, bool)
+            padded[: self.elements] = tensor.numpy() != 0
+            self.bits = numpy.packbits(padded.reshape(-1, BLOCK).any(1), bitorder="little").tobytes()
+        return self._reduce(tensor)
+
+
+class Training:
+    """One model, one way of adding gradients up."""
+
+    def __init__(self, name, rank, settings, data):
+        torch.manual_seed(1)
+        self.name, self.rank, self.settings, self.data = name, rank, settings, data
+        self.model = models.MODELS[name](data)
+        self.ddp = DistributedDataParallel(self.model)
+        self.steps = settings["steps"] or self.model.steps
+        self.draw = numpy.random.default_rng((rank, 1))
+        self.optimizer = self.model.optimizer()
+
+    def step(self):
+        """Loss and seconds of one step, bytes on loopback meanwhile."""
+        batch = self.model.batch(self.data, self.draw)
+        # Rank 0 reads the counter while all the others wait for it.
+        dist.barrier()
+        before = loopback_bytes()
+        dist.barrier()
+        begun = time.perf_counter()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.ddp(*batch)
+        loss.backward()
+        self.optimizer.step()
+        seconds = time.perf_counter() - begun
+        dist.barrier()
+        return loss.item(), seconds, loopback_bytes() - before
+
+    def run(self, after_step=lambda step: None):
+        steps = []
+        for step in range(self.steps):
+            steps.append(self.step())
+            after_step(step)
+        losses, seconds, loopback = zip(*steps)
+        size = sum(p.numel() * p.element_size() for p in self.model.parameters())
+        about = {"title": self.model.title, "about": self.model.describe(), "bytes": size}
+        return {**about, "losses": losses, "seconds": seconds, "loopback": loopback}
+
+
+def over_gloo(training):
+    return training.run()
+
+
+def over_winnow(training):
+    settings, rank = training.settings, training.rank
+    with winnow.Comm(
+        aggregators=settings["aggregator"],
+        job=training.name,
+        rank=rank,
+        world=settings["workers"],
+        insecure_no_key=True,
+    ) as comm:
+        state = winnow.torch.attach(training.ddp, comm, block=BLOCK)
+        recorder = Recorder(state, min(RECORD_STEP, training.steps - 1))
+        wire = [comm.stats()]
+
+        def after_step(step):
+            recorder.step = step + 1
+            wire.append(comm.stats())
+
+        result = training.run(after_step)
+        stats = state.stats()
+        state.close()
+    path = pathlib.Path(settings["out"]) / f"{training.name}.{rank}.bits"
+    path.write_bytes(recorder.bits)
+    result["sent"] = differences([stats.sent_bytes for stats in wire])
+    result["received"] = differences([stats.received_bytes for stats in wire])
+    result["multicast"] = wire[-1].multicast
+    result["bucket_blocks"] = -(-recorder.elements // BLOCK)
+    result["recorded_step"] = recorder.at_step
+    return {**result, "density": stats.density, "union": stats.union, "retransmits": stats.retransmits}
+
+
+def differences(values):
+    return [after - before for before, after in zip(values, values[1:])]
+
+
+def main():
+    rank, place = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+    settings = json.loads(place.read_text())
+    torch.set_num_threads(1)  # there are more workers than cores
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    store = f"file://{place.parent}/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=settings["workers"])
+    data = corpus.load(settings["corpus"])
+    results = {}
+    for name in models.MODELS:
+        results[name] = {}
+        for backend, train in (("gloo", over_gloo), ("winnow", over_winnow)):
+            begun = time.perf_counter()
+            results[name][backend] = train(Training(name, rank, settings, data))
+            if rank == 0:
+                title = models.MODELS[name].title
+                print(f"  {title} over {backend}: {time.perf_counter() - begun:.1f} s", flush=True)
+    (place.parent / f"result.{rank}.json").write_text(json.dumps(results))
+    dist.barrier()  # the store goes with the first that leaves
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# The demo in five steps: table, picture, bitmaps, exit status; and what is left when a part of it dies.
+# no-sanitizers: Debian's python and torch are not built with them
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build}
+python=/usr/bin/python3
+demo=client/python/demo/demo.py
+
+for module in numpy torch matplotlib; do
+	$python -c "import importlib.util as u, sys; sys.exit(u.find_spec('$module') is None)" 2>/dev/null || {
+		echo "no python3-$module"
+		exit 77
+	}
+done
+command -v bible >/dev/null || {
+	echo "no bible-kjv"
+	exit 77
+}
+
+out=$(mktemp -d)
+pid=
+# shellcheck disable=SC2317 # called by the trap
+clean_up() {
+	[ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
+	rm -rf "$out"
+}
+trap clean_up EXIT
+fail() {
+	echo "FAIL: $*"
+	exit 1
+}
+
+$python $demo --build "$build" --out "$out" --steps 5 | tee "$out/table"
+for text in '^skip-gram: ' '^character transformer: ' 'loss at step 4 ' 'largest difference of the losses' \
+	'd = 0\.[0-9]* of each worker, U = 0\.[0-9]* of any' 'sent by a worker a step .* MB .* MB$' \
+	'received by a worker' 'median time of a step' "a ring's worker sends, and receives" 'bound max' '^Done in'; do
+	grep -q "$text" "$out/table" || fail "no line '$text'"
+done
+[ "$(head -c 8 "$out/demo.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "demo.png is no picture"
+for model in skipgram letters; do
+	blocks=$(sed -n "s/^Bitmaps: .*$model.%r.bits, \([0-9]*\) blocks.*/\1/p" "$out/table")
+	for rank in 0 1 2 3; do
+		bytes=$(stat -c %s "$out/demo/$model.$rank.bits")
+		[ "$bytes" = $(((blocks + 7) / 8)) ] || fail "$model.$rank.bits has $bytes bytes for $blocks blocks"
+	done
+	# The bitmaps are what winnow bench takes.
+	"$build/winnow" bench --local 4 --size $((blocks * 1024)) --overlap "file:$out/demo/$model.%r.bits" \
+		--iters 2 --warmup 1 --check >"$out/bench" || fail "winnow bench refuses $model's bitmaps"
+done
+cmp -s "$out/demo/skipgram.0.bits" "$out/demo/skipgram.1.bits" && fail "two workers have one bitmap"
+
+# A dead orphan may wait long for an init that collects it.
+alive() { grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status" 2>/dev/null; }
+
+# A worker dies, or the demo is told to stop: one line, status 1, nothing left.
+end_it() { # how expected
+	local begun=$SECONDS workers worker status=0
+	# Job control: background jobs of a script ignore SIGINT otherwise.
+	set -m
+	$python $demo --build "$build" --out "$out" --steps 2000 >"$out/table" 2>"$out/errors" &
+	pid=$!
+	set +m
+	until grep -q 'over gloo' "$out/table" || [ -s "$out/errors" ] || [ $((SECONDS - begun)) -gt 5 ]; do sleep 0.1; done
+	until [ "$(pgrep -P "$pid" -f worker.py | wc -l)" = 4 ] || [ $((SECONDS - begun)) -gt 20 ]; do sleep 0.1; done
+	sleep 3
+	workers=$(pgrep -P "$pid" -f worker.py)
+	worker=$(echo "$workers" | sed -n 3p)
+	case $1 in
+	worker) kill -KILL "$worker" ;;
+	*) kill -"$1" "$pid" ;;
+	esac
+	wait "$pid" || status=$?
+	if [ "$1" != KILL ]; then
+		[ $status = 1 ] || fail "$1: status $status"
+		[ "$(wc -l <"$out/errors")" = 1 ] || fail "$1: more than one line: $(cat "$out/errors")"
+		grep -q "$2" "$out/errors" || fail "$1: not '$2' but: $(cat "$out/errors")"
+	fi
+	begun=$SECONDS
+	for worker in $workers; do
+		while alive "$worker"; do
+			[ $((SECONDS - begun)) -lt 5 ] || fail "$1: worker $worker is left"
+			sleep 0.1
+		done
+	done
+	[ -z "$(pgrep -P "$pid")" ] || fail "$1: children are left"
+	pid=
+}
+end_it worker '^demo: worker 2 was ended by SIGKILL'
+end_it INT '^demo: stopped by SIGINT'
+end_it KILL ''
+echo "the demo works and ends well"
