@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench.sh BUILD [PART..] - all measurements of docs/BENCHMARKS.md, in one run: dense peers loss latency bitmap
+# bench.sh BUILD [PART..] - all measurements of docs/BENCHMARKS.md, in one run: bound peers loss latency bitmap
 #
 # Prints one table a part and keeps the raw numbers in BUILD/bench/*.json. Needs root for network namespaces.
 # SIZE, ITERS, ROUNDS and RATE shorten or stretch it.
@@ -142,6 +142,7 @@ part_peers() {
 		fi
 		links_down
 	done
+	/usr/bin/python3 tests/bench/plot.py "$raw" "$raw/peers.svg" && echo "# drawn: $raw/peers.svg"
 }
 
 part_loss() {

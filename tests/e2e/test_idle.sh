@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # An idle daemon, and an idle job, use no CPU to speak of: under 1 % of a core over five seconds.
+# no-sanitizers: loads the library into python, which has none; and CPU time would say nothing
 . "$(dirname "$0")/lib.sh"
 ticks() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
 idle() { # what pid

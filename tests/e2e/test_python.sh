@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 BUILD=$(realpath "${BUILD:-build}")
 export BUILD
-python=/usr/bin/python3
+python=${PYTHON:-/usr/bin/python3} # another torch: PYTHON=venv/bin/python tests/e2e/test_python.sh
 
 for module in numpy torch; do
 	$python -c "import importlib.util as u, sys; sys.exit(u.find_spec('$module') is None)" 2>/dev/null || {
