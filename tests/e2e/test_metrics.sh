@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# /metrics as Prometheus' own parser reads it, and /status: they agree with each other and with what workers have sent.
+. "$(dirname "$0")/lib.sh"
+python=/usr/bin/python3
+$python -c 'import prometheus_client' 2>/dev/null || {
+	echo "no python3-prometheus-client"
+	exit 77
+}
+metrics=$(free_port)
+winnowd --insecure-no-key --metrics "127.0.0.1:$metrics"
+start going0 bench --insecure-no-key --job going --rank 0 --world 2 --size 1M --iters 1000000
+start going1 bench --insecure-no-key --job going --rank 1 --world 2 --size 1M --iters 1000000
+start waiting bench --insecure-no-key --job waiting --rank 0 --world 2 --size 1M
+start done0 bench --insecure-no-key --job done --size 4M --iters 4 --warmup 0 --json
+expect done0 20 0
+refuses 1 'world' bench --insecure-no-key --job waiting --rank 0 --world 3
+$python tests/e2e/metrics_check.py "http://127.0.0.1:$metrics" "$tmp/done0.out" || fail "metrics"
+kill -0 "$DAEMON" || fail "winnowd is gone"
