@@ -6,6 +6,7 @@
 #   winnowd ARG.. start one on a free loopback port; sets PORT and DAEMON (its pid)
 #   bench ARG..   winnow bench against it
 #   fail TEXT     end the test
+#   scaled COUNT  of iterations that shall last some seconds: fewer where a sanitizer slows them down
 set -uo pipefail
 set -m # every background job is a process group, and is ended with all its children
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -31,6 +32,8 @@ fail() {
 	done
 	exit 1
 }
+
+scaled() { echo $(($1 / (${SAN:+15} + 1))); }
 
 free_port() {
 	python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'

@@ -10,8 +10,8 @@ winnowd --key-file "$tmp/keys" --join-timeout 2s --workers-max 8 --jobs-max 2 --
 key=(--key-file "$tmp/key")
 
 # Another job runs all the time; it must end well.
-start other0 bench --job other --rank 0 --world 2 --size 1M --iters 40000 --check --json --key-file "$tmp/keys"
-start other1 bench --job other --rank 1 --world 2 --size 1M --iters 40000 --check --json --key-file "$tmp/keys"
+start other0 bench --job other --rank 0 --world 2 --size 1M --iters "$(scaled 40000)" --check --json --key-file "$tmp/keys"
+start other1 bench --job other --rank 1 --world 2 --size 1M --iters "$(scaled 40000)" --check --json --key-file "$tmp/keys"
 sleep 0.5
 
 small=(--size 4K --iters 1 --warmup 0)

@@ -8,7 +8,7 @@ except urllib.error.HTTPError as e: print(e.code)' "http://127.0.0.1:$metrics$1"
 
 winnowd --insecure-no-key --metrics "127.0.0.1:$metrics"
 [ "$(get /healthz) $(get /readyz) $(get /nothing)" = "200 200 404" ] || fail "HTTP before"
-start going bench --insecure-no-key --job going --size 4M --iters 6000 --check
+start going bench --insecure-no-key --job going --size 4M --iters "$(scaled 4000)" --check
 sleep 0.5
 kill -TERM "$DAEMON"
 sleep 0.2

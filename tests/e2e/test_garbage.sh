@@ -3,8 +3,8 @@
 . "$(dirname "$0")/lib.sh"
 metrics=$(free_port)
 winnowd --insecure-no-key --metrics "127.0.0.1:$metrics" --connections-max 64
-start good0 bench --insecure-no-key --job good --rank 0 --world 2 --size 1M --iters 30000 --check --json
-start good1 bench --insecure-no-key --job good --rank 1 --world 2 --size 1M --iters 30000 --check --json
+start good0 bench --insecure-no-key --job good --rank 0 --world 2 --size 1M --iters "$(scaled 30000)" --check --json
+start good1 bench --insecure-no-key --job good --rank 1 --world 2 --size 1M --iters "$(scaled 30000)" --check --json
 sleep 0.5
 
 python3 - "$PORT" <<'P' || fail "the garbage sender failed"
