@@ -22,6 +22,8 @@
 
 #include "client/comm.h"
 
+#define GROUP_BURSTS_MAX 32 /* of one group, before anything else gets its turn */
+
 uint64_t comm_clock_us(void)
 {
 	struct timespec t;
@@ -228,14 +230,20 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
 	return count > 0;
 }
 
+/*
+ * Groups first, until they are empty: a packet to us alone tells of results sent before it, and
+ * one that still lies in the other socket would pass for lost (PROTOCOL.md section 10.2).
+ */
 static bool receive(struct winnow_comm *comm)
 {
-	bool any = receive_from(comm, comm->net, 0);
+	bool any = false;
 
 	for (uint32_t i = 0; i < comm->peer_count; i++)
-		if (comm->peers[i].group != NULL && receive_from(comm, comm->peers[i].group, i))
+		for (uint32_t turns = 0; turns < GROUP_BURSTS_MAX && comm->peers[i].group != NULL &&
+		                         receive_from(comm, comm->peers[i].group, i);
+		     turns++)
 			any = true;
-	return any;
+	return receive_from(comm, comm->net, 0) || any;
 }
 
 /* One batch to each aggregator; true when there was any. */
