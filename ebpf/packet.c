@@ -38,6 +38,23 @@ static bool kind_known(uint8_t kind)
 	return false;
 }
 
+/* Of the kinds whose length does not depend on what they say: section 2.2. */
+static bool length_fits(uint8_t kind, uint32_t body_bytes)
+{
+	switch ((enum wire_kind)kind) {
+	case WIRE_ACK:
+	case WIRE_ASK:
+	case WIRE_CREDIT:
+		return body_bytes == 0;
+	case WIRE_NACK:
+	case WIRE_WANT:
+		return body_bytes > 0 && body_bytes % 8 == 0 &&
+		       body_bytes <= WIRE_NACK_WORDS_MAX * 8;
+	default:
+		return true;
+	}
+}
+
 enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, struct packet *out)
 {
 	struct wire_header wire;
@@ -51,6 +68,8 @@ enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, st
 		return WIRE_DROP_VERSION;
 	if (!kind_known(wire.kind) || ((wire.kind & WIRE_TO_WORKER) != 0) != to_worker)
 		return WIRE_DROP_KIND;
+	if (!length_fits(wire.kind, bytes - (uint32_t)sizeof(wire)))
+		return WIRE_DROP_LENGTH;
 
 	out->kind = wire.kind;
 	out->channel = wire.channel;
