@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * test_packet.c - docs/vectors/packets.txt to structs and back
+ *
+ * What the code makes of a packet is printed in the form of that file and compared as text; then
+ * the packet is built again and compared as bytes.
+ */
+
+#include <inttypes.h>
+
+#include "tests/unit/test_packet.h"
+
+/* ---- printing what was read ---- */
+
+static void put(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void put(char *text, const char *format, ...)
+{
+	size_t used = strlen(text);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text + used, TEXT_BYTES - used, format, args);
+	va_end(args);
+}
+
+static void put_hex(char *text, const char *name, const uint8_t *bytes, uint32_t count)
+{
+	if (count == 0)
+		return;
+	put(text, "%s ", name);
+	for (uint32_t i = 0; i < count; i++)
+		put(text, "%02x", bytes[i]);
+	put(text, "\n");
+}
+
+static void put_header(char *text, const struct packet *p)
+{
+	put(text, "kind 0x%02x\nchannel %u\nworker %u\ntoken 0x%016" PRIx64 "\nframe %u\n", p->kind,
+	    p->channel, p->worker, p->token, p->frame);
+	if (p->kind & WIRE_TO_WORKER)
+		put(text, "base %u\nwindow %u\nsequence %u\nplanned %u\n", p->edge, p->window,
+		    p->sequence, p->planned);
+	else
+		put(text, "ack %u\nmask 0x%" PRIx64 "\n", p->edge, p->mask);
+}
+
+static void put_announce(char *text, const struct packet *p)
+{
+	struct announce a;
+	uint32_t bitmap;
+
+	assert_int_equal(announce_parse(p, &a), WIRE_DROP_NONE);
+	put(text,
+	    "tag 0x%016" PRIx64 "\ncount %" PRIu64 "\nblock_elems %u\nsegment %u\ngeneration %u\n",
+	    a.tag, a.count, a.block_elems, a.segment, a.generation);
+	put(text,
+	    "op_slot %u\nshard %u\nshard_count %u\nexponent %d\ndtype %u\nreduction %u\n"
+	    "form %u\nflags 0x%02x\n",
+	    a.op_slot, a.shard, a.shard_count, a.exponent, a.dtype, a.reduction, a.form, a.flags);
+	/* The one eager bitmap of the file is a word long. */
+	bitmap = a.flags & (WIRE_ALL | WIRE_NONE) ? 0 : a.flags & WIRE_EAGER ? 8 : a.rest_bytes;
+	put_hex(text, "bitmap", a.rest, bitmap);
+	put_hex(text, "blocks", a.rest + bitmap, a.rest_bytes - bitmap);
+}
+
+static void put_plan(char *text, const struct packet *p)
+{
+	struct plan plan;
+	uint32_t bitmap;
+
+	assert_int_equal(plan_parse(p, &plan), WIRE_DROP_NONE);
+	put(text,
+	    "tag 0x%016" PRIx64 "\nsegment %u\nframe_count %u\nstatus %u\nexponent %d\n"
+	    "flags 0x%02x\n",
+	    plan.tag, plan.segment, plan.frame_count, plan.status, plan.exponent, plan.flags);
+	if (plan.status == WIRE_MISMATCH) {
+		put(text,
+		    "value_a %" PRIu64 "\nvalue_b %" PRIu64 "\nrank_a %u\nrank_b %u\nfield %u\n",
+		    plan.mismatch.value_a, plan.mismatch.value_b, plan.mismatch.rank_a,
+		    plan.mismatch.rank_b, plan.mismatch.field);
+		return;
+	}
+	bitmap = plan.flags & WIRE_EAGER ? 8 : plan.rest_bytes;
+	put_hex(text, "bitmap", plan.rest, bitmap);
+	put_hex(text, "sums", plan.rest + bitmap, plan.rest_bytes - bitmap);
+}
+
+static void put_packet(char *text, const struct packet *p)
+{
+	uint64_t words[WIRE_NACK_WORDS_MAX];
+
+	put_header(text, p);
+	switch ((enum wire_kind)p->kind) {
+	case WIRE_ANNOUNCE:
+		put_announce(text, p);
+		return;
+	case WIRE_PLAN:
+		put_plan(text, p);
+		return;
+	case WIRE_NACK:
+	case WIRE_WANT:
+		put_hex(text, "words", (const uint8_t *)words, nack_parse(p, words) * 8);
+		return;
+	case WIRE_PUSH:
+	case WIRE_RESULT:
+		put_hex(text, "data", p->body, p->body_bytes);
+		return;
+	case WIRE_KNOCK:
+	case WIRE_KNOCKED:
+	case WIRE_PROBE:
+		put_hex(text, "padding", p->body, p->body_bytes);
+		return;
+	case WIRE_ACK:
+	case WIRE_ASK:
+	case WIRE_CREDIT:
+		assert_int_equal(p->body_bytes, 0);
+	}
+}
+
+/* ---- building it again ---- */
+
+static void build_header(const struct packet *p, struct packet_out *out)
+{
+	struct packet_head head = {
+		.kind = p->kind,
+		.channel = p->channel,
+		.worker = p->worker,
+		.token = p->token,
+		.frame = p->frame,
+		.edge = p->edge,
+	};
+
+	if (p->kind & WIRE_TO_WORKER) {
+		head.window = p->window;
+		head.sequence = p->sequence;
+		head.planned = p->planned;
+	} else {
+		head.mask = p->mask;
+	}
+	packet_begin(out, &head);
+}
+
+static void build_packet(const struct packet *p, struct packet_out *out)
+{
+	uint64_t words[WIRE_NACK_WORDS_MAX];
+	struct announce announce;
+	struct plan plan;
+
+	build_header(p, out);
+	switch ((enum wire_kind)p->kind) {
+	case WIRE_ANNOUNCE:
+		announce_parse(p, &announce);
+		packet_put_announce(out, &announce);
+		packet_point(out, announce.rest, announce.rest_bytes);
+		return;
+	case WIRE_PLAN:
+		plan_parse(p, &plan);
+		packet_put_plan(out, &plan);
+		if (plan.status == WIRE_OK)
+			packet_point(out, plan.rest, plan.rest_bytes);
+		return;
+	case WIRE_NACK:
+	case WIRE_WANT:
+		packet_put_words(out, words, nack_parse(p, words));
+		return;
+	default:
+		packet_point(out, p->body, p->body_bytes);
+	}
+}
+
+static void test_vectors(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < vector_count; i++) {
+		const struct vector *v = &vectors[i];
+		char text[TEXT_BYTES] = "";
+		uint8_t bytes[PACKET_BYTES];
+		struct packet_out out;
+		struct packet p;
+
+		print_message("%s\n", v->name);
+		assert_int_equal(vector_parse(v, &p), WIRE_DROP_NONE);
+		put_packet(text, &p);
+		assert_string_equal(text, v->text);
+		build_packet(&p, &out);
+		assert_int_equal(out.bytes, v->byte_count);
+		packet_flatten(&out, bytes);
+		assert_memory_equal(bytes, v->bytes, v->byte_count);
+	}
+}
+
+/* Every kind has a vector. */
+static void test_kinds(void **state)
+{
+	const uint8_t kinds[] = {1, 2, 3, 4, 5, 6, 0x81, 0x82, 0x83, 0x84, 0x86, 0x87};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(kinds); k++) {
+		bool found = false;
+
+		for (size_t i = 0; i < vector_count; i++)
+			found = found || vectors[i].bytes[3] == kinds[k];
+		assert_true(found);
+	}
+}
+
+/* ---- pieces ---- */
+
+/* Neighbours in memory become one piece, but never one with the head. */
+static void test_pieces(void **state)
+{
+	static uint8_t memory[64];
+	struct packet_head head = {.kind = WIRE_PUSH};
+	struct packet_out out;
+
+	(void)state;
+	packet_begin(&out, &head);
+	packet_point(&out, out.head + 32, 0);
+	assert_int_equal(out.piece_count, 1);
+	packet_point(&out, out.head + 32, 8);
+	assert_int_equal(out.piece_count, 2);
+	packet_begin(&out, &head);
+	packet_point(&out, memory, 8);
+	packet_point(&out, memory + 8, 4);
+	packet_point(&out, memory + 16, 4);
+	packet_point(&out, memory + 4, 4);
+	packet_point(&out, memory + 50, 0);
+	assert_int_equal(out.piece_count, 4);
+	assert_int_equal(out.pieces[1].iov_len, 12);
+	assert_ptr_equal(out.pieces[2].iov_base, memory + 16);
+	assert_ptr_equal(out.pieces[3].iov_base, memory + 4);
+	assert_int_equal(out.bytes, 32 + 12 + 4 + 4);
+	assert_int_equal(packet_body_bytes(&out), 20);
+}
+
+/* As many as a frame has blocks, and two more; the words of the longest NACK fit the head. */
+static void test_most_pieces(void **state)
+{
+	static uint8_t memory[2 * (WIRE_FRAME_BLOCKS_MAX + 2)];
+	uint64_t words[WIRE_NACK_WORDS_MAX] = {1};
+	struct packet_head head = {.kind = WIRE_NACK};
+	struct packet_out out;
+
+	(void)state;
+	packet_begin(&out, &head);
+	packet_put_words(&out, words, WIRE_NACK_WORDS_MAX);
+	for (uint32_t i = 0; i < WIRE_FRAME_BLOCKS_MAX + 2; i++)
+		packet_point(&out, memory + (size_t)i * 2, 1);
+	assert_int_equal(out.piece_count, WIRE_FRAME_BLOCKS_MAX + 3);
+	assert_int_equal(out.bytes, 32 + 128 + WIRE_FRAME_BLOCKS_MAX + 2);
+}
+
+/* ---- numbers ---- */
+
+static void test_before(void **state)
+{
+	(void)state;
+	assert_true(frame_before(0, 1) && !frame_before(1, 0) && !frame_before(7, 7));
+	assert_true(frame_before(UINT32_MAX, 0) && !frame_before(0, UINT32_MAX));
+	assert_true(frame_before(5, 5u + INT32_MAX) && !frame_before(5u + INT32_MAX, 5));
+	assert_true(sequence_before(0, 1) && !sequence_before(1, 0) && !sequence_before(7, 7));
+	assert_true(sequence_before(UINT16_MAX, 0) && !sequence_before(0, UINT16_MAX));
+	assert_true(sequence_before(60000, (uint16_t)(60000 + INT16_MAX)));
+	assert_false(sequence_before((uint16_t)(60000 + INT16_MAX), 60000));
+}
+
+/* The labels, in the order of section 12. */
+static void test_drop_names(void **state)
+{
+	const char *const names[] = {
+		"none",       "short",           "bad_magic",  "bad_version",
+		"bad_kind",   "unknown_channel", "bad_worker", "bad_token",
+		"bad_length", "closed_frame",    "bad_mask",   "bad_operation",
+		"stale",      "duplicate",       "table_full",
+	};
+
+	(void)state;
+	assert_int_equal(sizeof(names) / sizeof(names[0]), WIRE_DROP_COUNT);
+	for (unsigned i = 0; i < WIRE_DROP_COUNT; i++)
+		assert_string_equal(drop_name((enum wire_drop)i), names[i]);
+	assert_string_equal(drop_name(WIRE_DROP_COUNT), "?");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_vectors), cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_pieces),  cmocka_unit_test(test_most_pieces),
+		cmocka_unit_test(test_before),  cmocka_unit_test(test_drop_names),
+	};
+
+	return cmocka_run_group_tests(tests, vectors_load, NULL) != 0;
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_packet_refused.c - what is no packet, and the reason that it is dropped for */
+
+#include "tests/unit/test_packet.h"
+
+/* As the machines read it: the header, then the body. A packet of `bytes` bytes, exactly. */
+static enum wire_drop read_packet(const uint8_t *data, uint32_t bytes, bool to_worker)
+{
+	uint8_t *copy = malloc(bytes > 0 ? bytes : 1); /* a sanitizer sees reads past it */
+	enum wire_drop drop;
+	struct announce announce;
+	struct plan plan;
+	struct packet p;
+
+	assert_non_null(copy);
+	memcpy(copy, data, bytes);
+	drop = packet_parse(copy, bytes, to_worker, &p);
+	if (drop == WIRE_DROP_NONE && p.kind == WIRE_ANNOUNCE)
+		drop = announce_parse(&p, &announce);
+	if (drop == WIRE_DROP_NONE && p.kind == WIRE_PLAN)
+		drop = plan_parse(&p, &plan);
+	free(copy);
+	return drop;
+}
+
+/* What a packet of this kind, cut to this length, is: section 2.2's last column. */
+static enum wire_drop drop_at(uint8_t kind, uint32_t bytes, bool mismatch)
+{
+	if (bytes < 32)
+		return WIRE_DROP_SHORT;
+	switch (kind) {
+	case 1:
+		return bytes < 72 ? WIRE_DROP_SHORT : WIRE_DROP_NONE;
+	case 0x81:
+		if (bytes < 56)
+			return WIRE_DROP_SHORT;
+		return mismatch && bytes != 80 ? WIRE_DROP_LENGTH : WIRE_DROP_NONE;
+	case 3:
+	case 5:
+	case 0x83:
+		return bytes != 32 ? WIRE_DROP_LENGTH : WIRE_DROP_NONE;
+	case 4:
+	case 0x84:
+		return bytes % 8 != 0 || bytes < 40 || bytes > 160 ? WIRE_DROP_LENGTH
+		                                                   : WIRE_DROP_NONE;
+	default:
+		return WIRE_DROP_NONE;
+	}
+}
+
+/* Every length, shorter and longer. The machines check lengths that depend on contents. */
+static void test_lengths(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < vector_count; i++) {
+		const struct vector *v = &vectors[i];
+		bool mismatch = strcmp(v->name, "plan-mismatch") == 0;
+		uint8_t bytes[PACKET_BYTES] = {0};
+
+		memcpy(bytes, v->bytes, v->byte_count);
+		for (uint32_t n = 0; n < v->byte_count + 150; n++)
+			assert_int_equal(read_packet(bytes, n, v->bytes[3] & WIRE_TO_WORKER),
+			                 drop_at(v->bytes[3], n, mismatch));
+	}
+}
+
+static void test_header_refused(void **state)
+{
+	const struct vector *v = vector_named("ack");
+
+	(void)state;
+	for (unsigned at = 0; at < 3; at++) {
+		for (unsigned value = 0; value < 256; value++) {
+			uint8_t bytes[32];
+
+			memcpy(bytes, v->bytes, sizeof(bytes));
+			bytes[at] = (uint8_t)value;
+			if (value == v->bytes[at])
+				continue;
+			assert_int_equal(read_packet(bytes, 32, false),
+			                 at < 2 ? WIRE_DROP_MAGIC : WIRE_DROP_VERSION);
+		}
+	}
+}
+
+/* Unknown kinds, and known ones in the wrong direction. */
+static void test_kind_refused(void **state)
+{
+	const char *known = "\1\2\3\4\5\6\x81\x82\x83\x84\x86\x87";
+	uint8_t bytes[80] = {0};
+
+	(void)state;
+	memcpy(bytes, vector_named("ack")->bytes, 32);
+	for (unsigned kind = 0; kind < 256; kind++) {
+		bool is_known = kind != 0 && strchr(known, (int)kind) != NULL;
+		struct packet p;
+
+		bytes[3] = (uint8_t)kind;
+		for (unsigned to_worker = 0; to_worker < 2; to_worker++) {
+			bool right = is_known && (kind >= 0x80) == (to_worker == 1);
+			enum wire_drop drop = packet_parse(bytes, 80, to_worker, &p);
+
+			assert_int_equal(drop == WIRE_DROP_KIND, !right);
+		}
+	}
+}
+
+static void test_plan_refused(void **state)
+{
+	const struct vector *v = vector_named("plan-all");
+	uint8_t bytes[80] = {0};
+
+	(void)state;
+	memcpy(bytes, v->bytes, 56);
+	memset(bytes + 44, 0, 4);
+	assert_int_equal(read_packet(bytes, 56, true), WIRE_DROP_LENGTH); /* no frames */
+	bytes[47] = 0x80;
+	assert_int_equal(read_packet(bytes, 56, true), WIRE_DROP_NONE);
+	for (unsigned status = 1; status < 0x10000; status++) {
+		bytes[48] = (uint8_t)status;
+		bytes[49] = (uint8_t)(status >> 8);
+		assert_int_equal(read_packet(bytes, 80, true),
+		                 status == 1 ? WIRE_DROP_NONE : WIRE_DROP_LENGTH);
+	}
+}
+
+/* nack_parse() by itself does not trust that the length was checked. */
+static void test_words_refused(void **state)
+{
+	uint64_t words[WIRE_NACK_WORDS_MAX], want[WIRE_NACK_WORDS_MAX];
+	uint8_t body[WIRE_NACK_WORDS_MAX * 8 + 8];
+	struct packet p = {.kind = WIRE_NACK, .body = body};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(body); i++)
+		body[i] = (uint8_t)(i + 1);
+	for (p.body_bytes = 0; p.body_bytes <= sizeof(body); p.body_bytes++) {
+		bool good = p.body_bytes % 8 == 0 && p.body_bytes <= 128;
+
+		memset(words, 0xee, sizeof(words));
+		memset(want, 0xee, sizeof(want));
+		if (good)
+			memcpy(want, body, p.body_bytes);
+		assert_int_equal(nack_parse(&p, words), good ? p.body_bytes / 8 : 0);
+		assert_memory_equal(words, want, sizeof(words));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lengths),       cmocka_unit_test(test_header_refused),
+		cmocka_unit_test(test_kind_refused),  cmocka_unit_test(test_plan_refused),
+		cmocka_unit_test(test_words_refused),
+	};
+
+	return cmocka_run_group_tests(tests, vectors_load, NULL) != 0;
+}
