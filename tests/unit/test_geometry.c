@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * test_geometry.c - PROTOCOL.md section 4, said a second time and slower
+ *
+ * The reference below follows the words of the section with 128-bit integers and shares no code
+ * with geometry.c; beside it, properties that must hold whatever the formulas are.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ebpf/geometry.h"
+#include "tests/unit/test_random.h"
+
+__extension__ typedef unsigned __int128 wide;
+
+static wide ceiling(wide a, wide b)
+{
+	return (a + b - 1) / b;
+}
+
+/* ---- the reference ---- */
+
+struct reference {
+	wide b, w, T, S, G, L, P, segments;
+	wide k, m, p;
+	bool eager;
+};
+
+static struct reference reference_cut(const struct geometry_input *in)
+{
+	struct reference r = {.P = in->payload - 32};
+	wide count = in->count;
+
+	r.b = in->block_elems;
+	if (r.b > (count > 1 ? count : 1))
+		r.b = count > 1 ? count : 1;
+	r.w = r.b * in->elem_bytes;
+	r.T = ceiling(count, r.b);
+	r.eager = !in->fixed32 && r.T <= 4096 && r.T * r.w + 8 * ceiling(r.T, 64) + 40 <= r.P;
+	r.S = r.eager ? 1 : in->shard_count;
+	r.G = ceiling(r.T, r.S);
+	r.L = 4194304 / r.w / 64 * 64;
+	r.L = r.L < 64 ? 64 : r.L > 4096 ? 4096 : r.L;
+	r.segments = ceiling(r.G, r.L);
+	if (r.segments == 0)
+		r.segments = 1;
+	r.k = 1;
+	r.m = 1;
+	r.p = r.w;
+	if (r.w <= r.P) {
+		r.k = r.P / r.w > 64 ? 64 : r.P / r.w;
+	} else {
+		r.p = r.P / 8 * 8;
+		r.m = ceiling(r.w, r.p);
+	}
+	return r;
+}
+
+static wide reference_turn(uint64_t g)
+{
+	wide product = (wide)g * UINT64_C(0x9e3779b97f4a7c15);
+
+	return (product % ((wide)1 << 64)) / ((wide)1 << 33);
+}
+
+/* ---- inputs ---- */
+
+static struct geometry_input random_input(void)
+{
+	const uint32_t shards[] = {1, 2, 3, 4, 7, 8, 16, 100, 255, 256};
+	const uint32_t payloads[] = {584, 585, 1252, 1372, 1432, 1472, 3470, 8972, 65000};
+	const uint32_t blocks[] = {1, 2, 31, 32, 64, 100, 256, 1000, 1024, 16384, 65535, 65536};
+	struct geometry_input input = {
+		.count = random_bits() >> (16 + random_below(48)),
+		.block_elems = blocks[random_below(12)],
+		.elem_bytes = 2u << random_below(3),
+		.shard_count = shards[random_below(10)],
+		.payload = payloads[random_below(9)],
+		.fixed32 = random_below(4) == 0,
+	};
+
+	if (random_below(3) == 0)
+		input.block_elems = 1 + (uint32_t)random_below(65536);
+	if (random_below(3) == 0) /* around a whole number of blocks */
+		input.count = input.block_elems * random_below(5000) + random_below(3);
+	if (random_below(3) == 0)
+		input.payload = 584 + (uint32_t)random_below(65000 - 584 + 1);
+	return input;
+}
+
+/* ---- tests ---- */
+
+static void check_cut(const struct geometry *g, const struct reference *r)
+{
+	assert_int_equal(g->block_elems, r->b);
+	assert_int_equal(g->block_bytes, r->w);
+	assert_int_equal(g->block_count, r->T);
+	assert_int_equal(g->payload_bytes, r->P);
+	assert_int_equal(g->eager, r->eager);
+	assert_int_equal(g->shard_count, r->S);
+	assert_int_equal(g->shard_blocks, r->G);
+	assert_int_equal(g->segment_blocks, r->L);
+	assert_int_equal(g->segment_count, r->segments);
+	assert_int_equal(g->frame_blocks, r->k);
+	assert_int_equal(g->block_parts, r->m);
+	assert_int_equal(g->part_bytes, r->p);
+}
+
+/* What must be true of any cut, whatever the formulas. */
+static void check_frames(const struct geometry *g)
+{
+	uint64_t bytes = 0;
+	uint32_t some = 1 + (uint32_t)random_below(g->segment_blocks);
+
+	assert_true(g->segment_blocks % 64 == 0 && g->segment_blocks <= WIRE_SEGMENT_BLOCKS_MAX);
+	assert_in_range(g->frame_blocks, 1, WIRE_FRAME_BLOCKS_MAX);
+	for (uint32_t part = 0; part < g->block_parts; part++) {
+		uint32_t part_bytes = geometry_part_bytes(g, part);
+
+		assert_in_range(part_bytes, 1, g->payload_bytes);
+		assert_true(part_bytes * g->frame_blocks <= g->payload_bytes);
+		assert_int_equal(part_bytes % g->elem_bytes, 0);
+		bytes += part_bytes;
+	}
+	assert_int_equal(bytes, g->block_bytes);
+	assert_int_equal(geometry_frame_count(g, 0), 1);
+	if (g->block_parts > 1)
+		assert_int_equal(geometry_frame_count(g, some), some * g->block_parts);
+	else
+		assert_int_equal(geometry_frame_count(g, some), ceiling(some, g->frame_blocks));
+}
+
+/* Segments of a shard hold all its blocks; those behind the last are empty. */
+static void check_segments(const struct geometry *g)
+{
+	uint32_t last = g->segment_count - 1;
+
+	assert_int_equal((wide)last * g->segment_blocks + geometry_segment_blocks(g, last),
+	                 g->shard_blocks);
+	assert_true(g->shard_blocks == 0 || geometry_segment_blocks(g, last) > 0);
+	if (last > 0) {
+		assert_int_equal(geometry_segment_blocks(g, 0), g->segment_blocks);
+		assert_int_equal(geometry_segment_blocks(g, last - 1), g->segment_blocks);
+	}
+	assert_int_equal(geometry_segment_blocks(g, last + 1), 0);
+	assert_int_equal(geometry_segment_blocks(g, UINT32_MAX), 0);
+}
+
+/* Each group deals its blocks out once to each shard, turned by its number. */
+static void check_group(const struct geometry *g, uint64_t group)
+{
+	wide turn = reference_turn(group);
+	bool seen[WIRE_SHARDS_MAX] = {false};
+
+	for (uint32_t shard = 0; shard < g->shard_count; shard++) {
+		uint64_t block = geometry_block(g, shard, group);
+		uint32_t place = (uint32_t)(block % g->shard_count);
+		wide want = (shard + (wide)g->shard_count * turn - turn) % g->shard_count;
+
+		assert_int_equal(block / g->shard_count, group);
+		assert_int_equal(place, want);
+		assert_int_equal(geometry_shard(g, block), shard);
+		assert_false(seen[place]);
+		seen[place] = true;
+	}
+}
+
+static void test_random(void **state)
+{
+	(void)state;
+	for (unsigned round = 0; round < 100000; round++) {
+		struct geometry_input input = random_input();
+		struct reference r = reference_cut(&input);
+		struct geometry g = {0};
+
+		if (r.G / 64 > UINT32_MAX) {
+			assert_false(geometry_compute(&input, &g));
+			continue;
+		}
+		assert_true(geometry_compute(&input, &g));
+		check_cut(&g, &r);
+		check_frames(&g);
+		check_segments(&g);
+		if (g.shard_blocks > 0) {
+			check_group(&g, random_below(g.shard_blocks));
+			check_group(&g, g.shard_blocks - 1);
+		}
+	}
+}
+
+/* Every element is in exactly one block of one segment of one shard; the last may be short. */
+static void test_every_element(void **state)
+{
+	const uint32_t shards[] = {1, 2, 3, 5, 8};
+
+	(void)state;
+	for (unsigned round = 0; round < 300; round++) {
+		struct geometry_input input = {
+			.count = random_below(40000),
+			.block_elems = 1 + (uint32_t)random_below(300),
+			.elem_bytes = 2u << random_below(3),
+			.shard_count = shards[random_below(5)],
+			.payload = 584,
+			.fixed32 = round % 2,
+		};
+		uint64_t elems = 0, blocks = 0;
+		struct geometry g;
+		uint8_t *seen;
+
+		assert_true(geometry_compute(&input, &g));
+		seen = calloc(1, g.block_count + 1);
+		assert_non_null(seen);
+		for (uint32_t shard = 0; shard < g.shard_count; shard++) {
+			for (uint64_t i = 0; i < g.shard_blocks; i++) {
+				uint64_t block = geometry_block(&g, shard, i);
+				uint64_t first = block * g.block_elems;
+
+				if (block >= g.block_count)
+					continue;
+				assert_int_equal(seen[block]++, 0);
+				blocks++;
+				elems += input.count - first < g.block_elems ? input.count - first
+				                                             : g.block_elems;
+			}
+		}
+		free(seen);
+		assert_int_equal(blocks, g.block_count);
+		assert_int_equal(elems, input.count);
+	}
+}
+
+static void test_nothing(void **state)
+{
+	struct geometry_input input = {
+		.block_elems = 256, .elem_bytes = 4, .shard_count = 4, .payload = 1472};
+	struct geometry g;
+
+	(void)state;
+	for (unsigned fixed = 0; fixed < 2; fixed++) {
+		input.fixed32 = fixed;
+		assert_true(geometry_compute(&input, &g));
+		assert_int_equal(g.eager, !fixed);
+		assert_int_equal(g.block_count, 0);
+		assert_int_equal(g.block_elems, 1);
+		assert_int_equal(g.shard_count, fixed ? 4 : 1);
+		assert_int_equal(g.segment_count, 1);
+		assert_int_equal(geometry_segment_blocks(&g, 0), 0);
+		assert_int_equal(geometry_frame_count(&g, 0), 1);
+	}
+}
+
+/* The largest eager operation, and one more byte; 40 and 8 a word of the bitmap are the overhead. */
+static void test_eager_edge(void **state)
+{
+	struct geometry_input input = {
+		.block_elems = 1, .elem_bytes = 2, .shard_count = 2, .payload = 65000};
+	struct geometry g;
+
+	(void)state;
+	input.count = 4096;
+	assert_true(geometry_compute(&input, &g) && g.eager);
+	input.count = 4097;
+	assert_true(geometry_compute(&input, &g) && !g.eager);
+	input.count = 65;
+	for (uint32_t payload = 584; payload < 700; payload++) {
+		input.payload = payload;
+		input.elem_bytes = 8;
+		assert_true(geometry_compute(&input, &g));
+		assert_int_equal(g.eager, payload >= 32 + 40 + 16 + 65 * 8);
+	}
+}
+
+static void check_refused(struct geometry_input input, bool good)
+{
+	struct geometry g, before;
+
+	memset(&before, 0x5a, sizeof(before));
+	g = before;
+	assert_int_equal(geometry_compute(&input, &g), good);
+	assert_int_equal(memcmp(&g, &before, sizeof(g)) == 0, !good);
+}
+
+/* Each number at its limits, and one beyond; what is refused leaves the result alone. */
+static void test_limits(void **state)
+{
+	const struct geometry_input base = {.count = 1000,
+	                                    .block_elems = 10,
+	                                    .elem_bytes = 4,
+	                                    .shard_count = 2,
+	                                    .payload = 1472};
+	struct geometry_input in;
+
+	(void)state;
+#define LIMIT(field, value, good) (in = base, in.field = (value), check_refused(in, good))
+	LIMIT(payload, 583, false);
+	LIMIT(payload, 584, true);
+	LIMIT(payload, 65000, true);
+	LIMIT(payload, 65001, false);
+	LIMIT(block_elems, 0, false);
+	LIMIT(block_elems, 1, true);
+	LIMIT(block_elems, 65536, true);
+	LIMIT(block_elems, 65537, false);
+	LIMIT(shard_count, 0, false);
+	LIMIT(shard_count, 1, true);
+	LIMIT(shard_count, 256, true);
+	LIMIT(shard_count, 257, false);
+	LIMIT(count, (UINT64_C(1) << 38) * 10, true);
+	for (uint32_t bytes = 0; bytes < 20; bytes++)
+		LIMIT(elem_bytes, bytes, bytes == 2 || bytes == 4 || bytes == 8);
+	LIMIT(elem_bytes, UINT32_MAX, false);
+#undef LIMIT
+	in = base;
+	in.block_elems = 65536;
+	in.count = UINT64_C(1) << 48;
+	check_refused(in, true);
+	in.count++;
+	check_refused(in, false);
+	in.count = UINT64_MAX;
+	check_refused(in, false);
+	/* A shard has fewer than 2^38 blocks. */
+	in = base;
+	in.block_elems = 1;
+	in.count = (UINT64_C(1) << 39) - 2;
+	check_refused(in, true);
+	in.count = (UINT64_C(1) << 39) - 1;
+	check_refused(in, false);
+}
+
+static void test_eager_channel(void **state)
+{
+	(void)state;
+	for (unsigned round = 0; round < 10000; round++) {
+		uint64_t tag = random_bits();
+		uint32_t channels = 1 + (uint32_t)random_below(256);
+
+		assert_int_equal(geometry_eager_channel(tag, channels),
+		                 reference_turn(tag) % channels);
+	}
+}
+
+/* Rows of any stride spread: no shard gets half as much again as its part. */
+static void test_spread(void **state)
+{
+	struct geometry_input input = {.count = 1u << 24,
+	                               .block_elems = 256,
+	                               .elem_bytes = 4,
+	                               .shard_count = 8,
+	                               .payload = 1472};
+	struct geometry g;
+
+	(void)state;
+	assert_true(geometry_compute(&input, &g));
+	for (uint32_t stride = 1; stride <= 64; stride++) {
+		uint32_t got[8] = {0}, total = 0;
+
+		for (uint64_t block = 0; block < g.block_count; block += stride, total++)
+			got[geometry_shard(&g, block)]++;
+		for (unsigned shard = 0; shard < 8; shard++)
+			assert_in_range(got[shard], total / 8 / 2, total / 8 * 3 / 2 + 1);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_random),  cmocka_unit_test(test_every_element),
+		cmocka_unit_test(test_nothing), cmocka_unit_test(test_eager_edge),
+		cmocka_unit_test(test_limits),  cmocka_unit_test(test_eager_channel),
+		cmocka_unit_test(test_spread),
+	};
+
+	random_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
