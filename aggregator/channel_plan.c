@@ -70,7 +70,7 @@ static bool announce_cut(const struct channel *channel, const struct announce *a
 	       a->reduction <= REDUCE_COUNT && a->form <= WIRE_FIXED32 &&
 	       a->shard < a->shard_count && geometry_compute(&input, cut) &&
 	       a->segment < cut->segment_count && a->op_slot < channel->config.op_slots &&
-	       cut->eager == ((a->flags & WIRE_EAGER) != 0) &&
+	       a->generation != 0 && cut->eager == ((a->flags & WIRE_EAGER) != 0) &&
 	       !(input.fixed32 && (a->dtype != DTYPE_F32 || a->reduction > REDUCE_AVG));
 }
 
@@ -387,7 +387,7 @@ void plan_announce(struct channel *channel, const struct packet *packet, uint64_
 			plan_failure(channel, op, now_us);
 		return;
 	}
-	if (first_difference(&op->asked, &a, &op->mismatch) != 0) {
+	if (a.tag != op->asked.tag || first_difference(&op->asked, &a, &op->mismatch) != 0) {
 		count_drop(channel, WIRE_DROP_OPERATION); /* a worker that contradicts itself */
 		return;
 	}
