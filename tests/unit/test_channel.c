@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_channel.c - announcements and plans, from workers that are wrong, odd or hostile */
+
+#include "tests/unit/test_channel.h"
+
+#define WORD_BYTES 16 /* of a bitmap of BLOCKS */
+
+/* ---- who may speak ---- */
+
+static void test_strangers(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+
+	(void)state;
+	b->tokens[2] = b->tokens[0];
+	send_announce(b, 2, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_WORKER);
+	send_announce(b, 3, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_WORKER);
+	b->tokens[0] ^= 1;
+	send_announce(b, 0, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_TOKEN);
+	b->tokens[0] = b->tokens[1];
+	send_announce(b, 0, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_TOKEN);
+	send_announce(b, 1, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_NONE);
+	/* A stranger's acknowledgement is not taken either. */
+	b->tokens[0] = 0;
+	send_ack(b, 0, 1000);
+	expect_drop(b, WIRE_DROP_TOKEN);
+	send_bare(b, 1, WIRE_KNOCK, 0, 0);
+	expect_drop(b, WIRE_DROP_KIND);
+	assert_int_equal(channel_stats(b->channel)->received, 7);
+	assert_int_equal(channel_stats(b->channel)->received_bytes, 5 * 72 + 2 * 32);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+/* ---- impossible announcements ---- */
+
+static void refuse(struct bench *b, const struct announce *a, enum wire_drop reason)
+{
+	static const uint8_t words[WORD_BYTES] = {1};
+
+	send_announce(b, 0, a, words, a->flags & (WIRE_ALL | WIRE_NONE) ? 0 : WORD_BYTES);
+	expect_drop(b, reason);
+	expect_nothing(b);
+}
+
+static void test_impossible(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	const struct announce good = announce_of(TAG, WIRE_ALL);
+	struct announce a;
+
+	(void)state;
+#define REFUSE(field, value) (a = good, a.field = (value), refuse(b, &a, WIRE_DROP_OPERATION))
+	REFUSE(dtype, 0);
+	REFUSE(dtype, DTYPE_COUNT + 1);
+	REFUSE(dtype, 255);
+	REFUSE(reduction, 0);
+	REFUSE(reduction, REDUCE_COUNT + 1);
+	REFUSE(form, 2);
+	REFUSE(shard, 1);
+	REFUSE(shard_count, 0);
+	REFUSE(shard_count, 257);
+	REFUSE(block_elems, 0);
+	REFUSE(block_elems, 65537);
+	REFUSE(count, (UINT64_C(1) << 48) + 1);
+	REFUSE(segment, 1);
+	REFUSE(segment, UINT32_MAX);
+	REFUSE(op_slot, 2);
+	REFUSE(op_slot, UINT16_MAX);
+	REFUSE(generation, 0);
+	REFUSE(flags, WIRE_ALL | WIRE_EAGER);
+	REFUSE(count, 10); /* so few would be eager */
+#undef REFUSE
+	a = good;
+	a.form = WIRE_FIXED32;
+	a.dtype = DTYPE_I32;
+	refuse(b, &a, WIRE_DROP_OPERATION);
+	a.dtype = DTYPE_F32;
+	a.reduction = REDUCE_MIN;
+	refuse(b, &a, WIRE_DROP_OPERATION);
+	/* Nothing of all this has left a trace. */
+	assert_true(channel_idle(b->channel));
+	announce_all(b, &good);
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).frame_count, FRAMES);
+	bench_close(b);
+}
+
+/* Flags, bitmap and length must fit each other; the worker may then try again. */
+static void test_bitmap_lengths(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct announce a = announce_of(TAG, 0);
+	uint64_t words[3] = {UINT64_MAX, (UINT64_C(1) << (BLOCKS - 64)) - 1, 0};
+
+	(void)state;
+	for (uint32_t bytes = 0; bytes <= 24; bytes++) {
+		if (bytes == WORD_BYTES)
+			continue;
+		send_announce(b, 0, &a, words, bytes);
+		expect_drop(b, WIRE_DROP_LENGTH);
+	}
+	for (unsigned bit = BLOCKS - 64; bit < 64; bit++) {
+		uint64_t beyond[2] = {1, UINT64_C(1) << bit};
+
+		send_announce(b, 0, &a, beyond, WORD_BYTES);
+		expect_drop(b, WIRE_DROP_LENGTH);
+	}
+	for (unsigned flags = 1; flags <= 3; flags++) {
+		a.flags = (uint8_t)flags;
+		send_announce(b, 0, &a, words, flags == 3 ? 0 : WORD_BYTES);
+		expect_drop(b, WIRE_DROP_LENGTH);
+	}
+	a.flags = 0;
+	send_announce(b, 1, &a, words, WORD_BYTES);
+	expect_drop(b, WIRE_DROP_NONE);
+	expect_nothing(b);
+	send_announce(b, 0, &a, words, WORD_BYTES);
+	expect_drop(b, WIRE_DROP_NONE);
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).flags, WIRE_ALL);
+	bench_close(b);
+}
+
+/* ---- plans ---- */
+
+/* The union of what all say, the largest exponent, and consecutive frames. */
+static void test_union(void **state)
+{
+	struct bench *b = bench_open(3, 16, UINT32_MAX - 1);
+	struct announce a = announce_of(TAG, 0);
+	const uint64_t words[3][2] = {{5, 0}, {4, 1}, {0x8000000000000000, 2}};
+	const uint64_t want[2] = {0x8000000000000005, 3};
+	struct plan plan;
+
+	(void)state;
+	a.form = WIRE_FIXED32;
+	for (uint16_t rank = 0; rank < 3; rank++) {
+		a.exponent = (int16_t)(rank == 1 ? 7 : -9 + rank);
+		send_announce(b, rank, &a, words[rank], WORD_BYTES);
+		expect_drop(b, WIRE_DROP_NONE);
+	}
+	plan = expect_plan(b, WIRE_EVERYONE, UINT32_MAX - 1);
+	assert_true(plan.tag == TAG);
+	assert_int_equal(plan.segment, 0);
+	assert_int_equal(plan.frame_count, 2);
+	assert_int_equal(plan.status, WIRE_OK);
+	assert_int_equal(plan.exponent, 7);
+	assert_int_equal(plan.flags, 0);
+	assert_int_equal(plan.rest_bytes, WORD_BYTES);
+	assert_memory_equal(plan.rest, want, WORD_BYTES);
+	expect_nothing(b);
+
+	a = announce_of(TAG + 1, WIRE_NONE);
+	a.op_slot = 1;
+	announce_all(b, &a);
+	plan = expect_plan(b, WIRE_EVERYONE, 0);
+	assert_int_equal(plan.frame_count, 1);
+	assert_int_equal(plan.flags, WIRE_NONE);
+	assert_int_equal(plan.exponent, WIRE_EXPONENT_NONE);
+	assert_int_equal(plan.rest_bytes, 0);
+	assert_int_equal(b->got.planned, 1);
+	assert_int_equal(channel_stats(b->channel)->blocks, 2 * BLOCKS);
+	assert_int_equal(channel_stats(b->channel)->blocks_nonzero, 5);
+	bench_close(b);
+}
+
+static void test_nonfinite(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL | WIRE_NONFINITE);
+
+	(void)state;
+	a.form = WIRE_FIXED32;
+	send_announce(b, 0, &a, NULL, 0);
+	a.flags = WIRE_NONE;
+	send_announce(b, 1, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_NONE);
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).flags, WIRE_ALL | WIRE_NONFINITE);
+	bench_close(b);
+}
+
+/* Two workers with one operation each and the same tag: the slots need not be the same. */
+static void test_again(void **state)
+{
+	struct bench *b = bench_open(2, 64, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+
+	(void)state;
+	send_announce(b, 0, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_NONE);
+	send_announce(b, 0, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	expect_nothing(b);
+	a.op_slot = 1;
+	send_announce(b, 1, &a, NULL, 0);
+	expect_plan(b, WIRE_EVERYONE, 0);
+	expect_nothing(b);
+	/* The plan again for him who asks, until he says that he has all of it. */
+	send_announce(b, 1, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	assert_int_equal(expect_plan(b, 1, 0).frame_count, FRAMES);
+	expect_nothing(b);
+	assert_int_equal(channel_stats(b->channel)->plan_resends, 1);
+	send_ack(b, 1, FRAMES - 1);
+	send_announce(b, 1, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	expect_plan(b, 1, 0);
+	send_ack(b, 1, FRAMES);
+	send_announce(b, 1, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+static void test_ask(void **state)
+{
+	struct bench *b = bench_open(1, 64, 10);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+
+	(void)state;
+	send_bare(b, 0, WIRE_ASK, 10, 0);
+	expect_drop(b, WIRE_DROP_FRAME);
+	announce_all(b, &a);
+	expect_plan(b, WIRE_EVERYONE, 10);
+	for (uint32_t frame = 10; frame < 10 + FRAMES; frame++) {
+		send_bare(b, 0, WIRE_ASK, frame, 0);
+		expect_drop(b, WIRE_DROP_NONE);
+		expect_plan(b, 0, 10);
+	}
+	send_bare(b, 0, WIRE_ASK, 10 + FRAMES, 0);
+	expect_drop(b, WIRE_DROP_FRAME);
+	send_bare(b, 0, WIRE_ASK, 9, 0);
+	expect_drop(b, WIRE_DROP_FRAME);
+	/* What is over by the time of the answer is not answered. */
+	send_bare(b, 0, WIRE_ASK, 10, 0);
+	send_ack(b, 0, 10 + FRAMES);
+	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+/* ---- operations and their slots ---- */
+
+static void test_generations(void **state)
+{
+	struct bench *b = bench_open(1, 64, 0);
+	struct announce a = announce_of(TAG, WIRE_NONE);
+	const uint32_t generations[] = {0x90000000, 0xffffffff, 5, 0x80000004};
+	uint32_t frame = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++, frame++) {
+		a.generation = generations[i];
+		announce_all(b, &a);
+		expect_plan(b, WIRE_EVERYONE, frame);
+		/* Not before this one is over. */
+		a.generation++;
+		send_announce(b, 0, &a, NULL, 0);
+		expect_drop(b, WIRE_DROP_OPERATION);
+		a.generation -= 2;
+		send_announce(b, 0, &a, NULL, 0);
+		expect_drop(b, WIRE_DROP_STALE);
+		send_ack(b, 0, frame + 1);
+		expect_drop(b, WIRE_DROP_NONE);
+		a.generation++;
+		send_announce(b, 0, &a, NULL, 0);
+		expect_drop(b, WIRE_DROP_STALE);
+		pull_all(b);
+		assert_true(channel_idle(b->channel));
+		assert_int_equal(channel_stats(b->channel)->operations, i + 1);
+	}
+	bench_close(b);
+}
+
+/* The same slot and generation, but another operation. */
+static void test_contradiction(void **state)
+{
+	struct bench *b = bench_open(2, 64, 0);
+	const struct announce good = announce_of(TAG, WIRE_ALL);
+	struct announce a = good;
+
+	(void)state;
+	send_announce(b, 0, &good, NULL, 0);
+	a.count += 1;
+	refuse(b, &a, WIRE_DROP_OPERATION);
+	a = good;
+	a.dtype = DTYPE_I32;
+	refuse(b, &a, WIRE_DROP_OPERATION);
+	a = good;
+	a.tag++;
+	refuse(b, &a, WIRE_DROP_OPERATION);
+	send_announce(b, 1, &good, NULL, 0);
+	expect_drop(b, WIRE_DROP_NONE);
+	expect_plan(b, WIRE_EVERYONE, 0);
+	bench_close(b);
+}
+
+static void test_table_full(void **state)
+{
+	struct bench *b = bench_open(2, 64, 0);
+	struct announce a = announce_of(TAG, WIRE_NONE);
+
+	(void)state;
+	send_announce(b, 0, &a, NULL, 0);
+	a.op_slot = 1;
+	a.tag = TAG + 1;
+	send_announce(b, 0, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_NONE);
+	a.op_slot = 0;
+	a.tag = TAG + 2;
+	send_announce(b, 1, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_FULL);
+	a.tag = TAG + 1;
+	send_announce(b, 1, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_NONE);
+	expect_plan(b, WIRE_EVERYONE, 0);
+	send_ack_all(b, 1);
+	a.op_slot = 1;
+	a.tag = TAG + 2;
+	send_announce(b, 1, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_NONE);
+	assert_false(channel_idle(b->channel));
+	bench_close(b);
+}
+
+/* A tag that a worker has part in already is another operation: both are planned, in order. */
+static void test_same_tag_twice(void **state)
+{
+	struct bench *b = bench_open(2, 64, 0);
+	struct announce a = announce_of(TAG, WIRE_NONE);
+
+	(void)state;
+	for (uint16_t slot = 0; slot < 2; slot++) {
+		a.op_slot = slot;
+		send_announce(b, 0, &a, NULL, 0);
+		expect_drop(b, WIRE_DROP_NONE);
+	}
+	for (uint16_t slot = 0; slot < 2; slot++) {
+		a.op_slot = slot;
+		send_announce(b, 1, &a, NULL, 0);
+		expect_plan(b, WIRE_EVERYONE, slot);
+		expect_nothing(b);
+	}
+	bench_close(b);
+}
+
+/* Five segments of 4096 blocks, two of which may be under way. */
+static void test_segments_in_turn(void **state)
+{
+	struct bench *b = bench_open(1, 4, 0);
+	struct announce a = announce_of(TAG, WIRE_NONE);
+
+	(void)state;
+	a.count = (uint64_t)BLOCK_ELEMS * 4096 * 5;
+	for (uint32_t segment = 0; segment < 5; segment++) {
+		a.segment = segment + 2;
+		send_announce(b, 0, &a, NULL, 0);
+		expect_drop(b, WIRE_DROP_OPERATION);
+		a.segment = segment;
+		send_announce(b, 0, &a, NULL, 0);
+		expect_drop(b, WIRE_DROP_NONE);
+		assert_int_equal(expect_plan(b, WIRE_EVERYONE, segment).segment, segment);
+		send_ack(b, 0, segment + 1);
+		pull_all(b);
+		send_announce(b, 0, &a, NULL, 0);
+		expect_drop(b, WIRE_DROP_STALE);
+	}
+	assert_true(channel_idle(b->channel));
+	assert_int_equal(channel_stats(b->channel)->operations, 1);
+	assert_int_equal(channel_stats(b->channel)->tensor_bytes, a.count * 4);
+	bench_close(b);
+}
+
+static void test_memory(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct channel *untouched = b->channel, *channel = untouched;
+	struct channel_config c;
+
+	(void)state;
+#define IMPOSSIBLE(field, value)                                                                   \
+	do {                                                                                       \
+		c = b->config;                                                                     \
+		c.field = (value);                                                                 \
+		assert_int_equal(channel_memory(&c), 0);                                           \
+		assert_int_equal(channel_open(&c, &channel), -EINVAL);                             \
+		assert_ptr_equal(channel, untouched);                                              \
+	} while (0)
+	IMPOSSIBLE(worker_count, 0);
+	IMPOSSIBLE(worker_count, WIRE_WORKERS_MAX + 1);
+	IMPOSSIBLE(payload, WIRE_PAYLOAD_MIN - 1);
+	IMPOSSIBLE(payload, WIRE_PAYLOAD_MAX + 1);
+	IMPOSSIBLE(window, 2);
+	IMPOSSIBLE(window, 24);
+	IMPOSSIBLE(window, WIRE_WINDOW_MAX * 2);
+	IMPOSSIBLE(op_slots, 0);
+	IMPOSSIBLE(op_slots, 1025);
+	IMPOSSIBLE(segments_ahead, 0);
+	IMPOSSIBLE(segments_ahead, 65);
+#undef IMPOSSIBLE
+	c = b->config;
+	c.window *= 2;
+	assert_true(channel_memory(&c) >=
+	            channel_memory(&b->config) + (size_t)16 * 2 * WIRE_PAYLOAD_MIN);
+	assert_true(channel_memory(&b->config) > (size_t)16 * 2 * WIRE_PAYLOAD_MIN);
+	bench_close(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_strangers),
+		cmocka_unit_test(test_impossible),
+		cmocka_unit_test(test_bitmap_lengths),
+		cmocka_unit_test(test_union),
+		cmocka_unit_test(test_nonfinite),
+		cmocka_unit_test(test_again),
+		cmocka_unit_test(test_ask),
+		cmocka_unit_test(test_generations),
+		cmocka_unit_test(test_contradiction),
+		cmocka_unit_test(test_table_full),
+		cmocka_unit_test(test_same_tag_twice),
+		cmocka_unit_test(test_segments_in_turn),
+		cmocka_unit_test(test_memory),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_channel.h - a channel with the workers' packets made by hand, for the tests of channel_*.c
+ *
+ * What is received lies in memory of exactly its size, so that sanitizers see a read past it. All
+ * that is sent is checked for what every packet must say: base, window, planned, sequence.
+ */
+#ifndef TESTS_UNIT_TEST_CHANNEL_H
+#define TESTS_UNIT_TEST_CHANNEL_H
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "aggregator/channel.h"
+#include "tests/unit/test_random.h"
+
+#define BENCH_WORKERS_MAX 4
+#define CHANNEL_ID 0x0102
+#define GROUP_TOKEN UINT64_C(0x6702)
+#define TAG UINT64_C(0x1122334455667788)
+/* With the smallest payload, blocks of 32 f32 travel four to a frame; 100 are too many for eager. */
+#define BLOCK_ELEMS 32
+#define BLOCK_BYTES 128
+#define FRAME_BLOCKS 4
+#define BLOCKS 100
+#define FRAMES 25
+
+struct bench {
+	struct channel *channel;
+	struct channel_config config;
+	uint64_t tokens[BENCH_WORKERS_MAX];
+	uint64_t drops[WIRE_DROP_COUNT]; /* as last looked at */
+	uint32_t acks[BENCH_WORKERS_MAX];
+	uint32_t planned;
+	uint16_t sequence;
+	uint64_t now_us;
+	/* What bench_pull() last returned. */
+	struct packet got;
+	uint16_t dest;
+	uint8_t bytes[WIRE_PAYLOAD_MAX];
+};
+
+/* The header alone is parsed anew for the body: pointers into `bench` stay good until the next pull. */
+static inline struct bench *bench_open(uint16_t workers, uint32_t window, uint32_t first_frame)
+{
+	struct bench *b = calloc(1, sizeof(*b));
+
+	assert_non_null(b);
+	b->config = (struct channel_config){
+		.id = CHANNEL_ID,
+		.worker_count = workers,
+		.payload = WIRE_PAYLOAD_MIN,
+		.window = window,
+		.op_slots = 2,
+		.segments_ahead = 2,
+		.first_frame = first_frame,
+		.group_token = GROUP_TOKEN,
+		.tokens = b->tokens,
+		.stall_us = 1000000,
+		.engine = bitmap_best(),
+	};
+	for (uint16_t i = 0; i < BENCH_WORKERS_MAX; i++) {
+		b->tokens[i] = UINT64_C(0xabcdef0100000000) + i;
+		b->acks[i] = first_frame;
+	}
+	b->planned = first_frame;
+	b->now_us = 5000000;
+	assert_int_equal(channel_open(&b->config, &b->channel), 0);
+	return b;
+}
+
+static inline void bench_close(struct bench *b)
+{
+	channel_close(b->channel);
+	free(b);
+}
+
+/* The one drop since this was last called was for this reason; WIRE_DROP_NONE: there was none. */
+#define expect_drop(b, reason) bench_expect_drop(b, reason, __FILE__, __LINE__)
+
+static inline void bench_expect_drop(struct bench *b, enum wire_drop reason, const char *file,
+                                     int line)
+{
+	const struct channel_stats *stats = channel_stats(b->channel);
+
+	for (unsigned i = 0; i < WIRE_DROP_COUNT; i++) {
+		uint64_t news = stats->drops[i] - b->drops[i];
+
+		if (news != (i == reason && reason != WIRE_DROP_NONE)) {
+			print_error("%s: %u times, expected %s\n", drop_name((enum wire_drop)i),
+			            (unsigned)news, drop_name(reason));
+			_fail(file, line);
+		}
+		b->drops[i] = stats->drops[i];
+	}
+}
+
+/* Hand a packet over, header and body, as it would come from the network. */
+static inline void bench_send(struct bench *b, const struct packet_out *out)
+{
+	uint8_t *copy = malloc(out->bytes);
+	struct packet packet;
+
+	assert_non_null(copy);
+	packet_flatten(out, copy);
+	assert_int_equal(packet_parse(copy, out->bytes, false, &packet), WIRE_DROP_NONE);
+	channel_receive(b->channel, &packet, b->now_us);
+	free(copy);
+}
+
+static inline struct packet_head bench_head(const struct bench *b, uint16_t rank, uint8_t kind,
+                                            uint32_t frame, uint64_t mask)
+{
+	return (struct packet_head){
+		.kind = kind,
+		.channel = CHANNEL_ID,
+		.worker = rank,
+		.token = b->tokens[rank],
+		.frame = frame,
+		.edge = b->acks[rank],
+		.mask = mask,
+	};
+}
+
+/* ACK, ASK: only the header. */
+static inline void send_bare(struct bench *b, uint16_t rank, uint8_t kind, uint32_t frame,
+                             uint64_t mask)
+{
+	struct packet_head head = bench_head(b, rank, kind, frame, mask);
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	bench_send(b, &out);
+}
+
+static inline void send_ack(struct bench *b, uint16_t rank, uint32_t ack)
+{
+	b->acks[rank] = ack;
+	send_bare(b, rank, WIRE_ACK, 0, 0);
+}
+
+static inline void send_ack_all(struct bench *b, uint32_t ack)
+{
+	for (uint16_t rank = 0; rank < b->config.worker_count; rank++)
+		send_ack(b, rank, ack);
+}
+
+static inline void send_push(struct bench *b, uint16_t rank, uint32_t frame, uint64_t mask,
+                             const void *data, uint32_t bytes)
+{
+	struct packet_head head = bench_head(b, rank, WIRE_PUSH, frame, mask);
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	packet_point(&out, data, bytes);
+	bench_send(b, &out);
+}
+
+static inline void send_nack(struct bench *b, uint16_t rank, uint32_t first, uint64_t word,
+                             uint64_t mask)
+{
+	struct packet_head head = bench_head(b, rank, WIRE_NACK, first, mask);
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	packet_put_words(&out, &word, 1);
+	bench_send(b, &out);
+}
+
+/* 100 blocks of f32 to be summed; on a job with one channel. */
+static inline struct announce announce_of(uint64_t tag, uint8_t flags)
+{
+	return (struct announce){
+		.tag = tag,
+		.count = (uint64_t)BLOCKS * BLOCK_ELEMS,
+		.block_elems = BLOCK_ELEMS,
+		.generation = 1,
+		.shard_count = 1,
+		.exponent = WIRE_EXPONENT_NONE,
+		.dtype = DTYPE_F32,
+		.reduction = REDUCE_SUM,
+		.flags = flags,
+	};
+}
+
+static inline void send_announce(struct bench *b, uint16_t rank, const struct announce *a,
+                                 const void *rest, uint32_t bytes)
+{
+	struct packet_head head = bench_head(b, rank, WIRE_ANNOUNCE, 0, 0);
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	packet_put_announce(&out, a);
+	packet_point(&out, rest, bytes);
+	bench_send(b, &out);
+}
+
+static inline void announce_all(struct bench *b, const struct announce *a)
+{
+	for (uint16_t rank = 0; rank < b->config.worker_count; rank++) {
+		send_announce(b, rank, a, NULL, 0);
+		expect_drop(b, WIRE_DROP_NONE);
+	}
+}
+
+/* The smallest of the acks that were sent, all of which the test means to be taken. */
+static inline uint32_t bench_base(const struct bench *b)
+{
+	uint32_t base = b->acks[0];
+
+	for (uint16_t rank = 1; rank < b->config.worker_count; rank++)
+		if (frame_before(b->acks[rank], base))
+			base = b->acks[rank];
+	return base;
+}
+
+/* The next packet, into b->got; false when there is none. */
+static inline bool bench_pull(struct bench *b)
+{
+	struct packet_out out;
+
+	if (!channel_pull(b->channel, b->now_us, &out))
+		return false;
+	assert_true(out.bytes <= b->config.payload);
+	packet_flatten(&out, b->bytes);
+	assert_int_equal(packet_parse(b->bytes, out.bytes, true, &b->got), WIRE_DROP_NONE);
+	b->dest = out.dest;
+	assert_int_equal(b->got.channel, CHANNEL_ID);
+	assert_int_equal(b->got.worker, out.dest);
+	assert_true(b->got.token == GROUP_TOKEN);
+	assert_int_equal(b->got.edge, bench_base(b));
+	assert_int_equal(b->got.window, b->config.window);
+	assert_false(frame_before(b->got.planned, b->planned));
+	b->planned = b->got.planned;
+	b->sequence =
+		(uint16_t)(b->sequence + (b->got.kind == WIRE_RESULT && out.dest == WIRE_EVERYONE));
+	assert_int_equal(b->got.sequence, b->sequence);
+	return true;
+}
+
+/* The next packet is of this kind, for `dest`, about `frame`. */
+static inline void expect_packet(struct bench *b, uint8_t kind, uint16_t dest, uint32_t frame)
+{
+	assert_true(bench_pull(b));
+	assert_int_equal(b->got.kind, kind);
+	assert_int_equal(b->dest, dest);
+	assert_int_equal(b->got.frame, frame);
+}
+
+static inline struct plan expect_plan(struct bench *b, uint16_t dest, uint32_t first)
+{
+	struct plan plan;
+
+	expect_packet(b, WIRE_PLAN, dest, first);
+	assert_int_equal(plan_parse(&b->got, &plan), WIRE_DROP_NONE);
+	return plan;
+}
+
+static inline void expect_nothing(struct bench *b)
+{
+	assert_false(bench_pull(b));
+}
+
+static inline void pull_all(struct bench *b)
+{
+	while (bench_pull(b))
+		;
+}
+
+#endif /* TESTS_UNIT_TEST_CHANNEL_H */
