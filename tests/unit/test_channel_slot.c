@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_channel_slot.c - pushes, results, acknowledgements and what is asked for again */
+
+#include "tests/unit/test_channel.h"
+
+#define FRAME_BYTES (FRAME_BLOCKS * BLOCK_BYTES)
+
+static const float zeros[WIRE_PAYLOAD_MAX / 4];
+
+/* All workers announce all 100 blocks: 25 frames of four from `first` on. */
+static struct bench *dense_open(uint16_t workers, uint32_t window, uint32_t first)
+{
+	struct bench *b = bench_open(workers, window, first);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+
+	announce_all(b, &a);
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, first).frame_count, FRAMES);
+	return b;
+}
+
+/* A whole frame in which every element is `value`. */
+static void push_value(struct bench *b, uint16_t rank, uint32_t frame, float value)
+{
+	float data[FRAME_BYTES / 4];
+
+	for (size_t i = 0; i < FRAME_BYTES / 4; i++)
+		data[i] = value;
+	send_push(b, rank, frame, 0xf, data, FRAME_BYTES);
+}
+
+/* The next packet is the RESULT of `frame`, and every element is `value`. */
+static void expect_result(struct bench *b, uint16_t dest, uint32_t frame, float value)
+{
+	expect_packet(b, WIRE_RESULT, dest, frame);
+	assert_int_equal(b->got.body_bytes, FRAME_BYTES);
+	for (size_t i = 0; i < FRAME_BYTES / 4; i++) {
+		float got;
+
+		memcpy(&got, b->got.body + i * 4, 4);
+		assert_true(got == value);
+	}
+}
+
+/* ---- pushes ---- */
+
+static void test_closed_frames(void **state)
+{
+	struct bench *b = bench_open(1, 16, 100);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+
+	(void)state;
+	push_value(b, 0, 100, 1); /* nothing is planned */
+	expect_drop(b, WIRE_DROP_FRAME);
+	announce_all(b, &a);
+	expect_plan(b, WIRE_EVERYONE, 100);
+	push_value(b, 0, 116, 1); /* beyond the window */
+	expect_drop(b, WIRE_DROP_FRAME);
+	push_value(b, 0, 100 + FRAMES, 1); /* beyond the plan */
+	expect_drop(b, WIRE_DROP_FRAME);
+	push_value(b, 0, 99, 1);
+	expect_drop(b, WIRE_DROP_STALE);
+	push_value(b, 0, 0, 1); /* slot 0 has never had a frame, nor has it this number */
+	expect_drop(b, WIRE_DROP_STALE);
+	push_value(b, 0, 115, 1);
+	expect_drop(b, WIRE_DROP_NONE);
+	expect_result(b, WIRE_EVERYONE, 115, 1);
+	send_ack(b, 0, 101);
+	push_value(b, 0, 116, 2); /* the slot of frame 100 is free for it now */
+	expect_drop(b, WIRE_DROP_NONE);
+	push_value(b, 0, 100, 2);
+	expect_drop(b, WIRE_DROP_STALE);
+	push_value(b, 0, 117, 2);
+	expect_drop(b, WIRE_DROP_FRAME);
+	bench_close(b);
+}
+
+/* Hollow frames take no slot: there is nothing to push. */
+static void test_hollow(void **state)
+{
+	struct bench *b = bench_open(2, 4, 0);
+	struct announce a = announce_of(TAG, WIRE_NONE);
+
+	(void)state;
+	announce_all(b, &a);
+	expect_plan(b, WIRE_EVERYONE, 0);
+	send_push(b, 0, 0, 1, zeros, BLOCK_BYTES);
+	expect_drop(b, WIRE_DROP_FRAME);
+	send_nack(b, 1, 0, 3, 0); /* frame 1 does not exist */
+	expect_plan(b, 1, 0);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+/* Workers 0 and 1 own blocks 0, 1 and 1, 2; of 3 in one frame. */
+static struct bench *sparse_open(enum reduction reduction)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct announce a = announce_of(TAG, 0);
+	const uint64_t words[2][2] = {{0x3, 0}, {0x6, 0}};
+
+	a.reduction = (uint8_t)reduction;
+	for (uint16_t rank = 0; rank < 2; rank++)
+		send_announce(b, rank, &a, words[rank], sizeof(words[rank]));
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).frame_count, 1);
+	return b;
+}
+
+static void test_wrong_masks(void **state)
+{
+	struct bench *b = sparse_open(REDUCE_SUM);
+
+	(void)state;
+	for (uint64_t mask = 0; mask < 16; mask++) {
+		if (mask == 3)
+			continue;
+		send_push(b, 0, 0, mask, zeros, BLOCK_BYTES * (uint32_t)__builtin_popcountll(mask));
+		expect_drop(b, WIRE_DROP_MASK);
+	}
+	send_push(b, 0, 0, 3 | UINT64_C(1) << 63, zeros, BLOCK_BYTES * 2);
+	expect_drop(b, WIRE_DROP_MASK);
+	for (uint32_t bytes = 0; bytes < BLOCK_BYTES * 4; bytes++) {
+		if (bytes == BLOCK_BYTES * 2)
+			continue;
+		send_push(b, 0, 0, 3, zeros, bytes);
+		expect_drop(b, WIRE_DROP_LENGTH);
+	}
+	assert_int_equal(channel_stats(b->channel)->pushes, 0);
+	send_push(b, 0, 0, 3, zeros, BLOCK_BYTES * 2);
+	expect_drop(b, WIRE_DROP_NONE);
+	assert_int_equal(channel_stats(b->channel)->pushes, 1);
+	bench_close(b);
+}
+
+/* A block that one worker did not send counts as its zeros; blocks are found by their bits. */
+static void test_absent_are_zeros(void **state)
+{
+	const struct {
+		enum reduction reduction;
+		float want[3];
+	} cases[] = {
+		{REDUCE_SUM, {-2, 3, 8}}, {REDUCE_AVG, {-1, 1.5f, 4}}, {REDUCE_MIN, {-2, -4, 0}},
+		{REDUCE_MAX, {0, 7, 8}},  {REDUCE_PROD, {0, -28, 0}},
+	};
+
+	(void)state;
+	for (size_t c = 0; c < 5; c++) {
+		struct bench *b = sparse_open(cases[c].reduction);
+		float data[2][64];
+
+		for (size_t i = 0; i < 64; i++) {
+			data[0][i] = i < 32 ? -2 : -4;
+			data[1][i] = i < 32 ? 7 : 8;
+		}
+		send_push(b, 1, 0, 6, data[1], sizeof(data[1]));
+		expect_nothing(b);
+		send_push(b, 0, 0, 3, data[0], sizeof(data[0]));
+		expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, 0);
+		assert_int_equal(b->got.body_bytes, 3 * BLOCK_BYTES);
+		for (size_t i = 0; i < 96; i++) {
+			float got;
+
+			memcpy(&got, b->got.body + i * 4, 4);
+			assert_true(got == cases[c].want[i / 32]);
+		}
+		assert_int_equal(channel_stats(b->channel)->passed_through, 0);
+		bench_close(b);
+	}
+}
+
+/* Nothing is added twice, before or after the sum is whole. */
+static void test_doubles(void **state)
+{
+	struct bench *b = dense_open(3, 16, 0);
+
+	(void)state;
+	push_value(b, 0, 3, 1);
+	expect_drop(b, WIRE_DROP_NONE);
+	push_value(b, 0, 3, 1);
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	push_value(b, 1, 3, 10);
+	push_value(b, 1, 3, 10);
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	expect_nothing(b);
+	push_value(b, 2, 3, 100);
+	expect_drop(b, WIRE_DROP_NONE);
+	push_value(b, 1, 3, 1000); /* answered to him alone, even before the others */
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	expect_result(b, 1, 3, 111);
+	expect_result(b, WIRE_EVERYONE, 3, 111);
+	expect_nothing(b);
+	assert_int_equal(channel_stats(b->channel)->result_resends, 1);
+	/* Not when he says that he has it. */
+	b->acks[1] = 3;
+	push_value(b, 1, 3, 1000);
+	expect_result(b, 1, 3, 111);
+	b->acks[1] = 4;
+	push_value(b, 1, 3, 1000);
+	expect_nothing(b);
+	assert_int_equal(channel_stats(b->channel)->pushes, 3);
+	bench_close(b);
+}
+
+/* ---- acknowledgements and credit ---- */
+
+static void test_acks(void **state)
+{
+	struct bench *b = dense_open(2, 16, UINT32_MAX - 3);
+	const uint32_t first = UINT32_MAX - 3;
+
+	(void)state;
+	send_ack(b, 0, first + 2);
+	expect_nothing(b); /* the other is still at the first */
+	send_ack(b, 1, first + 3);
+	send_bare(b, 0, WIRE_ACK, 77, WIRE_ACK_ANSWER);
+	expect_packet(b, WIRE_CREDIT, 0, 77);
+	assert_int_equal(b->got.edge, first + 2);
+	/* Backwards, and beyond what has a slot: no news. */
+	b->acks[0] = first;
+	send_bare(b, 0, WIRE_ACK, 78, WIRE_ACK_ANSWER);
+	b->acks[0] = first + 19;
+	send_bare(b, 0, WIRE_ACK, 79, WIRE_ACK_ANSWER);
+	b->acks[0] = first + 0x90000000;
+	send_bare(b, 0, WIRE_ACK, 80, WIRE_ACK_ANSWER);
+	b->acks[0] = first + 2;
+	for (uint32_t cookie = 78; cookie <= 80; cookie++)
+		expect_packet(b, WIRE_CREDIT, 0, cookie);
+	expect_nothing(b);
+	/* The last slot that is open may be acknowledged. */
+	send_ack(b, 0, first + 18);
+	send_ack(b, 1, first + 18);
+	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+/* Alone after a quarter of the window, sooner when nothing else will carry it, never twice. */
+static void test_credit(void **state)
+{
+	struct bench *b = dense_open(1, 16, 0);
+
+	(void)state;
+	for (uint32_t ack = 1; ack < FRAMES; ack++) {
+		send_ack(b, 0, ack);
+		if (ack % 4 == 0)
+			expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);
+		expect_nothing(b);
+	}
+	send_ack(b, 0, FRAMES);
+	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);
+	expect_nothing(b);
+	assert_true(channel_idle(b->channel));
+	bench_close(b);
+}
+
+/* A RESULT to all carries the credit: it does not go alone. */
+static void test_credit_rides(void **state)
+{
+	struct bench *b = dense_open(1, 16, 0);
+
+	(void)state;
+	send_ack(b, 0, 3);
+	push_value(b, 0, 5, 1);
+	expect_result(b, WIRE_EVERYONE, 5, 1);
+	send_ack(b, 0, 6);
+	expect_nothing(b);
+	send_ack(b, 0, 7);
+	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);
+	bench_close(b);
+}
+
+static void test_reply_table_full(void **state)
+{
+	struct bench *b = bench_open(1, 16, 0);
+
+	(void)state;
+	for (uint32_t cookie = 0; cookie < 1024; cookie++)
+		send_bare(b, 0, WIRE_ACK, cookie, WIRE_ACK_ANSWER);
+	expect_drop(b, WIRE_DROP_NONE);
+	send_bare(b, 0, WIRE_ACK, 1024, WIRE_ACK_ANSWER);
+	expect_drop(b, WIRE_DROP_FULL);
+	for (uint32_t cookie = 0; cookie < 1024; cookie++)
+		expect_packet(b, WIRE_CREDIT, 0, cookie);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+/* RESULTs that nobody fetches while the window moves on: the oldest stay, the rest can be asked for. */
+static void test_result_table_full(void **state)
+{
+	struct bench *b = dense_open(1, 4, 0);
+
+	(void)state;
+	for (uint32_t frame = 0; frame < 4; frame++)
+		push_value(b, 0, frame, 1);
+	expect_drop(b, WIRE_DROP_NONE);
+	send_ack(b, 0, 4);
+	push_value(b, 0, 4, 5);
+	expect_drop(b, WIRE_DROP_FULL);
+	push_value(b, 0, 4, 5);
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	expect_result(b, 0, 4, 5);
+	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0); /* frame 0's slot holds frame 4 */
+	bench_close(b);
+}
+
+/* ---- NACK ---- */
+
+/* By sequence: sent to all before the latest that the worker has seen, or not. */
+static void test_nack_sequence(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+
+	(void)state;
+	for (uint32_t frame = 0; frame < 3; frame++)
+		for (uint16_t rank = 0; rank < 2; rank++)
+			push_value(b, rank, frame, 1);
+	send_nack(b, 1, 0, 7, 0xffff); /* none has been sent: all are on their way */
+	expect_drop(b, WIRE_DROP_NONE);
+	for (uint32_t frame = 0; frame < 3; frame++)
+		expect_result(b, WIRE_EVERYONE, frame, 2);
+	expect_nothing(b);
+	send_nack(b, 1, 0, 7, 0);
+	expect_nothing(b);
+	send_nack(b, 1, 0, 7, 2);
+	expect_result(b, 1, 0, 2);
+	expect_result(b, 1, 1, 2);
+	expect_nothing(b);
+	send_nack(b, 1, 1, 3, 0x8004); /* far behind, by serial numbers */
+	expect_nothing(b);
+	send_nack(b, 1, 0, 4, WIRE_NACK_FORCE);
+	expect_result(b, 1, 2, 2);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+/* 70,000 results: sequences pass 65,535 and go on from 0. */
+static void test_sequence_wraps(void **state)
+{
+	struct bench *b = bench_open(1, 16, UINT32_MAX - 1000);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	uint32_t frame = UINT32_MAX - 1000;
+
+	(void)state;
+	for (uint32_t round = 1; round <= 70000 / FRAMES; round++) {
+		a.generation = round;
+		announce_all(b, &a);
+		expect_plan(b, WIRE_EVERYONE, frame);
+		for (uint32_t i = 0; i < FRAMES; i++, frame++) {
+			push_value(b, 0, frame, 1);
+			expect_result(b, WIRE_EVERYONE, frame, 1);
+			if (round > 1 && b->sequence == 1) { /* sent just after the wrap */
+				send_nack(b, 0, frame - 1, 3, 0);
+				expect_result(b, 0, frame - 1, 1);
+				expect_nothing(b);
+				send_nack(b, 0, frame - 1, 3, 0xffff);
+				expect_nothing(b);
+			}
+			if (i != FRAMES - 1 && b->sequence > 1)
+				send_ack(b, 0, frame);
+			pull_all(b);
+		}
+		send_ack(b, 0, frame);
+		pull_all(b);
+	}
+	assert_int_equal(b->sequence, (uint16_t)70000);
+	assert_int_equal(channel_stats(b->channel)->results, 70000);
+	assert_int_equal(channel_stats(b->channel)->passed_through, 70000);
+	expect_drop(b, WIRE_DROP_NONE);
+	bench_close(b);
+}
+
+/* A frame that waits for this worker's own PUSH is wanted; one that waits for others is not. */
+static void test_want(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+	uint64_t word;
+
+	(void)state;
+	push_value(b, 0, 1, 1);
+	push_value(b, 1, 2, 1);
+	send_nack(b, 0, 0, UINT64_MAX, 0);
+	expect_packet(b, WIRE_WANT, 0, 0);
+	assert_int_equal(b->got.body_bytes, 8);
+	memcpy(&word, b->got.body, 8);
+	assert_true(word == 0xfffd); /* frames 16 and on are not open */
+	expect_nothing(b);
+	send_nack(b, 0, 1, 1, 0);
+	expect_nothing(b);
+	send_nack(b, 1, UINT32_MAX - 7, 0x3ff, 0); /* those before base are nobody's */
+	expect_packet(b, WIRE_WANT, 1, UINT32_MAX - 7);
+	memcpy(&word, b->got.body, 8);
+	assert_true(word == 0x300);
+	assert_int_equal(channel_stats(b->channel)->wants, 2);
+	expect_drop(b, WIRE_DROP_NONE);
+	bench_close(b);
+}
+
+/* Of a frame's parts and owners: who has no block in it is not asked for one. */
+static void test_want_owners(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct announce a = announce_of(TAG, 0);
+	const uint64_t words[2][2] = {{1, 0}, {0, 1}};
+	uint8_t nack[12] = {0xff};
+	struct packet packet = {.kind = WIRE_NACK, .token = b->tokens[0], .body = nack};
+
+	(void)state;
+	a.count = 300 * 100;
+	a.block_elems = 300; /* 1200 bytes: three parts */
+	for (uint16_t rank = 0; rank < 2; rank++)
+		send_announce(b, rank, &a, words[rank], 16);
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).frame_count, 6);
+	send_nack(b, 0, 0, 0x3f, 0);
+	expect_packet(b, WIRE_WANT, 0, 0);
+	assert_int_equal(b->got.body[0], 0x07);
+	send_nack(b, 1, 0, 0x3f, 0);
+	expect_packet(b, WIRE_WANT, 1, 0);
+	assert_int_equal(b->got.body[0], 0x38);
+	packet.body_bytes = 12;
+	channel_receive(b->channel, &packet, b->now_us);
+	expect_drop(b, WIRE_DROP_LENGTH);
+	/* Each part has its own length. */
+	send_push(b, 0, 2, 1, zeros, 552);
+	expect_drop(b, WIRE_DROP_LENGTH);
+	send_push(b, 0, 2, 1, zeros, 1200 - 2 * 552);
+	expect_drop(b, WIRE_DROP_NONE);
+	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, 2);
+	assert_int_equal(b->got.body_bytes, 1200 - 2 * 552);
+	bench_close(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_closed_frames),
+		cmocka_unit_test(test_hollow),
+		cmocka_unit_test(test_wrong_masks),
+		cmocka_unit_test(test_absent_are_zeros),
+		cmocka_unit_test(test_doubles),
+		cmocka_unit_test(test_acks),
+		cmocka_unit_test(test_credit),
+		cmocka_unit_test(test_credit_rides),
+		cmocka_unit_test(test_reply_table_full),
+		cmocka_unit_test(test_result_table_full),
+		cmocka_unit_test(test_nack_sequence),
+		cmocka_unit_test(test_sequence_wraps),
+		cmocka_unit_test(test_want),
+		cmocka_unit_test(test_want_owners),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
