@@ -123,10 +123,12 @@ static bool push_build(struct stream *s, struct stream_segment *segment, uint32_
                        struct packet_out *out)
 {
 	const struct allreduce *task = s->ops[segment->slot].task;
-	uint64_t before = (uint64_t)segment->number * task->cut.segment_blocks;
 	struct frame_blocks list;
-	uint64_t mask;
+	uint64_t before, mask;
 
+	if (task == NULL)
+		return false; /* withdrawn: the tensor is no longer ours to read */
+	before = (uint64_t)segment->number * task->cut.segment_blocks;
 	frame_list(segment, &task->cut, frame, &list);
 	mask = own_mask(segment, &list);
 	if (mask == 0)
@@ -300,6 +302,10 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 		return NULL;
 	}
 	task = s->ops[segment->slot].task;
+	if (task == NULL) {
+		stream_drop(s, WIRE_DROP_OPERATION);
+		return NULL;
+	}
 	frame_list(segment, &task->cut, packet->frame, &list);
 	if (packet->body_bytes != list.count * list.unit_bytes) {
 		stream_drop(s, WIRE_DROP_LENGTH);

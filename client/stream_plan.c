@@ -20,7 +20,9 @@ static void op_begin(struct stream *s, const struct allreduce *task, enum op_sta
 
 	assert(stream_slot_free(s, task->slot));
 	op->state = (uint8_t)state;
-	op->generation++;
+	if (++op->generation == 0)
+		op->generation = 1; /* 0 is never used */
+	op->planned = false;
 	op->task = NULL;
 	op->segments_left = task->cut.segment_count;
 	op->end_frame = s->ack;
@@ -134,6 +136,8 @@ void stream_withdraw(struct stream *stream, struct allreduce *task, uint64_t now
 	op->state = OP_LEFT;
 	op->task = NULL;
 	op_unqueue(stream, task->slot);
+	if (op->planned)
+		return; /* all agree here: the job ends when nobody sends data (section 11.1) */
 	segment->number = 0;
 	segment->block_count = 0;
 	segment->exponent = WIRE_EXPONENT_NONE;
@@ -233,6 +237,7 @@ static void order_insert(struct stream *s, struct stream_segment *segment)
 {
 	uint32_t place = s->order_count++;
 
+	assert(place < s->config.op_slots * s->config.segments_ahead);
 	while (place > 0 && frame_before(segment->first, s->segments[s->order[place - 1]].first)) {
 		s->order[place] = s->order[place - 1];
 		place--;
@@ -247,13 +252,20 @@ static void order_insert(struct stream *s, struct stream_segment *segment)
 }
 
 /* Not seen yet, and does it start where it may? A plan overlaps no other. */
-static bool plan_is_news(struct stream *s, uint32_t first, uint32_t frame_count)
+static bool plan_is_news(const struct stream *s, uint32_t first, uint32_t frame_count)
 {
 	if (frame_before(first, s->horizon))
 		return false;
-	return stream_find(s, first) == NULL && stream_find(s, first + frame_count - 1) == NULL;
+	for (uint32_t i = 0; i < s->order_count; i++) {
+		const struct stream_segment *known = &s->segments[s->order[i]];
+
+		if (first - known->first < known->frame_count || known->first - first < frame_count)
+			return false;
+	}
+	return true;
 }
 
+/* Workers find out that they disagree before anything is planned, or not at all. */
 static struct allreduce *plan_failed(struct stream *s, struct stream_op *op,
                                      const struct plan *plan, uint32_t first)
 {
@@ -261,6 +273,10 @@ static struct allreduce *plan_failed(struct stream *s, struct stream_op *op,
 	struct stream_segment *segment = stream_segment_of(s, slot, 0);
 	struct allreduce *task = op->task;
 
+	if (op->planned || plan->frame_count != 1) {
+		stream_drop(s, WIRE_DROP_OPERATION);
+		return NULL;
+	}
 	op_unqueue(s, slot);
 	segment->state = SEGMENT_PLANNED;
 	segment->first = first;
@@ -285,6 +301,8 @@ static bool union_take(const struct allreduce *task, const struct plan *plan,
 	uint32_t bitmap_bytes = plan->flags & (WIRE_ALL | WIRE_NONE) ? 0 : words * 8;
 	uint32_t count = 0, frames;
 
+	if ((plan->flags & WIRE_ALL) && (plan->flags & WIRE_NONE))
+		return false;
 	if (plan->rest_bytes < bitmap_bytes)
 		return false;
 	if (bitmap_bytes > 0)
@@ -416,6 +434,7 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	segment->received = 0;
 	segment->plan_flags = plan.flags;
 	segment->shift = fixed_shift(s, plan.exponent);
+	op->planned = true;
 	op->end_frame = frame_before(op->end_frame, packet->frame + plan.frame_count)
 	                        ? packet->frame + plan.frame_count
 	                        : op->end_frame;
