@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_stream.c - announcing, and plans from an aggregator that is wrong, odd or hostile */
+
+#include "tests/unit/test_stream.h"
+
+#define FIRST (UINT32_MAX - 9) /* frame numbers wrap in every test */
+#define WORD_BYTES 16
+
+/* ---- announcing ---- */
+
+static void test_announce(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS - 5);
+	const uint64_t bits[2] = {0x8000000000000001, 4};
+	struct announce a;
+
+	(void)state;
+	task->slot = 1;
+	task_begin(b, task, bits);
+	assert_int_equal(b->got.edge, FIRST);
+	assert_true(b->got.mask == 0);
+	assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
+	assert_true(a.tag == TAG && a.count == BLOCKS * BLOCK_ELEMS - 5);
+	assert_int_equal(a.block_elems, BLOCK_ELEMS);
+	assert_int_equal(a.segment, 0);
+	assert_int_equal(a.generation, 1);
+	assert_int_equal(a.op_slot, 1);
+	assert_int_equal(a.shard, 0);
+	assert_int_equal(a.shard_count, 1);
+	assert_int_equal(a.exponent, WIRE_EXPONENT_NONE);
+	assert_int_equal(a.dtype, DTYPE_F32);
+	assert_int_equal(a.reduction, REDUCE_SUM);
+	assert_int_equal(a.form, WIRE_NATIVE);
+	assert_int_equal(a.flags, 0);
+	assert_int_equal(a.rest_bytes, WORD_BYTES);
+	assert_memory_equal(a.rest, bits, WORD_BYTES);
+	assert_false(stream_slot_free(b->stream, 1));
+	assert_true(stream_slot_free(b->stream, 0));
+	task_close(task);
+	bench_close(b);
+}
+
+/* Section 6.5: after 5 ms at least, up to twice as long each time, to 200 ms and a half. */
+static void test_announce_again(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
+	struct plan plan = plan_of(TAG, FRAMES, WIRE_ALL);
+	uint64_t wait_us = 20000; /* the time-out before any measurement */
+
+	(void)state;
+	task_begin(b, task, all_bits);
+	for (unsigned i = 1; i < 12; i++) {
+		uint64_t before_us = b->now_us;
+
+		expect_nothing(b);
+		bench_wait(b, wait_us + wait_us / 2);
+		assert_true(b->now_us - before_us >= wait_us);
+		expect_packet(b, WIRE_ANNOUNCE, FIRST);
+		assert_int_equal(b->got.body_bytes, 40);
+		assert_int_equal(stream_stats(b->stream)->announces_again, i);
+		wait_us = wait_us * 2 < 200000 ? wait_us * 2 : 200000;
+	}
+	send_plan(b, FIRST, &plan, NULL, 0);
+	b->now_us += 10000000;
+	while (bench_pull(b))
+		assert_int_not_equal(b->got.kind, WIRE_ANNOUNCE);
+	task_close(task);
+	bench_close(b);
+}
+
+/* ---- who may speak ---- */
+
+static void test_strangers(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct packet_head head;
+
+	(void)state;
+	b->planned += 5; /* nothing of a stranger's header is believed */
+	head = bench_head(b, WIRE_CREDIT, 0);
+	head.token ^= UINT64_C(1) << 63;
+	assert_null(send_head(b, &head, NULL, 0));
+	expect_drop(b, WIRE_DROP_TOKEN);
+	head.token = TOKEN;
+	assert_null(send_head(b, &head, NULL, 0));
+	expect_drop(b, WIRE_DROP_TOKEN);
+	head.token = GROUP_TOKEN;
+	head.worker = RANK + 1;
+	assert_null(send_head(b, &head, NULL, 0));
+	expect_drop(b, WIRE_DROP_WORKER);
+	assert_true(stream_deadline(b->stream) == UINT64_MAX);
+	head.worker = WIRE_EVERYONE;
+	head.kind = WIRE_PROBE;
+	head.planned = FIRST;
+	assert_null(send_head(b, &head, NULL, 0));
+	expect_drop(b, WIRE_DROP_KIND);
+	assert_int_equal(stream_stats(b->stream)->received, 4);
+	assert_int_equal(stream_stats(b->stream)->received_bytes, 4 * 32);
+	bench_close(b);
+}
+
+/* ---- plans that are none ---- */
+
+struct bad_plan {
+	uint32_t first; /* from FIRST */
+	struct plan plan;
+	uint64_t words[3];
+	uint32_t bytes;
+	enum wire_drop reason;
+};
+
+/* This worker has blocks 1 and 70; the union is blocks 1, 2, 3, 4, 70: two frames. */
+static void test_bad_plans(void **state)
+{
+	const uint64_t own[2] = {2, UINT64_C(1) << 6}, good[2] = {0x1e, UINT64_C(1) << 6};
+	const struct plan plan = plan_of(TAG, 2, 0);
+	struct bad_plan cases[] = {
+		{0, plan, {0x1e, 1 << 6}, 8, WIRE_DROP_OPERATION},
+		{0, plan, {0x1e, 1 << 6}, 15, WIRE_DROP_OPERATION},
+		{0, plan, {0x1e, 1 << 6}, 17, WIRE_DROP_OPERATION},
+		{0, plan, {0x1e, 1 << 6}, 24, WIRE_DROP_OPERATION},
+		{0, plan, {0x1e, 1 << 6}, 0, WIRE_DROP_OPERATION},
+		{0, plan, {0x1c, 3 << 6}, 16, WIRE_DROP_OPERATION}, /* lacks block 1 */
+		{0, plan, {0x3e, 1 << 5}, 16, WIRE_DROP_OPERATION}, /* lacks block 70 */
+		{0, plan, {0x1e, UINT64_C(1) << 36 | 1 << 6}, 16, WIRE_DROP_OPERATION},
+		{0, plan, {0x1e, UINT64_C(1) << 63 | 1 << 6}, 16, WIRE_DROP_OPERATION},
+		{0, plan_of(TAG, 1, 0), {0x1e, 1 << 6}, 16, WIRE_DROP_OPERATION},
+		{0, plan_of(TAG, 3, 0), {0x1e, 1 << 6}, 16, WIRE_DROP_OPERATION},
+		{0, plan_of(TAG, UINT32_MAX, 0), {0x1e, 1 << 6}, 16, WIRE_DROP_OPERATION},
+		{0, plan_of(TAG, 0, 0), {0x1e, 1 << 6}, 16, WIRE_DROP_LENGTH},
+		{0, plan_of(TAG, 2, WIRE_EAGER), {0x1e, 1 << 6}, 16, WIRE_DROP_OPERATION},
+		{0, plan_of(TAG, 1, WIRE_NONE), {0}, 0, WIRE_DROP_OPERATION},
+		{0, plan_of(TAG, 24, WIRE_ALL), {0}, 0, WIRE_DROP_OPERATION},
+		{0, plan_of(TAG, 25, WIRE_ALL), {0}, 8, WIRE_DROP_OPERATION},
+		{0, plan_of(TAG, 25, WIRE_ALL | WIRE_NONE), {0}, 0, WIRE_DROP_OPERATION},
+		{0, plan_of(TAG + 1, 2, 0), {0x1e, 1 << 6}, 16, WIRE_DROP_DUPLICATE},
+		{(uint32_t)-1, plan, {0x1e, 1 << 6}, 16, WIRE_DROP_DUPLICATE},
+		{0x80000000, plan, {0x1e, 1 << 6}, 16, WIRE_DROP_DUPLICATE},
+	};
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
+	struct plan other = plan;
+
+	(void)state;
+	task_begin(b, task, own);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_null(send_plan(b, FIRST + cases[i].first, &cases[i].plan, cases[i].words,
+		                      cases[i].bytes));
+		expect_drop(b, cases[i].reason);
+		expect_nothing(b);
+	}
+	for (other.segment = 1; other.segment < 4; other.segment++) {
+		assert_null(send_plan(b, FIRST, &other, good, WORD_BYTES));
+		expect_drop(b, WIRE_DROP_OPERATION);
+	}
+	assert_true(is_poison(task->recv, task->count * 4));
+	assert_true(stream_deadline(b->stream) != UINT64_MAX);
+	assert_null(send_plan(b, FIRST, &plan, good, WORD_BYTES));
+	expect_drop(b, WIRE_DROP_NONE);
+	assert_int_equal(task->blocks_union, 5);
+	expect_packet(b, WIRE_PUSH, FIRST);
+	assert_true(b->got.mask == 1);
+	expect_packet(b, WIRE_PUSH, FIRST + 1);
+	assert_null(send_plan(b, FIRST, &plan, good, WORD_BYTES));
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	task_close(task);
+	bench_close(b);
+}
+
+/* Blocks that nobody has are zero, all others are not touched before their RESULT comes. */
+static void test_zero_blocks(void **state)
+{
+	const uint64_t united[2] = {0xfffffffffffffff3, 0x7ffffffff};
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS - 7);
+	struct plan plan = plan_of(TAG, FRAMES, 0);
+	const uint8_t *recv = task->recv;
+
+	(void)state;
+	task_begin(b, task, no_bits);
+	assert_null(send_plan(b, FIRST, &plan, united, WORD_BYTES));
+	expect_drop(b, WIRE_DROP_NONE);
+	for (uint32_t i = 0; i < task->count * 4; i++) {
+		uint32_t block = i / BLOCK_BYTES;
+		bool absent = block == 2 || block == 3 || block == 99;
+
+		assert_int_equal(recv[i], absent ? 0 : POISON);
+	}
+	task_close(task);
+	bench_close(b);
+}
+
+/* Two operations, so that two plans are known: no plan may overlap another. */
+static void test_overlaps(void **state)
+{
+	const struct plan second = plan_of(TAG + 1, FRAMES, WIRE_ALL);
+	struct bench *b = bench_open(64, FIRST);
+	struct allreduce *one = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS), *two;
+	const uint64_t few[2] = {0xff};
+	struct plan plan = plan_of(TAG, 2, 0);
+
+	(void)state;
+	task_begin(b, one, no_bits);
+	assert_null(send_plan(b, FIRST + 30, &plan, few, WORD_BYTES)); /* frames 30 and 31 */
+	expect_drop(b, WIRE_DROP_NONE);
+	two = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
+	two->slot = 1;
+	two->tag = TAG + 1;
+	task_begin(b, two, no_bits);
+	for (uint32_t first = 0; first < 60; first++) {
+		if (first + FRAMES <= 30 || first >= 32)
+			continue;
+		assert_null(send_plan(b, FIRST + first, &second, NULL, 0));
+		expect_drop(b, WIRE_DROP_DUPLICATE);
+	}
+	assert_null(send_plan(b, FIRST + 5, &second, NULL, 0)); /* 5 to 29 */
+	expect_drop(b, WIRE_DROP_NONE);
+	task_close(one);
+	task_close(two);
+	bench_close(b);
+}
+
+/* ---- hollow and eager plans ---- */
+
+static void test_hollow(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
+	struct plan plan = plan_of(TAG, 1, WIRE_NONE);
+	uint8_t zeros[FRAME_BYTES] = {0};
+
+	(void)state;
+	task_begin(b, task, no_bits);
+	b->planned++;
+	assert_ptr_equal(send_plan(b, FIRST, &plan, NULL, 0), task);
+	assert_int_equal(task->shards_left, 0);
+	assert_int_equal(task->status, 0);
+	for (uint64_t i = 0; i < task->count; i++)
+		assert_true(((float *)task->recv)[i] == 0);
+	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	assert_null(send_result(b, FIRST, zeros, sizeof(zeros)));
+	expect_drop(b, WIRE_DROP_STALE);
+	/* The frame is acknowledged alone after a millisecond. */
+	assert_false(stream_quiet(b->stream));
+	b->now_us += 999;
+	expect_nothing(b);
+	b->now_us++;
+	expect_packet(b, WIRE_ACK, 0);
+	assert_int_equal(b->got.edge, FIRST + 1);
+	assert_false(stream_slot_free(b->stream, 0));
+	b->base++;
+	send_credit(b);
+	assert_true(stream_slot_free(b->stream, 0));
+	assert_true(stream_quiet(b->stream));
+	task_close(task);
+	bench_close(b);
+}
+
+/* Five elements in three blocks of two: the last is short, in what is sent and in what is stored. */
+static void test_eager(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_open(b, 5);
+	const uint64_t bits = 5;
+	const struct {
+		uint64_t word;
+		float sums[6];
+	} rest = {7, {10, 20, 30, 40, 50, 60}};
+	struct geometry_input input = {.count = 5,
+	                               .block_elems = 2,
+	                               .elem_bytes = 4,
+	                               .shard_count = 1,
+	                               .payload = WIRE_PAYLOAD_MIN};
+	struct plan plan = plan_of(TAG, 1, WIRE_EAGER);
+	struct announce a;
+
+	(void)state;
+	task->block_elems = 2;
+	assert_true(geometry_compute(&input, &task->cut) && task->cut.eager);
+	task_begin(b, task, &bits);
+	assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
+	assert_int_equal(a.flags, WIRE_EAGER);
+	assert_int_equal(a.rest_bytes, 8 + 16);
+	assert_memory_equal(a.rest, &bits, 8);
+	assert_memory_equal(a.rest + 8, ((const float[]){1, 2, 5, 0}), 16);
+	for (uint32_t bytes = 0; bytes < 32; bytes++) {
+		assert_null(send_plan(b, FIRST, &plan, &rest, bytes));
+		expect_drop(b, WIRE_DROP_OPERATION);
+	}
+	plan.flags = 0;
+	assert_null(send_plan(b, FIRST, &plan, &rest, 32));
+	expect_drop(b, WIRE_DROP_OPERATION);
+	assert_true(is_poison(task->recv, 20));
+	plan.flags = WIRE_EAGER;
+	assert_ptr_equal(send_plan(b, FIRST, &plan, &rest, 32), task);
+	assert_memory_equal(task->recv, rest.sums, 20);
+	task_close(task);
+	bench_close(b);
+}
+
+/* ---- mismatch: section 11.1 ---- */
+
+static struct plan mismatch_of(uint64_t tag)
+{
+	struct plan plan = plan_of(tag, 1, 0);
+
+	plan.status = WIRE_MISMATCH;
+	plan.mismatch = (struct plan_mismatch){.value_a = 1, .value_b = 2, .rank_b = 1, .field = 2};
+	return plan;
+}
+
+static void test_mismatch(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
+	struct plan plan = mismatch_of(TAG);
+
+	(void)state;
+	task_begin(b, task, all_bits);
+	plan.frame_count = 2; /* it has one hollow frame */
+	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
+	expect_drop(b, WIRE_DROP_OPERATION);
+	plan.frame_count = 1;
+	assert_ptr_equal(send_plan(b, FIRST, &plan, NULL, 0), task);
+	assert_int_equal(task->status, WINNOW_ERR_MISMATCH);
+	assert_memory_equal(&task->mismatch.value_a, &plan.mismatch.value_a, 16);
+	assert_int_equal(task->mismatch.field, 2);
+	assert_true(is_poison(task->recv, task->count * 4));
+	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
+	expect_drop(b, WIRE_DROP_DUPLICATE);
+	/* The engine withdraws it everywhere, here too: nothing more is to be said here. */
+	stream_withdraw(b->stream, task, b->now_us);
+	task_close(task);
+	b->now_us += 1000;
+	expect_packet(b, WIRE_ACK, 0);
+	assert_int_equal(b->got.edge, FIRST + 1);
+	expect_nothing(b);
+	assert_false(stream_slot_free(b->stream, 0));
+	b->base = FIRST + 1;
+	send_credit(b);
+	assert_true(stream_slot_free(b->stream, 0));
+	bench_close(b);
+}
+
+/* An aggregator that plans an operation and then calls it a mismatch has lost its mind. */
+static void test_mismatch_after_plan(void **state)
+{
+	struct bench *b = bench_open(64, FIRST);
+	struct allreduce *task = task_planned(b, all_bits);
+	struct plan plan = mismatch_of(TAG);
+
+	(void)state;
+	for (uint32_t i = 0; i < 10; i++) {
+		assert_null(send_plan(b, FIRST + FRAMES + i, &plan, NULL, 0));
+		expect_drop(b, WIRE_DROP_OPERATION);
+	}
+	for (uint32_t frame = 0; frame < FRAMES; frame++)
+		expect_packet(b, WIRE_PUSH, FIRST + frame);
+	assert_int_equal(task->status, 0);
+	task_close(task);
+	bench_close(b);
+}
+
+/* Withdrawn before its plan: announced again, empty, until the aggregator has understood. */
+static void test_withdraw(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
+	struct plan plan = plan_of(TAG, 25, WIRE_ALL);
+	struct announce a;
+
+	(void)state;
+	task_begin(b, task, all_bits);
+	stream_withdraw(b->stream, task, b->now_us);
+	task_close(task);
+	expect_packet(b, WIRE_ANNOUNCE, FIRST);
+	assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
+	assert_int_equal(a.flags, WIRE_NONE);
+	assert_int_equal(a.generation, 1);
+	assert_int_equal(a.count, BLOCKS * BLOCK_ELEMS);
+	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
+	expect_drop(b, WIRE_DROP_OPERATION);
+	assert_false(stream_slot_free(b->stream, 0));
+	plan = mismatch_of(TAG);
+	assert_null(send_plan(b, FIRST, &plan, NULL, 0)); /* nobody is left to be told */
+	expect_drop(b, WIRE_DROP_NONE);
+	b->base++;
+	send_credit(b);
+	assert_true(stream_slot_free(b->stream, 0));
+	bench_close(b);
+}
+
+/* Withdrawn after its plan, when another channel's aggregator disagrees: the tensor is gone. */
+static void test_withdraw_after_plan(void **state)
+{
+	struct bench *b = bench_open(64, FIRST);
+	struct allreduce *task = task_planned(b, all_bits);
+	struct plan plan = mismatch_of(TAG);
+	uint8_t zeros[FRAME_BYTES] = {0};
+
+	(void)state;
+	expect_packet(b, WIRE_PUSH, FIRST);
+	expect_packet(b, WIRE_PUSH, FIRST + 1);
+	stream_withdraw(b->stream, task, b->now_us);
+	task_close(task);
+	pull_all(b);
+	send_want(b, FIRST, 3);
+	pull_all(b);
+	assert_null(send_result(b, FIRST, zeros, FRAME_BYTES));
+	expect_drop(b, WIRE_DROP_OPERATION);
+	assert_null(send_plan(b, FIRST + FRAMES, &plan, NULL, 0));
+	expect_drop(b, WIRE_DROP_OPERATION);
+	for (unsigned i = 0; i < 100; i++) {
+		bench_wait(b, 1000000);
+		pull_all(b);
+	}
+	assert_false(stream_slot_free(b->stream, 0));
+	bench_close(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_announce),    cmocka_unit_test(test_announce_again),
+		cmocka_unit_test(test_strangers),   cmocka_unit_test(test_bad_plans),
+		cmocka_unit_test(test_zero_blocks), cmocka_unit_test(test_overlaps),
+		cmocka_unit_test(test_hollow),      cmocka_unit_test(test_eager),
+		cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_mismatch_after_plan),
+		cmocka_unit_test(test_withdraw),    cmocka_unit_test(test_withdraw_after_plan),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_stream.h - a stream with the aggregator's packets made by hand, for the tests of stream*.c
+ *
+ * Rank 1 of 2, one channel, the smallest payload: blocks of 32 f32 travel four to a frame. Packets
+ * and buffers have exactly their sizes, so that sanitizers see what goes beyond them.
+ */
+#ifndef TESTS_UNIT_TEST_STREAM_H
+#define TESTS_UNIT_TEST_STREAM_H
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/stream.h"
+#include "client/winnow.h"
+#include "tests/unit/test_random.h"
+
+#define CHANNEL_ID 0x0102
+#define TOKEN UINT64_C(0x7070707070707070)
+#define GROUP_TOKEN UINT64_C(0x6702)
+#define TAG UINT64_C(0x1122334455667788)
+#define RANK 1
+#define BLOCK_ELEMS 32
+#define BLOCK_BYTES 128
+#define FRAME_BLOCKS 4
+#define FRAME_BYTES (FRAME_BLOCKS * BLOCK_BYTES)
+#define BLOCKS 100
+#define FRAMES 25
+#define POISON 0xa5
+
+struct bench {
+	struct stream *stream;
+	struct stream_config config;
+	uint64_t drops[WIRE_DROP_COUNT]; /* as last looked at */
+	uint64_t now_us;
+	/* What the aggregator says in every packet. */
+	uint32_t base, planned;
+	uint16_t window, sequence;
+	/* What bench_pull() last returned. */
+	struct packet got;
+	uint8_t bytes[WIRE_PAYLOAD_MAX];
+	uint8_t scratch[WIRE_PAYLOAD_MAX];
+};
+
+static inline struct bench *bench_open(uint32_t window, uint32_t first_frame)
+{
+	struct bench *b = calloc(1, sizeof(*b));
+
+	assert_non_null(b);
+	b->config = (struct stream_config){
+		.channel = CHANNEL_ID,
+		.shard_count = 1,
+		.rank = RANK,
+		.world = 2,
+		.payload = WIRE_PAYLOAD_MIN,
+		.window = window,
+		.window_start = window,
+		.op_slots = 2,
+		.segments_ahead = 2,
+		.first_frame = first_frame,
+		.token = TOKEN,
+		.group_token = GROUP_TOKEN,
+		.engine = bitmap_best(),
+	};
+	b->now_us = 5000000;
+	b->base = b->planned = first_frame;
+	b->window = (uint16_t)window;
+	assert_int_equal(stream_open(&b->config, &b->stream), 0);
+	return b;
+}
+
+static inline void bench_close(struct bench *b)
+{
+	stream_close(b->stream);
+	free(b);
+}
+
+/* The one drop since this was last called was for this reason; WIRE_DROP_NONE: there was none. */
+#define expect_drop(b, reason) bench_expect_drop(b, reason, __FILE__, __LINE__)
+
+static inline void bench_expect_drop(struct bench *b, enum wire_drop reason, const char *file,
+                                     int line)
+{
+	const struct stream_stats *stats = stream_stats(b->stream);
+
+	for (unsigned i = 0; i < WIRE_DROP_COUNT; i++) {
+		uint64_t news = stats->drops[i] - b->drops[i];
+
+		if (news != (i == reason && reason != WIRE_DROP_NONE)) {
+			print_error("%s: %u times, expected %s\n", drop_name((enum wire_drop)i),
+			            (unsigned)news, drop_name(reason));
+			_fail(file, line);
+		}
+		b->drops[i] = stats->drops[i];
+	}
+}
+
+/* ---- what the aggregator sends ---- */
+
+static inline struct packet_head bench_head(const struct bench *b, uint8_t kind, uint32_t frame)
+{
+	return (struct packet_head){
+		.kind = kind,
+		.channel = CHANNEL_ID,
+		.worker = WIRE_EVERYONE,
+		.token = GROUP_TOKEN,
+		.frame = frame,
+		.edge = b->base,
+		.window = b->window,
+		.sequence = b->sequence,
+		.planned = b->planned,
+	};
+}
+
+static inline struct allreduce *bench_send(struct bench *b, const struct packet_out *out)
+{
+	uint8_t *copy = malloc(out->bytes);
+	struct allreduce *task;
+	struct packet packet;
+
+	assert_non_null(copy);
+	packet_flatten(out, copy);
+	assert_int_equal(packet_parse(copy, out->bytes, true, &packet), WIRE_DROP_NONE);
+	task = stream_receive(b->stream, &packet, b->now_us);
+	free(copy);
+	return task;
+}
+
+static inline struct allreduce *send_head(struct bench *b, const struct packet_head *head,
+                                          const void *data, uint32_t bytes)
+{
+	struct packet_out out;
+
+	packet_begin(&out, head);
+	packet_point(&out, data, bytes);
+	return bench_send(b, &out);
+}
+
+static inline void send_credit(struct bench *b)
+{
+	struct packet_head head = bench_head(b, WIRE_CREDIT, 0);
+
+	assert_null(send_head(b, &head, NULL, 0));
+}
+
+static inline struct allreduce *send_result(struct bench *b, uint32_t frame, const void *data,
+                                            uint32_t bytes)
+{
+	struct packet_head head = bench_head(b, WIRE_RESULT, frame);
+
+	return send_head(b, &head, data, bytes);
+}
+
+static inline void send_want(struct bench *b, uint32_t first, uint64_t word)
+{
+	struct packet_head head = bench_head(b, WIRE_WANT, first);
+
+	head.worker = RANK;
+	assert_null(send_head(b, &head, &word, 8));
+}
+
+static inline struct plan plan_of(uint64_t tag, uint32_t frame_count, uint8_t flags)
+{
+	return (struct plan){
+		.tag = tag,
+		.frame_count = frame_count,
+		.exponent = WIRE_EXPONENT_NONE,
+		.flags = flags,
+	};
+}
+
+static inline struct allreduce *send_plan(struct bench *b, uint32_t first, const struct plan *plan,
+                                          const void *rest, uint32_t bytes)
+{
+	struct packet_head head = bench_head(b, WIRE_PLAN, first);
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	packet_put_plan(&out, plan);
+	packet_point(&out, rest, bytes);
+	return bench_send(b, &out);
+}
+
+/* ---- what the stream sends ---- */
+
+static inline bool bench_pull(struct bench *b)
+{
+	struct packet_out out = {.scratch = b->scratch};
+
+	if (!stream_pull(b->stream, b->now_us, &out))
+		return false;
+	assert_true(out.bytes <= b->config.payload);
+	packet_flatten(&out, b->bytes);
+	assert_int_equal(packet_parse(b->bytes, out.bytes, false, &b->got), WIRE_DROP_NONE);
+	assert_int_equal(b->got.channel, CHANNEL_ID);
+	assert_int_equal(b->got.worker, RANK);
+	assert_true(b->got.token == TOKEN);
+	return true;
+}
+
+static inline void expect_packet(struct bench *b, uint8_t kind, uint32_t frame)
+{
+	assert_true(bench_pull(b));
+	assert_int_equal(b->got.kind, kind);
+	if (kind != WIRE_ACK)
+		assert_int_equal(b->got.frame, frame);
+}
+
+static inline void expect_nothing(struct bench *b)
+{
+	assert_false(bench_pull(b));
+}
+
+/* Whatever there is to send now, but no PUSH. */
+static inline void pull_all(struct bench *b)
+{
+	while (bench_pull(b))
+		assert_int_not_equal(b->got.kind, WIRE_PUSH);
+}
+
+/* The clock goes on to when the stream wants it, no later than `limit_us` from now. */
+static inline void bench_wait(struct bench *b, uint64_t limit_us)
+{
+	uint64_t due_us = stream_deadline(b->stream);
+
+	assert_in_range(due_us, b->now_us, b->now_us + limit_us);
+	b->now_us = due_us;
+}
+
+/* ---- operations ---- */
+
+/* `count` f32 that are 1, 2, 3..; the result is poisoned. */
+static inline struct allreduce *task_open(const struct bench *b, uint64_t count)
+{
+	struct allreduce *task = calloc(1, sizeof(*task));
+	struct geometry_input input = {
+		.count = count,
+		.block_elems = BLOCK_ELEMS,
+		.elem_bytes = 4,
+		.shard_count = b->config.shard_count,
+		.payload = b->config.payload,
+	};
+	float *send = malloc(count > 0 ? count * 4 : 1);
+
+	assert_true(task != NULL && send != NULL);
+	for (uint64_t i = 0; i < count; i++)
+		send[i] = (float)(i + 1);
+	task->send = send;
+	task->recv = malloc(count > 0 ? count * 4 : 1);
+	assert_non_null(task->recv);
+	memset(task->recv, POISON, count * 4);
+	task->count = count;
+	task->tag = TAG;
+	task->block_elems = BLOCK_ELEMS;
+	task->dtype = DTYPE_F32;
+	task->reduction = REDUCE_SUM;
+	task->shards_left = 1;
+	assert_true(geometry_compute(&input, &task->cut));
+	return task;
+}
+
+static inline void task_close(struct allreduce *task)
+{
+	free((void *)(uintptr_t)task->send);
+	free(task->recv);
+	free(task);
+}
+
+/* Announce segment 0 with this bitmap, and take the announcement. */
+static inline void task_begin(struct bench *b, struct allreduce *task, const uint64_t *bits)
+{
+	struct stream_scan scan = {.bits = bits, .exponent = WIRE_EXPONENT_NONE};
+
+	stream_begin(b->stream, task);
+	stream_announce(b->stream, task, 0, &scan, b->now_us);
+	expect_packet(b, WIRE_ANNOUNCE, b->base);
+}
+
+/* A hundred blocks, of which this worker has those in `bits`, and the union all. */
+static inline struct allreduce *task_planned(struct bench *b, const uint64_t *bits)
+{
+	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
+	struct plan plan = plan_of(TAG, FRAMES, WIRE_ALL);
+
+	task_begin(b, task, bits);
+	assert_null(send_plan(b, b->planned, &plan, NULL, 0));
+	expect_drop(b, WIRE_DROP_NONE);
+	b->planned += FRAMES;
+	return task;
+}
+
+static const uint64_t all_bits[2] = {UINT64_MAX, (UINT64_C(1) << (BLOCKS - 64)) - 1};
+static const uint64_t no_bits[2];
+
+static inline bool is_poison(const void *data, size_t bytes)
+{
+	const uint8_t *at = data;
+
+	for (size_t i = 0; i < bytes; i++)
+		if (at[i] != POISON)
+			return false;
+	return true;
+}
+
+#endif /* TESTS_UNIT_TEST_STREAM_H */
