@@ -181,6 +181,14 @@ static void test_nonfinite(void **state)
 	send_announce(b, 1, &a, NULL, 0);
 	expect_drop(b, WIRE_DROP_NONE);
 	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).flags, WIRE_ALL | WIRE_NONFINITE);
+	/* The next operation in its place knows nothing of that. */
+	send_ack_all(b, 16);
+	send_ack_all(b, FRAMES);
+	a.generation = 2;
+	announce_all(b, &a);
+	pull_all(b);
+	send_announce(b, 0, &a, NULL, 0);
+	assert_int_equal(expect_plan(b, 0, FRAMES).flags, WIRE_NONE);
 	bench_close(b);
 }
 
@@ -236,7 +244,11 @@ static void test_ask(void **state)
 	expect_drop(b, WIRE_DROP_FRAME);
 	send_bare(b, 0, WIRE_ASK, 9, 0);
 	expect_drop(b, WIRE_DROP_FRAME);
-	/* What is over by the time of the answer is not answered. */
+	/* Also when some of it is over; but not when all of it is by the time of the answer. */
+	send_ack(b, 0, 13);
+	send_bare(b, 0, WIRE_ASK, 14, 0);
+	expect_plan(b, 0, 10);
+	expect_nothing(b);
 	send_bare(b, 0, WIRE_ASK, 10, 0);
 	send_ack(b, 0, 10 + FRAMES);
 	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);

@@ -47,7 +47,6 @@ struct bench {
 	uint8_t bytes[WIRE_PAYLOAD_MAX];
 };
 
-/* The header alone is parsed anew for the body: pointers into `bench` stay good until the next pull. */
 static inline struct bench *bench_open(uint16_t workers, uint32_t window, uint32_t first_frame)
 {
 	struct bench *b = calloc(1, sizeof(*b));
@@ -171,6 +170,17 @@ static inline void send_nack(struct bench *b, uint16_t rank, uint32_t first, uin
 
 	packet_begin(&out, &head);
 	packet_put_words(&out, &word, 1);
+	bench_send(b, &out);
+}
+
+static inline void send_words(struct bench *b, uint16_t rank, uint32_t first, const uint64_t *words,
+                              uint32_t word_count)
+{
+	struct packet_head head = bench_head(b, rank, WIRE_NACK, first, 0);
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	packet_put_words(&out, words, word_count);
 	bench_send(b, &out);
 }
 

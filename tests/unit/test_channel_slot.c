@@ -53,6 +53,7 @@ static void test_closed_frames(void **state)
 	expect_drop(b, WIRE_DROP_FRAME);
 	announce_all(b, &a);
 	expect_plan(b, WIRE_EVERYONE, 100);
+	assert_int_equal(b->got.planned, 100 + FRAMES);
 	push_value(b, 0, 116, 1); /* beyond the window */
 	expect_drop(b, WIRE_DROP_FRAME);
 	push_value(b, 0, 100 + FRAMES, 1); /* beyond the plan */
@@ -315,6 +316,7 @@ static void test_nack_sequence(void **state)
 		for (uint16_t rank = 0; rank < 2; rank++)
 			push_value(b, rank, frame, 1);
 	send_nack(b, 1, 0, 7, 0xffff); /* none has been sent: all are on their way */
+	send_nack(b, 1, 0, 7, 0);
 	expect_drop(b, WIRE_DROP_NONE);
 	for (uint32_t frame = 0; frame < 3; frame++)
 		expect_result(b, WIRE_EVERYONE, frame, 2);
@@ -329,6 +331,15 @@ static void test_nack_sequence(void **state)
 	expect_nothing(b);
 	send_nack(b, 1, 0, 4, WIRE_NACK_FORCE);
 	expect_result(b, 1, 2, 2);
+	expect_nothing(b);
+	/* What all have is not sent again; what has not been sent is on its way in its slot, too. */
+	send_ack_all(b, 1);
+	send_nack(b, 1, 0, 1, WIRE_NACK_FORCE);
+	expect_nothing(b);
+	push_value(b, 0, 16, 3);
+	push_value(b, 1, 16, 4);
+	send_nack(b, 1, 16, 1, 3);
+	expect_result(b, WIRE_EVERYONE, 16, 7);
 	expect_nothing(b);
 	bench_close(b);
 }
@@ -390,7 +401,11 @@ static void test_want(void **state)
 	expect_packet(b, WIRE_WANT, 1, UINT32_MAX - 7);
 	memcpy(&word, b->got.body, 8);
 	assert_true(word == 0x300);
-	assert_int_equal(channel_stats(b->channel)->wants, 2);
+	send_words(b, 1, UINT32_MAX - 63, (const uint64_t[]){UINT64_MAX, 5, 0, 1}, 4);
+	expect_packet(b, WIRE_WANT, 1, UINT32_MAX - 63);
+	assert_int_equal(b->got.body_bytes, 32);
+	assert_memory_equal(b->got.body, ((const uint64_t[]){0, 1, 0, 0}), 32);
+	assert_int_equal(channel_stats(b->channel)->wants, 3);
 	expect_drop(b, WIRE_DROP_NONE);
 	bench_close(b);
 }
