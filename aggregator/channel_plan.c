@@ -71,7 +71,9 @@ static bool announce_cut(const struct channel *channel, const struct announce *a
 	       a->shard < a->shard_count && geometry_compute(&input, cut) &&
 	       a->segment < cut->segment_count && a->op_slot < channel->config.op_slots &&
 	       a->generation != 0 && cut->eager == ((a->flags & WIRE_EAGER) != 0) &&
-	       !(input.fixed32 && (a->dtype != DTYPE_F32 || a->reduction > REDUCE_AVG));
+	       (!input.fixed32 ||
+	        (a->dtype == DTYPE_F32 && a->reduction <= REDUCE_AVG &&
+	         ((a->flags & WIRE_NONFINITE) || exponent_possible(a->exponent))));
 }
 
 /* The first thing that two workers disagree about; 0 when they agree. */

@@ -247,7 +247,7 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 		count_bits(engine->found,
 	                   bitmap_word_count(bitmap_block_count(tensor.count, cut->block_elems)));
 	scan.nonfinite = range.nonfinite;
-	if (range.exponent != BITMAP_EXPONENT_NONE)
+	if (range.exponent != BITMAP_EXPONENT_NONE && !range.nonfinite)
 		scan.exponent = (int16_t)range.exponent;
 
 	if (cut->shard_count == 1 && engine->stream_count == 1) {

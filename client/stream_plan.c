@@ -329,6 +329,16 @@ static bool union_take(const struct allreduce *task, const struct plan *plan,
 	               (task->cut.eager ? count * task->cut.block_bytes : 0);
 }
 
+/* Section 9.2 holds only with an exponent that is no smaller than ours, and none of our NaNs. */
+static bool exponent_fits(const struct allreduce *task, const struct stream_segment *segment,
+                          const struct plan *plan)
+{
+	if (task->form != WIRE_FIXED32 || (plan->flags & WIRE_NONFINITE))
+		return true;
+	return !(segment->announce_flags & WIRE_NONFINITE) && exponent_possible(plan->exponent) &&
+	       plan->exponent >= segment->exponent;
+}
+
 /* Bytes of a result from which on it does not stay in a cache until somebody reads it. */
 #define STREAM_BYTES_MIN (8u << 20)
 
@@ -423,7 +433,8 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	segment = stream_segment_of(s, (uint32_t)(op - s->ops), plan.segment);
 	task = op->task;
 	if (task == NULL || segment->state != SEGMENT_ANNOUNCED ||
-	    segment->number != plan.segment || !union_take(task, &plan, segment, &eager_at)) {
+	    segment->number != plan.segment || !exponent_fits(task, segment, &plan) ||
+	    !union_take(task, &plan, segment, &eager_at)) {
 		stream_drop(s, WIRE_DROP_OPERATION);
 		return NULL;
 	}

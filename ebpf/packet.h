@@ -30,6 +30,13 @@ static inline bool sequence_before(uint16_t a, uint16_t b)
 	return (int16_t)(uint16_t)(a - b) < 0;
 }
 
+/* Can it be the exponent of a segment of f32? Converters rely on it. */
+static inline bool exponent_possible(int16_t exponent)
+{
+	return exponent == WIRE_EXPONENT_NONE ||
+	       (exponent >= WIRE_EXPONENT_MIN && exponent <= WIRE_EXPONENT_MAX);
+}
+
 /* A received packet; points into the receiver's buffer. */
 struct packet {
 	uint8_t kind; /* enum wire_kind */

@@ -105,6 +105,8 @@ struct wire_announce {
 };
 
 #define WIRE_EXPONENT_NONE (-32768)
+#define WIRE_EXPONENT_MIN (-148) /* of the smallest f32 and the largest: section 9.1 */
+#define WIRE_EXPONENT_MAX 128
 
 /* After the header of a PLAN; then the bitmap, then, if eager, the sums. */
 struct wire_plan {
