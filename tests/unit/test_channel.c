@@ -84,7 +84,25 @@ static void test_impossible(void **state)
 	a.dtype = DTYPE_F32;
 	a.reduction = REDUCE_MIN;
 	refuse(b, &a, WIRE_DROP_OPERATION);
-	/* Nothing of all this has left a trace. */
+	a.reduction = REDUCE_AVG;
+	a.exponent = WIRE_EXPONENT_MAX + 1;
+	refuse(b, &a, WIRE_DROP_OPERATION);
+	a.exponent = WIRE_EXPONENT_MIN - 1;
+	refuse(b, &a, WIRE_DROP_OPERATION);
+	a.flags |= WIRE_NONFINITE; /* it means nothing */
+	refuse(b, &a, WIRE_DROP_NONE);
+	bench_close(b);
+}
+
+static void test_impossible_leaves_nothing(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	const struct announce good = announce_of(TAG, WIRE_ALL);
+	struct announce a = good;
+
+	(void)state;
+	a.dtype = 0;
+	refuse(b, &a, WIRE_DROP_OPERATION);
 	assert_true(channel_idle(b->channel));
 	announce_all(b, &good);
 	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).frame_count, FRAMES);
@@ -428,6 +446,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_strangers),
 		cmocka_unit_test(test_impossible),
+		cmocka_unit_test(test_impossible_leaves_nothing),
 		cmocka_unit_test(test_bitmap_lengths),
 		cmocka_unit_test(test_union),
 		cmocka_unit_test(test_nonfinite),
