@@ -58,9 +58,6 @@ static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
 		            "wrong key for job '%s': give the one that the aggregator has in its "
 		            "--key-file",
 		            join->job);
-	else if (jobs->draining)
-		peer_refuse(jobs, peer, "draining",
-		            "this aggregator is shutting down; use another");
 	else if (join->world == 0 || join->world > jobs->config.workers_max)
 		peer_refuse(jobs, peer, "world",
 		            "a job may have 1 to %u workers here, you ask for %u (workers_max)",
@@ -327,6 +324,11 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	job = job_named(jobs, join->job, &free_job);
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;
+	if (job == NULL && jobs->draining) {
+		peer_refuse(jobs, peer, "draining",
+		            "this aggregator is shutting down; use another");
+		return;
+	}
 	if (job == NULL && (free_job == NULL || !job_begin(free_job, join, now_us))) {
 		peer_refuse(jobs, peer, "jobs", "%u jobs are running here, the limit (jobs_max)",
 		            jobs->config.jobs_max);
