@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_jobs.c - who may join, and a job's way to START */
+
+#include "tests/unit/test_jobs.h"
+
+static struct bench *usual_open(void)
+{
+	struct jobs_config config = config_usual();
+
+	return bench_open(&config);
+}
+
+/* ---- the way to START ---- */
+
+static void test_way(void **state)
+{
+	struct bench *b = usual_open();
+	struct control_message m = join_of("way", 1, 2), ready = {.kind = CONTROL_READY};
+	const struct control_message *welcome[2], *start;
+	struct jobs_view view;
+
+	(void)state;
+	connect_worker(b, 1);
+	m.payload = 1400;
+	m.rcvbuf = 2 * 1400 * 20; /* holds 20 datagrams: a window of 16 */
+	say(b, 1, &m);
+	expect_silence(b, 1); /* one is missing */
+	assert_true(jobs_view(b->jobs, 0, &view));
+	assert_string_equal(view.state, "forming");
+	assert_int_equal(totals_of(b).bytes, 0);
+	join(b, 0, "way", 0, 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		welcome[i] = expect_line(b, i, CONTROL_WELCOME);
+		assert_int_equal(welcome[i]->channel_count, 2);
+		assert_int_equal(welcome[i]->payload, 1400);
+		assert_int_equal(welcome[i]->window, 16);
+		assert_int_equal(welcome[i]->op_slots, 2);
+		assert_int_equal(welcome[i]->segments_ahead, 2);
+		assert_int_equal(welcome[i]->group_ip, 0);
+	}
+	assert_true(welcome[0]->token != welcome[1]->token);
+	assert_true(welcome[0]->group_token == welcome[1]->group_token);
+	assert_int_equal(welcome[0]->first_frame, welcome[1]->first_frame);
+	assert_int_equal(b->attached_count, 2);
+	assert_int_equal(b->attached[0].local_ip, 0x7f000002); /* as the first to come sees it */
+	assert_true(b->attached[0].group_token == welcome[0]->group_token);
+	assert_true(totals_of(b).bytes > 0);
+	ready.payload = 1400;
+	ready.multicast = true; /* there is none */
+	say(b, 0, &ready);
+	expect_silence(b, 0);
+	ready.payload = 1252;
+	say(b, 1, &ready);
+	for (uint32_t i = 0; i < 2; i++) {
+		start = expect_line(b, i, CONTROL_START);
+		assert_int_equal(start->payload, 1252);
+		assert_int_equal(start->window, 16);
+		assert_in_range(start->window_start, 1, 16);
+		assert_false(start->multicast);
+	}
+	assert_int_equal(b->started, 2);
+	assert_int_equal(b->start_payload, 1252);
+	assert_int_equal(b->start_window, 16);
+	assert_true(jobs_view(b->jobs, 0, &view));
+	assert_string_equal(view.state, "running");
+	assert_string_equal(view.name, "way");
+	assert_true(view.world == 2 && view.joined == 2 && view.payload == 1252 && !view.multicast);
+	assert_int_equal(view.bytes, totals_of(b).bytes);
+	assert_false(jobs_view(b->jobs, 1, &view));
+	assert_int_equal(totals_of(b).jobs_started, 1);
+	bench_close(b);
+}
+
+/* By worker, as far as the PROBEs came. */
+static void test_multicast(void **state)
+{
+	struct jobs_config config = config_usual();
+	struct control_message ready = {.kind = CONTROL_READY, .payload = PAYLOAD};
+	struct bench *b;
+
+	(void)state;
+	config.group_net = 0xefc00000;
+	config.group_port = 4711;
+	b = bench_open(&config);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		join(b, rank, "group", rank, 2);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		const struct control_message *m = expect_line(b, rank, CONTROL_WELCOME);
+
+		assert_int_equal(m->group_ip >> 16, 0xefc0);
+		assert_int_equal(m->group_port, 4711);
+		assert_int_equal(b->attached[0].group_ip, m->group_ip);
+	}
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		ready.multicast = rank == 1;
+		say(b, rank, &ready);
+	}
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		assert_int_equal(expect_line(b, rank, CONTROL_START)->multicast, rank == 1);
+		assert_int_equal(b->start_multicast[rank], rank == 1);
+	}
+	bench_close(b);
+}
+
+/* Jobs and threads share out the channel numbers; the low byte is the thread's (section 2.3). */
+static void test_channel_numbers(void **state)
+{
+	const uint32_t threads[] = {1, 2, 3, 5, 64};
+
+	(void)state;
+	for (size_t t = 0; t < 5; t++) {
+		struct jobs_config config = config_usual();
+		struct bench *b;
+
+		config.threads = threads[t];
+		config.jobs_max =
+			JOBS_MAX < CHANNELS_MAX / threads[t] ? JOBS_MAX : CHANNELS_MAX / threads[t];
+		config.peers_max = config.jobs_max;
+		config.window_bytes = 0;
+		config.op_slots = config.segments_ahead = 1;
+		config.bytes_max = SIZE_MAX;
+		b = bench_open(&config);
+		for (uint32_t i = 0; i < config.jobs_max; i++) {
+			char name[32];
+
+			snprintf(name, sizeof(name), "job%u", i);
+			join(b, 0, name, 0,
+			     1); /* port_attach() sees to it that none is used twice */
+			expect_line(b, 0, CONTROL_WELCOME);
+		}
+		b->workers[0].many = true;
+		for (uint32_t i = 0; i < b->attached_count; i++)
+			assert_int_equal((b->attached[i].id & 255) % threads[t], i % threads[t]);
+		bench_close(b);
+	}
+}
+
+/* ---- who may not ---- */
+
+/* Worker 0 waits for a peer; what worker 1 asks is refused, and changes nothing for worker 0. */
+static void check_refused(const struct control_message *message, const char *code)
+{
+	struct bench *b = usual_open();
+
+	join(b, 0, "job", 0, 2);
+	connect_worker(b, 1);
+	say(b, 1, message);
+	expect_end(b, 1, code, 0);
+	assert_int_equal(totals_of(b).joins_refused, 1);
+	assert_int_equal(totals_of(b).peers, 1);
+	assert_int_equal(totals_of(b).jobs, 1);
+	expect_silence(b, 0);
+	say(b, 1, message); /* its words no longer count */
+	assert_int_equal(totals_of(b).joins_refused, 1);
+	join(b, 1, "job", 1, 2);
+	expect_line(b, 0, CONTROL_WELCOME);
+	bench_close(b);
+}
+
+static void test_refused(void **state)
+{
+	struct control_message m;
+
+	(void)state;
+#define REFUSED(field, value, code)                                                                \
+	(m = join_of("job", 1, 2), m.field = (value), check_refused(&m, code))
+	REFUSED(version, 0, "version");
+	REFUSED(version, 2, "version");
+	REFUSED(world, 0, "world");
+	REFUSED(world, 5, "world");
+	REFUSED(world, UINT32_MAX, "world");
+	REFUSED(rank, 2, "rank");
+	REFUSED(rank, UINT32_MAX, "rank");
+	REFUSED(payload, 583, "payload");
+	REFUSED(payload, 0, "payload");
+	REFUSED(rank, 0, "rank");   /* taken */
+	REFUSED(world, 3, "world"); /* the job's is 2 */
+	REFUSED(world, 4, "world");
+	REFUSED(kind, CONTROL_PING, "protocol");
+	REFUSED(kind, CONTROL_LEAVE, "protocol");
+#undef REFUSED
+}
+
+/* The text names who has the rank, and who has opened the job. */
+static void test_refused_texts(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	join(b, 0, "job", 0, 2);
+	join(b, 1, "job", 0, 2);
+	assert_non_null(strstr(expect_end(b, 1, "rank", 0)->text, "host0"));
+	join(b, 1, "job", 1, 3);
+	assert_non_null(strstr(expect_end(b, 1, "world", 0)->text, "host0"));
+	/* Who has opened it may be gone. */
+	join(b, 1, "job", 1, 2);
+	expect_line(b, 0, CONTROL_WELCOME);
+	expect_line(b, 1, CONTROL_WELCOME);
+	bench_close(b);
+	b = usual_open();
+	join(b, 0, "job", 0, 3);
+	join(b, 1, "job", 1, 3);
+	jobs_gone(b->jobs, b->workers[0].peer, "reset");
+	join(b, 2, "job", 1, 2);
+	assert_non_null(strstr(expect_end(b, 2, "world", 0)->text, "gone"));
+	bench_close(b);
+}
+
+static void test_running(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	job_running(b, 0, "job", 2);
+	join(b, 2, "job", 0, 2);
+	expect_end(b, 2, "rank", 0);
+	say_kind(b, 0, CONTROL_LEAVE);
+	join(b, 2, "job", 0, 2);
+	expect_end(b, 2, "running", 0);
+	expect_line(b, 1, CONTROL_LEFT);
+	expect_silence(b, 1);
+	bench_close(b);
+}
+
+static void test_limits(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	join(b, 0, "a", 0, 4);
+	join(b, 1, "b", 0, 4);
+	join(b, 2, "c", 0, 4);
+	join(b, 3, "d", 0, 4);
+	expect_end(b, 3, "jobs", 0);
+	join(b, 3, "a", 1, 4);
+	join(b, 4, "a", 2, 4);
+	join(b, 5, "c", 3, 4);
+	assert_null(jobs_connected(b->jobs, "address", 0, &b->workers[6], b->now_us));
+	assert_int_equal(totals_of(b).joins_refused, 2);
+	assert_int_equal(totals_of(b).peers, 6);
+	jobs_gone(b->jobs, b->workers[1].peer, "reset"); /* with its only worker job b is gone */
+	join(b, 6, "d", 0, 4);
+	expect_silence(b, 6);
+	bench_close(b);
+}
+
+static void test_drain(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	job_running(b, 0, "going", 2);
+	join(b, 2, "forming", 0, 2);
+	jobs_drain(b->jobs);
+	assert_true(totals_of(b).draining);
+	join(b, 3, "new", 0, 1);
+	expect_end(b, 3, "draining", 0);
+	/* What has begun may go on, a job that waits for its last worker too. */
+	join(b, 3, "forming", 1, 2);
+	expect_line(b, 2, CONTROL_WELCOME);
+	expect_line(b, 3, CONTROL_WELCOME);
+	expect_silence(b, 0);
+	say_kind(b, 0, CONTROL_LEAVE);
+	say_kind(b, 1, CONTROL_LEAVE);
+	assert_int_equal(totals_of(b).jobs_finished, 1);
+	bench_close(b);
+}
+
+/* ---- memory ---- */
+
+static void test_job_memory(void **state)
+{
+	struct jobs_config config = config_usual();
+	struct bench *b = bench_open(&config);
+	size_t bytes;
+
+	(void)state;
+	job_probing(b, 0, "first", 2);
+	bytes = totals_of(b).bytes;
+	bench_close(b);
+
+	config.job_bytes_max = bytes - 1;
+	b = bench_open(&config);
+	join(b, 0, "first", 0, 2);
+	join(b, 1, "first", 1, 2);
+	expect_end(b, 0, "memory", 2);
+	expect_end(b, 1, "memory", 2);
+	assert_int_equal(totals_of(b).bytes, 0);
+	assert_int_equal(totals_of(b).jobs_failed, 1);
+	bench_close(b);
+
+	config.job_bytes_max = bytes;
+	config.bytes_max = 2 * bytes - 1;
+	b = bench_open(&config);
+	job_running(b, 0, "first", 2);
+	join(b, 2, "second", 0, 2);
+	join(b, 3, "second", 1, 2);
+	expect_end(b, 2, "memory", 2);
+	expect_end(b, 3, "memory", 2);
+	expect_silence(b, 0);
+	assert_int_equal(totals_of(b).bytes, bytes);
+	/* There is room again when the first has ended. */
+	say_kind(b, 0, CONTROL_LEAVE);
+	say_kind(b, 1, CONTROL_LEAVE);
+	assert_int_equal(totals_of(b).bytes, 0);
+	job_running(b, 2, "second", 2);
+	bench_close(b);
+}
+
+/* The data plane has no room for the first, or the second, of two channels. */
+static void test_attach_fails(void **state)
+{
+	(void)state;
+	for (uint32_t good = 0; good < 2; good++) {
+		struct bench *b = usual_open();
+
+		b->attach_left = good;
+		join(b, 0, "job", 0, 2);
+		join(b, 1, "job", 1, 2);
+		expect_end(b, 0, "memory", 2);
+		expect_end(b, 1, "memory", 2);
+		assert_int_equal(b->attached_count, 0);
+		assert_int_equal(totals_of(b).bytes, 0);
+		b->attach_left = 2;
+		job_running(b, 0, "job", 2);
+		bench_close(b);
+	}
+}
+
+static void test_config(void **state)
+{
+	struct jobs *const untouched = (void *)&untouched;
+	struct jobs *jobs = untouched;
+	struct jobs_ports ports = {0};
+	struct jobs_config c;
+
+	(void)state;
+#define IMPOSSIBLE(field, value)                                                                   \
+	(c = config_usual(), c.field = (value),                                                    \
+	 assert_int_equal(jobs_open(&c, &ports, &jobs), -EINVAL),                                  \
+	 assert_ptr_equal(jobs, untouched))
+	IMPOSSIBLE(jobs_max, 0);
+	IMPOSSIBLE(jobs_max, JOBS_MAX + 1);
+	IMPOSSIBLE(threads, 0);
+	IMPOSSIBLE(threads, JOBS_THREADS_MAX + 1);
+	IMPOSSIBLE(peers_max, 0);
+	IMPOSSIBLE(workers_max, 0);
+	IMPOSSIBLE(workers_max, WIRE_WORKERS_MAX + 1);
+#undef IMPOSSIBLE
+	jobs_close(NULL);
+}
+
+/* ---- keys ---- */
+
+/* What a worker proves; any of it wrong is a wrong key. */
+static void check_key(const char *key_text, const struct control_message *claim, uint8_t flip,
+                      bool good)
+{
+	struct jobs_config config = config_usual();
+	struct proof_keys *keys = NULL;
+	struct control_message m = join_of("secret", 0, 1);
+	struct proof_statement statement = {
+		.job = claim->job, .rank = claim->rank, .world = claim->world};
+	struct proof_key key;
+	uint8_t want[PROOF_BYTES];
+	char why[256];
+	struct bench *b;
+
+	assert_int_equal(proof_keys_load(NULL, "the right key", &keys, why), 0);
+	assert_int_equal(proof_key_from_text(key_text, &key), 0);
+	config.keys = keys;
+	b = bench_open(&config);
+	connect_worker(b, 0);
+	assert_true(b->workers[0].inbox[0].key);
+	memset(m.nonce, 7, sizeof(m.nonce));
+	statement.server_nonce = b->workers[0].server_nonce;
+	statement.client_nonce = m.nonce;
+	proof_make(&key, PROOF_JOIN, &statement, m.proof);
+	m.nonce[31] ^= flip & 1;
+	m.proof[31] ^= flip & 2;
+	say(b, 0, &m);
+	if (good) {
+		proof_make(&key, PROOF_WELCOME, &statement, want);
+		assert_memory_equal(expect_line(b, 0, CONTROL_WELCOME)->proof, want, PROOF_BYTES);
+	} else {
+		expect_end(b, 0, "key", 0);
+		assert_int_equal(totals_of(b).jobs, 0);
+	}
+	bench_close(b);
+	proof_keys_free(keys);
+}
+
+static void test_keys(void **state)
+{
+	struct control_message claim = join_of("secret", 0, 1);
+
+	(void)state;
+	assert_int_equal(proof_init(), 0);
+	check_key("the right key", &claim, 0, true);
+	check_key("the wrong key", &claim, 0, false);
+	check_key("the right key", &claim, 1, false);
+	check_key("the right key", &claim, 2, false);
+	claim.rank = 1;
+	check_key("the right key", &claim, 0, false);
+	claim = join_of("secret", 0, 2);
+	check_key("the right key", &claim, 0, false);
+	claim = join_of("secrets", 0, 1);
+	check_key("the right key", &claim, 0, false);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_way),
+		cmocka_unit_test(test_multicast),
+		cmocka_unit_test(test_channel_numbers),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_refused_texts),
+		cmocka_unit_test(test_running),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_drain),
+		cmocka_unit_test(test_job_memory),
+		cmocka_unit_test(test_attach_fails),
+		cmocka_unit_test(test_config),
+		cmocka_unit_test(test_keys),
+	};
+
+	random_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_jobs.h - the control plane with workers and a data plane that only take notes
+ *
+ * Every line that jobs.c sends must parse; every port call must make sense: a peer is closed once,
+ * a channel attached once and detached if attached.
+ */
+#ifndef TESTS_UNIT_TEST_JOBS_H
+#define TESTS_UNIT_TEST_JOBS_H
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "aggregator/jobs.h"
+#include "tests/unit/test_random.h"
+
+#define WORKERS 8
+#define INBOX_MAX 16
+#define CHANNELS_MAX 2048
+#define PAYLOAD 1472
+
+struct worker {
+	struct jobs_peer *peer;
+	bool closed;
+	bool many; /* stands for many peers: what they are told is not kept */
+	uint8_t server_nonce[CONTROL_NONCE_BYTES];
+	struct control_message inbox[INBOX_MAX];
+	uint32_t read, written;
+};
+
+struct bench {
+	struct jobs *jobs;
+	struct jobs_config config;
+	uint64_t now_us;
+	struct worker workers[WORKERS];
+	uint32_t attach_left; /* calls that succeed */
+	uint32_t attached_count;
+	struct jobs_channel attached[CHANNELS_MAX];
+	uint32_t started;
+	uint32_t start_payload, start_window;
+	bool start_multicast[4];
+};
+
+/* ---- ports ---- */
+
+static inline void port_send(void *context, struct jobs_peer *peer, const char *line)
+{
+	struct worker *w = jobs_peer_handle(peer);
+	char text[8192], why[128];
+
+	(void)context;
+	if (w->many)
+		return;
+	assert_false(w->closed);
+	assert_true(w->written - w->read < INBOX_MAX);
+	assert_true(strlen(line) < sizeof(text) && line[strlen(line) - 1] == '\n');
+	snprintf(text, sizeof(text), "%.*s", (int)strlen(line) - 1, line);
+	assert_int_equal(message_parse(text, &w->inbox[w->written++ % INBOX_MAX], why), 0);
+}
+
+static inline void port_close(void *context, struct jobs_peer *peer)
+{
+	struct worker *w = jobs_peer_handle(peer);
+
+	(void)context;
+	assert_true(w->many || !w->closed);
+	w->closed = true;
+}
+
+static inline int port_attach(void *context, const struct jobs_channel *channel)
+{
+	struct bench *b = context;
+
+	if (b->attach_left == 0)
+		return -ENOMEM;
+	b->attach_left--;
+	assert_true(b->attached_count < CHANNELS_MAX);
+	for (uint32_t i = 0; i < b->attached_count; i++)
+		assert_int_not_equal(b->attached[i].id, channel->id);
+	b->attached[b->attached_count++] = *channel;
+	return 0;
+}
+
+static inline void port_start(void *context, uint16_t id, uint32_t payload, uint32_t window,
+                              const bool multicast[])
+{
+	struct bench *b = context;
+
+	for (uint32_t i = 0; i < b->attached_count; i++)
+		b->started += b->attached[i].id == id;
+	b->start_payload = payload;
+	b->start_window = window;
+	memcpy(b->start_multicast, multicast,
+	       b->attached[0].worker_count * sizeof(b->start_multicast[0]));
+}
+
+static inline void port_detach(void *context, uint16_t id)
+{
+	struct bench *b = context;
+	uint32_t at = 0;
+
+	while (at < b->attached_count && b->attached[at].id != id)
+		at++;
+	assert_true(at < b->attached_count);
+	b->attached[at] = b->attached[--b->attached_count];
+}
+
+static inline void port_random(void *context, void *out, size_t bytes)
+{
+	uint8_t *to = out;
+
+	(void)context;
+	for (size_t i = 0; i < bytes; i++)
+		to[i] = (uint8_t)random_bits();
+}
+
+static inline void port_log(void *context, const char *level, const char *text)
+{
+	(void)context;
+	assert_true(strcmp(level, "info") == 0 || strcmp(level, "warn") == 0);
+	assert_true(strncmp(text, "event=", 6) == 0);
+}
+
+/* ---- opening ---- */
+
+static inline struct jobs_config config_usual(void)
+{
+	return (struct jobs_config){
+		.software = "test",
+		.threads = 2,
+		.peers_max = 6,
+		.jobs_max = 3,
+		.workers_max = 4,
+		.job_bytes_max = 64 << 20,
+		.bytes_max = 128 << 20,
+		.payload_max = PAYLOAD,
+		.window_bytes = 32 * PAYLOAD,
+		.rcvbuf_bytes = 1 << 20,
+		.op_slots = 2,
+		.segments_ahead = 2,
+		.join_us = 10000000,
+		.hello_us = 2000000,
+		.engine = bitmap_best(),
+	};
+}
+
+static inline struct bench *bench_open(const struct jobs_config *config)
+{
+	struct bench *b = calloc(1, sizeof(*b));
+	struct jobs_ports ports = {
+		.context = b,
+		.send = port_send,
+		.close = port_close,
+		.attach = port_attach,
+		.start = port_start,
+		.detach = port_detach,
+		.random = port_random,
+		.log = port_log,
+	};
+
+	assert_non_null(b);
+	b->config = *config;
+	b->now_us = 1000000;
+	b->attach_left = UINT32_MAX;
+	assert_int_equal(jobs_open(config, &ports, &b->jobs), 0);
+	return b;
+}
+
+/* Whatever a test left behind, nothing of it stays. */
+static inline void bench_close(struct bench *b)
+{
+	struct jobs_totals totals;
+
+	jobs_end(b->jobs, "the test is over");
+	jobs_totals(b->jobs, &totals);
+	assert_int_equal(totals.bytes, 0);
+	assert_int_equal(totals.jobs, 0);
+	assert_int_equal(totals.peers, 0);
+	assert_int_equal(b->attached_count, 0);
+	jobs_close(b->jobs);
+	free(b);
+}
+
+static inline struct jobs_totals totals_of(const struct bench *b)
+{
+	struct jobs_totals totals;
+
+	jobs_totals(b->jobs, &totals);
+	return totals;
+}
+
+/* ---- talking ---- */
+
+/* The next line to worker `i` is of this kind. */
+static inline const struct control_message *expect_line(struct bench *b, uint32_t i,
+                                                        enum control_kind kind)
+{
+	struct worker *w = &b->workers[i];
+
+	assert_true(w->read != w->written);
+	assert_int_equal(w->inbox[w->read % INBOX_MAX].kind, kind);
+	return &w->inbox[w->read++ % INBOX_MAX];
+}
+
+static inline void expect_silence(const struct bench *b, uint32_t i)
+{
+	assert_int_equal(b->workers[i].read, b->workers[i].written);
+}
+
+/* The last word: why, about whom, and the connection is closed. */
+static inline const struct control_message *expect_end(struct bench *b, uint32_t i,
+                                                       const char *code, uint32_t rank)
+{
+	const struct control_message *m = expect_line(b, i, CONTROL_FAILED);
+
+	assert_string_equal(m->code, code);
+	assert_int_equal(m->rank, rank);
+	assert_true(strlen(m->text) > 10);
+	expect_silence(b, i);
+	assert_true(b->workers[i].closed);
+	return m;
+}
+
+static inline void say(struct bench *b, uint32_t i, const struct control_message *message)
+{
+	char *line = message_format(message);
+
+	assert_non_null(line);
+	line[strlen(line) - 1] = 0;
+	jobs_line(b->jobs, b->workers[i].peer, line, b->now_us);
+	free(line);
+}
+
+static inline void say_kind(struct bench *b, uint32_t i, enum control_kind kind)
+{
+	struct control_message message = {.kind = kind, .payload = PAYLOAD};
+
+	say(b, i, &message);
+}
+
+static inline void connect_worker(struct bench *b, uint32_t i)
+{
+	struct worker *w = &b->workers[i];
+	char address[32];
+
+	*w = (struct worker){0};
+	snprintf(address, sizeof(address), "address%u", i);
+	w->peer = jobs_connected(b->jobs, address, 0x7f000001 + i, w, b->now_us);
+	assert_non_null(w->peer);
+	memcpy(w->server_nonce, expect_line(b, i, CONTROL_HELLO)->nonce, CONTROL_NONCE_BYTES);
+}
+
+static inline struct control_message join_of(const char *job, uint32_t rank, uint32_t world)
+{
+	struct control_message join = {
+		.kind = CONTROL_JOIN,
+		.version = 1,
+		.software = "test",
+		.rank = rank,
+		.world = world,
+		.payload = PAYLOAD,
+		.rcvbuf = 1 << 20,
+		.silence_ms = 4000,
+		.stall_ms = 60000,
+	};
+
+	snprintf(join.job, sizeof(join.job), "%s", job);
+	snprintf(join.host, sizeof(join.host), "host%u", rank);
+	return join;
+}
+
+/* Worker `i` connects and joins. */
+static inline void join(struct bench *b, uint32_t i, const char *job, uint32_t rank, uint32_t world)
+{
+	struct control_message message = join_of(job, rank, world);
+
+	connect_worker(b, i);
+	say(b, i, &message);
+}
+
+/* Workers [first, first + world) form a job; all have their WELCOME. */
+static inline void job_probing(struct bench *b, uint32_t first, const char *job, uint32_t world)
+{
+	for (uint32_t rank = 0; rank < world; rank++)
+		join(b, first + rank, job, rank, world);
+	for (uint32_t rank = 0; rank < world; rank++)
+		expect_line(b, first + rank, CONTROL_WELCOME);
+}
+
+static inline void job_running(struct bench *b, uint32_t first, const char *job, uint32_t world)
+{
+	job_probing(b, first, job, world);
+	for (uint32_t rank = 0; rank < world; rank++)
+		say_kind(b, first + rank, CONTROL_READY);
+	for (uint32_t rank = 0; rank < world; rank++)
+		expect_line(b, first + rank, CONTROL_START);
+}
+
+#endif /* TESTS_UNIT_TEST_JOBS_H */
