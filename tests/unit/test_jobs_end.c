@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_jobs_end.c - how jobs end: deaths, silence, time-outs, leaving, and what is given back */
+
+#include "tests/unit/test_jobs.h"
+
+static struct bench *usual_open(void)
+{
+	struct jobs_config config = config_usual();
+
+	return bench_open(&config);
+}
+
+/* The job of three is over: the others are told of rank 1, nothing is left. */
+static void expect_lost(struct bench *b, const char *code, const char *word)
+{
+	for (uint32_t i = 0; i < 3; i += 2) {
+		const struct control_message *m = expect_end(b, i, code, 1);
+
+		assert_non_null(strstr(m->text, "rank 1"));
+		assert_non_null(strstr(m->text, "host1"));
+		assert_non_null(strstr(m->text, word));
+	}
+	assert_true(b->workers[1].closed);
+	assert_int_equal(b->attached_count, 0);
+	assert_int_equal(totals_of(b).jobs, 0);
+	assert_int_equal(totals_of(b).peers, 0);
+	assert_int_equal(totals_of(b).bytes, 0);
+	assert_int_equal(totals_of(b).jobs_failed, 1);
+	bench_close(b);
+}
+
+/* ---- deaths ---- */
+
+static void test_death(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	job_running(b, 0, "job", 3);
+	jobs_gone(b->jobs, b->workers[1].peer, "connection reset");
+	expect_silence(b, 1);
+	jobs_gone(b->jobs, b->workers[1].peer, "again");
+	jobs_garbage(b->jobs, b->workers[1].peer);
+	expect_lost(b, "lost", "connection reset");
+	b = usual_open();
+	job_probing(b, 0, "job", 3);
+	jobs_gone(b->jobs, b->workers[1].peer, "broken pipe");
+	expect_lost(b, "lost", "broken pipe");
+}
+
+/* While the job forms nobody depends on who goes: his place is free. */
+static void test_death_while_forming(void **state)
+{
+	struct bench *b = usual_open();
+	struct control_message bye = {.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
+
+	(void)state;
+	for (unsigned way = 0; way < 3; way++) {
+		join(b, 0, "job", 0, 3);
+		join(b, 1, "job", 1, 3);
+		if (way == 0)
+			jobs_gone(b->jobs, b->workers[1].peer, "reset");
+		if (way == 1)
+			say(b, 1, &bye);
+		if (way == 2)
+			say_kind(b, 1, CONTROL_LEAVE);
+		assert_true(b->workers[1].closed);
+		expect_silence(b, 0);
+		expect_silence(b, 1);
+		assert_int_equal(totals_of(b).jobs, 1);
+		join(b, 2, "job", 1, 3);
+		expect_silence(b, 2);
+		jobs_gone(b->jobs, b->workers[0].peer, "reset");
+		jobs_gone(b->jobs, b->workers[2].peer, "reset");
+		assert_int_equal(totals_of(b).jobs, 0);
+		assert_int_equal(totals_of(b).jobs_failed, 0);
+	}
+	/* A place that was free and taken again counts once. */
+	join(b, 0, "job", 0, 2);
+	join(b, 1, "other", 1, 2);
+	jobs_gone(b->jobs, b->workers[0].peer, "reset");
+	join(b, 0, "job", 0, 2);
+	expect_silence(b, 0);
+	join(b, 2, "job", 1, 2);
+	expect_line(b, 0, CONTROL_WELCOME);
+	bench_close(b);
+}
+
+/* ---- what is no message, or comes at the wrong time ---- */
+
+static void test_garbage(void **state)
+{
+	const char *const lines[] = {"",
+	                             "GET / HTTP/1.1",
+	                             "{}",
+	                             "{\"type\":\"hi\"}",
+	                             "null",
+	                             "[1]",
+	                             "{\"type\":\"join\"}",
+	                             "{\"type\":\"ready\",\"payload\":1}"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		struct bench *b = usual_open();
+
+		connect_worker(b, 0);
+		jobs_line(b->jobs, b->workers[0].peer, lines[i], b->now_us);
+		expect_end(b, 0, "protocol", 0);
+		bench_close(b);
+		b = usual_open();
+		job_running(b, 0, "job", 3);
+		jobs_line(b->jobs, b->workers[1].peer, lines[i], b->now_us);
+		expect_lost(b, "lost", "not a message");
+	}
+}
+
+static void test_wrong_time(void **state)
+{
+	struct control_message again = join_of("job", 1, 3), ready = {.kind = CONTROL_READY};
+	struct bench *b;
+
+	(void)state;
+	b = usual_open();
+	job_running(b, 0, "job", 3);
+	say(b, 1, &again);
+	expect_lost(b, "lost", "not a message");
+	b = usual_open();
+	job_running(b, 0, "job", 3);
+	say_kind(b, 1, CONTROL_READY);
+	expect_lost(b, "lost", "not a message");
+	b = usual_open();
+	job_probing(b, 0, "job", 3);
+	say_kind(b, 1, CONTROL_READY);
+	say_kind(b, 1, CONTROL_READY);
+	expect_lost(b, "lost", "not a message");
+	b = usual_open();
+	job_probing(b, 0, "job", 3);
+	say_kind(b, 1, CONTROL_LEAVE);
+	expect_lost(b, "lost", "before the job began");
+	for (unsigned i = 0; i < 3; i++) {
+		const uint32_t payloads[] = {0, WIRE_PAYLOAD_MIN - 1, PAYLOAD + 1};
+
+		b = usual_open();
+		job_probing(b, 0, "job", 3);
+		ready.payload = payloads[i];
+		say(b, 1, &ready);
+		expect_lost(b, "lost", "not a message");
+	}
+}
+
+/* ---- time ---- */
+
+static void tick(struct bench *b, uint64_t us)
+{
+	b->now_us += us;
+	jobs_tick(b->jobs, b->now_us);
+}
+
+/* Silence is 4 s: a ping each second; the one that says nothing is lost. */
+static void test_silence(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	job_running(b, 0, "job", 3);
+	for (unsigned second = 0; second < 3; second++) {
+		tick(b, 999999);
+		for (uint32_t i = 0; i < 3; i++)
+			expect_silence(b, i);
+		tick(b, 1);
+		for (uint32_t i = 0; i < 3; i++)
+			expect_line(b, i, CONTROL_PING);
+		say_kind(b, 0, CONTROL_PING);
+		say_kind(b, 2, CONTROL_PING);
+	}
+	tick(b, 999999);
+	expect_silence(b, 0);
+	tick(b, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		if (b->workers[i].read != b->workers[i].written &&
+		    b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
+			b->workers[i].read++;
+	expect_lost(b, "lost", "silent for 4.0 s");
+}
+
+/* The shortest silence and stall that any worker asks for are the job's. */
+static void test_shortest(void **state)
+{
+	struct bench *b = usual_open();
+	struct control_message m = join_of("job", 1, 2);
+
+	(void)state;
+	join(b, 0, "job", 0, 2);
+	m.silence_ms = 400;
+	connect_worker(b, 1);
+	say(b, 1, &m);
+	expect_line(b, 0, CONTROL_WELCOME);
+	tick(b, 100000);
+	expect_line(b, 0, CONTROL_PING);
+	tick(b, 299999);
+	assert_int_equal(totals_of(b).jobs, 1);
+	tick(b, 1);
+	assert_int_equal(totals_of(b).jobs, 0);
+	bench_close(b);
+}
+
+static void test_no_join(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	connect_worker(b, 0);
+	tick(b, 1999999);
+	expect_silence(b, 0);
+	tick(b, 1);
+	expect_end(b, 0, "timeout", 0);
+	bench_close(b);
+}
+
+static void keep_alive(struct bench *b, uint32_t i)
+{
+	say_kind(b, i, CONTROL_PING);
+	while (b->workers[i].read != b->workers[i].written &&
+	       b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
+		b->workers[i].read++;
+}
+
+/* Ten seconds for all to join, and as many for all to be ready; the missing are named. */
+static void test_join_timeouts(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	join(b, 0, "job", 2, 4);
+	for (unsigned i = 0; i < 9; i++) {
+		tick(b, 1000000);
+		keep_alive(b, 0);
+	}
+	tick(b, 999999);
+	keep_alive(b, 0);
+	assert_int_equal(totals_of(b).jobs, 1);
+	tick(b, 1);
+	keep_alive(b, 0);
+	assert_non_null(strstr(expect_end(b, 0, "join_timeout", 4)->text, "rank 0, 1, 3 of 4"));
+
+	job_probing(b, 0, "job", 3);
+	say_kind(b, 1, CONTROL_READY);
+	for (unsigned i = 0; i < 10; i++) {
+		tick(b, 999999);
+		for (uint32_t rank = 0; rank < 3; rank++)
+			keep_alive(b, rank);
+	}
+	assert_int_equal(totals_of(b).jobs, 1);
+	tick(b, 10);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		assert_non_null(strstr(expect_end(b, rank, "udp_timeout", 3)->text, "rank 0, 2 "));
+	/* A job that runs has all the time. */
+	job_running(b, 0, "job", 1);
+	for (unsigned i = 0; i < 100; i++) {
+		tick(b, 1000000);
+		keep_alive(b, 0);
+	}
+	assert_int_equal(totals_of(b).jobs, 1);
+	bench_close(b);
+}
+
+/* ---- leaving, aborting, stalling ---- */
+
+static void test_leave(void **state)
+{
+	struct bench *b = usual_open();
+	struct jobs_view view;
+
+	(void)state;
+	job_running(b, 0, "job", 3);
+	say_kind(b, 1, CONTROL_LEAVE);
+	assert_true(b->workers[1].closed);
+	expect_silence(b, 1);
+	for (uint32_t i = 0; i < 3; i += 2) {
+		const struct control_message *m = expect_line(b, i, CONTROL_LEFT);
+
+		assert_int_equal(m->rank, 1);
+		assert_non_null(strstr(m->text, "host1"));
+	}
+	assert_true(jobs_view(b->jobs, 0, &view) && view.joined == 2);
+	say_kind(b, 0, CONTROL_LEAVE);
+	expect_line(b, 2, CONTROL_LEFT);
+	assert_int_equal(b->attached_count, 2);
+	say_kind(b, 2, CONTROL_LEAVE);
+	expect_silence(b, 2);
+	assert_int_equal(b->attached_count, 0);
+	assert_int_equal(totals_of(b).jobs_finished, 1);
+	assert_int_equal(totals_of(b).jobs_failed, 0);
+	bench_close(b);
+	/* One who dies after others have left still ends it for the rest. */
+	b = usual_open();
+	job_running(b, 0, "job", 3);
+	say_kind(b, 0, CONTROL_LEAVE);
+	expect_line(b, 2, CONTROL_LEFT);
+	jobs_gone(b->jobs, b->workers[1].peer, "reset");
+	expect_end(b, 2, "lost", 1);
+	bench_close(b);
+}
+
+static void test_abort(void **state)
+{
+	const char *const codes[][2] = {{"aborted", "aborted"},
+	                                {"lost", "lost"},
+	                                {"stalled", "stalled"},
+	                                {"nonsense", "aborted"}};
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		struct control_message m = {.kind = CONTROL_ABORT, .text = "the disk is full"};
+		struct bench *b = usual_open();
+
+		snprintf(m.code, sizeof(m.code), "%s", codes[i][0]);
+		job_running(b, 0, "job", 3);
+		say(b, 1, &m);
+		expect_end(b, 1, codes[i][1], 1);
+		expect_lost(b, codes[i][1], "the disk is full");
+	}
+}
+
+static void test_stalled(void **state)
+{
+	struct channel_stall stall = {
+		.tag = 0xbeef, .rank = 1, .missing = 2, .waited_us = 61000000};
+	struct bench *b = usual_open();
+
+	(void)state;
+	job_running(b, 3, "other", 1);
+	job_running(b, 0, "job", 3);
+	jobs_stalled(b->jobs, 0xffff, &stall);
+	assert_int_equal(totals_of(b).jobs, 2);
+	jobs_stalled(b->jobs, b->attached[3].id, &stall);
+	expect_silence(b, 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		const char *text = expect_end(b, i, "stalled", 1)->text;
+
+		assert_non_null(strstr(text, "0xbeef"));
+		assert_non_null(strstr(text, "rank 1 (host1) and 1 more"));
+		assert_non_null(strstr(text, "61.0 s"));
+		assert_non_null(strstr(text, "has not called it"));
+	}
+	bench_close(b);
+	/* The one that is missing has left. */
+	b = usual_open();
+	job_running(b, 0, "job", 2);
+	say_kind(b, 1, CONTROL_LEAVE);
+	expect_line(b, 0, CONTROL_LEFT);
+	stall.streaming = true;
+	stall.missing = 1;
+	jobs_stalled(b->jobs, b->attached[0].id, &stall);
+	assert_non_null(strstr(expect_end(b, 0, "stalled", 1)->text, "sends no data"));
+	bench_close(b);
+}
+
+static void test_shutdown(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	job_running(b, 0, "job", 2);
+	join(b, 2, "forming", 0, 2);
+	connect_worker(b, 3);
+	jobs_end(b->jobs, "the power is off");
+	for (uint32_t i = 0; i < 3; i++)
+		assert_string_equal(expect_end(b, i, "shutdown", 2)->text, "the power is off");
+	assert_true(b->workers[3].closed);
+	bench_close(b);
+}
+
+/* ---- what is given back ---- */
+
+/* A thousand jobs of one name, each ended in another way; room for one at a time. */
+static void test_thousand(void **state)
+{
+	struct jobs_config config = config_usual();
+	struct control_message bye = {.kind = CONTROL_ABORT, .code = "aborted", .text = "enough"};
+	struct bench *b;
+
+	(void)state;
+	config.jobs_max = 1;
+	config.peers_max = 3;
+	b = bench_open(&config);
+	for (unsigned round = 0; round < 1000; round++) {
+		if (round % 7 == 0)
+			job_probing(b, 0, "job", 3);
+		else
+			job_running(b, 0, "job", 3);
+		if (round % 7 < 3) {
+			jobs_gone(b->jobs, b->workers[round % 3].peer, "reset");
+		} else if (round % 7 < 5) {
+			say(b, 1, &bye);
+		} else {
+			for (uint32_t i = 0; i < 3; i++)
+				say_kind(b, i, CONTROL_LEAVE);
+		}
+		assert_int_equal(totals_of(b).bytes, 0);
+		assert_int_equal(totals_of(b).jobs, 0);
+		assert_int_equal(totals_of(b).peers, 0);
+		assert_int_equal(b->attached_count, 0);
+	}
+	assert_int_equal(totals_of(b).jobs_finished + totals_of(b).jobs_failed, 1000);
+	assert_int_equal(totals_of(b).joins_refused, 0);
+	bench_close(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_death),    cmocka_unit_test(test_death_while_forming),
+		cmocka_unit_test(test_garbage),  cmocka_unit_test(test_wrong_time),
+		cmocka_unit_test(test_silence),  cmocka_unit_test(test_shortest),
+		cmocka_unit_test(test_no_join),  cmocka_unit_test(test_join_timeouts),
+		cmocka_unit_test(test_leave),    cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_stalled),  cmocka_unit_test(test_shutdown),
+		cmocka_unit_test(test_thousand),
+	};
+
+	random_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
