@@ -112,6 +112,8 @@ void pace_sent(struct pace *pace, uint32_t packets, uint64_t now_us)
 	uint64_t round_us = pace->srtt_us > ROUND_US_MIN ? pace->srtt_us : ROUND_US_MIN;
 
 	pace->round_sent += packets;
+	if (pace->round_start_us == 0)
+		pace->round_start_us = now_us; /* the first round begins with its first packet */
 	if (now_us - pace->round_start_us < round_us)
 		return;
 	/* Slow start needs no loss ratio: a round without loss, however small, doubles. */
