@@ -329,8 +329,10 @@ static void test_mismatch(void **state)
 	assert_memory_equal(&task->mismatch.value_a, &plan.mismatch.value_a, 16);
 	assert_int_equal(task->mismatch.field, 2);
 	assert_true(is_poison(task->recv, task->count * 4));
-	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
-	expect_drop(b, WIRE_DROP_DUPLICATE);
+	for (uint32_t i = 0; i < 10; i++) {
+		assert_null(send_plan(b, FIRST + i, &plan, NULL, 0));
+		expect_drop(b, WIRE_DROP_DUPLICATE);
+	}
 	/* The engine withdraws it everywhere, here too: nothing more is to be said here. */
 	stream_withdraw(b->stream, task, b->now_us);
 	task_close(task);
@@ -415,7 +417,8 @@ static void test_withdraw_after_plan(void **state)
 	expect_drop(b, WIRE_DROP_OPERATION);
 	for (unsigned i = 0; i < 100; i++) {
 		bench_wait(b, 1000000);
-		pull_all(b);
+		while (bench_pull(b))
+			assert_true(b->got.kind == WIRE_NACK || b->got.kind == WIRE_ACK);
 	}
 	assert_false(stream_slot_free(b->stream, 0));
 	bench_close(b);

@@ -69,6 +69,7 @@ static inline struct bench *bench_open(uint32_t window, uint32_t first_frame)
 		.group_token = GROUP_TOKEN,
 		.engine = bitmap_best(),
 	};
+	memset(b->scratch, POISON, sizeof(b->scratch));
 	b->now_us = 5000000;
 	b->base = b->planned = first_frame;
 	b->window = (uint16_t)window;

@@ -197,6 +197,8 @@ static void test_credit(void **state)
 	b->window = 8; /* less is taken for no news */
 	send_credit(b);
 	assert_int_equal(pushes(b, 0), 0);
+	assert_null(result_of(b, FIRST + 15, 1));
+	expect_drop(b, WIRE_DROP_NONE);
 	b->window = 16;
 	send_credit(b);
 	assert_int_equal(pushes(b, FIRST + 16), 3);
