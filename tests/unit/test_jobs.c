@@ -173,6 +173,8 @@ static void test_refused(void **state)
 	REFUSED(rank, UINT32_MAX, "rank");
 	REFUSED(payload, 583, "payload");
 	REFUSED(payload, 0, "payload");
+	m = join_of("new", 0, 5);
+	check_refused(&m, "world");
 	REFUSED(rank, 0, "rank");   /* taken */
 	REFUSED(world, 3, "world"); /* the job's is 2 */
 	REFUSED(world, 4, "world");
@@ -352,13 +354,13 @@ static void test_config(void **state)
 
 /* ---- keys ---- */
 
-/* What a worker proves; any of it wrong is a wrong key. */
-static void check_key(const char *key_text, const struct control_message *claim, uint8_t flip,
-                      bool good)
+/* A worker that proves `claim` and asks for `asked`; a bit of nonce or proof may be flipped. */
+static void check_key(const char *key_text, const struct control_message *claim,
+                      const struct control_message *asked, uint8_t flip, bool good)
 {
 	struct jobs_config config = config_usual();
 	struct proof_keys *keys = NULL;
-	struct control_message m = join_of("secret", 0, 1);
+	struct control_message m = *asked;
 	struct proof_statement statement = {
 		.job = claim->job, .rank = claim->rank, .world = claim->world};
 	struct proof_key key;
@@ -379,12 +381,12 @@ static void check_key(const char *key_text, const struct control_message *claim,
 	m.nonce[31] ^= flip & 1;
 	m.proof[31] ^= flip & 2;
 	say(b, 0, &m);
-	if (good) {
+	if (!good)
+		expect_end(b, 0, "key", 0);
+	assert_int_equal(totals_of(b).jobs, good);
+	if (good && asked->world == 1) {
 		proof_make(&key, PROOF_WELCOME, &statement, want);
 		assert_memory_equal(expect_line(b, 0, CONTROL_WELCOME)->proof, want, PROOF_BYTES);
-	} else {
-		expect_end(b, 0, "key", 0);
-		assert_int_equal(totals_of(b).jobs, 0);
 	}
 	bench_close(b);
 	proof_keys_free(keys);
@@ -392,20 +394,17 @@ static void check_key(const char *key_text, const struct control_message *claim,
 
 static void test_keys(void **state)
 {
-	struct control_message claim = join_of("secret", 0, 1);
+	const struct control_message joins[] = {join_of("secret", 0, 1), join_of("secret", 0, 2),
+	                                        join_of("secret", 1, 2), join_of("other", 1, 2)};
 
 	(void)state;
 	assert_int_equal(proof_init(), 0);
-	check_key("the right key", &claim, 0, true);
-	check_key("the wrong key", &claim, 0, false);
-	check_key("the right key", &claim, 1, false);
-	check_key("the right key", &claim, 2, false);
-	claim.rank = 1;
-	check_key("the right key", &claim, 0, false);
-	claim = join_of("secret", 0, 2);
-	check_key("the right key", &claim, 0, false);
-	claim = join_of("secrets", 0, 1);
-	check_key("the right key", &claim, 0, false);
+	check_key("the wrong key", &joins[0], &joins[0], 0, false);
+	check_key("the right key", &joins[0], &joins[0], 1, false);
+	check_key("the right key", &joins[0], &joins[0], 2, false);
+	for (size_t claim = 0; claim < 4; claim++)
+		for (size_t asked = 0; asked < 4; asked++)
+			check_key("the right key", &joins[claim], &joins[asked], 0, claim == asked);
 }
 
 int main(void)
