@@ -243,7 +243,14 @@ static void test_join_timeouts(void **state)
 	keep_alive(b, 0);
 	assert_non_null(strstr(expect_end(b, 0, "join_timeout", 4)->text, "rank 0, 1, 3 of 4"));
 
-	job_probing(b, 0, "job", 3);
+	join(b, 0, "job", 0, 3);
+	join(b, 1, "job", 1, 3);
+	tick(b, 3000000); /* which count no more once the last is here */
+	keep_alive(b, 0);
+	keep_alive(b, 1);
+	join(b, 2, "job", 2, 3);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		expect_line(b, rank, CONTROL_WELCOME);
 	say_kind(b, 1, CONTROL_READY);
 	for (unsigned i = 0; i < 10; i++) {
 		tick(b, 999999);

@@ -161,8 +161,11 @@ static void test_results(void **state)
 		assert_ptr_equal(result_of(b, FIRST + frame, (float)frame),
 		                 frame == 16 ? task : NULL);
 	expect_drop(b, WIRE_DROP_NONE);
-	for (uint64_t i = 0; i < task->count; i++)
-		assert_true(((float *)task->recv)[i] == (float)(i / (FRAME_BYTES / 4)));
+	for (uint64_t i = 0; i < task->count; i++) {
+		uint64_t frame = i / (FRAME_BYTES / 4);
+
+		assert_true(((float *)task->recv)[i] == (float)frame);
+	}
 	assert_null(result_of(b, FIRST + 20, 77));
 	expect_drop(b, WIRE_DROP_STALE);
 	task_close(task);
