@@ -344,6 +344,22 @@ static void test_nack_sequence(void **state)
 	bench_close(b);
 }
 
+/* What all have acknowledged is over, even while it still lies in its slot. */
+static void test_nack_before_base(void **state)
+{
+	struct bench *b = dense_open(1, 64, 0);
+
+	(void)state;
+	push_value(b, 0, 0, 1);
+	expect_result(b, WIRE_EVERYONE, 0, 1);
+	send_nack(b, 0, 0, 1, WIRE_NACK_FORCE);
+	expect_result(b, 0, 0, 1);
+	send_ack(b, 0, 1);
+	send_nack(b, 0, 0, 1, WIRE_NACK_FORCE);
+	expect_nothing(b);
+	bench_close(b);
+}
+
 /* 70,000 results: sequences pass 65,535 and go on from 0. */
 static void test_sequence_wraps(void **state)
 {
@@ -447,19 +463,13 @@ static void test_want_owners(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_closed_frames),
-		cmocka_unit_test(test_hollow),
-		cmocka_unit_test(test_wrong_masks),
-		cmocka_unit_test(test_absent_are_zeros),
-		cmocka_unit_test(test_doubles),
-		cmocka_unit_test(test_acks),
-		cmocka_unit_test(test_credit),
-		cmocka_unit_test(test_credit_rides),
-		cmocka_unit_test(test_reply_table_full),
-		cmocka_unit_test(test_result_table_full),
-		cmocka_unit_test(test_nack_sequence),
-		cmocka_unit_test(test_sequence_wraps),
-		cmocka_unit_test(test_want),
+		cmocka_unit_test(test_closed_frames),    cmocka_unit_test(test_hollow),
+		cmocka_unit_test(test_wrong_masks),      cmocka_unit_test(test_absent_are_zeros),
+		cmocka_unit_test(test_doubles),          cmocka_unit_test(test_acks),
+		cmocka_unit_test(test_credit),           cmocka_unit_test(test_credit_rides),
+		cmocka_unit_test(test_reply_table_full), cmocka_unit_test(test_result_table_full),
+		cmocka_unit_test(test_nack_sequence),    cmocka_unit_test(test_nack_before_base),
+		cmocka_unit_test(test_sequence_wraps),   cmocka_unit_test(test_want),
 		cmocka_unit_test(test_want_owners),
 	};
 
