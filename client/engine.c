@@ -35,6 +35,8 @@ struct engine {
 	struct task_list active;  /* in slots, oldest first */
 	uint64_t *found;      /* [stream_count * SEGMENT_WORDS] bits of one scan, in tensor order */
 	uint64_t *shard_bits; /* [stream_count * SEGMENT_WORDS] the same, by shard */
+	uint64_t *
+		failed_tags; /* [op_slots] of what failed in a slot and may still be withdrawn; 0: none */
 	struct stream *streams[];
 };
 
@@ -80,6 +82,9 @@ int engine_open(const struct engine_config *config, struct engine **out)
 	e->pool = config->pool;
 	e->bitmap = config->bitmap;
 	e->op_slots = config->streams[0].op_slots;
+	e->failed_tags = calloc(e->op_slots, sizeof(*e->failed_tags));
+	if (e->failed_tags == NULL)
+		goto fail;
 	e->payload = config->streams[0].payload;
 	for (; e->stream_count < config->stream_count; e->stream_count++) {
 		const struct stream_config *c = &config->streams[e->stream_count];
@@ -109,6 +114,7 @@ void engine_close(struct engine *engine)
 		stream_close(engine->streams[i]);
 	free(engine->found);
 	free(engine->shard_bits);
+	free(engine->failed_tags);
 	free(engine);
 }
 
@@ -136,15 +142,37 @@ static bool slot_is_free(const struct engine *engine, uint32_t slot)
 	return true;
 }
 
+/* Would some channel still take it for an operation that has failed (PROTOCOL.md section 6.3)? */
+static bool tag_is_withdrawn(const struct engine *engine, uint64_t tag)
+{
+	for (uint32_t slot = 0; slot < engine->op_slots; slot++)
+		if (engine->failed_tags[slot] == tag && !slot_is_free(engine, slot))
+			return true;
+	return false;
+}
+
+/* The oldest operation that may start; NULL: none. */
+static struct allreduce *next_waiting(const struct engine *engine)
+{
+	struct allreduce *task = engine->waiting.first;
+
+	while (task != NULL && tag_is_withdrawn(engine, task->tag))
+		task = task->next;
+	return task;
+}
+
 /* Give waiting operations slots, as long as there are any. */
 static void start_waiting(struct engine *engine)
 {
-	struct allreduce *task;
+	for (uint32_t slot = 0; slot < engine->op_slots; slot++) {
+		struct allreduce *task;
 
-	for (uint32_t slot = 0; slot < engine->op_slots && engine->waiting.first != NULL; slot++) {
 		if (!slot_is_free(engine, slot))
 			continue;
-		task = engine->waiting.first;
+		task = next_waiting(engine);
+		if (task == NULL)
+			return;
+		engine->failed_tags[slot] = 0;
 		list_remove(&engine->waiting, task);
 		list_append(&engine->active, task);
 		task->slot = slot;
@@ -296,9 +324,11 @@ bool engine_work(struct engine *engine, uint64_t now_us)
 static void finish(struct engine *engine, struct allreduce *task, uint64_t now_us)
 {
 	list_remove(&engine->active, task);
-	if (task->status != 0)
+	if (task->status != 0) {
+		engine->failed_tags[task->slot] = task->tag;
 		for (uint32_t i = 0; i < engine->stream_count; i++)
 			stream_withdraw(engine->streams[i], task, now_us);
+	}
 	task->done(task);
 }
 

@@ -21,7 +21,7 @@ done
 port=$($python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 export WINNOW_AGGREGATORS=127.0.0.1:$port WINNOW_LIBRARY=$BUILD/libwinnow.so PYTHONDONTWRITEBYTECODE=1
 
-"$BUILD/winnowd" --listen "$WINNOW_AGGREGATORS" --insecure-no-key --log error &
+"$BUILD/winnowd" --listen "$WINNOW_AGGREGATORS" --insecure-no-key --threads 3 --log error &
 pid=$!
 trap 'kill $pid 2>/dev/null || true' EXIT
 $python -m unittest discover -s tests/python -t tests/python -v
