@@ -106,7 +106,7 @@ static void fail(struct session *s, uint32_t except, enum winnow_result result, 
 			                                          : "aborted",
 			           s->error);
 	if (s->engine != NULL)
-		engine_fail(s->engine, result);
+		engine_fail(s->engine, (int)result);
 }
 
 /* Section 5.4: the codes of FAILED, and those that link.c makes. */
