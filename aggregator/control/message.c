@@ -89,6 +89,26 @@ bool message_name_valid(const char *name)
 	return length > 0 && length < CONTROL_NAME_BYTES;
 }
 
+/*
+ * Peers' texts end up on terminals and, between double quotes, in logs: nothing but printable
+ * ASCII gets there, and nothing that ends the quotes.
+ */
+static char printable(char c)
+{
+	if (c == '"')
+		return '\'';
+	return (char)(c >= ' ' && c <= '~' && c != '\\' ? c : '?');
+}
+
+static void copy_printable(const char *text, char *out, size_t room)
+{
+	size_t length = 0;
+
+	for (; text[length] != '\0' && length + 1 < room; length++)
+		out[length] = printable(text[length]);
+	out[length] = '\0';
+}
+
 /* ---- reading ---- */
 
 static int hex_digit(char c)
@@ -138,18 +158,13 @@ static bool read_number(const json_t *value, const struct field *field, uint32_t
 	return true;
 }
 
-/* Peers' texts end up on terminals and in logs: nothing but printable ASCII gets there. */
 static bool read_text(const json_t *value, char *out, size_t room)
 {
 	const char *text = json_string_value(value);
-	size_t length = 0;
 
 	if (text == NULL)
 		return false;
-	for (; text[length] != '\0' && length + 1 < room; length++)
-		out[length] =
-			(char)(text[length] >= ' ' && text[length] <= '~' ? text[length] : '?');
-	out[length] = '\0';
+	copy_printable(text, out, room);
 	return true;
 }
 
@@ -219,13 +234,16 @@ static bool read_kind(const json_t *root, enum control_kind *out)
 
 int message_parse(const char *line, struct control_message *out, char *why)
 {
+	char quoted[81];
 	json_error_t error;
 	json_t *root = json_loads(line, JSON_REJECT_DUPLICATES, &error);
 	int err = -EINVAL;
 
 	memset(out, 0, sizeof(*out));
 	if (root == NULL) {
-		snprintf(why, WHY_BYTES, "not JSON: %.80s", error.text);
+		/* The parser quotes what it was given. */
+		copy_printable(error.text, quoted, sizeof(quoted));
+		snprintf(why, WHY_BYTES, "not JSON: %s", quoted);
 		return -EINVAL;
 	}
 	if (!json_is_object(root) || !read_kind(root, &out->kind)) {
@@ -260,6 +278,15 @@ static json_t *hex_string(const uint8_t *bytes, size_t count)
 	return json_string(text);
 }
 
+/* JSON takes only valid UTF-8; a host's name, or a text cut in the middle, may be anything. */
+static json_t *text_string(const char *text, size_t room)
+{
+	char clean[CONTROL_TEXT_BYTES];
+
+	copy_printable(text, clean, room);
+	return json_string(clean);
+}
+
 static json_t *channel_array(const struct control_message *message)
 {
 	json_t *array = json_array();
@@ -283,8 +310,9 @@ static json_t *write_field(const struct control_message *message, const struct f
 		return json_boolean(*(const bool *)at);
 	case FIELD_JOB:
 	case FIELD_NAME:
+		return text_string(at, CONTROL_NAME_BYTES);
 	case FIELD_TEXT:
-		return json_string(at);
+		return text_string(at, CONTROL_TEXT_BYTES);
 	case FIELD_BYTES32:
 		return hex_string(at, CONTROL_NONCE_BYTES);
 	case FIELD_HEX64:
