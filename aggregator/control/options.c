@@ -271,6 +271,8 @@ static int file_line(void *context, const char *section, const char *name, const
 
 	if (section[0] != '\0' && strcmp(section, file->options->section) != 0)
 		return 1; /* another program's */
+	if (file->status != 0)
+		return 0; /* the parser goes on, but the first error is said */
 	snprintf(where, sizeof(where), "%s in %s", name, file->path);
 	if (option == NULL) {
 		snprintf(where, sizeof(where), "%s: ", file->path);
