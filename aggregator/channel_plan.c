@@ -428,6 +428,9 @@ void plan_release(struct channel *channel)
 
 		if (frame_before(channel->base, segment->first + segment->frame_count))
 			return;
+		/* Acknowledged before it was sent: nobody asks for it, and its place is reused. */
+		if (channel->plans_sent == channel->order_head)
+			channel->plans_sent++;
 		channel->order_head++;
 		segment_clear(channel, segment, segment->number + channel->config.segments_ahead);
 		if (!op->failed && ++op->segments_done < op->cut.segment_count)
