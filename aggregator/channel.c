@@ -11,6 +11,21 @@
 
 /* ---- memory: one block, laid out by the same walk that measures it ---- */
 
+/* For AddressSanitizer the pieces lie apart, so that it sees when one is overrun. */
+#ifdef __has_feature
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#define GAP_BYTES 64
+#define POISON(start, bytes) ASAN_POISON_MEMORY_REGION(start, bytes)
+#else
+#define GAP_BYTES 0
+#define POISON(start, bytes) ((void)(start), (void)(bytes))
+#endif
+
 struct arena {
 	uint8_t *start; /* NULL while measuring */
 	size_t used;
@@ -18,9 +33,12 @@ struct arena {
 
 static void *take(struct arena *arena, size_t count, size_t bytes)
 {
-	void *piece = arena->start != NULL ? arena->start + arena->used : NULL;
+	uint8_t *piece = arena->start != NULL ? arena->start + arena->used : NULL;
+	size_t room = ((count * bytes + 63) & ~(size_t)63) + GAP_BYTES;
 
-	arena->used += (count * bytes + 63) & ~(size_t)63;
+	arena->used += room;
+	if (piece != NULL)
+		POISON(piece + count * bytes, room - count * bytes);
 	return piece;
 }
 
