@@ -41,9 +41,10 @@ binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
 	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos)
+fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .SECONDARY:
-.PHONY: all demo check bench lint format install clean help deps tests
+.PHONY: all demo check bench lint format install clean help deps tests fuzz fuzzers
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 tests: all $(unit_tests) $(tools) ## build the tests, too
 
@@ -89,6 +90,15 @@ demo: ## install what is missing, build, train two models over Gloo and over Win
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)/usr/bin/python3 client/python/demo/demo.py
 
+# libFuzzer's main() is in clang's runtime: tests/fuzz/run.sh builds this goal with clang, in build/fuzz.
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) -fsanitize=fuzzer $^ $(daemon_libs) -o $@
+
+$(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@
+
+fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
+
 # A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
 check: ## install what is missing, build, run all tests; SAN=... for one with sanitizers
 	$(Q)docker/install-packages.sh build check
@@ -99,6 +109,11 @@ bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, 20 m
 	$(Q)docker/install-packages.sh build bench
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
+
+SECONDS ?= 60
+fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet channel" for some
+	$(Q)docker/install-packages.sh build check
+	$(Q)tests/fuzz/run.sh $(SECONDS) build/fuzz $(FUZZERS)
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
 	$(Q)docker/install-packages.sh build lint

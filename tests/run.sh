@@ -76,5 +76,17 @@ for test in tests/e2e/test_*.sh; do
 	run "${name#test_}" 600 "$test"
 done
 
+# They are built with clang and sanitizers of their own, so once is enough.
+if [ -z "$san" ]; then
+	mapfile -t fuzzers < <(basename -a -s .c tests/fuzz/fuzz_*.c)
+	fuzz="tests/fuzz/run.sh 10 build/fuzz"
+	run fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
+	while [ ${#fuzzers[@]} -ge 2 ]; do
+		pair "${fuzzers[0]/_/-}" "${fuzzers[1]/_/-}" 120 "$fuzz ${fuzzers[0]#fuzz_}" "$fuzz ${fuzzers[1]#fuzz_}"
+		fuzzers=("${fuzzers[@]:2}")
+	done
+	[ ${#fuzzers[@]} -eq 0 ] || run "${fuzzers[0]/_/-}" 120 bash -c "$fuzz ${fuzzers[0]#fuzz_}"
+fi
+
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * fuzz_channel.c - an aggregator's channel against several workers that send anything
+ *
+ * The input is a script of packets, pulls and time. Most packets are built from the channel's own
+ * state so that they are taken, then one field may be replaced. After each step the numbers that
+ * keep the channel's memory bounded are checked.
+ */
+
+#include "aggregator/channel_impl.h"
+#include "tests/fuzz/fuzz.h"
+
+#define WORKERS_MAX 70 /* more than a word of ranks */
+
+struct machine {
+	struct script script;
+	struct channel *channel;
+	uint64_t tokens[WORKERS_MAX];
+	uint64_t now_us;
+	struct packet_head head;
+	uint8_t body[8192]; /* behind the header, being built */
+	uint32_t body_bytes;
+};
+
+static const uint32_t payloads[] = {WIRE_PAYLOAD_MIN, 1472, 600, 3470};
+
+static bool machine_open(struct machine *m)
+{
+	struct script *s = &m->script;
+	uint16_t workers = (uint16_t)(1 + script_u8(s) % 4);
+	struct channel_config config = {
+		.id = 3,
+		.payload = payloads[script_u8(s) % 4],
+		.window = 4u << script_u8(s) % 4,
+		.op_slots = 1 + script_u8(s) % 4,
+		.segments_ahead = 1 + script_u8(s) % 4,
+		.first_frame = UINT32_MAX - script_u8(s),
+		.group_token = 77,
+		.tokens = m->tokens,
+		.stall_us = 1000000,
+		.engine = bitmap_engines[0],
+	};
+
+	config.worker_count = workers == 4 && script_u8(s) % 16 == 0 ? WORKERS_MAX : workers;
+	for (uint16_t i = 0; i < config.worker_count; i++)
+		m->tokens[i] = 1000 + i;
+	assert(channel_memory(&config) > 0);
+	return channel_open(&config, &m->channel) == 0;
+}
+
+/* ---- what must always hold ---- */
+
+static void check_edges(const struct channel *c)
+{
+	uint32_t used = 0, planned_frames = 0;
+
+	assert(!frame_before(c->opened, c->base) && !frame_before(c->planned, c->opened));
+	assert(!frame_before(c->base + c->window, c->advertised));
+	for (uint32_t i = 0; i < c->config.worker_count; i++)
+		assert(!frame_before(c->members[i].ack, c->base) &&
+		       !frame_before(c->opened, c->members[i].ack));
+	for (uint32_t i = 0; i < c->config.op_slots; i++)
+		used += c->ops[i].used;
+	assert(used == c->ops_used);
+	assert(c->replies_tail - c->replies_head <= REPLIES_MAX);
+	assert(c->results_tail - c->results_head <= c->config.window);
+	assert(c->order_tail - c->order_head <= c->config.op_slots * c->config.segments_ahead);
+	assert(c->order_tail - c->plans_sent <= c->order_tail - c->order_head);
+	for (uint32_t i = c->order_head; i != c->order_tail; i++) {
+		const struct segment *segment = &c->segments[c->order[i & (c->segment_count - 1)]];
+
+		assert(segment->state == SEGMENT_PLANNED && c->ops[segment->op].used);
+		planned_frames += segment->frame_count;
+	}
+	/* Planned segments that base has not passed make up all frames from the first on. */
+	assert(planned_frames >= c->planned - c->base);
+}
+
+static void check_slots(const struct channel *c)
+{
+	for (uint32_t i = 0; i < c->window; i++) {
+		const struct slot *slot = &c->slots[i];
+		uint32_t arrived = 0;
+
+		if (slot->state == SLOT_EMPTY || frame_before(slot->frame, c->base) ||
+		    !frame_before(slot->frame, c->opened))
+			continue;
+		for (uint32_t word = 0; word < c->rank_words; word++)
+			arrived += (uint32_t)__builtin_popcountll(slot->came[word]);
+		assert(slot->frame - c->base < 0x80000000 && slot->block_count >= 1);
+		assert(arrived == slot->arrived && arrived <= slot->expected);
+		assert(slot->expected >= 1 &&
+		       (slot->state == SLOT_DONE) == (slot->arrived == slot->expected));
+		assert(slot->block_count * slot->unit_bytes <= c->payload - WIRE_HEADER_BYTES);
+	}
+}
+
+static void check_packet(const struct channel *c, const struct packet_out *out)
+{
+	uint8_t *data = malloc(out->bytes);
+	struct packet packet;
+	struct plan plan;
+
+	assert(data != NULL && out->bytes <= c->payload);
+	assert(out->dest == WIRE_EVERYONE || out->dest < c->config.worker_count);
+	packet_flatten(out, data);
+	assert(packet_parse(data, out->bytes, true, &packet) == WIRE_DROP_NONE);
+	assert(packet.token == c->config.group_token && packet.worker == out->dest);
+	assert(packet.edge == c->base && packet.window == c->window &&
+	       packet.planned == c->planned);
+	if (packet.kind == WIRE_PLAN) {
+		assert(plan_parse(&packet, &plan) == WIRE_DROP_NONE);
+		assert(frame_before(c->base, packet.frame + plan.frame_count));
+	} else if (packet.kind == WIRE_RESULT) {
+		assert(slot_done(c, packet.frame) && packet.body_bytes > 0);
+	}
+	free(data);
+}
+
+/* Everything that the channel has to say now is a bounded number of packets. */
+static void pull_all(struct machine *m, uint32_t at_most)
+{
+	struct channel *c = m->channel;
+	uint32_t limit = REPLIES_MAX + c->window + c->segment_count + 1;
+	struct packet_out out;
+
+	while (at_most-- > 0 && channel_pull(c, m->now_us, &out)) {
+		assert(limit-- > 0);
+		check_packet(c, &out);
+	}
+}
+
+/* ---- packets ---- */
+
+static void deliver(struct machine *m)
+{
+	struct packet_out out = {0};
+	uint32_t waiting = m->channel->replies_tail - m->channel->replies_head, items = 1;
+	struct packet packet;
+	uint8_t *data;
+
+	packet_begin(&out, &m->head);
+	packet_point(&out, m->body, m->body_bytes);
+	data = malloc(out.bytes);
+	assert(data != NULL);
+	packet_flatten(&out, data);
+	if (packet_parse(data, out.bytes, false, &packet) == WIRE_DROP_NONE &&
+	    packet.kind != WIRE_KNOCK) {
+		if (packet.kind == WIRE_NACK) /* a RESULT or PLAN a bit, and one WANT */
+			items = packet.body_bytes * 8 + 1;
+		channel_receive(m->channel, &packet, m->now_us);
+		assert(m->channel->replies_tail - m->channel->replies_head <= waiting + items);
+	}
+	free(data);
+}
+
+static uint32_t near_frame(struct machine *m)
+{
+	uint8_t byte = script_u8(&m->script);
+	uint32_t way = m->channel->opened - m->channel->base;
+
+	if (byte < 240)
+		return m->channel->base + (way > 0 ? byte % way : 0);
+	return m->channel->base + (uint32_t)(int8_t)script_u8(&m->script);
+}
+
+/* A PUSH of what the worker announced of that frame. */
+static void build_push(struct machine *m)
+{
+	struct channel *c = m->channel;
+	const struct slot *slot;
+	const uint64_t *bits;
+
+	m->head.frame = near_frame(m);
+	slot = &c->slots[m->head.frame & (c->window - 1)];
+	if (slot->state == SLOT_EMPTY)
+		return;
+	bits = segment_bits(&c->segments[slot->segment], m->head.worker % c->config.worker_count);
+	for (uint32_t i = 0; i < slot->block_count; i++)
+		if (rank_test(bits, slot->blocks[i]))
+			m->head.mask |= UINT64_C(1) << i;
+	m->body_bytes = (uint32_t)__builtin_popcountll(m->head.mask) * slot->unit_bytes;
+	if (m->body_bytes > sizeof(m->body))
+		m->body_bytes = sizeof(m->body);
+	script_fill(&m->script, m->body, m->body_bytes);
+}
+
+static const uint64_t counts[] = {0, 1, 40, 300, 1000, 5000, 30000, 200000, 5000000, 1ull << 40};
+static const uint32_t block_lengths[] = {1, 16, 64, 100, 256, 1000, 4096, 65536};
+
+/* The same operation for all workers, most of the time. */
+static void announce_fill(struct machine *m, struct announce *a)
+{
+	struct script *s = &m->script;
+	uint8_t kind = script_u8(s);
+
+	*a = (struct announce){
+		.tag = script_u8(s) % 4,
+		.count = counts[kind % 10],
+		.block_elems = block_lengths[kind / 10 % 8],
+		.segment = script_u8(s) % 8,
+		.generation = script_u8(s) % 16,
+		.op_slot = script_u8(s) % 4,
+		.shard_count = 1,
+		.exponent = (int16_t)(script_u8(s) - 128),
+		.dtype = (uint8_t)(1 + (kind >> 5)),
+		.reduction = (uint8_t)(1 + kind % 5),
+	};
+	if (a->dtype > DTYPE_COUNT) {
+		a->dtype = DTYPE_F32;
+		a->reduction = (uint8_t)(1 + kind % 2);
+		a->form = WIRE_FIXED32;
+	}
+}
+
+static void announce_twist(struct machine *m, struct announce *a)
+{
+	struct script *s = &m->script;
+
+	switch (script_u8(s)) {
+	case 1:
+		a->count = script_u64(s);
+		break;
+	case 2:
+		a->block_elems = script_u32(s);
+		break;
+	case 3:
+		a->segment = script_u32(s);
+		break;
+	case 4:
+		a->generation = script_u32(s);
+		break;
+	case 5:
+		a->op_slot = script_u16(s);
+		break;
+	case 6:
+		a->shard_count = script_u16(s);
+		a->shard = script_u16(s);
+		break;
+	case 7:
+		a->exponent = (int16_t)script_u16(s);
+		break;
+	case 8:
+		a->dtype = script_u8(s);
+		a->reduction = script_u8(s);
+		break;
+	case 9:
+		a->form = script_u8(s);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Bitmap and eager blocks in their right lengths. */
+static void build_announce(struct machine *m)
+{
+	struct announce a;
+	struct geometry cut;
+	struct packet_out out = {.piece_count = 1};
+	uint64_t bits[SEGMENT_WORDS] = {0};
+	uint32_t words, count = 0, blocks;
+
+	announce_fill(m, &a);
+	announce_twist(m, &a);
+	a.flags = script_u8(&m->script) & (WIRE_ALL | WIRE_NONE | WIRE_NONFINITE);
+	if (geometry_compute(&(struct geometry_input){.count = a.count,
+	                                              .block_elems = a.block_elems,
+	                                              .elem_bytes = dtype_bytes(a.dtype),
+	                                              .shard_count = a.shard_count,
+	                                              .payload = m->channel->payload,
+	                                              .fixed32 = a.form == WIRE_FIXED32},
+	                     &cut)) {
+		blocks = geometry_segment_blocks(&cut, a.segment);
+		words = (blocks + 63) / 64;
+		script_fill(&m->script, bits, words * 8);
+		if (a.flags & (WIRE_ALL | WIRE_NONE))
+			memset(bits, a.flags & WIRE_ALL ? 0xff : 0, words * 8);
+		if (blocks % 64 != 0)
+			bits[words - 1] &= (UINT64_C(1) << blocks % 64) - 1;
+		for (uint32_t i = 0; i < words; i++)
+			count += (uint32_t)__builtin_popcountll(bits[i]);
+		m->body_bytes = WIRE_ANNOUNCE_BYTES;
+		if (!(a.flags & (WIRE_ALL | WIRE_NONE))) {
+			memcpy(m->body + m->body_bytes, bits, words * 8);
+			m->body_bytes += words * 8;
+		}
+		if (cut.eager) {
+			a.flags |= WIRE_EAGER;
+			script_fill(&m->script, m->body + m->body_bytes, count * cut.block_bytes);
+			m->body_bytes += count * cut.block_bytes;
+		}
+	}
+	packet_begin(&out, &m->head);
+	packet_put_announce(&out, &a);
+	memcpy(m->body, out.head + WIRE_HEADER_BYTES, WIRE_ANNOUNCE_BYTES);
+}
+
+static void build_body(struct machine *m, uint8_t kind)
+{
+	switch (kind) {
+	case WIRE_ANNOUNCE:
+		build_announce(m);
+		break;
+	case WIRE_PUSH:
+		build_push(m);
+		break;
+	case WIRE_NACK:
+		m->head.frame = near_frame(m);
+		m->head.mask = script_u32(&m->script);
+		m->body_bytes = 8u * (1 + script_u8(&m->script) % WIRE_NACK_WORDS_MAX);
+		script_fill(&m->script, m->body, m->body_bytes);
+		break;
+	default:
+		m->head.frame = near_frame(m);
+		m->head.mask = script_u8(&m->script);
+	}
+}
+
+/* One thing about a packet that is otherwise right. */
+static void twist(struct machine *m)
+{
+	struct script *s = &m->script;
+
+	switch (script_u8(s)) {
+	case 1:
+		m->head.worker = script_u16(s);
+		break;
+	case 2:
+		m->head.token = script_u64(s);
+		break;
+	case 3:
+		m->head.frame = script_u32(s);
+		break;
+	case 4:
+		m->head.edge = script_u32(s);
+		break;
+	case 5:
+		m->head.mask ^= script_u64(s);
+		break;
+	case 6:
+		m->body_bytes = script_below(s, sizeof(m->body));
+		break;
+	case 7:
+		m->head.kind = script_u8(s) & 0x7f;
+		break;
+	case 8:
+		script_fill(s, m->body, script_u8(s));
+		break;
+	default:
+		break;
+	}
+}
+
+static void send_one(struct machine *m)
+{
+	static const uint8_t kinds[8] = {WIRE_ANNOUNCE, WIRE_PUSH, WIRE_ACK,  WIRE_ANNOUNCE,
+	                                 WIRE_PUSH,     WIRE_ACK,  WIRE_NACK, WIRE_ASK};
+	struct channel *c = m->channel;
+	uint8_t byte = script_u8(&m->script);
+	uint16_t worker = (uint16_t)(byte / 8 % c->config.worker_count);
+
+	m->body_bytes = 0;
+	m->head = (struct packet_head){
+		.kind = kinds[byte % 8],
+		.channel = c->config.id,
+		.worker = worker,
+		.token = m->tokens[worker],
+		.edge = c->members[worker].ack,
+	};
+	if (m->head.kind == WIRE_ACK)
+		m->head.edge = near_frame(m) + 1;
+	build_body(m, m->head.kind);
+	twist(m);
+	deliver(m);
+}
+
+/* All workers acknowledge all that is open: the quickest way onwards. */
+static void acknowledge_all(struct machine *m)
+{
+	uint32_t edge = m->channel->opened;
+
+	m->body_bytes = 0;
+	for (uint16_t i = 0; i < m->channel->config.worker_count; i++) {
+		m->head = (struct packet_head){
+			.kind = WIRE_ACK, .worker = i, .token = m->tokens[i], .edge = edge};
+		deliver(m);
+	}
+}
+
+static void step(struct machine *m)
+{
+	struct channel_stall stall;
+
+	switch (script_u8(&m->script) % 16) {
+	case 0:
+		m->now_us += script_u32(&m->script);
+		if (channel_stalled(m->channel, m->now_us, &stall))
+			assert(stall.missing <= m->channel->config.worker_count &&
+			       stall.rank < m->channel->config.worker_count);
+		break;
+	case 1:
+		pull_all(m, UINT32_MAX);
+		assert(!channel_idle(m->channel) || m->channel->ops_used == 0);
+		break;
+	case 2:
+		pull_all(m, script_u8(&m->script));
+		break;
+	case 3:
+		acknowledge_all(m);
+		break;
+	default:
+		send_one(m);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	static struct machine m;
+
+	m = (struct machine){.script = {.at = data, .left = bytes}};
+	if (!machine_open(&m))
+		return 0;
+	while (m.script.left > 0) {
+		step(&m);
+		check_edges(m.channel);
+		check_slots(m.channel);
+	}
+	pull_all(&m, UINT32_MAX);
+	channel_close(m.channel);
+	return 0;
+}

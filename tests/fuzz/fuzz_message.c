@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * fuzz_message.c - lines, messages and key files from strangers, and messages there and back
+ *
+ * Byte 0 says which: 0 a byte stream from a peer, 1 a message with any contents that we send,
+ * 2 a key file.
+ */
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "aggregator/control/lines.h"
+#include "aggregator/control/message.h"
+#include "aggregator/control/proof.h"
+#include "tests/fuzz/fuzz.h"
+
+#define WHY_BYTES 128
+
+/* Peers' texts reach terminals and, between double quotes, logs. */
+static void check_printable(const char *text, size_t room)
+{
+	size_t length = strnlen(text, room);
+
+	assert(length < room);
+	for (size_t i = 0; i < length; i++)
+		assert(text[i] >= ' ' && text[i] <= '~' && text[i] != '"' && text[i] != '\\');
+}
+
+static void check_message(const struct control_message *m)
+{
+	assert(m->kind >= CONTROL_HELLO && m->kind <= CONTROL_FAILED);
+	assert(m->channel_count <= CONTROL_CHANNELS_MAX);
+	assert(m->kind != CONTROL_WELCOME || m->channel_count > 0);
+	assert(m->kind != CONTROL_JOIN || message_name_valid(m->job));
+	check_printable(m->software, sizeof(m->software));
+	check_printable(m->job, sizeof(m->job));
+	check_printable(m->host, sizeof(m->host));
+	check_printable(m->code, sizeof(m->code));
+	check_printable(m->text, sizeof(m->text));
+}
+
+/* What was read is written so that it reads the same, in one line of legal length. */
+static void check_round_trip(const struct control_message *message)
+{
+	char *line = message_format(message), why[WHY_BYTES];
+	struct control_message again;
+	size_t length;
+
+	assert(line != NULL);
+	length = strlen(line);
+	assert(length < LINES_BYTES_MAX && line[length - 1] == '\n');
+	assert(strcspn(line, "\n") == length - 1);
+	assert(message_parse(line, &again, why) == 0);
+	assert(memcmp(message, &again, sizeof(again)) == 0);
+	free(line);
+}
+
+/* ---- from a peer ---- */
+
+struct taken {
+	uint32_t count;
+	uint64_t hash; /* of all lines, to compare two ways of feeding */
+};
+
+static int take_line(void *context, const char *line)
+{
+	struct taken *taken = context;
+	struct control_message message;
+	char why[WHY_BYTES], *copy = exact_copy(line, strlen(line) + 1);
+
+	memset(why, 'x', sizeof(why));
+	assert(strlen(line) + 1 < LINES_BYTES_MAX && strchr(line, '\n') == NULL);
+	if (message_parse(copy, &message, why) == 0) {
+		check_message(&message);
+		check_round_trip(&message);
+	} else {
+		check_printable(why, sizeof(why));
+	}
+	free(copy);
+	taken->count++;
+	for (const char *c = line; *c != '\0'; c++)
+		taken->hash = taken->hash * 31 + (uint8_t)*c;
+	taken->hash = taken->hash * 31 + '\n';
+	return 0;
+}
+
+/* However the stream is cut, the same lines come out, and the same end. */
+static void peer_bytes(struct script *s)
+{
+	struct lines *whole = calloc(1, sizeof(*whole)), *cut = calloc(1, sizeof(*cut));
+	struct taken first = {0}, second = {0};
+	size_t piece = 1 + script_u8(s) % 32u, at = 0;
+	char *data = exact_copy(s->at, s->left);
+	int want, got = 0;
+
+	assert(whole != NULL && cut != NULL);
+	want = lines_feed(whole, data, s->left, take_line, &first);
+	assert(want == 0 || want == -EMSGSIZE);
+	for (; got == 0 && at < s->left; at += piece)
+		got = lines_feed(cut, data + at, s->left - at < piece ? s->left - at : piece,
+		                 take_line, &second);
+	assert(got == want && first.count == second.count && first.hash == second.hash);
+	free(data);
+	free(whole);
+	free(cut);
+}
+
+/* ---- from us ---- */
+
+static uint32_t within(uint32_t value, uint32_t low, uint32_t high)
+{
+	return low + value % (high - low + 1);
+}
+
+/* Any text that our own code may have put together, cut anywhere. */
+static void our_text(struct script *s, char *out, size_t room)
+{
+	size_t length = script_below(s, (uint32_t)room);
+
+	for (size_t i = 0; i < length; i++)
+		out[i] = (char)script_u8(s);
+}
+
+static void our_message(struct script *s)
+{
+	struct control_message message = {0}, again;
+	char why[WHY_BYTES], *line;
+
+	message.kind = (enum control_kind)(1 + script_u8(s) % CONTROL_FAILED);
+	message.version = script_u32(s);
+	message.rank = script_u32(s);
+	message.payload = script_u32(s);
+	message.key = message.multicast = script_u8(s) & 1;
+	message.silence_ms = within(script_u32(s), 100, 86400000);
+	message.stall_ms = within(script_u32(s), 100, 864000000);
+	message.channel_count = within(script_u8(s), 1, CONTROL_CHANNELS_MAX);
+	for (uint32_t i = 0; i < message.channel_count; i++)
+		message.channels[i] = script_u16(s);
+	message.token = script_u64(s);
+	message.window = within(script_u16(s), 4, 8192);
+	message.window_start = within(script_u16(s), 1, 8192);
+	message.op_slots = within(script_u16(s), 1, 1024);
+	message.segments_ahead = within(script_u16(s), 1, 64);
+	script_fill(s, message.nonce, sizeof(message.nonce));
+	script_fill(s, message.proof, sizeof(message.proof));
+	strcpy(message.job, "job");
+	our_text(s, message.software, sizeof(message.software));
+	our_text(s, message.host, sizeof(message.host));
+	our_text(s, message.code, sizeof(message.code));
+	our_text(s, message.text, sizeof(message.text));
+	line = message_format(&message);
+	assert(line != NULL);
+	assert(message_parse(line, &again, why) == 0);
+	check_message(&again);
+	assert(again.kind == message.kind);
+	check_round_trip(&again);
+	free(line);
+}
+
+/* ---- key files ---- */
+
+static void key_file(struct script *s)
+{
+	int fd = memfd_create("keys", 0);
+	struct proof_keys *keys = NULL;
+	char path[64], why[256];
+	int err;
+
+	assert(fd >= 0 && write(fd, s->at, s->left) == (ssize_t)s->left);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	err = proof_keys_load(path, NULL, &keys, why);
+	if (err == 0) {
+		proof_keys_find(keys, "job");
+		proof_keys_free(keys);
+	} else {
+		assert(keys == NULL && strnlen(why, sizeof(why)) < sizeof(why));
+		assert(strchr(why, '\n') == NULL);
+	}
+	close(fd);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	struct script script = {.at = data, .left = bytes};
+
+	switch (script_u8(&script) % 3) {
+	case 0:
+		peer_bytes(&script);
+		break;
+	case 1:
+		our_message(&script);
+		break;
+	default:
+		key_file(&script);
+	}
+	return 0;
+}

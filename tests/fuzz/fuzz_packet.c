@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * fuzz_packet.c - what packet.c takes apart it puts together again, byte by byte
+ *
+ * Byte 0 says the direction and whether the header is made valid; the rest is the datagram.
+ * An announcement's numbers are also cut (geometry.c), and the cut is checked against its rules.
+ */
+
+#include <stddef.h>
+
+#include "ebpf/geometry.h"
+#include "tests/fuzz/fuzz.h"
+
+#define FLAG_TO_WORKER 1
+#define FLAG_MEND 2
+
+/* Fields that are sent as 0 and not looked at. */
+static void clear_reserved(uint8_t *data, const struct plan *plan)
+{
+	uint8_t *body = data + WIRE_HEADER_BYTES;
+
+	memset(body + offsetof(struct wire_plan, reserved), 0, 3);
+	if (plan->status == WIRE_MISMATCH)
+		memset(body + WIRE_PLAN_BYTES + offsetof(struct wire_mismatch, reserved), 0, 2);
+}
+
+static void check_cut(const struct announce *a)
+{
+	struct geometry_input input = {
+		.count = a->count,
+		.block_elems = a->block_elems,
+		.elem_bytes = 2u << a->dtype % 3,
+		.shard_count = a->shard_count,
+		.payload =
+			WIRE_PAYLOAD_MIN + a->op_slot % (WIRE_PAYLOAD_MAX - WIRE_PAYLOAD_MIN + 1),
+		.fixed32 = a->form == WIRE_FIXED32,
+	};
+	struct geometry cut;
+	uint32_t in_segment, frames, last;
+	uint64_t index;
+
+	if (!geometry_compute(&input, &cut))
+		return;
+	in_segment = geometry_segment_blocks(&cut, a->segment);
+	frames = geometry_frame_count(&cut, in_segment);
+	assert(in_segment <= cut.segment_blocks && cut.segment_blocks <= WIRE_SEGMENT_BLOCKS_MAX);
+	assert((in_segment > 0) == (a->segment < cut.segment_count && cut.block_count > 0));
+	assert(cut.frame_blocks >= 1 && cut.frame_blocks <= WIRE_FRAME_BLOCKS_MAX);
+	assert((uint64_t)cut.frame_blocks * cut.part_bytes <= cut.payload_bytes);
+	assert(frames >= 1 && (uint64_t)frames * cut.frame_blocks >= in_segment);
+	last = geometry_part_bytes(&cut, cut.block_parts - 1);
+	assert(last > 0 && last <= cut.part_bytes);
+	assert((cut.block_parts - 1) * cut.part_bytes + last == cut.block_bytes);
+
+	/* Every block has one place, and the way there leads back. */
+	index = cut.shard_blocks > 0 ? a->tag % cut.shard_blocks : 0;
+	for (uint32_t shard = 0; shard < cut.shard_count; shard++) {
+		uint64_t block = geometry_block(&cut, shard, index);
+
+		assert(block / cut.shard_count == index && geometry_shard(&cut, block) == shard);
+	}
+	assert(geometry_eager_channel(a->tag, input.shard_count) < input.shard_count);
+}
+
+/* Put the body together from what was read; false when the kind's parser refused it. */
+static bool put_body(const struct packet *packet, uint8_t *data, struct packet_out *out)
+{
+	uint64_t words[WIRE_NACK_WORDS_MAX];
+	struct announce announce;
+	struct plan plan;
+	uint32_t count;
+
+	switch (packet->kind) {
+	case WIRE_ANNOUNCE:
+		if (announce_parse(packet, &announce) != WIRE_DROP_NONE)
+			return false;
+		check_cut(&announce);
+		packet_put_announce(out, &announce);
+		packet_point(out, announce.rest, announce.rest_bytes);
+		return true;
+	case WIRE_PLAN:
+		if (plan_parse(packet, &plan) != WIRE_DROP_NONE)
+			return false;
+		clear_reserved(data, &plan);
+		packet_put_plan(out, &plan);
+		if (plan.status == WIRE_OK)
+			packet_point(out, plan.rest, plan.rest_bytes);
+		return true;
+	case WIRE_NACK:
+	case WIRE_WANT:
+		count = nack_parse(packet, words);
+		if (count == 0)
+			return false;
+		packet_put_words(out, words, count);
+		return true;
+	default:
+		packet_point(out, packet->body, packet->body_bytes);
+		return true;
+	}
+}
+
+static void check_same(const struct packet *packet, uint8_t *data, uint32_t bytes)
+{
+	struct packet_head head = {
+		.kind = packet->kind,
+		.channel = packet->channel,
+		.worker = packet->worker,
+		.token = packet->token,
+		.frame = packet->frame,
+		.edge = packet->edge,
+	};
+	struct packet_out out;
+	uint8_t *again;
+
+	if (packet->kind & WIRE_TO_WORKER) {
+		head.window = packet->window;
+		head.sequence = packet->sequence;
+		head.planned = packet->planned;
+	} else {
+		head.mask = packet->mask;
+	}
+	packet_begin(&out, &head);
+	if (!put_body(packet, data, &out))
+		return;
+	assert(out.bytes == bytes);
+	assert(packet_body_bytes(&out) == bytes - out.pieces[0].iov_len);
+	again = malloc(bytes);
+	assert(again != NULL);
+	packet_flatten(&out, again);
+	assert(memcmp(again, data, bytes) == 0);
+	free(again);
+}
+
+static void mend(uint8_t *data, bool to_worker)
+{
+	static const uint8_t kinds[2][8] = {
+		{WIRE_ANNOUNCE, WIRE_PUSH, WIRE_ACK, WIRE_NACK, WIRE_ASK, WIRE_KNOCK, WIRE_ANNOUNCE,
+	         WIRE_NACK},
+		{WIRE_PLAN, WIRE_RESULT, WIRE_CREDIT, WIRE_WANT, WIRE_KNOCKED, WIRE_PROBE,
+	         WIRE_PLAN, WIRE_WANT},
+	};
+
+	data[0] = WIRE_MAGIC & 0xff;
+	data[1] = WIRE_MAGIC >> 8;
+	data[2] = WIRE_VERSION;
+	data[3] = kinds[to_worker][data[3] % 8];
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t input_bytes)
+{
+	uint32_t bytes = input_bytes > 0 ? (uint32_t)input_bytes - 1 : 0;
+	struct packet packet, other;
+	enum wire_drop drop;
+	bool to_worker;
+	uint8_t *data;
+
+	if (input_bytes == 0)
+		return 0;
+	to_worker = input[0] & FLAG_TO_WORKER;
+	data = exact_copy(input + 1, bytes);
+	if ((input[0] & FLAG_MEND) && bytes >= 4)
+		mend(data, to_worker);
+	drop = packet_parse(data, bytes, to_worker, &packet);
+	assert(strcmp(drop_name(drop), "?") != 0);
+	if (drop == WIRE_DROP_NONE) {
+		assert(packet.body == data + WIRE_HEADER_BYTES &&
+		       packet.body_bytes == bytes - WIRE_HEADER_BYTES);
+		assert(packet_parse(data, bytes, !to_worker, &other) == WIRE_DROP_KIND);
+		check_same(&packet, data, bytes);
+	}
+	free(data);
+	return 0;
+}

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# run.sh SECONDS BUILD [TARGET..] - build the fuzzers in BUILD, let each run so long
+#
+# Each begins with seeds that seeds.c writes and with tests/fuzz/corpus/TARGET, the inputs that once
+# failed, and prints how many inputs it has tried and how many edges of the code they reach. With 0
+# seconds only these inputs are tried. Ends with 1 when one fails, and with the command that replays it.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+seconds=$1 build=$2
+shift 2
+mkdir -p "$build"
+
+if ! make --no-print-directory CC=clang BUILD="$build" SAN=fuzzer-no-link,address,undefined \
+	CFLAGS='-O1 -g -fno-sanitize-recover=all' fuzzers >"$build/build.log" 2>&1; then
+	tail -n 20 "$build/build.log"
+	exit 1
+fi
+if [ $# -eq 0 ]; then
+	mapfile -t targets < <(basename -a -s .c tests/fuzz/fuzz_*.c)
+	set -- "${targets[@]#fuzz_}"
+fi
+
+field() { # name: of the statistics at the end of the log
+	sed -n "s/^stat::$1: *//p" "$log" | tail -n 1
+}
+
+status=0
+for target in "$@"; do
+	program=$build/tests/fuzz/fuzz_$target log=$build/$target.log seeds=$build/corpus/$target
+	options=(-seed=1 -timeout=10 -rss_limit_mb=2048 -max_len=4096 -len_control=20 -print_final_stats=1
+		-artifact_prefix="$build/$target-" -close_fd_mask=1)
+	[ "$seconds" = 0 ] && options+=(-runs=0) || options+=(-max_total_time="$seconds")
+	[ ! -f "tests/fuzz/$target.dict" ] || options+=(-dict="tests/fuzz/$target.dict")
+	folders=("$seeds")
+	[ ! -d "tests/fuzz/corpus/$target" ] || folders+=("tests/fuzz/corpus/$target")
+	rm -rf "$seeds"
+	mkdir -p "$seeds"
+	"$build/tests/fuzz/seeds" "$target" "$seeds" || exit 1
+	if "$program" "${options[@]}" "${folders[@]}" >"$log" 2>&1; then
+		printf '%-8s %9s inputs, %5s edges, %s MB\n' "$target" "$(field number_of_executed_units)" \
+			"$(grep -o ' cov: [0-9]*' "$log" | tail -n 1 | cut -d ' ' -f 3)" "$(field peak_rss_mb)"
+	else
+		status=1
+		grep -E 'ERROR|error:|Assertion|SUMMARY|^ *#[0-9]+ .* in ' "$log" | head -n 30
+		input=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
+		echo "fuzz_$target failed; replay: $program $input"
+	fi
+done
+exit $status

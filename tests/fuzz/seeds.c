@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* seeds.c TARGET FOLDER - write the inputs that a fuzzer begins with: valid ones of each kind */
+
+#include "aggregator/control/lines.h"
+#include "aggregator/control/message.h"
+#include "ebpf/packet.h"
+#include "tests/fuzz/fuzz.h"
+
+#define SCRIPTS 24
+
+static const char *folder;
+
+static void seed(const char *name, const void *data, size_t bytes)
+{
+	char path[512];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	file = fopen(path, "we");
+	assert(file != NULL && fwrite(data, 1, bytes, file) == bytes);
+	assert(fclose(file) == 0);
+}
+
+/* ---- packets ---- */
+
+static void packet_seed(const char *name, const struct packet_out *out)
+{
+	uint8_t bytes[4096];
+
+	bytes[0] = (out->head[3] & WIRE_TO_WORKER) != 0;
+	packet_flatten(out, bytes + 1);
+	seed(name, bytes, out->bytes + 1);
+}
+
+static void packet_seeds(void)
+{
+	const struct announce announce = {
+		.tag = 7,
+		.count = 100000,
+		.block_elems = 256,
+		.generation = 1,
+		.shard_count = 3,
+		.dtype = 1,
+		.reduction = 1,
+	};
+	struct plan plan = {.tag = 7, .frame_count = 12};
+	const uint64_t words[WIRE_NACK_WORDS_MAX] = {1, 2, 3};
+	struct packet_head head = {.kind = WIRE_ANNOUNCE, .token = 99, .frame = 5};
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	packet_put_announce(&out, &announce);
+	packet_point(&out, words, sizeof(words));
+	packet_seed("announce", &out);
+	head.kind = WIRE_PLAN;
+	packet_begin(&out, &head);
+	packet_put_plan(&out, &plan);
+	packet_point(&out, words, sizeof(words));
+	packet_seed("plan", &out);
+	plan.status = WIRE_MISMATCH;
+	packet_begin(&out, &head);
+	packet_put_plan(&out, &plan);
+	packet_seed("mismatch", &out);
+	head.kind = WIRE_NACK;
+	packet_begin(&out, &head);
+	packet_put_words(&out, words, 3);
+	packet_seed("nack", &out);
+	head.kind = WIRE_RESULT;
+	packet_begin(&out, &head);
+	packet_point(&out, words, sizeof(words));
+	packet_seed("result", &out);
+}
+
+/* ---- scripts: any bytes mean something ---- */
+
+static void script_seeds(void)
+{
+	uint64_t state = 0x9e3779b97f4a7c15;
+
+	for (uint32_t i = 0; i < SCRIPTS; i++) {
+		size_t length = 64u << i % 6;
+		uint8_t bytes[2048];
+		char name[16];
+
+		for (size_t k = 0; k < length; k++) {
+			state = state * 6364136223846793005 + 1442695040888963407;
+			bytes[k] = (uint8_t)(state >> 56);
+		}
+		snprintf(name, sizeof(name), "script-%u", i);
+		seed(name, bytes, length);
+	}
+}
+
+/* ---- texts ---- */
+
+/* Byte 0 says what it is, see fuzz_message.c; byte 1 in what pieces a stream is fed. */
+static void message_seed(const char *name, const char *text)
+{
+	char input[LINES_BYTES_MAX + 3];
+	int length = snprintf(input, sizeof(input), "%c%c%s", 0, '\a', text);
+
+	seed(name, input, (size_t)length);
+}
+
+static void message_seeds(void)
+{
+	const char keys[] = "\x02# keys\njob-a 0123456789\n* 9876543210\r\n\nabcdefgh\n";
+
+	for (int kind = CONTROL_HELLO; kind <= CONTROL_FAILED; kind++) {
+		struct control_message message = {
+			.kind = (enum control_kind)kind,
+			.job = "job",
+			.channel_count = 2,
+			.window = 64,
+			.op_slots = 1,
+			.segments_ahead = 1,
+			.window_start = 1,
+			.silence_ms = 1000,
+			.stall_ms = 1000,
+		};
+		char name[16], *line = message_format(&message);
+
+		assert(line != NULL);
+		snprintf(name, sizeof(name), "message-%d", kind);
+		message_seed(name, line);
+		free(line);
+	}
+	seed("keys", keys, sizeof(keys) - 1);
+	script_seeds();
+}
+
+static void options_seeds(void)
+{
+	const char all[] = "--count=7\n--flag\n--size\n64K\0[fuzz]\ntext = hello\ncount = 9\n"
+			   "join-time = 500ms\n\0WINNOW_REAL=0.25\nCOUNT=3\nWINNOW_RATE=10G";
+	const char arguments[] = "--counts\n3";
+
+	seed("all", all, sizeof(all) - 1);
+	seed("arguments", arguments, sizeof(arguments) - 1);
+	seed("help", "--help", 6);
+}
+
+int main(int argc, char **argv)
+{
+	assert(argc == 3);
+	folder = argv[2];
+	if (strcmp(argv[1], "packet") == 0)
+		packet_seeds();
+	else if (strcmp(argv[1], "message") == 0)
+		message_seeds();
+	else if (strcmp(argv[1], "options") == 0)
+		options_seeds();
+	else
+		script_seeds();
+	return 0;
+}
