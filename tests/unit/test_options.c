@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_options.c - values of every kind, absurd ones, and which source wins */
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "aggregator/control/options.h"
+
+static struct {
+	const char *config, *text;
+	uint64_t count, size, rate, time;
+	double real;
+	bool flag;
+} out;
+
+static const struct option list[] = {
+	{"config", "FILE", OPTION_TEXT, &out.config, NULL, NULL, 0, 0, "the file"},
+	{"text", "TEXT", OPTION_TEXT, &out.text, NULL, NULL, 0, 0, "a text"},
+	{"op-count", "N", OPTION_COUNT, &out.count, "4", "OTHER_COUNT", 1, 1000, "a count"},
+	{"size", "SIZE", OPTION_SIZE, &out.size, "64K", NULL, 16, 1 << 30, "a size"},
+	{"rate", "RATE", OPTION_RATE, &out.rate, "1G", NULL, 0, 0, "a rate"},
+	{"time", "TIME", OPTION_TIME, &out.time, "10", NULL, 1000, 60e6, "a time"},
+	{"real", "X", OPTION_REAL, &out.real, "0.5", NULL, 0, 1, "a number"},
+	{"flag", NULL, OPTION_FLAG, &out.flag, NULL, NULL, 0, 0, "a flag"},
+	{0},
+};
+
+static const struct options options = {
+	.program = "prog",
+	.usage = "[...]",
+	.about = "About it.",
+	.examples = "  prog --flag\n",
+	.list = list,
+	.section = "prog",
+	.file_option = "config",
+};
+
+static char said[8192]; /* on stderr, or on stdout */
+static char file_path[64];
+
+/* Read with stderr and stdout in memory. */
+static int read_all(const char *const arguments[])
+{
+	FILE *errors = stderr, *output = stdout, *memory = tmpfile();
+	char *argv[16] = {(char *)(uintptr_t) "prog"};
+	int argc = 1, status;
+
+	while (arguments[argc - 1] != NULL) {
+		argv[argc] = (char *)(uintptr_t)arguments[argc - 1];
+		argc++;
+	}
+	memset(&out, 0, sizeof(out));
+	memset(said, 0, sizeof(said));
+	assert_non_null(memory);
+	stderr = stdout = memory;
+	status = options_read(&options, argc, argv);
+	stderr = errors;
+	stdout = output;
+	rewind(memory);
+	assert_true(fread(said, 1, sizeof(said) - 1, memory) < sizeof(said) - 1);
+	fclose(memory);
+	return status;
+}
+
+#define READ(...) read_all((const char *const[]){__VA_ARGS__, NULL})
+
+static void write_file(const char *contents)
+{
+	FILE *file = fopen(file_path, "we");
+
+	assert_non_null(file);
+	fputs(contents, file);
+	fclose(file);
+}
+
+static uint32_t lines_said(void)
+{
+	uint32_t count = 0;
+
+	for (const char *c = said; *c != '\0'; c++)
+		count += *c == '\n';
+	return count;
+}
+
+static void assert_wrong(int status, const char *reason)
+{
+	assert_int_equal(status, 2);
+	if (lines_said() != 1 || strstr(said, reason) == NULL || strncmp(said, "prog: ", 6) != 0)
+		fail_msg("want one line with '%s': %s", reason, said);
+}
+
+/* ---- values ---- */
+
+static void test_sizes(void **state)
+{
+	static const struct {
+		const char *text;
+		int64_t size, rate; /* -1: refused */
+	} cases[] = {
+		{"0", 0, 0},
+		{"1", 1, 1},
+		{"1.5K", 1536, 1500},
+		{".5M", 524288, 500000},
+		{"2G", INT64_C(2) << 30, 2000000000},
+		{"3T", -1, 3000000000000},
+		{"7B", 7, -1},
+		{"0.4", 0, 0},
+		{"0.6", 1, 1},
+		{"1e3", 1000, 1000},
+		{"9e18", 9000000000000000000, 9000000000000000000},
+		{"9.1e18", -1, -1},
+		{"1e999", -1, -1},
+		{"1e-999", -1, -1},
+		{"", -1, -1},
+		{"K", -1, -1},
+		{".", -1, -1},
+		{"-1", -1, -1},
+		{"+1", -1, -1},
+		{" 1", -1, -1},
+		{"1 ", -1, -1},
+		{"1 K", -1, -1},
+		{"1k", -1, -1},
+		{"1KB", -1, -1},
+		{"1M1", -1, -1},
+		{"nan", -1, -1},
+		{"inf", -1, -1},
+		{"twelve", -1, -1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		uint64_t got = 99;
+		int want = cases[i].size < 0 ? -EINVAL : 0;
+
+		if (option_size(cases[i].text, &got) != want)
+			fail_msg("size '%s'", cases[i].text);
+		assert_true(got == (want == 0 ? (uint64_t)cases[i].size : 99));
+		got = 99;
+		want = cases[i].rate < 0 ? -EINVAL : 0;
+		if (option_rate(cases[i].text, &got) != want)
+			fail_msg("rate '%s'", cases[i].text);
+		assert_true(got == (want == 0 ? (uint64_t)cases[i].rate : 99));
+	}
+}
+
+static void test_kinds(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t us;
+	} times[] = {{"1", 1000000},   {"1s", 1000000},     {"2ms", 2000},
+	             {"1500us", 1500}, {"0.25m", 15000000}, {"1m", 60000000}};
+	const char *const flags[] = {"1", "yes", "true", "on", "0", "no", "false", "off", ""};
+	char argument[64];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+		snprintf(argument, sizeof(argument), "--time=%s", times[i].text);
+		assert_int_equal(READ(argument), 0);
+		assert_int_equal(out.time, times[i].us);
+	}
+	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+		snprintf(argument, sizeof(argument), "--flag=%s", flags[i]);
+		assert_int_equal(READ(argument), 0);
+		assert_int_equal(out.flag, i < 4);
+	}
+	assert_int_equal(READ("--flag", "--op-count", "7", "--text", "--x", "--real=.25"), 0);
+	assert_true(out.flag && out.count == 7 && out.real == 0.25);
+	assert_string_equal(out.text, "--x");
+	assert_int_equal(READ("--text=a=b"), 0);
+	assert_string_equal(out.text, "a=b");
+	assert_int_equal(READ("--text="), 0);
+	assert_string_equal(out.text, "");
+	assert_int_equal(READ("--op-count=1", "--op-count=2"), 0);
+	assert_int_equal(out.count, 2);
+}
+
+static void test_limits(void **state)
+{
+	static const char *const right[] = {"--op-count=1", "--op-count=1000", "--size=16",
+	                                    "--size=1G",    "--time=1ms",      "--time=1m",
+	                                    "--real=0",     "--real=1"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++)
+		assert_int_equal(READ(right[i]), 0);
+	assert_wrong(READ("--op-count=0"), "--op-count is 0: want 1 to 1000");
+	assert_wrong(READ("--op-count=1001"), "want 1 to 1000");
+	assert_wrong(READ("--size=15"), "want 16 to 1024M");
+	assert_wrong(READ("--size=1025M"), "want 16 to 1024M");
+	assert_wrong(READ("--time=999us"), "want 0.001s to 60s");
+	assert_wrong(READ("--time=2m"), "want 0.001s to 60s");
+	assert_wrong(READ("--real=1.0001"), "want 0 to 1");
+}
+
+/* ---- wrong usage ---- */
+
+static void test_absurd(void **state)
+{
+	static const char *const counts[] = {
+		"", "1.0", "1e2", "0x10", "1K", "-1", "4294967296000000000000", "one"};
+	const char *const others[] = {"--size=1T", "--rate=1B", "--time=1h", "--real=1K",
+	                              "--flag=2",  "--time=",   "--real=nan"};
+	char long_name[300] = "--", argument[64];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		snprintf(argument, sizeof(argument), "--op-count=%s", counts[i]);
+		assert_wrong(READ(argument), "want a whole number");
+	}
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		assert_wrong(READ(others[i]), "': want ");
+	assert_wrong(READ("--op-count"), "--op-count wants a value: N");
+	assert_wrong(READ("--op-cuont", "1"), "did you mean --op-count?");
+	assert_wrong(READ("--tmie=1"), "did you mean --time?");
+	assert_wrong(READ("--something-else"), "see prog --help");
+	assert_wrong(READ("op-count=1"), "'op-count=1' is not an option");
+	assert_wrong(READ("--"), "'--' is not an option");
+	assert_wrong(READ("-x"), "'-x' is not an option");
+	memset(long_name + 2, 'x', sizeof(long_name) - 3);
+	assert_wrong(READ(long_name), "no option --xxx");
+}
+
+static void test_help(void **state)
+{
+	(void)state;
+	assert_int_equal(READ("--help"), 1);
+	assert_non_null(strstr(said, "usage: prog [...]\n\nAbout it."));
+	assert_non_null(strstr(said, "--op-count N"));
+	assert_non_null(strstr(said, "a count [4]"));
+	assert_non_null(strstr(said, "examples:\n  prog --flag\n"));
+	assert_int_equal(READ("-h"), 1);
+	assert_int_equal(READ("--version"), 1);
+	assert_string_equal(said, "prog " WINNOW_VERSION "\n");
+	assert_int_equal(READ("--op-count=0", "--help"), 2);
+}
+
+/* ---- sources ---- */
+
+/* File, environment, arguments: each wins over those before it. */
+static void test_precedence(void **state)
+{
+	(void)state;
+	write_file("; comment\nop-count = 10\n[prog]\nsize = 1M\ntime = 20s\ntext = a b ; c\n"
+	           "[other]\nop-count = absurd\nunknown = 1\n");
+	assert_int_equal(READ("--flag"), 0);
+	assert_true(out.count == 4 && out.size == 65536 && out.rate == 1000000000);
+	assert_int_equal(READ("--config", file_path), 0);
+	assert_true(out.count == 10 && out.size == 1 << 20 && out.time == 20000000);
+	assert_string_equal(out.text, "a b");
+	setenv("WINNOW_OP_COUNT", "20", 1);
+	setenv("OTHER_COUNT", "30", 1);
+	assert_int_equal(READ("--config", file_path, "--size=2M"), 0);
+	assert_true(out.count == 20 && out.size == 2 << 20 && out.time == 20000000);
+	assert_int_equal(READ("--config", file_path, "--op-count=40"), 0);
+	assert_int_equal(out.count, 40);
+	unsetenv("WINNOW_OP_COUNT");
+	assert_int_equal(READ("--flag"), 0);
+	assert_int_equal(out.count, 30);
+	setenv("WINNOW_CONFIG", file_path, 1);
+	unsetenv("OTHER_COUNT");
+	assert_int_equal(READ("--flag"), 0);
+	assert_int_equal(out.count, 10);
+	unsetenv("WINNOW_CONFIG");
+}
+
+static void test_sources_wrong(void **state)
+{
+	(void)state;
+	setenv("OTHER_COUNT", "x", 1);
+	assert_wrong(READ("--flag"), "OTHER_COUNT is 'x'");
+	setenv("WINNOW_OP_COUNT", "0", 1);
+	assert_wrong(READ("--flag"), "WINNOW_OP_COUNT is 0");
+	unsetenv("OTHER_COUNT");
+	unsetenv("WINNOW_OP_COUNT");
+	assert_wrong(READ("--config=/nowhere/file"), "cannot read /nowhere/file: No such file");
+	write_file("op-count = 1\nno equals sign\n");
+	assert_wrong(READ("--config", file_path), "line 2: want \"name = value\"");
+	write_file("[prog]\nop-cont = 1\nsize = absurd\ntime = 0\n");
+	assert_wrong(READ("--config", file_path), "did you mean");
+	assert_non_null(strstr(said, file_path));
+	write_file("[prog]\nsize = absurd\nop-cont = 1\n");
+	assert_wrong(READ("--config", file_path), "size in ");
+	write_file("time = 0\n");
+	assert_wrong(READ("--config", file_path), "want 0.001s to 60s");
+}
+
+static int file_make(void **state)
+{
+	int fd;
+
+	(void)state;
+	snprintf(file_path, sizeof(file_path), "/tmp/winnow-test-XXXXXX");
+	fd = mkstemp(file_path);
+	return fd < 0 || close(fd) != 0;
+}
+
+static int file_remove(void **state)
+{
+	(void)state;
+	return unlink(file_path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_sizes),         cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_limits),        cmocka_unit_test(test_absurd),
+		cmocka_unit_test(test_help),          cmocka_unit_test(test_precedence),
+		cmocka_unit_test(test_sources_wrong),
+	};
+
+	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;
+}
