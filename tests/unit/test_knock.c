@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_knock.c - which datagrams pass, and does multicast: the link's KNOCKs and their answers */
+
+#include "tests/unit/test_link.h"
+
+/* Ten rounds of each size, 20 ms apart, then the next smaller; and again from the top. */
+static void test_sizes(void **state)
+{
+	static const uint32_t sizes[] = {8972, 3470, 1472, 1432, 1372, 1252, 584, 8972};
+	struct link_config config = basic();
+	struct link *link;
+	uint32_t channels;
+
+	(void)state;
+	config.silence_us = config.join_us = UINT32_MAX; /* only knocking is due */
+	link = probing(&config);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		for (int round = 0; round < 10; round++) {
+			assert_int_equal(knocks(link, sizes[i], &channels), 2);
+			assert_int_equal(knocks(link, sizes[i], &channels), 0);
+			assert_true(link_deadline(link) == now_us + 20000);
+			now_us += 19999;
+			assert_int_equal(knocks(link, sizes[i], &channels), 0);
+			now_us++;
+		}
+	}
+	link_close(link);
+}
+
+/* An answer of the wrong size, kind, rank, token or channel is none. */
+static void test_wrong_answers(void **state)
+{
+	struct link_config config = basic();
+	struct packet packet = {
+		.kind = WIRE_KNOCKED, .channel = 5, .worker = 1, .token = GROUP_TOKEN + 1};
+	struct link *link;
+	uint32_t channels;
+
+	(void)state;
+	config.multicast = false;
+	link = probing(&config);
+	answer(link, WIRE_KNOCKED, 9, 8972);
+	link_packet(link, &packet, 8972, now_us);
+	packet.token = GROUP_TOKEN;
+	packet.worker = 2;
+	link_packet(link, &packet, 8972, now_us);
+	answer(link, WIRE_KNOCKED, 5, 3470);
+	answer(link, WIRE_KNOCKED, 6, 8972);
+	answer(link, WIRE_CREDIT, 5, 8972);
+	answer(link, WIRE_PROBE, 5, 8972);
+	assert_int_equal(link_state(link), LINK_PROBING);
+	assert_int_equal(knocks(link, 8972, &channels), 1); /* who has answered is left alone */
+	assert_int_equal(channels, 1);
+	answer(link, WIRE_KNOCKED, 5, 8972);
+	assert_int_equal(link_state(link), LINK_PROBED);
+	link_ready(link, 8972);
+	assert_false(heard(link, CONTROL_READY).multicast);
+	link_close(link);
+}
+
+/* Without a PROBE: 100 ms more of knocking, then without multicast. */
+static void test_no_probe(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = probing(&config);
+	uint64_t from_us = now_us;
+	uint32_t channels;
+
+	(void)state;
+	assert_int_equal(knocks(link, 8972, &channels), 2);
+	answer(link, WIRE_KNOCKED, 5, 8972);
+	answer(link, WIRE_KNOCKED, 9, 8972);
+	assert_int_equal(link_state(link), LINK_PROBING);
+	while (link_state(link) == LINK_PROBING && now_us < from_us + 1000000) {
+		now_us = link_deadline(link) > now_us ? link_deadline(link) : now_us;
+		assert_true(knocks(link, 8972, &channels) == 2 || now_us >= from_us + 100000);
+	}
+	assert_int_equal(link_state(link), LINK_PROBED);
+	assert_true(now_us == from_us + 100000);
+	link_ready(link, 8972);
+	assert_false(heard(link, CONTROL_READY).multicast);
+	link_close(link);
+	link = probing(&config);
+	link_no_multicast(link);
+	answer(link, WIRE_KNOCKED, 5, 8972);
+	answer(link, WIRE_KNOCKED, 9, 8972);
+	assert_int_equal(link_state(link), LINK_PROBED);
+	link_close(link);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_wrong_answers),
+		cmocka_unit_test(test_no_probe),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_link.c - joining one aggregator: all the way, refused, out of turn, silent, too slow */
+
+#include "tests/unit/test_link.h"
+
+static void test_join(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = opened(&config);
+	struct control_message message = welcome(), join;
+	uint32_t channels;
+
+	(void)state;
+	assert_null(link_take_line(link, now_us));
+	say(link, &hello);
+	join = heard(link, CONTROL_JOIN);
+	assert_string_equal(join.job, "job");
+	assert_string_equal(join.host, "host");
+	assert_true(join.rank == 1 && join.world == 4 && join.payload == 8972);
+	assert_true(join.version == WIRE_VERSION && join.rcvbuf == 1 << 20);
+	assert_true(join.silence_ms == 4000 && join.stall_ms == 60000);
+	assert_memory_equal(join.nonce, config.nonce, sizeof(join.nonce));
+	assert_null(link_take_line(link, now_us));
+	assert_int_equal(link_state(link), LINK_JOINING);
+	say(link, &message);
+	assert_int_equal(link_welcome(link)->op_slots, 4);
+	assert_true(link_deadline(link) <= now_us);
+	assert_int_equal(knocks(link, 8972, &channels), 2);
+	assert_int_equal(channels, 3);
+	answer(link, WIRE_KNOCKED, 5, 8972);
+	answer(link, WIRE_PROBE, 0, 8972);
+	assert_int_equal(link_state(link), LINK_PROBING);
+	answer(link, WIRE_KNOCKED, 9, 8972);
+	assert_int_equal(link_state(link), LINK_PROBED);
+	assert_int_equal(link_size(link), 8972);
+	link_ready(link, 1472);
+	assert_int_equal(link_state(link), LINK_WAITING);
+	message = heard(link, CONTROL_READY);
+	assert_true(message.payload == 1472 && message.multicast);
+	say(link, &(struct control_message){.kind = CONTROL_START,
+	                                    .payload = 1472,
+	                                    .window = 32,
+	                                    .window_start = 8,
+	                                    .multicast = true});
+	assert_int_equal(link_state(link), LINK_RUNNING);
+	assert_int_equal(link_start(link)->window_start, 8);
+	assert_true(link_start(link)->multicast);
+	assert_int_equal(link_left_rank(link), 4);
+	say(link, &(struct control_message){.kind = CONTROL_LEFT, .rank = 2, .text = "gone home"});
+	assert_int_equal(link_left_rank(link), 2);
+	assert_string_equal(link_left_text(link), "gone home");
+	link_leave(link);
+	heard(link, CONTROL_LEAVE);
+	assert_null(link_take_line(link, now_us));
+	link_close(link);
+}
+
+/* Only what the aggregator may say at this point; the first error stays. */
+static void test_out_of_turn(void **state)
+{
+	static const enum control_kind early[] = {CONTROL_START, CONTROL_LEFT,  CONTROL_READY,
+	                                          CONTROL_JOIN,  CONTROL_LEAVE, CONTROL_ABORT};
+	const struct link_config config = basic();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(early) / sizeof(early[0]); i++) {
+		struct control_message message = welcome();
+		struct link *link = opened(&config);
+
+		message.kind = early[i];
+		message.window_start = 1;
+		message.silence_ms = message.stall_ms = 1000;
+		strcpy(message.job, "job");
+		say(link, &message);
+		assert_failed(link, "protocol", "out of turn");
+		link_gone(link, "connection reset");
+		assert_failed(link, "protocol", "out of turn");
+		link_close(link);
+	}
+}
+
+static void test_garbage(void **state)
+{
+	static const char *const lines[] = {"", "HTTP/1.1 400 Bad Request", "{}",
+	                                    "{\"type\":\"hello\"}", "{\"type\":\"\033[2J\"}"};
+	const struct link_config config = basic();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		struct link *link = opened(&config);
+
+		link_line(link, lines[i], now_us);
+		assert_failed(link, "protocol", "does not speak Winnow's protocol");
+		assert_null(strchr(link_error(link), '\033'));
+		say(link, &hello);
+		assert_null(link_take_line(link, now_us));
+		link_close(link);
+	}
+}
+
+static void test_refused(void **state)
+{
+	const struct link_config config = basic();
+	struct control_message refusal = {.kind = CONTROL_FAILED, .rank = 2, .code = "world"};
+	struct link *link = opened(&config);
+
+	(void)state;
+	strcpy(refusal.text, "job 'job' has 8 workers");
+	say(link, &hello);
+	say(link, &refusal);
+	assert_failed(link, "world", "job 'job' has 8 workers");
+	assert_int_equal(link_error_rank(link), 2);
+	link_close(link);
+	link = opened(&config);
+	refusal.rank = 99;
+	say(link, &refusal);
+	assert_int_equal(link_error_rank(link), 4);
+	link_close(link);
+	link = opened(&config);
+	link_gone(link, "connection reset");
+	assert_failed(link, "gone", "connection reset");
+	link_close(link);
+}
+
+static void test_hello(void **state)
+{
+	struct link_config config = basic();
+	struct control_message other = hello;
+	struct link *link = opened(&config);
+	struct proof_key key;
+
+	(void)state;
+	other.version = 2;
+	say(link, &other);
+	assert_failed(link, "version", "version 2");
+	link_close(link);
+	link = opened(&config);
+	other = hello;
+	other.key = true;
+	say(link, &other);
+	assert_failed(link, "key", "--key-file");
+	link_close(link);
+	assert_int_equal(proof_key_from_text("12345678", &key), 0);
+	config.key = &key;
+	link = opened(&config);
+	say(link, &hello);
+	assert_failed(link, "key", "--insecure-no-key");
+	link_close(link);
+}
+
+/* Both sides prove the key, over both nonces. */
+static void test_key(void **state)
+{
+	struct link_config config = basic();
+	static uint8_t server_nonce[CONTROL_NONCE_BYTES];
+	struct proof_statement statement = {server_nonce, config.nonce, "job", 1, 4};
+	struct control_message first = hello, message = welcome(), join;
+	uint8_t want[PROOF_BYTES];
+	struct proof_key key;
+	struct link *link;
+
+	(void)state;
+	assert_int_equal(proof_key_from_text("12345678", &key), 0);
+	config.key = &key;
+	first.key = true;
+	memset(server_nonce, 0x5a, sizeof(server_nonce));
+	memcpy(first.nonce, server_nonce, sizeof(first.nonce));
+	for (int good = 0; good < 2; good++) {
+		link = opened(&config);
+		say(link, &first);
+		join = heard(link, CONTROL_JOIN);
+		proof_make(&key, PROOF_JOIN, &statement, want);
+		assert_memory_equal(join.proof, want, sizeof(want));
+		proof_make(&key, PROOF_WELCOME, &statement, message.proof);
+		message.proof[0] ^= !good;
+		say(link, &message);
+		if (good)
+			assert_int_equal(link_state(link), LINK_PROBING);
+		else
+			assert_failed(link, "key", "does not know the key of job 'job'");
+		link_close(link);
+	}
+}
+
+static void test_senseless(void **state)
+{
+	struct link_config config = basic();
+	struct control_message wrong[5], start = {.kind = CONTROL_START, .window_start = 1};
+	struct link *link;
+
+	(void)state;
+	for (int i = 0; i < 5; i++)
+		wrong[i] = welcome();
+	wrong[0].payload = 8973;
+	wrong[1].payload = WIRE_PAYLOAD_MIN - 1;
+	wrong[2].window = 63;
+	wrong[3].payload = 0;
+	wrong[4].window = 24;
+	for (int i = 0; i < 5; i++) {
+		link = opened(&config);
+		say(link, &hello);
+		say(link, &wrong[i]);
+		assert_failed(link, "protocol", "WELCOME that makes no sense");
+		link_close(link);
+	}
+	for (int i = 0; i < 4; i++) {
+		link = probing(&config);
+		answer(link, WIRE_PROBE, 0, 8972);
+		answer(link, WIRE_KNOCKED, 5, 8972);
+		answer(link, WIRE_KNOCKED, 9, 8972);
+		link_ready(link, 1472);
+		start.payload = i == 0 ? 1473 : i == 1 ? WIRE_PAYLOAD_MIN - 1 : 1472;
+		start.window = i == 2 ? 128 : i == 3 ? 48 : 64;
+		say(link, &start);
+		assert_failed(link, "protocol", "START that makes no sense");
+		link_close(link);
+	}
+}
+
+/* ---- time ---- */
+
+static void test_heartbeat(void **state)
+{
+	struct link_config config = basic();
+	struct link *link;
+
+	(void)state;
+	config.join_us = UINT32_MAX;
+	link = opened(&config);
+	for (int i = 0; i < 100; i++) {
+		assert_null(link_take_line(link, now_us));
+		assert_true(link_deadline(link) == now_us + SILENCE_US / 4);
+		now_us = link_deadline(link);
+		link_tick(link, now_us);
+		heard(link, CONTROL_PING);
+		say(link, &(struct control_message){.kind = CONTROL_PING});
+	}
+	assert_int_equal(link_state(link), LINK_JOINING);
+	for (int i = 0; i < 3; i++) {
+		now_us += SILENCE_US / 4;
+		heard(link, CONTROL_PING);
+	}
+	now_us += SILENCE_US / 4 - 1;
+	link_tick(link, now_us);
+	assert_int_equal(link_state(link), LINK_JOINING);
+	assert_true(link_deadline(link) == now_us + 1);
+	link_tick(link, ++now_us);
+	assert_failed(link, "gone", "silent for 4.0 s");
+	assert_null(link_take_line(link, now_us));
+	link_close(link);
+}
+
+/* An aggregator that is alive, but never lets us in; and one that never answers at all. */
+static void test_join_timeout(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = probing(&config);
+
+	(void)state;
+	while (now_us < START_US + JOIN_US - SILENCE_US / 2) {
+		now_us += SILENCE_US / 2;
+		say(link, &(struct control_message){.kind = CONTROL_PING});
+		link_tick(link, now_us);
+	}
+	now_us = START_US + JOIN_US - 1;
+	link_tick(link, now_us);
+	assert_int_equal(link_state(link), LINK_PROBING);
+	link_tick(link, ++now_us);
+	assert_failed(link, "timeout", "could not join within 30.0 s");
+	link_close(link);
+	now_us = START_US;
+	assert_int_equal(link_open(&config, now_us, &link), 0); /* never connected: no silence */
+	assert_true(link_deadline(link) == START_US + JOIN_US);
+	link_tick(link, START_US + JOIN_US - 1);
+	assert_int_equal(link_state(link), LINK_JOINING);
+	link_tick(link, START_US + JOIN_US);
+	assert_failed(link, "timeout", "could not join");
+	link_close(link);
+}
+
+static void test_abort(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = opened(&config);
+	struct control_message message;
+
+	(void)state;
+	link_gone(link, "lost");
+	link_abort(link, "stalled", "rank 3 is late");
+	message = heard(link, CONTROL_ABORT);
+	assert_string_equal(message.code, "stalled");
+	assert_string_equal(message.text, "rank 3 is late");
+	assert_null(link_take_line(link, now_us + SILENCE_US));
+	assert_int_equal(link_worker(link)->world, 4);
+	link_close(link);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_join),         cmocka_unit_test(test_out_of_turn),
+		cmocka_unit_test(test_garbage),      cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_hello),        cmocka_unit_test(test_key),
+		cmocka_unit_test(test_senseless),    cmocka_unit_test(test_heartbeat),
+		cmocka_unit_test(test_join_timeout), cmocka_unit_test(test_abort),
+	};
+
+	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
