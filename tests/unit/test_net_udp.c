@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_net_udp.c - datagrams over real sockets on the loopback: nothing cut, joined, lost or mixed up */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <limits.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "aggregator/net/net.h"
+
+#define LOOPBACK 0x7f000001u
+#define PIECES 3
+
+/* ---- the system call, in between ---- */
+
+static int sends_left = INT_MAX; /* before the socket is full */
+static int refusal;              /* errno for super-packets; 0: they pass */
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	const struct cmsghdr *first = CMSG_FIRSTHDR(message);
+
+	if (refusal != 0 && first != NULL && first->cmsg_level == SOL_UDP) {
+		errno = refusal;
+		return -1;
+	}
+	if (sends_left == 0) {
+		errno = EAGAIN;
+		return -1;
+	}
+	sends_left -= sends_left != INT_MAX;
+	return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+static struct net *opened(uint16_t port, uint32_t queue, uint32_t queue_count)
+{
+	const struct net_config config = {
+		.local = {.ip = LOOPBACK, .port = port},
+		.payload_max = 65000,
+		.buffer_bytes = 4 << 20,
+		.queue = queue,
+		.queue_count = queue_count,
+	};
+	char why[NET_WHY_BYTES] = "";
+	struct net *net;
+
+	if (net_udp.open(&config, &net, why) != 0)
+		fail_msg("%s", why);
+	assert_true(net_udp.buffer(net) >= 65536);
+	return net;
+}
+
+static struct net_stats stats(const struct net *net)
+{
+	struct net_stats out;
+
+	net_udp.stats(net, &out);
+	return out;
+}
+
+static bool wait_for(const struct net *net, int timeout_ms)
+{
+	struct pollfd fd = {.fd = net_udp.fd(net), .events = POLLIN};
+
+	return poll(&fd, 1, timeout_ms) == 1;
+}
+
+/* Up to `max` datagrams; gives up when none comes for half a second. */
+static uint32_t receive(struct net *net, struct net_in in[], uint32_t max)
+{
+	uint32_t count = net_udp.recv(net, in, max);
+
+	while (count == 0 && wait_for(net, 500))
+		count = net_udp.recv(net, in, max);
+	return count;
+}
+
+/* ---- a batch of datagrams that say who they are ---- */
+
+struct batch {
+	uint32_t count, bytes;
+	uint8_t *data;
+	struct iovec pieces[NET_BURST_MAX][PIECES];
+	struct net_out out[NET_BURST_MAX];
+};
+
+static uint8_t expected(uint32_t number, uint32_t at)
+{
+	return (uint8_t)(number * 31 + at * 7 + at / 256);
+}
+
+/* Datagram `number` begins with its number, in three pieces that lie anywhere. */
+static void batch_add(struct batch *batch, uint32_t bytes)
+{
+	uint32_t number = batch->count++, cut = bytes > 6 ? bytes / 3 : 4;
+	uint8_t *data = batch->data + batch->bytes;
+
+	memcpy(data, &number, 4);
+	for (uint32_t i = 4; i < bytes; i++)
+		data[i] = expected(number, i);
+	batch->pieces[number][0] = (struct iovec){data, cut};
+	batch->pieces[number][1] = (struct iovec){data + cut, (bytes - cut) / 2};
+	batch->pieces[number][2] =
+		(struct iovec){data + cut + (bytes - cut) / 2, bytes - cut - (bytes - cut) / 2};
+	batch->out[number] = (struct net_out){batch->pieces[number], PIECES, bytes};
+	batch->bytes += bytes;
+	assert_true(batch->bytes <= NET_BATCH_BYTES_MAX);
+}
+
+static struct batch *batch_new(void)
+{
+	struct batch *batch = calloc(1, sizeof(*batch));
+
+	assert_non_null(batch);
+	batch->data = malloc(NET_BATCH_BYTES_MAX);
+	assert_non_null(batch->data);
+	return batch;
+}
+
+static void batch_free(struct batch *batch)
+{
+	free(batch->data);
+	free(batch);
+}
+
+/* Its number; the contents and the size must be what batch_add() made. */
+static uint32_t check_datagram(const struct batch *batch, const struct net_in *in,
+                               const struct net_addr *from)
+{
+	uint32_t number;
+
+	assert_true(in->bytes >= 4);
+	memcpy(&number, in->data, 4);
+	assert_true(number < batch->count);
+	assert_int_equal(in->bytes, batch->out[number].bytes);
+	for (uint32_t i = 4; i < in->bytes; i++)
+		assert_int_equal(in->data[i], expected(number, i));
+	assert_int_equal(in->from.ip, from->ip);
+	assert_int_equal(in->from.port, from->port);
+	return number;
+}
+
+/* Everything arrives once; of one size, in order. */
+static void check_batch(struct net *to, const struct batch *batch, const struct net_addr *from,
+                        uint32_t at_a_time)
+{
+	uint8_t seen[NET_BURST_MAX] = {0};
+	struct net_in in[NET_BURST_MAX];
+	uint32_t arrived = 0, count;
+
+	while (arrived < batch->count && (count = receive(to, in, at_a_time)) > 0) {
+		assert_true(count <= at_a_time);
+		for (uint32_t i = 0; i < count; i++) {
+			uint32_t number = check_datagram(batch, &in[i], from);
+
+			assert_int_equal(seen[number], 0);
+			seen[number] = 1;
+			for (uint32_t k = number + 1; k < batch->count; k++)
+				assert_false(seen[k] &&
+				             batch->out[k].bytes == batch->out[number].bytes);
+		}
+		arrived += count;
+	}
+	assert_int_equal(arrived, batch->count);
+}
+
+/* ---- tests ---- */
+
+/* Sizes of which many share a super-packet, all different ones, and the largest. */
+static void test_boundaries(void **state)
+{
+	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
+	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr *const address = &source;
+	static const uint32_t mixed[] = {1472, 40, 1472, 584, 1472, 40, 8972, 72, 1000, 1472, 33};
+	uint32_t sent = 0, sent_bytes = 0;
+
+	(void)state;
+	assert_true(target.port != 0 && target.ip == LOOPBACK && source.port != target.port);
+	for (uint32_t round = 0; round < 40; round++) {
+		struct batch *batch = batch_new();
+
+		for (uint32_t i = 0; i < 200; i++) {
+			uint32_t bytes = mixed[(i * (round + 1) + i / 7) % 11];
+
+			if (round % 4 == 1)
+				bytes = 1472;
+			if (round % 4 == 2)
+				bytes = 40 + i;
+			if (round % 4 == 3)
+				bytes = i < 7 ? 65000 : 4 + i % 3;
+			if (batch->bytes + bytes <= NET_BATCH_BYTES_MAX / 2)
+				batch_add(batch, bytes);
+		}
+		assert_true(net_udp.ready(from));
+		net_udp.send(from, &target, round % 2 ? 0 : LOOPBACK, batch->out, batch->count);
+		while (!net_udp.ready(from))
+			poll(NULL, 0, 1);
+		check_batch(to, batch, address, round % 3 == 0 ? NET_BURST_MAX : 7);
+		sent += batch->count;
+		sent_bytes += batch->bytes;
+		batch_free(batch);
+	}
+	assert_int_equal(stats(from).sent, sent);
+	assert_int_equal(stats(from).sent_bytes, sent_bytes);
+	assert_int_equal(stats(to).received, sent);
+	assert_int_equal(stats(to).received_bytes, sent_bytes);
+	assert_int_equal(stats(from).tx_errors, 0);
+	assert_false(wait_for(to, 0));
+	net_udp.close(from);
+	net_udp.close(to);
+}
+
+/* Equal datagrams go out in few system calls: 44 of 1472 bytes to a super-packet. */
+static void test_super_packets(void **state)
+{
+	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
+	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	struct batch *batch = batch_new();
+
+	(void)state;
+	for (uint32_t i = 0; i < 88; i++)
+		batch_add(batch, 1472);
+	for (uint32_t i = 0; i < 130; i++) /* 64 to a super-packet */
+		batch_add(batch, 16);
+	net_udp.send(from, &target, 0, batch->out, batch->count);
+	check_batch(to, batch, &source, NET_BURST_MAX);
+	if (stats(from).tx_calls > 20)
+		print_message("no segmentation here: %d calls\n", (int)stats(from).tx_calls);
+	else
+		assert_int_equal(stats(from).tx_calls, 2 + 3);
+	batch_free(batch);
+	net_udp.close(from);
+	net_udp.close(to);
+}
+
+/* An empty datagram, from anybody, is received as one and nothing stops. */
+static void test_empty_datagram(void **state)
+{
+	struct net *to = opened(0, 0, 1);
+	struct sockaddr_in address = {.sin_family = AF_INET,
+	                              .sin_addr.s_addr = htonl(LOOPBACK),
+	                              .sin_port = htons(net_udp.address(to).port)};
+	const int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	struct net_in in[4];
+	uint32_t got = 0;
+
+	(void)state;
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(
+			sendto(fd, "x", i % 2, 0, (struct sockaddr *)&address, sizeof(address)),
+			i % 2);
+	while (got < 3) {
+		uint32_t count = receive(to, in, 4);
+
+		assert_true(count > 0);
+		for (uint32_t i = 0; i < count; i++)
+			assert_int_equal(in[i].bytes, (got + i) % 2);
+		got += count;
+	}
+	assert_int_equal(net_udp.recv(to, in, 4), 0);
+	close(fd);
+	net_udp.close(to);
+}
+
+/* Nobody listens: that is the receiver's business, and the socket goes on working. */
+static void test_port_unreachable(void **state)
+{
+	struct net *from = opened(0, 0, 1), *gone = opened(0, 0, 1), *to = opened(0, 0, 1);
+	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr nobody = net_udp.address(gone);
+	struct batch *batch = batch_new();
+	struct net_in in[4];
+
+	(void)state;
+	net_udp.close(gone);
+	batch_add(batch, 100);
+	for (int i = 0; i < 5; i++) {
+		net_udp.send(from, &nobody, 0, batch->out, 1);
+		assert_true(net_udp.ready(from));
+		assert_int_equal(net_udp.recv(from, in, 4), 0);
+	}
+	net_udp.send(from, &target, 0, batch->out, 1);
+	check_batch(to, batch, &source, 4);
+	assert_int_equal(stats(from).sent, 6);
+	assert_int_equal(stats(from).tx_errors, 0);
+	batch_free(batch);
+	net_udp.close(from);
+	net_udp.close(to);
+}
+
+/* What no road leads to, or no datagram holds, is counted, and the rest still goes. */
+static void test_send_errors(void **state)
+{
+	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
+	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr nowhere = {.ip = 0xffffffff, .port = 9}; /* broadcast: not allowed */
+	struct batch *batch = batch_new(), *large = batch_new();
+
+	(void)state;
+	batch_add(batch, 100);
+	batch_add(batch, 200);
+	net_udp.send(from, &nowhere, 0, batch->out, 2);
+	assert_true(net_udp.ready(from));
+	assert_int_equal(stats(from).tx_errors, 2);
+	assert_int_equal(stats(from).sent, 0);
+	batch_add(large, 66000); /* more than UDP carries */
+	net_udp.send(from, &target, 0, large->out, 1);
+	assert_int_equal(stats(from).tx_errors, 3);
+	net_udp.send(from, &target, 0, batch->out, 2);
+	check_batch(to, batch, &source, 4);
+	assert_int_equal(stats(from).sent, 2);
+	batch_free(batch);
+	batch_free(large);
+	net_udp.close(from);
+	net_udp.close(to);
+}
+
+/* What the kernel has no room for is kept, whole, until it has; then nothing is missing. */
+static void test_backlog(void **state)
+{
+	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
+	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+
+	(void)state;
+	for (int room = 0; room < 12; room++) {
+		struct batch *batch = batch_new(), *copy = batch_new();
+
+		for (uint32_t i = 0; i < 200; i++) {
+			batch_add(batch, 100 + i % 7 * 200);
+			batch_add(copy, 100 + i % 7 * 200);
+		}
+		sends_left = room;
+		net_udp.send(from, &target, room % 2 ? LOOPBACK : 0, batch->out, batch->count);
+		/* The caller's memory is its own again: what is kept is a copy. */
+		memset(batch->data, 0xee, batch->bytes);
+		batch_free(batch);
+		assert_int_equal(stats(from).tx_waits, room + 1);
+		while (!net_udp.ready(from)) {
+			assert_int_equal(sends_left, 0);
+			sends_left = 1;
+		}
+		sends_left = INT_MAX;
+		assert_true(net_udp.ready(from));
+		check_batch(to, copy, &source, NET_BURST_MAX);
+		assert_int_equal(stats(from).sent, 200 * (room + 1));
+		assert_false(wait_for(to, 0));
+		batch_free(copy);
+	}
+	assert_int_equal(stats(from).tx_errors, 0);
+	net_udp.close(from);
+	net_udp.close(to);
+}
+
+/* A road that does not segment: the same datagrams, one by one from then on. */
+static void test_no_segmentation(void **state)
+{
+	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
+	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+
+	(void)state;
+	refusal = EIO;
+	for (int round = 0; round < 3; round++) {
+		struct batch *batch = batch_new();
+		uint64_t calls = stats(from).tx_calls;
+
+		for (uint32_t i = 0; i < 20; i++)
+			batch_add(batch, 1000);
+		net_udp.send(from, &target, 0, batch->out, batch->count);
+		check_batch(to, batch, &source, NET_BURST_MAX);
+		assert_int_equal(stats(from).tx_calls - calls, round == 0 ? 21 : 20);
+		refusal = round == 0 ? EIO : 0; /* it is not tried again */
+		batch_free(batch);
+	}
+	refusal = 0;
+	assert_int_equal(stats(from).sent, 60);
+	assert_int_equal(stats(from).tx_errors, 0);
+	net_udp.close(from);
+	net_udp.close(to);
+}
+
+static void test_address_in_use(void **state)
+{
+	struct net *first = opened(0, 0, 1), *second = NULL;
+	struct net_config config = {.local = net_udp.address(first),
+	                            .payload_max = 1472,
+	                            .buffer_bytes = 65536,
+	                            .queue_count = 1};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(LOOPBACK)};
+	socklen_t size = sizeof(address);
+	char why[NET_WHY_BYTES] = "", text[24];
+
+	(void)state;
+	/* Another program's socket, without SO_REUSEADDR. */
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+	config.local.port = ntohs(address.sin_port);
+	assert_int_equal(net_udp.open(&config, &second, why), -EADDRINUSE);
+	assert_null(second);
+	assert_non_null(strstr(why, net_format(&config.local, text)));
+	assert_non_null(strstr(why, "in use"));
+	config.local = (struct net_addr){.ip = 0x01020304, .port = 0}; /* not ours */
+	assert_int_equal(net_udp.open(&config, &second, why), -EADDRNOTAVAIL);
+	assert_non_null(strstr(why, "1.2.3.4:0"));
+	close(fd);
+	net_udp.close(first);
+	net_udp.close(NULL);
+}
+
+/* Byte 4 of a datagram chooses the queue. */
+static void test_steering(void **state)
+{
+	struct net *queues[3], *from = opened(0, 0, 1);
+	const struct net_addr source = net_udp.address(from);
+	struct net_addr target;
+
+	(void)state;
+	queues[0] = opened(0, 0, 3);
+	target = net_udp.address(queues[0]);
+	queues[1] = opened(target.port, 1, 3);
+	queues[2] = opened(target.port, 2, 3);
+	for (uint32_t value = 0; value < 256; value++) {
+		struct batch *batch = batch_new();
+		struct net_in in[4];
+
+		batch_add(batch, 64);
+		batch->data[4] = (uint8_t)value;
+		net_udp.send(from, &target, 0, batch->out, 1);
+		assert_int_equal(receive(queues[value % 3], in, 4), 1);
+		assert_int_equal(in[0].data[4], value);
+		assert_int_equal(in[0].from.port, source.port);
+		batch_free(batch);
+	}
+	for (int i = 0; i < 3; i++)
+		net_udp.close(queues[i]);
+	net_udp.close(from);
+}
+
+static void test_names(void **state)
+{
+	static const char *const wrong[] = {
+		"",           ":",           ":5555",           "127.0.0.1",
+		"127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:5555x",
+		"127.0.0.1:x"};
+	struct net_addr address = {0};
+	char why[NET_WHY_BYTES], text[24], long_name[400];
+
+	(void)state;
+	assert_ptr_equal(net_backend_named("udp"), &net_udp);
+	assert_null(net_backend_named("tcp"));
+	assert_int_equal(net_resolve("127.0.0.1:65535", &address, why), 0);
+	assert_string_equal(net_format(&address, text), "127.0.0.1:65535");
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		assert_int_equal(net_resolve(wrong[i], &address, why), -EINVAL);
+		assert_non_null(strstr(why, "HOST:PORT"));
+	}
+	memset(long_name, 'x', sizeof(long_name));
+	strcpy(long_name + 300, ":1");
+	assert_int_equal(net_resolve(long_name, &address, why), -EINVAL);
+	assert_int_equal(net_resolve("::1:80", &address, why), -EHOSTUNREACH);
+	assert_non_null(strstr(why, "'::1'"));
+	assert_int_equal(address.port, 65535);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_boundaries),      cmocka_unit_test(test_super_packets),
+		cmocka_unit_test(test_empty_datagram),  cmocka_unit_test(test_port_unreachable),
+		cmocka_unit_test(test_send_errors),     cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_no_segmentation), cmocka_unit_test(test_address_in_use),
+		cmocka_unit_test(test_steering),        cmocka_unit_test(test_names),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
