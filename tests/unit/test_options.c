@@ -46,6 +46,10 @@ static const struct options options = {
 static char said[8192]; /* on stderr, or on stdout */
 static char file_path[64];
 
+/* Texts from a file are kept for the life of the process: to be no leak, they are known here. */
+static const char *kept[256];
+static uint32_t kept_count;
+
 /* Read with stderr and stdout in memory. */
 static int read_all(const char *const arguments[])
 {
@@ -62,6 +66,8 @@ static int read_all(const char *const arguments[])
 	assert_non_null(memory);
 	stderr = stdout = memory;
 	status = options_read(&options, argc, argv);
+	assert_true(kept_count < sizeof(kept) / sizeof(kept[0]));
+	kept[kept_count++] = out.text;
 	stderr = errors;
 	stdout = output;
 	rewind(memory);
