@@ -269,6 +269,10 @@ static void test_message_ranges(void **state)
 	assert_refused(changed(1, "\"a.B_9-\"", long_job), "'job'");
 	memcpy(long_job + 65, "\"", 2);
 	assert_int_equal(strlen(parsed(changed(1, "\"a.B_9-\"", long_job)).job), 64);
+	memcpy(long_job + 65, "j", 2);
+	assert_false(message_name_valid(long_job + 1));
+	assert_true(message_name_valid(long_job + 2));
+	assert_false(message_name_valid(""));
 }
 
 static void test_message_garbage(void **state)
@@ -381,6 +385,7 @@ static void test_key_file_refused(void **state)
 	(void)state;
 	keys_of("a goodkey8\njob short77\n", -EINVAL, "line 2");
 	keys_of("job key-of-job third\n", -EINVAL, "line 1");
+	keys_of("job key-of-job third fourth\n", -EINVAL, "line 1");
 	keys_of("", -EINVAL, "no key");
 	keys_of("# nothing\n", -EINVAL, "no key");
 	memset(line, 'j', 65);

@@ -219,6 +219,28 @@ static void test_senseless(void **state)
 
 /* ---- time ---- */
 
+/* The smallest payload that the protocol knows is enough. */
+static void test_least(void **state)
+{
+	const struct link_config config = basic();
+	struct control_message message = welcome();
+	struct link *link = opened(&config);
+
+	(void)state;
+	message.payload = WIRE_PAYLOAD_MIN;
+	message.group_ip = 0;
+	say(link, &hello);
+	say(link, &message);
+	answer(link, WIRE_KNOCKED, 5, WIRE_PAYLOAD_MIN);
+	answer(link, WIRE_KNOCKED, 9, WIRE_PAYLOAD_MIN);
+	link_ready(link, WIRE_PAYLOAD_MIN);
+	message.kind = CONTROL_START;
+	message.window_start = 1;
+	say(link, &message);
+	assert_int_equal(link_state(link), LINK_RUNNING);
+	link_close(link);
+}
+
 static void test_heartbeat(void **state)
 {
 	struct link_config config = basic();
@@ -303,6 +325,7 @@ int main(void)
 		cmocka_unit_test(test_hello),        cmocka_unit_test(test_key),
 		cmocka_unit_test(test_senseless),    cmocka_unit_test(test_heartbeat),
 		cmocka_unit_test(test_join_timeout), cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_least),
 	};
 
 	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -115,6 +115,7 @@ static inline uint32_t knocks(struct link *link, uint32_t bytes, uint32_t *chann
 		struct packet packet;
 
 		assert_int_equal(out.bytes, bytes);
+		assert_int_equal(out.dest, 1);
 		packet_flatten(&out, data);
 		assert_int_equal(packet_parse(data, out.bytes, false, &packet), WIRE_DROP_NONE);
 		assert_int_equal(packet.kind, WIRE_KNOCK);

@@ -227,6 +227,8 @@ static void test_absurd(void **state)
 	assert_wrong(READ("--op-count"), "--op-count wants a value: N");
 	assert_wrong(READ("--op-cuont", "1"), "did you mean --op-count?");
 	assert_wrong(READ("--tmie=1"), "did you mean --time?");
+	assert_wrong(READ("--timexy=1"), "did you mean --time?");
+	assert_wrong(READ("--ti=1"), "did you mean --time?");
 	assert_wrong(READ("--something-else"), "see prog --help");
 	assert_wrong(READ("op-count=1"), "'op-count=1' is not an option");
 	assert_wrong(READ("--"), "'--' is not an option");

@@ -118,6 +118,8 @@ static void test_growth(void **state)
 	assert_int_equal(pace.window, 45);
 	pace_sent(&pace, 1, pace.round_start_us + 1000);
 	assert_int_equal(pace.window, 50); /* an eighth */
+	round_of(&pace, 64, 0);
+	assert_int_equal(pace.window, 56);
 	for (int i = 0; i < 50; i++)
 		round_of(&pace, 64, 0);
 	assert_int_equal(pace.window, 1000);
@@ -177,9 +179,28 @@ static void test_random_loss(void **state)
 	round_of(&pace, 1024, 51 + 25 + 11);
 	assert_int_equal(pace.window, 90);
 	/* When the path recovers, the base line sinks by and by. */
+	round_of(&pace, 1024, 0);
+	assert_int_equal(pace.loss_base, 47);
 	for (int i = 0; i < 40; i++)
 		round_of(&pace, 1024, 0);
 	assert_in_range(pace.loss_base, 0, 15);
+}
+
+/* A quarter less loss at half the window is an answer; less than that is none. */
+static void test_quarter(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	for (uint32_t lost = 799; lost <= 800; lost++) {
+		pace_init(&pace, 100, 128);
+		round_of(&pace, 2048, 1066);
+		assert_int_equal(pace.mark_ratio, 533);
+		round_of(&pace, 2048, 1066);
+		assert_int_equal(pace.window, 49);
+		round_of(&pace, 2048, lost);
+		assert_int_equal(pace.window, lost == 800 ? 100 : 35);
+	}
 }
 
 /* Loss that sinks with the window goes on being answered, down to the least. */
@@ -210,7 +231,7 @@ int main(void)
 		cmocka_unit_test(test_timeouts),   cmocka_unit_test(test_window_start),
 		cmocka_unit_test(test_growth),     cmocka_unit_test(test_round_length),
 		cmocka_unit_test(test_slack),      cmocka_unit_test(test_random_loss),
-		cmocka_unit_test(test_congestion),
+		cmocka_unit_test(test_congestion), cmocka_unit_test(test_quarter),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_net.c - addresses as text, and opening sockets where one may not */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "aggregator/net/net.h"
+
+#define LOOPBACK 0x7f000001u
+
+/* The kernel doubles what it is asked for, each way. */
+static void test_buffers(void **state)
+{
+	const struct net_config config = {
+		.local = {.ip = LOOPBACK}, .buffer_bytes = 16384, .queue_count = 1};
+	char why[NET_WHY_BYTES];
+	socklen_t size = sizeof(int);
+	struct net *net;
+	int bytes = 0;
+
+	(void)state;
+	assert_int_equal(net_udp.open(&config, &net, why), 0);
+	assert_int_equal(net_udp.buffer(net), 32768);
+	getsockopt(net_udp.fd(net), SOL_SOCKET, SO_SNDBUF, &bytes, &size);
+	assert_int_equal(bytes, 32768);
+	net_udp.close(net);
+}
+
+static void test_address_in_use(void **state)
+{
+	struct net *second = NULL;
+	struct net_config config = {.local = {.ip = LOOPBACK},
+	                            .payload_max = 1472,
+	                            .buffer_bytes = 65536,
+	                            .queue_count = 1};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(LOOPBACK)};
+	socklen_t size = sizeof(address);
+	char why[NET_WHY_BYTES] = "", text[24];
+
+	(void)state;
+	/* Another program's socket, without SO_REUSEADDR. */
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+	config.local.port = ntohs(address.sin_port);
+	assert_int_equal(net_udp.open(&config, &second, why), -EADDRINUSE);
+	assert_null(second);
+	assert_non_null(strstr(why, net_format(&config.local, text)));
+	assert_non_null(strstr(why, "in use"));
+	config.local = (struct net_addr){.ip = 0x01020304, .port = 0}; /* not ours */
+	assert_int_equal(net_udp.open(&config, &second, why), -EADDRNOTAVAIL);
+	assert_non_null(strstr(why, "1.2.3.4:0"));
+	close(fd);
+	net_udp.close(NULL);
+}
+
+static void test_names(void **state)
+{
+	static const char *const wrong[] = {
+		"",           ":",           ":5555",           "127.0.0.1",
+		"127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:5555x",
+		"127.0.0.1:x"};
+	struct net_addr address = {0};
+	char why[NET_WHY_BYTES], text[24], long_name[400];
+
+	(void)state;
+	assert_ptr_equal(net_backend_named("udp"), &net_udp);
+	assert_null(net_backend_named("tcp"));
+	assert_int_equal(net_resolve("127.0.0.1:65535", &address, why), 0);
+	assert_string_equal(net_format(&address, text), "127.0.0.1:65535");
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		assert_int_equal(net_resolve(wrong[i], &address, why), -EINVAL);
+		assert_non_null(strstr(why, "HOST:PORT"));
+	}
+	memset(long_name, 'x', sizeof(long_name));
+	strcpy(long_name + 300, ":1");
+	assert_int_equal(net_resolve(long_name, &address, why), -EINVAL);
+	assert_int_equal(net_resolve("::1:80", &address, why), -EHOSTUNREACH);
+	assert_non_null(strstr(why, "'::1'"));
+	assert_int_equal(address.port, 65535);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_buffers),
+		cmocka_unit_test(test_address_in_use),
+		cmocka_unit_test(test_names),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
