@@ -233,6 +233,7 @@ static void test_least(void **state)
 	say(link, &message);
 	answer(link, WIRE_KNOCKED, 5, WIRE_PAYLOAD_MIN);
 	answer(link, WIRE_KNOCKED, 9, WIRE_PAYLOAD_MIN);
+	assert_int_equal(link_state(link), LINK_PROBED); /* no group: no PROBE to wait for */
 	link_ready(link, WIRE_PAYLOAD_MIN);
 	message.kind = CONTROL_START;
 	message.window_start = 1;

@@ -237,10 +237,42 @@ static void test_super_packets(void **state)
 		batch_add(batch, 16);
 	net_udp.send(from, &target, 0, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
+	batch->count = batch->bytes = 0;
+	for (uint32_t i = 0; i < 40; i++) /* two sizes by turns: two super-packets */
+		batch_add(batch, i % 2 ? 1472 : 584);
+	net_udp.send(from, &target, 0, batch->out, batch->count);
+	check_batch(to, batch, &source, NET_BURST_MAX);
 	if (stats(from).tx_calls > 20)
 		print_message("no segmentation here: %d calls\n", (int)stats(from).tx_calls);
 	else
-		assert_int_equal(stats(from).tx_calls, 2 + 3);
+		assert_int_equal(stats(from).tx_calls, 2 + 3 + 2);
+	batch_free(batch);
+	net_udp.close(from);
+	net_udp.close(to);
+}
+
+/* A socket of all addresses answers from the one that it was asked at. */
+static void test_local_address(void **state)
+{
+	const struct net_config config = {
+		.payload_max = 1472, .buffer_bytes = 65536, .queue_count = 1};
+	struct net *to = opened(0, 0, 1), *from;
+	const struct net_addr target = net_udp.address(to);
+	struct batch *batch = batch_new();
+	char why[NET_WHY_BYTES];
+
+	(void)state;
+	assert_int_equal(net_udp.open(&config, &from, why), 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct net_addr source = net_udp.address(from);
+
+		batch->count = batch->bytes = 0;
+		batch_add(batch, 100);
+		batch_add(batch, 100 + i % 2); /* a super-packet, and single ones */
+		source.ip = LOOPBACK + i;
+		net_udp.send(from, &target, i > 0 ? source.ip : 0, batch->out, batch->count);
+		check_batch(to, batch, &source, 4);
+	}
 	batch_free(batch);
 	net_udp.close(from);
 	net_udp.close(to);
@@ -448,11 +480,11 @@ static void test_steering(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_boundaries),      cmocka_unit_test(test_super_packets),
-		cmocka_unit_test(test_empty_datagram),  cmocka_unit_test(test_port_unreachable),
-		cmocka_unit_test(test_send_errors),     cmocka_unit_test(test_backlog),
-		cmocka_unit_test(test_no_segmentation), cmocka_unit_test(test_steering),
-		cmocka_unit_test(test_many_pieces),
+		cmocka_unit_test(test_boundaries),       cmocka_unit_test(test_super_packets),
+		cmocka_unit_test(test_empty_datagram),   cmocka_unit_test(test_local_address),
+		cmocka_unit_test(test_port_unreachable), cmocka_unit_test(test_send_errors),
+		cmocka_unit_test(test_backlog),          cmocka_unit_test(test_no_segmentation),
+		cmocka_unit_test(test_steering),         cmocka_unit_test(test_many_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -96,6 +96,8 @@ static void test_window_start(void **state)
 /* A round of `sent` packets, of which `lost` were. */
 static void round_of(struct pace *pace, uint32_t sent, uint32_t lost)
 {
+	if (pace->round_start_us == 0)
+		pace_sent(pace, 0, 1);
 	pace_lost(pace, lost);
 	pace_sent(pace, sent, pace->round_start_us + 1000);
 }
@@ -106,9 +108,11 @@ static void test_growth(void **state)
 
 	(void)state;
 	pace_init(&pace, 16, 1000);
-	pace_sent(&pace, 100, 999); /* the round is not over */
+	pace_sent(&pace, 100, 5000); /* the first round begins */
 	assert_int_equal(pace.window, 16);
-	pace_sent(&pace, 1, 1000);
+	pace_sent(&pace, 100, 5999); /* and is not over */
+	assert_int_equal(pace.window, 16);
+	pace_sent(&pace, 1, 6000);
 	assert_int_equal(pace.window, 32);
 	round_of(&pace, 1, 0); /* few packets without loss are enough to double */
 	assert_int_equal(pace.window, 64);
@@ -135,13 +139,14 @@ static void test_round_length(void **state)
 	(void)state;
 	pace_init(&pace, 16, 1000);
 	pace_rtt(&pace, 5000);
-	pace_sent(&pace, 100, 4999);
+	pace_sent(&pace, 1, 1);
+	pace_sent(&pace, 100, 5000);
 	assert_int_equal(pace.window, 16);
-	pace_sent(&pace, 1, 5000);
-	assert_int_equal(pace.window, 32);
-	pace_sent(&pace, 1, 9999);
+	pace_sent(&pace, 1, 5001);
 	assert_int_equal(pace.window, 32);
 	pace_sent(&pace, 1, 10000);
+	assert_int_equal(pace.window, 32);
+	pace_sent(&pace, 1, 10001);
 	assert_int_equal(pace.window, 64);
 }
 
@@ -181,9 +186,29 @@ static void test_random_loss(void **state)
 	/* When the path recovers, the base line sinks by and by. */
 	round_of(&pace, 1024, 0);
 	assert_int_equal(pace.loss_base, 47);
+	round_of(&pace, 1024, 31);
+	assert_int_equal(pace.loss_base, 46);
 	for (int i = 0; i < 40; i++)
 		round_of(&pace, 1024, 0);
 	assert_in_range(pace.loss_base, 0, 15);
+}
+
+/* What a calm round ends is forgotten: the next loss is a new sign. */
+static void test_calm(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	pace_init(&pace, 100, 128);
+	round_of(&pace, 1024, 100);
+	assert_int_equal(pace.window, 70);
+	round_of(&pace, 1024, 0);
+	assert_int_equal(pace.window, 78);
+	round_of(&pace, 1024, 100);
+	assert_int_equal(pace.mark, 78);
+	round_of(&pace, 1024, 100);
+	assert_int_equal(pace.window, 39);
+	assert_int_equal(pace.loss_base, 0);
 }
 
 /* A quarter less loss at half the window is an answer; less than that is none. */
@@ -232,6 +257,7 @@ int main(void)
 		cmocka_unit_test(test_growth),     cmocka_unit_test(test_round_length),
 		cmocka_unit_test(test_slack),      cmocka_unit_test(test_random_loss),
 		cmocka_unit_test(test_congestion), cmocka_unit_test(test_quarter),
+		cmocka_unit_test(test_calm),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
