@@ -125,7 +125,8 @@ static void pull_all(struct machine *m, uint32_t at_most)
 	struct packet_out out;
 
 	while (at_most-- > 0 && channel_pull(c, m->now_us, &out)) {
-		assert(limit-- > 0);
+		assert(limit > 0);
+		limit--;
 		check_packet(c, &out);
 	}
 }

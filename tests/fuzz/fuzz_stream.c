@@ -209,7 +209,8 @@ static void pull_all(uint32_t at_most)
 	uint32_t limit = PULLS_MAX;
 
 	while (at_most > 0 && engine_pull(m.engine, 0, m.stream_count, m.now_us, &out)) {
-		assert(limit-- > 0);
+		assert(limit > 0);
+		limit--;
 		worker_packet(&out);
 		at_most--;
 	}

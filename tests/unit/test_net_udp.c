@@ -229,6 +229,7 @@ static void test_super_packets(void **state)
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
 	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
 	struct batch *batch = batch_new();
+	bool segments;
 
 	(void)state;
 	for (uint32_t i = 0; i < 88; i++)
@@ -237,14 +238,13 @@ static void test_super_packets(void **state)
 		batch_add(batch, 16);
 	net_udp.send(from, &target, 0, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
+	segments = stats(from).tx_calls < 20; /* else the kernel is old */
 	batch->count = batch->bytes = 0;
 	for (uint32_t i = 0; i < 40; i++) /* two sizes by turns: two super-packets */
 		batch_add(batch, i % 2 ? 1472 : 584);
 	net_udp.send(from, &target, 0, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
-	if (stats(from).tx_calls > 20)
-		print_message("no segmentation here: %d calls\n", (int)stats(from).tx_calls);
-	else
+	if (segments)
 		assert_int_equal(stats(from).tx_calls, 2 + 3 + 2);
 	batch_free(batch);
 	net_udp.close(from);
