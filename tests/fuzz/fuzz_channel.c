@@ -50,6 +50,22 @@ static bool machine_open(struct machine *m)
 
 /* ---- what must always hold ---- */
 
+/* Each frame that is open has the slot to itself, but hollow ones, which have none. */
+static void check_open(const struct channel *c, const struct segment *segment)
+{
+	if (segment->hollow)
+		return;
+	for (uint32_t i = 0; i < segment->frame_count; i++) {
+		uint32_t frame = segment->first + i;
+		const struct slot *slot = &c->slots[frame & (c->window - 1)];
+
+		if (!frame_before(frame, c->opened))
+			return;
+		assert(frame_before(frame, c->base) ||
+		       (slot->frame == frame && slot->state != SLOT_EMPTY));
+	}
+}
+
 static void check_edges(const struct channel *c)
 {
 	uint32_t used = 0, planned_frames = 0;
@@ -71,6 +87,7 @@ static void check_edges(const struct channel *c)
 
 		assert(segment->state == SEGMENT_PLANNED && c->ops[segment->op].used);
 		planned_frames += segment->frame_count;
+		check_open(c, segment);
 	}
 	/* Planned segments that base has not passed make up all frames from the first on. */
 	assert(planned_frames >= c->planned - c->base);
@@ -340,6 +357,9 @@ static void twist(struct machine *m)
 		m->head.mask ^= script_u64(s);
 		break;
 	case 6:
+		m->body_bytes -= script_u8(s) % (m->body_bytes + 1);
+		break;
+	case 10:
 		m->body_bytes = script_below(s, sizeof(m->body));
 		break;
 	case 7:

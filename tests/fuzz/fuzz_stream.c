@@ -373,7 +373,13 @@ static void twist(void)
 		m.head.planned = script_u32(s);
 		break;
 	case 6:
+		m.body_bytes -= script_u8(s) % (m.body_bytes + 1);
+		break;
+	case 10:
 		m.body_bytes = script_below(s, sizeof(m.body));
+		break;
+	case 11:
+		m.body[script_below(s, m.body_bytes < 600 ? m.body_bytes + 1 : 600)] = script_u8(s);
 		break;
 	case 7:
 		m.head.window = script_u16(s);
