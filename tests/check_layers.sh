@@ -47,7 +47,7 @@ for folder in aggregator/net aggregator/control aggregator; do
 done
 
 # Nobody includes by a path that the table does not see.
-if grep -rnE '#[[:space:]]*include "(\.\.|[a-z_0-9.]+\.h")' --include='*.[ch]' --include='*.cu' \
+if grep -rsnE '#[[:space:]]*include "(\.\.|[a-z_0-9.]+\.h")' --include='*.[ch]' --include='*.cu' \
 	bitmap ebpf kernels aggregator client tests; then
 	echo "includes are written from the top folder: \"bitmap/bitmap.h\"" >&2
 	status=1

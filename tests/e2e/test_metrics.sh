@@ -11,8 +11,8 @@ winnowd --insecure-no-key --metrics "127.0.0.1:$metrics"
 start going0 bench --insecure-no-key --job going --rank 0 --world 2 --size 1M --iters 1000000
 start going1 bench --insecure-no-key --job going --rank 1 --world 2 --size 1M --iters 1000000
 start waiting bench --insecure-no-key --job waiting --rank 0 --world 2 --size 1M
-start done0 bench --insecure-no-key --job done --size 4M --iters 4 --warmup 0 --json
-expect done0 20 0
+start ended0 bench --insecure-no-key --job ended --size 4M --iters 4 --warmup 0 --json
+expect ended0 20 0
 refuses 1 'world' bench --insecure-no-key --job waiting --rank 0 --world 3
-$python tests/e2e/metrics_check.py "http://127.0.0.1:$metrics" "$tmp/done0.out" || fail "metrics"
+$python tests/e2e/metrics_check.py "http://127.0.0.1:$metrics" "$tmp/ended0.out" || fail "metrics"
 kill -0 "$DAEMON" || fail "winnowd is gone"
