@@ -33,7 +33,13 @@ fail() {
 	exit 1
 }
 
-scaled() { echo $(($1 / (${SAN:+15} + 1))); }
+scaled() {
+	case ${SAN:-} in
+	*thread*) echo $(($1 / 16)) ;;
+	?*) echo $(($1 / 2)) ;;
+	*) echo "$1" ;;
+	esac
+}
 
 free_port() {
 	python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'

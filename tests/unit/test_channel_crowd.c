@@ -47,11 +47,11 @@ static void crowd_result(struct crowd *c)
 	assert_int_equal(c->b->got.body_bytes, c->counts[frame] * BLOCK_BYTES);
 	for (uint32_t i = 0; i < c->counts[frame] * BLOCK_ELEMS; i++) {
 		uint32_t block = c->frame_blocks[frame][i / BLOCK_ELEMS];
-		int32_t got, want = 0;
+		uint32_t got, want = 0; /* integers wrap */
 
 		for (uint16_t rank = 0; rank < 3; rank++)
 			want += c->words[rank][block / 64] >> (block % 64) & 1
-			                ? c->tensor[rank][block]
+			                ? (uint32_t)c->tensor[rank][block]
 			                : 0;
 		memcpy(&got, c->b->got.body + (size_t)i * 4, 4);
 		assert_int_equal(got, want);
