@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * xdp.h - loads the XDP program winnow.bpf.c, attaches it, and lends out the memory it shares
+ *
+ * The only code that knows libbpf. fastpath.h says what the memory means and who may write what;
+ * nothing here looks at a packet. The program leaves the device when xdp_close() is called and
+ * when the process dies, however it dies. Control code: one thread at a time, but the memory
+ * may be used by any thread.
+ */
+#ifndef EBPF_XDP_H
+#define EBPF_XDP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ebpf/fastpath.h"
+
+#define XDP_WHY_BYTES 512
+#define XDP_SLOTS_MAX (1u << 17) /* 500 MB */
+
+struct xdp;
+
+/* Native runs in the device's driver; generic in the kernel's stack, on any device, slower. */
+enum xdp_mode { XDP_MODE_AUTO, XDP_MODE_NATIVE, XDP_MODE_GENERIC };
+
+struct xdp_config {
+	const char *device; /* an interface's name; NULL: load, attach nowhere (tests) */
+	enum xdp_mode mode; /* AUTO: native if the device can, else generic */
+	uint32_t ip;        /* host byte order; of the listening address; 0: any */
+	uint16_t port;      /* likewise */
+	uint32_t
+		slot_count; /* for all channels together, 1 .. XDP_SLOTS_MAX; memory is used at once */
+};
+
+/*
+ * xdp_open - load the program and attach it to the device; no channel is known to it yet, so
+ * packets to our port with a header of ours are dropped until xdp_known() or
+ * xdp_channel_open() names their channels. On success stores *out; the caller closes it. On
+ * failure returns -errno with one line in `why` [XDP_WHY_BYTES]: -EPERM (capabilities),
+ * -ENODEV (no such device), -EBUSY (it has another XDP program), -EOPNOTSUPP (the kernel or the
+ * driver cannot), -EINVAL (slot_count), -ENOMEM and what the kernel says. Blocks for some 100 ms.
+ */
+int xdp_open(const struct xdp_config *config, struct xdp **out, char *why);
+void xdp_close(struct xdp *xdp); /* NULL is fine */
+
+/* xdp_mode - how it is attached: never XDP_MODE_AUTO, except when the device is NULL. */
+enum xdp_mode xdp_mode(const struct xdp *xdp);
+
+/* xdp_note - one line that says why native mode did not work; "" if it did or was not tried. */
+const char *xdp_note(const struct xdp *xdp);
+
+/* The shared memory, valid until xdp_close(). */
+struct fast_settings *xdp_settings(const struct xdp *xdp);
+struct fast_channel *xdp_channels(const struct xdp *xdp); /* [FAST_CHANNELS_MAX] */
+struct fast_slot *xdp_slots(const struct xdp *xdp);       /* [slot_count] */
+
+/*
+ * xdp_known - a channel that user space alone serves: its packets pass. False: it is unknown
+ * again, and its packets are dropped. Not for channels of xdp_channel_open(). Any thread.
+ */
+void xdp_known(struct xdp *xdp, uint16_t id, bool known);
+
+/*
+ * xdp_channel_open - a channel for the program: `window` (a power of two) neighbouring slots,
+ * all closed, and a struct fast_channel that is zero but for id, first_slot and window_mask. It is
+ * known and not active: its packets pass until the caller, having filled in the rest, sets
+ * `active`. Returns its index in xdp_channels(), or -ENOSPC when there is no room among
+ * the slots or channels, -EINVAL for the window.
+ */
+int xdp_channel_open(struct xdp *xdp, uint16_t id, uint32_t window);
+
+/*
+ * xdp_channel_close - its packets are dropped from here on, and no CPU looks at its slots any
+ * more when this returns, which takes some ms.
+ */
+void xdp_channel_close(struct xdp *xdp, int index);
+
+/* xdp_counters - the program's counters, summed over all CPUs; they count up from xdp_open(). */
+void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT]);
+
+/* xdp_program - the loaded program as a file descriptor that stays ours, for test runs. */
+int xdp_program(const struct xdp *xdp);
+
+#endif /* EBPF_XDP_H */
