@@ -12,6 +12,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 AR := $(if $(filter default,$(origin AR)),ar,$(AR))
+CLANG ?= clang
+BPFTOOL ?= $(or $(shell command -v bpftool),/usr/sbin/bpftool)
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(2)';)
 
@@ -20,13 +22,15 @@ CFLAGS ?= -O2 -g
 warnings := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
 	-Wmissing-prototypes -Wvla -Wundef -Wwrite-strings -Werror
 sanitize := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-compile = -std=c11 -D_GNU_SOURCE -DWINNOW_VERSION='"$(VERSION)"' -I. -MMD -MP -fPIC -fvisibility=hidden \
+compile = -std=c11 -D_GNU_SOURCE -DWINNOW_VERSION='"$(VERSION)"' -I. -I$(BUILD) -MMD -MP -fPIC -fvisibility=hidden \
 	-ffp-contract=off -pthread $(warnings) $(CFLAGS) $(sanitize) $(extra)
 link := $(CC) $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)
 
 # One list per folder; docs/ARCHITECTURE.md draws who may include whom, tests/check_layers.sh enforces it.
 sources_of = $(patsubst %.c,%,$(wildcard $(1)/*.c))
-core := $(foreach d,bitmap ebpf aggregator/net aggregator/control,$(call sources_of,$(d)))
+bpf := $(filter %.bpf,$(call sources_of,ebpf))
+xdp := ebpf/xdp
+core := $(filter-out $(bpf) $(xdp),$(foreach d,bitmap ebpf aggregator/net aggregator/control,$(call sources_of,$(d))))
 daemon := $(filter-out aggregator/winnowd,$(call sources_of,aggregator))
 library := $(call sources_of,client)
 cli := $(call sources_of,client/cli)
@@ -34,7 +38,7 @@ units := $(notdir $(call sources_of,tests/unit))
 object = $(patsubst %,$(BUILD)/%.o,$(1))
 
 core_libs := -lsodium -ljansson -linih -lm
-daemon_libs := $(core_libs) -luv -lmicrohttpd
+daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf
 
 binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow)
@@ -57,10 +61,23 @@ $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(compile) -c $< -o $@
 
-$(BUILD)/libcore.a: $(call object,$(core) $(daemon) $(library))
+# Programs for the kernel, and the headers that bpftool makes of them, programs and all.
+$(BUILD)/%.bpf.o: %.bpf.c Makefile
+	@mkdir -p $(@D)
+	$(call say,BPF,$@)$(CLANG) -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -fno-strict-aliasing -I. \
+		-I/usr/include/$(shell uname -m)-linux-gnu -MMD -MP -c $< -o $@
+
+$(BUILD)/%.skel.h: $(BUILD)/%.bpf.o
+	$(call say,SKEL,$@)$(BPFTOOL) gen skeleton $< name $(notdir $*)_bpf > $@
+
+# Only the loader sees a skeleton, and it is not code that our warnings were made for.
+$(BUILD)/ebpf/xdp.o: $(BUILD)/ebpf/winnow.skel.h
+$(BUILD)/ebpf/xdp.o: private warnings := -Wall -Wextra -Werror
+
+$(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library))
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
 
-$(BUILD)/winnowd: $(call object,aggregator/winnowd $(daemon) $(core))
+$(BUILD)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
 	$(call say,LD,$@)$(link) $^ $(daemon_libs) -o $@
 
 # The public header's functions, and nothing else, leave the library.
@@ -117,6 +134,7 @@ fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet chann
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
 	$(Q)docker/install-packages.sh build lint
+	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h
 	$(Q)tests/lint.sh
 
 format: ## let clang-format rewrite all sources

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * answer.bpf.h - turns the packet in hand into the one that winnow.bpf.c answers with
+ *
+ * All addresses of the answer are the received ones, turned round; only the group's come from
+ * the channel. Both checksums are made here. The UDP one is never 0: receivers merge only datagrams
+ * that carry one (UDP_GRO), and a sum of 0 is sent as 0xffff.
+ */
+#ifndef EBPF_ANSWER_BPF_H
+#define EBPF_ANSWER_BPF_H
+
+#include <linux/in.h>
+
+#include <bpf/bpf_endian.h>
+
+#include "ebpf/fold.bpf.h"
+
+#define ANSWER_TTL 64      /* to one worker */
+#define ANSWER_DF 0x4000   /* host byte order */
+#define ANSWER_IHL 0x45    /* version 4, five words of header */
+#define GROUP_MAC 0x5e0001 /* 01:00:5e as a little-endian number */
+
+struct answer {
+	__u32 frame;
+	__u32 data_bytes; /* behind the header */
+	__u16 worker;
+	__u16 sequence;
+	__u8 kind; /* enum wire_kind; to everyone goes to the group */
+	__u64 sum; /* of the data */
+};
+
+/* The ones' complement sum of 16-bit words, from a sum of 32-bit ones. */
+static __always_inline __u16 checksum_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/* answer_size - make the packet as long as its answer; false if there is no room for it. */
+static __always_inline int answer_size(struct xdp_md *ctx, __u32 data_bytes)
+{
+	int now = (int)(ctx->data_end - ctx->data);
+	int want = (int)(HEADERS_BYTES + data_bytes);
+
+	return now == want || bpf_xdp_adjust_tail(ctx, want - now) == 0;
+}
+
+static __always_inline void answer_ethernet(struct ethhdr *eth, const struct fast_channel *group)
+{
+	__u16 *to = (__u16 *)eth->h_dest;
+	__u16 *from = (__u16 *)eth->h_source;
+	__u16 old0 = from[0], old1 = from[1], old2 = from[2];
+	__u32 low;
+
+	from[0] = to[0];
+	from[1] = to[1];
+	from[2] = to[2];
+	if (group) {
+		low = group->group_ip; /* network byte order: its first byte is the lowest here */
+		to[0] = GROUP_MAC & 0xffff;
+		to[1] = (__u16)((GROUP_MAC >> 16) | (low & 0x7f00));
+		to[2] = (__u16)(low >> 16);
+	} else {
+		to[0] = old0;
+		to[1] = old1;
+		to[2] = old2;
+	}
+}
+
+static __always_inline void answer_ip(struct iphdr *ip, __u32 to, __u8 ttl, __u16 bytes)
+{
+	__u64 sum = ANSWER_IHL + bpf_htons(bytes) + bpf_htons(ANSWER_DF);
+
+	sum += (__u64)ttl + (IPPROTO_UDP << 8) + ip->daddr + to;
+	*(__u8 *)ip = ANSWER_IHL;
+	ip->tos = 0;
+	ip->tot_len = bpf_htons(bytes);
+	ip->id = 0; /* means nothing in a datagram that must not be cut */
+	ip->frag_off = bpf_htons(ANSWER_DF);
+	ip->ttl = ttl;
+	ip->check = checksum_fold(sum);
+	ip->saddr = ip->daddr;
+	ip->daddr = to;
+}
+
+/* Magic, version and channel stay as they came. Returns the header's part of the checksum. */
+static __always_inline __u64 answer_wire(struct wire_header *wire,
+                                         const struct fast_channel *channel, __u32 base,
+                                         const struct answer *answer)
+{
+	__u16 window = (__u16)(channel->window_mask + 1);
+	__u32 planned = *(volatile const __u32 *)&channel->planned;
+	__u64 token = channel->group_token;
+
+	wire->kind = answer->kind;
+	wire->worker = answer->worker;
+	wire->token = token;
+	wire->frame = answer->frame;
+	wire->edge = base;
+	wire->window = window;
+	wire->sequence = answer->sequence;
+	wire->planned = planned;
+	return (__u64)WIRE_MAGIC + WIRE_VERSION + (answer->kind << 8) + wire->channel +
+	       answer->worker + (token & 0xffffffff) + (token >> 32) + answer->frame + base +
+	       window + answer->sequence + planned;
+}
+
+/* answer_write - everything but the data. The packet has its size already. Returns XDP_TX. */
+static __always_inline int answer_write(struct xdp_md *ctx, struct fast_channel *channel,
+                                        const struct answer *answer)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct udphdr *udp = (void *)(ip + 1);
+	struct wire_header *wire = (void *)(udp + 1);
+	__u16 bytes = (__u16)(sizeof(*udp) + sizeof(*wire) + answer->data_bytes);
+	int everyone = answer->worker == WIRE_EVERYONE;
+	__u32 base = *(volatile __u32 *)&channel->base;
+	__u16 port, check;
+	__u64 sum;
+
+	if ((void *)(wire + 1) > end)
+		return XDP_ABORTED; /* cannot be: the packet was as long before */
+	if (everyone)
+		channel->told_base = base;
+	answer_ethernet(eth, everyone ? channel : NULL);
+	answer_ip(ip, everyone ? channel->group_ip : ip->saddr,
+	          everyone ? channel->ttl : ANSWER_TTL, (__u16)(sizeof(*ip) + bytes));
+	port = everyone ? channel->group_port : udp->source;
+	udp->source = udp->dest;
+	udp->dest = port;
+	udp->len = bpf_htons(bytes);
+	sum = answer->sum + answer_wire(wire, channel, base, answer);
+	sum += (__u64)ip->saddr + ip->daddr + bpf_htons(IPPROTO_UDP) + bpf_htons(bytes) +
+	       udp->source + port + udp->len;
+	check = checksum_fold(sum);
+	udp->check = check == 0 ? 0xffff : check;
+	__sync_fetch_and_add(&channel->stats[FAST_STAT_SENT], 1);
+	__sync_fetch_and_add(&channel->stats[FAST_STAT_SENT_BYTES], bytes - sizeof(*udp));
+	return XDP_TX;
+}
+
+#endif /* EBPF_ANSWER_BPF_H */

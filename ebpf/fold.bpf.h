@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * fold.bpf.h - the loops of winnow.bpf.c over a frame's data, packet against slot
+ *
+ * Each loop is a global function, so that the verifier looks at it once and not on every path
+ * that leads there. Offsets and bytes are multiples of 4; the caller has checked that they
+ * lie within packet and slot, and the checks here never fail: they are what the verifier asks
+ * for, one for every 64 bytes. Packets are read at any alignment: x86 does not mind.
+ */
+#ifndef EBPF_FOLD_BPF_H
+#define EBPF_FOLD_BPF_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "ebpf/fastpath.h"
+
+#define HEADERS_BYTES                                                                              \
+	(sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr) + WIRE_HEADER_BYTES)
+#define FOLD_CHUNK 64
+
+/* What is checked must be what is used: not a copy that the compiler made of it. */
+#define keep_register(variable) asm volatile("" : "+r"(variable))
+
+enum fold_kind {
+	FOLD_COPY,     /* slot = packet */
+	FOLD_ADD,      /* slot += packet */
+	FOLD_COPY_SUM, /* slot = packet, summed for the checksum */
+	FOLD_ADD_SUM,  /* slot += packet, packet = slot, summed */
+	FOLD_EMIT,     /* packet = slot, summed */
+};
+
+/* One i32, or with FOLD_COPY whatever. Returns what the checksum is to count. */
+static __always_inline __u64 fold_word(__u32 *packet, __u32 *slot, enum fold_kind kind)
+{
+	__u32 word = kind == FOLD_EMIT ? *slot : *packet;
+
+	if (kind == FOLD_ADD || kind == FOLD_ADD_SUM)
+		word += *slot;
+	if (kind != FOLD_EMIT)
+		*slot = word;
+	if (kind == FOLD_ADD_SUM || kind == FOLD_EMIT)
+		*packet = word;
+	return kind == FOLD_COPY || kind == FOLD_ADD ? 0 : word;
+}
+
+static __always_inline __u64 fold_chunk(void *packet, void *slot, enum fold_kind kind)
+{
+	__u64 sum = 0;
+
+	if (kind == FOLD_COPY) {
+#pragma unroll
+		for (int i = 0; i < FOLD_CHUNK / 8; i++)
+			((__u64 *)slot)[i] = ((__u64 *)packet)[i];
+		return 0;
+	}
+#pragma unroll
+	for (int i = 0; i < FOLD_CHUNK / 4; i++)
+		sum += fold_word((__u32 *)packet + i, (__u32 *)slot + i, kind);
+	return sum;
+}
+
+static __always_inline __u64 fold(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at,
+                                  __u32 slot_at, __u32 bytes, enum fold_kind kind)
+{
+	void *end = (void *)(long)ctx->data_end;
+	void *packet = (void *)(long)ctx->data + HEADERS_BYTES;
+	__u64 sum = 0;
+
+	if (!slot || bytes > FAST_DATA_BYTES || packet_at > FAST_DATA_BYTES ||
+	    slot_at > FAST_DATA_BYTES)
+		return 0;
+	packet += packet_at;
+	for (; bytes >= FOLD_CHUNK; bytes -= FOLD_CHUNK) {
+		keep_register(packet);
+		keep_register(slot_at);
+		if (packet + FOLD_CHUNK > end || slot_at > FAST_DATA_BYTES - FOLD_CHUNK)
+			return sum;
+		sum += fold_chunk(packet, slot->data + slot_at, kind);
+		packet += FOLD_CHUNK;
+		slot_at += FOLD_CHUNK;
+	}
+	for (; bytes >= 4; bytes -= 4) {
+		keep_register(packet);
+		keep_register(slot_at);
+		if (packet + 4 > end || slot_at > FAST_DATA_BYTES - 4)
+			return sum;
+		sum += fold_word(packet, (__u32 *)(slot->data + slot_at), kind);
+		packet += 4;
+		slot_at += 4;
+	}
+	return sum;
+}
+
+__noinline __u64 fold_copy(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at,
+                           __u32 slot_at, __u32 bytes)
+{
+	return fold(ctx, slot, packet_at, slot_at, bytes, FOLD_COPY);
+}
+
+__noinline __u64 fold_add(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at,
+                          __u32 slot_at, __u32 bytes)
+{
+	return fold(ctx, slot, packet_at, slot_at, bytes, FOLD_ADD);
+}
+
+__noinline __u64 fold_copy_sum(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at,
+                               __u32 slot_at, __u32 bytes)
+{
+	return fold(ctx, slot, packet_at, slot_at, bytes, FOLD_COPY_SUM);
+}
+
+__noinline __u64 fold_add_sum(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at,
+                              __u32 slot_at, __u32 bytes)
+{
+	return fold(ctx, slot, packet_at, slot_at, bytes, FOLD_ADD_SUM);
+}
+
+__noinline __u64 fold_emit(struct xdp_md *ctx, struct fast_slot *slot, __u32 bytes)
+{
+	return fold(ctx, slot, 0, 0, bytes, FOLD_EMIT);
+}
+
+#endif /* EBPF_FOLD_BPF_H */

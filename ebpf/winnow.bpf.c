@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * winnow.bpf.c - adds frames up where they arrive, before the network stack sees them
+ *
+ * An accelerator beneath winnowd's UDP socket: what it does not finish it passes up unchanged, and
+ * winnowd does the same on the same slots. fastpath.h is the contract, aggregator/channel_slot.c
+ * the machine that this one behaves like. It opens nothing, decides nothing, and sends only
+ * what one packet in hand can be turned into.
+ *
+ * The UDP checksum of what comes is not looked at: on a virtual link it may not have been made
+ * yet, and on a wire Ethernet has its own. A datagram longer than its PUSH may be several that an
+ * offload has put together, so it goes up, where they are told apart.
+ */
+
+#include "ebpf/answer.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fast_settings);
+} settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, FAST_CHANNELS_MAX);
+	__type(key, __u32);
+	__type(value, struct fast_channel);
+} channels SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* the loader says how many */
+	__type(key, __u32);
+	__type(value, struct fast_slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FAST_COUNTER_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+/* A PUSH, ACK or NACK of a worker that its token has vouched for. */
+struct inbound {
+	__u32 worker; /* below FAST_WORKERS_MAX */
+	__u32 frame;
+	__u32 ack;
+	__u32 body_bytes; /* behind the header */
+	__u64 mask;
+};
+
+#define order_keep() asm volatile("" ::: "memory") /* x86 keeps the order of writes itself */
+#define load_now(field) (*(volatile typeof(field) *)&(field))
+#define store_now(field, value) (*(volatile typeof(field) *)&(field) = (value))
+
+static __always_inline int before(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) < 0;
+}
+
+static __always_inline int count(__u32 counter, int verdict)
+{
+	__u64 *value = bpf_map_lookup_elem(&counters, &counter);
+
+	if (value)
+		(*value)++;
+	return verdict;
+}
+
+static __always_inline void stat(struct fast_channel *channel, enum fast_stat which, __u64 more)
+{
+	__sync_fetch_and_add(&channel->stats[which], more);
+}
+
+/* ---- acknowledgements ---- */
+
+/* ack_note - remember the packet's ack if it is news; returns the latest one. */
+static __always_inline __u32 ack_note(struct fast_channel *channel, const struct inbound *in)
+{
+	__u32 *place = &channel->ack[in->worker];
+	__u32 known = load_now(*place);
+
+	for (int i = 0; i < 4 && before(known, in->ack); i++) {
+		__u32 found = __sync_val_compare_and_swap(place, known, in->ack);
+
+		if (found == known)
+			return in->ack;
+		known = found;
+	}
+	return known;
+}
+
+/* ack_due - has it moved so far that user space must look? The caller then passes the packet. */
+static __always_inline int ack_due(struct fast_channel *channel, __u32 worker, __u32 ack)
+{
+	__s32 news = (__s32)(ack - load_now(channel->told[worker]));
+
+	return news >= (__s32)((channel->window_mask + 1) / 4);
+}
+
+static __always_inline void ack_told(struct fast_channel *channel, __u32 worker, __u32 ack)
+{
+	if (before(load_now(channel->told[worker]), ack))
+		store_now(channel->told[worker], ack);
+}
+
+/* ---- slots ---- */
+
+/* Its own function, so that the verifier walks through the tries only once. */
+__noinline int slot_wait(struct fast_slot *slot)
+{
+	if (!slot)
+		return 0;
+	for (int i = 0; i < FAST_LOCK_TRIES; i++)
+		if (load_now(slot->lock) == 0 && __sync_lock_test_and_set(&slot->lock, 1) == 0)
+			return 1;
+	return 0;
+}
+
+static __always_inline int slot_lock(struct fast_slot *slot)
+{
+	return __sync_lock_test_and_set(&slot->lock, 1) == 0 || slot_wait(slot);
+}
+
+static __always_inline void slot_unlock(struct fast_slot *slot)
+{
+	order_keep();
+	store_now(slot->lock, 0);
+}
+
+static __always_inline struct fast_slot *slot_of(const struct fast_channel *channel, __u32 frame)
+{
+	__u32 place = channel->first_slot + (frame & channel->window_mask);
+
+	return bpf_map_lookup_elem(&slots, &place);
+}
+
+static __always_inline int slot_holds(const struct fast_slot *slot, __u32 frame, __u32 state)
+{
+	return load_now(slot->frame) == frame && load_now(slot->state) == state;
+}
+
+/* answer_result - the packet in hand as the RESULT to one worker. Needs no lock. */
+static __always_inline int answer_result(struct xdp_md *ctx, struct fast_channel *channel,
+                                         struct fast_slot *slot, __u32 worker, __u32 frame)
+{
+	struct answer answer = {.kind = WIRE_RESULT, .worker = (__u16)worker, .frame = frame};
+
+	answer.data_bytes = slot->block_count * slot->unit_bytes;
+	if (answer.data_bytes > FAST_DATA_BYTES || !answer_size(ctx, answer.data_bytes)) {
+		count(FAST_COUNT_NO_ROOM, 0);
+		return XDP_PASS;
+	}
+	answer.sum = fold_emit(ctx, slot, answer.data_bytes);
+	order_keep();
+	if (!slot_holds(slot, frame, FAST_DONE))
+		return XDP_DROP; /* opened anew while we copied */
+	answer.sequence = (__u16)load_now(channel->sequence);
+	stat(channel, FAST_STAT_RESENDS, 1);
+	return answer_write(ctx, channel, &answer);
+}
+
+/* ---- PUSH ---- */
+
+/* Add the runs of blocks that are alike, touched or not. With `sum` the packet becomes the
+ * RESULT's data on the way. */
+static __always_inline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask,
+                                      int sum)
+{
+	__u32 unit = slot->unit_bytes, packet_at = 0;
+	__u64 touched = slot->touched, total = 0;
+
+	for (int i = 0; i < WIRE_FRAME_BLOCKS_MAX && mask; i++) {
+		__u64 lowest = mask & -mask;
+		int again = (touched & lowest) != 0;
+		__u64 alike = again ? mask & touched : mask & ~touched;
+		__u64 run = alike & ~(alike + lowest); /* the ones from the lowest on */
+		__u32 slot_at = (__u32)__builtin_popcountll(lowest - 1) * unit;
+		__u32 bytes = (__u32)__builtin_popcountll(run) * unit;
+
+		if (!sum && again)
+			fold_add(ctx, slot, packet_at, slot_at, bytes);
+		else if (!sum)
+			fold_copy(ctx, slot, packet_at, slot_at, bytes);
+		else if (again)
+			total += fold_add_sum(ctx, slot, packet_at, slot_at, bytes);
+		else
+			total += fold_copy_sum(ctx, slot, packet_at, slot_at, bytes);
+		packet_at += bytes;
+		mask &= ~run;
+	}
+	return total;
+}
+
+/* The usual case first: all blocks, and all of them touched, or none. */
+static __always_inline __u64 add(struct xdp_md *ctx, struct fast_slot *slot,
+                                 const struct inbound *in, int sum)
+{
+	__u64 mask = in->mask, touched = slot->touched & mask;
+	int whole = (mask & (mask + 1)) == 0 && (touched == 0 || touched == mask);
+	__u64 total = 0;
+
+	if (whole && touched && sum)
+		total = fold_add_sum(ctx, slot, 0, 0, in->body_bytes);
+	else if (whole && touched)
+		fold_add(ctx, slot, 0, 0, in->body_bytes);
+	else if (whole && sum)
+		total = fold_copy_sum(ctx, slot, 0, 0, in->body_bytes);
+	else if (whole)
+		fold_copy(ctx, slot, 0, 0, in->body_bytes);
+	else
+		total = add_runs(ctx, slot, mask, sum);
+	slot->touched |= mask;
+	slot->came |= 1ULL << in->worker;
+	slot->arrived++;
+	return total;
+}
+
+/* The slot is done and locked, and the packet's size and data are the RESULT's. */
+static __always_inline int send_result(struct xdp_md *ctx, struct fast_channel *channel,
+                                       struct fast_slot *slot, struct answer *answer)
+{
+	__u32 sequence = __sync_fetch_and_add(&channel->sequence, 1) + 1;
+
+	answer->sequence = (__u16)sequence;
+	store_now(slot->sequence, sequence & 0xffff);
+	order_keep();
+	store_now(slot->sent, 1);
+	return answer_write(ctx, channel, answer);
+}
+
+/* The last PUSH of a frame, under the lock; `quiet`: user space need not see it. */
+static __always_inline int push_last(struct xdp_md *ctx, struct fast_channel *channel,
+                                     struct fast_slot *slot, const struct inbound *in, int quiet)
+{
+	struct answer answer = {.kind = WIRE_RESULT, .worker = WIRE_EVERYONE, .frame = in->frame};
+	__u32 length = (__u32)(ctx->data_end - ctx->data);
+	int one_pass;
+
+	answer.data_bytes = slot->block_count * slot->unit_bytes;
+	/* A body as long as the whole frame holds every block in its place. */
+	one_pass = quiet && in->body_bytes == answer.data_bytes &&
+	           length == HEADERS_BYTES + in->body_bytes;
+	stat(channel, FAST_STAT_RESULTS, 1);
+	if (slot->expected == 1)
+		stat(channel, FAST_STAT_SINGLE, 1);
+	answer.sum = one_pass ? add(ctx, slot, in, 1) : add(ctx, slot, in, 0);
+	order_keep();
+	store_now(slot->state, FAST_DONE);
+	if (!quiet)
+		return XDP_PASS;
+	if (!one_pass) {
+		if (answer.data_bytes > FAST_DATA_BYTES || !answer_size(ctx, answer.data_bytes)) {
+			count(FAST_COUNT_NO_ROOM, 0);
+			return XDP_PASS;
+		}
+		answer.sum = fold_emit(ctx, slot, answer.data_bytes);
+	}
+	return send_result(ctx, channel, slot, &answer);
+}
+
+/* A PUSH that the slot already has. Unlocks. */
+static __always_inline int push_again(struct xdp_md *ctx, struct fast_channel *channel,
+                                      struct fast_slot *slot, const struct inbound *in)
+{
+	int done = slot->state == FAST_DONE, sent = load_now(slot->sent) != 0;
+
+	slot_unlock(slot);
+	stat(channel, FAST_STAT_DUPLICATES, 1);
+	count(WIRE_DROP_DUPLICATE, 0);
+	if (done && !sent)
+		return XDP_PASS; /* user space is about to send it */
+	if (!done || before(in->frame, in->ack))
+		return XDP_DROP;
+	return answer_result(ctx, channel, slot, in->worker, in->frame);
+}
+
+/* What is wrong with a PUSH for this slot; _FRAME: that is for user space to say. */
+static __always_inline enum wire_drop push_check(const struct fast_slot *slot,
+                                                 const struct inbound *in)
+{
+	__u32 bytes = (__u32)__builtin_popcountll(in->mask) * slot->unit_bytes;
+
+	if (load_now(slot->frame) != in->frame || load_now(slot->state) == FAST_CLOSED ||
+	    in->body_bytes > bytes)
+		return WIRE_DROP_FRAME;
+	if (in->mask == 0 || in->mask != slot->owned[in->worker])
+		return WIRE_DROP_MASK;
+	return in->body_bytes == bytes ? WIRE_DROP_NONE : WIRE_DROP_LENGTH;
+}
+
+static __always_inline int push(struct xdp_md *ctx, struct fast_channel *channel,
+                                const struct inbound *in)
+{
+	struct fast_slot *slot = slot_of(channel, in->frame);
+	enum wire_drop wrong;
+	int due, verdict;
+	__u32 ack;
+
+	if (!slot || !slot_lock(slot))
+		return slot ? count(FAST_COUNT_BUSY, XDP_PASS) : XDP_PASS;
+	wrong = push_check(slot, in);
+	if (wrong != WIRE_DROP_NONE) {
+		slot_unlock(slot);
+		return wrong == WIRE_DROP_FRAME ? XDP_PASS : count(wrong, XDP_DROP);
+	}
+	ack = ack_note(channel, in);
+	if (slot->came >> in->worker & 1)
+		return push_again(ctx, channel, slot, in);
+	due = ack_due(channel, in->worker, ack);
+	if (due)
+		ack_told(channel, in->worker, ack);
+	if (slot->arrived + 1 == slot->expected) {
+		verdict = push_last(ctx, channel, slot, in, channel->multicast && !due);
+	} else {
+		add(ctx, slot, in, 0);
+		verdict = due ? XDP_PASS : XDP_DROP;
+	}
+	slot_unlock(slot);
+	stat(channel, FAST_STAT_PUSHES, 1);
+	return count(FAST_COUNT_ADDED, verdict);
+}
+
+/* ---- ACK and NACK ---- */
+
+static __always_inline int acknowledge(struct xdp_md *ctx, struct fast_channel *channel,
+                                       const struct inbound *in)
+{
+	struct answer answer = {.kind = WIRE_CREDIT};
+	__u32 ack = ack_note(channel, in);
+	int news = ack != load_now(channel->told[in->worker]);
+
+	if (!(in->mask & WIRE_ACK_ANSWER) || in->body_bytes != 0 ||
+	    ack_due(channel, in->worker, ack) || (news && ack == load_now(channel->planned))) {
+		ack_told(channel, in->worker, ack);
+		return XDP_PASS;
+	}
+	answer.worker = (__u16)in->worker;
+	answer.frame = in->frame; /* the cookie */
+	answer.sequence = (__u16)load_now(channel->sequence);
+	if (!answer_size(ctx, 0))
+		return XDP_PASS;
+	return answer_write(ctx, channel, &answer);
+}
+
+/* Only the commonest one, which asks for a single frame. */
+static __always_inline int ask_again(struct xdp_md *ctx, struct fast_channel *channel,
+                                     const struct inbound *in)
+{
+	void *end = (void *)(long)ctx->data_end;
+	__u64 *word = (void *)(long)ctx->data + HEADERS_BYTES;
+	struct fast_slot *slot;
+	__u32 frame;
+
+	if (in->body_bytes != sizeof(*word) || (void *)(word + 1) > end || *word == 0 ||
+	    (*word & (*word - 1)) != 0)
+		return XDP_PASS;
+	frame = in->frame + (__u32)__builtin_popcountll(*word - 1);
+	slot = slot_of(channel, frame);
+	if (!slot || !slot_holds(slot, frame, FAST_DONE) || !load_now(slot->sent))
+		return XDP_PASS;
+	order_keep();
+	if (!(in->mask & WIRE_NACK_FORCE) &&
+	    (__s16)(__u16)((__u16)in->mask - (__u16)load_now(slot->sequence)) < 0)
+		return XDP_PASS;
+	ack_note(channel, in);
+	return answer_result(ctx, channel, slot, in->worker, frame);
+}
+
+/* ---- what comes in ---- */
+
+static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *channel,
+                                   const struct wire_header *wire, __u32 payload_bytes)
+{
+	struct inbound in = {.worker = wire->worker,
+	                     .frame = wire->frame,
+	                     .ack = wire->edge,
+	                     .mask = wire->mask,
+	                     .body_bytes = payload_bytes - WIRE_HEADER_BYTES};
+	int verdict = XDP_PASS;
+
+	if (in.worker >= channel->worker_count || in.worker >= FAST_WORKERS_MAX)
+		verdict = count(WIRE_DROP_WORKER, XDP_DROP);
+	else if (wire->token != channel->tokens[in.worker])
+		verdict = count(WIRE_DROP_TOKEN, XDP_DROP);
+	else if (wire->kind == WIRE_PUSH)
+		verdict = push(ctx, channel, &in);
+	else if (wire->kind == WIRE_ACK)
+		verdict = acknowledge(ctx, channel, &in);
+	else if (wire->kind == WIRE_NACK)
+		verdict = ask_again(ctx, channel, &in);
+	if (verdict != XDP_PASS) {
+		stat(channel, FAST_STAT_RECEIVED, 1);
+		stat(channel, FAST_STAT_RECEIVED_BYTES, payload_bytes);
+	}
+	return verdict;
+}
+
+/* A datagram to our port. The same checks as packet_parse(). */
+static __always_inline int datagram(struct xdp_md *ctx, const struct fast_settings *fast,
+                                    const struct wire_header *wire, __u32 payload_bytes)
+{
+	struct fast_channel *channel;
+	__u32 known;
+	int verdict;
+
+	if (payload_bytes < sizeof(*wire) || (void *)(wire + 1) > (void *)(long)ctx->data_end)
+		return count(WIRE_DROP_SHORT, XDP_DROP);
+	if (wire->magic != WIRE_MAGIC)
+		return count(WIRE_DROP_MAGIC, XDP_DROP);
+	if (wire->version != WIRE_VERSION)
+		return count(WIRE_DROP_VERSION, XDP_DROP);
+	if (wire->kind < WIRE_ANNOUNCE || wire->kind > WIRE_KNOCK)
+		return count(WIRE_DROP_KIND, XDP_DROP);
+	known = load_now(fast->known[wire->channel]);
+	if (known == 0)
+		return count(WIRE_DROP_CHANNEL, XDP_DROP);
+	known -= FAST_KNOWN_FIRST; /* of a channel of user space alone: no such index */
+	channel = bpf_map_lookup_elem(&channels, &known);
+	if (!channel || !load_now(channel->active))
+		return count(FAST_COUNT_PASSED, XDP_PASS);
+	verdict = receive(ctx, channel, wire, payload_bytes);
+	return verdict == XDP_PASS ? count(FAST_COUNT_PASSED, XDP_PASS) : verdict;
+}
+
+/* Whole, undivided UDP datagrams to us; the rest of the machine's traffic is none of ours. */
+SEC("xdp")
+int winnow(struct xdp_md *ctx)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct udphdr *udp = (void *)(ip + 1);
+	const struct fast_settings *fast;
+	__u32 key = 0, ip_bytes, udp_bytes;
+
+	fast = bpf_map_lookup_elem(&settings, &key);
+	if (!fast || (void *)(udp + 1) > end || udp->dest != fast->port)
+		return XDP_PASS;
+	if (eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != ANSWER_IHL ||
+	    ip->protocol != IPPROTO_UDP || (ip->frag_off & bpf_htons(0x3fff)) != 0)
+		return XDP_PASS;
+	/* Answers go out from the address that was written to: it must be one machine's. */
+	if ((fast->ip != 0 && ip->daddr != fast->ip) || (eth->h_dest[0] & 1) != 0)
+		return XDP_PASS;
+	ip_bytes = bpf_ntohs(ip->tot_len);
+	udp_bytes = bpf_ntohs(udp->len);
+	if (udp_bytes < sizeof(*udp) || ip_bytes != udp_bytes + sizeof(*ip) ||
+	    ctx->data_end - ctx->data < sizeof(*eth) + ip_bytes)
+		return XDP_PASS;
+	return datagram(ctx, fast, (void *)(udp + 1), udp_bytes - sizeof(*udp));
+}
+
+char program_license[] SEC("license") = "Dual BSD/GPL";

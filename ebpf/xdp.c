@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* xdp.c - see xdp.h; all of libbpf that the project uses, by way of bpftool's skeleton */
+
+#include "ebpf/xdp.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/if_link.h>
+#include <linux/membarrier.h>
+#include <net/if.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "ebpf/winnow.skel.h" /* made by bpftool from winnow.bpf.c */
+
+_Static_assert(sizeof(struct fast_slot) % 8 == 0, "values of a mapped array lie 8-byte aligned");
+_Static_assert(sizeof(struct fast_channel) % 8 == 0, "likewise");
+_Static_assert(FAST_CHANNELS_MAX + FAST_KNOWN_FIRST <= 256, "an index fits fast_settings.known");
+
+#define SAID_BYTES 160
+
+struct xdp {
+	struct winnow_bpf *skeleton;
+	int link; /* file descriptor; -1: not attached */
+	struct fast_settings *settings;
+	struct fast_channel *channels;
+	struct fast_slot *slots;
+	uint32_t slot_count;
+	enum xdp_mode mode;
+	uint32_t first[FAST_CHANNELS_MAX]; /* each channel's slots; */
+	uint32_t count[FAST_CHANNELS_MAX]; /* 0: no such channel */
+	int cpu_count;
+	uint64_t *cpu_values; /* [cpu_count], scratch */
+	char note[XDP_WHY_BYTES];
+};
+
+/* ---- what libbpf and the kernel say ---- */
+
+/* libbpf complains to a callback without context: here, and the first complaint has the cause. */
+static _Thread_local char said[SAID_BYTES];
+
+__attribute__((format(printf, 2, 0))) static int listen_in(enum libbpf_print_level level,
+                                                           const char *format, va_list list)
+{
+	if (level != LIBBPF_WARN || said[0] != '\0')
+		return 0;
+	vsnprintf(said, sizeof(said), format, list);
+	said[strcspn(said, "\n")] = '\0';
+	return 0;
+}
+
+/* explain - the line for people; `what` ends without punctuation. Returns `status`. */
+__attribute__((format(printf, 3, 4))) static int explain(char *why, int status, const char *what,
+                                                         ...)
+{
+	va_list list;
+
+	va_start(list, what);
+	vsnprintf(why, XDP_WHY_BYTES, what, list);
+	va_end(list);
+	return status;
+}
+
+static int explain_load(char *why, int status)
+{
+	if (status == -EPERM)
+		return explain(
+			why, status,
+			"the kernel does not let us load an XDP program: it takes root, or the "
+			"capabilities CAP_BPF and CAP_NET_ADMIN");
+	if (status == -ENOMEM)
+		return explain(why, status, "not enough memory for the XDP program's slots");
+	return explain(why, -EOPNOTSUPP,
+	               "this kernel does not take the XDP program (5.18 is the first that can): "
+	               "%s%s%s",
+	               strerror(-status), said[0] != '\0' ? "; " : "", said);
+}
+
+/* ---- attaching ---- */
+
+/* explain_busy - some other program sits there: say which. */
+static int explain_busy(char *why, const char *device, uint32_t program_id)
+{
+	struct bpf_prog_info info = {0};
+	uint32_t info_bytes = sizeof(info);
+	int fd = bpf_prog_get_fd_by_id(program_id);
+
+	if (fd >= 0) {
+		if (bpf_obj_get_info_by_fd(fd, &info, &info_bytes) != 0)
+			info.name[0] = '\0';
+		close(fd);
+	}
+	return explain(why, -EBUSY,
+	               "%s has another XDP program, \"%s\" (id %u); remove it (ip link set dev %s "
+	               "xdp off, or end its owner)",
+	               device, info.name[0] != '\0' ? info.name : "?", program_id, device);
+}
+
+static int device_mtu(const char *device)
+{
+	struct ifreq request = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return 0;
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", device);
+	if (ioctl(fd, SIOCGIFMTU, &request) != 0)
+		request.ifr_mtu = 0;
+	close(fd);
+	return request.ifr_mtu;
+}
+
+static int explain_attach(char *why, const char *device, const char *mode, int status)
+{
+	struct bpf_xdp_query_opts query = {.sz = sizeof(query)};
+
+	if (status == -EPERM)
+		return explain(why, status,
+		               "attaching an XDP program to %s takes root or CAP_NET_ADMIN",
+		               device);
+	if (bpf_xdp_query((int)if_nametoindex(device), 0, &query) == 0 &&
+	    query.attach_mode != XDP_ATTACHED_NONE)
+		return explain_busy(why, device,
+		                    query.prog_id != 0       ? query.prog_id
+		                    : query.drv_prog_id != 0 ? query.drv_prog_id
+		                                             : query.skb_prog_id);
+	return explain(why, -EOPNOTSUPP,
+	               "%s does not take XDP in %s mode (%s): the driver cannot, or not with an "
+	               "MTU of %d (try 3498), or the kernel is older than 5.18",
+	               device, mode, strerror(-status), device_mtu(device));
+}
+
+/* The link is not pinned, so the program leaves with its last descriptor: with us. */
+static int attach_as(struct xdp *xdp, const char *device, enum xdp_mode mode, char *why)
+{
+	bool native = mode == XDP_MODE_NATIVE;
+	struct bpf_link_create_opts options = {
+		.sz = sizeof(options),
+		.flags = native ? XDP_FLAGS_DRV_MODE : XDP_FLAGS_SKB_MODE,
+	};
+	int link =
+		bpf_link_create(xdp_program(xdp), (int)if_nametoindex(device), BPF_XDP, &options);
+
+	if (link < 0)
+		return explain_attach(why, device, native ? "native" : "generic", link);
+	xdp->link = link;
+	xdp->mode = mode;
+	return 0;
+}
+
+static int attach(struct xdp *xdp, const struct xdp_config *config, char *why)
+{
+	int status;
+
+	if (if_nametoindex(config->device) == 0)
+		return explain(why, -ENODEV, "no network device is called \"%s\"", config->device);
+	if (config->mode != XDP_MODE_AUTO)
+		return attach_as(xdp, config->device, config->mode, why);
+	status = attach_as(xdp, config->device, XDP_MODE_NATIVE, why);
+	if (status != -EOPNOTSUPP)
+		return status;
+	/* Whatever is in native mode's way, generic mode may do without. */
+	snprintf(xdp->note, sizeof(xdp->note), "%s", why);
+	return attach_as(xdp, config->device, XDP_MODE_GENERIC, why);
+}
+
+/* ---- opening and closing ---- */
+
+/* map_memory - the values of a mapped array, which lie as in an array of C. */
+static void *map_memory(struct bpf_map *map)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t bytes = (size_t)bpf_map__value_size(map) * bpf_map__max_entries(map);
+	void *memory;
+
+	bytes = (bytes + page - 1) / page * page;
+	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void unmap_memory(struct bpf_map *map, void *memory)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t bytes = (size_t)bpf_map__value_size(map) * bpf_map__max_entries(map);
+
+	if (memory != NULL)
+		munmap(memory, (bytes + page - 1) / page * page);
+}
+
+static int load(struct xdp *xdp, char *why)
+{
+	int status;
+
+	said[0] = '\0';
+	libbpf_set_print(listen_in);
+	xdp->cpu_count = libbpf_num_possible_cpus();
+	xdp->skeleton = winnow_bpf__open();
+	if (xdp->skeleton == NULL || xdp->cpu_count < 1)
+		return explain_load(why, errno != 0 ? -errno : -EINVAL);
+	xdp->cpu_values = calloc((size_t)xdp->cpu_count, sizeof(*xdp->cpu_values));
+	if (xdp->cpu_values == NULL)
+		return explain_load(why, -ENOMEM);
+	status = bpf_map__set_max_entries(xdp->skeleton->maps.slots, xdp->slot_count);
+	if (status == 0)
+		status = winnow_bpf__load(xdp->skeleton);
+	if (status != 0)
+		return explain_load(why, status);
+	xdp->settings = map_memory(xdp->skeleton->maps.settings);
+	xdp->channels = map_memory(xdp->skeleton->maps.channels);
+	xdp->slots = map_memory(xdp->skeleton->maps.slots);
+	if (xdp->settings == NULL || xdp->channels == NULL || xdp->slots == NULL)
+		return explain_load(why, -errno);
+	return 0;
+}
+
+int xdp_open(const struct xdp_config *config, struct xdp **out, char *why)
+{
+	struct xdp *xdp;
+	int status;
+
+	if (config->slot_count < 1 || config->slot_count > XDP_SLOTS_MAX)
+		return explain(why, -EINVAL, "%u slots: 1 to %u are possible", config->slot_count,
+		               XDP_SLOTS_MAX);
+	xdp = calloc(1, sizeof(*xdp));
+	if (xdp == NULL)
+		return explain(why, -ENOMEM, "not enough memory");
+	xdp->link = -1;
+	xdp->slot_count = config->slot_count;
+	status = load(xdp, why);
+	if (status == 0) {
+		xdp->settings->ip = htonl(config->ip);
+		xdp->settings->port = htons(config->port);
+		if (config->device != NULL)
+			status = attach(xdp, config, why);
+	}
+	if (status != 0) {
+		xdp_close(xdp);
+		return status;
+	}
+	*out = xdp;
+	return 0;
+}
+
+void xdp_close(struct xdp *xdp)
+{
+	if (xdp == NULL)
+		return;
+	if (xdp->link >= 0)
+		close(xdp->link);
+	if (xdp->skeleton != NULL) {
+		unmap_memory(xdp->skeleton->maps.slots, xdp->slots);
+		unmap_memory(xdp->skeleton->maps.channels, xdp->channels);
+		unmap_memory(xdp->skeleton->maps.settings, xdp->settings);
+		winnow_bpf__destroy(xdp->skeleton);
+	}
+	free(xdp->cpu_values);
+	free(xdp);
+}
+
+/* ---- what others ask for ---- */
+
+enum xdp_mode xdp_mode(const struct xdp *xdp)
+{
+	return xdp->mode;
+}
+
+const char *xdp_note(const struct xdp *xdp)
+{
+	return xdp->note;
+}
+
+struct fast_settings *xdp_settings(const struct xdp *xdp)
+{
+	return xdp->settings;
+}
+
+struct fast_channel *xdp_channels(const struct xdp *xdp)
+{
+	return xdp->channels;
+}
+
+struct fast_slot *xdp_slots(const struct xdp *xdp)
+{
+	return xdp->slots;
+}
+
+int xdp_program(const struct xdp *xdp)
+{
+	return bpf_program__fd(xdp->skeleton->progs.winnow);
+}
+
+void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT])
+{
+	int map = bpf_map__fd(xdp->skeleton->maps.counters);
+	uint64_t *values = xdp->cpu_values;
+
+	for (uint32_t i = 0; i < FAST_COUNTER_COUNT; i++) {
+		out[i] = 0;
+		if (bpf_map_lookup_elem(map, &i, values) != 0)
+			continue;
+		for (int cpu = 0; cpu < xdp->cpu_count; cpu++)
+			out[i] += values[cpu];
+	}
+}
+
+/* ---- channels ---- */
+
+void xdp_known(struct xdp *xdp, uint16_t id, bool known)
+{
+	__atomic_store_n(&xdp->settings->known[id], known ? FAST_KNOWN_USER : 0, __ATOMIC_RELEASE);
+}
+
+/* Do slots [first, first + count) belong to nobody? If not, where does the one in the way end? */
+static bool range_free(const struct xdp *xdp, uint32_t first, uint32_t count, uint32_t *next)
+{
+	for (int i = 0; i < FAST_CHANNELS_MAX; i++) {
+		uint32_t start = xdp->first[i], end = start + xdp->count[i];
+
+		if (start < first + count && first < end) {
+			*next = end;
+			return false;
+		}
+	}
+	return true;
+}
+
+static void slots_clear(struct fast_slot *slots, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		memset(&slots[i], 0, offsetof(struct fast_slot, data));
+}
+
+int xdp_channel_open(struct xdp *xdp, uint16_t id, uint32_t window)
+{
+	uint32_t first = 0;
+	int index = 0;
+
+	if (window == 0 || (window & (window - 1)) != 0 || window > WIRE_WINDOW_MAX)
+		return -EINVAL;
+	while (index < FAST_CHANNELS_MAX && xdp->count[index] != 0)
+		index++;
+	if (index == FAST_CHANNELS_MAX)
+		return -ENOSPC;
+	do
+		if (window > xdp->slot_count || first > xdp->slot_count - window)
+			return -ENOSPC;
+	while (!range_free(xdp, first, window, &first));
+
+	xdp->first[index] = first;
+	xdp->count[index] = window;
+	slots_clear(xdp->slots + first, window);
+	xdp->channels[index] =
+		(struct fast_channel){.id = id, .first_slot = first, .window_mask = window - 1};
+	__atomic_store_n(&xdp->settings->known[id], (uint8_t)(FAST_KNOWN_FIRST + index),
+	                 __ATOMIC_RELEASE);
+	return index;
+}
+
+/* Programs run as readers of RCU, and a global barrier waits for all of those. */
+static void wait_for_programs(void)
+{
+	if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0)
+		usleep(20000); /* a kernel without: no program runs for nearly as long */
+}
+
+void xdp_channel_close(struct xdp *xdp, int index)
+{
+	struct fast_channel *channel = &xdp->channels[index];
+
+	__atomic_store_n(&xdp->settings->known[channel->id], 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&channel->active, 0, __ATOMIC_RELEASE);
+	wait_for_programs();
+	xdp->count[index] = 0;
+}
