@@ -326,7 +326,7 @@ static bool range_free(const struct xdp *xdp, uint32_t first, uint32_t count, ui
 	for (int i = 0; i < FAST_CHANNELS_MAX; i++) {
 		uint32_t start = xdp->first[i], end = start + xdp->count[i];
 
-		if (start < first + count && first < end) {
+		if (start != end && start < first + count && first < end) {
 			*next = end;
 			return false;
 		}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_xdp.c - what the XDP program takes, leaves and drops, and what it counts */
+
+#include "tests/unit/test_xdp.h"
+
+static const uint32_t block[64] = {1, 2, 3, 0xffffffff};
+
+/* ---- not ours: passed, untouched, uncounted ---- */
+
+#define at(field) offsetof(struct bytes, field)
+
+static const struct {
+	const char *what;
+	size_t offset;     /* of two bytes, */
+	uint8_t high, low; /* that become these */
+} not_ours[] = {
+	{"IPv6", at(eth.h_proto), 0x86, 0xdd},
+	{"VLAN", at(eth.h_proto), 0x81, 0x00},
+	{"to a group of Ethernet's", at(eth.h_dest), 0x01, 0x00},
+	{"IP version 6", at(ip), 0x65, 0x00},
+	{"IP options", at(ip), 0x46, 0x00},
+	{"TCP", at(ip.ttl), 61, 6},
+	{"the first fragment", at(ip.frag_off), 0x20, 0x00},
+	{"the last fragment", at(ip.frag_off), 0x00, 185},
+	{"another address", at(ip.daddr) + 2, 0x00, 0x02},
+	{"another port", at(udp.dest), (OUR_PORT + 1) >> 8, (OUR_PORT + 1) & 0xff},
+	{"UDP longer than IP", at(udp.len), (296 + 4) >> 8, (296 + 4) & 0xff},
+	{"UDP shorter than IP", at(udp.len), (296 - 4) >> 8, (296 - 4) & 0xff},
+	{"IP longer than the packet", at(ip.tot_len), (316 + 4) >> 8, (316 + 4) & 0xff},
+};
+
+static void test_not_ours(void **state)
+{
+	static const uint32_t cut[] = {329, 74, 41, 33, 20, 14};
+	uint64_t before[FAST_COUNTER_COUNT], after[FAST_COUNTER_COUNT];
+	struct world *world = *state;
+	struct frame frame;
+
+	slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
+	xdp_counters(world->xdp, before);
+	for (size_t i = 0; i < sizeof(not_ours) / sizeof(not_ours[0]); i++) {
+		push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+		((uint8_t *)&frame.at)[not_ours[i].offset] = not_ours[i].high;
+		((uint8_t *)&frame.at)[not_ours[i].offset + 1] = not_ours[i].low;
+		print_message("%s\n", not_ours[i].what);
+		expect(world, &frame, XDP_PASS);
+	}
+	for (size_t i = 0; i < sizeof(cut) / sizeof(cut[0]); i++) {
+		push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+		frame.length = cut[i];
+		expect(world, &frame, XDP_PASS);
+	}
+	push_make(&frame, 0, FIRST_FRAME, 1, block, 256); /* no room for a UDP header */
+	frame.at.ip.tot_len = htons(27);
+	frame.at.udp.len = htons(7);
+	expect(world, &frame, XDP_PASS);
+	xdp_counters(world->xdp, after);
+	assert_memory_equal(before, after, sizeof(before));
+	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 0);
+
+	/* And the same packet with nothing wrong. */
+	push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+	expect(world, &frame, XDP_DROP);
+	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 1);
+}
+
+static void test_any_address(void **state)
+{
+	struct world *world = *state;
+	struct frame frame;
+
+	slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
+	xdp_settings(world->xdp)->ip = 0;
+	push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+	frame.at.ip.daddr = htonl(OUR_IP + 1);
+	expect(world, &frame, XDP_DROP);
+	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 1);
+}
+
+/* ---- ours and bad: dropped, and counted by reason ---- */
+
+static void test_bad_headers(void **state)
+{
+	static const uint8_t kinds[] = {0, 7, 0x7f, 0x80, 0x81, 0x82, 0x83, 0x84, 0x86, 0x87, 0xff};
+	struct world *world = *state;
+	struct frame frame;
+
+	for (uint32_t bytes = 0; bytes < WIRE_HEADER_BYTES; bytes++) {
+		frame_make(&frame, WIRE_ACK, 0, NULL, 0);
+		frame_resize(&frame, bytes);
+		expect_drop(world, &frame, WIRE_DROP_SHORT);
+	}
+	frame_make(&frame, WIRE_ACK, 0, NULL, 0);
+	frame.at.wire.magic ^= 1;
+	expect_drop(world, &frame, WIRE_DROP_MAGIC);
+	frame_make(&frame, WIRE_ACK, 0, NULL, 0);
+	frame.at.wire.version = WIRE_VERSION + 1;
+	expect_drop(world, &frame, WIRE_DROP_VERSION);
+	for (size_t i = 0; i < sizeof(kinds); i++) {
+		frame_make(&frame, kinds[i], 0, NULL, 0);
+		expect_drop(world, &frame, WIRE_DROP_KIND);
+	}
+	for (uint8_t kind = WIRE_ANNOUNCE; kind <= WIRE_KNOCK; kind++) {
+		frame_make(&frame, kind, 0, NULL, 0);
+		frame.at.wire.channel = CHANNEL ^ 0x100;
+		expect_drop(world, &frame, WIRE_DROP_CHANNEL);
+		frame_make(&frame, kind, 0, NULL, 0);
+		frame.at.wire.worker = world->channel->worker_count;
+		expect_drop(world, &frame, WIRE_DROP_WORKER);
+		frame.at.wire.worker = WIRE_EVERYONE;
+		expect_drop(world, &frame, WIRE_DROP_WORKER);
+		frame_make(&frame, kind, 1, NULL, 0);
+		frame.at.wire.token ^= UINT64_C(1) << 63;
+		expect_drop(world, &frame, WIRE_DROP_TOKEN);
+	}
+	assert_int_equal(stat_of(world, FAST_STAT_RECEIVED), 3 * 6);
+	assert_int_equal(stat_of(world, FAST_STAT_RECEIVED_BYTES), 3 * 6 * WIRE_HEADER_BYTES);
+}
+
+/* ---- what user space does ---- */
+
+static void test_passed_up(void **state)
+{
+	static const uint8_t kinds[] = {WIRE_ANNOUNCE, WIRE_ASK, WIRE_KNOCK};
+	struct world *world = *state;
+	uint16_t other = CHANNEL + 1;
+	struct frame frame;
+
+	for (size_t i = 0; i < sizeof(kinds); i++) {
+		frame_make(&frame, kinds[i], 1, block, 64);
+		expect_pass(world, &frame);
+	}
+	/* A channel of user space alone: nothing is looked at but the header's form. */
+	push_make(&frame, 1, FIRST_FRAME, 1, block, 256);
+	frame.at.wire.channel = other;
+	frame.at.wire.token = 0;
+	expect_drop(world, &frame, WIRE_DROP_CHANNEL);
+	xdp_known(world->xdp, other, true);
+	expect_pass(world, &frame);
+	xdp_known(world->xdp, other, false);
+	expect_drop(world, &frame, WIRE_DROP_CHANNEL);
+
+	/* One that is not active yet. */
+	slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
+	push_make(&frame, 1, FIRST_FRAME, 1, block, 256);
+	world->channel->active = 0;
+	expect_pass(world, &frame);
+	world->channel->active = 1;
+	assert_int_equal(stat_of(world, FAST_STAT_RECEIVED), 0);
+	expect(world, &frame, XDP_DROP);
+	assert_int_equal(stat_of(world, FAST_STAT_RECEIVED), 1);
+}
+
+static void test_closed_frames(void **state)
+{
+	struct world *world = *state;
+	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
+	struct frame frame;
+
+	push_make(&frame, 1, FIRST_FRAME - WINDOW, 1, block, 256); /* stale */
+	expect_pass(world, &frame);
+	push_make(&frame, 1, FIRST_FRAME + WINDOW, 1, block, 256); /* not open yet */
+	expect_pass(world, &frame);
+	push_make(&frame, 1, FIRST_FRAME, 1, block, 256);
+	slot->state = FAST_CLOSED;
+	expect_pass(world, &frame);
+	slot->state = FAST_OPEN;
+	world->channel->first_slot = SLOT_COUNT; /* a bug of ours must not be one of the kernel's */
+	expect_pass(world, &frame);
+	assert_int_equal(slot->came, 0);
+	assert_int_equal(slot->lock, 0);
+	assert_int_equal(world->channel->ack[1], FIRST_FRAME);
+}
+
+/* ---- a PUSH ---- */
+
+static void test_bad_push(void **state)
+{
+	uint64_t owned[FAST_WORKERS_MAX] = {0x5, 0x7, 0};
+	struct world *world = *state;
+	struct fast_slot *slot = slot_open(world, FIRST_FRAME, 64, 3, owned);
+	struct frame frame;
+
+	push_make(&frame, 0, FIRST_FRAME, 0x7, block, 192);
+	expect_drop(world, &frame, WIRE_DROP_MASK);
+	push_make(&frame, 0, FIRST_FRAME, 0x3, block, 128);
+	expect_drop(world, &frame, WIRE_DROP_MASK);
+	push_make(&frame, 0, FIRST_FRAME, 0, block, 0);
+	expect_drop(world, &frame, WIRE_DROP_MASK);
+	push_make(&frame, 2, FIRST_FRAME, 0, block, 0); /* who owes nothing */
+	expect_drop(world, &frame, WIRE_DROP_MASK);
+	push_make(&frame, 2, FIRST_FRAME, 1, block, 64);
+	expect_drop(world, &frame, WIRE_DROP_MASK);
+	for (uint32_t bytes = 0; bytes < 128; bytes += bytes < 120 ? 17 : 1) {
+		push_make(&frame, 0, FIRST_FRAME, 0x5, block, bytes);
+		expect_drop(world, &frame, WIRE_DROP_LENGTH);
+	}
+	/* Longer: perhaps several datagrams in one, which only user space can tell apart. */
+	push_make(&frame, 0, FIRST_FRAME, 0x5, block, 129);
+	expect_pass(world, &frame);
+	push_make(&frame, 0, FIRST_FRAME, 0x5, block, 192);
+	expect_pass(world, &frame);
+	assert_int_equal(slot->came, 0);
+	assert_int_equal(slot->arrived, 0);
+	assert_int_equal(slot->lock, 0);
+	assert_int_equal(slot->data[0], 0xa5);
+}
+
+static void test_push(void **state)
+{
+	struct world *world = *state;
+	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 128, 2, 3);
+	struct frame frame, out;
+	struct packet packet;
+
+	push_make(&frame, 1, FIRST_FRAME, 3, block, 256);
+	expect(world, &frame, XDP_DROP);
+	assert_int_equal(slot->state, FAST_OPEN);
+	assert_int_equal(slot->came, 2);
+	assert_int_equal(slot->touched, 3);
+	assert_int_equal(slot->arrived, 1);
+	assert_int_equal(slot->lock, 0);
+	assert_memory_equal(slot->data, block, 256);
+	assert_int_equal(slot->data[256], 0xa5);
+	push_make(&frame, 2, FIRST_FRAME, 3, block, 256);
+	expect(world, &frame, XDP_DROP);
+	assert_int_equal(counted(world, FAST_COUNT_ADDED), 2);
+	assert_int_equal(world->channel->sequence, 0);
+
+	push_make(&frame, 0, FIRST_FRAME, 3, block, 256);
+	frame.at.udp.check = 0x1234; /* not looked at */
+	world->channel->base = FIRST_FRAME - 3;
+	world->channel->planned = 77;
+	assert_int_equal(frame_run(world, &frame, &out), XDP_TX);
+	check_answer(world, &out, WIRE_EVERYONE, &packet);
+	assert_int_equal(packet.kind, WIRE_RESULT);
+	assert_int_equal(packet.frame, FIRST_FRAME);
+	assert_int_equal(packet.sequence, 1);
+	assert_int_equal(packet.body_bytes, 256);
+	for (uint32_t i = 0; i < 64; i++)
+		assert_int_equal(((uint32_t *)(void *)slot->data)[i], 3 * block[i]);
+	assert_memory_equal(packet.body, slot->data, 256);
+	assert_int_equal(slot->state, FAST_DONE);
+	assert_int_equal(slot->sent, 1);
+	assert_int_equal(slot->sequence, 1);
+	assert_int_equal(slot->lock, 0);
+	assert_int_equal(world->channel->told_base, FIRST_FRAME - 3);
+
+	assert_int_equal(stat_of(world, FAST_STAT_RECEIVED), 3);
+	assert_int_equal(stat_of(world, FAST_STAT_RECEIVED_BYTES), 3 * 288);
+	assert_int_equal(stat_of(world, FAST_STAT_PUSHES), 3);
+	assert_int_equal(stat_of(world, FAST_STAT_RESULTS), 1);
+	assert_int_equal(stat_of(world, FAST_STAT_SENT), 1);
+	assert_int_equal(stat_of(world, FAST_STAT_SENT_BYTES), 288);
+	assert_int_equal(stat_of(world, FAST_STAT_SINGLE), 0);
+	assert_int_equal(stat_of(world, FAST_STAT_RESENDS), 0);
+	assert_int_equal(stat_of(world, FAST_STAT_DUPLICATES), 0);
+}
+
+/* Its data comes back as it went, and the slot keeps it. */
+static void test_single_contributor(void **state)
+{
+	struct world *world = *state;
+	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 256, 1, 1);
+	struct frame frame, out;
+	struct packet packet;
+
+	world->channel->sequence = 0x2ffff; /* only the low half is told */
+	push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+	assert_int_equal(frame_run(world, &frame, &out), XDP_TX);
+	check_answer(world, &out, WIRE_EVERYONE, &packet);
+	assert_int_equal(packet.sequence, 0);
+	assert_int_equal(slot->sequence, 0);
+	assert_int_equal(world->channel->sequence, 0x30000);
+	assert_memory_equal(packet.body, block, 256);
+	assert_memory_equal(slot->data, block, 256);
+	assert_int_equal(slot->state, FAST_DONE);
+	assert_int_equal(stat_of(world, FAST_STAT_SINGLE), 1);
+}
+
+/* Workers that do not hear the group get theirs from user space. */
+static void test_no_multicast(void **state)
+{
+	struct world *world = *state;
+	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 256, 1, 1);
+	struct frame frame;
+
+	world->channel->multicast = 0;
+	push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+	expect(world, &frame, XDP_PASS);
+	assert_int_equal(slot->state, FAST_DONE);
+	assert_int_equal(slot->sent, 0);
+	assert_int_equal(slot->came, 1);
+	assert_memory_equal(slot->data, block, 256);
+	assert_int_equal(stat_of(world, FAST_STAT_RECEIVED), 0);
+	assert_int_equal(stat_of(world, FAST_STAT_PUSHES), 1);
+	assert_int_equal(stat_of(world, FAST_STAT_RESULTS), 1);
+	assert_int_equal(counted(world, FAST_COUNT_ADDED), 1);
+	assert_int_equal(counted(world, FAST_COUNT_PASSED), 1);
+}
+
+/* A packet that cannot grow into its RESULT goes up as it came, and its data is not lost. */
+static void test_no_room(void **state)
+{
+	uint64_t owned[FAST_WORKERS_MAX] = {0x3f, 0xc0};
+	static uint8_t data[FAST_DATA_BYTES];
+	struct world *world = *state;
+	struct fast_slot *slot = slot_open(world, FIRST_FRAME, 432, 8, owned); /* 3456 bytes */
+	struct frame frame;
+
+	push_make(&frame, 0, FIRST_FRAME, 0x3f, data, 6 * 432);
+	expect(world, &frame, XDP_DROP);
+	memset(data, 0x11, sizeof(data));
+	push_make(&frame, 1, FIRST_FRAME, 0xc0, data, 2 * 432);
+	expect(world, &frame, XDP_PASS);
+	assert_int_equal(counted(world, FAST_COUNT_NO_ROOM), 1);
+	assert_int_equal(slot->state, FAST_DONE);
+	assert_int_equal(slot->sent, 0);
+	assert_int_equal(slot->lock, 0);
+	assert_memory_equal(slot->data + 6 * 432, data, 2 * 432);
+	assert_int_equal(stat_of(world, FAST_STAT_SENT), 0);
+}
+
+/* ---- the lock ---- */
+
+static void test_busy(void **state)
+{
+	struct world *world = *state;
+	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 256, 1, 1);
+	struct frame frame;
+
+	push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+	slot->lock = 1;
+	expect(world, &frame, XDP_PASS);
+	assert_int_equal(slot->lock, 1);
+	assert_int_equal(slot->came, 0);
+	assert_int_equal(slot->data[0], 0xa5);
+	assert_int_equal(counted(world, FAST_COUNT_BUSY), 1);
+	slot->lock = 0;
+	expect(world, &frame, XDP_TX);
+	assert_int_equal(counted(world, FAST_COUNT_BUSY), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		in_world(test_not_ours),      in_world(test_any_address),
+		in_world(test_bad_headers),   in_world(test_passed_up),
+		in_world(test_closed_frames), in_world(test_bad_push),
+		in_world(test_push),          in_world(test_single_contributor),
+		in_world(test_no_multicast),  in_world(test_no_room),
+		in_world(test_busy),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

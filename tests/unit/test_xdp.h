@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_xdp.h - what the tests of winnow.bpf.c share: a loaded program, packets, an independent eye
+ *
+ * The kernel runs the program on packets that we hand it (BPF_PROG_TEST_RUN); no device is
+ * involved. Slots are opened here the way winnowd would.
+ */
+#ifndef TESTS_UNIT_TEST_XDP_H
+#define TESTS_UNIT_TEST_XDP_H
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "ebpf/packet.h"
+#include "ebpf/xdp.h"
+
+#define HEADERS_BYTES 74     /* Ethernet, IPv4, UDP, ours */
+#define RUN_BYTES_MAX 3520   /* what a test run takes, in one page */
+#define SUM_BYTES_MAX 3444   /* of data, so that the RESULT fits */
+#define OUR_IP 0x0a000001u   /* 10.0.0.1 */
+#define GROUP_IP 0xefc16207u /* 239.193.98.7: the bit that its MAC leaves out is set */
+#define WORKER_IP(w) (0x0a000100u + (w))
+#define OUR_PORT 5555
+#define GROUP_PORT 5600
+#define WORKER_PORT(w) ((uint16_t)(20000 + (w)))
+#define CHANNEL 0x1203
+#define GROUP_TOKEN UINT64_C(0xf0e1d2c3b4a59687)
+#define FIRST_FRAME UINT32_C(0xfffffff0) /* so that frame numbers wrap */
+#define WINDOW 64u
+#define SLOT_COUNT 96u
+
+struct __attribute__((packed)) bytes {
+	struct ethhdr eth;
+	struct iphdr ip;
+	struct udphdr udp;
+	struct wire_header wire;
+	uint8_t data[4096];
+};
+
+struct frame { /* of a link: a packet as the program sees it */
+	struct bytes at;
+	uint32_t length;
+};
+
+struct world {
+	struct xdp *xdp;
+	struct fast_channel *channel;
+	struct fast_slot *slots; /* of the channel */
+	int index;
+};
+
+/* xorshift64*; WINNOW_SEED in the environment replays another run. */
+static uint64_t random_state;
+
+static inline void random_seed(void)
+{
+	const char *seed = getenv("WINNOW_SEED");
+
+	random_state = seed != NULL ? strtoull(seed, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
+	printf("WINNOW_SEED=%#llx\n", (unsigned long long)random_state);
+}
+
+static inline uint64_t random_bits(void)
+{
+	random_state ^= random_state >> 12;
+	random_state ^= random_state << 25;
+	random_state ^= random_state >> 27;
+	return random_state * UINT64_C(2685821657736338717);
+}
+
+/* 0 .. limit - 1 */
+static inline uint32_t random_below(uint32_t limit)
+{
+	return (uint32_t)(random_bits() >> 32) % limit;
+}
+
+static inline uint64_t token_of(uint32_t worker)
+{
+	return (worker + 1) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* ---- a world ---- */
+
+static inline void world_open(struct world *world, uint16_t worker_count)
+{
+	struct xdp_config config = {.ip = OUR_IP, .port = OUR_PORT, .slot_count = SLOT_COUNT};
+	struct fast_channel *channel;
+	char why[XDP_WHY_BYTES];
+	int status = xdp_open(&config, &world->xdp, why);
+
+	if (status == -EPERM || status == -EOPNOTSUPP) {
+		printf("%s\n", why);
+		exit(77);
+	}
+	assert_int_equal(status, 0);
+	world->index = xdp_channel_open(world->xdp, CHANNEL, WINDOW);
+	assert_int_equal(world->index, 0);
+	channel = &xdp_channels(world->xdp)[world->index];
+	channel->worker_count = worker_count;
+	channel->group_token = GROUP_TOKEN;
+	channel->multicast = 1;
+	channel->group_ip = htonl(GROUP_IP);
+	channel->group_port = htons(GROUP_PORT);
+	channel->ttl = 3;
+	channel->base = channel->planned = FIRST_FRAME;
+	for (uint32_t i = 0; i < FAST_WORKERS_MAX; i++) {
+		channel->tokens[i] = token_of(i);
+		channel->ack[i] = channel->told[i] = FIRST_FRAME;
+	}
+	__atomic_store_n(&channel->active, 1, __ATOMIC_RELEASE);
+	world->channel = channel;
+	world->slots = xdp_slots(world->xdp) + channel->first_slot;
+}
+
+static inline void world_close(struct world *world)
+{
+	xdp_channel_close(world->xdp, world->index);
+	xdp_close(world->xdp);
+}
+
+/* Data is poisoned: an open slot's old sums must not matter. */
+static inline struct fast_slot *slot_open(const struct world *world, uint32_t frame,
+                                          uint32_t unit_bytes, uint32_t block_count,
+                                          const uint64_t owned[FAST_WORKERS_MAX])
+{
+	struct fast_slot *slot = &world->slots[frame & (WINDOW - 1)];
+
+	slot->state = FAST_CLOSED;
+	slot->frame = frame;
+	slot->unit_bytes = unit_bytes;
+	slot->block_count = block_count;
+	slot->sent = slot->sequence = 0;
+	slot->came = slot->touched = 0;
+	slot->arrived = slot->expected = 0;
+	memset(slot->data, 0xa5, sizeof(slot->data));
+	for (uint32_t i = 0; i < FAST_WORKERS_MAX; i++) {
+		slot->owned[i] = owned[i];
+		slot->expected = (uint16_t)(slot->expected + (owned[i] != 0));
+	}
+	__atomic_store_n(&slot->state, FAST_OPEN, __ATOMIC_RELEASE);
+	return slot;
+}
+
+/* `workers` of them own all of `block_count` blocks. */
+static inline struct fast_slot *slot_open_dense(const struct world *world, uint32_t frame,
+                                                uint32_t unit_bytes, uint32_t block_count,
+                                                uint32_t workers)
+{
+	uint64_t owned[FAST_WORKERS_MAX] = {0};
+
+	for (uint32_t i = 0; i < workers; i++)
+		owned[i] = block_count == 64 ? UINT64_MAX : (UINT64_C(1) << block_count) - 1;
+	return slot_open(world, frame, unit_bytes, block_count, owned);
+}
+
+/* ---- packets ---- */
+
+/* As RFC 1071 has it: 16-bit words, high byte first. */
+static inline uint32_t words_sum(const void *data, uint32_t bytes)
+{
+	const uint8_t *byte = data;
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < bytes; i++)
+		sum += i % 2 == 0 ? (uint32_t)byte[i] << 8 : byte[i];
+	return sum;
+}
+
+static inline uint16_t words_fold(uint32_t sum)
+{
+	while (sum > 0xffff)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t)sum;
+}
+
+/* Lengths of a packet with `payload` bytes of UDP payload, everywhere that a length stands. */
+static inline void frame_resize(struct frame *frame, uint32_t payload)
+{
+	frame->at.ip.tot_len = htons((uint16_t)(28 + payload));
+	frame->at.udp.len = htons((uint16_t)(8 + payload));
+	frame->length = 42 + payload;
+}
+
+/* A packet of a worker with `data_bytes` of data behind the header. */
+static inline void frame_make(struct frame *frame, uint8_t kind, uint32_t worker, const void *data,
+                              uint32_t data_bytes)
+{
+	memset(frame, 0, sizeof(*frame));
+	memcpy(frame->at.eth.h_dest, "\x02\x11\x22\x33\x44\x55", 6);
+	memcpy(frame->at.eth.h_source, "\x02\xaa\xbb\xcc\xdd", 5);
+	frame->at.eth.h_source[5] = (uint8_t)worker;
+	frame->at.eth.h_proto = htons(ETH_P_IP);
+	frame->at.ip.version = 4;
+	frame->at.ip.ihl = 5;
+	frame->at.ip.ttl = 61;
+	frame->at.ip.id = htons(4711);
+	frame->at.ip.protocol = 17;
+	frame->at.ip.saddr = htonl(WORKER_IP(worker));
+	frame->at.ip.daddr = htonl(OUR_IP);
+	frame->at.udp.source = htons(WORKER_PORT(worker));
+	frame->at.udp.dest = htons(OUR_PORT);
+	frame->at.wire = (struct wire_header){
+		.magic = WIRE_MAGIC,
+		.version = WIRE_VERSION,
+		.kind = kind,
+		.channel = CHANNEL,
+		.worker = (uint16_t)worker,
+		.token = token_of(worker),
+		.edge = FIRST_FRAME,
+	};
+	if (data_bytes > 0)
+		memcpy(frame->at.data, data, data_bytes);
+	frame_resize(frame, WIRE_HEADER_BYTES + data_bytes);
+}
+
+static inline void push_make(struct frame *frame, uint32_t worker, uint32_t number, uint64_t mask,
+                             const void *data, uint32_t data_bytes)
+{
+	frame_make(frame, WIRE_PUSH, worker, data, data_bytes);
+	frame->at.wire.frame = number;
+	frame->at.wire.mask = mask;
+}
+
+/* frame_run - the program's verdict; *out is what it made of *in. */
+static inline uint32_t frame_run(const struct world *world, const struct frame *in,
+                                 struct frame *out)
+{
+	union bpf_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	memset(out, 0, sizeof(*out));
+	attr.test.prog_fd = (uint32_t)xdp_program(world->xdp);
+	attr.test.repeat = 1;
+	attr.test.data_in = (uint64_t)(uintptr_t)&in->at;
+	attr.test.data_size_in = in->length;
+	attr.test.data_out = (uint64_t)(uintptr_t)&out->at;
+	attr.test.data_size_out = sizeof(out->at);
+	if (syscall(SYS_bpf, BPF_PROG_TEST_RUN, &attr, sizeof(attr)) != 0) {
+		printf("this kernel has no test runs of XDP programs: %s\n", strerror(errno));
+		exit(errno == ENOTSUP || errno == 524 ? 77 : 1);
+	}
+	out->length = attr.test.data_size_out;
+	return attr.test.retval;
+}
+
+static inline void assert_unchanged(const struct frame *in, const struct frame *out)
+{
+	assert_int_equal(in->length, out->length);
+	assert_memory_equal(&in->at, &out->at, in->length);
+}
+
+/* Runs *in and asserts its verdict; unless sent, it must come out as it went in. */
+static inline void expect(const struct world *world, const struct frame *in, uint32_t verdict)
+{
+	struct frame out;
+
+	assert_int_equal(frame_run(world, in, &out), verdict);
+	if (verdict != XDP_TX)
+		assert_unchanged(in, &out);
+}
+
+/* ---- what was sent ---- */
+
+static inline void check_ip(const struct frame *out, uint32_t to, uint8_t ttl)
+{
+	struct iphdr ip = out->at.ip;
+
+	assert_int_equal(out->at.eth.h_proto, htons(ETH_P_IP));
+	assert_memory_equal(out->at.eth.h_source, "\x02\x11\x22\x33\x44\x55", 6);
+	assert_int_equal(ip.version, 4);
+	assert_int_equal(ip.ihl, 5);
+	assert_int_equal(ip.tos, 0);
+	assert_int_equal(ntohs(ip.tot_len), out->length - 14);
+	assert_int_equal(ntohs(ip.frag_off), 0x4000);
+	assert_int_equal(ip.ttl, ttl);
+	assert_int_equal(ip.protocol, 17);
+	assert_int_equal(ntohl(ip.saddr), OUR_IP);
+	assert_int_equal(ntohl(ip.daddr), to);
+	assert_int_equal(words_fold(words_sum(&ip, sizeof(ip))), 0xffff);
+}
+
+static inline void check_udp(const struct frame *out, uint16_t port)
+{
+	uint32_t bytes = out->length - 34;
+	uint32_t sum = 17 + bytes;
+	uint8_t copy[sizeof(struct bytes)];
+
+	memcpy(copy, (const uint8_t *)&out->at + 34, bytes);
+	sum += words_sum(&out->at.ip.saddr, 8);
+	sum += words_sum(copy, bytes);
+	assert_int_equal(words_fold(sum), 0xffff);
+	assert_int_not_equal(out->at.udp.check, 0);
+	assert_int_equal(ntohs(out->at.udp.len), bytes);
+	assert_int_equal(ntohs(out->at.udp.source), OUR_PORT);
+	assert_int_equal(ntohs(out->at.udp.dest), port);
+}
+
+/* check_answer - headers of a packet to one worker, or with WIRE_EVERYONE to the group. */
+static inline void check_answer(const struct world *world, const struct frame *out, uint16_t worker,
+                                struct packet *packet)
+{
+	bool everyone = worker == WIRE_EVERYONE;
+	uint8_t mac[6] = {2, 0xaa, 0xbb, 0xcc, 0xdd, (uint8_t)worker};
+
+	if (everyone)
+		memcpy(mac, "\x01\x00\x5e\x41\x62\x07", 6);
+	assert_memory_equal(out->at.eth.h_dest, mac, 6);
+	check_ip(out, everyone ? GROUP_IP : WORKER_IP(worker), everyone ? 3 : 64);
+	check_udp(out, everyone ? GROUP_PORT : WORKER_PORT(worker));
+	assert_int_equal(packet_parse(&out->at.wire, out->length - 42, true, packet), 0);
+	assert_int_equal(packet->channel, CHANNEL);
+	assert_int_equal(packet->worker, worker);
+	assert_int_equal(packet->token, GROUP_TOKEN);
+	assert_int_equal(packet->edge, world->channel->base);
+	assert_int_equal(packet->window, WINDOW);
+	assert_int_equal(packet->sequence, (uint16_t)world->channel->sequence);
+	assert_int_equal(packet->planned, world->channel->planned);
+}
+
+static inline uint64_t counted(const struct world *world, uint32_t counter)
+{
+	uint64_t counters[FAST_COUNTER_COUNT];
+
+	xdp_counters(world->xdp, counters);
+	return counters[counter];
+}
+
+static inline uint64_t stat_of(const struct world *world, enum fast_stat which)
+{
+	return __atomic_load_n(&world->channel->stats[which], __ATOMIC_RELAXED);
+}
+
+static inline void expect_drop(const struct world *world, const struct frame *frame,
+                               enum wire_drop reason)
+{
+	uint64_t before[FAST_COUNTER_COUNT], after[FAST_COUNTER_COUNT];
+
+	xdp_counters(world->xdp, before);
+	expect(world, frame, XDP_DROP);
+	xdp_counters(world->xdp, after);
+	before[reason]++;
+	assert_memory_equal(before, after, sizeof(before));
+}
+
+/* Passed up, and counted as that and nothing else. */
+static inline void expect_pass(const struct world *world, const struct frame *frame)
+{
+	uint64_t before[FAST_COUNTER_COUNT], after[FAST_COUNTER_COUNT];
+
+	xdp_counters(world->xdp, before);
+	expect(world, frame, XDP_PASS);
+	xdp_counters(world->xdp, after);
+	before[FAST_COUNT_PASSED]++;
+	assert_memory_equal(before, after, sizeof(before));
+}
+
+/* ---- each test in a world of its own, of three workers ---- */
+
+static inline int set_up(void **state)
+{
+	struct world *world = malloc(sizeof(*world));
+
+	world_open(world, 3);
+	*state = world;
+	return 0;
+}
+
+static inline int tear_down(void **state)
+{
+	world_close(*state);
+	free(*state);
+	return 0;
+}
+
+#define in_world(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+#endif /* TESTS_UNIT_TEST_XDP_H */
