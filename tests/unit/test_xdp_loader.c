@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_xdp_loader.c - xdp.c without a device: errors, and who gets which slots */
+/*
+ * test_xdp_loader.c - xdp.c: errors, who gets which slots, and coming to a device and leaving it
+ *
+ * The devices are a pair in a network namespace of this process, gone when it ends.
+ */
+
+#include <sched.h>
+#include <sys/wait.h>
 
 #include "tests/unit/test_xdp.h"
 
@@ -73,13 +80,100 @@ static void test_many_channels(void **state)
 	assert_int_equal(xdp_channel_open(xdp, CHANNEL, 2), 0);
 }
 
+/* ---- on a device ---- */
+
+static void shell(const char *command)
+{
+	assert_int_equal(system(command), 0);
+}
+
+static int make_devices(void **state)
+{
+	(void)state;
+	if (unshare(CLONE_NEWNET) != 0) {
+		printf("no network namespace of our own: %s\n", strerror(errno));
+		exit(77);
+	}
+	shell("ip link add wnx0 type veth peer name wnx1 && ip link set wnx0 up && "
+	      "ip link set wnx1 up");
+	return 0;
+}
+
+static int open_at(enum xdp_mode mode, struct xdp **xdp, char *why)
+{
+	struct xdp_config config = {
+		.device = "wnx0", .mode = mode, .port = OUR_PORT, .slot_count = 4};
+
+	*xdp = NULL;
+	return xdp_open(&config, xdp, why);
+}
+
+static void test_modes(void **state)
+{
+	static const enum xdp_mode modes[] = {XDP_MODE_AUTO, XDP_MODE_NATIVE, XDP_MODE_GENERIC};
+	char why[XDP_WHY_BYTES];
+	struct xdp *xdp;
+
+	(void)state;
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(open_at(modes[i], &xdp, why), 0);
+		assert_int_equal(xdp_mode(xdp), i == 2 ? XDP_MODE_GENERIC : XDP_MODE_NATIVE);
+		assert_string_equal(xdp_note(xdp), "");
+		xdp_close(xdp);
+	}
+	shell("ip link set wnx0 mtu 9000 && ip link set wnx1 mtu 9000");
+	assert_int_equal(open_at(XDP_MODE_NATIVE, &xdp, why), -EOPNOTSUPP);
+	assert_non_null(strstr(why, "wnx0"));
+	assert_non_null(strstr(why, "9000"));
+	assert_int_equal(open_at(XDP_MODE_AUTO, &xdp, why), 0);
+	assert_int_equal(xdp_mode(xdp), XDP_MODE_GENERIC);
+	assert_non_null(strstr(xdp_note(xdp), "9000"));
+	xdp_close(xdp);
+	shell("ip link set wnx0 mtu 1500 && ip link set wnx1 mtu 1500");
+}
+
+static void test_busy_device(void **state)
+{
+	char why[XDP_WHY_BYTES];
+	struct xdp *xdp, *second;
+
+	(void)state;
+	for (int mode = XDP_MODE_NATIVE; mode <= XDP_MODE_GENERIC; mode++) {
+		assert_int_equal(open_at((enum xdp_mode)mode, &xdp, why), 0);
+		assert_int_equal(open_at(XDP_MODE_AUTO, &second, why), -EBUSY);
+		assert_non_null(strstr(why, "wnx0"));
+		assert_non_null(strstr(why, "\"winnow\""));
+		xdp_close(xdp);
+	}
+}
+
+/* However the process ends, the device is free afterwards. */
+static void test_crash(void **state)
+{
+	char why[XDP_WHY_BYTES];
+	struct xdp *xdp;
+	int status = -1;
+	pid_t child;
+
+	(void)state;
+	child = fork();
+	if (child == 0)
+		_exit(open_at(XDP_MODE_AUTO, &xdp, why) == 0 ? 0 : 1);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	for (int tries = 0; tries < 100 && open_at(XDP_MODE_AUTO, &xdp, why) != 0; tries++)
+		usleep(10000); /* the kernel cleans up at its leisure */
+	assert_non_null(xdp);
+	xdp_close(xdp);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_open_errors),
-		in_world(test_slot_ranges),
-		in_world(test_many_channels),
+		cmocka_unit_test(test_open_errors), in_world(test_slot_ranges),
+		in_world(test_many_channels),       cmocka_unit_test(test_modes),
+		cmocka_unit_test(test_busy_device), cmocka_unit_test(test_crash),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	return cmocka_run_group_tests(tests, make_devices, NULL) != 0;
 }
