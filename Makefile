@@ -72,7 +72,8 @@ $(BUILD)/%.skel.h: $(BUILD)/%.bpf.o
 
 # Only the loader sees a skeleton, and it is not code that our warnings were made for.
 $(BUILD)/ebpf/xdp.o: $(BUILD)/ebpf/winnow.skel.h
-$(BUILD)/ebpf/xdp.o: private warnings := -Wall -Wextra -Werror
+$(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
+$(BUILD)/ebpf/xdp.o $(BUILD)/tests/bench/bench_xdp.o: private warnings := -Wall -Wextra -Werror
 
 $(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library))
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^

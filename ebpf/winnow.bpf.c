@@ -429,8 +429,7 @@ static __always_inline int datagram(struct xdp_md *ctx, const struct fast_settin
 }
 
 /* Whole, undivided UDP datagrams to us; the rest of the machine's traffic is none of ours. */
-SEC("xdp")
-int winnow(struct xdp_md *ctx)
+static __always_inline int packet(struct xdp_md *ctx)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = (void *)(long)ctx->data;
@@ -454,6 +453,12 @@ int winnow(struct xdp_md *ctx)
 	    ctx->data_end - ctx->data < sizeof(*eth) + ip_bytes)
 		return XDP_PASS;
 	return datagram(ctx, fast, (void *)(udp + 1), udp_bytes - sizeof(*udp));
+}
+
+SEC("xdp")
+int winnow(struct xdp_md *ctx)
+{
+	return packet(ctx);
 }
 
 char program_license[] SEC("license") = "Dual BSD/GPL";
