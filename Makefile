@@ -135,7 +135,7 @@ fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet chann
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
 	$(Q)docker/install-packages.sh build lint
-	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h
+	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h $(BUILD)/tests/bench/bench_xdp.skel.h
 	$(Q)tests/lint.sh
 
 format: ## let clang-format rewrite all sources

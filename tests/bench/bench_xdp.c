@@ -150,8 +150,10 @@ static int bench_frame(struct bench *bench, uint32_t data_bytes)
 
 static int run(const struct bench *bench, enum program program, double *ns)
 {
-	LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = &bench->packet,
-	            .data_size_in = bench->packet_bytes, .repeat = REPEATS);
+	struct bpf_test_run_opts options = {.sz = sizeof(options),
+	                                    .data_in = &bench->packet,
+	                                    .data_size_in = bench->packet_bytes,
+	                                    .repeat = REPEATS};
 
 	if (bpf_prog_test_run_opts(bench->programs[program], &options) != 0)
 		return refuse("running a program");

@@ -100,16 +100,16 @@ static void test_bad_headers(void **state)
 		frame_make(&frame, kinds[i], 0, NULL, 0);
 		expect_drop(world, &frame, WIRE_DROP_KIND);
 	}
-	for (uint8_t kind = WIRE_ANNOUNCE; kind <= WIRE_KNOCK; kind++) {
-		frame_make(&frame, kind, 0, NULL, 0);
+	for (int kind = WIRE_ANNOUNCE; kind <= WIRE_KNOCK; kind++) {
+		frame_make(&frame, (uint8_t)kind, 0, NULL, 0);
 		frame.at.wire.channel = CHANNEL ^ 0x100;
 		expect_drop(world, &frame, WIRE_DROP_CHANNEL);
-		frame_make(&frame, kind, 0, NULL, 0);
+		frame_make(&frame, (uint8_t)kind, 0, NULL, 0);
 		frame.at.wire.worker = world->channel->worker_count;
 		expect_drop(world, &frame, WIRE_DROP_WORKER);
 		frame.at.wire.worker = WIRE_EVERYONE;
 		expect_drop(world, &frame, WIRE_DROP_WORKER);
-		frame_make(&frame, kind, 1, NULL, 0);
+		frame_make(&frame, (uint8_t)kind, 1, NULL, 0);
 		frame.at.wire.token ^= UINT64_C(1) << 63;
 		expect_drop(world, &frame, WIRE_DROP_TOKEN);
 	}
