@@ -167,14 +167,19 @@ static __always_inline int answer_result(struct xdp_md *ctx, struct fast_channel
 
 /* ---- PUSH ---- */
 
-/* Add the runs of blocks that are alike, touched or not. With `sum` the packet becomes the
- * RESULT's data on the way. */
-static __always_inline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask,
-                                      int sum)
+/*
+ * add_runs - add the runs of blocks that are alike, touched or not. With `sum` the packet becomes
+ * the RESULT's data on the way. Its own function, as those of fold.bpf.h.
+ */
+__noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask, int sum)
 {
-	__u32 unit = slot->unit_bytes, packet_at = 0;
-	__u64 touched = slot->touched, total = 0;
+	__u32 unit, packet_at = 0;
+	__u64 touched, total = 0;
 
+	if (!slot)
+		return 0;
+	unit = slot->unit_bytes;
+	touched = slot->touched;
 	for (int i = 0; i < WIRE_FRAME_BLOCKS_MAX && mask; i++) {
 		__u64 lowest = mask & -mask;
 		int again = (touched & lowest) != 0;

@@ -257,6 +257,27 @@ static void test_push(void **state)
 	assert_int_equal(stat_of(world, FAST_STAT_DUPLICATES), 0);
 }
 
+/* Ethernet may pad what is short: what lies behind the datagram is none of it. */
+static void test_padding(void **state)
+{
+	struct world *world = *state;
+	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
+	struct frame frame, out;
+	struct packet packet;
+
+	for (uint32_t worker = 0; worker < 2; worker++) {
+		push_make(&frame, worker, FIRST_FRAME, 1, block, 256);
+		memset(frame.at.data + 256, 0xee, 64);
+		frame.length += worker == 0 ? 3 : 64;
+		assert_int_equal(frame_run(world, &frame, &out), worker == 0 ? XDP_DROP : XDP_TX);
+	}
+	check_answer(world, &out, WIRE_EVERYONE, &packet);
+	assert_int_equal(packet.body_bytes, 256);
+	for (uint32_t i = 0; i < 64; i++)
+		assert_int_equal(((uint32_t *)(void *)slot->data)[i], 2 * block[i]);
+	assert_memory_equal(packet.body, slot->data, 256);
+}
+
 /* Its data comes back as it went, and the slot keeps it. */
 static void test_single_contributor(void **state)
 {
@@ -344,11 +365,17 @@ static void test_busy(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		in_world(test_not_ours),      in_world(test_any_address),
-		in_world(test_bad_headers),   in_world(test_passed_up),
-		in_world(test_closed_frames), in_world(test_bad_push),
-		in_world(test_push),          in_world(test_single_contributor),
-		in_world(test_no_multicast),  in_world(test_no_room),
+		in_world(test_not_ours),
+		in_world(test_any_address),
+		in_world(test_bad_headers),
+		in_world(test_passed_up),
+		in_world(test_closed_frames),
+		in_world(test_bad_push),
+		in_world(test_push),
+		in_world(test_padding),
+		in_world(test_single_contributor),
+		in_world(test_no_multicast),
+		in_world(test_no_room),
 		in_world(test_busy),
 	};
 

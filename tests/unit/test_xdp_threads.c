@@ -70,7 +70,7 @@ static void push_user(struct match *match, struct fast_slot *slot, const struct 
 		sums[i] = slot->touched ? sums[i] + data[i] : data[i];
 	memcpy(slot->data, sums, sizeof(sums));
 	slot->touched = 1;
-	slot->came |= UINT64_C(1) << in->at.wire.worker;
+	__atomic_or_fetch(&slot->came, UINT64_C(1) << in->at.wire.worker, __ATOMIC_RELEASE);
 	if (++slot->arrived == slot->expected) {
 		__atomic_store_n(&slot->state, FAST_DONE, __ATOMIC_RELEASE);
 		slot->sent = 1;
