@@ -105,8 +105,7 @@ static __always_inline int ack_due(struct fast_channel *channel, __u32 worker, _
 
 static __always_inline void ack_told(struct fast_channel *channel, __u32 worker, __u32 ack)
 {
-	if (before(load_now(channel->told[worker]), ack))
-		store_now(channel->told[worker], ack);
+	store_now(channel->told[worker], ack);
 }
 
 /* ---- slots ---- */

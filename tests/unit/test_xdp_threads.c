@@ -122,16 +122,22 @@ static void check_round(const struct match *match, uint32_t round)
 	}
 }
 
+/* Where there is one CPU only, threads take turns. */
+static void move_to(uint32_t cpu)
+{
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(cpu, &cpus);
+	(void)pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
+}
+
 static void *play(void *argument)
 {
 	const struct player *player = argument;
 	struct match *match = player->match;
-	cpu_set_t cpus;
 
-	CPU_ZERO(&cpus);
-	CPU_SET(player->cpu, &cpus);
-	(void)pthread_setaffinity_np(pthread_self(), sizeof(cpus),
-	                             &cpus); /* one CPU: taking turns */
+	move_to(player->cpu);
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		if (player->cpu == 0) {
 			match->results = 0;
@@ -191,12 +197,90 @@ static void test_kernel_and_user(void **state)
 	run_match(*state, KERNEL_AND_USER);
 }
 
+/* ---- a slot that is opened anew while its RESULT is copied ---- */
+
+#define NACKS 60000
+#define WIDE_BYTES 3072
+
+struct reopener {
+	struct fast_slot *slot;
+	bool stop; /* atomic */
+};
+
+/* Every word of a frame's data is its number. */
+static void *reopen(void *argument)
+{
+	struct reopener *reopener = argument;
+	struct fast_slot *slot = reopener->slot;
+	uint32_t number = slot->frame;
+
+	move_to(1);
+	while (!__atomic_load_n(&reopener->stop, __ATOMIC_RELAXED)) {
+		number += WINDOW;
+		while (__atomic_exchange_n(&slot->lock, 1, __ATOMIC_ACQUIRE) != 0)
+			sched_yield();
+		__atomic_store_n(&slot->state, FAST_CLOSED, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&slot->frame, number, __ATOMIC_RELEASE);
+		for (uint32_t i = 0; i < WIDE_BYTES; i += 4)
+			memcpy(slot->data + i, &number, 4);
+		__atomic_store_n(&slot->state, FAST_DONE, __ATOMIC_RELEASE);
+		__atomic_store_n(&slot->lock, 0, __ATOMIC_RELEASE);
+		for (volatile int pause = 0; pause < 6000; pause++)
+			;
+	}
+	return NULL;
+}
+
+static void check_whole(const struct frame *out)
+{
+	uint32_t number = out->at.wire.frame, word;
+
+	assert_int_equal(out->length, HEADERS_BYTES + WIDE_BYTES);
+	for (uint32_t i = 0; i < WIDE_BYTES; i += 4) {
+		memcpy(&word, out->at.data + i, 4);
+		assert_int_equal(word, number);
+	}
+}
+
+static void test_reopened(void **state)
+{
+	struct world *world = *state;
+	struct reopener reopener = {.slot = slot_open_dense(world, 0, WIDE_BYTES, 1, 1)};
+	struct fast_slot *slot = reopener.slot;
+	uint32_t sent = 0, dropped = 0;
+	uint64_t bit = 1;
+	struct frame in, out;
+	pthread_t thread;
+
+	slot->sent = 1;
+	move_to(0);
+	assert_int_equal(pthread_create(&thread, NULL, reopen, &reopener), 0);
+	for (uint32_t i = 0; i < NACKS; i++) {
+		uint32_t verdict;
+
+		frame_make(&in, WIRE_NACK, 0, &bit, sizeof(bit));
+		in.at.wire.mask = WIRE_NACK_FORCE;
+		in.at.wire.frame = __atomic_load_n(&slot->frame, __ATOMIC_RELAXED);
+		verdict = frame_run(world, &in, &out);
+		dropped += verdict == XDP_DROP;
+		if (verdict != XDP_TX)
+			continue;
+		sent++;
+		check_whole(&out);
+	}
+	__atomic_store_n(&reopener.stop, true, __ATOMIC_RELAXED);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	print_message("%u RESULTs sent, %u dropped because the slot had changed\n", sent, dropped);
+	assert_true(sent > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		in_world(test_kernels_apart),
 		in_world(test_kernels_both),
 		in_world(test_kernel_and_user),
+		in_world(test_reopened),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
