@@ -48,6 +48,7 @@ tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .SECONDARY:
+.DELETE_ON_ERROR:
 .PHONY: all demo check bench lint format install clean help deps tests fuzz fuzzers
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 tests: all $(unit_tests) $(tools) ## build the tests, too
@@ -67,8 +68,10 @@ $(BUILD)/%.bpf.o: %.bpf.c Makefile
 	$(call say,BPF,$@)$(CLANG) -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -fno-strict-aliasing -I. \
 		-I/usr/include/$(shell uname -m)-linux-gnu -MMD -MP -c $< -o $@
 
+# Linking a program with nothing leaves out what only a debugger reads: half of it.
 $(BUILD)/%.skel.h: $(BUILD)/%.bpf.o
-	$(call say,SKEL,$@)$(BPFTOOL) gen skeleton $< name $(notdir $*)_bpf > $@
+	$(call say,SKEL,$@)$(BPFTOOL) gen object $(<:.bpf.o=.linked.o) $< && \
+		$(BPFTOOL) gen skeleton $(<:.bpf.o=.linked.o) name $(notdir $*)_bpf > $@
 
 # Only the loader sees a skeleton, and it is not code that our warnings were made for.
 $(BUILD)/ebpf/xdp.o: $(BUILD)/ebpf/winnow.skel.h
