@@ -163,13 +163,14 @@ void channel_close(struct channel *channel)
 	free(channel);
 }
 
-void channel_set_payload(struct channel *channel, uint32_t payload, uint32_t window)
+void channel_start(struct channel *channel, uint32_t payload, uint32_t window, bool to_group)
 {
 	assert(channel->stats.received == 0 && payload <= channel->config.payload &&
 	       window <= channel->config.window && (window & (window - 1)) == 0);
 	channel->payload = payload;
 	channel->window = window;
 	channel->advertised = channel->base + window;
+	fast_start(channel, to_group);
 }
 
 /* ---- receiving ---- */
@@ -203,17 +204,26 @@ static void base_update(struct channel *channel, uint64_t now_us)
 }
 
 /* PROTOCOL.md section 8.3. An acknowledgement of what was never open is no news. */
-static void ack_take(struct channel *channel, const struct packet *packet, uint64_t now_us)
+static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint64_t now_us)
 {
-	struct member *member = &channel->members[packet->worker];
+	struct member *member = &channel->members[rank];
 	bool was_last = member->ack == channel->base;
 
-	if (!frame_before(member->ack, packet->edge) || frame_before(channel->opened, packet->edge))
+	if (!frame_before(member->ack, ack) || frame_before(channel->opened, ack))
 		return;
-	member->ack = packet->edge;
+	member->ack = ack;
 	member->progress_us = now_us;
 	if (was_last)
 		base_update(channel, now_us);
+}
+
+/* The packet's, and those of PUSHes that the kernel has kept. */
+static void acks_take(struct channel *channel, const struct packet *packet, uint64_t now_us)
+{
+	ack_take(channel, packet->worker, packet->edge, now_us);
+	for (uint32_t rank = 0; channel->config.fast != NULL && rank < channel->config.worker_count;
+	     rank++)
+		ack_take(channel, rank, fast_ack(channel, rank), now_us);
 }
 
 static void ask_answer(struct channel *channel, const struct packet *packet)
@@ -237,7 +247,7 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 	stats->received_bytes += WIRE_HEADER_BYTES + packet->body_bytes;
 	if (!channel_knows(channel, packet))
 		return;
-	ack_take(channel, packet, now_us);
+	acks_take(channel, packet, now_us);
 	switch (packet->kind) {
 	case WIRE_PUSH:
 		slot_push(channel, packet, now_us);
@@ -260,6 +270,7 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 	default:
 		count_drop(channel, WIRE_DROP_KIND);
 	}
+	fast_publish(channel);
 }
 
 /* ---- sending ---- */
@@ -273,7 +284,7 @@ void reply_put(struct channel *channel, const struct reply *reply)
 	channel->replies[channel->replies_tail++ % REPLIES_MAX] = *reply;
 }
 
-static void head_begin(const struct channel *channel, struct packet_out *out, enum wire_kind kind,
+static void head_begin(struct channel *channel, struct packet_out *out, enum wire_kind kind,
                        uint16_t dest, uint32_t frame)
 {
 	struct packet_head head = {
@@ -284,7 +295,7 @@ static void head_begin(const struct channel *channel, struct packet_out *out, en
 		.frame = frame,
 		.edge = channel->base,
 		.window = (uint16_t)channel->window,
-		.sequence = channel->sequence,
+		.sequence = fast_sequence(channel, false),
 		.planned = channel->planned,
 	};
 
@@ -292,7 +303,7 @@ static void head_begin(const struct channel *channel, struct packet_out *out, en
 	packet_begin(out, &head);
 }
 
-static void build_plan(const struct channel *channel, const struct segment *segment, uint16_t dest,
+static void build_plan(struct channel *channel, const struct segment *segment, uint16_t dest,
                        struct packet_out *out)
 {
 	head_begin(channel, out, WIRE_PLAN, dest, segment->first);
@@ -357,11 +368,12 @@ static bool pull_one(struct channel *channel, struct packet_out *out)
 
 		if (!slot_done(channel, frame))
 			continue;
-		slot_sent(channel, frame, ++channel->sequence);
+		slot_sent(channel, frame, fast_sequence(channel, true));
 		head_begin(channel, out, WIRE_RESULT, WIRE_EVERYONE, frame);
 		slot_build(channel, frame, out);
 		return true;
 	}
+	fast_advertised(channel);
 	if (credit_due(channel)) {
 		head_begin(channel, out, WIRE_CREDIT, WIRE_EVERYONE, 0);
 		return true;
@@ -388,9 +400,16 @@ bool channel_idle(const struct channel *channel)
 	return channel->ops_used == 0 && channel->base == channel->planned;
 }
 
-const struct channel_stats *channel_stats(const struct channel *channel)
+const struct channel_stats *channel_stats(struct channel *channel)
 {
-	return &channel->stats;
+	channel->with_fast = channel->stats;
+	fast_stats(channel, &channel->with_fast);
+	return &channel->with_fast;
+}
+
+bool channel_is_fast(const struct channel *channel)
+{
+	return channel->config.fast != NULL;
 }
 
 /* The workers not in `have`, which has one bit a rank. */
@@ -436,9 +455,10 @@ static bool gathering_stalled(const struct channel *channel, uint64_t now_us,
 static bool streaming_stalled(const struct channel *channel, uint64_t now_us,
                               struct channel_stall *out)
 {
-	const struct slot *slot = &channel->slots[channel->base & (channel->window - 1)];
+	struct slot *slot = slot_at(channel, channel->base);
 	const struct segment *segment;
 
+	fast_look(slot);
 	if (channel->base == channel->planned ||
 	    now_us - channel->progress_us < channel->config.stall_us)
 		return false;

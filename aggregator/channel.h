@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "bitmap/bitmap.h"
+#include "ebpf/fastpath.h"
 #include "ebpf/packet.h"
 
 struct channel;
@@ -33,6 +34,8 @@ struct channel_config {
 	const uint64_t *tokens;  /* [worker_count], what theirs carry; copied */
 	uint64_t stall_us;       /* how long one operation may wait for a worker */
 	const struct bitmap_engine *engine;
+	struct fast_channel *fast;    /* NULL; or shared with the kernel, zeroed but for */
+	struct fast_slot *fast_slots; /* what channel.c does not know; [window], zeroed */
 };
 
 /* Written by the channel's thread alone; others read with relaxed atomic loads. */
@@ -67,10 +70,11 @@ int channel_open(const struct channel_config *config, struct channel **out);
 void channel_close(struct channel *channel);
 
 /*
- * channel_set_payload - lower the payload to what all workers' paths carry, and the
- * window; before the first packet only. Values above the config's are a bug.
+ * channel_start - lower the payload to what all workers' paths carry, and the
+ * window; before the first packet only. Values above the config's are a bug. `to_group`:
+ * one packet to the group reaches all workers.
  */
-void channel_set_payload(struct channel *channel, uint32_t payload, uint32_t window);
+void channel_start(struct channel *channel, uint32_t payload, uint32_t window, bool to_group);
 
 /*
  * channel_receive - one packet whose header packet_parse() accepted and whose channel
@@ -96,6 +100,10 @@ bool channel_stalled(const struct channel *channel, uint64_t now_us, struct chan
 /* No operation is under way and every worker has acknowledged everything. */
 bool channel_idle(const struct channel *channel);
 
-const struct channel_stats *channel_stats(const struct channel *channel);
+/* channel_stats - the kernel's part included; valid until the next call for this channel. */
+const struct channel_stats *channel_stats(struct channel *channel);
+
+/* channel_is_fast - does the kernel add this channel's int32 frames? Known once started. */
+bool channel_is_fast(const struct channel *channel);
 
 #endif /* AGGREGATOR_CHANNEL_H */

@@ -5,6 +5,7 @@
  * channel.c        memory, members and their acknowledgements, dispatch, what to send
  * channel_plan.c   operations: announcements, agreement, plans
  * channel_slot.c   frames: opening slots, adding PUSHes, finishing sums
+ * channel_fast.c   slots that the kernel adds to as well
  *
  * Frames are numbered through the life of the channel, modulo 2^32:
  *
@@ -88,14 +89,16 @@ struct slot {
 	uint16_t expected; /* workers that own a block of it */
 	uint16_t arrived;
 	uint32_t segment;
-	uint32_t part;       /* of a block larger than a frame */
-	uint32_t unit_bytes; /* on the wire, of one block, or of this part */
-	bool sent;           /* the RESULT has gone out to everyone, */
-	uint16_t sequence;   /* as this one */
-	uint64_t touched;    /* blocks that hold a sum */
-	uint64_t owned;      /* blocks that every worker sends */
-	uint64_t *came;      /* [rank words] */
-	uint8_t *data;       /* [2 * payload]: sums, then, when done, the RESULT's data */
+	uint32_t part;          /* of a block larger than a frame */
+	uint32_t unit_bytes;    /* on the wire, of one block, or of this part */
+	struct fast_slot *fast; /* NULL; or where its contributors and sums are */
+	bool queued;            /* of a fast slot: its RESULT has been put into `results` */
+	bool sent;              /* the RESULT has gone out to everyone, */
+	uint16_t sequence;      /* as this one */
+	uint64_t touched;       /* blocks that hold a sum */
+	uint64_t owned;         /* blocks that every worker sends */
+	uint64_t *came;         /* [rank words] */
+	uint8_t *data;          /* [2 * payload]: sums, then, when done, the RESULT's data */
 	uint16_t blocks[WIRE_FRAME_BLOCKS_MAX]; /* which of the segment */
 };
 
@@ -145,6 +148,7 @@ struct channel {
 	uint32_t replies_head, replies_tail;
 
 	struct channel_stats stats;
+	struct channel_stats with_fast; /* what channel_stats() returned last */
 };
 
 static inline bool rank_test(const uint64_t *words, uint32_t rank)
@@ -183,8 +187,31 @@ void slot_open_more(struct channel *channel); /* after base or planned moved */
 void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us);
 void slot_nack(struct channel *channel, const struct packet *packet);
 bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank);
+uint64_t slot_owned(const struct segment *segment, const struct slot *slot, uint32_t rank);
+struct slot *slot_at(const struct channel *channel, uint32_t frame);
 bool slot_done(const struct channel *channel, uint32_t frame);
 void slot_build(const struct channel *channel, uint32_t frame, struct packet_out *out);
 void slot_sent(struct channel *channel, uint32_t frame, uint16_t sequence);
+
+/* channel_fast.c; most do nothing where the channel, or the slot, is not shared */
+void fast_start(struct channel *channel, bool to_group);
+void fast_open(struct channel *channel, struct slot *slot, const struct segment *segment);
+void fast_close(struct channel *channel, struct slot *slot);
+void fast_look(struct slot *slot); /* take over what the kernel has done to it */
+void fast_sent(struct slot *slot);
+const uint8_t *fast_data(const struct slot *slot);
+void fast_publish(struct channel *channel); /* after base or planned moved, and slots opened */
+uint32_t fast_ack(const struct channel *channel, uint32_t rank);
+uint16_t fast_sequence(struct channel *channel, bool next);
+void fast_advertised(struct channel *channel);
+void fast_stats(const struct channel *channel, struct channel_stats *stats);
+
+enum fast_push {
+	FAST_PUSH_AGAIN,     /* had it already */
+	FAST_PUSH_UNSENT,    /* likewise, and the frame is complete, and has been told to nobody */
+	FAST_PUSH_ADDED,     /* others are missing */
+	FAST_PUSH_COMPLETED, /* it was the last */
+};
+enum fast_push fast_push(struct channel *channel, struct slot *slot, const struct packet *packet);
 
 #endif /* AGGREGATOR_CHANNEL_IMPL_H */

@@ -11,13 +11,13 @@
 
 #include "aggregator/channel_impl.h"
 
-static struct slot *slot_at(const struct channel *channel, uint32_t frame)
+struct slot *slot_at(const struct channel *channel, uint32_t frame)
 {
 	return &channel->slots[frame & (channel->window - 1)];
 }
 
 /* Which of the slot's blocks did `rank` announce? Neighbouring blocks are a shift away. */
-static uint64_t owned_mask(const struct segment *segment, const struct slot *slot, uint32_t rank)
+uint64_t slot_owned(const struct segment *segment, const struct slot *slot, uint32_t rank)
 {
 	const uint64_t *bits = segment_bits(segment, rank);
 	uint32_t count = slot->block_count;
@@ -66,6 +66,28 @@ static void take_blocks(struct channel *channel, const struct segment *segment,
 	channel->open_rank += want;
 }
 
+/* Fixed-point frames are integers to us; the workers convert. */
+static void number_form(const struct operation *op, const struct segment *segment,
+                        enum dtype *dtype, enum reduction *reduction)
+{
+	*dtype = op->asked.dtype;
+	*reduction = op->asked.reduction;
+	if (op->asked.form == WIRE_FIXED32 && !segment->nonfinite) {
+		*dtype = DTYPE_I32;
+		*reduction = REDUCE_SUM;
+	}
+}
+
+/* The kernel adds int32, and nothing else. */
+static bool kernel_adds(const struct channel *channel, const struct segment *segment)
+{
+	enum reduction reduction;
+	enum dtype dtype;
+
+	number_form(&channel->ops[segment->op], segment, &dtype, &reduction);
+	return channel->config.fast != NULL && dtype == DTYPE_I32 && reduction == REDUCE_SUM;
+}
+
 static void open_slot(struct channel *channel, struct segment *segment)
 {
 	const struct geometry *cut = &channel->ops[segment->op].cut;
@@ -84,12 +106,16 @@ static void open_slot(struct channel *channel, struct segment *segment)
 	memset(slot->came, 0, channel->rank_words * 8);
 	take_blocks(channel, segment, cut, slot);
 	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++) {
-		uint64_t mask = owned_mask(segment, slot, rank);
+		uint64_t mask = slot_owned(segment, slot, rank);
 
 		if (mask != 0)
 			slot->expected++;
 		slot->owned &= mask;
 	}
+	if (kernel_adds(channel, segment))
+		fast_open(channel, slot, segment);
+	else
+		fast_close(channel, slot);
 	channel->opened++;
 }
 
@@ -114,18 +140,6 @@ void slot_open_more(struct channel *channel)
 }
 
 /* ---- adding ---- */
-
-/* Fixed-point frames are integers to us; the workers convert. */
-static void number_form(const struct operation *op, const struct segment *segment,
-                        enum dtype *dtype, enum reduction *reduction)
-{
-	*dtype = op->asked.dtype;
-	*reduction = op->asked.reduction;
-	if (op->asked.form == WIRE_FIXED32 && !segment->nonfinite) {
-		*dtype = DTYPE_I32;
-		*reduction = REDUCE_SUM;
-	}
-}
 
 /* Runs of blocks that are alike, present and touched or not, are added in one call. */
 static void add_blocks(struct channel *channel, struct slot *slot, uint64_t mask,
@@ -163,11 +177,22 @@ static void add_blocks(struct channel *channel, struct slot *slot, uint64_t mask
 	slot->touched |= mask;
 }
 
+static void queue_result(struct channel *channel, const struct slot *slot)
+{
+	uint32_t waiting = channel->results_tail - channel->results_head;
+
+	if (waiting == channel->config.window) {
+		count_drop(channel, WIRE_DROP_FULL); /* it will be asked for again */
+		return;
+	}
+	channel->results[channel->results_tail++ & (channel->config.window - 1)] = slot->frame;
+}
+
 static void finish(struct channel *channel, struct slot *slot)
 {
 	const struct bitmap_engine *engine = channel->config.engine;
 	const struct segment *segment = &channel->segments[slot->segment];
-	uint32_t unit_elems, waiting = channel->results_tail - channel->results_head;
+	uint32_t unit_elems;
 	enum reduction reduction;
 	enum dtype dtype;
 
@@ -183,11 +208,7 @@ static void finish(struct channel *channel, struct slot *slot)
 	slot->state = SLOT_DONE;
 	channel->stats.results++;
 	channel->stats.passed_through += slot->expected == 1;
-	if (waiting == channel->config.window) {
-		count_drop(channel, WIRE_DROP_FULL); /* it will be asked for again */
-		return;
-	}
-	channel->results[channel->results_tail++ & (channel->config.window - 1)] = slot->frame;
+	queue_result(channel, slot);
 }
 
 static void push_again(struct channel *channel, const struct slot *slot, uint16_t rank)
@@ -197,6 +218,23 @@ static void push_again(struct channel *channel, const struct slot *slot, uint16_
 	count_drop(channel, WIRE_DROP_DUPLICATE);
 	if (slot->state == SLOT_DONE && !frame_before(slot->frame, channel->members[rank].ack))
 		reply_put(channel, &reply);
+}
+
+/*
+ * The kernel may have added it, and completed the frame, before it passed the packet up: for its
+ * ack, or for us to send the RESULT. Real duplicates of what was sent it answers itself.
+ */
+static void push_fast(struct channel *channel, struct slot *slot, const struct packet *packet)
+{
+	enum fast_push push = fast_push(channel, slot, packet);
+
+	if (push == FAST_PUSH_AGAIN)
+		return;
+	channel->stats.pushes += push != FAST_PUSH_UNSENT;
+	channel->stats.results += push == FAST_PUSH_COMPLETED;
+	channel->stats.passed_through += push == FAST_PUSH_COMPLETED && slot->expected == 1;
+	if (push != FAST_PUSH_ADDED)
+		queue_result(channel, slot);
 }
 
 void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us)
@@ -214,7 +252,7 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		return;
 	}
 	segment = &channel->segments[slot->segment];
-	mask = owned_mask(segment, slot, packet->worker);
+	mask = slot_owned(segment, slot, packet->worker);
 	if (mask == 0 || mask != packet->mask) {
 		count_drop(channel, WIRE_DROP_MASK);
 		return;
@@ -223,13 +261,17 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		count_drop(channel, WIRE_DROP_LENGTH);
 		return;
 	}
+	channel->members[packet->worker].progress_us = now_us;
+	if (slot->fast != NULL) {
+		push_fast(channel, slot, packet);
+		return;
+	}
 	if (rank_test(slot->came, packet->worker)) {
 		push_again(channel, slot, packet->worker);
 		return;
 	}
 	rank_set(slot->came, packet->worker);
 	add_blocks(channel, slot, mask, packet->body);
-	channel->members[packet->worker].progress_us = now_us;
 	channel->stats.pushes++;
 	if (++slot->arrived == slot->expected)
 		finish(channel, slot);
@@ -240,7 +282,7 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank)
 {
 	return !rank_test(slot->came, rank) &&
-	       owned_mask(&channel->segments[slot->segment], slot, rank) != 0;
+	       slot_owned(&channel->segments[slot->segment], slot, rank) != 0;
 }
 
 /*
@@ -258,12 +300,13 @@ static bool result_lost(const struct slot *slot, const struct packet *nack)
 static bool nack_frame(struct channel *channel, const struct packet *nack, uint32_t frame)
 {
 	uint16_t rank = nack->worker;
-	const struct slot *slot = slot_at(channel, frame);
+	struct slot *slot = slot_at(channel, frame);
 	struct reply reply = {.kind = REPLY_RESULT, .rank = rank, .number = frame};
 	const struct segment *segment;
 
 	if (frame_before(frame, channel->base) || !frame_before(frame, channel->opened))
 		return false;
+	fast_look(slot);
 	if (slot->frame == frame && slot->state == SLOT_DONE) {
 		if (result_lost(slot, nack))
 			reply_put(channel, &reply);
@@ -306,8 +349,9 @@ void slot_nack(struct channel *channel, const struct packet *packet)
 
 bool slot_done(const struct channel *channel, uint32_t frame)
 {
-	const struct slot *slot = slot_at(channel, frame);
+	struct slot *slot = slot_at(channel, frame);
 
+	fast_look(slot);
 	return slot->state == SLOT_DONE && slot->frame == frame;
 }
 
@@ -317,11 +361,12 @@ void slot_sent(struct channel *channel, uint32_t frame, uint16_t sequence)
 
 	slot->sent = true;
 	slot->sequence = sequence;
+	fast_sent(slot);
 }
 
 void slot_build(const struct channel *channel, uint32_t frame, struct packet_out *out)
 {
 	const struct slot *slot = slot_at(channel, frame);
 
-	packet_point(out, slot->data, slot->block_count * slot->unit_bytes);
+	packet_point(out, fast_data(slot), slot->block_count * slot->unit_bytes);
 }

@@ -266,9 +266,20 @@ static void take_stalls(uv_async_t *async)
 		jobs_stalled(control->jobs, stalls[i].id, &stalls[i].stall);
 }
 
+static void port_share(void *context, const struct jobs_channel *channel,
+                       struct channel_config *config)
+{
+	offload_share(((struct control *)context)->config.offload, channel, config);
+}
+
 static int port_attach(void *context, const struct jobs_channel *channel)
 {
-	return data_attach(((struct control *)context)->config.data, channel);
+	struct control *control = context;
+	int err = data_attach(control->config.data, channel);
+
+	if (err != 0)
+		offload_release(control->config.offload, channel->id);
+	return err;
 }
 
 static void port_start(void *context, uint16_t id, uint32_t payload, uint32_t window,
@@ -279,7 +290,10 @@ static void port_start(void *context, uint16_t id, uint32_t payload, uint32_t wi
 
 static void port_detach(void *context, uint16_t id)
 {
-	data_detach(((struct control *)context)->config.data, id);
+	struct control *control = context;
+
+	data_detach(control->config.data, id);
+	offload_release(control->config.offload, id);
 }
 
 static void port_random(void *context, void *out, size_t bytes)
@@ -387,6 +401,7 @@ int control_open(const struct control_config *config, struct control **out, char
 		.context = control,
 		.send = port_send,
 		.close = port_close,
+		.share = port_share,
 		.attach = port_attach,
 		.start = port_start,
 		.detach = port_detach,
@@ -409,8 +424,10 @@ int control_open(const struct control_config *config, struct control **out, char
 	if (err == 0)
 		err = listen_on(control, why);
 	if (err == 0 && config->metrics.port != 0)
-		err = http_open(&config->metrics, &control->loop, control->jobs, config->data,
-		                &control->http, why);
+		err = http_open(
+			&config->metrics, &control->loop,
+			&(struct http_sources){control->jobs, config->data, config->offload},
+			&control->http, why);
 	if (err != 0) {
 		control_close(control);
 		return err;

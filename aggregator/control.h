@@ -9,6 +9,7 @@
 
 #include "aggregator/data.h"
 #include "aggregator/jobs.h"
+#include "aggregator/offload.h"
 
 struct control;
 
@@ -18,6 +19,7 @@ struct control_config {
 	struct net_addr metrics; /* port 0: no HTTP */
 	uint64_t drain_us;       /* after SIGTERM, jobs may go on for so long */
 	struct data *data;
+	struct offload *offload; /* NULL: udp alone */
 };
 
 /*

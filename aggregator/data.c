@@ -69,7 +69,7 @@ static void order_start(struct data_thread *t, const struct order *order)
 		outlet->some_multicast = outlet->some_multicast || order->multicast[rank];
 		outlet->all_multicast = outlet->all_multicast && order->multicast[rank];
 	}
-	channel_set_payload(outlet->info.channel, order->payload, order->window);
+	channel_start(outlet->info.channel, order->payload, order->window, outlet->all_multicast);
 }
 
 static void order_stats(struct data_thread *t, struct order *order)

@@ -19,8 +19,7 @@ struct http {
 	struct MHD_Daemon *daemon;
 	uv_poll_t poll;
 	uv_timer_t timer;
-	const struct jobs *jobs;
-	struct data *data;
+	struct http_sources sources;
 };
 
 /* ---- what the data threads say, asked once a request ---- */
@@ -35,6 +34,8 @@ struct snapshot {
 	struct job_snapshot *jobs;
 	struct jobs_totals totals;
 	struct data_stats data;
+	uint64_t
+		fast[FAST_COUNTER_COUNT]; /* of the XDP program; its drops are in data.drops, too */
 };
 
 static void job_stats(struct data *data, const struct jobs_view *view, struct channel_stats *sum)
@@ -53,10 +54,13 @@ static void job_stats(struct data *data, const struct jobs_view *view, struct ch
 	}
 }
 
-static bool snapshot_take(const struct jobs *jobs, struct data *data, struct snapshot *out)
+static bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 {
-	jobs_totals(jobs, &out->totals);
-	data_stats(data, &out->data);
+	jobs_totals(sources->jobs, &out->totals);
+	data_stats(sources->data, &out->data);
+	offload_counters(sources->offload, out->fast);
+	for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++)
+		out->data.drops[d] += out->fast[d];
 	out->job_count = 0;
 	out->jobs = calloc(out->totals.jobs + 1, sizeof(*out->jobs));
 	if (out->jobs == NULL)
@@ -64,12 +68,17 @@ static bool snapshot_take(const struct jobs *jobs, struct data *data, struct sna
 	for (uint32_t i = 0; i < JOBS_MAX && out->job_count < out->totals.jobs; i++) {
 		struct job_snapshot *job = &out->jobs[out->job_count];
 
-		if (!jobs_view(jobs, i, &job->view))
+		if (!jobs_view(sources->jobs, i, &job->view))
 			continue;
-		job_stats(data, &job->view, &job->stats);
+		job_stats(sources->data, &job->view, &job->stats);
 		out->job_count++;
 	}
 	return true;
+}
+
+static const char *datapath(const struct http_sources *sources)
+{
+	return sources->offload != NULL ? "xdp" : "udp";
 }
 
 /* ---- Prometheus text, version 0.0.4 ---- */
@@ -147,6 +156,16 @@ static void drop_metrics(FILE *out, const struct snapshot *now)
 	}
 }
 
+static void fast_metrics(FILE *out, const struct snapshot *now)
+{
+	family(out, "xdp_packets_total", "counter",
+	       "Datagrams that the XDP program saw, by what it did; those that it dropped are in "
+	       "packets_dropped_total.");
+	for (uint32_t i = FAST_COUNT_PASSED; i < FAST_COUNTER_COUNT; i++)
+		fprintf(out, "winnow_xdp_packets_total{verdict=\"%s\"} %" PRIu64 "\n",
+		        fast_counter_name((enum fast_counter)i), now->fast[i]);
+}
+
 static void totals_metrics(FILE *out, const struct snapshot *now)
 {
 	const struct jobs_totals *t = &now->totals;
@@ -175,7 +194,7 @@ static void totals_metrics(FILE *out, const struct snapshot *now)
 	       "Datagrams given up: the network stayed full.", now->data.unsent);
 }
 
-char *http_metrics(const struct jobs *jobs, struct data *data)
+char *http_metrics(const struct http_sources *sources)
 {
 	struct snapshot now;
 	char *text = NULL;
@@ -184,12 +203,14 @@ char *http_metrics(const struct jobs *jobs, struct data *data)
 
 	if (out == NULL)
 		return NULL;
-	if (snapshot_take(jobs, data, &now)) {
+	if (snapshot_take(sources, &now)) {
 		family(out, "build_info", "gauge", "What this is.");
-		fprintf(out, "winnow_build_info{version=\"%s\",isa=\"%s\",datapath=\"udp\"} 1\n",
-		        WINNOW_VERSION, bitmap_best()->name);
+		fprintf(out, "winnow_build_info{version=\"%s\",isa=\"%s\",datapath=\"%s\"} 1\n",
+		        WINNOW_VERSION, bitmap_best()->name, datapath(sources));
 		totals_metrics(out, &now);
 		drop_metrics(out, &now);
+		if (sources->offload != NULL)
+			fast_metrics(out, &now);
 		jobs_metrics(out, &now);
 		free(now.jobs);
 	}
@@ -207,10 +228,10 @@ static json_t *job_json(const struct jobs_view *view, const struct channel_stats
 		json_object_set_new(drops, drop_name((enum wire_drop)d),
 		                    json_integer((json_int_t)stats->drops[d]));
 	return json_pack(
-		"{s:s, s:s, s:i, s:i, s:i, s:i, s:b, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+		"{s:s, s:s, s:i, s:i, s:i, s:i, s:b, s:b, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
 		"name", view->name, "state", view->state, "world", (int)view->world, "members",
 		(int)view->joined, "payload", (int)view->payload, "window", (int)view->window,
-		"multicast", view->multicast, "bytes", (json_int_t)view->bytes, "channels",
+		"multicast", view->multicast, "fast", view->fast, "bytes", (json_int_t)view->bytes, "channels",
 		(int)view->channel_count, "operations", (json_int_t)stats->operations, "blocks",
 		(json_int_t)stats->blocks, "blocks_nonzero", (json_int_t)stats->blocks_nonzero,
 		"results", (json_int_t)stats->results, "result_resends",
@@ -218,13 +239,13 @@ static json_t *job_json(const struct jobs_view *view, const struct channel_stats
 		drops);
 }
 
-char *http_status(const struct jobs *jobs, struct data *data)
+char *http_status(const struct http_sources *sources)
 {
 	json_t *list = json_array(), *root;
 	struct snapshot now;
 	char *text;
 
-	if (!snapshot_take(jobs, data, &now)) {
+	if (!snapshot_take(sources, &now)) {
 		json_decref(list);
 		return NULL;
 	}
@@ -232,9 +253,10 @@ char *http_status(const struct jobs *jobs, struct data *data)
 		json_array_append_new(list, job_json(&now.jobs[i].view, &now.jobs[i].stats));
 	free(now.jobs);
 	root = json_pack("{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:o}", "version",
-	                 WINNOW_VERSION, "datapath", "udp", "isa", bitmap_best()->name, "draining",
-	                 now.totals.draining, "memory_reserved_bytes", (json_int_t)now.totals.bytes,
-	                 "jobs_started", (json_int_t)now.totals.jobs_started, "jobs_finished",
+	                 WINNOW_VERSION, "datapath", datapath(sources), "isa", bitmap_best()->name,
+	                 "draining", now.totals.draining, "memory_reserved_bytes",
+	                 (json_int_t)now.totals.bytes, "jobs_started",
+	                 (json_int_t)now.totals.jobs_started, "jobs_finished",
 	                 (json_int_t)now.totals.jobs_finished, "jobs_failed",
 	                 (json_int_t)now.totals.jobs_failed, "joins_refused",
 	                 (json_int_t)now.totals.joins_refused, "jobs", list);
@@ -280,13 +302,13 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
 		               strdup("only GET\n"));
 	if (strcmp(url, "/metrics") == 0)
 		return respond(connection, MHD_HTTP_OK, "text/plain; version=0.0.4",
-		               http_metrics(http->jobs, http->data));
+		               http_metrics(&http->sources));
 	if (strcmp(url, "/status") == 0)
 		return respond(connection, MHD_HTTP_OK, "application/json",
-		               http_status(http->jobs, http->data));
+		               http_status(&http->sources));
 	if (strcmp(url, "/healthz") == 0)
 		return respond(connection, MHD_HTTP_OK, "text/plain", strdup("ok\n"));
-	jobs_totals(http->jobs, &totals);
+	jobs_totals(http->sources.jobs, &totals);
 	if (strcmp(url, "/readyz") == 0)
 		return respond(connection,
 		               totals.draining ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK,
@@ -320,8 +342,8 @@ static void polled(uv_poll_t *poll, int status, int events)
 	work(poll->data);
 }
 
-int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct jobs *jobs,
-              struct data *data, struct http **out, char *why)
+int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_sources *sources,
+              struct http **out, char *why)
 {
 	struct sockaddr_in address = {
 		.sin_family = AF_INET,
@@ -336,8 +358,7 @@ int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct jobs 
 		snprintf(why, NET_WHY_BYTES, "out of memory");
 		return -ENOMEM;
 	}
-	http->jobs = jobs;
-	http->data = data;
+	http->sources = *sources;
 	http->daemon = MHD_start_daemon(MHD_USE_EPOLL, listen->port, NULL, NULL, answer, http,
 	                                MHD_OPTION_SOCK_ADDR, &address, MHD_OPTION_CONNECTION_LIMIT,
 	                                CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,

@@ -11,16 +11,24 @@
 
 #include "aggregator/data.h"
 #include "aggregator/jobs.h"
+#include "aggregator/offload.h"
 
 struct http;
 
+/* Where the numbers come from. */
+struct http_sources {
+	const struct jobs *jobs;
+	struct data *data;
+	const struct offload *offload; /* NULL: none */
+};
+
 /* http_open - 0, or -errno with one line in `why` [NET_WHY_BYTES]. */
-int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct jobs *jobs,
-              struct data *data, struct http **out, char *why);
+int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_sources *sources,
+              struct http **out, char *why);
 void http_close(struct http *http); /* NULL is fine; before the loop is closed */
 
 /* The bodies, in malloc'ed memory; NULL when out of memory. For tests, too. */
-char *http_metrics(const struct jobs *jobs, struct data *data);
-char *http_status(const struct jobs *jobs, struct data *data);
+char *http_metrics(const struct http_sources *sources);
+char *http_status(const struct http_sources *sources);
 
 #endif /* AGGREGATOR_HTTP_H */

@@ -436,6 +436,7 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .joined = job->joined - job->left,
 	                          .payload = job->payload,
 	                          .window = job->window,
+	                          .fast = job->fast,
 	                          .bytes = job->bytes,
 	                          .channel_count = job->channel_count,
 	                          .channel_ids = job->channel_ids};

@@ -62,6 +62,12 @@ struct jobs_ports {
 	void (*close)(void *context, struct jobs_peer *peer);
 	/* From now on `channel` gets packets: KNOCKs first, all kinds once started. -ENOMEM. */
 	int (*attach)(void *context, const struct jobs_channel *channel);
+	/*
+	 * Give the channel-to-be memory to share with the kernel (config->fast, fast_slots), if
+	 * there is any; detach() takes it back. May be NULL.
+	 */
+	void (*share)(void *context, const struct jobs_channel *channel,
+	              struct channel_config *config);
 	/* All three return only when the data thread has done it. */
 	void (*start)(void *context, uint16_t id, uint32_t payload, uint32_t window,
 	              const bool multicast[]);
@@ -78,6 +84,7 @@ struct jobs_view {
 	uint32_t world, joined;
 	uint32_t payload, window;
 	bool multicast; /* at least one worker gets results so */
+	bool fast;      /* the kernel adds its int32 frames */
 	size_t bytes;
 	uint32_t channel_count;
 	const uint16_t *channel_ids;

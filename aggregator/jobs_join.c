@@ -177,6 +177,9 @@ static bool job_channels(struct jobs *jobs, struct job *job)
 			(uint16_t)(index / (256 / jobs->config.threads) * 256 +
 		                   index % (256 / jobs->config.threads) * jobs->config.threads +
 		                   thread);
+		config.fast = NULL;
+		if (jobs->ports.share != NULL)
+			jobs->ports.share(jobs->ports.context, &info, &config);
 		if (channel_open(&config, &info.channel) != 0)
 			return false;
 		if (jobs->ports.attach(jobs->ports.context, &info) != 0) {
@@ -274,7 +277,11 @@ static void job_start(struct jobs *jobs, struct job *job)
 	for (uint32_t i = 0; i < job->channel_count; i++)
 		jobs->ports.start(jobs->ports.context, job->channel_ids[i], job->payload,
 		                  job->window, multicast);
+	job->fast = true;
+	for (uint32_t i = 0; i < job->channel_count; i++)
+		job->fast = job->fast && channel_is_fast(job->channels[i]);
 	message.window = job->window;
+	message.fast = job->fast;
 	message.window_start = room < 8 ? 8 : room;
 	if (message.window_start > job->window)
 		message.window_start = job->window;
@@ -286,9 +293,10 @@ static void job_start(struct jobs *jobs, struct job *job)
 	job->state = JOB_RUNNING;
 	jobs->totals.jobs_started++;
 	jobs_log(jobs, "info",
-	         "event=job_started job=%s world=%u payload=%u window=%u multicast=%u/%u bytes=%zu",
+	         "event=job_started job=%s world=%u payload=%u window=%u multicast=%u/%u fast=%s "
+	         "bytes=%zu",
 	         job->name, job->world, job->payload, job->window, with_multicast, job->world,
-	         job->bytes);
+	         job->fast ? "yes" : "no", job->bytes);
 }
 
 /* ---- messages ---- */

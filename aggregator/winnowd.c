@@ -19,12 +19,12 @@
 #define HELLO_US 5000000
 
 struct settings {
-	const char *config, *listen, *datapath, *device, *metrics, *key_file, *key, *eal,
+	const char *config, *listen, *datapath, *device, *xdp_mode, *metrics, *key_file, *key, *eal,
 		*multicast, *log;
 	bool insecure_no_key;
 	uint64_t threads, jobs_max, workers_max, job_bytes_max, bytes_max, connections_max;
 	uint64_t payload_max, window_bytes, buffer_bytes, op_slots, segments_ahead;
-	uint64_t join_us, drain_us;
+	uint64_t join_us, drain_us, xdp_slots;
 };
 
 static struct settings settings;
@@ -34,9 +34,14 @@ static const struct option list[] = {
          "INI file with these options, section [winnowd]"},
 	{"listen", "ADDR:PORT", OPTION_TEXT, &settings.listen, "0.0.0.0:5555", NULL, 0, 0,
          "TCP and UDP, control and data"},
-	{"datapath", "NAME", OPTION_TEXT, &settings.datapath, "auto", NULL, 0, 0, "auto or udp"},
+	{"datapath", "NAME", OPTION_TEXT, &settings.datapath, "auto", NULL, 0, 0,
+         "auto, udp or xdp; auto: xdp if there is a --device and it works"},
 	{"device", "IFACE", OPTION_TEXT, &settings.device, NULL, NULL, 0, 0,
-         "for data paths other than udp; unused by udp"},
+         "network interface whose packets the kernel adds (xdp)"},
+	{"xdp-mode", "MODE", OPTION_TEXT, &settings.xdp_mode, "auto", NULL, 0, 0,
+         "auto, native (in the driver) or generic"},
+	{"xdp-slots", "N", OPTION_COUNT, &settings.xdp_slots, "8192", NULL, 64, XDP_SLOTS_MAX,
+         "frames that xdp jobs may have under way together; 4 KB each"},
 	{"metrics", "ADDR:PORT", OPTION_TEXT, &settings.metrics, NULL, NULL, 0, 0,
          "serve /metrics, /status, /healthz, /readyz there"},
 	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0,
@@ -151,9 +156,13 @@ static int addresses(struct control_config *config)
 		return usage_error("--listen: %s", why);
 	if (settings.metrics != NULL && net_resolve(settings.metrics, &config->metrics, why) != 0)
 		return usage_error("--metrics: %s", why);
-	if (strcmp(settings.datapath, "auto") != 0 && net_backend_named(settings.datapath) == NULL)
-		return usage_error("--datapath %s is not in this build: it has udp",
+	if (strcmp(settings.datapath, "auto") != 0 && strcmp(settings.datapath, "xdp") != 0 &&
+	    net_backend_named(settings.datapath) == NULL)
+		return usage_error("--datapath %s is not in this build: it has udp and xdp",
 		                   settings.datapath);
+	if (strcmp(settings.datapath, "xdp") == 0 && settings.device == NULL)
+		return usage_error("--datapath xdp needs --device IFACE: where packets arrive%s",
+		                   "");
 	if (!log_set_level(settings.log))
 		return usage_error("--log is '%s': want info, warn or error", settings.log);
 	config->jobs.group_port = config->listen.port;
@@ -181,6 +190,43 @@ static void fill(struct control_config *config)
 	config->jobs.engine = bitmap_best();
 }
 
+static int xdp_mode_named(enum xdp_mode *out)
+{
+	*out = XDP_MODE_AUTO;
+	if (strcmp(settings.xdp_mode, "native") == 0)
+		*out = XDP_MODE_NATIVE;
+	else if (strcmp(settings.xdp_mode, "generic") == 0)
+		*out = XDP_MODE_GENERIC;
+	else if (strcmp(settings.xdp_mode, "auto") != 0)
+		return usage_error("--xdp-mode is '%s': want auto, native or generic",
+		                   settings.xdp_mode);
+	return 0;
+}
+
+/* With "auto", what does not work is said in one line and done without. */
+static int offload(struct control_config *config)
+{
+	struct offload_config offload = {
+		.device = settings.device,
+		.listen = config->listen,
+		.slot_count = (uint32_t)settings.xdp_slots,
+	};
+	char why[XDP_WHY_BYTES];
+	int status = xdp_mode_named(&offload.mode);
+
+	if (status != 0 || settings.device == NULL || strcmp(settings.datapath, "udp") == 0)
+		return status;
+	if (offload_open(&offload, &config->offload, why) == 0)
+		return 0;
+	if (strcmp(settings.datapath, "xdp") == 0) {
+		fprintf(stderr, "winnowd: no xdp on %s: %s\n", settings.device, why);
+		return 1;
+	}
+	log_event("warn", "event=no_xdp device=%s text=\"%s; going on without\"", settings.device,
+	          why);
+	return 0;
+}
+
 /* Set before the data threads start to report: see main(). */
 static struct control *the_control;
 
@@ -201,7 +247,7 @@ static int serve(struct control_config *config)
 		.buffer_bytes = (uint32_t)settings.buffer_bytes,
 		.stalled = stalled,
 	};
-	char why[NET_WHY_BYTES], text[24];
+	char why[NET_WHY_BYTES], text[24], xdp[XDP_WHY_BYTES];
 	struct data *data;
 
 	if (data_open(&data_config, &data, why) != 0) {
@@ -215,12 +261,14 @@ static int serve(struct control_config *config)
 		data_close(data);
 		return 1;
 	}
-	log_event("info",
-	          "event=ready version=%s listen=%s datapath=udp threads=%u isa=%s keys=%s "
-	          "rcvbuf=%u",
-	          WINNOW_VERSION, net_format(&config->listen, text), config->jobs.threads,
-	          bitmap_best()->name, config->jobs.keys != NULL ? "yes" : "no",
-	          config->jobs.rcvbuf_bytes);
+	log_event(
+		"info",
+		"event=ready version=%s listen=%s datapath=%s xdp=\"%s\" threads=%u isa=%s keys=%s "
+		"rcvbuf=%u",
+		WINNOW_VERSION, net_format(&config->listen, text),
+		config->offload != NULL ? "xdp" : "udp", offload_describe(config->offload, xdp),
+		config->jobs.threads, bitmap_best()->name, config->jobs.keys != NULL ? "yes" : "no",
+		config->jobs.rcvbuf_bytes);
 	if (config->jobs.rcvbuf_bytes < settings.buffer_bytes)
 		log_event(
 			"warn",
@@ -256,7 +304,10 @@ int main(int argc, char **argv)
 		return status;
 	fill(&config);
 	config.jobs.keys = keys;
-	status = serve(&config);
+	status = offload(&config);
+	if (status == 0)
+		status = serve(&config);
+	offload_close(config.offload);
 	proof_keys_free(keys);
 	return status;
 }

@@ -216,6 +216,8 @@ static uint8_t form_for(const struct winnow_comm *comm, enum winnow_dtype dtype,
 
 	if (wire == WINNOW_WIRE_AUTO)
 		wire = comm->config.wire;
+	if (wire == WINNOW_WIRE_AUTO && comm->fast)
+		wire = WINNOW_WIRE_FIXED32;
 	if (wire == WINNOW_WIRE_FIXED32 && dtype == WINNOW_F32 &&
 	    (op == WINNOW_SUM || op == WINNOW_AVG))
 		return WIRE_FIXED32;

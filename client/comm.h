@@ -82,6 +82,7 @@ struct winnow_comm {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;    /* state, stats */
 	enum session_state state;  /* thread: wo */
+	bool fast;                 /* likewise, once, before `state` says that it runs */
 	enum winnow_result result; /* thread: wo; when failed */
 	char error[COMM_ERROR_BYTES];
 	struct winnow_request *submitted_first, *submitted_last;

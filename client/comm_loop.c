@@ -277,6 +277,8 @@ static void publish(struct winnow_comm *comm)
 {
 	comm->state = session_state(comm->session);
 	comm->result = session_result(comm->session);
+	if (!comm->fast && session_fast(comm->session))
+		comm->fast = true;
 	snprintf(comm->error, sizeof(comm->error), "%s", session_error(comm->session));
 	pthread_cond_broadcast(&comm->changed);
 }

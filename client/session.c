@@ -237,6 +237,15 @@ static void start_if_all_run(struct session *s)
 		start(s);
 }
 
+bool session_fast(const struct session *session)
+{
+	bool fast = session->state == SESSION_RUNNING;
+
+	for (uint32_t i = 0; i < session->link_count; i++)
+		fast = fast && link_start(session->links[i])->fast;
+	return fast;
+}
+
 bool session_group(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port)
 {
 	const struct control_message *welcome = link_welcome(session->links[index]);
@@ -447,6 +456,7 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 		out->multicast += link_start(session->links[i])->multicast;
 	if (session->engine == NULL)
 		return;
+	out->wire = session_fast(session) ? WINNOW_WIRE_FIXED32 : WINNOW_WIRE_NATIVE;
 	out->payload = link_start(session->links[0])->payload;
 	out->window = link_start(session->links[0])->window;
 	out->channels = session->first_stream[session->link_count];

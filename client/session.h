@@ -35,6 +35,9 @@ enum session_state session_state(const struct session *session);
 enum winnow_result session_result(const struct session *session); /* when failed */
 const char *session_error(const struct session *session);         /* one line; "" if none */
 
+/* Do all aggregators add int32 frames in the kernel? False before it runs. */
+bool session_fast(const struct session *session);
+
 /* The multicast group of aggregator `index`, once it is known; false before, or if none. */
 bool session_group(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port);
 void session_no_multicast(struct session *session, uint32_t index);

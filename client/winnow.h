@@ -87,7 +87,7 @@ enum winnow_op {
 
 /* How f32 travels. */
 enum winnow_wire {
-	WINNOW_WIRE_AUTO = 0, /* the aggregator's best; today the same as NATIVE */
+	WINNOW_WIRE_AUTO = 0, /* FIXED32 where all aggregators add it in the kernel, else NATIVE */
 	WINNOW_WIRE_NATIVE = 1,
 	/*
 	 * As int32, scaled by the largest exponent of each segment: sums are exact in integers
@@ -156,6 +156,8 @@ struct winnow_stats {
 	uint32_t window;      /* frames, per channel */
 	uint32_t channels;
 	uint32_t multicast; /* aggregators whose results come by multicast */
+	uint32_t wire;      /* enum winnow_wire that AUTO stands for */
+	uint32_t reserved;
 };
 
 /* winnow_config_init - defaults and environment. Keeps pointers into the environment. */

@@ -382,3 +382,15 @@ void xdp_channel_close(struct xdp *xdp, int index)
 	wait_for_programs();
 	xdp->count[index] = 0;
 }
+
+const char *fast_counter_name(enum fast_counter counter)
+{
+	static const char *const names[] = {
+		[FAST_COUNT_PASSED] = "passed",
+		[FAST_COUNT_ADDED] = "added",
+		[FAST_COUNT_BUSY] = "busy",
+		[FAST_COUNT_NO_ROOM] = "no_room",
+	};
+
+	return counter >= FAST_COUNT_PASSED && counter < FAST_COUNTER_COUNT ? names[counter] : "";
+}

@@ -78,6 +78,9 @@ void xdp_channel_close(struct xdp *xdp, int index);
 /* xdp_counters - the program's counters, summed over all CPUs; they count up from xdp_open(). */
 void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT]);
 
+/* "passed", "added" and so on: the label of a counter from FAST_COUNT_PASSED on. */
+const char *fast_counter_name(enum fast_counter counter);
+
 /* xdp_program - the loaded program as a file descriptor that stays ours, for test runs. */
 int xdp_program(const struct xdp *xdp);
 

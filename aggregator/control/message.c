@@ -64,6 +64,7 @@ static const struct field fields[] = {
 	{"group_port", FIELD_U16, AT(group_port), 0, UINT16_MAX, BIT(WELCOME)},
 	{"window_start", FIELD_U32, AT(window_start), 1, WIRE_WINDOW_MAX, BIT(START)},
 	{"multicast", FIELD_BOOL, AT(multicast), 0, 0, BIT(READY) | BIT(START)},
+	{"fast", FIELD_BOOL, AT(fast), 0, 0, BIT(START)},
 	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
 	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT)},
 };

@@ -55,6 +55,7 @@ struct control_message {
 	uint16_t group_port;
 	uint32_t window_start; /* frames a worker may have under way at first */
 	bool multicast;
+	bool fast; /* START: int32 frames are added by the kernel; fixed32 is worth choosing */
 
 	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
 	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT: one line for people */

@@ -387,6 +387,19 @@ static int run_rows(struct winnow_comm *comm)
 	return wrong > 0 ? 1 : 0;
 }
 
+/* Say what "auto" has become. */
+static void wire_resolve(struct winnow_comm *comm)
+{
+	struct winnow_stats stats;
+
+	winnow_comm_stats(comm, &stats);
+	if (settings.wire != WINNOW_WIRE_AUTO || stats.wire != WINNOW_WIRE_FIXED32 ||
+	    settings.dtype != WINNOW_F32 || settings.op > WINNOW_AVG)
+		return;
+	settings.wire = WINNOW_WIRE_FIXED32;
+	settings.wire_text = "fixed32";
+}
+
 static int join_and_run(void)
 {
 	struct winnow_config config;
@@ -412,6 +425,7 @@ static int join_and_run(void)
 	bench_progress(&settings, "joining", 0, 0);
 	if (say("cannot join", winnow_comm_create(&config, &comm)) != WINNOW_OK)
 		return 1;
+	wire_resolve(comm);
 	status = run_rows(comm);
 	winnow_comm_destroy(comm);
 	return status;

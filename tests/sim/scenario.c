@@ -180,6 +180,9 @@ void scenario_make(uint64_t seed, struct world_spec *out)
 	for (uint32_t i = 1; i < out->jobs; i++)
 		if (out->job[i].fault == FAULT_AGGREGATOR)
 			out->job[i].fault = FAULT_NONE;
+	out->fast = one_in(&dice, 2);
+	out->no_room = one_in(&dice, 4);
+	out->bypass_ppm = PICK(&dice, 0, 0, 50000, 500000);
 }
 
 void scenario_describe(const struct world_spec *spec, char *text, size_t room)
@@ -189,11 +192,11 @@ void scenario_describe(const struct world_spec *spec, char *text, size_t room)
 	int used = snprintf(
 		text, room,
 		"aggregators=%u threads=%u payload=%u window=%u slots=%u ahead=%u loss=%.1f%% "
-		"dup=%.1f%% reorder=%.1f%% mtu=%u rate=%llu pause=%u jobs:",
+		"dup=%.1f%% reorder=%.1f%% mtu=%u rate=%llu pause=%u fast=%d jobs:",
 		spec->aggregators, spec->threads, spec->payload_max, spec->window_bytes,
 		spec->op_slots, spec->segments_ahead, spec->net.loss_ppm / 1e4,
 		spec->net.duplicate_ppm / 1e4, spec->net.reorder_ppm / 1e4, spec->net.mtu,
-		(unsigned long long)spec->net.rate_bytes_s, spec->pause_ppm);
+		(unsigned long long)spec->net.rate_bytes_s, spec->pause_ppm, spec->fast);
 
 	for (uint32_t i = 0; i < spec->jobs && used > 0 && (size_t)used < room; i++)
 		used += snprintf(text + used, room - (size_t)used, " [world=%u ops=%u%s fault=%s]",

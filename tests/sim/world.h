@@ -50,6 +50,9 @@ struct world_spec {
 	uint32_t window_bytes;
 	uint32_t op_slots, segments_ahead;
 	uint32_t multicast_ppm; /* share of workers that multicast reaches */
+	bool fast;              /* a kernel that adds int32 frames before the aggregators */
+	bool no_room;           /* where packets cannot grow */
+	uint32_t bypass_ppm;    /* chance that a packet comes by another road */
 	uint32_t pause_ppm;     /* chance that a worker pauses before a packet */
 	uint64_t pause_us;      /* for up to so long */
 	uint64_t silence_us, stall_us;

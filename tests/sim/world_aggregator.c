@@ -48,6 +48,7 @@ static int port_attach(void *context, const struct jobs_channel *channel)
 		memset(&a->ports[i], 0, sizeof(a->ports[i]));
 		a->ports[i].used = true;
 		a->ports[i].info = *channel;
+		kernel_attach(a, &a->ports[i]);
 		return 0;
 	}
 	return -1;
@@ -57,15 +58,21 @@ static void port_start(void *context, uint16_t id, uint32_t payload, uint32_t wi
                        const bool multicast[])
 {
 	struct sim_port *port = port_named(context, id);
+	bool all = true;
 
 	port->started = true;
 	memcpy(port->multicast, multicast, port->info.worker_count * sizeof(multicast[0]));
-	channel_set_payload(port->info.channel, payload, window);
+	for (uint32_t rank = 0; rank < port->info.worker_count; rank++)
+		all = all && multicast[rank];
+	channel_start(port->info.channel, payload, window, all);
 }
 
 static void port_detach(void *context, uint16_t id)
 {
-	port_named(context, id)->used = false;
+	struct sim_port *port = port_named(context, id);
+
+	port->used = false;
+	kernel_release(port);
 }
 
 /* Frame numbers often begin just before they wrap. */
@@ -118,6 +125,7 @@ void aggregator_open(struct world *world, uint32_t index)
 		.context = a,
 		.send = port_send,
 		.close = port_close,
+		.share = world->spec->fast ? kernel_share : NULL,
 		.attach = port_attach,
 		.start = port_start,
 		.detach = port_detach,
@@ -235,6 +243,8 @@ static void datagram(struct sim_aggregator *a, const struct sim_event *event)
 		return;
 	}
 	if (!port->started)
+		return;
+	if (kernel_takes(a, port, event))
 		return;
 	channel_receive(port->info.channel, &packet, now_us);
 	while (channel_pull(port->info.channel, now_us, &out))

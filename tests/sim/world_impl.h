@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world_impl.h - what world.c, world_aggregator.c and world_worker.c share */
+/* world_impl.h - what world.c, world_aggregator.c, world_kernel.c and world_worker.c share */
 #ifndef TESTS_SIM_WORLD_IMPL_H
 #define TESTS_SIM_WORLD_IMPL_H
 
@@ -20,6 +20,8 @@ struct sim_port {
 	struct jobs_channel info;
 	uint32_t node[SIM_WORLD_MAX]; /* by rank; 0: unknown */
 	bool multicast[SIM_WORLD_MAX];
+	struct fast_channel *fast; /* NULL: no kernel before this one */
+	struct fast_slot *fast_slots;
 };
 
 struct sim_aggregator {
@@ -28,7 +30,9 @@ struct sim_aggregator {
 	bool dead;
 	struct jobs *jobs;
 	struct sim_port ports[PORTS_MAX];
-	struct sim_peer *peers; /* [worker nodes] */
+	struct sim_peer *peers;    /* [worker nodes] */
+	struct fast_channel *fast; /* of the channel that is being made */
+	struct fast_slot *fast_slots;
 };
 
 /* One control connection: its handle on the aggregator. */
@@ -86,6 +90,14 @@ void world_fail(struct world *world, const char *format, ...) __attribute__((for
 
 void aggregator_open(struct world *world, uint32_t index);
 void aggregator_close(struct sim_aggregator *aggregator);
+
+/* world_kernel.c */
+void kernel_share(void *context, const struct jobs_channel *channel, struct channel_config *config);
+void kernel_attach(struct sim_aggregator *a, struct sim_port *port);
+void kernel_release(struct sim_port *port);
+/* True when the kernel has kept the datagram; its answers are sent. */
+bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct sim_event *event);
+
 void aggregator_event(struct sim_aggregator *aggregator, const struct sim_event *event);
 void aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node);
 void aggregator_kill(struct sim_aggregator *aggregator);

@@ -355,7 +355,7 @@ static void test_set_payload(void **state)
 	assert_int_equal(channel_open(&b->config, &b->channel), 0);
 	b->config.window = 8;
 	b->config.payload = WIRE_PAYLOAD_MIN;
-	channel_set_payload(b->channel, WIRE_PAYLOAD_MIN, 8);
+	channel_start(b->channel, WIRE_PAYLOAD_MIN, 8, false);
 	expect_nothing(b);
 	announce_all(b, &a);
 	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).frame_count, FRAMES);

@@ -121,7 +121,7 @@ static const struct {
          "\"group_port\":65535}\n"},
 	{CONTROL_READY, "{\"type\":\"ready\",\"payload\":584,\"multicast\":false}\n"},
 	{CONTROL_START, "{\"type\":\"start\",\"payload\":1472,\"window\":4,\"window_start\":1,"
-                        "\"multicast\":true}\n"},
+                        "\"multicast\":true,\"fast\":true}\n"},
 	{CONTROL_PING, "{\"type\":\"ping\"}\n"},
 	{CONTROL_LEAVE, "{\"type\":\"leave\"}\n"},
 	{CONTROL_LEFT, "{\"type\":\"left\",\"rank\":3,\"text\":\"rank 3 left\"}\n"},

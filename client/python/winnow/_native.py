@@ -76,6 +76,8 @@ class CommStats(ctypes.Structure):
         ("window", ctypes.c_uint32),
         ("channels", ctypes.c_uint32),
         ("multicast", ctypes.c_uint32),
+        ("wire", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* offload.c - see offload.h; ebpf/fastpath.h says what is shared */
+
+#include "aggregator/offload.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GROUP_TTL 1 /* as the sockets' own: one network */
+#define INDEX_NONE (-1)
+
+struct offload {
+	struct xdp *xdp;
+	int16_t index[65536]; /* by channel number: which of xdp_channels(), or INDEX_NONE */
+};
+
+int offload_open(const struct offload_config *config, struct offload **out, char *why)
+{
+	struct xdp_config xdp = {
+		.device = config->device,
+		.mode = config->mode,
+		.ip = config->listen.ip,
+		.port = config->listen.port,
+		.slot_count = config->slot_count,
+	};
+	struct offload *offload = malloc(sizeof(*offload));
+	int err;
+
+	if (offload == NULL) {
+		snprintf(why, XDP_WHY_BYTES, "out of memory");
+		return -ENOMEM;
+	}
+	for (uint32_t id = 0; id < 65536; id++)
+		offload->index[id] = INDEX_NONE;
+	err = xdp_open(&xdp, &offload->xdp, why);
+	if (err != 0) {
+		free(offload);
+		return err;
+	}
+	*out = offload;
+	return 0;
+}
+
+void offload_close(struct offload *offload)
+{
+	if (offload == NULL)
+		return;
+	xdp_close(offload->xdp);
+	free(offload);
+}
+
+const char *offload_describe(const struct offload *offload, char text[XDP_WHY_BYTES])
+{
+	if (offload == NULL)
+		return "no";
+	if (xdp_mode(offload->xdp) == XDP_MODE_NATIVE)
+		return "native";
+	if (*xdp_note(offload->xdp) == '\0')
+		return "generic";
+	snprintf(text, XDP_WHY_BYTES, "generic: %s", xdp_note(offload->xdp));
+	return text;
+}
+
+static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
+                 const struct channel_config *config)
+{
+	fast->worker_count = channel->worker_count;
+	fast->group_token = channel->group_token;
+	fast->group_ip = htonl(channel->group_ip);
+	fast->group_port = htons(channel->group_port);
+	fast->ttl = GROUP_TTL;
+	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
+}
+
+void offload_share(struct offload *offload, const struct jobs_channel *channel,
+                   struct channel_config *config)
+{
+	int index = -ENOSPC;
+
+	if (offload == NULL)
+		return;
+	if (channel->worker_count <= FAST_WORKERS_MAX)
+		index = xdp_channel_open(offload->xdp, channel->id, config->window);
+	if (index < 0) {
+		xdp_known(offload->xdp, channel->id, true);
+		return;
+	}
+	offload->index[channel->id] = (int16_t)index;
+	config->fast = &xdp_channels(offload->xdp)[index];
+	config->fast_slots = &xdp_slots(offload->xdp)[config->fast->first_slot];
+	fill(config->fast, channel, config);
+}
+
+void offload_release(struct offload *offload, uint16_t id)
+{
+	if (offload == NULL)
+		return;
+	if (offload->index[id] == INDEX_NONE) {
+		xdp_known(offload->xdp, id, false);
+		return;
+	}
+	xdp_channel_close(offload->xdp, offload->index[id]);
+	offload->index[id] = INDEX_NONE;
+}
+
+void offload_counters(const struct offload *offload, uint64_t out[FAST_COUNTER_COUNT])
+{
+	memset(out, 0, FAST_COUNTER_COUNT * sizeof(out[0]));
+	if (offload != NULL)
+		xdp_counters(offload->xdp, out);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * offload.h - which channels the kernel helps with: between jobs and the XDP program
+ *
+ * The program drops packets of channels that it does not know, so every channel is named to it
+ * from before its first packet until after its last. Control thread only. All functions
+ * but offload_open() do nothing when `offload` is NULL.
+ */
+#ifndef AGGREGATOR_OFFLOAD_H
+#define AGGREGATOR_OFFLOAD_H
+
+#include "aggregator/jobs.h"
+#include "aggregator/net/net.h"
+#include "ebpf/xdp.h"
+
+struct offload;
+
+struct offload_config {
+	const char *device; /* where our packets arrive */
+	enum xdp_mode mode;
+	struct net_addr listen;
+	uint32_t slot_count; /* frames under way on all channels together */
+};
+
+/* offload_open - 0, or -errno with one line in `why` [XDP_WHY_BYTES]. */
+int offload_open(const struct offload_config *config, struct offload **out, char *why);
+void offload_close(struct offload *offload);
+
+/* "native", or "generic: " and why. */
+const char *offload_describe(const struct offload *offload, char text[XDP_WHY_BYTES]);
+
+/*
+ * offload_share - name `channel` to the program, and give config memory to share with it if
+ * the program can serve such a channel and has room.
+ */
+void offload_share(struct offload *offload, const struct jobs_channel *channel,
+                   struct channel_config *config);
+
+/* offload_release - the channel is detached: the program forgets it. Unknown ids are fine. */
+void offload_release(struct offload *offload, uint16_t id);
+
+/* The program's counters, zeros without one: enum fast_counter. */
+void offload_counters(const struct offload *offload, uint64_t out[FAST_COUNTER_COUNT]);
+
+#endif /* AGGREGATOR_OFFLOAD_H */

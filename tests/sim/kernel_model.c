@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* kernel_model.c - see kernel_model.h */
+
+#include "tests/sim/kernel_model.h"
+
+#include "ebpf/packet.h"
+
+struct run {
+	const struct kernel_model *model;
+	struct fast_channel *channel;
+	struct packet packet;
+	uint8_t *bytes_at;
+	uint32_t *bytes;
+};
+
+static enum kernel_verdict turn(struct run *run, enum wire_kind kind, uint16_t worker,
+                                const uint8_t *body, uint32_t body_bytes, uint16_t sequence)
+{
+	const struct fast_channel *channel = run->channel;
+	struct packet_out out;
+	struct packet_head head = {
+		.kind = (uint8_t)kind,
+		.channel = channel->id,
+		.worker = worker,
+		.token = channel->group_token,
+		.frame = run->packet.frame,
+		.edge = channel->base,
+		.window = (uint16_t)(channel->window_mask + 1),
+		.sequence = sequence,
+		.planned = channel->planned,
+	};
+
+	packet_begin(&out, &head);
+	packet_flatten(&out, run->bytes_at);
+	if (body_bytes > 0)
+		memcpy(run->bytes_at + WIRE_HEADER_BYTES, body, body_bytes);
+	*run->bytes = WIRE_HEADER_BYTES + body_bytes;
+	return worker == WIRE_EVERYONE ? KERNEL_GROUP : KERNEL_BACK;
+}
+
+static bool notice_due(const struct run *run)
+{
+	uint32_t told = run->channel->told[run->packet.worker];
+
+	return (int32_t)(run->packet.edge - told) >= (int32_t)((run->channel->window_mask + 1) / 4);
+}
+
+static void told(struct run *run)
+{
+	run->channel->told[run->packet.worker] = run->packet.edge;
+}
+
+static bool fits(const struct run *run, uint32_t body_bytes)
+{
+	return !run->model->no_room || WIRE_HEADER_BYTES + body_bytes <= *run->bytes;
+}
+
+static enum kernel_verdict answer(struct run *run, const struct fast_slot *slot)
+{
+	uint32_t body_bytes = slot->block_count * slot->unit_bytes;
+
+	if (!fits(run, body_bytes))
+		return KERNEL_PASS;
+	run->packet.frame = slot->frame;
+	return turn(run, WIRE_RESULT, run->packet.worker, slot->data, body_bytes,
+	            (uint16_t)run->channel->sequence);
+}
+
+static void add(const struct run *run, struct fast_slot *slot)
+{
+	const uint8_t *from = run->packet.body;
+
+	for (uint32_t block = 0; block < slot->block_count; block++) {
+		uint8_t *to = slot->data + block * slot->unit_bytes;
+
+		if (!(run->packet.mask >> block & 1))
+			continue;
+		for (uint32_t i = 0; i < slot->unit_bytes; i += 4) {
+			uint32_t sum = 0, value;
+
+			if (slot->touched >> block & 1)
+				memcpy(&sum, to + i, 4);
+			memcpy(&value, from + i, 4);
+			sum += value;
+			memcpy(to + i, &sum, 4);
+		}
+		slot->touched |= UINT64_C(1) << block;
+		from += slot->unit_bytes;
+	}
+}
+
+static enum kernel_verdict complete(struct run *run, struct fast_slot *slot)
+{
+	uint32_t body_bytes = slot->block_count * slot->unit_bytes;
+
+	slot->state = FAST_DONE;
+	if (!run->channel->multicast || notice_due(run) || !fits(run, body_bytes)) {
+		told(run);
+		return KERNEL_PASS;
+	}
+	slot->sequence = (uint16_t)++run->channel->sequence;
+	slot->sent = 1;
+	run->channel->told_base = run->channel->base;
+	return turn(run, WIRE_RESULT, WIRE_EVERYONE, slot->data, body_bytes,
+	            (uint16_t)slot->sequence);
+}
+
+static enum kernel_verdict push(struct run *run)
+{
+	const struct packet *packet = &run->packet;
+	struct fast_slot *slot = &run->model->slots[packet->frame & run->channel->window_mask];
+	uint64_t bit = UINT64_C(1) << packet->worker;
+	uint64_t owned = slot->owned[packet->worker];
+
+	if (slot->frame != packet->frame || slot->state == FAST_CLOSED)
+		return KERNEL_PASS;
+	if (owned == 0 || owned != packet->mask ||
+	    packet->body_bytes != (uint32_t)__builtin_popcountll(owned) * slot->unit_bytes)
+		return KERNEL_DROP;
+	if (frame_before(run->channel->ack[packet->worker], packet->edge))
+		run->channel->ack[packet->worker] = packet->edge;
+	if (slot->came & bit) {
+		if (slot->state != FAST_DONE)
+			return KERNEL_DROP;
+		if (!slot->sent)
+			return KERNEL_PASS;
+		return frame_before(packet->frame, packet->edge) ? KERNEL_DROP : answer(run, slot);
+	}
+	slot->came |= bit;
+	add(run, slot);
+	if (++slot->arrived == slot->expected)
+		return complete(run, slot);
+	if (!notice_due(run))
+		return KERNEL_DROP;
+	told(run);
+	return KERNEL_PASS;
+}
+
+static enum kernel_verdict nack(struct run *run)
+{
+	const struct packet *packet = &run->packet;
+	uint64_t words[WIRE_NACK_WORDS_MAX];
+	const struct fast_slot *slot;
+	uint32_t frame;
+
+	if (nack_parse(packet, words) != 1 || __builtin_popcountll(words[0]) != 1)
+		return KERNEL_PASS;
+	frame = packet->frame + (uint32_t)__builtin_ctzll(words[0]);
+	slot = &run->model->slots[frame & run->channel->window_mask];
+	if (slot->frame != frame || slot->state != FAST_DONE || !slot->sent)
+		return KERNEL_PASS;
+	if (!(packet->mask & WIRE_NACK_FORCE) &&
+	    sequence_before((uint16_t)packet->mask, (uint16_t)slot->sequence))
+		return KERNEL_PASS;
+	return answer(run, slot);
+}
+
+static enum kernel_verdict ack(struct run *run)
+{
+	const struct packet *packet = &run->packet;
+	const struct fast_channel *channel = run->channel;
+
+	if (!(packet->mask & WIRE_ACK_ANSWER) || notice_due(run) ||
+	    (packet->edge != channel->told[packet->worker] && packet->edge == channel->planned)) {
+		told(run);
+		return KERNEL_PASS;
+	}
+	return turn(run, WIRE_CREDIT, packet->worker, NULL, 0, (uint16_t)channel->sequence);
+}
+
+enum kernel_verdict kernel_model(const struct kernel_model *model, uint8_t *packet, uint32_t *bytes)
+{
+	struct run run = {
+		.model = model, .channel = model->channel, .bytes_at = packet, .bytes = bytes};
+
+	if (packet_parse(packet, *bytes, false, &run.packet) != WIRE_DROP_NONE)
+		return KERNEL_DROP;
+	if (!run.channel->active)
+		return KERNEL_PASS;
+	if (run.packet.worker >= run.channel->worker_count ||
+	    run.packet.token != run.channel->tokens[run.packet.worker])
+		return KERNEL_DROP;
+	switch (run.packet.kind) {
+	case WIRE_PUSH:
+		return push(&run);
+	case WIRE_ACK:
+		return ack(&run);
+	case WIRE_NACK:
+		return nack(&run);
+	default:
+		return KERNEL_PASS;
+	}
+}

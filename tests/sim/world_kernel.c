@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* world_kernel.c - a kernel with the fast path in front of a simulated aggregator */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/kernel_model.h"
+#include "tests/sim/world_impl.h"
+
+static void *zeroed(size_t count, size_t bytes)
+{
+	void *memory = calloc(count, bytes);
+
+	if (memory == NULL)
+		abort();
+	return memory;
+}
+
+void kernel_share(void *context, const struct jobs_channel *channel, struct channel_config *config)
+{
+	struct sim_aggregator *a = context;
+	struct fast_channel *fast;
+
+	if (channel->worker_count > FAST_WORKERS_MAX)
+		return;
+	fast = zeroed(1, sizeof(*fast));
+	fast->id = channel->id;
+	fast->worker_count = channel->worker_count;
+	fast->group_token = channel->group_token;
+	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
+	config->fast = a->fast = fast;
+	config->fast_slots = a->fast_slots = zeroed(config->window, sizeof(*a->fast_slots));
+}
+
+void kernel_attach(struct sim_aggregator *a, struct sim_port *port)
+{
+	port->fast = a->fast;
+	port->fast_slots = a->fast_slots;
+	a->fast = NULL;
+	a->fast_slots = NULL;
+}
+
+void kernel_release(struct sim_port *port)
+{
+	free(port->fast);
+	free(port->fast_slots);
+	port->fast = NULL;
+	port->fast_slots = NULL;
+}
+
+bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct sim_event *event)
+{
+	struct world *world = a->world;
+	struct kernel_model model = {port->fast, port->fast_slots, world->spec->no_room};
+	uint8_t packet[FAST_PAYLOAD_MAX];
+	uint32_t bytes = event->bytes;
+
+	if (port->fast == NULL || bytes > sizeof(packet) ||
+	    simnet_chance(world->net, world->spec->bypass_ppm))
+		return false;
+	memcpy(packet, event->data, bytes);
+	switch (kernel_model(&model, packet, &bytes)) {
+	case KERNEL_PASS:
+		return false;
+	case KERNEL_DROP:
+		return true;
+	case KERNEL_GROUP:
+		for (uint32_t rank = 0; rank < port->info.worker_count; rank++)
+			if (port->node[rank] != 0)
+				simnet_send(world->net, a->node, port->node[rank], packet, bytes);
+		return true;
+	case KERNEL_BACK:
+		simnet_send(world->net, a->node, event->from, packet, bytes);
+		return true;
+	}
+	return false;
+}
