@@ -43,11 +43,15 @@ static bool run_seed(uint64_t seed, bool verbose, struct world_outcome *total)
 	if (verbose)
 		printf("seed %llu: %s\n", (unsigned long long)seed, about);
 	world_run(&spec, &outcome);
-	if (outcome.ok && clean(&spec) && outcome.retransmits > 0) {
+	if (outcome.ok && clean(&spec) &&
+	    outcome.retransmits + outcome.dropped + outcome.forced > 0) {
 		outcome.ok = false;
 		snprintf(outcome.why, sizeof(outcome.why),
-		         "%llu retransmissions on a clean network",
-		         (unsigned long long)outcome.retransmits);
+		         "%llu retransmissions, %llu useless packets and %llu forced NACKs on a "
+		         "clean "
+		         "network",
+		         (unsigned long long)outcome.retransmits,
+		         (unsigned long long)outcome.dropped, (unsigned long long)outcome.forced);
 	}
 	total->operations += outcome.operations;
 	total->failures += outcome.failures;

@@ -186,6 +186,7 @@ static void judge(struct world *world)
 		session_stats(w->session, &stats);
 		world->out->retransmits += stats.retransmits;
 		world->out->nacks += stats.nacks;
+		world->out->dropped += stats.dropped;
 		for (uint32_t op = 0; !w->dead && op < world->jobs[w->job].spec->op_count; op++) {
 			judge_op(world, w, op);
 			judge_same(world, w, op);

@@ -68,6 +68,8 @@ struct world_outcome {
 	uint64_t failures;   /* ended with an error, as they should */
 	uint64_t datagrams, lost, overflowed;
 	uint64_t retransmits, nacks;
+	uint64_t dropped; /* received by workers and of no use */
+	uint64_t forced;  /* NACKs of workers that have waited for a time-out */
 };
 
 void world_run(const struct world_spec *spec, struct world_outcome *out);

@@ -244,6 +244,7 @@ static void datagram(struct sim_aggregator *a, const struct sim_event *event)
 	}
 	if (!port->started)
 		return;
+	a->world->out->forced += packet.kind == WIRE_NACK && (packet.mask & WIRE_NACK_FORCE) != 0;
 	if (kernel_takes(a, port, event))
 		return;
 	channel_receive(port->info.channel, &packet, now_us);
