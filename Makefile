@@ -38,7 +38,7 @@ units := $(notdir $(call sources_of,tests/unit))
 object = $(patsubst %,$(BUILD)/%.o,$(1))
 
 core_libs := -lsodium -ljansson -linih -lm
-daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf
+daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf -lcap
 
 binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow)

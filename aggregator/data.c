@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "aggregator/data_impl.h"
+#include "aggregator/privileges.h"
 
 #define STALL_CHECK_MS 250
 
@@ -158,6 +159,7 @@ static void *run(void *context)
 	bool busy = false, going = true;
 
 	pthread_setname_np(pthread_self(), "winnow-data");
+	(void)privileges_drop(); /* winnowd.c says it if it cannot be done */
 	while (going) {
 		bool received = data_turn(t) > 0;
 		uint64_t now_us, count;

@@ -60,7 +60,8 @@ static bool snapshot_take(const struct http_sources *sources, struct snapshot *o
 	data_stats(sources->data, &out->data);
 	offload_counters(sources->offload, out->fast);
 	for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++)
-		out->data.drops[d] += out->fast[d];
+		if (d != WIRE_DROP_DUPLICATE) /* is in the channels' own numbers */
+			out->data.drops[d] += out->fast[d];
 	out->job_count = 0;
 	out->jobs = calloc(out->totals.jobs + 1, sizeof(*out->jobs));
 	if (out->jobs == NULL)
@@ -227,16 +228,17 @@ static json_t *job_json(const struct jobs_view *view, const struct channel_stats
 	for (uint32_t d = 1; d < WIRE_DROP_COUNT; d++)
 		json_object_set_new(drops, drop_name((enum wire_drop)d),
 		                    json_integer((json_int_t)stats->drops[d]));
-	return json_pack(
-		"{s:s, s:s, s:i, s:i, s:i, s:i, s:b, s:b, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
-		"name", view->name, "state", view->state, "world", (int)view->world, "members",
-		(int)view->joined, "payload", (int)view->payload, "window", (int)view->window,
-		"multicast", view->multicast, "fast", view->fast, "bytes", (json_int_t)view->bytes, "channels",
-		(int)view->channel_count, "operations", (json_int_t)stats->operations, "blocks",
-		(json_int_t)stats->blocks, "blocks_nonzero", (json_int_t)stats->blocks_nonzero,
-		"results", (json_int_t)stats->results, "result_resends",
-		(json_int_t)stats->result_resends, "wants", (json_int_t)stats->wants, "drops",
-		drops);
+	return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:b, s:b, s:I, s:i, s:I, s:I, s:I, s:I, "
+	                 "s:I, s:I, s:o}",
+	                 "name", view->name, "state", view->state, "world", (int)view->world,
+	                 "members", (int)view->joined, "payload", (int)view->payload, "window",
+	                 (int)view->window, "multicast", view->multicast, "fast", view->fast,
+	                 "bytes", (json_int_t)view->bytes, "channels", (int)view->channel_count,
+	                 "operations", (json_int_t)stats->operations, "blocks",
+	                 (json_int_t)stats->blocks, "blocks_nonzero",
+	                 (json_int_t)stats->blocks_nonzero, "results", (json_int_t)stats->results,
+	                 "result_resends", (json_int_t)stats->result_resends, "wants",
+	                 (json_int_t)stats->wants, "drops", drops);
 }
 
 char *http_status(const struct http_sources *sources)

@@ -5,6 +5,7 @@
  * Read on from data_open() (packets) and control_open() (connections).
  */
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "aggregator/control.h"
 #include "aggregator/control/options.h"
 #include "aggregator/log.h"
+#include "aggregator/privileges.h"
 
 #define JOIN_DEFAULT_S "60"
 #define HELLO_US 5000000
@@ -261,6 +263,9 @@ static int serve(struct control_config *config)
 		data_close(data);
 		return 1;
 	}
+	if (privileges_drop() != 0)
+		log_event("warn", "event=privileges_kept text=\"cannot give capabilities up: %s\"",
+		          strerror(errno));
 	log_event(
 		"info",
 		"event=ready version=%s listen=%s datapath=%s xdp=\"%s\" threads=%u isa=%s keys=%s "

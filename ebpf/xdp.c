@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/capability.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -71,13 +72,25 @@ __attribute__((format(printf, 3, 4))) static int explain(char *why, int status, 
 	return status;
 }
 
+static bool may_use_pointers(void)
+{
+	cap_flag_value_t value = CAP_CLEAR;
+	cap_t caps = cap_get_proc();
+
+	if (caps != NULL)
+		cap_get_flag(caps, CAP_PERFMON, CAP_EFFECTIVE, &value);
+	cap_free(caps);
+	return value == CAP_SET;
+}
+
+/* Without CAP_PERFMON the verifier refuses (EACCES) every place in a packet that is not a constant. */
 static int explain_load(char *why, int status)
 {
-	if (status == -EPERM)
+	if (status == -EPERM || (status == -EACCES && !may_use_pointers()))
 		return explain(
-			why, status,
+			why, -EPERM,
 			"the kernel does not let us load an XDP program: it takes root, or the "
-			"capabilities CAP_BPF and CAP_NET_ADMIN");
+			"capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN");
 	if (status == -ENOMEM)
 		return explain(why, status, "not enough memory for the XDP program's slots");
 	return explain(why, -EOPNOTSUPP,

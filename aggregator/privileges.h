@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* privileges.h - capabilities are for opening sockets, buffers and devices; after that nobody needs one */
+#ifndef AGGREGATOR_PRIVILEGES_H
+#define AGGREGATOR_PRIVILEGES_H
+
+/*
+ * privileges_drop - the calling thread, and those it starts, give up all capabilities for good.
+ * Capabilities belong to threads: each calls it once it has opened what it needs. 0, or -errno.
+ */
+int privileges_drop(void);
+
+#endif /* AGGREGATOR_PRIVILEGES_H */

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# winnowd as nobody with the three capabilities that XDP takes: it works, and gives them up at once; without them it says so.
+. "$(dirname "$0")/lib.sh"
+need_namespaces
+hosts_up 2 1 1500
+one=10.77.0.101:5555
+# nobody must be able to reach the program, wherever the project lies.
+mkdir "$tmp/bin"
+cp "$BUILD/winnowd" "$tmp/bin/"
+chmod -R a+rX "$tmp"
+nobody() { # capabilities, comma first
+	ip netns exec "$net-a0" setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps="-all$1" --ambient-caps="-all$1" \
+		--bounding-set="-all$1" "$tmp/bin/winnowd" --listen $one --insecure-no-key --datapath xdp --device eth0
+}
+for caps in "" ,+bpf,+perfmon ,+net_admin,+perfmon ,+bpf,+net_admin; do
+	refuses 1 'CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN' nobody "$caps"
+done
+
+ip netns exec "$net-a0" setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all,+bpf,+perfmon,+net_admin \
+	--ambient-caps=-all,+bpf,+perfmon,+net_admin --bounding-set=-all,+bpf,+perfmon,+net_admin \
+	"$tmp/bin/winnowd" --listen $one --insecure-no-key --datapath xdp --device eth0 2>"$tmp/nobody.log" &
+DAEMON=$!
+pids+=("$DAEMON")
+for _ in $(seq 100); do
+	grep -q event=ready "$tmp/nobody.log" && break
+	sleep 0.05
+done
+grep -q 'datapath=xdp' "$tmp/nobody.log" || fail "winnowd does not start as nobody"
+for file in /proc/"$DAEMON"/task/*/status; do
+	grep -qE '^CapEff:[[:space:]]*0+$' "$file" || fail "a thread keeps capabilities: $(grep Cap "$file")"
+	grep -qE '^CapPrm:[[:space:]]*0+$' "$file" || fail "a thread keeps permitted capabilities"
+	grep -qE '^Uid:[[:space:]]*65534' "$file" || fail "not nobody"
+done
+bench_inside 2 $one 60 --insecure-no-key --size 1M --iters 2
+grep -q 'fast=yes' "$tmp/nobody.log" || fail "the job was not fast"
+kill -TERM "$DAEMON"
+wait "$DAEMON" || fail "winnowd ended with status $?"
+echo "nobody is enough"
