@@ -168,6 +168,8 @@ void fast_publish(struct channel *channel)
 
 	if (fast == NULL)
 		return;
+	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
+		STORE(fast->seen[rank], channel->members[rank].ack);
 	STORE(fast->planned, channel->planned);
 	STORE(fast->base, channel->base);
 }

@@ -308,8 +308,12 @@ static bool nack_frame(struct channel *channel, const struct packet *nack, uint3
 		return false;
 	fast_look(slot);
 	if (slot->frame == frame && slot->state == SLOT_DONE) {
-		if (result_lost(slot, nack))
+		if (slot->fast != NULL && !slot->sent && !slot->queued) {
+			slot->queued = true; /* we never saw the PUSH that completed it */
+			queue_result(channel, slot);
+		} else if (result_lost(slot, nack)) {
 			reply_put(channel, &reply);
+		}
 		return false;
 	}
 	if (slot->frame == frame && slot->state == SLOT_OPEN)

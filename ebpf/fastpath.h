@@ -83,6 +83,12 @@ struct fast_channel {
 	__u32 base;
 	__u32 planned;
 
+	/*
+	 * User: wo. Kernel: ro. The latest ack of each worker that user space knows. What is passed
+	 * up may be lost on the way, so only this says that it has arrived.
+	 */
+	__u32 seen[FAST_WORKERS_MAX];
+
 	/* Both, by atomic addition: of the last RESULT sent to everyone; its low 16 bits count. */
 	__u32 sequence;
 

@@ -337,10 +337,10 @@ static __always_inline int acknowledge(struct xdp_md *ctx, struct fast_channel *
 {
 	struct answer answer = {.kind = WIRE_CREDIT};
 	__u32 ack = ack_note(channel, in);
-	int news = ack != load_now(channel->told[in->worker]);
 
+	/* One that user space knows is no news: then all the worker wants is the credit. */
 	if (!(in->mask & WIRE_ACK_ANSWER) || in->body_bytes != 0 ||
-	    ack_due(channel, in->worker, ack) || (news && ack == load_now(channel->planned))) {
+	    ack != load_now(channel->seen[in->worker])) {
 		ack_told(channel, in->worker, ack);
 		return XDP_PASS;
 	}

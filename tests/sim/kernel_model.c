@@ -160,8 +160,7 @@ static enum kernel_verdict ack(struct run *run)
 	const struct packet *packet = &run->packet;
 	const struct fast_channel *channel = run->channel;
 
-	if (!(packet->mask & WIRE_ACK_ANSWER) || notice_due(run) ||
-	    (packet->edge != channel->told[packet->worker] && packet->edge == channel->planned)) {
+	if (!(packet->mask & WIRE_ACK_ANSWER) || packet->edge != channel->seen[packet->worker]) {
 		told(run);
 		return KERNEL_PASS;
 	}

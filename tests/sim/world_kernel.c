@@ -60,8 +60,8 @@ bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct 
 		return false;
 	memcpy(packet, event->data, bytes);
 	switch (kernel_model(&model, packet, &bytes)) {
-	case KERNEL_PASS:
-		return false;
+	case KERNEL_PASS: /* and may be lost on its way up: a full socket, a firewall */
+		return simnet_chance(world->net, world->spec->net.loss_ppm);
 	case KERNEL_DROP:
 		return true;
 	case KERNEL_GROUP:
