@@ -6,6 +6,7 @@
 #   winnowd ARG.. start one on a free loopback port; sets PORT and DAEMON (its pid)
 #   bench ARG..   winnow bench against it
 #   fail TEXT     end the test
+#   WINNOWD_OPTIONS, for every winnowd: test_xdp_suite.sh runs other tests with the fast path so
 #   scaled COUNT  of iterations that shall last some seconds: fewer where a sanitizer slows them down
 set -uo pipefail
 set -m # every background job is a process group, and is ended with all its children
@@ -57,7 +58,8 @@ wait_port() { # host port
 winnowd_on() { # port arg..
 	PORT=$1
 	shift
-	"$BUILD/winnowd" --listen "127.0.0.1:$PORT" "$@" 2>"$tmp/winnowd-$PORT.log" &
+	# shellcheck disable=SC2086 # a list
+	"$BUILD/winnowd" --listen "127.0.0.1:$PORT" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-$PORT.log" &
 	DAEMON=$!
 	pids+=("$DAEMON")
 	wait_port 127.0.0.1 "$PORT" || fail "winnowd does not listen on port $PORT"
@@ -75,6 +77,7 @@ bench() {
 start() { # name command..
 	local name=$1
 	shift
+	rm -f "$tmp/$name.status"
 	(
 		"$@" >"$tmp/$name.out" 2>"$tmp/$name.err"
 		echo $? >"$tmp/$name.status"
@@ -133,13 +136,26 @@ hosts_up() { # workers aggregators mtu
 	ip -n "$net-sw" link add br0 mtu "$3" type bridge mcast_snooping 0
 	ip -n "$net-sw" link set br0 up
 	for ((i = 0; i < $1; i++)); do host_up "$net-w$i" "10.77.0.$((i + 1))" "$3"; done
-	for ((i = 0; i < $2; i++)); do host_up "$net-a$i" "10.77.0.$((i + 101))" "$3"; done
+	for ((i = 0; i < $2; i++)); do
+		host_up "$net-a$i" "10.77.0.$((i + 101))" "$3"
+		# Native XDP_TX on a veth arrives only if the other end has a program, too.
+		[[ ${WINNOWD_OPTIONS:-} != *xdp* ]] ||
+			ip netns exec "$net-sw" ip link set dev "$net-a$i" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+	done
+}
+
+metric() { # address name: a sample's value, by the name's beginning
+	python3 -c 'import sys, urllib.request
+for line in urllib.request.urlopen("http://%s/metrics" % sys.argv[1]).read().decode().splitlines():
+    if line.startswith(sys.argv[2]): print(int(float(line.split()[-1])))' "$1" "$2"
 }
 
 host_up() { # name address mtu
 	namespaces+=("$1")
 	ip netns add "$1"
-	ip link add "$1" netns "$net-sw" mtu "$3" type veth peer name eth0 netns "$1" mtu "$3"
+	# Two queues: packets of one job then arrive on both CPUs.
+	ip link add "$1" netns "$net-sw" mtu "$3" numtxqueues 2 numrxqueues 2 type veth \
+		peer name eth0 netns "$1" mtu "$3" numtxqueues 2 numrxqueues 2
 	ip -n "$net-sw" link set "$1" master br0 up
 	ip -n "$1" addr add "$2/24" dev eth0
 	ip -n "$1" link set lo up
@@ -153,7 +169,8 @@ inside() { # host command..
 winnowd_inside() { # aggregator number, arg..
 	local n=$1 i
 	shift
-	ip netns exec "$net-a$n" "$BUILD/winnowd" --listen "10.77.0.$((n + 101)):5555" "$@" 2>"$tmp/winnowd-a$n.log" &
+	# shellcheck disable=SC2086 # a list
+	ip netns exec "$net-a$n" "$BUILD/winnowd" --listen "10.77.0.$((n + 101)):5555" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-a$n.log" &
 	DAEMON=$!
 	pids+=("$DAEMON")
 	for i in $(seq 100); do
@@ -167,7 +184,6 @@ winnowd_inside() { # aggregator number, arg..
 bench_inside() { # workers aggregators-list seconds arg..
 	local n=$1 list=$2 limit=$3 i
 	shift 3
-	rm -f "$tmp"/w*.status
 	for ((i = 0; i < n; i++)); do
 		start "w$i" inside "w$i" "$BUILD/winnow" bench --aggregator "$list" --rank "$i" --world "$n" --check "$@"
 	done

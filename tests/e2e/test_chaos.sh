@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Real datagrams through a proxy that loses, doubles and reorders them: results stay right.
 . "$(dirname "$0")/lib.sh"
-winnowd --insecure-no-key
+winnowd --insecure-no-key ${XDP_METRICS:+--metrics "$XDP_METRICS"}
 server=$PORT
 chaos() { # seed loss duplicate reorder
 	PORT=$(free_port)
@@ -34,4 +34,6 @@ round 120 --size 4K,500K --density 0.2
 kill -TERM $CHAOS
 wait $CHAOS
 cat "$tmp/chaos.out"
+[ -z "${XDP_METRICS:-}" ] || [ "$(metric "$XDP_METRICS" 'winnow_xdp_packets_total{verdict="added"}')" -gt 1000 ] ||
+	fail "the kernel has added nothing"
 grep -qE 'lost [1-9].*doubled [1-9].*held back [1-9]' "$tmp/chaos.out" || fail "there was no chaos"

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# The XDP fast path on real packets, native and generic: right results whatever the sizes, workers, losses and jobs beside
+# it; a killed daemon leaves nothing on the device.
+. "$(dirname "$0")/lib.sh"
+need_namespaces
+WINNOWD_OPTIONS="--datapath xdp --device eth0"
+hosts_up 4 1 1500
+one=10.77.0.101:5555
+metrics=127.0.0.1:9555
+common=(--insecure-no-key --iters 2 --warmup 1 --json)
+daemon() { # mode, arg..
+	local mode=$1
+	shift
+	winnowd_inside 0 --insecure-no-key --xdp-mode "$mode" --metrics $metrics "$@"
+}
+stop() {
+	kill -TERM "$DAEMON"
+	wait "$DAEMON" || fail "winnowd ended with status $?"
+}
+counter() { inside a0 bash -c "$(declare -f metric); metric \"\$@\"" metric $metrics "$1"; }
+added() { counter 'winnow_xdp_packets_total{verdict="added"}'; }
+results() { counter 'winnow_packets_sent_total'; }
+loss() { # share
+	local host
+	for host in w0 w1 w2 w3 a0; do
+		inside $host iptables -F INPUT
+		[ "$1" = 0 ] || inside $host iptables -A INPUT -p udp -m statistic --mode random --probability "$1" -j DROP
+	done
+}
+ranks() { # world, arg..: that many workers, four hosts
+	local n=$1 rank
+	shift
+	for ((rank = 0; rank < n; rank++)); do
+		start r$rank inside w$((rank % 4)) "$BUILD/winnow" bench --aggregator $one --rank $rank --world "$n" --check "$@"
+	done
+	for ((rank = 0; rank < n; rank++)); do expect r$rank 120 0; done
+}
+
+for mode in native generic; do
+	daemon $mode
+	grep -q "xdp=\"$mode\"" "$tmp/winnowd-a0.log" || fail "winnowd does not say that it is $mode"
+	# Datagrams one by one, as a NIC delivers them: generic mode sees super-packets whole otherwise.
+	for host in w0 w1 w2 w3; do inside $host ethtool -K eth0 tx-udp-segmentation off gro on >/dev/null; done
+	before=$(added)
+	bench_inside 4 $one 60 "${common[@]}" --size 0,4,4K,64K,3M --density 1,0.1,0
+	[ "$(json "$tmp/w0.out" wire)" = fixed32 ] || fail "auto did not choose fixed32"
+	[ "$(added)" -gt $((before + 5000)) ] || fail "$mode: the kernel has added $(($(added) - before)) frames only"
+	sent=$(results)
+	bench_inside 4 $one 60 "${common[@]}" --size 3M --dtype i32 --density 0.5 --overlap all
+	[ $(($(results) - sent)) -lt 2000 ] || fail "$mode: user space has sent $(($(results) - sent)) packets"
+	bench_inside 4 $one 60 "${common[@]}" --size 3M --dtype i32 --op avg
+	bench_inside 4 $one 60 "${common[@]}" --size 3M --wire f32 --density 0.3
+	bench_inside 4 $one 60 "${common[@]}" --size 3M --block 32 --density 0.2 --in-place
+	bench_inside 4 $one 60 "${common[@]}" --size 3M --block 4096 --op avg
+	bench_inside 4 $one 60 "${common[@]}" --size 3M --multicast=0
+	for world in 1 16 64; do ranks $world "${common[@]}" --size 4K,500K --density 0.3; done
+	ranks 65 "${common[@]}" --size 200K --iters 1
+	[ "$(json "$tmp/r0.out" wire)" = f32 ] || fail "65 workers are more than the kernel takes"
+
+	# Jobs of both kinds side by side, with loss.
+	loss 0.03
+	for job in fixed32 f32; do
+		for rank in 0 1 2 3; do
+			start "$job$rank" inside w$rank "$BUILD/winnow" bench --aggregator $one --job $job --rank $rank --world 4 --check \
+				"${common[@]}" --size 4K,3M --density 1,0.05 --wire $job
+		done
+	done
+	for job in fixed32 f32; do
+		for rank in 0 1 2 3; do expect "$job$rank" 120 0; done
+	done
+	loss 0
+	stop
+	ip -n "$net-a0" link show eth0 | grep -q xdp && fail "a program is left on the device"
+
+	# Killed in the middle: workers are told, nothing is left, and the next one works.
+	daemon $mode
+	for rank in 0 1 2 3; do
+		start k$rank inside w$rank "$BUILD/winnow" bench --aggregator $one --rank $rank --world 4 --insecure-no-key --size 3M --iters 1000000
+	done
+	sleep 1.5
+	[ "$(added)" -gt 0 ] || fail "$mode: the job to be killed does not run"
+	kill -KILL "$DAEMON"
+	for rank in 0 1 2 3; do expect k$rank 10 1 'aggregator 10.77.0.101:5555 is lost'; done
+	ip -n "$net-a0" link show eth0 | grep -q xdp && fail "a program is left on the device"
+	daemon $mode
+	bench_inside 4 $one 60 "${common[@]}" --size 1M
+	stop
+done
+
+# What cannot be had is said in one line.
+refuses 2 'needs --device' "$BUILD/winnowd" --insecure-no-key --datapath xdp
+refuses 1 'no network device is called "nosuch"' "$BUILD/winnowd" --insecure-no-key --listen "127.0.0.1:$(free_port)" --datapath xdp --device nosuch
+ip netns exec "$net-a0" ip link set dev eth0 xdpgeneric obj "$BUILD/ebpf/pass.bpf.o" sec xdp
+refuses 1 'eth0 has another XDP program' inside a0 "$BUILD/winnowd" --insecure-no-key --datapath xdp --device eth0
+WINNOWD_OPTIONS="--datapath auto --device eth0"
+winnowd_inside 0 --insecure-no-key
+grep -q 'event=no_xdp .*another XDP program' "$tmp/winnowd-a0.log" || fail "auto does not say why there is no xdp"
+bench_inside 4 $one 60 "${common[@]}" --size 1M
+echo "all right"
