@@ -44,7 +44,7 @@ binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow)
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
-	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos)
+	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos) $(BUILD)/ebpf/pass.bpf.o
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .SECONDARY:
@@ -128,7 +128,8 @@ check: ## install what is missing, build, run all tests; SAN=... for one with sa
 
 bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, 10 minutes); PARTS="bound loss"
 	$(Q)docker/install-packages.sh build bench
-	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap
+	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap \
+		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood $(BUILD)/ebpf/pass.bpf.o
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
 
 SECONDS ?= 60

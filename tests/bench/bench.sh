@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench.sh BUILD [PART..] - all measurements of docs/BENCHMARKS.md, in one run: bound peers loss latency bitmap
+# bench.sh BUILD [PART..] - all measurements of docs/BENCHMARKS.md, in one run: bound peers loss latency bitmap cost reply xdp
 #
 # Prints one table a part and keeps the raw numbers in BUILD/bench/*.json. Needs root for network namespaces.
 # SIZE, ITERS, ROUNDS and RATE shorten or stretch it.
@@ -7,12 +7,13 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$1
 shift
-parts=${*:-bound peers loss latency bitmap}
+parts=${*:-bound peers loss latency bitmap cost reply xdp}
 SIZE=${SIZE:-100M} ITERS=${ITERS:-5} RATE=${RATE:-1gbit} RATE_BITS=${RATE_BITS:-1G}
 bytes=$(numfmt --from=iec "$SIZE")
 raw=$build/bench
 mkdir -p "$raw"
 . tests/bench/links.sh
+. tests/bench/xdp.sh
 pids=()
 finish() {
 	local pid
@@ -44,7 +45,9 @@ print(v)' "$1" "$2"
 winnow() { # workers out-file options..
 	local n=$1 out=$2 i daemon others=()
 	shift 2
-	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log warn &
+	# shellcheck disable=SC2086 # a list
+	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log warn \
+		${DAEMON_OPTIONS:-} &
 	daemon=$!
 	pids+=("$daemon")
 	for ((i = 1; i < n; i++)); do
@@ -89,23 +92,31 @@ conditions() {
 	echo "# load before: $(cut -d' ' -f1-3 /proc/loadavg)"
 }
 
-part_bound() {
-	echo
-	echo "## Time against the bound: 4 workers, random overlap"
+bound_head() {
 	printf '%6s %8s %7s %10s %10s %6s %9s %9s %6s\n' MTU density union 'bound (s)' 'winnow (s)' ratio 'sent (MB)' 'recv (MB)' retx
-	local mtu d f
-	for mtu in 3498 1500; do
-		links_up 4 "$RATE" $mtu
-		for d in 1 0.5 0.1 0.01; do
-			f=$raw/bound-$mtu-$d.json
-			winnow 4 "$f" --size "$SIZE" --density $d
-			python3 - "$f" $mtu <<'P'
+}
+
+bound_row() { # file mtu
+	python3 - "$1" "$2" <<'P'
 import json, sys
 r = json.load(open(sys.argv[1]))
 t = r["time_us"]["median"]
 print("%6s %8.3f %7.3f %10.4f %10.4f %6.3f %9.2f %9.2f %6d" % (sys.argv[2], r["density"], r["union"], r["bound_us"] / 1e6, t / 1e6,
       t / r["bound_us"], r["sent_bytes"] / 1e6, r["received_bytes"] / 1e6, r["retransmits"]))
 P
+}
+
+part_bound() {
+	echo
+	echo "## Time against the bound: 4 workers, random overlap"
+	bound_head
+	local mtu d f
+	for mtu in 3498 1500; do
+		links_up 4 "$RATE" $mtu
+		for d in 1 0.5 0.1 0.01; do
+			f=$raw/bound-$mtu-$d.json
+			winnow 4 "$f" --size "$SIZE" --density $d
+			bound_row "$f" $mtu
 		done
 		links_down
 	done

@@ -1,0 +1,141 @@
+# shellcheck shell=bash
+# xdp.sh - the XDP fast path: what a frame costs, alone and beside udp; latency; shaped links. Sourced by bench.sh
+
+xdp_native="--datapath xdp --device eth0 --xdp-mode native"
+
+xdp_switch() { # native XDP_TX on a veth arrives only if its other end has a program, too
+	ip netns exec "$net-sw" ip link set dev a0 xdp obj "$build/ebpf/pass.bpf.o" sec xdp
+}
+
+# One row of part_cost: a job of 4 workers, and the CPU time of the aggregator meanwhile. `switch`, `others`: napi_threads().
+xdp_cost() { # name, daemon options, bench options..
+	local name=$1 daemon=$2 i workers=() napi f=$raw/cost-$1.json n=4
+	shift 2
+	# shellcheck disable=SC2086 # a list
+	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log warn $daemon &
+	daemon=$!
+	pids+=("$daemon")
+	sleep 1
+	napi=$(napi_of_aggregator)
+	python3 tests/bench/cpu.py begin "$raw/cost-$name.cpu" "$daemon" "$napi" "$switch"
+	for ((i = 1; i < n; i++)); do
+		on w$i "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $i --world $n "$@" >/dev/null &
+		workers+=($!)
+	done
+	on w0 "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank 0 --world $n --json "$@" >"$f"
+	wait "${workers[@]}"
+	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$f" "$daemon" "$napi" "$switch"
+	kill "$daemon"
+	wait "$daemon" || true
+}
+
+# What it takes to be sent a datagram that nobody wants: the driver's part of the cost, and what garbage costs.
+flood_cost() { # name, daemon options
+	local name=$1 daemon=$2 count=1720320 napi
+	# shellcheck disable=SC2086 # a list
+	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log warn $daemon &
+	daemon=$!
+	pids+=("$daemon")
+	sleep 1
+	napi=$(napi_of_aggregator)
+	python3 tests/bench/cpu.py begin "$raw/cost-$name.cpu" "$daemon" "$napi" "$switch"
+	on w0 "$build/tests/bench/flood" 10.77.0.101:5555 $count
+	sleep 0.5
+	echo "{\"iters\": 0, \"world\": 1, \"block\": 256, \"bytes\": $((count * 1024))}" >"$raw/cost-$name.json"
+	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$raw/cost-$name.json" "$daemon" "$napi" "$switch"
+	kill "$daemon"
+	wait "$daemon" || true
+}
+
+# Each device's receiving (NAPI) gets a kernel thread, so that its time is nobody else's. Sets `switch`, those of the
+# switch's ports towards workers, and `others`, all that are not of the aggregator's device.
+napi_threads() {
+	local host
+	for host in w0 w1 w2 w3; do
+		on $host sh -c 'echo 1 >/sys/class/net/eth0/threaded'
+		ip netns exec "$net-sw" sh -c "ethtool -K $host gro on; echo 1 >/sys/class/net/$host/threaded"
+	done
+	switch=$(pgrep '^napi/w' | tr '\n' ' ')
+	ip netns exec "$net-sw" sh -c "ethtool -K a0 gro on tso off; echo 1 >/sys/class/net/a0/threaded"
+	others=" $(pgrep '^napi/' | tr '\n' ' ') "
+	on a0 sh -c 'echo 1 >/sys/class/net/eth0/threaded'
+}
+
+napi_of_aggregator() {
+	local pid
+	for pid in $(pgrep '^napi/'); do [[ $others == *" $pid "* ]] || echo "$pid"; done | tr '\n' ' '
+}
+
+part_cost() {
+	local host switch others stats_were job=(--dtype i32 --size "${COST_SIZE:-20M}" --density 1 --iters 20 --warmup 1)
+	echo
+	echo "## The program alone: ns a PUSH, in the kernel, without a device"
+	"$build/tests/bench/bench_xdp"
+	echo
+	echo "## The aggregator's CPU time in us a PUSH: 4 workers, dense i32, 1,024 bytes a datagram, delivered one by one, unshaped"
+	links_up 4 0 1500
+	xdp_switch
+	for host in w0 w1 w2 w3; do on $host ethtool -K eth0 tx-udp-segmentation off tso off >/dev/null; done
+	napi_threads
+	stats_were=$(sysctl -n kernel.bpf_stats_enabled)
+	sysctl -q kernel.bpf_stats_enabled=1
+	on a0 ethtool -K eth0 gro off
+	xdp_cost udp-no-gro "" "${job[@]}"
+	flood_cost udp-no-gro-garbage ""
+	on a0 ethtool -K eth0 gro on
+	for host in udp xdp; do
+		xdp_cost $host "$([ $host = udp ] || echo "$xdp_native")" "${job[@]}"
+		xdp_cost $host-unicast "--multicast no $([ $host = udp ] || echo "$xdp_native")" "${job[@]}"
+	done
+	flood_cost udp-garbage ""
+	flood_cost xdp-garbage "$xdp_native"
+	sysctl -q kernel.bpf_stats_enabled="$stats_were"
+	links_down
+	python3 tests/bench/cpu.py table "$raw" udp-no-gro udp xdp
+	python3 tests/bench/cpu.py table "$raw" udp-unicast xdp-unicast
+	python3 tests/bench/cpu.py table "$raw" udp-no-gro-garbage udp-garbage xdp-garbage
+}
+
+part_reply() {
+	echo
+	echo "## One frame: 1 KiB of f32, 4 workers in namespaces, unshaped, time in us"
+	printf '%-34s %10s %10s %10s\n' way p50 p99 min
+	links_up 4 0 1500
+	xdp_switch
+	reply_row "udp, in the announcement (f32)" "" --wire f32
+	reply_row "udp, a frame (fixed32)" "" --wire fixed32
+	reply_row "xdp native, a frame (fixed32)" "$xdp_native" --wire fixed32
+	reply_row "xdp generic, a frame (fixed32)" "--datapath xdp --device eth0 --xdp-mode generic" --wire fixed32
+	links_down
+}
+
+reply_row() { # name, daemon options, bench options..
+	local f=$raw/reply.json name=$1
+	DAEMON_OPTIONS=$2
+	shift 2
+	ITERS=3000 winnow 4 "$f" --size 1K --density 1 "$@"
+	DAEMON_OPTIONS=
+	python3 - "$f" "$name" <<'P'
+import json, sys
+t = json.load(open(sys.argv[1]))["time_us"]
+print("%-34s %10.1f %10.1f %10.1f" % (sys.argv[2], t["median"], t["p99"], t["min"]))
+P
+}
+
+part_xdp() {
+	echo
+	echo "## Time against the bound with xdp (native, fixed32): 4 workers, random overlap"
+	bound_head
+	local mtu block d f
+	for mtu in 3498 1500; do
+		block=$([ $mtu = 3498 ] && echo 768 || echo 256)
+		links_up 4 "$RATE" $mtu
+		xdp_switch
+		for d in 1 0.5 0.1 0.01; do
+			f=$raw/xdp-$mtu-$d.json
+			DAEMON_OPTIONS=$xdp_native winnow 4 "$f" --size "$SIZE" --density $d --block "$block"
+			bound_row "$f" $mtu
+		done
+		links_down
+	done
+}
