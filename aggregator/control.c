@@ -266,10 +266,10 @@ static void take_stalls(uv_async_t *async)
 		jobs_stalled(control->jobs, stalls[i].id, &stalls[i].stall);
 }
 
-static void port_share(void *context, const struct jobs_channel *channel,
-                       struct channel_config *config)
+static const char *port_share(void *context, const struct jobs_channel *channel,
+                              struct channel_config *config)
 {
-	offload_share(((struct control *)context)->config.offload, channel, config);
+	return offload_share(((struct control *)context)->config.offload, channel, config);
 }
 
 static int port_attach(void *context, const struct jobs_channel *channel)

@@ -63,11 +63,11 @@ struct jobs_ports {
 	/* From now on `channel` gets packets: KNOCKs first, all kinds once started. -ENOMEM. */
 	int (*attach)(void *context, const struct jobs_channel *channel);
 	/*
-	 * Give the channel-to-be memory to share with the kernel (config->fast, fast_slots), if
-	 * there is any; detach() takes it back. May be NULL.
+	 * Give the channel-to-be memory to share with the kernel (config->fast, fast_slots);
+	 * detach() takes it back. NULL, or why there is none. May be NULL itself.
 	 */
-	void (*share)(void *context, const struct jobs_channel *channel,
-	              struct channel_config *config);
+	const char *(*share)(void *context, const struct jobs_channel *channel,
+	                     struct channel_config *config);
 	/* All three return only when the data thread has done it. */
 	void (*start)(void *context, uint16_t id, uint32_t payload, uint32_t window,
 	              const bool multicast[]);

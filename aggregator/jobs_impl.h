@@ -42,7 +42,8 @@ struct job {
 	uint64_t group_token;
 	uint32_t group_ip;
 	uint64_t *tokens; /* [world] */
-	bool fast;        /* the kernel adds its int32 frames, on all channels */
+	bool fast;        /* the kernel adds its int32 frames, on all channels; */
+	const char *slow; /* or why it does not */
 	uint32_t channel_count;
 	struct channel *channels[JOBS_THREADS_MAX];
 	uint16_t channel_ids[JOBS_THREADS_MAX];

@@ -178,8 +178,9 @@ static bool job_channels(struct jobs *jobs, struct job *job)
 		                   index % (256 / jobs->config.threads) * jobs->config.threads +
 		                   thread);
 		config.fast = NULL;
+		job->slow = "";
 		if (jobs->ports.share != NULL)
-			jobs->ports.share(jobs->ports.context, &info, &config);
+			job->slow = jobs->ports.share(jobs->ports.context, &info, &config);
 		if (channel_open(&config, &info.channel) != 0)
 			return false;
 		if (jobs->ports.attach(jobs->ports.context, &info) != 0) {
@@ -280,6 +281,10 @@ static void job_start(struct jobs *jobs, struct job *job)
 	job->fast = true;
 	for (uint32_t i = 0; i < job->channel_count; i++)
 		job->fast = job->fast && channel_is_fast(job->channels[i]);
+	if (!job->fast && job->slow == NULL)
+		job->slow = "datagrams of more than 3488 bytes: see --payload-max";
+	if (!job->fast && *job->slow != '\0')
+		jobs_log(jobs, "info", "event=not_fast job=%s why=\"%s\"", job->name, job->slow);
 	message.window = job->window;
 	message.fast = job->fast;
 	message.window_start = room < 8 ? 8 : room;

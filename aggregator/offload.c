@@ -75,23 +75,27 @@ static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
 	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
 }
 
-void offload_share(struct offload *offload, const struct jobs_channel *channel,
-                   struct channel_config *config)
+const char *offload_share(struct offload *offload, const struct jobs_channel *channel,
+                          struct channel_config *config)
 {
+	const char *why = "other jobs have the slots: see --xdp-slots";
 	int index = -ENOSPC;
 
 	if (offload == NULL)
-		return;
-	if (channel->worker_count <= FAST_WORKERS_MAX)
+		return "";
+	if (channel->worker_count > FAST_WORKERS_MAX)
+		why = "more than 64 workers";
+	else
 		index = xdp_channel_open(offload->xdp, channel->id, config->window);
 	if (index < 0) {
 		xdp_known(offload->xdp, channel->id, true);
-		return;
+		return why;
 	}
 	offload->index[channel->id] = (int16_t)index;
 	config->fast = &xdp_channels(offload->xdp)[index];
 	config->fast_slots = &xdp_slots(offload->xdp)[config->fast->first_slot];
 	fill(config->fast, channel, config);
+	return NULL;
 }
 
 void offload_release(struct offload *offload, uint16_t id)

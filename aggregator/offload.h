@@ -31,10 +31,11 @@ const char *offload_describe(const struct offload *offload, char text[XDP_WHY_BY
 
 /*
  * offload_share - name `channel` to the program, and give config memory to share with it if
- * the program can serve such a channel and has room.
+ * the program can serve such a channel and has room. NULL if so, else why not in a few words; ""
+ * if there is no program.
  */
-void offload_share(struct offload *offload, const struct jobs_channel *channel,
-                   struct channel_config *config);
+const char *offload_share(struct offload *offload, const struct jobs_channel *channel,
+                          struct channel_config *config);
 
 /* offload_release - the channel is detached: the program forgets it. Unknown ids are fine. */
 void offload_release(struct offload *offload, uint16_t id);

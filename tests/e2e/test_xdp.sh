@@ -87,6 +87,44 @@ for mode in native generic; do
 	stop
 done
 
+# Larger datagrams: native mode takes MTU 3498, generic mode more, but the program's slots end at 3,488 bytes.
+mtu() {
+	local host
+	for host in w0 w1 w2 w3 a0; do
+		ip -n "$net-$host" link set eth0 mtu "$1"
+		ip -n "$net-sw" link set "$net-$host" mtu "$1"
+	done
+	ip -n "$net-sw" link set br0 mtu "$1"
+}
+mtu 3498
+daemon native
+bench_inside 4 $one 60 "${common[@]}" --size 4M --block 768 --density 1,0.1
+[ "$(json "$tmp/w0.out" payload)" = 3470 ] || fail "payload is not what MTU 3498 carries"
+[ "$(added)" -gt 1000 ] || fail "MTU 3498: the kernel has added $(added) frames only"
+bench_inside 4 $one 60 "${common[@]}" --size 4M --block 100 --density 0.3
+stop
+ip -n "$net-sw" link set dev "$net-a0" xdp off
+mtu 9000
+daemon auto
+grep -q 'xdp="generic: eth0 does not take XDP in native mode .*MTU of 9000' "$tmp/winnowd-a0.log" || fail "auto does not say why it is not native"
+bench_inside 4 $one 60 "${common[@]}" --size 4M
+grep -q 'event=not_fast .*more than 3488 bytes' "$tmp/winnowd-a0.log" || fail "no reason for a slow job"
+stop
+daemon auto --payload-max 3470
+bench_inside 4 $one 60 "${common[@]}" --size 4M
+grep -q 'fast=yes' "$tmp/winnowd-a0.log" || fail "--payload-max does not help"
+stop
+mtu 1500
+daemon auto --xdp-slots 1500
+for rank in 0 1; do
+	start a$rank inside w$rank "$BUILD/winnow" bench --aggregator $one --job a --rank $rank --world 2 --check "${common[@]}" --size 4M --iters 100
+done
+sleep 0.3
+bench_inside 4 $one 60 "${common[@]}" --size 1M
+for rank in 0 1; do expect a$rank 60 0; done
+grep -q 'event=not_fast .*other jobs have the slots' "$tmp/winnowd-a0.log" || fail "no reason for a job without slots"
+stop
+
 # What cannot be had is said in one line.
 refuses 2 'needs --device' "$BUILD/winnowd" --insecure-no-key --datapath xdp
 refuses 1 'no network device is called "nosuch"' "$BUILD/winnowd" --insecure-no-key --listen "127.0.0.1:$(free_port)" --datapath xdp --device nosuch

@@ -92,7 +92,8 @@ void aggregator_open(struct world *world, uint32_t index);
 void aggregator_close(struct sim_aggregator *aggregator);
 
 /* world_kernel.c */
-void kernel_share(void *context, const struct jobs_channel *channel, struct channel_config *config);
+const char *kernel_share(void *context, const struct jobs_channel *channel,
+                         struct channel_config *config);
 void kernel_attach(struct sim_aggregator *a, struct sim_port *port);
 void kernel_release(struct sim_port *port);
 /* True when the kernel has kept the datagram; its answers are sent. */

@@ -16,13 +16,14 @@ static void *zeroed(size_t count, size_t bytes)
 	return memory;
 }
 
-void kernel_share(void *context, const struct jobs_channel *channel, struct channel_config *config)
+const char *kernel_share(void *context, const struct jobs_channel *channel,
+                         struct channel_config *config)
 {
 	struct sim_aggregator *a = context;
 	struct fast_channel *fast;
 
 	if (channel->worker_count > FAST_WORKERS_MAX)
-		return;
+		return "too many workers";
 	fast = zeroed(1, sizeof(*fast));
 	fast->id = channel->id;
 	fast->worker_count = channel->worker_count;
@@ -30,6 +31,7 @@ void kernel_share(void *context, const struct jobs_channel *channel, struct chan
 	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
 	config->fast = a->fast = fast;
 	config->fast_slots = a->fast_slots = zeroed(config->window, sizeof(*a->fast_slots));
+	return NULL;
 }
 
 void kernel_attach(struct sim_aggregator *a, struct sim_port *port)
