@@ -24,6 +24,7 @@ struct allreduce {
 	uint8_t dtype;     /* enum dtype */
 	uint8_t reduction; /* enum reduction */
 	uint8_t form;      /* enum wire_form */
+	bool form_auto;    /* FIXED32 is our choice: not for what fits its announcement natively */
 	void (*done)(struct allreduce *task);
 	void *context; /* the submitter's */
 

@@ -210,12 +210,13 @@ static const char *wrong_argument(const void *send, const void *recv, uint64_t c
 }
 
 static uint8_t form_for(const struct winnow_comm *comm, enum winnow_dtype dtype, enum winnow_op op,
-                        const struct winnow_options *options)
+                        const struct winnow_options *options, bool *is_auto)
 {
 	enum winnow_wire wire = options != NULL ? options->wire : WINNOW_WIRE_AUTO;
 
 	if (wire == WINNOW_WIRE_AUTO)
 		wire = comm->config.wire;
+	*is_auto = wire == WINNOW_WIRE_AUTO;
 	if (wire == WINNOW_WIRE_AUTO && comm->fast)
 		wire = WINNOW_WIRE_FIXED32;
 	if (wire == WINNOW_WIRE_FIXED32 && dtype == WINNOW_F32 &&
@@ -266,8 +267,8 @@ int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum wi
 	                                                              : comm->config.block,
 		.dtype = (uint8_t)dtype,
 		.reduction = (uint8_t)op,
-		.form = form_for(comm, dtype, op, options),
 	};
+	request->task.form = form_for(comm, dtype, op, options, &request->task.form_auto);
 	request->submitted_us = comm_clock_us();
 	request->next = NULL;
 	pthread_mutex_lock(&comm->lock);

@@ -189,6 +189,15 @@ static void start_waiting(struct engine *engine)
 	}
 }
 
+/* One round trip instead of two (PROTOCOL.md section 4.4). */
+static bool fits_announcement(struct geometry_input input)
+{
+	struct geometry cut;
+
+	input.fixed32 = false;
+	return geometry_compute(&input, &cut) && cut.eager;
+}
+
 int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us)
 {
 	struct geometry_input input = {
@@ -202,6 +211,10 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 
 	if (engine->failed != 0)
 		return engine->failed;
+	if (task->form_auto && fits_announcement(input)) {
+		task->form = WIRE_NATIVE;
+		input.fixed32 = false;
+	}
 	if (!geometry_compute(&input, &task->cut))
 		return WINNOW_ERR_INVALID;
 	if (input.fixed32 && (task->dtype != DTYPE_F32 || task->reduction > REDUCE_AVG))

@@ -87,7 +87,11 @@ enum winnow_op {
 
 /* How f32 travels. */
 enum winnow_wire {
-	WINNOW_WIRE_AUTO = 0, /* FIXED32 where all aggregators add it in the kernel, else NATIVE */
+	/*
+	 * FIXED32 where all aggregators add it in the kernel, but for tensors of about a
+	 * datagram or less; else NATIVE.
+	 */
+	WINNOW_WIRE_AUTO = 0,
 	WINNOW_WIRE_NATIVE = 1,
 	/*
 	 * As int32, scaled by the largest exponent of each segment: sums are exact in integers

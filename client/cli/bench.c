@@ -396,8 +396,8 @@ static void wire_resolve(struct winnow_comm *comm)
 	if (settings.wire != WINNOW_WIRE_AUTO || stats.wire != WINNOW_WIRE_FIXED32 ||
 	    settings.dtype != WINNOW_F32 || settings.op > WINNOW_AVG)
 		return;
-	settings.wire = WINNOW_WIRE_FIXED32;
-	settings.wire_text = "fixed32";
+	settings.wire_text = "auto: fixed32";
+	settings.auto_fixed32 = true;
 }
 
 static int join_and_run(void)

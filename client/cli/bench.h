@@ -31,6 +31,7 @@ struct bench_settings {
 	enum winnow_dtype dtype;
 	enum winnow_op op;
 	enum winnow_wire wire;
+	bool auto_fixed32; /* what AUTO stands for */
 	enum bench_overlap overlap;
 	uint32_t aggregators;
 	uint32_t size_count, density_count;

@@ -45,6 +45,10 @@ for mode in native generic; do
 	bench_inside 4 $one 60 "${common[@]}" --size 0,4,4K,64K,3M --density 1,0.1,0
 	[ "$(json "$tmp/w0.out" wire)" = fixed32 ] || fail "auto did not choose fixed32"
 	[ "$(added)" -gt $((before + 5000)) ] || fail "$mode: the kernel has added $(($(added) - before)) frames only"
+	bench_inside 4 $one 60 "${common[@]}" --size 1K --density 1
+	[ "$(json "$tmp/w0.out" wire)" = f32 ] || fail "auto makes two round trips of one"
+	bench_inside 4 $one 60 "${common[@]}" --size 1K --density 1 --wire fixed32
+	[ "$(json "$tmp/w0.out" wire)" = fixed32 ] || fail "fixed32 was not obeyed"
 	sent=$(results)
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --dtype i32 --density 0.5 --overlap all
 	[ $(($(results) - sent)) -lt 2000 ] || fail "$mode: user space has sent $(($(results) - sent)) packets"
