@@ -407,6 +407,14 @@ const struct channel_stats *channel_stats(struct channel *channel)
 	return &channel->with_fast;
 }
 
+void channel_address(struct channel *channel, uint32_t rank, uint32_t ip, uint16_t port)
+{
+	if (channel->config.fast == NULL)
+		return;
+	__atomic_store_n(&channel->config.fast->address[rank], ip, __ATOMIC_RELAXED);
+	__atomic_store_n(&channel->config.fast->port[rank], port, __ATOMIC_RELAXED);
+}
+
 bool channel_is_fast(const struct channel *channel)
 {
 	return channel->config.fast != NULL;

@@ -28,6 +28,11 @@ static struct fast_slot *shared_slot(const struct channel *channel, uint32_t fra
 	return &channel->config.fast_slots[frame & (channel->window - 1)];
 }
 
+static uint64_t all_workers(const struct channel *channel)
+{
+	return UINT64_MAX >> (FAST_WORKERS_MAX - channel->config.worker_count);
+}
+
 void fast_start(struct channel *channel, bool to_group)
 {
 	struct fast_channel *fast = channel->config.fast;
@@ -39,7 +44,8 @@ void fast_start(struct channel *channel, bool to_group)
 		return;
 	}
 	fast->window_mask = channel->window - 1;
-	fast->multicast = to_group;
+	/* The program sends by its device alone: every worker must be on that side. */
+	fast->multicast = to_group && LOAD(fast->knocked) == all_workers(channel);
 	for (uint32_t i = 0; i < channel->config.worker_count; i++)
 		fast->ack[i] = fast->told[i] = channel->base;
 	for (uint32_t i = 0; i < channel->window; i++)
@@ -73,6 +79,7 @@ void fast_open(struct channel *channel, struct slot *slot, const struct segment 
 	struct fast_slot *shared = shared_slot(channel, slot->frame);
 
 	lock(shared);
+	STORE(shared->state, FAST_CLOSED); /* for those who look without the lock */
 	shared->frame = slot->frame;
 	shared->expected = slot->expected;
 	shared->arrived = 0;
@@ -143,16 +150,34 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 		shared->came |= bit;
 		add(channel, shared, packet->mask, packet->body);
 		push = FAST_PUSH_ADDED;
-		if (++shared->arrived == shared->expected)
+		if (++shared->arrived == shared->expected) {
 			STORE(shared->state, FAST_DONE);
+			push = FAST_PUSH_COMPLETED;
+		}
 	}
 	unlock(shared);
-	fast_look(slot);
-	if (slot->state != SLOT_DONE || slot->sent || slot->queued)
+	if (!fast_unsent(slot))
 		return push;
-	/* Whoever completed it: the kernel leaves it to us to tell everyone. */
-	slot->queued = true;
-	return push == FAST_PUSH_ADDED ? FAST_PUSH_COMPLETED : FAST_PUSH_UNSENT;
+	return push == FAST_PUSH_COMPLETED ? push : FAST_PUSH_UNSENT;
+}
+
+/*
+ * fast_unsent - is it complete, and ours to send, and not queued yet? It is from now on. The kernel
+ * does not let go of the lock between completing a frame and sending its RESULT.
+ */
+bool fast_unsent(struct slot *slot)
+{
+	struct fast_slot *shared = slot->fast;
+	bool unsent;
+
+	if (shared == NULL)
+		return false;
+	lock(shared);
+	unsent = shared->state == FAST_DONE && !shared->sent && !slot->queued;
+	unlock(shared);
+	slot->queued = slot->queued || unsent;
+	fast_look(slot);
+	return unsent;
 }
 
 const uint8_t *fast_data(const struct slot *slot)

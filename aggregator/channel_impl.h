@@ -199,6 +199,7 @@ void fast_open(struct channel *channel, struct slot *slot, const struct segment 
 void fast_close(struct channel *channel, struct slot *slot);
 void fast_look(struct slot *slot); /* take over what the kernel has done to it */
 void fast_sent(struct slot *slot);
+bool fast_unsent(struct slot *slot);
 const uint8_t *fast_data(const struct slot *slot);
 void fast_publish(struct channel *channel); /* after base or planned moved, and slots opened */
 uint32_t fast_ack(const struct channel *channel, uint32_t rank);

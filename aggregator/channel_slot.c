@@ -222,7 +222,8 @@ static void push_again(struct channel *channel, const struct slot *slot, uint16_
 
 /*
  * The kernel may have added it, and completed the frame, before it passed the packet up: for its
- * ack, or for us to send the RESULT. Real duplicates of what was sent it answers itself.
+ * ack, or for us to send the RESULT. Duplicates of what was sent it answers itself, if it can; a
+ * NACK asks for the others.
  */
 static void push_fast(struct channel *channel, struct slot *slot, const struct packet *packet)
 {
@@ -308,8 +309,7 @@ static bool nack_frame(struct channel *channel, const struct packet *nack, uint3
 		return false;
 	fast_look(slot);
 	if (slot->frame == frame && slot->state == SLOT_DONE) {
-		if (slot->fast != NULL && !slot->sent && !slot->queued) {
-			slot->queued = true; /* we never saw the PUSH that completed it */
+		if (fast_unsent(slot)) { /* we never saw the PUSH that completed it */
 			queue_result(channel, slot);
 		} else if (result_lost(slot, nack)) {
 			reply_put(channel, &reply);

@@ -288,12 +288,25 @@ static void port_start(void *context, uint16_t id, uint32_t payload, uint32_t wi
 	data_start(((struct control *)context)->config.data, id, payload, window, multicast);
 }
 
+static void forget_stalls(struct control *control, uint16_t id)
+{
+	uint32_t kept = 0;
+
+	pthread_mutex_lock(&control->lock);
+	for (uint32_t i = 0; i < control->stall_count; i++)
+		if (control->stalls[i].id != id)
+			control->stalls[kept++] = control->stalls[i];
+	control->stall_count = kept;
+	pthread_mutex_unlock(&control->lock);
+}
+
 static void port_detach(void *context, uint16_t id)
 {
 	struct control *control = context;
 
 	data_detach(control->config.data, id);
 	offload_release(control->config.offload, id);
+	forget_stalls(control, id); /* the next job may get this number */
 }
 
 static void port_random(void *context, void *out, size_t bytes)

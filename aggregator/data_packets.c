@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* data_packets.c - a data thread's turn: a burst of datagrams in, to channels, and their answers out */
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -127,6 +128,8 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	struct packet_out *answer = &t->packets[0];
 
 	outlet->address[packet->worker] = in->from;
+	channel_address(outlet->info.channel, packet->worker, htonl(in->from.ip),
+	                htons(in->from.port));
 	packet_begin(answer, &head);
 	packet_point(answer, t->knock, packet->body_bytes);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};

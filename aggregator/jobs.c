@@ -376,7 +376,7 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 		const char *host = "?";
 
 		for (uint32_t c = 0; c < job->channel_count; c++) {
-			if (job->channel_ids[c] != channel_id)
+			if (job->channel_ids[c] != channel_id || stall->rank >= job->world)
 				continue;
 			if (job->members[stall->rank] != NULL)
 				host = job->members[stall->rank]->host;

@@ -72,7 +72,7 @@ struct fast_channel {
 	__u32 first_slot;
 	__u32 window_mask; /* window - 1 */
 	__u64 group_token;
-	__u32 multicast;  /* all workers hear the group: the kernel may send RESULTs */
+	__u32 multicast;  /* all workers hear what the device sends to the group: the kernel may */
 	__u32 group_ip;   /* network byte order */
 	__u16 group_port; /* likewise */
 	__u8 ttl;
@@ -103,12 +103,22 @@ struct fast_channel {
 	__u32 ack[FAST_WORKERS_MAX];
 	__u32 told[FAST_WORKERS_MAX];
 
+	/* Kernel: wo. User: ro. A bit for each worker whose KNOCK came by the device. */
+	__u64 knocked;
+
+	/*
+	 * User: wo. Kernel: ro. Where each worker's KNOCK came from, network byte order. Only what
+	 * comes from there is answered to where it came from.
+	 */
+	__u32 address[FAST_WORKERS_MAX];
+	__u16 port[FAST_WORKERS_MAX];
+
 	__u64 stats[FAST_STAT_COUNT];
 };
 
 /* The one value of the map `settings`. */
 struct fast_settings {
-	__u32 ip;   /* network byte order; of the listening address; 0: any */
+	__u32 ip;   /* network byte order; of the listening address, or the device; 0: any */
 	__u16 port; /* likewise */
 	__u16 reserved;
 	/*

@@ -52,6 +52,7 @@ struct inbound {
 	__u32 ack;
 	__u32 body_bytes; /* behind the header */
 	__u64 mask;
+	int at_home; /* it comes from where the worker knocked: may be answered */
 };
 
 #define order_keep() asm volatile("" ::: "memory") /* x86 keeps the order of writes itself */
@@ -270,7 +271,7 @@ static __always_inline int push_last(struct xdp_md *ctx, struct fast_channel *ch
 
 /* A PUSH that the slot already has. Unlocks. */
 static __always_inline int push_again(struct xdp_md *ctx, struct fast_channel *channel,
-                                      struct fast_slot *slot, const struct inbound *in)
+                                      struct fast_slot *slot, const struct inbound *in, int due)
 {
 	int done = slot->state == FAST_DONE, sent = load_now(slot->sent) != 0;
 
@@ -279,8 +280,12 @@ static __always_inline int push_again(struct xdp_md *ctx, struct fast_channel *c
 	count(WIRE_DROP_DUPLICATE, 0);
 	if (done && !sent)
 		return XDP_PASS; /* user space is about to send it */
+	if (due)
+		return XDP_PASS;
 	if (!done || before(in->frame, in->ack))
 		return XDP_DROP;
+	if (!in->at_home)
+		return XDP_PASS;
 	return answer_result(ctx, channel, slot, in->worker, in->frame);
 }
 
@@ -314,11 +319,11 @@ static __always_inline int push(struct xdp_md *ctx, struct fast_channel *channel
 		return wrong == WIRE_DROP_FRAME ? XDP_PASS : count(wrong, XDP_DROP);
 	}
 	ack = ack_note(channel, in);
-	if (slot->came >> in->worker & 1)
-		return push_again(ctx, channel, slot, in);
 	due = ack_due(channel, in->worker, ack);
 	if (due)
 		ack_told(channel, in->worker, ack);
+	if (slot->came >> in->worker & 1)
+		return push_again(ctx, channel, slot, in, due);
 	if (slot->arrived + 1 == slot->expected) {
 		verdict = push_last(ctx, channel, slot, in, channel->multicast && !due);
 	} else {
@@ -339,7 +344,7 @@ static __always_inline int acknowledge(struct xdp_md *ctx, struct fast_channel *
 	__u32 ack = ack_note(channel, in);
 
 	/* One that user space knows is no news: then all the worker wants is the credit. */
-	if (!(in->mask & WIRE_ACK_ANSWER) || in->body_bytes != 0 ||
+	if (!(in->mask & WIRE_ACK_ANSWER) || in->body_bytes != 0 || !in->at_home ||
 	    ack != load_now(channel->seen[in->worker])) {
 		ack_told(channel, in->worker, ack);
 		return XDP_PASS;
@@ -361,8 +366,8 @@ static __always_inline int ask_again(struct xdp_md *ctx, struct fast_channel *ch
 	struct fast_slot *slot;
 	__u32 frame;
 
-	if (in->body_bytes != sizeof(*word) || (void *)(word + 1) > end || *word == 0 ||
-	    (*word & (*word - 1)) != 0)
+	if (!in->at_home || in->body_bytes != sizeof(*word) || (void *)(word + 1) > end ||
+	    *word == 0 || (*word & (*word - 1)) != 0)
 		return XDP_PASS;
 	frame = in->frame + (__u32)__builtin_popcountll(*word - 1);
 	slot = slot_of(channel, frame);
@@ -378,9 +383,21 @@ static __always_inline int ask_again(struct xdp_md *ctx, struct fast_channel *ch
 
 /* ---- what comes in ---- */
 
+/* This worker is on our side: what we send to the group may reach it. All before the job starts. */
+static __always_inline void knock_note(struct fast_channel *channel, const struct wire_header *wire)
+{
+	__u32 worker = wire->worker;
+
+	if (worker < FAST_WORKERS_MAX && worker < channel->worker_count &&
+	    wire->token == channel->tokens[worker])
+		__sync_fetch_and_or(&channel->knocked, 1ULL << worker);
+}
+
 static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *channel,
                                    const struct wire_header *wire, __u32 payload_bytes)
 {
+	const struct udphdr *udp = (const void *)wire - sizeof(*udp);
+	const struct iphdr *ip = (const void *)udp - sizeof(*ip);
 	struct inbound in = {.worker = wire->worker,
 	                     .frame = wire->frame,
 	                     .ack = wire->edge,
@@ -388,6 +405,9 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 	                     .body_bytes = payload_bytes - WIRE_HEADER_BYTES};
 	int verdict = XDP_PASS;
 
+	if (in.worker < FAST_WORKERS_MAX)
+		in.at_home = ip->saddr == load_now(channel->address[in.worker]) &&
+		             udp->source == load_now(channel->port[in.worker]);
 	if (in.worker >= channel->worker_count || in.worker >= FAST_WORKERS_MAX)
 		verdict = count(WIRE_DROP_WORKER, XDP_DROP);
 	else if (wire->token != channel->tokens[in.worker])
@@ -426,8 +446,11 @@ static __always_inline int datagram(struct xdp_md *ctx, const struct fast_settin
 		return count(WIRE_DROP_CHANNEL, XDP_DROP);
 	known -= FAST_KNOWN_FIRST; /* of a channel of user space alone: no such index */
 	channel = bpf_map_lookup_elem(&channels, &known);
-	if (!channel || !load_now(channel->active))
+	if (!channel || !load_now(channel->active)) {
+		if (channel && wire->kind == WIRE_KNOCK)
+			knock_note(channel, wire);
 		return count(FAST_COUNT_PASSED, XDP_PASS);
+	}
 	verdict = receive(ctx, channel, wire, payload_bytes);
 	return verdict == XDP_PASS ? count(FAST_COUNT_PASSED, XDP_PASS) : verdict;
 }

@@ -119,6 +119,22 @@ static int explain_busy(char *why, const char *device, uint32_t program_id)
 	               device, info.name[0] != '\0' ? info.name : "?", program_id, device);
 }
 
+/* An address of the device, network byte order; 0: it has none. */
+static uint32_t device_ip(const char *device)
+{
+	struct ifreq request = {.ifr_addr.sa_family = AF_INET};
+	struct sockaddr_in address = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return 0;
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", device);
+	if (ioctl(fd, SIOCGIFADDR, &request) == 0)
+		memcpy(&address, &request.ifr_addr, sizeof(address));
+	close(fd);
+	return address.sin_addr.s_addr;
+}
+
 static int device_mtu(const char *device)
 {
 	struct ifreq request = {0};
@@ -251,7 +267,9 @@ int xdp_open(const struct xdp_config *config, struct xdp **out, char *why)
 	xdp->slot_count = config->slot_count;
 	status = load(xdp, why);
 	if (status == 0) {
-		xdp->settings->ip = htonl(config->ip);
+		xdp->settings->ip = config->ip == 0 && config->device != NULL
+		                            ? device_ip(config->device)
+		                            : htonl(config->ip);
 		xdp->settings->port = htons(config->port);
 		if (config->device != NULL)
 			status = attach(xdp, config, why);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # winnowd as nobody with the three capabilities that XDP takes: it works, and gives them up at once; without them it says so.
+# no-sanitizers: theirs have threads of their own
 . "$(dirname "$0")/lib.sh"
 need_namespaces
 hosts_up 2 1 1500

@@ -120,10 +120,14 @@ static enum kernel_verdict push(struct run *run)
 	if (frame_before(run->channel->ack[packet->worker], packet->edge))
 		run->channel->ack[packet->worker] = packet->edge;
 	if (slot->came & bit) {
+		if (slot->state == FAST_DONE && !slot->sent)
+			return KERNEL_PASS;
+		if (notice_due(run)) {
+			told(run);
+			return KERNEL_PASS;
+		}
 		if (slot->state != FAST_DONE)
 			return KERNEL_DROP;
-		if (!slot->sent)
-			return KERNEL_PASS;
 		return frame_before(packet->frame, packet->edge) ? KERNEL_DROP : answer(run, slot);
 	}
 	slot->came |= bit;

@@ -28,6 +28,7 @@ const char *kernel_share(void *context, const struct jobs_channel *channel,
 	fast->id = channel->id;
 	fast->worker_count = channel->worker_count;
 	fast->group_token = channel->group_token;
+	fast->knocked = UINT64_MAX >> (FAST_WORKERS_MAX - channel->worker_count);
 	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
 	config->fast = a->fast = fast;
 	config->fast_slots = a->fast_slots = zeroed(config->window, sizeof(*a->fast_slots));

@@ -120,6 +120,8 @@ static inline void world_open(struct world *world, uint16_t worker_count)
 	channel->base = channel->planned = FIRST_FRAME;
 	for (uint32_t i = 0; i < FAST_WORKERS_MAX; i++) {
 		channel->tokens[i] = token_of(i);
+		channel->address[i] = htonl(WORKER_IP(i));
+		channel->port[i] = htons(WORKER_PORT(i));
 		channel->ack[i] = channel->told[i] = FIRST_FRAME;
 	}
 	__atomic_store_n(&channel->active, 1, __ATOMIC_RELEASE);

@@ -242,6 +242,48 @@ static void test_credit(void **state)
 	expect(world, &frame, XDP_PASS);
 }
 
+/* Before a job starts, the program notes who knocks at its device; strangers do not count. */
+static void test_knock(void **state)
+{
+	struct world *world = *state;
+	struct fast_channel *channel = world->channel;
+	struct frame frame;
+
+	channel->active = 0;
+	frame_make(&frame, WIRE_KNOCK, 2, NULL, 0);
+	frame.at.wire.token ^= 1;
+	expect_pass(world, &frame);
+	frame_make(&frame, WIRE_KNOCK, channel->worker_count, NULL, 0);
+	expect_pass(world, &frame);
+	frame_make(&frame, WIRE_ACK, 1, NULL, 0);
+	expect_pass(world, &frame);
+	assert_int_equal(channel->knocked, 0);
+	frame_make(&frame, WIRE_KNOCK, 2, NULL, 0);
+	expect_pass(world, &frame);
+	assert_int_equal(channel->knocked, 4);
+}
+
+/* What comes from elsewhere than the worker knocked from is not answered to there. */
+static void test_away(void **state)
+{
+	struct world *world = *state;
+	struct frame frame;
+
+	slot_sent(world, FIRST_FRAME, 2);
+	nack_make(&frame, 0, FIRST_FRAME, 1, 1);
+	expect_result(world, &frame, FIRST_FRAME);
+	world->channel->port[0]++;
+	expect(world, &frame, XDP_PASS);
+	world->channel->port[0]--;
+	world->channel->address[0]++;
+	expect(world, &frame, XDP_PASS);
+	world->channel->seen[0] = FIRST_FRAME;
+	ack_make(&frame, 0, FIRST_FRAME, WIRE_ACK_ANSWER);
+	expect(world, &frame, XDP_PASS);
+	world->channel->address[0]--;
+	expect_credit(world, &frame);
+}
+
 /* An ack only ever moves forward, through 2^32 too. */
 static void test_ack_forward(void **state)
 {
@@ -308,10 +350,16 @@ static void test_last_push_wakes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		in_world(test_again_before_the_end), in_world(test_again_after_the_end),
-		in_world(test_again_and_grow),       in_world(test_nack),
-		in_world(test_nack_passed_up),       in_world(test_credit),
-		in_world(test_ack_forward),          in_world(test_push_wakes),
+		in_world(test_again_before_the_end),
+		in_world(test_again_after_the_end),
+		in_world(test_again_and_grow),
+		in_world(test_nack),
+		in_world(test_nack_passed_up),
+		in_world(test_credit),
+		in_world(test_knock),
+		in_world(test_away),
+		in_world(test_ack_forward),
+		in_world(test_push_wakes),
 		in_world(test_last_push_wakes),
 	};
 
