@@ -27,6 +27,7 @@
 
 #include "ebpf/packet.h"
 #include "ebpf/xdp.h"
+#include "tests/unit/test_random.h"
 
 #define HEADERS_BYTES 74     /* Ethernet, IPv4, UDP, ours */
 #define RUN_BYTES_MAX 3520   /* what a test run takes, in one page */
@@ -63,29 +64,10 @@ struct world {
 	int index;
 };
 
-/* xorshift64*; WINNOW_SEED in the environment replays another run. */
-static uint64_t random_state;
-
-static inline void random_seed(void)
-{
-	const char *seed = getenv("WINNOW_SEED");
-
-	random_state = seed != NULL ? strtoull(seed, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
-	printf("WINNOW_SEED=%#llx\n", (unsigned long long)random_state);
-}
-
-static inline uint64_t random_bits(void)
-{
-	random_state ^= random_state >> 12;
-	random_state ^= random_state << 25;
-	random_state ^= random_state >> 27;
-	return random_state * UINT64_C(2685821657736338717);
-}
-
 /* 0 .. limit - 1 */
-static inline uint32_t random_below(uint32_t limit)
+static inline uint32_t below(uint32_t limit)
 {
-	return (uint32_t)(random_bits() >> 32) % limit;
+	return (uint32_t)random_below(limit);
 }
 
 static inline uint64_t token_of(uint32_t worker)
