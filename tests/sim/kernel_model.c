@@ -55,6 +55,14 @@ static bool fits(const struct run *run, uint32_t body_bytes)
 	return !run->model->no_room || WIRE_HEADER_BYTES + body_bytes <= *run->bytes;
 }
 
+static void ack_note(struct run *run)
+{
+	uint32_t *known = &run->channel->ack[run->packet.worker];
+
+	if (frame_before(*known, run->packet.edge))
+		*known = run->packet.edge;
+}
+
 static enum kernel_verdict answer(struct run *run, const struct fast_slot *slot)
 {
 	uint32_t body_bytes = slot->block_count * slot->unit_bytes;
@@ -117,8 +125,7 @@ static enum kernel_verdict push(struct run *run)
 	if (owned == 0 || owned != packet->mask ||
 	    packet->body_bytes != (uint32_t)__builtin_popcountll(owned) * slot->unit_bytes)
 		return KERNEL_DROP;
-	if (frame_before(run->channel->ack[packet->worker], packet->edge))
-		run->channel->ack[packet->worker] = packet->edge;
+	ack_note(run);
 	if (slot->came & bit) {
 		if (slot->state == FAST_DONE && !slot->sent)
 			return KERNEL_PASS;
@@ -156,6 +163,7 @@ static enum kernel_verdict nack(struct run *run)
 	if (!(packet->mask & WIRE_NACK_FORCE) &&
 	    sequence_before((uint16_t)packet->mask, (uint16_t)slot->sequence))
 		return KERNEL_PASS;
+	ack_note(run);
 	return answer(run, slot);
 }
 
@@ -164,7 +172,9 @@ static enum kernel_verdict ack(struct run *run)
 	const struct packet *packet = &run->packet;
 	const struct fast_channel *channel = run->channel;
 
-	if (!(packet->mask & WIRE_ACK_ANSWER) || packet->edge != channel->seen[packet->worker]) {
+	ack_note(run);
+	if (!(packet->mask & WIRE_ACK_ANSWER) ||
+	    channel->ack[packet->worker] != channel->seen[packet->worker]) {
 		told(run);
 		return KERNEL_PASS;
 	}
