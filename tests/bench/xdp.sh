@@ -106,6 +106,7 @@ part_reply() {
 	reply_row "udp, a frame (fixed32)" "" --wire fixed32
 	reply_row "xdp native, a frame (fixed32)" "$xdp_native" --wire fixed32
 	reply_row "xdp generic, a frame (fixed32)" "--datapath xdp --device eth0 --xdp-mode generic" --wire fixed32
+	reply_row "xdp native, auto (f32, likewise)" "$xdp_native"
 	links_down
 }
 
