@@ -76,7 +76,8 @@ $(BUILD)/%.skel.h: $(BUILD)/%.bpf.o
 # Only the loader sees a skeleton, and it is not code that our warnings were made for.
 $(BUILD)/ebpf/xdp.o: $(BUILD)/ebpf/winnow.skel.h
 $(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
-$(BUILD)/ebpf/xdp.o $(BUILD)/tests/bench/bench_xdp.o: private warnings := -Wall -Wextra -Werror
+$(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
+$(BUILD)/ebpf/xdp.o $(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra -Werror
 
 $(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library))
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
@@ -129,7 +130,8 @@ check: ## install what is missing, build, run all tests; SAN=... for one with sa
 bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, 12 minutes); PARTS="bound loss"
 	$(Q)docker/install-packages.sh build bench
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap \
-		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood $(BUILD)/ebpf/pass.bpf.o
+		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood \
+		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
 
 SECONDS ?= 60
@@ -139,7 +141,8 @@ fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet chann
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
 	$(Q)docker/install-packages.sh build lint
-	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h $(BUILD)/tests/bench/bench_xdp.skel.h
+	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h $(BUILD)/tests/bench/bench_xdp.skel.h \
+		$(BUILD)/tests/bench/nic.skel.h
 	$(Q)tests/lint.sh
 
 format: ## let clang-format rewrite all sources

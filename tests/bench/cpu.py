@@ -3,7 +3,7 @@
 
     cpu.py begin FILE DAEMON NAPI SWITCH             notes the clocks
     cpu.py end FILE BENCH.json DAEMON NAPI SWITCH    and what has been added to them
-    cpu.py table RAW UDP.. XDP                       jobs that differ in the aggregator alone
+    cpu.py table RAW UDP.. XDP                       jobs that differ in the aggregator alone; of NAME.1, NAME.2.. the median
 
 DAEMON is winnowd's pid. NAPI and SWITCH are lists of the kernel's threads that receive at winnowd's device, and at the
 switch's ports towards workers (xdp.sh makes them). Where the device has no receiving thread (no GRO, no XDP) the switch's
@@ -37,9 +37,14 @@ def pushes(bench):
     return (bench["iters"] + 1) * bench["world"] * bench["bytes"] // (bench["block"] * 4)
 
 
+def median(raw, name):
+    jobs = [json.loads(f.read_text()) for f in (*raw.glob(f"cost-{name}.cpu"), *raw.glob(f"cost-{name}.[0-9].cpu"))]
+    return sorted(jobs, key=lambda job: (job["daemon"] + job["napi"]) / job["pushes"])[len(jobs) // 2]
+
+
 def table(raw, names):
-    print(f"{'':20}{'PUSHes':>10}{'daemon':>10}{'receiving':>11}{'(program)':>11}{'both':>8}{'PUSHes a CPU second':>22}{'x':>7}")
-    jobs = {name: json.loads((raw / f"cost-{name}.cpu").read_text()) for name in names}
+    print(f"{'':24}{'PUSHes':>10}{'daemon':>10}{'receiving':>11}{'(program)':>11}{'both':>8}{'PUSHes a CPU second':>22}{'x':>7}")
+    jobs = {name: median(raw, name) for name in names}
     base = None
     for name, job in jobs.items():
         daemon, napi = (job[key] / job["pushes"] * 1e6 for key in ("daemon", "napi"))
@@ -47,7 +52,7 @@ def table(raw, names):
             napi = (job["switch"] - jobs[names[-1]]["switch"]) / job["pushes"] * 1e6
         base = base or daemon + napi
         print(
-            f"{name:20}{job['pushes']:10}{daemon:10.3f}{napi:11.3f}"
+            f"{name:24}{job['pushes']:10}{daemon:10.3f}{napi:11.3f}"
             f"{job['program'] / job['pushes'] * 1e6:11.3f}{daemon + napi:8.3f}"
             f"{1e6 / (daemon + napi):22.0f}{base / (daemon + napi):7.2f}"
         )

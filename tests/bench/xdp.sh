@@ -66,6 +66,62 @@ napi_of_aggregator() {
 	for pid in $(pgrep '^napi/'); do [[ $others == *" $pid "* ]] || echo "$pid"; done | tr '\n' ' '
 }
 
+# A veth whose one end is the aggregator's device, and whose other end, `wire`, the workers of nic.c. The device is given
+# XDP frames, as a NIC's driver is: no sk_buff has to be made into one.
+nic_up() {
+	links_made+=("$net-nic" "$net-a0")
+	ip netns add "$net-nic"
+	ip netns add "$net-a0"
+	ip link add wire netns "$net-nic" mtu 1500 type veth peer name eth0 netns "$net-a0" mtu 1500
+	ip -n "$net-nic" addr add 10.77.0.1/24 dev wire
+	ip -n "$net-a0" addr add 10.77.0.101/24 dev eth0
+	ip -n "$net-nic" link set wire up
+	ip -n "$net-a0" link set eth0 up
+	on nic sh -c 'ethtool -K wire gro on; echo 1 >/sys/class/net/wire/threaded'
+	switch=$(pgrep '^napi/wire' | tr '\n' ' ')
+	others=" $(pgrep '^napi/' | tr '\n' ' ') "
+	on a0 sh -c 'ethtool -K eth0 gro on; echo 1 >/sys/class/net/eth0/threaded'
+}
+
+# Without GRO a veth takes frames only while it has a program; what XDP_TX sends arrives only if the other end has one,
+# which takes the sockets' super-packets apart: so udp does without there.
+nic_cost() { # name, daemon options, checksums
+	local name=$1 daemon=$2 count=2097152 napi
+	on nic ip link set dev wire xdp off
+	on a0 sh -c 'ip link set dev eth0 xdp off; ethtool -K eth0 gro on'
+	case $name in
+	*no-gro*) on a0 sh -c "ip link set dev eth0 xdp obj '$build/ebpf/pass.bpf.o' sec xdp; ethtool -K eth0 gro off" ;;
+	*xdp*) on nic ip link set dev wire xdp obj "$build/ebpf/pass.bpf.o" sec xdp ;;
+	esac
+	# shellcheck disable=SC2086 # a list
+	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log warn $daemon &
+	daemon=$!
+	pids+=("$daemon")
+	sleep 1
+	napi=$(napi_of_aggregator)
+	python3 tests/bench/cpu.py begin "$raw/cost-$name.cpu" "$daemon" "$napi" "$switch"
+	on nic "$build/tests/bench/nic" 10.77.0.101:5555 wire "$(on a0 cat /sys/class/net/eth0/address)" $count "$3"
+	echo "{\"iters\": 0, \"world\": 1, \"block\": 256, \"bytes\": $((count * 1024))}" >"$raw/cost-$name.json"
+	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$raw/cost-$name.json" "$daemon" "$napi" "$switch"
+	kill "$daemon"
+	wait "$daemon" || true
+}
+
+part_nic() {
+	local switch others round
+	echo
+	echo "## The same, delivered as a NIC's driver delivers: as XDP frames"
+	nic_up
+	for round in 1 2 3; do
+		nic_cost nic-udp-no-gro.$round "" verified
+		nic_cost nic-udp-no-gro-checksum.$round "" checksum
+		nic_cost nic-udp-checksum.$round "" checksum
+		nic_cost nic-xdp.$round "$xdp_native" verified
+	done
+	links_down
+	python3 tests/bench/cpu.py table "$raw" nic-udp-no-gro nic-udp-no-gro-checksum nic-udp-checksum nic-xdp
+}
+
 part_cost() {
 	local host switch others stats_were job=(--dtype i32 --size "${COST_SIZE:-20M}" --density 1 --iters 20 --warmup 1)
 	echo
