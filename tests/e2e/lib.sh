@@ -7,11 +7,13 @@
 #   bench ARG..   winnow bench against it
 #   fail TEXT     end the test
 #   WINNOWD_OPTIONS, for every winnowd: test_xdp_suite.sh runs other tests with the fast path so
+#   HOST, INSIDE  where winnowd listens (default 127.0.0.1), and a command that starts it there
 #   scaled COUNT  of iterations that shall last some seconds: fewer where a sanitizer slows them down
 set -uo pipefail
 set -m # every background job is a process group, and is ended with all its children
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 BUILD=${BUILD:-build}
+HOST=${HOST:-127.0.0.1}
 tmp=$(mktemp -d)
 pids=()
 namespaces=()
@@ -58,11 +60,11 @@ wait_port() { # host port
 winnowd_on() { # port arg..
 	PORT=$1
 	shift
-	# shellcheck disable=SC2086 # a list
-	"$BUILD/winnowd" --listen "127.0.0.1:$PORT" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-$PORT.log" &
+	# shellcheck disable=SC2086 # lists
+	${INSIDE:-} "$BUILD/winnowd" --listen "$HOST:$PORT" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-$PORT.log" &
 	DAEMON=$!
 	pids+=("$DAEMON")
-	wait_port 127.0.0.1 "$PORT" || fail "winnowd does not listen on port $PORT"
+	wait_port "$HOST" "$PORT" || fail "winnowd does not listen on port $PORT"
 }
 
 winnowd() {
@@ -70,7 +72,7 @@ winnowd() {
 }
 
 bench() {
-	"$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "$@"
+	"$BUILD/winnow" bench --aggregator "$HOST:$PORT" "$@"
 }
 
 # bench in the background, its exit status in $tmp/NAME.status, its output in NAME.out and .err

@@ -8,7 +8,7 @@ victims() { # job extra..: three workers; VICTIM is the pid of rank 1
 	local rank job=$1
 	shift
 	for rank in 0 1 2; do
-		"$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" --job "$job" --rank $rank --world 3 "${endless[@]}" "$@" \
+		"$BUILD/winnow" bench --aggregator "$HOST:$PORT" --job "$job" --rank $rank --world 3 "${endless[@]}" "$@" \
 			>/dev/null 2>"$tmp/$job$rank.err" &
 		pids+=($!)
 		eval "W$rank=$!"
@@ -45,7 +45,7 @@ kill -KILL "$VICTIM"
 
 # A worker that is alive but does not come: rank 1 does one operation less and then waits.
 start s0 bench --insecure-no-key --job stay --rank 0 --world 2 --size 1M --iters 3 --timeout 2s
-start s1 "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" --insecure-no-key --job stay --rank 1 --world 2 --size 1M --iters 2 --timeout 2s
+start s1 "$BUILD/winnow" bench --aggregator "$HOST:$PORT" --insecure-no-key --job stay --rank 1 --world 2 --size 1M --iters 2 --timeout 2s
 expect s0 20 1 'rank 1 \(.*\) has left the job|waited .* for rank 1'
 expect s1 20 0
 
@@ -54,7 +54,7 @@ victims daemon
 kill -KILL "$DAEMON"
 for rank in 0 1 2; do
 	eval "pid=\$W$rank"
-	ends daemon $rank "$pid" 3 "aggregator 127.0.0.1:$PORT is lost: (connection closed|Connection reset)"
+	ends daemon $rank "$pid" 3 "aggregator $HOST:$PORT is lost: (connection closed|Connection reset)"
 done
 winnowd_on "$PORT" --insecure-no-key
 bench --insecure-no-key --job daemon --size 1M --iters 2 --check >/dev/null || fail "no work after a restart"
@@ -62,7 +62,7 @@ bench --insecure-no-key --job daemon --size 1M --iters 2 --check >/dev/null || f
 # It freezes: silence is noticed on the workers' side.
 victims stopped
 kill -STOP "$DAEMON"
-ends stopped 0 "$W0" 6 "aggregator 127.0.0.1:$PORT is lost: silent for 2.0 s"
+ends stopped 0 "$W0" 6 "aggregator $HOST:$PORT is lost: silent for 2.0 s"
 ends stopped 1 "$W1" 6 "silent for 2.0 s"
 ends stopped 2 "$W2" 6 "silent for 2.0 s"
 kill -CONT "$DAEMON"

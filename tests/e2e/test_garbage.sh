@@ -2,17 +2,16 @@
 # Random bytes on either port, half-open peers, floods of strays: counted, dropped, and a job beside does not notice.
 . "$(dirname "$0")/lib.sh"
 metrics=$(free_port)
-winnowd --insecure-no-key --metrics "127.0.0.1:$metrics" --connections-max 64
-start good0 bench --insecure-no-key --job good --rank 0 --world 2 --size 1M --iters "$(scaled 30000)" --check --json
-start good1 bench --insecure-no-key --job good --rank 1 --world 2 --size 1M --iters "$(scaled 30000)" --check --json
+winnowd --insecure-no-key --metrics "$HOST:$metrics" --connections-max 64
+start good0 bench --insecure-no-key --job good --rank 0 --world 2 --size 1M --iters "$(scaled "${GOOD_ITERS:-30000}")" --check --json
+start good1 bench --insecure-no-key --job good --rank 1 --world 2 --size 1M --iters "$(scaled "${GOOD_ITERS:-30000}")" --check --json
 sleep 0.5
 
-python3 - "$PORT" <<'P' || fail "the garbage sender failed"
+python3 - "$HOST" "$PORT" <<'P' || fail "the garbage sender failed"
 import os, random, socket, struct, sys, time
-port = int(sys.argv[1])
 random.seed(7)
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-to = ("127.0.0.1", port)
+to = (sys.argv[1], int(sys.argv[2]))
 for i in range(20000):
     u.sendto(os.urandom(random.choice((0, 1, 5, 31, 32, 33, 100, 1400))), to)
     kind, channel = random.choice((1, 2, 3, 4, 5, 6, 7, 0x81, 0x82, 255)), random.choice((0, 0, 1, 256, 65535))
@@ -58,10 +57,12 @@ for s in held[11:]:
 assert closed == 40, "only %d of 40 half-open peers were cut off" % closed
 P
 python3 -c 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())' \
-	"http://127.0.0.1:$metrics/metrics" >"$tmp/metrics"
+	"http://$HOST:$metrics/metrics" >"$tmp/metrics"
 for reason in short bad_magic bad_version bad_kind unknown_channel bad_token; do
 	grep -qE "^winnow_packets_dropped_total\{reason=\"$reason\"\} [1-9]" "$tmp/metrics" || fail "no drops for $reason"
 done
+[[ ${WINNOWD_OPTIONS:-} != *xdp* ]] || grep -qE '^winnow_xdp_packets_total\{verdict="added"\} [1-9]' "$tmp/metrics" ||
+	fail "the kernel has added nothing"
 expect good0 120 0
 expect good1 120 0
 [ "$(json "$tmp/good0.out" errors)" = 0 ] || fail "the job beside got wrong results"

@@ -24,7 +24,7 @@ differ "count is .*($both)" '--size 4K' '--size 2K'
 differ "dtype is (f32|i32) .*($both)" '--size 1M' '--size 1M --dtype i32'
 differ "block is (64|256) .*($both)" '--size 1M' '--size 1M --block 64'
 differ "operation is (sum|max) .*($both)" '--size 1M' '--size 1M --op max'
-differ "wire form is (native|fixed32) .*($both)" '--size 1M' '--size 1M --wire fixed32'
+differ "wire form is (native|fixed32) .*($both)" '--size 1M --wire f32' '--size 1M --wire fixed32'
 
 # The daemon has forgotten them all and works.
 start a bench --insecure-no-key --rank 0 --world 2 --size 1M --check --iters 2
