@@ -288,6 +288,11 @@ static void port_start(void *context, uint16_t id, uint32_t payload, uint32_t wi
 	data_start(((struct control *)context)->config.data, id, payload, window, multicast);
 }
 
+static void port_unshare(void *context, uint16_t id)
+{
+	offload_unshare(((struct control *)context)->config.offload, id);
+}
+
 static void forget_stalls(struct control *control, uint16_t id)
 {
 	uint32_t kept = 0;
@@ -415,6 +420,7 @@ int control_open(const struct control_config *config, struct control **out, char
 		.send = port_send,
 		.close = port_close,
 		.share = port_share,
+		.unshare = port_unshare,
 		.attach = port_attach,
 		.start = port_start,
 		.detach = port_detach,

@@ -64,10 +64,12 @@ struct jobs_ports {
 	int (*attach)(void *context, const struct jobs_channel *channel);
 	/*
 	 * Give the channel-to-be memory to share with the kernel (config->fast, fast_slots);
-	 * detach() takes it back. NULL, or why there is none. May be NULL itself.
+	 * unshare() or detach() takes it back. NULL, or why there is none. May be NULL itself.
 	 */
 	const char *(*share)(void *context, const struct jobs_channel *channel,
 	                     struct channel_config *config);
+	/* A started channel makes no use of what share() gave, if anything. May be NULL. */
+	void (*unshare)(void *context, uint16_t id);
 	/* All three return only when the data thread has done it. */
 	void (*start)(void *context, uint16_t id, uint32_t payload, uint32_t window,
 	              const bool multicast[]);

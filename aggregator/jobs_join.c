@@ -260,6 +260,23 @@ static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 	welcome_all(jobs, job);
 }
 
+/* Now that the channels know their payload: which do without the kernel? Others may have its slots. */
+static void fast_channels(struct jobs *jobs, struct job *job)
+{
+	job->fast = true;
+	for (uint32_t i = 0; i < job->channel_count; i++) {
+		if (channel_is_fast(job->channels[i]))
+			continue;
+		job->fast = false;
+		if (jobs->ports.unshare != NULL)
+			jobs->ports.unshare(jobs->ports.context, job->channel_ids[i]);
+	}
+	if (!job->fast && job->slow == NULL)
+		job->slow = "datagrams of more than 3488 bytes: see --payload-max";
+	if (!job->fast && *job->slow != '\0')
+		jobs_log(jobs, "info", "event=not_fast job=%s why=\"%s\"", job->name, job->slow);
+}
+
 static void job_start(struct jobs *jobs, struct job *job)
 {
 	struct control_message message = {.kind = CONTROL_START, .payload = job->payload};
@@ -278,13 +295,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 	for (uint32_t i = 0; i < job->channel_count; i++)
 		jobs->ports.start(jobs->ports.context, job->channel_ids[i], job->payload,
 		                  job->window, multicast);
-	job->fast = true;
-	for (uint32_t i = 0; i < job->channel_count; i++)
-		job->fast = job->fast && channel_is_fast(job->channels[i]);
-	if (!job->fast && job->slow == NULL)
-		job->slow = "datagrams of more than 3488 bytes: see --payload-max";
-	if (!job->fast && *job->slow != '\0')
-		jobs_log(jobs, "info", "event=not_fast job=%s why=\"%s\"", job->name, job->slow);
+	fast_channels(jobs, job);
 	message.window = job->window;
 	message.fast = job->fast;
 	message.window_start = room < 8 ? 8 : room;

@@ -100,6 +100,14 @@ const char *offload_share(struct offload *offload, const struct jobs_channel *ch
 	return NULL;
 }
 
+void offload_unshare(struct offload *offload, uint16_t id)
+{
+	if (offload == NULL || offload->index[id] == INDEX_NONE)
+		return;
+	xdp_channel_leave(offload->xdp, offload->index[id]);
+	offload->index[id] = INDEX_NONE;
+}
+
 void offload_release(struct offload *offload, uint16_t id)
 {
 	if (offload == NULL)

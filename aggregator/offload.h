@@ -37,6 +37,9 @@ const char *offload_describe(const struct offload *offload, char text[XDP_WHY_BY
 const char *offload_share(struct offload *offload, const struct jobs_channel *channel,
                           struct channel_config *config);
 
+/* offload_unshare - the channel does not use the memory: others may. Unknown ids are fine. */
+void offload_unshare(struct offload *offload, uint16_t id);
+
 /* offload_release - the channel is detached: the program forgets it. Unknown ids are fine. */
 void offload_release(struct offload *offload, uint16_t id);
 

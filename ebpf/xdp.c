@@ -404,14 +404,24 @@ static void wait_for_programs(void)
 		usleep(20000); /* a kernel without: no program runs for nearly as long */
 }
 
-void xdp_channel_close(struct xdp *xdp, int index)
+static void give_back(struct xdp *xdp, int index, bool known)
 {
 	struct fast_channel *channel = &xdp->channels[index];
 
-	__atomic_store_n(&xdp->settings->known[channel->id], 0, __ATOMIC_RELEASE);
+	xdp_known(xdp, channel->id, known);
 	__atomic_store_n(&channel->active, 0, __ATOMIC_RELEASE);
 	wait_for_programs();
 	xdp->count[index] = 0;
+}
+
+void xdp_channel_close(struct xdp *xdp, int index)
+{
+	give_back(xdp, index, false);
+}
+
+void xdp_channel_leave(struct xdp *xdp, int index)
+{
+	give_back(xdp, index, true);
 }
 
 const char *fast_counter_name(enum fast_counter counter)

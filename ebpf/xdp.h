@@ -75,6 +75,9 @@ int xdp_channel_open(struct xdp *xdp, uint16_t id, uint32_t window);
  */
 void xdp_channel_close(struct xdp *xdp, int index);
 
+/* xdp_channel_leave - the same, but user space goes on alone: its packets pass, as by xdp_known(). */
+void xdp_channel_leave(struct xdp *xdp, int index);
+
 /* xdp_counters - the program's counters, summed over all CPUs; they count up from xdp_open(). */
 void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT]);
 

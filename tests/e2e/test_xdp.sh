@@ -128,6 +128,18 @@ grep -q 'xdp="generic: eth0 does not take XDP in native mode .*MTU of 9000' "$tm
 bench_inside 4 $one 60 "${common[@]}" --size 4M
 grep -q 'event=not_fast .*more than 3488 bytes' "$tmp/winnowd-a0.log" || fail "no reason for a slow job"
 stop
+# A job that turns out to be too large for the program gives its slots back at once.
+daemon auto --xdp-slots 1024
+for rank in 0 1; do
+	start b$rank inside w$rank "$BUILD/winnow" bench --aggregator $one --job large --rank $rank --world 2 --insecure-no-key --size 4M --iters 1000000
+done
+sleep 1
+grep -q 'event=job_started job=large .*fast=no' "$tmp/winnowd-a0.log" || fail "the large job does not run"
+WINNOW_PAYLOAD=1472 bench_inside 4 $one 60 "${common[@]}" --size 4M
+grep -q 'window=1024 .*fast=yes' "$tmp/winnowd-a0.log" || fail "a job that has no use for its slots keeps them"
+[ ! -e "$tmp/b0.status" ] || fail "the large job has ended"
+kill -KILL "$DAEMON"
+for rank in 0 1; do expect b$rank 20 1 'is lost'; done
 daemon auto --payload-max 3470
 bench_inside 4 $one 60 "${common[@]}" --size 4M
 grep -q 'fast=yes' "$tmp/winnowd-a0.log" || fail "--payload-max does not help"

@@ -329,6 +329,38 @@ static void test_attach_fails(void **state)
 	}
 }
 
+/* Slots of the fast path: kept by a job whose datagrams they hold, given back at START by another. */
+static void test_slots_given_back(void **state)
+{
+	static const uint32_t payloads[] = {FAST_PAYLOAD_MAX, FAST_PAYLOAD_MAX + 1};
+
+	(void)state;
+	for (uint32_t large = 0; large < 2; large++) {
+		struct control_message message = join_of("job", 0, 1);
+		struct jobs_config config = config_usual();
+		struct jobs_view view;
+		struct bench *b;
+
+		config.threads = 1;
+		config.payload_max = message.payload = 8972;
+		b = bench_open(&config);
+		b->slots = calloc(config.window_bytes / config.payload_max, sizeof(*b->slots));
+		assert_non_null(b->slots);
+		connect_worker(b, 0);
+		say(b, 0, &message);
+		expect_line(b, 0, CONTROL_WELCOME);
+		assert_true(b->lent >= 0);
+		message =
+			(struct control_message){.kind = CONTROL_READY, .payload = payloads[large]};
+		say(b, 0, &message);
+		assert_int_equal(expect_line(b, 0, CONTROL_START)->fast, !large);
+		assert_int_equal(b->lent >= 0, !large);
+		assert_true(jobs_view(b->jobs, 0, &view));
+		assert_int_equal(view.fast, !large);
+		bench_close(b);
+	}
+}
+
 static void test_config(void **state)
 {
 	struct jobs *const untouched = (void *)&untouched;
@@ -420,6 +452,7 @@ int main(void)
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_job_memory),
 		cmocka_unit_test(test_attach_fails),
+		cmocka_unit_test(test_slots_given_back),
 		cmocka_unit_test(test_config),
 		cmocka_unit_test(test_keys),
 	};

@@ -47,6 +47,9 @@ struct bench {
 	uint32_t started;
 	uint32_t start_payload, start_window;
 	bool start_multicast[4];
+	struct fast_channel fast; /* lent to one channel, */
+	struct fast_slot *slots;  /* if not NULL */
+	int lent;                 /* its number; -1: to none */
 };
 
 /* ---- ports ---- */
@@ -89,13 +92,39 @@ static inline int port_attach(void *context, const struct jobs_channel *channel)
 	return 0;
 }
 
+static inline const char *port_share(void *context, const struct jobs_channel *channel,
+                                     struct channel_config *config)
+{
+	struct bench *b = context;
+
+	if (b->slots == NULL || b->lent >= 0)
+		return "no slots";
+	b->lent = channel->id;
+	config->fast = &b->fast;
+	config->fast_slots = b->slots;
+	return NULL;
+}
+
+static inline void port_unshare(void *context, uint16_t id)
+{
+	struct bench *b = context;
+
+	assert_true(b->started > 0); /* before that nobody can know */
+	if (b->lent == id)
+		b->lent = -1;
+}
+
 static inline void port_start(void *context, uint16_t id, uint32_t payload, uint32_t window,
                               const bool multicast[])
 {
 	struct bench *b = context;
 
-	for (uint32_t i = 0; i < b->attached_count; i++)
-		b->started += b->attached[i].id == id;
+	for (uint32_t i = 0; i < b->attached_count; i++) {
+		if (b->attached[i].id != id)
+			continue;
+		b->started++;
+		channel_start(b->attached[i].channel, payload, window, false);
+	}
 	b->start_payload = payload;
 	b->start_window = window;
 	memcpy(b->start_multicast, multicast,
@@ -111,6 +140,8 @@ static inline void port_detach(void *context, uint16_t id)
 		at++;
 	assert_true(at < b->attached_count);
 	b->attached[at] = b->attached[--b->attached_count];
+	if (b->lent == id)
+		b->lent = -1;
 }
 
 static inline void port_random(void *context, void *out, size_t bytes)
@@ -160,6 +191,8 @@ static inline struct bench *bench_open(const struct jobs_config *config)
 		.send = port_send,
 		.close = port_close,
 		.attach = port_attach,
+		.share = port_share,
+		.unshare = port_unshare,
 		.start = port_start,
 		.detach = port_detach,
 		.random = port_random,
@@ -170,6 +203,7 @@ static inline struct bench *bench_open(const struct jobs_config *config)
 	b->config = *config;
 	b->now_us = 1000000;
 	b->attach_left = UINT32_MAX;
+	b->lent = -1;
 	assert_int_equal(jobs_open(config, &ports, &b->jobs), 0);
 	return b;
 }
@@ -185,7 +219,9 @@ static inline void bench_close(struct bench *b)
 	assert_int_equal(totals.jobs, 0);
 	assert_int_equal(totals.peers, 0);
 	assert_int_equal(b->attached_count, 0);
+	assert_int_equal(b->lent, -1);
 	jobs_close(b->jobs);
+	free(b->slots);
 	free(b);
 }
 

@@ -59,6 +59,24 @@ static void test_slot_ranges(void **state)
 	assert_int_equal(channels[xdp_channel_open(xdp, 10, 8)].first_slot, 72);
 }
 
+/* A channel that needs no slots any more goes on through user space. */
+static void test_leave(void **state)
+{
+	struct world *world = *state;
+	struct xdp *xdp = world->xdp;
+	struct frame frame;
+
+	xdp_channel_leave(xdp, world->index);
+	assert_int_equal(xdp_settings(xdp)->known[CHANNEL], FAST_KNOWN_USER);
+	frame_make(&frame, WIRE_PUSH, 0, NULL, 0);
+	expect_pass(world, &frame);
+	world->index = xdp_channel_open(xdp, 9, 64); /* which there was no room for */
+	assert_int_equal(xdp_channels(xdp)[world->index].first_slot, 0);
+	expect_pass(world, &frame);
+	xdp_known(xdp, CHANNEL, false);
+	expect_drop(world, &frame, WIRE_DROP_CHANNEL);
+}
+
 static void test_many_channels(void **state)
 {
 	struct world *world = *state;
@@ -170,9 +188,13 @@ static void test_crash(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_open_errors), in_world(test_slot_ranges),
-		in_world(test_many_channels),       cmocka_unit_test(test_modes),
-		cmocka_unit_test(test_busy_device), cmocka_unit_test(test_crash),
+		cmocka_unit_test(test_open_errors),
+		in_world(test_slot_ranges),
+		in_world(test_leave),
+		in_world(test_many_channels),
+		cmocka_unit_test(test_modes),
+		cmocka_unit_test(test_busy_device),
+		cmocka_unit_test(test_crash),
 	};
 
 	return cmocka_run_group_tests(tests, make_devices, NULL) != 0;
