@@ -20,6 +20,7 @@ over_veth() { # mode, tests..
 		ip netns add $ns
 		HOST=10.77.0.101 INSIDE="ip netns exec $ns" GOOD_ITERS=3000 \
 			WINNOWD_OPTIONS="--datapath xdp --device eth0 --xdp-mode $mode" unshare -n bash -euc '
+			cd ../..
 			ip link add wire type veth peer name eth0 netns "$0"
 			ip addr add 10.77.0.1/24 dev wire
 			ip -n "$0" addr add 10.77.0.101/24 dev eth0
@@ -28,9 +29,9 @@ over_veth() { # mode, tests..
 			ip -n "$0" link set lo up
 			ip -n "$0" link set eth0 up
 			# Native XDP_TX on a veth arrives only if the other end has a program, too.
-			ip link set dev wire xdp obj "${BUILD:-../../build}/ebpf/pass.bpf.o" sec xdp
+			ip link set dev wire xdp obj "${BUILD:-build}/ebpf/pass.bpf.o" sec xdp
 			ethtool -K wire tx-udp-segmentation off gro on
-			exec "./test_$1.sh"' $ns "$test"
+			exec "tests/e2e/test_$1.sh"' $ns "$test"
 		ip netns del $ns
 	done
 }
