@@ -393,12 +393,7 @@ bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *o
 	return true;
 }
 
-/* ---- watching ---- */
-
-bool channel_idle(const struct channel *channel)
-{
-	return channel->ops_used == 0 && channel->base == channel->planned;
-}
+/* ---- looking; channel_watch.c sees who waits for whom ---- */
 
 const struct channel_stats *channel_stats(struct channel *channel)
 {
@@ -418,75 +413,4 @@ void channel_address(struct channel *channel, uint32_t rank, uint32_t ip, uint16
 bool channel_is_fast(const struct channel *channel)
 {
 	return channel->config.fast != NULL;
-}
-
-/* The workers not in `have`, which has one bit a rank. */
-static void name_missing(const struct channel *channel, const uint64_t *have,
-                         struct channel_stall *out)
-{
-	out->missing = 0;
-	for (uint16_t rank = 0; rank < channel->config.worker_count; rank++)
-		if (!rank_test(have, rank) && out->missing++ == 0)
-			out->rank = rank;
-}
-
-static bool gathering_stalled(const struct channel *channel, uint64_t now_us,
-                              struct channel_stall *out)
-{
-	uint64_t limit_us = channel->config.stall_us;
-
-	for (uint32_t i = 0; i < channel->config.op_slots; i++) {
-		const struct operation *op = &channel->ops[i];
-
-		if (!op->used || op->bound_count == channel->config.worker_count ||
-		    now_us - op->started_us < limit_us)
-			continue;
-		*out = (struct channel_stall){.tag = op->asked.tag,
-		                              .waited_us = now_us - op->started_us};
-		name_missing(channel, op->bound, out);
-		return true;
-	}
-	for (uint32_t i = 0; i < channel->config.op_slots * channel->config.segments_ahead; i++) {
-		const struct segment *segment = &channel->segments[i];
-
-		if (segment->state != SEGMENT_GATHERING || now_us - segment->since_us < limit_us)
-			continue;
-		*out = (struct channel_stall){.tag = channel->ops[segment->op].asked.tag,
-		                              .waited_us = now_us - segment->since_us};
-		name_missing(channel, segment->joined, out);
-		if (now_us - channel->members[out->rank].progress_us >= limit_us)
-			return true;
-	}
-	return false;
-}
-
-static bool streaming_stalled(const struct channel *channel, uint64_t now_us,
-                              struct channel_stall *out)
-{
-	struct slot *slot = slot_at(channel, channel->base);
-	const struct segment *segment;
-
-	fast_look(slot);
-	if (channel->base == channel->planned ||
-	    now_us - channel->progress_us < channel->config.stall_us)
-		return false;
-	segment = &channel->segments[channel->order[channel->order_head &
-	                                            (channel->segment_count - 1)]];
-	*out = (struct channel_stall){.tag = channel->ops[segment->op].asked.tag,
-	                              .waited_us = now_us - channel->progress_us,
-	                              .streaming = true};
-	for (uint16_t rank = 0; rank < channel->config.worker_count; rank++) {
-		bool waits_for_data = slot->frame == channel->base && slot->state == SLOT_OPEN;
-		bool missing = waits_for_data ? slot_lacks(channel, slot, rank)
-		                              : channel->members[rank].ack == channel->base;
-
-		if (missing && out->missing++ == 0)
-			out->rank = rank;
-	}
-	return true;
-}
-
-bool channel_stalled(const struct channel *channel, uint64_t now_us, struct channel_stall *out)
-{
-	return gathering_stalled(channel, now_us, out) || streaming_stalled(channel, now_us, out);
 }

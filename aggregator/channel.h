@@ -22,6 +22,8 @@
 
 struct channel;
 
+#define CHANNEL_RANKS_NAMED 8
+
 struct channel_config {
 	uint16_t id;
 	uint16_t worker_count;   /* 1 .. WIRE_WORKERS_MAX */
@@ -44,9 +46,11 @@ struct channel_stats {
 	uint64_t sent, sent_bytes;         /* a packet to everyone counts once here */
 	uint64_t drops[WIRE_DROP_COUNT];
 	uint64_t operations;             /* finished by all workers */
+	uint64_t eager;                  /* of these, those that took one channel of the job's */
 	uint64_t mismatches;             /* operations that failed because workers disagreed */
 	uint64_t tensor_bytes;           /* of the finished operations' shards, for one worker */
 	uint64_t blocks, blocks_nonzero; /* planned: all, and those in the union */
+	uint64_t blocks_owned;           /* of each worker the non-zero ones, added up */
 	uint64_t pushes;                 /* accepted */
 	uint64_t results;                /* frames completed */
 	uint64_t passed_through;         /* of these, frames with one contributor */
@@ -60,6 +64,24 @@ struct channel_stall {
 	uint16_t missing; /* how many are */
 	bool streaming;   /* false: it has not announced; true: its data or acks do not come */
 	uint64_t waited_us;
+};
+
+/* The same while it waits, with the first few of those missing. */
+struct channel_wait {
+	struct channel_stall stall; /* missing 0: nothing waits */
+	uint32_t rank_count;
+	uint16_t ranks[CHANNEL_RANKS_NAMED];
+};
+
+/* What a channel is busy with. */
+struct channel_view {
+	uint32_t operations;        /* under way */
+	uint32_t slots, slots_used; /* frames that may be, and are, under way */
+	uint64_t tag, count;        /* of the oldest operation, if there is one: */
+	uint64_t age_us;            /* since its first announcement */
+	uint8_t dtype, reduction;
+	bool fixed32;
+	struct channel_wait wait; /* the longest */
 };
 
 /* Bytes that channel_open() will allocate, for admission; 0 if the config is out of range. */
@@ -96,6 +118,9 @@ bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *o
  * few calls a second; true and *out filled if so.
  */
 bool channel_stalled(const struct channel *channel, uint64_t now_us, struct channel_stall *out);
+
+/* channel_look - what it is busy with now; as cheap. */
+void channel_look(const struct channel *channel, uint64_t now_us, struct channel_view *out);
 
 /* No operation is under way and every worker has acknowledged everything. */
 bool channel_idle(const struct channel *channel);

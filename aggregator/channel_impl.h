@@ -6,6 +6,7 @@
  * channel_plan.c   operations: announcements, agreement, plans
  * channel_slot.c   frames: opening slots, adding PUSHes, finishing sums
  * channel_fast.c   slots that the kernel adds to as well
+ * channel_watch.c  who waits for whom, and for how long
  *
  * Frames are numbered through the life of the channel, modulo 2^32:
  *

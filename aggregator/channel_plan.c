@@ -243,8 +243,12 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 	for (uint32_t i = 0; i < words; i++) {
 		uint64_t word = 0;
 
-		for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
-			word |= segment_bits(segment, rank)[i];
+		for (uint32_t rank = 0; rank < channel->config.worker_count; rank++) {
+			uint64_t own = segment_bits(segment, rank)[i];
+
+			word |= own;
+			channel->stats.blocks_owned += (uint32_t)__builtin_popcountll(own);
+		}
 		segment->united[i] = word;
 		segment->union_count += (uint32_t)__builtin_popcountll(word);
 	}
@@ -436,6 +440,7 @@ void plan_release(struct channel *channel)
 		if (!op->failed && ++op->segments_done < op->cut.segment_count)
 			continue;
 		channel->stats.operations += !op->failed;
+		channel->stats.eager += !op->failed && op->cut.eager;
 		channel->stats.tensor_bytes +=
 			op->failed ? 0 : op->cut.shard_blocks * op->cut.block_bytes;
 		plan_reset(channel, op_index(channel, op));

@@ -412,6 +412,25 @@ static void handles_init(struct control *control)
 	uv_signal_start(&control->interrupt, signalled, SIGINT);
 }
 
+static int serve_http(struct control *control, char *why)
+{
+	const struct control_config *config = &control->config;
+	struct http_sources sources = {
+		.jobs = control->jobs,
+		.data = config->data,
+		.offload = config->offload,
+		.listen = config->listen,
+		.threads = config->jobs.threads,
+		.rcvbuf_bytes = config->jobs.rcvbuf_bytes,
+	};
+	int err = http_open(&config->metrics, &control->loop, &sources, &control->http, why);
+
+	if (err == 0 || !config->metrics_auto)
+		return err;
+	log_event("info", "event=no_metrics text=\"%s; going on without\"", why);
+	return 0;
+}
+
 int control_open(const struct control_config *config, struct control **out, char *why)
 {
 	struct control *control = calloc(1, sizeof(*control));
@@ -443,10 +462,7 @@ int control_open(const struct control_config *config, struct control **out, char
 	if (err == 0)
 		err = listen_on(control, why);
 	if (err == 0 && config->metrics.port != 0)
-		err = http_open(
-			&config->metrics, &control->loop,
-			&(struct http_sources){control->jobs, config->data, config->offload},
-			&control->http, why);
+		err = serve_http(control, why);
 	if (err != 0) {
 		control_close(control);
 		return err;

@@ -17,6 +17,7 @@ struct control_config {
 	struct jobs_config jobs;
 	struct net_addr listen;
 	struct net_addr metrics; /* port 0: no HTTP */
+	bool metrics_auto;       /* do without HTTP if it cannot be had */
 	uint64_t drain_us;       /* after SIGTERM, jobs may go on for so long */
 	struct data *data;
 	struct offload *offload; /* NULL: udp alone */

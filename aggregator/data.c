@@ -26,6 +26,7 @@ struct order {
 	struct outlet *outlet; /* ATTACH in; DETACH out */
 	struct data_stats *stats;
 	struct channel_stats *channel_stats;
+	struct channel_view *channel_view;
 	bool found;
 };
 
@@ -84,8 +85,10 @@ static void order_stats(struct data_thread *t, struct order *order)
 	}
 	outlet = outlet_named(t, order->id);
 	order->found = outlet != NULL;
-	if (outlet != NULL)
-		*order->channel_stats = *channel_stats(outlet->info.channel);
+	if (outlet == NULL)
+		return;
+	*order->channel_stats = *channel_stats(outlet->info.channel);
+	channel_look(outlet->info.channel, data_clock_us(), order->channel_view);
 }
 
 static void order_detach(struct data_thread *t, struct order *order)
@@ -350,9 +353,11 @@ void data_stats(struct data *data, struct data_stats *out)
 	}
 }
 
-bool data_channel_stats(struct data *data, uint16_t id, struct channel_stats *out)
+bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
+                       struct channel_view *view)
 {
-	struct order order = {.kind = ORDER_STATS, .id = id, .channel_stats = out};
+	struct order order = {
+		.kind = ORDER_STATS, .id = id, .channel_stats = stats, .channel_view = view};
 
 	give_order(thread_of(data, id), &order);
 	return order.found;

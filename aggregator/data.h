@@ -54,6 +54,7 @@ void data_detach(void *data, uint16_t id);
 
 /* Copies that a data thread makes of its own numbers. */
 void data_stats(struct data *data, struct data_stats *out);
-bool data_channel_stats(struct data *data, uint16_t id, struct channel_stats *out);
+bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
+                       struct channel_view *view); /* false: no such channel */
 
 #endif /* AGGREGATOR_DATA_H */

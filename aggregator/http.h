@@ -20,6 +20,9 @@ struct http_sources {
 	const struct jobs *jobs;
 	struct data *data;
 	const struct offload *offload; /* NULL: none */
+	struct net_addr listen;
+	uint32_t threads;
+	uint32_t rcvbuf_bytes; /* of each thread's socket */
 };
 
 /* http_open - 0, or -errno with one line in `why` [NET_WHY_BYTES]. */
@@ -29,6 +32,6 @@ void http_close(struct http *http); /* NULL is fine; before the loop is closed *
 
 /* The bodies, in malloc'ed memory; NULL when out of memory. For tests, too. */
 char *http_metrics(const struct http_sources *sources);
-char *http_status(const struct http_sources *sources);
+char *http_status(const struct http_sources *sources, uint64_t uptime_us);
 
 #endif /* AGGREGATOR_HTTP_H */

@@ -152,6 +152,17 @@ static void tell_all(struct jobs *jobs, struct job *job, const struct control_me
 			peer_send(jobs, job->members[rank], message);
 }
 
+static void failure_note(struct jobs *jobs, const struct job *job,
+                         const struct control_message *message)
+{
+	struct jobs_failure *failure = &jobs->failure;
+
+	memcpy(failure->job, job->name, sizeof(failure->job));
+	memcpy(failure->code, message->code, sizeof(failure->code));
+	memcpy(failure->text, message->text, sizeof(failure->text));
+	failure->age_us = jobs->now_us;
+}
+
 /* `rank` is the worker that is to blame, or job->world when none is. */
 void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
               const char *format, ...)
@@ -164,6 +175,7 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 	va_end(args);
 	snprintf(message.code, sizeof(message.code), "%s", code);
 	jobs->totals.jobs_failed++;
+	failure_note(jobs, job, &message);
 	jobs_log(jobs, "warn", "event=job_failed job=%s code=%s text=\"%s\"", job->name, code,
 	         message.text);
 	tell_all(jobs, job, &message);
@@ -258,6 +270,7 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 
 	if (!peer->used)
 		return;
+	jobs->now_us = now_us;
 	peer->heard_us = now_us;
 	if (message_parse(line, &message, why) != 0) {
 		jobs_log(jobs, "warn", "event=bad_message peer=%s text=\"%s\"", peer->address, why);
@@ -359,6 +372,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 
 void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
+	jobs->now_us = now_us;
 	for (uint32_t i = 0; i < jobs->config.peers_max; i++)
 		if (jobs->peers[i].used)
 			peer_tick(jobs, &jobs->peers[i], now_us);
@@ -407,41 +421,4 @@ void jobs_end(struct jobs *jobs, const char *text)
 	for (uint32_t i = 0; i < jobs->config.peers_max; i++)
 		if (jobs->peers[i].used)
 			peer_end(jobs, &jobs->peers[i]);
-}
-
-/* ---- looking ---- */
-
-void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
-{
-	*out = jobs->totals;
-	out->bytes = jobs->bytes;
-	out->draining = jobs->draining;
-	out->jobs = out->peers = 0;
-	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
-		out->jobs += jobs->jobs[i].state != JOB_FREE;
-	for (uint32_t i = 0; i < jobs->config.peers_max; i++)
-		out->peers += jobs->peers[i].used;
-}
-
-bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
-{
-	static const char *const states[] = {"free", "forming", "probing", "running"};
-	const struct job *job = &jobs->jobs[index];
-
-	if (index >= jobs->config.jobs_max || job->state == JOB_FREE)
-		return false;
-	*out = (struct jobs_view){.name = job->name,
-	                          .state = states[job->state],
-	                          .world = job->world,
-	                          .joined = job->joined - job->left,
-	                          .payload = job->payload,
-	                          .window = job->window,
-	                          .fast = job->fast,
-	                          .bytes = job->bytes,
-	                          .channel_count = job->channel_count,
-	                          .channel_ids = job->channel_ids};
-	for (uint32_t rank = 0; rank < job->world; rank++)
-		if (job->members[rank] != NULL && job->members[rank]->multicast)
-			out->multicast = true;
-	return true;
 }

@@ -90,6 +90,22 @@ struct jobs_view {
 	size_t bytes;
 	uint32_t channel_count;
 	const uint16_t *channel_ids;
+	uint64_t state_us; /* it has been in this state for so long */
+	uint64_t silence_us, stall_us;
+};
+
+/* One worker of a job; what it does not know yet is "" or 0. */
+struct jobs_worker {
+	const char *state; /* "missing", "joined", "ready" (its packets arrive), "left" */
+	const char *host, *address;
+	bool multicast;
+	uint64_t silent_us; /* since it was last heard on the control connection */
+};
+
+/* The last job that failed. */
+struct jobs_failure {
+	char job[CONTROL_NAME_BYTES], code[CONTROL_NAME_BYTES], text[CONTROL_TEXT_BYTES];
+	uint64_t age_us;
 };
 
 struct jobs_totals {
@@ -132,7 +148,10 @@ void jobs_drain(struct jobs *jobs);
 void jobs_end(struct jobs *jobs, const char *text);
 
 void jobs_totals(const struct jobs *jobs, struct jobs_totals *out);
-bool jobs_view(const struct jobs *jobs, uint32_t index,
-               struct jobs_view *out); /* 0 .. JOBS_MAX-1 */
+
+/* By place, 0 .. JOBS_MAX - 1, and rank, 0 .. world - 1. Ages are right to about 50 ms. */
+bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out);
+void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct jobs_worker *out);
+bool jobs_last_failure(const struct jobs *jobs, struct jobs_failure *out); /* false: none */
 
 #endif /* AGGREGATOR_JOBS_H */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * jobs_impl.h - what jobs.c (connections, time, how jobs end) and jobs_join.c (admission,
- * and from the first JOIN to START) share; private to them
+ * jobs_impl.h - what jobs.c (connections, time, how jobs end), jobs_join.c (admission,
+ * and from the first JOIN to START) and jobs_view.c (for status) share; private to them
  */
 #ifndef AGGREGATOR_JOBS_IMPL_H
 #define AGGREGATOR_JOBS_IMPL_H
@@ -56,6 +56,8 @@ struct jobs {
 	struct job *jobs;        /* [jobs_max] */
 	size_t bytes;
 	bool draining;
+	uint64_t now_us;             /* when anything last came in, or the clock ticked */
+	struct jobs_failure failure; /* code "": none; its age is when it was */
 	struct jobs_totals totals;
 };
 

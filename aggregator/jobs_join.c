@@ -307,6 +307,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 	}
 	free(multicast);
 	job->state = JOB_RUNNING;
+	job->since_us = jobs->now_us;
 	jobs->totals.jobs_started++;
 	jobs_log(jobs, "info",
 	         "event=job_started job=%s world=%u payload=%u window=%u multicast=%u/%u fast=%s "

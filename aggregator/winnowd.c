@@ -44,8 +44,9 @@ static const struct option list[] = {
          "auto, native (in the driver) or generic"},
 	{"xdp-slots", "N", OPTION_COUNT, &settings.xdp_slots, "8192", NULL, 64, XDP_SLOTS_MAX,
          "frames that xdp jobs may have under way together; 4 KB each"},
-	{"metrics", "ADDR:PORT", OPTION_TEXT, &settings.metrics, NULL, NULL, 0, 0,
-         "serve /metrics, /status, /healthz, /readyz there"},
+	{"metrics", "ADDR:PORT", OPTION_TEXT, &settings.metrics, "auto", NULL, 0, 0,
+         "serve /metrics, /status, /healthz, /readyz there; auto: " METRICS_DEFAULT
+         " if it is free; no: nowhere"},
 	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0,
          "job keys: lines of \"JOB KEY\", \"* KEY\" for all others"},
 	{"key", "KEY", OPTION_TEXT, &settings.key, NULL, NULL, 0, 0,
@@ -156,7 +157,11 @@ static int addresses(struct control_config *config)
 
 	if (net_resolve(settings.listen, &config->listen, why) != 0)
 		return usage_error("--listen: %s", why);
-	if (settings.metrics != NULL && net_resolve(settings.metrics, &config->metrics, why) != 0)
+	config->metrics_auto = strcmp(settings.metrics, "auto") == 0;
+	if (config->metrics_auto)
+		settings.metrics = METRICS_DEFAULT;
+	if (strcmp(settings.metrics, "no") != 0 &&
+	    net_resolve(settings.metrics, &config->metrics, why) != 0)
 		return usage_error("--metrics: %s", why);
 	if (strcmp(settings.datapath, "auto") != 0 && strcmp(settings.datapath, "xdp") != 0 &&
 	    net_backend_named(settings.datapath) == NULL)

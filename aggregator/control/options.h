@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define METRICS_DEFAULT "127.0.0.1:9555" /* winnowd's; where winnow status looks */
+
 enum option_kind {
 	OPTION_TEXT,  /* const char *; NULL when not given */
 	OPTION_COUNT, /* uint64_t: a plain number */

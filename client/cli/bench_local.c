@@ -71,8 +71,9 @@ static void winnowd_path(char *path, size_t room)
 static bool start_winnowd(void)
 {
 	char path[4096];
-	const char *arguments[] = {path,        "--listen", address, "--insecure-no-key",
-	                           "--threads", "1",        NULL};
+	const char *arguments[] = {path,        "--listen", address,     "--insecure-no-key",
+	                           "--threads", "1",        "--metrics", "no",
+	                           NULL};
 
 	winnowd_path(path, sizeof(path));
 	/* Its log is of interest only when it does not start, and then it is one line. */

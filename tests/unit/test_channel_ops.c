@@ -343,6 +343,45 @@ static void test_stall_busy(void **state)
 	bench_close(b);
 }
 
+/* What `winnow status` shows: the oldest operation, who keeps it, and the slots. */
+static void test_look(void **state)
+{
+	struct bench *b = bench_open(4, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	struct channel_view view;
+	uint8_t data[512] = {0};
+
+	(void)state;
+	channel_look(b->channel, b->now_us, &view);
+	assert_true(view.operations == 0 && view.wait.stall.missing == 0 &&
+	            view.wait.rank_count == 0);
+	assert_true(view.slots == 16 && view.slots_used == 0);
+	for (uint16_t rank = 2; rank < 4; rank++)
+		send_announce(b, rank, &a, NULL, 0);
+	b->now_us += 3000;
+	send_announce(b, 1, &a, NULL, 0);
+	channel_look(b->channel, b->now_us, &view);
+	assert_true(view.operations == 1 && view.tag == TAG && view.count == a.count);
+	assert_true(view.age_us == 3000 && view.wait.stall.waited_us == 3000 &&
+	            !view.wait.stall.streaming);
+	assert_true(view.wait.stall.missing == 1 && view.wait.rank_count == 1 &&
+	            view.wait.ranks[0] == 0);
+	assert_true(view.dtype == a.dtype && view.reduction == a.reduction && !view.fixed32);
+	send_announce(b, 0, &a, NULL, 0);
+	pull_all(b);
+	assert_true(channel_stats(b->channel)->blocks_owned ==
+	            4 * channel_stats(b->channel)->blocks_nonzero);
+	send_push(b, 1, 0, 0xf, data, 512);
+	b->now_us += 500;
+	channel_look(b->channel, b->now_us, &view);
+	assert_true(view.slots_used == 16 && view.age_us == 3500);
+	assert_true(view.wait.stall.waited_us == 500 && view.wait.stall.streaming);
+	assert_true(view.wait.stall.missing == 3 && view.wait.stall.rank == 0);
+	assert_int_equal(view.wait.rank_count, 3);
+	assert_true(view.wait.ranks[0] == 0 && view.wait.ranks[1] == 2 && view.wait.ranks[2] == 3);
+	bench_close(b);
+}
+
 /* START may lower what a frame carries, and the window. */
 static void test_set_payload(void **state)
 {
@@ -379,7 +418,7 @@ int main(void)
 		cmocka_unit_test(test_eager_narrow), cmocka_unit_test(test_fixed),
 		cmocka_unit_test(test_stalls),       cmocka_unit_test(test_stall_later_segment),
 		cmocka_unit_test(test_stall_busy),   cmocka_unit_test(test_set_payload),
-
+		cmocka_unit_test(test_look),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -273,6 +273,53 @@ static void test_join_timeouts(void **state)
 
 /* ---- leaving, aborting, stalling ---- */
 
+/* What `winnow status` shows of a job and its workers, and of the last that failed. */
+static void test_looking(void **state)
+{
+	struct bench *b = usual_open();
+	struct jobs_failure failure;
+	struct jobs_worker worker;
+	struct jobs_view view;
+
+	(void)state;
+	assert_false(jobs_last_failure(b->jobs, &failure));
+	join(b, 1, "job", 1, 2);
+	jobs_worker(b->jobs, 0, 0, &worker);
+	assert_string_equal(worker.state, "missing");
+	jobs_worker(b->jobs, 0, 1, &worker);
+	assert_string_equal(worker.state, "joined");
+	assert_string_equal(worker.host, "host1");
+	assert_string_equal(worker.address, "address1");
+	join(b, 0, "job", 0, 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		expect_line(b, i, CONTROL_WELCOME);
+		say_kind(b, i, CONTROL_READY);
+	}
+	jobs_worker(b->jobs, 0, 1, &worker);
+	assert_string_equal(worker.state, "ready");
+	b->now_us += 3000000;
+	say_kind(b, 0, CONTROL_PING);
+	assert_true(jobs_view(b->jobs, 0, &view));
+	assert_true(view.state_us == 3000000 && view.silence_us == 4000000 &&
+	            view.stall_us == 60000000);
+	jobs_worker(b->jobs, 0, 0, &worker);
+	assert_true(worker.silent_us == 0);
+	jobs_worker(b->jobs, 0, 1, &worker);
+	assert_true(worker.silent_us == 3000000);
+	say_kind(b, 0, CONTROL_LEAVE);
+	jobs_worker(b->jobs, 0, 0, &worker);
+	assert_string_equal(worker.state, "left");
+	jobs_gone(b->jobs, b->workers[1].peer, "connection reset");
+	b->now_us += 7000000;
+	jobs_tick(b->jobs, b->now_us);
+	assert_true(jobs_last_failure(b->jobs, &failure));
+	assert_string_equal(failure.job, "job");
+	assert_string_equal(failure.code, "lost");
+	assert_string_equal(failure.text, "rank 1 (host1) is lost: connection reset");
+	assert_true(failure.age_us == 7000000);
+	bench_close(b);
+}
+
 static void test_leave(void **state)
 {
 	struct bench *b = usual_open();
@@ -421,9 +468,9 @@ int main(void)
 		cmocka_unit_test(test_garbage),  cmocka_unit_test(test_wrong_time),
 		cmocka_unit_test(test_silence),  cmocka_unit_test(test_shortest),
 		cmocka_unit_test(test_no_join),  cmocka_unit_test(test_join_timeouts),
-		cmocka_unit_test(test_leave),    cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_stalled),  cmocka_unit_test(test_shutdown),
-		cmocka_unit_test(test_thousand),
+		cmocka_unit_test(test_looking),  cmocka_unit_test(test_leave),
+		cmocka_unit_test(test_abort),    cmocka_unit_test(test_stalled),
+		cmocka_unit_test(test_shutdown), cmocka_unit_test(test_thousand),
 	};
 
 	random_seed();
