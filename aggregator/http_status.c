@@ -207,7 +207,7 @@ char *http_status(const struct http_sources *sources, uint64_t uptime_us)
 		json_array_append_new(list, job_json(sources->jobs, &now.jobs[i]));
 	json_object_set_new(root, "jobs", list);
 	free(now.jobs);
-	text = json_dumps(root, JSON_INDENT(2));
+	text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	json_decref(root);
 	return text;
 }

@@ -49,7 +49,7 @@ static const struct option list[] = {
          " if it is free; no: nowhere"},
 	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0,
          "job keys: lines of \"JOB KEY\", \"* KEY\" for all others"},
-	{"key", "KEY", OPTION_TEXT, &settings.key, NULL, NULL, 0, 0,
+	{"key", "KEY", OPTION_SECRET, &settings.key, NULL, NULL, 0, 0,
          "one key for all jobs; better in WINNOW_KEY than on a command line"},
 	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, NULL, NULL, 0, 0,
          "let anyone join, to try things out"},

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* options.c - see options.h */
 
-#include "aggregator/control/options.h"
+#include "aggregator/control/options_impl.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
@@ -10,8 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define NAME_BYTES 64
 
 struct unit {
 	const char *name;
@@ -114,6 +113,7 @@ static int value_set(const struct option *option, const char *text)
 
 	switch (option->kind) {
 	case OPTION_TEXT:
+	case OPTION_SECRET:
 		*(const char **)option->out = text;
 		return 0;
 	case OPTION_FLAG:
@@ -193,11 +193,11 @@ static const struct option *find(const struct options *options, const char *name
 /* Letters to change, add or drop to make `b` of `a`; short words only. */
 static uint32_t distance(const char *a, const char *b)
 {
-	uint32_t row[NAME_BYTES], before, above;
+	uint32_t row[OPTION_NAME_BYTES], before, above;
 	size_t length = strlen(b);
 
-	if (length >= NAME_BYTES)
-		return NAME_BYTES;
+	if (length >= OPTION_NAME_BYTES)
+		return OPTION_NAME_BYTES;
 	for (uint32_t j = 0; j <= length; j++)
 		row[j] = j;
 	for (; *a != '\0'; a++) {
@@ -244,19 +244,41 @@ static int unknown(const struct options *options, const char *prefix, const char
 
 /* ---- sources, weakest first ---- */
 
-static int presets_read(const struct options *options)
+/* One reading of all sources. */
+struct reading {
+	const struct options *options;
+	struct origin origins[OPTIONS_MAX]; /* by place in the list */
+	bool dump;
+};
+
+static void note(struct reading *reading, const struct option *option, const char *text,
+                 const char *where)
 {
+	struct origin *origin = &reading->origins[option - reading->options->list];
+
+	free(origin->owned);
+	origin->owned = NULL;
+	origin->text = text;
+	snprintf(origin->where, sizeof(origin->where), "%s", where);
+}
+
+static int presets_read(struct reading *reading)
+{
+	const struct options *options = reading->options;
+
 	for (const struct option *o = options->list; o->name != NULL; o++) {
 		int err = o->preset != NULL ? value_set(o, o->preset) : 0;
 
+		assert(o - options->list < OPTIONS_MAX);
 		if (err != 0)
 			return complain(options, o, o->name, o->preset, err);
+		note(reading, o, o->preset, o->preset != NULL ? "default" : "not set");
 	}
 	return 0;
 }
 
 struct file_context {
-	const struct options *options;
+	struct reading *reading;
 	const char *path;
 	int status;
 };
@@ -264,33 +286,39 @@ struct file_context {
 static int file_line(void *context, const char *section, const char *name, const char *value)
 {
 	struct file_context *file = context;
-	const struct option *option = find(file->options, name);
-	char where[NAME_BYTES + 300];
+	const struct options *options = file->reading->options;
+	const struct option *option = find(options, name);
+	char where[OPTION_NAME_BYTES + 300];
 	char *kept;
 	int err;
 
-	if (section[0] != '\0' && strcmp(section, file->options->section) != 0)
+	if (section[0] != '\0' && strcmp(section, options->section) != 0)
 		return 1; /* another program's */
 	if (file->status != 0)
 		return 0; /* the parser goes on, but the first error is said */
 	snprintf(where, sizeof(where), "%s in %s", name, file->path);
 	if (option == NULL) {
 		snprintf(where, sizeof(where), "%s: ", file->path);
-		file->status = unknown(file->options, where, name);
+		file->status = unknown(options, where, name);
 		return 0;
 	}
 	kept = strdup(value);
 	err = kept != NULL ? value_set(option, kept) : -ENOMEM;
-	if (err != 0)
-		file->status = complain(file->options, option, where, value, err);
-	if (option->kind != OPTION_TEXT || err != 0)
+	if (err != 0) {
+		file->status = complain(options, option, where, value, err);
 		free(kept);
-	return err == 0;
+		return 0;
+	}
+	note(file->reading, option, kept, file->path);
+	if (option->kind != OPTION_TEXT && option->kind != OPTION_SECRET)
+		file->reading->origins[option - options->list].owned = kept;
+	return 1;
 }
 
-static int file_read(const struct options *options, const char *path)
+static int file_read(struct reading *reading, const char *path)
 {
-	struct file_context context = {.options = options, .path = path};
+	struct file_context context = {.reading = reading, .path = path};
+	const struct options *options = reading->options;
 	int err = ini_parse(path, file_line, &context);
 
 	if (context.status != 0)
@@ -311,7 +339,7 @@ static const char *env_value(const struct option *option, char *name)
 	size_t used = (size_t)sprintf(name, "WINNOW_");
 	const char *value;
 
-	for (const char *c = option->name; *c != '\0' && used + 1 < NAME_BYTES; c++)
+	for (const char *c = option->name; *c != '\0' && used + 1 < OPTION_NAME_BYTES; c++)
 		name[used++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
 	name[used] = '\0';
 	value = getenv(name);
@@ -321,23 +349,28 @@ static const char *env_value(const struct option *option, char *name)
 	return getenv(name);
 }
 
-static int env_read(const struct options *options)
+static int env_read(struct reading *reading)
 {
+	const struct options *options = reading->options;
+
 	for (const struct option *o = options->list; o->name != NULL; o++) {
-		char name[NAME_BYTES];
+		char name[OPTION_NAME_BYTES];
 		const char *value = env_value(o, name);
 		int err = value != NULL ? value_set(o, value) : 0;
 
 		if (err != 0)
 			return complain(options, o, name, value, err);
+		if (value != NULL)
+			note(reading, o, value, name);
 	}
 	return 0;
 }
 
 /* --name VALUE, --name=VALUE, --flag. */
-static int argument_read(const struct options *options, int argc, char **argv, int *at)
+static int argument_read(struct reading *reading, int argc, char **argv, int *at)
 {
-	char name[NAME_BYTES], where[NAME_BYTES + 2];
+	const struct options *options = reading->options;
+	char name[OPTION_NAME_BYTES], where[OPTION_NAME_BYTES + 2];
 	const char *text = argv[*at] + 2, *value = strchr(text, '=');
 	size_t length = value != NULL ? (size_t)(value - text) : strlen(text);
 	const struct option *option;
@@ -360,14 +393,36 @@ static int argument_read(const struct options *options, int argc, char **argv, i
 		return 2;
 	}
 	err = value_set(option, value);
-	return err != 0 ? complain(options, option, where, value, err) : 0;
+	if (err != 0)
+		return complain(options, option, where, value, err);
+	note(reading, option, value, "command line");
+	return 0;
 }
 
-static int arguments_read(const struct options *options, int argc, char **argv)
+static int operand_read(const struct options *options, const char *text)
 {
-	for (int i = 1; i < argc; i++) {
-		int status;
+	if (text[0] == '-' || options->operand_max == 0) {
+		fprintf(stderr, "%s: '%s' is not an option; see %s --help\n", options->program,
+		        text, options->program);
+		return 2;
+	}
+	if (*options->operand_count == options->operand_max) {
+		fprintf(stderr, "%s: more than %u arguments; see %s --help\n", options->program,
+		        options->operand_max, options->program);
+		return 2;
+	}
+	options->operands[(*options->operand_count)++] = text;
+	return 0;
+}
 
+static int arguments_read(struct reading *reading, int argc, char **argv)
+{
+	const struct options *options = reading->options;
+	int status = 0;
+
+	if (options->operand_count != NULL)
+		*options->operand_count = 0;
+	for (int i = 1; i < argc && status == 0; i++) {
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
 			options_help(options);
 			return 1;
@@ -376,55 +431,48 @@ static int arguments_read(const struct options *options, int argc, char **argv)
 			printf("%s %s\n", options->program, WINNOW_VERSION);
 			return 1;
 		}
-		if (strncmp(argv[i], "--", 2) != 0 || argv[i][2] == '\0') {
-			fprintf(stderr, "%s: '%s' is not an option; see %s --help\n",
-			        options->program, argv[i], options->program);
-			return 2;
-		}
-		status = argument_read(options, argc, argv, &i);
-		if (status != 0)
-			return status;
+		if (strcmp(argv[i], "--dump-config") == 0)
+			reading->dump = true;
+		else if (strncmp(argv[i], "--", 2) != 0 || argv[i][2] == '\0')
+			status = operand_read(options, argv[i]);
+		else
+			status = argument_read(reading, argc, argv, &i);
 	}
-	return 0;
+	return status;
+}
+
+static int sources_read(struct reading *reading, int argc, char **argv)
+{
+	const struct options *options = reading->options;
+	const struct option *file =
+		options->file_option != NULL ? find(options, options->file_option) : NULL;
+	int status = presets_read(reading);
+
+	/* Once to find the file's name, and once more over what the file says. */
+	if (status == 0)
+		status = env_read(reading);
+	if (status == 0)
+		status = arguments_read(reading, argc, argv);
+	if (status != 0 || file == NULL || *(const char **)file->out == NULL)
+		return status;
+	status = file_read(reading, *(const char **)file->out);
+	if (status == 0)
+		status = env_read(reading);
+	if (status == 0)
+		status = arguments_read(reading, argc, argv);
+	return status;
 }
 
 int options_read(const struct options *options, int argc, char **argv)
 {
-	const struct option *file =
-		options->file_option != NULL ? find(options, options->file_option) : NULL;
-	int status = presets_read(options);
+	struct reading reading = {.options = options};
+	int status = sources_read(&reading, argc, argv);
 
-	/* Once to find the file's name, and once more over what the file says. */
-	if (status == 0)
-		status = env_read(options);
-	if (status == 0)
-		status = arguments_read(options, argc, argv);
-	if (status != 0 || file == NULL || *(const char **)file->out == NULL)
-		return status;
-	status = file_read(options, *(const char **)file->out);
-	if (status == 0)
-		status = env_read(options);
-	if (status == 0)
-		status = arguments_read(options, argc, argv);
-	return status;
-}
-
-void options_help(const struct options *options)
-{
-	printf("usage: %s %s\n\n%s\n\noptions (also WINNOW_NAME in the environment%s):\n",
-	       options->program, options->usage, options->about,
-	       options->file_option != NULL ? ", or name = value in the file" : "");
-	for (const struct option *o = options->list; o->name != NULL; o++) {
-		char left[NAME_BYTES * 2];
-
-		snprintf(left, sizeof(left), "--%s%s%s", o->name,
-		         o->value == NULL         ? ""
-		         : o->kind == OPTION_FLAG ? "="
-		                                  : " ",
-		         o->value != NULL ? o->value : "");
-		printf("  %-32s %s%s%s%s\n", left, o->help, o->preset != NULL ? " [" : "",
-		       o->preset != NULL ? o->preset : "", o->preset != NULL ? "]" : "");
+	if (status == 0 && reading.dump) {
+		options_dump(options, reading.origins);
+		status = 1;
 	}
-	if (options->examples != NULL)
-		printf("\nexamples:\n%s", options->examples);
+	for (uint32_t i = 0; i < OPTIONS_MAX; i++)
+		free(reading.origins[i].owned);
+	return status;
 }

@@ -5,6 +5,9 @@
  * A program lists its options once; parsing, help and error texts all come from the list.
  * Order of precedence: command line, environment (WINNOW_ and the name in capitals), file
  * (INI, "name = value"), default. Every error is one line: what, why, what to do.
+ *
+ * Every program also takes --help, --version, and --dump-config, which prints the options with
+ * their values and where each value is from, as a file that --config takes.
  */
 #ifndef AGGREGATOR_CONTROL_OPTIONS_H
 #define AGGREGATOR_CONTROL_OPTIONS_H
@@ -16,13 +19,14 @@
 #define METRICS_DEFAULT "127.0.0.1:9555" /* winnowd's; where winnow status looks */
 
 enum option_kind {
-	OPTION_TEXT,  /* const char *; NULL when not given */
-	OPTION_COUNT, /* uint64_t: a plain number */
-	OPTION_SIZE,  /* uint64_t: bytes; K, M, G are powers of 1024 */
-	OPTION_RATE,  /* uint64_t: bit/s; K, M, G are powers of 1000 */
-	OPTION_TIME,  /* uint64_t: microseconds; s (the default), ms, us, m */
-	OPTION_REAL,  /* double */
-	OPTION_FLAG,  /* bool: needs no value; "no" and 0 switch it off */
+	OPTION_TEXT,   /* const char *; NULL when not given */
+	OPTION_SECRET, /* likewise, and never shown */
+	OPTION_COUNT,  /* uint64_t: a plain number */
+	OPTION_SIZE,   /* uint64_t: bytes; K, M, G are powers of 1024 */
+	OPTION_RATE,   /* uint64_t: bit/s; K, M, G are powers of 1000 */
+	OPTION_TIME,   /* uint64_t: microseconds; s (the default), ms, us, m */
+	OPTION_REAL,   /* double */
+	OPTION_FLAG,   /* bool: needs no value; "no" and 0 switch it off */
 };
 
 struct option {
@@ -44,11 +48,16 @@ struct options {
 	const struct option *list; /* ends with a NULL name */
 	const char *section;       /* of the INI file */
 	const char *file_option;   /* which option names the file; NULL: none */
+
+	/* Arguments that are no options: up to operand_max of them; 0: none are taken. */
+	const char **operands;
+	uint32_t *operand_count;
+	uint32_t operand_max;
 };
 
 /*
- * options_read - 0: all are set; 1: help or version was asked for and printed; 2: wrong usage,
- * said on stderr. Texts point into argv, the environment, or memory that is kept for the
+ * options_read - 0: all are set; 1: help, version or a dump was asked for and printed; 2: wrong
+ * usage, said on stderr. Texts point into argv, the environment, or memory that is kept for the
  * life of the process.
  */
 int options_read(const struct options *options, int argc, char **argv);

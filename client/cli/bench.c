@@ -64,7 +64,7 @@ static const struct option list[] = {
 	{"join-timeout", "TIME", OPTION_TIME, &settings.join_us, "60", NULL, 100000, 86400e6,
          "for all workers to join"},
 	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0, "job keys"},
-	{"key", "KEY", OPTION_TEXT, &settings.key, NULL, NULL, 0, 0,
+	{"key", "KEY", OPTION_SECRET, &settings.key, NULL, NULL, 0, 0,
          "the job's key; better in WINNOW_KEY than on a command line"},
 	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, "0", NULL, 0, 0,
          "join without a key"},

@@ -15,7 +15,7 @@
 #include "aggregator/control/options.h"
 
 static struct {
-	const char *config, *text;
+	const char *config, *text, *secret;
 	uint64_t count, size, rate, time;
 	double real;
 	bool flag;
@@ -30,10 +30,14 @@ static const struct option list[] = {
 	{"time", "TIME", OPTION_TIME, &out.time, "10", NULL, 1000, 60e6, "a time"},
 	{"real", "X", OPTION_REAL, &out.real, "0.5", NULL, 0, 1, "a number"},
 	{"flag", NULL, OPTION_FLAG, &out.flag, NULL, NULL, 0, 0, "a flag"},
+	{"secret", "TEXT", OPTION_SECRET, &out.secret, NULL, NULL, 0, 0, "a password"},
 	{0},
 };
 
-static const struct options options = {
+static const char *operands[2];
+static uint32_t operand_count;
+
+static struct options options = {
 	.program = "prog",
 	.usage = "[...]",
 	.about = "About it.",
@@ -301,6 +305,72 @@ static void test_sources_wrong(void **state)
 	assert_wrong(READ("--config", file_path), "want 0.001s to 60s");
 }
 
+/* ---- what --dump-config prints ---- */
+
+static void assert_dumped(const char *name, const char *value, const char *origin)
+{
+	char left[100], want[300];
+
+	snprintf(left, sizeof(left), "%s = %s", name, value);
+	snprintf(want, sizeof(want), "\n%-40s ; %s\n", left, origin);
+	if (strstr(said, want) == NULL)
+		fail_msg("want '%s' in %s", want, said);
+}
+
+static void test_dump(void **state)
+{
+	char dumped[sizeof(said)];
+
+	(void)state;
+	write_file("[prog]\nsize = 1M\ntext = a b\nop-count = 9\n");
+	setenv("WINNOW_OP_COUNT", "20", 1);
+	setenv("WINNOW_SECRET", "pass=word", 1);
+	assert_int_equal(READ("--dump-config", "--config", file_path, "--flag"), 1);
+	assert_int_equal(strncmp(said, "[prog]\n", 7), 0);
+	assert_dumped("; config", file_path, "command line");
+	assert_dumped("text", "a b", file_path);
+	assert_dumped("op-count", "20", "WINNOW_OP_COUNT");
+	assert_dumped("size", "1M", file_path);
+	assert_dumped("rate", "1G", "default");
+	assert_dumped("flag", "1", "command line");
+	assert_dumped("; secret", "(hidden)", "WINNOW_SECRET");
+	assert_null(strstr(said, "pass=word"));
+	unsetenv("WINNOW_OP_COUNT");
+	unsetenv("WINNOW_SECRET");
+	/* It is a file that says the same. */
+	strcpy(dumped, said);
+	write_file(dumped);
+	assert_int_equal(READ("--config", file_path), 0);
+	assert_true(out.count == 20 && out.size == 1 << 20 && out.flag && out.time == 10000000);
+	assert_string_equal(out.text, "a b");
+	assert_null(out.secret);
+	assert_int_equal(READ("--dump-config"), 1);
+	assert_dumped("; text", "", "not set");
+	/* What is wrong is said, and nothing is dumped. */
+	assert_wrong(READ("--dump-config", "--op-count=0"), "want 1 to 1000");
+}
+
+static void test_operands(void **state)
+{
+	(void)state;
+	assert_wrong(READ("a:1"), "'a:1' is not an option");
+	options.operands = operands;
+	options.operand_count = &operand_count;
+	options.operand_max = 2;
+	assert_int_equal(READ("a:1", "--op-count", "7", "b:2"), 0);
+	assert_int_equal(operand_count, 2);
+	assert_string_equal(operands[0], "a:1");
+	assert_string_equal(operands[1], "b:2");
+	assert_int_equal(READ("--flag"), 0);
+	assert_int_equal(operand_count, 0);
+	write_file("flag = 1\n"); /* the arguments are read twice */
+	assert_int_equal(READ("a:1", "b:2", "--config", file_path), 0);
+	assert_int_equal(operand_count, 2);
+	assert_wrong(READ("a:1", "b:2", "c:3"), "more than 2 arguments");
+	assert_wrong(READ("-x"), "'-x' is not an option");
+	options.operand_max = 0;
+}
+
 static int file_make(void **state)
 {
 	int fd;
@@ -323,7 +393,8 @@ int main(void)
 		cmocka_unit_test(test_sizes),         cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_limits),        cmocka_unit_test(test_absurd),
 		cmocka_unit_test(test_help),          cmocka_unit_test(test_precedence),
-		cmocka_unit_test(test_sources_wrong),
+		cmocka_unit_test(test_sources_wrong), cmocka_unit_test(test_dump),
+		cmocka_unit_test(test_operands),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;

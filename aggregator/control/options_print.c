@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* options_print.c - --help and --dump-config, from the same table */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/control/options_impl.h"
+
+void options_help(const struct options *options)
+{
+	printf("usage: %s %s\n\n%s\n\noptions (also WINNOW_NAME in the environment%s):\n",
+	       options->program, options->usage, options->about,
+	       options->file_option != NULL ? ", or name = value in the file" : "");
+	for (const struct option *o = options->list; o->name != NULL; o++) {
+		char left[OPTION_NAME_BYTES * 2];
+
+		snprintf(left, sizeof(left), "--%s%s%s", o->name,
+		         o->value == NULL         ? ""
+		         : o->kind == OPTION_FLAG ? "="
+		                                  : " ",
+		         o->value != NULL ? o->value : "");
+		printf("  %-32s %s%s%s%s\n", left, o->help, o->preset != NULL ? " [" : "",
+		       o->preset != NULL ? o->preset : "", o->preset != NULL ? "]" : "");
+	}
+	printf("  %-32s %s\n", "--dump-config",
+	       "print all options, their values and where they are from");
+	if (options->examples != NULL)
+		printf("\nexamples:\n%s", options->examples);
+}
+
+/* What is not to be read back is a comment: what is not set, is secret, or names the file itself. */
+void options_dump(const struct options *options, const struct origin origins[])
+{
+	printf("[%s]\n", options->section);
+	for (const struct option *o = options->list; o->name != NULL; o++) {
+		const struct origin *origin = &origins[o - options->list];
+		bool secret = o->kind == OPTION_SECRET && origin->text != NULL;
+		bool comment = origin->text == NULL || secret ||
+		               (options->file_option != NULL &&
+		                strcmp(o->name, options->file_option) == 0);
+		char left[OPTION_NAME_BYTES * 2];
+
+		snprintf(left, sizeof(left), "%s%s = %s", comment ? "; " : "", o->name,
+		         secret                 ? "(hidden)"
+		         : origin->text != NULL ? origin->text
+		                                : "");
+		printf("%-40s ; %s\n", left, origin->where);
+	}
+}
