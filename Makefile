@@ -39,6 +39,7 @@ object = $(patsubst %,$(BUILD)/%.o,$(1))
 
 core_libs := -lsodium -ljansson -linih -lm
 daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf -lcap
+cli_libs := -levent_extra -levent_core
 
 binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow)
@@ -93,7 +94,7 @@ $(BUILD)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
 
 $(BUILD)/winnow: $(call object,$(cli)) $(BUILD)/libwinnow.so $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) -L$(BUILD) -lwinnow -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' \
-		$(BUILD)/libcore.a $(core_libs) -o $@
+		$(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a -lcmocka $(daemon_libs) -o $@

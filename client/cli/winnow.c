@@ -16,6 +16,8 @@ struct command {
 static const struct command commands[] = {
 	{"bench", cli_bench,
          "measure allreduce against aggregators, or all on this machine (--local)"},
+	{"status", cli_status, "how aggregators and their jobs are, once"},
+	{"top", cli_top, "the same, live, with rates"},
 	{"key", cli_key, "print a new job key"},
 	{0},
 };

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fetch.h - GET a page from several servers at once, within a time
+ *
+ * libevent's HTTP client: it brings one package along where libcurl brings thirty, and plain
+ * HTTP inside a cluster needs no more. What comes is bytes from a stranger: bounded, and not
+ * looked at here.
+ */
+#ifndef CLIENT_CLI_FETCH_H
+#define CLIENT_CLI_FETCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FETCH_WHY_BYTES 320
+#define FETCH_BODY_MAX (16u << 20)
+#define FETCH_HEAD_MAX 16384
+
+struct fetch {
+	const char *address; /* "HOST:PORT" */
+	char *body;          /* malloc'ed, with a 0 behind it; NULL: there is none, */
+	size_t bytes;
+	char why[FETCH_WHY_BYTES]; /* because of this */
+};
+
+/*
+ * fetch_all - fills in body, bytes and why of each of `fetches`. Returns when all have answered
+ * or failed, after timeout_us, or when stop() (asked ten times a second; may be NULL) says so.
+ */
+void fetch_all(struct fetch fetches[], uint32_t count, const char *path, uint64_t timeout_us,
+               bool (*stop)(void));
+
+#endif /* CLIENT_CLI_FETCH_H */

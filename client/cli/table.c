@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* table.c - see table.h */
+
+#include "client/cli/table.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GAP 2
+
+void table_column(struct table *table, const char *title, bool left)
+{
+	uint32_t column = table->column_count++;
+
+	assert(column < TABLE_COLUMNS_MAX && table->row_count == 0);
+	table->titles[column] = title;
+	table->left[column] = left;
+	if (table->widths[column] < strlen(title))
+		table->widths[column] = (uint32_t)strlen(title);
+}
+
+static bool row_add(struct table *table)
+{
+	uint32_t room = table->row_room > 0 ? table->row_room * 2 : 16;
+	void *cells = table->cells;
+
+	if (table->row_count == table->row_room) {
+		cells = realloc(cells, (size_t)room * TABLE_COLUMNS_MAX * TABLE_CELL_BYTES);
+		if (cells == NULL)
+			return false;
+		table->cells = cells;
+		table->row_room = room;
+	}
+	table->row_count++;
+	table->filled = 0;
+	return true;
+}
+
+bool table_cell(struct table *table, const char *format, ...)
+{
+	uint32_t column, width;
+	va_list args;
+	char *cell;
+
+	if ((table->row_count == 0 || table->filled == table->column_count) && !row_add(table))
+		return false;
+	column = table->filled++;
+	cell = table->cells[(size_t)(table->row_count - 1) * TABLE_COLUMNS_MAX + column];
+	va_start(args, format);
+	vsnprintf(cell, TABLE_CELL_BYTES, format, args);
+	va_end(args);
+	width = (uint32_t)strlen(cell);
+	if (table->widths[column] < width)
+		table->widths[column] = width;
+	return true;
+}
+
+/* How many columns fit; at least one. */
+static uint32_t columns_that_fit(const struct table *table, uint32_t width)
+{
+	uint32_t used = 0, count = 0;
+
+	for (; count < table->column_count; count++) {
+		used += table->widths[count] + (count > 0 ? GAP : 0);
+		if (width != 0 && used > width && count > 0)
+			break;
+	}
+	return count;
+}
+
+/* The last column, if it is left aligned, needs no spaces behind it. */
+static void print_cell(const struct table *table, uint32_t column, bool last, const char *text,
+                       uint32_t width, FILE *out)
+{
+	uint32_t room = table->widths[column];
+	int cut = width != 0 && room > width ? (int)width : TABLE_CELL_BYTES;
+
+	if (table->left[column])
+		fprintf(out, "%-*.*s", last ? 0 : (int)room, cut, text);
+	else
+		fprintf(out, "%*.*s", width != 0 && room > width ? 0 : (int)room, cut, text);
+	if (!last)
+		fprintf(out, "%*s", GAP, "");
+}
+
+static void print_head(const struct table *table, uint32_t count, uint32_t width, FILE *out)
+{
+	bool hidden = count < table->column_count;
+	uint32_t used = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		bool last = i + 1 == count;
+
+		print_cell(table, i, last, table->titles[i], width, out);
+		used += last && table->left[i] ? (uint32_t)strlen(table->titles[i])
+		                               : table->widths[i];
+		used += last ? 0 : GAP;
+	}
+	fprintf(out, "%s\n", hidden && used + 2 <= width ? " >" : "");
+}
+
+void table_print(struct table *table, bool head, uint32_t width, FILE *out)
+{
+	uint32_t count = columns_that_fit(table, width);
+
+	if (head)
+		print_head(table, count, width, out);
+	for (uint32_t row = 0; row < table->row_count; row++) {
+		bool whole = row + 1 < table->row_count || table->filled == table->column_count;
+
+		for (uint32_t i = 0; i < count && whole; i++)
+			print_cell(table, i, i + 1 == count,
+			           table->cells[(size_t)row * TABLE_COLUMNS_MAX + i], width, out);
+		if (whole)
+			fprintf(out, "\n");
+	}
+}
+
+void table_clear(struct table *table)
+{
+	free(table->cells);
+	table->cells = NULL;
+	table->row_count = table->row_room = table->filled = 0;
+}
+
+char *text_si(double value, char text[16])
+{
+	static const char units[] = " KMGTPE";
+	uint32_t power = 0;
+
+	while (value >= 999.5 && power + 2 < sizeof(units)) {
+		value /= 1000;
+		power++;
+	}
+	if (!(value < 1e6))
+		snprintf(text, 16, "?");
+	else if (power == 0)
+		snprintf(text, 16, "%.0f", value);
+	else
+		snprintf(text, 16, "%.*f%c",
+		         value < 9.995   ? 2
+		         : value < 99.95 ? 1
+		                         : 0,
+		         value, units[power]);
+	return text;
+}
+
+char *text_age(double seconds, char text[16])
+{
+	uint64_t whole;
+
+	if (!(seconds >= 0 && seconds < 1e9)) {
+		snprintf(text, 16, "?");
+		return text;
+	}
+	whole = (uint64_t)(seconds + 0.5);
+	if (seconds < 0.0995)
+		snprintf(text, 16, "%.0fms", seconds * 1e3);
+	else if (seconds < 9.95)
+		snprintf(text, 16, "%.1fs", seconds);
+	else if (whole < 60)
+		snprintf(text, 16, "%us", (unsigned)whole);
+	else if (whole < 3600)
+		snprintf(text, 16, "%um%02us", (unsigned)(whole / 60), (unsigned)(whole % 60));
+	else if (whole < 86400)
+		snprintf(text, 16, "%uh%02um", (unsigned)(whole / 3600),
+		         (unsigned)(whole / 60 % 60));
+	else
+		snprintf(text, 16, "%ud%02uh", (unsigned)(whole / 86400),
+		         (unsigned)(whole / 3600 % 24));
+	return text;
+}
+
+void text_safe(char *to, size_t room, const char *from)
+{
+	size_t used = 0;
+
+	for (; *from != '\0' && used + 1 < room; from++)
+		to[used++] = *from >= ' ' && *from <= '~' ? *from : '?';
+	to[used] = '\0';
+}

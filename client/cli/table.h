@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * table.h - text in aligned columns, for people
+ *
+ * Columns stand in order of importance: where there is no room for all, the last are left
+ * out, and a '>' at the end of the head says so. Nothing here knows what it shows; cells are plain
+ * ASCII (see text_safe()).
+ */
+#ifndef CLIENT_CLI_TABLE_H
+#define CLIENT_CLI_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define TABLE_COLUMNS_MAX 20
+#define TABLE_CELL_BYTES 80
+
+struct table {
+	uint32_t column_count, row_count, row_room, filled;
+	const char *titles[TABLE_COLUMNS_MAX];
+	bool left[TABLE_COLUMNS_MAX];       /* aligned; else right */
+	uint32_t widths[TABLE_COLUMNS_MAX]; /* the caller may set least widths, and keep them */
+	char (*cells)[TABLE_CELL_BYTES];    /* [row_room * TABLE_COLUMNS_MAX] */
+};
+
+/* A column that is `left` aligned. All columns come before the first row. */
+void table_column(struct table *table, const char *title, bool left);
+
+/* The next cell, by rows: false when out of memory; then the table is short. */
+bool table_cell(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* table_print - within `width` characters a line; 0: as wide as it is. */
+void table_print(struct table *table, bool head, uint32_t width, FILE *out);
+
+void table_clear(struct table *table); /* rows and their memory; widths and columns stay */
+
+/* "12.3M": three digits and a power of 1000. */
+char *text_si(double value, char text[16]);
+
+/* "3.2s", "4m05s", "2h07m", "3d04h": an age or a time. */
+char *text_age(double seconds, char text[16]);
+
+/* Copy what others wrote: printable ASCII, '?' for anything else, cut to room. */
+void text_safe(char *to, size_t room, const char *from);
+
+#endif /* CLIENT_CLI_TABLE_H */
