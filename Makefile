@@ -39,7 +39,7 @@ object = $(patsubst %,$(BUILD)/%.o,$(1))
 
 core_libs := -lsodium -ljansson -linih -lm
 daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf -lcap
-cli_libs := -levent_extra -levent_core
+cli_libs := -levent_extra -levent_core -lbpf -lcap -ldl
 
 binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow)
@@ -80,7 +80,7 @@ $(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
 $(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
 $(BUILD)/ebpf/xdp.o $(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra -Werror
 
-$(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library))
+$(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library) $(filter-out client/cli/winnow,$(cli)))
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
@@ -97,7 +97,7 @@ $(BUILD)/winnow: $(call object,$(cli)) $(BUILD)/libwinnow.so $(BUILD)/libcore.a
 		$(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
 
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libcore.a
-	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a -lcmocka $(daemon_libs) -o $@
+	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a -lcmocka $(daemon_libs) $(cli_libs) -o $@
 
 $(BUILD)/tests/sim/sim: $(call object,$(call sources_of,tests/sim)) $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@
@@ -115,7 +115,7 @@ demo: ## install what is missing, build, train two models over Gloo and over Win
 
 # libFuzzer's main() is in clang's runtime: tests/fuzz/run.sh builds this goal with clang, in build/fuzz.
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libcore.a
-	$(call say,LD,$@)$(link) -fsanitize=fuzzer $^ $(daemon_libs) -o $@
+	$(call say,LD,$@)$(link) -fsanitize=fuzzer $^ $(daemon_libs) $(cli_libs) -o $@
 
 $(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@

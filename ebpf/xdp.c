@@ -149,20 +149,32 @@ static int device_mtu(const char *device)
 	return request.ifr_mtu;
 }
 
-static int explain_attach(char *why, const char *device, const char *mode, int status)
+int xdp_taken(const char *device, char *why)
 {
 	struct bpf_xdp_query_opts query = {.sz = sizeof(query)};
+	int index = (int)if_nametoindex(device), status;
 
+	if (index == 0)
+		return explain(why, -ENODEV, "no network device is called \"%s\"", device);
+	status = bpf_xdp_query(index, 0, &query);
+	if (status != 0)
+		return explain(why, status, "cannot ask about %s: %s", device, strerror(-status));
+	if (query.attach_mode == XDP_ATTACHED_NONE)
+		return 0;
+	return explain_busy(why, device,
+	                    query.prog_id != 0       ? query.prog_id
+	                    : query.drv_prog_id != 0 ? query.drv_prog_id
+	                                             : query.skb_prog_id);
+}
+
+static int explain_attach(char *why, const char *device, const char *mode, int status)
+{
 	if (status == -EPERM)
 		return explain(why, status,
 		               "attaching an XDP program to %s takes root or CAP_NET_ADMIN",
 		               device);
-	if (bpf_xdp_query((int)if_nametoindex(device), 0, &query) == 0 &&
-	    query.attach_mode != XDP_ATTACHED_NONE)
-		return explain_busy(why, device,
-		                    query.prog_id != 0       ? query.prog_id
-		                    : query.drv_prog_id != 0 ? query.drv_prog_id
-		                                             : query.skb_prog_id);
+	if (xdp_taken(device, why) == -EBUSY)
+		return -EBUSY;
 	return explain(why, -EOPNOTSUPP,
 	               "%s does not take XDP in %s mode (%s): the driver cannot, or not with an "
 	               "MTU of %d (try 3498), or the kernel is older than 5.18",

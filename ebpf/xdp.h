@@ -43,6 +43,12 @@ struct xdp_config {
 int xdp_open(const struct xdp_config *config, struct xdp **out, char *why);
 void xdp_close(struct xdp *xdp); /* NULL is fine */
 
+/*
+ * xdp_taken - 0 when no XDP program sits on the device, -EBUSY when one does, with a line in `why`
+ * [XDP_WHY_BYTES] that names it; -ENODEV, or what the kernel says. Changes nothing.
+ */
+int xdp_taken(const char *device, char *why);
+
 /* xdp_mode - how it is attached: never XDP_MODE_AUTO, except when the device is NULL. */
 enum xdp_mode xdp_mode(const struct xdp *xdp);
 

@@ -75,6 +75,9 @@ uint64_t bench_data_check(const struct bench_data *data, const void *result);
 int bench_local_start(struct bench_settings *settings, int argc, char **argv);
 void bench_local_stop(void);
 
+/* winnowd beside this program, or else its name, for the PATH. */
+void bench_winnowd_path(char *path, size_t room);
+
 /* ---- bench_print.c ---- */
 
 void bench_print_head(const struct bench_settings *settings);

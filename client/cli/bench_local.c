@@ -52,8 +52,7 @@ static pid_t child_start(const char *const *argv, bool quiet)
 	_exit(127);
 }
 
-/* winnowd beside this program, or else on the PATH. */
-static void winnowd_path(char *path, size_t room)
+void bench_winnowd_path(char *path, size_t room)
 {
 	ssize_t length = readlink("/proc/self/exe", path, room - 16);
 	char *slash;
@@ -75,7 +74,7 @@ static bool start_winnowd(void)
 	                           "--threads", "1",        "--metrics", "no",
 	                           NULL};
 
-	winnowd_path(path, sizeof(path));
+	bench_winnowd_path(path, sizeof(path));
 	/* Its log is of interest only when it does not start, and then it is one line. */
 	setenv("WINNOW_LOG", "error", 1);
 	children[child_count] = child_start(arguments, true);

@@ -5,6 +5,8 @@
 
 /* Each takes its own arguments, argv[0] being its name, and returns the exit status. */
 int cli_bench(int argc, char **argv);
+int cli_config(int argc, char **argv);
+int cli_doctor(int argc, char **argv);
 int cli_key(int argc, char **argv);
 int cli_status(int argc, char **argv);
 int cli_top(int argc, char **argv);

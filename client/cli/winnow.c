@@ -18,6 +18,8 @@ static const struct command commands[] = {
          "measure allreduce against aggregators, or all on this machine (--local)"},
 	{"status", cli_status, "how aggregators and their jobs are, once"},
 	{"top", cli_top, "the same, live, with rates"},
+	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it"},
+	{"config", cli_config, "options, their values and where those are from"},
 	{"key", cli_key, "print a new job key"},
 	{0},
 };

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* config.c - winnow config dump: every option's value and where it is from; options.c does it */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/bench.h"
+#include "client/cli/cli.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{"bench", cli_bench},
+	{"status", cli_status},
+	{"top", cli_top},
+	{"doctor", cli_doctor},
+};
+
+#define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
+
+static char dump_option[] = "--dump-config";
+
+static void help(FILE *out)
+{
+	fprintf(out,
+	        "usage: winnow config dump [COMMAND [its options]]\n\n"
+	        "Prints every option with its value and where that is from: command line, a "
+	        "variable of the\nenvironment, a file, or the default. COMMAND is bench, "
+	        "status, top, doctor or winnowd; without it,\nall of winnow's. What is printed "
+	        "for winnowd is a file for its --config; keys are not shown.\n\n"
+	        "examples:\n"
+	        "  winnow config dump\n"
+	        "  winnow config dump bench --size 1M\n"
+	        "  winnow config dump winnowd --config /etc/winnow.ini\n");
+}
+
+static int dump_all(void)
+{
+	int status = 0;
+
+	for (size_t i = 0; i < COMMAND_COUNT && status == 0; i++) {
+		char name[16];
+		char *argv[] = {name, dump_option, NULL};
+
+		snprintf(name, sizeof(name), "%s", commands[i].name);
+		if (i > 0)
+			printf("\n");
+		status = commands[i].run(2, argv);
+	}
+	return status;
+}
+
+/* winnowd has its own table of options: it prints it itself. */
+static int dump_winnowd(char **argv)
+{
+	static char path[4096];
+
+	bench_winnowd_path(path, sizeof(path));
+	argv[0] = path;
+	fflush(stdout);
+	execvp(path, argv);
+	fprintf(stderr, "winnow config: cannot run %s: %s\n", path, strerror(errno));
+	return 1;
+}
+
+/* COMMAND and its options, and behind them what makes it dump them. */
+static int dump_one(int argc, char **argv)
+{
+	char **longer = calloc((size_t)argc + 2, sizeof(*longer));
+	int status = -1;
+
+	if (longer == NULL) {
+		fprintf(stderr, "winnow config: out of memory\n");
+		return 1;
+	}
+	memcpy(longer, argv, (size_t)argc * sizeof(*longer));
+	longer[argc] = dump_option;
+	for (size_t i = 0; i < COMMAND_COUNT; i++)
+		if (strcmp(commands[i].name, argv[0]) == 0)
+			status = commands[i].run(argc + 1, longer);
+	if (strcmp(argv[0], "winnowd") == 0)
+		status = dump_winnowd(longer);
+	if (status < 0) {
+		fprintf(stderr,
+		        "winnow config: no options of a command '%s'; see winnow config "
+		        "--help\n",
+		        argv[0]);
+		status = 2;
+	}
+	free(longer);
+	return status;
+}
+
+int cli_config(int argc, char **argv)
+{
+	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+		help(stdout);
+		return 0;
+	}
+	if (argc < 2 || strcmp(argv[1], "dump") != 0) {
+		fprintf(stderr, "winnow config: say what: dump; see winnow config --help\n");
+		return 2;
+	}
+	return argc == 2 ? dump_all() : dump_one(argc - 2, argv + 2);
+}

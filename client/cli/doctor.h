@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * doctor.h - what the files of winnow doctor share
+ *
+ * doctor.c          options, the list as text and JSON
+ * doctor_host.c     kernel, CPU, clock, memory, capabilities
+ * doctor_net.c      sockets and devices
+ * doctor_netlink.c  what a driver says of itself
+ * doctor_path.c     the way to aggregators, by a job of one worker
+ * doctor_soft.c     GPU driver, NCCL, PyTorch
+ *
+ * Nothing here changes the machine: files are read, sockets opened on the quiet, and an XDP program
+ * is loaded but attached nowhere.
+ */
+#ifndef CLIENT_CLI_DOCTOR_H
+#define CLIENT_CLI_DOCTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DOCTOR_CHECKS_MAX 128
+
+/* ABSENT: something that only some need is not there. WARN: slower. FAIL: it will not work. */
+enum doctor_state { DOCTOR_OK, DOCTOR_ABSENT, DOCTOR_WARN, DOCTOR_FAIL };
+
+struct doctor_check {
+	enum doctor_state state;
+	char name[40];
+	char text[512];
+	char fix[320]; /* "": none is needed */
+};
+
+struct doctor {
+	/* What was asked for. */
+	const char *aggregators, *device, *python;
+	const char *key_file, *key;
+	bool insecure_no_key;
+
+	uint32_t count;
+	struct doctor_check checks[DOCTOR_CHECKS_MAX];
+};
+
+/* doctor_add - a finding, printf-like; the text is made printable. Returns where a fix may go. */
+struct doctor_check *doctor_add(struct doctor *doctor, enum doctor_state state, const char *name,
+                                const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* doctor_fix - how to mend it, printf-like. */
+void doctor_fix(struct doctor_check *check, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+void doctor_host(struct doctor *doctor);
+void doctor_net(struct doctor *doctor);
+void doctor_path(struct doctor *doctor);
+void doctor_soft(struct doctor *doctor);
+
+/* The first line of a file without its newline; false: it cannot be read. */
+bool doctor_read(const char *path, char *text, size_t room);
+
+/* Does this process have a capability (CAP_...) in effect? */
+bool doctor_capable(int capability);
+
+/*
+ * doctor_xdp_features - what the driver of device `index` says that it can do with XDP: bits of
+ * the kernel's enum netdev_xdp_act. False: this kernel cannot say (before 6.3).
+ */
+#define DOCTOR_XDP_BASIC 1
+bool doctor_xdp_features(uint32_t index, uint64_t *out);
+
+#endif /* CLIENT_CLI_DOCTOR_H */
