@@ -141,6 +141,24 @@ static void options_seeds(void)
 	seed("help", "--help", 6);
 }
 
+static void report_seeds(void)
+{
+	const char whole[] =
+		"{\"version\":\"1\",\"uptime_s\":2,\"draining\":true,\"drops\":{\"stale\":3},"
+		"\"last_failure\":{\"job\":\"x\",\"text\":\"why\",\"age_s\":2},\"jobs\":[{\"name\":"
+		"\"j\",\"state\":\"forming\",\"state_s\":9,\"world\":2,\"members\":1,\"density\":0."
+	        "5,"
+		"\"operations\":9,\"silence_limit_s\":1,\"slots\":{\"used\":3,\"total\":8},"
+		"\"under_way\":2,\"operation\":{\"dtype\":\"f32\",\"op\":\"sum\",\"wire\":"
+		"\"fixed32\",\"count\":100},\"waiting\":{\"for\":\"data\",\"waited_s\":6.5,"
+		"\"missing\":2,\"ranks\":[1,3]},\"workers\":[{\"rank\":1,\"state\":\"missing\","
+		"\"host\":\"h\",\"silent_s\":1.5}]}]}\0"
+		"{\"version\":\"1\",\"uptime_s\":1,\"jobs\":[{\"name\":\"j\",\"operations\":3}]}";
+
+	seed("whole", whole, sizeof(whole) - 1);
+	seed("least", "{\"version\":\"1\",\"jobs\":[]}", 25);
+}
+
 int main(int argc, char **argv)
 {
 	assert(argc == 3);
@@ -151,6 +169,8 @@ int main(int argc, char **argv)
 		message_seeds();
 	else if (strcmp(argv[1], "options") == 0)
 		options_seeds();
+	else if (strcmp(argv[1], "report") == 0)
+		report_seeds();
 	else
 		script_seeds();
 	return 0;

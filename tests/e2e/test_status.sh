@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# winnow status as people and probes use it: healthy, a frozen worker, a job that waits, drain, several aggregators,
+# nobody there; and the commands that show options.
+. "$(dirname "$0")/lib.sh"
+w=$BUILD/winnow
+status() { # wanted exit status, pattern of its output, arg..
+	local want=$1 pattern=$2 got=0
+	shift 2
+	"$w" status "$@" >"$tmp/status.out" 2>"$tmp/status.err" || got=$?
+	[ "$got" = "$want" ] || fail "status $*: exit status $got, want $want: $(cat "$tmp/status.out" "$tmp/status.err")"
+	[ -z "$pattern" ] || grep -qE -- "$pattern" "$tmp/status.out" || fail "status $*: no /$pattern/ in: $(cat "$tmp/status.out")"
+}
+value() { # expression of `v`, the JSON object that status printed
+	python3 -c 'import json, sys; v = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$tmp/status.out" "$1"
+}
+is() { # expression: true of what status printed
+	[ "$(value "$1")" = True ] || fail "not so: $1 in $(cat "$tmp/status.out")"
+}
+until_status() { # wanted exit status, seconds, pattern, arg..
+	local want=$1 limit=$2 pattern=$3 got i
+	shift 3
+	for i in $(seq $((limit * 10))); do
+		got=0
+		"$w" status "$@" >"$tmp/status.out" 2>&1 || got=$?
+		[ "$got" = "$want" ] && grep -qE "$pattern" "$tmp/status.out" && return 0
+		sleep 0.1
+	done
+	fail "status $*: exit status $got, want $want and /$pattern/ within $limit s: $(cat "$tmp/status.out")"
+}
+
+m1=127.0.0.1:$(free_port) m2=127.0.0.1:$(free_port)
+winnowd --insecure-no-key --metrics "$m1"
+first=$DAEMON one=127.0.0.1:$PORT
+winnowd --insecure-no-key --metrics "$m2"
+second=$DAEMON
+
+# No jobs.
+status 0 "^$m1: healthy; winnowd .* 0 jobs" "$m1"
+status 0 "" "$m1" "$m2" --quiet
+[ ! -s "$tmp/status.out" ] || fail "--quiet has said something: $(cat "$tmp/status.out")"
+
+# A job that runs, by ranks whose pids are known.
+for rank in 0 1 2; do
+	"$w" bench --aggregator "$one" --insecure-no-key --job frozen --rank $rank --world 3 --size 1M --iters 1000000 \
+		--silence 8 >/dev/null 2>"$tmp/frozen$rank.err" &
+	pids+=($!)
+	last=$!
+done
+until_status 0 20 'frozen +running +3/3' "$m1"
+status 0 "" "$m1" --json
+is 'v["status"] == "healthy" and len(v["aggregators"]) == 1 and v["aggregators"][0]["problems"] == []'
+is 'v["aggregators"][0]["address"] == "'"$m1"'" and v["aggregators"][0]["report"]["jobs"][0]["name"] == "frozen"'
+is '0.05 < v["aggregators"][0]["report"]["jobs"][0]["density"] < v["aggregators"][0]["report"]["jobs"][0]["union"] < 0.6'
+is 'v["aggregators"][0]["report"]["jobs"][0]["operations"] > 0'
+is '[w["state"] for w in v["aggregators"][0]["report"]["jobs"][0]["workers"]] == ["ready"] * 3'
+status 0 'frozen +2 +ready' "$m1" --workers
+# As the environment of a container says it, with winnowd's own variable.
+WINNOW_METRICS=$m1 status 0 'frozen' || fail "WINNOW_METRICS"
+WINNOW_METRICS=0.0.0.0:${m1#*:} status 0 'frozen' || fail "0.0.0.0"
+
+# One worker freezes: the others wait for it, and it is named.
+kill -STOP "$last"
+until_status 1 5 'job frozen: others have waited .* for rank 2' "$m1" --late 1
+grep -qE '^frozen .* [0-9.]+s for 2 ' "$tmp/status.out" || fail "the table does not show who is waited for: $(cat "$tmp/status.out")"
+status 0 'degraded' "$m1" --late 1 --alive
+status 1 "^$m1: degraded" "$m1" "$m2" --late 1 --quiet
+! grep -q "$m2" "$tmp/status.out" || fail "--quiet names what is healthy"
+status 1 "" "$m1" "$m2" --late 1 --json
+is 'v["status"] == "degraded" and [a["status"] for a in v["aggregators"]] == ["degraded", "healthy"]'
+is 'v["aggregators"][0]["problems"][0]["code"] == "straggler" and v["aggregators"][0]["problems"][0]["job"] == "frozen"'
+is 'v["aggregators"][0]["report"]["jobs"][0]["waiting"]["ranks"] == [2]'
+# Unreachable is the worst of all.
+status 2 "127.0.0.1:1: unreachable: cannot connect" "$m1" 127.0.0.1:1,"$m2" --late 1
+status 2 "" 127.0.0.1:1 --json
+is 'v["status"] == "unreachable" and "cannot connect" in v["aggregators"][0]["why"]'
+# Half of its silence is over: it will be lost soon. Then it is, and the job is gone, which is said.
+until_status 1 8 'nothing was heard for .* from rank 2.*after 8.0s' "$m1" --late 60m
+until_status 0 10 'last failure, .* job frozen: rank 2 .* is lost' "$m1"
+kill -KILL "$last"
+
+# A job whose workers do not all come.
+start lonely "$w" bench --aggregator "$one" --insecure-no-key --job lonely --rank 1 --world 3 --join-timeout 30
+until_status 1 10 'job lonely: forming for .*: waits for rank 0, 2' "$m1" --late 500ms
+status 0 'lonely +forming +1/3' "$m1" --late 20
+
+# Drain.
+kill -TERM "$first"
+until_status 1 5 'draining: it takes no new jobs' "$m1" --late 20
+kill -TERM "$second"
+wait "$second" || fail "winnowd ended with status $?"
+status 2 "$m2: unreachable" "$m2"
+
+# Frozen itself: it takes the connection, and says nothing.
+kill -STOP "$first"
+start=$SECONDS
+status 2 'unreachable: no answer' "$m1" --within 500ms
+[ $((SECONDS - start)) -le 3 ] || fail "--within 500ms took $((SECONDS - start)) s"
+kill -CONT "$first"
+
+# Wrong usage is 2, too, and one line.
+refuses 2 "'x' is not HOST:PORT" "$w" status x
+refuses 2 'no option --jsn; did you mean --json' "$w" status --jsn
+refuses 2 "late is 'soon'" "$w" status --late soon
+"$w" status --help | grep -q 'Exit status: 0 healthy, 1 degraded, 2 unreachable' || fail "status --help"
+
+# Options and where they are from.
+WINNOW_LATE=9 "$w" config dump >"$tmp/dump" || fail "config dump"
+for section in bench status top doctor; do grep -q "^\[$section\]$" "$tmp/dump" || fail "no [$section] in config dump"; done
+grep -qE '^late = 9 +; WINNOW_LATE$' "$tmp/dump" || fail "config dump does not show where late is from"
+printf '[winnowd]\njobs-max = 3\n' >"$tmp/w.ini"
+WINNOW_KEY=do-not-show-me "$w" config dump winnowd --config "$tmp/w.ini" --threads 2 >"$tmp/dump" || fail "config dump winnowd"
+grep -qE "^jobs-max = 3 +; $tmp/w.ini$" "$tmp/dump" && grep -qE '^threads = 2 +; command line$' "$tmp/dump" || fail "config dump winnowd: $(cat "$tmp/dump")"
+! grep -q do-not-show-me "$tmp/dump" || fail "a key is shown"
+"$BUILD/winnowd" --config "$tmp/dump" --dump-config | grep -qE '^jobs-max = 3 ' || fail "a dump is no file for --config"
+refuses 2 "no options of a command 'nothing'" "$w" config dump nothing
+refuses 2 'say what: dump' "$w" config
+echo "all states"

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# winnow status and doctor over a network: two aggregators with XDP in one table, drops by reason, a shut firewall, a
+# smaller MTU on the way, no multicast.
+. "$(dirname "$0")/lib.sh"
+need_namespaces
+WINNOWD_OPTIONS="--datapath xdp --device eth0"
+hosts_up 2 2 1500
+w=$BUILD/winnow
+one=10.77.0.101 two=10.77.0.102
+winnowd_inside 0 --insecure-no-key --metrics $one:9555
+winnowd_inside 1 --insecure-no-key --metrics $two:9555
+for rank in 0 1; do
+	start r$rank inside w$rank "$w" bench --aggregator $one:5555,$two:5555 --insecure-no-key --job both --rank $rank --world 2 \
+		--size 1M --dtype i32 --iters 1000000
+done
+for _ in $(seq 100); do
+	inside w0 "$w" status $one:9555,$two:9555 >"$tmp/status.out" && [ "$(grep -cE '^  xdp native: .*added [0-9.]+' "$tmp/status.out")" = 2 ] && break
+	sleep 0.1
+done
+[ "$(grep -cE '^  xdp native: .*added [0-9.]+' "$tmp/status.out")" = 2 ] || fail "no counters of the XDP program: $(cat "$tmp/status.out")"
+[ "$(grep -cE '^10\S+ +both +running +2/2 .* xdp\+mcast' "$tmp/status.out")" = 2 ] || fail "not two rows of xdp: $(cat "$tmp/status.out")"
+
+# What strangers send is counted by reason.
+inside w0 python3 -c 'import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range(7): s.sendto(b"x" * 64, ("'$one'", 5555))'
+sleep 0.3
+inside w0 "$w" status $one:9555 >"$tmp/status.out" || fail "status"
+grep -qE '^  dropped: .*bad_magic 7' "$tmp/status.out" || fail "bad_magic is not shown: $(cat "$tmp/status.out")"
+inside w0 "$w" status $one:9555 --json >"$tmp/status.json" || fail "status --json"
+[ "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["aggregators"][0]["report"]["drops"]["bad_magic"])' "$tmp/status.json")" = 7 ] || fail "drops in JSON"
+
+kill -KILL -- "-${pids[-1]}" "-${pids[-2]}" # the job
+
+# doctor: the way there, with and without obstacles.
+doctor() { # wanted exit status, pattern, arg..
+	local want=$1 pattern=$2 got=0
+	shift 2
+	inside w0 "$w" doctor --python no "$@" >"$tmp/doctor.out" 2>"$tmp/doctor.err" || got=$?
+	[ "$got" = "$want" ] || fail "doctor $*: exit status $got, want $want: $(cat "$tmp/doctor.out" "$tmp/doctor.err")"
+	grep -qE -- "$pattern" "$tmp/doctor.out" || fail "doctor $*: no /$pattern/ in: $(cat "$tmp/doctor.out")"
+}
+doctor 0 "^ok +aggregator +$one:5555: joined; 1 MB summed" --aggregator $one:5555 --insecure-no-key
+grep -qE '^ok +mtu .* 1472 bytes a datagram pass; our MTU is 1500' "$tmp/doctor.out" || fail "mtu: $(cat "$tmp/doctor.out")"
+grep -qE '^ok +multicast ' "$tmp/doctor.out" || fail "multicast: $(cat "$tmp/doctor.out")"
+grep -qE '^ok +device eth0 +veth, MTU 1500' "$tmp/doctor.out" || fail "device: $(cat "$tmp/doctor.out")"
+grep -qE '^ok +xdp eth0 +native' "$tmp/doctor.out" || fail "xdp: $(cat "$tmp/doctor.out")"
+ip netns exec "$net-a0" "$w" doctor --python no >"$tmp/doctor.out" || fail "doctor beside winnowd"
+grep -qE '^warn +xdp eth0 +eth0 has another XDP program, "winnow"' "$tmp/doctor.out" || fail "the program there is not named: $(cat "$tmp/doctor.out")"
+doctor 1 '^FAIL +aggregator .*no answer' --aggregator 10.77.0.77:5555 --insecure-no-key
+doctor 1 '^FAIL +aggregator .*no job key' --aggregator $one:5555
+inside w0 iptables -A INPUT -d 239.0.0.0/8 -j DROP
+doctor 0 '^warn +multicast .*no probe arrived' --aggregator $two:5555 --insecure-no-key
+ip -n "$net-sw" link set "$net-a1" mtu 1300
+doctor 0 '^warn +mtu .*only 1[0-9]+ bytes a datagram pass, though our MTU of 1500' --aggregator $two:5555 --insecure-no-key
+grep -qE 'tracepath 10.77.0.102 ' "$tmp/doctor.out" || fail "no way to mend it: $(cat "$tmp/doctor.out")"
+inside w0 iptables -A OUTPUT -p udp -j DROP
+doctor 1 '> TCP passes; open the same port for UDP' --aggregator $one:5555 --insecure-no-key
+inside w0 iptables -A OUTPUT -p tcp -j DROP
+doctor 1 '> start winnowd there' --aggregator $one:5555 --insecure-no-key
+doctor 1 '^FAIL +device nosuch' --device nosuch
+ip -n "$net-w1" link set eth0 down
+inside w1 "$w" doctor --python no --device eth0 >"$tmp/doctor.out" && fail "a device that is down is no failure"
+grep -qE '^FAIL +device eth0 .*down' "$tmp/doctor.out" || fail "down: $(cat "$tmp/doctor.out")"
+echo "two aggregators, and the way to them"

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_status.c - asking servers that answer garbage, nothing, too much or half; and what is shown */
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/cli/status.h"
+
+#define OK_HEAD "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+#define WELL                                                                                       \
+	"{\"version\":\"0.1\",\"datapath\":\"udp\",\"isa\":\"avx2\",\"uptime_s\":%s,"              \
+	"\"jobs\":[{\"name\":\"%s\",\"state\":\"running\",\"world\":2,\"members\":2,"              \
+	"\"operations\":%s,\"received_bytes\":%s}]}"
+
+/* A server of one connection on a port of its own. */
+struct server {
+	int listener;
+	char address[32];
+	const char *says;     /* in answer to a request */
+	const char *and_says; /* again and again, until the other end has enough; NULL: no */
+	bool holds;           /* the connection open, until the other end closes it */
+	pthread_t thread;
+};
+
+static struct status_targets targets;
+
+static void *serve(void *context)
+{
+	struct server *server = context;
+	int fd = accept(server->listener, NULL, NULL);
+	char request[2048];
+
+	if (fd < 0)
+		return NULL;
+	(void)!read(fd, request, sizeof(request));
+	(void)!write(fd, server->says, strlen(server->says));
+	while (server->and_says != NULL &&
+	       write(fd, server->and_says, strlen(server->and_says)) > 0)
+		;
+	while (server->holds && read(fd, request, sizeof(request)) > 0)
+		;
+	close(fd);
+	return NULL;
+}
+
+static void start(struct server *server)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(any);
+
+	server->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(server->listener, (struct sockaddr *)&any, sizeof(any)), 0);
+	assert_int_equal(listen(server->listener, 4), 0);
+	assert_int_equal(getsockname(server->listener, (struct sockaddr *)&any, &size), 0);
+	snprintf(server->address, sizeof(server->address), "127.0.0.1:%u", ntohs(any.sin_port));
+	assert_int_equal(pthread_create(&server->thread, NULL, serve, server), 0);
+}
+
+static void stop(struct server *server)
+{
+	pthread_join(server->thread, NULL);
+	close(server->listener);
+}
+
+static double now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Ask one server, once. */
+static const struct status_target *ask(struct server server, uint64_t timeout_us)
+{
+	const char *address = server.address;
+	double start_s = now_s();
+
+	start(&server);
+	status_targets_free(&targets);
+	assert_int_equal(status_targets_read("test", &address, 1, NULL, &targets), 0);
+	(void)status_ask(&targets, timeout_us, 5, NULL);
+	if (now_s() - start_s > (double)timeout_us / 1e6 + 2)
+		fail_msg("%.1f s for a limit of %.1f s", now_s() - start_s,
+		         (double)timeout_us / 1e6);
+	stop(&server);
+	return &targets.list[0];
+}
+
+static void expect_unreachable(struct server server, const char *pattern)
+{
+	const struct status_target *target = ask(server, 1000000);
+
+	assert_int_equal(target->health, STATUS_UNREACHABLE);
+	assert_null(target->report);
+	if (strstr(target->why, pattern) == NULL)
+		fail_msg("'%s' lacks '%s'", target->why, pattern);
+	for (const char *c = target->why; *c != '\0'; c++)
+		assert_true(*c >= ' ' && *c <= '~');
+}
+
+static void test_strangers(void **state)
+{
+	(void)state;
+	expect_unreachable((struct server){.says = "SSH-2.0-OpenSSH_9.2\r\n"}, "HTTP");
+	expect_unreachable((struct server){.says = ""}, "");
+	expect_unreachable((struct server){.says = "", .holds = true}, "time");
+	expect_unreachable((struct server){.says = OK_HEAD, .holds = true}, "time");
+	expect_unreachable((struct server){.says = OK_HEAD "Content-Length: 100\r\n\r\n{\"ver"},
+	                   "the answer");
+	expect_unreachable((struct server){.says = OK_HEAD "Content-Length: 2\r\n\r\n{}"},
+	                   "not winnowd");
+	expect_unreachable((struct server){.says = OK_HEAD "Content-Length: 5\r\n\r\n\033[2Jx"},
+	                   "no JSON");
+	expect_unreachable((struct server){.says = OK_HEAD "Content-Length: -1\r\n\r\n{}"}, "");
+	expect_unreachable(
+		(struct server){.says = OK_HEAD "Content-Length: 99999999999999\r\n\r\n{}"}, "");
+	expect_unreachable(
+		(struct server){.says = "HTTP/1.1 404 Not\033 Found\r\nContent-Length: 0\r\n\r\n"},
+		"HTTP 404");
+	expect_unreachable(
+		(struct server){.says = "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n"
+	                                "Content-Length: 0\r\n\r\n"},
+		"HTTP 302");
+}
+
+/* Without an end: of the body, of the head, of a chunked body. */
+static void test_endless(void **state)
+{
+	static char brackets[65537];
+
+	(void)state;
+	memset(brackets, '[', sizeof(brackets) - 1);
+	expect_unreachable((struct server){.says = OK_HEAD "\r\n", .and_says = brackets},
+	                   "too long");
+	expect_unreachable((struct server){.says = OK_HEAD, .and_says = "X-More: and more\r\n"},
+	                   "HTTP");
+	expect_unreachable((struct server){.says = OK_HEAD "Transfer-Encoding: chunked\r\n\r\n",
+	                                   .and_says = "10\r\n0123456789abcdef\r\n"},
+	                   "");
+}
+
+static void test_nobody(void **state)
+{
+	const char *address = "127.0.0.1:1";
+
+	(void)state;
+	status_targets_free(&targets);
+	assert_int_equal(status_targets_read("test", &address, 1, NULL, &targets), 0);
+	assert_int_equal(status_ask(&targets, 500000, 5, NULL), STATUS_UNREACHABLE);
+	assert_non_null(strstr(targets.list[0].why, "cannot connect"));
+}
+
+static bool at_once(void)
+{
+	return true;
+}
+
+/* Who does not want to wait does not. */
+static void test_stop(void **state)
+{
+	struct server server = {.says = "", .holds = true};
+	const char *address = server.address;
+	double start_s = now_s();
+
+	(void)state;
+	start(&server);
+	status_targets_free(&targets);
+	assert_int_equal(status_targets_read("test", &address, 1, NULL, &targets), 0);
+	assert_int_equal(status_ask(&targets, 20000000, 5, at_once), STATUS_UNREACHABLE);
+	assert_true(now_s() - start_s < 5);
+	stop(&server);
+}
+
+static void test_addresses(void **state)
+{
+	const char *const wrong[] = {"",        "x",         ":1",   "a:",   "a:0",
+	                             "a:65536", "a:1x",      "a:1,", ",a:1", "a:-1",
+	                             "a:1,b",   "a:1,b:2:x", "a: 1"};
+	const char *operands[] = {"a:1,b:2", "c:3"};
+	FILE *errors = stderr;
+
+	(void)state;
+	stderr = fopen("/dev/null", "we");
+	assert_non_null(stderr);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		if (status_targets_read("test", &wrong[i], 1, NULL, &targets) != 2)
+			fail_msg("taken: '%s'", wrong[i]);
+	fclose(stderr);
+	stderr = errors;
+	assert_int_equal(status_targets_read("test", operands, 2, "no:1", &targets), 0);
+	assert_int_equal(targets.count, 3);
+	assert_string_equal(targets.list[1].address, "b:2");
+	assert_int_equal(status_targets_read("test", operands, 0, "d:4", &targets), 0);
+	assert_int_equal(targets.count, 1);
+	assert_string_equal(targets.list[0].address, "d:4");
+}
+
+/* ---- what is shown ---- */
+
+static const char *shown(bool rates)
+{
+	struct status_view view = {.rates = rates};
+	static char text[8192];
+	char *memory = NULL;
+	size_t bytes;
+	FILE *out = open_memstream(&memory, &bytes);
+
+	assert_non_null(out);
+	status_show(&targets, &view, out);
+	fclose(out);
+	assert_true(bytes < sizeof(text));
+	memcpy(text, memory, bytes + 1);
+	free(memory);
+	return text;
+}
+
+static void answer_again(const char *uptime_s, const char *job, const char *operations,
+                         const char *bytes)
+{
+	static char body[1024], text[2048];
+	struct server server = {.says = text};
+
+	snprintf(body, sizeof(body), WELL, uptime_s, job, operations, bytes);
+	snprintf(text, sizeof(text), OK_HEAD "Content-Length: %zu\r\n\r\n%s", strlen(body), body);
+	start(&server);
+	if (targets.count == 0) {
+		const char *address = server.address;
+
+		assert_int_equal(status_targets_read("test", &address, 1, NULL, &targets), 0);
+	}
+	strcpy(targets.list[0].address, server.address);
+	assert_int_equal(status_ask(&targets, 2000000, 5, NULL), STATUS_HEALTHY);
+	stop(&server);
+}
+
+/* Rates come of two answers of the same winnowd about the same job, and of no others. */
+static void test_rates(void **state)
+{
+	(void)state;
+	status_targets_free(&targets);
+	memset(&targets, 0, sizeof(targets));
+	answer_again("10", "j", "100", "1000000");
+	assert_non_null(strstr(shown(false), "2/2  100  1.00M"));
+	assert_non_null(strstr(shown(true), "2/2      -       -"));
+	answer_again("12", "j", "300", "5000000");
+	assert_non_null(strstr(shown(true), "2/2    100   2.00M"));
+	answer_again("13", "j", "10", "9000000"); /* a new job of that name */
+	assert_non_null(strstr(shown(true), "2/2      -   4.00M"));
+	answer_again("14", "k", "20", "9000000");
+	assert_non_null(strstr(shown(true), "2/2      -       -"));
+	answer_again("1", "k", "30", "9100000"); /* a new winnowd */
+	assert_non_null(strstr(shown(true), "2/2      -       -"));
+}
+
+static int end(void **state)
+{
+	(void)state;
+	status_targets_free(&targets);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_strangers), cmocka_unit_test(test_endless),
+		cmocka_unit_test(test_nobody),    cmocka_unit_test(test_stop),
+		cmocka_unit_test(test_addresses), cmocka_unit_test(test_rates),
+	};
+
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, end) != 0;
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_table.c - columns, narrow windows, and numbers as people read them */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/cli/table.h"
+
+/* What table_print() prints. */
+static const char *printed(struct table *table, bool head, uint32_t width)
+{
+	static char text[4096];
+	char *memory = NULL;
+	size_t bytes;
+	FILE *out = open_memstream(&memory, &bytes);
+
+	assert_non_null(out);
+	table_print(table, head, width, out);
+	fclose(out);
+	assert_true(bytes < sizeof(text));
+	memcpy(text, memory, bytes + 1);
+	free(memory);
+	return text;
+}
+
+static void fill(struct table *table)
+{
+	table_column(table, "JOB", true);
+	table_column(table, "N", false);
+	table_column(table, "LAST", true);
+	table_cell(table, "a");
+	table_cell(table, "%d", 12345);
+	table_cell(table, "x");
+	table_cell(table, "longer");
+	table_cell(table, "1");
+	table_cell(table, "yy");
+}
+
+static void test_columns(void **state)
+{
+	struct table table = {0};
+
+	(void)state;
+	fill(&table);
+	assert_string_equal(printed(&table, true, 0), "JOB         N  LAST\n"
+	                                              "a       12345  x\n"
+	                                              "longer      1  yy\n");
+	assert_string_equal(printed(&table, false, 80), "a       12345  x\n"
+	                                                "longer      1  yy\n");
+	/* Kept widths, and a row that is not complete. */
+	table_cell(&table, "z");
+	assert_string_equal(printed(&table, false, 0), "a       12345  x\nlonger      1  yy\n");
+	table_clear(&table);
+	assert_int_equal(table.row_count, 0);
+	assert_int_equal(table.widths[0], 6);
+}
+
+/* No line is ever wider than the window; the first column is always there. */
+static void test_narrow(void **state)
+{
+	struct table table = {0};
+
+	(void)state;
+	fill(&table);
+	assert_string_equal(printed(&table, true, 19), "JOB         N  LAST\n"
+	                                               "a       12345  x\n"
+	                                               "longer      1  yy\n");
+	assert_string_equal(printed(&table, true, 18), "JOB         N >\n"
+	                                               "a       12345\n"
+	                                               "longer      1\n");
+	assert_string_equal(printed(&table, true, 12), "JOB >\na\nlonger\n");
+	assert_string_equal(printed(&table, true, 3), "JOB\na\nlon\n");
+	for (uint32_t width = 1; width < 30; width++) {
+		const char *text = printed(&table, true, width);
+
+		for (; *text != '\0'; text += strcspn(text, "\n") + 1)
+			assert_true(strcspn(text, "\n") <= width);
+	}
+	table_clear(&table);
+}
+
+static void test_many_rows(void **state)
+{
+	struct table table = {0};
+
+	(void)state;
+	table_column(&table, "I", false);
+	for (int i = 0; i < 1000; i++)
+		assert_true(table_cell(&table, "%d", i));
+	assert_int_equal(table.row_count, 1000);
+	assert_string_equal(table.cells[(size_t)999 * TABLE_COLUMNS_MAX], "999");
+	table_clear(&table);
+}
+
+static void test_numbers(void **state)
+{
+	static const struct {
+		double value;
+		const char *si;
+	} numbers[] = {{0, "0"},         {1, "1"},          {999, "999"},     {999.6, "1.00K"},
+	               {1000, "1.00K"},  {9994, "9.99K"},   {9996, "10.0K"},  {99960, "100K"},
+	               {123456, "123K"}, {999600, "1.00M"}, {2.5e9, "2.50G"}, {1e308, "?"}};
+	static const struct {
+		double seconds;
+		const char *age;
+	} ages[] = {{0, "0ms"},      {0.0123, "12ms"},  {0.1, "0.1s"},    {9.94, "9.9s"},
+	            {9.96, "10s"},   {59.4, "59s"},     {59.6, "1m00s"},  {3599, "59m59s"},
+	            {3600, "1h00m"}, {86399, "23h59m"}, {90000, "1d01h"}, {-1, "?"},
+	            {1e300, "?"}};
+	char text[16];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		assert_string_equal(text_si(numbers[i].value, text), numbers[i].si);
+	for (size_t i = 0; i < sizeof(ages) / sizeof(ages[0]); i++)
+		assert_string_equal(text_age(ages[i].seconds, text), ages[i].age);
+}
+
+static void test_safe(void **state)
+{
+	char text[8];
+
+	(void)state;
+	text_safe(text, sizeof(text), "\033[2J\n\x80~");
+	assert_string_equal(text, "?[2J??~");
+	text_safe(text, sizeof(text), "too long a text");
+	assert_string_equal(text, "too lon");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_columns),   cmocka_unit_test(test_narrow),
+		cmocka_unit_test(test_many_rows), cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_safe),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
