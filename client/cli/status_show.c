@@ -34,12 +34,15 @@ static double seconds_between(const struct status_target *target)
 /* A counter that went back is another job's of the same name. */
 static void cell_rate(struct table *table, double now, double before, double seconds)
 {
+	double rate = seconds > 0 ? (now - before) / seconds : 0;
 	char text[16];
 
 	if (!(seconds > 0) || before < 0 || now < before)
 		table_cell(table, "-");
+	else if (rate > 0 && rate < 9.95)
+		table_cell(table, "%.1f", rate); /* large operations are few a second */
 	else
-		table_cell(table, "%s", text_si((now - before) / seconds, text));
+		table_cell(table, "%s", text_si(rate, text));
 }
 
 /* ---- the table of jobs ---- */

@@ -13,6 +13,7 @@
 #include "client/cli/screen.h"
 #include "client/cli/status.h"
 
+#define WITHIN_US 2000000
 #define HEAD_EVERY 20 /* lines of a plain display */
 
 static struct {
@@ -65,12 +66,22 @@ static uint64_t now_us(void)
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* An answer that comes after the next look is due is none. */
-static enum status_health ask(bool (*stop)(void))
+/*
+ * When to look again. After an answer that took long, a whole interval later: rates over a
+ * moment would be noise.
+ */
+static uint64_t next_look(uint64_t due_us)
 {
-	uint64_t within_us = settings.interval_us > 2000000 ? 2000000 : settings.interval_us;
+	uint64_t now = now_us();
 
-	return status_ask(&targets, within_us, (double)settings.late_us / 1e6, stop);
+	due_us += settings.interval_us;
+	return due_us > now ? due_us : now + settings.interval_us;
+}
+
+/* Long enough for a lost SYN to be sent again. */
+static void ask(bool (*stop)(void))
+{
+	(void)status_ask(&targets, WITHIN_US, (double)settings.late_us / 1e6, stop);
 }
 
 static bool more(uint64_t looks)
@@ -113,9 +124,10 @@ static int run_on_screen(void)
 		return 1;
 	}
 	for (uint64_t looks = 0; key != 'q' && drawn && more(looks); looks++) {
-		uint64_t next_us = now_us() + settings.interval_us;
+		uint64_t next_us = now_us();
 
-		(void)ask(screen_stop);
+		ask(screen_stop);
+		next_us = next_look(next_us);
 		key = 'r';
 		while (key == 'r' && drawn) {
 			uint64_t left_us = now_us();
@@ -173,8 +185,8 @@ static int run_plain(void)
 		                        .tv_nsec = (long)(next_us % 1000000 * 1000)};
 
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
-		next_us += settings.interval_us;
-		(void)ask(NULL);
+		ask(NULL);
+		next_us = next_look(next_us);
 		print_lines(looks % HEAD_EVERY == 0);
 		if (fflush(stdout) != 0 || ferror(stdout)) {
 			if (errno == EPIPE)

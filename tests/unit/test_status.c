@@ -115,8 +115,8 @@ static void test_strangers(void **state)
 	(void)state;
 	expect_unreachable((struct server){.says = "SSH-2.0-OpenSSH_9.2\r\n"}, "HTTP");
 	expect_unreachable((struct server){.says = ""}, "");
-	expect_unreachable((struct server){.says = "", .holds = true}, "time");
-	expect_unreachable((struct server){.says = OK_HEAD, .holds = true}, "time");
+	expect_unreachable((struct server){.says = "", .holds = true}, "no answer");
+	expect_unreachable((struct server){.says = OK_HEAD, .holds = true}, "no answer");
 	expect_unreachable((struct server){.says = OK_HEAD "Content-Length: 100\r\n\r\n{\"ver"},
 	                   "the answer");
 	expect_unreachable((struct server){.says = OK_HEAD "Content-Length: 2\r\n\r\n{}"},
