@@ -44,6 +44,8 @@ int status_targets_read(const char *program, const char *const operands[], uint3
 {
 	int status = 0;
 
+	if (fallback != NULL && strcmp(fallback, "auto") == 0) /* as winnowd's variable may say */
+		fallback = METRICS_DEFAULT;
 	memset(out, 0, sizeof(*out));
 	for (uint32_t i = 0; i < count && status == 0; i++)
 		status = list_read(program, operands[i], out);

@@ -205,6 +205,8 @@ static void test_addresses(void **state)
 	assert_int_equal(status_targets_read("test", operands, 0, "d:4", &targets), 0);
 	assert_int_equal(targets.count, 1);
 	assert_string_equal(targets.list[0].address, "d:4");
+	assert_int_equal(status_targets_read("test", operands, 0, "auto", &targets), 0);
+	assert_string_equal(targets.list[0].address, "127.0.0.1:9555");
 }
 
 /* ---- what is shown ---- */
