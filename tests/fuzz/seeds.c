@@ -147,7 +147,7 @@ static void report_seeds(void)
 		"{\"version\":\"1\",\"uptime_s\":2,\"draining\":true,\"drops\":{\"stale\":3},"
 		"\"last_failure\":{\"job\":\"x\",\"text\":\"why\",\"age_s\":2},\"jobs\":[{\"name\":"
 		"\"j\",\"state\":\"forming\",\"state_s\":9,\"world\":2,\"members\":1,\"density\":0."
-	        "5,"
+		"5,"
 		"\"operations\":9,\"silence_limit_s\":1,\"slots\":{\"used\":3,\"total\":8},"
 		"\"under_way\":2,\"operation\":{\"dtype\":\"f32\",\"op\":\"sum\",\"wire\":"
 		"\"fixed32\",\"count\":100},\"waiting\":{\"for\":\"data\",\"waited_s\":6.5,"
