@@ -59,6 +59,25 @@ doctor 1 '> TCP passes; open the same port for UDP' --aggregator $one:5555 --ins
 inside w0 iptables -A OUTPUT -p tcp -j DROP
 doctor 1 '> start winnowd there' --aggregator $one:5555 --insecure-no-key
 doctor 1 '^FAIL +device nosuch' --device nosuch
+# Without --metrics it is where status looks, if that is free; if not, winnowd says so and goes on; "no" is obeyed.
+quiet_winnowd() { # port, arg..
+	ip netns exec "$net-w1" "$BUILD/winnowd" --listen "127.0.0.1:$1" --insecure-no-key "${@:2}" 2>"$tmp/winnowd-$1.log" &
+	pids+=($!)
+	for _ in $(seq 100); do
+		grep -q event=ready "$tmp/winnowd-$1.log" && return 0
+		sleep 0.05
+	done
+	fail "winnowd does not start on port $1"
+}
+quiet_winnowd 5601 --metrics no
+inside w1 "$w" status >/dev/null && fail "--metrics no is not obeyed"
+quiet_winnowd 5602
+inside w1 "$w" status >"$tmp/status.out" || fail "winnowd does not serve /status by default: $(cat "$tmp/status.out")"
+grep -q '^127.0.0.1:9555: healthy' "$tmp/status.out" || fail "not at the default address: $(cat "$tmp/status.out")"
+quiet_winnowd 5603
+grep -q 'event=no_metrics' "$tmp/winnowd-5603.log" || fail "a second winnowd does not say that it has no metrics"
+! grep -q 'event=no_metrics' "$tmp/winnowd-5602.log" || fail "the first has no metrics"
+refuses 1 'cannot serve HTTP on 127.0.0.1:9555' inside w1 "$BUILD/winnowd" --listen 127.0.0.1:5604 --insecure-no-key --metrics 127.0.0.1:9555
 ip -n "$net-w1" link set eth0 down
 inside w1 "$w" doctor --python no --device eth0 >"$tmp/doctor.out" && fail "a device that is down is no failure"
 grep -qE '^FAIL +device eth0 .*down' "$tmp/doctor.out" || fail "down: $(cat "$tmp/doctor.out")"
