@@ -2,7 +2,7 @@
 /*
  * fetch.h - GET a page from several servers at once, within a time
  *
- * libevent's HTTP client: it brings one package along where libcurl brings thirty, and plain
+ * libevent's HTTP client: it brings one package along where libcurl brings 27, and plain
  * HTTP inside a cluster needs no more. What comes is bytes from a stranger: bounded, and not
  * looked at here.
  */
