@@ -171,12 +171,13 @@ inside() { # host command..
 winnowd_inside() { # aggregator number, arg..
 	local n=$1 i
 	shift
+	rm -f "$tmp/winnowd-a$n.log" # the one before said that it was ready, too
 	# shellcheck disable=SC2086 # a list
 	ip netns exec "$net-a$n" "$BUILD/winnowd" --listen "10.77.0.$((n + 101)):5555" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-a$n.log" &
 	DAEMON=$!
 	pids+=("$DAEMON")
 	for i in $(seq 100); do
-		grep -q event=ready "$tmp/winnowd-a$n.log" && return 0
+		grep -qs event=ready "$tmp/winnowd-a$n.log" && return 0
 		sleep 0.05
 	done
 	fail "winnowd in a$n does not start"
