@@ -37,7 +37,7 @@ cli := $(call sources_of,client/cli)
 units := $(notdir $(call sources_of,tests/unit))
 object = $(patsubst %,$(BUILD)/%.o,$(1))
 
-core_libs := -lsodium -ljansson -linih -lm
+core_libs := -lsodium -ljansson -linih -lm -ldl
 daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf -lcap
 cli_libs := -levent_extra -levent_core -lbpf -lcap -ldl
 

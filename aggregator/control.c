@@ -49,9 +49,11 @@ struct control {
 	uint64_t drain_until_us; /* 0: not draining */
 	bool ending;
 
-	pthread_mutex_t lock; /* of stalls: data threads put, this thread takes */
+	pthread_mutex_t lock; /* of what follows: data threads put, this thread takes */
 	uint32_t stall_count;
 	struct stalled stalls[STALLS_MAX];
+	bool lost; /* the network port is gone, */
+	char lost_why[NET_WHY_BYTES];
 };
 
 static uint64_t loop_us(const struct control *control)
@@ -239,6 +241,15 @@ static void connection_new(uv_stream_t *listener, int status)
 		connection_end(connection);
 }
 
+static void end(struct control *control, const char *text)
+{
+	if (control->ending)
+		return;
+	control->ending = true;
+	jobs_end(control->jobs, text);
+	uv_close((uv_handle_t *)&control->listener, NULL);
+}
+
 /* ---- data threads ---- */
 
 void control_stalled(struct control *control, uint16_t id, const struct channel_stall *stall)
@@ -251,17 +262,42 @@ void control_stalled(struct control *control, uint16_t id, const struct channel_
 	uv_async_send(&control->async);
 }
 
+void control_lost(struct control *control, const char *why)
+{
+	pthread_mutex_lock(&control->lock);
+	control->lost = true;
+	snprintf(control->lost_why, sizeof(control->lost_why), "%s", why);
+	pthread_mutex_unlock(&control->lock);
+	uv_async_send(&control->async);
+}
+
+/* Workers are told, and winnowd ends: whoever started it will know what to do. */
+static void port_lost(struct control *control)
+{
+	char text[NET_WHY_BYTES + 64];
+
+	log_event("error", "event=port_lost text=\"%s\"", control->lost_why);
+	snprintf(text, sizeof(text), "the aggregator has lost its network port: %s",
+	         control->lost_why);
+	end(control, text);
+	control->drain_until_us = 1;
+}
+
 static void take_stalls(uv_async_t *async)
 {
 	struct control *control = async->data;
 	struct stalled stalls[STALLS_MAX];
 	uint32_t count;
+	bool lost;
 
 	pthread_mutex_lock(&control->lock);
 	count = control->stall_count;
 	memcpy(stalls, control->stalls, count * sizeof(stalls[0]));
 	control->stall_count = 0;
+	lost = control->lost;
 	pthread_mutex_unlock(&control->lock);
+	if (lost && !control->ending)
+		port_lost(control);
 	for (uint32_t i = 0; i < count; i++)
 		jobs_stalled(control->jobs, stalls[i].id, &stalls[i].stall);
 }
@@ -327,15 +363,6 @@ static void port_log(void *context, const char *level, const char *text)
 }
 
 /* ---- time and signals ---- */
-
-static void end(struct control *control, const char *text)
-{
-	if (control->ending)
-		return;
-	control->ending = true;
-	jobs_end(control->jobs, text);
-	uv_close((uv_handle_t *)&control->listener, NULL);
-}
 
 static void tick(uv_timer_t *timer)
 {
@@ -471,9 +498,10 @@ int control_open(const struct control_config *config, struct control **out, char
 	return 0;
 }
 
-void control_run(struct control *control)
+int control_run(struct control *control)
 {
 	uv_run(&control->loop, UV_RUN_DEFAULT);
+	return control->lost ? -ENODEV : 0;
 }
 
 static void close_handle(uv_handle_t *handle, void *context)

@@ -29,12 +29,15 @@ struct control_config {
  */
 int control_open(const struct control_config *config, struct control **out, char *why);
 
-/* control_run - until SIGTERM or SIGINT has been obeyed. */
-void control_run(struct control *control);
+/* control_run - until SIGTERM or SIGINT has been obeyed: 0. -ENODEV: the network port was lost. */
+int control_run(struct control *control);
 
 void control_close(struct control *control);
 
 /* From a data thread: hand a stalled operation to the control thread. */
 void control_stalled(struct control *control, uint16_t id, const struct channel_stall *stall);
+
+/* From a data thread: nothing will come or go any more, because. */
+void control_lost(struct control *control, const char *why);
 
 #endif /* AGGREGATOR_CONTROL_H */

@@ -151,6 +151,34 @@ static void give_order(struct data_thread *t, struct order *order)
 	pthread_mutex_unlock(&t->lock);
 }
 
+static void check_health(struct data_thread *t)
+{
+	char why[NET_WHY_BYTES];
+
+	if (t->data->config.backend->health(t->net, why) != 0)
+		t->data->config.lost(t->data->config.context, why);
+}
+
+/* Nothing came: sleep as long as the net allows, but for orders. */
+static void rest(struct data_thread *t, struct pollfd fds[2], bool busy)
+{
+	const struct net_backend *net = t->data->config.backend;
+	uint32_t rest_us = net->rest(t->net);
+	bool full = !net->ready(t->net);
+	struct timespec nap = {.tv_nsec = (long)rest_us * 1000};
+	uint64_t count;
+
+	if (rest_us == 0)
+		return;
+	fds[0].events = (short)(full ? POLLIN | POLLOUT : POLLIN);
+	if (rest_us == NET_REST_FD)
+		poll(fds, 2, busy ? STALL_CHECK_MS : -1);
+	else
+		ppoll(fds, 2, &nap, NULL);
+	if (fds[1].revents & POLLIN)
+		(void)!read(t->wake_fd, &count, sizeof(count));
+}
+
 static void *run(void *context)
 {
 	struct data_thread *t = context;
@@ -165,22 +193,17 @@ static void *run(void *context)
 	(void)privileges_drop(); /* winnowd.c says it if it cannot be done */
 	while (going) {
 		bool received = data_turn(t) > 0;
-		uint64_t now_us, count;
+		uint64_t now_us;
 
 		busy = busy || received;
-		if (!received) {
-			bool full = !t->data->config.backend->ready(t->net);
-
-			fds[0].events = (short)(full ? POLLIN | POLLOUT : POLLIN);
-			poll(fds, 2, busy ? STALL_CHECK_MS : -1);
-			if (fds[1].revents & POLLIN)
-				(void)!read(t->wake_fd, &count, sizeof(count));
-		}
+		if (!received)
+			rest(t, fds, busy);
 		going = take_order(t);
 		now_us = data_clock_us();
 		if (now_us < next_check_us)
 			continue;
 		busy = check_stalls(t);
+		check_health(t);
 		next_check_us = now_us + STALL_CHECK_MS * 1000;
 	}
 	return NULL;
@@ -193,6 +216,7 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 	const struct data_config *config = &data->config;
 	struct net_config net = {
 		.local = config->listen,
+		.port = config->port,
 		.payload_max = config->payload_max,
 		.buffer_bytes = config->buffer_bytes,
 		.queue = index,
@@ -283,6 +307,16 @@ void data_close(struct data *data)
 uint32_t data_buffer_bytes(const struct data *data)
 {
 	return data->config.backend->buffer(data->threads[0]->net);
+}
+
+struct net_addr data_address(const struct data *data)
+{
+	return data->config.backend->address(data->threads[0]->net);
+}
+
+uint32_t data_payload(const struct data *data)
+{
+	return data->config.backend->payload(data->threads[0]->net);
 }
 
 /* ---- for the control thread ---- */

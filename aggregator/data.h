@@ -20,14 +20,19 @@ struct data;
 /* Called from a data thread: an operation has waited too long on channel `id`. */
 typedef void data_stalled_fn(void *context, uint16_t id, const struct channel_stall *stall);
 
+/* Called from a data thread, again and again: its net will carry nothing any more. */
+typedef void data_lost_fn(void *context, const char *why);
+
 struct data_config {
 	const struct net_backend *backend;
 	struct net_addr listen;
+	const struct net_port *port; /* as in struct net_config */
 	uint32_t threads;
 	uint32_t jobs_max;
 	uint32_t payload_max;
 	uint32_t buffer_bytes;
 	data_stalled_fn *stalled;
+	data_lost_fn *lost;
 	void *context;
 };
 
@@ -45,7 +50,10 @@ struct data_stats {
 int data_open(const struct data_config *config, struct data **out, char *why);
 void data_close(struct data *data);
 
-uint32_t data_buffer_bytes(const struct data *data); /* receive buffer that a thread was granted */
+/* Of a thread's net: receive buffer granted, address, largest datagram. */
+uint32_t data_buffer_bytes(const struct data *data);
+struct net_addr data_address(const struct data *data);
+uint32_t data_payload(const struct data *data);
 
 /* For struct jobs_ports: context is the struct data. */
 int data_attach(void *data, const struct jobs_channel *channel);

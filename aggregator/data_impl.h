@@ -46,6 +46,7 @@ struct data_thread {
 	struct net_in in[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
+	struct net_addr to[WIRE_WORKERS_MAX + 1];
 	uint8_t knock[WIRE_PAYLOAD_MAX];
 };
 

@@ -42,41 +42,52 @@ static void wait_ready(struct data_thread *t)
 	uint64_t give_up_us = data_clock_us() + SEND_WAIT_MS * 1000;
 
 	while (!net->ready(t->net) && data_clock_us() < give_up_us)
-		poll(&fd, 1, 5);
+		poll(&fd, 1, fd.fd < 0 ? 0 : 5);
+}
+
+/* out[0 .. count) to each of t->to[0 .. to_count). */
+static void send_all(struct data_thread *t, const struct outlet *outlet, uint32_t to_count,
+                     uint32_t count)
+{
+	const struct net_backend *net = t->data->config.backend;
+	uint32_t served = 0;
+
+	while (served < to_count) {
+		if (!net->ready(t->net))
+			wait_ready(t);
+		if (!net->ready(t->net)) {
+			t->stats.unsent += (uint64_t)count * (to_count - served);
+			return;
+		}
+		served += net->send(t->net, t->to + served, to_count - served,
+		                    outlet->info.local_ip, t->out, count);
+	}
 }
 
 static void send_to(struct data_thread *t, const struct outlet *outlet, const struct net_addr *to,
                     uint32_t count)
 {
-	const struct net_backend *net = t->data->config.backend;
-
-	if (to->port == 0 || count == 0)
-		return;
-	if (!net->ready(t->net)) {
-		wait_ready(t);
-		if (!net->ready(t->net)) {
-			t->stats.unsent += count;
-			return;
-		}
-	}
-	net->send(t->net, to, outlet->info.local_ip, t->out, count);
+	t->to[0] = *to;
+	send_all(t, outlet, to->port != 0, count);
 }
 
 /* Packets [0, count) of the batch to one worker, or to all: once to the group, once each to the rest. */
 static void send_batch(struct data_thread *t, const struct outlet *outlet, uint16_t dest,
                        uint32_t count)
 {
-	struct net_addr group = {.ip = outlet->info.group_ip, .port = outlet->info.group_port};
+	uint32_t to_count = 0;
 
 	if (dest != WIRE_EVERYONE) {
 		send_to(t, outlet, &outlet->address[dest], count);
 		return;
 	}
 	if (outlet->some_multicast)
-		send_to(t, outlet, &group, count);
+		t->to[to_count++] = (struct net_addr){.ip = outlet->info.group_ip,
+		                                      .port = outlet->info.group_port};
 	for (uint32_t rank = 0; rank < outlet->info.worker_count && !outlet->all_multicast; rank++)
-		if (!outlet->multicast[rank])
-			send_to(t, outlet, &outlet->address[rank], count);
+		if (!outlet->multicast[rank] && outlet->address[rank].port != 0)
+			t->to[to_count++] = outlet->address[rank];
+	send_all(t, outlet, to_count, count);
 }
 
 /* All that a channel has to say, in batches to the same receiver. */

@@ -40,6 +40,8 @@ struct jobs_config {
 	uint64_t hello_us;  /* how long a connection may stay without joining */
 	uint32_t group_net; /* host byte order; 16 random bits are added; 0: no multicast */
 	uint16_t group_port;
+	uint32_t data_ip; /* where workers send datagrams; 0: where they have connected to */
+	uint16_t data_port;
 	const struct bitmap_engine *engine;
 };
 

@@ -218,6 +218,8 @@ static void welcome_all(struct jobs *jobs, struct job *job)
 			.first_frame = job->first_frame,
 			.group_ip = job->group_ip,
 			.group_port = jobs->config.group_port,
+			.data_ip = jobs->config.data_ip,
+			.data_port = jobs->config.data_port,
 		};
 
 		memcpy(message.channels, job->channel_ids,

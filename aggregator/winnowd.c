@@ -22,11 +22,11 @@
 
 struct settings {
 	const char *config, *listen, *datapath, *device, *xdp_mode, *metrics, *key_file, *key, *eal,
-		*multicast, *log;
+		*data_address, *gateway, *multicast, *log;
 	bool insecure_no_key;
 	uint64_t threads, jobs_max, workers_max, job_bytes_max, bytes_max, connections_max;
 	uint64_t payload_max, window_bytes, buffer_bytes, op_slots, segments_ahead;
-	uint64_t join_us, drain_us, xdp_slots;
+	uint64_t join_us, drain_us, idle_us, xdp_slots;
 };
 
 static struct settings settings;
@@ -37,9 +37,9 @@ static const struct option list[] = {
 	{"listen", "ADDR:PORT", OPTION_TEXT, &settings.listen, "0.0.0.0:5555", NULL, 0, 0,
          "TCP and UDP, control and data"},
 	{"datapath", "NAME", OPTION_TEXT, &settings.datapath, "auto", NULL, 0, 0,
-         "auto, udp or xdp; auto: xdp if there is a --device and it works"},
+         "auto, udp, xdp or dpdk; auto: xdp if there is a --device and it works"},
 	{"device", "IFACE", OPTION_TEXT, &settings.device, NULL, NULL, 0, 0,
-         "network interface whose packets the kernel adds (xdp)"},
+         "network interface whose packets the kernel adds (xdp), or port (dpdk)"},
 	{"xdp-mode", "MODE", OPTION_TEXT, &settings.xdp_mode, "auto", NULL, 0, 0,
          "auto, native (in the driver) or generic"},
 	{"xdp-slots", "N", OPTION_COUNT, &settings.xdp_slots, "8192", NULL, 64, XDP_SLOTS_MAX,
@@ -84,7 +84,13 @@ static const struct option list[] = {
 	{"log", "LEVEL", OPTION_TEXT, &settings.log, "info", NULL, 0, 0,
          "info, warn or error: the least that is logged, on stderr"},
 	{"eal", "ARGS", OPTION_TEXT, &settings.eal, NULL, NULL, 0, 0,
-         "DPDK EAL arguments; unused by udp"},
+         "dpdk: EAL arguments; without them, what suits --device"},
+	{"data-address", "ADDR/BITS", OPTION_TEXT, &settings.data_address, NULL, NULL, 0, 0,
+         "dpdk: where datagrams go; without it, the address of --listen"},
+	{"gateway", "ADDR", OPTION_TEXT, &settings.gateway, NULL, NULL, 0, 0,
+         "dpdk: for workers beyond that network"},
+	{"idle", "TIME", OPTION_TIME, &settings.idle_us, "50us", NULL, 0, 10000,
+         "dpdk: the longest sleep of an idle thread; 0: it polls without end"},
 	{0},
 };
 
@@ -163,10 +169,6 @@ static int addresses(struct control_config *config)
 	if (strcmp(settings.metrics, "no") != 0 &&
 	    net_resolve(settings.metrics, &config->metrics, why) != 0)
 		return usage_error("--metrics: %s", why);
-	if (strcmp(settings.datapath, "auto") != 0 && strcmp(settings.datapath, "xdp") != 0 &&
-	    net_backend_named(settings.datapath) == NULL)
-		return usage_error("--datapath %s is not in this build: it has udp and xdp",
-		                   settings.datapath);
 	if (strcmp(settings.datapath, "xdp") == 0 && settings.device == NULL)
 		return usage_error("--datapath xdp needs --device IFACE: where packets arrive%s",
 		                   "");
@@ -221,7 +223,8 @@ static int offload(struct control_config *config)
 	char why[XDP_WHY_BYTES];
 	int status = xdp_mode_named(&offload.mode);
 
-	if (status != 0 || settings.device == NULL || strcmp(settings.datapath, "udp") == 0)
+	if (status != 0 || settings.device == NULL ||
+	    (strcmp(settings.datapath, "xdp") != 0 && strcmp(settings.datapath, "auto") != 0))
 		return status;
 	if (offload_open(&offload, &config->offload, why) == 0)
 		return 0;
@@ -234,8 +237,49 @@ static int offload(struct control_config *config)
 	return 0;
 }
 
+/* ---- the data path ---- */
+
+static void port_log(const char *level, const char *text)
+{
+	log_event(level, "event=port text=\"%s\"", text);
+}
+
+/* The back end that --datapath names, and the port of one that needs one. */
+static int data_path(struct data_config *data, struct net_port *port)
+{
+	bool kernel = strcmp(settings.datapath, "auto") == 0 ||
+	              strcmp(settings.datapath, "xdp") == 0 ||
+	              strcmp(settings.datapath, "udp") == 0;
+	char why[NET_WHY_BYTES];
+	uint32_t bits;
+
+	if (net_backend_named(kernel ? "udp" : settings.datapath, &data->backend, why) != 0)
+		return usage_error("--datapath: %s", why);
+	if (kernel)
+		return 0;
+	*port = (struct net_port){.eal = settings.eal,
+	                          .device = settings.device,
+	                          .idle_us = (uint32_t)settings.idle_us,
+	                          .log = port_log};
+	data->port = port;
+	if (settings.data_address != NULL &&
+	    net_network(settings.data_address, &data->listen.ip, &port->prefix_bits, why) != 0)
+		return usage_error("--data-address: %s", why);
+	if (settings.gateway != NULL &&
+	    net_network(settings.gateway, &port->gateway_ip, &bits, why) != 0)
+		return usage_error("--gateway: %s", why);
+	return 0;
+}
+
 /* Set before the data threads start to report: see main(). */
 static struct control *the_control;
+
+static void lost(void *context, const char *why)
+{
+	(void)context;
+	if (the_control != NULL)
+		control_lost(the_control, why);
+}
 
 static void stalled(void *context, uint16_t id, const struct channel_stall *stall)
 {
@@ -246,23 +290,33 @@ static void stalled(void *context, uint16_t id, const struct channel_stall *stal
 static int serve(struct control_config *config)
 {
 	struct data_config data_config = {
-		.backend = &net_udp,
 		.listen = config->listen,
 		.threads = config->jobs.threads,
 		.jobs_max = config->jobs.jobs_max,
 		.payload_max = config->jobs.payload_max,
 		.buffer_bytes = (uint32_t)settings.buffer_bytes,
 		.stalled = stalled,
+		.lost = lost,
 	};
+	struct net_port port;
 	char why[NET_WHY_BYTES], text[24], xdp[XDP_WHY_BYTES];
 	struct data *data;
+	int status = data_path(&data_config, &port);
 
+	if (status != 0)
+		return status;
 	if (data_open(&data_config, &data, why) != 0) {
 		fprintf(stderr, "winnowd: %s\n", why);
 		return 1;
 	}
 	config->data = data;
 	config->jobs.rcvbuf_bytes = data_buffer_bytes(data);
+	if (data_payload(data) < config->jobs.payload_max)
+		config->jobs.payload_max = data_payload(data);
+	if (data_config.port != NULL) {
+		config->jobs.data_ip = data_address(data).ip;
+		config->jobs.data_port = data_address(data).port;
+	}
 	if (control_open(config, &the_control, why) != 0) {
 		fprintf(stderr, "winnowd: %s\n", why);
 		data_close(data);
@@ -276,10 +330,10 @@ static int serve(struct control_config *config)
 		"event=ready version=%s listen=%s datapath=%s xdp=\"%s\" threads=%u isa=%s keys=%s "
 		"rcvbuf=%u",
 		WINNOW_VERSION, net_format(&config->listen, text),
-		config->offload != NULL ? "xdp" : "udp", offload_describe(config->offload, xdp),
-		config->jobs.threads, bitmap_best()->name, config->jobs.keys != NULL ? "yes" : "no",
-		config->jobs.rcvbuf_bytes);
-	if (config->jobs.rcvbuf_bytes < settings.buffer_bytes)
+		config->offload != NULL ? "xdp" : data_config.backend->name,
+		offload_describe(config->offload, xdp), config->jobs.threads, bitmap_best()->name,
+		config->jobs.keys != NULL ? "yes" : "no", config->jobs.rcvbuf_bytes);
+	if (data_config.port == NULL && config->jobs.rcvbuf_bytes < settings.buffer_bytes)
 		log_event(
 			"warn",
 			"event=small_buffers rcvbuf=%u wanted=%llu text=\"the kernel grants less: "
@@ -287,11 +341,11 @@ static int serve(struct control_config *config)
 			config->jobs.rcvbuf_bytes, (unsigned long long)settings.buffer_bytes,
 			(unsigned long long)settings.buffer_bytes,
 			(unsigned long long)settings.buffer_bytes);
-	control_run(the_control);
+	status = control_run(the_control) != 0 ? 1 : 0;
 	control_close(the_control);
 	data_close(data);
 	log_event("info", "event=stopped");
-	return 0;
+	return status;
 }
 
 int main(int argc, char **argv)

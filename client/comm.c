@@ -41,7 +41,7 @@ static void free_all(struct winnow_comm *comm)
 
 	session_close(comm->session);
 	bitmap_pool_close(comm->pool);
-	net_udp.close(comm->net);
+	comm->backend->close(comm->net);
 	free(comm->scratch);
 	for (struct winnow_request *r = comm->unused; r != NULL; r = next) {
 		next = r->next;
@@ -98,8 +98,6 @@ static int create(const struct winnow_config *config, struct winnow_comm *comm, 
 	int result = comm_configure(comm, config, why);
 
 	if (result == WINNOW_OK)
-		result = comm_open_sockets(comm, why);
-	if (result == WINNOW_OK)
 		result = comm_open_session(comm, why);
 	if (result == WINNOW_OK) {
 		comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -134,6 +132,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 		return fail(WINNOW_ERR_MEMORY, "out of memory");
 	comm->pid = getpid();
 	comm->wake_fd = -1;
+	comm->backend = &net_udp;
 	pthread_mutex_init(&comm->lock, NULL);
 	cond_init(&comm->changed);
 	result = create(config, comm, why);

@@ -5,6 +5,7 @@
  * comm.c         the public calls: check, queue, wait
  * comm_loop.c    the thread: sockets in, session, sockets out
  * comm_config.c  defaults, environment, key, addresses
+ * comm_net.c     which road datagrams take, and how large they may be
  *
  * The thread owns the session and the sockets. Callers and thread meet in the fields below
  * the lock; nothing else is shared.
@@ -28,8 +29,9 @@
 
 /* An aggregator as seen from here. */
 struct comm_peer {
-	char name[256]; /* as the user wrote it */
-	struct net_addr address;
+	char name[256];          /* as the user wrote it */
+	struct net_addr address; /* of the control connection */
+	struct net_addr data;    /* where datagrams go; mostly the same */
 	uint32_t local_ip;
 	int fd; /* TCP; -1: not connected */
 	bool connected;
@@ -66,6 +68,8 @@ struct winnow_comm {
 	struct bitmap_pool *pool;
 	uint32_t peer_count;
 	struct comm_peer peers[SESSION_LINKS_MAX];
+	const struct net_backend *backend;
+	struct net_port port;
 	struct net *net;
 	bool leaving, left;
 	uint64_t leave_until_us;
@@ -99,7 +103,7 @@ uint64_t comm_clock_us(void);
 
 /* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why);
-int comm_open_sockets(struct winnow_comm *comm, char *why);
+int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, char *why);
 int comm_open_session(struct winnow_comm *comm, char *why);
 
 /* comm_loop.c */

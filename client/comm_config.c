@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* comm_config.c - from a struct winnow_config to an open session; everything that can be wrong with it */
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "client/comm.h"
 
 #define WHY_BYTES COMM_ERROR_BYTES
-#define PAYLOAD_DEFAULT_MAX 8972
-#define BUFFER_BYTES (16u << 20)
-#define IP_UDP_BYTES 28
 
 _Static_assert(WINNOW_F32 == (int)DTYPE_F32 && WINNOW_F16 == (int)DTYPE_F16 &&
                        WINNOW_BF16 == (int)DTYPE_BF16 && WINNOW_F64 == (int)DTYPE_F64 &&
@@ -81,6 +75,11 @@ void winnow_config_init(struct winnow_config *config)
 		.join_timeout_ms = env_u32("WINNOW_JOIN_TIMEOUT_MS", 60000),
 		.multicast = env_u32("WINNOW_MULTICAST", 1) != 0,
 		.payload = env_u32("WINNOW_PAYLOAD", 0),
+		.datapath = env_text("WINNOW_DATAPATH", "udp"),
+		.eal = env_text("WINNOW_EAL", NULL),
+		.device = env_text("WINNOW_DEVICE", NULL),
+		.data_address = env_text("WINNOW_DATA_ADDRESS", NULL),
+		.gateway = env_text("WINNOW_GATEWAY", NULL),
 	};
 }
 
@@ -174,6 +173,7 @@ static int add_peers(struct winnow_comm *comm, const char *list, char *why)
 		err = net_resolve(peer->name, &peer->address, why);
 		if (err != 0)
 			return err == -EINVAL ? WINNOW_ERR_INVALID : WINNOW_ERR_UNREACHABLE;
+		peer->data = peer->address;
 		for (uint32_t i = 0; i < comm->peer_count; i++)
 			if (comm->peers[i].address.ip == peer->address.ip &&
 			    comm->peers[i].address.port == peer->address.port)
@@ -206,71 +206,12 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	/* The caller's texts are used up. */
 	comm->config.aggregators = comm->config.job = NULL;
 	comm->config.key_file = comm->config.key = NULL;
+	comm->config.datapath = comm->config.eal = comm->config.device = NULL;
+	comm->config.data_address = comm->config.gateway = NULL;
 	snprintf(comm->job, sizeof(comm->job), "%s", config->job);
 	comm->rank = config->rank;
 	comm->world = config->world;
-	return WINNOW_OK;
-}
-
-/* ---- sockets ---- */
-
-/* By which of our addresses, and with which MTU, is this aggregator reached? */
-static int probe_route(struct comm_peer *peer, uint32_t *mtu, char *why)
-{
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(peer->address.ip),
-		.sin_port = htons(peer->address.port),
-	};
-	socklen_t size = sizeof(address), mtu_size = sizeof(int);
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), value = 0;
-
-	if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
-	    getsockname(fd, (struct sockaddr *)&address, &size) != 0) {
-		snprintf(why, WHY_BYTES, "no route to aggregator %s: %s", peer->name,
-		         strerror(errno));
-		if (fd >= 0)
-			close(fd);
-		return WINNOW_ERR_UNREACHABLE;
-	}
-	peer->local_ip = ntohl(address.sin_addr.s_addr);
-	if (getsockopt(fd, IPPROTO_IP, IP_MTU, &value, &mtu_size) != 0 || value <= 0)
-		value = 1500;
-	*mtu = (uint32_t)value;
-	close(fd);
-	return WINNOW_OK;
-}
-
-int comm_open_sockets(struct winnow_comm *comm, char *why)
-{
-	struct net_config config = {.buffer_bytes = BUFFER_BYTES};
-	uint32_t payload = comm->config.payload != 0 ? comm->config.payload : PAYLOAD_DEFAULT_MAX;
-
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
-		uint32_t mtu;
-		int result = probe_route(&comm->peers[i], &mtu, why);
-
-		if (result != WINNOW_OK)
-			return result;
-		if (mtu - IP_UDP_BYTES < payload)
-			payload = mtu - IP_UDP_BYTES;
-	}
-	if (payload < WIRE_PAYLOAD_MIN)
-		return invalid(why,
-		               "the network carries %u bytes a datagram, at least %u are needed",
-		               payload, WIRE_PAYLOAD_MIN);
-	comm->config.payload = payload;
-	config.payload_max = payload;
-	if (net_udp.open(&config, &comm->net, why) != 0)
-		return WINNOW_ERR_SYSTEM;
-	comm->scratch = malloc((size_t)NET_BURST_MAX * payload);
-	if (comm->scratch == NULL) {
-		snprintf(why, WHY_BYTES, "out of memory");
-		return WINNOW_ERR_MEMORY;
-	}
-	for (uint32_t i = 0; i < NET_BURST_MAX; i++)
-		comm->packets[i].scratch = comm->scratch + (size_t)i * payload;
-	return WINNOW_OK;
+	return comm_open_net(comm, config, why);
 }
 
 int comm_open_session(struct winnow_comm *comm, char *why)
@@ -293,7 +234,7 @@ int comm_open_session(struct winnow_comm *comm, char *why)
 			.world = comm->world,
 			.key = comm->has_key ? &comm->key : NULL,
 			.payload = comm->config.payload,
-			.rcvbuf = net_udp.buffer(comm->net),
+			.rcvbuf = comm->backend->buffer(comm->net),
 			.silence_us = (uint64_t)comm->config.silence_ms * 1000,
 			.stall_us = (uint64_t)comm->config.timeout_ms * 1000,
 			.join_us = (uint64_t)comm->config.join_timeout_ms * 1000,

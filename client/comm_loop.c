@@ -189,30 +189,32 @@ static void peers_turn(struct winnow_comm *comm, uint64_t now_us)
 
 /* ---- datagrams ---- */
 
-/* WELCOME has named the group: listen there, or say that we cannot. */
+/* WELCOME has named the group: listen there, or say that we cannot. Likewise where datagrams go. */
 static void groups_open(struct winnow_comm *comm)
 {
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 		struct net_config config = {
 			.device_ip = peer->local_ip,
+			.port = &comm->port,
 			.payload_max = comm->config.payload,
-			.buffer_bytes = net_udp.buffer(comm->net),
+			.buffer_bytes = comm->backend->buffer(comm->net),
 		};
 		char why[NET_WHY_BYTES];
 
+		session_data(comm->session, i, &peer->data.ip, &peer->data.port);
 		if (peer->group_tried ||
 		    !session_group(comm->session, i, &config.group_ip, &config.local.port))
 			continue;
 		peer->group_tried = true;
-		if (!comm->config.multicast || net_udp.open(&config, &peer->group, why) != 0)
+		if (!comm->config.multicast || comm->backend->open(&config, &peer->group, why) != 0)
 			session_no_multicast(comm->session, i);
 	}
 }
 
 static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
 {
-	uint32_t count = net_udp.recv(net, comm->in, NET_BURST_MAX);
+	uint32_t count = comm->backend->recv(net, comm->in, NET_BURST_MAX);
 	uint64_t now_us = count > 0 ? comm_clock_us() : 0;
 
 	for (uint32_t i = 0; i < count; i++) {
@@ -220,8 +222,8 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
 
 		/* On the shared socket, whose is it? */
 		while (net == comm->net && index < comm->peer_count &&
-		       (comm->peers[index].address.ip != in->from.ip ||
-		        comm->peers[index].address.port != in->from.port))
+		       (comm->peers[index].data.ip != in->from.ip ||
+		        comm->peers[index].data.port != in->from.port))
 			index++;
 		if (index < comm->peer_count)
 			session_datagram(comm->session, index, in->data, in->bytes, now_us);
@@ -253,7 +255,7 @@ static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 	bool any = false;
 
 	batch_max = batch_max < NET_BURST_MAX ? batch_max : NET_BURST_MAX;
-	for (uint32_t i = 0; i < comm->peer_count && net_udp.ready(comm->net); i++) {
+	for (uint32_t i = 0; i < comm->peer_count && comm->backend->ready(comm->net); i++) {
 		uint32_t count = 0;
 
 		while (count < batch_max &&
@@ -265,7 +267,8 @@ static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 			                                      .bytes = packet->bytes};
 		}
 		if (count > 0)
-			net_udp.send(comm->net, &comm->peers[i].address, 0, comm->out, count);
+			comm->backend->send(comm->net, &comm->peers[i].data, 1, 0, comm->out,
+			                    count);
 		any = any || count > 0;
 	}
 	return any;
@@ -405,13 +408,13 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 	                        .tv_nsec = (long)(wait_us % 1000000 * 1000)};
 
 	watch(fds, &count, comm->wake_fd, POLLIN);
-	watch(fds, &count, net_udp.fd(comm->net),
-	      (short)(net_udp.ready(comm->net) ? POLLIN : POLLIN | POLLOUT));
+	watch(fds, &count, comm->backend->fd(comm->net),
+	      (short)(comm->backend->ready(comm->net) ? POLLIN : POLLIN | POLLOUT));
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
 
 		if (peer->group != NULL)
-			watch(fds, &count, net_udp.fd(peer->group), POLLIN);
+			watch(fds, &count, comm->backend->fd(peer->group), POLLIN);
 		if (peer->fd < 0)
 			continue;
 		watch(fds, &count, peer->fd,
@@ -485,7 +488,7 @@ void *comm_run(void *context)
 		if (peer->fd >= 0)
 			close(peer->fd);
 		free(peer->pending);
-		net_udp.close(peer->group);
+		comm->backend->close(peer->group);
 	}
 	return NULL;
 }

@@ -257,6 +257,17 @@ bool session_group(const struct session *session, uint32_t index, uint32_t *ip, 
 	return true;
 }
 
+bool session_data(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port)
+{
+	const struct control_message *welcome = link_welcome(session->links[index]);
+
+	if (link_state(session->links[index]) != LINK_PROBING || welcome->data_ip == 0)
+		return false;
+	*ip = welcome->data_ip;
+	*port = welcome->data_port;
+	return true;
+}
+
 void session_no_multicast(struct session *session, uint32_t index)
 {
 	link_no_multicast(session->links[index]);

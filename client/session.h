@@ -42,6 +42,9 @@ bool session_fast(const struct session *session);
 bool session_group(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port);
 void session_no_multicast(struct session *session, uint32_t index);
 
+/* Where aggregator `index` wants its datagrams; false before it is known, or where the connection goes. */
+bool session_data(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port);
+
 /* The connection to aggregator `index` is there. */
 void session_connected(struct session *session, uint32_t index, uint64_t now_us);
 

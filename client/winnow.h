@@ -45,7 +45,7 @@ extern "C" {
 #endif
 
 /* Raised when a program built against an older header would no longer work. */
-#define WINNOW_ABI_VERSION 1
+#define WINNOW_ABI_VERSION 2
 
 enum winnow_result {
 	WINNOW_OK = 0,
@@ -127,6 +127,18 @@ struct winnow_config {
 	int multicast; /* 0: do not use multicast even where it works [WINNOW_MULTICAST; 1] */
 	uint32_t
 		payload; /* most bytes of a datagram; 0: what the path carries [WINNOW_PAYLOAD; 0] */
+
+	/*
+	 * Which road datagrams take: "udp", sockets; or "dpdk", a port of DPDK's. The latter
+	 * starts DPDK's environment in this process, once: one communicator at a time, and not
+	 * in one that forks. [WINNOW_DATAPATH; udp]
+	 */
+	const char *datapath;
+	const char *eal;    /* dpdk: EAL arguments; NULL: suits `device` [WINNOW_EAL; NULL] */
+	const char *device; /* dpdk: kernel interface, or name of the port [WINNOW_DEVICE; NULL] */
+	/* dpdk: our "ADDR/BITS" on it; NULL: the kernel's on that interface [WINNOW_DATA_ADDRESS] */
+	const char *data_address;
+	const char *gateway; /* dpdk: for addresses beyond; NULL: none [WINNOW_GATEWAY; NULL] */
 };
 
 /* Details of one operation; all zero means the communicator's defaults. */

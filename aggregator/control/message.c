@@ -62,6 +62,8 @@ static const struct field fields[] = {
 	{"first_frame", FIELD_U32, AT(first_frame), 0, UINT32_MAX, BIT(WELCOME)},
 	{"group_ip", FIELD_U32, AT(group_ip), 0, UINT32_MAX, BIT(WELCOME)},
 	{"group_port", FIELD_U16, AT(group_port), 0, UINT16_MAX, BIT(WELCOME)},
+	{"data_ip", FIELD_U32, AT(data_ip), 0, UINT32_MAX, BIT(WELCOME)},
+	{"data_port", FIELD_U16, AT(data_port), 0, UINT16_MAX, BIT(WELCOME)},
 	{"window_start", FIELD_U32, AT(window_start), 1, WIRE_WINDOW_MAX, BIT(START)},
 	{"multicast", FIELD_BOOL, AT(multicast), 0, 0, BIT(READY) | BIT(START)},
 	{"fast", FIELD_BOOL, AT(fast), 0, 0, BIT(START)},

@@ -53,6 +53,8 @@ struct control_message {
 	uint32_t window, op_slots, segments_ahead, first_frame;
 	uint32_t group_ip; /* host byte order; 0: no multicast */
 	uint16_t group_port;
+	uint32_t data_ip; /* where datagrams go; 0: where this connection goes */
+	uint16_t data_port;
 	uint32_t window_start; /* frames a worker may have under way at first */
 	bool multicast;
 	bool fast; /* START: int32 frames are added by the kernel; fixed32 is worth choosing */

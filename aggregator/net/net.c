@@ -1,24 +1,69 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* net.c - the list of back ends, and addresses as text */
+/* net.c - back ends by name, and addresses as text */
 
 #include "aggregator/net/net.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-const struct net_backend *const net_backends[] = {&net_udp, NULL};
-
-const struct net_backend *net_backend_named(const char *name)
+/* Into `path` [PATH_MAX]: beside the program or library that this code is in, or where `make install` puts it. */
+static bool plugin_path(const char *name, char *path)
 {
-	for (size_t i = 0; net_backends[i] != NULL; i++)
-		if (strcmp(net_backends[i]->name, name) == 0)
-			return net_backends[i];
-	return NULL;
+	static const char *const places[] = {"", "winnow/", "../lib/winnow/"};
+	static const char here;
+	Dl_info self;
+
+	if (dladdr(&here, &self) == 0)
+		return false;
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		const char *slash = strrchr(self.dli_fname, '/');
+		int folder = slash != NULL ? (int)(slash - self.dli_fname) + 1 : 0;
+
+		snprintf(path, PATH_MAX, "%.*s%swinnow-%s.so", folder, self.dli_fname, places[i],
+		         name);
+		if (access(path, F_OK) == 0)
+			return true;
+	}
+	return false;
 }
+
+int net_backend_named(const char *name, const struct net_backend **out, char *why)
+{
+	const struct net_plugin *plugin;
+	char path[PATH_MAX];
+	void *object;
+
+	*out = &net_udp;
+	if (strcmp(name, "udp") == 0)
+		return 0;
+	if (strchr(name, '/') != NULL || !plugin_path(name, path)) {
+		snprintf(why, NET_WHY_BYTES, "there is no datapath '%.60s' in this build", name);
+		return -ENOENT;
+	}
+	object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (object == NULL) {
+		snprintf(why, NET_WHY_BYTES, "cannot open datapath %s: %.180s", name, dlerror());
+		return -ELIBACC;
+	}
+	plugin = dlsym(object, NET_PLUGIN_SYMBOL);
+	if (plugin == NULL || strcmp(plugin->version, WINNOW_VERSION) != 0) {
+		snprintf(why, NET_WHY_BYTES, "%.180s belongs to another version, not to %s", path,
+		         WINNOW_VERSION);
+		dlclose(object);
+		return -ELIBACC;
+	}
+	*out = plugin->backend;
+	return 0;
+}
+
+/* ---- addresses ---- */
 
 int net_resolve(const char *text, struct net_addr *out, char *why)
 {
@@ -49,6 +94,29 @@ int net_resolve(const char *text, struct net_addr *out, char *why)
 		ntohl(((const struct sockaddr_in *)(const void *)found->ai_addr)->sin_addr.s_addr);
 	out->port = (uint16_t)port;
 	freeaddrinfo(found);
+	return 0;
+}
+
+int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, char *why)
+{
+	const char *slash = strchr(text, '/');
+	size_t length = slash != NULL ? (size_t)(slash - text) : strlen(text);
+	struct in_addr address;
+	char host[16], *end;
+	unsigned long bits = slash != NULL ? strtoul(slash + 1, &end, 10) : 0;
+
+	if (length < sizeof(host)) {
+		memcpy(host, text, length);
+		host[length] = '\0';
+	}
+	if (length >= sizeof(host) || inet_pton(AF_INET, host, &address) != 1 ||
+	    (slash != NULL && (*end != '\0' || bits == 0 || bits > 32))) {
+		snprintf(why, NET_WHY_BYTES,
+		         "'%.100s' is not ADDR or ADDR/BITS, such as 10.0.0.1/24", text);
+		return -EINVAL;
+	}
+	*ip = ntohl(address.s_addr);
+	*prefix_bits = (uint32_t)bits;
 	return 0;
 }
 

@@ -8,7 +8,7 @@
  *
  * Received datagrams are lent until the next recv() on the same net. What is sent is
  * gathered from the caller's memory; when send() returns the memory is the caller's again.
- * No call blocks but net_wait(), and none allocates after open().
+ * No call blocks, and none allocates after open().
  */
 #ifndef AGGREGATOR_NET_H
 #define AGGREGATOR_NET_H
@@ -20,6 +20,7 @@
 #define NET_BURST_MAX 256                 /* datagrams in one call */
 #define NET_BATCH_BYTES_MAX (512u * 1024) /* of one send() */
 #define NET_WHY_BYTES 256
+#define NET_REST_FD UINT32_MAX /* rest(): as long as fd() has nothing */
 
 struct net;
 
@@ -41,6 +42,17 @@ struct net_out {
 	uint32_t bytes;
 };
 
+/* For a road that takes a port of its own, past the kernel's sockets: dpdk. Texts are copied. */
+struct net_port {
+	const char *eal;      /* DPDK's EAL arguments; NULL: what suits `device` */
+	const char *device;   /* DPDK's name of the port, or the kernel's; NULL: all ports */
+	uint32_t gateway_ip;  /* 0: the kernel's, where the address is the kernel's; else none */
+	uint32_t prefix_bits; /* of local.ip's network; 0: the kernel's, or 24 */
+	uint32_t idle_us;     /* the longest sleep of an idle queue; 0: poll without end */
+	/* What happens to the port, a line each; level is "info", "warn" or "error". Any thread. */
+	void (*log)(const char *level, const char *text);
+};
+
 struct net_config {
 	struct net_addr local; /* where to receive; port 0: any */
 	uint32_t group_ip;     /* 0; or a multicast group to receive instead, on local.port */
@@ -49,6 +61,7 @@ struct net_config {
 	uint32_t buffer_bytes; /* of the kernel, each way; what the system grants is used */
 	uint32_t queue;        /* 0-based place among queue_count nets on one port */
 	uint32_t queue_count;  /* > 1: byte 4 of a datagram, modulo it, chooses the net */
+	const struct net_port *port; /* NULL where the kernel's sockets are the road */
 };
 
 /* All count up from open(). */
@@ -56,7 +69,9 @@ struct net_stats {
 	uint64_t received, received_bytes, sent, sent_bytes; /* datagrams, UDP payload */
 	uint64_t rx_calls, tx_calls;                         /* system calls, or bursts */
 	uint64_t tx_errors; /* datagrams that the system would not take */
-	uint64_t tx_waits;  /* times that the kernel's buffer was full */
+	uint64_t tx_waits;  /* times that there was no room */
+	uint64_t rx_errors; /* frames that were damaged, or that the port could not take */
+	uint64_t rx_others; /* frames that are not for us: other ports, addresses, protocols */
 };
 
 struct net_backend {
@@ -73,39 +88,62 @@ struct net_backend {
 	uint32_t (*recv)(struct net *net, struct net_in in[], uint32_t max);
 
 	/*
-	 * send - datagrams out[0 .. count) to one receiver, count <= NET_BURST_MAX, in all at
-	 * most NET_BATCH_BYTES_MAX bytes, from our address local_ip (0: the system's choice).
-	 * They may overtake each other. Takes them all, and keeps a copy of what the kernel
-	 * has no room for: then ready() is false, and until it is true again send() may not
-	 * be called.
+	 * send - datagrams out[0 .. count) to each of to[0 .. to_count), count <= NET_BURST_MAX,
+	 * in all at most NET_BATCH_BYTES_MAX bytes, from our address local_ip (0: the system's
+	 * choice). They may overtake each other. Returns how many receivers are served, at least
+	 * one: what there is no room for at once is kept in a copy; then ready() is false, and
+	 * until it is true again send() may not be called.
 	 */
-	void (*send)(struct net *net, const struct net_addr *to, uint32_t local_ip,
-	             const struct net_out out[], uint32_t count);
+	uint32_t (*send)(struct net *net, const struct net_addr to[], uint32_t to_count,
+	                 uint32_t local_ip, const struct net_out out[], uint32_t count);
 
 	/* ready - try to get rid of what is kept; true when nothing is. */
 	bool (*ready)(struct net *net);
 
-	int (*fd)(const struct net *net); /* readable when something was received */
+	/*
+	 * rest - recv() had nothing, and the caller would sleep: for how many microseconds it may,
+	 * until it must look again. 0: not at all. NET_REST_FD: until fd() is readable.
+	 */
+	uint32_t (*rest)(struct net *net);
+	int (*fd)(const struct net *net); /* readable when something was received; -1: has none */
+
+	/* health - 0; or -errno and one line in `why` when nothing will come or go here again. */
+	int (*health)(struct net *net, char *why);
 	void (*stats)(const struct net *net, struct net_stats *out);
-	uint32_t (*buffer)(
-		const struct net *net); /* receive buffer granted, as the kernel counts */
+	/* The receive buffer granted, as the kernel counts. */
+	uint32_t (*buffer)(const struct net *net);
 	struct net_addr (*address)(const struct net *net); /* where it receives */
+	uint32_t (*payload)(const struct net *net);        /* largest datagram that it carries */
 	void (*close)(struct net *net);                    /* NULL is fine */
 };
 
 extern const struct net_backend net_udp;
 
-/* The back ends in this binary, preferred first; ends with NULL. */
-extern const struct net_backend *const net_backends[];
+/* What an object with a back end exports, under this name. */
+#define NET_PLUGIN_SYMBOL "winnow_net_plugin"
+struct net_plugin {
+	const char *version; /* that it was built with: WINNOW_VERSION */
+	const struct net_backend *backend;
+};
 
-/* net_backend_named - NULL when `name` is unknown or was not built in. */
-const struct net_backend *net_backend_named(const char *name);
+/*
+ * net_backend_named - the back end called `name`. Those that need libraries which few have,
+ * dpdk, are objects of their own (winnow-NAME.so), opened at the first call and never closed.
+ * -ENOENT: there is none of that name; -ELIBACC: it cannot be opened; one line in `why`.
+ */
+int net_backend_named(const char *name, const struct net_backend **out, char *why);
 
 /*
  * net_resolve - "HOST:PORT" to an address (blocks for the name service). -EINVAL when it has
  * not that form, -EHOSTUNREACH when the name is not known; one line in `why`.
  */
 int net_resolve(const char *text, struct net_addr *out, char *why);
+
+/*
+ * net_network - "ADDR" or "ADDR/BITS" to an address and the length of its network's prefix
+ * (0 when not given). -EINVAL, with one line in `why`.
+ */
+int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, char *why);
 
 /* net_format - "10.0.0.1:5555" into `text` (at least 24 bytes); returns it. */
 char *net_format(const struct net_addr *address, char *text);

@@ -13,7 +13,6 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
-#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdio.h>
@@ -21,6 +20,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "aggregator/net/udp_socket.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -49,7 +50,7 @@ struct net {
 	int fd;
 	bool segment_offload;
 	struct net_addr local;
-	uint32_t buffer_bytes;
+	uint32_t buffer_bytes, payload_max;
 	struct net_stats stats;
 
 	/* Receiving: messages of the last call, and how far they have been handed out. */
@@ -77,87 +78,6 @@ struct net {
 
 /* ---- opening ---- */
 
-static int explain(char *why, const char *what, const struct net_addr *address)
-{
-	int err = errno;
-	char text[24];
-
-	snprintf(why, NET_WHY_BYTES, "%s %s: %s", what, net_format(address, text), strerror(err));
-	return -err;
-}
-
-/* The granted size is up to the system's limit; CAP_NET_ADMIN may go beyond. */
-static uint32_t set_buffer(int fd, int option, int force, uint32_t bytes)
-{
-	int value = (int)bytes, granted = 0;
-	socklen_t size = sizeof(granted);
-
-	if (setsockopt(fd, SOL_SOCKET, force, &value, sizeof(value)) != 0)
-		setsockopt(fd, SOL_SOCKET, option, &value, sizeof(value));
-	getsockopt(fd, SOL_SOCKET, option, &granted, &size);
-	return (uint32_t)granted;
-}
-
-/* Datagrams go to the net that byte 4 names (classic BPF on the UDP payload; no privilege). */
-static int set_steering(int fd, uint32_t queue_count)
-{
-	struct sock_filter code[] = {
-		{BPF_LD | BPF_B | BPF_ABS, 0, 0, 4},
-		{BPF_ALU | BPF_MOD | BPF_K, 0, 0, queue_count},
-		{BPF_RET | BPF_A, 0, 0, 0},
-	};
-	struct sock_fprog program = {.len = 3, .filter = code};
-
-	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program));
-}
-
-static int set_group(int fd, const struct net_config *config)
-{
-	struct ip_mreqn request = {
-		.imr_multiaddr.s_addr = htonl(config->group_ip),
-		.imr_address.s_addr = htonl(config->device_ip),
-	};
-
-	return setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof(request));
-}
-
-static void set_options(struct net *net, const struct net_config *config)
-{
-	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE;
-
-	setsockopt(net->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (config->queue_count > 1)
-		setsockopt(net->fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
-	setsockopt(net->fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
-	setsockopt(net->fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof(off));
-	setsockopt(net->fd, SOL_UDP, UDP_GRO, &on, sizeof(on));
-	net->segment_offload = true; /* until the kernel says otherwise */
-	net->buffer_bytes = set_buffer(net->fd, SO_RCVBUF, SO_RCVBUFFORCE, config->buffer_bytes);
-	set_buffer(net->fd, SO_SNDBUF, SO_SNDBUFFORCE, config->buffer_bytes);
-}
-
-static int bind_to(struct net *net, const struct net_config *config, char *why)
-{
-	uint32_t ip = config->group_ip != 0 ? config->group_ip : config->local.ip;
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(ip),
-		.sin_port = htons(config->local.port),
-	};
-	socklen_t size = sizeof(address);
-
-	if (bind(net->fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
-	    getsockname(net->fd, (struct sockaddr *)&address, &size) != 0)
-		return explain(why, "cannot bind UDP", &config->local);
-	net->local.ip = ntohl(address.sin_addr.s_addr);
-	net->local.port = ntohs(address.sin_port);
-	if (config->queue_count > 1 && set_steering(net->fd, config->queue_count) != 0)
-		return explain(why, "cannot steer datagrams of UDP", &config->local);
-	if (config->group_ip != 0 && set_group(net->fd, config) != 0)
-		return explain(why, "cannot join the multicast group for", &config->local);
-	return 0;
-}
-
 static void udp_close(struct net *net)
 {
 	if (net == NULL)
@@ -181,14 +101,9 @@ static int udp_open(const struct net_config *config, struct net **out, char *why
 	net->backlog = malloc(NET_BATCH_BYTES_MAX);
 	if (net->rx_buffer == NULL || net->backlog == NULL)
 		goto no_memory;
-	net->fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (net->fd < 0) {
-		err = explain(why, "cannot open a UDP socket for", &config->local);
-		udp_close(net);
-		return err;
-	}
-	set_options(net, config);
-	err = bind_to(net, config, why);
+	net->segment_offload = true; /* until the kernel says otherwise */
+	net->payload_max = config->payload_max;
+	err = udp_socket_open(config, &net->fd, &net->local, &net->buffer_bytes, why);
 	if (err != 0) {
 		udp_close(net);
 		return err;
@@ -445,14 +360,12 @@ static void sort_by_size(struct net *net, const struct net_out out[], uint32_t c
 	}
 }
 
-static void udp_send(struct net *net, const struct net_addr *to, uint32_t local_ip,
-                     const struct net_out out[], uint32_t count)
+static void send_one(struct net *net, const struct net_addr *to, uint32_t local_ip,
+                     const struct net_out out[])
 {
-	assert(count <= NET_BURST_MAX && net->kept_at == net->kept_count);
 	net->to = (struct sockaddr_in){.sin_family = AF_INET,
 	                               .sin_addr.s_addr = htonl(to->ip),
 	                               .sin_port = htons(to->port)};
-	sort_by_size(net, out, count);
 	for (uint32_t i = 0; i < net->message_count; i++) {
 		if (send_message(net, &net->messages[i], local_ip, out) == 0)
 			continue;
@@ -461,11 +374,37 @@ static void udp_send(struct net *net, const struct net_addr *to, uint32_t local_
 	}
 }
 
+static uint32_t udp_send(struct net *net, const struct net_addr to[], uint32_t to_count,
+                         uint32_t local_ip, const struct net_out out[], uint32_t count)
+{
+	uint32_t served = 0;
+
+	assert(count <= NET_BURST_MAX && net->kept_at == net->kept_count);
+	sort_by_size(net, out, count);
+	do
+		send_one(net, &to[served++], local_ip, out);
+	while (served < to_count && net->kept_at == net->kept_count);
+	return served;
+}
+
 /* ---- looking ---- */
 
 static int udp_fd(const struct net *net)
 {
 	return net->fd;
+}
+
+static uint32_t udp_rest(struct net *net)
+{
+	(void)net;
+	return NET_REST_FD;
+}
+
+static int udp_health(struct net *net, char *why)
+{
+	(void)net;
+	(void)why;
+	return 0; /* an interface may come back */
 }
 
 static void udp_stats(const struct net *net, struct net_stats *out)
@@ -483,15 +422,23 @@ static struct net_addr udp_address(const struct net *net)
 	return net->local;
 }
 
+static uint32_t udp_payload(const struct net *net)
+{
+	return net->payload_max;
+}
+
 const struct net_backend net_udp = {
 	.name = "udp",
 	.open = udp_open,
 	.recv = udp_recv,
 	.send = udp_send,
 	.ready = udp_ready,
+	.rest = udp_rest,
 	.fd = udp_fd,
+	.health = udp_health,
 	.stats = udp_stats,
 	.buffer = udp_buffer,
 	.address = udp_address,
+	.payload = udp_payload,
 	.close = udp_close,
 };

@@ -55,6 +55,15 @@ static const struct option list[] = {
 	{"threads", "N", OPTION_COUNT, &settings.threads, "1", NULL, 1, 64, "that scan the tensor"},
 	{"payload", "BYTES", OPTION_SIZE, &settings.payload, "0", NULL, 0, 65000,
          "most bytes of a datagram; 0: what the path carries"},
+	{"datapath", "NAME", OPTION_TEXT, &settings.datapath, "udp", NULL, 0, 0, "udp or dpdk"},
+	{"eal", "ARGS", OPTION_TEXT, &settings.eal, NULL, NULL, 0, 0,
+         "DPDK's EAL arguments; without them, what suits --device"},
+	{"device", "IFACE", OPTION_TEXT, &settings.device, NULL, NULL, 0, 0,
+         "dpdk: network interface, or DPDK's name of the port"},
+	{"data-address", "ADDR/BITS", OPTION_TEXT, &settings.data_address, NULL, NULL, 0, 0,
+         "dpdk: our address there; without it, the kernel's"},
+	{"gateway", "ADDR", OPTION_TEXT, &settings.gateway, NULL, NULL, 0, 0,
+         "dpdk: for addresses beyond that network"},
 	{"multicast", "1|0", OPTION_FLAG, &settings.multicast, "1", NULL, 0, 0,
          "0: results one by one even where multicast works"},
 	{"timeout", "TIME", OPTION_TIME, &settings.timeout_us, "600", NULL, 100000, 864000e6,
@@ -422,6 +431,11 @@ static int join_and_run(void)
 	config.join_timeout_ms = (uint32_t)(settings.join_us / 1000);
 	config.multicast = settings.multicast;
 	config.payload = (uint32_t)settings.payload;
+	config.datapath = settings.datapath;
+	config.eal = settings.eal;
+	config.device = settings.device;
+	config.data_address = settings.data_address;
+	config.gateway = settings.gateway;
 	bench_progress(&settings, "joining", 0, 0);
 	if (say("cannot join", winnow_comm_create(&config, &comm)) != WINNOW_OK)
 		return 1;

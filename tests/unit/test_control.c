@@ -118,7 +118,7 @@ static const struct {
          "\"channels\":[0,65535],\"token\":\"0123456789abcdef\","
          "\"group_token\":\"ffffffffffffffff\",\"window\":8192,\"op_slots\":1024,"
          "\"segments_ahead\":64,\"first_frame\":4294967295,\"group_ip\":4014800896,"
-         "\"group_port\":65535}\n"},
+         "\"group_port\":65535,\"data_ip\":167772161,\"data_port\":5555}\n"},
 	{CONTROL_READY, "{\"type\":\"ready\",\"payload\":584,\"multicast\":false}\n"},
 	{CONTROL_START, "{\"type\":\"start\",\"payload\":1472,\"window\":4,\"window_start\":1,"
                         "\"multicast\":true,\"fast\":true}\n"},
@@ -175,6 +175,8 @@ static void test_message_fields(void **state)
 	assert_true(welcome.token == 0x0123456789abcdef && welcome.group_token == UINT64_MAX);
 	assert_int_equal(welcome.group_ip, 4014800896u);
 	assert_int_equal(welcome.group_port, 65535);
+	assert_int_equal(welcome.data_ip, 0x0a000001);
+	assert_int_equal(welcome.data_port, 5555);
 }
 
 static void assert_refused(const char *line, const char *reason)

@@ -81,6 +81,8 @@ static void test_multicast(void **state)
 	(void)state;
 	config.group_net = 0xefc00000;
 	config.group_port = 4711;
+	config.data_ip = 0x0a000001;
+	config.data_port = 4712;
 	b = bench_open(&config);
 	for (uint32_t rank = 0; rank < 2; rank++)
 		join(b, rank, "group", rank, 2);
@@ -89,6 +91,8 @@ static void test_multicast(void **state)
 
 		assert_int_equal(m->group_ip >> 16, 0xefc0);
 		assert_int_equal(m->group_port, 4711);
+		assert_int_equal(m->data_ip, 0x0a000001);
+		assert_int_equal(m->data_port, 4712);
 		assert_int_equal(b->attached[0].group_ip, m->group_ip);
 	}
 	for (uint32_t rank = 0; rank < 2; rank++) {

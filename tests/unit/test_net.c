@@ -68,12 +68,16 @@ static void test_names(void **state)
 		"",           ":",           ":5555",           "127.0.0.1",
 		"127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:5555x",
 		"127.0.0.1:x"};
+	const struct net_backend *backend;
 	struct net_addr address = {0};
 	char why[NET_WHY_BYTES], text[24], long_name[400];
 
 	(void)state;
-	assert_ptr_equal(net_backend_named("udp"), &net_udp);
-	assert_null(net_backend_named("tcp"));
+	assert_int_equal(net_backend_named("udp", &backend, why), 0);
+	assert_ptr_equal(backend, &net_udp);
+	assert_int_equal(net_backend_named("tcp", &backend, why), -ENOENT);
+	assert_non_null(strstr(why, "'tcp'"));
+	assert_int_equal(net_backend_named("../tcp", &backend, why), -ENOENT);
 	assert_int_equal(net_resolve("127.0.0.1:65535", &address, why), 0);
 	assert_string_equal(net_format(&address, text), "127.0.0.1:65535");
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

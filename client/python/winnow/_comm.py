@@ -183,6 +183,11 @@ class Comm:
         join_timeout_ms=None,
         multicast=None,
         payload=None,
+        datapath=None,
+        eal=None,
+        device=None,
+        data_address=None,
+        gateway=None,
     ):
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         self._handle = None

@@ -9,7 +9,7 @@ import ctypes.util
 import os
 import pathlib
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 OK = 0
 ERRORS = {
@@ -47,6 +47,11 @@ class Config(ctypes.Structure):
         ("join_timeout_ms", ctypes.c_uint32),
         ("multicast", ctypes.c_int),
         ("payload", ctypes.c_uint32),
+        ("datapath", ctypes.c_char_p),
+        ("eal", ctypes.c_char_p),
+        ("device", ctypes.c_char_p),
+        ("data_address", ctypes.c_char_p),
+        ("gateway", ctypes.c_char_p),
     ]
 
 

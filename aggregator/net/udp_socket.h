@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* udp_socket.h - a UDP socket with all options that net_udp.c wants; private to the udp back end */
+#ifndef AGGREGATOR_NET_UDP_SOCKET_H
+#define AGGREGATOR_NET_UDP_SOCKET_H
+
+#include "aggregator/net/net.h"
+
+/*
+ * udp_socket_open - a non-blocking socket, bound, in *fd; where it receives in *local, and the
+ * receive buffer granted in *buffer_bytes. 0, or -errno with one line in `why`.
+ */
+int udp_socket_open(const struct net_config *config, int *fd, struct net_addr *local,
+                    uint32_t *buffer_bytes, char *why);
+
+#endif /* AGGREGATOR_NET_UDP_SOCKET_H */
