@@ -38,11 +38,17 @@ units := $(notdir $(call sources_of,tests/unit))
 object = $(patsubst %,$(BUILD)/%.o,$(1))
 
 core_libs := -lsodium -ljansson -linih -lm -ldl
+# The dpdk data path is an object of its own, opened when somebody wants it; without DPDK's headers it is left out.
+dpdk := $(call sources_of,aggregator/net/dpdk) aggregator/net/frame aggregator/net/neighbours
+have_dpdk := $(shell pkg-config --exists libdpdk && echo yes)
+dpdk_flags = $(shell pkg-config --cflags libdpdk) -DALLOW_EXPERIMENTAL_API
+dpdk_libs = $(shell pkg-config --libs libdpdk)
+
 daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf -lcap
 cli_libs := -levent_extra -levent_core -lbpf -lcap -ldl
 
 binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
-	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow)
+	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow) $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
 	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos) $(BUILD)/ebpf/pass.bpf.o
@@ -62,6 +68,12 @@ $(BUILD)/bitmap/bitmap_avx512.o: private extra := -O3 -mavx512f -mavx512bw -mavx
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(compile) -c $< -o $@
+
+# DPDK's headers are not made for our warnings.
+$(BUILD)/aggregator/net/dpdk/%.o: private extra := $(dpdk_flags) -Wno-pedantic -Wno-conversion -Wno-shadow -Wno-undef
+
+$(BUILD)/winnow-dpdk.so: $(call object,$(dpdk))
+	$(call say,LD,$@)$(link) -shared $^ $(dpdk_libs) -o $@
 
 # Programs for the kernel, and the headers that bpftool makes of them, programs and all.
 $(BUILD)/%.bpf.o: %.bpf.c Makefile

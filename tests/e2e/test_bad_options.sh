@@ -18,7 +18,7 @@ refuses 2 'payload-max is 70000: want 584 to 65000' "$d" --insecure-no-key --pay
 refuses 2 "join-timeout is 'soon': want a time" "$d" --insecure-no-key --join-timeout soon
 refuses 2 'threads is 1000: want 0 to 64' "$d" --insecure-no-key --threads 1000
 refuses 2 'multicast.*want a multicast /16' "$d" --insecure-no-key --multicast 10.0.0.0
-refuses 2 'datapath warp is not in this build' "$d" --insecure-no-key --datapath warp
+refuses 2 'no datapath .warp. in this build' "$d" --insecure-no-key --datapath warp
 refuses 2 'contradicts --key-file' "$d" --insecure-no-key --key-file /dev/null
 refuses 2 'cannot read key file /no/such: No such file' "$d" --key-file /no/such
 refuses 2 'key file /dev/null holds no key' "$d" --key-file /dev/null

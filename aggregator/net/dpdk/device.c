@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* device.c - see device.h: finds ports, sets them up, watches them */
+
+#include "aggregator/net/dpdk/device.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_flow.h>
+#include <rte_malloc.h>
+
+#include "aggregator/net/dpdk/kernel.h"
+
+#define DESCRIPTORS 1024
+#define POOL_MBUFS 8191
+#define POOL_CACHE 256
+#define HANDED_OVER 4096
+#define LOOK_US 250000
+#define IP_UDP_BYTES 28
+
+static struct device device = {.reserved_fd = -1};
+
+void device_log(const struct device *d, const char *level, const char *format, ...)
+{
+	char text[NET_WHY_BYTES];
+	va_list args;
+
+	if (d->log == NULL)
+		return;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	d->log(level, text);
+}
+
+static int explain(char *why, int err, const char *what, const struct device_port *port)
+{
+	snprintf(why, NET_WHY_BYTES, "port %s: %s: %s%s%.120s", port->name, what, rte_strerror(-err),
+	         environment_last_line()[0] != '\0' ? "; " : "", environment_last_line());
+	return err;
+}
+
+/* ---- one port ---- */
+
+static int removed(uint16_t port_id, enum rte_eth_event_type type, void *context, void *unused)
+{
+	struct device_port *port = context;
+
+	(void)port_id;
+	(void)type;
+	(void)unused;
+	atomic_store(&port->removed, true);
+	return 0;
+}
+
+/*
+ * Mbufs for queue `queue` of all ports, each with room for one frame. Some drivers want more room:
+ * for the whole of a frame in their own ring.
+ */
+static struct rte_mempool *pool_new(uint32_t queue, uint32_t room)
+{
+	char name[RTE_MEMPOOL_NAMESIZE];
+
+	snprintf(name, sizeof(name), "winnow-%u-%u", queue, room);
+	return rte_pktmbuf_pool_create(name, POOL_MBUFS, POOL_CACHE, 0,
+	                               (uint16_t)(room + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);
+}
+
+static int pools_new(uint32_t room, char *why)
+{
+	for (uint32_t i = 0; i < device.queue_count; i++) {
+		rte_mempool_free(device.pools[i]);
+		device.pools[i] = pool_new(i, room);
+		if (device.pools[i] != NULL)
+			continue;
+		snprintf(why, NET_WHY_BYTES,
+		         "no memory for %u frames of %u bytes: give EAL more (-m, huge pages): %s",
+		         POOL_MBUFS, room, rte_strerror(rte_errno));
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static void configuration(const struct rte_eth_dev_info *info, const struct device_port *port,
+                          struct rte_eth_conf *out)
+{
+	static const uint64_t rx = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
+	static const uint64_t tx = RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+
+	*out = (struct rte_eth_conf){0};
+	out->rxmode.offloads = info->rx_offload_capa & rx;
+	out->txmode.offloads = info->tx_offload_capa & tx;
+	if (port->rx_queues > 1 && (info->flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP)) {
+		out->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		out->rx_adv_conf.rss_conf.rss_hf =
+			info->flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP;
+	}
+}
+
+/* The largest frames that the driver takes: what we want, or what it says, or Ethernet's. */
+static int configure(struct device_port *port, const struct rte_eth_dev_info *info)
+{
+	uint32_t wanted = device.payload_max + IP_UDP_BYTES;
+	uint32_t mtus[] = {wanted, RTE_MIN(wanted, (uint32_t)info->max_mtu), 0};
+	struct rte_eth_conf conf;
+	int err = -EINVAL;
+
+	configuration(info, port, &conf);
+	port->chains = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
+	port->finishes_udp = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
+	for (size_t i = 0; i < RTE_DIM(mtus) && err != 0; i++) {
+		conf.rxmode.mtu = mtus[i];
+		err = rte_eth_dev_configure(port->id, port->rx_queues, port->tx_queues, &conf);
+	}
+	return err;
+}
+
+static int queues_set(struct device_port *port, uint16_t rx_count, uint16_t tx_count)
+{
+	int socket = rte_eth_dev_socket_id(port->id), err = 0;
+
+	for (uint16_t i = 0; i < port->rx_queues && err == 0; i++)
+		err = rte_eth_rx_queue_setup(port->id, i, rx_count, (unsigned)socket, NULL,
+		                             device.pools[i]);
+	for (uint16_t i = 0; i < port->tx_queues && err == 0; i++)
+		err = rte_eth_tx_queue_setup(port->id, i, tx_count, (unsigned)socket, NULL);
+	return err;
+}
+
+static int port_set_up(struct device_port *port, char *why)
+{
+	uint16_t rx_count = DESCRIPTORS, tx_count = DESCRIPTORS;
+	struct rte_eth_dev_info info;
+	struct rte_ether_addr mac;
+	int err = rte_eth_dev_info_get(port->id, &info);
+
+	if (err != 0)
+		return explain(why, err, "says nothing of itself", port);
+	port->if_index = info.if_index;
+	port->rx_queues = (uint16_t)RTE_MIN(device.queue_count, (uint32_t)info.max_rx_queues);
+	port->tx_queues = (uint16_t)RTE_MIN(device.queue_count, (uint32_t)info.max_tx_queues);
+	err = configure(port, &info);
+	if (err != 0)
+		return explain(why, err, "cannot be configured", port);
+	rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &rx_count, &tx_count);
+	err = queues_set(port, rx_count, tx_count);
+	if (err != 0)
+		return explain(why, err, "cannot have queues", port);
+	err = rte_eth_macaddr_get(port->id, &mac);
+	if (err != 0)
+		return explain(why, err, "has no address", port);
+	memcpy(port->mac, mac.addr_bytes, sizeof(port->mac));
+	for (uint32_t i = 0; i < DEVICE_QUEUES_MAX; i++)
+		rte_spinlock_init(&port->tx_locks[i]);
+	rte_eth_dev_callback_register(port->id, RTE_ETH_EVENT_INTR_RMV, removed, port);
+	return 0;
+}
+
+/* ---- all ports ---- */
+
+static bool wanted_port(const char *name, uint16_t id, const struct rte_eth_dev_info *info)
+{
+	uint16_t named;
+
+	if (name == NULL || (rte_eth_dev_get_port_by_name(name, &named) == 0 && named == id))
+		return true;
+	return info->if_index != 0 && info->if_index == if_nametoindex(name);
+}
+
+static int ports_find(const char *name, char *why)
+{
+	uint16_t id;
+
+	device.port_count = 0;
+	RTE_ETH_FOREACH_DEV(id)
+	{
+		struct device_port *port = &device.ports[device.port_count];
+		struct rte_eth_dev_info info;
+
+		if (device.port_count == DEVICE_PORTS_MAX ||
+		    rte_eth_dev_info_get(id, &info) != 0 || !wanted_port(name, id, &info))
+			continue;
+		memset(port, 0, sizeof(*port));
+		port->id = id;
+		rte_eth_dev_get_name_by_port(id, port->name);
+		device.port_count++;
+	}
+	if (device.port_count > 0)
+		return 0;
+	snprintf(why, NET_WHY_BYTES, "DPDK has no port%s%.60s: see --eal, dpdk-devbind.py --status",
+	         name != NULL ? " " : "", name != NULL ? name : "");
+	return -ENODEV;
+}
+
+/* Room for a frame; then, for drivers with frames of their own, up to all that UDP may hold. */
+static int ports_set_up(char *why)
+{
+	uint32_t frame = device.payload_max + FRAME_UDP_BYTES;
+	int err = -EINVAL;
+
+	for (uint32_t room = RTE_ALIGN(frame, 64u); room <= 65000 && err != 0;
+	     room = rte_align32pow2(room + 1)) {
+		err = pools_new(room, why);
+		if (err != 0)
+			return err;
+		for (uint32_t i = 0; i < device.port_count && err == 0; i++)
+			err = port_set_up(&device.ports[i], why);
+	}
+	return err;
+}
+
+static int ports_start(char *why)
+{
+	for (uint32_t i = 0; i < device.port_count; i++) {
+		struct device_port *port = &device.ports[i];
+		int err = rte_eth_dev_start(port->id);
+
+		if (err != 0)
+			return explain(why, err, "does not start", port);
+		/* Results may come to any group, and a driver without filters needs none set. */
+		rte_eth_allmulticast_enable(port->id);
+		port->up = true;
+	}
+	return 0;
+}
+
+/* ---- addresses ---- */
+
+static int addresses(const struct net_config *config, char *why)
+{
+	uint32_t bits = config->port->prefix_bits, kernel_bits;
+
+	device.ip = config->local.ip;
+	device.kernels = false;
+	for (uint32_t i = 0; i < device.port_count && !device.kernels; i++)
+		device.kernels = kernel_address(device.ports[i].if_index, &device.ip, &kernel_bits);
+	if (device.kernels && bits == 0)
+		bits = kernel_bits;
+	if (device.ip == 0) {
+		snprintf(why, NET_WHY_BYTES,
+		         "no address for datagrams: the port's interface has none; give "
+		         "--data-address ADDR/BITS");
+		return -EADDRNOTAVAIL;
+	}
+	device.mask = ~0u << (32 - (bits != 0 ? bits : 24));
+	device.gateway_ip = config->port->gateway_ip;
+	if (device.gateway_ip == 0 && device.kernels)
+		device.gateway_ip = kernel_gateway(device.ports[0].if_index);
+	device.udp_port = config->local.port;
+	if (device.kernels) {
+		device.reserved_fd = kernel_reserve(device.ip, &device.udp_port);
+		if (device.reserved_fd < 0) {
+			snprintf(why, NET_WHY_BYTES, "cannot bind UDP port %u: %s",
+			         config->local.port, strerror(-device.reserved_fd));
+			return device.reserved_fd;
+		}
+	} else if (device.udp_port == 0) {
+		device.udp_port = (uint16_t)(49152 + getpid() % 16384);
+	}
+	return 0;
+}
+
+/* A shared interface's MTU is the kernel's affair. */
+static void limit_payload(void)
+{
+	for (uint32_t i = 0; i < device.port_count; i++) {
+		uint32_t mtu = kernel_mtu(device.ports[i].if_index);
+
+		if (mtu > IP_UDP_BYTES && mtu - IP_UDP_BYTES < device.payload_max)
+			device.payload_max = mtu - IP_UDP_BYTES;
+	}
+}
+
+/* ---- the device ---- */
+
+static int rings_new(char *why)
+{
+	for (uint32_t i = 0; i < device.queue_count && device.queue_count > 1; i++) {
+		char name[RTE_RING_NAMESIZE];
+
+		snprintf(name, sizeof(name), "winnow-over-%u", i);
+		device.handed_over[i] =
+			rte_ring_create(name, HANDED_OVER, SOCKET_ID_ANY, RING_F_SC_DEQ);
+		if (device.handed_over[i] == NULL) {
+			snprintf(why, NET_WHY_BYTES, "no memory for a ring between threads");
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+static void shut_down(void)
+{
+	for (uint32_t i = 0; i < device.port_count; i++) {
+		rte_eth_dev_callback_unregister(device.ports[i].id, RTE_ETH_EVENT_INTR_RMV, removed,
+		                                &device.ports[i]);
+		rte_eth_dev_stop(device.ports[i].id);
+	}
+	for (uint32_t i = 0; i < DEVICE_QUEUES_MAX; i++) {
+		rte_ring_free(device.handed_over[i]);
+		device.handed_over[i] = NULL;
+	}
+	neighbours_free(device.neighbours);
+	device.neighbours = NULL;
+	if (device.reserved_fd >= 0)
+		close(device.reserved_fd);
+	device.reserved_fd = -1;
+}
+
+static int start(const struct net_config *config, char *why)
+{
+	struct environment wanted = {
+		.eal = config->port->eal,
+		.device = config->port->device,
+		.payload_max = config->payload_max,
+		.log = config->port->log,
+	};
+	int err = environment_start(&wanted, why);
+
+	if (err != 0 && err != -EALREADY)
+		return err;
+	device.log = config->port->log;
+	device.idle_us = config->port->idle_us;
+	device.payload_max = config->payload_max;
+	device.queue_count = config->queue_count > 0 ? config->queue_count : 1;
+	device.gone[0] = '\0';
+	/* Drivers that refuse the first try of several are no news. */
+	environment_mute(true);
+	device.neighbours = neighbours_new();
+	snprintf(why, NET_WHY_BYTES, "out of memory");
+	err = device.neighbours != NULL ? ports_find(config->port->device, why) : -ENOMEM;
+	/* Not known before a port has been asked. */
+	for (uint32_t i = 0; i < device.port_count && err == 0; i++) {
+		struct rte_eth_dev_info info;
+
+		rte_eth_dev_info_get(device.ports[i].id, &info);
+		device.ports[i].if_index = info.if_index;
+	}
+	limit_payload();
+	if (err == 0)
+		err = rings_new(why);
+	if (err == 0)
+		err = ports_set_up(why);
+	if (err == 0)
+		err = addresses(config, why);
+	if (err == 0)
+		err = ports_start(why);
+	environment_mute(false);
+	if (err != 0)
+		shut_down();
+	return err;
+}
+
+int device_get(const struct net_config *config, struct device **out, char *why)
+{
+	int err = 0;
+
+	if (config->queue_count > DEVICE_QUEUES_MAX) {
+		snprintf(why, NET_WHY_BYTES, "the dpdk datapath has at most %d threads",
+		         DEVICE_QUEUES_MAX);
+		return -EINVAL;
+	}
+	if (device.users == 0)
+		err = start(config, why);
+	if (err != 0)
+		return err;
+	device.users++;
+	*out = &device;
+	return 0;
+}
+
+void device_put(struct device *d)
+{
+	if (d != NULL && --d->users == 0)
+		shut_down();
+}
+
+/* ---- watching ---- */
+
+static bool link_up(const struct device_port *port)
+{
+	struct rte_eth_link link;
+
+	if (port->if_index != 0)
+		return kernel_carrier(port->if_index);
+	return rte_eth_link_get_nowait(port->id, &link) != 0 ||
+	       link.link_status == RTE_ETH_LINK_UP;
+}
+
+int device_look(struct device *d, uint64_t now_us, char *why)
+{
+	if (d->gone[0] == '\0' && now_us - d->looked_us < LOOK_US)
+		return 0;
+	d->looked_us = now_us;
+	for (uint32_t i = 0; i < d->port_count && d->gone[0] == '\0'; i++) {
+		struct device_port *port = &d->ports[i];
+		bool up = link_up(port);
+
+		if (atomic_load(&port->removed) ||
+		    (port->if_index != 0 && kernel_mtu(port->if_index) == 0)) {
+			snprintf(d->gone, sizeof(d->gone), "port %s has been removed", port->name);
+			break;
+		}
+		if (up != port->up)
+			device_log(d, up ? "info" : "warn", "port %s: the link is %s", port->name,
+			           up ? "up" : "down");
+		port->up = up;
+	}
+	snprintf(why, NET_WHY_BYTES, "%s", d->gone);
+	return d->gone[0] != '\0' ? -ENODEV : 0;
+}

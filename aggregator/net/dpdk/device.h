@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * device.h - DPDK's environment, its ports, and all that the queues of this process share
+ *
+ * There is one, from the first open() of a net on: DPDK starts once a process. Its ports look
+ * like one to the nets: the same address on each, a queue of each for every net.
+ */
+#ifndef AGGREGATOR_NET_DPDK_DEVICE_H
+#define AGGREGATOR_NET_DPDK_DEVICE_H
+
+#include <stdatomic.h>
+
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <rte_ring.h>
+#include <rte_spinlock.h>
+
+#include "aggregator/net/frame.h"
+#include "aggregator/net/neighbours.h"
+#include "aggregator/net/net.h"
+
+#define DEVICE_PORTS_MAX 16
+#define DEVICE_QUEUES_MAX 64
+#define DEVICE_NAME_BYTES RTE_ETH_NAME_MAX_LEN
+
+struct device_port {
+	uint16_t id; /* DPDK's */
+	char name[DEVICE_NAME_BYTES];
+	uint32_t if_index; /* of the kernel's interface that it shares; 0: none */
+	uint8_t mac[FRAME_MAC_BYTES];
+	uint16_t rx_queues, tx_queues;
+	bool chains;       /* sends chains of mbufs */
+	bool finishes_udp; /* fills in UDP checksums */
+	bool up;
+	atomic_bool removed; /* DPDK says so */
+	rte_spinlock_t tx_locks[DEVICE_QUEUES_MAX]; /* of queues that several nets share */
+};
+
+struct device {
+	uint32_t ip, mask, gateway_ip;
+	uint16_t udp_port;
+	bool kernels; /* the address is the kernel's, too: it answers and asks for us */
+	uint32_t payload_max;
+	uint32_t port_count;
+	struct device_port ports[DEVICE_PORTS_MAX];
+	struct neighbours *neighbours;
+	uint32_t queue_count;
+	struct rte_mempool *pools[DEVICE_QUEUES_MAX];
+	struct rte_ring *handed_over[DEVICE_QUEUES_MAX]; /* frames that came to another net's queue */
+	uint32_t idle_us;
+	void (*log)(const char *level, const char *text);
+	int reserved_fd; /* keeps the kernel quiet; -1: not its address */
+	uint32_t users;  /* open nets */
+	uint64_t looked_us;
+	char gone[NET_WHY_BYTES]; /* why nothing will come any more; "" while all is well */
+};
+
+/*
+ * device_get - the device; starts it for the first net. Later ones must ask for the same address
+ * and queue count. On failure -errno and one line in `why`.
+ */
+int device_get(const struct net_config *config, struct device **out, char *why);
+
+/* device_put - the last one stops the ports. */
+void device_put(struct device *device);
+
+/* device_log - a line to winnowd's log; nothing in a library. */
+void device_log(const struct device *device, const char *level, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* device_look - links that come and go, said once each. -ENODEV: a port has gone for good. */
+int device_look(struct device *device, uint64_t now_us, char *why);
+
+/* The CPUs that EAL was told to use for net `queue`; NULL: any. */
+const rte_cpuset_t *device_cpus(uint32_t queue);
+
+static inline bool device_on_link(const struct device *device, uint32_t ip)
+{
+	return ((ip ^ device->ip) & device->mask) == 0;
+}
+
+/* environment.c: DPDK's own start, and its log. */
+struct environment {
+	const char *eal, *device;
+	uint32_t payload_max;
+	void (*log)(const char *level, const char *text);
+};
+
+/* environment_start - once; -EALREADY when it runs. On failure -errno and one line in `why`. */
+int environment_start(const struct environment *wanted, char *why);
+
+/* While true, DPDK's complaints are only remembered: something is being tried out. */
+void environment_mute(bool mute);
+
+/* The latest line of DPDK's log above "info": why something has failed. */
+const char *environment_last_line(void);
+
+#endif /* AGGREGATOR_NET_DPDK_DEVICE_H */

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* environment.c - starts DPDK's environment (EAL), once a process; its log goes through ours */
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+
+#include "aggregator/net/dpdk/device.h"
+#include "aggregator/net/dpdk/kernel.h"
+
+#define WORDS_MAX 64
+#define MEMORY_MB 192 /* with frames of 2 KB */
+#define PACKET_RING_BYTES 256 /* of headers, the kernel's included, in a packet socket's ring */
+#define TEXT_BYTES 4096
+#define HUGE_PAGE_BYTES (2u << 20)
+#define HUGE_FREE "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
+
+static struct {
+	bool started;
+	bool pinned; /* the operator has named CPUs */
+	bool mute;
+	void (*log)(const char *level, const char *text);
+	char last_line[NET_WHY_BYTES];
+	char line[NET_WHY_BYTES]; /* of the log, as far as it has come */
+	size_t line_bytes;
+} state;
+
+/* ---- log ---- */
+
+static const char *level_name(void)
+{
+	int level = rte_log_cur_msg_loglevel();
+
+	if (level > 0 && level <= (int)RTE_LOG_ERR)
+		return "error";
+	return level == (int)RTE_LOG_WARNING ? "warn" : "info";
+}
+
+static void line_done(void)
+{
+	const char *level = level_name();
+
+	state.line[state.line_bytes] = '\0';
+	state.line_bytes = 0;
+	if (state.line[0] == '\0')
+		return;
+	if (strcmp(level, "info") != 0)
+		memcpy(state.last_line, state.line, sizeof(state.last_line));
+	/* DPDK tells much about itself: what is only news to its developers stays out. */
+	if (state.log != NULL && !state.mute && strcmp(level, "info") != 0)
+		state.log(level, state.line);
+}
+
+/* The stream that DPDK prints to. It holds the stream's lock meanwhile. */
+static ssize_t log_write(void *cookie, const char *text, size_t size)
+{
+	(void)cookie;
+	for (size_t i = 0; i < size; i++) {
+		char c = text[i];
+
+		if (c == '\n')
+			line_done();
+		else if (state.line_bytes + 1 < sizeof(state.line))
+			state.line[state.line_bytes++] =
+				(char)(c == '"' ? '\'' : isprint((unsigned char)c) ? c : ' ');
+	}
+	return (ssize_t)size;
+}
+
+static void log_capture(void)
+{
+	FILE *stream = fopencookie(NULL, "w", (cookie_io_functions_t){.write = log_write});
+
+	if (stream == NULL)
+		return;
+	setvbuf(stream, NULL, _IOLBF, BUFSIZ);
+	rte_openlog_stream(stream);
+}
+
+void environment_mute(bool mute)
+{
+	state.mute = mute;
+	if (!mute)
+		state.last_line[0] = '\0';
+}
+
+const char *environment_last_line(void)
+{
+	return state.last_line;
+}
+
+/* ---- arguments ---- */
+
+/* Cut `text` into words in place, as a shell would, with ' and ". Returns how many; -1: too many. */
+static int words_cut(char *text, char *words[], int max)
+{
+	int count = 0;
+	char *in = text, *out = text;
+
+	for (;;) {
+		char quote = '\0';
+
+		while (isspace((unsigned char)*in))
+			in++;
+		if (*in == '\0')
+			return count;
+		if (count == max)
+			return -1;
+		words[count++] = out;
+		for (; *in != '\0' && (quote != '\0' || !isspace((unsigned char)*in)); in++) {
+			if (*in == quote)
+				quote = '\0';
+			else if (quote == '\0' && (*in == '\'' || *in == '"'))
+				quote = *in;
+			else
+				*out++ = *in;
+		}
+		in += *in != '\0';
+		*out++ = '\0';
+	}
+}
+
+static bool names_cpus(char *const words[], int count)
+{
+	static const char *const options[] = {"-l", "-c", "--lcores", "-s", "-S"};
+
+	for (int i = 0; i < count; i++)
+		for (size_t k = 0; k < sizeof(options) / sizeof(options[0]); k++)
+			if (strncmp(words[i], options[k], strlen(options[k])) == 0)
+				return true;
+	return false;
+}
+
+static uint64_t huge_bytes_free(void)
+{
+	FILE *file = fopen(HUGE_FREE, "re");
+	unsigned long long pages = 0;
+
+	if (file != NULL) {
+		if (fscanf(file, "%llu", &pages) != 1)
+			pages = 0;
+		fclose(file);
+	}
+	return pages * HUGE_PAGE_BYTES;
+}
+
+/*
+ * Without arguments: a packet socket on the interface, which needs nothing but the right to
+ * open one, and huge pages if there are some.
+ */
+static int arguments_for(const struct environment *wanted, char *text, char *why)
+{
+	uint32_t if_index = wanted->device != NULL ? if_nametoindex(wanted->device) : 0;
+	uint32_t mtu = kernel_mtu(if_index), frame = 2048, memory_mb = MEMORY_MB;
+	char memory[48];
+
+	if (wanted->device == NULL) {
+		snprintf(why, NET_WHY_BYTES,
+		         "the dpdk datapath needs --device IFACE, or --eal with DPDK's arguments");
+		return -EINVAL;
+	}
+	if (mtu == 0) {
+		snprintf(why, NET_WHY_BYTES,
+		         "there is no interface '%.60s'; other ports need --eal \"...\"",
+		         wanted->device);
+		return -ENODEV;
+	}
+	if (mtu > wanted->payload_max + FRAME_UDP_BYTES)
+		mtu = wanted->payload_max + FRAME_UDP_BYTES;
+	while (frame < mtu + PACKET_RING_BYTES)
+		frame *= 2;
+	memory_mb *= frame / 2048;
+	if (huge_bytes_free() >= (uint64_t)memory_mb << 20)
+		snprintf(memory, sizeof(memory), "--in-memory");
+	else
+		snprintf(memory, sizeof(memory), "--no-shconf --no-huge -m %u", memory_mb);
+	snprintf(text, TEXT_BYTES,
+	         "%s --no-pci --no-telemetry "
+	         "--vdev=net_af_packet0,iface=%s,framesz=%u,blocksz=65536,framecnt=4096",
+	         memory, wanted->device, frame);
+	return 0;
+}
+
+/* ---- start ---- */
+
+/* A wrong argument makes DPDK print its usage on stdout: nobody asked for that. */
+static int init_quietly(int argc, char **argv)
+{
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC), out, result;
+
+	fflush(stdout);
+	out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+	if (null >= 0 && out >= 0)
+		dup2(null, STDOUT_FILENO);
+	result = rte_eal_init(argc, argv);
+	fflush(stdout);
+	if (null >= 0 && out >= 0)
+		dup2(out, STDOUT_FILENO);
+	if (null >= 0)
+		close(null);
+	if (out >= 0)
+		close(out);
+	return result;
+}
+
+int environment_start(const struct environment *wanted, char *why)
+{
+	static char text[TEXT_BYTES];
+	static char *words[WORDS_MAX + 2];
+	static char program[] = "winnow";
+	cpu_set_t cpus;
+	int count, err = 0;
+
+	if (state.started)
+		return -EALREADY;
+	if (wanted->eal != NULL)
+		snprintf(text, sizeof(text), "%s", wanted->eal);
+	else
+		err = arguments_for(wanted, text, why);
+	if (err != 0)
+		return err;
+	words[0] = program;
+	count = words_cut(text, words + 1, WORDS_MAX);
+	if (count < 0) {
+		snprintf(why, NET_WHY_BYTES, "more than %d EAL arguments", WORDS_MAX);
+		return -E2BIG;
+	}
+	state.pinned = names_cpus(words + 1, count);
+	state.log = wanted->log;
+	log_capture();
+	/* EAL pins the thread that starts it, and ours would inherit that. */
+	pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
+	err = init_quietly(count + 1, words);
+	pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
+	if (err < 0) {
+		snprintf(why, NET_WHY_BYTES, "DPDK does not start: %.180s",
+		         state.last_line[0] != '\0' ? state.last_line : rte_strerror(rte_errno));
+		return -EINVAL;
+	}
+	state.started = true;
+	return 0;
+}
+
+const rte_cpuset_t *device_cpus(uint32_t queue)
+{
+	static rte_cpuset_t cpus[DEVICE_QUEUES_MAX];
+	uint32_t lcore, at = 0;
+
+	if (!state.pinned || queue >= DEVICE_QUEUES_MAX)
+		return NULL;
+	RTE_LCORE_FOREACH_WORKER(lcore)
+	if (at++ == queue) {
+		cpus[queue] = rte_lcore_cpuset(lcore);
+		return &cpus[queue];
+	}
+	/* One lcore for one queue is the main one. */
+	if (at == 0 && queue == 0) {
+		cpus[0] = rte_lcore_cpuset(rte_get_main_lcore());
+		return &cpus[0];
+	}
+	return NULL;
+}
+
+__attribute__((destructor)) static void environment_end(void)
+{
+	if (state.started)
+		rte_eal_cleanup();
+}

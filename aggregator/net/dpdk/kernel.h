@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * kernel.h - what the kernel knows of an interface that a DPDK port shares with it
+ *
+ * Where our address is the kernel's own, the kernel answers ARP for it, knows the neighbours
+ * and the way out, and joins multicast groups; and it must not answer our datagrams.
+ */
+#ifndef AGGREGATOR_NET_DPDK_KERNEL_H
+#define AGGREGATOR_NET_DPDK_KERNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* kernel_address - does interface if_index have `ip` (0: its first address)? Then all about it. */
+bool kernel_address(uint32_t if_index, uint32_t *ip, uint32_t *prefix_bits);
+
+/* The default gateway by that interface; 0: none. */
+uint32_t kernel_gateway(uint32_t if_index);
+
+uint32_t kernel_mtu(uint32_t if_index); /* 0: there is no such interface */
+bool kernel_carrier(uint32_t if_index);
+
+/* kernel_neighbour - the MAC address of `ip` there; false: not known (yet). */
+bool kernel_neighbour(uint32_t if_index, uint32_t ip, uint8_t mac[6]);
+
+/* kernel_ask - let the kernel find out who has `ip`, in its own time. */
+void kernel_ask(uint32_t if_index, uint32_t ip);
+
+/*
+ * kernel_reserve - a socket on ip and port that takes nothing, so that nobody else takes the port
+ * and the kernel does not call it unreachable. Its fd, or -errno.
+ */
+int kernel_reserve(uint32_t ip, uint16_t *port);
+
+/* kernel_join - a socket that makes the interface a member of the group. Its fd, or -errno. */
+int kernel_join(uint32_t if_index, uint32_t group_ip);
+
+#endif /* AGGREGATOR_NET_DPDK_KERNEL_H */

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * net_dpdk.c - the back end "dpdk": ports that DPDK drives, polled; an object of its own
+ *
+ *   environment.c  DPDK's start and its log
+ *   device.c       ports, addresses, links
+ *   kernel.c       what the kernel knows of an interface that a port shares with it
+ *   receive.c      frames to nets
+ *   transmit.c     datagrams to frames
+ */
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "aggregator/net/dpdk/kernel.h"
+#include "aggregator/net/dpdk/queue.h"
+
+#define HEADERS 4095
+#define HEADER_ROOM 128
+#define SPIN_US 20         /* idle for so short a time is not idle */
+#define LONG_IDLE_US 100000
+#define LONG_IDLE_FACTOR 20
+#define FULL_REST_US 20
+
+static struct queue *queues[DEVICE_QUEUES_MAX];
+
+uint64_t queue_now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ---- opening and closing ---- */
+
+static void queue_free(struct queue *queue)
+{
+	for (uint32_t i = 0; i < queue->device->port_count; i++)
+		rte_pktmbuf_free_bulk(queue->kept[i], queue->kept_count[i]);
+	for (uint32_t i = 0; i < queue->held_count; i++)
+		rte_pktmbuf_free(queue->held[i].frame);
+	rte_pktmbuf_free_bulk(queue->mbufs, queue->mbuf_count);
+	rte_mempool_free(queue->headers);
+	queues[queue->index] = NULL;
+	free(queue);
+}
+
+static struct queue *queue_new(struct device *device, uint32_t index, char *why)
+{
+	struct queue *queue = calloc(1, sizeof(*queue));
+	char name[RTE_MEMPOOL_NAMESIZE];
+
+	snprintf(name, sizeof(name), "winnow-heads-%u", index);
+	if (queue != NULL)
+		queue->headers = rte_pktmbuf_pool_create(name, HEADERS, 128, 0,
+		                                         HEADER_ROOM + RTE_PKTMBUF_HEADROOM,
+		                                         SOCKET_ID_ANY);
+	if (queue == NULL || queue->headers == NULL) {
+		free(queue);
+		snprintf(why, NET_WHY_BYTES, "no memory for %d headers: give EAL more (-m)",
+		         HEADERS);
+		return NULL;
+	}
+	queue->device = device;
+	queue->index = index;
+	queues[index] = queue;
+	return queue;
+}
+
+static void dpdk_close(struct net *net)
+{
+	struct queue *queue;
+	struct net **place;
+
+	if (net == NULL)
+		return;
+	queue = net->queue;
+	for (place = &queue->nets; *place != net; place = &(*place)->next)
+		;
+	*place = net->next;
+	if (net->group_fd >= 0)
+		close(net->group_fd);
+	free(net);
+	/* Port first: it may still hold frames of ours. */
+	if (queue->nets != NULL) {
+		device_put(queue->device);
+	} else {
+		struct device *device = queue->device;
+
+		queue_free(queue);
+		device_put(device);
+	}
+}
+
+/* Tell switches, or let the kernel tell them, that we listen. */
+static int group_join(struct net *net, char *why)
+{
+	struct device *device = net->queue->device;
+	uint8_t report[FRAME_SMALL_BYTES];
+
+	for (uint32_t i = 0; i < device->port_count; i++) {
+		if (!device->kernels) {
+			frame_igmp_report(report, device->ports[i].mac, device->ip, net->group_ip);
+			queue_small(net->queue, i, report);
+			continue;
+		}
+		net->group_fd = kernel_join(device->ports[i].if_index, net->group_ip);
+		if (net->group_fd < 0) {
+			snprintf(why, NET_WHY_BYTES, "cannot join the multicast group: %s",
+			         strerror(-net->group_fd));
+			return net->group_fd;
+		}
+	}
+	return 0;
+}
+
+static bool already_open(const struct queue *queue, uint32_t group_ip)
+{
+	for (const struct net *net = queue != NULL ? queue->nets : NULL; net != NULL;
+	     net = net->next)
+		if (net->group_ip == group_ip)
+			return true;
+	return false;
+}
+
+static int dpdk_open(const struct net_config *config, struct net **out, char *why)
+{
+	struct device *device;
+	struct net *net;
+	int err = device_get(config, &device, why);
+
+	if (err != 0)
+		return err;
+	if (already_open(queues[config->queue], config->group_ip)) {
+		snprintf(why, NET_WHY_BYTES,
+		         "the dpdk datapath serves one communicator a process at a time");
+		device_put(device);
+		return -EBUSY;
+	}
+	net = calloc(1, sizeof(*net));
+	if (net != NULL)
+		net->queue = queues[config->queue] != NULL
+		                     ? queues[config->queue]
+		                     : queue_new(device, config->queue, why);
+	if (net == NULL || net->queue == NULL) {
+		free(net);
+		device_put(device);
+		return -ENOMEM;
+	}
+	net->group_ip = config->group_ip;
+	net->port = config->group_ip != 0 ? config->local.port : device->udp_port;
+	net->group_fd = -1;
+	net->next = net->queue->nets;
+	net->queue->nets = net;
+	err = config->group_ip != 0 ? group_join(net, why) : 0;
+	if (err != 0) {
+		dpdk_close(net);
+		return err;
+	}
+	*out = net;
+	return 0;
+}
+
+/* ---- packets ---- */
+
+/* The thread that uses the queue introduces itself, once: memory pools keep a cache for it. */
+static void enter(struct queue *queue)
+{
+	const rte_cpuset_t *cpus = device_cpus(queue->index);
+
+	queue->entered = true;
+	if (cpus != NULL)
+		pthread_setaffinity_np(pthread_self(), sizeof(*cpus), cpus);
+	if (rte_lcore_id() == LCORE_ID_ANY)
+		(void)rte_thread_register();
+}
+
+static uint32_t dpdk_recv(struct net *net, struct net_in in[], uint32_t max)
+{
+	if (!net->queue->entered)
+		enter(net->queue);
+	return queue_receive(net, in, max);
+}
+
+static uint32_t dpdk_send(struct net *net, const struct net_addr to[], uint32_t to_count,
+                          uint32_t local_ip, const struct net_out out[], uint32_t count)
+{
+	(void)local_ip; /* there is one */
+	return queue_send(net, to, to_count, out, count);
+}
+
+static bool dpdk_ready(struct net *net)
+{
+	return queue_flush(net->queue);
+}
+
+static uint32_t dpdk_rest(struct net *net)
+{
+	struct queue *queue = net->queue;
+	uint32_t most_us = queue->device->idle_us;
+	uint64_t now_us = queue_now_us(), idle_us;
+
+	if (queue->idle_since_us == 0)
+		queue->idle_since_us = now_us;
+	idle_us = now_us - queue->idle_since_us;
+	if (most_us == 0 || idle_us < SPIN_US || queue->at < queue->count)
+		return 0;
+	if (!queue_flush(queue))
+		return RTE_MIN(most_us, (uint32_t)FULL_REST_US);
+	if (idle_us > LONG_IDLE_US && queue->held_count == 0)
+		most_us *= LONG_IDLE_FACTOR;
+	return (uint32_t)RTE_MIN((uint64_t)most_us, idle_us / 4);
+}
+
+/* ---- looking ---- */
+
+static int dpdk_fd(const struct net *net)
+{
+	(void)net;
+	return -1;
+}
+
+static int dpdk_health(struct net *net, char *why)
+{
+	/* One thread looks after the ports. */
+	return net->queue->index == 0 ? device_look(net->queue->device, queue_now_us(), why) : 0;
+}
+
+static void dpdk_stats(const struct net *net, struct net_stats *out)
+{
+	const struct queue *queue = net->queue;
+
+	*out = net->stats;
+	out->rx_errors += queue->rx_errors;
+	out->rx_others += queue->rx_others;
+	for (uint32_t i = 0; i < queue->device->port_count && queue->index == 0; i++) {
+		struct rte_eth_stats stats;
+
+		if (rte_eth_stats_get(queue->device->ports[i].id, &stats) != 0)
+			continue;
+		out->rx_errors += stats.imissed + stats.ierrors + stats.rx_nombuf;
+		out->tx_errors += stats.oerrors;
+	}
+}
+
+static uint32_t dpdk_buffer(const struct net *net)
+{
+	/* As a socket counts: the frames that may wait in a queue of each port. */
+	return net->queue->device->payload_max * 1024;
+}
+
+static struct net_addr dpdk_address(const struct net *net)
+{
+	const struct device *device = net->queue->device;
+
+	return (struct net_addr){.ip = net->group_ip != 0 ? net->group_ip : device->ip,
+	                         .port = net->port};
+}
+
+static uint32_t dpdk_payload(const struct net *net)
+{
+	return net->queue->device->payload_max;
+}
+
+static const struct net_backend net_dpdk = {
+	.name = "dpdk",
+	.open = dpdk_open,
+	.recv = dpdk_recv,
+	.send = dpdk_send,
+	.ready = dpdk_ready,
+	.rest = dpdk_rest,
+	.fd = dpdk_fd,
+	.health = dpdk_health,
+	.stats = dpdk_stats,
+	.buffer = dpdk_buffer,
+	.address = dpdk_address,
+	.payload = dpdk_payload,
+	.close = dpdk_close,
+};
+
+extern const struct net_plugin winnow_net_plugin;
+__attribute__((visibility("default"))) const struct net_plugin winnow_net_plugin = {
+	.version = WINNOW_VERSION,
+	.backend = &net_dpdk,
+};

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * queue.h - what a thread has of the device: a queue of each port, and the nets that it serves
+ *
+ * The aggregator has one net a queue. A worker has one queue for all its nets (its own address,
+ * and multicast groups): frames are handed out in the order of their arrival, whichever net
+ * they are for.
+ */
+#ifndef AGGREGATOR_NET_DPDK_QUEUE_H
+#define AGGREGATOR_NET_DPDK_QUEUE_H
+
+#include "aggregator/net/dpdk/device.h"
+
+#define QUEUE_HELD_MAX 256 /* frames that wait for an answer to ARP */
+#define QUEUE_ASKED_MAX 16
+
+struct net {
+	struct queue *queue;
+	uint32_t group_ip; /* 0: our own address */
+	uint16_t port;     /* that its datagrams are sent to */
+	int group_fd;      /* the kernel's membership, where the address is the kernel's; else -1 */
+	struct net *next;  /* of the queue's */
+	struct net_stats stats;
+};
+
+struct queue_item {
+	struct net *owner;
+	struct net_in in;
+};
+
+struct queue_held {
+	struct rte_mbuf *frame;
+	uint32_t hop;
+	uint64_t since_us;
+};
+
+struct queue {
+	struct device *device;
+	uint32_t index;
+	struct net *nets;
+	bool entered; /* its thread is known to DPDK */
+
+	/* Receiving: the last burst, handed out up to `at`. */
+	uint32_t mbuf_count, count, at;
+	struct rte_mbuf *mbufs[NET_BURST_MAX];
+	struct queue_item items[NET_BURST_MAX];
+	uint64_t idle_since_us; /* 0: not idle */
+
+	/* Sending. */
+	struct rte_mempool *headers;
+	struct rte_mbuf *payloads[NET_BURST_MAX];
+	uint64_t sums[NET_BURST_MAX];
+	struct rte_mbuf *frames[NET_BURST_MAX];
+	uint32_t kept_count[DEVICE_PORTS_MAX]; /* what a port had no room for */
+	struct rte_mbuf *kept[DEVICE_PORTS_MAX][NET_BURST_MAX];
+	uint32_t held_count;
+	struct queue_held held[QUEUE_HELD_MAX];
+	uint32_t asked_at;
+	struct {
+		uint32_t ip;
+		uint64_t when_us;
+	} asked[QUEUE_ASKED_MAX];
+	uint16_t tx_errors; /* of frames that belong to no net */
+	uint64_t rx_errors, rx_others;
+};
+
+uint64_t queue_now_us(void);
+
+/* receive.c */
+uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max);
+
+/* transmit.c */
+uint32_t queue_send(struct net *net, const struct net_addr to[], uint32_t to_count,
+                    const struct net_out out[], uint32_t count);
+bool queue_flush(struct queue *queue); /* true: nothing is kept */
+
+/* queue_small - a frame of FRAME_SMALL_BYTES by one port; lost if there is no room. */
+void queue_small(struct queue *queue, uint32_t port, const uint8_t frame[FRAME_SMALL_BYTES]);
+
+/* queue_release_held - send what waited for addresses that are known now; drop what waited too long. */
+void queue_release_held(struct queue *queue);
+
+#endif /* AGGREGATOR_NET_DPDK_QUEUE_H */

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* receive.c - frames from a thread's queues to the nets that they are for */
+
+#include <string.h>
+
+#include <rte_cycles.h>
+
+#include "aggregator/net/dpdk/queue.h"
+
+#define PORT_BURST 64
+#define STEERING_BYTE 4 /* of a datagram: see net.h */
+
+/* ---- what is not for a net ---- */
+
+static void take_arp(struct queue *queue, uint32_t port, const struct frame *frame)
+{
+	struct device *device = queue->device;
+	uint8_t answer[FRAME_SMALL_BYTES];
+	struct neighbour known;
+
+	queue->rx_others++;
+	if (device->kernels)
+		return;
+	/* RFC 826: news of those we know; those we do not know only if they speak to us. */
+	if (frame->to_ip == device->ip ||
+	    neighbours_find(device->neighbours, frame->from_ip, &known))
+		neighbours_learn(device->neighbours, frame->from_ip, frame->arp_mac, (uint8_t)port,
+		                 queue_now_us());
+	if (!frame->arp_request || frame->to_ip != device->ip)
+		return;
+	frame_arp(answer, false, device->ports[port].mac, device->ip, frame->arp_mac,
+	          frame->from_ip);
+	queue_small(queue, port, answer);
+}
+
+static void take_query(struct queue *queue, uint32_t port, uint32_t group)
+{
+	uint8_t report[FRAME_SMALL_BYTES];
+
+	queue->rx_others++;
+	for (const struct net *net = queue->nets; net != NULL; net = net->next) {
+		if (net->group_ip == 0 || queue->device->kernels ||
+		    (group != 0 && group != net->group_ip))
+			continue;
+		frame_igmp_report(report, queue->device->ports[port].mac, queue->device->ip,
+		                  net->group_ip);
+		queue_small(queue, port, report);
+	}
+}
+
+/* ---- datagrams ---- */
+
+static struct net *net_for(struct queue *queue, const struct frame *frame)
+{
+	uint32_t group = frame_ip_multicast(frame->to_ip) ? frame->to_ip : 0;
+
+	if (group == 0 && frame->to_ip != queue->device->ip)
+		return NULL;
+	for (struct net *net = queue->nets; net != NULL; net = net->next)
+		if (net->group_ip == group && net->port == frame->to_port)
+			return net;
+	return NULL;
+}
+
+/* True when another thread's net has got it. */
+static bool hand_over(struct queue *queue, struct rte_mbuf *mbuf, const struct frame *frame)
+{
+	struct device *device = queue->device;
+	uint32_t owner;
+
+	if (device->queue_count == 1 || frame->payload_bytes <= STEERING_BYTE)
+		return false;
+	owner = frame->payload[STEERING_BYTE] % device->queue_count;
+	if (owner == queue->index)
+		return false;
+	/* It has been checked. */
+	mbuf->ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+	if (rte_ring_mp_enqueue(device->handed_over[owner], mbuf) == 0)
+		return true;
+	queue->rx_errors++;
+	return false;
+}
+
+/* True when the mbuf is still wanted. */
+static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct frame *frame,
+                     bool *handed_over)
+{
+	struct queue_item *item = &queue->items[queue->count];
+
+	item->owner = net_for(queue, frame);
+	if (item->owner == NULL) {
+		queue->rx_others++;
+		return false;
+	}
+	*handed_over = hand_over(queue, mbuf, frame);
+	if (*handed_over)
+		return false;
+	item->in = (struct net_in){.data = frame->payload,
+	                           .bytes = frame->payload_bytes,
+	                           .from = {.ip = frame->from_ip, .port = frame->from_port}};
+	item->owner->stats.received++;
+	item->owner->stats.received_bytes += frame->payload_bytes;
+	queue->count++;
+	return true;
+}
+
+static unsigned checked_by_port(const struct rte_mbuf *mbuf)
+{
+	uint64_t ip = mbuf->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
+	uint64_t udp = mbuf->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+
+	return (ip == RTE_MBUF_F_RX_IP_CKSUM_GOOD ? FRAME_IP_CHECKED : 0) |
+	       (udp == RTE_MBUF_F_RX_L4_CKSUM_GOOD ? FRAME_UDP_CHECKED : 0);
+}
+
+/* The port took the tag of another VLAN off. */
+static bool foreign_vlan(const struct rte_mbuf *mbuf)
+{
+	return (mbuf->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) && (mbuf->vlan_tci & 0xfff) != 0;
+}
+
+/* One frame; it is kept until the next burst if a net has it, else freed. */
+static void take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf)
+{
+	bool wanted = false, handed_over = false;
+	struct frame frame = {.kind = FRAME_DAMAGED};
+
+	if (rte_pktmbuf_is_contiguous(mbuf) || rte_pktmbuf_linearize(mbuf) == 0)
+		frame_parse(rte_pktmbuf_mtod(mbuf, const uint8_t *), rte_pktmbuf_data_len(mbuf),
+		            checked_by_port(mbuf), &frame);
+	/* A packet socket also sees what the kernel sends. */
+	if (frame.kind != FRAME_DAMAGED &&
+	    (foreign_vlan(mbuf) ||
+	     memcmp(frame.from_mac, queue->device->ports[port].mac, FRAME_MAC_BYTES) == 0))
+		frame.kind = FRAME_OTHER;
+	switch (frame.kind) {
+	case FRAME_UDP:
+		wanted = take_udp(queue, mbuf, &frame, &handed_over);
+		break;
+	case FRAME_ARP:
+		take_arp(queue, port, &frame);
+		break;
+	case FRAME_IGMP_QUERY:
+		take_query(queue, port, frame.to_ip);
+		break;
+	case FRAME_OTHER:
+		queue->rx_others++;
+		break;
+	case FRAME_DAMAGED:
+	case FRAME_PIECE:
+		queue->rx_errors++;
+		break;
+	}
+	if (wanted)
+		queue->mbufs[queue->mbuf_count++] = mbuf;
+	else if (!handed_over)
+		rte_pktmbuf_free(mbuf);
+}
+
+/* ---- bursts ---- */
+
+static uint32_t fill_from_port(struct queue *queue, uint32_t index)
+{
+	const struct device_port *port = &queue->device->ports[index];
+	struct rte_mbuf *burst[PORT_BURST];
+	uint16_t count;
+
+	if (queue->index >= port->rx_queues)
+		return 0;
+	count = rte_eth_rx_burst(port->id, (uint16_t)queue->index, burst, PORT_BURST);
+	for (uint16_t i = 0; i < count; i++) {
+		if (i + 2 < count)
+			rte_prefetch0(rte_pktmbuf_mtod(burst[i + 2], const void *));
+		take(queue, index, burst[i]);
+	}
+	return count;
+}
+
+static uint32_t fill_from_others(struct queue *queue)
+{
+	struct rte_ring *ring = queue->device->handed_over[queue->index];
+	struct rte_mbuf *burst[PORT_BURST];
+	uint32_t count;
+
+	if (ring == NULL)
+		return 0;
+	count = rte_ring_sc_dequeue_burst(ring, (void **)burst, PORT_BURST, NULL);
+	for (uint32_t i = 0; i < count; i++)
+		take(queue, 0, burst[i]);
+	return count;
+}
+
+static void fill(struct queue *queue)
+{
+	uint32_t frames, got;
+
+	rte_pktmbuf_free_bulk(queue->mbufs, queue->mbuf_count);
+	queue->mbuf_count = queue->count = queue->at = 0;
+	frames = 0;
+	do {
+		got = 0;
+		for (uint32_t i = 0; i < queue->device->port_count; i++)
+			if (queue->count + PORT_BURST <= NET_BURST_MAX)
+				got += fill_from_port(queue, i);
+		if (queue->count + PORT_BURST <= NET_BURST_MAX)
+			got += fill_from_others(queue);
+		frames += got;
+	} while (got >= PORT_BURST && frames < 4 * NET_BURST_MAX);
+	for (struct net *net = queue->nets; net != NULL && frames > 0; net = net->next)
+		net->stats.rx_calls++;
+	if (queue->count > 0)
+		queue->idle_since_us = 0;
+	if (queue->held_count > 0)
+		queue_release_held(queue);
+}
+
+uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max)
+{
+	struct queue *queue = net->queue;
+	uint32_t count = 0;
+
+	if (queue->at == queue->count)
+		fill(queue);
+	while (count < max && queue->at < queue->count && queue->items[queue->at].owner == net)
+		in[count++] = queue->items[queue->at++].in;
+	return count;
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * transmit.c - datagrams to frames, and frames to ports
+ *
+ * A payload is copied once, into an mbuf. For one receiver the headers go before it; for several,
+ * each gets a small mbuf of headers of its own in front of the same payload, where the port
+ * can send chains, else a copy.
+ */
+
+#include <string.h>
+
+#include <rte_cycles.h>
+
+#include "aggregator/net/dpdk/kernel.h"
+#include "aggregator/net/dpdk/queue.h"
+
+#define TTL 64
+#define TTL_MULTICAST 1
+#define ASK_AGAIN_US 50000
+#define STALE_US 30000000 /* a neighbour not heard of for so long is asked for again */
+#define HOLD_US 1000000
+
+/* ---- frames to ports ---- */
+
+static uint32_t burst(struct queue *queue, uint32_t index, struct rte_mbuf *frames[], uint32_t count)
+{
+	struct device_port *port = &queue->device->ports[index];
+	uint16_t tx_queue = (uint16_t)(queue->index % port->tx_queues);
+	bool shared = port->tx_queues < queue->device->queue_count;
+	uint32_t sent = 0;
+	uint16_t now;
+
+	if (shared)
+		rte_spinlock_lock(&port->tx_locks[tx_queue]);
+	do {
+		now = rte_eth_tx_burst(port->id, tx_queue, frames + sent, (uint16_t)(count - sent));
+		sent += now;
+	} while (now > 0 && sent < count);
+	if (shared)
+		rte_spinlock_unlock(&port->tx_locks[tx_queue]);
+	return sent;
+}
+
+/* All of them: what the port has no room for is kept. */
+static void emit(struct queue *queue, uint32_t port, struct rte_mbuf *frames[], uint32_t count)
+{
+	uint32_t sent = 0, kept = queue->kept_count[port];
+
+	if (kept == 0)
+		sent = burst(queue, port, frames, count);
+	for (; sent < count && kept < NET_BURST_MAX; sent++)
+		queue->kept[port][kept++] = frames[sent];
+	queue->kept_count[port] = kept;
+	if (sent < count)
+		rte_pktmbuf_free_bulk(frames + sent, count - sent);
+}
+
+bool queue_flush(struct queue *queue)
+{
+	bool empty = true;
+
+	for (uint32_t i = 0; i < queue->device->port_count; i++) {
+		uint32_t count = queue->kept_count[i], sent;
+
+		if (count == 0)
+			continue;
+		sent = burst(queue, i, queue->kept[i], count);
+		memmove(queue->kept[i], queue->kept[i] + sent,
+		        (count - sent) * sizeof(queue->kept[i][0]));
+		queue->kept_count[i] = count - sent;
+		empty = empty && sent == count;
+	}
+	return empty;
+}
+
+void queue_small(struct queue *queue, uint32_t port, const uint8_t frame[FRAME_SMALL_BYTES])
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(queue->headers);
+	char *data = mbuf != NULL ? rte_pktmbuf_append(mbuf, FRAME_SMALL_BYTES) : NULL;
+
+	if (data == NULL) {
+		rte_pktmbuf_free(mbuf);
+		return;
+	}
+	memcpy(data, frame, FRAME_SMALL_BYTES);
+	if (burst(queue, port, &mbuf, 1) == 0)
+		rte_pktmbuf_free(mbuf);
+}
+
+/* ---- neighbours ---- */
+
+static bool asked_lately(struct queue *queue, uint32_t ip, uint64_t now_us)
+{
+	for (uint32_t i = 0; i < QUEUE_ASKED_MAX; i++)
+		if (queue->asked[i].ip == ip && now_us - queue->asked[i].when_us < ASK_AGAIN_US)
+			return true;
+	queue->asked[queue->asked_at].ip = ip;
+	queue->asked[queue->asked_at].when_us = now_us;
+	queue->asked_at = (queue->asked_at + 1) % QUEUE_ASKED_MAX;
+	return false;
+}
+
+/* Find out who has `ip`; true when the kernel knew it at once. */
+static bool ask(struct queue *queue, uint32_t ip, uint64_t now_us)
+{
+	struct device *device = queue->device;
+	uint8_t frame[FRAME_SMALL_BYTES], mac[FRAME_MAC_BYTES];
+
+	if (asked_lately(queue, ip, now_us))
+		return false;
+	for (uint32_t i = 0; i < device->port_count; i++) {
+		struct device_port *port = &device->ports[i];
+
+		if (!device->kernels) {
+			frame_arp(frame, true, port->mac, device->ip, NULL, ip);
+			queue_small(queue, i, frame);
+		} else if (kernel_neighbour(port->if_index, ip, mac)) {
+			neighbours_learn(device->neighbours, ip, mac, (uint8_t)i, now_us);
+			return true;
+		} else {
+			kernel_ask(port->if_index, ip);
+		}
+	}
+	return false;
+}
+
+static bool hop_find(struct queue *queue, uint32_t hop, struct neighbour *out)
+{
+	struct neighbours *neighbours = queue->device->neighbours;
+	uint64_t now_us = queue_now_us();
+
+	if (neighbours_find(neighbours, hop, out)) {
+		if (now_us - out->heard_us > STALE_US && now_us > out->heard_us)
+			ask(queue, hop, now_us);
+		return true;
+	}
+	return ask(queue, hop, now_us) && neighbours_find(neighbours, hop, out);
+}
+
+static uint32_t hop_to(const struct device *device, uint32_t ip)
+{
+	return device_on_link(device, ip) ? ip : device->gateway_ip;
+}
+
+/* The frames wait; the MAC address that they lack is filled in when it is known. */
+static void hold(struct queue *queue, uint32_t hop, struct rte_mbuf *frames[], uint32_t count,
+                 struct net_stats *stats)
+{
+	uint64_t now_us = queue_now_us();
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (queue->held_count == QUEUE_HELD_MAX || hop == 0) {
+			rte_pktmbuf_free(frames[i]);
+			stats->tx_errors++;
+			continue;
+		}
+		queue->held[queue->held_count++] =
+			(struct queue_held){.frame = frames[i], .hop = hop, .since_us = now_us};
+	}
+}
+
+static void mac_set(struct rte_mbuf *frame, const uint8_t to[FRAME_MAC_BYTES],
+                    const uint8_t from[FRAME_MAC_BYTES])
+{
+	uint8_t *ether = rte_pktmbuf_mtod(frame, uint8_t *);
+
+	memcpy(ether, to, FRAME_MAC_BYTES);
+	memcpy(ether + FRAME_MAC_BYTES, from, FRAME_MAC_BYTES);
+}
+
+void queue_release_held(struct queue *queue)
+{
+	uint64_t now_us = queue_now_us();
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < queue->held_count; i++) {
+		struct queue_held *held = &queue->held[i];
+		struct neighbour hop;
+
+		if (hop_find(queue, held->hop, &hop)) {
+			mac_set(held->frame, hop.mac, queue->device->ports[hop.port].mac);
+			emit(queue, hop.port, &held->frame, 1);
+		} else if (now_us - held->since_us > HOLD_US) {
+			rte_pktmbuf_free(held->frame);
+			queue->nets->stats.tx_errors++;
+		} else {
+			queue->held[left++] = *held;
+		}
+	}
+	queue->held_count = left;
+}
+
+/* ---- datagrams to frames ---- */
+
+static void gather(struct rte_mbuf *mbuf, const struct net_out *out)
+{
+	char *data = rte_pktmbuf_append(mbuf, (uint16_t)out->bytes);
+
+	for (uint32_t i = 0; i < out->piece_count; i++) {
+		memcpy(data, out->pieces[i].iov_base, out->pieces[i].iov_len);
+		data += out->pieces[i].iov_len;
+	}
+}
+
+/* How many payloads there are now: all, or as many as memory holds. */
+static uint32_t payloads_make(struct queue *queue, const struct net_out out[], uint32_t count,
+                              struct net_stats *stats)
+{
+	struct rte_mempool *pool = queue->device->pools[queue->index];
+	uint32_t made = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct rte_mbuf *mbuf = NULL;
+
+		if (out[i].bytes <= queue->device->payload_max)
+			mbuf = rte_pktmbuf_alloc(pool);
+		if (mbuf == NULL) {
+			stats->tx_errors++;
+			continue;
+		}
+		gather(mbuf, &out[i]);
+		queue->sums[made] = frame_sum(rte_pktmbuf_mtod(mbuf, const void *), out[i].bytes);
+		queue->payloads[made++] = mbuf;
+	}
+	return made;
+}
+
+/* A frame's mbuf with room for headers at its front; NULL: no memory. The payload stays ours. */
+static struct rte_mbuf *frame_copy(struct queue *queue, struct rte_mbuf *payload, bool chains)
+{
+	uint16_t bytes = rte_pktmbuf_data_len(payload);
+	struct rte_mbuf *frame = rte_pktmbuf_alloc(chains ? queue->headers
+	                                                  : queue->device->pools[queue->index]);
+
+	if (frame == NULL)
+		return NULL;
+	if (!chains) {
+		memcpy(rte_pktmbuf_append(frame, bytes), rte_pktmbuf_mtod(payload, const void *),
+		       bytes);
+		return frame;
+	}
+	rte_mbuf_refcnt_update(payload, 1);
+	frame->next = payload;
+	frame->nb_segs = 2;
+	frame->pkt_len = bytes;
+	return frame;
+}
+
+static void headers_write(struct rte_mbuf *frame, const struct frame_route *route, uint64_t sum,
+                          bool finish)
+{
+	uint32_t bytes = rte_pktmbuf_pkt_len(frame);
+	uint8_t *head = (uint8_t *)rte_pktmbuf_prepend(frame, FRAME_UDP_BYTES);
+
+	frame_udp(head, route, bytes, sum, finish);
+	frame->l2_len = RTE_ETHER_HDR_LEN;
+	frame->l3_len = sizeof(struct rte_ipv4_hdr);
+	frame->ol_flags = finish ? RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM : 0;
+}
+
+/* Frames of payloads[0 .. count) in queue->frames; `last`: the payloads are used up. */
+static uint32_t frames_make(struct queue *queue, const struct device_port *port,
+                            const struct frame_route *route, uint32_t count, bool last,
+                            struct net_stats *stats)
+{
+	uint32_t made = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct rte_mbuf *payload = queue->payloads[i];
+		/* Headers of others may still be in front of it. */
+		bool alone = last && rte_mbuf_refcnt_read(payload) == 1;
+		struct rte_mbuf *frame =
+			alone ? payload : frame_copy(queue, payload, port->chains);
+
+		if (last && !alone)
+			rte_pktmbuf_free(payload);
+		if (frame == NULL) {
+			stats->tx_errors++;
+			continue;
+		}
+		stats->sent++;
+		stats->sent_bytes += rte_pktmbuf_pkt_len(frame);
+		headers_write(frame, route, queue->sums[i], port->finishes_udp);
+		queue->frames[made++] = frame;
+	}
+	return made;
+}
+
+/* Multicast leaves by every port. */
+static void send_to_group(struct queue *queue, struct frame_route *route, uint32_t count, bool last,
+                          struct net_stats *stats)
+{
+	struct device *device = queue->device;
+
+	frame_multicast_mac(route->to_ip, route->to_mac);
+	route->ttl = TTL_MULTICAST;
+	for (uint32_t i = 0; i < device->port_count; i++) {
+		struct device_port *port = &device->ports[i];
+		uint32_t made;
+
+		memcpy(route->from_mac, port->mac, FRAME_MAC_BYTES);
+		made = frames_make(queue, port, route, count, last && i + 1 == device->port_count,
+		                   stats);
+		emit(queue, i, queue->frames, made);
+	}
+}
+
+static void send_to(struct queue *queue, const struct net_addr *to, uint32_t count, bool last,
+                    struct net_stats *stats)
+{
+	struct device *device = queue->device;
+	struct frame_route route = {.from_ip = device->ip,
+	                            .from_port = device->udp_port,
+	                            .to_ip = to->ip,
+	                            .to_port = to->port,
+	                            .ttl = TTL};
+	struct neighbour hop = {.port = 0};
+	uint32_t ip, made;
+	bool known;
+
+	if (frame_ip_multicast(to->ip)) {
+		send_to_group(queue, &route, count, last, stats);
+		return;
+	}
+	ip = hop_to(device, to->ip);
+	known = ip != 0 && hop_find(queue, ip, &hop);
+	if (known) {
+		memcpy(route.to_mac, hop.mac, FRAME_MAC_BYTES);
+		memcpy(route.from_mac, device->ports[hop.port].mac, FRAME_MAC_BYTES);
+	}
+	made = frames_make(queue, &device->ports[hop.port], &route, count, last, stats);
+	if (known)
+		emit(queue, hop.port, queue->frames, made);
+	else
+		hold(queue, ip, queue->frames, made, stats);
+}
+
+static bool any_kept(const struct queue *queue)
+{
+	for (uint32_t i = 0; i < queue->device->port_count; i++)
+		if (queue->kept_count[i] > 0)
+			return true;
+	return false;
+}
+
+uint32_t queue_send(struct net *net, const struct net_addr to[], uint32_t to_count,
+                    const struct net_out out[], uint32_t count)
+{
+	struct queue *queue = net->queue;
+	uint32_t made = payloads_make(queue, out, count, &net->stats), served = 0;
+	bool full = false;
+
+	while (served < to_count && !full) {
+		send_to(queue, &to[served], made, served + 1 == to_count, &net->stats);
+		net->stats.tx_calls++;
+		served++;
+		full = any_kept(queue);
+	}
+	net->stats.tx_waits += full;
+	if (served < to_count)
+		rte_pktmbuf_free_bulk(queue->payloads, made);
+	return served;
+}
