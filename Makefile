@@ -29,7 +29,7 @@ link := $(CC) $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS
 # One list per folder; docs/ARCHITECTURE.md draws who may include whom, tests/check_layers.sh enforces it.
 sources_of = $(patsubst %.c,%,$(wildcard $(1)/*.c))
 bpf := $(filter %.bpf,$(call sources_of,ebpf))
-xdp := ebpf/xdp
+xdp := ebpf/xdp ebpf/xdp_sweep
 core := $(filter-out $(bpf) $(xdp),$(foreach d,bitmap ebpf aggregator/net aggregator/control,$(call sources_of,$(d))))
 daemon := $(filter-out aggregator/winnowd,$(call sources_of,aggregator))
 library := $(call sources_of,client)
@@ -51,7 +51,7 @@ binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow) $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
-	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos) $(BUILD)/ebpf/pass.bpf.o
+	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos) $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .SECONDARY:
@@ -144,7 +144,7 @@ bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, 14 m
 	$(Q)docker/install-packages.sh build bench
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap \
 		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood \
-		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o
+		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
 
 SECONDS ?= 60

@@ -250,9 +250,12 @@ static int data_path(struct data_config *data, struct net_port *port)
 	bool kernel = strcmp(settings.datapath, "auto") == 0 ||
 	              strcmp(settings.datapath, "xdp") == 0 ||
 	              strcmp(settings.datapath, "udp") == 0;
-	char why[NET_WHY_BYTES];
+	char why[NET_WHY_BYTES], swept[XDP_WHY_BYTES];
 	uint32_t bits;
 
+	/* DPDK's AF_XDP driver needs the device to itself. */
+	if (!kernel && settings.device != NULL && xdp_sweep(settings.device, swept) < 0)
+		return usage_error("%s", swept);
 	if (net_backend_named(kernel ? "udp" : settings.datapath, &data->backend, why) != 0)
 		return usage_error("--datapath: %s", why);
 	if (kernel)

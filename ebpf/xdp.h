@@ -2,7 +2,7 @@
 /*
  * xdp.h - loads the XDP program winnow.bpf.c, attaches it, and lends out the memory it shares
  *
- * The only code that knows libbpf. fastpath.h says what the memory means and who may write what;
+ * xdp.c and xdp_sweep.c are the only code that knows libbpf. fastpath.h says what the memory means and who may write what;
  * nothing here looks at a packet. The program leaves the device when xdp_close() is called and
  * when the process dies, however it dies. Control code: one thread at a time, but the memory
  * may be used by any thread.
@@ -89,6 +89,12 @@ void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT]);
 
 /* "passed", "added" and so on: the label of a counter from FAST_COUNT_PASSED on. */
 const char *fast_counter_name(enum fast_counter counter);
+
+/*
+ * xdp_sweep - detach redirect.bpf.c from the device if a process that is no more has left it there.
+ * 1: done; 0: there was nothing to do; -errno with one line in `why` [XDP_WHY_BYTES].
+ */
+int xdp_sweep(const char *device, char *why);
 
 /* xdp_program - the loaded program as a file descriptor that stays ours, for test runs. */
 int xdp_program(const struct xdp *xdp);

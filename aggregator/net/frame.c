@@ -211,8 +211,8 @@ static void write_ip(uint8_t *ip, uint32_t header, uint32_t bytes, uint8_t proto
 	memcpy(ip + IP_SUM_OFFSET, &sum, sizeof(sum));
 }
 
-void frame_udp(uint8_t out[FRAME_UDP_BYTES], const struct frame_route *route, uint32_t payload_bytes,
-               uint64_t payload_sum, bool finish)
+void frame_udp(uint8_t out[FRAME_UDP_BYTES], const struct frame_route *route,
+               uint32_t payload_bytes, uint64_t payload_sum, bool finish)
 {
 	uint8_t *ip = out + ETHER_BYTES, *udp = ip + IP_BYTES;
 	uint32_t bytes = UDP_BYTES + payload_bytes;

@@ -29,7 +29,7 @@ enum frame_kind {
 struct frame {
 	enum frame_kind kind;
 	const uint8_t *to_mac, *from_mac;
-	uint32_t from_ip, to_ip;     /* UDP; ARP: sender and target; IGMP: to_ip is the group, or 0 */
+	uint32_t from_ip, to_ip; /* UDP; ARP: sender and target; IGMP: to_ip is the group, or 0 */
 	uint16_t from_port, to_port; /* UDP */
 	const uint8_t *payload;      /* UDP */
 	uint32_t payload_bytes;
@@ -66,8 +66,8 @@ struct frame_route {
  * finish: the port finishes the UDP checksum; it gets the pseudo-header's sum, and payload_sum
  * is not looked at.
  */
-void frame_udp(uint8_t out[FRAME_UDP_BYTES], const struct frame_route *route, uint32_t payload_bytes,
-               uint64_t payload_sum, bool finish);
+void frame_udp(uint8_t out[FRAME_UDP_BYTES], const struct frame_route *route,
+               uint32_t payload_bytes, uint64_t payload_sum, bool finish);
 
 /* frame_arp - a request for to_ip (to_mac NULL: to everyone), or the answer to one. */
 void frame_arp(uint8_t out[FRAME_SMALL_BYTES], bool request, const uint8_t *from_mac,

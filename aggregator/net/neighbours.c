@@ -82,8 +82,8 @@ static struct entry *entry_for(struct neighbours *neighbours, uint32_t ip)
 	return best;
 }
 
-void neighbours_learn(struct neighbours *neighbours, uint32_t ip, const uint8_t mac[6], uint8_t port,
-                      uint64_t now_us)
+void neighbours_learn(struct neighbours *neighbours, uint32_t ip, const uint8_t mac[6],
+                      uint8_t port, uint64_t now_us)
 {
 	uint64_t station = port;
 	struct entry *entry;

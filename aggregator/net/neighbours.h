@@ -27,7 +27,7 @@ void neighbours_free(struct neighbours *neighbours);
 bool neighbours_find(const struct neighbours *neighbours, uint32_t ip, struct neighbour *out);
 
 /* neighbours_learn - ip 0 is nobody's and is not kept. */
-void neighbours_learn(struct neighbours *neighbours, uint32_t ip, const uint8_t mac[6], uint8_t port,
-                      uint64_t now_us);
+void neighbours_learn(struct neighbours *neighbours, uint32_t ip, const uint8_t mac[6],
+                      uint8_t port, uint64_t now_us);
 
 #endif /* AGGREGATOR_NET_NEIGHBOURS_H */

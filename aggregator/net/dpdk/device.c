@@ -21,6 +21,8 @@
 #define POOL_MBUFS 8191
 #define POOL_CACHE 256
 #define HANDED_OVER 4096
+#define DRIVER_AF_XDP "net_af_xdp"
+#define ROOM_MAX 32768
 #define LOOK_US 250000
 #define IP_UDP_BYTES 28
 
@@ -41,8 +43,9 @@ void device_log(const struct device *d, const char *level, const char *format, .
 
 static int explain(char *why, int err, const char *what, const struct device_port *port)
 {
-	snprintf(why, NET_WHY_BYTES, "port %s: %s: %s%s%.120s", port->name, what, rte_strerror(-err),
-	         environment_last_line()[0] != '\0' ? "; " : "", environment_last_line());
+	snprintf(why, NET_WHY_BYTES, "port %s: %s: %s%s%.120s", port->name, what,
+	         rte_strerror(-err), environment_last_line()[0] != '\0' ? "; " : "",
+	         environment_last_line());
 	return err;
 }
 
@@ -133,6 +136,36 @@ static int queues_set(struct device_port *port, uint16_t rx_count, uint16_t tx_c
 	return err;
 }
 
+/*
+ * An AF_XDP socket hears one queue of the interface: what arrives in a queue without one would go to
+ * the kernel, which has nobody to give it to. And frames that cross a page are lost in the
+ * kernel, without a word, unless the next page follows in memory as it does in a huge one.
+ */
+static int check_af_xdp(const struct device_port *port, const char *driver, char *why)
+{
+	uint32_t queues = kernel_rx_queues(port->if_index);
+	char name[IF_NAMESIZE] = "";
+
+	if (strcmp(driver, DRIVER_AF_XDP) != 0)
+		return 0;
+	if (!rte_eal_has_hugepages()) {
+		snprintf(why, NET_WHY_BYTES,
+		         "port %s: AF_XDP needs huge pages: sysctl vm.nr_hugepages=300, and "
+		         "--in-memory "
+		         "in place of --no-huge",
+		         port->name);
+		return -EINVAL;
+	}
+	if (queues <= port->rx_queues)
+		return 0;
+	if_indextoname(port->if_index, name);
+	snprintf(why, NET_WHY_BYTES,
+	         "port %s: %s has %u receive queues and %u of them would be heard: ethtool -L %s "
+	         "combined %u (or rx %u), or more --threads and queue_count",
+	         port->name, name, queues, port->rx_queues, name, port->rx_queues, port->rx_queues);
+	return -EINVAL;
+}
+
 static int port_set_up(struct device_port *port, char *why)
 {
 	uint16_t rx_count = DESCRIPTORS, tx_count = DESCRIPTORS;
@@ -145,13 +178,22 @@ static int port_set_up(struct device_port *port, char *why)
 	port->if_index = info.if_index;
 	port->rx_queues = (uint16_t)RTE_MIN(device.queue_count, (uint32_t)info.max_rx_queues);
 	port->tx_queues = (uint16_t)RTE_MIN(device.queue_count, (uint32_t)info.max_tx_queues);
+	err = check_af_xdp(port, info.driver_name, why);
+	if (err != 0)
+		return err;
 	err = configure(port, &info);
 	if (err != 0)
 		return explain(why, err, "cannot be configured", port);
 	rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &rx_count, &tx_count);
 	err = queues_set(port, rx_count, tx_count);
-	if (err != 0)
-		return explain(why, err, "cannot have queues", port);
+	if (err != 0) {
+		explain(why, err,
+		        strcmp(info.driver_name, DRIVER_AF_XDP) == 0
+		                ? "cannot have queues (is an XDP program there? ip link show)"
+		                : "cannot have queues",
+		        port);
+		return -ENOBUFS;
+	}
 	err = rte_eth_macaddr_get(port->id, &mac);
 	if (err != 0)
 		return explain(why, err, "has no address", port);
@@ -183,8 +225,8 @@ static int ports_find(const char *name, char *why)
 		struct device_port *port = &device.ports[device.port_count];
 		struct rte_eth_dev_info info;
 
-		if (device.port_count == DEVICE_PORTS_MAX ||
-		    rte_eth_dev_info_get(id, &info) != 0 || !wanted_port(name, id, &info))
+		if (device.port_count == DEVICE_PORTS_MAX || rte_eth_dev_info_get(id, &info) != 0 ||
+		    !wanted_port(name, id, &info))
 			continue;
 		memset(port, 0, sizeof(*port));
 		port->id = id;
@@ -202,13 +244,11 @@ static int ports_find(const char *name, char *why)
 static int ports_set_up(char *why)
 {
 	uint32_t frame = device.payload_max + FRAME_UDP_BYTES;
-	int err = -EINVAL;
+	int err = -ENOBUFS;
 
-	for (uint32_t room = RTE_ALIGN(frame, 64u); room <= 65000 && err != 0;
+	for (uint32_t room = RTE_ALIGN(frame, 64u); room <= ROOM_MAX && err == -ENOBUFS;
 	     room = rte_align32pow2(room + 1)) {
 		err = pools_new(room, why);
-		if (err != 0)
-			return err;
 		for (uint32_t i = 0; i < device.port_count && err == 0; i++)
 			err = port_set_up(&device.ports[i], why);
 	}
@@ -389,8 +429,7 @@ static bool link_up(const struct device_port *port)
 
 	if (port->if_index != 0)
 		return kernel_carrier(port->if_index);
-	return rte_eth_link_get_nowait(port->id, &link) != 0 ||
-	       link.link_status == RTE_ETH_LINK_UP;
+	return rte_eth_link_get_nowait(port->id, &link) != 0 || link.link_status == RTE_ETH_LINK_UP;
 }
 
 int device_look(struct device *d, uint64_t now_us, char *why)

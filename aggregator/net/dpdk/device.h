@@ -32,7 +32,7 @@ struct device_port {
 	bool chains;       /* sends chains of mbufs */
 	bool finishes_udp; /* fills in UDP checksums */
 	bool up;
-	atomic_bool removed; /* DPDK says so */
+	atomic_bool removed;                        /* DPDK says so */
 	rte_spinlock_t tx_locks[DEVICE_QUEUES_MAX]; /* of queues that several nets share */
 };
 
@@ -46,7 +46,8 @@ struct device {
 	struct neighbours *neighbours;
 	uint32_t queue_count;
 	struct rte_mempool *pools[DEVICE_QUEUES_MAX];
-	struct rte_ring *handed_over[DEVICE_QUEUES_MAX]; /* frames that came to another net's queue */
+	struct rte_ring
+		*handed_over[DEVICE_QUEUES_MAX]; /* frames that came to another net's queue */
 	uint32_t idle_us;
 	void (*log)(const char *level, const char *text);
 	int reserved_fd; /* keeps the kernel quiet; -1: not its address */

@@ -13,6 +13,7 @@
 
 #include <rte_eal.h>
 #include <rte_errno.h>
+#include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
 
@@ -20,7 +21,7 @@
 #include "aggregator/net/dpdk/kernel.h"
 
 #define WORDS_MAX 64
-#define MEMORY_MB 192 /* with frames of 2 KB */
+#define MEMORY_MB 192         /* with frames of 2 KB */
 #define PACKET_RING_BYTES 256 /* of headers, the kernel's included, in a packet socket's ring */
 #define TEXT_BYTES 4096
 #define HUGE_PAGE_BYTES (2u << 20)
@@ -72,8 +73,9 @@ static ssize_t log_write(void *cookie, const char *text, size_t size)
 		if (c == '\n')
 			line_done();
 		else if (state.line_bytes + 1 < sizeof(state.line))
-			state.line[state.line_bytes++] =
-				(char)(c == '"' ? '\'' : isprint((unsigned char)c) ? c : ' ');
+			state.line[state.line_bytes++] = (char)(c == '"'                    ? '\''
+			                                        : isprint((unsigned char)c) ? c
+			                                                                    : ' ');
 	}
 	return (ssize_t)size;
 }
@@ -225,7 +227,8 @@ int environment_start(const struct environment *wanted, char *why)
 	if (state.started)
 		return -EALREADY;
 	if (wanted->eal != NULL)
-		snprintf(text, sizeof(text), "%s", wanted->eal);
+		snprintf(text, sizeof(text), "%s%s", wanted->eal,
+		         strstr(wanted->eal, "telemetry") != NULL ? "" : " --no-telemetry");
 	else
 		err = arguments_for(wanted, text, why);
 	if (err != 0)
@@ -241,6 +244,7 @@ int environment_start(const struct environment *wanted, char *why)
 	log_capture();
 	/* EAL pins the thread that starts it, and ours would inherit that. */
 	pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
+	environment_mute(true);
 	err = init_quietly(count + 1, words);
 	pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	if (err < 0) {
@@ -248,6 +252,7 @@ int environment_start(const struct environment *wanted, char *why)
 		         state.last_line[0] != '\0' ? state.last_line : rte_strerror(rte_errno));
 		return -EINVAL;
 	}
+	environment_mute(false);
 	state.started = true;
 	return 0;
 }
@@ -274,6 +279,12 @@ const rte_cpuset_t *device_cpus(uint32_t queue)
 
 __attribute__((destructor)) static void environment_end(void)
 {
-	if (state.started)
-		rte_eal_cleanup();
+	uint16_t port;
+
+	if (!state.started)
+		return;
+	state.log = NULL;
+	RTE_ETH_FOREACH_DEV(port)
+	rte_eth_dev_close(port);
+	rte_eal_cleanup();
 }

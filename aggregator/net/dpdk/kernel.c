@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <inttypes.h>
+#include <linux/ethtool.h>
 #include <linux/filter.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -93,6 +95,19 @@ bool kernel_carrier(uint32_t if_index)
 	       (request.ifr_flags & IFF_RUNNING) != 0;
 }
 
+uint32_t kernel_rx_queues(uint32_t if_index)
+{
+	struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
+	struct ifreq request = {.ifr_data = (void *)&channels};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool known = fd >= 0 && if_indextoname(if_index, request.ifr_name) != NULL &&
+	             ioctl(fd, SIOCETHTOOL, &request) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	return known ? channels.combined_count + channels.rx_count : 0;
+}
+
 bool kernel_neighbour(uint32_t if_index, uint32_t ip, uint8_t mac[6])
 {
 	FILE *file = fopen("/proc/thread-self/net/arp", "re");
@@ -152,9 +167,8 @@ static int refuse_all(int fd)
 
 int kernel_reserve(uint32_t ip, uint16_t *port)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET,
-	                              .sin_addr.s_addr = htonl(ip),
-	                              .sin_port = htons(*port)};
+	struct sockaddr_in address = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(ip), .sin_port = htons(*port)};
 	socklen_t size = sizeof(address);
 	int fd = socket_on(0), err;
 
@@ -176,7 +190,8 @@ int kernel_join(uint32_t if_index, uint32_t group_ip)
 	                           .imr_ifindex = (int)if_index};
 	int fd = socket_on(if_index), err;
 
-	if (fd < 0 || setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof(request)) != 0) {
+	if (fd < 0 ||
+	    setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof(request)) != 0) {
 		err = -errno;
 		if (fd >= 0)
 			close(fd);

@@ -20,6 +20,9 @@ uint32_t kernel_gateway(uint32_t if_index);
 uint32_t kernel_mtu(uint32_t if_index); /* 0: there is no such interface */
 bool kernel_carrier(uint32_t if_index);
 
+/* Queues that frames arrive in; 0: not known. */
+uint32_t kernel_rx_queues(uint32_t if_index);
+
 /* kernel_neighbour - the MAC address of `ip` there; false: not known (yet). */
 bool kernel_neighbour(uint32_t if_index, uint32_t ip, uint8_t mac[6]);
 

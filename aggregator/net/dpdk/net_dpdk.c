@@ -22,7 +22,7 @@
 
 #define HEADERS 4095
 #define HEADER_ROOM 128
-#define SPIN_US 20         /* idle for so short a time is not idle */
+#define SPIN_US 20 /* idle for so short a time is not idle */
 #define LONG_IDLE_US 100000
 #define LONG_IDLE_FACTOR 20
 #define FULL_REST_US 20
@@ -58,9 +58,8 @@ static struct queue *queue_new(struct device *device, uint32_t index, char *why)
 
 	snprintf(name, sizeof(name), "winnow-heads-%u", index);
 	if (queue != NULL)
-		queue->headers = rte_pktmbuf_pool_create(name, HEADERS, 128, 0,
-		                                         HEADER_ROOM + RTE_PKTMBUF_HEADROOM,
-		                                         SOCKET_ID_ANY);
+		queue->headers = rte_pktmbuf_pool_create(
+			name, HEADERS, 128, 0, HEADER_ROOM + RTE_PKTMBUF_HEADROOM, SOCKET_ID_ANY);
 	if (queue == NULL || queue->headers == NULL) {
 		free(queue);
 		snprintf(why, NET_WHY_BYTES, "no memory for %d headers: give EAL more (-m)",
@@ -145,9 +144,8 @@ static int dpdk_open(const struct net_config *config, struct net **out, char *wh
 	}
 	net = calloc(1, sizeof(*net));
 	if (net != NULL)
-		net->queue = queues[config->queue] != NULL
-		                     ? queues[config->queue]
-		                     : queue_new(device, config->queue, why);
+		net->queue = queues[config->queue] != NULL ? queues[config->queue]
+		                                           : queue_new(device, config->queue, why);
 	if (net == NULL || net->queue == NULL) {
 		free(net);
 		device_put(device);

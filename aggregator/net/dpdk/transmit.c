@@ -22,7 +22,8 @@
 
 /* ---- frames to ports ---- */
 
-static uint32_t burst(struct queue *queue, uint32_t index, struct rte_mbuf *frames[], uint32_t count)
+static uint32_t burst(struct queue *queue, uint32_t index, struct rte_mbuf *frames[],
+                      uint32_t count)
 {
 	struct device_port *port = &queue->device->ports[index];
 	uint16_t tx_queue = (uint16_t)(queue->index % port->tx_queues);
@@ -229,8 +230,8 @@ static uint32_t payloads_make(struct queue *queue, const struct net_out out[], u
 static struct rte_mbuf *frame_copy(struct queue *queue, struct rte_mbuf *payload, bool chains)
 {
 	uint16_t bytes = rte_pktmbuf_data_len(payload);
-	struct rte_mbuf *frame = rte_pktmbuf_alloc(chains ? queue->headers
-	                                                  : queue->device->pools[queue->index]);
+	struct rte_mbuf *frame =
+		rte_pktmbuf_alloc(chains ? queue->headers : queue->device->pools[queue->index]);
 
 	if (frame == NULL)
 		return NULL;
@@ -269,8 +270,7 @@ static uint32_t frames_make(struct queue *queue, const struct device_port *port,
 		struct rte_mbuf *payload = queue->payloads[i];
 		/* Headers of others may still be in front of it. */
 		bool alone = last && rte_mbuf_refcnt_read(payload) == 1;
-		struct rte_mbuf *frame =
-			alone ? payload : frame_copy(queue, payload, port->chains);
+		struct rte_mbuf *frame = alone ? payload : frame_copy(queue, payload, port->chains);
 
 		if (last && !alone)
 			rte_pktmbuf_free(payload);

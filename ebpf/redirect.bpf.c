@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * redirect.bpf.c - Winnow's datagrams to AF_XDP sockets, everything else to the kernel
+ *
+ * For DPDK's net_af_xdp, which without a program of ours takes all that arrives, the control
+ * connection and ARP too:
+ *
+ *   --vdev=net_af_xdp0,iface=eth0,xdp_prog=/usr/local/lib/winnow/redirect.bpf.o
+ *
+ * What it redirects is known by the first bytes of the UDP payload, so that one program does for
+ * every port and for multicast groups. A queue without a socket lets everything pass.
+ */
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "ebpf/wire.h"
+
+#define QUEUES_MAX 64
+#define IP_FRAGMENT 0x3fff /* more fragments, or an offset */
+
+/* DPDK looks for a map of this name. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, QUEUES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} xsks_map SEC(".maps");
+
+/* Is it a datagram, whole, that begins as ours do? */
+static __always_inline int ours(const struct xdp_md *ctx)
+{
+	const __u8 *data = (const __u8 *)(long)ctx->data, *end = (const __u8 *)(long)ctx->data_end;
+	const struct ethhdr *eth = (const void *)data;
+	const struct iphdr *ip = (const void *)(eth + 1);
+	const __u8 *payload;
+
+	if ((const __u8 *)(ip + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP) ||
+	    ip->protocol != IPPROTO_UDP || (ip->frag_off & bpf_htons(IP_FRAGMENT)) != 0)
+		return 0;
+	payload = (const __u8 *)ip + ip->ihl * 4 + sizeof(struct udphdr);
+	return payload + 3 <= end && payload[0] == (WIRE_MAGIC & 0xff) &&
+	       payload[1] == WIRE_MAGIC >> 8 && payload[2] == WIRE_VERSION;
+}
+
+SEC("xdp")
+int redirect(struct xdp_md *ctx)
+{
+	return ours(ctx) ? (int)bpf_redirect_map(&xsks_map, ctx->rx_queue_index, XDP_PASS)
+	                 : XDP_PASS;
+}
+
+char program_license[] SEC("license") = "Dual BSD/GPL";
