@@ -161,11 +161,13 @@ lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
 format: ## let clang-format rewrite all sources
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
 
-install: all ## PREFIX=/usr/local DESTDIR=
+install: all $(BUILD)/ebpf/redirect.bpf.o ## PREFIX=/usr/local DESTDIR=
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(BUILD)/winnowd $(BUILD)/winnow $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 $(BUILD)/libwinnow.so $(DESTDIR)$(PREFIX)/lib/libwinnow.so.0
 	ln -sf libwinnow.so.0 $(DESTDIR)$(PREFIX)/lib/libwinnow.so
+	[ ! -e $(BUILD)/winnow-dpdk.so ] || install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/winnow-dpdk.so
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/ebpf/redirect.bpf.o
 	install -m 644 client/winnow.h $(DESTDIR)$(PREFIX)/include/
 
 deps: ## install from Debian what building needs and this machine lacks

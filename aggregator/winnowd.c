@@ -94,6 +94,16 @@ static const struct option list[] = {
 	{0},
 };
 
+static const char *built_with(void)
+{
+	static char text[128];
+	const char *dpdk = net_backend_about("dpdk");
+
+	snprintf(text, sizeof(text), " (datapaths: udp, xdp%s%s)",
+	         dpdk != NULL ? ", dpdk with " : "; built without dpdk", dpdk != NULL ? dpdk : "");
+	return text;
+}
+
 static const struct options options = {
 	.program = "winnowd",
 	.usage = "[--config FILE] [--listen ADDR:PORT] (--key-file FILE | --insecure-no-key) [...]",
@@ -105,6 +115,7 @@ static const struct options options = {
 	.list = list,
 	.section = "winnowd",
 	.file_option = "config",
+	.built_with = built_with,
 };
 
 static int usage_error(const char *format, const char *value)

@@ -402,10 +402,18 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 {
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 2];
 	uint64_t now_us = comm_clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
+	uint32_t rest_us = comm->backend->rest(comm->net);
+	bool polled = rest_us != NET_REST_FD;
 	uint64_t drained;
 	nfds_t count = 0;
-	struct timespec wait = {.tv_sec = (time_t)(wait_us / 1000000),
-	                        .tv_nsec = (long)(wait_us % 1000000 * 1000)};
+	struct timespec wait;
+
+	if (polled && rest_us < wait_us)
+		wait_us = rest_us;
+	if (polled && wait_us == 0)
+		return;
+	wait = (struct timespec){.tv_sec = (time_t)(wait_us / 1000000),
+	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
 
 	watch(fds, &count, comm->wake_fd, POLLIN);
 	watch(fds, &count, comm->backend->fd(comm->net),
@@ -422,7 +430,7 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 		              : peer->pending != NULL ? POLLIN | POLLOUT
 		                                      : POLLIN));
 	}
-	ppoll(fds, count, due_us == UINT64_MAX ? NULL : &wait, NULL);
+	ppoll(fds, count, due_us == UINT64_MAX && !polled ? NULL : &wait, NULL);
 	if (fds[0].revents & POLLIN)
 		(void)!read(comm->wake_fd, &drained, sizeof(drained));
 }

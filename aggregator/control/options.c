@@ -428,7 +428,8 @@ static int arguments_read(struct reading *reading, int argc, char **argv)
 			return 1;
 		}
 		if (strcmp(argv[i], "--version") == 0) {
-			printf("%s %s\n", options->program, WINNOW_VERSION);
+			printf("%s %s%s\n", options->program, WINNOW_VERSION,
+			       options->built_with != NULL ? options->built_with() : "");
 			return 1;
 		}
 		if (strcmp(argv[i], "--dump-config") == 0)

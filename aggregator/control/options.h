@@ -45,6 +45,10 @@ struct options {
 	const char *usage;   /* what follows the program in the first line of help */
 	const char *about;   /* a paragraph for help */
 	const char *examples;
+	const struct option *list;       /* ends with a NULL name */
+	const char *section;             /* of the INI file */
+	const char *file_option;         /* which option names the file; NULL: none */
+	const char *(*built_with)(void); /* what --version says besides; NULL: nothing */
 	const struct option *list; /* ends with a NULL name */
 	const char *section;       /* of the INI file */
 	const char *file_option;   /* which option names the file; NULL: none */

@@ -34,15 +34,12 @@ static bool plugin_path(const char *name, char *path)
 	return false;
 }
 
-int net_backend_named(const char *name, const struct net_backend **out, char *why)
+static int plugin_open(const char *name, const struct net_plugin **out, char *why)
 {
 	const struct net_plugin *plugin;
 	char path[PATH_MAX];
 	void *object;
 
-	*out = &net_udp;
-	if (strcmp(name, "udp") == 0)
-		return 0;
 	if (strchr(name, '/') != NULL || !plugin_path(name, path)) {
 		snprintf(why, NET_WHY_BYTES, "there is no datapath '%.60s' in this build", name);
 		return -ENOENT;
@@ -59,8 +56,30 @@ int net_backend_named(const char *name, const struct net_backend **out, char *wh
 		dlclose(object);
 		return -ELIBACC;
 	}
-	*out = plugin->backend;
+	*out = plugin;
 	return 0;
+}
+
+int net_backend_named(const char *name, const struct net_backend **out, char *why)
+{
+	const struct net_plugin *plugin;
+	int err;
+
+	*out = &net_udp;
+	if (strcmp(name, "udp") == 0)
+		return 0;
+	err = plugin_open(name, &plugin, why);
+	if (err == 0)
+		*out = plugin->backend;
+	return err;
+}
+
+const char *net_backend_about(const char *name)
+{
+	const struct net_plugin *plugin;
+	char why[NET_WHY_BYTES];
+
+	return plugin_open(name, &plugin, why) == 0 ? plugin->about : NULL;
 }
 
 /* ---- addresses ---- */

@@ -123,6 +123,7 @@ extern const struct net_backend net_udp;
 #define NET_PLUGIN_SYMBOL "winnow_net_plugin"
 struct net_plugin {
 	const char *version; /* that it was built with: WINNOW_VERSION */
+	const char *about;   /* of the library that it needs: "DPDK 22.11.11" */
 	const struct net_backend *backend;
 };
 
@@ -132,6 +133,9 @@ struct net_plugin {
  * -ENOENT: there is none of that name; -ELIBACC: it cannot be opened; one line in `why`.
  */
 int net_backend_named(const char *name, const struct net_backend **out, char *why);
+
+/* net_backend_about - the library of an object that is there and can be opened; NULL: it is not. */
+const char *net_backend_about(const char *name);
 
 /*
  * net_resolve - "HOST:PORT" to an address (blocks for the name service). -EINVAL when it has

@@ -7,9 +7,12 @@
 #include <net/if.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <rte_dev.h>
+#include <rte_devargs.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_flow.h>
@@ -22,6 +25,8 @@
 #define POOL_CACHE 256
 #define HANDED_OVER 4096
 #define DRIVER_AF_XDP "net_af_xdp"
+#define DRIVER_MEMIF "net_memif"
+#define MEMIF_BUFFER 2048 /* unless bsize= says otherwise */
 #define ROOM_MAX 32768
 #define LOOK_US 250000
 #define IP_UDP_BYTES 28
@@ -171,13 +176,18 @@ static int port_set_up(struct device_port *port, char *why)
 	uint16_t rx_count = DESCRIPTORS, tx_count = DESCRIPTORS;
 	struct rte_eth_dev_info info;
 	struct rte_ether_addr mac;
+	uint32_t queues;
 	int err = rte_eth_dev_info_get(port->id, &info);
 
 	if (err != 0)
 		return explain(why, err, "says nothing of itself", port);
 	port->if_index = info.if_index;
-	port->rx_queues = (uint16_t)RTE_MIN(device.queue_count, (uint32_t)info.max_rx_queues);
-	port->tx_queues = (uint16_t)RTE_MIN(device.queue_count, (uint32_t)info.max_tx_queues);
+	queues = device.queue_count;
+	/* The other side of a memif decides how many there are; one there is always. */
+	if (strcmp(info.driver_name, DRIVER_MEMIF) == 0)
+		queues = 1;
+	port->rx_queues = (uint16_t)RTE_MIN(queues, (uint32_t)info.max_rx_queues);
+	port->tx_queues = (uint16_t)RTE_MIN(queues, (uint32_t)info.max_tx_queues);
 	err = check_af_xdp(port, info.driver_name, why);
 	if (err != 0)
 		return err;
@@ -306,15 +316,29 @@ static int addresses(const struct net_config *config, char *why)
 	return 0;
 }
 
-/* A shared interface's MTU is the kernel's affair. */
-static void limit_payload(void)
+/*
+ * What a buffer of the port's shared memory holds; 0: it has none. A driver of 22.11 loses its place
+ * in a ring that fills up in the middle of a frame of several buffers: so each frame gets one.
+ */
+static uint32_t memif_buffer(const struct rte_eth_dev_info *info)
 {
-	for (uint32_t i = 0; i < device.port_count; i++) {
-		uint32_t mtu = kernel_mtu(device.ports[i].if_index);
+	const struct rte_devargs *args = rte_dev_devargs(info->device);
+	const char *size = args != NULL && args->args != NULL ? strstr(args->args, "bsize=") : NULL;
 
-		if (mtu > IP_UDP_BYTES && mtu - IP_UDP_BYTES < device.payload_max)
-			device.payload_max = mtu - IP_UDP_BYTES;
-	}
+	if (strcmp(info->driver_name, DRIVER_MEMIF) != 0)
+		return 0;
+	return size != NULL ? (uint32_t)strtoul(size + strlen("bsize="), NULL, 10) : MEMIF_BUFFER;
+}
+
+/* A shared interface's MTU is the kernel's affair. */
+static void limit_payload(const struct device_port *port, const struct rte_eth_dev_info *info)
+{
+	uint32_t frame = memif_buffer(info), mtu = kernel_mtu(port->if_index);
+
+	if (frame > FRAME_UDP_BYTES && frame - FRAME_UDP_BYTES < device.payload_max)
+		device.payload_max = frame - FRAME_UDP_BYTES;
+	if (mtu > IP_UDP_BYTES && mtu - IP_UDP_BYTES < device.payload_max)
+		device.payload_max = mtu - IP_UDP_BYTES;
 }
 
 /* ---- the device ---- */
@@ -381,8 +405,8 @@ static int start(const struct net_config *config, char *why)
 
 		rte_eth_dev_info_get(device.ports[i].id, &info);
 		device.ports[i].if_index = info.if_index;
+		limit_payload(&device.ports[i], &info);
 	}
-	limit_payload();
 	if (err == 0)
 		err = rings_new(why);
 	if (err == 0)

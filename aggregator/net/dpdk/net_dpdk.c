@@ -285,5 +285,7 @@ static const struct net_backend net_dpdk = {
 extern const struct net_plugin winnow_net_plugin;
 __attribute__((visibility("default"))) const struct net_plugin winnow_net_plugin = {
 	.version = WINNOW_VERSION,
+	.about = RTE_VER_PREFIX
+	" " RTE_STR(RTE_VER_YEAR) "." RTE_STR(RTE_VER_MONTH) "." RTE_STR(RTE_VER_MINOR),
 	.backend = &net_dpdk,
 };
