@@ -105,7 +105,7 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 		payload = comm->backend->payload(comm->net);
 	if (payload < WIRE_PAYLOAD_MIN) {
 		snprintf(why, WHY_BYTES,
-		         "the network carries %u bytes a datagram, at least %u are needed", payload,
+		         "the network carries %u bytes a datagram, at least %d are needed", payload,
 		         WIRE_PAYLOAD_MIN);
 		return WINNOW_ERR_INVALID;
 	}

@@ -11,7 +11,7 @@ allowed() {
 	bitmap) echo bitmap ;;
 	ebpf) echo ebpf ;;
 	kernels) echo kernels bitmap ;;
-	aggregator/net) echo aggregator/net ;;
+	aggregator/net | aggregator/net/dpdk) echo aggregator/net ;;
 	aggregator/control) echo aggregator/control ebpf ;;
 	aggregator) echo aggregator ebpf bitmap ;;
 	client) echo client aggregator/net aggregator/control ebpf bitmap kernels ;;
@@ -41,7 +41,7 @@ for folder in bitmap ebpf kernels client tests; do
 	mapfile -t files < <(find "$folder" -name '*.[ch]' -o -name '*.cu' 2>/dev/null)
 	[ ${#files[@]} -eq 0 ] || check "$folder" "${files[@]}"
 done
-for folder in aggregator/net aggregator/control aggregator; do
+for folder in aggregator/net aggregator/net/dpdk aggregator/control aggregator; do
 	mapfile -t files < <(find "$folder" -maxdepth 1 -name '*.[ch]' 2>/dev/null)
 	[ ${#files[@]} -eq 0 ] || check "$folder" "${files[@]}"
 done

@@ -27,6 +27,7 @@ sizes() {
 analyse() {
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
 		--suppress=missingIncludeSystem --suppress=normalCheckLevelMaxBranches -I. -D__x86_64__ -D_GNU_SOURCE \
+		'-DRTE_STR(x)=""' '-DRTE_ETH_FOREACH_DEV(x)=while ((x = any()))' '-DRTE_LCORE_FOREACH_WORKER(x)=while ((x = any()))' \
 		'-DWINNOW_VERSION="x"' -D__BYTE_ORDER__=1234 -D__ORDER_LITTLE_ENDIAN__=1234 "${c[@]}"
 }
 
@@ -38,7 +39,7 @@ tidy() {
 		clang-tidy --quiet --warnings-as-errors='*' \
 			--checks='-*,bugprone-*,-bugprone-sizeof-expression,-bugprone-suspicious-memory-comparison,-bugprone-easily-swappable-parameters,-bugprone-narrowing-conversions,-bugprone-implicit-widening-of-multiplication-result,-bugprone-reserved-identifier,-bugprone-branch-clone,-bugprone-assignment-in-if-condition,-bugprone-suspicious-include' \
 			"$file" -- -std=c11 -D_GNU_SOURCE '-DWINNOW_VERSION="x"' -I. -Ibuild \
-			$(case $file in *avx512*) echo -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c ;; *avx2*) echo -mavx2 -mf16c ;; esac) \
+			$(case $file in *avx512*) echo -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c ;; *avx2*) echo -mavx2 -mf16c ;; */dpdk*) pkg-config --cflags libdpdk | sed 's/-I/-isystem /g' ;; esac) \
 			2>/dev/null || bad=1
 	done
 	return "$bad"

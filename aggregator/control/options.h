@@ -49,9 +49,6 @@ struct options {
 	const char *section;             /* of the INI file */
 	const char *file_option;         /* which option names the file; NULL: none */
 	const char *(*built_with)(void); /* what --version says besides; NULL: nothing */
-	const struct option *list; /* ends with a NULL name */
-	const char *section;       /* of the INI file */
-	const char *file_option;   /* which option names the file; NULL: none */
 
 	/* Arguments that are no options: up to operand_max of them; 0: none are taken. */
 	const char **operands;

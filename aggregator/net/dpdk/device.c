@@ -88,7 +88,7 @@ static int pools_new(uint32_t room, char *why)
 		if (device.pools[i] != NULL)
 			continue;
 		snprintf(why, NET_WHY_BYTES,
-		         "no memory for %u frames of %u bytes: give EAL more (-m, huge pages): %s",
+		         "no memory for %d frames of %u bytes: give EAL more (-m, huge pages): %s",
 		         POOL_MBUFS, room, rte_strerror(rte_errno));
 		return -ENOMEM;
 	}
