@@ -4,6 +4,7 @@
  *
  * comm.c         the public calls: check, queue, wait
  * comm_loop.c    the thread: sockets in, session, sockets out
+ * comm_peers.c   its control connections
  * comm_config.c  defaults, environment, key, addresses
  * comm_net.c     which road datagrams take, and how large they may be
  *
@@ -105,6 +106,10 @@ uint64_t comm_clock_us(void);
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why);
 int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, char *why);
 int comm_open_session(struct winnow_comm *comm, char *why);
+
+/* comm_peers.c */
+void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);
+void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
 
 /* comm_loop.c */
 void *comm_run(void *comm);
