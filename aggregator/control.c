@@ -4,7 +4,6 @@
 #include "aggregator/control.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +13,12 @@
 #include "aggregator/control/lines.h"
 #include "aggregator/http.h"
 #include "aggregator/log.h"
+#include "aggregator/reports.h"
 
 #define TICK_MS 50
 #define BACKLOG 128
 #define QUEUE_BYTES_MAX (256u * 1024) /* what a peer may leave unread before it is cut off */
 #define LINGER_US 2000000             /* to let the last line reach a peer */
-#define STALLS_MAX 64
 
 struct connection {
 	struct control *control;
@@ -29,11 +28,6 @@ struct connection {
 	bool shutting;
 	uint64_t shut_us;
 	struct connection *next;
-};
-
-struct stalled {
-	uint16_t id;
-	struct channel_stall stall;
 };
 
 struct control {
@@ -49,11 +43,8 @@ struct control {
 	uint64_t drain_until_us; /* 0: not draining */
 	bool ending;
 
-	pthread_mutex_t lock; /* of what follows: data threads put, this thread takes */
-	uint32_t stall_count;
-	struct stalled stalls[STALLS_MAX];
-	bool lost; /* the network port is gone, */
-	char lost_why[NET_WHY_BYTES];
+	struct reports reports; /* of data threads */
+	bool lost;              /* one has said that the network port is gone */
 };
 
 static uint64_t loop_us(const struct control *control)
@@ -254,50 +245,37 @@ static void end(struct control *control, const char *text)
 
 void control_stalled(struct control *control, uint16_t id, const struct channel_stall *stall)
 {
-	pthread_mutex_lock(&control->lock);
-	if (control->stall_count < STALLS_MAX)
-		control->stalls[control->stall_count++] =
-			(struct stalled){.id = id, .stall = *stall};
-	pthread_mutex_unlock(&control->lock);
+	reports_stalled(&control->reports, id, stall);
 	uv_async_send(&control->async);
 }
 
 void control_lost(struct control *control, const char *why)
 {
-	pthread_mutex_lock(&control->lock);
-	control->lost = true;
-	snprintf(control->lost_why, sizeof(control->lost_why), "%s", why);
-	pthread_mutex_unlock(&control->lock);
+	reports_lost(&control->reports, why);
 	uv_async_send(&control->async);
 }
 
 /* Workers are told, and winnowd ends: whoever started it will know what to do. */
-static void port_lost(struct control *control)
+static void port_lost(struct control *control, const char *why)
 {
 	char text[NET_WHY_BYTES + 64];
 
-	log_event("error", "event=port_lost text=\"%s\"", control->lost_why);
-	snprintf(text, sizeof(text), "the aggregator has lost its network port: %s",
-	         control->lost_why);
+	log_event("error", "event=port_lost text=\"%s\"", why);
+	snprintf(text, sizeof(text), "the aggregator has lost its network port: %s", why);
 	end(control, text);
+	control->lost = true;
 	control->drain_until_us = 1;
 }
 
-static void take_stalls(uv_async_t *async)
+static void take_reports(uv_async_t *async)
 {
 	struct control *control = async->data;
-	struct stalled stalls[STALLS_MAX];
-	uint32_t count;
-	bool lost;
+	struct report_stall stalls[REPORTS_STALLS_MAX];
+	char lost[NET_WHY_BYTES];
+	uint32_t count = reports_take(&control->reports, stalls, lost);
 
-	pthread_mutex_lock(&control->lock);
-	count = control->stall_count;
-	memcpy(stalls, control->stalls, count * sizeof(stalls[0]));
-	control->stall_count = 0;
-	lost = control->lost;
-	pthread_mutex_unlock(&control->lock);
-	if (lost && !control->ending)
-		port_lost(control);
+	if (lost[0] != '\0' && !control->ending)
+		port_lost(control, lost);
 	for (uint32_t i = 0; i < count; i++)
 		jobs_stalled(control->jobs, stalls[i].id, &stalls[i].stall);
 }
@@ -329,25 +307,13 @@ static void port_unshare(void *context, uint16_t id)
 	offload_unshare(((struct control *)context)->config.offload, id);
 }
 
-static void forget_stalls(struct control *control, uint16_t id)
-{
-	uint32_t kept = 0;
-
-	pthread_mutex_lock(&control->lock);
-	for (uint32_t i = 0; i < control->stall_count; i++)
-		if (control->stalls[i].id != id)
-			control->stalls[kept++] = control->stalls[i];
-	control->stall_count = kept;
-	pthread_mutex_unlock(&control->lock);
-}
-
 static void port_detach(void *context, uint16_t id)
 {
 	struct control *control = context;
 
 	data_detach(control->config.data, id);
 	offload_release(control->config.offload, id);
-	forget_stalls(control, id); /* the next job may get this number */
+	reports_forget(&control->reports, id); /* the next job may get this number */
 }
 
 static void port_random(void *context, void *out, size_t bytes)
@@ -428,7 +394,7 @@ static void handles_init(struct control *control)
 	uv_timer_init(&control->loop, &control->timer);
 	uv_signal_init(&control->loop, &control->terminate);
 	uv_signal_init(&control->loop, &control->interrupt);
-	uv_async_init(&control->loop, &control->async, take_stalls);
+	uv_async_init(&control->loop, &control->async, take_reports);
 	control->listener.data = control;
 	control->timer.data = control;
 	control->terminate.data = control;
@@ -481,7 +447,7 @@ int control_open(const struct control_config *config, struct control **out, char
 		return -ENOMEM;
 	}
 	control->config = *config;
-	pthread_mutex_init(&control->lock, NULL);
+	reports_init(&control->reports);
 	handles_init(control);
 	err = jobs_open(&config->jobs, &ports, &control->jobs);
 	if (err != 0)
@@ -522,6 +488,6 @@ void control_close(struct control *control)
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&control->loop);
 	jobs_close(control->jobs);
-	pthread_mutex_destroy(&control->lock);
+	reports_destroy(&control->reports);
 	free(control);
 }

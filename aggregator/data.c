@@ -309,6 +309,11 @@ uint32_t data_buffer_bytes(const struct data *data)
 	return data->config.backend->buffer(data->threads[0]->net);
 }
 
+const char *data_backend(const struct data *data)
+{
+	return data->config.backend->name;
+}
+
 struct net_addr data_address(const struct data *data)
 {
 	return data->config.backend->address(data->threads[0]->net);

@@ -50,6 +50,8 @@ struct data_stats {
 int data_open(const struct data_config *config, struct data **out, char *why);
 void data_close(struct data *data);
 
+const char *data_backend(const struct data *data); /* its name */
+
 /* Of a thread's net: receive buffer granted, address, largest datagram. */
 uint32_t data_buffer_bytes(const struct data *data);
 struct net_addr data_address(const struct data *data);

@@ -82,5 +82,5 @@ bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 
 const char *http_datapath(const struct http_sources *sources)
 {
-	return sources->offload != NULL ? "xdp" : "udp";
+	return sources->offload != NULL ? "xdp" : data_backend(sources->data);
 }

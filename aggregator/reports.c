@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* reports.c - see reports.h */
+
+#include "aggregator/reports.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void reports_init(struct reports *reports)
+{
+	memset(reports, 0, sizeof(*reports));
+	pthread_mutex_init(&reports->lock, NULL);
+}
+
+void reports_destroy(struct reports *reports)
+{
+	pthread_mutex_destroy(&reports->lock);
+}
+
+void reports_stalled(struct reports *reports, uint16_t id, const struct channel_stall *stall)
+{
+	pthread_mutex_lock(&reports->lock);
+	if (reports->stall_count < REPORTS_STALLS_MAX)
+		reports->stalls[reports->stall_count++] =
+			(struct report_stall){.id = id, .stall = *stall};
+	pthread_mutex_unlock(&reports->lock);
+}
+
+void reports_lost(struct reports *reports, const char *why)
+{
+	pthread_mutex_lock(&reports->lock);
+	snprintf(reports->lost, sizeof(reports->lost), "%s", why);
+	pthread_mutex_unlock(&reports->lock);
+}
+
+uint32_t reports_take(struct reports *reports, struct report_stall out[REPORTS_STALLS_MAX],
+                      char lost[NET_WHY_BYTES])
+{
+	uint32_t count;
+
+	pthread_mutex_lock(&reports->lock);
+	count = reports->stall_count;
+	memcpy(out, reports->stalls, count * sizeof(out[0]));
+	memcpy(lost, reports->lost, sizeof(reports->lost));
+	reports->stall_count = 0;
+	pthread_mutex_unlock(&reports->lock);
+	return count;
+}
+
+void reports_forget(struct reports *reports, uint16_t id)
+{
+	uint32_t kept = 0;
+
+	pthread_mutex_lock(&reports->lock);
+	for (uint32_t i = 0; i < reports->stall_count; i++)
+		if (reports->stalls[i].id != id)
+			reports->stalls[kept++] = reports->stalls[i];
+	reports->stall_count = kept;
+	pthread_mutex_unlock(&reports->lock);
+}

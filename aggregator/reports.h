@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * reports.h - what data threads have to tell the control thread
+ *
+ * Stalled operations, and a network port that is gone. Data threads put, the control thread
+ * takes; whoever puts wakes it up by other means.
+ */
+#ifndef AGGREGATOR_REPORTS_H
+#define AGGREGATOR_REPORTS_H
+
+#include <pthread.h>
+
+#include "aggregator/channel.h"
+#include "aggregator/net/net.h"
+
+#define REPORTS_STALLS_MAX 64
+
+struct report_stall {
+	uint16_t id; /* of the channel */
+	struct channel_stall stall;
+};
+
+struct reports {
+	pthread_mutex_t lock;
+	uint32_t stall_count; /* those beyond the limit are dropped: an operation stalls again and again */
+	struct report_stall stalls[REPORTS_STALLS_MAX];
+	char lost[NET_WHY_BYTES]; /* why the port is gone; "" while it is there */
+};
+
+void reports_init(struct reports *reports);
+void reports_destroy(struct reports *reports);
+
+/* Data threads. */
+void reports_stalled(struct reports *reports, uint16_t id, const struct channel_stall *stall);
+void reports_lost(struct reports *reports, const char *why);
+
+/* The control thread. reports_take() returns how many stalls there are in `out`. */
+uint32_t reports_take(struct reports *reports, struct report_stall out[REPORTS_STALLS_MAX],
+                      char lost[NET_WHY_BYTES]);
+void reports_forget(struct reports *reports, uint16_t id); /* the channel's are void */
+
+#endif /* AGGREGATOR_REPORTS_H */
