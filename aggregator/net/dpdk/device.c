@@ -445,6 +445,11 @@ void device_put(struct device *d)
 		shut_down();
 }
 
+bool device_in_use(void)
+{
+	return device.users > 0;
+}
+
 /* ---- watching ---- */
 
 static bool link_up(const struct device_port *port)

@@ -65,6 +65,8 @@ int device_get(const struct net_config *config, struct device **out, char *why);
 /* device_put - the last one stops the ports. */
 void device_put(struct device *device);
 
+bool device_in_use(void);
+
 /* device_log - a line to winnowd's log; nothing in a library. */
 void device_log(const struct device *device, const char *level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

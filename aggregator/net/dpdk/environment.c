@@ -281,7 +281,8 @@ __attribute__((destructor)) static void environment_end(void)
 {
 	uint16_t port;
 
-	if (!state.started)
+	/* A thread that nobody has stopped still polls: let the process end around it. */
+	if (!state.started || device_in_use())
 		return;
 	state.log = NULL;
 	RTE_ETH_FOREACH_DEV(port)
