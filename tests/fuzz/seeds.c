@@ -3,6 +3,7 @@
 
 #include "aggregator/control/lines.h"
 #include "aggregator/control/message.h"
+#include "aggregator/net/frame.h"
 #include "ebpf/packet.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -92,6 +93,42 @@ static void script_seeds(void)
 	}
 }
 
+/* ---- frames ---- */
+
+/* Byte 0 says what is done with it, see fuzz_frame.c: here, nothing. */
+static void frame_seeds(void)
+{
+	static const uint8_t query[] = {1,    0, 0x5e, 0,  0, 1, 2,    0, 0, 0, 0, 9, 8,  0,
+	                                0x45, 0, 0,    28, 0, 7, 0,    0, 1, 2, 0, 0, 10, 77,
+	                                0,    9, 224,  0,  0, 1, 0x11, 0, 0, 0, 0, 0, 0,  0};
+	static const uint8_t tag[] = {0x81, 0, 0x60, 0};
+	const struct frame_route route = {.from_mac = {2, 0, 0, 0, 0, 1},
+	                                  .to_mac = {2, 0, 0, 0, 0, 2},
+	                                  .from_ip = 0x0a4d0001,
+	                                  .to_ip = 0x0a4d0065,
+	                                  .from_port = 49152,
+	                                  .to_port = 5555,
+	                                  .ttl = 64};
+	uint8_t bytes[128] = {0}, *payload = bytes + 1 + FRAME_UDP_BYTES;
+
+	memcpy(payload, "winnow!", 7);
+	frame_udp(bytes + 1, &route, 7, frame_sum(payload, 7), false);
+	seed("udp", bytes, 1 + FRAME_UDP_BYTES + 7);
+	frame_udp(bytes + 1, &route, 7, 0, true);
+	seed("unfinished", bytes, 1 + FRAME_UDP_BYTES + 7);
+	memmove(bytes + 17, bytes + 13, FRAME_UDP_BYTES - 12 + 7);
+	memcpy(bytes + 13, tag, sizeof(tag));
+	seed("tagged", bytes, 1 + FRAME_UDP_BYTES + 4 + 7);
+	frame_arp(bytes + 1, true, route.from_mac, route.from_ip, NULL, route.to_ip);
+	seed("arp", bytes, 1 + FRAME_SMALL_BYTES);
+	frame_igmp_report(bytes + 1, route.from_mac, route.from_ip, 0xefcd0007);
+	seed("report", bytes, 1 + FRAME_SMALL_BYTES);
+	bytes[0] = 7; /* all is checked, and mended */
+	memcpy(bytes + 1, query, sizeof(query));
+	seed("query", bytes, 1 + sizeof(query));
+	script_seeds();
+}
+
 /* ---- texts ---- */
 
 /* Byte 0 says what it is, see fuzz_message.c; byte 1 in what pieces a stream is fed. */
@@ -165,6 +202,8 @@ int main(int argc, char **argv)
 	folder = argv[2];
 	if (strcmp(argv[1], "packet") == 0)
 		packet_seeds();
+	else if (strcmp(argv[1], "frame") == 0)
+		frame_seeds();
 	else if (strcmp(argv[1], "message") == 0)
 		message_seeds();
 	else if (strcmp(argv[1], "options") == 0)

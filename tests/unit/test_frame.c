@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_frame.c - frames that are well: what is read is what was meant, what is written is what others write */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/test_frame.h"
+#include "tests/unit/test_random.h"
+
+#define BYTES_MAX 65536
+#define ROUNDS 20000
+
+static const uint8_t here[] = {2, 0, 0, 0, 0, 1}, there[] = {2, 0, 0, 0, 0, 2};
+
+/* ---- reading ---- */
+
+/* Read a frame that lies at an odd address, in memory of exactly its size. */
+static uint8_t *copied(const char *text, size_t *bytes)
+{
+	uint8_t frame[256], *copy;
+
+	*bytes = from_hex(text, frame);
+	copy = malloc(*bytes + 1);
+	assert_non_null(copy);
+	memcpy(copy + 1, frame, *bytes);
+	return copy;
+}
+
+static void check_text(const char *text, const uint8_t *to_mac)
+{
+	struct frame frame;
+	size_t bytes;
+	uint8_t *copy = copied(text, &bytes);
+
+	for (unsigned checked = 0; checked <= (FRAME_IP_CHECKED | FRAME_UDP_CHECKED); checked++) {
+		memset(&frame, 0xa5, sizeof(frame));
+		frame_parse(copy + 1, bytes, checked, &frame);
+		assert_int_equal(frame.kind, FRAME_UDP);
+		assert_memory_equal(frame.to_mac, to_mac, 6);
+		assert_memory_equal(frame.from_mac, here, 6);
+		assert_int_equal(frame.from_ip, HERE);
+		assert_int_equal(frame.to_ip, THERE);
+		assert_int_equal(frame.from_port, 49152);
+		assert_int_equal(frame.to_port, 5555);
+		assert_int_equal(frame.payload_bytes, 7);
+		assert_ptr_equal(frame.payload, copy + 1 + bytes - 7);
+		assert_memory_equal(frame.payload, "winnow!", 7);
+	}
+	free(copy);
+}
+
+static void test_read_udp(void **state)
+{
+	struct frame frame;
+	uint8_t bytes[64];
+
+	(void)state;
+	check_text(UDP_TEXT, there);
+	check_text(UDP_OPTIONS, there);
+	check_text(UDP_ALL_OPTIONS, there);
+	frame_parse(bytes, from_hex(UDP_EMPTY, bytes), 0, &frame);
+	assert_int_equal(frame.kind, FRAME_UDP);
+	assert_int_equal(frame.payload_bytes, 0);
+	frame_parse(bytes, from_hex(UDP_ZERO, bytes), 0, &frame);
+	assert_int_equal(frame.kind, FRAME_UDP);
+	frame_parse(bytes, from_hex(UDP_GROUP, bytes), 0, &frame);
+	assert_int_equal(frame.kind, FRAME_UDP);
+	assert_int_equal(frame.to_ip, GROUP);
+	assert_int_equal(frame.to_port, 7000);
+	assert_int_equal(frame.payload_bytes, 4);
+}
+
+/* Ethernet pads what is short, and some add more: the IP header says how long the datagram is. */
+static void test_read_padded(void **state)
+{
+	struct frame frame;
+	uint8_t bytes[256];
+	size_t size;
+
+	(void)state;
+	memset(bytes, 0xee, sizeof(bytes));
+	size = from_hex(UDP_TEXT, bytes);
+	for (size_t more = 0; more < 100; more++) {
+		frame_parse(bytes, size + more, 0, &frame);
+		assert_int_equal(frame.kind, FRAME_UDP);
+		assert_int_equal(frame.payload_bytes, 7);
+	}
+	/* A UDP datagram may be shorter than what IP carries, too: its checksum covers only its own. */
+	size = from_hex(UDP_TEXT, bytes);
+	word_put(bytes + AT_IP + 2, 20 + 8 + 7 + 5);
+	mend_ip(bytes + AT_IP);
+	frame_parse(bytes, size + 5, 0, &frame);
+	assert_int_equal(frame.kind, FRAME_UDP);
+	assert_int_equal(frame.payload_bytes, 7);
+}
+
+static void test_read_sums(void **state)
+{
+	struct frame frame;
+	uint8_t bytes[256];
+	size_t size = from_hex(UDP_TEXT, bytes);
+	uint8_t *sum = bytes + AT_UDP + 6;
+	uint32_t right = word_at(sum), pseudo = plain_pseudo(bytes + AT_IP, bytes + AT_UDP);
+
+	(void)state;
+	/* None; that of the pseudo-header alone; every other but the right one is wrong. */
+	for (uint32_t value = 0; value <= 0xffff; value++) {
+		bool good = value == 0 || value == right || value == pseudo;
+
+		word_put(sum, value);
+		frame_parse(bytes, size, 0, &frame);
+		assert_int_equal(frame.kind, good ? FRAME_UDP : FRAME_DAMAGED);
+		frame_parse(bytes, size, FRAME_IP_CHECKED, &frame);
+		assert_int_equal(frame.kind, good ? FRAME_UDP : FRAME_DAMAGED);
+		frame_parse(bytes, size, FRAME_UDP_CHECKED, &frame);
+		assert_int_equal(frame.kind, FRAME_UDP);
+	}
+}
+
+/* Put a tag before the type; how many bytes it has now. */
+static size_t tagged(uint8_t *bytes, size_t size, uint32_t type, uint32_t tag)
+{
+	memmove(bytes + AT_TYPE + 4, bytes + AT_TYPE, size - AT_TYPE);
+	word_put(bytes + AT_TYPE, type);
+	word_put(bytes + AT_TYPE + 2, tag);
+	return size + 4;
+}
+
+static void test_read_tags(void **state)
+{
+	struct frame frame;
+	uint8_t bytes[256];
+
+	(void)state;
+	for (uint32_t tag = 0; tag <= 0xffff; tag += 0x0555) {
+		size_t size = tagged(bytes, from_hex(UDP_TEXT, bytes), 0x8100, tag);
+
+		frame_parse(bytes, size, 0, &frame);
+		assert_int_equal(frame.kind, (tag & 0xfff) == 0 ? FRAME_UDP : FRAME_OTHER);
+	}
+	/* A priority alone: any of the 8, and the bit beside it. */
+	for (uint32_t priority = 0; priority < 16; priority++) {
+		size_t size = tagged(bytes, from_hex(UDP_TEXT, bytes), 0x8100, priority << 12);
+
+		frame_parse(bytes, size, 0, &frame);
+		assert_int_equal(frame.kind, FRAME_UDP);
+		assert_int_equal(frame.payload_bytes, 7);
+		assert_memory_equal(frame.payload, "winnow!", 7);
+		/* Two of them, or one of a provider's: not for us. */
+		size = tagged(bytes, size, 0x8100, priority << 12);
+		frame_parse(bytes, size, 0, &frame);
+		assert_int_equal(frame.kind, FRAME_OTHER);
+		frame_parse(bytes, tagged(bytes, from_hex(UDP_TEXT, bytes), 0x88a8, priority << 12),
+		            0, &frame);
+		assert_int_equal(frame.kind, FRAME_OTHER);
+	}
+	frame_parse(bytes, tagged(bytes, from_hex(ARP_ASKS, bytes), 0x8100, 0), 0, &frame);
+	assert_int_equal(frame.kind, FRAME_ARP);
+}
+
+static void test_read_arp(void **state)
+{
+	struct frame frame;
+	uint8_t bytes[64];
+	size_t size = from_hex(ARP_ASKS, bytes);
+
+	(void)state;
+	frame_parse(bytes, size, 0, &frame);
+	assert_int_equal(frame.kind, FRAME_ARP);
+	assert_true(frame.arp_request);
+	assert_memory_equal(frame.arp_mac, here, 6);
+	assert_int_equal(frame.from_ip, HERE);
+	assert_int_equal(frame.to_ip, THERE);
+	/* "I am here": sender and target are the same. */
+	memcpy(bytes + 38, bytes + 28, 4);
+	frame_parse(bytes, size, 0, &frame);
+	assert_int_equal(frame.kind, FRAME_ARP);
+	assert_int_equal(frame.from_ip, HERE);
+	assert_int_equal(frame.to_ip, HERE);
+	size = from_hex(ARP_ANSWERS, bytes);
+	/* The address that counts is the packet's, not the frame's. */
+	bytes[11] = 0x77;
+	frame_parse(bytes, size, 0, &frame);
+	assert_int_equal(frame.kind, FRAME_ARP);
+	assert_false(frame.arp_request);
+	assert_memory_equal(frame.arp_mac, here, 6);
+}
+
+static void test_read_igmp(void **state)
+{
+	struct frame frame;
+	uint8_t bytes[64];
+
+	(void)state;
+	frame_parse(bytes, from_hex(IGMP_ASKS_ALL, bytes), 0, &frame);
+	assert_int_equal(frame.kind, FRAME_IGMP_QUERY);
+	assert_int_equal(frame.to_ip, 0);
+	frame_parse(bytes, from_hex(IGMP_ASKS_ONE, bytes), 0, &frame);
+	assert_int_equal(frame.kind, FRAME_IGMP_QUERY);
+	assert_int_equal(frame.to_ip, GROUP);
+	frame_parse(bytes, from_hex(IGMP_REPORTS, bytes), 0, &frame);
+	assert_int_equal(frame.kind, FRAME_OTHER);
+}
+
+/* ---- writing ---- */
+
+static const struct frame_route route = {
+	.from_mac = {2, 0, 0, 0, 0, 1},
+	.to_mac = {2, 0, 0, 0, 0, 2},
+	.from_ip = HERE,
+	.to_ip = THERE,
+	.from_port = 49152,
+	.to_port = 5555,
+	.ttl = 64,
+};
+
+static void check_written(const char *text, const struct frame_route *by)
+{
+	uint8_t want[256], got[256];
+	size_t size = from_hex(text, want), payload = size - AT_PAYLOAD;
+
+	memset(got, 0xee, sizeof(got));
+	memcpy(got + AT_PAYLOAD, want + AT_PAYLOAD, payload);
+	frame_udp(got, by, (uint32_t)payload, frame_sum(want + AT_PAYLOAD, payload), false);
+	assert_memory_equal(got, want, size);
+	assert_int_equal(got[size], 0xee);
+	/* Left to the port: the pseudo-header's sum, not inverted. */
+	frame_udp(got, by, (uint32_t)payload, 12345, true);
+	word_put(want + AT_UDP + 6, plain_pseudo(want + AT_IP, want + AT_UDP));
+	assert_memory_equal(got, want, size);
+}
+
+static void test_write_udp(void **state)
+{
+	struct frame_route group = route;
+
+	(void)state;
+	check_written(UDP_TEXT, &route);
+	check_written(UDP_EMPTY, &route);
+	check_written(UDP_ZERO, &route);
+	group.to_ip = GROUP;
+	group.ttl = 1;
+	group.from_port = 5555;
+	group.to_port = 7000;
+	frame_multicast_mac(GROUP, group.to_mac);
+	check_written(UDP_GROUP, &group);
+}
+
+static void test_write_others(void **state)
+{
+	uint8_t want[64], got[FRAME_SMALL_BYTES];
+
+	(void)state;
+	from_hex(ARP_ASKS, want);
+	memset(got, 0xee, sizeof(got));
+	frame_arp(got, true, here, HERE, NULL, THERE);
+	assert_memory_equal(got, want, FRAME_SMALL_BYTES);
+	from_hex(ARP_ANSWERS, want);
+	memset(got, 0xee, sizeof(got));
+	frame_arp(got, false, here, HERE, there, THERE);
+	assert_memory_equal(got, want, FRAME_SMALL_BYTES);
+	memset(want, 0, sizeof(want));
+	from_hex(IGMP_REPORTS, want);
+	memset(got, 0xee, sizeof(got));
+	frame_igmp_report(got, here, HERE, GROUP);
+	assert_memory_equal(got, want, FRAME_SMALL_BYTES);
+}
+
+static void test_groups(void **state)
+{
+	uint8_t mac[6];
+
+	(void)state;
+	frame_multicast_mac(0xefffffff, mac); /* 23 of 28 bits of a group are in its address */
+	assert_memory_equal(mac, "\x01\x00\x5e\x7f\xff\xff", 6);
+	assert_false(frame_ip_multicast(0xdfffffff));
+	assert_true(frame_ip_multicast(0xe0000000));
+	assert_true(frame_ip_multicast(0xefffffff));
+	assert_false(frame_ip_multicast(0xf0000000));
+	assert_false(frame_ip_multicast(0xffffffff));
+}
+
+/* ---- both ---- */
+
+static void random_fill(uint8_t *bytes, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		bytes[i] = (uint8_t)random_bits();
+}
+
+/* One after another, as they came over the wire, summed in pieces by the subject, whole by the reference. */
+static void test_round_trips(void **state)
+{
+	static uint8_t bytes[AT_PAYLOAD + BYTES_MAX];
+
+	(void)state;
+	random_seed();
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		uint32_t size = (uint32_t)random_below(i % 100 == 0 ? 65508 : 2000);
+		uint32_t cut = (uint32_t)random_below(size / 2 + 1) * 2;
+		uint8_t *payload = bytes + AT_PAYLOAD;
+		struct frame_route by = route;
+		struct frame frame;
+
+		random_fill(payload, size);
+		by.from_ip = (uint32_t)random_bits();
+		by.to_ip = (uint32_t)random_bits();
+		by.from_port = (uint16_t)random_bits();
+		by.to_port = (uint16_t)random_bits();
+		frame_udp(bytes, &by, size,
+		          frame_sum(payload, cut) + frame_sum(payload + cut, size - cut), false);
+		assert_int_equal(plain_sum(0, bytes + AT_IP, 20), 0xffff);
+		assert_int_not_equal(word_at(bytes + AT_UDP + 6), 0);
+		assert_int_equal(plain_sum(plain_pseudo(bytes + AT_IP, bytes + AT_UDP),
+		                           bytes + AT_UDP, size + 8),
+		                 0xffff);
+		frame_parse(bytes, AT_PAYLOAD + size, 0, &frame);
+		assert_int_equal(frame.kind, FRAME_UDP);
+		assert_int_equal(frame.from_ip, by.from_ip);
+		assert_int_equal(frame.to_ip, by.to_ip);
+		assert_int_equal(frame.from_port, by.from_port);
+		assert_int_equal(frame.to_port, by.to_port);
+		assert_ptr_equal(frame.payload, payload);
+		assert_int_equal(frame.payload_bytes, size);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_read_udp),  cmocka_unit_test(test_read_padded),
+		cmocka_unit_test(test_read_sums), cmocka_unit_test(test_read_tags),
+		cmocka_unit_test(test_read_arp),  cmocka_unit_test(test_read_igmp),
+		cmocka_unit_test(test_write_udp), cmocka_unit_test(test_write_others),
+		cmocka_unit_test(test_groups),    cmocka_unit_test(test_round_trips),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_frame.h - frames that another program (scapy 2.5) has made, and checksums as RFC 1071 words them
+ *
+ * From 10.77.0.1, 02:00:00:00:00:01, port 49152 to 10.77.0.101, 02:00:00:00:00:02, port 5555.
+ */
+#ifndef TESTS_UNIT_TEST_FRAME_H
+#define TESTS_UNIT_TEST_FRAME_H
+
+#include <assert.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/net/frame.h"
+
+#define HERE 0x0a4d0001u
+#define THERE 0x0a4d0065u
+#define GROUP 0xefcd0007u
+
+/* Places in a frame without a tag and without IP options. */
+#define AT_TYPE 12
+#define AT_IP 14
+#define AT_UDP 34
+#define AT_PAYLOAD 42
+
+/* "winnow!": an odd number of bytes. */
+#define UDP_TEXT                                                                                   \
+	"020000000002020000000001080045000023000040004011"                                         \
+	"25cb0a4d00010a4d0065c00015b3000f9ecd77696e6e6f7721"
+#define UDP_EMPTY                                                                                  \
+	"02000000000202000000000108004500001c00004000401125d20a4d00010a4d0065c00015b30008152b"
+/* Its checksum comes out as 0, which is written as ffff. */
+#define UDP_ZERO                                                                                   \
+	"02000000000202000000000108004500001e00004000401125d00a4d00010a4d0065c00015b3000affff1527"
+#define UDP_GROUP                                                                                  \
+	"01005e4d0007020000000001080045000020000040000111"                                         \
+	"7fab0a4d0001efcd000715b31b58000cd2a400010203"
+/* As UDP_TEXT, with 8 and with 40 bytes of IP options. */
+#define UDP_OPTIONS                                                                                \
+	"02000000000202000000000108004700002b006300000911965d0a4d00010a4d0065"                     \
+	"0101010101010100c00015b3000f9ecd77696e6e6f7721"
+#define UDP_ALL_OPTIONS                                                                            \
+	"02000000000202000000000108004f00004b0063000009117e2c0a4d00010a4d0065"                     \
+	"01010101010101010101010101010101010101010101010101010101010101010101010101010101"         \
+	"c00015b3000f9ecd77696e6e6f7721"
+#define ARP_ASKS                                                                                   \
+	"ffffffffffff020000000001080600010800060400010200000000010a4d00010000000000000a4d0065"     \
+	"000000000000000000000000000000000000"
+#define ARP_ANSWERS                                                                                \
+	"020000000002020000000001080600010800060400020200000000010a4d00010200000000020a4d0065"     \
+	"000000000000000000000000000000000000"
+#define IGMP_REPORTS                                                                               \
+	"01005e4d0007020000000001080046000020000040000102eab50a4d0001efcd0007"                     \
+	"940400001600fa2aefcd0007"
+#define IGMP_ASKS_ALL                                                                              \
+	"01005e00000102000000000908004600002000070000"                                             \
+	"01023a7a0a4d0009e0000001940400001164ee9b00000000"                                         \
+	"0000000000000000000000000000"
+#define IGMP_ASKS_ONE                                                                              \
+	"01005e00000102000000000908004600002000070000"                                             \
+	"01022aa70a4d0009efcd0007940400001164fec6efcd0007"                                         \
+	"0000000000000000000000000000"
+
+/* Into `out`, which is large enough; how many bytes. */
+static inline size_t from_hex(const char *text, uint8_t *out)
+{
+	size_t bytes = strlen(text) / 2;
+
+	for (size_t i = 0; i < bytes; i++) {
+		unsigned value;
+
+		if (sscanf(text + 2 * i, "%2x", &value) != 1)
+			return 0;
+		out[i] = (uint8_t)value;
+	}
+	return bytes;
+}
+
+/* RFC 1071 in its plainest words: big-endian words, the carry added at once. */
+static inline uint16_t plain_sum(uint16_t sum, const uint8_t *bytes, size_t count)
+{
+	for (size_t i = 0; i < count; i += 2) {
+		uint32_t word = (uint32_t)bytes[i] << 8 | (i + 1 < count ? bytes[i + 1] : 0u);
+		uint32_t total = sum + word;
+
+		sum = (uint16_t)(total > 0xffff ? total - 0xffff : total);
+	}
+	return sum;
+}
+
+static inline uint32_t word_at(const uint8_t *bytes)
+{
+	return (uint32_t)bytes[0] << 8 | bytes[1];
+}
+
+static inline void word_put(uint8_t *bytes, uint32_t word)
+{
+	bytes[0] = (uint8_t)(word >> 8);
+	bytes[1] = (uint8_t)word;
+}
+
+/* The sum of the pseudo-header of the datagram at `ip`, whose UDP header is at `udp`. */
+static inline uint16_t plain_pseudo(const uint8_t *ip, const uint8_t *udp)
+{
+	uint8_t rest[4] = {0, 17, udp[4], udp[5]};
+
+	return plain_sum(plain_sum(0, ip + 12, 8), rest, sizeof(rest));
+}
+
+/* Make the IP checksum right again. */
+static inline void mend_ip(uint8_t *ip)
+{
+	word_put(ip + 10, 0);
+	word_put(ip + 10, (uint16_t)~plain_sum(0, ip, (size_t)(ip[0] & 15u) * 4));
+}
+
+#endif /* TESTS_UNIT_TEST_FRAME_H */

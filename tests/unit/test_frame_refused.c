@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_frame_refused.c - frames that are cut, damaged, fragmented or not for us: each is told apart, none is read beyond its end */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/test_frame.h"
+#include "tests/unit/test_random.h"
+
+#define ALL_CHECKED (FRAME_IP_CHECKED | FRAME_UDP_CHECKED)
+#define ROUNDS 200000
+
+/* What a copy in memory of exactly its size is: a sanitizer sees a read beyond. */
+static enum frame_kind kind_of(const uint8_t *bytes, size_t size, unsigned checked)
+{
+	uint8_t *copy = malloc(size > 0 ? size : 1);
+	struct frame frame;
+
+	assert_non_null(copy);
+	if (size > 0)
+		memcpy(copy, bytes, size);
+	frame_parse(copy, size, checked, &frame);
+	if (frame.kind == FRAME_UDP) {
+		assert_true(frame.payload >= copy + AT_PAYLOAD);
+		assert_true(frame.payload + frame.payload_bytes <= copy + size);
+	}
+	free(copy);
+	return frame.kind;
+}
+
+static void test_cut(void **state)
+{
+	static const char *const whole[] = {UDP_TEXT, UDP_EMPTY, UDP_GROUP, UDP_OPTIONS,
+	                                    UDP_ALL_OPTIONS};
+	uint8_t bytes[256];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+		size_t size = from_hex(whole[i], bytes);
+
+		for (size_t cut = 0; cut < size; cut++) {
+			assert_int_equal(kind_of(bytes, cut, 0), FRAME_DAMAGED);
+			assert_int_equal(kind_of(bytes, cut, ALL_CHECKED), FRAME_DAMAGED);
+		}
+	}
+	from_hex(ARP_ASKS, bytes);
+	for (size_t cut = 0; cut < 42; cut++)
+		assert_int_equal(kind_of(bytes, cut, 0), FRAME_DAMAGED);
+	assert_int_equal(kind_of(bytes, 42, 0), FRAME_ARP);
+	from_hex(IGMP_ASKS_ONE, bytes);
+	for (size_t cut = 0; cut < 46; cut++)
+		assert_int_equal(kind_of(bytes, cut, 0), FRAME_DAMAGED);
+	assert_int_equal(kind_of(bytes, 46, 0), FRAME_IGMP_QUERY);
+}
+
+/* A tag, and then nothing. */
+static void test_cut_tag(void **state)
+{
+	uint8_t bytes[18] = {0};
+
+	(void)state;
+	word_put(bytes + AT_TYPE, 0x8100);
+	for (size_t size = 14; size < 18; size++)
+		assert_int_equal(kind_of(bytes, size, 0), FRAME_OTHER);
+	word_put(bytes + AT_TYPE + 4, 0x0800);
+	assert_int_equal(kind_of(bytes, 18, 0), FRAME_DAMAGED);
+}
+
+/* Every one of these bits is covered by a checksum, or decides what the frame is. */
+static void test_flipped(void **state)
+{
+	uint8_t bytes[64];
+	size_t size = from_hex(UDP_TEXT, bytes);
+
+	(void)state;
+	for (size_t bit = AT_TYPE * 8; bit < size * 8; bit++) {
+		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		if (bit < AT_IP * 8)
+			assert_int_equal(kind_of(bytes, size, 0), FRAME_OTHER);
+		else
+			assert_int_equal(kind_of(bytes, size, 0), FRAME_DAMAGED);
+		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	assert_int_equal(kind_of(bytes, size, 0), FRAME_UDP);
+}
+
+/* Fields that contradict each other, checksums being right or looked at by the port. */
+static void test_ip_header(void **state)
+{
+	uint8_t bytes[64];
+	size_t size = from_hex(UDP_TEXT, bytes);
+	uint8_t *ip = bytes + AT_IP;
+
+	(void)state;
+	for (unsigned first = 0; first < 256; first++) {
+		ip[0] = (uint8_t)first;
+		mend_ip(ip);
+		if (first == 0x45)
+			assert_int_equal(kind_of(bytes, size, 0), FRAME_UDP);
+		else
+			assert_int_not_equal(kind_of(bytes, size, 0), FRAME_UDP);
+		if (first >> 4 != 4 || (first & 15) < 5 || (first & 15) * 4 > 35)
+			assert_int_equal(kind_of(bytes, size, ALL_CHECKED), FRAME_DAMAGED);
+	}
+	ip[0] = 0x45;
+	for (uint32_t length = 0; length < 200; length++) {
+		word_put(ip + 2, length);
+		mend_ip(ip);
+		assert_int_equal(kind_of(bytes, size, 0), length == 35 ? FRAME_UDP : FRAME_DAMAGED);
+	}
+	from_hex(UDP_TEXT, bytes);
+	ip[10] ^= 1;
+	assert_int_equal(kind_of(bytes, size, 0), FRAME_DAMAGED);
+	assert_int_equal(kind_of(bytes, size, FRAME_UDP_CHECKED), FRAME_DAMAGED);
+	assert_int_equal(kind_of(bytes, size, FRAME_IP_CHECKED), FRAME_UDP);
+}
+
+static void test_udp_length(void **state)
+{
+	uint8_t bytes[64];
+	size_t size = from_hex(UDP_TEXT, bytes);
+
+	(void)state;
+	for (uint32_t length = 0; length < 70000; length += length < 100 ? 1 : 997) {
+		word_put(bytes + AT_UDP + 4, length & 0xffff);
+		if ((length & 0xffff) < 8 || (length & 0xffff) > 15)
+			assert_int_equal(kind_of(bytes, size, ALL_CHECKED), FRAME_DAMAGED);
+		else
+			assert_int_equal(kind_of(bytes, size, ALL_CHECKED), FRAME_UDP);
+	}
+}
+
+static void test_pieces(void **state)
+{
+	uint8_t bytes[64];
+	size_t size = from_hex(UDP_TEXT, bytes);
+
+	(void)state;
+	/* "Don't fragment" and the bit that means nothing are no fragments; all others are. */
+	for (uint32_t bits = 0; bits <= 0xffff; bits++) {
+		word_put(bytes + AT_IP + 6, bits);
+		mend_ip(bytes + AT_IP);
+		if ((bits & 0x3fff) == 0)
+			assert_int_equal(kind_of(bytes, size, 0), FRAME_UDP);
+		else
+			assert_int_equal(kind_of(bytes, size, 0), FRAME_PIECE);
+	}
+}
+
+static void test_other_protocols(void **state)
+{
+	uint8_t bytes[64];
+	size_t size = from_hex(UDP_TEXT, bytes);
+
+	(void)state;
+	for (unsigned protocol = 0; protocol < 256; protocol++) {
+		bytes[AT_IP + 9] = (uint8_t)protocol;
+		mend_ip(bytes + AT_IP);
+		if (protocol != 17)
+			assert_int_equal(kind_of(bytes, size, ALL_CHECKED), FRAME_OTHER);
+	}
+	from_hex(UDP_TEXT, bytes);
+	for (uint32_t type = 0; type <= 0xffff; type++) {
+		word_put(bytes + AT_TYPE, type);
+		if (type != 0x0800 && type != 0x0806 && type != 0x8100)
+			assert_int_equal(kind_of(bytes, size, 0), FRAME_OTHER);
+	}
+}
+
+/* Other hardware, protocols, lengths of addresses, operations. */
+static void test_arp(void **state)
+{
+	uint8_t bytes[64];
+	size_t size = from_hex(ARP_ASKS, bytes);
+
+	(void)state;
+	for (size_t at = AT_IP; at < AT_IP + 8; at++) {
+		uint8_t right = bytes[at];
+
+		for (unsigned value = 0; value < 256; value++) {
+			bytes[at] = (uint8_t)value;
+			if (value == right || (at == AT_IP + 7 && value == 2))
+				assert_int_equal(kind_of(bytes, size, 0), FRAME_ARP);
+			else
+				assert_int_equal(kind_of(bytes, size, 0), FRAME_OTHER);
+		}
+		bytes[at] = right;
+	}
+}
+
+/* Random damage to a frame of each kind, and frames that are nothing but random. */
+static void test_random_damage(void **state)
+{
+	static const char *const texts[] = {UDP_TEXT, UDP_ALL_OPTIONS, ARP_ASKS, IGMP_ASKS_ONE};
+	uint8_t bytes[256];
+
+	(void)state;
+	random_seed();
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		size_t size = from_hex(texts[i % 4], bytes);
+
+		for (uint64_t hits = 1 + random_below(6); hits > 0; hits--)
+			bytes[random_below(size)] = (uint8_t)random_bits();
+		if (i % 8 >= 4)
+			for (size_t at = AT_IP; at < size; at++)
+				bytes[at] = (uint8_t)random_bits();
+		kind_of(bytes, random_below(size + 1), (unsigned)random_below(4));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_cut_tag),
+		cmocka_unit_test(test_flipped),
+		cmocka_unit_test(test_ip_header),
+		cmocka_unit_test(test_udp_length),
+		cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_other_protocols),
+		cmocka_unit_test(test_arp),
+		cmocka_unit_test(test_random_damage),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
