@@ -51,7 +51,8 @@ binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow) $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
-	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos) $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o
+	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos) $(BUILD)/tests/e2e/lose.bpf.o \
+	$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .SECONDARY:

@@ -301,6 +301,15 @@ static void stalled(void *context, uint16_t id, const struct channel_stall *stal
 	control_stalled(the_control, id, stall);
 }
 
+/* Workers are told only what differs from where they connect to: it may be a proxy, or be translated. */
+static void name_data_address(struct control_config *config, struct net_addr data)
+{
+	if (data.ip == config->listen.ip && data.port == config->listen.port)
+		return;
+	config->jobs.data_ip = data.ip;
+	config->jobs.data_port = data.port;
+}
+
 static int serve(struct control_config *config)
 {
 	struct data_config data_config = {
@@ -327,10 +336,8 @@ static int serve(struct control_config *config)
 	config->jobs.rcvbuf_bytes = data_buffer_bytes(data);
 	if (data_payload(data) < config->jobs.payload_max)
 		config->jobs.payload_max = data_payload(data);
-	if (data_config.port != NULL) {
-		config->jobs.data_ip = data_address(data).ip;
-		config->jobs.data_port = data_address(data).port;
-	}
+	if (data_config.port != NULL)
+		name_data_address(config, data_address(data));
 	if (control_open(config, &the_control, why) != 0) {
 		fprintf(stderr, "winnowd: %s\n", why);
 		data_close(data);

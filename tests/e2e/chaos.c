@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * chaos.c - a bad network between workers and an aggregator, on loopback
+ * chaos.c - a bad network between workers on this host and an aggregator
  *
- *   chaos LISTEN_PORT SERVER_PORT SEED LOSS DUPLICATE REORDER     (each in per cent)
+ *   chaos LISTEN_PORT SERVER_HOST:PORT SEED LOSS DUPLICATE REORDER     (each in per cent)
  *
  * TCP is passed on as it is. Datagrams are lost, doubled, and held back until some later
  * ones have gone; each worker gets a socket of its own towards the aggregator, as behind
@@ -21,6 +21,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "aggregator/net/net.h"
 
 #define CLIENTS_MAX 64
 #define HELD_MAX 256
@@ -114,10 +116,10 @@ static void pass(uint32_t client, bool to_server, const uint8_t *data, uint32_t 
 	release();
 }
 
-static int udp_socket(uint16_t port)
+static int udp_socket(uint32_t ip, uint16_t port)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
-	                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	                              .sin_addr.s_addr = htonl(ip),
 	                              .sin_port = htons(port)};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0), bytes = 8 << 20;
 
@@ -138,7 +140,7 @@ static uint32_t client_for(const struct sockaddr_in *from)
 	if (client_count == CLIENTS_MAX)
 		return NONE;
 	clients[client_count].address = *from;
-	clients[client_count].fd = udp_socket(0);
+	clients[client_count].fd = udp_socket(INADDR_ANY, 0);
 	return client_count++;
 }
 
@@ -249,14 +251,17 @@ static void turn(void)
 
 int main(int argc, char **argv)
 {
-	if (argc != 7) {
+	char why[NET_WHY_BYTES];
+	struct net_addr to;
+
+	if (argc != 7 || net_resolve(argv[2], &to, why) != 0) {
 		fprintf(stderr,
-		        "usage: chaos LISTEN_PORT SERVER_PORT SEED LOSS DUPLICATE REORDER\n");
+		        "usage: chaos LISTEN_PORT SERVER_HOST:PORT SEED LOSS DUPLICATE REORDER\n");
 		return 2;
 	}
 	server = (struct sockaddr_in){.sin_family = AF_INET,
-	                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-	                              .sin_port = htons((uint16_t)atoi(argv[2]))};
+	                              .sin_addr.s_addr = htonl(to.ip),
+	                              .sin_port = htons(to.port)};
 	state = strtoull(argv[3], NULL, 10);
 	loss = (uint32_t)(atof(argv[4]) * 1e4);
 	duplicate = (uint32_t)(atof(argv[5]) * 1e4);
@@ -264,7 +269,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGTERM, stop);
 	listen_tcp((uint16_t)atoi(argv[1]));
-	udp_fd = udp_socket((uint16_t)atoi(argv[1]));
+	udp_fd = udp_socket(INADDR_LOOPBACK, (uint16_t)atoi(argv[1]));
 	while (!stopping)
 		turn();
 	printf("passed %lu, lost %lu, doubled %lu, held back %lu\n", passed, lost, doubled,

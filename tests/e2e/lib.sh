@@ -6,9 +6,11 @@
 #   winnowd ARG.. start one on a free loopback port; sets PORT and DAEMON (its pid)
 #   bench ARG..   winnow bench against it
 #   fail TEXT     end the test
-#   WINNOWD_OPTIONS, for every winnowd: test_xdp_suite.sh runs other tests with the fast path so
+#   WINNOWD_OPTIONS, for every winnowd: test_xdp_suite.sh and test_dpdk_suite.sh run other tests so
 #   HOST, INSIDE  where winnowd listens (default 127.0.0.1), and a command that starts it there
-#   scaled COUNT  of iterations that shall last some seconds: fewer where a sanitizer slows them down
+#   TWO_HOSTS=1   winnowd in one network namespace, workers in another, instead of all on loopback:
+#                 "${server_side[@]}" and "${worker_side[@]}" go before commands
+#   scaled COUNT  of iterations that shall last some seconds: fewer where something slows them down
 set -uo pipefail
 set -m # every background job is a process group, and is ended with all its children
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -17,6 +19,7 @@ HOST=${HOST:-127.0.0.1}
 tmp=$(mktemp -d)
 pids=()
 namespaces=()
+server_side=() worker_side=()
 
 stop_all() {
 	local pid ns
@@ -37,10 +40,12 @@ fail() {
 }
 
 scaled() {
+	local count=$1
+	[ -z "${TWO_HOSTS:-}" ] || count=$((count / 8)) # at MTU 1500 and through a bridge
 	case ${SAN:-} in
-	*thread*) echo $(($1 / 16)) ;;
-	?*) echo $(($1 / 2)) ;;
-	*) echo "$1" ;;
+	*thread*) echo $((count / 16)) ;;
+	?*) echo $((count / 2)) ;;
+	*) echo "$count" ;;
 	esac
 }
 
@@ -51,7 +56,7 @@ free_port() {
 wait_port() { # host port
 	local i
 	for i in $(seq 100); do
-		(exec 3<>"/dev/tcp/$1/$2") 2>/dev/null && return 0
+		"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$1" "$2" 2>/dev/null && return 0
 		sleep 0.05
 	done
 	return 1
@@ -61,7 +66,7 @@ winnowd_on() { # port arg..
 	PORT=$1
 	shift
 	# shellcheck disable=SC2086 # lists
-	${INSIDE:-} "$BUILD/winnowd" --listen "$HOST:$PORT" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-$PORT.log" &
+	"${server_side[@]}" ${INSIDE:-} "$BUILD/winnowd" --listen "$HOST:$PORT" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-$PORT.log" &
 	DAEMON=$!
 	pids+=("$DAEMON")
 	wait_port "$HOST" "$PORT" || fail "winnowd does not listen on port $PORT"
@@ -72,7 +77,7 @@ winnowd() {
 }
 
 bench() {
-	"$BUILD/winnow" bench --aggregator "$HOST:$PORT" "$@"
+	"${worker_side[@]}" "$BUILD/winnow" bench --aggregator "$HOST:$PORT" "$@"
 }
 
 # bench in the background, its exit status in $tmp/NAME.status, its output in NAME.out and .err
@@ -129,6 +134,14 @@ need_namespaces() {
 	ip netns del "wt$$-probe"
 }
 
+# The dpdk datapath is built only where DPDK's headers are.
+need_dpdk() {
+	need_namespaces
+	[ -e "$BUILD/winnow-dpdk.so" ] && return
+	echo "built without DPDK: libdpdk-dev is missing"
+	exit 77
+}
+
 # A star of hosts: $net-w0.. at 10.77.0.1.., $net-a0.. at 10.77.0.101.., joined by a bridge in $net-sw.
 net=wt$$
 hosts_up() { # workers aggregators mtu
@@ -143,7 +156,24 @@ hosts_up() { # workers aggregators mtu
 		# Native XDP_TX on a veth arrives only if the other end has a program, too.
 		[[ ${WINNOWD_OPTIONS:-} != *xdp* ]] ||
 			ip netns exec "$net-sw" ip link set dev "$net-a$i" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+		[[ ${WINNOWD_OPTIONS:-} != *dpdk* ]] || whole_frames "a$i"
 	done
+}
+
+# A packet socket sees what the senders' kernel left to the network card: super-packets whole. Let the
+# switch cut them before it hands them to this host.
+whole_frames() { # host
+	ip netns exec "$net-sw" ethtool -K "$net-$1" tx-udp-segmentation off gso off tso off >"$tmp/ethtool.out" 2>&1 ||
+		fail "cannot switch segmentation off: $(cat "$tmp/ethtool.out")"
+}
+
+# The switch loses 3 % of the datagrams from a host; "off": no more. Another switch port's traffic is left alone.
+lossy() { # host [off]
+	if [ "${2:-}" = off ]; then
+		ip -n "$net-sw" link set dev "$net-$1" xdpgeneric off
+	else
+		ip -n "$net-sw" link set dev "$net-$1" xdpgeneric obj "$BUILD/tests/e2e/lose.bpf.o" sec xdp || fail "cannot attach a program"
+	fi
 }
 
 metric() { # address name: a sample's value, by the name's beginning
@@ -198,3 +228,11 @@ json() { # file field: a value of a JSON object
 for k in sys.argv[2].split("."): v = v[k]
 print(v)' "$1" "$2"
 }
+
+if [ -n "${TWO_HOSTS:-}" ]; then
+	need_namespaces
+	hosts_up 1 1 1500
+	HOST=10.77.0.101
+	server_side=(ip netns exec "$net-a0")
+	worker_side=(ip netns exec "$net-w0")
+fi

@@ -8,7 +8,7 @@ victims() { # job extra..: three workers; VICTIM is the pid of rank 1
 	local rank job=$1
 	shift
 	for rank in 0 1 2; do
-		"$BUILD/winnow" bench --aggregator "$HOST:$PORT" --job "$job" --rank $rank --world 3 "${endless[@]}" "$@" \
+		"${worker_side[@]}" "$BUILD/winnow" bench --aggregator "$HOST:$PORT" --job "$job" --rank $rank --world 3 "${endless[@]}" "$@" \
 			>/dev/null 2>"$tmp/$job$rank.err" &
 		pids+=($!)
 		eval "W$rank=$!"
@@ -45,7 +45,7 @@ kill -KILL "$VICTIM"
 
 # A worker that is alive but does not come: rank 1 does one operation less and then waits.
 start s0 bench --insecure-no-key --job stay --rank 0 --world 2 --size 1M --iters 3 --timeout 2s
-start s1 "$BUILD/winnow" bench --aggregator "$HOST:$PORT" --insecure-no-key --job stay --rank 1 --world 2 --size 1M --iters 2 --timeout 2s
+start s1 bench --insecure-no-key --job stay --rank 1 --world 2 --size 1M --iters 2 --timeout 2s
 expect s0 20 1 'rank 1 \(.*\) has left the job|waited .* for rank 1'
 expect s1 20 0
 

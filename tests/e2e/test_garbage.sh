@@ -7,7 +7,7 @@ start good0 bench --insecure-no-key --job good --rank 0 --world 2 --size 1M --it
 start good1 bench --insecure-no-key --job good --rank 1 --world 2 --size 1M --iters "$(scaled "${GOOD_ITERS:-30000}")" --check --json
 sleep 0.5
 
-python3 - "$HOST" "$PORT" <<'P' || fail "the garbage sender failed"
+"${worker_side[@]}" python3 - "$HOST" "$PORT" <<'P' || fail "the garbage sender failed"
 import os, random, socket, struct, sys, time
 random.seed(7)
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -56,7 +56,7 @@ for s in held[11:]:
         pass
 assert closed == 40, "only %d of 40 half-open peers were cut off" % closed
 P
-python3 -c 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())' \
+"${worker_side[@]}" python3 -c 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())' \
 	"http://$HOST:$metrics/metrics" >"$tmp/metrics"
 for reason in short bad_magic bad_version bad_kind unknown_channel bad_token; do
 	grep -qE "^winnow_packets_dropped_total\{reason=\"$reason\"\} [1-9]" "$tmp/metrics" || fail "no drops for $reason"

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Other tests again, over DPDK's packet socket: lost, doubled and reordered datagrams through a proxy; deaths; garbage.
+# test_dpdk_net.sh runs the rest.
+# no-sanitizers: the same code as in the tests that it runs
+set -euo pipefail
+cd "$(dirname "$0")"
+BUILD=${BUILD:-build}
+if [ ! -e "../../$BUILD/winnow-dpdk.so" ]; then
+	echo "built without DPDK"
+	exit 77
+fi
+if [ "$(id -u)" != 0 ] || ! unshare -n true 2>/dev/null; then
+	echo "needs root and network namespaces"
+	exit 77
+fi
+export WINNOWD_OPTIONS="--datapath dpdk --device eth0"
+export TWO_HOSTS=1
+for test in chaos deaths garbage; do
+	echo "# test_$test.sh"
+	./test_$test.sh
+done
