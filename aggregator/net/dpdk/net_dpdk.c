@@ -83,6 +83,7 @@ static void dpdk_close(struct net *net)
 	for (place = &queue->nets; *place != net; place = &(*place)->next)
 		;
 	*place = net->next;
+	queue_forget(net);
 	if (net->group_fd >= 0)
 		close(net->group_fd);
 	free(net);
@@ -235,6 +236,7 @@ static void dpdk_stats(const struct net *net, struct net_stats *out)
 	const struct queue *queue = net->queue;
 
 	*out = net->stats;
+	out->tx_errors += queue->tx_errors;
 	out->rx_errors += queue->rx_errors;
 	out->rx_others += queue->rx_others;
 	for (uint32_t i = 0; i < queue->device->port_count && queue->index == 0; i++) {

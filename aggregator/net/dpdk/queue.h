@@ -60,7 +60,7 @@ struct queue {
 		uint32_t ip;
 		uint64_t when_us;
 	} asked[QUEUE_ASKED_MAX];
-	uint16_t tx_errors; /* of frames that belong to no net */
+	uint64_t tx_errors; /* frames that waited in vain */
 	uint64_t rx_errors, rx_others;
 };
 
@@ -68,6 +68,9 @@ uint64_t queue_now_us(void);
 
 /* receive.c */
 uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max);
+
+/* queue_forget - what has come for this net and was not handed out: others wait behind it. */
+void queue_forget(const struct net *net);
 
 /* transmit.c */
 uint32_t queue_send(struct net *net, const struct net_addr to[], uint32_t to_count,

@@ -62,20 +62,20 @@ static struct net *net_for(struct queue *queue, const struct frame *frame)
 	return NULL;
 }
 
-/* True when another thread's net has got it. */
-static bool hand_over(struct queue *queue, struct rte_mbuf *mbuf, const struct frame *frame)
+/* The queue whose net a datagram is for. */
+static uint32_t owner_of(const struct queue *queue, const struct frame *frame)
 {
-	struct device *device = queue->device;
-	uint32_t owner;
+	if (queue->device->queue_count == 1 || frame->payload_bytes <= STEERING_BYTE)
+		return queue->index;
+	return frame->payload[STEERING_BYTE] % queue->device->queue_count;
+}
 
-	if (device->queue_count == 1 || frame->payload_bytes <= STEERING_BYTE)
-		return false;
-	owner = frame->payload[STEERING_BYTE] % device->queue_count;
-	if (owner == queue->index)
-		return false;
+/* False when that queue has no room: the frame is lost. */
+static bool hand_over(struct queue *queue, uint32_t owner, struct rte_mbuf *mbuf)
+{
 	/* It has been checked. */
 	mbuf->ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
-	if (rte_ring_mp_enqueue(device->handed_over[owner], mbuf) == 0)
+	if (rte_ring_mp_enqueue(queue->device->handed_over[owner], mbuf) == 0)
 		return true;
 	queue->rx_errors++;
 	return false;
@@ -86,15 +86,17 @@ static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct fr
                      bool *handed_over)
 {
 	struct queue_item *item = &queue->items[queue->count];
+	uint32_t owner = owner_of(queue, frame);
 
 	item->owner = net_for(queue, frame);
 	if (item->owner == NULL) {
 		queue->rx_others++;
 		return false;
 	}
-	*handed_over = hand_over(queue, mbuf, frame);
-	if (*handed_over)
+	if (owner != queue->index) {
+		*handed_over = hand_over(queue, owner, mbuf);
 		return false;
+	}
 	item->in = (struct net_in){.data = frame->payload,
 	                           .bytes = frame->payload_bytes,
 	                           .from = {.ip = frame->from_ip, .port = frame->from_port}};
@@ -224,4 +226,15 @@ uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max)
 	while (count < max && queue->at < queue->count && queue->items[queue->at].owner == net)
 		in[count++] = queue->items[queue->at++].in;
 	return count;
+}
+
+void queue_forget(const struct net *net)
+{
+	struct queue *queue = net->queue;
+	uint32_t left = queue->at;
+
+	for (uint32_t i = queue->at; i < queue->count; i++)
+		if (queue->items[i].owner != net)
+			queue->items[left++] = queue->items[i];
+	queue->count = left;
 }

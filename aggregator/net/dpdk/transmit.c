@@ -52,8 +52,10 @@ static void emit(struct queue *queue, uint32_t port, struct rte_mbuf *frames[], 
 	for (; sent < count && kept < NET_BURST_MAX; sent++)
 		queue->kept[port][kept++] = frames[sent];
 	queue->kept_count[port] = kept;
-	if (sent < count)
+	if (sent < count) {
+		queue->tx_errors += count - sent;
 		rte_pktmbuf_free_bulk(frames + sent, count - sent);
+	}
 }
 
 bool queue_flush(struct queue *queue)
@@ -183,7 +185,7 @@ void queue_release_held(struct queue *queue)
 			emit(queue, hop.port, &held->frame, 1);
 		} else if (now_us - held->since_us > HOLD_US) {
 			rte_pktmbuf_free(held->frame);
-			queue->nets->stats.tx_errors++;
+			queue->tx_errors++;
 		} else {
 			queue->held[left++] = *held;
 		}
