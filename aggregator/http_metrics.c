@@ -128,6 +128,14 @@ static void totals_metrics(FILE *out, const struct snapshot *now)
 	       net->tx_errors);
 	single(out, "packets_unsent_total", "counter",
 	       "Datagrams given up: the network stayed full.", now->data.unsent);
+	single(out, "net_tx_waits_total", "counter", "Times that the network was full.",
+	       net->tx_waits);
+	single(out, "net_rx_errors_total", "counter",
+	       "dpdk: frames that were damaged or fragmented, or that there was no room for.",
+	       net->rx_errors);
+	single(out, "net_rx_others_total", "counter",
+	       "dpdk: frames that were not for winnowd: other protocols, addresses, ports.",
+	       net->rx_others);
 }
 
 char *http_metrics(const struct http_sources *sources)

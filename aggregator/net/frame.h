@@ -28,7 +28,7 @@ enum frame_kind {
 
 struct frame {
 	enum frame_kind kind;
-	const uint8_t *to_mac, *from_mac;
+	const uint8_t *to_mac, *from_mac; /* NULL when there are none */
 	uint32_t from_ip, to_ip; /* UDP; ARP: sender and target; IGMP: to_ip is the group, or 0 */
 	uint16_t from_port, to_port; /* UDP */
 	const uint8_t *payload;      /* UDP */

@@ -130,8 +130,8 @@ static void take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf)
 	if (rte_pktmbuf_is_contiguous(mbuf) || rte_pktmbuf_linearize(mbuf) == 0)
 		frame_parse(rte_pktmbuf_mtod(mbuf, const uint8_t *), rte_pktmbuf_data_len(mbuf),
 		            checked_by_port(mbuf), &frame);
-	/* A packet socket also sees what the kernel sends. */
-	if (frame.kind != FRAME_DAMAGED &&
+	/* A packet socket also sees what the kernel sends, cut off where it is long. */
+	if (frame.from_mac != NULL &&
 	    (foreign_vlan(mbuf) ||
 	     memcmp(frame.from_mac, queue->device->ports[port].mac, FRAME_MAC_BYTES) == 0))
 		frame.kind = FRAME_OTHER;
