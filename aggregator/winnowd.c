@@ -271,6 +271,10 @@ static int data_path(struct data_config *data, struct net_port *port)
 		return usage_error("--datapath: %s", why);
 	if (kernel)
 		return 0;
+	if (settings.device == NULL && settings.eal == NULL)
+		return usage_error(
+			"--datapath %s needs --device IFACE, or --eal with DPDK's arguments",
+			settings.datapath);
 	*port = (struct net_port){.eal = settings.eal,
 	                          .device = settings.device,
 	                          .idle_us = (uint32_t)settings.idle_us,

@@ -8,7 +8,7 @@ work() { timeout 20 ip netns exec "$net-w0" "$BUILD/winnow" bench --aggregator 1
 nohuge="--no-shconf --no-huge --no-pci --no-telemetry -m 192"
 
 refuses 2 'needs --device IFACE, or --eal' serve
-refuses 2 "there is no interface 'nosuch0'; other ports need --eal" serve --device nosuch0
+refuses 1 "there is no interface 'nosuch0'; other ports need --eal" serve --device nosuch0
 refuses 1 'DPDK has no port eth9' serve --device eth9 --eal "$nohuge --vdev=net_af_packet0,iface=eth0"
 refuses 1 'DPDK does not start: .*' serve --eal "--no-such-argument"
 refuses 1 'DPDK does not start: .*' serve --eal "$nohuge --vdev=net_nothing0"
@@ -50,8 +50,8 @@ cp "$BUILD/winnowd" "$BUILD/winnow" "$tmp/bare/"
 cp -P "$BUILD"/libwinnow.so* "$tmp/bare/"
 refuses 2 "no datapath 'dpdk' in this build" "$tmp/bare/winnowd" --insecure-no-key --datapath dpdk --device lo
 refuses 1 "no datapath 'dpdk' in this build" "$tmp/bare/winnow" bench --aggregator 127.0.0.1:1 --insecure-no-key --datapath dpdk --device lo
-"$tmp/bare/winnowd" --version | grep -q dpdk && fail "--version names what is not there"
-"$BUILD/winnowd" --version | grep -q dpdk || fail "--version does not name dpdk"
+"$tmp/bare/winnowd" --version | grep -q 'built without dpdk' || fail "--version names what is not there"
+"$BUILD/winnowd" --version | grep -q 'dpdk with DPDK' || fail "--version does not name dpdk"
 # What is there but is something else.
 echo "no object" >"$tmp/bare/winnow-dpdk.so"
 refuses 2 'cannot open datapath dpdk' "$tmp/bare/winnowd" --insecure-no-key --datapath dpdk --device lo

@@ -21,6 +21,7 @@
 #include "aggregator/net/dpdk/kernel.h"
 
 #define WORDS_MAX 64
+#define COMPLAINTS_MAX 8
 #define MEMORY_MB 192         /* with frames of 2 KB */
 #define PACKET_RING_BYTES 256 /* of headers, the kernel's included, in a packet socket's ring */
 #define TEXT_BYTES 4096
@@ -35,6 +36,11 @@ static struct {
 	char last_line[NET_WHY_BYTES];
 	char line[NET_WHY_BYTES]; /* of the log, as far as it has come */
 	size_t line_bytes;
+	/* While DPDK starts, and stderr is not ours: its complaints, for later. */
+	bool starting;
+	uint32_t complaint_count;
+	char complaints[COMPLAINTS_MAX][NET_WHY_BYTES];
+	char complaint_levels[COMPLAINTS_MAX][8];
 } state;
 
 /* ---- log ---- */
@@ -59,8 +65,14 @@ static void line_done(void)
 	if (strcmp(level, "info") != 0)
 		memcpy(state.last_line, state.line, sizeof(state.last_line));
 	/* DPDK tells much about itself: what is only news to its developers stays out. */
-	if (state.log != NULL && !state.mute && strcmp(level, "info") != 0)
+	if (state.log == NULL || state.mute || strcmp(level, "info") == 0)
+		return;
+	if (!state.starting) {
 		state.log(level, state.line);
+	} else if (state.complaint_count < COMPLAINTS_MAX) {
+		memcpy(state.complaints[state.complaint_count], state.line, sizeof(state.line));
+		snprintf(state.complaint_levels[state.complaint_count++], 8, "%s", level);
+	}
 }
 
 /* The stream that DPDK prints to. It holds the stream's lock meanwhile. */
@@ -196,23 +208,32 @@ static int arguments_for(const struct environment *wanted, char *text, char *why
 
 /* ---- start ---- */
 
-/* A wrong argument makes DPDK print its usage on stdout: nobody asked for that. */
+/* A wrong argument makes DPDK print its usage on stdout, and more on stderr: nobody asked for that. */
 static int init_quietly(int argc, char **argv)
 {
-	int null = open("/dev/null", O_WRONLY | O_CLOEXEC), out, result;
+	static const int outputs[] = {STDOUT_FILENO, STDERR_FILENO};
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC), saved[2], result;
 
 	fflush(stdout);
-	out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
-	if (null >= 0 && out >= 0)
-		dup2(null, STDOUT_FILENO);
+	for (int i = 0; i < 2; i++) {
+		saved[i] = fcntl(outputs[i], F_DUPFD_CLOEXEC, 0);
+		if (null >= 0 && saved[i] >= 0)
+			dup2(null, outputs[i]);
+	}
+	state.starting = true;
 	result = rte_eal_init(argc, argv);
+	state.starting = false;
 	fflush(stdout);
-	if (null >= 0 && out >= 0)
-		dup2(out, STDOUT_FILENO);
+	for (int i = 0; i < 2; i++) {
+		if (saved[i] < 0)
+			continue;
+		dup2(saved[i], outputs[i]);
+		close(saved[i]);
+	}
 	if (null >= 0)
 		close(null);
-	if (out >= 0)
-		close(out);
+	for (uint32_t i = 0; i < state.complaint_count && result >= 0; i++)
+		state.log(state.complaint_levels[i], state.complaints[i]);
 	return result;
 }
 
