@@ -243,10 +243,15 @@ static int ports_find(const char *name, char *why)
 		rte_eth_dev_get_name_by_port(id, port->name);
 		device.port_count++;
 	}
-	if (device.port_count > 0)
+	if (device.port_count > 0) {
+		environment_forget();
 		return 0;
-	snprintf(why, NET_WHY_BYTES, "DPDK has no port%s%.60s: see --eal, dpdk-devbind.py --status",
-	         name != NULL ? " " : "", name != NULL ? name : "");
+	}
+	/* When a driver was told what it cannot do, DPDK starts without it. */
+	snprintf(why, NET_WHY_BYTES,
+	         "DPDK has no port%s%.60s: see --eal, dpdk-devbind.py --status%s%.120s",
+	         name != NULL ? " " : "", name != NULL ? name : "",
+	         environment_first_error()[0] != '\0' ? "; " : "", environment_first_error());
 	return -ENODEV;
 }
 

@@ -97,5 +97,7 @@ void environment_mute(bool mute);
 
 /* The latest line of DPDK's log above "info": why something has failed. */
 const char *environment_last_line(void);
+const char *environment_first_error(void);
+void environment_forget(void);
 
 #endif /* AGGREGATOR_NET_DPDK_DEVICE_H */

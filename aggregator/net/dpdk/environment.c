@@ -21,7 +21,6 @@
 #include "aggregator/net/dpdk/kernel.h"
 
 #define WORDS_MAX 64
-#define COMPLAINTS_MAX 8
 #define MEMORY_MB 192         /* with frames of 2 KB */
 #define PACKET_RING_BYTES 256 /* of headers, the kernel's included, in a packet socket's ring */
 #define TEXT_BYTES 4096
@@ -33,14 +32,9 @@ static struct {
 	bool pinned; /* the operator has named CPUs */
 	bool mute;
 	void (*log)(const char *level, const char *text);
-	char last_line[NET_WHY_BYTES];
+	char last_line[NET_WHY_BYTES], first_error[NET_WHY_BYTES];
 	char line[NET_WHY_BYTES]; /* of the log, as far as it has come */
 	size_t line_bytes;
-	/* While DPDK starts, and stderr is not ours: its complaints, for later. */
-	bool starting;
-	uint32_t complaint_count;
-	char complaints[COMPLAINTS_MAX][NET_WHY_BYTES];
-	char complaint_levels[COMPLAINTS_MAX][8];
 } state;
 
 /* ---- log ---- */
@@ -62,17 +56,13 @@ static void line_done(void)
 	state.line_bytes = 0;
 	if (state.line[0] == '\0')
 		return;
+	if (strcmp(level, "error") == 0 && state.first_error[0] == '\0')
+		memcpy(state.first_error, state.line, sizeof(state.first_error));
 	if (strcmp(level, "info") != 0)
 		memcpy(state.last_line, state.line, sizeof(state.last_line));
 	/* DPDK tells much about itself: what is only news to its developers stays out. */
-	if (state.log == NULL || state.mute || strcmp(level, "info") == 0)
-		return;
-	if (!state.starting) {
+	if (state.log != NULL && !state.mute && strcmp(level, "info") != 0)
 		state.log(level, state.line);
-	} else if (state.complaint_count < COMPLAINTS_MAX) {
-		memcpy(state.complaints[state.complaint_count], state.line, sizeof(state.line));
-		snprintf(state.complaint_levels[state.complaint_count++], 8, "%s", level);
-	}
 }
 
 /* The stream that DPDK prints to. It holds the stream's lock meanwhile. */
@@ -105,8 +95,16 @@ static void log_capture(void)
 void environment_mute(bool mute)
 {
 	state.mute = mute;
-	if (!mute)
-		state.last_line[0] = '\0';
+}
+
+void environment_forget(void)
+{
+	state.last_line[0] = state.first_error[0] = '\0';
+}
+
+const char *environment_first_error(void)
+{
+	return state.first_error;
 }
 
 const char *environment_last_line(void)
@@ -220,9 +218,7 @@ static int init_quietly(int argc, char **argv)
 		if (null >= 0 && saved[i] >= 0)
 			dup2(null, outputs[i]);
 	}
-	state.starting = true;
 	result = rte_eal_init(argc, argv);
-	state.starting = false;
 	fflush(stdout);
 	for (int i = 0; i < 2; i++) {
 		if (saved[i] < 0)
@@ -232,8 +228,6 @@ static int init_quietly(int argc, char **argv)
 	}
 	if (null >= 0)
 		close(null);
-	for (uint32_t i = 0; i < state.complaint_count && result >= 0; i++)
-		state.log(state.complaint_levels[i], state.complaints[i]);
 	return result;
 }
 
