@@ -27,6 +27,7 @@ stop_all() {
 	wait 2>/dev/null
 	for ns in "${namespaces[@]}"; do ip netns del "$ns" 2>/dev/null; done
 	rm -rf "$tmp"
+	[ "${reserved:-0}" = 0 ] || echo $(($(cat "$huge") - reserved)) >"$huge"
 }
 trap stop_all EXIT
 trap 'exit 1' INT TERM
@@ -56,6 +57,7 @@ free_port() {
 wait_port() { # host port
 	local i
 	for i in $(seq 100); do
+		# shellcheck disable=SC2016 # the inner shell's
 		"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$1" "$2" 2>/dev/null && return 0
 		sleep 0.05
 	done
@@ -132,6 +134,21 @@ need_namespaces() {
 		exit 77
 	fi
 	ip netns del "wt$$-probe"
+}
+
+# Huge pages of 2 MB, by so many more or fewer: others on this machine may hold some, too. What is left at the end is given back.
+huge=/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
+reserved=0
+reserve() { # pages
+	local before
+	before=$(cat $huge)
+	reserved=$((reserved + $1))
+	echo $((before + $1)) >$huge
+	[ "$(cat $huge)" = $((before + $1)) ] || fail "the kernel has no $1 huge pages to spare"
+}
+
+uses_huge_pages() { # does winnowd?
+	awk '/_Hugetlb/ { kb += $2 } END { exit kb == 0 }' "/proc/$DAEMON/smaps_rollup"
 }
 
 # The dpdk datapath is built only where DPDK's headers are.

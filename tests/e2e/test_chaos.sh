@@ -24,7 +24,7 @@ round() { # seconds, bench options..
 seeds="1 2 3"
 [ -z "${TWO_HOSTS:-}" ] || seeds=1 # its datagrams are small: ten times as many
 for seed in $seeds; do
-	chaos $seed 5 5 10
+	chaos "$seed" 5 5 10
 	round 60 --size 0,4K,3M --density 0.2
 	round 60 --size 1M --dtype bf16 --op max --block 64 --density 0.5
 	round 60 --size 1M --wire fixed32

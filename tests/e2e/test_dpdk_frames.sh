@@ -10,6 +10,7 @@ switch_passes_all
 winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --device eth0 --metrics 10.77.0.101:9555
 value() { inside w2 bash -c ". tests/e2e/lib.sh; metric 10.77.0.101:9555 'winnow_$1'"; }
 unreachable() { # host: ICMP messages that its kernel has sent
+	# shellcheck disable=SC2016 # awk's
 	inside "$1" awk '/^Icmp:/ { if (!n) { for (i = 1; i <= NF; i++) if ($i == "OutDestUnreachs") n = i } else print $n }' /proc/net/snmp
 }
 

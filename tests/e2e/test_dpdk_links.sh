@@ -14,7 +14,7 @@ job() { # name iters option..: rank 0 with dpdk, rank 1 with sockets
 	shift 2
 	for rank in 0 1; do
 		rm -f "$tmp/$name$rank.status"
-		start $name$rank inside w$rank "$BUILD/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --job $name --rank $rank --world 2 \
+		start "$name$rank" inside w$rank "$BUILD/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --job "$name" --rank $rank --world 2 \
 			--check --size 1M --density 0.3 --iters "$iters" "${road[@]}" "$@"
 		road=()
 	done
@@ -41,7 +41,7 @@ ended() { # pid seconds: its exit status in STATUS
 }
 
 serve
-job flaps 500
+job flaps 300
 await event=job_started "$LOG"
 for ((i = 0; i < 3; i++)); do
 	sleep 0.3
@@ -55,7 +55,7 @@ expect flaps1 60 0
 [ "$(grep -c 'level=info.*port net_af_packet0: the link is up' "$LOG")" -ge 1 ] || fail "the log does not say that the link came up"
 
 # The interface itself, down and up.
-job itself 500
+job itself 300
 await 'job_started job=itself' "$LOG"
 sleep 0.3
 inside a0 ip link set eth0 down

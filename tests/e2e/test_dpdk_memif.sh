@@ -11,7 +11,7 @@ common=(--insecure-no-key --iters 2 --warmup 1 --json --check --datapath dpdk)
 metrics=$(free_port)
 
 server() { # option..
-	local ports= rank
+	local ports='' rank
 	for ((rank = 0; rank < workers; rank++)); do
 		ports+=" --vdev=net_memif$rank,role=server,id=$rank,$memif"
 	done

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# AF_XDP sockets beneath DPDK, with our own program that takes Winnow's datagrams out: workers with sockets and with DPDK,
+# multicast and unicast, loss. The control connection and all else stay with the kernel on the same interface.
+. "$(dirname "$0")/lib.sh"
+need_dpdk
+hosts_up 3 1 1500
+for host in w0 w1 w2 a0; do whole_frames $host; done
+reserve 320
+# A veth has no "combined" queues to choose from: one is heard.
+inside sw ethtool -L "$net-a0" rx 1 tx 1 || fail "cannot set the number of queues"
+inside a0 ethtool -L eth0 rx 1 tx 1 || fail "cannot set the number of queues"
+eal="--in-memory --no-pci --vdev=net_af_xdp0,iface=eth0,xdp_prog=$BUILD/ebpf/redirect.bpf.o"
+winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --eal "$eal" --metrics 10.77.0.101:9555
+work() { # seconds option..
+	local rank limit=$1
+	shift
+	for rank in 0 1 2; do
+		local road=()
+		((rank != 2)) || road=(--datapath dpdk --device eth0)
+		start w$rank inside w$rank "$BUILD/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $rank --world 3 --check --json \
+			--iters 2 --warmup 1 "${road[@]}" "$@"
+	done
+	for rank in 0 1 2; do expect w$rank "$limit" 0; done
+	for rank in 0 1 2; do [ "$(json "$tmp/w$rank.out" errors)" = 0 ] || fail "rank $rank: wrong results"; done
+}
+work 60 --size 0,4,4K,3M --density 1,0.1,0
+[ "$(json "$tmp/w0.out" multicast)" = 1 ] || fail "results did not come by multicast"
+work 60 --size 1M --multicast=0 --wire fixed32
+for host in w0 w1 w2 a0; do lossy $host; done
+work 60 --size 4K,3M --density 1,0.05
+for host in w0 w1 w2 a0; do lossy $host off; done
+[ "$(inside w0 bash -c ". tests/e2e/lib.sh; metric 10.77.0.101:9555 winnow_net_rx_errors_total")" = 0 ] || fail "frames were damaged"
+kill -TERM "$DAEMON"
+wait "$DAEMON" || fail "winnowd ended with status $?"
+# It has given its privileges up, and cannot take the program off.
+inside a0 ip link set eth0 xdp off
+# It needs huge pages, and all of the interface's queues; it says so.
+refuses 1 'AF_XDP needs huge pages' timeout 20 ip netns exec "$net-a0" "$BUILD/winnowd" --insecure-no-key --listen 10.77.0.101:5555 --threads 2 \
+	--datapath dpdk --eal "${eal/--in-memory/--no-shconf --no-huge -m 256}"
+inside a0 ethtool -L eth0 rx 2 tx 2 || fail "cannot set the number of queues"
+refuses 1 'DPDK has no port.*queue count 2 is larger' timeout 20 ip netns exec "$net-a0" "$BUILD/winnowd" --insecure-no-key \
+	--listen 10.77.0.101:5555 --datapath dpdk --eal "${eal/eth0,/eth0,queue_count=2,}"
+refuses 1 'eth0 has 2 receive queues and 1 of them' timeout 20 ip netns exec "$net-a0" "$BUILD/winnowd" --insecure-no-key \
+	--listen 10.77.0.101:5555 --threads 1 --datapath dpdk --eal "$eal"
+echo "all right"
