@@ -118,9 +118,8 @@ static void pass(uint32_t client, bool to_server, const uint8_t *data, uint32_t 
 
 static int udp_socket(uint32_t ip, uint16_t port)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET,
-	                              .sin_addr.s_addr = htonl(ip),
-	                              .sin_port = htons(port)};
+	struct sockaddr_in address = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(ip), .sin_port = htons(port)};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0), bytes = 8 << 20;
 
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) != 0)
@@ -259,9 +258,8 @@ int main(int argc, char **argv)
 		        "usage: chaos LISTEN_PORT SERVER_HOST:PORT SEED LOSS DUPLICATE REORDER\n");
 		return 2;
 	}
-	server = (struct sockaddr_in){.sin_family = AF_INET,
-	                              .sin_addr.s_addr = htonl(to.ip),
-	                              .sin_port = htons(to.port)};
+	server = (struct sockaddr_in){
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(to.ip), .sin_port = htons(to.port)};
 	state = strtoull(argv[3], NULL, 10);
 	loss = (uint32_t)(atof(argv[4]) * 1e4);
 	duplicate = (uint32_t)(atof(argv[5]) * 1e4);

@@ -27,7 +27,8 @@ done
 before_errors=$(value net_rx_errors_total) before_others=$(value net_rx_others_total)
 quiet() { # neither kernel has called a port unreachable, since it was asked to by what is really for nobody
 	for host in a0 w0; do
-		[ "$(unreachable $host)" = "$(cat "$tmp/$host.icmp" 2>/dev/null || echo 0)" ] ||
+		# One or two may come from a neighbour whose address the other side's kernel was asked to find.
+		[ "$(unreachable $host)" -le $(($(cat "$tmp/$host.icmp" 2>/dev/null || echo 0) + 2)) ] ||
 			fail "the kernel of $host has called a port unreachable $(unreachable $host) times"
 	done
 }
