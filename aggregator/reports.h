@@ -22,7 +22,8 @@ struct report_stall {
 
 struct reports {
 	pthread_mutex_t lock;
-	uint32_t stall_count; /* those beyond the limit are dropped: an operation stalls again and again */
+	uint32_t
+		stall_count; /* those beyond the limit are dropped: an operation stalls again and again */
 	struct report_stall stalls[REPORTS_STALLS_MAX];
 	char lost[NET_WHY_BYTES]; /* why the port is gone; "" while it is there */
 };

@@ -6,6 +6,7 @@
  */
 
 #include <errno.h>
+#include <net/if.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,6 +256,29 @@ static void port_log(const char *level, const char *text)
 	log_event(level, "event=port text=\"%s\"", text);
 }
 
+/* DPDK's AF_XDP driver needs its interfaces to itself: what a winnowd before us has left there goes. */
+static int sweep(char *why)
+{
+	const char *at = settings.eal != NULL ? strstr(settings.eal, "net_af_xdp") : NULL;
+	char name[IF_NAMESIZE];
+
+	while (at != NULL && (at = strstr(at, "iface=")) != NULL) {
+		int swept;
+
+		at += strlen("iface=");
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ", '\""), at);
+		swept = xdp_sweep(name, why);
+		if (swept < 0)
+			return swept;
+		if (swept > 0)
+			log_event("info",
+			          "event=swept device=%s text=\"took an XDP program off that "
+			          "a winnowd before this one has left\"",
+			          name);
+	}
+	return 0;
+}
+
 /* The back end that --datapath names, and the port of one that needs one. */
 static int data_path(struct data_config *data, struct net_port *port)
 {
@@ -264,8 +288,7 @@ static int data_path(struct data_config *data, struct net_port *port)
 	char why[NET_WHY_BYTES], swept[XDP_WHY_BYTES];
 	uint32_t bits;
 
-	/* DPDK's AF_XDP driver needs the device to itself. */
-	if (!kernel && settings.device != NULL && xdp_sweep(settings.device, swept) < 0)
+	if (!kernel && sweep(swept) != 0)
 		return usage_error("%s", swept);
 	if (net_backend_named(kernel ? "udp" : settings.datapath, &data->backend, why) != 0)
 		return usage_error("--datapath: %s", why);

@@ -32,7 +32,14 @@ for host in w0 w1 w2 a0; do lossy $host off; done
 [ "$(inside w0 bash -c ". tests/e2e/lib.sh; metric 10.77.0.101:9555 winnow_net_rx_errors_total")" = 0 ] || fail "frames were damaged"
 kill -TERM "$DAEMON"
 wait "$DAEMON" || fail "winnowd ended with status $?"
-# It has given its privileges up, and cannot take the program off.
+# It has given its privileges up, and cannot take the program off: the next one does, and also after a violent end.
+for signal in KILL TERM; do
+	winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --eal "$eal"
+	grep -q event=swept "$tmp/winnowd-a0.log" || fail "nothing was left on the device, or it stayed"
+	work 60 --size 4K --density 1
+	kill -$signal "$DAEMON"
+	wait "$DAEMON"
+done
 inside a0 ip link set eth0 xdp off
 # It needs huge pages, and all of the interface's queues; it says so.
 refuses 1 'AF_XDP needs huge pages' timeout 20 ip netns exec "$net-a0" "$BUILD/winnowd" --insecure-no-key --listen 10.77.0.101:5555 --threads 2 \
