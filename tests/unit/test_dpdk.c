@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * test_dpdk.c - nets over DPDK's pcap and ring ports: what comes lies in a file, what goes ends in one
+ *
+ * DPDK starts once a process, so each test is a child of its own. Our address is not the kernel's
+ * here: ARP, IGMP and neighbours are ours to do.
+ */
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "aggregator/net/frame.h"
+#include "aggregator/net/net.h"
+
+#define OUR_IP 0x0a090001u  /* 10.9.0.1/24 */
+#define PEER_IP 0x0a090007u /* + n */
+#define FAR_IP 0x0a0a0001u
+#define GATEWAY_IP 0x0a0900feu
+#define GROUP_IP 0xefc16207u
+#define OUR_PORT 5555
+#define PEER_PORT 7000
+#define GROUP_PORT 5600
+#define FRAMES_MAX 4096
+#define BYTES_MAX 1600
+
+static const struct net_backend *dpdk;
+static char folder[PATH_MAX];
+
+/* ---- frames in files ---- */
+
+struct out_frame {
+	uint8_t bytes[BYTES_MAX];
+	uint32_t size;
+	struct frame frame;
+};
+
+static struct out_frame sent[FRAMES_MAX];
+
+static void peer_mac(uint32_t peer, uint8_t mac[FRAME_MAC_BYTES])
+{
+	memcpy(mac, (const uint8_t[]){2, 0, 0, 0, 9, (uint8_t)peer}, FRAME_MAC_BYTES);
+}
+
+static FILE *pcap_new(const char *name)
+{
+	static const uint32_t head[] = {0xa1b2c3d4, 4u << 16 | 2, 0, 0, 65535, 1};
+	char path[PATH_MAX + 16];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	assert_int_equal(fwrite(head, sizeof(head), 1, file), 1);
+	return file;
+}
+
+static void pcap_put(FILE *file, const uint8_t *bytes, uint32_t size)
+{
+	const uint32_t head[] = {0, 0, size, size};
+
+	assert_int_equal(fwrite(head, sizeof(head), 1, file), 1);
+	assert_int_equal(fwrite(bytes, size, 1, file), 1);
+}
+
+/* A datagram of peer `peer`, to us or to a group, whose bytes all are `fill`. */
+static void pcap_put_udp(FILE *file, uint32_t peer, uint32_t to_ip, uint16_t to_port, uint8_t fill)
+{
+	struct frame_route route = {.from_ip = PEER_IP + peer,
+	                            .from_port = PEER_PORT,
+	                            .to_ip = to_ip,
+	                            .to_port = to_port,
+	                            .ttl = 64};
+	uint8_t bytes[FRAME_UDP_BYTES + 100];
+
+	peer_mac(peer, route.from_mac);
+	memset(bytes + FRAME_UDP_BYTES, fill, 100);
+	frame_udp(bytes, &route, 100, frame_sum(bytes + FRAME_UDP_BYTES, 100), false);
+	pcap_put(file, bytes, sizeof(bytes));
+}
+
+static void pcap_put_arp(FILE *file, uint32_t ip, uint32_t peer, bool request)
+{
+	uint8_t bytes[FRAME_SMALL_BYTES], mac[FRAME_MAC_BYTES];
+
+	peer_mac(peer, mac);
+	frame_arp(bytes, request, mac, ip, NULL, OUR_IP);
+	pcap_put(file, bytes, sizeof(bytes));
+}
+
+/* What has been sent, by a port that is closed: sent[0 .. returned). */
+static uint32_t pcap_read(const char *name)
+{
+	char path[PATH_MAX + 16], head[24];
+	uint32_t count = 0, record[4];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	file = fopen(path, "r");
+	assert_non_null(file);
+	assert_int_equal(fread(head, sizeof(head), 1, file), 1);
+	while (fread(record, sizeof(record), 1, file) == 1) {
+		struct out_frame *out = &sent[count++];
+
+		assert_in_range(record[2], 1, BYTES_MAX);
+		assert_true(count < FRAMES_MAX);
+		out->size = record[2];
+		assert_int_equal(fread(out->bytes, out->size, 1, file), 1);
+		frame_parse(out->bytes, out->size, 0, &out->frame);
+	}
+	fclose(file);
+	return count;
+}
+
+/* ---- nets ---- */
+
+static struct net *net_new(const char *vdevs, struct net_config config)
+{
+	struct net_port port = {.prefix_bits = 24, .gateway_ip = GATEWAY_IP, .idle_us = 50};
+	char eal[4 * PATH_MAX], why[NET_WHY_BYTES] = "";
+	struct net *net;
+
+	snprintf(eal, sizeof(eal), "--no-shconf --no-huge -m 128 --no-pci %s", vdevs);
+	port.eal = eal;
+	config.port = &port;
+	config.payload_max = 1472;
+	if (config.local.ip == 0 && config.group_ip == 0)
+		config.local = (struct net_addr){.ip = OUR_IP, .port = OUR_PORT};
+	if (dpdk->open(&config, &net, why) != 0)
+		fail_msg("%s", why);
+	return net;
+}
+
+static struct net *pcap_net(void)
+{
+	char vdevs[3 * PATH_MAX];
+
+	snprintf(vdevs, sizeof(vdevs), "--vdev=net_pcap0,rx_pcap=%s/in,tx_pcap=%s/out", folder,
+	         folder);
+	return net_new(vdevs, (struct net_config){0});
+}
+
+static uint32_t send_fill(struct net *net, const struct net_addr to[], uint32_t to_count,
+                          uint32_t count, uint8_t fill)
+{
+	static uint8_t bytes[3][100];
+	struct iovec pieces[2] = {{bytes[0], 33}, {bytes[1], 67}}; /* an odd first piece */
+	struct net_out out[NET_BURST_MAX];
+
+	memset(bytes, fill, sizeof(bytes));
+	for (uint32_t i = 0; i < count; i++)
+		out[i] = (struct net_out){.pieces = pieces, .piece_count = 2, .bytes = 100};
+	return dpdk->send(net, to, to_count, 0, out, count);
+}
+
+static struct net_addr peer(uint32_t n)
+{
+	return (struct net_addr){.ip = PEER_IP + n, .port = PEER_PORT};
+}
+
+/* Everything that comes to this net now; the first byte of each datagram in `fills`. */
+static uint32_t drain(struct net *net, uint8_t fills[], uint32_t max)
+{
+	struct net_in in[NET_BURST_MAX];
+	uint32_t count = 0, got;
+
+	while ((got = dpdk->recv(net, in, NET_BURST_MAX)) > 0)
+		for (uint32_t i = 0; i < got; i++) {
+			assert_int_equal(in[i].bytes, 100);
+			for (uint32_t k = 0; k < 100; k++)
+				assert_int_equal(in[i].data[k], in[i].data[0]);
+			assert_true(count < max);
+			fills[count++] = in[i].data[0];
+		}
+	return count;
+}
+
+static void assert_datagram(const struct out_frame *out, uint32_t to, const uint8_t *mac,
+                            uint8_t fill)
+{
+	assert_int_equal(out->frame.kind, FRAME_UDP); /* checksums are right, too */
+	assert_int_equal(out->frame.to_ip, to);
+	assert_int_equal(out->frame.from_ip, OUR_IP);
+	assert_int_equal(out->frame.from_port, OUR_PORT);
+	assert_memory_equal(out->frame.to_mac, mac, FRAME_MAC_BYTES);
+	assert_int_equal(out->frame.payload_bytes, 100);
+	for (uint32_t i = 0; i < 100; i++)
+		assert_int_equal(out->frame.payload[i], fill);
+}
+
+/* ---- scenarios ---- */
+
+/* Whoever asks for us gets an answer, and is known from then on. */
+static void arp_is_answered(void)
+{
+	FILE *in = pcap_new("in");
+	const struct net_addr to = peer(3);
+	uint8_t mac[FRAME_MAC_BYTES], fills[4];
+	struct net *net;
+
+	pcap_put_arp(in, PEER_IP + 3, 3, true);
+	fclose(in);
+	net = pcap_net();
+	assert_int_equal(drain(net, fills, 4), 0);
+	assert_int_equal(send_fill(net, &to, 1, 2, 0x5a), 1);
+	assert_true(dpdk->ready(net));
+	dpdk->close(net);
+	assert_int_equal(pcap_read("out"), 3);
+	peer_mac(3, mac);
+	assert_int_equal(sent[0].frame.kind, FRAME_ARP);
+	assert_false(sent[0].frame.arp_request);
+	assert_int_equal(sent[0].frame.from_ip, OUR_IP);
+	assert_int_equal(sent[0].frame.to_ip, PEER_IP + 3);
+	assert_memory_equal(sent[0].frame.to_mac, mac, FRAME_MAC_BYTES);
+	assert_datagram(&sent[1], PEER_IP + 3, mac, 0x5a);
+	assert_datagram(&sent[2], PEER_IP + 3, mac, 0x5a);
+}
+
+/* Frames to a stranger wait for the answer; beyond our network it is the gateway that is asked for. */
+static void frames_wait_for_arp(uint32_t to_ip, uint32_t asked_ip)
+{
+	FILE *in = pcap_new("in");
+	const struct net_addr to = {.ip = to_ip, .port = PEER_PORT};
+	uint8_t mac[FRAME_MAC_BYTES], fills[4];
+	struct net_stats stats;
+	struct net *net;
+
+	pcap_put_arp(in, asked_ip, 4, false);
+	fclose(in);
+	net = pcap_net();
+	assert_int_equal(send_fill(net, &to, 1, 3, 0x11), 1);
+	assert_int_equal(drain(net, fills, 4), 0); /* hears the answer, and lets them go */
+	dpdk->stats(net, &stats);
+	assert_int_equal(stats.tx_errors, 0);
+	dpdk->close(net);
+	assert_int_equal(pcap_read("out"), 4);
+	peer_mac(4, mac);
+	assert_int_equal(sent[0].frame.kind, FRAME_ARP);
+	assert_true(sent[0].frame.arp_request);
+	assert_int_equal(sent[0].frame.to_ip, asked_ip);
+	for (uint32_t i = 1; i < 4; i++)
+		assert_datagram(&sent[i], to_ip, mac, 0x11);
+}
+
+static void neighbour_is_asked_for(void)
+{
+	frames_wait_for_arp(PEER_IP + 4, PEER_IP + 4);
+}
+
+static void gateway_is_asked_for(void)
+{
+	frames_wait_for_arp(FAR_IP, GATEWAY_IP);
+}
+
+/* Nobody answers: asked again and again, then given up and counted. */
+static void strangers_are_given_up(void)
+{
+	const struct net_addr to = peer(9);
+	uint8_t fills[4];
+	struct net_stats stats;
+	struct net *net;
+
+	fclose(pcap_new("in"));
+	net = pcap_net();
+	assert_int_equal(send_fill(net, &to, 1, 2, 0x22), 1);
+	for (uint32_t i = 0; i < 130; i++) {
+		assert_int_equal(drain(net, fills, 4), 0);
+		usleep(10000);
+	}
+	dpdk->stats(net, &stats);
+	assert_int_equal(stats.tx_errors, 2);
+	dpdk->close(net);
+	assert_in_range(pcap_read("out"), 5, 40);
+	assert_int_equal(sent[4].frame.kind, FRAME_ARP);
+}
+
+/* A group's frames and our own come out in the order of their arrival, whoever asks first. */
+static void order_is_kept(void)
+{
+	FILE *in = pcap_new("in");
+	struct net_config group = {.group_ip = GROUP_IP, .local.port = GROUP_PORT};
+	struct net *own, *other;
+	uint8_t fills[8];
+
+	pcap_put_udp(in, 1, GROUP_IP, GROUP_PORT, 1);
+	pcap_put_udp(in, 1, OUR_IP, OUR_PORT, 2);
+	pcap_put_udp(in, 1, OUR_IP, OUR_PORT, 3);
+	pcap_put_udp(in, 1, GROUP_IP, GROUP_PORT, 4);
+	pcap_put_udp(in, 1, OUR_IP, OUR_PORT, 5);
+	pcap_put_udp(in, 1, GROUP_IP, OUR_PORT, 6);  /* another group's port, */
+	pcap_put_udp(in, 1, OUR_IP, GROUP_PORT, 7);  /* another of ours, */
+	pcap_put_udp(in, 1, PEER_IP, OUR_PORT, 8);   /* another's address: for nobody */
+	fclose(in);
+	own = pcap_net();
+	other = net_new("", group);
+	assert_int_equal(drain(own, fills, 8), 0);
+	assert_int_equal(drain(other, fills, 8), 1);
+	assert_int_equal(fills[0], 1);
+	assert_int_equal(drain(own, fills, 8), 2);
+	assert_memory_equal(fills, ((uint8_t[]){2, 3}), 2);
+	assert_int_equal(drain(own, fills, 8), 0);
+	dpdk->close(other); /* its frame is at the head of the queue, */
+	assert_int_equal(drain(own, fills, 8), 1); /* and in nobody's way */
+	assert_int_equal(fills[0], 5);
+	dpdk->close(own);
+	assert_int_equal(pcap_read("out"), 1); /* the membership report */
+	assert_int_equal(sent[0].bytes[FRAME_SMALL_BYTES - 22], 0x16);
+}
+
+/* The fifth byte of a datagram names the thread; the queue that it came by does not matter. */
+static void frames_are_handed_over(void)
+{
+	struct net *nets[2];
+	uint8_t fills[64];
+	char vdevs[6 * PATH_MAX];
+
+	for (uint32_t q = 0; q < 2; q++) {
+		FILE *in = pcap_new(q == 0 ? "in" : "in1");
+
+		for (uint32_t i = 0; i < 40; i++)
+			pcap_put_udp(in, 1, OUR_IP, OUR_PORT, (uint8_t)(100 * q + i));
+		fclose(in);
+	}
+	snprintf(vdevs, sizeof(vdevs),
+	         "--vdev=net_pcap0,rx_pcap=%s/in,rx_pcap=%s/in1,tx_pcap=%s/out,tx_pcap=%s/out1",
+	         folder, folder, folder, folder);
+	for (uint32_t q = 0; q < 2; q++)
+		nets[q] = net_new(vdevs, (struct net_config){.queue = q, .queue_count = 2});
+	(void)drain(nets[1], fills, 64); /* its own, and what it hands over */
+	for (uint32_t q = 0; q < 2; q++) {
+		uint32_t count = drain(nets[q], fills, 64);
+
+		assert_int_equal(count, q == 0 ? 40 : 20); /* the other 20 are gone above */
+		for (uint32_t i = 0; i < count; i++)
+			assert_int_equal(fills[i] % 2, q);
+	}
+	dpdk->close(nets[0]);
+	dpdk->close(nets[1]);
+}
+
+/* One payload to two neighbours, a stranger and a group: each gets its own headers and all bytes. */
+static void receivers_share(void)
+{
+	FILE *in = pcap_new("in");
+	struct net_addr to[] = {peer(1), {GROUP_IP, GROUP_PORT}, peer(2)};
+	uint8_t mac[FRAME_MAC_BYTES], fills[4];
+	struct net *net;
+
+	pcap_put_arp(in, PEER_IP + 1, 1, true);
+	pcap_put_arp(in, PEER_IP + 2, 2, true);
+	fclose(in);
+	net = pcap_net();
+	assert_int_equal(drain(net, fills, 4), 0);
+	assert_int_equal(send_fill(net, to, 3, 2, 0x77), 3);
+	dpdk->close(net);
+	assert_int_equal(pcap_read("out"), 2 + 3 * 2);
+	for (uint32_t i = 0; i < 3; i++) {
+		peer_mac(i == 0 ? 1 : 2, mac);
+		if (i == 1)
+			frame_multicast_mac(GROUP_IP, mac);
+		assert_datagram(&sent[2 + 2 * i], to[i].ip, mac, 0x77);
+		assert_datagram(&sent[3 + 2 * i], to[i].ip, mac, 0x77);
+		assert_int_equal(sent[3 + 2 * i].frame.to_port, to[i].port);
+	}
+}
+
+/* A ring that comes back to us fills up: what it does not take is kept, and nothing is lost. */
+static void full_ports_keep(void)
+{
+	const struct net_addr group = {GROUP_IP, GROUP_PORT};
+	struct net *net = net_new("--vdev=net_ring0", (struct net_config){0});
+	uint32_t handed = 0;
+	struct net_stats stats;
+	uint8_t fills[4];
+
+	while (dpdk->ready(net) && handed < 100 * 200) {
+		assert_int_equal(send_fill(net, &group, 1, 200, 1), 1);
+		handed += 200;
+	}
+	assert_false(dpdk->ready(net));
+	dpdk->stats(net, &stats);
+	assert_true(stats.tx_waits > 0);
+	for (uint32_t i = 0; i < 100 && !dpdk->ready(net); i++)
+		assert_int_equal(drain(net, fills, 4), 0);
+	assert_true(dpdk->ready(net));
+	for (uint32_t i = 0; i < 100; i++)
+		assert_int_equal(drain(net, fills, 4), 0);
+	dpdk->stats(net, &stats);
+	assert_int_equal(stats.tx_errors, 0);
+	assert_int_equal(stats.sent, handed);
+	assert_int_equal(stats.rx_others, handed); /* they bear our own address */
+	dpdk->close(net);
+}
+
+/* ---- children ---- */
+
+static bool plugin_open(void)
+{
+	char path[PATH_MAX], file[PATH_MAX + 32];
+	const struct net_plugin *plugin;
+	ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	void *object;
+
+	assert_true(size > 0);
+	path[size] = '\0';
+	snprintf(file, sizeof(file), "%s/../../winnow-dpdk.so", dirname(path));
+	object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	plugin = object != NULL ? dlsym(object, NET_PLUGIN_SYMBOL) : NULL;
+	dpdk = plugin != NULL ? plugin->backend : NULL;
+	return dpdk != NULL;
+}
+
+struct scenario {
+	const char *name;
+	void (*run)(void);
+};
+
+static const struct scenario scenarios[] = {
+	{"ARP is answered", arp_is_answered},
+	{"a neighbour is asked for", neighbour_is_asked_for},
+	{"the gateway is asked for", gateway_is_asked_for},
+	{"strangers are given up", strangers_are_given_up},
+	{"order is kept", order_is_kept},
+	{"frames are handed over", frames_are_handed_over},
+	{"receivers share", receivers_share},
+	{"full ports keep", full_ports_keep},
+};
+
+#define SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))
+
+/* This program again, for one scenario. */
+static void in_child(void **state)
+{
+	const struct scenario *scenario = *state;
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		execl("/proc/self/exe", "test_dpdk", scenario->name, folder, NULL);
+		_exit(127);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void run_scenario(void **state)
+{
+	((const struct scenario *)*state)->run();
+}
+
+static int child(const char *name, const char *files)
+{
+	assert_true(plugin_open());
+	snprintf(folder, sizeof(folder), "%s", files);
+	for (size_t i = 0; i < SCENARIOS; i++) {
+		const struct CMUnitTest test[] = {
+			{scenarios[i].name, run_scenario, NULL, NULL, (void *)(uintptr_t)&scenarios[i]}};
+
+		if (strcmp(scenarios[i].name, name) == 0)
+			return cmocka_run_group_tests(test, NULL, NULL);
+	}
+	return 1;
+}
+
+static int remove_folder(void)
+{
+	static const char *const names[] = {"in", "in1", "out", "out1"};
+	char path[PATH_MAX + 16];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+		unlink(path);
+	}
+	return rmdir(folder);
+}
+
+int main(int argc, char **argv)
+{
+	struct CMUnitTest tests[SCENARIOS];
+	int failed;
+
+	if (argc == 3)
+		return child(argv[1], argv[2]);
+	if (!plugin_open()) {
+		printf("built without DPDK\n");
+		return 77;
+	}
+	snprintf(folder, sizeof(folder), "/tmp/test_dpdk-XXXXXX");
+	if (mkdtemp(folder) == NULL)
+		return 1;
+	for (size_t i = 0; i < SCENARIOS; i++)
+		tests[i] = (struct CMUnitTest){scenarios[i].name, in_child, NULL, NULL,
+		                               (void *)(uintptr_t)&scenarios[i]};
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	return remove_folder() != 0 || failed;
+}
