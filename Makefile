@@ -39,7 +39,8 @@ object = $(patsubst %,$(BUILD)/%.o,$(1))
 
 core_libs := -lsodium -ljansson -linih -lm -ldl
 # The dpdk data path is an object of its own, opened when somebody wants it; without DPDK's headers it is left out.
-dpdk := $(call sources_of,aggregator/net/dpdk) aggregator/net/frame aggregator/net/neighbours
+dpdk := $(call sources_of,aggregator/net/dpdk) aggregator/net/frame aggregator/net/neighbours \
+	aggregator/net/sum aggregator/net/sum_any aggregator/net/sum_avx2
 have_dpdk := $(shell pkg-config --exists libdpdk && echo yes)
 dpdk_flags = $(shell pkg-config --cflags libdpdk) -DALLOW_EXPERIMENTAL_API
 dpdk_libs = $(shell pkg-config --libs libdpdk)
@@ -65,6 +66,9 @@ tests: all $(unit_tests) $(tools) ## build the tests, too
 $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
 $(BUILD)/bitmap/bitmap_avx2.o: private extra := -O3 -mavx2 -mf16c
 $(BUILD)/bitmap/bitmap_avx512.o: private extra := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
+
+$(BUILD)/aggregator/net/sum_any.o: private extra := -O3
+$(BUILD)/aggregator/net/sum_avx2.o: private extra := -O3 -mavx2
 
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)

@@ -4,7 +4,10 @@
 #include "aggregator/net/frame.h"
 
 #include <arpa/inet.h>
+#include <stdatomic.h>
 #include <string.h>
+
+#include "aggregator/net/sum.h"
 
 #define ETHER_BYTES 14
 #define ETHER_IP 0x0800
@@ -58,19 +61,28 @@ static void put32(uint8_t *at, uint32_t value)
 
 uint64_t frame_sum(const void *data, size_t size)
 {
-	const uint8_t *at = data;
+	static sum_fn *_Atomic best;
+	sum_fn *sum = atomic_load_explicit(&best, memory_order_relaxed);
+
+	/* All who find none choose the same. */
+	if (sum == NULL) {
+		sum = sum_best();
+		atomic_store_explicit(&best, sum, memory_order_relaxed);
+	}
+	return sum(data, size);
+}
+
+/* Of a few words, whose number the compiler knows. */
+static inline uint64_t sum_words(const uint8_t *at, uint32_t words)
+{
 	uint64_t sum = 0;
 	uint32_t word;
-	size_t words = size / sizeof(word);
 
-	/* Halves of a 32-bit word fold to the same as two words of 16 bits. */
-	for (size_t i = 0; i < words; i++) {
+	for (uint32_t i = 0; i < words; i++) {
 		memcpy(&word, at + i * sizeof(word), sizeof(word));
 		sum += word;
 	}
-	word = 0;
-	memcpy(&word, at + words * sizeof(word), size % sizeof(word));
-	return sum + word;
+	return sum;
 }
 
 uint16_t frame_fold(uint64_t sum)
@@ -82,7 +94,7 @@ uint16_t frame_fold(uint64_t sum)
 
 static uint64_t pseudo_sum(const uint8_t *addresses, uint32_t udp_bytes)
 {
-	return frame_sum(addresses, 8) + htons(PROTOCOL_UDP) + htons((uint16_t)udp_bytes);
+	return sum_words(addresses, 2) + htons(PROTOCOL_UDP) + htons((uint16_t)udp_bytes);
 }
 
 /* The stored sum makes the whole 0xffff; or only the pseudo-header has been summed yet. */
@@ -144,7 +156,7 @@ static enum frame_kind parse_ip(const uint8_t *ip, size_t size, unsigned checked
 	bytes = get16(ip + 2);
 	if (ip[0] >> 4 != 4 || header < IP_BYTES || bytes < header || bytes > size)
 		return FRAME_DAMAGED;
-	if (!(checked & FRAME_IP_CHECKED) && frame_fold(frame_sum(ip, header)) != 0xffff)
+	if (!(checked & FRAME_IP_CHECKED) && frame_fold(sum_words(ip, header / 4)) != 0xffff)
 		return FRAME_DAMAGED;
 	out->from_ip = get32(ip + 12);
 	out->to_ip = get32(ip + 16);
@@ -207,7 +219,7 @@ static void write_ip(uint8_t *ip, uint32_t header, uint32_t bytes, uint8_t proto
 	put32(ip + 16, to);
 	if (header > IP_BYTES)
 		memcpy(ip + IP_BYTES, router_alert, sizeof(router_alert));
-	sum = (uint16_t)~frame_fold(frame_sum(ip, header));
+	sum = (uint16_t)~frame_fold(sum_words(ip, header / 4));
 	memcpy(ip + IP_SUM_OFFSET, &sum, sizeof(sum));
 }
 
@@ -227,7 +239,7 @@ void frame_udp(uint8_t out[FRAME_UDP_BYTES], const struct frame_route *route,
 	put16(udp + 4, bytes);
 	put16(udp + UDP_SUM_OFFSET, 0);
 	pseudo = pseudo_sum(ip + 12, bytes);
-	sum = frame_fold(finish ? pseudo : pseudo + frame_sum(udp, UDP_BYTES) + payload_sum);
+	sum = frame_fold(finish ? pseudo : pseudo + sum_words(udp, UDP_BYTES / 4) + payload_sum);
 	if (!finish)
 		sum = (uint16_t)(sum == 0xffff ? sum : ~sum); /* 0 would mean: no checksum */
 	memcpy(udp + UDP_SUM_OFFSET, &sum, sizeof(sum));
