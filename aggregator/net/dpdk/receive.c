@@ -194,23 +194,20 @@ static uint32_t fill_from_others(struct queue *queue)
 
 static void fill(struct queue *queue)
 {
-	uint32_t frames, got;
+	uint32_t frames = 0;
 
 	rte_pktmbuf_free_bulk(queue->mbufs, queue->mbuf_count);
 	queue->mbuf_count = queue->count = queue->at = 0;
-	frames = 0;
-	do {
-		got = 0;
-		for (uint32_t i = 0; i < queue->device->port_count; i++)
-			if (queue->count + PORT_BURST <= NET_BURST_MAX)
-				got += fill_from_port(queue, i);
+	/* One burst of each: what is handed out now is still in the cache when it is added. */
+	for (uint32_t i = 0; i < queue->device->port_count; i++)
 		if (queue->count + PORT_BURST <= NET_BURST_MAX)
-			got += fill_from_others(queue);
-		frames += got;
-	} while (got >= PORT_BURST && frames < 4 * NET_BURST_MAX);
+			frames += fill_from_port(queue, i);
+	if (queue->count + PORT_BURST <= NET_BURST_MAX)
+		frames += fill_from_others(queue);
 	for (struct net *net = queue->nets; net != NULL && frames > 0; net = net->next)
 		net->stats.rx_calls++;
-	if (queue->count > 0)
+	/* More may wait behind what was not for us. */
+	if (frames > 0)
 		queue->idle_since_us = 0;
 	if (queue->held_count > 0)
 		queue_release_held(queue);
