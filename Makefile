@@ -75,7 +75,9 @@ $(BUILD)/%.o: %.c Makefile
 	$(call say,CC,$@)$(CC) $(compile) -c $< -o $@
 
 # DPDK's headers are not made for our warnings.
-$(BUILD)/aggregator/net/dpdk/%.o: private extra := $(dpdk_flags) -Wno-pedantic -Wno-conversion -Wno-shadow -Wno-undef
+dpdk_extra = $(dpdk_flags) -Wno-pedantic -Wno-conversion -Wno-shadow -Wno-undef
+$(BUILD)/aggregator/net/dpdk/%.o: private extra := $(dpdk_extra)
+$(BUILD)/tests/bench/dpdk_source.o $(BUILD)/tests/bench/dpdk_job.o $(BUILD)/tests/bench/dpdk_bytes.o: private extra := $(dpdk_extra)
 
 $(BUILD)/winnow-dpdk.so: $(call object,$(dpdk))
 	$(call say,LD,$@)$(link) -shared $^ $(dpdk_libs) -o $@
@@ -125,6 +127,12 @@ $(BUILD)/tests/e2e/%: $(BUILD)/tests/e2e/%.o $(BUILD)/libcore.a
 $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a $(daemon_libs) -o $@
 
+$(BUILD)/tests/bench/dpdk_source: $(call object,tests/bench/dpdk_source tests/bench/dpdk_job) $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $^ $(dpdk_libs) $(daemon_libs) -o $@
+
+$(BUILD)/tests/bench/dpdk_bytes: $(BUILD)/tests/bench/dpdk_bytes.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $^ $(dpdk_libs) $(daemon_libs) -o $@
+
 demo: ## install what is missing, build, train two models over Gloo and over Winnow (a minute or two)
 	$(Q)docker/install-packages.sh build demo
 	$(Q)$(MAKE) --no-print-directory all
@@ -149,7 +157,8 @@ bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, 14 m
 	$(Q)docker/install-packages.sh build bench
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap \
 		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood \
-		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o
+		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o \
+		$(if $(have_dpdk),$(BUILD)/tests/bench/dpdk_source $(BUILD)/tests/bench/dpdk_bytes)
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
 
 SECONDS ?= 60

@@ -145,9 +145,16 @@ part_cost() {
 	done
 	flood_cost udp-garbage ""
 	flood_cost xdp-garbage "$xdp_native"
+	# A packet socket would see what GRO has put together.
+	on a0 ethtool -K eth0 gro off
+	xdp_cost dpdk-packet "--datapath dpdk --device eth0" "${job[@]}"
+	huge_need 300
+	WINNOW_EAL="--in-memory --no-pci --no-telemetry --vdev=net_af_xdp0,iface=eth0,xdp_prog=$build/ebpf/redirect.bpf.o" \
+		xdp_cost dpdk-xdp "--datapath dpdk --device eth0" "${job[@]}"
+	huge_back
 	sysctl -q kernel.bpf_stats_enabled="$stats_were"
 	links_down
-	python3 tests/bench/cpu.py table "$raw" udp-no-gro udp xdp
+	python3 tests/bench/cpu.py table "$raw" udp-no-gro udp dpdk-packet dpdk-xdp xdp
 	python3 tests/bench/cpu.py table "$raw" udp-unicast xdp-unicast
 	python3 tests/bench/cpu.py table "$raw" udp-no-gro-garbage udp-garbage xdp-garbage
 }

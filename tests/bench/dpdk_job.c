@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * dpdk_job.c - the workers of dpdk_source.c: join a job and push one dense tensor that does not end
+ *
+ * client/link.h joins. From then on there is no need for a plan: every block is non-zero, so the header's
+ * `planned` says all. Sums are looked at in some frames only. What is lost is found by nothing having come for
+ * a while, and sent again from the oldest missing frame on.
+ */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "aggregator/control/lines.h"
+#include "aggregator/net/net.h"
+#include "client/link.h"
+#include "ebpf/geometry.h"
+#include "tests/bench/dpdk_source.h"
+
+#define JOIN_US 10000000
+#define TAG 1
+#define SEGMENTS 1000000
+#define STUCK_US 10000
+#define LOOK_AT 64 /* one of so many RESULTs is looked at */
+
+struct worker {
+	struct link *link;
+	int fd;
+	struct lines lines;
+	char *pending;
+	uint32_t next, ack; /* frames: to push, and missing */
+	uint32_t told;      /* the ack that it has sent last */
+	uint32_t announced; /* segments */
+	uint32_t seen[WIRE_WINDOW_MAX];
+};
+
+struct job {
+	struct source *source;
+	uint32_t aggregator_ip, group_ip;
+	uint16_t aggregator_port;
+	bool peer_known;
+	uint16_t channel;
+	uint64_t group_token;
+	uint32_t first, window, ahead; /* WELCOME's */
+	uint32_t base, planned;
+	uint32_t segment_frames;
+	struct announce asked;
+	uint32_t turn, looked;
+	uint64_t heard_us; /* 0: just now */
+	struct worker workers[SOURCE_WORKERS_MAX];
+};
+
+/* ---- control ---- */
+
+static int take_line(void *context, const char *line)
+{
+	link_line(context, line, source_now_us());
+	return 0;
+}
+
+static void control_turn(struct worker *w)
+{
+	char buffer[4096], *line;
+	ssize_t count = recv(w->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+
+	if (count == 0)
+		link_gone(w->link, "connection closed");
+	else if (count > 0 && lines_feed(&w->lines, buffer, (size_t)count, take_line, w->link) != 0)
+		link_gone(w->link, "not a message");
+	while ((line = link_take_line(w->link, source_now_us())) != NULL) {
+		if (send(w->fd, line, strlen(line), MSG_NOSIGNAL) < 0)
+			link_gone(w->link, strerror(errno));
+		free(line);
+	}
+	if (source_now_us() >= link_deadline(w->link))
+		link_tick(w->link, source_now_us());
+}
+
+static bool worker_connect(struct job *job, uint32_t rank, const struct net_addr *to)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+	                              .sin_addr.s_addr = htonl(to->ip),
+	                              .sin_port = htons(to->port)};
+	struct link_config config = {
+		.job = "bench",
+		.host = "source",
+		.rank = rank,
+		.world = job->source->worker_count,
+		.payload = WIRE_HEADER_BYTES + job->source->data_bytes + 4,
+		.rcvbuf = 64u << 20,
+		.silence_us = 60000000,
+		.stall_us = 60000000,
+		.join_us = JOIN_US,
+		.multicast = true,
+	};
+	struct worker *w = &job->workers[rank];
+
+	if (config.payload < WIRE_PAYLOAD_MIN)
+		config.payload = WIRE_PAYLOAD_MIN;
+	memset(config.nonce, (int)rank + 1, sizeof(config.nonce));
+	w->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (w->fd < 0 || connect(w->fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+	    link_open(&config, source_now_us(), &w->link) != 0)
+		return false;
+	link_connected(w->link, source_now_us());
+	return true;
+}
+
+/* ---- packets out ---- */
+
+static void datagram_send(struct job *job, uint32_t rank, const struct packet_out *out)
+{
+	struct source *source = job->source;
+	struct frame_route route = {.from_ip = source->lanes[rank].ip,
+	                            .to_ip = job->aggregator_ip,
+	                            .from_port = (uint16_t)(SOURCE_PORT + rank),
+	                            .to_port = job->aggregator_port,
+	                            .ttl = 64};
+	uint8_t frame[FRAME_UDP_BYTES + WIRE_PAYLOAD_MAX];
+
+	memcpy(route.from_mac, source->mac, sizeof(route.from_mac));
+	memcpy(route.to_mac, source->peer_mac, sizeof(route.to_mac));
+	packet_flatten(out, frame + FRAME_UDP_BYTES);
+	frame_udp(frame, &route, out->bytes, frame_sum(frame + FRAME_UDP_BYTES, out->bytes), false);
+	source_small(source, frame, FRAME_UDP_BYTES + out->bytes);
+}
+
+static struct packet_head head_of(const struct job *job, uint32_t rank, uint8_t kind)
+{
+	return (struct packet_head){.kind = kind,
+	                            .channel = job->channel,
+	                            .worker = (uint16_t)rank,
+	                            .token = link_welcome(job->workers[rank].link)->token,
+	                            .edge = job->workers[rank].ack};
+}
+
+static void announce(struct job *job, uint32_t rank, uint32_t segment)
+{
+	struct packet_head head = head_of(job, rank, WIRE_ANNOUNCE);
+	struct packet_out out;
+
+	job->asked.segment = segment;
+	packet_begin(&out, &head);
+	packet_put_announce(&out, &job->asked);
+	datagram_send(job, rank, &out);
+}
+
+static void ack_send(struct job *job, uint32_t rank, bool answer)
+{
+	struct packet_head head = head_of(job, rank, WIRE_ACK);
+	struct packet_out out;
+
+	head.mask = answer ? WIRE_ACK_ANSWER : 0;
+	job->workers[rank].told = job->workers[rank].ack;
+	packet_begin(&out, &head);
+	datagram_send(job, rank, &out);
+}
+
+/* Segments whose predecessor by `ahead` has been finished by all. */
+static void announce_more(struct job *job)
+{
+	uint32_t done = (job->base - job->first) / job->segment_frames;
+
+	for (uint32_t rank = 0; rank < job->source->worker_count; rank++)
+		for (struct worker *w = &job->workers[rank]; w->announced < done + job->ahead;
+		     w->announced++)
+			announce(job, rank, w->announced);
+}
+
+/* ---- packets in ---- */
+
+static bool sums_right(const struct source *source, const struct packet *packet)
+{
+	const int32_t sum = (int32_t)source->worker_count;
+	const float sum_f = (float)source->worker_count;
+
+	if (packet->body_bytes != source->data_bytes)
+		return false;
+	for (uint32_t i = 0; i < packet->body_bytes; i += 4)
+		if (memcmp(packet->body + i,
+		           source->integers ? (const void *)&sum : (const void *)&sum_f, 4) != 0)
+			return false;
+	return true;
+}
+
+static void result_take(struct worker *w, uint32_t frame)
+{
+	if (frame_before(frame, w->ack) || !frame_before(frame, w->ack + WIRE_WINDOW_MAX))
+		return;
+	w->seen[frame % WIRE_WINDOW_MAX] = frame;
+	while (w->seen[w->ack % WIRE_WINDOW_MAX] == w->ack)
+		w->ack++;
+}
+
+static void packet_take(struct job *job, uint32_t first, uint32_t last, const struct frame *frame)
+{
+	struct source *source = job->source;
+	struct packet packet;
+
+	if (packet_parse(frame->payload, frame->payload_bytes, true, &packet) != WIRE_DROP_NONE ||
+	    packet.kind == WIRE_KNOCKED || packet.kind == WIRE_PROBE) {
+		for (uint32_t rank = first; rank < last; rank++)
+			link_packet(job->workers[rank].link, &packet, frame->payload_bytes,
+			            source_now_us());
+		return;
+	}
+	if (frame_before(job->base, packet.edge))
+		job->base = packet.edge;
+	if (frame_before(job->planned, packet.planned))
+		job->planned = packet.planned;
+	if (packet.kind != WIRE_RESULT)
+		return;
+	for (uint32_t rank = first; rank < last; rank++)
+		result_take(&job->workers[rank], packet.frame);
+	source->received++;
+	if (job->looked++ % LOOK_AT == 0)
+		source->wrong += !sums_right(source, &packet);
+}
+
+static void arp_take(struct job *job, const struct frame *arp)
+{
+	struct source *source = job->source;
+	uint8_t answer[FRAME_SMALL_BYTES];
+
+	if (arp->arp_request && arp->to_ip - source->first_ip < source->worker_count) {
+		frame_arp(answer, false, source->mac, arp->to_ip, arp->arp_mac, arp->from_ip);
+		source_small(source, answer, sizeof(answer));
+	}
+	if (arp->from_ip != job->aggregator_ip || job->peer_known)
+		return;
+	memcpy(source->peer_mac, arp->arp_mac, sizeof(source->peer_mac));
+	job->peer_known = true;
+}
+
+static void frame_take(struct job *job, const struct rte_mbuf *mbuf)
+{
+	uint32_t count = job->source->worker_count, rank;
+	struct frame frame;
+
+	frame_parse(rte_pktmbuf_mtod(mbuf, const uint8_t *), rte_pktmbuf_data_len(mbuf),
+	            FRAME_IP_CHECKED | FRAME_UDP_CHECKED, &frame);
+	if (frame.kind == FRAME_ARP)
+		arp_take(job, &frame);
+	if (frame.kind != FRAME_UDP || frame.from_ip != job->aggregator_ip)
+		return;
+	rank = frame.to_ip - job->source->first_ip;
+	if (frame_ip_multicast(frame.to_ip))
+		packet_take(job, 0, count, &frame);
+	else if (rank < count)
+		packet_take(job, rank, rank + 1, &frame);
+}
+
+static uint32_t receive(struct job *job)
+{
+	struct rte_mbuf *mbufs[64];
+	uint32_t count = rte_eth_rx_burst(job->source->port, 0, mbufs, 64);
+
+	for (uint32_t i = 0; i < count; i++)
+		frame_take(job, mbufs[i]);
+	rte_pktmbuf_free_bulk(mbufs, count);
+	return count;
+}
+
+/* ---- streaming ---- */
+
+/* Nothing has come for long: everybody tells again what may have been lost. */
+static void again(struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->source->worker_count; rank++) {
+		struct worker *w = &job->workers[rank];
+
+		if (frame_before(w->ack, w->next))
+			job->source->resent += w->next - w->ack;
+		w->next = w->ack;
+		ack_send(job, rank, true);
+		for (uint32_t i = 0; i < job->ahead && i < w->announced; i++)
+			announce(job, rank, w->announced - 1 - i);
+	}
+}
+
+static uint32_t push_some(struct job *job, uint32_t rank)
+{
+	struct worker *w = &job->workers[rank];
+	struct packet_head head = head_of(job, rank, WIRE_PUSH);
+	uint32_t made = 0;
+
+	head.mask = 1;
+	if (frame_before(w->next, w->ack))
+		w->next = w->ack; /* see again() */
+	while (made < SOURCE_BURST && frame_before(w->next, job->planned) &&
+	       frame_before(w->next, job->base + job->window) &&
+	       w->next - w->ack < job->source->window) {
+		head.frame = w->next;
+		if (!source_push(job->source, rank, &head))
+			break;
+		w->next++;
+		made++;
+	}
+	if (made > 0)
+		w->told = w->ack;
+	else if (w->ack - w->told >= job->window / 4)
+		ack_send(job, rank, false);
+	return made;
+}
+
+uint32_t job_turn(struct job *job)
+{
+	uint32_t got = receive(job), made = 0;
+
+	if (got > 0)
+		job->heard_us = 0;
+	else if (job->heard_us == 0)
+		job->heard_us = source_now_us();
+	else if (source_now_us() - job->heard_us > STUCK_US) {
+		job->heard_us = 0;
+		again(job);
+	}
+	announce_more(job);
+	if (!source_flush(job->source))
+		return got;
+	made = push_some(job, job->turn);
+	job->turn = (job->turn + 1) % job->source->worker_count;
+	source_flush(job->source);
+	return got + made;
+}
+
+/* ---- joining ---- */
+
+static void neighbours_ask(struct job *job)
+{
+	struct source *source = job->source;
+	uint8_t frame[FRAME_SMALL_BYTES];
+
+	for (uint32_t rank = 0; rank < source->worker_count; rank++) {
+		frame_arp(frame, true, source->mac, source->lanes[rank].ip, NULL,
+		          job->aggregator_ip);
+		source_small(source, frame, sizeof(frame));
+	}
+}
+
+/* WELCOME is here: where to send, and what about. */
+static void welcomed(struct job *job, const struct control_message *welcome)
+{
+	struct geometry cut;
+	struct geometry_input input = {.block_elems = job->source->data_bytes / 4,
+	                               .elem_bytes = 4,
+	                               .shard_count = 1,
+	                               .payload = welcome->payload};
+
+	job->aggregator_ip = welcome->data_ip;
+	job->aggregator_port = welcome->data_port;
+	job->channel = welcome->channels[0];
+	job->first = job->base = job->planned = welcome->first_frame;
+	job->window = welcome->window;
+	job->ahead = welcome->segments_ahead;
+	job->asked = (struct announce){.tag = TAG,
+	                               .block_elems = input.block_elems,
+	                               .generation = 1,
+	                               .shard_count = 1,
+	                               .exponent = WIRE_EXPONENT_NONE,
+	                               .dtype = job->source->integers ? 5 : 1,
+	                               .reduction = 1,
+	                               .form = WIRE_NATIVE,
+	                               .flags = WIRE_ALL};
+	input.count = UINT64_C(1) << 20;
+	geometry_compute(&input, &cut);
+	job->segment_frames = cut.segment_blocks / cut.frame_blocks;
+	job->asked.count = (uint64_t)cut.segment_blocks * SEGMENTS * input.block_elems;
+	for (uint32_t rank = 0; rank < job->source->worker_count; rank++) {
+		job->workers[rank].next = job->workers[rank].ack = job->first;
+		job->workers[rank].told = job->first;
+		memset(job->workers[rank].seen, 0xff, sizeof(job->workers[rank].seen));
+		job->workers[rank].seen[(job->first - 1) % WIRE_WINDOW_MAX] = job->first - 1;
+	}
+}
+
+/* True when all workers run. */
+static bool join_turn(struct job *job, uint64_t *ask_us)
+{
+	struct source *source = job->source;
+	static uint8_t scratch[WIRE_PAYLOAD_MAX];
+	struct packet_out out = {.scratch = scratch};
+	uint32_t running = 0, probing = 0;
+
+	receive(job);
+	for (uint32_t rank = 0; rank < source->worker_count; rank++) {
+		struct link *link = job->workers[rank].link;
+
+		control_turn(&job->workers[rank]);
+		while (job->peer_known && link_pull(link, source_now_us(), &out))
+			datagram_send(job, rank, &out);
+		if (link_state(link) == LINK_PROBED)
+			link_ready(link, link_size(link));
+		running += link_state(link) == LINK_RUNNING;
+		probing += link_state(link) >= LINK_PROBING;
+	}
+	if (probing == source->worker_count && job->aggregator_ip == 0)
+		welcomed(job, link_welcome(job->workers[0].link));
+	if (job->aggregator_ip != 0 && !job->peer_known && source_now_us() > *ask_us) {
+		neighbours_ask(job);
+		*ask_us = source_now_us() + 50000;
+	}
+	return running == source->worker_count;
+}
+
+struct job *job_join(struct source *source)
+{
+	struct job *job = calloc(1, sizeof(*job));
+	uint64_t until_us = source_now_us() + JOIN_US, ask_us = 0;
+	char why[NET_WHY_BYTES] = "out of memory";
+	struct net_addr to;
+
+	if (job == NULL || net_resolve(source->peer, &to, why) != 0) {
+		fprintf(stderr, "dpdk_source: %s\n", why);
+		free(job);
+		return NULL;
+	}
+	job->source = source;
+	for (uint32_t rank = 0; rank < source->worker_count; rank++) {
+		if (worker_connect(job, rank, &to))
+			continue;
+		fprintf(stderr, "dpdk_source: cannot connect to %s\n", source->peer);
+		return NULL;
+	}
+	while (!join_turn(job, &ask_us)) {
+		for (uint32_t rank = 0; rank < source->worker_count; rank++) {
+			if (link_state(job->workers[rank].link) != LINK_FAILED &&
+			    source_now_us() < until_us)
+				continue;
+			fprintf(stderr, "dpdk_source: worker %u cannot join: %s\n", rank,
+			        link_error(job->workers[rank].link));
+			return NULL;
+		}
+	}
+	if (link_start(job->workers[0].link)->window < job->window)
+		job->window = link_start(job->workers[0].link)->window;
+	for (uint32_t rank = 0; rank < source->worker_count; rank++)
+		source_aim(source, rank, job->aggregator_ip, job->aggregator_port);
+	return job;
+}
+
+void job_leave(struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->source->worker_count; rank++) {
+		link_abort(job->workers[rank].link, "aborted", "measured enough");
+		control_turn(&job->workers[rank]);
+		close(job->workers[rank].fd);
+		link_close(job->workers[rank].link);
+	}
+	free(job);
+}
