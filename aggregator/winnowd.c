@@ -262,9 +262,11 @@ static int sweep(char *why)
 	const char *at = settings.eal != NULL ? strstr(settings.eal, "net_af_xdp") : NULL;
 	char name[IF_NAMESIZE];
 
-	while (at != NULL && (at = strstr(at, "iface=")) != NULL) {
+	for (; at != NULL; at = strstr(at, "iface=")) {
 		int swept;
 
+		if (strncmp(at, "iface=", strlen("iface=")) != 0)
+			continue;
 		at += strlen("iface=");
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ", '\""), at);
 		swept = xdp_sweep(name, why);

@@ -23,181 +23,7 @@
 
 #include "aggregator/net/frame.h"
 #include "aggregator/net/net.h"
-
-#define OUR_IP 0x0a090001u  /* 10.9.0.1/24 */
-#define PEER_IP 0x0a090007u /* + n */
-#define FAR_IP 0x0a0a0001u
-#define GATEWAY_IP 0x0a0900feu
-#define GROUP_IP 0xefc16207u
-#define OUR_PORT 5555
-#define PEER_PORT 7000
-#define GROUP_PORT 5600
-#define FRAMES_MAX 4096
-#define BYTES_MAX 1600
-
-static const struct net_backend *dpdk;
-static char folder[PATH_MAX];
-
-/* ---- frames in files ---- */
-
-struct out_frame {
-	uint8_t bytes[BYTES_MAX];
-	uint32_t size;
-	struct frame frame;
-};
-
-static struct out_frame sent[FRAMES_MAX];
-
-static void peer_mac(uint32_t peer, uint8_t mac[FRAME_MAC_BYTES])
-{
-	memcpy(mac, (const uint8_t[]){2, 0, 0, 0, 9, (uint8_t)peer}, FRAME_MAC_BYTES);
-}
-
-static FILE *pcap_new(const char *name)
-{
-	static const uint32_t head[] = {0xa1b2c3d4, 4u << 16 | 2, 0, 0, 65535, 1};
-	char path[PATH_MAX + 16];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	file = fopen(path, "w");
-	assert_non_null(file);
-	assert_int_equal(fwrite(head, sizeof(head), 1, file), 1);
-	return file;
-}
-
-static void pcap_put(FILE *file, const uint8_t *bytes, uint32_t size)
-{
-	const uint32_t head[] = {0, 0, size, size};
-
-	assert_int_equal(fwrite(head, sizeof(head), 1, file), 1);
-	assert_int_equal(fwrite(bytes, size, 1, file), 1);
-}
-
-/* A datagram of peer `peer`, to us or to a group, whose bytes all are `fill`. */
-static void pcap_put_udp(FILE *file, uint32_t peer, uint32_t to_ip, uint16_t to_port, uint8_t fill)
-{
-	struct frame_route route = {.from_ip = PEER_IP + peer,
-	                            .from_port = PEER_PORT,
-	                            .to_ip = to_ip,
-	                            .to_port = to_port,
-	                            .ttl = 64};
-	uint8_t bytes[FRAME_UDP_BYTES + 100];
-
-	peer_mac(peer, route.from_mac);
-	memset(bytes + FRAME_UDP_BYTES, fill, 100);
-	frame_udp(bytes, &route, 100, frame_sum(bytes + FRAME_UDP_BYTES, 100), false);
-	pcap_put(file, bytes, sizeof(bytes));
-}
-
-static void pcap_put_arp(FILE *file, uint32_t ip, uint32_t peer, bool request)
-{
-	uint8_t bytes[FRAME_SMALL_BYTES], mac[FRAME_MAC_BYTES];
-
-	peer_mac(peer, mac);
-	frame_arp(bytes, request, mac, ip, NULL, OUR_IP);
-	pcap_put(file, bytes, sizeof(bytes));
-}
-
-/* What has been sent, by a port that is closed: sent[0 .. returned). */
-static uint32_t pcap_read(const char *name)
-{
-	char path[PATH_MAX + 16], head[24];
-	uint32_t count = 0, record[4];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	file = fopen(path, "r");
-	assert_non_null(file);
-	assert_int_equal(fread(head, sizeof(head), 1, file), 1);
-	while (fread(record, sizeof(record), 1, file) == 1) {
-		struct out_frame *out = &sent[count++];
-
-		assert_in_range(record[2], 1, BYTES_MAX);
-		assert_true(count < FRAMES_MAX);
-		out->size = record[2];
-		assert_int_equal(fread(out->bytes, out->size, 1, file), 1);
-		frame_parse(out->bytes, out->size, 0, &out->frame);
-	}
-	fclose(file);
-	return count;
-}
-
-/* ---- nets ---- */
-
-static struct net *net_new(const char *vdevs, struct net_config config)
-{
-	struct net_port port = {.prefix_bits = 24, .gateway_ip = GATEWAY_IP, .idle_us = 50};
-	char eal[4 * PATH_MAX], why[NET_WHY_BYTES] = "";
-	struct net *net;
-
-	snprintf(eal, sizeof(eal), "--no-shconf --no-huge -m 128 --no-pci %s", vdevs);
-	port.eal = eal;
-	config.port = &port;
-	config.payload_max = 1472;
-	if (config.local.ip == 0 && config.group_ip == 0)
-		config.local = (struct net_addr){.ip = OUR_IP, .port = OUR_PORT};
-	if (dpdk->open(&config, &net, why) != 0)
-		fail_msg("%s", why);
-	return net;
-}
-
-static struct net *pcap_net(void)
-{
-	char vdevs[3 * PATH_MAX];
-
-	snprintf(vdevs, sizeof(vdevs), "--vdev=net_pcap0,rx_pcap=%s/in,tx_pcap=%s/out", folder,
-	         folder);
-	return net_new(vdevs, (struct net_config){0});
-}
-
-static uint32_t send_fill(struct net *net, const struct net_addr to[], uint32_t to_count,
-                          uint32_t count, uint8_t fill)
-{
-	static uint8_t bytes[3][100];
-	struct iovec pieces[2] = {{bytes[0], 33}, {bytes[1], 67}}; /* an odd first piece */
-	struct net_out out[NET_BURST_MAX];
-
-	memset(bytes, fill, sizeof(bytes));
-	for (uint32_t i = 0; i < count; i++)
-		out[i] = (struct net_out){.pieces = pieces, .piece_count = 2, .bytes = 100};
-	return dpdk->send(net, to, to_count, 0, out, count);
-}
-
-static struct net_addr peer(uint32_t n)
-{
-	return (struct net_addr){.ip = PEER_IP + n, .port = PEER_PORT};
-}
-
-/* Everything that comes to this net now; the first byte of each datagram in `fills`. */
-static uint32_t drain(struct net *net, uint8_t fills[], uint32_t max)
-{
-	struct net_in in[NET_BURST_MAX];
-	uint32_t count = 0, got;
-
-	while ((got = dpdk->recv(net, in, NET_BURST_MAX)) > 0)
-		for (uint32_t i = 0; i < got; i++) {
-			assert_int_equal(in[i].bytes, 100);
-			for (uint32_t k = 0; k < 100; k++)
-				assert_int_equal(in[i].data[k], in[i].data[0]);
-			assert_true(count < max);
-			fills[count++] = in[i].data[0];
-		}
-	return count;
-}
-
-static void assert_datagram(const struct out_frame *out, uint32_t to, const uint8_t *mac,
-                            uint8_t fill)
-{
-	assert_int_equal(out->frame.kind, FRAME_UDP); /* checksums are right, too */
-	assert_int_equal(out->frame.to_ip, to);
-	assert_int_equal(out->frame.from_ip, OUR_IP);
-	assert_int_equal(out->frame.from_port, OUR_PORT);
-	assert_memory_equal(out->frame.to_mac, mac, FRAME_MAC_BYTES);
-	assert_int_equal(out->frame.payload_bytes, 100);
-	for (uint32_t i = 0; i < 100; i++)
-		assert_int_equal(out->frame.payload[i], fill);
-}
+#include "tests/unit/test_dpdk.h"
 
 /* ---- scenarios ---- */
 
@@ -298,9 +124,9 @@ static void order_is_kept(void)
 	pcap_put_udp(in, 1, OUR_IP, OUR_PORT, 3);
 	pcap_put_udp(in, 1, GROUP_IP, GROUP_PORT, 4);
 	pcap_put_udp(in, 1, OUR_IP, OUR_PORT, 5);
-	pcap_put_udp(in, 1, GROUP_IP, OUR_PORT, 6);  /* another group's port, */
-	pcap_put_udp(in, 1, OUR_IP, GROUP_PORT, 7);  /* another of ours, */
-	pcap_put_udp(in, 1, PEER_IP, OUR_PORT, 8);   /* another's address: for nobody */
+	pcap_put_udp(in, 1, GROUP_IP, OUR_PORT, 6); /* another group's port, */
+	pcap_put_udp(in, 1, OUR_IP, GROUP_PORT, 7); /* another of ours, */
+	pcap_put_udp(in, 1, PEER_IP, OUR_PORT, 8);  /* another's address: for nobody */
 	fclose(in);
 	own = pcap_net();
 	other = net_new("", group);
@@ -310,7 +136,7 @@ static void order_is_kept(void)
 	assert_int_equal(drain(own, fills, 8), 2);
 	assert_memory_equal(fills, ((uint8_t[]){2, 3}), 2);
 	assert_int_equal(drain(own, fills, 8), 0);
-	dpdk->close(other); /* its frame is at the head of the queue, */
+	dpdk->close(other);                        /* its frame is at the head of the queue, */
 	assert_int_equal(drain(own, fills, 8), 1); /* and in nobody's way */
 	assert_int_equal(fills[0], 5);
 	dpdk->close(own);
@@ -468,8 +294,8 @@ static int child(const char *name, const char *files)
 	assert_true(plugin_open());
 	snprintf(folder, sizeof(folder), "%s", files);
 	for (size_t i = 0; i < SCENARIOS; i++) {
-		const struct CMUnitTest test[] = {
-			{scenarios[i].name, run_scenario, NULL, NULL, (void *)(uintptr_t)&scenarios[i]}};
+		const struct CMUnitTest test[] = {{scenarios[i].name, run_scenario, NULL, NULL,
+		                                   (void *)(uintptr_t)&scenarios[i]}};
 
 		if (strcmp(scenarios[i].name, name) == 0)
 			return cmocka_run_group_tests(test, NULL, NULL);
