@@ -47,7 +47,11 @@ for rank in 0 1 2; do
 	last=$!
 done
 until_status 0 20 'frozen +running +3/3' "$m1"
-status 0 "" "$m1" --json
+for _ in $(seq 50); do # until it has done something
+	status 0 "" "$m1" --json
+	[ "$(value 'v["aggregators"][0]["report"]["jobs"][0]["operations"] > 0')" = False ] || break
+	sleep 0.1
+done
 is 'v["status"] == "healthy" and len(v["aggregators"]) == 1 and v["aggregators"][0]["problems"] == []'
 is 'v["aggregators"][0]["address"] == "'"$m1"'" and v["aggregators"][0]["report"]["jobs"][0]["name"] == "frozen"'
 is '0.05 < v["aggregators"][0]["report"]["jobs"][0]["density"] < v["aggregators"][0]["report"]["jobs"][0]["union"] < 0.6'
