@@ -3,7 +3,7 @@
 # multicast and unicast, loss. The control connection and all else stay with the kernel on the same interface.
 . "$(dirname "$0")/lib.sh"
 need_dpdk
-hosts_up 3 1 1500
+hosts_up 3 1 3498
 for host in w0 w1 w2 a0; do whole_frames $host; done
 reserve 320
 # A veth has no "combined" queues to choose from: one is heard.
@@ -25,6 +25,7 @@ work() { # seconds option..
 }
 work 60 --size 0,4,4K,3M --density 1,0.1,0
 [ "$(json "$tmp/w0.out" multicast)" = 1 ] || fail "results did not come by multicast"
+[ "$(json "$tmp/w0.out" payload)" = 3470 ] || fail "payload is not what MTU 3498 carries"
 work 60 --size 1M --multicast=0 --wire fixed32
 for host in w0 w1 w2 a0; do lossy $host; done
 work 60 --size 4K,3M --density 1,0.05

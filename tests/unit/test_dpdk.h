@@ -66,7 +66,8 @@ static inline void pcap_put(FILE *file, const uint8_t *bytes, uint32_t size)
 }
 
 /* A datagram of peer `peer`, to us or to a group, whose bytes all are `fill`. */
-static inline void pcap_put_udp(FILE *file, uint32_t peer, uint32_t to_ip, uint16_t to_port, uint8_t fill)
+static inline void pcap_put_udp(FILE *file, uint32_t peer, uint32_t to_ip, uint16_t to_port,
+                                uint8_t fill)
 {
 	struct frame_route route = {.from_ip = PEER_IP + peer,
 	                            .from_port = PEER_PORT,
@@ -143,7 +144,7 @@ static inline struct net *pcap_net(void)
 }
 
 static inline uint32_t send_fill(struct net *net, const struct net_addr to[], uint32_t to_count,
-                          uint32_t count, uint8_t fill)
+                                 uint32_t count, uint8_t fill)
 {
 	static uint8_t bytes[3][100];
 	struct iovec pieces[2] = {{bytes[0], 33}, {bytes[1], 67}}; /* an odd first piece */
@@ -178,7 +179,7 @@ static inline uint32_t drain(struct net *net, uint8_t fills[], uint32_t max)
 }
 
 static inline void assert_datagram(const struct out_frame *out, uint32_t to, const uint8_t *mac,
-                            uint8_t fill)
+                                   uint8_t fill)
 {
 	assert_int_equal(out->frame.kind, FRAME_UDP); /* checksums are right, too */
 	assert_int_equal(out->frame.to_ip, to);

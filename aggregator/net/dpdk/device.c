@@ -22,11 +22,11 @@
 
 #define DESCRIPTORS 1024
 #define POOL_MBUFS 8191
-#define POOL_CACHE 256
 #define HANDED_OVER 4096
 #define DRIVER_AF_XDP "net_af_xdp"
 #define DRIVER_MEMIF "net_memif"
 #define MEMIF_BUFFER 2048 /* unless bsize= says otherwise */
+#define XDP_ROOM 256      /* that the kernel keeps free before a frame: XDP_PACKET_HEADROOM */
 #define ROOM_MAX 32768
 #define LOOK_US 250000
 #define IP_UDP_BYTES 28
@@ -68,23 +68,17 @@ static int removed(uint16_t port_id, enum rte_eth_event_type type, void *context
 }
 
 /*
- * Mbufs for queue `queue` of all ports, each with room for one frame. Some drivers want more room:
- * for the whole of a frame in their own ring.
+ * Mbufs for each queue of all ports, with room for one frame. Some drivers want more room: for the
+ * whole of a frame in their own ring.
  */
-static struct rte_mempool *pool_new(uint32_t queue, uint32_t room)
+static int pools_new(uint32_t room, char *why)
 {
 	char name[RTE_MEMPOOL_NAMESIZE];
 
-	snprintf(name, sizeof(name), "winnow-%u-%u", queue, room);
-	return rte_pktmbuf_pool_create(name, POOL_MBUFS, POOL_CACHE, 0,
-	                               (uint16_t)(room + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);
-}
-
-static int pools_new(uint32_t room, char *why)
-{
 	for (uint32_t i = 0; i < device.queue_count; i++) {
 		rte_mempool_free(device.pools[i]);
-		device.pools[i] = pool_new(i, room);
+		snprintf(name, sizeof(name), "winnow-%u-%u", i, room);
+		device.pools[i] = mbufs_new(name, POOL_MBUFS, room);
 		if (device.pools[i] != NULL)
 			continue;
 		snprintf(why, NET_WHY_BYTES,
@@ -258,7 +252,7 @@ static int ports_find(const char *name, char *why)
 /* Room for a frame; then, for drivers with frames of their own, up to all that UDP may hold. */
 static int ports_set_up(char *why)
 {
-	uint32_t frame = device.payload_max + FRAME_UDP_BYTES;
+	uint32_t frame = device.payload_max + FRAME_UDP_BYTES + device.driver_room;
 	int err = -ENOBUFS;
 
 	for (uint32_t room = RTE_ALIGN(frame, 64u); room <= ROOM_MAX && err == -ENOBUFS;
@@ -340,6 +334,9 @@ static void limit_payload(const struct device_port *port, const struct rte_eth_d
 {
 	uint32_t frame = memif_buffer(info), mtu = kernel_mtu(port->if_index);
 
+	if (strcmp(info->driver_name, DRIVER_AF_XDP) == 0)
+		device.driver_room = XDP_ROOM;
+
 	if (frame > FRAME_UDP_BYTES && frame - FRAME_UDP_BYTES < device.payload_max)
 		device.payload_max = frame - FRAME_UDP_BYTES;
 	if (mtu > IP_UDP_BYTES && mtu - IP_UDP_BYTES < device.payload_max)
@@ -397,6 +394,7 @@ static int start(const struct net_config *config, char *why)
 	device.log = config->port->log;
 	device.idle_us = config->port->idle_us;
 	device.payload_max = config->payload_max;
+	device.driver_room = 0;
 	device.queue_count = config->queue_count > 0 ? config->queue_count : 1;
 	device.gone[0] = '\0';
 	/* Drivers that refuse the first try of several are no news. */

@@ -41,6 +41,7 @@ struct device {
 	uint16_t udp_port;
 	bool kernels; /* the address is the kernel's, too: it answers and asks for us */
 	uint32_t payload_max;
+	uint32_t driver_room; /* that a driver takes of each mbuf besides the frame */
 	uint32_t port_count;
 	struct device_port ports[DEVICE_PORTS_MAX];
 	struct neighbours *neighbours;
@@ -81,6 +82,12 @@ static inline bool device_on_link(const struct device *device, uint32_t ip)
 {
 	return ((ip ^ device->ip) & device->mask) == 0;
 }
+
+/*
+ * mbufs_new - a pool of `count` mbufs, each in one piece with room for a frame of `room` bytes and
+ * no byte between them; NULL and rte_errno when there is no memory.
+ */
+struct rte_mempool *mbufs_new(const char *name, uint32_t count, uint32_t room);
 
 /* environment.c: DPDK's own start, and its log. */
 struct environment {
