@@ -4,7 +4,6 @@
 #include "aggregator/control.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "aggregator/http.h"
 #include "aggregator/log.h"
 #include "aggregator/reports.h"
+#include "aggregator/service.h"
 
 #define TICK_MS 50
 #define BACKLOG 128
@@ -35,7 +35,7 @@ struct control {
 	uv_loop_t loop;
 	uv_tcp_t listener;
 	uv_timer_t timer;
-	uv_signal_t terminate, interrupt;
+	struct service service;
 	uv_async_t async;
 	struct jobs *jobs;
 	struct http *http;
@@ -351,21 +351,41 @@ static void tick(uv_timer_t *timer)
 		uv_stop(&control->loop);
 }
 
-static void signalled(uv_signal_t *handle, int number)
+static void end_asked(void *context, int number)
 {
-	struct control *control = handle->data;
+	struct control *control = context;
 	struct jobs_totals totals;
 
 	jobs_totals(control->jobs, &totals);
 	if (control->drain_until_us == 0) {
 		log_event("info", "event=drain signal=%d jobs=%u limit_s=%.0f", number, totals.jobs,
 		          (double)control->config.drain_us / 1e6);
+		service_tell("STOPPING=1\nSTATUS=draining: %u jobs may go on for %.0f s",
+		             totals.jobs, (double)control->config.drain_us / 1e6);
 		jobs_drain(control->jobs);
 		control->drain_until_us = loop_us(control) + control->config.drain_us;
 	} else {
 		control->drain_until_us = 1; /* the second time is meant */
 	}
 	tick(&control->timer);
+}
+
+static void reload_asked(void *context)
+{
+	struct control *control = context;
+
+	service_tell("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)loop_us(control));
+	jobs_keys_set(control->jobs, control->config.reload());
+	service_tell("READY=1");
+}
+
+/* A data thread answers only if it turns; this one turns if it gets here. */
+static void alive_asked(void *context)
+{
+	struct control *control = context;
+	struct data_stats stats;
+
+	data_stats(control->config.data, &stats);
 }
 
 /* ---- life ---- */
@@ -390,19 +410,21 @@ static int listen_on(struct control *control, char *why)
 
 static void handles_init(struct control *control)
 {
+	const struct service_hooks hooks = {
+		.context = control,
+		.end = end_asked,
+		.reload = reload_asked,
+		.alive = alive_asked,
+	};
+
 	uv_tcp_init(&control->loop, &control->listener);
 	uv_timer_init(&control->loop, &control->timer);
-	uv_signal_init(&control->loop, &control->terminate);
-	uv_signal_init(&control->loop, &control->interrupt);
 	uv_async_init(&control->loop, &control->async, take_reports);
 	control->listener.data = control;
 	control->timer.data = control;
-	control->terminate.data = control;
-	control->interrupt.data = control;
 	control->async.data = control;
 	uv_timer_start(&control->timer, tick, TICK_MS, TICK_MS);
-	uv_signal_start(&control->terminate, signalled, SIGTERM);
-	uv_signal_start(&control->interrupt, signalled, SIGINT);
+	service_start(&control->service, &control->loop, &hooks);
 }
 
 static int serve_http(struct control *control, char *why)

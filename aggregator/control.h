@@ -20,7 +20,8 @@ struct control_config {
 	bool metrics_auto;       /* do without HTTP if it cannot be had */
 	uint64_t drain_us;       /* after SIGTERM, jobs may go on for so long */
 	struct data *data;
-	struct offload *offload; /* NULL: udp alone */
+	struct offload *offload;                  /* NULL: udp alone */
+	const struct proof_keys *(*reload)(void); /* on SIGHUP: the keys from now on */
 };
 
 /*

@@ -413,6 +413,11 @@ void jobs_drain(struct jobs *jobs)
 	jobs->draining = true;
 }
 
+void jobs_keys_set(struct jobs *jobs, const struct proof_keys *keys)
+{
+	jobs->config.keys = keys;
+}
+
 void jobs_end(struct jobs *jobs, const char *text)
 {
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)

@@ -146,6 +146,9 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us);
 /* Refuse new jobs from now on. */
 void jobs_drain(struct jobs *jobs);
 
+/* From now on workers join by these keys; those that have joined stay. NULL: anyone may. */
+void jobs_keys_set(struct jobs *jobs, const struct proof_keys *keys);
+
 /* End every job with a reason. */
 void jobs_end(struct jobs *jobs, const char *text);
 

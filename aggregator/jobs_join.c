@@ -23,7 +23,8 @@ static struct job *job_named(struct jobs *jobs, const char *name, struct job **f
 	return NULL;
 }
 
-static bool proof_holds(const struct jobs *jobs, const struct jobs_peer *peer,
+/* The keys may change before the last worker of its job comes: it is answered by this one. */
+static bool proof_holds(const struct jobs *jobs, struct jobs_peer *peer,
                         const struct control_message *join)
 {
 	const struct proof_key *key;
@@ -41,6 +42,8 @@ static bool proof_holds(const struct jobs *jobs, const struct jobs_peer *peer,
 	key = proof_keys_find(jobs->config.keys, join->job);
 	if (key == NULL)
 		return false;
+	peer->key = *key;
+	peer->keyed = true;
 	proof_make(key, PROOF_JOIN, &statement, want);
 	return proof_equal(want, join->proof);
 }
@@ -198,7 +201,6 @@ static void welcome_all(struct jobs *jobs, struct job *job)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		struct jobs_peer *peer = job->members[rank];
-		const struct proof_key *key = proof_keys_find(jobs->config.keys, job->name);
 		struct proof_statement statement = {
 			.server_nonce = peer->nonce,
 			.client_nonce = peer->client_nonce,
@@ -224,8 +226,8 @@ static void welcome_all(struct jobs *jobs, struct job *job)
 
 		memcpy(message.channels, job->channel_ids,
 		       job->channel_count * sizeof(message.channels[0]));
-		if (key != NULL)
-			proof_make(key, PROOF_WELCOME, &statement, message.proof);
+		if (peer->keyed)
+			proof_make(&peer->key, PROOF_WELCOME, &statement, message.proof);
 		peer_send(jobs, peer, &message);
 	}
 }

@@ -17,6 +17,7 @@
 #include "aggregator/control/options.h"
 #include "aggregator/log.h"
 #include "aggregator/privileges.h"
+#include "aggregator/service.h"
 
 #define JOIN_DEFAULT_S "60"
 #define HELLO_US 5000000
@@ -127,11 +128,12 @@ static int usage_error(const char *format, const char *value)
 	return 2;
 }
 
-static int keys_load(struct proof_keys **out)
+static struct proof_keys *the_keys; /* NULL: anyone may join */
+
+static int keys_load(void)
 {
 	char why[256];
 
-	*out = NULL;
 	if (settings.insecure_no_key && (settings.key_file != NULL || settings.key != NULL))
 		return usage_error("--insecure-no-key contradicts %s: give one of them",
 		                   settings.key_file != NULL ? "--key-file" : "WINNOW_KEY");
@@ -140,9 +142,28 @@ static int keys_load(struct proof_keys **out)
 	if (settings.key_file == NULL && settings.key == NULL)
 		return usage_error("no job key: give --key-file FILE%s",
 		                   " or, to try things out, --insecure-no-key");
-	if (proof_keys_load(settings.key_file, settings.key, out, why) == 0)
+	if (proof_keys_load(settings.key_file, settings.key, &the_keys, why) == 0)
 		return 0;
 	return usage_error("%s", why);
+}
+
+/* SIGHUP: a key file that cannot be read leaves the keys as they are. */
+static const struct proof_keys *keys_reload(void)
+{
+	struct proof_keys *fresh;
+	char why[256];
+
+	if (settings.key_file == NULL) {
+		log_event("info", "event=reloaded text=\"there is no key file: nothing to read\"");
+	} else if (proof_keys_load(settings.key_file, NULL, &fresh, why) != 0) {
+		log_event("warn", "event=reload_failed text=\"%s; the old keys stay\"", why);
+	} else {
+		log_event("info", "event=reloaded key_file=%s keys=%u", settings.key_file,
+		          proof_keys_count(fresh));
+		proof_keys_free(the_keys);
+		the_keys = fresh;
+	}
+	return the_keys;
 }
 
 static int threads_default(void)
@@ -391,6 +412,7 @@ static int serve(struct control_config *config)
 			config->jobs.rcvbuf_bytes, (unsigned long long)settings.buffer_bytes,
 			(unsigned long long)settings.buffer_bytes,
 			(unsigned long long)settings.buffer_bytes);
+	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config->listen, text));
 	status = control_run(the_control) != 0 ? 1 : 0;
 	control_close(the_control);
 	data_close(data);
@@ -401,7 +423,6 @@ static int serve(struct control_config *config)
 int main(int argc, char **argv)
 {
 	struct control_config config = {0};
-	struct proof_keys *keys;
 	int status = options_read(&options, argc, argv);
 
 	if (status != 0)
@@ -413,15 +434,16 @@ int main(int argc, char **argv)
 	}
 	status = addresses(&config);
 	if (status == 0)
-		status = keys_load(&keys);
+		status = keys_load();
 	if (status != 0)
 		return status;
 	fill(&config);
-	config.jobs.keys = keys;
+	config.jobs.keys = the_keys;
+	config.reload = keys_reload;
 	status = offload(&config);
 	if (status == 0)
 		status = serve(&config);
 	offload_close(config.offload);
-	proof_keys_free(keys);
+	proof_keys_free(the_keys);
 	return status;
 }

@@ -184,6 +184,11 @@ void proof_keys_free(struct proof_keys *keys)
 	free(keys);
 }
 
+uint32_t proof_keys_count(const struct proof_keys *keys)
+{
+	return keys->count;
+}
+
 const struct proof_key *proof_keys_find(const struct proof_keys *keys, const char *job)
 {
 	const struct proof_key *other = NULL;

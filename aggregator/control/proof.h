@@ -57,6 +57,7 @@ struct proof_keys;
  */
 int proof_keys_load(const char *path, const char *text, struct proof_keys **out, char *why);
 void proof_keys_free(struct proof_keys *keys);
+uint32_t proof_keys_count(const struct proof_keys *keys);
 
 /* The key for a job, NULL when there is none. */
 const struct proof_key *proof_keys_find(const struct proof_keys *keys, const char *job);

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* service.c - see service.h */
+
+#include "aggregator/service.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* One datagram. libsystemd's sd_notify() does this, and brings compression and crypto along. */
+static void tell(const char *path, const char *text)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	size_t length = strlen(path);
+	int fd;
+
+	if ((path[0] != '/' && path[0] != '@') || length < 2 || length >= sizeof(to.sun_path))
+		return;
+	memcpy(to.sun_path, path, length);
+	if (path[0] == '@')
+		to.sun_path[0] = '\0'; /* an abstract socket */
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	/* A manager that does not listen is its own problem: it will say so. */
+	(void)!sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)&to,
+	              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
+	close(fd);
+}
+
+void service_tell(const char *format, ...)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	char text[256];
+	va_list args;
+
+	if (path == NULL)
+		return;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	tell(path, text);
+}
+
+/* Half the time after which the manager gives us up, in ms; 0: it does not watch us. */
+static uint64_t watchdog_ms(void)
+{
+	const char *limit = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+	unsigned long long us;
+	char *end;
+
+	if (limit == NULL || (pid != NULL && strtoll(pid, NULL, 10) != getpid()))
+		return 0;
+	errno = 0;
+	us = strtoull(limit, &end, 10);
+	if (errno != 0 || end == limit || *end != '\0' || us == 0)
+		return 0;
+	return us >= 2000 ? us / 2000 : 1;
+}
+
+static void watch(uv_timer_t *timer)
+{
+	const struct service *service = timer->data;
+
+	service->hooks.alive(service->hooks.context);
+	service_tell("WATCHDOG=1");
+}
+
+static void signalled(uv_signal_t *handle, int number)
+{
+	const struct service *service = handle->data;
+
+	if (number == SIGHUP)
+		service->hooks.reload(service->hooks.context);
+	else
+		service->hooks.end(service->hooks.context, number);
+}
+
+static void signal_start(struct service *service, uv_loop_t *loop, uv_signal_t *handle, int number)
+{
+	uv_signal_init(loop, handle);
+	handle->data = service;
+	uv_signal_start(handle, signalled, number);
+}
+
+void service_start(struct service *service, uv_loop_t *loop, const struct service_hooks *hooks)
+{
+	uint64_t every_ms = watchdog_ms();
+
+	service->hooks = *hooks;
+	signal_start(service, loop, &service->terminate, SIGTERM);
+	signal_start(service, loop, &service->interrupt, SIGINT);
+	signal_start(service, loop, &service->hangup, SIGHUP);
+	uv_timer_init(loop, &service->watchdog);
+	service->watchdog.data = service;
+	if (every_ms > 0)
+		uv_timer_start(&service->watchdog, watch, every_ms, every_ms);
+}
