@@ -58,7 +58,7 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo check bench lint format install clean help deps tests fuzz fuzzers
+.PHONY: all demo check bench lint format install deb clean help deps tests fuzz fuzzers
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 tests: all $(unit_tests) $(tools) ## build the tests, too
 
@@ -175,6 +175,7 @@ lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
 format: ## let clang-format rewrite all sources
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
 
+share := $(DESTDIR)$(PREFIX)/share
 install: all $(BUILD)/ebpf/redirect.bpf.o ## PREFIX=/usr/local DESTDIR=
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(BUILD)/winnowd $(BUILD)/winnow $(DESTDIR)$(PREFIX)/bin/
@@ -183,6 +184,17 @@ install: all $(BUILD)/ebpf/redirect.bpf.o ## PREFIX=/usr/local DESTDIR=
 	[ ! -e $(BUILD)/winnow-dpdk.so ] || install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/winnow-dpdk.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/ebpf/redirect.bpf.o
 	install -m 644 client/winnow.h $(DESTDIR)$(PREFIX)/include/
+	docker/package/man.sh $(BUILD) $(share)/man
+	install -d $(share)/bash-completion/completions $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/sysusers.d
+	install -m 644 docker/package/completion.bash $(share)/bash-completion/completions/winnow
+	ln -sf winnow $(share)/bash-completion/completions/winnowd
+	sed 's|/usr/bin/|$(PREFIX)/bin/|' docker/systemd/winnowd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/winnowd.service
+	install -m 644 docker/systemd/winnow.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/winnow.conf
+
+deb: ## install what is missing, build build/winnow_VERSION_ARCH.deb
+	$(Q)docker/install-packages.sh build deb
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)docker/package/deb.sh $(BUILD) $(VERSION)
 
 deps: ## install from Debian what building needs and this machine lacks
 	$(Q)docker/install-packages.sh build

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# deb.sh BUILD VERSION - BUILD/winnow_VERSION_ARCH.deb, of what `make install` installs, the Python package and /etc/winnow
+set -euo pipefail
+build=$1 version=$2
+here=$(dirname "$0")
+arch=$(dpkg --print-architecture)
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+stage=$root/stage
+umask 022
+make --no-print-directory -s install BUILD="$build" PREFIX=/usr DESTDIR="$stage"
+
+python=$stage/usr/lib/python3/dist-packages/winnow
+doc=$stage/usr/share/doc/winnow
+install -d "$python" "$doc/examples" "$stage/etc/winnow" "$stage/DEBIAN"
+install -m 644 client/python/winnow/*.py "$python/"
+install -m 644 docker/systemd/winnow.ini "$stage/etc/winnow/"
+install -m 644 docker/systemd/winnowd-xdp.conf "$doc/examples/"
+install -m 644 LICENSE "$doc/copyright"
+find "$stage/usr/share/man" -type f -exec gzip -9n {} +
+find "$stage/usr/bin" "$stage/usr/lib" -maxdepth 2 -type f \( -name 'winnow*' -o -name '*.so*' \) -exec sh -c '
+	for file; do ! head -c 4 "$file" | grep -q ELF || strip --strip-unneeded "$file"; done' sh {} +
+
+# What the binaries are linked with, by the packages that they were built with.
+mkdir "$root/debian"
+printf 'Source: winnow\n\nPackage: winnow\nArchitecture: any\n' >"$root/debian/control"
+depends() { # folder, find's arguments..: what the ELF files there need
+	local files list
+	mapfile -t files < <(find "$@" -type f -exec sh -c 'head -c 4 "$1" | grep -q ELF' sh {} \; -print 2>/dev/null)
+	[ ${#files[@]} -gt 0 ] || return 0
+	list=$(cd "$root" && dpkg-shlibdeps --ignore-missing-info -O "${files[@]}" 2>"$root/log" | sed -n 's/^shlibs:Depends=//p')
+	[ -n "$list" ] || { cat "$root/log" >&2; exit 1; }
+	echo "$list"
+}
+needs=$(depends "$stage/usr/bin" "$stage/usr/lib" -path "$stage/usr/lib/winnow" -prune -o)
+[ -n "$needs" ] || exit 1
+# Data paths that winnowd loads if it is told to are there for those who have their libraries.
+may_need=$(depends "$stage/usr/lib/winnow")
+
+cat >"$stage/DEBIAN/control" <<C
+Package: winnow
+Version: $version
+Architecture: $arch
+Maintainer: The Winnow authors <winnow@localhost>
+Installed-Size: $(du -sk "$stage" | cut -f1)
+Depends: $needs
+Suggests: python3, python3-torch, python3-numpy${may_need:+, $may_need}
+Section: net
+Priority: optional
+Description: allreduce for gradients that are mostly zeros
+ Workers of a distributed training job send only the blocks of their gradients
+ that hold a non-zero value; an aggregator, winnowd, adds them and streams the
+ sums back. The package has the aggregator, the command winnow, the library with
+ its header, and the Python package with the hook for PyTorch.
+C
+echo /etc/winnow/winnow.ini >"$stage/DEBIAN/conffiles"
+echo 'activate-noawait ldconfig' >"$stage/DEBIAN/triggers"
+install -m 755 "$here/postinst" "$here/prerm" "$here/postrm" "$stage/DEBIAN/"
+dpkg-deb --root-owner-group -Zxz --build "$stage" "$build/winnow_${version}_$arch.deb" >/dev/null
+echo "$build/winnow_${version}_$arch.deb"

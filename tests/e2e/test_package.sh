@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# make install and make deb: what is in them runs from there; man pages and bash's completion know every option that --help has.
+# no-sanitizers: a package of a sanitizer's build is nobody's
+. "$(dirname "$0")/lib.sh"
+version=$("$BUILD/winnowd" --version | cut -d' ' -f2)
+docker/install-packages.sh deb >/dev/null || fail "dpkg-dev"
+docker/package/deb.sh "$BUILD" "$version" >"$tmp/deb.out" 2>"$tmp/deb.err" || fail "deb.sh"
+deb=$(cat "$tmp/deb.out")
+root=$tmp/root
+dpkg -x "$deb" "$root" || fail "dpkg cannot unpack $deb"
+
+# ---- it runs from where it was put ----
+field() { dpkg-deb -f "$deb" "$1"; }
+[ "$(field Package) $(field Version) $(field Architecture)" = "winnow $version $(dpkg --print-architecture)" ] || fail "control: $(dpkg-deb -f "$deb")"
+for library in libsodium23 libuv1 libmicrohttpd12 libbpf1 libc6; do
+	[[ $(field Depends) == *"$library ("* ]] || fail "no $library in Depends: $(field Depends)"
+done
+ldd "$root/usr/bin/winnow" | grep "libwinnow.so.0 => $root/usr/bin/../lib/libwinnow.so.0" >/dev/null || fail "winnow takes another libwinnow: $(ldd "$root/usr/bin/winnow")"
+[ "$(find "$root" -name '*.a' -o -name '*.pyc' -o -perm /022 ! -type l | wc -l)" = 0 ] || fail "what has no place in a package: $(find "$root" -perm /022)"
+grep -q "^ExecStart=/usr/bin/winnowd " "$root/usr/lib/systemd/system/winnowd.service" || fail "the unit starts something else"
+"$root/usr/bin/winnow" key >"$tmp/keys"
+# The file that the unit names, with the key where the package puts it.
+sed "s|/etc/winnow/keys|$tmp/keys|" "$root/etc/winnow/winnow.ini" >"$tmp/winnow.ini"
+BUILD=$root/usr/bin winnowd --config "$tmp/winnow.ini"
+WINNOW_KEY_FILE=$tmp/keys "$root/usr/bin/winnow" bench --aggregator "127.0.0.1:$PORT" --size 256K --iters 2 --check >"$tmp/bench.out" || fail "bench of the package"
+if [ -x /usr/bin/python3 ] && /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
+	WINNOW_KEY_FILE=$tmp/keys WINNOW_AGGREGATORS=127.0.0.1:$PORT WINNOW_LIBRARY=$root/usr/lib/libwinnow.so.0 \
+		PYTHONPATH=$root/usr/lib/python3/dist-packages /usr/bin/python3 -B -c '
+import numpy, winnow
+assert winnow.__file__.startswith("'"$root"'"), winnow.__file__
+with winnow.Comm() as comm:
+    x = numpy.arange(1000, dtype="float32")
+    assert (comm.allreduce(x) == x).all()' || fail "the package's Python module"
+fi
+# Another prefix, as people without a package manager have it.
+make -s install BUILD="$BUILD" PREFIX=/opt/winnow DESTDIR="$tmp/other" >"$tmp/install.out" 2>"$tmp/install.err" || fail "make install"
+grep -q "^ExecStart=/opt/winnow/bin/winnowd " "$tmp/other/opt/winnow/lib/systemd/system/winnowd.service" || fail "PREFIX is not in the unit"
+"$tmp/other/opt/winnow/bin/winnow" --version >/dev/null || fail "winnow under another prefix"
+
+# ---- man pages and completion against --help ----
+commands=$("$BUILD/winnow" --help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
+[ "$(wc -w <<<"$commands")" -ge 6 ] || fail "winnow's commands: $commands"
+options_of() { "$@" --help | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p'; }
+page() { # name.section command..
+	local file=$root/usr/share/man/man${1##*.}/$1.gz option
+	[ -s "$file" ] || fail "no man page $1"
+	zcat "$file" | groff -man -Tascii -ww >"$tmp/page" 2>"$tmp/page.err" || fail "groff: $1"
+	[ ! -s "$tmp/page.err" ] || fail "groff about $1: $(cat "$tmp/page.err")"
+	sed -i 's/.\x08//g; s/\x1b\[[0-9;]*m//g' "$tmp/page"
+	for option in $(options_of "${@:2}"); do
+		grep -qE -- "^ +$option( |\$|=)" "$tmp/page" || fail "$1 does not have $option"
+	done
+}
+page winnowd.8 "$BUILD/winnowd"
+grep -q SIGHUP "$tmp/page" || fail "winnowd.8 says nothing of SIGHUP"
+page winnow.1 "$BUILD/winnow"
+for command in $commands; do
+	page "winnow-$command.1" "$BUILD/winnow" "$command"
+	zcat "$root/usr/share/man/man1/winnow.1.gz" | grep -q "winnow\\\\-$command " || fail "winnow.1 does not name winnow-$command"
+done
+
+. "$root/usr/share/bash-completion/completions/winnow"
+complete_it() { # words..: what is offered for the last
+	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+	_winnow_complete "$1"
+	printf '%s\n' "${COMPREPLY[@]}" | sort | xargs
+}
+offers() { # expected, words..
+	local got
+	got=$(complete_it "${@:2}")
+	[ "$got" = "$(tr -s ' ' '\n' <<<"$1" | sort | xargs)" ] || fail "completion of '${*:2}': '$got', want '$1'"
+}
+offers "$(options_of "$BUILD/winnowd" | xargs) --help --version" "$BUILD/winnowd" --
+offers "$commands" "$BUILD/winnow" ""
+offers "bench" "$BUILD/winnow" be
+for command in bench status top doctor; do
+	offers "$(options_of "$BUILD/winnow" "$command" | xargs) --help --version" "$BUILD/winnow" "$command" --
+done
+offers "native" "$BUILD/winnowd" --xdp-mode n
+offers "error info warn" "$BUILD/winnowd" --log ""
+offers "lo" "$BUILD/winnowd" --device lo
+offers "$tmp/keys" "$BUILD/winnowd" --key-file "$tmp/key"
+offers "auto f32 fixed32" "$BUILD/winnow" bench --wire ""
+offers "" "$BUILD/winnow" bench --size ""
+# What is offered for a value, the program takes.
+for value in $(complete_it "$BUILD/winnow" bench --dtype ""); do
+	"$BUILD/winnow" bench --dtype "$value" --dump-config >/dev/null || fail "bench does not take --dtype $value"
+done
+echo "$(basename "$deb"): $(($(stat -c %s "$deb") / 1024)) KB"
