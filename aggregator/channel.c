@@ -199,7 +199,7 @@ static void base_update(struct channel *channel, uint64_t now_us)
 		return;
 	channel->base += least;
 	channel->progress_us = now_us;
-	plan_release(channel);
+	plan_release(channel, now_us);
 	slot_open_more(channel);
 }
 

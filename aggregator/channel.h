@@ -24,6 +24,10 @@ struct channel;
 
 #define CHANNEL_RANKS_NAMED 8
 
+/* Operation times are counted by these limits; the last count is of what took longer. */
+#define CHANNEL_TIMES 16
+extern const uint32_t channel_times_us[CHANNEL_TIMES];
+
 struct channel_config {
 	uint16_t id;
 	uint16_t worker_count;   /* 1 .. WIRE_WORKERS_MAX */
@@ -55,6 +59,9 @@ struct channel_stats {
 	uint64_t results;                /* frames completed */
 	uint64_t passed_through;         /* of these, frames with one contributor */
 	uint64_t result_resends, plan_resends, wants;
+	/* Of the finished operations, from the first announcement until all have acknowledged. */
+	uint64_t times[CHANNEL_TIMES + 1], times_us;
+	uint64_t eager_times[CHANNEL_TIMES + 1], eager_times_us; /* of those on one channel alone */
 };
 
 /* What an operation waits for, when it has waited too long. */
@@ -121,6 +128,9 @@ bool channel_stalled(const struct channel *channel, uint64_t now_us, struct chan
 
 /* channel_look - what it is busy with now; as cheap. */
 void channel_look(const struct channel *channel, uint64_t now_us, struct channel_view *out);
+
+/* channel_late_us - operations waited so long, in sum, for this worker alone to call them. */
+uint64_t channel_late_us(const struct channel *channel, uint32_t rank);
 
 /* No operation is under way and every worker has acknowledged everything. */
 bool channel_idle(const struct channel *channel);

@@ -29,6 +29,7 @@
 struct member {
 	uint64_t token;
 	uint64_t progress_us; /* when it last sent something new */
+	uint64_t late_us;     /* see channel_late_us() */
 	uint32_t ack;
 };
 
@@ -51,7 +52,8 @@ struct operation {
 	uint32_t segments_done;        /* planned and acknowledged by all */
 	uint32_t bound_count;
 	uint64_t *bound;     /* [rank words] workers that have announced any of it */
-	uint64_t started_us; /* when its first announcement came */
+	uint64_t started_us; /* when its first announcement came, */
+	uint64_t bound_us;   /* and that of the last worker so far */
 	uint8_t *eager;      /* [2 * payload] sums of an eager operation */
 };
 
@@ -178,10 +180,14 @@ void reply_put(struct channel *channel, const struct reply *reply);
 /* channel_plan.c */
 void plan_reset(struct channel *channel, uint32_t op_index); /* at open */
 void plan_announce(struct channel *channel, const struct packet *packet, uint64_t now_us);
-void plan_release(struct channel *channel); /* segments that lie before base */
+void plan_release(struct channel *channel, uint64_t now_us); /* segments that lie before base */
 struct segment *plan_find(struct channel *channel, uint32_t frame);
 void plan_build(const struct channel *channel, const struct segment *segment,
                 struct packet_out *out);
+
+/* channel_watch.c */
+void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us);
+void watch_finished(struct channel *channel, const struct operation *op, uint64_t now_us);
 
 /* channel_slot.c */
 void slot_open_more(struct channel *channel); /* after base or planned moved */

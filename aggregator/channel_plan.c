@@ -170,6 +170,7 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 	bind->op_serial = op->serial;
 	rank_set(op->bound, rank);
 	op->bound_count++;
+	watch_bound(channel, op, rank, now_us);
 	channel->members[rank].progress_us = now_us;
 	if (!op->failed && first_difference(&op->asked, a, &op->mismatch) != 0) {
 		op->failed = true;
@@ -423,7 +424,7 @@ struct segment *plan_find(struct channel *channel, uint32_t frame)
 	return NULL;
 }
 
-void plan_release(struct channel *channel)
+void plan_release(struct channel *channel, uint64_t now_us)
 {
 	while (channel->order_head != channel->order_tail) {
 		uint32_t place = channel->order_head & (channel->segment_count - 1);
@@ -439,10 +440,8 @@ void plan_release(struct channel *channel)
 		segment_clear(channel, segment, segment->number + channel->config.segments_ahead);
 		if (!op->failed && ++op->segments_done < op->cut.segment_count)
 			continue;
-		channel->stats.operations += !op->failed;
-		channel->stats.eager += !op->failed && op->cut.eager;
-		channel->stats.tensor_bytes +=
-			op->failed ? 0 : op->cut.shard_blocks * op->cut.block_bytes;
+		if (!op->failed)
+			watch_finished(channel, op, now_us);
 		plan_reset(channel, op_index(channel, op));
 		channel->ops_used--;
 	}

@@ -5,6 +5,7 @@
  * Of an operation that not all have called, of a segment that not all have announced, and of the
  * oldest frame that not all have acknowledged, the one that has waited longest is what people
  * want to hear of, and what ends a job when it has waited too long. PROTOCOL.md section 11.3.
+ * And what is counted of operations that are over.
  */
 
 #include "aggregator/channel_impl.h"
@@ -146,4 +147,44 @@ bool channel_stalled(const struct channel *channel, uint64_t now_us, struct chan
 		return false;
 	*out = view.wait.stall;
 	return true;
+}
+
+/* ---- what has been ---- */
+
+const uint32_t channel_times_us[CHANNEL_TIMES] = {
+	100,   200,    500,    1000,   2000,    5000,    10000,   20000,
+	50000, 100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000,
+};
+
+uint64_t channel_late_us(const struct channel *channel, uint32_t rank)
+{
+	return channel->members[rank].late_us;
+}
+
+/* The last worker to call an operation has kept all the others waiting, and it alone, since the one before. */
+void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us)
+{
+	if (op->bound_count == channel->config.worker_count && op->bound_count > 1)
+		channel->members[rank].late_us += now_us - op->bound_us;
+	op->bound_us = now_us;
+}
+
+void watch_finished(struct channel *channel, const struct operation *op, uint64_t now_us)
+{
+	struct channel_stats *stats = &channel->stats;
+	uint64_t us = now_us - op->started_us;
+	uint32_t at = 0;
+
+	while (at < CHANNEL_TIMES && us > channel_times_us[at])
+		at++;
+	stats->operations++;
+	stats->tensor_bytes += op->cut.shard_blocks * op->cut.block_bytes;
+	if (op->cut.eager) {
+		stats->eager++;
+		stats->eager_times[at]++;
+		stats->eager_times_us += us;
+	} else {
+		stats->times[at]++;
+		stats->times_us += us;
+	}
 }

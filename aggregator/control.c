@@ -337,6 +337,7 @@ static void tick(uv_timer_t *timer)
 	uint64_t now_us = loop_us(control);
 
 	jobs_tick(control->jobs, now_us);
+	log_flush(false);
 	for (struct connection *c = control->connections; c != NULL; c = c->next)
 		if (c->shutting && now_us - c->shut_us > LINGER_US)
 			connection_end(c);

@@ -27,6 +27,7 @@ struct order {
 	struct data_stats *stats;
 	struct channel_stats *channel_stats;
 	struct channel_view *channel_view;
+	uint64_t *late_us;
 	bool found;
 };
 
@@ -89,6 +90,9 @@ static void order_stats(struct data_thread *t, struct order *order)
 		return;
 	*order->channel_stats = *channel_stats(outlet->info.channel);
 	channel_look(outlet->info.channel, data_clock_us(), order->channel_view);
+	for (uint32_t rank = 0; rank < outlet->info.worker_count; rank++)
+		if (channel_late_us(outlet->info.channel, rank) > order->late_us[rank])
+			order->late_us[rank] = channel_late_us(outlet->info.channel, rank);
 }
 
 static void order_detach(struct data_thread *t, struct order *order)
@@ -393,10 +397,13 @@ void data_stats(struct data *data, struct data_stats *out)
 }
 
 bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
-                       struct channel_view *view)
+                       struct channel_view *view, uint64_t *late_us)
 {
-	struct order order = {
-		.kind = ORDER_STATS, .id = id, .channel_stats = stats, .channel_view = view};
+	struct order order = {.kind = ORDER_STATS,
+	                      .id = id,
+	                      .channel_stats = stats,
+	                      .channel_view = view,
+	                      .late_us = late_us};
 
 	give_order(thread_of(data, id), &order);
 	return order.found;

@@ -62,9 +62,9 @@ int data_attach(void *data, const struct jobs_channel *channel);
 void data_start(void *data, uint16_t id, uint32_t payload, uint32_t window, const bool multicast[]);
 void data_detach(void *data, uint16_t id);
 
-/* Copies that a data thread makes of its own numbers. */
+/* Copies that a data thread makes of its own numbers; late_us [worker_count]: the larger. */
 void data_stats(struct data *data, struct data_stats *out);
 bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
-                       struct channel_view *view); /* false: no such channel */
+                       struct channel_view *view, uint64_t *late_us); /* false: no such channel */
 
 #endif /* AGGREGATOR_DATA_H */

@@ -15,6 +15,8 @@ struct job_snapshot {
 	struct channel_view busy;   /* the oldest operation and the longest wait of all channels */
 	uint32_t slots, slots_used; /* of all channels */
 	uint64_t operations;        /* whole ones, however many channels they took */
+	uint64_t times[CHANNEL_TIMES + 1], times_us; /* of the eager ones and the first channel's */
+	uint64_t *late_us;                           /* [view.world] */
 };
 
 /* What control and data threads say, asked once a request. */
@@ -27,8 +29,9 @@ struct snapshot {
 	uint64_t fast[FAST_COUNTER_COUNT]; /* of the XDP program */
 };
 
-/* False: out of memory. The caller frees out->jobs. */
+/* False: out of memory. */
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out);
+void snapshot_free(struct snapshot *snapshot);
 
 const char *http_datapath(const struct http_sources *sources);
 

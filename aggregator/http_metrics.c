@@ -22,65 +22,160 @@ static void single(FILE *out, const char *name, const char *type, const char *he
 
 struct job_metric {
 	const char *name;
-	const char *help;
-	size_t offset; /* in struct channel_stats */
+	const char *label; /* beside the job's */
+	const char *help;  /* NULL: as the one before */
+	size_t offset;     /* in struct channel_stats */
 };
 
-#define METRIC(name, field, help)                                                                  \
+#define METRIC(name, label, field, help)                                                           \
 	{                                                                                          \
-		name, help, offsetof(struct channel_stats, field)                                  \
+		name, label, help, offsetof(struct channel_stats, field)                           \
 	}
 
-/* Counters of running jobs; a job's series ends with it. */
+/* Counters of running jobs; a job's series ends with it. Those of one name follow each other. */
 static const struct job_metric job_metrics[] = {
-	METRIC("allreduce_total", operations,
-               "Operations that all workers have finished, per channel."),
-	METRIC("mismatches_total", mismatches, "Operations that failed because workers disagreed."),
-	METRIC("tensor_bytes_total", tensor_bytes,
+	METRIC("mismatches_total", "", mismatches,
+               "Operations that failed because workers disagreed."),
+	METRIC("tensor_bytes_total", "", tensor_bytes,
                "Bytes of one worker's tensors, zeros included."),
-	METRIC("blocks_total", blocks, "Blocks of the tensors reduced."),
-	METRIC("blocks_nonzero_total", blocks_nonzero, "Blocks that any worker had non-zero."),
-	METRIC("blocks_owned_total", blocks_owned,
+	METRIC("wire_bytes_total", ",direction=\"received\"", received_bytes,
+               "UDP payload bytes; what is sent to a group counts once."),
+	METRIC("wire_bytes_total", ",direction=\"sent\"", sent_bytes, NULL),
+	METRIC("blocks_owned_total", "", blocks_owned,
                "Blocks that each worker had non-zero, of all workers together."),
-	METRIC("pushes_total", pushes, "Frames of data accepted from workers."),
-	METRIC("results_total", results, "Frames of sums completed."),
-	METRIC("passed_through_total", passed_through, "Frames that had one contributor."),
-	METRIC("result_resends_total", result_resends, "Sums sent again to a worker that asked."),
-	METRIC("wants_total", wants, "Requests to workers for data that did not arrive."),
-	METRIC("received_bytes_total", received_bytes, "UDP payload bytes received."),
-	METRIC("sent_bytes_total", sent_bytes, "UDP payload bytes sent; to a group counts once."),
+	METRIC("pushes_total", "", pushes, "Frames of data accepted from workers."),
+	METRIC("results_total", "", results, "Frames of sums completed."),
+	METRIC("passed_through_total", "", passed_through, "Frames that had one contributor."),
+	METRIC("retransmits_total", ",reason=\"result\"", result_resends,
+               "Packets sent again: a sum or a plan to a worker that asked, or asking it for "
+               "data."),
+	METRIC("retransmits_total", ",reason=\"plan\"", plan_resends, NULL),
+	METRIC("retransmits_total", ",reason=\"want\"", wants, NULL),
 };
 
-static void jobs_metrics(FILE *out, const struct snapshot *now)
+static void job_counters(FILE *out, const struct snapshot *now)
 {
 	for (size_t m = 0; m < sizeof(job_metrics) / sizeof(job_metrics[0]); m++) {
-		family(out, job_metrics[m].name, "counter", job_metrics[m].help);
+		const struct job_metric *metric = &job_metrics[m];
+
+		if (metric->help != NULL)
+			family(out, metric->name, "counter", metric->help);
 		for (uint32_t i = 0; i < now->job_count; i++) {
 			uint64_t value;
 
-			memcpy(&value, (const uint8_t *)&now->jobs[i].stats + job_metrics[m].offset,
+			memcpy(&value, (const uint8_t *)&now->jobs[i].stats + metric->offset,
 			       sizeof(value));
-			fprintf(out, "winnow_%s{job=\"%s\"} %" PRIu64 "\n", job_metrics[m].name,
-			        now->jobs[i].view.name, value);
+			fprintf(out, "winnow_%s{job=\"%s\"%s} %" PRIu64 "\n", metric->name,
+			        now->jobs[i].view.name, metric->label, value);
 		}
 	}
-	family(out, "job_members", "gauge", "Workers that have joined and not left.");
+}
+
+/* What is no plain field of the statistics. */
+static void job_sums(FILE *out, const struct snapshot *now)
+{
+	family(out, "allreduce_total", "counter", "Operations that all workers have finished.");
 	for (uint32_t i = 0; i < now->job_count; i++)
-		fprintf(out, "winnow_job_members{job=\"%s\"} %u\n", now->jobs[i].view.name,
-		        now->jobs[i].view.joined);
-	family(out, "job_slots", "gauge", "Frames that may be under way.");
+		fprintf(out, "winnow_allreduce_total{job=\"%s\"} %" PRIu64 "\n",
+		        now->jobs[i].view.name, now->jobs[i].operations);
+	family(out, "blocks_total", "counter",
+	       "Blocks of the tensors reduced: nonzero if any worker had it so.");
+	for (uint32_t i = 0; i < now->job_count; i++) {
+		const struct channel_stats *stats = &now->jobs[i].stats;
+		const char *name = now->jobs[i].view.name;
+
+		fprintf(out, "winnow_blocks_total{job=\"%s\",kind=\"nonzero\"} %" PRIu64 "\n", name,
+		        stats->blocks_nonzero);
+		fprintf(out, "winnow_blocks_total{job=\"%s\",kind=\"zero\"} %" PRIu64 "\n", name,
+		        stats->blocks - stats->blocks_nonzero);
+	}
+	family(out, "straggler_seconds_total", "counter",
+	       "So long operations waited for this worker alone to call them.");
 	for (uint32_t i = 0; i < now->job_count; i++)
-		fprintf(out, "winnow_job_slots{job=\"%s\"} %u\n", now->jobs[i].view.name,
-		        now->jobs[i].slots);
-	family(out, "job_slots_in_use", "gauge", "Frames under way.");
-	for (uint32_t i = 0; i < now->job_count; i++)
-		fprintf(out, "winnow_job_slots_in_use{job=\"%s\"} %u\n", now->jobs[i].view.name,
-		        now->jobs[i].slots_used);
-	family(out, "job_wait_seconds", "gauge",
-	       "For so long some worker has kept the others waiting.");
-	for (uint32_t i = 0; i < now->job_count; i++)
-		fprintf(out, "winnow_job_wait_seconds{job=\"%s\"} %.6f\n", now->jobs[i].view.name,
-		        (double)now->jobs[i].busy.wait.stall.waited_us / 1e6);
+		for (uint32_t rank = 0; rank < now->jobs[i].view.world; rank++)
+			fprintf(out,
+			        "winnow_straggler_seconds_total{job=\"%s\",rank=\"%u\"} %.6f\n",
+			        now->jobs[i].view.name, rank,
+			        (double)now->jobs[i].late_us[rank] / 1e6);
+}
+
+static void job_times(FILE *out, const struct snapshot *now)
+{
+	family(out, "allreduce_duration_seconds", "histogram",
+	       "Of operations, from the first worker's call until all have the result.");
+	for (uint32_t i = 0; i < now->job_count; i++) {
+		const struct job_snapshot *job = &now->jobs[i];
+		const char *name = job->view.name;
+		uint64_t count = 0;
+
+		for (uint32_t k = 0; k < CHANNEL_TIMES; k++) {
+			count += job->times[k];
+			fprintf(out,
+			        "winnow_allreduce_duration_seconds_bucket{job=\"%s\",le=\"%g\"} "
+			        "%" PRIu64 "\n",
+			        name, channel_times_us[k] / 1e6, count);
+		}
+		count += job->times[CHANNEL_TIMES];
+		fprintf(out,
+		        "winnow_allreduce_duration_seconds_bucket{job=\"%s\",le=\"+Inf\"} "
+		        "%" PRIu64 "\n",
+		        name, count);
+		fprintf(out, "winnow_allreduce_duration_seconds_sum{job=\"%s\"} %.6f\n", name,
+		        (double)job->times_us / 1e6);
+		fprintf(out, "winnow_allreduce_duration_seconds_count{job=\"%s\"} %" PRIu64 "\n",
+		        name, count);
+	}
+}
+
+enum job_gauge {
+	GAUGE_WORKERS,
+	GAUGE_MEMBERS,
+	GAUGE_MEMORY,
+	GAUGE_SLOTS,
+	GAUGE_SLOTS_USED,
+	GAUGE_WAIT
+};
+
+static double gauge_value(const struct job_snapshot *job, enum job_gauge gauge)
+{
+	switch (gauge) {
+	case GAUGE_WORKERS:
+		return job->view.world;
+	case GAUGE_MEMBERS:
+		return job->view.joined;
+	case GAUGE_MEMORY:
+		return (double)job->view.bytes;
+	case GAUGE_SLOTS:
+		return job->slots;
+	case GAUGE_SLOTS_USED:
+		return job->slots_used;
+	default:
+		return (double)job->busy.wait.stall.waited_us / 1e6;
+	}
+}
+
+static void job_gauges(FILE *out, const struct snapshot *now)
+{
+	static const struct {
+		const char *name, *help;
+		enum job_gauge gauge;
+	} gauges[] = {
+		{"job_workers", "Workers that the job has.", GAUGE_WORKERS},
+		{"job_members", "Workers that have joined and not left.", GAUGE_MEMBERS},
+		{"job_memory_bytes", "Slots and tables, reserved.", GAUGE_MEMORY},
+		{"job_slots", "Frames that may be under way.", GAUGE_SLOTS},
+		{"job_slots_in_use", "Frames under way.", GAUGE_SLOTS_USED},
+		{"job_wait_seconds", "For so long some worker has kept the others waiting.",
+	         GAUGE_WAIT},
+	};
+
+	for (size_t g = 0; g < sizeof(gauges) / sizeof(gauges[0]); g++) {
+		family(out, gauges[g].name, "gauge", gauges[g].help);
+		for (uint32_t i = 0; i < now->job_count; i++)
+			fprintf(out, "winnow_%s{job=\"%s\"} %.15g\n", gauges[g].name,
+			        now->jobs[i].view.name,
+			        gauge_value(&now->jobs[i], gauges[g].gauge));
+	}
 }
 
 static void drop_metrics(FILE *out, const struct snapshot *now)
@@ -116,8 +211,10 @@ static void totals_metrics(FILE *out, const struct snapshot *now)
 	       t->jobs_finished);
 	single(out, "jobs_failed_total", "counter", "Jobs that ended with an error.",
 	       t->jobs_failed);
-	single(out, "joins_refused_total", "counter", "Workers that were not let in.",
-	       t->joins_refused);
+	family(out, "joins_refused_total", "counter", "Workers that were not let in, by reason.");
+	for (uint32_t i = 0; i < JOBS_REFUSALS; i++)
+		fprintf(out, "winnow_joins_refused_total{reason=\"%s\"} %" PRIu64 "\n",
+		        jobs_refusals[i], t->refused[i]);
 	single(out, "packets_received_total", "counter", "Datagrams.", net->received);
 	single(out, "packets_received_bytes_total", "counter", "UDP payload bytes.",
 	       net->received_bytes);
@@ -155,8 +252,11 @@ char *http_metrics(const struct http_sources *sources)
 		drop_metrics(out, &now);
 		if (sources->offload != NULL)
 			fast_metrics(out, &now);
-		jobs_metrics(out, &now);
-		free(now.jobs);
+		job_counters(out, &now);
+		job_sums(out, &now);
+		job_times(out, &now);
+		job_gauges(out, &now);
+		snapshot_free(&now);
 	}
 	fclose(out);
 	return text;

@@ -33,6 +33,14 @@ static void add_view(struct job_snapshot *job, const struct channel_view *one)
 	job->slots_used += one->slots_used;
 }
 
+/* The first channel stands for all: which one is the slowest changes, and a counter must not. */
+static void add_times(struct job_snapshot *job, const struct channel_stats *one, bool first)
+{
+	for (uint32_t k = 0; k <= CHANNEL_TIMES; k++)
+		job->times[k] += one->eager_times[k] + (first ? one->times[k] : 0);
+	job->times_us += one->eager_times_us + (first ? one->times_us : 0);
+}
+
 /* An operation is on all channels, but an eager one on one of them. */
 static void job_take(struct data *data, struct job_snapshot *job)
 {
@@ -42,10 +50,11 @@ static void job_take(struct data *data, struct job_snapshot *job)
 		struct channel_stats stats;
 		struct channel_view view;
 
-		if (!data_channel_look(data, job->view.channel_ids[i], &stats, &view))
+		if (!data_channel_look(data, job->view.channel_ids[i], &stats, &view, job->late_us))
 			continue;
 		add_stats(&job->stats, &stats);
 		add_view(job, &view);
+		add_times(job, &stats, i == 0);
 		if (stats.operations - stats.eager > most)
 			most = stats.operations - stats.eager;
 	}
@@ -67,6 +76,11 @@ bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 		if (!jobs_view(sources->jobs, i, &job->view))
 			continue;
 		job->index = i;
+		job->late_us = calloc(job->view.world, sizeof(*job->late_us));
+		if (job->late_us == NULL) {
+			snapshot_free(out);
+			return false;
+		}
 		job_take(sources->data, job);
 		out->job_count++;
 	}
@@ -78,6 +92,13 @@ bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 			out->drops[d] += out->jobs[i].stats.drops[d];
 	}
 	return true;
+}
+
+void snapshot_free(struct snapshot *snapshot)
+{
+	for (uint32_t i = 0; i < snapshot->job_count; i++)
+		free(snapshot->jobs[i].late_us);
+	free(snapshot->jobs);
 }
 
 const char *http_datapath(const struct http_sources *sources)

@@ -193,7 +193,7 @@ char *http_status(const struct http_sources *sources, uint64_t uptime_us)
 	                 "rcvbuf_bytes", (int)sources->rcvbuf_bytes, "uptime_s",
 	                 seconds(uptime_us));
 	if (root == NULL) {
-		free(now.jobs);
+		snapshot_free(&now);
 		return NULL;
 	}
 	totals_put(root, &now.totals);
@@ -206,7 +206,7 @@ char *http_status(const struct http_sources *sources, uint64_t uptime_us)
 	for (uint32_t i = 0; i < now.job_count; i++)
 		json_array_append_new(list, job_json(sources->jobs, &now.jobs[i]));
 	json_object_set_new(root, "jobs", list);
-	free(now.jobs);
+	snapshot_free(&now);
 	text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	json_decref(root);
 	return text;

@@ -73,6 +73,20 @@ static void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 	jobs->ports.close(jobs->ports.context, peer);
 }
 
+const char *const jobs_refusals[JOBS_REFUSALS] = {"other", "key",      "version",  "world",
+                                                  "rank",  "payload",  "draining", "running",
+                                                  "jobs",  "protocol", "timeout"};
+
+static void count_refusal(struct jobs *jobs, const char *code)
+{
+	uint32_t at = JOBS_REFUSALS - 1;
+
+	while (at > 0 && strcmp(code, jobs_refusals[at]) != 0)
+		at--;
+	jobs->totals.joins_refused++;
+	jobs->totals.refused[at]++;
+}
+
 /* A connection that is no member of a job is told why, and closed. */
 void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
                  ...)
@@ -84,7 +98,7 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 	vsnprintf(message.text, sizeof(message.text), format, args);
 	va_end(args);
 	snprintf(message.code, sizeof(message.code), "%s", code);
-	jobs->totals.joins_refused++;
+	count_refusal(jobs, code);
 	jobs_log(jobs, "warn", "event=refused peer=%s code=%s text=\"%s\"", peer->address, code,
 	         message.text);
 	peer_send(jobs, peer, &message);
@@ -101,7 +115,7 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const char *address, uint32_
 		if (!jobs->peers[i].used)
 			peer = &jobs->peers[i];
 	if (peer == NULL) {
-		jobs->totals.joins_refused++;
+		count_refusal(jobs, "other");
 		jobs_log(jobs, "warn",
 		         "event=refused peer=%s code=connections text=\"%u connections are open\"",
 		         address, jobs->config.peers_max);

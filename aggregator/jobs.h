@@ -110,12 +110,17 @@ struct jobs_failure {
 	uint64_t age_us;
 };
 
+/* Why workers are not let in: the code that they are told, too. */
+#define JOBS_REFUSALS 11
+extern const char *const jobs_refusals[JOBS_REFUSALS];
+
 struct jobs_totals {
 	uint64_t jobs_started, jobs_finished, jobs_failed;
 	uint64_t joins_refused;
-	size_t bytes;   /* reserved now */
-	uint32_t jobs;  /* now */
-	uint32_t peers; /* now */
+	uint64_t refused[JOBS_REFUSALS]; /* the same, by reason */
+	size_t bytes;                    /* reserved now */
+	uint32_t jobs;                   /* now */
+	uint32_t peers;                  /* now */
 	bool draining;
 };
 

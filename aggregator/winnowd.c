@@ -24,7 +24,7 @@
 
 struct settings {
 	const char *config, *listen, *datapath, *device, *xdp_mode, *metrics, *key_file, *key, *eal,
-		*data_address, *gateway, *multicast, *log;
+		*data_address, *gateway, *multicast, *log, *log_format;
 	bool insecure_no_key;
 	uint64_t threads, jobs_max, workers_max, job_bytes_max, bytes_max, connections_max;
 	uint64_t payload_max, window_bytes, buffer_bytes, op_slots, segments_ahead;
@@ -85,6 +85,8 @@ static const struct option list[] = {
          "how long jobs may go on after SIGTERM"},
 	{"log", "LEVEL", OPTION_TEXT, &settings.log, "info", NULL, 0, 0,
          "info, warn or error: the least that is logged, on stderr"},
+	{"log-format", "FORM", OPTION_TEXT, &settings.log_format, "logfmt", NULL, 0, 0,
+         "logfmt or json"},
 	{"eal", "ARGS", OPTION_TEXT, &settings.eal, NULL, NULL, 0, 0,
          "dpdk: EAL arguments; without them, what suits --device"},
 	{"data-address", "ADDR/BITS", OPTION_TEXT, &settings.data_address, NULL, NULL, 0, 0,
@@ -207,6 +209,9 @@ static int addresses(struct control_config *config)
 		                   "");
 	if (!log_set_level(settings.log))
 		return usage_error("--log is '%s': want info, warn or error", settings.log);
+	if (!log_set_format(settings.log_format))
+		return usage_error("--log-format is '%s': want logfmt or json",
+		                   settings.log_format);
 	config->jobs.group_port = config->listen.port;
 	return multicast_net(&config->jobs.group_net);
 }
@@ -417,6 +422,7 @@ static int serve(struct control_config *config)
 	control_close(the_control);
 	data_close(data);
 	log_event("info", "event=stopped");
+	log_flush(true);
 	return status;
 }
 

@@ -19,7 +19,7 @@ _winnow_complete() {
 		case $left in
 		FILE) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
 		IFACE) mapfile -t COMPREPLY < <(compgen -W "$(cd /sys/class/net && echo *)" -- "$word") ;;
-		NAME | MODE | LEVEL | TYPE | OP | HOW | FORM) # "auto, udp or xdp; ..."
+		NAME | MODE | LEVEL | FORM | TYPE | OP | HOW) # "auto, udp or xdp; ..."
 			left=$(sed -n "s/^  $before [A-Z]* *//p" <<<"$help" | sed -E 's/ \([^)]*\)//g; s/[;:[].*//; s/, or |, | or /\n/g; s/ *$//' | grep -E '^[a-z0-9]+$')
 			mapfile -t COMPREPLY < <(compgen -W "$left" -- "$word")
 			;;

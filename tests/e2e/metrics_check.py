@@ -21,7 +21,7 @@ def families():
     for line in text.splitlines():
         name = re.match(r"[a-z_:]+", line)
         assert line.startswith("# ") or name, line
-        assert not name or re.sub("_total$", "", name[0]) in found, f"no HELP and TYPE: {line}"
+        assert not name or re.sub("_(total|bucket|sum|count)$", "", name[0]) in found, f"no HELP and TYPE: {line}"
     return found
 
 
@@ -32,8 +32,41 @@ def value(found, name):
 def check_names(found):
     for family in found.values():
         assert family.name.startswith("winnow_"), family.name
-        assert family.type in ("counter", "gauge") and family.documentation, family.name
+        assert family.type in ("counter", "gauge", "histogram") and family.documentation, family.name
         assert all(s.name.endswith("_total") == (family.type == "counter") for s in family.samples), family.name
+
+
+def sample(found, name, **labels):
+    """The one sample whose name and labels are these."""
+    family = found.get(name) or found[name.rsplit("_", 1)[0]]
+    values = [s.value for s in family.samples if s.name in (name, name + "_total") and labels.items() <= s.labels.items()]
+    assert len(values) == 1, (name, labels, values)
+    return values[0]
+
+
+def check_job(found, job):
+    """What /status says of a job a moment later is at least that, and its parts fit together."""
+    name = job["name"]
+    operations = sample(found, "winnow_allreduce", job=name)
+    assert 0 < operations <= job["operations"], (operations, job["operations"])
+    zero, nonzero = (sample(found, "winnow_blocks", job=name, kind=kind) for kind in ("zero", "nonzero"))
+    assert 0 < nonzero <= job["blocks_nonzero"] and 0 < zero <= job["blocks"] - job["blocks_nonzero"]
+    wire = sample(found, "winnow_wire_bytes", job=name, direction="received")
+    assert 0 < wire <= job["received_bytes"]
+    times = "winnow_allreduce_duration_seconds"
+    buckets = [(float(s.labels["le"]), s.value) for s in found[times].samples if s.name.endswith("_bucket") and s.labels["job"] == name]
+    assert [limit for limit, _ in buckets] == sorted(limit for limit, _ in buckets) and buckets[-1][0] == float("inf")
+    assert [count for _, count in buckets] == sorted(count for _, count in buckets)
+    count, total = sample(found, times + "_count", job=name), sample(found, times + "_sum", job=name)
+    assert buckets[-1][1] == count and abs(count - operations) <= 2, (count, operations)
+    # The mean lies in what the buckets allow.
+    low = sum((buckets[i][1] - buckets[i - 1][1]) * buckets[i - 1][0] for i in range(1, len(buckets)))
+    high = sum((c - (buckets[i - 1][1] if i else 0)) * min(limit, 1e3) for i, (limit, c) in enumerate(buckets))
+    assert low <= total <= high, (low, total, high)
+    late = [sample(found, "winnow_straggler_seconds", job=name, rank=str(rank)) for rank in range(job["world"])]
+    assert all(value >= 0 for value in late) and sum(late) > 0
+    assert sample(found, "winnow_job_memory_bytes", job=name) == job["bytes"]
+    assert sample(found, "winnow_job_workers", job=name) == job["world"]
 
 
 def main():
@@ -52,6 +85,7 @@ def main():
         assert status[key] == expected == value(second, f"winnow_{key}"), (key, status[key], second[f"winnow_{key}"])
     assert status["memory_reserved_bytes"] == value(second, "winnow_memory_reserved_bytes") > 0
     assert value(second, "winnow_jobs") == 2
+    check_job(second, jobs["going"])
     sent = json.load(open(sys.argv[2]))
     assert value(second, "winnow_packets_received_bytes") > sent["iters"] * sent["sent_bytes"] * 0.9
     print(f"{len(second)} metrics agree")

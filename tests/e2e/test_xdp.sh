@@ -64,7 +64,7 @@ for mode in native generic; do
 			--insecure-no-key --size 3M --dtype i32 --density 1 --iters 1000000
 	done
 	sleep 1.5
-	frames=$(counter 'winnow_results_total{job="local"}') again=$(counter 'winnow_result_resends_total{job="local"}')
+	frames=$(counter 'winnow_results_total{job="local"}') again=$(counter 'winnow_retransmits_total{job="local",reason="result"}')
 	[ "$frames" -gt 5000 ] || fail "$mode: the job with a local worker does not run"
 	[ "$again" -lt $((frames * 2 / 5)) ] || fail "$mode: of $frames results $again were sent again: a local worker does not hear them"
 	kill -KILL -- "-${pids[-1]}" "-${pids[-2]}"

@@ -1,0 +1,23 @@
+# The aggregator: winnowd and winnow with the libraries that they are linked with, and nothing else - no shell, no packages.
+#   docker build -f docker/winnowd.Dockerfile -t winnowd .
+#   docker run --read-only --cap-drop ALL --security-opt no-new-privileges -p 5555:5555 -p 5555:5555/udp \
+#       -v ./keys:/etc/winnow/keys:ro winnowd --key-file /etc/winnow/keys
+# docs/DEPLOY.md says what XDP needs beyond that. The stage `build` is the same, line by line, in worker.Dockerfile: built once.
+FROM debian:bookworm-slim AS build
+COPY docker/packages.txt docker/install-packages.sh /src/docker/
+RUN /src/docker/install-packages.sh build deb
+COPY . /src
+RUN make -C /src -j"$(nproc)" deb
+
+FROM build AS closure
+RUN dpkg -x /src/build/winnow_*.deb /stage && /src/docker/closure.sh /image /stage /usr/bin/winnowd /usr/bin/winnow
+
+FROM scratch
+COPY --from=closure /image /
+USER 65532:65532
+ENV WINNOW_METRICS=0.0.0.0:9555
+EXPOSE 5555/tcp 5555/udp 9555/tcp
+STOPSIGNAL SIGTERM
+# Degraded is healthy here: restarting an aggregator does not bring a slow worker back.
+HEALTHCHECK --interval=5s --timeout=4s --start-period=5s --retries=3 CMD ["/usr/bin/winnow", "status", "--alive", "--quiet"]
+ENTRYPOINT ["/usr/bin/winnowd"]

@@ -1,0 +1,20 @@
+# A worker: Debian's PyTorch, the package winnow, and a training that runs until it is stopped (docker/train.py).
+#   docker build -f docker/worker.Dockerfile -t winnow-worker .
+#   docker run -e WINNOW_AGGREGATORS=agg:5555 -e WINNOW_KEY_FILE=/etc/winnow/keys -e RANK=0 -e WORLD_SIZE=4 -e MASTER_ADDR=.. winnow-worker
+# A training of your own: the last stage's second line, on the image that you have, is all that Winnow needs.
+FROM debian:bookworm-slim AS build
+COPY docker/packages.txt docker/install-packages.sh /src/docker/
+RUN /src/docker/install-packages.sh build deb
+COPY . /src
+RUN make -C /src -j"$(nproc)" deb
+
+FROM debian:bookworm-slim
+COPY --from=build /src/build/winnow_*.deb /src/docker/packages.txt /src/docker/install-packages.sh /tmp/winnow/
+RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends /tmp/winnow/winnow_*.deb && \
+	/tmp/winnow/install-packages.sh worker && rm -rf /tmp/winnow /var/lib/apt/lists/*
+COPY client/python/demo/corpus.py client/python/demo/models.py docker/train.py /usr/share/winnow/demo/
+RUN python3 /usr/share/winnow/demo/train.py --prepare
+USER 65532:65532
+# One thread for PyTorch: what is to be seen here is the network.
+ENV OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+ENTRYPOINT ["python3", "/usr/share/winnow/demo/train.py"]

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# winnowd's log: JSON that says what logfmt says, and of a flood of one event a hundred lines and their number.
+. "$(dirname "$0")/lib.sh"
+flood() { # connections that send what is no join
+	python3 -c 'import socket, sys
+for _ in range(int(sys.argv[2])):
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as peer:
+        peer.sendall(b"nonsense\n")
+        while peer.recv(4096): pass' "$PORT" "$1"
+}
+stop() {
+	kill -TERM "$DAEMON"
+	wait "$DAEMON" || fail "exit status $?"
+}
+for format in logfmt json; do
+	winnowd --insecure-no-key --log-format $format --metrics no
+	bench --insecure-no-key --job 'with"quote' --size 4K --iters 1 >/dev/null 2>&1
+	bench --insecure-no-key --job named --size 4K --iters 1 >/dev/null || fail "bench"
+	flood 300
+	stop
+	cp "$tmp/winnowd-$PORT.log" "$tmp/$format"
+	[ "$(grep -c 'refused' "$tmp/$format")" = 101 ] || fail "$format: want 100 lines of refused and one that counts the rest, got $(grep -c refused "$tmp/$format")"
+done
+grep -qE '^time=[^ ]+ level=warn event=left_out of=refused lines=200 seconds=[0-9]+$' "$tmp/logfmt" || fail "what was left out is not said: $(tail -n 3 "$tmp/logfmt")"
+python3 - "$tmp/json" "$tmp/logfmt" <<'P' || fail "the two formats differ"
+import json, re, shlex, sys
+def normal(pairs):
+    return {k: v for k, v in pairs if k not in ("time", "listen", "peer", "seconds")}
+objects = [normal(json.loads(line, object_pairs_hook=list)) for line in open(sys.argv[1])]
+lines = [normal(p.split("=", 1) for p in shlex.split(line)) for line in open(sys.argv[2])]
+assert len(objects) == len(lines) > 100, (len(objects), len(lines))
+for one, other in zip(objects, lines):
+    assert {k: str(v) for k, v in one.items()} == other, (one, other)
+ready = next(o for o in objects if o["event"] == "ready")
+assert isinstance(ready["threads"], int) and ready["isa"] and ready["xdp"] == "no", ready
+P
+# Errors and other events are not held back by a flood of one.
+refuses 2 "log-format is 'xml': want logfmt or json" "$BUILD/winnowd" --insecure-no-key --log-format xml
+echo "both formats"
