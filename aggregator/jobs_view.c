@@ -7,6 +7,7 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 {
 	*out = jobs->totals;
 	out->bytes = jobs->bytes;
+	out->bytes_max = jobs->config.bytes_max;
 	out->draining = jobs->draining;
 	out->jobs = out->peers = 0;
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
