@@ -1,0 +1,96 @@
+# shellcheck shell=bash
+# podman.sh - for tests of images, after lib.sh: podman with a store of its own, a base image made of Debian's packages, our images
+#
+#   pod ARG..        podman; its containers, images and networks are in $BUILD/containers, nobody else's
+#   image NAME TAG   builds docker/NAME.Dockerfile; says size and seconds. Layers of an earlier run serve again
+#   container NAME ARG..  runs one in the background, named $net-NAME, gone at the end
+#   ready NAME       waits until winnowd in it serves
+#   ended NAME SECONDS    its exit status, once it has ended; what it said is in $tmp/NAME.out and .err
+# No registry is asked: the image that our Dockerfiles begin with is made here, under the same name.
+[ "$(id -u)" = 0 ] || {
+	echo "needs root, for podman and network namespaces"
+	exit 77
+}
+store=$PWD/$BUILD/containers
+mkdir -p "$store"
+docker/install-packages.sh container >"$tmp/apt.out" 2>"$tmp/apt.err" || fail "packages: $(tail -n 1 "$tmp/apt.err")"
+# Limits above our own would need CAP_SYS_RESOURCE; runc, unlike crun, takes any mixture of cgroups v1 and v2.
+cat >"$tmp/containers.conf" <<E
+[containers]
+default_ulimits = ["nofile=$(ulimit -Hn):$(ulimit -Hn)", "nproc=32768:32768"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+[network]
+network_backend = "netavark"
+E
+export CONTAINERS_CONF=$tmp/containers.conf
+cat >"$tmp/podman" <<E
+#!/bin/sh
+exec /usr/bin/podman --root $store/storage --runroot $tmp/run --network-config-dir $tmp/networks "\$@"
+E
+chmod +x "$tmp/podman"
+mkdir -p "$tmp/networks"
+started=()
+networks=()
+pod() { "$tmp/podman" "$@"; }
+stop_containers() {
+	local name
+	for name in "${started[@]}"; do pod rm -f -t 0 "$name"; done >/dev/null 2>&1
+	for name in "${networks[@]}"; do pod network rm -f "$name"; done >/dev/null 2>&1
+	pod umount --all >/dev/null 2>&1
+	umount "$store/storage/overlay" "$tmp"/run/* 2>/dev/null
+	stop_all
+}
+trap stop_containers EXIT
+
+base_image() {
+	if ! pod image exists docker.io/library/debian:bookworm-slim; then
+		mmdebstrap --quiet --variant=minbase --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+			--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt=force-unsafe-io bookworm "$tmp/base.tar" \
+			/etc/apt/sources.list.d/debian.sources >"$tmp/base.log" 2>&1 || fail "mmdebstrap"
+		pod import -q --change 'CMD ["bash"]' "$tmp/base.tar" docker.io/library/debian:bookworm-slim >/dev/null 2>"$tmp/import.err" || fail "podman import"
+		rm "$tmp/base.tar"
+	fi
+	pod run --rm --network none debian:bookworm-slim true 2>"$tmp/first.err" || fail "podman cannot run a container"
+}
+
+image() {
+	local begun=$SECONDS
+	if [ ! -d "$tmp/context" ]; then # what git knows, as a clone has it
+		mkdir "$tmp/context"
+		git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$tmp/context"
+	fi
+	pod build --format docker --ignorefile "docker/$1.Dockerfile.dockerignore" -f "$tmp/context/docker/$1.Dockerfile" -t "$2" "$tmp/context" \
+		>"$tmp/build-$1.log" 2>&1 </dev/null || fail "cannot build docker/$1.Dockerfile"
+	echo "image $2: $(($(pod image inspect -f '{{.Size}}' "$2") / 100000 * 100000 / 1000)) KB, built in $((SECONDS - begun)) s"
+}
+
+container() {
+	local name=$1
+	shift
+	started+=("$net-$name")
+	pod run -d --name "$net-$name" --network "$net" --network-alias "$name" "$@" >"$tmp/run-$name.out" 2>"$tmp/run-$name.err" || fail "podman run $name"
+}
+
+ready() {
+	local i
+	for i in $(seq 100); do
+		pod exec "$net-$1" /usr/bin/winnow status --quiet >/dev/null 2>&1 && return 0
+		sleep 0.1
+	done
+	pod logs "$net-$1" >"$tmp/$1.log" 2>&1
+	fail "winnowd in container $1 does not start"
+}
+
+ended() {
+	local i
+	for i in $(seq $(($2 * 5))); do
+		[ "$(pod inspect -f '{{.State.Status}}' "$net-$1")" != exited ] || break
+		sleep 0.2
+	done
+	pod logs "$net-$1" >"$tmp/$1.out" 2>"$tmp/$1.err"
+	[ "$(pod inspect -f '{{.State.Status}}' "$net-$1")" = exited ] || fail "container $1 still runs after $2 s"
+	pod inspect -f '{{.State.ExitCode}}' "$net-$1"
+}
