@@ -28,7 +28,7 @@ E
 export CONTAINERS_CONF=$tmp/containers.conf
 cat >"$tmp/podman" <<E
 #!/bin/sh
-exec /usr/bin/podman --root $store/storage --runroot $tmp/run --network-config-dir $tmp/networks "\$@"
+exec /usr/bin/podman --root $store/storage --runroot $store/run --network-config-dir $tmp/networks "\$@"
 E
 chmod +x "$tmp/podman"
 mkdir -p "$tmp/networks"
@@ -40,7 +40,7 @@ stop_containers() {
 	for name in "${started[@]}"; do pod rm -f -t 0 "$name"; done >/dev/null 2>&1
 	for name in "${networks[@]}"; do pod network rm -f "$name"; done >/dev/null 2>&1
 	pod umount --all >/dev/null 2>&1
-	umount "$store/storage/overlay" "$tmp"/run/* 2>/dev/null
+	umount "$store/storage/overlay" "$store"/run/* 2>/dev/null
 	stop_all
 }
 trap stop_containers EXIT

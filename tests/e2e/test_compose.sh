@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# compose.yaml as podman-compose runs it: two aggregators, four workers that train, found by name; a real Prometheus with our
+# configuration reads them, every panel of the dashboard has data, and an aggregator that is gone is seen by workers and alerts.
+# no-sanitizers: the images build their own
+. "$(dirname "$0")/lib.sh"
+. tests/e2e/podman.sh
+
+# Debian's package would start a Prometheus on this machine: its programs are enough.
+tool() { # name
+	[ ! -x "/usr/bin/$1" ] || { echo "/usr/bin/$1"; return; }
+	if [ ! -x "$store/prometheus/usr/bin/$1" ]; then
+		(cd "$store" && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } && dpkg -x prometheus_*.deb prometheus) \
+			>"$tmp/download.log" 2>&1 || fail "apt-get download prometheus"
+	fi
+	echo "$store/prometheus/usr/bin/$1"
+}
+promtool=$(tool promtool) prometheus=$(tool prometheus)
+[ -x "$promtool" ] || exit 1
+
+# ---- what needs no container ----
+$promtool check config docker/prometheus/prometheus.yml >"$tmp/promtool.out" 2>&1 || fail "prometheus.yml: $(cat "$tmp/promtool.out")"
+$promtool test rules docker/prometheus/alerts_test.yaml >"$tmp/promtool.out" 2>&1 || fail "alerts: $(cat "$tmp/promtool.out")"
+for alert in $(sed -n 's/^ *- alert: //p' docker/prometheus/alerts.yaml); do
+	grep -A 2 "alertname: $alert" docker/prometheus/alerts_test.yaml | grep -q exp_alerts || fail "no test in which $alert fires"
+done
+
+# ---- up ----
+base_image
+image winnowd winnowd
+image worker winnow-worker
+compose() { podman-compose --podman-path "$tmp/podman" --no-ansi -f docker/compose.yaml -p "$net" "$@" >"$tmp/compose.out" 2>"$tmp/compose.err"; }
+services=(aggregator1 aggregator2 worker0 worker1 worker2 worker3)
+for service in "${services[@]}"; do started+=("${net}_${service}_1"); done
+networks+=("${net}_gradients")
+begun=$(date +%s%N)
+compose up -d --no-build "${services[@]}" || fail "podman-compose up: $(tail -n 5 "$tmp/compose.err")"
+said() { # service pattern seconds
+	local i
+	for i in $(seq $(($3 * 5))); do
+		pod logs "${net}_$1_1" >"$tmp/$1.log" 2>&1
+		grep -qE "$2" "$tmp/$1.log" && return 0
+		sleep 0.2
+	done
+	fail "$1 does not say /$2/"
+}
+said worker0 '^step 1: loss' 120
+echo "first result $((($(date +%s%N) - begun) / 1000000)) ms after up"
+aggregator() { pod exec "${net}_aggregator$1_1" /usr/bin/winnow "${@:2}"; }
+
+# ---- watched ----
+container prometheus --user 65534 --network "${net}_gradients" -v "$prometheus:/usr/bin/prometheus:ro" -v "$PWD/docker/prometheus:/etc/prometheus:ro" --tmpfs /data:mode=1777 \
+	--entrypoint /usr/bin/prometheus debian:bookworm-slim --config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/data
+address=$(pod inspect -f "{{(index .NetworkSettings.Networks \"${net}_gradients\").IPAddress}}" "$net-prometheus")
+python3 tests/e2e/dashboard.py "http://$address:9090" docker/grafana/winnow.json || fail "the dashboard: $(pod logs "$net-prometheus" 2>&1 | tail -n 3)"
+metrics=$(pod inspect -f "{{(index .NetworkSettings.Networks \"${net}_gradients\").IPAddress}}" "${net}_aggregator1_1")
+python3 -c 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen("http://%s:9555/metrics" % sys.argv[1]).read().decode())' "$metrics" >"$tmp/metrics"
+$promtool check metrics <"$tmp/metrics" >"$tmp/promtool.out" 2>&1 || fail "promtool finds fault with /metrics: $(cat "$tmp/promtool.out")"
+said worker0 '^step 20: loss' 120
+python3 - "$tmp/worker0.log" <<'P' || fail "the training: $(cat "$tmp/worker0.log")"
+import re, sys
+steps = re.findall(r"^step (\d+): loss ([0-9.]+).* ([0-9.]+) MB out and ([0-9.]+) in a step of ([0-9.]+) MB", open(sys.argv[1]).read(), re.M)
+first, last = steps[0], steps[-1]
+assert float(last[1]) < float(first[1]), "the loss does not fall"
+assert 0 < float(last[2]) < float(last[4]) / 4 and float(last[3]) < float(last[4]) / 2, "it is not sparse"
+P
+
+# ---- one aggregator goes ----
+pod stop -t 0 "${net}_aggregator2_1" >/dev/null 2>&1
+for rank in 0 1 2 3; do said worker$rank "^worker $rank: .*(aggregator .*:5555 is lost|rank [0-9] .*lost|closed by peer|[Cc]onnection)" 30; done
+grep -q 'aggregator .*:5555 is lost' "$tmp"/worker?.log || fail "nobody names the aggregator: $(tail -qn 1 "$tmp"/worker?.log)"
+aggregator 1 status --alive --quiet || fail "the other aggregator is not well"
+python3 tests/e2e/dashboard.py "http://$address:9090" --alert WinnowAggregatorDown 'aggregator2:9555' || fail "no alert"
+# And comes back, with workers that are started again.
+compose down || fail "podman-compose down"
+compose up -d --no-build "${services[@]}" || fail "podman-compose up again: $(tail -n 5 "$tmp/compose.err")"
+said worker0 '^step 1: loss' 60
+compose down
+echo "all right"
