@@ -88,11 +88,15 @@ def check_container(where, container, volumes):
     assert context["readOnlyRootFilesystem"] is True and context["allowPrivilegeEscalation"] is False
     assert context["capabilities"]["drop"] == ["ALL"]
     for mount in container.get("volumeMounts", ()):
+        known(where, mount, {"name", "mountPath", "readOnly"})
         assert mount["name"] in volumes and mount["mountPath"].startswith("/"), (where, mount)
 
 
 def check_pod(where, spec):
     known(where, spec, POD)
+    for volume in spec.get("volumes", ()):
+        known(where, volume, {"name", "secret", "emptyDir"})
+        known(where, volume.get("secret", {}), {"secretName", "defaultMode"})
     volumes = {volume["name"] for volume in spec.get("volumes", ())}
     used = set()
     for container in [*spec["containers"], *spec.get("initContainers", ())]:
