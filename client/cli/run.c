@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * run.c - winnow run: on each host the same command; starts this host's aggregator and its workers
+ *
+ * The colocated mode: as many aggregators as hosts, no servers besides. Workers find each other's aggregators
+ * by the list of hosts, and try again until those have started.
+ */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "aggregator/control/options.h"
+#include "aggregator/net/net.h"
+#include "client/cli/bench.h"
+#include "client/cli/cli.h"
+
+#define HOSTS_MAX 256
+#define PER_HOST_MAX 64
+#define HOST_BYTES 256
+#define NOT_GIVEN UINT32_MAX
+
+static struct {
+	const char *hosts;
+	uint64_t index, per_host, port;
+} settings = {.index = NOT_GIVEN};
+
+static const struct option list[] = {
+	{"hosts", "HOST,HOST,..", OPTION_TEXT, &settings.hosts, NULL, NULL, 0, 0,
+         "all hosts, the same list on each of them"},
+	{"index", "N", OPTION_COUNT, &settings.index, NULL, NULL, 0, HOSTS_MAX - 1,
+         "which of them this is, from 0; else the one whose address is ours"},
+	{"per-host", "N", OPTION_COUNT, &settings.per_host, "1", NULL, 1, PER_HOST_MAX,
+         "workers on each host"},
+	{"port", "N", OPTION_COUNT, &settings.port, "5555", NULL, 1, 65535,
+         "of the aggregators, TCP and UDP"},
+	{0},
+};
+
+static const struct options options = {
+	.program = "winnow run",
+	.usage = "--hosts HOST,HOST,.. [...] -- COMMAND [ARGUMENT..]",
+	.about = "Give it on every host: starts an aggregator on this host and COMMAND beside it, "
+		 "with "
+		 "WINNOW_AGGREGATORS,\nRANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT "
+		 "(29500, if "
+		 "not set) for a job of all hosts.\nThe aggregator ends when COMMAND has, and all "
+		 "others "
+		 "are done with it. WINNOW_KEY_FILE, WINNOW_KEY or\nWINNOW_INSECURE_NO_KEY=1 hold "
+		 "for both, "
+		 "and WINNOW_CONFIG for the aggregator. Exit status: that of COMMAND.",
+	.examples = "  winnow run --hosts node0,node1,node2,node3 -- python3 train.py\n"
+		    "  srun -N 4 winnow run --hosts node0,node1,node2,node3 --per-host 8 -- "
+		    "python3 train.py\n",
+	.list = list,
+	.section = "run",
+};
+
+struct run {
+	char hosts[HOSTS_MAX][HOST_BYTES];
+	struct net_addr addresses[HOSTS_MAX];
+	uint32_t host_count, index;
+	pid_t winnowd, workers[PER_HOST_MAX];
+	uint32_t running;
+	int status; /* of the first worker that failed */
+	bool ending;
+};
+
+static struct run run;
+
+static int usage_error(const char *text, const char *value)
+{
+	fprintf(stderr, "winnow run: ");
+	fprintf(stderr, text, value);
+	fprintf(stderr, "; see winnow run --help\n");
+	return 2;
+}
+
+/* ---- which hosts, and which of them is this ---- */
+
+static int hosts_read(void)
+{
+	const char *at = settings.hosts;
+	char text[HOST_BYTES + 8], why[NET_WHY_BYTES];
+
+	if (at == NULL || *at == '\0')
+		return usage_error("say which hosts take part: --hosts %s", "node0,node1");
+	for (; at != NULL; at = *at == ',' ? at + 1 : NULL) {
+		size_t length = strcspn(at, ",");
+
+		if (length == 0 || length >= HOST_BYTES || run.host_count == HOSTS_MAX)
+			return usage_error(
+				"--hosts is '%s': want at most 256 names, a comma between two",
+				settings.hosts);
+		memcpy(run.hosts[run.host_count], at, length);
+		at += length;
+		snprintf(text, sizeof(text), "%s:%u", run.hosts[run.host_count],
+		         (unsigned)settings.port);
+		if (net_resolve(text, &run.addresses[run.host_count], why) != 0)
+			return usage_error("--hosts: %s", why);
+		run.host_count++;
+	}
+	return 0;
+}
+
+/* An address is ours if a socket can have it. */
+static bool is_ours(const struct net_addr *address)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address->ip)};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool ours = fd >= 0 && bind(fd, (const struct sockaddr *)&in, sizeof(in)) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	return ours;
+}
+
+static int index_find(void)
+{
+	uint32_t found = 0;
+
+	if (settings.index != NOT_GIVEN) {
+		run.index = (uint32_t)settings.index;
+		return run.index < run.host_count
+		               ? 0
+		               : usage_error("--index is beyond --hosts %s", settings.hosts);
+	}
+	for (uint32_t i = 0; i < run.host_count; i++) {
+		if (is_ours(&run.addresses[i])) {
+			run.index = i;
+			found++;
+		}
+	}
+	if (found == 0)
+		return usage_error("no address of --hosts %s is this host's: give --index",
+		                   settings.hosts);
+	if (found > 1)
+		return usage_error("several addresses of --hosts %s are this host's: give --index",
+		                   settings.hosts);
+	return 0;
+}
+
+/* ---- what it starts ---- */
+
+static void set_number(const char *name, uint32_t value)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", value);
+	setenv(name, text, 1);
+}
+
+static void environment_set(void)
+{
+	static char all[HOSTS_MAX * (HOST_BYTES + 8)];
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < run.host_count; i++)
+		used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s:%u",
+		                         i > 0 ? "," : "", run.hosts[i], (unsigned)settings.port);
+	setenv("WINNOW_AGGREGATORS", all, 1);
+	set_number("WORLD_SIZE", run.host_count * (uint32_t)settings.per_host);
+	setenv("MASTER_ADDR", run.hosts[0], 1);
+	setenv("MASTER_PORT", "29500", 0);
+}
+
+/* A child that ends with us, whatever ends us; in our process group, so that ^C reaches it. */
+static pid_t child_start(char **argv, const sigset_t *mask)
+{
+	pid_t parent = getpid(), child = fork();
+
+	if (child < 0)
+		fprintf(stderr, "winnow run: cannot start %s: %s\n", argv[0], strerror(errno));
+	if (child != 0)
+		return child;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	sigprocmask(SIG_SETMASK, mask, NULL);
+	execvp(argv[0], argv);
+	fprintf(stderr, "winnow run: cannot run %s: %s\n", argv[0], strerror(errno));
+	_exit(127);
+}
+
+static bool start_all(char **command, const sigset_t *mask)
+{
+	static char path[4096], listen_option[] = "--listen", address[24];
+	static char threads_option[] = "--threads", one[] = "1";
+	char *winnowd[] = {path, listen_option, address, threads_option, one, NULL};
+
+	bench_winnowd_path(path, sizeof(path));
+	net_format(&run.addresses[run.index], address);
+	if (getenv("WINNOW_LOG") == NULL)
+		setenv("WINNOW_LOG", "warn", 1);
+	run.winnowd = child_start(winnowd, mask);
+	if (run.winnowd < 0)
+		return false;
+	environment_set();
+	for (uint32_t i = 0; i < settings.per_host; i++) {
+		set_number("RANK", run.index * (uint32_t)settings.per_host + i);
+		set_number("LOCAL_RANK", i);
+		run.workers[i] = child_start(command, mask);
+		if (run.workers[i] < 0)
+			return false;
+		run.running++;
+	}
+	return true;
+}
+
+/* ---- until it is over ---- */
+
+static int status_of(int status)
+{
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void signal_workers(int number)
+{
+	for (uint32_t i = 0; i < settings.per_host; i++)
+		if (run.workers[i] > 0)
+			kill(run.workers[i], number);
+}
+
+static void end(int status)
+{
+	if (run.status == 0)
+		run.status = status;
+	run.ending = true;
+	signal_workers(SIGTERM);
+}
+
+/* Take those that have ended. */
+static void reap(void)
+{
+	int status;
+	pid_t child;
+
+	while ((child = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (child == run.winnowd) {
+			run.winnowd = 0;
+			if (run.running > 0 && !run.ending) {
+				fprintf(stderr,
+				        "winnow run: this host's aggregator has ended with status "
+				        "%d\n",
+				        status_of(status));
+				end(1);
+			}
+			continue;
+		}
+		for (uint32_t i = 0; i < settings.per_host; i++) {
+			if (run.workers[i] != child)
+				continue;
+			run.workers[i] = 0;
+			run.running--;
+			if (status_of(status) != 0 && !run.ending)
+				end(status_of(status));
+		}
+	}
+}
+
+/* Workers first; then the aggregator drains: workers elsewhere may still fetch what they missed. */
+static void watch(const sigset_t *waited)
+{
+	bool drained = false;
+
+	while (run.running > 0 || run.winnowd > 0) {
+		siginfo_t info;
+
+		if (run.running == 0 && !drained && run.winnowd > 0) {
+			kill(run.winnowd, SIGTERM);
+			drained = true;
+		}
+		if (sigwaitinfo(waited, &info) < 0)
+			continue;
+		if (info.si_signo != SIGCHLD) {
+			end(128 + info.si_signo);
+			if (drained && run.winnowd > 0)
+				kill(run.winnowd, SIGTERM);
+		}
+		reap();
+	}
+}
+
+int cli_run(int argc, char **argv)
+{
+	sigset_t waited, before;
+	int at = 1, status;
+
+	while (at < argc && strcmp(argv[at], "--") != 0)
+		at++;
+	status = options_read(&options, at, argv);
+	if (status != 0)
+		return status == 1 ? 0 : status;
+	if (at + 1 >= argc)
+		return usage_error("no command behind %s", "--");
+	status = hosts_read();
+	if (status == 0)
+		status = index_find();
+	if (status != 0)
+		return status;
+	sigemptyset(&waited);
+	sigaddset(&waited, SIGCHLD);
+	sigaddset(&waited, SIGTERM);
+	sigaddset(&waited, SIGINT);
+	sigaddset(&waited, SIGHUP);
+	sigprocmask(SIG_BLOCK, &waited, &before);
+	if (!start_all(argv + at + 1, &before))
+		end(1);
+	watch(&waited);
+	return run.status;
+}
