@@ -71,7 +71,7 @@ container() {
 	local name=$1
 	shift
 	started+=("$net-$name")
-	pod run -d --name "$net-$name" --network "$net" --network-alias "$name" "$@" >"$tmp/run-$name.out" 2>"$tmp/run-$name.err" || fail "podman run $name"
+	pod run -d --name "$net-$name" --network "${network:-$net}" --network-alias "$name" "$@" >"$tmp/run-$name.out" 2>"$tmp/run-$name.err" || fail "podman run $name"
 }
 
 ready() {

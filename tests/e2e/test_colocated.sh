@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # winnow run: the same command on every host makes a job with an aggregator on each; how it ends, and what is wrong usage.
+# shellcheck disable=SC2016 # what is in single quotes is for the workers' shell
 . "$(dirname "$0")/lib.sh"
 w=$BUILD/winnow
 export WINNOW_INSECURE_NO_KEY=1 WINNOW_METRICS=no
@@ -56,6 +57,7 @@ done
 for i in 1 2 3; do left $i; done
 # An aggregator that cannot start is said, and is the end.
 winnowd
+# shellcheck disable=SC2153 # winnowd sets it
 start taken "$w" run --hosts 127.0.0.1 --port "$PORT" -- sleep 60
 finish taken 20
 [ $? = 1 ] || fail "exit status when the port is taken"

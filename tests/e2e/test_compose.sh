@@ -20,9 +20,9 @@ promtool=$(tool promtool) prometheus=$(tool prometheus)
 # ---- what needs no container ----
 $promtool check config docker/prometheus/prometheus.yml >"$tmp/promtool.out" 2>&1 || fail "prometheus.yml: $(cat "$tmp/promtool.out")"
 $promtool test rules docker/prometheus/alerts_test.yaml >"$tmp/promtool.out" 2>&1 || fail "alerts: $(cat "$tmp/promtool.out")"
-for alert in $(sed -n 's/^ *- alert: //p' docker/prometheus/alerts.yaml); do
+sed -n 's/^ *- alert: //p' docker/prometheus/alerts.yaml | while read -r alert; do
 	grep -A 2 "alertname: $alert" docker/prometheus/alerts_test.yaml | grep -q exp_alerts || fail "no test in which $alert fires"
-done
+done || exit 1
 
 # ---- up ----
 base_image
@@ -48,7 +48,8 @@ echo "first result $((($(date +%s%N) - begun) / 1000000)) ms after up"
 aggregator() { pod exec "${net}_aggregator$1_1" /usr/bin/winnow "${@:2}"; }
 
 # ---- watched ----
-container prometheus --user 65534 --network "${net}_gradients" -v "$prometheus:/usr/bin/prometheus:ro" -v "$PWD/docker/prometheus:/etc/prometheus:ro" --tmpfs /data:mode=1777 \
+network=${net}_gradients
+container prometheus --user 65534 -v "$prometheus:/usr/bin/prometheus:ro" -v "$PWD/docker/prometheus:/etc/prometheus:ro" --tmpfs /data:mode=1777 \
 	--entrypoint /usr/bin/prometheus debian:bookworm-slim --config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/data
 address=$(pod inspect -f "{{(index .NetworkSettings.Networks \"${net}_gradients\").IPAddress}}" "$net-prometheus")
 python3 tests/e2e/dashboard.py "http://$address:9090" docker/grafana/winnow.json || fail "the dashboard: $(pod logs "$net-prometheus" 2>&1 | tail -n 3)"
