@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_channel_times.c - how long operations took, by limits, and which worker the others waited for */
+
+#include "tests/unit/test_channel.h"
+
+/* One operation of three workers, which call it at these times and have it after the last one's. */
+static void operation(struct bench *b, uint32_t number, const uint64_t call_us[3], uint64_t done_us)
+{
+	struct announce a = announce_of(TAG + number, WIRE_NONE);
+	uint64_t start_us = b->now_us;
+
+	a.generation = number + 1;
+	for (uint16_t turn = 0; turn < 3; turn++) {
+		/* In the order of their times. */
+		uint16_t rank = 0;
+		uint32_t earlier;
+
+		for (rank = 0; rank < 3; rank++) {
+			earlier = 0;
+			for (uint16_t other = 0; other < 3; other++)
+				earlier += call_us[other] < call_us[rank];
+			if (earlier == turn)
+				break;
+		}
+		b->now_us = start_us + call_us[rank];
+		send_announce(b, rank, &a, NULL, 0);
+		expect_drop(b, WIRE_DROP_NONE);
+	}
+	pull_all(b);
+	b->now_us = start_us + done_us;
+	send_ack_all(b, number + 1);
+	pull_all(b);
+	assert_true(channel_idle(b->channel));
+	assert_int_equal(channel_stats(b->channel)->operations, number + 1);
+}
+
+static void test_times(void **state)
+{
+	static const uint64_t done_us[] = {100, 101, 199, 200, 201, 9999999, 10000000, 10000001};
+	static const uint32_t bucket[] = {0, 1, 1, 1, 2, 15, 15, 16};
+	static const uint64_t calls[3] = {0, 1, 2};
+	struct bench *b = bench_open(3, 4, 0);
+	uint64_t counts[CHANNEL_TIMES + 1] = {0}, sum_us = 0;
+
+	(void)state;
+	for (uint32_t i = 1; i < CHANNEL_TIMES; i++)
+		assert_true(channel_times_us[i] > channel_times_us[i - 1]);
+	for (uint32_t i = 0; i < sizeof(done_us) / sizeof(done_us[0]); i++) {
+		const struct channel_stats *stats;
+
+		operation(b, i, calls, done_us[i]);
+		counts[bucket[i]]++;
+		sum_us += done_us[i];
+		stats = channel_stats(b->channel);
+		assert_memory_equal(stats->times, counts, sizeof(counts));
+		assert_int_equal(stats->times_us, sum_us);
+		assert_int_equal(stats->eager_times_us, 0);
+	}
+	bench_close(b);
+}
+
+/* Only the last one is late, and only since the one before it. */
+static void test_late(void **state)
+{
+	static const uint64_t calls[][3] = {{0, 10, 5000}, {7000, 0, 1}, {3, 900, 1}, {0, 1, 2}};
+	struct bench *b = bench_open(3, 4, 0);
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++)
+		operation(b, i, calls[i], 8000);
+	assert_int_equal(channel_late_us(b->channel, 0), 6999);
+	assert_int_equal(channel_late_us(b->channel, 1), 897);
+	assert_int_equal(channel_late_us(b->channel, 2), 4990 + 1);
+	bench_close(b);
+}
+
+/* A worker alone waits for nobody; an operation that fails takes no time. */
+static void test_alone_and_failed(void **state)
+{
+	struct bench *b = bench_open(1, 4, 0);
+	struct announce a = announce_of(TAG, WIRE_NONE);
+
+	(void)state;
+	send_announce(b, 0, &a, NULL, 0);
+	pull_all(b);
+	b->now_us += 700;
+	send_ack(b, 0, 1);
+	assert_int_equal(channel_late_us(b->channel, 0), 0);
+	assert_int_equal(channel_stats(b->channel)->times[3], 1);
+	bench_close(b);
+
+	b = bench_open(2, 4, 0);
+	send_announce(b, 0, &a, NULL, 0);
+	a.count++;
+	b->now_us += 50;
+	send_announce(b, 1, &a, NULL, 0);
+	pull_all(b);
+	send_ack_all(b, 1);
+	pull_all(b);
+	assert_int_equal(channel_stats(b->channel)->mismatches, 1);
+	for (uint32_t i = 0; i <= CHANNEL_TIMES; i++)
+		assert_int_equal(channel_stats(b->channel)->times[i], 0);
+	bench_close(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_times),
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_alone_and_failed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
