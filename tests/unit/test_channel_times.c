@@ -3,6 +3,15 @@
 
 #include "tests/unit/test_channel.h"
 
+static uint16_t calls_before(const uint64_t call_us[3], uint16_t rank)
+{
+	uint16_t count = 0;
+
+	for (uint16_t other = 0; other < 3; other++)
+		count += call_us[other] < call_us[rank];
+	return count;
+}
+
 /* One operation of three workers, which call it at these times and have it after the last one's. */
 static void operation(struct bench *b, uint32_t number, const uint64_t call_us[3], uint64_t done_us)
 {
@@ -11,17 +20,11 @@ static void operation(struct bench *b, uint32_t number, const uint64_t call_us[3
 
 	a.generation = number + 1;
 	for (uint16_t turn = 0; turn < 3; turn++) {
-		/* In the order of their times. */
 		uint16_t rank = 0;
-		uint32_t earlier;
 
-		for (rank = 0; rank < 3; rank++) {
-			earlier = 0;
-			for (uint16_t other = 0; other < 3; other++)
-				earlier += call_us[other] < call_us[rank];
-			if (earlier == turn)
-				break;
-		}
+		for (uint16_t other = 0; other < 3; other++)
+			if (calls_before(call_us, other) == turn)
+				rank = other;
 		b->now_us = start_us + call_us[rank];
 		send_announce(b, rank, &a, NULL, 0);
 		expect_drop(b, WIRE_DROP_NONE);
