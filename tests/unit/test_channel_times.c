@@ -8,7 +8,8 @@ static uint16_t calls_before(const uint64_t call_us[3], uint16_t rank)
 	uint16_t count = 0;
 
 	for (uint16_t other = 0; other < 3; other++)
-		count += call_us[other] < call_us[rank];
+		if (call_us[other] < call_us[rank])
+			count++;
 	return count;
 }
 
