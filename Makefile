@@ -149,12 +149,12 @@ fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
 
 # A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
 check: ## install what is missing, build, run all tests; SAN=... for one with sanitizers
-	$(Q)docker/install-packages.sh build check
+	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)$(MAKE) --no-print-directory tests
 	$(Q)tests/run.sh $(BUILD) '$(SAN)'
 
 bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, 20 minutes); PARTS="bound loss"
-	$(Q)docker/install-packages.sh build bench
+	$(Q)docker/install-packages.sh build dpdk bench
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap \
 		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood \
 		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o \
@@ -163,11 +163,11 @@ bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, 20 m
 
 SECONDS ?= 60
 fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet channel" for some
-	$(Q)docker/install-packages.sh build check
+	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)tests/fuzz/run.sh $(SECONDS) build/fuzz $(FUZZERS)
 
 lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
-	$(Q)docker/install-packages.sh build lint
+	$(Q)docker/install-packages.sh build dpdk lint
 	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h $(BUILD)/tests/bench/bench_xdp.skel.h \
 		$(BUILD)/tests/bench/nic.skel.h
 	$(Q)tests/lint.sh
