@@ -8,7 +8,7 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 stage=$root/stage
 umask 022
-make --no-print-directory -s install BUILD="$build" PREFIX=/usr DESTDIR="$stage"
+make --no-print-directory -s install BUILD="$build" PREFIX=/usr DESTDIR="$stage" >&2
 
 python=$stage/usr/lib/python3/dist-packages/winnow
 doc=$stage/usr/share/doc/winnow
