@@ -14,7 +14,7 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-	{"bench", cli_bench}, {"run", cli_run},       {"status", cli_status},
+	{"bench", cli_bench}, {"colocate", cli_colocate}, {"status", cli_status},
 	{"top", cli_top},     {"doctor", cli_doctor},
 };
 

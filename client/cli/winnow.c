@@ -16,7 +16,8 @@ struct command {
 static const struct command commands[] = {
 	{"bench", cli_bench,
          "measure allreduce against aggregators, or all on this machine (--local)"},
-	{"run", cli_run, "a training with an aggregator on each of its hosts (colocated)"},
+	{"colocate", cli_colocate,
+         "a training with an aggregator on each of its hosts (colocated)"},
 	{"status", cli_status, "how aggregators and their jobs are, once"},
 	{"top", cli_top, "the same, live, with rates"},
 	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it"},

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# winnow run: the same command on every host makes a job with an aggregator on each; how it ends, and what is wrong usage.
+# winnow colocate: the same command on every host makes a job with an aggregator on each; how it ends, and what is wrong usage.
 # shellcheck disable=SC2016 # what is in single quotes is for the workers' shell
 . "$(dirname "$0")/lib.sh"
 w=$BUILD/winnow
 export WINNOW_INSECURE_NO_KEY=1 WINNOW_METRICS=no
-refuses 2 'say which hosts take part' "$w" run -- true
-refuses 2 'no command behind --' "$w" run --hosts 127.0.0.1
-refuses 2 'no command behind --' "$w" run --hosts 127.0.0.1 --
-refuses 2 "want at most 256 names" "$w" run --hosts 127.0.0.1,,127.0.0.2 -- true
-refuses 2 "cannot find host 'no.such.host.invalid'" "$w" run --hosts no.such.host.invalid -- true
-refuses 2 'several addresses of --hosts .* are this host' "$w" run --hosts 127.0.0.1,127.0.0.2 -- true
-refuses 2 'no address of --hosts 192.0.2.1 is this host' "$w" run --hosts 192.0.2.1 -- true
-refuses 2 'index is beyond' "$w" run --hosts 127.0.0.1 --index 1 -- true
-refuses 2 "no option --host; did you mean --hosts" "$w" run --host a -- true
-"$w" run --help | grep -q 'Give it on every host' || fail "run --help"
+refuses 2 'say which hosts take part' "$w" colocate -- true
+refuses 2 'no command behind --' "$w" colocate --hosts 127.0.0.1
+refuses 2 'no command behind --' "$w" colocate --hosts 127.0.0.1 --
+refuses 2 "want at most 256 names" "$w" colocate --hosts 127.0.0.1,,127.0.0.2 -- true
+refuses 2 "cannot find host 'no.such.host.invalid'" "$w" colocate --hosts no.such.host.invalid -- true
+refuses 2 'several addresses of --hosts .* are this host' "$w" colocate --hosts 127.0.0.1,127.0.0.2 -- true
+refuses 2 'no address of --hosts 192.0.2.1 is this host' "$w" colocate --hosts 192.0.2.1 -- true
+refuses 2 'index is beyond' "$w" colocate --hosts 127.0.0.1 --index 1 -- true
+refuses 2 "no option --host; did you mean --hosts" "$w" colocate --host a -- true
+"$w" colocate --help | grep -q 'Give it on every host' || fail "run --help"
 
 # What a worker is told.
 port=$(free_port)
-MASTER_PORT=1234 "$w" run --hosts 127.0.0.1,127.0.0.2 --index 1 --per-host 2 --port "$port" -- \
+MASTER_PORT=1234 "$w" colocate --hosts 127.0.0.1,127.0.0.2 --index 1 --per-host 2 --port "$port" -- \
 	sh -c 'echo "$WINNOW_AGGREGATORS $RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT $1" >>'"$tmp/told" sh 'an argument' 2>"$tmp/run.err" || fail "run: $(cat "$tmp/run.err")"
 list=127.0.0.1:$port,127.0.0.2:$port
 [ "$(sort "$tmp/told")" = "$list 2 0 4 127.0.0.1 1234 an argument
@@ -28,7 +28,7 @@ job() { # name of the command's log, arg of bench..
 	port=$(free_port)
 	local i
 	for i in 0 1 2; do
-		start "host$i" "$w" run --hosts 127.0.0.1,127.0.0.2,127.0.0.3 --index $i --per-host 2 --port "$port" -- \
+		start "host$i" "$w" colocate --hosts 127.0.0.1,127.0.0.2,127.0.0.3 --index $i --per-host 2 --port "$port" -- \
 			sh -c 'exec "$0" bench --aggregator "$WINNOW_AGGREGATORS" --rank "$RANK" --world "$WORLD_SIZE" "$@"' "$w" "$@"
 	done
 }
@@ -40,7 +40,7 @@ job --check --size 3M --iters 3
 for i in 0 1 2; do expect host$i 60 0; done
 for i in 1 2 3; do left $i; done
 # A worker that fails ends its host's others, and is the exit status; other hosts hear of it.
-start failing "$w" run --hosts 127.0.0.1 --per-host 2 --port "$(free_port)" -- sh -c '[ "$RANK" = 0 ] && exec sleep 60; exit 7'
+start failing "$w" colocate --hosts 127.0.0.1 --per-host 2 --port "$(free_port)" -- sh -c '[ "$RANK" = 0 ] && exec sleep 60; exit 7'
 finish failing 10
 [ $? = 7 ] || fail "exit status of a worker that fails"
 job --size 3M --iters 1000000
@@ -58,7 +58,7 @@ for i in 1 2 3; do left $i; done
 # An aggregator that cannot start is said, and is the end.
 winnowd
 # shellcheck disable=SC2153 # winnowd sets it
-start taken "$w" run --hosts 127.0.0.1 --port "$PORT" -- sleep 60
+start taken "$w" colocate --hosts 127.0.0.1 --port "$PORT" -- sleep 60
 finish taken 20
 [ $? = 1 ] || fail "exit status when the port is taken"
 grep -q "this host's aggregator has ended with status 1" "$tmp/taken.err" || fail "a port that is taken: $(cat "$tmp/taken.err")"

@@ -17,12 +17,11 @@
 
 struct rte_mempool *mbufs_new(const char *name, uint32_t count, uint32_t room)
 {
-	struct rte_pktmbuf_pool_private private = {
-		.mbuf_data_room_size = (uint16_t)(room + RTE_PKTMBUF_HEADROOM)};
+	struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size =
+	                                                   (uint16_t)(room + RTE_PKTMBUF_HEADROOM)};
 	uint32_t bytes = (uint32_t)sizeof(struct rte_mbuf) + private.mbuf_data_room_size;
-	struct rte_mempool *pool =
-		rte_mempool_create_empty(name, count, bytes, CACHE, sizeof(private), SOCKET_ID_ANY,
-	                                 RTE_MEMPOOL_F_NO_SPREAD);
+	struct rte_mempool *pool = rte_mempool_create_empty(
+		name, count, bytes, CACHE, sizeof(private), SOCKET_ID_ANY, RTE_MEMPOOL_F_NO_SPREAD);
 	int err;
 
 	if (pool == NULL)

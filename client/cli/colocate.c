@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * run.c - winnow run: on each host the same command; starts this host's aggregator and its workers
+ * colocate.c - winnow colocate: on each host the same command; starts this host's aggregator and its workers
  *
  * The colocated mode: as many aggregators as hosts, no servers besides. Workers find each other's aggregators
  * by the list of hosts, and try again until those have started.
@@ -46,7 +46,7 @@ static const struct option list[] = {
 };
 
 static const struct options options = {
-	.program = "winnow run",
+	.program = "winnow colocate",
 	.usage = "--hosts HOST,HOST,.. [...] -- COMMAND [ARGUMENT..]",
 	.about = "Give it on every host: starts an aggregator on this host and COMMAND beside it, "
 		 "with "
@@ -57,11 +57,11 @@ static const struct options options = {
 		 "are done with it. WINNOW_KEY_FILE, WINNOW_KEY or\nWINNOW_INSECURE_NO_KEY=1 hold "
 		 "for both, "
 		 "and WINNOW_CONFIG for the aggregator. Exit status: that of COMMAND.",
-	.examples = "  winnow run --hosts node0,node1,node2,node3 -- python3 train.py\n"
-		    "  srun -N 4 winnow run --hosts node0,node1,node2,node3 --per-host 8 -- "
+	.examples = "  winnow colocate --hosts node0,node1,node2,node3 -- python3 train.py\n"
+		    "  srun -N 4 winnow colocate --hosts node0,node1,node2,node3 --per-host 8 -- "
 		    "python3 train.py\n",
 	.list = list,
-	.section = "run",
+	.section = "colocate",
 };
 
 struct run {
@@ -78,9 +78,9 @@ static struct run run;
 
 static int usage_error(const char *text, const char *value)
 {
-	fprintf(stderr, "winnow run: ");
+	fprintf(stderr, "winnow colocate: ");
 	fprintf(stderr, text, value);
-	fprintf(stderr, "; see winnow run --help\n");
+	fprintf(stderr, "; see winnow colocate --help\n");
 	return 2;
 }
 
@@ -178,7 +178,7 @@ static pid_t child_start(char **argv, const sigset_t *mask)
 	pid_t parent = getpid(), child = fork();
 
 	if (child < 0)
-		fprintf(stderr, "winnow run: cannot start %s: %s\n", argv[0], strerror(errno));
+		fprintf(stderr, "winnow colocate: cannot start %s: %s\n", argv[0], strerror(errno));
 	if (child != 0)
 		return child;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -186,7 +186,7 @@ static pid_t child_start(char **argv, const sigset_t *mask)
 		_exit(1);
 	sigprocmask(SIG_SETMASK, mask, NULL);
 	execvp(argv[0], argv);
-	fprintf(stderr, "winnow run: cannot run %s: %s\n", argv[0], strerror(errno));
+	fprintf(stderr, "winnow colocate: cannot run %s: %s\n", argv[0], strerror(errno));
 	_exit(127);
 }
 
@@ -248,7 +248,8 @@ static void reap(void)
 			run.winnowd = 0;
 			if (run.running > 0 && !run.ending) {
 				fprintf(stderr,
-				        "winnow run: this host's aggregator has ended with status "
+				        "winnow colocate: this host's aggregator has ended with "
+				        "status "
 				        "%d\n",
 				        status_of(status));
 				end(1);
@@ -289,7 +290,7 @@ static void watch(const sigset_t *waited)
 	}
 }
 
-int cli_run(int argc, char **argv)
+int cli_colocate(int argc, char **argv)
 {
 	sigset_t waited, before;
 	int at = 1, status;
