@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "bitmap/bitmap.h"
+#include "client/rows.h"
 #include "ebpf/geometry.h"
 
 struct allreduce {
@@ -19,11 +20,14 @@ struct allreduce {
 	const void *send;
 	void *recv;
 	uint64_t count;
-	uint64_t tag; /* matches the operations of all workers; unique among those under way */
+	struct winnow_rows
+		*rows; /* what is sent, and perhaps what is received; NULL: `send` and `recv` */
+	uint64_t tag;  /* matches the operations of all workers; unique among those under way */
 	uint32_t block_elems;
 	uint8_t dtype;     /* enum dtype */
 	uint8_t reduction; /* enum reduction */
 	uint8_t form;      /* enum wire_form */
+	bool is_guard;     /* of segments: see comm_parts.c */
 	bool form_auto;    /* FIXED32 is our choice: not for what fits its announcement natively */
 	void (*done)(struct allreduce *task);
 	void *context; /* the submitter's */

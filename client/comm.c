@@ -13,12 +13,10 @@
 #include "client/comm.h"
 #include "client/explain.h"
 
-#define TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
-
 static _Thread_local char last_error[COMM_ERROR_BYTES];
 static _Thread_local char comm_error_copy[COMM_ERROR_BYTES];
 
-static int fail(int result, const char *why)
+int comm_fail(int result, const char *why)
 {
 	snprintf(last_error, sizeof(last_error), "%s", why);
 	return result;
@@ -129,7 +127,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 
 	*out = NULL;
 	if (comm == NULL)
-		return fail(WINNOW_ERR_MEMORY, "out of memory");
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	comm->pid = getpid();
 	comm->wake_fd = -1;
 	comm->backend = &net_udp;
@@ -143,7 +141,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 	if (comm->thread_started)
 		stop_thread(comm);
 	free_all(comm);
-	return fail(result, why);
+	return comm_fail(result, why);
 }
 
 void winnow_comm_destroy(struct winnow_comm *comm)
@@ -179,27 +177,25 @@ static bool apart(const void *a, const void *b, uint64_t bytes)
 	return x == y || x + bytes <= y || y + bytes <= x;
 }
 
-static const char *wrong_argument(const void *send, const void *recv, uint64_t count,
-                                  enum winnow_dtype dtype, enum winnow_op op,
-                                  const struct winnow_options *options)
+const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options)
 {
-	uint32_t elem_bytes = dtype_bytes((enum dtype)dtype);
+	uint32_t elem_bytes = dtype_bytes((enum dtype)task->dtype);
 
 	if (elem_bytes == 0)
 		return "unknown element type";
-	if (op < WINNOW_SUM || op > WINNOW_PROD)
+	if (task->reduction < WINNOW_SUM || task->reduction > WINNOW_PROD)
 		return "unknown operation";
-	if (count > UINT64_C(1) << 48)
+	if (task->count > UINT64_C(1) << 48)
 		return "count is above 2^48";
-	if (count > 0 && (send == NULL || recv == NULL))
+	if (task->count > 0 && (task->send == NULL || task->recv == NULL))
 		return "a buffer is NULL";
-	if (!aligned(send, elem_bytes) || !aligned(recv, elem_bytes))
+	if (!aligned(task->send, elem_bytes) || !aligned(task->recv, elem_bytes))
 		return "a buffer is not aligned for its element type";
-	if (!apart(send, recv, count * elem_bytes))
+	if (!apart(task->send, task->recv, task->count * elem_bytes))
 		return "the buffers overlap: they must be equal or apart";
 	if (options == NULL)
 		return NULL;
-	if (options->tag >= TAG_BY_ORDER)
+	if (options->tag >= COMM_TAG_BY_ORDER)
 		return "tags are 1 to 2^63 - 1";
 	if (options->block > WIRE_BLOCK_ELEMS_MAX)
 		return "block is above 65536";
@@ -208,7 +204,7 @@ static const char *wrong_argument(const void *send, const void *recv, uint64_t c
 	return NULL;
 }
 
-static uint8_t form_for(const struct winnow_comm *comm, enum winnow_dtype dtype, enum winnow_op op,
+static uint8_t form_for(const struct winnow_comm *comm, uint8_t dtype, uint8_t op,
                         const struct winnow_options *options, bool *is_auto)
 {
 	enum winnow_wire wire = options != NULL ? options->wire : WINNOW_WIRE_AUTO;
@@ -224,7 +220,7 @@ static uint8_t form_for(const struct winnow_comm *comm, enum winnow_dtype dtype,
 	return WIRE_NATIVE;
 }
 
-static struct winnow_request *request_new(struct winnow_comm *comm)
+struct winnow_request *comm_request_new(struct winnow_comm *comm)
 {
 	struct winnow_request *request;
 
@@ -241,37 +237,44 @@ static struct winnow_request *request_new(struct winnow_comm *comm)
 	}
 	request->comm = comm;
 	request->done = false;
+	request->parts = NULL;
 	return request;
 }
 
-int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
-                           enum winnow_op op, const struct winnow_options *options,
-                           struct winnow_comm *comm, struct winnow_request **out)
+void comm_request_free(struct winnow_request *request)
 {
-	const char *wrong = wrong_argument(send, recv, count, dtype, op, options);
-	struct winnow_request *request;
-	uint64_t tag = options != NULL ? options->tag : 0;
+	struct winnow_comm *comm = request->comm;
 
-	*out = NULL;
-	if (wrong != NULL)
-		return fail(WINNOW_ERR_INVALID, wrong);
-	request = request_new(comm);
+	if (request->task.rows != NULL && !request->task.rows->gather)
+		rows_close(request->task.rows);
+	request->task.rows = NULL;
+	pthread_mutex_lock(&comm->lock);
+	request->next = comm->unused;
+	comm->unused = request;
+	pthread_mutex_unlock(&comm->lock);
+}
+
+int comm_submit(struct winnow_comm *comm, const struct allreduce *what,
+                const struct winnow_options *options, struct winnow_request **out)
+{
+	struct winnow_request *request = comm_request_new(comm);
+
 	if (request == NULL)
-		return fail(WINNOW_ERR_MEMORY, "out of memory");
-	request->task = (struct allreduce){
-		.send = send,
-		.recv = recv,
-		.count = count,
-		.block_elems = options != NULL && options->block != 0 ? options->block
-	                                                              : comm->config.block,
-		.dtype = (uint8_t)dtype,
-		.reduction = (uint8_t)op,
-	};
-	request->task.form = form_for(comm, dtype, op, options, &request->task.form_auto);
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	request->task = *what;
+	if (what->tag == 0 && options != NULL)
+		request->task.tag = options->tag;
+	if (what->block_elems == 0)
+		request->task.block_elems = options != NULL && options->block != 0
+		                                    ? options->block
+		                                    : comm->config.block;
+	request->task.form =
+		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
 	request->submitted_us = comm_clock_us();
 	request->next = NULL;
 	pthread_mutex_lock(&comm->lock);
-	request->task.tag = tag != 0 ? tag : TAG_BY_ORDER | comm->next_tag++;
+	if (request->task.tag == 0)
+		request->task.tag = COMM_TAG_BY_ORDER | comm->next_tag++;
 	if (comm->submitted_last == NULL)
 		comm->submitted_first = request;
 	else
@@ -281,6 +284,25 @@ int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum wi
 	wake(comm);
 	*out = request;
 	return WINNOW_OK;
+}
+
+int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
+                           enum winnow_op op, const struct winnow_options *options,
+                           struct winnow_comm *comm, struct winnow_request **out)
+{
+	struct allreduce task = {
+		.send = send,
+		.recv = recv,
+		.count = count,
+		.dtype = (uint8_t)dtype,
+		.reduction = (uint8_t)op,
+	};
+	const char *wrong = comm_wrong_argument(&task, options);
+
+	*out = NULL;
+	if (wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, wrong);
+	return comm_submit(comm, &task, options, out);
 }
 
 static void stats_fill(const struct winnow_request *request, struct winnow_op_stats *stats)
@@ -313,10 +335,9 @@ static int collect(struct winnow_request *request, struct winnow_op_stats *stats
 		snprintf(why, sizeof(why), "%s", comm->error);
 	if (result == WINNOW_ERR_MISMATCH)
 		snprintf(comm->error, sizeof(comm->error), "%s", why);
-	request->next = comm->unused;
-	comm->unused = request;
 	pthread_mutex_unlock(&comm->lock);
-	return result == WINNOW_OK ? WINNOW_OK : fail(result, why);
+	comm_request_free(request);
+	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why);
 }
 
 int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winnow_op_stats *stats)
@@ -325,6 +346,8 @@ int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winno
 	struct timespec until = {0};
 	bool done;
 
+	if (request->parts != NULL)
+		return comm_parts_wait(request, timeout_ms, stats);
 	if (timeout_ms >= 0) {
 		uint64_t us = comm_clock_us() + (uint64_t)timeout_ms * 1000;
 
@@ -342,7 +365,7 @@ int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winno
 	done = request->done;
 	pthread_mutex_unlock(&comm->lock);
 	if (!done)
-		return fail(WINNOW_ERR_TIMEOUT, "the operation is not done yet");
+		return comm_fail(WINNOW_ERR_TIMEOUT, "the operation is not done yet");
 	return collect(request, stats);
 }
 
@@ -350,6 +373,8 @@ int winnow_test(struct winnow_request *request, int *done, struct winnow_op_stat
 {
 	struct winnow_comm *comm = request->comm;
 
+	if (request->parts != NULL)
+		return comm_parts_test(request, done, stats);
 	pthread_mutex_lock(&comm->lock);
 	*done = request->done;
 	pthread_mutex_unlock(&comm->lock);

@@ -3,6 +3,8 @@
  * comm.h - a communicator: a session, its sockets, its thread; private to comm*.c
  *
  * comm.c         the public calls: check, queue, wait
+ * comm_parts.c   an operation that is several: segments with their own blocks
+ * comm_rows.c    operations on lists of blocks
  * comm_loop.c    the thread: sockets in, session, sockets out
  * comm_peers.c   its control connections
  * comm_config.c  defaults, environment, key, addresses
@@ -49,6 +51,7 @@ struct winnow_request {
 	struct winnow_comm *comm;
 	struct allreduce task;
 	uint64_t submitted_us, done_us;
+	struct comm_parts *parts; /* comm_parts.c: the operation is these; else NULL */
 	/* Under the lock. */
 	bool done;
 	pthread_cond_t changed;
@@ -101,6 +104,30 @@ struct winnow_comm {
 };
 
 uint64_t comm_clock_us(void);
+
+/* comm.c */
+#define COMM_TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
+
+int comm_fail(int result, const char *why); /* returns result; `why` is winnow_last_error() */
+
+/* Why an operation with these arguments is impossible; NULL: it is not. */
+const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options);
+
+/*
+ * Queue an operation: buffers, count, dtype, reduction and rows of `what`, and if not 0 its tag
+ * and block_elems; the rest by the options and the communicator.
+ */
+int comm_submit(struct winnow_comm *comm, const struct allreduce *what,
+                const struct winnow_options *options, struct winnow_request **out);
+
+/* A request without an operation, and back to where it came from. NULL: out of memory. */
+struct winnow_request *comm_request_new(struct winnow_comm *comm);
+void comm_request_free(struct winnow_request *request);
+
+/* comm_parts.c: winnow_wait() and winnow_test() of a request that has parts. */
+int comm_parts_wait(struct winnow_request *request, int64_t timeout_ms,
+                    struct winnow_op_stats *stats);
+int comm_parts_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats);
 
 /* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why);

@@ -225,6 +225,8 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 	task->blocks = task->cut.block_count;
 	task->blocks_nonzero = task->blocks_union = 0;
 	task->segments_scanned = 0;
+	if (task->rows != NULL && rows_begin(task->rows, &task->cut) != 0)
+		return WINNOW_ERR_MEMORY;
 	task->started_us = now_us;
 	if (engine->active.first == NULL && engine->waiting.first == NULL)
 		engine->progress_us = now_us;
@@ -267,26 +269,53 @@ static uint64_t count_bits(const uint64_t *words, uint64_t word_count)
 	return count;
 }
 
+/* The bits, in tensor order, and the range of blocks [first, first + blocks) of the tensor. */
+static void scan_blocks(struct engine *engine, struct allreduce *task, uint64_t first,
+                        uint64_t blocks, struct bitmap_range *range)
+{
+	const struct geometry *cut = &task->cut;
+	uint64_t first_elem = first * cut->block_elems, elems = blocks * cut->block_elems;
+	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
+
+	if (task->count - first_elem < elems)
+		elems = task->count - first_elem;
+	tensor.count = elems;
+	if (elems > 0)
+		tensor.data = (const uint8_t *)task->send + first_elem * cut->elem_bytes;
+	bitmap_pool_scan(engine->pool, &tensor, engine->found, range);
+	task->blocks_nonzero += count_bits(
+		engine->found, bitmap_word_count(bitmap_block_count(elems, cut->block_elems)));
+}
+
+/* The same for a list of blocks: only its values are looked at, and only for their range. */
+static void scan_rows(struct engine *engine, struct allreduce *task, uint64_t first,
+                      uint64_t blocks, struct bitmap_range *range)
+{
+	const struct geometry *cut = &task->cut;
+	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
+	const uint8_t *values;
+	uint64_t count = rows_scan(task->rows, first, blocks, engine->found, &values);
+
+	task->blocks_nonzero += count;
+	if (range == NULL || count == 0)
+		return;
+	tensor.data = values;
+	tensor.count = count * cut->block_elems;
+	bitmap_pool_scan(engine->pool, &tensor, engine->shard_bits, range);
+}
+
 static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t now_us)
 {
 	const struct geometry *cut = &task->cut;
 	uint32_t number = task->segments_scanned++;
 	uint64_t first_group = (uint64_t)number * cut->segment_blocks;
 	uint32_t groups = geometry_segment_blocks(cut, number);
-	uint64_t first = first_group * cut->shard_count * cut->block_elems;
-	uint64_t elems = (uint64_t)groups * cut->shard_count * cut->block_elems;
 	struct bitmap_range range = {.exponent = BITMAP_EXPONENT_NONE};
-	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
 	struct stream_scan scan = {.exponent = WIRE_EXPONENT_NONE};
 
-	tensor.count = task->count - first < elems ? task->count - first : elems;
-	if (tensor.count > 0)
-		tensor.data = (const uint8_t *)task->send + first * cut->elem_bytes;
-	bitmap_pool_scan(engine->pool, &tensor, engine->found,
-	                 task->form == WIRE_FIXED32 ? &range : NULL);
-	task->blocks_nonzero +=
-		count_bits(engine->found,
-	                   bitmap_word_count(bitmap_block_count(tensor.count, cut->block_elems)));
+	(task->rows != NULL ? scan_rows : scan_blocks)(engine, task, first_group * cut->shard_count,
+	                                               (uint64_t)groups * cut->shard_count,
+	                                               task->form == WIRE_FIXED32 ? &range : NULL);
 	scan.nonfinite = range.nonfinite;
 	if (range.exponent != BITMAP_EXPONENT_NONE && !range.nonfinite)
 		scan.exponent = (int16_t)range.exponent;

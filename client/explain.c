@@ -40,6 +40,13 @@ void explain_mismatch(const struct allreduce *task, char *text, size_t room)
 	const char *name = "parameters";
 	char a[32], b[32];
 
+	if (task->is_guard) {
+		snprintf(text, room,
+		         "workers do not agree on the segments of a tensor: those of rank %u and "
+		         "rank %u differ",
+		         m->rank_a, m->rank_b);
+		return;
+	}
 	if (m->field < sizeof(names) / sizeof(names[0]) && names[m->field] != NULL)
 		name = names[m->field];
 	value_text(m->field, m->value_a, a, sizeof(a));

@@ -20,6 +20,10 @@ uint8_t *block_address(const struct allreduce *task, uint32_t shard, uint64_t in
 	uint8_t *buffer = in_recv ? task->recv : (uint8_t *)(uintptr_t)task->send;
 
 	*bytes = task->cut.block_bytes;
+	if (task->rows != NULL && !in_recv)
+		return (uint8_t *)(uintptr_t)rows_send(task->rows, block);
+	if (task->rows != NULL && task->rows->gather)
+		return rows_recv(task->rows, shard, block);
 	if (left < task->cut.block_elems)
 		*bytes = (uint32_t)left * task->cut.elem_bytes;
 	return *bytes > 0 ? buffer + first * task->cut.elem_bytes : NULL;

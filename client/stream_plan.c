@@ -155,11 +155,15 @@ static void eager_point(struct packet_out *out, const struct allreduce *task,
 		.block_elems = task->cut.block_elems,
 		.dtype = task->dtype,
 	};
-	uint64_t elems = engine->pack(&tensor, segment->own, out->scratch);
-	uint32_t bytes = (uint32_t)elems * task->cut.elem_bytes;
-	uint32_t whole =
-		(bytes + task->cut.block_bytes - 1) / task->cut.block_bytes * task->cut.block_bytes;
+	uint32_t bytes, whole;
 
+	if (task->rows != NULL) {
+		packet_point(out, task->rows->values,
+		             (uint32_t)task->rows->count * task->cut.block_bytes);
+		return;
+	}
+	bytes = (uint32_t)engine->pack(&tensor, segment->own, out->scratch) * task->cut.elem_bytes;
+	whole = (bytes + task->cut.block_bytes - 1) / task->cut.block_bytes * task->cut.block_bytes;
 	memset((uint8_t *)out->scratch + bytes, 0, whole - bytes);
 	packet_point(out, out->scratch, whole);
 }
@@ -362,7 +366,7 @@ static void clear_zero_blocks(const struct stream *s, struct allreduce *task,
 	bool large = task->count * task->cut.elem_bytes >= STREAM_BYTES_MIN;
 	uint32_t run;
 
-	if (task->send == task->recv)
+	if (task->send == task->recv || (task->rows != NULL && task->rows->gather))
 		return;
 	for (uint32_t b = 0; b < segment->block_count; b += run) {
 		uint64_t bytes;
@@ -383,6 +387,29 @@ static void clear_zero_blocks(const struct stream *s, struct allreduce *task,
 		else
 			memset(address, 0, bytes);
 	}
+}
+
+/* Room for the union, if it comes as a list. False: it has blocks that the tensor lacks. */
+static bool rows_make_room(const struct stream *s, struct allreduce *task,
+                           const struct stream_segment *segment)
+{
+	uint64_t before = (uint64_t)segment->number * task->cut.segment_blocks;
+	uint64_t blocks[WIRE_SEGMENT_BLOCKS_MAX];
+	uint32_t shard = task->cut.eager ? 0 : s->config.shard, count = 0;
+
+	if (task->rows == NULL || !task->rows->gather)
+		return true;
+	for (uint32_t b = 0; b < segment->block_count; b++) {
+		uint64_t block = geometry_block(&task->cut, shard, before + b);
+
+		if (bit_test(segment->united, b) && block < task->cut.block_count)
+			blocks[count++] = block;
+	}
+	if (count != segment->union_count)
+		return false;
+	if (rows_reserve(task->rows, segment->number, shard, blocks, count) != 0)
+		task->status = WINNOW_ERR_MEMORY;
+	return true;
 }
 
 static void eager_store(struct allreduce *task, const struct stream_segment *segment,
@@ -434,10 +461,12 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	task = op->task;
 	if (task == NULL || segment->state != SEGMENT_ANNOUNCED ||
 	    segment->number != plan.segment || !exponent_fits(task, segment, &plan) ||
-	    !union_take(task, &plan, segment, &eager_at)) {
+	    !union_take(task, &plan, segment, &eager_at) || !rows_make_room(s, task, segment)) {
 		stream_drop(s, WIRE_DROP_OPERATION);
 		return NULL;
 	}
+	if (task->status != 0)
+		return task;
 	segment_unqueue(s, segment);
 	segment->state = SEGMENT_PLANNED;
 	segment->first = packet->frame;

@@ -103,6 +103,7 @@ enum winnow_wire {
 
 struct winnow_comm;
 struct winnow_request;
+struct winnow_rows;
 
 /*
  * What a communicator needs. winnow_config_init() fills in the defaults below, then what
@@ -214,6 +215,74 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce_async(const void *send, void *recv,
                                                    const struct winnow_options *options,
                                                    struct winnow_comm *comm,
                                                    struct winnow_request **request);
+
+/* A part of a tensor that is made of rows; in elements. */
+struct winnow_segment {
+	uint64_t offset, count;
+	uint64_t row; /* length of a row, 0: none is known */
+};
+
+/*
+ * winnow_allreduce_segments_async - winnow_allreduce_async() of a tensor that is several one
+ * after the other, as in a bucket of gradients: blocks begin where a segment's rows begin, and
+ * a block is a row, or a divisor or multiple of it, so that one row costs one row on the wire.
+ * Segments are in ascending order and do not overlap; what lies between them is reduced in
+ * blocks of the usual size. All workers pass the same segments. It is one
+ * request and as many operations as there are runs of the same block: their blocks are added
+ * up in the statistics. If workers do not agree on the segments, the communicator ends.
+ */
+WINNOW_API WINNOW_CHECK int
+winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
+                                enum winnow_dtype dtype, enum winnow_op op,
+                                const struct winnow_segment *segments, uint32_t segment_count,
+                                const struct winnow_options *options, struct winnow_comm *comm,
+                                struct winnow_request **request);
+
+/*
+ * winnow_allreduce_sparse_block - an allreduce to which this worker gives only the blocks that
+ * are there: block i, block_length elements from send[i * block_length] on, lies at element
+ * recv_index[i] of a tensor of recv_count elements that is zero elsewhere. recv gets the whole
+ * result. No tensor is scanned, and only those blocks travel; zeros among them do, too.
+ * Indices are multiples of block_length (1 .. 65536), each there once; ascending order saves a
+ * copy. All workers pass the same block_length, recv_count, dtype and op, each its own blocks:
+ * none is fine, and so is a worker that calls winnow_allreduce() with block = block_length.
+ * send and recv are apart. INVALID, MISMATCH, and whatever ends the communicator.
+ */
+WINNOW_API WINNOW_CHECK int
+winnow_allreduce_sparse_block(const void *send, const int64_t *recv_index, uint64_t block_count,
+                              uint64_t block_length, void *recv, uint64_t recv_count,
+                              enum winnow_dtype dtype, enum winnow_op op, struct winnow_comm *comm);
+
+/* The same without waiting. recv_index is free again on return, send and recv when it is done. */
+WINNOW_API WINNOW_CHECK int
+winnow_allreduce_sparse_block_async(const void *send, const int64_t *recv_index,
+                                    uint64_t block_count, uint64_t block_length, void *recv,
+                                    uint64_t recv_count, enum winnow_dtype dtype, enum winnow_op op,
+                                    const struct winnow_options *options, struct winnow_comm *comm,
+                                    struct winnow_request **request);
+
+/*
+ * winnow_allreduce_rows_async - the same where the result, too, is a list: no worker ever
+ * holds the whole tensor, which has recv_count elements, a multiple of block_length. *rows is
+ * the caller's to read when the request has come to an end with OK, and to free when it has come to
+ * any end. options->block is ignored.
+ */
+WINNOW_API WINNOW_CHECK int
+winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uint64_t block_count,
+                            uint64_t block_length, uint64_t recv_count, enum winnow_dtype dtype,
+                            enum winnow_op op, const struct winnow_options *options,
+                            struct winnow_comm *comm, struct winnow_rows **rows,
+                            struct winnow_request **request);
+
+/* Blocks in the result: those that any worker gave. */
+WINNOW_API uint64_t winnow_rows_count(const struct winnow_rows *rows);
+
+/*
+ * winnow_rows_read - copy the result: for each block, in ascending order, its number in the tensor
+ * (not its first element) to index, and block_length elements to values.
+ */
+WINNOW_API void winnow_rows_read(const struct winnow_rows *rows, int64_t *index, void *values);
+WINNOW_API void winnow_rows_free(struct winnow_rows *rows); /* NULL is fine */
 
 /*
  * winnow_wait - block until the request is done, then free it and return its result.

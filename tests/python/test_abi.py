@@ -17,6 +17,7 @@ from winnow import _native
 STRUCTURES = {
     "winnow_config": _native.Config,
     "winnow_options": _native.Options,
+    "winnow_segment": _native.Segment,
     "winnow_op_stats": _native.OpStats,
     "winnow_stats": _native.CommStats,
 }

@@ -140,6 +140,10 @@ static void one_job(struct dice *dice, struct world_spec *spec, uint32_t number)
 	for (uint32_t i = 0; i < job->op_count; i++)
 		operation(dice, &job->ops[i], i,
 		          ELEMENTS_MAX / job->world / job->op_count / spec->jobs);
+	job->list_ppm = PICK(dice, 0, 0, 500000, 1000000);
+	for (uint32_t i = 0; i < job->op_count; i++)
+		if (job->list_ppm > 0 && job->ops[i].count > job->ops[i].block)
+			job->ops[i].count -= job->ops[i].count % job->ops[i].block;
 	/* Any order is fine as long as each worker's operations all have slots (section 6.3). */
 	job->own_order = job->op_count <= spec->op_slots && one_in(dice, 2);
 	if (one_in(dice, 8) && (number == 0 || spec->job[0].fault != FAULT_AGGREGATOR))

@@ -32,6 +32,7 @@ struct job_spec {
 	uint32_t op_count;
 	bool own_order; /* each worker submits in an order of its own */
 	uint32_t in_place_ppm;
+	uint32_t list_ppm; /* operations that a worker gives as a list of blocks */
 	struct op_spec ops[WORLD_OPS_MAX];
 	enum fault_kind fault;
 	uint32_t fault_rank;       /* or the aggregator */

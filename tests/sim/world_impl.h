@@ -46,6 +46,8 @@ struct sim_op {
 	struct sim_worker *worker;
 	struct allreduce task;
 	uint8_t *send, *recv;
+	struct winnow_rows *rows; /* NULL: the whole tensor is submitted */
+	uint8_t *list;            /* their values */
 	uint32_t dones;
 	bool submitted;
 };
@@ -102,6 +104,10 @@ bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct 
 void aggregator_event(struct sim_aggregator *aggregator, const struct sim_event *event);
 void aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node);
 void aggregator_kill(struct sim_aggregator *aggregator);
+
+/* Sometimes: give the operation as the list of its blocks. And its result, if that is a list. */
+void rows_make(struct sim_worker *w, struct sim_op *op, const struct op_spec *spec);
+void rows_scatter(struct sim_op *op, const struct op_spec *spec);
 
 void worker_open(struct world *world, uint32_t index, uint32_t job, uint32_t rank);
 void worker_close(struct sim_worker *worker);

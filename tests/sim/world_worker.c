@@ -67,6 +67,8 @@ static void task_done(struct allreduce *task)
 {
 	struct sim_op *op = task->context;
 
+	if (op->rows != NULL && op->rows->gather && task->status == 0)
+		rows_scatter(op, op_of(op->worker, (uint32_t)(op - op->worker->ops)));
 	op->dones++;
 	op->worker->finished++;
 }
@@ -113,12 +115,15 @@ static void buffers_make(struct sim_worker *w, uint32_t number)
 		return;
 	op->recv = malloc(room);
 	memset(op->recv, 0xa5, room);
+	rows_make(w, op, spec);
 }
 
 void worker_close(struct sim_worker *worker)
 {
 	session_close(worker->session);
 	for (uint32_t i = 0; i < WORLD_OPS_MAX; i++) {
+		rows_close(worker->ops[i].rows);
+		free(worker->ops[i].list);
 		if (worker->ops[i].recv != worker->ops[i].send)
 			free(worker->ops[i].recv);
 		free(worker->ops[i].send);
@@ -140,6 +145,7 @@ static void submit(struct sim_worker *w)
 		.send = op->send,
 		.recv = op->recv,
 		.count = spec->count,
+		.rows = op->rows,
 		.tag = spec->tag,
 		.block_elems = spec->block,
 		.dtype = spec->dtype,

@@ -9,7 +9,7 @@
 For DistributedDataParallel see winnow.torch, which is imported by itself.
 """
 
-from ._comm import Comm, CommStats, OpStats, Request, WinnowError
+from ._comm import Comm, CommStats, OpStats, Request, RowsRequest, WinnowError
 from ._native import lib as _lib
 from ._native import library_path
 
@@ -21,6 +21,7 @@ __all__ = [
     "CommStats",
     "OpStats",
     "Request",
+    "RowsRequest",
     "WinnowError",
     "library_path",
     "library_version",

@@ -4,6 +4,7 @@
 Neither numpy nor torch is imported: an object of theirs can only be there if they are.
 """
 
+import math
 import sys
 
 from . import _native
@@ -34,6 +35,37 @@ def describe(data, name):
         f"{name} is a {type(data).__name__}: want a numpy array or a torch tensor, "
         f"for example numpy.asarray({name}, dtype=numpy.float32)"
     )
+
+
+def row_length(values):
+    """Elements of values[i]."""
+    if len(values.shape) == 0:
+        raise ValueError("values has no rows: want an array with one row for each index")
+    return math.prod(values.shape[1:])
+
+
+def starts(index, count, length):
+    """The Buffer of the first elements of `count` rows."""
+    found = describe(index, "index")
+    if found.dtype != _native.DTYPES["int64"]:
+        raise TypeError("index is not int64")
+    if found.count != count:
+        raise ValueError(f"there are {found.count} indices and {count} rows of values")
+    return describe(index * length, "index")
+
+
+def new_rows(like, count):
+    """Room for `count` rows like those of `like`: two addresses, and (index, values)."""
+    shape = (count, *like.shape[1:])
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        index = torch.empty(count, dtype=torch.int64)
+        values = torch.empty(shape, dtype=like.dtype)
+        return index.data_ptr(), values.data_ptr(), (index, values)
+    numpy = sys.modules["numpy"]
+    index = numpy.empty(count, dtype=numpy.int64)
+    values = numpy.empty(shape, dtype=like.dtype)
+    return index.ctypes.data, values.ctypes.data, (index, values)
 
 
 def _of_tensor(torch, tensor, name):

@@ -140,9 +140,13 @@ class Request:
             self._text = lib.winnow_last_error().decode(errors="replace")
         self.stats = _plain(OpStats, stats)
         self._code = code
+        self._collect()
         self._handle = self._send = None
         self._comm._forget(self)
         return True
+
+    def _collect(self):
+        """The operation is over: take what is still the library's."""
 
     def _result(self):
         if self._code != _native.OK:
@@ -152,6 +156,30 @@ class Request:
     def _drain(self):
         while not self._poll(_SLICE_MS / 1000):
             pass
+
+
+class RowsRequest(Request):
+    """One whose result is a list of rows. Made by Comm.allreduce_rows_async()."""
+
+    def __init__(self, comm, handle, send, rows):
+        super().__init__(comm, handle, send, None)
+        self._rows = rows
+        self._found = None
+
+    def _collect(self):
+        try:
+            if self._code == _native.OK:
+                index, values, self._found = _buffers.new_rows(
+                    self._send.owner, lib.winnow_rows_count(self._rows)
+                )
+                lib.winnow_rows_read(self._rows, index, values)
+        finally:
+            lib.winnow_rows_free(self._rows)
+
+    def _result(self):
+        if self._code != _native.OK:
+            raise _failure(self._code, self._text)
+        return self._found
 
 
 class Comm:
@@ -201,7 +229,7 @@ class Comm:
         self.world = lib.winnow_comm_world(self._handle)
         _open_comms.add(self)
 
-    def allreduce(self, data, out=None, op="sum", tag=0, block=0, wire=None):
+    def allreduce(self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None):
         """Combines `data` of all workers, element by element, and returns the result.
 
         data: numpy array or torch CPU tensor, contiguous, the same size and type everywhere.
@@ -210,35 +238,62 @@ class Comm:
         tag: matches the operation with the other workers'; 0: by order.
         block: elements of a block; 0: the communicator's.
         wire: "auto", "native" or "fixed32"; None: the communicator's.
+        segments: parts of the tensor that are made of rows, so that blocks begin where rows do:
+            a list of (offset, count, row length), in elements; None: the tensor has no rows.
         """
-        return self.allreduce_async(data, out, op, tag, block, wire).wait()
+        return self.allreduce_async(data, out, op, tag, block, wire, segments).wait()
 
-    def allreduce_async(self, data, out=None, op="sum", tag=0, block=0, wire=None):
+    def allreduce_async(self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None):
         """The same without waiting: a Request. Leave both buffers alone until it is done."""
         send = _buffers.describe(data, "data")
         recv = send if out is None else _buffers.describe(out, "out")
         _check_pair(send, recv)
-        operation = _choice("op", op, _native.OPS)
-        options = _native.Options(
-            tag=_number("tag", tag, _TAG_MAX),
-            block=_number("block", block, _BLOCK_MAX),
-            wire=_choice("wire", "auto" if wire is None else wire, _native.WIRES),
-        )
+        what = (send.address, recv.address, send.count, send.dtype, _choice("op", op, _native.OPS))
         handle = ctypes.c_void_p()
+        start = lib.winnow_allreduce_async
+        if segments is not None:
+            start = lib.winnow_allreduce_segments_async
+            what += ((_native.Segment * len(segments))(*segments), len(segments))
+        return self._start(
+            lambda options: start(*what, options, self._handle, ctypes.byref(handle)),
+            lambda: Request(self, handle, send, recv),
+            _options(tag, block, wire),
+        )
+
+    def allreduce_rows(self, index, values, count, op="sum", tag=0, wire=None):
+        """Combines tables of `count` rows of which each worker has some; returns (index, values).
+
+        index: the numbers of this worker's rows, int64, each there once; none is fine.
+        values: a row for each, numpy array or torch CPU tensor; rows have one shape everywhere.
+        A row that a worker lacks counts as zeros. The result holds each row that any worker
+        has, in ascending order; no worker holds, sends or scans the whole table.
+        """
+        return self.allreduce_rows_async(index, values, count, op, tag, wire).wait()
+
+    def allreduce_rows_async(self, index, values, count, op="sum", tag=0, wire=None):
+        """The same without waiting: a RowsRequest. Leave `values` alone until it is done."""
+        send = _buffers.describe(values, "values")
+        length = _buffers.row_length(values)
+        if not 1 <= length <= _BLOCK_MAX:
+            raise ValueError(f"rows have {length} elements: want 1 to {_BLOCK_MAX}")
+        starts = _buffers.starts(index, len(values), length)
+        what = (send.address, starts.address, len(values), length)
+        what += (_number("count", count, 2**48) * length, send.dtype, _choice("op", op, _native.OPS))
+        handle, rows = ctypes.c_void_p(), ctypes.c_void_p()
+        return self._start(
+            lambda options: lib.winnow_allreduce_rows_async(
+                *what, options, self._handle, ctypes.byref(rows), ctypes.byref(handle)
+            ),
+            lambda: RowsRequest(self, handle, send, rows),
+            _options(tag, 0, wire),
+        )
+
+    def _start(self, call, make, options):
         with self._using():
-            code = lib.winnow_allreduce_async(
-                send.address,
-                recv.address,
-                send.count,
-                send.dtype,
-                operation,
-                ctypes.byref(options),
-                self._handle,
-                ctypes.byref(handle),
-            )
+            code = call(ctypes.byref(options))
             if code != _native.OK:
                 raise _failure(code)
-            request = Request(self, handle, send, recv)
+            request = make()
             with self._changed:
                 self._pending.add(request)
         return request
@@ -315,6 +370,14 @@ class Comm:
         with self._changed:
             self._pending.discard(request)
             self._changed.notify_all()
+
+
+def _options(tag, block, wire):
+    return _native.Options(
+        tag=_number("tag", tag, _TAG_MAX),
+        block=_number("block", block, _BLOCK_MAX),
+        wire=_choice("wire", "auto" if wire is None else wire, _native.WIRES),
+    )
 
 
 def _check_pair(send, recv):

@@ -59,6 +59,10 @@ class Options(ctypes.Structure):
     _fields_ = [("tag", ctypes.c_uint64), ("block", ctypes.c_uint32), ("wire", ctypes.c_int)]
 
 
+class Segment(ctypes.Structure):
+    _fields_ = [("offset", ctypes.c_uint64), ("count", ctypes.c_uint64), ("row", ctypes.c_uint64)]
+
+
 class OpStats(ctypes.Structure):
     _fields_ = [
         ("blocks", ctypes.c_uint64),
@@ -89,6 +93,8 @@ class CommStats(ctypes.Structure):
 _pointer = ctypes.c_void_p
 _int = ctypes.c_int
 _buffers = [_pointer, _pointer, ctypes.c_uint64, _int, _int]
+_blocks = [_pointer, _pointer, ctypes.c_uint64, ctypes.c_uint64]
+_start = [ctypes.POINTER(Options), _pointer]
 
 FUNCTIONS = {
     "winnow_config_init": (None, [ctypes.POINTER(Config)]),
@@ -99,6 +105,25 @@ FUNCTIONS = {
         _int,
         _buffers + [ctypes.POINTER(Options), _pointer, ctypes.POINTER(_pointer)],
     ),
+    "winnow_allreduce_segments_async": (
+        _int,
+        _buffers + [ctypes.POINTER(Segment), ctypes.c_uint32] + _start + [ctypes.POINTER(_pointer)],
+    ),
+    "winnow_allreduce_sparse_block": (
+        _int,
+        _blocks + [_pointer, ctypes.c_uint64, _int, _int, _pointer],
+    ),
+    "winnow_allreduce_sparse_block_async": (
+        _int,
+        _blocks + [_pointer, ctypes.c_uint64, _int, _int] + _start + [ctypes.POINTER(_pointer)],
+    ),
+    "winnow_allreduce_rows_async": (
+        _int,
+        _blocks + [ctypes.c_uint64, _int, _int] + _start + 2 * [ctypes.POINTER(_pointer)],
+    ),
+    "winnow_rows_count": (ctypes.c_uint64, [_pointer]),
+    "winnow_rows_read": (None, [_pointer, _pointer, _pointer]),
+    "winnow_rows_free": (None, [_pointer]),
     "winnow_wait": (_int, [_pointer, ctypes.c_int64, ctypes.POINTER(OpStats)]),
     "winnow_test": (_int, [_pointer, ctypes.POINTER(_int), ctypes.POINTER(OpStats)]),
     "winnow_comm_abort": (None, [_pointer, ctypes.c_char_p]),

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lists of rows and segments of rows, against sums that numpy makes of whole tables."""
+
+import ctypes
+import unittest
+
+import harness
+import numpy
+import torch
+
+import winnow
+from winnow import _native
+
+WORLD = 3
+ROWS = 5000
+WIDTH = 64
+
+
+def tables(seed, rows, width, touched, dtype=numpy.float32):
+    """[WORLD] pairs of ascending row numbers and their values, small integers: sums are exact."""
+    draw = numpy.random.default_rng(seed)
+    result = []
+    for rank in range(WORLD):
+        index = numpy.sort(draw.choice(rows, touched[rank], replace=False)).astype(numpy.int64)
+        values = draw.integers(-8, 9, (len(index), width)).astype(dtype)
+        result.append((index, values))
+    return result
+
+
+def whole(parts, rows, width):
+    table = numpy.zeros((rows, width))
+    for index, values in parts:
+        table[index] += values
+    return table
+
+
+def union(parts):
+    return numpy.unique(numpy.concatenate([index for index, _ in parts]))
+
+
+class Rows(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.comms = harness.join(WORLD)
+
+    @classmethod
+    def tearDownClass(cls):
+        harness.on_threads(WORLD, lambda rank: cls.comms[rank].close())
+
+    def reduce(self, parts, rows, **options):
+        return harness.on_threads(
+            WORLD, lambda rank: self.comms[rank].allreduce_rows(*parts[rank], rows, **options)
+        )
+
+    def check(self, parts, rows, **options):
+        wanted = whole(parts, rows, parts[0][1].shape[1])
+        for index, values in self.reduce(parts, rows, **options):
+            numpy.testing.assert_array_equal(index, union(parts))
+            numpy.testing.assert_array_equal(values, wanted[index])
+
+    def test_shapes(self):
+        for rows, width, touched in (
+            (ROWS, WIDTH, (250, 250, 250)),
+            (ROWS, WIDTH, (0, 100, 1)),
+            (ROWS, WIDTH, (0, 0, 0)),
+            (ROWS, WIDTH, (ROWS, ROWS, 7)),
+            (30_000, 1, (900, 20, 30_000)),
+            (70_000, 17, (6000, 6000, 0)),
+            (40, 3000, (10, 0, 20)),  # a row is more than a datagram
+            (6, 4, (1, 2, 0)),  # all of it fits the announcement
+            (1, 65536, (1, 0, 1)),
+        ):
+            with self.subTest(rows=rows, width=width, touched=touched):
+                self.check(tables(1, rows, width, touched), rows)
+
+    def test_fixed_point(self):
+        self.check(tables(2, ROWS, WIDTH, (300, 0, 800)), ROWS, wire="fixed32")
+
+    def test_types(self):
+        for dtype in (numpy.float16, numpy.float64, numpy.int32, numpy.int64):
+            with self.subTest(dtype=dtype):
+                self.check(tables(3, 700, 16, (70, 0, 20), dtype), 700)
+
+    def test_torch_bfloat16_in_any_order(self):
+        parts = tables(4, ROWS, WIDTH, (250, 400, 3))
+        wanted = whole(parts, ROWS, WIDTH)
+        order = numpy.random.default_rng(5).permutation
+        shuffled = []
+        for index, values in parts:
+            turn = order(len(index))
+            shuffled.append(
+                (torch.from_numpy(index[turn]), torch.from_numpy(values[turn]).to(torch.bfloat16))
+            )
+        for index, values in self.reduce(shuffled, ROWS):
+            numpy.testing.assert_array_equal(index.numpy(), union(parts))
+            numpy.testing.assert_array_equal(values.float().numpy(), wanted[index.numpy()])
+
+    def test_average(self):
+        parts = tables(6, ROWS, WIDTH, (250, 0, 250))
+        wanted = whole(parts, ROWS, WIDTH) / WORLD
+        for index, values in self.reduce(parts, ROWS, op="avg"):
+            numpy.testing.assert_allclose(values, wanted[index], rtol=1e-6)
+
+    def test_only_rows_travel(self):
+        """A table of 512 MB, of which each worker has 250 rows: 64,000 bytes."""
+        rows = 2_000_000
+        parts = tables(7, rows, WIDTH, (250, 250, 250))
+        before = [comm.stats().sent_bytes for comm in self.comms]
+        results = self.reduce(parts, rows)
+        sent = [comm.stats().sent_bytes - was for comm, was in zip(self.comms, before)]
+        for index, _ in results:
+            numpy.testing.assert_array_equal(index, union(parts))
+        # Announcing takes a bit a block, where a segment of 4096 has any; the rest is values.
+        self.assertLess(max(sent), 1_000_000)
+
+    def test_with_whole_tensor(self):
+        """A worker with the whole table, one with a list that wants the whole, one with a list."""
+        parts = tables(8, ROWS, WIDTH, (250, 300, 20))
+        wanted = whole(parts, ROWS, WIDTH)
+        first = numpy.zeros((ROWS, WIDTH), numpy.float32)
+        first[parts[0][0]] = parts[0][1]
+        second = numpy.full((ROWS, WIDTH), 7, numpy.float32)
+
+        def call(rank):
+            comm = self.comms[rank]
+            if rank == 0:
+                return comm.allreduce(first, block=WIDTH)
+            if rank == 2:
+                return comm.allreduce_rows(*parts[2], ROWS)
+            starts = parts[1][0] * WIDTH
+            code = winnow._comm.lib.winnow_allreduce_sparse_block(
+                parts[1][1].ctypes.data, starts.ctypes.data, len(starts), WIDTH, second.ctypes.data,
+                second.size, _native.DTYPES["float32"], _native.OPS["sum"], comm._handle,
+            )  # fmt: skip
+            self.assertEqual(code, _native.OK)
+            return second
+
+        one, two, (index, values) = harness.on_threads(WORLD, call)
+        numpy.testing.assert_array_equal(one, wanted)
+        numpy.testing.assert_array_equal(two, wanted)
+        numpy.testing.assert_array_equal(values, wanted[index])
+
+    def test_disagreement(self):
+        parts = tables(9, ROWS, WIDTH, (5, 5, 5))
+        outcomes = harness.outcomes(
+            WORLD, lambda rank: self.comms[rank].allreduce_rows(*parts[rank], ROWS + (rank == 1))
+        )
+        for outcome in outcomes:
+            self.assertIsInstance(outcome, winnow.WinnowError)
+            self.assertEqual(outcome.code, winnow.WinnowError.MISMATCH)
+            self.assertIn("320064", str(outcome))
+        self.check(parts, ROWS)  # and the job goes on
+
+    def test_refused(self):
+        comm = self.comms[0]
+        values = numpy.zeros((2, 4), numpy.float32)
+        for index, text in (
+            ([0, 0], "twice"),
+            ([3, 1, 1], "2 rows"),
+            ([0, 9], "outside"),
+            ([-1, 2], "outside"),
+        ):
+            with self.assertRaisesRegex((winnow.WinnowError, ValueError), text):
+                comm.allreduce_rows(numpy.array(index, numpy.int64), values, 9)
+        with self.assertRaisesRegex(TypeError, "int64"):
+            comm.allreduce_rows(numpy.array([0, 1], numpy.int32), values, 9)
+        with self.assertRaisesRegex(ValueError, "65537"):
+            comm.allreduce_rows(numpy.array([0]), numpy.zeros((1, 65537), numpy.float32), 9)
+        code = winnow._comm.lib.winnow_allreduce_sparse_block(
+            values.ctypes.data, (ctypes.c_int64 * 2)(0, 2), 2, 4, values.ctypes.data, 8, 1, 1, comm._handle
+        )
+        self.assertEqual(code, winnow.WinnowError.INVALID)
+
+
+class Segments(unittest.TestCase):
+    """A bucket: 68 loose elements, a table of 64 wide rows, and one of 17 wide rows."""
+
+    ROWS, OTHER = 20_000, 900
+    OFFSET = 68
+
+    @classmethod
+    def setUpClass(cls):
+        cls.comms = harness.join(WORLD)
+        cls.count = cls.OFFSET + cls.ROWS * 64 + 5 + cls.OTHER * 17
+        cls.segments = [
+            (cls.OFFSET, cls.ROWS * 64, 64),
+            (cls.OFFSET + cls.ROWS * 64 + 5, cls.OTHER * 17, 17),
+        ]
+        draw = numpy.random.default_rng(10)
+        cls.data = numpy.zeros((WORLD, cls.count), numpy.float32)
+        for rank in range(WORLD):
+            cls.data[rank, : cls.OFFSET] = 1
+            for offset, count, row in cls.segments:
+                table = cls.data[rank, offset : offset + count].reshape(-1, row)
+                table[draw.choice(len(table), len(table) // 20, replace=False)] = rank + 1
+
+    @classmethod
+    def tearDownClass(cls):
+        harness.on_threads(WORLD, lambda rank: cls.comms[rank].close())
+
+    def reduce(self, **options):
+        def call(rank):
+            comm = self.comms[rank]
+            before = comm.stats().sent_bytes
+            request = comm.allreduce_async(self.data[rank].copy(), **options)
+            return request.wait(), request.stats, comm.stats().sent_bytes - before
+
+        return harness.on_threads(WORLD, call)
+
+    def test_result_and_bytes(self):
+        aligned = self.reduce(segments=self.segments)
+        plain = self.reduce(block=64)
+        usual = self.reduce()
+        wanted = self.data.sum(axis=0)
+        for result, stats, _ in aligned + plain + usual:
+            numpy.testing.assert_array_equal(result, wanted)
+        for (_, few, sent), (_, more, sent_plain), (_, _, sent_usual) in zip(aligned, plain, usual):
+            # 1000 rows of 64, 45 rows of 17, and 73 loose elements.
+            self.assertEqual(few.blocks_nonzero, 1000 + 45 + 1)
+            self.assertGreater(more.blocks_nonzero, 1900)
+            self.assertLess(sent, 0.6 * sent_plain)
+            self.assertLess(sent, 0.4 * sent_usual)
+
+    def test_with_a_tag_and_fixed_point(self):
+        for result, _, _ in self.reduce(segments=self.segments, tag=77, wire="fixed32"):
+            numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
+
+    def test_short_rows_and_nothing(self):
+        data = numpy.ones((WORLD, 1000), numpy.float32)
+        for segments in ([], [(0, 1000, 3)], [(0, 999, 3), (999, 1, 0)], [(0, 1000, 257)], [(10, 0, 5)]):
+            results = harness.on_threads(
+                WORLD, lambda rank: self.comms[rank].allreduce(data[rank].copy(), segments=segments)
+            )
+            for result in results:
+                numpy.testing.assert_array_equal(result, data.sum(axis=0))
+        for result in harness.on_threads(
+            WORLD, lambda rank: self.comms[rank].allreduce(numpy.zeros(0, numpy.float32), segments=[])
+        ):
+            self.assertEqual(len(result), 0)
+
+    def test_disagreement(self):
+        """Even the number of runs differs; it takes seconds, not the time-out of an operation."""
+        others = [(0, 64 * 64, 64), *self.segments[1:]]
+        comms = harness.join(WORLD)
+        outcomes = harness.outcomes(
+            WORLD,
+            lambda rank: comms[rank].allreduce(
+                self.data[rank].copy(), segments=others if rank == 1 else self.segments
+            ),
+        )
+        for outcome in outcomes:
+            self.assertIsInstance(outcome, winnow.WinnowError)
+            self.assertIn(outcome.code, (winnow.WinnowError.MISMATCH, winnow.WinnowError.ABORTED))
+            self.assertIn("do not agree on the segments", str(outcome))
+        harness.on_threads(WORLD, lambda rank: comms[rank].close())
+
+    def test_refused(self):
+        data = numpy.zeros(100, numpy.float32)
+        for segments in ([(50, 51, 5)], [(0, 20, 5), (10, 20, 5)], [(101, 0, 5)]):
+            with self.assertRaises(winnow.WinnowError) as caught:
+                self.comms[0].allreduce(data, segments=segments)
+            self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
+
+
+if __name__ == "__main__":
+    unittest.main()
