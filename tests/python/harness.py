@@ -175,6 +175,26 @@ class Team:
         self.close()
 
 
+def spawned(function, world, *arguments):
+    """What `world` fresh processes send; function takes (rank, world, store, *arguments, pipe)."""
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    with tempfile.TemporaryDirectory(prefix="winnow-test-") as directory:
+        for rank in range(world):
+            ours, theirs = context.Pipe()
+            call = (rank, world, f"file://{directory}/store", *arguments, theirs)
+            processes.append(context.Process(target=function, args=call, daemon=True))
+            processes[-1].start()
+            theirs.close()
+            pipes.append(ours)
+        results = [pipe.recv() if pipe.poll(60) else "hangs" for pipe in pipes]
+        for process in processes:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+    return results
+
+
 def _member(pipe, rank, world, store):
     import torch
     import torch.distributed as dist

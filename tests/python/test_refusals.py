@@ -169,17 +169,6 @@ class Attaching(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, text):
             winnow.torch.attach(DistributedDataParallel(model), comm or self.comm)
 
-    def test_sparse(self):
-        self.refused(nn.Sequential(nn.Embedding(10, 4, sparse=True)), "^0 has sparse=True: use sparse=False")
-        self.refused(nn.EmbeddingBag(10, 4, sparse=True), "^the module has sparse=True: use sparse=False")
-
-    def test_sparse_bucket(self):
-        """As a user's own module may make one; the message arrives through backward()."""
-        ddp = DistributedDataParallel(nn.Embedding(10, 4, sparse=True))
-        ddp.register_comm_hook(winnow.torch.HookState(self.comm), winnow.torch.hook)
-        with self.assertRaisesRegex(RuntimeError, "a gradient is sparse: use sparse=False"):
-            ddp(torch.tensor([1])).sum().backward()
-
     def test_other_world(self):
         comms = harness.join(2)
         self.refused(nn.Linear(2, 2), "has 2 workers and DDP has 1", comms[0])

@@ -5,23 +5,34 @@
     winnow.torch.attach(ddp)        # after ddp = DistributedDataParallel(model)
 
 attach() registers a communication hook, so the process group stays what it was (Gloo, NCCL,
-..) and serves start-up and buffers; gradients go to the aggregators of WINNOW_AGGREGATORS.
+..) and serves start-up and buffers; gradients, dense and sparse, go to the aggregators of
+WINNOW_AGGREGATORS.
+
+Importing this module also registers the process group backend "winnow": see _group.py.
 """
 
 import collections
 import itertools
-import queue
 import threading
 import weakref
 
 import torch
 import torch.distributed as dist
 
+from . import _group, _sparse, _timeline
 from ._comm import Comm
+from ._futures import Completer
+
+_group.register()
 
 # Tags of hooks have this bit, so that they never meet the program's own on one communicator.
 _TAG_OF_HOOKS = 1 << 62
 _hook_numbers = weakref.WeakKeyDictionary()  # communicator: hooks attached so far
+
+# A parameter counts as a table of rows, to which blocks are aligned, from so many bytes on, and if
+# it is so many times as high as wide.
+_TABLE_BYTES = 1 << 16
+_TABLE_RATIO = 8
 
 
 class HookStats(
@@ -49,7 +60,8 @@ def attach(ddp, comm=None, *, block=None, wire=None):
 
     comm: a winnow.Comm with a worker for each of ddp's processes; None: one is made from the
     environment with ddp's rank and world size, and closed with HookState.close() or at exit.
-    block, wire: as in Comm.allreduce().
+    block, wire: as in Comm.allreduce(). Whatever the block, large tables (the weights of
+    embeddings) are cut at their rows.
     """
     group = ddp.process_group
     world = dist.get_world_size(group)
@@ -71,7 +83,25 @@ def hook(state, bucket):
 
     DDP looks for the name `bucket`.
     """
-    return state.reduce(bucket.buffer())
+    tensor = bucket.buffer()
+    if tensor.layout == torch.strided:
+        return state.reduce(tensor, _tables(bucket.parameters(), tensor))
+    return state.reduce(tensor)
+
+
+def _tables(parameters, buffer):
+    """The segments of a bucket, for Comm.allreduce(); None if no parameter looks like a table."""
+    segments, offset = [], 0
+    for parameter in parameters:
+        count, shape = parameter.numel(), parameter.shape
+        if (
+            len(shape) == 2
+            and shape[0] >= _TABLE_RATIO * shape[1]
+            and count * buffer.element_size() >= _TABLE_BYTES
+        ):
+            segments.append((offset, count, shape[1]))
+        offset += count
+    return segments if segments and offset == buffer.numel() else None
 
 
 class HookState:
@@ -89,7 +119,7 @@ class HookState:
         self._owned = False
         self._closed = None  # totals of a communicator that is no more
         self._totals = _Totals()
-        self._queue = queue.SimpleQueue()
+        self._completer = Completer("winnow-hook")
         if comm is not None:
             self._use(comm)
 
@@ -102,7 +132,7 @@ class HookState:
 
     def close(self):
         """Ends the thread and leaves the job, if open() joined it."""
-        self._queue.put(None)
+        self._completer.close()
         if self._owned and self.comm is not None and not self._closed:
             self._closed = self._wire_totals()
             self.comm.close()
@@ -111,27 +141,61 @@ class HookState:
         """HookStats from the beginning to now."""
         return HookStats(*self._totals.read(), *self._wire_totals())
 
-    def reduce(self, tensor):
-        """Starts averaging a flat tensor in place; a torch Future of it."""
-        future = torch.futures.Future()
-        # An exception in a callback is the one way that DDP reports a failure well: that of
-        # Future.set_exception() crashes torch 1.13 or reads as a failed cast.
-        checked = future.then(self._check)
-        try:
-            if self.comm is None:
-                self.open()
-            request = self._submit(tensor)
-        except Exception as error:
-            future.set_result(_Failure(error))
-            return checked
-        self._queue.put((request, tensor, future))
-        return checked
+    def reduce(self, tensor, segments=None):
+        """Starts averaging a tensor; a torch Future of the result.
+
+        A dense one is flat and the result is in place; segments: as in Comm.allreduce(). Of a
+        sparse COO one the result is a new, coalesced one, with what any worker has.
+        """
+        start, finish = self._sparse(tensor) if tensor.is_sparse else self._dense(tensor, segments)
+        begun, lane = _timeline.now(), self._totals.begin()
+
+        def done(request):
+            self._totals.end(tensor, request.stats, lane)
+            self._note(tensor, request.stats, lane, begun)
+            return finish(request)
+
+        return self._completer.future(start, done, self._failed)
 
     def __getstate__(self):
         return {"block": self.block, "wire": self.wire}
 
     def __setstate__(self, settings):
         self.__init__(**settings)
+
+    def _dense(self, tensor, segments):
+        def start():
+            _refuse_tensor(tensor)
+            options = {**self._options(), "block": self.block or 0, "segments": segments}
+            return self.comm.allreduce_async(tensor, **options)
+
+        return start, lambda request: tensor
+
+    def _sparse(self, tensor):
+        def start():
+            _refuse_tensor(tensor)
+            return self.comm.allreduce_rows_async(*_sparse.to_rows(tensor), **self._options())
+
+        return start, lambda request: _sparse.from_rows(*request.wait(), tensor)
+
+    def _options(self):
+        if self.comm is None:
+            self.open()
+        return {"op": "avg", "tag": next(self._tags), "wire": self.wire}
+
+    def _failed(self, error):
+        self.error = self.error or error
+
+    def _note(self, tensor, stats, lane, begun):
+        timeline = _timeline.of_rank(self.comm.rank)
+        if timeline is not None:
+            timeline.span(
+                f"allreduce of {tensor.numel()} {str(tensor.dtype)[6:]}{' sparse' * tensor.is_sparse}",
+                lane,
+                begun,
+                _timeline.now(),
+                **stats._asdict(),
+            )
 
     def _wire_totals(self):
         if self._closed or self.comm is None:
@@ -145,42 +209,29 @@ class HookState:
         number = _hook_numbers.get(comm, 0)
         _hook_numbers[comm] = number + 1
         self._tags = itertools.count(_TAG_OF_HOOKS | number << 40)
-        # The thread must not keep this object, and with it the communicator, alive.
-        arguments = (self._queue, self._totals)
-        threading.Thread(target=_complete, args=arguments, name="winnow-hook", daemon=True).start()
-
-    def _submit(self, tensor):
-        _refuse_tensor(tensor)
-        return self.comm.allreduce_async(
-            tensor, op="avg", tag=next(self._tags), block=self.block or 0, wire=self.wire
-        )
-
-    def _check(self, future):
-        value = future.value()
-        if isinstance(value, _Failure):
-            self.error = self.error or value.error
-            raise RuntimeError(str(value.error))
-        return value
-
-
-class _Failure:
-    """A future's value that stands for an exception."""
-
-    def __init__(self, error):
-        self.error = error
 
 
 _WIRE_TOTALS = ("sent_bytes", "received_bytes", "retransmits")
 
 
 class _Totals:
+    """Sums over buckets; and a number for each that is under way, the smallest that is free."""
+
     def __init__(self):
         self._lock = threading.Lock()
         self._values = [0] * 6
+        self._lanes = set()
 
-    def add(self, tensor, stats):
+    def begin(self):
+        with self._lock:
+            lane = next(lane for lane in itertools.count() if lane not in self._lanes)
+            self._lanes.add(lane)
+            return lane
+
+    def end(self, tensor, stats, lane):
         size = tensor.numel() * tensor.element_size()
         with self._lock:
+            self._lanes.discard(lane)
             for index, value in enumerate((1, size, *stats)):
                 self._values[index] += value
 
@@ -189,31 +240,8 @@ class _Totals:
             return list(self._values)
 
 
-def _complete(requests, totals):
-    """The thread: waits for each bucket, in order, and completes its future."""
-    while True:
-        item = requests.get()
-        if item is None:
-            return
-        request, tensor, future = item
-        try:
-            request.wait()
-            totals.add(tensor, request.stats)
-        except Exception as error:
-            future.set_result(_Failure(error))
-        else:
-            future.set_result(tensor)
-        del item, request, tensor, future  # get() may take long; the gradient need not stay
-
-
 def _refuse_parameters(ddp):
     """What no bucket could carry is better refused before the first step."""
-    for name, module in ddp.module.named_modules():
-        if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse:
-            raise ValueError(
-                f"{name or 'the module'} has sparse=True: use sparse=False; its zero rows do not "
-                "travel either. Sparse gradients come in a later version"
-            )
     for name, parameter in ddp.module.named_parameters():
         if parameter.is_cuda:
             raise ValueError(
@@ -223,10 +251,8 @@ def _refuse_parameters(ddp):
 
 
 def _refuse_tensor(tensor):
-    if tensor.layout != torch.strided:
-        raise TypeError(
-            "a gradient is sparse: use sparse=False in its embedding; sparse gradients come in a later version"
-        )
+    if tensor.layout not in (torch.strided, torch.sparse_coo):
+        raise TypeError(f"a gradient is {tensor.layout}: it must be dense or COO")
     if tensor.is_cuda:
         raise TypeError("a gradient is on a GPU: train on the CPU; CUDA gradients come in a later version")
     if not tensor.is_floating_point():

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The process group backend "winnow".
+
+    import winnow.torch
+    torch.distributed.init_process_group("winnow", ...)     # or new_group(backend="winnow")
+
+Through Winnow go, for tensors on the CPU: all_reduce, dense or sparse, with SUM, AVG, MIN, MAX and
+PRODUCT; and, of any type, broadcast, all_gather into tensors of one size, barrier; and
+reduce_scatter, as an all_reduce of which each keeps its part. Everything else, and types
+that the library does not add (bytes, booleans, complex), goes through a Gloo group inside.
+"""
+
+import collections
+import inspect
+import os
+import uuid
+
+import torch
+import torch.distributed as dist
+
+from . import _native, _sparse
+from ._comm import Comm
+from ._futures import Completer
+
+_OPS = {
+    dist.ReduceOp.SUM: "sum",
+    dist.ReduceOp.AVG: "avg",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+    dist.ReduceOp.PRODUCT: "prod",
+}
+# Whatever is not defined below, where Gloo has it.
+_FALLBACK = (
+    "all_gather_single_coalesced all_to_all_single allgather_coalesced allreduce_coalesced alltoall "
+    "alltoall_base gather gather_into_tensor gather_single monitored_barrier recv recv_anysource "
+    "reduce reduce_scatter_single_coalesced scatter send"
+).split()
+_BLOCK = 256
+_first_group = True
+# torch 1.13 keeps a Work's C++ half only: each of ours is kept until somebody has waited for it.
+_works = collections.OrderedDict()
+_WORKS_MAX = 4096
+
+
+class _Work(getattr(dist, "_Work", None) or dist.Work):
+    """wait() raises, and the future of get_future() raises: torch looks at one or the other."""
+
+    def __init__(self, future):
+        super().__init__()
+        self._future = future
+        _works[id(self)] = self
+        if len(_works) > _WORKS_MAX:
+            _works.popitem(last=False)
+
+    def wait(self, timeout=None):
+        _works.pop(id(self), None)
+        self._future.wait()
+        return True
+
+    def synchronize(self):
+        self.wait()
+
+    def is_completed(self):
+        return self._future.done()
+
+    def is_success(self):
+        return self._future.done() and self.exception() is None
+
+    def exception(self):
+        try:
+            self._future.value()
+        except RuntimeError as error:
+            return error
+        return None
+
+    def result(self):
+        return self._future.wait()
+
+    def get_future(self):
+        return self._future
+
+
+class ProcessGroupWinnow(dist.ProcessGroup):
+    def __init__(self, store, rank, size, timeout):
+        super().__init__(rank, size)
+        self._rank, self._size = rank, size
+        self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+        self._comm = Comm(job=_job_name(store, rank), rank=rank, world=size)
+        self._completer = Completer("winnow-group")
+
+    def getBackendName(self):
+        return "winnow"
+
+    def name(self):
+        return "winnow"
+
+    def allreduce(self, tensors, opts=None):
+        (tensor,) = tensors = _listed(tensors)
+        op = _OPS.get(_plain_op(opts))
+        if op is None or not _reducible(tensor):
+            return self._gloo.allreduce(tensors, opts or dist.AllreduceOptions())
+        if tensor.is_sparse:
+            return self._run(
+                lambda: self._comm.allreduce_rows_async(*_sparse.to_rows(tensor), op=op),
+                lambda request: tensor.copy_(_sparse.from_rows(*request.wait(), tensor)),
+                tensors,
+            )
+        flat = tensor.detach().contiguous()
+        return self._run(
+            lambda: self._comm.allreduce_async(flat, op=op),
+            lambda request: tensor.is_contiguous() or tensor.detach().copy_(flat),
+            tensors,
+        )
+
+    def broadcast(self, tensors, opts):
+        (tensor,) = tensors = _listed(tensors)
+        if not _movable(tensor):
+            return self._gloo.broadcast(tensors, opts)
+        words = torch.zeros(_words(tensor), dtype=torch.int32)
+        if self._rank == opts.rootRank:
+            _bytes(words)[: _size(tensor)] = _bytes(tensor)
+        # The others have nothing to add, and their blocks of zeros stay where they are.
+        return self._run(
+            lambda: self._comm.allreduce_async(words, block=_BLOCK),
+            lambda request: _fill(tensor, _bytes(words)),
+            tensors,
+        )
+
+    def allgather(self, outputs, inputs, opts=None):
+        (tensor,) = inputs = _listed(inputs)
+        if not _movable(tensor) or len({(t.dtype, t.numel()) for t in [tensor, *outputs[0]]}) > 1:
+            return self._gloo.allgather(outputs, inputs, opts or dist.AllgatherOptions())
+        return self._gather(outputs[0], tensor, outputs)
+
+    def _allgather_base(self, output, tensor, opts=None):
+        if not _movable(tensor) or not output.is_contiguous():
+            return self._gloo._allgather_base(output, tensor, opts or dist.AllgatherOptions())
+        return self._gather(output.view(-1).chunk(self._size), tensor, [output])
+
+    def _gather(self, outputs, tensor, value):
+        """Each worker's part of one long tensor: whole blocks, which it alone sends."""
+        part = -(-_words(tensor) // _BLOCK) * _BLOCK
+        everyone = torch.zeros(part * self._size, dtype=torch.int32)
+        parts = everyone.split(part) if part else [everyone] * self._size
+        _bytes(parts[self._rank])[: _size(tensor)] = _bytes(tensor)
+
+        def finish(request):
+            for output, words in zip(outputs, parts):
+                _fill(output, _bytes(words))
+
+        return self._run(lambda: self._comm.allreduce_async(everyone, block=_BLOCK), finish, value)
+
+    def reduce_scatter(self, outputs, inputs, opts=None):
+        (output,) = outputs = _listed(outputs)
+        op = _OPS.get(_plain_op(opts))
+        if op is None or not _reducible(output):
+            return self._gloo.reduce_scatter(outputs, inputs, opts or dist.ReduceScatterOptions())
+        return self._scatter(output, torch.cat([t.reshape(-1) for t in inputs[0]]), op, outputs)
+
+    def _reduce_scatter_base(self, output, tensor, opts=None):
+        op = _OPS.get(_plain_op(opts))
+        if op is None or not _reducible(output):
+            options = opts or dist.ReduceScatterOptions()
+            return self._gloo._reduce_scatter_base(output, tensor, options)
+        return self._scatter(output, tensor.detach().clone().view(-1), op, [output])
+
+    def _scatter(self, output, whole, op, value):
+        first = self._rank * output.numel()
+        part = whole[first : first + output.numel()]
+        return self._run(
+            lambda: self._comm.allreduce_async(whole, op=op),
+            lambda request: output.detach().copy_(part.view(output.shape)),
+            value,
+        )
+
+    def barrier(self, opts=None):
+        nothing = torch.zeros(1)
+        return self._run(lambda: self._comm.allreduce_async(nothing), lambda request: None, [])
+
+    def _run(self, start, finish, value):
+        def finished(request):
+            finish(request)
+            return value
+
+        return _Work(self._completer.future(start, finished, lambda error: None))
+
+
+def _through_gloo(name):
+    def call(self, *arguments, **options):
+        return getattr(self._gloo, name)(*arguments, **options)
+
+    call.__name__ = name
+    return call
+
+
+for _name in _FALLBACK:
+    if hasattr(dist.ProcessGroupGloo, _name):
+        setattr(ProcessGroupWinnow, _name, _through_gloo(_name))
+# What torch calls them from 2.15 on.
+ProcessGroupWinnow.all_gather_single = ProcessGroupWinnow._allgather_base
+ProcessGroupWinnow.reduce_scatter_single = ProcessGroupWinnow._reduce_scatter_base
+
+
+def register():
+    """Once: torch refuses a name that it knows."""
+    if hasattr(dist.Backend, "WINNOW"):
+        return
+    options = {}
+    if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
+        options["devices"] = ["cpu"]
+    dist.Backend.register_backend("winnow", ProcessGroupWinnow, **options)
+
+
+def _job_name(store, rank):
+    """The environment's for the first group; others add what their first rank has drawn."""
+    global _first_group
+    job = os.environ.get("WINNOW_JOB", "default")
+    if rank == 0:
+        store.set("winnow-job", job if _first_group else f"{job[:50]}.{uuid.uuid4().hex[:10]}")
+    _first_group = False
+    return store.get("winnow-job").decode()
+
+
+def _plain_op(opts):
+    op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+    return next((known for known in _OPS if op == known), None)
+
+
+def _listed(tensors):
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _reducible(tensor):
+    return (
+        tensor.device.type == "cpu"
+        and str(tensor.dtype)[6:] in _native.DTYPES
+        and tensor.layout in (torch.strided, torch.sparse_coo)
+    )
+
+
+def _movable(tensor):
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided
+
+
+def _size(tensor):
+    return tensor.numel() * tensor.element_size()
+
+
+def _words(tensor):
+    return -(-_size(tensor) // 4)
+
+
+def _bytes(tensor):
+    """The bytes of a tensor; of a contiguous one without a copy."""
+    flat = tensor.detach().contiguous().view(-1)
+    if flat.dtype == torch.bool or flat.element_size() == 1:
+        return flat.view(torch.uint8)
+    return flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
+
+
+def _fill(tensor, data):
+    """Bytes into a tensor, contiguous or not."""
+    found = data[: _size(tensor)].clone().view(tensor.dtype)
+    tensor.detach().copy_(found.view(tensor.shape))

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""WINNOW_TIMELINE=file.json: what was under way when, for chrome://tracing or ui.perfetto.dev.
+
+Rank 3 writes file.3.json. Events are written as they end, so a program that is killed leaves a
+file that is good up to there: the format does not need its last bracket.
+"""
+
+import json
+import os
+import pathlib
+import threading
+import time
+
+
+class Timeline:
+    """One process's file. Times are the machine's clock, so that files of several ranks fit."""
+
+    def __init__(self, path, rank):
+        path = pathlib.Path(path)
+        self._rank = rank
+        self._lock = threading.Lock()
+        self._file = open(path.with_name(f"{path.stem}.{rank}{path.suffix}"), "w")
+        self._file.write("[\n")
+        self._write(name="process_name", ph="M", args={"name": f"rank {rank}"})
+
+    def span(self, name, lane, begun, ended, **details):
+        """One operation, in seconds of now(); those of one lane do not overlap."""
+        self._write(
+            name=name,
+            ph="X",
+            tid=lane,
+            ts=round(begun * 1e6, 1),
+            dur=round((ended - begun) * 1e6, 1),
+            args=details,
+        )
+
+    def _write(self, **event):
+        line = json.dumps({"pid": self._rank, **event})
+        with self._lock:
+            self._file.write(line + ",\n")
+            self._file.flush()
+
+
+def now():
+    return time.time()
+
+
+_open = {}
+
+
+def of_rank(rank):
+    """This process's Timeline, or None if nobody asked for one."""
+    path = os.environ.get("WINNOW_TIMELINE")
+    if not path:
+        return None
+    if (path, rank) not in _open:
+        _open[path, rank] = Timeline(path, rank)
+    return _open[path, rank]

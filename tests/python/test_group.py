@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The process group backend "winnow" against Gloo, operation by operation, and under DDP."""
+
+import os
+import time
+import unittest
+
+import harness
+import torch
+import torch.distributed as dist
+from test_failures import die
+from test_sparse_ddp import Net, furthest, train
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
+
+
+def group_of(job):
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    return dist.new_group(backend="winnow")
+
+
+def tensor_of(rank, dtype, shape=(37, 5)):
+    draw = torch.Generator().manual_seed(rank)
+    return torch.randint(-4, 5, shape, generator=draw).to(dtype)
+
+
+def all_reduce(rank, world, job):
+    group = group_of(job)
+    everyone = {dtype: [tensor_of(r, dtype) for r in range(world)] for dtype in DTYPES}
+    for dtype in DTYPES:
+        stack = torch.stack(everyone[dtype]).double()
+        wanted = {
+            dist.ReduceOp.SUM: stack.sum(0),
+            dist.ReduceOp.MIN: stack.amin(0),
+            dist.ReduceOp.MAX: stack.amax(0),
+            dist.ReduceOp.PRODUCT: stack.prod(0),
+        }
+        if dtype.is_floating_point:
+            wanted[dist.ReduceOp.AVG] = stack.mean(0)
+        for op, value in wanted.items():
+            mine = tensor_of(rank, dtype)
+            dist.all_reduce(mine, op=op, group=group)
+            error = float((mine.double() - value).abs().max())
+            assert error <= 2**-7 * float(value.abs().max()), (dtype, op, error)
+    # Not contiguous, of a type for Gloo, and several under way.
+    slanted = tensor_of(rank, torch.float32).t()
+    dist.all_reduce(slanted, group=group)
+    assert torch.equal(slanted, torch.stack(everyone[torch.float32]).sum(0).t())
+    small = torch.full((3,), rank + 1, dtype=torch.uint8)
+    dist.all_reduce(small, group=group)
+    assert small.tolist() == [sum(range(1, world + 1))] * 3
+    many = [torch.full((1000,), float(rank + i)) for i in range(20)]
+    for work in [dist.all_reduce(t, group=group, async_op=True) for t in many]:
+        work.wait()
+    assert all(float(t[0]) == sum(range(world)) + world * i for i, t in enumerate(many))
+
+
+def sparse_all_reduce(rank, world, job):
+    group = group_of(job)
+    index = torch.tensor([[rank, rank + 3]]) if rank else torch.zeros(1, 0, dtype=torch.int64)
+    mine = torch.sparse_coo_tensor(index, torch.ones(index.shape[1], 4), (world + 3, 4))
+    wanted = torch.zeros(world + 3, 4)
+    for r in range(1, world):
+        wanted[[r, r + 3]] += 1
+    dist.all_reduce(mine, group=group)
+    assert torch.equal(mine.to_dense(), wanted), mine
+
+
+def the_rest(rank, world, job):
+    group = group_of(job)
+    for dtype in (torch.float32, torch.int64, torch.uint8, torch.bool, torch.float16):
+        for root in range(world):
+            got = tensor_of(rank, dtype)
+            dist.broadcast(got, root, group=group)
+            assert torch.equal(got, tensor_of(root, dtype)), dtype
+        got = [torch.zeros(37, 5, dtype=dtype) for _ in range(world)]
+        dist.all_gather(got, tensor_of(rank, dtype), group=group)
+        for r in range(world):
+            assert torch.equal(got[r], tensor_of(r, dtype)), dtype
+    # Bits arrive as they are: a NaN's, a negative zero's.
+    bits = torch.tensor([-0.0, float("nan"), float("inf"), 1e-45])
+    got = bits.clone() if rank == 0 else torch.zeros(4)
+    dist.broadcast(got, 0, group=group)
+    assert torch.equal(got.view(torch.int32), bits.view(torch.int32))
+    inputs = [tensor_of(10 * rank + r, torch.float32) for r in range(world)]
+    part = torch.empty(37, 5)
+    dist.reduce_scatter(part, inputs, group=group)
+    assert torch.equal(part, sum(tensor_of(10 * r + rank, torch.float32) for r in range(world)))
+    if hasattr(dist, "all_gather_into_tensor"):
+        gathered = torch.empty(world * 37, 5)
+        dist.all_gather_into_tensor(gathered, tensor_of(rank, torch.float32), group=group)
+        assert torch.equal(gathered, torch.cat([tensor_of(r, torch.float32) for r in range(world)]))
+        part = torch.empty(37, 5)
+        dist.reduce_scatter_tensor(part, torch.cat(inputs), group=group)
+        assert torch.equal(part, sum(tensor_of(10 * r + rank, torch.float32) for r in range(world)))
+    objects = [None] * world
+    dist.all_gather_object(objects, {"rank": rank}, group=group)
+    assert objects == [{"rank": r} for r in range(world)]
+    # What goes through Gloo.
+    total = torch.ones(3)
+    dist.reduce(total, 0, group=group)
+    assert rank or total.tolist() == [world] * 3
+    pieces = [torch.tensor([float(r)]) for r in range(world)] if rank == 0 else None
+    mine = torch.zeros(1)
+    dist.scatter(mine, pieces, src=0, group=group)
+    assert float(mine) == rank
+    begun = time.monotonic()
+    time.sleep(0.3 * (rank == 0))
+    dist.barrier(group=group)
+    assert time.monotonic() - begun > 0.25
+
+
+def sub_groups(rank, world, job):
+    """Two groups, of which each rank is in one; and both at the same time."""
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    halves = [list(range(0, world, 2)), list(range(1, world, 2))]
+    groups = [dist.new_group(half, backend="winnow") for half in halves]
+    mine = torch.ones(1000)
+    dist.all_reduce(mine, group=groups[rank % 2])
+    assert float(mine[0]) == len(halves[rank % 2])
+
+
+def under_ddp(rank, world, job, kind, **options):
+    group = group_of(job)
+    want = train(rank, kind, lambda ddp: None, **options)
+    got = train(rank, kind, lambda ddp: None, process_group=group, **options)
+    return max(max(abs(a - b) for a, b in zip(want[0], got[0])), furthest(want[1], got[1]))
+
+
+def until_one_dies(rank, world, job, kind):
+    """The text of what backward() raises, of a failed all_reduce, and how long each took."""
+    group = group_of(job)
+    torch.manual_seed(1)
+    ddp = DistributedDataParallel(Net(kind), process_group=group)
+    for step in range(1000):
+        if rank == 1 and step == 5:
+            die(None)
+        begun = time.monotonic()
+        try:
+            ddp(torch.randint(1, 3000, (4, 3))).sum().backward()
+        except RuntimeError as error:
+            first = str(error)
+            break
+    try:
+        dist.all_reduce(torch.ones(3), group=group)
+    except RuntimeError as error:
+        return first, str(error), time.monotonic() - begun
+    return first, "all_reduce did not raise", 0
+
+
+class Group(unittest.TestCase):
+    world = 3
+
+    @classmethod
+    def setUpClass(cls):
+        cls.team = harness.Team(cls.world)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.team.close()
+
+    def test_all_reduce(self):
+        self.team.run(all_reduce, harness.fresh_job())
+
+    def test_sparse_all_reduce(self):
+        self.team.run(sparse_all_reduce, harness.fresh_job())
+
+    def test_the_rest(self):
+        self.team.run(the_rest, harness.fresh_job())
+
+    def test_sub_groups(self):
+        self.team.run(sub_groups, harness.fresh_job())
+
+    def test_under_ddp(self):
+        for kind in ("dense", "mixed"):
+            with self.subTest(kind=kind):
+                for difference in self.team.run(under_ddp, harness.fresh_job(), kind, uneven=True):
+                    self.assertLess(difference, 2e-5)
+
+
+class GroupFailures(unittest.TestCase):
+    def test_a_worker_is_killed(self):
+        with harness.Team(3) as team:
+            team.start(until_one_dies, harness.fresh_job(), "mixed")
+            results = team.collect(30)
+        self.assertEqual(results[1], "died -9")
+        for result in (results[0], results[2]):
+            self.assertIsInstance(result, tuple, result)
+            self.assertIn("rank 1", result[0])
+            self.assertIn("rank 1", result[1])
+            self.assertLess(result[2], 5)
+
+
+def default_group(rank, world, store, job, pipe):
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    dist.init_process_group("winnow", init_method=store, rank=rank, world_size=world)
+    ddp = DistributedDataParallel(nn.Linear(4, 4))
+    ddp(torch.ones(2, 4) * (rank + 1)).sum().backward()
+    pipe.send((dist.get_backend(), float(ddp.module.weight.grad[0, 0])))
+    dist.destroy_process_group()
+
+
+class Default(unittest.TestCase):
+    def test_init_process_group(self):
+        results = harness.spawned(default_group, 2, harness.fresh_job())
+        self.assertEqual(results, [("winnow", 3.0)] * 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
