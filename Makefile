@@ -58,7 +58,7 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo check bench lint format install deb clean help deps tests fuzz fuzzers
+.PHONY: all demo check bench lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 tests: all $(unit_tests) $(tools) ## build the tests, too
 
@@ -110,6 +110,19 @@ $(BUILD)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
 	$(call say,LD,$@)$(link) -shared -Wl,-soname,libwinnow.so.0 -Wl,--version-script=client/libwinnow.map \
 		$(filter %.o,$^) $(core_libs) -o $@
 	@ln -sf libwinnow.so $(BUILD)/libwinnow.so.0
+
+# For a wheel: it finds beside itself what it needs and a machine may lack.
+$(BUILD)/wheel/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(link) -shared -Wl,-soname,libwinnow.so.0 -Wl,--version-script=client/libwinnow.map \
+		-Wl,-rpath,'$$ORIGIN' $(filter %.o,$^) $(core_libs) -o $@
+	$(Q)ldd $@ | awk '$$1 ~ /^lib(sodium|jansson|inih)/ { print $$3 }' | xargs cp -Lt $(@D)
+
+wheel-library: $(BUILD)/wheel/libwinnow.so
+
+wheel: wheel-library ## a wheel of the Python package with the library inside, in build/wheel
+	$(Q)/usr/bin/python3 -m pip wheel -q --no-deps --no-build-isolation -w $(BUILD)/wheel client/python
+	@ls $(BUILD)/wheel/*.whl
 
 $(BUILD)/winnow: $(call object,$(cli)) $(BUILD)/libwinnow.so $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) -L$(BUILD) -lwinnow -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' \

@@ -76,6 +76,9 @@ uint64_t bench_data_check(const struct bench_data *data, const void *result);
 int bench_local_start(struct bench_settings *settings, int argc, char **argv);
 void bench_local_stop(void);
 
+/* A port that is free now, on loopback; -1: none. */
+int bench_free_port(void);
+
 /* winnowd beside this program, or else its name, for the PATH. */
 void bench_winnowd_path(char *path, size_t room);
 

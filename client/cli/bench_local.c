@@ -20,8 +20,7 @@ static pid_t children[CHILDREN_MAX];
 static uint32_t child_count;
 static char address[32];
 
-/* A port that is free now, on loopback. */
-static int free_port(void)
+int bench_free_port(void)
 {
 	struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t size = sizeof(any);
@@ -115,7 +114,7 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 
 int bench_local_start(struct bench_settings *settings, int argc, char **argv)
 {
-	int port = free_port();
+	int port = bench_free_port();
 
 	if (port < 0) {
 		fprintf(stderr, "winnow bench: no free port on 127.0.0.1\n");

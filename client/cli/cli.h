@@ -9,6 +9,7 @@ int cli_config(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_key(int argc, char **argv);
 int cli_colocate(int argc, char **argv);
+int cli_run(int argc, char **argv);
 int cli_status(int argc, char **argv);
 int cli_top(int argc, char **argv);
 

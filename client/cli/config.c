@@ -14,8 +14,8 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-	{"bench", cli_bench}, {"colocate", cli_colocate}, {"status", cli_status},
-	{"top", cli_top},     {"doctor", cli_doctor},
+	{"bench", cli_bench}, {"run", cli_run}, {"colocate", cli_colocate},
+	{"status", cli_status}, {"top", cli_top}, {"doctor", cli_doctor},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))

@@ -22,6 +22,7 @@ static const struct command commands[] = {
 	{"top", cli_top, "the same, live, with rates"},
 	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it"},
 	{"config", cli_config, "options, their values and where those are from"},
+	{"run", cli_run, "a job's workers on this machine: winnow run -n 4 -- python3 train.py"},
 	{"key", cli_key, "print a new job key"},
 	{0},
 };
