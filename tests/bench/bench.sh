@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# bench.sh BUILD [PART..] - all measurements of docs/BENCHMARKS.md, in one run: bound peers loss latency bitmap colocated cost nic reply xdp lcore idle dpdk
+# bench.sh BUILD [PART..] - all measurements of docs/BENCHMARKS.md, in one run: bound peers loss latency bitmap train
+# colocated cost nic reply xdp lcore idle dpdk
 #
 # Prints one table a part and keeps the raw numbers in BUILD/bench/*.json. Needs root for network namespaces.
 # SIZE, ITERS, ROUNDS and RATE shorten or stretch it.
@@ -7,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$1
 shift
-parts=${*:-bound peers loss latency bitmap colocated cost nic reply xdp lcore idle dpdk}
+parts=${*:-bound peers loss latency bitmap train colocated cost nic reply xdp lcore idle dpdk}
 SIZE=${SIZE:-100M} ITERS=${ITERS:-5} RATE=${RATE:-1gbit} RATE_BITS=${RATE_BITS:-1G}
 bytes=$(numfmt --from=iec "$SIZE")
 raw=$build/bench
@@ -208,6 +209,11 @@ part_bitmap() {
 }
 
 conditions
+part_train() {
+	printf '\n## Training steps\n\n| N | what | ms | sent (MB) | received (MB) |\n|---|---|---|---|---|\n'
+	tests/bench/train.sh "$build"
+}
+
 for part in $parts; do "part_$part"; done
 echo
 echo "# load after: $(cut -d' ' -f1-3 /proc/loadavg)"
