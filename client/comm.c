@@ -37,6 +37,7 @@ static void free_all(struct winnow_comm *comm)
 {
 	struct winnow_request *next;
 
+	comm_trace_end(comm);
 	session_close(comm->session);
 	bitmap_pool_close(comm->pool);
 	comm->backend->close(comm->net);

@@ -9,6 +9,7 @@
  * comm_peers.c   its control connections
  * comm_config.c  defaults, environment, key, addresses
  * comm_net.c     which road datagrams take, and how large they may be
+ * comm_trace.c   WINNOW_TRACE
  *
  * The thread owns the session and the sockets. Callers and thread meet in the fields below
  * the lock; nothing else is shared.
@@ -23,6 +24,7 @@
 #include "aggregator/control/lines.h"
 #include "aggregator/net/net.h"
 #include "client/session.h"
+#include "client/trace.h"
 
 #define COMM_ERROR_BYTES 512
 #define COMM_CONNECT_US 10000000 /* how long to knock at a port that refuses */
@@ -80,7 +82,9 @@ struct winnow_comm {
 	struct net_in in[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
-	uint8_t *scratch; /* [NET_BURST_MAX * payload], one for each packet */
+	uint8_t *scratch;    /* [NET_BURST_MAX * payload], one for each packet */
+	struct trace *trace; /* NULL: none */
+	bool trace_tried;
 
 	pthread_t thread;
 	bool thread_started;
@@ -137,6 +141,10 @@ int comm_open_session(struct winnow_comm *comm, char *why);
 /* comm_peers.c */
 void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
+
+/* comm_trace.c: before an operation is submitted; before the session is closed. */
+void comm_trace(struct winnow_comm *comm, const struct allreduce *task);
+void comm_trace_end(struct winnow_comm *comm);
 
 /* comm_loop.c */
 void *comm_run(void *comm);

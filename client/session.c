@@ -268,6 +268,15 @@ bool session_data(const struct session *session, uint32_t index, uint32_t *ip, u
 	return true;
 }
 
+uint64_t session_tokens(const struct session *session)
+{
+	uint64_t tokens = 0;
+
+	for (uint32_t i = 0; i < session->link_count; i++)
+		tokens ^= link_welcome(session->links[i])->group_token;
+	return tokens;
+}
+
 void session_no_multicast(struct session *session, uint32_t index)
 {
 	link_no_multicast(session->links[index]);

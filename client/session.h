@@ -40,6 +40,9 @@ bool session_fast(const struct session *session);
 
 /* The multicast group of aggregator `index`, once it is known; false before, or if none. */
 bool session_group(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port);
+/* Of the job on all aggregators, in one number; when it runs. */
+uint64_t session_tokens(const struct session *session);
+
 void session_no_multicast(struct session *session, uint32_t index);
 
 /* Where aggregator `index` wants its datagrams; false before it is known, or where the connection goes. */

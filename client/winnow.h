@@ -19,7 +19,8 @@
  *
  * Threads: any thread may call any function; calls on one communicator may be made at the
  * same time, but operations that match by order (no tag) should then come from one thread.
- * The library starts one thread a communicator. It never prints, exits or aborts.
+ * The library starts one thread a communicator. It never exits or aborts, and prints nothing but
+ * the line that says why a trace (WINNOW_TRACE=FOLDER, for winnow tune) had to end.
  *
  * Errors are values of enum winnow_result. Where other workers or aggregators are
  * concerned, winnow_comm_error() has one line that says what happened, to whom, and what

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * trace.h - recording a worker's operations for winnow tune: WINNOW_TRACE=FOLDER
+ *
+ * One file a communicator. Its size is bounded (WINNOW_TRACE_LIMIT), and a full disk ends the
+ * trace, not the job: then, and only then, the library prints a line. One thread.
+ */
+#ifndef CLIENT_TRACE_H
+#define CLIENT_TRACE_H
+
+#include "bitmap/pool.h"
+#include "client/allreduce.h"
+#include "client/trace_format.h"
+
+struct trace;
+
+struct trace_config {
+	const char *folder;
+	uint64_t limit_bytes;
+	uint32_t fine;            /* elements a bit stands for */
+	struct bitmap_pool *pool; /* scans; outlives the trace */
+	struct trace_head head;
+};
+
+/*
+ * trace_config_read - what the environment asks for; false: nothing, or what cannot be (said on
+ * stderr). Fills in all but pool and head.
+ */
+bool trace_config_read(struct trace_config *config);
+
+/* trace_open - NULL when the file cannot be made, which is said on stderr. */
+struct trace *trace_open(const struct trace_config *config);
+
+/* trace_operation - an operation that is about to begin; its tensor is read. */
+void trace_operation(struct trace *trace, const struct allreduce *task);
+
+/* trace_close - the end record with the job's totals, and the end; NULL is fine. */
+void trace_close(struct trace *trace, uint64_t sent_bytes, uint64_t received_bytes,
+                 uint64_t retransmits);
+
+#endif /* CLIENT_TRACE_H */

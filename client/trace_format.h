@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * trace_format.h - the file in which a worker records which parts of its tensors are non-zero
+ *
+ * A head, then records, little-endian. A record holds a bitmap of one operation's tensor, a bit
+ * for each `fine` elements, so that any block size that is a multiple of `fine` can be worked out
+ * later. The last record says what the job has sent and received. Pure: bytes to structs and
+ * back; files are written by trace.c and read by cli/trace_read.c. Whatever a file says is
+ * checked here.
+ */
+#ifndef CLIENT_TRACE_FORMAT_H
+#define CLIENT_TRACE_FORMAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TRACE_VERSION 1
+#define TRACE_HEAD_BYTES 128
+#define TRACE_RECORD_BYTES 64
+#define TRACE_JOB_BYTES 65
+#define TRACE_FINE_MAX 65536
+#define TRACE_BITS_MAX (UINT64_C(1) << 32) /* in one record */
+
+struct trace_head {
+	char job[TRACE_JOB_BYTES];
+	uint64_t run;       /* the same on all workers of one run of a job, and on no other */
+	uint64_t started_s; /* since 1970 */
+	uint32_t rank, world;
+	uint32_t aggregators, channels, payload, window;
+	uint32_t multicast; /* aggregators whose results came by multicast */
+};
+
+enum trace_kind { TRACE_OPERATION = 1, TRACE_END = 2 };
+enum trace_encoding { TRACE_WORDS = 0, TRACE_RUNS = 1 };
+
+struct trace_record {
+	uint8_t kind;
+	/* Of an operation. */
+	uint8_t dtype, reduction, form;
+	uint8_t encoding;    /* enum trace_encoding */
+	uint32_t block;      /* that it was reduced with */
+	uint32_t fine;       /* elements a bit stands for */
+	uint32_t body_bytes; /* of the bitmap, behind this */
+	uint64_t tag, count;
+	/* Of the end. */
+	uint64_t operations, sent_bytes, received_bytes, retransmits;
+};
+
+/* Bits that an operation's bitmap has. */
+static inline uint64_t trace_bits(const struct trace_record *record)
+{
+	return record->count / record->fine + (record->count % record->fine != 0);
+}
+
+void trace_head_put(const struct trace_head *head, uint8_t to[TRACE_HEAD_BYTES]);
+void trace_record_put(const struct trace_record *record, uint8_t to[TRACE_RECORD_BYTES]);
+
+/* NULL, or in a few words what is wrong with it; *out is then undefined. */
+const char *trace_head_take(const uint8_t *from, size_t bytes, struct trace_head *out);
+const char *trace_record_take(const uint8_t *from, size_t bytes, struct trace_record *out);
+
+/*
+ * trace_bitmap_put - encode `bits` bits in the smaller way; `to` has room for
+ * trace_bitmap_room(bits). Bits past the last one do not matter.
+ */
+size_t trace_bitmap_room(uint64_t bits);
+uint32_t trace_bitmap_put(const uint64_t *bitmap, uint64_t bits, uint8_t *to, uint8_t *encoding);
+
+/* trace_bitmap_take - fill bitmap[(bits + 63) / 64]; false: `from` is not such a bitmap. */
+bool trace_bitmap_take(const uint8_t *from, const struct trace_record *record, uint64_t *bitmap);
+
+#endif /* CLIENT_TRACE_FORMAT_H */
