@@ -142,7 +142,7 @@ int comm_open_session(struct winnow_comm *comm, char *why);
 void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
 
-/* comm_trace.c: before an operation is submitted; before the session is closed. */
+/* comm_trace.c: when an operation has been submitted; before the session is closed. */
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task);
 void comm_trace_end(struct winnow_comm *comm);
 

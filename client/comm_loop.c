@@ -152,9 +152,10 @@ static void submit_all(struct winnow_comm *comm, struct winnow_request *list, ui
 		next = request->next;
 		request->task.done = task_done;
 		request->task.context = request;
-		comm_trace(comm, &request->task);
 		request->task.status = session_submit(comm->session, &request->task, now_us);
-		if (request->task.status != WINNOW_OK)
+		if (request->task.status == WINNOW_OK)
+			comm_trace(comm, &request->task);
+		else
 			complete(request);
 	}
 }

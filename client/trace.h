@@ -31,7 +31,7 @@ bool trace_config_read(struct trace_config *config);
 /* trace_open - NULL when the file cannot be made, which is said on stderr. */
 struct trace *trace_open(const struct trace_config *config);
 
-/* trace_operation - an operation that is about to begin; its tensor is read. */
+/* trace_operation - an operation that has been submitted and not begun; its tensor is read. */
 void trace_operation(struct trace *trace, const struct allreduce *task);
 
 /* trace_close - the end record with the job's totals, and the end; NULL is fine. */

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * predict.h - what an operation will put on the wire, counted with the protocol's own geometry
+ *
+ * From the workers' bitmaps: every ANNOUNCE, PLAN, PUSH and RESULT (docs/PROTOCOL.md sections 4
+ * to 8), to the byte. Only acknowledgements and credits, which depend on time, are estimated.
+ * Packets that are lost and sent again are not foreseen. Pure.
+ */
+#ifndef CLIENT_CLI_PREDICT_H
+#define CLIENT_CLI_PREDICT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bitmap/dtype.h"
+
+#define PREDICT_FRAME_BYTES 42 /* Ethernet, IPv4 and UDP headers of a datagram */
+
+struct predict_net {
+	uint32_t world, aggregators, channels; /* channels: of all aggregators */
+	uint32_t payload, window;
+	bool multicast;
+	double rate, aggregator_rate; /* bytes a second, each way */
+};
+
+struct predict_op {
+	uint64_t count, tag;
+	enum dtype dtype;
+	bool fixed32;
+	uint32_t fine;               /* elements that a bit stands for */
+	const uint64_t *const *bits; /* [world] bitmaps */
+};
+
+/* One direction of one worker. */
+struct predict_flow {
+	uint64_t packets;
+	uint64_t head_bytes; /* all headers: Ethernet's to ours */
+	uint64_t map_bytes;  /* bitmaps */
+	uint64_t data_bytes; /* blocks, zeros in them included */
+};
+
+/* Who has most to carry. */
+enum predict_limit { LIMIT_SEND, LIMIT_RECEIVE, LIMIT_COLLECT, LIMIT_SPREAD, LIMIT_COUNT };
+
+/* Sums over operations, for one block size. */
+struct predict {
+	uint32_t block;
+	uint32_t world;
+	uint64_t operations, bytes;   /* of the tensors of one worker */
+	uint64_t blocks, own, united; /* own: of all workers together */
+	uint64_t frames;              /* that data takes */
+	struct predict_flow *sent;    /* [world] */
+	struct predict_flow received; /* by each worker */
+	double time_s;                /* at least, one operation after the other */
+	double limit_s[LIMIT_COUNT];  /* of that, by who decided */
+};
+
+bool predict_open(struct predict *p, uint32_t block, uint32_t world); /* false: out of memory */
+void predict_close(struct predict *p);
+
+/*
+ * predict_add - another operation. p->block is a multiple of op->fine. False: no memory, or
+ * sizes that no job may have.
+ */
+bool predict_add(struct predict *p, const struct predict_net *net, const struct predict_op *op);
+
+uint64_t predict_bytes(const struct predict_flow *flow);
+struct predict_flow predict_sent_mean(const struct predict *p); /* of a worker */
+uint64_t predict_sent_most(const struct predict *p);            /* bytes of the busiest worker */
+
+/* bits[..] of blocks of `ratio` times `fine`: does any bit of each block's `ratio` bits stand? */
+void predict_coarsen(const uint64_t *fine, uint64_t fine_bits, uint64_t ratio, uint64_t *bits);
+
+#endif /* CLIENT_CLI_PREDICT_H */
