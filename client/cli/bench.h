@@ -74,6 +74,9 @@ uint64_t bench_data_check(const struct bench_data *data, const void *result);
  * options; sets settings->aggregator, rank, world. 0, or an exit status, said on stderr.
  */
 int bench_local_start(struct bench_settings *settings, int argc, char **argv);
+
+/* The same for any command argv[0] that takes these options; its address goes to *aggregator. */
+int bench_local_begin(uint32_t world, int argc, char **argv, const char **aggregator);
 void bench_local_stop(void);
 
 /* A port that is free now, on loopback; -1: none. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bench_local.c - winnow bench --local N: an aggregator and N workers on this machine */
+/* bench_local.c - --local N of bench and tune: an aggregator and N workers on this machine */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,6 +19,7 @@
 static pid_t children[CHILDREN_MAX];
 static uint32_t child_count;
 static char address[32];
+static const char *command; /* "bench" */
 
 int bench_free_port(void)
 {
@@ -47,7 +48,7 @@ static pid_t child_start(const char *const *argv, bool quiet)
 	if (quiet && freopen("/dev/null", "w", stdout) == NULL)
 		_exit(1);
 	execvp(argv[0], (char *const *)(uintptr_t)argv);
-	fprintf(stderr, "winnow bench: cannot run %s: %s\n", argv[0], strerror(errno));
+	fprintf(stderr, "winnow %s: cannot run %s: %s\n", command, argv[0], strerror(errno));
 	_exit(127);
 }
 
@@ -95,7 +96,7 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 	snprintf(rank_text, sizeof(rank_text), "%u", rank);
 	snprintf(world_text, sizeof(world_text), "%u", world);
 	arguments[n++] = path;
-	arguments[n++] = "bench";
+	arguments[n++] = command;
 	for (int i = 1; i < argc; i++)
 		arguments[n++] = argv[i];
 	/* Later options win. */
@@ -112,33 +113,39 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 	return children[child_count++] > 0;
 }
 
-int bench_local_start(struct bench_settings *settings, int argc, char **argv)
+int bench_local_begin(uint32_t world, int argc, char **argv, const char **out)
 {
 	int port = bench_free_port();
 
+	command = argv[0];
 	if (port < 0) {
-		fprintf(stderr, "winnow bench: no free port on 127.0.0.1\n");
+		fprintf(stderr, "winnow %s: no free port on 127.0.0.1\n", command);
 		return 1;
 	}
 	snprintf(address, sizeof(address), "127.0.0.1:%d", port);
-	settings->aggregator = address;
-	settings->rank = 0;
-	settings->world = settings->local;
-	settings->insecure_no_key = true;
-	settings->key_file = settings->key = NULL;
+	*out = address;
 	unsetenv("WINNOW_KEY");
 	unsetenv("WINNOW_KEY_FILE");
 	fflush(stdout);
 	if (!start_winnowd())
 		goto fail;
-	for (uint32_t rank = 1; rank < settings->world; rank++)
-		if (!start_worker(rank, (uint32_t)settings->world, argc, argv))
+	for (uint32_t rank = 1; rank < world; rank++)
+		if (!start_worker(rank, world, argc, argv))
 			goto fail;
 	return 0;
 fail:
-	fprintf(stderr, "winnow bench: cannot start processes: %s\n", strerror(errno));
+	fprintf(stderr, "winnow %s: cannot start processes: %s\n", command, strerror(errno));
 	bench_local_stop();
 	return 1;
+}
+
+int bench_local_start(struct bench_settings *settings, int argc, char **argv)
+{
+	settings->rank = 0;
+	settings->world = settings->local;
+	settings->insecure_no_key = true;
+	settings->key_file = settings->key = NULL;
+	return bench_local_begin((uint32_t)settings->world, argc, argv, &settings->aggregator);
 }
 
 void bench_local_stop(void)

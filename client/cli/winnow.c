@@ -18,6 +18,7 @@ static const struct command commands[] = {
          "measure allreduce against aggregators, or all on this machine (--local)"},
 	{"colocate", cli_colocate,
          "a training with an aggregator on each of its hosts (colocated)"},
+	{"tune", cli_tune, "which block size for these gradients, and why"},
 	{"status", cli_status, "how aggregators and their jobs are, once"},
 	{"top", cli_top, "the same, live, with rates"},
 	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it"},
