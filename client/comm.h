@@ -9,6 +9,7 @@
  * comm_peers.c   its control connections
  * comm_config.c  defaults, environment, key, addresses
  * comm_net.c     which road datagrams take, and how large they may be
+ * comm_file.c    WINNOW_CONFIG
  * comm_trace.c   WINNOW_TRACE
  *
  * The thread owns the session and the sockets. Callers and thread meet in the fields below
@@ -132,6 +133,11 @@ void comm_request_free(struct winnow_request *request);
 int comm_parts_wait(struct winnow_request *request, int64_t timeout_ms,
                     struct winnow_op_stats *stats);
 int comm_parts_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats);
+
+/* comm_file.c: what WINNOW_CONFIG's file says, into fields of `config`; an enum winnow_result. */
+int comm_file_read(struct winnow_config *config, char *why);
+uint32_t comm_number(const char *text);       /* UINT32_MAX: it is none */
+enum winnow_wire comm_wire(const char *text); /* below 0: it is none */
 
 /* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why);

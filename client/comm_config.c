@@ -33,32 +33,16 @@ static const char *env_text(const char *name, const char *fallback)
 /* What is not a number becomes UINT32_MAX, which no field allows: the error comes at create. */
 static uint32_t env_u32(const char *name, uint32_t fallback)
 {
-	const char *value = getenv(name);
-	unsigned long number;
-	char *end;
+	const char *value = env_text(name, NULL);
 
-	if (value == NULL || value[0] == '\0')
-		return fallback;
-	errno = 0;
-	number = strtoul(value, &end, 10);
-	if (errno != 0 || *end != '\0' || number > UINT32_MAX || value[0] == '-')
-		return UINT32_MAX;
-	return (uint32_t)number;
-}
-
-static enum winnow_wire env_wire(void)
-{
-	const char *value = env_text("WINNOW_WIRE", "auto");
-
-	if (strcmp(value, "auto") == 0)
-		return WINNOW_WIRE_AUTO;
-	if (strcmp(value, "f32") == 0 || strcmp(value, "native") == 0)
-		return WINNOW_WIRE_NATIVE;
-	return strcmp(value, "fixed32") == 0 ? WINNOW_WIRE_FIXED32 : (enum winnow_wire) - 1;
+	return value != NULL ? comm_number(value) : fallback;
 }
 
 void winnow_config_init(struct winnow_config *config)
 {
+	char why[WHY_BYTES];
+	const char *wire = env_text("WINNOW_WIRE", NULL);
+
 	*config = (struct winnow_config){
 		.aggregators = env_text("WINNOW_AGGREGATORS", NULL),
 		.job = env_text("WINNOW_JOB", "default"),
@@ -67,20 +51,28 @@ void winnow_config_init(struct winnow_config *config)
 		.key_file = env_text("WINNOW_KEY_FILE", NULL),
 		.key = env_text("WINNOW_KEY", NULL),
 		.insecure_no_key = env_u32("WINNOW_INSECURE_NO_KEY", 0) != 0,
-		.block = env_u32("WINNOW_BLOCK", 256),
-		.wire = env_wire(),
-		.threads = env_u32("WINNOW_THREADS", 1),
-		.silence_ms = env_u32("WINNOW_SILENCE_MS", 10000),
-		.timeout_ms = env_u32("WINNOW_TIMEOUT_MS", 600000),
-		.join_timeout_ms = env_u32("WINNOW_JOIN_TIMEOUT_MS", 60000),
-		.multicast = env_u32("WINNOW_MULTICAST", 1) != 0,
-		.payload = env_u32("WINNOW_PAYLOAD", 0),
+		.block = 256,
+		.wire = WINNOW_WIRE_AUTO,
+		.threads = 1,
+		.silence_ms = 10000,
+		.timeout_ms = 600000,
+		.join_timeout_ms = 60000,
+		.multicast = 1,
 		.datapath = env_text("WINNOW_DATAPATH", "udp"),
 		.eal = env_text("WINNOW_EAL", NULL),
 		.device = env_text("WINNOW_DEVICE", NULL),
 		.data_address = env_text("WINNOW_DATA_ADDRESS", NULL),
 		.gateway = env_text("WINNOW_GATEWAY", NULL),
 	};
+	(void)comm_file_read(config, why); /* what is wrong with it is said at create */
+	config->block = env_u32("WINNOW_BLOCK", config->block);
+	config->wire = wire != NULL ? comm_wire(wire) : config->wire;
+	config->threads = env_u32("WINNOW_THREADS", config->threads);
+	config->silence_ms = env_u32("WINNOW_SILENCE_MS", config->silence_ms);
+	config->timeout_ms = env_u32("WINNOW_TIMEOUT_MS", config->timeout_ms);
+	config->join_timeout_ms = env_u32("WINNOW_JOIN_TIMEOUT_MS", config->join_timeout_ms);
+	config->multicast = env_u32("WINNOW_MULTICAST", config->multicast != 0) != 0;
+	config->payload = env_u32("WINNOW_PAYLOAD", config->payload);
 }
 
 /* ---- checking ---- */
@@ -189,13 +181,16 @@ static int add_peers(struct winnow_comm *comm, const char *list, char *why)
 
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why)
 {
+	struct winnow_config unused;
 	int result;
 
 	if (proof_init() != 0) {
 		snprintf(why, WHY_BYTES, "libsodium cannot start: no source of randomness?");
 		return WINNOW_ERR_SYSTEM;
 	}
-	result = check(config, why);
+	result = comm_file_read(&unused, why);
+	if (result == WINNOW_OK)
+		result = check(config, why);
 	if (result == WINNOW_OK)
 		result = load_key(comm, config, why);
 	if (result == WINNOW_OK)

@@ -108,7 +108,9 @@ struct winnow_rows;
 
 /*
  * What a communicator needs. winnow_config_init() fills in the defaults below, then what
- * the environment says (name in brackets). Texts are copied by winnow_comm_create().
+ * a file says that WINNOW_CONFIG names (INI, "block = 128" under [winnow], as winnow tune
+ * --apply writes it; the names from block on, with '-' for '_'), then what the environment says (name in brackets). Texts are
+ * copied by winnow_comm_create().
  */
 struct winnow_config {
 	const char *

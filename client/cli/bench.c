@@ -19,6 +19,8 @@
 static struct bench_settings settings;
 
 static const struct option list[] = {
+	{"config", "FILE", OPTION_TEXT, &settings.config, NULL, NULL, 0, 0,
+         "INI file with options: name = value"},
 	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregator, NULL,
          "WINNOW_AGGREGATORS", 0, 0, "aggregators, the same list on all workers"},
 	{"local", "N", OPTION_COUNT, &settings.local, "0", NULL, 0, 512,
@@ -89,6 +91,7 @@ static const struct options options = {
 		    "10G\n",
 	.list = list,
 	.section = "bench",
+	.file_option = "config",
 };
 
 static int usage_error(const char *format, const char *value)

@@ -21,7 +21,7 @@
 enum bench_overlap { OVERLAP_RANDOM, OVERLAP_ALL, OVERLAP_NONE, OVERLAP_FILE };
 
 struct bench_settings {
-	const char *aggregator, *job, *key_file, *key, *dtype_text, *op_text, *wire_text;
+	const char *config, *aggregator, *job, *key_file, *key, *dtype_text, *op_text, *wire_text;
 	const char *datapath, *eal, *device, *data_address, *gateway;
 	const char *size_text, *density_text, *overlap_text;
 	bool insecure_no_key, check, json, in_place, multicast;

@@ -44,7 +44,7 @@ struct tune_row {
 	struct predict predicted;
 	double time_s, d, united;
 	double sent_bytes, received_bytes;
-	double own_sent_bytes; /* of worker 0, which measures */
+	double own_sent_bytes;                             /* of worker 0, which measures */
 	double measured_s, counted_sent, counted_received; /* 0: not measured */
 	uint64_t retransmits;
 };

@@ -17,7 +17,12 @@ static int cannot(const char *path)
 	return tune_error(1, "cannot write %s: %s", path, strerror(errno));
 }
 
-static void lines_put(const struct tune *tune, FILE *out)
+/* Who reads the file: the library, and winnow bench. */
+static const char *const sections[] = {"winnow", "bench"};
+
+#define SECTION_COUNT (sizeof(sections) / sizeof(sections[0]))
+
+static void block_put(const struct tune *tune, size_t section, FILE *out)
 {
 	const struct tune_row *best = &tune->rows[tune->best];
 	char day[32] = "";
@@ -26,13 +31,16 @@ static void lines_put(const struct tune *tune, FILE *out)
 
 	if (gmtime_r(&now, &parts) != NULL)
 		strftime(day, sizeof(day), "%Y-%m-%d", &parts);
-	fprintf(out,
-	        "# winnow tune, %s: of %u operations, %u workers; d %.4f, U %.4f, at least %.3g ms "
-	        "each at %.3g Gbit/s\nblock = %u\n",
-	        day, tune->source.op_count, tune->net.world, best->d, best->united,
-	        best->time_s * 1e3, tune->net.rate * 8 / 1e9, best->block);
+	if (section == 0)
+		fprintf(out,
+		        "# winnow tune, %s: %u operations, %u workers; d %.4f, U %.4f, at least "
+		        "%.3g ms each at %.3g Gbit/s\n",
+		        day, tune->source.op_count, tune->net.world, best->d, best->united,
+		        best->time_s * 1e3, tune->net.rate * 8 / 1e9);
+	fprintf(out, "block = %u\n", best->block);
 }
 
+/* What an earlier tuning, or somebody, has put there. */
 static bool is_ours(const char *line)
 {
 	line += strspn(line, " \t");
@@ -44,19 +52,50 @@ static bool is_ours(const char *line)
 	return *line == '=' || *line == ':';
 }
 
-/* The other lines stay; those for every program come before any section. */
-static void others_put(FILE *old, FILE *out)
+/* "[bench]" is 1; SECTION_COUNT: another one; -1: not the beginning of a section. */
+static int section_of(const char *line)
 {
-	bool in_section = false;
+	line += strspn(line, " \t");
+	if (line[0] != '[')
+		return -1;
+	for (size_t i = 0; i < SECTION_COUNT; i++) {
+		size_t length = strlen(sections[i]);
+
+		if (strncmp(line + 1, sections[i], length) == 0 && line[1 + length] == ']')
+			return (int)i;
+	}
+	return SECTION_COUNT;
+}
+
+/* The old file with the new block under both sections; all its other lines stay. */
+static void lines_put(const struct tune *tune, FILE *old, FILE *out)
+{
+	bool done[SECTION_COUNT] = {false}, ours = false;
 	size_t room = 0;
 	char *line = NULL;
 
-	while (getline(&line, &room, old) >= 0) {
-		in_section = in_section || line[strspn(line, " \t")] == '[';
-		if (in_section || !is_ours(line))
-			fputs(line, out);
+	while (old != NULL && getline(&line, &room, old) >= 0) {
+		int section = section_of(line);
+
+		if (section >= 0)
+			ours = section < (int)SECTION_COUNT;
+		if (section < 0 && ours && is_ours(line))
+			continue;
+		fputs(line, out);
+		if (strchr(line, '\n') == NULL)
+			fputc('\n', out);
+		if (section < 0 || !ours || done[section])
+			continue;
+		block_put(tune, (size_t)section, out);
+		done[section] = true;
 	}
 	free(line);
+	for (size_t i = 0; i < SECTION_COUNT; i++) {
+		if (done[i])
+			continue;
+		fprintf(out, "[%s]\n", sections[i]);
+		block_put(tune, i, out);
+	}
 }
 
 /* Whole or not at all: a job may start at any moment. */
@@ -70,12 +109,10 @@ static int replace(const struct tune *tune, const char *path)
 	out = fopen(name, "wxe");
 	if (out == NULL)
 		return cannot(name);
-	lines_put(tune, out);
 	old = fopen(path, "re");
-	if (old != NULL) {
-		others_put(old, out);
+	lines_put(tune, old, out);
+	if (old != NULL)
 		fclose(old);
-	}
 	good = fflush(out) == 0 && !ferror(out);
 	good = fclose(out) == 0 && good;
 	if (good && rename(name, path) == 0)
