@@ -204,7 +204,7 @@ void chart_text(struct chart *chart, enum chart_anchor anchor, double x, double 
 	colour_set(chart, 0);
 	chart->cairo.set_font_size(chart->cr, size);
 	chart->cairo.text_extents(chart->cr, text, extents);
-	chart->cairo.move_to(chart->cr, x - extents[4] * anchor / 2, y);
+	chart->cairo.move_to(chart->cr, x - extents[4] * (int)anchor / 2, y);
 	chart->cairo.show_text(chart->cr, text);
 }
 

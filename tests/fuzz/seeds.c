@@ -4,6 +4,8 @@
 #include "aggregator/control/lines.h"
 #include "aggregator/control/message.h"
 #include "aggregator/net/frame.h"
+#include "bitmap/dtype.h"
+#include "client/trace_format.h"
 #include "ebpf/packet.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -196,6 +198,52 @@ static void report_seeds(void)
 	seed("least", "{\"version\":\"1\",\"jobs\":[]}", 25);
 }
 
+/* ---- files ---- */
+
+static void npy_seeds(void)
+{
+	const char plain[] = "\x30\0\x93NUMPY\1\0\x3c\0{'descr': '<f4', 'fortran_order': False, "
+			     "'shape': (3, 4), }\n";
+	const char second[] = "\4\0\x93NUMPY\2\0\x38\0\0\0{'shape': (2,), 'fortran_order': True, "
+			      "'descr': '<f2'}   \n";
+
+	seed("plain", plain, sizeof(plain) - 1);
+	seed("second", second, sizeof(second) - 1);
+}
+
+static void trace_seeds(void)
+{
+	const struct trace_head head = {.job = "j",
+	                                .world = 2,
+	                                .aggregators = 1,
+	                                .channels = 1,
+	                                .payload = 1472,
+	                                .window = 64};
+	struct trace_record record = {.kind = TRACE_OPERATION,
+	                              .dtype = DTYPE_F32,
+	                              .reduction = REDUCE_SUM,
+	                              .encoding = TRACE_RUNS,
+	                              .block = 256,
+	                              .fine = 4,
+	                              .body_bytes = 3,
+	                              .count = 1000};
+	const uint8_t runs[] = {1, 2, 100, 100, 50};
+	uint8_t bytes[1 + TRACE_HEAD_BYTES + 2 * TRACE_RECORD_BYTES + 3] = {0}, *at = bytes + 1;
+
+	trace_head_put(&head, at);
+	at += TRACE_HEAD_BYTES;
+	trace_record_put(&record, at);
+	at += TRACE_RECORD_BYTES;
+	memcpy(at, runs + 2, 3);
+	at += 3;
+	record = (struct trace_record){.kind = TRACE_END, .operations = 1};
+	trace_record_put(&record, at);
+	seed("file", bytes, sizeof(bytes));
+	seed("cut", bytes, sizeof(bytes) - 10);
+	seed("runs", runs, sizeof(runs));
+	script_seeds();
+}
+
 int main(int argc, char **argv)
 {
 	assert(argc == 3);
@@ -210,6 +258,10 @@ int main(int argc, char **argv)
 		options_seeds();
 	else if (strcmp(argv[1], "report") == 0)
 		report_seeds();
+	else if (strcmp(argv[1], "npy") == 0)
+		npy_seeds();
+	else if (strcmp(argv[1], "trace") == 0)
+		trace_seeds();
 	else
 		script_seeds();
 	return 0;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * fuzz_trace.c - traces, as bytes: a head, a record, its bitmap; and as a file
+ *
+ * Byte 0: 0 and a whole file follows; else a record's count and encoding follow, and its bitmap.
+ */
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bitmap/dtype.h"
+#include "client/cli/trace_read.h"
+#include "tests/fuzz/fuzz.h"
+
+#define BITS_MAX 4096
+
+/* What can be decoded is encoded to no more bytes, and back to the same. */
+static void bitmap(struct script *script)
+{
+	struct trace_record record = {.kind = TRACE_OPERATION, .dtype = DTYPE_F32, .fine = 1};
+	uint64_t bits[BITS_MAX / 64], again[BITS_MAX / 64];
+	uint8_t out[BITS_MAX / 8];
+	uint8_t *body;
+
+	record.count = 1 + script_below(script, BITS_MAX);
+	record.encoding = script_u8(script) & 1;
+	record.body_bytes = (uint32_t)script->left;
+	if (record.encoding == TRACE_WORDS &&
+	    record.body_bytes != trace_bitmap_room(trace_bits(&record)))
+		return;
+	body = exact_copy(script->at, script->left);
+	if (trace_bitmap_take(body, &record, bits)) {
+		record.body_bytes =
+			trace_bitmap_put(bits, trace_bits(&record), out, &record.encoding);
+		assert(record.body_bytes <= trace_bitmap_room(trace_bits(&record)));
+		assert(trace_bitmap_take(out, &record, again));
+		assert(memcmp(bits, again, trace_bitmap_room(trace_bits(&record))) == 0);
+	}
+	free(body);
+}
+
+static void file(const struct script *script)
+{
+	int fd = memfd_create("trace", MFD_CLOEXEC);
+	char path[64], why[TRACE_WHY_BYTES] = "";
+	struct trace_file *trace;
+
+	assert(fd >= 0 && write(fd, script->at, script->left) == (ssize_t)script->left);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (trace_file_open(path, &trace, why) != 0) {
+		assert(strlen(why) > 0 && strchr(why, '\n') == NULL);
+	} else {
+		for (uint32_t i = 0; i < trace->count; i++) {
+			uint64_t count = trace_bits(&trace->entries[i].record);
+			uint64_t *bits;
+
+			assert(count <= TRACE_BITS_MAX);
+			if (count > BITS_MAX)
+				continue;
+			bits = malloc((count + 63) / 64 * 8);
+			assert(bits != NULL);
+			if (trace_file_bitmap(trace, i, bits, why) == 0 && count % 64 != 0)
+				assert(bits[count / 64] >> (count % 64) == 0);
+			free(bits);
+		}
+		trace_file_close(trace);
+	}
+	close(fd);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	struct script script = {data, bytes};
+
+	if (script_u8(&script) == 0)
+		file(&script);
+	else
+		bitmap(&script);
+	return 0;
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_predict.c - bytes on the wire, worked out by hand from docs/PROTOCOL.md */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/cli/predict.h"
+#include "tests/unit/test_random.h"
+
+#define EMPTY (42 + 32) /* Ethernet, IP, UDP; the header of section 2.2 */
+#define ANNOUNCE (EMPTY + 40)
+#define PLAN (EMPTY + 24)
+
+static struct predict_net net = {
+	.world = 2,
+	.aggregators = 1,
+	.channels = 1,
+	.payload = 1472,
+	.window = 1024,
+	.multicast = true,
+	.rate = 1e9,
+	.aggregator_rate = 1e9,
+};
+
+static void add(struct predict *p, uint32_t block, uint64_t count, uint32_t fine, const uint64_t *a,
+                const uint64_t *b)
+{
+	const uint64_t *const bits[] = {a, b};
+	struct predict_op op = {
+		.count = count, .tag = 1, .dtype = DTYPE_F32, .fine = fine, .bits = bits};
+
+	assert_true(predict_open(p, block, 2));
+	assert_true(predict_add(p, &net, &op));
+}
+
+/* `acks` more packets than those that section 6 to 8 require. */
+static void check(const struct predict_flow *flow, uint64_t packets, uint64_t head, uint64_t map,
+                  uint64_t data)
+{
+	uint64_t acks = flow->packets - packets;
+
+	assert_in_range(acks, 0, 2);
+	assert_int_equal(flow->head_bytes, head + acks * EMPTY);
+	assert_int_equal(flow->map_bytes, map);
+	assert_int_equal(flow->data_bytes, data);
+}
+
+/* 10 blocks of 40 bytes fit an announcement. */
+static void test_eager(void **state)
+{
+	const uint64_t a = 1 | 1 << 3, b = 1 << 3;
+	struct predict p;
+
+	(void)state;
+	add(&p, 10, 100, 10, &a, &b);
+	check(&p.sent[0], 1, ANNOUNCE, 8, 80);
+	check(&p.sent[1], 1, ANNOUNCE, 8, 40);
+	check(&p.received, 1, PLAN, 8, 80);
+	assert_int_equal(p.own, 3);
+	assert_int_equal(p.united, 2);
+	assert_int_equal(p.blocks, 10);
+	predict_close(&p);
+}
+
+/* 64 blocks of 256 bytes, five in a frame: union 0..9 and 63, so {0..4}, {5..9}, {63}. */
+static void test_frames(void **state)
+{
+	const uint64_t a = 0x3ff, b = UINT64_C(1) << 63 | 1 << 9;
+	struct predict p;
+
+	(void)state;
+	add(&p, 64, 4096, 64, &a, &b);
+	check(&p.sent[0], 3, ANNOUNCE + 2 * EMPTY, 8, 10 * 256);
+	check(&p.sent[1], 3, ANNOUNCE + 2 * EMPTY, 8, 2 * 256);
+	check(&p.received, 4, PLAN + 3 * EMPTY, 8, 11 * 256);
+	assert_int_equal(p.frames, 3);
+	predict_close(&p);
+	/* The same blocks told by finer bits, and seen as blocks of 128: 0..4 and 31, two a frame. */
+	add(&p, 128, 4096, 64, &a, &b);
+	check(&p.sent[0], 4, ANNOUNCE + 3 * EMPTY, 8, 5 * 512);
+	check(&p.sent[1], 2 + 1, ANNOUNCE + 1 * EMPTY + EMPTY, 8, 2 * 512);
+	check(&p.received, 4, PLAN + 3 * EMPTY, 8, 6 * 512);
+	predict_close(&p);
+}
+
+/* Blocks of 4096 bytes take three frames each; all and none need no bitmap. */
+static void test_parts(void **state)
+{
+	const uint64_t a = 15, b = 0;
+	struct predict p;
+
+	(void)state;
+	add(&p, 1024, 4096, 1024, &a, &b);
+	check(&p.sent[0], 13, ANNOUNCE + 12 * EMPTY, 0, 4 * 4096);
+	check(&p.sent[1], 1, ANNOUNCE, 0, 0);
+	check(&p.received, 13, PLAN + 12 * EMPTY, 0, 4 * 4096);
+	predict_close(&p);
+}
+
+/* The last block is filled up on the wire: 4000 elements are 63 blocks of 64. */
+static void test_short_last(void **state)
+{
+	const uint64_t a = UINT64_C(1) << 62, b = UINT64_C(1) << 62;
+	struct predict p;
+
+	(void)state;
+	add(&p, 64, 4000, 64, &a, &b);
+	assert_int_equal(p.blocks, 63);
+	check(&p.sent[0], 2, ANNOUNCE + EMPTY, 8, 256);
+	check(&p.received, 2, PLAN + EMPTY, 8, 256);
+	predict_close(&p);
+}
+
+/* 4097 blocks are two segments; over two channels a shard has one, of 2049 blocks. */
+static void test_segments_and_shards(void **state)
+{
+	uint64_t a[65] = {0}, b[65] = {0};
+	struct predict p;
+
+	(void)state;
+	a[0] = 1;
+	b[64] = 1;
+	add(&p, 64, 4097 * 64, 64, a, b);
+	check(&p.sent[0], 3, 2 * ANNOUNCE + EMPTY, 512, 256);
+	check(&p.sent[1], 3, 2 * ANNOUNCE + EMPTY, 0, 256); /* none; and the one block there is */
+	check(&p.received, 4, 2 * PLAN + 2 * EMPTY, 512, 2 * 256);
+	predict_close(&p);
+	net.channels = 2;
+	add(&p, 64, 4097 * 64, 64, a, b);
+	assert_int_equal(p.own, 2);
+	assert_int_equal(p.sent[0].map_bytes, 33 * 8); /* the other shard says none */
+	assert_int_equal(p.sent[0].data_bytes, 256);
+	assert_int_equal(p.received.data_bytes, 512);
+	net.channels = 1;
+	predict_close(&p);
+}
+
+/* Who decides: 2 workers' pushes at one port; copies one by one; aggregators that are faster. */
+static void test_time(void **state)
+{
+	uint64_t a[16], b[16];
+	struct predict p;
+	double one, two;
+
+	(void)state;
+	memset(a, 0xff, sizeof(a));
+	memset(b, 0xff, sizeof(b));
+	add(&p, 64, 65536, 64, a, b);
+	assert_true(p.limit_s[LIMIT_COLLECT] > 0 && p.limit_s[LIMIT_SEND] == 0);
+	one = p.time_s;
+	assert_true(one > 2 * 65536 * 4 / 1e9 && one < 2.3 * 65536 * 4 / 1e9);
+	predict_close(&p);
+	net.aggregator_rate = 1e10;
+	add(&p, 64, 65536, 64, a, b);
+	assert_true(p.limit_s[LIMIT_SEND] + p.limit_s[LIMIT_RECEIVE] == p.time_s);
+	two = p.time_s;
+	assert_true(two > one / 2 * 0.99 && two < one / 2 * 1.01);
+	predict_close(&p);
+	net.aggregator_rate = 1e9;
+	net.multicast = false;
+	memset(b, 0, sizeof(b));
+	add(&p, 64, 65536, 64, a, b);
+	assert_true(p.limit_s[LIMIT_SPREAD] == p.time_s && p.time_s > two * 1.9);
+	net.multicast = true;
+	predict_close(&p);
+}
+
+static void test_refused(void **state)
+{
+	const uint64_t a = 1;
+	const uint64_t *const bits[] = {&a, &a};
+	struct predict_op op = {.count = UINT64_MAX, .dtype = DTYPE_F32, .fine = 64, .bits = bits};
+	struct predict p;
+
+	(void)state;
+	assert_true(predict_open(&p, 64, 2));
+	assert_false(predict_add(&p, &net, &op));
+	assert_int_equal(p.operations, 0);
+	predict_close(&p);
+}
+
+static void test_coarsen(void **state)
+{
+	uint64_t fine[32], bits[33];
+
+	(void)state;
+	for (uint32_t turn = 0; turn < 2000; turn++) {
+		uint64_t count = 1 + random_below(2048), ratio = 1 + random_below(300);
+		uint64_t rare = 1 + random_below(500);
+
+		for (uint32_t i = 0; i < 2048; i++) {
+			fine[i / 64] &= ~(UINT64_C(1) << (i % 64));
+			fine[i / 64] |= (uint64_t)(random_below(rare) == 0) << (i % 64);
+		}
+		predict_coarsen(fine, count, ratio, bits);
+		for (uint64_t block = 0; block * ratio < count; block++) {
+			bool any = false;
+
+			for (uint64_t i = block * ratio; i < (block + 1) * ratio && i < count; i++)
+				any = any || (fine[i / 64] >> (i % 64) & 1);
+			assert_int_equal(bits[block / 64] >> (block % 64) & 1, any);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_eager),
+		cmocka_unit_test(test_frames),
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_short_last),
+		cmocka_unit_test(test_segments_and_shards),
+		cmocka_unit_test(test_time),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_coarsen),
+	};
+
+	random_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_trace.c - traces: the format and its hostile files, recording, reading, which files belong together */
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/cli/source.h"
+#include "client/trace.h"
+#include "tests/unit/test_random.h"
+
+static char folder[] = "/tmp/winnow-trace-XXXXXX";
+static struct bitmap_pool *pool;
+
+static struct trace_head a_head(uint32_t rank, uint64_t run)
+{
+	struct trace_head head = {
+		.job = "job-a",
+		.run = run,
+		.started_s = 1000 + run,
+		.rank = rank,
+		.world = 2,
+		.aggregators = 1,
+		.channels = 3,
+		.payload = 1472,
+		.window = 256,
+		.multicast = 1,
+	};
+
+	return head;
+}
+
+static struct trace_record a_record(uint64_t count, uint32_t fine)
+{
+	struct trace_record record = {
+		.kind = TRACE_OPERATION,
+		.dtype = DTYPE_F32,
+		.reduction = REDUCE_SUM,
+		.block = 256,
+		.fine = fine,
+		.tag = 77,
+		.count = count,
+	};
+
+	return record;
+}
+
+/* ---- the format ---- */
+
+static void test_head(void **state)
+{
+	struct trace_head head = a_head(1, UINT64_MAX), back;
+	uint8_t bytes[TRACE_HEAD_BYTES];
+
+	(void)state;
+	trace_head_put(&head, bytes);
+	assert_null(trace_head_take(bytes, sizeof(bytes), &back));
+	assert_string_equal(back.job, "job-a");
+	assert_int_equal(back.run, UINT64_MAX);
+	assert_int_equal(back.channels, 3);
+	assert_int_equal(back.multicast, 1);
+	assert_non_null(trace_head_take(bytes, sizeof(bytes) - 1, &back));
+	bytes[8]++;
+	assert_non_null(strstr(trace_head_take(bytes, sizeof(bytes), &back), "another version"));
+	head.rank = 2;
+	trace_head_put(&head, bytes);
+	assert_non_null(strstr(trace_head_take(bytes, sizeof(bytes), &back), "damaged"));
+	head = a_head(0, 1);
+	head.channels = 0;
+	trace_head_put(&head, bytes);
+	assert_non_null(trace_head_take(bytes, sizeof(bytes), &back));
+	head = a_head(0, 1);
+	strcpy(head.job, "../x");
+	trace_head_put(&head, bytes);
+	assert_non_null(trace_head_take(bytes, sizeof(bytes), &back));
+	bytes[0] = 'X';
+	assert_non_null(strstr(trace_head_take(bytes, sizeof(bytes), &back), "not a trace"));
+}
+
+static const char *taken(const struct trace_record *record)
+{
+	uint8_t bytes[TRACE_RECORD_BYTES];
+	struct trace_record back;
+
+	trace_record_put(record, bytes);
+	return trace_record_take(bytes, sizeof(bytes), &back);
+}
+
+static void test_records(void **state)
+{
+	struct trace_record record = a_record(1000, 4), wrong;
+
+	(void)state;
+	record.encoding = TRACE_RUNS;
+	assert_null(taken(&record));
+	record.encoding = TRACE_WORDS;
+	record.body_bytes = 32;
+	assert_null(taken(&record)); /* 250 bits */
+	wrong = record;
+	wrong.body_bytes = 24;
+	assert_non_null(taken(&wrong));
+	wrong = record;
+	wrong.fine = 0;
+	assert_non_null(taken(&wrong));
+	wrong = record;
+	wrong.block = 0;
+	assert_non_null(taken(&wrong));
+	wrong = record;
+	wrong.count = (UINT64_C(1) << 48) + 1;
+	assert_non_null(taken(&wrong));
+	wrong = record;
+	wrong.count = UINT64_C(1) << 48; /* 2^46 bits */
+	wrong.encoding = TRACE_RUNS;
+	assert_non_null(strstr(taken(&wrong), "too large"));
+	wrong = record;
+	wrong.dtype = 7;
+	assert_non_null(taken(&wrong));
+	wrong = record;
+	wrong.encoding = 2;
+	assert_non_null(taken(&wrong));
+	wrong = record;
+	wrong.kind = 3;
+	assert_non_null(taken(&wrong));
+}
+
+/* Either encoding gives the same bits back, and never takes more than the words. */
+static void bitmap_check(const uint64_t *bitmap, uint64_t bits)
+{
+	struct trace_record record = a_record(bits, 1);
+	uint64_t words = (bits + 63) / 64;
+	uint8_t *bytes = malloc(trace_bitmap_room(bits) + 1);
+	uint64_t *back = malloc(words * 8);
+
+	assert_non_null(bytes);
+	assert_non_null(back);
+	bytes[trace_bitmap_room(bits)] = 0xa5;
+	record.body_bytes = trace_bitmap_put(bitmap, bits, bytes, &record.encoding);
+	assert_true(record.body_bytes <= trace_bitmap_room(bits));
+	assert_int_equal(bytes[trace_bitmap_room(bits)], 0xa5);
+	assert_true(trace_bitmap_take(bytes, &record, back));
+	for (uint64_t i = 0; i < bits; i++)
+		assert_int_equal(back[i / 64] >> (i % 64) & 1, bitmap[i / 64] >> (i % 64) & 1);
+	free(bytes);
+	free(back);
+}
+
+static void test_bitmaps(void **state)
+{
+	uint64_t bitmap[64];
+
+	(void)state;
+	for (uint32_t turn = 0; turn < 3000; turn++) {
+		uint64_t bits = 1 + random_below(4096), value = 0;
+		uint64_t mean = UINT64_C(1) << random_below(12);
+
+		for (uint64_t i = 0; i < 4096; i++) {
+			value ^= random_below(mean) == 0;
+			bitmap[i / 64] &= ~(UINT64_C(1) << (i % 64));
+			bitmap[i / 64] |= value << (i % 64);
+		}
+		bitmap_check(bitmap, bits);
+	}
+	memset(bitmap, 0, sizeof(bitmap));
+	bitmap_check(bitmap, 4096);
+	memset(bitmap, 0xff, sizeof(bitmap));
+	bitmap_check(bitmap, 4095);
+}
+
+static bool runs(uint64_t bits, const uint8_t *bytes, uint32_t count)
+{
+	struct trace_record record = a_record(bits, 1);
+	uint64_t bitmap[16];
+
+	record.encoding = TRACE_RUNS;
+	record.body_bytes = count;
+	return trace_bitmap_take(bytes, &record, bitmap);
+}
+
+static void test_hostile_runs(void **state)
+{
+	const uint8_t endless[] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01};
+
+	(void)state;
+	assert_true(runs(100, (const uint8_t[]){40, 60}, 2));
+	assert_false(runs(100, (const uint8_t[]){40, 59}, 2)); /* too few */
+	assert_false(runs(100, (const uint8_t[]){40, 61}, 2)); /* too many */
+	assert_false(runs(100, (const uint8_t[]){40, 60, 1}, 3));
+	assert_false(runs(100, (const uint8_t[]){40, 0x80}, 2)); /* cut */
+	assert_false(runs(100, endless, sizeof(endless)));
+	assert_false(runs(100, endless, 0));
+}
+
+/* ---- recording and reading ---- */
+
+static const float tensor[8] = {0, 0, 0, 0, 0, 1, 0, 0};
+
+static struct trace *opened(uint32_t rank, uint64_t run, uint64_t limit)
+{
+	struct trace_config config = {.folder = folder,
+	                              .limit_bytes = limit,
+	                              .fine = 2,
+	                              .pool = pool,
+	                              .head = a_head(rank, run)};
+
+	return trace_open(&config);
+}
+
+static void record(struct trace *trace, uint64_t tag)
+{
+	struct allreduce task = {.send = tensor,
+	                         .count = 7,
+	                         .tag = tag,
+	                         .block_elems = 4,
+	                         .dtype = DTYPE_F32,
+	                         .reduction = REDUCE_SUM};
+
+	trace_operation(trace, &task);
+}
+
+static const char *path_of(uint32_t rank, uint64_t run)
+{
+	static char path[128];
+
+	snprintf(path, sizeof(path), "%s/job-a.%016llx.%u.trace", folder, (unsigned long long)run,
+	         rank);
+	return path;
+}
+
+static void remove_all(void)
+{
+	for (uint64_t run = 1; run < 9; run++)
+		for (uint32_t rank = 0; rank < 2; rank++)
+			unlink(path_of(rank, run));
+}
+
+static void test_record_and_read(void **state)
+{
+	struct trace *trace = opened(0, 1, 1 << 20);
+	char why[TRACE_WHY_BYTES] = "";
+	struct trace_file *file;
+	uint64_t bits;
+
+	(void)state;
+	assert_non_null(trace);
+	assert_null(opened(0, 1, 1 << 20)); /* never over another's */
+	record(trace, 5);
+	record(trace, 6);
+	trace_close(trace, 10, 20, 3);
+	trace_close(NULL, 0, 0, 0);
+	assert_int_equal(trace_file_open(path_of(0, 1), &file, why), 0);
+	assert_int_equal(file->count, 2);
+	assert_int_equal(file->entries[1].record.tag, 6);
+	assert_int_equal(file->entries[1].record.count, 7);
+	assert_true(file->ended);
+	assert_false(file->cut);
+	assert_int_equal(file->end.received_bytes, 20);
+	assert_int_equal(trace_file_bitmap(file, 1, &bits, why), 0);
+	assert_int_equal(bits, 4); /* pairs of elements: 0 0 1 0 */
+	trace_file_close(file);
+	remove_all();
+}
+
+/* Wherever a process is killed, what is whole can be read. */
+static void test_cut(void **state)
+{
+	struct trace *trace = opened(0, 1, 1 << 20);
+	char why[TRACE_WHY_BYTES];
+	struct trace_file *file;
+	struct stat status;
+
+	(void)state;
+	for (uint64_t tag = 1; tag <= 3; tag++)
+		record(trace, tag);
+	trace_close(trace, 1, 2, 3);
+	assert_int_equal(stat(path_of(0, 1), &status), 0);
+	for (off_t bytes = status.st_size - 1; bytes >= 0; bytes--) {
+		assert_int_equal(truncate(path_of(0, 1), bytes), 0);
+		if (bytes < TRACE_HEAD_BYTES) {
+			assert_int_equal(trace_file_open(path_of(0, 1), &file, why), -1);
+			continue;
+		}
+		assert_int_equal(trace_file_open(path_of(0, 1), &file, why), 0);
+		assert_true(file->count <= 3 && !file->ended);
+		for (uint32_t i = 0; i < file->count; i++)
+			assert_int_equal(file->entries[i].record.tag, i + 1);
+		trace_file_close(file);
+	}
+	remove_all();
+}
+
+static void test_garbage(void **state)
+{
+	struct trace *trace = opened(0, 1, 1 << 20);
+	char why[TRACE_WHY_BYTES];
+	struct trace_file *file;
+	FILE *out;
+
+	(void)state;
+	record(trace, 1);
+	trace_close(trace, 1, 2, 3);
+	out = fopen(path_of(0, 1), "ae");
+	assert_non_null(out);
+	fputs("more", out);
+	fclose(out);
+	assert_int_equal(trace_file_open(path_of(0, 1), &file, why), -1);
+	assert_non_null(strstr(why, "follows its end"));
+	out = fopen(path_of(0, 1), "r+e");
+	assert_non_null(out);
+	fseek(out, TRACE_HEAD_BYTES, SEEK_SET);
+	fputs("X", out);
+	fclose(out);
+	assert_int_equal(trace_file_open(path_of(0, 1), &file, why), -1);
+	assert_non_null(strstr(why, "byte 128"));
+	remove_all();
+}
+
+/* The limit, and a disk that takes no more: the trace ends, is readable, and nobody is stopped. */
+static void test_limits(void **state)
+{
+	struct trace *trace = opened(0, 1, 400);
+	struct rlimit before, limit;
+	char why[TRACE_WHY_BYTES];
+	struct trace_file *file;
+
+	(void)state;
+	for (uint64_t tag = 1; tag <= 9; tag++)
+		record(trace, tag);
+	trace_close(trace, 1, 2, 3);
+	assert_int_equal(trace_file_open(path_of(0, 1), &file, why), 0);
+	assert_in_range(file->count, 2, 4);
+	trace_file_close(file);
+
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &before);
+	limit = before;
+	limit.rlim_cur = 500;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	trace = opened(1, 1, 1 << 20);
+	for (uint64_t tag = 1; tag <= 30; tag++)
+		record(trace, tag);
+	trace_close(trace, 1, 2, 3);
+	setrlimit(RLIMIT_FSIZE, &before);
+	assert_int_equal(trace_file_open(path_of(1, 1), &file, why), 0);
+	assert_in_range(file->count, 3, 6);
+	assert_false(file->ended);
+	trace_file_close(file);
+	remove_all();
+}
+
+static void test_environment(void **state)
+{
+	struct trace_config config;
+
+	(void)state;
+	unsetenv("WINNOW_TRACE");
+	assert_false(trace_config_read(&config));
+	setenv("WINNOW_TRACE", folder, 1);
+	assert_true(trace_config_read(&config));
+	assert_int_equal(config.limit_bytes, 64 << 20);
+	assert_int_equal(config.fine, 4);
+	setenv("WINNOW_TRACE_LIMIT", "1M", 1);
+	setenv("WINNOW_TRACE_BLOCK", "32", 1);
+	assert_true(trace_config_read(&config));
+	assert_int_equal(config.limit_bytes, 1 << 20);
+	assert_int_equal(config.fine, 32);
+	setenv("WINNOW_TRACE_BLOCK", "0", 1);
+	assert_false(trace_config_read(&config));
+	setenv("WINNOW_TRACE_BLOCK", "4x", 1);
+	assert_false(trace_config_read(&config));
+	setenv("WINNOW_TRACE_BLOCK", "4", 1);
+	setenv("WINNOW_TRACE_LIMIT", "much", 1);
+	assert_false(trace_config_read(&config));
+	unsetenv("WINNOW_TRACE_LIMIT");
+	unsetenv("WINNOW_TRACE_BLOCK");
+}
+
+/* ---- what belongs together ---- */
+
+static void traces_make(uint64_t run, uint32_t ranks)
+{
+	for (uint32_t rank = 0; rank < ranks; rank++) {
+		struct trace *trace = opened(rank, run, 1 << 20);
+
+		/* Submitted in another order on worker 1, tag 9 twice, and 4 on one of them only. */
+		if (rank == 0)
+			record(trace, 4);
+		record(trace, rank == 0 ? 8 : 9);
+		record(trace, rank == 0 ? 9 : 8);
+		record(trace, 9);
+		trace_close(trace, 1, 2, 3);
+	}
+}
+
+static void test_source(void **state)
+{
+	char why[SOURCE_WHY_BYTES] = "";
+	struct source source;
+	uint64_t bits = 0;
+
+	(void)state;
+	assert_int_equal(source_trace(&source, folder, NULL, 0, why), 1);
+	assert_non_null(strstr(why, "holds no trace"));
+	source_close(&source);
+	traces_make(1, 2);
+	traces_make(2, 2);
+	assert_int_equal(source_trace(&source, folder, NULL, 0, why), 0);
+	assert_int_equal(source.world, 2);
+	assert_int_equal(source.fine, 2);
+	assert_int_equal(source.op_count, 3);
+	assert_int_equal(source.ops[0].tag, 8);
+	assert_int_equal(source.ops[1].tag, 9);
+	assert_int_equal(source.entries[1], 1); /* worker 1's 8 is its second */
+	assert_int_equal(source.entries[3], 0);
+	assert_int_equal(source.entries[5], 2);
+	assert_non_null(strstr(source.note, "latest"));
+	assert_int_equal(source.traces[0]->head.run, 2);
+	assert_int_equal(source_bits(&source, 2, 1, &bits, why), 0);
+	assert_int_equal(bits, 4);
+	source_thin(&source, 2);
+	assert_int_equal(source.op_count, 2);
+	assert_int_equal(source.ops[1].tag, 9);
+	source_close(&source);
+	assert_int_equal(source_trace(&source, folder, "job-b", 0, why), 1);
+	source_close(&source);
+	assert_int_equal(source_trace(&source, folder, NULL, 3, why), 2);
+	source_close(&source);
+	traces_make(3, 1);
+	assert_int_equal(source_trace(&source, folder, NULL, 0, why), 1);
+	assert_non_null(strstr(why, "worker 1 of job job-a is missing"));
+	source_close(&source);
+	assert_int_equal(source_trace(&source, folder, NULL, 1, why), 0);
+	source_close(&source);
+	remove_all();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_head),
+		cmocka_unit_test(test_records),
+		cmocka_unit_test(test_bitmaps),
+		cmocka_unit_test(test_hostile_runs),
+		cmocka_unit_test(test_record_and_read),
+		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_environment),
+		cmocka_unit_test(test_source),
+	};
+	int failed;
+
+	random_seed();
+	if (mkdtemp(folder) == NULL || bitmap_pool_open(bitmap_best(), 1, &pool) != 0)
+		return 1;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	bitmap_pool_close(pool);
+	rmdir(folder);
+	return failed;
+}
