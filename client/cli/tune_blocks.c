@@ -72,8 +72,13 @@ static void blocks_preset(struct tune *tune)
 		block_add(tune, source->ops[op].block);
 		rows_add(tune, source->ops[op].row);
 	}
-	for (uint32_t i = 0; i < tune->param_count; i++)
+	for (uint32_t i = 0; i < tune->param_count; i++) {
+		uint64_t common = gcd(tune->params[i].row, tune->params[i].offset);
+
 		rows_add(tune, tune->params[i].row);
+		if (common >= 8) /* then no block reaches over a row's edge */
+			block_add(tune, common);
+	}
 	if (tune->block_count == 0)
 		block_add(tune, source->traces != NULL ? source->fine : largest(source));
 }
