@@ -1,0 +1,94 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""gradients.py OUT - gradients of the demo's models for winnow tune, as docs/TUNING.md uses them
+
+Trains on the King James Bible (Debian's bible-kjv) with four workers in one process, and writes what each of
+them would give to allreduce in the last step: OUT/RANK.npy, the parameters flattened in the order in which their
+gradients become ready, as DistributedDataParallel fills its buckets; and OUT/names.json for --names.
+"""
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "client/python/demo"))
+sys.dont_write_bytecode = True
+
+import corpus  # noqa: E402
+import models  # noqa: E402
+import numpy  # noqa: E402
+import torch  # noqa: E402
+
+
+class Biased(models.SkipGram):
+    """Skip-gram with a bias a word, as GloVe has it: the tables no longer begin where blocks do."""
+
+    def __init__(self, data):
+        super().__init__(data)
+        self.bias = torch.nn.Parameter(torch.zeros(len(data["word_counts"])))
+
+    def forward(self, centre, others):
+        scores = torch.einsum("bw,bnw->bn", self.centre(centre), self.near(others)) + self.bias[others]
+        scores[:, 1:] *= -1
+        return -torch.nn.functional.logsigmoid(scores).sum(1).mean()
+
+
+MODELS = {**models.MODELS, "biased": Biased}
+
+
+def ready_order(model, batch):
+    """Names of the parameters, in the order in which backward() makes their gradients."""
+    order = []
+    hooks = [p.register_hook(lambda _, name=name: order.append(name)) for name, p in model.named_parameters()]
+    gradients(model, batch)
+    for hook in hooks:
+        hook.remove()
+    return order
+
+
+def gradients(model, batch):
+    model.zero_grad()
+    model(*batch).backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--model", choices=MODELS, default="skipgram")
+    parser.add_argument("--width", type=int, help="of a row; default: the demo's")
+    parser.add_argument("--batch", type=int, help="examples of a worker; default: the demo's")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=4)
+    given = parser.parse_args()
+    kind = MODELS[given.model]
+    kind.width, kind.batch_size = given.width or kind.width, given.batch or kind.batch_size
+    torch.manual_seed(1)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus.prepare(f"{folder}/corpus.npz")
+        data = corpus.load(f"{folder}/corpus.npz")
+    model = kind(data)
+    optimizer = model.optimizer()
+    draws = [numpy.random.default_rng((rank, 1)) for rank in range(given.workers)]
+    order = ready_order(model, model.batch(data, numpy.random.default_rng(0)))
+    for _ in range(given.steps):
+        each = [gradients(model, model.batch(data, draw)) for draw in draws]
+        for name, parameter in model.named_parameters():
+            parameter.grad = sum(grads[name] for grads in each) / len(each)
+        optimizer.step()
+    given.out.mkdir(parents=True, exist_ok=True)
+    for rank, grads in enumerate(each):
+        numpy.save(given.out / f"{rank}.npy", numpy.concatenate([grads[name].numpy().ravel() for name in order]))
+    offset, parameters = 0, []
+    for name in order:
+        parameter = model.get_parameter(name)
+        parameters.append({"name": name, "offset": offset, "shape": list(parameter.shape)})
+        offset += parameter.numel()
+    names = {"tensors": [{"count": offset, "parameters": parameters}]}
+    (given.out / "names.json").write_text(json.dumps(names))
+
+
+if __name__ == "__main__":
+    main()
