@@ -24,7 +24,7 @@ static const struct option list[] = {
 	{"rate", "BIT/S", OPTION_RATE, &settings.rate, "10G", NULL, 1000, 1e15,
          "link rate of workers"},
 	{"blocks", "ELEMENTS[,..]", OPTION_TEXT, &settings.blocks_text, NULL, NULL, 0, 0,
-         "block sizes to look at; default: 16 to 8192, and rows"},
+         "block sizes to look at; default: 8 to 8192, and rows"},
 	{"world", "N", OPTION_COUNT, &settings.world, "0", "WORLD_SIZE", 0, 4096,
          "workers; 0: as many as files or the trace has; of a pattern 4"},
 	{"aggregators", "N", OPTION_TEXT, &settings.aggregators_text, NULL, NULL, 0, 0,

@@ -66,7 +66,7 @@ static void blocks_preset(struct tune *tune)
 {
 	const struct source *source = &tune->source;
 
-	for (uint32_t block = 16; block <= 8192; block *= 2)
+	for (uint32_t block = 8; block <= 8192; block *= 2)
 		block_add(tune, block);
 	for (uint32_t op = 0; op < source->op_count && op < 64; op++) {
 		block_add(tune, source->ops[op].block);
@@ -227,21 +227,26 @@ int tune_predict(struct tune *tune)
 	return status;
 }
 
-/*
- * The least time; of those that are as good, the largest: it has fewer bits to look at. Times that
- * were measured are not asked: between neighbours they are noise.
- */
+/* What decides: the job's own network, if it was measured; a loopback's times say nothing of a link. */
+static double time_of(const struct tune *tune, const struct tune_row *row)
+{
+	return tune->settings->aggregator != NULL && tune->settings->local == 0 ? row->measured_s
+	                                                                        : row->time_s;
+}
+
 void tune_judge(struct tune *tune)
 {
-	double least = tune->rows[0].time_s;
+	double least = time_of(tune, &tune->rows[0]);
 
 	for (uint32_t i = 1; i < tune->block_count; i++)
-		if (tune->rows[i].time_s < least)
-			least = tune->rows[i].time_s;
+		if (time_of(tune, &tune->rows[i]) < least)
+			least = time_of(tune, &tune->rows[i]);
 	for (uint32_t i = 0; i < tune->block_count; i++) {
-		if (tune->rows[i].time_s <= least * TUNE_NEAR)
+		if (time_of(tune, &tune->rows[i]) <= least * TUNE_NEAR)
 			tune->best = i;
 		if (tune->rows[i].measured_s < tune->rows[tune->measured_best].measured_s)
 			tune->measured_best = i;
+		if (tune->rows[i].time_s < tune->rows[tune->predicted_best].time_s)
+			tune->predicted_best = i;
 	}
 }

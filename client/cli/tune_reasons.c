@@ -72,18 +72,40 @@ static void compare(const struct tune *tune, uint32_t other, struct lines *lines
 	    row->block, (row->time_s / best->time_s - 1) * 100, data, heads, maps);
 }
 
-/* The next that differs by more than what counts as equal. */
+/* The next that differs by more than what counts as equal, or the last. */
 static bool neighbour(const struct tune *tune, int step, uint32_t *out)
 {
 	double best_s = tune->rows[tune->best].time_s;
+	int64_t i = (int64_t)tune->best + step, end = step < 0 ? -1 : (int64_t)tune->block_count;
 
-	for (int64_t i = (int64_t)tune->best + step; i >= 0 && i < (int64_t)tune->block_count;
-	     i += step) {
+	for (; i != end; i += step) {
+		double ratio = tune->rows[i].time_s / best_s;
+
 		*out = (uint32_t)i;
-		if (tune->rows[i].time_s > best_s * TUNE_NEAR)
+		if (ratio > TUNE_NEAR || ratio < 1 / TUNE_NEAR)
 			return true;
 	}
-	return false;
+	return end - step != (int64_t)tune->best;
+}
+
+/* The best is not the one that loads the link least. */
+static void explain_choice(const struct tune *tune, struct lines *lines)
+{
+	const struct tune_row *best = &tune->rows[tune->best];
+	const struct tune_row *least = &tune->rows[tune->predicted_best];
+
+	if (least == best)
+		return;
+	if (tune->settings->aggregator != NULL && tune->settings->local == 0)
+		say(lines,
+		    "  block %u would take %.1f %% less of the link, but what was measured "
+		    "decides\n",
+		    least->block, (1 - least->time_s / best->time_s) * 100);
+	else
+		say(lines,
+		    "  block %u is %.1f %% better, but of what is within %.0f %% the larger "
+		    "costs less CPU time\n",
+		    least->block, (1 - least->time_s / best->time_s) * 100, (TUNE_NEAR - 1) * 100);
 }
 
 void tune_reasons(const struct tune *tune, char *text, size_t room)
@@ -100,13 +122,11 @@ void tune_reasons(const struct tune *tune, char *text, size_t room)
 		compare(tune, other, &lines);
 	if (neighbour(tune, 1, &other))
 		compare(tune, other, &lines);
-	if (tune->rows[0].time_s <= best->time_s * TUNE_NEAR && tune->best > 0)
-		say(&lines, "  smaller ones are no better by 1 %%: no block that is zero is gained "
-		            "by them\n");
+	explain_choice(tune, &lines);
 	if (best->d > 0.95)
 		say(&lines, "  the gradients are dense: hardly any block is zero, whatever its "
 		            "size\n");
-	if (best->measured_s > 0 && fastest->measured_s * 1.05 < best->measured_s)
+	if (tune->settings->local != 0 && fastest->measured_s * 1.05 < best->measured_s)
 		say(&lines,
 		    "  measured here, block %u was faster by %.0f %%: this machine is "
 		    "slower than the link\n",
