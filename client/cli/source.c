@@ -75,7 +75,6 @@ static int file_op(struct source *s, uint32_t op, char *why)
 		.tag = op,
 		.dtype = first.dtype,
 		.row = first.dimensions > 1 ? first.shape[first.dimensions - 1] : 0,
-		.paths = s->paths[(uint64_t)op * s->world],
 	};
 	return 0;
 }

@@ -23,9 +23,8 @@ struct source_op {
 	uint64_t count, tag;
 	enum dtype dtype;
 	bool fixed32;
-	uint32_t block;    /* that a job used; 0: unknown */
-	uint64_t row;      /* elements of a row, when there are rows; 0: unknown */
-	const char *paths; /* for people: the first file's name, or NULL */
+	uint32_t block; /* that a job used; 0: unknown */
+	uint64_t row;   /* elements of a row, when there are rows; 0: unknown */
 };
 
 struct source {

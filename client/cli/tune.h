@@ -30,7 +30,7 @@
 struct tune_settings {
 	const char *operands[SOURCE_FILES_MAX];
 	uint32_t operand_count;
-	const char *job, *names, *blocks_text, *plot, *write, *aggregators_text, *wire_text;
+	const char *job, *names, *blocks_text, *plot, *write, *aggregators_text;
 	const char *size_text, *dtype_text, *overlap_text, *aggregator, *key_file, *key;
 	bool json, apply, multicast, insecure_no_key;
 	uint64_t world, rank, local, rate, aggregator_rate, channels, mtu, ops, size, unit, seed;
@@ -65,7 +65,6 @@ struct tune_param {
 	/* As a tensor of its own, which begins with a block: */
 	uint32_t own_block;        /* the best; 0: cannot be told */
 	double own_sent, row_sent; /* bytes at that, and with block = row; 0: cannot be told */
-	double own_s, row_s;       /* their predicted times */
 };
 
 struct tune {

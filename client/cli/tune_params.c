@@ -247,16 +247,12 @@ static void own_judge(struct tune_param *p, const struct predict *costs, uint32_
 	for (uint32_t i = 0; i < count; i++)
 		least = costs[i].time_s < least ? costs[i].time_s : least;
 	for (uint32_t i = 0; i < count; i++) {
-		double ops = (double)costs[i].operations;
-
 		if (costs[i].time_s <= least * TUNE_NEAR && costs[i].block >= p->own_block) {
 			p->own_block = costs[i].block;
 			p->own_sent = sent_mean(&costs[i]);
-			p->own_s = costs[i].time_s / ops;
 		}
 		if (costs[i].block == p->row) {
 			p->row_sent = sent_mean(&costs[i]);
-			p->row_s = costs[i].time_s / ops;
 		}
 	}
 }

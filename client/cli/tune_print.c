@@ -47,8 +47,7 @@ static void head(const struct tune *tune)
 	printf("# %u workers, %u aggregator%s with %u channel%s, links of %sbit/s\n", net->world,
 	       net->aggregators, net->aggregators == 1 ? "" : "s", net->channels,
 	       net->channels == 1 ? "" : "s", text_si(net->rate * 8, rate));
-	printf("# datagrams of %u bytes, results %s; bytes of a worker in an operation, all "
-	       "headers in\n",
+	printf("# datagrams of %u bytes, results %s; bytes of a worker an operation\n",
 	       net->payload, net->multicast ? "by multicast" : "one by one");
 	if (source->note[0] != '\0')
 		printf("# note: %s\n", source->note);
@@ -101,6 +100,29 @@ static void row_print(const struct tune *tune, const struct tune_row *row, struc
 	table_cell(table, "%.1f%%", share((double)(sent.map_bytes + received->map_bytes), both));
 }
 
+/* Lines of words, folded between them where they are wider than the window. */
+static void fold(const char *text, uint32_t width)
+{
+	uint32_t used = 0;
+
+	while (*text != '\0') {
+		size_t space = strspn(text, " "), word = strcspn(text + space, " \n");
+
+		if (width != 0 && used > 4 && used + space + word > width) {
+			used = (uint32_t)printf("\n    ") - 1;
+			space -= space > 0;
+			text++;
+		}
+		used += (uint32_t)printf("%.*s", (int)(space + word), text);
+		text += space + word;
+		if (*text == '\n') {
+			printf("\n");
+			used = 0;
+			text++;
+		}
+	}
+}
+
 /* ---- the curve ---- */
 
 static void bar(double value, double most, uint32_t room, char *text)
@@ -142,8 +164,7 @@ static void params_print(const struct tune *tune, uint32_t width)
 
 	if (tune->param_count == 0)
 		return;
-	printf("\n# parameters, with block %u; OWN: as tensors of their own, which begin with a "
-	       "block\n",
+	printf("\n# parameters at block %u; OWN: each as a tensor of its own\n",
 	       tune->rows[tune->best].block);
 	table_column(&table, "PARAMETER", true);
 	table_column(&table, "D", false);
@@ -186,18 +207,21 @@ static void params_print(const struct tune *tune, uint32_t width)
 }
 
 /* What the traced job itself sent; whole traces of whole jobs can be compared with it. */
-static void job_print(const struct tune *tune)
+static void job_print(const struct tune *tune, uint32_t width)
 {
 	const struct trace_file *file = tune->source.traces != NULL ? tune->source.traces[0] : NULL;
-	char sent[16], received[16];
+	char sent[16], received[16], text[256];
 
 	if (file == NULL || !file->ended)
 		return;
-	printf("\nJob %s itself: worker 0 sent %sB and received %sB in %llu operations, with block "
-	       "%u.\n",
-	       file->head.job, text_si((double)file->end.sent_bytes, sent),
-	       text_si((double)file->end.received_bytes, received),
-	       (unsigned long long)file->end.operations, file->entries[0].record.block);
+	snprintf(text, sizeof(text),
+	         "Job %s itself: worker 0 sent %sB and received %sB in %llu operations, with block "
+	         "%u.\n",
+	         file->head.job, text_si((double)file->end.sent_bytes, sent),
+	         text_si((double)file->end.received_bytes, received),
+	         (unsigned long long)file->end.operations, file->entries[0].record.block);
+	printf("\n");
+	fold(text, width);
 }
 
 void tune_print(const struct tune *tune)
@@ -214,7 +238,8 @@ void tune_print(const struct tune *tune)
 	table_clear(&table);
 	curve(tune, width);
 	tune_reasons(tune, why, sizeof(why));
-	printf("\n%s", why);
+	printf("\n");
+	fold(why, width);
 	params_print(tune, width);
-	job_print(tune);
+	job_print(tune, width);
 }

@@ -128,8 +128,8 @@ void tune_reasons(const struct tune *tune, char *text, size_t room)
 		            "size\n");
 	if (tune->settings->local != 0 && fastest->measured_s * 1.05 < best->measured_s)
 		say(&lines,
-		    "  measured here, block %u was faster by %.0f %%: this machine is "
-		    "slower than the link\n",
+		    "  on this machine block %u was faster by %.0f %%: its CPUs decide, "
+		    "not a link\n",
 		    fastest->block, (best->measured_s / fastest->measured_s - 1) * 100);
 	if (tune->ring_s > 0 && tune->ring_s < best->time_s)
 		say(&lines,

@@ -187,6 +187,7 @@ static bool runs(uint64_t bits, const uint8_t *bytes, uint32_t count)
 
 static void test_hostile_runs(void **state)
 {
+	const uint8_t far[] = {0, 0xff, 0xff, 0xff, 0x7f}; /* 256 million ones */
 	const uint8_t endless[] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01};
 
 	(void)state;
@@ -197,6 +198,7 @@ static void test_hostile_runs(void **state)
 	assert_false(runs(100, (const uint8_t[]){40, 0x80}, 2)); /* cut */
 	assert_false(runs(100, endless, sizeof(endless)));
 	assert_false(runs(100, endless, 0));
+	assert_false(runs(100, far, sizeof(far)));
 }
 
 /* ---- recording and reading ---- */
