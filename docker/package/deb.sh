@@ -35,7 +35,7 @@ depends() { # folder, find's arguments..: what the ELF files there need
 needs=$(depends "$stage/usr/bin" "$stage/usr/lib" -path "$stage/usr/lib/winnow" -prune -o)
 [ -n "$needs" ] || exit 1
 # Data paths that winnowd loads if it is told to are there for those who have their libraries.
-may_need=$(depends "$stage/usr/lib/winnow")
+may_need=$(depends "$stage/usr/lib/winnow" -name '*.so')
 
 cat >"$stage/DEBIAN/control" <<C
 Package: winnow

@@ -17,7 +17,7 @@ class Loss(unittest.TestCase):
         port = harness.free_port()
         server = os.environ["WINNOW_AGGREGATORS"]
         proxy = subprocess.Popen(
-            [CHAOS, str(port), server.rpartition(":")[2], "1", "5", "5", "10"],
+            [CHAOS, str(port), server, "1", "5", "5", "10"],
             stdout=subprocess.PIPE,
             text=True,
         )
