@@ -112,11 +112,11 @@ $(BUILD)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
 	@ln -sf libwinnow.so $(BUILD)/libwinnow.so.0
 
 # For a wheel: it finds beside itself what it needs and a machine may lack.
-$(BUILD)/wheel/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
+$(BUILD)/wheel/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map $(BUILD)/libwinnow.so
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(link) -shared -Wl,-soname,libwinnow.so.0 -Wl,--version-script=client/libwinnow.map \
 		-Wl,-rpath,'$$ORIGIN' $(filter %.o,$^) $(core_libs) -o $@
-	$(Q)ldd $@ | awk '$$1 ~ /^lib(sodium|jansson|inih)/ { print $$3 }' | xargs cp -Lt $(@D)
+	$(Q)ldd $(BUILD)/libwinnow.so | awk '$$1 ~ /^lib(sodium|jansson|inih)/ { print $$3 }' | xargs cp -Lt $(@D)
 
 wheel-library: $(BUILD)/wheel/libwinnow.so
 
