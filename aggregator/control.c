@@ -84,20 +84,17 @@ static void shut_done(uv_shutdown_t *request, int status)
 /* Close once what was written has gone; the tick closes those that take too long. */
 static void connection_shut(struct connection *connection)
 {
-	uv_shutdown_t *request = malloc(sizeof(*request));
+	uv_shutdown_t *request;
 
-	if (connection->shutting) {
-		free(request);
+	if (connection->shutting)
 		return;
-	}
+	request = malloc(sizeof(*request));
 	connection->shutting = true;
 	connection->shut_us = loop_us(connection->control);
-	if (request == NULL) {
-		connection_end(connection);
-		return;
-	}
-	request->data = connection;
-	if (uv_shutdown(request, (uv_stream_t *)&connection->tcp, shut_done) != 0) {
+	if (request != NULL)
+		request->data = connection;
+	if (request == NULL ||
+	    uv_shutdown(request, (uv_stream_t *)&connection->tcp, shut_done) != 0) {
 		free(request);
 		connection_end(connection);
 	}
@@ -316,18 +313,6 @@ static void port_detach(void *context, uint16_t id)
 	reports_forget(&control->reports, id); /* the next job may get this number */
 }
 
-static void port_random(void *context, void *out, size_t bytes)
-{
-	(void)context;
-	proof_random(out, bytes);
-}
-
-static void port_log(void *context, const char *level, const char *text)
-{
-	(void)context;
-	log_event(level, "%s", text);
-}
-
 /* ---- time and signals ---- */
 
 static void tick(uv_timer_t *timer)
@@ -380,7 +365,7 @@ static void reload_asked(void *context)
 	service_tell("READY=1");
 }
 
-/* A data thread answers only if it turns; this one turns if it gets here. */
+/* A data thread answers only if it turns. */
 static void alive_asked(void *context)
 {
 	struct control *control = context;
@@ -459,8 +444,8 @@ int control_open(const struct control_config *config, struct control **out, char
 		.attach = port_attach,
 		.start = port_start,
 		.detach = port_detach,
-		.random = port_random,
-		.log = port_log,
+		.random = proof_random_for,
+		.log = log_line,
 	};
 	int err;
 

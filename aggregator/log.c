@@ -189,3 +189,9 @@ void log_event(const char *level, const char *format, ...)
 	if (level_of(level) == 2 || admit(line, &now))
 		write_line(&now, level, line);
 }
+
+void log_line(void *unused, const char *level, const char *text)
+{
+	(void)unused;
+	log_event(level, "%s", text);
+}

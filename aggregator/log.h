@@ -25,4 +25,7 @@ void log_event(const char *level, const char *format, ...) __attribute__((format
 /* Now and then, and at the end: say what has been left out in windows that are over, or in all. */
 void log_flush(bool all);
 
+/* The same with a finished text; for struct jobs_ports. */
+void log_line(void *unused, const char *level, const char *text);
+
 #endif /* AGGREGATOR_LOG_H */

@@ -36,6 +36,12 @@ void proof_random(void *out, size_t bytes)
 	randombytes_buf(out, bytes);
 }
 
+void proof_random_for(void *unused, void *out, size_t bytes)
+{
+	(void)unused;
+	proof_random(out, bytes);
+}
+
 static void hash_u32(crypto_generichash_state *state, uint32_t value)
 {
 	uint8_t bytes[4] = {(uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),

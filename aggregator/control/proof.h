@@ -34,6 +34,7 @@ enum proof_side { PROOF_JOIN, PROOF_WELCOME };
 int proof_init(void); /* once, before all others; -EIO when libsodium cannot start */
 
 void proof_random(void *out, size_t bytes);
+void proof_random_for(void *unused, void *out, size_t bytes); /* for struct jobs_ports */
 
 void proof_make(const struct proof_key *key, enum proof_side side,
                 const struct proof_statement *statement, uint8_t out[PROOF_BYTES]);

@@ -14,8 +14,9 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-	{"bench", cli_bench}, {"tune", cli_tune}, {"run", cli_run}, {"colocate", cli_colocate},
-	{"status", cli_status}, {"top", cli_top}, {"doctor", cli_doctor},
+	{"bench", cli_bench},       {"tune", cli_tune},     {"run", cli_run},
+	{"colocate", cli_colocate}, {"status", cli_status}, {"top", cli_top},
+	{"doctor", cli_doctor},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
@@ -27,7 +28,8 @@ static void help(FILE *out)
 	fprintf(out,
 	        "usage: winnow config dump [COMMAND [its options]]\n\n"
 	        "Prints every option with its value and where that is from: command line, a "
-	        "variable of the\nenvironment, a file, or the default. COMMAND is bench, tune, run, "
+	        "variable of the\nenvironment, a file, or the default. COMMAND is bench, tune, "
+	        "run, "
 	        "colocate, status, top, doctor or winnowd; without it,\nall of winnow's. What is "
 	        "printed for winnowd is a file for its --config; keys are not shown.\n\n"
 	        "examples:\n"
