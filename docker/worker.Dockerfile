@@ -1,7 +1,7 @@
 # A worker: Debian's PyTorch, the package winnow, and a training that runs until it is stopped (docker/train.py).
 #   docker build -f docker/worker.Dockerfile -t winnow-worker .
 #   docker run -e WINNOW_AGGREGATORS=agg:5555 -e WINNOW_KEY_FILE=/etc/winnow/keys -e RANK=0 -e WORLD_SIZE=4 -e MASTER_ADDR=.. winnow-worker
-# A training of your own: the last stage's second line, on the image that you have, is all that Winnow needs.
+# A training of your own: the package, installed in the image that you have, is all that Winnow needs.
 FROM debian:bookworm-slim AS build
 COPY docker/packages.txt docker/install-packages.sh /src/docker/
 RUN /src/docker/install-packages.sh build deb
@@ -9,9 +9,11 @@ COPY . /src
 RUN make -C /src -j"$(nproc)" deb
 
 FROM debian:bookworm-slim
-COPY --from=build /src/build/winnow_*.deb /src/docker/packages.txt /src/docker/install-packages.sh /tmp/winnow/
-RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends /tmp/winnow/winnow_*.deb && \
-	/tmp/winnow/install-packages.sh worker && rm -rf /tmp/winnow /var/lib/apt/lists/*
+# What takes long comes first: it is built once, whatever changes here.
+COPY docker/packages.txt docker/install-packages.sh /tmp/packages/
+RUN /tmp/packages/install-packages.sh worker
+COPY --from=build /src/build/winnow_*.deb /tmp/packages/
+RUN apt-get install -qy --no-install-recommends /tmp/packages/winnow_*.deb && rm -rf /tmp/packages /var/lib/apt/lists/*
 COPY client/python/demo/corpus.py client/python/demo/models.py docker/train.py /usr/share/winnow/demo/
 RUN python3 /usr/share/winnow/demo/train.py --prepare
 USER 65532:65532
