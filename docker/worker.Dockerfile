@@ -11,9 +11,9 @@ RUN make -C /src -j"$(nproc)" deb
 FROM debian:bookworm-slim
 # What takes long comes first: it is built once, whatever changes here.
 COPY docker/packages.txt docker/install-packages.sh /tmp/packages/
-RUN /tmp/packages/install-packages.sh worker
+RUN /tmp/packages/install-packages.sh worker && apt-get clean && rm -rf /var/lib/apt/lists/*
 COPY --from=build /src/build/winnow_*.deb /tmp/packages/
-RUN apt-get install -qy --no-install-recommends /tmp/packages/winnow_*.deb && rm -rf /tmp/packages /var/lib/apt/lists/*
+RUN apt-get update -q && apt-get install -qy --no-install-recommends /tmp/packages/winnow_*.deb && rm -rf /tmp/packages /var/lib/apt/lists/*
 COPY client/python/demo/corpus.py client/python/demo/models.py docker/train.py /usr/share/winnow/demo/
 RUN python3 /usr/share/winnow/demo/train.py --prepare
 USER 65532:65532
