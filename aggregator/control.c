@@ -81,14 +81,13 @@ static void shut_done(uv_shutdown_t *request, int status)
 	connection_end(connection);
 }
 
-/* Close once what was written has gone; the tick closes those that take too long. */
+/* Close when what was written has gone; tick() closes those that take too long. */
 static void connection_shut(struct connection *connection)
 {
-	uv_shutdown_t *request;
+	uv_shutdown_t *request = connection->shutting ? NULL : malloc(sizeof(*request));
 
 	if (connection->shutting)
 		return;
-	request = malloc(sizeof(*request));
 	connection->shutting = true;
 	connection->shut_us = loop_us(connection->control);
 	if (request != NULL)
