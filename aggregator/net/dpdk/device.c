@@ -15,8 +15,6 @@
 #include <rte_devargs.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
-#include <rte_flow.h>
-#include <rte_malloc.h>
 
 #include "aggregator/net/dpdk/kernel.h"
 

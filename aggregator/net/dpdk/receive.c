@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include <rte_cycles.h>
-
 #include "aggregator/net/dpdk/queue.h"
 
 #define PORT_BURST 64

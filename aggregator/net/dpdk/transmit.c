@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-#include <rte_cycles.h>
-
 #include "aggregator/net/dpdk/kernel.h"
 #include "aggregator/net/dpdk/queue.h"
 
