@@ -166,7 +166,7 @@ check: ## install what is missing, build, run all tests; SAN=... for one with sa
 	$(Q)$(MAKE) --no-print-directory tests
 	$(Q)tests/run.sh $(BUILD) '$(SAN)'
 
-bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, 20 minutes); PARTS="bound loss"
+bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long); PARTS="bound loss"
 	$(Q)docker/install-packages.sh build dpdk bench
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap \
 		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood \
