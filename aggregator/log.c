@@ -4,6 +4,7 @@
 #include "aggregator/log.h"
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@ struct kind {
 static const char *const levels[] = {"info", "warn", "error"};
 static int threshold;
 static bool json;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows, and of stderr */
 static struct kind kinds[EVENTS_MAX];
 
 static int level_of(const char *level)
@@ -169,9 +171,11 @@ void log_flush(bool all)
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
+	pthread_mutex_lock(&lock);
 	for (uint32_t i = 0; i < EVENTS_MAX; i++)
 		if (kinds[i].left_out > 0 && (all || now.tv_sec - kinds[i].since >= LOG_WINDOW_S))
 			window_end(&kinds[i], &now);
+	pthread_mutex_unlock(&lock);
 }
 
 void log_event(const char *level, const char *format, ...)
@@ -186,8 +190,10 @@ void log_event(const char *level, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
+	pthread_mutex_lock(&lock);
 	if (level_of(level) == 2 || admit(line, &now))
 		write_line(&now, level, line);
+	pthread_mutex_unlock(&lock);
 }
 
 void log_line(void *unused, const char *level, const char *text)

@@ -19,7 +19,7 @@ bool log_set_level(const char *level);
 /* "logfmt" or "json". False: no such format. */
 bool log_set_format(const char *format);
 
-/* "time=... level=info event=... ": `text` is logfmt from "event=" on. Control thread only. */
+/* "time=... level=info event=... ": `text` is logfmt from "event=" on. Any thread: of a dpdk port, its own tell, too. */
 void log_event(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Now and then, and at the end: say what has been left out in windows that are over, or in all. */
