@@ -108,7 +108,7 @@ enum wire_drop announce_parse(const struct packet *packet, struct announce *out)
 	out->flags = wire.flags;
 	out->rest = packet->body + sizeof(wire);
 	out->rest_bytes = packet->body_bytes - (uint32_t)sizeof(wire);
-	return WIRE_DROP_NONE;
+	return wire.flags & ~WIRE_FLAGS ? WIRE_DROP_LENGTH : WIRE_DROP_NONE;
 }
 
 static enum wire_drop mismatch_parse(struct plan *plan)
@@ -141,7 +141,7 @@ enum wire_drop plan_parse(const struct packet *packet, struct plan *out)
 	out->flags = wire.flags;
 	out->rest = packet->body + sizeof(wire);
 	out->rest_bytes = packet->body_bytes - (uint32_t)sizeof(wire);
-	if (wire.frame_count == 0 || wire.status > WIRE_MISMATCH)
+	if (wire.frame_count == 0 || wire.status > WIRE_MISMATCH || (wire.flags & ~WIRE_FLAGS))
 		return WIRE_DROP_LENGTH;
 	return wire.status == WIRE_MISMATCH ? mismatch_parse(out) : WIRE_DROP_NONE;
 }

@@ -81,6 +81,7 @@ struct wire_header {
 #define WIRE_NONE 0x02      /* no bit is set; the bitmap is left out */
 #define WIRE_EAGER 0x04     /* the blocks follow in this packet; there will be no frames */
 #define WIRE_NONFINITE 0x08 /* ANNOUNCE: a NaN or infinity occurs; PLAN: so it travels as f32 */
+#define WIRE_FLAGS (WIRE_ALL | WIRE_NONE | WIRE_EAGER | WIRE_NONFINITE) /* no others */
 
 enum wire_form {
 	WIRE_NATIVE = 0,  /* values travel in their own type */

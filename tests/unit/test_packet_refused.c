@@ -105,6 +105,28 @@ static void test_kind_refused(void **state)
 	}
 }
 
+/* A flag that is not known here may change what the rest means. */
+static void test_flags_refused(void **state)
+{
+	static const struct {
+		const char *vector;
+		unsigned at;
+	} places[] = {{"announce-all", 71}, {"plan-all", 52}};
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		const struct vector *v = vector_named(places[i].vector);
+		uint8_t bytes[PACKET_BYTES];
+
+		memcpy(bytes, v->bytes, v->byte_count);
+		for (unsigned flags = 0; flags < 256; flags++) {
+			bytes[places[i].at] = (uint8_t)flags;
+			assert_int_equal(read_packet(bytes, v->byte_count, i == 1),
+			                 flags < 16 ? WIRE_DROP_NONE : WIRE_DROP_LENGTH);
+		}
+	}
+}
+
 static void test_plan_refused(void **state)
 {
 	const struct vector *v = vector_named("plan-all");
@@ -151,7 +173,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lengths),       cmocka_unit_test(test_header_refused),
 		cmocka_unit_test(test_kind_refused),  cmocka_unit_test(test_plan_refused),
-		cmocka_unit_test(test_words_refused),
+		cmocka_unit_test(test_flags_refused), cmocka_unit_test(test_words_refused),
 	};
 
 	return cmocka_run_group_tests(tests, vectors_load, NULL) != 0;
