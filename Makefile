@@ -45,11 +45,21 @@ have_dpdk := $(shell pkg-config --exists libdpdk && echo yes)
 dpdk_flags = $(shell pkg-config --cflags libdpdk) -DALLOW_EXPERIMENTAL_API
 dpdk_libs = $(shell pkg-config --libs libdpdk)
 
+# Kernels and what drives the GPU are an object of their own, too; without CUDA it is left out. The same
+# sources on an emulated CUDA, for tests, are there always.
+cuda_home ?= $(or $(CUDA_HOME),/usr/local/cuda)
+have_cuda := $(if $(SAN),,$(if $(wildcard $(cuda_home)/include/cuda_runtime.h $(cuda_home)/bin/nvcc),$(shell command -v $(cuda_home)/bin/nvcc)))
+kernels := $(call sources_of,kernels)
+cuda_kernels := $(patsubst %.cu,%,$(wildcard kernels/*.cu))
+cuda_others := bitmap/dtype
+gpu_tests := $(patsubst %.cc,%,$(wildcard tests/gpu/test_*.cc)) $(filter tests/gpu/test_%,$(call sources_of,tests/gpu))
+
 daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf -lcap
 cli_libs := -levent_extra -levent_core -lbpf -lcap -ldl
 
 binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
-	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow) $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)
+	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow) $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so) \
+	$(if $(cuda_kernels),$(if $(have_cuda),$(BUILD)/winnow-cuda.so) $(BUILD)/winnow-cuda-emulated.so)
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
 	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos) $(BUILD)/tests/e2e/lose.bpf.o \
@@ -60,7 +70,7 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 .DELETE_ON_ERROR:
 .PHONY: all demo check bench lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
-tests: all $(unit_tests) $(tools) ## build the tests, too
+tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(tools) ## build the tests, too
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
@@ -81,6 +91,55 @@ $(BUILD)/tests/bench/dpdk_source.o $(BUILD)/tests/bench/dpdk_job.o $(BUILD)/test
 
 $(BUILD)/winnow-dpdk.so: $(call object,$(dpdk))
 	$(call say,LD,$@)$(link) -shared $^ $(dpdk_libs) -o $@
+
+# Everything that nvcc makes runs on sm_80 and newer; what it says of registers goes to kernels.txt.
+nvcc = $(cuda_home)/bin/nvcc -ccbin g++ -O3 -std=c++17 -Xptxas -v -I. -Xcompiler -fPIC$(comma)-fvisibility=hidden$(comma)-Wall$(comma)-Wextra \
+	-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80] -gencode arch=compute_90$(comma)code=sm_90 \
+	-gencode arch=compute_100$(comma)code=sm_100 -gencode arch=compute_120$(comma)code=sm_120
+$(BUILD)/%.cu.o: %.cu Makefile
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)$(nvcc) -MD -MP -MF $(@:.o=.d) -c $< -o $@ >$@.txt 2>&1 || { cat $@.txt >&2; rm -f $@.txt; exit 1; }
+
+$(BUILD)/kernels/%.o: private extra := -isystem $(cuda_home)/include
+
+$(BUILD)/winnow-cuda.so: $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(kernels) $(cuda_others))
+	$(call say,LD,$@)g++ -pthread -shared -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS) $^ \
+		$(cuda_home)/lib64/libcudart_static.a -ldl -lrt -o $@
+	$(Q)cat $(cuda_kernels:%=$(BUILD)/%.cu.o.txt) >$(BUILD)/kernels.txt
+
+# The emulation: CUDA's headers are its own, everything that uses them is built again with them.
+emulated := $(patsubst %.cc,%,$(wildcard tests/gpu/emulated/*.cc))
+emulated_flags = -Itests/gpu/emulated -DWINNOW_EMULATED_CUDA
+emulated_cxx = g++ -std=c++17 -I. -I$(BUILD) $(emulated_flags) -MMD -MP -fPIC -ffp-contract=off -pthread \
+	-Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas -Werror $(CFLAGS) $(sanitize) $(extra)
+$(BUILD)/emulated/%.cu.o: %.cu Makefile
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)$(emulated_cxx) -fvisibility=hidden -x c++ -c $< -o $@
+$(BUILD)/emulated/%.o: %.cc Makefile
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)$(emulated_cxx) -c $< -o $@
+$(BUILD)/emulated/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) $(emulated_flags) $(compile) -c $< -o $@
+
+# What takes fibers' turns must not be taken for threads that race.
+fibers := $(BUILD)/emulated/tests/gpu/emulated/emulated_kernel.o $(BUILD)/emulated/tests/gpu/emulated/emulated_fiber.o
+$(fibers): private sanitize := $(if $(SAN),$(if $(findstring thread,$(SAN)),-DEMULATED_TSAN,-fsanitize=$(SAN)))
+
+emulated_cuda := $(BUILD)/tests/gpu/libemulated-cuda.so
+emulated_link := g++ $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)
+emulated_kernels := $(cuda_kernels:%=$(BUILD)/emulated/%.cu.o) $(kernels:%=$(BUILD)/emulated/%.o)
+$(emulated_cuda): $(emulated:%=$(BUILD)/emulated/%.o)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(emulated_link) -shared -Wl,-soname,$(@F) $^ -o $@
+
+$(BUILD)/winnow-cuda-emulated.so: $(emulated_kernels) $(call object,$(cuda_others)) $(emulated_cuda)
+	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN/tests/gpu' $^ -o $@
+
+# Tests of kernels and of the emulation have both inside, and cmocka.
+$(BUILD)/tests/gpu/test_%: $(BUILD)/emulated/tests/gpu/test_%.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN' $^ -lcmocka $(daemon_libs) $(cli_libs) -o $@
 
 # Programs for the kernel, and the headers that bpftool makes of them, programs and all.
 $(BUILD)/%.bpf.o: %.bpf.c Makefile
@@ -186,7 +245,7 @@ lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
 	$(Q)tests/lint.sh
 
 format: ## let clang-format rewrite all sources
-	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
+	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cc' | xargs clang-format -i
 
 share := $(DESTDIR)$(PREFIX)/share
 install: all $(BUILD)/ebpf/redirect.bpf.o ## PREFIX=/usr/local DESTDIR=

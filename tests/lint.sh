@@ -12,7 +12,7 @@ step() { # name command..
 	fi
 }
 mapfile -t c < <(git ls-files '*.c' | grep -v '\.bpf\.c$') # those are not for this machine's compiler
-mapfile -t sources < <(git ls-files '*.c' '*.h' '*.cu')
+mapfile -t sources < <(git ls-files '*.c' '*.h' '*.cu' '*.cc')
 mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
 
 # The style page's limits; generated and vendored files do not exist here.
@@ -39,7 +39,7 @@ tidy() {
 		clang-tidy --quiet --warnings-as-errors='*' \
 			--checks='-*,bugprone-*,-bugprone-sizeof-expression,-bugprone-suspicious-memory-comparison,-bugprone-easily-swappable-parameters,-bugprone-narrowing-conversions,-bugprone-implicit-widening-of-multiplication-result,-bugprone-reserved-identifier,-bugprone-branch-clone,-bugprone-assignment-in-if-condition,-bugprone-suspicious-include' \
 			"$file" -- -std=c11 -D_GNU_SOURCE '-DWINNOW_VERSION="x"' -I. -Ibuild \
-			$(case $file in *avx512*) echo -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c ;; *avx2*) echo -mavx2 -mf16c ;; */dpdk*) pkg-config --cflags libdpdk | sed 's/-I/-isystem /g' ;; esac) \
+			$(case $file in *avx512*) echo -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c ;; *avx2*) echo -mavx2 -mf16c ;; kernels/* | tests/gpu/*) echo -isystem tests/gpu/emulated -DWINNOW_EMULATED_CUDA ;; */dpdk*) pkg-config --cflags libdpdk | sed 's/-I/-isystem /g' ;; esac) \
 			2>/dev/null || bad=1
 	done
 	return "$bad"

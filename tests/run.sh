@@ -61,6 +61,12 @@ for test in tests/unit/test_*.c; do
 	run "${name#test_}" 300 "$build/tests/unit/$name"
 done
 
+for test in tests/gpu/test_*.c tests/gpu/test_*.cc; do
+	[ -e "$test" ] || continue
+	name=$(basename "${test%.*}")
+	run "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
+done
+
 if [ -x "$build/tests/sim/sim" ] && [[ $san != *thread* ]]; then # one thread: nothing for tsan
 	count=$([ -n "$san" ] && echo 400 || echo 3000)
 	pair "sim-seeds-1-to-$count" "sim-seeds-$((count + 1))-to-$((2 * count))" 900 \

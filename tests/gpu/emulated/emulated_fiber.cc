@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * emulated_fiber.cc - stacks that take turns on one thread
+ */
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <sys/mman.h>
+
+#include "tests/gpu/emulated/emulated_fiber.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <pthread.h>
+#include <sanitizer/asan_interface.h>
+#endif
+
+#if defined(EMULATED_TSAN)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+static const size_t stack_bytes = 128 << 10, guard_bytes = 4096;
+
+void emulated_tsan_acquire(void *at)
+{
+#if defined(EMULATED_TSAN)
+	__tsan_acquire(at);
+#else
+	(void)at;
+#endif
+}
+
+void emulated_tsan_release(void *at)
+{
+#if defined(EMULATED_TSAN)
+	__tsan_release(at);
+#else
+	(void)at;
+#endif
+}
+
+/* Before and after the stacks change. */
+static void leaving(struct emulated_fiber *from, struct emulated_fiber *to)
+{
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_start_switch_fiber(&from->shadow, to->stack, to->stack_bytes);
+#endif
+#if defined(EMULATED_TSAN)
+	__tsan_switch_to_fiber(to->tsan, __tsan_switch_to_fiber_no_sync);
+#endif
+	(void)from, (void)to;
+}
+
+static void arrived(struct emulated_fiber *at)
+{
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_finish_switch_fiber(at->shadow, nullptr, nullptr);
+#endif
+	(void)at;
+}
+
+static void begin(struct emulated_fiber *fiber)
+{
+	arrived(fiber);
+	fiber->function(fiber->argument);
+	std::abort();
+}
+
+#if defined(__x86_64__)
+
+/* Saves what a call must preserve, and the stack pointer; the other way round for `to`. */
+extern "C" void emulated_switch(void **from, void *to);
+asm(".text\n"
+    ".type emulated_switch,@function\n"
+    "emulated_switch:\n"
+    "	pushq %rbp\n"
+    "	pushq %rbx\n"
+    "	pushq %r12\n"
+    "	pushq %r13\n"
+    "	pushq %r14\n"
+    "	pushq %r15\n"
+    "	movq %rsp, (%rdi)\n"
+    "	movq %rsi, %rsp\n"
+    "	popq %r15\n"
+    "	popq %r14\n"
+    "	popq %r13\n"
+    "	popq %r12\n"
+    "	popq %rbx\n"
+    "	popq %rbp\n"
+    "	ret\n"
+    ".type emulated_begin,@function\n"
+    "emulated_begin:\n" /* the first switch gets here, with the fiber in rbx */
+    "	movq %rbx, %rdi\n"
+    "	callq *%r12\n"
+    "	ud2\n");
+extern "C" void emulated_begin();
+
+static void set_up(struct emulated_fiber *fiber)
+{
+	void **top = reinterpret_cast<void **>(fiber->stack + fiber->stack_bytes) - 1;
+
+	*--top = nullptr;
+	*--top = reinterpret_cast<void *>(emulated_begin);
+	*--top = nullptr;                                     /* rbp */
+	*--top = fiber;                                       /* rbx */
+	*--top = reinterpret_cast<void *>(begin);             /* r12 */
+	*--top = nullptr, *--top = nullptr, *--top = nullptr; /* r13, r14, r15 */
+	fiber->stack_pointer = top;
+}
+
+static void change(struct emulated_fiber *from, struct emulated_fiber *to)
+{
+	emulated_switch(&from->stack_pointer, to->stack_pointer);
+}
+
+#else
+
+static void begin_halves(unsigned high, unsigned low)
+{
+	begin(reinterpret_cast<struct emulated_fiber *>(static_cast<uintptr_t>(high) << 32 | low));
+}
+
+static void set_up(struct emulated_fiber *fiber)
+{
+	uintptr_t address = reinterpret_cast<uintptr_t>(fiber);
+
+	getcontext(&fiber->context);
+	fiber->context.uc_stack.ss_sp = fiber->stack;
+	fiber->context.uc_stack.ss_size = fiber->stack_bytes;
+	makecontext(&fiber->context, reinterpret_cast<void (*)()>(begin_halves), 2,
+	            static_cast<unsigned>(address >> 32), static_cast<unsigned>(address));
+}
+
+static void change(struct emulated_fiber *from, struct emulated_fiber *to)
+{
+	swapcontext(&from->context, &to->context);
+}
+
+#endif
+
+void emulated_fiber_home(struct emulated_fiber *fiber)
+{
+	*fiber = {};
+#if defined(EMULATED_TSAN)
+	fiber->tsan = __tsan_get_current_fiber();
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+	/* Its bounds: the sanitizer tells them at the first switch away, to whoever arrives. */
+	pthread_attr_t attributes;
+	void *stack;
+	size_t bytes;
+	pthread_getattr_np(pthread_self(), &attributes);
+	pthread_attr_getstack(&attributes, &stack, &bytes);
+	pthread_attr_destroy(&attributes);
+	fiber->stack = static_cast<char *>(stack);
+	fiber->stack_bytes = bytes;
+#endif
+}
+
+void emulated_fiber_make(struct emulated_fiber *fiber, void (*function)(void *), void *argument)
+{
+	void *map = mmap(nullptr, stack_bytes + guard_bytes, PROT_READ | PROT_WRITE,
+	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (map == MAP_FAILED || mprotect(map, guard_bytes, PROT_NONE)) {
+		std::fprintf(stderr, "emulated CUDA: no memory for a fiber\n");
+		std::abort();
+	}
+	*fiber = {};
+	fiber->stack = static_cast<char *>(map) + guard_bytes;
+	fiber->stack_bytes = stack_bytes;
+	fiber->function = function;
+	fiber->argument = argument;
+#if defined(EMULATED_TSAN)
+	fiber->tsan = __tsan_create_fiber(0);
+#endif
+	set_up(fiber);
+}
+
+void emulated_fiber_switch(struct emulated_fiber *from, struct emulated_fiber *to)
+{
+	leaving(from, to);
+	change(from, to);
+	arrived(from);
+}
+
+void emulated_fiber_end(struct emulated_fiber *fiber)
+{
+#if defined(EMULATED_TSAN)
+	__tsan_destroy_fiber(fiber->tsan);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+	__asan_unpoison_memory_region(fiber->stack, fiber->stack_bytes);
+#endif
+	munmap(fiber->stack - guard_bytes, fiber->stack_bytes + guard_bytes);
+}

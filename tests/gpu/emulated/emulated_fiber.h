@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * emulated_fiber.h - stacks that take turns on one thread, and what sanitizers want to know of it
+ */
+#ifndef WINNOW_EMULATED_FIBER_H
+#define WINNOW_EMULATED_FIBER_H
+
+#include <stddef.h>
+#include <ucontext.h>
+
+struct emulated_fiber {
+	void *stack_pointer; /* while it does not run */
+	char *stack;         /* NULL: the thread's own */
+	size_t stack_bytes;
+	void (*function)(void *);
+	void *argument;
+	void *shadow;       /* address sanitizer: its own stack of this fiber */
+	void *tsan;         /* thread sanitizer: its name of this fiber */
+	ucontext_t context; /* where there is no switch in assembler */
+};
+
+/* This thread as it is: where the first switch comes from. */
+void emulated_fiber_home(struct emulated_fiber *fiber);
+
+/* A stack on which function(argument) begins at the first switch, and must not return. */
+void emulated_fiber_make(struct emulated_fiber *fiber, void (*function)(void *), void *argument);
+void emulated_fiber_switch(struct emulated_fiber *from, struct emulated_fiber *to);
+void emulated_fiber_end(struct emulated_fiber *fiber);
+
+/* For the end of a stream's thread: its fibers. */
+void emulated_thread_end();
+
+/* One fiber's writes before a release are seen by those who acquire; elsewhere nothing. */
+void emulated_tsan_acquire(void *at);
+void emulated_tsan_release(void *at);
+
+#endif

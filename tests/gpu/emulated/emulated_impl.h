@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * emulated_impl.h - the state of the emulated CUDA, known to its own files only
+ *
+ * One lock for everything: what runs on streams runs without it.
+ */
+#ifndef WINNOW_EMULATED_IMPL_H
+#define WINNOW_EMULATED_IMPL_H
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include "tests/gpu/emulated/emulated.h"
+
+/* One cudaEventRecord(): events and waits share it. */
+struct emulated_record {
+	bool done = false;
+	uint64_t time_ns = 0;
+};
+
+struct CUevent_st {
+	int device;
+	unsigned flags;
+	std::shared_ptr<emulated_record> last; /* none: never recorded */
+};
+
+enum { EMULATED_TOUCH_NONE = -2, EMULATED_TOUCH_ALL = -1 }; /* or a device */
+
+struct emulated_op {
+	std::function<cudaError_t()> run;  /* may be empty */
+	std::function<void()> finish;      /* with the lock held, whether it ran or not */
+	std::function<bool()> ready;       /* with the lock held; empty: at once */
+	int touches = EMULATED_TOUCH_NONE; /* whose memory run() needs */
+	bool polled = false;               /* ready() turns true without a word to `changed` */
+	uint64_t order = 0;                /* among all of the device */
+};
+
+struct CUstream_st {
+	int device;
+	unsigned flags;
+	int priority;
+	unsigned connection;
+	uint64_t id;
+	bool capturing = false, closing = false;
+	std::deque<emulated_op> queue; /* the first is under way if `busy` */
+	bool busy = false;
+	uint64_t submitted = 0, finished = 0;
+	uint64_t random;
+};
+
+struct emulated_device {
+	cudaError_t sticky = cudaSuccess;
+	CUstream_st *default_stream = nullptr;
+	uint64_t order = 0;
+	unsigned streams = 0;
+	unsigned touching = 0; /* operations that may touch its memory */
+};
+
+/* Device memory, or the host's where device < 0. */
+struct emulated_memory {
+	int device;
+	size_t bytes, mapped; /* asked for; rounded to pages, without guards */
+	char *map;            /* the first page, behind the guard; NULL: registered, not ours */
+	int owner;            /* of host memory: the device that was current */
+};
+
+struct emulated_fault {
+	std::string name;
+	uint64_t call; /* fails when it gets to 0 */
+	bool on;       /* and ever after */
+	cudaError_t error;
+};
+
+struct emulated_state {
+	std::mutex lock;
+	std::condition_variable changed;
+	std::vector<emulated_device> devices;
+	std::map<uintptr_t, emulated_memory> memory; /* by first byte given out */
+	std::set<CUstream_st *> streams;
+	std::set<CUevent_st *> events;
+	std::vector<emulated_fault> faults;
+	struct emulated_cuda_counts stats = {};
+	uint64_t seed, kernels = 0, stream_ids = 0;
+	unsigned pause_us, connections; /* 0: no stream shares one */
+};
+
+/* The state, made on first use and never destroyed: streams outlive main(). */
+emulated_state &emulated();
+
+extern thread_local int emulated_current; /* the thread's device */
+extern thread_local bool emulated_in_host_function;
+
+uint64_t emulated_number(const char *name, uint64_t otherwise);
+uint64_t emulated_random(uint64_t *state);
+uint64_t emulated_now_ns();
+
+/* The fault that is due for `name`, or cudaSuccess. Lock held. */
+cudaError_t emulated_fault_due(const char *name);
+
+/* Remember it for cudaGetLastError(). */
+cudaError_t emulated_fail(cudaError_t error);
+
+/* What every call begins with: counts, faults, sticky errors. Takes the lock. */
+cudaError_t emulated_enter(const char *name);
+
+#define EMULATED_ENTER(name)                                                                       \
+	do {                                                                                       \
+		cudaError_t entered = emulated_enter(name);                                        \
+		if (entered != cudaSuccess)                                                        \
+			return emulated_fail(entered);                                             \
+	} while (0)
+
+/* The stream behind a handle, or null. Lock held. */
+CUstream_st *emulated_stream(cudaStream_t handle);
+
+/* Append to a stream. Lock held. While a capture is on, nothing happens. */
+void emulated_push(CUstream_st *stream, emulated_op op);
+
+/* Wait until all that is in the stream now is over. */
+void emulated_drain(std::unique_lock<std::mutex> &held, CUstream_st *stream);
+
+/* Wait for all streams of a device (-1: of all). */
+void emulated_drain_device(std::unique_lock<std::mutex> &held, int device);
+
+/* The allocation that holds [at, at + bytes), or null. Lock held. */
+emulated_memory *emulated_find(const void *at, size_t bytes);
+
+/* Open, and close again, a device's memory (-1: of all) to this process. Lock held. */
+void emulated_touch(int device, bool open);
+
+#endif

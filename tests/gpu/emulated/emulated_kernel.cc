@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * emulated_kernel.cc - kernels: CTAs of fibers that wait for each other
+ *
+ * Not made for -fsanitize=thread, which would take the fibers' turns for races: it is told what
+ * orders one fiber after another, barriers and __syncwarp(), and finds what they leave out.
+ */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+
+#include "tests/gpu/emulated/emulated_fiber.h"
+#include "tests/gpu/emulated/emulated_impl.h"
+
+__thread struct emulated_lane *emulated_self;
+
+static const unsigned warp_lanes = 32, most_threads = 1024;
+
+enum state { READY, AT_BARRIER, AT_COLLECTIVE, ENDED };
+
+static const char *const names[] = {
+	"__syncwarp",       "__shfl_sync",       "__ballot_sync",     "__all_sync",
+	"__any_sync",       "__reduce_add_sync", "__reduce_max_sync", "__reduce_min_sync",
+	"__reduce_or_sync", "__reduce_and_sync", "__reduce_max_sync", "__reduce_min_sync",
+};
+
+struct lane : emulated_lane {
+	emulated_fiber fiber;
+	enum state state;
+	unsigned index;
+	/* What it waits for. */
+	const char *file;
+	int line;
+	enum emulated_collective what;
+	unsigned mask;
+	int source;
+	uint64_t value, result;
+};
+
+/* The CTA that runs on this thread. */
+struct cta {
+	std::vector<lane *> lanes; /* as many as any kernel had; the first `threads` are used */
+	unsigned threads, ended, at_barrier;
+	std::vector<unsigned> ready;
+	const std::function<void()> *body;
+	uint64_t random;
+	emulated_fiber home;
+	std::string wrong; /* why the kernel has to end; empty: it goes on */
+	char start, end, barrier, warps[most_threads / warp_lanes]; /* named to the sanitizer */
+};
+
+static thread_local cta *here;
+
+static lane *self()
+{
+	return static_cast<lane *>(emulated_self);
+}
+
+static std::string place(const lane *lane)
+{
+	char text[256];
+	const char *what = lane->state == AT_BARRIER ? "__syncthreads" : names[lane->what];
+
+	std::snprintf(text, sizeof(text), "thread %u waits at %s:%d (%s)", lane->index, lane->file,
+	              lane->line, what);
+	return text;
+}
+
+static void wrong(const std::string &text)
+{
+	if (here->wrong.empty())
+		here->wrong = text;
+}
+
+static void make_ready(lane *lane)
+{
+	lane->state = READY;
+	here->ready.push_back(lane->index);
+}
+
+/* Back to the loop that picks the next fiber; it knows of all that was done when the CTA is over. */
+static void give_way()
+{
+	emulated_tsan_release(&here->end);
+	emulated_fiber_switch(&self()->fiber, &here->home);
+}
+
+static void barrier_open()
+{
+	for (unsigned i = 0; i < here->threads; i++)
+		if (here->lanes[i]->state == AT_BARRIER)
+			make_ready(here->lanes[i]);
+	here->at_barrier = 0;
+}
+
+/* All that have not ended are there: go on, if it is the same barrier. */
+static void barrier_check()
+{
+	const lane *first = nullptr;
+
+	if (!here->at_barrier || here->at_barrier + here->ended < here->threads)
+		return;
+	for (unsigned i = 0; i < here->threads; i++) {
+		const lane *each = here->lanes[i];
+
+		if (each->state != AT_BARRIER)
+			continue;
+		if (first && (first->line != each->line || std::strcmp(first->file, each->file)))
+			return wrong(place(first) + ", " + place(each) + ": not the same barrier");
+		first = each;
+	}
+	barrier_open();
+}
+
+void emulated_barrier(const char *file, int line)
+{
+	lane *me = self();
+
+	me->state = AT_BARRIER;
+	me->file = file;
+	me->line = line;
+	here->at_barrier++;
+	emulated_tsan_release(&here->barrier);
+	barrier_check();
+	give_way();
+	emulated_tsan_acquire(&here->barrier);
+}
+
+static uint64_t reduce(enum emulated_collective what, uint64_t a, uint64_t b)
+{
+	int32_t x = static_cast<int32_t>(a), y = static_cast<int32_t>(b);
+
+	switch (what) {
+	case EMULATED_ADD:
+		return static_cast<uint32_t>(a + b);
+	case EMULATED_MAX:
+		return a > b ? a : b;
+	case EMULATED_MIN:
+		return a < b ? a : b;
+	case EMULATED_MAX_SIGNED:
+		return static_cast<uint32_t>(x > y ? x : y);
+	case EMULATED_MIN_SIGNED:
+		return static_cast<uint32_t>(x < y ? x : y);
+	case EMULATED_ALL:
+	case EMULATED_AND:
+		return a & b;
+	default:
+		return a | b;
+	}
+}
+
+/* All lanes of the mask are there: work it out and let them go. */
+static void collect(lane *const *warp, unsigned mask, enum emulated_collective what)
+{
+	const uint64_t nobodys = 0xa5a5a5a5a5a5a5a5u;
+	uint64_t all = 0;
+	bool any = false;
+
+	for (unsigned i = 0; i < warp_lanes; i++) {
+		if (!(mask >> i & 1))
+			continue;
+		uint64_t value = what == EMULATED_BALLOT ? warp[i]->value << i : warp[i]->value;
+		all = any ? reduce(what, all, value) : value;
+		any = true;
+	}
+	for (unsigned i = 0; i < warp_lanes; i++) {
+		if (!(mask >> i & 1))
+			continue;
+		lane *each = warp[i];
+		each->result = all;
+		if (what == EMULATED_SHUFFLE && each->source < 0)
+			each->result = each->value;
+		else if (what == EMULATED_SHUFFLE)
+			each->result =
+				mask >> each->source & 1 ? warp[each->source]->value : nobodys;
+		make_ready(each);
+	}
+}
+
+uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t value, int source,
+                          const char *file, int line)
+{
+	lane *me = self();
+	unsigned first = me->index / warp_lanes * warp_lanes, lane_number = me->index - first;
+	char *order = &here->warps[me->index / warp_lanes];
+	bool complete = true;
+
+	me->state = AT_COLLECTIVE;
+	me->file = file;
+	me->line = line;
+	me->what = what;
+	me->mask = mask;
+	me->source = source;
+	me->value = value;
+	if (!(mask >> lane_number & 1))
+		wrong(place(me) + " and is not in its mask");
+	for (unsigned i = 0; i < warp_lanes; i++) {
+		if (!(mask >> i & 1))
+			continue;
+		const lane *other = first + i < here->threads ? here->lanes[first + i] : nullptr;
+		if (!other || other->state != AT_COLLECTIVE || other->what != what ||
+		    other->mask != mask || other->line != line || std::strcmp(other->file, file))
+			complete = false;
+	}
+	if (what == EMULATED_SYNC)
+		emulated_tsan_release(order);
+	if (complete && here->wrong.empty())
+		collect(&here->lanes[first], mask, what);
+	give_way();
+	if (what == EMULATED_SYNC)
+		emulated_tsan_acquire(order);
+	return me->result;
+}
+
+/* What a fiber runs. It never returns: its stack has nothing to return to. */
+static void enter(void *argument)
+{
+	lane *me = static_cast<lane *>(argument);
+
+	for (;;) {
+		emulated_tsan_acquire(&here->start);
+		(*here->body)();
+		me->state = ENDED;
+		here->ended++;
+		barrier_check();
+		give_way();
+	}
+}
+
+static void prepare(uint3 block, dim3 grid)
+{
+	here->ended = here->at_barrier = 0;
+	here->ready.clear();
+	for (unsigned i = 0; i < here->threads; i++) {
+		lane *each = here->lanes[i];
+
+		each->thread = uint3{i, 0, 0};
+		each->block = block;
+		each->block_size = dim3(here->threads);
+		each->grid_size = grid;
+		make_ready(each);
+	}
+	emulated_tsan_release(&here->start);
+}
+
+/* Who waits in vain, for whom. */
+static std::string stuck()
+{
+	std::string text;
+	unsigned named = 0;
+
+	for (unsigned i = 0; i < here->threads; i++) {
+		const lane *each = here->lanes[i];
+		bool same = false;
+
+		if (each->state == ENDED)
+			continue;
+		for (unsigned j = 0; j < i && !same; j++)
+			same = here->lanes[j]->state == each->state &&
+			       here->lanes[j]->line == each->line &&
+			       here->lanes[j]->mask == each->mask;
+		if (!same && named++ < 4)
+			text += (text.empty() ? "" : ", ") + place(each);
+	}
+	return text + ", and " + std::to_string(here->ended) + " of " +
+	       std::to_string(here->threads) + " threads have ended";
+}
+
+static bool run_cta(uint3 block, dim3 grid)
+{
+	prepare(block, grid);
+	while (!here->ready.empty() && here->wrong.empty()) {
+		size_t pick = emulated_random(&here->random) % here->ready.size();
+		lane *next = here->lanes[here->ready[pick]];
+
+		here->ready[pick] = here->ready.back();
+		here->ready.pop_back();
+		emulated_self = next;
+		emulated_fiber_switch(&here->home, &next->fiber);
+	}
+	emulated_self = nullptr;
+	emulated_tsan_acquire(&here->end);
+	if (here->wrong.empty() && here->ended < here->threads)
+		here->wrong = stuck();
+	return here->wrong.empty();
+}
+
+/* Fibers are kept for the next kernel of this thread; those of a kernel that went wrong are not. */
+static void fibers(unsigned threads)
+{
+	if (!here) {
+		here = new cta{};
+		emulated_fiber_home(&here->home);
+	}
+	while (here->lanes.size() < threads) {
+		lane *made = new lane{};
+
+		made->index = static_cast<unsigned>(here->lanes.size());
+		emulated_fiber_make(&made->fiber, enter, made);
+		here->lanes.push_back(made);
+	}
+	here->threads = threads;
+}
+
+static void drop_fibers()
+{
+	for (lane *each : here->lanes) {
+		emulated_fiber_end(&each->fiber);
+		delete each;
+	}
+	here->lanes.clear();
+}
+
+void emulated_thread_end()
+{
+	if (!here)
+		return;
+	drop_fibers();
+	delete here;
+	here = nullptr;
+}
+
+static cudaError_t run_kernel(dim3 grid, unsigned threads, const std::function<void()> &body,
+                              uint64_t random)
+{
+	std::vector<unsigned> order(grid.x);
+
+	for (unsigned i = 0; i < grid.x; i++)
+		order[i] = i;
+	for (unsigned i = grid.x; i > 1; i--)
+		std::swap(order[i - 1], order[emulated_random(&random) % i]);
+	fibers(threads);
+	here->body = &body;
+	here->random = random;
+	here->wrong.clear();
+	for (unsigned block : order) {
+		if (run_cta(uint3{block, 0, 0}, grid))
+			continue;
+		std::fprintf(stderr, "emulated CUDA: CTA %u of %u: %s\n", block, grid.x,
+		             here->wrong.c_str());
+		drop_fibers();
+		return cudaErrorLaunchFailure;
+	}
+	return cudaSuccess;
+}
+
+cudaError_t emulated_launch(cudaStream_t handle, dim3 grid, unsigned threads,
+                            std::function<void()> body)
+{
+	EMULATED_ENTER("cudaLaunchKernel");
+	std::unique_lock<std::mutex> held(emulated().lock);
+	CUstream_st *stream = emulated_stream(handle);
+	emulated_op op;
+
+	/* As CUDA: a stream takes kernels while its device is current. */
+	if (!stream || stream->device != emulated_current)
+		return emulated_fail(cudaErrorInvalidResourceHandle);
+	if (!threads || threads > most_threads || !grid.x || grid.y != 1 || grid.z != 1)
+		return emulated_fail(cudaErrorInvalidConfiguration);
+	cudaError_t due = emulated_fault_due("kernel");
+	uint64_t random = (emulated().seed * 31 + ++emulated().kernels) * 0x9e3779b97f4a7c15u | 1;
+	op.touches = stream->device;
+	op.run = [=] { return due != cudaSuccess ? due : run_kernel(grid, threads, body, random); };
+	emulated_push(stream, op);
+	emulated().stats.kernels++;
+	return cudaSuccess;
+}
