@@ -46,6 +46,12 @@ struct bitmap_range {
 
 #define BITMAP_EXPONENT_NONE INT32_MIN
 
+/*
+ * bitmap_range_of - the range of a tensor whose largest element is `magnitude`: its bits
+ * without the sign as an integer, 0 when all are zero or there are none. Float types only.
+ */
+struct bitmap_range bitmap_range_of(uint64_t magnitude, enum dtype dtype);
+
 /* Blocks of a tensor of `count` elements. */
 static inline uint64_t bitmap_block_count(uint64_t count, uint64_t block_elems)
 {

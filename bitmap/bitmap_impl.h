@@ -27,9 +27,6 @@ bool bitmap_cpu_any(void);
 bool bitmap_cpu_avx2(void);
 bool bitmap_cpu_avx512(void);
 
-/* The range of a tensor whose largest element has these bits below its sign. */
-struct bitmap_range bitmap_range_of(uint64_t magnitude, enum dtype dtype);
-
 /* A tensor in bytes. No block is longer than the tensor, so no product overflows. */
 struct cut {
 	const unsigned char *data;

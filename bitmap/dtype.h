@@ -11,6 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum dtype {
 	DTYPE_F32 = 1,
 	DTYPE_F16 = 2,  /* IEEE 754 binary16 */
@@ -71,5 +75,9 @@ int dtype_parse(const char *name, enum dtype *out);
 /* "sum", "avg", "min", "max", "prod"; "?" for any other value. */
 const char *reduction_name(enum reduction reduction);
 int reduction_parse(const char *name, enum reduction *out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif /* BITMAP_DTYPE_H */

@@ -3,14 +3,9 @@
 
 #include "ebpf/geometry.h"
 
-#define COUNT_MAX (UINT64_C(1) << 48)
+#include "ebpf/deal.h"
 
-/* Mixes a group number so that rows of any stride spread over the shards (section 4.2). */
-static uint32_t mix(uint64_t value)
-{
-	value *= UINT64_C(0x9e3779b97f4a7c15);
-	return (uint32_t)(value >> 33);
-}
+#define COUNT_MAX (UINT64_C(1) << 48)
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {
@@ -112,21 +107,15 @@ uint32_t geometry_part_bytes(const struct geometry *geometry, uint32_t part)
 
 uint64_t geometry_block(const struct geometry *geometry, uint32_t shard, uint64_t index)
 {
-	uint32_t turn = mix(index) % geometry->shard_count;
-	uint32_t place = (shard + geometry->shard_count - turn) % geometry->shard_count;
-
-	return index * geometry->shard_count + place;
+	return deal_block(geometry->shard_count, shard, index);
 }
 
 uint32_t geometry_shard(const struct geometry *geometry, uint64_t block)
 {
-	uint64_t index = block / geometry->shard_count;
-	uint32_t place = (uint32_t)(block % geometry->shard_count);
-
-	return (place + mix(index)) % geometry->shard_count;
+	return deal_shard(geometry->shard_count, block);
 }
 
 uint32_t geometry_eager_channel(uint64_t tag, uint32_t channel_count)
 {
-	return mix(tag) % channel_count;
+	return deal_mix(tag) % channel_count;
 }

@@ -10,7 +10,7 @@ allowed() {
 	case $1 in
 	bitmap) echo bitmap ;;
 	ebpf) echo ebpf ;;
-	kernels) echo kernels bitmap ebpf/geometry.h ebpf/deal.h ;;
+	kernels) echo kernels bitmap ebpf/deal.h ;;
 	aggregator/net | aggregator/net/dpdk) echo aggregator/net ;;
 	aggregator/control) echo aggregator/control ebpf ;;
 	aggregator) echo aggregator ebpf bitmap ;;
