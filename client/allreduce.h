@@ -12,17 +12,69 @@
 #include <stdint.h>
 
 #include "bitmap/bitmap.h"
-#include "client/rows.h"
 #include "ebpf/geometry.h"
+
+struct allreduce;
+
+/* What is found in a segment. */
+struct access_scan {
+	uint64_t count;        /* bits that are set */
+	const uint8_t *values; /* those blocks, if somebody else is to find their range; or NULL */
+	struct bitmap_range range; /* of the segment, if `values` is NULL and the form is FIXED32 */
+};
+
+/* What will be received of a segment of one shard. */
+struct access_plan {
+	uint32_t segment, shard;
+	uint32_t block_count; /* of the shard in this segment */
+	uint32_t union_count;
+	const uint64_t *united; /* [(block_count + 63) / 64] */
+	const uint16_t *ranks;  /* union blocks before each word */
+	bool fixed;             /* sums are int32, as `shift` says */
+	int shift;
+};
+
+/*
+ * How streams and engine reach a tensor that is not two arrays in this process's memory: a list
+ * of blocks (rows.h), or memory of a GPU (staging.h). Segments are scanned in ascending order.
+ */
+struct access {
+	/* The operation is cut, and begins. -ENOMEM. */
+	int (*begin)(struct allreduce *task);
+
+	/* May segment `number`, the next one, be scanned? NULL: always. */
+	bool (*ready)(struct allreduce *task, uint32_t number);
+
+	/* bits: of the segment's blocks of all shards, in tensor order, from bit 0. */
+	void (*scan)(struct allreduce *task, uint32_t number, uint64_t *bits,
+	             struct access_scan *out);
+
+	/* The whole space of a block that was announced; the next one announced follows it. */
+	const uint8_t *(*send)(const struct allreduce *task, uint32_t segment, uint64_t block);
+
+	/*
+	 * plan - the union of a segment of one shard is known. NULL: what comes goes to `recv`.
+	 * -EINVAL: the tensor lacks a block of it; -ENOMEM.
+	 */
+	int (*plan)(struct allreduce *task, const struct access_plan *plan);
+
+	/* With plan(), one of these: where a block goes, or bytes of the union's blocks one after the other. */
+	uint8_t *(*recv)(const struct allreduce *task, uint32_t shard, uint64_t block);
+	void (*store)(struct allreduce *task, uint32_t shard, uint32_t segment, uint64_t offset,
+	              const void *data, uint32_t bytes);
+
+	/* All of a segment of one shard has been received. NULL: nothing is to be done. */
+	void (*received)(struct allreduce *task, uint32_t shard, uint32_t segment);
+};
 
 struct allreduce {
 	/* What to do. Buffers of `count` elements; equal, or apart. */
 	const void *send;
 	void *recv;
 	uint64_t count;
-	struct winnow_rows
-		*rows; /* what is sent, and perhaps what is received; NULL: `send` and `recv` */
-	uint64_t tag;  /* matches the operations of all workers; unique among those under way */
+	const struct access *access; /* of what is sent, perhaps also received; NULL: the buffers */
+	void *access_state;
+	uint64_t tag; /* matches the operations of all workers; unique among those under way */
 	uint32_t block_elems;
 	uint8_t dtype;     /* enum dtype */
 	uint8_t reduction; /* enum reduction */

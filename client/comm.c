@@ -239,6 +239,7 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 	request->comm = comm;
 	request->done = false;
 	request->parts = NULL;
+	request->rows = NULL;
 	return request;
 }
 
@@ -246,9 +247,9 @@ void comm_request_free(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
 
-	if (request->task.rows != NULL && !request->task.rows->gather)
-		rows_close(request->task.rows);
-	request->task.rows = NULL;
+	if (request->rows != NULL && !request->rows->gather)
+		rows_close(request->rows);
+	request->rows = NULL;
 	pthread_mutex_lock(&comm->lock);
 	request->next = comm->unused;
 	comm->unused = request;

@@ -24,6 +24,7 @@
 
 #include "aggregator/control/lines.h"
 #include "aggregator/net/net.h"
+#include "client/rows.h"
 #include "client/session.h"
 #include "client/trace.h"
 
@@ -55,6 +56,7 @@ struct winnow_request {
 	struct allreduce task;
 	uint64_t submitted_us, done_us;
 	struct comm_parts *parts; /* comm_parts.c: the operation is these; else NULL */
+	struct winnow_rows *rows; /* comm_rows.c: its tensor is this list; else NULL */
 	/* Under the lock. */
 	bool done;
 	pthread_cond_t changed;

@@ -205,7 +205,6 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
 		/* What is under way is the caller's to wait for, whatever failed after it. */
 		parts->count = parts->left;
 		failed(parts, result);
-		request->task.rows = NULL;
 		request->submitted_us = comm_clock_us();
 		request->parts = parts;
 		*out = request;

@@ -5,7 +5,7 @@
 
 #include "client/comm.h"
 
-/* `task` lacks its rows; `count` is of the whole tensor. */
+/* `count` is of the whole tensor. */
 static int submit_list(struct winnow_comm *comm, struct allreduce *task, const int64_t *index,
                        uint64_t block_count, bool gather, const struct winnow_options *options,
                        struct winnow_request **out)
@@ -19,18 +19,23 @@ static int submit_list(struct winnow_comm *comm, struct allreduce *task, const i
 		.elems = task->count,
 		.gather = gather,
 	};
+	struct winnow_rows *rows;
 	const char *wrong = NULL;
 	int err;
 
 	if (block_count > 0 && (task->send == NULL || index == NULL))
 		return comm_fail(WINNOW_ERR_INVALID, "a buffer is NULL");
-	err = rows_open(&input, &task->rows, &wrong);
+	err = rows_open(&input, &rows, &wrong);
 	if (err != 0)
 		return err == -EINVAL ? comm_fail(WINNOW_ERR_INVALID, wrong)
 		                      : comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	task->access = rows_access(rows);
+	task->access_state = rows;
 	err = comm_submit(comm, task, options, out);
 	if (err != WINNOW_OK)
-		rows_close(task->rows);
+		rows_close(rows);
+	else
+		(*out)->rows = rows;
 	return err;
 }
 
@@ -125,7 +130,7 @@ int winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uin
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
 	result = submit_list(comm, &task, recv_index, block_count, true, options, request);
 	if (result == WINNOW_OK)
-		*rows = task.rows;
+		*rows = task.access_state;
 	return result;
 }
 

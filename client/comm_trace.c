@@ -48,7 +48,8 @@ static void begin(struct winnow_comm *comm)
 
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
 {
-	if (session_state(comm->session) != SESSION_RUNNING)
+	/* Only arrays in this process's memory can be looked at here. */
+	if (session_state(comm->session) != SESSION_RUNNING || task->access != NULL)
 		return;
 	if (!comm->trace_tried)
 		begin(comm);

@@ -225,7 +225,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 	task->blocks = task->cut.block_count;
 	task->blocks_nonzero = task->blocks_union = 0;
 	task->segments_scanned = 0;
-	if (task->rows != NULL && rows_begin(task->rows, &task->cut) != 0)
+	if (task->access != NULL && task->access->begin(task) != 0)
 		return WINNOW_ERR_MEMORY;
 	task->started_us = now_us;
 	if (engine->active.first == NULL && engine->waiting.first == NULL)
@@ -269,11 +269,13 @@ static uint64_t count_bits(const uint64_t *words, uint64_t word_count)
 	return count;
 }
 
-/* The bits, in tensor order, and the range of blocks [first, first + blocks) of the tensor. */
-static void scan_blocks(struct engine *engine, struct allreduce *task, uint64_t first,
-                        uint64_t blocks, struct bitmap_range *range)
+/* The bits, in tensor order, and the range of a segment of all shards. */
+static void scan_blocks(struct engine *engine, struct allreduce *task, uint32_t number,
+                        struct bitmap_range *range)
 {
 	const struct geometry *cut = &task->cut;
+	uint64_t first = (uint64_t)number * cut->segment_blocks * cut->shard_count;
+	uint64_t blocks = (uint64_t)geometry_segment_blocks(cut, number) * cut->shard_count;
 	uint64_t first_elem = first * cut->block_elems, elems = blocks * cut->block_elems;
 	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
 
@@ -287,20 +289,24 @@ static void scan_blocks(struct engine *engine, struct allreduce *task, uint64_t 
 		engine->found, bitmap_word_count(bitmap_block_count(elems, cut->block_elems)));
 }
 
-/* The same for a list of blocks: only its values are looked at, and only for their range. */
-static void scan_rows(struct engine *engine, struct allreduce *task, uint64_t first,
-                      uint64_t blocks, struct bitmap_range *range)
+/* The same where the tensor is somewhere else. */
+static void scan_access(struct engine *engine, struct allreduce *task, uint32_t number,
+                        struct bitmap_range *range)
 {
 	const struct geometry *cut = &task->cut;
 	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
-	const uint8_t *values;
-	uint64_t count = rows_scan(task->rows, first, blocks, engine->found, &values);
+	struct access_scan found = {0};
 
-	task->blocks_nonzero += count;
-	if (range == NULL || count == 0)
+	task->access->scan(task, number, engine->found, &found);
+	task->blocks_nonzero += found.count;
+	if (range == NULL || found.count == 0)
 		return;
-	tensor.data = values;
-	tensor.count = count * cut->block_elems;
+	if (found.values == NULL) {
+		*range = found.range;
+		return;
+	}
+	tensor.data = found.values;
+	tensor.count = found.count * cut->block_elems;
 	bitmap_pool_scan(engine->pool, &tensor, engine->shard_bits, range);
 }
 
@@ -313,9 +319,8 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 	struct bitmap_range range = {.exponent = BITMAP_EXPONENT_NONE};
 	struct stream_scan scan = {.exponent = WIRE_EXPONENT_NONE};
 
-	(task->rows != NULL ? scan_rows : scan_blocks)(engine, task, first_group * cut->shard_count,
-	                                               (uint64_t)groups * cut->shard_count,
-	                                               task->form == WIRE_FIXED32 ? &range : NULL);
+	(task->access != NULL ? scan_access : scan_blocks)(
+		engine, task, number, task->form == WIRE_FIXED32 ? &range : NULL);
 	scan.nonfinite = range.nonfinite;
 	if (range.exponent != BITMAP_EXPONENT_NONE && !range.nonfinite)
 		scan.exponent = (int16_t)range.exponent;
@@ -336,11 +341,14 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 	}
 }
 
-static bool has_room(const struct engine *engine, const struct allreduce *task)
+static bool has_room(const struct engine *engine, struct allreduce *task)
 {
 	uint32_t number = task->segments_scanned;
 
 	if (number == task->cut.segment_count)
+		return false;
+	if (task->access != NULL && task->access->ready != NULL &&
+	    !task->access->ready(task, number))
 		return false;
 	if (task->cut.eager)
 		return true;

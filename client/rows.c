@@ -243,3 +243,68 @@ void rows_read(const struct winnow_rows *rows, int64_t *index, void *values)
 		}
 	}
 }
+
+/* ---- as a source ---- */
+
+static int access_begin(struct allreduce *task)
+{
+	return rows_begin(task->access_state, &task->cut);
+}
+
+static void access_scan(struct allreduce *task, uint32_t number, uint64_t *bits,
+                        struct access_scan *out)
+{
+	const struct geometry *cut = &task->cut;
+	uint64_t first = (uint64_t)number * cut->segment_blocks * cut->shard_count;
+	uint64_t blocks = (uint64_t)geometry_segment_blocks(cut, number) * cut->shard_count;
+
+	out->count = rows_scan(task->access_state, first, blocks, bits, &out->values);
+}
+
+static const uint8_t *access_send(const struct allreduce *task, uint32_t segment, uint64_t block)
+{
+	(void)segment;
+	return rows_send(task->access_state, block);
+}
+
+static int access_plan(struct allreduce *task, const struct access_plan *plan)
+{
+	uint64_t before = (uint64_t)plan->segment * task->cut.segment_blocks;
+	uint64_t blocks[WIRE_SEGMENT_BLOCKS_MAX];
+	uint32_t count = 0;
+
+	for (uint32_t b = 0; b < plan->block_count; b++) {
+		uint64_t block = geometry_block(&task->cut, plan->shard, before + b);
+
+		if ((plan->united[b / 64] >> (b % 64) & 1) && block < task->cut.block_count)
+			blocks[count++] = block;
+	}
+	if (count != plan->union_count)
+		return -EINVAL;
+	return rows_reserve(task->access_state, plan->segment, plan->shard, blocks, count);
+}
+
+static uint8_t *access_recv(const struct allreduce *task, uint32_t shard, uint64_t block)
+{
+	return rows_recv(task->access_state, shard, block);
+}
+
+const struct access *rows_access(const struct winnow_rows *rows)
+{
+	static const struct access scatter = {
+		.begin = access_begin,
+		.scan = access_scan,
+		.send = access_send,
+	};
+	static const struct access gather = {
+		.begin = access_begin,
+		.scan = access_scan,
+		.send = access_send,
+		.plan = access_plan,
+		.recv = access_recv,
+	};
+
+	if (rows == NULL)
+		return NULL;
+	return rows->gather ? &gather : &scatter;
+}

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/allreduce.h"
 #include "ebpf/geometry.h"
 
 struct rows_chunk;
@@ -73,5 +74,8 @@ uint8_t *rows_recv(const struct winnow_rows *rows, uint32_t shard, uint64_t bloc
 
 /* rows_read - all that was received, by ascending block: [found] numbers, [found] blocks. */
 void rows_read(const struct winnow_rows *rows, int64_t *index, void *values);
+
+/* rows_access - how the machines reach `rows`, the access_state of an operation. NULL: of none. */
+const struct access *rows_access(const struct winnow_rows *rows);
 
 #endif /* CLIENT_ROWS_H */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* stream_frame.c - pushing frames and storing results; PROTOCOL.md sections 8 to 10 */
+/* stream_frame.c - what leaves the tensor and what comes to it: PROTOCOL.md sections 8 to 10 */
 
 #include <assert.h>
 
@@ -7,32 +7,54 @@
 
 static const uint8_t zeros[WIRE_PAYLOAD_MAX];
 
-/*
- * Where block `index` of `shard` lies in the send (or receive) buffer, and how many bytes
- * of it the tensor has: fewer in a short last block, none past the end.
- */
-uint8_t *block_address(const struct allreduce *task, uint32_t shard, uint64_t index,
-                       uint32_t *bytes, bool in_recv)
+/* Where a block's bytes begin in an array, and how many it has: fewer in a short last block. */
+static uint64_t block_place(const struct allreduce *task, uint64_t block, uint32_t *bytes)
 {
-	uint64_t block = geometry_block(&task->cut, shard, index);
 	uint64_t first = block * task->cut.block_elems;
 	uint64_t left = first < task->count ? task->count - first : 0;
-	uint8_t *buffer = in_recv ? task->recv : (uint8_t *)(uintptr_t)task->send;
 
 	*bytes = task->cut.block_bytes;
-	if (task->rows != NULL && !in_recv)
-		return (uint8_t *)(uintptr_t)rows_send(task->rows, block);
-	if (task->rows != NULL && task->rows->gather)
-		return rows_recv(task->rows, shard, block);
 	if (left < task->cut.block_elems)
 		*bytes = (uint32_t)left * task->cut.elem_bytes;
-	return *bytes > 0 ? buffer + first * task->cut.elem_bytes : NULL;
+	return first * task->cut.elem_bytes;
+}
+
+/* Where block `index` of `shard` goes, and how many bytes of it the tensor has: 0 past the end. */
+uint8_t *recv_address(const struct allreduce *task, uint32_t shard, uint64_t index, uint32_t *bytes)
+{
+	uint64_t block = geometry_block(&task->cut, shard, index);
+	uint64_t place;
+
+	if (task->access != NULL && task->access->recv != NULL) {
+		*bytes = task->cut.block_bytes;
+		return task->access->recv(task, shard, block);
+	}
+	place = block_place(task, block, bytes);
+	return *bytes > 0 ? (uint8_t *)task->recv + place : NULL;
+}
+
+/* Where block `index` of this segment is that we announced, and how many bytes of it there are. */
+static const uint8_t *send_address(const struct allreduce *task, uint32_t shard,
+                                   const struct stream_segment *segment, uint32_t index,
+                                   uint32_t *bytes)
+{
+	uint64_t before = (uint64_t)segment->number * task->cut.segment_blocks;
+	uint64_t block = geometry_block(&task->cut, shard, before + index);
+	uint64_t place;
+
+	if (task->access != NULL) {
+		*bytes = task->cut.block_bytes;
+		return task->access->send(task, segment->number, block);
+	}
+	place = block_place(task, block, bytes);
+	return *bytes > 0 ? (const uint8_t *)task->send + place : NULL;
 }
 
 /* ---- what a frame holds ---- */
 
 struct frame_blocks {
 	uint32_t count; /* union blocks in the frame */
+	uint32_t rank;  /* of the first of them, among the segment's */
 	uint32_t part;  /* of a block that takes several frames */
 	uint32_t unit_bytes;
 	uint16_t blocks[WIRE_FRAME_BLOCKS_MAX]; /* of the segment */
@@ -62,6 +84,7 @@ static void frame_list(const struct stream_segment *segment, const struct geomet
 	uint32_t word = word_of_rank(segment, rank);
 	uint64_t left = segment->united[word];
 
+	out->rank = rank;
 	out->part = number % cut->block_parts;
 	out->unit_bytes = geometry_part_bytes(cut, out->part);
 	out->count = segment->union_count - rank;
@@ -78,11 +101,12 @@ static void frame_list(const struct stream_segment *segment, const struct geomet
 }
 
 /* One block, or one part of it, straight from the tensor; what the tensor lacks is zero. */
-static void point_at_block(struct packet_out *out, const struct allreduce *task,
-                           const struct frame_blocks *list, uint32_t shard, uint64_t index)
+static void point_at_block(const struct stream *s, struct packet_out *out,
+                           const struct allreduce *task, const struct stream_segment *segment,
+                           const struct frame_blocks *list, uint32_t index)
 {
 	uint32_t bytes, offset = list->part * task->cut.part_bytes, have = 0;
-	const uint8_t *address = block_address(task, shard, index, &bytes, false);
+	const uint8_t *address = send_address(task, s->config.shard, segment, index, &bytes);
 
 	if (bytes > offset)
 		have = bytes - offset < list->unit_bytes ? bytes - offset : list->unit_bytes;
@@ -94,10 +118,10 @@ static void point_at_block(struct packet_out *out, const struct allreduce *task,
 /* The same as int32, converted into the packet's scratch memory (section 9). */
 static void encode_block(const struct stream *s, struct packet_out *out,
                          const struct allreduce *task, const struct stream_segment *segment,
-                         const struct frame_blocks *list, uint64_t index)
+                         const struct frame_blocks *list, uint32_t index)
 {
 	uint32_t bytes, offset = list->part * task->cut.part_bytes, have = 0;
-	const uint8_t *address = block_address(task, s->config.shard, index, &bytes, false);
+	const uint8_t *address = send_address(task, s->config.shard, segment, index, &bytes);
 	uint8_t *to = (uint8_t *)out->scratch + packet_body_bytes(out);
 
 	if (bytes > offset)
@@ -106,11 +130,6 @@ static void encode_block(const struct stream *s, struct packet_out *out,
 		s->config.engine->fixed_encode(to, address + offset, have / 4, segment->shift);
 	memset(to + have, 0, list->unit_bytes - have);
 	packet_point(out, to, list->unit_bytes);
-}
-
-static bool travels_fixed(const struct allreduce *task, const struct stream_segment *segment)
-{
-	return task->form == WIRE_FIXED32 && !(segment->plan_flags & WIRE_NONFINITE);
 }
 
 static uint64_t own_mask(const struct stream_segment *segment, const struct frame_blocks *list)
@@ -128,11 +147,10 @@ static bool push_build(struct stream *s, struct stream_segment *segment, uint32_
 {
 	const struct allreduce *task = s->ops[segment->slot].task;
 	struct frame_blocks list;
-	uint64_t before, mask;
+	uint64_t mask;
 
 	if (task == NULL)
 		return false; /* withdrawn: the tensor is no longer ours to read */
-	before = (uint64_t)segment->number * task->cut.segment_blocks;
 	frame_list(segment, &task->cut, frame, &list);
 	mask = own_mask(segment, &list);
 	if (mask == 0)
@@ -142,9 +160,9 @@ static bool push_build(struct stream *s, struct stream_segment *segment, uint32_
 		if (!(mask >> i & 1))
 			continue;
 		if (travels_fixed(task, segment))
-			encode_block(s, out, task, segment, &list, before + list.blocks[i]);
+			encode_block(s, out, task, segment, &list, list.blocks[i]);
 		else
-			point_at_block(out, task, &list, s->config.shard, before + list.blocks[i]);
+			point_at_block(s, out, task, segment, &list, list.blocks[i]);
 	}
 	return true;
 }
@@ -247,10 +265,16 @@ static void store(const struct stream *s, struct allreduce *task,
 	uint32_t divisor = task->reduction == REDUCE_AVG ? s->config.world : 1;
 	uint32_t offset = list->part * task->cut.part_bytes;
 
+	if (task->access != NULL && task->access->store != NULL) {
+		task->access->store(task, s->config.shard, segment->number,
+		                    (uint64_t)list->rank * task->cut.block_bytes + offset, data,
+		                    list->count * list->unit_bytes);
+		return;
+	}
 	for (uint32_t i = 0; i < list->count; i++, data += list->unit_bytes) {
 		uint32_t bytes, have = 0;
-		uint8_t *address = block_address(task, s->config.shard, before + list->blocks[i],
-		                                 &bytes, true);
+		uint8_t *address =
+			recv_address(task, s->config.shard, before + list->blocks[i], &bytes);
 
 		if (bytes > offset)
 			have = bytes - offset < list->unit_bytes ? bytes - offset
@@ -321,4 +345,58 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	if (++segment->received < segment->frame_count)
 		return NULL;
 	return stream_segment_done(s, segment);
+}
+
+/* ---- operations without frames ---- */
+
+/* There is one. */
+static uint64_t first_bit(const uint64_t *words)
+{
+	uint64_t word = 0;
+
+	while (words[word] == 0)
+		word++;
+	return word * 64 + (uint64_t)__builtin_ctzll(words[word]);
+}
+
+/* The blocks of an eager operation follow its bitmap: packed, whole, padded with zeros. */
+void eager_point(struct packet_out *out, const struct allreduce *task,
+                 const struct stream_segment *segment, const struct bitmap_engine *engine)
+{
+	struct bitmap_tensor tensor = {
+		.data = task->send,
+		.count = task->count,
+		.block_elems = task->cut.block_elems,
+		.dtype = task->dtype,
+	};
+	uint32_t bytes, whole;
+
+	if (task->access != NULL) {
+		packet_point(out, task->access->send(task, 0, first_bit(segment->own)),
+		             (uint32_t)task->blocks_nonzero * task->cut.block_bytes);
+		return;
+	}
+	bytes = (uint32_t)engine->pack(&tensor, segment->own, out->scratch) * task->cut.elem_bytes;
+	whole = (bytes + task->cut.block_bytes - 1) / task->cut.block_bytes * task->cut.block_bytes;
+	memset((uint8_t *)out->scratch + bytes, 0, whole - bytes);
+	packet_point(out, out->scratch, whole);
+}
+
+void eager_store(struct allreduce *task, const struct stream_segment *segment, const uint8_t *sums)
+{
+	if (task->access != NULL && task->access->store != NULL) {
+		task->access->store(task, 0, 0, 0, sums,
+		                    segment->union_count * task->cut.block_bytes);
+		return;
+	}
+	for (uint32_t b = 0; b < segment->block_count; b++) {
+		uint32_t bytes;
+		uint8_t *address;
+
+		if (!bit_test(segment->united, b))
+			continue;
+		address = recv_address(task, 0, b, &bytes);
+		memcpy(address, sums, bytes);
+		sums += task->cut.block_bytes;
+	}
 }

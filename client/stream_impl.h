@@ -132,6 +132,12 @@ static inline bool bit_test(const uint64_t *words, uint32_t bit)
 	return words[bit / 64] >> (bit % 64) & 1;
 }
 
+/* Do this segment's blocks travel as int32? Known when it is planned. */
+static inline bool travels_fixed(const struct allreduce *task, const struct stream_segment *segment)
+{
+	return task->form == WIRE_FIXED32 && !(segment->plan_flags & WIRE_NONFINITE);
+}
+
 static inline void stream_drop(struct stream *s, enum wire_drop drop)
 {
 	s->stats.drops[drop]++;
@@ -169,7 +175,10 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us);
 void want_take(struct stream *s, const struct packet *packet);
-uint8_t *block_address(const struct allreduce *task, uint32_t shard, uint64_t index,
-                       uint32_t *bytes, bool in_recv);
+uint8_t *recv_address(const struct allreduce *task, uint32_t shard, uint64_t index,
+                      uint32_t *bytes);
+void eager_point(struct packet_out *out, const struct allreduce *task,
+                 const struct stream_segment *segment, const struct bitmap_engine *engine);
+void eager_store(struct allreduce *task, const struct stream_segment *segment, const uint8_t *sums);
 
 #endif /* CLIENT_STREAM_IMPL_H */

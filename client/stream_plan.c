@@ -2,6 +2,7 @@
 /* stream_plan.c - announcing segments and taking plans; PROTOCOL.md sections 6, 7 and 11.1 */
 
 #include <assert.h>
+#include <errno.h>
 
 #include "client/stream_impl.h"
 #include "client/winnow.h"
@@ -143,29 +144,6 @@ void stream_withdraw(struct stream *stream, struct allreduce *task, uint64_t now
 	segment->exponent = WIRE_EXPONENT_NONE;
 	segment->announce_flags = WIRE_NONE;
 	segment_queue(stream, segment, now_us);
-}
-
-/* The blocks of an eager operation follow its bitmap: packed, whole, padded with zeros. */
-static void eager_point(struct packet_out *out, const struct allreduce *task,
-                        const struct stream_segment *segment, const struct bitmap_engine *engine)
-{
-	struct bitmap_tensor tensor = {
-		.data = task->send,
-		.count = task->count,
-		.block_elems = task->cut.block_elems,
-		.dtype = task->dtype,
-	};
-	uint32_t bytes, whole;
-
-	if (task->rows != NULL) {
-		packet_point(out, task->rows->values,
-		             (uint32_t)task->rows->count * task->cut.block_bytes);
-		return;
-	}
-	bytes = (uint32_t)engine->pack(&tensor, segment->own, out->scratch) * task->cut.elem_bytes;
-	whole = (bytes + task->cut.block_bytes - 1) / task->cut.block_bytes * task->cut.block_bytes;
-	memset((uint8_t *)out->scratch + bytes, 0, whole - bytes);
-	packet_point(out, out->scratch, whole);
 }
 
 static void announce_build(struct stream *s, struct stream_segment *segment, struct packet_out *out)
@@ -366,7 +344,7 @@ static void clear_zero_blocks(const struct stream *s, struct allreduce *task,
 	bool large = task->count * task->cut.elem_bytes >= STREAM_BYTES_MIN;
 	uint32_t run;
 
-	if (task->send == task->recv || (task->rows != NULL && task->rows->gather))
+	if (task->send == task->recv || (task->access != NULL && task->access->plan != NULL))
 		return;
 	for (uint32_t b = 0; b < segment->block_count; b += run) {
 		uint64_t bytes;
@@ -377,11 +355,11 @@ static void clear_zero_blocks(const struct stream *s, struct allreduce *task,
 		if (bit_test(segment->united, b))
 			continue;
 		run = absent_run(task, segment, b);
-		block_address(task, s->config.shard, before + b + run - 1, &last_bytes, true);
+		recv_address(task, s->config.shard, before + b + run - 1, &last_bytes);
 		bytes = (uint64_t)(run - 1) * task->cut.block_bytes + last_bytes;
 		if (bytes == 0)
 			continue;
-		address = block_address(task, s->config.shard, before + b, &last_bytes, true);
+		address = recv_address(task, s->config.shard, before + b, &last_bytes);
 		if (large)
 			s->config.engine->clear(address, bytes);
 		else
@@ -389,42 +367,28 @@ static void clear_zero_blocks(const struct stream *s, struct allreduce *task,
 	}
 }
 
-/* Room for the union, if it comes as a list. False: it has blocks that the tensor lacks. */
-static bool rows_make_room(const struct stream *s, struct allreduce *task,
-                           const struct stream_segment *segment)
+/* The source learns what will come. False: the union has blocks that the tensor lacks. */
+static bool access_told(const struct stream *s, struct allreduce *task,
+                        const struct stream_segment *segment)
 {
-	uint64_t before = (uint64_t)segment->number * task->cut.segment_blocks;
-	uint64_t blocks[WIRE_SEGMENT_BLOCKS_MAX];
-	uint32_t shard = task->cut.eager ? 0 : s->config.shard, count = 0;
+	struct access_plan plan = {
+		.segment = segment->number,
+		.shard = task->cut.eager ? 0 : s->config.shard,
+		.block_count = segment->block_count,
+		.union_count = segment->union_count,
+		.united = segment->united,
+		.ranks = segment->rank_before,
+		.fixed = travels_fixed(task, segment),
+		.shift = segment->shift,
+	};
+	int err;
 
-	if (task->rows == NULL || !task->rows->gather)
+	if (task->access == NULL || task->access->plan == NULL)
 		return true;
-	for (uint32_t b = 0; b < segment->block_count; b++) {
-		uint64_t block = geometry_block(&task->cut, shard, before + b);
-
-		if (bit_test(segment->united, b) && block < task->cut.block_count)
-			blocks[count++] = block;
-	}
-	if (count != segment->union_count)
-		return false;
-	if (rows_reserve(task->rows, segment->number, shard, blocks, count) != 0)
+	err = task->access->plan(task, &plan);
+	if (err == -ENOMEM)
 		task->status = WINNOW_ERR_MEMORY;
-	return true;
-}
-
-static void eager_store(struct allreduce *task, const struct stream_segment *segment,
-                        const uint8_t *sums)
-{
-	for (uint32_t b = 0; b < segment->block_count; b++) {
-		uint32_t bytes;
-		uint8_t *address;
-
-		if (!bit_test(segment->united, b))
-			continue;
-		address = block_address(task, 0, b, &bytes, true);
-		memcpy(address, sums, bytes);
-		sums += task->cut.block_bytes;
-	}
+	return err != -EINVAL;
 }
 
 /* Section 9.2: headroom for the sum of all workers below bit 30. */
@@ -461,7 +425,13 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	task = op->task;
 	if (task == NULL || segment->state != SEGMENT_ANNOUNCED ||
 	    segment->number != plan.segment || !exponent_fits(task, segment, &plan) ||
-	    !union_take(task, &plan, segment, &eager_at) || !rows_make_room(s, task, segment)) {
+	    !union_take(task, &plan, segment, &eager_at)) {
+		stream_drop(s, WIRE_DROP_OPERATION);
+		return NULL;
+	}
+	segment->plan_flags = plan.flags;
+	segment->shift = fixed_shift(s, plan.exponent);
+	if (!access_told(s, task, segment)) {
 		stream_drop(s, WIRE_DROP_OPERATION);
 		return NULL;
 	}
@@ -472,8 +442,6 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	segment->first = packet->frame;
 	segment->frame_count = plan.frame_count;
 	segment->received = 0;
-	segment->plan_flags = plan.flags;
-	segment->shift = fixed_shift(s, plan.exponent);
 	op->planned = true;
 	op->end_frame = frame_before(op->end_frame, packet->frame + plan.frame_count)
 	                        ? packet->frame + plan.frame_count

@@ -4,6 +4,7 @@
 #define TESTS_SIM_WORLD_IMPL_H
 
 #include "aggregator/jobs.h"
+#include "client/rows.h"
 #include "client/session.h"
 #include "tests/sim/world.h"
 
