@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * gpu.h - a GPU as a communicator uses it: queues, staging memory, the caller's streams
+ *
+ * Everything that needs CUDA lies in an object of its own, winnow-cuda.so, which the library opens
+ * when somebody has a tensor on a GPU. It exports the table below. Whoever uses it sees no type of
+ * CUDA's and links none of it.
+ *
+ * A communicator has four queues on a GPU. What stands in `out`, `in` and `tell` can always run:
+ *
+ *     gate   waits for what is in the caller's streams, and says so
+ *     out    finds a segment's blocks and packs them into pinned memory
+ *     in     unpacks a segment's sums from there; lets the caller's stream go on
+ *     tell   waits for one of the two, and wakes the communicator: so they need not stop for it
+ *
+ * Functions that can fail return 0, -EINVAL (the caller's mistake) or -EIO (the GPU or its driver),
+ * and explain it in `why`, GPU_WHY_BYTES. None waits for the GPU but close() and the ..._close().
+ * One thread at a time for each gate or slot; the callers' threads for locate(), admit(), open(), the
+ * ..._open(), post() and wait(), the communicator's for the others.
+ */
+#ifndef KERNELS_GPU_H
+#define KERNELS_GPU_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bitmap/bitmap.h"
+#include "kernels/bitmap_cuda.h"
+
+#define GPU_WHY_BYTES 256
+#define GPU_PLUGIN_SYMBOL "winnow_gpu"
+
+struct gpu;
+
+/* Set once by a thread of the driver's, which then wakes the communicator. */
+struct gpu_signal {
+	struct gpu *gpu;
+	atomic_bool set;
+};
+
+/* An operation in the caller's stream. */
+struct gpu_gate {
+	struct gpu_signal open;   /* what was in the stream before it is done */
+	struct gpu_signal passed; /* all that finish() came after is done */
+	uint32_t turn;            /* streams wait for *word to get here; it only grows */
+	uint32_t *word;           /* pinned */
+	void *mark;               /* event: a place in one of the queues */
+	void *after;              /* event: the caller's stream no longer looks at *word */
+};
+
+struct gpu_slot_size {
+	uint64_t bytes;      /* of the blocks of a segment, all shards */
+	uint64_t blocks;     /* of a segment, all shards */
+	uint32_t plan_count; /* shards */
+};
+
+/* The union of a segment of one shard: its bits, then ranks[words + 1], as the kernels want them. */
+#define GPU_PLAN_WORDS 64
+#define GPU_PLAN_BYTES (GPU_PLAN_WORDS * 8 + (GPU_PLAN_WORDS + 1) * 4 + 4)
+
+/* Staging memory for one segment of all shards. What the host looks at is pinned. */
+struct gpu_slot {
+	struct gpu_signal scanned; /* magnitude, bits and packed are there */
+	struct gpu_signal emptied; /* plans and sums have been used */
+	uint64_t *magnitude;       /* see struct bitmap_cuda; bits follow it */
+	uint64_t *bits;
+	uint8_t *packed; /* the segment's own blocks, in tensor order */
+	uint8_t *sums;   /* the host's to fill, and: */
+	uint8_t *plans;  /* [plan_count] of GPU_PLAN_BYTES */
+	void *pinned;    /* all of the above */
+	void *device;    /* the same for the kernels; and what only they use: */
+	uint32_t *ranks;
+	void *scratch;
+	size_t plans_at;
+	void *mark; /* event */
+};
+
+/* One segment of one shard, on its way into the tensor. */
+struct gpu_unpack {
+	struct bitmap_tensor shape; /* the whole one */
+	struct bitmap_cuda_deal deal;
+	struct bitmap_cuda_form form;
+	uint32_t plan;       /* which of the slot's */
+	const uint8_t *sums; /* in the slot: the union's blocks in order */
+	bool clear_others;   /* blocks that are not in the union become zero */
+	void *recv;          /* the tensor */
+};
+
+struct gpu_calls {
+	const char *version; /* WINNOW_VERSION that it was built with */
+	const char *about;   /* "CUDA 13.0" */
+
+	/* Which GPU does this memory belong to? NULL: which does this thread use? -ENODEV: there is none. */
+	int (*locate)(const void *memory, int *device, char *why);
+
+	/* May work be put into this stream of the GPU's? -EINVAL: it is being captured into a graph. */
+	int (*admit)(int device, void *stream, char *why);
+
+	/* wake(context) is called by threads of the driver's. */
+	int (*open)(int device, void (*wake)(void *context), void *context, struct gpu **out,
+	            char *why);
+	void (*close)(struct gpu *gpu); /* after its gates and slots */
+
+	/* *gate and *slot begin as zeros. */
+	int (*gate_open)(struct gpu *gpu, struct gpu_gate *gate, char *why);
+	void (*gate_close)(struct gpu_gate *gate);
+	int (*slot_open)(struct gpu *gpu, const struct gpu_slot_size *size, struct gpu_slot *slot,
+	                 char *why);
+	void (*slot_close)(struct gpu_slot *slot);
+
+	/* gate->open is set when what is now in the caller's stream is done. */
+	int (*post)(struct gpu_gate *gate, void *stream, char *why);
+
+	/*
+	 * wait - the caller's stream goes no further before finish() or release(). -EAGAIN: streams
+	 * cannot wait here without getting into the way of the library's own.
+	 */
+	int (*wait)(struct gpu_gate *gate, void *stream, char *why);
+	void (*release)(struct gpu_gate *gate);
+
+	/* scan - bits and packed blocks of `tensor`, then slot->scanned. With or without the magnitude. */
+	int (*scan)(struct gpu_slot *slot, const struct bitmap_tensor *tensor, bool magnitude,
+	            char *why);
+	int (*unpack)(struct gpu_slot *slot, const struct gpu_unpack *what, char *why);
+	int (*empty)(struct gpu_slot *slot, char *why); /* slot->emptied after the unpacks so far */
+
+	/* finish - the stream goes on, and gate->passed, after the unpacks so far; `all`: and the scans. */
+	int (*finish)(struct gpu_gate *gate, bool all, char *why);
+
+	/* 1: the queues have something to do; 0: nothing; -EIO: the GPU has failed. */
+	int (*busy)(struct gpu *gpu, char *why);
+};
+
+#endif /* KERNELS_GPU_H */

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * gpu_impl.h - what gpu.c and gpu_slot.c share; private to them
+ */
+#ifndef KERNELS_GPU_IMPL_H
+#define KERNELS_GPU_IMPL_H
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <pthread.h>
+
+#include "kernels/gpu.h"
+
+typedef CUresult (*value_call)(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                               unsigned flags);
+
+struct word_page;
+
+struct gpu {
+	int device;
+	void (*wake)(void *context);
+	void *context;
+	cudaStream_t gate, out, in, tell;
+	value_call wait_value, write_value; /* NULL: streams cannot wait */
+	pthread_mutex_t lock;
+	struct word_page *pages; /* under the lock */
+};
+
+/* -EIO, and the line that says which call of which GPU went wrong. */
+int gpu_failed(char *why, const char *call, int device, cudaError_t err);
+
+/* A chain of calls: the first that fails is the one that is explained. */
+#define TRY(gpu, err, name, call)                                                                  \
+	do {                                                                                       \
+		cudaError_t tried_ = (err) == 0 ? (cudaError_t)(call) : cudaSuccess;               \
+		if (tried_ != cudaSuccess)                                                         \
+			(err) = gpu_failed(why, name, (gpu)->device, tried_);                      \
+	} while (0)
+
+/* The thread's device becomes ours; callers' threads get theirs back. */
+int gpu_enter(const struct gpu *gpu, int *before, char *why);
+void gpu_leave(const struct gpu *gpu, int before);
+
+/* The communicator's thread keeps whichever it used last. */
+int gpu_use(const struct gpu *gpu, char *why);
+
+int gpu_event(const struct gpu *gpu, void **out, char *why);
+
+/* Set the signal after what is now in `queue`. */
+int gpu_tell(struct gpu *gpu, cudaStream_t queue, void *mark, struct gpu_signal *signal, char *why);
+void CUDART_CB gpu_notify(void *signal);
+
+/* gpu_slot.c */
+int gpu_slot_open(struct gpu *gpu, const struct gpu_slot_size *size, struct gpu_slot *slot,
+                  char *why);
+void gpu_slot_close(struct gpu_slot *slot);
+int gpu_scan(struct gpu_slot *slot, const struct bitmap_tensor *tensor, bool magnitude, char *why);
+int gpu_unpack(struct gpu_slot *slot, const struct gpu_unpack *what, char *why);
+int gpu_empty(struct gpu_slot *slot, char *why);
+
+#endif /* KERNELS_GPU_IMPL_H */
