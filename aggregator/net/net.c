@@ -13,8 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Into `path` [PATH_MAX]: beside the program or library that this code is in, or where `make install` puts it. */
-static bool plugin_path(const char *name, char *path)
+bool net_plugin_path(const char *name, char *path)
 {
 	static const char *const places[] = {"", "winnow/", "../lib/winnow/"};
 	static const char here;
@@ -40,7 +39,7 @@ static int plugin_open(const char *name, const struct net_plugin **out, char *wh
 	char path[PATH_MAX];
 	void *object;
 
-	if (strchr(name, '/') != NULL || !plugin_path(name, path)) {
+	if (strchr(name, '/') != NULL || !net_plugin_path(name, path)) {
 		snprintf(why, NET_WHY_BYTES, "there is no datapath '%.60s' in this build", name);
 		return -ENOENT;
 	}

@@ -128,6 +128,12 @@ struct net_plugin {
 };
 
 /*
+ * net_plugin_path - where winnow-NAME.so is, into `path` [PATH_MAX]: beside the program or library that
+ * this code is in, or where `make install` puts it. False: it is not there.
+ */
+bool net_plugin_path(const char *name, char *path);
+
+/*
  * net_backend_named - the back end called `name`. Those that need libraries which few have,
  * dpdk, are objects of their own (winnow-NAME.so), opened at the first call and never closed.
  * -ENOENT: there is none of that name; -ELIBACC: it cannot be opened; one line in `why`.

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gpu_plugin.h - finds what drives GPUs, an object of its own that needs CUDA's driver */
+#ifndef CLIENT_GPU_PLUGIN_H
+#define CLIENT_GPU_PLUGIN_H
+
+#include "kernels/gpu.h"
+
+/*
+ * gpu_plugin_open - the functions of winnow-cuda.so, which is opened at the first call and never
+ * closed. WINNOW_CUDA_PLUGIN=PATH names another, for tests. -ENOENT: there is none; -ELIBACC: it
+ * cannot be opened; one line in `why`, GPU_WHY_BYTES. Any thread.
+ */
+int gpu_plugin_open(const struct gpu_calls **out, char *why);
+
+#endif /* CLIENT_GPU_PLUGIN_H */
