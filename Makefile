@@ -70,7 +70,7 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 .DELETE_ON_ERROR:
 .PHONY: all demo check bench lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
-tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(tools) ## build the tests, too
+tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/tests/gpu/device_worker $(tools) ## build the tests, too
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
@@ -140,6 +140,11 @@ $(BUILD)/winnow-cuda-emulated.so: $(emulated_kernels) $(call object,$(cuda_other
 $(BUILD)/tests/gpu/test_%: $(BUILD)/emulated/tests/gpu/test_%.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN' $^ -lcmocka $(daemon_libs) $(cli_libs) -o $@
+
+# A worker as users' programs are: with the library and CUDA's runtime, here the emulated one.
+$(BUILD)/tests/gpu/device_%: $(BUILD)/emulated/tests/gpu/device_%.o $(BUILD)/libwinnow.so $(emulated_cuda)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' $(filter %.o,$^) -L$(BUILD) -lwinnow $(emulated_cuda) -lm -o $@
 
 # Programs for the kernel, and the headers that bpftool makes of them, programs and all.
 $(BUILD)/%.bpf.o: %.bpf.c Makefile

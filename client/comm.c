@@ -14,7 +14,6 @@
 #include "client/explain.h"
 
 static _Thread_local char last_error[COMM_ERROR_BYTES];
-static _Thread_local char comm_error_copy[COMM_ERROR_BYTES];
 
 int comm_fail(int result, const char *why)
 {
@@ -22,7 +21,12 @@ int comm_fail(int result, const char *why)
 	return result;
 }
 
-static void wake(struct winnow_comm *comm)
+const char *winnow_last_error(void)
+{
+	return last_error;
+}
+
+void comm_wake(struct winnow_comm *comm)
 {
 	uint64_t one = 1;
 
@@ -37,6 +41,7 @@ static void free_all(struct winnow_comm *comm)
 {
 	struct winnow_request *next;
 
+	comm_gpu_close(comm);
 	comm_trace_end(comm);
 	session_close(comm->session);
 	bitmap_pool_close(comm->pool);
@@ -49,6 +54,7 @@ static void free_all(struct winnow_comm *comm)
 	}
 	if (comm->wake_fd >= 0)
 		close(comm->wake_fd);
+	pthread_mutex_destroy(&comm->gpu_lock);
 	pthread_mutex_destroy(&comm->lock);
 	pthread_cond_destroy(&comm->changed);
 	free(comm);
@@ -88,7 +94,7 @@ static void stop_thread(struct winnow_comm *comm)
 	pthread_mutex_lock(&comm->lock);
 	comm->stop = true;
 	pthread_mutex_unlock(&comm->lock);
-	wake(comm);
+	comm_wake(comm);
 	pthread_join(comm->thread, NULL);
 }
 
@@ -133,6 +139,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 	comm->wake_fd = -1;
 	comm->backend = &net_udp;
 	pthread_mutex_init(&comm->lock, NULL);
+	pthread_mutex_init(&comm->gpu_lock, NULL);
 	cond_init(&comm->changed);
 	result = create(config, comm, why);
 	if (result == WINNOW_OK) {
@@ -153,15 +160,21 @@ void winnow_comm_destroy(struct winnow_comm *comm)
 	free_all(comm);
 }
 
-void winnow_comm_abort(struct winnow_comm *comm, const char *text)
+void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
 {
 	pthread_mutex_lock(&comm->lock);
-	if (!comm->abort_wanted)
-		snprintf(comm->abort_text, sizeof(comm->abort_text), "%s",
-		         text != NULL ? text : "no reason given");
+	if (!comm->abort_wanted) {
+		snprintf(comm->abort_text, sizeof(comm->abort_text), "%s", text);
+		comm->abort_result = result;
+	}
 	comm->abort_wanted = true;
 	pthread_mutex_unlock(&comm->lock);
-	wake(comm);
+	comm_wake(comm);
+}
+
+void winnow_comm_abort(struct winnow_comm *comm, const char *text)
+{
+	comm_end(comm, WINNOW_ERR_ABORTED, text != NULL ? text : "no reason given");
 }
 
 /* ---- operations ---- */
@@ -202,6 +215,8 @@ const char *comm_wrong_argument(const struct allreduce *task, const struct winno
 		return "block is above 65536";
 	if (options->wire > WINNOW_WIRE_FIXED32)
 		return "unknown wire form";
+	if (options->memory > WINNOW_MEMORY_CUDA)
+		return "unknown kind of memory";
 	return NULL;
 }
 
@@ -237,9 +252,11 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 		cond_init(&request->changed);
 	}
 	request->comm = comm;
-	request->done = false;
+	request->done = request->detached = false;
 	request->parts = NULL;
 	request->rows = NULL;
+	request->staged = NULL;
+	request->staged_bytes = (struct staging_bytes){0};
 	return request;
 }
 
@@ -249,7 +266,10 @@ void comm_request_free(struct winnow_request *request)
 
 	if (request->rows != NULL && !request->rows->gather)
 		rows_close(request->rows);
+	if (request->staged != NULL)
+		staging_free(request->staged);
 	request->rows = NULL;
+	request->staged = NULL;
 	pthread_mutex_lock(&comm->lock);
 	request->next = comm->unused;
 	comm->unused = request;
@@ -260,10 +280,14 @@ int comm_submit(struct winnow_comm *comm, const struct allreduce *what,
                 const struct winnow_options *options, struct winnow_request **out)
 {
 	struct winnow_request *request = comm_request_new(comm);
+	int result = WINNOW_OK;
 
 	if (request == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	request->task = *what;
+	if (what->is_guard)
+		request->task.send = request->task.recv =
+			memset(request->nothing, 0, sizeof(request->nothing));
 	if (what->tag == 0 && options != NULL)
 		request->task.tag = options->tag;
 	if (what->block_elems == 0)
@@ -274,6 +298,12 @@ int comm_submit(struct winnow_comm *comm, const struct allreduce *what,
 		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
 	request->submitted_us = comm_clock_us();
 	request->next = NULL;
+	if (comm_gpu_wanted(options) && !what->is_guard)
+		result = comm_gpu_post(request, options);
+	if (result != WINNOW_OK) {
+		comm_request_free(request);
+		return result;
+	}
 	pthread_mutex_lock(&comm->lock);
 	if (request->task.tag == 0)
 		request->task.tag = COMM_TAG_BY_ORDER | comm->next_tag++;
@@ -283,7 +313,7 @@ int comm_submit(struct winnow_comm *comm, const struct allreduce *what,
 		comm->submitted_last->next = request;
 	comm->submitted_last = request;
 	pthread_mutex_unlock(&comm->lock);
-	wake(comm);
+	comm_wake(comm);
 	*out = request;
 	return WINNOW_OK;
 }
@@ -300,11 +330,26 @@ int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum wi
 		.reduction = (uint8_t)op,
 	};
 	const char *wrong = comm_wrong_argument(&task, options);
+	struct winnow_request *request;
+	int result;
 
-	*out = NULL;
+	if (out != NULL)
+		*out = NULL;
+	if (wrong == NULL)
+		wrong = comm_wrong_request(options, out != NULL);
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	return comm_submit(comm, &task, options, out);
+	result = comm_submit(comm, &task, options, &request);
+	if (result != WINNOW_OK)
+		return result;
+	if (comm_gpu_wanted(options))
+		result = comm_gpu_wait(&request, 1, options);
+	if (out == NULL) {
+		comm_detach(request);
+		return result;
+	}
+	*out = request; /* says so, too, if the wait failed */
+	return WINNOW_OK;
 }
 
 static void stats_fill(const struct winnow_request *request, struct winnow_op_stats *stats)
@@ -316,7 +361,26 @@ static void stats_fill(const struct winnow_request *request, struct winnow_op_st
 		.blocks_nonzero = request->task.blocks_nonzero,
 		.blocks_union = request->task.blocks_union,
 		.time_us = request->done_us - request->submitted_us,
+		.staged_out_bytes = request->staged_bytes.out,
+		.staged_in_bytes = request->staged_bytes.in,
 	};
+}
+
+void comm_explain(const struct winnow_request *request, char *why)
+{
+	const struct winnow_comm *comm = request->comm;
+	int result = request->task.status;
+
+	why[0] = '\0';
+	/* Not one that has ended the communicator, whichever operation's it was. */
+	if (result == WINNOW_ERR_MISMATCH && comm->result != WINNOW_ERR_MISMATCH)
+		explain_mismatch(&request->task, why, COMM_ERROR_BYTES);
+	else if (result == WINNOW_ERR_BUSY)
+		snprintf(why, COMM_ERROR_BYTES, "an operation with tag %llu is under way",
+		         (unsigned long long)request->task.tag);
+	else if (result != WINNOW_OK)
+		snprintf(why, COMM_ERROR_BYTES, "%s",
+		         comm->error[0] != '\0' ? comm->error : winnow_strerror(result));
 }
 
 /* The request is done: take its result, and keep its memory for the next one. */
@@ -324,18 +388,12 @@ static int collect(struct winnow_request *request, struct winnow_op_stats *stats
 {
 	struct winnow_comm *comm = request->comm;
 	int result = request->task.status;
-	char why[COMM_ERROR_BYTES] = "";
+	char why[COMM_ERROR_BYTES];
 
 	stats_fill(request, stats);
 	pthread_mutex_lock(&comm->lock);
-	if (result == WINNOW_ERR_MISMATCH)
-		explain_mismatch(&request->task, why, sizeof(why));
-	else if (result == WINNOW_ERR_BUSY)
-		snprintf(why, sizeof(why), "an operation with tag %llu is under way",
-		         (unsigned long long)request->task.tag);
-	else if (result != WINNOW_OK)
-		snprintf(why, sizeof(why), "%s", comm->error);
-	if (result == WINNOW_ERR_MISMATCH)
+	comm_explain(request, why);
+	if (result == WINNOW_ERR_MISMATCH && comm->state != SESSION_FAILED)
 		snprintf(comm->error, sizeof(comm->error), "%s", why);
 	pthread_mutex_unlock(&comm->lock);
 	comm_request_free(request);
@@ -390,72 +448,4 @@ int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_d
 	int result = winnow_allreduce_async(send, recv, count, dtype, op, NULL, comm, &request);
 
 	return result == WINNOW_OK ? winnow_wait(request, -1, NULL) : result;
-}
-
-/* ---- looking ---- */
-
-const char *winnow_strerror(int result)
-{
-	static const char *const texts[] = {
-		[WINNOW_OK] = "no error",
-		[WINNOW_ERR_INVALID] = "an argument is impossible",
-		[WINNOW_ERR_MEMORY] = "out of memory",
-		[WINNOW_ERR_SYSTEM] = "the system refused a socket or a thread",
-		[WINNOW_ERR_UNREACHABLE] = "no aggregator answers",
-		[WINNOW_ERR_REFUSED] = "the aggregator refused this worker",
-		[WINNOW_ERR_MISMATCH] = "workers do not agree on the operation",
-		[WINNOW_ERR_LOST] = "a worker or an aggregator is lost",
-		[WINNOW_ERR_ABORTED] = "the job was aborted",
-		[WINNOW_ERR_TIMEOUT] = "timed out",
-		[WINNOW_ERR_BUSY] = "an operation with this tag is under way",
-		[WINNOW_ERR_PROTOCOL] = "not a Winnow aggregator",
-	};
-
-	if (result < 0 || result > WINNOW_ERR_PROTOCOL)
-		return "unknown error";
-	return texts[result];
-}
-
-const char *winnow_comm_error(struct winnow_comm *comm)
-{
-	pthread_mutex_lock(&comm->lock);
-	snprintf(comm_error_copy, sizeof(comm_error_copy), "%s", comm->error);
-	pthread_mutex_unlock(&comm->lock);
-	return comm_error_copy;
-}
-
-const char *winnow_last_error(void)
-{
-	return last_error;
-}
-
-void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)
-{
-	pthread_mutex_lock(&comm->lock);
-	comm->stats_wanted = true;
-	wake(comm);
-	while (comm->stats_wanted)
-		pthread_cond_wait(&comm->changed, &comm->lock);
-	*stats = comm->stats;
-	pthread_mutex_unlock(&comm->lock);
-}
-
-uint32_t winnow_comm_rank(const struct winnow_comm *comm)
-{
-	return comm->rank;
-}
-
-uint32_t winnow_comm_world(const struct winnow_comm *comm)
-{
-	return comm->world;
-}
-
-const char *winnow_version(void)
-{
-	return WINNOW_VERSION;
-}
-
-int winnow_abi_version(void)
-{
-	return WINNOW_ABI_VERSION;
 }

@@ -5,6 +5,8 @@
  * comm.c         the public calls: check, queue, wait
  * comm_parts.c   an operation that is several: segments with their own blocks
  * comm_rows.c    operations on lists of blocks
+ * comm_gpu.c     operations on the memory of GPUs
+ * comm_look.c    the public calls that only look
  * comm_loop.c    the thread: sockets in, session, sockets out
  * comm_peers.c   its control connections
  * comm_config.c  defaults, environment, key, addresses
@@ -26,6 +28,7 @@
 #include "aggregator/net/net.h"
 #include "client/rows.h"
 #include "client/session.h"
+#include "client/staging.h"
 #include "client/trace.h"
 
 #define COMM_ERROR_BYTES 512
@@ -33,6 +36,7 @@
 #define COMM_CONNECT_AGAIN_US 200000
 #define COMM_LEAVE_US 2000000 /* how long to wait for acknowledgements when leaving */
 #define COMM_FLUSH_US 500000  /* and for the last lines to go out */
+#define COMM_GUARD_COUNT_MAX 64
 
 /* An aggregator as seen from here. */
 struct comm_peer {
@@ -55,10 +59,14 @@ struct winnow_request {
 	struct winnow_comm *comm;
 	struct allreduce task;
 	uint64_t submitted_us, done_us;
-	struct comm_parts *parts; /* comm_parts.c: the operation is these; else NULL */
-	struct winnow_rows *rows; /* comm_rows.c: its tensor is this list; else NULL */
+	struct comm_parts *parts;  /* comm_parts.c: the operation is these; else NULL */
+	struct winnow_rows *rows;  /* comm_rows.c: its tensor is this list; else NULL */
+	struct staging_op *staged; /* comm_gpu.c: its tensor is on a GPU; else NULL */
+	struct staging_bytes staged_bytes;
+	int32_t nothing[COMM_GUARD_COUNT_MAX]; /* a guard's tensor: see comm_parts.c */
 	/* Under the lock. */
 	bool done;
+	bool detached; /* nobody waits for it */
 	pthread_cond_t changed;
 	struct winnow_request *next; /* in `submitted`, or in `unused` */
 };
@@ -88,6 +96,7 @@ struct winnow_comm {
 	uint8_t *scratch;    /* [NET_BURST_MAX * payload], one for each packet */
 	struct trace *trace; /* NULL: none */
 	bool trace_tried;
+	uint64_t gpu_check_us; /* when to look after GPUs that have something to do */
 
 	pthread_t thread;
 	bool thread_started;
@@ -95,24 +104,35 @@ struct winnow_comm {
 
 	atomic_bool woken; /* callers: set with the lock; thread: look below the lock */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;    /* state, stats */
-	enum session_state state;  /* thread: wo */
-	bool fast;                 /* likewise, once, before `state` says that it runs */
+	pthread_cond_t changed;   /* state, stats */
+	enum session_state state; /* thread: wo */
+	/* Likewise, once, before `state` says that it runs: */
+	bool fast;
+	uint32_t channels, payload, op_slots;
 	enum winnow_result result; /* thread: wo; when failed */
 	char error[COMM_ERROR_BYTES];
 	struct winnow_request *submitted_first, *submitted_last;
 	struct winnow_request *unused;
 	bool stop;
 	bool abort_wanted;
+	enum winnow_result abort_result;
 	char abort_text[CONTROL_TEXT_BYTES];
 	bool stats_wanted;
 	struct winnow_stats stats;
 	uint64_t next_tag; /* of operations that are matched by order */
+
+	pthread_mutex_t gpu_lock; /* one caller at a time adds: */
+	_Atomic(struct comm_gpu *) gpus;
 };
 
 uint64_t comm_clock_us(void);
 
 /* comm.c */
+void comm_wake(struct winnow_comm *comm);
+
+/* The thread ends the job for all with this result and line. The first call counts. */
+void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text);
+
 #define COMM_TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
 
 int comm_fail(int result, const char *why); /* returns result; `why` is winnow_last_error() */
@@ -135,6 +155,35 @@ void comm_request_free(struct winnow_request *request);
 int comm_parts_wait(struct winnow_request *request, int64_t timeout_ms,
                     struct winnow_op_stats *stats);
 int comm_parts_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats);
+
+/* A request is over; who waits for it is told, or if nobody does: comm_conclude(). */
+void comm_complete(struct winnow_request *request);
+
+/* Why it failed, or "". Under the lock. */
+void comm_explain(const struct winnow_request *request, char *why);
+
+/*
+ * comm_gpu.c. comm_gpu_admit() and comm_gpu_post(): enum winnow_result, explained; the first says
+ * whether the second would do; that is for a request which is not queued yet. comm_gpu_wait(): the
+ * options' stream goes on when these queued ones are done.
+ */
+bool comm_gpu_wanted(const struct winnow_options *options);
+int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
+                   const struct winnow_options *options);
+int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
+int comm_gpu_wait(struct winnow_request *const requests[], uint32_t count,
+                  const struct winnow_options *options);
+
+/* Nobody will wait for it: it is freed when it is done, and its failure ends the communicator. */
+void comm_detach(struct winnow_request *request);
+void comm_conclude(struct winnow_request *request);
+const char *comm_wrong_request(const struct winnow_options *options, bool has_request);
+
+/* For the thread. */
+bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us);
+uint64_t comm_gpu_due_us(const struct winnow_comm *comm);
+bool comm_gpu_idle(const struct winnow_comm *comm);
+void comm_gpu_close(struct winnow_comm *comm);
 
 /* comm_file.c: what WINNOW_CONFIG's file says, into fields of `config`; an enum winnow_result. */
 int comm_file_read(struct winnow_config *config, char *why);

@@ -115,33 +115,53 @@ static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 
 /* ---- callers ---- */
 
+static void publish_shape(struct winnow_comm *comm)
+{
+	struct winnow_stats stats;
+
+	session_stats(comm->session, &stats);
+	comm->fast = session_fast(comm->session);
+	comm->channels = stats.channels;
+	comm->payload = stats.payload;
+	comm->op_slots = session_op_slots(comm->session);
+}
+
 static void publish(struct winnow_comm *comm)
 {
 	comm->state = session_state(comm->session);
 	comm->result = session_result(comm->session);
-	if (!comm->fast && session_fast(comm->session))
-		comm->fast = true;
+	if (comm->channels == 0 && comm->state == SESSION_RUNNING)
+		publish_shape(comm);
 	snprintf(comm->error, sizeof(comm->error), "%s", session_error(comm->session));
 	pthread_cond_broadcast(&comm->changed);
 }
 
-/* A request is over: the thread will not touch it any more. */
-static void complete(struct winnow_request *request)
+/* From now on the thread will not touch it any more. */
+void comm_complete(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
+	bool detached;
 
 	request->done_us = comm_clock_us();
 	pthread_mutex_lock(&comm->lock);
 	if (comm->state != session_state(comm->session))
 		publish(comm);
 	request->done = true;
+	detached = request->detached;
 	pthread_cond_signal(&request->changed);
 	pthread_mutex_unlock(&comm->lock);
+	if (detached)
+		comm_conclude(request);
 }
 
 static void task_done(struct allreduce *task)
 {
-	complete(task->context);
+	struct winnow_request *request = task->context;
+
+	if (request->staged != NULL)
+		staging_finish(request->staged, task->status != WINNOW_OK);
+	else
+		comm_complete(request);
 }
 
 static void submit_all(struct winnow_comm *comm, struct winnow_request *list, uint64_t now_us)
@@ -156,13 +176,15 @@ static void submit_all(struct winnow_comm *comm, struct winnow_request *list, ui
 		if (request->task.status == WINNOW_OK)
 			comm_trace(comm, &request->task);
 		else
-			complete(request);
+			task_done(&request->task);
 	}
 }
 
 static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 {
 	struct winnow_request *list;
+	char why[CONTROL_TEXT_BYTES];
+	enum winnow_result end;
 	bool abort_wanted;
 
 	if (!atomic_load_explicit(&comm->woken, memory_order_acquire))
@@ -173,6 +195,8 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	comm->submitted_first = comm->submitted_last = NULL;
 	abort_wanted = comm->abort_wanted;
 	comm->abort_wanted = false;
+	end = comm->abort_result;
+	snprintf(why, sizeof(why), "%s", comm->abort_text);
 	if (comm->stop && !comm->leaving) {
 		comm->leaving = true;
 		comm->leave_until_us = now_us + COMM_LEAVE_US;
@@ -184,8 +208,10 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	}
 	pthread_mutex_unlock(&comm->lock);
 	submit_all(comm, list, now_us);
-	if (abort_wanted)
-		session_abort(comm->session, comm->abort_text, now_us);
+	if (abort_wanted && end == WINNOW_ERR_ABORTED)
+		session_abort(comm->session, why, now_us);
+	else if (abort_wanted)
+		session_fail(comm->session, end, why);
 }
 
 static void publish_if_changed(struct winnow_comm *comm)
@@ -229,7 +255,7 @@ static bool leave(struct winnow_comm *comm, uint64_t now_us)
 	for (uint32_t i = 0; i < comm->peer_count; i++)
 		if (comm->peers[i].connected && !comm->peers[i].gone)
 			comm_peer_write(comm, &comm->peers[i], now_us);
-	return lines_flushed(comm) || now_us >= comm->leave_until_us;
+	return comm_gpu_idle(comm) && (lines_flushed(comm) || now_us >= comm->leave_until_us);
 }
 
 /* ---- sleeping ---- */
@@ -278,8 +304,9 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 
 static uint64_t next_due_us(const struct winnow_comm *comm)
 {
-	uint64_t due_us = session_deadline(comm->session);
+	uint64_t due_us = session_deadline(comm->session), gpu_due_us = comm_gpu_due_us(comm);
 
+	due_us = gpu_due_us < due_us ? gpu_due_us : due_us;
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
 
@@ -310,6 +337,8 @@ static void turn(struct winnow_comm *comm)
 		groups_open(comm);
 	}
 	if (transmit(comm, now_us))
+		active = true;
+	if (comm_gpu_turn(comm, now_us))
 		active = true;
 	if (session_work(comm->session, now_us))
 		active = true;

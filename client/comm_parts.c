@@ -17,8 +17,6 @@
 /* Blocks of fewer bytes make datagrams that are not full: 64 of them are the most in one. */
 #define BLOCK_BYTES_MIN 64
 
-#define GUARD_COUNT_MAX 64 /* few enough for one packet */
-
 struct part {
 	uint64_t first, count; /* elements of the tensor */
 	uint32_t block;        /* 0: the usual */
@@ -30,7 +28,6 @@ struct comm_parts {
 	int result;           /* the first failure that was seen */
 	char why[COMM_ERROR_BYTES];
 	struct winnow_op_stats stats;
-	int32_t nothing[GUARD_COUNT_MAX];
 	struct winnow_request *guard;
 	struct part list[];
 };
@@ -120,11 +117,7 @@ static uint32_t hash_u64(uint32_t hash, uint64_t value)
 static int submit_guard(struct winnow_comm *comm, struct comm_parts *parts,
                         const struct winnow_options *options)
 {
-	struct allreduce task = {.send = parts->nothing,
-	                         .recv = parts->nothing,
-	                         .is_guard = true,
-	                         .dtype = DTYPE_I32,
-	                         .reduction = REDUCE_SUM};
+	struct allreduce task = {.is_guard = true, .dtype = DTYPE_I32, .reduction = REDUCE_SUM};
 	uint32_t hash = 2166136261;
 
 	for (uint32_t i = 0; i < parts->count; i++) {
@@ -132,8 +125,8 @@ static int submit_guard(struct winnow_comm *comm, struct comm_parts *parts,
 		hash = hash_u64(hash, parts->list[i].count);
 		hash = hash_u64(hash, parts->list[i].block);
 	}
-	task.count = 1 + hash % GUARD_COUNT_MAX;
-	task.block_elems = 1 + hash / GUARD_COUNT_MAX % WIRE_BLOCK_ELEMS_MAX;
+	task.count = 1 + hash % COMM_GUARD_COUNT_MAX;
+	task.block_elems = 1 + hash / COMM_GUARD_COUNT_MAX % WIRE_BLOCK_ELEMS_MAX;
 	return comm_submit(comm, &task, options, &parts->guard);
 }
 
@@ -164,6 +157,31 @@ static int submit(struct winnow_comm *comm, struct comm_parts *parts, const stru
 	return WINNOW_OK;
 }
 
+/*
+ * On a GPU: streams wait for the parts, and nobody for the guard: workers that do not agree end
+ * the communicator at once, which lets streams go on.
+ */
+static void parts_on_gpu(struct comm_parts *parts, const struct winnow_options *options)
+{
+	comm_detach(parts->guard);
+	parts->guard = NULL;
+	for (uint32_t i = 0; i < parts->count; i++)
+		failed(parts, comm_gpu_wait(&parts->list[i].request, 1, options));
+}
+
+/* Nobody waits for them. */
+static int parts_detach(struct winnow_comm *comm, struct comm_parts *parts)
+{
+	int result = parts->result;
+
+	if (result != WINNOW_OK)
+		comm_end(comm, (enum winnow_result)result, parts->why);
+	for (uint32_t i = 0; i < parts->count; i++)
+		comm_detach(parts->list[i].request);
+	free(parts);
+	return result;
+}
+
 static struct comm_parts *parts_new(uint32_t segment_count)
 {
 	size_t most = 2 * (size_t)segment_count + 1;
@@ -183,13 +201,20 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
 	                          .dtype = (uint8_t)dtype,
 	                          .reduction = (uint8_t)op};
 	const char *wrong = comm_wrong_argument(&whole, options);
+	bool on_gpu = comm_gpu_wanted(options);
 	struct winnow_request *request;
 	struct comm_parts *parts;
 	int result;
 
-	*out = NULL;
+	if (out != NULL)
+		*out = NULL;
+	if (wrong == NULL)
+		wrong = comm_wrong_request(options, out != NULL);
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
+	result = on_gpu ? comm_gpu_admit(comm, &whole, options) : WINNOW_OK;
+	if (result != WINNOW_OK)
+		return result;
 	parts = parts_new(segment_count);
 	request = comm_request_new(comm);
 	if (parts == NULL || request == NULL) {
@@ -205,6 +230,12 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
 		/* What is under way is the caller's to wait for, whatever failed after it. */
 		parts->count = parts->left;
 		failed(parts, result);
+		if (on_gpu)
+			parts_on_gpu(parts, options);
+		if (out == NULL) {
+			comm_request_free(request);
+			return parts_detach(comm, parts);
+		}
 		request->submitted_us = comm_clock_us();
 		request->parts = parts;
 		*out = request;
@@ -226,6 +257,8 @@ static void note(struct comm_parts *parts, struct part *part, int result,
 	parts->stats.blocks += stats->blocks;
 	parts->stats.blocks_nonzero += stats->blocks_nonzero;
 	parts->stats.blocks_union += stats->blocks_union;
+	parts->stats.staged_out_bytes += stats->staged_out_bytes;
+	parts->stats.staged_in_bytes += stats->staged_in_bytes;
 	if (stats->time_us > parts->stats.time_us)
 		parts->stats.time_us = stats->time_us;
 }

@@ -455,6 +455,11 @@ uint64_t engine_progress_us(const struct engine *engine)
 	return any ? engine->progress_us : UINT64_MAX;
 }
 
+uint32_t engine_op_slots(const struct engine *engine)
+{
+	return engine->op_slots;
+}
+
 const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index)
 {
 	return stream_stats(engine->streams[index]);

@@ -55,6 +55,7 @@ bool engine_quiet(const struct engine *engine);
 /* When operations last came forward, or began to wait; UINT64_MAX when there are none. */
 uint64_t engine_progress_us(const struct engine *engine);
 
+uint32_t engine_op_slots(const struct engine *engine);
 const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index);
 
 #endif /* CLIENT_ENGINE_H */

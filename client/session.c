@@ -83,11 +83,8 @@ const char *session_error(const struct session *session)
 /* ---- failing ---- */
 
 /* End everything, and tell the aggregators other than `except` why. */
-static void fail(struct session *s, uint32_t except, enum winnow_result result, const char *format,
-                 ...) __attribute__((format(printf, 4, 5)));
-
-static void fail(struct session *s, uint32_t except, enum winnow_result result, const char *format,
-                 ...)
+__attribute__((format(printf, 4, 5))) static void
+fail(struct session *s, uint32_t except, enum winnow_result result, const char *format, ...)
 {
 	va_list args;
 
@@ -185,11 +182,7 @@ static void start(struct session *s)
 		return;
 	}
 	configs = calloc(total, sizeof(*configs));
-	if (configs == NULL) {
-		fail(s, s->link_count, WINNOW_ERR_MEMORY, "out of memory");
-		return;
-	}
-	for (uint32_t i = 0; i < s->link_count; i++) {
+	for (uint32_t i = 0; i < s->link_count && configs != NULL; i++) {
 		for (uint32_t c = s->first_stream[i]; c < s->first_stream[i + 1]; c++) {
 			stream_config_fill(s, link_worker(s->links[i]), i, c - s->first_stream[i],
 			                   &configs[c]);
@@ -199,7 +192,7 @@ static void start(struct session *s)
 	}
 	config.streams = configs;
 	config.stream_count = total;
-	switch (engine_open(&config, &s->engine)) {
+	switch (configs != NULL ? engine_open(&config, &s->engine) : -ENOMEM) {
 	case 0:
 		s->state = SESSION_RUNNING;
 		break;
@@ -467,6 +460,16 @@ void session_abort(struct session *session, const char *text, uint64_t now_us)
 	fail(session, session->link_count, WINNOW_ERR_ABORTED, "aborted here: %s", text);
 	for (uint32_t i = 0; i < session->link_count; i++)
 		link_abort(session->links[i], "aborted", text);
+}
+
+void session_fail(struct session *session, enum winnow_result result, const char *text)
+{
+	fail(session, session->link_count, result, "%s", text);
+}
+
+uint32_t session_op_slots(const struct session *session)
+{
+	return engine_op_slots(session->engine);
 }
 
 void session_stats(const struct session *session, struct winnow_stats *out)

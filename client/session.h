@@ -78,6 +78,12 @@ bool session_busy(const struct session *session);
 void session_leave(struct session *session);
 void session_abort(struct session *session, const char *text, uint64_t now_us);
 
+/* session_fail - end everything, here with `result` and everywhere with the line `text`. */
+void session_fail(struct session *session, enum winnow_result result, const char *text);
+
+/* Operations under way at a time; when it runs. */
+uint32_t session_op_slots(const struct session *session);
+
 void session_stats(const struct session *session, struct winnow_stats *out);
 
 #endif /* CLIENT_SESSION_H */

@@ -25,7 +25,7 @@
  * Errors are values of enum winnow_result. Where other workers or aggregators are
  * concerned, winnow_comm_error() has one line that says what happened, to whom, and what
  * to do. After any error but INVALID, BUSY, MISMATCH and a timed-out winnow_wait(), the
- * communicator is of no more use: destroy it.
+ * communicator is of no more use: destroy it. Streams that wait for a result go on even then.
  */
 #ifndef WINNOW_H
 #define WINNOW_H
@@ -46,7 +46,7 @@ extern "C" {
 #endif
 
 /* Raised when a program built against an older header would no longer work. */
-#define WINNOW_ABI_VERSION 2
+#define WINNOW_ABI_VERSION 3
 
 enum winnow_result {
 	WINNOW_OK = 0,
@@ -61,6 +61,7 @@ enum winnow_result {
 	WINNOW_ERR_TIMEOUT = 9,     /* waited as long as the configuration allows */
 	WINNOW_ERR_BUSY = 10,       /* an operation with this tag is under way */
 	WINNOW_ERR_PROTOCOL = 11,   /* something that is not a Winnow aggregator answered */
+	WINNOW_ERR_GPU = 12,        /* a GPU or its driver failed; the line names call and GPU */
 };
 
 /* Element types; the numbers never change. */
@@ -145,6 +146,20 @@ struct winnow_config {
 	const char *gateway; /* dpdk: for addresses beyond; NULL: none [WINNOW_GATEWAY; NULL] */
 };
 
+/* Where an operation's buffers are. */
+enum winnow_memory {
+	WINNOW_MEMORY_HOST = 0,
+	/*
+	 * Both in the memory of one NVIDIA GPU. The operation comes after the work that is in the
+	 * caller's stream, and the stream waits for the result; the calling thread does not, unless
+	 * the driver has no way to make a stream wait, or CUDA_DEVICE_MAX_CONNECTIONS is 1. Needs
+	 * winnow-cuda.so beside the library and a driver of CUDA 12 or newer. Streams that are
+	 * being captured into a graph are refused (INVALID). The first operations reserve pinned
+	 * memory, later ones nothing.
+	 */
+	WINNOW_MEMORY_CUDA = 1,
+};
+
 /* Details of one operation; all zero means the communicator's defaults. */
 struct winnow_options {
 	/*
@@ -155,14 +170,20 @@ struct winnow_options {
 	uint64_t tag;
 	uint32_t block;        /* elements; 0: the communicator's */
 	enum winnow_wire wire; /* AUTO: the communicator's */
+	enum winnow_memory memory;
+	uint32_t
+		stream_goes_on; /* CUDA: 1: the stream does not wait; winnow_wait() or _test() tell */
+	void *stream;           /* CUDA: a cudaStream_t; NULL: the GPU's default stream */
 };
 
 /* What one operation was and cost; block counts are exact, whatever the type. */
 struct winnow_op_stats {
-	uint64_t blocks;         /* in the tensor */
-	uint64_t blocks_nonzero; /* that this worker sent */
-	uint64_t blocks_union;   /* that any worker sent: received by this one */
-	uint64_t time_us;        /* from submission to completion */
+	uint64_t blocks;           /* in the tensor */
+	uint64_t blocks_nonzero;   /* that this worker sent */
+	uint64_t blocks_union;     /* that any worker sent: received by this one */
+	uint64_t time_us;          /* from submission to completion */
+	uint64_t staged_out_bytes; /* that a GPU sent over its bus: bitmaps and packed blocks */
+	uint64_t staged_in_bytes;  /* and received: plans and sums */
 };
 
 /* Totals of a communicator. Bytes are of Ethernet frames: UDP payload and 42 of headers. */
@@ -212,12 +233,25 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce(const void *send, void *recv, uint6
  * winnow_allreduce_async - the same, without waiting: returns once the operation is queued.
  * `options` may be NULL. Both buffers belong to the library until the request is done. The
  * caller passes *request to winnow_wait() or winnow_test() until one of them says so.
+ *
+ * On a GPU the request is done when the result is in its memory. Whoever needs no request, because a
+ * stream waits for the result, passes NULL for `request`: then a failure, a mismatch too, ends
+ * the communicator, lets the stream go on with a result that is of no use, and is told
+ * by winnow_comm_check() and by the next call on a GPU's memory.
  */
 WINNOW_API WINNOW_CHECK int winnow_allreduce_async(const void *send, void *recv, uint64_t count,
                                                    enum winnow_dtype dtype, enum winnow_op op,
                                                    const struct winnow_options *options,
                                                    struct winnow_comm *comm,
                                                    struct winnow_request **request);
+
+/*
+ * winnow_allreduce_cuda - winnow_allreduce() in the manner of NCCL: on buffers in a GPU's memory,
+ * in the order of `stream` (a cudaStream_t), without waiting and without a request.
+ */
+WINNOW_API WINNOW_CHECK int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count,
+                                                  enum winnow_dtype dtype, enum winnow_op op,
+                                                  struct winnow_comm *comm, void *stream);
 
 /* A part of a tensor that is made of rows; in elements. */
 struct winnow_segment {
@@ -232,7 +266,8 @@ struct winnow_segment {
  * Segments are in ascending order and do not overlap; what lies between them is reduced in
  * blocks of the usual size. All workers pass the same segments. It is one
  * request and as many operations as there are runs of the same block: their blocks are added
- * up in the statistics. If workers do not agree on the segments, the communicator ends.
+ * up in the statistics. If workers do not agree on the segments, the communicator ends. In a GPU's
+ * memory, too; `request` may be NULL there.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
@@ -246,6 +281,7 @@ winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
  * are there: block i, block_length elements from send[i * block_length] on, lies at element
  * recv_index[i] of a tensor of recv_count elements that is zero elsewhere. recv gets the whole
  * result. No tensor is scanned, and only those blocks travel; zeros among them do, too.
+ * Everything is in this process's memory, not in a GPU's.
  * Indices are multiples of block_length (1 .. 65536), each there once; ascending order saves a
  * copy. All workers pass the same block_length, recv_count, dtype and op, each its own blocks:
  * none is fine, and so is a worker that calls winnow_allreduce() with block = block_length.
@@ -298,6 +334,9 @@ WINNOW_API WINNOW_CHECK int winnow_wait(struct winnow_request *request, int64_t 
 /* winnow_test - *done = 1 and the request freed, its result returned; or *done = 0 and OK. */
 WINNOW_API WINNOW_CHECK int winnow_test(struct winnow_request *request, int *done,
                                         struct winnow_op_stats *stats);
+
+/* winnow_comm_check - OK, or what has ended the communicator: winnow_last_error() has the line. */
+WINNOW_API WINNOW_CHECK int winnow_comm_check(struct winnow_comm *comm);
 
 /* winnow_comm_abort - end every operation on every worker; `text` tells them why. */
 WINNOW_API void winnow_comm_abort(struct winnow_comm *comm, const char *text);

@@ -9,7 +9,7 @@ import ctypes.util
 import os
 import pathlib
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 OK = 0
 ERRORS = {
@@ -24,9 +24,11 @@ ERRORS = {
     "TIMEOUT": 9,
     "BUSY": 10,
     "PROTOCOL": 11,
+    "GPU": 12,
 }
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int32": 5, "int64": 6}
 OPS = {"sum": 1, "avg": 2, "min": 3, "max": 4, "prod": 5}
+MEMORIES = {"host": 0, "cuda": 1}
 WIRES = {"auto": 0, "native": 1, "f32": 1, "fixed32": 2}
 
 
@@ -56,7 +58,14 @@ class Config(ctypes.Structure):
 
 
 class Options(ctypes.Structure):
-    _fields_ = [("tag", ctypes.c_uint64), ("block", ctypes.c_uint32), ("wire", ctypes.c_int)]
+    _fields_ = [
+        ("tag", ctypes.c_uint64),
+        ("block", ctypes.c_uint32),
+        ("wire", ctypes.c_int),
+        ("memory", ctypes.c_int),
+        ("stream_goes_on", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p),
+    ]
 
 
 class Segment(ctypes.Structure):
@@ -69,6 +78,8 @@ class OpStats(ctypes.Structure):
         ("blocks_nonzero", ctypes.c_uint64),
         ("blocks_union", ctypes.c_uint64),
         ("time_us", ctypes.c_uint64),
+        ("staged_out_bytes", ctypes.c_uint64),
+        ("staged_in_bytes", ctypes.c_uint64),
     ]
 
 
@@ -126,6 +137,8 @@ FUNCTIONS = {
     "winnow_rows_free": (None, [_pointer]),
     "winnow_wait": (_int, [_pointer, ctypes.c_int64, ctypes.POINTER(OpStats)]),
     "winnow_test": (_int, [_pointer, ctypes.POINTER(_int), ctypes.POINTER(OpStats)]),
+    "winnow_allreduce_cuda": (_int, _buffers + [_pointer, _pointer]),
+    "winnow_comm_check": (_int, [_pointer]),
     "winnow_comm_abort": (None, [_pointer, ctypes.c_char_p]),
     "winnow_strerror": (ctypes.c_char_p, [_int]),
     "winnow_comm_error": (ctypes.c_char_p, [_pointer]),

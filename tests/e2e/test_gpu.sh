@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Tensors in the memory of GPUs, emulated ones: processes, a real winnowd, streams, loss, several shards.
+. "$(dirname "$0")/lib.sh"
+export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so
+worker=$BUILD/tests/gpu/device_worker
+round() { # seed world operations aggregators
+	local rank
+	rm -f "$tmp"/r?.status
+	for ((rank = 0; rank < $2; rank++)); do
+		EMULATED_CUDA_SEED=$rank start "r$rank" "${worker_side[@]}" "$worker" "$4" "$rank" "$2" "$1" "$3"
+	done
+	for ((rank = 0; rank < $2; rank++)); do expect "r$rank" 200 0; done
+	cat "$tmp/r0.out"
+}
+winnowd --insecure-no-key --threads 2
+first=$HOST:$PORT
+winnowd --insecure-no-key
+round 1 2 "$(scaled 60)" "$first"
+round 2 3 "$(scaled 60)" "$first,$HOST:$PORT" # three shards
+# One queue on the device: a stream that waits would block the library's, so the call waits instead.
+CUDA_DEVICE_MAX_CONNECTIONS=1 round 3 2 "$(scaled 40)" "$first"
+
+# Loss: the packed blocks are sent again from pinned memory, or asked for again.
+server=$PORT
+PORT=$(free_port)
+"${worker_side[@]}" "$BUILD/tests/e2e/chaos" "$PORT" "$HOST:$server" 1 5 5 10 >"$tmp/chaos.out" 2>"$tmp/chaos.err" &
+CHAOS=$!
+pids+=("$CHAOS")
+wait_port 127.0.0.1 "$PORT" || fail "chaos does not listen"
+round 4 3 "$(scaled 60)" "127.0.0.1:$PORT"
+kill -TERM $CHAOS
+wait $CHAOS
+cat "$tmp/chaos.out"
+grep -qE 'lost [1-9].*doubled [1-9].*held back [1-9]' "$tmp/chaos.out" || fail "there was no chaos"
