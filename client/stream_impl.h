@@ -127,6 +127,12 @@ static inline struct stream_frame *stream_frame_of(const struct stream *s, uint3
 	return &s->frames[frame & (s->config.window - 1)];
 }
 
+/* Which shard of the tensor this channel has: an eager operation has one, on any channel. */
+static inline uint32_t shard_of(const struct stream *s, const struct allreduce *task)
+{
+	return task->cut.eager ? 0 : s->config.shard;
+}
+
 static inline bool bit_test(const uint64_t *words, uint32_t bit)
 {
 	return words[bit / 64] >> (bit % 64) & 1;

@@ -355,11 +355,11 @@ static void clear_zero_blocks(const struct stream *s, struct allreduce *task,
 		if (bit_test(segment->united, b))
 			continue;
 		run = absent_run(task, segment, b);
-		recv_address(task, s->config.shard, before + b + run - 1, &last_bytes);
+		recv_address(task, shard_of(s, task), before + b + run - 1, &last_bytes);
 		bytes = (uint64_t)(run - 1) * task->cut.block_bytes + last_bytes;
 		if (bytes == 0)
 			continue;
-		address = recv_address(task, s->config.shard, before + b, &last_bytes);
+		address = recv_address(task, shard_of(s, task), before + b, &last_bytes);
 		if (large)
 			s->config.engine->clear(address, bytes);
 		else
@@ -373,7 +373,7 @@ static bool access_told(const struct stream *s, struct allreduce *task,
 {
 	struct access_plan plan = {
 		.segment = segment->number,
-		.shard = task->cut.eager ? 0 : s->config.shard,
+		.shard = shard_of(s, task),
 		.block_count = segment->block_count,
 		.union_count = segment->union_count,
 		.united = segment->united,

@@ -3,6 +3,8 @@
 
 #include "ebpf/geometry.h"
 
+#include <assert.h>
+
 #include "ebpf/deal.h"
 
 #define COUNT_MAX (UINT64_C(1) << 48)
@@ -107,6 +109,7 @@ uint32_t geometry_part_bytes(const struct geometry *geometry, uint32_t part)
 
 uint64_t geometry_block(const struct geometry *geometry, uint32_t shard, uint64_t index)
 {
+	assert(shard < geometry->shard_count);
 	return deal_block(geometry->shard_count, shard, index);
 }
 
