@@ -232,7 +232,7 @@ class _Totals:
         size = tensor.numel() * tensor.element_size()
         with self._lock:
             self._lanes.discard(lane)
-            for index, value in enumerate((1, size, *stats)):
+            for index, value in enumerate((1, size, *stats[: len(self._values) - 2])):
                 self._values[index] += value
 
     def read(self):
