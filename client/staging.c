@@ -56,23 +56,15 @@ void staging_close(struct staging *staging)
 
 /* ---- callers ---- */
 
-static struct staging_op *op_take(struct staging *s)
+static int op_new(struct staging *s, struct staging_op **out, char *why)
 {
 	struct staging_op *op;
+	int err;
 
 	pthread_mutex_lock(&s->lock);
 	op = s->unused;
-	if (op != NULL)
-		s->unused = op->next;
+	s->unused = op != NULL ? op->next : NULL;
 	pthread_mutex_unlock(&s->lock);
-	return op;
-}
-
-static int op_new(struct staging *s, struct staging_op **out, char *why)
-{
-	struct staging_op *op = op_take(s);
-	int err;
-
 	if (op == NULL) {
 		op = calloc(1, sizeof(*op));
 		if (op == NULL) {

@@ -43,6 +43,7 @@ int gpu_enter(const struct gpu *gpu, int *before, char *why)
 {
 	int err = 0;
 
+	*before = gpu->device;
 	TRY(gpu, err, "cudaGetDevice", cudaGetDevice(before));
 	if (*before != gpu->device)
 		TRY(gpu, err, "cudaSetDevice", cudaSetDevice(gpu->device));
