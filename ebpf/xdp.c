@@ -83,14 +83,18 @@ static bool may_use_pointers(void)
 	return value == CAP_SET;
 }
 
-/* Without CAP_PERFMON the verifier refuses (EACCES) every place in a packet that is not a constant. */
+/*
+ * Without CAP_PERFMON the verifier refuses (EACCES) every place in a packet that is not a constant.
+ * Where a container's seccomp profile keeps bpf() from us it says EPERM or, podman's, ENOSYS.
+ */
 static int explain_load(char *why, int status)
 {
-	if (status == -EPERM || (status == -EACCES && !may_use_pointers()))
+	if (status == -EPERM || status == -ENOSYS || (status == -EACCES && !may_use_pointers()))
 		return explain(
 			why, -EPERM,
 			"the kernel does not let us load an XDP program: it takes root, or the "
-			"capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN");
+			"capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN%s",
+			status == -EACCES ? "" : ", and seccomp must let bpf() through");
 	if (status == -ENOMEM)
 		return explain(why, status, "not enough memory for the XDP program's slots");
 	return explain(why, -EOPNOTSUPP,
