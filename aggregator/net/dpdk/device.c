@@ -377,6 +377,14 @@ static void shut_down(void)
 	device.reserved_fd = -1;
 }
 
+/* What the drivers say of a missing capability does not name it. */
+static void name_capabilities(int err, char *why)
+{
+	if (err == -EPERM || strstr(why, "AF_PACKET") != NULL)
+		strncat(why, "; it takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK",
+		        NET_WHY_BYTES - 1 - strlen(why));
+}
+
 static int start(const struct net_config *config, char *why)
 {
 	struct environment wanted = {
@@ -417,8 +425,10 @@ static int start(const struct net_config *config, char *why)
 	if (err == 0)
 		err = ports_start(why);
 	environment_mute(false);
-	if (err != 0)
+	if (err != 0) {
+		name_capabilities(err, why);
 		shut_down();
+	}
 	return err;
 }
 
