@@ -1,16 +1,35 @@
 #!/usr/bin/env bash
 # closure.sh ROOT STAGE PROGRAM.. - a file system ROOT with the programs of STAGE, what they load, and this system's libraries for that
+#
+# If STAGE was built with the dpdk data path, that too, with DPDK's drivers for the ports that docs/OPERATE.md names.
 set -euo pipefail
 root=$1 stage=$2
 shift 2
+ports=(net_af_packet net_af_xdp net_memif net_tap net_virtio net_mlx5 net_ice net_i40e net_iavf)
 mkdir -p "$root/etc" "$root/tmp"
 chmod 1777 "$root/tmp"
 printf 'root:x:0:0::/:\nwinnow:x:65532:65532::/:\n' >"$root/etc/passwd"
-files=("$@" /usr/lib/libwinnow.so.0)
-for file in "${files[@]}"; do install -D "$stage$file" "$root$file"; done
 # A library goes to where the dynamic linker looks first; the linker itself to where the programs name it.
+libraries_of() {
+	ldd "$1" | awk '$2 == "=>" { print $3 } $1 ~ "^/" { print $1 }' | sort -u | grep -v "^$stage" | while read -r library; do
+		install -D "$(realpath "$library")" "$root$library"
+	done
+}
+
+files=("$@" /usr/lib/libwinnow.so.0)
+[ ! -e "$stage/usr/lib/winnow/winnow-dpdk.so" ] || files+=(/usr/lib/winnow/winnow-dpdk.so /usr/lib/winnow/redirect.bpf.o)
 for file in "${files[@]}"; do
-	ldd "$stage$file" | awk '$2 == "=>" { print $3 } $1 ~ "^/" { print $1 }'
-done | sort -u | grep -v "^$stage" | while read -r library; do
+	install -D "$stage$file" "$root$file"
+	[ "${file##*.}" = o ] || libraries_of "$stage$file"
+done
+[ -e "$root/usr/lib/winnow" ] || exit 0
+
+# DPDK opens all drivers in this folder; some are other drivers' libraries as well, so they are links to where the linker looks.
+drivers=$(realpath "$(pkg-config --variable=libdir libdpdk)"/dpdk/pmds-*)
+mkdir -p "$root$drivers"
+for driver in mempool_ring "${ports[@]}"; do
+	library=$(ldconfig -p | awk -v name="librte_$driver.so" 'index($1, name ".") == 1 { print $NF; exit }')
+	libraries_of "$library"
 	install -D "$(realpath "$library")" "$root$library"
+	ln -s "$library" "$root$drivers/librte_$driver.so"
 done

@@ -2,7 +2,8 @@
 #   docker build -f docker/winnowd.Dockerfile -t winnowd .
 #   docker run --read-only --cap-drop ALL --security-opt no-new-privileges -p 5555:5555 -p 5555:5555/udp \
 #       -v ./keys:/etc/winnow/keys:ro winnowd --key-file /etc/winnow/keys
-# docs/DEPLOY.md says what XDP needs beyond that. The stage `build` is the same, line by line, in worker.Dockerfile: built once.
+# docs/DEPLOY.md says what XDP needs beyond that. --build-arg DATAPATH=dpdk adds that data path, DPDK and its drivers.
+# The stage `build` is the same, line by line, in worker.Dockerfile: built once.
 FROM debian:bookworm-slim AS build
 COPY docker/packages.txt docker/install-packages.sh /src/docker/
 RUN /src/docker/install-packages.sh build deb
@@ -10,6 +11,8 @@ COPY . /src
 RUN make -C /src -j"$(nproc)" deb
 
 FROM build AS closure
+ARG DATAPATH=
+RUN test -z "$DATAPATH" || { /src/docker/install-packages.sh "$DATAPATH" && make -C /src deb; }
 RUN dpkg -x /src/build/winnow_*.deb /stage && /src/docker/closure.sh /image /stage /usr/bin/winnowd /usr/bin/winnow
 
 FROM scratch

@@ -170,7 +170,8 @@ VARIANTS = {
     "as it is": {},
     "a key": {"key": "a-key-of-our-own"},
     "xdp": {"xdp": {"enabled": True, "device": "net1"}, "multus": {"network": "fast-net"}},
-    "sr-iov": {"devicePlugin": {"resource": "intel.com/sriov"}, "hugepages": "512Mi"},
+    "dpdk": {"dpdk": {"enabled": True, "device": "net1"}, "multus": {"network": "fast-net"}},
+    "sr-iov": {"dpdk": {"enabled": True, "device": "", "eal": "--in-memory"}, "devicePlugin": {"resource": "intel.com/sriov"}, "hugepages": "512Mi"},
     "watched": {"podMonitor": {"enabled": True}, "networkPolicy": {"enabled": False}, "replicas": 5},
 }
 
@@ -187,9 +188,13 @@ def check_chart(winnowd, keys):
         kinds = [document["kind"] for document in documents]
         text = yaml.dump(documents)
         assert ("Secret" in kinds) == (name == "a key") and ("PodMonitor" in kinds) == (name == "watched")
-        assert ("BPF" in text) == (name == "xdp") == (said.get("device") == "net1") == (container["securityContext"].get("runAsUser") == 0)
+        dpdk = name in ("dpdk", "sr-iov")
+        assert (container["securityContext"]["runAsUser"] == 0) == (name == "xdp" or dpdk)
+        assert ("BPF" in text) == (name == "xdp") and (said.get("device") == "net1") == (name in ("xdp", "dpdk"))
+        assert (said["datapath"] == "dpdk") == dpdk == (container["image"] == "winnowd:0.1.0-dpdk") and said.get("eal") == ("--in-memory" if name == "sr-iov" else None)
+        assert (container["securityContext"]["capabilities"].get("add") == ["NET_RAW", "NET_ADMIN", "IPC_LOCK"]) == dpdk
         assert ("hugepages-2Mi" in text) == ("intel.com/sriov" in text) == (name == "sr-iov")
-        assert ("fast-net" in str(stateful["spec"]["template"]["metadata"])) == (name == "xdp")
+        assert ("fast-net" in str(stateful["spec"]["template"]["metadata"])) == (name in ("xdp", "dpdk"))
         assert ("NetworkPolicy" in kinds) == (name != "watched") and stateful["spec"]["replicas"] == (5 if name == "watched" else 2)
         secret = [d for d in documents if d["kind"] == "Secret"]
         assert not secret or secret[0]["metadata"]["name"] == pod["volumes"][0]["secret"]["secretName"]

@@ -2,8 +2,9 @@
 # podman.sh - for tests of images, after lib.sh: podman with a store of its own, a base image made of Debian's packages, our images
 #
 #   pod ARG..        podman; its containers, images and networks are in $BUILD/containers, nobody else's
-#   image NAME TAG   builds docker/NAME.Dockerfile; says size and seconds. Layers of an earlier run serve again
-#   container NAME ARG..  runs one in the background, named $net-NAME, gone at the end
+#   image NAME TAG ARG..  builds docker/NAME.Dockerfile; says size and seconds. Layers of an earlier run serve again
+#   container NAME ARG..  runs one in the background, named $net-NAME, gone at the end; network=ns:PATH puts it into a namespace
+#   bpf_profile FILE the engine's seccomp profile, with bpf() for those who have CAP_BPF, as newer engines have it by themselves
 #   ready NAME       waits until winnowd in it serves
 #   ended NAME SECONDS    its exit status, once it has ended; what it said is in $tmp/NAME.out and .err
 # No registry is asked: the image that our Dockerfiles begin with is made here, under the same name.
@@ -57,21 +58,36 @@ base_image() {
 }
 
 image() {
-	local begun=$SECONDS
+	local begun=$SECONDS name=$1 tag=$2
+	shift 2
 	if [ ! -d "$tmp/context" ]; then # what git knows, as a clone has it
 		mkdir "$tmp/context"
 		git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$tmp/context"
 	fi
-	pod build --format docker --ignorefile "docker/$1.Dockerfile.dockerignore" -f "$tmp/context/docker/$1.Dockerfile" -t "$2" "$tmp/context" \
-		>"$tmp/build-$1.log" 2>&1 </dev/null || fail "cannot build docker/$1.Dockerfile"
-	echo "image $2: $(($(pod image inspect -f '{{.Size}}' "$2") / 100000 * 100000 / 1000)) KB, built in $((SECONDS - begun)) s"
+	pod build --format docker --ignorefile "docker/$name.Dockerfile.dockerignore" -f "$tmp/context/docker/$name.Dockerfile" -t "$tag" "$@" "$tmp/context" \
+		>"$tmp/build-$name.log" 2>&1 </dev/null || fail "cannot build docker/$name.Dockerfile"
+	echo "image $tag: $(($(pod image inspect -f '{{.Size}}' "$tag") / 100000 * 100000 / 1000)) KB, built in $((SECONDS - begun)) s"
 }
 
 container() {
-	local name=$1
+	local name=$1 alias=()
 	shift
 	started+=("$net-$name")
-	pod run -d --name "$net-$name" --network "${network:-$net}" --network-alias "$name" "$@" >"$tmp/run-$name.out" 2>"$tmp/run-$name.err" || fail "podman run $name"
+	[[ ${network:-} == ns:* ]] || alias=(--network-alias "$name")
+	pod run -d --name "$net-$name" --network "${network:-$net}" "${alias[@]}" "$@" >"$tmp/run-$name.out" 2>"$tmp/run-$name.err" || fail "podman run $name"
+}
+
+bpf_profile() {
+	python3 - "$1" <<'P'
+import json, sys
+profile = json.load(open("/usr/share/containers/seccomp.json"))
+for rule in profile["syscalls"]:
+    if rule["action"] == "SCMP_ACT_ERRNO":
+        rule["names"] = [name for name in rule["names"] if name not in ("bpf", "perf_event_open")]
+for name, cap in (("bpf", "CAP_BPF"), ("perf_event_open", "CAP_PERFMON")):
+    profile["syscalls"].append({"names": [name], "action": "SCMP_ACT_ALLOW", "includes": {"caps": [cap]}})
+json.dump(profile, open(sys.argv[1], "w"))
+P
 }
 
 ready() {
