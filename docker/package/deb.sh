@@ -2,6 +2,7 @@
 # deb.sh BUILD VERSION - BUILD/winnow_VERSION_ARCH.deb, of what `make install` installs, the Python package and /etc/winnow
 set -euo pipefail
 build=$1 version=$2
+maintainer='The Winnow authors <winnow@localhost>'
 here=$(dirname "$0")
 arch=$(dpkg --print-architecture)
 root=$(mktemp -d)
@@ -19,7 +20,10 @@ install -m 644 docker/systemd/winnowd-xdp.conf "$doc/examples/"
 install -m 644 LICENSE "$doc/copyright"
 find "$stage/usr/share/man" -type f -exec gzip -9n {} +
 find "$stage/usr/bin" "$stage/usr/lib" -maxdepth 2 -type f \( -name 'winnow*' -o -name '*.so*' \) -exec sh -c '
-	for file; do ! head -c 4 "$file" | grep -q ELF || strip --strip-unneeded "$file"; done' sh {} +
+	for file; do ! head -c 4 "$file" | grep -q ELF || strip --strip-unneeded --remove-section=.comment "$file"; done' sh {} +
+install -D -m 644 "$here/lintian-overrides" "$stage/usr/share/lintian/overrides/winnow"
+printf '%s\n' "winnow ($version) unstable; urgency=medium" "" "  * What is new: see the project's history." "" \
+	" -- $maintainer  $(date -R -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}")" | gzip -9n >"$doc/changelog.gz"
 
 # What the binaries are linked with, by the packages that they were built with.
 mkdir "$root/debian"
@@ -34,17 +38,17 @@ depends() { # folder, find's arguments..: what the ELF files there need
 }
 needs=$(depends "$stage/usr/bin" "$stage/usr/lib" -path "$stage/usr/lib/winnow" -prune -o)
 [ -n "$needs" ] || exit 1
-# Data paths that winnowd loads if it is told to are there for those who have their libraries.
+# Data paths that winnowd loads if it is told to are there for those who have their libraries; DPDK opens its drivers by name.
 may_need=$(depends "$stage/usr/lib/winnow" -name '*.so')
 
 cat >"$stage/DEBIAN/control" <<C
 Package: winnow
 Version: $version
 Architecture: $arch
-Maintainer: The Winnow authors <winnow@localhost>
+Maintainer: $maintainer
 Installed-Size: $(du -sk "$stage" | cut -f1)
 Depends: $needs
-Suggests: python3, python3-torch, python3-numpy${may_need:+, $may_need}
+Suggests: python3, python3-torch, python3-numpy${may_need:+, $may_need, librte-meta-net, librte-meta-mempool}
 Section: net
 Priority: optional
 Description: allreduce for gradients that are mostly zeros
@@ -55,6 +59,8 @@ Description: allreduce for gradients that are mostly zeros
 C
 echo /etc/winnow/winnow.ini >"$stage/DEBIAN/conffiles"
 echo 'activate-noawait ldconfig' >"$stage/DEBIAN/triggers"
+echo "libwinnow 0 winnow (>= $version)" >"$stage/DEBIAN/shlibs"
+(cd "$stage" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$stage/DEBIAN/md5sums"
 install -m 755 "$here/postinst" "$here/prerm" "$here/postrm" "$stage/DEBIAN/"
 dpkg-deb --root-owner-group -Zxz --build "$stage" "$build/winnow_${version}_$arch.deb" >/dev/null
 echo "$build/winnow_${version}_$arch.deb"
