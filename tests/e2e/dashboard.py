@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""dashboard.py URL DASHBOARD.json - every query of the dashboard gives data at this Prometheus, within a minute
+"""dashboard.py URL DASHBOARD.json - every query of the dashboard gives data at this Prometheus, within a minute; its legends name labels
+that the data have, rates are of counters, variables list something, and the whole is what Grafana's provisioning expects
 dashboard.py URL --alert NAME INSTANCE - that alert is pending or firing, within a minute"""
 import json
+import pathlib
+import re
 import sys
 import time
 import urllib.parse
@@ -28,17 +31,59 @@ def until(seconds, problem):
         time.sleep(1)
 
 
+UNITS = {"none", "short", "percentunit", "s", "ops", "cps", "Bps", "pps", "bytes"}  # ids of Grafana's own list
+SOURCE = {"type": "prometheus", "uid": "${source}"}
+BUILT_IN = {"__rate_interval"}
+
+
+def check_parts(dashboard):
+    """What Grafana would show as an empty panel, or not at all, and say nothing."""
+    panels, variables = dashboard["panels"], dashboard["templating"]["list"]
+    names = {variable["name"] for variable in variables}
+    assert names == {"instance", "job", "source"} and dashboard["uid"] == "winnow" and dashboard["schemaVersion"] >= 30, names
+    assert dashboard.get("id") is None, "an id of one Grafana's own database"
+    assert len({panel["id"] for panel in panels}) == len(panels) and len({panel["title"] for panel in panels}) == len(panels)
+    by_name = {variable["name"]: variable for variable in variables}
+    assert by_name["source"]["type"] == "datasource" and by_name["source"]["query"] == "prometheus"
+    for variable in (by_name["instance"], by_name["job"]):
+        assert variable["type"] == "query" and variable["datasource"] == SOURCE and variable["multi"] and variable["includeAll"], variable
+    for panel in panels:
+        if panel["type"] == "row":
+            continue
+        where, targets = panel["title"], panel["targets"]
+        assert panel["type"] == "timeseries" and panel["datasource"] == SOURCE, where
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, (where, panel["fieldConfig"]["defaults"]["unit"])
+        assert targets and len({target["refId"] for target in targets}) == len(targets), where
+        for target in targets:
+            used = set(re.findall(r"\$\{?(\w+)", target["expr"]))
+            assert used <= names | BUILT_IN, (where, used)
+            # A variable that stands for several values is a pattern.
+            assert not re.search(r'="\$(instance|job)"', target["expr"]) and "instance" in used, (where, target["expr"])
+            assert target.get("datasource", SOURCE) == SOURCE and target["legendFormat"], where
+
+
+def check_provisioning(folder):
+    """The files beside the dashboard, by what compose.yaml mounts where."""
+    (source,) = (folder / "provisioning/datasources").glob("*.yaml")
+    (provider,) = (folder / "provisioning/dashboards").glob("*.yaml")
+    compose = (folder.parent / "compose.yaml").read_text()
+    path = re.search(r"path: (\S+)", provider.read_text())[1]
+    assert f"./grafana/winnow.json:{path}/winnow.json:ro" in compose and "./grafana/provisioning:/etc/grafana/provisioning:ro" in compose
+    assert re.search(r"type: prometheus\n.*?url: http://prometheus:9090\n.*?isDefault: true", source.read_text(), re.S)
+    assert re.search(r"^  prometheus:$", compose, re.M), "compose.yaml has no service of that name"
+
+
 def queries(path):
     dashboard = json.load(open(path))
-    names = {variable["name"] for variable in dashboard["templating"]["list"]}
-    assert {"instance", "job", "source"} <= names and dashboard["uid"] == "winnow", names
+    check_parts(dashboard)
+    check_provisioning(pathlib.Path(path).parent)
     places, found = set(), []
     for panel in dashboard["panels"]:
         place = panel["gridPos"]
         cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
-        assert place["x"] + place["w"] <= 24 and not cells & places, f"{panel['title']} lies over another panel"
+        assert place["x"] >= 0 and place["x"] + place["w"] <= 24 and place["w"] * place["h"] > 0 and not cells & places, f"{panel['title']} lies over another panel"
         places |= cells
-        found += [(panel["title"], target["expr"]) for target in panel.get("targets", ())]
+        found += [(panel["title"], target["expr"], target["legendFormat"]) for target in panel.get("targets", ())]
     assert len(found) > 15, found
     return found
 
@@ -47,7 +92,7 @@ def empty(found):
     up = [result["value"][1] for result in ask("query", query='up{job="winnow"}')["result"]]
     if up != ["1", "1"]:
         return f"up: {up}"
-    for title, expr in found:
+    for title, expr, _ in found:
         expr = expr.replace("$__rate_interval", "20s").replace("$instance", ".*").replace("$job", ".*")
         result = ask("query", query=expr)["result"]
         if not result:
@@ -57,6 +102,34 @@ def empty(found):
         ):
             return f"'{title}' is not positive: {result}"
     return None
+
+
+def check_labels(found):
+    """A legend's labels are the data's; a rate is of a counter, and a counter is shown as a rate."""
+    kinds = {name: kind[0]["type"] for name, kind in ask("metadata").items()}
+    for title, expr, legend in found:
+        names = set(re.findall(r"winnow_\w+", expr))
+        for name in names:
+            kind = kinds.get(name) or kinds[re.sub(r"_bucket$", "", name)]
+            rated = re.search(rf"(rate|increase)\({name}\{{", expr) is not None
+            assert rated == (kind in ("counter", "histogram")), f"'{title}': {name} is a {kind}: {expr}"
+        expr = expr.replace("$__rate_interval", "20s").replace("$instance", ".*").replace("$job", ".*")
+        texts = []
+        for series in ask("query", query=expr)["result"]:
+            wanted = set(re.findall(r"\{\{(\w+)\}\}", legend))
+            assert wanted <= set(series["metric"]), f"'{title}': {legend} of {series['metric']}"
+            texts.append(re.sub(r"\{\{(\w+)\}\}", lambda match: series["metric"][match[1]], legend))
+        assert len(texts) == len(set(texts)), f"'{title}': two lines of one name: {sorted(texts)}"
+
+
+def check_variables(dashboard):
+    """label_values(SERIES, LABEL) as Grafana asks for it."""
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] != "query":
+            continue
+        series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]).groups()
+        listed = ask(f"label/{label}/values", **{"match[]": series.replace("$instance", ".*")})
+        assert listed, f"variable {variable['name']} has nothing to choose from"
 
 
 def check_values():
@@ -85,5 +158,7 @@ found = queries(sys.argv[2])
 why = until(60, lambda: empty(found))
 if why:
     sys.exit(why)
+check_labels(found)
+check_variables(json.load(open(sys.argv[2])))
 check_values()
 print(f"{len(found)} queries, all with data")
