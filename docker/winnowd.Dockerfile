@@ -1,7 +1,7 @@
 # The aggregator: winnowd and winnow with the libraries that they are linked with, and nothing else - no shell, no packages.
 #   docker build -f docker/winnowd.Dockerfile -t winnowd .
 #   docker run --read-only --cap-drop ALL --security-opt no-new-privileges -p 5555:5555 -p 5555:5555/udp \
-#       -v ./keys:/etc/winnow/keys:ro winnowd --key-file /etc/winnow/keys
+#       -v "$PWD/keys:/etc/winnow:ro" winnowd --key-file /etc/winnow/keys
 # docs/DEPLOY.md says what XDP needs beyond that. --build-arg DATAPATH=dpdk adds that data path, DPDK and its drivers.
 # The stage `build` is the same, line by line, in worker.Dockerfile: built once.
 FROM debian:bookworm-slim AS build

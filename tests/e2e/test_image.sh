@@ -1,22 +1,30 @@
 #!/usr/bin/env bash
 # The image of winnowd, built and run: as nobody without capabilities on a read-only root, health, drain, two on a bridge
-# network found by name, one killed. test_image_paths.sh runs the other data paths.
+# network found by name, one killed; keys rotated, an aggregator upgraded and one added under jobs. test_image_paths.sh runs the other data paths.
 # no-sanitizers: the images build their own
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/podman.sh
 base_image
 image winnowd winnowd
 size=$(pod image inspect -f '{{.Size}}' winnowd)
-[ "$size" -lt 30000000 ] || fail "the image has $size bytes: what is in it?"
+[ "$size" -lt 16000000 ] || fail "the image has $size bytes: what is in it?"
 networks+=("$net")
 pod network create "$net" >/dev/null || fail "podman network create"
 hard=(--read-only --cap-drop all --security-opt no-new-privileges --log-driver k8s-file)
 
 # ---- one, as an operator would start it ----
-echo '* a-key-for-containers' >"$tmp/keys"
-chmod 644 "$tmp/keys"
-container a0 "${hard[@]}" -v "$tmp/keys:/etc/winnow/keys:ro" winnowd --key-file /etc/winnow/keys
-container a1 "${hard[@]}" -v "$tmp/keys:/etc/winnow/keys:ro" winnowd --key-file /etc/winnow/keys --log-format json
+mkdir -m 700 "$tmp/winnow"
+chown 65532 "$tmp/winnow"
+new_key() { # as editors do it: another file of the same name, which a mount of the file alone would not show
+	echo "* $1" >"$tmp/winnow/keys.new"
+	chown 65532 "$tmp/winnow/keys.new"
+	chmod 400 "$tmp/winnow/keys.new"
+	mv "$tmp/winnow/keys.new" "$tmp/winnow/keys"
+}
+new_key a-key-for-containers
+keyed=("${hard[@]}" -v "$tmp/winnow:/etc/winnow:ro" winnowd --key-file /etc/winnow/keys)
+container a0 "${keyed[@]}"
+container a1 "${keyed[@]}" --log-format json
 ready a0
 ready a1
 process=$(pod inspect -f '{{.State.Pid}}' "$net-a0")
@@ -33,8 +41,8 @@ pod healthcheck run "$net-a1" || fail "healthcheck of one that goes on"
 
 # ---- workers in containers, aggregators by name ----
 bench_in() { # name rank world arg..
-	container "$1" "${hard[@]}" -e WINNOW_KEY=a-key-for-containers --entrypoint /usr/bin/winnow winnowd bench \
-		--aggregator a0:5555,a1:5555 --job "${1%-*}" --rank "$2" --world "$3" --check "${@:4}"
+	container "$1" "${hard[@]}" -e "WINNOW_KEY=${key:-a-key-for-containers}" --entrypoint /usr/bin/winnow winnowd bench \
+		--aggregator "${aggregators:-a0:5555,a1:5555}" --job "${1%-*}" --rank "$2" --world "$3" --check "${@:4}"
 }
 for world in 4 2; do # and fewer workers beside
 	for ((rank = 0; rank < world; rank++)); do bench_in "job$world-$rank" $rank $world --size 4M --iters 3; done
@@ -42,10 +50,23 @@ for world in 4 2; do # and fewer workers beside
 done
 # One is killed: every worker ends with one line that names it; the other serves the next job.
 for rank in 0 1; do bench_in kill-$rank $rank 2 --size 4M --iters 1000000; done
-for i in $(seq 100); do
-	pod exec "$net-a0" /usr/bin/winnow status 2>/dev/null | grep -q 'kill  *running' && break
-	sleep 0.1
-done
+runs() { # job
+	local i
+	for i in $(seq 100); do
+		pod exec "$net-a0" /usr/bin/winnow status 2>/dev/null | grep -q "$1  *running" && return
+		sleep 0.1
+	done
+	fail "job $1 does not run"
+}
+logs() { # container pattern
+	local i
+	for i in $(seq 50); do
+		pod logs "$net-$1" 2>&1 | grep -qE "$2" && return
+		sleep 0.1
+	done
+	fail "$1 does not say /$2/"
+}
+runs kill
 lost=$(pod inspect -f "{{(index .NetworkSettings.Networks \"$net\").IPAddress}}" "$net-a1")
 pod kill -s KILL "$net-a1" >/dev/null
 for rank in 0 1; do
@@ -61,9 +82,41 @@ pod start "$net-a1" >/dev/null
 ready a1
 bench_in again-0 0 1 --size 1M --iters 2
 [ "$(ended again-0 30)" = 0 ] || fail "after a restart: $(cat "$tmp/again-0.err")"
-# Drain.
-pod stop -t 20 "$net-a0" >/dev/null
-[ "$(ended a0 5)" = 0 ] || fail "podman stop: exit status is not 0"
+
+# ---- what an operator does to a tier that works ----
+# Another key: the job that runs does not notice, the next one needs it.
+pod stop -t 20 "$net-a1" >/dev/null
+for rank in 0 1; do aggregators=a0:5555 bench_in old-$rank $rank 2 --size 1M --iters 1000000; done
+runs old
+new_key another-key
+pod kill -s HUP "$net-a0" >/dev/null
+logs a0 'event=reloaded key_file=/etc/winnow/keys keys=1'
+aggregators=a0:5555 bench_in late-0 0 1 --size 1M
+[ "$(ended late-0 20)" = 1 ] || fail "the old key still opens"
+grep -q "wrong key for job 'late'" "$tmp/late-0.err" || fail "the old key: $(cat "$tmp/late-0.err")"
+runs old
+pod rm -f -t 0 "$net-old-0" "$net-old-1" >/dev/null
+# Another image, while a job runs: it ends well, then the aggregator does, and the new one takes its name.
+for rank in 0 1; do key=another-key aggregators=a0:5555 bench_in drain-$rank $rank 2 --size 16M --iters 150; done
+runs drain
+pod kill -s STOP "$net-drain-1" >/dev/null # so that it is not done too soon
+pod stop -t 40 "$net-a0" >"$tmp/stop.out" 2>&1 &
+logs a0 'event=drain signal=15 jobs=1'
+pod kill -s CONT "$net-drain-1" >/dev/null
+for rank in 0 1; do [ "$(ended drain-$rank 30)" = 0 ] || fail "worker $rank of a drained job: $(cat "$tmp/drain-$rank.err")"; done
+[ "$(ended a0 20)" = 0 ] || fail "podman stop: exit status is not 0"
 grep -q event=stopped "$tmp/a0.err" || fail "a0 did not drain"
+pod rm "$net-a0" >/dev/null || fail "podman rm"
+container a0 "${keyed[@]}"
+ready a0
+# One more aggregator: a job that runs stays with one, the next has two.
+for rank in 0 1; do key=another-key aggregators=a0:5555 bench_in one-$rank $rank 2 --size 1M --iters 1000000; done
+runs one
+pod start "$net-a1" >/dev/null
+ready a1
+for rank in 0 1; do key=another-key bench_in two-$rank $rank 2 --size 4M --iters 3; done
+for rank in 0 1; do [ "$(ended two-$rank 60)" = 0 ] || fail "worker $rank with two aggregators: $(cat "$tmp/two-$rank.err")"; done
+logs a1 '"event": *"job_finished".*"two"'
+runs one
 
 echo "all right"
