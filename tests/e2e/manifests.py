@@ -170,7 +170,7 @@ VARIANTS = {
     "as it is": {},
     "a key": {"key": "a-key-of-our-own"},
     "xdp": {"xdp": {"enabled": True, "device": "net1"}, "multus": {"network": "fast-net"}},
-    "dpdk": {"dpdk": {"enabled": True, "device": "net1"}, "multus": {"network": "fast-net"}},
+    "dpdk": {"dpdk": {"enabled": True}, "multus": {"network": "fast-net"}},
     "sr-iov": {"dpdk": {"enabled": True, "device": "", "eal": "--in-memory"}, "devicePlugin": {"resource": "intel.com/sriov"}, "hugepages": "512Mi"},
     "watched": {"podMonitor": {"enabled": True}, "networkPolicy": {"enabled": False}, "replicas": 5},
 }
