@@ -12,10 +12,14 @@
 #include "kernels/cuda_impl.h"
 #include "kernels/launch.h"
 
-#define COPY_CTAS 4 /* of one kernel that fit a multiprocessor; the grid is as many */
-
 /* As they are; as floats that become integers, and the reverse. */
 enum conversion { PLAIN, ENCODE, DECODE };
+
+/* CTAs that fit a multiprocessor, for which the compiler sees to it; the grid is as many. */
+static constexpr uint32_t ctas_of(conversion form)
+{
+	return form == PLAIN ? 4 : 3; /* converting takes registers */
+}
 
 /* fixed_encode() of bitmap.h: to the nearest, ties to even. */
 static __device__ __forceinline__ uint32_t encode(const copy_job &job, uint32_t word)
@@ -253,7 +257,7 @@ static __device__ __forceinline__ void copy_blocks(const copy_job &job, const co
 }
 
 template <bool PACK, conversion FORM, uint32_t WIDTH>
-static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(copy_job job)
+static __global__ void __launch_bounds__(CTA_THREADS, ctas_of(FORM)) copy_kernel(copy_job job)
 {
 	__shared__ uint32_t lists[CTA_WARPS][TILE_BLOCKS_MAX];
 	const uint32_t warps = gridDim.x * CTA_WARPS;
@@ -355,7 +359,7 @@ static bool set_form(copy_job *job, const struct bitmap_cuda_form *form, enum dt
 }
 
 static cudaError_t start(copy_job *job, const struct gpu_cut *cut, const copy_function *functions,
-                         void *stream)
+                         conversion form, void *stream)
 {
 	uint64_t ctas;
 	uint32_t processors;
@@ -366,8 +370,8 @@ static cudaError_t start(copy_job *job, const struct gpu_cut *cut, const copy_fu
 	set_tiles(job, cut);
 	ctas = (static_cast<uint64_t>(job->bit_count) * job->block_chunks + CTA_THREADS - 1) /
 	       CTA_THREADS;
-	if (ctas > static_cast<uint64_t>(processors) * COPY_CTAS)
-		ctas = static_cast<uint64_t>(processors) * COPY_CTAS;
+	if (ctas > static_cast<uint64_t>(processors) * ctas_of(form))
+		ctas = static_cast<uint64_t>(processors) * ctas_of(form);
 	return launch(functions[width_index(job)], static_cast<uint32_t>(ctas), CTA_THREADS,
 	              static_cast<cudaStream_t>(stream), *job);
 }
@@ -395,7 +399,9 @@ int cuda_pack(const struct bitmap_tensor *tensor, const uint64_t *bits, const ui
 	job.word_count = static_cast<uint32_t>(bitmap_word_count(cut.block_count));
 	job.block_bytes = cut.block_bytes;
 	job.elem_bytes = cut.elem_bytes;
-	return start(&job, &cut, form->fixed ? pack_fixed : pack_plain, stream);
+	if (form->fixed)
+		return start(&job, &cut, pack_fixed, ENCODE, stream);
+	return start(&job, &cut, pack_plain, PLAIN, stream);
 }
 
 int cuda_unpack(const struct bitmap_tensor *shape, const struct bitmap_cuda_deal *deal,
@@ -425,5 +431,7 @@ int cuda_unpack(const struct bitmap_tensor *shape, const struct bitmap_cuda_deal
 	job.block_bytes = cut.block_bytes;
 	job.elem_bytes = cut.elem_bytes;
 	job.clear = clear_others;
-	return start(&job, &cut, form->fixed ? unpack_fixed : unpack_plain, stream);
+	if (form->fixed)
+		return start(&job, &cut, unpack_fixed, DECODE, stream);
+	return start(&job, &cut, unpack_plain, PLAIN, stream);
 }

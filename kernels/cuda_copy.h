@@ -46,17 +46,12 @@ struct copy_tile {
 	uint32_t end_chunk;
 };
 
-/* Word `index` of the bitmap, without bits past the last block; 0 past the last word. */
+/* Word `index` of the bitmap; 0 past the last. Bits past the last block have no rank, so they stay. */
 static __device__ __forceinline__ uint64_t bits_of(const copy_job &job, uint32_t index)
 {
-	uint64_t word;
-
 	if (index >= job.word_count)
 		return 0;
-	word = __ldg(reinterpret_cast<const unsigned long long *>(job.bits) + index);
-	if (index == job.word_count - 1 && job.bit_count % 64 != 0)
-		word &= (UINT64_C(1) << (job.bit_count % 64)) - 1;
-	return word;
+	return __ldg(reinterpret_cast<const unsigned long long *>(job.bits) + index);
 }
 
 /* The last word w with ranks[w] <= rank: the one that has bit number `rank`. All lanes search. */
@@ -76,28 +71,43 @@ static __device__ __forceinline__ uint32_t find_word(const copy_job &job, uint32
 	return low;
 }
 
-/* list[i] = the bit of the tile's i-th packed block. */
+/* A word of the bitmap and its rank; past the last word nothing, which comes after everything. */
+struct copy_word {
+	uint64_t bits;
+	uint32_t rank;
+};
+
+static __device__ __forceinline__ copy_word word_at(const copy_job &job, uint32_t index)
+{
+	copy_word word = {bits_of(job, index), UINT32_MAX};
+
+	if (index < job.word_count)
+		word.rank = __ldg(job.ranks + index);
+	return word;
+}
+
+/* list[i] = the bit of the tile's i-th packed block. The next words come while these are listed. */
 static __device__ __forceinline__ void list_set(const copy_job &job, const copy_tile &tile,
                                                 uint32_t *list)
 {
 	const uint32_t end = tile.first + tile.blocks;
 	uint32_t index = find_word(job, tile.first) + threadIdx.x % 32;
+	copy_word word = word_at(job, index);
 	bool more = true;
 
 	while (more) {
-		uint64_t word = bits_of(job, index);
-		uint32_t rank = word != 0 ? __ldg(job.ranks + index) : 0;
+		const copy_word next = word_at(job, index + 32);
 
-		for (; word != 0 && rank < end; word &= word - 1, rank++)
-			if (rank >= tile.first)
-				list[rank - tile.first] = index * 64 +
-				                          static_cast<uint32_t>(__ffsll(
-								  static_cast<long long>(word))) -
-				                          1;
-		/* The last lane's word: is what follows it still ours? */
+		for (; word.bits != 0 && word.rank < end; word.bits &= word.bits - 1, word.rank++)
+			if (word.rank >= tile.first)
+				list[word.rank - tile.first] =
+					index * 64 +
+					static_cast<uint32_t>(
+						__ffsll(static_cast<long long>(word.bits))) -
+					1;
+		more = __shfl_sync(ALL_LANES, next.rank, 0) < end;
 		index += 32;
-		more = index <= job.word_count && __ldg(job.ranks + index) < end;
-		more = __shfl_sync(ALL_LANES, static_cast<uint32_t>(more), 0) != 0;
+		word = next;
 	}
 }
 
@@ -106,14 +116,13 @@ static __device__ __forceinline__ void list_all(const copy_job &job, const copy_
                                                 uint32_t *list)
 {
 	for (uint32_t i = threadIdx.x % 32; i < tile.blocks; i += 32) {
-		const uint32_t index = (tile.first + i) / 64, bit = (tile.first + i) % 64;
-		const uint64_t word = bits_of(job, index);
-		const uint64_t before = word & ((UINT64_C(1) << bit) - 1);
+		const uint32_t bit = (tile.first + i) % 64;
+		const copy_word word = word_at(job, (tile.first + i) / 64);
+		const uint64_t before = word.bits & ((UINT64_C(1) << bit) - 1);
 
 		list[i] = NOT_PACKED;
-		if (word >> bit & 1)
-			list[i] =
-				__ldg(job.ranks + index) + static_cast<uint32_t>(__popcll(before));
+		if (word.bits >> bit & 1)
+			list[i] = word.rank + static_cast<uint32_t>(__popcll(before));
 	}
 }
 
