@@ -68,9 +68,9 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo check bench lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
+.PHONY: all demo check check-gpu bench bench-gpu lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
-tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/tests/gpu/device_worker $(tools) ## build the tests, too
+tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/tests/gpu/device_worker $(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
@@ -145,6 +145,20 @@ $(BUILD)/tests/gpu/test_%: $(BUILD)/emulated/tests/gpu/test_%.o $(emulated_kerne
 $(BUILD)/tests/gpu/device_%: $(BUILD)/emulated/tests/gpu/device_%.o $(BUILD)/libwinnow.so $(emulated_cuda)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' $(filter %.o,$^) -L$(BUILD) -lwinnow $(emulated_cuda) -lm -o $@
+
+# For a GPU: the kernels' test and bench, which nvcc, gcc, g++ and make are enough for.
+gpu_programs := $(BUILD)/gpu/test_kernels $(BUILD)/gpu/bench_gpu
+$(BUILD)/gpu/test_kernels: $(BUILD)/gpu/tests/gpu/test_kernels.o
+$(BUILD)/gpu/bench_gpu: $(BUILD)/gpu/tests/bench/bench_gpu.o
+$(BUILD)/gpu/%.o: %.cc Makefile
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)g++ -std=c++17 -O2 -g -I. -isystem $(cuda_home)/include -MMD -MP -pthread -ffp-contract=off -Wall -Wextra -Werror -c $< -o $@
+$(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_of,bitmap))
+	$(call say,LD,$@)g++ -pthread $(filter %.o,$^) $(cuda_home)/lib64/libcudart_static.a -ldl -lrt -o $@
+
+# The bench on the emulation measures nothing, but runs.
+$(BUILD)/emulated/bench_gpu: $(BUILD)/emulated/tests/bench/bench_gpu.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
+	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN/../tests/gpu' $^ $(daemon_libs) $(cli_libs) -o $@
 
 # Programs for the kernel, and the headers that bpftool makes of them, programs and all.
 $(BUILD)/%.bpf.o: %.bpf.c Makefile
@@ -237,6 +251,12 @@ bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long
 		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o \
 		$(if $(have_dpdk),$(BUILD)/tests/bench/dpdk_source $(BUILD)/tests/bench/dpdk_bytes)
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
+
+check-gpu: $(BUILD)/gpu/test_kernels ## on a machine with a GPU: the kernels on it, and under compute-sanitizer
+	$(Q)tests/gpu/check_gpu.sh $(BUILD)
+
+bench-gpu: $(BUILD)/gpu/bench_gpu ## on a machine with a GPU: the kernels against its own copy, and PCIe's
+	$(Q)$(BUILD)/gpu/bench_gpu
 
 SECONDS ?= 60
 fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet channel" for some

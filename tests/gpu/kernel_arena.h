@@ -16,6 +16,10 @@
 #include <cstring>
 #include <vector>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "bitmap/bitmap.h"
 #include "tests/unit/test_random.h"
 
@@ -54,6 +58,32 @@ struct arena {
 	bool pinned;
 };
 
+/* Under the address sanitizer, whoever reads or writes outside of the part is caught at it. */
+static inline void arena_guard(const struct arena *arena, bool on)
+{
+#ifdef __SANITIZE_ADDRESS__
+	__asan_unpoison_memory_region(arena->memory, arena->total);
+	if (!on)
+		return;
+	__asan_poison_memory_region(arena->memory, arena->offset);
+	__asan_poison_memory_region(arena->memory + arena->offset + arena->bytes,
+	                            arena->total - arena->offset - arena->bytes);
+#else
+	(void)arena;
+	(void)on;
+#endif
+}
+
+/* Of a GPU's memory compute-sanitizer guards each byte, of the emulated one's a page does it. */
+static inline size_t arena_total(size_t bytes)
+{
+#ifdef WINNOW_EMULATED_CUDA
+	return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+#else
+	return bytes;
+#endif
+}
+
 /*
  * Room for `bytes` at a multiple of `align`, poisoned all over: flush with the end, or with the
  * beginning, or anywhere.
@@ -61,9 +91,8 @@ struct arena {
 static inline struct arena arena_make(size_t bytes, size_t align, bool pinned)
 {
 	struct arena arena = {};
-	const size_t slack = bytes + 2 * POISON_BYTES;
 
-	arena.total = (slack + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+	arena.total = arena_total(bytes + 2 * POISON_BYTES);
 	arena.bytes = bytes;
 	arena.pinned = pinned;
 	switch (random_below(4)) {
@@ -78,17 +107,20 @@ static inline struct arena arena_make(size_t bytes, size_t align, bool pinned)
 		break;
 	default:
 		arena.offset = (arena.total - bytes) / align * align;
+		arena.total = arena_total(arena.offset + bytes);
 	}
 	if (pinned)
 		cuda_ok(cudaHostAlloc(&arena.memory, arena.total, cudaHostAllocMapped));
 	else
 		cuda_ok(cudaMalloc(&arena.memory, arena.total));
 	cuda_ok(cudaMemset(arena.memory, POISON, arena.total));
+	arena_guard(&arena, true);
 	return arena;
 }
 
 static inline void arena_free(struct arena *arena)
 {
+	arena_guard(arena, false);
 	cuda_ok(arena->pinned ? cudaFreeHost(arena->memory) : cudaFree(arena->memory));
 	arena->memory = nullptr;
 }
@@ -110,6 +142,7 @@ static inline void arena_check(const struct arena *arena, const void *want, cons
 	const unsigned char *part = static_cast<const unsigned char *>(want);
 	bytes_t got(arena->total);
 
+	arena_guard(arena, false);
 	cuda_ok(cudaMemcpy(got.data(), arena->memory, arena->total, cudaMemcpyDefault));
 	for (size_t i = 0; i < arena->total; i++) {
 		const bool inside = i >= arena->offset && i < arena->offset + arena->bytes;

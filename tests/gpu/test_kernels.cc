@@ -4,17 +4,27 @@
  *
  * Random tensors of every type, length, block and alignment; outputs are poisoned before and looked
  * at to the last byte after, inputs must stay. Runs on the emulated CUDA (`make check`), where lanes
- * take turns in random order, and on a GPU (`make check-gpu`), where it adds tensors beyond 2^32 bytes.
+ * take turns in random order, and on a GPU (`make check-gpu`) with tensors beyond 2^32 bytes.
  *
- *   test_kernels [rounds]
+ *   test_kernels [rounds [bytes of the large tensors, 0 for none]]
  */
 
 #include "kernels/bitmap_cuda.h"
 #include "tests/gpu/kernel_arena.h"
+#include "tests/gpu/kernel_large.h"
 
 #include <cmath>
 
+#ifdef __SANITIZE_THREAD__
+#define ROUNDS 80
+#define LARGE_BYTES 100000
+#elif defined(WINNOW_EMULATED_CUDA)
 #define ROUNDS 400
+#define LARGE_BYTES 1000000
+#else
+#define ROUNDS 4000
+#define LARGE_BYTES UINT64_C(5000000000)
+#endif
 
 static cudaStream_t stream;
 static const struct bitmap_cuda *const kernels = &bitmap_cuda_kernels;
@@ -93,7 +103,7 @@ static void check_scan(const struct sample *sample)
 static std::vector<uint64_t> random_bitmap(uint64_t count)
 {
 	std::vector<uint64_t> bits((count + 63) / 64);
-	const uint64_t kind = random_below(6);
+	const uint64_t kind = random_below(7);
 
 	for (uint64_t &word : bits) {
 		const uint64_t random = random_bits();
@@ -103,6 +113,7 @@ static std::vector<uint64_t> random_bitmap(uint64_t count)
 		       : kind == 2 ? random | random_bits() | random_bits()
 		       : kind == 3 ? UINT64_MAX
 		       : kind == 4 ? (random_below(9) == 0 ? random : 0)
+		       : kind == 5 ? (random_below(30) == 0 ? UINT64_C(1) << random % 64 : 0)
 		                   : 0;
 	}
 	return bits;
@@ -442,9 +453,28 @@ static void check_round(unsigned round)
 	sample_free(&sample);
 }
 
+/* More than 2^32 bytes where the GPU has them three times; 0: none. */
+static void check_large(uint64_t bytes)
+{
+	size_t free_bytes = 0, total = 0;
+
+	if (bytes == 0)
+		return;
+	cuda_ok(cudaMemGetInfo(&free_bytes, &total));
+	if (free_bytes < 4 * bytes) {
+		printf("not tested: tensors of %llu bytes, for want of memory\n",
+		       static_cast<unsigned long long>(bytes));
+		return;
+	}
+	large_check(stream, DTYPE_F32, 256, bytes);
+	large_check(stream, DTYPE_BF16, 33, bytes);
+	large_check(stream, DTYPE_F64, 4096, bytes);
+}
+
 int main(int argc, char **argv)
 {
 	const unsigned long rounds = argc > 1 ? strtoul(argv[1], nullptr, 0) : ROUNDS;
+	const uint64_t large = argc > 2 ? strtoull(argv[2], nullptr, 0) : LARGE_BYTES;
 
 	random_seed();
 	cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -454,9 +484,7 @@ int main(int argc, char **argv)
 		check_rank(words * 64 - random_below(64));
 	for (unsigned round = 0; round < rounds; round++)
 		check_round(round);
-#ifndef WINNOW_EMULATED_CUDA
-	check_large();
-#endif
+	check_large(large);
 	cuda_ok(cudaStreamDestroy(stream));
 	printf("%lu tensors\n", rounds);
 	return 0;
