@@ -63,8 +63,9 @@ image() {
 	if [ ! -d "$tmp/context" ]; then # what git knows, as a clone has it
 		mkdir "$tmp/context"
 		git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$tmp/context"
+		: >"$tmp/context/build" # what was built here has no place in an image: let it be in the way if it gets there
 	fi
-	pod build --format docker --ignorefile "docker/$name.Dockerfile.dockerignore" -f "$tmp/context/docker/$name.Dockerfile" -t "$tag" "$@" "$tmp/context" \
+	pod build --format docker -f "$tmp/context/docker/$name.Dockerfile" -t "$tag" "$@" "$tmp/context" \
 		>"$tmp/build-$name.log" 2>&1 </dev/null || fail "cannot build docker/$name.Dockerfile"
 	echo "image $tag: $(($(pod image inspect -f '{{.Size}}' "$tag") / 100000 * 100000 / 1000)) KB, built in $((SECONDS - begun)) s"
 }
