@@ -59,7 +59,7 @@ cli_libs := -levent_extra -levent_core -lbpf -lcap -ldl
 
 binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow) $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so) \
-	$(if $(cuda_kernels),$(if $(have_cuda),$(BUILD)/winnow-cuda.so) $(BUILD)/winnow-cuda-emulated.so)
+	$(if $(cuda_kernels),$(if $(have_cuda),$(BUILD)/winnow-cuda.so) $(if $(wildcard tests/gpu/emulated),$(BUILD)/winnow-cuda-emulated.so))
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
 	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos) $(BUILD)/tests/e2e/lose.bpf.o \
