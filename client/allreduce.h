@@ -76,6 +76,7 @@ struct allreduce {
 	void *access_state;
 	uint64_t tag; /* matches the operations of all workers; unique among those under way */
 	uint32_t block_elems;
+	uint32_t priority; /* higher goes first */
 	uint8_t dtype;     /* enum dtype */
 	uint8_t reduction; /* enum reduction */
 	uint8_t form;      /* enum wire_form */
@@ -95,7 +96,8 @@ struct allreduce {
 	struct geometry cut;
 	uint32_t slot;             /* operation slot, the same on all channels */
 	uint32_t segments_scanned; /* segments before it have been announced */
-	uint32_t shards_left;      /* channels that are not finished */
+	uint32_t passed;      /* segments of others announced since one of this could have been */
+	uint32_t shards_left; /* channels that are not finished */
 	uint64_t started_us;
 	struct allreduce *next;
 };

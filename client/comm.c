@@ -296,6 +296,7 @@ int comm_submit(struct winnow_comm *comm, const struct allreduce *what,
 		                                    : comm->config.block;
 	request->task.form =
 		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
+	request->task.priority = options != NULL ? options->priority : 0;
 	request->submitted_us = comm_clock_us();
 	request->next = NULL;
 	if (comm_gpu_wanted(options) && !what->is_guard)

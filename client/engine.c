@@ -7,6 +7,11 @@
  * the oldest has its fill of segments under way: so every operation that has a slot is
  * announced, whatever the others wait for, and workers that submit in different orders
  * cannot block each other (PROTOCOL.md section 6.3).
+ *
+ * Frames are numbered when they are planned, and go out in that order: what is announced
+ * cannot be overtaken. So while operations with a priority are under way, no more is announced
+ * than keeps the channels busy, the highest first. Nothing waits for an announcement then:
+ * what fills a channel has its plan, or had no time to get it yet, and drains by itself.
  */
 
 #include "client/engine.h"
@@ -15,13 +20,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "client/task_list.h"
 #include "client/winnow.h"
 
 #define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
-
-struct task_list {
-	struct allreduce *first, *last;
-};
+#define PASSED_MAX 16 /* segments of others that may come before one of a lower priority */
 
 struct engine {
 	struct bitmap_pool *pool;
@@ -39,30 +42,6 @@ struct engine {
 		failed_tags; /* [op_slots] of what failed in a slot and may still be withdrawn; 0: none */
 	struct stream *streams[];
 };
-
-static void list_append(struct task_list *list, struct allreduce *task)
-{
-	task->next = NULL;
-	if (list->first == NULL)
-		list->first = task;
-	else
-		list->last->next = task;
-	list->last = task;
-}
-
-static void list_remove(struct task_list *list, struct allreduce *task)
-{
-	struct allreduce *before = NULL;
-
-	for (struct allreduce *t = list->first; t != task; t = t->next)
-		before = t;
-	if (before == NULL)
-		list->first = task->next;
-	else
-		before->next = task->next;
-	if (list->last == task)
-		list->last = before;
-}
 
 int engine_open(const struct engine_config *config, struct engine **out)
 {
@@ -224,7 +203,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 	task->status = 0;
 	task->blocks = task->cut.block_count;
 	task->blocks_nonzero = task->blocks_union = 0;
-	task->segments_scanned = 0;
+	task->segments_scanned = task->passed = 0;
 	if (task->access != NULL && task->access->begin(task) != 0)
 		return WINNOW_ERR_MEMORY;
 	task->started_us = now_us;
@@ -358,15 +337,63 @@ static bool has_room(const struct engine *engine, struct allreduce *task)
 	return true;
 }
 
+/* ---- which is next ---- */
+
+/* Does `a` go before the older `b`? What fits its announcement holds up nobody. This turn counts in `passed`. */
+static bool goes_before(const struct allreduce *a, const struct allreduce *b)
+{
+	bool a_first = a->cut.eager || a->passed > PASSED_MAX;
+	bool b_first = b->cut.eager || b->passed > PASSED_MAX;
+
+	return a_first != b_first ? a_first : a->priority > b->priority;
+}
+
+static bool all_busy(const struct engine *engine)
+{
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		if (!stream_is_busy(engine->streams[i]))
+			return false;
+	return true;
+}
+
+/* Without priorities the oldest, and no other is asked: memory of a GPU takes staging room then. */
+static struct allreduce *next_by_age(const struct engine *engine)
+{
+	struct allreduce *task = engine->active.first;
+
+	while (task != NULL && !has_room(engine, task))
+		task = task->next;
+	return task;
+}
+
+static struct allreduce *next_by_priority(const struct engine *engine)
+{
+	bool busy = all_busy(engine);
+	struct allreduce *next = NULL;
+
+	for (struct allreduce *task = engine->active.first; task != NULL; task = task->next) {
+		if ((busy && !task->cut.eager) || !has_room(engine, task))
+			continue;
+		task->passed++;
+		if (next == NULL || goes_before(task, next))
+			next = task;
+	}
+	if (next != NULL)
+		next->passed = 0;
+	return next;
+}
+
 bool engine_work(struct engine *engine, uint64_t now_us)
 {
-	for (struct allreduce *task = engine->active.first; task != NULL; task = task->next) {
-		if (!has_room(engine, task))
-			continue;
-		scan_segment(engine, task, now_us);
-		return true;
-	}
-	return false;
+	struct allreduce *next = engine->active.first;
+
+	while (next != NULL && next->priority == 0)
+		next = next->next;
+	next = next != NULL ? next_by_priority(engine) : next_by_age(engine);
+	if (next == NULL)
+		return false;
+	scan_segment(engine, next, now_us);
+	return true;
 }
 
 /* ---- finishing ---- */

@@ -368,6 +368,19 @@ uint64_t stream_deadline(const struct stream *s)
 	return due_us;
 }
 
+bool stream_is_busy(const struct stream *stream)
+{
+	uint32_t frames = stream->horizon - stream->next, enough = 2 * stream->pace.window;
+
+	for (uint32_t i = 0; i < stream->announced_count; i++) {
+		const struct stream_segment *segment = &stream->segments[stream->announced[i]];
+
+		if (segment->tries <= 1)
+			frames += segment->own_frames;
+	}
+	return frames >= (enough > BUSY_FRAMES_MIN ? enough : BUSY_FRAMES_MIN);
+}
+
 bool stream_quiet(const struct stream *stream)
 {
 	return stream->base == stream->ack && stream->ack == stream->ack_sent &&

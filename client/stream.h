@@ -71,6 +71,12 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
                      const struct stream_scan *scan, uint64_t now_us);
 
 /*
+ * stream_is_busy - is there as much to push, planned or about to be, as goes out in two round
+ * trips? Announcements that have been without an answer for a time-out do not count.
+ */
+bool stream_is_busy(const struct stream *stream);
+
+/*
  * stream_withdraw - the task has failed elsewhere and is forgotten; the slot stays taken
  * until the aggregator has said so here too (section 11.1).
  */

@@ -25,6 +25,7 @@
 #define REORDER_US_MAX 5000
 #define ANNOUNCE_US_MIN 5000
 #define ANNOUNCE_US_MAX 200000
+#define BUSY_FRAMES_MIN 256
 
 enum stream_segment_state { SEGMENT_IDLE, SEGMENT_ANNOUNCED, SEGMENT_PLANNED };
 
@@ -40,6 +41,7 @@ struct stream_segment {
 	uint32_t slot;
 	uint32_t number;
 	uint32_t block_count;
+	uint32_t own_frames; /* that our own blocks would fill */
 	uint64_t announce_due_us;
 	uint32_t union_count;
 	uint32_t first;

@@ -66,16 +66,21 @@ bool stream_has_room(const struct stream *stream, const struct allreduce *task, 
 
 /* ---- announcing ---- */
 
-/* The bitmap goes without saying when all bits are alike. */
-static uint8_t bitmap_flags(const uint64_t *bits, uint32_t block_count)
+static uint32_t bitmap_count(const uint64_t *bits, uint32_t block_count)
 {
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < (block_count + 63) / 64; i++)
 		count += (uint32_t)__builtin_popcountll(bits[i]);
-	if (count == 0)
+	return count;
+}
+
+/* The bitmap goes without saying when all bits are alike. */
+static uint8_t bitmap_flags(uint32_t set, uint32_t block_count)
+{
+	if (set == 0)
 		return WIRE_NONE;
-	return count == block_count ? WIRE_ALL : 0;
+	return set == block_count ? WIRE_ALL : 0;
 }
 
 static void segment_queue(struct stream *s, struct stream_segment *segment, uint64_t now_us)
@@ -111,7 +116,7 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
                      const struct stream_scan *scan, uint64_t now_us)
 {
 	struct stream_segment *segment = stream_segment_of(stream, task->slot, number);
-	uint32_t words;
+	uint32_t words, set;
 
 	assert(stream_has_room(stream, task, number));
 	segment->number = number;
@@ -119,7 +124,9 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
 	words = (segment->block_count + 63) / 64;
 	memcpy(segment->own, scan->bits, words * 8);
 	segment->exponent = scan->exponent;
-	segment->announce_flags = bitmap_flags(segment->own, segment->block_count);
+	set = bitmap_count(segment->own, segment->block_count);
+	segment->own_frames = task->cut.eager ? 0 : geometry_frame_count(&task->cut, set);
+	segment->announce_flags = bitmap_flags(set, segment->block_count);
 	if (scan->nonfinite)
 		segment->announce_flags |= WIRE_NONFINITE;
 	segment_queue(stream, segment, now_us);
@@ -140,7 +147,7 @@ void stream_withdraw(struct stream *stream, struct allreduce *task, uint64_t now
 	if (op->planned)
 		return; /* all agree here: the job ends when nobody sends data (section 11.1) */
 	segment->number = 0;
-	segment->block_count = 0;
+	segment->block_count = segment->own_frames = 0;
 	segment->exponent = WIRE_EXPONENT_NONE;
 	segment->announce_flags = WIRE_NONE;
 	segment_queue(stream, segment, now_us);

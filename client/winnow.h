@@ -174,6 +174,12 @@ struct winnow_options {
 	uint32_t
 		stream_goes_on; /* CUDA: 1: the stream does not wait; winnow_wait() or _test() tell */
 	void *stream;           /* CUDA: a cudaStream_t; NULL: the GPU's default stream */
+	/*
+	 * Of the operations under way at a time, those with higher numbers go first, and the oldest
+	 * of those with the same. Others get a turn now and then. It is best if all workers say
+	 * the same, but they need not.
+	 */
+	uint32_t priority;
 };
 
 /* What one operation was and cost; block counts are exact, whatever the type. */

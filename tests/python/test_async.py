@@ -45,6 +45,31 @@ class Async(unittest.TestCase):
         want = [index * WORLD for index in range(20)]
         self.assertEqual(harness.on_threads(WORLD, work), [want] * WORLD)
 
+    def test_priority(self):
+        """The last one submitted, with the highest priority, overtakes what is under way."""
+        sizes = 8 * [5 << 20] + [1 << 18]
+        comms = harness.join(WORLD, block=64)
+
+        def work(rank, priorities):
+            arrays = [numpy.full(size, rank + 1, numpy.float32) for size in sizes]
+            requests = [comms[rank].allreduce_async(a, priority=p) for a, p in zip(arrays, priorities)]
+            for request in requests:
+                self.assertTrue((request.wait()[::4096] == 6).all())
+            times = [request.stats.time_us for request in requests]
+            return times[-1] / max(times)
+
+        def best(priorities):
+            """How long the last one took, of the time of all; losses on the way make it worse."""
+            return min(max(harness.on_threads(WORLD, lambda r: work(r, priorities))) for _ in range(4))
+
+        count = len(sizes)
+        self.assertLess(best(range(1, count + 1)), 0.7 * best([0] * count))
+        # Workers that do not agree are not blocked.
+        harness.on_threads(WORLD, lambda rank: work(rank, [(7 * rank + i) % count for i in range(count)]))
+        with self.assertRaisesRegex(ValueError, "priority is -1: want 0 to 4294967295"):
+            comms[0].allreduce_async(numpy.ones(4), priority=-1)
+        harness.on_threads(WORLD, lambda rank: comms[rank].close())
+
     def test_test_and_time_outs(self):
         array = numpy.ones(10)
         request = self.comms[0].allreduce_async(array)

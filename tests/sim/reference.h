@@ -14,6 +14,7 @@
 struct op_spec {
 	uint64_t seed;
 	uint64_t tag;
+	uint32_t priority;
 	uint64_t count;
 	uint32_t block;
 	uint8_t dtype;     /* as in winnow.h */

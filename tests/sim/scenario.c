@@ -154,6 +154,14 @@ static void one_job(struct dice *dice, struct world_spec *spec, uint32_t number)
 		job->own_order = false; /* so that the last one is the same everywhere */
 }
 
+static void priorities(struct dice *dice, struct job_spec *job)
+{
+	job->priority_max = PICK(dice, 0, 0, 1, 5, UINT32_MAX);
+	job->own_priorities = one_in(dice, 2);
+	for (uint32_t i = 0; i < job->op_count && job->priority_max > 0; i++)
+		job->ops[i].priority = (uint32_t)(roll(dice) % (job->priority_max + UINT64_C(1)));
+}
+
 void scenario_make(uint64_t seed, struct world_spec *out)
 {
 	struct dice dice = {seed * UINT64_C(0xd1342543de82ef95) + 99};
@@ -187,6 +195,8 @@ void scenario_make(uint64_t seed, struct world_spec *out)
 	out->fast = one_in(&dice, 2);
 	out->no_room = one_in(&dice, 4);
 	out->bypass_ppm = PICK(&dice, 0, 0, 50000, 500000);
+	for (uint32_t i = 0; i < out->jobs; i++)
+		priorities(&dice, &out->job[i]);
 }
 
 void scenario_describe(const struct world_spec *spec, char *text, size_t room)
@@ -203,8 +213,11 @@ void scenario_describe(const struct world_spec *spec, char *text, size_t room)
 		(unsigned long long)spec->net.rate_bytes_s, spec->pause_ppm, spec->fast);
 
 	for (uint32_t i = 0; i < spec->jobs && used > 0 && (size_t)used < room; i++)
-		used += snprintf(text + used, room - (size_t)used, " [world=%u ops=%u%s fault=%s]",
-		                 spec->job[i].world, spec->job[i].op_count,
-		                 spec->job[i].own_order ? " own-order" : "",
+		used += snprintf(text + used, room - (size_t)used,
+		                 " [world=%u ops=%u%s%s fault=%s]", spec->job[i].world,
+		                 spec->job[i].op_count, spec->job[i].own_order ? " own-order" : "",
+		                 spec->job[i].priority_max == 0 ? ""
+		                 : spec->job[i].own_priorities  ? " own-priorities"
+		                                                : " priorities",
 		                 faults[spec->job[i].fault]);
 }

@@ -30,7 +30,9 @@ enum fault_kind {
 struct job_spec {
 	uint32_t world;
 	uint32_t op_count;
-	bool own_order; /* each worker submits in an order of its own */
+	bool own_order;        /* each worker submits in an order of its own */
+	uint32_t priority_max; /* operations have random ones up to it */
+	bool own_priorities;   /* on each worker others */
 	uint32_t in_place_ppm;
 	uint32_t list_ppm; /* operations that a worker gives as a list of blocks */
 	struct op_spec ops[WORLD_OPS_MAX];

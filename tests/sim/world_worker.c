@@ -132,6 +132,14 @@ void worker_close(struct sim_worker *worker)
 
 /* ---- operations ---- */
 
+static uint32_t priority_of(const struct sim_worker *w, const struct op_spec *spec)
+{
+	uint64_t most = job_of(w)->priority_max;
+
+	return job_of(w)->own_priorities ? (uint32_t)simnet_between(w->world->net, 0, most)
+	                                 : spec->priority;
+}
+
 static void submit(struct sim_worker *w)
 {
 	uint32_t number = w->order[w->submitted];
@@ -148,6 +156,7 @@ static void submit(struct sim_worker *w)
 		.access = rows_access(op->rows),
 		.access_state = op->rows,
 		.tag = spec->tag,
+		.priority = priority_of(w, spec),
 		.block_elems = spec->block,
 		.dtype = spec->dtype,
 		.reduction = spec->reduction,

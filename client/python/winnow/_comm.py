@@ -229,7 +229,7 @@ class Comm:
         self.world = lib.winnow_comm_world(self._handle)
         _open_comms.add(self)
 
-    def allreduce(self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None):
+    def allreduce(self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0):
         """Combines `data` of all workers, element by element, and returns the result.
 
         data: numpy array or torch CPU tensor, contiguous, the same size and type everywhere.
@@ -240,10 +240,13 @@ class Comm:
         wire: "auto", "native" or "fixed32"; None: the communicator's.
         segments: parts of the tensor that are made of rows, so that blocks begin where rows do:
             a list of (offset, count, row length), in elements; None: the tensor has no rows.
+        priority: of the operations under way, those with higher numbers go first.
         """
-        return self.allreduce_async(data, out, op, tag, block, wire, segments).wait()
+        return self.allreduce_async(data, out, op, tag, block, wire, segments, priority).wait()
 
-    def allreduce_async(self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None):
+    def allreduce_async(
+        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0
+    ):
         """The same without waiting: a Request. Leave both buffers alone until it is done."""
         send = _buffers.describe(data, "data")
         recv = send if out is None else _buffers.describe(out, "out")
@@ -257,10 +260,10 @@ class Comm:
         return self._start(
             lambda options: start(*what, options, self._handle, ctypes.byref(handle)),
             lambda: Request(self, handle, send, recv),
-            _options(tag, block, wire),
+            _options(tag, block, wire, priority),
         )
 
-    def allreduce_rows(self, index, values, count, op="sum", tag=0, wire=None):
+    def allreduce_rows(self, index, values, count, op="sum", tag=0, wire=None, priority=0):
         """Combines tables of `count` rows of which each worker has some; returns (index, values).
 
         index: the numbers of this worker's rows, int64, each there once; none is fine.
@@ -268,9 +271,9 @@ class Comm:
         A row that a worker lacks counts as zeros. The result holds each row that any worker
         has, in ascending order; no worker holds, sends or scans the whole table.
         """
-        return self.allreduce_rows_async(index, values, count, op, tag, wire).wait()
+        return self.allreduce_rows_async(index, values, count, op, tag, wire, priority).wait()
 
-    def allreduce_rows_async(self, index, values, count, op="sum", tag=0, wire=None):
+    def allreduce_rows_async(self, index, values, count, op="sum", tag=0, wire=None, priority=0):
         """The same without waiting: a RowsRequest. Leave `values` alone until it is done."""
         send = _buffers.describe(values, "values")
         length = _buffers.row_length(values)
@@ -285,7 +288,7 @@ class Comm:
                 *what, options, self._handle, ctypes.byref(rows), ctypes.byref(handle)
             ),
             lambda: RowsRequest(self, handle, send, rows),
-            _options(tag, 0, wire),
+            _options(tag, 0, wire, priority),
         )
 
     def _start(self, call, make, options):
@@ -372,11 +375,12 @@ class Comm:
             self._changed.notify_all()
 
 
-def _options(tag, block, wire):
+def _options(tag, block, wire, priority):
     return _native.Options(
         tag=_number("tag", tag, _TAG_MAX),
         block=_number("block", block, _BLOCK_MAX),
         wire=_choice("wire", "auto" if wire is None else wire, _native.WIRES),
+        priority=_number("priority", priority),
     )
 
 

@@ -65,6 +65,7 @@ class Options(ctypes.Structure):
         ("memory", ctypes.c_int),
         ("stream_goes_on", ctypes.c_uint32),
         ("stream", ctypes.c_void_p),
+        ("priority", ctypes.c_uint32),
     ]
 
 

@@ -84,9 +84,9 @@ def hook(state, bucket):
     DDP looks for the name `bucket`.
     """
     tensor = bucket.buffer()
-    if tensor.layout == torch.strided:
-        return state.reduce(tensor, _tables(bucket.parameters(), tensor))
-    return state.reduce(tensor)
+    # DDP takes results in the order in which it has given the buckets: the oldest is needed first.
+    segments = _tables(bucket.parameters(), tensor) if tensor.layout == torch.strided else None
+    return state.reduce(tensor, segments)
 
 
 def _tables(parameters, buffer):
@@ -141,13 +141,15 @@ class HookState:
         """HookStats from the beginning to now."""
         return HookStats(*self._totals.read(), *self._wire_totals())
 
-    def reduce(self, tensor, segments=None):
+    def reduce(self, tensor, segments=None, priority=0):
         """Starts averaging a tensor; a torch Future of the result.
 
-        A dense one is flat and the result is in place; segments: as in Comm.allreduce(). Of a
-        sparse COO one the result is a new, coalesced one, with what any worker has.
+        A dense one is flat and the result is in place; segments, priority: as in Comm.allreduce().
+        Of a sparse COO one the result is a new, coalesced one, with what any worker has.
         """
-        start, finish = self._sparse(tensor) if tensor.is_sparse else self._dense(tensor, segments)
+        start, finish = (
+            self._sparse(tensor, priority) if tensor.is_sparse else self._dense(tensor, segments, priority)
+        )
         begun, lane = _timeline.now(), self._totals.begin()
 
         def done(request):
@@ -163,25 +165,25 @@ class HookState:
     def __setstate__(self, settings):
         self.__init__(**settings)
 
-    def _dense(self, tensor, segments):
+    def _dense(self, tensor, segments, priority):
         def start():
             _refuse_tensor(tensor)
-            options = {**self._options(), "block": self.block or 0, "segments": segments}
+            options = {**self._options(priority), "block": self.block or 0, "segments": segments}
             return self.comm.allreduce_async(tensor, **options)
 
         return start, lambda request: tensor
 
-    def _sparse(self, tensor):
+    def _sparse(self, tensor, priority):
         def start():
             _refuse_tensor(tensor)
-            return self.comm.allreduce_rows_async(*_sparse.to_rows(tensor), **self._options())
+            return self.comm.allreduce_rows_async(*_sparse.to_rows(tensor), **self._options(priority))
 
         return start, lambda request: _sparse.from_rows(*request.wait(), tensor)
 
-    def _options(self):
+    def _options(self, priority):
         if self.comm is None:
             self.open()
-        return {"op": "avg", "tag": next(self._tags), "wire": self.wire}
+        return {"op": "avg", "tag": next(self._tags), "wire": self.wire, "priority": priority}
 
     def _failed(self, error):
         self.error = self.error or error
