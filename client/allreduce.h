@@ -81,7 +81,9 @@ struct allreduce {
 	uint8_t reduction; /* enum reduction */
 	uint8_t form;      /* enum wire_form */
 	bool is_guard;     /* of segments: see comm_parts.c */
-	bool form_auto;    /* FIXED32 is our choice: not for what fits its announcement natively */
+	uint64_t whole,
+		first; /* for traces: it is what begins at `first` in operation `whole`; 0: itself */
+	bool form_auto; /* FIXED32 is our choice: not for what fits its announcement natively */
 	void (*done)(struct allreduce *task);
 	void *context; /* the submitter's */
 

@@ -43,6 +43,7 @@ static void free_all(struct winnow_comm *comm)
 
 	comm_gpu_close(comm);
 	comm_trace_end(comm);
+	comm_ask_close(comm);
 	session_close(comm->session);
 	bitmap_pool_close(comm->pool);
 	comm->backend->close(comm->net);
@@ -111,6 +112,7 @@ static int create(const struct winnow_config *config, struct winnow_comm *comm, 
 			         strerror(errno));
 			return WINNOW_ERR_SYSTEM;
 		}
+		comm_ask_open(comm);
 		result = start_thread(comm, why);
 	}
 	if (result != WINNOW_OK)
@@ -136,7 +138,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 	if (comm == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	comm->pid = getpid();
-	comm->wake_fd = -1;
+	comm->wake_fd = comm->ask_fd = -1;
 	comm->backend = &net_udp;
 	pthread_mutex_init(&comm->lock, NULL);
 	pthread_mutex_init(&comm->gpu_lock, NULL);

@@ -13,6 +13,7 @@
  * comm_net.c     which road datagrams take, and how large they may be
  * comm_file.c    WINNOW_CONFIG
  * comm_trace.c   WINNOW_TRACE
+ * comm_ask.c     winnow trace: the socket by which it asks
  *
  * The thread owns the session and the sockets. Callers and thread meet in the fields below
  * the lock; nothing else is shared.
@@ -29,7 +30,7 @@
 #include "client/rows.h"
 #include "client/session.h"
 #include "client/staging.h"
-#include "client/trace.h"
+#include "client/trace_ask.h"
 
 #define COMM_ERROR_BYTES 512
 #define COMM_CONNECT_US 10000000 /* how long to knock at a port that refuses */
@@ -93,10 +94,13 @@ struct winnow_comm {
 	struct net_in in[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
-	uint8_t *scratch;    /* [NET_BURST_MAX * payload], one for each packet */
-	struct trace *trace; /* NULL: none */
-	bool trace_tried;
-	uint64_t gpu_check_us; /* when to look after GPUs that have something to do */
+	uint8_t *scratch;                 /* [NET_BURST_MAX * payload], one for each packet */
+	struct trace *trace;              /* NULL: none */
+	bool trace_tried;                 /* by the environment */
+	struct winnow_stats trace_before; /* totals when it began */
+	int ask_fd;                       /* -1: none */
+	uint64_t ask_due_us;              /* look at it then, however busy */
+	uint64_t gpu_check_us;            /* when to look after GPUs that have something to do */
 
 	pthread_t thread;
 	bool thread_started;
@@ -119,7 +123,8 @@ struct winnow_comm {
 	char abort_text[CONTROL_TEXT_BYTES];
 	bool stats_wanted;
 	struct winnow_stats stats;
-	uint64_t next_tag; /* of operations that are matched by order */
+	uint64_t next_tag;                 /* of operations that are matched by order */
+	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": none is being written */
 
 	pthread_mutex_t gpu_lock; /* one caller at a time adds: */
 	_Atomic(struct comm_gpu *) gpus;
@@ -202,6 +207,13 @@ void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t 
 /* comm_trace.c: when an operation has been submitted; before the session is closed. */
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task);
 void comm_trace_end(struct winnow_comm *comm);
+void comm_trace_order(struct winnow_comm *comm, const struct trace_request *request,
+                      struct trace_answer *answer);
+
+/* comm_ask.c: a communicator without such a socket is a good one, too. */
+void comm_ask_open(struct winnow_comm *comm);
+void comm_ask_turn(struct winnow_comm *comm, uint64_t now_us);
+void comm_ask_close(struct winnow_comm *comm);
 
 /* comm_loop.c */
 void *comm_run(void *comm);

@@ -267,7 +267,7 @@ static void watch(struct pollfd *fds, nfds_t *count, int fd, short events)
 
 static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 {
-	struct pollfd fds[2 * SESSION_LINKS_MAX + 2];
+	struct pollfd fds[2 * SESSION_LINKS_MAX + 3];
 	uint64_t now_us = comm_clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
 	uint32_t rest_us = comm->backend->rest(comm->net);
 	bool polled = rest_us != NET_REST_FD;
@@ -283,6 +283,7 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
 
 	watch(fds, &count, comm->wake_fd, POLLIN);
+	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() passes over -1 */
 	watch(fds, &count, comm->backend->fd(comm->net),
 	      (short)(comm->backend->ready(comm->net) ? POLLIN : POLLIN | POLLOUT));
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
@@ -300,6 +301,8 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 	ppoll(fds, count, due_us == UINT64_MAX && !polled ? NULL : &wait, NULL);
 	if (fds[0].revents & POLLIN)
 		(void)!read(comm->wake_fd, &drained, sizeof(drained));
+	if (fds[1].revents & POLLIN)
+		comm->ask_due_us = 0;
 }
 
 static uint64_t next_due_us(const struct winnow_comm *comm)
@@ -343,6 +346,7 @@ static void turn(struct winnow_comm *comm)
 	if (session_work(comm->session, now_us))
 		active = true;
 	publish_if_changed(comm);
+	comm_ask_turn(comm, now_us);
 	if (!active && !atomic_load_explicit(&comm->woken, memory_order_acquire))
 		sleep_until(comm, next_due_us(comm));
 }

@@ -148,6 +148,8 @@ static int submit(struct winnow_comm *comm, struct comm_parts *parts, const stru
 		task.recv = (uint8_t *)whole->recv + part->first * elem_bytes;
 		task.count = part->count;
 		task.block_elems = part->block;
+		task.whole = parts->guard->task.tag;
+		task.first = part->first;
 		task.tag = tag != 0 ? part_tag(tag, i) : 0;
 		result = comm_submit(comm, &task, options, &part->request);
 		if (result != WINNOW_OK)

@@ -2,6 +2,7 @@
 /* comm_trace.c - a communicator's trace: begun with its first operation, ended with it */
 
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -21,29 +22,61 @@ static uint64_t run_number(const struct session *session)
 	return number;
 }
 
-static void begin(struct winnow_comm *comm)
+/* `config` lacks what is the communicator's. */
+static struct trace *begin(struct winnow_comm *comm, struct trace_config *config, char *why)
 {
-	struct trace_config config;
-	struct winnow_stats stats;
+	struct winnow_stats *stats = &comm->trace_before;
 
-	comm->trace_tried = true;
-	if (!trace_config_read(&config))
-		return;
-	session_stats(comm->session, &stats);
-	config.pool = comm->pool;
-	config.head = (struct trace_head){
+	session_stats(comm->session, stats);
+	config->pool = comm->pool;
+	config->head = (struct trace_head){
 		.run = run_number(comm->session),
 		.started_s = (uint64_t)time(NULL),
 		.rank = comm->rank,
 		.world = comm->world,
 		.aggregators = comm->peer_count,
-		.channels = stats.channels,
-		.payload = stats.payload,
-		.window = stats.window,
-		.multicast = stats.multicast,
+		.channels = stats->channels,
+		.payload = stats->payload,
+		.window = stats->window,
+		.multicast = stats->multicast,
 	};
-	memcpy(config.head.job, comm->job, sizeof(config.head.job));
-	comm->trace = trace_open(&config);
+	memcpy(config->head.job, comm->job, sizeof(config->head.job));
+	return trace_open(config, why);
+}
+
+static void begin_by_environment(struct winnow_comm *comm)
+{
+	struct trace_config config;
+	char why[TRACE_OPEN_WHY_BYTES];
+
+	comm->trace_tried = true;
+	if (comm->trace != NULL || !trace_config_read(&config))
+		return;
+	comm->trace = begin(comm, &config, why);
+	if (comm->trace == NULL)
+		fprintf(stderr, "winnow: %s; the job goes on\n", why);
+}
+
+/* Others look it up; it changes when a trace begins, and when it comes to an end. */
+static void path_publish(struct winnow_comm *comm)
+{
+	const char *path = comm->trace != NULL ? trace_path(comm->trace) : NULL;
+
+	if ((path == NULL) == (comm->trace_path[0] == '\0'))
+		return;
+	pthread_mutex_lock(&comm->lock);
+	snprintf(comm->trace_path, sizeof(comm->trace_path), "%s", path != NULL ? path : "");
+	pthread_mutex_unlock(&comm->lock);
+}
+
+const char *winnow_comm_trace(struct winnow_comm *comm)
+{
+	static _Thread_local char copy[TRACE_PATH_BYTES];
+
+	pthread_mutex_lock(&comm->lock);
+	snprintf(copy, sizeof(copy), "%s", comm->trace_path);
+	pthread_mutex_unlock(&comm->lock);
+	return copy;
 }
 
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
@@ -52,18 +85,57 @@ void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
 	if (session_state(comm->session) != SESSION_RUNNING || task->access != NULL)
 		return;
 	if (!comm->trace_tried)
-		begin(comm);
+		begin_by_environment(comm);
 	if (comm->trace != NULL)
 		trace_operation(comm->trace, task);
+	path_publish(comm);
 }
 
 void comm_trace_end(struct winnow_comm *comm)
 {
-	struct winnow_stats stats;
+	const struct winnow_stats *before = &comm->trace_before;
+	struct winnow_stats now;
 
 	if (comm->trace == NULL)
 		return;
-	session_stats(comm->session, &stats);
-	trace_close(comm->trace, stats.sent_bytes, stats.received_bytes, stats.retransmits);
+	session_stats(comm->session, &now);
+	trace_close(comm->trace, now.sent_bytes - before->sent_bytes,
+	            now.received_bytes - before->received_bytes,
+	            now.retransmits - before->retransmits);
 	comm->trace = NULL;
+	path_publish(comm);
+}
+
+void comm_trace_order(struct winnow_comm *comm, const struct trace_request *request,
+                      struct trace_answer *answer)
+{
+	bool writes = comm->trace != NULL && trace_path(comm->trace) != NULL;
+	struct trace_config config = {
+		.folder = request->folder,
+		.limit_bytes = request->limit_bytes,
+		.fine = request->fine,
+	};
+	char why[TRACE_OPEN_WHY_BYTES] = "";
+
+	if (session_state(comm->session) != SESSION_RUNNING)
+		snprintf(why, sizeof(why), "its job does not run");
+	else if (request->order == TRACE_START && writes)
+		snprintf(why, sizeof(why), "it is being traced already");
+	else if (request->order == TRACE_STOP && !writes)
+		snprintf(why, sizeof(why), "it is not being traced");
+	if (request->order == TRACE_SHOW)
+		why[0] = '\0';
+	else if (why[0] == '\0')
+		comm_trace_end(comm); /* or what is left of one that was full */
+	if (request->order == TRACE_START && why[0] == '\0') {
+		comm->trace = begin(comm, &config, why);
+		path_publish(comm);
+	}
+	*answer = (struct trace_answer){
+		.pid = (uint32_t)comm->pid, .rank = comm->rank, .world = comm->world};
+	if (comm->trace != NULL)
+		answer->operations = trace_operations(comm->trace);
+	snprintf(answer->job, sizeof(answer->job), "%s", comm->job);
+	snprintf(answer->path, sizeof(answer->path), "%s", comm->trace_path);
+	snprintf(answer->error, sizeof(answer->error), "%s", why);
 }

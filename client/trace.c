@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 
 #include "aggregator/control/options.h"
+#include "client/rows.h"
+#include "client/staging.h"
 
 #define FINE_DEFAULT 4 /* embeddings' rows are multiples of it */
 #define LIMIT_DEFAULT (UINT64_C(64) << 20)
@@ -17,7 +19,7 @@
 struct trace {
 	struct trace_config config;
 	FILE *file; /* NULL: the trace has ended early */
-	char path[4200];
+	char path[TRACE_PATH_BYTES];
 	uint64_t bytes, operations;
 	uint64_t *bitmap;
 	uint8_t *body;
@@ -71,22 +73,24 @@ static bool bytes_write(struct trace *trace, const void *bytes, size_t count)
 	return false;
 }
 
-struct trace *trace_open(const struct trace_config *config)
+struct trace *trace_open(const struct trace_config *config, char *why)
 {
 	const struct trace_head *head = &config->head;
 	struct trace *trace = calloc(1, sizeof(*trace));
 	uint8_t bytes[TRACE_HEAD_BYTES];
 
-	if (trace == NULL)
+	if (trace == NULL) {
+		snprintf(why, TRACE_OPEN_WHY_BYTES, "out of memory");
 		return NULL;
+	}
 	trace->config = *config;
 	snprintf(trace->path, sizeof(trace->path), "%.4000s/%s.%016llx.%u.trace", config->folder,
 	         head->job, (unsigned long long)head->run, head->rank);
 	(void)mkdir(config->folder, 0777); /* opening the file says what is wrong */
 	trace->file = fopen(trace->path, "wxe");
 	if (trace->file == NULL) {
-		fprintf(stderr, "winnow: cannot make the trace %s: %s; the job goes on\n",
-		        trace->path, strerror(errno));
+		snprintf(why, TRACE_OPEN_WHY_BYTES, "cannot make the trace %s: %s", trace->path,
+		         strerror(errno));
 		free(trace);
 		return NULL;
 	}
@@ -94,6 +98,16 @@ struct trace *trace_open(const struct trace_config *config)
 	trace->bytes = sizeof(bytes);
 	bytes_write(trace, bytes, sizeof(bytes));
 	return trace;
+}
+
+const char *trace_path(const struct trace *trace)
+{
+	return trace->file != NULL ? trace->path : NULL;
+}
+
+uint64_t trace_operations(const struct trace *trace)
+{
+	return trace->operations;
 }
 
 static bool room_for(struct trace *trace, uint64_t bits)
@@ -124,6 +138,27 @@ static void record_write(struct trace *trace, const struct trace_record *record)
 	trace->operations += record->kind == TRACE_OPERATION;
 }
 
+/* A list of blocks: only their values are there to be looked at. */
+static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bits)
+{
+	uint32_t length = task->block_elems, bytes = dtype_bytes((enum dtype)task->dtype) * length;
+	const struct winnow_rows *rows = task->access_state;
+	uint64_t found[WIRE_BLOCK_ELEMS_MAX / 64];
+	struct bitmap_tensor block = {.block_elems = 1, .dtype = task->dtype};
+
+	for (uint64_t i = 0; i < rows->count; i++) {
+		uint64_t first = rows->blocks[i] * length;
+
+		block.data = rows->values + i * bytes;
+		block.count = task->count - first < length ? task->count - first : length;
+		bitmap_best()->scan(&block, found);
+		for (uint64_t e = 0; e < block.count; e++)
+			if (found[e / 64] >> (e % 64) & 1)
+				bits[(first + e) / fine / 64] |= UINT64_C(1)
+				                                 << ((first + e) / fine % 64);
+	}
+}
+
 void trace_operation(struct trace *trace, const struct allreduce *task)
 {
 	struct trace_record record = {
@@ -135,19 +170,26 @@ void trace_operation(struct trace *trace, const struct allreduce *task)
 		.fine = trace->config.fine,
 		.tag = task->tag,
 		.count = task->count,
+		.whole = task->whole,
+		.first = task->first,
 	};
 	struct bitmap_tensor tensor = {.data = task->send,
 	                               .count = task->count,
 	                               .block_elems = record.fine,
 	                               .dtype = task->dtype};
 
-	if (trace->file == NULL || task->count == 0)
+	if (trace->file == NULL || task->count == 0 || task->access == &staging_access)
 		return;
 	if (trace_bits(&record) > TRACE_BITS_MAX || !room_for(trace, trace_bits(&record))) {
 		stop(trace, "no memory for a bitmap");
 		return;
 	}
-	bitmap_pool_scan(trace->config.pool, &tensor, trace->bitmap, NULL);
+	if (task->access != NULL) {
+		memset(trace->bitmap, 0, trace_bitmap_room(trace_bits(&record)));
+		list_scan(task, record.fine, trace->bitmap);
+	} else {
+		bitmap_pool_scan(trace->config.pool, &tensor, trace->bitmap, NULL);
+	}
 	record.body_bytes =
 		trace_bitmap_put(trace->bitmap, trace_bits(&record), trace->body, &record.encoding);
 	if (trace->bytes + TRACE_RECORD_BYTES + record.body_bytes > trace->config.limit_bytes)

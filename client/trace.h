@@ -2,8 +2,9 @@
 /*
  * trace.h - recording a worker's operations for winnow tune: WINNOW_TRACE=FOLDER
  *
- * One file a communicator. Its size is bounded (WINNOW_TRACE_LIMIT), and a full disk ends the
- * trace, not the job: then, and only then, the library prints a line. One thread.
+ * One file a communicator, from its first operation on, or from when winnow trace asks. Its size
+ * is bounded (WINNOW_TRACE_LIMIT), and a full disk ends the trace, not the job: then, and only
+ * then, the library prints a line. One thread.
  */
 #ifndef CLIENT_TRACE_H
 #define CLIENT_TRACE_H
@@ -11,6 +12,8 @@
 #include "bitmap/pool.h"
 #include "client/allreduce.h"
 #include "client/trace_format.h"
+
+#define TRACE_PATH_BYTES 4200
 
 struct trace;
 
@@ -28,10 +31,19 @@ struct trace_config {
  */
 bool trace_config_read(struct trace_config *config);
 
-/* trace_open - NULL when the file cannot be made, which is said on stderr. */
-struct trace *trace_open(const struct trace_config *config);
+/* trace_open - NULL when the file cannot be made: `why` says it, [TRACE_OPEN_WHY_BYTES]. */
+#define TRACE_OPEN_WHY_BYTES (TRACE_PATH_BYTES + 128)
+struct trace *trace_open(const struct trace_config *config, char *why);
 
-/* trace_operation - an operation that has been submitted and not begun; its tensor is read. */
+/* trace_path - the file that is being written; NULL: it has come to an end. */
+const char *trace_path(const struct trace *trace);
+
+uint64_t trace_operations(const struct trace *trace); /* that it holds */
+
+/*
+ * trace_operation - an operation that has been submitted and not begun; its tensor is read. One on
+ * the memory of a GPU is left out.
+ */
 void trace_operation(struct trace *trace, const struct allreduce *task);
 
 /* trace_close - the end record with the job's totals, and the end; NULL is fine. */

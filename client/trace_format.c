@@ -99,8 +99,8 @@ void trace_record_put(const struct trace_record *record, uint8_t to[TRACE_RECORD
 	put(&at, record->body_bytes, 4);
 	put(&at, record->kind == TRACE_END ? record->operations : record->tag, 8);
 	put(&at, record->kind == TRACE_END ? record->sent_bytes : record->count, 8);
-	put(&at, record->received_bytes, 8);
-	put(&at, record->retransmits, 8);
+	put(&at, record->kind == TRACE_END ? record->received_bytes : record->whole, 8);
+	put(&at, record->kind == TRACE_END ? record->retransmits : record->first, 8);
 }
 
 static const char *operation_check(const struct trace_record *r)
@@ -111,7 +111,8 @@ static const char *operation_check(const struct trace_record *r)
 	    r->reduction > REDUCE_PROD || r->form > WIRE_FIXED32)
 		return "a record has an unknown type or operation";
 	if (r->count == 0 || r->count > COUNT_MAX || r->block == 0 ||
-	    r->block > WIRE_BLOCK_ELEMS_MAX || r->fine == 0 || r->fine > TRACE_FINE_MAX)
+	    r->block > WIRE_BLOCK_ELEMS_MAX || r->fine == 0 || r->fine > TRACE_FINE_MAX ||
+	    r->first > COUNT_MAX)
 		return "a record has impossible sizes";
 	bits = trace_bits(r);
 	if (bits > TRACE_BITS_MAX)
@@ -140,6 +141,8 @@ const char *trace_record_take(const uint8_t *from, size_t bytes, struct trace_re
 	if (out->kind == TRACE_OPERATION) {
 		out->tag = take(&at, 8);
 		out->count = take(&at, 8);
+		out->whole = take(&at, 8);
+		out->first = take(&at, 8);
 		return operation_check(out);
 	}
 	if (out->kind != TRACE_END || out->body_bytes != 0)

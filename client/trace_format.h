@@ -43,6 +43,8 @@ struct trace_record {
 	uint32_t fine;       /* elements a bit stands for */
 	uint32_t body_bytes; /* of the bitmap, behind this */
 	uint64_t tag, count;
+	uint64_t whole,
+		first; /* it is what begins at `first` in operation `whole`; 0: all of itself */
 	/* Of the end. */
 	uint64_t operations, sent_bytes, received_bytes, retransmits;
 };

@@ -16,7 +16,7 @@ static const struct {
 } commands[] = {
 	{"bench", cli_bench},       {"tune", cli_tune},     {"run", cli_run},
 	{"colocate", cli_colocate}, {"status", cli_status}, {"top", cli_top},
-	{"doctor", cli_doctor},
+	{"doctor", cli_doctor},     {"trace", cli_trace},
 };
 
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
@@ -30,7 +30,8 @@ static void help(FILE *out)
 	        "Prints every option with its value and where that is from: command line, a "
 	        "variable of the\nenvironment, a file, or the default. COMMAND is bench, tune, "
 	        "run, "
-	        "colocate, status, top, doctor or winnowd; without it,\nall of winnow's. What is "
+	        "colocate, status, top, doctor, trace or winnowd; without it,\nall of winnow's. "
+	        "What is "
 	        "printed for winnowd is a file for its --config; keys are not shown.\n\n"
 	        "examples:\n"
 	        "  winnow config dump\n"

@@ -21,6 +21,7 @@ enum source_overlap { SOURCE_RANDOM, SOURCE_ALL, SOURCE_NONE };
 
 struct source_op {
 	uint64_t count, tag;
+	uint64_t whole, first; /* of a trace: it is what begins at `first` in operation `whole` */
 	enum dtype dtype;
 	bool fixed32;
 	uint32_t block; /* that a job used; 0: unknown */

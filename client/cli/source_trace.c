@@ -237,6 +237,8 @@ static void ops_fill(struct source *s)
 		s->ops[s->op_count++] = (struct source_op){
 			.count = record->count,
 			.tag = record->tag,
+			.whole = record->whole != 0 ? record->whole : record->tag,
+			.first = record->first,
 			.dtype = (enum dtype)record->dtype,
 			.fixed32 = record->form != 0,
 			.block = record->block,

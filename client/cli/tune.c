@@ -42,7 +42,8 @@ static const struct option list[] = {
 	{"ops", "N", OPTION_COUNT, &settings.ops, "64", NULL, 0, 1e9,
          "operations of a trace to look at, spread over it; 0: all"},
 	{"names", "FILE", OPTION_TEXT, &settings.names, NULL, NULL, 0, 0,
-         "JSON: names, offsets and shapes of parameters; shows each"},
+         "JSON: names, offsets and shapes of parameters, and shows each; default: what PyTorch's "
+         "hook has written beside the trace"},
 	{"size", "SIZE", OPTION_SIZE, &settings.size, "100M", NULL, 0, 1e15, "of a pattern: bytes"},
 	{"dtype", "TYPE", OPTION_TEXT, &settings.dtype_text, "f32", NULL, 0, 0,
          "of a pattern: f32, f16, bf16, f64, i32 or i64"},
@@ -256,7 +257,7 @@ static int run(struct tune *tune, int argc, char **argv)
 	int status = source_open(&tune->source);
 
 	if (status == 0)
-		status = tune_params_read(tune);
+		status = tune_names_read(tune);
 	if (status == 0)
 		status = tune_blocks_choose(tune);
 	if (status == 0)
@@ -293,6 +294,7 @@ int cli_tune(int argc, char **argv)
 	for (uint32_t i = 0; i < tune.block_count; i++)
 		predict_close(&tune.rows[i].predicted);
 	free(tune.params);
+	free(tune.places);
 	source_close(&tune.source);
 	return status;
 }

@@ -4,7 +4,7 @@
  *
  * tune.c          options, and what happens in which order
  * tune_blocks.c   which block sizes, what each would cost, which is best
- * tune_params.c   which part of a tensor costs what
+ * tune_names.c    what lies where in tensors;  tune_params.c  what each part costs
  * tune_measure.c  --local, --aggregator: the operations for real
  * tune_print.c    table, curve and, by tune_reasons.c, why;  tune_json.c  the same for programs
  * tune_plot.c     the same as a picture
@@ -53,18 +53,24 @@ struct tune_row {
 	uint64_t retransmits;
 };
 
-/* A parameter within the operations of `count` elements. */
+/* A parameter, wherever it lies. */
 struct tune_param {
 	char name[TUNE_NAME_BYTES];
 	char shape[40];
-	uint64_t count; /* of the operation */
-	uint64_t offset, elems, row;
+	uint64_t offset; /* in the last operation that holds it */
+	uint64_t elems, row;
 	uint64_t operations;
 	/* At the best block size: */
 	double d, united, sent_bytes; /* of a worker, an operation */
 	/* As a tensor of its own, which begins with a block: */
 	uint32_t own_block;        /* the best; 0: cannot be told */
 	double own_sent, row_sent; /* bytes at that, and with block = row; 0: cannot be told */
+};
+
+/* Operation `op` holds parameter `param` from its element `offset` on. */
+struct tune_place {
+	uint32_t op, param;
+	uint64_t offset;
 };
 
 struct tune {
@@ -76,6 +82,8 @@ struct tune {
 	struct tune_row rows[TUNE_BLOCKS_MAX];
 	uint32_t param_count;
 	struct tune_param *params;
+	uint32_t place_count;
+	struct tune_place *places; /* by operation */
 	char note[256];
 };
 
@@ -90,9 +98,10 @@ void tune_judge(struct tune *tune);
 /* Bitmaps of all workers of an operation, [world] and one piece of memory behind. NULL: said. */
 uint64_t **tune_bits(const struct source *source, uint32_t op);
 
-/* ---- tune_params.c ---- */
+/* ---- tune_names.c, tune_params.c ---- */
 
-int tune_params_read(struct tune *tune); /* --names; before blocks are chosen */
+/* --names, or what the trace's worker has written beside it; before blocks are chosen. */
+int tune_names_read(struct tune *tune);
 int tune_params_cost(struct tune *tune);
 
 /* ---- tune_measure.c ---- */

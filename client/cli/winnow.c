@@ -19,6 +19,7 @@ static const struct command commands[] = {
 	{"colocate", cli_colocate,
          "a training with an aggregator on each of its hosts (colocated)"},
 	{"tune", cli_tune, "which block size for these gradients, and why"},
+	{"trace", cli_trace, "record what a running job's workers send, for winnow tune"},
 	{"status", cli_status, "how aggregators and their jobs are, once"},
 	{"top", cli_top, "the same, live, with rates"},
 	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it"},

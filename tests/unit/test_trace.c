@@ -122,6 +122,9 @@ static void test_records(void **state)
 	wrong.encoding = TRACE_RUNS;
 	assert_non_null(strstr(taken(&wrong), "too large"));
 	wrong = record;
+	wrong.first = (UINT64_C(1) << 48) + 1;
+	assert_non_null(taken(&wrong));
+	wrong = record;
 	wrong.dtype = 7;
 	assert_non_null(taken(&wrong));
 	wrong = record;
@@ -213,7 +216,9 @@ static struct trace *opened(uint32_t rank, uint64_t run, uint64_t limit)
 	                              .pool = pool,
 	                              .head = a_head(rank, run)};
 
-	return trace_open(&config);
+	char why[TRACE_OPEN_WHY_BYTES];
+
+	return trace_open(&config, why);
 }
 
 static void record(struct trace *trace, uint64_t tag)
@@ -221,6 +226,8 @@ static void record(struct trace *trace, uint64_t tag)
 	struct allreduce task = {.send = tensor,
 	                         .count = 7,
 	                         .tag = tag,
+	                         .whole = tag + 100,
+	                         .first = tag * 8,
 	                         .block_elems = 4,
 	                         .dtype = DTYPE_F32,
 	                         .reduction = REDUCE_SUM};
@@ -262,6 +269,8 @@ static void test_record_and_read(void **state)
 	assert_int_equal(file->count, 2);
 	assert_int_equal(file->entries[1].record.tag, 6);
 	assert_int_equal(file->entries[1].record.count, 7);
+	assert_int_equal(file->entries[1].record.whole, 106);
+	assert_int_equal(file->entries[1].record.first, 48);
 	assert_true(file->ended);
 	assert_false(file->cut);
 	assert_int_equal(file->end.received_bytes, 20);

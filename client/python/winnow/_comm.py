@@ -308,6 +308,11 @@ class Comm:
             lib.winnow_comm_stats(self._handle, ctypes.byref(stats))
         return _plain(CommStats, stats)
 
+    def trace(self):
+        """The file in which operations are being recorded (WINNOW_TRACE), or None."""
+        with self._using():
+            return os.fsdecode(lib.winnow_comm_trace(self._handle)) or None
+
     def abort(self, text="no reason given"):
         """Ends every operation on every worker; `text` tells them why."""
         with self._using():

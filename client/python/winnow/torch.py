@@ -19,7 +19,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from . import _group, _sparse, _timeline
+from . import _group, _names, _sparse, _timeline
 from ._comm import Comm
 from ._futures import Completer
 
@@ -72,6 +72,7 @@ def attach(ddp, comm=None, *, block=None, wire=None):
             "create it with the rank and world of DDP's process group"
         )
     state = HookState(comm, block=block, wire=wire)
+    state.name(ddp.module)
     if comm is None:
         state.open(dist.get_rank(group), world)
     ddp.register_comm_hook(state, hook)
@@ -84,9 +85,10 @@ def hook(state, bucket):
     DDP looks for the name `bucket`.
     """
     tensor = bucket.buffer()
+    parameters = bucket.parameters()
     # DDP takes results in the order in which it has given the buckets: the oldest is needed first.
-    segments = _tables(bucket.parameters(), tensor) if tensor.layout == torch.strided else None
-    return state.reduce(tensor, segments)
+    segments = _tables(parameters, tensor) if tensor.layout == torch.strided else None
+    return state.reduce(tensor, segments, parameters=parameters)
 
 
 def _tables(parameters, buffer):
@@ -119,9 +121,14 @@ class HookState:
         self._owned = False
         self._closed = None  # totals of a communicator that is no more
         self._totals = _Totals()
+        self._names = _names.Names()
         self._completer = Completer("winnow-hook")
         if comm is not None:
             self._use(comm)
+
+    def name(self, module):
+        """Traces (WINNOW_TRACE) tell this module's parameters by their names; attach() calls it."""
+        self._names.learn(module)
 
     def open(self, rank=None, world=None):
         """Joins the job of the environment; rank and world default to torch.distributed's."""
@@ -141,23 +148,29 @@ class HookState:
         """HookStats from the beginning to now."""
         return HookStats(*self._totals.read(), *self._wire_totals())
 
-    def reduce(self, tensor, segments=None, priority=0):
+    def reduce(self, tensor, segments=None, priority=0, parameters=()):
         """Starts averaging a tensor; a torch Future of the result.
 
         A dense one is flat and the result is in place; segments, priority: as in Comm.allreduce().
         Of a sparse COO one the result is a new, coalesced one, with what any worker has.
+        parameters: what it is made up of, one after the other, for a trace.
         """
-        start, finish = (
-            self._sparse(tensor, priority) if tensor.is_sparse else self._dense(tensor, segments, priority)
-        )
+        start, finish = self._sparse(tensor) if tensor.is_sparse else self._dense(tensor, segments)
+        options = {}
         begun, lane = _timeline.now(), self._totals.begin()
+
+        def submit():
+            _refuse_tensor(tensor)
+            options.update(self._options(priority))
+            return start(options)
 
         def done(request):
             self._totals.end(tensor, request.stats, lane)
             self._note(tensor, request.stats, lane, begun)
+            self._names.note(self.comm, options["tag"], parameters)
             return finish(request)
 
-        return self._completer.future(start, done, self._failed)
+        return self._completer.future(submit, done, self._failed)
 
     def __getstate__(self):
         return {"block": self.block, "wire": self.wire}
@@ -165,18 +178,15 @@ class HookState:
     def __setstate__(self, settings):
         self.__init__(**settings)
 
-    def _dense(self, tensor, segments, priority):
-        def start():
-            _refuse_tensor(tensor)
-            options = {**self._options(priority), "block": self.block or 0, "segments": segments}
-            return self.comm.allreduce_async(tensor, **options)
+    def _dense(self, tensor, segments):
+        def start(options):
+            return self.comm.allreduce_async(tensor, block=self.block or 0, segments=segments, **options)
 
         return start, lambda request: tensor
 
-    def _sparse(self, tensor, priority):
-        def start():
-            _refuse_tensor(tensor)
-            return self.comm.allreduce_rows_async(*_sparse.to_rows(tensor), **self._options(priority))
+    def _sparse(self, tensor):
+        def start(options):
+            return self.comm.allreduce_rows_async(*_sparse.to_rows(tensor), **options)
 
         return start, lambda request: _sparse.from_rows(*request.wait(), tensor)
 

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* trace_live.c - winnow trace: ask this machine's communicators to record their operations, or to stop */
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "aggregator/control/options.h"
+#include "client/cli/cli.h"
+#include "client/cli/table.h"
+#include "client/trace_ask.h"
+
+#define ASKED_MAX 1024
+
+static struct {
+	const char *operands[2];
+	uint32_t operand_count;
+	const char *job;
+	uint64_t pid, limit, block, timeout_us;
+} settings;
+
+static const struct option list[] = {
+	{"job", "NAME", OPTION_TEXT, &settings.job, NULL, NULL, 0, 0, "workers of this job only"},
+	{"pid", "PID", OPTION_COUNT, &settings.pid, "0", NULL, 0, INT32_MAX,
+         "workers of this process only; 0: of all"},
+	{"limit", "SIZE", OPTION_SIZE, &settings.limit, "64M", "WINNOW_TRACE_LIMIT", 1, 1e18,
+         "a file ends there"},
+	{"block", "ELEMENTS", OPTION_COUNT, &settings.block, "4", "WINNOW_TRACE_BLOCK", 1,
+         TRACE_FINE_MAX, "elements a bit stands for"},
+	{"timeout", "TIME", OPTION_TIME, &settings.timeout_us, "3s", NULL, 1000, 6e8,
+         "how long to wait for answers"},
+	{0},
+};
+
+static const struct options options = {
+	.program = "winnow trace",
+	.usage = "[start FOLDER | stop] [...]",
+	.about = "Asks the workers of running jobs on this machine to record which parts of their "
+		 "tensors are\nnon-zero, for winnow tune, as WINNOW_TRACE=FOLDER does from a job's "
+		 "start. Without start or stop:\nshows the workers. One's own only, and as root "
+		 "everybody's. A job on several machines: on each.",
+	.examples = "  winnow trace\n"
+		    "  winnow trace start /tmp/t --job train1; sleep 60; winnow trace stop\n"
+		    "  winnow tune /tmp/t\n",
+	.list = list,
+	.section = "trace",
+	.operands = settings.operands,
+	.operand_count = &settings.operand_count,
+	.operand_max = 2,
+};
+
+static int say(int status, const char *what, const char *why)
+{
+	fprintf(stderr, "winnow trace: %s%s\n", what, why);
+	return status;
+}
+
+/* One communicator that may be there, and what it has answered. */
+struct asked {
+	uint32_t pid, number;
+	bool done; /* it has answered, or is not there any more */
+	bool answered;
+	struct trace_answer answer;
+};
+
+static struct asked *asked;
+static uint32_t asked_count;
+
+/* ---- who is there ---- */
+
+/* The abstract sockets of this network namespace: the last word of each line. */
+static int sockets_find(void)
+{
+	FILE *file = fopen("/proc/net/unix", "re");
+	char line[512];
+
+	if (file == NULL)
+		return say(1, "cannot read /proc/net/unix: ", strerror(errno));
+	while (fgets(line, sizeof(line), file) != NULL && asked_count < ASKED_MAX) {
+		const char *name = strstr(line, " @" TRACE_ASK_PREFIX);
+		unsigned pid, number;
+
+		if (name == NULL ||
+		    sscanf(name, " @" TRACE_ASK_PREFIX "%u.%u", &pid, &number) != 2 || pid == 0 ||
+		    (settings.pid != 0 && pid != settings.pid))
+			continue;
+		asked[asked_count++] = (struct asked){.pid = pid, .number = number};
+	}
+	fclose(file);
+	return 0;
+}
+
+/* ---- asking ---- */
+
+static void ask(int fd, struct asked *one, const struct trace_request *request)
+{
+	struct sockaddr_un address;
+	socklen_t address_bytes = trace_ask_address(one->pid, one->number, &address);
+	char text[TRACE_ASK_BYTES];
+	size_t bytes = trace_request_put(request, text);
+
+	one->done = one->answered = false;
+	if (sendto(fd, text, bytes, 0, (struct sockaddr *)&address, address_bytes) < 0)
+		one->done = true;
+}
+
+/* Answers come in any order; their senders' addresses say whose they are. */
+static void answer_read(int fd)
+{
+	char text[TRACE_ASK_BYTES];
+	struct sockaddr_un from;
+	socklen_t from_bytes = sizeof(from);
+	ssize_t bytes = recvfrom(fd, text, sizeof(text), MSG_DONTWAIT, (struct sockaddr *)&from,
+	                         &from_bytes);
+
+	for (uint32_t i = 0; i < asked_count && bytes > 0; i++) {
+		struct sockaddr_un address;
+		socklen_t address_bytes =
+			trace_ask_address(asked[i].pid, asked[i].number, &address);
+
+		if (asked[i].done || address_bytes != from_bytes ||
+		    memcmp(&address, &from, from_bytes) != 0)
+			continue;
+		asked[i].answered = trace_answer_take(text, (size_t)bytes, &asked[i].answer);
+		asked[i].done = asked[i].answered;
+	}
+}
+
+static uint32_t open_count(void)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < asked_count; i++)
+		count += !asked[i].done;
+	return count;
+}
+
+static void answers_wait(int fd)
+{
+	for (uint64_t waited_us = 0; open_count() > 0 && waited_us < settings.timeout_us;) {
+		struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+		if (poll(&ready, 1, 10) > 0)
+			answer_read(fd);
+		else
+			waited_us += 10000;
+	}
+}
+
+/* ---- what is wanted ---- */
+
+static bool wanted(const struct asked *one)
+{
+	return one->answered &&
+	       (settings.job == NULL || strcmp(one->answer.job, settings.job) == 0);
+}
+
+static int request_make(struct trace_request *request)
+{
+	const char *order = settings.operand_count > 0 ? settings.operands[0] : "show";
+	const char *folder = settings.operand_count > 1 ? settings.operands[1] : NULL;
+	char here[PATH_MAX] = "", text[TRACE_ASK_BYTES];
+
+	*request = (struct trace_request){.order = TRACE_SHOW,
+	                                  .limit_bytes = settings.limit,
+	                                  .fine = (uint32_t)settings.block};
+	if (strcmp(order, "start") == 0)
+		request->order = TRACE_START;
+	else if (strcmp(order, "stop") == 0)
+		request->order = TRACE_STOP;
+	else if (settings.operand_count > 0)
+		return say(2, "say start FOLDER, or stop, or nothing; not ", order);
+	if (request->order == TRACE_START && folder == NULL)
+		return say(2, "start where to? winnow trace start FOLDER", "");
+	if (request->order != TRACE_START && folder != NULL)
+		return say(2, "a folder is for start only: ", folder);
+	if (folder == NULL)
+		return 0;
+	if (folder[0] != '/' && getcwd(here, sizeof(here)) == NULL)
+		return say(1, "cannot tell the current folder: ", strerror(errno));
+	if ((size_t)snprintf(request->folder, sizeof(request->folder), "%s%s%s", here,
+	                     folder[0] != '/' ? "/" : "", folder) >= sizeof(request->folder) - 200)
+		return say(2, "the folder's name is too long", "");
+	return trace_request_put(request, text) > 0
+	               ? 0
+	               : say(2, "the folder's name is not UTF-8: ", folder);
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct asked *x = a, *y = b;
+	int job = strcmp(x->answer.job, y->answer.job);
+
+	if (job != 0)
+		return job;
+	return x->answer.rank != y->answer.rank ? (x->answer.rank < y->answer.rank ? -1 : 1)
+	                                        : (int)x->pid - (int)y->pid;
+}
+
+static void show(void)
+{
+	struct table table = {0};
+	char path[TRACE_PATH_BYTES];
+	bool any = false;
+
+	for (uint32_t i = 0; i < asked_count; i++)
+		any = any || wanted(&asked[i]);
+	if (!any)
+		return;
+	table_column(&table, "JOB", true);
+	table_column(&table, "RANK", false);
+	table_column(&table, "OF", false);
+	table_column(&table, "PID", false);
+	table_column(&table, "OPERATIONS", false);
+	for (uint32_t i = 0; i < asked_count; i++) {
+		const struct trace_answer *answer = &asked[i].answer;
+
+		if (!wanted(&asked[i]))
+			continue;
+		table_cell(&table, "%s", answer->job);
+		table_cell(&table, "%u", answer->rank);
+		table_cell(&table, "%u", answer->world);
+		table_cell(&table, "%u", asked[i].pid);
+		table_cell(&table, answer->path[0] != '\0' ? "%llu" : "-",
+		           (unsigned long long)answer->operations);
+	}
+	table_print(&table, true, 0, stdout);
+	table_clear(&table);
+	for (uint32_t i = 0; i < asked_count; i++) {
+		if (!wanted(&asked[i]) || asked[i].answer.path[0] == '\0')
+			continue;
+		text_safe(path, sizeof(path), asked[i].answer.path);
+		printf("rank %u of job %s writes %s\n", asked[i].answer.rank, asked[i].answer.job,
+		       path);
+	}
+}
+
+/* What did not work, a line each; the exit status. */
+static int judge(void)
+{
+	char text[TRACE_PATH_BYTES + 128];
+	uint32_t count = 0;
+	int status = 0;
+
+	for (uint32_t i = 0; i < asked_count; i++) {
+		const struct trace_answer *answer = &asked[i].answer;
+
+		/* A child of a process that has ended keeps what it got from it. */
+		if (!asked[i].answered && !asked[i].done &&
+		    (kill((pid_t)asked[i].pid, 0) == 0 || errno != ESRCH)) {
+			fprintf(stderr,
+			        "winnow trace: process %u does not answer: is it stopped?\n",
+			        asked[i].pid);
+			status = 1;
+		}
+		if (!wanted(&asked[i]))
+			continue;
+		count++;
+		if (answer->error[0] == '\0')
+			continue;
+		text_safe(text, sizeof(text), answer->error);
+		fprintf(stderr, "winnow trace: rank %u of job %s, process %u: %s\n", answer->rank,
+		        answer->job, asked[i].pid, text);
+		status = 1;
+	}
+	if (count == 0 && settings.job != NULL)
+		return say(1, "no worker of this job is on this machine: ", settings.job);
+	if (count == 0)
+		return say(1,
+		           "no worker of a running job is on this machine, or in this network "
+		           "namespace",
+		           "");
+	return status;
+}
+
+static int run(int fd, const struct trace_request *request)
+{
+	struct trace_request look = {.order = TRACE_SHOW};
+	int status;
+
+	/* Which jobs' they are comes first: nothing is started that was not meant. */
+	for (uint32_t i = 0; i < asked_count; i++)
+		ask(fd, &asked[i], &look);
+	answers_wait(fd);
+	for (uint32_t i = 0; i < asked_count; i++)
+		if (request->order != TRACE_SHOW && wanted(&asked[i]))
+			ask(fd, &asked[i], request);
+	answers_wait(fd);
+	qsort(asked, asked_count, sizeof(*asked), by_rank);
+	status = judge();
+	if (request->order != TRACE_STOP)
+		show();
+	if (fflush(stdout) != 0 || ferror(stdout))
+		return say(1, "cannot write: ", strerror(errno));
+	return status;
+}
+
+int cli_trace(int argc, char **argv)
+{
+	struct sockaddr_un own = {.sun_family = AF_UNIX}; /* the kernel chooses a name */
+	struct trace_request request;
+	int fd, status = options_read(&options, argc, argv);
+
+	if (status != 0)
+		return status == 1 ? 0 : status;
+	status = request_make(&request);
+	if (status != 0)
+		return status;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&own, sizeof(own.sun_family)) != 0)
+		return say(1, "cannot make a socket: ", strerror(errno));
+	asked = calloc(ASKED_MAX, sizeof(*asked));
+	status = asked == NULL ? say(1, "out of memory", "") : sockets_find();
+	if (status == 0)
+		status = run(fd, &request);
+	free(asked);
+	close(fd);
+	return status;
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_trace_rows.c - recording an operation that is given as a list of blocks */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/cli/trace_read.h"
+#include "client/rows.h"
+#include "client/trace.h"
+
+/* Of a list of blocks there is no tensor to be read. */
+static void test_lists(void **state)
+{
+	const int64_t index[] = {12, 3};
+	float *values = malloc(6 * sizeof(*values)); /* no more: sanitizers see what goes beyond */
+	struct rows_input input = {.values = values,
+	                           .index = index,
+	                           .block_count = 2,
+	                           .block_elems = 3,
+	                           .elem_bytes = 4,
+	                           .elems = 3000};
+	struct allreduce task = {.send = values,
+	                         .count = 3000,
+	                         .tag = 9,
+	                         .block_elems = 3,
+	                         .dtype = DTYPE_F32,
+	                         .reduction = REDUCE_SUM};
+	char folder[] = "/tmp/winnow-trace-XXXXXX", path[128];
+	struct trace_config config = {.folder = folder,
+	                              .limit_bytes = 1 << 20,
+	                              .fine = 2,
+	                              .head = {.job = "job-a",
+	                                       .world = 1,
+	                                       .aggregators = 1,
+	                                       .channels = 1,
+	                                       .payload = 1472,
+	                                       .window = 256}};
+	struct winnow_rows *rows;
+	struct trace *trace;
+	char why[TRACE_OPEN_WHY_BYTES] = "";
+	uint64_t bits[1500 / 64 + 1];
+	struct trace_file *file;
+	const char *wrong;
+
+	(void)state;
+	assert_non_null(values);
+	assert_non_null(mkdtemp(folder));
+	trace = trace_open(&config, why);
+	assert_non_null(trace);
+	snprintf(path, sizeof(path), "%s", trace_path(trace));
+	memcpy(values, (const float[]){0, 0, 1, 1, 0, 0}, 6 * sizeof(*values)); /* 14 and 3 */
+	assert_int_equal(rows_open(&input, &rows, &wrong), 0);
+	task.access = rows_access(rows);
+	task.access_state = rows;
+	trace_operation(trace, &task);
+	trace_close(trace, 0, 0, 0);
+	rows_close(rows);
+	free(values);
+	assert_int_equal(trace_file_open(path, &file, why), 0);
+	assert_int_equal(trace_file_bitmap(file, 0, bits, why), 0);
+	assert_int_equal(bits[0], 1 << 7 | 1 << 1);
+	for (uint32_t i = 1; i < 1500 / 64 + 1; i++)
+		assert_int_equal(bits[i], 0);
+	trace_file_close(file);
+	unlink(path);
+	rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
