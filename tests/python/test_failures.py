@@ -24,19 +24,47 @@ def train(rank, world, settings, at_step, inside_backward=False, **options):
         return train_over(comm, rank, at_step, inside_backward, **options)
 
 
-def train_over(comm, rank, at_step, inside_backward, **options):
+class Dense(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(64, 512), nn.Linear(512, 1024), nn.Linear(1024, 8))
+
+    @property
+    def first(self):
+        return self[0]
+
+    def batch(self, step):
+        return torch.ones(4, 64)
+
+
+class Sparse(nn.Module):
+    """Embeddings of which most rows have no gradient, and a dense tail that is ready before them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Embedding(5000, 64, sparse=True)
+        self.second = nn.EmbeddingBag(5000, 64, mode="sum", sparse=True)
+        self.tail = nn.Linear(64, 2048)
+
+    def forward(self, index):
+        return self.tail(self.first(index).sum(1) + self.second(index))
+
+    def batch(self, step):
+        return torch.arange(32).view(4, 8) * 7 + step
+
+
+def train_over(comm, rank, at_step, inside_backward, model=Dense, **options):
     torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(64, 512), nn.Linear(512, 1024), nn.Linear(1024, 8))
+    model = model()
     ddp = DistributedDataParallel(model, **options)
     state = winnow.torch.attach(ddp, comm)
     victim, action, argument = at_step
     for step in range(1000):
-        loss = ddp(torch.ones(4, 64)).sum()
+        loss = ddp(model.batch(step)).sum()
         begun = time.monotonic()
         if rank == victim and step == SAFE_STEPS:
             if inside_backward:
                 # The last layers' bucket is on its way then.
-                model[0].weight.register_hook(lambda grad: action(argument))
+                model.first.weight.register_hook(lambda grad: action(argument))
             else:
                 action(argument)
         try:
@@ -103,7 +131,13 @@ class Deaths(unittest.TestCase):
             self.assertEqual(found, code)
 
     def test_worker_dies(self):
-        for options in ({}, {"inside_backward": True, "bucket_cap_mb": 1}, {"gradient_as_bucket_view": True}):
+        for options in (
+            {},
+            {"inside_backward": True, "bucket_cap_mb": 1},
+            {"gradient_as_bucket_view": True},
+            {"model": Sparse},
+            {"model": Sparse, "inside_backward": True},
+        ):
             with self.subTest(**options), harness.Team(4) as team:
                 team.start(train, {"job": harness.fresh_job()}, (2, die, None), **options)
                 results = team.collect()
