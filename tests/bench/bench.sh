@@ -3,7 +3,7 @@
 # colocated cost nic reply xdp lcore idle dpdk
 #
 # Prints one table a part and keeps the raw numbers in BUILD/bench/*.json. Needs root for network namespaces.
-# SIZE, ITERS, ROUNDS and RATE shorten or stretch it.
+# SIZE, ITERS, ROUNDS and RATE shorten or stretch it; of train STEPS and WORKERS="2 4".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$1
@@ -211,7 +211,8 @@ part_bitmap() {
 conditions
 part_train() {
 	printf '\n## Training steps\n\n| N | what | ms | sent (MB) | received (MB) |\n|---|---|---|---|---|\n'
-	tests/bench/train.sh "$build"
+	# shellcheck disable=SC2086 # a list
+	tests/bench/train.sh "$build" ${WORKERS:-}
 }
 
 for part in $parts; do "part_$part"; done

@@ -20,7 +20,7 @@ import winnow.torch
 
 ROWS, WIDTH = 50_000, 64
 TOUCHED = 2500
-WARM, STEPS = 3, 10
+WARM, STEPS = 3, int(os.environ.get("STEPS", 10))
 
 
 def interface_bytes():
