@@ -53,6 +53,7 @@ kernels := $(call sources_of,kernels)
 cuda_kernels := $(patsubst %.cu,%,$(wildcard kernels/*.cu))
 cuda_others := bitmap/dtype
 gpu_tests := $(patsubst %.cc,%,$(wildcard tests/gpu/test_*.cc)) $(filter tests/gpu/test_%,$(call sources_of,tests/gpu))
+device_tests := $(filter tests/gpu/device_%,$(call sources_of,tests/gpu))
 
 daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf -lcap
 cli_libs := -levent_extra -levent_core -lbpf -lcap -ldl
@@ -70,7 +71,7 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 .DELETE_ON_ERROR:
 .PHONY: all demo check check-gpu bench bench-gpu lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
-tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/tests/gpu/device_worker $(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
+tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3

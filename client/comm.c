@@ -165,7 +165,7 @@ void winnow_comm_destroy(struct winnow_comm *comm)
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
 {
 	pthread_mutex_lock(&comm->lock);
-	if (!comm->abort_wanted) {
+	if (comm->abort_result == WINNOW_OK) {
 		snprintf(comm->abort_text, sizeof(comm->abort_text), "%s", text);
 		comm->abort_result = result;
 	}

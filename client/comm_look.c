@@ -39,6 +39,9 @@ int winnow_comm_check(struct winnow_comm *comm)
 	if (comm->state == SESSION_FAILED) {
 		result = (int)comm->result;
 		snprintf(why, sizeof(why), "%s", comm->error);
+	} else if (comm->abort_result != WINNOW_OK) { /* the thread is about to */
+		result = (int)comm->abort_result;
+		snprintf(why, sizeof(why), "%s", comm->abort_text);
 	}
 	pthread_mutex_unlock(&comm->lock);
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why);

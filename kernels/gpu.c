@@ -21,7 +21,11 @@ struct word_page {
 int gpu_failed(char *why, const char *call, int device, cudaError_t err)
 {
 	(void)cudaGetLastError(); /* it is ours: the caller's next check must not find it */
-	snprintf(why, GPU_WHY_BYTES, "%s on GPU %d: %s", call, device, cudaGetErrorString(err));
+	if (device < 0)
+		snprintf(why, GPU_WHY_BYTES, "%s: %s", call, cudaGetErrorString(err));
+	else
+		snprintf(why, GPU_WHY_BYTES, "%s on GPU %d: %s", call, device,
+		         cudaGetErrorString(err));
 	return -EIO;
 }
 
@@ -335,8 +339,14 @@ static void release(struct gpu_gate *gate)
 
 int gpu_use(const struct gpu *gpu, char *why)
 {
+	static _Thread_local bool relaxed;
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
 	int before;
 
+	/* A capture in another thread does not concern us, and nothing here may spoil it. */
+	if (!relaxed)
+		(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	relaxed = true;
 	return gpu_enter(gpu, &before, why);
 }
 

@@ -27,7 +27,7 @@ struct gpu {
 	struct word_page *pages; /* under the lock */
 };
 
-/* -EIO, and the line that says which call of which GPU went wrong. */
+/* -EIO, and the line that says which call went wrong, and of which GPU if that is known (>= 0). */
 int gpu_failed(char *why, const char *call, int device, cudaError_t err);
 
 /* A chain of calls: the first that fails is the one that is explained. */

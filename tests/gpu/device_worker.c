@@ -59,14 +59,6 @@ static uint64_t staged_out, staged_in;
 
 static const char *job = "device";
 
-static void check_cuda(cudaError_t err, const char *what)
-{
-	if (err == cudaSuccess)
-		return;
-	fprintf(stderr, "device_worker: %s: %s\n", what, cudaGetErrorString(err));
-	_exit(3);
-}
-
 static void check(int result, const char *what)
 {
 	if (result == WINNOW_OK)
@@ -75,6 +67,17 @@ static void check(int result, const char *what)
 	        winnow_last_error());
 	winnow_comm_destroy(comm);
 	_exit(1);
+}
+
+/* What fails for the library fails here, too, and perhaps first: the others shall hear of it. */
+static void check_cuda(cudaError_t err, const char *what)
+{
+	if (err == cudaSuccess)
+		return;
+	for (uint32_t i = 0; i < 5000 && comm != NULL; i++, usleep(1000))
+		check(winnow_comm_check(comm), what);
+	fprintf(stderr, "device_worker: %s: %s\n", what, cudaGetErrorString(err));
+	_exit(3);
 }
 
 static uint64_t mix(uint64_t value)

@@ -23,7 +23,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
-	EMULATED_ENTER("cudaEventCreate");
+	EMULATED_ENTER("cudaEventCreateWithFlags");
 	std::unique_lock<std::mutex> held(emulated().lock);
 
 	*event = new CUevent_st{emulated_current, flags, nullptr};

@@ -162,7 +162,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
 {
-	EMULATED_ENTER("cudaStreamCreate");
+	EMULATED_ENTER("cudaStreamCreateWithPriority");
 	std::unique_lock<std::mutex> held(emulated().lock);
 
 	if (flags & ~1u)
@@ -247,6 +247,15 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureSta
 {
 	EMULATED_STREAM("cudaStreamIsCapturing", handle, stream);
 	*status = stream->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+	return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+	static thread_local enum cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
+
+	EMULATED_ENTER("cudaThreadExchangeStreamCaptureMode");
+	std::swap(current, *mode);
 	return cudaSuccess;
 }
 
