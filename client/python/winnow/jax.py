@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gradients of jax on the CPU over Winnow, inside jax.jit:
+
+    import winnow, winnow.jax
+
+    comm = winnow.Comm(rank=rank, world=world)
+
+    @jax.jit
+    def step(parameters, batch):
+        gradients = jax.grad(loss)(parameters, batch)
+        gradients = winnow.jax.allreduce(gradients, comm)
+        return jax.tree_util.tree_map(lambda p, g: p - 0.1 * g, parameters, gradients)
+
+An ordered callback: all workers run the same program, so their operations meet by order. Arrays
+are copied on the way in and out. An error of the library ends the computation, with its text.
+"""
+
+import jax
+import numpy
+from jax.experimental import io_callback
+
+
+def allreduce(tree, comm, op="avg", block=0, wire=None):
+    """The same tree with every array combined over all workers; op, block, wire: as in Comm.allreduce()."""
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+
+    def reduce(*arrays):
+        # All are under way at a time; a copy, since jax's own memory is not ours to write to.
+        copies = [numpy.array(array, order="C") for array in arrays]
+        requests = [comm.allreduce_async(copy, op=op, block=block, wire=wire) for copy in copies]
+        return [request.wait() for request in requests]
+
+    leaves = [jax.numpy.asarray(leaf) for leaf in leaves]
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+    return jax.tree_util.tree_unflatten(structure, io_callback(reduce, shapes, *leaves, ordered=True))
