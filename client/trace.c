@@ -178,6 +178,7 @@ void trace_operation(struct trace *trace, const struct allreduce *task)
 	                               .block_elems = record.fine,
 	                               .dtype = task->dtype};
 
+	/* Only what is in this process's memory can be looked at here. */
 	if (trace->file == NULL || task->count == 0 || task->access == &staging_access)
 		return;
 	if (trace_bits(&record) > TRACE_BITS_MAX || !room_for(trace, trace_bits(&record))) {
