@@ -66,18 +66,21 @@ static int locate(const void *memory, int *device, char *why)
 {
 	struct cudaPointerAttributes found;
 	cudaError_t err;
-	int count;
+	int count, current;
 
 	err = cudaGetDeviceCount(&count);
 	if (err != cudaSuccess || count == 0)
 		return no_device(why, err != cudaSuccess ? err : cudaErrorNoDevice);
+	err = cudaGetDevice(&current);
+	if (err != cudaSuccess)
+		return gpu_failed(why, "cudaGetDevice", -1, err);
 	if (memory == NULL) {
-		err = cudaGetDevice(device);
-		return err == cudaSuccess ? 0 : gpu_failed(why, "cudaGetDevice", -1, err);
+		*device = current;
+		return 0;
 	}
 	err = cudaPointerGetAttributes(&found, memory);
-	if (err != cudaSuccess)
-		return gpu_failed(why, "cudaPointerGetAttributes", -1, err);
+	if (err != cudaSuccess) /* mostly of what was done before, on the thread's GPU */
+		return gpu_failed(why, "cudaPointerGetAttributes", current, err);
 	if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
 		snprintf(why, GPU_WHY_BYTES, "a buffer is not in the memory of a GPU");
 		return -EINVAL;
