@@ -29,6 +29,8 @@ CONSTANTS = {
     "WINNOW_WIRE_AUTO": _native.WIRES["auto"],
     "WINNOW_WIRE_NATIVE": _native.WIRES["native"],
     "WINNOW_WIRE_FIXED32": _native.WIRES["fixed32"],
+    "WINNOW_MEMORY_HOST": _native.MEMORIES["host"],
+    "WINNOW_MEMORY_CUDA": _native.MEMORIES["cuda"],
     "WINNOW_F32": _native.DTYPES["float32"],
     "WINNOW_F16": _native.DTYPES["float16"],
     "WINNOW_BF16": _native.DTYPES["bfloat16"],

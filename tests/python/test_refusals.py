@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 import harness
@@ -181,9 +182,10 @@ class Attaching(unittest.TestCase):
         self.assertIsInstance(state.error, TypeError)
         state.close()
 
-    @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
-    def test_cuda(self):
-        self.refused(nn.Linear(2, 2).cuda(), "parameter weight is on cuda:0: train on the CPU")
+    def test_device(self):
+        ddp = types.SimpleNamespace(module=nn.Linear(2, 2, device="meta"), process_group=dist.group.WORLD)
+        with self.assertRaisesRegex(ValueError, "parameter weight is on meta: gradients can be on the CPU or"):
+            winnow.torch.attach(ddp, self.comm)
 
 
 class Package(unittest.TestCase):

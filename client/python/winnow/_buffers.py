@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays and tensors as the library sees them: address, element count, element type.
+"""Arrays and tensors as the library sees them: address, element count, element type, memory.
 
-Neither numpy nor torch is imported: an object of theirs can only be there if they are.
+Neither numpy nor torch is imported: an object of theirs can only be there if they are. Arrays of
+other packages on a GPU (CuPy, Numba, ..) show themselves by __cuda_array_interface__.
 """
 
 import math
@@ -10,31 +11,51 @@ import sys
 from . import _native
 
 
+# What the numbers in __cuda_array_interface__ stand for.
+_INTERFACE_DTYPES = {"f4": "float32", "f2": "float16", "f8": "float64", "i4": "int32", "i8": "int64"}
+_LEGACY_DEFAULT_STREAM = 1
+
+
 class Buffer:
-    """Where the elements of `owner` lie; keeps `owner`, and with it the memory, alive."""
+    """Where the elements of `owner` lie; keeps `owner`, and with it the memory, alive.
 
-    __slots__ = ("owner", "address", "count", "dtype", "writable")
+    memory: "host" or "cuda"; stream: of the latter, the one that the data is produced in.
+    """
 
-    def __init__(self, owner, address, count, dtype, writable):
+    __slots__ = ("owner", "address", "count", "dtype", "writable", "memory", "stream")
+
+    def __init__(self, owner, address, count, dtype, writable, memory="host", stream=None):
         self.owner = owner
         self.address = address
         self.count = count
         self.dtype = dtype
         self.writable = writable
+        self.memory = memory
+        self.stream = stream
 
 
 def describe(data, name):
-    """The Buffer of a numpy array or torch CPU tensor; `name` is the argument's, for errors."""
+    """The Buffer of an array or tensor, on the CPU or a GPU; `name` is the argument's, for errors."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(data, torch.Tensor):
         return _of_tensor(torch, data, name)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(data, numpy.ndarray):
         return _of_array(data, name)
+    if hasattr(data, "__cuda_array_interface__"):
+        return _of_interface(data, data.__cuda_array_interface__, name)
     raise TypeError(
         f"{name} is a {type(data).__name__}: want a numpy array or a torch tensor, "
         f"for example numpy.asarray({name}, dtype=numpy.float32)"
     )
+
+
+def describe_on_host(data, name):
+    """The same of what has to be in the CPU's memory."""
+    found = describe(data, name)
+    if found.memory != "host":
+        raise TypeError(f"{name} is on a GPU: lists of rows are on the CPU; pass {name}.cpu()")
+    return found
 
 
 def row_length(values):
@@ -46,7 +67,7 @@ def row_length(values):
 
 def starts(index, count, length):
     """The Buffer of the first elements of `count` rows."""
-    found = describe(index, "index")
+    found = describe_on_host(index, "index")
     if found.dtype != _native.DTYPES["int64"]:
         raise TypeError("index is not int64")
     if found.count != count:
@@ -59,8 +80,9 @@ def new_rows(like, count):
     shape = (count, *like.shape[1:])
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(like, torch.Tensor):
-        index = torch.empty(count, dtype=torch.int64)
-        values = torch.empty(shape, dtype=like.dtype)
+        pinned = torch.cuda.is_initialized() and like.is_pinned()  # then it came from a GPU
+        index = torch.empty(count, dtype=torch.int64, pin_memory=pinned)
+        values = torch.empty(shape, dtype=like.dtype, pin_memory=pinned)
         return index.data_ptr(), values.data_ptr(), (index, values)
     numpy = sys.modules["numpy"]
     index = numpy.empty(count, dtype=numpy.int64)
@@ -71,15 +93,18 @@ def new_rows(like, count):
 def _of_tensor(torch, tensor, name):
     if tensor.layout != torch.strided:
         raise TypeError(f"{name} is sparse ({tensor.layout}): pass {name}.to_dense()")
-    if tensor.device.type != "cpu":
-        raise TypeError(f"{name} is on {tensor.device}: pass {name}.cpu(); this version reduces CPU tensors")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise TypeError(f"{name} is on {tensor.device}: want the CPU or a CUDA GPU; pass {name}.cpu()")
     dtype = str(tensor.dtype)[len("torch.") :]
     _check_dtype(name, dtype, f"{name}.to(torch.{_nearest(dtype)})", f"torch.view_as_real({name})")
     if not tensor.is_contiguous():
         raise ValueError(f"{name} is not contiguous: pass {name}.contiguous()")
     if tensor.is_neg():
         raise ValueError(f"{name} is a lazily negated view: pass {name}.resolve_neg()")
-    return Buffer(tensor, tensor.data_ptr(), tensor.numel(), _native.DTYPES[dtype], True)
+    where = ()
+    if tensor.is_cuda:
+        where = ("cuda", torch.cuda.current_stream(tensor.device).cuda_stream)
+    return Buffer(tensor, tensor.data_ptr(), tensor.numel(), _native.DTYPES[dtype], True, *where)
 
 
 def _of_array(array, name):
@@ -91,6 +116,32 @@ def _of_array(array, name):
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} is not contiguous: pass numpy.ascontiguousarray({name})")
     return Buffer(array, array.ctypes.data, array.size, _native.DTYPES[dtype], array.flags.writeable)
+
+
+def _of_interface(array, interface, name):
+    kind = interface["typestr"]
+    dtype = _INTERFACE_DTYPES.get(kind[1:], f"'{kind}'") if kind[0] != ">" else f"'{kind}'"
+    if dtype not in _native.DTYPES:
+        wanted = ", ".join(_INTERFACE_DTYPES.values())
+        raise TypeError(f"{name} has dtype {dtype}: an array on a GPU is one of {wanted}")
+    if interface.get("mask") is not None:
+        raise TypeError(f"{name} is a masked array: pass one without a mask")
+    shape, strides = interface["shape"], interface.get("strides")
+    if strides is not None and not _is_contiguous(shape, strides, int(kind[2:])):
+        raise ValueError(f"{name} is not contiguous: pass cupy.ascontiguousarray({name}) or the like")
+    address, read_only = interface["data"]
+    count = math.prod(shape)
+    stream = interface.get("stream") or 0
+    stream = 0 if stream == _LEGACY_DEFAULT_STREAM else stream
+    return Buffer(array, address or 0, count, _native.DTYPES[dtype], not read_only, "cuda", stream)
+
+
+def _is_contiguous(shape, strides, size):
+    for length, stride in zip(reversed(shape), reversed(strides)):
+        if length != 1 and stride != size:
+            return 0 in shape
+        size *= length
+    return True
 
 
 def _check_dtype(name, dtype, fix, complex_fix):

@@ -41,7 +41,8 @@ for _name, _code in _native.ERRORS.items():
 
 
 class OpStats(collections.namedtuple("OpStats", [field for field, _ in _native.OpStats._fields_])):
-    """Blocks of one operation, and its microseconds from submission to completion."""
+    """Blocks of one operation, its microseconds from submission to completion, and the bytes that a
+    GPU sent (staged_out_bytes) and received over its bus."""
 
     __slots__ = ()
 
@@ -229,10 +230,13 @@ class Comm:
         self.world = lib.winnow_comm_world(self._handle)
         _open_comms.add(self)
 
-    def allreduce(self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0):
+    def allreduce(
+        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
+    ):
         """Combines `data` of all workers, element by element, and returns the result.
 
-        data: numpy array or torch CPU tensor, contiguous, the same size and type everywhere.
+        data: numpy array, torch tensor on the CPU or a GPU, or an array with
+            __cuda_array_interface__; contiguous, the same size and type everywhere.
         out: where the result goes; None: into `data` itself.
         op: "sum", "avg", "min", "max" or "prod".
         tag: matches the operation with the other workers'; 0: by order.
@@ -241,13 +245,19 @@ class Comm:
         segments: parts of the tensor that are made of rows, so that blocks begin where rows do:
             a list of (offset, count, row length), in elements; None: the tensor has no rows.
         priority: of the operations under way, those with higher numbers go first.
+        stream: of data on a GPU, the CUDA stream (a number) that it is produced in; None:
+            torch's current one, or what the array says. Only the operation waits for it.
         """
-        return self.allreduce_async(data, out, op, tag, block, wire, segments, priority).wait()
+        return self.allreduce_async(data, out, op, tag, block, wire, segments, priority, stream).wait()
 
     def allreduce_async(
-        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0
+        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
     ):
-        """The same without waiting: a Request. Leave both buffers alone until it is done."""
+        """The same without waiting: a Request. Leave both buffers alone until it is done.
+
+        On a GPU, too, "done" is what wait() and test() say; work that is put into a stream
+        after that finds the result.
+        """
         send = _buffers.describe(data, "data")
         recv = send if out is None else _buffers.describe(out, "out")
         _check_pair(send, recv)
@@ -260,14 +270,14 @@ class Comm:
         return self._start(
             lambda options: start(*what, options, self._handle, ctypes.byref(handle)),
             lambda: Request(self, handle, send, recv),
-            _options(tag, block, wire, priority),
+            _options(tag, block, wire, priority, send, stream),
         )
 
     def allreduce_rows(self, index, values, count, op="sum", tag=0, wire=None, priority=0):
         """Combines tables of `count` rows of which each worker has some; returns (index, values).
 
         index: the numbers of this worker's rows, int64, each there once; none is fine.
-        values: a row for each, numpy array or torch CPU tensor; rows have one shape everywhere.
+        values: a row for each, numpy array or torch tensor, on the CPU; rows have one shape everywhere.
         A row that a worker lacks counts as zeros. The result holds each row that any worker
         has, in ascending order; no worker holds, sends or scans the whole table.
         """
@@ -275,7 +285,7 @@ class Comm:
 
     def allreduce_rows_async(self, index, values, count, op="sum", tag=0, wire=None, priority=0):
         """The same without waiting: a RowsRequest. Leave `values` alone until it is done."""
-        send = _buffers.describe(values, "values")
+        send = _buffers.describe_on_host(values, "values")
         length = _buffers.row_length(values)
         if not 1 <= length <= _BLOCK_MAX:
             raise ValueError(f"rows have {length} elements: want 1 to {_BLOCK_MAX}")
@@ -380,16 +390,26 @@ class Comm:
             self._changed.notify_all()
 
 
-def _options(tag, block, wire, priority):
-    return _native.Options(
+def _options(tag, block, wire, priority, send=None, stream=None):
+    options = _native.Options(
         tag=_number("tag", tag, _TAG_MAX),
         block=_number("block", block, _BLOCK_MAX),
         wire=_choice("wire", "auto" if wire is None else wire, _native.WIRES),
         priority=_number("priority", priority),
     )
+    if send is not None and send.memory == "cuda":
+        options.memory = _native.MEMORIES["cuda"]
+        options.stream_goes_on = 1
+        options.stream = _number("stream", send.stream or 0 if stream is None else stream, 2**64 - 1)
+    elif stream is not None:
+        raise ValueError("stream is of data on a GPU, and data is on the CPU: leave it out")
+    return options
 
 
 def _check_pair(send, recv):
+    if recv.memory != send.memory:
+        places = {"host": "the CPU", "cuda": "a GPU"}
+        raise ValueError(f"data is on {places[send.memory]} and out is on {places[recv.memory]}")
     if not recv.writable:
         raise ValueError("the result's array is read-only: pass out=numpy.empty_like(data)")
     if recv.count != send.count or recv.dtype != send.dtype:

@@ -4,21 +4,23 @@
     import winnow.torch
     torch.distributed.init_process_group("winnow", ...)     # or new_group(backend="winnow")
 
-Through Winnow go, for tensors on the CPU: all_reduce, dense or sparse, with SUM, AVG, MIN, MAX and
-PRODUCT; and, of any type, broadcast, all_gather into tensors of one size, barrier; and
-reduce_scatter, as an all_reduce of which each keeps its part. Everything else, and types
-that the library does not add (bytes, booleans, complex), goes through a Gloo group inside.
+Through Winnow go all_reduce, dense or sparse, with SUM, AVG, MIN, MAX and PRODUCT, of tensors on the
+CPU or a GPU; and, of tensors on the CPU and any type, broadcast, all_gather into tensors of one
+size, barrier; and reduce_scatter, as an all_reduce of which each keeps its part. Everything else, and
+types that the library does not add (bytes, booleans, complex), goes through a Gloo group inside, or
+through an NCCL group inside if the tensors are on a GPU.
 """
 
 import collections
 import inspect
+import itertools
 import os
 import uuid
 
 import torch
 import torch.distributed as dist
 
-from . import _native, _sparse
+from . import _cuda, _native, _sparse
 from ._comm import Comm
 from ._futures import Completer
 
@@ -84,7 +86,10 @@ class ProcessGroupWinnow(dist.ProcessGroup):
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
         self._rank, self._size = rank, size
+        self._store, self._timeout = store, timeout
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+        self._nccl = None
+        self._tags = itertools.count(1)
         self._comm = Comm(job=_job_name(store, rank), rank=rank, world=size)
         self._completer = Completer("winnow-group")
 
@@ -98,30 +103,43 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         (tensor,) = tensors = _listed(tensors)
         op = _OPS.get(_plain_op(opts))
         if op is None or not _reducible(tensor):
-            return self._gloo.allreduce(tensors, opts or dist.AllreduceOptions())
+            return self._other(tensors).allreduce(tensors, opts or dist.AllreduceOptions())
+        device = _cuda.device_of(tensor)
         if tensor.is_sparse:
-            return self._run(
-                lambda: self._comm.allreduce_rows_async(*_sparse.to_rows(tensor), op=op),
-                lambda request: tensor.copy_(_sparse.from_rows(*request.wait(), tensor)),
-                tensors,
-            )
+            return self._allreduce_sparse(tensor, op, device)
         flat = tensor.detach().contiguous()
+
+        def finish(request):
+            if not tensor.is_contiguous():
+                tensor.detach().copy_(flat)
+                _cuda.used_here(tensor, flat)
+
         return self._run(
-            lambda: self._comm.allreduce_async(flat, op=op),
-            lambda request: tensor.is_contiguous() or tensor.detach().copy_(flat),
-            tensors,
+            lambda tag: self._comm.allreduce_async(flat, op=op, tag=tag), finish, tensors, device
         )
+
+    def _allreduce_sparse(self, tensor, op, device):
+        staged = device is not None
+
+        def start(tag):
+            go = lambda: self._comm.allreduce_rows_async(*_sparse.to_rows(tensor), op=op, tag=tag)
+            return go if staged else go()
+
+        def finish(request):
+            tensor.copy_(_sparse.from_rows(*request.wait(), tensor))
+
+        return self._run(start, finish, [tensor], device, staged)
 
     def broadcast(self, tensors, opts):
         (tensor,) = tensors = _listed(tensors)
         if not _movable(tensor):
-            return self._gloo.broadcast(tensors, opts)
+            return self._other(tensors).broadcast(tensors, opts)
         words = torch.zeros(_words(tensor), dtype=torch.int32)
         if self._rank == opts.rootRank:
             _bytes(words)[: _size(tensor)] = _bytes(tensor)
         # The others have nothing to add, and their blocks of zeros stay where they are.
         return self._run(
-            lambda: self._comm.allreduce_async(words, block=_BLOCK),
+            lambda tag: self._comm.allreduce_async(words, block=_BLOCK, tag=tag),
             lambda request: _fill(tensor, _bytes(words)),
             tensors,
         )
@@ -129,12 +147,14 @@ class ProcessGroupWinnow(dist.ProcessGroup):
     def allgather(self, outputs, inputs, opts=None):
         (tensor,) = inputs = _listed(inputs)
         if not _movable(tensor) or len({(t.dtype, t.numel()) for t in [tensor, *outputs[0]]}) > 1:
-            return self._gloo.allgather(outputs, inputs, opts or dist.AllgatherOptions())
+            return self._other(inputs).allgather(outputs, inputs, opts or dist.AllgatherOptions())
         return self._gather(outputs[0], tensor, outputs)
 
     def _allgather_base(self, output, tensor, opts=None):
         if not _movable(tensor) or not output.is_contiguous():
-            return self._gloo._allgather_base(output, tensor, opts or dist.AllgatherOptions())
+            return self._other([tensor])._allgather_base(
+                output, tensor, opts or dist.AllgatherOptions()
+            )
         return self._gather(output.view(-1).chunk(self._size), tensor, [output])
 
     def _gather(self, outputs, tensor, value):
@@ -148,46 +168,75 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             for output, words in zip(outputs, parts):
                 _fill(output, _bytes(words))
 
-        return self._run(lambda: self._comm.allreduce_async(everyone, block=_BLOCK), finish, value)
+        return self._run(
+            lambda tag: self._comm.allreduce_async(everyone, block=_BLOCK, tag=tag), finish, value
+        )
 
     def reduce_scatter(self, outputs, inputs, opts=None):
         (output,) = outputs = _listed(outputs)
         op = _OPS.get(_plain_op(opts))
-        if op is None or not _reducible(output):
-            return self._gloo.reduce_scatter(outputs, inputs, opts or dist.ReduceScatterOptions())
+        if op is None or not _scatterable(output):
+            return self._other(outputs).reduce_scatter(
+                outputs, inputs, opts or dist.ReduceScatterOptions()
+            )
         return self._scatter(output, torch.cat([t.reshape(-1) for t in inputs[0]]), op, outputs)
 
     def _reduce_scatter_base(self, output, tensor, opts=None):
         op = _OPS.get(_plain_op(opts))
-        if op is None or not _reducible(output):
+        if op is None or not _scatterable(output):
             options = opts or dist.ReduceScatterOptions()
-            return self._gloo._reduce_scatter_base(output, tensor, options)
+            return self._other([output])._reduce_scatter_base(output, tensor, options)
         return self._scatter(output, tensor.detach().clone().view(-1), op, [output])
 
     def _scatter(self, output, whole, op, value):
         first = self._rank * output.numel()
         part = whole[first : first + output.numel()]
         return self._run(
-            lambda: self._comm.allreduce_async(whole, op=op),
+            lambda tag: self._comm.allreduce_async(whole, op=op, tag=tag),
             lambda request: output.detach().copy_(part.view(output.shape)),
             value,
         )
 
     def barrier(self, opts=None):
         nothing = torch.zeros(1)
-        return self._run(lambda: self._comm.allreduce_async(nothing), lambda request: None, [])
+        return self._run(
+            lambda tag: self._comm.allreduce_async(nothing, tag=tag), lambda request: None, []
+        )
 
-    def _run(self, start, finish, value):
+    def _run(self, start, finish, value, device=None, staged=False):
+        """start takes a tag: operations that wait for a GPU first are submitted out of order."""
+        tag = next(self._tags)
+
         def finished(request):
             finish(request)
             return value
 
-        return _Work(self._completer.future(start, finished, lambda error: None))
+        return _Work(
+            self._completer.future(
+                lambda: start(tag), finished, lambda error: None, device, staged
+            )
+        )
+
+    def _other(self, tensors):
+        """The group that does what we do not: Gloo, or, for tensors on a GPU, NCCL."""
+        if all(_cuda.device_of(tensor) is None for tensor in tensors):
+            return self._gloo
+        if self._nccl is None:
+            if not dist.is_nccl_available():
+                raise RuntimeError(
+                    "backend winnow: only all_reduce takes tensors on a GPU without NCCL, and this "
+                    "torch was built without it: pass tensors on the CPU"
+                )
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = self._timeout
+            store = dist.PrefixStore("nccl", self._store)
+            self._nccl = dist.ProcessGroupNCCL(store, self._rank, self._size, options)
+        return self._nccl
 
 
-def _through_gloo(name):
+def _through_other(name):
     def call(self, *arguments, **options):
-        return getattr(self._gloo, name)(*arguments, **options)
+        return getattr(self._other(_tensors_in(arguments)), name)(*arguments, **options)
 
     call.__name__ = name
     return call
@@ -195,7 +244,7 @@ def _through_gloo(name):
 
 for _name in _FALLBACK:
     if hasattr(dist.ProcessGroupGloo, _name):
-        setattr(ProcessGroupWinnow, _name, _through_gloo(_name))
+        setattr(ProcessGroupWinnow, _name, _through_other(_name))
 # What torch calls them from 2.15 on.
 ProcessGroupWinnow.all_gather_single = ProcessGroupWinnow._allgather_base
 ProcessGroupWinnow.reduce_scatter_single = ProcessGroupWinnow._reduce_scatter_base
@@ -207,7 +256,7 @@ def register():
         return
     options = {}
     if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
-        options["devices"] = ["cpu"]
+        options["devices"] = ["cpu", "cuda"]
     dist.Backend.register_backend("winnow", ProcessGroupWinnow, **options)
 
 
@@ -230,12 +279,25 @@ def _listed(tensors):
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
+def _tensors_in(value):
+    """All tensors of lists within lists."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if not isinstance(value, (list, tuple)):
+        return []
+    return [tensor for part in value for tensor in _tensors_in(part)]
+
+
 def _reducible(tensor):
     return (
-        tensor.device.type == "cpu"
+        tensor.device.type in ("cpu", "cuda")
         and str(tensor.dtype)[6:] in _native.DTYPES
         and tensor.layout in (torch.strided, torch.sparse_coo)
     )
+
+
+def _scatterable(tensor):
+    return _reducible(tensor) and tensor.device.type == "cpu"
 
 
 def _movable(tensor):

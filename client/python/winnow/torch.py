@@ -5,8 +5,8 @@
     winnow.torch.attach(ddp)        # after ddp = DistributedDataParallel(model)
 
 attach() registers a communication hook, so the process group stays what it was (Gloo, NCCL,
-..) and serves start-up and buffers; gradients, dense and sparse, go to the aggregators of
-WINNOW_AGGREGATORS.
+..) and serves start-up and buffers; gradients, dense and sparse, on the CPU or on a GPU, go to the
+aggregators of WINNOW_AGGREGATORS.
 
 Importing this module also registers the process group backend "winnow": see _group.py.
 """
@@ -19,8 +19,8 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from . import _group, _names, _sparse, _timeline
-from ._comm import Comm
+from . import _cuda, _group, _names, _sparse, _timeline
+from ._comm import Comm, OpStats
 from ._futures import Completer
 
 _group.register()
@@ -38,7 +38,8 @@ _TABLE_RATIO = 8
 class HookStats(
     collections.namedtuple(
         "HookStats",
-        "buckets bytes blocks blocks_nonzero blocks_union time_us sent_bytes received_bytes retransmits",
+        "buckets bytes blocks blocks_nonzero blocks_union time_us staged_out_bytes staged_in_bytes "
+        "sent_bytes received_bytes retransmits",
     )
 ):
     """Totals of a hook: buckets reduced and their dense bytes; blocks as in winnow.OpStats; the
@@ -152,16 +153,19 @@ class HookState:
         """Starts averaging a tensor; a torch Future of the result.
 
         A dense one is flat and the result is in place; segments, priority: as in Comm.allreduce().
-        Of a sparse COO one the result is a new, coalesced one, with what any worker has.
+        Of a sparse COO one the result is a new, coalesced one, with what any worker has. One on a
+        GPU is taken as the current stream leaves it, and nothing waits for that but the operation.
         parameters: what it is made up of, one after the other, for a trace.
         """
-        start, finish = self._sparse(tensor) if tensor.is_sparse else self._dense(tensor, segments)
+        device = _cuda.device_of(tensor)
+        staged = device is not None and tensor.is_sparse
+        start, finish = self._sparse(tensor, staged) if tensor.is_sparse else self._dense(tensor, segments)
         options = {}
         begun, lane = _timeline.now(), self._totals.begin()
 
         def submit():
             _refuse_tensor(tensor)
-            options.update(self._options(priority))
+            options.update(self._options(priority))  # tags are drawn in the order of buckets
             return start(options)
 
         def done(request):
@@ -170,7 +174,7 @@ class HookState:
             self._names.note(self.comm, options["tag"], parameters)
             return finish(request)
 
-        return self._completer.future(submit, done, self._failed)
+        return self._completer.future(submit, done, self._failed, device, staged)
 
     def __getstate__(self):
         return {"block": self.block, "wire": self.wire}
@@ -184,9 +188,10 @@ class HookState:
 
         return start, lambda request: tensor
 
-    def _sparse(self, tensor):
+    def _sparse(self, tensor, staged):
         def start(options):
-            return self.comm.allreduce_rows_async(*_sparse.to_rows(tensor), **options)
+            go = lambda: self.comm.allreduce_rows_async(*_sparse.to_rows(tensor), **options)
+            return go if staged else go()
 
         return start, lambda request: _sparse.from_rows(*request.wait(), tensor)
 
@@ -231,7 +236,7 @@ class _Totals:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._values = [0] * 6
+        self._values = [0] * (2 + len(OpStats._fields))
         self._lanes = set()
 
     def begin(self):
@@ -244,7 +249,7 @@ class _Totals:
         size = tensor.numel() * tensor.element_size()
         with self._lock:
             self._lanes.discard(lane)
-            for index, value in enumerate((1, size, *stats[: len(self._values) - 2])):
+            for index, value in enumerate((1, size, *stats)):
                 self._values[index] += value
 
     def read(self):
@@ -255,17 +260,15 @@ class _Totals:
 def _refuse_parameters(ddp):
     """What no bucket could carry is better refused before the first step."""
     for name, parameter in ddp.module.named_parameters():
-        if parameter.is_cuda:
+        if parameter.device.type not in ("cpu", "cuda"):
             raise ValueError(
-                f"parameter {name} is on {parameter.device}: train on the CPU, or leave the hook "
-                "out; CUDA gradients come in a later version"
+                f"parameter {name} is on {parameter.device}: gradients can be on the CPU or on a "
+                "CUDA GPU; train there, or leave the hook out"
             )
 
 
 def _refuse_tensor(tensor):
     if tensor.layout not in (torch.strided, torch.sparse_coo):
         raise TypeError(f"a gradient is {tensor.layout}: it must be dense or COO")
-    if tensor.is_cuda:
-        raise TypeError("a gradient is on a GPU: train on the CPU; CUDA gradients come in a later version")
     if not tensor.is_floating_point():
         raise TypeError(f"a gradient is {tensor.dtype}: its average needs a floating point type")

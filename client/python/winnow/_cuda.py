@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What hooks and groups need of a GPU: streams of their own, and copies that nobody waits for.
+
+Every call of torch.cuda that is not in _buffers.py is here, so that tests can put something else
+in its place.
+"""
+
+import contextlib
+import threading
+
+import torch
+
+_lock = threading.Lock()
+_streams = {}  # (device, role): torch.cuda.Stream
+
+
+def device_of(tensor):
+    """The GPU that a tensor is on, or None."""
+    return tensor.device if tensor.is_cuda else None
+
+
+def future(device):
+    """A Future for a value on `device`: who waits for it has its own stream wait, too."""
+    return torch.futures.Future() if device is None else torch.futures.Future(devices=[device])
+
+
+def mark(device):
+    """What is in the caller's current stream by now; for after()."""
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+@contextlib.contextmanager
+def side(device, role, after=None):
+    """Makes this process's stream for `role` the current one; it waits for a mark()."""
+    if device is None:
+        yield
+        return
+    with _lock:
+        if (device, role) not in _streams:
+            _streams[device, role] = torch.cuda.Stream(device)
+        stream = _streams[device, role]
+    with torch.cuda.stream(stream):
+        if after is not None:
+            stream.wait_event(after)
+        yield
+
+
+def to_host(tensors):
+    """Copies in page-locked memory; blocks until they, and what the stream holds, are done."""
+    copies = [
+        torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+        for tensor in tensors
+    ]
+    torch.cuda.current_stream(tensors[0].device).synchronize()
+    return copies
+
+
+def to_device(tensors, device):
+    """Copies on the GPU, in the current stream's order."""
+    return [tensor.to(device, non_blocking=True) for tensor in tensors]
+
+
+def used_here(*tensors):
+    """Their memory is not given to others before what the current stream holds now is done."""
+    for tensor in tensors:
+        if tensor.is_cuda:
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arrays on a GPU, here an emulated one, by __cuda_array_interface__."""
+
+import ctypes
+import os
+import unittest
+
+import harness
+import numpy
+
+import winnow
+
+WORLD = 2
+PLUGIN = harness.BUILD / "winnow-cuda-emulated.so"
+RUNTIME = harness.BUILD / "tests" / "gpu" / "libemulated-cuda.so"
+TO_DEVICE, TO_HOST = 1, 2
+
+cuda = None
+
+
+def setUpModule():
+    global cuda
+    if not (PLUGIN.exists() and RUNTIME.exists()):
+        raise unittest.SkipTest("there is no emulated CUDA in this build: make tests")
+    if hasattr(ctypes.CDLL(None), "cudaMalloc"):  # a torch with CUDA brings it, and it would be taken
+        raise unittest.SkipTest("CUDA's own runtime is in this process: run this file by itself")
+    os.environ["WINNOW_CUDA_PLUGIN"] = str(PLUGIN)
+    cuda = ctypes.CDLL(str(RUNTIME))
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    cuda.cudaMalloc.argtypes = [ctypes.POINTER(pointer), size]
+    cuda.cudaFree.argtypes = [pointer]
+    cuda.cudaMemcpy.argtypes = [pointer, pointer, size, ctypes.c_int]
+    cuda.cudaMemcpyAsync.argtypes = [pointer, pointer, size, ctypes.c_int, pointer]
+    cuda.cudaStreamCreateWithFlags.argtypes = [ctypes.POINTER(pointer), ctypes.c_uint]
+    cuda.cudaStreamDestroy.argtypes = cuda.cudaStreamSynchronize.argtypes = [pointer]
+    cuda.emulated_cuda_fail.argtypes = [ctypes.c_char_p]
+
+
+def tearDownModule():
+    os.environ.pop("WINNOW_CUDA_PLUGIN", None)
+
+
+class Stream:
+    def __init__(self):
+        handle = ctypes.c_void_p()
+        assert cuda.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0
+        self.handle = handle.value
+
+    def __del__(self):
+        cuda.cudaStreamDestroy(self.handle)
+
+
+class Array:
+    """A numpy array's copy on the GPU, written late in the stream `late`."""
+
+    def __init__(self, values, late=None, **interface):
+        self.values, self.late = numpy.ascontiguousarray(values), late
+        memory = ctypes.c_void_p()
+        assert cuda.cudaMalloc(ctypes.byref(memory), max(self.values.nbytes, 1)) == 0
+        self.memory = memory.value
+        if late is None:
+            code = cuda.cudaMemcpy(self.memory, self.values.ctypes.data, self.values.nbytes, TO_DEVICE)
+        else:
+            code = cuda.cudaMemcpyAsync(
+                self.memory, self.values.ctypes.data, self.values.nbytes, TO_DEVICE, late.handle
+            )
+        assert code == 0, code
+        self.__cuda_array_interface__ = {
+            "shape": values.shape,
+            "typestr": values.dtype.str,
+            "data": (self.memory, False),
+            "version": 3,
+            "strides": None,
+            "stream": late.handle if late else None,
+            **interface,
+        }
+
+    def read(self):
+        found = numpy.empty_like(self.values)
+        assert cuda.cudaMemcpy(found.ctypes.data, self.memory, found.nbytes, TO_HOST) == 0
+        return found
+
+    def __del__(self):
+        if self.late is not None:
+            cuda.cudaStreamSynchronize(self.late.handle)
+        cuda.cudaFree(self.memory)
+
+
+def values_of(rank, dtype, count=20_000):
+    """Whole numbers in some blocks, each worker's own and common ones."""
+    draw = numpy.random.default_rng(rank)
+    values = draw.integers(-8, 9, count).astype(dtype)
+    values[numpy.repeat(draw.random(-(-count // 256)) < 0.9, 256)[:count]] = 0
+    return values
+
+
+class Arrays(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.comms = harness.join(WORLD)
+
+    @classmethod
+    def tearDownClass(cls):
+        for comm in cls.comms:
+            comm.close()
+
+    def reduced(self, make, call):
+        """What call(comm, array) leaves in the array of each rank."""
+
+        def one(rank):
+            array = make(rank)
+            result = call(self.comms[rank], array)
+            return (array if result is None else result).read()
+
+        return harness.on_threads(WORLD, one)
+
+    def test_types(self):
+        for dtype in ("float32", "float16", "float64", "int32", "int64"):
+            with self.subTest(dtype=dtype):
+                want = sum(values_of(rank, dtype) for rank in range(WORLD))
+                for stream in (None, Stream()):
+                    found = self.reduced(
+                        lambda rank: Array(values_of(rank, dtype), stream),
+                        lambda comm, array: comm.allreduce(array) and None,
+                    )
+                    self.assertTrue(all((part == want).all() for part in found))
+
+    def test_out_of_place_and_shapes(self):
+        def call(comm, array):
+            out = Array(numpy.full((100, 200), 7, numpy.float32))
+            self.assertIs(comm.allreduce(array, out=out, op="max", block=32), out)
+            self.assertTrue((array.read() == array.values).all())
+            return out
+
+        want = numpy.maximum(*(values_of(rank, "float32") for rank in range(WORLD))).reshape(100, 200)
+        found = self.reduced(
+            lambda rank: Array(values_of(rank, "float32").reshape(100, 200), Stream()), call
+        )
+        self.assertTrue(all((part == want).all() for part in found))
+
+    def test_stream_by_argument(self):
+        """The array does not say that it is still being written; the caller does."""
+        want = sum(values_of(rank, "float32") for rank in range(WORLD))
+        streams = [Stream() for _ in range(WORLD)]
+        found = self.reduced(
+            lambda rank: Array(values_of(rank, "float32"), streams[rank], stream=None),
+            lambda comm, array: comm.allreduce(array, stream=streams[comm.rank].handle) and None,
+        )
+        self.assertTrue(all((part == want).all() for part in found))
+
+    def test_segments_and_requests(self):
+        def call(comm, array):
+            request = comm.allreduce_async(array, segments=[(0, 10_000, 100), (10_000, 10_000, 0)])
+            self.assertIs(request.wait(20), array)
+            self.assertGreater(request.stats.blocks, request.stats.blocks_union)
+            self.assertGreater(request.stats.staged_out_bytes, 0)
+            # Some tenth of 20000 values, and what says where they are.
+            self.assertLess(request.stats.staged_out_bytes, 80_000 / 2)
+            self.assertLess(request.stats.staged_in_bytes, 80_000 / 2)
+
+        want = sum(values_of(rank, "float32") for rank in range(WORLD))
+        found = self.reduced(lambda rank: Array(values_of(rank, "float32"), Stream()), call)
+        self.assertTrue(all((part == want).all() for part in found))
+
+    def test_empty(self):
+        self.reduced(
+            lambda rank: Array(numpy.empty(0, numpy.float32), data=(0, False)),
+            lambda comm, array: comm.allreduce(array) and None,
+        )
+
+
+class Refusals(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        (cls.comm,) = harness.join(1)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.comm.close()
+
+    def refused(self, data, why, **options):
+        with self.assertRaises((TypeError, ValueError)) as caught:
+            self.comm.allreduce(data, **options)
+        self.assertIn(why, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+
+    def test_arrays(self):
+        ones = numpy.ones((4, 4), numpy.float32)
+        self.refused(Array(ones, typestr="|u1"), "data has dtype '|u1'")
+        self.refused(Array(ones, typestr=">f4"), "data has dtype '>f4'")
+        self.refused(Array(ones, mask=Array(ones)), "masked")
+        self.refused(Array(ones, strides=(4, 16)), "not contiguous")
+        self.refused(Array(ones, data=(0x1000, True)), "read-only")
+        self.refused(Array(ones), "data is on a GPU and out is on the CPU", out=ones.copy())
+        self.refused(ones.copy(), "data is on the CPU and out is on a GPU", out=Array(ones))
+        self.refused(ones.copy(), "stream is of data on a GPU", stream=5)
+        self.refused(Array(ones), "stream is -1", stream=-1)
+
+    def test_strides_that_say_nothing_new(self):
+        for shape, strides in (((4, 4), (16, 4)), ((4, 1, 4), (16, 999, 4)), ((0, 4), (1, 1))):
+            array = Array(numpy.ones(shape, numpy.float32), strides=strides)
+            self.assertIs(self.comm.allreduce(array), array)
+
+    def test_rows(self):
+        values, index = numpy.ones((2, 4), numpy.float32), numpy.arange(2)
+        for arguments in ((index, Array(values)), (Array(index), values)):
+            with self.assertRaisesRegex(TypeError, "lists of rows are on the CPU"):
+                self.comm.allreduce_rows(*arguments, 10)
+
+    def test_not_memory_of_a_gpu(self):
+        with self.assertRaises(winnow.WinnowError) as caught:
+            host = numpy.ones(16, numpy.float32)
+            self.comm.allreduce(Array(host, data=(host.ctypes.data, False)))
+        self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
+        self.comm.allreduce(numpy.ones(4))
+
+
+class Failures(unittest.TestCase):
+    def test_a_gpu_fails(self):
+        """Of two: both workers are told, and no other has to fail."""
+        comms = harness.join(WORLD)
+
+        def reduce(rank):
+            cuda.cudaSetDevice(rank)
+            array = Array(values_of(rank, "float32"))
+            comms[rank].allreduce(array)
+            if rank == 0:
+                cuda.emulated_cuda_fail(b"cudaLaunchKernel:1")
+            comms[rank].allreduce(numpy.zeros(1))  # nobody goes on before that
+            comms[rank].allreduce(array)
+
+        errors = harness.outcomes(WORLD, reduce)
+        cuda.emulated_cuda_reset()
+        for error in errors:
+            self.assertIsInstance(error, winnow.WinnowError)
+            self.assertRegex(str(error), "cudaLaunchKernel on GPU [01]: unspecified launch failure")
+        self.assertEqual(
+            {error.code for error in errors}, {winnow.WinnowError.GPU, winnow.WinnowError.ABORTED}
+        )
+        for comm in comms:
+            comm.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
