@@ -64,12 +64,12 @@ binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
 	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos) $(BUILD)/tests/e2e/lose.bpf.o \
-	$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o
+	$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(if $(cuda_kernels),$(BUILD)/tests/gpu/device_streams)
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo check check-gpu bench bench-gpu lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
+.PHONY: all demo check bench check-gpu bench-gpu gpu-bundle lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
 
@@ -149,17 +149,59 @@ $(BUILD)/tests/gpu/device_%: $(BUILD)/emulated/tests/gpu/device_%.o $(BUILD)/lib
 
 # For a GPU: the kernels' test and bench, which nvcc, gcc, g++ and make are enough for.
 gpu_programs := $(BUILD)/gpu/test_kernels $(BUILD)/gpu/bench_gpu
-$(BUILD)/gpu/test_kernels: $(BUILD)/gpu/tests/gpu/test_kernels.o
-$(BUILD)/gpu/bench_gpu: $(BUILD)/gpu/tests/bench/bench_gpu.o
-$(BUILD)/gpu/%.o: %.cc Makefile
+$(BUILD)/gpu/test_kernels: $(BUILD)/cuda/tests/gpu/test_kernels.o
+$(BUILD)/gpu/bench_gpu: $(BUILD)/cuda/tests/bench/bench_gpu.o
+$(BUILD)/cuda/%.o: %.cc Makefile
 	@mkdir -p $(@D)
 	$(call say,CXX,$@)g++ -std=c++17 -O2 -g -I. -isystem $(cuda_home)/include -MMD -MP -pthread -ffp-contract=off -Wall -Wextra -Werror -c $< -o $@
 $(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_of,bitmap))
+	@mkdir -p $(@D)
 	$(call say,LD,$@)g++ -pthread $(filter %.o,$^) $(cuda_home)/lib64/libcudart_static.a -ldl -lrt -o $@
 
 # The bench on the emulation measures nothing, but runs.
 $(BUILD)/emulated/bench_gpu: $(BUILD)/emulated/tests/bench/bench_gpu.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
 	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN/../tests/gpu' $^ $(daemon_libs) $(cli_libs) -o $@
+
+# What goes to a machine with a GPU, CUDA and PyTorch and without our libraries: each object finds beside itself what
+# it needs, and what that needs (so RPATH, not RUNPATH). What needs only nvcc and gcc is built there, if it is missing.
+gpu := $(BUILD)/gpu
+gpu_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
+gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker device_streams test_kernels bench_gpu))
+gpu_needs = pkg-config --exists libsodium libmicrohttpd libuv libcap libbpf libevent jansson inih && command -v $(CLANG) $(BPFTOOL) >/dev/null
+
+$(gpu)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(gpu_link) $^ $(daemon_libs) -o $@
+
+$(gpu)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(gpu_link) -shared -Wl,-soname,libwinnow.so.0 -Wl,--version-script=client/libwinnow.map \
+		$(filter %.o,$^) $(core_libs) -o $@
+	@ln -sf libwinnow.so $(gpu)/libwinnow.so.0
+
+$(gpu)/winnow: $(call object,$(cli)) $(gpu)/libwinnow.so $(BUILD)/libcore.a
+	$(call say,LD,$@)$(gpu_link) $(filter %.o,$^) $(gpu)/libwinnow.so $(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
+
+$(BUILD)/tests/gpu/device_%.o: private extra := -isystem $(cuda_home)/include
+$(gpu)/device_%: $(BUILD)/tests/gpu/device_%.o $(gpu)/libwinnow.so
+	$(call say,LD,$@)$(gpu_link) $^ $(cuda_home)/lib64/libcudart_static.a -lm -ldl -lrt -o $@
+
+$(gpu)/winnow-cuda.so: $(BUILD)/winnow-cuda.so
+	@mkdir -p $(@D)
+	$(call say,COPY,$@)strip -o $@ $<
+
+gpu-bundle: $(gpu_bundle) ## build/gpu, to be brought to a machine with a GPU for check-gpu and bench-gpu
+	$(Q)tests/gpu/bundle.sh $(gpu)
+
+gpu_here = if $(gpu_needs) && [ -n "$(have_cuda)" ]; then $(MAKE) --no-print-directory gpu-bundle; \
+	elif [ -n "$(have_cuda)" ] && [ ! -e $(gpu)/winnow-cuda.so ]; then $(MAKE) --no-print-directory $(gpu)/winnow-cuda.so $(gpu_programs); fi
+check-gpu: ## on a machine with a GPU: kernels, operations, PyTorch; PARTS="end-to-end torch" for some
+	$(Q)$(gpu_here)
+	$(Q)tests/gpu/check.sh $(gpu) $(PARTS)
+
+bench-gpu: ## on a machine with a GPU: kernels, and allreduce against NCCL; PARTS=allreduce for some
+	$(Q)$(gpu_here)
+	$(Q)tests/gpu/bench.sh $(gpu) $(PARTS)
 
 # Programs for the kernel, and the headers that bpftool makes of them, programs and all.
 $(BUILD)/%.bpf.o: %.bpf.c Makefile
@@ -252,12 +294,6 @@ bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long
 		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o \
 		$(if $(have_dpdk),$(BUILD)/tests/bench/dpdk_source $(BUILD)/tests/bench/dpdk_bytes)
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
-
-check-gpu: $(BUILD)/gpu/test_kernels ## on a machine with a GPU: the kernels on it, and under compute-sanitizer
-	$(Q)tests/gpu/check_gpu.sh $(BUILD)
-
-bench-gpu: $(BUILD)/gpu/bench_gpu ## on a machine with a GPU: the kernels against its own copy, and PCIe's
-	$(Q)$(BUILD)/gpu/bench_gpu
 
 SECONDS ?= 60
 fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet channel" for some

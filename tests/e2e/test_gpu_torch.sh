@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# The PyTorch part of `make check-gpu` and the table of `make bench-gpu`, on the CPU against Gloo: that they run.
+# no-sanitizers: Debian's python and torch are not built with them
+. "$(dirname "$0")/lib.sh"
+BUILD=$(realpath "$BUILD")
+python=${PYTHON:-/usr/bin/python3}
+for module in numpy torch; do
+	$python -c "import importlib.util as u, sys; sys.exit(u.find_spec('$module') is None)" 2>/dev/null || {
+		echo "no python3-$module"
+		exit 77
+	}
+done
+for name in $(compgen -e | grep -E '^(WINNOW_|RANK$|WORLD_SIZE$|MASTER_)' || true); do
+	unset "$name"
+done
+export BUILD DEVICE=cpu PYTHON=$python WINNOW_LIBRARY=$BUILD/libwinnow.so PYTHONDONTWRITEBYTECODE=1
+
+winnowd --insecure-no-key --threads 3 --log error
+WINNOW_AGGREGATORS=$HOST:$PORT timeout 400 "$python" tests/gpu/ddp_on_gpu.py -v >"$tmp/ddp.log" 2>&1 || fail "ddp_on_gpu.py"
+grep -qE '^Ran 1[0-9] tests' "$tmp/ddp.log" || fail "ddp_on_gpu.py runs too few tests"
+
+SIZES=1M,3M WORLDS=2,3 DENSITIES=0.05,1 ITERATIONS=3 tests/gpu/bench.sh "$BUILD" allreduce >"$tmp/bench.out" 2>"$tmp/bench.log" || fail "bench.sh"
+rows=$(awk '$1 ~ /^[13]$/ && NF == 9' "$tmp/bench.out" | wc -l)
+[ "$rows" = 8 ] || fail "bench.sh: $rows rows, want 8: $(cat "$tmp/bench.out")"

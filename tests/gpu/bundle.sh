@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# bundle.sh FOLDER - put the libraries beside the programs in FOLDER that another machine may lack
+#
+# The C and C++ libraries are that machine's: newer ones run what was linked with older ones.
+set -euo pipefail
+folder=$1
+theirs='^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libstdc[+][+]|libgcc_s)[.]so[.][0-9]+$'
+
+needed() { # names and places of what our objects in FOLDER load, but for theirs
+	find "$folder" -maxdepth 1 -type f ! -name 'lib*.so.*' -exec ldd {} + 2>/dev/null |
+		awk -v theirs="$theirs" '$2 == "=>" && $1 !~ theirs { print $1, $3 }' | sort -u
+}
+
+needed | while read -r name path; do
+	[ -e "$folder/$name" ] || install -m 644 "$path" "$folder/$name"
+done
+if needed | awk -v folder="$(realpath "$folder")/" 'index($2, folder) != 1 { print "bundle.sh: " $1 " is from " $2; bad = 1 } END { exit !bad }' >&2; then
+	exit 1
+fi
+du -sh "$folder" | awk '{ print $2 ": " $1 }'

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""PyTorch with tensors on a GPU, several processes on one: against NCCL, and against itself.
+
+check.sh runs it; WINNOW_AGGREGATORS, WINNOW_LIBRARY and BUILD say where everything is. On a machine
+without a GPU, DEVICE=cpu runs it against Gloo, which says whether the tests are good, and no more.
+
+NCCL takes one GPU from several processes if it believes them on different hosts: NCCL_HOSTID.
+"""
+
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+import harness  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import winnow  # noqa: E402
+import winnow.torch  # noqa: E402
+
+DEVICE = os.environ.get("DEVICE", "cuda")
+ON_GPU = DEVICE == "cuda"
+STEPS = 50 if ON_GPU else 12
+ROUNDS = 60 if ON_GPU else 12
+ROWS, WIDTH, DEPTH = 20_000, 64, 512
+# Of losses near 1: f32 sums of a few workers differ by rounding, and 50 steps do not make much of it.
+BOUND = 1e-4
+
+
+def reference_group():
+    """All processes over NCCL; Gloo where there is no GPU."""
+    if not ON_GPU:
+        return dist.new_group(backend="gloo")
+    os.environ.update(NCCL_HOSTID=f"winnow-test-{dist.get_rank()}", NCCL_SOCKET_IFNAME="lo")
+    torch.cuda.set_device(0)
+    return dist.new_group(backend="nccl")
+
+
+def busy(milliseconds):
+    """Keeps the current stream at work, without the host."""
+    if ON_GPU:
+        torch.cuda._sleep(int(milliseconds * 1_500_000))
+
+
+def idle():
+    if ON_GPU:
+        torch.cuda.synchronize()
+
+
+def joined(function):
+    """function(rank, world, comm, ..) with a communicator of the job that it is given."""
+
+    def call(rank, world, job, *arguments, **options):
+        with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+            return function(rank, world, comm, *arguments, **options)
+
+    call.__name__ = call.__qualname__ = function.__name__  # pickled by its name
+    return call
+
+
+class Net(nn.Module):
+    """kind: "dense", "sparse" or "mixed" embeddings. Wide enough that backward takes its time."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.first = nn.Embedding(ROWS, WIDTH, sparse=kind != "dense")
+        self.second = nn.Embedding(ROWS, WIDTH, sparse=kind == "sparse")
+        layers = [nn.Linear(WIDTH, DEPTH), nn.Tanh()]
+        for _ in range(4):
+            layers += [nn.Linear(DEPTH, DEPTH), nn.Tanh()]
+        self.tail = nn.Sequential(*layers, nn.Linear(DEPTH, 1))
+
+    def forward(self, index):
+        return self.tail((self.first(index) + self.second(index.flip(1))).sum(1))
+
+
+def train(rank, kind, group, over, load=0, **options):
+    """The losses of STEPS steps. Nothing but the losses, at the end, has the host wait."""
+    torch.manual_seed(1)
+    ddp = DistributedDataParallel(Net(kind).to(DEVICE), process_group=group, bucket_cap_mb=1, **options)
+    state = over(ddp)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.02)
+    draw = torch.Generator().manual_seed(100 + rank)
+    losses = []
+    for _ in range(STEPS):
+        index = torch.randint(0, ROWS, (16, 4), generator=draw).to(DEVICE)
+        target = torch.randn(16, 1, generator=draw).to(DEVICE)
+        optimizer.zero_grad(set_to_none=not options.get("gradient_as_bucket_view", False))
+        busy(load)
+        loss = (ddp(index) - target).square().mean()
+        loss.backward()
+        busy(load)
+        optimizer.step()
+        losses.append(loss.detach())
+    idle()
+    return torch.stack(losses).double().cpu(), state
+
+
+def furthest(these, those):
+    return float((these - those).abs().max())
+
+
+@joined
+def against_reference(rank, world, comm, kind, wire=None, **options):
+    """Sparse gradients have no NCCL to compare with: plain SGD on dense ones is the same."""
+    group = reference_group()
+    want, _ = train(rank, "dense", group, lambda ddp: None, **options)
+    got, state = train(
+        rank, kind, group, lambda ddp: winnow.torch.attach(ddp, comm, wire=wire), **options
+    )
+    stats = state.stats()
+    state.close()
+    return furthest(want, got), float(want[0] - want[-1]), stats.buckets
+
+
+@joined
+def losses_of(rank, world, comm, load):
+    """For processes that differ in their environment."""
+    got, state = train(
+        rank, "mixed", dist.group.WORLD if not ON_GPU else reference_group(),
+        lambda ddp: winnow.torch.attach(ddp, comm, wire="fixed32"), load,
+    )  # fmt: skip
+    state.close()
+    return got
+
+
+@joined
+def reduced_and_dropped(rank, world, comm, count=1_000_000):
+    """Tensors written late, dropped at once and made again in what may be their memory."""
+    state = winnow.torch.HookState(comm)
+    sums, scratch = [], []
+    side = torch.cuda.Stream() if ON_GPU else None
+    for i in range(ROUNDS):
+        busy(i % 3)
+        tensor = torch.full((count,), float(rank + i), device=DEVICE)
+        tensor[: count // 2] = 0
+        future = state.reduce(tensor)
+        del tensor
+        scratch.append(torch.full((count,), -1e9, device=DEVICE))  # must not be in its place
+        if i % 2 == 0 and ON_GPU:  # a consumer in another stream
+            with torch.cuda.stream(side):
+                result = future.wait()
+                sums.append(result.double().sum())
+                result.fill_(7)
+        else:
+            result = future.wait()
+            sums.append(result.double().sum())
+            result.fill_(7)
+        del result, future
+        if i % 4 == 3:
+            scratch.clear()
+    idle()
+    state.close()
+    mean = sum(range(world)) / world
+    return [float(s) - (mean + i) * (count - count // 2) for i, s in enumerate(sums)]
+
+
+@joined
+def many_under_way(rank, world, comm):
+    """Dense and sparse by turns, eight at a time, on several streams, in the caller's hurry."""
+    state = winnow.torch.HookState(comm)
+    streams = [torch.cuda.Stream() for _ in range(4)] if ON_GPU else []
+    worst = 0.0
+    for i in range(ROUNDS // 6):
+        started = []
+        for j in range(8):
+            stream = streams[j % 4] if ON_GPU else None
+            with torch.cuda.stream(stream):
+                busy(1)
+                dense = torch.zeros(3000, 8, device=DEVICE)
+                dense[(rank + j) * 17 % 3000] = i + 1
+                dense[5 + j] = rank
+                whole = dense if j % 2 else dense.to_sparse(1)
+                started.append((j, stream, state.reduce(whole.view(-1) if j % 2 else whole)))
+        for j, stream, future in started:
+            with torch.cuda.stream(stream):
+                result = future.wait()
+                result = (result if j % 2 else result.to_dense()).view(3000, 8)
+                want = torch.zeros(3000, 8, device=DEVICE)
+                for r in range(world):
+                    part = torch.zeros_like(want)
+                    part[(r + j) * 17 % 3000] = i + 1
+                    part[5 + j] = r
+                    want += part / world
+                worst = max(worst, furthest(result, want))
+    state.close()
+    return worst
+
+
+def through_a_group(rank, world, job):
+    """The process group backend, dense and sparse and the rest, and DDP over it."""
+    nccl = reference_group()
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    group = dist.new_group(backend="winnow")
+    mine = torch.arange(1000.0, device=DEVICE).view(10, 100) + rank
+    want = mine.clone()
+    dist.all_reduce(want, group=nccl)
+    for tensor in (mine.clone(), mine.t().contiguous().t()):
+        busy(2)
+        dist.all_reduce(tensor, group=group)
+        assert torch.equal(tensor, want)
+    index = torch.tensor([[rank, 7]], device=DEVICE)
+    coo = torch.sparse_coo_tensor(index, torch.ones(2, 4, device=DEVICE), (9, 4))
+    dist.all_reduce(coo, group=group)
+    dense = coo.to_dense()
+    assert dense.is_cuda == ON_GPU and float(dense[7, 0]) == world and float(dense.sum()) == 8 * world
+    told = torch.full((5,), float(rank), device=DEVICE)
+    dist.broadcast(told, world - 1, group=group)
+    assert told.tolist() == [world - 1.0] * 5
+    dist.barrier(group=group)
+    got, _ = train(rank, "mixed", group, lambda ddp: None)
+    want, _ = train(rank, "dense", nccl, lambda ddp: None)
+    return furthest(want, got)
+
+
+@joined
+def captured(rank, world, comm):
+    """What an operation in a CUDA graph says, and that the next one is as good as before."""
+    tensor = torch.ones(1000, device=DEVICE)
+    graph, text = torch.cuda.CUDAGraph(), "nothing"
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        try:
+            comm.allreduce_async(tensor)
+        except winnow.WinnowError as error:
+            text = str(error)
+    comm.allreduce(tensor)
+    return text, float(tensor.sum())
+
+
+def until_it_fails(rank, world, job):
+    """Trains until an error comes; says what it was."""
+    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    group = dist.group.WORLD
+    try:
+        while True:
+            train(rank, "mixed", group, lambda ddp: winnow.torch.attach(ddp, comm))
+    except RuntimeError as error:
+        return str(error)
+
+
+@joined
+def of_cupy(rank, world, comm):
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        data = cupy.arange(10_000, dtype=cupy.float32) * (cupy.arange(10_000) % 7 == rank)
+    out = cupy.empty_like(data)
+    comm.allreduce(data, out=out, stream=stream.ptr)
+    found = sum(cupy.arange(10_000, dtype=cupy.float32) * (cupy.arange(10_000) % 7 == r) for r in range(world))
+    return bool((out == found).all())
+
+
+class OnGpu(unittest.TestCase):
+    world = 2
+
+    @classmethod
+    def setUpClass(cls):
+        cls.team = harness.Team(cls.world)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.team.close()
+
+    def compare(self, kind, bound=BOUND, **options):
+        for difference, progress, buckets in self.team.run(
+            against_reference, harness.fresh_job(), kind, **options
+        ):
+            self.assertLess(difference, bound)
+            self.assertGreater(abs(progress), 10 * bound)  # losses have moved
+            self.assertGreaterEqual(buckets, STEPS)
+
+    def test_dense(self):
+        self.compare("dense")
+
+    def test_sparse(self):
+        self.compare("sparse")
+
+    def test_mixed_under_load(self):
+        self.compare("mixed", load=1)
+
+    def test_options(self):
+        self.compare("mixed", gradient_as_bucket_view=True)
+        self.compare("mixed", static_graph=True)
+
+    def test_fixed_point(self):
+        self.compare("mixed", wire="fixed32")
+
+    def test_reduced_and_dropped(self):
+        for differences in self.team.run(reduced_and_dropped, harness.fresh_job()):
+            self.assertEqual(set(differences), {0.0})
+
+    def test_many_under_way(self):
+        for worst in self.team.run(many_under_way, harness.fresh_job()):
+            self.assertLess(worst, 1e-5)
+
+    def test_through_a_group(self):
+        for difference in self.team.run(through_a_group, harness.fresh_job()):
+            self.assertLess(difference, BOUND)
+
+    @unittest.skipUnless(ON_GPU, "a GPU's")
+    def test_captured(self):
+        for text, total in self.team.run(captured, harness.fresh_job()):
+            self.assertIn("captur", text)
+            self.assertEqual(total, 1000 * self.world)
+
+    @unittest.skipUnless(ON_GPU, "a GPU's")
+    def test_cupy(self):
+        try:
+            import cupy  # noqa: F401
+        except ImportError:
+            self.skipTest("no cupy")
+        self.assertEqual(self.team.run(of_cupy, harness.fresh_job()), [True] * self.world)
+
+
+class OnGpuOfFour(unittest.TestCase):
+    """The larger team, through what differs with its size."""
+
+    def test_mixed(self):
+        with harness.Team(4) as team:
+            for difference, _, _ in team.run(against_reference, harness.fresh_job(), "mixed"):
+                self.assertLess(difference, BOUND)
+
+
+class Environments(unittest.TestCase):
+    """Sums in integers are the same in whatever order: so are losses, unless somebody came too early."""
+
+    def losses(self, **environment):
+        before = {name: os.environ.get(name) for name in environment}
+        os.environ.update(environment)
+        try:
+            with harness.Team(2) as team:
+                return team.run(losses_of, harness.fresh_job(), 1)[0]
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+    def test_one_kernel_at_a_time(self):
+        free = self.losses()
+        for environment in ({"CUDA_LAUNCH_BLOCKING": "1"}, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}):
+            with self.subTest(environment=environment):
+                self.assertLess(furthest(free, self.losses(**environment)), BOUND)
+
+
+class Deaths(unittest.TestCase):
+    def test_a_worker_is_killed(self):
+        with harness.Team(3) as team:
+            team.start(until_it_fails, harness.fresh_job())
+            team.processes[1].join(15)  # steps are under way by then
+            team.kill(1)
+            results = team.collect(60)
+        self.assertEqual(results[1], "died -9")
+        for result in (results[0], results[2]):
+            self.assertRegex(str(result), "rank 1|worker 1")
+
+
+if __name__ == "__main__":
+    unittest.main()
