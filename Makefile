@@ -239,7 +239,11 @@ $(BUILD)/wheel/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.
 		-Wl,-rpath,'$$ORIGIN' $(filter %.o,$^) $(core_libs) -o $@
 	$(Q)ldd $(BUILD)/libwinnow.so | awk '$$1 ~ /^lib(sodium|jansson|inih)/ { print $$3 }' | xargs cp -Lt $(@D)
 
-wheel-library: $(BUILD)/wheel/libwinnow.so
+$(BUILD)/wheel/winnow-cuda.so: $(BUILD)/winnow-cuda.so
+	@mkdir -p $(@D)
+	$(call say,COPY,$@)strip -o $@ $<
+
+wheel-library: $(BUILD)/wheel/libwinnow.so $(if $(have_cuda),$(BUILD)/wheel/winnow-cuda.so)
 
 wheel: wheel-library ## a wheel of the Python package with the library inside, in build/wheel
 	$(Q)/usr/bin/python3 -m pip wheel -q --no-deps --no-build-isolation -w $(BUILD)/wheel client/python
@@ -316,6 +320,7 @@ install: all $(BUILD)/ebpf/redirect.bpf.o ## PREFIX=/usr/local DESTDIR=
 	install -m 644 $(BUILD)/libwinnow.so $(DESTDIR)$(PREFIX)/lib/libwinnow.so.0
 	ln -sf libwinnow.so.0 $(DESTDIR)$(PREFIX)/lib/libwinnow.so
 	[ ! -e $(BUILD)/winnow-dpdk.so ] || install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/winnow-dpdk.so
+	[ ! -e $(BUILD)/winnow-cuda.so ] || install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/winnow-cuda.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/winnow $(BUILD)/ebpf/redirect.bpf.o
 	install -m 644 client/winnow.h $(DESTDIR)$(PREFIX)/include/
 	docker/package/man.sh $(BUILD) $(share)/man
