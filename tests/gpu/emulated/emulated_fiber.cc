@@ -38,6 +38,8 @@ void emulated_tsan_release(void *at)
 #endif
 }
 
+thread_local bool emulated_fiber_ordered;
+
 /* Before and after the stacks change. */
 static void leaving(struct emulated_fiber *from, struct emulated_fiber *to)
 {
@@ -45,7 +47,8 @@ static void leaving(struct emulated_fiber *from, struct emulated_fiber *to)
 	__sanitizer_start_switch_fiber(&from->shadow, to->stack, to->stack_bytes);
 #endif
 #if defined(EMULATED_TSAN)
-	__tsan_switch_to_fiber(to->tsan, __tsan_switch_to_fiber_no_sync);
+	__tsan_switch_to_fiber(to->tsan,
+	                       emulated_fiber_ordered ? 0 : __tsan_switch_to_fiber_no_sync);
 #endif
 	(void)from, (void)to;
 }

@@ -27,6 +27,12 @@ void emulated_fiber_make(struct emulated_fiber *fiber, void (*function)(void *),
 void emulated_fiber_switch(struct emulated_fiber *from, struct emulated_fiber *to);
 void emulated_fiber_end(struct emulated_fiber *fiber);
 
+/*
+ * Thread sanitizer: whether turns of this thread's fibers order them, for a while. The first fiber that
+ * comes to a library's thread-local memory, which shared memory is, has it allocated, for all.
+ */
+extern thread_local bool emulated_fiber_ordered;
+
 /* For the end of a stream's thread: its fibers. */
 void emulated_thread_end();
 

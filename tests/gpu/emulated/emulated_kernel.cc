@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
+#include <typeindex>
 
 #include "tests/gpu/emulated/emulated_fiber.h"
 #include "tests/gpu/emulated/emulated_impl.h"
@@ -46,7 +47,8 @@ struct cta {
 	const std::function<void()> *body;
 	uint64_t random;
 	emulated_fiber home;
-	std::string wrong; /* why the kernel has to end; empty: it goes on */
+	std::set<std::type_index> seen; /* kernels of this kind have run on this thread */
+	std::string wrong;              /* why the kernel has to end; empty: it goes on */
 	char start, end, barrier, warps[most_threads / warp_lanes]; /* named to the sanitizer */
 };
 
@@ -334,8 +336,12 @@ static cudaError_t run_kernel(dim3 grid, unsigned threads, const std::function<v
 	here->body = &body;
 	here->random = random;
 	here->wrong.clear();
+	emulated_fiber_ordered = here->seen.insert(body.target_type()).second;
 	for (unsigned block : order) {
-		if (run_cta(uint3{block, 0, 0}, grid))
+		bool well = run_cta(uint3{block, 0, 0}, grid);
+
+		emulated_fiber_ordered = false;
+		if (well)
 			continue;
 		std::fprintf(stderr, "emulated CUDA: CTA %u of %u: %s\n", block, grid.x,
 		             here->wrong.c_str());
