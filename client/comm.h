@@ -126,6 +126,10 @@ struct winnow_comm {
 	uint64_t next_tag;                 /* of operations that are matched by order */
 	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": none is being written */
 
+	/* The thread tells of a failure before a stream goes on; set before any operation, or NULL. */
+	void (*failing)(void *context, enum winnow_result result, const char *why);
+	void *failing_context;
+
 	pthread_mutex_t gpu_lock; /* one caller at a time adds: */
 	_Atomic(struct comm_gpu *) gpus;
 };

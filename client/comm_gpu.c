@@ -41,8 +41,11 @@ static int find(const struct gpu_calls *calls, const struct allreduce *task, int
 {
 	int other, err;
 
-	if (task->count == 0)
+	/* Of nothing, where it is; if nowhere, where this thread is. */
+	if (task->count == 0 && (task->send == NULL || calls->locate(task->send, device, why) != 0))
 		return calls->locate(NULL, device, why);
+	if (task->count == 0)
+		return 0;
 	err = calls->locate(task->send, device, why);
 	if (err == 0)
 		err = calls->locate(task->recv, &other, why);
@@ -91,6 +94,15 @@ static void wake(void *context)
 	comm_wake(context);
 }
 
+static void failing(void *context, const char *why)
+{
+	struct winnow_comm *comm = context;
+
+	comm_end(comm, WINNOW_ERR_GPU, why);
+	if (comm->failing != NULL)
+		comm->failing(comm->failing_context, WINNOW_ERR_GPU, why);
+}
+
 static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int device,
                    struct comm_gpu **out, char *why)
 {
@@ -103,6 +115,7 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 		.op_slots = comm->op_slots,
 		.wake = wake,
 		.passed = passed,
+		.failing = failing,
 		.context = comm,
 	};
 	struct comm_gpu *gpu;

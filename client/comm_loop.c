@@ -154,14 +154,36 @@ void comm_complete(struct winnow_request *request)
 		comm_conclude(request);
 }
 
+/* A failure is known before a stream goes on: who looks when it has, sees it. */
+static void tell_early(const struct winnow_request *request)
+{
+	struct winnow_comm *comm = request->comm;
+	char why[COMM_ERROR_BYTES];
+	bool detached;
+
+	pthread_mutex_lock(&comm->lock);
+	if (comm->state != session_state(comm->session))
+		publish(comm);
+	detached = request->detached;
+	comm_explain(request, why);
+	pthread_mutex_unlock(&comm->lock);
+	if (detached)
+		comm_end(comm, (enum winnow_result)request->task.status, why);
+	if (comm->failing != NULL)
+		comm->failing(comm->failing_context, (enum winnow_result)request->task.status, why);
+}
+
 static void task_done(struct allreduce *task)
 {
 	struct winnow_request *request = task->context;
 
-	if (request->staged != NULL)
-		staging_finish(request->staged, task->status != WINNOW_OK);
-	else
+	if (request->staged == NULL) {
 		comm_complete(request);
+		return;
+	}
+	if (task->status != WINNOW_OK)
+		tell_early(request);
+	staging_finish(request->staged, task->status != WINNOW_OK);
 }
 
 static void submit_all(struct winnow_comm *comm, struct winnow_request *list, uint64_t now_us)

@@ -166,8 +166,10 @@ static bool signalled(const struct gpu_signal *signal)
 /* Whatever waits goes on: the operations will fail. */
 static void gpu_failed(struct staging *s, const char *why)
 {
-	if (s->error[0] == '\0')
+	if (s->error[0] == '\0') {
 		snprintf(s->error, sizeof(s->error), "%s", why);
+		s->config.failing(s->config.context, why);
+	}
 	for (struct staging_op *op = s->under_way; op != NULL; op = op->next)
 		s->config.calls->release(&op->gate);
 }

@@ -27,7 +27,9 @@ struct staging_config {
 	uint32_t op_slots;                /* operations that the engine has under way */
 	void (*wake)(void *context);      /* any thread: look after staging_turn() */
 	void (*passed)(void *op_context); /* staging_turn(): an operation is over, see below */
-	void *context;                    /* of wake() */
+	void (*failing)(void *context,
+	                const char *why); /* the GPU has failed: before streams go on */
+	void *context;                    /* of wake() and failing() */
 };
 
 /* -EIO, -ENOMEM; `why` has GPU_WHY_BYTES, here and below. */

@@ -306,10 +306,11 @@ static int post(struct gpu_gate *gate, void *stream, char *why)
 	return err;
 }
 
+/* The driver's errors have the numbers of the runtime's. */
 static int value_failed(const struct gpu *gpu, const char *call, CUresult result, char *why)
 {
-	snprintf(why, GPU_WHY_BYTES, "%s on GPU %d: error %d of the driver", call, gpu->device,
-	         (int)result);
+	snprintf(why, GPU_WHY_BYTES, "%s on GPU %d: %s", call, gpu->device,
+	         cudaGetErrorString((cudaError_t)result));
 	return -EIO;
 }
 
