@@ -52,6 +52,7 @@ have_cuda := $(if $(SAN),,$(if $(wildcard $(cuda_home)/include/cuda_runtime.h $(
 kernels := $(call sources_of,kernels)
 cuda_kernels := $(patsubst %.cu,%,$(wildcard kernels/*.cu))
 cuda_others := bitmap/dtype
+fake_nccl := $(BUILD)/tests/gpu/libnccl-fake.so
 gpu_tests := $(patsubst %.cc,%,$(wildcard tests/gpu/test_*.cc)) $(filter tests/gpu/test_%,$(call sources_of,tests/gpu))
 device_tests := $(filter tests/gpu/device_%,$(call sources_of,tests/gpu))
 
@@ -71,7 +72,7 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 .DELETE_ON_ERROR:
 .PHONY: all demo check bench check-gpu bench-gpu gpu-bundle lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
-tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
+tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(fake_nccl) $(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
@@ -136,6 +137,10 @@ $(emulated_cuda): $(emulated:%=$(BUILD)/emulated/%.o)
 
 $(BUILD)/winnow-cuda-emulated.so: $(emulated_kernels) $(call object,$(cuda_others)) $(emulated_cuda)
 	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN/tests/gpu' $^ -o $@
+
+# A library that pretends to be NCCL, for tests: with WINNOW_NCCL=.
+$(fake_nccl): $(BUILD)/emulated/tests/gpu/fake_nccl.o $(BUILD)/emulated/tests/gpu/fake_work.o $(BUILD)/emulated/tests/gpu/fake_reduce.o $(emulated_cuda)
+	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN' $^ -o $@
 
 # Tests of kernels and of the emulation have both inside, and cmocka.
 $(BUILD)/tests/gpu/test_%: $(BUILD)/emulated/tests/gpu/test_%.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * nccl_library.h - NCCL's functions, had at run time, and what to say when one fails
+ */
+#ifndef KERNELS_NCCL_LIBRARY_H
+#define KERNELS_NCCL_LIBRARY_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "kernels/node.h"
+
+#define NCCL_CALLS(x)                                                                              \
+	x(GetVersion) x(GetUniqueId) x(GetErrorString) x(CommInitRankConfig) x(CommSplit)          \
+		x(CommFinalize) x(CommDestroy) x(CommAbort) x(CommGetAsyncError) x(ReduceScatter)  \
+			x(Reduce) x(AllGather) x(Broadcast) x(GroupStart) x(GroupEnd)
+
+struct nccl_functions {
+#define NCCL_POINTER(name) __typeof__(&nccl##name) name;
+	NCCL_CALLS(NCCL_POINTER)
+};
+
+extern struct nccl_functions nccl; /* after nccl_open() */
+
+/* Open the library, once; 0, or -ENOENT and NODE_WHY_BYTES of why. */
+int nccl_open(char *why);
+
+/* Each returns -EIO. */
+int cuda_failed(char *why, const char *call, int device, cudaError_t err);
+int nccl_failed(char *why, const char *call, int device, ncclResult_t result);
+
+/* Chains of calls: the first that fails is the one that is explained. */
+#define TRY_CUDA(err, device, call, arguments)                                                     \
+	do {                                                                                       \
+		cudaError_t tried_ = (err) == 0 ? call arguments : cudaSuccess;                    \
+		if (tried_ != cudaSuccess)                                                         \
+			(err) = cuda_failed(why, #call, device, tried_);                           \
+	} while (0)
+
+#define TRY_NCCL(err, device, call, arguments)                                                     \
+	do {                                                                                       \
+		ncclResult_t tried_ = (err) == 0 ? nccl.call arguments : ncclSuccess;              \
+		if (tried_ != ncclSuccess && tried_ != ncclInProgress)                             \
+			(err) = nccl_failed(why, "nccl" #call, device, tried_);                    \
+	} while (0)
+
+#endif /* KERNELS_NCCL_LIBRARY_H */

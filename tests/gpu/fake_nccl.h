@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fake_nccl.h - a communicator of the library that pretends to be NCCL; private to fake_*.c
+ */
+#ifndef TESTS_GPU_FAKE_NCCL_H
+#define TESTS_GPU_FAKE_NCCL_H
+
+#include <nccl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RANKS_MAX 16
+#define CHUNK_BYTES (64u << 10)
+
+/* What the ranks of a communicator share. */
+struct shared {
+	_Atomic uint32_t joined;
+	_Atomic uint64_t steps[RANKS_MAX]; /* each rank's barriers so far */
+	unsigned char data[RANKS_MAX][CHUNK_BYTES];
+};
+
+struct ncclComm {
+	struct shared *shared;
+	char name[64];
+	int rank, world, device;
+	uint64_t step;
+	atomic_bool aborted, joined;
+	_Atomic int users; /* the owner, and every operation that is not over */
+	_Atomic uint64_t turn;
+	uint64_t turns;
+	unsigned splits;
+	unsigned questions; /* since operations were put off */
+};
+
+enum kind { REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST };
+
+struct operation {
+	enum kind kind;
+	const unsigned char *send;
+	unsigned char *recv;
+	size_t count, elem_bytes;
+	ncclDataType_t type;
+	ncclRedOp_t reduction;
+	int root;
+	ncclComm_t comm;
+	cudaStream_t stream;
+	uint64_t turn;
+	struct operation *next;
+};
+
+/* fake_work.c, on the streams' threads. */
+void fake_nap(void);
+bool fake_given_up(ncclComm_t comm);           /* aborted, or its GPU has failed */
+bool fake_perform(const struct operation *op); /* false: given up */
+
+#endif
