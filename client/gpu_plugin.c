@@ -13,7 +13,7 @@
 
 #include "aggregator/net/net.h"
 
-static int open_once(const struct gpu_calls **out, char *why)
+static int open_once(void **out, char *why)
 {
 	const char *named = getenv("WINNOW_CUDA_PLUGIN");
 	const struct gpu_calls *calls;
@@ -39,20 +39,32 @@ static int open_once(const struct gpu_calls **out, char *why)
 		dlclose(object);
 		return -ELIBACC;
 	}
-	*out = calls;
+	*out = object;
 	return 0;
 }
 
-int gpu_plugin_open(const struct gpu_calls **out, char *why)
+int gpu_plugin_find(const char *symbol, const void **out, char *why)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static const struct gpu_calls *opened;
+	static void *opened;
 	int err = 0;
 
 	pthread_mutex_lock(&lock);
 	if (opened == NULL)
 		err = open_once(&opened, why);
-	*out = opened;
+	*out = err == 0 ? dlsym(opened, symbol) : NULL;
 	pthread_mutex_unlock(&lock);
+	if (err != 0 || *out != NULL)
+		return err;
+	snprintf(why, GPU_WHY_BYTES, "winnow-cuda.so lacks %s", symbol);
+	return -ELIBACC;
+}
+
+int gpu_plugin_open(const struct gpu_calls **out, char *why)
+{
+	const void *found;
+	int err = gpu_plugin_find(GPU_PLUGIN_SYMBOL, &found, why);
+
+	*out = found;
 	return err;
 }

@@ -371,6 +371,107 @@ WINNOW_API void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats 
 WINNOW_API uint32_t winnow_comm_rank(const struct winnow_comm *comm);
 WINNOW_API uint32_t winnow_comm_world(const struct winnow_comm *comm);
 
+/*
+ * ---- Several GPUs in a node ----
+ *
+ * A node's GPUs are one worker: NCCL adds up their tensors inside the node, each GPU sends its share
+ * of that through Winnow, and NCCL gives all shares to all GPUs. So the network sees as many workers
+ * as there are nodes, and the union of what they send is smaller than that of all GPUs.
+ *
+ * One process has all GPUs of its node, or one of them; all nodes are alike in this and have the
+ * same number of GPUs. NCCL 2.18 or newer is opened at run time: libnccl.so.2, or what
+ * WINNOW_NCCL names.
+ *
+ *     one process of the node: winnow_node_id_make(&id), and gives it to the node's others
+ *     config.rank = node; config.world = nodes;
+ *     struct winnow_node_config node_config = {&config, id, gpus_of_the_node, local_rank, 1, &gpu};
+ *     err = winnow_node_create(&node_config, &node);
+ *     err = winnow_node_allreduce(&grad, &grad, count, WINNOW_F32, WINNOW_SUM, &stream, node);
+ *     winnow_node_destroy(node);
+ *
+ * Threads: any thread may call any function; as with NCCL, all processes of a node make the same
+ * calls in the same order. The library starts one more thread a node.
+ *
+ * Errors: what fails on one GPU ends the node, and all nodes: NCCL's work is aborted, streams go on
+ * with results that are of no use, and every later call says why, on every process.
+ */
+struct winnow_node;
+struct winnow_node_request;
+
+struct winnow_node_id {
+	char bytes[128];
+};
+
+struct winnow_node_config {
+	/*
+	 * As for winnow_comm_create(), but rank and world count nodes. Jobs are called
+	 * after `job`: "NAME.gG-g" is that of GPU g in nodes of G, "NAME.gG" has all processes.
+	 */
+	const struct winnow_config *config;
+	struct winnow_node_id id; /* the same in all processes of the node, new for each node */
+	uint32_t local_world;     /* GPUs of this node, 1 .. 64; the same on all nodes */
+	uint32_t local_rank;      /* which of them this process has: the first, if several */
+	uint32_t gpu_count;       /* of this process: 1, or local_world */
+	const int *gpus;          /* [gpu_count] CUDA's device numbers */
+};
+
+/* winnow_node_id_make - in one process of each node, before winnow_node_create() in all. */
+WINNOW_API WINNOW_CHECK int winnow_node_id_make(struct winnow_node_id *out);
+
+/*
+ * winnow_node_create - blocks until all GPUs of all nodes are there, or join_timeout_ms has passed.
+ * INVALID where there is no NCCL or no winnow-cuda.so. On failure *node is NULL and
+ * winnow_last_error() says why.
+ */
+WINNOW_API WINNOW_CHECK int winnow_node_create(const struct winnow_node_config *config,
+                                               struct winnow_node **node);
+
+/*
+ * winnow_node_destroy - waits up to two seconds for operations under way, then aborts them on all
+ * nodes. NULL is fine. No other call on the node may be running.
+ */
+WINNOW_API void winnow_node_destroy(struct winnow_node *node);
+
+/*
+ * winnow_node_allreduce - recv[g][i] = the (op) of send[i] of all GPUs of all nodes, for each GPU g of
+ * this process and i < count, in the order of streams[g] (a cudaStream_t), without waiting for
+ * the GPUs. Arrays are [gpu_count]; send[g] and recv[g] are in the memory of gpus[g], equal or
+ * apart. send is only read. Inside a node NCCL reduces, in the type itself, as it does (16-bit
+ * floats are rounded at each step; MIN and MAX of a NaN may be either). AVG divides by all
+ * GPUs of all nodes; of integers it is INVALID. A failure is told by winnow_node_check() and by
+ * the next call. Waits for NCCL to have begun: at the first call, for the node's other processes.
+ */
+WINNOW_API WINNOW_CHECK int winnow_node_allreduce(const void *const send[], void *const recv[],
+                                                  uint64_t count, enum winnow_dtype dtype,
+                                                  enum winnow_op op, void *const streams[],
+                                                  struct winnow_node *node);
+
+/*
+ * winnow_node_allreduce_async - the same with options (their `memory` and `stream` are ignored) and a
+ * request, which is done when all GPUs of this process have the result, and goes to
+ * winnow_node_wait() or winnow_node_test() until one of them says so. Both may be NULL.
+ */
+WINNOW_API WINNOW_CHECK int
+winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
+                            enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
+                            const struct winnow_options *options, struct winnow_node *node,
+                            struct winnow_node_request **request);
+
+/* As winnow_wait() and winnow_test(); `stats`, which may be NULL, adds up this process's GPUs. */
+WINNOW_API WINNOW_CHECK int winnow_node_wait(struct winnow_node_request *request,
+                                             int64_t timeout_ms, struct winnow_op_stats *stats);
+WINNOW_API WINNOW_CHECK int winnow_node_test(struct winnow_node_request *request, int *done,
+                                             struct winnow_op_stats *stats);
+
+/* winnow_node_check - OK, or what has ended the node: winnow_last_error() has the line. */
+WINNOW_API WINNOW_CHECK int winnow_node_check(struct winnow_node *node);
+
+/* winnow_node_abort - end every operation on every node; `text` tells them why. */
+WINNOW_API void winnow_node_abort(struct winnow_node *node, const char *text);
+
+/* The totals of this process's communicators, added up. */
+WINNOW_API void winnow_node_stats(struct winnow_node *node, struct winnow_stats *stats);
+
 /* "0.1.0", and WINNOW_ABI_VERSION of the library. */
 WINNOW_API const char *winnow_version(void);
 WINNOW_API int winnow_abi_version(void);
