@@ -98,6 +98,12 @@ class Staged(unittest.TestCase):
             state.close()
             comm.close()
 
+    def until(self, condition, seconds=10):
+        end = time.monotonic() + seconds
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
     def reduce_all(self, make):
         return [state.reduce(make(rank)) for rank, state in enumerate(self.states)]
 
@@ -117,6 +123,7 @@ class Staged(unittest.TestCase):
         """Not the hook, not the buckets after it; and these do not take its tag."""
         self.gpu.slow = {"rank 0-stage"}
         sparse = self.reduce_all(lambda rank: rows_of(rank)[0])
+        self.until(lambda: self.comms[1]._pending)  # rank 1's is submitted
         dense = self.reduce_all(lambda rank: torch.full((1000,), float(rank + 1)))
         again = self.reduce_all(lambda rank: rows_of(rank)[0])
         # Rank 1's is complete, too, but futures are completed in order.
@@ -166,10 +173,7 @@ class Staged(unittest.TestCase):
         self.gpu.open.set()
         for future in futures:
             future.wait()
-        until = time.monotonic() + 10
-        while threads() and time.monotonic() < until:
-            time.sleep(0.01)
-        self.assertEqual(threads(), set())
+        self.until(lambda: not threads())
 
 
 class Values(unittest.TestCase):
