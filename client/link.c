@@ -441,6 +441,8 @@ uint64_t link_deadline(const struct link *link)
 
 	if (link->state == LINK_FAILED)
 		return NEVER;
+	if (link->send_ready)
+		return 0; /* it may be due without anything having come */
 	if (link->state == LINK_PROBING && link->knock_due_us < due_us)
 		due_us = link->knock_due_us;
 	if (lost_us < due_us)
@@ -450,11 +452,27 @@ uint64_t link_deadline(const struct link *link)
 	return due_us;
 }
 
+/* What joining waits for. */
+static const char *missing(const struct link *link)
+{
+	switch (link->state) {
+	case LINK_JOINING:
+		return link->heard_us == NEVER ? "it has not answered"
+		                               : "not all workers have come";
+	case LINK_PROBING:
+		return "no datagrams come back from its data port";
+	case LINK_PROBED:
+		return "no datagrams come back from another aggregator";
+	default:
+		return "another worker's datagrams do not pass";
+	}
+}
+
 void link_tick(struct link *link, uint64_t now_us)
 {
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->config.silence_us)
 		fail(link, "gone", "silent for %.1f s", (double)link->config.silence_us / 1e6);
 	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)
-		fail(link, "timeout", "could not join within %.1f s",
-		     (double)link->config.join_us / 1e6);
+		fail(link, "timeout", "could not join within %.1f s: %s",
+		     (double)link->config.join_us / 1e6, missing(link));
 }

@@ -34,6 +34,7 @@ static void test_join(void **state)
 	assert_int_equal(link_state(link), LINK_PROBED);
 	assert_int_equal(link_size(link), 8972);
 	link_ready(link, 1472);
+	assert_true(link_deadline(link) == 0); /* READY is to go out now */
 	assert_int_equal(link_state(link), LINK_WAITING);
 	message = heard(link, CONTROL_READY);
 	assert_true(message.payload == 1472 && message.multicast);
@@ -289,7 +290,8 @@ static void test_join_timeout(void **state)
 	link_tick(link, now_us);
 	assert_int_equal(link_state(link), LINK_PROBING);
 	link_tick(link, ++now_us);
-	assert_failed(link, "timeout", "could not join within 30.0 s");
+	assert_failed(link, "timeout",
+	              "could not join within 30.0 s: no datagrams come back from its data port");
 	link_close(link);
 	now_us = START_US;
 	assert_int_equal(link_open(&config, now_us, &link), 0); /* never connected: no silence */
@@ -297,7 +299,7 @@ static void test_join_timeout(void **state)
 	link_tick(link, START_US + JOIN_US - 1);
 	assert_int_equal(link_state(link), LINK_JOINING);
 	link_tick(link, START_US + JOIN_US);
-	assert_failed(link, "timeout", "could not join");
+	assert_failed(link, "timeout", "could not join within 30.0 s: it has not answered");
 	link_close(link);
 }
 
