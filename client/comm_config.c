@@ -56,7 +56,8 @@ void winnow_config_init(struct winnow_config *config)
 		.threads = 1,
 		.silence_ms = 10000,
 		.timeout_ms = 600000,
-		.join_timeout_ms = 60000,
+		.join_timeout_ms =
+			65000, /* winnowd, which knows who is missing, says so after 60 s */
 		.multicast = 1,
 		.datapath = env_text("WINNOW_DATAPATH", "udp"),
 		.eal = env_text("WINNOW_EAL", NULL),

@@ -128,7 +128,9 @@ struct winnow_config {
 	uint32_t silence_ms; /* a peer that is silent so long is lost [WINNOW_SILENCE_MS; 10000] */
 	uint32_t
 		timeout_ms; /* an operation may wait so long for other workers [WINNOW_TIMEOUT_MS; 600000] */
-	uint32_t join_timeout_ms; /* for all workers to join [WINNOW_JOIN_TIMEOUT_MS; 60000] */
+	/* for all workers to join; by default longer than winnowd's, which names who is missing
+	   [WINNOW_JOIN_TIMEOUT_MS; 65000] */
+	uint32_t join_timeout_ms;
 	int multicast; /* 0: do not use multicast even where it works [WINNOW_MULTICAST; 1] */
 	uint32_t
 		payload; /* most bytes of a datagram; 0: what the path carries [WINNOW_PAYLOAD; 0] */
