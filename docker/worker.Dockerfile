@@ -19,4 +19,6 @@ RUN python3 /usr/share/winnow/demo/train.py --prepare
 USER 65532:65532
 # One thread for PyTorch: what is to be seen here is the network.
 ENV OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+# There is nothing to save, and Python as the first process of a container does not hear SIGTERM: a stop would take ten seconds.
+STOPSIGNAL SIGKILL
 ENTRYPOINT ["python3", "/usr/share/winnow/demo/train.py"]

@@ -72,7 +72,7 @@ static const struct option list[] = {
          "for an operation to wait for other workers"},
 	{"silence", "TIME", OPTION_TIME, &settings.silence_us, "10", NULL, 100000, 86400e6,
          "after which a silent peer is lost"},
-	{"join-timeout", "TIME", OPTION_TIME, &settings.join_us, "60", NULL, 100000, 86400e6,
+	{"join-timeout", "TIME", OPTION_TIME, &settings.join_us, "65", NULL, 100000, 86400e6,
          "for all workers to join"},
 	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0, "job keys"},
 	{"key", "KEY", OPTION_SECRET, &settings.key, NULL, NULL, 0, 0,
