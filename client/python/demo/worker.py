@@ -46,13 +46,13 @@ class Recorder:
         self.elements = 0
         self.bits = b""
 
-    def reduce(self, tensor, segments=None):
+    def reduce(self, tensor, *others, **named):
         if self.step == self.at_step and tensor.numel() > self.elements:
             self.elements = tensor.numel()
             padded = numpy.zeros(-(-self.elements // BLOCK) * BLOCK, bool)
             padded[: self.elements] = tensor.numpy() != 0
             self.bits = numpy.packbits(padded.reshape(-1, BLOCK).any(1), bitorder="little").tobytes()
-        return self._reduce(tensor, segments)
+        return self._reduce(tensor, *others, **named)
 
 
 class Training:
