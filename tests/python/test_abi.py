@@ -39,6 +39,7 @@ CONSTANTS = {
     "WINNOW_I64": _native.DTYPES["int64"],
 }
 HEADER = harness.ROOT / "client" / "winnow.h"
+C_ALONE = "winnow_node"  # nodes with several GPUs: Python does not have them
 
 
 def expressions():
@@ -74,6 +75,7 @@ class Abi(unittest.TestCase):
     def test_every_function_is_declared(self):
         text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
         functions = re.findall(r"^WINNOW_API [^;(]*?\b(winnow_\w+)\(([^;]*)\);", text, flags=re.M)
+        functions = [one for one in functions if not one[0].startswith(C_ALONE)]
         self.assertEqual({name for name, _ in functions}, set(_native.FUNCTIONS))
         for name, parameters in functions:
             count = 0 if parameters.strip() == "void" else parameters.count(",") + 1
@@ -83,7 +85,8 @@ class Abi(unittest.TestCase):
         text = HEADER.read_text()
         results = set(re.findall(r"\b(WINNOW_(?:OK|ERR_\w+)) = ", text))
         self.assertEqual(results, {name for name in CONSTANTS if re.match("WINNOW_(OK|ERR)", name)})
-        self.assertEqual(set(re.findall(r"^struct (winnow_\w+) {", text, flags=re.M)), set(STRUCTURES))
+        structures = set(re.findall(r"^struct (winnow_\w+) {", text, flags=re.M))
+        self.assertEqual({name for name in structures if not name.startswith(C_ALONE)}, set(STRUCTURES))
 
 
 if __name__ == "__main__":
