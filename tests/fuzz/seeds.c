@@ -5,6 +5,7 @@
 #include "aggregator/control/message.h"
 #include "aggregator/net/frame.h"
 #include "bitmap/dtype.h"
+#include "client/trace_ask.h"
 #include "client/trace_format.h"
 #include "ebpf/packet.h"
 #include "tests/fuzz/fuzz.h"
@@ -198,6 +199,18 @@ static void report_seeds(void)
 	seed("least", "{\"version\":\"1\",\"jobs\":[]}", 25);
 }
 
+static void trace_ask_seeds(void)
+{
+	const struct trace_request request = {
+		.order = TRACE_START, .folder = "/t", .limit_bytes = 1000, .fine = 4};
+	const struct trace_answer answer = {
+		.pid = 1, .world = 2, .job = "j", .path = "/t/j", .error = "no"};
+	char text[TRACE_ASK_BYTES];
+
+	seed("request", text, trace_request_put(&request, text));
+	seed("answer", text, trace_answer_put(&answer, text));
+}
+
 /* ---- files ---- */
 
 static void npy_seeds(void)
@@ -262,6 +275,8 @@ int main(int argc, char **argv)
 		npy_seeds();
 	else if (strcmp(argv[1], "trace") == 0)
 		trace_seeds();
+	else if (strcmp(argv[1], "trace_ask") == 0)
+		trace_ask_seeds();
 	else
 		script_seeds();
 	return 0;
