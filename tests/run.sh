@@ -14,33 +14,7 @@ export BUILD=$build SAN=$san
 # torch and others are not built with the sanitizer; leaks of a killed process are no leaks.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=1:detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
-passed=0 failed=0 skipped=0
-
-report() { # name status seconds
-	case $2 in
-	0)
-		echo "ok    $1 ($3 s)"
-		passed=$((passed + 1))
-		;;
-	77)
-		echo "skip: $1: $(tail -n 1 "$logs/$1")"
-		skipped=$((skipped + 1))
-		;;
-	*)
-		echo "FAIL  $1 (exit status $2, $3 s); its last lines:"
-		tail -n 25 "$logs/$1" | sed 's/^/      /'
-		failed=$((failed + 1))
-		;;
-	esac
-}
-
-run() { # name seconds command..
-	local name=$1 limit=$2 start=$SECONDS status
-	shift 2
-	timeout -k 10 "$limit" "$@" >"$logs/$name" 2>&1 </dev/null
-	status=$?
-	report "$name" $status $((SECONDS - start))
-}
+. tests/report.sh
 
 # Two at a time: first one in the background, then the other, then both results.
 pair() { # name1 name2 seconds command1 command2

@@ -18,7 +18,7 @@ programs=$folder
 streams=$programs/device_streams
 logs=$folder/log
 mkdir -p "$logs"
-passed=0 failed=0 skipped=0 jobs=0
+jobs=0
 pids=()
 stop_all() {
 	for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
@@ -46,30 +46,7 @@ echo "$gpu"
 
 # ---- running ----
 
-report() { # name status seconds
-	case $2 in
-	0)
-		echo "ok    $1 ($3 s)"
-		passed=$((passed + 1))
-		;;
-	77)
-		echo "skip: $1: $(tail -n 1 "$logs/$1")"
-		skipped=$((skipped + 1))
-		;;
-	*)
-		echo "FAIL  $1 (exit status $2, $3 s); its last lines:"
-		tail -n 15 "$logs/$1" | sed 's/^/      /'
-		failed=$((failed + 1))
-		;;
-	esac
-}
-
-run() { # name seconds command..
-	local name=$1 limit=$2 begun=$SECONDS
-	shift 2
-	timeout -k 10 "$limit" "$@" >"$logs/$name" 2>&1 </dev/null
-	report "$name" $? $((SECONDS - begun))
-}
+. tests/report.sh
 
 # N aggregators on free loopback ports; sets WINNOW_AGGREGATORS.
 aggregators() { # N

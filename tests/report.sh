@@ -1,0 +1,32 @@
+# shellcheck shell=bash
+# report.sh - for the scripts that run tests: a line for each, and counts. Logs lie in $logs
+#
+# Exit status 0 passed, 77 skipped (its last line says why), anything else failed.
+# shellcheck disable=SC2154
+passed=0 failed=0 skipped=0
+
+report() { # name status seconds
+	case $2 in
+	0)
+		echo "ok    $1 ($3 s)"
+		passed=$((passed + 1))
+		;;
+	77)
+		echo "skip: $1: $(tail -n 1 "$logs/$1")"
+		skipped=$((skipped + 1))
+		;;
+	*)
+		echo "FAIL  $1 (exit status $2, $3 s); its last lines:"
+		tail -n 25 "$logs/$1" | sed 's/^/      /'
+		failed=$((failed + 1))
+		;;
+	esac
+}
+
+run() { # name seconds command..
+	local name=$1 limit=$2 start=$SECONDS status
+	shift 2
+	timeout -k 10 "$limit" "$@" >"$logs/$name" 2>&1 </dev/null
+	status=$?
+	report "$name" $status $((SECONDS - start))
+}
