@@ -195,6 +195,16 @@ def spawned(function, world, *arguments):
     return results
 
 
+class Refuses:
+    """For a TestCase whose class has a `comm`: what allreduce() refuses, in one line."""
+
+    def refused(self, data, fix, **options):
+        with self.assertRaises((TypeError, ValueError)) as caught:
+            self.comm.allreduce(data, **options)
+        self.assertIn(fix, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+
+
 def _member(pipe, rank, world, store):
     import torch
     import torch.distributed as dist

@@ -24,7 +24,7 @@ import winnow
 import winnow.torch
 
 
-class Arguments(unittest.TestCase):
+class Arguments(harness.Refuses, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         (cls.comm,) = harness.join(1)
@@ -32,12 +32,6 @@ class Arguments(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.comm.close()
-
-    def refused(self, data, fix, **options):
-        with self.assertRaises((TypeError, ValueError)) as caught:
-            self.comm.allreduce(data, **options)
-        self.assertIn(fix, str(caught.exception))
-        self.assertNotIn("\n", str(caught.exception))
 
     def test_numpy(self):
         self.refused([1.0, 2.0], "numpy.asarray(data, dtype=numpy.float32)")
