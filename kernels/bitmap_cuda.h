@@ -46,11 +46,12 @@ struct bitmap_cuda_deal {
 	uint64_t index_count; /* bits; below 2^32 */
 };
 
-/* How packed elements differ from the tensor's. */
+/* How packed elements differ from the tensor's, and how much of the GPU may copy them. */
 struct bitmap_cuda_form {
-	bool fixed;       /* as fixed_encode() and fixed_decode() of bitmap.h; f32 only */
-	int shift;        /* -200 .. 200 */
-	uint32_t divisor; /* >= 1; unpack divides by it after scaling */
+	bool fixed;        /* as fixed_encode() and fixed_decode() of bitmap.h; f32 only */
+	int shift;         /* -200 .. 200 */
+	uint32_t divisor;  /* >= 1; unpack divides by it after scaling */
+	uint32_t ctas_max; /* of 256 threads; 0: all that fit. Across a bus 32 are enough */
 };
 
 /* Bytes of rank()'s scratch, aligned to 4. */

@@ -359,9 +359,9 @@ static bool set_form(copy_job *job, const struct bitmap_cuda_form *form, enum dt
 }
 
 static cudaError_t start(copy_job *job, const struct gpu_cut *cut, const copy_function *functions,
-                         conversion form, void *stream)
+                         conversion form, uint32_t ctas_max, void *stream)
 {
-	uint64_t ctas;
+	uint64_t ctas, most;
 	uint32_t processors;
 	cudaError_t error = gpu_processors(&processors);
 
@@ -370,8 +370,11 @@ static cudaError_t start(copy_job *job, const struct gpu_cut *cut, const copy_fu
 	set_tiles(job, cut);
 	ctas = (static_cast<uint64_t>(job->bit_count) * job->block_chunks + CTA_THREADS - 1) /
 	       CTA_THREADS;
-	if (ctas > static_cast<uint64_t>(processors) * ctas_of(form))
-		ctas = static_cast<uint64_t>(processors) * ctas_of(form);
+	most = static_cast<uint64_t>(processors) * ctas_of(form);
+	if (ctas_max != 0 && ctas_max < most)
+		most = ctas_max;
+	if (ctas > most)
+		ctas = most;
 	return launch(functions[width_index(job)], static_cast<uint32_t>(ctas), CTA_THREADS,
 	              static_cast<cudaStream_t>(stream), *job);
 }
@@ -400,8 +403,8 @@ int cuda_pack(const struct bitmap_tensor *tensor, const uint64_t *bits, const ui
 	job.block_bytes = cut.block_bytes;
 	job.elem_bytes = cut.elem_bytes;
 	if (form->fixed)
-		return start(&job, &cut, pack_fixed, ENCODE, stream);
-	return start(&job, &cut, pack_plain, PLAIN, stream);
+		return start(&job, &cut, pack_fixed, ENCODE, form->ctas_max, stream);
+	return start(&job, &cut, pack_plain, PLAIN, form->ctas_max, stream);
 }
 
 int cuda_unpack(const struct bitmap_tensor *shape, const struct bitmap_cuda_deal *deal,
@@ -432,6 +435,6 @@ int cuda_unpack(const struct bitmap_tensor *shape, const struct bitmap_cuda_deal
 	job.elem_bytes = cut.elem_bytes;
 	job.clear = clear_others;
 	if (form->fixed)
-		return start(&job, &cut, unpack_fixed, DECODE, stream);
-	return start(&job, &cut, unpack_plain, PLAIN, stream);
+		return start(&job, &cut, unpack_fixed, DECODE, form->ctas_max, stream);
+	return start(&job, &cut, unpack_plain, PLAIN, form->ctas_max, stream);
 }

@@ -12,6 +12,12 @@
 
 #include "kernels/gpu.h"
 
+/*
+ * CTAs of a kernel that copies across the bus: 16 KB each have under way, several times what a bus
+ * of 60 GB/s has within 2 us. More would be no faster, and keep the GPU from others meanwhile.
+ */
+#define GPU_BUS_CTAS 32
+
 typedef CUresult (*value_call)(CUstream stream, CUdeviceptr address, cuuint32_t value,
                                unsigned flags);
 

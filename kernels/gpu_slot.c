@@ -77,7 +77,7 @@ int gpu_slot_open(struct gpu *gpu, const struct gpu_slot_size *size, struct gpu_
 
 int gpu_scan(struct gpu_slot *slot, const struct bitmap_tensor *tensor, bool magnitude, char *why)
 {
-	static const struct bitmap_cuda_form as_it_is = {.divisor = 1};
+	static const struct bitmap_cuda_form as_it_is = {.divisor = 1, .ctas_max = GPU_BUS_CTAS};
 	const struct bitmap_cuda *kernels = &bitmap_cuda_kernels;
 	struct gpu *gpu = slot->scanned.gpu;
 	uint64_t blocks = bitmap_block_count(tensor->count, tensor->block_elems);
@@ -106,7 +106,10 @@ int gpu_unpack(struct gpu_slot *slot, const struct gpu_unpack *what, char *why)
 	uint64_t words = bitmap_word_count(what->deal.index_count);
 	size_t at = (size_t)what->plan * GPU_PLAN_BYTES;
 	uint8_t *plan = (uint8_t *)slot->device + slot->plans_at + at;
+	struct bitmap_cuda_form form = what->form;
 	int err = gpu_use(gpu, why);
+
+	form.ctas_max = GPU_BUS_CTAS;
 
 	TRY(gpu, err, "cudaMemcpyAsync",
 	    cudaMemcpyAsync(plan, slot->plans + at, words * 8 + (words + 1) * 4,
@@ -114,7 +117,7 @@ int gpu_unpack(struct gpu_slot *slot, const struct gpu_unpack *what, char *why)
 	TRY(gpu, err, "cudaLaunchKernel",
 	    bitmap_cuda_kernels.unpack(&what->shape, &what->deal, (const uint64_t *)(void *)plan,
 	                               (const uint32_t *)(void *)(plan + words * 8), what->sums,
-	                               &what->form, what->clear_others, what->recv, gpu->in));
+	                               &form, what->clear_others, what->recv, gpu->in));
 	return err;
 }
 

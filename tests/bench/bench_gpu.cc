@@ -30,6 +30,7 @@
 #define TENSORS_MAX 12
 #define L2_TIMES 4
 #define HOST_BYTES (UINT64_C(256) << 20)
+#define HOST_CTAS 32 /* GPU_BUS_CTAS of kernels/gpu_impl.h */
 
 #define cuda_ok(call)                                                                              \
 	do {                                                                                       \
@@ -244,6 +245,17 @@ static void prepare(const struct bench *bench, struct load *load)
 	cuda_ok(cudaStreamSynchronize(bench->stream));
 }
 
+/* Across the bus: a few CTAs, as libwinnow does it, should be as fast as all that fit. */
+static void host_rows(const struct bench *bench, struct load *load, uint64_t bytes)
+{
+	load->form.ctas_max = HOST_CTAS;
+	row(bench, load, "pack to host, few CTAs", run_pack_host, bytes, bench->to_host, 0);
+	row(bench, load, "unpack of host, few CTAs", run_unpack_host, bytes, bench->from_host, 0);
+	load->form.ctas_max = 0;
+	row(bench, load, "pack to host", run_pack_host, bytes, bench->to_host, 0);
+	row(bench, load, "unpack of host", run_unpack_host, bytes, bench->from_host, 0);
+}
+
 static void rows_of(const struct bench *bench, enum dtype dtype, uint64_t block_elems,
                     double density)
 {
@@ -252,7 +264,7 @@ static void rows_of(const struct bench *bench, enum dtype dtype, uint64_t block_
 	uint64_t set_bytes;
 
 	load.tensor = {nullptr, count / block_elems * block_elems, block_elems, dtype};
-	load.form = {false, 0, 1};
+	load.form = {false, 0, 1, 0};
 	load.density = density;
 	prepare(bench, &load);
 	set_bytes = load.set_count * load.block_bytes;
@@ -267,19 +279,16 @@ static void rows_of(const struct bench *bench, enum dtype dtype, uint64_t block_
 	row(bench, &load, "unpack, clear others", run_unpack, bench->tensor_bytes + set_bytes,
 	    bench->copy, 0.80);
 	if (dtype == DTYPE_F32) {
-		load.form = {true, 20, 3};
+		load.form = {true, 20, 3, 0};
 		row(bench, &load, "pack to fixed32", run_pack, 2 * set_bytes, bench->copy, 0.80);
 		load.clear = false;
 		row(bench, &load, "unpack of fixed32", run_unpack, 2 * set_bytes, bench->copy,
 		    0.80);
-		load.form = {false, 0, 1};
+		load.form = {false, 0, 1, 0};
 	}
-	if (set_bytes <= bench->host_bytes) {
-		load.clear = false;
-		row(bench, &load, "pack to host", run_pack_host, set_bytes, bench->to_host, 0);
-		row(bench, &load, "unpack of host", run_unpack_host, set_bytes, bench->from_host,
-		    0);
-	}
+	load.clear = false;
+	if (set_bytes <= bench->host_bytes)
+		host_rows(bench, &load, set_bytes);
 }
 
 /* As many tensors as it takes that even the sparsest calls touch far more than the L2 holds. */

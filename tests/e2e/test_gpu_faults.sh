@@ -10,7 +10,7 @@ early=()
 worker=("${worker_side[@]}" "${early[@]}" "$BUILD/tests/gpu/device_worker")
 faults=("${worker_side[@]}" "${early[@]}" "$BUILD/tests/gpu/device_faults")
 winnowd --insecure-no-key
-timeout 100 "${faults[@]}" "$HOST:$PORT" || fail "what is right goes wrong"
+EMULATED_CUDA_PROCESSORS=132 timeout 100 "${faults[@]}" "$HOST:$PORT" || fail "what is right goes wrong"
 
 calls="cudaEventRecord cudaStreamWaitEvent cudaLaunchHostFunc cudaLaunchKernel kernel cudaMemcpyAsync cudaHostAlloc
 	cudaMalloc cudaStreamCreateWithPriority cudaEventCreateWithFlags cuStreamWaitValue32 cuStreamWriteValue32

@@ -226,6 +226,9 @@ static void test_bytes(void)
 		               stats.staged_in_bytes - own * BLOCK * 4,
 		       "more is copied to the GPU than plans");
 		expect(after.device_bytes == before.device_bytes, "the tensor is copied");
+		/* Scan has 8 KB a warp, rank one CTA; what crosses the bus has 32 at most. */
+		expect(after.ctas - before.ctas <= words + 3 * (1 + 32 + 32),
+		       "copies across the bus fill the GPU");
 		expect(stride == 1 || allocations == 0, "a later operation allocates");
 		fetch(&t);
 		expect_sum(&t, stride);

@@ -96,7 +96,7 @@ static inline uint32_t large_rank(struct large *large)
 /* Pack what the bits say, and what is packed block by block is the tensor's. */
 static inline void large_pack(struct large *large)
 {
-	const struct bitmap_cuda_form plain = {false, 0, 1};
+	const struct bitmap_cuda_form plain = {false, 0, 1, 0};
 	uint64_t rank = 0;
 
 	cuda_ok(bitmap_cuda_kernels.pack(&large->tensor, large->bits, large->ranks, &plain,
@@ -115,7 +115,7 @@ static inline void large_pack(struct large *large)
 static inline void large_unpack(struct large *large)
 {
 	const struct bitmap_cuda_deal deal = {0, 1, 0, large->block_count};
-	const struct bitmap_cuda_form plain = {false, 0, 1};
+	const struct bitmap_cuda_form plain = {false, 0, 1, 0};
 
 	cuda_ok(cudaMemset(large->back, POISON, large->bytes));
 	cuda_ok(bitmap_cuda_kernels.unpack(&large->tensor, &deal, large->bits, large->ranks,
@@ -128,7 +128,7 @@ static inline void large_unpack(struct large *large)
 /* The same with every bit set, of data that repeats nowhere near. */
 static inline void large_dense(struct large *large)
 {
-	const struct bitmap_cuda_form plain = {false, 0, 1};
+	const struct bitmap_cuda_form plain = {false, 0, 1, 0};
 	bytes_t window(WINDOW_BYTES + 4096);
 
 	for (unsigned char &byte : window)

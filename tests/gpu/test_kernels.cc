@@ -254,6 +254,7 @@ static void check_pack(const struct sample *sample)
 
 	form.fixed = sample->tensor.dtype == DTYPE_F32 && random_below(3) != 0 &&
 	             random_shift(sample->host, &form.shift);
+	form.ctas_max = random_below(3);
 	engine = want;
 	for (size_t at = 0; at < want.size() && form.fixed; at += 4)
 		plain_encode(&want[at], form.shift);
@@ -336,6 +337,7 @@ static void check_unpack(struct sample *sample)
 	form.fixed = sample->tensor.dtype == DTYPE_F32 && random_below(3) != 0;
 	form.shift = static_cast<int>(random_below(401)) - 200;
 	form.divisor = static_cast<uint32_t>(random_below(2) == 0 ? 1 : 1 + random_below(300));
+	form.ctas_max = random_below(3);
 	for (size_t at = 0; at < decoded.size() && form.fixed; at += 4)
 		plain_decode(&decoded[at], form.shift, form.divisor);
 	engine = packed;
@@ -382,8 +384,9 @@ static void check_refused()
 		{arena_at(&data), (UINT64_C(1) << 48) + 1, 10, DTYPE_F32},
 		{arena_at(&data), 100, 10, static_cast<enum dtype>(7)},
 	};
-	const struct bitmap_cuda_form plain = {false, 0, 1};
-	const struct bitmap_cuda_form wrong[] = {{true, 201, 1}, {true, -201, 1}, {true, 0, 0}};
+	const struct bitmap_cuda_form plain = {false, 0, 1, 0};
+	const struct bitmap_cuda_form wrong[] = {
+		{true, 201, 1, 0}, {true, -201, 1, 0}, {true, 0, 0, 0}};
 	const struct bitmap_cuda_deal deal = {0, 1, 0, 10};
 	const struct bitmap_cuda_deal astray[] = {
 		{1, 1, 0, 10}, {0, 0, 0, 10}, {0, 1, 0, UINT64_C(1) << 32}};
@@ -426,7 +429,7 @@ static void check_refused()
 static void check_nothing()
 {
 	const struct bitmap_tensor nothing = {nullptr, 0, 256, DTYPE_F32};
-	const struct bitmap_cuda_form plain = {false, 0, 1};
+	const struct bitmap_cuda_form plain = {false, 0, 1, 0};
 	const struct bitmap_cuda_deal deal = {0, 1, 0, 0};
 	struct arena magnitude = arena_make(8, 8, false);
 	const uint64_t zero = 0;

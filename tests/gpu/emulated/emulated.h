@@ -17,6 +17,7 @@
  *
  * Environment:
  *   EMULATED_CUDA_DEVICES=2   devices of this process
+ *   EMULATED_CUDA_PROCESSORS=4 multiprocessors of a device
  *   EMULATED_CUDA_SEED=1      order of lanes and CTAs, pauses
  *   EMULATED_CUDA_PAUSE_US=50 longest pause before an operation of a stream; 0: none
  *   EMULATED_CUDA_FAIL="cudaLaunchHostFunc:3,kernel:1=700"
@@ -38,6 +39,7 @@
 struct emulated_cuda_counts {
 	uint64_t calls;
 	uint64_t kernels, copies, host_functions;
+	uint64_t ctas;            /* of all kernels */
 	uint64_t to_device_bytes; /* copied from host memory to a device's: over PCIe */
 	uint64_t to_host_bytes;   /* and back */
 	uint64_t device_bytes;    /* within and between devices */

@@ -74,7 +74,6 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 		{cudaDevAttrMaxSharedMemoryPerBlock, 48 << 10},
 		{cudaDevAttrWarpSize, 32},
 		{cudaDevAttrClockRate, 1000000},
-		{cudaDevAttrMultiProcessorCount, 4},
 		{cudaDevAttrCanMapHostMemory, 1},
 		{cudaDevAttrMemoryClockRate, 1000000},
 		{cudaDevAttrGlobalMemoryBusWidth, 64},
@@ -91,6 +90,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 	EMULATED_ENTER("cudaDeviceGetAttribute");
 	if (!is_device(device))
 		return emulated_fail(cudaErrorInvalidDevice);
+	if (attribute == cudaDevAttrMultiProcessorCount) {
+		*value = static_cast<int>(emulated().processors);
+		return cudaSuccess;
+	}
 	for (const auto &each : known)
 		if (each.attribute == attribute) {
 			*value = each.value;

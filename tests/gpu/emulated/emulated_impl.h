@@ -92,6 +92,7 @@ struct emulated_state {
 	struct emulated_cuda_counts stats = {};
 	uint64_t seed, kernels = 0, stream_ids = 0;
 	unsigned pause_us, connections; /* 0: no stream shares one */
+	unsigned processors;
 };
 
 /* The state, made on first use and never destroyed: streams outlive main(). */

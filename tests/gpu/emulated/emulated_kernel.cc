@@ -370,5 +370,6 @@ cudaError_t emulated_launch(cudaStream_t handle, dim3 grid, unsigned threads,
 	op.run = [=] { return due != cudaSuccess ? due : run_kernel(grid, threads, body, random); };
 	emulated_push(stream, op);
 	emulated().stats.kernels++;
+	emulated().stats.ctas += grid.x;
 	return cudaSuccess;
 }

@@ -72,6 +72,8 @@ emulated_state &emulated()
 		made->seed = emulated_number("EMULATED_CUDA_SEED", 1) * 2 + 1;
 		made->pause_us =
 			static_cast<unsigned>(emulated_number("EMULATED_CUDA_PAUSE_US", 50));
+		made->processors =
+			static_cast<unsigned>(emulated_number("EMULATED_CUDA_PROCESSORS", 4));
 		made->connections =
 			static_cast<unsigned>(emulated_number("CUDA_DEVICE_MAX_CONNECTIONS", 0));
 		made->faults = faults_of(std::getenv("EMULATED_CUDA_FAIL"));
