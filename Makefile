@@ -46,9 +46,16 @@ dpdk_flags = $(shell pkg-config --cflags libdpdk) -DALLOW_EXPERIMENTAL_API
 dpdk_libs = $(shell pkg-config --libs libdpdk)
 
 # Kernels and what drives the GPU are an object of their own, too; without CUDA it is left out. The same
-# sources on an emulated CUDA, for tests, are there always.
-cuda_home ?= $(or $(CUDA_HOME),/usr/local/cuda)
-have_cuda := $(if $(SAN),,$(if $(wildcard $(cuda_home)/include/cuda_runtime.h $(cuda_home)/bin/nvcc),$(shell command -v $(cuda_home)/bin/nvcc)))
+# sources on an emulated CUDA, for tests, are there always. NVIDIA's toolkit has a folder, Debian's (11.8) is in /usr.
+cuda_home ?= $(or $(CUDA_HOME),$(if $(wildcard /usr/local/cuda/bin/nvcc),/usr/local/cuda,/usr))
+nvcc_path := $(if $(SAN),,$(if $(wildcard $(cuda_home)/include/cuda_runtime.h),$(shell command -v $(cuda_home)/bin/nvcc)))
+cuda_version := $(if $(nvcc_path),$(shell $(nvcc_path) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | awk '{ print $$1 * 1000 + $$2 * 10 }'))
+have_cuda := $(if $(nvcc_path),$(shell [ 0$(cuda_version) -ge 11080 ] && echo $(nvcc_path)))
+ifneq ($(nvcc_path),$(have_cuda))
+$(if $(MAKELEVEL:0=),,$(info $(nvcc_path) is older than CUDA 11.8: built without winnow-cuda.so))
+endif
+cuda_include := $(if $(filter-out /usr,$(cuda_home)),-isystem $(cuda_home)/include)
+cuda_runtime = $(firstword $(wildcard $(addprefix $(cuda_home)/,lib64/libcudart_static.a lib/*/libcudart_static.a)) -lcudart_static)
 kernels := $(call sources_of,kernels)
 cuda_kernels := $(patsubst %.cu,%,$(wildcard kernels/*.cu))
 cuda_others := bitmap/dtype
@@ -94,19 +101,21 @@ $(BUILD)/tests/bench/dpdk_source.o $(BUILD)/tests/bench/dpdk_job.o $(BUILD)/test
 $(BUILD)/winnow-dpdk.so: $(call object,$(dpdk))
 	$(call say,LD,$@)$(link) -shared $^ $(dpdk_libs) -o $@
 
-# Everything that nvcc makes runs on sm_80 and newer; what it says of registers goes to kernels.txt.
-nvcc = $(cuda_home)/bin/nvcc -ccbin g++ -O3 -std=c++17 -Xptxas -v -I. -Xcompiler -fPIC$(comma)-fvisibility=hidden$(comma)-Wall$(comma)-Wextra \
-	-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80] -gencode arch=compute_90$(comma)code=sm_90 \
-	-gencode arch=compute_100$(comma)code=sm_100 -gencode arch=compute_120$(comma)code=sm_120
+# Everything that nvcc makes runs on sm_80 and newer, by PTX on what it does not know; what it says of registers goes
+# to kernels.txt. Before 12 it takes no g++ 12, and Debian's knows which one it takes.
+cuda_archs = $(filter 80 90 100 120,$(patsubst sm_%,%,$(shell $(have_cuda) --list-gpu-code)))
+nvcc_host = $(if $(NVCC_CCBIN),,$(if $(filter 11%,$(cuda_version)),,-ccbin g++))
+nvcc = $(have_cuda) $(nvcc_host) -O3 -std=c++17 -Xptxas -v -I. -Xcompiler -fPIC$(comma)-fvisibility=hidden$(comma)-Wall$(comma)-Wextra \
+	-gencode arch=compute_80$(comma)code=compute_80 $(foreach arch,$(cuda_archs),-gencode arch=compute_$(arch)$(comma)code=sm_$(arch))
 $(BUILD)/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)$(nvcc) -MD -MP -MF $(@:.o=.d) -c $< -o $@ >$@.txt 2>&1 || { cat $@.txt >&2; rm -f $@.txt; exit 1; }
 
-$(BUILD)/kernels/%.o: private extra := -isystem $(cuda_home)/include
+$(BUILD)/kernels/%.o: private extra := $(cuda_include)
 
 $(BUILD)/winnow-cuda.so: $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(kernels) $(cuda_others))
 	$(call say,LD,$@)g++ -pthread -shared -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS) $^ \
-		$(cuda_home)/lib64/libcudart_static.a -ldl -lrt -o $@
+		$(cuda_runtime) -ldl -lrt -o $@
 	$(Q)cat $(cuda_kernels:%=$(BUILD)/%.cu.o.txt) >$(BUILD)/kernels.txt
 
 # The emulation: CUDA's headers are its own, everything that uses them is built again with them.
@@ -158,10 +167,10 @@ $(BUILD)/gpu/test_kernels: $(BUILD)/cuda/tests/gpu/test_kernels.o
 $(BUILD)/gpu/bench_gpu: $(BUILD)/cuda/tests/bench/bench_gpu.o
 $(BUILD)/cuda/%.o: %.cc Makefile
 	@mkdir -p $(@D)
-	$(call say,CXX,$@)g++ -std=c++17 -O2 -g -I. -isystem $(cuda_home)/include -MMD -MP -pthread -ffp-contract=off -Wall -Wextra -Werror -c $< -o $@
+	$(call say,CXX,$@)g++ -std=c++17 -O2 -g -I. $(cuda_include) -MMD -MP -pthread -ffp-contract=off -Wall -Wextra -Werror -c $< -o $@
 $(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_of,bitmap))
 	@mkdir -p $(@D)
-	$(call say,LD,$@)g++ -pthread $(filter %.o,$^) $(cuda_home)/lib64/libcudart_static.a -ldl -lrt -o $@
+	$(call say,LD,$@)g++ -pthread $(filter %.o,$^) $(cuda_runtime) -ldl -lrt -o $@
 
 # The bench on the emulation measures nothing, but runs.
 $(BUILD)/emulated/bench_gpu: $(BUILD)/emulated/tests/bench/bench_gpu.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
@@ -187,9 +196,9 @@ $(gpu)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
 $(gpu)/winnow: $(call object,$(cli)) $(gpu)/libwinnow.so $(BUILD)/libcore.a
 	$(call say,LD,$@)$(gpu_link) $(filter %.o,$^) $(gpu)/libwinnow.so $(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
 
-$(BUILD)/tests/gpu/device_%.o: private extra := -isystem $(cuda_home)/include
+$(BUILD)/tests/gpu/device_%.o: private extra := $(cuda_include)
 $(gpu)/device_%: $(BUILD)/tests/gpu/device_%.o $(gpu)/libwinnow.so
-	$(call say,LD,$@)$(gpu_link) $^ $(cuda_home)/lib64/libcudart_static.a -lm -ldl -lrt -o $@
+	$(call say,LD,$@)$(gpu_link) $^ $(cuda_runtime) -lm -ldl -lrt -o $@
 
 $(gpu)/winnow-cuda.so: $(BUILD)/winnow-cuda.so
 	@mkdir -p $(@D)

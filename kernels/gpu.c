@@ -38,6 +38,13 @@ static int no_device(char *why, cudaError_t err)
 		snprintf(why, GPU_WHY_BYTES, "there is no GPU here");
 	else if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
 		snprintf(why, GPU_WHY_BYTES, "there is no CUDA driver (libcuda.so.1) here");
+	else if (err == cudaErrorInsufficientDriver)
+		snprintf(why, GPU_WHY_BYTES,
+		         "the driver is for CUDA %d.%d, winnow-cuda.so was built with %d.%d: it "
+		         "needs a "
+		         "newer driver or a build with an older CUDA",
+		         version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
+		         CUDART_VERSION % 1000 / 10);
 	else
 		snprintf(why, GPU_WHY_BYTES, "cudaGetDeviceCount: %s", cudaGetErrorString(err));
 	return -ENODEV;
@@ -110,23 +117,40 @@ static int admit(int device, void *stream, char *why)
 	return -EINVAL;
 }
 
+/* A function of the driver's as CUDA 12 has it; 11.8 has the same. NULL: there is none. */
+static void *driver_call(const char *name)
+{
+	void *call = NULL;
+	cudaError_t err;
+
+#if CUDART_VERSION >= 12050
+	enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;
+
+	err = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
+	if (found != cudaDriverEntryPointSuccess)
+		call = NULL;
+#elif CUDART_VERSION >= 12000
+	err = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, NULL);
+#else
+	err = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault);
+#endif
+	if (err == cudaSuccess)
+		return call;
+	(void)cudaGetLastError();
+	return NULL;
+}
+
 /* Without these two, streams cannot wait; nor with one queue for all, which a wait would block. */
 static void find_value_calls(struct gpu *gpu)
 {
 	const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-	enum cudaDriverEntryPointQueryResult status[2];
-	void *calls[2] = {NULL, NULL};
+	void *calls[2];
 
 	if (connections != NULL && atoi(connections) == 1)
 		return;
-	if (cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &calls[0], 12000,
-	                                     cudaEnableDefault, &status[0]) != cudaSuccess ||
-	    cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &calls[1], 12000,
-	                                     cudaEnableDefault, &status[1]) != cudaSuccess) {
-		(void)cudaGetLastError();
-		return;
-	}
-	if (status[0] != cudaDriverEntryPointSuccess || status[1] != cudaDriverEntryPointSuccess)
+	calls[0] = driver_call("cuStreamWaitValue32");
+	calls[1] = driver_call("cuStreamWriteValue32");
+	if (calls[0] == NULL || calls[1] == NULL)
 		return;
 	memcpy(&gpu->wait_value, &calls[0], sizeof(calls[0]));
 	memcpy(&gpu->write_value, &calls[1], sizeof(calls[1]));

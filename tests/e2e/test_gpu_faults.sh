@@ -43,3 +43,4 @@ refused() { # pattern plugin
 refused 'cannot open winnow-cuda.so: .*no-such-file' "$tmp/no-such-file.so"
 refused 'belongs to another version' "$PWD/$BUILD/libwinnow.so"
 EMULATED_CUDA_DEVICES=0 "${faults[@]}" "$HOST:$PORT" || fail "no GPU is not refused"
+EMULATED_CUDA_FAIL=cudaGetDeviceCount:1+=35 "${faults[@]}" "$HOST:$PORT" || fail "an old driver is not refused"

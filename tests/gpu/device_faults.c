@@ -409,13 +409,12 @@ static void test_faults(const char *call)
 	printf("%s: %u failures\n", call, number - 1);
 }
 
-static void test_no_gpu(void)
+static void test_no_gpu(const char *why)
 {
 	struct winnow_comm *comm = join();
 	float x[4] = {0};
 
-	expect_refusal(winnow_allreduce_cuda(x, x, 4, WINNOW_F32, WINNOW_SUM, comm, NULL),
-	               "there is no GPU here");
+	expect_refusal(winnow_allreduce_cuda(x, x, 4, WINNOW_F32, WINNOW_SUM, comm, NULL), why);
 	expect(winnow_allreduce(x, x, 4, WINNOW_F32, WINNOW_SUM, comm) == WINNOW_OK,
 	       "the communicator has ended");
 	winnow_comm_destroy(comm);
@@ -423,6 +422,7 @@ static void test_no_gpu(void)
 
 int main(int argc, char **argv)
 {
+	cudaError_t err;
 	int devices = 0;
 
 	if (argc < 2) {
@@ -434,8 +434,12 @@ int main(int argc, char **argv)
 		test_faults(argv[i]);
 	if (argc > 2)
 		return 0;
-	if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-		test_no_gpu();
+	err = cudaGetDeviceCount(&devices);
+	if (err != cudaSuccess || devices == 0) {
+		test_no_gpu(
+			err == cudaErrorInsufficientDriver
+				? "the driver is for CUDA 13.0, winnow-cuda.so was built with 13.0"
+				: "there is no GPU here");
 		return 0;
 	}
 	test_refusals();
