@@ -20,6 +20,7 @@ touch "$toolkit/include/cuda_runtime.h"
 pretend() { # release codes..: what make would run
 	local release=$1
 	shift
+	# shellcheck disable=SC2016 # the pretended nvcc's own
 	printf '#!/bin/sh\n[ "$1" = --list-gpu-code ] && printf "%%s\\n" %s\n[ "$1" != --version ] || echo "Cuda compilation tools, release %s, V%s.1"\n' \
 		"$*" "$release" "$release" >"$toolkit/bin/nvcc"
 	chmod +x "$toolkit/bin/nvcc"
