@@ -126,6 +126,9 @@ static int open_comms(struct node_gpus *gpus, const char *id, char *why)
 		         (gpu->scatter, 0, (int)(gpus->rank + i), &gpu->gather, &config));
 	}
 	TRY_NCCL(err, gpus->gpu[0].device, GroupEnd, ());
+	/* What is split off is there, and can be asked, when what it comes from is done with it. */
+	if (err == 0)
+		err = settle(gpus, which_scatter, "ncclCommSplit", why);
 	return err != 0 ? err : settle(gpus, which_gather, "ncclCommSplit", why);
 }
 

@@ -142,7 +142,10 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniq
 	                                                           : ncclSystemError;
 }
 
-/* All ranks stay together: nobody here asks for more. */
+/*
+ * All ranks stay together: nobody here asks for more. As of NCCL 2.18 to 2.28: the new communicator is
+ * told to nobody before the old one is done with it.
+ */
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
                                   ncclConfig_t *config)
 {
@@ -150,12 +153,14 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
 
 	FAULT("ncclCommSplit");
 	if (color != 0 || key != comm->rank || (config != NULL && config->magic != 0xcafebeef) ||
-	    !atomic_load(&comm->joined))
+	    !atomic_load(&comm->joined) || comm->child_to != NULL)
 		return ncclInvalidUsage;
+	*out = NULL;
 	snprintf(name, sizeof(name), "%s-%u", comm->name, ++comm->splits);
-	if (join(out, name, comm->world, comm->rank) != ncclSuccess)
+	if (join(&comm->child, name, comm->world, comm->rank) != ncclSuccess)
 		return ncclSystemError;
-	(*out)->device = comm->device;
+	comm->child->device = comm->device;
+	comm->child_to = out;
 	return ncclInProgress;
 }
 
@@ -193,6 +198,11 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 	}
 	pthread_mutex_unlock(&lock);
 	shm_unlink(comm->name);
+	if (comm->child_to != NULL) {
+		shm_unlink(comm->child->name);
+		unuse(comm->child);
+		comm->child_to = NULL;
+	}
 	unuse(comm);
 	return ncclSuccess;
 }
@@ -304,14 +314,31 @@ static ncclResult_t let_go(ncclComm_t comm)
 	return err == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
+/* Has the split come to an end? Then the owner gets what came of it. */
+static bool split_is_over(ncclComm_t comm)
+{
+	if (atomic_load(&comm->child->shared->joined) < (uint32_t)comm->world)
+		return false;
+	atomic_store(&comm->child->joined, true);
+	*comm->child_to = comm->child;
+	comm->child_to = NULL;
+	return true;
+}
+
 /* The first question after a call is too early. */
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 {
 	ncclResult_t due = fault("async");
 
+	if (comm == NULL)
+		return ncclInvalidArgument;
 	*result = due;
 	if (due != ncclSuccess)
 		return ncclSuccess;
+	if (comm->child_to != NULL && !split_is_over(comm)) {
+		*result = ncclInProgress;
+		return ncclSuccess;
+	}
 	if (!atomic_load(&comm->joined) &&
 	    atomic_load(&comm->shared->joined) < (uint32_t)comm->world) {
 		*result = ncclInProgress;

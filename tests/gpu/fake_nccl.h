@@ -31,6 +31,8 @@ struct ncclComm {
 	uint64_t turns;
 	unsigned splits;
 	unsigned questions; /* since operations were put off */
+	ncclComm_t child;   /* that is being split off, and where its owner will find it */
+	ncclComm_t *child_to;
 };
 
 enum kind { REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST };
