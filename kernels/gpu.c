@@ -50,21 +50,27 @@ static int no_device(char *why, cudaError_t err)
 	return -ENODEV;
 }
 
-int gpu_enter(const struct gpu *gpu, int *before, char *why)
+int gpu_enter(const struct gpu *gpu, struct gpu_visit *before, char *why)
 {
 	int err = 0;
 
-	*before = gpu->device;
-	TRY(gpu, err, "cudaGetDevice", cudaGetDevice(before));
-	if (*before != gpu->device)
+	*before = (struct gpu_visit){gpu->device, cudaStreamCaptureModeRelaxed};
+	TRY(gpu, err, "cudaGetDevice", cudaGetDevice(&before->device));
+	if (before->device != gpu->device)
 		TRY(gpu, err, "cudaSetDevice", cudaSetDevice(gpu->device));
+	/* Not earlier: it makes a context on whatever GPU the thread is at. */
+	if (err == 0)
+		(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
 	return err;
 }
 
-void gpu_leave(const struct gpu *gpu, int before)
+void gpu_leave(const struct gpu *gpu, const struct gpu_visit *before)
 {
-	if (before != gpu->device)
-		(void)cudaSetDevice(before);
+	enum cudaStreamCaptureMode mode = before->mode;
+
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	if (before->device != gpu->device)
+		(void)cudaSetDevice(before->device);
 }
 
 /* ---- opening ---- */
@@ -96,25 +102,42 @@ static int locate(const void *memory, int *device, char *why)
 	return 0;
 }
 
-static int admit(int device, void *stream, char *why)
+static int is_captured(const struct gpu *gpu, cudaStream_t stream, bool *out, char *why)
 {
 	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+	cudaError_t state = cudaStreamIsCapturing(stream, &capture);
+	int err = 0;
+
+	*out = state == cudaErrorStreamCaptureImplicit || capture != cudaStreamCaptureStatusNone;
+	/* The legacy stream's answer while one that waits for it is being captured. */
+	if (state == cudaErrorStreamCaptureImplicit)
+		(void)cudaGetLastError();
+	else
+		TRY(gpu, err, "cudaStreamIsCapturing", state);
+	return err;
+}
+
+static int admit(int device, void *stream, char *why)
+{
 	const struct gpu gpu = {.device = device};
-	int before, err = gpu_enter(&gpu, &before, why);
+	struct gpu_visit before;
+	bool captured = false;
+	int of = device, err = gpu_enter(&gpu, &before, why);
 
 	if (err != 0)
 		return err;
-	/* The legacy stream answers with an error while any other is being captured. */
-	if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) {
-		(void)cudaGetLastError();
-		capture = cudaStreamCaptureStatusActive;
-	}
-	gpu_leave(&gpu, before);
-	if (capture == cudaStreamCaptureStatusNone)
-		return 0;
-	snprintf(why, GPU_WHY_BYTES,
-	         "the stream is being captured: an allreduce cannot be part of a CUDA graph");
-	return -EINVAL;
+	err = is_captured(&gpu, stream, &captured, why);
+	if (stream != NULL && !captured)
+		TRY(&gpu, err, "cudaStreamGetDevice", cudaStreamGetDevice(stream, &of));
+	gpu_leave(&gpu, &before);
+	if (err == 0 && captured)
+		snprintf(why, GPU_WHY_BYTES,
+		         "the stream is being captured: an allreduce cannot be part of a CUDA "
+		         "graph");
+	else if (err == 0 && of != device)
+		snprintf(why, GPU_WHY_BYTES,
+		         "the buffers are on GPU %d, and the stream is on GPU %d", device, of);
+	return err != 0 ? err : captured || of != device ? -EINVAL : 0;
 }
 
 /* A function of the driver's as CUDA 12 has it; 11.8 has the same. NULL: there is none. */
@@ -180,7 +203,7 @@ static void gpu_close(struct gpu *gpu)
 	cudaStream_t streams[] = {gpu->gate, gpu->out, gpu->in, gpu->tell};
 	char why[GPU_WHY_BYTES];
 	struct word_page *next;
-	int before;
+	struct gpu_visit before;
 
 	if (gpu_enter(gpu, &before, why) == 0) {
 		for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
@@ -189,7 +212,7 @@ static void gpu_close(struct gpu *gpu)
 		for (struct word_page *page = gpu->pages; page != NULL; page = page->next)
 			(void)cudaFreeHost(page->words);
 		(void)cudaGetLastError();
-		gpu_leave(gpu, before);
+		gpu_leave(gpu, &before);
 	}
 	for (struct word_page *page = gpu->pages; page != NULL; page = next) {
 		next = page->next;
@@ -203,7 +226,8 @@ static int gpu_open(int device, void (*wake)(void *context), void *context, stru
                     char *why)
 {
 	struct gpu *gpu = calloc(1, sizeof(*gpu));
-	int before, err;
+	struct gpu_visit before;
+	int err;
 
 	if (gpu == NULL) {
 		snprintf(why, GPU_WHY_BYTES, "out of memory");
@@ -217,7 +241,7 @@ static int gpu_open(int device, void (*wake)(void *context), void *context, stru
 	if (err == 0) {
 		err = open_streams(gpu, why);
 		find_value_calls(gpu);
-		gpu_leave(gpu, before);
+		gpu_leave(gpu, &before);
 	}
 	if (err != 0) {
 		gpu_close(gpu);
@@ -259,7 +283,7 @@ static void gate_close(struct gpu_gate *gate)
 {
 	struct gpu *gpu = gate->open.gpu;
 	char why[GPU_WHY_BYTES];
-	int before;
+	struct gpu_visit before;
 
 	if (gpu == NULL || gpu_enter(gpu, &before, why) != 0)
 		return;
@@ -270,7 +294,7 @@ static void gate_close(struct gpu_gate *gate)
 	if (gate->mark != NULL)
 		(void)cudaEventDestroy(gate->mark);
 	(void)cudaGetLastError();
-	gpu_leave(gpu, before);
+	gpu_leave(gpu, &before);
 }
 
 int gpu_event(const struct gpu *gpu, void **out, char *why)
@@ -286,7 +310,8 @@ int gpu_event(const struct gpu *gpu, void **out, char *why)
 
 static int gate_open(struct gpu *gpu, struct gpu_gate *gate, char *why)
 {
-	int before, err = gpu_enter(gpu, &before, why);
+	struct gpu_visit before;
+	int err = gpu_enter(gpu, &before, why);
 
 	if (err != 0)
 		return err;
@@ -298,7 +323,7 @@ static int gate_open(struct gpu *gpu, struct gpu_gate *gate, char *why)
 		err = gpu_event(gpu, &gate->mark, why);
 	if (err == 0)
 		err = gpu_event(gpu, &gate->after, why);
-	gpu_leave(gpu, before);
+	gpu_leave(gpu, &before);
 	if (err != 0)
 		gate_close(gate);
 	return err;
@@ -316,7 +341,8 @@ void CUDART_CB gpu_notify(void *argument)
 static int post(struct gpu_gate *gate, void *stream, char *why)
 {
 	struct gpu *gpu = gate->open.gpu;
-	int before, err = gpu_enter(gpu, &before, why);
+	struct gpu_visit before;
+	int err = gpu_enter(gpu, &before, why);
 
 	if (err != 0)
 		return err;
@@ -326,7 +352,7 @@ static int post(struct gpu_gate *gate, void *stream, char *why)
 	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->mark, stream));
 	TRY(gpu, err, "cudaStreamWaitEvent", cudaStreamWaitEvent(gpu->gate, gate->mark, 0));
 	TRY(gpu, err, "cudaLaunchHostFunc", cudaLaunchHostFunc(gpu->gate, gpu_notify, &gate->open));
-	gpu_leave(gpu, before);
+	gpu_leave(gpu, &before);
 	return err;
 }
 
@@ -342,7 +368,8 @@ static int wait(struct gpu_gate *gate, void *stream, char *why)
 {
 	struct gpu *gpu = gate->open.gpu;
 	CUresult result;
-	int before, err;
+	struct gpu_visit before;
+	int err;
 
 	if (gpu->wait_value == NULL)
 		return -EAGAIN;
@@ -354,7 +381,7 @@ static int wait(struct gpu_gate *gate, void *stream, char *why)
 	if (result != CUDA_SUCCESS)
 		err = value_failed(gpu, "cuStreamWaitValue32", result, why);
 	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->after, stream));
-	gpu_leave(gpu, before);
+	gpu_leave(gpu, &before);
 	return err;
 }
 
@@ -367,14 +394,8 @@ static void release(struct gpu_gate *gate)
 
 int gpu_use(const struct gpu *gpu, char *why)
 {
-	static _Thread_local bool relaxed;
-	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-	int before;
+	struct gpu_visit before;
 
-	/* A capture in another thread does not concern us, and nothing here may spoil it. */
-	if (!relaxed)
-		(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	relaxed = true;
 	return gpu_enter(gpu, &before, why);
 }
 

@@ -44,9 +44,18 @@ int gpu_failed(char *why, const char *call, int device, cudaError_t err);
 			(err) = gpu_failed(why, name, (gpu)->device, tried_);                      \
 	} while (0)
 
-/* The thread's device becomes ours; callers' threads get theirs back. */
-int gpu_enter(const struct gpu *gpu, int *before, char *why);
-void gpu_leave(const struct gpu *gpu, int before);
+/* What a caller's thread gets back. */
+struct gpu_visit {
+	int device;
+	enum cudaStreamCaptureMode mode;
+};
+
+/*
+ * The thread's device becomes ours, and what another thread captures into a graph does not
+ * concern it: else a call as harmless as cudaStreamQuery() fails, and spoils the capture.
+ */
+int gpu_enter(const struct gpu *gpu, struct gpu_visit *before, char *why);
+void gpu_leave(const struct gpu *gpu, const struct gpu_visit *before);
 
 /* The communicator's thread keeps whichever it used last. */
 int gpu_use(const struct gpu *gpu, char *why);

@@ -36,6 +36,8 @@ typedef enum cudaError {
 	cudaErrorNotPermitted = 800,
 	cudaErrorNotSupported = 801,
 	cudaErrorStreamCaptureUnsupported = 900,
+	cudaErrorStreamCaptureInvalidated = 901,
+	cudaErrorStreamCaptureImplicit = 906,
 	cudaErrorUnknown = 999,
 } cudaError_t;
 

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <cuda.h>
@@ -52,6 +53,9 @@ struct CUstream_st {
 	unsigned connection;
 	uint64_t id;
 	bool capturing = false, closing = false;
+	bool spoilt = false; /* the capture: somebody did what one forbids */
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+	std::thread::id capturer;
 	std::deque<emulated_op> queue; /* the first is under way if `busy` */
 	bool busy = false;
 	uint64_t submitted = 0, finished = 0;
@@ -64,6 +68,7 @@ struct emulated_device {
 	uint64_t order = 0;
 	unsigned streams = 0;
 	unsigned touching = 0; /* operations that may touch its memory */
+	bool context = false;  /* somebody has used it */
 };
 
 /* Device memory, or the host's where device < 0. */
@@ -113,6 +118,21 @@ cudaError_t emulated_fail(cudaError_t error);
 
 /* What every call begins with: counts, faults, sticky errors. Takes the lock. */
 cudaError_t emulated_enter(const char *name);
+
+/* emulated_rules.cc */
+
+/* A call that no capture allows: by other threads when it is a global one, unless they are relaxed. */
+cudaError_t emulated_unsafe();
+
+extern thread_local enum cudaStreamCaptureMode emulated_mode;
+
+#define EMULATED_UNSAFE()                                                                          \
+	do {                                                                                       \
+		std::unique_lock<std::mutex> unsafe(emulated().lock);                              \
+		cudaError_t forbidden = emulated_unsafe();                                         \
+		if (forbidden != cudaSuccess)                                                      \
+			return emulated_fail(forbidden);                                           \
+	} while (0)
 
 #define EMULATED_ENTER(name)                                                                       \
 	do {                                                                                       \

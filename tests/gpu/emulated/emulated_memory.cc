@@ -123,6 +123,7 @@ static cudaError_t release(void *memory, bool on_device)
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
 	EMULATED_ENTER("cudaMalloc");
+	EMULATED_UNSAFE();
 	*memory = nullptr;
 	return bytes ? allocate(memory, bytes, true) : cudaSuccess;
 }
@@ -130,6 +131,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 cudaError_t cudaFree(void *memory)
 {
 	EMULATED_ENTER("cudaFree");
+	EMULATED_UNSAFE();
 	return release(memory, true);
 }
 
@@ -150,6 +152,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
 	(void)flags;
 	EMULATED_ENTER("cudaHostAlloc");
+	EMULATED_UNSAFE();
 	*memory = nullptr;
 	return bytes ? allocate(memory, bytes, false) : cudaSuccess;
 }
@@ -162,6 +165,7 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
 cudaError_t cudaFreeHost(void *memory)
 {
 	EMULATED_ENTER("cudaFreeHost");
+	EMULATED_UNSAFE();
 	return release(memory, false);
 }
 
@@ -169,6 +173,7 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 {
 	(void)flags;
 	EMULATED_ENTER("cudaHostRegister");
+	EMULATED_UNSAFE();
 	std::unique_lock<std::mutex> held(emulated().lock);
 
 	if (!memory || !bytes)
@@ -186,6 +191,7 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 cudaError_t cudaHostUnregister(void *memory)
 {
 	EMULATED_ENTER("cudaHostUnregister");
+	EMULATED_UNSAFE();
 	std::unique_lock<std::mutex> held(emulated().lock);
 	auto found = emulated().memory.find(reinterpret_cast<uintptr_t>(memory));
 
@@ -291,6 +297,7 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
 	EMULATED_ENTER("cudaMemcpy");
+	EMULATED_UNSAFE();
 	return copy(dst, src, bytes, kind, nullptr, true);
 }
 
@@ -339,6 +346,7 @@ static cudaError_t set(void *memory, int value, size_t bytes, cudaStream_t handl
 cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 {
 	EMULATED_ENTER("cudaMemset");
+	EMULATED_UNSAFE();
 	return set(memory, value, bytes, nullptr, true);
 }
 
