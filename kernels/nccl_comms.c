@@ -132,8 +132,13 @@ static int open_comms(struct node_gpus *gpus, const char *id, char *why)
 	return err != 0 ? err : settle(gpus, which_gather, "ncclCommSplit", why);
 }
 
+/*
+ * All as one, which NCCL 2.22 and newer can: to abort one alone may wait for all that its GPU does, and so
+ * without end for what another one has under way.
+ */
 void nccl_abort(struct node_gpus *gpus)
 {
+	(void)nccl.GroupStart();
 	for (uint32_t i = 0; i < gpus->count; i++) {
 		struct node_gpu *gpu = &gpus->gpu[i];
 
@@ -143,6 +148,7 @@ void nccl_abort(struct node_gpus *gpus)
 			(void)nccl.CommAbort(gpu->scatter);
 		gpu->gather = gpu->scatter = NULL;
 	}
+	(void)nccl.GroupEnd();
 	(void)cudaGetLastError();
 }
 

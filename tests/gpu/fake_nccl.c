@@ -5,7 +5,8 @@
  * As unhelpful as the real one: calls return before anything has happened, and what they
  * ask for gets into the streams only while somebody asks ncclCommGetAsyncError(); operations of a
  * communicator run strictly in the order of their calls, whatever their streams; a rank that does
- * not come is waited for without end, until ncclCommAbort().
+ * not come is waited for without end, until ncclCommAbort(), which alone waits for what the
+ * process's other communicators have under way, and in a group does not.
  *
  * FAKE_NCCL_FAIL="ncclAllGather:2=1,async:3=6": the second call of that name in this process
  * returns 1; from the third question on, the answer of ncclCommGetAsyncError() is 6.
@@ -28,7 +29,9 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+#define COMMS_MAX 64
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, comms_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct operation *waiting_first, *waiting_last; /* asked for, not in the streams yet */
 static _Thread_local int group_depth;
 
@@ -74,10 +77,39 @@ static ncclResult_t fault(const char *name)
 
 /* ---- communicators ---- */
 
+static ncclComm_t comms[COMMS_MAX]; /* of this process */
+
+/* Has any communicator that nobody has aborted something in a stream? */
+static bool others_run(void)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&comms_lock);
+	for (int i = 0; i < COMMS_MAX; i++)
+		any = any || (comms[i] != NULL && !fake_given_up(comms[i]) &&
+		              atomic_load(&comms[i]->under_way) > 0);
+	pthread_mutex_unlock(&comms_lock);
+	return any;
+}
+
+/* In the place of `from`, the first that is. */
+static void list(ncclComm_t from, ncclComm_t to)
+{
+	int i = 0;
+
+	pthread_mutex_lock(&comms_lock);
+	while (i < COMMS_MAX && comms[i] != from)
+		i++;
+	if (i < COMMS_MAX)
+		comms[i] = to;
+	pthread_mutex_unlock(&comms_lock);
+}
+
 static void unuse(ncclComm_t comm)
 {
 	if (atomic_fetch_sub(&comm->users, 1) > 1)
 		return;
+	list(comm, NULL);
 	munmap(comm->shared, sizeof(*comm->shared));
 	free(comm);
 }
@@ -108,6 +140,7 @@ static ncclResult_t join(ncclComm_t *out, const char *name, int world, int rank)
 	(void)cudaGetDevice(&comm->device);
 	if (atomic_fetch_add(&comm->shared->joined, 1) + 1 == (uint32_t)world)
 		shm_unlink(name);
+	list(NULL, comm);
 	*out = comm;
 	return ncclSuccess;
 }
@@ -204,6 +237,8 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 		comm->child_to = NULL;
 	}
 	unuse(comm);
+	while (group_depth == 0 && others_run())
+		fake_nap();
 	return ncclSuccess;
 }
 
@@ -240,6 +275,7 @@ static cudaError_t run(void *argument)
 	if (!fake_given_up(comm))
 		(void)fake_perform(op);
 	atomic_fetch_add(&comm->turn, 1);
+	atomic_fetch_sub(&comm->under_way, 1);
 	free(op);
 	unuse(comm);
 	return cudaSuccess;
@@ -303,9 +339,11 @@ static ncclResult_t let_go(ncclComm_t comm)
 			continue;
 		}
 		*at = op->next;
+		atomic_fetch_add(&comm->under_way, 1);
 		if (err == cudaSuccess)
 			err = emulated_cuda_queue(op->stream, run, op);
 		if (err != cudaSuccess) {
+			atomic_fetch_sub(&comm->under_way, 1);
 			free(op);
 			unuse(comm);
 		}

@@ -26,7 +26,8 @@ struct ncclComm {
 	int rank, world, device;
 	uint64_t step;
 	atomic_bool aborted, joined;
-	_Atomic int users; /* the owner, and every operation that is not over */
+	_Atomic int users;     /* the owner, and every operation that is not over */
+	_Atomic int under_way; /* operations in streams */
 	_Atomic uint64_t turn;
 	uint64_t turns;
 	unsigned splits;
