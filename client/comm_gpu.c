@@ -150,6 +150,7 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 		.block_elems = task->block_elems,
 		.elem_bytes = dtype_bytes((enum dtype)task->dtype),
 		.stream = options->stream,
+		.stream_waits = !options->stream_goes_on,
 		.context = request,
 	};
 	const struct gpu_calls *calls;

@@ -206,8 +206,9 @@ static void gpu_close(struct gpu *gpu)
 	struct gpu_visit before;
 
 	if (gpu_enter(gpu, &before, why) == 0) {
+		/* Host functions that are still under way speak of *gpu. */
 		for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
-			if (streams[i] != NULL)
+			if (streams[i] != NULL && cudaStreamSynchronize(streams[i]) == cudaSuccess)
 				(void)cudaStreamDestroy(streams[i]);
 		for (struct word_page *page = gpu->pages; page != NULL; page = page->next)
 			(void)cudaFreeHost(page->words);
@@ -338,7 +339,7 @@ void CUDART_CB gpu_notify(void *argument)
 	gpu->wake(gpu->context);
 }
 
-static int post(struct gpu_gate *gate, void *stream, char *why)
+static int post(struct gpu_gate *gate, void *stream, bool waits, char *why)
 {
 	struct gpu *gpu = gate->open.gpu;
 	struct gpu_visit before;
@@ -349,9 +350,12 @@ static int post(struct gpu_gate *gate, void *stream, char *why)
 	gate->turn++;
 	atomic_store_explicit(&gate->open.set, false, memory_order_relaxed);
 	atomic_store_explicit(&gate->passed.set, false, memory_order_relaxed);
-	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->mark, stream));
-	TRY(gpu, err, "cudaStreamWaitEvent", cudaStreamWaitEvent(gpu->gate, gate->mark, 0));
-	TRY(gpu, err, "cudaLaunchHostFunc", cudaLaunchHostFunc(gpu->gate, gpu_notify, &gate->open));
+	if (!waits) {
+		TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->mark, stream));
+		TRY(gpu, err, "cudaStreamWaitEvent", cudaStreamWaitEvent(gpu->gate, gate->mark, 0));
+		stream = gpu->gate;
+	}
+	TRY(gpu, err, "cudaLaunchHostFunc", cudaLaunchHostFunc(stream, gpu_notify, &gate->open));
 	gpu_leave(gpu, &before);
 	return err;
 }
@@ -367,22 +371,21 @@ static int value_failed(const struct gpu *gpu, const char *call, CUresult result
 static int wait(struct gpu_gate *gate, void *stream, char *why)
 {
 	struct gpu *gpu = gate->open.gpu;
-	CUresult result;
+	CUresult result = CUDA_SUCCESS;
 	struct gpu_visit before;
-	int err;
+	int err = gpu_enter(gpu, &before, why);
 
-	if (gpu->wait_value == NULL)
-		return -EAGAIN;
-	err = gpu_enter(gpu, &before, why);
 	if (err != 0)
 		return err;
-	result = gpu->wait_value(stream, (CUdeviceptr)(uintptr_t)gate->word, gate->turn,
-	                         CU_STREAM_WAIT_VALUE_GEQ);
+	if (gpu->wait_value != NULL)
+		result = gpu->wait_value(stream, (CUdeviceptr)(uintptr_t)gate->word, gate->turn,
+		                         CU_STREAM_WAIT_VALUE_GEQ);
 	if (result != CUDA_SUCCESS)
 		err = value_failed(gpu, "cuStreamWaitValue32", result, why);
+	/* It also comes after the host function that speaks of the gate. */
 	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->after, stream));
 	gpu_leave(gpu, &before);
-	return err;
+	return err == 0 && gpu->wait_value == NULL ? -EAGAIN : err;
 }
 
 static void release(struct gpu_gate *gate)

@@ -8,7 +8,7 @@
  *
  * A communicator has four queues on a GPU. What stands in `out`, `in` and `tell` can always run:
  *
- *     gate   waits for what is in the caller's streams, and says so
+ *     gate   waits for what is in callers' streams that go on, and says so
  *     out    finds a segment's blocks and packs them into pinned memory
  *     in     unpacks a segment's sums from there; lets the caller's stream go on
  *     tell   waits for one of the two, and wakes the communicator: so they need not stop for it
@@ -110,8 +110,12 @@ struct gpu_calls {
 	                 char *why);
 	void (*slot_close)(struct gpu_slot *slot);
 
-	/* gate->open is set when what is now in the caller's stream is done. */
-	int (*post)(struct gpu_gate *gate, void *stream, char *why);
+	/*
+	 * post - gate->open is set when what is now in the caller's stream is done. `waits`: wait()
+	 * comes next, so the stream itself may say so. `gate` would say it after what other streams have
+	 * yet to do, which may be to wait for another worker, and that one for this operation.
+	 */
+	int (*post)(struct gpu_gate *gate, void *stream, bool waits, char *why);
 
 	/*
 	 * wait - the caller's stream goes no further before finish() or release(). -EAGAIN: streams

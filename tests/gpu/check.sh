@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check.sh FOLDER [PART..] - what only a GPU can show: kernels end-to-end load deaths memcheck torch
+# check.sh FOLDER [PART..] - what only a GPU can show: kernels end-to-end order load deaths memcheck torch
 #
 # FOLDER is what `make gpu-bundle` makes. Needs one GPU; PyTorch 2.x with NCCL for the part torch, compute-sanitizer
 # for memcheck. Lines say ok, skip or FAIL; the last one counts them. Logs: FOLDER/log. Without a GPU: one line and
@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 folder=$(realpath "${1:?usage: tests/gpu/check.sh FOLDER [PART..]}")
 shift
-parts=${*:-kernels end-to-end load deaths memcheck torch}
+parts=${*:-kernels end-to-end order load deaths memcheck torch}
 PYTHON=${PYTHON:-python3} EMULATED=${EMULATED:-}
 programs=$folder
 [ -z "$EMULATED" ] || programs=$folder/tests/gpu
@@ -125,6 +125,12 @@ part_end_to_end() {
 	workers captured-stream 60 2 "$streams" capture
 	aggregators 3
 	workers three-workers-three-aggregators 90 3 "$streams" check 30 $cases $elements "$some"
+}
+
+# Streams that wait, in another order on another worker.
+part_order() {
+	aggregators 1
+	workers two-orders 60 2 "$programs/device_order" orders
 }
 
 # Streams that are at work for long before and after each operation, tensors of several segments.

@@ -28,7 +28,8 @@ static inline void expect(bool holds, const char *what)
 {
 	if (holds)
 		return;
-	fprintf(stderr, "%s: %s (last error: %s)\n", program_invocation_short_name, what, winnow_last_error());
+	fprintf(stderr, "%s: %s (last error: %s)\n", program_invocation_short_name, what,
+	        winnow_last_error());
 	_exit(1);
 }
 
