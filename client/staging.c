@@ -11,6 +11,7 @@
 
 int staging_open(const struct staging_config *config, struct staging **out, char *why)
 {
+	struct gpu_hooks hooks = {config->wake, config->failing, config->context};
 	struct staging *s = calloc(1, sizeof(*s));
 	int err;
 
@@ -19,7 +20,7 @@ int staging_open(const struct staging_config *config, struct staging **out, char
 		return -ENOMEM;
 	}
 	s->config = *config;
-	err = config->calls->open(config->device, config->wake, config->context, &s->gpu, why);
+	err = config->calls->open(config->device, &hooks, &s->gpu, why);
 	if (err != 0) {
 		free(s);
 		return err;

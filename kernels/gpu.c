@@ -75,6 +75,32 @@ void gpu_leave(const struct gpu *gpu, const struct gpu_visit *before)
 
 /* ---- opening ---- */
 
+int gpu_word(struct gpu *gpu, uint32_t **out, char *why)
+{
+	struct word_page *page = gpu->pages;
+	int err = 0;
+
+	if (page == NULL || page->used == PAGE_WORDS) {
+		page = calloc(1, sizeof(*page));
+		if (page == NULL) {
+			snprintf(why, GPU_WHY_BYTES, "out of memory");
+			return -ENOMEM;
+		}
+		TRY(gpu, err, "cudaHostAlloc",
+		    cudaHostAlloc((void **)&page->words, PAGE_WORDS * sizeof(uint32_t),
+		                  cudaHostAllocPortable | cudaHostAllocMapped));
+		if (err != 0) {
+			free(page);
+			return err;
+		}
+		memset(page->words, 0, PAGE_WORDS * sizeof(uint32_t));
+		page->next = gpu->pages;
+		gpu->pages = page;
+	}
+	*out = &page->words[page->used++];
+	return 0;
+}
+
 static int locate(const void *memory, int *device, char *why)
 {
 	struct cudaPointerAttributes found;
@@ -140,64 +166,6 @@ static int admit(int device, void *stream, char *why)
 	return err != 0 ? err : captured || of != device ? -EINVAL : 0;
 }
 
-/* A function of the driver's as CUDA 12 has it; 11.8 has the same. NULL: there is none. */
-static void *driver_call(const char *name)
-{
-	void *call = NULL;
-	cudaError_t err;
-
-#if CUDART_VERSION >= 12050
-	enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;
-
-	err = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
-	if (found != cudaDriverEntryPointSuccess)
-		call = NULL;
-#elif CUDART_VERSION >= 12000
-	err = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, NULL);
-#else
-	err = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault);
-#endif
-	if (err == cudaSuccess)
-		return call;
-	(void)cudaGetLastError();
-	return NULL;
-}
-
-/* Without these two, streams cannot wait; nor with one queue for all, which a wait would block. */
-static void find_value_calls(struct gpu *gpu)
-{
-	const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-	void *calls[2];
-
-	if (connections != NULL && atoi(connections) == 1)
-		return;
-	calls[0] = driver_call("cuStreamWaitValue32");
-	calls[1] = driver_call("cuStreamWriteValue32");
-	if (calls[0] == NULL || calls[1] == NULL)
-		return;
-	memcpy(&gpu->wait_value, &calls[0], sizeof(calls[0]));
-	memcpy(&gpu->write_value, &calls[1], sizeof(calls[1]));
-}
-
-/*
- * Streams of one priority share the hardware's queues. Callers' streams, mostly of the lowest,
- * may stand still in them, so the library's own have the highest; `gate` stands still, too.
- */
-static int open_streams(struct gpu *gpu, char *why)
-{
-	cudaStream_t *high[] = {&gpu->out, &gpu->in, &gpu->tell};
-	int least = 0, greatest = 0, err = 0;
-
-	TRY(gpu, err, "cudaDeviceGetStreamPriorityRange",
-	    cudaDeviceGetStreamPriorityRange(&least, &greatest));
-	TRY(gpu, err, "cudaStreamCreateWithPriority",
-	    cudaStreamCreateWithPriority(&gpu->gate, cudaStreamNonBlocking, least));
-	for (size_t i = 0; i < sizeof(high) / sizeof(high[0]); i++)
-		TRY(gpu, err, "cudaStreamCreateWithPriority",
-		    cudaStreamCreateWithPriority(high[i], cudaStreamNonBlocking, greatest));
-	return err;
-}
-
 static void gpu_close(struct gpu *gpu)
 {
 	cudaStream_t streams[] = {gpu->gate, gpu->out, gpu->in, gpu->tell};
@@ -205,11 +173,13 @@ static void gpu_close(struct gpu *gpu)
 	struct word_page *next;
 	struct gpu_visit before;
 
+	gpu_unwatch(gpu);
 	if (gpu_enter(gpu, &before, why) == 0) {
 		/* Host functions that are still under way speak of *gpu. */
 		for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
 			if (streams[i] != NULL && cudaStreamSynchronize(streams[i]) == cudaSuccess)
 				(void)cudaStreamDestroy(streams[i]);
+		(void)cudaFree(gpu->scratch);
 		for (struct word_page *page = gpu->pages; page != NULL; page = page->next)
 			(void)cudaFreeHost(page->words);
 		(void)cudaGetLastError();
@@ -223,8 +193,7 @@ static void gpu_close(struct gpu *gpu)
 	free(gpu);
 }
 
-static int gpu_open(int device, void (*wake)(void *context), void *context, struct gpu **out,
-                    char *why)
+static int gpu_open(int device, const struct gpu_hooks *hooks, struct gpu **out, char *why)
 {
 	struct gpu *gpu = calloc(1, sizeof(*gpu));
 	struct gpu_visit before;
@@ -235,15 +204,16 @@ static int gpu_open(int device, void (*wake)(void *context), void *context, stru
 		return -ENOMEM;
 	}
 	gpu->device = device;
-	gpu->wake = wake;
-	gpu->context = context;
+	gpu->hooks = *hooks;
 	pthread_mutex_init(&gpu->lock, NULL);
+	gpu_watch_init(gpu);
 	err = gpu_enter(gpu, &before, why);
 	if (err == 0) {
-		err = open_streams(gpu, why);
-		find_value_calls(gpu);
+		err = gpu_start(gpu, why);
 		gpu_leave(gpu, &before);
 	}
+	if (err == 0 && gpu->wait_value != NULL)
+		err = gpu_watch(gpu, why);
 	if (err != 0) {
 		gpu_close(gpu);
 		return err;
@@ -254,39 +224,16 @@ static int gpu_open(int device, void (*wake)(void *context), void *context, stru
 
 /* ---- gates ---- */
 
-static int word_take(struct gpu *gpu, uint32_t **out, char *why)
-{
-	struct word_page *page = gpu->pages;
-	int err = 0;
-
-	if (page == NULL || page->used == PAGE_WORDS) {
-		page = calloc(1, sizeof(*page));
-		if (page == NULL) {
-			snprintf(why, GPU_WHY_BYTES, "out of memory");
-			return -ENOMEM;
-		}
-		TRY(gpu, err, "cudaHostAlloc",
-		    cudaHostAlloc((void **)&page->words, PAGE_WORDS * sizeof(uint32_t),
-		                  cudaHostAllocPortable | cudaHostAllocMapped));
-		if (err != 0) {
-			free(page);
-			return err;
-		}
-		memset(page->words, 0, PAGE_WORDS * sizeof(uint32_t));
-		page->next = gpu->pages;
-		gpu->pages = page;
-	}
-	*out = &page->words[page->used++];
-	return 0;
-}
-
 static void gate_close(struct gpu_gate *gate)
 {
 	struct gpu *gpu = gate->open.gpu;
 	char why[GPU_WHY_BYTES];
 	struct gpu_visit before;
 
-	if (gpu == NULL || gpu_enter(gpu, &before, why) != 0)
+	if (gpu == NULL)
+		return;
+	gpu_watch_gate(gate, false);
+	if (gpu_enter(gpu, &before, why) != 0)
 		return;
 	if (gate->after != NULL) {
 		(void)cudaEventSynchronize(gate->after);
@@ -317,8 +264,9 @@ static int gate_open(struct gpu *gpu, struct gpu_gate *gate, char *why)
 	if (err != 0)
 		return err;
 	gate->open.gpu = gate->passed.gpu = gpu;
+	gpu_watch_gate(gate, true);
 	pthread_mutex_lock(&gpu->lock);
-	err = word_take(gpu, &gate->word, why);
+	err = gpu_word(gpu, &gate->word, why);
 	pthread_mutex_unlock(&gpu->lock);
 	if (err == 0)
 		err = gpu_event(gpu, &gate->mark, why);
@@ -336,7 +284,7 @@ void CUDART_CB gpu_notify(void *argument)
 	struct gpu *gpu = signal->gpu;
 
 	atomic_store_explicit(&signal->set, true, memory_order_release);
-	gpu->wake(gpu->context);
+	gpu->hooks.wake(gpu->hooks.context);
 }
 
 static int post(struct gpu_gate *gate, void *stream, bool waits, char *why)
@@ -360,14 +308,6 @@ static int post(struct gpu_gate *gate, void *stream, bool waits, char *why)
 	return err;
 }
 
-/* The driver's errors have the numbers of the runtime's. */
-static int value_failed(const struct gpu *gpu, const char *call, CUresult result, char *why)
-{
-	snprintf(why, GPU_WHY_BYTES, "%s on GPU %d: %s", call, gpu->device,
-	         cudaGetErrorString((cudaError_t)result));
-	return -EIO;
-}
-
 static int wait(struct gpu_gate *gate, void *stream, char *why)
 {
 	struct gpu *gpu = gate->open.gpu;
@@ -378,10 +318,12 @@ static int wait(struct gpu_gate *gate, void *stream, char *why)
 	if (err != 0)
 		return err;
 	if (gpu->wait_value != NULL)
+		err = gpu_gate_waits(gate, why);
+	if (err == 0 && gpu->wait_value != NULL)
 		result = gpu->wait_value(stream, (CUdeviceptr)(uintptr_t)gate->word, gate->turn,
 		                         CU_STREAM_WAIT_VALUE_GEQ);
 	if (result != CUDA_SUCCESS)
-		err = value_failed(gpu, "cuStreamWaitValue32", result, why);
+		err = gpu_value_failed(gpu, "cuStreamWaitValue32", result, why);
 	/* It also comes after the host function that speaks of the gate. */
 	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->after, stream));
 	gpu_leave(gpu, &before);
@@ -395,11 +337,19 @@ static void release(struct gpu_gate *gate)
 
 /* ---- the communicator's thread ---- */
 
-int gpu_use(const struct gpu *gpu, char *why)
+int gpu_use(struct gpu *gpu, char *why)
 {
 	struct gpu_visit before;
+	int err = gpu_stuck(gpu, why);
 
-	return gpu_enter(gpu, &before, why);
+	atomic_store(&gpu->inside_since_us, gpu_now_us());
+	return err != 0 ? err : gpu_enter(gpu, &before, why);
+}
+
+int gpu_done(struct gpu *gpu, int err)
+{
+	atomic_store(&gpu->inside_since_us, 0);
+	return err;
 }
 
 int gpu_tell(struct gpu *gpu, cudaStream_t queue, void *mark, struct gpu_signal *signal, char *why)
@@ -427,15 +377,21 @@ static int finish(struct gpu_gate *gate, bool all, char *why)
 		                                   gate->turn, CU_STREAM_WRITE_VALUE_DEFAULT);
 
 		if (result != CUDA_SUCCESS)
-			err = value_failed(gpu, "cuStreamWriteValue32", result, why);
+			err = gpu_value_failed(gpu, "cuStreamWriteValue32", result, why);
 	}
-	return err != 0 ? err : gpu_tell(gpu, gpu->in, gate->mark, &gate->passed, why);
+	if (err == 0)
+		err = gpu_tell(gpu, gpu->in, gate->mark, &gate->passed, why);
+	return gpu_done(gpu, err);
 }
 
 static int busy(struct gpu *gpu, char *why)
 {
 	cudaStream_t queues[] = {gpu->out, gpu->in, gpu->tell, gpu->gate};
-	int err = gpu_use(gpu, why), some = 0;
+	struct gpu_visit before;
+	int err, some = 0;
+
+	atomic_store(&gpu->inside_since_us, gpu_now_us());
+	err = gpu_enter(gpu, &before, why); /* also when it has been stuck */
 
 	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]) && err == 0; i++) {
 		cudaError_t state = cudaStreamQuery(queues[i]);
@@ -445,7 +401,7 @@ static int busy(struct gpu *gpu, char *why)
 		else
 			TRY(gpu, err, "cudaStreamQuery", state);
 	}
-	return err != 0 ? err : some;
+	return gpu_done(gpu, err != 0 ? err : some);
 }
 
 __attribute__((visibility("default"))) const struct gpu_calls winnow_gpu = {

@@ -98,7 +98,9 @@ int gpu_scan(struct gpu_slot *slot, const struct bitmap_tensor *tensor, bool mag
 		                    (1 + bitmap_word_count(blocks)) * sizeof(*found),
 		                    cudaMemcpyDeviceToHost, gpu->out));
 	}
-	return err != 0 ? err : gpu_tell(gpu, gpu->out, slot->mark, &slot->scanned, why);
+	if (err == 0)
+		err = gpu_tell(gpu, gpu->out, slot->mark, &slot->scanned, why);
+	return gpu_done(gpu, err);
 }
 
 int gpu_unpack(struct gpu_slot *slot, const struct gpu_unpack *what, char *why)
@@ -119,7 +121,7 @@ int gpu_unpack(struct gpu_slot *slot, const struct gpu_unpack *what, char *why)
 	    bitmap_cuda_kernels.unpack(&what->shape, &what->deal, (const uint64_t *)(void *)plan,
 	                               (const uint32_t *)(void *)(plan + words * 8), what->sums,
 	                               &form, what->clear_others, what->recv, gpu->in));
-	return err;
+	return gpu_done(gpu, err);
 }
 
 int gpu_empty(struct gpu_slot *slot, char *why)
@@ -127,5 +129,7 @@ int gpu_empty(struct gpu_slot *slot, char *why)
 	struct gpu *gpu = slot->scanned.gpu;
 	int err = gpu_use(gpu, why);
 
-	return err != 0 ? err : gpu_tell(gpu, gpu->in, slot->mark, &slot->emptied, why);
+	if (err == 0)
+		err = gpu_tell(gpu, gpu->in, slot->mark, &slot->emptied, why);
+	return gpu_done(gpu, err);
 }

@@ -16,7 +16,7 @@ timeout 100 "${manners[@]}" "$HOST:$PORT" || fail "others are in the way"
 
 calls="cudaEventRecord cudaStreamWaitEvent cudaLaunchHostFunc cudaLaunchKernel kernel cudaMemcpyAsync cudaHostAlloc
 	cudaMalloc cudaStreamCreateWithPriority cudaEventCreateWithFlags cuStreamWaitValue32 cuStreamWriteValue32
-	cudaPointerGetAttributes cudaStreamIsCapturing cudaStreamGetDevice"
+	cudaPointerGetAttributes cudaStreamIsCapturing cudaStreamGetDevice cudaFuncGetAttributes cudaStreamSynchronize"
 case ${SAN:-} in # each failure is a process, and takes seconds there
 *thread*) calls="cuStreamWaitValue32 cuStreamWriteValue32" ;;
 ?*) calls="cudaEventRecord cudaLaunchHostFunc cuStreamWaitValue32" ;;

@@ -127,10 +127,24 @@ part_end_to_end() {
 	workers three-workers-three-aggregators 90 3 "$streams" check 30 $cases $elements "$some"
 }
 
-# Streams that wait, in another order on another worker.
+# Streams that wait while others, and the program, do something else. CUDA's driver may let nobody make a call before
+# memory is free or a stream has room, however long a stream waits: then the job has to end, and nobody to wait.
 part_order() {
+	local call status begun
 	aggregators 1
 	workers two-orders 60 2 "$programs/device_order" orders
+	for call in allocate allocate-pinned create copy synchronize; do
+		workers "meanwhile-$call" 40 2 "$programs/device_order" meanwhile $call
+	done
+	for call in free free-pinned queue; do
+		begun=$SECONDS
+		start "meanwhile-$call" 2 timeout -k 5 40 "$programs/device_order" meanwhile $call
+		finish "meanwhile-$call"
+		status=$?
+		[ $status != 3 ] || ! grep -q 'did not come back' "$logs/meanwhile-$call.0" || status=0
+		report "meanwhile-$call" $status $((SECONDS - begun))
+		echo "      $(head -n 1 "$logs/meanwhile-$call.0" | cut -c 1-110)"
+	done
 }
 
 # Streams that are at work for long before and after each operation, tensors of several segments.

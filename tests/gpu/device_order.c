@@ -2,10 +2,13 @@
 /*
  * device_order.c - one worker whose streams stand still while it does something else
  *
- *     device_order orders  two streams with two operations each, first one stream's and then
+ *     device_order orders          two streams with two operations each, first one stream's and then
  *                                  the other's; on odd ranks the other way round: exit status 0
+ *     device_order meanwhile CALL  rank 0 makes a call of CUDA's while its stream waits for a worker
+ *                                  that is late. Exit status 0, and how long it took; 3: the job has
+ *                                  ended, and its line, which is better than to wait for ever
  *
- * The environment says where and who: WINNOW_AGGREGATORS, WINNOW_JOB,
+ * CALLs: see the table below. The environment says where and who: WINNOW_AGGREGATORS, WINNOW_JOB,
  * RANK, WORLD_SIZE.
  */
 
@@ -15,11 +18,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "client/winnow.h"
 
 #define COUNT 100000
 #define ROUNDS 20
+#define LATE_US 700000
+#define QUEUE 3000 /* a stream holds about a thousand */
 #define JOB_ENDED 3
 
 static struct winnow_comm *comm;
@@ -42,6 +49,14 @@ static void ended(const char *what)
 {
 	fprintf(stderr, "device_order %u: %s: %s\n", rank, what, winnow_last_error());
 	exit(JOB_ENDED);
+}
+
+static uint64_t clock_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 /* ---- a tensor, and the stream that it is used in ---- */
@@ -139,11 +154,110 @@ static void orders(void)
 	printf("%d rounds in two orders\n", ROUNDS);
 }
 
+/* ---- meanwhile ---- */
+
+/* What calls need, had before a stream waits. */
+static struct {
+	void *device, *pinned;
+	struct tensor other;
+} ready;
+
+static void call_malloc(void)
+{
+	void *memory;
+
+	CUDA(cudaMalloc(&memory, 1 << 20));
+}
+
+static void call_host_alloc(void)
+{
+	void *memory;
+
+	CUDA(cudaHostAlloc(&memory, 1 << 20, cudaHostAllocDefault));
+}
+
+static void call_create(void)
+{
+	cudaStream_t stream;
+	cudaEvent_t event;
+
+	CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+}
+
+static void call_free(void)
+{
+	CUDA(cudaFree(ready.device));
+}
+
+static void call_free_host(void)
+{
+	CUDA(cudaFreeHost(ready.pinned));
+}
+
+static void call_synchronize(void)
+{
+	CUDA(cudaDeviceSynchronize());
+}
+
+static void call_copy(void)
+{
+	CUDA(cudaMemcpy(ready.other.host, ready.other.device, COUNT * sizeof(float),
+	                cudaMemcpyDeviceToHost));
+}
+
+static struct tensor *waiting;
+
+/* More than the stream holds. */
+static void call_queue(void)
+{
+	for (int i = 0; i < QUEUE; i++)
+		CUDA(cudaMemsetAsync(ready.device, i, 1 << 10, waiting->stream));
+}
+
+static const struct {
+	const char *name;
+	void (*call)(void);
+} calls[] = {
+	{"allocate", call_malloc},         {"allocate-pinned", call_host_alloc},
+	{"create", call_create},           {"copy", call_copy},
+	{"synchronize", call_synchronize}, {"free", call_free},
+	{"free-pinned", call_free_host},   {"queue", call_queue},
+};
+
+static void meanwhile(const char *name)
+{
+	struct tensor t;
+	uint64_t begin_ms;
+	size_t i = 0;
+
+	while (i < sizeof(calls) / sizeof(calls[0]) && strcmp(calls[i].name, name) != 0)
+		i++;
+	if (i == sizeof(calls) / sizeof(calls[0]))
+		die(name, "there is no such call");
+	CUDA(cudaMalloc(&ready.device, 1 << 20));
+	CUDA(cudaHostAlloc(&ready.pinned, 1 << 20, cudaHostAllocDefault));
+	tensor_open(&ready.other);
+	tensor_open(&t);
+	waiting = &t;
+	submit(&t, 1);
+	check(&t, 1, 1);
+	if (rank != 0)
+		usleep(LATE_US);
+	begin_ms = clock_ms();
+	submit(&t, 2);
+	if (rank == 0)
+		calls[i].call();
+	check(&t, 2, 1);
+	printf("%s: the result came after %u ms\n", name, (unsigned)(clock_ms() - begin_ms));
+}
+
 int main(int argc, char **argv)
 {
 	struct winnow_config config;
 
-	if (argc != 2 || strcmp(argv[1], "orders") != 0) {
+	if (!(argc == 2 && strcmp(argv[1], "orders") == 0) &&
+	    !(argc == 3 && strcmp(argv[1], "meanwhile") == 0)) {
 		fprintf(stderr, "device_order: see the head of tests/gpu/device_order.c\n");
 		return 2;
 	}
@@ -153,7 +267,10 @@ int main(int argc, char **argv)
 	world = config.world;
 	if (winnow_comm_create(&config, &comm) != WINNOW_OK)
 		ended("winnow_comm_create");
-	orders();
+	if (argc == 2)
+		orders();
+	else
+		meanwhile(argv[2]);
 	winnow_comm_destroy(comm);
 	return 0;
 }

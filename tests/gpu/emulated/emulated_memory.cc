@@ -109,6 +109,7 @@ static cudaError_t release(void *memory, bool on_device)
 	if (found == state.memory.end() || !found->second.map ||
 	    (found->second.device >= 0) != on_device)
 		return emulated_fail(cudaErrorInvalidValue);
+	emulated_alone alone(held, on_device ? found->second.device : -1);
 	emulated_drain_device(held, on_device ? found->second.device : -1);
 	found = state.memory.find(reinterpret_cast<uintptr_t>(memory));
 	if (found == state.memory.end())
@@ -197,6 +198,7 @@ cudaError_t cudaHostUnregister(void *memory)
 
 	if (found == emulated().memory.end() || found->second.map)
 		return emulated_fail(cudaErrorHostMemoryNotRegistered);
+	emulated_alone alone(held, -1);
 	emulated_drain_device(held, -1);
 	emulated().memory.erase(reinterpret_cast<uintptr_t>(memory));
 	return cudaSuccess;

@@ -127,6 +127,7 @@ cudaError_t emulated_enter(const char *name)
 		return cudaErrorNotPermitted;
 	if (state.devices.empty())
 		return cudaErrorNoDevice;
+	emulated_pass(held, emulated_current);
 	if (makes_context(name))
 		state.devices[static_cast<size_t>(emulated_current)].context = true;
 	cudaError_t due = emulated_fault_due(name);

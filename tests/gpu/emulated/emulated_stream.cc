@@ -9,6 +9,8 @@
 #include "tests/gpu/emulated/emulated_fiber.h"
 #include "tests/gpu/emulated/emulated_impl.h"
 
+static const size_t queue_most = 1024; /* operations that a stream holds */
+
 static void pause(CUstream_st *stream)
 {
 	uint64_t random = emulated_random(&stream->random);
@@ -126,6 +128,14 @@ void emulated_push(CUstream_st *stream, emulated_op op)
 {
 	if (stream->capturing)
 		return;
+	if (stream->queue.size() >= queue_most) {
+		/* As CUDA: who waits for room has all others wait, too. */
+		std::unique_lock<std::mutex> held(emulated().lock, std::adopt_lock);
+		emulated_alone alone(held, stream->device);
+		while (stream->queue.size() >= queue_most)
+			emulated().changed.wait(held);
+		held.release();
+	}
 	op.order = emulated().devices[static_cast<size_t>(stream->device)].order++;
 	stream->queue.push_back(std::move(op));
 	stream->submitted++;
