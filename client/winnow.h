@@ -154,10 +154,10 @@ enum winnow_memory {
 	/*
 	 * Both in the memory of one NVIDIA GPU. The operation comes after the work that is in the
 	 * caller's stream, and the stream waits for the result; the calling thread does not, unless
-	 * the driver has no way to make a stream wait, or CUDA_DEVICE_MAX_CONNECTIONS is 1. Needs
-	 * winnow-cuda.so beside the library and a driver for the CUDA with which that was built.
-	 * Streams that are being captured into a graph are refused (INVALID). The first operations
-	 * reserve pinned memory, later ones nothing.
+	 * the driver has no way to make a stream wait, CUDA_DEVICE_MAX_CONNECTIONS is 1, or
+	 * CUDA_LAUNCH_BLOCKING is set. Needs winnow-cuda.so beside the library and a driver for the
+	 * CUDA with which that was built. Streams that are being captured into a graph are refused
+	 * (INVALID). The first operations reserve pinned memory, later ones nothing.
 	 *
 	 * While a stream waits for a result the process should not free memory of the GPU or pinned
 	 * memory, use a kernel for the first time (CUDA_MODULE_LOADING=EAGER loads all at once), or

@@ -38,13 +38,23 @@ static void *driver_call(const char *name)
 	return NULL;
 }
 
-/* Without these two, streams cannot wait; nor with one queue for all, which a wait would block. */
+static int number_in(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text != NULL ? atoi(text) : 0;
+}
+
+/*
+ * Without these two, streams cannot wait; nor with one queue for all, which a wait would block, nor
+ * where CUDA has each call wait for what it asks for: the caller's next one would, with a lock that
+ * the library's calls need.
+ */
 static void find_value_calls(struct gpu *gpu)
 {
-	const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
 	void *calls[2];
 
-	if (connections != NULL && atoi(connections) == 1)
+	if (number_in("CUDA_DEVICE_MAX_CONNECTIONS") == 1 || number_in("CUDA_LAUNCH_BLOCKING") != 0)
 		return;
 	calls[0] = driver_call("cuStreamWaitValue32");
 	calls[1] = driver_call("cuStreamWriteValue32");

@@ -136,6 +136,7 @@ part_order() {
 	for call in allocate allocate-pinned create copy synchronize; do
 		workers "meanwhile-$call" 40 2 "$programs/device_order" meanwhile $call
 	done
+	workers blocking-free 40 2 env CUDA_LAUNCH_BLOCKING=1 "$programs/device_order" meanwhile free
 	for call in free free-pinned queue; do
 		begun=$SECONDS
 		start "meanwhile-$call" 2 timeout -k 5 40 "$programs/device_order" meanwhile $call
