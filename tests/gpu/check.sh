@@ -66,6 +66,7 @@ start() { # name world command..
 	shift 2
 	team=()
 	jobs=$((jobs + 1))
+	rm -f "$logs/$name".[0-9]* # of an earlier run: its lines are not this one's
 	for ((rank = 0; rank < world; rank++)); do
 		RANK=$rank WORLD_SIZE=$world WINNOW_JOB=check-gpu-$$-$jobs "$@" >"$logs/$name.$rank" 2>&1 </dev/null &
 		team+=($!)
