@@ -103,13 +103,17 @@ int gpu_word(struct gpu *gpu, uint32_t **out, char *why)
 
 static int locate(const void *memory, int *device, char *why)
 {
+	static atomic_bool there;
 	struct cudaPointerAttributes found;
-	cudaError_t err;
-	int count, current;
+	cudaError_t err = cudaSuccess;
+	int count = 0, current;
 
-	err = cudaGetDeviceCount(&count);
-	if (err != cudaSuccess || count == 0)
+	/* Once there is a GPU, an error here is that of a GPU that has failed meanwhile. */
+	if (!atomic_load(&there))
+		err = cudaGetDeviceCount(&count);
+	if (!atomic_load(&there) && (err != cudaSuccess || count == 0))
 		return no_device(why, err != cudaSuccess ? err : cudaErrorNoDevice);
+	atomic_store(&there, true);
 	err = cudaGetDevice(&current);
 	if (err != cudaSuccess)
 		return gpu_failed(why, "cudaGetDevice", -1, err);
