@@ -3,7 +3,7 @@
  * gpu_watch.c - see gpu.h: streams that wait for a thread that waits for streams
  *
  * Some calls of CUDA wait until streams have got on, with a lock that every call needs: to free
- * memory, to load a kernel, to put work into a stream that is full. If a stream waits for a result
+ * memory, to load a kernel, to copy to memory that is not pinned, to put work into a stream that is full. If a stream waits for a result
  * meanwhile, the communicator's thread, whose launches would bring it, waits for that lock. A thread
  * of its own, which never calls CUDA, sees that and lets the streams go.
  */
@@ -30,8 +30,8 @@ int gpu_stuck(const struct gpu *gpu, char *why)
 		return 0;
 	snprintf(why, GPU_WHY_BYTES,
 	         "calls of CUDA on GPU %d did not come back for %d s: while a stream waits for a "
-	         "result, the process must not free memory, load kernels or fill a stream's "
-	         "queue; stream_goes_on avoids that",
+	         "result, free no memory, load no kernels, copy only to pinned memory, and keep "
+	         "streams short; or use stream_goes_on",
 	         gpu->device, GPU_STUCK_US / 1000000);
 	return -EIO;
 }

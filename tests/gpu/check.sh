@@ -129,7 +129,7 @@ part_end_to_end() {
 }
 
 # Streams that wait while others, and the program, do something else. CUDA's driver may let nobody make a call before
-# memory is free or a stream has room, however long a stream waits: then the job has to end, and nobody to wait.
+# memory is free, a stream has room or a copy is made, however long a stream waits: then the job has to end, and nobody to wait.
 part_order() {
 	local call status begun
 	aggregators 1
@@ -138,7 +138,7 @@ part_order() {
 		workers "meanwhile-$call" 40 2 "$programs/device_order" meanwhile $call
 	done
 	workers blocking-free 40 2 env CUDA_LAUNCH_BLOCKING=1 "$programs/device_order" meanwhile free
-	for call in free free-pinned queue; do
+	for call in free free-pinned queue copy-pageable; do
 		begun=$SECONDS
 		start "meanwhile-$call" 2 timeout -k 5 40 "$programs/device_order" meanwhile $call
 		finish "meanwhile-$call"

@@ -208,6 +208,18 @@ static void call_copy(void)
 
 static struct tensor *waiting;
 
+/* To memory that is not pinned, from a stream that waits: what a program does that wants to see a result. */
+static void call_copy_pageable(void)
+{
+	float *copy = malloc(COUNT * sizeof(float));
+
+	if (copy == NULL)
+		die("malloc", "out of memory");
+	CUDA(cudaMemcpyAsync(copy, waiting->device, COUNT * sizeof(float), cudaMemcpyDeviceToHost,
+	                     waiting->stream));
+	free(copy);
+}
+
 /* More than the stream holds. */
 static void call_queue(void)
 {
@@ -219,10 +231,15 @@ static const struct {
 	const char *name;
 	void (*call)(void);
 } calls[] = {
-	{"allocate", call_malloc},         {"allocate-pinned", call_host_alloc},
-	{"create", call_create},           {"copy", call_copy},
-	{"synchronize", call_synchronize}, {"free", call_free},
-	{"free-pinned", call_free_host},   {"queue", call_queue},
+	{"allocate", call_malloc},
+	{"allocate-pinned", call_host_alloc},
+	{"create", call_create},
+	{"copy", call_copy},
+	{"synchronize", call_synchronize},
+	{"free", call_free},
+	{"free-pinned", call_free_host},
+	{"queue", call_queue},
+	{"copy-pageable", call_copy_pageable},
 };
 
 static void meanwhile(const char *name)

@@ -15,9 +15,10 @@
  * pointer ends with SIGSEGV (unless something runs there at that very moment). Freed memory stays
  * out of bounds. CUDA calls from a host function are refused.
  *
- * Freeing memory, the first use of a kernel, and a stream with 1024 operations waiting wait for the
- * device, and keep all other threads' calls waiting meanwhile, as CUDA does: if what they wait for needs one
- * of those, nobody ever goes on. Captures forbid what CUDA's do, in other threads, too.
+ * Freeing memory, the first use of a kernel, copies to memory that is not pinned, and a stream with
+ * 1024 operations wait for the device, and keep all other threads' calls waiting meanwhile, as CUDA
+ * does: if what they wait for needs one of those, nobody ever goes on. Captures forbid what CUDA's do,
+ * in other threads, too.
  *
  * Environment:
  *   EMULATED_CUDA_DEVICES=2   devices of this process

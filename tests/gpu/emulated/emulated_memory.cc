@@ -280,8 +280,8 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
 		const char *from = static_cast<const char *>(src);
 		staged = std::make_shared<std::vector<char>>(from, from + bytes);
 	}
-	wait |= kind == cudaMemcpyDeviceToHost && !emulated_find(dst, bytes);
-	wait |= kind == cudaMemcpyHostToHost;
+	bool pageable = kind == cudaMemcpyDeviceToHost && !emulated_find(dst, bytes);
+	wait |= pageable || kind == cudaMemcpyHostToHost;
 
 	emulated_op op;
 	op.touches = EMULATED_TOUCH_ALL;
@@ -291,8 +291,12 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
 	};
 	op.finish = [=] { count_copy(kind, bytes); };
 	emulated_push(stream, op);
-	if (wait && !stream->capturing)
+	if (wait && !stream->capturing && pageable) {
+		emulated_alone alone(held, stream->device);
 		emulated_drain(held, stream);
+	} else if (wait && !stream->capturing) {
+		emulated_drain(held, stream);
+	}
 	return emulated_fail(emulated().devices[static_cast<size_t>(stream->device)].sticky);
 }
 
