@@ -3,9 +3,10 @@
  * gpu_watch.c - see gpu.h: streams that wait for a thread that waits for streams
  *
  * Some calls of CUDA wait until streams have got on, with a lock that every call needs: to free
- * memory, to load a kernel, to copy to memory that is not pinned, to put work into a stream that is full. If a stream waits for a result
- * meanwhile, the communicator's thread, whose launches would bring it, waits for that lock. A thread
- * of its own, which never calls CUDA, sees that and lets the streams go.
+ * memory, to load a kernel, to copy to memory that is not pinned, to put work into a stream that is
+ * full. If a stream waits for a result meanwhile, the communicator's thread, whose launches would
+ * bring it, waits for that lock. A thread of its own, which never calls CUDA, sees that and lets
+ * the streams go.
  */
 
 #include <signal.h>
