@@ -160,11 +160,11 @@ enum winnow_memory {
 	 * (INVALID). The first operations reserve pinned memory, later ones nothing.
 	 *
 	 * While a stream waits for a result the process should not free memory of the GPU or pinned
-	 * memory, copy to memory that is not pinned, use a kernel for the first time
-	 * (CUDA_MODULE_LOADING=EAGER loads all at once), or put more into a stream than it holds,
-	 * about a thousand operations: CUDA may have these calls wait for the stream, and all others,
-	 * the library's too, for them. After 8 s of that the streams are let go, and the job ends
-	 * (GPU). With stream_goes_on none of it matters.
+	 * memory (winnow_comm_destroy() of another communicator does), copy to memory that is not
+	 * pinned, use a kernel for the first time (CUDA_MODULE_LOADING=EAGER loads all at once), or
+	 * put more into a stream than it holds, about a thousand operations: CUDA may have these
+	 * calls wait for the stream, and all others, the library's too, for them. After 8 s of that
+	 * the streams are let go, and the job ends (GPU). With stream_goes_on none of it matters.
 	 */
 	WINNOW_MEMORY_CUDA = 1,
 };
