@@ -41,8 +41,7 @@ static int no_device(char *why, cudaError_t err)
 	else if (err == cudaErrorInsufficientDriver)
 		snprintf(why, GPU_WHY_BYTES,
 		         "the driver is for CUDA %d.%d, winnow-cuda.so was built with %d.%d: it "
-		         "needs a "
-		         "newer driver or a build with an older CUDA",
+		         "needs a newer driver or a build with an older CUDA",
 		         version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
 		         CUDART_VERSION % 1000 / 10);
 	else
@@ -147,6 +146,18 @@ static int is_captured(const struct gpu *gpu, cudaStream_t stream, bool *out, ch
 	return err;
 }
 
+/* Which GPU the stream is of. CUDA tells from 12.8 on; before, the caller is believed. */
+static cudaError_t device_of(cudaStream_t stream, int *device)
+{
+#if CUDART_VERSION >= 12080
+	return cudaStreamGetDevice(stream, device);
+#else
+	(void)stream;
+	(void)device;
+	return cudaSuccess;
+#endif
+}
+
 static int admit(int device, void *stream, char *why)
 {
 	const struct gpu gpu = {.device = device};
@@ -158,7 +169,7 @@ static int admit(int device, void *stream, char *why)
 		return err;
 	err = is_captured(&gpu, stream, &captured, why);
 	if (stream != NULL && !captured)
-		TRY(&gpu, err, "cudaStreamGetDevice", cudaStreamGetDevice(stream, &of));
+		TRY(&gpu, err, "cudaStreamGetDevice", device_of(stream, &of));
 	gpu_leave(&gpu, &before);
 	if (err == 0 && captured)
 		snprintf(why, GPU_WHY_BYTES,
