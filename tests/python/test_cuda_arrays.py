@@ -1,97 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays on a GPU, here an emulated one, by __cuda_array_interface__."""
 
-import ctypes
-import os
 import unittest
 
+import emulated_gpu
 import harness
 import numpy
+from emulated_gpu import Array, Stream, values_of
 
 import winnow
 
 WORLD = 2
-PLUGIN = harness.BUILD / "winnow-cuda-emulated.so"
-RUNTIME = harness.BUILD / "tests" / "gpu" / "libemulated-cuda.so"
-TO_DEVICE, TO_HOST = 1, 2
-
-cuda = None
 
 
 def setUpModule():
-    global cuda
-    if not (PLUGIN.exists() and RUNTIME.exists()):
-        raise unittest.SkipTest("there is no emulated CUDA in this build: make tests")
-    if hasattr(ctypes.CDLL(None), "cudaMalloc"):  # a torch with CUDA brings it, and it would be taken
-        raise unittest.SkipTest("CUDA's own runtime is in this process: run this file by itself")
-    os.environ["WINNOW_CUDA_PLUGIN"] = str(PLUGIN)
-    cuda = ctypes.CDLL(str(RUNTIME))
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    cuda.cudaMalloc.argtypes = [ctypes.POINTER(pointer), size]
-    cuda.cudaFree.argtypes = [pointer]
-    cuda.cudaMemcpy.argtypes = [pointer, pointer, size, ctypes.c_int]
-    cuda.cudaMemcpyAsync.argtypes = [pointer, pointer, size, ctypes.c_int, pointer]
-    cuda.cudaStreamCreateWithFlags.argtypes = [ctypes.POINTER(pointer), ctypes.c_uint]
-    cuda.cudaStreamDestroy.argtypes = cuda.cudaStreamSynchronize.argtypes = [pointer]
-    cuda.emulated_cuda_fail.argtypes = [ctypes.c_char_p]
+    emulated_gpu.load()
 
 
 def tearDownModule():
-    os.environ.pop("WINNOW_CUDA_PLUGIN", None)
-
-
-class Stream:
-    def __init__(self):
-        handle = ctypes.c_void_p()
-        assert cuda.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0
-        self.handle = handle.value
-
-    def __del__(self):
-        cuda.cudaStreamDestroy(self.handle)
-
-
-class Array:
-    """A numpy array's copy on the GPU, written late in the stream `late`."""
-
-    def __init__(self, values, late=None, **interface):
-        self.values, self.late = numpy.ascontiguousarray(values), late
-        memory = ctypes.c_void_p()
-        assert cuda.cudaMalloc(ctypes.byref(memory), max(self.values.nbytes, 1)) == 0
-        self.memory = memory.value
-        if late is None:
-            code = cuda.cudaMemcpy(self.memory, self.values.ctypes.data, self.values.nbytes, TO_DEVICE)
-        else:
-            code = cuda.cudaMemcpyAsync(
-                self.memory, self.values.ctypes.data, self.values.nbytes, TO_DEVICE, late.handle
-            )
-        assert code == 0, code
-        self.__cuda_array_interface__ = {
-            "shape": values.shape,
-            "typestr": values.dtype.str,
-            "data": (self.memory, False),
-            "version": 3,
-            "strides": None,
-            "stream": late.handle if late else None,
-            **interface,
-        }
-
-    def read(self):
-        found = numpy.empty_like(self.values)
-        assert cuda.cudaMemcpy(found.ctypes.data, self.memory, found.nbytes, TO_HOST) == 0
-        return found
-
-    def __del__(self):
-        if self.late is not None:
-            cuda.cudaStreamSynchronize(self.late.handle)
-        cuda.cudaFree(self.memory)
-
-
-def values_of(rank, dtype, count=20_000):
-    """Whole numbers in some blocks, each worker's own and common ones."""
-    draw = numpy.random.default_rng(rank)
-    values = draw.integers(-8, 9, count).astype(dtype)
-    values[numpy.repeat(draw.random(-(-count // 256)) < 0.9, 256)[:count]] = 0
-    return values
+    emulated_gpu.unload()
 
 
 class Arrays(unittest.TestCase):
@@ -215,16 +142,16 @@ class Failures(unittest.TestCase):
         comms = harness.join(WORLD)
 
         def reduce(rank):
-            cuda.cudaSetDevice(rank)
+            emulated_gpu.cuda.cudaSetDevice(rank)
             array = Array(values_of(rank, "float32"))
             comms[rank].allreduce(array)
             if rank == 0:
-                cuda.emulated_cuda_fail(b"cudaLaunchKernel:1")
+                emulated_gpu.cuda.emulated_cuda_fail(b"cudaLaunchKernel:1")
             comms[rank].allreduce(numpy.zeros(1))  # nobody goes on before that
             comms[rank].allreduce(array)
 
         errors = harness.outcomes(WORLD, reduce)
-        cuda.emulated_cuda_reset()
+        emulated_gpu.cuda.emulated_cuda_reset()
         for error in errors:
             self.assertIsInstance(error, winnow.WinnowError)
             self.assertRegex(str(error), "cudaLaunchKernel on GPU [01]: unspecified launch failure")

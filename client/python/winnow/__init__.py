@@ -9,7 +9,8 @@
 For DistributedDataParallel see winnow.torch, which is imported by itself.
 """
 
-from ._comm import Comm, CommStats, OpStats, Request, RowsRequest, WinnowError
+from ._comm import Comm, RowsRequest
+from ._member import CommStats, OpStats, Request, WinnowError
 from ._native import lib as _lib
 from ._native import library_path
 

@@ -8,7 +8,7 @@ operation which of them it is. DDP makes its buckets anew after the first step, 
 import json
 import sys
 
-from ._comm import WinnowError
+from ._member import WinnowError
 
 
 class Names:

@@ -20,8 +20,9 @@ import torch
 import torch.distributed as dist
 
 from . import _cuda, _group, _names, _sparse, _timeline
-from ._comm import Comm, OpStats
+from ._comm import Comm
 from ._futures import Completer
+from ._member import OpStats
 
 _group.register()
 
