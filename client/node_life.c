@@ -47,7 +47,7 @@ static const char *wrong_config(const struct winnow_node_config *config)
 		return "gpus is NULL: which GPUs are this process's?";
 	/* Room for what names the jobs of a node: ".g64-63". */
 	if (config->config->job == NULL || strlen(config->config->job) > CONTROL_NAME_BYTES - 8)
-		return "the name of a job with several GPUs in a node has at most 56 characters";
+		return "the name of a job with several GPUs in a node has at most 57 characters";
 	return NULL;
 }
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The emulated CUDA for tests: streams and arrays on its GPUs.
-"""
+"""The emulated CUDA for tests: streams and arrays on its GPUs."""
 
 import ctypes
 import os
@@ -49,8 +48,17 @@ class Stream:
         handle = ctypes.c_void_p()
         assert cuda.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0
         self.handle = handle.value
+        self._scratch = []
+
+    def delay(self, copies=1000):
+        """What is put into it after this comes late, by some 25 us a copy."""
+        self._scratch.append(Array(numpy.zeros(1)))
+        there, here = self._scratch[-1].memory, self._scratch[-1].values.ctypes.data
+        for _ in range(copies):
+            assert cuda.cudaMemcpyAsync(there, here, 8, TO_DEVICE, self.handle) == 0
 
     def __del__(self):
+        cuda.cudaStreamSynchronize(self.handle)
         cuda.cudaStreamDestroy(self.handle)
 
 

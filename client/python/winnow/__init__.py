@@ -6,13 +6,15 @@
     with winnow.Comm(aggregators="10.0.0.1:5555", job="train1", rank=0, world=4) as comm:
         comm.allreduce(gradient)                      # in place, numpy or torch
 
-For DistributedDataParallel see winnow.torch, which is imported by itself.
+Several GPUs of a host are one worker with winnow.Node. For DistributedDataParallel see winnow.torch,
+which is imported by itself.
 """
 
 from ._comm import Comm, RowsRequest
 from ._member import CommStats, OpStats, Request, WinnowError
 from ._native import lib as _lib
 from ._native import library_path
+from ._node import Node, node_id
 
 __version__ = "0.1.0"
 library_version = _lib.winnow_version().decode()
@@ -20,10 +22,12 @@ library_version = _lib.winnow_version().decode()
 __all__ = [
     "Comm",
     "CommStats",
+    "Node",
     "OpStats",
     "Request",
     "RowsRequest",
     "WinnowError",
     "library_path",
     "library_version",
+    "node_id",
 ]

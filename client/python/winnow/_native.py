@@ -73,6 +73,21 @@ class Segment(ctypes.Structure):
     _fields_ = [("offset", ctypes.c_uint64), ("count", ctypes.c_uint64), ("row", ctypes.c_uint64)]
 
 
+class NodeId(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 128)]
+
+
+class NodeConfig(ctypes.Structure):
+    _fields_ = [
+        ("config", ctypes.POINTER(Config)),
+        ("id", NodeId),
+        ("local_world", ctypes.c_uint32),
+        ("local_rank", ctypes.c_uint32),
+        ("gpu_count", ctypes.c_uint32),
+        ("gpus", ctypes.POINTER(ctypes.c_int)),
+    ]
+
+
 class OpStats(ctypes.Structure):
     _fields_ = [
         ("blocks", ctypes.c_uint64),
@@ -105,6 +120,8 @@ class CommStats(ctypes.Structure):
 _pointer = ctypes.c_void_p
 _int = ctypes.c_int
 _buffers = [_pointer, _pointer, ctypes.c_uint64, _int, _int]
+_per_gpu = ctypes.POINTER(_pointer)
+_on_gpus = [_per_gpu, _per_gpu, ctypes.c_uint64, _int, _int, _per_gpu]
 _blocks = [_pointer, _pointer, ctypes.c_uint64, ctypes.c_uint64]
 _start = [ctypes.POINTER(Options), _pointer]
 
@@ -148,6 +165,16 @@ FUNCTIONS = {
     "winnow_comm_stats": (None, [_pointer, ctypes.POINTER(CommStats)]),
     "winnow_comm_rank": (ctypes.c_uint32, [_pointer]),
     "winnow_comm_world": (ctypes.c_uint32, [_pointer]),
+    "winnow_node_id_make": (_int, [ctypes.POINTER(NodeId)]),
+    "winnow_node_create": (_int, [ctypes.POINTER(NodeConfig), ctypes.POINTER(_pointer)]),
+    "winnow_node_destroy": (None, [_pointer]),
+    "winnow_node_allreduce": (_int, _on_gpus + [_pointer]),
+    "winnow_node_allreduce_async": (_int, _on_gpus + _start + [ctypes.POINTER(_pointer)]),
+    "winnow_node_wait": (_int, [_pointer, ctypes.c_int64, ctypes.POINTER(OpStats)]),
+    "winnow_node_test": (_int, [_pointer, ctypes.POINTER(_int), ctypes.POINTER(OpStats)]),
+    "winnow_node_check": (_int, [_pointer]),
+    "winnow_node_abort": (None, [_pointer, ctypes.c_char_p]),
+    "winnow_node_stats": (None, [_pointer, ctypes.POINTER(CommStats)]),
     "winnow_version": (ctypes.c_char_p, []),
     "winnow_abi_version": (_int, []),
 }
