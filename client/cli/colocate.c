@@ -50,13 +50,11 @@ static const struct options options = {
 	.usage = "--hosts HOST,HOST,.. [...] -- COMMAND [ARGUMENT..]",
 	.about = "Give it on every host: starts an aggregator on this host and COMMAND beside it, "
 		 "with "
-		 "WINNOW_AGGREGATORS,\nRANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT "
-		 "(29500, if "
-		 "not set) for a job of all hosts.\nThe aggregator ends when COMMAND has, and all "
-		 "others "
-		 "are done with it. WINNOW_KEY_FILE, WINNOW_KEY or\nWINNOW_INSECURE_NO_KEY=1 hold "
-		 "for both, "
-		 "and WINNOW_CONFIG for the aggregator. Exit status: that of COMMAND.",
+		 "WINNOW_AGGREGATORS,\nRANK, LOCAL_RANK, GROUP_RANK (the host), WORLD_SIZE, "
+		 "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT\n(29500, if not set) for a job of "
+		 "all hosts. The aggregator ends when COMMAND has, and all others are\ndone with "
+		 "it. WINNOW_KEY_FILE, WINNOW_KEY or WINNOW_INSECURE_NO_KEY=1 hold for both, and "
+		 "WINNOW_CONFIG\nfor the aggregator. Exit status: that of COMMAND.",
 	.examples = "  winnow colocate --hosts node0,node1,node2,node3 -- python3 train.py\n"
 		    "  srun -N 4 winnow colocate --hosts node0,node1,node2,node3 --per-host 8 -- "
 		    "python3 train.py\n",
@@ -168,6 +166,8 @@ static void environment_set(void)
 		                         i > 0 ? "," : "", run.hosts[i], (unsigned)settings.port);
 	setenv("WINNOW_AGGREGATORS", all, 1);
 	set_number("WORLD_SIZE", run.host_count * (uint32_t)settings.per_host);
+	set_number("LOCAL_WORLD_SIZE", (uint32_t)settings.per_host);
+	set_number("GROUP_RANK", run.index);
 	setenv("MASTER_ADDR", run.hosts[0], 1);
 	setenv("MASTER_PORT", "29500", 0);
 }

@@ -42,10 +42,11 @@ static const struct option list[] = {
 static const struct options options = {
 	.program = "winnow run",
 	.usage = "[-n N] [...] -- COMMAND [ARG..]",
-	.about = "Starts N processes of COMMAND on this machine with RANK, LOCAL_RANK, WORLD_SIZE, "
-		 "LOCAL_WORLD_SIZE,\nMASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS set, and "
-		 "OMP_NUM_THREADS if it is not. When one fails the\nothers are ended, and the exit "
-		 "status is that of the first that failed: 128 and the signal, if it\nwas one.",
+	.about = "Starts N processes of COMMAND on this machine with RANK, LOCAL_RANK, GROUP_RANK, "
+		 "WORLD_SIZE,\nLOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS, "
+		 "and OMP_NUM_THREADS if it is not set.\nWhen one fails the others are ended, and "
+		 "the exit status is that of the first that failed: 128 and the\nsignal, if it was "
+		 "one.",
 	.examples = "  winnow run -n 4 -- python3 train.py\n"
 		    "  winnow run -n 2 --aggregators 10.0.0.1:5555 -- python3 train.py\n",
 	.list = list,
@@ -182,6 +183,7 @@ static int set_environment(const struct launch *launch)
 		return -1;
 	set_number("WORLD_SIZE", launch->count);
 	set_number("LOCAL_WORLD_SIZE", launch->count);
+	set_number("GROUP_RANK", 0); /* all are on one host */
 	setenv("MASTER_ADDR", "127.0.0.1", 1);
 	set_number("MASTER_PORT", (uint64_t)port);
 	snprintf(job, sizeof(job), "run-%d", (int)getpid());

@@ -18,10 +18,10 @@ refuses 2 "no option --host; did you mean --hosts" "$w" colocate --host a -- tru
 # What a worker is told.
 port=$(free_port)
 MASTER_PORT=1234 "$w" colocate --hosts 127.0.0.1,127.0.0.2 --index 1 --per-host 2 --port "$port" -- \
-	sh -c 'echo "$WINNOW_AGGREGATORS $RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT $1" >>'"$tmp/told" sh 'an argument' 2>"$tmp/run.err" || fail "run: $(cat "$tmp/run.err")"
+	sh -c 'echo "$WINNOW_AGGREGATORS $RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $1" >>'"$tmp/told" sh 'an argument' 2>"$tmp/run.err" || fail "run: $(cat "$tmp/run.err")"
 list=127.0.0.1:$port,127.0.0.2:$port
-[ "$(sort "$tmp/told")" = "$list 2 0 4 127.0.0.1 1234 an argument
-$list 3 1 4 127.0.0.1 1234 an argument" ] || fail "workers are told: $(cat "$tmp/told")"
+[ "$(sort "$tmp/told")" = "$list 2 0 1 4 2 127.0.0.1 1234 an argument
+$list 3 1 1 4 2 127.0.0.1 1234 an argument" ] || fail "workers are told: $(cat "$tmp/told")"
 
 # A job of three hosts, two workers on each: every result is checked, and all of it ends.
 job() { # name of the command's log, arg of bench..

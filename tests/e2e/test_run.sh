@@ -9,10 +9,10 @@ run() { # status, arg..: winnow run ends with that status; its words are in run.
 	timeout 60 "$BUILD/winnow" run "$@" >"$tmp/run.out" 2>"$tmp/run.err" || got=$?
 	[ $got = "$want" ] || fail "winnow run $*: exit status $got, not $want"
 }
-show='echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT"; echo "$OMP_NUM_THREADS $WINNOW_AGGREGATORS" >&2'
+show='echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT"; echo "$OMP_NUM_THREADS $WINNOW_AGGREGATORS" >&2'
 run 0 -n 3 -- sh -c "$show"
 for rank in 0 1 2; do
-	grep -qE "^\[$rank\] $rank $rank 3 3 127.0.0.1 [0-9]+$" "$tmp/run.out" || fail "worker $rank did not say so"
+	grep -qE "^\[$rank\] $rank $rank 3 3 0 127.0.0.1 [0-9]+$" "$tmp/run.out" || fail "worker $rank did not say so"
 	grep -qE "^\[$rank\] [0-9]+ 127.0.0.1:[0-9]+$" "$tmp/run.err" || fail "worker $rank has no aggregator"
 done
 [ "$(awk '{ print $NF }' "$tmp/run.out" | sort -u | wc -l)" = 1 ] || fail "workers differ in MASTER_PORT"
