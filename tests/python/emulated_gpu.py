@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The emulated CUDA for tests: streams and arrays on its GPUs."""
+"""The emulated CUDA for tests: streams and arrays on its GPUs; tensors of torch that pass for such.
 
+test_cuda_arrays.py and test_node*.py need it, and tests/gpu/ddp_on_gpu.py on a machine without a GPU.
+"""
+
+import collections
+import contextlib
 import ctypes
 import os
 import unittest
+from unittest import mock
 
 import harness
 import numpy
+
+import winnow
 
 PLUGIN = harness.BUILD / "winnow-cuda-emulated.so"
 RUNTIME = harness.BUILD / "tests" / "gpu" / "libemulated-cuda.so"
@@ -104,3 +112,61 @@ def values_of(rank, dtype, count=20_000):
     values = draw.integers(-8, 9, count).astype(dtype)
     values[numpy.repeat(draw.random(-(-count // 256)) < 0.9, 256)[:count]] = 0
     return values
+
+
+# ---- tensors that pass for ones on a GPU ----
+
+Gpu = collections.namedtuple("Gpu", "index")
+
+
+class Carried:
+    """A Node's request for a tensor that is on the CPU in truth."""
+
+    def __init__(self, request, array, tensor):
+        self._request, self._array, self._tensor = request, array, tensor
+
+    @property
+    def stats(self):
+        return self._request.stats
+
+    def wait(self, timeout=None):
+        self._request.wait(timeout)
+        self._tensor.detach().numpy()[...] = self._array.read()
+        return self._tensor
+
+
+class CarryingNode(winnow.Node):
+    """One that carries tensors to its emulated GPU and back."""
+
+    operations = 0  # of all
+
+    def allreduce_async(self, data, *arguments, **options):
+        CarryingNode.operations += 1
+        cuda.cudaSetDevice(self.gpus[0])
+        array = Array(data.detach().numpy())
+        return Carried(super().allreduce_async(array, *arguments, **options), array, data)
+
+
+@contextlib.contextmanager
+def passing_for(gpu):
+    """Within, winnow's hook and group take tensors on the CPU for ones on GPU `gpu`, an emulated one."""
+    import torch
+
+    import winnow.torch
+    from winnow import _cuda, _group
+
+    replaced = {
+        "device_of": lambda tensor: Gpu(gpu),
+        "current": lambda: gpu,
+        "future": lambda device: torch.futures.Future(),
+        "mark": lambda device: None,
+        "side": lambda device, role, after=None: contextlib.nullcontext(),
+        "to_host": lambda tensors: [tensor.clone() for tensor in tensors],
+        "to_device": lambda tensors, device: [tensor.clone() for tensor in tensors],
+        "used_here": lambda *tensors: None,
+    }
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.multiple(_cuda, **replaced))
+        stack.enter_context(mock.patch.object(winnow.torch, "Node", CarryingNode))
+        stack.enter_context(mock.patch.object(_group, "Node", CarryingNode))
+        yield

@@ -19,6 +19,11 @@ def device_of(tensor):
     return tensor.device if tensor.is_cuda else None
 
 
+def current():
+    """The number of the GPU that this process works on."""
+    return torch.cuda.current_device()
+
+
 def future(device):
     """A Future for a value on `device`: who waits for it has its own stream wait, too."""
     return torch.futures.Future() if device is None else torch.futures.Future(devices=[device])

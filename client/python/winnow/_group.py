@@ -9,20 +9,24 @@ CPU or a GPU; and, of tensors on the CPU and any type, broadcast, all_gather int
 size, barrier; and reduce_scatter, as an all_reduce of which each keeps its part. Everything else, and
 types that the library does not add (bytes, booleans, complex), goes through a Gloo group inside, or
 through an NCCL group inside if the tensors are on a GPU.
+
+WINNOW_NODE=1: dense tensors on a GPU go through a winnow.Node, made when the first one comes.
 """
 
 import collections
 import inspect
 import itertools
+import json
 import os
 import uuid
 
 import torch
 import torch.distributed as dist
 
-from . import _cuda, _native, _sparse
+from . import _cuda, _native, _places, _sparse
 from ._comm import Comm
 from ._futures import Completer
+from ._node import Node
 
 _OPS = {
     dist.ReduceOp.SUM: "sum",
@@ -90,7 +94,9 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
         self._nccl = None
         self._tags = itertools.count(1)
-        self._comm = Comm(job=_job_name(store, rank), rank=rank, world=size)
+        self._job = _job_name(store, rank)
+        self._comm = Comm(job=self._job, rank=rank, world=size)
+        self._node = None
         self._completer = Completer("winnow-group")
 
     def getBackendName(self):
@@ -114,9 +120,20 @@ class ProcessGroupWinnow(dist.ProcessGroup):
                 tensor.detach().copy_(flat)
                 _cuda.used_here(tensor, flat)
 
+        reducer = self._reducer(flat, op, device)
         return self._run(
-            lambda tag: self._comm.allreduce_async(flat, op=op, tag=tag), finish, tensors, device
+            lambda tag: reducer.allreduce_async(flat, op=op, tag=tag), finish, tensors, device
         )
+
+    def _reducer(self, tensor, op, device):
+        """What adds up a dense tensor. All ranks come to the same, in the same order."""
+        wanted = os.environ.get("WINNOW_NODE", "0") not in ("", "0")
+        if not wanted or device is None or (op == "avg" and not tensor.is_floating_point()):
+            return self._comm
+        if self._node is None:
+            place = _places.agree(_exchange(self._store, self._rank, self._size), self._rank)
+            self._node = Node(gpus=device.index, job=self._job, **place)
+        return self._node
 
     def _allreduce_sparse(self, tensor, op, device):
         staged = device is not None
@@ -265,9 +282,21 @@ def _job_name(store, rank):
     global _first_group
     job = os.environ.get("WINNOW_JOB", "default")
     if rank == 0:
-        store.set("winnow-job", job if _first_group else f"{job[:50]}.{uuid.uuid4().hex[:10]}")
+        store.set("winnow-job", job if _first_group else f"{job[:46]}.{uuid.uuid4().hex[:10]}")
     _first_group = False
     return store.get("winnow-job").decode()
+
+
+def _exchange(store, rank, size):
+    """For _places.agree()."""
+    rounds = itertools.count()
+
+    def exchange(value):
+        name = f"winnow-node-{next(rounds)}"
+        store.set(f"{name}-{rank}", json.dumps(value))
+        return [json.loads(store.get(f"{name}-{other}")) for other in range(size)]
+
+    return exchange
 
 
 def _plain_op(opts):

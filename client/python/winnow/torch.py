@@ -6,7 +6,7 @@
 
 attach() registers a communication hook, so the process group stays what it was (Gloo, NCCL,
 ..) and serves start-up and buffers; gradients, dense and sparse, on the CPU or on a GPU, go to the
-aggregators of WINNOW_AGGREGATORS.
+aggregators of WINNOW_AGGREGATORS. attach(ddp, node=True) makes the GPUs of each host one worker.
 
 Importing this module also registers the process group backend "winnow": see _group.py.
 """
@@ -19,10 +19,11 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from . import _cuda, _group, _names, _sparse, _timeline
+from . import _cuda, _group, _names, _places, _sparse, _timeline
 from ._comm import Comm
 from ._futures import Completer
 from ._member import OpStats
+from ._node import Node
 
 _group.register()
 
@@ -44,7 +45,8 @@ class HookStats(
     )
 ):
     """Totals of a hook: buckets reduced and their dense bytes; blocks as in winnow.OpStats; the
-    buckets' times added up. The last three are of the communicator since the hook was attached."""
+    buckets' times added up. The last three are of the communicator since the hook was attached. With
+    nodes, blocks and bytes are those of this GPU's share."""
 
     __slots__ = ()
 
@@ -57,28 +59,54 @@ class HookStats(
         return self.blocks_union / self.blocks if self.blocks else 0.0
 
 
-def attach(ddp, comm=None, *, block=None, wire=None):
+def attach(ddp, comm=None, *, block=None, wire=None, node=False):
     """Makes `ddp` average its gradients over Winnow; returns the HookState.
 
-    comm: a winnow.Comm with a worker for each of ddp's processes; None: one is made from the
-    environment with ddp's rank and world size, and closed with HookState.close() or at exit.
+    comm: a winnow.Comm with a worker, or a winnow.Node with a GPU, for each of ddp's processes; None: one
+    is made from the environment with ddp's rank and world size, and closed with HookState.close() or at exit.
     block, wire: as in Comm.allreduce(). Whatever the block, large tables (the weights of
-    embeddings) are cut at their rows.
+    embeddings) are cut at their rows, but not with nodes.
+    node: True: each host's GPUs are one worker, as in make_node(); the model is on this process's GPU.
     """
     group = ddp.process_group
     world = dist.get_world_size(group)
+    if comm is not None and node:
+        raise ValueError("node=True makes a winnow.Node, and there is one, or a communicator, already")
     _refuse_parameters(ddp)
     if comm is not None and comm.world != world:
         raise ValueError(
             f"the communicator has {comm.world} workers and DDP has {world}: "
             "create it with the rank and world of DDP's process group"
         )
-    state = HookState(comm, block=block, wire=wire)
+    if node or isinstance(comm, Node):
+        gpu = _only_gpu(ddp, comm)
+    state = HookState(comm, block=block, wire=wire, node=node)
     state.name(ddp.module)
-    if comm is None:
+    if node:
+        state.open(group=group, gpu=gpu)
+    elif comm is None:
         state.open(dist.get_rank(group), world)
     ddp.register_comm_hook(state, hook)
     return state
+
+
+def make_node(group=None, *, gpu=None, node=None, **settings):
+    """A winnow.Node of all processes of a process group, which all call this; each has one GPU.
+
+    gpu: this process's, a CUDA device number; None: torch's current one.
+    node: which node this process is on, a number; None: GROUP_RANK, which torchrun sets. There must be
+    as many processes on each.
+    The rest is as in winnow.Node(). Over NCCL, call torch.cuda.set_device() first.
+    """
+    world = dist.get_world_size(group)
+
+    def exchange(value):
+        values = [None] * world
+        dist.all_gather_object(values, value, group=group)
+        return values
+
+    place = _places.agree(exchange, dist.get_rank(group), node)
+    return Node(gpus=_cuda.current() if gpu is None else gpu, **place, **settings)
 
 
 def hook(state, bucket):
@@ -114,13 +142,15 @@ class HookState:
     Pickles as its settings: a copy joins the job that the environment names when it is first used.
     """
 
-    def __init__(self, comm=None, *, block=None, wire=None):
+    def __init__(self, comm=None, *, block=None, wire=None, node=False):
         self.comm = None
+        self.node = node or isinstance(comm, Node)
         self.block = block
         self.wire = wire
         self.error = None
         """The first failure, a WinnowError for one of the library: backward() has only its text."""
         self._owned = False
+        self._rows = None  # of a Node: the communicator for sparse gradients
         self._closed = None  # totals of a communicator that is no more
         self._totals = _Totals()
         self._names = _names.Names()
@@ -132,18 +162,27 @@ class HookState:
         """Traces (WINNOW_TRACE) tell this module's parameters by their names; attach() calls it."""
         self._names.learn(module)
 
-    def open(self, rank=None, world=None):
-        """Joins the job of the environment; rank and world default to torch.distributed's."""
-        if rank is None:
-            rank, world = dist.get_rank(), dist.get_world_size()
-        self._use(Comm(rank=rank, world=world))
+    def open(self, rank=None, world=None, *, group=None, gpu=None):
+        """Joins the job of the environment; rank and world default to torch.distributed's. With
+        nodes, group and gpu are as in make_node()."""
+        if self.node:
+            self._use(make_node(group, gpu=gpu))
+        elif rank is None:
+            self._use(Comm(rank=dist.get_rank(group), world=dist.get_world_size(group)))
+        else:
+            self._use(Comm(rank=rank, world=world))
         self._owned = True
 
     def close(self):
         """Ends the thread and leaves the job, if open() joined it."""
         self._completer.close()
-        if self._owned and self.comm is not None and not self._closed:
+        if self.comm is None or self._closed:
+            return
+        if self._owned or self._rows is not None:
             self._closed = self._wire_totals()
+        if self._rows is not None:
+            self._rows.close()
+        if self._owned:
             self.comm.close()
 
     def stats(self):
@@ -166,39 +205,53 @@ class HookState:
 
         def submit():
             _refuse_tensor(tensor)
+            if self.node and device is None:
+                raise TypeError(
+                    "a gradient is on the CPU: with nodes, the whole model is on the process's GPU"
+                )
+            if self.comm is None:
+                self.open(gpu=device.index if self.node else None)
             options.update(self._options(priority))  # tags are drawn in the order of buckets
             return start(options)
 
         def done(request):
             self._totals.end(tensor, request.stats, lane)
             self._note(tensor, request.stats, lane, begun)
-            self._names.note(self.comm, options["tag"], parameters)
+            if not self.node:
+                self._names.note(self.comm, options["tag"], parameters)
             return finish(request)
 
         return self._completer.future(submit, done, self._failed, device, staged)
 
     def __getstate__(self):
-        return {"block": self.block, "wire": self.wire}
+        return {"block": self.block, "wire": self.wire, "node": self.node}
 
     def __setstate__(self, settings):
         self.__init__(**settings)
 
     def _dense(self, tensor, segments):
         def start(options):
-            return self.comm.allreduce_async(tensor, block=self.block or 0, segments=segments, **options)
+            if not self.node:
+                options = {**options, "segments": segments}
+            return self.comm.allreduce_async(tensor, block=self.block or 0, **options)
 
         return start, lambda request: tensor
 
     def _sparse(self, tensor, staged):
         def start(options):
-            go = lambda: self.comm.allreduce_rows_async(*_sparse.to_rows(tensor), **options)
+            comm = self._comm_of_rows()
+            go = lambda: comm.allreduce_rows_async(*_sparse.to_rows(tensor), **options)
             return go if staged else go()
 
         return start, lambda request: _sparse.from_rows(*request.wait(), tensor)
 
+    def _comm_of_rows(self):
+        """Nodes do not reduce lists: there each process is a worker of its own, from the first list on."""
+        if self.node and self._rows is None:
+            self._rows = self.comm.comm()
+        return self._rows if self.node else self.comm
+
     def _options(self, priority):
-        if self.comm is None:
-            self.open()
         return {"op": "avg", "tag": next(self._tags), "wire": self.wire, "priority": priority}
 
     def _failed(self, error):
@@ -218,8 +271,10 @@ class HookState:
     def _wire_totals(self):
         if self._closed or self.comm is None:
             return self._closed or [0] * len(_WIRE_TOTALS)
-        now = self.comm.stats()
-        return [getattr(now, name) - getattr(self._before, name) for name in _WIRE_TOTALS]
+        totals = [self.comm.stats()] + ([self._rows.stats()] if self._rows is not None else [])
+        return [
+            sum(getattr(now, name) for now in totals) - getattr(self._before, name) for name in _WIRE_TOTALS
+        ]
 
     def _use(self, comm):
         self.comm = comm
@@ -266,6 +321,21 @@ def _refuse_parameters(ddp):
                 f"parameter {name} is on {parameter.device}: gradients can be on the CPU or on a "
                 "CUDA GPU; train there, or leave the hook out"
             )
+
+
+def _only_gpu(ddp, node):
+    """The GPU that all of a model is on, as nodes need it: that of `node`, if there is one already."""
+    gpu = node.gpus[0] if node is not None else None
+    for name, parameter in ddp.module.named_parameters():
+        device = _cuda.device_of(parameter)
+        found = None if device is None else device.index
+        gpu = found if gpu is None else gpu
+        if found is None or found != gpu:
+            raise ValueError(
+                f"parameter {name} is on {parameter.device}: with nodes, the whole model is on the process's "
+                + ("GPU" if gpu is None else f"GPU, which is {gpu}")
+            )
+    return gpu
 
 
 def _refuse_tensor(tensor):

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Nodes in PyTorch: who has which GPU, the DDP hook and the process group, on emulated GPUs.
+
+Tensors are on the CPU and pass for ones on a GPU; what adds them up is a winnow.Node all the same.
+"""
+
+import os
+import pickle
+import types
+import unittest
+
+import emulated_gpu
+import harness
+import torch
+import torch.distributed as dist
+from emulated_gpu import passing_for
+from test_failures import die
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+from winnow import _places
+
+LOCAL = 2
+WORLD = 4
+STEPS = 5
+BOUND = 1e-5
+ROWS, WIDTH = 600, 16
+NAMES = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "WORLD_SIZE", "RANK")
+
+
+team = None  # of tests that end well
+
+
+def setUpModule():
+    global team
+    emulated_gpu.load()
+    team = harness.Team(WORLD)
+
+
+def tearDownModule():
+    if team is not None:
+        team.close()
+    emulated_gpu.unload()
+
+
+def torchrun(rank, world, job="default"):
+    """The environment of a process of nodes with LOCAL GPUs, and that process's GPU."""
+    emulated_gpu.load()
+    node, local = divmod(rank, LOCAL)
+    values = (local, LOCAL, node, world, rank)
+    os.environ.update({name: str(value) for name, value in zip(NAMES, values)})
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    return local
+
+
+# ---- who is where ----
+
+
+def place(rank, world, environments, members=None):
+    """What agree() gives a process with the environment of its rank, or what it raises."""
+    emulated_gpu.load()
+    for name in NAMES:
+        os.environ.pop(name, None)
+    os.environ.update(environments[rank])
+    group = dist.new_group(members) if members else None
+    if members and rank not in members:
+        return None
+
+    def exchange(value):
+        values = [None] * dist.get_world_size(group)
+        dist.all_gather_object(values, value, group=group)
+        return values
+
+    try:
+        return _places.agree(exchange, dist.get_rank(group))
+    except (ValueError, winnow.WinnowError) as error:
+        return [f"{type(error).__name__}: {error}"]
+
+
+def environments(*places, **others):
+    return [{"GROUP_RANK": str(node), "LOCAL_RANK": str(local), **others} for node, local in places]
+
+
+class Places(unittest.TestCase):
+    def check(self, found, want):
+        """want: (node, nodes, local_rank, local_world) of each; ids are one for each node."""
+        ids = {}
+        for one, (node, nodes, local_rank, local_world) in zip(found, want):
+            ids.setdefault(node, set()).add(one.pop("id"))
+            names = ("node", "nodes", "local_rank", "local_world")
+            self.assertEqual(one, dict(zip(names, (node, nodes, local_rank, local_world))))
+        self.assertEqual([len(each) for each in ids.values()], [1] * len(ids))
+        self.assertEqual(len(set.union(*ids.values())), len(ids))
+        self.assertTrue(all(len(each) == 128 for each in set.union(*ids.values())))
+
+    def test_as_torchrun_has_it(self):
+        found = team.run(place, environments((0, 0), (0, 1), (1, 0), (1, 1)))
+        self.check(found, [(0, 2, 0, 2), (0, 2, 1, 2), (1, 2, 0, 2), (1, 2, 1, 2)])
+
+    def test_in_any_order(self):
+        found = team.run(place, environments((7, 5), (3, 1), (3, 0), (7, 2)))
+        self.check(found, [(1, 2, 1, 2), (0, 2, 1, 2), (0, 2, 0, 2), (1, 2, 0, 2)])
+
+    def test_one_host(self):
+        found = team.run(place, [{"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}] * WORLD)
+        self.check(found, [(0, 1, rank, 4) for rank in range(WORLD)])
+
+    def test_a_part_of_the_processes(self):
+        found = team.run(place, environments((0, 0), (0, 1), (1, 0), (1, 1)), [1, 3])
+        self.assertEqual((found[0], found[2]), (None, None))
+        self.check([found[1], found[3]], [(0, 2, 0, 1), (1, 2, 0, 1)])
+
+    def test_what_is_wrong_with_one_is_told_to_all(self):
+        nobody = environments((0, 0), (0, 1), (1, 0), (1, 1), WORLD_SIZE="4", LOCAL_WORLD_SIZE="2")
+        del nobody[2]["GROUP_RANK"]
+        bad = environments((0, 0), (0, 1), (1, 0), (1, "x"))
+        for given, text in (
+            (environments((0, 0), (0, 1), (0, 2), (1, 0)),
+             "ValueError: node 0 has 3 of the 4 processes and node 1 has 1: each must have as many"),
+            (environments((0, 0), (0, 1), (0, 0), (1, 0)),
+             "ValueError: ranks 0 and 2 are both process 0 of node 0"),
+            (nobody,
+             "ValueError: rank 2: nobody says which node this is: set GROUP_RANK, as torchrun does, or pass node"),
+            (bad, "ValueError: rank 3: LOCAL_RANK is 'x': want a number from 0 on"),
+        ):  # fmt: skip
+            self.assertEqual(team.run(place, given), [[text]] * WORLD)
+
+    def test_no_nccl(self):
+        given = environments((0, 0), (0, 1), (1, 0), (1, 1))
+        given[2]["WINNOW_NCCL"] = "/nowhere.so"
+        with harness.Team(WORLD) as fresh:  # NCCL is opened once
+            for (text,) in fresh.run(place, given):
+                self.assertRegex(text, "^WinnowError: rank 2: cannot open NCCL: /nowhere.so")
+
+
+# ---- the hook ----
+
+
+class Net(nn.Module):
+    """An embedding, dense or sparse, and layers of two types."""
+
+    def __init__(self, sparse):
+        super().__init__()
+        self.table = nn.Embedding(ROWS, WIDTH, sparse=sparse)
+        self.tail = nn.Sequential(nn.Linear(WIDTH, 64), nn.Tanh(), nn.Linear(64, 1))
+        self.high = nn.Linear(WIDTH, 1).double()
+
+    def forward(self, index):
+        x = self.table(index).sum(1)
+        return self.tail(x) + self.high(x.double()).float()
+
+
+def train(rank, over, sparse=False, steps=STEPS, at_step=None):
+    """Parameters after some steps, and the hook's state."""
+    torch.manual_seed(1)
+    ddp = DistributedDataParallel(Net(sparse), bucket_cap_mb=0.02)
+    state = over(ddp)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    draw = torch.Generator().manual_seed(100 + rank)
+    for step in range(steps):
+        optimizer.zero_grad()
+        index = torch.randint(0, ROWS, (4, 3), generator=draw)
+        target = torch.randn(4, 1, generator=draw)
+        loss = (ddp(index) - target).square().mean()
+        if at_step is not None:
+            at_step(step)
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            return step, str(error), state
+        optimizer.step()
+    return [p.detach().clone() for p in ddp.parameters()], state
+
+
+def furthest(these, those):
+    return max(float((a.double() - b.double()).abs().max()) for a, b in zip(these, those))
+
+
+def plain(ddp):
+    return None
+
+
+def compare(rank, world, job, sparse):
+    """Trains over Gloo and over nodes; the difference, and what the state knows."""
+    gpu = torchrun(rank, world, job)
+    want, _ = train(rank, plain, sparse)
+    with passing_for(gpu):
+        got, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True), sparse)
+        stats = state.stats()
+        node = state.comm
+        state.close()
+    later = state.stats()  # of what is closed: heartbeats may have been counted meanwhile
+    assert later[:8] == stats[:8] and later.sent_bytes >= stats.sent_bytes, (stats, later)
+    return furthest(want, got), stats, (node.nodes, node.local_world, node.gpus)
+
+
+def by_other_ways(rank, world, job):
+    """A node of the caller's own, and a pickled state, which joins when it is first used."""
+    gpu = torchrun(rank, world, job)
+    want, _ = train(rank, plain)
+    with passing_for(gpu):
+        with winnow.torch.make_node() as node:
+            got, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node))
+            text = pickle.dumps(state)
+            state.close()
+            node.check()  # it is the caller's
+        os.environ["WINNOW_JOB"] = job + "-copy"
+        copy = pickle.loads(text)
+        same, _ = train(rank, lambda ddp: ddp.register_comm_hook(copy, winnow.torch.hook))
+        copy.close()
+    return furthest(want, got), furthest(want, same)
+
+
+def refused(rank, world, job):
+    """What attach() and the hook say, to a process alone."""
+    gpu = torchrun(rank, world, job)
+    texts = []
+
+    def attempt(function):
+        try:
+            function()
+            texts.append("nothing")
+        except ValueError as error:
+            texts.append(str(error))
+
+    def reduce(state, tensor):
+        """torch wraps what backward() raises; the state has it as it was."""
+        state.error = None
+        try:
+            state.reduce(tensor).wait()
+        except RuntimeError:
+            texts.append(str(state.error))
+
+    ddp = types.SimpleNamespace(module=nn.Linear(2, 2), process_group=dist.group.WORLD)
+    attempt(lambda: winnow.torch.attach(ddp, node=True))
+    with passing_for(gpu):
+        node = winnow.torch.make_node()
+        attempt(lambda: winnow.torch.attach(ddp, node, node=True))
+        state = winnow.torch.HookState(node)
+        reduce(state, torch.ones(4, dtype=torch.int64))
+        with passing_for(1 - gpu):
+            attempt(lambda: winnow.torch.attach(ddp, node))
+    reduce(state, torch.ones(4))
+    state.close()
+    node.close()
+    return texts
+
+
+def until_it_fails(rank, world, job, victim, sparse):
+    gpu = torchrun(rank, world, job)
+
+    def at_step(step):
+        if rank == victim and step == 3:
+            die(None)
+
+    with passing_for(gpu):
+        step, text, state = train(
+            rank, lambda ddp: winnow.torch.attach(ddp, node=True), sparse, 1000, at_step
+        )
+        return step, text, state.error.code
+
+
+class Hook(unittest.TestCase):
+    def test_dense(self):
+        for rank, (difference, stats, place) in enumerate(
+            team.run(compare, harness.fresh_job(), False)
+        ):
+            self.assertLess(difference, BOUND)
+            self.assertEqual(place, (2, LOCAL, [rank % LOCAL]))
+            self.assertGreaterEqual(stats.buckets, 2 * STEPS)
+            self.assertGreater(stats.staged_out_bytes, 0)
+            self.assertGreater(stats.sent_bytes, 0)
+            # Half of each bucket is this GPU's.
+            self.assertLess(stats.blocks * 256 * 4, stats.bytes)
+
+    def test_sparse(self):
+        for difference, stats, _ in team.run(compare, harness.fresh_job(), True):
+            self.assertLess(difference, BOUND)
+            self.assertGreaterEqual(stats.buckets, 2 * STEPS)
+
+    def test_other_ways(self):
+        for differences in team.run(by_other_ways, harness.fresh_job()):
+            self.assertLess(max(differences), BOUND)
+
+    def test_refused(self):
+        for rank, texts in enumerate(team.run(refused, harness.fresh_job())):
+            self.assertEqual(len(texts), 5)
+            for text, want in zip(
+                texts,
+                (
+                    "parameter weight is on cpu: with nodes, the whole model is on the process's GPU",
+                    "node=True makes a winnow.Node, and there is one, or a communicator, already",
+                    "its average needs a floating point type",
+                    f"the whole model is on the process's GPU, which is {rank % LOCAL}",
+                    "a gradient is on the CPU: with nodes, the whole model is on the process's GPU",
+                ),
+            ):
+                self.assertIn(want, text)
+                self.assertNotIn("\n", text)
+
+
+class Deaths(unittest.TestCase):
+    def test_a_process_dies(self):
+        for sparse in (False, True):
+            with self.subTest(sparse=sparse), harness.Team(WORLD) as mortal:
+                mortal.start(until_it_fails, harness.fresh_job(), 3, sparse)
+                results = mortal.collect(60)  # "hangs" for who is not told
+                self.assertEqual(results.pop(), "died -9")
+                for result in results:
+                    self.assertIsInstance(result, tuple, result)
+                    step, text, code = result
+                    self.assertEqual(step, 3)
+                    self.assertRegex(text, "rank [13] ")
+                    self.assertIn(code, (winnow.WinnowError.LOST, winnow.WinnowError.ABORTED))
+
+
+# ---- the process group ----
+
+
+def through_a_group(rank, world, job):
+    """What all_reduce gives, and what it went through."""
+    gpu = torchrun(rank, world, job)
+    os.environ["WINNOW_NODE"] = "1"
+    group = dist.new_group(backend="winnow")
+    sums, before = [], emulated_gpu.CarryingNode.operations
+    with passing_for(gpu):
+        for dtype in (torch.float32, torch.float64, torch.int64):
+            tensor = torch.arange(3000).to(dtype).view(30, 100) * (rank + 1)
+            dist.all_reduce(tensor, group=group)
+            sums.append(bool((tensor == torch.arange(3000).view(30, 100) * 10).all()))
+        through_node = emulated_gpu.CarryingNode.operations - before
+        whole = torch.full((5,), rank + 2)
+        dist.all_reduce(whole, op=dist.ReduceOp.AVG, group=group)  # nodes do not average integers
+        sums.append(whole.tolist() == [3] * 5)
+        coo = torch.sparse_coo_tensor(torch.tensor([[rank, 7]]), torch.ones(2, 4), (9, 4))
+        dist.all_reduce(coo, group=group)
+        sums.append(float(coo.to_dense().sum()) == 8 * world)
+    dist.barrier(group=group)
+    return sums, through_node, emulated_gpu.CarryingNode.operations - before - through_node
+
+
+class Group(unittest.TestCase):
+    def test_all_reduce(self):
+        for found in team.run(through_a_group, harness.fresh_job()):
+            self.assertEqual(found, ([True] * 5, 3, 0))
+
+
+if __name__ == "__main__":
+    unittest.main()
