@@ -209,7 +209,7 @@ torch.cuda.is_available() and torch.distributed.is_nccl_available() or sys.exit(
 		return
 	}
 	aggregators 2
-	for class in OnGpu OnGpuOfFour Environments Deaths; do
+	for class in OnGpu OnGpuOfFour OnNodes Environments Deaths; do
 		run "torch-$class" 240 "$PYTHON" tests/gpu/ddp_on_gpu.py -v $class
 	done
 }

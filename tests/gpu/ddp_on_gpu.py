@@ -7,6 +7,7 @@ without a GPU, DEVICE=cpu runs it against Gloo, which says whether the tests are
 NCCL takes one GPU from several processes if it believes them on different hosts: NCCL_HOSTID.
 """
 
+import contextlib
 import os
 import pathlib
 import sys
@@ -191,6 +192,29 @@ def many_under_way(rank, world, comm):
     return worst
 
 
+def as_a_gpu():
+    """Where there is none, an emulated one: see tests/python/emulated_gpu.py."""
+    if ON_GPU:
+        return contextlib.nullcontext()
+    import emulated_gpu
+
+    emulated_gpu.load()
+    return emulated_gpu.passing_for(0)
+
+
+def on_nodes(rank, world, job, nodes, kind, **options):
+    """attach(node=True), the processes being so many nodes, against the reference."""
+    group = reference_group()
+    node, local = divmod(rank, world // nodes)
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1", GROUP_RANK=str(node), LOCAL_RANK=str(local))
+    want, _ = train(rank, "dense", group, lambda ddp: None, **options)
+    with as_a_gpu():
+        got, state = train(rank, kind, group, lambda ddp: winnow.torch.attach(ddp, node=True), **options)
+        stats = state.stats()
+        state.close()
+    return furthest(want, got), float(want[0] - want[-1]), stats.buckets
+
+
 def through_a_group(rank, world, job):
     """The process group backend, dense and sparse and the rest, and DDP over it."""
     nccl = reference_group()
@@ -324,6 +348,20 @@ class OnGpuOfFour(unittest.TestCase):
         with harness.Team(4) as team:
             for difference, _, _ in team.run(against_reference, harness.fresh_job(), "mixed"):
                 self.assertLess(difference, BOUND)
+
+
+class OnNodes(unittest.TestCase):
+    """All processes are on one GPU; how many there are of a node is what the environment says."""
+
+    def test_nodes(self):
+        for world, nodes in ((2, 1), (2, 2), (4, 2)) if ON_GPU else ((4, 2),):
+            with self.subTest(world=world, nodes=nodes), harness.Team(world) as team:
+                for difference, progress, buckets in team.run(
+                    on_nodes, harness.fresh_job(), nodes, "mixed", load=1
+                ):
+                    self.assertLess(difference, BOUND)
+                    self.assertGreater(abs(progress), 10 * BOUND)
+                    self.assertGreaterEqual(buckets, STEPS)
 
 
 class Environments(unittest.TestCase):
