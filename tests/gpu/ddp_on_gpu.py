@@ -10,7 +10,9 @@ NCCL takes one GPU from several processes if it believes them on different hosts
 import contextlib
 import os
 import pathlib
+import signal
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
@@ -79,15 +81,17 @@ class Net(nn.Module):
         return self.tail((self.first(index) + self.second(index.flip(1))).sum(1))
 
 
-def train(rank, kind, group, over, load=0, **options):
-    """The losses of STEPS steps. Nothing but the losses, at the end, has the host wait."""
+def train(rank, kind, group, over, load=0, steps=STEPS, at_step=None, **options):
+    """The losses of all steps. Nothing but the losses, at the end, has the host wait."""
     torch.manual_seed(1)
     ddp = DistributedDataParallel(Net(kind).to(DEVICE), process_group=group, bucket_cap_mb=1, **options)
     state = over(ddp)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.02)
     draw = torch.Generator().manual_seed(100 + rank)
     losses = []
-    for _ in range(STEPS):
+    for step in range(steps):
+        if at_step is not None:
+            at_step(step)
         index = torch.randint(0, ROWS, (16, 4), generator=draw).to(DEVICE)
         target = torch.randn(16, 1, generator=draw).to(DEVICE)
         optimizer.zero_grad(set_to_none=not options.get("gradient_as_bucket_view", False))
@@ -255,13 +259,18 @@ def captured(rank, world, comm):
     return text, float(tensor.sum())
 
 
-def until_it_fails(rank, world, job):
-    """Trains until an error comes; says what it was."""
+def until_it_fails(rank, world, job, victim):
+    """Trains until an error comes; says what it was. The victim is killed in the midst of some step."""
     comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
-    group = dist.group.WORLD
+
+    def at_step(step):
+        if rank == victim and step == 5:
+            threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
     try:
-        while True:
-            train(rank, "mixed", group, lambda ddp: winnow.torch.attach(ddp, comm))
+        train(
+            rank, "mixed", dist.group.WORLD, lambda ddp: winnow.torch.attach(ddp, comm), 0, 1_000_000, at_step
+        )
     except RuntimeError as error:
         return str(error)
 
@@ -387,10 +396,8 @@ class Environments(unittest.TestCase):
 class Deaths(unittest.TestCase):
     def test_a_worker_is_killed(self):
         with harness.Team(3) as team:
-            team.start(until_it_fails, harness.fresh_job())
-            team.processes[1].join(15)  # steps are under way by then
-            team.kill(1)
-            results = team.collect(60)
+            team.start(until_it_fails, harness.fresh_job(), 1)
+            results = team.collect(90)
         self.assertEqual(results[1], "died -9")
         for result in (results[0], results[2]):
             self.assertRegex(str(result), "rank 1|worker 1")
