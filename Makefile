@@ -68,10 +68,10 @@ cli_libs := -levent_extra -levent_core -lbpf -lcap -ldl
 
 binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow) $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so) \
-	$(if $(cuda_kernels),$(if $(have_cuda),$(BUILD)/winnow-cuda.so) $(if $(wildcard tests/gpu/emulated),$(BUILD)/winnow-cuda-emulated.so))
+	$(if $(have_cuda),$(BUILD)/winnow-cuda.so)
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
-	$(if $(wildcard tests/e2e/chaos.c),$(BUILD)/tests/e2e/chaos) $(BUILD)/tests/e2e/lose.bpf.o \
+	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/lose.bpf.o \
 	$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(if $(cuda_kernels),$(BUILD)/tests/gpu/device_streams)
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
@@ -79,7 +79,8 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 .DELETE_ON_ERROR:
 .PHONY: all demo check bench check-gpu bench-gpu gpu-bundle lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
-tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(fake_nccl) $(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
+tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
+	$(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
@@ -300,16 +301,18 @@ $(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/libcore.a
 fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
 
 # A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
+# It is built on all CPUs, unless the caller has said -j himself.
+all_cpus = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 check: ## install what is missing, build, run all tests; SAN=... for one with sanitizers
 	$(Q)docker/install-packages.sh build dpdk check
-	$(Q)$(MAKE) --no-print-directory tests
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) tests
 	$(Q)tests/run.sh $(BUILD) '$(SAN)'
 
 bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long); PARTS="bound loss"
 	$(Q)docker/install-packages.sh build dpdk bench
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap \
 		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood \
-		$(BUILD)/tests/gpu/device_node $(fake_nccl) \
+		$(BUILD)/tests/gpu/device_node $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
 		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o \
 		$(if $(have_dpdk),$(BUILD)/tests/bench/dpdk_source $(BUILD)/tests/bench/dpdk_bytes)
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
@@ -359,4 +362,5 @@ clean: ## remove build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
--include $(shell find $(BUILD) -name containers -prune -o -name '*.d' -print 2>/dev/null)
+# Other builds lie inside, and may be under way.
+-include $(shell find $(BUILD) \( -name containers -o -path $(BUILD)/fuzz -o -path '$(BUILD)/san-*' \) -prune -o -name '*.d' -print 2>/dev/null)
