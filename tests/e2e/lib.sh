@@ -10,6 +10,7 @@
 #   HOST, INSIDE  where winnowd listens (default 127.0.0.1), and a command that starts it there
 #   TWO_HOSTS=1   winnowd in one network namespace, workers in another, instead of all on loopback:
 #                 "${server_side[@]}" and "${worker_side[@]}" go before commands
+#   steady JOB..  two workers that go on until `steady_ends JOB`, which says whether they were right
 #   scaled COUNT  of iterations that shall last some seconds: fewer where something slows them down
 set -uo pipefail
 set -m # every background job is a process group, and is ended with all its children
@@ -18,6 +19,7 @@ BUILD=${BUILD:-build}
 HOST=${HOST:-127.0.0.1}
 tmp=$(mktemp -d)
 pids=()
+declare -A leader # of what start() began: the shell that waits for it
 namespaces=()
 server_side=() worker_side=()
 
@@ -91,7 +93,12 @@ start() { # name command..
 		"$@" >"$tmp/$name.out" 2>"$tmp/$name.err"
 		echo $? >"$tmp/$name.status"
 	) &
+	leader[$name]=$!
 	pids+=($!)
+}
+
+pid_of() { # name: the program itself
+	pgrep -P "${leader[$1]}"
 }
 
 finish() { # name seconds: wait for its end; its exit status
@@ -111,6 +118,21 @@ expect() { # name seconds status pattern
 	[ "$3" = 0 ] && return 0
 	[ "$(wc -l <"$tmp/$1.err")" = 1 ] || fail "$1: want one line of error, got: $(cat "$tmp/$1.err")"
 	grep -qE "$4" "$tmp/$1.err" || fail "$1: the error does not say /$4/: $(cat "$tmp/$1.err")"
+}
+
+steady() { # job NAME=VALUE..: of its environment
+	local rank
+	for rank in 0 1; do
+		start "$1$rank" "${worker_side[@]}" env "WINNOW_AGGREGATORS=$HOST:$PORT" "WINNOW_JOB=$1" "${@:2}" "$BUILD/tests/e2e/steady" $rank 2 1048576
+	done
+}
+
+steady_ends() { # job
+	local rank
+	for rank in 0 1; do [ ! -e "$tmp/$1$rank.status" ] || fail "job $1 has ended by itself: $(cat "$tmp/$1$rank.err")"; done
+	kill -TERM "$(pid_of "${1}0")"
+	for rank in 0 1; do expect "$1$rank" 20 0; done
+	grep -qE '^[1-9][0-9]+ sums, all right$' "$tmp/${1}0.out" || fail "job $1 has done little: $(cat "$tmp/${1}0.out")"
 }
 
 # A command that must end with STATUS and one line that matches PATTERN on stderr.

@@ -53,14 +53,9 @@ ready() { # name..
 	done
 	sleep 0.3
 }
-pid_of() { # name: the program itself, which env became, below the shell that start() makes
-	pgrep -P "${started[$1]}"
-}
-declare -A started
 begin_each() { # four processes of two nodes that go on and on
 	local i
 	for i in 0 1; do node_each "n$i" $i 2 2 "$@" ops=1000000; done
-	for i in 0 1 2 3; do started[n$((i / 2))-$((i % 2))]=${pids[-$((4 - i))]}; done
 	ready n0-0 n0-1 n1-0 n1-1
 }
 
@@ -76,7 +71,6 @@ for name in n0-0 n0-1 n1-1; do expect $name 20 1 'rank [0-9]+ .*(silent|lost|gon
 kill -KILL "$stopped"
 
 for i in 0 1; do node_all "n$i" $i 2 2 job=node-killed ops=1000000; done
-started[n0]=${pids[-2]}
 ready n0 n1
 kill -KILL "$(pid_of n0)"
 expect n1 20 1 'rank 0 .*(lost|gone|closed|disconnected)'

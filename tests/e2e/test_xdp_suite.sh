@@ -18,7 +18,7 @@ over_veth() { # mode, tests..
 	for test; do
 		echo "# $test, $mode"
 		ip netns add $ns
-		HOST=10.77.0.101 INSIDE="ip netns exec $ns" GOOD_ITERS=3000 \
+		HOST=10.77.0.101 INSIDE="ip netns exec $ns" \
 			WINNOWD_OPTIONS="--datapath xdp --device eth0 --xdp-mode $mode" unshare -n bash -euc '
 			cd ../..
 			ip link add wire type veth peer name eth0 netns "$0"
