@@ -14,7 +14,11 @@ victims() { # job extra..: three workers; VICTIM is the pid of rank 1
 		eval "W$rank=$!"
 	done
 	VICTIM=$W1
-	sleep 1
+	for rank in $(seq 200); do
+		grep -q "event=job_started job=$job " "$tmp/winnowd-$PORT.log" && break
+		sleep 0.05
+	done
+	sleep 0.3
 	kill -0 "$VICTIM" || fail "job $job does not run"
 }
 
@@ -39,13 +43,12 @@ ends crash 2 "$W2" 3 'rank 1 \(.*\) is lost: connection'
 
 victims freeze
 kill -STOP "$VICTIM"
+# Meanwhile, a worker that is alive but does not come: rank 1 does one operation less and then waits.
+start s0 bench --insecure-no-key --job stay --rank 0 --world 2 --size 1M --iters 3 --timeout 2s
+start s1 bench --insecure-no-key --job stay --rank 1 --world 2 --size 1M --iters 2 --timeout 2s
 ends freeze 0 "$W0" 6 'rank 1 \(.*\) is lost: silent for 2.0 s'
 ends freeze 2 "$W2" 6 'rank 1 \(.*\) is lost: silent for 2.0 s'
 kill -KILL "$VICTIM"
-
-# A worker that is alive but does not come: rank 1 does one operation less and then waits.
-start s0 bench --insecure-no-key --job stay --rank 0 --world 2 --size 1M --iters 3 --timeout 2s
-start s1 bench --insecure-no-key --job stay --rank 1 --world 2 --size 1M --iters 2 --timeout 2s
 expect s0 20 1 'rank 1 \(.*\) has left the job|waited .* for rank 1'
 expect s1 20 0
 
