@@ -19,6 +19,16 @@ static void body_foreign(struct process *p)
 	CHECK(says("NCCL lacks", "nccl"));
 }
 
+/* A node of `ranks` processes in whose body a call fails: by VARIABLE=FAULT, and the error names `call`. */
+static void node_fails(const char *variable, const char *fault, const char *call, uint32_t ranks,
+                       void (*body)(struct process *))
+{
+	setenv(variable, fault, 1);
+	setenv("TEST_CALL", call, 1);
+	assert_int_equal(run_node(ranks, ranks, body, -1), 0);
+	unsetenv(variable);
+}
+
 static void body_open_fails(struct process *p)
 {
 	CHECK(open_node(p) == -EIO);
@@ -37,15 +47,10 @@ static void test_opening_fails(void **state)
 	assert_int_equal(run_node(2, 2, body_foreign, -1), 0);
 	for (unsigned i = 0; i < sizeof(open_calls) / sizeof(open_calls[0]); i++) {
 		snprintf(text, sizeof(text), "%s:1=2", open_calls[i]);
-		setenv("FAKE_NCCL_FAIL", text, 1);
-		setenv("TEST_CALL", open_calls[i], 1);
-		assert_int_equal(run_node(2, 2, body_open_fails, -1), 0);
+		node_fails("FAKE_NCCL_FAIL", text, open_calls[i], 2, body_open_fails);
 	}
-	unsetenv("FAKE_NCCL_FAIL");
-	setenv("EMULATED_CUDA_FAIL", "cudaStreamCreateWithPriority:4", 1);
-	setenv("TEST_CALL", "cudaStreamCreateWithPriority", 1);
-	assert_int_equal(run_node(2, 2, body_open_fails, -1), 0);
-	unsetenv("EMULATED_CUDA_FAIL");
+	node_fails("EMULATED_CUDA_FAIL", "cudaStreamCreateWithPriority:4",
+	           "cudaStreamCreateWithPriority", 2, body_open_fails);
 }
 
 /* Steps fail with the name of the call; abort and close end everything. */
@@ -77,15 +82,10 @@ static void test_steps_fail(void **state)
 	(void)state;
 	for (unsigned i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		snprintf(text, sizeof(text), "%s:2=1", calls[i]);
-		setenv("FAKE_NCCL_FAIL", text, 1);
-		setenv("TEST_CALL", calls[i], 1);
-		assert_int_equal(run_node(3, 3, body_step_fails, -1), 0);
+		node_fails("FAKE_NCCL_FAIL", text, calls[i], 3, body_step_fails);
 	}
-	unsetenv("FAKE_NCCL_FAIL");
-	setenv("EMULATED_CUDA_FAIL", "cudaEventRecord:2", 1);
-	setenv("TEST_CALL", "cudaEventRecord on GPU 1: unspecified launch failure", 1);
-	assert_int_equal(run_node(3, 3, body_step_fails, -1), 0);
-	unsetenv("EMULATED_CUDA_FAIL");
+	node_fails("EMULATED_CUDA_FAIL", "cudaEventRecord:2",
+	           "cudaEventRecord on GPU 1: unspecified launch failure", 3, body_step_fails);
 }
 
 static void body_async_error(struct process *p)

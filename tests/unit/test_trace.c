@@ -244,6 +244,27 @@ static const char *path_of(uint32_t rank, uint64_t run)
 	return path;
 }
 
+/* What can be read of a trace, as far as it is whole. */
+static struct trace_file *read_back(uint32_t rank)
+{
+	char why[TRACE_WHY_BYTES];
+	struct trace_file *file;
+
+	assert_int_equal(trace_file_open(path_of(rank, 1), &file, why), 0);
+	return file;
+}
+
+/* A whole trace of rank 0, with the operations of tags 1 to `count`. */
+static void written(uint64_t count)
+{
+	struct trace *trace = opened(0, 1, 1 << 20);
+
+	assert_non_null(trace);
+	for (uint64_t tag = 1; tag <= count; tag++)
+		record(trace, tag);
+	trace_close(trace, 1, 2, 3);
+}
+
 static void remove_all(void)
 {
 	for (uint64_t run = 1; run < 9; run++)
@@ -265,7 +286,7 @@ static void test_record_and_read(void **state)
 	record(trace, 6);
 	trace_close(trace, 10, 20, 3);
 	trace_close(NULL, 0, 0, 0);
-	assert_int_equal(trace_file_open(path_of(0, 1), &file, why), 0);
+	file = read_back(0);
 	assert_int_equal(file->count, 2);
 	assert_int_equal(file->entries[1].record.tag, 6);
 	assert_int_equal(file->entries[1].record.count, 7);
@@ -283,15 +304,12 @@ static void test_record_and_read(void **state)
 /* Wherever a process is killed, what is whole can be read. */
 static void test_cut(void **state)
 {
-	struct trace *trace = opened(0, 1, 1 << 20);
 	char why[TRACE_WHY_BYTES];
 	struct trace_file *file;
 	struct stat status;
 
 	(void)state;
-	for (uint64_t tag = 1; tag <= 3; tag++)
-		record(trace, tag);
-	trace_close(trace, 1, 2, 3);
+	written(3);
 	assert_int_equal(stat(path_of(0, 1), &status), 0);
 	for (off_t bytes = status.st_size - 1; bytes >= 0; bytes--) {
 		assert_int_equal(truncate(path_of(0, 1), bytes), 0);
@@ -299,7 +317,7 @@ static void test_cut(void **state)
 			assert_int_equal(trace_file_open(path_of(0, 1), &file, why), -1);
 			continue;
 		}
-		assert_int_equal(trace_file_open(path_of(0, 1), &file, why), 0);
+		file = read_back(0);
 		assert_true(file->count <= 3 && !file->ended);
 		for (uint32_t i = 0; i < file->count; i++)
 			assert_int_equal(file->entries[i].record.tag, i + 1);
@@ -310,14 +328,12 @@ static void test_cut(void **state)
 
 static void test_garbage(void **state)
 {
-	struct trace *trace = opened(0, 1, 1 << 20);
 	char why[TRACE_WHY_BYTES];
 	struct trace_file *file;
 	FILE *out;
 
 	(void)state;
-	record(trace, 1);
-	trace_close(trace, 1, 2, 3);
+	written(1);
 	out = fopen(path_of(0, 1), "ae");
 	assert_non_null(out);
 	fputs("more", out);
@@ -339,14 +355,13 @@ static void test_limits(void **state)
 {
 	struct trace *trace = opened(0, 1, 400);
 	struct rlimit before, limit;
-	char why[TRACE_WHY_BYTES];
 	struct trace_file *file;
 
 	(void)state;
 	for (uint64_t tag = 1; tag <= 9; tag++)
 		record(trace, tag);
 	trace_close(trace, 1, 2, 3);
-	assert_int_equal(trace_file_open(path_of(0, 1), &file, why), 0);
+	file = read_back(0);
 	assert_in_range(file->count, 2, 4);
 	trace_file_close(file);
 
@@ -360,7 +375,7 @@ static void test_limits(void **state)
 		record(trace, tag);
 	trace_close(trace, 1, 2, 3);
 	setrlimit(RLIMIT_FSIZE, &before);
-	assert_int_equal(trace_file_open(path_of(1, 1), &file, why), 0);
+	file = read_back(1);
 	assert_in_range(file->count, 3, 6);
 	assert_false(file->ended);
 	trace_file_close(file);
