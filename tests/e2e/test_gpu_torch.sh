@@ -1,19 +1,11 @@
 #!/usr/bin/env bash
 # The PyTorch part of `make check-gpu` and the table of `make bench-gpu`, on the CPU against Gloo: that they run.
 # no-sanitizers: Debian's python and torch are not built with them
+# aside: it computes
 . "$(dirname "$0")/lib.sh"
-BUILD=$(realpath "$BUILD")
-python=${PYTHON:-/usr/bin/python3}
-for module in numpy torch; do
-	$python -c "import importlib.util as u, sys; sys.exit(u.find_spec('$module') is None)" 2>/dev/null || {
-		echo "no python3-$module"
-		exit 77
-	}
-done
-for name in $(compgen -e | grep -E '^(WINNOW_|RANK$|WORLD_SIZE$|MASTER_)' || true); do
-	unset "$name"
-done
-export BUILD DEVICE=cpu PYTHON=$python WINNOW_LIBRARY=$BUILD/libwinnow.so PYTHONDONTWRITEBYTECODE=1
+. tests/e2e/python.sh
+need_modules numpy torch
+export DEVICE=cpu
 
 winnowd --insecure-no-key --threads 3 --log error
 WINNOW_AGGREGATORS=$HOST:$PORT timeout 400 "$python" tests/gpu/ddp_on_gpu.py -v >"$tmp/ddp.log" 2>&1 || fail "ddp_on_gpu.py"

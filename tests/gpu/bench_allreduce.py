@@ -24,6 +24,8 @@ import winnow  # noqa: E402
 
 DEVICE = os.environ.get("DEVICE", "cuda")
 ON_GPU = DEVICE == "cuda"
+if ON_GPU:
+    harness.start_method = "spawn"
 BLOCK = 256
 LEAST_ITERATIONS = 3
 ANSWER_SECONDS = 400

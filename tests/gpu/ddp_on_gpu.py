@@ -10,9 +10,9 @@ NCCL takes one GPU from several processes if it believes them on different hosts
 import contextlib
 import os
 import pathlib
-import signal
 import sys
-import threading
+import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
@@ -27,6 +27,8 @@ import winnow.torch  # noqa: E402
 
 DEVICE = os.environ.get("DEVICE", "cuda")
 ON_GPU = DEVICE == "cuda"
+if ON_GPU:
+    harness.start_method = "spawn"
 STEPS = 50 if ON_GPU else 12
 ROUNDS = 60 if ON_GPU else 12
 ROWS, WIDTH, DEPTH = 20_000, 64, 512
@@ -81,8 +83,8 @@ class Net(nn.Module):
         return self.tail((self.first(index) + self.second(index.flip(1))).sum(1))
 
 
-def train(rank, kind, group, over, load=0, steps=STEPS, at_step=None, **options):
-    """The losses of all steps. Nothing but the losses, at the end, has the host wait."""
+def train(rank, kind, group, over, load=0, steps=STEPS, begun=None, **options):
+    """The losses of so many steps. Nothing but the losses, at the end, has the host wait. `begun` is a file: some are done."""
     torch.manual_seed(1)
     ddp = DistributedDataParallel(Net(kind).to(DEVICE), process_group=group, bucket_cap_mb=1, **options)
     state = over(ddp)
@@ -90,8 +92,8 @@ def train(rank, kind, group, over, load=0, steps=STEPS, at_step=None, **options)
     draw = torch.Generator().manual_seed(100 + rank)
     losses = []
     for step in range(steps):
-        if at_step is not None:
-            at_step(step)
+        if begun and step == 5:
+            begun.touch()
         index = torch.randint(0, ROWS, (16, 4), generator=draw).to(DEVICE)
         target = torch.randn(16, 1, generator=draw).to(DEVICE)
         optimizer.zero_grad(set_to_none=not options.get("gradient_as_bucket_view", False))
@@ -259,18 +261,12 @@ def captured(rank, world, comm):
     return text, float(tensor.sum())
 
 
-def until_it_fails(rank, world, job, victim):
-    """Trains until an error comes; says what it was. The victim is killed in the midst of some step."""
+def until_it_fails(rank, world, job, folder):
+    """Trains until an error comes; says what it was."""
     comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
-
-    def at_step(step):
-        if rank == victim and step == 5:
-            threading.Timer(1, os.kill, (os.getpid(), signal.SIGKILL)).start()
-
+    begun = folder / str(rank)
     try:
-        train(
-            rank, "mixed", dist.group.WORLD, lambda ddp: winnow.torch.attach(ddp, comm), 0, 1_000_000, at_step
-        )
+        train(rank, "mixed", dist.group.WORLD, lambda ddp: winnow.torch.attach(ddp, comm), steps=1_000_000, begun=begun)
     except RuntimeError as error:
         return str(error)
 
@@ -395,9 +391,15 @@ class Environments(unittest.TestCase):
 
 class Deaths(unittest.TestCase):
     def test_a_worker_is_killed(self):
-        with harness.Team(3) as team:
-            team.start(until_it_fails, harness.fresh_job(), 1)
-            results = team.collect(90)
+        with tempfile.TemporaryDirectory() as name, harness.Team(3) as team:
+            folder = pathlib.Path(name)
+            team.start(until_it_fails, harness.fresh_job(), folder)
+            until = time.monotonic() + 60
+            while len(list(folder.iterdir())) < 3:
+                self.assertLess(time.monotonic(), until, "no steps are under way")
+                time.sleep(0.1)
+            team.kill(1)
+            results = team.collect(60)
         self.assertEqual(results[1], "died -9")
         for result in (results[0], results[2]):
             self.assertRegex(str(result), "rank 1|worker 1")

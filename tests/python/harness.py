@@ -29,6 +29,11 @@ import winnow  # noqa: E402
 
 _job_numbers = itertools.count()
 
+# Ranks are forked from a process that has imported PyTorch, and nothing more: the import is most of what a fresh one does.
+# On a GPU they are fresh ones.
+start_method = "forkserver"
+multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "torch.distributed"])
+
 
 def fresh_job():
     """A job name that no other test has used on this aggregator."""
@@ -111,12 +116,12 @@ class Team:
     def __init__(self, world):
         self.world = world
         self._directory = tempfile.TemporaryDirectory(prefix="winnow-test-")
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context(start_method)
         self._pipes, self.processes = [], []
         for rank in range(world):
             ours, theirs = context.Pipe()
-            arguments = (theirs, rank, world, f"file://{self._directory.name}/store")
-            process = context.Process(target=_member, args=arguments, daemon=True)
+            arguments = (_member, theirs, rank, world, f"file://{self._directory.name}/store")
+            process = context.Process(target=_here, args=(dict(os.environ), *arguments), daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -177,13 +182,13 @@ class Team:
 
 def spawned(function, world, *arguments):
     """What `world` fresh processes send; function takes (rank, world, store, *arguments, pipe)."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(start_method)
     pipes, processes = [], []
     with tempfile.TemporaryDirectory(prefix="winnow-test-") as directory:
         for rank in range(world):
             ours, theirs = context.Pipe()
-            call = (rank, world, f"file://{directory}/store", *arguments, theirs)
-            processes.append(context.Process(target=function, args=call, daemon=True))
+            call = (dict(os.environ), function, rank, world, f"file://{directory}/store", *arguments, theirs)
+            processes.append(context.Process(target=_here, args=call, daemon=True))
             processes[-1].start()
             theirs.close()
             pipes.append(ours)
@@ -203,6 +208,13 @@ class Refuses:
             self.comm.allreduce(data, **options)
         self.assertIn(fix, str(caught.exception))
         self.assertNotIn("\n", str(caught.exception))
+
+
+def _here(environment, function, *arguments):
+    """function(*arguments) in our own environment of now, which is not the one that this process was forked with."""
+    os.environ.clear()
+    os.environ.update(environment)
+    function(*arguments)
 
 
 def _member(pipe, rank, world, store):
