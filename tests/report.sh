@@ -4,11 +4,13 @@
 # Exit status 0 passed, 77 skipped (its last line says why), anything else failed.
 # shellcheck disable=SC2154
 passed=0 failed=0 skipped=0
+took=()
 
-report() { # name status seconds
+report() { # name status seconds [aside]: that it ran beside others, which takes it longer
+	took+=("$3 $1 ${4:-}")
 	case $2 in
 	0)
-		echo "ok    $1 ($3 s)"
+		echo "ok    $1 ($3 s${4:+, $4})"
 		passed=$((passed + 1))
 		;;
 	77)
@@ -29,4 +31,12 @@ run() { # name seconds command..
 	timeout -k 10 "$limit" "$@" >"$logs/$name" 2>&1 </dev/null
 	status=$?
 	report "$name" $status $((SECONDS - start))
+}
+
+slowest() { # how many: of those that did not run aside, and of those that did
+	local kind
+	for kind in "" aside; do
+		printf '%s\n' "${took[@]}" | awk -v kind="$kind" '$3 == kind' | sort -rn | head -n "$1" |
+			awk -v head="slowest${kind:+, $kind}: " '{ printf "%s%s %d s", NR == 1 ? head : ", ", $2, $1 } END { if (NR) print "" }'
+	done
 }

@@ -4,6 +4,13 @@
 # A test is a program or script: exit status 0 passed, 77 skipped (its last line says why), anything
 # else failed. Programs lie in BUILD/tests, scripts in tests/. Logs: BUILD/tests/log. With SAN set,
 # tests of other people's programs and of the machine are left out: they would test nothing new.
+#
+# What has processes and packets is about time: such tests run one after the other, in the order of
+# their names. Beside them run, in two lanes,
+#   scripts with a line "# waits": they do little else, and mind others little
+#   what computes or downloads, scripts with a line "# aside" among it: at the lowest priority, so that
+#   it takes what all others leave; in the end on all CPUs
+# Scripts with a line "# late", and those of images, come when the images have been built aside.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=$1 san=${2:-}
@@ -16,57 +23,135 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=1:detect_leaks=1} UBSAN_OPTIO
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
 . tests/report.sh
 
-# Two at a time: first one in the background, then the other, then both results.
-pair() { # name1 name2 seconds command1 command2
-	local start=$SECONDS status1 status2 first
-	timeout -k 10 "$3" bash -c "$4" >"$logs/$1" 2>&1 </dev/null &
-	first=$!
-	timeout -k 10 "$3" bash -c "$5" >"$logs/$2" 2>&1 </dev/null
-	status2=$?
-	wait $first
-	status1=$?
-	report "$1" $status1 $((SECONDS - start))
-	report "$2" $status2 $((SECONDS - start))
+# ---- beside ----
+
+names=() limits=() commands=() reported=() lanes=()
+state=$(mktemp -d)
+add() { # name seconds command..
+	names+=("$1") limits+=("$2") reported+=("")
+	commands+=("$(printf '%q ' "${@:3}")")
+}
+add_script() { # file
+	local name
+	name=$(basename "$1" .sh)
+	add "${name#test_}" 600 "$1"
 }
 
-[ -n "$san" ] || run layers 60 tests/check_layers.sh
-for test in tests/unit/test_*.c; do
-	name=$(basename "$test" .c)
-	run "${name#test_}" 300 "$build/tests/unit/$name"
-done
+# Runs what nobody else has begun, of numbers FIRST to END - 1; state/N/end will have status and seconds.
+work() { # FIRST END nice..
+	local i begun
+	for ((i = $1; i < $2; i++)); do
+		mkdir "$state/$i" 2>/dev/null || continue
+		begun=$SECONDS
+		"${@:3}" timeout -k 10 "${limits[i]}" bash -c "${commands[i]}" >"$logs/${names[i]}" 2>&1 </dev/null &
+		child=$!
+		wait "$child"
+		echo "$? $((SECONDS - begun))" >"$state/$i/new"
+		mv "$state/$i/new" "$state/$i/end"
+	done
+}
+lane() { # FIRST END nice..
+	trap 'kill "$child" 2>/dev/null; exit 1' TERM
+	work "$@"
+}
+stop_lanes() {
+	[ ${#lanes[@]} = 0 ] || kill "${lanes[@]}" 2>/dev/null
+	rm -rf "$state"
+}
+trap stop_lanes EXIT
+trap 'exit 1' INT TERM
 
-for test in tests/gpu/test_*.c tests/gpu/test_*.cc; do
-	[ -e "$test" ] || continue
-	name=$(basename "${test%.*}")
-	run "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
-done
+collect() { # reports what has ended beside
+	local i status seconds
+	for i in "${!names[@]}"; do
+		if [ ! -e "$state/$i/end" ] || [ -n "${reported[i]}" ]; then continue; fi
+		read -r status seconds <"$state/$i/end"
+		report "${names[i]}" "$status" "$seconds" aside
+		reported[i]=yes
+	done
+}
+await() { # END: what is below that number has ended; what has not when nobody is there to run it will be missed
+	local i
+	for ((i = 0; i < $1; i++)); do
+		until [ -e "$state/$i/end" ] || ! kill -0 "${lanes[i >= waiting]}" 2>/dev/null; do sleep 0.2; done
+	done
+	collect
+}
+now() { # name seconds command..: while others run beside
+	run "$@"
+	collect
+}
 
+# ---- what there is ----
+
+marked() { # mark script
+	grep -q "^# $1" "$2"
+}
+scripts=()
+for test in tests/e2e/test_*.sh; do
+	if [ -z "$san" ] || ! marked no-sanitizers "$test"; then scripts+=("$test"); fi
+done
+in_turn=() late=()
+for test in "${scripts[@]}"; do
+	if marked late "$test" || grep -q '^\. tests/e2e/podman.sh' "$test"; then
+		late+=("$test")
+	elif marked waits "$test"; then
+		add_script "$test"
+	elif ! marked aside "$test"; then
+		in_turn+=("$test")
+	fi
+done
+waiting=${#names[@]}
+# These call make, one after the other: two of them in one folder would meet.
+for test in "${scripts[@]}"; do
+	! marked aside "$test" || add_script "$test"
+done
+[ -n "$san" ] || add images 1200 tests/e2e/images.sh
+images=${#names[@]}
+# Fuzzers are built with clang and sanitizers of their own, so once is enough.
+[ -n "$san" ] || add fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
+shared=${#names[@]} # from here on, whoever has nothing else to do
 if [ -x "$build/tests/sim/sim" ] && [[ $san != *thread* ]]; then # one thread: nothing for tsan
 	count=$([ -n "$san" ] && echo 400 || echo 3000)
-	pair "sim-seeds-1-to-$count" "sim-seeds-$((count + 1))-to-$((2 * count))" 900 \
-		"$build/tests/sim/sim 1 $count" "$build/tests/sim/sim $((count + 1)) $count"
+	add "sim-seeds-1-to-$count" 900 "$build/tests/sim/sim" 1 "$count"
+	add "sim-seeds-$((count + 1))-to-$((2 * count))" 900 "$build/tests/sim/sim" $((count + 1)) "$count"
 fi
+for test in $([ -n "$san" ] || echo tests/fuzz/fuzz_*.c); do
+	name=$(basename "$test" .c)
+	add "${name/_/-}" 600 tests/fuzz/run.sh 10 build/fuzz "${name#fuzz_}"
+done
+all=${#names[@]}
 
-for test in tests/e2e/test_*.sh; do
-	[ -e "$test" ] || continue
-	if [ -n "$san" ] && grep -q '^# no-sanitizers' "$test"; then
-		continue
-	fi
+# ---- all of it ----
+
+lane 0 "$waiting" env &
+lanes+=($!)
+lane "$waiting" "$all" nice -n 19 &
+lanes+=($!)
+[ -n "$san" ] || now layers 60 tests/check_layers.sh
+for test in tests/unit/test_*.c; do
+	name=$(basename "$test" .c)
+	now "${name#test_}" 300 "$build/tests/unit/$name"
+done
+for test in tests/gpu/test_*.c tests/gpu/test_*.cc; do
+	name=$(basename "${test%.*}")
+	now "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
+done
+for test in "${in_turn[@]}" "${late[@]}"; do
+	! grep -q '^need_dpdk' "$test" || await "$waiting" # one of those has huge pages, too
+	[ "$test" != "${late[0]:-}" ] || await "$images"
 	name=$(basename "$test" .sh)
-	run "${name#test_}" 600 "$test"
+	now "${name#test_}" 600 "$test"
+done
+await "$shared"
+work "$shared" "$all" env
+wait "${lanes[@]}"
+lanes=()
+collect
+for i in "${!names[@]}"; do
+	[ -n "${reported[i]}" ] || report "${names[i]}" "not run" 0 aside
 done
 
-# They are built with clang and sanitizers of their own, so once is enough.
-if [ -z "$san" ]; then
-	mapfile -t fuzzers < <(basename -a -s .c tests/fuzz/fuzz_*.c)
-	fuzz="tests/fuzz/run.sh 10 build/fuzz"
-	run fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
-	while [ ${#fuzzers[@]} -ge 2 ]; do
-		pair "${fuzzers[0]/_/-}" "${fuzzers[1]/_/-}" 120 "$fuzz ${fuzzers[0]#fuzz_}" "$fuzz ${fuzzers[1]#fuzz_}"
-		fuzzers=("${fuzzers[@]:2}")
-	done
-	[ ${#fuzzers[@]} -eq 0 ] || run "${fuzzers[0]/_/-}" 120 bash -c "$fuzz ${fuzzers[0]#fuzz_}"
-fi
-
+slowest 8
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

@@ -3,6 +3,8 @@
 #
 #   pod ARG..        podman; its containers, images and networks are in $BUILD/containers, nobody else's
 #   image NAME TAG ARG..  builds docker/NAME.Dockerfile; says size and seconds. Layers of an earlier run serve again
+#   group_image NAME  an image winnow-NAME of Debian with packages.txt's group NAME
+#   debian_program NAME   where it is: installed, or unpacked from the package prometheus, which would start a service if it were installed
 #   container NAME ARG..  runs one in the background, named $net-NAME, gone at the end; network=ns:PATH puts it into a namespace
 #   bpf_profile FILE the engine's seccomp profile, with bpf() for those who have CAP_BPF, as newer engines have it by themselves
 #   ready NAME       waits until winnowd in it serves
@@ -57,6 +59,10 @@ base_image() {
 	pod run --rm --network none debian:bookworm-slim true 2>"$tmp/first.err" || fail "podman cannot run a container"
 }
 
+# Beside other tests it takes what they leave: a container's processes are weighed together, whatever their niceness.
+build_options=(--format docker --network host)
+[ "$(nice)" = 0 ] || build_options+=(--cpu-shares 2)
+
 image() {
 	local begun=$SECONDS name=$1 tag=$2
 	shift 2
@@ -65,9 +71,26 @@ image() {
 		git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$tmp/context"
 		: >"$tmp/context/build" # what was built here has no place in an image: let it be in the way if it gets there
 	fi
-	pod build --format docker -f "$tmp/context/docker/$name.Dockerfile" -t "$tag" "$@" "$tmp/context" \
+	pod build "${build_options[@]}" -f "$tmp/context/docker/$name.Dockerfile" -t "$tag" "$@" "$tmp/context" \
 		>"$tmp/build-$name.log" 2>&1 </dev/null || fail "cannot build docker/$name.Dockerfile"
 	echo "image $tag: $(($(pod image inspect -f '{{.Size}}' "$tag") / 100000 * 100000 / 1000)) KB, built in $((SECONDS - begun)) s"
+}
+
+group_image() {
+	pod image exists "winnow-$1" || pod build "${build_options[@]}" -t "winnow-$1" --ignorefile /dev/null -f - docker >"$tmp/build-$1.log" 2>&1 <<-D || fail "image with $1"
+		FROM debian:bookworm-slim
+		COPY packages.txt install-packages.sh /root/
+		RUN /root/install-packages.sh $1
+	D
+}
+
+debian_program() {
+	[ ! -x "/usr/bin/$1" ] || { echo "/usr/bin/$1"; return; }
+	if [ ! -x "$store/prometheus/usr/bin/$1" ]; then
+		(cd "$store" && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } && dpkg -x prometheus_*.deb prometheus) \
+			>"$tmp/download.log" 2>&1 || fail "apt-get download prometheus"
+	fi
+	echo "$store/prometheus/usr/bin/$1"
 }
 
 container() {

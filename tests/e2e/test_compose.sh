@@ -5,16 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/podman.sh
 
-# Debian's package would start a Prometheus on this machine: its programs are enough.
-tool() { # name
-	[ ! -x "/usr/bin/$1" ] || { echo "/usr/bin/$1"; return; }
-	if [ ! -x "$store/prometheus/usr/bin/$1" ]; then
-		(cd "$store" && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } && dpkg -x prometheus_*.deb prometheus) \
-			>"$tmp/download.log" 2>&1 || fail "apt-get download prometheus"
-	fi
-	echo "$store/prometheus/usr/bin/$1"
-}
-promtool=$(tool promtool) prometheus=$(tool prometheus)
+promtool=$(debian_program promtool) prometheus=$(debian_program prometheus)
 [ -x "$promtool" ] || exit 1
 
 # ---- what needs no container ----

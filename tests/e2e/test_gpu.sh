@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Tensors in the memory of GPUs, emulated ones: processes, a real winnowd, streams, loss, several shards.
+# aside: it computes
 . "$(dirname "$0")/lib.sh"
 export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so
 # Shared memory of emulated kernels is thread-local. In an object that is opened late, a thread gets it when it first

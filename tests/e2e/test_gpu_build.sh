@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything for a GPU compiles and links with nvcc; kernels spill no registers; the bench runs, on the emulation.
 # no-sanitizers
+# aside: it compiles
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}

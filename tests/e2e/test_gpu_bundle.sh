@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What `make gpu-bundle` makes runs where there is nothing but the C and C++ libraries.
 # no-sanitizers: these would have to be there, too
+# aside: it compiles
 . "$(dirname "$0")/lib.sh"
 [ "$(id -u)" = 0 ] || {
 	echo "needs root, for an empty root"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # make install and make deb: what is in them runs from there; man pages and bash's completion know every option that --help has.
 # no-sanitizers: a package of a sanitizer's build is nobody's
+# aside: it packs
 . "$(dirname "$0")/lib.sh"
 version=$("$BUILD/winnowd" --version | cut -d' ' -f2)
 docker/install-packages.sh deb >/dev/null || fail "dpkg-dev"

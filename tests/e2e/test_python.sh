@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # All of tests/python with Debian's python, against one winnowd on a free loopback port.
 # no-sanitizers: Debian's python and torch are not built with them
+# late: it calls make
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
 need_modules numpy torch
