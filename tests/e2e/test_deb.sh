@@ -7,23 +7,17 @@
 docker/install-packages.sh deb >/dev/null || fail "dpkg-dev"
 version=$("$BUILD/winnowd" --version | cut -d' ' -f2)
 mkdir "$tmp/debs"
-for v in "$version" "$version+1"; do
-	docker/package/deb.sh "$BUILD" "$v" >"$tmp/deb.out" 2>"$tmp/deb.err" || fail "deb.sh"
-	mv "$(cat "$tmp/deb.out")" "$tmp/debs/$v.deb"
-done
+docker/package/deb.sh "$BUILD" "$version" >"$tmp/deb.out" 2>"$tmp/deb.err" || fail "deb.sh"
+mv "$(cat "$tmp/deb.out")" "$tmp/debs/$version.deb"
 # The newer one has another winnow.ini.
-dpkg-deb -R "$tmp/debs/$version+1.deb" "$tmp/newer"
+dpkg-deb -R "$tmp/debs/$version.deb" "$tmp/newer"
+sed -i "s/^Version: .*/Version: $version+1/" "$tmp/newer/DEBIAN/control"
 echo '; something new' >>"$tmp/newer/etc/winnow/winnow.ini"
-dpkg-deb --root-owner-group -b "$tmp/newer" "$tmp/debs/$version+1.deb" >"$tmp/build.out" || fail "dpkg-deb"
+dpkg-deb --root-owner-group -Zgzip -b "$tmp/newer" "$tmp/debs/$version+1.deb" >"$tmp/build.out" || fail "dpkg-deb"
 
 base_image
-for group in lintian service; do
-	pod image exists "winnow-$group" || pod build --format docker -t "winnow-$group" --ignorefile /dev/null -f - docker >"$tmp/build-$group.log" 2>&1 <<-D || fail "image with $group"
-		FROM debian:bookworm-slim
-		COPY packages.txt install-packages.sh /root/
-		RUN /root/install-packages.sh $group
-	D
-done
+group_image lintian
+group_image service
 
 # ---- lintian ----
 pod run --rm --network none -v "$tmp/debs:/debs:ro" winnow-lintian lintian --allow-root --fail-on error,warning "/debs/$version.deb" >"$tmp/lintian.log" 2>"$tmp/lintian.err" ||
@@ -88,11 +82,12 @@ quietly systemctl daemon-reload
 quietly sed -i 's/^listen = .*/listen = 127.0.0.1:5555/' /etc/winnow/winnow.ini
 quietly systemctl restart winnowd
 pid=$(property MainPID)
-start job bench_on --job upgrade --size 1M --iters 5000
-running() { on winnow status | grep -q 'upgrade  *running'; }
-soon 20 running || fail "the job does not run"
-worker=$(on sh -c 'grep -lz "^bench$" /proc/[0-9]*/cmdline 2>/dev/null' | cut -d/ -f3 | head -n 1)
-signal STOP "$worker" # so that it is not done too soon
+start job bench_on --job upgrade --size 1M --iters 5000 --silence 120s
+# Once it runs a worker is stopped, at once, so that it is not done too soon.
+# shellcheck disable=SC2016 # the inner shell's
+worker=$(on timeout 20 sh -c 'until winnow status | grep -q "upgrade  *running"; do sleep 0.1; done
+	worker=$(grep -lz "^bench$" /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3 | head -n 1)
+	kill -STOP "$worker" && echo "$worker"') || fail "the job does not run"
 start upgrade on env DEBIAN_FRONTEND=noninteractive apt-get install -qy -o Dpkg::Options::=--force-confold "/debs/$version+1.deb"
 soon 30 journal 'event=drain signal=15 jobs=1' || fail "the upgrade does not drain: $(tail -n 3 "$tmp/upgrade.out")"
 signal CONT "$worker"
