@@ -34,7 +34,7 @@ add() { # name seconds command..
 add_script() { # file
 	local name
 	name=$(basename "$1" .sh)
-	add "${name#test_}" 600 "$1"
+	add "${name#test_}" 1200 "$1"
 }
 
 # Runs what nobody else has begun, of numbers FIRST to END - 1; state/N/end will have status and seconds.

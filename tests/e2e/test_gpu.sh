@@ -14,7 +14,7 @@ round() { # seed world operations aggregators
 	for ((rank = 0; rank < $2; rank++)); do
 		EMULATED_CUDA_SEED=$rank start "r$rank" "${worker[@]}" "$4" "$rank" "$2" "$1" "$3"
 	done
-	for ((rank = 0; rank < $2; rank++)); do expect "r$rank" 200 0; done
+	for ((rank = 0; rank < $2; rank++)); do expect "r$rank" 400 0; done
 	cat "$tmp/r0.out"
 }
 winnowd --insecure-no-key --threads 2

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # What `make check-gpu` does with operations in streams, on the emulated GPU; and that it fails when it should.
-# aside: it computes
 . "$(dirname "$0")/lib.sh"
 [ -x "$BUILD/tests/gpu/device_streams" ] || {
 	echo "there are no kernels in this tree"
