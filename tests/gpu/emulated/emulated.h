@@ -24,7 +24,9 @@
  *                             the third call of that name fails with cudaErrorLaunchFailure; the
  *                             first kernel fails while it runs, with error 700. A name with '+',
  *                             "cudaMalloc:2+", fails from the second call on. Names are those of
- *                             calls, "cudaLaunchKernel" for the launch and "kernel" for the run
+ *                             calls, "cudaLaunchKernel" for the launch and "kernel" for the run;
+ *                             what no call is named ends the program with one line: a fault that
+ *                             nobody meets would test nothing
  *   CUDA_DEVICE_MAX_CONNECTIONS=n  queues of a device, which streams share by turns: an operation
  *                             waits for all given earlier to other streams of its queue to have
  *                             begun, and for waits there to be over. Unset: no stream shares

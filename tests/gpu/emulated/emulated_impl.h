@@ -105,6 +105,14 @@ uint64_t emulated_number(const char *name, uint64_t otherwise);
 uint64_t emulated_random(uint64_t *state);
 uint64_t emulated_now_ns();
 
+/*
+ * Faults are for names that are written here and nowhere else: each leaves its text in a section of
+ * its own, one after the other, which emulated_state.cc looks through.
+ */
+#define EMULATED_CAN_FAIL(name)                                                                    \
+	static const char can_fail[]                                                               \
+		__attribute__((section("emulated_names"), aligned(1), used)) = name
+
 /* The fault that is due for `name`, or cudaSuccess. Lock held. */
 cudaError_t emulated_fault_due(const char *name);
 
@@ -116,6 +124,7 @@ cudaError_t emulated_enter(const char *name);
 
 #define EMULATED_ENTER(name)                                                                       \
 	do {                                                                                       \
+		EMULATED_CAN_FAIL(name);                                                           \
 		cudaError_t entered = emulated_enter(name);                                        \
 		if (entered != cudaSuccess)                                                        \
 			return emulated_fail(entered);                                             \
