@@ -302,7 +302,7 @@ static void scan(struct allreduce *task, uint32_t number, uint64_t *bits, struct
 	struct staging_op *op = task->access_state;
 	struct staging_slot *slot = slot_of(task, number);
 	uint64_t first, blocks = segment_range(&task->cut, number, &first);
-	uint64_t words = bitmap_word_count(blocks);
+	uint64_t words = bitmap_word_count(blocks), space = task->cut.block_bytes;
 	uint32_t count = 0;
 
 	for (uint64_t i = 0; i < words; i++) {
@@ -313,13 +313,12 @@ static void scan(struct allreduce *task, uint32_t number, uint64_t *bits, struct
 	out->count = count;
 	out->values = NULL;
 	if (is_short_block(task, number)) {
-		uint64_t bytes = task->count % task->cut.block_elems * task->cut.elem_bytes;
-
-		memset(slot->gpu.packed + bytes, 0, task->cut.block_bytes - bytes);
+		space = task->count % task->cut.block_elems * task->cut.elem_bytes;
+		memset(slot->gpu.packed + space, 0, task->cut.block_bytes - space);
 	}
 	if (task->form == WIRE_FIXED32 && blocks > 0)
 		out->range = bitmap_range_of(*slot->gpu.magnitude, task->dtype);
-	op->bytes.out += (uint64_t)count * task->cut.block_bytes;
+	op->bytes.out += count * space;
 	if (blocks > 0)
 		op->bytes.out += (1 + words) * sizeof(*bits);
 }
@@ -490,7 +489,7 @@ bool staging_turn(struct staging *staging)
 		}
 		*at = op->next;
 		any = true;
-		staging->config.passed(op->context);
+		staging->config.passed(op->context, signalled(&op->gate.passed));
 	}
 	return any;
 }

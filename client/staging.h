@@ -24,9 +24,10 @@ struct staging_config {
 	uint32_t world;
 	uint32_t shard_count; /* channels of the job */
 	uint32_t payload;
-	uint32_t op_slots;                /* operations that the engine has under way */
-	void (*wake)(void *context);      /* any thread: look after staging_turn() */
-	void (*passed)(void *op_context); /* staging_turn(): an operation is over, see below */
+	uint32_t op_slots;           /* operations that the engine has under way */
+	void (*wake)(void *context); /* any thread: look after staging_turn() */
+	/* staging_turn(): an operation is over, see below. `there`: its result is in the tensor. */
+	void (*passed)(void *op_context, bool there);
 	void (*failing)(void *context,
 	                const char *why); /* the GPU has failed: before streams go on */
 	void *context;                    /* of wake() and failing() */

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <unistd.h>
 
 #include "tests/gpu/emulated/emulated_impl.h"
 
@@ -110,8 +111,10 @@ cudaError_t emulated_fault_due(const char *name)
 			continue;
 		if (fault.call)
 			fault.call--;
-		if (!fault.call)
-			return fault.error;
+		if (fault.call)
+			continue;
+		emulated().stats.faults++;
+		return fault.error;
 	}
 	return cudaSuccess;
 }
@@ -121,6 +124,20 @@ cudaError_t emulated_fail(cudaError_t error)
 	if (error != cudaSuccess && error != cudaErrorNotReady)
 		last_error = error;
 	return error;
+}
+
+/* For tests that want something else to have happened, or to stand still, before a call fails. */
+static void hold()
+{
+	const char *file = std::getenv("EMULATED_CUDA_HOLD");
+
+	if (!file || !*file)
+		return;
+	std::FILE *met = std::fopen((std::string(file) + ".met").c_str(), "w");
+	if (met)
+		std::fclose(met);
+	while (access(file, F_OK) != 0)
+		usleep(1000);
 }
 
 cudaError_t emulated_enter(const char *name)
@@ -134,6 +151,11 @@ cudaError_t emulated_enter(const char *name)
 	if (state.devices.empty())
 		return cudaErrorNoDevice;
 	cudaError_t due = emulated_fault_due(name);
+	if (due != cudaSuccess) {
+		held.unlock();
+		hold();
+		held.lock();
+	}
 	emulated_device &device = state.devices[static_cast<size_t>(emulated_current)];
 	if (due != cudaSuccess && !std::strcmp(name, "cudaLaunchKernel"))
 		device.sticky = due;
