@@ -184,7 +184,10 @@ struct winnow_options {
 	uint32_t priority;
 };
 
-/* What one operation was and cost; block counts are exact, whatever the type. */
+/*
+ * What one operation was and cost; block counts are exact, whatever the type. Of a GPU's bus the
+ * library counts what it moves itself: of a list of rows, which is in this process's memory, nothing.
+ */
 struct winnow_op_stats {
 	uint64_t blocks;           /* in the tensor */
 	uint64_t blocks_nonzero;   /* that this worker sent */
