@@ -10,6 +10,7 @@
  * FAKE_NCCL_FAIL="ncclAllGather:2=1,async:3=6": the second call of that name in this process
  * returns 1; from the third question on, the answer of ncclCommGetAsyncError() is 6. What no call
  * is named ends the program with one line: a fault that nobody meets would test nothing.
+ * FAKE_NCCL_ABORT_MS=500: ncclCommAbort() takes so long to begin, and what can go on does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -221,7 +222,10 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
 	struct operation **at = &waiting_first, *next;
+	const char *ms = getenv("FAKE_NCCL_ABORT_MS");
 
+	for (long i = ms != NULL ? strtol(ms, NULL, 10) : 0; i > 0; i--)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	atomic_store(&comm->aborted, true);
 	pthread_mutex_lock(&lock);
 	waiting_last = NULL;
