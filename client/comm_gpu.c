@@ -118,6 +118,7 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 		.op_slots = comm->op_slots,
 		.wake = wake,
 		.passed = passed,
+		.viewed = comm_trace_viewed,
 		.failing = failing,
 		.context = comm,
 	};
@@ -154,6 +155,7 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 		.elem_bytes = dtype_bytes((enum dtype)task->dtype),
 		.stream = options->stream,
 		.context = request,
+		.fine = atomic_load(&comm->trace_fine),
 	};
 	const struct gpu_calls *calls;
 	char why[GPU_WHY_BYTES] = "out of memory";

@@ -48,6 +48,7 @@ void staging_close(struct staging *staging)
 	ops_free(staging, staging->unused);
 	slots_free(staging, staging->free_slots);
 	slots_free(staging, staging->small_slots);
+	views_free(staging, staging->views);
 	staging->config.calls->close(staging->gpu);
 	pthread_mutex_destroy(&staging->growth);
 	pthread_mutex_destroy(&staging->lock);
@@ -80,30 +81,11 @@ static int op_new(struct staging *s, struct staging_op **out, char *why)
 	op->staging = s;
 	op->task = NULL;
 	op->launched = op->slot_count = 0;
-	op->linked = op->finishing = false;
+	op->linked = op->finishing = op->viewed = false;
+	op->fine = 0;
+	op->view = NULL;
 	op->bytes = (struct staging_bytes){0};
 	*out = op;
-	return 0;
-}
-
-/* Bytes of the largest segment over all shards. */
-static int segment_bytes(const struct staging *s, const struct staging_post *what, uint64_t *out)
-{
-	struct geometry_input input = {
-		.count = what->count,
-		.block_elems = what->block_elems,
-		.elem_bytes = what->elem_bytes,
-		.shard_count = s->config.shard_count,
-		.payload = s->config.payload,
-		.fixed32 = true, /* never eager: room for both */
-	};
-	struct geometry cut;
-	uint64_t groups;
-
-	if (!geometry_compute(&input, &cut))
-		return -EINVAL;
-	groups = cut.shard_blocks < cut.segment_blocks ? cut.shard_blocks : cut.segment_blocks;
-	*out = groups * cut.shard_count * cut.block_bytes;
 	return 0;
 }
 
@@ -112,7 +94,7 @@ int staging_post(struct staging *staging, const struct staging_post *what, struc
 {
 	struct staging_op *op;
 	uint64_t bytes;
-	int err = segment_bytes(staging, what, &bytes);
+	int err = slot_bytes_for(staging, what, &bytes);
 
 	if (err != 0) {
 		snprintf(why, GPU_WHY_BYTES, "the tensor has too many blocks");
@@ -124,6 +106,7 @@ int staging_post(struct staging *staging, const struct staging_post *what, struc
 	op->context = what->context;
 	err = slots_grow(staging, bytes, why);
 	op->wants = err == 0;
+	view_take(op, what->count, what->fine);
 	if (err == 0)
 		err = staging->config.calls->post(&op->gate, what->stream, why);
 	if (err != 0) {
@@ -148,6 +131,7 @@ void staging_free(struct staging_op *op)
 {
 	struct staging *s = op->staging;
 
+	view_return(op); /* of one that nobody has taken */
 	pthread_mutex_lock(&s->lock);
 	s->wanting -= op->wants;
 	op->wants = false;
@@ -259,6 +243,10 @@ static void scan_ahead(struct staging_op *op)
 	struct staging *s = op->staging;
 	char why[GPU_WHY_BYTES];
 
+	if (view_begin(op, why) != 0) {
+		gpu_failed(s, why);
+		return;
+	}
 	while (op->launched < op->task->cut.segment_count &&
 	       op->slots[op->launched % STAGING_AHEAD_MAX] == NULL) {
 		struct staging_slot *slot = slot_take(op);
@@ -482,6 +470,8 @@ bool staging_turn(struct staging *staging)
 		bool over = is_over(op, stopped);
 
 		if (take_back(op, over))
+			any = true;
+		if (view_look(op, over))
 			any = true;
 		if (!over) {
 			at = &op->next;

@@ -27,6 +27,7 @@ static struct spec draw(void)
 	};
 
 	spec.fixed = spec.dtype == DTYPE_F32 && random_below(2);
+	spec.fine = random_below(3) == 0 ? 1 + (uint32_t)random_below(70) : 0;
 	return spec;
 }
 
@@ -286,6 +287,37 @@ static void test_short_blocks(void **state)
 			}
 }
 
+/* Bitmaps are before the first segment, in memory that is used again; without memory there are none. */
+static void test_views(void **state)
+{
+	struct spec spec = large;
+
+	(void)state;
+	spec.fine = 4;
+	spec.in_place = true;
+	assert_int_equal(bench_open(1, 4), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(bench_post(&spec), 0);
+		spec.count -= 1000;
+	}
+	assert_int_equal(fake.views_open, 3);
+	run_all();
+	assert_int_equal(fake.items[OUT][0].work, WORK_VIEW);
+	check_bytes();
+	free_ops();
+	fake.out_bytes = fake.in_bytes = 0;
+	fake.fail = CALL_VIEW_OPEN;
+	fake.fail_at = 4;
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(bench_post(&spec), 0);
+		assert_int_equal(bench.ops[i].fine, i < 3 ? 4 : 0); /* there is none for the last */
+	}
+	assert_int_equal(fake.views_open, 3);
+	run_all();
+	check_bytes();
+	bench_close();
+}
+
 static void test_too_many_blocks(void **state)
 {
 	const struct spec spec = {.count = (UINT64_C(1) << 48) + 1,
@@ -329,6 +361,7 @@ int main(void)
 		cmocka_unit_test_setup(test_growth_meanwhile, fake_begin),
 		cmocka_unit_test_setup(test_bytes, fake_begin),
 		cmocka_unit_test_setup(test_short_blocks, fake_begin),
+		cmocka_unit_test_setup(test_views, fake_begin),
 		cmocka_unit_test_setup(test_too_many_blocks, fake_begin),
 		cmocka_unit_test_setup(test_wait, fake_begin),
 	};

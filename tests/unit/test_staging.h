@@ -22,7 +22,6 @@
 #include <cmocka.h>
 
 #include "client/staging.h"
-#include "ebpf/deal.h"
 #include "tests/unit/test_random.h"
 
 #define ITEMS_MAX 1024
@@ -32,9 +31,11 @@ enum call {
 	CALL_OPEN,
 	CALL_GATE_OPEN,
 	CALL_SLOT_OPEN,
+	CALL_VIEW_OPEN,
 	CALL_POST,
 	CALL_WAIT,
 	CALL_SCAN,
+	CALL_VIEW,
 	CALL_UNPACK,
 	CALL_EMPTY,
 	CALL_FINISH,
@@ -43,19 +44,20 @@ enum call {
 };
 
 static const char *const call_names[CALLS] = {
-	"open", "gate_open", "slot_open", "post",   "wait",
-	"scan", "unpack",    "empty",     "finish", "busy",
+	"open", "gate_open", "slot_open", "view_open", "post",   "wait",
+	"scan", "view",      "unpack",    "empty",     "finish", "busy",
 };
 
 /* Queues as in gpu.h; each ends in `tell`, which has nothing to wait for but them. */
 enum queue { GATE, OUT, IN, QUEUES };
 
-enum work { WORK_OPEN, WORK_SCAN, WORK_UNPACK, WORK_EMPTY, WORK_FINISH };
+enum work { WORK_OPEN, WORK_SCAN, WORK_VIEW, WORK_UNPACK, WORK_EMPTY, WORK_FINISH };
 
 struct item {
 	enum work work;
 	struct gpu_gate *gate;
 	struct gpu_slot *slot;
+	struct gpu_view *view;
 	struct bitmap_tensor tensor;
 	bool magnitude;
 	struct gpu_unpack unpack;
@@ -75,7 +77,7 @@ struct gpu {
 	bool no_wait; /* streams cannot wait */
 	struct gpu_gate *gates[GATES_MAX];
 	uint32_t turns[GATES_MAX]; /* the last one that a stream may wait for */
-	uint32_t gates_open, slots_open, wakes;
+	uint32_t gates_open, slots_open, views_open, wakes;
 	uint64_t out_bytes, in_bytes;
 	void (*wake)(void *context);
 	void *context;
@@ -229,6 +231,24 @@ static inline void fake_slot_close(struct gpu_slot *slot)
 	fake.slots_open--;
 }
 
+static inline int fake_view_open(struct gpu *gpu, uint64_t words, struct gpu_view *view, char *why)
+{
+	int err = fake_call(CALL_VIEW_OPEN, why);
+
+	if (err != 0)
+		return err;
+	view->done.gpu = gpu;
+	view->bits = malloc(words * sizeof(*view->bits));
+	fake.views_open++;
+	return 0;
+}
+
+static inline void fake_view_close(struct gpu_view *view)
+{
+	free(view->bits);
+	fake.views_open--;
+}
+
 static inline int fake_post(struct gpu_gate *gate, void *stream, char *why)
 {
 	int err = fake_call(CALL_POST, why);
@@ -274,6 +294,17 @@ static inline int fake_scan(struct gpu_slot *slot, const struct bitmap_tensor *t
 	     (struct item){
 		     .work = WORK_SCAN, .slot = slot, .tensor = *tensor, .magnitude = magnitude},
 	     err);
+	return err;
+}
+
+static inline int fake_view(struct gpu_view *view, const struct bitmap_tensor *tensor, char *why)
+{
+	int err = fake_call(CALL_VIEW, why);
+
+	assert_false(fake.told);
+	assert_true(tensor->count > 0 && tensor->block_elems <= tensor->count);
+	atomic_store(&view->done.set, false);
+	push(OUT, (struct item){.work = WORK_VIEW, .view = view, .tensor = *tensor}, err);
 	return err;
 }
 
@@ -330,164 +361,17 @@ static const struct gpu_calls fake_calls = {
 	.gate_close = fake_gate_close,
 	.slot_open = fake_slot_open,
 	.slot_close = fake_slot_close,
+	.view_open = fake_view_open,
+	.view_close = fake_view_close,
 	.post = fake_post,
 	.wait = fake_wait,
 	.release = fake_release,
 	.scan = fake_scan,
+	.view = fake_view,
 	.unpack = fake_unpack,
 	.empty = fake_empty,
 	.finish = fake_finish,
 	.busy = fake_busy,
 };
-
-/* ---- what happens ---- */
-
-static inline bool is_zero(const uint8_t *data, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i++)
-		if (data[i] != 0)
-			return false;
-	return true;
-}
-
-static inline uint64_t magnitude_of(const float *data, uint64_t count)
-{
-	uint32_t most = 0, bits;
-
-	for (uint64_t i = 0; i < count; i++) {
-		memcpy(&bits, &data[i], sizeof(bits));
-		most = (bits & INT32_MAX) > most ? bits & INT32_MAX : most;
-	}
-	return most;
-}
-
-static inline void scan_run(const struct item *item)
-{
-	const struct bitmap_tensor *tensor = &item->tensor;
-	struct gpu_slot *slot = item->slot;
-	uint64_t blocks = bitmap_block_count(tensor->count, tensor->block_elems), packed = 0;
-	size_t elem = dtype_bytes(tensor->dtype), space = tensor->block_elems * elem;
-
-	if (blocks == 0)
-		return;
-	memset(slot->bits, 0, bitmap_word_count(blocks) * sizeof(uint64_t));
-	for (uint64_t block = 0; block < blocks; block++) {
-		const uint8_t *from = (const uint8_t *)tensor->data + block * space;
-		uint64_t left = tensor->count * elem - block * space;
-		size_t bytes = left < space ? left : space;
-
-		if (is_zero(from, bytes))
-			continue;
-		assert_true((packed + 1) * space <= fake_slot_of(slot)->size.bytes);
-		slot->bits[block / 64] |= UINT64_C(1) << block % 64;
-		memset(slot->packed + packed * space, 0, space);
-		memcpy(slot->packed + packed++ * space, from, bytes);
-	}
-	if (item->magnitude)
-		*slot->magnitude = magnitude_of(tensor->data, tensor->count);
-	fake.out_bytes += packed * space + (1 + bitmap_word_count(blocks)) * sizeof(uint64_t);
-}
-
-/* A number as it comes, as int32: what its sum is. */
-static inline float decoded(const uint8_t *from, int shift, uint32_t divisor)
-{
-	int32_t value;
-
-	memcpy(&value, from, sizeof(value));
-	return ldexpf((float)value, -shift) / (float)divisor;
-}
-
-static inline void block_write(const struct gpu_unpack *what, uint64_t block, const uint8_t *from)
-{
-	size_t elem = dtype_bytes(what->shape.dtype);
-	uint64_t first = block * what->shape.block_elems, count = what->shape.count - first;
-	uint8_t *to = (uint8_t *)what->recv + first * elem;
-
-	count = count < what->shape.block_elems ? count : what->shape.block_elems;
-	if (from == NULL) {
-		memset(to, 0, count * elem);
-	} else if (what->form.fixed) {
-		for (uint64_t i = 0; i < count; i++) {
-			float value = decoded(from + 4 * i, what->form.shift, what->form.divisor);
-
-			memcpy(to + 4 * i, &value, sizeof(value));
-		}
-	} else {
-		memcpy(to, from, count * elem);
-	}
-}
-
-static inline void unpack_run(const struct item *item)
-{
-	const struct gpu_unpack *what = &item->unpack;
-	const struct bitmap_cuda_deal *deal = &what->deal;
-	struct fake_slot *own = fake_slot_of(item->slot);
-	const uint8_t *plan = item->slot->plans + (size_t)what->plan * GPU_PLAN_BYTES;
-	const uint64_t *bits = (const uint64_t *)(const void *)plan;
-	uint64_t words = bitmap_word_count(deal->index_count), blocks;
-	const uint32_t *ranks = (const uint32_t *)(const void *)(plan + words * 8);
-	size_t space = what->shape.block_elems * dtype_bytes(what->shape.dtype);
-	uint32_t count = 0;
-
-	blocks = bitmap_block_count(what->shape.count, what->shape.block_elems);
-	for (uint64_t i = 0; i < deal->index_count; i++) {
-		uint64_t index = deal->first_index + i;
-		uint64_t block = deal->shard_count == 1
-		                         ? index
-		                         : deal_block(deal->shard_count, deal->shard, index);
-		bool set = bits[i / 64] >> (i % 64) & 1;
-
-		if (i % 64 == 0)
-			assert_int_equal(ranks[i / 64], count);
-		if (block < blocks && (set || what->clear_others))
-			block_write(what, block, set ? what->sums + count * space : NULL);
-		count += set;
-	}
-	assert_int_equal(ranks[words], count);
-	assert_true(what->sums >= item->slot->sums &&
-	            what->sums + count * space <= item->slot->sums + own->size.bytes);
-	fake.in_bytes += count * space + words * 8 + (words + 1) * 4;
-}
-
-static inline void set_signal(struct gpu_signal *signal)
-{
-	assert_ptr_equal(signal->gpu, &fake);
-	atomic_store(&signal->set, true);
-	fake.wake(fake.context);
-}
-
-static inline void tell(const struct item *item)
-{
-	if (item->mute)
-		return;
-	if (item->work == WORK_OPEN)
-		set_signal(&item->gate->open);
-	else if (item->work == WORK_SCAN)
-		set_signal(&item->slot->scanned);
-	else if (item->work == WORK_EMPTY)
-		set_signal(&item->slot->emptied);
-	if (item->work != WORK_FINISH)
-		return;
-	*item->gate->word = item->gate->turn;
-	set_signal(&item->gate->passed);
-}
-
-/* The next piece of a queue happens. False: there is none that can. */
-static inline bool fake_run(enum queue queue)
-{
-	struct item *item = &fake.items[queue][fake.begin[queue] % ITEMS_MAX];
-
-	if (fake.broken || fake.begin[queue] == fake.end[queue] || item->after > fake.begin[OUT])
-		return false;
-	fake.begin[queue]++;
-	if (item->slot != NULL)
-		fake_slot_of(item->slot)->pending--;
-	if (item->work == WORK_SCAN)
-		scan_run(item);
-	else if (item->work == WORK_UNPACK)
-		unpack_run(item);
-	tell(item);
-	return true;
-}
 
 #endif /* TESTS_UNIT_TEST_STAGING_H */

@@ -40,6 +40,27 @@ static inline void on_failing(void *context, const char *text)
 	fake.told = true;
 }
 
+/* What was sent, bit by bit, before anything came in its place. */
+static inline void on_viewed(void *context, uint32_t fine, const uint64_t *bits)
+{
+	struct op *op = context;
+	const struct geometry *cut = &op->task.cut;
+	uint64_t count = bitmap_block_count(op->task.count, fine);
+	uint64_t *want = calloc(bitmap_word_count(count), sizeof(*want));
+
+	assert_int_equal(fine, op->fine);
+	assert_false(op->passed);
+	assert_int_equal(op->views++, 0);
+	for (uint64_t i = 0; i < op->task.count * cut->elem_bytes; i++) {
+		uint64_t bit = i / cut->elem_bytes / fine;
+
+		if (op->given[i] != 0)
+			want[bit / 64] |= UINT64_C(1) << bit % 64;
+	}
+	assert_memory_equal(bits, want, bitmap_word_count(count) * sizeof(*want));
+	free(want);
+}
+
 /* Its result is there, or will never be; the GPU touches it no more. */
 static inline void on_passed(void *context, bool there)
 {
@@ -52,6 +73,8 @@ static inline void on_passed(void *context, bool there)
 	assert_false(op->passed);
 	op->passed = true;
 	assert_true(there || op->failed || bench.failures > 0);
+	if (there && !op->failed)
+		assert_int_equal(op->views, op->fine > 0);
 	if (there && !op->failed)
 		assert_memory_equal(op->recv, op->want, bytes);
 	for (size_t i = bytes; i < room; i++)
@@ -70,6 +93,7 @@ static inline int bench_open(uint32_t shards, uint32_t op_slots)
 		.op_slots = op_slots,
 		.wake = on_wake,
 		.passed = on_passed,
+		.viewed = on_viewed,
 		.failing = on_failing,
 		.context = &bench,
 	};
@@ -92,7 +116,7 @@ static inline void bench_close(void)
 	assert_true(bench.staging == NULL || staging_idle(bench.staging));
 	free_ops();
 	staging_close(bench.staging);
-	assert_int_equal(fake.gates_open + fake.slots_open, 0);
+	assert_int_equal(fake.gates_open + fake.slots_open + fake.views_open, 0);
 	(void)fake_begin(NULL);
 }
 
@@ -108,6 +132,7 @@ static inline int bench_post(const struct spec *spec)
 		.elem_bytes = dtype_bytes(spec->dtype),
 		.stream = &fake,
 		.context = op,
+		.fine = spec->fine,
 	};
 	struct geometry_input input = {
 		.count = spec->count,
@@ -118,6 +143,7 @@ static inline int bench_post(const struct spec *spec)
 		.fixed32 = spec->fixed,
 	};
 	int err = staging_post(bench.staging, &post, &op->staged, why);
+	bool lacks;
 
 	assert_true(bench.op_count < OPS_MAX);
 	if (err != 0) {
@@ -125,6 +151,10 @@ static inline int bench_post(const struct spec *spec)
 		return err;
 	}
 	bench.op_count++;
+	if (staging_viewed(op->staged, &lacks))
+		op->fine = spec->fine;
+	assert_int_equal(op->fine > 0 || lacks, spec->fine > 0 && spec->count > 0);
+	assert_true(!lacks || fake.met);
 	op->task = (struct allreduce){
 		.count = spec->count,
 		.access = &staging_access,
@@ -173,7 +203,7 @@ static inline void check_send(const struct op *op, uint32_t segment, uint64_t bl
 	size_t bytes = block_bytes_of(op, block), space = op->task.cut.block_bytes;
 	const uint8_t *data = staging_access.send(&op->task, segment, block);
 
-	assert_memory_equal(data, op->send + block * space, bytes);
+	assert_memory_equal(data, op->given + block * space, bytes);
 	assert_true(is_zero(data + bytes, space - bytes));
 }
 

@@ -5,9 +5,14 @@
 
 static const struct spec specs[] = {
 	{.count = 40000, .block_elems = 2, .dtype = DTYPE_F32, .density = 20, .others = 10},
-	{.count = 9000, .block_elems = 1, .dtype = DTYPE_I32, .density = 20, .in_place = true},
+	{.count = 9000,
+         .block_elems = 1,
+         .dtype = DTYPE_I32,
+         .density = 20,
+         .in_place = true,
+         .fine = 2},
 	{.count = 30000, .block_elems = 3, .dtype = DTYPE_F32, .density = 5, .fixed = true},
-	{.count = 10, .block_elems = 4, .dtype = DTYPE_F16, .density = 100},
+	{.count = 10, .block_elems = 4, .dtype = DTYPE_F16, .density = 100, .fine = 64},
 	{.count = 0, .block_elems = 4, .dtype = DTYPE_F32},
 };
 
@@ -161,9 +166,10 @@ static bool meet(enum call call, uint32_t number)
 
 static void test_every_call(void **state)
 {
-	static const enum call calls[] = {CALL_OPEN,  CALL_GATE_OPEN, CALL_SLOT_OPEN,
-	                                  CALL_POST,  CALL_SCAN,      CALL_UNPACK,
-	                                  CALL_EMPTY, CALL_FINISH,    CALL_BUSY};
+	static const enum call calls[] = {
+		CALL_OPEN, CALL_GATE_OPEN, CALL_SLOT_OPEN, CALL_POST,   CALL_SCAN,
+		CALL_VIEW, CALL_UNPACK,    CALL_EMPTY,     CALL_FINISH, CALL_BUSY,
+	};
 
 	(void)state;
 	for (uint32_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {

@@ -5,7 +5,7 @@
 #ifndef TESTS_UNIT_TEST_STAGING_OP_H
 #define TESTS_UNIT_TEST_STAGING_OP_H
 
-#include "tests/unit/test_staging.h"
+#include "tests/unit/test_staging_runs.h"
 
 #define WORLD 3
 #define POISON 0x5a
@@ -18,6 +18,7 @@ struct spec {
 	bool fixed, in_place;
 	uint32_t density; /* of 100 blocks, this worker has */
 	uint32_t others;  /* and others have */
+	uint32_t fine;    /* its bitmap is wanted */
 };
 
 enum part { UNKNOWN, ANNOUNCED, PLANNED, RECEIVED }; /* of a segment of a shard */
@@ -26,11 +27,13 @@ struct op {
 	struct allreduce task;
 	struct staging_op *staged;
 	uint8_t *send, *recv, *want;
+	uint8_t *given;     /* what was in `send` */
 	bool *own, *united; /* [block_count] */
 	uint8_t *sums;      /* [block_count] spaces of a block: what the aggregators will say */
 	int *shifts;        /* [segment_count * shard_count], with the next */
 	uint8_t *parts;
 	uint32_t scanned, left;
+	uint32_t fine, views; /* its bitmap will come; has come so often */
 	bool active, hold, done, failed, passed;
 };
 
@@ -93,6 +96,7 @@ static inline void fill_op(struct op *op, const struct spec *spec)
 	op->send = calloc(blocks + 1, cut->block_bytes);
 	op->recv = spec->in_place ? op->send : malloc((blocks + 1) * cut->block_bytes);
 	op->want = calloc(blocks + 1, cut->block_bytes);
+	op->given = calloc(blocks + 1, cut->block_bytes);
 	op->own = calloc(blocks + 1, sizeof(*op->own));
 	op->united = calloc(blocks + 1, sizeof(*op->united));
 	op->sums = calloc(blocks + 1, cut->block_bytes);
@@ -118,6 +122,7 @@ static inline void fill_op(struct op *op, const struct spec *spec)
 		if (op->united[block])
 			want_block(op, block, op->shifts[part]);
 	}
+	memcpy(op->given, op->send, blocks * cut->block_bytes);
 }
 
 static inline void op_free(struct op *op)
@@ -126,6 +131,7 @@ static inline void op_free(struct op *op)
 		free(op->recv);
 	free(op->send);
 	free(op->want);
+	free(op->given);
 	free(op->own);
 	free(op->united);
 	free(op->sums);
