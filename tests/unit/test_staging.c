@@ -198,6 +198,10 @@ static void test_growth(void **state)
 	assert_int_equal(fake.slots_open, 12 + 8);
 	run_all();
 	assert_int_equal(fake.gates_open, 14); /* operations are used again */
+	for (uint32_t i = 1; i <= 10; i++)
+		assert_int_equal(bench_post(&small), 0);
+	assert_int_equal(fake.slots_open, 12 + 10); /* those that were put aside do not count */
+	run_all();
 	bench_close();
 }
 

@@ -339,15 +339,20 @@ static inline int fake_finish(struct gpu_gate *gate, bool all, char *why)
 	return err;
 }
 
+static inline bool fake_has_work(void)
+{
+	for (enum queue q = GATE; q < QUEUES; q++)
+		if (fake.begin[q] < fake.end[q])
+			return true;
+	return false;
+}
+
 static inline int fake_busy(struct gpu *gpu, char *why)
 {
 	int err = fake_call(CALL_BUSY, why);
 
 	(void)gpu;
-	for (enum queue q = GATE; q < QUEUES && err == 0; q++)
-		if (fake.begin[q] < fake.end[q])
-			return 1;
-	return err;
+	return err == 0 && fake_has_work() ? 1 : err;
 }
 
 static const struct gpu_calls fake_calls = {

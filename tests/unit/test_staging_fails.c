@@ -26,7 +26,32 @@ static int post(uint32_t i)
 	return bench_post(&spec);
 }
 
+/* Where callers wait: their streams go on, whatever happened. */
+static void check_released(void)
+{
+	for (uint32_t i = 0; i < fake.gates_open; i++)
+		assert_true(*fake.gates[i]->word >= fake.turns[i]);
+}
+
 /* ---- giving up ---- */
+
+static const struct spec many_segments = {.count = 160000,
+                                          .block_elems = 2,
+                                          .dtype = DTYPE_F32,
+                                          .reduction = REDUCE_SUM,
+                                          .density = 20};
+
+/* One more gets all slots that there are: nobody wants any of them. */
+static void take_all_slots(void)
+{
+	struct op *op = &bench.ops[bench.op_count];
+
+	assert_int_equal(bench_post(&many_segments), 0);
+	while (fake_run(GATE) || step_activate() || step_scan(op) || fake_run(OUT))
+		;
+	assert_int_equal(op->scanned, 8);
+	run_all();
+}
 
 /* It is over when the GPU has nothing to do for it: not before the stream has come to it either. */
 static void test_given_up(void **state)
@@ -35,7 +60,7 @@ static void test_given_up(void **state)
 
 	(void)state;
 	assert_int_equal(bench_open(2, 4), 0);
-	assert_int_equal(post(0), 0);
+	assert_int_equal(bench_post(&many_segments), 0);
 	assert_true(step_activate() && fake_run(GATE));
 	assert_false(step_scan(op)); /* eight segments are with the GPU */
 	assert_true(fake_run(OUT));
@@ -48,6 +73,37 @@ static void test_given_up(void **state)
 	assert_true(staging_turn(bench.staging));
 	assert_true(op->passed && staging_idle(bench.staging));
 	assert_int_equal(bench.failures, 0);
+	take_all_slots(); /* though its caller still has it */
+	bench_close();
+}
+
+/* Nor does one whose slots came back at once, since there was nothing to unpack. */
+static void test_nothing_to_unpack(void **state)
+{
+	struct spec zeros = many_segments;
+
+	(void)state;
+	zeros.in_place = true;
+	zeros.density = 0;
+	assert_int_equal(bench_open(2, 4), 0);
+	assert_int_equal(bench_post(&zeros), 0);
+	run_all();
+	assert_int_equal(fake.calls[CALL_UNPACK] + fake.calls[CALL_EMPTY], 0);
+	take_all_slots();
+	bench_close();
+}
+
+/* Nor one that could not be posted for want of memory. */
+static void test_no_memory(void **state)
+{
+	(void)state;
+	assert_int_equal(bench_open(2, 4), 0);
+	fake.fail = CALL_SLOT_OPEN;
+	fake.fail_at = 3;
+	assert_int_equal(post(0), -EIO);
+	assert_string_equal(why, "slot_open fails");
+	take_all_slots();
+	assert_int_equal(fake.slots_open, 8);
 	bench_close();
 }
 
@@ -65,6 +121,28 @@ static void test_given_up_early(void **state)
 	assert_true(bench.ops[0].passed);
 	assert_int_equal(fake.calls[CALL_SCAN], 0);
 	bench_close();
+}
+
+/* The engine would not take it: the caller's stream waits all the same, a failed GPU or not. */
+static void test_never_begun(void **state)
+{
+	struct spec spec = specs[0];
+
+	(void)state;
+	spec.reduction = REDUCE_SUM;
+	spec.refused = true;
+	for (uint32_t broken = 0; broken < 2; broken++) {
+		assert_int_equal(bench_open(2, 4), 0);
+		assert_int_equal(post(0), 0);
+		assert_int_equal(bench_post(&spec), 0);
+		fake.broken = broken;
+		assert_int_equal(staging_check(bench.staging), !broken);
+		finish_op(&bench.ops[1], true);
+		assert_int_equal(*fake.gates[1]->word, broken);
+		run_all();
+		check_released();
+		bench_close();
+	}
 }
 
 /* At any point, others go on: slots that it had, or wanted, are theirs. */
@@ -89,7 +167,6 @@ static void test_given_up_anywhere(void **state)
 /* An operation that was free again is as good as new: bytes, turns, what it wants. */
 static void test_used_again(void **state)
 {
-	struct spec long_one = specs[0];
 	struct staging_bytes bytes;
 
 	(void)state;
@@ -111,23 +188,11 @@ static void test_used_again(void **state)
 	assert_int_equal(fake.gates_open, 1);
 	assert_int_equal(fake.slots_open, 8);
 	/* Those that were given up before they had a slot do not want one any more. */
-	long_one.count *= 2;
-	assert_int_equal(bench_post(&long_one), 0);
-	while (fake_run(GATE) || step_activate() || step_scan(&bench.ops[0]) || fake_run(OUT))
-		;
-	assert_int_equal(bench.ops[0].scanned, 8);
-	run_all();
+	take_all_slots();
 	bench_close();
 }
 
 /* ---- failing ---- */
-
-/* Where callers wait: their streams go on, whatever happened. */
-static void check_released(void)
-{
-	for (uint32_t i = 0; i < fake.gates_open; i++)
-		assert_true(*fake.gates[i]->word >= fake.turns[i]);
-}
 
 /* Seven operations in two batches, while one call fails. True: it was made. */
 static bool meet(enum call call, uint32_t number)
@@ -231,6 +296,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_given_up, fake_begin),
 		cmocka_unit_test_setup(test_given_up_early, fake_begin),
+		cmocka_unit_test_setup(test_nothing_to_unpack, fake_begin),
+		cmocka_unit_test_setup(test_no_memory, fake_begin),
+		cmocka_unit_test_setup(test_never_begun, fake_begin),
 		cmocka_unit_test_setup(test_given_up_anywhere, fake_begin),
 		cmocka_unit_test_setup(test_used_again, fake_begin),
 		cmocka_unit_test_setup(test_every_call, fake_begin),

@@ -19,6 +19,7 @@ struct spec {
 	uint32_t density; /* of 100 blocks, this worker has */
 	uint32_t others;  /* and others have */
 	uint32_t fine;    /* its bitmap is wanted */
+	bool refused;     /* by the engine: it never begins */
 };
 
 enum part { UNKNOWN, ANNOUNCED, PLANNED, RECEIVED }; /* of a segment of a shard */
