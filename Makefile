@@ -180,7 +180,7 @@ $(BUILD)/emulated/bench_gpu: $(BUILD)/emulated/tests/bench/bench_gpu.o $(emulate
 # it needs, and what that needs (so RPATH, not RUNPATH). What needs only nvcc and gcc is built there, if it is missing.
 gpu := $(BUILD)/gpu
 gpu_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
-gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker device_streams test_kernels bench_gpu))
+gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker device_streams device_order test_kernels bench_gpu))
 gpu_needs = pkg-config --exists libsodium libmicrohttpd libuv libcap libbpf libevent jansson inih && command -v $(CLANG) $(BPFTOOL) >/dev/null
 
 $(gpu)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))

@@ -154,6 +154,7 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 		.block_elems = task->block_elems,
 		.elem_bytes = dtype_bytes((enum dtype)task->dtype),
 		.stream = options->stream,
+		.stream_waits = !options->stream_goes_on,
 		.context = request,
 		.fine = atomic_load(&comm->trace_fine),
 	};

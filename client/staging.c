@@ -11,6 +11,7 @@
 
 int staging_open(const struct staging_config *config, struct staging **out, char *why)
 {
+	struct gpu_hooks hooks = {config->wake, config->failing, config->context};
 	struct staging *s = calloc(1, sizeof(*s));
 	int err;
 
@@ -19,7 +20,7 @@ int staging_open(const struct staging_config *config, struct staging **out, char
 		return -ENOMEM;
 	}
 	s->config = *config;
-	err = config->calls->open(config->device, config->wake, config->context, &s->gpu, why);
+	err = config->calls->open(config->device, &hooks, &s->gpu, why);
 	if (err != 0) {
 		free(s);
 		return err;
@@ -108,7 +109,7 @@ int staging_post(struct staging *staging, const struct staging_post *what, struc
 	op->wants = err == 0;
 	view_take(op, what->count, what->fine);
 	if (err == 0)
-		err = staging->config.calls->post(&op->gate, what->stream, why);
+		err = staging->config.calls->post(&op->gate, what->stream, what->stream_waits, why);
 	if (err != 0) {
 		staging_free(op);
 		return err;
@@ -450,24 +451,27 @@ static bool take_back(struct staging_op *op, bool all)
 
 /*
  * Has the GPU nothing more to do for it? Its stream, too, must have come to where it was posted:
- * the signal of that may not hit the next operation. A GPU that has failed signals nothing.
+ * that signal may not hit the next operation. `state`: busy()'s after a failure (< 0: no more signals).
  */
-static bool is_over(const struct staging_op *op, bool stopped)
+static bool is_over(const struct staging_op *op, int state)
 {
-	return op->finishing &&
-	       (stopped || (signalled(&op->gate.passed) && signalled(&op->gate.open)));
+	return op->finishing && (state < 0 || (signalled(&op->gate.open) &&
+	                                       (state == 0 || signalled(&op->gate.passed))));
 }
 
 bool staging_turn(struct staging *staging)
 {
-	char why[GPU_WHY_BYTES];
-	bool any = false, stopped = staging->under_way != NULL && staging->error[0] != '\0' &&
-	                            staging->config.calls->busy(staging->gpu, why) != 1;
 	struct staging_op **at = &staging->under_way;
+	char why[GPU_WHY_BYTES];
+	bool any = false;
+	int state = 1;
+
+	if (staging->under_way != NULL && staging->error[0] != '\0')
+		state = staging->config.calls->busy(staging->gpu, why);
 
 	while (*at != NULL) {
 		struct staging_op *op = *at;
-		bool over = is_over(op, stopped);
+		bool over = is_over(op, state);
 
 		if (take_back(op, over))
 			any = true;

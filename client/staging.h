@@ -51,8 +51,9 @@ struct staging_post {
 	uint32_t block_elems;
 	uint32_t elem_bytes;
 	void *stream;
-	void *context; /* for passed() and viewed() */
-	uint32_t fine; /* not 0: its bitmap is wanted, too */
+	bool stream_waits; /* staging_wait() comes next, with the same stream */
+	void *context;     /* for passed() and viewed() */
+	uint32_t fine;     /* not 0: its bitmap is wanted, too */
 };
 int staging_post(struct staging *staging, const struct staging_post *what, struct staging_op **out,
                  char *why);

@@ -154,10 +154,17 @@ enum winnow_memory {
 	/*
 	 * Both in the memory of one NVIDIA GPU. The operation comes after the work that is in the
 	 * caller's stream, and the stream waits for the result; the calling thread does not, unless
-	 * the driver has no way to make a stream wait, or CUDA_DEVICE_MAX_CONNECTIONS is 1. Needs
-	 * winnow-cuda.so beside the library and a driver of CUDA 12 or newer. Streams that are
-	 * being captured into a graph are refused (INVALID). The first operations reserve pinned
-	 * memory, later ones nothing.
+	 * the driver has no way to make a stream wait, CUDA_DEVICE_MAX_CONNECTIONS is 1, or
+	 * CUDA_LAUNCH_BLOCKING is set. Needs winnow-cuda.so beside the library and a driver for the
+	 * CUDA with which that was built. Streams that are being captured into a graph are refused
+	 * (INVALID). The first operations reserve pinned memory, later ones nothing.
+	 *
+	 * While a stream waits for a result the process should not free memory of the GPU or pinned
+	 * memory (winnow_comm_destroy() of another communicator does), copy to memory that is not
+	 * pinned, use a kernel for the first time (CUDA_MODULE_LOADING=EAGER loads all at once), or
+	 * put more into a stream than it holds, about a thousand operations: CUDA may have these
+	 * calls wait for the stream, and all others, the library's too, for them. After 8 s of that
+	 * the streams are let go, and the job ends (GPU). With stream_goes_on none of it matters.
 	 */
 	WINNOW_MEMORY_CUDA = 1,
 };

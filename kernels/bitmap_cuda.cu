@@ -4,5 +4,14 @@
 #include "kernels/bitmap_cuda.h"
 #include "kernels/cuda_impl.h"
 
-extern "C" const struct bitmap_cuda bitmap_cuda_kernels = {cuda_scan, cuda_rank, cuda_pack,
-                                                           cuda_unpack};
+static int cuda_load()
+{
+	cudaError_t error = cuda_scan_load();
+
+	if (error == cudaSuccess)
+		error = cuda_rank_load();
+	return error != cudaSuccess ? error : cuda_copy_load();
+}
+
+extern "C" const struct bitmap_cuda bitmap_cuda_kernels = {cuda_load, cuda_scan, cuda_rank,
+                                                           cuda_pack, cuda_unpack};

@@ -62,6 +62,13 @@ static inline uint64_t bitmap_cuda_rank_scratch(uint64_t words)
 
 struct bitmap_cuda {
 	/*
+	 * load - have the driver load all kernels for the current device. It would else load each
+	 * when it is first used, for which it may wait for all that the device has to do, and let
+	 * no other thread make a call meanwhile. Unlike the others it may wait and allocate.
+	 */
+	int (*load)(void);
+
+	/*
 	 * scan - bits[bitmap_word_count(blocks)] = the bitmap of `tensor`, and *magnitude = the
 	 * largest element without its sign as an unsigned integer, 0 for none, in one pass:
 	 * bitmap_range_of() makes a range of it. magnitude may be NULL, and is for integers.

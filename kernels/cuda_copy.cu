@@ -280,18 +280,19 @@ static __global__ void __launch_bounds__(CTA_THREADS, ctas_of(FORM)) copy_kernel
 
 /* [log2 of the width - 1]; fixed point has elements of 4 bytes. */
 typedef void (*copy_function)(copy_job job);
-static const copy_function pack_plain[] = {copy_kernel<true, PLAIN, 2>, copy_kernel<true, PLAIN, 4>,
-                                           copy_kernel<true, PLAIN, 8>,
-                                           copy_kernel<true, PLAIN, 16>};
-static const copy_function pack_fixed[] = {nullptr, copy_kernel<true, ENCODE, 4>,
-                                           copy_kernel<true, ENCODE, 8>,
-                                           copy_kernel<true, ENCODE, 16>};
-static const copy_function unpack_plain[] = {
+#define WIDTHS 4
+static const copy_function pack_plain[WIDTHS] = {
+	copy_kernel<true, PLAIN, 2>, copy_kernel<true, PLAIN, 4>, copy_kernel<true, PLAIN, 8>,
+	copy_kernel<true, PLAIN, 16>};
+static const copy_function pack_fixed[WIDTHS] = {nullptr, copy_kernel<true, ENCODE, 4>,
+                                                 copy_kernel<true, ENCODE, 8>,
+                                                 copy_kernel<true, ENCODE, 16>};
+static const copy_function unpack_plain[WIDTHS] = {
 	copy_kernel<false, PLAIN, 2>, copy_kernel<false, PLAIN, 4>, copy_kernel<false, PLAIN, 8>,
 	copy_kernel<false, PLAIN, 16>};
-static const copy_function unpack_fixed[] = {nullptr, copy_kernel<false, DECODE, 4>,
-                                             copy_kernel<false, DECODE, 8>,
-                                             copy_kernel<false, DECODE, 16>};
+static const copy_function unpack_fixed[WIDTHS] = {nullptr, copy_kernel<false, DECODE, 4>,
+                                                   copy_kernel<false, DECODE, 8>,
+                                                   copy_kernel<false, DECODE, 16>};
 
 /* The widest access to the tensor where the packed side has chunks: index into the lists above. */
 static uint32_t width_index(const copy_job *job)
@@ -437,4 +438,15 @@ int cuda_unpack(const struct bitmap_tensor *shape, const struct bitmap_cuda_deal
 	if (form->fixed)
 		return start(&job, &cut, unpack_fixed, DECODE, form->ctas_max, stream);
 	return start(&job, &cut, unpack_plain, PLAIN, form->ctas_max, stream);
+}
+
+cudaError_t cuda_copy_load(void)
+{
+	const copy_function *const lists[] = {pack_plain, pack_fixed, unpack_plain, unpack_fixed};
+	cudaError_t error = cudaSuccess;
+
+	for (const copy_function *list : lists)
+		for (uint32_t i = 0; i < WIDTHS && error == cudaSuccess; i++)
+			error = load(list[i]);
+	return error;
 }

@@ -33,6 +33,11 @@ int cuda_unpack(const struct bitmap_tensor *shape, const struct bitmap_cuda_deal
                 const uint64_t *bits, const uint32_t *ranks, const void *src,
                 const struct bitmap_cuda_form *form, bool clear_others, void *dst, void *stream);
 
+/* Of load(), likewise. */
+cudaError_t cuda_scan_load(void);
+cudaError_t cuda_rank_load(void);
+cudaError_t cuda_copy_load(void);
+
 /* A tensor in bytes. */
 struct gpu_cut {
 	uint64_t bytes;

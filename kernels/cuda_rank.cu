@@ -133,3 +133,10 @@ int cuda_rank(const uint64_t *bits, uint64_t block_count, uint32_t *ranks, void 
 		               job);
 	return error;
 }
+
+cudaError_t cuda_rank_load(void)
+{
+	cudaError_t error = load(rank_sums_kernel);
+
+	return error != cudaSuccess ? error : load(rank_kernel);
+}

@@ -369,3 +369,8 @@ int cuda_scan(const struct bitmap_tensor *tensor, uint64_t *bits, uint64_t *magn
 	return launch(scan_functions[size][is_linear(&job, aligned)], grid_of(&job, processors),
 	              CTA_THREADS, queue, job);
 }
+
+cudaError_t cuda_scan_load(void)
+{
+	return load(scan_functions);
+}

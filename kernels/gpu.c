@@ -41,8 +41,7 @@ static int no_device(char *why, cudaError_t err)
 	else if (err == cudaErrorInsufficientDriver)
 		snprintf(why, GPU_WHY_BYTES,
 		         "the driver is for CUDA %d.%d, winnow-cuda.so was built with %d.%d: it "
-		         "needs a "
-		         "newer driver or a build with an older CUDA",
+		         "needs a newer driver or a build with an older CUDA",
 		         version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
 		         CUDART_VERSION % 1000 / 10);
 	else
@@ -50,186 +49,32 @@ static int no_device(char *why, cudaError_t err)
 	return -ENODEV;
 }
 
-int gpu_enter(const struct gpu *gpu, int *before, char *why)
+int gpu_enter(const struct gpu *gpu, struct gpu_visit *before, char *why)
 {
 	int err = 0;
 
-	*before = gpu->device;
-	TRY(gpu, err, "cudaGetDevice", cudaGetDevice(before));
-	if (*before != gpu->device)
+	*before = (struct gpu_visit){gpu->device, cudaStreamCaptureModeRelaxed};
+	TRY(gpu, err, "cudaGetDevice", cudaGetDevice(&before->device));
+	if (before->device != gpu->device)
 		TRY(gpu, err, "cudaSetDevice", cudaSetDevice(gpu->device));
+	/* Not earlier: it makes a context on whatever GPU the thread is at. */
+	if (err == 0)
+		(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
 	return err;
 }
 
-void gpu_leave(const struct gpu *gpu, int before)
+void gpu_leave(const struct gpu *gpu, const struct gpu_visit *before)
 {
-	if (before != gpu->device)
-		(void)cudaSetDevice(before);
+	enum cudaStreamCaptureMode mode = before->mode;
+
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	if (before->device != gpu->device)
+		(void)cudaSetDevice(before->device);
 }
 
 /* ---- opening ---- */
 
-static int locate(const void *memory, int *device, char *why)
-{
-	struct cudaPointerAttributes found;
-	cudaError_t err;
-	int count, current;
-
-	err = cudaGetDeviceCount(&count);
-	if (err != cudaSuccess || count == 0)
-		return no_device(why, err != cudaSuccess ? err : cudaErrorNoDevice);
-	err = cudaGetDevice(&current);
-	if (err != cudaSuccess)
-		return gpu_failed(why, "cudaGetDevice", -1, err);
-	if (memory == NULL) {
-		*device = current;
-		return 0;
-	}
-	err = cudaPointerGetAttributes(&found, memory);
-	if (err != cudaSuccess) /* mostly of what was done before, on the thread's GPU */
-		return gpu_failed(why, "cudaPointerGetAttributes", current, err);
-	if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
-		snprintf(why, GPU_WHY_BYTES, "a buffer is not in the memory of a GPU");
-		return -EINVAL;
-	}
-	*device = found.device;
-	return 0;
-}
-
-static int admit(int device, void *stream, char *why)
-{
-	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-	const struct gpu gpu = {.device = device};
-	int before, err = gpu_enter(&gpu, &before, why);
-
-	if (err != 0)
-		return err;
-	/* The legacy stream answers with an error while any other is being captured. */
-	if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) {
-		(void)cudaGetLastError();
-		capture = cudaStreamCaptureStatusActive;
-	}
-	gpu_leave(&gpu, before);
-	if (capture == cudaStreamCaptureStatusNone)
-		return 0;
-	snprintf(why, GPU_WHY_BYTES,
-	         "the stream is being captured: an allreduce cannot be part of a CUDA graph");
-	return -EINVAL;
-}
-
-/* A function of the driver's as CUDA 12 has it; 11.8 has the same. NULL: there is none. */
-static void *driver_call(const char *name)
-{
-	void *call = NULL;
-	cudaError_t err;
-
-#if CUDART_VERSION >= 12050
-	enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;
-
-	err = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
-	if (found != cudaDriverEntryPointSuccess)
-		call = NULL;
-#elif CUDART_VERSION >= 12000
-	err = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, NULL);
-#else
-	err = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault);
-#endif
-	if (err == cudaSuccess)
-		return call;
-	(void)cudaGetLastError();
-	return NULL;
-}
-
-/* Without these two, streams cannot wait; nor with one queue for all, which a wait would block. */
-static void find_value_calls(struct gpu *gpu)
-{
-	const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-	void *calls[2];
-
-	if (connections != NULL && atoi(connections) == 1)
-		return;
-	calls[0] = driver_call("cuStreamWaitValue32");
-	calls[1] = driver_call("cuStreamWriteValue32");
-	if (calls[0] == NULL || calls[1] == NULL)
-		return;
-	memcpy(&gpu->wait_value, &calls[0], sizeof(calls[0]));
-	memcpy(&gpu->write_value, &calls[1], sizeof(calls[1]));
-}
-
-/*
- * Streams of one priority share the hardware's queues. Callers' streams, mostly of the lowest,
- * may stand still in them, so the library's own have the highest; `gate` stands still, too.
- */
-static int open_streams(struct gpu *gpu, char *why)
-{
-	cudaStream_t *high[] = {&gpu->out, &gpu->in, &gpu->tell};
-	int least = 0, greatest = 0, err = 0;
-
-	TRY(gpu, err, "cudaDeviceGetStreamPriorityRange",
-	    cudaDeviceGetStreamPriorityRange(&least, &greatest));
-	TRY(gpu, err, "cudaStreamCreateWithPriority",
-	    cudaStreamCreateWithPriority(&gpu->gate, cudaStreamNonBlocking, least));
-	for (size_t i = 0; i < sizeof(high) / sizeof(high[0]); i++)
-		TRY(gpu, err, "cudaStreamCreateWithPriority",
-		    cudaStreamCreateWithPriority(high[i], cudaStreamNonBlocking, greatest));
-	return err;
-}
-
-static void gpu_close(struct gpu *gpu)
-{
-	cudaStream_t streams[] = {gpu->gate, gpu->out, gpu->in, gpu->tell};
-	char why[GPU_WHY_BYTES];
-	struct word_page *next;
-	int before;
-
-	if (gpu_enter(gpu, &before, why) == 0) {
-		for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
-			if (streams[i] != NULL)
-				(void)cudaStreamDestroy(streams[i]);
-		for (struct word_page *page = gpu->pages; page != NULL; page = page->next)
-			(void)cudaFreeHost(page->words);
-		(void)cudaGetLastError();
-		gpu_leave(gpu, before);
-	}
-	for (struct word_page *page = gpu->pages; page != NULL; page = next) {
-		next = page->next;
-		free(page);
-	}
-	pthread_mutex_destroy(&gpu->lock);
-	free(gpu);
-}
-
-static int gpu_open(int device, void (*wake)(void *context), void *context, struct gpu **out,
-                    char *why)
-{
-	struct gpu *gpu = calloc(1, sizeof(*gpu));
-	int before, err;
-
-	if (gpu == NULL) {
-		snprintf(why, GPU_WHY_BYTES, "out of memory");
-		return -ENOMEM;
-	}
-	gpu->device = device;
-	gpu->wake = wake;
-	gpu->context = context;
-	pthread_mutex_init(&gpu->lock, NULL);
-	err = gpu_enter(gpu, &before, why);
-	if (err == 0) {
-		err = open_streams(gpu, why);
-		find_value_calls(gpu);
-		gpu_leave(gpu, before);
-	}
-	if (err != 0) {
-		gpu_close(gpu);
-		return err;
-	}
-	*out = gpu;
-	return 0;
-}
-
-/* ---- gates ---- */
-
-static int word_take(struct gpu *gpu, uint32_t **out, char *why)
+int gpu_word(struct gpu *gpu, uint32_t **out, char *why)
 {
 	struct word_page *page = gpu->pages;
 	int err = 0;
@@ -255,13 +100,155 @@ static int word_take(struct gpu *gpu, uint32_t **out, char *why)
 	return 0;
 }
 
+static int locate(const void *memory, int *device, char *why)
+{
+	static atomic_bool there;
+	struct cudaPointerAttributes found;
+	cudaError_t err = cudaSuccess;
+	int count = 0, current;
+
+	/* Once there is a GPU, an error here is that of a GPU that has failed meanwhile. */
+	if (!atomic_load(&there))
+		err = cudaGetDeviceCount(&count);
+	if (!atomic_load(&there) && (err != cudaSuccess || count == 0))
+		return no_device(why, err != cudaSuccess ? err : cudaErrorNoDevice);
+	atomic_store(&there, true);
+	err = cudaGetDevice(&current);
+	if (err != cudaSuccess)
+		return gpu_failed(why, "cudaGetDevice", -1, err);
+	if (memory == NULL) {
+		*device = current;
+		return 0;
+	}
+	err = cudaPointerGetAttributes(&found, memory);
+	if (err != cudaSuccess) /* mostly of what was done before, on the thread's GPU */
+		return gpu_failed(why, "cudaPointerGetAttributes", current, err);
+	if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
+		snprintf(why, GPU_WHY_BYTES, "a buffer is not in the memory of a GPU");
+		return -EINVAL;
+	}
+	*device = found.device;
+	return 0;
+}
+
+static int is_captured(const struct gpu *gpu, cudaStream_t stream, bool *out, char *why)
+{
+	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+	cudaError_t state = cudaStreamIsCapturing(stream, &capture);
+	int err = 0;
+
+	*out = state == cudaErrorStreamCaptureImplicit || capture != cudaStreamCaptureStatusNone;
+	/* The legacy stream's answer while one that waits for it is being captured. */
+	if (state == cudaErrorStreamCaptureImplicit)
+		(void)cudaGetLastError();
+	else
+		TRY(gpu, err, "cudaStreamIsCapturing", state);
+	return err;
+}
+
+/* Which GPU the stream is of. CUDA tells from 12.8 on; before, the caller is believed. */
+static cudaError_t device_of(cudaStream_t stream, int *device)
+{
+#if CUDART_VERSION >= 12080
+	return cudaStreamGetDevice(stream, device);
+#else
+	(void)stream;
+	(void)device;
+	return cudaSuccess;
+#endif
+}
+
+static int admit(int device, void *stream, char *why)
+{
+	const struct gpu gpu = {.device = device};
+	struct gpu_visit before;
+	bool captured = false;
+	int of = device, err = gpu_enter(&gpu, &before, why);
+
+	if (err != 0)
+		return err;
+	err = is_captured(&gpu, stream, &captured, why);
+	if (stream != NULL && !captured)
+		TRY(&gpu, err, "cudaStreamGetDevice", device_of(stream, &of));
+	gpu_leave(&gpu, &before);
+	if (err == 0 && captured)
+		snprintf(why, GPU_WHY_BYTES,
+		         "the stream is being captured: an allreduce cannot be part of a CUDA "
+		         "graph");
+	else if (err == 0 && of != device)
+		snprintf(why, GPU_WHY_BYTES,
+		         "the buffers are on GPU %d, and the stream is on GPU %d", device, of);
+	return err != 0 ? err : captured || of != device ? -EINVAL : 0;
+}
+
+static void gpu_close(struct gpu *gpu)
+{
+	cudaStream_t streams[] = {gpu->gate, gpu->out, gpu->in, gpu->tell};
+	char why[GPU_WHY_BYTES];
+	struct word_page *next;
+	struct gpu_visit before;
+
+	gpu_unwatch(gpu);
+	if (gpu_enter(gpu, &before, why) == 0) {
+		/* Host functions that are still under way speak of *gpu. */
+		for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
+			if (streams[i] != NULL && cudaStreamSynchronize(streams[i]) == cudaSuccess)
+				(void)cudaStreamDestroy(streams[i]);
+		(void)cudaFree(gpu->scratch);
+		for (struct word_page *page = gpu->pages; page != NULL; page = page->next)
+			(void)cudaFreeHost(page->words);
+		(void)cudaGetLastError();
+		gpu_leave(gpu, &before);
+	}
+	for (struct word_page *page = gpu->pages; page != NULL; page = next) {
+		next = page->next;
+		free(page);
+	}
+	pthread_mutex_destroy(&gpu->lock);
+	free(gpu);
+}
+
+static int gpu_open(int device, const struct gpu_hooks *hooks, struct gpu **out, char *why)
+{
+	struct gpu *gpu = calloc(1, sizeof(*gpu));
+	struct gpu_visit before;
+	int err;
+
+	if (gpu == NULL) {
+		snprintf(why, GPU_WHY_BYTES, "out of memory");
+		return -ENOMEM;
+	}
+	gpu->device = device;
+	gpu->hooks = *hooks;
+	pthread_mutex_init(&gpu->lock, NULL);
+	gpu_watch_init(gpu);
+	err = gpu_enter(gpu, &before, why);
+	if (err == 0) {
+		err = gpu_start(gpu, why);
+		gpu_leave(gpu, &before);
+	}
+	if (err == 0 && gpu->wait_value != NULL)
+		err = gpu_watch(gpu, why);
+	if (err != 0) {
+		gpu_close(gpu);
+		return err;
+	}
+	*out = gpu;
+	return 0;
+}
+
+/* ---- gates ---- */
+
 static void gate_close(struct gpu_gate *gate)
 {
 	struct gpu *gpu = gate->open.gpu;
 	char why[GPU_WHY_BYTES];
-	int before;
+	struct gpu_visit before;
 
-	if (gpu == NULL || gpu_enter(gpu, &before, why) != 0)
+	if (gpu == NULL)
+		return;
+	gpu_watch_gate(gate, false);
+	if (gpu_enter(gpu, &before, why) != 0)
 		return;
 	if (gate->after != NULL) {
 		(void)cudaEventSynchronize(gate->after);
@@ -270,7 +257,7 @@ static void gate_close(struct gpu_gate *gate)
 	if (gate->mark != NULL)
 		(void)cudaEventDestroy(gate->mark);
 	(void)cudaGetLastError();
-	gpu_leave(gpu, before);
+	gpu_leave(gpu, &before);
 }
 
 int gpu_event(const struct gpu *gpu, void **out, char *why)
@@ -286,19 +273,21 @@ int gpu_event(const struct gpu *gpu, void **out, char *why)
 
 static int gate_open(struct gpu *gpu, struct gpu_gate *gate, char *why)
 {
-	int before, err = gpu_enter(gpu, &before, why);
+	struct gpu_visit before;
+	int err = gpu_enter(gpu, &before, why);
 
 	if (err != 0)
 		return err;
 	gate->open.gpu = gate->passed.gpu = gpu;
+	gpu_watch_gate(gate, true);
 	pthread_mutex_lock(&gpu->lock);
-	err = word_take(gpu, &gate->word, why);
+	err = gpu_word(gpu, &gate->word, why);
 	pthread_mutex_unlock(&gpu->lock);
 	if (err == 0)
 		err = gpu_event(gpu, &gate->mark, why);
 	if (err == 0)
 		err = gpu_event(gpu, &gate->after, why);
-	gpu_leave(gpu, before);
+	gpu_leave(gpu, &before);
 	if (err != 0)
 		gate_close(gate);
 	return err;
@@ -310,52 +299,50 @@ void CUDART_CB gpu_notify(void *argument)
 	struct gpu *gpu = signal->gpu;
 
 	atomic_store_explicit(&signal->set, true, memory_order_release);
-	gpu->wake(gpu->context);
+	gpu->hooks.wake(gpu->hooks.context);
 }
 
-static int post(struct gpu_gate *gate, void *stream, char *why)
+static int post(struct gpu_gate *gate, void *stream, bool waits, char *why)
 {
 	struct gpu *gpu = gate->open.gpu;
-	int before, err = gpu_enter(gpu, &before, why);
+	struct gpu_visit before;
+	int err = gpu_enter(gpu, &before, why);
 
 	if (err != 0)
 		return err;
 	gate->turn++;
 	atomic_store_explicit(&gate->open.set, false, memory_order_relaxed);
 	atomic_store_explicit(&gate->passed.set, false, memory_order_relaxed);
-	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->mark, stream));
-	TRY(gpu, err, "cudaStreamWaitEvent", cudaStreamWaitEvent(gpu->gate, gate->mark, 0));
-	TRY(gpu, err, "cudaLaunchHostFunc", cudaLaunchHostFunc(gpu->gate, gpu_notify, &gate->open));
-	gpu_leave(gpu, before);
+	if (!waits) {
+		TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->mark, stream));
+		TRY(gpu, err, "cudaStreamWaitEvent", cudaStreamWaitEvent(gpu->gate, gate->mark, 0));
+		stream = gpu->gate;
+	}
+	TRY(gpu, err, "cudaLaunchHostFunc", cudaLaunchHostFunc(stream, gpu_notify, &gate->open));
+	gpu_leave(gpu, &before);
 	return err;
-}
-
-/* The driver's errors have the numbers of the runtime's. */
-static int value_failed(const struct gpu *gpu, const char *call, CUresult result, char *why)
-{
-	snprintf(why, GPU_WHY_BYTES, "%s on GPU %d: %s", call, gpu->device,
-	         cudaGetErrorString((cudaError_t)result));
-	return -EIO;
 }
 
 static int wait(struct gpu_gate *gate, void *stream, char *why)
 {
 	struct gpu *gpu = gate->open.gpu;
-	CUresult result;
-	int before, err;
+	CUresult result = CUDA_SUCCESS;
+	struct gpu_visit before;
+	int err = gpu_enter(gpu, &before, why);
 
-	if (gpu->wait_value == NULL)
-		return -EAGAIN;
-	err = gpu_enter(gpu, &before, why);
 	if (err != 0)
 		return err;
-	result = gpu->wait_value(stream, (CUdeviceptr)(uintptr_t)gate->word, gate->turn,
-	                         CU_STREAM_WAIT_VALUE_GEQ);
+	if (gpu->wait_value != NULL)
+		err = gpu_gate_waits(gate, why);
+	if (err == 0 && gpu->wait_value != NULL)
+		result = gpu->wait_value(stream, (CUdeviceptr)(uintptr_t)gate->word, gate->turn,
+		                         CU_STREAM_WAIT_VALUE_GEQ);
 	if (result != CUDA_SUCCESS)
-		err = value_failed(gpu, "cuStreamWaitValue32", result, why);
+		err = gpu_value_failed(gpu, "cuStreamWaitValue32", result, why);
+	/* It also comes after the host function that speaks of the gate. */
 	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->after, stream));
-	gpu_leave(gpu, before);
-	return err;
+	gpu_leave(gpu, &before);
+	return err == 0 && gpu->wait_value == NULL ? -EAGAIN : err;
 }
 
 static void release(struct gpu_gate *gate)
@@ -365,17 +352,19 @@ static void release(struct gpu_gate *gate)
 
 /* ---- the communicator's thread ---- */
 
-int gpu_use(const struct gpu *gpu, char *why)
+int gpu_use(struct gpu *gpu, char *why)
 {
-	static _Thread_local bool relaxed;
-	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-	int before;
+	struct gpu_visit before;
+	int err = gpu_stuck(gpu, why);
 
-	/* A capture in another thread does not concern us, and nothing here may spoil it. */
-	if (!relaxed)
-		(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	relaxed = true;
-	return gpu_enter(gpu, &before, why);
+	atomic_store(&gpu->inside_since_us, gpu_now_us());
+	return err != 0 ? err : gpu_enter(gpu, &before, why);
+}
+
+int gpu_done(struct gpu *gpu, int err)
+{
+	atomic_store(&gpu->inside_since_us, 0);
+	return err;
 }
 
 int gpu_tell(struct gpu *gpu, cudaStream_t queue, void *mark, struct gpu_signal *signal, char *why)
@@ -403,15 +392,21 @@ static int finish(struct gpu_gate *gate, bool all, char *why)
 		                                   gate->turn, CU_STREAM_WRITE_VALUE_DEFAULT);
 
 		if (result != CUDA_SUCCESS)
-			err = value_failed(gpu, "cuStreamWriteValue32", result, why);
+			err = gpu_value_failed(gpu, "cuStreamWriteValue32", result, why);
 	}
-	return err != 0 ? err : gpu_tell(gpu, gpu->in, gate->mark, &gate->passed, why);
+	if (err == 0)
+		err = gpu_tell(gpu, gpu->in, gate->mark, &gate->passed, why);
+	return gpu_done(gpu, err);
 }
 
 static int busy(struct gpu *gpu, char *why)
 {
 	cudaStream_t queues[] = {gpu->out, gpu->in, gpu->tell, gpu->gate};
-	int err = gpu_use(gpu, why), some = 0;
+	struct gpu_visit before;
+	int err, some = 0;
+
+	atomic_store(&gpu->inside_since_us, gpu_now_us());
+	err = gpu_enter(gpu, &before, why); /* also when it has been stuck */
 
 	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]) && err == 0; i++) {
 		cudaError_t state = cudaStreamQuery(queues[i]);
@@ -421,7 +416,7 @@ static int busy(struct gpu *gpu, char *why)
 		else
 			TRY(gpu, err, "cudaStreamQuery", state);
 	}
-	return err != 0 ? err : some;
+	return gpu_done(gpu, err != 0 ? err : some);
 }
 
 __attribute__((visibility("default"))) const struct gpu_calls winnow_gpu = {

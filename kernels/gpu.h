@@ -8,13 +8,13 @@
  *
  * A communicator has four queues on a GPU. What stands in `out`, `in` and `tell` can always run:
  *
- *     gate   waits for what is in the caller's streams, and says so
+ *     gate   waits for what is in callers' streams that go on, and says so
  *     out    finds a segment's blocks and packs them into pinned memory
  *     in     unpacks a segment's sums from there; lets the caller's stream go on
  *     tell   waits for one of the two, and wakes the communicator: so they need not stop for it
  *
  * Functions that can fail return 0, -EINVAL (the caller's mistake) or -EIO (the GPU or its driver),
- * and explain it in `why`, GPU_WHY_BYTES. None waits for the GPU but close() and the ..._close().
+ * and explain it in `why`, GPU_WHY_BYTES. None waits for the GPU but open(), close() and ..._close().
  * One thread at a time for each gate or slot; the callers' threads for locate(), admit(), open(), the
  * ..._open(), post() and wait(), the communicator's for the others.
  */
@@ -48,6 +48,8 @@ struct gpu_gate {
 	uint32_t *word;           /* pinned */
 	void *mark;               /* event: a place in one of the queues */
 	void *after;              /* event: the caller's stream no longer looks at *word */
+	bool waits;               /* a stream may be waiting; with `next` under the watch's lock */
+	struct gpu_gate *next;
 };
 
 struct gpu_slot_size {
@@ -96,6 +98,14 @@ struct gpu_unpack {
 	void *recv;          /* the tensor */
 };
 
+#define GPU_STUCK_US 8000000
+
+struct gpu_hooks {
+	void (*wake)(void *context);
+	void (*failing)(void *context, const char *why); /* before streams go on */
+	void *context;
+};
+
 struct gpu_calls {
 	const char *version; /* WINNOW_VERSION that it was built with */
 	const char *about;   /* "CUDA 13.0" */
@@ -106,9 +116,13 @@ struct gpu_calls {
 	/* May work be put into this stream of the GPU's? -EINVAL: it is being captured into a graph. */
 	int (*admit)(int device, void *stream, char *why);
 
-	/* wake(context) is called by threads of the driver's. */
-	int (*open)(int device, void (*wake)(void *context), void *context, struct gpu **out,
-	            char *why);
+	/*
+	 * wake(context) is called by threads of the driver's. failing(context, why): by a thread
+	 * of its own when the communicator's has been inside CUDA for GPU_STUCK_US. Some calls of
+	 * other threads have all others wait until streams have got on; if these wait for us, nobody
+	 * ever would. So they are let go, and from then on everything fails.
+	 */
+	int (*open)(int device, const struct gpu_hooks *hooks, struct gpu **out, char *why);
 	void (*close)(struct gpu *gpu); /* after its gates and slots */
 
 	/* *gate, *slot and *view begin as zeros. */
@@ -120,8 +134,12 @@ struct gpu_calls {
 	int (*view_open)(struct gpu *gpu, uint64_t words, struct gpu_view *view, char *why);
 	void (*view_close)(struct gpu_view *view);
 
-	/* gate->open is set when what is now in the caller's stream is done. */
-	int (*post)(struct gpu_gate *gate, void *stream, char *why);
+	/*
+	 * post - gate->open is set when what is now in the caller's stream is done. `waits`: wait()
+	 * comes next, so the stream itself may say so. `gate` would say it after what other streams have
+	 * yet to do, which may be to wait for another worker, and that one for this operation.
+	 */
+	int (*post)(struct gpu_gate *gate, void *stream, bool waits, char *why);
 
 	/*
 	 * wait - the caller's stream goes no further before finish() or release(). -EAGAIN: streams

@@ -25,12 +25,21 @@ struct word_page;
 
 struct gpu {
 	int device;
-	void (*wake)(void *context);
-	void *context;
+	struct gpu_hooks hooks;
 	cudaStream_t gate, out, in, tell;
+	void *scratch;                      /* on the device */
 	value_call wait_value, write_value; /* NULL: streams cannot wait */
 	pthread_mutex_t lock;
 	struct word_page *pages; /* under the lock */
+
+	/* gpu_watch.c; nobody calls CUDA with its lock. */
+	_Atomic uint64_t inside_since_us; /* the communicator's thread is in CUDA; 0: it is not */
+	atomic_bool stuck;
+	pthread_mutex_t watch_lock;
+	pthread_cond_t watch_changed;
+	pthread_t watcher;
+	bool watched, watch_ends;
+	struct gpu_gate *gates;
 };
 
 /* -EIO, and the line that says which call went wrong, and of which GPU if that is known (>= 0). */
@@ -44,12 +53,43 @@ int gpu_failed(char *why, const char *call, int device, cudaError_t err);
 			(err) = gpu_failed(why, name, (gpu)->device, tried_);                      \
 	} while (0)
 
-/* The thread's device becomes ours; callers' threads get theirs back. */
-int gpu_enter(const struct gpu *gpu, int *before, char *why);
-void gpu_leave(const struct gpu *gpu, int before);
+/* What a caller's thread gets back. */
+struct gpu_visit {
+	int device;
+	enum cudaStreamCaptureMode mode;
+};
 
-/* The communicator's thread keeps whichever it used last. */
-int gpu_use(const struct gpu *gpu, char *why);
+/*
+ * The thread's device becomes ours, and what another thread captures into a graph does not
+ * concern it: else a call as harmless as cudaStreamQuery() fails, and spoils the capture.
+ */
+int gpu_enter(const struct gpu *gpu, struct gpu_visit *before, char *why);
+void gpu_leave(const struct gpu *gpu, const struct gpu_visit *before);
+
+/*
+ * The communicator's thread keeps whichever it used last. What begins with gpu_use(), which fails
+ * once the GPU has been stuck, ends with gpu_done(), which returns err.
+ */
+int gpu_use(struct gpu *gpu, char *why);
+int gpu_done(struct gpu *gpu, int err);
+
+/* gpu_watch.c */
+void gpu_watch_init(struct gpu *gpu);
+int gpu_watch(struct gpu *gpu, char *why);
+void gpu_unwatch(struct gpu *gpu);
+void gpu_watch_gate(struct gpu_gate *gate, bool comes);
+int gpu_gate_waits(struct gpu_gate *gate, char *why); /* -EIO: too late */
+int gpu_stuck(const struct gpu *gpu, char *why);      /* -EIO, and why; 0 */
+uint64_t gpu_now_us(void);
+
+/* A word that streams can wait for; there is no way back. */
+int gpu_word(struct gpu *gpu, uint32_t **out, char *why);
+
+/* -EIO, of a call of the driver's. */
+int gpu_value_failed(const struct gpu *gpu, const char *call, CUresult result, char *why);
+
+/* gpu_start.c: makes the queues, and uses once whatever is used later. Waits. */
+int gpu_start(struct gpu *gpu, char *why);
 
 int gpu_event(const struct gpu *gpu, void **out, char *why);
 

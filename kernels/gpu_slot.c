@@ -12,7 +12,7 @@ void gpu_slot_close(struct gpu_slot *slot)
 {
 	struct gpu *gpu = slot->scanned.gpu;
 	char why[GPU_WHY_BYTES];
-	int before;
+	struct gpu_visit before;
 
 	if (gpu == NULL || gpu_enter(gpu, &before, why) != 0)
 		return;
@@ -21,7 +21,7 @@ void gpu_slot_close(struct gpu_slot *slot)
 	(void)cudaFreeHost(slot->pinned);
 	(void)cudaFree(slot->device);
 	(void)cudaGetLastError();
-	gpu_leave(gpu, before);
+	gpu_leave(gpu, &before);
 	*slot = (struct gpu_slot){0};
 }
 
@@ -40,7 +40,8 @@ int gpu_slot_open(struct gpu *gpu, const struct gpu_slot_size *size, struct gpu_
 	size_t words = (size_t)(size->blocks / 64 + 1), pinned_bytes = 0, device_bytes = 0;
 	size_t plans_bytes = (size_t)size->plan_count * GPU_PLAN_BYTES, sums_at, packed_at;
 	size_t plans_at, ranks_at, scratch_at;
-	int before, err = gpu_enter(gpu, &before, why);
+	struct gpu_visit before;
+	int err = gpu_enter(gpu, &before, why);
 
 	if (err != 0)
 		return err;
@@ -60,7 +61,7 @@ int gpu_slot_open(struct gpu *gpu, const struct gpu_slot_size *size, struct gpu_
 	TRY(gpu, err, "cudaMalloc", cudaMalloc(&slot->device, device_bytes));
 	if (err == 0)
 		err = gpu_event(gpu, &slot->mark, why);
-	gpu_leave(gpu, before);
+	gpu_leave(gpu, &before);
 	if (err != 0) {
 		gpu_slot_close(slot);
 		return err;
@@ -97,7 +98,9 @@ int gpu_scan(struct gpu_slot *slot, const struct bitmap_tensor *tensor, bool mag
 		                    (1 + bitmap_word_count(blocks)) * sizeof(*found),
 		                    cudaMemcpyDeviceToHost, gpu->out));
 	}
-	return err != 0 ? err : gpu_tell(gpu, gpu->out, slot->mark, &slot->scanned, why);
+	if (err == 0)
+		err = gpu_tell(gpu, gpu->out, slot->mark, &slot->scanned, why);
+	return gpu_done(gpu, err);
 }
 
 int gpu_unpack(struct gpu_slot *slot, const struct gpu_unpack *what, char *why)
@@ -118,7 +121,7 @@ int gpu_unpack(struct gpu_slot *slot, const struct gpu_unpack *what, char *why)
 	    bitmap_cuda_kernels.unpack(&what->shape, &what->deal, (const uint64_t *)(void *)plan,
 	                               (const uint32_t *)(void *)(plan + words * 8), what->sums,
 	                               &form, what->clear_others, what->recv, gpu->in));
-	return err;
+	return gpu_done(gpu, err);
 }
 
 int gpu_empty(struct gpu_slot *slot, char *why)
@@ -126,5 +129,7 @@ int gpu_empty(struct gpu_slot *slot, char *why)
 	struct gpu *gpu = slot->scanned.gpu;
 	int err = gpu_use(gpu, why);
 
-	return err != 0 ? err : gpu_tell(gpu, gpu->in, slot->mark, &slot->emptied, why);
+	if (err == 0)
+		err = gpu_tell(gpu, gpu->in, slot->mark, &slot->emptied, why);
+	return gpu_done(gpu, err);
 }

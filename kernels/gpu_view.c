@@ -9,7 +9,7 @@ void gpu_view_close(struct gpu_view *view)
 {
 	struct gpu *gpu = view->done.gpu;
 	char why[GPU_WHY_BYTES];
-	int before;
+	struct gpu_visit before;
 
 	if (gpu == NULL || gpu_enter(gpu, &before, why) != 0)
 		return;
@@ -18,14 +18,15 @@ void gpu_view_close(struct gpu_view *view)
 	(void)cudaFreeHost(view->bits);
 	(void)cudaFree(view->device);
 	(void)cudaGetLastError();
-	gpu_leave(gpu, before);
+	gpu_leave(gpu, &before);
 	*view = (struct gpu_view){0};
 }
 
 int gpu_view_open(struct gpu *gpu, uint64_t words, struct gpu_view *view, char *why)
 {
 	size_t bytes = (size_t)words * sizeof(*view->bits);
-	int before, err = gpu_enter(gpu, &before, why);
+	struct gpu_visit before;
+	int err = gpu_enter(gpu, &before, why);
 
 	if (err != 0)
 		return err;
@@ -35,7 +36,7 @@ int gpu_view_open(struct gpu *gpu, uint64_t words, struct gpu_view *view, char *
 	TRY(gpu, err, "cudaMalloc", cudaMalloc(&view->device, bytes));
 	if (err == 0)
 		err = gpu_event(gpu, &view->mark, why);
-	gpu_leave(gpu, before);
+	gpu_leave(gpu, &before);
 	if (err != 0)
 		gpu_view_close(view);
 	return err;
@@ -52,5 +53,7 @@ int gpu_view(struct gpu_view *view, const struct bitmap_tensor *tensor, char *wh
 	TRY(gpu, err, "cudaMemcpyAsync",
 	    cudaMemcpyAsync(view->bits, view->device, words * sizeof(*view->bits),
 	                    cudaMemcpyDeviceToHost, gpu->out));
-	return err != 0 ? err : gpu_tell(gpu, gpu->out, view->mark, &view->done, why);
+	if (err == 0)
+		err = gpu_tell(gpu, gpu->out, view->mark, &view->done, why);
+	return gpu_done(gpu, err);
 }

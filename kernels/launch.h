@@ -16,7 +16,8 @@ template <typename... P, typename... A>
 static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, unsigned threads,
                                  cudaStream_t stream, A... args)
 {
-	return emulated_launch(stream, grid, threads, [=] { kernel(static_cast<P>(args)...); });
+	return emulated_launch(reinterpret_cast<const void *>(kernel), stream, grid, threads,
+	                       [=] { kernel(static_cast<P>(args)...); });
 }
 
 #else
@@ -40,5 +41,25 @@ static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, unsigned threa
 }
 
 #endif
+
+/* Have the driver load a kernel now, not when it is first launched; NULL is fine. */
+template <typename... P> static inline cudaError_t load(void (*kernel)(P...))
+{
+	struct cudaFuncAttributes ignored;
+
+	return kernel == nullptr
+	               ? cudaSuccess
+	               : cudaFuncGetAttributes(&ignored, reinterpret_cast<const void *>(kernel));
+}
+
+/* All of a list, or of a list of lists. */
+template <typename K, size_t N> static inline cudaError_t load(K (&list)[N])
+{
+	cudaError_t error = cudaSuccess;
+
+	for (size_t i = 0; i < N && error == cudaSuccess; i++)
+		error = load(list[i]);
+	return error;
+}
 
 #endif

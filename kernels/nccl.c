@@ -31,13 +31,20 @@ static ncclRedOp_t op_of(enum reduction reduction)
 }
 
 /* What a capture would record is waits, not what they wait for. */
-static int refuse_capture(void *stream, char *why)
+static int refuse_capture(const struct node_gpu *gpu, void *stream, char *why)
 {
 	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+	cudaError_t state;
+	int err = 0;
 
-	/* The legacy stream answers with an error while any other is being captured. */
-	if (cudaStreamIsCapturing(stream, &capture) == cudaSuccess &&
-	    capture == cudaStreamCaptureStatusNone)
+	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
+	if (err != 0)
+		return err;
+	state = cudaStreamIsCapturing(stream, &capture);
+	/* The legacy stream's answer while one that waits for it is being captured. */
+	if (state != cudaSuccess && state != cudaErrorStreamCaptureImplicit)
+		return cuda_failed(why, "cudaStreamIsCapturing", gpu->device, state);
+	if (state == cudaSuccess && capture == cudaStreamCaptureStatusNone)
 		return 0;
 	(void)cudaGetLastError();
 	snprintf(why, NODE_WHY_BYTES,
@@ -140,11 +147,11 @@ static int scatter(struct node_gpus *gpus, uint32_t turn, const struct node_task
 {
 	int before = 0, err = 0;
 
-	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
-		err = refuse_capture(task->streams[i], why);
+	TRY_CUDA(err, gpus->gpu[0].device, cudaGetDevice, (&before));
 	if (err != 0)
 		return err;
-	TRY_CUDA(err, gpus->gpu[0].device, cudaGetDevice, (&before));
+	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
+		err = refuse_capture(&gpus->gpu[i], task->streams[i], why);
 	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
 		err = follow(&gpus->gpu[i], turn, task->streams[i], why);
 	if (err == 0)
@@ -221,21 +228,28 @@ static int look_gpu(const struct node_gpu *gpu, char *why)
 	return err != 0 ? err : some;
 }
 
+/* What another thread captures into a graph meanwhile is not to be spoilt by questions. */
 static int look_all(struct node_gpus *gpus, char *why)
 {
-	int before = 0, err = 0, some = 0;
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	int err = 0, some = 0;
 
-	(void)cudaGetDevice(&before);
+	/* First to a GPU of ours: the other call makes a context wherever the thread is. */
+	TRY_CUDA(err, gpus->gpu[0].device, cudaSetDevice, (gpus->gpu[0].device));
+	if (err != 0)
+		return err;
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
 	for (uint32_t i = 0; i < gpus->count && err == 0; i++) {
 		int state = look_gpu(&gpus->gpu[i], why);
 
 		err = state < 0 ? state : 0;
 		some |= state > 0;
 	}
-	(void)cudaSetDevice(before);
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
 	return err != 0 ? err : some;
 }
 
+/* The node's own thread stays at the last GPU: to go back would make a context on the first. */
 static int look(struct node_gpus *gpus, char *why)
 {
 	int state = look_all(gpus, why);
@@ -246,8 +260,12 @@ static int look(struct node_gpus *gpus, char *why)
 static bool idle(struct node_gpus *gpus)
 {
 	char why[NODE_WHY_BYTES];
+	int before = 0, state;
 
-	return look_all(gpus, why) == 0;
+	(void)cudaGetDevice(&before);
+	state = look_all(gpus, why);
+	(void)cudaSetDevice(before);
+	return state == 0;
 }
 
 __attribute__((visibility("default"))) extern const struct node_calls winnow_node_gpus;

@@ -126,11 +126,19 @@ static int open_comms(struct node_gpus *gpus, const char *id, char *why)
 		         (gpu->scatter, 0, (int)(gpus->rank + i), &gpu->gather, &config));
 	}
 	TRY_NCCL(err, gpus->gpu[0].device, GroupEnd, ());
+	/* What is split off is there, and can be asked, when what it comes from is done with it. */
+	if (err == 0)
+		err = settle(gpus, which_scatter, "ncclCommSplit", why);
 	return err != 0 ? err : settle(gpus, which_gather, "ncclCommSplit", why);
 }
 
+/*
+ * All as one, which NCCL 2.22 and newer can: to abort one alone may wait for all that its GPU does, and so
+ * without end for what another one has under way.
+ */
 void nccl_abort(struct node_gpus *gpus)
 {
+	(void)nccl.GroupStart();
 	for (uint32_t i = 0; i < gpus->count; i++) {
 		struct node_gpu *gpu = &gpus->gpu[i];
 
@@ -140,6 +148,7 @@ void nccl_abort(struct node_gpus *gpus)
 			(void)nccl.CommAbort(gpu->scatter);
 		gpu->gather = gpu->scatter = NULL;
 	}
+	(void)nccl.GroupEnd();
 	(void)cudaGetLastError();
 }
 

@@ -90,7 +90,7 @@ struct node_calls {
 	/* The stream between the two: what is put there finds the share in recv, and gather() waits for it. */
 	void *(*stream)(struct node_gpus *gpus, uint32_t turn, uint32_t index);
 
-	/* Are NCCL and the GPUs still well? */
+	/* Are NCCL and the GPUs still well? The thread's current device becomes one of theirs. */
 	int (*look)(struct node_gpus *gpus, char *why);
 	bool (*idle)(struct node_gpus *gpus); /* nothing is under way */
 

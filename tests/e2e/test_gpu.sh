@@ -23,6 +23,8 @@ round 1 2 "$(scaled 60)" "$first"
 round 2 3 "$(scaled 60)" "$first,$HOST:$PORT" # three shards
 # One queue on the device: a stream that waits would block the library's, so the call waits instead.
 CUDA_DEVICE_MAX_CONNECTIONS=1 round 3 2 "$(scaled 40)" "$first"
+# Nor can they where the driver knows no such wait: CUDA_ERROR_NOT_SUPPORTED.
+EMULATED_CUDA_FAIL=cuStreamWaitValue32:1+=801 round 5 2 "$(scaled 30)" "$first"
 
 # Loss: the packed blocks are sent again from pinned memory, or asked for again.
 server=$PORT

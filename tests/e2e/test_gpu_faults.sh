@@ -9,12 +9,14 @@ early=()
 [[ ${SAN:-} != *thread* ]] || early=(env "LD_PRELOAD=$WINNOW_CUDA_PLUGIN")
 worker=("${worker_side[@]}" "${early[@]}" "$BUILD/tests/gpu/device_worker")
 faults=("${worker_side[@]}" "${early[@]}" "$BUILD/tests/gpu/device_faults")
+manners=("${worker_side[@]}" "${early[@]}" "$BUILD/tests/gpu/device_manners")
 winnowd --insecure-no-key
 EMULATED_CUDA_PROCESSORS=132 timeout 100 "${faults[@]}" "$HOST:$PORT" || fail "what is right goes wrong"
+timeout 100 "${manners[@]}" "$HOST:$PORT" || fail "others are in the way"
 
 calls="cudaEventRecord cudaStreamWaitEvent cudaLaunchHostFunc cudaLaunchKernel kernel cudaMemcpyAsync cudaHostAlloc
 	cudaMalloc cudaStreamCreateWithPriority cudaEventCreateWithFlags cuStreamWaitValue32 cuStreamWriteValue32
-	cudaPointerGetAttributes"
+	cudaPointerGetAttributes cudaStreamIsCapturing cudaStreamGetDevice cudaFuncGetAttributes cudaStreamSynchronize"
 case ${SAN:-} in # each failure is a process, and takes seconds there
 *thread*) calls="cuStreamWaitValue32 cuStreamWriteValue32" ;;
 ?*) calls="cudaEventRecord cudaLaunchHostFunc cuStreamWaitValue32" ;;

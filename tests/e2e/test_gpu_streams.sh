@@ -10,9 +10,9 @@ check() { # part..: into $tmp/check.out
 	EMULATED=1 timeout 500 tests/gpu/check.sh "$BUILD" "$@" >"$tmp/check.out" 2>"$tmp/check.err"
 }
 
-check end-to-end load deaths || fail "$(cat "$tmp/check.out" "$tmp/check.err")"
+check end-to-end order load deaths || fail "$(cat "$tmp/check.out" "$tmp/check.err")"
 tail -n 1 "$tmp/check.out" | grep -qE '^[0-9]+ passed, 0 failed, 0 skipped$' || fail "$(tail -n 1 "$tmp/check.out")"
-[ "$(grep -c '^ok' "$tmp/check.out")" -ge 11 ] || fail "too few tests: $(cat "$tmp/check.out")"
+[ "$(grep -c '^ok' "$tmp/check.out")" -ge 20 ] || fail "too few tests: $(cat "$tmp/check.out")"
 
 # A kernel that fails is seen by its worker, and the others end with it.
 EMULATED_CUDA_FAIL=kernel:40=700 check load && fail "nobody saw that kernels fail"

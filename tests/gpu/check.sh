@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check.sh FOLDER [PART..] - what only a GPU can show: kernels end-to-end load deaths memcheck torch
+# check.sh FOLDER [PART..] - what only a GPU can show: kernels end-to-end order load deaths memcheck torch
 #
 # FOLDER is what `make gpu-bundle` makes. Needs one GPU; PyTorch 2.x with NCCL for the part torch, compute-sanitizer
 # for memcheck. Lines say ok, skip or FAIL; the last one counts them. Logs: FOLDER/log. Without a GPU: one line and
@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 folder=$(realpath "${1:?usage: tests/gpu/check.sh FOLDER [PART..]}")
 shift
-parts=${*:-kernels end-to-end load deaths memcheck torch}
+parts=${*:-kernels end-to-end order load deaths memcheck torch}
 PYTHON=${PYTHON:-python3} EMULATED=${EMULATED:-}
 programs=$folder
 [ -z "$EMULATED" ] || programs=$folder/tests/gpu
@@ -66,6 +66,7 @@ start() { # name world command..
 	shift 2
 	team=()
 	jobs=$((jobs + 1))
+	rm -f "$logs/$name".[0-9]* # of an earlier run: its lines are not this one's
 	for ((rank = 0; rank < world; rank++)); do
 		RANK=$rank WORLD_SIZE=$world WINNOW_JOB=check-gpu-$$-$jobs "$@" >"$logs/$name.$rank" 2>&1 </dev/null &
 		team+=($!)
@@ -125,6 +126,27 @@ part_end_to_end() {
 	workers captured-stream 60 2 "$streams" capture
 	aggregators 3
 	workers three-workers-three-aggregators 90 3 "$streams" check 30 $cases $elements "$some"
+}
+
+# Streams that wait while others, and the program, do something else. CUDA's driver may let nobody make a call before
+# memory is free, a stream has room or a copy is made, however long a stream waits: then the job has to end, and nobody to wait.
+part_order() {
+	local call status begun
+	aggregators 1
+	workers two-orders 60 2 "$programs/device_order" orders
+	for call in allocate allocate-pinned create copy synchronize; do
+		workers "meanwhile-$call" 40 2 "$programs/device_order" meanwhile $call
+	done
+	workers blocking-free 40 2 env CUDA_LAUNCH_BLOCKING=1 "$programs/device_order" meanwhile free
+	for call in free free-pinned queue copy-pageable; do
+		begun=$SECONDS
+		start "meanwhile-$call" 2 timeout -k 5 40 "$programs/device_order" meanwhile $call
+		finish "meanwhile-$call"
+		status=$?
+		[ $status != 3 ] || ! grep -q 'did not come back' "$logs/meanwhile-$call.0" || status=0
+		report "meanwhile-$call" $status $((SECONDS - begun))
+		echo "      $(head -n 1 "$logs/meanwhile-$call.0" | cut -c 1-110)"
+	done
 }
 
 # Streams that are at work for long before and after each operation, tensors of several segments.

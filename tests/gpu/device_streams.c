@@ -221,6 +221,7 @@ static void prepare(struct operation *o)
 	CUDA(cudaHostAlloc((void **)&o->host, 3 * o->region, cudaHostAllocDefault));
 	if (values == NULL)
 		die("malloc", "out of memory");
+	CUDA(cudaStreamCreateWithFlags(&o->stream, cudaStreamNonBlocking));
 	draw_values(o, rank, values);
 	memset(o->host, 0x5c, o->region);
 	for (uint64_t i = 0; i < o->count; i++) {
@@ -264,8 +265,6 @@ static void follow(struct operation *o, cudaStream_t stream)
 
 static void start(struct operation *o, uint64_t tag)
 {
-	prepare(o);
-	CUDA(cudaStreamCreateWithFlags(&o->stream, cudaStreamNonBlocking));
 	keep_busy(o->stream);
 	CUDA(cudaMemsetAsync(o->recv, 0x5c, o->region, o->stream));
 	CUDA(cudaMemcpyAsync(o->send, o->host, o->region, cudaMemcpyHostToDevice, o->stream));
@@ -355,7 +354,7 @@ static void release(struct operation *o)
 	CUDA(cudaFreeHost(o->host));
 }
 
-/* IN_FLIGHT at a time, each in a stream of its own. */
+/* IN_FLIGHT at a time, each in a stream of its own. While streams wait no memory comes or goes. */
 static void run_some(uint64_t *state, uint64_t most, uint64_t *tag)
 {
 	struct operation some[IN_FLIGHT];
@@ -363,9 +362,12 @@ static void run_some(uint64_t *state, uint64_t most, uint64_t *tag)
 	for (int i = 0; i < IN_FLIGHT; i++)
 		some[i] = draw_operation(state, most);
 	for (int i = 0; i < IN_FLIGHT; i++)
+		prepare(&some[i]);
+	for (int i = 0; i < IN_FLIGHT; i++)
 		start(&some[i], ++*tag);
-	for (int i = 0; i < IN_FLIGHT; i++) {
+	for (int i = 0; i < IN_FLIGHT; i++)
 		wait_for(&some[i]);
+	for (int i = 0; i < IN_FLIGHT; i++) {
 		check_result(&some[i]);
 		release(&some[i]);
 	}
@@ -408,7 +410,6 @@ static void capture(void)
 
 	o.region = (2 * PAD_BYTES + 4 * o.count + 255) / 256 * 256;
 	prepare(&o);
-	CUDA(cudaStreamCreateWithFlags(&o.stream, cudaStreamNonBlocking));
 	options.stream = o.stream;
 	CUDA(cudaStreamBeginCapture(o.stream, cudaStreamCaptureModeThreadLocal));
 	code = winnow_allreduce_async(o.send + PAD_BYTES, o.recv + PAD_BYTES, o.count, WINNOW_F32,
@@ -422,7 +423,6 @@ static void capture(void)
 	CUDA(cudaStreamEndCapture(o.stream, &graph));
 	CUDA(cudaGraphDestroy(graph));
 	/* The stream, the library and the GPU are as good as before. */
-	CUDA(cudaStreamDestroy(o.stream));
 	start(&o, 1);
 	wait_for(&o);
 	check_result(&o);

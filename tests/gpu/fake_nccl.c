@@ -5,7 +5,8 @@
  * As unhelpful as the real one: calls return before anything has happened, and what they
  * ask for gets into the streams only while somebody asks ncclCommGetAsyncError(); operations of a
  * communicator run strictly in the order of their calls, whatever their streams; a rank that does
- * not come is waited for without end, until ncclCommAbort().
+ * not come is waited for without end, until ncclCommAbort(), which alone waits for what the
+ * process's other communicators have under way, and in a group does not.
  *
  * FAKE_NCCL_FAIL="ncclAllGather:2=1,async:3=6": the second call of that name in this process
  * returns 1; from the third question on, the answer of ncclCommGetAsyncError() is 6. What no call
@@ -30,7 +31,9 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+#define COMMS_MAX 64
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, comms_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct operation *waiting_first, *waiting_last; /* asked for, not in the streams yet */
 static _Thread_local int group_depth;
 
@@ -120,10 +123,39 @@ static ncclResult_t fault(const char *name)
 
 /* ---- communicators ---- */
 
+static ncclComm_t comms[COMMS_MAX]; /* of this process */
+
+/* Has any communicator that nobody has aborted something in a stream? */
+static bool others_run(void)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&comms_lock);
+	for (int i = 0; i < COMMS_MAX; i++)
+		any = any || (comms[i] != NULL && !fake_given_up(comms[i]) &&
+		              atomic_load(&comms[i]->under_way) > 0);
+	pthread_mutex_unlock(&comms_lock);
+	return any;
+}
+
+/* In the place of `from`, the first that is. */
+static void list(ncclComm_t from, ncclComm_t to)
+{
+	int i = 0;
+
+	pthread_mutex_lock(&comms_lock);
+	while (i < COMMS_MAX && comms[i] != from)
+		i++;
+	if (i < COMMS_MAX)
+		comms[i] = to;
+	pthread_mutex_unlock(&comms_lock);
+}
+
 static void unuse(ncclComm_t comm)
 {
 	if (atomic_fetch_sub(&comm->users, 1) > 1)
 		return;
+	list(comm, NULL);
 	munmap(comm->shared, sizeof(*comm->shared));
 	free(comm);
 }
@@ -154,6 +186,7 @@ static ncclResult_t join(ncclComm_t *out, const char *name, int world, int rank)
 	(void)cudaGetDevice(&comm->device);
 	if (atomic_fetch_add(&comm->shared->joined, 1) + 1 == (uint32_t)world)
 		shm_unlink(name);
+	list(NULL, comm);
 	*out = comm;
 	return ncclSuccess;
 }
@@ -188,7 +221,10 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniq
 	                                                           : ncclSystemError;
 }
 
-/* All ranks stay together: nobody here asks for more. */
+/*
+ * All ranks stay together: nobody here asks for more. As of NCCL 2.18 to 2.28: the new communicator is
+ * told to nobody before the old one is done with it.
+ */
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
                                   ncclConfig_t *config)
 {
@@ -196,12 +232,14 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
 
 	FAULT("ncclCommSplit");
 	if (color != 0 || key != comm->rank || (config != NULL && config->magic != 0xcafebeef) ||
-	    !atomic_load(&comm->joined))
+	    !atomic_load(&comm->joined) || comm->child_to != NULL)
 		return ncclInvalidUsage;
+	*out = NULL;
 	snprintf(name, sizeof(name), "%s-%u", comm->name, ++comm->splits);
-	if (join(out, name, comm->world, comm->rank) != ncclSuccess)
+	if (join(&comm->child, name, comm->world, comm->rank) != ncclSuccess)
 		return ncclSystemError;
-	(*out)->device = comm->device;
+	comm->child->device = comm->device;
+	comm->child_to = out;
 	return ncclInProgress;
 }
 
@@ -242,7 +280,14 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 	}
 	pthread_mutex_unlock(&lock);
 	shm_unlink(comm->name);
+	if (comm->child_to != NULL) {
+		shm_unlink(comm->child->name);
+		unuse(comm->child);
+		comm->child_to = NULL;
+	}
 	unuse(comm);
+	while (group_depth == 0 && others_run())
+		fake_nap();
 	return ncclSuccess;
 }
 
@@ -279,6 +324,7 @@ static cudaError_t run(void *argument)
 	if (!fake_given_up(comm))
 		(void)fake_perform(op);
 	atomic_fetch_add(&comm->turn, 1);
+	atomic_fetch_sub(&comm->under_way, 1);
 	free(op);
 	unuse(comm);
 	return cudaSuccess;
@@ -342,9 +388,11 @@ static ncclResult_t let_go(ncclComm_t comm)
 			continue;
 		}
 		*at = op->next;
+		atomic_fetch_add(&comm->under_way, 1);
 		if (err == cudaSuccess)
 			err = emulated_cuda_queue(op->stream, run, op);
 		if (err != cudaSuccess) {
+			atomic_fetch_sub(&comm->under_way, 1);
 			free(op);
 			unuse(comm);
 		}
@@ -353,15 +401,32 @@ static ncclResult_t let_go(ncclComm_t comm)
 	return err == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
+/* Has the split come to an end? Then the owner gets what came of it. */
+static bool split_is_over(ncclComm_t comm)
+{
+	if (atomic_load(&comm->child->shared->joined) < (uint32_t)comm->world)
+		return false;
+	atomic_store(&comm->child->joined, true);
+	*comm->child_to = comm->child;
+	comm->child_to = NULL;
+	return true;
+}
+
 /* The first question after a call is too early. */
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 {
 	CAN_FAIL("async");
 	ncclResult_t due = fault(can_fail);
 
+	if (comm == NULL)
+		return ncclInvalidArgument;
 	*result = due;
 	if (due != ncclSuccess)
 		return ncclSuccess;
+	if (comm->child_to != NULL && !split_is_over(comm)) {
+		*result = ncclInProgress;
+		return ncclSuccess;
+	}
 	if (!atomic_load(&comm->joined) &&
 	    atomic_load(&comm->shared->joined) < (uint32_t)comm->world) {
 		*result = ncclInProgress;

@@ -26,11 +26,14 @@ struct ncclComm {
 	int rank, world, device;
 	uint64_t step;
 	atomic_bool aborted, joined;
-	_Atomic int users; /* the owner, and every operation that is not over */
+	_Atomic int users;     /* the owner, and every operation that is not over */
+	_Atomic int under_way; /* operations in streams */
 	_Atomic uint64_t turn;
 	uint64_t turns;
 	unsigned splits;
 	unsigned questions; /* since operations were put off */
+	ncclComm_t child;   /* that is being split off, and where its owner will find it */
+	ncclComm_t *child_to;
 };
 
 enum kind { REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST };

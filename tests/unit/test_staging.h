@@ -143,14 +143,13 @@ static inline int fake_admit(int device, void *stream, char *why)
 	return -EIO;
 }
 
-static inline int fake_open(int device, void (*wake)(void *context), void *context,
-                            struct gpu **out, char *why)
+static inline int fake_open(int device, const struct gpu_hooks *hooks, struct gpu **out, char *why)
 {
 	int err = fake_call(CALL_OPEN, why);
 
 	assert_int_equal(device, 3);
-	fake.wake = wake;
-	fake.context = context;
+	fake.wake = hooks->wake;
+	fake.context = hooks->context;
 	if (err == 0)
 		*out = &fake;
 	return err;
@@ -249,11 +248,12 @@ static inline void fake_view_close(struct gpu_view *view)
 	fake.views_open--;
 }
 
-static inline int fake_post(struct gpu_gate *gate, void *stream, char *why)
+static inline int fake_post(struct gpu_gate *gate, void *stream, bool waits, char *why)
 {
 	int err = fake_call(CALL_POST, why);
 
 	assert_ptr_equal(stream, &fake);
+	assert_true(waits);
 	gate->turn++;
 	atomic_store(&gate->open.set, false);
 	atomic_store(&gate->passed.set, false);

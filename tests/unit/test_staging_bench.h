@@ -132,6 +132,7 @@ static inline int bench_post(const struct spec *spec)
 		.block_elems = spec->block_elems,
 		.elem_bytes = dtype_bytes(spec->dtype),
 		.stream = &fake,
+		.stream_waits = true,
 		.context = op,
 		.fine = spec->fine,
 	};

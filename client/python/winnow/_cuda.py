@@ -33,10 +33,15 @@ def mark(device):
 
 @contextlib.contextmanager
 def side(device, role, after=None):
-    """Makes this process's stream for `role` the current one; it waits for a mark()."""
+    """Makes this process's stream for `role` the current one; it waits for a mark().
+
+    For threads of our own, whose current GPU it is from then on: a thread begins on GPU 0, and to
+    go back there would make a context on it, half a gigabyte for every process of the machine.
+    """
     if device is None:
         yield
         return
+    torch.cuda.set_device(device)
     with _lock:
         if (device, role) not in _streams:
             _streams[device, role] = torch.cuda.Stream(device)

@@ -123,7 +123,7 @@ uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t
                           const char *file, int line);
 
 /* As cudaLaunchKernel(): body() is one thread's work. */
-cudaError_t emulated_launch(cudaStream_t stream, dim3 grid, unsigned threads,
+cudaError_t emulated_launch(const void *kernel, cudaStream_t stream, dim3 grid, unsigned threads,
                             std::function<void()> body);
 
 #define EMULATED_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()

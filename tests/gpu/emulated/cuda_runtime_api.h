@@ -36,6 +36,8 @@ typedef enum cudaError {
 	cudaErrorNotPermitted = 800,
 	cudaErrorNotSupported = 801,
 	cudaErrorStreamCaptureUnsupported = 900,
+	cudaErrorStreamCaptureInvalidated = 901,
+	cudaErrorStreamCaptureImplicit = 906,
 	cudaErrorUnknown = 999,
 } cudaError_t;
 
@@ -136,6 +138,11 @@ struct cudaDeviceProp {
 	int l2CacheSize;
 };
 
+struct cudaFuncAttributes {
+	size_t sharedSizeBytes;
+	int maxThreadsPerBlock, numRegs;
+};
+
 #ifdef __cplusplus
 #define EMULATED_DEFAULT(value) = value
 extern "C" {
@@ -200,6 +207,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument);
 
 cudaError_t cudaEventCreate(cudaEvent_t *event);

@@ -15,6 +15,11 @@
  * pointer ends with SIGSEGV (unless something runs there at that very moment). Freed memory stays
  * out of bounds. CUDA calls from a host function are refused.
  *
+ * Freeing memory, the first use of a kernel, copies to memory that is not pinned, and a stream with
+ * 1024 operations wait for the device, and keep all other threads' calls waiting meanwhile, as CUDA
+ * does: if what they wait for needs one of those, nobody ever goes on. Captures forbid what CUDA's do,
+ * in other threads, too.
+ *
  * Environment:
  *   EMULATED_CUDA_DEVICES=2   devices of this process
  *   EMULATED_CUDA_PROCESSORS=4 multiprocessors of a device
@@ -60,6 +65,9 @@ struct emulated_cuda_counts emulated_cuda_stats(void);
 
 /* Faults as in EMULATED_CUDA_FAIL, counted from now on; NULL or "": none. */
 void emulated_cuda_fail(const char *faults);
+
+/* Has this process used the device? A real one would lose hundreds of megabytes to it. */
+int emulated_cuda_has_context(int device);
 
 /* Forget the errors that stick to devices, and faults to come. */
 void emulated_cuda_reset(void);

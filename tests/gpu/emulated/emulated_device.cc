@@ -34,6 +34,7 @@ cudaError_t cudaSetDevice(int device)
 	if (due != cudaSuccess || !is_device(device))
 		return emulated_fail(due != cudaSuccess ? due : cudaErrorInvalidDevice);
 	emulated_current = device;
+	emulated().devices[static_cast<size_t>(device)].context = true;
 	return emulated_fail(emulated().devices[static_cast<size_t>(device)].sticky);
 }
 
@@ -134,6 +135,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 cudaError_t cudaDeviceSynchronize(void)
 {
 	EMULATED_ENTER("cudaDeviceSynchronize");
+	EMULATED_UNSAFE();
 	std::unique_lock<std::mutex> held(emulated().lock);
 
 	emulated_drain_device(held, emulated_current);

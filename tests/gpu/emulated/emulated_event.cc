@@ -62,6 +62,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
 	EMULATED_EVENT("cudaEventQuery", event);
+	if (emulated_unsafe() != cudaSuccess)
+		return emulated_fail(cudaErrorStreamCaptureUnsupported);
 	if (event->last && !event->last->done)
 		return cudaErrorNotReady;
 	return sticky(event);
@@ -70,6 +72,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
 	EMULATED_EVENT("cudaEventSynchronize", event);
+	if (emulated_unsafe() != cudaSuccess)
+		return emulated_fail(cudaErrorStreamCaptureUnsupported);
 	std::shared_ptr<emulated_record> record = event->last;
 	int device = event->device;
 

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <cuda.h>
@@ -52,6 +53,9 @@ struct CUstream_st {
 	unsigned connection;
 	uint64_t id;
 	bool capturing = false, closing = false;
+	bool spoilt = false; /* the capture: somebody did what one forbids */
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+	std::thread::id capturer;
 	std::deque<emulated_op> queue; /* the first is under way if `busy` */
 	bool busy = false;
 	uint64_t submitted = 0, finished = 0;
@@ -63,7 +67,10 @@ struct emulated_device {
 	CUstream_st *default_stream = nullptr;
 	uint64_t order = 0;
 	unsigned streams = 0;
-	unsigned touching = 0; /* operations that may touch its memory */
+	unsigned touching = 0;         /* operations that may touch its memory */
+	bool context = false;          /* somebody has used it */
+	std::thread::id alone;         /* the thread that has its lock; none: nobody */
+	std::set<const void *> loaded; /* kernels */
 };
 
 /* Device memory, or the host's where device < 0. */
@@ -121,6 +128,36 @@ cudaError_t emulated_fail(cudaError_t error);
 
 /* What every call begins with: counts, faults, sticky errors. Takes the lock. */
 cudaError_t emulated_enter(const char *name);
+
+/*
+ * emulated_rules.cc: what CUDA lets nobody do meanwhile. All with the lock held.
+ *
+ * As the lock of a real context: whoever waits for all that a device does keeps it, and every
+ * other thread's calls wait for that thread, those that would let the device go on, too.
+ */
+void emulated_pass(std::unique_lock<std::mutex> &held, int device);
+struct emulated_alone {
+	emulated_alone(std::unique_lock<std::mutex> &held, int device); /* -1: all */
+	~emulated_alone();
+	bool mine;
+	int device;
+};
+
+/* A call that no capture allows: by other threads when it is a global one, unless they are relaxed. */
+cudaError_t emulated_unsafe();
+
+extern thread_local enum cudaStreamCaptureMode emulated_mode;
+
+/* The first use of a kernel waits for all that the device does. */
+void emulated_load(std::unique_lock<std::mutex> &held, const void *kernel);
+
+#define EMULATED_UNSAFE()                                                                          \
+	do {                                                                                       \
+		std::unique_lock<std::mutex> unsafe(emulated().lock);                              \
+		cudaError_t forbidden = emulated_unsafe();                                         \
+		if (forbidden != cudaSuccess)                                                      \
+			return emulated_fail(forbidden);                                           \
+	} while (0)
 
 #define EMULATED_ENTER(name)                                                                       \
 	do {                                                                                       \

@@ -351,7 +351,7 @@ static cudaError_t run_kernel(dim3 grid, unsigned threads, const std::function<v
 	return cudaSuccess;
 }
 
-cudaError_t emulated_launch(cudaStream_t handle, dim3 grid, unsigned threads,
+cudaError_t emulated_launch(const void *kernel, cudaStream_t handle, dim3 grid, unsigned threads,
                             std::function<void()> body)
 {
 	EMULATED_ENTER("cudaLaunchKernel");
@@ -365,6 +365,7 @@ cudaError_t emulated_launch(cudaStream_t handle, dim3 grid, unsigned threads,
 	if (!threads || threads > most_threads || !grid.x || grid.y != 1 || grid.z != 1)
 		return emulated_fail(cudaErrorInvalidConfiguration);
 	EMULATED_CAN_FAIL("kernel");
+	emulated_load(held, kernel);
 	cudaError_t due = emulated_fault_due(can_fail);
 	uint64_t random = (emulated().seed * 31 + ++emulated().kernels) * 0x9e3779b97f4a7c15u | 1;
 	op.touches = stream->device;

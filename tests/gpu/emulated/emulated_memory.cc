@@ -109,6 +109,7 @@ static cudaError_t release(void *memory, bool on_device)
 	if (found == state.memory.end() || !found->second.map ||
 	    (found->second.device >= 0) != on_device)
 		return emulated_fail(cudaErrorInvalidValue);
+	emulated_alone alone(held, on_device ? found->second.device : -1);
 	emulated_drain_device(held, on_device ? found->second.device : -1);
 	found = state.memory.find(reinterpret_cast<uintptr_t>(memory));
 	if (found == state.memory.end())
@@ -123,6 +124,7 @@ static cudaError_t release(void *memory, bool on_device)
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
 	EMULATED_ENTER("cudaMalloc");
+	EMULATED_UNSAFE();
 	*memory = nullptr;
 	return bytes ? allocate(memory, bytes, true) : cudaSuccess;
 }
@@ -130,6 +132,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 cudaError_t cudaFree(void *memory)
 {
 	EMULATED_ENTER("cudaFree");
+	EMULATED_UNSAFE();
 	return release(memory, true);
 }
 
@@ -150,6 +153,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
 	(void)flags;
 	EMULATED_ENTER("cudaHostAlloc");
+	EMULATED_UNSAFE();
 	*memory = nullptr;
 	return bytes ? allocate(memory, bytes, false) : cudaSuccess;
 }
@@ -162,6 +166,7 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
 cudaError_t cudaFreeHost(void *memory)
 {
 	EMULATED_ENTER("cudaFreeHost");
+	EMULATED_UNSAFE();
 	return release(memory, false);
 }
 
@@ -169,6 +174,7 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 {
 	(void)flags;
 	EMULATED_ENTER("cudaHostRegister");
+	EMULATED_UNSAFE();
 	std::unique_lock<std::mutex> held(emulated().lock);
 
 	if (!memory || !bytes)
@@ -186,11 +192,13 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 cudaError_t cudaHostUnregister(void *memory)
 {
 	EMULATED_ENTER("cudaHostUnregister");
+	EMULATED_UNSAFE();
 	std::unique_lock<std::mutex> held(emulated().lock);
 	auto found = emulated().memory.find(reinterpret_cast<uintptr_t>(memory));
 
 	if (found == emulated().memory.end() || found->second.map)
 		return emulated_fail(cudaErrorHostMemoryNotRegistered);
+	emulated_alone alone(held, -1);
 	emulated_drain_device(held, -1);
 	emulated().memory.erase(reinterpret_cast<uintptr_t>(memory));
 	return cudaSuccess;
@@ -272,8 +280,8 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
 		const char *from = static_cast<const char *>(src);
 		staged = std::make_shared<std::vector<char>>(from, from + bytes);
 	}
-	wait |= kind == cudaMemcpyDeviceToHost && !emulated_find(dst, bytes);
-	wait |= kind == cudaMemcpyHostToHost;
+	bool pageable = kind == cudaMemcpyDeviceToHost && !emulated_find(dst, bytes);
+	wait |= pageable || kind == cudaMemcpyHostToHost;
 
 	emulated_op op;
 	op.touches = EMULATED_TOUCH_ALL;
@@ -283,14 +291,19 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
 	};
 	op.finish = [=] { count_copy(kind, bytes); };
 	emulated_push(stream, op);
-	if (wait && !stream->capturing)
+	if (wait && !stream->capturing && pageable) {
+		emulated_alone alone(held, stream->device);
 		emulated_drain(held, stream);
+	} else if (wait && !stream->capturing) {
+		emulated_drain(held, stream);
+	}
 	return emulated_fail(emulated().devices[static_cast<size_t>(stream->device)].sticky);
 }
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
 	EMULATED_ENTER("cudaMemcpy");
+	EMULATED_UNSAFE();
 	return copy(dst, src, bytes, kind, nullptr, true);
 }
 
@@ -339,6 +352,7 @@ static cudaError_t set(void *memory, int value, size_t bytes, cudaStream_t handl
 cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 {
 	EMULATED_ENTER("cudaMemset");
+	EMULATED_UNSAFE();
 	return set(memory, value, bytes, nullptr, true);
 }
 

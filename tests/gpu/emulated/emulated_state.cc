@@ -140,6 +140,20 @@ static void hold()
 		usleep(1000);
 }
 
+/* All others need one, also those that one would not think of. */
+static bool makes_context(const char *name)
+{
+	static const char *const without[] = {
+		"cudaGetDeviceCount",      "cudaGetDeviceProperties",
+		"cudaDeviceGetAttribute",  "cudaDeviceGetPCIBusId",
+		"cudaDeviceCanAccessPeer", "cudaGetDriverEntryPointByVersion"};
+
+	for (const char *each : without)
+		if (!std::strcmp(each, name))
+			return false;
+	return true;
+}
+
 cudaError_t emulated_enter(const char *name)
 {
 	emulated_state &state = emulated();
@@ -150,6 +164,9 @@ cudaError_t emulated_enter(const char *name)
 		return cudaErrorNotPermitted;
 	if (state.devices.empty())
 		return cudaErrorNoDevice;
+	emulated_pass(held, emulated_current);
+	if (makes_context(name))
+		state.devices[static_cast<size_t>(emulated_current)].context = true;
 	cudaError_t due = emulated_fault_due(name);
 	if (due != cudaSuccess) {
 		held.unlock();
@@ -233,6 +250,10 @@ static const struct {
 	{cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
 	{cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
          "operation not permitted when stream is capturing"},
+	{cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+         "operation failed due to a previous error during capture"},
+	{cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+         "operation would make the legacy stream depend on a capturing blocking stream"},
 	{cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 

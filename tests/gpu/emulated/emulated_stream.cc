@@ -9,6 +9,8 @@
 #include "tests/gpu/emulated/emulated_fiber.h"
 #include "tests/gpu/emulated/emulated_impl.h"
 
+static const size_t queue_most = 1024; /* operations that a stream holds */
+
 static void pause(CUstream_st *stream)
 {
 	uint64_t random = emulated_random(&stream->random);
@@ -126,6 +128,14 @@ void emulated_push(CUstream_st *stream, emulated_op op)
 {
 	if (stream->capturing)
 		return;
+	if (stream->queue.size() >= queue_most) {
+		/* As CUDA: who waits for room has all others wait, too. */
+		std::unique_lock<std::mutex> held(emulated().lock, std::adopt_lock);
+		emulated_alone alone(held, stream->device);
+		while (stream->queue.size() >= queue_most)
+			emulated().changed.wait(held);
+		held.release();
+	}
 	op.order = emulated().devices[static_cast<size_t>(stream->device)].order++;
 	stream->queue.push_back(std::move(op));
 	stream->submitted++;
@@ -199,7 +209,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 	EMULATED_STREAM("cudaStreamSynchronize", handle, stream);
 	int device = stream->device;
 
-	if (stream->capturing)
+	if (stream->capturing || emulated_unsafe() != cudaSuccess)
 		return emulated_fail(cudaErrorStreamCaptureUnsupported);
 	emulated_drain(held, stream);
 	return emulated_fail(emulated().devices[static_cast<size_t>(device)].sticky);
@@ -208,7 +218,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 cudaError_t cudaStreamQuery(cudaStream_t handle)
 {
 	EMULATED_STREAM("cudaStreamQuery", handle, stream);
-	if (stream->capturing)
+	if (stream->capturing || emulated_unsafe() != cudaSuccess)
 		return emulated_fail(cudaErrorStreamCaptureUnsupported);
 	if (stream->queue.empty())
 		return sticky(stream);
@@ -246,26 +256,22 @@ cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id)
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *status)
 {
 	EMULATED_STREAM("cudaStreamIsCapturing", handle, stream);
+	for (const CUstream_st *other : emulated().streams)
+		if (!handle && other->capturing && !(other->flags & cudaStreamNonBlocking))
+			return emulated_fail(cudaErrorStreamCaptureImplicit);
 	*status = stream->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-	return cudaSuccess;
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
-{
-	static thread_local enum cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
-
-	EMULATED_ENTER("cudaThreadExchangeStreamCaptureMode");
-	std::swap(current, *mode);
 	return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
 {
-	(void)mode;
 	EMULATED_STREAM("cudaStreamBeginCapture", handle, stream);
 	if (stream->capturing || !handle)
 		return emulated_fail(cudaErrorStreamCaptureUnsupported);
 	stream->capturing = true;
+	stream->spoilt = false;
+	stream->mode = mode;
+	stream->capturer = std::this_thread::get_id();
 	return cudaSuccess;
 }
 
@@ -277,7 +283,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph)
 		return emulated_fail(cudaErrorIllegalState);
 	stream->capturing = false;
 	*graph = nullptr;
-	return cudaSuccess;
+	return stream->spoilt ? emulated_fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)

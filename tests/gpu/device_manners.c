@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * device_manners.c - what an operation on an emulated GPU must not do to the rest of the program
+ *
+ *   device_manners AGGREGATOR
+ */
+
+#include <pthread.h>
+
+#include "tests/gpu/device_tensor.h"
+#include "tests/gpu/emulated/emulated.h"
+
+/* Of a thread that another one's capture must not concern, nor the other way round. */
+static void *operate_meanwhile(void *argument)
+{
+	struct winnow_comm *comm = argument;
+	struct tensor t;
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	tensor_open(&t);
+	fill(&t, 6);
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	/* The first operation: it reserves memory, and the library's thread looks at the GPU. */
+	expect(winnow_allreduce_cuda(t.send, t.recv, COUNT, WINNOW_F32, WINNOW_SUM, comm,
+	                             t.stream) == WINNOW_OK,
+	       "an operation fails while another thread captures");
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	expect(mode == cudaStreamCaptureModeGlobal, "the thread's mode has changed");
+	fetch(&t);
+	expect_sum(&t, 6);
+	tensor_close(&t);
+	return NULL;
+}
+
+static void test_capture_elsewhere(void)
+{
+	struct winnow_comm *comm = join();
+	cudaStream_t stream;
+	cudaGraph_t graph;
+	pthread_t thread;
+
+	expect(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
+	               cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess,
+	       "cannot capture");
+	expect(pthread_create(&thread, NULL, operate_meanwhile, comm) == 0 &&
+	               pthread_join(thread, NULL) == 0,
+	       "no thread");
+	expect(cudaStreamEndCapture(stream, &graph) == cudaSuccess, "the capture is spoilt");
+	(void)cudaStreamDestroy(stream);
+	winnow_comm_destroy(comm);
+}
+
+/* Whoever works on the second GPU has no context on the first, where all threads begin. */
+static void test_second_gpu(void)
+{
+	struct winnow_comm *comm = join();
+	struct tensor t;
+
+	expect(cudaSetDevice(1) == cudaSuccess, "there is no second GPU");
+	tensor_open(&t);
+	fill(&t, 3);
+	expect(winnow_allreduce_cuda(t.send, t.recv, COUNT, WINNOW_F32, WINNOW_SUM, comm,
+	                             t.stream) == WINNOW_OK,
+	       "an operation fails");
+	fetch(&t);
+	expect_sum(&t, 3);
+	winnow_comm_destroy(comm);
+	tensor_close(&t);
+	expect(emulated_cuda_has_context(1) && !emulated_cuda_has_context(0),
+	       "there is a context on a GPU that nobody uses");
+	(void)cudaSetDevice(0);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2) {
+		fprintf(stderr, "usage: device_manners AGGREGATOR\n");
+		return 2;
+	}
+	aggregator = argv[1];
+	test_second_gpu();
+	test_capture_elsewhere();
+	printf("contexts and captures of others are left alone\n");
+	return 0;
+}
