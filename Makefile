@@ -149,7 +149,7 @@ $(BUILD)/winnow-cuda-emulated.so: $(emulated_kernels) $(call object,$(cuda_other
 	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN/tests/gpu' $^ -o $@
 
 # A library that pretends to be NCCL, for tests: with WINNOW_NCCL=.
-$(fake_nccl): $(BUILD)/emulated/tests/gpu/fake_nccl.o $(BUILD)/emulated/tests/gpu/fake_work.o $(BUILD)/emulated/tests/gpu/fake_reduce.o $(emulated_cuda)
+$(fake_nccl): $(BUILD)/emulated/tests/gpu/fake_nccl.o $(BUILD)/emulated/tests/gpu/fake_faults.o $(BUILD)/emulated/tests/gpu/fake_work.o $(BUILD)/emulated/tests/gpu/fake_reduce.o $(emulated_cuda)
 	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN' $^ -o $@
 
 # Tests of kernels and of the emulation have both inside, and cmocka.

@@ -112,6 +112,7 @@ static int create(const struct winnow_config *config, struct winnow_comm *comm, 
 			         strerror(errno));
 			return WINNOW_ERR_SYSTEM;
 		}
+		comm_trace_open(comm);
 		comm_ask_open(comm);
 		result = start_thread(comm, why);
 	}

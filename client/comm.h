@@ -97,6 +97,7 @@ struct winnow_comm {
 	uint8_t *scratch;                 /* [NET_BURST_MAX * payload], one for each packet */
 	struct trace *trace;              /* NULL: none */
 	bool trace_tried;                 /* by the environment */
+	struct trace_config trace_config; /* what that asks for; folder NULL: nothing */
 	struct winnow_stats trace_before; /* totals when it began */
 	int ask_fd;                       /* -1: none */
 	uint64_t ask_due_us;              /* look at it then, however busy */
@@ -129,6 +130,8 @@ struct winnow_comm {
 	/* The thread tells of a failure before a stream goes on; set before any operation, or NULL. */
 	void (*failing)(void *context, enum winnow_result result, const char *why);
 	void *failing_context;
+
+	_Atomic uint32_t trace_fine; /* a trace is, or will be, written: elements of a bit; or 0 */
 
 	pthread_mutex_t gpu_lock; /* one caller at a time adds: */
 	_Atomic(struct comm_gpu *) gpus;
@@ -208,7 +211,12 @@ int comm_open_session(struct winnow_comm *comm, char *why);
 void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
 
-/* comm_trace.c: when an operation has been submitted; before the session is closed. */
+/*
+ * comm_trace.c: by the caller, what the environment asks for; when an operation has been submitted;
+ * when the bitmap of one on a GPU is there; before the session is closed.
+ */
+void comm_trace_open(struct winnow_comm *comm);
+void comm_trace_viewed(void *request, uint32_t fine, const uint64_t *bits);
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task);
 void comm_trace_end(struct winnow_comm *comm);
 void comm_trace_order(struct winnow_comm *comm, const struct trace_request *request,

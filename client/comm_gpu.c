@@ -80,12 +80,15 @@ int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
 	return err == 0 ? WINNOW_OK : failed(comm, err, why);
 }
 
-/* The thread: an operation's work on the GPU is done. */
-static void passed(void *context)
+/* The thread: an operation's work on the GPU is done, or will never be. */
+static void passed(void *context, bool there)
 {
 	struct winnow_request *request = context;
 
 	request->staged_bytes = staging_bytes(request->staged);
+	/* The GPU has failed after the last sums had come. */
+	if (!there && request->task.status == WINNOW_OK)
+		request->task.status = WINNOW_ERR_GPU;
 	comm_complete(request);
 }
 
@@ -115,6 +118,7 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 		.op_slots = comm->op_slots,
 		.wake = wake,
 		.passed = passed,
+		.viewed = comm_trace_viewed,
 		.failing = failing,
 		.context = comm,
 	};
@@ -152,6 +156,7 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 		.stream = options->stream,
 		.stream_waits = !options->stream_goes_on,
 		.context = request,
+		.fine = atomic_load(&comm->trace_fine),
 	};
 	const struct gpu_calls *calls;
 	char why[GPU_WHY_BYTES] = "out of memory";

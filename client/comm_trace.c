@@ -44,15 +44,20 @@ static struct trace *begin(struct winnow_comm *comm, struct trace_config *config
 	return trace_open(config, why);
 }
 
+void comm_trace_open(struct winnow_comm *comm)
+{
+	if (trace_config_read(&comm->trace_config))
+		atomic_store(&comm->trace_fine, comm->trace_config.fine);
+}
+
 static void begin_by_environment(struct winnow_comm *comm)
 {
-	struct trace_config config;
 	char why[TRACE_OPEN_WHY_BYTES];
 
 	comm->trace_tried = true;
-	if (comm->trace != NULL || !trace_config_read(&config))
+	if (comm->trace != NULL || comm->trace_config.folder == NULL)
 		return;
-	comm->trace = begin(comm, &config, why);
+	comm->trace = begin(comm, &comm->trace_config, why);
 	if (comm->trace == NULL)
 		fprintf(stderr, "winnow: %s; the job goes on\n", why);
 }
@@ -62,6 +67,7 @@ static void path_publish(struct winnow_comm *comm)
 {
 	const char *path = comm->trace != NULL ? trace_path(comm->trace) : NULL;
 
+	atomic_store(&comm->trace_fine, path != NULL ? trace_fine(comm->trace) : 0);
 	if ((path == NULL) == (comm->trace_path[0] == '\0'))
 		return;
 	pthread_mutex_lock(&comm->lock);
@@ -79,14 +85,37 @@ const char *winnow_comm_trace(struct winnow_comm *comm)
 	return copy;
 }
 
+/* On a GPU: comm_trace_viewed() follows, unless the operation is older than the trace. */
+static void wait_for_view(struct winnow_comm *comm, const struct allreduce *task)
+{
+	bool lacks;
+
+	if (!staging_viewed(task->access_state, &lacks) && lacks)
+		trace_lacks_memory(comm->trace);
+}
+
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
 {
 	if (session_state(comm->session) != SESSION_RUNNING)
 		return;
 	if (!comm->trace_tried)
 		begin_by_environment(comm);
-	if (comm->trace != NULL)
+	if (comm->trace != NULL && task->access == &staging_access)
+		wait_for_view(comm, task);
+	else if (comm->trace != NULL)
 		trace_operation(comm->trace, task);
+	path_publish(comm);
+}
+
+void comm_trace_viewed(void *context, uint32_t fine, const uint64_t *bits)
+{
+	const struct winnow_request *request = context;
+	struct winnow_comm *comm = request->comm;
+
+	/* It was wanted for one that may be over, or another's by now. */
+	if (comm->trace == NULL || trace_fine(comm->trace) != fine)
+		return;
+	trace_bitmap(comm->trace, &request->task, bits);
 	path_publish(comm);
 }
 

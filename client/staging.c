@@ -49,6 +49,7 @@ void staging_close(struct staging *staging)
 	ops_free(staging, staging->unused);
 	slots_free(staging, staging->free_slots);
 	slots_free(staging, staging->small_slots);
+	views_free(staging, staging->views);
 	staging->config.calls->close(staging->gpu);
 	pthread_mutex_destroy(&staging->growth);
 	pthread_mutex_destroy(&staging->lock);
@@ -81,30 +82,11 @@ static int op_new(struct staging *s, struct staging_op **out, char *why)
 	op->staging = s;
 	op->task = NULL;
 	op->launched = op->slot_count = 0;
-	op->linked = op->finishing = false;
+	op->linked = op->finishing = op->viewed = false;
+	op->fine = 0;
+	op->view = NULL;
 	op->bytes = (struct staging_bytes){0};
 	*out = op;
-	return 0;
-}
-
-/* Bytes of the largest segment over all shards. */
-static int segment_bytes(const struct staging *s, const struct staging_post *what, uint64_t *out)
-{
-	struct geometry_input input = {
-		.count = what->count,
-		.block_elems = what->block_elems,
-		.elem_bytes = what->elem_bytes,
-		.shard_count = s->config.shard_count,
-		.payload = s->config.payload,
-		.fixed32 = true, /* never eager: room for both */
-	};
-	struct geometry cut;
-	uint64_t groups;
-
-	if (!geometry_compute(&input, &cut))
-		return -EINVAL;
-	groups = cut.shard_blocks < cut.segment_blocks ? cut.shard_blocks : cut.segment_blocks;
-	*out = groups * cut.shard_count * cut.block_bytes;
 	return 0;
 }
 
@@ -113,7 +95,7 @@ int staging_post(struct staging *staging, const struct staging_post *what, struc
 {
 	struct staging_op *op;
 	uint64_t bytes;
-	int err = segment_bytes(staging, what, &bytes);
+	int err = slot_bytes_for(staging, what, &bytes);
 
 	if (err != 0) {
 		snprintf(why, GPU_WHY_BYTES, "the tensor has too many blocks");
@@ -125,6 +107,7 @@ int staging_post(struct staging *staging, const struct staging_post *what, struc
 	op->context = what->context;
 	err = slots_grow(staging, bytes, why);
 	op->wants = err == 0;
+	view_take(op, what->count, what->fine);
 	if (err == 0)
 		err = staging->config.calls->post(&op->gate, what->stream, what->stream_waits, why);
 	if (err != 0) {
@@ -149,6 +132,7 @@ void staging_free(struct staging_op *op)
 {
 	struct staging *s = op->staging;
 
+	view_return(op); /* of one that nobody has taken */
 	pthread_mutex_lock(&s->lock);
 	s->wanting -= op->wants;
 	op->wants = false;
@@ -260,6 +244,10 @@ static void scan_ahead(struct staging_op *op)
 	struct staging *s = op->staging;
 	char why[GPU_WHY_BYTES];
 
+	if (view_begin(op, why) != 0) {
+		gpu_failed(s, why);
+		return;
+	}
 	while (op->launched < op->task->cut.segment_count &&
 	       op->slots[op->launched % STAGING_AHEAD_MAX] == NULL) {
 		struct staging_slot *slot = slot_take(op);
@@ -303,7 +291,7 @@ static void scan(struct allreduce *task, uint32_t number, uint64_t *bits, struct
 	struct staging_op *op = task->access_state;
 	struct staging_slot *slot = slot_of(task, number);
 	uint64_t first, blocks = segment_range(&task->cut, number, &first);
-	uint64_t words = bitmap_word_count(blocks);
+	uint64_t words = bitmap_word_count(blocks), space = task->cut.block_bytes;
 	uint32_t count = 0;
 
 	for (uint64_t i = 0; i < words; i++) {
@@ -314,13 +302,12 @@ static void scan(struct allreduce *task, uint32_t number, uint64_t *bits, struct
 	out->count = count;
 	out->values = NULL;
 	if (is_short_block(task, number)) {
-		uint64_t bytes = task->count % task->cut.block_elems * task->cut.elem_bytes;
-
-		memset(slot->gpu.packed + bytes, 0, task->cut.block_bytes - bytes);
+		space = task->count % task->cut.block_elems * task->cut.elem_bytes;
+		memset(slot->gpu.packed + space, 0, task->cut.block_bytes - space);
 	}
 	if (task->form == WIRE_FIXED32 && blocks > 0)
 		out->range = bitmap_range_of(*slot->gpu.magnitude, task->dtype);
-	op->bytes.out += (uint64_t)count * task->cut.block_bytes;
+	op->bytes.out += count * space;
 	if (blocks > 0)
 		op->bytes.out += (1 + words) * sizeof(*bits);
 }
@@ -488,13 +475,15 @@ bool staging_turn(struct staging *staging)
 
 		if (take_back(op, over))
 			any = true;
+		if (view_look(op, over))
+			any = true;
 		if (!over) {
 			at = &op->next;
 			continue;
 		}
 		*at = op->next;
 		any = true;
-		staging->config.passed(op->context);
+		staging->config.passed(op->context, signalled(&op->gate.passed));
 	}
 	return any;
 }

@@ -24,9 +24,12 @@ struct staging_config {
 	uint32_t world;
 	uint32_t shard_count; /* channels of the job */
 	uint32_t payload;
-	uint32_t op_slots;                /* operations that the engine has under way */
-	void (*wake)(void *context);      /* any thread: look after staging_turn() */
-	void (*passed)(void *op_context); /* staging_turn(): an operation is over, see below */
+	uint32_t op_slots;           /* operations that the engine has under way */
+	void (*wake)(void *context); /* any thread: look after staging_turn() */
+	/* staging_turn(): an operation is over, see below. `there`: its result is in the tensor. */
+	void (*passed)(void *op_context, bool there);
+	/* Likewise, before passed(), if a bitmap was wanted: what is non-zero, a bit for `fine` elements. */
+	void (*viewed)(void *op_context, uint32_t fine, const uint64_t *bits);
 	void (*failing)(void *context,
 	                const char *why); /* the GPU has failed: before streams go on */
 	void *context;                    /* of wake() and failing() */
@@ -49,10 +52,14 @@ struct staging_post {
 	uint32_t elem_bytes;
 	void *stream;
 	bool stream_waits; /* staging_wait() comes next, with the same stream */
-	void *context;     /* for passed() */
+	void *context;     /* for passed() and viewed() */
+	uint32_t fine;     /* not 0: its bitmap is wanted, too */
 };
 int staging_post(struct staging *staging, const struct staging_post *what, struct staging_op **out,
                  char *why);
+
+/* Will viewed() be called? *lacks: it was wanted, and there is no memory for it. */
+bool staging_viewed(const struct staging_op *op, bool *lacks);
 
 /* The stream goes no further before the result is there. -EAGAIN: it cannot be made to; -EIO. */
 int staging_wait(struct staging_op *op, void *stream, char *why);

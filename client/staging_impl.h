@@ -4,6 +4,7 @@
  *
  * staging.c        operations: from the caller's stream to the machines, and back
  * staging_slots.c  the slots, and who gets one
+ * staging_views.c  bitmaps of whole tensors, for traces
  */
 #ifndef CLIENT_STAGING_IMPL_H
 #define CLIENT_STAGING_IMPL_H
@@ -33,6 +34,12 @@ struct staging_slot {
 	struct staging_slot *next;
 };
 
+struct staging_view {
+	struct gpu_view gpu;
+	uint64_t words; /* that it has room for */
+	struct staging_view *next;
+};
+
 struct staging_op {
 	struct staging *staging;
 	struct allreduce *task;
@@ -44,6 +51,9 @@ struct staging_op {
 	bool wants; /* has no slot, and may need one: under the lock */
 	bool linked, finishing;
 	struct staging_bytes bytes;
+	uint32_t fine;             /* 0: nobody wants its bitmap */
+	struct staging_view *view; /* for that; NULL: none, or not any more */
+	bool viewed;               /* the GPU has been asked for it */
 	struct staging_op *next;
 };
 
@@ -62,7 +72,11 @@ struct staging {
 	uint32_t slot_count, free_count;
 	uint32_t wanting; /* operations that want their first slot */
 	struct staging_slot *free_slots, *small_slots;
+	struct staging_view *views; /* that nobody uses */
 };
+
+/* Bytes of its largest segment over all shards. -EINVAL: it has too many blocks. */
+int slot_bytes_for(const struct staging *s, const struct staging_post *what, uint64_t *out);
 
 /* One operation more, whose segments have up to so many bytes: make the slots that it may need. */
 int slots_grow(struct staging *s, uint64_t bytes, char *why);
@@ -71,5 +85,16 @@ void slots_free(struct staging *s, struct staging_slot *list);
 /* NULL: there is none that others may not need more. */
 struct staging_slot *slot_take(struct staging_op *op);
 void slot_return(struct staging_op *op, struct staging_slot *slot);
+
+/* Callers: room for the bitmap of so many elements, if there is memory for it. */
+void view_take(struct staging_op *op, uint64_t count, uint32_t fine);
+void view_return(struct staging_op *op);
+void views_free(struct staging *s, struct staging_view *list);
+
+/* Before the first segment is scanned: the whole tensor, if that is wanted. -EIO. */
+int view_begin(struct staging_op *op, char *why);
+
+/* Hand the bitmap out if it is there; `over`: it will not be later. True: the view is free. */
+bool view_look(struct staging_op *op, bool over);
 
 #endif /* CLIENT_STAGING_IMPL_H */

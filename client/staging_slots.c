@@ -17,6 +17,26 @@
 #define AHEAD_BYTES (256u << 20)    /* pinned memory for more slots than are needed to go on */
 #define SLOT_BYTES_MIN (256u << 10) /* of blocks, twice in a slot */
 
+int slot_bytes_for(const struct staging *s, const struct staging_post *what, uint64_t *out)
+{
+	struct geometry_input input = {
+		.count = what->count,
+		.block_elems = what->block_elems,
+		.elem_bytes = what->elem_bytes,
+		.shard_count = s->config.shard_count,
+		.payload = s->config.payload,
+		.fixed32 = true, /* never eager: room for both */
+	};
+	struct geometry cut;
+	uint64_t groups;
+
+	if (!geometry_compute(&input, &cut))
+		return -EINVAL;
+	groups = cut.shard_blocks < cut.segment_blocks ? cut.shard_blocks : cut.segment_blocks;
+	*out = groups * cut.shard_count * cut.block_bytes;
+	return 0;
+}
+
 static void slot_free(struct staging *s, struct staging_slot *slot)
 {
 	s->config.calls->slot_close(&slot->gpu);

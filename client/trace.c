@@ -11,7 +11,6 @@
 
 #include "aggregator/control/options.h"
 #include "client/rows.h"
-#include "client/staging.h"
 
 #define FINE_DEFAULT 4 /* embeddings' rows are multiples of it */
 #define LIMIT_DEFAULT (UINT64_C(64) << 20)
@@ -35,7 +34,7 @@ bool trace_config_read(struct trace_config *config)
 
 	if (folder == NULL || folder[0] == '\0')
 		return false;
-	*config = (struct trace_config){.folder = folder, .limit_bytes = LIMIT_DEFAULT};
+	*config = (struct trace_config){.limit_bytes = LIMIT_DEFAULT};
 	if (limit != NULL && option_size(limit, &config->limit_bytes) != 0) {
 		fprintf(stderr,
 		        "winnow: WINNOW_TRACE_LIMIT is '%s': want a size such as 64M; no trace is "
@@ -53,6 +52,7 @@ bool trace_config_read(struct trace_config *config)
 		return false;
 	}
 	config->fine = (uint32_t)number;
+	config->folder = folder;
 	return true;
 }
 
@@ -159,9 +159,22 @@ static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bit
 	}
 }
 
-void trace_operation(struct trace *trace, const struct allreduce *task)
+uint32_t trace_fine(const struct trace *trace)
 {
-	struct trace_record record = {
+	return trace->config.fine;
+}
+
+void trace_lacks_memory(struct trace *trace)
+{
+	if (trace->file != NULL)
+		stop(trace, "no memory for a bitmap");
+}
+
+/* False: there is nothing to write, or it cannot be. */
+static bool record_begin(struct trace *trace, const struct allreduce *task,
+                         struct trace_record *record)
+{
+	*record = (struct trace_record){
 		.kind = TRACE_OPERATION,
 		.dtype = task->dtype,
 		.reduction = task->reduction,
@@ -173,30 +186,49 @@ void trace_operation(struct trace *trace, const struct allreduce *task)
 		.whole = task->whole,
 		.first = task->first,
 	};
+	if (trace->file == NULL || task->count == 0)
+		return false;
+	if (trace_bits(record) <= TRACE_BITS_MAX && room_for(trace, trace_bits(record)))
+		return true;
+	trace_lacks_memory(trace);
+	return false;
+}
+
+static void record_end(struct trace *trace, struct trace_record *record, const uint64_t *bits)
+{
+	record->body_bytes =
+		trace_bitmap_put(bits, trace_bits(record), trace->body, &record->encoding);
+	if (trace->bytes + TRACE_RECORD_BYTES + record->body_bytes > trace->config.limit_bytes)
+		stop(trace, "WINNOW_TRACE_LIMIT is reached");
+	else
+		record_write(trace, record);
+}
+
+void trace_operation(struct trace *trace, const struct allreduce *task)
+{
+	struct trace_record record;
 	struct bitmap_tensor tensor = {.data = task->send,
 	                               .count = task->count,
-	                               .block_elems = record.fine,
+	                               .block_elems = trace->config.fine,
 	                               .dtype = task->dtype};
 
-	/* Only what is in this process's memory can be looked at here. */
-	if (trace->file == NULL || task->count == 0 || task->access == &staging_access)
+	if (!record_begin(trace, task, &record))
 		return;
-	if (trace_bits(&record) > TRACE_BITS_MAX || !room_for(trace, trace_bits(&record))) {
-		stop(trace, "no memory for a bitmap");
-		return;
-	}
 	if (task->access != NULL) {
 		memset(trace->bitmap, 0, trace_bitmap_room(trace_bits(&record)));
 		list_scan(task, record.fine, trace->bitmap);
 	} else {
 		bitmap_pool_scan(trace->config.pool, &tensor, trace->bitmap, NULL);
 	}
-	record.body_bytes =
-		trace_bitmap_put(trace->bitmap, trace_bits(&record), trace->body, &record.encoding);
-	if (trace->bytes + TRACE_RECORD_BYTES + record.body_bytes > trace->config.limit_bytes)
-		stop(trace, "WINNOW_TRACE_LIMIT is reached");
-	else
-		record_write(trace, &record);
+	record_end(trace, &record, trace->bitmap);
+}
+
+void trace_bitmap(struct trace *trace, const struct allreduce *task, const uint64_t *bits)
+{
+	struct trace_record record;
+
+	if (record_begin(trace, task, &record))
+		record_end(trace, &record, bits);
 }
 
 void trace_close(struct trace *trace, uint64_t sent_bytes, uint64_t received_bytes,

@@ -40,11 +40,17 @@ const char *trace_path(const struct trace *trace);
 
 uint64_t trace_operations(const struct trace *trace); /* that it holds */
 
+uint32_t trace_fine(const struct trace *trace);
+
 /*
- * trace_operation - an operation that has been submitted and not begun; its tensor is read. One on
- * the memory of a GPU is left out.
+ * trace_operation - an operation that has been submitted and not begun; its tensor is read.
+ * trace_bitmap(): the same where others have looked: a bit for trace_fine() elements.
  */
 void trace_operation(struct trace *trace, const struct allreduce *task);
+void trace_bitmap(struct trace *trace, const struct allreduce *task, const uint64_t *bits);
+
+/* trace_lacks_memory - nobody could look: it comes to an end. */
+void trace_lacks_memory(struct trace *trace);
 
 /* trace_close - the end record with the job's totals, and the end; NULL is fine. */
 void trace_close(struct trace *trace, uint64_t sent_bytes, uint64_t received_bytes,

@@ -191,14 +191,18 @@ struct winnow_options {
 	uint32_t priority;
 };
 
-/* What one operation was and cost; block counts are exact, whatever the type. */
+/*
+ * What one operation was and cost; block counts are exact, whatever the type. Of a GPU's bus the
+ * library counts what it moves itself: of a list of rows, which is in this process's memory, nothing.
+ */
 struct winnow_op_stats {
-	uint64_t blocks;           /* in the tensor */
-	uint64_t blocks_nonzero;   /* that this worker sent */
-	uint64_t blocks_union;     /* that any worker sent: received by this one */
-	uint64_t time_us;          /* from submission to completion */
-	uint64_t staged_out_bytes; /* that a GPU sent over its bus: bitmaps and packed blocks */
-	uint64_t staged_in_bytes;  /* and received: plans and sums */
+	uint64_t blocks;         /* in the tensor */
+	uint64_t blocks_nonzero; /* that this worker sent */
+	uint64_t blocks_union;   /* that any worker sent: received by this one */
+	uint64_t time_us;        /* from submission to completion */
+	/* That a GPU sent over its bus: bitmaps, a trace's, too, and packed blocks; and received: plans, sums. */
+	uint64_t staged_out_bytes;
+	uint64_t staged_in_bytes;
 };
 
 /* Totals of a communicator. Bytes are of Ethernet frames: UDP payload and 42 of headers. */

@@ -79,6 +79,14 @@ struct gpu_slot {
 	void *mark; /* event */
 };
 
+/* The bitmap of a whole tensor: for traces, not for the protocol. */
+struct gpu_view {
+	struct gpu_signal done; /* bits are there */
+	uint64_t *bits;         /* pinned */
+	void *device;           /* the same for the kernel */
+	void *mark;             /* event */
+};
+
 /* One segment of one shard, on its way into the tensor. */
 struct gpu_unpack {
 	struct bitmap_tensor shape; /* the whole one */
@@ -117,12 +125,14 @@ struct gpu_calls {
 	int (*open)(int device, const struct gpu_hooks *hooks, struct gpu **out, char *why);
 	void (*close)(struct gpu *gpu); /* after its gates and slots */
 
-	/* *gate and *slot begin as zeros. */
+	/* *gate, *slot and *view begin as zeros. */
 	int (*gate_open)(struct gpu *gpu, struct gpu_gate *gate, char *why);
 	void (*gate_close)(struct gpu_gate *gate);
 	int (*slot_open)(struct gpu *gpu, const struct gpu_slot_size *size, struct gpu_slot *slot,
 	                 char *why);
 	void (*slot_close)(struct gpu_slot *slot);
+	int (*view_open)(struct gpu *gpu, uint64_t words, struct gpu_view *view, char *why);
+	void (*view_close)(struct gpu_view *view);
 
 	/*
 	 * post - gate->open is set when what is now in the caller's stream is done. `waits`: wait()
@@ -141,6 +151,8 @@ struct gpu_calls {
 	/* scan - bits and packed blocks of `tensor`, then slot->scanned. With or without the magnitude. */
 	int (*scan)(struct gpu_slot *slot, const struct bitmap_tensor *tensor, bool magnitude,
 	            char *why);
+	/* view - bits of all of `tensor`, before what is scanned after it, then view->done. */
+	int (*view)(struct gpu_view *view, const struct bitmap_tensor *tensor, char *why);
 	int (*unpack)(struct gpu_slot *slot, const struct gpu_unpack *what, char *why);
 	int (*empty)(struct gpu_slot *slot, char *why); /* slot->emptied after the unpacks so far */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu_impl.h - what gpu.c and gpu_slot.c share; private to them
+ * gpu_impl.h - what gpu.c, gpu_slot.c and gpu_view.c share; private to them
  */
 #ifndef KERNELS_GPU_IMPL_H
 #define KERNELS_GPU_IMPL_H
@@ -104,5 +104,10 @@ void gpu_slot_close(struct gpu_slot *slot);
 int gpu_scan(struct gpu_slot *slot, const struct bitmap_tensor *tensor, bool magnitude, char *why);
 int gpu_unpack(struct gpu_slot *slot, const struct gpu_unpack *what, char *why);
 int gpu_empty(struct gpu_slot *slot, char *why);
+
+/* gpu_view.c */
+int gpu_view_open(struct gpu *gpu, uint64_t words, struct gpu_view *view, char *why);
+void gpu_view_close(struct gpu_view *view);
+int gpu_view(struct gpu_view *view, const struct bitmap_tensor *tensor, char *why);
 
 #endif /* KERNELS_GPU_IMPL_H */

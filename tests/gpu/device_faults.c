@@ -294,13 +294,17 @@ static int meet(const char *call, uint32_t number)
 	struct winnow_comm *comm = join();
 	struct tensor t;
 	char text[100];
+	uint64_t faults;
 	int result;
 
 	tensor_open(&t);
 	snprintf(text, sizeof(text), "%s:%u", call, number);
 	emulated_cuda_fail(text);
+	faults = emulated_cuda_stats().faults;
 	result = operate(comm, &t);
 	emulated_cuda_fail(NULL);
+	expect(result != WINNOW_OK || emulated_cuda_stats().faults == faults,
+	       "a failure passes for a result");
 	if (result != WINNOW_OK) {
 		expect(result == WINNOW_ERR_GPU, "not the GPU's error");
 		expect(strstr(winnow_last_error(), " on GPU 0: ") != NULL, "the GPU is not named");

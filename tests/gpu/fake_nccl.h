@@ -57,4 +57,11 @@ void fake_nap(void);
 bool fake_given_up(ncclComm_t comm);           /* aborted, or its GPU has failed */
 bool fake_perform(const struct operation *op); /* false: given up */
 
+/* fake_faults.c: only names that CAN_FAIL() has written down can be made to. */
+#define CAN_FAIL(name)                                                                             \
+	static const char can_fail[]                                                               \
+		__attribute__((section("fake_nccl_names"), aligned(1), used)) = name
+
+ncclResult_t fake_fault(const char *name);
+
 #endif

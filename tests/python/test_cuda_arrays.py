@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays on a GPU, here an emulated one, by __cuda_array_interface__."""
 
+import os
+import pathlib
+import subprocess
+import tempfile
 import unittest
+from unittest import mock
 
 import emulated_gpu
 import harness
@@ -94,6 +99,64 @@ class Arrays(unittest.TestCase):
             lambda rank: Array(numpy.empty(0, numpy.float32), data=(0, False)),
             lambda comm, array: comm.allreduce(array) and None,
         )
+
+
+class Traces(unittest.TestCase):
+    """WINNOW_TRACE: the GPU finds what the CPU finds, for tensors that are the same."""
+
+    HEAD, RECORD = 128, 64  # bytes; the last record is the job's totals
+
+    def recorded(self, make, fine):
+        """[what each rank's trace holds between head and end]."""
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {"WINNOW_TRACE": folder, "WINNOW_TRACE_BLOCK": str(fine)}
+            with mock.patch.dict(os.environ, settings):
+                comms = harness.join(WORLD)
+            harness.on_threads(WORLD, lambda rank: self.work(comms[rank], make))
+            for comm in comms:
+                comm.close()
+            paths = sorted(pathlib.Path(folder).glob("*.trace"))  # JOB.RUN.RANK.trace
+            return [path.read_bytes()[self.HEAD : -self.RECORD] for path in paths]
+
+    def work(self, comm, make):
+        for number, count in enumerate((20_000, 1, 70_001, 3, 0, 5000)):
+            for dtype in ("float32", "float16", "float64", "int32"):
+                values = values_of(comm.rank + 10 * number, dtype, count)
+                values[count // 2 : count // 2 + 40 : 3] = -0.0 if dtype[0] == "f" else 0
+                # In place: what is recorded is what was there before the result.
+                comm.allreduce(make(values), block=17)
+        values = values_of(comm.rank, "float32")
+        comm.allreduce(make(values), out=make(numpy.empty_like(values)), op="max")
+        comm.allreduce(make(values), segments=[(0, 10_000, 100), (10_000, 10_000, 0)])
+
+    def test_the_same_as_on_the_cpu(self):
+        for fine in (1, 4, 100):
+            with self.subTest(fine=fine):
+                on_gpu = self.recorded(Array, fine)
+                on_cpu = self.recorded(numpy.ascontiguousarray, fine)
+                self.assertEqual(len(on_cpu), WORLD)
+                self.assertGreater(min(map(len, on_cpu)), 22 * self.RECORD)
+                self.assertNotEqual(on_cpu[0], on_cpu[1])
+                self.assertEqual(on_gpu, on_cpu)
+
+    def test_begun_by_another(self):
+        """By winnow trace, between two operations."""
+        with tempfile.TemporaryDirectory() as folder:
+            comms = harness.join(WORLD)
+            harness.on_threads(WORLD, lambda rank: self.work(comms[rank], Array))
+            program = harness.BUILD / "winnow"
+            for order in (("start", folder, "--block", "4"), ("stop",)):
+                command = [program, "trace", *order, "--pid", str(os.getpid())]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                if order[0] == "start":
+                    arrays = [Array(values_of(rank, "int32")) for rank in range(WORLD)]
+                    harness.on_threads(WORLD, lambda rank: comms[rank].allreduce(arrays[rank]))
+            for comm in comms:
+                comm.close()
+            traces = list(pathlib.Path(folder).glob("*.trace"))
+            self.assertEqual(len(traces), WORLD)
+            for trace in traces:
+                self.assertEqual(trace.read_bytes()[self.HEAD :].count(b"WREC"), 2)
 
 
 class Refusals(harness.Refuses, unittest.TestCase):

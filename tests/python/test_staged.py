@@ -33,6 +33,7 @@ class FakeGpu:
         self.slow = set()  # names of threads
         self.broken = None  # what the next copy raises
         self.completed_in = []
+        self.out_bytes = self.in_bytes = 0  # that copies have moved
 
     def device_of(self, tensor):
         return GPU
@@ -61,10 +62,12 @@ class FakeGpu:
             raise error
         if threading.current_thread().name in self.slow:
             assert self.open.wait(20)
+        self.out_bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return [tensor.clone() for tensor in tensors]
 
     def to_device(self, tensors, device):
         assert self.local.stream[0] == "complete", self.local.stream
+        self.in_bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return [tensor.clone() for tensor in tensors]
 
     def used_here(self, *tensors):
@@ -118,6 +121,20 @@ class Staged(unittest.TestCase):
         self.assertEqual(sorted(thread for _, thread in self.gpu.copies), ["rank 0-stage", "rank 1-stage"])
         self.assertEqual({stream for stream, _ in self.gpu.copies}, {("stage", "mark 1"), ("stage", "mark 2")})
         self.assertEqual(set(self.gpu.completed_in), {"winnow-hook"})
+
+    def test_copies_are_counted(self):
+        """Out go this worker's rows, in comes the union: three rows each, one of them common."""
+        for future in self.reduce_all(lambda rank: rows_of(rank)[0]):
+            future.wait()
+        out, received = 3 * (8 + 3 * 4), 5 * (8 + 3 * 4)  # an index, three values
+        for state in self.states:
+            stats = state.stats()
+            self.assertEqual((stats.staged_out_bytes, stats.staged_in_bytes), (out, received))
+        self.assertEqual((self.gpu.out_bytes, self.gpu.in_bytes), (WORLD * out, WORLD * received))
+        # Dense ones are the library's to count, and here they are on the CPU.
+        for future in self.reduce_all(lambda rank: torch.ones(1000)):
+            future.wait()
+        self.assertEqual([state.stats().staged_out_bytes for state in self.states], [out] * WORLD)
 
     def test_nobody_waits_for_a_slow_copy(self):
         """Not the hook, not the buckets after it; and these do not take its tag."""

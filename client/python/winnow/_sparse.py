@@ -28,6 +28,11 @@ def to_rows(tensor):
     return *rows, math.prod(sizes)
 
 
+def size(rows):
+    """Bytes of a list of rows: what crosses a GPU's bus when it is copied."""
+    return sum(part.numel() * part.element_size() for part in rows)
+
+
 def from_rows(flat, values, like):
     """The coalesced COO tensor of a result, of the shape of `like` and where that is."""
     device = _cuda.device_of(like)

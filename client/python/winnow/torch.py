@@ -45,8 +45,9 @@ class HookStats(
     )
 ):
     """Totals of a hook: buckets reduced and their dense bytes; blocks as in winnow.OpStats; the
-    buckets' times added up. The last three are of the communicator since the hook was attached. With
-    nodes, blocks and bytes are those of this GPU's share."""
+    buckets' times added up; bytes that a GPU sent and received over its bus, of sparse buckets their
+    rows and indices. The last three are of the communicator since the hook was attached. With nodes,
+    blocks and bytes are those of this GPU's share."""
 
     __slots__ = ()
 
@@ -199,7 +200,9 @@ class HookState:
         """
         device = _cuda.device_of(tensor)
         staged = device is not None and tensor.is_sparse
-        start, finish = self._sparse(tensor, staged) if tensor.is_sparse else self._dense(tensor, segments)
+        start, finish, cost = (
+            self._sparse(tensor, staged) if tensor.is_sparse else self._dense(tensor, segments)
+        )
         options = {}
         begun, lane = _timeline.now(), self._totals.begin()
 
@@ -215,8 +218,9 @@ class HookState:
             return start(options)
 
         def done(request):
-            self._totals.end(tensor, request.stats, lane)
-            self._note(tensor, request.stats, lane, begun)
+            stats = cost(request)
+            self._totals.end(tensor, stats, lane)
+            self._note(tensor, stats, lane, begun)
             if not self.node:
                 self._names.note(self.comm, options["tag"], parameters)
             return finish(request)
@@ -235,15 +239,29 @@ class HookState:
                 options = {**options, "segments": segments}
             return self.comm.allreduce_async(tensor, block=self.block or 0, **options)
 
-        return start, lambda request: tensor
+        return start, lambda request: tensor, lambda request: request.stats
 
     def _sparse(self, tensor, staged):
+        sent = []
+
         def start(options):
             comm = self._comm_of_rows()
-            go = lambda: comm.allreduce_rows_async(*_sparse.to_rows(tensor), **options)
+
+            def go():
+                *rows, count = _sparse.to_rows(tensor)
+                sent.append(_sparse.size(rows))
+                return comm.allreduce_rows_async(*rows, count, **options)
+
             return go if staged else go()
 
-        return start, lambda request: _sparse.from_rows(*request.wait(), tensor)
+        def cost(request):
+            """The library sees rows in this process's memory; the GPU's are copied here."""
+            if not staged:
+                return request.stats
+            received = _sparse.size(request.wait())
+            return request.stats._replace(staged_out_bytes=sent[0], staged_in_bytes=received)
+
+        return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost
 
     def _comm_of_rows(self):
         """Nodes do not reduce lists: there each process is a worker of its own, from the first list on."""

@@ -29,7 +29,11 @@
  *                             the third call of that name fails with cudaErrorLaunchFailure; the
  *                             first kernel fails while it runs, with error 700. A name with '+',
  *                             "cudaMalloc:2+", fails from the second call on. Names are those of
- *                             calls, "cudaLaunchKernel" for the launch and "kernel" for the run
+ *                             calls, "cudaLaunchKernel" for the launch and "kernel" for the run;
+ *                             what no call is named ends the program with one line: a fault that
+ *                             nobody meets would test nothing
+ *   EMULATED_CUDA_HOLD=FILE   a call that is to fail makes FILE.met and waits for FILE first, so that
+ *                             a test can bring all else into the state that it wants
  *   CUDA_DEVICE_MAX_CONNECTIONS=n  queues of a device, which streams share by turns: an operation
  *                             waits for all given earlier to other streams of its queue to have
  *                             begun, and for waits there to be over. Unset: no stream shares
@@ -49,6 +53,7 @@ struct emulated_cuda_counts {
 	uint64_t to_host_bytes;   /* and back */
 	uint64_t device_bytes;    /* within and between devices */
 	uint64_t allocations;     /* of device and pinned memory, since the start */
+	uint64_t faults;          /* calls and kernels that failed as they were told */
 };
 
 #ifdef __cplusplus

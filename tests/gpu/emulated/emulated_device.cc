@@ -23,8 +23,9 @@ cudaError_t cudaGetDeviceCount(int *count)
 /* Not by EMULATED_ENTER: a thread may leave a device that has failed. */
 cudaError_t cudaSetDevice(int device)
 {
+	EMULATED_CAN_FAIL("cudaSetDevice");
 	std::unique_lock<std::mutex> held(emulated().lock);
-	cudaError_t due = emulated_fault_due("cudaSetDevice");
+	cudaError_t due = emulated_fault_due(can_fail);
 
 	if (emulated_in_host_function)
 		return emulated_fail(cudaErrorNotPermitted);

@@ -112,6 +112,14 @@ uint64_t emulated_number(const char *name, uint64_t otherwise);
 uint64_t emulated_random(uint64_t *state);
 uint64_t emulated_now_ns();
 
+/*
+ * Faults are for names that are written here and nowhere else: each leaves its text in a section of
+ * its own, one after the other, which emulated_state.cc looks through.
+ */
+#define EMULATED_CAN_FAIL(name)                                                                    \
+	static const char can_fail[]                                                               \
+		__attribute__((section("emulated_names"), aligned(1), used)) = name
+
 /* The fault that is due for `name`, or cudaSuccess. Lock held. */
 cudaError_t emulated_fault_due(const char *name);
 
@@ -153,6 +161,7 @@ void emulated_load(std::unique_lock<std::mutex> &held, const void *kernel);
 
 #define EMULATED_ENTER(name)                                                                       \
 	do {                                                                                       \
+		EMULATED_CAN_FAIL(name);                                                           \
 		cudaError_t entered = emulated_enter(name);                                        \
 		if (entered != cudaSuccess)                                                        \
 			return emulated_fail(entered);                                             \

@@ -364,8 +364,9 @@ cudaError_t emulated_launch(const void *kernel, cudaStream_t handle, dim3 grid, 
 		return emulated_fail(cudaErrorInvalidResourceHandle);
 	if (!threads || threads > most_threads || !grid.x || grid.y != 1 || grid.z != 1)
 		return emulated_fail(cudaErrorInvalidConfiguration);
+	EMULATED_CAN_FAIL("kernel");
 	emulated_load(held, kernel);
-	cudaError_t due = emulated_fault_due("kernel");
+	cudaError_t due = emulated_fault_due(can_fail);
 	uint64_t random = (emulated().seed * 31 + ++emulated().kernels) * 0x9e3779b97f4a7c15u | 1;
 	op.touches = stream->device;
 	op.run = [=] { return due != cudaSuccess ? due : run_kernel(grid, threads, body, random); };

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <unistd.h>
 
 #include "tests/gpu/emulated/emulated_impl.h"
 
@@ -37,6 +38,24 @@ uint64_t emulated_now_ns()
 	return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
+/* The linker's, around what EMULATED_CAN_FAIL() has left there. */
+extern "C" const char __start_emulated_names[], __stop_emulated_names[];
+
+static bool can_fail(const std::string &name)
+{
+	for (const char *at = __start_emulated_names; at < __stop_emulated_names;
+	     at += std::strlen(at) + 1)
+		if (name == at)
+			return true;
+	return false;
+}
+
+[[noreturn]] static void no_fault(const char *text, const char *why)
+{
+	std::fprintf(stderr, "emulated CUDA: no fault, %s: %s\n", why, text);
+	std::abort();
+}
+
 /* "name:3", "name:3+", "name:3=700", with commas between. */
 static std::vector<emulated_fault> faults_of(const char *text)
 {
@@ -47,16 +66,18 @@ static std::vector<emulated_fault> faults_of(const char *text)
 		const char *colon = std::strchr(text, ':');
 		emulated_fault fault = {};
 
-		if (!colon) {
-			std::fprintf(stderr, "emulated CUDA: no fault: %s\n", text);
-			std::abort();
-		}
+		if (!colon)
+			no_fault(text, "without the number of a call");
 		fault.name.assign(text, colon);
+		if (!can_fail(fault.name))
+			no_fault(text, "there is no such call");
 		fault.call = std::strtoull(colon + 1, &end, 10);
 		fault.on = *end == '+';
 		end += fault.on;
 		fault.error = *end == '=' ? static_cast<cudaError_t>(std::strtol(end + 1, &end, 10))
 		                          : cudaErrorLaunchFailure;
+		if (!fault.call || fault.error == cudaSuccess || (*end && *end != ','))
+			no_fault(text, "want NAME:NUMBER, NUMBER+ or NUMBER=ERROR");
 		faults.push_back(fault);
 		text = *end == ',' ? end + 1 : end;
 	}
@@ -90,8 +111,10 @@ cudaError_t emulated_fault_due(const char *name)
 			continue;
 		if (fault.call)
 			fault.call--;
-		if (!fault.call)
-			return fault.error;
+		if (fault.call)
+			continue;
+		emulated().stats.faults++;
+		return fault.error;
 	}
 	return cudaSuccess;
 }
@@ -101,6 +124,20 @@ cudaError_t emulated_fail(cudaError_t error)
 	if (error != cudaSuccess && error != cudaErrorNotReady)
 		last_error = error;
 	return error;
+}
+
+/* For tests that want something else to have happened, or to stand still, before a call fails. */
+static void hold()
+{
+	const char *file = std::getenv("EMULATED_CUDA_HOLD");
+
+	if (!file || !*file)
+		return;
+	std::FILE *met = std::fopen((std::string(file) + ".met").c_str(), "w");
+	if (met)
+		std::fclose(met);
+	while (access(file, F_OK) != 0)
+		usleep(1000);
 }
 
 /* All others need one, also those that one would not think of. */
@@ -131,6 +168,11 @@ cudaError_t emulated_enter(const char *name)
 	if (makes_context(name))
 		state.devices[static_cast<size_t>(emulated_current)].context = true;
 	cudaError_t due = emulated_fault_due(name);
+	if (due != cudaSuccess) {
+		held.unlock();
+		hold();
+		held.lock();
+	}
 	emulated_device &device = state.devices[static_cast<size_t>(emulated_current)];
 	if (due != cudaSuccess && !std::strcmp(name, "cudaLaunchKernel"))
 		device.sticky = due;

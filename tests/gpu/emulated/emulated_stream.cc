@@ -363,7 +363,8 @@ static CUresult value_op(const char *name, CUstream handle, CUdeviceptr address,
 
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-	return value_op("cuStreamWaitValue32", stream, address, [=](uint32_t *at) {
+	EMULATED_CAN_FAIL("cuStreamWaitValue32");
+	return value_op(can_fail, stream, address, [=](uint32_t *at) {
 		emulated_op op;
 
 		op.ready = [=] { return satisfied(at, value, flags); };
@@ -375,8 +376,9 @@ CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t va
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                               unsigned flags)
 {
+	EMULATED_CAN_FAIL("cuStreamWriteValue32");
 	(void)flags;
-	return value_op("cuStreamWriteValue32", stream, address, [=](uint32_t *at) {
+	return value_op(can_fail, stream, address, [=](uint32_t *at) {
 		emulated_op op;
 
 		op.run = [=] {
