@@ -137,7 +137,7 @@ static int reduce_shares(struct winnow_node *node, uint32_t turn, const struct n
 
 		each.memory = WINNOW_MEMORY_CUDA;
 		each.stream = node->calls->stream(node->node_gpus, turn, i);
-		each.stream_goes_on = 0;
+		each.stream_goes_on = request->goes_on;
 		result = winnow_allreduce_async(
 			data, data, share.count, (enum winnow_dtype)task->dtype,
 			(enum winnow_op)task->reduction, &each, node->shares[i],
@@ -173,14 +173,40 @@ static void detach(struct winnow_node_request *request)
 	pthread_mutex_unlock(&request->node->lock);
 }
 
+/* The last step: now, or when the shares have come. */
+static int gather(struct winnow_node *node, uint32_t turn, const struct node_task *task,
+                  struct winnow_node_request *request, char *why)
+{
+	struct node_gather *later = &request->gather;
+	int err;
+
+	if (!request->goes_on) {
+		pthread_mutex_lock(&node->gathering);
+		err = node->calls->gather(node->node_gpus, turn, task, why);
+		pthread_mutex_unlock(&node->gathering);
+		return err;
+	}
+	later->task = *task;
+	later->task.send = NULL;
+	later->task.streams = NULL;
+	later->task.recv = later->recv;
+	memcpy(later->recv, task->recv, node->gpu_count * sizeof(later->recv[0]));
+	later->turn = turn;
+	node_gather_later(request);
+	return 0;
+}
+
 /* With node->nccl. What has begun ends with the node, if not well. */
 static int submit(struct winnow_node *node, const struct node_task *task,
                   const struct winnow_options *options, struct winnow_node_request *request)
 {
 	uint32_t turn = node->turn;
 	char why[NODE_WHY_BYTES];
-	int err, result = node_check(node);
+	int err, result;
 
+	if (!request->goes_on)
+		node_gather_await(node);
+	result = node_check(node);
 	if (result != WINNOW_OK)
 		return give_back(request, result);
 	err = node->calls->scatter(node->node_gpus, turn, task, why);
@@ -193,7 +219,7 @@ static int submit(struct winnow_node *node, const struct node_task *task,
 		if (result != WINNOW_OK)
 			snprintf(why, sizeof(why), "%.200s", winnow_last_error());
 		else
-			err = node->calls->gather(node->node_gpus, turn, task, why);
+			err = gather(node, turn, task, request, why);
 	}
 	if (err == 0 && result == WINNOW_OK)
 		return WINNOW_OK;
@@ -237,6 +263,7 @@ int winnow_node_allreduce_async(const void *const send[], void *const recv[], ui
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	task.context = request;
 	request->detached = out == NULL;
+	request->goes_on = task.goes_on;
 	request->submitted_us = comm_clock_us();
 	pthread_mutex_lock(&node->nccl);
 	result = submit(node, &task, options, request);
@@ -255,8 +282,7 @@ int winnow_node_allreduce(const void *const send[], void *const recv[], uint64_t
 
 /* ---- waiting ---- */
 
-/* What a share has come to, added to the whole. */
-static int collect_share(struct winnow_request *share, struct winnow_op_stats *total)
+int node_collect_share(struct winnow_request *share, struct winnow_op_stats *total)
 {
 	struct winnow_op_stats stats = {0};
 	int result = winnow_wait(share, -1, &stats);
@@ -278,12 +304,12 @@ int node_collect(struct winnow_node_request *request, struct winnow_op_stats *st
 	int result = WINNOW_OK;
 	bool over;
 
-	for (uint32_t i = 0; i < node->gpu_count; i++) {
+	for (uint32_t i = 0; i < node->gpu_count && !request->goes_on; i++) {
 		int one;
 
 		if (request->shares[i] == NULL)
 			continue;
-		one = collect_share(request->shares[i], &total);
+		one = node_collect_share(request->shares[i], &total);
 		if (one != WINNOW_OK && result == WINNOW_OK) {
 			result = one;
 			snprintf(why, sizeof(why), "%s", winnow_last_error());
@@ -291,12 +317,18 @@ int node_collect(struct winnow_node_request *request, struct winnow_op_stats *st
 	}
 	pthread_mutex_lock(&node->lock);
 	over = request->left == 0;
+	if (over && request->goes_on) {
+		total = request->gather.total;
+		result = request->gather.result;
+		snprintf(why, sizeof(why), "%s", request->gather.why);
+	}
 	total.time_us = over ? request->done_us - request->submitted_us : 0;
+	if (!request->goes_on)
+		memset(request->shares, 0, sizeof(request->shares));
 	if (over)
 		node_request_free(request);
 	else
 		request->detached = true; /* some GPU may still speak of it */
-	memset(request->shares, 0, sizeof(request->shares));
 	pthread_mutex_unlock(&node->lock);
 	if (stats != NULL)
 		*stats = total;

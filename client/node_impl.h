@@ -3,6 +3,7 @@
  * node_impl.h - the GPUs of a node as one worker; private to node*.c
  *
  * node.c         operations: inside the node, across nodes, inside the node again
+ * node_gather.c  the thread that goes on inside the node when the shares have come
  * node_life.c    making and ending a node
  * node_watch.c   its thread, and how it fails
  * node_board.c   what its processes know of each other
@@ -31,10 +32,23 @@ struct node_board {
 	char why[COMM_ERROR_BYTES];
 };
 
+/* What is left of an operation whose streams go on when its shares are under way. */
+struct node_gather {
+	struct node_task task; /* recv: the one below */
+	void *recv[NODE_GPUS_MAX];
+	uint32_t turn;
+	int result; /* of the shares, with its line and what they have cost */
+	char why[COMM_ERROR_BYTES];
+	struct winnow_op_stats total;
+	struct winnow_node_request *next; /* in the order of submission */
+};
+
 struct winnow_node_request {
 	struct winnow_node *node;
 	struct winnow_request *shares[NODE_GPUS_MAX]; /* [gpu_count] of the communicators */
 	uint64_t submitted_us;
+	bool goes_on; /* no stream waits: the shares are node_gather.c's, and so is what follows */
+	struct node_gather gather;
 	/* Under the lock. */
 	uint32_t left; /* GPUs that do not have their result yet */
 	bool detached; /* nobody waits for it: the thread takes it */
@@ -55,17 +69,20 @@ struct winnow_node {
 	uint64_t timeout_us;
 	uint64_t open_until_us; /* 0: it is open */
 
-	pthread_mutex_t nccl; /* one thread at a time asks for something; before the other lock */
+	pthread_mutex_t nccl; /* one thread at a time asks for something; before the other locks */
+	pthread_mutex_t gathering; /* for gather(): between the two */
 	struct node_gpus *node_gpus;
 	bool aborted;
 	uint32_t turn;
 
-	pthread_t thread;
-	bool thread_started;
+	pthread_t thread, gather_thread;
+	bool thread_started, gather_started;
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool stop;
+	bool stop, gather_stop;
+	bool gather_under_way; /* one that is not in the queue any more */
+	struct winnow_node_request *gathers, **gathers_end;
 	atomic_bool failed;
 	enum winnow_result result; /* when failed */
 	char error[COMM_ERROR_BYTES];
@@ -78,6 +95,16 @@ void node_request_free(struct winnow_node_request *request);
 
 /* The result of a request when all its GPUs are done, or the node has failed. `stats` may be NULL. */
 int node_collect(struct winnow_node_request *request, struct winnow_op_stats *stats);
+
+/* Adds what a share has come to; it is not to be used any more. Its line is winnow_last_error(). */
+int node_collect_share(struct winnow_request *share, struct winnow_op_stats *total);
+
+/* node_gather.c */
+void node_gather_later(struct winnow_node_request *request);
+void *node_gather_run(void *node);
+/* By who has node->nccl: those before have been asked for, as they have to be in all processes. */
+void node_gather_await(struct winnow_node *node);
+bool node_gather_idle(struct winnow_node *node);
 
 /* node_watch.c */
 

@@ -113,19 +113,29 @@ static int join_shares(struct winnow_node *node, const struct winnow_node_config
 	return result;
 }
 
-static int start_thread(struct winnow_node *node)
+static int start_threads(struct winnow_node *node)
 {
 	sigset_t all, before;
-	int err;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&node->thread, NULL, node_run, node);
+	node->thread_started = pthread_create(&node->thread, NULL, node_run, node) == 0;
+	node->gather_started =
+		pthread_create(&node->gather_thread, NULL, node_gather_run, node) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (err != 0)
+	if (!node->thread_started || !node->gather_started)
 		return comm_fail(WINNOW_ERR_SYSTEM, "cannot start a thread");
-	node->thread_started = true;
 	return WINNOW_OK;
+}
+
+static void stop_thread(struct winnow_node *node, bool *stop, bool started, pthread_t thread)
+{
+	pthread_mutex_lock(&node->lock);
+	*stop = true;
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->lock);
+	if (started)
+		pthread_join(thread, NULL);
 }
 
 static int create(struct winnow_node *node, const struct winnow_node_config *config)
@@ -145,7 +155,7 @@ static int create(struct winnow_node *node, const struct winnow_node_config *con
 		return guard != WINNOW_OK ? guard : comm_fail(result, why);
 	}
 	result = join_shares(node, config);
-	return result != WINNOW_OK ? result : start_thread(node);
+	return result != WINNOW_OK ? result : start_threads(node);
 }
 
 static void init(struct winnow_node *node, const struct winnow_node_config *config)
@@ -159,7 +169,9 @@ static void init(struct winnow_node *node, const struct winnow_node_config *conf
 	node->block = config->config->block;
 	node->timeout_us = (uint64_t)config->config->timeout_ms * 1000;
 	memcpy(node->gpus, config->gpus, config->gpu_count * sizeof(node->gpus[0]));
+	node->gathers_end = &node->gathers;
 	pthread_mutex_init(&node->nccl, NULL);
+	pthread_mutex_init(&node->gathering, NULL);
 	pthread_mutex_init(&node->lock, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -203,7 +215,8 @@ static bool idle_within(struct winnow_node *node, uint64_t us)
 {
 	uint64_t until_us = comm_clock_us() + us;
 
-	while (node->node_gpus != NULL && !node->calls->idle(node->node_gpus)) {
+	while (!node_gather_idle(node) ||
+	       (node->node_gpus != NULL && !node->calls->idle(node->node_gpus))) {
 		if (comm_clock_us() > until_us)
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -239,15 +252,12 @@ void winnow_node_destroy(struct winnow_node *node)
 
 	if (node == NULL || node->pid != getpid())
 		return; /* the threads are the parent's */
-	if (node->thread_started) {
-		pthread_mutex_lock(&node->lock);
-		node->stop = true;
-		pthread_cond_broadcast(&node->changed);
-		pthread_mutex_unlock(&node->lock);
-		pthread_join(node->thread, NULL);
-	}
+	stop_thread(node, &node->stop, node->thread_started, node->thread);
 	if (!atomic_load(&node->failed) && !idle_within(node, COMM_LEAVE_US))
 		node_fail(node, WINNOW_ERR_ABORTED, "a node was destroyed while it had work");
+	/* Should it still wait, then for communicators that have ended. */
+	stop_thread(node, &node->gather_stop, node->gather_started, node->gather_thread);
+	node->gathers = NULL;
 	settle_requests(node);
 	for (uint32_t i = 0; i < node->gpu_count; i++)
 		winnow_comm_destroy(node->shares[i]);
@@ -262,6 +272,7 @@ void winnow_node_destroy(struct winnow_node *node)
 	free_requests(node->underway);
 	free_requests(node->unused);
 	pthread_mutex_destroy(&node->nccl);
+	pthread_mutex_destroy(&node->gathering);
 	pthread_mutex_destroy(&node->lock);
 	pthread_cond_destroy(&node->changed);
 	free(node);

@@ -58,9 +58,11 @@ void node_failing(void *context, enum winnow_result result, const char *why)
 
 static void abort_nccl(struct winnow_node *node)
 {
+	pthread_mutex_lock(&node->gathering);
 	if (!node->aborted && node->node_gpus != NULL)
 		node->calls->abort(node->node_gpus);
 	node->aborted = true;
+	pthread_mutex_unlock(&node->gathering);
 }
 
 void node_fail_locked(struct winnow_node *node, enum winnow_result result, const char *why)
@@ -166,8 +168,11 @@ static int look_at_gpus(struct winnow_node *node, char *why)
 	/* Who is there now looks itself. */
 	if (pthread_mutex_trylock(&node->nccl) != 0)
 		return 0;
-	if (!node->aborted)
-		err = node->calls->look(node->node_gpus, why);
+	if (pthread_mutex_trylock(&node->gathering) == 0) {
+		if (!node->aborted)
+			err = node->calls->look(node->node_gpus, why);
+		pthread_mutex_unlock(&node->gathering);
+	}
 	pthread_mutex_unlock(&node->nccl);
 	return err;
 }

@@ -403,7 +403,7 @@ WINNOW_API uint32_t winnow_comm_world(const struct winnow_comm *comm);
  *     winnow_node_destroy(node);
  *
  * Threads: any thread may call any function; as with NCCL, all processes of a node make the same
- * calls in the same order. The library starts one more thread a node.
+ * calls in the same order. The library starts two more threads a node.
  *
  * Errors: what fails on one GPU ends the node, and all nodes: NCCL's work is aborted, streams go on
  * with results that are of no use, and every later call says why, on every process.

@@ -101,6 +101,13 @@ static int scatter_one(struct node_gpus *gpus, uint32_t index, uint32_t turn,
 	return err;
 }
 
+/* Of tasks that go on not the turn's: scatter() of a later one is in there, on some processes, before this. */
+static cudaStream_t gather_stream(const struct node_gpu *gpu, uint32_t turn,
+                                  const struct node_task *task)
+{
+	return task->goes_on ? gpu->last : gpu->streams[turn];
+}
+
 static int gather_one(struct node_gpus *gpus, uint32_t index, uint32_t turn,
                       const struct node_task *task, char *why)
 {
@@ -113,11 +120,11 @@ static int gather_one(struct node_gpus *gpus, uint32_t index, uint32_t turn,
 	if (r.share > 0)
 		TRY_NCCL(err, gpu->device, AllGather,
 		         (recv + (gpus->rank + index) * r.share * r.bytes, recv, r.share, type,
-		          gpu->gather, gpu->streams[turn]));
+		          gpu->gather, gather_stream(gpu, turn, task)));
 	if (r.tail > 0)
 		TRY_NCCL(err, gpu->device, Broadcast,
 		         (tail, tail, r.tail, type, (int)gpus->world - 1, gpu->gather,
-		          gpu->streams[turn]));
+		          gather_stream(gpu, turn, task)));
 	return err;
 }
 
@@ -163,7 +170,7 @@ static int scatter(struct node_gpus *gpus, uint32_t turn, const struct node_task
 }
 
 /* The caller's stream goes on, and the host gets to know. */
-static int hand_back(struct node_gpu *gpu, uint32_t turn, void *stream,
+static int hand_back(struct node_gpu *gpu, uint32_t index, uint32_t turn,
                      const struct node_task *task, char *why)
 {
 	int err = 0;
@@ -171,26 +178,45 @@ static int hand_back(struct node_gpu *gpu, uint32_t turn, void *stream,
 	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
 	if (!task->goes_on) {
 		TRY_CUDA(err, gpu->device, cudaEventRecord, (gpu->over[turn], gpu->streams[turn]));
-		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent, (stream, gpu->over[turn], 0));
+		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
+		         (task->streams[index], gpu->over[turn], 0));
 	}
 	if (task->done != NULL)
 		TRY_CUDA(err, gpu->device, cudaLaunchHostFunc,
-		         (gpu->streams[turn], task->done, task->context));
+		         (gather_stream(gpu, turn, task), task->done, task->context));
 	return err;
 }
 
-static int gather(struct node_gpus *gpus, uint32_t turn, const struct node_task *task, char *why)
+static int gather_all(struct node_gpus *gpus, uint32_t turn, const struct node_task *task,
+                      char *why)
 {
-	int before = 0, err = 0;
+	int err = grouped(gpus, turn, task, gather_one, why);
 
-	TRY_CUDA(err, gpus->gpu[0].device, cudaGetDevice, (&before));
-	if (err == 0)
-		err = grouped(gpus, turn, task, gather_one, why);
 	if (err == 0)
 		err = settle(gpus, which_gather, "ncclAllGather", why);
 	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
-		err = hand_back(&gpus->gpu[i], turn, task->streams[i], task, why);
-	(void)cudaSetDevice(before);
+		err = hand_back(&gpus->gpu[i], i, turn, task, why);
+	return err;
+}
+
+/* A caller's thread gets its GPU back; one of ours stays at the last: see look_all(). */
+static int gather(struct node_gpus *gpus, uint32_t turn, const struct node_task *task, char *why)
+{
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	int before = 0, err = 0;
+
+	if (!task->goes_on) {
+		TRY_CUDA(err, gpus->gpu[0].device, cudaGetDevice, (&before));
+		err = err != 0 ? err : gather_all(gpus, turn, task, why);
+		(void)cudaSetDevice(before);
+		return err;
+	}
+	TRY_CUDA(err, gpus->gpu[0].device, cudaSetDevice, (gpus->gpu[0].device));
+	if (err != 0)
+		return err;
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	err = gather_all(gpus, turn, task, why);
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
 	return err;
 }
 
@@ -208,8 +234,9 @@ static int look_gpu(const struct node_gpu *gpu, char *why)
 	int err = 0, some = 0;
 
 	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-	for (uint32_t turn = 0; turn < NODE_TURNS && err == 0; turn++) {
-		cudaError_t state = cudaStreamQuery(gpu->streams[turn]);
+	for (uint32_t turn = 0; turn <= NODE_TURNS && err == 0; turn++) {
+		cudaStream_t stream = turn < NODE_TURNS ? gpu->streams[turn] : gpu->last;
+		cudaError_t state = cudaStreamQuery(stream);
 
 		if (state == cudaErrorNotReady)
 			some = 1;

@@ -87,6 +87,8 @@ static int open_gpu(struct node_gpu *gpu, char *why)
 
 	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
 	TRY_CUDA(err, gpu->device, cudaDeviceGetStreamPriorityRange, (&least, &greatest));
+	TRY_CUDA(err, gpu->device, cudaStreamCreateWithPriority,
+	         (&gpu->last, cudaStreamNonBlocking, least));
 	for (uint32_t turn = 0; turn < NODE_TURNS; turn++) {
 		TRY_CUDA(err, gpu->device, cudaStreamCreateWithPriority,
 		         (&gpu->streams[turn], cudaStreamNonBlocking, least));
@@ -187,6 +189,8 @@ void nccl_close_gpus(struct node_gpus *gpus)
 		(void)cudaSetDevice(gpu->device);
 		close_comm(gpu->gather, until_ms);
 		close_comm(gpu->scatter, until_ms);
+		if (gpu->last != NULL)
+			(void)cudaStreamDestroy(gpu->last);
 		for (uint32_t turn = 0; turn < NODE_TURNS; turn++) {
 			if (gpu->streams[turn] != NULL)
 				(void)cudaStreamDestroy(gpu->streams[turn]);

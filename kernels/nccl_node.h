@@ -19,6 +19,7 @@ struct node_gpu {
 	cudaStream_t streams[NODE_TURNS];
 	cudaEvent_t ready[NODE_TURNS]; /* what the caller's stream held */
 	cudaEvent_t over[NODE_TURNS];
+	cudaStream_t last; /* of all gather() whose callers' streams go on */
 };
 
 struct node_gpus {

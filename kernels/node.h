@@ -4,9 +4,10 @@
  *
  * An allreduce of a node is three steps in a stream of each GPU: scatter() leaves each GPU with its
  * share of the node's sum, somebody else reduces the shares across nodes, gather() gives all shares
- * to all GPUs. Both may be called, one after the other, before anything has happened: they put
- * work into streams, and wait for no GPU. scatter() also makes the work wait for the callers'
- * streams, gather() makes those wait for the result.
+ * to all GPUs. They put work into streams, and wait for no GPU. scatter() also makes the work wait for
+ * the callers' streams. Where these are to wait for the result, gather() follows at once, before
+ * anything has happened, and makes them. Where they go on, it is called when the shares are there, so
+ * that no stream stands still for the network: see gpu_start.c for what that would stop.
  *
  * Like gpu.h a table in the object that has CUDA inside, winnow-cuda.so; NCCL is opened when the
  * first node is (libnccl.so.2, or what WINNOW_NCCL names).
@@ -15,7 +16,8 @@
  * -ECANCELED, given_up() said so; -EIO, NCCL, a GPU or its driver failed. They explain it in
  * `why`, NODE_WHY_BYTES, with call and GPU. After -EIO or -ECANCELED there is only abort() and close().
  *
- * Threads: one at a time for each node. All processes of a node make the same calls in the same order.
+ * Threads: one at a time for each node, but gather() may run beside scatter(), and beside nothing else. All
+ * processes of a node make the same calls of scatter() in the same order, and likewise of gather().
  */
 #ifndef KERNELS_NODE_H
 #define KERNELS_NODE_H
@@ -48,12 +50,12 @@ struct node_setup {
 struct node_task {
 	const void *const *send; /* device memory of the GPU it belongs to; only read */
 	void *const *recv;       /* likewise; equal to send's, or apart */
-	void *const *streams;    /* the callers' */
+	void *const *streams;    /* the callers'; gather() reads it unless goes_on */
 	uint64_t count;
 	enum dtype dtype;
 	enum reduction reduction;
 	uint32_t block_elems; /* shares are multiples of it */
-	bool goes_on;         /* the callers' streams do not wait for the result */
+	bool goes_on; /* the callers' streams do not wait; gather() is a thread's of its own */
 	/* Called once for each GPU, by a thread of the driver's, when its result is there; may be NULL. */
 	void (*done)(void *context);
 	void *context;
@@ -87,7 +89,8 @@ struct node_calls {
 	int (*gather)(struct node_gpus *gpus, uint32_t turn, const struct node_task *task,
 	              char *why);
 
-	/* The stream between the two: what is put there finds the share in recv, and gather() waits for it. */
+	/* The stream between the two: what is put there finds the share in recv, and gather() waits for it
+	 * unless the task goes on. */
 	void *(*stream)(struct node_gpus *gpus, uint32_t turn, uint32_t index);
 
 	/* Are NCCL and the GPUs still well? The thread's current device becomes one of theirs. */

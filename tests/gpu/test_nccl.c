@@ -91,7 +91,7 @@ static void count_down(void *argument)
 	__atomic_sub_fetch((int *)argument, 1, __ATOMIC_SEQ_CST);
 }
 
-/* The caller's streams go on; the host hears of the end once a GPU. */
+/* The caller's streams go on, and gather() comes when the shares are there; the host hears of the end once a GPU. */
 static void body_goes_on(struct process *p)
 {
 	struct run run = {.dtype = DTYPE_F32, .op = REDUCE_SUM, .count = 9000, .block = 100};
@@ -110,6 +110,10 @@ static void body_goes_on(struct process *p)
 		CHECK(cudaStreamSynchronize(p->streams[0]) == cudaSuccess);
 		CHECK(__atomic_load_n(&left, __ATOMIC_SEQ_CST) == (int)p->count);
 	}
+	for (uint32_t i = 0; i < p->count; i++)
+		CHECK(cudaStreamSynchronize(winnow_node_gpus.stream(p->gpus, 0, i)) == cudaSuccess);
+	task.send = NULL;
+	task.streams = NULL;
 	CHECK(winnow_node_gpus.gather(p->gpus, 0, &task, why) == 0);
 	while (__atomic_load_n(&left, __ATOMIC_SEQ_CST) > 0)
 		nap_ms(1);

@@ -2,6 +2,7 @@
 """winnow.Node: two nodes of two GPUs, emulated ones, each with a process of its own, and a pretended NCCL."""
 
 import os
+import time
 import unittest
 
 import emulated_gpu
@@ -102,6 +103,19 @@ def reduce_all(rank, world):
         if out is not None and not (data.read() == given).all():
             wrong.append(("input", dtype, op))
     return wrong
+
+
+def while_the_others_are_late(rank, world):
+    """CUDA waits for all streams when memory is freed, and lets no thread do anything else meanwhile."""
+    if _node.node == 1:
+        time.sleep(1)
+    array = Array(values_of(rank, "float32"))
+    request = _node.allreduce_async(array)
+    begun = time.monotonic()
+    Array(numpy.ones(1000))  # is freed at once
+    took = time.monotonic() - begun
+    request.wait()
+    return took, bool((array.read() == wanted("sum", world)).all())
 
 
 def many_under_way(rank, world):
@@ -223,6 +237,11 @@ class Results(unittest.TestCase):
             self.assertGreaterEqual(stats.blocks_union, stats.blocks_nonzero)
             self.assertGreater(stats.time_us, 0)
             self.assertGreater(sent, 12 * stats.blocks_nonzero * 1024 / 2)
+
+    def test_no_stream_of_a_node_stands_still(self):
+        for took, right in self.team.run(while_the_others_are_late):
+            self.assertLess(took, 5)
+            self.assertTrue(right)
 
     def test_rows(self):
         for rank, found in enumerate(self.team.run(with_rows)):
