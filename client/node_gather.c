@@ -40,12 +40,17 @@ bool node_gather_idle(struct winnow_node *node)
 void node_gather_await(struct winnow_node *node)
 {
 	pthread_mutex_lock(&node->lock);
+	node->awaiting = true;
 	while (!idle_locked(node) && !atomic_load(&node->failed))
 		pthread_cond_wait(&node->changed, &node->lock);
+	node->awaiting = false;
 	pthread_mutex_unlock(&node->lock);
+	/* Whoever looks at NCCL meanwhile has done so. */
+	pthread_mutex_lock(&node->gathering);
+	pthread_mutex_unlock(&node->gathering);
 }
 
-/* A share that failed alone, of a mismatch, is the request's failure; the others still expect us. */
+/* What the shares have come to. A failure, a mismatch too, has ended the node before we hear of it. */
 static void collect(struct winnow_node_request *request)
 {
 	struct node_gather *gather = &request->gather;

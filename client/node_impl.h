@@ -82,6 +82,7 @@ struct winnow_node {
 	pthread_cond_t changed;
 	bool stop, gather_stop;
 	bool gather_under_way; /* one that is not in the queue any more */
+	bool awaiting;         /* who has node->nccl only waits for gathers */
 	struct winnow_node_request *gathers, **gathers_end;
 	atomic_bool failed;
 	enum winnow_result result; /* when failed */

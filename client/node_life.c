@@ -253,7 +253,8 @@ void winnow_node_destroy(struct winnow_node *node)
 	if (node == NULL || node->pid != getpid())
 		return; /* the threads are the parent's */
 	stop_thread(node, &node->stop, node->thread_started, node->thread);
-	if (!atomic_load(&node->failed) && !idle_within(node, COMM_LEAVE_US))
+	/* Who has noted a failure leaves it to the thread to abort: that is gone. */
+	if (atomic_load(&node->failed) || !idle_within(node, COMM_LEAVE_US))
 		node_fail(node, WINNOW_ERR_ABORTED, "a node was destroyed while it had work");
 	/* Should it still wait, then for communicators that have ended. */
 	stop_thread(node, &node->gather_stop, node->gather_started, node->gather_thread);

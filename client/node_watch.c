@@ -161,19 +161,27 @@ static void reap(struct winnow_node *node)
 	}
 }
 
+/* Who has node->nccl looks itself, unless all it does is wait. */
+static bool may_look(struct winnow_node *node, bool ours)
+{
+	pthread_mutex_lock(&node->lock);
+	bool may = ours || node->awaiting;
+	pthread_mutex_unlock(&node->lock);
+	return may;
+}
+
 static int look_at_gpus(struct winnow_node *node, char *why)
 {
+	bool ours = pthread_mutex_trylock(&node->nccl) == 0;
 	int err = 0;
 
-	/* Who is there now looks itself. */
-	if (pthread_mutex_trylock(&node->nccl) != 0)
-		return 0;
 	if (pthread_mutex_trylock(&node->gathering) == 0) {
-		if (!node->aborted)
+		if (may_look(node, ours) && !node->aborted)
 			err = node->calls->look(node->node_gpus, why);
 		pthread_mutex_unlock(&node->gathering);
 	}
-	pthread_mutex_unlock(&node->nccl);
+	if (ours)
+		pthread_mutex_unlock(&node->nccl);
 	return err;
 }
 

@@ -144,10 +144,10 @@ void nccl_abort(struct node_gpus *gpus)
 	for (uint32_t i = 0; i < gpus->count; i++) {
 		struct node_gpu *gpu = &gpus->gpu[i];
 
-		if (gpu->gather != NULL)
-			(void)nccl.CommAbort(gpu->gather);
 		if (gpu->scatter != NULL)
 			(void)nccl.CommAbort(gpu->scatter);
+		if (gpu->gather != NULL)
+			(void)nccl.CommAbort(gpu->gather);
 		gpu->gather = gpu->scatter = NULL;
 	}
 	(void)nccl.GroupEnd();
