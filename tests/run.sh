@@ -37,13 +37,14 @@ add_script() { # file
 	add "${name#test_}" 1200 "$1"
 }
 
-# Runs what nobody else has begun, of numbers FIRST to END - 1; state/N/end will have status and seconds.
+# Runs what nobody else has begun, of numbers FIRST to END - 1; state/N/end will have status and seconds. Each is a
+# session: what a test that is stopped leaves behind can be found.
 work() { # FIRST END nice..
 	local i begun
 	for ((i = $1; i < $2; i++)); do
 		mkdir "$state/$i" 2>/dev/null || continue
 		begun=$SECONDS
-		"${@:3}" timeout -k 10 "${limits[i]}" bash -c "${commands[i]}" >"$logs/${names[i]}" 2>&1 </dev/null &
+		setsid "${@:3}" timeout -k 10 "${limits[i]}" bash -c "${commands[i]}" >"$logs/${names[i]}" 2>&1 </dev/null &
 		child=$!
 		wait "$child"
 		echo "$? $((SECONDS - begun))" >"$state/$i/new"
@@ -51,11 +52,12 @@ work() { # FIRST END nice..
 	done
 }
 lane() { # FIRST END nice..
-	trap 'kill "$child" 2>/dev/null; exit 1' TERM
+	trap 'kill "$child" 2>/dev/null; sleep 1; pkill -KILL -s "$child"; exit 1' TERM
 	work "$@"
 }
 stop_lanes() {
 	[ ${#lanes[@]} = 0 ] || kill "${lanes[@]}" 2>/dev/null
+	wait
 	rm -rf "$state"
 }
 trap stop_lanes EXIT
