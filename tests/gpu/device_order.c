@@ -22,34 +22,15 @@
 #include <unistd.h>
 
 #include "client/winnow.h"
+#define PROGRAM "device_order"
+#include "tests/gpu/device_ends.h"
 
 #define COUNT 100000
 #define ROUNDS 20
 #define LATE_US 700000
 #define QUEUE 3000 /* a stream holds about a thousand */
-#define JOB_ENDED 3
 
 static struct winnow_comm *comm;
-static uint32_t rank, world;
-
-static void die(const char *what, const char *why)
-{
-	fprintf(stderr, "device_order %u: %s: %s\n", rank, what, why);
-	exit(1);
-}
-
-#define CUDA(call)                                                                                 \
-	do {                                                                                       \
-		cudaError_t error_ = (call);                                                       \
-		if (error_ != cudaSuccess)                                                         \
-			die(#call, cudaGetErrorString(error_));                                    \
-	} while (0)
-
-static void ended(const char *what)
-{
-	fprintf(stderr, "device_order %u: %s: %s\n", rank, what, winnow_last_error());
-	exit(JOB_ENDED);
-}
 
 static uint64_t clock_ms(void)
 {
@@ -97,7 +78,7 @@ static void submit(struct tensor *t, uint64_t tag)
 	                     t->stream));
 	if (winnow_allreduce_async(t->device, t->device, COUNT, WINNOW_F32, WINNOW_SUM, &options,
 	                           comm, NULL) != WINNOW_OK)
-		ended("winnow_allreduce_async");
+		job_ended("winnow_allreduce_async");
 }
 
 /* The same operation again, on what its stream holds by then. */
@@ -108,7 +89,7 @@ static void submit_again(struct tensor *t, uint64_t tag)
 
 	if (winnow_allreduce_async(t->device, t->device, COUNT, WINNOW_F32, WINNOW_SUM, &options,
 	                           comm, NULL) != WINNOW_OK)
-		ended("winnow_allreduce_async");
+		job_ended("winnow_allreduce_async");
 }
 
 /* `times`: each further one has added up what was the same everywhere. */
@@ -118,7 +99,7 @@ static void check(struct tensor *t, uint64_t tag, uint32_t times)
 	                     t->stream));
 	CUDA(cudaStreamSynchronize(t->stream));
 	if (winnow_comm_check(comm) != WINNOW_OK)
-		ended("winnow_comm_check");
+		job_ended("winnow_comm_check");
 	for (uint32_t i = 0; i < COUNT; i++) {
 		float want = 0;
 
@@ -283,7 +264,7 @@ int main(int argc, char **argv)
 	rank = config.rank;
 	world = config.world;
 	if (winnow_comm_create(&config, &comm) != WINNOW_OK)
-		ended("winnow_comm_create");
+		job_ended("winnow_comm_create");
 	if (argc == 2)
 		orders();
 	else

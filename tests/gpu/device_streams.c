@@ -25,11 +25,12 @@
 #include <string.h>
 
 #include "client/winnow.h"
+#define PROGRAM "device_streams"
+#include "tests/gpu/device_ends.h"
 
 #define IN_FLIGHT 3
 #define PAD_BYTES 512
 #define LOAD_ROUNDS 8
-#define FAILED_OPERATION 3
 
 enum form { STREAM_WAITS, STREAM_WAITS_NO_REQUEST, STREAM_GOES_ON, FORMS };
 
@@ -66,31 +67,11 @@ struct operation {
 	struct winnow_request *request;
 };
 
-static uint32_t rank, world;
 static struct winnow_comm *comm;
 static cudaStream_t other;
 static uint8_t *ballast;
 static size_t load_bytes;
 static uint64_t early; /* calls that came back while the GPU was still at what came before */
-
-static void die(const char *what, const char *why)
-{
-	fprintf(stderr, "device_streams %u: %s: %s\n", rank, what, why);
-	exit(1);
-}
-
-#define CUDA(call)                                                                                 \
-	do {                                                                                       \
-		cudaError_t error_ = (call);                                                       \
-		if (error_ != cudaSuccess)                                                         \
-			die(#call, cudaGetErrorString(error_));                                    \
-	} while (0)
-
-static void winnow_failed(const char *what)
-{
-	fprintf(stderr, "device_streams %u: %s: %s\n", rank, what, winnow_last_error());
-	exit(FAILED_OPERATION);
-}
 
 static uint64_t roll(uint64_t *state)
 {
@@ -247,7 +228,7 @@ static void call(struct operation *o, uint64_t tag)
 
 	if (winnow_allreduce_async(o->send + at, o->recv + at, o->count, o->type->dtype, o->op,
 	                           &options, comm, waited_for ? &o->request : NULL) != WINNOW_OK)
-		winnow_failed("winnow_allreduce_async");
+		job_ended("winnow_allreduce_async");
 }
 
 /* All that comes after the operation in its stream: read the result, then write over both tensors. */
@@ -281,14 +262,14 @@ static void wait_for(struct operation *o)
 	struct winnow_op_stats stats;
 
 	if (o->request != NULL && winnow_wait(o->request, -1, &stats) != WINNOW_OK)
-		winnow_failed("winnow_wait");
+		job_ended("winnow_wait");
 	if (o->form ==
 	    STREAM_GOES_ON) /* whoever reads it now finds it, whatever that stream does */
 		follow(o, other);
 	CUDA(cudaStreamSynchronize(o->form == STREAM_GOES_ON ? other : o->stream));
 	CUDA(cudaStreamSynchronize(o->stream));
 	if (winnow_comm_check(comm) != WINNOW_OK)
-		winnow_failed("winnow_comm_check");
+		job_ended("winnow_comm_check");
 }
 
 static double expected(const struct operation *o, double sum)
@@ -466,7 +447,7 @@ static void join(void)
 	rank = config.rank;
 	world = config.world;
 	if (winnow_comm_create(&config, &comm) != WINNOW_OK)
-		winnow_failed("winnow_comm_create");
+		job_ended("winnow_comm_create");
 	CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
 	if (load_bytes > 0)
 		CUDA(cudaMalloc((void **)&ballast, load_bytes));

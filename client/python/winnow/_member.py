@@ -40,9 +40,8 @@ for _name, _code in _native.ERRORS.items():
     setattr(WinnowError, _name, _code)
 
 
-class OpStats(collections.namedtuple("OpStats", [field for field, _ in _native.OpStats._fields_])):
-    """Blocks of one operation, its microseconds from submission to completion, and the bytes that a
-    GPU sent (staged_out_bytes) and received over its bus."""
+class Shares:
+    """Of statistics that count blocks."""
 
     __slots__ = ()
 
@@ -55,6 +54,13 @@ class OpStats(collections.namedtuple("OpStats", [field for field, _ in _native.O
     def union(self):
         """The share of the tensor's blocks that any worker sent."""
         return self.blocks_union / self.blocks if self.blocks else 0.0
+
+
+class OpStats(Shares, collections.namedtuple("OpStats", [field for field, _ in _native.OpStats._fields_])):
+    """Blocks of one operation, its microseconds from submission to completion, and the bytes that a
+    GPU sent (staged_out_bytes) and received over its bus."""
+
+    __slots__ = ()
 
 
 CommStats = collections.namedtuple("CommStats", [field for field, _ in _native.CommStats._fields_])

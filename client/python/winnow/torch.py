@@ -22,7 +22,7 @@ import torch.distributed as dist
 from . import _cuda, _group, _names, _places, _sparse, _timeline
 from ._comm import Comm
 from ._futures import Completer
-from ._member import OpStats
+from ._member import OpStats, Shares
 from ._node import Node
 
 _group.register()
@@ -38,11 +38,12 @@ _TABLE_RATIO = 8
 
 
 class HookStats(
+    Shares,
     collections.namedtuple(
         "HookStats",
         "buckets bytes blocks blocks_nonzero blocks_union time_us staged_out_bytes staged_in_bytes "
         "sent_bytes received_bytes retransmits",
-    )
+    ),
 ):
     """Totals of a hook: buckets reduced and their dense bytes; blocks as in winnow.OpStats; the
     buckets' times added up; bytes that a GPU sent and received over its bus, of sparse buckets their
@@ -50,14 +51,6 @@ class HookStats(
     blocks and bytes are those of this GPU's share."""
 
     __slots__ = ()
-
-    @property
-    def density(self):
-        return self.blocks_nonzero / self.blocks if self.blocks else 0.0
-
-    @property
-    def union(self):
-        return self.blocks_union / self.blocks if self.blocks else 0.0
 
 
 def attach(ddp, comm=None, *, block=None, wire=None, node=False):
