@@ -284,17 +284,7 @@ def of_cupy(rank, world, comm):
     return bool((out == found).all())
 
 
-class OnGpu(unittest.TestCase):
-    world = 2
-
-    @classmethod
-    def setUpClass(cls):
-        cls.team = harness.Team(cls.world)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
-
+class OnGpu(harness.TeamCase):
     def compare(self, kind, bound=BOUND, **options):
         for difference, progress, buckets in self.team.run(
             against_reference, harness.fresh_job(), kind, **options

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import traceback
+import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("BUILD", "build")).resolve()
@@ -178,6 +179,20 @@ class Team:
 
     def __exit__(self, *exception):
         self.close()
+
+
+class TeamCase(unittest.TestCase):
+    """One Team of `world` for all tests of the class."""
+
+    world = 2
+
+    @classmethod
+    def setUpClass(cls):
+        cls.team = Team(cls.world)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.team.close()
 
 
 def spawned(function, world, *arguments):

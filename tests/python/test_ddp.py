@@ -150,17 +150,7 @@ def uneven(rank, world, job):
     return float((results[0] - results[1]).abs().max())
 
 
-class Ddp(unittest.TestCase):
-    world = 2
-
-    @classmethod
-    def setUpClass(cls):
-        cls.team = harness.Team(cls.world)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
-
+class Ddp(harness.TeamCase):
     def check(self, bound=1e-5, dtype=torch.float32, block=None, wire=None, **options):
         results = self.team.run(compare, harness.fresh_job(), dtype, block, wire, **options)
         for difference, stats, density, union in results:

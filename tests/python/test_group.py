@@ -153,16 +153,8 @@ def until_one_dies(rank, world, job, kind):
     return first, "all_reduce did not raise", 0
 
 
-class Group(unittest.TestCase):
+class Group(harness.TeamCase):
     world = 3
-
-    @classmethod
-    def setUpClass(cls):
-        cls.team = harness.Team(cls.world)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
 
     def test_all_reduce(self):
         self.team.run(all_reduce, harness.fresh_job())

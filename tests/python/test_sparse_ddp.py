@@ -122,17 +122,7 @@ def other_shapes(rank, world, job):
         state.close()
 
 
-class Sparse(unittest.TestCase):
-    world = 2
-
-    @classmethod
-    def setUpClass(cls):
-        cls.team = harness.Team(cls.world)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
-
+class Sparse(harness.TeamCase):
     def check(self, kind, bound=2e-5, **options):
         results = self.team.run(compare, harness.fresh_job(), kind, **options)
         for losses, parameters, coalesced, stats in results:
