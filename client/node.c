@@ -317,11 +317,8 @@ int node_collect(struct winnow_node_request *request, struct winnow_op_stats *st
 	}
 	pthread_mutex_lock(&node->lock);
 	over = request->left == 0;
-	if (over && request->goes_on) {
+	if (over && request->goes_on)
 		total = request->gather.total;
-		result = request->gather.result;
-		snprintf(why, sizeof(why), "%s", request->gather.why);
-	}
 	total.time_us = over ? request->done_us - request->submitted_us : 0;
 	if (!request->goes_on)
 		memset(request->shares, 0, sizeof(request->shares));

@@ -50,44 +50,38 @@ void node_gather_await(struct winnow_node *node)
 	pthread_mutex_unlock(&node->gathering);
 }
 
-/* What the shares have come to. A failure, a mismatch too, has ended the node before we hear of it. */
-static void collect(struct winnow_node_request *request)
+/* False: a share has come to nothing, and with it the node. That must not look like a result elsewhere. */
+static bool collect(struct winnow_node_request *request)
 {
-	struct node_gather *gather = &request->gather;
+	struct winnow_node *node = request->node;
+	char why[COMM_ERROR_BYTES];
+	int result = WINNOW_OK;
 
-	for (uint32_t i = 0; i < request->node->gpu_count; i++) {
-		int result;
+	for (uint32_t i = 0; i < node->gpu_count; i++) {
+		int one = WINNOW_OK;
 
-		if (request->shares[i] == NULL)
-			continue;
-		result = node_collect_share(request->shares[i], &gather->total);
+		if (request->shares[i] != NULL)
+			one = node_collect_share(request->shares[i], &request->gather.total);
 		request->shares[i] = NULL;
-		if (result != WINNOW_OK && gather->result == WINNOW_OK) {
-			gather->result = result;
-			snprintf(gather->why, sizeof(gather->why), "%s", winnow_last_error());
-		}
+		if (one == WINNOW_OK || result != WINNOW_OK)
+			continue;
+		result = one;
+		snprintf(why, sizeof(why), "%s", winnow_last_error());
 	}
+	if (result != WINNOW_OK)
+		node_fail(node, (enum winnow_result)result, why);
+	return result == WINNOW_OK;
 }
 
 /* It is not ours any more when its last GPU has spoken, which may be before gather() returns. */
 static void go_on(struct winnow_node_request *request)
 {
 	struct winnow_node *node = request->node;
-	char why[COMM_ERROR_BYTES];
+	char why[NODE_WHY_BYTES];
 	int err = 0;
 
-	/* What ended a communicator must not look like a result on the node's other GPUs. */
-	if (request->gather.result != WINNOW_OK) {
-		int result = node_check(node);
-
-		if (result != WINNOW_OK) {
-			snprintf(why, sizeof(why), "%s", winnow_last_error());
-			node_fail(node, (enum winnow_result)result, why);
-			return;
-		}
-	}
 	pthread_mutex_lock(&node->gathering);
-	if (!atomic_load(&node->failed) && !node->aborted)
+	if (!atomic_load(&node->failed))
 		err = node->calls->gather(node->node_gpus, request->gather.turn,
 		                          &request->gather.task, why);
 	pthread_mutex_unlock(&node->gathering);
@@ -103,20 +97,22 @@ void *node_gather_run(void *context)
 	pthread_mutex_lock(&node->lock);
 	while (!node->gather_stop) {
 		struct winnow_node_request *request = node->gathers;
+		bool well;
 
 		if (request == NULL) {
 			pthread_cond_wait(&node->changed, &node->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&node->lock);
-		collect(request);
+		well = collect(request);
 		pthread_mutex_lock(&node->lock);
 		node->gathers = request->gather.next;
 		if (node->gathers == NULL)
 			node->gathers_end = &node->gathers;
 		node->gather_under_way = true;
 		pthread_mutex_unlock(&node->lock);
-		go_on(request);
+		if (well)
+			go_on(request);
 		pthread_mutex_lock(&node->lock);
 		node->gather_under_way = false;
 		pthread_cond_broadcast(&node->changed);

@@ -37,9 +37,7 @@ struct node_gather {
 	struct node_task task; /* recv: the one below */
 	void *recv[NODE_GPUS_MAX];
 	uint32_t turn;
-	int result; /* of the shares, with its line and what they have cost */
-	char why[COMM_ERROR_BYTES];
-	struct winnow_op_stats total;
+	struct winnow_op_stats total;     /* what the shares have cost */
 	struct winnow_node_request *next; /* in the order of submission */
 };
 
