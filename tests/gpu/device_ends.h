@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_ends.h - how workers that try out a GPU end when something is wrong
+ * device_ends.h - how workers that try out a GPU join, and end when something is wrong
  *
  * Lines on stderr begin with PROGRAM and the worker's rank.
  */
@@ -35,5 +35,20 @@ static _Noreturn void job_ended(const char *what)
 		if (error_ != cudaSuccess)                                                         \
 			die(#call, cudaGetErrorString(error_));                                    \
 	} while (0)
+
+/* The job of the environment, which says rank and world, too. */
+static struct winnow_comm *join_job(void)
+{
+	struct winnow_config config;
+	struct winnow_comm *joined;
+
+	winnow_config_init(&config);
+	config.insecure_no_key = 1;
+	rank = config.rank;
+	world = config.world;
+	if (winnow_comm_create(&config, &joined) != WINNOW_OK)
+		job_ended("winnow_comm_create");
+	return joined;
+}
 
 #endif /* TESTS_GPU_DEVICE_ENDS_H */

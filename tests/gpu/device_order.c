@@ -252,19 +252,12 @@ static void meanwhile(const char *name)
 
 int main(int argc, char **argv)
 {
-	struct winnow_config config;
-
 	if (!(argc == 2 && strcmp(argv[1], "orders") == 0) &&
 	    !(argc == 3 && strcmp(argv[1], "meanwhile") == 0)) {
 		fprintf(stderr, "device_order: see the head of tests/gpu/device_order.c\n");
 		return 2;
 	}
-	winnow_config_init(&config);
-	config.insecure_no_key = 1;
-	rank = config.rank;
-	world = config.world;
-	if (winnow_comm_create(&config, &comm) != WINNOW_OK)
-		job_ended("winnow_comm_create");
+	comm = join_job();
 	if (argc == 2)
 		orders();
 	else

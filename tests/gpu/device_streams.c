@@ -440,14 +440,7 @@ static uint64_t number(char **argv, int at)
 
 static void join(void)
 {
-	struct winnow_config config;
-
-	winnow_config_init(&config);
-	config.insecure_no_key = 1;
-	rank = config.rank;
-	world = config.world;
-	if (winnow_comm_create(&config, &comm) != WINNOW_OK)
-		job_ended("winnow_comm_create");
+	comm = join_job();
 	CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
 	if (load_bytes > 0)
 		CUDA(cudaMalloc((void **)&ballast, load_bytes));

@@ -216,7 +216,15 @@ def spawned(function, world, *arguments):
 
 
 class Refuses:
-    """For a TestCase whose class has a `comm`: what allreduce() refuses, in one line."""
+    """For a TestCase: what a worker's allreduce() refuses, in one line."""
+
+    @classmethod
+    def setUpClass(cls):
+        (cls.comm,) = join(1)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.comm.close()
 
     def refused(self, data, fix, **options):
         with self.assertRaises((TypeError, ValueError)) as caught:

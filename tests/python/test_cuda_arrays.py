@@ -160,14 +160,6 @@ class Traces(unittest.TestCase):
 
 
 class Refusals(harness.Refuses, unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        (cls.comm,) = harness.join(1)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.comm.close()
-
     def test_arrays(self):
         ones = numpy.ones((4, 4), numpy.float32)
         self.refused(Array(ones, typestr="|u1"), "data has dtype '|u1'")

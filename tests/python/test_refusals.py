@@ -25,14 +25,6 @@ import winnow.torch
 
 
 class Arguments(harness.Refuses, unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        (cls.comm,) = harness.join(1)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.comm.close()
-
     def test_numpy(self):
         self.refused([1.0, 2.0], "numpy.asarray(data, dtype=numpy.float32)")
         self.refused(numpy.ones(4, numpy.uint8), "data.astype(numpy.int32)")
