@@ -190,7 +190,7 @@ static void gpu_close(struct gpu *gpu)
 
 	gpu_unwatch(gpu);
 	if (gpu_enter(gpu, &before, why) == 0) {
-		/* Host functions that are still under way speak of *gpu. */
+		/* On a GPU that has failed this waits for nothing; what it had begun is let alone. */
 		for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
 			if (streams[i] != NULL && cudaStreamSynchronize(streams[i]) == cudaSuccess)
 				(void)cudaStreamDestroy(streams[i]);
@@ -241,13 +241,15 @@ static int gpu_open(int device, const struct gpu_hooks *hooks, struct gpu **out,
 
 static void gate_close(struct gpu_gate *gate)
 {
-	struct gpu *gpu = gate->open.gpu;
+	struct gpu *gpu = gate->gpu;
 	char why[GPU_WHY_BYTES];
 	struct gpu_visit before;
 
 	if (gpu == NULL)
 		return;
 	gpu_watch_gate(gate, false);
+	gpu_signal_close(&gate->open);
+	gpu_signal_close(&gate->passed);
 	if (gpu_enter(gpu, &before, why) != 0)
 		return;
 	if (gate->after != NULL) {
@@ -278,7 +280,7 @@ static int gate_open(struct gpu *gpu, struct gpu_gate *gate, char *why)
 
 	if (err != 0)
 		return err;
-	gate->open.gpu = gate->passed.gpu = gpu;
+	gate->gpu = gpu;
 	gpu_watch_gate(gate, true);
 	pthread_mutex_lock(&gpu->lock);
 	err = gpu_word(gpu, &gate->word, why);
@@ -287,24 +289,19 @@ static int gate_open(struct gpu *gpu, struct gpu_gate *gate, char *why)
 		err = gpu_event(gpu, &gate->mark, why);
 	if (err == 0)
 		err = gpu_event(gpu, &gate->after, why);
+	if (err == 0)
+		err = gpu_signal_open(gpu, &gate->open, why);
+	if (err == 0)
+		err = gpu_signal_open(gpu, &gate->passed, why);
 	gpu_leave(gpu, &before);
 	if (err != 0)
 		gate_close(gate);
 	return err;
 }
 
-void CUDART_CB gpu_notify(void *argument)
-{
-	struct gpu_signal *signal = argument;
-	struct gpu *gpu = signal->gpu;
-
-	atomic_store_explicit(&signal->set, true, memory_order_release);
-	gpu->hooks.wake(gpu->hooks.context);
-}
-
 static int post(struct gpu_gate *gate, void *stream, bool waits, char *why)
 {
-	struct gpu *gpu = gate->open.gpu;
+	struct gpu *gpu = gate->gpu;
 	struct gpu_visit before;
 	int err = gpu_enter(gpu, &before, why);
 
@@ -318,14 +315,15 @@ static int post(struct gpu_gate *gate, void *stream, bool waits, char *why)
 		TRY(gpu, err, "cudaStreamWaitEvent", cudaStreamWaitEvent(gpu->gate, gate->mark, 0));
 		stream = gpu->gate;
 	}
-	TRY(gpu, err, "cudaLaunchHostFunc", cudaLaunchHostFunc(stream, gpu_notify, &gate->open));
+	if (err == 0)
+		err = gpu_signal_after(&gate->open, stream, why);
 	gpu_leave(gpu, &before);
 	return err;
 }
 
 static int wait(struct gpu_gate *gate, void *stream, char *why)
 {
-	struct gpu *gpu = gate->open.gpu;
+	struct gpu *gpu = gate->gpu;
 	CUresult result = CUDA_SUCCESS;
 	struct gpu_visit before;
 	int err = gpu_enter(gpu, &before, why);
@@ -339,7 +337,6 @@ static int wait(struct gpu_gate *gate, void *stream, char *why)
 		                         CU_STREAM_WAIT_VALUE_GEQ);
 	if (result != CUDA_SUCCESS)
 		err = gpu_value_failed(gpu, "cuStreamWaitValue32", result, why);
-	/* It also comes after the host function that speaks of the gate. */
 	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->after, stream));
 	gpu_leave(gpu, &before);
 	return err == 0 && gpu->wait_value == NULL ? -EAGAIN : err;
@@ -374,13 +371,12 @@ int gpu_tell(struct gpu *gpu, cudaStream_t queue, void *mark, struct gpu_signal 
 	atomic_store_explicit(&signal->set, false, memory_order_relaxed);
 	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(mark, queue));
 	TRY(gpu, err, "cudaStreamWaitEvent", cudaStreamWaitEvent(gpu->tell, mark, 0));
-	TRY(gpu, err, "cudaLaunchHostFunc", cudaLaunchHostFunc(gpu->tell, gpu_notify, signal));
-	return err;
+	return err != 0 ? err : gpu_signal_after(signal, gpu->tell, why);
 }
 
 static int finish(struct gpu_gate *gate, bool all, char *why)
 {
-	struct gpu *gpu = gate->open.gpu;
+	struct gpu *gpu = gate->gpu;
 	int err = gpu_use(gpu, why);
 
 	if (all) {

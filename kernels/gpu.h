@@ -33,15 +33,20 @@
 #define GPU_PLUGIN_SYMBOL "winnow_gpu"
 
 struct gpu;
+struct gpu_notice;
 
-/* Set once by a thread of the driver's, which then wakes the communicator. */
+/*
+ * Set once by a thread of the driver's, which then wakes the communicator. What holds it may be
+ * closed before that, also by a GPU that has failed: from then on it is left alone.
+ */
 struct gpu_signal {
-	struct gpu *gpu;
+	struct gpu_notice *notice;
 	atomic_bool set;
 };
 
 /* An operation in the caller's stream. */
 struct gpu_gate {
+	struct gpu *gpu;
 	struct gpu_signal open;   /* what was in the stream before it is done */
 	struct gpu_signal passed; /* all that finish() came after is done */
 	uint32_t turn;            /* streams wait for *word to get here; it only grows */
@@ -64,6 +69,7 @@ struct gpu_slot_size {
 
 /* Staging memory for one segment of all shards. What the host looks at is pinned. */
 struct gpu_slot {
+	struct gpu *gpu;
 	struct gpu_signal scanned; /* magnitude, bits and packed are there */
 	struct gpu_signal emptied; /* plans and sums have been used */
 	uint64_t *magnitude;       /* see struct bitmap_cuda; bits follow it */
@@ -81,6 +87,7 @@ struct gpu_slot {
 
 /* The bitmap of a whole tensor: for traces, not for the protocol. */
 struct gpu_view {
+	struct gpu *gpu;
 	struct gpu_signal done; /* bits are there */
 	uint64_t *bits;         /* pinned */
 	void *device;           /* the same for the kernel */

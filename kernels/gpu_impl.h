@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu_impl.h - what gpu.c, gpu_slot.c and gpu_view.c share; private to them
+ * gpu_impl.h - what gpu*.c share; private to them
  */
 #ifndef KERNELS_GPU_IMPL_H
 #define KERNELS_GPU_IMPL_H
@@ -95,7 +95,14 @@ int gpu_event(const struct gpu *gpu, void **out, char *why);
 
 /* Set the signal after what is now in `queue`. */
 int gpu_tell(struct gpu *gpu, cudaStream_t queue, void *mark, struct gpu_signal *signal, char *why);
-void CUDART_CB gpu_notify(void *signal);
+
+/*
+ * gpu_signal.c: after() sets the signal when what is now in the stream is done. close() is for any
+ * time, also of one that was never opened.
+ */
+int gpu_signal_open(struct gpu *gpu, struct gpu_signal *signal, char *why);
+void gpu_signal_close(struct gpu_signal *signal);
+int gpu_signal_after(struct gpu_signal *signal, cudaStream_t stream, char *why);
 
 /* gpu_slot.c */
 int gpu_slot_open(struct gpu *gpu, const struct gpu_slot_size *size, struct gpu_slot *slot,

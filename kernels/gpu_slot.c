@@ -10,10 +10,12 @@
 
 void gpu_slot_close(struct gpu_slot *slot)
 {
-	struct gpu *gpu = slot->scanned.gpu;
+	struct gpu *gpu = slot->gpu;
 	char why[GPU_WHY_BYTES];
 	struct gpu_visit before;
 
+	gpu_signal_close(&slot->scanned);
+	gpu_signal_close(&slot->emptied);
 	if (gpu == NULL || gpu_enter(gpu, &before, why) != 0)
 		return;
 	if (slot->mark != NULL)
@@ -45,7 +47,7 @@ int gpu_slot_open(struct gpu *gpu, const struct gpu_slot_size *size, struct gpu_
 
 	if (err != 0)
 		return err;
-	slot->scanned.gpu = slot->emptied.gpu = gpu;
+	slot->gpu = gpu;
 	(void)place(&pinned_bytes, (1 + words) * sizeof(uint64_t));
 	plans_at = place(&pinned_bytes, plans_bytes);
 	sums_at = place(&pinned_bytes, size->bytes);
@@ -61,6 +63,10 @@ int gpu_slot_open(struct gpu *gpu, const struct gpu_slot_size *size, struct gpu_
 	TRY(gpu, err, "cudaMalloc", cudaMalloc(&slot->device, device_bytes));
 	if (err == 0)
 		err = gpu_event(gpu, &slot->mark, why);
+	if (err == 0)
+		err = gpu_signal_open(gpu, &slot->scanned, why);
+	if (err == 0)
+		err = gpu_signal_open(gpu, &slot->emptied, why);
 	gpu_leave(gpu, &before);
 	if (err != 0) {
 		gpu_slot_close(slot);
@@ -80,7 +86,7 @@ int gpu_scan(struct gpu_slot *slot, const struct bitmap_tensor *tensor, bool mag
 {
 	static const struct bitmap_cuda_form as_it_is = {.divisor = 1, .ctas_max = GPU_BUS_CTAS};
 	const struct bitmap_cuda *kernels = &bitmap_cuda_kernels;
-	struct gpu *gpu = slot->scanned.gpu;
+	struct gpu *gpu = slot->gpu;
 	uint64_t blocks = bitmap_block_count(tensor->count, tensor->block_elems);
 	uint64_t *found = slot->device; /* as in pinned memory: the magnitude, then the bits */
 	int err = gpu_use(gpu, why);
@@ -105,7 +111,7 @@ int gpu_scan(struct gpu_slot *slot, const struct bitmap_tensor *tensor, bool mag
 
 int gpu_unpack(struct gpu_slot *slot, const struct gpu_unpack *what, char *why)
 {
-	struct gpu *gpu = slot->scanned.gpu;
+	struct gpu *gpu = slot->gpu;
 	uint64_t words = bitmap_word_count(what->deal.index_count);
 	size_t at = (size_t)what->plan * GPU_PLAN_BYTES;
 	uint8_t *plan = (uint8_t *)slot->device + slot->plans_at + at;
@@ -126,7 +132,7 @@ int gpu_unpack(struct gpu_slot *slot, const struct gpu_unpack *what, char *why)
 
 int gpu_empty(struct gpu_slot *slot, char *why)
 {
-	struct gpu *gpu = slot->scanned.gpu;
+	struct gpu *gpu = slot->gpu;
 	int err = gpu_use(gpu, why);
 
 	if (err == 0)

@@ -7,10 +7,11 @@
 
 void gpu_view_close(struct gpu_view *view)
 {
-	struct gpu *gpu = view->done.gpu;
+	struct gpu *gpu = view->gpu;
 	char why[GPU_WHY_BYTES];
 	struct gpu_visit before;
 
+	gpu_signal_close(&view->done);
 	if (gpu == NULL || gpu_enter(gpu, &before, why) != 0)
 		return;
 	if (view->mark != NULL)
@@ -30,12 +31,14 @@ int gpu_view_open(struct gpu *gpu, uint64_t words, struct gpu_view *view, char *
 
 	if (err != 0)
 		return err;
-	view->done.gpu = gpu;
+	view->gpu = gpu;
 	TRY(gpu, err, "cudaHostAlloc",
 	    cudaHostAlloc((void **)&view->bits, bytes, cudaHostAllocPortable));
 	TRY(gpu, err, "cudaMalloc", cudaMalloc(&view->device, bytes));
 	if (err == 0)
 		err = gpu_event(gpu, &view->mark, why);
+	if (err == 0)
+		err = gpu_signal_open(gpu, &view->done, why);
 	gpu_leave(gpu, &before);
 	if (err != 0)
 		gpu_view_close(view);
@@ -44,7 +47,7 @@ int gpu_view_open(struct gpu *gpu, uint64_t words, struct gpu_view *view, char *
 
 int gpu_view(struct gpu_view *view, const struct bitmap_tensor *tensor, char *why)
 {
-	struct gpu *gpu = view->done.gpu;
+	struct gpu *gpu = view->gpu;
 	uint64_t words = bitmap_word_count(bitmap_block_count(tensor->count, tensor->block_elems));
 	int err = gpu_use(gpu, why);
 

@@ -41,7 +41,7 @@ int gpu_stuck(const struct gpu *gpu, char *why)
 
 void gpu_watch_gate(struct gpu_gate *gate, bool comes)
 {
-	struct gpu *gpu = gate->open.gpu;
+	struct gpu *gpu = gate->gpu;
 	struct gpu_gate **at = &gpu->gates;
 
 	pthread_mutex_lock(&gpu->watch_lock);
@@ -58,7 +58,7 @@ void gpu_watch_gate(struct gpu_gate *gate, bool comes)
 
 int gpu_gate_waits(struct gpu_gate *gate, char *why)
 {
-	struct gpu *gpu = gate->open.gpu;
+	struct gpu *gpu = gate->gpu;
 	int err;
 
 	pthread_mutex_lock(&gpu->watch_lock);

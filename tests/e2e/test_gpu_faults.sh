@@ -23,6 +23,8 @@ case ${SAN:-} in # each failure is a process, and takes seconds there
 esac
 # shellcheck disable=SC2086 # a list
 timeout 400 "${faults[@]}" "$HOST:$PORT" $calls || fail "a failure is not handled"
+# Host functions that had begun when the GPU failed come when all is over.
+[[ ${SAN:-} = *thread* ]] || EMULATED_CUDA_HOST_US=15000 timeout 200 "${faults[@]}" "$HOST:$PORT" kernel || fail "a host function comes too late"
 
 # The GPU of one of three workers breaks: all end in seconds, and know whose it was.
 for fault in kernel:20=700 cudaStreamWaitEvent:25; do

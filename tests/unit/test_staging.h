@@ -169,7 +169,7 @@ static inline int fake_gate_open(struct gpu *gpu, struct gpu_gate *gate, char *w
 	if (err != 0)
 		return err;
 	assert_true(fake.gates_open < GATES_MAX);
-	gate->open.gpu = gate->passed.gpu = gpu;
+	gate->gpu = gpu;
 	gate->word = calloc(1, sizeof(*gate->word));
 	fake.turns[fake.gates_open] = 0;
 	fake.gates[fake.gates_open++] = gate;
@@ -207,7 +207,7 @@ static inline int fake_slot_open(struct gpu *gpu, const struct gpu_slot_size *si
 	own = calloc(1, sizeof(*own));
 	own->size = *size;
 	slot->pinned = own;
-	slot->scanned.gpu = slot->emptied.gpu = gpu;
+	slot->gpu = gpu;
 	slot->magnitude = malloc((2 + size->blocks / 64) * sizeof(uint64_t));
 	slot->bits = slot->magnitude + 1;
 	slot->packed = malloc(size->bytes);
@@ -236,7 +236,7 @@ static inline int fake_view_open(struct gpu *gpu, uint64_t words, struct gpu_vie
 
 	if (err != 0)
 		return err;
-	view->done.gpu = gpu;
+	view->gpu = gpu;
 	view->bits = malloc(words * sizeof(*view->bits));
 	fake.views_open++;
 	return 0;

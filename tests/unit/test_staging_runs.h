@@ -138,9 +138,9 @@ static inline void unpack_run(const struct item *item)
 	fake.in_bytes += count * space + words * 8 + (words + 1) * 4;
 }
 
-static inline void set_signal(struct gpu_signal *signal)
+static inline void set_signal(const struct gpu *gpu, struct gpu_signal *signal)
 {
-	assert_ptr_equal(signal->gpu, &fake);
+	assert_ptr_equal(gpu, &fake);
 	atomic_store(&signal->set, true);
 	fake.wake(fake.context);
 }
@@ -150,17 +150,17 @@ static inline void tell(const struct item *item)
 	if (item->mute)
 		return;
 	if (item->work == WORK_OPEN)
-		set_signal(&item->gate->open);
+		set_signal(item->gate->gpu, &item->gate->open);
 	else if (item->work == WORK_SCAN)
-		set_signal(&item->slot->scanned);
+		set_signal(item->slot->gpu, &item->slot->scanned);
 	else if (item->work == WORK_VIEW)
-		set_signal(&item->view->done);
+		set_signal(item->view->gpu, &item->view->done);
 	else if (item->work == WORK_EMPTY)
-		set_signal(&item->slot->emptied);
+		set_signal(item->slot->gpu, &item->slot->emptied);
 	if (item->work != WORK_FINISH)
 		return;
 	*item->gate->word = item->gate->turn;
-	set_signal(&item->gate->passed);
+	set_signal(item->gate->gpu, &item->gate->passed);
 }
 
 /* The next piece of a queue happens. False: there is none that can. */

@@ -25,6 +25,8 @@
  *   EMULATED_CUDA_PROCESSORS=4 multiprocessors of a device
  *   EMULATED_CUDA_SEED=1      order of lanes and CTAs, pauses
  *   EMULATED_CUDA_PAUSE_US=50 longest pause before an operation of a stream; 0: none
+ *   EMULATED_CUDA_HOST_US=0   from when a host function begins, and no failure stops it any more, until
+ *                             it is called: a driver's thread that the system has not run
  *   EMULATED_CUDA_FAIL="cudaLaunchHostFunc:3,kernel:1=700"
  *                             the third call of that name fails with cudaErrorLaunchFailure; the
  *                             first kernel fails while it runs, with error 700. A name with '+',

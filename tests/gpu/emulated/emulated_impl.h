@@ -98,7 +98,7 @@ struct emulated_state {
 	std::vector<emulated_fault> faults;
 	struct emulated_cuda_counts stats = {};
 	uint64_t seed, kernels = 0, stream_ids = 0;
-	unsigned pause_us, connections; /* 0: no stream shares one */
+	unsigned pause_us, host_us, connections; /* 0: no stream shares one */
 	unsigned processors;
 };
 

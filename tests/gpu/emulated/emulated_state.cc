@@ -93,6 +93,7 @@ emulated_state &emulated()
 		made->seed = emulated_number("EMULATED_CUDA_SEED", 1) * 2 + 1;
 		made->pause_us =
 			static_cast<unsigned>(emulated_number("EMULATED_CUDA_PAUSE_US", 50));
+		made->host_us = static_cast<unsigned>(emulated_number("EMULATED_CUDA_HOST_US", 0));
 		made->processors =
 			static_cast<unsigned>(emulated_number("EMULATED_CUDA_PROCESSORS", 4));
 		made->connections =

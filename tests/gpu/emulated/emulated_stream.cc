@@ -300,6 +300,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
 	if (!function)
 		return emulated_fail(cudaErrorInvalidValue);
 	op.run = [=] {
+		if (emulated().host_us)
+			std::this_thread::sleep_for(std::chrono::microseconds(emulated().host_us));
 		emulated_in_host_function = true;
 		function(argument);
 		emulated_in_host_function = false;
