@@ -79,6 +79,8 @@ struct winnow_node {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool stop, gather_stop;
+	bool closing;          /* communicators are going: whatever fails now tells none of them */
+	uint32_t telling;      /* threads that are telling them */
 	bool gather_under_way; /* one that is not in the queue any more */
 	bool awaiting;         /* who has node->nccl only waits for gathers */
 	struct winnow_node_request *gathers, **gathers_end;
@@ -119,6 +121,9 @@ void node_board_open(struct winnow_node *node, const struct winnow_node_config *
 void node_board_close(struct winnow_node *node);
 void node_board_write(struct winnow_node *node, enum winnow_result result, const char *why);
 bool node_board_read(struct winnow_node *node, enum winnow_result *result, char *why);
+
+/* Before the communicators go: when it returns, no thread speaks to them any more, nor ever will. */
+void node_let_go(struct winnow_node *node);
 
 /* For struct winnow_comm: one of them is about to let a stream go on for nothing. */
 void node_failing(void *node, enum winnow_result result, const char *why);

@@ -260,6 +260,7 @@ void winnow_node_destroy(struct winnow_node *node)
 	stop_thread(node, &node->gather_stop, node->gather_started, node->gather_thread);
 	node->gathers = NULL;
 	settle_requests(node);
+	node_let_go(node);
 	for (uint32_t i = 0; i < node->gpu_count; i++)
 		winnow_comm_destroy(node->shares[i]);
 	winnow_comm_destroy(node->guard);

@@ -31,23 +31,38 @@ enum winnow_result node_result(int err)
 static bool note(struct winnow_node *node, enum winnow_result result, const char *why)
 {
 	pthread_mutex_lock(&node->lock);
-	bool first = !atomic_load(&node->failed);
+	bool first = !atomic_load(&node->failed) && !node->closing;
 
 	if (first) {
 		node->result = result;
 		snprintf(node->error, sizeof(node->error), "%s", why);
 		atomic_store(&node->failed, true);
 		pthread_cond_broadcast(&node->changed);
+		node->telling++;
 	}
 	pthread_mutex_unlock(&node->lock);
-	if (first)
-		node_board_write(node, result, why);
-	for (uint32_t i = 0; i < node->gpu_count && first; i++)
+	if (!first)
+		return false;
+	node_board_write(node, result, why);
+	for (uint32_t i = 0; i < node->gpu_count; i++)
 		if (node->shares[i] != NULL)
 			winnow_comm_abort(node->shares[i], why);
-	if (node->guard != NULL && first)
+	if (node->guard != NULL)
 		winnow_comm_abort(node->guard, why);
-	return first;
+	pthread_mutex_lock(&node->lock);
+	node->telling--;
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->lock);
+	return true;
+}
+
+void node_let_go(struct winnow_node *node)
+{
+	pthread_mutex_lock(&node->lock);
+	node->closing = true;
+	while (node->telling > 0)
+		pthread_cond_wait(&node->changed, &node->lock);
+	pthread_mutex_unlock(&node->lock);
 }
 
 /* NCCL's work is the node's thread's to end: this one has streams to let go. */
