@@ -163,7 +163,9 @@ int comm_submit(struct winnow_comm *comm, const struct allreduce *what,
 struct winnow_request *comm_request_new(struct winnow_comm *comm);
 void comm_request_free(struct winnow_request *request);
 
-/* comm_parts.c: winnow_wait() and winnow_test() of a request that has parts. */
+/* comm_parts.c: what is wrong with a tensor's segments, or NULL; requests that have parts. */
+const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
+                                uint64_t count);
 int comm_parts_wait(struct winnow_request *request, int64_t timeout_ms,
                     struct winnow_op_stats *stats);
 int comm_parts_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats);

@@ -64,9 +64,8 @@ static void append(struct comm_parts *parts, uint64_t first, uint64_t count, uin
 	parts->list[parts->count++] = (struct part){.first = first, .count = count, .block = block};
 }
 
-static const char *cut(struct comm_parts *parts, uint64_t count, uint32_t elem_bytes,
-                       uint32_t usual, const struct winnow_segment *segments,
-                       uint32_t segment_count)
+const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
+                                uint64_t count)
 {
 	uint64_t end = 0;
 
@@ -77,6 +76,19 @@ static const char *cut(struct comm_parts *parts, uint64_t count, uint32_t elem_b
 			return "segments overlap or are not in ascending order";
 		if (s->offset > count || s->count > count - s->offset)
 			return "a segment is outside of the tensor";
+		end = s->offset + s->count;
+	}
+	return NULL;
+}
+
+static void cut(struct comm_parts *parts, uint64_t count, uint32_t elem_bytes, uint32_t usual,
+                const struct winnow_segment *segments, uint32_t segment_count)
+{
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < segment_count; i++) {
+		const struct winnow_segment *s = &segments[i];
+
 		append(parts, end, s->offset - end, 0);
 		append(parts, s->offset, s->count, block_for(s->row, elem_bytes, usual));
 		end = s->offset + s->count;
@@ -84,7 +96,6 @@ static const char *cut(struct comm_parts *parts, uint64_t count, uint32_t elem_b
 	append(parts, end, count - end, 0);
 	if (parts->count == 0) /* all workers take part even in nothing */
 		parts->list[parts->count++] = (struct part){0};
-	return NULL;
 }
 
 static void failed(struct comm_parts *parts, int result)
@@ -212,6 +223,8 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
 		*out = NULL;
 	if (wrong == NULL)
 		wrong = comm_wrong_request(options, out != NULL);
+	if (wrong == NULL)
+		wrong = comm_wrong_segments(segments, segment_count, count);
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
 	result = on_gpu ? comm_gpu_admit(comm, &whole, options) : WINNOW_OK;
@@ -223,11 +236,10 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
 		free(parts);
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	}
-	wrong = cut(parts, count, dtype_bytes((enum dtype)dtype),
-	            options != NULL && options->block != 0 ? options->block : comm->config.block,
-	            segments, segment_count);
-	result = wrong != NULL ? comm_fail(WINNOW_ERR_INVALID, wrong)
-	                       : submit(comm, parts, &whole, options);
+	cut(parts, count, dtype_bytes((enum dtype)dtype),
+	    options != NULL && options->block != 0 ? options->block : comm->config.block, segments,
+	    segment_count);
+	result = submit(comm, parts, &whole, options);
 	if (result == WINNOW_OK || parts->guard != NULL) {
 		/* What is under way is the caller's to wait for, whatever failed after it. */
 		parts->count = parts->left;

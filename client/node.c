@@ -117,31 +117,60 @@ static int check_arguments(const struct winnow_node *node, const struct node_tas
 
 /* ---- the three steps ---- */
 
+/* What a caller asks for beside the node's own part of it. */
+struct shape {
+	const struct winnow_options *options;
+	const struct winnow_segment *segments; /* [segment_count], unless `whole` */
+	uint32_t segment_count;
+	bool whole; /* a tensor of no segments */
+};
+
+static int reduce_share(struct winnow_node *node, uint32_t index, const struct node_task *task,
+                        const struct shape *shape, const struct winnow_options *options,
+                        struct winnow_request **request)
+{
+	struct node_share share = node_share(task->count, task->block_elems, node->local_world,
+	                                     node->local_rank + index);
+	uint8_t *data = (uint8_t *)task->recv[index] + share.first * dtype_bytes(task->dtype);
+	enum winnow_dtype dtype = (enum winnow_dtype)task->dtype;
+	enum winnow_op op = (enum winnow_op)task->reduction;
+	struct winnow_comm *comm = node->shares[index];
+	struct winnow_segment *segments;
+	uint32_t count;
+	int result;
+
+	if (shape->whole)
+		return winnow_allreduce_async(data, data, share.count, dtype, op, options, comm,
+		                              request);
+	segments = calloc(shape->segment_count + 1u, sizeof(*segments));
+	if (segments == NULL)
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	count = node_segments_of(share, shape->segments, shape->segment_count, segments);
+	result = winnow_allreduce_segments_async(data, data, share.count, dtype, op, segments,
+	                                         count, options, comm, request);
+	free(segments);
+	return result;
+}
+
 /*
  * Between the steps: each GPU's share, in the stream where the node's sum of it is made. Of a
  * detached operation no share has a request: so a failure ends the communicator, and is known
  * before the stream goes on.
  */
 static int reduce_shares(struct winnow_node *node, uint32_t turn, const struct node_task *task,
-                         const struct winnow_options *options, struct winnow_node_request *request)
+                         const struct shape *shape, struct winnow_node_request *request)
 {
-	uint32_t bytes = dtype_bytes(task->dtype);
+	struct winnow_options options = *shape->options;
 
+	options.memory = WINNOW_MEMORY_CUDA;
+	options.stream_goes_on = request->goes_on;
 	/* Empty shares travel, too: so does a mismatch. Of an empty tensor nobody knows where it is. */
 	for (uint32_t i = 0; i < node->gpu_count && task->count > 0; i++) {
-		struct node_share share = node_share(task->count, task->block_elems,
-		                                     node->local_world, node->local_rank + i);
-		uint8_t *data = (uint8_t *)task->recv[i] + share.first * bytes;
-		struct winnow_options each = *options;
 		int result;
 
-		each.memory = WINNOW_MEMORY_CUDA;
-		each.stream = node->calls->stream(node->node_gpus, turn, i);
-		each.stream_goes_on = request->goes_on;
-		result = winnow_allreduce_async(
-			data, data, share.count, (enum winnow_dtype)task->dtype,
-			(enum winnow_op)task->reduction, &each, node->shares[i],
-			request->detached ? NULL : &request->shares[i]);
+		options.stream = node->calls->stream(node->node_gpus, turn, i);
+		result = reduce_share(node, i, task, shape, &options,
+		                      request->detached ? NULL : &request->shares[i]);
 		if (result != WINNOW_OK)
 			return result;
 	}
@@ -197,8 +226,8 @@ static int gather(struct winnow_node *node, uint32_t turn, const struct node_tas
 }
 
 /* With node->nccl. What has begun ends with the node, if not well. */
-static int submit(struct winnow_node *node, const struct node_task *task,
-                  const struct winnow_options *options, struct winnow_node_request *request)
+static int submit(struct winnow_node *node, const struct node_task *task, const struct shape *shape,
+                  struct winnow_node_request *request)
 {
 	uint32_t turn = node->turn;
 	char why[NODE_WHY_BYTES];
@@ -215,7 +244,7 @@ static int submit(struct winnow_node *node, const struct node_task *task,
 	node->turn = (turn + 1) % NODE_TURNS;
 	list(node, request);
 	if (err == 0) {
-		result = reduce_shares(node, turn, task, options, request);
+		result = reduce_shares(node, turn, task, shape, request);
 		if (result != WINNOW_OK)
 			snprintf(why, sizeof(why), "%.200s", winnow_last_error());
 		else
@@ -228,49 +257,80 @@ static int submit(struct winnow_node *node, const struct node_task *task,
 	return node_check(node);
 }
 
-int winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
-                                enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
-                                const struct winnow_options *options, struct winnow_node *node,
-                                struct winnow_node_request **out)
+/* `task` but for what the request decides. */
+static int begin(struct winnow_node *node, struct node_task *task, const struct shape *shape,
+                 struct winnow_node_request **out)
 {
-	static const struct winnow_options defaults;
+	const struct winnow_options *options = shape->options;
 	struct winnow_node_request *request;
-	struct node_task task = {
-		.send = send,
-		.recv = recv,
-		.streams = streams,
-		.count = count,
-		.dtype = (enum dtype)dtype,
-		.reduction = (enum reduction)op,
-		.done = one_done,
-	};
+	const char *wrong = comm_wrong_segments(shape->segments, shape->segment_count, task->count);
 	int result;
 
 	if (out != NULL)
 		*out = NULL;
-	if (options == NULL)
-		options = &defaults;
 	if (out == NULL && options->stream_goes_on)
-		return comm_fail(WINNOW_ERR_INVALID, "request is NULL and the streams go on: "
-		                                     "nobody would know of the result");
-	result = check_arguments(node, &task, options);
+		wrong = "request is NULL and the streams go on: nobody would know of the result";
+	if (wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, wrong);
+	result = check_arguments(node, task, options);
 	if (result != WINNOW_OK)
 		return result;
-	task.block_elems = options->block != 0 ? options->block : node->block;
-	task.goes_on = options->stream_goes_on != 0;
+	task->block_elems = options->block != 0 ? options->block : node->block;
+	task->goes_on = options->stream_goes_on != 0;
 	request = request_new(node);
 	if (request == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	task.context = request;
+	task->done = one_done;
+	task->context = request;
 	request->detached = out == NULL;
-	request->goes_on = task.goes_on;
+	request->goes_on = task->goes_on;
 	request->submitted_us = comm_clock_us();
 	pthread_mutex_lock(&node->nccl);
-	result = submit(node, &task, options, request);
+	result = submit(node, task, shape, request);
 	pthread_mutex_unlock(&node->nccl);
 	if (result == WINNOW_OK && out != NULL)
 		*out = request;
 	return result;
+}
+
+static const struct winnow_options defaults;
+
+static struct node_task task_of(const void *const send[], void *const recv[], uint64_t count,
+                                enum winnow_dtype dtype, enum winnow_op op, void *const streams[])
+{
+	return (struct node_task){.send = send,
+	                          .recv = recv,
+	                          .streams = streams,
+	                          .count = count,
+	                          .dtype = (enum dtype)dtype,
+	                          .reduction = (enum reduction)op};
+}
+
+int winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
+                                enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
+                                const struct winnow_options *options, struct winnow_node *node,
+                                struct winnow_node_request **request)
+{
+	struct shape shape = {.options = options != NULL ? options : &defaults, .whole = true};
+	struct node_task task = task_of(send, recv, count, dtype, op, streams);
+
+	return begin(node, &task, &shape, request);
+}
+
+int winnow_node_allreduce_segments_async(const void *const send[], void *const recv[],
+                                         uint64_t count, enum winnow_dtype dtype, enum winnow_op op,
+                                         const struct winnow_segment *segments,
+                                         uint32_t segment_count, void *const streams[],
+                                         const struct winnow_options *options,
+                                         struct winnow_node *node,
+                                         struct winnow_node_request **request)
+{
+	struct shape shape = {.options = options != NULL ? options : &defaults,
+	                      .segments = segments,
+	                      .segment_count = segment_count};
+	struct node_task task = task_of(send, recv, count, dtype, op, streams);
+
+	return begin(node, &task, &shape, request);
 }
 
 int winnow_node_allreduce(const void *const send[], void *const recv[], uint64_t count,

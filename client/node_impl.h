@@ -4,6 +4,7 @@
  *
  * node.c         operations: inside the node, across nodes, inside the node again
  * node_gather.c  the thread that goes on inside the node when the shares have come
+ * node_segments.c  tensors of rows
  * node_life.c    making and ending a node
  * node_watch.c   its thread, and how it fails
  * node_board.c   what its processes know of each other
@@ -99,6 +100,13 @@ int node_collect(struct winnow_node_request *request, struct winnow_op_stats *st
 
 /* Adds what a share has come to; it is not to be used any more. Its line is winnow_last_error(). */
 int node_collect_share(struct winnow_request *share, struct winnow_op_stats *total);
+
+/*
+ * node_segments.c: the segments of a tensor that lie in a share, counted from the share's first
+ * element, into out[count]; how many these are.
+ */
+uint32_t node_segments_of(struct node_share share, const struct winnow_segment *all, uint32_t count,
+                          struct winnow_segment *out);
 
 /* node_gather.c */
 void node_gather_later(struct winnow_node_request *request);

@@ -2,10 +2,9 @@
 /*
  * winnow.h - allreduce of tensors of which only the non-zero blocks travel
  *
- * Workers of one job open a communicator to the same aggregators (winnowd) and call the
- * same operations, as with NCCL or MPI. Each worker's tensor is cut into blocks; those
- * that hold a non-zero value are sent, added up by the aggregators and streamed back. Dense
- * tensors need no special call.
+ * Workers of one job open a communicator to the same aggregators (winnowd) and call the same
+ * operations, as with NCCL or MPI. Each worker's tensor is cut into blocks; those that hold a non-zero
+ * value are sent, added up by the aggregators and streamed back. Dense tensors need no special call.
  *
  *     struct winnow_config config;
  *     struct winnow_comm *comm;
@@ -17,15 +16,15 @@
  *     err = winnow_allreduce(grad, grad, count, WINNOW_F32, WINNOW_SUM, comm);
  *     winnow_comm_destroy(comm);
  *
- * Threads: any thread may call any function; calls on one communicator may be made at the
- * same time, but operations that match by order (no tag) should then come from one thread.
- * The library starts one thread a communicator. It never exits or aborts, and prints nothing but
- * the line that says why a trace (WINNOW_TRACE=FOLDER, for winnow tune) had to end.
+ * Threads: any thread may call any function; calls on one communicator may be made at the same time,
+ * but operations that match by order (no tag) should then come from one thread. The library starts
+ * one thread a communicator. It never exits or aborts, and prints nothing but the line that says why
+ * a trace (WINNOW_TRACE=FOLDER, for winnow tune) had to end.
  *
- * Errors are values of enum winnow_result. Where other workers or aggregators are
- * concerned, winnow_comm_error() has one line that says what happened, to whom, and what
- * to do. After any error but INVALID, BUSY, MISMATCH and a timed-out winnow_wait(), the
- * communicator is of no more use: destroy it. Streams that wait for a result go on even then.
+ * Errors are values of enum winnow_result. Where other workers or aggregators are concerned,
+ * winnow_comm_error() has one line that says what happened, to whom, and what to do. After any error
+ * but INVALID, BUSY, MISMATCH and a timed-out winnow_wait(), the communicator is of no more use:
+ * destroy it. Streams that wait for a result go on even then.
  */
 #ifndef WINNOW_H
 #define WINNOW_H
@@ -75,9 +74,8 @@ enum winnow_dtype {
 };
 
 /*
- * Operations. A block that a worker does not send counts as zeros. The sign of a zero is
- * not kept. Minimum and maximum of a NaN and anything are NaN. Averages of integers are
- * truncated towards zero.
+ * Operations. A block that a worker does not send counts as zeros. The sign of a zero is not kept.
+ * Minimum and maximum of a NaN and anything are NaN. Averages of integers are truncated towards zero.
  */
 enum winnow_op {
 	WINNOW_SUM = 1,
@@ -108,10 +106,10 @@ struct winnow_request;
 struct winnow_rows;
 
 /*
- * What a communicator needs. winnow_config_init() fills in the defaults below, then what
- * a file says that WINNOW_CONFIG names (INI, "block = 128" under [winnow], as winnow tune
- * --apply writes it; the names from block on, with '-' for '_'), then what the environment says (name in brackets). Texts are
- * copied by winnow_comm_create().
+ * What a communicator needs. winnow_config_init() fills in the defaults below, then what a file says
+ * that WINNOW_CONFIG names (INI, "block = 128" under [winnow], as winnow tune --apply writes it; the
+ * names from block on, with '-' for '_'), then what the environment says (name in brackets). Texts
+ * are copied by winnow_comm_create().
  */
 struct winnow_config {
 	const char *
@@ -224,34 +222,31 @@ struct winnow_stats {
 WINNOW_API void winnow_config_init(struct winnow_config *config);
 
 /*
- * winnow_comm_create - join the job on all aggregators. Blocks until every worker has joined
- * or join_timeout_ms has passed. On failure *comm is NULL and winnow_last_error() of the
- * calling thread says why.
+ * winnow_comm_create - join the job on all aggregators. Blocks until every worker has joined or
+ * join_timeout_ms has passed. On failure *comm is NULL and winnow_last_error() says why.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_create(const struct winnow_config *config,
                                                struct winnow_comm **comm);
 
 /*
- * winnow_comm_destroy - leave the job. Operations still under way are aborted on all
- * workers. Waits up to two seconds for acknowledgements. NULL is fine. No other call on
- * the communicator may be running.
+ * winnow_comm_destroy - leave the job. Operations still under way are aborted on all workers. Waits up
+ * to two seconds for acknowledgements. NULL is fine. No other call on the communicator may be running.
  */
 WINNOW_API void winnow_comm_destroy(struct winnow_comm *comm);
 
 /*
- * winnow_allreduce - recv[i] = send[i] (op) the other workers' send[i], for i < count.
- * Buffers are aligned for their type and equal (in place) or apart; send is only read.
- * All workers pass the same count, dtype and op. Blocks until the result is there.
- * INVALID, MISMATCH, and whatever ends the communicator.
+ * winnow_allreduce - recv[i] = send[i] (op) the other workers' send[i], for i < count. Buffers are
+ * aligned for their type and equal (in place) or apart; send is only read. All workers pass the same
+ * count, dtype and op. Blocks until the result is there. INVALID, MISMATCH, and what ends the communicator.
  */
 WINNOW_API WINNOW_CHECK int winnow_allreduce(const void *send, void *recv, uint64_t count,
                                              enum winnow_dtype dtype, enum winnow_op op,
                                              struct winnow_comm *comm);
 
 /*
- * winnow_allreduce_async - the same, without waiting: returns once the operation is queued.
- * `options` may be NULL. Both buffers belong to the library until the request is done. The
- * caller passes *request to winnow_wait() or winnow_test() until one of them says so.
+ * winnow_allreduce_async - the same, without waiting: returns once the operation is queued. `options`
+ * may be NULL. Both buffers belong to the library until the request is done. The caller passes
+ * *request to winnow_wait() or winnow_test() until one of them says so.
  *
  * On a GPU the request is done when the result is in its memory. Whoever needs no request, because a
  * stream waits for the result, passes NULL for `request`: then a failure, a mismatch too, ends
@@ -279,14 +274,13 @@ struct winnow_segment {
 };
 
 /*
- * winnow_allreduce_segments_async - winnow_allreduce_async() of a tensor that is several one
- * after the other, as in a bucket of gradients: blocks begin where a segment's rows begin, and
- * a block is a row, or a divisor or multiple of it, so that one row costs one row on the wire.
- * Segments are in ascending order and do not overlap; what lies between them is reduced in
- * blocks of the usual size. All workers pass the same segments. It is one
- * request and as many operations as there are runs of the same block: their blocks are added
- * up in the statistics. If workers do not agree on the segments, the communicator ends. In a GPU's
- * memory, too; `request` may be NULL there.
+ * winnow_allreduce_segments_async - winnow_allreduce_async() of a tensor that is several one after the
+ * other, as in a bucket of gradients: blocks begin where a segment's rows begin, and a block is a row,
+ * or a divisor or multiple of it, so that one row costs one row on the wire. Segments are in ascending
+ * order and do not overlap; what lies between them is reduced in blocks of the usual size. All workers
+ * pass the same segments. It is one request and as many operations as there are runs of the same
+ * block: their blocks are added up in the statistics. If workers do not agree on the segments, the
+ * communicator ends. In a GPU's memory, too; `request` may be NULL there.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
@@ -296,15 +290,14 @@ winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
                                 struct winnow_request **request);
 
 /*
- * winnow_allreduce_sparse_block - an allreduce to which this worker gives only the blocks that
- * are there: block i, block_length elements from send[i * block_length] on, lies at element
- * recv_index[i] of a tensor of recv_count elements that is zero elsewhere. recv gets the whole
- * result. No tensor is scanned, and only those blocks travel; zeros among them do, too.
- * Everything is in this process's memory, not in a GPU's.
- * Indices are multiples of block_length (1 .. 65536), each there once; ascending order saves a
- * copy. All workers pass the same block_length, recv_count, dtype and op, each its own blocks:
- * none is fine, and so is a worker that calls winnow_allreduce() with block = block_length.
- * send and recv are apart. INVALID, MISMATCH, and whatever ends the communicator.
+ * winnow_allreduce_sparse_block - an allreduce to which this worker gives only the blocks that are
+ * there: block i, block_length elements from send[i * block_length] on, lies at element recv_index[i]
+ * of a tensor of recv_count elements that is zero elsewhere. recv gets the whole result. No tensor is
+ * scanned, and only those blocks travel; zeros among them do, too. Everything is in this process's
+ * memory, not in a GPU's. Indices are multiples of block_length (1 .. 65536), each there once;
+ * ascending order saves a copy. All workers pass the same block_length, recv_count, dtype and op, each
+ * its own blocks: none is fine, and so is a worker that calls winnow_allreduce() with block =
+ * block_length. send and recv are apart. INVALID, MISMATCH, and whatever ends the communicator.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_allreduce_sparse_block(const void *send, const int64_t *recv_index, uint64_t block_count,
@@ -320,10 +313,9 @@ winnow_allreduce_sparse_block_async(const void *send, const int64_t *recv_index,
                                     struct winnow_request **request);
 
 /*
- * winnow_allreduce_rows_async - the same where the result, too, is a list: no worker ever
- * holds the whole tensor, which has recv_count elements, a multiple of block_length. *rows is
- * the caller's to read when the request has come to an end with OK, and to free when it has come to
- * any end. options->block is ignored.
+ * winnow_allreduce_rows_async - the same where the result, too, is a list: no worker ever holds the
+ * whole tensor, which has recv_count elements, a multiple of block_length. *rows is the caller's to
+ * read when the request has ended with OK, and to free when it has ended. options->block is ignored.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uint64_t block_count,
@@ -391,9 +383,8 @@ WINNOW_API uint32_t winnow_comm_world(const struct winnow_comm *comm);
  * of that through Winnow, and NCCL gives all shares to all GPUs. So the network sees as many workers
  * as there are nodes, and the union of what they send is smaller than that of all GPUs.
  *
- * One process has all GPUs of its node, or one of them; all nodes are alike in this and have the
- * same number of GPUs. NCCL 2.18 or newer is opened at run time: libnccl.so.2, or what
- * WINNOW_NCCL names.
+ * One process has all GPUs of its node, or one of them; all nodes are alike in this and have the same
+ * number of GPUs. NCCL 2.18 or newer is opened at run time: libnccl.so.2, or what WINNOW_NCCL names.
  *
  *     one process of the node: winnow_node_id_make(&id), and gives it to the node's others
  *     config.rank = node; config.world = nodes;
@@ -471,6 +462,17 @@ winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64
                             enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
                             const struct winnow_options *options, struct winnow_node *node,
                             struct winnow_node_request **request);
+
+/*
+ * winnow_node_allreduce_segments_async - the same of a tensor of rows, as
+ * winnow_allreduce_segments_async(): all GPUs of all nodes pass the same segments, in elements
+ * of the whole tensor. A row that lies in the shares of two GPUs is cut there.
+ */
+WINNOW_API WINNOW_CHECK int winnow_node_allreduce_segments_async(
+	const void *const send[], void *const recv[], uint64_t count, enum winnow_dtype dtype,
+	enum winnow_op op, const struct winnow_segment *segments, uint32_t segment_count,
+	void *const streams[], const struct winnow_options *options, struct winnow_node *node,
+	struct winnow_node_request **request);
 
 /* As winnow_wait() and winnow_test(); `stats`, which may be NULL, adds up this process's GPUs. */
 WINNOW_API WINNOW_CHECK int winnow_node_wait(struct winnow_node_request *request,

@@ -43,7 +43,8 @@ struct spec {
 	enum winnow_op op;
 	uint32_t block;
 	double density;
-	bool in_place, detached, goes_on;
+	bool in_place, detached, goes_on, has_rows;
+	struct winnow_segment table; /* has_rows */
 	uint32_t number;
 };
 
@@ -207,6 +208,12 @@ static struct spec spec_of(uint32_t number)
 	spec.in_place = random >> 40 & 1;
 	spec.detached = random >> 41 & 1;
 	spec.goes_on = !spec.detached && (random >> 42 & 1);
+	spec.has_rows = random >> 43 & 1;
+	if (spec.has_rows) {
+		spec.table.offset = mix(random + 2) % (spec.count + 1);
+		spec.table.count = mix(random + 3) % (spec.count - spec.table.offset + 1);
+		spec.table.row = mix(random + 4) % 300;
+	}
 	return spec;
 }
 
@@ -245,6 +252,9 @@ static void begin(struct lane *lane, uint32_t number)
 {
 	struct spec *spec = &lane->spec;
 	struct winnow_options options = {0};
+	struct winnow_node_request **request;
+	const void *const *send;
+	void *const *streams;
 
 	*spec = spec_of(number);
 	write_tensors(lane);
@@ -253,11 +263,18 @@ static void begin(struct lane *lane, uint32_t number)
 	options.tag = number % 7 == 3 ? number + 1 : 0;
 	lane->request = NULL;
 	lane->busy = true;
-	check(winnow_node_allreduce_async(
-		      (const void *const *)(spec->in_place ? lane->recv : lane->send), lane->recv,
-		      spec->count, spec->dtype, spec->op, (void *const *)lane->streams, &options,
-		      node, spec->detached ? NULL : &lane->request),
-	      "allreduce");
+	send = (const void *const *)(spec->in_place ? lane->recv : lane->send);
+	streams = (void *const *)lane->streams;
+	request = spec->detached ? NULL : &lane->request;
+	if (spec->has_rows)
+		check(winnow_node_allreduce_segments_async(send, lane->recv, spec->count,
+		                                           spec->dtype, spec->op, &spec->table, 1,
+		                                           streams, &options, node, request),
+		      "allreduce of rows");
+	else
+		check(winnow_node_allreduce_async(send, lane->recv, spec->count, spec->dtype,
+		                                  spec->op, streams, &options, node, request),
+		      "allreduce");
 	if (!spec->goes_on)
 		read_tensors(lane);
 }

@@ -139,9 +139,12 @@ class CarryingNode(winnow.Node):
     """One that carries tensors to its emulated GPU and back."""
 
     operations = 0  # of all
+    tables = []  # the segments of each that had some
 
     def allreduce_async(self, data, *arguments, **options):
         CarryingNode.operations += 1
+        if options.get("segments"):
+            CarryingNode.tables.append(options["segments"])
         cuda.cudaSetDevice(self.gpus[0])
         array = Array(data.detach().numpy())
         return Carried(super().allreduce_async(array, *arguments, **options), array, data)

@@ -139,6 +139,32 @@ def many_under_way(rank, world):
     return wrong, requests[0].stats, requests[0].stats.density, _node.stats().sent_bytes
 
 
+ROW, TABLE = 250, 100  # elements of a row, rows
+BEFORE = 130  # elements that are no rows
+
+
+def with_segments(rank, world):
+    """A table behind something else, of which each GPU has a row: blocks of rows, and others."""
+    given = numpy.zeros(BEFORE + ROW * TABLE, numpy.float32)
+    given[5] = 1
+    given[BEFORE + ROW * (10 + 25 * rank) :][:ROW] = rank + 1
+    want = numpy.zeros_like(given)
+    want[5] = world
+    for other in range(world):
+        want[BEFORE + ROW * (10 + 25 * other) :][:ROW] = other + 1
+    found = []
+    for segments in ([(BEFORE, ROW * TABLE, ROW)], [], None):
+        array = Array(given)
+        request = _node.allreduce_async(array, segments=segments)
+        found.append((bool((request.wait().read() == want).all()), request.stats.blocks_union))
+    for wrong in ([(0, 10, 2), (5, 10, 2)], [(given.size, 1, 1)]):
+        try:
+            _node.allreduce(Array(given), segments=wrong)
+        except winnow.WinnowError as error:
+            found.append(str(error))
+    return found
+
+
 def with_rows(rank, world):
     """What nodes cannot do goes by a communicator of all processes."""
     with _node.comm() as comm:
@@ -242,6 +268,16 @@ class Results(unittest.TestCase):
         for took, right in self.team.run(while_the_others_are_late):
             self.assertLess(took, 5)
             self.assertTrue(right)
+
+    def test_segments(self):
+        """Shares are 12,544 and 12,586 elements: rows 0 to 48, one that is cut, and 50 to 99."""
+        for rank, found in enumerate(self.team.run(with_segments)):
+            (rows_right, rows), *blocks, overlap, outside = found
+            self.assertTrue(rows_right)
+            self.assertEqual(rows, (3, 2)[rank % LOCAL])  # two rows, and what comes before them
+            self.assertEqual(blocks, 2 * [(True, (5, 4)[rank % LOCAL])])  # a row lies in two blocks
+            self.assertIn("segments overlap", overlap)
+            self.assertIn("outside of the tensor", outside)
 
     def test_rows(self):
         for rank, found in enumerate(self.team.run(with_rows)):

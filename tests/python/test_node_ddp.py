@@ -26,7 +26,7 @@ LOCAL = 2
 WORLD = 4
 STEPS = 5
 BOUND = 1e-5
-ROWS, WIDTH = 600, 16
+ROWS, WIDTH = 1200, 16
 NAMES = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "WORLD_SIZE", "RANK")
 
 
@@ -186,6 +186,7 @@ def compare(rank, world, job, sparse):
     """Trains over Gloo and over nodes; the difference, and what the state knows."""
     gpu = torchrun(rank, world, job)
     want, _ = train(rank, plain, sparse)
+    emulated_gpu.CarryingNode.tables.clear()
     with passing_for(gpu):
         got, state = train(rank, lambda ddp: winnow.torch.attach(ddp, node=True), sparse)
         stats = state.stats()
@@ -193,7 +194,8 @@ def compare(rank, world, job, sparse):
         state.close()
     later = state.stats()  # of what is closed: heartbeats may have been counted meanwhile
     assert later[:8] == stats[:8] and later.sent_bytes >= stats.sent_bytes, (stats, later)
-    return furthest(want, got), stats, (node.nodes, node.local_world, node.gpus)
+    tables = emulated_gpu.CarryingNode.tables[:]
+    return furthest(want, got), stats, (node.nodes, node.local_world, node.gpus), tables
 
 
 def by_other_ways(rank, world, job):
@@ -264,21 +266,24 @@ def until_it_fails(rank, world, job, victim, sparse):
 
 class Hook(unittest.TestCase):
     def test_dense(self):
-        for rank, (difference, stats, place) in enumerate(
+        for rank, (difference, stats, place, tables) in enumerate(
             team.run(compare, harness.fresh_job(), False)
         ):
             self.assertLess(difference, BOUND)
             self.assertEqual(place, (2, LOCAL, [rank % LOCAL]))
+            # In each step's bucket, wherever DDP has put it there.
+            self.assertEqual([segment[1:] for (segment,) in tables], STEPS * [(ROWS * WIDTH, WIDTH)])
             self.assertGreaterEqual(stats.buckets, 2 * STEPS)
             self.assertGreater(stats.staged_out_bytes, 0)
             self.assertGreater(stats.sent_bytes, 0)
-            # Half of each bucket is this GPU's.
-            self.assertLess(stats.blocks * 256 * 4, stats.bytes)
+            # Half of each bucket is this GPU's, and of the table's blocks each is a row.
+            self.assertTrue(0.4 < stats.blocks / (STEPS * ROWS) < 0.6, stats)
 
     def test_sparse(self):
-        for difference, stats, _ in team.run(compare, harness.fresh_job(), True):
+        for difference, stats, _, tables in team.run(compare, harness.fresh_job(), True):
             self.assertLess(difference, BOUND)
             self.assertGreaterEqual(stats.buckets, 2 * STEPS)
+            self.assertEqual(tables, [])
 
     def test_other_ways(self):
         for differences in team.run(by_other_ways, harness.fresh_job()):

@@ -6,7 +6,7 @@ import os
 
 from . import _buffers, _native
 from ._member import BLOCK_MAX, Calls, Member, Request, check_pair, choice, configure, failure, number
-from ._member import options_of
+from ._member import options_of, segments_of
 from ._native import lib
 
 
@@ -120,7 +120,7 @@ class Comm(Member):
         start = lib.winnow_allreduce_async
         if segments is not None:
             start = lib.winnow_allreduce_segments_async
-            what += ((_native.Segment * len(segments))(*segments), len(segments))
+            what += segments_of(segments)
         return self._start(
             lambda options: start(*what, options, self._handle, ctypes.byref(handle)),
             lambda: Request(self, handle, send, recv.owner),

@@ -285,6 +285,11 @@ def options_of(tag, block, wire, priority, send=None, stream=None):
     return options
 
 
+def segments_of(segments):
+    """A list of (offset, count, row length) as C wants it."""
+    return (_native.Segment * len(segments))(*segments), len(segments)
+
+
 def check_pair(send, recv):
     if recv.memory != send.memory:
         places = {"host": "the CPU", "cuda": "a GPU"}

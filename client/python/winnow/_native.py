@@ -123,6 +123,7 @@ _buffers = [_pointer, _pointer, ctypes.c_uint64, _int, _int]
 _per_gpu = ctypes.POINTER(_pointer)
 _on_gpus = [_per_gpu, _per_gpu, ctypes.c_uint64, _int, _int, _per_gpu]
 _blocks = [_pointer, _pointer, ctypes.c_uint64, ctypes.c_uint64]
+_segments = [ctypes.POINTER(Segment), ctypes.c_uint32]
 _start = [ctypes.POINTER(Options), _pointer]
 
 FUNCTIONS = {
@@ -136,7 +137,7 @@ FUNCTIONS = {
     ),
     "winnow_allreduce_segments_async": (
         _int,
-        _buffers + [ctypes.POINTER(Segment), ctypes.c_uint32] + _start + [ctypes.POINTER(_pointer)],
+        _buffers + _segments + _start + [ctypes.POINTER(_pointer)],
     ),
     "winnow_allreduce_sparse_block": (
         _int,
@@ -170,6 +171,10 @@ FUNCTIONS = {
     "winnow_node_destroy": (None, [_pointer]),
     "winnow_node_allreduce": (_int, _on_gpus + [_pointer]),
     "winnow_node_allreduce_async": (_int, _on_gpus + _start + [ctypes.POINTER(_pointer)]),
+    "winnow_node_allreduce_segments_async": (
+        _int,
+        _on_gpus[:-1] + _segments + [_per_gpu] + _start + [ctypes.POINTER(_pointer)],
+    ),
     "winnow_node_wait": (_int, [_pointer, ctypes.c_int64, ctypes.POINTER(OpStats)]),
     "winnow_node_test": (_int, [_pointer, ctypes.POINTER(_int), ctypes.POINTER(OpStats)]),
     "winnow_node_check": (_int, [_pointer]),

@@ -7,6 +7,7 @@ import os
 from . import _buffers, _native
 from ._comm import Comm
 from ._member import Calls, Member, Request, check_pair, choice, configure, failure, number, options_of
+from ._member import segments_of
 from ._native import lib
 
 _STREAM_MAX = 2**64 - 1
@@ -82,20 +83,24 @@ class Node(Member):
             )
         )
 
-    def allreduce(self, data, out=None, op="sum", tag=0, block=0, wire=None, priority=0, stream=None):
+    def allreduce(
+        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
+    ):
         """Combines `data` of all GPUs of all nodes, element by element, and returns the result.
 
         data: torch tensor or array with __cuda_array_interface__ on the process's GPU; contiguous,
             the same size and type everywhere.
         out: where the result goes; None: into `data` itself.
         op: "sum", "avg" (not of integers), "min", "max" or "prod". Inside the node NCCL computes it.
-        tag, block, wire, priority: as in Comm.allreduce(), of what travels between nodes.
+        tag, block, wire, segments, priority: as in Comm.allreduce(), of what travels between nodes.
         stream: the CUDA stream (a number) that the data is produced in; None: torch's current one, or
             what the array says. Only the operation waits for it.
         """
-        return self.allreduce_async(data, out, op, tag, block, wire, priority, stream).wait()
+        return self.allreduce_async(data, out, op, tag, block, wire, segments, priority, stream).wait()
 
-    def allreduce_async(self, data, out=None, op="sum", tag=0, block=0, wire=None, priority=0, stream=None):
+    def allreduce_async(
+        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
+    ):
         """The same without waiting: a Request. Leave both buffers alone until it is done.
 
         "Done" is what wait() and test() say; work that is put into a stream after that finds the
@@ -109,14 +114,17 @@ class Node(Member):
         if len({(part.count, part.dtype) for part in send}) > 1:
             raise ValueError("data differs in size or type between GPUs")
         what = (_addresses(send), _addresses(recv), send[0].count, send[0].dtype)
-        what += (choice("op", op, _native.OPS), _streams(send, stream))
+        what += (choice("op", op, _native.OPS),)
+        start = lib.winnow_node_allreduce_async
+        if segments is not None:
+            start = lib.winnow_node_allreduce_segments_async
+            what += segments_of(segments)
+        what += (_streams(send, stream),)
         options = options_of(tag, block, wire, priority)
         options.stream_goes_on = 1
         handle = ctypes.c_void_p()
         return self._start(
-            lambda options: lib.winnow_node_allreduce_async(
-                *what, options, self._handle, ctypes.byref(handle)
-            ),
+            lambda options: start(*what, options, self._handle, ctypes.byref(handle)),
             lambda: Request(self, handle, (send, recv), data if out is None else out),
             options,
         )

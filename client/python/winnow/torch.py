@@ -228,9 +228,9 @@ class HookState:
 
     def _dense(self, tensor, segments):
         def start(options):
-            if not self.node:
-                options = {**options, "segments": segments}
-            return self.comm.allreduce_async(tensor, block=self.block or 0, **options)
+            return self.comm.allreduce_async(
+                tensor, block=self.block or 0, segments=segments, **options
+            )
 
         return start, lambda request: tensor, lambda request: request.stats
 
