@@ -15,10 +15,10 @@
  * pointer ends with SIGSEGV (unless something runs there at that very moment). Freed memory stays
  * out of bounds. CUDA calls from a host function are refused.
  *
- * Freeing memory, the first use of a kernel, copies to memory that is not pinned, and a stream with
- * 1024 operations wait for the device, and keep all other threads' calls waiting meanwhile, as CUDA
- * does: if what they wait for needs one of those, nobody ever goes on. Captures forbid what CUDA's do,
- * in other threads, too.
+ * Freeing memory, the first use of a kernel, copies to memory that is not pinned, and putting more into
+ * a queue of the device than its 1024 entries (a host function takes 16) wait for the device, and
+ * keep all other threads' calls waiting meanwhile, as CUDA does: if what they wait for needs one of
+ * those, nobody ever goes on. Captures forbid what CUDA's do, in other threads, too.
  *
  * Environment:
  *   EMULATED_CUDA_DEVICES=2   devices of this process
@@ -36,9 +36,9 @@
  *                             nobody meets would test nothing
  *   EMULATED_CUDA_HOLD=FILE   a call that is to fail makes FILE.met and waits for FILE first, so that
  *                             a test can bring all else into the state that it wants
- *   CUDA_DEVICE_MAX_CONNECTIONS=n  queues of a device, which streams share by turns: an operation
- *                             waits for all given earlier to other streams of its queue to have
- *                             begun, and for waits there to be over. Unset: no stream shares
+ *   CUDA_DEVICE_MAX_CONNECTIONS=8  queues of a device, as many for each priority, which streams share by
+ *                             turns: an operation waits for all given earlier to other streams of
+ *                             its queue to have begun, and for waits there to be over. 0: none shares
  */
 #ifndef WINNOW_EMULATED_H
 #define WINNOW_EMULATED_H

@@ -44,6 +44,7 @@ struct emulated_op {
 	int touches = EMULATED_TOUCH_NONE; /* whose memory run() needs */
 	bool polled = false;               /* ready() turns true without a word to `changed` */
 	uint64_t order = 0;                /* among all of the device */
+	unsigned entries = 1;              /* of its queue of the device that it takes */
 };
 
 struct CUstream_st {
@@ -58,6 +59,7 @@ struct CUstream_st {
 	std::thread::id capturer;
 	std::deque<emulated_op> queue; /* the first is under way if `busy` */
 	bool busy = false;
+	size_t entries = 0; /* of all in the queue */
 	uint64_t submitted = 0, finished = 0;
 	uint64_t random;
 };
@@ -66,11 +68,11 @@ struct emulated_device {
 	cudaError_t sticky = cudaSuccess;
 	CUstream_st *default_stream = nullptr;
 	uint64_t order = 0;
-	unsigned streams = 0;
-	unsigned touching = 0;         /* operations that may touch its memory */
-	bool context = false;          /* somebody has used it */
-	std::thread::id alone;         /* the thread that has its lock; none: nobody */
-	std::set<const void *> loaded; /* kernels */
+	std::map<int, unsigned> streams; /* made so far, by priority */
+	unsigned touching = 0;           /* operations that may touch its memory */
+	bool context = false;            /* somebody has used it */
+	std::thread::id alone;           /* the thread that has its lock; none: nobody */
+	std::set<const void *> loaded;   /* kernels */
 };
 
 /* Device memory, or the host's where device < 0. */

@@ -97,7 +97,7 @@ emulated_state &emulated()
 		made->processors =
 			static_cast<unsigned>(emulated_number("EMULATED_CUDA_PROCESSORS", 4));
 		made->connections =
-			static_cast<unsigned>(emulated_number("CUDA_DEVICE_MAX_CONNECTIONS", 0));
+			static_cast<unsigned>(emulated_number("CUDA_DEVICE_MAX_CONNECTIONS", 8));
 		made->faults = faults_of(std::getenv("EMULATED_CUDA_FAIL"));
 		return made;
 	}();

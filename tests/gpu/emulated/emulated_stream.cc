@@ -9,7 +9,9 @@
 #include "tests/gpu/emulated/emulated_fiber.h"
 #include "tests/gpu/emulated/emulated_impl.h"
 
-static const size_t queue_most = 1024; /* operations that a stream holds */
+/* A queue of the device holds so many entries, and a host function takes so many of them. */
+static const size_t queue_most = 1024;
+static const unsigned host_function_entries = 16;
 
 static void pause(CUstream_st *stream)
 {
@@ -20,17 +22,22 @@ static void pause(CUstream_st *stream)
 			std::chrono::microseconds(random / 4 % (emulated().pause_us + 1)));
 }
 
+static bool share_queue(const CUstream_st *one, const CUstream_st *other)
+{
+	return one == other ||
+	       (emulated().connections && one->device == other->device &&
+	        one->priority == other->priority && one->connection == other->connection);
+}
+
 /* Streams that share a queue of the device wait for what came before theirs to begin. */
 static bool blocked(const CUstream_st *stream, const emulated_op &op)
 {
 	for (const CUstream_st *other : emulated().streams) {
-		if (!emulated().connections || other == stream || other->device != stream->device ||
-		    other->connection != stream->connection)
+		if (other == stream || !share_queue(stream, other))
 			continue;
-		for (const emulated_op &theirs : other->queue)
-			if (theirs.order < op.order &&
-			    (!other->busy || &theirs != &other->queue.front()))
-				return true;
+		size_t begun = other->busy ? 1 : 0;
+		if (other->queue.size() > begun && other->queue[begun].order < op.order)
+			return true;
 	}
 	return false;
 }
@@ -82,6 +89,7 @@ static void work(CUstream_st *stream)
 		}
 		if (op.finish)
 			op.finish();
+		stream->entries -= op.entries;
 		stream->queue.pop_front();
 		stream->busy = false;
 		stream->finished++;
@@ -103,7 +111,7 @@ static CUstream_st *create(int device, unsigned flags, int priority)
 	stream->device = device;
 	stream->flags = flags;
 	stream->priority = priority;
-	stream->connection = state.connections ? owner.streams++ % state.connections : 0;
+	stream->connection = state.connections ? owner.streams[priority]++ % state.connections : 0;
 	stream->id = ++state.stream_ids;
 	stream->random = state.seed * 977 + stream->id;
 	state.streams.insert(stream);
@@ -124,19 +132,30 @@ CUstream_st *emulated_stream(cudaStream_t handle)
 	return known ? handle : nullptr;
 }
 
+static bool has_room(const CUstream_st *stream, const emulated_op &op)
+{
+	size_t entries = op.entries;
+
+	for (const CUstream_st *other : emulated().streams)
+		if (share_queue(stream, other))
+			entries += other->entries;
+	return entries <= queue_most;
+}
+
 void emulated_push(CUstream_st *stream, emulated_op op)
 {
 	if (stream->capturing)
 		return;
-	if (stream->queue.size() >= queue_most) {
+	if (!has_room(stream, op)) {
 		/* As CUDA: who waits for room has all others wait, too. */
 		std::unique_lock<std::mutex> held(emulated().lock, std::adopt_lock);
 		emulated_alone alone(held, stream->device);
-		while (stream->queue.size() >= queue_most)
+		while (!has_room(stream, op))
 			emulated().changed.wait(held);
 		held.release();
 	}
 	op.order = emulated().devices[static_cast<size_t>(stream->device)].order++;
+	stream->entries += op.entries;
 	stream->queue.push_back(std::move(op));
 	stream->submitted++;
 	emulated().changed.notify_all();
@@ -307,6 +326,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
 		emulated_in_host_function = false;
 		return cudaSuccess;
 	};
+	op.entries = host_function_entries;
 	emulated_push(stream, op);
 	emulated().stats.host_functions++;
 	return cudaSuccess;
