@@ -171,6 +171,7 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 		comm->abort_result = result;
 	}
 	comm->abort_wanted = true;
+	pthread_cond_broadcast(&comm->changed);
 	pthread_mutex_unlock(&comm->lock);
 	comm_wake(comm);
 }
@@ -260,6 +261,7 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 	request->rows = NULL;
 	request->staged = NULL;
 	request->staged_bytes = (struct staging_bytes){0};
+	request->ahead = false;
 	return request;
 }
 

@@ -64,6 +64,7 @@ struct winnow_request {
 	struct winnow_rows *rows;  /* comm_rows.c: its tensor is this list; else NULL */
 	struct staging_op *staged; /* comm_gpu.c: its tensor is on a GPU; else NULL */
 	struct staging_bytes staged_bytes;
+	bool ahead;                            /* counted in gpu_ahead */
 	int32_t nothing[COMM_GUARD_COUNT_MAX]; /* a guard's tensor: see comm_parts.c */
 	/* Under the lock. */
 	bool done;
@@ -109,7 +110,7 @@ struct winnow_comm {
 
 	atomic_bool woken; /* callers: set with the lock; thread: look below the lock */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;   /* state, stats */
+	pthread_cond_t changed;   /* state, stats, gpu_ahead, abort_wanted */
 	enum session_state state; /* thread: wo */
 	/* Likewise, once, before `state` says that it runs: */
 	bool fast;
@@ -131,6 +132,7 @@ struct winnow_comm {
 	void (*failing)(void *context, enum winnow_result result, const char *why);
 	void *failing_context;
 
+	uint32_t gpu_ahead;          /* under the lock: operations that streams wait for, or will */
 	_Atomic uint32_t trace_fine; /* a trace is, or will be, written: elements of a bit; or 0 */
 
 	pthread_mutex_t gpu_lock; /* one caller at a time adds: */

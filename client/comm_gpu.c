@@ -11,6 +11,13 @@
 #define CHECK_US 50000 /* between looks at a GPU that has something to do: failures wake nobody */
 #define DRAIN_US 2000  /* and at one that has failed, and may have something to do */
 
+/*
+ * Operations of which streams may be told at a time: a queue of the device holds about a thousand
+ * entries, and one operation takes about twenty. Who fills it has all calls of CUDA wait until there
+ * is room, those of our thread, too; and without these no operation ends.
+ */
+#define AHEAD_MAX 32
+
 /* What this communicator has on one GPU. */
 struct comm_gpu {
 	struct staging *staging;
@@ -80,12 +87,41 @@ int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
 	return err == 0 ? WINNOW_OK : failed(comm, err, why);
 }
 
+/* Not further ahead: until an earlier operation is done, or the communicator. */
+static int get_ahead(struct winnow_request *request)
+{
+	struct winnow_comm *comm = request->comm;
+
+	pthread_mutex_lock(&comm->lock);
+	while (comm->gpu_ahead >= AHEAD_MAX && comm->state == SESSION_RUNNING &&
+	       comm->abort_result == WINNOW_OK)
+		pthread_cond_wait(&comm->changed, &comm->lock);
+	comm->gpu_ahead++;
+	request->ahead = true;
+	pthread_mutex_unlock(&comm->lock);
+	return winnow_comm_check(comm);
+}
+
+static void fall_back(struct winnow_request *request)
+{
+	struct winnow_comm *comm = request->comm;
+
+	if (!request->ahead)
+		return;
+	request->ahead = false;
+	pthread_mutex_lock(&comm->lock);
+	if (comm->gpu_ahead-- >= AHEAD_MAX)
+		pthread_cond_broadcast(&comm->changed);
+	pthread_mutex_unlock(&comm->lock);
+}
+
 /* The thread: an operation's work on the GPU is done, or will never be. */
 static void passed(void *context, bool there)
 {
 	struct winnow_request *request = context;
 
 	request->staged_bytes = staging_bytes(request->staged);
+	fall_back(request);
 	/* The GPU has failed after the last sums had come. */
 	if (!there && request->task.status == WINNOW_OK)
 		request->task.status = WINNOW_ERR_GPU;
@@ -166,12 +202,21 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 	if (result != WINNOW_OK)
 		return result;
 	err = admit(task, options, &calls, &device, why);
+	if (err == 0 && what.stream_waits) {
+		result = get_ahead(request);
+		if (result != WINNOW_OK) {
+			fall_back(request);
+			return result;
+		}
+	}
 	if (err == 0)
 		err = gpu_for(comm, calls, device, &gpu, why);
 	if (err == 0)
 		err = staging_post(gpu->staging, &what, &request->staged, why);
-	if (err != 0)
+	if (err != 0) {
+		fall_back(request);
 		return failed(comm, err, why);
+	}
 	task->access = &staging_access;
 	task->access_state = request->staged;
 	return WINNOW_OK;

@@ -74,8 +74,8 @@ enum winnow_dtype {
 };
 
 /*
- * Operations. A block that a worker does not send counts as zeros. The sign of a zero is not kept.
- * Minimum and maximum of a NaN and anything are NaN. Averages of integers are truncated towards zero.
+ * Operations. A block that a worker does not send counts as zeros. The sign of a zero is not kept. Minimum
+ * and maximum of a NaN and anything are NaN. Averages of integers are truncated towards zero.
  */
 enum winnow_op {
 	WINNOW_SUM = 1,
@@ -153,16 +153,17 @@ enum winnow_memory {
 	 * Both in the memory of one NVIDIA GPU. The operation comes after the work that is in the
 	 * caller's stream, and the stream waits for the result; the calling thread does not, unless
 	 * the driver has no way to make a stream wait, CUDA_DEVICE_MAX_CONNECTIONS is 1, or
-	 * CUDA_LAUNCH_BLOCKING is set. Needs winnow-cuda.so beside the library and a driver for the
-	 * CUDA with which that was built. Streams that are being captured into a graph are refused
-	 * (INVALID). The first operations reserve pinned memory, later ones nothing.
+	 * CUDA_LAUNCH_BLOCKING is set. Needs winnow-cuda.so beside the library and a driver for the CUDA
+	 * with which that was built. Streams that are being captured into a graph are refused (INVALID).
+	 * The first operations reserve pinned memory, later ones nothing.
 	 *
-	 * While a stream waits for a result the process should not free memory of the GPU or pinned
-	 * memory (winnow_comm_destroy() of another communicator does), copy to memory that is not
-	 * pinned, use a kernel for the first time (CUDA_MODULE_LOADING=EAGER loads all at once), or
-	 * put more into a stream than it holds, about a thousand operations: CUDA may have these
-	 * calls wait for the stream, and all others, the library's too, for them. After 8 s of that
-	 * the streams are let go, and the job ends (GPU). With stream_goes_on none of it matters.
+	 * While a stream waits for a result the process should not free memory of the GPU or pinned memory
+	 * (winnow_comm_destroy() of another communicator does), copy to memory that is not pinned, use a
+	 * kernel for the first time (CUDA_MODULE_LOADING=EAGER loads all at once), or put more than some
+	 * hundred things into a stream: CUDA may have these calls wait for the stream, and all others, the
+	 * library's too, for them. After 8 s of that the streams are let go, and the job ends (GPU). With
+	 * stream_goes_on none of it matters. A call waits while 32 operations are under way for which
+	 * streams wait.
 	 */
 	WINNOW_MEMORY_CUDA = 1,
 };
@@ -355,10 +356,7 @@ WINNOW_API void winnow_comm_abort(struct winnow_comm *comm, const char *text);
 /* The library's error in words: "workers do not agree ...". Never NULL. */
 WINNOW_API const char *winnow_strerror(int result);
 
-/*
- * winnow_comm_error - the line behind the last failure of this communicator; "" if none.
- * Valid until the next call of this function from the same thread.
- */
+/* The line behind this communicator's last failure, or "": until this thread's next call of it. */
 WINNOW_API const char *winnow_comm_error(struct winnow_comm *comm);
 
 /* The line behind the last failure in the calling thread, of any call. */

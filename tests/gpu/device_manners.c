@@ -10,6 +10,8 @@
 #include "tests/gpu/device_tensor.h"
 #include "tests/gpu/emulated/emulated.h"
 
+#define AHEAD 200 /* operations */
+
 /* Of a thread that another one's capture must not concern, nor the other way round. */
 static void *operate_meanwhile(void *argument)
 {
@@ -72,6 +74,34 @@ static void test_second_gpu(void)
 	(void)cudaSetDevice(0);
 }
 
+static void CUDART_CB late(void *argument)
+{
+	(void)argument;
+	usleep(300000);
+}
+
+/*
+ * More operations in a stream that is late than the device's queue has entries for: whoever filled
+ * that would keep the library from calling CUDA, and so from ever bringing a result.
+ */
+static void test_many_ahead(void)
+{
+	struct winnow_comm *comm = join();
+	struct tensor t;
+
+	tensor_open(&t);
+	fill(&t, 3);
+	expect(cudaLaunchHostFunc(t.stream, late, NULL) == cudaSuccess, "cannot be late");
+	for (uint32_t i = 0; i < AHEAD; i++)
+		expect(winnow_allreduce_cuda(t.send, t.recv, i + 1 < AHEAD ? 1000 : COUNT,
+		                             WINNOW_F32, WINNOW_SUM, comm, t.stream) == WINNOW_OK,
+		       "an operation far ahead fails");
+	fetch(&t);
+	expect_sum(&t, 3);
+	winnow_comm_destroy(comm);
+	tensor_close(&t);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -80,6 +110,7 @@ int main(int argc, char **argv)
 	}
 	aggregator = argv[1];
 	test_second_gpu();
+	test_many_ahead();
 	test_capture_elsewhere();
 	printf("contexts and captures of others are left alone\n");
 	return 0;
