@@ -187,6 +187,8 @@ bool comm_gpu_wanted(const struct winnow_options *options);
 int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
                    const struct winnow_options *options);
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
+/* Makes what the first operation on this GPU would. *can_wait: streams can wait for results. */
+int comm_gpu_open(struct winnow_comm *comm, int device, bool *can_wait);
 int comm_gpu_wait(struct winnow_request *const requests[], uint32_t count,
                   const struct winnow_options *options);
 

@@ -181,6 +181,21 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 	return err;
 }
 
+int comm_gpu_open(struct winnow_comm *comm, int device, bool *can_wait)
+{
+	const struct gpu_calls *calls;
+	char why[GPU_WHY_BYTES] = "out of memory";
+	struct comm_gpu *gpu;
+	int err = gpu_plugin_open(&calls, why);
+
+	if (err == 0)
+		err = gpu_for(comm, calls, device, &gpu, why);
+	if (err != 0)
+		return failed(comm, err, why);
+	*can_wait = staging_can_wait(gpu->staging);
+	return WINNOW_OK;
+}
+
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options)
 {
 	struct winnow_comm *comm = request->comm;

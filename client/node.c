@@ -10,6 +10,8 @@
 #include "client/gpu_plugin.h"
 #include "client/node_impl.h"
 
+#define AHEAD_MAX 24
+
 /* ---- requests ---- */
 
 static struct winnow_node_request *request_new(struct winnow_node *node)
@@ -161,6 +163,7 @@ static int reduce_shares(struct winnow_node *node, uint32_t turn, const struct n
                          const struct shape *shape, struct winnow_node_request *request)
 {
 	struct winnow_options options = *shape->options;
+	bool detached = request->detached && !request->goes_on;
 
 	options.memory = WINNOW_MEMORY_CUDA;
 	options.stream_goes_on = request->goes_on;
@@ -170,7 +173,7 @@ static int reduce_shares(struct winnow_node *node, uint32_t turn, const struct n
 
 		options.stream = node->calls->stream(node->node_gpus, turn, i);
 		result = reduce_share(node, i, task, shape, &options,
-		                      request->detached ? NULL : &request->shares[i]);
+		                      detached ? NULL : &request->shares[i]);
 		if (result != WINNOW_OK)
 			return result;
 	}
@@ -257,11 +260,43 @@ static int submit(struct winnow_node *node, const struct node_task *task, const 
 	return node_check(node);
 }
 
-/* `task` but for what the request decides. */
+/* Operations of a node that streams wait for: the caller does not get further ahead. See comm_gpu.c. */
+static uint32_t ahead_locked(const struct winnow_node *node)
+{
+	uint32_t ahead = 0;
+
+	for (const struct winnow_node_request *r = node->underway; r != NULL; r = r->next)
+		ahead += !r->goes_on && r->left > 0;
+	return ahead;
+}
+
+static void await_room(struct winnow_node *node)
+{
+	pthread_mutex_lock(&node->lock);
+	while (ahead_locked(node) >= AHEAD_MAX && !atomic_load(&node->failed))
+		pthread_cond_wait(&node->changed, &node->lock);
+	pthread_mutex_unlock(&node->lock);
+}
+
+static void await_end(struct winnow_node_request *request)
+{
+	struct winnow_node *node = request->node;
+
+	pthread_mutex_lock(&node->lock);
+	while (request->left > 0 && !atomic_load(&node->failed))
+		pthread_cond_wait(&node->changed, &node->lock);
+	pthread_mutex_unlock(&node->lock);
+}
+
+/*
+ * `task` but for what the request decides. Where streams cannot wait, they go on, and the caller
+ * waits: by itself, since whoever ends a node that has failed needs node->nccl.
+ */
 static int begin(struct winnow_node *node, struct node_task *task, const struct shape *shape,
                  struct winnow_node_request **out)
 {
 	const struct winnow_options *options = shape->options;
+	bool we_wait = !options->stream_goes_on && !node->can_wait;
 	struct winnow_node_request *request;
 	const char *wrong = comm_wrong_segments(shape->segments, shape->segment_count, task->count);
 	int result;
@@ -276,18 +311,25 @@ static int begin(struct winnow_node *node, struct node_task *task, const struct 
 	if (result != WINNOW_OK)
 		return result;
 	task->block_elems = options->block != 0 ? options->block : node->block;
-	task->goes_on = options->stream_goes_on != 0;
+	task->goes_on = options->stream_goes_on != 0 || we_wait;
 	request = request_new(node);
 	if (request == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	task->done = one_done;
 	task->context = request;
-	request->detached = out == NULL;
+	request->detached = out == NULL && !we_wait;
 	request->goes_on = task->goes_on;
 	request->submitted_us = comm_clock_us();
+	if (!task->goes_on)
+		await_room(node);
 	pthread_mutex_lock(&node->nccl);
 	result = submit(node, task, shape, request);
 	pthread_mutex_unlock(&node->nccl);
+	if (result == WINNOW_OK && we_wait) {
+		await_end(request);
+		if (out == NULL)
+			return node_collect(request, NULL);
+	}
 	if (result == WINNOW_OK && out != NULL)
 		*out = request;
 	return result;

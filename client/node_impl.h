@@ -46,7 +46,7 @@ struct winnow_node_request {
 	struct winnow_node *node;
 	struct winnow_request *shares[NODE_GPUS_MAX]; /* [gpu_count] of the communicators */
 	uint64_t submitted_us;
-	bool goes_on; /* no stream waits: the shares are node_gather.c's, and so is what follows */
+	bool goes_on; /* no stream waits, the caller's thread may: the shares are node_gather.c's, and so is what follows */
 	struct node_gather gather;
 	/* Under the lock. */
 	uint32_t left; /* GPUs that do not have their result yet */
@@ -65,6 +65,7 @@ struct winnow_node {
 	struct node_board *board;                  /* NULL: likewise, or there is none to be had */
 	char board_name[64];
 	uint32_t block; /* of the communicators */
+	bool can_wait;  /* streams can; else calls do */
 	uint64_t timeout_us;
 	uint64_t open_until_us; /* 0: it is open */
 

@@ -113,6 +113,21 @@ static int join_shares(struct winnow_node *node, const struct winnow_node_config
 	return result;
 }
 
+/* Before any stream waits, which what this does might not survive: see gpu_start.c. */
+static int open_shares(struct winnow_node *node)
+{
+	int result = WINNOW_OK;
+
+	node->can_wait = true;
+	for (uint32_t i = 0; i < node->gpu_count && result == WINNOW_OK; i++) {
+		bool can_wait = false;
+
+		result = comm_gpu_open(node->shares[i], node->gpus[i], &can_wait);
+		node->can_wait = node->can_wait && can_wait;
+	}
+	return result;
+}
+
 static int start_threads(struct winnow_node *node)
 {
 	sigset_t all, before;
@@ -155,6 +170,8 @@ static int create(struct winnow_node *node, const struct winnow_node_config *con
 		return guard != WINNOW_OK ? guard : comm_fail(result, why);
 	}
 	result = join_shares(node, config);
+	if (result == WINNOW_OK)
+		result = open_shares(node);
 	return result != WINNOW_OK ? result : start_threads(node);
 }
 

@@ -118,6 +118,11 @@ int staging_post(struct staging *staging, const struct staging_post *what, struc
 	return 0;
 }
 
+bool staging_can_wait(const struct staging *staging)
+{
+	return staging->config.calls->can_wait(staging->gpu);
+}
+
 int staging_wait(struct staging_op *op, void *stream, char *why)
 {
 	return op->staging->config.calls->wait(&op->gate, stream, why);

@@ -61,6 +61,9 @@ int staging_post(struct staging *staging, const struct staging_post *what, struc
 /* Will viewed() be called? *lacks: it was wanted, and there is no memory for it. */
 bool staging_viewed(const struct staging_op *op, bool *lacks);
 
+/* False: staging_wait() would return -EAGAIN. */
+bool staging_can_wait(const struct staging *staging);
+
 /* The stream goes no further before the result is there. -EAGAIN: it cannot be made to; -EIO. */
 int staging_wait(struct staging_op *op, void *stream, char *why);
 

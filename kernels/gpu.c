@@ -321,6 +321,11 @@ static int post(struct gpu_gate *gate, void *stream, bool waits, char *why)
 	return err;
 }
 
+static bool can_wait(const struct gpu *gpu)
+{
+	return gpu->wait_value != NULL;
+}
+
 static int wait(struct gpu_gate *gate, void *stream, char *why)
 {
 	struct gpu *gpu = gate->gpu;
@@ -429,6 +434,7 @@ __attribute__((visibility("default"))) const struct gpu_calls winnow_gpu = {
 	.view_open = gpu_view_open,
 	.view_close = gpu_view_close,
 	.post = post,
+	.can_wait = can_wait,
 	.wait = wait,
 	.release = release,
 	.scan = gpu_scan,

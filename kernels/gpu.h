@@ -148,10 +148,10 @@ struct gpu_calls {
 	 */
 	int (*post)(struct gpu_gate *gate, void *stream, bool waits, char *why);
 
-	/*
-	 * wait - the caller's stream goes no further before finish() or release(). -EAGAIN: streams
-	 * cannot wait here without getting into the way of the library's own.
-	 */
+	/* can_wait - can streams be made to wait here, without getting into the way of the library's own? */
+	bool (*can_wait)(const struct gpu *gpu);
+
+	/* wait - the caller's stream goes no further before finish() or release(). -EAGAIN: it cannot. */
 	int (*wait)(struct gpu_gate *gate, void *stream, char *why);
 	void (*release)(struct gpu_gate *gate);
 

@@ -80,7 +80,12 @@ int settle(struct node_gpus *gpus, which_comm which, const char *call, char *why
 
 /* ---- opening and closing ---- */
 
-/* In streams of the lowest priority, where it is no harm to stand still: see gpu.h. */
+/*
+ * Streams of one priority share the device's queues: see gpu_start.c. Those of the turns have the lowest,
+ * where it is no harm to stand still. What is asked for in `last` comes later than other processes
+ * may have what follows in a turn: in a queue with that, each would wait for the other. With the
+ * highest it would stand in the way of the library's own streams; so it has one in between.
+ */
 static int open_gpu(struct node_gpu *gpu, char *why)
 {
 	int least = 0, greatest = 0, err = 0;
@@ -88,7 +93,7 @@ static int open_gpu(struct node_gpu *gpu, char *why)
 	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
 	TRY_CUDA(err, gpu->device, cudaDeviceGetStreamPriorityRange, (&least, &greatest));
 	TRY_CUDA(err, gpu->device, cudaStreamCreateWithPriority,
-	         (&gpu->last, cudaStreamNonBlocking, least));
+	         (&gpu->last, cudaStreamNonBlocking, (least + greatest) / 2));
 	for (uint32_t turn = 0; turn < NODE_TURNS; turn++) {
 		TRY_CUDA(err, gpu->device, cudaStreamCreateWithPriority,
 		         (&gpu->streams[turn], cudaStreamNonBlocking, least));

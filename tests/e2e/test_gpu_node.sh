@@ -41,6 +41,19 @@ all_well 2 2
 node_all n0 0 1 4 job=c seed=3 "ops=$(scaled 30)" # a node alone
 all_well 1
 
+# One queue for all streams, as some frameworks want it: then calls wait, where streams would.
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+for i in 0 1; do node_each "n$i" $i 2 2 job=one-queue seed=4 "ops=$(scaled 20)"; done
+all_well 2 2
+unset CUDA_DEVICE_MAX_CONNECTIONS
+# In some processes calls wait, in others streams: all must come to NCCL in one order still.
+fault=CUDA_DEVICE_MAX_CONNECTIONS=1
+for seed in 5 6 7 8; do
+	node_each n0 0 1 2 "job=mixed.$seed" "seed=$seed" "ops=$(scaled 40)"
+	all_well 1 2
+done
+fault=""
+
 # Whatever ends one process ends all others, with one line, and nobody hangs.
 ready() { # name..
 	local name i
@@ -60,6 +73,10 @@ begin_each() { # four processes of two nodes that go on and on
 }
 
 begin_each job=killed
+kill -KILL "$(pid_of n0-1)"
+for name in n0-0 n1-0 n1-1; do expect $name 20 1 'rank [0-9]+ .*(lost|gone|closed|disconnected)'; done
+
+CUDA_DEVICE_MAX_CONNECTIONS=1 begin_each job=one-queue-killed
 kill -KILL "$(pid_of n0-1)"
 for name in n0-0 n1-0 n1-1; do expect $name 20 1 'rank [0-9]+ .*(lost|gone|closed|disconnected)'; done
 
