@@ -134,6 +134,11 @@ part_order() {
 	local call status begun
 	aggregators 1
 	workers two-orders 60 2 "$programs/device_order" orders
+	workers far-ahead 60 2 "$programs/device_order" ahead
+	# Streams that stand still share these queues of the device; the library's own must not, having another priority.
+	for call in 2 3; do
+		workers "$call-queues" 60 2 env CUDA_DEVICE_MAX_CONNECTIONS=$call "$programs/device_order" meanwhile copy
+	done
 	for call in allocate allocate-pinned create copy synchronize; do
 		workers "meanwhile-$call" 40 2 "$programs/device_order" meanwhile $call
 	done

@@ -4,6 +4,8 @@
  *
  *     device_order orders          two streams with two operations each, first one stream's and then
  *                                  the other's; on odd ranks the other way round: exit status 0
+ *     device_order ahead           more operations in one stream than the device's queue has room for,
+ *                                  while another worker is late: exit status 0
  *     device_order meanwhile CALL  rank 0 makes a call of CUDA's while its stream waits for a worker
  *                                  that is late. Exit status 0, and how long it took; 3: the job has
  *                                  ended, and its line, which is better than to wait for ever
@@ -29,6 +31,7 @@
 #define ROUNDS 20
 #define LATE_US 700000
 #define QUEUE 3000 /* a stream holds about a thousand */
+#define AHEAD 200  /* operations, each of which is several things in a stream */
 
 static struct winnow_comm *comm;
 
@@ -133,6 +136,35 @@ static void orders(void)
 	for (int i = 0; i < 2; i++)
 		tensor_close(&tensors[i]);
 	printf("%d rounds in two orders\n", ROUNDS);
+}
+
+/* ---- ahead ---- */
+
+static void ahead(void)
+{
+	struct tensor t;
+	uint64_t begin_ms;
+
+	tensor_open(&t);
+	submit(&t, 1);
+	check(&t, 1, 1);
+	if (rank != 0)
+		usleep(LATE_US);
+	begin_ms = clock_ms();
+	submit(&t, 2);
+	/* The maximum of what is equal everywhere changes nothing. */
+	for (uint64_t i = 1; i < AHEAD; i++) {
+		struct winnow_options options = {
+			.tag = 2 + i, .memory = WINNOW_MEMORY_CUDA, .stream = t.stream};
+
+		if (winnow_allreduce_async(t.device, t.device, 3, WINNOW_F32, WINNOW_MAX, &options,
+		                           comm, NULL) != WINNOW_OK)
+			job_ended("winnow_allreduce_async");
+	}
+	check(&t, 2, 1);
+	tensor_close(&t);
+	printf("%d operations ahead: the result came after %u ms\n", AHEAD,
+	       (unsigned)(clock_ms() - begin_ms));
 }
 
 /* ---- meanwhile ---- */
@@ -252,13 +284,15 @@ static void meanwhile(const char *name)
 
 int main(int argc, char **argv)
 {
-	if (!(argc == 2 && strcmp(argv[1], "orders") == 0) &&
+	if (!(argc == 2 && (strcmp(argv[1], "orders") == 0 || strcmp(argv[1], "ahead") == 0)) &&
 	    !(argc == 3 && strcmp(argv[1], "meanwhile") == 0)) {
 		fprintf(stderr, "device_order: see the head of tests/gpu/device_order.c\n");
 		return 2;
 	}
 	comm = join_job();
-	if (argc == 2)
+	if (argc == 2 && strcmp(argv[1], "ahead") == 0)
+		ahead();
+	else if (argc == 2)
 		orders();
 	else
 		meanwhile(argv[2]);
