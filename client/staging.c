@@ -31,22 +31,17 @@ int staging_open(const struct staging_config *config, struct staging **out, char
 	return 0;
 }
 
-static void ops_free(struct staging *s, struct staging_op *list)
+void staging_close(struct staging *staging)
 {
 	struct staging_op *next;
 
-	for (struct staging_op *op = list; op != NULL; op = next) {
-		next = op->next;
-		s->config.calls->gate_close(&op->gate);
-		free(op);
-	}
-}
-
-void staging_close(struct staging *staging)
-{
 	if (staging == NULL)
 		return;
-	ops_free(staging, staging->unused);
+	for (struct staging_op *op = staging->unused; op != NULL; op = next) {
+		next = op->next;
+		staging->config.calls->gate_close(&op->gate);
+		free(op);
+	}
 	slots_free(staging, staging->free_slots);
 	slots_free(staging, staging->small_slots);
 	views_free(staging, staging->views);
@@ -153,15 +148,25 @@ static bool signalled(const struct gpu_signal *signal)
 	return atomic_load_explicit(&signal->set, memory_order_acquire);
 }
 
-/* Whatever waits goes on: the operations will fail. */
+/* After a failure: what busy() says. Whatever waits goes on once no kernel writes into tensors. */
+static int drain(struct staging *s)
+{
+	char why[GPU_WHY_BYTES];
+	int state = s->config.calls->busy(s->gpu, why);
+
+	for (struct staging_op *op = s->under_way; op != NULL && state != GPU_MOVES; op = op->next)
+		s->config.calls->release(&op->gate);
+	return state;
+}
+
+/* The operations will fail. */
 static void gpu_failed(struct staging *s, const char *why)
 {
 	if (s->error[0] == '\0') {
 		snprintf(s->error, sizeof(s->error), "%s", why);
 		s->config.failing(s->config.context, why);
 	}
-	for (struct staging_op *op = s->under_way; op != NULL; op = op->next)
-		s->config.calls->release(&op->gate);
+	(void)drain(s);
 }
 
 bool staging_check(struct staging *staging)
@@ -435,7 +440,7 @@ void staging_finish(struct staging_op *op, bool failed)
 	if (s->error[0] == '\0' && s->config.calls->finish(&op->gate, failed, why) != 0)
 		gpu_failed(s, why);
 	if (s->error[0] != '\0')
-		s->config.calls->release(&op->gate);
+		(void)drain(s);
 }
 
 /* Slots whose sums are in the tensor; all, when the GPU does nothing any more. */
@@ -467,12 +472,11 @@ static bool is_over(const struct staging_op *op, int state)
 bool staging_turn(struct staging *staging)
 {
 	struct staging_op **at = &staging->under_way;
-	char why[GPU_WHY_BYTES];
 	bool any = false;
 	int state = 1;
 
 	if (staging->under_way != NULL && staging->error[0] != '\0')
-		state = staging->config.calls->busy(staging->gpu, why);
+		state = drain(staging);
 
 	while (*at != NULL) {
 		struct staging_op *op = *at;

@@ -412,10 +412,12 @@ static int busy(struct gpu *gpu, char *why)
 	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]) && err == 0; i++) {
 		cudaError_t state = cudaStreamQuery(queues[i]);
 
-		if (state == cudaErrorNotReady)
-			some = 1;
-		else
+		if (state != cudaErrorNotReady)
 			TRY(gpu, err, "cudaStreamQuery", state);
+		else if (queues[i] == gpu->out || queues[i] == gpu->in)
+			some = GPU_MOVES;
+		else if (some == 0)
+			some = GPU_TELLS;
 	}
 	return gpu_done(gpu, err != 0 ? err : some);
 }

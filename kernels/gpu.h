@@ -107,6 +107,9 @@ struct gpu_unpack {
 
 #define GPU_STUCK_US 8000000
 
+#define GPU_TELLS 1 /* see busy() */
+#define GPU_MOVES 2
+
 struct gpu_hooks {
 	void (*wake)(void *context);
 	void (*failing)(void *context, const char *why); /* before streams go on */
@@ -166,7 +169,8 @@ struct gpu_calls {
 	/* finish - the stream goes on, and gate->passed, after the unpacks so far; `all`: and the scans. */
 	int (*finish)(struct gpu_gate *gate, bool all, char *why);
 
-	/* 1: the queues have something to do; 0: nothing; -EIO: the GPU has failed. */
+	/* GPU_MOVES: kernels may read and write tensors; GPU_TELLS: `gate` or `tell` have something to do;
+	 * 0: nothing has; -EIO: the GPU has failed. */
 	int (*busy)(struct gpu *gpu, char *why);
 };
 

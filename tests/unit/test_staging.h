@@ -271,8 +271,14 @@ static inline int fake_wait(struct gpu_gate *gate, void *stream, char *why)
 	return fake.no_wait ? -EAGAIN : fake_call(CALL_WAIT, why);
 }
 
+static inline bool fake_moves(void)
+{
+	return fake.begin[OUT] < fake.end[OUT] || fake.begin[IN] < fake.end[IN];
+}
+
 static inline void fake_release(struct gpu_gate *gate)
 {
+	assert_true(fake.broken || !fake_moves());
 	assert_true(fake.told); /* before a stream goes on for nothing */
 	*gate->word = gate->turn;
 }
@@ -341,10 +347,7 @@ static inline int fake_finish(struct gpu_gate *gate, bool all, char *why)
 
 static inline bool fake_has_work(void)
 {
-	for (enum queue q = GATE; q < QUEUES; q++)
-		if (fake.begin[q] < fake.end[q])
-			return true;
-	return false;
+	return fake_moves() || fake.begin[GATE] < fake.end[GATE];
 }
 
 static inline int fake_busy(struct gpu *gpu, char *why)
@@ -352,7 +355,9 @@ static inline int fake_busy(struct gpu *gpu, char *why)
 	int err = fake_call(CALL_BUSY, why);
 
 	(void)gpu;
-	return err == 0 && fake_has_work() ? 1 : err;
+	if (err != 0)
+		return err;
+	return fake_moves() ? GPU_MOVES : fake_has_work() ? GPU_TELLS : 0;
 }
 
 static const struct gpu_calls fake_calls = {
