@@ -10,7 +10,7 @@
 #include "client/gpu_plugin.h"
 #include "client/node_impl.h"
 
-#define AHEAD_MAX 24
+#define AHEAD_MAX 24 /* see comm_gpu.c */
 
 /* ---- requests ---- */
 
@@ -163,7 +163,6 @@ static int reduce_shares(struct winnow_node *node, uint32_t turn, const struct n
                          const struct shape *shape, struct winnow_node_request *request)
 {
 	struct winnow_options options = *shape->options;
-	bool detached = request->detached && !request->goes_on;
 
 	options.memory = WINNOW_MEMORY_CUDA;
 	options.stream_goes_on = request->goes_on;
@@ -173,7 +172,7 @@ static int reduce_shares(struct winnow_node *node, uint32_t turn, const struct n
 
 		options.stream = node->calls->stream(node->node_gpus, turn, i);
 		result = reduce_share(node, i, task, shape, &options,
-		                      detached ? NULL : &request->shares[i]);
+		                      request->detached ? NULL : &request->shares[i]);
 		if (result != WINNOW_OK)
 			return result;
 	}
@@ -260,7 +259,7 @@ static int submit(struct winnow_node *node, const struct node_task *task, const 
 	return node_check(node);
 }
 
-/* Operations of a node that streams wait for: the caller does not get further ahead. See comm_gpu.c. */
+/* Operations that streams wait for: callers get AHEAD_MAX of them ahead. */
 static uint32_t ahead_locked(const struct winnow_node *node)
 {
 	uint32_t ahead = 0;

@@ -442,8 +442,9 @@ WINNOW_API void winnow_node_destroy(struct winnow_node *node);
  * floats are rounded at each step; MIN and MAX of a NaN may be either). AVG divides by all
  * GPUs of all nodes; of integers it is INVALID. A failure is told by winnow_node_check() and by
  * the next call. Waits for NCCL to have begun: at the first call, for the node's other processes;
- * and for earlier operations with stream_goes_on to have come through the network: who mixes both
- * kinds makes all calls in one order on all nodes, not only within each.
+ * while 24 operations are under way for which streams wait; and for earlier operations with
+ * stream_goes_on to have come through the network: who mixes both kinds makes all calls in one order
+ * on all nodes, not only within each.
  */
 WINNOW_API WINNOW_CHECK int winnow_node_allreduce(const void *const send[], void *const recv[],
                                                   uint64_t count, enum winnow_dtype dtype,

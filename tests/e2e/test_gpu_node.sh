@@ -40,6 +40,8 @@ for i in 0 1; do node_each "n$i" $i 2 2 job=b seed=2 "ops=$(scaled 40)"; done
 all_well 2 2
 node_all n0 0 1 4 job=c seed=3 "ops=$(scaled 30)" # a node alone
 all_well 1
+for i in 0 1; do node_each "n$i" $i 2 1 job=ahead seed=9 lanes=40 "ops=$(scaled 120)"; done # further than callers may get ahead
+all_well 2 1
 
 # One queue for all streams, as some frameworks want it: then calls wait, where streams would.
 export CUDA_DEVICE_MAX_CONNECTIONS=1

@@ -11,6 +11,7 @@
 #include "tests/gpu/emulated/emulated.h"
 
 #define AHEAD 200 /* operations */
+#define PARTS 100
 
 /* Of a thread that another one's capture must not concern, nor the other way round. */
 static void *operate_meanwhile(void *argument)
@@ -102,6 +103,30 @@ static void test_many_ahead(void)
 	tensor_close(&t);
 }
 
+/* One call that is more operations than a caller gets ahead: runs of rows of two lengths by turns. */
+static void test_many_parts(void)
+{
+	struct winnow_comm *comm = join();
+	struct winnow_segment segments[PARTS];
+	struct winnow_options options;
+	struct tensor t;
+
+	for (uint32_t i = 0; i < PARTS; i++)
+		segments[i] = (struct winnow_segment){
+			.offset = i * 3000, .count = 3000, .row = i % 2 ? 50 : 30};
+	tensor_open(&t);
+	fill(&t, 3);
+	options = on(t.stream);
+	expect(cudaLaunchHostFunc(t.stream, late, NULL) == cudaSuccess, "cannot be late");
+	expect(winnow_allreduce_segments_async(t.send, t.recv, COUNT, WINNOW_F32, WINNOW_SUM,
+	                                       segments, PARTS, &options, comm, NULL) == WINNOW_OK,
+	       "an operation of many parts fails");
+	fetch(&t);
+	expect_sum(&t, 3);
+	winnow_comm_destroy(comm);
+	tensor_close(&t);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
@@ -111,7 +136,8 @@ int main(int argc, char **argv)
 	aggregator = argv[1];
 	test_second_gpu();
 	test_many_ahead();
+	test_many_parts();
 	test_capture_elsewhere();
-	printf("contexts and captures of others are left alone\n");
+	printf("contexts and captures of others are left alone, and queues not filled\n");
 	return 0;
 }

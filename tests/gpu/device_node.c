@@ -3,7 +3,7 @@
  * device_node.c - a process of a node with several GPUs: operations on all of them, checked
  *
  *   device_node aggregators=HOST:PORT job=NAME node=0 nodes=2 gpus=4 local=all|0.. id=FILE
- *               seed=1 ops=50 [density=0.1 count=1000000 block=256]
+ *               seed=1 ops=50 [lanes=3] [density=0.1 count=1000000 block=256]
  *
  * local=all: this process has all GPUs of its node; local=2: that one, as emulated GPU 0. The process
  * with the first GPU writes FILE, the others wait for it. All processes draw the same operations
@@ -27,15 +27,22 @@
 
 #define GPUS_MAX 16
 #define COUNT_MAX (1u << 16) /* of drawn operations */
-#define LANES 3              /* operations under way */
+#define LANES_MAX 40         /* operations under way */
 
 static struct {
 	const char *aggregators, *job, *id;
-	uint32_t node, nodes, gpus, local, ops, count, block;
+	uint32_t node, nodes, gpus, local, ops, lanes, count, block;
 	bool all;
 	uint64_t seed;
 	double density; /* < 0: operations are drawn */
-} args = {.job = "nodes", .nodes = 1, .gpus = 1, .all = true, .seed = 1, .ops = 20, .density = -1};
+} args = {.job = "nodes",
+          .nodes = 1,
+          .gpus = 1,
+          .all = true,
+          .seed = 1,
+          .ops = 20,
+          .lanes = 3,
+          .density = -1};
 
 struct spec {
 	uint64_t count;
@@ -58,7 +65,7 @@ struct lane {
 };
 
 static struct winnow_node *node;
-static struct lane lanes[LANES];
+static struct lane lanes[LANES_MAX];
 static uint32_t mine; /* GPUs of this process */
 static uint64_t blocks, blocks_nonzero, blocks_union, staged_bytes;
 
@@ -343,6 +350,7 @@ static void parse(char **argv)
 			{"gpus", NULL, &args.gpus},
 			{"local", NULL, &args.local},
 			{"ops", NULL, &args.ops},
+			{"lanes", NULL, &args.lanes},
 			{"count", NULL, &args.count},
 			{"block", NULL, &args.block},
 		};
@@ -363,6 +371,8 @@ static void parse(char **argv)
 		if (strncmp(*argv, "density=", 8) == 0)
 			args.density = strtod(value, NULL);
 	}
+	if (args.lanes < 1 || args.lanes > LANES_MAX)
+		args.lanes = LANES_MAX;
 	mine = args.all ? args.gpus : 1;
 }
 
@@ -394,7 +404,7 @@ static void open_lanes(void)
 {
 	size_t bytes = (args.density >= 0 ? args.count : COUNT_MAX) * 8 + 64;
 
-	for (uint32_t i = 0; i < LANES * mine; i++) {
+	for (uint32_t i = 0; i < args.lanes * mine; i++) {
 		struct lane *lane = &lanes[i / mine];
 		uint32_t gpu = i % mine;
 
@@ -444,11 +454,11 @@ int main(int argc, char **argv)
 	printf("ready\n");
 	fflush(stdout);
 	for (uint32_t i = 0; i < args.ops; i++) {
-		end(&lanes[i % LANES]);
-		begin(&lanes[i % LANES], i);
+		end(&lanes[i % args.lanes]);
+		begin(&lanes[i % args.lanes], i);
 	}
-	for (uint32_t i = 0; i < LANES; i++)
-		end(&lanes[(args.ops + i) % LANES]);
+	for (uint32_t i = 0; i < args.lanes; i++)
+		end(&lanes[(args.ops + i) % args.lanes]);
 	winnow_node_stats(node, &stats);
 	printf("{\"ops\": %u, \"sent_bytes\": %" PRIu64 ", \"received_bytes\": %" PRIu64
 	       ", \"blocks\": %" PRIu64 ", \"nonzero\": %" PRIu64 ", \"union\": %" PRIu64
