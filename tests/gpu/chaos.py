@@ -6,7 +6,7 @@
 
 One job for each seed from FIRST to LAST, against the winnowd at HOST:PORT. Streams pause, host functions are
 late, and the device has 1, 2 or 8 queues, by the seed, too. Each process has to come to an end in time,
-with right results or with a line, and nobody may fail where nothing has happened.
+with right results or with a line.
 """
 
 import os
