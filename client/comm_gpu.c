@@ -12,9 +12,9 @@
 #define DRAIN_US 2000  /* and at one that has failed, and may have something to do */
 
 /*
- * Operations of which streams may be told at a time: a queue of the device holds about a thousand
- * entries, and one operation takes about twenty. Who fills it has all calls of CUDA wait until there
- * is room, those of our thread, too; and without these no operation ends.
+ * Operations for which streams may be made to wait at a time. A queue of the device holds about a
+ * thousand entries, and one operation takes about twenty; who fills it has all calls of CUDA wait until
+ * there is room, those of our thread, too, and without these no operation ends.
  */
 #define AHEAD_MAX 32
 
