@@ -160,12 +160,6 @@ static void test_bytes(void)
 
 /* ---- what does not wait ---- */
 
-static void CUDART_CB late(void *argument)
-{
-	(void)argument;
-	usleep(300000);
-}
-
 static void test_late_stream(void)
 {
 	struct winnow_comm *comm = join();

@@ -75,12 +75,6 @@ static void test_second_gpu(void)
 	(void)cudaSetDevice(0);
 }
 
-static void CUDART_CB late(void *argument)
-{
-	(void)argument;
-	usleep(300000);
-}
-
 /*
  * More operations in a stream that is late than the device's queue has entries for: whoever filled
  * that would keep the library from calling CUDA, and so from ever bringing a result.

@@ -114,6 +114,13 @@ static inline void expect_sum(const struct tensor *t, uint32_t stride)
 		expect(t->host[i] == element(i, stride), "a result is wrong");
 }
 
+/* A host function that holds its stream up for a while. */
+static inline void CUDART_CB late(void *argument)
+{
+	(void)argument;
+	usleep(300000);
+}
+
 static inline struct winnow_options on(cudaStream_t stream)
 {
 	return (struct winnow_options){.memory = WINNOW_MEMORY_CUDA, .stream = stream};
