@@ -1,6 +1,7 @@
 # Winnow. `make help` lists the goals. Everything made lands in build/.
 #   V=1                                 print the commands
 #   SAN=address,undefined  SAN=thread   build and check with sanitizers, in build/san-...
+#   WERROR=1                            warnings are errors, as in CI
 #   PREFIX=/usr/local DESTDIR=          where `make install` puts things
 
 MAKEFLAGS += --no-builtin-rules
@@ -14,13 +15,14 @@ CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 AR := $(if $(filter default,$(origin AR)),ar,$(AR))
 CLANG ?= clang
 BPFTOOL ?= $(or $(shell command -v bpftool),/usr/sbin/bpftool)
+werror := $(if $(filter 1,$(WERROR)),-Werror)
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(2)';)
 
 VERSION := 0.1.0
 CFLAGS ?= -O2 -g
 warnings := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
-	-Wmissing-prototypes -Wvla -Wundef -Wwrite-strings -Werror
+	-Wmissing-prototypes -Wvla -Wundef -Wwrite-strings $(werror)
 sanitize := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 compile = -std=c11 -D_GNU_SOURCE -DWINNOW_VERSION='"$(VERSION)"' -I. -I$(BUILD) -MMD -MP -fPIC -fvisibility=hidden \
 	-ffp-contract=off -pthread $(warnings) $(CFLAGS) $(sanitize) $(extra)
@@ -41,9 +43,9 @@ core_libs := -lsodium -ljansson -linih -lm -ldl
 # The dpdk data path is an object of its own, opened when somebody wants it; without DPDK's headers it is left out.
 dpdk := $(call sources_of,aggregator/net/dpdk) aggregator/net/frame aggregator/net/neighbours \
 	aggregator/net/sum aggregator/net/sum_any aggregator/net/sum_avx2
-have_dpdk := $(shell pkg-config --exists libdpdk && echo yes)
-dpdk_flags = $(shell pkg-config --cflags libdpdk) -DALLOW_EXPERIMENTAL_API
-dpdk_libs = $(shell pkg-config --libs libdpdk)
+have_dpdk := $(shell pkg-config --exists libdpdk 2>/dev/null && echo yes)
+dpdk_flags := $(if $(have_dpdk),$(shell pkg-config --cflags libdpdk)) -DALLOW_EXPERIMENTAL_API
+dpdk_libs := $(if $(have_dpdk),$(shell pkg-config --libs libdpdk))
 
 # Kernels and what drives the GPU are an object of their own, too; without CUDA it is left out. The same
 # sources on an emulated CUDA, for tests, are there always. NVIDIA's toolkit has a folder, Debian's (11.8) is in /usr.
@@ -77,7 +79,7 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo check bench check-gpu bench-gpu gpu-bundle lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
+.PHONY: all demo check check-debian bench check-gpu bench-gpu gpu-bundle lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
 	$(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
@@ -123,7 +125,7 @@ $(BUILD)/winnow-cuda.so: $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(kerne
 emulated := $(patsubst %.cc,%,$(wildcard tests/gpu/emulated/*.cc))
 emulated_flags = -Itests/gpu/emulated -DWINNOW_EMULATED_CUDA
 emulated_cxx = g++ -std=c++17 -I. -I$(BUILD) $(emulated_flags) -MMD -MP -fPIC -ffp-contract=off -pthread \
-	-Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas -Werror $(CFLAGS) $(sanitize) $(extra)
+	-Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas $(werror) $(CFLAGS) $(sanitize) $(extra)
 $(BUILD)/emulated/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(call say,CXX,$@)$(emulated_cxx) -fvisibility=hidden -x c++ -c $< -o $@
@@ -168,7 +170,7 @@ $(BUILD)/gpu/test_kernels: $(BUILD)/cuda/tests/gpu/test_kernels.o
 $(BUILD)/gpu/bench_gpu: $(BUILD)/cuda/tests/bench/bench_gpu.o
 $(BUILD)/cuda/%.o: %.cc Makefile
 	@mkdir -p $(@D)
-	$(call say,CXX,$@)g++ -std=c++17 -O2 -g -I. $(cuda_include) -MMD -MP -pthread -ffp-contract=off -Wall -Wextra -Werror -c $< -o $@
+	$(call say,CXX,$@)g++ -std=c++17 -O2 -g -I. $(cuda_include) -MMD -MP -pthread -ffp-contract=off -Wall -Wextra $(werror) -c $< -o $@
 $(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_of,bitmap))
 	@mkdir -p $(@D)
 	$(call say,LD,$@)g++ -pthread $(filter %.o,$^) $(cuda_runtime) -ldl -lrt -o $@
@@ -221,7 +223,7 @@ bench-gpu: ## on a machine with a GPU: kernels, and allreduce against NCCL; PART
 # Programs for the kernel, and the headers that bpftool makes of them, programs and all.
 $(BUILD)/%.bpf.o: %.bpf.c Makefile
 	@mkdir -p $(@D)
-	$(call say,BPF,$@)$(CLANG) -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -fno-strict-aliasing -I. \
+	$(call say,BPF,$@)$(CLANG) -target bpf -mcpu=v3 -O2 -g -Wall -Wextra $(werror) -fno-strict-aliasing -I. \
 		-I/usr/include/$(shell uname -m)-linux-gnu -MMD -MP -c $< -o $@
 
 # Linking a program with nothing leaves out what only a debugger reads: half of it.
@@ -233,7 +235,7 @@ $(BUILD)/%.skel.h: $(BUILD)/%.bpf.o
 $(BUILD)/ebpf/xdp.o: $(BUILD)/ebpf/winnow.skel.h
 $(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
 $(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
-$(BUILD)/ebpf/xdp.o $(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra -Werror
+$(BUILD)/ebpf/xdp.o $(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra $(werror)
 
 $(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library) $(filter-out client/cli/winnow,$(cli)))
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
@@ -307,6 +309,10 @@ check: ## install what is missing, build, run all tests; SAN=... for one with sa
 	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) tests
 	$(Q)tests/run.sh $(BUILD) '$(SAN)'
+
+SUITE ?= trixie
+check-debian: ## demo and check in a fresh Debian of another release (root, long); SUITE=bookworm
+	$(Q)tests/debian.sh $(SUITE) $(BUILD)
 
 bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long); PARTS="bound loss"
 	$(Q)docker/install-packages.sh build dpdk bench

@@ -30,7 +30,7 @@ if [ "$(id -u)" != 0 ]; then
 	}
 	as_root=(sudo)
 fi
-echo "Installing from Debian: ${missing[*]}"
+echo "Installing from Debian, for $(printf "%s, " "$@" | sed "s/, $//"): ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! {
