@@ -4,7 +4,8 @@
 #       -v "$PWD/keys:/etc/winnow:ro" winnowd --key-file /etc/winnow/keys
 # docs/DEPLOY.md says what XDP needs beyond that. --build-arg DATAPATH=dpdk adds that data path, DPDK and its drivers.
 # The stage `build` is the same, line by line, in worker.Dockerfile: built once.
-FROM debian:bookworm-slim AS build
+ARG DEBIAN=bookworm
+FROM debian:$DEBIAN-slim AS build
 COPY docker/packages.txt docker/install-packages.sh /src/docker/
 RUN /src/docker/install-packages.sh build deb
 COPY . /src

@@ -2,13 +2,14 @@
 #   docker build -f docker/worker.Dockerfile -t winnow-worker .
 #   docker run -e WINNOW_AGGREGATORS=agg:5555 -e WINNOW_KEY_FILE=/etc/winnow/keys -e RANK=0 -e WORLD_SIZE=4 -e MASTER_ADDR=.. winnow-worker
 # A training of your own: the package, installed in the image that you have, is all that Winnow needs.
-FROM debian:bookworm-slim AS build
+ARG DEBIAN=bookworm
+FROM debian:$DEBIAN-slim AS build
 COPY docker/packages.txt docker/install-packages.sh /src/docker/
 RUN /src/docker/install-packages.sh build deb
 COPY . /src
 RUN make -C /src -j"$(nproc)" deb
 
-FROM debian:bookworm-slim
+FROM debian:$DEBIAN-slim
 # What takes long comes first: it is built once, whatever changes here.
 COPY docker/packages.txt docker/install-packages.sh /tmp/packages/
 RUN /tmp/packages/install-packages.sh worker && apt-get clean && rm -rf /var/lib/apt/lists/*
@@ -17,8 +18,8 @@ RUN apt-get update -q && apt-get install -qy --no-install-recommends /tmp/packag
 COPY client/python/demo/corpus.py client/python/demo/models.py docker/train.py /usr/share/winnow/demo/
 RUN python3 /usr/share/winnow/demo/train.py --prepare
 USER 65532:65532
-# One thread for PyTorch: what is to be seen here is the network.
-ENV OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+# One thread for PyTorch: what is to be seen here is the network. Debian 13's PyTorch is built without libuv, which it asks for by default.
+ENV OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 USE_LIBUV=0
 # There is nothing to save, and Python as the first process of a container does not hear SIGTERM: a stop would take ten seconds.
 STOPSIGNAL SIGKILL
 ENTRYPOINT ["python3", "/usr/share/winnow/demo/train.py"]

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# podman.sh - for tests of images, after lib.sh: podman with a store of its own, a base image made of Debian's packages, our images
+# podman.sh - for tests of images, after lib.sh: podman with a store of its own, a base image made of the packages of this machine's Debian, our images
 #
 #   pod ARG..        podman; its containers, images and networks are in $BUILD/containers, nobody else's
 #   image NAME TAG ARG..  builds docker/NAME.Dockerfile; says size and seconds. Layers of an earlier run serve again
@@ -10,6 +10,7 @@
 #   ready NAME       waits until winnowd in it serves
 #   ended NAME SECONDS    its exit status, once it has ended; what it said is in $tmp/NAME.out and .err
 # No registry is asked: the image that our Dockerfiles begin with is made here, under the same name.
+. tests/e2e/debian.sh
 [ "$(id -u)" = 0 ] || {
 	echo "needs root, for podman and network namespaces"
 	exit 77
@@ -28,6 +29,8 @@ events_logger = "file"
 [network]
 network_backend = "netavark"
 E
+# Podman 5 warns of cgroups v1 at each call.
+export PODMAN_IGNORE_CGROUPSV1_WARNING=1
 export CONTAINERS_CONF=$tmp/containers.conf
 cat >"$tmp/podman" <<E
 #!/bin/sh
@@ -48,15 +51,18 @@ stop_containers() {
 }
 trap stop_containers EXIT
 
+debian=$(debian_codename)
+base=debian:$debian-slim
 base_image() {
-	if ! pod image exists docker.io/library/debian:bookworm-slim; then
+	if ! pod image exists "docker.io/library/$base"; then
+		debian_sources "$debian" >"$tmp/base.list"
 		mmdebstrap --quiet --variant=minbase --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-			--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt=force-unsafe-io bookworm "$tmp/base.tar" \
-			/etc/apt/sources.list.d/debian.sources >"$tmp/base.log" 2>&1 || fail "mmdebstrap"
-		pod import -q --change 'CMD ["bash"]' "$tmp/base.tar" docker.io/library/debian:bookworm-slim >/dev/null 2>"$tmp/import.err" || fail "podman import"
+			--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt=force-unsafe-io "$debian" "$tmp/base.tar" \
+			"$tmp/base.list" >"$tmp/base.log" 2>&1 || fail "mmdebstrap"
+		pod import -q --change 'CMD ["bash"]' "$tmp/base.tar" "docker.io/library/$base" >/dev/null 2>"$tmp/import.err" || fail "podman import"
 		rm "$tmp/base.tar"
 	fi
-	pod run --rm --network none debian:bookworm-slim true 2>"$tmp/first.err" || fail "podman cannot run a container"
+	pod run --rm --network none "$base" true 2>"$tmp/first.err" || fail "podman cannot run a container"
 }
 
 # Beside other tests it takes what they leave: a container's processes are weighed together, whatever their niceness.
@@ -71,14 +77,14 @@ image() {
 		git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$tmp/context"
 		: >"$tmp/context/build" # what was built here has no place in an image: let it be in the way if it gets there
 	fi
-	pod build "${build_options[@]}" -f "$tmp/context/docker/$name.Dockerfile" -t "$tag" "$@" "$tmp/context" \
+	pod build "${build_options[@]}" -f "$tmp/context/docker/$name.Dockerfile" --build-arg "DEBIAN=$debian" -t "$tag" "$@" "$tmp/context" \
 		>"$tmp/build-$name.log" 2>&1 </dev/null || fail "cannot build docker/$name.Dockerfile"
 	echo "image $tag: $(($(pod image inspect -f '{{.Size}}' "$tag") / 100000 * 100000 / 1000)) KB, built in $((SECONDS - begun)) s"
 }
 
 group_image() {
 	pod image exists "winnow-$1" || pod build "${build_options[@]}" -t "winnow-$1" --ignorefile /dev/null -f - docker >"$tmp/build-$1.log" 2>&1 <<-D || fail "image with $1"
-		FROM debian:bookworm-slim
+		FROM $base
 		COPY packages.txt install-packages.sh /root/
 		RUN /root/install-packages.sh $1
 	D
@@ -86,9 +92,11 @@ group_image() {
 
 debian_program() {
 	[ ! -x "/usr/bin/$1" ] || { echo "/usr/bin/$1"; return; }
+	local package=prometheus # which has promtool, too, up to Debian 12
 	if [ ! -x "$store/prometheus/usr/bin/$1" ]; then
-		(cd "$store" && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } && dpkg -x prometheus_*.deb prometheus) \
-			>"$tmp/download.log" 2>&1 || fail "apt-get download prometheus"
+		apt-get install -qs "$1" >"$tmp/download.log" 2>&1 && package=$1
+		(cd "$store" && { apt-get download -q "$package" || { apt-get update -q && apt-get download -q "$package"; }; } && dpkg -x "$package"_*.deb prometheus) \
+			>"$tmp/download.log" 2>&1 || fail "apt-get download $package"
 	fi
 	echo "$store/prometheus/usr/bin/$1"
 }

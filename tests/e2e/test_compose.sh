@@ -19,7 +19,11 @@ done || exit 1
 base_image
 image winnowd winnowd
 image worker winnow-worker
-compose() { podman-compose --podman-path "$tmp/podman" --no-ansi -f docker/compose.yaml -p "$net" "$@" >"$tmp/compose.out" 2>"$tmp/compose.err"; }
+if [[ $(podman-compose --podman-path "$tmp/podman" version 2>/dev/null) == *"podman-compose version 1.3."* ]]; then
+	echo "podman-compose 1.3 does not fill in a variable whose default stands for one of the same name"
+	exit 77
+fi
+compose() { podman-compose --podman-path "$tmp/podman" --no-ansi -f "$PWD/docker/compose.yaml" -p "$net" "$@" >"$tmp/compose.out" 2>"$tmp/compose.err"; }
 services=(aggregator1 aggregator2 worker0 worker1 worker2 worker3)
 for service in "${services[@]}"; do started+=("${net}_${service}_1"); done
 networks+=("${net}_gradients")
@@ -41,7 +45,7 @@ aggregator() { pod exec "${net}_aggregator$1_1" /usr/bin/winnow "${@:2}"; }
 # ---- watched ----
 network=${net}_gradients
 container prometheus --user 65534 -v "$prometheus:/usr/bin/prometheus:ro" -v "$PWD/docker/prometheus:/etc/prometheus:ro" --tmpfs /data:mode=1777 \
-	--entrypoint /usr/bin/prometheus debian:bookworm-slim --config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/data
+	--entrypoint /usr/bin/prometheus "$base" --config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/data
 address=$(pod inspect -f "{{(index .NetworkSettings.Networks \"${net}_gradients\").IPAddress}}" "$net-prometheus")
 python3 tests/e2e/dashboard.py "http://$address:9090" docker/grafana/winnow.json || fail "the dashboard: $(pod logs "$net-prometheus" 2>&1 | tail -n 3)"
 metrics=$(pod inspect -f "{{(index .NetworkSettings.Networks \"${net}_gradients\").IPAddress}}" "${net}_aggregator1_1")

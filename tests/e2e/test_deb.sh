@@ -25,6 +25,11 @@ pod run --rm --network none -v "$tmp/debs:/debs:ro" winnow-lintian lintian --all
 [ ! -s "$tmp/lintian.log" ] || fail "lintian finds fault"
 
 # ---- a machine with systemd ----
+systemd=$(pod run --rm --network none winnow-service systemctl --version | awk 'NR == 1 { print $2 }')
+if [ "$systemd" -ge 256 ] && [ "$(stat -fc %T /sys/fs/cgroup)" != cgroup2fs ]; then
+	echo "systemd $systemd needs cgroups v2, and this machine has v1"
+	exit 77
+fi
 networks+=("$net")
 pod network create "$net" >/dev/null || fail "podman network create"
 container machine --privileged --systemd=always --no-healthcheck -v "$tmp/debs:/debs:ro" winnow-service /lib/systemd/systemd

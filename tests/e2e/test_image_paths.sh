@@ -95,7 +95,7 @@ packet=NET_RAW,NET_ADMIN,IPC_LOCK
 dpdk=(winnowd:dpdk --listen 10.77.0.102:5555 --datapath dpdk --device eth0)
 in_ns a1 server d0 $packet "${dpdk[@]}"
 ready d0
-keeps d0 '^(eal-intr-thread|rte-)'
+keeps d0 '^(eal-intr-thread|dpdk-intr|rte-|dpdk-)'
 in_ns w0 worker 0 winnowd none --aggregator 10.77.0.102:5555
 in_ns w1 worker 1 winnowd:dpdk $packet --aggregator 10.77.0.102:5555 --datapath dpdk --device eth0
 right
