@@ -161,7 +161,7 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 	a.segment = segment->number;
 	a.exponent = segment->exponent;
 	a.flags |= segment->announce_flags;
-	stream_head(s, out, WIRE_ANNOUNCE, s->ack, 0);
+	stream_head(s, out, WIRE_ANNOUNCE, 0, 0);
 	packet_put_announce(out, &a);
 	if (!(a.flags & (WIRE_ALL | WIRE_NONE)))
 		packet_point(out, segment->own, (segment->block_count + 63) / 64 * 8);

@@ -281,7 +281,7 @@ static inline void task_begin(struct bench *b, struct allreduce *task, const uin
 
 	stream_begin(b->stream, task);
 	stream_announce(b->stream, task, 0, &scan, b->now_us);
-	expect_packet(b, WIRE_ANNOUNCE, b->base);
+	expect_packet(b, WIRE_ANNOUNCE, 0);
 }
 
 /* A hundred blocks, of which this worker has those in `bits`, and the union all. */
