@@ -182,7 +182,7 @@ static void connection_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *
 	if (lines_feed(&connection->lines, buffer->base, (size_t)count, take_line, connection) <
 	            0 &&
 	    connection->peer != NULL)
-		jobs_garbage(jobs, connection->peer);
+		jobs_garbage(jobs, connection->peer, "a line is too long, or has a zero byte");
 }
 
 static void address_text(const struct sockaddr_storage *from, struct net_addr *out, char *text)

@@ -244,15 +244,18 @@ void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
 		peer_lost(jobs, peer, reason);
 }
 
-void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer)
+void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
 {
+	char reason[192];
+
 	if (!peer->used)
 		return;
-	if (peer->job == NULL)
-		peer_refuse(jobs, peer, "protocol",
-		            "this port speaks Winnow's protocol, one JSON object a line");
-	else
-		peer_lost(jobs, peer, "it sent something that is not a message");
+	if (peer->job == NULL) {
+		peer_refuse(jobs, peer, "protocol", "%s", why);
+		return;
+	}
+	snprintf(reason, sizeof(reason), "it sent something that is not a message: %s", why);
+	peer_lost(jobs, peer, reason);
 }
 
 /* ---- lines ---- */
@@ -279,6 +282,7 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
 {
+	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
 	struct control_message message;
 	char why[128];
 
@@ -288,14 +292,14 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 	peer->heard_us = now_us;
 	if (message_parse(line, &message, why) != 0) {
 		jobs_log(jobs, "warn", "event=bad_message peer=%s text=\"%s\"", peer->address, why);
-		jobs_garbage(jobs, peer);
+		jobs_garbage(jobs, peer, message.kind != 0 || peer->job != NULL ? why : stranger);
 		return;
 	}
 	if (peer->job == NULL) {
 		if (message.kind == CONTROL_JOIN)
 			join_take(jobs, peer, &message, now_us);
 		else
-			jobs_garbage(jobs, peer);
+			jobs_garbage(jobs, peer, "the first message is 'join'");
 		return;
 	}
 	switch (message.kind) {
@@ -314,7 +318,7 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		abort_take(jobs, peer, &message);
 		break;
 	default:
-		jobs_garbage(jobs, peer);
+		jobs_garbage(jobs, peer, "it is an aggregator's, or out of turn");
 	}
 }
 

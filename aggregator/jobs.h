@@ -139,8 +139,8 @@ void *jobs_peer_handle(const struct jobs_peer *peer);
 
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
 
-/* The peer sent what is no line (jobs_garbage), or its connection ended (jobs_gone). */
-void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer);
+/* The peer sent what is no line (jobs_garbage; it is told why), or its connection ended (jobs_gone). */
+void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why);
 void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason);
 
 /* A channel reports an operation that has waited too long. Unknown ids are ignored. */

@@ -386,7 +386,7 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 
 	if (job->state != JOB_PROBING || peer->ready || message->payload < WIRE_PAYLOAD_MIN ||
 	    message->payload > job->payload) {
-		jobs_garbage(jobs, peer);
+		jobs_garbage(jobs, peer, "ready: not now, or not with that payload");
 		return;
 	}
 	peer->ready = true;

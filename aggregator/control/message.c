@@ -27,6 +27,17 @@ enum field_kind {
 	FIELD_CHANNELS, /* array of numbers, with channel_count */
 };
 
+/* What a field must be, for people; numbers: NULL. */
+static const char *const kind_wants[] = {
+	[FIELD_BOOL] = "true or false",
+	[FIELD_NAME] = "a text",
+	[FIELD_JOB] = "1 to 64 letters, digits, '.', '_' or '-'",
+	[FIELD_TEXT] = "a text",
+	[FIELD_BYTES32] = "64 lower-case hex digits",
+	[FIELD_HEX64] = "16 lower-case hex digits",
+	[FIELD_CHANNELS] = "1 to 64 numbers below 65536",
+};
+
 struct field {
 	const char *name;
 	enum field_kind kind;
@@ -235,6 +246,19 @@ static bool read_kind(const json_t *root, enum control_kind *out)
 	return false;
 }
 
+/* "join: 'rank' is missing, or not a number from 0 to 4294967295" */
+static void refuse(enum control_kind kind, const struct field *field, char *why)
+{
+	int used = snprintf(why, WHY_BYTES, "%s: '%s' is missing, or not ", kind_names[kind],
+	                    field->name);
+
+	if (field->kind == FIELD_U32 || field->kind == FIELD_U16)
+		snprintf(why + used, WHY_BYTES - (size_t)used, "a number from %u to %u", field->min,
+		         field->max);
+	else
+		snprintf(why + used, WHY_BYTES - (size_t)used, "%s", kind_wants[field->kind]);
+}
+
 int message_parse(const char *line, struct control_message *out, char *why)
 {
 	char quoted[81];
@@ -259,8 +283,7 @@ int message_parse(const char *line, struct control_message *out, char *why)
 		if (!(field->used_by & 1u << out->kind))
 			continue;
 		if (!read_field(json_object_get(root, field->name), field, out)) {
-			snprintf(why, WHY_BYTES, "%s: '%s' is missing or out of range",
-			         kind_names[out->kind], field->name);
+			refuse(out->kind, field, why);
 			goto done;
 		}
 	}

@@ -64,8 +64,8 @@ struct control_message {
 };
 
 /*
- * message_parse - 0; or -EINVAL with a short reason in `why` (at least 128 bytes). Never
- * fails halfway: *out is complete or not to be used.
+ * message_parse - 0; or -EINVAL with a short reason in `why` (at least 128 bytes). *out is then
+ * not to be used, but for out->kind: 0 if even the type was not to be made out.
  */
 int message_parse(const char *line, struct control_message *out, char *why);
 

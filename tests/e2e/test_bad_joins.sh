@@ -64,9 +64,13 @@ P
 }
 raw '{"version": 7}' 'you speak version 7'
 raw '{"rank": 5}' 'wrong key'
-raw '{"job": "a/b"}' 'one JSON object a line'
-raw '{"rank": -1}' 'one JSON object a line'
-raw '{"world": "two"}' 'one JSON object a line'
+raw '{"job": "a/b"}' "join: 'job' is missing, or not 1 to 64 letters, digits, '.', '_' or '-'"
+raw '{"rank": -1}' "join: 'rank' is missing, or not a number from 0 to 4294967295"
+raw '{"world": "two"}' "join: 'world' is missing, or not a number from 0 to 4294967295"
+raw '{"silence_ms": 0}' "join: 'silence_ms' is missing, or not a number from 100 to 86400000"
+raw '{"nonce": "12"}' "join: 'nonce' is missing, or not 64 lower-case hex digits"
+raw '{"type": "ping"}' "the first message is 'join'"
+raw '{"type": "hallo"}' 'one JSON object a line'
 
 # A port in use.
 refuses 1 'cannot listen on TCP 127.0.0.1:.*address already in use' "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --key-file "$tmp/keys" --log error

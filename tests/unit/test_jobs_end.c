@@ -40,7 +40,7 @@ static void test_death(void **state)
 	jobs_gone(b->jobs, b->workers[1].peer, "connection reset");
 	expect_silence(b, 1);
 	jobs_gone(b->jobs, b->workers[1].peer, "again");
-	jobs_garbage(b->jobs, b->workers[1].peer);
+	jobs_garbage(b->jobs, b->workers[1].peer, "garbage");
 	expect_lost(b, "lost", "connection reset");
 	b = usual_open();
 	job_probing(b, 0, "job", 3);
@@ -90,27 +90,32 @@ static void test_death_while_forming(void **state)
 
 static void test_garbage(void **state)
 {
-	const char *const lines[] = {"",
-	                             "GET / HTTP/1.1",
-	                             "{}",
-	                             "{\"type\":\"hi\"}",
-	                             "null",
-	                             "[1]",
-	                             "{\"type\":\"join\"}",
-	                             "{\"type\":\"ready\",\"payload\":1}"};
+	const struct {
+		const char *line, *why;
+	} cases[] = {
+		{"", "one JSON object a line"},
+		{"GET / HTTP/1.1", "one JSON object a line"},
+		{"{}", "one JSON object a line"},
+		{"{\"type\":\"hi\"}", "one JSON object a line"},
+		{"null", "one JSON object a line"},
+		{"[1]", "one JSON object a line"},
+		{"{\"type\":\"join\"}", "join: 'version' is missing, or not a number from 0 to"},
+		{"{\"type\":\"ready\",\"payload\":1}",
+	         "ready: 'multicast' is missing, or not true or false"},
+	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct bench *b = usual_open();
 
 		connect_worker(b, 0);
-		jobs_line(b->jobs, b->workers[0].peer, lines[i], b->now_us);
-		expect_end(b, 0, "protocol", 0);
+		jobs_line(b->jobs, b->workers[0].peer, cases[i].line, b->now_us);
+		assert_non_null(strstr(expect_end(b, 0, "protocol", 0)->text, cases[i].why));
 		bench_close(b);
 		b = usual_open();
 		job_running(b, 0, "job", 3);
-		jobs_line(b->jobs, b->workers[1].peer, lines[i], b->now_us);
-		expect_lost(b, "lost", "not a message");
+		jobs_line(b->jobs, b->workers[1].peer, cases[i].line, b->now_us);
+		expect_lost(b, "lost", "not a message: ");
 	}
 }
 
