@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * test_vectors.c - docs/vectors/: cuts, proofs, fixed-point numbers, and whole operations
+ *
+ * tests/protocol/ reads the same files with an implementation that shares nothing with this one.
+ * packets.txt is for test_packet.c.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "aggregator/channel.h"
+#include "aggregator/control/proof.h"
+#include "client/engine.h"
+#include "client/winnow.h"
+
+#define FOLDER "docs/vectors/"
+#define LINES_MAX 160
+#define VALUE_BYTES 1024
+
+/* ---- reading: a paragraph is "KIND NAME" and lines of "KEY VALUE" ---- */
+
+struct line {
+	char key[24];
+	char value[VALUE_BYTES];
+};
+
+struct paragraph {
+	char kind[24], name[64];
+	uint32_t count;
+	struct line lines[LINES_MAX];
+};
+
+/* False at the end of the file. */
+static bool paragraph_read(FILE *file, struct paragraph *p)
+{
+	char text[VALUE_BYTES + 32];
+
+	assert_non_null(file); /* run it from the root of the repository */
+	p->kind[0] = '\0';
+	p->count = 0;
+	while (fgets(text, sizeof(text), file) != NULL) {
+		struct line *line = &p->lines[p->count];
+
+		if (text[0] == '#')
+			continue;
+		if (text[0] == '\n' && p->kind[0] != '\0')
+			break;
+		if (text[0] == '\n')
+			continue;
+		assert_non_null(strchr(text, '\n'));
+		if (p->kind[0] == '\0') {
+			assert_int_equal(sscanf(text, "%23s %63s", p->kind, p->name), 2);
+			continue;
+		}
+		assert_true(p->count < LINES_MAX);
+		assert_int_equal(sscanf(text, "%23s %1023[^\n]", line->key, line->value), 2);
+		p->count++;
+	}
+	if (p->kind[0] != '\0')
+		print_message("%s %s\n", p->kind, p->name);
+	return p->kind[0] != '\0';
+}
+
+static const char *text_of(const struct paragraph *p, const char *key)
+{
+	for (uint32_t i = 0; i < p->count; i++)
+		if (strcmp(p->lines[i].key, key) == 0)
+			return p->lines[i].value;
+	fail_msg("%s %s has no %s", p->kind, p->name, key);
+	return NULL;
+}
+
+static uint64_t number_of(const struct paragraph *p, const char *key)
+{
+	return strtoull(text_of(p, key), NULL, 0);
+}
+
+static float float_of(const char *bits)
+{
+	uint32_t word = (uint32_t)strtoul(bits, NULL, 16);
+	float value;
+
+	memcpy(&value, &word, sizeof(value));
+	return value;
+}
+
+static uint32_t hex_read(const char *hex, uint8_t *out)
+{
+	uint32_t count = 0;
+
+	for (unsigned byte; sscanf(hex + 2 * count, "%2x", &byte) == 1; count++)
+		out[count] = (uint8_t)byte;
+	return count;
+}
+
+/* ---- cuts ---- */
+
+static void check_blocks(const struct geometry *cut, char *text)
+{
+	uint32_t shard = (uint32_t)strtoul(text, &text, 10);
+	uint64_t index = strtoull(text, &text, 10) * cut->segment_blocks;
+
+	index += strtoull(text, &text, 10);
+	for (char *end; *text != '\0'; text = end, index++)
+		assert_true(geometry_block(cut, shard, index) == strtoull(text, &end, 10));
+	assert_true(index <= cut->shard_blocks);
+}
+
+static void check_cut(struct paragraph *p)
+{
+	struct geometry_input input = {
+		.count = number_of(p, "count"),
+		.block_elems = (uint32_t)number_of(p, "block_elems"),
+		.elem_bytes = (uint32_t)number_of(p, "element_bytes"),
+		.shard_count = (uint32_t)number_of(p, "channels"),
+		.payload = (uint32_t)number_of(p, "payload"),
+		.fixed32 = number_of(p, "form") == WIRE_FIXED32,
+	};
+	struct geometry cut;
+
+	assert_true(geometry_compute(&input, &cut));
+	assert_int_equal(cut.block_elems, number_of(p, "b"));
+	assert_int_equal(cut.block_bytes, number_of(p, "w"));
+	assert_true(cut.block_count == number_of(p, "T"));
+	assert_int_equal(cut.eager, number_of(p, "eager"));
+	assert_int_equal(cut.shard_count, number_of(p, "S"));
+	assert_true(cut.shard_blocks == number_of(p, "G"));
+	assert_int_equal(cut.segment_blocks, number_of(p, "L"));
+	assert_int_equal(cut.segment_count, number_of(p, "segments"));
+	assert_int_equal(cut.frame_blocks, number_of(p, "k"));
+	assert_int_equal(cut.part_bytes, number_of(p, "p"));
+	assert_int_equal(cut.block_parts, number_of(p, "m"));
+	for (uint32_t i = 0; i < p->count; i++) {
+		struct line *line = &p->lines[i];
+		char *rest;
+		uint64_t first = strtoull(line->value, &rest, 10),
+			 second = strtoull(rest, NULL, 10);
+
+		if (strcmp(line->key, "blocks") == 0)
+			check_blocks(&cut, line->value);
+		else if (strcmp(line->key, "frames") == 0) /* none: a hollow one */
+			assert_int_equal(geometry_frame_count(&cut, (uint32_t)first),
+			                 first > 0 ? second : 1);
+		else if (strcmp(line->key, "channel") == 0)
+			assert_int_equal(geometry_eager_channel(first, input.shard_count), second);
+	}
+}
+
+static void test_cuts(void **state)
+{
+	static struct paragraph p;
+	FILE *file = fopen(FOLDER "cut.txt", "r");
+	uint32_t count = 0;
+
+	(void)state;
+	for (; paragraph_read(file, &p); count++)
+		check_cut(&p);
+	fclose(file);
+	assert_true(count >= 10);
+}
+
+/* ---- proofs ---- */
+
+static void check_proof(const struct paragraph *p)
+{
+	bool join = strcmp(text_of(p, "label"), "winnow join 1") == 0;
+	uint8_t hello[VALUE_BYTES], joins[VALUE_BYTES], want[VALUE_BYTES], made[PROOF_BYTES];
+	struct proof_statement statement = {
+		.server_nonce = hello,
+		.client_nonce = joins,
+		.job = text_of(p, "job"),
+		.rank = (uint32_t)number_of(p, "rank"),
+		.world = (uint32_t)number_of(p, "world"),
+	};
+	struct proof_key key;
+
+	assert_int_equal(hex_read(text_of(p, "hello_nonce"), hello), PROOF_BYTES);
+	assert_int_equal(hex_read(text_of(p, "join_nonce"), joins), PROOF_BYTES);
+	assert_int_equal(hex_read(text_of(p, "proof"), want), PROOF_BYTES);
+	assert_int_equal(proof_key_from_text(text_of(p, "key"), &key), 0);
+	proof_make(&key, join ? PROOF_JOIN : PROOF_WELCOME, &statement, made);
+	assert_memory_equal(made, want, PROOF_BYTES);
+}
+
+static void test_proofs(void **state)
+{
+	static struct paragraph p;
+	FILE *file = fopen(FOLDER "proof.txt", "r");
+	uint32_t count = 0;
+
+	(void)state;
+	assert_int_equal(proof_init(), 0);
+	for (; paragraph_read(file, &p); count++)
+		check_proof(&p);
+	fclose(file);
+	assert_true(count >= 3);
+}
+
+/* ---- fixed point ---- */
+
+static void check_exponent(const struct bitmap_engine *engine, const struct paragraph *p)
+{
+	const char *text = text_of(p, "values");
+	struct bitmap_range range;
+	int64_t want = (int64_t)number_of(p, "exponent");
+	uint64_t bits;
+	float values[8];
+	uint32_t count = 0;
+
+	for (; *text != '\0'; text += strcspn(text, " "), text += *text == ' ')
+		values[count++] = float_of(text);
+	engine->scan_range(&(struct bitmap_tensor){values, count, count, DTYPE_F32}, &bits, &range);
+	assert_false(range.nonfinite);
+	assert_true(range.exponent == (want == WIRE_EXPONENT_NONE ? BITMAP_EXPONENT_NONE : want));
+}
+
+static void check_fixed(const struct bitmap_engine *engine, const struct paragraph *p)
+{
+	float value = float_of(text_of(p, "value")), decoded;
+	int shift = (int)number_of(p, "s");
+	int32_t number;
+
+	if (strcmp(p->kind, "number") == 0) {
+		engine->fixed_encode(&number, &value, 1, shift);
+		assert_int_equal(number, (int32_t)number_of(p, "sent"));
+		return;
+	}
+	number = (int32_t)number_of(p, "sum");
+	engine->fixed_decode(&decoded, &number, 1, shift, (uint32_t)number_of(p, "divisor"));
+	assert_memory_equal(&decoded, &value, sizeof(value));
+}
+
+static void test_fixed(void **state)
+{
+	static struct paragraph p;
+	FILE *file = fopen(FOLDER "fixed.txt", "r");
+	uint32_t count = 0;
+
+	(void)state;
+	for (; paragraph_read(file, &p); count++)
+		for (size_t i = 0; bitmap_engines[i] != NULL; i++) {
+			if (!bitmap_engines[i]->usable())
+				continue;
+			if (strcmp(p.kind, "exponent") == 0)
+				check_exponent(bitmap_engines[i], &p);
+			else
+				check_fixed(bitmap_engines[i], &p);
+		}
+	fclose(file);
+	assert_true(count >= 25);
+}
+
+/* ---- operations: two engines and a channel, each fed with what the file says ---- */
+
+#define STEPS_MAX 32
+#define COUNT_MAX 256
+#define TURN_US 100 /* all times of the file are multiples; what is sent arrives one later */
+#define TURNS 30
+
+struct step {
+	bool by_worker;
+	uint32_t rank, us; /* WIRE_EVERYONE: to both */
+	int lost;          /* rank that it does not reach, or -1 */
+	uint32_t byte_count;
+	uint8_t bytes[WIRE_PAYLOAD_MIN];
+};
+
+struct replay {
+	const struct paragraph *p;
+	struct channel *channel;
+	struct bitmap_pool *pool;
+	struct engine *engines[2];
+	struct allreduce tasks[2];
+	float send[2][COUNT_MAX], recv[2][COUNT_MAX], want[COUNT_MAX];
+	uint32_t submit_us[2], done;
+	uint64_t tokens[2], now_us;
+	uint32_t step_count, at; /* steps before `at` have been sent */
+	struct step steps[STEPS_MAX];
+};
+
+static void step_add(struct replay *r, bool by_worker, const char *value)
+{
+	struct step *step = &r->steps[r->step_count++];
+
+	assert_true(r->step_count <= STEPS_MAX);
+	*step = (struct step){.by_worker = by_worker, .lost = -1};
+	assert_int_equal(sscanf(value, "%u %u", &step->rank, &step->us), 2);
+}
+
+static void line_take(struct replay *r, const struct line *line)
+{
+	struct step *last = r->step_count > 0 ? &r->steps[r->step_count - 1] : NULL;
+	uint32_t rank = (uint32_t)strtoul(line->value, NULL, 10), index;
+	const char *value = line->value;
+	char bits[16];
+
+	if (strcmp(line->key, "worker") == 0 || strcmp(line->key, "aggregator") == 0)
+		step_add(r, line->key[0] == 'w', value);
+	else if (strcmp(line->key, "hex") == 0)
+		last->byte_count += hex_read(value, last->bytes + last->byte_count);
+	else if (strcmp(line->key, "lost") == 0)
+		last->lost = (int)rank;
+	else if (strcmp(line->key, "token") == 0)
+		r->tokens[rank] = strtoull(strchr(value, ' '), NULL, 0);
+	else if (strcmp(line->key, "submit") == 0)
+		r->submit_us[rank] = (uint32_t)strtoul(strchr(value, ' '), NULL, 10);
+	else if (sscanf(value, "%*u %u %15s", &index, bits) == 2 &&
+	         strcmp(line->key, "element") == 0)
+		r->send[rank][index] = float_of(bits);
+	else if (strcmp(line->key, "result") == 0)
+		r->want[rank] = float_of(strchr(value, ' ') + 1);
+}
+
+static void replay_open(struct replay *r, const struct paragraph *p)
+{
+	struct channel_config channel = {
+		.id = (uint16_t)number_of(p, "channel"),
+		.worker_count = 2,
+		.payload = (uint32_t)number_of(p, "payload"),
+		.window = (uint32_t)number_of(p, "window"),
+		.op_slots = (uint32_t)number_of(p, "op_slots"),
+		.segments_ahead = (uint32_t)number_of(p, "segments_ahead"),
+		.first_frame = (uint32_t)number_of(p, "first_frame"),
+		.group_token = number_of(p, "group_token"),
+		.tokens = r->tokens,
+		.stall_us = UINT64_MAX,
+		.engine = bitmap_best(),
+	};
+	struct stream_config stream = {
+		.channel = channel.id,
+		.shard_count = 1,
+		.world = 2,
+		.payload = channel.payload,
+		.window = channel.window,
+		.window_start = (uint32_t)number_of(p, "window_start"),
+		.op_slots = channel.op_slots,
+		.segments_ahead = channel.segments_ahead,
+		.first_frame = channel.first_frame,
+		.group_token = channel.group_token,
+		.engine = channel.engine,
+	};
+	struct engine_config config = {&stream, 1, NULL, channel.engine};
+
+	*r = (struct replay){.p = p};
+	for (uint32_t i = 0; i < p->count; i++)
+		line_take(r, &p->lines[i]);
+	assert_int_equal(bitmap_pool_open(channel.engine, 1, &r->pool), 0);
+	config.pool = r->pool;
+	assert_int_equal(channel_open(&channel, &r->channel), 0);
+	for (uint16_t rank = 0; rank < 2; rank++) {
+		stream.rank = rank;
+		stream.token = r->tokens[rank];
+		assert_int_equal(engine_open(&config, &r->engines[rank]), 0);
+	}
+}
+
+static void replay_close(struct replay *r)
+{
+	for (uint32_t rank = 0; rank < 2; rank++)
+		engine_close(r->engines[rank]);
+	channel_close(r->channel);
+	bitmap_pool_close(r->pool);
+}
+
+static void task_done(struct allreduce *task)
+{
+	struct replay *r = task->context;
+
+	assert_int_equal(task->status, WINNOW_OK);
+	r->done++;
+}
+
+static void submit(struct replay *r, uint32_t rank)
+{
+	r->tasks[rank] = (struct allreduce){
+		.send = r->send[rank],
+		.recv = r->recv[rank],
+		.count = number_of(r->p, "count"),
+		.tag = number_of(r->p, "tag"),
+		.block_elems = (uint32_t)number_of(r->p, "block_elems"),
+		.dtype = (uint8_t)number_of(r->p, "dtype"),
+		.reduction = (uint8_t)number_of(r->p, "reduction"),
+		.form = (uint8_t)number_of(r->p, "form"),
+		.done = task_done,
+		.context = r,
+	};
+	assert_int_equal(engine_submit(r->engines[rank], &r->tasks[rank], r->now_us), WINNOW_OK);
+}
+
+/* It is what the file has next. */
+static void sent(struct replay *r, bool by_worker, uint32_t rank, uint32_t us,
+                 const struct packet_out *out)
+{
+	const struct step *want = &r->steps[r->at++];
+	uint8_t bytes[WIRE_PAYLOAD_MIN];
+
+	packet_flatten(out, bytes);
+	if (r->at > r->step_count || by_worker != want->by_worker || rank != want->rank ||
+	    us != want->us || out->bytes != want->byte_count)
+		fail_msg("%s %u sends kind %#x at %u us, not step %u", by_worker ? "worker" : "to",
+		         rank, bytes[3], us, r->at);
+	assert_memory_equal(bytes, want->bytes, want->byte_count);
+}
+
+static void pull(struct replay *r, bool by_worker, uint32_t rank, uint32_t us)
+{
+	uint8_t scratch[WIRE_PAYLOAD_MIN];
+	struct packet_out out = {.scratch = scratch};
+
+	if (by_worker) {
+		while (engine_work(r->engines[rank], r->now_us))
+			;
+		while (engine_pull(r->engines[rank], 0, 1, r->now_us, &out))
+			sent(r, true, rank, us, &out);
+		return;
+	}
+	while (channel_pull(r->channel, r->now_us, &out))
+		sent(r, false, out.dest, us, &out);
+}
+
+static void arrive(struct replay *r, const struct step *step, uint32_t us)
+{
+	struct packet packet;
+
+	assert_int_equal(packet_parse(step->bytes, step->byte_count, !step->by_worker, &packet),
+	                 WIRE_DROP_NONE);
+	if (step->by_worker) {
+		channel_receive(r->channel, &packet, r->now_us);
+		pull(r, false, 0, us);
+		return;
+	}
+	for (uint32_t rank = 0; rank < 2; rank++)
+		if ((step->rank == rank || step->rank == WIRE_EVERYONE) && step->lost != (int)rank)
+			engine_receive(r->engines[rank], 0, &packet, r->now_us);
+}
+
+static void replay_run(struct replay *r)
+{
+	for (uint32_t us = 0; us < TURNS * TURN_US; us += TURN_US) {
+		r->now_us = number_of(r->p, "clock") + us;
+		for (uint32_t i = 0; i < r->step_count; i++)
+			if (r->steps[i].us + TURN_US == us)
+				arrive(r, &r->steps[i], us);
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			if (r->submit_us[rank] == us)
+				submit(r, rank);
+			pull(r, true, rank, us);
+		}
+	}
+	assert_int_equal(r->at, r->step_count);
+	assert_int_equal(r->done, 2);
+	assert_true(channel_idle(r->channel));
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		assert_true(engine_quiet(r->engines[rank]));
+		assert_memory_equal(r->recv[rank], r->want, number_of(r->p, "count") * 4);
+	}
+}
+
+static void test_operations(void **state)
+{
+	static struct paragraph p;
+	static struct replay replay;
+	FILE *file = fopen(FOLDER "operation.txt", "r");
+	uint32_t count = 0;
+
+	(void)state;
+	for (; paragraph_read(file, &p); count++) {
+		replay_open(&replay, &p);
+		replay_run(&replay);
+		replay_close(&replay);
+	}
+	fclose(file);
+	assert_true(count >= 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_proofs),
+		cmocka_unit_test(test_fixed),
+		cmocka_unit_test(test_operations),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
