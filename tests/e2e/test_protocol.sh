@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# PROTOCOL.md, by a worker in Python that was written from it and shares no code with ours: against winnowd, and beside
+# real workers. tests/protocol has both. With sanitizers in winnowd, Python's own process cannot have libwinnow.
+. "$(dirname "$0")/lib.sh"
+. tests/e2e/python.sh
+need_modules numpy torch
+WINNOW_KEY=correct-horse-battery winnowd --threads 1 --metrics no
+keyed=$HOST:$PORT
+open=() metrics=$(free_port)
+for threads in 2 1 2; do
+	winnowd --insecure-no-key --threads $threads --metrics "$([ ${#open[@]} = 0 ] && echo "$HOST:$metrics" || echo no)"
+	open+=("$HOST:$PORT")
+done
+export AGGREGATORS="${open[*]}" KEYED=$keyed KEY=correct-horse-battery PYTHONPATH=$PWD/client/python:$PWD/tests/protocol
+tests=(test_vectors test_joining test_sums test_faults)
+[ -n "${SAN:-}" ] || tests+=(test_beside)
+$python -W error::ResourceWarning -m unittest -v "${tests[@]}" || exit 1
+for pid in "${pids[@]}"; do kill -0 "$pid" || fail "a winnowd ended meanwhile"; done
+
+# Nothing that these workers sent, lost and doubled as it was, made no sense (PROTOCOL.md section 12).
+for reason in short bad_magic bad_version bad_kind bad_worker bad_length bad_mask bad_operation; do
+	count=$(metric "$HOST:$metrics" "winnow_packets_dropped_total{reason=\"$reason\"}")
+	[ "$count" = 0 ] || fail "$count packets were dropped: $reason"
+done

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a tensor is cut into blocks, shards, segments and frames: PROTOCOL.md 4. Names are the document's."""
+
+import numpy as np
+
+from wire import HEADER_BYTES
+
+
+def up(a, b):
+    """ceil(a / b)"""
+    return -(-a // b)
+
+
+def turn(g):
+    """4.2"""
+    return (g * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 33
+
+
+class Cut:
+    """4: what both sides know of an operation once they know its parameters."""
+
+    def __init__(self, count, e, block_elems, channels, payload, native):
+        P = payload - HEADER_BYTES
+        self.b = min(block_elems, max(count, 1))  # 4.1
+        self.w = self.b * e
+        self.T = up(count, self.b)
+        self.eager = native and self.T <= 4096 and self.T * self.w + 8 * up(self.T, 64) + 40 <= P  # 4.4
+        self.S = 1 if self.eager else channels
+        self.G = up(self.T, self.S)  # 4.2
+        self.L = min(max(4194304 // self.w // 64 * 64, 64), 4096)  # 4.3
+        self.segments = max(1, up(self.G, self.L))
+        self.k, self.p, self.m = 1, self.w, 1
+        if self.w <= P:
+            self.k = min(64, P // self.w)
+        else:
+            self.p = P // 8 * 8
+            self.m = up(self.w, self.p)
+
+    def blocks(self, s, n):
+        """4.2: which blocks of the tensor segment n of shard s has; one that is T or more does not exist."""
+        g = np.arange(n * self.L, min(self.G, (n + 1) * self.L), dtype=np.uint64)
+        turns = (g * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(33)
+        return g.astype(np.int64) * self.S + (s - turns.astype(np.int64)) % self.S
+
+    def frame_count(self, U):
+        """4.3"""
+        return up(U, self.k) * self.m
+
+    def frames(self, U):
+        """4.3: (first of the union's blocks, one after the last, first byte, one after the last) of each frame."""
+        for first in range(0, U, self.k):
+            last = min(first + self.k, U)
+            for part in range(self.m):
+                yield first, last, part * self.p, min((part + 1) * self.p, self.w)

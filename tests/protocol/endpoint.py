@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A worker's sockets, and weather of their own: loss, doubles and reordering. One loop drives any number of workers."""
+
+import heapq
+import random
+import select
+import socket
+import struct
+import time
+
+from channel import Channel
+from joining import Ended, Joining
+from worker import Worker
+
+IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # 2.1: DF
+
+
+def now_us():
+    return time.monotonic_ns() // 1000
+
+
+def dotted(number):
+    """5.1: group_ip, data_ip"""
+    return socket.inet_ntoa(struct.pack(">I", number))
+
+
+class Weather:
+    """Between a worker and the network: each datagram is lost, doubled or late with these chances, by seed.
+
+    lose: a function of a datagram and whether it is on its way to the worker; what it wants lost is lost.
+    """
+
+    def __init__(self, loss=0.0, double=0.0, late=0.0, seed=1, lose=lambda datagram, inward: False):
+        self.loss, self.double, self.late, self.lose = loss, double, late, lose
+        self.rng, self.held, self.number = random.Random(seed), [], 0
+
+    def take(self, item, now):
+        """The copies that pass at once; others are held for up to 5 ms."""
+        chance = self.rng.random
+        copies = 0 if chance() < self.loss else 2 if chance() < self.double else 1
+        copies = 0 if self.lose(*item[1:]) else copies
+        at_once = []
+        for _ in range(copies):
+            if chance() < self.late:
+                self.number += 1
+                heapq.heappush(self.held, (now + self.rng.randrange(100, 5000), self.number, item))
+            else:
+                at_once.append(item)
+        return at_once
+
+    def due(self, now):
+        while self.held and self.held[0][0] <= now:
+            yield heapq.heappop(self.held)[2]
+
+
+class Link:
+    """The sockets to one aggregator."""
+
+    def __init__(self, address, joining):
+        self.joining = joining
+        self.tcp = socket.create_connection(address, timeout=10)
+        self.tcp.setblocking(False)
+        self.udp = self.datagram_socket()
+        joining.rcvbuf = self.udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        self.group = self.to = None
+        self.text = b""
+        self.channels = {}
+
+    def datagram_socket(self):
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        return sock
+
+    def open_data(self):
+        """5.1: where datagrams go, and the group."""
+        welcome, here = self.joining.welcome, self.tcp.getsockname()[0]
+        self.to = self.tcp.getpeername()
+        if welcome["data_ip"]:
+            self.to = (dotted(welcome["data_ip"]), welcome["data_port"])
+        if welcome["group_ip"] and self.joining.multicast:
+            group = dotted(welcome["group_ip"])
+            self.group = self.datagram_socket()
+            self.group.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.group.bind((group, welcome["group_port"]))
+            membership = socket.inet_aton(group) + socket.inet_aton(here)
+            self.group.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+
+    def sockets(self):
+        return [sock for sock in (self.tcp, self.udp, self.group) if sock]
+
+    def lines(self):
+        """5.1"""
+        data = receive(self.tcp)
+        if data == b"":
+            raise Ended("lost", self.joining.world, "the aggregator has closed the connection")
+        *lines, self.text = (self.text + (data or b"")).split(b"\n")
+        return lines
+
+    def datagrams(self):
+        """10.2: what is queued on the group's socket comes before a datagram that came by unicast."""
+        one = receive(self.udp)
+        while True:
+            while self.group and (datagram := receive(self.group)):
+                yield datagram
+            if not one:
+                return
+            yield one
+            one = receive(self.udp)
+
+
+def receive(sock):
+    try:
+        return sock.recv(65536)
+    except (BlockingIOError, ConnectionRefusedError):
+        return None
+    except ConnectionResetError:
+        return b""
+
+
+class Endpoint:
+    """A worker of a job: joins all aggregators; then .worker takes operations."""
+
+    def __init__(self, aggregators, job, rank, world, weather=None, advice=True, **settings):
+        self.rank, self.world, self.advice = rank, world, advice
+        self.weather, self.rng = weather or Weather(), random.Random(rank)
+        self.links = [Link(a, Joining(job, rank, world, **settings)) for a in aggregators]
+        self.worker = self.failure = None
+        self.ready = False
+        self.busy_at = 0
+
+    def submit(self, array, **what):
+        """11.4: fails at once if a worker has left."""
+        if self.left:
+            self.end("lost", self.left[0], "a worker has left")
+        return self.worker.submit(array, **what)
+
+    @property
+    def left(self):
+        return next((link.joining.left for link in self.links if link.joining.left), None)
+
+    def step(self, now):
+        """All that can be done now without waiting; nothing once it has left or failed."""
+        try:
+            for link in self.links:
+                for line in link.lines():
+                    link.joining.line(line, now)
+                if link.joining.welcome and not link.to:
+                    link.open_data()
+                for datagram in link.datagrams():
+                    self.pass_on((link, datagram, True), now)
+            for item in self.weather.due(now):
+                self.arrive(item, now)
+            self.join(now)
+            self.look(now)
+            self.transmit(now)
+        except Ended as ended:
+            self.end(*ended.args)
+
+    def pass_on(self, item, now):
+        for copy in self.weather.take(item, now):
+            self.arrive(copy, now)
+
+    def arrive(self, item, now):
+        link, datagram, inward = item
+        if not inward:
+            try:
+                link.udp.sendto(datagram, link.to)
+            except OSError:
+                pass  # too large for the path, or a full buffer: lost
+        elif self.worker:
+            channel = link.channels.get(int.from_bytes(datagram[4:6], "little"))
+            if channel:
+                channel.receive(datagram, now)
+        else:
+            link.joining.datagram(datagram, now)
+
+    def join(self, now):
+        """5.3: READY when all aggregators' paths are known; operations when all have said START."""
+        each = [link.joining for link in self.links]
+        if not self.ready and all(joining.passes(now) for joining in each):
+            self.ready = True
+            for joining in each:
+                joining.say("ready", payload=min(j.size for j in each), multicast=joining.probed)
+        if not self.worker and each and all(joining.start for joining in each):
+            self.begin(each)
+
+    def look(self, now):
+        """11.3, 11.4"""
+        if not self.links or not self.worker or not self.worker.busy:
+            self.busy_at = now
+            return
+        joining = self.links[0].joining
+        came = max([self.busy_at] + [channel.came_at for channel in self.worker.channels])
+        if now > came + (joining.stall_ms + joining.silence_ms) * 1000:
+            raise Ended("stalled", self.world, "nothing has come")
+        if self.left and now > self.left[1] + joining.silence_ms * 1000:
+            raise Ended("lost", self.left[0], "a worker has left")
+
+    def begin(self, each):
+        channels = []
+        for link, joining in zip(self.links, each):
+            for number in joining.welcome["channels"]:
+                channel = Channel(
+                    len(channels), number, self.rank, joining.welcome, joining.start, self.rng, self.advice
+                )
+                channel.link = link
+                link.channels[number] = channel
+                channels.append(channel)
+        op_slots = min(j.welcome["op_slots"] for j in each) if self.advice else 1
+        ahead = min(j.welcome["segments_ahead"] for j in each)
+        self.worker = Worker(self.world, channels, each[0].start["payload"], op_slots, ahead)
+
+    def transmit(self, now):
+        out = [(link, datagram) for link in self.links for datagram in link.joining.tick(now)]
+        if self.worker:
+            out += [(channel.link, datagram) for channel, datagram in self.worker.poll(now)]
+        for link, datagram in out:
+            self.pass_on((link, datagram, False), now)
+        for link in self.links:
+            self.flush(link)
+
+    def flush(self, link):
+        data, link.joining.out = link.joining.out, b""
+        try:
+            link.tcp.sendall(data)
+        except OSError:
+            pass  # reading will tell
+
+    def end(self, code, rank, text):
+        """11.2: a worker that loses one aggregator tells the others."""
+        self.failure = (code, rank, text)
+        self.last_word("abort", code=code if code in ("lost", "stalled") else "aborted", text=text)
+
+    def leave(self):
+        """11.4"""
+        self.last_word("leave")
+
+    def last_word(self, kind, **fields):
+        for link in self.links:
+            link.joining.say(kind, **fields)
+            self.flush(link)
+            for sock in link.sockets():
+                sock.close()
+        self.links = []
+
+
+def drive(endpoints, until, limit_s=30.0):
+    """Runs them until until() holds; True if it does within the limit."""
+    end = now_us() + int(limit_s * 1e6)
+    while not until():
+        if now_us() > end:
+            return False
+        for endpoint in endpoints:
+            endpoint.step(now_us())
+        sockets = [sock for endpoint in endpoints for link in endpoint.links for sock in link.sockets()]
+        select.select(sockets, [], [], 0.0005)
+    return True

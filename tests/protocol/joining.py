@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The control connection to one aggregator, and joining: PROTOCOL.md 5. Pure: lines, datagrams and time in, and out."""
+
+import hashlib
+import json
+import os
+
+import wire
+
+SIZES = [8972, 3470, 1472, 1432, 1372, 1252, 584]
+
+
+class Ended(Exception):
+    """The job, or this worker's joining it, has ended: code, rank and text (5.4)."""
+
+
+def proof(key, label, hello_nonce, join_nonce, rank, world, job):
+    """5.2; without a key zeros."""
+    if key is None:
+        return bytes(32)
+    K = hashlib.blake2b(key.encode(), digest_size=32).digest()
+    numbers = rank.to_bytes(4, "little") + world.to_bytes(4, "little")
+    said = label.encode() + hello_nonce + join_nonce + numbers + job.encode()
+    return hashlib.blake2b(said, digest_size=32, key=K).digest()
+
+
+class Joining:
+    """From HELLO to START, and what is said after that."""
+
+    def __init__(
+        self, job, rank, world, key=None, payload=8972, multicast=True, silence_ms=10000, stall_ms=600000
+    ):
+        self.job, self.rank, self.world, self.key, self.payload = job, rank, world, key, payload
+        self.multicast, self.silence_ms, self.stall_ms = multicast, silence_ms, stall_ms
+        self.nonce, self.rcvbuf = os.urandom(32), 0
+        self.out = b""  # lines to send
+        self.hello = self.welcome = self.start = None
+        self.probed = False
+        self.left = None  # (rank, when) of the first
+        self.ping_at = self.heard_at = self.answered_at = None
+
+    def say(self, kind, **fields):
+        self.out += json.dumps({"type": kind, **fields}).encode() + b"\n"
+
+    # ---- what the aggregator says ----
+
+    def line(self, line, now):
+        """5.1: a message out of turn has no method, and ends the connection."""
+        said = json.loads(line)
+        self.heard_at = now
+        turn = (
+            "hello"
+            if not self.hello
+            else "welcome" if not self.welcome else "start" if not self.start else "left"
+        )
+        if said["type"] not in (turn, "ping", "failed"):
+            raise Ended("protocol", self.world, f"{said['type']} where {turn} was due")
+        getattr(self, "on_" + said["type"])(said, now)
+
+    def on_ping(self, said, now):
+        pass
+
+    def on_left(self, said, now):
+        self.left = self.left or (said["rank"], now)
+
+    def on_failed(self, said, now):
+        raise Ended(said["code"], said["rank"], said["text"])
+
+    def on_hello(self, said, now):
+        self.hello, self.hello_nonce = said, bytes.fromhex(said["nonce"])
+        if said["version"] != 1:
+            raise Ended("version", self.world, "the aggregator speaks another version")
+        if self.key and not said["key"]:
+            raise Ended("key", self.world, "the aggregator wants no proof")
+        shown = self.proof("winnow join 1")
+        self.say("join", version=1, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
+                 host="python", rank=self.rank, world=self.world, payload=self.payload, rcvbuf=self.rcvbuf,
+                 silence_ms=self.silence_ms, stall_ms=self.stall_ms)  # fmt: skip
+        self.ping_at = now + self.silence_ms * 250
+
+    def proof(self, label):
+        return proof(self.key, label, self.hello_nonce, self.nonce, self.rank, self.world, self.job)
+
+    def on_welcome(self, said, now):
+        if bytes.fromhex(said["proof"]) != self.proof("winnow welcome 1"):
+            raise Ended("key", self.world, "the aggregator does not know the key")
+        self.welcome = said
+        self.size, self.knocks, self.knock_at = said["payload"], 0, now
+        self.answered = set()
+
+    def on_start(self, said, now):
+        self.start = said
+
+    # ---- time ----
+
+    def tick(self, now):
+        """Pings and silence (10.5); the KNOCKs that are due."""
+        if self.heard_at is not None and now - self.heard_at > self.silence_ms * 1000:
+            raise Ended("lost", self.world, "the aggregator is silent")
+        if self.ping_at is not None and now >= self.ping_at:
+            self.say("ping")
+            self.ping_at = now + self.silence_ms * 250
+        return self.knock(now) if self.welcome and not self.start else []
+
+    def knock(self, now):
+        """5.3"""
+        if now < self.knock_at:
+            return []
+        channels = self.welcome["channels"]
+        if self.knocks == 10 and len(self.answered) < len(channels):
+            self.size = next((size for size in SIZES if size < self.size), self.welcome["payload"])
+            self.knocks, self.answered = 0, set()
+        self.knocks, self.knock_at = min(self.knocks + 1, 10), now + 20000
+        token, padding = int(self.welcome["token"], 16), bytes(self.size - wire.HEADER_BYTES)
+        return [
+            wire.to_aggregator(wire.KNOCK, channel, self.rank, token, 0, 0, 0, padding)
+            for channel in channels
+        ]
+
+    def datagram(self, datagram, now):
+        """5.3: KNOCKED and PROBE"""
+        packet = wire.to_worker(datagram)
+        if not packet or not self.welcome or packet.token != int(self.welcome["group_token"], 16):
+            return
+        if packet.kind == wire.PROBE:
+            self.probed = self.multicast
+        if packet.kind == wire.KNOCKED and packet.worker == self.rank and len(datagram) == self.size:
+            self.answered.add(packet.channel)
+            if self.answered == set(self.welcome["channels"]):
+                self.answered_at = self.answered_at or now
+
+    def passes(self, now):
+        """5.3: the size that passes, once that is known and a PROBE has come or been waited for; else None."""
+        if self.answered_at is None:
+            return None
+        waits = self.multicast and self.welcome["group_ip"] and not self.probed
+        return None if waits and now < self.answered_at + 100000 else self.size

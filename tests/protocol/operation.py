@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An operation, its share of each channel, segments and frames: PROTOCOL.md 6, 7, 8 and 9. Knows no time."""
+
+import numpy as np
+
+import element
+import wire
+from cut import Cut, turn
+
+
+class Operation:
+    """One allreduce: the tensor in blocks, and what comes back."""
+
+    def __init__(self, array, dtype, reduction, block_elems, form, tag, world):
+        self.kind = element.TYPES[dtype]
+        self.array = np.ascontiguousarray(array, dtype=self.kind.array).reshape(-1)
+        self.reduction, self.block_elems, self.form = reduction, block_elems, form
+        self.tag, self.world = tag, world
+        self.error, self.withdrawn = None, False  # 11.1
+        self.shares = []
+
+    def begin(self, channels, payload, op_slot, generation):
+        """6.2: it has got a slot. 4.4: which channels carry it."""
+        count, native = self.array.size, self.form == element.NATIVE
+        self.cut = cut = Cut(count, self.array.itemsize, self.block_elems, len(channels), payload, native)
+        self.op_slot, self.generation, self.shard_count = op_slot, generation, len(channels)
+        padded = np.zeros(cut.T * cut.b, dtype=self.kind.array)
+        padded[:count] = self.array
+        self.rows = padded.reshape(cut.T, cut.b)
+        self.own = element.nonzero(self.rows, self.kind).any(axis=1)
+        self.sums = np.zeros_like(self.rows)  # 7: blocks that no worker has stay zero
+        used = [channels[turn(self.tag) % len(channels)]] if cut.eager else channels
+        for channel in used:
+            self.take_part(channel)
+
+    def take_part(self, channel):
+        share = Share(self, channel)
+        self.shares.append(share)
+        channel.shares.append(share)
+
+    def withdraw(self, channels):
+        """11.1: it has failed on one channel, and ends on all others."""
+        self.withdrawn = True
+        parts = {share.channel for share in self.shares}
+        for channel in channels:
+            if channel not in parts:
+                self.take_part(channel)
+        for share in self.shares:
+            if not share.refused:
+                share.withdraw()
+
+    @property
+    def done(self):
+        return bool(self.shares) and (self.error is not None or all(share.done for share in self.shares))
+
+    @property
+    def result(self):
+        return self.sums.reshape(-1)[: self.array.size]
+
+
+class Share:
+    """What one channel carries of an operation, segment by segment."""
+
+    def __init__(self, op, channel):
+        self.op, self.channel = op, channel
+        self.shard = 0 if op.cut.eager else channel.index
+        self.segments = op.cut.segments
+        self.announced = 0
+        self.open, self.planned = {}, {}  # segments by number: announced without a plan, and with one
+        self.refused = self.abandoned = False  # 11.1
+
+    def announce(self, segments_ahead):
+        """6.2"""
+        while self.announced < self.segments and not self.abandoned:
+            before = self.announced - segments_ahead
+            if before >= 0 and not (before in self.planned and self.passed(before)):
+                return
+            self.open[self.announced] = Segment(self, self.announced)
+            self.announced += 1
+
+    def accept(self, plan, first):
+        """7: the frames of a segment; None: it does not fit."""
+        segment = self.open[plan.segment]
+        frames = segment.accept(plan, first)
+        if frames:
+            self.planned[plan.segment] = self.open.pop(plan.segment)
+            segment.end, segment.missing = first + len(frames), sum(not frame.done for frame in frames)
+        return frames
+
+    def refuse(self, plan, first):
+        """11.1: a PLAN of status 1, with one hollow frame."""
+        said = wire.mismatch(plan.rest)
+        if not said or plan.frame_count != 1 or self.planned:
+            return None
+        self.op.error = self.op.error or said
+        segment = Segment(self, 0, withdrawn=True)
+        segment.end = first + 1
+        self.refused, self.segments, self.open, self.planned = True, 1, {}, {0: segment}
+        return [Frame(segment, first)]
+
+    def withdraw(self):
+        """11.1: nothing more if it has a plan here; else until it is refused here as well."""
+        self.abandoned = True
+        self.open = {} if self.planned else {0: Segment(self, 0, withdrawn=True)}
+
+    @property
+    def done(self):
+        return len(self.planned) == self.segments and not any(s.missing for s in self.planned.values())
+
+    def passed(self, n):
+        return self.channel.base >= self.planned[n].end
+
+    @property
+    def closed(self):
+        """6.2: base has passed the last frame."""
+        return len(self.planned) == self.segments and all(self.passed(n) for n in self.planned)
+
+
+class Segment:
+    """The unit of announcing and planning: what this worker has of it (6.1)."""
+
+    def __init__(self, share, n, withdrawn=False):
+        op = self.op = share.op
+        self.blocks = op.cut.blocks(share.shard, n)
+        self.exists = self.blocks < op.cut.T
+        self.own = np.zeros(len(self.blocks), dtype=bool)
+        self.exponent, self.nonfinite = wire.NO_EXPONENT, False
+        if not withdrawn:
+            self.own[self.exists] = op.own[self.blocks[self.exists]]
+            if op.form == element.FIXED32:  # 9.1: of all shards' segments n, which are neighbours
+                span = op.cut.L * op.cut.S
+                self.exponent, self.nonfinite = element.exponent(op.rows[n * span : (n + 1) * span])
+        flags = wire.EAGER * op.cut.eager | wire.NONFINITE * self.nonfinite
+        rest = b""
+        if not self.own.any():
+            flags |= wire.NONE
+        elif self.own.all():
+            flags |= wire.ALL
+        else:
+            rest = wire.bitmap(self.own)
+        if op.cut.eager and not withdrawn:
+            rest += op.rows[self.blocks[self.own]].tobytes()
+        self.body = wire.announcement(
+            op.tag, op.array.size, op.block_elems, n, op.generation, op.op_slot, share.channel.index, op.shard_count,
+            self.exponent, op.kind.number, op.reduction, op.form, flags, rest,
+        )  # fmt: skip
+        self.due, self.tries = 0, 0  # 6.5
+        self.missing = 0  # frames, once it is planned
+
+    def union(self, plan):
+        """7: the union over the segment's blocks, and what follows the bitmap; None: it does not fit."""
+        if plan.flags & ~15 or plan.flags & 3 == 3:
+            return None
+        if plan.flags & 3:
+            bits, rest = np.full(len(self.blocks), bool(plan.flags & wire.ALL)), plan.rest
+        else:
+            bits, rest = wire.bits(plan.rest, len(self.blocks))
+            if bits is None or bits.all() or not bits.any():  # there are flags for those (6.1)
+                return None
+        return None if (bits & ~self.exists).any() else (bits, rest)
+
+    def accept(self, plan, first):
+        """7: its frames, numbered from first; None: the plan does not fit."""
+        op, cut, read = self.op, self.op.cut, self.union(plan)
+        if read is None or (self.own & ~read[0]).any():
+            return None
+        bits, rest = read
+        nonfinite = bool(plan.flags & wire.NONFINITE)
+        if not nonfinite and (plan.exponent < self.exponent or self.nonfinite):
+            return None
+        blocks, own = self.blocks[bits], self.own[bits]
+        hollow = cut.eager or not len(blocks)
+        if plan.frame_count != (1 if hollow else cut.frame_count(len(blocks))):
+            return None
+        if len(rest) != len(blocks) * cut.w * cut.eager or bool(plan.flags & wire.EAGER) != cut.eager:
+            return None
+        if cut.eager:
+            op.sums[blocks] = np.frombuffer(rest, dtype=op.kind.array).reshape(-1, cut.b)
+        if hollow:
+            return [Frame(self, first)]
+        self.shift = None  # 9.1: a segment with a NaN or infinity travels as f32
+        if op.form == element.FIXED32 and not nonfinite:
+            self.shift = element.shift(plan.exponent, op.world)
+        cuts = enumerate(cut.frames(len(blocks)))
+        return [Frame(self, first + i, blocks[a:b], own[a:b], c, d) for i, (a, b, c, d) in cuts]
+
+
+class Frame:
+    """What one datagram carries: some blocks, or bytes c to d of one; nothing if it is hollow (7)."""
+
+    def __init__(self, segment, number, blocks=(), own=(), c=0, d=0):
+        self.segment, self.number, self.blocks = segment, number, blocks
+        self.mask = sum(1 << i for i, mine in enumerate(own) if mine)  # 8.1
+        self.own = blocks[own] if self.mask else ()
+        size = segment.op.array.itemsize
+        self.elements = slice(c // size, d // size)
+        self.bytes = len(blocks) * (d - c)
+        self.done = not self.bytes
+        self.planned_at = self.pushed_at = self.asked_at = None
+
+    def data(self):
+        """8.1, 9.2: the present blocks, without gaps."""
+        values, shift = self.segment.op.rows[self.own, self.elements], self.segment.shift
+        return (values if shift is None else element.to_fixed(values, shift)).tobytes()
+
+    def deposit(self, data):
+        """8.2, 9.2"""
+        op, shift = self.segment.op, self.segment.shift
+        values = np.frombuffer(data, dtype=op.kind.array if shift is None else "<i4")
+        if shift is not None:
+            values = element.from_fixed(values, shift, op.world if op.reduction == element.AVERAGE else 1)
+        op.sums[self.blocks, self.elements] = values.reshape(len(self.blocks), -1)
+        self.done = True
+        self.segment.missing -= 1

@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What goes wrong: datagrams (PROTOCOL.md 10) and workers (11)."""
+
+import time
+import unittest
+
+import numpy as np
+
+import wire
+from endpoint import Weather
+from reference import tensor
+from team import OPEN, Team, outcome, rest
+
+
+def kind(datagram):
+    return datagram[3]
+
+
+class Once:
+    """Loses `count` datagrams of a kind that a worker sends or gets, after the first `skip`."""
+
+    def __init__(self, kind, count=1, skip=0):
+        self.kind, self.left, self.skip = kind, count, skip
+
+    def __call__(self, datagram, inward):
+        if kind(datagram) != self.kind or not self.left:
+            return False
+        self.skip -= 1
+        self.left -= self.skip < 0
+        return self.skip < 0
+
+
+def wrong_pushes(channel, frame, mask, body):
+    """Like this one but for the data, and each wrong in one thing."""
+    block, body = len(body) // mask.bit_count(), bytes(byte ^ 0x55 for byte in body)
+    right = dict(
+        number=channel.number, rank=channel.rank, token=channel.token, frame=frame, mask=mask, body=body
+    )
+    wrong = [
+        dict(mask=mask ^ 1),
+        dict(mask=mask << 1),
+        dict(mask=mask | 1 << 63, body=body + bytes(block)),
+        dict(mask=mask & mask - 1, body=body[:-block]),
+        dict(mask=0),
+        dict(body=body + bytes(8)),
+        dict(body=body[:-8]),
+        dict(frame=frame + channel.window),
+        dict(frame=frame - channel.window),
+        dict(token=channel.token ^ 1),
+        dict(rank=0),
+        dict(rank=7),
+        dict(number=channel.number ^ 1),
+    ]
+    for what in ({**right, **each} for each in wrong):
+        number, rank, token, frame, mask, body = what.values()
+        yield wire.to_aggregator(wire.PUSH, number, rank, token, frame, channel.ack, mask, body)
+
+
+def mixed(team, rng):
+    """Sparse and dense, small and large, parts of blocks, fixed point."""
+    for count, block, density, form in (
+        (100, 8, 0.5, 0),
+        (60000, 64, 0.2, 0),
+        (60000, 256, 1.0, 1),
+        (0, 1, 1.0, 0),
+        (30000, 7000, 0.7, 0),
+        (500, 500, 1.0, 1),
+        (5000, 4, 0.05, 0),
+        (20000, 4, 0.3, 1),
+    ):
+        tensors = [tensor(rng, count, "f32", block, density, True) for _ in range(team.world)]
+        yield team.operation(tensors, block_elems=block, form=form)
+
+
+class Loss(unittest.TestCase):
+    def check(self, world, weather, aggregators=1, **settings):
+        rng = np.random.default_rng(world)
+        with Team(world, aggregators, weather=weather, settings=lambda rank: settings) as team:
+            team.check(list(mixed(team, rng)))
+            return {
+                name: sum(team.counts(worker, name) for worker in team.workers)
+                for name in team.counts(team.workers[0])
+            }
+
+    def test_none(self):
+        """10.2: where nothing is lost, next to nothing comes twice: the group is read before unicast is believed."""
+        counts = self.check(2, lambda rank: None, 2)
+        self.assertEqual(counts["repushes"] + counts["asks"], 0)
+        self.assertLess(counts["duplicates"], 0.1 * counts["results"])
+        self.assertGreater(counts["measured"], 0)
+
+    def test_sequence(self):
+        """10.2: the RESULTs to everyone are counted, each frame's once. 8.4: more frames than may be pushed at once."""
+        rng = np.random.default_rng(3)
+        with Team(2, at=OPEN[1:2]) as team:
+            team.check([team.operation([tensor(rng, 10**6, "i32") for _ in range(2)], "i32")])
+            for channel in (worker.worker.channels[0] for worker in team.workers):
+                self.assertGreater(channel.sequence, 2 * channel.window)
+                self.assertEqual(channel.sequence, channel.counts["results"])
+                self.assertEqual(channel.counts["repushes"], 0)
+
+    def test_five_percent(self):
+        counts = self.check(3, lambda rank: Weather(0.05, 0.05, 0.2, seed=rank), 2)
+        self.assertGreater(counts["repushes"], 0)
+        self.assertGreater(counts["nacks"], 0)
+
+    def test_twenty_percent(self):
+        self.check(4, lambda rank: Weather(0.2, 0.2, 0.2, seed=rank))
+
+    def test_one_bad_worker(self):
+        self.check(3, lambda rank: Weather(0.3, seed=7) if rank == 1 else None)
+
+    def test_unicast(self):
+        self.check(3, lambda rank: Weather(0.05, 0.05, 0.2, seed=rank), multicast=False)
+
+    def test_no_advice(self):
+        """What is a must is enough: no NACK but those with force, no ASK, no round trips."""
+        counts = self.check(3, lambda rank: Weather(0.1, 0.1, 0.2, seed=rank), advice=False)
+        self.assertEqual(counts["nacks"] + counts["asks"], 0)
+        self.assertGreater(counts["forced"], 0)
+
+    def test_each_kind(self):
+        """One datagram of a kind, and then nothing that would tell of it: repaired all the same."""
+        rng = np.random.default_rng(5)
+        for lost in (wire.ANNOUNCE, wire.PUSH, wire.ACK, wire.PLAN, wire.RESULT, wire.CREDIT):
+            for advice in (True, False):
+                for count in (4, 40000):
+                    with self.subTest(kind=lost, advice=advice, count=count):
+                        loses = Once(lost)
+                        settings = lambda rank: {"advice": advice}
+                        with Team(
+                            2, weather=lambda rank: Weather(lose=loses) if rank else None, settings=settings
+                        ) as team:
+                            team.check([team.operation([tensor(rng, count, "i32") for _ in range(2)], "i32")])
+
+    def alone(self, lost, mechanism, count=40000, operations=1, skip=0):
+        """One datagram of worker 1's is lost, and `mechanism` has left it one way to repair that."""
+        rng = np.random.default_rng(9)
+        loses = Once(lost, skip=skip)
+        with Team(2, at=OPEN[1:2], weather=lambda rank: Weather(lose=loses) if rank else None) as team:
+            mechanism(team.workers[1].worker.channels[0])
+            tensors = [[tensor(rng, count, "i32") for _ in range(2)] for _ in range(operations)]
+            team.check([team.operation(pair, "i32") for pair in tensors], limit_s=10)
+            self.assertEqual(loses.left, 0)
+
+    def test_nack_is_enough(self):
+        """10.2: a NACK without force brings the RESULT, or a WANT."""
+
+        def no_force(channel):
+            nack = channel.nack
+            channel.nack = lambda frames, now, force: None if force else nack(frames, now, force)
+
+        for lost in (wire.RESULT, wire.PUSH):
+            for skip in (0, 19):  # the last of 20 frames: only a CREDIT tells of it
+                self.alone(lost, no_force, skip=skip)
+
+    def test_nack_of_what_is_on_its_way(self):
+        """10.2: without force, a RESULT that was sent after the NACK's sequence is not sent again; before, it is."""
+        with Team(2, at=OPEN[1:2], settings=lambda rank: {"multicast": False}) as team:
+            first, second = (worker.worker.channels[0] for worker in team.workers)
+            advance, second.advance = second.advance, lambda now: None  # its ack holds base
+            ops = [worker.submit(np.ones(40000, dtype="<f4")) for worker in team.workers]
+            team.until(lambda: all(op.done for op in ops), 10)
+            frame, heard = first.ack - 1, []
+            first.receive = lambda datagram, now: heard.append(datagram)
+            for mask, answers in ((0, 0), (first.sequence, 1), (1 << 16, 1)):
+                first.send(wire.NACK, frame, mask, wire.bitmap(np.ones(1, dtype=bool)))
+                rest(team.workers, 0.3)
+                self.assertEqual(sum(kind(datagram) == wire.RESULT for datagram in heard), answers, mask)
+                heard.clear()
+            del first.receive
+            second.advance = advance
+
+    def test_ask_is_enough(self):
+        """10.4: the plan comes though the announcement is not repeated."""
+
+        def no_repeating(channel):
+            announce, once = channel.announce, set()
+
+            def announce_once(now):
+                before = len(channel.out)
+                announce(now)
+                new = [datagram for datagram in channel.out[before:] if datagram[32:] not in once]
+                once.update(datagram[32:] for datagram in new)
+                channel.out[before:] = new
+
+            channel.announce = announce_once
+
+        self.alone(wire.PLAN, no_repeating, 9, 2)
+
+    def test_credit_is_enough(self):
+        """8.4: base is told when all that is planned is over, to workers that do not ask."""
+
+        def no_asking(channel):
+            ack = channel.send_ack
+            channel.send_ack = lambda now, asks: None if asks else ack(now, 0)
+
+        self.alone(wire.ANNOUNCE, no_asking)
+
+    def test_late_announcements(self):
+        """6.2: what comes again when its operation is long over begins none, which nobody would ever join."""
+        rng = np.random.default_rng(10)
+        sent = []
+        record = lambda datagram, inward: kind(datagram) == wire.ANNOUNCE and sent.append(datagram)
+        settings = lambda rank: {"silence_ms": 1000, "stall_ms": 1000}
+        with Team(2, weather=lambda rank: Weather(lose=record), settings=settings) as team:
+            for count in (9, 40000):
+                team.check([team.operation([tensor(rng, count, "i32") for _ in range(2)], "i32")])
+                team.until(lambda: all(worker.worker.idle for worker in team.workers), 10)
+            self.assertGreater(len(sent), 4)
+            for datagram in list(sent):
+                team.workers[0].links[0].udp.sendto(datagram, team.workers[0].links[0].to)
+            rest(team.workers, 2.5)
+            self.assertEqual([worker.failure for worker in team.workers], [None, None])
+
+    def test_nonsense(self):
+        """12: before each PUSH some that are not right: none of them is added."""
+        rng = np.random.default_rng(11)
+        with Team(2, at=OPEN[1:2]) as team:
+            channel = team.workers[1].worker.channels[0]
+            send = channel.send
+
+            def nonsense(kind, frame=0, mask=0, body=b""):
+                if kind == wire.PUSH:
+                    channel.out += wrong_pushes(channel, frame, mask, body)
+                send(kind, frame, mask, body)
+
+            channel.send = nonsense
+            for count, block in ((40000, 256), (30000, 7000)):
+                tensors = [tensor(rng, count, "i32", block, 0.7) for _ in range(2)]
+                team.check([team.operation(tensors, "i32", block_elems=block)])
+
+    def test_push_again_is_enough(self):
+        """10.3: a PUSH that the aggregator has is answered with the RESULT."""
+
+        def pushes_again(channel):
+            def push(frames, now, force):
+                for frame in frames:
+                    channel.send(wire.PUSH, frame.number, frame.mask, frame.data())
+
+            channel.nack = push
+
+        self.alone(wire.RESULT, pushes_again)
+
+    def test_group_is_cut_off(self):
+        """No PROBE arrives: results come by unicast (5.3)."""
+        rng = np.random.default_rng(6)
+        cut = Once(wire.PROBE, 10**9)
+        with Team(2, weather=lambda rank: Weather(lose=cut) if rank else None) as team:
+            said = [worker.links[0].joining.start["multicast"] for worker in team.workers]
+            self.assertEqual(said, [True, False])
+            team.check([team.operation([tensor(rng, 50000, "i32") for _ in range(2)], "i32")])
+
+    def test_small_path(self):
+        """5.3: only datagrams of up to 1440 bytes pass one worker's path; all use the largest size that does."""
+        rng = np.random.default_rng(7)
+        narrow = lambda datagram, inward: len(datagram) > 1440
+        with Team(2, 2, weather=lambda rank: Weather(lose=narrow) if rank else None) as team:
+            self.assertEqual([worker.worker.payload for worker in team.workers], [1432, 1432])
+            team.check([team.operation([tensor(rng, 50000, "i32") for _ in range(2)], "i32")])
+
+    def test_sequence_wraps(self):
+        """More than 2^16 RESULTs on a channel, with losses at the end."""
+        rng = np.random.default_rng(8)
+        loss = Weather(seed=3)
+        with Team(1, settings=lambda rank: {"payload": 584}, weather=lambda rank: loss) as team:
+
+            def dense():
+                return team.operation([tensor(rng, 5 * 10**6, "i32")], "i32", block_elems=1)
+
+            frames = 0
+            while frames < 2**17:  # two channels
+                team.check([dense()])
+                frames = team.counts(team.workers[0], "results")
+            loss.loss = 0.05
+            team.check([team.operation([tensor(rng, 10**5, "i32")], "i32", block_elems=1)])
+
+
+class Disagreement(unittest.TestCase):
+    """11.1"""
+
+    OURS = {"count": 50000, "dtype": "f32", "reduction": 1, "block_elems": 256, "form": 0}
+    CASES = {
+        1: ({"count": 50001}, {"count": 10}, {"count": 0}),
+        2: ({"dtype": "i32"}, {"dtype": "f64"}),
+        3: ({"block_elems": 128},),
+        4: ({"reduction": 3},),
+        5: ({"form": 1},),
+    }
+    VALUES = {1: ("count", int), 2: ("dtype", {"f32": 1, "f64": 4, "i32": 5}.get), 3: ("block_elems", int),
+              4: ("reduction", int), 5: ("form", int)}  # fmt: skip
+
+    def submit(self, worker, tag, count, **what):
+        worker_type = {"f64": "<f8", "i32": "<i4"}.get(what["dtype"], "<f4")
+        return worker.submit(np.ones(count, dtype=worker_type), tag=tag, **what)
+
+    def differ(self, team, tag, theirs, ours=OURS):
+        """All but rank 1 submit ours; all must be told of one field, and who said what."""
+        said = {worker.rank: ours | (theirs if worker.rank == 1 else {}) for worker in team.workers}
+        ops = [self.submit(worker, tag, **said[worker.rank]) for worker in team.workers]
+        team.until(lambda: all(op.done for op in ops), 20)
+        for error in (op.error for op in ops):
+            self.assertEqual([error.rank_a, error.rank_b].count(1), 1)
+            name, number = self.VALUES[error.field]
+            self.assertEqual(error.value_a, number(said[error.rank_a][name]))
+            self.assertEqual(error.value_b, number(said[error.rank_b][name]))
+        self.assertEqual(len({op.error.field for op in ops}), 1)
+        return ops[0].error.field
+
+    def test_fields(self):
+        rng = np.random.default_rng(1)
+        for aggregators in (1, 3):
+            with Team(3, aggregators) as team:
+                tag = 1000
+                for field, cases in self.CASES.items():
+                    for theirs in cases:
+                        with self.subTest(field=field, theirs=theirs):
+                            tag += 1
+                            self.assertEqual(self.differ(team, tag, theirs), field)
+                small = self.OURS | {"count": 10}
+                self.assertEqual(self.differ(team, 2000, {"count": 11}, small), 1)  # both eager
+                # The job goes on, and the tags are free.
+                ops = [self.submit(worker, 1001, **self.OURS) for worker in team.workers]
+                team.until(lambda: all(op.done for op in ops), 20)
+                self.assertTrue(all(op.error is None and (op.result == 3).all() for op in ops))
+                team.check([team.operation([tensor(rng, 30000, "i64") for _ in range(3)], "i64")])
+
+    def test_lossy(self):
+        with Team(3, 2, weather=lambda rank: Weather(0.2, 0.2, 0.2, seed=rank)) as team:
+            for i in range(10):
+                self.differ(team, 100 + i, {"count": 7} if i % 2 else {"reduction": 4})
+
+    def test_order_of_aggregators(self):
+        """Field 6; and where the one in the middle is the same for all, it has a plan, and the job ends by 11.3."""
+        for at, ends in ((OPEN[:2], False), (OPEN[:3], True)):
+            reverse = lambda rank: {"stall_ms": 1500, "silence_ms": 1000}
+            team = Team(2, at=at, settings=reverse, reverse={1})
+            with self.subTest(at=at), team:
+                ops = [self.submit(worker, 5, **self.OURS) for worker in team.workers]
+                team.until(lambda: all(op.done for op in ops), 20)
+                self.assertEqual({op.error.field for op in ops}, {6})
+                if ends:
+                    codes = outcome(team.workers)
+                    self.assertEqual({code for code, _, _ in codes}, {"stalled"})
+
+
+class Ends(unittest.TestCase):
+    """11.2 to 11.4"""
+
+    QUICK = {"silence_ms": 1000, "stall_ms": 1500}
+
+    def team(self, world=3, **options):
+        return Team(world, settings=lambda rank: self.QUICK, **options)
+
+    def test_connection_ends(self):
+        with self.team() as team:
+            lost, *others = team.workers
+            for sock in lost.links[0].sockets():
+                sock.close()
+            lost.links = []
+            team.workers = others
+            self.assertEqual([(code, rank) for code, rank, _ in outcome(others)], [("lost", 0)] * 2)
+
+    def test_silence(self):
+        """The silent worker's connection is closed without a word."""
+        with self.team() as team:
+            silent, *others = team.workers
+            began = time.monotonic()
+            self.assertEqual([(code, rank) for code, rank, _ in outcome(others)], [("lost", 0)] * 2)
+            self.assertGreater(time.monotonic() - began, 0.9)
+            silent.links[0].joining.heard_at = None  # it does not mind how long it slept
+            self.assertIn("closed the connection", outcome([silent])[0][2])
+
+    def test_pings_are_enough(self):
+        with self.team(2) as team:
+            rest(team.workers, 2.5)
+            self.assertEqual([worker.failure for worker in team.workers], [None, None])
+
+    def test_abort(self):
+        for code, heard in (("stalled", "stalled"), ("lost", "lost"), ("whim", "aborted")):
+            with self.team() as team:
+                first, *others = team.workers
+                first.last_word("abort", code=code, text="so there")
+                team.workers = others
+                for got, rank, text in outcome(others):
+                    self.assertEqual((got, rank), (heard, 0))
+                    self.assertIn("so there", text)
+
+    def test_one_aggregator_is_lost(self):
+        """11.2: the others are told, with the same code."""
+        with self.team(2, aggregators=2) as team:
+            first, second = team.workers
+            first.links[1].tcp.shutdown(2)
+            self.assertEqual([code for code, _, _ in outcome([first])], ["lost"])
+            self.assertEqual([(code, rank) for code, rank, _ in outcome([second])], [("lost", 0)])
+
+    def test_never_called(self):
+        with self.team() as team:
+            for worker in team.workers[1:]:
+                worker.submit(np.ones(9, dtype="<f4"))
+            for code, rank, text in outcome(team.workers):
+                self.assertEqual((code, rank), ("stalled", 0))
+                self.assertIn("has not called it", text)
+
+    def test_shortest_stall_time(self):
+        """5.1: the job's is the shortest of its workers'."""
+        times = lambda rank: self.QUICK | ({} if rank else {"stall_ms": 600000})
+        with Team(2, settings=times) as team:
+            team.workers[0].submit(np.ones(9, dtype="<f4"))
+            self.assertEqual({(code, rank) for code, rank, _ in outcome(team.workers)}, {("stalled", 1)})
+
+    def test_no_data(self):
+        """Announcements pass, PUSHes of one worker do not."""
+        cut = Once(wire.PUSH, 10**9)
+        with self.team(2, weather=lambda rank: Weather(lose=cut) if rank else None) as team:
+            for worker in team.workers:
+                worker.submit(np.ones(50000, dtype="<f4"))
+            for code, rank, _ in outcome(team.workers):
+                self.assertEqual((code, rank), ("stalled", 1))
+
+    def test_no_acks(self):
+        """A worker that has all results and does not say so."""
+        with self.team(2) as team:
+            ops = [worker.submit(np.ones(50000, dtype="<f4")) for worker in team.workers]
+            for channel in team.workers[1].worker.channels:
+                channel.advance = lambda now: None
+            codes = outcome(team.workers)
+            self.assertEqual([(code, rank) for code, rank, _ in codes], [("stalled", 1)] * 2)
+            self.assertTrue(ops[0].done)
+
+    def test_leaving(self):
+        """The others are told; what is under way fails after the silence time, what comes later at once."""
+        with self.team(2) as team:
+            first, second = team.workers
+            ops = [worker.submit(np.ones(9, dtype="<f4")) for worker in team.workers]
+            team.until(lambda: all(op.done for op in ops) and all(w.worker.idle for w in team.workers), 20)
+            waits = second.submit(np.ones(9, dtype="<f4"))
+            first.leave()
+            team.workers = [second]
+            began = time.monotonic()
+            self.assertEqual([(code, rank) for code, rank, _ in outcome([second])], [("lost", 0)])
+            self.assertGreater(time.monotonic() - began, 0.9)
+            self.assertFalse(waits.done)
+
+    def test_submitted_after_leaving(self):
+        with self.team(2) as team:
+            first, second = team.workers
+            first.leave()
+            team.workers = [second]
+            team.until(lambda: second.left, 5)
+            self.assertEqual(second.left[0], 0)
+            second.submit(np.ones(9, dtype="<f4"))
+            self.assertEqual(second.failure[:2], ("lost", 0))
+
+    def test_last_one(self):
+        """The last to leave ends the job: its name is free."""
+        for _ in range(2):
+            with self.team(2, job="protocol-again") as team:
+                first, second = team.workers
+                first.leave()
+                team.workers = [second]
+                team.until(lambda: second.left, 5)
+
+
+if __name__ == "__main__":
+    unittest.main()

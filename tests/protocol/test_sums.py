@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Results, bit for bit where PROTOCOL.md 3 and 9 promise it."""
+
+import random
+import unittest
+
+import numpy as np
+
+import element
+from reference import fixed, fixed_want, tensor
+from team import Team, all_kinds, sizes
+
+
+class Sums(unittest.TestCase):
+    def test_two(self):
+        """Any float of two workers comes out the same, whoever is first."""
+        rng = np.random.default_rng(1)
+        with Team(2) as team:
+            team.check(list(all_kinds(team, rng, exact=False)))
+
+    def test_three(self):
+        rng = np.random.default_rng(2)
+        with Team(3) as team:
+            team.check(list(all_kinds(team, rng, exact=True)))
+
+    def test_sizes(self):
+        rng = np.random.default_rng(3)
+        for world, aggregators in ((1, 1), (2, 2)):
+            with Team(world, aggregators) as team:
+                team.check(list(sizes(team, rng)))
+
+    def test_small_datagrams(self):
+        """A worker whose interface carries little decides for all (5.3)."""
+        rng = np.random.default_rng(4)
+        for payload in (1472, 584):
+            with Team(2, settings=lambda rank: {"payload": payload} if rank else {}) as team:
+                self.assertEqual({worker.worker.payload for worker in team.workers}, {payload})
+                team.check(list(sizes(team, rng)))
+
+    def test_segments(self):
+        """More segments than may be under way (6.2), and slots used again and again."""
+        rng = np.random.default_rng(5)
+        with Team(2) as team:
+            for count, block, density in (
+                (90000, 1, 0.02),
+                (3000000, 1100, 0.03),
+            ):  # 4096 and 896 blocks each
+                tensors = [tensor(rng, count, "i32", block, density) for _ in range(2)]
+                team.check([team.operation(tensors, "i32", block_elems=block)])
+            few = [[tensor(rng, 50, "i64") for _ in range(2)] for _ in range(200)]
+            team.check([team.operation(tensors, "i64") for tensors in few])
+
+    def test_any_order(self):
+        """6.3: up to op_slots operations, and more, in any order."""
+        rng = np.random.default_rng(6)
+        with Team(3) as team:
+            slots = len(team.workers[0].worker.free)
+            operations = [team.operation([tensor(rng, n, "i32", 16, 0.5) for _ in range(3)], "i32", block_elems=16)
+                          for n in rng.integers(0, 20000, slots)]  # fmt: skip
+            team.check(operations, order=lambda rank: random.Random(rank).sample(range(slots), slots))
+
+    def test_fixed(self):
+        rng = np.random.default_rng(7)
+        for world in (1, 2, 3, 5):
+            with Team(world) as team:
+                channels = len(team.workers[0].worker.channels)
+                for average in (False, True):
+                    scales = [rng.choice([1e-38, 1e-3, 1.0, 1e30]) for _ in range(world)]
+                    tensors = [fixed(rng, 300000, scale) for scale in scales]
+                    operation = team.operation(tensors, "f32", 2 if average else 1, 256, element.FIXED32)
+                    team.check([operation], [fixed_want(tensors, 4096 * 256 * channels, average)])
+
+    def test_fixed_nonfinite(self):
+        """9.1: a segment with a NaN travels as f32, the others do not."""
+        rng = np.random.default_rng(8)
+        with Team(2) as team:
+            span = 4096 * len(team.workers[0].worker.channels)
+            tensors = [fixed(rng, 3 * span, 1.0) for _ in range(2)]
+            tensors[1][span + 5] = np.nan
+            for average in (False, True):
+                want = fixed_want([np.nan_to_num(x) for x in tensors], span, average)
+                middle = slice(span, 2 * span)
+                want[middle] = (tensors[0][middle] + tensors[1][middle]) / np.float32(2 if average else 1)
+                team.check([team.operation(tensors, "f32", 2 if average else 1, 1, element.FIXED32)], [want])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""docs/vectors/ against this worker: packets, cuts, proofs, fixed-point numbers, and whole operations."""
+
+import pathlib
+import random
+import unittest
+
+import numpy as np
+
+import element
+import wire
+from channel import Channel
+from cut import Cut, turn
+from joining import proof
+from worker import Worker
+
+VECTORS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "vectors"
+
+
+def read(name):
+    """[(kind, name, {field: [values]}, [(field, values)])] of a file, a paragraph each."""
+    for text in (VECTORS / name).read_text().split("\n\n"):
+        lines = [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
+        if lines:
+            fields = {}
+            for key, value in lines[1:]:
+                fields.setdefault(key, []).append(value)
+            yield lines[0][0], lines[0][1], fields, lines[1:]
+
+
+def number(fields, name):
+    return int(fields[name][0], 0)
+
+
+def float_of(bits):
+    return np.array([int(text, 16) for text in bits.split()], dtype="<u4").view("<f4")
+
+
+class Packets(unittest.TestCase):
+    def test_all(self):
+        seen = set()
+        for _, name, fields, lines in read("packets.txt"):
+            with self.subTest(name):
+                datagram = bytes.fromhex("".join(fields["hex"]))
+                seen.add(datagram[3])
+                said = {key: value for key, value in lines if key != "hex"}
+                if datagram[3] & 0x80:
+                    self.assertEqual(self.read_back(datagram), said)
+                else:
+                    self.assertEqual(self.build(said), datagram)
+        self.assertEqual(seen, {1, 2, 3, 4, 5, 6, 0x81, 0x82, 0x83, 0x84, 0x86, 0x87})
+
+    def build(self, said):
+        """A worker's datagram, from the fields."""
+        get = lambda name: int(said[name], 0)
+        rest = b"".join(
+            bytes.fromhex(said[name])
+            for name in ("bitmap", "blocks", "data", "words", "padding")
+            if name in said
+        )
+        if get("kind") == wire.ANNOUNCE:
+            names = "tag count block_elems segment generation op_slot shard shard_count exponent dtype reduction form flags"
+            rest = wire.announcement(*map(get, names.split()), rest)
+        return wire.to_aggregator(
+            *map(get, ("kind", "channel", "worker", "token", "frame", "ack", "mask")), rest
+        )
+
+    def read_back(self, datagram):
+        """The fields of an aggregator's, as text."""
+        packet = wire.to_worker(datagram)
+        said = {"kind": f"{packet.kind:#04x}", "token": f"{packet.token:#018x}"}
+        for name in ("channel", "worker", "frame", "base", "window", "sequence", "planned"):
+            said[name] = str(getattr(packet, name))
+        if packet.kind != wire.PLAN:
+            key = {wire.RESULT: "data", wire.WANT: "words", wire.KNOCKED: "padding", wire.PROBE: "padding"}
+            return said | ({key[packet.kind]: packet.body.hex()} if packet.body else {})
+        plan = wire.plan(packet.body)
+        said |= {"tag": f"{plan.tag:#018x}", "flags": f"{plan.flags:#04x}"}
+        for name in ("segment", "frame_count", "status", "exponent"):
+            said[name] = str(getattr(plan, name))
+        if plan.status:
+            return said | {name: str(value) for name, value in wire.mismatch(plan.rest)._asdict().items()}
+        bitmap = 8 if plan.flags & wire.EAGER else len(plan.rest)
+        parts = {"bitmap": plan.rest[:bitmap], "sums": plan.rest[bitmap:]}
+        return said | {name: data.hex() for name, data in parts.items() if data}
+
+    def test_bitmap(self):
+        """The bitmap of announce-bitmap follows from what its comment says and the cut."""
+        said = next(fields for _, name, fields, _ in read("packets.txt") if name == "announce-bitmap")
+        blocks = Cut(256000, 4, 256, 10, 3498, True).blocks(4, 0)
+        self.assertEqual(wire.bitmap(blocks % 3 != 1).hex(), said["bitmap"][0])
+
+    def test_words(self):
+        """2.2: lists of frames, there and back; 10.2: at most 1024 from the first."""
+        rng = random.Random(1)
+        for _ in range(200):
+            frames = sorted(rng.sample(range(10**6, 10**6 + rng.choice((40, 2000, 5000))), 30))
+            runs = wire.words_of(frames)
+            self.assertEqual([f for first, words in runs for f in wire.frames_of(first, words)], frames)
+        for words in (b"", bytes(7), bytes(136)):
+            self.assertIsNone(wire.frames_of(5, words))
+
+
+class Cuts(unittest.TestCase):
+    def test_all(self):
+        for _, name, fields, _ in read("cut.txt"):
+            with self.subTest(name):
+                given = [
+                    number(fields, n)
+                    for n in ("count", "element_bytes", "block_elems", "channels", "payload")
+                ]
+                cut = Cut(*given, native=number(fields, "form") == 0)
+                for name in "b w T eager S G L segments k p m".split():
+                    self.assertEqual(int(getattr(cut, name)), number(fields, name), name)
+                for text in fields.get("blocks", []):
+                    shard, segment, first, *blocks = map(int, text.split())
+                    self.assertEqual(list(cut.blocks(shard, segment)[first : first + len(blocks)]), blocks)
+                for text in fields.get("frames", []):
+                    blocks, frames = map(int, text.split())
+                    self.assertEqual(cut.frame_count(blocks), frames)
+                    self.assertEqual(len(list(cut.frames(blocks))), frames)
+                for text in fields.get("channel", []):
+                    tag, channel = map(int, text.split())
+                    self.assertEqual(turn(tag) % number(fields, "channels"), channel)
+
+    def test_each_block_once(self):
+        for channels in (1, 2, 7, 256):
+            cut = Cut(99991, 4, 3, channels, 1472, True)
+            blocks = np.concatenate([cut.blocks(s, n) for s in range(channels) for n in range(cut.segments)])
+            self.assertEqual(sorted(blocks[blocks < cut.T]), list(range(cut.T)))
+
+
+class Proofs(unittest.TestCase):
+    def test_all(self):
+        for _, name, fields, _ in read("proof.txt"):
+            nonces = [bytes.fromhex(fields[n][0]) for n in ("hello_nonce", "join_nonce")]
+            key, label, job = (fields[n][0] for n in ("key", "label", "job"))
+            made = proof(key, label, *nonces, number(fields, "rank"), number(fields, "world"), job)
+            self.assertEqual(made.hex(), fields["proof"][0], name)
+
+
+class FixedPoint(unittest.TestCase):
+    def test_all(self):
+        for kind, name, fields, _ in read("fixed.txt"):
+            with self.subTest(f"{kind} {name}"):
+                if kind == "exponent":
+                    self.assertEqual(
+                        element.exponent(float_of(fields["values"][0]))[0], number(fields, "exponent")
+                    )
+                    continue
+                s = element.shift(number(fields, "E"), number(fields, "world"))
+                self.assertEqual(s, number(fields, "s"))
+                value = float_of(fields["value"][0])
+                if kind == "number":
+                    self.assertEqual(element.to_fixed(value, s)[0], number(fields, "sent"))
+                else:
+                    sums = np.array([number(fields, "sum")], dtype="<i4")
+                    self.assertEqual(
+                        element.from_fixed(sums, s, number(fields, "divisor")).tobytes(), value.tobytes()
+                    )
+
+    def test_nonfinite(self):
+        values = np.array([1.0, np.nan, -np.inf, 3.0], dtype="<f4")
+        self.assertEqual(element.exponent(values), (2, True))
+
+
+class Operations(unittest.TestCase):
+    """Both workers of operation.txt, on a clock of their own: they send what it says and nothing else."""
+
+    def test_all(self):
+        for _, name, fields, lines in read("operation.txt"):
+            with self.subTest(name):
+                self.replay(fields, lines)
+
+    def replay(self, fields, lines):
+        token = dict(text.split() for text in fields["token"])
+        start = {"window": number(fields, "window"), "window_start": number(fields, "window_start")}
+        workers = []
+        for rank in (0, 1):
+            welcome = {"token": token[str(rank)][2:], "group_token": fields["group_token"][0][2:],
+                       "first_frame": number(fields, "first_frame")}  # fmt: skip
+            channel = Channel(0, number(fields, "channel"), rank, welcome, start, random.Random(1))
+            ahead = number(fields, "segments_ahead")
+            workers.append(Worker(2, [channel], number(fields, "payload"), number(fields, "op_slots"), ahead))
+        submits = {int(rank): int(us) for rank, us in (text.split() for text in fields["submit"])}
+        ops, sent = {}, []  # sent: (us, rank, datagram)
+        steps = self.steps(lines)
+        arrivals = [(us + 100, to, data) for who, to, us, data, lost in steps if who == "aggregator"]
+        lost = {(us + 100, data) for who, _, us, data, lost in steps if lost}
+        for us in range(0, 3001, 100):
+            now = number(fields, "clock") + us
+            for rank, worker in enumerate(workers):
+                for at, to, data in arrivals:
+                    if at == us and to in (rank, 65535) and not (rank == 1 and (at, data) in lost):
+                        worker.channels[0].receive(data, now)
+                if submits[rank] == us:
+                    ops[rank] = worker.submit(self.tensor(fields, rank), "f32", number(fields, "reduction"),
+                                              number(fields, "block_elems"), number(fields, "form"), number(fields, "tag"))  # fmt: skip
+                sent += [(us, rank, data.hex()) for _, data in worker.poll(now)]
+        self.assertEqual(sent, [(us, to, data.hex()) for who, to, us, data, _ in steps if who == "worker"])
+        want = np.zeros(number(fields, "count"), dtype="<f4")
+        for text in fields["result"]:
+            index, bits = text.split()
+            want[int(index)] = float_of(bits)[0]
+        for rank in (0, 1):
+            self.assertTrue(ops[rank].done and workers[rank].idle)
+            self.assertEqual(ops[rank].result.tobytes(), want.tobytes())
+
+    def steps(self, lines):
+        steps = []
+        for key, value in lines:
+            if key in ("worker", "aggregator"):
+                steps.append([key, *map(int, value.split()), b"", False])
+            elif key == "hex":
+                steps[-1][3] += bytes.fromhex(value)
+            elif key == "lost":
+                steps[-1][4] = True
+        return steps
+
+    def tensor(self, fields, rank):
+        values = np.zeros(number(fields, "count"), dtype="<f4")
+        for whose, index, bits in (text.split() for text in fields["element"]):
+            if int(whose) == rank:
+                values[int(index)] = float_of(bits)[0]
+        return values
+
+
+if __name__ == "__main__":
+    unittest.main()
