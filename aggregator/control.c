@@ -490,10 +490,10 @@ void control_close(struct control *control)
 {
 	if (control->jobs != NULL)
 		jobs_end(control->jobs, "the aggregator is shutting down");
-	http_close(control->http);
 	uv_walk(&control->loop, close_handle, control);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&control->loop);
+	http_close(control->http); /* its handles were on the loop */
 	jobs_close(control->jobs);
 	reports_destroy(&control->reports);
 	free(control);

@@ -136,17 +136,10 @@ int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_
 	return 0;
 }
 
-static void closed(uv_handle_t *handle)
-{
-	free(handle->data);
-}
-
 void http_close(struct http *http)
 {
 	if (http == NULL)
 		return;
-	uv_poll_stop(&http->poll);
-	uv_close((uv_handle_t *)&http->timer, NULL);
-	uv_close((uv_handle_t *)&http->poll, closed);
 	MHD_stop_daemon(http->daemon);
+	free(http);
 }

@@ -25,10 +25,13 @@ struct http_sources {
 	uint32_t rcvbuf_bytes; /* of each thread's socket */
 };
 
-/* http_open - 0, or -errno with one line in `why` [NET_WHY_BYTES]. */
+/*
+ * http_open - 0, or -errno with one line in `why` [NET_WHY_BYTES]. Its handles are on `loop`; the
+ * loop's owner closes them, with no callback, and calls http_close() when the loop is done.
+ */
 int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_sources *sources,
               struct http **out, char *why);
-void http_close(struct http *http); /* NULL is fine; before the loop is closed */
+void http_close(struct http *http); /* NULL is fine */
 
 /* The bodies, in malloc'ed memory; NULL when out of memory. For tests, too. */
 char *http_metrics(const struct http_sources *sources);
