@@ -12,7 +12,6 @@
 #include "aggregator/control/lines.h"
 #include "aggregator/http.h"
 #include "aggregator/log.h"
-#include "aggregator/reports.h"
 #include "aggregator/service.h"
 
 #define TICK_MS 50
@@ -42,9 +41,7 @@ struct control {
 	struct connection *connections;
 	uint64_t drain_until_us; /* 0: not draining */
 	bool ending;
-
-	struct reports reports; /* of data threads */
-	bool lost;              /* one has said that the network port is gone */
+	bool lost; /* a data thread has said that the network port is gone */
 };
 
 static uint64_t loop_us(const struct control *control)
@@ -239,16 +236,9 @@ static void end(struct control *control, const char *text)
 
 /* ---- data threads ---- */
 
-void control_stalled(struct control *control, uint16_t id, const struct channel_stall *stall)
+static void wake(void *context)
 {
-	reports_stalled(&control->reports, id, stall);
-	uv_async_send(&control->async);
-}
-
-void control_lost(struct control *control, const char *why)
-{
-	reports_lost(&control->reports, why);
-	uv_async_send(&control->async);
+	uv_async_send(&((struct control *)context)->async);
 }
 
 /* Workers are told, and winnowd ends: whoever started it will know what to do. */
@@ -268,7 +258,7 @@ static void take_reports(uv_async_t *async)
 	struct control *control = async->data;
 	struct report_stall stalls[REPORTS_STALLS_MAX];
 	char lost[NET_WHY_BYTES];
-	uint32_t count = reports_take(&control->reports, stalls, lost);
+	uint32_t count = reports_take(control->config.reports, stalls, lost);
 
 	if (lost[0] != '\0' && !control->ending)
 		port_lost(control, lost);
@@ -309,7 +299,7 @@ static void port_detach(void *context, uint16_t id)
 
 	data_detach(control->config.data, id);
 	offload_release(control->config.offload, id);
-	reports_forget(&control->reports, id); /* the next job may get this number */
+	reports_forget(control->config.reports, id); /* the next job may get this number */
 }
 
 /* ---- time and signals ---- */
@@ -408,6 +398,7 @@ static void handles_init(struct control *control)
 	control->listener.data = control;
 	control->timer.data = control;
 	control->async.data = control;
+	reports_listen(control->config.reports, wake, control);
 	uv_timer_start(&control->timer, tick, TICK_MS, TICK_MS);
 	service_start(&control->service, &control->loop, &hooks);
 }
@@ -454,7 +445,6 @@ int control_open(const struct control_config *config, struct control **out, char
 		return -ENOMEM;
 	}
 	control->config = *config;
-	reports_init(&control->reports);
 	handles_init(control);
 	err = jobs_open(&config->jobs, &ports, &control->jobs);
 	if (err != 0)
@@ -490,11 +480,11 @@ void control_close(struct control *control)
 {
 	if (control->jobs != NULL)
 		jobs_end(control->jobs, "the aggregator is shutting down");
+	reports_listen(control->config.reports, NULL, NULL);
 	uv_walk(&control->loop, close_handle, control);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&control->loop);
 	http_close(control->http); /* its handles were on the loop */
 	jobs_close(control->jobs);
-	reports_destroy(&control->reports);
 	free(control);
 }

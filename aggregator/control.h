@@ -10,6 +10,7 @@
 #include "aggregator/data.h"
 #include "aggregator/jobs.h"
 #include "aggregator/offload.h"
+#include "aggregator/reports.h"
 
 struct control;
 
@@ -20,6 +21,7 @@ struct control_config {
 	bool metrics_auto;       /* do without HTTP if it cannot be had */
 	uint64_t drain_us;       /* after SIGTERM, jobs may go on for so long */
 	struct data *data;
+	struct reports *reports;                  /* of the data threads */
 	struct offload *offload;                  /* NULL: udp alone */
 	const struct proof_keys *(*reload)(void); /* on SIGHUP: the keys from now on */
 };
@@ -34,11 +36,5 @@ int control_open(const struct control_config *config, struct control **out, char
 int control_run(struct control *control);
 
 void control_close(struct control *control);
-
-/* From a data thread: hand a stalled operation to the control thread. */
-void control_stalled(struct control *control, uint16_t id, const struct channel_stall *stall);
-
-/* From a data thread: nothing will come or go any more, because. */
-void control_lost(struct control *control, const char *why);
 
 #endif /* AGGREGATOR_CONTROL_H */

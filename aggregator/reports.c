@@ -17,19 +17,41 @@ void reports_destroy(struct reports *reports)
 	pthread_mutex_destroy(&reports->lock);
 }
 
-void reports_stalled(struct reports *reports, uint16_t id, const struct channel_stall *stall)
+/* With the lock. */
+static void wake(const struct reports *reports)
 {
+	if (reports->wake != NULL && (reports->stall_count > 0 || reports->lost[0] != '\0'))
+		reports->wake(reports->wake_context);
+}
+
+void reports_listen(struct reports *reports, void (*wake_up)(void *context), void *context)
+{
+	pthread_mutex_lock(&reports->lock);
+	reports->wake = wake_up;
+	reports->wake_context = context;
+	wake(reports);
+	pthread_mutex_unlock(&reports->lock);
+}
+
+void reports_stalled(void *context, uint16_t id, const struct channel_stall *stall)
+{
+	struct reports *reports = context;
+
 	pthread_mutex_lock(&reports->lock);
 	if (reports->stall_count < REPORTS_STALLS_MAX)
 		reports->stalls[reports->stall_count++] =
 			(struct report_stall){.id = id, .stall = *stall};
+	wake(reports);
 	pthread_mutex_unlock(&reports->lock);
 }
 
-void reports_lost(struct reports *reports, const char *why)
+void reports_lost(void *context, const char *why)
 {
+	struct reports *reports = context;
+
 	pthread_mutex_lock(&reports->lock);
 	snprintf(reports->lost, sizeof(reports->lost), "%s", why);
+	wake(reports);
 	pthread_mutex_unlock(&reports->lock);
 }
 

@@ -3,7 +3,7 @@
  * reports.h - what data threads have to tell the control thread
  *
  * Stalled operations, and a network port that is gone. Data threads put, the control thread
- * takes; whoever puts wakes it up by other means.
+ * takes. It is older than both: what is put before the control thread listens is kept.
  */
 #ifndef AGGREGATOR_REPORTS_H
 #define AGGREGATOR_REPORTS_H
@@ -25,15 +25,23 @@ struct reports {
 	uint32_t
 		stall_count; /* those beyond the limit are dropped: an operation stalls again and again */
 	struct report_stall stalls[REPORTS_STALLS_MAX];
-	char lost[NET_WHY_BYTES]; /* why the port is gone; "" while it is there */
+	char lost[NET_WHY_BYTES];    /* why the port is gone; "" while it is there */
+	void (*wake)(void *context); /* NULL: nobody listens */
+	void *wake_context;
 };
 
 void reports_init(struct reports *reports);
 void reports_destroy(struct reports *reports);
 
-/* Data threads. */
-void reports_stalled(struct reports *reports, uint16_t id, const struct channel_stall *stall);
-void reports_lost(struct reports *reports, const char *why);
+/*
+ * reports_listen - from now on wake() is called when there is something to take, by the thread
+ * that has put it; at once if there is something already. NULL: no more after this returns.
+ */
+void reports_listen(struct reports *reports, void (*wake)(void *context), void *context);
+
+/* Data threads; for struct data_config, whose context is the struct reports. */
+void reports_stalled(void *reports, uint16_t id, const struct channel_stall *stall);
+void reports_lost(void *reports, const char *why);
 
 /* The control thread. reports_take() returns how many stalls there are in `out`. */
 uint32_t reports_take(struct reports *reports, struct report_stall out[REPORTS_STALLS_MAX],

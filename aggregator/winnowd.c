@@ -340,22 +340,6 @@ static int data_path(struct data_config *data, struct net_port *port)
 	return 0;
 }
 
-/* Set before the data threads start to report: see main(). */
-static struct control *the_control;
-
-static void lost(void *context, const char *why)
-{
-	(void)context;
-	if (the_control != NULL)
-		control_lost(the_control, why);
-}
-
-static void stalled(void *context, uint16_t id, const struct channel_stall *stall)
-{
-	(void)context;
-	control_stalled(the_control, id, stall);
-}
-
 /* Workers are told only what differs from where they connect to: it may be a proxy, or be translated. */
 static void name_data_address(struct control_config *config, struct net_addr data)
 {
@@ -365,64 +349,86 @@ static void name_data_address(struct control_config *config, struct net_addr dat
 	config->jobs.data_port = data.port;
 }
 
-static int serve(struct control_config *config)
+/* What was asked for and what there is. */
+static void say_ready(const struct control_config *config, const struct data_config *data)
 {
-	struct data_config data_config = {
-		.listen = config->listen,
-		.threads = config->jobs.threads,
-		.jobs_max = config->jobs.jobs_max,
-		.payload_max = config->jobs.payload_max,
-		.buffer_bytes = (uint32_t)settings.buffer_bytes,
-		.stalled = stalled,
-		.lost = lost,
-	};
-	struct net_port port;
-	char why[NET_WHY_BYTES], text[24], xdp[XDP_WHY_BYTES];
-	struct data *data;
-	int status = data_path(&data_config, &port);
+	unsigned long long wanted = settings.buffer_bytes;
+	char text[24], xdp[XDP_WHY_BYTES];
 
-	if (status != 0)
-		return status;
-	if (data_open(&data_config, &data, why) != 0) {
-		fprintf(stderr, "winnowd: %s\n", why);
-		return 1;
-	}
-	config->data = data;
-	config->jobs.rcvbuf_bytes = data_buffer_bytes(data);
-	if (data_payload(data) < config->jobs.payload_max)
-		config->jobs.payload_max = data_payload(data);
-	if (data_config.port != NULL)
-		name_data_address(config, data_address(data));
-	if (control_open(config, &the_control, why) != 0) {
-		fprintf(stderr, "winnowd: %s\n", why);
-		data_close(data);
-		return 1;
-	}
-	if (privileges_drop() != 0)
-		log_event("warn", "event=privileges_kept text=\"cannot give capabilities up: %s\"",
-		          strerror(errno));
 	log_event(
 		"info",
 		"event=ready version=%s listen=%s datapath=%s xdp=\"%s\" threads=%u isa=%s keys=%s "
 		"rcvbuf=%u",
 		WINNOW_VERSION, net_format(&config->listen, text),
-		config->offload != NULL ? "xdp" : data_config.backend->name,
+		config->offload != NULL ? "xdp" : data->backend->name,
 		offload_describe(config->offload, xdp), config->jobs.threads, bitmap_best()->name,
 		config->jobs.keys != NULL ? "yes" : "no", config->jobs.rcvbuf_bytes);
-	if (data_config.port == NULL && config->jobs.rcvbuf_bytes < settings.buffer_bytes)
+	if (data->port == NULL && config->jobs.rcvbuf_bytes < wanted)
 		log_event(
 			"warn",
 			"event=small_buffers rcvbuf=%u wanted=%llu text=\"the kernel grants less: "
 			"sysctl -w net.core.rmem_max=%llu net.core.wmem_max=%llu\"",
-			config->jobs.rcvbuf_bytes, (unsigned long long)settings.buffer_bytes,
-			(unsigned long long)settings.buffer_bytes,
-			(unsigned long long)settings.buffer_bytes);
+			config->jobs.rcvbuf_bytes, wanted, wanted, wanted);
 	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config->listen, text));
-	status = control_run(the_control) != 0 ? 1 : 0;
-	control_close(the_control);
-	data_close(data);
+}
+
+/* The data threads run. */
+static int control(struct control_config *config, const struct data_config *data)
+{
+	struct control *control;
+	char why[NET_WHY_BYTES];
+	int err;
+
+	config->jobs.rcvbuf_bytes = data_buffer_bytes(config->data);
+	if (data_payload(config->data) < config->jobs.payload_max)
+		config->jobs.payload_max = data_payload(config->data);
+	if (data->port != NULL)
+		name_data_address(config, data_address(config->data));
+	if (control_open(config, &control, why) != 0) {
+		fprintf(stderr, "winnowd: %s\n", why);
+		return 1;
+	}
+	err = privileges_drop();
+	if (err != 0)
+		log_event("warn", "event=privileges_kept text=\"cannot give capabilities up: %s\"",
+		          strerror(-err));
+	say_ready(config, data);
+	err = control_run(control);
+	control_close(control);
 	log_event("info", "event=stopped");
 	log_flush(true);
+	return err != 0 ? 1 : 0;
+}
+
+static int serve(struct control_config *config)
+{
+	struct reports reports;
+	struct data_config data = {
+		.listen = config->listen,
+		.threads = config->jobs.threads,
+		.jobs_max = config->jobs.jobs_max,
+		.payload_max = config->jobs.payload_max,
+		.buffer_bytes = (uint32_t)settings.buffer_bytes,
+		.stalled = reports_stalled,
+		.lost = reports_lost,
+		.context = &reports,
+	};
+	struct net_port port;
+	char why[NET_WHY_BYTES];
+	int status = data_path(&data, &port);
+
+	if (status != 0)
+		return status;
+	reports_init(&reports);
+	config->reports = &reports;
+	if (data_open(&data, &config->data, why) == 0) {
+		status = control(config, &data);
+		data_close(config->data);
+	} else {
+		fprintf(stderr, "winnowd: %s\n", why);
+		status = 1;
+	}
+	reports_destroy(&reports);
 	return status;
 }
 
