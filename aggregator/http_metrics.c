@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "aggregator/http_impl.h"
+#include "aggregator/log.h"
 
 static void family(FILE *out, const char *name, const char *type, const char *help)
 {
@@ -235,6 +236,10 @@ static void totals_metrics(FILE *out, const struct snapshot *now)
 	single(out, "net_rx_others_total", "counter",
 	       "dpdk: frames that were not for winnowd: other protocols, addresses, ports.",
 	       net->rx_others);
+	single(out, "log_lines_lost_total", "counter",
+	       "Lines of the log that nobody will read: what reads stderr was too slow, or is "
+	       "gone.",
+	       log_lines_lost());
 }
 
 char *http_metrics(const struct http_sources *sources)

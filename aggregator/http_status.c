@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "aggregator/http_impl.h"
+#include "aggregator/log.h"
 #include "bitmap/dtype.h"
 
 static json_t *number(uint64_t value)
@@ -175,6 +176,7 @@ static void totals_put(json_t *root, const struct jobs_totals *totals)
 	json_object_set_new(root, "jobs_finished", number(totals->jobs_finished));
 	json_object_set_new(root, "jobs_failed", number(totals->jobs_failed));
 	json_object_set_new(root, "joins_refused", number(totals->joins_refused));
+	json_object_set_new(root, "log_lines_lost", number(log_lines_lost()));
 }
 
 char *http_status(const struct http_sources *sources, uint64_t uptime_us)

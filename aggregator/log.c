@@ -3,7 +3,9 @@
 
 #include "aggregator/log.h"
 
+#include <errno.h>
 #include <jansson.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -11,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+#include "aggregator/privileges.h"
 
 #define EVENTS_MAX 32 /* kinds; there are fewer */
 #define EVENT_BYTES 32
@@ -22,11 +27,27 @@ struct kind {
 	uint32_t count, left_out;
 };
 
+struct line {
+	struct line *next;
+	size_t bytes;
+	char *text; /* with its newline */
+};
+
 static const char *const levels[] = {"info", "warn", "error"};
 static int threshold;
 static bool json;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows, and of stderr */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
 static struct kind kinds[EVENTS_MAX];
+static struct {
+	struct line *first, **end; /* the first is being written */
+	size_t bytes;
+	uint64_t lost, lost_unsaid;
+	pthread_cond_t changed;
+	pthread_t writer;
+	int fd;
+	bool open, ending;
+} queue = {.end = &queue.first};
 
 static int level_of(const char *level)
 {
@@ -90,33 +111,181 @@ static void pairs_json(json_t *object, char *line)
 	}
 }
 
-static void write_json(const char *stamp, const char *level, char *line)
+static char *line_json(const char *stamp, const char *level, char *pairs)
 {
 	json_t *object = json_pack("{s:s, s:s}", "time", stamp, "level", level);
-	char *text;
+	char *text, *line = NULL;
 
 	if (object == NULL)
-		return;
-	pairs_json(object, line);
+		return NULL;
+	pairs_json(object, pairs);
 	text = json_dumps(object, JSON_COMPACT);
 	json_decref(object);
-	if (text != NULL)
-		fprintf(stderr, "%s\n", text);
+	if (text != NULL && asprintf(&line, "%s\n", text) < 0)
+		line = NULL;
 	free(text);
+	return line;
 }
 
-static void write_line(const struct timespec *now, const char *level, char *line)
+/* In malloc'ed memory; NULL: there is none. */
+static char *line_text(const struct timespec *now, const char *level, char *pairs)
 {
-	char stamp[32], whole[48];
+	char stamp[32], whole[48], *line;
 	struct tm utc;
 
 	gmtime_r(&now->tv_sec, &utc);
 	strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
 	snprintf(whole, sizeof(whole), "%s.%03ldZ", stamp, now->tv_nsec / 1000000);
 	if (json)
-		write_json(whole, level, line);
+		return line_json(whole, level, pairs);
+	return asprintf(&line, "time=%s level=%s %s\n", whole, level, pairs) < 0 ? NULL : line;
+}
+
+/* ---- the queue ---- */
+
+static bool queue_put(const struct timespec *now, const char *level, char *pairs)
+{
+	struct line *line = calloc(1, sizeof(*line));
+	char *text = line_text(now, level, pairs);
+	size_t bytes = text != NULL ? strlen(text) : 0;
+
+	if (line == NULL || text == NULL || queue.bytes + bytes > LOG_QUEUE_BYTES) {
+		free(line);
+		free(text);
+		return false;
+	}
+	*line = (struct line){.bytes = bytes, .text = text};
+	*queue.end = line;
+	queue.end = &line->next;
+	queue.bytes += bytes;
+	pthread_cond_broadcast(&queue.changed);
+	return true;
+}
+
+/* Lines flow again: say what has not come. Until half the queue is free more are lost, so that it is said once. */
+static void say_lost(const struct timespec *now)
+{
+	char pairs[160];
+
+	if (queue.lost_unsaid == 0 || queue.bytes > LOG_QUEUE_BYTES / 2)
+		return;
+	snprintf(pairs, sizeof(pairs),
+	         "event=lines_lost lines=%llu text=\"whatever reads stderr was too slow\"",
+	         (unsigned long long)queue.lost_unsaid);
+	if (queue_put(now, "warn", pairs))
+		queue.lost_unsaid = 0;
+}
+
+static void write_line(const struct timespec *now, const char *level, char *pairs)
+{
+	say_lost(now);
+	if (queue.lost_unsaid == 0 && queue_put(now, level, pairs))
+		return;
+	queue.lost++;
+	queue.lost_unsaid++;
+}
+
+/* False: nobody will ever read it. */
+static bool write_whole(int fd, const struct line *line)
+{
+	struct pollfd full = {.fd = fd, .events = POLLOUT};
+	size_t done = 0;
+
+	while (done < line->bytes) {
+		ssize_t wrote = write(fd, line->text + done, line->bytes - done);
+
+		if (wrote > 0)
+			done += (size_t)wrote;
+		else if (wrote < 0 && errno == EAGAIN) /* somebody else has made it so */
+			(void)poll(&full, 1, -1);
+		else if (wrote < 0 && errno != EINTR)
+			return false;
+	}
+	return true;
+}
+
+static void *run(void *unused)
+{
+	struct timespec now;
+	struct line *line;
+	bool written;
+
+	(void)unused;
+	pthread_setname_np(pthread_self(), "winnow-log");
+	(void)privileges_drop();
+	pthread_mutex_lock(&lock);
+	while (queue.first != NULL || !queue.ending) {
+		line = queue.first;
+		if (line == NULL) {
+			pthread_cond_wait(&queue.changed, &lock);
+			continue;
+		}
+		pthread_mutex_unlock(&lock);
+		written = write_whole(queue.fd, line);
+		clock_gettime(CLOCK_REALTIME, &now);
+		pthread_mutex_lock(&lock);
+		queue.lost += !written;
+		queue.bytes -= line->bytes;
+		queue.first = line->next;
+		if (queue.first == NULL)
+			queue.end = &queue.first;
+		free(line->text);
+		free(line);
+		say_lost(&now);
+		pthread_cond_broadcast(&queue.changed);
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+int log_open(int fd)
+{
+	pthread_condattr_t by_monotonic;
+	int err;
+
+	pthread_condattr_init(&by_monotonic);
+	pthread_condattr_setclock(&by_monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&queue.changed, &by_monotonic);
+	pthread_condattr_destroy(&by_monotonic);
+	queue.fd = fd;
+	queue.ending = false;
+	err = -pthread_create(&queue.writer, NULL, run, NULL);
+	queue.open = err == 0;
+	return err;
+}
+
+/* A writer that stands still is left alone: it ends with the process. */
+void log_close(void)
+{
+	struct timespec until;
+	bool stuck = false;
+
+	if (!queue.open)
+		return;
+	log_flush(true);
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += LOG_END_MS / 1000;
+	pthread_mutex_lock(&lock);
+	queue.ending = true;
+	pthread_cond_broadcast(&queue.changed);
+	while (queue.first != NULL && !stuck)
+		stuck = pthread_cond_timedwait(&queue.changed, &lock, &until) == ETIMEDOUT;
+	pthread_mutex_unlock(&lock);
+	queue.open = false;
+	if (stuck)
+		pthread_detach(queue.writer);
 	else
-		fprintf(stderr, "time=%s level=%s %s\n", whole, level, line);
+		pthread_join(queue.writer, NULL);
+}
+
+uint64_t log_lines_lost(void)
+{
+	uint64_t lost;
+
+	pthread_mutex_lock(&lock);
+	lost = queue.lost;
+	pthread_mutex_unlock(&lock);
+	return lost;
 }
 
 /* ---- not too many ---- */

@@ -2,6 +2,11 @@
 /*
  * log.h - winnowd's log: one line an event on stderr, logfmt or JSON; never from the data path
  *
+ * Nothing here waits for a reader of stderr. Lines are queued, and a thread writes them: a pipe
+ * that nobody drains, a stopped terminal or a slow disk keeps that thread alone. stderr may be
+ * others' too, so it is not made non-blocking. Beyond LOG_QUEUE_BYTES lines are lost, and counted;
+ * event=lines_lost says how many as soon as lines flow again.
+ *
  * Of one event at most LOG_BURST lines are written in LOG_WINDOW_S seconds (errors are not
  * counted); what is left out is said when the window is over: event=left_out.
  */
@@ -9,9 +14,24 @@
 #define AGGREGATOR_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define LOG_BURST 100
 #define LOG_WINDOW_S 10
+#define LOG_QUEUE_BYTES (256u * 1024)
+#define LOG_END_MS 1000 /* what is queued at the end has so long to get out */
+
+/*
+ * log_open - write to `fd` from now on, what was logged before this included. 0, or -errno when
+ * there can be no thread.
+ */
+int log_open(int fd);
+
+/* log_close - returns when all is written, or after LOG_END_MS. */
+void log_close(void);
+
+/* Lines lost so far. Any thread. */
+uint64_t log_lines_lost(void);
 
 /* "info", "warn" or "error": what is below is left out. False: no such level. */
 bool log_set_level(const char *level);
@@ -19,7 +39,7 @@ bool log_set_level(const char *level);
 /* "logfmt" or "json". False: no such format. */
 bool log_set_format(const char *format);
 
-/* "time=... level=info event=... ": `text` is logfmt from "event=" on. Any thread: of a dpdk port, its own tell, too. */
+/* "time=... level=info event=... ": `text` is logfmt from "event=" on. Any thread. */
 void log_event(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Now and then, and at the end: say what has been left out in windows that are over, or in all. */

@@ -396,7 +396,6 @@ static int control(struct control_config *config, const struct data_config *data
 	err = control_run(control);
 	control_close(control);
 	log_event("info", "event=stopped");
-	log_flush(true);
 	return err != 0 ? 1 : 0;
 }
 
@@ -452,10 +451,15 @@ int main(int argc, char **argv)
 	fill(&config);
 	config.jobs.keys = the_keys;
 	config.reload = keys_reload;
+	if (log_open(STDERR_FILENO) != 0) {
+		fprintf(stderr, "winnowd: cannot start a thread to write the log\n");
+		return 1;
+	}
 	status = offload(&config);
 	if (status == 0)
 		status = serve(&config);
 	offload_close(config.offload);
 	proof_keys_free(the_keys);
+	log_close();
 	return status;
 }

@@ -171,6 +171,7 @@ static void totals_read(const json_t *root, struct report *report)
 	report->jobs_finished = number(root, "jobs_finished");
 	report->jobs_failed = number(root, "jobs_failed");
 	report->joins_refused = number(root, "joins_refused");
+	report->log_lines_lost = number(root, "log_lines_lost");
 	report->received = number(packets, "received");
 	report->received_bytes = number(packets, "received_bytes");
 	report->sent = number(packets, "sent");

@@ -298,6 +298,13 @@ static void show_notes(const struct status_target *target, uint32_t width, FILE 
 			report->send_errors, report->unsent);
 		line(out, width, text);
 	}
+	if (report->log_lines_lost > 0) {
+		snprintf(text, sizeof(text),
+		         "  log: %.0f lines are lost: what reads winnowd's stderr is too slow, or "
+		         "gone",
+		         report->log_lines_lost);
+		line(out, width, text);
+	}
 	if (*report->failure.text != '\0') {
 		snprintf(text, sizeof(text), "  last failure, %s ago: job %s: %s",
 		         text_age(report->failure.age_s, age), report->failure.job,

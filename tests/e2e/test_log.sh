@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# winnowd's log: JSON that says what logfmt says, and of a flood of one event a hundred lines and their number.
+# winnowd's log: JSON that says what logfmt says, and of a flood of one event a hundred lines and their number. A pipe that nobody
+# reads keeps nobody: jobs go on, HTTP answers, the end comes; and what was logged meanwhile comes out if somebody reads after all.
 . "$(dirname "$0")/lib.sh"
 flood() { # connections that send what is no join
 	python3 -c 'import socket, sys
@@ -36,4 +37,51 @@ assert isinstance(ready["threads"], int) and ready["isa"] and ready["xdp"] == "n
 P
 # Errors and other events are not held back by a flood of one.
 refuses 2 "log-format is 'xml': want logfmt or json" "$BUILD/winnowd" --insecure-no-key --log-format xml
-echo "both formats"
+
+# ---- nobody reads stderr ----
+full_pipe() { # winnowd's stderr is a pipe that is full at once; file 7 is its other end
+	mkfifo "$tmp/pipe"
+	exec 7<>"$tmp/pipe"
+	rm "$tmp/pipe"
+	python3 -c 'import fcntl; fcntl.fcntl(7, fcntl.F_SETPIPE_SZ, 4096)'
+	PORT=$(free_port) metrics=$(free_port)
+	"$BUILD/winnowd" --listen "127.0.0.1:$PORT" --insecure-no-key --metrics "127.0.0.1:$metrics" 2>&7 &
+	DAEMON=$!
+	pids+=("$DAEMON")
+	wait_port 127.0.0.1 "$PORT" || fail "winnowd does not listen"
+	steady deaf WINNOW_INSECURE_NO_KEY=1
+	timeout 30 bash -c "$(declare -f flood); PORT=$PORT; flood 150" || fail "the control thread stands still behind a full pipe"
+	for _ in $(seq 200); do # until the job has done something
+		"$BUILD/winnow" status "127.0.0.1:$metrics" --json >"$tmp/status" || fail "winnow status: $(cat "$tmp/status")"
+		grep -qE '"operations": [1-9][0-9]' "$tmp/status" && break
+		sleep 0.1
+	done
+	steady_ends deaf
+}
+ends_within() { # seconds
+	local i
+	kill -TERM "$DAEMON"
+	for i in $(seq $(($1 * 20))); do
+		kill -0 "$DAEMON" 2>/dev/null || break
+		sleep 0.05
+	done
+	! kill -0 "$DAEMON" 2>/dev/null || fail "winnowd does not end behind a full pipe"
+	wait "$DAEMON" || fail "exit status $?"
+}
+full_pipe
+ends_within 5
+exec 7<&-
+full_pipe
+cat <&7 >"$tmp/late" &
+reader=$!
+pids+=("$reader")
+ends_within 5
+for _ in $(seq 100); do
+	grep -q event=stopped "$tmp/late" && break
+	sleep 0.05
+done
+kill "$reader"
+exec 7<&-
+for event in ready job_started job_finished refused stopped; do grep -q "event=$event" "$tmp/late" || fail "event=$event is lost"; done
+[ "$(grep -c event=refused "$tmp/late")" = 100 ] || fail "refusals are lost"
+echo "both formats, and nobody reading"

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_log.c - nobody who logs waits for stderr; what is lost is counted and said; the last lines get out, or the end does not wait */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "aggregator/log.h"
+
+#define LINES 20000 /* more than the queue takes */
+
+static int ends[2]; /* of the pipe that stands for stderr */
+static char text[4u << 20];
+static size_t used;
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void begin(void)
+{
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	assert_int_equal(fcntl(ends[1], F_SETPIPE_SZ, 4096), 4096);
+	used = 0;
+	assert_int_equal(log_open(ends[1]), 0);
+}
+
+/* Read until `what` has come. */
+static void read_until(const char *what)
+{
+	while (used == 0 || strstr(text, what) == NULL) {
+		struct pollfd fd = {.fd = ends[0], .events = POLLIN};
+		ssize_t count;
+
+		if (poll(&fd, 1, 20000) != 1)
+			fail_msg("'%s' does not come", what);
+		assert_true(used + 65536 < sizeof(text));
+		count = read(ends[0], text + used, 65536);
+		assert_true(count > 0);
+		used += (size_t)count;
+		text[used] = '\0';
+	}
+}
+
+static void end(void)
+{
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* Errors are not held back as a flood of one event. */
+static void flood(uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		log_event("error",
+		          "event=flood number=%u text=\"of some length, so that not all fit\"", i);
+}
+
+static uint32_t lines_with(const char *what)
+{
+	uint32_t count = 0;
+
+	for (const char *at = text; (at = strstr(at, what)) != NULL; at++)
+		count++;
+	return count;
+}
+
+static void test_in_order(void **state)
+{
+	(void)state;
+	log_event("info", "event=early"); /* before anything writes */
+	begin();
+	log_event("info", "event=one name=%s", "value");
+	log_line(NULL, "warn", "event=two");
+	read_until("event=two\n");
+	assert_true(strstr(text, "level=info event=early\n") <
+	            strstr(text, "level=info event=one name=value\n"));
+	assert_int_equal(lines_with("\n"), 3);
+	assert_true(strncmp(text, "time=20", 7) == 0);
+	log_event("info", "event=last");
+	log_close();
+	read_until("event=last\n");
+	assert_int_equal(log_lines_lost(), 0);
+	end();
+}
+
+/* A pipe that nobody reads: no call waits, no line is lost without being counted, and it is said once. */
+static void test_full(void **state)
+{
+	uint64_t start_ms = now_ms(), lost;
+	char said[64];
+
+	(void)state;
+	begin();
+	flood(LINES);
+	assert_true(now_ms() - start_ms < 10000);
+	lost = log_lines_lost();
+	assert_true(lost > 0 && lost < LINES);
+	read_until("event=lines_lost");
+	log_event("info", "event=after");
+	read_until("event=after\n");
+	assert_int_equal(lines_with("event=lines_lost"), 1);
+	assert_int_equal(log_lines_lost(), lost);
+	assert_int_equal(lines_with("event=flood") + lost, LINES);
+	snprintf(said, sizeof(said), "event=lines_lost lines=%llu ", (unsigned long long)lost);
+	assert_int_equal(lines_with(said), 1);
+	log_close();
+	end();
+}
+
+/* The reader is gone: lines are lost, and nothing else happens. */
+static void test_gone(void **state)
+{
+	uint64_t lost = log_lines_lost();
+
+	(void)state;
+	begin();
+	close(ends[0]);
+	flood(10);
+	log_close();
+	assert_int_equal(log_lines_lost(), lost + 10);
+	close(ends[1]);
+}
+
+/* stderr's description may be another program's too, and that one may have made it non-blocking. */
+static void test_not_blocking(void **state)
+{
+	uint64_t lost = log_lines_lost();
+
+	(void)state;
+	begin();
+	assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+	flood(200);
+	log_event("info", "event=after");
+	read_until("event=after\n");
+	assert_int_equal(lines_with("event=flood"), 200);
+	assert_int_equal(log_lines_lost(), lost);
+	log_close();
+	end();
+}
+
+/* What is queued at the end gets out if somebody reads; if nobody does, the end comes all the same. */
+static void test_end(void **state)
+{
+	uint64_t start_ms;
+	int status;
+	pid_t child;
+
+	(void)state;
+	for (int read_it = 0; read_it < 2; read_it++) {
+		assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+		used = 0;
+		start_ms = now_ms();
+		child = fork();
+		if (child == 0) {
+			alarm(30);
+			close(ends[0]);
+			if (log_open(ends[1]) != 0)
+				_exit(1);
+			flood(1500);
+			log_event("info", "event=stopped");
+			log_close();
+			_exit(7);
+		}
+		close(ends[1]);
+		if (read_it)
+			read_until("event=stopped\n");
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+		assert_true(now_ms() - start_ms < LOG_END_MS + 5000);
+		if (!read_it)
+			assert_true(now_ms() - start_ms >= LOG_END_MS - 100);
+		close(ends[0]);
+	}
+}
+
+/* Of one event a hundred lines, then how many were left out; others are not held back. */
+static void test_bursts(void **state)
+{
+	(void)state;
+	begin();
+	for (uint32_t i = 0; i < LOG_BURST + 50; i++) {
+		log_event("warn", "event=refused number=%u", i);
+		if (i % 20 == 0) {
+			log_event("info", "event=job_started number=%u", i);
+			read_until("event=job_started");
+		}
+	}
+	log_flush(false); /* its time has not come */
+	log_close();
+	read_until("event=left_out of=refused lines=50 ");
+	assert_int_equal(lines_with("event=refused "), LOG_BURST);
+	assert_int_equal(lines_with("event=job_started "), 8);
+	end();
+}
+
+static void test_levels(void **state)
+{
+	(void)state;
+	assert_false(log_set_level("debug"));
+	assert_true(log_set_level("warn"));
+	begin();
+	log_event("info", "event=low");
+	log_event("warn", "event=high");
+	log_close();
+	read_until("event=high\n");
+	assert_int_equal(lines_with("\n"), 1);
+	end();
+	assert_true(log_set_level("info"));
+}
+
+static void test_json(void **state)
+{
+	(void)state;
+	assert_false(log_set_format("xml"));
+	assert_true(log_set_format("json"));
+	begin();
+	log_event("info", "event=e number=7 name=\"a b\" word=x");
+	log_close();
+	read_until("\n");
+	assert_non_null(strstr(text, "\"level\":\"info\",\"event\":\"e\",\"number\":7,\"name\":\"a "
+	                             "b\",\"word\":\"x\"}\n"));
+	end();
+	assert_true(log_set_format("logfmt"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_in_order), cmocka_unit_test(test_full),
+		cmocka_unit_test(test_gone),     cmocka_unit_test(test_not_blocking),
+		cmocka_unit_test(test_end),      cmocka_unit_test(test_bursts),
+		cmocka_unit_test(test_levels),   cmocka_unit_test(test_json),
+	};
+
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
