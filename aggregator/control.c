@@ -413,6 +413,7 @@ static int serve_http(struct control *control, char *why)
 		.listen = config->listen,
 		.threads = config->jobs.threads,
 		.rcvbuf_bytes = config->jobs.rcvbuf_bytes,
+		.bytes_from = config->bytes_from,
 	};
 	int err = http_open(&config->metrics, &control->loop, &sources, &control->http, why);
 

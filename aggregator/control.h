@@ -17,6 +17,7 @@ struct control;
 struct control_config {
 	struct jobs_config jobs;
 	struct net_addr listen;
+	const char *bytes_from;  /* whence jobs.bytes_max: "option", "default", "memory" */
 	struct net_addr metrics; /* port 0: no HTTP */
 	bool metrics_auto;       /* do without HTTP if it cannot be had */
 	uint64_t drain_us;       /* after SIGTERM, jobs may go on for so long */

@@ -22,7 +22,8 @@ struct http_sources {
 	const struct offload *offload; /* NULL: none */
 	struct net_addr listen;
 	uint32_t threads;
-	uint32_t rcvbuf_bytes; /* of each thread's socket */
+	uint32_t rcvbuf_bytes;  /* of each thread's socket */
+	const char *bytes_from; /* as in struct control_config */
 };
 
 /*

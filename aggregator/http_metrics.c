@@ -206,7 +206,8 @@ static void totals_metrics(FILE *out, const struct snapshot *now)
 	single(out, "jobs", "gauge", "Jobs that are here.", t->jobs);
 	single(out, "connections", "gauge", "Control connections.", t->peers);
 	single(out, "memory_reserved_bytes", "gauge", "Slots and tables of all jobs.", t->bytes);
-	single(out, "memory_limit_bytes", "gauge", "What they may be, together: --bytes-max.",
+	single(out, "memory_limit_bytes", "gauge",
+	       "What they may be, together: --bytes-max, or what the container's memory leaves.",
 	       t->bytes_max);
 	single(out, "draining", "gauge", "1 when no new jobs are taken.", t->draining);
 	single(out, "jobs_started_total", "counter", "Jobs that have begun.", t->jobs_started);

@@ -172,6 +172,7 @@ static void totals_put(json_t *root, const struct jobs_totals *totals)
 	json_object_set_new(root, "draining", json_boolean(totals->draining));
 	json_object_set_new(root, "connections", number(totals->peers));
 	json_object_set_new(root, "memory_reserved_bytes", number(totals->bytes));
+	json_object_set_new(root, "memory_limit_bytes", number(totals->bytes_max));
 	json_object_set_new(root, "jobs_started", number(totals->jobs_started));
 	json_object_set_new(root, "jobs_finished", number(totals->jobs_finished));
 	json_object_set_new(root, "jobs_failed", number(totals->jobs_failed));
@@ -199,6 +200,7 @@ char *http_status(const struct http_sources *sources, uint64_t uptime_us)
 		return NULL;
 	}
 	totals_put(root, &now.totals);
+	json_object_set_new(root, "memory_limit_from", json_string(sources->bytes_from));
 	json_object_set_new(root, "packets", packets_json(&now.data));
 	json_object_set_new(root, "drops", drops_json(now.drops));
 	if (sources->offload != NULL)

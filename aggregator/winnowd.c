@@ -15,11 +15,13 @@
 
 #include "aggregator/control.h"
 #include "aggregator/control/options.h"
+#include "aggregator/limits.h"
 #include "aggregator/log.h"
 #include "aggregator/privileges.h"
 #include "aggregator/service.h"
 
 #define JOIN_DEFAULT_S "60"
+#define BYTES_MAX_DEFAULT (4ull << 30)
 #define HELLO_US 5000000
 
 struct settings {
@@ -67,8 +69,8 @@ static const struct option list[] = {
          "control connections at a time"},
 	{"job-bytes-max", "SIZE", OPTION_SIZE, &settings.job_bytes_max, "1G", NULL, 65536, 0,
          "memory of one job"},
-	{"bytes-max", "SIZE", OPTION_SIZE, &settings.bytes_max, "4G", NULL, 65536, 0,
-         "memory of all jobs"},
+	{"bytes-max", "SIZE", OPTION_SIZE, &settings.bytes_max, "0", NULL, 0, 0,
+         "memory of all jobs; 0: 4G, or less where the container or the machine has less"},
 	{"payload-max", "BYTES", OPTION_SIZE, &settings.payload_max, "8972", NULL, WIRE_PAYLOAD_MIN,
          WIRE_PAYLOAD_MAX, "largest datagram; what the workers' paths carry is used"},
 	{"window-bytes", "SIZE", OPTION_SIZE, &settings.window_bytes, "2M", NULL, 16384, 1 << 30,
@@ -372,6 +374,32 @@ static void say_ready(const struct control_config *config, const struct data_con
 	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config->listen, text));
 }
 
+/*
+ * What all jobs may have, if no option says it. A quarter of what the system's limit leaves is for
+ * connections, sockets and the kernel.
+ */
+static void memory_share(struct control_config *config)
+{
+	uint64_t limit = limits_memory(""), own = limits_resident(), room;
+
+	config->bytes_from = "option";
+	if (config->jobs.bytes_max != 0)
+		return;
+	config->bytes_from = "default";
+	config->jobs.bytes_max = BYTES_MAX_DEFAULT;
+	if (config->offload != NULL)
+		own += settings.xdp_slots * sizeof(struct fast_slot);
+	room = limit > own ? (limit - own) / 4 * 3 : 0;
+	if (room >= config->jobs.bytes_max)
+		return;
+	config->bytes_from = "memory";
+	config->jobs.bytes_max = room;
+	log_event("info",
+	          "event=memory limit=%llu bytes_max=%llu text=\"the container or machine has no "
+	          "more; --bytes-max says otherwise\"",
+	          (unsigned long long)limit, (unsigned long long)room);
+}
+
 /* The data threads run. */
 static int control(struct control_config *config, const struct data_config *data)
 {
@@ -379,6 +407,7 @@ static int control(struct control_config *config, const struct data_config *data
 	char why[NET_WHY_BYTES];
 	int err;
 
+	memory_share(config);
 	config->jobs.rcvbuf_bytes = data_buffer_bytes(config->data);
 	if (data_payload(config->data) < config->jobs.payload_max)
 		config->jobs.payload_max = data_payload(config->data);

@@ -165,6 +165,7 @@ static void totals_read(const json_t *root, struct report *report)
 	report->threads = whole(root, "threads");
 	report->uptime_s = number(root, "uptime_s");
 	report->memory_bytes = number(root, "memory_reserved_bytes");
+	report->memory_limit_bytes = number(root, "memory_limit_bytes");
 	report->rcvbuf_bytes = number(root, "rcvbuf_bytes");
 	report->draining = flag(root, "draining");
 	report->jobs_started = number(root, "jobs_started");

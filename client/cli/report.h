@@ -60,7 +60,7 @@ struct report_job {
 
 struct report {
 	char version[32], datapath[16], isa[16], xdp[REPORT_TEXT_BYTES];
-	double uptime_s, memory_bytes, rcvbuf_bytes;
+	double uptime_s, memory_bytes, memory_limit_bytes, rcvbuf_bytes;
 	double received, received_bytes, sent, sent_bytes, unsent, send_errors;
 	double jobs_started, jobs_finished, jobs_failed, joins_refused, log_lines_lost;
 	uint32_t threads;

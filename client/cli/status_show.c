@@ -235,17 +235,19 @@ static void line(FILE *out, uint32_t width, const char *text)
 static void show_head(const struct status_target *target, uint32_t width, FILE *out)
 {
 	const struct report *report = target->report;
-	char text[1024], age[16], memory[16];
+	char text[1024], age[16], memory[16], limit[16];
 
 	if (report == NULL) {
 		snprintf(text, sizeof(text), "%s: unreachable: %s", target->address, target->why);
 	} else {
 		snprintf(text, sizeof(text),
-		         "%s: %s; winnowd %s, up %s, %s, %s, %u thread%s, %u job%s, %sB for slots",
+		         "%s: %s; winnowd %s, up %s, %s, %s, %u thread%s, %u job%s, %sB of %sB for "
+		         "slots",
 		         target->address, status_health_name(target->health), report->version,
 		         text_age(report->uptime_s, age), report->datapath, report->isa,
 		         report->threads, report->threads == 1 ? "" : "s", report->job_count,
-		         report->job_count == 1 ? "" : "s", text_si(report->memory_bytes, memory));
+		         report->job_count == 1 ? "" : "s", text_si(report->memory_bytes, memory),
+		         text_si(report->memory_limit_bytes, limit));
 	}
 	line(out, width, text);
 }

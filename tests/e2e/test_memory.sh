@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# A container's memory limit: winnowd finds it, says so, and refuses the jobs that it has no memory for. It is not killed.
+# no-sanitizers: their memory is many times ours
+. "$(dirname "$0")/lib.sh"
+limit=$((24 << 20))
+group=
+group_up() { # below the group that we are in, or below the top
+	local top path
+	for top in /sys/fs/cgroup/memory /sys/fs/cgroup; do
+		for path in "$(sed -n 's/^[0-9]*:\(.*,\)\?memory\(,.*\)\?://p; s/^0:://p' /proc/self/cgroup | head -n 1)" ""; do
+			group=$top$path/winnow-test-$$
+			mkdir "$group" 2>/dev/null || continue
+			for file in memory.limit_in_bytes memory.max; do
+				[ -e "$group/$file" ] && echo $limit >"$group/$file" && return 0
+			done
+			rmdir "$group"
+		done
+	done 2>/dev/null
+	return 1
+}
+group_up || {
+	echo "cannot make a cgroup with a memory limit: not root, or a machine without"
+	exit 77
+}
+leave() {
+	stop_all
+	for _ in $(seq 50); do
+		rmdir "$group" 2>/dev/null && break
+		sleep 0.1
+	done
+}
+trap leave EXIT
+cat >"$tmp/inside" <<E2
+#!/bin/sh
+echo \$\$ >$group/cgroup.procs
+exec "\$@"
+E2
+chmod +x "$tmp/inside"
+metrics=127.0.0.1:$(free_port)
+INSIDE=$tmp/inside winnowd --insecure-no-key --metrics "$metrics" --threads 1
+pid=$DAEMON
+grep -q "event=memory limit=$limit bytes_max=1[0-9]* text=" "$tmp/winnowd-$PORT.log" || fail "it does not say what it may use: $(cat "$tmp/winnowd-$PORT.log")"
+for job in 1 2 3 4 5 6 7 8; do
+	start "job$job" bench --insecure-no-key --job "job$job" --size 4M --density 1 --iters 1000000
+done
+for _ in $(seq 200); do
+	"$BUILD/winnow" status "$metrics" --json >"$tmp/status" || fail "winnowd does not answer: $(cat "$group"/memory.oom_control "$group"/memory.events 2>/dev/null)"
+	[ "$(grep -c '"state": "running"' "$tmp/status") $(cat "$tmp"/job?.status 2>/dev/null | wc -l)" = "4 4" ] && break
+	sleep 0.1
+done
+[ "$(cat "$tmp"/job?.status | sort | uniq -c | tr -s ' ')" = " 4 1" ] || fail "want 4 jobs refused, and 4 that run: $("$BUILD/winnow" status "$metrics")"
+[ "$(grep -l 'the job needs .* are in use by other jobs (bytes_max)' "$tmp"/job?.err | wc -l)" = 4 ] || fail "they are not told why: $(cat "$tmp"/job?.err)"
+kill -0 "$pid" || fail "winnowd is gone"
+! grep -hs 'oom_kill [1-9]' "$group/memory.oom_control" "$group/memory.events" || fail "something was killed"
+"$BUILD/winnow" status "$metrics" | grep -qE '13\.[0-9]MB of 1[0-9]\.[0-9]MB for slots' || fail "status does not show the limit: $("$BUILD/winnow" status "$metrics")"
+grep -q '"memory_limit_from": "memory"' "$tmp/status" || fail "status does not say where the limit is from"
+kill -KILL "$pid"
+
+# What the operator says counts.
+INSIDE=$tmp/inside winnowd --insecure-no-key --metrics "$metrics" --bytes-max 7M
+! grep -q event=memory "$tmp/winnowd-$PORT.log" || fail "it speaks of memory though --bytes-max is given"
+"$BUILD/winnow" status "$metrics" --json >"$tmp/status"
+for line in '"memory_limit_from": "option"' '"memory_limit_bytes": 7340032'; do
+	grep -q "$line" "$tmp/status" || fail "--bytes-max does not count: no $line"
+done
+echo "within the limit"

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_limits.c - memory limits of cgroups, in trees of files as kernels of both versions show them */
+
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "aggregator/limits.h"
+
+static char root[] = "/tmp/winnow-limits-XXXXXX";
+
+static int forget(const char *path, const struct stat *what, int kind, struct FTW *place)
+{
+	(void)what;
+	(void)kind;
+	(void)place;
+	return remove(path);
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	memcpy(strrchr(root, '-'), "-XXXXXX", 7);
+	return mkdtemp(root) != NULL ? 0 : -1;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	return nftw(root, forget, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* A file below the root, and the folders to it. */
+static void put(const char *path, const char *text)
+{
+	char whole[512];
+	FILE *file;
+
+	snprintf(whole, sizeof(whole), "%s/%s", root, path);
+	for (char *at = strchr(whole + strlen(root) + 1, '/'); at != NULL;
+	     at = strchr(at + 1, '/')) {
+		*at = '\0';
+		(void)mkdir(whole, 0700);
+		*at = '/';
+	}
+	file = fopen(whole, "we");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+/* Of a machine without cgroups. */
+static uint64_t machine(void)
+{
+	return limits_memory("/nowhere/at/all");
+}
+
+static void test_machine(void **state)
+{
+	(void)state;
+	assert_in_range(machine(), 64u << 20, UINT64_MAX - 1);
+	assert_in_range(limits_resident(), 100u << 10, machine());
+}
+
+static void test_v2(void **state)
+{
+	(void)state;
+	put("proc/self/cgroup", "0::/kubepods/pod7/one\n");
+	assert_true(limits_memory(root) == machine());
+	put("sys/fs/cgroup/kubepods/pod7/one/memory.max", "max\n");
+	assert_true(limits_memory(root) == machine());
+	put("sys/fs/cgroup/kubepods/pod7/one/memory.max", "25165824\n");
+	assert_int_equal(limits_memory(root), 25165824);
+	/* The group above is smaller, or one above that. */
+	put("sys/fs/cgroup/kubepods/pod7/memory.max", "20000000\n");
+	assert_int_equal(limits_memory(root), 20000000);
+	put("sys/fs/cgroup/kubepods/memory.max", "max\n");
+	put("sys/fs/cgroup/memory.max", "19000000\n");
+	assert_int_equal(limits_memory(root), 19000000);
+	/* A neighbour's is not ours. */
+	put("sys/fs/cgroup/kubepods/pod8/memory.max", "1000000\n");
+	assert_int_equal(limits_memory(root), 19000000);
+}
+
+/* A container that sees its own group as the top of the tree, by whatever name it goes outside. */
+static void test_v2_inside(void **state)
+{
+	const char *const lines[] = {"0::/\n", "0::/system.slice/docker-7.scope\n", "0::/../..\n"};
+
+	(void)state;
+	put("sys/fs/cgroup/memory.max", "25165824\n");
+	for (size_t i = 0; i < 3; i++) {
+		put("proc/self/cgroup", lines[i]);
+		assert_int_equal(limits_memory(root), 25165824);
+	}
+}
+
+static void test_v1(void **state)
+{
+	(void)state;
+	put("proc/self/cgroup",
+	    "12:pids:/a\n5:cpu,memory,io:/docker/7\n1:name=systemd:/b\n0::/c\n");
+	put("sys/fs/cgroup/memory/docker/7/memory.limit_in_bytes", "9223372036854771712\n");
+	put("sys/fs/cgroup/memory/b/memory.limit_in_bytes", "1\n"); /* not of this controller */
+	assert_true(limits_memory(root) == machine());
+	put("sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "50331648\n");
+	assert_int_equal(limits_memory(root), 50331648);
+	put("sys/fs/cgroup/memory/docker/7/memory.limit_in_bytes", "25165824\n");
+	assert_int_equal(limits_memory(root), 25165824);
+	/* Without a namespace, a container has the host's path and its own tree. */
+	put("proc/self/cgroup", "5:memory:/docker/8\n");
+	put("sys/fs/cgroup/memory/memory.limit_in_bytes", "33554432\n");
+	assert_int_equal(limits_memory(root), 33554432);
+}
+
+static void test_garbage(void **state)
+{
+	const char *const lines[] = {
+		"", "\n", "memory", "5:memory", ":::::", "5:memoryx:/\n5:xmemory:/\n", "0:memory"};
+
+	(void)state;
+	put("sys/fs/cgroup/memory/memory.limit_in_bytes", "7\n");
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		put("proc/self/cgroup", lines[i]);
+		assert_true(limits_memory(root) == machine());
+	}
+	put("proc/self/cgroup", "5:memory:/\n");
+	assert_int_equal(limits_memory(root), 7);
+	put("sys/fs/cgroup/memory/memory.limit_in_bytes", "much\n");
+	assert_true(limits_memory(root) == machine());
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_machine),
+		cmocka_unit_test_setup_teardown(test_v2, begin, end),
+		cmocka_unit_test_setup_teardown(test_v2_inside, begin, end),
+		cmocka_unit_test_setup_teardown(test_v1, begin, end),
+		cmocka_unit_test_setup_teardown(test_garbage, begin, end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
