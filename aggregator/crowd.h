@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * crowd.h - those who take up room and have shown nothing for it yet, and which of them gives way
+ *
+ * Each belongs to an owner: the address it came from, a key. When there is no room for one more,
+ * the oldest of the owner that has most gives way. So a stranger who opens thousands pushes out
+ * his own, and one that is new has the time to show what it is for.
+ */
+#ifndef AGGREGATOR_CROWD_H
+#define AGGREGATOR_CROWD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct crowd_member {
+	uint64_t owner;
+	void *who;
+};
+
+struct crowd {
+	uint32_t count, room;
+	struct crowd_member *members; /* [room], the oldest first */
+	uint32_t table_size;
+	struct crowd_heap {
+		uint32_t first; /* its oldest: place + 1; 0: free */
+		uint32_t count;
+	} * table; /* [table_size], by owner; of crowd_heaviest() alone */
+};
+
+/* The owner that has most; of several the one whose oldest is oldest. */
+struct crowd_heaviest {
+	void *oldest; /* NULL: the crowd is empty */
+	uint32_t count;
+	uint32_t owners; /* all there are */
+};
+
+int crowd_open(struct crowd *crowd, uint32_t room); /* -ENOMEM */
+void crowd_close(struct crowd *crowd);
+
+void crowd_add(struct crowd *crowd, uint64_t owner, void *who); /* there is room */
+bool crowd_remove(struct crowd *crowd, const void *who);        /* false: it is not in it */
+uint32_t crowd_count(const struct crowd *crowd, uint64_t owner);
+struct crowd_heaviest crowd_heaviest(const struct crowd *crowd);
+
+#endif /* AGGREGATOR_CROWD_H */

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_crowd.c - who gives way: against a plain count of everybody, at random */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "aggregator/crowd.h"
+#include "tests/unit/test_random.h"
+
+#define ROOM 200
+
+static char people[1000]; /* their addresses are all that matters */
+
+static void test_order(void **state)
+{
+	struct crowd crowd;
+
+	(void)state;
+	assert_int_equal(crowd_open(&crowd, 8), 0);
+	assert_null(crowd_heaviest(&crowd).oldest);
+	crowd_add(&crowd, 1, &people[0]);
+	crowd_add(&crowd, 2, &people[1]);
+	crowd_add(&crowd, 2, &people[2]);
+	crowd_add(&crowd, 1, &people[3]);
+	assert_ptr_equal(crowd_heaviest(&crowd).oldest, &people[0]); /* two each: the oldest */
+	crowd_add(&crowd, 2, &people[4]);
+	assert_ptr_equal(crowd_heaviest(&crowd).oldest, &people[1]);
+	assert_int_equal(crowd_heaviest(&crowd).count, 3);
+	assert_int_equal(crowd_heaviest(&crowd).owners, 2);
+	assert_int_equal(crowd_count(&crowd, 2), 3);
+	assert_int_equal(crowd_count(&crowd, 3), 0);
+	assert_true(crowd_remove(&crowd, &people[1]));
+	assert_false(crowd_remove(&crowd, &people[1]));
+	assert_true(crowd_remove(&crowd, &people[2]));
+	assert_ptr_equal(crowd_heaviest(&crowd).oldest, &people[0]);
+	crowd_close(&crowd);
+}
+
+/* A flood from one address leaves others alone: it is always one of its own that goes. */
+static void test_flood(void **state)
+{
+	struct crowd crowd;
+
+	(void)state;
+	assert_int_equal(crowd_open(&crowd, 100), 0);
+	for (uint32_t i = 0; i < 10; i++)
+		crowd_add(&crowd, i / 2, &people[i]);
+	for (uint32_t i = 10; i < 1000; i++) {
+		if (crowd.count == 100) {
+			struct crowd_heaviest heaviest = crowd_heaviest(&crowd);
+
+			assert_int_equal(heaviest.count, 90);
+			assert_ptr_equal(heaviest.oldest, &people[i - 90]);
+			assert_true(crowd_remove(&crowd, heaviest.oldest));
+		}
+		crowd_add(&crowd, 77, &people[i]);
+	}
+	for (uint32_t i = 0; i < 10; i++)
+		assert_true(crowd_remove(&crowd, &people[i]));
+	crowd_close(&crowd);
+}
+
+/* The same by counting. */
+static struct crowd_heaviest counted(const struct crowd *crowd)
+{
+	struct crowd_heaviest heaviest = {0};
+
+	for (uint32_t i = 0; i < crowd->count; i++) {
+		uint32_t count = 0, before = 0;
+
+		for (uint32_t k = 0; k < crowd->count; k++) {
+			count += crowd->members[k].owner == crowd->members[i].owner;
+			before += k < i && crowd->members[k].owner == crowd->members[i].owner;
+		}
+		heaviest.owners += before == 0;
+		if (count > heaviest.count) {
+			heaviest.count = count;
+			heaviest.oldest = crowd->members[i].who;
+		}
+	}
+	return heaviest;
+}
+
+static void test_random(void **state)
+{
+	struct crowd crowd;
+
+	(void)state;
+	assert_int_equal(crowd_open(&crowd, ROOM), 0);
+	for (uint32_t i = 0; i < 5000; i++) {
+		struct crowd_heaviest heaviest, want;
+		/* Few owners, many, and some that fall into the same place of the table. */
+		uint64_t owner = random_bits() % (i % 3 == 0 ? 4 : 100) *
+		                 (i % 7 == 0 ? UINT64_C(1) << 40 : 1);
+
+		if (crowd.count == ROOM || (crowd.count > 0 && random_bits() % 3 == 0))
+			crowd_remove(&crowd, crowd.members[random_bits() % crowd.count].who);
+		else
+			crowd_add(&crowd, owner, &people[i % 1000]);
+		heaviest = crowd_heaviest(&crowd);
+		want = counted(&crowd);
+		assert_ptr_equal(heaviest.oldest, want.oldest);
+		assert_int_equal(heaviest.count, want.count);
+		assert_int_equal(heaviest.owners, want.owners);
+	}
+	crowd_close(&crowd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_order),
+		cmocka_unit_test(test_flood),
+		cmocka_unit_test(test_random),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
