@@ -9,220 +9,30 @@
 #include <string.h>
 #include <uv.h>
 
-#include "aggregator/control/lines.h"
+#include "aggregator/connections.h"
 #include "aggregator/http.h"
 #include "aggregator/log.h"
 #include "aggregator/service.h"
 
 #define TICK_MS 50
-#define BACKLOG 128
-#define QUEUE_BYTES_MAX (256u * 1024) /* what a peer may leave unread before it is cut off */
-#define LINGER_US 2000000             /* to let the last line reach a peer */
-
-struct connection {
-	struct control *control;
-	uv_tcp_t tcp;
-	struct jobs_peer *peer; /* NULL: no more to do with jobs */
-	struct lines lines;
-	bool shutting;
-	uint64_t shut_us;
-	struct connection *next;
-};
 
 struct control {
 	struct control_config config;
 	uv_loop_t loop;
-	uv_tcp_t listener;
 	uv_timer_t timer;
 	struct service service;
 	uv_async_t async;
 	struct jobs *jobs;
+	struct connections connections;
 	struct http *http;
-	struct connection *connections;
 	uint64_t drain_until_us; /* 0: not draining */
 	bool ending;
 	bool lost; /* a data thread has said that the network port is gone */
 };
 
-static uint64_t loop_us(const struct control *control)
+static uint64_t loop_us(void)
 {
-	(void)control;
 	return uv_hrtime() / 1000;
-}
-
-/* ---- connections ---- */
-
-static void connection_closed(uv_handle_t *handle)
-{
-	struct connection *connection = handle->data;
-	struct connection **place = &connection->control->connections;
-
-	while (*place != connection)
-		place = &(*place)->next;
-	*place = connection->next;
-	free(connection);
-}
-
-static void connection_end(struct connection *connection)
-{
-	if (!uv_is_closing((uv_handle_t *)&connection->tcp))
-		uv_close((uv_handle_t *)&connection->tcp, connection_closed);
-}
-
-static void shut_done(uv_shutdown_t *request, int status)
-{
-	struct connection *connection = request->data;
-
-	(void)status;
-	free(request);
-	connection_end(connection);
-}
-
-/* Close when what was written has gone; tick() closes those that take too long. */
-static void connection_shut(struct connection *connection)
-{
-	uv_shutdown_t *request = connection->shutting ? NULL : malloc(sizeof(*request));
-
-	if (connection->shutting)
-		return;
-	connection->shutting = true;
-	connection->shut_us = loop_us(connection->control);
-	if (request != NULL)
-		request->data = connection;
-	if (request == NULL ||
-	    uv_shutdown(request, (uv_stream_t *)&connection->tcp, shut_done) != 0) {
-		free(request);
-		connection_end(connection);
-	}
-}
-
-struct written {
-	uv_write_t request;
-	char *line;
-};
-
-static void write_done(uv_write_t *request, int status)
-{
-	struct written *written = (struct written *)(void *)request;
-
-	(void)status; /* a broken connection shows up in connection_read() */
-	free(written->line);
-	free(written);
-}
-
-static void port_send(void *context, struct jobs_peer *peer, const char *line)
-{
-	struct connection *connection = jobs_peer_handle(peer);
-	struct written *written = malloc(sizeof(*written));
-	uv_buf_t buffer;
-
-	(void)context;
-	if (written == NULL)
-		return;
-	written->line = strdup(line);
-	if (written->line == NULL || connection->shutting ||
-	    uv_stream_get_write_queue_size((uv_stream_t *)&connection->tcp) > QUEUE_BYTES_MAX)
-		goto drop;
-	buffer = uv_buf_init(written->line, (unsigned)strlen(written->line));
-	if (uv_write(&written->request, (uv_stream_t *)&connection->tcp, &buffer, 1, write_done) ==
-	    0)
-		return;
-drop:
-	free(written->line);
-	free(written);
-}
-
-static void port_close(void *context, struct jobs_peer *peer)
-{
-	struct connection *connection = jobs_peer_handle(peer);
-
-	(void)context;
-	connection->peer = NULL;
-	connection_shut(connection);
-}
-
-static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
-{
-	static char buffer[65536]; /* one loop, one read at a time */
-
-	(void)handle;
-	(void)suggested;
-	*out = uv_buf_init(buffer, sizeof(buffer));
-}
-
-static int take_line(void *context, const char *line)
-{
-	struct connection *connection = context;
-
-	if (connection->peer != NULL)
-		jobs_line(connection->control->jobs, connection->peer, line,
-		          loop_us(connection->control));
-	return connection->peer != NULL ? 0 : 1;
-}
-
-static void connection_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
-{
-	struct connection *connection = stream->data;
-	struct jobs *jobs = connection->control->jobs;
-
-	if (count == 0)
-		return;
-	if (count < 0) {
-		if (connection->peer != NULL)
-			jobs_gone(jobs, connection->peer,
-			          count == UV_EOF ? "connection closed" : uv_strerror((int)count));
-		connection_end(connection);
-		return;
-	}
-	if (connection->peer == NULL)
-		return; /* on its way out */
-	if (lines_feed(&connection->lines, buffer->base, (size_t)count, take_line, connection) <
-	            0 &&
-	    connection->peer != NULL)
-		jobs_garbage(jobs, connection->peer, "a line is too long, or has a zero byte");
-}
-
-static void address_text(const struct sockaddr_storage *from, struct net_addr *out, char *text)
-{
-	const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)from;
-
-	*out = (struct net_addr){.ip = ntohl(in->sin_addr.s_addr), .port = ntohs(in->sin_port)};
-	net_format(out, text);
-}
-
-static void connection_new(uv_stream_t *listener, int status)
-{
-	struct control *control = listener->data;
-	struct connection *connection = calloc(1, sizeof(*connection));
-	struct sockaddr_storage name;
-	struct net_addr peer, local;
-	char text[24], unused[24];
-	int size = sizeof(name);
-
-	if (status != 0 || connection == NULL) {
-		free(connection);
-		return;
-	}
-	connection->control = control;
-	uv_tcp_init(&control->loop, &connection->tcp);
-	connection->tcp.data = connection;
-	connection->next = control->connections;
-	control->connections = connection;
-	if (uv_accept(listener, (uv_stream_t *)&connection->tcp) != 0 ||
-	    uv_tcp_getpeername(&connection->tcp, (struct sockaddr *)&name, &size) != 0) {
-		connection_end(connection);
-		return;
-	}
-	address_text(&name, &peer, text);
-	size = sizeof(name);
-	uv_tcp_getsockname(&connection->tcp, (struct sockaddr *)&name, &size);
-	address_text(&name, &local, unused);
-	uv_tcp_nodelay(&connection->tcp, 1);
-	connection->peer =
-		jobs_connected(control->jobs, text, local.ip, connection, loop_us(control));
-	if (connection->peer == NULL ||
-	    uv_read_start((uv_stream_t *)&connection->tcp, give_buffer, connection_read) != 0)
-		connection_end(connection);
 }
 
 static void end(struct control *control, const char *text)
@@ -231,7 +41,7 @@ static void end(struct control *control, const char *text)
 		return;
 	control->ending = true;
 	jobs_end(control->jobs, text);
-	uv_close((uv_handle_t *)&control->listener, NULL);
+	connections_stop(&control->connections);
 }
 
 /* ---- data threads ---- */
@@ -308,13 +118,11 @@ static void tick(uv_timer_t *timer)
 {
 	struct control *control = timer->data;
 	struct jobs_totals totals;
-	uint64_t now_us = loop_us(control);
+	uint64_t now_us = loop_us();
 
 	jobs_tick(control->jobs, now_us);
 	log_flush(false);
-	for (struct connection *c = control->connections; c != NULL; c = c->next)
-		if (c->shutting && now_us - c->shut_us > LINGER_US)
-			connection_end(c);
+	connections_tick(&control->connections, now_us);
 	if (control->drain_until_us == 0)
 		return;
 	jobs_totals(control->jobs, &totals);
@@ -322,7 +130,7 @@ static void tick(uv_timer_t *timer)
 		end(control, "");
 	else if (now_us >= control->drain_until_us)
 		end(control, "the aggregator is shutting down");
-	if (control->ending && control->connections == NULL)
+	if (control->ending && connections_none(&control->connections))
 		uv_stop(&control->loop);
 }
 
@@ -338,7 +146,7 @@ static void end_asked(void *context, int number)
 		service_tell("STOPPING=1\nSTATUS=draining: %u jobs may go on for %.0f s",
 		             totals.jobs, (double)control->config.drain_us / 1e6);
 		jobs_drain(control->jobs);
-		control->drain_until_us = loop_us(control) + control->config.drain_us;
+		control->drain_until_us = loop_us() + control->config.drain_us;
 	} else {
 		control->drain_until_us = 1; /* the second time is meant */
 	}
@@ -349,7 +157,7 @@ static void reload_asked(void *context)
 {
 	struct control *control = context;
 
-	service_tell("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)loop_us(control));
+	service_tell("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)loop_us());
 	jobs_keys_set(control->jobs, control->config.reload());
 	service_tell("READY=1");
 }
@@ -365,24 +173,6 @@ static void alive_asked(void *context)
 
 /* ---- life ---- */
 
-static int listen_on(struct control *control, char *why)
-{
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(control->config.listen.ip),
-		.sin_port = htons(control->config.listen.port),
-	};
-	char text[24];
-	int err = uv_tcp_bind(&control->listener, (const struct sockaddr *)&address, 0);
-
-	if (err == 0)
-		err = uv_listen((uv_stream_t *)&control->listener, BACKLOG, connection_new);
-	if (err != 0)
-		snprintf(why, NET_WHY_BYTES, "cannot listen on TCP %s: %s",
-		         net_format(&control->config.listen, text), uv_strerror(err));
-	return err;
-}
-
 static void handles_init(struct control *control)
 {
 	const struct service_hooks hooks = {
@@ -392,10 +182,8 @@ static void handles_init(struct control *control)
 		.alive = alive_asked,
 	};
 
-	uv_tcp_init(&control->loop, &control->listener);
 	uv_timer_init(&control->loop, &control->timer);
 	uv_async_init(&control->loop, &control->async, take_reports);
-	control->listener.data = control;
 	control->timer.data = control;
 	control->async.data = control;
 	reports_listen(control->config.reports, wake, control);
@@ -428,8 +216,8 @@ int control_open(const struct control_config *config, struct control **out, char
 	struct control *control = calloc(1, sizeof(*control));
 	struct jobs_ports ports = {
 		.context = control,
-		.send = port_send,
-		.close = port_close,
+		.send = connections_send,
+		.close = connections_shut,
 		.share = port_share,
 		.unshare = port_unshare,
 		.attach = port_attach,
@@ -446,12 +234,14 @@ int control_open(const struct control_config *config, struct control **out, char
 		return -ENOMEM;
 	}
 	control->config = *config;
+	control->connections.listener = LISTENER_NONE;
 	handles_init(control);
 	err = jobs_open(&config->jobs, &ports, &control->jobs);
 	if (err != 0)
 		snprintf(why, NET_WHY_BYTES, "cannot set up jobs: %s", strerror(-err));
 	if (err == 0)
-		err = listen_on(control, why);
+		err = connections_open(&control->connections, &control->loop, control->jobs,
+		                       &config->listen, why);
 	if (err == 0 && config->metrics.port != 0)
 		err = serve_http(control, why);
 	if (err != 0) {
@@ -468,13 +258,11 @@ int control_run(struct control *control)
 	return control->lost ? -ENODEV : 0;
 }
 
-static void close_handle(uv_handle_t *handle, void *context)
+static void close_handle(uv_handle_t *handle, void *unused)
 {
-	struct control *control = context;
-	bool is_connection = handle->type == UV_TCP && handle != (uv_handle_t *)&control->listener;
-
+	(void)unused;
 	if (!uv_is_closing(handle))
-		uv_close(handle, is_connection ? connection_closed : NULL);
+		uv_close(handle, NULL);
 }
 
 void control_close(struct control *control)
@@ -482,9 +270,11 @@ void control_close(struct control *control)
 	if (control->jobs != NULL)
 		jobs_end(control->jobs, "the aggregator is shutting down");
 	reports_listen(control->config.reports, NULL, NULL);
-	uv_walk(&control->loop, close_handle, control);
+	connections_end(&control->connections);
+	uv_walk(&control->loop, close_handle, NULL);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&control->loop);
+	connections_close(&control->connections);
 	http_close(control->http); /* its handles were on the loop */
 	jobs_close(control->jobs);
 	free(control);

@@ -24,9 +24,11 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 		return -ENOMEM;
 	jobs->config = *config;
 	jobs->ports = *ports;
-	jobs->peers = calloc(config->peers_max, sizeof(*jobs->peers));
+	jobs->places = config->peers_max + 1;
+	jobs->peers = calloc(jobs->places, sizeof(*jobs->peers));
 	jobs->jobs = calloc(config->jobs_max, sizeof(*jobs->jobs));
-	if (jobs->peers == NULL || jobs->jobs == NULL) {
+	if (jobs->peers == NULL || jobs->jobs == NULL ||
+	    crowd_open(&jobs->waiting, jobs->places) != 0) {
 		jobs_close(jobs);
 		return -ENOMEM;
 	}
@@ -38,6 +40,7 @@ void jobs_close(struct jobs *jobs)
 {
 	if (jobs == NULL)
 		return;
+	crowd_close(&jobs->waiting);
 	free(jobs->peers);
 	free(jobs->jobs);
 	free(jobs);
@@ -68,14 +71,16 @@ void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 
 static void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 {
+	crowd_remove(&jobs->waiting, peer);
 	peer->used = false;
 	peer->job = NULL;
+	jobs->peer_count--;
 	jobs->ports.close(jobs->ports.context, peer);
 }
 
 const char *const jobs_refusals[JOBS_REFUSALS] = {"other", "key",      "version",  "world",
                                                   "rank",  "payload",  "draining", "running",
-                                                  "jobs",  "protocol", "timeout"};
+                                                  "jobs",  "protocol", "timeout",  "connections"};
 
 static void count_refusal(struct jobs *jobs, const char *code)
 {
@@ -105,34 +110,61 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 	peer_end(jobs, peer);
 }
 
-struct jobs_peer *jobs_connected(struct jobs *jobs, const char *address, uint32_t local_ip,
-                                 void *handle, uint64_t now_us)
+bool jobs_crowd_out(struct jobs *jobs)
+{
+	const struct crowd_heaviest heaviest = crowd_heaviest(&jobs->waiting);
+
+	if (heaviest.oldest == NULL)
+		return false;
+	peer_refuse(jobs, heaviest.oldest, "connections",
+	            "%u connections are open here, the limit (connections_max); %u of your host's "
+	            "have not joined a job",
+	            jobs->config.peers_max, heaviest.count);
+	return true;
+}
+
+char *jobs_no_room(struct jobs *jobs)
+{
+	struct control_message message = {.kind = CONTROL_FAILED, .code = "connections"};
+
+	snprintf(message.text, sizeof(message.text),
+	         "the aggregator has no descriptor left for your connection: see its log");
+	count_refusal(jobs, message.code);
+	return message_format(&message);
+}
+
+static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct control_message hello = {.kind = CONTROL_HELLO, .version = WIRE_VERSION};
-	struct jobs_peer *peer = NULL;
 
-	for (uint32_t i = 0; i < jobs->config.peers_max && peer == NULL; i++)
-		if (!jobs->peers[i].used)
-			peer = &jobs->peers[i];
-	if (peer == NULL) {
-		count_refusal(jobs, "other");
-		jobs_log(jobs, "warn",
-		         "event=refused peer=%s code=connections text=\"%u connections are open\"",
-		         address, jobs->config.peers_max);
-		return NULL;
-	}
+	jobs->ports.random(jobs->ports.context, peer->nonce, sizeof(peer->nonce));
+	memcpy(hello.nonce, peer->nonce, sizeof(hello.nonce));
+	hello.key = jobs->config.keys != NULL;
+	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
+	peer_send(jobs, peer, &hello);
+}
+
+struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from, uint32_t local_ip,
+                                 void *handle, uint64_t now_us)
+{
+	struct jobs_peer *peer = jobs->peers;
+
+	while (peer->used)
+		peer++;
 	*peer = (struct jobs_peer){.used = true,
 	                           .local_ip = local_ip,
 	                           .handle = handle,
 	                           .since_us = now_us,
 	                           .heard_us = now_us,
 	                           .pinged_us = now_us};
-	snprintf(peer->address, sizeof(peer->address), "%s", address);
-	jobs->ports.random(jobs->ports.context, peer->nonce, sizeof(peer->nonce));
-	memcpy(hello.nonce, peer->nonce, sizeof(hello.nonce));
-	hello.key = jobs->config.keys != NULL;
-	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
-	peer_send(jobs, peer, &hello);
+	net_format(from, peer->address);
+	jobs->peer_count++;
+	crowd_add(&jobs->waiting, from->ip, peer);
+	if (jobs->peer_count > jobs->config.peers_max)
+		jobs_crowd_out(jobs);
+	if (!peer->used)
+		return NULL;
+	hello_send(jobs, peer);
 	return peer;
 }
 
@@ -391,7 +423,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
 	jobs->now_us = now_us;
-	for (uint32_t i = 0; i < jobs->config.peers_max; i++)
+	for (uint32_t i = 0; i < jobs->places; i++)
 		if (jobs->peers[i].used)
 			peer_tick(jobs, &jobs->peers[i], now_us);
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
@@ -441,7 +473,7 @@ void jobs_end(struct jobs *jobs, const char *text)
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		if (jobs->jobs[i].state != JOB_FREE)
 			job_fail(jobs, &jobs->jobs[i], jobs->jobs[i].world, "shutdown", "%s", text);
-	for (uint32_t i = 0; i < jobs->config.peers_max; i++)
+	for (uint32_t i = 0; i < jobs->places; i++)
 		if (jobs->peers[i].used)
 			peer_end(jobs, &jobs->peers[i]);
 }

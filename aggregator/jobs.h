@@ -16,6 +16,7 @@
 #include "aggregator/channel.h"
 #include "aggregator/control/message.h"
 #include "aggregator/control/proof.h"
+#include "aggregator/net/net.h"
 
 #define JOBS_MAX 1024
 #define JOBS_THREADS_MAX CONTROL_CHANNELS_MAX
@@ -111,7 +112,7 @@ struct jobs_failure {
 };
 
 /* Why workers are not let in: the code that they are told, too. */
-#define JOBS_REFUSALS 11
+#define JOBS_REFUSALS 12
 extern const char *const jobs_refusals[JOBS_REFUSALS];
 
 struct jobs_totals {
@@ -129,13 +130,23 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 void jobs_close(struct jobs *jobs); /* after jobs_end() */
 
 /*
- * jobs_connected - a new control connection from `address` (text, for people) to our
- * address `local_ip`. NULL, counted, when there are too many. `handle` is the caller's:
- * see jobs_peer_handle().
+ * jobs_connected - a new control connection from `from` to our address `local_ip`. When there
+ * are more than peers_max, one that has not joined gives way, of the address that has most of
+ * them the oldest: it is told so, code "connections", and closed. NULL: that was this one.
+ * `handle` is the caller's: see jobs_peer_handle().
  */
-struct jobs_peer *jobs_connected(struct jobs *jobs, const char *address, uint32_t local_ip,
+struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from, uint32_t local_ip,
                                  void *handle, uint64_t now_us);
 void *jobs_peer_handle(const struct jobs_peer *peer);
+
+/* jobs_crowd_out - let one give way now. False: all have joined. */
+bool jobs_crowd_out(struct jobs *jobs);
+
+/*
+ * jobs_no_room - a connection cannot even be taken: it is counted, and what to tell it returned
+ * in malloc'ed memory; NULL: out of memory.
+ */
+char *jobs_no_room(struct jobs *jobs);
 
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
 

@@ -6,9 +6,10 @@
 #ifndef AGGREGATOR_JOBS_IMPL_H
 #define AGGREGATOR_JOBS_IMPL_H
 
+#include "aggregator/crowd.h"
 #include "aggregator/jobs.h"
 
-#define ADDRESS_BYTES 48
+#define ADDRESS_BYTES 24
 
 enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING };
 
@@ -54,7 +55,10 @@ struct job {
 struct jobs {
 	struct jobs_config config;
 	struct jobs_ports ports;
-	struct jobs_peer *peers; /* [peers_max] */
+	struct jobs_peer *peers; /* [places] */
+	uint32_t places;         /* one more than peers_max: there is always one for a newcomer */
+	uint32_t peer_count;     /* used */
+	struct crowd waiting;    /* peers without a job, by address */
 	struct job *jobs;        /* [jobs_max] */
 	size_t bytes;
 	bool draining;

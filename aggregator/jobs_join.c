@@ -375,6 +375,7 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		job->silence_us = (uint64_t)join->silence_ms * 1000;
 	if ((uint64_t)join->stall_ms * 1000 < job->stall_us)
 		job->stall_us = (uint64_t)join->stall_ms * 1000;
+	crowd_remove(&jobs->waiting, peer);
 	job->members[peer->rank] = peer;
 	if (++job->joined == job->world)
 		job_formed(jobs, job, now_us);

@@ -9,11 +9,10 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 	out->bytes = jobs->bytes;
 	out->bytes_max = jobs->config.bytes_max;
 	out->draining = jobs->draining;
-	out->jobs = out->peers = 0;
+	out->peers = jobs->peer_count;
+	out->jobs = 0;
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		out->jobs += jobs->jobs[i].state != JOB_FREE;
-	for (uint32_t i = 0; i < jobs->config.peers_max; i++)
-		out->peers += jobs->peers[i].used;
 }
 
 bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)

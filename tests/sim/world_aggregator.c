@@ -158,12 +158,11 @@ void aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node)
 {
 	struct sim_peer *handle =
 		&aggregator->peers[worker_node - aggregator->world->spec->aggregators];
-	char address[32];
+	const struct net_addr from = {.ip = 0x0a000000 + worker_node, .port = 1};
 
-	snprintf(address, sizeof(address), "node%u", worker_node);
 	handle->aggregator = aggregator;
 	handle->worker_node = worker_node;
-	handle->peer = jobs_connected(aggregator->jobs, address, aggregator->node + 1, handle,
+	handle->peer = jobs_connected(aggregator->jobs, &from, aggregator->node + 1, handle,
 	                              simnet_now(aggregator->world->net));
 }
 

@@ -241,7 +241,8 @@ static void test_limits(void **state)
 	join(b, 3, "a", 1, 4);
 	join(b, 4, "a", 2, 4);
 	join(b, 5, "c", 3, 4);
-	assert_null(jobs_connected(b->jobs, "address", 0, &b->workers[6], b->now_us));
+	assert_false(connect_from(b, 6, 1));
+	expect_end(b, 6, "connections", 0);
 	assert_int_equal(totals_of(b).joins_refused, 2);
 	assert_int_equal(totals_of(b).peers, 6);
 	jobs_gone(b->jobs, b->workers[1].peer, "reset"); /* with its only worker job b is gone */

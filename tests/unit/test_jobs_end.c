@@ -294,7 +294,7 @@ static void test_looking(void **state)
 	jobs_worker(b->jobs, 0, 1, &worker);
 	assert_string_equal(worker.state, "joined");
 	assert_string_equal(worker.host, "host1");
-	assert_string_equal(worker.address, "address1");
+	assert_string_equal(worker.address, "10.0.0.2:1001");
 	join(b, 0, "job", 0, 2);
 	for (uint32_t i = 0; i < 2; i++) {
 		expect_line(b, i, CONTROL_WELCOME);

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * connections.h - the control connections: TCP between jobs.c and its peers
+ *
+ * Bytes that come in become lines for jobs.c; its lines go out, up to a limit that a peer may leave
+ * unread. On the control thread's loop.
+ */
+#ifndef AGGREGATOR_CONNECTIONS_H
+#define AGGREGATOR_CONNECTIONS_H
+
+#include <uv.h>
+
+#include "aggregator/jobs.h"
+#include "aggregator/listener.h"
+
+#define CONNECTIONS_QUEUE_BYTES (256u * 1024) /* that a peer may leave unread before it is lost */
+#define CONNECTIONS_LINGER_US 2000000         /* for the last line to reach a peer */
+
+struct connection;
+
+/* Part of its owner, who closes the listener's handles with all others of the loop. */
+struct connections {
+	uv_loop_t *loop;
+	struct jobs *jobs;
+	struct listener listener;
+	struct connection *open;
+	struct connection *shut; /* they only wait for what was written to go */
+};
+
+/* connections_open - 0, or -errno with one line in `why` [NET_WHY_BYTES]. */
+int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs,
+                     const struct net_addr *listen, char *why);
+
+/* connections_stop - take no new ones. */
+void connections_stop(struct connections *connections);
+
+/* connections_end - close all, at once. Those of peers that jobs.c knows are its business: it has ended. */
+void connections_end(struct connections *connections);
+
+/* connections_close - after connections_end(), when the loop has closed its handles. */
+void connections_close(struct connections *connections);
+
+bool connections_none(const struct connections *connections);
+
+/* connections_tick - now and then: give up those that do not take their last lines. */
+void connections_tick(struct connections *connections, uint64_t now_us);
+
+/* For struct jobs_ports. */
+void connections_send(void *unused, struct jobs_peer *peer, const char *line);
+void connections_shut(void *unused, struct jobs_peer *peer);
+
+#endif /* AGGREGATOR_CONNECTIONS_H */

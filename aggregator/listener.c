@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* listener.c - see listener.h */
+
+#include "aggregator/listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "aggregator/log.h"
+
+#define BACKLOG 1024
+#define TURN_MAX 16 /* connections taken before others on the loop have their turn */
+#define PAUSE_MS 100
+
+static void reserve_take(struct listener *listener)
+{
+	if (listener->reserve < 0)
+		listener->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* One connection, or -errno. */
+static int take(const struct listener *listener, struct net_addr *from)
+{
+	struct sockaddr_in address;
+	socklen_t size = sizeof(address);
+	int fd = accept4(listener->fd, (struct sockaddr *)&address, &size,
+	                 SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	*from = (struct net_addr){.ip = ntohl(address.sin_addr.s_addr),
+	                          .port = ntohs(address.sin_port)};
+	return fd;
+}
+
+/* With the reserve: say so, and that is all. False: there is no reserve either. */
+static bool turn_away(struct listener *listener)
+{
+	struct net_addr from;
+	char *text;
+	int fd;
+
+	if (listener->reserve < 0)
+		return false;
+	close(listener->reserve);
+	listener->reserve = -1;
+	fd = take(listener, &from);
+	if (fd >= 0) {
+		text = listener->hooks.sorry(listener->hooks.context);
+		if (text != NULL)
+			(void)!send(fd, text, strlen(text), MSG_NOSIGNAL);
+		free(text);
+		close(fd);
+	}
+	reserve_take(listener);
+	return fd >= 0;
+}
+
+static void say_full(struct listener *listener, int err)
+{
+	char text[24];
+
+	if (listener->said)
+		return;
+	listener->said = true;
+	log_event("warn",
+	          "event=no_descriptors port=%s text=\"a connection cannot be taken: %s; see "
+	          "ulimit -n\"",
+	          net_format(&listener->address, text), strerror(-err));
+}
+
+/* There is room again, or the connection has been dealt with: go on. */
+static bool full(struct listener *listener, int err)
+{
+	if (listener->hooks.make_room != NULL && listener->hooks.make_room(listener->hooks.context))
+		return true;
+	say_full(listener, err);
+	return turn_away(listener);
+}
+
+static void polled(uv_poll_t *poll, int status, int events);
+
+static void paused(uv_timer_t *timer)
+{
+	struct listener *listener = timer->data;
+
+	reserve_take(listener);
+	uv_poll_start(&listener->poll, UV_READABLE, polled);
+}
+
+/*
+ * False: connections wait in the kernel, and we cannot take them. accept() wants a descriptor before
+ * it looks whether anybody is there: only the first one's want means that somebody is.
+ */
+static bool take_turn(struct listener *listener)
+{
+	uint32_t failed = 0;
+
+	for (uint32_t i = 0; i < TURN_MAX && listener->fd >= 0; i++) {
+		struct net_addr from;
+		int fd = take(listener, &from);
+
+		if (fd == -EAGAIN)
+			return true;
+		if (fd >= 0)
+			listener->hooks.taken(listener->hooks.context, fd, &from);
+		else if (fd != -EMFILE && fd != -ENFILE && fd != -ENOMEM && fd != -ENOBUFS)
+			failed++; /* that one connection is gone already */
+		else if (i > 0)
+			return true;
+		else if (!full(listener, fd))
+			return false;
+	}
+	return failed < TURN_MAX;
+}
+
+static void polled(uv_poll_t *poll, int status, int events)
+{
+	struct listener *listener = poll->data;
+
+	(void)status;
+	(void)events;
+	if (take_turn(listener) || listener->fd < 0)
+		return;
+	uv_poll_stop(&listener->poll);
+	uv_timer_start(&listener->pause, paused, PAUSE_MS, 0);
+}
+
+static int socket_open(struct listener *listener)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(listener->address.ip),
+		.sin_port = htons(listener->address.port),
+	};
+	int on = 1;
+
+	listener->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (listener->fd < 0)
+		return -errno;
+	setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(listener->fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
+	    listen(listener->fd, BACKLOG) != 0)
+		return -errno;
+	return 0;
+}
+
+int listener_open(struct listener *listener, uv_loop_t *loop, const struct net_addr *address,
+                  const char *what, const struct listener_hooks *hooks, char *why)
+{
+	char text[24];
+	int err;
+
+	*listener = (struct listener){.hooks = *hooks, .address = *address, .reserve = -1};
+	err = socket_open(listener);
+	if (err == 0)
+		err = uv_poll_init(loop, &listener->poll, listener->fd);
+	if (err != 0) {
+		snprintf(why, NET_WHY_BYTES, "%s %s: %s", what, net_format(address, text),
+		         strerror(-err));
+		listener_close(listener);
+		return err;
+	}
+	uv_timer_init(loop, &listener->pause);
+	listener->poll.data = listener;
+	listener->pause.data = listener;
+	reserve_take(listener);
+	uv_poll_start(&listener->poll, UV_READABLE, polled);
+	return 0;
+}
+
+void listener_stop(struct listener *listener)
+{
+	if (listener->fd < 0)
+		return;
+	uv_close((uv_handle_t *)&listener->poll, NULL);
+	uv_close((uv_handle_t *)&listener->pause, NULL);
+	close(listener->fd);
+	listener->fd = -1;
+}
+
+void listener_close(struct listener *listener)
+{
+	if (listener->fd >= 0)
+		close(listener->fd);
+	if (listener->reserve >= 0)
+		close(listener->reserve);
+	listener->fd = listener->reserve = -1;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * listener.h - a TCP port on the control thread's loop
+ *
+ * It goes on taking connections when the process has no descriptor left: its owner may give one
+ * back, else a descriptor kept in reserve takes the connection for as long as it takes to say so.
+ * So nobody waits for an answer that does not come, and the loop does not spin.
+ */
+#ifndef AGGREGATOR_LISTENER_H
+#define AGGREGATOR_LISTENER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <uv.h>
+
+#include "aggregator/net/net.h"
+
+#define LISTENER_NONE ((struct listener){.fd = -1, .reserve = -1})
+
+struct listener_hooks {
+	void *context;
+	/* A connection: its socket, which does not block, is the callee's. */
+	void (*taken)(void *context, int fd, const struct net_addr *from);
+	/* No descriptor is left. True: one is free now. May be NULL. */
+	bool (*make_room)(void *context);
+	/* What a connection is told that there is no descriptor for: malloc'ed; NULL: nothing. */
+	char *(*sorry)(void *context);
+};
+
+/* Part of its owner: uv_walk() and uv_close() with no callback of its own end its handles. */
+struct listener {
+	struct listener_hooks hooks;
+	struct net_addr address;
+	uv_poll_t poll;
+	uv_timer_t pause;
+	int fd, reserve;
+	bool said;
+};
+
+/*
+ * listener_open - 0, or -errno with one line in `why` [NET_WHY_BYTES] that begins with `what`:
+ * "cannot listen on TCP". On failure there are no handles.
+ */
+int listener_open(struct listener *listener, uv_loop_t *loop, const struct net_addr *address,
+                  const char *what, const struct listener_hooks *hooks, char *why);
+
+/* listener_stop - take no more; what has been taken goes on. Also of LISTENER_NONE. */
+void listener_stop(struct listener *listener);
+
+/* listener_close - when the loop has closed its handles. Also of LISTENER_NONE. */
+void listener_close(struct listener *listener);
+
+#endif /* AGGREGATOR_LISTENER_H */
