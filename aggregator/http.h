@@ -13,6 +13,8 @@
 #include "aggregator/jobs.h"
 #include "aggregator/offload.h"
 
+#define HTTP_CONNECTIONS_MAX 128 /* at a time; one too many pushes out an old one */
+
 struct http;
 
 /* Where the numbers come from. */
