@@ -3,14 +3,20 @@
 
 #include "aggregator/limits.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "aggregator/log.h"
+
 #define LINE_BYTES 4096
+#define CONNECTIONS_MIN 8
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -105,7 +111,8 @@ uint64_t limits_memory(const char *root)
 	return limit;
 }
 
-uint64_t limits_resident(void)
+/* Of this process, now. */
+static uint64_t resident(void)
 {
 	FILE *file = fopen("/proc/self/statm", "re");
 	uint64_t pages = 0;
@@ -116,4 +123,78 @@ uint64_t limits_resident(void)
 		pages = 0;
 	fclose(file);
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+uint64_t limits_bytes(uint64_t preset, uint64_t kernel_bytes)
+{
+	uint64_t limit = limits_memory(""), own = resident() + kernel_bytes, room;
+
+	/* The rest is for connections, sockets and the kernel. */
+	room = limit > own ? (limit - own) / 4 * 3 : 0;
+	if (room >= preset)
+		return preset;
+	log_event("info",
+	          "event=memory limit=%" PRIu64 " bytes_max=%" PRIu64
+	          " text=\"the container or machine has no more; --bytes-max says otherwise\"",
+	          limit, room);
+	return room;
+}
+
+/* ---- descriptors ---- */
+
+static uint32_t descriptors_open(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	const struct dirent *entry;
+	uint32_t count = 0;
+
+	if (folder == NULL)
+		return 0;
+	while ((entry = readdir(folder)) != NULL)
+		count += entry->d_name[0] != '.';
+	closedir(folder);
+	return count - 1; /* the folder's own */
+}
+
+uint32_t limits_descriptors(uint32_t wanted)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return wanted;
+	if (limit.rlim_cur < wanted) {
+		struct rlimit more = {
+			.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted,
+			.rlim_max = limit.rlim_max,
+		};
+
+		if (setrlimit(RLIMIT_NOFILE, &more) == 0) /* a sandbox may forbid it */
+			limit = more;
+	}
+	return limit.rlim_cur < wanted ? (uint32_t)limit.rlim_cur : wanted;
+}
+
+int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, char *why)
+{
+	uint32_t granted;
+
+	others += descriptors_open();
+	granted = limits_descriptors(others + wanted);
+	if (granted >= others + wanted) {
+		*out = wanted;
+		return 0;
+	}
+	if (granted < others + CONNECTIONS_MIN) {
+		snprintf(why, LIMITS_WHY_BYTES,
+		         "%u descriptors may be open, at least %u are needed: raise ulimit -n "
+		         "(LimitNOFILE)",
+		         granted, others + CONNECTIONS_MIN);
+		return -EMFILE;
+	}
+	*out = granted - others;
+	log_event("warn",
+	          "event=few_descriptors limit=%u connections_max=%u wanted=%u text=\"raise "
+	          "ulimit -n (LimitNOFILE), or lower --connections-max\"",
+	          granted, *out, wanted);
+	return 0;
 }

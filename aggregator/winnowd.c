@@ -15,6 +15,7 @@
 
 #include "aggregator/control.h"
 #include "aggregator/control/options.h"
+#include "aggregator/http.h"
 #include "aggregator/limits.h"
 #include "aggregator/log.h"
 #include "aggregator/privileges.h"
@@ -22,6 +23,8 @@
 
 #define JOIN_DEFAULT_S "60"
 #define BYTES_MAX_DEFAULT (4ull << 30)
+#define DESCRIPTORS_OWN                                                                            \
+	32 /* for the control thread's loop, its ports, and files that are read again */
 #define HELLO_US 5000000
 
 struct settings {
@@ -374,30 +377,24 @@ static void say_ready(const struct control_config *config, const struct data_con
 	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config->listen, text));
 }
 
-/*
- * What all jobs may have, if no option says it. A quarter of what the system's limit leaves is for
- * connections, sockets and the kernel.
- */
-static void memory_share(struct control_config *config)
+/* What the options leave open, by what the system grants. */
+static int fit(struct control_config *config)
 {
-	uint64_t limit = limits_memory(""), own = limits_resident(), room;
+	uint64_t kernel_bytes =
+		config->offload != NULL ? settings.xdp_slots * sizeof(struct fast_slot) : 0;
+	uint32_t others = DESCRIPTORS_OWN + (config->metrics.port != 0 ? HTTP_CONNECTIONS_MAX : 0);
+	char why[LIMITS_WHY_BYTES];
 
+	if (limits_connections(config->jobs.peers_max, others, &config->jobs.peers_max, why) != 0) {
+		fprintf(stderr, "winnowd: %s\n", why);
+		return 1;
+	}
 	config->bytes_from = "option";
-	if (config->jobs.bytes_max != 0)
-		return;
-	config->bytes_from = "default";
-	config->jobs.bytes_max = BYTES_MAX_DEFAULT;
-	if (config->offload != NULL)
-		own += settings.xdp_slots * sizeof(struct fast_slot);
-	room = limit > own ? (limit - own) / 4 * 3 : 0;
-	if (room >= config->jobs.bytes_max)
-		return;
-	config->bytes_from = "memory";
-	config->jobs.bytes_max = room;
-	log_event("info",
-	          "event=memory limit=%llu bytes_max=%llu text=\"the container or machine has no "
-	          "more; --bytes-max says otherwise\"",
-	          (unsigned long long)limit, (unsigned long long)room);
+	if (settings.bytes_max != 0)
+		return 0;
+	config->jobs.bytes_max = limits_bytes(BYTES_MAX_DEFAULT, kernel_bytes);
+	config->bytes_from = config->jobs.bytes_max < BYTES_MAX_DEFAULT ? "memory" : "default";
+	return 0;
 }
 
 /* The data threads run. */
@@ -407,7 +404,8 @@ static int control(struct control_config *config, const struct data_config *data
 	char why[NET_WHY_BYTES];
 	int err;
 
-	memory_share(config);
+	if (fit(config) != 0)
+		return 1;
 	config->jobs.rcvbuf_bytes = data_buffer_bytes(config->data);
 	if (data_payload(config->data) < config->jobs.payload_max)
 		config->jobs.payload_max = data_payload(config->data);

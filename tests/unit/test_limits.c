@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_limits.c - memory limits of cgroups, in trees of files as kernels of both versions show them */
 
+#include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -67,7 +71,17 @@ static void test_machine(void **state)
 {
 	(void)state;
 	assert_in_range(machine(), 64u << 20, UINT64_MAX - 1);
-	assert_in_range(limits_resident(), 100u << 10, machine());
+	/* This process is some MB, and a quarter of the rest is not for jobs. */
+	assert_int_equal(limits_bytes(1 << 20, 0), 1 << 20);
+	if (limits_memory("") == machine()) {
+		uint64_t all = machine() / 4 * 3, kernel = 64u << 20;
+
+		assert_in_range(limits_bytes(UINT64_MAX, 0), all - (256u << 20),
+		                all - (100u << 10));
+		assert_in_range(limits_bytes(UINT64_MAX, 0) - limits_bytes(UINT64_MAX, kernel),
+		                kernel / 2, kernel);
+	}
+	assert_int_equal(limits_bytes(UINT64_MAX, machine()), 0);
 }
 
 static void test_v2(void **state)
@@ -138,6 +152,64 @@ static void test_garbage(void **state)
 	assert_true(limits_memory(root) == machine());
 }
 
+/* ---- descriptors ---- */
+
+static rlim_t soft_limit(void)
+{
+	struct rlimit limit;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	return limit.rlim_cur;
+}
+
+/* As many as are wanted, never fewer than there were, never more than the hard limit. */
+static void test_descriptors(void **state)
+{
+	struct rlimit before, low;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	low = (struct rlimit){.rlim_cur = 60, .rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+	assert_int_equal(limits_descriptors(50), 50);
+	assert_int_equal(soft_limit(), 60);
+	assert_int_equal(limits_descriptors(100), 100);
+	assert_int_equal(soft_limit(), 100);
+	assert_int_equal(limits_descriptors((uint32_t)before.rlim_max + 1), before.rlim_max);
+	assert_int_equal(soft_limit(), before.rlim_max);
+	setrlimit(RLIMIT_NOFILE, &before);
+}
+
+/* Connections get what is left; descriptors that are open count. */
+static void test_connections(void **state)
+{
+	uint32_t out = 0, more;
+	char why[LIMITS_WHY_BYTES];
+	pid_t child = fork();
+	int status;
+
+	(void)state;
+	if (child == 0) { /* a hard limit does not rise again */
+		const struct rlimit limit = {.rlim_cur = 100, .rlim_max = 100};
+
+		if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+			_exit(1);
+		if (limits_connections(10, 20, &out, why) != 0 || out != 10)
+			_exit(2);
+		if (limits_connections(1000, 20, &out, why) != 0 || out > 80 - 3 || out < 40)
+			_exit(3);
+		if (open("/dev/null", O_RDONLY | O_CLOEXEC) < 0 ||
+		    limits_connections(1000, 20, &more, why) != 0 || more != out - 1)
+			_exit(4);
+		if (limits_connections(1000, 95, &more, why) != -EMFILE ||
+		    strstr(why, "100 descriptors may be open, at least 1") == NULL)
+			_exit(5);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -146,6 +218,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_v2_inside, begin, end),
 		cmocka_unit_test_setup_teardown(test_v1, begin, end),
 		cmocka_unit_test_setup_teardown(test_garbage, begin, end),
+		cmocka_unit_test(test_descriptors),
+		cmocka_unit_test(test_connections),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
