@@ -28,7 +28,8 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 	jobs->peers = calloc(jobs->places, sizeof(*jobs->peers));
 	jobs->jobs = calloc(config->jobs_max, sizeof(*jobs->jobs));
 	if (jobs->peers == NULL || jobs->jobs == NULL ||
-	    crowd_open(&jobs->waiting, jobs->places) != 0) {
+	    crowd_open(&jobs->waiting, jobs->places) != 0 ||
+	    crowd_open(&jobs->unstarted, config->jobs_max) != 0) {
 		jobs_close(jobs);
 		return -ENOMEM;
 	}
@@ -41,6 +42,7 @@ void jobs_close(struct jobs *jobs)
 	if (jobs == NULL)
 		return;
 	crowd_close(&jobs->waiting);
+	crowd_close(&jobs->unstarted);
 	free(jobs->peers);
 	free(jobs->jobs);
 	free(jobs);
@@ -153,6 +155,7 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 		peer++;
 	*peer = (struct jobs_peer){.used = true,
 	                           .local_ip = local_ip,
+	                           .ip = from->ip,
 	                           .handle = handle,
 	                           .since_us = now_us,
 	                           .heard_us = now_us,
@@ -186,6 +189,7 @@ void job_release(struct jobs *jobs, struct job *job)
 		channel_close(job->channels[i]);
 	}
 	jobs->bytes -= job->bytes;
+	crowd_remove(&jobs->unstarted, job);
 	free(job->members);
 	free(job->tokens);
 	*job = (struct job){0};

@@ -20,7 +20,7 @@ struct jobs_peer {
 	struct job *job; /* NULL before JOIN is accepted */
 	uint32_t rank;
 	uint32_t payload, rcvbuf;
-	uint32_t local_ip;
+	uint32_t local_ip, ip; /* ours, its */
 	void *handle;
 	uint64_t since_us, heard_us, pinged_us;
 	struct proof_key key;                      /* it has shown that it knows; */
@@ -60,6 +60,7 @@ struct jobs {
 	uint32_t peer_count;     /* used */
 	struct crowd waiting;    /* peers without a job, by address */
 	struct job *jobs;        /* [jobs_max] */
+	struct crowd unstarted;  /* jobs that do not run yet, by owner */
 	size_t bytes;
 	bool draining;
 	uint64_t now_us;             /* when anything last came in, or the clock ticked */

@@ -310,6 +310,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 		peer_send(jobs, job->members[rank], &message);
 	}
 	free(multicast);
+	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;
 	job->since_us = jobs->now_us;
 	jobs->totals.jobs_started++;
@@ -322,7 +323,39 @@ static void job_start(struct jobs *jobs, struct job *job)
 
 /* ---- messages ---- */
 
-static bool job_begin(struct job *job, const struct control_message *join, uint64_t now_us)
+/* Whose a job is: of those who know the key that its first worker has shown, or of the address it came from. */
+static uint64_t owner_of(const struct jobs_peer *peer)
+{
+	uint64_t owner = peer->ip;
+
+	if (peer->keyed)
+		memcpy(&owner, peer->key.bytes, sizeof(owner));
+	return owner;
+}
+
+/*
+ * All places are taken. The owner that has most jobs that do not run yet gives up the oldest, if that
+ * is more than its share of the places and the newcomer has fewer: so nobody keeps others out by
+ * joins that lead to nothing. The free place, or NULL.
+ */
+static struct job *job_crowd_out(struct jobs *jobs, uint64_t newcomer)
+{
+	const struct crowd_heaviest heaviest = crowd_heaviest(&jobs->unstarted);
+	uint32_t has = crowd_count(&jobs->unstarted, newcomer);
+	uint32_t share = jobs->config.jobs_max / (heaviest.owners + (has == 0));
+	struct job *job = heaviest.oldest;
+
+	if (heaviest.count <= share || heaviest.count <= has + 1)
+		return NULL;
+	job_fail(jobs, job, job->world, "jobs",
+	         "the job gave way to somebody else's: %u jobs with your key, or from your host, "
+	         "had not begun, of %u that may be here (jobs_max)",
+	         heaviest.count, jobs->config.jobs_max);
+	return job;
+}
+
+static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opener,
+                      const struct control_message *join, uint64_t now_us)
 {
 	job->members = calloc(join->world, sizeof(struct jobs_peer *));
 	job->tokens = calloc(join->world, sizeof(*job->tokens));
@@ -332,6 +365,7 @@ static bool job_begin(struct job *job, const struct control_message *join, uint6
 		*job = (struct job){0};
 		return false;
 	}
+	crowd_add(&jobs->unstarted, owner_of(opener), job);
 	job->state = JOB_FORMING;
 	snprintf(job->name, sizeof(job->name), "%s", join->job);
 	job->world = join->world;
@@ -358,7 +392,9 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		            "this aggregator is shutting down; use another");
 		return;
 	}
-	if (job == NULL && (free_job == NULL || !job_begin(free_job, join, now_us))) {
+	if (job == NULL && free_job == NULL)
+		free_job = job_crowd_out(jobs, owner_of(peer));
+	if (job == NULL && (free_job == NULL || !job_begin(jobs, free_job, peer, join, now_us))) {
 		peer_refuse(jobs, peer, "jobs", "%u jobs are running here, the limit (jobs_max)",
 		            jobs->config.jobs_max);
 		return;

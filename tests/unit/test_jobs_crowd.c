@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_jobs_crowd.c - strangers who take up connections: others get in all the same */
+/* test_jobs_crowd.c - strangers who take up connections and jobs: others get in all the same */
+
+#include <unistd.h>
 
 #include "tests/unit/test_jobs.h"
 
@@ -17,6 +19,15 @@ static void connect_idle(struct bench *b, uint32_t i, uint32_t ip)
 {
 	assert_true(connect_from(b, i, ip));
 	expect_line(b, i, CONTROL_HELLO);
+}
+
+/* Worker `i` joins, from this address. */
+static void join_from(struct bench *b, uint32_t i, uint32_t ip, const char *job, uint32_t world)
+{
+	struct control_message message = join_of(job, 0, world);
+
+	connect_idle(b, i, ip);
+	say(b, i, &message);
 }
 
 /* ---- connections ---- */
@@ -111,6 +122,103 @@ static void test_no_room(void **state)
 	bench_close(b);
 }
 
+/* ---- jobs ---- */
+
+/* One address has opened jobs that nobody else comes to: they give way to others', one by one, down to its share. */
+static void test_jobs_share(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	join_from(b, 0, STRANGER, "s0", 2);
+	join_from(b, 1, STRANGER, "s1", 2);
+	join_from(b, 2, STRANGER, "s2", 1); /* it waits for datagrams */
+	expect_line(b, 2, CONTROL_WELCOME);
+	join_from(b, 3, STRANGER, "s3", 2);
+	expect_end(b, 3, "jobs", 0); /* its own do not give way to its own */
+	join_from(b, 3, OTHER, "o0", 2);
+	expect_end(b, 0, "jobs", 2);
+	expect_silence(b, 3);
+	/* Two of three places are more than half, but the other would have as many. */
+	join_from(b, 4, OTHER, "o1", 2);
+	expect_end(b, 4, "jobs", 0);
+	/* A third one has a right to a place. */
+	join_from(b, 4, 77, "t0", 2);
+	expect_end(b, 1, "jobs", 2);
+	/* Now each has one: a fourth has not. */
+	join_from(b, 5, 78, "u0", 2);
+	expect_end(b, 5, "jobs", 0);
+	expect_silence(b, 2);
+	expect_silence(b, 3);
+	expect_silence(b, 4);
+	bench_close(b);
+}
+
+/* Jobs that run are not in question, and do not count. */
+static void test_running_stay(void **state)
+{
+	struct bench *b = usual_open();
+
+	(void)state;
+	for (uint32_t i = 0; i < 2; i++) {
+		const char *const names[] = {"r0", "r1"};
+
+		join_from(b, i, STRANGER, names[i], 1);
+		expect_line(b, i, CONTROL_WELCOME);
+		say_kind(b, i, CONTROL_READY);
+		expect_line(b, i, CONTROL_START);
+	}
+	join_from(b, 2, STRANGER, "s0", 2);
+	join_from(b, 3, OTHER, "o0", 2);
+	expect_end(b, 3, "jobs", 0);
+	for (uint32_t i = 0; i < 3; i++)
+		expect_silence(b, i);
+	/* A job that has ended is forgotten. */
+	jobs_gone(b->jobs, b->workers[2].peer, "reset");
+	join_from(b, 3, OTHER, "o0", 2);
+	expect_silence(b, 3);
+	bench_close(b);
+}
+
+/* With keys it is the key that counts, not the address. */
+static void test_jobs_by_key(void **state)
+{
+	struct jobs_config config = config_usual();
+	struct proof_keys *keys;
+	struct bench *b;
+	char why[256], path[] = "/tmp/winnow-keys-XXXXXX";
+	const char text[] =
+		"a0 key-of-tenant-a\na1 key-of-tenant-a\na2 key-of-tenant-a\na3 key-of-tenant-a\n"
+		"b0 key-of-tenant-b\n";
+	int fd = mkstemp(path);
+
+	(void)state;
+	assert_true(fd >= 0 && write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
+	close(fd);
+	assert_int_equal(proof_keys_load(path, NULL, &keys, why), 0);
+	unlink(path);
+	config.keys = keys;
+	b = bench_open(&config);
+	for (uint32_t i = 0; i < 5; i++) {
+		const char *const names[] = {"a0", "a1", "a2", "a3", "b0"};
+		struct control_message message = join_of(names[i], 0, 2);
+		struct proof_statement statement = {
+			.client_nonce = message.nonce, .job = names[i], .world = 2};
+
+		connect_worker(b, i);
+		statement.server_nonce = b->workers[i].server_nonce;
+		proof_make(proof_keys_find(keys, names[i]), PROOF_JOIN, &statement, message.proof);
+		say(b, i, &message);
+	}
+	expect_end(b, 3, "jobs", 0); /* tenant a's fourth, from yet another address */
+	expect_end(b, 0, "jobs", 2);
+	for (uint32_t i = 1; i < 5; i++)
+		if (i != 3)
+			expect_silence(b, i);
+	bench_close(b);
+	proof_keys_free(keys);
+}
+
 static int init(void **state)
 {
 	(void)state;
@@ -120,10 +228,10 @@ static int init(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_oldest_of_most),
-		cmocka_unit_test(test_joined_stay),
-		cmocka_unit_test(test_places),
-		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_oldest_of_most), cmocka_unit_test(test_joined_stay),
+		cmocka_unit_test(test_places),         cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_jobs_share),     cmocka_unit_test(test_running_stay),
+		cmocka_unit_test(test_jobs_by_key),
 	};
 
 	return cmocka_run_group_tests(tests, init, NULL);
