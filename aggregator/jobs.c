@@ -327,7 +327,6 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 	jobs->now_us = now_us;
 	peer->heard_us = now_us;
 	if (message_parse(line, &message, why) != 0) {
-		jobs_log(jobs, "warn", "event=bad_message peer=%s text=\"%s\"", peer->address, why);
 		jobs_garbage(jobs, peer, message.kind != 0 || peer->job != NULL ? why : stranger);
 		return;
 	}
