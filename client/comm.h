@@ -35,8 +35,9 @@
 #define COMM_ERROR_BYTES 512
 #define COMM_CONNECT_US 10000000 /* how long to knock at a port that refuses */
 #define COMM_CONNECT_AGAIN_US 200000
-#define COMM_LEAVE_US 2000000 /* how long to wait for acknowledgements when leaving */
-#define COMM_FLUSH_US 500000  /* and for the last lines to go out */
+#define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that led to nothing */
+#define COMM_LEAVE_US 2000000             /* how long to wait for acknowledgements when leaving */
+#define COMM_FLUSH_US 500000              /* and for the last lines to go out */
 #define COMM_GUARD_COUNT_MAX 64
 
 /* An aggregator as seen from here. */

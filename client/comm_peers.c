@@ -20,6 +20,15 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 	if (peer->fd >= 0)
 		close(peer->fd);
 	peer->fd = -1;
+	if (session_again(comm->session, (uint32_t)(peer - comm->peers))) {
+		free(peer->pending);
+		peer->pending = NULL;
+		peer->lines.used = 0;
+		peer->connected = false;
+		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
+		peer->connect_until_us = now_us + COMM_CONNECT_ONCE_MORE_US;
+		return;
+	}
 	peer->gone = true;
 	session_gone(comm->session, (uint32_t)(peer - comm->peers), reason, now_us);
 }

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define KNOCK_US 20000
 #define KNOCKS_PER_SIZE 10
@@ -27,6 +28,7 @@ struct link {
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort;
+	bool retried;
 	uint64_t opened_us, heard_us, ping_due_us;
 
 	/* Knocking. */
@@ -215,8 +217,12 @@ static void start_take(struct link *link, const struct control_message *message)
 
 static void failed_take(struct link *link, const struct control_message *message)
 {
+	enum link_state was = link->state;
+
 	link->error_rank = message->rank < link->config.world ? message->rank : link->config.world;
 	fail(link, message->code, "%s", message->text);
+	if (was == LINK_JOINING && strcmp(message->code, "connections") == 0)
+		link->state = LINK_JOINING; /* until the connection ends: see link_again() */
 }
 
 void link_connected(struct link *link, uint64_t now_us)
@@ -256,7 +262,21 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 
 void link_gone(struct link *link, const char *reason)
 {
-	fail(link, "gone", "%s", reason);
+	if (link->state == LINK_JOINING && *link->error != '\0')
+		link->state = LINK_FAILED; /* it has said why */
+	else
+		fail(link, "gone", "%s", reason);
+}
+
+bool link_again(struct link *link)
+{
+	if (link->state != LINK_JOINING || link->retried)
+		return false;
+	link->retried = true;
+	link->send_join = false;
+	*link->error = '\0';
+	link->heard_us = link->ping_due_us = NEVER;
+	return true;
 }
 
 static void join_fill(const struct link *link, struct control_message *out)

@@ -70,6 +70,12 @@ void link_ready(struct link *link, uint32_t payload);
 void link_connected(struct link *link, uint64_t now_us);
 void link_line(struct link *link, const char *line, uint64_t now_us);
 void link_gone(struct link *link, const char *reason); /* the connection ended */
+
+/*
+ * link_again - instead of link_gone(): the connection ended before all had joined, the aggregator
+ * may have had no room for it. True, once: make another, the link is as it was at its opening.
+ */
+bool link_again(struct link *link);
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);
 void link_no_multicast(struct link *link); /* the group's socket cannot be opened */
 

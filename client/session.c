@@ -300,6 +300,11 @@ void session_gone(struct session *session, uint32_t index, const char *reason, u
 	link_check(session, index);
 }
 
+bool session_again(struct session *session, uint32_t index)
+{
+	return link_again(session->links[index]);
+}
+
 void session_unreachable(struct session *session, uint32_t index, const char *reason)
 {
 	fail(session, index, WINNOW_ERR_UNREACHABLE, "aggregator %s: %s", session->names[index],

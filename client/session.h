@@ -54,6 +54,7 @@ void session_connected(struct session *session, uint32_t index, uint64_t now_us)
 /* In: a line, the end of a connection, a datagram of aggregator `index`. */
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us);
 void session_gone(struct session *session, uint32_t index, const char *reason, uint64_t now_us);
+bool session_again(struct session *session, uint32_t index); /* see link_again() */
 void session_unreachable(struct session *session, uint32_t index, const char *reason);
 void session_datagram(struct session *session, uint32_t index, const void *data, uint32_t bytes,
                       uint64_t now_us);

@@ -320,6 +320,79 @@ static void test_abort(void **state)
 	link_close(link);
 }
 
+/* ---- no room ---- */
+
+/* Before the others have come, a connection may be made once more; the second end is the end. */
+static void test_again(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = opened(&config);
+	struct control_message join, other = hello;
+
+	(void)state;
+	say(link, &hello);
+	assert_true(link_again(link)); /* with the JOIN not yet sent */
+	assert_int_equal(link_state(link), LINK_JOINING);
+	assert_null(link_take_line(link, now_us + SILENCE_US));
+	assert_true(link_deadline(link) == START_US + JOIN_US); /* nobody there is no silence */
+	now_us += 200000;
+	link_connected(link, now_us);
+	other.nonce[0] = 77;
+	say(link, &other);
+	join = heard(link, CONTROL_JOIN);
+	assert_int_equal(join.rank, 1);
+	assert_false(link_again(link));
+	link_gone(link, "connection closed");
+	assert_failed(link, "gone", "connection closed");
+	assert_false(link_again(link));
+	link_close(link);
+}
+
+/* The aggregator says that it has no room, and closes. What it says is the reason when no other connection is made, or that goes the same way. */
+static void test_no_room(void **state)
+{
+	const struct link_config config = basic();
+	struct control_message full = {
+		.kind = CONTROL_FAILED, .code = "connections", .text = "4096 are open"};
+	struct link *link;
+
+	(void)state;
+	for (uint32_t again = 0; again < 2; again++) {
+		link = opened(&config);
+		say(link, &full);
+		assert_int_equal(link_state(link), LINK_JOINING);
+		if (again) {
+			assert_true(link_again(link));
+			link_connected(link, now_us);
+			say(link, &hello);
+			heard(link, CONTROL_JOIN);
+			say(link, &full);
+			assert_false(link_again(link));
+		}
+		link_gone(link, "connection closed");
+		assert_failed(link, "connections", "4096 are open");
+		link_close(link);
+	}
+	/* Nor does it come when the connection stays. */
+	link = opened(&config);
+	say(link, &full);
+	now_us += SILENCE_US;
+	link_tick(link, now_us);
+	assert_failed(link, "gone", "silent");
+	link_close(link);
+	/* Whoever is let in is not asked twice. */
+	link = opened(&config);
+	say(link, &hello);
+	heard(link, CONTROL_JOIN);
+	{
+		struct control_message message = welcome();
+
+		say(link, &message);
+	}
+	assert_false(link_again(link));
+	link_close(link);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -328,7 +401,8 @@ int main(void)
 		cmocka_unit_test(test_hello),        cmocka_unit_test(test_key),
 		cmocka_unit_test(test_senseless),    cmocka_unit_test(test_heartbeat),
 		cmocka_unit_test(test_join_timeout), cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_least),
+		cmocka_unit_test(test_least),        cmocka_unit_test(test_again),
+		cmocka_unit_test(test_no_room),
 	};
 
 	return proof_init() != 0 || cmocka_run_group_tests(tests, NULL, NULL) != 0;
