@@ -71,6 +71,31 @@ static void test_way(void **state)
 	bench_close(b);
 }
 
+/* The least patient worker's times are the job's, whenever it comes. */
+static void test_patience(void **state)
+{
+	const uint32_t silence_ms[] = {3000, 1000, 2000}, stall_ms[] = {50000, 70000, 40000};
+
+	(void)state;
+	for (uint32_t first = 0; first < 3; first++) {
+		struct bench *b = usual_open();
+		struct jobs_view view;
+
+		for (uint32_t i = 0; i < 3; i++) {
+			struct control_message m = join_of("job", i, 3);
+
+			connect_worker(b, i);
+			m.silence_ms = silence_ms[(first + i) % 3];
+			m.stall_ms = stall_ms[(first + i) % 3];
+			say(b, i, &m);
+		}
+		assert_true(jobs_view(b->jobs, 0, &view));
+		assert_int_equal(view.silence_us, 1000000);
+		assert_int_equal(view.stall_us, 40000000);
+		bench_close(b);
+	}
+}
+
 /* By worker, as far as the PROBEs came. */
 static void test_multicast(void **state)
 {
@@ -447,19 +472,13 @@ static void test_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_way),
-		cmocka_unit_test(test_multicast),
-		cmocka_unit_test(test_channel_numbers),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_refused_texts),
-		cmocka_unit_test(test_running),
-		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_drain),
-		cmocka_unit_test(test_job_memory),
-		cmocka_unit_test(test_attach_fails),
-		cmocka_unit_test(test_slots_given_back),
-		cmocka_unit_test(test_config),
-		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_way),          cmocka_unit_test(test_patience),
+		cmocka_unit_test(test_multicast),    cmocka_unit_test(test_channel_numbers),
+		cmocka_unit_test(test_refused),      cmocka_unit_test(test_refused_texts),
+		cmocka_unit_test(test_running),      cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_drain),        cmocka_unit_test(test_job_memory),
+		cmocka_unit_test(test_attach_fails), cmocka_unit_test(test_slots_given_back),
+		cmocka_unit_test(test_config),       cmocka_unit_test(test_keys),
 	};
 
 	random_seed();

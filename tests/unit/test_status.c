@@ -266,6 +266,74 @@ static void test_rates(void **state)
 	assert_non_null(strstr(shown(true), "2/2      -       -"));
 }
 
+/* ---- one report ---- */
+
+#define JOB                                                                                        \
+	"{\"name\":\"j\",\"state\":\"running\",\"world\":4,\"members\":4,\"results\":%s,"          \
+	"\"result_resends\":%s,\"slots\":{\"used\":7,\"total\":64},\"density\":0.25,\"union\":0."  \
+	"5,"                                                                                       \
+	"\"fast\":%s,\"multicast\":true}"
+
+/* As it is shown; the same pointer, soon something else. */
+static const char *shown_of(const char *root_fields, const char *results, const char *resends,
+                            const char *fast)
+{
+	char body[2048], job[512], why[REPORT_WHY_BYTES];
+	const char *text;
+
+	status_targets_free(&targets);
+	memset(&targets, 0, sizeof(targets));
+	targets.count = 1;
+	snprintf(job, sizeof(job), JOB, results, resends, fast);
+	snprintf(body, sizeof(body), "{\"version\":\"0.1\",\"uptime_s\":1,%s,\"jobs\":[%s]}",
+	         root_fields, job);
+	assert_int_equal(report_parse(body, strlen(body), &targets.list[0].report, why), 0);
+	text = shown(false);
+	return text;
+}
+
+static void expect_shown(const char *text, const char *what)
+{
+	if (strstr(text, what) == NULL)
+		fail_msg("no '%s' in: %s", what, text);
+}
+
+/* Results sent again, of those that went to each worker. */
+static void test_loss(void **state)
+{
+	(void)state;
+	expect_shown(shown_of("\"datapath\":\"udp\"", "100", "6", "false"), " 1.50%  udp+mcast ");
+	expect_shown(shown_of("\"datapath\":\"udp\"", "100", "0", "false"), " 0.00%  udp+mcast ");
+	expect_shown(shown_of("\"datapath\":\"udp\"", "0", "6", "false"), " -  udp+mcast ");
+	expect_shown(shown_of("\"datapath\":\"xdp\"", "0", "0", "true"), " -  xdp+mcast ");
+	expect_shown(shown_of("\"datapath\":\"xdp\"", "0", "0", "false"), " -  udp+mcast ");
+	expect_shown(shown(false), "  7/64  0.250  0.500 ");
+}
+
+/* What a person should know besides, and nothing when there is nothing. */
+static void test_notes(void **state)
+{
+	const char *text = shown_of(
+		"\"datapath\":\"udp\",\"memory_reserved_bytes\":4240000,"
+		"\"memory_limit_bytes\":14300000,\"log_lines_lost\":123,"
+		"\"packets\":{\"send_errors\":5,\"unsent\":6},"
+		"\"drops\":{\"short\":9,\"stale\":0},"
+		"\"last_failure\":{\"job\":\"old\",\"text\":\"rank 1 is lost\",\"age_s\":61}",
+		"0", "0", "false");
+
+	(void)state;
+	expect_shown(text, "4.24MB of 14.3MB for slots");
+	expect_shown(text, "  log: 123 lines are lost");
+	expect_shown(text, "  not sent: 5 datagrams that the system refused, 6 given up");
+	expect_shown(text, "  dropped: short 9\n");
+	expect_shown(text, "  last failure, 1m01s ago: job old: rank 1 is lost\n");
+	text = shown_of("\"datapath\":\"udp\"", "0", "0", "false");
+	assert_null(strstr(text, "log:"));
+	assert_null(strstr(text, "not sent"));
+	assert_null(strstr(text, "dropped"));
+	assert_null(strstr(text, "last failure"));
+}
+
 static int end(void **state)
 {
 	(void)state;
@@ -279,6 +347,7 @@ int main(void)
 		cmocka_unit_test(test_strangers), cmocka_unit_test(test_endless),
 		cmocka_unit_test(test_nobody),    cmocka_unit_test(test_stop),
 		cmocka_unit_test(test_addresses), cmocka_unit_test(test_rates),
+		cmocka_unit_test(test_loss),      cmocka_unit_test(test_notes),
 	};
 
 	signal(SIGPIPE, SIG_IGN);
