@@ -90,7 +90,6 @@ static void paused(uv_timer_t *timer)
 {
 	struct listener *listener = timer->data;
 
-	reserve_take(listener);
 	uv_poll_start(&listener->poll, UV_READABLE, polled);
 }
 
@@ -126,6 +125,7 @@ static void polled(uv_poll_t *poll, int status, int events)
 
 	(void)status;
 	(void)events;
+	reserve_take(listener); /* it may be missing since others took what was free */
 	if (take_turn(listener) || listener->fd < 0)
 		return;
 	uv_poll_stop(&listener->poll);

@@ -262,60 +262,94 @@ static void test_linger(void **state)
 
 /* ---- no descriptors ---- */
 
-/* Whoever comes is told so, and the loop does not turn like mad for those that nobody can take. */
+static void dial_by(const int fds[], uint32_t count)
+{
+	const struct sockaddr_in to = {.sin_family = AF_INET,
+	                               .sin_addr.s_addr = htonl(address.ip),
+	                               .sin_port = htons(address.port)};
+
+	for (uint32_t i = 0; i < count; i++) {
+		assert_int_equal(connect(fds[i], (const struct sockaddr *)&to, sizeof(to)), 0);
+		assert_int_equal(fcntl(fds[i], F_SETFL, O_NONBLOCK), 0);
+	}
+}
+
+/* Whoever comes is told so. */
 static void test_no_descriptors(void **state)
 {
-	int first = dial_peer(1), fds[8];
+	int first = dial_peer(1), fds[4];
 	struct rlimit before;
-	uint64_t begin_us;
-	struct rusage usage;
 
 	(void)state;
-	for (uint32_t i = 0; i < 8; i++) {
+	for (uint32_t i = 0; i < 4; i++)
 		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		assert_true(fds[i] >= 0);
-	}
 	before = allow_descriptors(0);
-	for (uint32_t i = 0; i < 4; i++) {
-		struct sockaddr_in to = {.sin_family = AF_INET,
-		                         .sin_addr.s_addr = htonl(address.ip),
-		                         .sin_port = htons(address.port)};
-
-		assert_int_equal(connect(fds[i], (struct sockaddr *)&to, sizeof(to)), 0);
-		fcntl(fds[i], F_SETFL, O_NONBLOCK);
-	}
+	dial_by(fds, 4);
 	UNTIL(sorry == 4);
 	for (uint32_t i = 0; i < 4; i++)
 		expect_all(fds[i], "sorry\n");
-	/* Four are free again here: take them, and the reserve as well, when it is out for a moment. */
 	assert_int_equal(peer_count, 1);
 	setrlimit(RLIMIT_NOFILE, &before);
+	say_text(first, "refuse me\n");
+	expect_all(first, "hello\nno\n");
+}
+
+/* Not even the reserve is left: they wait, and the loop does not turn like mad meanwhile. */
+static void test_no_reserve(void **state)
+{
+	int fds[4];
+	uint64_t until_ms;
+	struct rlimit before;
+	uint32_t count = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++)
+		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	close(connections.listener.reserve);
 	connections.listener.reserve = -1;
 	before = allow_descriptors(0);
-	for (uint32_t i = 4; i < 8; i++) {
-		struct sockaddr_in to = {.sin_family = AF_INET,
-		                         .sin_addr.s_addr = htonl(address.ip),
-		                         .sin_port = htons(address.port)};
-
-		assert_int_equal(connect(fds[i], (struct sockaddr *)&to, sizeof(to)), 0);
-		fcntl(fds[i], F_SETFL, O_NONBLOCK);
+	dial_by(fds, 4);
+	until_ms = uv_hrtime() / 1000000 + 450;
+	while (uv_hrtime() / 1000000 < until_ms) {
+		uv_run(&loop, UV_RUN_ONCE);
+		count++;
 	}
-	getrusage(RUSAGE_SELF, &usage);
-	begin_us = (uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_utime.tv_sec * 1000000;
-	for (uint32_t i = 0; i < 5; i++)
-		uv_run(&loop, UV_RUN_ONCE); /* each waits for something */
-	getrusage(RUSAGE_SELF, &usage);
-	assert_int_equal(peer_count, 1);
-	assert_true((uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_utime.tv_sec * 1000000 -
-	                    begin_us <
-	            100000);
+	assert_in_range(count, 2, 20);
+	assert_true(peer_count == 0 && sorry == 0);
 	setrlimit(RLIMIT_NOFILE, &before);
-	UNTIL(peer_count == 5); /* they have waited */
-	say_text(first, "refuse me\n");
-	expect_all(first, "hello\nno\n");
-	for (uint32_t i = 4; i < 8; i++)
+	UNTIL(peer_count == 4);
+	assert_true(connections.listener.reserve >= 0);
+	for (uint32_t i = 0; i < 4; i++)
 		close(fds[i]);
+}
+
+/* One that does not take its last lines gives its descriptor up first. */
+static void test_lingering_gives_way(void **state)
+{
+	int first = dial_peer(1), second = dial_peer(1), third;
+	static char line[8192];
+	struct rlimit before;
+	size_t queued = 0;
+
+	(void)state;
+	crowded = true;
+	memset(line, 'x', sizeof(line) - 2);
+	line[sizeof(line) - 2] = '\n';
+	while (queued < 2 * sizeof(line)) {
+		connections_send(NULL, &peers[1], line);
+		queued = 0;
+		uv_walk(&loop, count_queued, &queued);
+	}
+	peers[1].refused = true;
+	connections_shut(NULL, &peers[1]);
+	before = allow_descriptors(1);
+	third = dial(&address, 1);
+	UNTIL(peer_count == 3);
+	assert_false(peers[0].refused);
+	setrlimit(RLIMIT_NOFILE, &before);
+	close(first);
+	close(second);
+	close(third);
 }
 
 /* One that has not joined gives its descriptor up. */
@@ -380,6 +414,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_does_not_read, begin, end),
 		cmocka_unit_test_setup_teardown(test_linger, begin, end),
 		cmocka_unit_test_setup_teardown(test_no_descriptors, begin, end),
+		cmocka_unit_test_setup_teardown(test_no_reserve, begin, end),
+		cmocka_unit_test_setup_teardown(test_lingering_gives_way, begin, end),
 		cmocka_unit_test_setup_teardown(test_gives_way, begin, end),
 		cmocka_unit_test_setup_teardown(test_taken, begin, end),
 		cmocka_unit_test_setup_teardown(test_stop, begin, end),

@@ -94,11 +94,11 @@ static void test_random(void **state)
 	for (uint32_t i = 0; i < 5000; i++) {
 		struct crowd_heaviest heaviest, want;
 		/* Few owners, many, and some that fall into the same place of the table. */
-		uint64_t owner = random_bits() % (i % 3 == 0 ? 4 : 100) *
-		                 (i % 7 == 0 ? UINT64_C(1) << 40 : 1);
+		uint64_t owner =
+			random_below(i % 3 == 0 ? 4 : 100) * (i % 7 == 0 ? UINT64_C(1) << 40 : 1);
 
-		if (crowd.count == ROOM || (crowd.count > 0 && random_bits() % 3 == 0))
-			crowd_remove(&crowd, crowd.members[random_bits() % crowd.count].who);
+		if (crowd.count == ROOM || (crowd.count > 0 && random_below(3) == 0))
+			crowd_remove(&crowd, crowd.members[random_below(crowd.count)].who);
 		else
 			crowd_add(&crowd, owner, &people[i % 1000]);
 		heaviest = crowd_heaviest(&crowd);
@@ -118,5 +118,6 @@ int main(void)
 		cmocka_unit_test(test_random),
 	};
 
+	random_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,7 @@ static const char *ask(int fd, const char *method, const char *path)
 	snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
 	         method, path);
 	say_text(fd, request);
+	heard[0] = '\0';
 	UNTIL(hear(fd, heard, sizeof(heard), &used) >= 0);
 	close(fd);
 	return heard;
@@ -400,6 +401,46 @@ static void test_share(void **state)
 		close(strangers[i]);
 }
 
+/* Of one address the oldest goes first: whoever has just come has the time to ask. */
+static void test_oldest(void **state)
+{
+	static int strangers[2 * HTTP_CONNECTIONS_MAX];
+	int asks = -1;
+
+	(void)state;
+	for (uint32_t i = 0; i < 2 * HTTP_CONNECTIONS_MAX; i++) {
+		strangers[i] = dial(&address, 1);
+		turn();
+		if (i == HTTP_CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX / 4)
+			asks = dial(&address, 1);
+	}
+	expect_answer(ask(asks, "GET", "/healthz"), OK, "ok\n");
+	for (uint32_t i = 0; i < 2 * HTTP_CONNECTIONS_MAX; i++)
+		close(strangers[i]);
+}
+
+/* Those that have ended are forgotten: another may have the same number now. */
+static void test_forgotten(void **state)
+{
+	static int strangers[STRANGERS];
+	int slow;
+
+	(void)state;
+	for (uint32_t round = 0; round < 2; round++) {
+		slow = round == 0 ? -1 : dial(&address, 3);
+		turns(5); /* it gets the number that the first stranger had */
+		for (uint32_t i = 0; i < HTTP_CONNECTIONS_MAX - 8; i++) {
+			strangers[i] = dial(&address, 1);
+			turn();
+		}
+		if (round == 1)
+			expect_answer(ask(slow, "GET", "/healthz"), OK, "ok\n");
+		for (uint32_t i = 0; i < HTTP_CONNECTIONS_MAX - 8; i++)
+			close(strangers[i]);
+		turns(20);
+	}
+}
+
 /* Connections that ask and do not read. */
 static void test_slow_readers(void **state)
 {
@@ -468,6 +509,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_lines_lost, begin, end),
 		cmocka_unit_test_setup_teardown(test_idle, begin, end),
 		cmocka_unit_test_setup_teardown(test_share, begin, end),
+		cmocka_unit_test_setup_teardown(test_oldest, begin, end),
+		cmocka_unit_test_setup_teardown(test_forgotten, begin, end),
 		cmocka_unit_test_setup_teardown(test_slow_readers, begin, end),
 		cmocka_unit_test_setup_teardown(test_no_descriptors, begin, end),
 		cmocka_unit_test_setup_teardown(test_taken, begin, end),

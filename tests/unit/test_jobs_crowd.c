@@ -180,6 +180,32 @@ static void test_running_stay(void **state)
 	bench_close(b);
 }
 
+/* Nor do they make two that wait too many: those are below its share of all places. */
+static void test_share_is_of_all(void **state)
+{
+	const char *const names[] = {"r0", "r1", "r2", "r3", "s0", "s1"};
+	struct jobs_config config = config_usual();
+	struct bench *b;
+
+	(void)state;
+	config.jobs_max = 6;
+	config.peers_max = 8;
+	b = bench_open(&config);
+	for (uint32_t i = 0; i < 6; i++) {
+		join_from(b, i, STRANGER, names[i], i < 4 ? 1 : 2);
+		if (i >= 4)
+			continue;
+		expect_line(b, i, CONTROL_WELCOME);
+		say_kind(b, i, CONTROL_READY);
+		expect_line(b, i, CONTROL_START);
+	}
+	join_from(b, 6, OTHER, "o0", 2);
+	expect_end(b, 6, "jobs", 0);
+	for (uint32_t i = 0; i < 6; i++)
+		expect_silence(b, i);
+	bench_close(b);
+}
+
 /* With keys it is the key that counts, not the address. */
 static void test_jobs_by_key(void **state)
 {
@@ -228,11 +254,12 @@ static int init(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_oldest_of_most), cmocka_unit_test(test_joined_stay),
-		cmocka_unit_test(test_places),         cmocka_unit_test(test_no_room),
-		cmocka_unit_test(test_jobs_share),     cmocka_unit_test(test_running_stay),
-		cmocka_unit_test(test_jobs_by_key),
+		cmocka_unit_test(test_oldest_of_most),  cmocka_unit_test(test_joined_stay),
+		cmocka_unit_test(test_places),          cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_jobs_share),      cmocka_unit_test(test_running_stay),
+		cmocka_unit_test(test_share_is_of_all), cmocka_unit_test(test_jobs_by_key),
 	};
 
+	random_seed();
 	return cmocka_run_group_tests(tests, init, NULL);
 }

@@ -124,6 +124,42 @@ static void test_full(void **state)
 	end();
 }
 
+static void read_some(void)
+{
+	struct pollfd fd = {.fd = ends[0], .events = POLLIN};
+	ssize_t count;
+
+	if (poll(&fd, 1, 10) != 1)
+		return;
+	assert_true(used + 4096 < sizeof(text));
+	count = read(ends[0], text + used, 4096);
+	assert_true(count > 0);
+	used += (size_t)count;
+	text[used] = '\0';
+}
+
+/* A reader that is too slow all the time: there are few gaps, and large ones. */
+static void test_slow(void **state)
+{
+	uint64_t before = log_lines_lost();
+
+	(void)state;
+	begin();
+	while (log_lines_lost() == before)
+		flood(100);
+	for (uint32_t i = 0; i < 400; i++) {
+		flood(50);
+		read_some();
+	}
+	assert_in_range(lines_with("event=lines_lost"), 1, used / (LOG_QUEUE_BYTES / 2) + 1);
+	do {
+		log_event("error", "event=after");
+		read_some();
+	} while (strstr(text, "event=after") == NULL);
+	log_close();
+	end();
+}
+
 /* The reader is gone: lines are lost, and nothing else happens. */
 static void test_gone(void **state)
 {
@@ -243,10 +279,11 @@ static void test_json(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in_order), cmocka_unit_test(test_full),
-		cmocka_unit_test(test_gone),     cmocka_unit_test(test_not_blocking),
-		cmocka_unit_test(test_end),      cmocka_unit_test(test_bursts),
-		cmocka_unit_test(test_levels),   cmocka_unit_test(test_json),
+		cmocka_unit_test(test_in_order),     cmocka_unit_test(test_full),
+		cmocka_unit_test(test_slow),         cmocka_unit_test(test_gone),
+		cmocka_unit_test(test_not_blocking), cmocka_unit_test(test_end),
+		cmocka_unit_test(test_bursts),       cmocka_unit_test(test_levels),
+		cmocka_unit_test(test_json),
 	};
 
 	signal(SIGPIPE, SIG_IGN);

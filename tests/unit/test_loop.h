@@ -31,10 +31,10 @@ static uv_loop_t loop;
 /* Turn the loop until `condition`, which is looked at after each turn. */
 #define UNTIL(condition)                                                                           \
 	do {                                                                                       \
-		uint64_t until_ms = uv_hrtime() / 1000000 + LIMIT_MS;                              \
+		uint64_t deadline_ms = uv_hrtime() / 1000000 + LIMIT_MS;                           \
                                                                                                    \
 		while (!(condition)) {                                                             \
-			if (uv_hrtime() / 1000000 > until_ms)                                      \
+			if (uv_hrtime() / 1000000 > deadline_ms)                                   \
 				fail_msg("not within %d s: %s", LIMIT_MS / 1000, #condition);      \
 			turn();                                                                    \
 		}                                                                                  \
