@@ -239,6 +239,9 @@ static void test_bursts(void **state)
 		}
 	}
 	log_flush(false); /* its time has not come */
+	log_event("error", "event=other");
+	read_until("event=other\n");
+	assert_int_equal(lines_with("event=left_out"), 0);
 	log_close();
 	read_until("event=left_out of=refused lines=50 ");
 	assert_int_equal(lines_with("event=refused "), LOG_BURST);

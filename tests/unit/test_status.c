@@ -294,8 +294,8 @@ static const char *shown_of(const char *root_fields, const char *results, const 
 
 static void expect_shown(const char *text, const char *what)
 {
-	if (strstr(text, what) == NULL)
-		fail_msg("no '%s' in: %s", what, text);
+	if (text == NULL || strstr(text, what) == NULL)
+		fail_msg("no '%s' in: %s", what, text != NULL ? text : "nothing");
 }
 
 /* Results sent again, of those that went to each worker. */
