@@ -3,7 +3,8 @@
 #
 #   BUILD         where the binaries are (default build)
 #   tmp           a folder of this test's own
-#   winnowd ARG.. start one on a free loopback port; sets PORT and DAEMON (its pid)
+#   winnowd ARG.. start one on a free loopback port; sets PORT and DAEMON (its pid). When a test has passed, each that still
+#                 runs is told to end, and has to end well, as one that has ended before (unless by the test's KILL)
 #   bench ARG..   winnow bench against it
 #   fail TEXT     end the test
 #   WINNOWD_OPTIONS, for every winnowd: test_xdp_suite.sh and test_dpdk_suite.sh run other tests so
@@ -19,19 +20,44 @@ BUILD=${BUILD:-build}
 HOST=${HOST:-127.0.0.1}
 tmp=$(mktemp -d)
 pids=()
+daemons=()
 declare -A leader # of what start() began: the shell that waits for it
 namespaces=()
 server_side=() worker_side=()
 
+# One that a sanitizer, an assertion or a signal has ended is no success of any test: status 0, or the test's own KILL.
+daemons_end() {
+	local pid i status
+	for pid in "${daemons[@]}"; do
+		for i in $(seq 200); do # the first SIGTERM drains, the next one ends
+			[ "$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null)" = $$ ] || break
+			kill -CONT "$pid"
+			kill -TERM "$pid"
+			sleep 0.05
+		done 2>/dev/null
+		[ "$i" -lt 200 ] || kill -KILL "$pid"
+		wait "$pid" 2>/dev/null
+		status=$?
+		[ "$i" -lt 200 ] || status="none: it did not end within 10 s"
+		case $status in 0 | 127 | 137) continue ;; esac # 127: it was not this shell's
+		[ "$status" != "${daemon_status:-}" ] || continue
+		echo "FAILED: a winnowd has ended with status $status"
+		tail -n 25 "$tmp"/winnowd-*.log
+		return 1
+	done >&2
+}
+
 stop_all() {
-	local pid ns
+	local passed=$? pid ns bad=0
+	[ $passed != 0 ] || daemons_end || bad=1
 	for pid in "${pids[@]}"; do kill -KILL -- "-$pid"; done 2>/dev/null
 	wait 2>/dev/null
 	for ns in "${namespaces[@]}"; do ip netns del "$ns" 2>/dev/null; done
 	rm -rf "$tmp"
 	[ "${reserved:-0}" = 0 ] || echo $(($(cat "$huge") - reserved)) >"$huge"
+	return $bad
 }
-trap stop_all EXIT
+trap 'stop_all || exit 1' EXIT
 trap 'exit 1' INT TERM
 
 fail() {
@@ -73,6 +99,7 @@ winnowd_on() { # port arg..
 	"${server_side[@]}" ${INSIDE:-} "$BUILD/winnowd" --listen "$HOST:$PORT" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-$PORT.log" &
 	DAEMON=$!
 	pids+=("$DAEMON")
+	daemons+=("$DAEMON")
 	wait_port "$HOST" "$PORT" || fail "winnowd does not listen on port $PORT"
 }
 
@@ -253,6 +280,7 @@ winnowd_inside() { # aggregator number, arg..
 	ip netns exec "$net-a$n" "$BUILD/winnowd" --listen "10.77.0.$((n + 101)):5555" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-a$n.log" &
 	DAEMON=$!
 	pids+=("$DAEMON")
+	daemons+=("$DAEMON")
 	for i in $(seq 100); do
 		grep -qs event=ready "$tmp/winnowd-a$n.log" && return 0
 		sleep 0.05

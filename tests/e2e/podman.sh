@@ -42,14 +42,15 @@ started=()
 networks=()
 pod() { "$tmp/podman" "$@"; }
 stop_containers() {
-	local name
+	local name passed=$?
 	for name in "${started[@]}"; do pod rm -f -t 0 "$name"; done >/dev/null 2>&1
 	for name in "${networks[@]}"; do pod network rm -f "$name"; done >/dev/null 2>&1
 	pod umount --all >/dev/null 2>&1
 	umount "$store/storage/overlay" "$store"/run/* 2>/dev/null
+	(exit $passed)
 	stop_all
 }
-trap stop_containers EXIT
+trap 'stop_containers || exit 1' EXIT
 
 debian=$(debian_codename)
 base=debian:$debian-slim

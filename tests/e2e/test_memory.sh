@@ -23,11 +23,13 @@ group_up || {
 	exit 77
 }
 leave() {
-	stop_all
+	local bad=0
+	stop_all || bad=1
 	for _ in $(seq 50); do
 		rmdir "$group" 2>/dev/null && break
 		sleep 0.1
 	done
+	[ $bad = 0 ] || exit 1
 }
 trap leave EXIT
 cat >"$tmp/inside" <<E2

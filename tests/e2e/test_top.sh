@@ -11,7 +11,7 @@ winnowd --insecure-no-key --metrics "$m"
 for rank in 0 1; do start going$rank bench --insecure-no-key --job going --rank $rank --world 2 --size 1M --iters 1000000; done
 
 terminal=(tmux -L "winnow-top-$$" -f /dev/null)
-trap '"${terminal[@]}" kill-server 2>/dev/null; stop_all' EXIT
+trap '"${terminal[@]}" kill-server 2>/dev/null; stop_all || exit 1' EXIT
 env -u TMUX "${terminal[@]}" new-session -d -x 150 -y 20 "sh" || fail "tmux does not start"
 type_in() { "${terminal[@]}" send-keys "$@"; }
 screen() { "${terminal[@]}" capture-pane -p; }

@@ -137,7 +137,7 @@ refuses 1 'cannot draw /nowhere' "$w" tune --size 1M --plot /nowhere/x.svg
 WINNOW_TRACE=$tmp/plain "$w" bench --local 2 --size 1M --iters 1 --check >/dev/null 2>"$tmp/trace.err" || fail "no trace, no job"
 [ "$(grep -c 'cannot make the trace .*the job goes on' "$tmp/trace.err")$(wc -l <"$tmp/trace.err")" = 22 ] || fail "lines: $(cat "$tmp/trace.err")"
 if [ "$(id -u)" = 0 ] && mkdir "$tmp/small" && mount -t tmpfs -o size=16k tmpfs "$tmp/small" 2>/dev/null; then
-	trap 'umount "$tmp/small" 2>/dev/null; stop_all' EXIT
+	trap 'umount "$tmp/small" 2>/dev/null; stop_all || exit 1' EXIT
 	WINNOW_TRACE=$tmp/small "$w" bench --local 2 --size 4M --iters 20 --check >/dev/null 2>"$tmp/trace.err" || fail "a full disk ends the job"
 	[ "$(grep -c 'No space left on device; the job goes on' "$tmp/trace.err")$(wc -l <"$tmp/trace.err")" = 22 ] || fail "a full disk: $(cat "$tmp/trace.err")"
 	"$w" tune "$tmp/small" >/dev/null || fail "what was on the full disk cannot be read"
@@ -147,7 +147,7 @@ fi
 # The screen: nothing wider than the window, the best marked, a curve.
 if command -v tmux >/dev/null; then
 	terminal=(tmux -L "winnow-tune-$$" -f /dev/null)
-	trap '"${terminal[@]}" kill-server 2>/dev/null; stop_all' EXIT
+	trap '"${terminal[@]}" kill-server 2>/dev/null; stop_all || exit 1' EXIT
 	env -u TMUX "${terminal[@]}" new-session -d -x 72 -y 45 "sh" || fail "tmux does not start"
 	"${terminal[@]}" send-keys "clear; $w tune --size 1M --unit 64 --world 2; echo ended \$?" Enter
 	for _ in $(seq 50); do
