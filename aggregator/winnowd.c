@@ -428,7 +428,7 @@ static int control(struct control_config *config, const struct data_config *data
 
 static int serve(struct control_config *config)
 {
-	struct reports reports;
+	static struct reports reports; /* the data threads' */
 	struct data_config data = {
 		.listen = config->listen,
 		.threads = config->jobs.threads,

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_http_numbers.c - the numbers of several channels as /metrics and /status show them */
+
+#include "tests/unit/test_http.h"
+
+#include <jansson.h>
+
+#include "aggregator/log.h"
+
+static json_t *status_job(void)
+{
+	json_t *root = json_loads(strstr(get("/status"), "\r\n\r\n"), 0, NULL), *job;
+
+	assert_non_null(root);
+	job = json_incref(json_array_get(json_object_get(root, "jobs"), 0));
+	assert_int_equal(json_array_size(json_object_get(root, "jobs")), 1);
+	json_decref(root);
+	return job;
+}
+
+static double number(const json_t *object, const char *name)
+{
+	const json_t *value = json_object_get(object, name);
+
+	if (!json_is_number(value))
+		fail_msg("no number '%s'", name);
+	return json_number_value(value);
+}
+
+/* Whole operations are on all channels, an eager one on one of them. */
+static void test_operations(void **state)
+{
+	json_t *job;
+
+	(void)state;
+	channel_numbers[0] = (struct channel_stats){.operations = 12,
+	                                            .eager = 4,
+	                                            .blocks = 100,
+	                                            .blocks_nonzero = 10,
+	                                            .blocks_owned = 12};
+	channel_numbers[1] = (struct channel_stats){.operations = 10,
+	                                            .eager = 1,
+	                                            .blocks = 100,
+	                                            .blocks_nonzero = 30,
+	                                            .blocks_owned = 40};
+	channel_numbers[2] = (struct channel_stats){.operations = 8, .eager = 0};
+	job = status_job();
+	assert_true(number(job, "operations") == 9 + 5);
+	assert_true(number(job, "blocks") == 200 && number(job, "blocks_nonzero") == 40);
+	assert_true(number(job, "union") == 0.2 && number(job, "density") == 0.13);
+	json_decref(job);
+	expect_answer(get("/metrics"), OK, "winnow_allreduce_total{job=\"made-up\"} 14\n");
+	/* One that is on its way out is left out. */
+	detached[1] = true;
+	job = status_job();
+	assert_true(number(job, "operations") == 8 + 4);
+	json_decref(job);
+}
+
+/* The oldest operation is on one channel, most are on another, the longest wait on a third. */
+static void test_views(void **state)
+{
+	const json_t *operation, *waiting;
+	json_t *job;
+
+	(void)state;
+	channel_views[0] = (struct channel_view){.operations = 2,
+	                                         .age_us = 100,
+	                                         .tag = 1,
+	                                         .slots = 64,
+	                                         .slots_used = 4,
+	                                         .dtype = DTYPE_F32,
+	                                         .reduction = REDUCE_SUM,
+	                                         .count = 1};
+	channel_views[1] = (struct channel_view){.operations = 1,
+	                                         .age_us = 900000,
+	                                         .tag = 0x77,
+	                                         .slots = 64,
+	                                         .slots_used = 9,
+	                                         .dtype = DTYPE_F32,
+	                                         .reduction = REDUCE_SUM,
+	                                         .count = 2};
+	channel_views[1].wait.stall = (struct channel_stall){.missing = 1, .waited_us = 1000};
+	channel_views[2] = (struct channel_view){.operations = 5,
+	                                         .age_us = 300,
+	                                         .tag = 2,
+	                                         .slots = 64,
+	                                         .dtype = DTYPE_F32,
+	                                         .reduction = REDUCE_SUM,
+	                                         .count = 3};
+	channel_views[2].wait = (struct channel_wait){
+		.stall = {.missing = 2, .waited_us = 2500000}, .rank_count = 1, .ranks = {1}};
+	job = status_job();
+	operation = json_object_get(job, "operation");
+	waiting = json_object_get(job, "waiting");
+	assert_string_equal(json_string_value(json_object_get(operation, "tag")), "0x77");
+	assert_true(number(operation, "age_s") == 0.9 && number(operation, "count") == 2);
+	assert_true(number(job, "under_way") == 5);
+	assert_true(number(waiting, "waited_s") == 2.5 && number(waiting, "missing") == 2);
+	assert_true(number(json_object_get(job, "slots"), "total") == 192);
+	assert_true(number(json_object_get(job, "slots"), "used") == 13);
+	json_decref(job);
+	expect_answer(get("/metrics"), OK, "winnow_job_wait_seconds{job=\"made-up\"} 2.5\n");
+	/* The other way round. */
+	channel_views[0].operations = 9;
+	channel_views[0].age_us = 1000000;
+	channel_views[2].wait.stall.missing = 0;
+	job = status_job();
+	assert_true(number(job, "under_way") == 9);
+	assert_string_equal(
+		json_string_value(json_object_get(json_object_get(job, "operation"), "tag")),
+		"0x1");
+	assert_true(number(json_object_get(job, "waiting"), "waited_s") == 0.001);
+	json_decref(job);
+}
+
+/* Of whole operations the first channel's times, of eager ones all channels'. */
+static void test_times(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++) {
+		channel_numbers[i].times[0] = 3 + i;
+		channel_numbers[i].times_us = 100;
+		channel_numbers[i].eager_times[CHANNEL_TIMES] = 2;
+		channel_numbers[i].eager_times_us = 1000000;
+		late_us[i][1] = i * 500000;
+	}
+	expect_answer(get("/metrics"), OK,
+	              "winnow_allreduce_duration_seconds_count{job=\"made-up\"} 9\n");
+	expect_answer(get("/metrics"), OK,
+	              "winnow_allreduce_duration_seconds_sum{job=\"made-up\"} 3.000100\n");
+	expect_answer(get("/metrics"), OK,
+	              "winnow_straggler_seconds_total{job=\"made-up\",rank=\"1\"} 1.000000\n");
+}
+
+/* Each drop is counted once. */
+static void test_drops(void **state)
+{
+	json_t *root, *drops;
+
+	(void)state;
+	channel_numbers[0].drops[WIRE_DROP_MAGIC] = 1000;
+	channel_numbers[2].drops[WIRE_DROP_DUPLICATE] = 4000;
+	root = json_loads(strstr(get("/status"), "\r\n\r\n"), 0, NULL);
+	drops = json_object_get(root, "drops");
+	assert_true(number(drops, drop_name(WIRE_DROP_MAGIC)) == 1105);
+	assert_true(number(drops, drop_name(WIRE_DROP_DUPLICATE)) == 4007);
+	assert_true(number(root, "memory_limit_bytes") == 1 << 20 &&
+	            number(root, "rcvbuf_bytes") == 65536);
+	assert_string_equal(json_string_value(json_object_get(root, "memory_limit_from")),
+	                    "option");
+	assert_true(number(json_object_get(root, "last_failure"), "age_s") == 2);
+	json_decref(root);
+	expect_answer(get("/metrics"), OK, "winnow_joins_refused_total{reason=\"b\"} 17\n");
+}
+
+/* Nothing writes the log here: the queue is full some time, and the rest is lost. */
+static void test_lines_lost(void **state)
+{
+	char line[64];
+
+	(void)state;
+	for (uint32_t i = 0; log_lines_lost() < 10; i++)
+		log_event("error", "event=nobody number=%u", i);
+	snprintf(line, sizeof(line), "winnow_log_lines_lost_total 10\n");
+	expect_answer(get("/metrics"), OK, line);
+	expect_answer(get("/status"), OK, "\"log_lines_lost\": 10");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_operations, begin, end),
+		cmocka_unit_test_setup_teardown(test_views, begin, end),
+		cmocka_unit_test_setup_teardown(test_times, begin, end),
+		cmocka_unit_test_setup_teardown(test_drops, begin, end),
+		cmocka_unit_test_setup_teardown(test_lines_lost, begin, end),
+	};
+
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
