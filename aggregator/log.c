@@ -17,12 +17,12 @@
 
 #include "aggregator/privileges.h"
 
-#define EVENTS_MAX 32 /* kinds; there are fewer */
-#define EVENT_BYTES 32
+#define KINDS_MAX 64 /* there are fewer */
+#define KIND_BYTES 64
 
 /* How often a kind of event has been written in its window. */
 struct kind {
-	char name[EVENT_BYTES]; /* "refused"; "": free */
+	char name[KIND_BYTES]; /* "drain", "refused code=key"; "": free */
 	time_t since;
 	uint32_t count, left_out;
 };
@@ -38,7 +38,7 @@ static int threshold;
 static bool json;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
-static struct kind kinds[EVENTS_MAX];
+static struct kind kinds[KINDS_MAX];
 static struct {
 	struct line *first, **end; /* the first is being written */
 	size_t bytes;
@@ -302,15 +302,30 @@ static void window_end(struct kind *kind, const struct timespec *now)
 	*kind = (struct kind){.name = ""};
 }
 
-/* May a line of this event, "event=refused ...", be written now? */
+/* Of "event=refused peer=.. code=key text=\"..\"" it is "refused code=key": a flood of one hides no other. */
+static bool kind_of(const char *line, char name[KIND_BYTES])
+{
+	const char *code = strstr(line, " code="), *quote = strchr(line, '"');
+	char event[32];
+	size_t length = 0;
+
+	if (sscanf(line, "event=%31[^ ]", event) != 1)
+		return false;
+	if (code != NULL && (quote == NULL || code < quote)) /* what is quoted may be a peer's */
+		length = 1 + strcspn(code + 1, " ");
+	snprintf(name, KIND_BYTES, "%s%.*s", event, (int)length, length > 0 ? code : "");
+	return true;
+}
+
+/* May a line of its kind be written now? */
 static bool admit(const char *line, const struct timespec *now)
 {
 	struct kind *place = NULL;
-	char name[EVENT_BYTES];
+	char name[KIND_BYTES];
 
-	if (sscanf(line, "event=%31[^ ]", name) != 1)
+	if (!kind_of(line, name))
 		return true;
-	for (uint32_t i = 0; i < EVENTS_MAX; i++) {
+	for (uint32_t i = 0; i < KINDS_MAX; i++) {
 		struct kind *kind = &kinds[i];
 
 		if (kind->name[0] != '\0' && now->tv_sec - kind->since >= LOG_WINDOW_S)
@@ -318,7 +333,7 @@ static bool admit(const char *line, const struct timespec *now)
 		if (strcmp(kind->name, name) == 0)
 			place = kind;
 	}
-	for (uint32_t i = 0; i < EVENTS_MAX && place == NULL; i++)
+	for (uint32_t i = 0; i < KINDS_MAX && place == NULL; i++)
 		if (kinds[i].name[0] == '\0')
 			place = &kinds[i];
 	if (place == NULL)
@@ -341,7 +356,7 @@ void log_flush(bool all)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	pthread_mutex_lock(&lock);
-	for (uint32_t i = 0; i < EVENTS_MAX; i++)
+	for (uint32_t i = 0; i < KINDS_MAX; i++)
 		if (kinds[i].left_out > 0 && (all || now.tv_sec - kinds[i].since >= LOG_WINDOW_S))
 			window_end(&kinds[i], &now);
 	pthread_mutex_unlock(&lock);

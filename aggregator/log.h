@@ -7,8 +7,9 @@
  * others' too, so it is not made non-blocking. Beyond LOG_QUEUE_BYTES lines are lost, and counted;
  * event=lines_lost says how many as soon as lines flow again.
  *
- * Of one event at most LOG_BURST lines are written in LOG_WINDOW_S seconds (errors are not
- * counted); what is left out is said when the window is over: event=left_out.
+ * Of one event, or of one with the same code=, at most LOG_BURST lines are written in LOG_WINDOW_S
+ * seconds (errors are not counted); what is left out is said when the window is over:
+ * event=left_out.
  */
 #ifndef AGGREGATOR_LOG_H
 #define AGGREGATOR_LOG_H

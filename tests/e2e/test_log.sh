@@ -22,7 +22,7 @@ for format in logfmt json; do
 	cp "$tmp/winnowd-$PORT.log" "$tmp/$format"
 	[ "$(grep -c 'refused' "$tmp/$format")" = 101 ] || fail "$format: want 100 lines of refused and one that counts the rest, got $(grep -c refused "$tmp/$format")"
 done
-grep -qE '^time=[^ ]+ level=warn event=left_out of=refused lines=200 seconds=[0-9]+$' "$tmp/logfmt" || fail "what was left out is not said: $(tail -n 3 "$tmp/logfmt")"
+grep -qE '^time=[^ ]+ level=warn event=left_out of=refused code=protocol lines=200 seconds=[0-9]+$' "$tmp/logfmt" || fail "what was left out is not said: $(tail -n 3 "$tmp/logfmt")"
 python3 - "$tmp/json" "$tmp/logfmt" <<'P' || fail "the two formats differ"
 import json, re, shlex, sys
 def normal(pairs):

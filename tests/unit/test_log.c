@@ -232,19 +232,23 @@ static void test_bursts(void **state)
 	(void)state;
 	begin();
 	for (uint32_t i = 0; i < LOG_BURST + 50; i++) {
-		log_event("warn", "event=refused number=%u", i);
+		log_event("warn", "event=refused number=%u code=timeout text=\"\"", i);
 		if (i % 20 == 0) {
 			log_event("info", "event=job_started number=%u", i);
 			read_until("event=job_started");
 		}
 	}
+	log_event("warn", "event=refused number=7 code=key text=\" code=timeout\"");
+	log_event("warn", "event=said text=\" code=whatever\"");
 	log_flush(false); /* its time has not come */
 	log_event("error", "event=other");
 	read_until("event=other\n");
 	assert_int_equal(lines_with("event=left_out"), 0);
 	log_close();
-	read_until("event=left_out of=refused lines=50 ");
-	assert_int_equal(lines_with("event=refused "), LOG_BURST);
+	read_until("event=left_out of=refused code=timeout lines=50 ");
+	assert_int_equal(lines_with("code=timeout text=\"\""), LOG_BURST);
+	assert_int_equal(lines_with("code=key "), 1);
+	assert_int_equal(lines_with("event=said "), 1);
 	assert_int_equal(lines_with("event=job_started "), 8);
 	end();
 }
