@@ -42,6 +42,10 @@ metrics=127.0.0.1:$(free_port)
 INSIDE=$tmp/inside winnowd --insecure-no-key --metrics "$metrics" --threads 1
 pid=$DAEMON
 grep -q "event=memory limit=$limit bytes_max=1[0-9]* text=" "$tmp/winnowd-$PORT.log" || fail "it does not say what it may use: $(cat "$tmp/winnowd-$PORT.log")"
+! grep -q event=small_buffers "$tmp/winnowd-$PORT.log" || {
+	echo "socket buffers are limited here, and with them what jobs take"
+	exit 77
+}
 for job in 1 2 3 4 5 6 7 8; do
 	start "job$job" bench --insecure-no-key --job "job$job" --size 4M --density 1 --iters 1000000
 done
