@@ -33,7 +33,7 @@ struct order {
 
 static void outlet_free(struct outlet *outlet)
 {
-	free(outlet->address);
+	free(outlet->path);
 	free(outlet->multicast);
 	free(outlet);
 }
@@ -343,9 +343,9 @@ int data_attach(void *context, const struct jobs_channel *channel)
 
 	if (outlet == NULL)
 		return -ENOMEM;
-	outlet->address = calloc(channel->worker_count, sizeof(*outlet->address));
+	outlet->path = calloc(channel->worker_count, sizeof(*outlet->path));
 	outlet->multicast = calloc(channel->worker_count, sizeof(*outlet->multicast));
-	if (outlet->address == NULL || outlet->multicast == NULL) {
+	if (outlet->path == NULL || outlet->multicast == NULL) {
 		outlet_free(outlet);
 		return -ENOMEM;
 	}

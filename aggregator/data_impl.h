@@ -19,8 +19,8 @@ struct outlet {
 	bool dirty; /* may have something to send */
 	bool stall_reported;
 	bool some_multicast, all_multicast;
-	struct net_addr *address; /* [worker_count]; port 0: has not knocked */
-	bool *multicast;          /* [worker_count] */
+	struct net_path *path; /* [worker_count]; port 0: has not knocked */
+	bool *multicast;       /* [worker_count] */
 };
 
 struct order;
@@ -46,7 +46,7 @@ struct data_thread {
 	struct net_in in[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
-	struct net_addr to[WIRE_WORKERS_MAX + 1];
+	struct net_path to[WIRE_WORKERS_MAX + 1];
 	uint8_t knock[WIRE_PAYLOAD_MAX];
 };
 

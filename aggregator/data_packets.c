@@ -46,8 +46,7 @@ static void wait_ready(struct data_thread *t)
 }
 
 /* out[0 .. count) to each of t->to[0 .. to_count). */
-static void send_all(struct data_thread *t, const struct outlet *outlet, uint32_t to_count,
-                     uint32_t count)
+static void send_all(struct data_thread *t, uint32_t to_count, uint32_t count)
 {
 	const struct net_backend *net = t->data->config.backend;
 	uint32_t served = 0;
@@ -59,16 +58,22 @@ static void send_all(struct data_thread *t, const struct outlet *outlet, uint32_
 			t->stats.unsent += (uint64_t)count * (to_count - served);
 			return;
 		}
-		served += net->send(t->net, t->to + served, to_count - served,
-		                    outlet->info.local_ip, t->out, count);
+		served += net->send(t->net, t->to + served, to_count - served, t->out, count);
 	}
 }
 
-static void send_to(struct data_thread *t, const struct outlet *outlet, const struct net_addr *to,
-                    uint32_t count)
+static void send_to(struct data_thread *t, const struct net_path *path, uint32_t count)
 {
-	t->to[0] = *to;
-	send_all(t, outlet, to->port != 0, count);
+	t->to[0] = *path;
+	send_all(t, path->to.port != 0, count);
+}
+
+static struct net_path group_of(const struct outlet *outlet)
+{
+	return (struct net_path){
+		.to = {.ip = outlet->info.group_ip, .port = outlet->info.group_port},
+		.local_ip = outlet->info.group_from_ip,
+	};
 }
 
 /* Packets [0, count) of the batch to one worker, or to all: once to the group, once each to the rest. */
@@ -78,16 +83,15 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint1
 	uint32_t to_count = 0;
 
 	if (dest != WIRE_EVERYONE) {
-		send_to(t, outlet, &outlet->address[dest], count);
+		send_to(t, &outlet->path[dest], count);
 		return;
 	}
 	if (outlet->some_multicast)
-		t->to[to_count++] = (struct net_addr){.ip = outlet->info.group_ip,
-		                                      .port = outlet->info.group_port};
+		t->to[to_count++] = group_of(outlet);
 	for (uint32_t rank = 0; rank < outlet->info.worker_count && !outlet->all_multicast; rank++)
-		if (!outlet->multicast[rank] && outlet->address[rank].port != 0)
-			t->to[to_count++] = outlet->address[rank];
-	send_all(t, outlet, to_count, count);
+		if (!outlet->multicast[rank] && outlet->path[rank].to.port != 0)
+			t->to[to_count++] = outlet->path[rank];
+	send_all(t, to_count, count);
 }
 
 /* All that a channel has to say, in batches to the same receiver. */
@@ -124,12 +128,12 @@ static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 
 /* ---- receiving ---- */
 
-/* PROTOCOL.md section 5.3: note the address, answer in kind, and probe the group. */
+/* PROTOCOL.md section 5.3: note both addresses, answer in kind, and probe the group. */
 static void knock_answer(struct data_thread *t, struct outlet *outlet, const struct packet *packet,
                          const struct net_in *in)
 {
 	const struct net_backend *net = t->data->config.backend;
-	struct net_addr group = {.ip = outlet->info.group_ip, .port = outlet->info.group_port};
+	const struct net_path group = group_of(outlet);
 	struct packet_head head = {
 		.kind = WIRE_KNOCKED,
 		.channel = outlet->info.id,
@@ -138,14 +142,14 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	};
 	struct packet_out *answer = &t->packets[0];
 
-	outlet->address[packet->worker] = in->from;
+	outlet->path[packet->worker] = (struct net_path){in->from, in->local_ip};
 	channel_address(outlet->info.channel, packet->worker, htonl(in->from.ip),
 	                htons(in->from.port));
 	packet_begin(answer, &head);
 	packet_point(answer, t->knock, packet->body_bytes);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
-	send_to(t, outlet, &in->from, 1);
-	if (group.ip == 0)
+	send_to(t, &outlet->path[packet->worker], 1);
+	if (group.to.ip == 0)
 		return;
 	wait_ready(t);
 	if (!net->ready(t->net))
@@ -155,7 +159,7 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	packet_begin(answer, &head);
 	packet_point(answer, t->knock, packet->body_bytes);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
-	send_to(t, outlet, &group, 1);
+	send_to(t, &group, 1);
 }
 
 static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us)

@@ -52,8 +52,8 @@ struct jobs_channel {
 	uint16_t id;             /* its low byte is the thread */
 	uint16_t worker_count;
 	uint64_t group_token;
-	uint32_t local_ip; /* ours, as the job's first worker sees it; host byte order */
-	uint32_t group_ip;
+	uint32_t group_ip;      /* host byte order; 0: no multicast */
+	uint32_t group_from_ip; /* ours: most workers are connected to this one */
 	uint16_t group_port;
 };
 

@@ -159,10 +159,31 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 		job->group_ip = jobs->config.group_net + group;
 }
 
+/*
+ * A group is sent to by one of our interfaces, the one with this address. Workers on other networks
+ * hear no PROBE from there and get copies.
+ */
+static uint32_t busiest_address(const struct job *job)
+{
+	uint32_t best_ip = 0, best_count = 0;
+
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		uint32_t ip = job->members[rank]->local_ip, count = 0;
+
+		for (uint32_t other = rank; other < job->world; other++)
+			count += job->members[other]->local_ip == ip;
+		if (count > best_count) {
+			best_ip = ip;
+			best_count = count;
+		}
+	}
+	return best_ip;
+}
+
 /* Slot machines on every thread, and the data plane's knowledge of them. */
 static bool job_channels(struct jobs *jobs, struct job *job)
 {
-	uint32_t index = (uint32_t)(job - jobs->jobs);
+	uint32_t index = (uint32_t)(job - jobs->jobs), from_ip = busiest_address(job);
 	struct channel_config config;
 
 	channel_config_for(jobs, job, &config);
@@ -170,8 +191,8 @@ static bool job_channels(struct jobs *jobs, struct job *job)
 		struct jobs_channel info = {
 			.worker_count = (uint16_t)job->world,
 			.group_token = job->group_token,
-			.local_ip = job->members[job->opener]->local_ip,
 			.group_ip = job->group_ip,
+			.group_from_ip = from_ip,
 			.group_port = jobs->config.group_port,
 		};
 

@@ -106,8 +106,9 @@ static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 			                                      .bytes = packet->bytes};
 		}
 		if (count > 0)
-			comm->backend->send(comm->net, &comm->peers[i].data, 1, 0, comm->out,
-			                    count);
+			comm->backend->send(comm->net,
+			                    &(struct net_path){.to = comm->peers[i].data}, 1,
+			                    comm->out, count);
 		any = any || count > 0;
 	}
 	return any;

@@ -30,10 +30,17 @@ struct net_addr {
 	uint16_t port;
 };
 
+/* Where datagrams go, and from which of our addresses; local_ip 0: from the system's choice. */
+struct net_path {
+	struct net_addr to;
+	uint32_t local_ip;
+};
+
 struct net_in {
 	const uint8_t *data; /* UDP payload, at any address */
 	uint32_t bytes;
 	struct net_addr from;
+	uint32_t local_ip; /* of ours: it was sent to this one */
 };
 
 struct net_out {
@@ -89,13 +96,12 @@ struct net_backend {
 
 	/*
 	 * send - datagrams out[0 .. count) to each of to[0 .. to_count), count <= NET_BURST_MAX,
-	 * in all at most NET_BATCH_BYTES_MAX bytes, from our address local_ip (0: the system's
-	 * choice). They may overtake each other. Returns how many receivers are served, at least
-	 * one: what there is no room for at once is kept in a copy; then ready() is false, and
-	 * until it is true again send() may not be called.
+	 * in all at most NET_BATCH_BYTES_MAX bytes. They may overtake each other. Returns how many
+	 * receivers are served, at least one: what there is no room for at once is kept in a copy;
+	 * then ready() is false, and until it is true again send() may not be called.
 	 */
-	uint32_t (*send)(struct net *net, const struct net_addr to[], uint32_t to_count,
-	                 uint32_t local_ip, const struct net_out out[], uint32_t count);
+	uint32_t (*send)(struct net *net, const struct net_path to[], uint32_t to_count,
+	                 const struct net_out out[], uint32_t count);
 
 	/* ready - try to get rid of what is kept; true when nothing is. */
 	bool (*ready)(struct net *net);

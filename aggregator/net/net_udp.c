@@ -58,12 +58,14 @@ struct net {
 	struct mmsghdr rx_headers[RX_MESSAGES];
 	struct iovec rx_iovecs[RX_MESSAGES];
 	struct sockaddr_in rx_from[RX_MESSAGES];
-	uint32_t rx_segment[RX_MESSAGES]; /* bytes of one datagram in it */
+	uint32_t rx_segment[RX_MESSAGES]; /* bytes of one datagram in it, */
+	uint32_t rx_local[RX_MESSAGES];   /* and our address that it was sent to */
 	uint8_t rx_control[RX_MESSAGES][CONTROL_BYTES];
 	uint8_t *rx_buffer; /* [RX_MESSAGES * RX_BYTES] */
 
 	/* Sending. */
-	struct sockaddr_in to;
+	struct sockaddr_in to; /* the last receiver: also of what is kept */
+	uint32_t to_local_ip;
 	uint32_t message_count;
 	struct message messages[NET_BURST_MAX];
 	uint32_t next[NET_BURST_MAX];
@@ -71,7 +73,7 @@ struct net {
 	uint8_t tx_control[CONTROL_BYTES];
 
 	/* What the kernel did not take: copies, to the same receiver, one after the other. */
-	uint32_t kept_count, kept_at, kept_offset, kept_local_ip;
+	uint32_t kept_count, kept_at, kept_offset;
 	struct message kept[NET_BURST_MAX];
 	uint8_t *backlog; /* [NET_BATCH_BYTES_MAX] */
 };
@@ -121,18 +123,24 @@ no_memory:
 
 /* ---- receiving ---- */
 
-static uint32_t segment_size(struct msghdr *header, uint32_t bytes)
+/* What the kernel says of message `i`: how long its datagrams are, and where they were sent to. */
+static void control_read(struct net *net, uint32_t i)
 {
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
-		int size;
+	struct msghdr *header = &net->rx_headers[i].msg_hdr;
+	struct in_pktinfo info;
+	int size;
 
-		if (c->cmsg_level != SOL_UDP || c->cmsg_type != UDP_GRO)
-			continue;
-		memcpy(&size, CMSG_DATA(c), sizeof(size));
-		if (size > 0)
-			return (uint32_t)size;
+	net->rx_segment[i] = net->rx_headers[i].msg_len;
+	net->rx_local[i] = net->local.ip;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
+		if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
+			memcpy(&size, CMSG_DATA(c), sizeof(size));
+			net->rx_segment[i] = size > 0 ? (uint32_t)size : net->rx_segment[i];
+		} else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+			memcpy(&info, CMSG_DATA(c), sizeof(info));
+			net->rx_local[i] = ntohl(info.ipi_spec_dst.s_addr);
+		}
 	}
-	return bytes;
 }
 
 static bool rx_fill(struct net *net)
@@ -155,8 +163,7 @@ static bool rx_fill(struct net *net)
 		return false;
 	net->rx_count = (uint32_t)count;
 	for (uint32_t i = 0; i < net->rx_count; i++)
-		net->rx_segment[i] =
-			segment_size(&net->rx_headers[i].msg_hdr, net->rx_headers[i].msg_len);
+		control_read(net, i);
 	return true;
 }
 
@@ -175,6 +182,7 @@ static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
 		one->bytes = left < net->rx_segment[i] ? left : net->rx_segment[i];
 		one->from.ip = ntohl(net->rx_from[i].sin_addr.s_addr);
 		one->from.port = ntohs(net->rx_from[i].sin_port);
+		one->local_ip = net->rx_local[i];
 		net->stats.received++;
 		net->stats.received_bytes += one->bytes;
 		net->rx_offset += one->bytes;
@@ -188,11 +196,10 @@ static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
 
 /* ---- sending ---- */
 
-static void control_fill(struct net *net, struct msghdr *header, const struct message *m,
-                         uint32_t local_ip)
+static void control_fill(struct net *net, struct msghdr *header, const struct message *m)
 {
 	uint16_t size = (uint16_t)m->segment_bytes;
-	struct in_pktinfo info = {.ipi_spec_dst.s_addr = htonl(local_ip)};
+	struct in_pktinfo info = {.ipi_spec_dst.s_addr = htonl(net->to_local_ip)};
 	struct cmsghdr *c = (struct cmsghdr *)(void *)net->tx_control;
 
 	header->msg_controllen = 0;
@@ -205,7 +212,7 @@ static void control_fill(struct net *net, struct msghdr *header, const struct me
 		header->msg_controllen = CMSG_SPACE(sizeof(size));
 		c = (struct cmsghdr *)(void *)(net->tx_control + CMSG_SPACE(sizeof(size)));
 	}
-	if (local_ip != 0) {
+	if (net->to_local_ip != 0) {
 		c->cmsg_level = IPPROTO_IP;
 		c->cmsg_type = IP_PKTINFO;
 		c->cmsg_len = CMSG_LEN(sizeof(info));
@@ -214,8 +221,8 @@ static void control_fill(struct net *net, struct msghdr *header, const struct me
 	}
 }
 
-static int send_iovecs(struct net *net, const struct message *m, uint32_t local_ip,
-                       struct iovec *iovecs, uint32_t count)
+static int send_iovecs(struct net *net, const struct message *m, struct iovec *iovecs,
+                       uint32_t count)
 {
 	struct msghdr header = {
 		.msg_name = &net->to,
@@ -224,7 +231,7 @@ static int send_iovecs(struct net *net, const struct message *m, uint32_t local_
 		.msg_iovlen = count,
 	};
 
-	control_fill(net, &header, m, local_ip);
+	control_fill(net, &header, m);
 	net->stats.tx_calls++;
 	return sendmsg(net->fd, &header, MSG_DONTWAIT) < 0 ? -errno : 0;
 }
@@ -256,14 +263,13 @@ static uint32_t gather(struct net *net, const struct message *m, const struct ne
 }
 
 /* The route does not segment: one by one from now on. */
-static void send_apart(struct net *net, const struct message *m, uint32_t local_ip,
-                       const struct net_out out[])
+static void send_apart(struct net *net, const struct message *m, const struct net_out out[])
 {
 	net->segment_offload = false;
 	for (uint32_t i = m->first; i != NONE; i = net->next[i]) {
 		struct message one = {
 			.bytes = out[i].bytes, .segments = 1, .segment_bytes = out[i].bytes};
-		int err = send_iovecs(net, &one, local_ip, (struct iovec *)(uintptr_t)out[i].pieces,
+		int err = send_iovecs(net, &one, (struct iovec *)(uintptr_t)out[i].pieces,
 		                      out[i].piece_count);
 
 		if (judge(net, &one, err) == -EAGAIN)
@@ -271,25 +277,23 @@ static void send_apart(struct net *net, const struct message *m, uint32_t local_
 	}
 }
 
-static int send_message(struct net *net, const struct message *m, uint32_t local_ip,
-                        const struct net_out out[])
+static int send_message(struct net *net, const struct message *m, const struct net_out out[])
 {
-	int err = send_iovecs(net, m, local_ip, net->iovecs, gather(net, m, out));
+	int err = send_iovecs(net, m, net->iovecs, gather(net, m, out));
 
 	if ((err == -EIO || err == -EINVAL) && m->segments > 1) {
-		send_apart(net, m, local_ip, out);
+		send_apart(net, m, out);
 		return 0;
 	}
 	return judge(net, m, err);
 }
 
 /* Copy messages from `from` on: the caller's memory will not be ours any more. */
-static void keep(struct net *net, uint32_t from, uint32_t local_ip, const struct net_out out[])
+static void keep(struct net *net, uint32_t from, const struct net_out out[])
 {
 	uint32_t used = 0;
 
 	net->kept_count = net->kept_at = net->kept_offset = 0;
-	net->kept_local_ip = local_ip;
 	net->stats.tx_waits++;
 	for (uint32_t i = from; i < net->message_count; i++) {
 		uint32_t count = gather(net, &net->messages[i], out);
@@ -310,7 +314,7 @@ static bool udp_ready(struct net *net)
 		const struct message *m = &net->kept[net->kept_at];
 		struct iovec whole = {.iov_base = net->backlog + net->kept_offset,
 		                      .iov_len = m->bytes};
-		int err = send_iovecs(net, m, net->kept_local_ip, &whole, 1);
+		int err = send_iovecs(net, m, &whole, 1);
 
 		if (judge(net, m, err) == -EAGAIN)
 			return false;
@@ -360,29 +364,29 @@ static void sort_by_size(struct net *net, const struct net_out out[], uint32_t c
 	}
 }
 
-static void send_one(struct net *net, const struct net_addr *to, uint32_t local_ip,
-                     const struct net_out out[])
+static void send_one(struct net *net, const struct net_path *path, const struct net_out out[])
 {
 	net->to = (struct sockaddr_in){.sin_family = AF_INET,
-	                               .sin_addr.s_addr = htonl(to->ip),
-	                               .sin_port = htons(to->port)};
+	                               .sin_addr.s_addr = htonl(path->to.ip),
+	                               .sin_port = htons(path->to.port)};
+	net->to_local_ip = path->local_ip;
 	for (uint32_t i = 0; i < net->message_count; i++) {
-		if (send_message(net, &net->messages[i], local_ip, out) == 0)
+		if (send_message(net, &net->messages[i], out) == 0)
 			continue;
-		keep(net, i, local_ip, out);
+		keep(net, i, out);
 		return;
 	}
 }
 
-static uint32_t udp_send(struct net *net, const struct net_addr to[], uint32_t to_count,
-                         uint32_t local_ip, const struct net_out out[], uint32_t count)
+static uint32_t udp_send(struct net *net, const struct net_path to[], uint32_t to_count,
+                         const struct net_out out[], uint32_t count)
 {
 	uint32_t served = 0;
 
 	assert(count <= NET_BURST_MAX && net->kept_at == net->kept_count);
 	sort_by_size(net, out, count);
 	do
-		send_one(net, &to[served++], local_ip, out);
+		send_one(net, &to[served++], out);
 	while (served < to_count && net->kept_at == net->kept_count);
 	return served;
 }

@@ -71,6 +71,8 @@ static void set_options(int fd, const struct net_config *config, uint32_t *buffe
 	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
 	setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof(off));
 	setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof(on));
+	if (config->local.ip == 0 && config->group_ip == 0)
+		setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on));
 	*buffer_bytes = set_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE, config->buffer_bytes);
 	set_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE, config->buffer_bytes);
 }

@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 
 		while (!net_udp.ready(net))
 			poll(&full, 1, 10);
-		net_udp.send(net, &to, 1, 0, out, BURST);
+		net_udp.send(net, &(struct net_path){.to = to}, 1, out, BURST);
 	}
 	net_udp.close(net);
 	return 0;

@@ -156,7 +156,7 @@ static void worker_send(struct nic *nic, struct worker *worker, const struct pac
 {
 	struct net_out out = {packet->pieces, packet->piece_count, packet->bytes};
 
-	net_udp.send(worker->net, &nic->aggregator, 1, 0, &out, 1);
+	net_udp.send(worker->net, &(struct net_path){.to = nic->aggregator}, 1, &out, 1);
 }
 
 /* KNOCKs, and their answers from `net`, which is the worker's or the group's. */

@@ -146,6 +146,7 @@ static inline struct net *pcap_net(void)
 static inline uint32_t send_fill(struct net *net, const struct net_addr to[], uint32_t to_count,
                                  uint32_t count, uint8_t fill)
 {
+	struct net_path paths[4] = {0};
 	static uint8_t bytes[3][100];
 	struct iovec pieces[2] = {{bytes[0], 33}, {bytes[1], 67}}; /* an odd first piece */
 	struct net_out out[NET_BURST_MAX];
@@ -153,7 +154,10 @@ static inline uint32_t send_fill(struct net *net, const struct net_addr to[], ui
 	memset(bytes, fill, sizeof(bytes));
 	for (uint32_t i = 0; i < count; i++)
 		out[i] = (struct net_out){.pieces = pieces, .piece_count = 2, .bytes = 100};
-	return dpdk->send(net, to, to_count, 0, out, count);
+	assert_true(to_count <= 4);
+	for (uint32_t i = 0; i < to_count; i++)
+		paths[i].to = to[i];
+	return dpdk->send(net, paths, to_count, out, count);
 }
 
 static inline struct net_addr peer(uint32_t n)

@@ -42,7 +42,6 @@ static void test_way(void **state)
 	assert_true(welcome[0]->group_token == welcome[1]->group_token);
 	assert_int_equal(welcome[0]->first_frame, welcome[1]->first_frame);
 	assert_int_equal(b->attached_count, 2);
-	assert_int_equal(b->attached[0].local_ip, 0x7f000002); /* as the first to come sees it */
 	assert_true(b->attached[0].group_token == welcome[0]->group_token);
 	assert_true(totals_of(b).bytes > 0);
 	ready.payload = 1400;
@@ -128,6 +127,28 @@ static void test_multicast(void **state)
 		assert_int_equal(expect_line(b, rank, CONTROL_START)->multicast, rank == 1);
 		assert_int_equal(b->start_multicast[rank], rank == 1);
 	}
+	bench_close(b);
+}
+
+/* The group is sent to by way of the address that most workers use, whoever opened the job. */
+static void test_group_address(void **state)
+{
+	struct jobs_config config = config_usual();
+	struct bench *b;
+
+	(void)state;
+	config.group_net = 0xefc00000;
+	b = bench_open(&config);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		join(b, rank, "each", rank, 3);
+	assert_int_equal(b->attached[0].group_from_ip, 0x7f000001);
+	b->address_count = 2; /* workers 3 and 5 use the second, 4 the first */
+	join(b, 4, "two", 0, 3);
+	join(b, 3, "two", 1, 3);
+	join(b, 5, "two", 2, 3);
+	assert_int_equal(b->attached_count, 4);
+	assert_int_equal(b->attached[2].group_from_ip, 0x7f000002);
+	assert_int_equal(b->attached[3].group_from_ip, 0x7f000002);
 	bench_close(b);
 }
 
@@ -472,13 +493,21 @@ static void test_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_way),          cmocka_unit_test(test_patience),
-		cmocka_unit_test(test_multicast),    cmocka_unit_test(test_channel_numbers),
-		cmocka_unit_test(test_refused),      cmocka_unit_test(test_refused_texts),
-		cmocka_unit_test(test_running),      cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_drain),        cmocka_unit_test(test_job_memory),
-		cmocka_unit_test(test_attach_fails), cmocka_unit_test(test_slots_given_back),
-		cmocka_unit_test(test_config),       cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_way),
+		cmocka_unit_test(test_patience),
+		cmocka_unit_test(test_multicast),
+		cmocka_unit_test(test_group_address),
+		cmocka_unit_test(test_channel_numbers),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_refused_texts),
+		cmocka_unit_test(test_running),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_drain),
+		cmocka_unit_test(test_job_memory),
+		cmocka_unit_test(test_attach_fails),
+		cmocka_unit_test(test_slots_given_back),
+		cmocka_unit_test(test_config),
+		cmocka_unit_test(test_keys),
 	};
 
 	random_seed();

@@ -41,7 +41,8 @@ struct bench {
 	struct jobs_config config;
 	uint64_t now_us;
 	struct worker workers[WORKERS];
-	uint32_t attach_left; /* calls that succeed */
+	uint32_t address_count; /* of ours: worker i uses i modulo this; 0: each its own */
+	uint32_t attach_left;   /* calls that succeed */
 	uint32_t attached_count;
 	struct jobs_channel attached[CHANNELS_MAX];
 	uint32_t started;
@@ -289,7 +290,9 @@ static inline bool connect_from(struct bench *b, uint32_t i, uint32_t ip)
 	struct worker *w = &b->workers[i];
 
 	*w = (struct worker){0};
-	w->peer = jobs_connected(b->jobs, &from, 0x7f000001 + i, w, b->now_us);
+	w->peer = jobs_connected(b->jobs, &from,
+	                         0x7f000001 + (b->address_count > 0 ? i % b->address_count : i), w,
+	                         b->now_us);
 	return w->peer != NULL;
 }
 

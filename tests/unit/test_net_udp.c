@@ -205,7 +205,8 @@ static void test_boundaries(void **state)
 				batch_add(batch, bytes);
 		}
 		assert_true(net_udp.ready(from));
-		net_udp.send(from, &target, 1, round % 2 ? 0 : LOOPBACK, batch->out, batch->count);
+		net_udp.send(from, &(struct net_path){target, round % 2 ? 0 : LOOPBACK}, 1,
+		             batch->out, batch->count);
 		while (!net_udp.ready(from))
 			poll(NULL, 0, 1);
 		check_batch(to, batch, address, round % 3 == 0 ? NET_BURST_MAX : 7);
@@ -236,13 +237,13 @@ static void test_super_packets(void **state)
 		batch_add(batch, 1472);
 	for (uint32_t i = 0; i < 130; i++) /* 64 to a super-packet */
 		batch_add(batch, 16);
-	net_udp.send(from, &target, 1, 0, batch->out, batch->count);
+	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
 	segments = stats(from).tx_calls < 20; /* else the kernel is old */
 	batch->count = batch->bytes = 0;
 	for (uint32_t i = 0; i < 40; i++) /* two sizes by turns: two super-packets */
 		batch_add(batch, i % 2 ? 1472 : 584);
-	net_udp.send(from, &target, 1, 0, batch->out, batch->count);
+	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
 	if (segments)
 		assert_int_equal(stats(from).tx_calls, 2 + 3 + 2);
@@ -251,7 +252,22 @@ static void test_super_packets(void **state)
 	net_udp.close(to);
 }
 
-/* A socket of all addresses answers from the one that it was asked at. */
+/* Datagrams that wait at `to` were all sent to `ip` of ours. */
+static void expect_local(struct net *to, uint32_t count, uint32_t ip)
+{
+	struct net_in in[NET_BURST_MAX];
+
+	while (count > 0) {
+		uint32_t got = receive(to, in, NET_BURST_MAX);
+
+		assert_in_range(got, 1, count);
+		for (uint32_t i = 0; i < got; i++)
+			assert_int_equal(in[i].local_ip, ip);
+		count -= got;
+	}
+}
+
+/* A socket of all addresses knows at which one it was asked, and answers from there. */
 static void test_local_address(void **state)
 {
 	const struct net_config config = {
@@ -270,8 +286,13 @@ static void test_local_address(void **state)
 		batch_add(batch, 100);
 		batch_add(batch, 100 + i % 2); /* a super-packet, and single ones */
 		source.ip = LOOPBACK + i;
-		net_udp.send(from, &target, 1, i > 0 ? source.ip : 0, batch->out, batch->count);
+		net_udp.send(from, &(struct net_path){target, i > 0 ? source.ip : 0}, 1, batch->out,
+		             batch->count);
 		check_batch(to, batch, &source, 4);
+		net_udp.send(to, &(struct net_path){source, 0}, 1, batch->out, batch->count);
+		expect_local(from, batch->count, source.ip);
+		net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
+		expect_local(to, batch->count, LOOPBACK); /* bound to this one */
 	}
 	batch_free(batch);
 	net_udp.close(from);
@@ -320,11 +341,11 @@ static void test_port_unreachable(void **state)
 	net_udp.close(gone);
 	batch_add(batch, 100);
 	for (int i = 0; i < 5; i++) {
-		net_udp.send(from, &nobody, 1, 0, batch->out, 1);
+		net_udp.send(from, &(struct net_path){nobody, 0}, 1, batch->out, 1);
 		assert_true(net_udp.ready(from));
 		assert_int_equal(net_udp.recv(from, in, 4), 0);
 	}
-	net_udp.send(from, &target, 1, 0, batch->out, 1);
+	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, 1);
 	check_batch(to, batch, &source, 4);
 	assert_int_equal(stats(from).sent, 6);
 	assert_int_equal(stats(from).tx_errors, 0);
@@ -344,14 +365,14 @@ static void test_send_errors(void **state)
 	(void)state;
 	batch_add(batch, 100);
 	batch_add(batch, 200);
-	net_udp.send(from, &nowhere, 1, 0, batch->out, 2);
+	net_udp.send(from, &(struct net_path){nowhere, 0}, 1, batch->out, 2);
 	assert_true(net_udp.ready(from));
 	assert_int_equal(stats(from).tx_errors, 2);
 	assert_int_equal(stats(from).sent, 0);
 	batch_add(large, 66000); /* more than UDP carries */
-	net_udp.send(from, &target, 1, 0, large->out, 1);
+	net_udp.send(from, &(struct net_path){target, 0}, 1, large->out, 1);
 	assert_int_equal(stats(from).tx_errors, 3);
-	net_udp.send(from, &target, 1, 0, batch->out, 2);
+	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, 2);
 	check_batch(to, batch, &source, 4);
 	assert_int_equal(stats(from).sent, 2);
 	batch_free(batch);
@@ -375,7 +396,8 @@ static void test_backlog(void **state)
 			batch_add(copy, 100 + i % 7 * 200);
 		}
 		sends_left = room;
-		net_udp.send(from, &target, 1, room % 2 ? LOOPBACK : 0, batch->out, batch->count);
+		net_udp.send(from, &(struct net_path){target, room % 2 ? LOOPBACK : 0}, 1,
+		             batch->out, batch->count);
 		/* The caller's memory is its own again: what is kept is a copy. */
 		memset(batch->data, 0xee, batch->bytes);
 		batch_free(batch);
@@ -410,7 +432,7 @@ static void test_no_segmentation(void **state)
 
 		for (uint32_t i = 0; i < 20; i++)
 			batch_add(batch, 1000);
-		net_udp.send(from, &target, 1, 0, batch->out, batch->count);
+		net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
 		check_batch(to, batch, &source, NET_BURST_MAX);
 		assert_int_equal(stats(from).tx_calls - calls, round == 0 ? 21 : 20);
 		refusal = round == 0 ? EIO : 0; /* it is not tried again */
@@ -441,7 +463,7 @@ static void test_many_pieces(void **state)
 		batch->out[i].pieces = pieces[i];
 		batch->out[i].piece_count = 60;
 	}
-	net_udp.send(from, &target, 1, 0, batch->out, batch->count);
+	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
 	batch_free(batch);
 	net_udp.close(from);
@@ -466,7 +488,7 @@ static void test_steering(void **state)
 
 		batch_add(batch, 64);
 		batch->data[4] = (uint8_t)value;
-		net_udp.send(from, &target, 1, 0, batch->out, 1);
+		net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, 1);
 		assert_int_equal(receive(queues[value % 3], in, 4), 1);
 		assert_int_equal(in[0].data[4], value);
 		assert_int_equal(in[0].from.port, source.port);

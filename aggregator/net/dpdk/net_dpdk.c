@@ -187,10 +187,10 @@ static uint32_t dpdk_recv(struct net *net, struct net_in in[], uint32_t max)
 	return queue_receive(net, in, max);
 }
 
-static uint32_t dpdk_send(struct net *net, const struct net_addr to[], uint32_t to_count,
-                          uint32_t local_ip, const struct net_out out[], uint32_t count)
+/* A port has one address: everything goes from there. */
+static uint32_t dpdk_send(struct net *net, const struct net_path to[], uint32_t to_count,
+                          const struct net_out out[], uint32_t count)
 {
-	(void)local_ip; /* there is one */
 	return queue_send(net, to, to_count, out, count);
 }
 

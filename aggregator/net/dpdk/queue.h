@@ -73,7 +73,7 @@ uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max);
 void queue_forget(const struct net *net);
 
 /* transmit.c */
-uint32_t queue_send(struct net *net, const struct net_addr to[], uint32_t to_count,
+uint32_t queue_send(struct net *net, const struct net_path to[], uint32_t to_count,
                     const struct net_out out[], uint32_t count);
 bool queue_flush(struct queue *queue); /* true: nothing is kept */
 

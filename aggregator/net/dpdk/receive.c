@@ -97,7 +97,8 @@ static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct fr
 	}
 	item->in = (struct net_in){.data = frame->payload,
 	                           .bytes = frame->payload_bytes,
-	                           .from = {.ip = frame->from_ip, .port = frame->from_port}};
+	                           .from = {.ip = frame->from_ip, .port = frame->from_port},
+	                           .local_ip = frame->to_ip};
 	item->owner->stats.received++;
 	item->owner->stats.received_bytes += frame->payload_bytes;
 	queue->count++;

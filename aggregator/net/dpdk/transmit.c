@@ -343,7 +343,7 @@ static bool any_kept(const struct queue *queue)
 	return false;
 }
 
-uint32_t queue_send(struct net *net, const struct net_addr to[], uint32_t to_count,
+uint32_t queue_send(struct net *net, const struct net_path to[], uint32_t to_count,
                     const struct net_out out[], uint32_t count)
 {
 	struct queue *queue = net->queue;
@@ -351,7 +351,7 @@ uint32_t queue_send(struct net *net, const struct net_addr to[], uint32_t to_cou
 	bool full = false;
 
 	while (served < to_count && !full) {
-		send_to(queue, &to[served], made, served + 1 == to_count, &net->stats);
+		send_to(queue, &to[served].to, made, served + 1 == to_count, &net->stats);
 		net->stats.tx_calls++;
 		served++;
 		full = any_kept(queue);

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# An aggregator that is reached by several of its addresses: each worker is answered from the one that it writes to. Loopback
+# beside the network, two networks, two addresses of one interface; sockets, XDP and DPDK; multicast to those it reaches.
+. "$(dirname "$0")/lib.sh"
+need_namespaces
+hosts_up 3 1 1500
+common=(--insecure-no-key --iters 2 --warmup 1 --json --check --size 4K,1M --density 1,0.1)
+job() { # name, then HOST=ADDRESS of each rank's host and of the aggregator's address that it uses; -- option..
+	local name=$1 places=() rank
+	shift
+	while [ $# -gt 0 ] && [ "$1" != -- ]; do
+		places+=("$1")
+		shift
+	done
+	shift
+	for rank in "${!places[@]}"; do
+		start "$name$rank" inside "${places[rank]%=*}" "$BUILD/winnow" bench --aggregator "${places[rank]#*=}:5555" --job "$name" \
+			--rank "$rank" --world ${#places[@]} --join-timeout 15 "${common[@]}" "$@"
+		[ "$rank" != 0 ] || sleep 0.2 # rank 0 opens the job
+	done
+	for rank in "${!places[@]}"; do expect "$name$rank" 60 0; done
+}
+multicast() { # name, then what each rank must have: 1 or 0
+	local name=$1 rank=0 want
+	shift
+	for want; do
+		[ "$(json "$tmp/$name$rank.out" multicast)" = "$want" ] || fail "$name: multicast of rank $rank is not $want"
+		rank=$((rank + 1))
+	done
+}
+serve() { # option..: at all of its addresses
+	rm -f "$tmp/winnowd-a0.log"
+	ip netns exec "$net-a0" "$BUILD/winnowd" --listen 0.0.0.0:5555 --insecure-no-key --threads 2 "$@" 2>"$tmp/winnowd-a0.log" &
+	DAEMON=$!
+	pids+=("$DAEMON")
+	for _ in $(seq 200); do
+		grep -qs event=ready "$tmp/winnowd-a0.log" && return 0
+		sleep 0.05
+	done
+	fail "winnowd does not start"
+}
+stop() {
+	kill -TERM "$DAEMON"
+	wait "$DAEMON" || fail "winnowd ended with status $?"
+}
+
+# A second network, to w1 alone, and a second address on the first one.
+ip link add two netns "$net-w1" mtu 1500 type veth peer name eth1 netns "$net-a0" mtu 1500
+ip -n "$net-w1" addr add 10.88.0.1/24 dev two
+ip -n "$net-a0" addr add 10.88.0.101/24 dev eth1
+ip -n "$net-a0" addr add 10.77.0.111/24 dev eth0
+ip -n "$net-w1" link set two up
+ip -n "$net-a0" link set eth1 up
+
+serve
+job loop a0=127.0.0.1 a0=127.0.1.1 --
+job mixed a0=127.0.0.1 w0=10.77.0.101 w1=10.77.0.101 w2=10.77.0.101 --
+multicast mixed 0 1 1 1 # the group goes where most workers are
+job other w0=10.77.0.101 a0=127.0.1.1 --
+multicast other 1 0
+job nets w0=10.77.0.101 w1=10.88.0.101 w2=10.77.0.101 --
+multicast nets 1 0 1
+job second w0=10.77.0.111 w1=10.77.0.101 w2=10.77.0.101 --
+multicast second 1 1 1
+job unicast w0=10.77.0.111 w1=10.88.0.101 a0=127.0.0.1 -- --multicast=0
+multicast unicast 0 0 0
+stop
+
+ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+for mode in native generic; do
+	serve --datapath xdp --device eth0 --xdp-mode $mode
+	job "mixed-$mode" a0=127.0.0.1 w0=10.77.0.101 w1=10.77.0.101 w2=10.77.0.101 -- --wire fixed32
+	multicast "mixed-$mode" 0 1 1 1
+	job "nets-$mode" w0=10.77.0.101 w1=10.88.0.101 w2=10.77.0.111 -- --wire fixed32
+	multicast "nets-$mode" 1 0 1
+	job "all-$mode" w0=10.77.0.101 w1=10.77.0.111 w2=10.77.0.111 -- --wire fixed32
+	stop
+done
+ip -n "$net-sw" link set dev "$net-a0" xdp off
+
+if [ -e "$BUILD/winnow-dpdk.so" ]; then
+	# The port has one address, and workers are told which; what they have connected to is the kernel's affair.
+	whole_frames a0
+	serve --datapath dpdk --device eth0
+	job dpdk w0=10.77.0.101 w1=10.77.0.111 w2=10.77.0.101 --
+	stop
+fi
+echo "all right"
