@@ -179,6 +179,8 @@ static void rest(struct data_thread *t, struct pollfd fds[2], bool busy)
 		poll(fds, 2, busy ? STALL_CHECK_MS : -1);
 	else
 		ppoll(fds, 2, &nap, NULL);
+	if (fds[0].revents & POLLOUT && !net->ready(t->net))
+		data_nap();
 	if (fds[1].revents & POLLIN)
 		(void)!read(t->wake_fd, &count, sizeof(count));
 }

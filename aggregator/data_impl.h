@@ -43,6 +43,7 @@ struct data_thread {
 	struct outlet *dirty[NET_BURST_MAX];
 	uint32_t dirty_count;
 	struct data_stats stats;
+	bool stuck; /* the network has been full for SEND_WAIT_MS, and still is */
 	struct net_in in[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
@@ -62,6 +63,12 @@ static inline uint64_t data_clock_us(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* A moment, where the system says that there is something to do and there is not. */
+static inline void data_nap(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
 /* data_packets.c */

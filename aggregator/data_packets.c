@@ -35,14 +35,27 @@ struct outlet *outlet_named(struct data_thread *t, uint16_t id)
 
 /* ---- sending ---- */
 
-static void wait_ready(struct data_thread *t)
+/*
+ * Wait for room; false: there is none. A thread whose network is stuck waits once, and from then on
+ * goes without: it has orders to take, and other jobs.
+ */
+static bool wait_ready(struct data_thread *t)
 {
 	const struct net_backend *net = t->data->config.backend;
 	struct pollfd fd = {.fd = net->fd(t->net), .events = POLLOUT};
 	uint64_t give_up_us = data_clock_us() + SEND_WAIT_MS * 1000;
+	bool writable = false;
 
-	while (!net->ready(t->net) && data_clock_us() < give_up_us)
-		poll(&fd, 1, fd.fd < 0 ? 0 : 5);
+	while (!net->ready(t->net)) {
+		t->stuck = t->stuck || data_clock_us() >= give_up_us;
+		if (t->stuck)
+			return false;
+		if (writable) /* the socket has room, and its device's queue has not */
+			data_nap();
+		writable = poll(&fd, 1, fd.fd < 0 ? 0 : 5) > 0;
+	}
+	t->stuck = false;
+	return true;
 }
 
 /* out[0 .. count) to each of t->to[0 .. to_count). */
@@ -52,9 +65,7 @@ static void send_all(struct data_thread *t, uint32_t to_count, uint32_t count)
 	uint32_t served = 0;
 
 	while (served < to_count) {
-		if (!net->ready(t->net))
-			wait_ready(t);
-		if (!net->ready(t->net)) {
+		if (!wait_ready(t)) {
 			t->stats.unsent += (uint64_t)count * (to_count - served);
 			return;
 		}
@@ -132,7 +143,6 @@ static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 static void knock_answer(struct data_thread *t, struct outlet *outlet, const struct packet *packet,
                          const struct net_in *in)
 {
-	const struct net_backend *net = t->data->config.backend;
 	const struct net_path group = group_of(outlet);
 	struct packet_head head = {
 		.kind = WIRE_KNOCKED,
@@ -150,9 +160,6 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
 	send_to(t, &outlet->path[packet->worker], 1);
 	if (group.to.ip == 0)
-		return;
-	wait_ready(t);
-	if (!net->ready(t->net))
 		return;
 	head.kind = WIRE_PROBE;
 	head.worker = WIRE_EVERYONE;

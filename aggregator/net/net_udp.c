@@ -288,7 +288,7 @@ static int send_message(struct net *net, const struct message *m, const struct n
 	return judge(net, m, err);
 }
 
-/* Copy messages from `from` on: the caller's memory will not be ours any more. */
+/* Copy messages from `from` on, of a batch that fits: the caller's memory will not be ours any more. */
 static void keep(struct net *net, uint32_t from, const struct net_out out[])
 {
 	uint32_t used = 0;
@@ -305,7 +305,6 @@ static void keep(struct net *net, uint32_t from, const struct net_out out[])
 			used += (uint32_t)net->iovecs[k].iov_len;
 		}
 	}
-	assert(used <= NET_BATCH_BYTES_MAX);
 }
 
 static bool udp_ready(struct net *net)
@@ -346,8 +345,9 @@ static struct message *bin_for(struct net *net, uint32_t bins[BINS], const struc
 
 static void sort_by_size(struct net *net, const struct net_out out[], uint32_t count)
 {
-	uint32_t bins[BINS] = {NONE, NONE, NONE, NONE};
+	uint32_t bins[BINS] = {NONE, NONE, NONE, NONE}, bytes = 0;
 
+	assert(count <= NET_BURST_MAX);
 	net->message_count = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		struct message *m = bin_for(net, bins, &out[i]);
@@ -361,7 +361,9 @@ static void sort_by_size(struct net *net, const struct net_out out[], uint32_t c
 		m->segments++;
 		m->bytes += out[i].bytes;
 		m->iovec_count += out[i].piece_count;
+		bytes += out[i].bytes;
 	}
+	assert(bytes <= NET_BATCH_BYTES_MAX);
 }
 
 static void send_one(struct net *net, const struct net_path *path, const struct net_out out[])
@@ -383,7 +385,7 @@ static uint32_t udp_send(struct net *net, const struct net_path to[], uint32_t t
 {
 	uint32_t served = 0;
 
-	assert(count <= NET_BURST_MAX && net->kept_at == net->kept_count);
+	assert(net->kept_at == net->kept_count);
 	sort_by_size(net, out, count);
 	do
 		send_one(net, &to[served++], out);

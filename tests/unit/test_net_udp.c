@@ -7,6 +7,7 @@
 #include <netinet/udp.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -25,7 +27,8 @@
 
 /* ---- the system call, in between ---- */
 
-static int sends_left = INT_MAX; /* before the socket is full */
+static int sends_left = INT_MAX; /* before the socket is full, */
+static int full = EAGAIN;        /* or its device's queue is: ENOBUFS */
 static int refusal;              /* errno for super-packets; 0: they pass */
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
@@ -37,7 +40,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 		return -1;
 	}
 	if (sends_left == 0) {
-		errno = EAGAIN;
+		errno = full;
 		return -1;
 	}
 	sends_left -= sends_left != INT_MAX;
@@ -396,6 +399,7 @@ static void test_backlog(void **state)
 			batch_add(copy, 100 + i % 7 * 200);
 		}
 		sends_left = room;
+		full = room % 3 == 1 ? ENOBUFS : EAGAIN;
 		net_udp.send(from, &(struct net_path){target, room % 2 ? LOOPBACK : 0}, 1,
 		             batch->out, batch->count);
 		/* The caller's memory is its own again: what is kept is a copy. */
@@ -414,6 +418,36 @@ static void test_backlog(void **state)
 		batch_free(copy);
 	}
 	assert_int_equal(stats(from).tx_errors, 0);
+	net_udp.close(from);
+	net_udp.close(to);
+}
+
+/* A batch above the limit is a bug of the caller's, and is seen before a byte of it is copied. */
+static void test_batch_too_large(void **state)
+{
+	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
+	const struct net_addr target = net_udp.address(to);
+	struct batch *batch = batch_new();
+	struct net_out out[9];
+	int status;
+	pid_t pid;
+
+	(void)state;
+	batch_add(batch, 60000);
+	for (size_t i = 0; i < 9; i++)
+		out[i] = batch->out[0];
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		close(STDERR_FILENO);
+		signal(SIGABRT, SIG_DFL);
+		sends_left = INT_MAX; /* even where nothing would have to be kept */
+		net_udp.send(from, &(struct net_path){target, 0}, 1, out, 9);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	batch_free(batch);
 	net_udp.close(from);
 	net_udp.close(to);
 }
@@ -507,6 +541,7 @@ int main(void)
 		cmocka_unit_test(test_port_unreachable), cmocka_unit_test(test_send_errors),
 		cmocka_unit_test(test_backlog),          cmocka_unit_test(test_no_segmentation),
 		cmocka_unit_test(test_steering),         cmocka_unit_test(test_many_pieces),
+		cmocka_unit_test(test_batch_too_large),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

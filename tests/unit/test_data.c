@@ -1,0 +1,558 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_data.c - data threads: who is sent what, what a full network does, orders, reports, counters */
+
+#include "tests/unit/test_data.h"
+
+#define ID 0x0100
+#define BLOCK_ELEMS 128 /* of f32: one block a frame at the smallest payload */
+#define BLOCKS 32
+
+static const bool all[WORKERS] = {true, true, true, true};
+static const bool some[WORKERS] = {true, false, true, false};
+static const bool none[WORKERS];
+
+/* ---- allocations of data threads ---- */
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define COUNTS_ALLOCATIONS 1
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *memory, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+
+static atomic_ulong allocations;
+
+static void count_allocation(void)
+{
+	char name[16] = "";
+
+	pthread_getname_np(pthread_self(), name, sizeof(name));
+	allocations += strcmp(name, "winnow-data") == 0;
+}
+
+void *malloc(size_t bytes)
+{
+	count_allocation();
+	return __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+	count_allocation();
+	return __libc_calloc(count, bytes);
+}
+
+void *realloc(void *memory, size_t bytes)
+{
+	count_allocation();
+	return __libc_realloc(memory, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+	count_allocation();
+	return __libc_memalign(alignment, bytes);
+}
+#else
+#define COUNTS_ALLOCATIONS 0
+static unsigned long allocations;
+#endif
+
+/* ---- one channel on one thread ---- */
+
+static struct world *started(const struct channel_config *config, const bool multicast[WORKERS])
+{
+	struct world *w = world_open(1);
+
+	attach(w, config);
+	knock_all(nets[0], config->id, config->payload);
+	start(w, config, multicast);
+	forget_sent(nets[0]);
+	return w;
+}
+
+/* All announce an operation of `blocks` blocks; its PLAN goes out. */
+static void announce_all(struct net *net, uint16_t id, uint32_t blocks, uint32_t block_elems)
+{
+	struct datagram *list[WORKERS];
+
+	for (uint16_t rank = 0; rank < WORKERS; rank++)
+		list[rank] = announce_of(id, rank, blocks, block_elems);
+	deliver(net, list, WORKERS);
+}
+
+/* Then all push frames [0, count), in one burst. */
+static void push_all(struct net *net, uint16_t id, uint32_t count, uint32_t block_elems)
+{
+	struct datagram *list[INBOX_MAX];
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		for (uint16_t rank = 0; rank < WORKERS; rank++)
+			list[at++] = push_of(id, rank, FIRST_FRAME + i, block_elems);
+	deliver(net, list, at);
+}
+
+static void operation(struct net *net, uint32_t blocks)
+{
+	announce_all(net, ID, blocks, BLOCK_ELEMS);
+	push_all(net, ID, blocks, BLOCK_ELEMS);
+}
+
+/* ---- tests ---- */
+
+/* To whom a KNOCK is answered, from where, and what else hears of it. */
+static void test_knocks(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = world_open(1);
+	struct datagram *list[5];
+	struct data_stats stats;
+	struct channel_stats of_channel;
+	struct channel_view view;
+	uint64_t late_us[WORKERS] = {0};
+
+	(void)state;
+	attach(w, &config);
+	list[0] = knock_of(ID, 1, 1472);
+	list[0]->data[8]++; /* a wrong token, */
+	list[1] = knock_of(ID + 1, 1, 1472);
+	list[2] = knock_of(ID, 1, 1472);
+	list[2]->data[0]++; /* a stranger, */
+	list[3] =
+		push_of(ID, 1, FIRST_FRAME, BLOCK_ELEMS); /* too early: no answer to any of them */
+	list[4] = knock_of(ID, 3, 1472);
+	deliver(nets[0], list, 5);
+	await(nets[0], nets[0]->sent_count == 2);
+	assert_int_equal(nets[0]->sent[0].kind, WIRE_KNOCKED);
+	assert_int_equal(nets[0]->sent[0].bytes, 1472);
+	assert_int_equal(nets[0]->sent[0].worker, 3);
+	assert_int_equal(nets[0]->sent[0].to.to.ip, WORKER_IP(3));
+	assert_int_equal(nets[0]->sent[0].to.to.port, WORKER_PORT(3));
+	assert_int_equal(nets[0]->sent[0].to.local_ip, LOCAL_IP(3));
+	assert_int_equal(nets[0]->sent[1].kind, WIRE_PROBE);
+	assert_int_equal(nets[0]->sent[1].bytes, 1472);
+	assert_int_equal(nets[0]->sent[1].to.to.ip, GROUP_IP);
+	assert_int_equal(nets[0]->sent[1].to.to.port, GROUP_PORT);
+	assert_int_equal(nets[0]->sent[1].to.local_ip, LOCAL_IP(2));
+	data_stats(w->data, &stats);
+	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 2);
+	assert_int_equal(stats.drops[WIRE_DROP_MAGIC], 1);
+	assert_true(data_channel_look(w->data, ID, &of_channel, &view, late_us));
+	assert_int_equal(of_channel.drops[WIRE_DROP_TOKEN], 1);
+	assert_int_equal(of_channel.received, 0);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+/* What is for everyone goes once to the group and once to each worker that it does not reach. */
+static void receivers(const bool multicast[WORKERS], bool to_group)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = started(&config, multicast);
+	struct net *net = nets[0];
+
+	operation(net, BLOCKS);
+	for (uint16_t rank = 0; rank < WORKERS; rank++)
+		if (!multicast[rank])
+			await(net, count_sent(net, WIRE_RESULT, WORKER_IP(rank)) == BLOCKS);
+	if (to_group)
+		await(net, count_sent(net, WIRE_RESULT, GROUP_IP) == BLOCKS);
+	/* An answer to one worker comes after all of them, and goes to it alone. */
+	deliver(net, (struct datagram *[]){bare_of(ID, 2, WIRE_ACK, WIRE_ACK_ANSWER)}, 1);
+	await(net, count_sent(net, WIRE_CREDIT, WORKER_IP(2)) == 1);
+	assert_int_equal(count_sent(net, WIRE_PLAN, GROUP_IP), to_group);
+	assert_int_equal(count_sent(net, WIRE_RESULT, GROUP_IP), to_group ? BLOCKS : 0);
+	for (uint16_t rank = 0; rank < WORKERS; rank++) {
+		assert_int_equal(count_sent(net, WIRE_PLAN, WORKER_IP(rank)), !multicast[rank]);
+		assert_int_equal(count_sent(net, WIRE_RESULT, WORKER_IP(rank)),
+		                 multicast[rank] ? 0 : BLOCKS);
+		assert_int_equal(count_sent(net, WIRE_CREDIT, WORKER_IP(rank)), rank == 2);
+	}
+	for (uint32_t i = 0; i < net->sent_count; i++) {
+		const struct sent *s = &net->sent[i];
+
+		assert_int_equal(s->worker, s->kind == WIRE_CREDIT ? 2 : WIRE_EVERYONE);
+		assert_int_equal(s->to.local_ip, s->to.to.ip == GROUP_IP
+		                                         ? LOCAL_IP(2)
+		                                         : LOCAL_IP(s->to.to.ip - WORKER_IP(0)));
+	}
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+static void test_receivers(void **state)
+{
+	(void)state;
+	receivers(all, true);
+	receivers(some, true);
+	receivers(none, false);
+}
+
+/* A batch holds at most NET_BATCH_BYTES_MAX, whatever a channel has to say; fake_send() looks. */
+static void test_batches(void **state)
+{
+	struct channel_config config = channel_usual(ID);
+	uint32_t block_elems = 2235, frames = 200, last = 0, batches = 0; /* 8,940 bytes a block */
+	struct world *w;
+	struct net *net;
+
+	(void)state;
+	config.payload = 8972;
+	config.window = 256;
+	w = started(&config, all);
+	net = nets[0];
+	announce_all(net, ID, frames, block_elems);
+	push_all(net, ID, frames, block_elems);
+	await(net, count_sent(net, WIRE_RESULT, GROUP_IP) == frames);
+	for (uint32_t i = 0; i < net->sent_count; i++) {
+		if (net->sent[i].kind != WIRE_RESULT)
+			continue;
+		assert_int_equal(net->sent[i].frame, FIRST_FRAME + last++); /* all, in order */
+		assert_int_equal(net->sent[i].bytes, 8972);
+		batches += i == 0 || net->sent[i].batch != net->sent[i - 1].batch;
+	}
+	/* One at least for each burst of 256 PUSHes, and for 512 KB; not one for each datagram. */
+	assert_in_range(batches, 4, 40);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+/* A network that has room again soon has lost nothing; one receiver a call is fine, too. */
+static void test_not_ready(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = started(&config, some);
+	struct net *net = nets[0];
+	struct data_stats stats;
+
+	(void)state;
+	pthread_mutex_lock(&net->lock);
+	net->keeps = true;
+	net->not_ready_for = 5;
+	pthread_mutex_unlock(&net->lock);
+	operation(net, BLOCKS);
+	await(net, count_sent(net, WIRE_RESULT, GROUP_IP) == BLOCKS &&
+	                   count_sent(net, WIRE_RESULT, WORKER_IP(1)) == BLOCKS &&
+	                   count_sent(net, WIRE_RESULT, WORKER_IP(3)) == BLOCKS);
+	data_stats(w->data, &stats);
+	assert_int_equal(stats.unsent, 0);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+/*
+ * A network that stays full: what cannot go is counted, a thread waits for it once and not for each
+ * batch, takes its orders, and sends again when there is room.
+ */
+static void test_stuck(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = started(&config, some);
+	struct net *net = nets[0];
+	uint64_t from_ms = clock_ms(), took_ms;
+	struct data_stats stats = {0};
+
+	(void)state;
+	pthread_mutex_lock(&net->lock);
+	net->full_calls = UINT32_MAX;
+	pthread_mutex_unlock(&net->lock);
+	/* Announcements, pushes and questions, in many turns. */
+	operation(net, BLOCKS);
+	for (uint32_t i = 0; i < 100; i++) {
+		deliver(net, (struct datagram *[]){bare_of(ID, i % WORKERS, WIRE_ACK, 1)}, 1);
+		await(net, net->in_count == 0);
+	}
+	while (stats.unsent < 3 * (1 + BLOCKS) + 100 && clock_ms() < from_ms + LIMIT_MS)
+		data_stats(w->data, &stats);
+	took_ms = clock_ms() - from_ms;
+	/* PLAN and RESULTs to the group and to two workers, and an answer to each question. */
+	assert_int_equal(stats.unsent, 3 * (1 + BLOCKS) + 100);
+	assert_int_equal(net->sent_count, 0);
+	if (took_ms > 5000) /* 102 turns of 100 ms are twice that */
+		fail_msg("a full network has kept the thread for %u ms", (unsigned)took_ms);
+	pthread_mutex_lock(&net->lock);
+	net->full_calls = 0;
+	pthread_mutex_unlock(&net->lock);
+	deliver(net, (struct datagram *[]){bare_of(ID, 1, WIRE_ACK, WIRE_ACK_ANSWER)}, 1);
+	await(net, count_sent(net, WIRE_CREDIT, WORKER_IP(1)) == 1);
+	/* And it waits again. */
+	pthread_mutex_lock(&net->lock);
+	net->full_calls = 5;
+	pthread_mutex_unlock(&net->lock);
+	deliver(net, (struct datagram *[]){bare_of(ID, 3, WIRE_ACK, WIRE_ACK_ANSWER)}, 1);
+	await(net, count_sent(net, WIRE_CREDIT, WORKER_IP(3)) == 1);
+	data_stats(w->data, &stats);
+	assert_int_equal(stats.unsent, 3 * (1 + BLOCKS) + 100);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+/* A system that calls a socket writable and takes nothing (ENOBUFS) does not make the thread spin. */
+static void test_writable_but_full(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = started(&config, all);
+	struct net *net = nets[0];
+	uint32_t before, after;
+
+	(void)state;
+	pthread_mutex_lock(&net->lock);
+	net->full_calls = UINT32_MAX;
+	before = net->ready_calls;
+	pthread_mutex_unlock(&net->lock);
+	deliver(net, (struct datagram *[]){bare_of(ID, 1, WIRE_ACK, WIRE_ACK_ANSWER)}, 1);
+	usleep(500000); /* an eventfd is always writable */
+	pthread_mutex_lock(&net->lock);
+	after = net->ready_calls;
+	net->full_calls = 0;
+	pthread_mutex_unlock(&net->lock);
+	assert_in_range(after - before, 2, 20000); /* 500 ms of system calls alone are 500,000 */
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+/* An operation that waits for one worker is reported once, without another packet coming. */
+static void test_stall(void **state)
+{
+	struct channel_config config = channel_usual(ID), idle = channel_usual(ID + 0x100);
+	uint32_t checks_before, checks;
+	uint64_t from_ms, took_ms;
+	struct world *w;
+
+	(void)state;
+	config.stall_us = idle.stall_us = 100000;
+	w = started(&config, all);
+	attach(w, &idle);
+	start(w, &idle, all);
+	for (uint16_t rank = 0; rank < WORKERS; rank++)
+		if (rank != 2)
+			deliver(nets[0],
+			        (struct datagram *[]){announce_of(ID, rank, BLOCKS, BLOCK_ELEMS)},
+			        1);
+	await(w, w->stalls > 0);
+	assert_int_equal(w->stalled_id, ID);
+	assert_int_equal(w->stall.rank, 2);
+	assert_int_equal(w->stall.missing, 1);
+	assert_false(w->stall.streaming);
+	assert_true(w->stall.tag == TAG);
+	assert_in_range(w->stall.waited_us, 100000, LIMIT_MS * 1000);
+	/* Four looks a second, of which only the first one reports. */
+	from_ms = clock_ms();
+	pthread_mutex_lock(&nets[0]->lock);
+	checks_before = nets[0]->health_calls;
+	pthread_mutex_unlock(&nets[0]->lock);
+	await(nets[0], nets[0]->health_calls >= checks_before + 8);
+	took_ms = clock_ms() - from_ms;
+	pthread_mutex_lock(&nets[0]->lock);
+	checks = nets[0]->health_calls - checks_before;
+	pthread_mutex_unlock(&nets[0]->lock);
+	assert_true(checks * 1000 >= took_ms);      /* one a second, on the busiest machine, */
+	assert_true(checks * 100 <= took_ms + 200); /* and no more than ten */
+	assert_int_equal(w->stalls, 1);
+	data_detach(w->data, ID);
+	data_detach(w->data, idle.id);
+	world_close(w);
+}
+
+/* A thread with nothing under way sleeps until something comes. */
+static void test_idle(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = started(&config, all);
+	uint32_t before, after;
+
+	(void)state;
+	usleep(600000); /* until the last look for stalls is over */
+	pthread_mutex_lock(&nets[0]->lock);
+	before = nets[0]->recv_calls;
+	pthread_mutex_unlock(&nets[0]->lock);
+	usleep(800000);
+	pthread_mutex_lock(&nets[0]->lock);
+	after = nets[0]->recv_calls;
+	pthread_mutex_unlock(&nets[0]->lock);
+	assert_in_range(after - before, 0, 1);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+/* The port is gone: that is said, and again, until somebody ends it. */
+static void test_lost(void **state)
+{
+	struct world *w = world_open(2);
+
+	(void)state;
+	pthread_mutex_lock(&nets[1]->lock);
+	nets[1]->ill = "port net_fake0 has been removed";
+	pthread_mutex_unlock(&nets[1]->lock);
+	for (uint32_t i = 0; i < 3; i++) {
+		deliver(nets[1], (struct datagram *[]){knock_of(ID, 0, 600)}, 1);
+		await(w, w->losses > i);
+	}
+	assert_string_equal(w->lost, "port net_fake0 has been removed");
+	world_close(w);
+}
+
+/* Orders reach the thread that the number names; a number that nobody has is none. */
+static void test_orders(void **state)
+{
+	struct channel_config configs[3];
+	struct channel_stats stats;
+	struct channel_view view;
+	struct data_stats sum;
+	uint64_t late_us[WORKERS] = {0};
+	struct world *w = world_open(3);
+
+	(void)state;
+	for (uint16_t i = 0; i < 3; i++) {
+		configs[i] = channel_usual((uint16_t)(0x0500 + i + 3 * i)); /* threads 0, 1, 2 */
+		attach(w, &configs[i]);
+		assert_false(data_channel_look(w->data, (uint16_t)(configs[i].id + 0x100), &stats,
+		                               &view, late_us));
+	}
+	for (uint16_t i = 0; i < 3; i++) {
+		struct net *own = nets[configs[i].id % 256 % 3];
+
+		deliver(own, (struct datagram *[]){knock_of(configs[i].id, 1, 700)}, 1);
+		await(own, count_sent(own, WIRE_KNOCKED, WORKER_IP(1)) == 1);
+		start(w, &configs[i], all);
+		deliver(own, (struct datagram *[]){announce_of(configs[i].id, 0, 40, 64)}, 1);
+		do
+			assert_true(
+				data_channel_look(w->data, configs[i].id, &stats, &view, late_us));
+		while (stats.received == 0);
+		assert_int_equal(view.operations, 1);
+		assert_int_equal(view.slots, 64);
+		assert_int_equal(view.wait.stall.missing, 3);
+	}
+	data_stats(w->data, &sum);
+	assert_int_equal(sum.net.received, 6);
+	for (uint16_t i = 0; i < 3; i++) {
+		data_detach(w->data, configs[i].id);
+		assert_false(data_channel_look(w->data, configs[i].id, &stats, &view, late_us));
+	}
+	assert_string_equal(data_backend(w->data), "fake");
+	assert_int_equal(data_buffer_bytes(w->data), 4711);
+	assert_int_equal(data_payload(w->data), 1234);
+	assert_int_equal(data_address(w->data).ip, OUR_IP);
+	world_close(w);
+}
+
+/* What was counted of a job stays counted when it has ended, and the channel's number is free again. */
+static void test_counters(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = world_open(1);
+	struct channel_stats of_channel;
+	struct channel_view view;
+	uint64_t late_us[WORKERS] = {0};
+	struct data_stats stats;
+
+	(void)state;
+	for (uint32_t job = 0; job < 3; job++) {
+		struct datagram *bad = push_of(ID, 1, FIRST_FRAME, BLOCK_ELEMS);
+
+		attach(w, &config);
+		start(w, &config, all);
+		bad->data[8]++; /* the token */
+		deliver(nets[0], (struct datagram *[]){bad}, 1);
+		do
+			assert_true(data_channel_look(w->data, ID, &of_channel, &view, late_us));
+		while (of_channel.drops[WIRE_DROP_TOKEN] == 0);
+		assert_int_equal(of_channel.drops[WIRE_DROP_TOKEN], 1);
+		data_stats(w->data, &stats);
+		assert_int_equal(stats.drops[WIRE_DROP_TOKEN], job); /* of those that have ended */
+		data_detach(w->data, ID);
+		data_stats(w->data, &stats);
+		assert_int_equal(stats.drops[WIRE_DROP_TOKEN], job + 1);
+	}
+	/* For nobody now. */
+	deliver(nets[0], (struct datagram *[]){push_of(ID, 1, FIRST_FRAME, BLOCK_ELEMS)}, 1);
+	do
+		data_stats(w->data, &stats);
+	while (stats.drops[WIRE_DROP_CHANNEL] == 0);
+	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 1);
+	world_close(w);
+}
+
+/* Several channels of a thread in one burst: each has its own answers, whose batches do not mix. */
+static void test_channels(void **state)
+{
+	struct channel_config configs[4];
+	struct world *w = world_open(1);
+	struct datagram *list[4];
+	struct net *net = nets[0];
+
+	(void)state;
+	for (uint16_t i = 0; i < 4; i++) {
+		configs[i] = channel_usual((uint16_t)(0x0100 * (i + 1)));
+		attach(w, &configs[i]);
+		knock_all(net, configs[i].id, 600);
+		start(w, &configs[i], all);
+	}
+	forget_sent(net);
+	for (uint16_t i = 0; i < 4; i++)
+		list[i] = bare_of(configs[i].id, i, WIRE_ACK, WIRE_ACK_ANSWER);
+	deliver(net, list, 4);
+	await(net, net->sent_count == 4);
+	for (uint16_t i = 0; i < 4; i++) {
+		assert_int_equal(count_sent(net, WIRE_CREDIT, WORKER_IP(i)), 1);
+		assert_int_equal(net->sent[i].worker, i);
+	}
+	for (uint16_t i = 0; i < 4; i++)
+		data_detach(w->data, configs[i].id);
+	world_close(w);
+}
+
+/* Data threads allocate nothing. */
+static void test_no_allocation(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	struct world *w;
+	unsigned long before;
+
+	(void)state;
+	if (!COUNTS_ALLOCATIONS)
+		skip();
+	w = started(&config, some);
+	before = allocations;
+	operation(nets[0], BLOCKS);
+	await(nets[0], count_sent(nets[0], WIRE_RESULT, GROUP_IP) == BLOCKS);
+	assert_int_equal(allocations - before, 0);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+/* A net that cannot be opened: the line is its own, and those before it are closed. */
+static void test_open_fails(void **state)
+{
+	struct data_config config = {
+		.backend = &fake, .threads = 3, .jobs_max = 1, .payload_max = 1472};
+	struct data *data = NULL;
+	char why[NET_WHY_BYTES] = "";
+
+	(void)state;
+	for (uint32_t limit = 0; limit < 3; limit++) {
+		net_opens = nets_closed = 0;
+		net_open_limit = limit;
+		assert_int_equal(data_open(&config, &data, why), -EADDRINUSE);
+		assert_string_equal(why, "no more nets");
+		assert_int_equal(nets_closed, limit);
+		assert_null(data);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_knocks),        cmocka_unit_test(test_receivers),
+		cmocka_unit_test(test_batches),       cmocka_unit_test(test_not_ready),
+		cmocka_unit_test(test_stuck),         cmocka_unit_test(test_writable_but_full),
+		cmocka_unit_test(test_stall),         cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_lost),          cmocka_unit_test(test_orders),
+		cmocka_unit_test(test_counters),      cmocka_unit_test(test_channels),
+		cmocka_unit_test(test_no_allocation), cmocka_unit_test(test_open_fails),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}

@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * test_data.h - data threads over a net that is only memory
+ *
+ * The threads are real, and so is the clock; nothing is waited for but signs. What a test puts into
+ * the inbox comes to the thread in one burst. What the thread sends is written down, datagram by
+ * datagram and receiver by receiver, and a send() that breaks net.h's rules is too. The
+ * channels are real ones, with workers' packets made by hand.
+ */
+#ifndef TESTS_UNIT_TEST_DATA_H
+#define TESTS_UNIT_TEST_DATA_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "aggregator/data.h"
+#include "bitmap/bitmap.h"
+
+#define THREADS_MAX 3
+#define INBOX_MAX 1024
+#define OUTBOX_MAX 4096
+#define WORKERS 4
+#define OUR_IP 0x0a000001u
+#define GROUP_IP 0xef4d0102u
+#define GROUP_PORT 5600
+#define GROUP_TOKEN UINT64_C(0x6702)
+#define TOKEN(rank) (UINT64_C(0xabcdef0100000000) + (rank))
+#define WORKER_IP(rank) (0x0a000100u + (rank))
+#define WORKER_PORT(rank) ((uint16_t)(20000 + (rank)))
+#define LOCAL_IP(rank) (OUR_IP + (rank))
+#define FIRST_FRAME 7u
+#define TAG UINT64_C(0x1122334455667788)
+#define LIMIT_MS 20000 /* for what comes at once on a machine with nothing else to do */
+
+/* ---- the net ---- */
+
+struct datagram {
+	uint32_t bytes;
+	uint8_t data[WIRE_PAYLOAD_MAX];
+	struct net_addr from;
+	uint32_t local_ip;
+};
+
+struct sent {
+	uint32_t batch; /* datagrams of one call have one number */
+	struct net_path to;
+	uint32_t bytes;
+	uint8_t kind;
+	uint16_t worker;
+	uint32_t frame;
+};
+
+struct net {
+	pthread_mutex_t lock;
+	int readable;
+	uint32_t in_count;
+	struct datagram *in[INBOX_MAX], *lent[NET_BURST_MAX];
+	uint32_t lent_count;
+	uint32_t sent_count, batches, calls_wrong, taken_at_a_time;
+	struct sent sent[OUTBOX_MAX];
+	uint32_t full_calls; /* ready() says no so many times; UINT32_MAX: for ever */
+	bool keeps;          /* send() takes one receiver, and then there is no room */
+	uint32_t recv_calls, ready_calls, health_calls, not_ready_for;
+	const char *ill;
+	struct net_stats stats;
+};
+
+static struct net *nets[THREADS_MAX];
+static uint32_t net_opens, net_open_limit, nets_closed;
+
+static void net_free(struct net *net)
+{
+	for (uint32_t i = 0; i < net->in_count; i++)
+		free(net->in[i]);
+	for (uint32_t i = 0; i < net->lent_count; i++)
+		free(net->lent[i]);
+	close(net->readable);
+	pthread_mutex_destroy(&net->lock);
+	free(net);
+}
+
+static int fake_open(const struct net_config *config, struct net **out, char *why)
+{
+	struct net *net;
+
+	if (net_opens == net_open_limit) {
+		snprintf(why, NET_WHY_BYTES, "no more nets");
+		return -EADDRINUSE;
+	}
+	net = calloc(1, sizeof(*net));
+	assert_non_null(net);
+	pthread_mutex_init(&net->lock, NULL);
+	net->readable = eventfd(0, EFD_NONBLOCK);
+	net->taken_at_a_time = NET_BURST_MAX;
+	nets[config->queue] = net;
+	net_opens++;
+	*out = net;
+	return 0;
+}
+
+static uint32_t fake_recv(struct net *net, struct net_in in[], uint32_t max)
+{
+	uint32_t count;
+
+	pthread_mutex_lock(&net->lock);
+	net->recv_calls++;
+	for (uint32_t i = 0; i < net->lent_count; i++)
+		free(net->lent[i]);
+	count = net->in_count < max ? net->in_count : max;
+	for (uint32_t i = 0; i < count; i++) {
+		net->lent[i] = net->in[i];
+		in[i] = (struct net_in){net->in[i]->data, net->in[i]->bytes, net->in[i]->from,
+		                        net->in[i]->local_ip};
+	}
+	net->lent_count = count;
+	net->in_count -= count;
+	memmove(net->in, net->in + count, net->in_count * sizeof(net->in[0]));
+	if (net->in_count == 0) {
+		uint64_t value;
+
+		(void)!read(net->readable, &value, sizeof(value));
+	}
+	net->stats.received += count;
+	pthread_mutex_unlock(&net->lock);
+	return count;
+}
+
+static void write_down(struct net *net, const struct net_path *to, const struct net_out *out)
+{
+	uint8_t data[WIRE_PAYLOAD_MAX];
+	struct packet packet;
+	uint32_t bytes = 0;
+
+	for (uint32_t i = 0; i < out->piece_count; i++) {
+		memcpy(data + bytes, out->pieces[i].iov_base, out->pieces[i].iov_len);
+		bytes += (uint32_t)out->pieces[i].iov_len;
+	}
+	if (bytes != out->bytes || net->sent_count == OUTBOX_MAX ||
+	    packet_parse(data, bytes, true, &packet) != WIRE_DROP_NONE) {
+		net->calls_wrong++;
+		return;
+	}
+	net->sent[net->sent_count++] =
+		(struct sent){net->batches, *to, bytes, packet.kind, packet.worker, packet.frame};
+}
+
+/* What net.h asks of callers: how many, how many bytes, and not before ready(). */
+static uint32_t fake_send(struct net *net, const struct net_path to[], uint32_t to_count,
+                          const struct net_out out[], uint32_t count)
+{
+	uint32_t bytes = 0, served;
+
+	pthread_mutex_lock(&net->lock);
+	served = net->keeps ? 1 : to_count;
+	for (uint32_t i = 0; i < count; i++)
+		bytes += out[i].bytes;
+	net->calls_wrong += count == 0 || count > NET_BURST_MAX || bytes > NET_BATCH_BYTES_MAX ||
+	                    to_count == 0 || net->full_calls > 0;
+	for (uint32_t r = 0; r < served; r++)
+		for (uint32_t i = 0; i < count; i++)
+			write_down(net, &to[r], &out[i]);
+	net->batches++;
+	net->stats.sent += served * count;
+	if (net->keeps)
+		net->full_calls = net->not_ready_for;
+	pthread_mutex_unlock(&net->lock);
+	return served;
+}
+
+static bool fake_ready(struct net *net)
+{
+	bool ready;
+
+	pthread_mutex_lock(&net->lock);
+	net->ready_calls++;
+	net->full_calls -= net->full_calls > 0 && net->full_calls != UINT32_MAX;
+	ready = net->full_calls == 0;
+	pthread_mutex_unlock(&net->lock);
+	return ready;
+}
+
+static uint32_t fake_rest(struct net *net)
+{
+	(void)net;
+	return NET_REST_FD;
+}
+
+static int fake_fd(const struct net *net)
+{
+	return net->readable;
+}
+
+static int fake_health(struct net *net, char *why)
+{
+	int err;
+
+	pthread_mutex_lock(&net->lock);
+	net->health_calls++;
+	err = net->ill != NULL ? -ENODEV : 0;
+	if (err != 0)
+		snprintf(why, NET_WHY_BYTES, "%s", net->ill);
+	pthread_mutex_unlock(&net->lock);
+	return err;
+}
+
+static void fake_stats(const struct net *net, struct net_stats *out)
+{
+	*out = net->stats;
+}
+
+static uint32_t fake_buffer(const struct net *net)
+{
+	(void)net;
+	return 4711;
+}
+
+static struct net_addr fake_address(const struct net *net)
+{
+	(void)net;
+	return (struct net_addr){OUR_IP, 5555};
+}
+
+static uint32_t fake_payload(const struct net *net)
+{
+	(void)net;
+	return 1234;
+}
+
+static void fake_close(struct net *net)
+{
+	net_free(net);
+	nets_closed++;
+}
+
+static const struct net_backend fake = {
+	.name = "fake",
+	.open = fake_open,
+	.recv = fake_recv,
+	.send = fake_send,
+	.ready = fake_ready,
+	.rest = fake_rest,
+	.fd = fake_fd,
+	.health = fake_health,
+	.stats = fake_stats,
+	.buffer = fake_buffer,
+	.address = fake_address,
+	.payload = fake_payload,
+	.close = fake_close,
+};
+
+/* ---- signs ---- */
+
+static inline uint64_t clock_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Wait until `sign` is true of the net, looked at under its lock. */
+#define await(net, sign)                                                                           \
+	do {                                                                                       \
+		uint64_t until_ms_ = clock_ms() + LIMIT_MS;                                        \
+		bool seen_ = false;                                                                \
+                                                                                                   \
+		while (!seen_) {                                                                   \
+			pthread_mutex_lock(&(net)->lock);                                          \
+			seen_ = (sign);                                                            \
+			pthread_mutex_unlock(&(net)->lock);                                        \
+			if (!seen_ && clock_ms() > until_ms_)                                      \
+				fail_msg("never: %s", #sign);                                      \
+			if (!seen_)                                                                \
+				usleep(1000);                                                      \
+		}                                                                                  \
+	} while (0)
+
+/* ---- data threads, with what they report ---- */
+
+struct world {
+	struct data *data;
+	struct data_config config;
+	pthread_mutex_t lock; /* of what is reported */
+	uint32_t stalls;
+	uint16_t stalled_id;
+	struct channel_stall stall;
+	uint32_t losses;
+	char lost[NET_WHY_BYTES];
+	struct channel *channels[8];
+	uint32_t channel_count;
+};
+
+static inline void note_stall(void *context, uint16_t id, const struct channel_stall *stall)
+{
+	struct world *w = context;
+
+	pthread_mutex_lock(&w->lock);
+	w->stalls++;
+	w->stalled_id = id;
+	w->stall = *stall;
+	pthread_mutex_unlock(&w->lock);
+}
+
+static inline void note_loss(void *context, const char *why)
+{
+	struct world *w = context;
+
+	pthread_mutex_lock(&w->lock);
+	w->losses++;
+	snprintf(w->lost, sizeof(w->lost), "%s", why);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static inline struct world *world_open(uint32_t threads)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	char why[NET_WHY_BYTES];
+
+	assert_non_null(w);
+	pthread_mutex_init(&w->lock, NULL);
+	w->config = (struct data_config){
+		.backend = &fake,
+		.listen = {OUR_IP, 5555},
+		.threads = threads,
+		.jobs_max = 4,
+		.payload_max = 8972,
+		.buffer_bytes = 65536,
+		.stalled = note_stall,
+		.lost = note_loss,
+		.context = w,
+	};
+	net_opens = nets_closed = 0;
+	net_open_limit = THREADS_MAX;
+	assert_int_equal(data_open(&w->config, &w->data, why), 0);
+	return w;
+}
+
+/* No send() may have been wrong. */
+static inline void world_close(struct world *w)
+{
+	for (uint32_t i = 0; i < w->config.threads; i++)
+		await(nets[i], nets[i]->calls_wrong == 0);
+	data_close(w->data);
+	assert_int_equal(nets_closed, w->config.threads);
+	for (uint32_t i = 0; i < w->channel_count; i++)
+		channel_close(w->channels[i]);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+/* ---- channels and their workers ---- */
+
+static inline struct channel_config channel_usual(uint16_t id)
+{
+	static const uint64_t tokens[WORKERS] = {TOKEN(0), TOKEN(1), TOKEN(2), TOKEN(3)};
+
+	return (struct channel_config){
+		.id = id,
+		.worker_count = WORKERS,
+		.payload = WIRE_PAYLOAD_MIN,
+		.window = 64,
+		.op_slots = 2,
+		.segments_ahead = 2,
+		.first_frame = FIRST_FRAME,
+		.group_token = GROUP_TOKEN,
+		.tokens = tokens,
+		.stall_us = 60000000,
+		.engine = bitmap_best(),
+	};
+}
+
+static inline void attach(struct world *w, const struct channel_config *config)
+{
+	struct jobs_channel info = {
+		.id = config->id,
+		.worker_count = config->worker_count,
+		.group_token = GROUP_TOKEN,
+		.group_ip = GROUP_IP,
+		.group_port = GROUP_PORT,
+		.group_from_ip = LOCAL_IP(2),
+	};
+
+	assert_int_equal(channel_open(config, &info.channel), 0);
+	w->channels[w->channel_count++] = info.channel;
+	assert_int_equal(data_attach(w->data, &info), 0);
+}
+
+static inline void start(struct world *w, const struct channel_config *config,
+                         const bool multicast[WORKERS])
+{
+	data_start(w->data, config->id, config->payload, config->window, multicast);
+}
+
+static inline struct datagram *datagram_of(uint16_t rank, const struct packet_out *out)
+{
+	struct datagram *d = calloc(1, sizeof(*d));
+
+	assert_non_null(d);
+	packet_flatten(out, d->data);
+	d->bytes = out->bytes;
+	d->from = (struct net_addr){WORKER_IP(rank), WORKER_PORT(rank)};
+	d->local_ip = LOCAL_IP(rank);
+	return d;
+}
+
+static inline struct packet_head head_of(uint16_t id, uint16_t rank, uint8_t kind, uint32_t frame,
+                                         uint64_t mask)
+{
+	return (struct packet_head){
+		.kind = kind,
+		.channel = id,
+		.worker = rank,
+		.token = TOKEN(rank),
+		.frame = frame,
+		.edge = FIRST_FRAME,
+		.mask = mask,
+	};
+}
+
+/* Datagrams come in one burst. */
+static inline void deliver(struct net *net, struct datagram *const list[], uint32_t count)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&net->lock);
+	assert_true(net->in_count + count <= INBOX_MAX);
+	memcpy(net->in + net->in_count, list, count * sizeof(list[0]));
+	net->in_count += count;
+	assert_int_equal(write(net->readable, &one, sizeof(one)), sizeof(one));
+	pthread_mutex_unlock(&net->lock);
+}
+
+static inline struct datagram *knock_of(uint16_t id, uint16_t rank, uint32_t bytes)
+{
+	static uint8_t padding[WIRE_PAYLOAD_MAX];
+	struct packet_head head = head_of(id, rank, WIRE_KNOCK, 0, 0);
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	packet_point(&out, padding, bytes - WIRE_HEADER_BYTES);
+	return datagram_of(rank, &out);
+}
+
+/* An operation of one segment, all of it non-zero, of `blocks` blocks that fill a frame each. */
+static inline struct datagram *announce_of(uint16_t id, uint16_t rank, uint32_t blocks,
+                                           uint32_t block_elems)
+{
+	struct packet_head head = head_of(id, rank, WIRE_ANNOUNCE, 0, 0);
+	struct announce a = {
+		.tag = TAG,
+		.count = (uint64_t)blocks * block_elems,
+		.block_elems = block_elems,
+		.generation = 1,
+		.shard_count = 1,
+		.exponent = WIRE_EXPONENT_NONE,
+		.dtype = DTYPE_F32,
+		.reduction = REDUCE_SUM,
+		.flags = WIRE_ALL,
+	};
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	packet_put_announce(&out, &a);
+	return datagram_of(rank, &out);
+}
+
+static inline struct datagram *push_of(uint16_t id, uint16_t rank, uint32_t frame,
+                                       uint32_t block_elems)
+{
+	static uint8_t zeros[WIRE_PAYLOAD_MAX];
+	struct packet_head head = head_of(id, rank, WIRE_PUSH, frame, 1);
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	packet_point(&out, zeros, block_elems * 4);
+	return datagram_of(rank, &out);
+}
+
+static inline struct datagram *bare_of(uint16_t id, uint16_t rank, uint8_t kind, uint64_t mask)
+{
+	struct packet_head head = head_of(id, rank, kind, 99, mask);
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	return datagram_of(rank, &out);
+}
+
+/* How many datagrams of this kind went to `ip`. */
+static inline uint32_t count_sent(const struct net *net, uint8_t kind, uint32_t ip)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < net->sent_count; i++)
+		count += net->sent[i].kind == kind && net->sent[i].to.to.ip == ip;
+	return count;
+}
+
+/* All workers knock; each has its answer. */
+static inline void knock_all(struct net *net, uint16_t id, uint32_t bytes)
+{
+	for (uint16_t rank = 0; rank < WORKERS; rank++) {
+		deliver(net, (struct datagram *[]){knock_of(id, rank, bytes)}, 1);
+		await(net, count_sent(net, WIRE_KNOCKED, WORKER_IP(rank)) > 0);
+	}
+}
+
+static inline void forget_sent(struct net *net)
+{
+	pthread_mutex_lock(&net->lock);
+	net->sent_count = net->batches = 0;
+	pthread_mutex_unlock(&net->lock);
+}
+
+#endif /* TESTS_UNIT_TEST_DATA_H */
