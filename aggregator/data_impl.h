@@ -12,6 +12,8 @@
 
 #include "aggregator/data.h"
 
+#define DATA_PROBE_SIZES 8
+
 /* A channel and where its workers are. */
 struct outlet {
 	struct jobs_channel info;
@@ -21,6 +23,10 @@ struct outlet {
 	bool some_multicast, all_multicast;
 	struct net_path *path; /* [worker_count]; port 0: has not knocked */
 	bool *multicast;       /* [worker_count] */
+	struct {
+		uint32_t bytes;
+		uint64_t sent_us;
+	} probes[DATA_PROBE_SIZES]; /* the last PROBE of each size */
 };
 
 struct order;

@@ -9,6 +9,7 @@
 
 #include "aggregator/data_impl.h"
 
+#define PROBE_US 5000    /* one PROBE of a size in this time is enough for all workers */
 #define SEND_WAIT_MS 100 /* how long to wait for a full network before giving packets up */
 
 /* ---- channels of a thread ---- */
@@ -139,9 +140,28 @@ static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 
 /* ---- receiving ---- */
 
+/*
+ * Every worker knocks, and every PROBE reaches all of them: one for each KNOCK would be the square
+ * of their number.
+ */
+static bool probe_due(struct outlet *outlet, uint32_t bytes, uint64_t now_us)
+{
+	uint32_t at = 0; /* the one of this size, or the oldest */
+
+	for (uint32_t i = 0; i < DATA_PROBE_SIZES && outlet->probes[at].bytes != bytes; i++)
+		if (outlet->probes[i].bytes == bytes ||
+		    outlet->probes[i].sent_us < outlet->probes[at].sent_us)
+			at = i;
+	if (now_us - outlet->probes[at].sent_us < PROBE_US)
+		return false;
+	outlet->probes[at].bytes = bytes;
+	outlet->probes[at].sent_us = now_us;
+	return true;
+}
+
 /* PROTOCOL.md section 5.3: note both addresses, answer in kind, and probe the group. */
 static void knock_answer(struct data_thread *t, struct outlet *outlet, const struct packet *packet,
-                         const struct net_in *in)
+                         const struct net_in *in, uint64_t now_us)
 {
 	const struct net_path group = group_of(outlet);
 	struct packet_head head = {
@@ -159,7 +179,7 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	packet_point(answer, t->knock, packet->body_bytes);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
 	send_to(t, &outlet->path[packet->worker], 1);
-	if (group.to.ip == 0)
+	if (group.to.ip == 0 || !probe_due(outlet, answer->bytes, now_us))
 		return;
 	head.kind = WIRE_PROBE;
 	head.worker = WIRE_EVERYONE;
@@ -186,7 +206,7 @@ static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us
 	}
 	if (packet.kind == WIRE_KNOCK) {
 		if (channel_knows(outlet->info.channel, &packet))
-			knock_answer(t, outlet, &packet, in);
+			knock_answer(t, outlet, &packet, in, now_us);
 		return;
 	}
 	channel_receive(outlet->info.channel, &packet, now_us);

@@ -145,6 +145,41 @@ static void test_knocks(void **state)
 	world_close(w);
 }
 
+/* However many knock, the group hears one PROBE of a size every 5 ms; each worker has its answers. */
+static void test_probes(void **state)
+{
+	static const uint32_t sizes[] = {8972, 1472, 1372};
+	const struct channel_config config = channel_usual(ID);
+	struct world *w = world_open(1);
+	struct datagram *list[240];
+	uint64_t from_ms;
+	uint32_t rounds = 0, probes;
+
+	(void)state;
+	attach(w, &config);
+	/* One burst has one time. */
+	for (uint32_t i = 0; i < 240; i++)
+		list[i] = knock_of(ID, (uint16_t)(i % WORKERS), sizes[i / 7 % 3]);
+	deliver(nets[0], list, 240);
+	await(nets[0], nets[0]->sent_count >= 240 + 3);
+	for (uint16_t rank = 0; rank < WORKERS; rank++)
+		assert_int_equal(count_sent(nets[0], WIRE_KNOCKED, WORKER_IP(rank)), 60);
+	assert_int_equal(count_sent(nets[0], WIRE_PROBE, GROUP_IP), 3);
+	assert_int_equal(nets[0]->sent_count, 240 + 3);
+	/* And again, as long as somebody knocks. */
+	forget_sent(nets[0]);
+	for (from_ms = clock_ms(); clock_ms() < from_ms + 200; rounds++) {
+		deliver(nets[0],
+		        (struct datagram *[]){knock_of(ID, (uint16_t)(rounds % WORKERS), 1472)}, 1);
+		await(nets[0], nets[0]->in_count == 0);
+	}
+	await(nets[0], nets[0]->sent_count >= rounds);
+	probes = count_sent(nets[0], WIRE_PROBE, GROUP_IP);
+	assert_in_range(probes, 2, (clock_ms() - from_ms) / 5 + 1);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
 /* What is for everyone goes once to the group and once to each worker that it does not reach. */
 static void receivers(const bool multicast[WORKERS], bool to_group)
 {
@@ -545,13 +580,21 @@ static void test_open_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_knocks),        cmocka_unit_test(test_receivers),
-		cmocka_unit_test(test_batches),       cmocka_unit_test(test_not_ready),
-		cmocka_unit_test(test_stuck),         cmocka_unit_test(test_writable_but_full),
-		cmocka_unit_test(test_stall),         cmocka_unit_test(test_idle),
-		cmocka_unit_test(test_lost),          cmocka_unit_test(test_orders),
-		cmocka_unit_test(test_counters),      cmocka_unit_test(test_channels),
-		cmocka_unit_test(test_no_allocation), cmocka_unit_test(test_open_fails),
+		cmocka_unit_test(test_knocks),
+		cmocka_unit_test(test_probes),
+		cmocka_unit_test(test_receivers),
+		cmocka_unit_test(test_batches),
+		cmocka_unit_test(test_not_ready),
+		cmocka_unit_test(test_stuck),
+		cmocka_unit_test(test_writable_but_full),
+		cmocka_unit_test(test_stall),
+		cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_lost),
+		cmocka_unit_test(test_orders),
+		cmocka_unit_test(test_counters),
+		cmocka_unit_test(test_channels),
+		cmocka_unit_test(test_no_allocation),
+		cmocka_unit_test(test_open_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
