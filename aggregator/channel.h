@@ -126,6 +126,9 @@ bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *o
  */
 bool channel_stalled(const struct channel *channel, uint64_t now_us, struct channel_stall *out);
 
+/* channel_stuck_us - for so long not all workers have got further, though there are frames to get; else 0. */
+uint64_t channel_stuck_us(const struct channel *channel, uint64_t now_us);
+
 /* channel_look - what it is busy with now; as cheap. */
 void channel_look(const struct channel *channel, uint64_t now_us, struct channel_view *out);
 

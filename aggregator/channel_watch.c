@@ -138,6 +138,11 @@ void channel_look(const struct channel *channel, uint64_t now_us, struct channel
 	look_frames(channel, now_us, out);
 }
 
+uint64_t channel_stuck_us(const struct channel *channel, uint64_t now_us)
+{
+	return channel->base == channel->planned ? 0 : now_us - channel->progress_us;
+}
+
 bool channel_stalled(const struct channel *channel, uint64_t now_us, struct channel_stall *out)
 {
 	struct channel_view view;

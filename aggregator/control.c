@@ -66,14 +66,17 @@ static void port_lost(struct control *control, const char *why)
 static void take_reports(uv_async_t *async)
 {
 	struct control *control = async->data;
-	struct report_stall stalls[REPORTS_STALLS_MAX];
+	struct report list[REPORTS_MAX];
 	char lost[NET_WHY_BYTES];
-	uint32_t count = reports_take(control->config.reports, stalls, lost);
+	uint32_t count = reports_take(control->config.reports, list, lost);
 
 	if (lost[0] != '\0' && !control->ending)
 		port_lost(control, lost);
 	for (uint32_t i = 0; i < count; i++)
-		jobs_stalled(control->jobs, stalls[i].id, &stalls[i].stall);
+		if (list[i].kind == REPORT_STALL)
+			jobs_stalled(control->jobs, list[i].id, &list[i].stall);
+		else
+			jobs_trouble(control->jobs, list[i].id, &list[i].trouble);
 }
 
 static const char *port_share(void *context, const struct jobs_channel *channel,

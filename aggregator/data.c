@@ -209,6 +209,7 @@ static void *run(void *context)
 		if (now_us < next_check_us)
 			continue;
 		busy = check_stalls(t);
+		data_troubles(t, now_us);
 		check_health(t);
 		next_check_us = now_us + STALL_CHECK_MS * 1000;
 	}

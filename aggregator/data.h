@@ -20,6 +20,9 @@ struct data;
 /* Called from a data thread: an operation has waited too long on channel `id`. */
 typedef void data_stalled_fn(void *context, uint16_t id, const struct channel_stall *stall);
 
+/* Called from a data thread, about once a second while it lasts: a worker of channel `id` is not reached. */
+typedef void data_trouble_fn(void *context, uint16_t id, const struct jobs_trouble *trouble);
+
 /* Called from a data thread, again and again: its net will carry nothing any more. */
 typedef void data_lost_fn(void *context, const char *why);
 
@@ -32,6 +35,7 @@ struct data_config {
 	uint32_t payload_max;
 	uint32_t buffer_bytes;
 	data_stalled_fn *stalled;
+	data_trouble_fn *trouble;
 	data_lost_fn *lost;
 	void *context;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * data_impl.h - what data.c (threads, orders) and data_packets.c (packets in and out) share;
- * private to them
+ * data_impl.h - what data.c (threads, orders), data_packets.c (packets in and out) and data_trouble.c
+ * (workers that are not reached) share; private to them
  */
 #ifndef AGGREGATOR_DATA_IMPL_H
 #define AGGREGATOR_DATA_IMPL_H
@@ -13,6 +13,12 @@
 #include "aggregator/data.h"
 
 #define DATA_PROBE_SIZES 8
+
+/* Trouble with a worker, as far as it goes on. */
+struct outlet_trouble {
+	uint64_t since_us, last_us, told_us;
+	struct jobs_trouble what; /* count 0: none */
+};
 
 /* A channel and where its workers are. */
 struct outlet {
@@ -27,6 +33,7 @@ struct outlet {
 		uint32_t bytes;
 		uint64_t sent_us;
 	} probes[DATA_PROBE_SIZES]; /* the last PROBE of each size */
+	struct outlet_trouble trouble;
 };
 
 struct order;
@@ -54,6 +61,7 @@ struct data_thread {
 	struct packet_out packets[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
 	struct net_path to[WIRE_WORKERS_MAX + 1];
+	struct net_trouble troubles[NET_TROUBLES_MAX];
 	uint8_t knock[WIRE_PAYLOAD_MAX];
 };
 
@@ -76,6 +84,9 @@ static inline void data_nap(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
+
+/* data_trouble.c */
+void data_troubles(struct data_thread *t, uint64_t now_us); /* a few times a second */
 
 /* data_packets.c */
 struct outlet **outlet_place(struct data_thread *t, uint16_t id); /* NULL: not here */

@@ -57,6 +57,15 @@ struct jobs_channel {
 	uint16_t group_port;
 };
 
+/* Datagrams to a worker do not get out, and the channel gets no further. */
+struct jobs_trouble {
+	uint16_t rank;   /* the first such worker; WIRE_EVERYONE: the group */
+	uint16_t more;   /* how many more there are */
+	int error;       /* errno */
+	uint64_t count;  /* of datagrams, to this one */
+	uint64_t for_us; /* since the first of them, or since the channel last got further */
+};
+
 struct jobs_ports {
 	void *context;
 	/* Queue bytes to a peer; never fails here: a dead peer shows as jobs_gone(). */
@@ -156,6 +165,12 @@ void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason);
 
 /* A channel reports an operation that has waited too long. Unknown ids are ignored. */
 void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall);
+
+/*
+ * The same for trouble with a worker's path, again and again while it lasts: the job ends, at once if it
+ * will not pass by itself, else after the silence time.
+ */
+void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trouble *trouble);
 
 /* Call every 50 to 500 ms: time-outs and heartbeats. */
 void jobs_tick(struct jobs *jobs, uint64_t now_us);

@@ -20,7 +20,7 @@ void reports_destroy(struct reports *reports)
 /* With the lock. */
 static void wake(const struct reports *reports)
 {
-	if (reports->wake != NULL && (reports->stall_count > 0 || reports->lost[0] != '\0'))
+	if (reports->wake != NULL && (reports->count > 0 || reports->lost[0] != '\0'))
 		reports->wake(reports->wake_context);
 }
 
@@ -33,16 +33,23 @@ void reports_listen(struct reports *reports, void (*wake_up)(void *context), voi
 	pthread_mutex_unlock(&reports->lock);
 }
 
-void reports_stalled(void *context, uint16_t id, const struct channel_stall *stall)
+static void put(struct reports *reports, const struct report *report)
 {
-	struct reports *reports = context;
-
 	pthread_mutex_lock(&reports->lock);
-	if (reports->stall_count < REPORTS_STALLS_MAX)
-		reports->stalls[reports->stall_count++] =
-			(struct report_stall){.id = id, .stall = *stall};
+	if (reports->count < REPORTS_MAX)
+		reports->list[reports->count++] = *report;
 	wake(reports);
 	pthread_mutex_unlock(&reports->lock);
+}
+
+void reports_stalled(void *context, uint16_t id, const struct channel_stall *stall)
+{
+	put(context, &(struct report){.kind = REPORT_STALL, .id = id, .stall = *stall});
+}
+
+void reports_trouble(void *context, uint16_t id, const struct jobs_trouble *trouble)
+{
+	put(context, &(struct report){.kind = REPORT_TROUBLE, .id = id, .trouble = *trouble});
 }
 
 void reports_lost(void *context, const char *why)
@@ -55,16 +62,16 @@ void reports_lost(void *context, const char *why)
 	pthread_mutex_unlock(&reports->lock);
 }
 
-uint32_t reports_take(struct reports *reports, struct report_stall out[REPORTS_STALLS_MAX],
+uint32_t reports_take(struct reports *reports, struct report out[REPORTS_MAX],
                       char lost[NET_WHY_BYTES])
 {
 	uint32_t count;
 
 	pthread_mutex_lock(&reports->lock);
-	count = reports->stall_count;
-	memcpy(out, reports->stalls, count * sizeof(out[0]));
+	count = reports->count;
+	memcpy(out, reports->list, count * sizeof(out[0]));
 	memcpy(lost, reports->lost, sizeof(reports->lost));
-	reports->stall_count = 0;
+	reports->count = 0;
 	pthread_mutex_unlock(&reports->lock);
 	return count;
 }
@@ -74,9 +81,9 @@ void reports_forget(struct reports *reports, uint16_t id)
 	uint32_t kept = 0;
 
 	pthread_mutex_lock(&reports->lock);
-	for (uint32_t i = 0; i < reports->stall_count; i++)
-		if (reports->stalls[i].id != id)
-			reports->stalls[kept++] = reports->stalls[i];
-	reports->stall_count = kept;
+	for (uint32_t i = 0; i < reports->count; i++)
+		if (reports->list[i].id != id)
+			reports->list[kept++] = reports->list[i];
+	reports->count = kept;
 	pthread_mutex_unlock(&reports->lock);
 }

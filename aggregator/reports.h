@@ -2,7 +2,7 @@
 /*
  * reports.h - what data threads have to tell the control thread
  *
- * Stalled operations, and a network port that is gone. Data threads put, the control thread
+ * Stalled operations, workers that are not reached, and a network port that is gone. Data threads put, the control thread
  * takes. It is older than both: what is put before the control thread listens is kept.
  */
 #ifndef AGGREGATOR_REPORTS_H
@@ -10,21 +10,26 @@
 
 #include <pthread.h>
 
-#include "aggregator/channel.h"
+#include "aggregator/jobs.h"
 #include "aggregator/net/net.h"
 
-#define REPORTS_STALLS_MAX 64
+#define REPORTS_MAX 64
 
-struct report_stall {
+enum report_kind { REPORT_STALL, REPORT_TROUBLE };
+
+struct report {
+	enum report_kind kind;
 	uint16_t id; /* of the channel */
-	struct channel_stall stall;
+	union {
+		struct channel_stall stall;
+		struct jobs_trouble trouble;
+	};
 };
 
 struct reports {
 	pthread_mutex_t lock;
-	uint32_t
-		stall_count; /* those beyond the limit are dropped: an operation stalls again and again */
-	struct report_stall stalls[REPORTS_STALLS_MAX];
+	uint32_t count; /* those beyond the limit are dropped: they are made again and again */
+	struct report list[REPORTS_MAX];
 	char lost[NET_WHY_BYTES];    /* why the port is gone; "" while it is there */
 	void (*wake)(void *context); /* NULL: nobody listens */
 	void *wake_context;
@@ -41,10 +46,11 @@ void reports_listen(struct reports *reports, void (*wake)(void *context), void *
 
 /* Data threads; for struct data_config, whose context is the struct reports. */
 void reports_stalled(void *reports, uint16_t id, const struct channel_stall *stall);
+void reports_trouble(void *reports, uint16_t id, const struct jobs_trouble *trouble);
 void reports_lost(void *reports, const char *why);
 
-/* The control thread. reports_take() returns how many stalls there are in `out`. */
-uint32_t reports_take(struct reports *reports, struct report_stall out[REPORTS_STALLS_MAX],
+/* The control thread. reports_take() returns how many there are in `out`. */
+uint32_t reports_take(struct reports *reports, struct report out[REPORTS_MAX],
                       char lost[NET_WHY_BYTES]);
 void reports_forget(struct reports *reports, uint16_t id); /* the channel's are void */
 

@@ -436,6 +436,7 @@ static int serve(struct control_config *config)
 		.payload_max = config->jobs.payload_max,
 		.buffer_bytes = (uint32_t)settings.buffer_bytes,
 		.stalled = reports_stalled,
+		.trouble = reports_trouble,
 		.lost = reports_lost,
 		.context = &reports,
 	};

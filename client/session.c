@@ -118,6 +118,7 @@ static enum winnow_result result_of(const char *code, bool joined)
 		{"stalled", WINNOW_ERR_TIMEOUT},     {"join_timeout", WINNOW_ERR_TIMEOUT},
 		{"udp_timeout", WINNOW_ERR_TIMEOUT}, {"timeout", WINNOW_ERR_TIMEOUT},
 		{"protocol", WINNOW_ERR_PROTOCOL},   {"unreachable", WINNOW_ERR_UNREACHABLE},
+		{"path", WINNOW_ERR_UNREACHABLE},
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

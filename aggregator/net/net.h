@@ -21,6 +21,7 @@
 #define NET_BATCH_BYTES_MAX (512u * 1024) /* of one send() */
 #define NET_WHY_BYTES 256
 #define NET_REST_FD UINT32_MAX /* rest(): as long as fd() has nothing */
+#define NET_TROUBLES_MAX 64    /* peers that one troubles() names */
 
 struct net;
 
@@ -81,6 +82,13 @@ struct net_stats {
 	uint64_t rx_others; /* frames that are not for us: other ports, addresses, protocols */
 };
 
+/* A peer that datagrams do not reach: the system would not send them. */
+struct net_trouble {
+	struct net_addr peer;
+	int error;      /* errno of the last one: EMSGSIZE, EPERM, ENETUNREACH and the like */
+	uint64_t count; /* of datagrams */
+};
+
 struct net_backend {
 	const char *name; /* "udp" */
 
@@ -112,6 +120,9 @@ struct net_backend {
 	 */
 	uint32_t (*rest)(struct net *net);
 	int (*fd)(const struct net *net); /* readable when something was received; -1: has none */
+
+	/* troubles - with whom there has been trouble since the last call; returns with how many. */
+	uint32_t (*troubles)(struct net *net, struct net_trouble out[NET_TROUBLES_MAX]);
 
 	/* health - 0; or -errno and one line in `why` when nothing will come or go here again. */
 	int (*health)(struct net *net, char *why);

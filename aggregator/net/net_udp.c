@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "aggregator/net/trouble.h"
 #include "aggregator/net/udp_socket.h"
 
 #ifndef UDP_SEGMENT
@@ -52,6 +53,7 @@ struct net {
 	struct net_addr local;
 	uint32_t buffer_bytes, payload_max;
 	struct net_stats stats;
+	struct net_troubles troubles;
 
 	/* Receiving: messages of the last call, and how far they have been handed out. */
 	uint32_t rx_count, rx_at, rx_offset;
@@ -64,8 +66,8 @@ struct net {
 	uint8_t *rx_buffer; /* [RX_MESSAGES * RX_BYTES] */
 
 	/* Sending. */
-	struct sockaddr_in to; /* the last receiver: also of what is kept */
-	uint32_t to_local_ip;
+	struct net_path path;  /* of the last receiver: also of what is kept */
+	struct sockaddr_in to; /* the same */
 	uint32_t message_count;
 	struct message messages[NET_BURST_MAX];
 	uint32_t next[NET_BURST_MAX];
@@ -199,7 +201,7 @@ static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
 static void control_fill(struct net *net, struct msghdr *header, const struct message *m)
 {
 	uint16_t size = (uint16_t)m->segment_bytes;
-	struct in_pktinfo info = {.ipi_spec_dst.s_addr = htonl(net->to_local_ip)};
+	struct in_pktinfo info = {.ipi_spec_dst.s_addr = htonl(net->path.local_ip)};
 	struct cmsghdr *c = (struct cmsghdr *)(void *)net->tx_control;
 
 	header->msg_controllen = 0;
@@ -212,7 +214,7 @@ static void control_fill(struct net *net, struct msghdr *header, const struct me
 		header->msg_controllen = CMSG_SPACE(sizeof(size));
 		c = (struct cmsghdr *)(void *)(net->tx_control + CMSG_SPACE(sizeof(size)));
 	}
-	if (net->to_local_ip != 0) {
+	if (net->path.local_ip != 0) {
 		c->cmsg_level = IPPROTO_IP;
 		c->cmsg_type = IP_PKTINFO;
 		c->cmsg_len = CMSG_LEN(sizeof(info));
@@ -243,6 +245,7 @@ static int judge(struct net *net, const struct message *m, int err)
 		return -EAGAIN;
 	if (err != 0) {
 		net->stats.tx_errors += m->segments;
+		trouble_note(&net->troubles, &net->path.to, -err, m->segments);
 		return 0;
 	}
 	net->stats.sent += m->segments;
@@ -262,10 +265,9 @@ static uint32_t gather(struct net *net, const struct message *m, const struct ne
 	return count;
 }
 
-/* The route does not segment: one by one from now on. */
+/* Either the route does not segment, or it does not take them at all. If it does: one by one from now on. */
 static void send_apart(struct net *net, const struct message *m, const struct net_out out[])
 {
-	net->segment_offload = false;
 	for (uint32_t i = m->first; i != NONE; i = net->next[i]) {
 		struct message one = {
 			.bytes = out[i].bytes, .segments = 1, .segment_bytes = out[i].bytes};
@@ -274,6 +276,7 @@ static void send_apart(struct net *net, const struct message *m, const struct ne
 
 		if (judge(net, &one, err) == -EAGAIN)
 			net->stats.tx_errors++;
+		net->segment_offload = net->segment_offload && err != 0;
 	}
 }
 
@@ -371,7 +374,7 @@ static void send_one(struct net *net, const struct net_path *path, const struct 
 	net->to = (struct sockaddr_in){.sin_family = AF_INET,
 	                               .sin_addr.s_addr = htonl(path->to.ip),
 	                               .sin_port = htons(path->to.port)};
-	net->to_local_ip = path->local_ip;
+	net->path = *path;
 	for (uint32_t i = 0; i < net->message_count; i++) {
 		if (send_message(net, &net->messages[i], out) == 0)
 			continue;
@@ -404,6 +407,11 @@ static uint32_t udp_rest(struct net *net)
 {
 	(void)net;
 	return NET_REST_FD;
+}
+
+static uint32_t udp_troubles(struct net *net, struct net_trouble out[NET_TROUBLES_MAX])
+{
+	return trouble_take(&net->troubles, out);
 }
 
 static int udp_health(struct net *net, char *why)
@@ -441,6 +449,7 @@ const struct net_backend net_udp = {
 	.ready = udp_ready,
 	.rest = udp_rest,
 	.fd = udp_fd,
+	.troubles = udp_troubles,
 	.health = udp_health,
 	.stats = udp_stats,
 	.buffer = udp_buffer,

@@ -22,7 +22,7 @@
 
 static struct {
 	struct jobs_ports ports; /* what jobs.c was given */
-	uint32_t ticks, connection_ticks, stalls, drains, keys_set, stops, looks;
+	uint32_t ticks, connection_ticks, stalls, troubles, drains, keys_set, stops, looks;
 	uint32_t ends, closes, http_closes;
 	uint64_t last_tick_us;
 	uint16_t stalled_id;
@@ -75,6 +75,13 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 	notes.stalls++;
 	notes.stalled_id = channel_id;
 	assert_int_equal(stall->tag, 1000u + channel_id);
+}
+
+void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trouble *trouble)
+{
+	(void)jobs;
+	notes.troubles++;
+	assert_int_equal(trouble->count, 2000u + channel_id);
 }
 
 void jobs_drain(struct jobs *jobs)
@@ -279,6 +286,13 @@ static void report_stall(uint16_t id)
 	reports_stalled(&reports, id, &stall);
 }
 
+static void report_trouble(uint16_t id)
+{
+	struct jobs_trouble trouble = {.count = 2000u + id};
+
+	reports_trouble(&reports, id, &trouble);
+}
+
 /* SIGTERM with nothing to wait for. */
 static void terminate(void)
 {
@@ -381,10 +395,13 @@ static void test_reload(void **state)
 
 static void stall_and_end(void)
 {
-	if (notes.ticks == 2)
+	if (notes.ticks == 2) {
 		report_stall(7);
+		report_trouble(7);
+	}
 	if (notes.ticks == 4) {
 		assert_int_equal(notes.stalls, 2);
+		assert_int_equal(notes.troubles, 1);
 		assert_int_equal(notes.stalled_id, 7);
 		/* Its job ends, and the next one may get the number. */
 		report_stall(8);

@@ -75,6 +75,8 @@ struct net {
 	bool keeps;          /* send() takes one receiver, and then there is no room */
 	uint32_t recv_calls, ready_calls, health_calls, not_ready_for;
 	const char *ill;
+	uint32_t trouble_count; /* with whom there is trouble whenever somebody asks */
+	struct net_trouble troubles[4];
 	struct net_stats stats;
 };
 
@@ -203,6 +205,17 @@ static int fake_fd(const struct net *net)
 	return net->readable;
 }
 
+static uint32_t fake_troubles(struct net *net, struct net_trouble out[NET_TROUBLES_MAX])
+{
+	uint32_t count;
+
+	pthread_mutex_lock(&net->lock);
+	count = net->trouble_count;
+	memcpy(out, net->troubles, count * sizeof(out[0]));
+	pthread_mutex_unlock(&net->lock);
+	return count;
+}
+
 static int fake_health(struct net *net, char *why)
 {
 	int err;
@@ -253,6 +266,7 @@ static const struct net_backend fake = {
 	.ready = fake_ready,
 	.rest = fake_rest,
 	.fd = fake_fd,
+	.troubles = fake_troubles,
 	.health = fake_health,
 	.stats = fake_stats,
 	.buffer = fake_buffer,
@@ -297,6 +311,9 @@ struct world {
 	uint32_t stalls;
 	uint16_t stalled_id;
 	struct channel_stall stall;
+	uint32_t troubles;
+	uint16_t trouble_id;
+	struct jobs_trouble trouble;
 	uint32_t losses;
 	char lost[NET_WHY_BYTES];
 	struct channel *channels[8];
@@ -311,6 +328,17 @@ static inline void note_stall(void *context, uint16_t id, const struct channel_s
 	w->stalls++;
 	w->stalled_id = id;
 	w->stall = *stall;
+	pthread_mutex_unlock(&w->lock);
+}
+
+static inline void note_trouble(void *context, uint16_t id, const struct jobs_trouble *trouble)
+{
+	struct world *w = context;
+
+	pthread_mutex_lock(&w->lock);
+	w->troubles++;
+	w->trouble_id = id;
+	w->trouble = *trouble;
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -339,6 +367,7 @@ static inline struct world *world_open(uint32_t threads)
 		.payload_max = 8972,
 		.buffer_bytes = 65536,
 		.stalled = note_stall,
+		.trouble = note_trouble,
 		.lost = note_loss,
 		.context = w,
 	};

@@ -89,6 +89,18 @@ static void gateway_is_asked_for(void)
 	frames_wait_for_arp(FAR_IP, GATEWAY_IP);
 }
 
+static void expect_trouble(struct net *net, const struct net_addr *with, int error, uint32_t count)
+{
+	struct net_trouble list[NET_TROUBLES_MAX];
+
+	assert_int_equal(dpdk->troubles(net, list), 1);
+	assert_int_equal(list[0].peer.ip, with->ip);
+	assert_int_equal(list[0].peer.port, with->port);
+	assert_int_equal(list[0].error, error);
+	assert_int_equal(list[0].count, count);
+	assert_int_equal(dpdk->troubles(net, list), 0);
+}
+
 /* Nobody answers: asked again and again, then given up and counted. */
 static void strangers_are_given_up(void)
 {
@@ -106,9 +118,25 @@ static void strangers_are_given_up(void)
 	}
 	dpdk->stats(net, &stats);
 	assert_int_equal(stats.tx_errors, 2);
+	expect_trouble(net, &to, EHOSTUNREACH, 2);
 	dpdk->close(net);
 	assert_in_range(pcap_read("out"), 5, 40);
 	assert_int_equal(sent[4].frame.kind, FRAME_ARP);
+}
+
+/* Beyond our network, and there is no gateway. */
+static void no_road_is_told(void)
+{
+	const struct net_addr to = {.ip = FAR_IP, .port = PEER_PORT};
+	struct net *net;
+
+	fclose(pcap_new("in"));
+	gateway_ip = 0;
+	net = pcap_net();
+	assert_int_equal(send_fill(net, &to, 1, 3, 0x22), 1);
+	expect_trouble(net, &to, ENETUNREACH, 3);
+	dpdk->close(net);
+	assert_int_equal(pcap_read("out"), 0);
 }
 
 /* A group's frames and our own come out in the order of their arrival, whoever asks first. */
@@ -257,6 +285,7 @@ static const struct scenario scenarios[] = {
 	{"a neighbour is asked for", neighbour_is_asked_for},
 	{"the gateway is asked for", gateway_is_asked_for},
 	{"strangers are given up", strangers_are_given_up},
+	{"no road is told", no_road_is_told},
 	{"order is kept", order_is_kept},
 	{"frames are handed over", frames_are_handed_over},
 	{"receivers share", receivers_share},

@@ -28,6 +28,7 @@
 
 static const struct net_backend *dpdk;
 static char folder[PATH_MAX];
+static uint32_t gateway_ip = GATEWAY_IP;
 
 /* ---- frames in files ---- */
 
@@ -119,7 +120,7 @@ static inline uint32_t pcap_read(const char *name)
 
 static inline struct net *net_new(const char *vdevs, struct net_config config)
 {
-	struct net_port port = {.prefix_bits = 24, .gateway_ip = GATEWAY_IP, .idle_us = 50};
+	struct net_port port = {.prefix_bits = 24, .gateway_ip = gateway_ip, .idle_us = 50};
 	char eal[8 * PATH_MAX], why[NET_WHY_BYTES] = "";
 	struct net *net;
 

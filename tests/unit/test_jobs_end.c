@@ -415,6 +415,68 @@ static void test_stalled(void **state)
 	bench_close(b);
 }
 
+/* A path that is shut ends the job at once where it stays so, and else after the silence time. */
+static void test_trouble(void **state)
+{
+	struct jobs_trouble trouble = {
+		.rank = 1, .more = 1, .error = EMSGSIZE, .count = 41, .for_us = 800000};
+	const int later[] = {ENETUNREACH, EHOSTUNREACH, ENETDOWN, EINVAL};
+	struct jobs_config config = config_usual();
+	const char *text;
+	struct bench *b;
+
+	(void)state;
+	config.group_net = 0xef4d0000;
+	b = bench_open(&config);
+	job_running(b, 3, "other", 1);
+	job_running(b, 0, "job", 3);
+	jobs_trouble(b->jobs, 0xffff, &trouble);
+	assert_int_equal(totals_of(b).jobs, 2);
+	jobs_trouble(b->jobs, b->attached[3].id, &trouble);
+	expect_silence(b, 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		text = expect_end(b, i, "path", 1)->text;
+		assert_non_null(
+			strstr(text, "cannot send to rank 1 (host1, 10.0.0.2:1001) and 1 more: "));
+		assert_non_null(strstr(text, strerror(EMSGSIZE)));
+		assert_non_null(strstr(text, "(41 datagrams in 0.8 s)"));
+		assert_non_null(strstr(text, "MTU is now smaller than the 1500 "));
+	}
+	bench_close(b);
+	b = bench_open(&config);
+	job_running(b, 0, "job", 2);
+	trouble = (struct jobs_trouble){
+		.rank = WIRE_EVERYONE, .error = EPERM, .count = 7, .for_us = 700000};
+	jobs_trouble(b->jobs, b->attached[1].id, &trouble);
+	text = expect_end(b, 0, "path", 2)->text;
+	assert_non_null(strstr(text, "cannot send to the multicast group 239.77."));
+	assert_non_null(strstr(text, "drop outgoing UDP?"));
+	bench_close(b);
+	for (size_t i = 0; i < 4; i++) {
+		b = bench_open(&config);
+		job_running(b, 0, "job", 2);
+		trouble = (struct jobs_trouble){.error = later[i], .count = 9, .for_us = 3999999};
+		jobs_trouble(b->jobs, b->attached[0].id, &trouble);
+		assert_int_equal(totals_of(b).jobs, 1);
+		trouble.for_us++; /* the silence time is 4 s */
+		jobs_trouble(b->jobs, b->attached[0].id, &trouble);
+		text = expect_end(b, 1, "path", 0)->text;
+		assert_non_null(strstr(text, "cannot send to rank 0 (host0, 10.0.0.1:1000): "));
+		assert_non_null(strstr(text, "route, gone?"));
+		bench_close(b);
+	}
+	/* A worker that has left has what it needs. */
+	b = bench_open(&config);
+	job_running(b, 0, "job", 2);
+	say_kind(b, 1, CONTROL_LEAVE);
+	expect_line(b, 0, CONTROL_LEFT);
+	trouble = (struct jobs_trouble){.rank = 1, .error = EPERM, .count = 1, .for_us = 700000};
+	jobs_trouble(b->jobs, b->attached[0].id, &trouble);
+	expect_silence(b, 0);
+	assert_int_equal(totals_of(b).jobs, 1);
+	bench_close(b);
+}
+
 static void test_shutdown(void **state)
 {
 	struct bench *b = usual_open();
@@ -475,7 +537,8 @@ int main(void)
 		cmocka_unit_test(test_no_join),  cmocka_unit_test(test_join_timeouts),
 		cmocka_unit_test(test_looking),  cmocka_unit_test(test_leave),
 		cmocka_unit_test(test_abort),    cmocka_unit_test(test_stalled),
-		cmocka_unit_test(test_shutdown), cmocka_unit_test(test_thousand),
+		cmocka_unit_test(test_trouble),  cmocka_unit_test(test_shutdown),
+		cmocka_unit_test(test_thousand),
 	};
 
 	random_seed();

@@ -30,6 +30,7 @@
 static int sends_left = INT_MAX; /* before the socket is full, */
 static int full = EAGAIN;        /* or its device's queue is: ENOBUFS */
 static int refusal;              /* errno for super-packets; 0: they pass */
+static int refusal_of_all;       /* errno for others */
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
@@ -37,6 +38,10 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 
 	if (refusal != 0 && first != NULL && first->cmsg_level == SOL_UDP) {
 		errno = refusal;
+		return -1;
+	}
+	if (refusal_of_all != 0) {
+		errno = refusal_of_all;
 		return -1;
 	}
 	if (sends_left == 0) {
@@ -479,6 +484,62 @@ static void test_no_segmentation(void **state)
 	net_udp.close(to);
 }
 
+/* What the system does not send is told of, by receiver. Too large is not a road that does not segment. */
+static void test_troubles(void **state)
+{
+	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
+	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
+	const struct net_addr nowhere = {.ip = 0xffffffff, .port = 9};
+	struct net_trouble troubles[NET_TROUBLES_MAX];
+	struct batch *batch = batch_new();
+	uint64_t calls;
+
+	(void)state;
+	for (uint32_t i = 0; i < 20; i++)
+		batch_add(batch, 1000);
+	assert_int_equal(net_udp.troubles(from, troubles), 0);
+	net_udp.send(from, &(struct net_path){nowhere, 0}, 1, batch->out, 2);
+	refusal = EINVAL; /* as some kernels say of super-packets whose datagrams are too large */
+	refusal_of_all = EMSGSIZE;
+	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, 20);
+	net_udp.send(from, &(struct net_path){nowhere, 0}, 1, batch->out, 3);
+	refusal = refusal_of_all = 0;
+	assert_int_equal(net_udp.troubles(from, troubles), 2);
+	assert_true(troubles[0].peer.ip == nowhere.ip && troubles[0].peer.port == nowhere.port);
+	assert_int_equal(troubles[0].error, EMSGSIZE); /* the last */
+	assert_int_equal(troubles[0].count, 5);
+	assert_true(troubles[1].peer.ip == target.ip && troubles[1].peer.port == target.port);
+	assert_int_equal(troubles[1].error, EMSGSIZE);
+	assert_int_equal(troubles[1].count, 20);
+	assert_int_equal(net_udp.troubles(from, troubles), 0);
+	assert_int_equal(stats(from).tx_errors, 25);
+	calls = stats(from).tx_calls;
+	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, 20);
+	check_batch(to, batch, &source, NET_BURST_MAX);
+	assert_int_equal(stats(from).tx_calls - calls, 1);
+	/* Of many receivers the first are known. */
+	refusal_of_all = EPERM;
+	for (uint16_t i = 0; i < NET_TROUBLES_MAX + 10; i++)
+		net_udp.send(from, &(struct net_path){{LOOPBACK, (uint16_t)(i + 1)}, 0}, 1,
+		             batch->out, 1);
+	/* What was kept is known as well. */
+	refusal_of_all = 0;
+	sends_left = 0;
+	net_udp.send(from, &(struct net_path){{LOOPBACK, 7}, 0}, 1, batch->out, 1);
+	refusal_of_all = EPERM;
+	sends_left = INT_MAX;
+	assert_true(net_udp.ready(from));
+	refusal_of_all = 0;
+	assert_int_equal(net_udp.troubles(from, troubles), NET_TROUBLES_MAX);
+	for (uint16_t i = 0; i < NET_TROUBLES_MAX; i++) {
+		assert_int_equal(troubles[i].peer.port, i + 1);
+		assert_int_equal(troubles[i].count, i + 1 == 7 ? 2 : 1);
+	}
+	batch_free(batch);
+	net_udp.close(from);
+	net_udp.close(to);
+}
+
 /* Datagrams in many pieces: one system call takes 1024 of them. */
 static void test_many_pieces(void **state)
 {
@@ -541,7 +602,7 @@ int main(void)
 		cmocka_unit_test(test_port_unreachable), cmocka_unit_test(test_send_errors),
 		cmocka_unit_test(test_backlog),          cmocka_unit_test(test_no_segmentation),
 		cmocka_unit_test(test_steering),         cmocka_unit_test(test_many_pieces),
-		cmocka_unit_test(test_batch_too_large),
+		cmocka_unit_test(test_batch_too_large),  cmocka_unit_test(test_troubles),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -11,7 +11,7 @@
 #include "aggregator/reports.h"
 
 static struct reports reports;
-static struct report_stall stalls[REPORTS_STALLS_MAX];
+static struct report stalls[REPORTS_MAX];
 static char lost[NET_WHY_BYTES];
 
 static void wake(void *context)
@@ -61,6 +61,21 @@ static void test_before_and_after(void **state)
 	assert_int_equal(reports_take(&reports, stalls, lost), 0);
 }
 
+/* Both kinds, in the order in which they came. */
+static void test_kinds(void **state)
+{
+	const struct jobs_trouble trouble = {.rank = 3, .error = 90, .count = 17};
+
+	(void)state;
+	stall(5);
+	reports_trouble(&reports, 6, &trouble);
+	stall(7);
+	assert_int_equal(reports_take(&reports, stalls, lost), 3);
+	assert_true(stalls[0].kind == REPORT_STALL && stalls[2].kind == REPORT_STALL);
+	assert_true(stalls[1].kind == REPORT_TROUBLE && stalls[1].id == 6);
+	assert_memory_equal(&stalls[1].trouble, &trouble, sizeof(trouble));
+}
+
 static void test_nothing_to_take(void **state)
 {
 	uint32_t woken = 0;
@@ -85,10 +100,10 @@ static void test_forget(void **state)
 static void test_limit(void **state)
 {
 	(void)state;
-	for (uint16_t id = 0; id < REPORTS_STALLS_MAX + 3; id++)
+	for (uint16_t id = 0; id < REPORTS_MAX + 3; id++)
 		stall(id);
-	assert_int_equal(reports_take(&reports, stalls, lost), REPORTS_STALLS_MAX);
-	assert_int_equal(stalls[REPORTS_STALLS_MAX - 1].id, REPORTS_STALLS_MAX - 1);
+	assert_int_equal(reports_take(&reports, stalls, lost), REPORTS_MAX);
+	assert_int_equal(stalls[REPORTS_MAX - 1].id, REPORTS_MAX - 1);
 }
 
 int main(void)
@@ -97,6 +112,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_before_and_after, begin, end),
 		cmocka_unit_test_setup_teardown(test_nothing_to_take, begin, end),
 		cmocka_unit_test_setup_teardown(test_forget, begin, end),
+		cmocka_unit_test_setup_teardown(test_kinds, begin, end),
 		cmocka_unit_test_setup_teardown(test_limit, begin, end),
 	};
 

@@ -416,6 +416,7 @@ static int start(const struct net_config *config, char *why)
 		device.ports[i].if_index = info.if_index;
 		limit_payload(&device.ports[i], &info);
 	}
+	device.payload_now = device.payload_max;
 	if (err == 0)
 		err = rings_new(why);
 	if (err == 0)
@@ -472,11 +473,30 @@ static bool link_up(const struct device_port *port)
 	return rte_eth_link_get_nowait(port->id, &link) != 0 || link.link_status == RTE_ETH_LINK_UP;
 }
 
+/* The largest datagram that the kernel's MTU has room for now. */
+static void look_at_mtu(struct device *d)
+{
+	uint32_t least = d->payload_max, before = d->payload_now;
+
+	for (uint32_t i = 0; i < d->port_count; i++) {
+		uint32_t mtu = kernel_mtu(d->ports[i].if_index);
+
+		if (mtu > IP_UDP_BYTES && mtu - IP_UDP_BYTES < least)
+			least = mtu - IP_UDP_BYTES;
+	}
+	d->payload_now = least;
+	if (least < before)
+		device_log(d, "warn",
+		           "the MTU is smaller now: datagrams of more than %u bytes cannot be sent",
+		           least);
+}
+
 int device_look(struct device *d, uint64_t now_us, char *why)
 {
 	if (d->gone[0] == '\0' && now_us - d->looked_us < LOOK_US)
 		return 0;
 	d->looked_us = now_us;
+	look_at_mtu(d);
 	for (uint32_t i = 0; i < d->port_count && d->gone[0] == '\0'; i++) {
 		struct device_port *port = &d->ports[i];
 		bool up = link_up(port);

@@ -41,7 +41,8 @@ struct device {
 	uint16_t udp_port;
 	bool kernels; /* the address is the kernel's, too: it answers and asks for us */
 	uint32_t payload_max;
-	uint32_t driver_room; /* that a driver takes of each mbuf besides the frame */
+	_Atomic uint32_t payload_now; /* less, when the kernel's MTU has become smaller */
+	uint32_t driver_room;         /* that a driver takes of each mbuf besides the frame */
 	uint32_t port_count;
 	struct device_port ports[DEVICE_PORTS_MAX];
 	struct neighbours *neighbours;

@@ -84,6 +84,7 @@ static void dpdk_close(struct net *net)
 		;
 	*place = net->next;
 	queue_forget(net);
+	queue_forget_held(queue, net);
 	if (net->group_fd >= 0)
 		close(net->group_fd);
 	free(net);
@@ -225,6 +226,11 @@ static int dpdk_fd(const struct net *net)
 	return -1;
 }
 
+static uint32_t dpdk_troubles(struct net *net, struct net_trouble out[NET_TROUBLES_MAX])
+{
+	return trouble_take(&net->troubles, out);
+}
+
 static int dpdk_health(struct net *net, char *why)
 {
 	/* One thread looks after the ports. */
@@ -276,6 +282,7 @@ static const struct net_backend net_dpdk = {
 	.ready = dpdk_ready,
 	.rest = dpdk_rest,
 	.fd = dpdk_fd,
+	.troubles = dpdk_troubles,
 	.health = dpdk_health,
 	.stats = dpdk_stats,
 	.buffer = dpdk_buffer,

@@ -10,6 +10,7 @@
 #define AGGREGATOR_NET_DPDK_QUEUE_H
 
 #include "aggregator/net/dpdk/device.h"
+#include "aggregator/net/trouble.h"
 
 #define QUEUE_HELD_MAX 256 /* frames that wait for an answer to ARP */
 #define QUEUE_ASKED_MAX 16
@@ -21,6 +22,7 @@ struct net {
 	int group_fd;      /* the kernel's membership, where the address is the kernel's; else -1 */
 	struct net *next;  /* of the queue's */
 	struct net_stats stats;
+	struct net_troubles troubles;
 };
 
 struct queue_item {
@@ -30,6 +32,8 @@ struct queue_item {
 
 struct queue_held {
 	struct rte_mbuf *frame;
+	struct net *net; /* whose it is, */
+	struct net_addr to;
 	uint32_t hop;
 	uint64_t since_us;
 };
@@ -79,6 +83,9 @@ bool queue_flush(struct queue *queue); /* true: nothing is kept */
 
 /* queue_small - a frame of FRAME_SMALL_BYTES by one port; lost if there is no room. */
 void queue_small(struct queue *queue, uint32_t port, const uint8_t frame[FRAME_SMALL_BYTES]);
+
+/* queue_forget_held - what this net has sent and waits for an address may go, or be lost unnoticed. */
+void queue_forget_held(struct queue *queue, const struct net *net);
 
 /* queue_release_held - send what waited for addresses that are known now; drop what waited too long. */
 void queue_release_held(struct queue *queue);

@@ -7,6 +7,7 @@
  * can send chains, else a copy.
  */
 
+#include <errno.h>
 #include <string.h>
 
 #include "aggregator/net/dpdk/kernel.h"
@@ -144,20 +145,29 @@ static uint32_t hop_to(const struct device *device, uint32_t ip)
 }
 
 /* The frames wait; the MAC address that they lack is filled in when it is known. */
-static void hold(struct queue *queue, uint32_t hop, struct rte_mbuf *frames[], uint32_t count,
-                 struct net_stats *stats)
+static void hold(struct queue *queue, struct net *net, const struct net_addr *to, uint32_t hop,
+                 struct rte_mbuf *frames[], uint32_t count)
 {
 	uint64_t now_us = queue_now_us();
 
 	for (uint32_t i = 0; i < count; i++) {
 		if (queue->held_count == QUEUE_HELD_MAX || hop == 0) {
 			rte_pktmbuf_free(frames[i]);
-			stats->tx_errors++;
+			net->stats.tx_errors++;
+			trouble_note(&net->troubles, to, hop == 0 ? ENETUNREACH : EHOSTUNREACH, 1);
 			continue;
 		}
-		queue->held[queue->held_count++] =
-			(struct queue_held){.frame = frames[i], .hop = hop, .since_us = now_us};
+		queue->held[queue->held_count++] = (struct queue_held){
+			.frame = frames[i], .net = net, .to = *to, .hop = hop, .since_us = now_us};
 	}
+}
+
+/* The net is closed: nobody is to be told of what waits. */
+void queue_forget_held(struct queue *queue, const struct net *net)
+{
+	for (uint32_t i = 0; i < queue->held_count; i++)
+		if (queue->held[i].net == net)
+			queue->held[i].net = NULL;
 }
 
 static void mac_set(struct rte_mbuf *frame, const uint8_t to[FRAME_MAC_BYTES],
@@ -184,6 +194,8 @@ void queue_release_held(struct queue *queue)
 		} else if (now_us - held->since_us > HOLD_US) {
 			rte_pktmbuf_free(held->frame);
 			queue->tx_errors++;
+			if (held->net != NULL)
+				trouble_note(&held->net->troubles, &held->to, EHOSTUNREACH, 1);
 		} else {
 			queue->held[left++] = *held;
 		}
@@ -203,18 +215,20 @@ static void gather(struct rte_mbuf *mbuf, const struct net_out *out)
 	}
 }
 
-/* How many payloads there are now: all, or as many as memory holds. */
+/* How many payloads there are now: all, or as many as memory holds; and how many are too large. */
 static uint32_t payloads_make(struct queue *queue, const struct net_out out[], uint32_t count,
-                              struct net_stats *stats)
+                              struct net_stats *stats, uint32_t *too_large)
 {
 	struct rte_mempool *pool = queue->device->pools[queue->index];
-	uint32_t made = 0;
+	uint32_t made = 0, bytes_max = queue->device->payload_now;
 
 	for (uint32_t i = 0; i < count; i++) {
 		struct rte_mbuf *mbuf = NULL;
 
-		if (out[i].bytes <= queue->device->payload_max)
+		if (out[i].bytes <= bytes_max)
 			mbuf = rte_pktmbuf_alloc(pool);
+		else
+			++*too_large;
 		if (mbuf == NULL) {
 			stats->tx_errors++;
 			continue;
@@ -305,9 +319,9 @@ static void send_to_group(struct queue *queue, struct frame_route *route, uint32
 	}
 }
 
-static void send_to(struct queue *queue, const struct net_addr *to, uint32_t count, bool last,
-                    struct net_stats *stats)
+static void send_to(struct net *net, const struct net_addr *to, uint32_t count, bool last)
 {
+	struct queue *queue = net->queue;
 	struct device *device = queue->device;
 	struct frame_route route = {.from_ip = device->ip,
 	                            .from_port = device->udp_port,
@@ -319,7 +333,7 @@ static void send_to(struct queue *queue, const struct net_addr *to, uint32_t cou
 	bool known;
 
 	if (frame_ip_multicast(to->ip)) {
-		send_to_group(queue, &route, count, last, stats);
+		send_to_group(queue, &route, count, last, &net->stats);
 		return;
 	}
 	ip = hop_to(device, to->ip);
@@ -328,11 +342,11 @@ static void send_to(struct queue *queue, const struct net_addr *to, uint32_t cou
 		memcpy(route.to_mac, hop.mac, FRAME_MAC_BYTES);
 		memcpy(route.from_mac, device->ports[hop.port].mac, FRAME_MAC_BYTES);
 	}
-	made = frames_make(queue, &device->ports[hop.port], &route, count, last, stats);
+	made = frames_make(queue, &device->ports[hop.port], &route, count, last, &net->stats);
 	if (known)
 		emit(queue, hop.port, queue->frames, made);
 	else
-		hold(queue, ip, queue->frames, made, stats);
+		hold(queue, net, to, ip, queue->frames, made);
 }
 
 static bool any_kept(const struct queue *queue)
@@ -347,11 +361,15 @@ uint32_t queue_send(struct net *net, const struct net_path to[], uint32_t to_cou
                     const struct net_out out[], uint32_t count)
 {
 	struct queue *queue = net->queue;
-	uint32_t made = payloads_make(queue, out, count, &net->stats), served = 0;
+	uint32_t served = 0, too_large = 0, made;
 	bool full = false;
 
+	made = payloads_make(queue, out, count, &net->stats, &too_large);
+
 	while (served < to_count && !full) {
-		send_to(queue, &to[served].to, made, served + 1 == to_count, &net->stats);
+		send_to(net, &to[served].to, made, served + 1 == to_count);
+		if (too_large > 0)
+			trouble_note(&net->troubles, &to[served].to, EMSGSIZE, too_large);
 		net->stats.tx_calls++;
 		served++;
 		full = any_kept(queue);

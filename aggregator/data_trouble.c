@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * data_trouble.c - workers that a data thread's datagrams do not reach, because the system refuses to send them
+ *
+ * One that is refused now and then is repaired like one that is lost. Trouble is what goes on while
+ * the channel gets no further: an MTU that has become smaller, a firewall, a route that is gone.
+ */
+
+#include <errno.h>
+
+#include "aggregator/data_impl.h"
+
+#define TROUBLE_US 700000        /* so long is no accident */
+#define TROUBLE_PAUSE_US 1500000 /* workers ask again at least as often */
+#define TELL_US 1000000
+
+/* Whose address is that? WIRE_EVERYONE: the group's; worker_count: nobody's. */
+static uint16_t rank_at(const struct outlet *outlet, const struct net_addr *peer)
+{
+	uint16_t rank = 0;
+
+	if (peer->ip == outlet->info.group_ip && peer->port == outlet->info.group_port)
+		return WIRE_EVERYONE;
+	while (rank < outlet->info.worker_count &&
+	       (outlet->path[rank].to.ip != peer->ip || outlet->path[rank].to.port != peer->port))
+		rank++;
+	return rank;
+}
+
+/* While workers try how much their paths carry, what is too large is no trouble, nor is a group. */
+static bool matters(const struct outlet *outlet, uint16_t rank, int error)
+{
+	if (rank != WIRE_EVERYONE && rank >= outlet->info.worker_count)
+		return false;
+	return outlet->started || (error != EMSGSIZE && rank != WIRE_EVERYONE);
+}
+
+static void note(struct outlet *outlet, const struct net_trouble list[], uint32_t count,
+                 uint64_t now_us)
+{
+	struct outlet_trouble *trouble = &outlet->trouble;
+	uint16_t more = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint16_t rank = rank_at(outlet, &list[i].peer);
+
+		if (!matters(outlet, rank, list[i].error))
+			continue;
+		if (trouble->what.count == 0)
+			trouble->since_us = now_us;
+		if (trouble->what.count == 0 || rank == WIRE_EVERYONE)
+			trouble->what.rank = rank; /* the group stands for all */
+		if (rank != trouble->what.rank) {
+			more++;
+			continue;
+		}
+		trouble->what.error = list[i].error;
+		trouble->what.count += list[i].count;
+		trouble->last_us = now_us;
+	}
+	if (more > trouble->what.more || trouble->what.rank == WIRE_EVERYONE)
+		trouble->what.more = trouble->what.rank == WIRE_EVERYONE ? 0 : more;
+}
+
+static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
+{
+	struct outlet_trouble *trouble = &outlet->trouble;
+	uint64_t for_us = now_us - trouble->since_us, stuck_us = UINT64_MAX;
+
+	if (trouble->what.count == 0)
+		return;
+	if (outlet->started)
+		stuck_us = channel_stuck_us(outlet->info.channel, now_us);
+	if (now_us - trouble->last_us > TROUBLE_PAUSE_US) {
+		*trouble = (struct outlet_trouble){0};
+		return;
+	}
+	trouble->what.for_us = stuck_us < for_us ? stuck_us : for_us;
+	if (trouble->what.for_us < TROUBLE_US || now_us - trouble->told_us < TELL_US)
+		return;
+	trouble->told_us = now_us;
+	t->data->config.trouble(t->data->config.context, outlet->info.id, &trouble->what);
+}
+
+void data_troubles(struct data_thread *t, uint64_t now_us)
+{
+	uint32_t count = t->data->config.backend->troubles(t->net, t->troubles);
+
+	for (uint32_t i = 0; i < t->outlet_count; i++) {
+		note(t->outlets[i], t->troubles, count, now_us);
+		judge(t, t->outlets[i], now_us);
+	}
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* trouble.h - a net's notes of whom it does not reach: for the back ends' troubles() */
+#ifndef AGGREGATOR_NET_TROUBLE_H
+#define AGGREGATOR_NET_TROUBLE_H
+
+#include <string.h>
+
+#include "aggregator/net/net.h"
+
+struct net_troubles {
+	uint32_t count;
+	struct net_trouble list[NET_TROUBLES_MAX];
+};
+
+/* Of more peers than there is room for, the first are noted. */
+static inline void trouble_note(struct net_troubles *troubles, const struct net_addr *peer,
+                                int error, uint32_t datagrams)
+{
+	uint32_t i = 0;
+
+	while (i < troubles->count &&
+	       (troubles->list[i].peer.ip != peer->ip || troubles->list[i].peer.port != peer->port))
+		i++;
+	if (i == NET_TROUBLES_MAX)
+		return;
+	if (i == troubles->count)
+		troubles->list[troubles->count++] = (struct net_trouble){.peer = *peer};
+	troubles->list[i].error = error;
+	troubles->list[i].count += datagrams;
+}
+
+static inline uint32_t trouble_take(struct net_troubles *troubles,
+                                    struct net_trouble out[NET_TROUBLES_MAX])
+{
+	uint32_t count = troubles->count;
+
+	memcpy(out, troubles->list, count * sizeof(out[0]));
+	troubles->count = 0;
+	return count;
+}
+
+#endif /* AGGREGATOR_NET_TROUBLE_H */
