@@ -59,6 +59,8 @@ struct channel_stats {
 	uint64_t results;                /* frames completed */
 	uint64_t passed_through;         /* of these, frames with one contributor */
 	uint64_t result_resends, plan_resends, wants;
+	uint64_t fast_added,
+		fast_missed; /* PUSHes of frames shared with the kernel: by it, by us */
 	/* Of the finished operations, from the first announcement until all have acknowledged. */
 	uint64_t times[CHANNEL_TIMES + 1], times_us;
 	uint64_t eager_times[CHANNEL_TIMES + 1], eager_times_us; /* of those on one channel alone */

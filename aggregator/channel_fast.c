@@ -150,6 +150,7 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 		shared->came |= bit;
 		add(channel, shared, packet->mask, packet->body);
 		push = FAST_PUSH_ADDED;
+		channel->stats.fast_missed++;
 		if (++shared->arrived == shared->expected) {
 			STORE(shared->state, FAST_DONE);
 			push = FAST_PUSH_COMPLETED;
@@ -238,6 +239,7 @@ void fast_stats(const struct channel *channel, struct channel_stats *stats)
 	stats->received += counts[FAST_STAT_RECEIVED];
 	stats->received_bytes += counts[FAST_STAT_RECEIVED_BYTES];
 	stats->pushes += counts[FAST_STAT_PUSHES];
+	stats->fast_added += counts[FAST_STAT_PUSHES];
 	stats->results += counts[FAST_STAT_RESULTS];
 	stats->sent += counts[FAST_STAT_SENT];
 	stats->sent_bytes += counts[FAST_STAT_SENT_BYTES];

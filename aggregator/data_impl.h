@@ -17,6 +17,7 @@
 /* Trouble with a worker, as far as it goes on. */
 struct outlet_trouble {
 	uint64_t since_us, last_us, told_us;
+	uint64_t received;        /* by the channel, when it began */
 	struct jobs_trouble what; /* count 0: none */
 };
 
@@ -34,6 +35,7 @@ struct outlet {
 		uint64_t sent_us;
 	} probes[DATA_PROBE_SIZES]; /* the last PROBE of each size */
 	struct outlet_trouble trouble;
+	uint64_t fast_us, fast_added, fast_missed; /* as last looked at, and when */
 };
 
 struct order;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * data_trouble.c - workers that a data thread's datagrams do not reach, because the system refuses to send them
+ * data_trouble.c - workers whose paths are wrong: the system refuses to send to them, or what they send comes in
+ * a form that is of no use
  *
- * One that is refused now and then is repaired like one that is lost. Trouble is what goes on while
+ * A datagram that is refused now and then is repaired like one that is lost. Trouble is what goes on while
  * the channel gets no further: an MTU that has become smaller, a firewall, a route that is gone.
  */
 
@@ -13,6 +14,9 @@
 #define TROUBLE_US 700000        /* so long is no accident */
 #define TROUBLE_PAUSE_US 1500000 /* workers ask again at least as often */
 #define TELL_US 1000000
+#define SLOW_US 2000000 /* PUSHes of so long, */
+#define SLOW_PUSHES 500 /* if there were so many, */
+#define SLOW_SHARE 3    /* and the kernel added less than a third of what it left to us */
 
 /* Whose address is that? WIRE_EVERYONE: the group's; worker_count: nobody's. */
 static uint16_t rank_at(const struct outlet *outlet, const struct net_addr *peer)
@@ -46,14 +50,17 @@ static void note(struct outlet *outlet, const struct net_trouble list[], uint32_
 
 		if (!matters(outlet, rank, list[i].error))
 			continue;
-		if (trouble->what.count == 0)
+		if (trouble->what.count == 0) {
 			trouble->since_us = now_us;
+			trouble->received = channel_stats(outlet->info.channel)->received;
+		}
 		if (trouble->what.count == 0 || rank == WIRE_EVERYONE)
 			trouble->what.rank = rank; /* the group stands for all */
 		if (rank != trouble->what.rank) {
 			more++;
 			continue;
 		}
+		trouble->what.kind = list[i].error == NET_MERGED ? JOBS_MERGED : JOBS_UNSENT;
 		trouble->what.error = list[i].error;
 		trouble->what.count += list[i].count;
 		trouble->last_us = now_us;
@@ -69,17 +76,40 @@ static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 
 	if (trouble->what.count == 0)
 		return;
-	if (outlet->started)
-		stuck_us = channel_stuck_us(outlet->info.channel, now_us);
 	if (now_us - trouble->last_us > TROUBLE_PAUSE_US) {
 		*trouble = (struct outlet_trouble){0};
 		return;
 	}
+	/* What is lost in coming may leave a rest with which a channel creeps on. */
+	if (outlet->started && trouble->what.kind == JOBS_UNSENT)
+		stuck_us = channel_stuck_us(outlet->info.channel, now_us);
 	trouble->what.for_us = stuck_us < for_us ? stuck_us : for_us;
+	trouble->what.of = channel_stats(outlet->info.channel)->received - trouble->received;
 	if (trouble->what.for_us < TROUBLE_US || now_us - trouble->told_us < TELL_US)
 		return;
 	trouble->told_us = now_us;
 	t->data->config.trouble(t->data->config.context, outlet->info.id, &trouble->what);
+}
+
+/* Most of what the kernel might have added has come to us. */
+static void judge_fast(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
+{
+	const struct channel_stats *stats = channel_stats(outlet->info.channel);
+	uint64_t added = stats->fast_added - outlet->fast_added;
+	uint64_t missed = stats->fast_missed - outlet->fast_missed;
+	const struct jobs_trouble slow = {.kind = JOBS_SLOW,
+	                                  .rank = WIRE_EVERYONE,
+	                                  .count = added,
+	                                  .of = added + missed,
+	                                  .for_us = now_us - outlet->fast_us};
+
+	if (slow.for_us < SLOW_US)
+		return;
+	outlet->fast_us = now_us;
+	outlet->fast_added = stats->fast_added;
+	outlet->fast_missed = stats->fast_missed;
+	if (missed >= SLOW_PUSHES && added < missed / SLOW_SHARE)
+		t->data->config.trouble(t->data->config.context, outlet->info.id, &slow);
 }
 
 void data_troubles(struct data_thread *t, uint64_t now_us)
@@ -89,5 +119,7 @@ void data_troubles(struct data_thread *t, uint64_t now_us)
 	for (uint32_t i = 0; i < t->outlet_count; i++) {
 		note(t->outlets[i], t->troubles, count, now_us);
 		judge(t, t->outlets[i], now_us);
+		if (channel_is_fast(t->outlets[i]->info.channel))
+			judge_fast(t, t->outlets[i], now_us);
 	}
 }

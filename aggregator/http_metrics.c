@@ -45,6 +45,10 @@ static const struct job_metric job_metrics[] = {
 	METRIC("blocks_owned_total", "", blocks_owned,
                "Blocks that each worker had non-zero, of all workers together."),
 	METRIC("pushes_total", "", pushes, "Frames of data accepted from workers."),
+	METRIC("fast_pushes_total", ",by=\"kernel\"", fast_added,
+               "Of the frames that the XDP program may add to: PUSHes that it has added, and those "
+               "that came to user space."),
+	METRIC("fast_pushes_total", ",by=\"user\"", fast_missed, NULL),
 	METRIC("results_total", "", results, "Frames of sums completed."),
 	METRIC("passed_through_total", "", passed_through, "Frames that had one contributor."),
 	METRIC("retransmits_total", ",reason=\"result\"", result_resends,

@@ -91,6 +91,8 @@ static void counters_put(json_t *object, const struct channel_stats *stats)
 		{"result_resends", stats->result_resends},
 		{"plan_resends", stats->plan_resends},
 		{"wants", stats->wants},
+		{"fast_added", stats->fast_added},
+		{"fast_missed", stats->fast_missed},
 		{"received_packets", stats->received},
 		{"received_bytes", stats->received_bytes},
 		{"sent_packets", stats->sent},
@@ -131,6 +133,8 @@ static json_t *job_json(const struct jobs *jobs, const struct job_snapshot *job)
 		object, "slots",
 		json_pack("{s:i, s:i}", "used", (int)job->slots_used, "total", (int)job->slots));
 	counters_put(object, stats);
+	json_object_set_new(object, "trouble",
+	                    *view->trouble != '\0' ? json_string(view->trouble) : json_null());
 	json_object_set_new(object, "drops", drops_json(stats->drops));
 	json_object_set_new(object, "workers", workers_json(jobs, job));
 	return object;

@@ -57,12 +57,18 @@ struct jobs_channel {
 	uint16_t group_port;
 };
 
-/* Datagrams to a worker do not get out, and the channel gets no further. */
+/* What is wrong with a worker's path. */
 struct jobs_trouble {
+	enum jobs_trouble_kind {
+		JOBS_UNSENT, /* datagrams to it do not get out, and the channel gets no further */
+		JOBS_MERGED, /* its datagrams come several in one, and are lost */
+		JOBS_SLOW,   /* of all: PUSHes that the kernel might have added come to us */
+	} kind;
 	uint16_t rank;   /* the first such worker; WIRE_EVERYONE: the group */
 	uint16_t more;   /* how many more there are */
-	int error;       /* errno */
-	uint64_t count;  /* of datagrams, to this one */
+	int error;       /* JOBS_UNSENT: errno */
+	uint64_t count;  /* of datagrams, to or from this one; JOBS_SLOW: added by the kernel */
+	uint64_t of;     /* JOBS_MERGED: whole ones meanwhile, from all; JOBS_SLOW: PUSHes */
 	uint64_t for_us; /* since the first of them, or since the channel last got further */
 };
 
@@ -104,6 +110,7 @@ struct jobs_view {
 	const uint16_t *channel_ids;
 	uint64_t state_us; /* it has been in this state for so long */
 	uint64_t silence_us, stall_us;
+	const char *trouble; /* "", or a line on a path with which something is wrong */
 };
 
 /* One worker of a job; what it does not know yet is "" or 0. */
@@ -168,7 +175,7 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 
 /*
  * The same for trouble with a worker's path, again and again while it lasts: the job ends, at once if it
- * will not pass by itself, else after the silence time.
+ * will not pass by itself, else after the silence time. Until then jobs_view() has it.
  */
 void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trouble *trouble);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * jobs_impl.h - what jobs.c (connections, time, how jobs end), jobs_join.c (admission,
- * and from the first JOIN to START) and jobs_view.c (for status) share; private to them
+ * and from the first JOIN to START), jobs_trouble.c (paths) and jobs_view.c (for status) share; private to them
  */
 #ifndef AGGREGATOR_JOBS_IMPL_H
 #define AGGREGATOR_JOBS_IMPL_H
@@ -44,9 +44,11 @@ struct job {
 	uint32_t payload, window, first_frame;
 	uint64_t group_token;
 	uint32_t group_ip;
-	uint64_t *tokens; /* [world] */
-	bool fast;        /* the kernel adds its int32 frames, on all channels; */
-	const char *slow; /* or why it does not */
+	uint64_t *tokens;                 /* [world] */
+	bool fast;                        /* the kernel adds its int32 frames, on all channels; */
+	const char *slow;                 /* or why it does not */
+	char trouble[CONTROL_TEXT_BYTES]; /* the last, */
+	uint64_t trouble_us;              /* and when it was told */
 	uint32_t channel_count;
 	struct channel *channels[JOBS_THREADS_MAX];
 	uint16_t channel_ids[JOBS_THREADS_MAX];
@@ -77,6 +79,9 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 void job_release(struct jobs *jobs, struct job *job);
 void jobs_log(struct jobs *jobs, const char *level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* jobs_trouble.c: has the trouble been told of lately? */
+bool job_troubled(const struct jobs *jobs, const struct job *job);
 
 /* jobs_join.c */
 void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message,

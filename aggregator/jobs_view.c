@@ -34,7 +34,8 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .channel_ids = job->channel_ids,
 	                          .state_us = jobs->now_us - job->since_us,
 	                          .silence_us = job->silence_us,
-	                          .stall_us = job->stall_us};
+	                          .stall_us = job->stall_us,
+	                          .trouble = job_troubled(jobs, job) ? job->trouble : ""};
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL && job->members[rank]->multicast)
 			out->multicast = true;

@@ -137,6 +137,7 @@ enum fast_counter {
 	FAST_COUNT_ADDED,
 	FAST_COUNT_BUSY,    /* the lock was taken for too long: passed up */
 	FAST_COUNT_NO_ROOM, /* the packet could not grow to a RESULT: passed up */
+	FAST_COUNT_MERGED, /* longer than its PUSH: several that an offload has put together; passed up */
 	FAST_COUNTER_COUNT,
 };
 

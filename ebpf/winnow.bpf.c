@@ -295,9 +295,12 @@ static __always_inline enum wire_drop push_check(const struct fast_slot *slot,
 {
 	__u32 bytes = (__u32)__builtin_popcountll(in->mask) * slot->unit_bytes;
 
-	if (load_now(slot->frame) != in->frame || load_now(slot->state) == FAST_CLOSED ||
-	    in->body_bytes > bytes)
+	if (load_now(slot->frame) != in->frame || load_now(slot->state) == FAST_CLOSED)
 		return WIRE_DROP_FRAME;
+	if (in->body_bytes > bytes) {
+		count(FAST_COUNT_MERGED, 0);
+		return WIRE_DROP_FRAME;
+	}
 	if (in->mask == 0 || in->mask != slot->owned[in->worker])
 		return WIRE_DROP_MASK;
 	return in->body_bytes == bytes ? WIRE_DROP_NONE : WIRE_DROP_LENGTH;

@@ -443,10 +443,9 @@ void xdp_channel_leave(struct xdp *xdp, int index)
 const char *fast_counter_name(enum fast_counter counter)
 {
 	static const char *const names[] = {
-		[FAST_COUNT_PASSED] = "passed",
-		[FAST_COUNT_ADDED] = "added",
-		[FAST_COUNT_BUSY] = "busy",
-		[FAST_COUNT_NO_ROOM] = "no_room",
+		[FAST_COUNT_PASSED] = "passed", [FAST_COUNT_ADDED] = "added",
+		[FAST_COUNT_BUSY] = "busy",     [FAST_COUNT_NO_ROOM] = "no_room",
+		[FAST_COUNT_MERGED] = "merged",
 	};
 
 	return counter >= FAST_COUNT_PASSED && counter < FAST_COUNTER_COUNT ? names[counter] : "";

@@ -146,6 +146,16 @@ static enum frame_kind parse_udp(const uint8_t *ip, const uint8_t *udp, uint32_t
 	return FRAME_UDP;
 }
 
+/* Longer than what has come: several datagrams that were handed on in one, say, by a sender's kernel. */
+static enum frame_kind parse_cut(const uint8_t *udp, size_t size, uint32_t bytes, struct frame *out)
+{
+	if (size < UDP_BYTES || get16(udp + 4) != bytes)
+		return FRAME_DAMAGED;
+	out->from_port = (uint16_t)get16(udp);
+	out->to_port = (uint16_t)get16(udp + 2);
+	return FRAME_CUT;
+}
+
 static enum frame_kind parse_ip(const uint8_t *ip, size_t size, unsigned checked, struct frame *out)
 {
 	uint32_t header, bytes;
@@ -154,12 +164,16 @@ static enum frame_kind parse_ip(const uint8_t *ip, size_t size, unsigned checked
 		return FRAME_DAMAGED;
 	header = (ip[0] & 15u) * 4;
 	bytes = get16(ip + 2);
-	if (ip[0] >> 4 != 4 || header < IP_BYTES || bytes < header || bytes > size)
+	if (ip[0] >> 4 != 4 || header < IP_BYTES || bytes < header || header > size)
 		return FRAME_DAMAGED;
 	if (!(checked & FRAME_IP_CHECKED) && frame_fold(sum_words(ip, header / 4)) != 0xffff)
 		return FRAME_DAMAGED;
 	out->from_ip = get32(ip + 12);
 	out->to_ip = get32(ip + 16);
+	if (bytes > size && (ip[IP_PROTOCOL_OFFSET] != PROTOCOL_UDP || get16(ip + 6) & IP_FRAGMENT))
+		return FRAME_DAMAGED;
+	if (bytes > size)
+		return parse_cut(ip + header, size - header, bytes - header, out);
 	if (get16(ip + 6) & IP_FRAGMENT)
 		return FRAME_PIECE;
 	if (ip[IP_PROTOCOL_OFFSET] == PROTOCOL_UDP)

@@ -24,6 +24,7 @@ enum frame_kind {
 	FRAME_OTHER,   /* other protocols, VLANs: not for us */
 	FRAME_DAMAGED, /* lengths or a checksum are wrong */
 	FRAME_PIECE,   /* of a datagram that was fragmented on the way */
+	FRAME_CUT,     /* a datagram's beginning: all as for FRAME_UDP, but there is no payload */
 };
 
 struct frame {

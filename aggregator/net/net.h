@@ -82,12 +82,17 @@ struct net_stats {
 	uint64_t rx_others; /* frames that are not for us: other ports, addresses, protocols */
 };
 
-/* A peer that datagrams do not reach: the system would not send them. */
+/*
+ * A peer that datagrams do not reach, since the system would not send them; or whose datagrams come
+ * several in one, as no network card has cut them apart, and are lost.
+ */
 struct net_trouble {
 	struct net_addr peer;
-	int error;      /* errno of the last one: EMSGSIZE, EPERM, ENETUNREACH and the like */
+	int error;      /* errno: EMSGSIZE, EPERM, ENETUNREACH and the like; or NET_MERGED */
 	uint64_t count; /* of datagrams */
 };
+
+#define NET_MERGED (-1)
 
 struct net_backend {
 	const char *name; /* "udp" */

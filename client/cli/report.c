@@ -132,6 +132,7 @@ static int job_read(const json_t *from, struct report_job *job)
 	job->received_bytes = number(from, "received_bytes");
 	job->sent_packets = number(from, "sent_packets");
 	job->sent_bytes = number(from, "sent_bytes");
+	TEXT(job->trouble, from, "trouble");
 	activity_read(from, job);
 	return workers_read(json_object_get(from, "workers"), job);
 }

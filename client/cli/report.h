@@ -53,6 +53,7 @@ struct report_job {
 	double waited_s;
 	uint32_t rank_count;
 	uint32_t ranks[REPORT_RANKS_MAX];
+	char trouble[REPORT_TEXT_BYTES]; /* ""; or what is wrong with a worker's path */
 
 	uint32_t worker_count;
 	struct report_worker *workers;
@@ -86,7 +87,7 @@ void report_free(struct report *report); /* NULL is fine */
 
 /* Something that a person should look into. */
 struct report_problem {
-	const char *code; /* "draining", "straggler", "joining", "silent" */
+	const char *code; /* "draining", "straggler", "joining", "silent", "path" */
 	char job[REPORT_NAME_BYTES];
 	char text[REPORT_TEXT_BYTES];
 };

@@ -142,6 +142,8 @@ uint32_t report_judge(const struct report *report, double late_s,
 		judge_joining(&verdict, &report->jobs[i], late_s);
 		judge_waiting(&verdict, &report->jobs[i], late_s);
 		judge_silence(&verdict, &report->jobs[i]);
+		if (report->jobs[i].trouble[0] != '\0')
+			add(&verdict, "path", report->jobs[i].name, "%s", report->jobs[i].trouble);
 	}
 	return verdict.count;
 }

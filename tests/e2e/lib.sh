@@ -221,12 +221,11 @@ hosts_up() { # workers aggregators mtu
 		# Native XDP_TX on a veth arrives only if the other end has a program, too.
 		[[ ${WINNOWD_OPTIONS:-} != *xdp* ]] ||
 			ip netns exec "$net-sw" ip link set dev "$net-a$i" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
-		[[ ${WINNOWD_OPTIONS:-} != *dpdk* ]] || whole_frames "a$i"
 	done
 }
 
-# A packet socket sees what the senders' kernel left to the network card: super-packets whole. Let the
-# switch cut them before it hands them to this host.
+# A port that no card stands before sees what the senders' kernel left to one: super-packets whole. Let the switch cut them before it
+# hands them to this host. (On a veth winnowd sees to that itself.)
 whole_frames() { # host
 	ip netns exec "$net-sw" ethtool -K "$net-$1" tx-udp-segmentation off gso off tso off >"$tmp/ethtool.out" 2>&1 ||
 		fail "cannot switch segmentation off: $(cat "$tmp/ethtool.out")"

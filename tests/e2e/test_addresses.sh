@@ -80,7 +80,6 @@ ip -n "$net-sw" link set dev "$net-a0" xdp off
 
 if [ -e "$BUILD/winnow-dpdk.so" ]; then
 	# The port has one address, and workers are told which; what they have connected to is the kernel's affair.
-	whole_frames a0
 	serve --datapath dpdk --device eth0
 	job dpdk w0=10.77.0.101 w1=10.77.0.111 w2=10.77.0.101 --
 	stop

@@ -5,7 +5,6 @@
 need_dpdk
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # DPDK's driver never closes the program's file that it has opened
 hosts_up 3 1 3498
-for host in w0 w1 w2 a0; do whole_frames $host; done
 reserve 320
 # A veth has no "combined" queues to choose from: one is heard.
 inside sw ethtool -L "$net-a0" rx 1 tx 1 || fail "cannot set the number of queues"

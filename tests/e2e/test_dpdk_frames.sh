@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 need_dpdk
 hosts_up 3 1 1500
-for host in w0 w1 w2 a0; do whole_frames $host; done
 switch_passes_all
 # Flooded frames, with an address or a tag that is not ours, reach the port, too.
 winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --device eth0 --metrics 10.77.0.101:9555

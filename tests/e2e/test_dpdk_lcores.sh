@@ -4,7 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 need_dpdk
 hosts_up 2 1 1500
-for host in w0 w1 a0; do whole_frames $host; done
 cpus=$(awk '/^Cpus_allowed_list/ { print $2 }' /proc/self/status)
 on_two_cpus() { # each of winnowd's data threads is bound to one CPU, and not to the same
 	local task list=()

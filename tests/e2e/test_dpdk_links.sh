@@ -5,7 +5,6 @@
 . "$(dirname "$0")/lib.sh"
 need_dpdk
 hosts_up 2 1 1500
-for host in w0 w1 a0; do whole_frames $host; done
 serve() {
 	winnowd_inside 0 --insecure-no-key --datapath dpdk --device eth0
 	LOG=$tmp/winnowd-a0.log

@@ -3,7 +3,6 @@
 . "$(dirname "$0")/lib.sh"
 need_dpdk
 hosts_up 4 1 1500
-for host in w0 w1 w2 w3 a0; do whole_frames $host; done
 server=10.77.0.101:5555
 common=(--insecure-no-key --iters 2 --warmup 1 --json --check)
 

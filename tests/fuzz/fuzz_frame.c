@@ -35,6 +35,10 @@ static void check(const struct frame *frame, const uint8_t *bytes, size_t size)
 	case FRAME_DAMAGED:
 	case FRAME_PIECE:
 		break;
+	case FRAME_CUT:
+		assert(frame->payload == NULL && frame->payload_bytes == 0);
+		assert(size >= FRAME_UDP_BYTES);
+		break;
 	}
 	if (frame->kind != FRAME_DAMAGED) {
 		assert(frame->to_mac == bytes && frame->from_mac == bytes + FRAME_MAC_BYTES);

@@ -452,6 +452,90 @@ static void test_trouble(void **state)
 	world_close(w);
 }
 
+/* Datagrams that come several in one are told of with what came whole, though the channel gets on. */
+static void test_trouble_merged(void **state)
+{
+	const struct channel_config config = channel_usual(ID);
+	const struct net_trouble list[] = {with_worker(2, NET_MERGED)};
+	struct world *w = started(&config, none);
+	uint64_t of;
+
+	(void)state;
+	deliver(nets[0], (struct datagram *[]){announce_of(ID, 0, BLOCKS, BLOCK_ELEMS)}, 1);
+	for (uint32_t i = 0; i < 30; i++)
+		deliver(nets[0], (struct datagram *[]){bare_of(ID, 1, WIRE_ACK, 0)}, 1);
+	await(nets[0], nets[0]->in_count == 0);
+	reports_after(w, 2); /* what comes before counts no more */
+	trouble_with(nets[0], 1, list);
+	await(w, w->troubles == 1);
+	assert_int_equal(w->trouble.kind, JOBS_MERGED);
+	assert_int_equal(w->trouble.rank, 2);
+	assert_in_range(w->trouble.for_us, 700000, LIMIT_MS * 1000);
+	of = w->trouble.of;
+	assert_int_equal(of, 0);
+	for (uint32_t i = 0; i < 50; i++)
+		deliver(nets[0], (struct datagram *[]){bare_of(ID, 1, WIRE_ACK, 0)}, 1);
+	await(nets[0], nets[0]->in_count == 0);
+	await(w, w->troubles >= 3);
+	assert_int_equal(w->trouble.of, of + 50);
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+/* ---- frames that the kernel might have added ---- */
+
+/* An operation of i32, of so many frames that the kernel is to add, and adds `share` of a hundred. */
+static void fast_operation(uint32_t frames, uint32_t share, bool slow)
+{
+	static struct fast_slot slots[1024];
+	static struct fast_channel fast;
+	struct channel_config config = channel_usual(ID);
+	struct datagram *list[WORKERS];
+	uint32_t missed = 3 * frames;
+	struct world *w;
+
+	memset(slots, 0, sizeof(slots));
+	memset(&fast, 0, sizeof(fast));
+	config.fast = &fast;
+	config.fast_slots = slots;
+	config.window = 1024;
+	w = started(&config, all);
+	for (uint16_t rank = 0; rank < WORKERS; rank++) {
+		list[rank] = announce_of(ID, rank, frames, BLOCK_ELEMS);
+		list[rank]->data[68] = DTYPE_I32;
+	}
+	deliver(nets[0], list, WORKERS);
+	await(nets[0], count_sent(nets[0], WIRE_PLAN, GROUP_IP) == 1);
+	/* What the kernel does is this alone, as far as is counted. */
+	__atomic_fetch_add(&fast.stats[FAST_STAT_PUSHES], missed * share / (100 - share),
+	                   __ATOMIC_RELAXED);
+	for (uint16_t rank = 1; rank < WORKERS; rank++) {
+		struct datagram *pushes[300];
+
+		for (uint32_t i = 0; i < frames; i++)
+			pushes[i] = push_of(ID, rank, FIRST_FRAME + i, BLOCK_ELEMS);
+		deliver(nets[0], pushes, frames);
+	}
+	if (slow) {
+		await(w, w->troubles == 1);
+		assert_int_equal(w->trouble.kind, JOBS_SLOW);
+		assert_int_equal(w->trouble.rank, WIRE_EVERYONE);
+		assert_int_equal(w->trouble.count, missed * share / (100 - share));
+		assert_int_equal(w->trouble.of, w->trouble.count + missed);
+	}
+	assert_int_equal(reports_after(w, 10), slow); /* and no more: nothing has come since */
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+static void test_slow(void **state)
+{
+	(void)state;
+	fast_operation(300, 1, true);
+	fast_operation(300, 30, false); /* a third of what the kernel left to us */
+	fast_operation(160, 1, false);  /* too few to say */
+}
+
 /* The group stands for all of its workers. */
 static void test_trouble_with_group(void **state)
 {
@@ -733,6 +817,8 @@ int main(void)
 		cmocka_unit_test(test_idle),
 		cmocka_unit_test(test_trouble),
 		cmocka_unit_test(test_trouble_with_group),
+		cmocka_unit_test(test_trouble_merged),
+		cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_no_trouble),
 		cmocka_unit_test(test_trouble_before_start),
 		cmocka_unit_test(test_lost),

@@ -124,6 +124,38 @@ static void strangers_are_given_up(void)
 	assert_int_equal(sent[4].frame.kind, FRAME_ARP);
 }
 
+/* Several datagrams in one, cut off where the ring's frames end, or whole: lost, and told of. */
+static void merged_is_told(void)
+{
+	struct frame_route route = {.from_ip = PEER_IP + 2,
+	                            .from_port = PEER_PORT,
+	                            .to_ip = OUR_IP,
+	                            .to_port = OUR_PORT,
+	                            .ttl = 64};
+	const struct net_addr from = peer(2);
+	FILE *in = pcap_new("in");
+	static uint8_t bytes[FRAME_UDP_BYTES + 1600];
+	struct net_stats stats;
+	uint8_t fills[4];
+	struct net *net;
+
+	frame_udp(bytes, &route, 60000, 0, true); /* as the kernel leaves it to a card */
+	pcap_put(in, bytes, 1500);
+	frame_udp(bytes, &route, 1600, 0, true);
+	pcap_put(in, bytes, sizeof(bytes)); /* the port takes 1472 bytes a datagram */
+	route.to_port++;                    /* for nobody */
+	frame_udp(bytes, &route, 60000, 0, true);
+	pcap_put(in, bytes, 1500);
+	pcap_put_udp(in, 2, OUR_IP, OUR_PORT, 7);
+	fclose(in);
+	net = pcap_net();
+	assert_int_equal(drain(net, fills, 4), 1);
+	dpdk->stats(net, &stats);
+	assert_int_equal(stats.rx_errors, 3);
+	expect_trouble(net, &from, NET_MERGED, 2);
+	dpdk->close(net);
+}
+
 /* Beyond our network, and there is no gateway. */
 static void no_road_is_told(void)
 {
@@ -286,6 +318,7 @@ static const struct scenario scenarios[] = {
 	{"the gateway is asked for", gateway_is_asked_for},
 	{"strangers are given up", strangers_are_given_up},
 	{"no road is told", no_road_is_told},
+	{"merged is told", merged_is_told},
 	{"order is kept", order_is_kept},
 	{"frames are handed over", frames_are_handed_over},
 	{"receivers share", receivers_share},

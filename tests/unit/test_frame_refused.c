@@ -31,6 +31,12 @@ static enum frame_kind kind_of(const uint8_t *bytes, size_t size, unsigned check
 	return frame.kind;
 }
 
+/* Bytes of all headers of a UDP frame. */
+static size_t head_of(const uint8_t *bytes)
+{
+	return AT_IP + (bytes[AT_IP] & 15u) * 4 + 8;
+}
+
 static void test_cut(void **state)
 {
 	static const char *const whole[] = {UDP_TEXT, UDP_EMPTY, UDP_GROUP, UDP_OPTIONS,
@@ -41,9 +47,12 @@ static void test_cut(void **state)
 	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
 		size_t size = from_hex(whole[i], bytes);
 
+		/* With all of its headers it is known whose it is. */
 		for (size_t cut = 0; cut < size; cut++) {
-			assert_int_equal(kind_of(bytes, cut, 0), FRAME_DAMAGED);
-			assert_int_equal(kind_of(bytes, cut, ALL_CHECKED), FRAME_DAMAGED);
+			enum frame_kind want = cut < head_of(bytes) ? FRAME_DAMAGED : FRAME_CUT;
+
+			assert_int_equal(kind_of(bytes, cut, 0), want);
+			assert_int_equal(kind_of(bytes, cut, ALL_CHECKED), want);
 		}
 	}
 	from_hex(ARP_ASKS, bytes);
@@ -54,6 +63,34 @@ static void test_cut(void **state)
 	for (size_t cut = 0; cut < 46; cut++)
 		assert_int_equal(kind_of(bytes, cut, 0), FRAME_DAMAGED);
 	assert_int_equal(kind_of(bytes, 46, 0), FRAME_IGMP_QUERY);
+}
+
+/* What has been cut off says where it is from and to, unless its headers do not agree. */
+static void test_cut_off(void **state)
+{
+	struct frame frame;
+	uint8_t bytes[256];
+
+	(void)state;
+	from_hex(UDP_TEXT, bytes);
+	frame_parse(bytes, AT_PAYLOAD + 3, 0, &frame);
+	assert_int_equal(frame.kind, FRAME_CUT);
+	assert_int_equal(frame.from_ip, HERE);
+	assert_int_equal(frame.to_ip, THERE);
+	assert_int_equal(frame.from_port, 49152);
+	assert_int_equal(frame.to_port, 5555);
+	assert_null(frame.payload);
+	assert_int_equal(frame.payload_bytes, 0);
+	bytes[AT_UDP + 5]++; /* UDP's length */
+	assert_int_equal(kind_of(bytes, AT_PAYLOAD + 3, ALL_CHECKED), FRAME_DAMAGED);
+	from_hex(UDP_TEXT, bytes);
+	bytes[AT_IP + 8]--; /* the IP checksum does not hold */
+	assert_int_equal(kind_of(bytes, AT_PAYLOAD + 3, 0), FRAME_DAMAGED);
+	bytes[AT_IP + 6] |= 0x20; /* a fragment */
+	assert_int_equal(kind_of(bytes, AT_PAYLOAD + 3, ALL_CHECKED), FRAME_DAMAGED);
+	from_hex(UDP_TEXT, bytes);
+	bytes[AT_IP + 9] = 6; /* another protocol */
+	assert_int_equal(kind_of(bytes, AT_PAYLOAD + 3, ALL_CHECKED), FRAME_DAMAGED);
 }
 
 /* A tag, and then nothing. */
@@ -214,15 +251,11 @@ static void test_random_damage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_cut_tag),
-		cmocka_unit_test(test_flipped),
-		cmocka_unit_test(test_ip_header),
-		cmocka_unit_test(test_udp_length),
-		cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_other_protocols),
-		cmocka_unit_test(test_arp),
-		cmocka_unit_test(test_random_damage),
+		cmocka_unit_test(test_cut),       cmocka_unit_test(test_cut_off),
+		cmocka_unit_test(test_cut_tag),   cmocka_unit_test(test_flipped),
+		cmocka_unit_test(test_ip_header), cmocka_unit_test(test_udp_length),
+		cmocka_unit_test(test_pieces),    cmocka_unit_test(test_other_protocols),
+		cmocka_unit_test(test_arp),       cmocka_unit_test(test_random_damage),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -41,6 +41,7 @@ struct bench {
 	struct jobs_config config;
 	uint64_t now_us;
 	struct worker workers[WORKERS];
+	uint32_t logged;        /* lines */
 	uint32_t address_count; /* of ours: worker i uses i modulo this; 0: each its own */
 	uint32_t attach_left;   /* calls that succeed */
 	uint32_t attached_count;
@@ -156,7 +157,7 @@ static inline void port_random(void *context, void *out, size_t bytes)
 
 static inline void port_log(void *context, const char *level, const char *text)
 {
-	(void)context;
+	((struct bench *)context)->logged++;
 	assert_true(strcmp(level, "info") == 0 || strcmp(level, "warn") == 0);
 	assert_true(strncmp(text, "event=", 6) == 0);
 }

@@ -212,6 +212,8 @@ static void test_judge(void **state)
 	expect(with_workers("0", "ready", many), 5, "straggler",
 	       "rank 0 (h0), 1 (h1), 2, 3 and 16 more, which sent no data");
 	expect(with_workers("4.9", "ready", "\"silence_limit_s\":10"), 5, NULL, NULL);
+	expect(job_of("\"trouble\":\"rank 1 is not reached\""), 5, "path", "rank 1 is not reached");
+	expect(job_of("\"trouble\":null"), 5, NULL, NULL);
 	expect(with_workers("5", "ready", "\"silence_limit_s\":10"), 5, "silent",
 	       "for 5.0s from rank 0 (h0): lost, and the job with it, after 10s");
 	expect(with_workers("99", "ready", ""), 5, NULL, NULL); /* a winnowd that tells no limit */

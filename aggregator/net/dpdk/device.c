@@ -21,6 +21,7 @@
 #define DESCRIPTORS 1024
 #define POOL_MBUFS 8191
 #define HANDED_OVER 4096
+#define DRIVER_AF_PACKET "net_af_packet"
 #define DRIVER_AF_XDP "net_af_xdp"
 #define DRIVER_MEMIF "net_memif"
 #define MEMIF_BUFFER 2048 /* unless bsize= says otherwise */
@@ -174,6 +175,7 @@ static int port_set_up(struct device_port *port, char *why)
 	if (err != 0)
 		return explain(why, err, "says nothing of itself", port);
 	port->if_index = info.if_index;
+	port->packet_socket = strcmp(info.driver_name, DRIVER_AF_PACKET) == 0;
 	queues = device.queue_count;
 	/* The other side of a memif decides how many there are; one there is always. */
 	if (strcmp(info.driver_name, DRIVER_MEMIF) == 0)
@@ -232,6 +234,7 @@ static int ports_find(const char *name, char *why)
 			continue;
 		memset(port, 0, sizeof(*port));
 		port->id = id;
+		port->single_fd = -1;
 		rte_eth_dev_get_name_by_port(id, port->name);
 		device.port_count++;
 	}
@@ -262,6 +265,27 @@ static int ports_set_up(char *why)
 	return err;
 }
 
+/* A packet socket sees what the sender's kernel has left to the card to be cut apart. */
+static void ask_for_single_frames(struct device_port *port)
+{
+	char name[IF_NAMESIZE] = "";
+
+	port->single_fd = kernel_single_frames(port->if_index);
+	if_indextoname(port->if_index, name);
+	if (port->single_fd >= 0)
+		device_log(
+			&device, "info",
+			"port %s: %s is a veth: an XDP program that lets everything pass has its "
+			"other end cut super-packets",
+			port->name, name);
+	else if (port->single_fd != -ENOTSUP && port->single_fd != -EBUSY)
+		device_log(&device, "warn",
+		           "port %s: %s is a veth, and no XDP program can be put there (%s), so "
+		           "super-packets come whole and are lost: on the senders ethtool -K IFACE "
+		           "tx-udp-segmentation off",
+		           port->name, name, strerror(-port->single_fd));
+}
+
 static int ports_start(char *why)
 {
 	for (uint32_t i = 0; i < device.port_count; i++) {
@@ -273,6 +297,8 @@ static int ports_start(char *why)
 		/* Results may come to any group, and a driver without filters needs none set. */
 		rte_eth_allmulticast_enable(port->id);
 		port->up = true;
+		if (port->packet_socket)
+			ask_for_single_frames(port);
 	}
 	return 0;
 }
@@ -365,6 +391,9 @@ static void shut_down(void)
 		rte_eth_dev_callback_unregister(device.ports[i].id, RTE_ETH_EVENT_INTR_RMV, removed,
 		                                &device.ports[i]);
 		rte_eth_dev_stop(device.ports[i].id);
+		if (device.ports[i].single_fd >= 0)
+			close(device.ports[i].single_fd);
+		device.ports[i].single_fd = -1;
 	}
 	for (uint32_t i = 0; i < DEVICE_QUEUES_MAX; i++) {
 		rte_ring_free(device.handed_over[i]);

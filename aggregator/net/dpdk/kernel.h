@@ -35,6 +35,14 @@ void kernel_ask(uint32_t if_index, uint32_t ip);
  */
 int kernel_reserve(uint32_t ip, uint16_t *port);
 
+/*
+ * kernel_single_frames - from the other end of a veth come super-packets, which no card has cut apart, and a
+ * packet socket sees them whole. With an XDP program on this end, even one that lets everything pass,
+ * the kernel cuts them. Its fd, to be closed in the end; -ENOTSUP: it is no veth; -EBUSY: there is a
+ * program already, which serves as well; or -errno.
+ */
+int kernel_single_frames(uint32_t if_index);
+
 /* kernel_join - a socket that makes the interface a member of the group. Its fd, or -errno. */
 int kernel_join(uint32_t if_index, uint32_t group_ip);
 

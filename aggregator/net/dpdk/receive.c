@@ -60,6 +60,17 @@ static struct net *net_for(struct queue *queue, const struct frame *frame)
 	return NULL;
 }
 
+/* No datagram to us is as long: several that the sender's kernel has left to a card to be cut apart. */
+static void take_merged(struct queue *queue, const struct frame *frame)
+{
+	const struct net_addr from = {.ip = frame->from_ip, .port = frame->from_port};
+	struct net *net = net_for(queue, frame);
+
+	queue->rx_errors++;
+	if (net != NULL)
+		trouble_note(&net->troubles, &from, NET_MERGED, 1);
+}
+
 /* The queue whose net a datagram is for. */
 static uint32_t owner_of(const struct queue *queue, const struct frame *frame)
 {
@@ -124,19 +135,26 @@ static bool foreign_vlan(const struct rte_mbuf *mbuf)
 static void take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf)
 {
 	bool wanted = false, handed_over = false;
-	struct frame frame = {.kind = FRAME_DAMAGED};
+	struct frame frame;
 
-	if (rte_pktmbuf_is_contiguous(mbuf) || rte_pktmbuf_linearize(mbuf) == 0)
-		frame_parse(rte_pktmbuf_mtod(mbuf, const uint8_t *), rte_pktmbuf_data_len(mbuf),
-		            checked_by_port(mbuf), &frame);
+	/* Of one that is too long to be in one piece, the beginning says whose it is. */
+	if (!rte_pktmbuf_is_contiguous(mbuf))
+		(void)rte_pktmbuf_linearize(mbuf);
+	frame_parse(rte_pktmbuf_mtod(mbuf, const uint8_t *), rte_pktmbuf_data_len(mbuf),
+	            checked_by_port(mbuf), &frame);
 	/* A packet socket also sees what the kernel sends, cut off where it is long. */
 	if (frame.from_mac != NULL &&
 	    (foreign_vlan(mbuf) ||
 	     memcmp(frame.from_mac, queue->device->ports[port].mac, FRAME_MAC_BYTES) == 0))
 		frame.kind = FRAME_OTHER;
+	if (frame.kind == FRAME_UDP && frame.payload_bytes > queue->device->payload_max)
+		frame.kind = FRAME_CUT;
 	switch (frame.kind) {
 	case FRAME_UDP:
 		wanted = take_udp(queue, mbuf, &frame, &handed_over);
+		break;
+	case FRAME_CUT:
+		take_merged(queue, &frame);
 		break;
 	case FRAME_ARP:
 		take_arp(queue, port, &frame);
