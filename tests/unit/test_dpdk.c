@@ -134,14 +134,14 @@ static void merged_is_told(void)
 	                            .ttl = 64};
 	const struct net_addr from = peer(2);
 	FILE *in = pcap_new("in");
-	static uint8_t bytes[FRAME_UDP_BYTES + 1600];
+	static uint8_t bytes[FRAME_UDP_BYTES + 1480];
 	struct net_stats stats;
 	uint8_t fills[4];
 	struct net *net;
 
 	frame_udp(bytes, &route, 60000, 0, true); /* as the kernel leaves it to a card */
 	pcap_put(in, bytes, 1500);
-	frame_udp(bytes, &route, 1600, 0, true);
+	frame_udp(bytes, &route, 1480, 0, true);
 	pcap_put(in, bytes, sizeof(bytes)); /* the port takes 1472 bytes a datagram */
 	route.to_port++;                    /* for nobody */
 	frame_udp(bytes, &route, 60000, 0, true);
@@ -289,6 +289,92 @@ static void full_ports_keep(void)
 	dpdk->close(net);
 }
 
+/* Again and again, to two receivers of which the second finds no room: no payload may stay behind. */
+static void full_ports_give_back(void)
+{
+	const struct net_addr groups[] = {{GROUP_IP, GROUP_PORT}, {GROUP_IP + 1, GROUP_PORT}};
+	struct net *net = net_new("--vdev=net_ring0", (struct net_config){0});
+	uint32_t halves = 0;
+	struct net_stats stats;
+	uint8_t fills[4];
+
+	/* There are 8,191 mbufs. */
+	for (uint32_t round = 0; halves < 100 && round < 20000; round++) {
+		if (dpdk->ready(net))
+			halves += send_fill(net, groups, 2, 200, 1) == 1;
+		else
+			assert_int_equal(drain(net, fills, 4), 0);
+	}
+	assert_int_equal(halves, 100);
+	dpdk->stats(net, &stats);
+	assert_int_equal(stats.tx_errors, 0);
+	dpdk->close(net);
+}
+
+/* A thread that does not take what is handed over to it: what finds no room is lost, and counted. */
+static void lost_in_hand_over(void)
+{
+	FILE *in = pcap_new("in");
+	struct net *nets[2];
+	struct net_stats stats;
+	static uint8_t fills[8192];
+	char vdevs[6 * PATH_MAX];
+
+	fclose(pcap_new("in1"));
+	for (uint32_t i = 0; i < 5000; i++)
+		pcap_put_udp(in, 1, OUR_IP, OUR_PORT, 1); /* all of them the other's */
+	fclose(in);
+	snprintf(vdevs, sizeof(vdevs),
+	         "--vdev=net_pcap0,rx_pcap=%s/in,rx_pcap=%s/in1,tx_pcap=%s/out,tx_pcap=%s/out1",
+	         folder, folder, folder, folder);
+	for (uint32_t q = 0; q < 2; q++)
+		nets[q] = net_new(vdevs, (struct net_config){.queue = q, .queue_count = 2});
+	for (uint32_t i = 0; i < 100; i++)
+		assert_int_equal(drain(nets[0], fills, 8192), 0);
+	dpdk->stats(nets[0], &stats);
+	assert_int_equal(stats.received, 0);
+	assert_int_equal(stats.rx_errors, 5000 - 4095); /* a ring of 4096 holds one less */
+	for (uint32_t i = 0, got = 0; got < 4095 && i < 100; i++)
+		got += drain(nets[1], fills, 8192);
+	dpdk->stats(nets[1], &stats);
+	assert_int_equal(stats.received, 4095);
+	assert_int_equal(stats.rx_errors, 0);
+	dpdk->close(nets[0]);
+	dpdk->close(nets[1]);
+}
+
+/* What we have sent ourselves, as a packet socket shows it, is not for us. */
+static void own_frames_are_others(void)
+{
+	static const uint8_t ours[FRAME_MAC_BYTES] = {2,    0x70, 0x63,
+	                                              0x61, 0x70, 0}; /* of net_pcap0 */
+	struct frame_route route = {.from_ip = PEER_IP,
+	                            .from_port = PEER_PORT,
+	                            .to_ip = OUR_IP,
+	                            .to_port = OUR_PORT,
+	                            .ttl = 64};
+	uint8_t bytes[FRAME_UDP_BYTES + 100], fills[4];
+	FILE *in = pcap_new("in");
+	struct net_stats stats;
+	struct net *net;
+
+	memset(bytes, 5, sizeof(bytes));
+	memcpy(route.from_mac, ours, FRAME_MAC_BYTES);
+	frame_udp(bytes, &route, 100, frame_sum(bytes + FRAME_UDP_BYTES, 100), false);
+	pcap_put(in, bytes, sizeof(bytes));
+	pcap_put_arp(in, PEER_IP + 3, 3, true);
+	pcap_put_udp(in, 1, OUR_IP, OUR_PORT, 6);
+	fclose(in);
+	net = pcap_net();
+	assert_int_equal(drain(net, fills, 4), 1);
+	assert_int_equal(fills[0], 6);
+	dpdk->stats(net, &stats);
+	assert_int_equal(stats.rx_others, 2); /* ARP is one of them */
+	dpdk->close(net);
+	assert_int_equal(pcap_read("out"), 1);
+	assert_memory_equal(sent[0].frame.from_mac, ours, FRAME_MAC_BYTES);
+}
+
 /* ---- children ---- */
 
 static bool plugin_open(void)
@@ -323,6 +409,9 @@ static const struct scenario scenarios[] = {
 	{"frames are handed over", frames_are_handed_over},
 	{"receivers share", receivers_share},
 	{"full ports keep", full_ports_keep},
+	{"full ports give back", full_ports_give_back},
+	{"lost in hand-over", lost_in_hand_over},
+	{"own frames are others'", own_frames_are_others},
 };
 
 #define SCENARIOS (sizeof(scenarios) / sizeof(scenarios[0]))

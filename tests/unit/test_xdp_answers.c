@@ -267,16 +267,20 @@ static void test_knock(void **state)
 static void test_away(void **state)
 {
 	struct world *world = *state;
-	struct frame frame;
+	struct frame frame, again;
 
 	slot_sent(world, FIRST_FRAME, 2);
 	nack_make(&frame, 0, FIRST_FRAME, 1, 1);
 	expect_result(world, &frame, FIRST_FRAME);
+	push_block(&again, 0, FIRST_FRAME, FIRST_FRAME);
+	expect_result(world, &again, FIRST_FRAME);
 	world->channel->port[0]++;
 	expect(world, &frame, XDP_PASS);
+	expect(world, &again, XDP_PASS);
 	world->channel->port[0]--;
 	world->channel->address[0]++;
 	expect(world, &frame, XDP_PASS);
+	expect(world, &again, XDP_PASS);
 	world->channel->seen[0] = FIRST_FRAME;
 	ack_make(&frame, 0, FIRST_FRAME, WIRE_ACK_ANSWER);
 	expect(world, &frame, XDP_PASS);

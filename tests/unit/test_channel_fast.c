@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_channel_fast.c - a channel whose slots the kernel adds to as well: what it has done is seen */
+
+#include "tests/unit/test_channel.h"
+
+#define WINDOW 16
+#define FIRST 100
+#define PUSHED_BYTES (FRAME_BLOCKS * BLOCK_BYTES)
+
+static const uint8_t zeros[PUSHED_BYTES];
+static struct fast_channel fast;
+static struct fast_slot slots[WINDOW];
+
+/* Three workers announce all blocks of an i32 sum: frames of four, open for the kernel. */
+static struct bench *shared_open(void)
+{
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	struct bench *b = bench_open(3, WINDOW, FIRST);
+
+	channel_close(b->channel);
+	memset(&fast, 0, sizeof(fast));
+	memset(slots, 0, sizeof(slots));
+	fast.knocked = 7;
+	b->config.fast = &fast;
+	b->config.fast_slots = slots;
+	assert_int_equal(channel_open(&b->config, &b->channel), 0);
+	channel_start(b->channel, b->config.payload, WINDOW, true);
+	assert_int_equal(fast.active, 1);
+	assert_int_equal(fast.multicast, 1);
+	a.dtype = DTYPE_I32;
+	announce_all(b, &a);
+	expect_plan(b, WIRE_EVERYONE, FIRST);
+	return b;
+}
+
+static struct fast_slot *slot_of(uint32_t frame)
+{
+	return &slots[frame & (WINDOW - 1)];
+}
+
+/* What the kernel leaves of a PUSH, as fastpath.h has it. */
+static void kernel_adds(uint32_t frame, uint32_t rank)
+{
+	struct fast_slot *slot = slot_of(frame);
+
+	assert_int_equal(slot->frame, frame);
+	assert_int_equal(slot->state, FAST_OPEN);
+	slot->came |= UINT64_C(1) << rank;
+	slot->touched |= slot->owned[rank];
+	fast.stats[FAST_STAT_PUSHES]++;
+	if (++slot->arrived == slot->expected)
+		slot->state = FAST_DONE;
+}
+
+static void kernel_sends(uint32_t frame)
+{
+	slot_of(frame)->sequence = ++fast.sequence & 0xffff;
+	slot_of(frame)->sent = 1;
+}
+
+/* Who is missing is whom the kernel has not heard either. */
+static void test_missing(void **state)
+{
+	struct bench *b = shared_open();
+	struct channel_stall stall;
+	struct channel_view view;
+
+	(void)state;
+	kernel_adds(FIRST, 0);
+	kernel_adds(FIRST, 2);
+	b->now_us += 2000000;
+	assert_true(channel_stalled(b->channel, b->now_us, &stall));
+	assert_true(stall.streaming);
+	assert_int_equal(stall.rank, 1);
+	assert_int_equal(stall.missing, 1);
+	kernel_adds(FIRST,
+	            1); /* complete: now it is acknowledgements that do not come, anybody's */
+	channel_look(b->channel, b->now_us, &view);
+	assert_int_equal(view.wait.stall.missing, 3);
+	assert_int_equal(view.wait.stall.rank, 0);
+	bench_close(b);
+}
+
+/* A NACK for what the kernel has completed and sent is answered as if we had; for what it has not sent, by sending. */
+static void test_completed(void **state)
+{
+	struct bench *b = shared_open();
+
+	(void)state;
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		kernel_adds(FIRST, rank);
+		kernel_adds(FIRST + 1, rank);
+	}
+	kernel_sends(FIRST);
+	b->sequence = 1;
+	send_nack(b, 1, FIRST, 1, 0); /* it has seen nothing later: still on its way */
+	expect_nothing(b);
+	send_nack(b, 1, FIRST, 1, 1);
+	expect_packet(b, WIRE_RESULT, 1, FIRST);
+	assert_int_equal(b->got.body_bytes, PUSHED_BYTES);
+	expect_nothing(b);
+	send_nack(b, 2, FIRST + 1, 1, 1);
+	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, FIRST + 1);
+	assert_int_equal(slot_of(FIRST + 1)->sent, 1);
+	assert_int_equal(slot_of(FIRST + 1)->sequence, 2);
+	expect_nothing(b);
+	/* It passes up the PUSH that has completed a frame, when it cannot send: added already. */
+	for (uint32_t rank = 0; rank < 3; rank++)
+		kernel_adds(FIRST + 2, rank);
+	send_push(b, 1, FIRST + 2, 0xf, zeros, PUSHED_BYTES);
+	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, FIRST + 2);
+	send_push(b, 1, FIRST + 2, 0xf, zeros, PUSHED_BYTES);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+/* A PUSH that comes to us is added in the kernel's slot, once, whoever was first; each is counted by who added it. */
+static void test_either_road(void **state)
+{
+	static const int32_t data[PUSHED_BYTES / 4] = {1, 2, 3};
+	struct bench *b = shared_open();
+	const struct channel_stats *stats;
+	const int32_t *sums = (const int32_t *)(const void *)slot_of(FIRST)->data;
+
+	(void)state;
+	send_push(b, 0, FIRST, 0xf, data, PUSHED_BYTES);
+	send_push(b, 0, FIRST, 0xf, data, PUSHED_BYTES);
+	assert_int_equal(slot_of(FIRST)->came, 1);
+	assert_int_equal(slot_of(FIRST)->arrived, 1);
+	kernel_adds(FIRST, 1);
+	send_push(b, 1, FIRST, 0xf, data, PUSHED_BYTES);
+	expect_nothing(b);
+	send_push(b, 2, FIRST, 0xf, data, PUSHED_BYTES);
+	assert_int_equal(slot_of(FIRST)->state, FAST_DONE);
+	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, FIRST);
+	assert_true(sums[0] == 2 && sums[1] == 4 && sums[2] == 6 && sums[3] == 0);
+	assert_memory_equal(b->got.body, sums, PUSHED_BYTES);
+	stats = channel_stats(b->channel);
+	assert_int_equal(stats->fast_missed, 2);
+	assert_int_equal(stats->fast_added, 1);
+	assert_int_equal(stats->pushes, 3);
+	bench_close(b);
+}
+
+/* The kernel's RESULTs tell credit as ours do; what it has kept of acknowledgements counts. */
+static void test_acks(void **state)
+{
+	struct bench *b = shared_open();
+
+	(void)state;
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		for (uint32_t i = 0; i < WINDOW / 2; i++)
+			kernel_adds(FIRST + i, rank);
+		fast.ack[rank] = FIRST + WINDOW / 2;
+	}
+	for (uint32_t i = 0; i < WINDOW / 2; i++)
+		kernel_sends(FIRST + i);
+	b->sequence = WINDOW / 2;
+	send_bare(b, 0, WIRE_ACK, 0, 0); /* any packet makes us look */
+	assert_int_equal(fast.base, FIRST + WINDOW / 2);
+	assert_int_equal(fast.seen[2], FIRST + WINDOW / 2);
+	assert_int_equal(slot_of(FIRST + WINDOW)->state, FAST_OPEN);
+	assert_int_equal(slot_of(FIRST + WINDOW)->frame, FIRST + WINDOW);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		b->acks[rank] = FIRST + WINDOW / 2;
+	fast.told_base = FIRST + WINDOW / 2; /* by the last RESULT */
+	expect_nothing(b);
+	fast.told_base = FIRST;
+	bench_close(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_completed),
+		cmocka_unit_test(test_either_road),
+		cmocka_unit_test(test_acks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
