@@ -21,6 +21,12 @@ round() { # seconds, bench options..
 	for rank in 0 1 2 3; do expect r$rank "$limit" 0; done
 	[ "$(json "$tmp/r0.out" errors)" = 0 ] || fail "wrong results"
 }
+ends() { # the proxy, which says what it has done
+	kill -TERM $CHAOS
+	wait $CHAOS || fail "the proxy ended with status $?"
+	cat "$tmp/chaos.out"
+	grep -qE 'lost [1-9].*doubled [1-9].*held back [1-9]' "$tmp/chaos.out" || fail "there was no chaos"
+}
 seeds="1 2 3"
 [ -z "${TWO_HOSTS:-}" ] || seeds=1 # its datagrams are small: ten times as many
 for seed in $seeds; do
@@ -28,15 +34,10 @@ for seed in $seeds; do
 	round 60 --size 0,4K,3M --density 0.2
 	round 60 --size 1M --dtype bf16 --op max --block 64 --density 0.5
 	round 60 --size 1M --wire fixed32
-	kill -TERM $CHAOS
-	wait $CHAOS
-	cat "$tmp/chaos.out"
+	ends
 done
 chaos 4 30 10 30
 round 120 --size 4K,500K --density 0.2
-kill -TERM $CHAOS
-wait $CHAOS
-cat "$tmp/chaos.out"
+ends
 [ -z "${XDP_METRICS:-}" ] || [ "$(metric "$XDP_METRICS" 'winnow_xdp_packets_total{verdict="added"}')" -gt 1000 ] ||
 	fail "the kernel has added nothing"
-grep -qE 'lost [1-9].*doubled [1-9].*held back [1-9]' "$tmp/chaos.out" || fail "there was no chaos"

@@ -40,6 +40,8 @@ for signal in KILL TERM; do
 	work 60 --size 4K --density 1
 	kill -$signal "$DAEMON"
 	wait "$DAEMON"
+	status=$?
+	[ $status = "$([ $signal = TERM ] && echo 0 || echo 137)" ] || fail "after SIG$signal winnowd ended with status $status"
 done
 inside a0 ip link set eth0 xdp off
 # It needs huge pages, and all of the interface's queues; it says so.

@@ -12,7 +12,13 @@ winnowd_inside 1 --insecure-no-key --threads 3
 bench_inside 4 $one 60 "${common[@]}" --size 0,4,4K,64K,10M --density 1,0.1,0
 [ "$(json "$tmp/w0.out" multicast)" = 1 ] || fail "results did not come by multicast"
 [ "$(json "$tmp/w0.out" payload)" = 1472 ] || fail "payload is not what MTU 1500 carries"
-[ "$(json "$tmp/w0.out" retransmits)" = 0.0 ] || echo "note: retransmissions without loss"
+# Nothing is lost here, so a worker pushes hardly anything again and hardly ever asks, whatever makes a busy machine late: of 10,240
+# frames of an operation and more. The ring of a packet socket does lose some.
+again() { python3 -c 'import json, sys; print(round(sum(row[sys.argv[2]] for row in json.load(open(sys.argv[1]))["rows"])))' "$tmp/w0.out" "$1"; }
+most=100
+[[ ${WINNOWD_OPTIONS:-} != *dpdk* ]] || most=5000
+[ "$(again retransmits)" -le $most ] || fail "without loss, $(again retransmits) datagrams of an iteration were sent again"
+[ "$(again nacks)" -le 200 ] || fail "without loss, a worker has asked $(again nacks) times in an iteration"
 for type in f16 bf16 f64 i32 i64; do
 	for op in sum avg min max prod; do
 		bench_inside 4 $one 60 "${common[@]}" --size 1M --dtype $type --op $op --block 96

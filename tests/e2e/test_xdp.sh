@@ -44,15 +44,18 @@ for mode in native generic; do
 	before=$(added)
 	bench_inside 4 $one 60 "${common[@]}" --size 0,4,4K,64K,3M --density 1,0.1,0
 	[ "$(json "$tmp/w0.out" wire)" = fixed32 ] || fail "auto did not choose fixed32"
-	[ "$(added)" -gt $((before + 5000)) ] || fail "$mode: the kernel has added $(($(added) - before)) frames only"
+	# Of 3 MB at density 1 alone, four workers push 36,864.
+	[ "$(added)" -gt $((before + 30000)) ] || fail "$mode: the kernel has added $(($(added) - before)) PUSHes only"
 	bench_inside 4 $one 60 "${common[@]}" --size 1K --density 1
 	[ "$(json "$tmp/w0.out" wire)" = f32 ] || fail "auto makes two round trips of one"
 	bench_inside 4 $one 60 "${common[@]}" --size 1K --density 1 --wire fixed32
 	[ "$(json "$tmp/w0.out" wire)" = fixed32 ] || fail "fixed32 was not obeyed"
-	sent=$(results)
+	sent=$(results) before=$(added)
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --dtype i32 --density 0.5 --overlap all
-	# Of 4,600 RESULTs, and announcements' answers; on a busy machine some frames are lost and asked for again.
-	[ $(($(results) - sent)) -lt 4000 ] || fail "$mode: user space has sent $(($(results) - sent)) packets"
+	# 4,608 frames, each with a PUSH of all four workers: the kernel adds all of them, and sends nearly all RESULTs. User space
+	# sends plans and answers, and what is asked for again: 58 to 891 datagrams were seen, the most on a busy machine.
+	[ $(($(added) - before)) -gt 18000 ] || fail "$mode: of 18,432 PUSHes the kernel has added $(($(added) - before))"
+	[ $(($(results) - sent)) -lt 2300 ] || fail "$mode: user space has sent $(($(results) - sent)) packets"
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --dtype i32 --op avg
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --wire f32 --density 0.3
 	bench_inside 4 $one 60 "${common[@]}" --size 3M --block 32 --density 0.2 --in-place
@@ -63,9 +66,12 @@ for mode in native generic; do
 		start l$rank inside "$([ $rank = 0 ] && echo w0 || echo a0)" "$BUILD/winnow" bench --aggregator $one --job local --rank $rank --world 2 \
 			--insecure-no-key --size 3M --dtype i32 --density 1 --iters 1000000
 	done
-	sleep 1.5
-	frames=$(counter 'winnow_results_total{job="local"}') again=$(counter 'winnow_retransmits_total{job="local",reason="result"}')
-	[ "$frames" -gt 5000 ] || fail "$mode: the job with a local worker does not run"
+	for ((i = 0; i < 300; i++)); do
+		frames=$(counter 'winnow_results_total{job="local"}') again=$(counter 'winnow_retransmits_total{job="local",reason="result"}')
+		[ "${frames:-0}" -le 20000 ] || break
+		sleep 0.1
+	done
+	[ "${frames:-0}" -gt 20000 ] || fail "$mode: the job with a local worker does not run"
 	[ "$again" -lt $((frames * 2 / 5)) ] || fail "$mode: of $frames results $again were sent again: a local worker does not hear them"
 	kill -KILL -- "-${pids[-1]}" "-${pids[-2]}"
 	unset 'pids[-1]' 'pids[-1]'
@@ -96,8 +102,11 @@ for mode in native generic; do
 	for rank in 0 1 2 3; do
 		start k$rank inside w$rank "$BUILD/winnow" bench --aggregator $one --rank $rank --world 4 --insecure-no-key --size 3M --iters 1000000
 	done
-	sleep 1.5
-	[ "$(added)" -gt 0 ] || fail "$mode: the job to be killed does not run"
+	for ((i = 0; i < 300; i++)); do
+		[ "$(added)" -le 10000 ] || break
+		sleep 0.1
+	done
+	[ "$(added)" -gt 10000 ] || fail "$mode: the job to be killed does not run"
 	kill -KILL "$DAEMON"
 	for rank in 0 1 2 3; do expect k$rank 10 1 'aggregator 10.77.0.101:5555 is lost'; done
 	ip -n "$net-a0" link show eth0 | grep -q xdp && fail "a program is left on the device"
@@ -119,7 +128,7 @@ mtu 3498
 daemon native
 bench_inside 4 $one 60 "${common[@]}" --size 4M --block 768 --density 1,0.1
 [ "$(json "$tmp/w0.out" payload)" = 3470 ] || fail "payload is not what MTU 3498 carries"
-[ "$(added)" -gt 1000 ] || fail "MTU 3498: the kernel has added $(added) frames only"
+[ "$(added)" -gt 15000 ] || fail "MTU 3498: of 16,384 PUSHes at density 1, and more, the kernel has added $(added)"
 bench_inside 4 $one 60 "${common[@]}" --size 4M --block 100 --density 0.3
 stop
 ip -n "$net-sw" link set dev "$net-a0" xdp off
