@@ -153,7 +153,8 @@ static bool port_open(struct source *source)
 	memcpy(source->mac, mac.addr_bytes, sizeof(source->mac));
 	do {
 		usleep(10000);
-		rte_eth_link_get_nowait(source->port, &link);
+		if (rte_eth_link_get_nowait(source->port, &link) != 0)
+			return false;
 	} while (link.link_status != RTE_ETH_LINK_UP && source_now_us() < until_us);
 	return link.link_status == RTE_ETH_LINK_UP;
 }

@@ -113,7 +113,9 @@ static int configure(struct device_port *port, const struct rte_eth_dev_info *in
 	int err = -EINVAL;
 
 	configuration(info, port, &conf);
-	port->chains = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
+	/* A driver of 24.11 marks its ring's places as parts of chains, and leaves the marks there. */
+	port->chains = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 &&
+	               strcmp(info->driver_name, DRIVER_MEMIF) != 0;
 	port->finishes_udp = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
 	for (size_t i = 0; i < RTE_DIM(mtus) && err != 0; i++) {
 		conf.rxmode.mtu = mtus[i];
@@ -441,7 +443,11 @@ static int start(const struct net_config *config, char *why)
 	for (uint32_t i = 0; i < device.port_count && err == 0; i++) {
 		struct rte_eth_dev_info info;
 
-		rte_eth_dev_info_get(device.ports[i].id, &info);
+		err = rte_eth_dev_info_get(device.ports[i].id, &info);
+		if (err != 0) {
+			explain(why, err, "says nothing of itself", &device.ports[i]);
+			break;
+		}
 		device.ports[i].if_index = info.if_index;
 		limit_payload(&device.ports[i], &info);
 	}

@@ -46,7 +46,7 @@ static void emit(struct queue *queue, uint32_t port, struct rte_mbuf *frames[], 
 {
 	uint32_t sent = 0, kept = queue->kept_count[port];
 
-	if (kept == 0)
+	if (kept == 0 && count > 0) /* not all drivers look at the count first */
 		sent = burst(queue, port, frames, count);
 	for (; sent < count && kept < NET_BURST_MAX; sent++)
 		queue->kept[port][kept++] = frames[sent];
