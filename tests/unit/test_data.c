@@ -3,14 +3,6 @@
 
 #include "tests/unit/test_data.h"
 
-#define ID 0x0100
-#define BLOCK_ELEMS 128 /* of f32: one block a frame at the smallest payload */
-#define BLOCKS 32
-
-static const bool all[WORKERS] = {true, true, true, true};
-static const bool some[WORKERS] = {true, false, true, false};
-static const bool none[WORKERS];
-
 /* ---- allocations of data threads ---- */
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -57,47 +49,6 @@ void *aligned_alloc(size_t alignment, size_t bytes)
 #define COUNTS_ALLOCATIONS 0
 static unsigned long allocations;
 #endif
-
-/* ---- one channel on one thread ---- */
-
-static struct world *started(const struct channel_config *config, const bool multicast[WORKERS])
-{
-	struct world *w = world_open(1);
-
-	attach(w, config);
-	knock_all(nets[0], config->id, config->payload);
-	start(w, config, multicast);
-	forget_sent(nets[0]);
-	return w;
-}
-
-/* All announce an operation of `blocks` blocks; its PLAN goes out. */
-static void announce_all(struct net *net, uint16_t id, uint32_t blocks, uint32_t block_elems)
-{
-	struct datagram *list[WORKERS];
-
-	for (uint16_t rank = 0; rank < WORKERS; rank++)
-		list[rank] = announce_of(id, rank, blocks, block_elems);
-	deliver(net, list, WORKERS);
-}
-
-/* Then all push frames [0, count), in one burst. */
-static void push_all(struct net *net, uint16_t id, uint32_t count, uint32_t block_elems)
-{
-	struct datagram *list[INBOX_MAX];
-	uint32_t at = 0;
-
-	for (uint32_t i = 0; i < count; i++)
-		for (uint16_t rank = 0; rank < WORKERS; rank++)
-			list[at++] = push_of(id, rank, FIRST_FRAME + i, block_elems);
-	deliver(net, list, at);
-}
-
-static void operation(struct net *net, uint32_t blocks)
-{
-	announce_all(net, ID, blocks, BLOCK_ELEMS);
-	push_all(net, ID, blocks, BLOCK_ELEMS);
-}
 
 /* ---- tests ---- */
 
@@ -365,13 +316,13 @@ static void test_stall(void **state)
 			deliver(nets[0],
 			        (struct datagram *[]){announce_of(ID, rank, BLOCKS, BLOCK_ELEMS)},
 			        1);
-	await(w, w->stalls > 0);
-	assert_int_equal(w->stalled_id, ID);
-	assert_int_equal(w->stall.rank, 2);
-	assert_int_equal(w->stall.missing, 1);
-	assert_false(w->stall.streaming);
-	assert_true(w->stall.tag == TAG);
-	assert_in_range(w->stall.waited_us, 100000, LIMIT_MS * 1000);
+	await(w, w->told.stalls > 0);
+	assert_int_equal(told_of(w).stalled_id, ID);
+	assert_int_equal(told_of(w).stall.rank, 2);
+	assert_int_equal(told_of(w).stall.missing, 1);
+	assert_false(told_of(w).stall.streaming);
+	assert_true(told_of(w).stall.tag == TAG);
+	assert_in_range(told_of(w).stall.waited_us, 100000, LIMIT_MS * 1000);
 	/* Four looks a second, of which only the first one reports. */
 	from_ms = clock_ms();
 	pthread_mutex_lock(&nets[0]->lock);
@@ -384,235 +335,9 @@ static void test_stall(void **state)
 	pthread_mutex_unlock(&nets[0]->lock);
 	assert_true(checks * 1000 >= took_ms);      /* one a second, on the busiest machine, */
 	assert_true(checks * 100 <= took_ms + 200); /* and no more than ten */
-	assert_int_equal(w->stalls, 1);
+	assert_int_equal(told_of(w).stalls, 1);
 	data_detach(w->data, ID);
 	data_detach(w->data, idle.id);
-	world_close(w);
-}
-
-/* ---- workers that are not reached ---- */
-
-static void trouble_with(struct net *net, uint32_t count, const struct net_trouble list[])
-{
-	pthread_mutex_lock(&net->lock);
-	net->trouble_count = count;
-	memcpy(net->troubles, list, count * sizeof(list[0]));
-	pthread_mutex_unlock(&net->lock);
-}
-
-static struct net_trouble with_worker(uint16_t rank, int error)
-{
-	return (struct net_trouble){{WORKER_IP(rank), WORKER_PORT(rank)}, error, 10};
-}
-
-/* After so many looks of a thread that has something to do, the number of reports. */
-static uint32_t reports_after(struct world *w, uint32_t looks)
-{
-	uint32_t from, count;
-
-	pthread_mutex_lock(&nets[0]->lock);
-	from = nets[0]->health_calls;
-	pthread_mutex_unlock(&nets[0]->lock);
-	await(nets[0], nets[0]->health_calls >= from + looks);
-	pthread_mutex_lock(&w->lock);
-	count = w->troubles;
-	pthread_mutex_unlock(&w->lock);
-	return count;
-}
-
-/* Frames wait for acknowledgements, and sends to two workers are refused: that is said, once a second. */
-static void test_trouble(void **state)
-{
-	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {
-		{{0x01020304, 5}, EIO, 1}, /* whose is it? nobody's here */
-		with_worker(1, EMSGSIZE),
-		with_worker(3, EPERM)};
-	struct world *w = started(&config, none);
-	uint32_t first;
-
-	(void)state;
-	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
-	trouble_with(nets[0], 3, list);
-	await(w, w->troubles == 1);
-	assert_int_equal(w->trouble_id, ID);
-	assert_int_equal(w->trouble.rank, 1);
-	assert_int_equal(w->trouble.more, 1);
-	assert_int_equal(w->trouble.error, EMSGSIZE);
-	assert_true(w->trouble.count >= 30 &&
-	            w->trouble.count % 10 == 0); /* of three looks at least */
-	assert_in_range(w->trouble.for_us, 700000, LIMIT_MS * 1000);
-	first = reports_after(w, 9); /* 2.25 s on */
-	assert_in_range(first, 2, 4);
-	/* It is over. */
-	trouble_with(nets[0], 0, NULL);
-	first = reports_after(w, 8); /* what was known may have been told once more */
-	assert_int_equal(reports_after(w, 6), first);
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-/* Datagrams that come several in one are told of with what came whole, though the channel gets on. */
-static void test_trouble_merged(void **state)
-{
-	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {with_worker(2, NET_MERGED)};
-	struct world *w = started(&config, none);
-	uint64_t of;
-
-	(void)state;
-	deliver(nets[0], (struct datagram *[]){announce_of(ID, 0, BLOCKS, BLOCK_ELEMS)}, 1);
-	for (uint32_t i = 0; i < 30; i++)
-		deliver(nets[0], (struct datagram *[]){bare_of(ID, 1, WIRE_ACK, 0)}, 1);
-	await(nets[0], nets[0]->in_count == 0);
-	reports_after(w, 2); /* what comes before counts no more */
-	trouble_with(nets[0], 1, list);
-	await(w, w->troubles == 1);
-	assert_int_equal(w->trouble.kind, JOBS_MERGED);
-	assert_int_equal(w->trouble.rank, 2);
-	assert_in_range(w->trouble.for_us, 700000, LIMIT_MS * 1000);
-	of = w->trouble.of;
-	assert_int_equal(of, 0);
-	for (uint32_t i = 0; i < 50; i++)
-		deliver(nets[0], (struct datagram *[]){bare_of(ID, 1, WIRE_ACK, 0)}, 1);
-	await(nets[0], nets[0]->in_count == 0);
-	await(w, w->troubles >= 3);
-	assert_int_equal(w->trouble.of, of + 50);
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-/* ---- frames that the kernel might have added ---- */
-
-/* An operation of i32, of so many frames that the kernel is to add, and adds `share` of a hundred. */
-static void fast_operation(uint32_t frames, uint32_t share, bool slow)
-{
-	static struct fast_slot slots[1024];
-	static struct fast_channel fast;
-	struct channel_config config = channel_usual(ID);
-	struct datagram *list[WORKERS];
-	uint32_t missed = 3 * frames;
-	struct world *w;
-
-	memset(slots, 0, sizeof(slots));
-	memset(&fast, 0, sizeof(fast));
-	config.fast = &fast;
-	config.fast_slots = slots;
-	config.window = 1024;
-	w = started(&config, all);
-	for (uint16_t rank = 0; rank < WORKERS; rank++) {
-		list[rank] = announce_of(ID, rank, frames, BLOCK_ELEMS);
-		list[rank]->data[68] = DTYPE_I32;
-	}
-	deliver(nets[0], list, WORKERS);
-	await(nets[0], count_sent(nets[0], WIRE_PLAN, GROUP_IP) == 1);
-	/* What the kernel does is this alone, as far as is counted. */
-	__atomic_fetch_add(&fast.stats[FAST_STAT_PUSHES], missed * share / (100 - share),
-	                   __ATOMIC_RELAXED);
-	for (uint16_t rank = 1; rank < WORKERS; rank++) {
-		struct datagram *pushes[300];
-
-		for (uint32_t i = 0; i < frames; i++)
-			pushes[i] = push_of(ID, rank, FIRST_FRAME + i, BLOCK_ELEMS);
-		deliver(nets[0], pushes, frames);
-	}
-	if (slow) {
-		await(w, w->troubles == 1);
-		assert_int_equal(w->trouble.kind, JOBS_SLOW);
-		assert_int_equal(w->trouble.rank, WIRE_EVERYONE);
-		assert_int_equal(w->trouble.count, missed * share / (100 - share));
-		assert_int_equal(w->trouble.of, w->trouble.count + missed);
-	}
-	assert_int_equal(reports_after(w, 10), slow); /* and no more: nothing has come since */
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-static void test_slow(void **state)
-{
-	(void)state;
-	fast_operation(300, 1, true);
-	fast_operation(300, 30, false); /* a third of what the kernel left to us */
-	fast_operation(160, 1, false);  /* too few to say */
-}
-
-/* The group stands for all of its workers. */
-static void test_trouble_with_group(void **state)
-{
-	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {with_worker(1, EMSGSIZE),
-	                                   {{GROUP_IP, GROUP_PORT}, EMSGSIZE, 7},
-	                                   with_worker(2, EMSGSIZE)};
-	struct world *w = started(&config, all);
-
-	(void)state;
-	announce_all(nets[0], ID, BLOCKS, BLOCK_ELEMS);
-	trouble_with(nets[0], 3, list);
-	await(w, w->troubles == 1);
-	assert_int_equal(w->trouble.rank, WIRE_EVERYONE);
-	assert_int_equal(w->trouble.more, 0);
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-/* What is refused now and then, while the channel gets on or has nothing to do, is no trouble. */
-static void test_no_trouble(void **state)
-{
-	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble list[] = {with_worker(1, EPERM)};
-	struct world *w = started(&config, none);
-
-	(void)state;
-	trouble_with(nets[0], 1, list);
-	deliver(nets[0], (struct datagram *[]){announce_of(ID, 0, BLOCKS, BLOCK_ELEMS)}, 1);
-	assert_int_equal(reports_after(w, 6), 0); /* busy, with no frame planned */
-	for (uint16_t rank = 1; rank < WORKERS; rank++)
-		deliver(nets[0], (struct datagram *[]){announce_of(ID, rank, BLOCKS, BLOCK_ELEMS)},
-		        1);
-	/* A frame every 100 ms or so, for 2 s. */
-	for (uint32_t i = 1; i <= 20; i++) {
-		for (uint16_t rank = 0; rank < WORKERS; rank++) {
-			struct packet_head head = head_of(ID, rank, WIRE_ACK, 0, 0);
-			struct packet_out out;
-
-			head.edge = FIRST_FRAME + i;
-			packet_begin(&out, &head);
-			deliver(nets[0], (struct datagram *[]){datagram_of(rank, &out)}, 1);
-		}
-		usleep(100000);
-	}
-	assert_int_equal(w->troubles, 0);
-	await(w, w->troubles == 1); /* and then no more */
-	data_detach(w->data, ID);
-	world_close(w);
-}
-
-/* While workers knock, what is too large is how they learn their size, and a group may not be there. */
-static void test_trouble_before_start(void **state)
-{
-	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble fine[] = {{{GROUP_IP, GROUP_PORT}, EPERM, 7},
-	                                   with_worker(1, EMSGSIZE)};
-	const struct net_trouble list[] = {with_worker(1, EPERM)};
-	struct world *w = world_open(1);
-	uint32_t knocks = 0;
-
-	(void)state;
-	attach(w, &config);
-	knock_all(nets[0], ID, 600);
-	trouble_with(nets[0], 2, fine);
-	for (uint64_t from_ms = clock_ms(); clock_ms() < from_ms + 1500; usleep(20000))
-		deliver(nets[0], (struct datagram *[]){knock_of(ID, 1, 1472)}, 1);
-	assert_int_equal(w->troubles, 0);
-	trouble_with(nets[0], 1, list);
-	for (; w->troubles == 0 && knocks < LIMIT_MS / 20; knocks++) {
-		deliver(nets[0], (struct datagram *[]){knock_of(ID, 1, 1472)}, 1);
-		usleep(20000);
-	}
-	await(w, w->troubles == 1);
-	assert_int_equal(w->trouble.rank, 1);
-	assert_int_equal(w->trouble.error, EPERM);
-	data_detach(w->data, ID);
 	world_close(w);
 }
 
@@ -648,9 +373,9 @@ static void test_lost(void **state)
 	pthread_mutex_unlock(&nets[1]->lock);
 	for (uint32_t i = 0; i < 3; i++) {
 		deliver(nets[1], (struct datagram *[]){knock_of(ID, 0, 600)}, 1);
-		await(w, w->losses > i);
+		await(w, w->told.losses > i);
 	}
-	assert_string_equal(w->lost, "port net_fake0 has been removed");
+	assert_string_equal(told_of(w).lost, "port net_fake0 has been removed");
 	world_close(w);
 }
 
@@ -815,12 +540,6 @@ int main(void)
 		cmocka_unit_test(test_writable_but_full),
 		cmocka_unit_test(test_stall),
 		cmocka_unit_test(test_idle),
-		cmocka_unit_test(test_trouble),
-		cmocka_unit_test(test_trouble_with_group),
-		cmocka_unit_test(test_trouble_merged),
-		cmocka_unit_test(test_slow),
-		cmocka_unit_test(test_no_trouble),
-		cmocka_unit_test(test_trouble_before_start),
 		cmocka_unit_test(test_lost),
 		cmocka_unit_test(test_orders),
 		cmocka_unit_test(test_counters),

@@ -29,6 +29,9 @@
 #include "aggregator/data.h"
 #include "bitmap/bitmap.h"
 
+#define ID 0x0100
+#define BLOCK_ELEMS 128 /* of f32: one block a frame at the smallest payload */
+#define BLOCKS 32
 #define THREADS_MAX 3
 #define INBOX_MAX 1024
 #define OUTBOX_MAX 4096
@@ -44,6 +47,10 @@
 #define FIRST_FRAME 7u
 #define TAG UINT64_C(0x1122334455667788)
 #define LIMIT_MS 20000 /* for what comes at once on a machine with nothing else to do */
+
+static const bool __attribute__((unused)) all[WORKERS] = {true, true, true, true};
+static const bool __attribute__((unused)) some[WORKERS] = {true, false, true, false};
+static const bool __attribute__((unused)) none[WORKERS];
 
 /* ---- the net ---- */
 
@@ -304,30 +311,41 @@ static inline uint64_t clock_ms(void)
 
 /* ---- data threads, with what they report ---- */
 
+struct told {
+	uint32_t stalls, troubles, losses;
+	uint16_t stalled_id, trouble_id;
+	struct channel_stall stall;
+	struct jobs_trouble trouble;
+	char lost[NET_WHY_BYTES];
+};
+
 struct world {
 	struct data *data;
 	struct data_config config;
-	pthread_mutex_t lock; /* of what is reported */
-	uint32_t stalls;
-	uint16_t stalled_id;
-	struct channel_stall stall;
-	uint32_t troubles;
-	uint16_t trouble_id;
-	struct jobs_trouble trouble;
-	uint32_t losses;
-	char lost[NET_WHY_BYTES];
+	pthread_mutex_t lock; /* of `told` */
+	struct told told;
 	struct channel *channels[8];
 	uint32_t channel_count;
 };
+
+static inline struct told told_of(struct world *w)
+{
+	struct told told;
+
+	pthread_mutex_lock(&w->lock);
+	told = w->told;
+	pthread_mutex_unlock(&w->lock);
+	return told;
+}
 
 static inline void note_stall(void *context, uint16_t id, const struct channel_stall *stall)
 {
 	struct world *w = context;
 
 	pthread_mutex_lock(&w->lock);
-	w->stalls++;
-	w->stalled_id = id;
-	w->stall = *stall;
+	w->told.stalls++;
+	w->told.stalled_id = id;
+	w->told.stall = *stall;
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -336,9 +354,9 @@ static inline void note_trouble(void *context, uint16_t id, const struct jobs_tr
 	struct world *w = context;
 
 	pthread_mutex_lock(&w->lock);
-	w->troubles++;
-	w->trouble_id = id;
-	w->trouble = *trouble;
+	w->told.troubles++;
+	w->told.trouble_id = id;
+	w->told.trouble = *trouble;
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -347,8 +365,8 @@ static inline void note_loss(void *context, const char *why)
 	struct world *w = context;
 
 	pthread_mutex_lock(&w->lock);
-	w->losses++;
-	snprintf(w->lost, sizeof(w->lost), "%s", why);
+	w->told.losses++;
+	snprintf(w->told.lost, sizeof(w->told.lost), "%s", why);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -551,6 +569,48 @@ static inline void forget_sent(struct net *net)
 	pthread_mutex_lock(&net->lock);
 	net->sent_count = net->batches = 0;
 	pthread_mutex_unlock(&net->lock);
+}
+
+/* ---- one channel on one thread ---- */
+
+static inline struct world *started(const struct channel_config *config,
+                                    const bool multicast[WORKERS])
+{
+	struct world *w = world_open(1);
+
+	attach(w, config);
+	knock_all(nets[0], config->id, config->payload);
+	start(w, config, multicast);
+	forget_sent(nets[0]);
+	return w;
+}
+
+/* All announce an operation of `blocks` blocks; its PLAN goes out. */
+static inline void announce_all(struct net *net, uint16_t id, uint32_t blocks, uint32_t block_elems)
+{
+	struct datagram *list[WORKERS];
+
+	for (uint16_t rank = 0; rank < WORKERS; rank++)
+		list[rank] = announce_of(id, rank, blocks, block_elems);
+	deliver(net, list, WORKERS);
+}
+
+/* Then all push frames [0, count), in one burst. */
+static inline void push_all(struct net *net, uint16_t id, uint32_t count, uint32_t block_elems)
+{
+	struct datagram *list[INBOX_MAX];
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		for (uint16_t rank = 0; rank < WORKERS; rank++)
+			list[at++] = push_of(id, rank, FIRST_FRAME + i, block_elems);
+	deliver(net, list, at);
+}
+
+static inline void operation(struct net *net, uint32_t blocks)
+{
+	announce_all(net, ID, blocks, BLOCK_ELEMS);
+	push_all(net, ID, blocks, BLOCK_ELEMS);
 }
 
 #endif /* TESTS_UNIT_TEST_DATA_H */
