@@ -362,134 +362,6 @@ static void test_idle(void **state)
 	world_close(w);
 }
 
-/* The port is gone: that is said, and again, until somebody ends it. */
-static void test_lost(void **state)
-{
-	struct world *w = world_open(2);
-
-	(void)state;
-	pthread_mutex_lock(&nets[1]->lock);
-	nets[1]->ill = "port net_fake0 has been removed";
-	pthread_mutex_unlock(&nets[1]->lock);
-	for (uint32_t i = 0; i < 3; i++) {
-		deliver(nets[1], (struct datagram *[]){knock_of(ID, 0, 600)}, 1);
-		await(w, w->told.losses > i);
-	}
-	assert_string_equal(told_of(w).lost, "port net_fake0 has been removed");
-	world_close(w);
-}
-
-/* Orders reach the thread that the number names; a number that nobody has is none. */
-static void test_orders(void **state)
-{
-	struct channel_config configs[3];
-	struct channel_stats stats;
-	struct channel_view view;
-	struct data_stats sum;
-	uint64_t late_us[WORKERS] = {0};
-	struct world *w = world_open(3);
-
-	(void)state;
-	for (uint16_t i = 0; i < 3; i++) {
-		configs[i] = channel_usual((uint16_t)(0x0500 + i + 3 * i)); /* threads 0, 1, 2 */
-		attach(w, &configs[i]);
-		assert_false(data_channel_look(w->data, (uint16_t)(configs[i].id + 0x100), &stats,
-		                               &view, late_us));
-	}
-	for (uint16_t i = 0; i < 3; i++) {
-		struct net *own = nets[configs[i].id % 256 % 3];
-
-		deliver(own, (struct datagram *[]){knock_of(configs[i].id, 1, 700)}, 1);
-		await(own, count_sent(own, WIRE_KNOCKED, WORKER_IP(1)) == 1);
-		start(w, &configs[i], all);
-		deliver(own, (struct datagram *[]){announce_of(configs[i].id, 0, 40, 64)}, 1);
-		do
-			assert_true(
-				data_channel_look(w->data, configs[i].id, &stats, &view, late_us));
-		while (stats.received == 0);
-		assert_int_equal(view.operations, 1);
-		assert_int_equal(view.slots, 64);
-		assert_int_equal(view.wait.stall.missing, 3);
-	}
-	data_stats(w->data, &sum);
-	assert_int_equal(sum.net.received, 6);
-	for (uint16_t i = 0; i < 3; i++) {
-		data_detach(w->data, configs[i].id);
-		assert_false(data_channel_look(w->data, configs[i].id, &stats, &view, late_us));
-	}
-	assert_string_equal(data_backend(w->data), "fake");
-	assert_int_equal(data_buffer_bytes(w->data), 4711);
-	assert_int_equal(data_payload(w->data), 1234);
-	assert_int_equal(data_address(w->data).ip, OUR_IP);
-	world_close(w);
-}
-
-/* What was counted of a job stays counted when it has ended, and the channel's number is free again. */
-static void test_counters(void **state)
-{
-	const struct channel_config config = channel_usual(ID);
-	struct world *w = world_open(1);
-	struct channel_stats of_channel;
-	struct channel_view view;
-	uint64_t late_us[WORKERS] = {0};
-	struct data_stats stats;
-
-	(void)state;
-	for (uint32_t job = 0; job < 3; job++) {
-		struct datagram *bad = push_of(ID, 1, FIRST_FRAME, BLOCK_ELEMS);
-
-		attach(w, &config);
-		start(w, &config, all);
-		bad->data[8]++; /* the token */
-		deliver(nets[0], (struct datagram *[]){bad}, 1);
-		do
-			assert_true(data_channel_look(w->data, ID, &of_channel, &view, late_us));
-		while (of_channel.drops[WIRE_DROP_TOKEN] == 0);
-		assert_int_equal(of_channel.drops[WIRE_DROP_TOKEN], 1);
-		data_stats(w->data, &stats);
-		assert_int_equal(stats.drops[WIRE_DROP_TOKEN], job); /* of those that have ended */
-		data_detach(w->data, ID);
-		data_stats(w->data, &stats);
-		assert_int_equal(stats.drops[WIRE_DROP_TOKEN], job + 1);
-	}
-	/* For nobody now. */
-	deliver(nets[0], (struct datagram *[]){push_of(ID, 1, FIRST_FRAME, BLOCK_ELEMS)}, 1);
-	do
-		data_stats(w->data, &stats);
-	while (stats.drops[WIRE_DROP_CHANNEL] == 0);
-	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 1);
-	world_close(w);
-}
-
-/* Several channels of a thread in one burst: each has its own answers, whose batches do not mix. */
-static void test_channels(void **state)
-{
-	struct channel_config configs[4];
-	struct world *w = world_open(1);
-	struct datagram *list[4];
-	struct net *net = nets[0];
-
-	(void)state;
-	for (uint16_t i = 0; i < 4; i++) {
-		configs[i] = channel_usual((uint16_t)(0x0100 * (i + 1)));
-		attach(w, &configs[i]);
-		knock_all(net, configs[i].id, 600);
-		start(w, &configs[i], all);
-	}
-	forget_sent(net);
-	for (uint16_t i = 0; i < 4; i++)
-		list[i] = bare_of(configs[i].id, i, WIRE_ACK, WIRE_ACK_ANSWER);
-	deliver(net, list, 4);
-	await(net, net->sent_count == 4);
-	for (uint16_t i = 0; i < 4; i++) {
-		assert_int_equal(count_sent(net, WIRE_CREDIT, WORKER_IP(i)), 1);
-		assert_int_equal(net->sent[i].worker, i);
-	}
-	for (uint16_t i = 0; i < 4; i++)
-		data_detach(w->data, configs[i].id);
-	world_close(w);
-}
-
 /* Data threads allocate nothing. */
 static void test_no_allocation(void **state)
 {
@@ -509,25 +381,6 @@ static void test_no_allocation(void **state)
 	world_close(w);
 }
 
-/* A net that cannot be opened: the line is its own, and those before it are closed. */
-static void test_open_fails(void **state)
-{
-	struct data_config config = {
-		.backend = &fake, .threads = 3, .jobs_max = 1, .payload_max = 1472};
-	struct data *data = NULL;
-	char why[NET_WHY_BYTES] = "";
-
-	(void)state;
-	for (uint32_t limit = 0; limit < 3; limit++) {
-		net_opens = nets_closed = 0;
-		net_open_limit = limit;
-		assert_int_equal(data_open(&config, &data, why), -EADDRINUSE);
-		assert_string_equal(why, "no more nets");
-		assert_int_equal(nets_closed, limit);
-		assert_null(data);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -540,12 +393,9 @@ int main(void)
 		cmocka_unit_test(test_writable_but_full),
 		cmocka_unit_test(test_stall),
 		cmocka_unit_test(test_idle),
-		cmocka_unit_test(test_lost),
-		cmocka_unit_test(test_orders),
-		cmocka_unit_test(test_counters),
-		cmocka_unit_test(test_channels),
+
 		cmocka_unit_test(test_no_allocation),
-		cmocka_unit_test(test_open_fails),
+
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

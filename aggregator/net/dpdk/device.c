@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* device.c - see device.h: finds ports, sets them up, watches them */
+/* device.c - see device.h: finds ports and sets them up; links.c watches them */
 
 #include "aggregator/net/dpdk/device.h"
 
@@ -27,7 +27,6 @@
 #define MEMIF_BUFFER 2048 /* unless bsize= says otherwise */
 #define XDP_ROOM 256      /* that the kernel keeps free before a frame: XDP_PACKET_HEADROOM */
 #define ROOM_MAX 32768
-#define LOOK_US 250000
 #define IP_UDP_BYTES 28
 
 static struct device device = {.reserved_fd = -1};
@@ -495,57 +494,4 @@ void device_put(struct device *d)
 bool device_in_use(void)
 {
 	return device.users > 0;
-}
-
-/* ---- watching ---- */
-
-static bool link_up(const struct device_port *port)
-{
-	struct rte_eth_link link;
-
-	if (port->if_index != 0)
-		return kernel_carrier(port->if_index);
-	return rte_eth_link_get_nowait(port->id, &link) != 0 || link.link_status == RTE_ETH_LINK_UP;
-}
-
-/* The largest datagram that the kernel's MTU has room for now. */
-static void look_at_mtu(struct device *d)
-{
-	uint32_t least = d->payload_max, before = d->payload_now;
-
-	for (uint32_t i = 0; i < d->port_count; i++) {
-		uint32_t mtu = kernel_mtu(d->ports[i].if_index);
-
-		if (mtu > IP_UDP_BYTES && mtu - IP_UDP_BYTES < least)
-			least = mtu - IP_UDP_BYTES;
-	}
-	d->payload_now = least;
-	if (least < before)
-		device_log(d, "warn",
-		           "the MTU is smaller now: datagrams of more than %u bytes cannot be sent",
-		           least);
-}
-
-int device_look(struct device *d, uint64_t now_us, char *why)
-{
-	if (d->gone[0] == '\0' && now_us - d->looked_us < LOOK_US)
-		return 0;
-	d->looked_us = now_us;
-	look_at_mtu(d);
-	for (uint32_t i = 0; i < d->port_count && d->gone[0] == '\0'; i++) {
-		struct device_port *port = &d->ports[i];
-		bool up = link_up(port);
-
-		if (atomic_load(&port->removed) ||
-		    (port->if_index != 0 && kernel_mtu(port->if_index) == 0)) {
-			snprintf(d->gone, sizeof(d->gone), "port %s has been removed", port->name);
-			break;
-		}
-		if (up != port->up)
-			device_log(d, up ? "info" : "warn", "port %s: the link is %s", port->name,
-			           up ? "up" : "down");
-		port->up = up;
-	}
-	snprintf(why, NET_WHY_BYTES, "%s", d->gone);
-	return d->gone[0] != '\0' ? -ENODEV : 0;
 }

@@ -75,7 +75,7 @@ bool device_in_use(void);
 void device_log(const struct device *device, const char *level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* device_look - links that come and go, said once each. -ENODEV: a port has gone for good. */
+/* links.c: device_look - links that come and go, said once each. -ENODEV: a port has gone for good. */
 int device_look(struct device *device, uint64_t now_us, char *why);
 
 /* The CPUs that EAL was told to use for net `queue`; NULL: any. */

@@ -3,7 +3,8 @@
  * net_dpdk.c - the back end "dpdk": ports that DPDK drives, polled; an object of its own
  *
  *   environment.c  DPDK's start and its log
- *   device.c       ports, addresses, links
+ *   device.c       ports, addresses
+ *   links.c        ports while they run
  *   kernel.c       what the kernel knows of an interface that a port shares with it
  *   receive.c      frames to nets
  *   transmit.c     datagrams to frames
