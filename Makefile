@@ -73,7 +73,7 @@ binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 	$(if $(have_cuda),$(BUILD)/winnow-cuda.so)
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
-	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/steady $(BUILD)/tests/e2e/lose.bpf.o \
+	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/steady $(BUILD)/tests/e2e/caller $(BUILD)/tests/e2e/lose.bpf.o \
 	$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(if $(cuda_kernels),$(BUILD)/tests/gpu/device_streams)
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 

@@ -371,7 +371,8 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 			            (double)jobs->config.hello_us / 1e6);
 		return;
 	}
-	silence_us = peer->job->silence_us;
+	/* What others ask for it does not know before WELCOME. */
+	silence_us = peer->job->state == JOB_FORMING ? peer->silence_us : peer->job->silence_us;
 	if (now_us - peer->pinged_us >= silence_us / 4) {
 		peer->pinged_us = now_us;
 		peer_send(jobs, peer, &ping);

@@ -20,7 +20,8 @@ struct jobs_peer {
 	struct job *job; /* NULL before JOIN is accepted */
 	uint32_t rank;
 	uint32_t payload, rcvbuf;
-	uint32_t local_ip, ip; /* ours, its */
+	uint64_t silence_us, stall_us; /* as it has asked; its job's hold once all have joined */
+	uint32_t local_ip, ip;         /* ours, its */
 	void *handle;
 	uint64_t since_us, heard_us, pinged_us;
 	struct proof_key key;                      /* it has shown that it knows; */
@@ -38,8 +39,8 @@ struct job {
 	uint32_t joined, ready, left;
 	struct jobs_peer **members; /* [world]; NULL: not here, or has left */
 	uint64_t since_us;
-	uint64_t silence_us, stall_us;
-	uint32_t opener; /* rank of the first worker */
+	uint64_t silence_us, stall_us; /* the shortest that any of its workers asks for */
+	uint32_t opener;               /* rank of the first worker */
 	size_t bytes;
 	uint32_t payload, window, first_frame;
 	uint64_t group_token;

@@ -218,7 +218,8 @@ static bool job_channels(struct jobs *jobs, struct job *job)
 	return true;
 }
 
-static void welcome_all(struct jobs *jobs, struct job *job)
+/* The job's times hold from here on, so silence is counted anew. */
+static void welcome_all(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		struct jobs_peer *peer = job->members[rank];
@@ -235,6 +236,8 @@ static void welcome_all(struct jobs *jobs, struct job *job)
 			.token = job->tokens[rank],
 			.group_token = job->group_token,
 			.payload = job->payload,
+			.silence_ms = (uint32_t)(job->silence_us / 1000),
+			.stall_ms = (uint32_t)(job->stall_us / 1000),
 			.window = job->window,
 			.op_slots = jobs->config.op_slots,
 			.segments_ahead = jobs->config.segments_ahead,
@@ -249,6 +252,7 @@ static void welcome_all(struct jobs *jobs, struct job *job)
 		       job->channel_count * sizeof(message.channels[0]));
 		if (peer->keyed)
 			proof_make(&peer->key, PROOF_WELCOME, &statement, message.proof);
+		peer->heard_us = peer->pinged_us = now_us;
 		peer_send(jobs, peer, &message);
 	}
 }
@@ -282,7 +286,7 @@ static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 	}
 	job->state = JOB_PROBING;
 	job->since_us = now_us;
-	welcome_all(jobs, job);
+	welcome_all(jobs, job, now_us);
 }
 
 /* Now that the channels know their payload: which do without the kernel? Others may have its slots. */
@@ -392,9 +396,21 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	job->world = join->world;
 	job->since_us = now_us;
 	job->opener = join->rank;
-	job->silence_us = (uint64_t)join->silence_ms * 1000;
-	job->stall_us = (uint64_t)join->stall_ms * 1000;
 	return true;
+}
+
+/* The shortest patience among the workers that are here is the job's. */
+static void job_times(struct job *job)
+{
+	job->silence_us = job->stall_us = UINT64_MAX;
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		const struct jobs_peer *peer = job->members[rank];
+
+		if (peer != NULL && peer->silence_us < job->silence_us)
+			job->silence_us = peer->silence_us;
+		if (peer != NULL && peer->stall_us < job->stall_us)
+			job->stall_us = peer->stall_us;
+	}
 }
 
 void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
@@ -427,13 +443,11 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->rcvbuf = join->rcvbuf;
 	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
 	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
-	/* The shortest patience among the workers is the job's. */
-	if ((uint64_t)join->silence_ms * 1000 < job->silence_us)
-		job->silence_us = (uint64_t)join->silence_ms * 1000;
-	if ((uint64_t)join->stall_ms * 1000 < job->stall_us)
-		job->stall_us = (uint64_t)join->stall_ms * 1000;
+	peer->silence_us = (uint64_t)join->silence_ms * 1000;
+	peer->stall_us = (uint64_t)join->stall_ms * 1000;
 	crowd_remove(&jobs->waiting, peer);
 	job->members[peer->rank] = peer;
+	job_times(job);
 	if (++job->joined == job->world)
 		job_formed(jobs, job, now_us);
 }

@@ -29,6 +29,7 @@ struct link {
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort;
 	bool retried;
+	uint64_t silence_us, stall_us; /* that hold */
 	uint64_t opened_us, heard_us, ping_due_us;
 
 	/* Knocking. */
@@ -62,6 +63,8 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	}
 	snprintf(link->job, sizeof(link->job), "%s", config->job);
 	snprintf(link->host, sizeof(link->host), "%s", config->host);
+	link->silence_us = config->silence_us;
+	link->stall_us = config->stall_us;
 	link->opened_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
 	link->knock_due_us = link->probe_until_us = NEVER;
@@ -121,6 +124,16 @@ uint32_t link_left_rank(const struct link *link)
 const char *link_left_text(const struct link *link)
 {
 	return link->left_text;
+}
+
+uint64_t link_silence_us(const struct link *link)
+{
+	return link->silence_us;
+}
+
+uint64_t link_stall_us(const struct link *link)
+{
+	return link->stall_us;
 }
 
 const struct link_config *link_worker(const struct link *link)
@@ -199,6 +212,10 @@ static void welcome_take(struct link *link, const struct control_message *messag
 		return;
 	}
 	link->welcome = *message;
+	link->silence_us = (uint64_t)message->silence_ms * 1000;
+	link->stall_us = (uint64_t)message->stall_ms * 1000;
+	if (now_us + link->silence_us / 4 < link->ping_due_us)
+		link->ping_due_us = now_us + link->silence_us / 4;
 	link->state = LINK_PROBING;
 	knock_begin(link, message->payload, now_us);
 }
@@ -228,7 +245,7 @@ static void failed_take(struct link *link, const struct control_message *message
 void link_connected(struct link *link, uint64_t now_us)
 {
 	link->heard_us = now_us;
-	link->ping_due_us = now_us + link->config.silence_us / 4;
+	link->ping_due_us = now_us + link->silence_us / 4;
 }
 
 void link_line(struct link *link, const char *line, uint64_t now_us)
@@ -321,7 +338,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 	} else if (take(&link->send_leave)) {
 		message.kind = CONTROL_LEAVE;
 	} else if (now_us >= link->ping_due_us && link->state != LINK_FAILED) {
-		link->ping_due_us = now_us + link->config.silence_us / 4;
+		link->ping_due_us = now_us + link->silence_us / 4;
 		message.kind = CONTROL_PING;
 	} else {
 		return NULL;
@@ -455,8 +472,7 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 uint64_t link_deadline(const struct link *link)
 {
 	uint64_t due_us = link->ping_due_us;
-	uint64_t lost_us =
-		link->heard_us == NEVER ? NEVER : link->heard_us + link->config.silence_us;
+	uint64_t lost_us = link->heard_us == NEVER ? NEVER : link->heard_us + link->silence_us;
 	uint64_t join_us = link->opened_us + link->config.join_us;
 
 	if (link->state == LINK_FAILED)
@@ -490,8 +506,8 @@ static const char *missing(const struct link *link)
 
 void link_tick(struct link *link, uint64_t now_us)
 {
-	if (link->heard_us != NEVER && now_us - link->heard_us >= link->config.silence_us)
-		fail(link, "gone", "silent for %.1f s", (double)link->config.silence_us / 1e6);
+	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
+		fail(link, "gone", "silent for %.1f s", (double)link->silence_us / 1e6);
 	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)
 		fail(link, "timeout", "could not join within %.1f s: %s",
 		     (double)link->config.join_us / 1e6, missing(link));

@@ -18,7 +18,7 @@ struct session {
 	uint32_t link_count;
 	struct link *links[SESSION_LINKS_MAX];
 	const char *names[SESSION_LINKS_MAX];
-	uint64_t silence_us, stall_us;
+	uint64_t silence_us, stall_us; /* that hold; the shortest of all links */
 	uint32_t world;
 	uint64_t left_due_us; /* a worker has left: operations must be done by then */
 	struct engine *engine;
@@ -39,10 +39,8 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 		return -ENOMEM;
 	s->pool = config->pool;
 	s->bitmap = config->bitmap;
-	s->silence_us = config->links[0].silence_us;
-	s->stall_us = config->links[0].stall_us;
 	s->world = config->links[0].world;
-	s->left_due_us = NEVER;
+	s->left_due_us = s->silence_us = s->stall_us = NEVER;
 	for (; s->link_count < config->link_count; s->link_count++) {
 		s->names[s->link_count] = config->names[s->link_count];
 		if (link_open(&config->links[s->link_count], now_us, &s->links[s->link_count]) !=
@@ -172,6 +170,11 @@ static void start(struct session *s)
 	uint32_t total = 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++) {
+		uint64_t silence_us = link_silence_us(s->links[i]);
+		uint64_t stall_us = link_stall_us(s->links[i]);
+
+		s->silence_us = silence_us < s->silence_us ? silence_us : s->silence_us;
+		s->stall_us = stall_us < s->stall_us ? stall_us : s->stall_us;
 		s->first_stream[i] = total;
 		total += link_welcome(s->links[i])->channel_count;
 	}

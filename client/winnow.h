@@ -122,8 +122,9 @@ struct winnow_config {
 	int insecure_no_key;   /* 1: join without a key [WINNOW_INSECURE_NO_KEY; 0] */
 	uint32_t block;        /* elements of a block, 1 .. 65536 [WINNOW_BLOCK; 256] */
 	enum winnow_wire wire; /* [WINNOW_WIRE; auto] */
-	uint32_t threads;    /* that scan tensors, the library's own included [WINNOW_THREADS; 1] */
-	uint32_t silence_ms; /* a peer that is silent so long is lost [WINNOW_SILENCE_MS; 10000] */
+	uint32_t threads; /* that scan tensors, the library's own included [WINNOW_THREADS; 1] */
+	/* a peer that is silent so long is lost; the shortest of all workers holds [WINNOW_SILENCE_MS; 10000] */
+	uint32_t silence_ms;
 	uint32_t
 		timeout_ms; /* an operation may wait so long for other workers [WINNOW_TIMEOUT_MS; 600000] */
 	/* for all workers to join; by default longer than winnowd's, which names who is missing

@@ -45,7 +45,7 @@ struct control_message {
 	uint32_t rank, world;
 	uint32_t payload; /* UDP payload bytes: the most that may work; in START: what is used */
 	uint32_t rcvbuf;  /* bytes of the worker's receive buffer */
-	uint32_t silence_ms, stall_ms;
+	uint32_t silence_ms, stall_ms; /* JOIN: as this worker wants it; WELCOME: what holds */
 
 	uint32_t channel_count;
 	uint16_t channels[CONTROL_CHANNELS_MAX];

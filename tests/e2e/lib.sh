@@ -12,6 +12,7 @@
 #   TWO_HOSTS=1   winnowd in one network namespace, workers in another, instead of all on loopback:
 #                 "${server_side[@]}" and "${worker_side[@]}" go before commands
 #   steady JOB..  two workers that go on until `steady_ends JOB`, which says whether they were right
+#   caller JOB RANK WORLD..  a worker that is alive and calls only when it is told: `calls JOB RANK COUNT`, `calls JOB RANK leave`
 #   scaled COUNT  of iterations that shall last some seconds: fewer where something slows them down
 set -uo pipefail
 set -m # every background job is a process group, and is ended with all its children
@@ -23,6 +24,7 @@ pids=()
 daemons=()
 declare -A leader # of what start() began: the shell that waits for it
 namespaces=()
+declare -A caller_in # of callers: what their standard input reads
 server_side=() worker_side=()
 
 # One that a sanitizer, an assertion or a signal has ended is no success of any test. 137: the test's own KILL; 143: a signal
@@ -159,6 +161,26 @@ steady_ends() { # job
 	kill -TERM "$(pid_of "${1}0")"
 	for rank in 0 1; do expect "$1$rank" 20 0; done
 	grep -qE '^[1-9][0-9]+ sums, all right$' "$tmp/${1}0.out" || fail "job $1 has done little: $(cat "$tmp/${1}0.out")"
+}
+
+caller() { # job rank world NAME=VALUE..: of its environment
+	mkfifo "$tmp/$1$2.in"
+	exec {caller_in[$1$2]}<>"$tmp/$1$2.in"
+	start "$1$2" "${worker_side[@]}" env "WINNOW_AGGREGATORS=$HOST:$PORT" "WINNOW_JOB=$1" WINNOW_INSECURE_NO_KEY=1 "${@:4}" \
+		"$BUILD/tests/e2e/caller" "$2" "$3" <"$tmp/$1$2.in"
+}
+
+calls() { # job rank COUNT|leave
+	echo "$3" >&"${caller_in[$1$2]}"
+}
+
+called() { # job rank times: it has come back so often
+	local i
+	for i in $(seq 200); do
+		[ "$(grep -c '^ok$' "$tmp/$1$2.out" 2>/dev/null)" = "$3" ] && return
+		sleep 0.05
+	done
+	fail "job $1 rank $2 has not come back $3 times: $(cat "$tmp/$1$2.err")"
 }
 
 # A command that must end with STATUS and one line that matches PATTERN on stderr.

@@ -115,7 +115,8 @@ static const struct {
          "\"stall_ms\":864000000}\n"},
 	{CONTROL_WELCOME,
          "{\"type\":\"welcome\",\"proof\":\"" PROOF "\",\"payload\":1472,"
-         "\"channels\":[0,65535],\"token\":\"0123456789abcdef\","
+         "\"silence_ms\":86400000,\"stall_ms\":100,\"channels\":[0,65535],\"token\":"
+         "\"0123456789abcdef\","
          "\"group_token\":\"ffffffffffffffff\",\"window\":8192,\"op_slots\":1024,"
          "\"segments_ahead\":64,\"first_frame\":4294967295,\"group_ip\":4014800896,"
          "\"group_port\":65535,\"data_ip\":167772161,\"data_port\":5555}\n"},

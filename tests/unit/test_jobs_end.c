@@ -197,12 +197,53 @@ static void test_shortest(void **state)
 	(void)state;
 	join(b, 0, "job", 0, 2);
 	m.silence_ms = 400;
+	m.stall_ms = 5000;
 	connect_worker(b, 1);
 	say(b, 1, &m);
-	expect_line(b, 0, CONTROL_WELCOME);
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct control_message *welcome = expect_line(b, i, CONTROL_WELCOME);
+
+		assert_int_equal(welcome->silence_ms, 400);
+		assert_int_equal(welcome->stall_ms, 5000);
+	}
 	tick(b, 100000);
 	expect_line(b, 0, CONTROL_PING);
 	tick(b, 299999);
+	assert_int_equal(totals_of(b).jobs, 1);
+	tick(b, 1);
+	assert_int_equal(totals_of(b).jobs, 0);
+	bench_close(b);
+}
+
+/*
+ * Until all have joined nobody knows of the others' times: each is held to its own, and has all of the
+ * job's from WELCOME on. What a worker that has gone again asked for does not count.
+ */
+static void test_own_silence(void **state)
+{
+	struct bench *b = usual_open();
+	struct control_message m = join_of("job", 1, 3);
+
+	(void)state;
+	join(b, 0, "job", 0, 3);
+	m.silence_ms = 100;
+	connect_worker(b, 1);
+	say(b, 1, &m);
+	tick(b, 99999);
+	expect_silence(b, 0);
+	assert_int_equal(totals_of(b).peers, 2);
+	tick(b, 1);
+	assert_int_equal(totals_of(b).peers, 1);
+	m.silence_ms = 400;
+	connect_worker(b, 1);
+	say(b, 1, &m);
+	tick(b, 300000);
+	expect_silence(b, 0);
+	expect_line(b, 1, CONTROL_PING);
+	join(b, 2, "job", 2, 3);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(expect_line(b, i, CONTROL_WELCOME)->silence_ms, 400);
+	tick(b, 399999);
 	assert_int_equal(totals_of(b).jobs, 1);
 	tick(b, 1);
 	assert_int_equal(totals_of(b).jobs, 0);
@@ -469,14 +510,14 @@ static void test_thousand(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_death),    cmocka_unit_test(test_death_while_forming),
-		cmocka_unit_test(test_garbage),  cmocka_unit_test(test_wrong_time),
-		cmocka_unit_test(test_silence),  cmocka_unit_test(test_shortest),
-		cmocka_unit_test(test_no_join),  cmocka_unit_test(test_join_timeouts),
-		cmocka_unit_test(test_looking),  cmocka_unit_test(test_leave),
-		cmocka_unit_test(test_abort),    cmocka_unit_test(test_stalled),
-
-		cmocka_unit_test(test_shutdown), cmocka_unit_test(test_thousand),
+		cmocka_unit_test(test_death),       cmocka_unit_test(test_death_while_forming),
+		cmocka_unit_test(test_garbage),     cmocka_unit_test(test_wrong_time),
+		cmocka_unit_test(test_silence),     cmocka_unit_test(test_shortest),
+		cmocka_unit_test(test_own_silence), cmocka_unit_test(test_no_join),
+		cmocka_unit_test(test_looking),     cmocka_unit_test(test_join_timeouts),
+		cmocka_unit_test(test_leave),       cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_stalled),     cmocka_unit_test(test_shutdown),
+		cmocka_unit_test(test_thousand),
 	};
 
 	random_seed();

@@ -274,6 +274,34 @@ static void test_heartbeat(void **state)
 	link_close(link);
 }
 
+/* From WELCOME on the job's times hold, not ours: pings come as often as the most impatient peer wants. */
+static void test_effective_times(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = opened(&config);
+	struct control_message message = welcome();
+
+	(void)state;
+	say(link, &hello);
+	heard(link, CONTROL_JOIN);
+	assert_true(link_silence_us(link) == SILENCE_US && link_stall_us(link) == 60000000);
+	message.silence_ms = 400;
+	message.stall_ms = 2000;
+	say(link, &message);
+	assert_true(link_silence_us(link) == 400000 && link_stall_us(link) == 2000000);
+	now_us += 99999;
+	assert_null(link_take_line(link, now_us));
+	now_us++;
+	heard(link, CONTROL_PING);
+	now_us += 100000;
+	heard(link, CONTROL_PING);
+	link_tick(link, now_us + 199999);
+	assert_int_equal(link_state(link), LINK_PROBING);
+	link_tick(link, now_us + 200000);
+	assert_failed(link, "gone", "silent for 0.4 s");
+	link_close(link);
+}
+
 /* An aggregator that is alive, but never lets us in; and one that never answers at all. */
 static void test_join_timeout(void **state)
 {
@@ -396,12 +424,19 @@ static void test_no_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_join),         cmocka_unit_test(test_out_of_turn),
-		cmocka_unit_test(test_garbage),      cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_hello),        cmocka_unit_test(test_key),
-		cmocka_unit_test(test_senseless),    cmocka_unit_test(test_heartbeat),
-		cmocka_unit_test(test_join_timeout), cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_least),        cmocka_unit_test(test_again),
+		cmocka_unit_test(test_join),
+		cmocka_unit_test(test_out_of_turn),
+		cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_key),
+		cmocka_unit_test(test_senseless),
+		cmocka_unit_test(test_heartbeat),
+		cmocka_unit_test(test_join_timeout),
+		cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_effective_times),
+		cmocka_unit_test(test_least),
+		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_no_room),
 	};
 

@@ -78,6 +78,8 @@ static inline struct control_message welcome(void)
 	return (struct control_message){
 		.kind = CONTROL_WELCOME,
 		.payload = 8972,
+		.silence_ms = SILENCE_US / 1000,
+		.stall_ms = 60000,
 		.channel_count = 2,
 		.channels = {5, 9},
 		.token = 0x1234,
@@ -141,6 +143,7 @@ static inline struct link *probing(const struct link_config *config)
 
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
+	message.silence_ms = (uint32_t)(config->silence_us / 1000);
 	say(link, &message);
 	assert_int_equal(link_state(link), LINK_PROBING);
 	return link;

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Workers that differ in how long they are patient: the shortest times hold for the job, and everybody keeps to them.
+# waits: for a silence that nobody must notice
+. "$(dirname "$0")/lib.sh"
+winnowd --insecure-no-key
+
+caller idle 0 2 WINNOW_SILENCE_MS=10000
+caller idle 1 2 WINNOW_SILENCE_MS=1000
+for rank in 0 1; do calls idle $rank 100000; done
+for rank in 0 1; do called idle $rank 1; done
+sleep 4 # rank 0 would ping every 2.5 s by its own time
+for rank in 0 1; do calls idle $rank 100000; done
+for rank in 0 1; do called idle $rank 2; done
+for rank in 0 1; do calls idle $rank leave; done
+for rank in 0 1; do expect idle$rank 10 0; done
+echo "idle for four times the shortest silence"
