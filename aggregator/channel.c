@@ -3,7 +3,6 @@
 
 #include "aggregator/channel.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -144,16 +143,15 @@ int channel_open(const struct channel_config *config, struct channel **out)
 
 	ch->config = *config;
 	ch->config.tokens = NULL;
-	ch->payload = config->payload;
-	ch->window = config->window;
 	ch->base = ch->opened = ch->planned = config->first_frame;
-	ch->advertised = ch->base + ch->window;
+	ch->advertised = ch->base + config->window;
 	for (uint32_t i = 0; i < config->worker_count; i++) {
 		ch->members[i].token = config->tokens[i];
 		ch->members[i].ack = ch->base;
 	}
 	for (uint32_t i = 0; i < config->op_slots; i++)
 		plan_reset(ch, i);
+	fast_start(ch);
 	*out = ch;
 	return 0;
 }
@@ -163,19 +161,10 @@ void channel_close(struct channel *channel)
 	free(channel);
 }
 
-void channel_start(struct channel *channel, uint32_t payload, uint32_t window, bool to_group)
-{
-	assert(channel->stats.received == 0 && payload <= channel->config.payload &&
-	       window <= channel->config.window && (window & (window - 1)) == 0);
-	channel->payload = payload;
-	channel->window = window;
-	channel->advertised = channel->base + window;
-	fast_start(channel, to_group);
-}
-
 /* ---- receiving ---- */
 
-bool channel_knows(struct channel *channel, const struct packet *packet)
+/* Does the packet carry the token of the worker that it names? */
+static bool knows(struct channel *channel, const struct packet *packet)
 {
 	if (packet->worker >= channel->config.worker_count) {
 		count_drop(channel, WIRE_DROP_WORKER);
@@ -245,7 +234,7 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 
 	stats->received++;
 	stats->received_bytes += WIRE_HEADER_BYTES + packet->body_bytes;
-	if (!channel_knows(channel, packet))
+	if (!knows(channel, packet))
 		return;
 	acks_take(channel, packet, now_us);
 	switch (packet->kind) {
@@ -294,7 +283,7 @@ static void head_begin(struct channel *channel, struct packet_out *out, enum wir
 		.token = channel->config.group_token,
 		.frame = frame,
 		.edge = channel->base,
-		.window = (uint16_t)channel->window,
+		.window = (uint16_t)channel->config.window,
 		.sequence = fast_sequence(channel, false),
 		.planned = channel->planned,
 	};
@@ -345,9 +334,10 @@ static bool build_reply(struct channel *channel, const struct reply *reply, stru
 /* New credit goes alone only when nothing else has carried it (section 8.4). */
 static bool credit_due(const struct channel *channel)
 {
-	uint32_t news = channel->base + channel->window - channel->advertised;
+	uint32_t news = channel->base + channel->config.window - channel->advertised;
 
-	return news >= channel->window / 4 || (news > 0 && channel->base == channel->planned);
+	return news >= channel->config.window / 4 ||
+	       (news > 0 && channel->base == channel->planned);
 }
 
 static bool pull_one(struct channel *channel, struct packet_out *out)
@@ -387,7 +377,7 @@ bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *o
 	if (!pull_one(channel, out))
 		return false;
 	if (out->dest == WIRE_EVERYONE)
-		channel->advertised = channel->base + channel->window;
+		channel->advertised = channel->base + channel->config.window;
 	channel->stats.sent++;
 	channel->stats.sent_bytes += out->bytes;
 	return true;

@@ -39,7 +39,9 @@ struct channel_config {
 	uint64_t group_token;    /* what our packets carry */
 	const uint64_t *tokens;  /* [worker_count], what theirs carry; copied */
 	uint64_t stall_us;       /* how long one operation may wait for a worker */
+	bool to_group;           /* one packet to the group reaches all workers */
 	const struct bitmap_engine *engine;
+	/* payload is at most FAST_PAYLOAD_MAX if: */
 	struct fast_channel *fast;    /* NULL; or shared with the kernel, zeroed but for */
 	struct fast_slot *fast_slots; /* what channel.c does not know; [window], zeroed */
 };
@@ -101,20 +103,10 @@ int channel_open(const struct channel_config *config, struct channel **out);
 void channel_close(struct channel *channel);
 
 /*
- * channel_start - lower the payload to what all workers' paths carry, and the
- * window; before the first packet only. Values above the config's are a bug. `to_group`:
- * one packet to the group reaches all workers.
- */
-void channel_start(struct channel *channel, uint32_t payload, uint32_t window, bool to_group);
-
-/*
  * channel_receive - one packet whose header packet_parse() accepted and whose channel
- * is this one. KNOCK is not for the channel: see channel_knows().
+ * is this one. KNOCK is not for the channel.
  */
 void channel_receive(struct channel *channel, const struct packet *packet, uint64_t now_us);
-
-/* channel_knows - does the packet carry the token of the worker that it names? Counts if not. */
-bool channel_knows(struct channel *channel, const struct packet *packet);
 
 /*
  * channel_pull - the next packet to send; false when there is none. What *out points
@@ -146,7 +138,7 @@ const struct channel_stats *channel_stats(struct channel *channel);
 /* channel_address - where a worker's KNOCK came from, network byte order: the kernel may answer. */
 void channel_address(struct channel *channel, uint32_t rank, uint32_t ip, uint16_t port);
 
-/* channel_is_fast - does the kernel add this channel's int32 frames? Known once started. */
+/* channel_is_fast - does the kernel add this channel's int32 frames? */
 bool channel_is_fast(const struct channel *channel);
 
 #endif /* AGGREGATOR_CHANNEL_H */

@@ -6,6 +6,8 @@
  * its sums in shared memory; fast_look() copies what may have changed there.
  */
 
+#include <assert.h>
+
 #include "aggregator/channel_impl.h"
 
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
@@ -25,7 +27,7 @@ static void unlock(struct fast_slot *shared)
 
 static struct fast_slot *shared_slot(const struct channel *channel, uint32_t frame)
 {
-	return &channel->config.fast_slots[frame & (channel->window - 1)];
+	return &channel->config.fast_slots[frame & (channel->config.window - 1)];
 }
 
 static uint64_t all_workers(const struct channel *channel)
@@ -33,22 +35,19 @@ static uint64_t all_workers(const struct channel *channel)
 	return UINT64_MAX >> (FAST_WORKERS_MAX - channel->config.worker_count);
 }
 
-void fast_start(struct channel *channel, bool to_group)
+void fast_start(struct channel *channel)
 {
 	struct fast_channel *fast = channel->config.fast;
 
 	if (fast == NULL)
 		return;
-	if (channel->payload > FAST_PAYLOAD_MAX) {
-		channel->config.fast = NULL;
-		return;
-	}
-	fast->window_mask = channel->window - 1;
+	assert(channel->config.payload <= FAST_PAYLOAD_MAX);
+	fast->window_mask = channel->config.window - 1;
 	/* The program sends by its device alone: every worker must be on that side. */
-	fast->multicast = to_group && LOAD(fast->knocked) == all_workers(channel);
+	fast->multicast = channel->config.to_group && LOAD(fast->knocked) == all_workers(channel);
 	for (uint32_t i = 0; i < channel->config.worker_count; i++)
 		fast->ack[i] = fast->told[i] = channel->base;
-	for (uint32_t i = 0; i < channel->window; i++)
+	for (uint32_t i = 0; i < channel->config.window; i++)
 		STORE(channel->config.fast_slots[i].state, FAST_CLOSED);
 	fast->sequence = channel->sequence;
 	fast->told_base = channel->base;
@@ -223,7 +222,7 @@ void fast_advertised(struct channel *channel)
 
 	if (channel->config.fast == NULL)
 		return;
-	told = LOAD(channel->config.fast->told_base) + channel->window;
+	told = LOAD(channel->config.fast->told_base) + channel->config.window;
 	if (frame_before(channel->advertised, told))
 		channel->advertised = told;
 }

@@ -117,8 +117,6 @@ struct reply {
 
 struct channel {
 	struct channel_config config;
-	uint32_t payload; /* in use; config.payload at most */
-	uint32_t window;
 	uint32_t rank_words;
 	struct member *members;
 	struct bind *binds;
@@ -201,7 +199,7 @@ void slot_build(const struct channel *channel, uint32_t frame, struct packet_out
 void slot_sent(struct channel *channel, uint32_t frame, uint16_t sequence);
 
 /* channel_fast.c; most do nothing where the channel, or the slot, is not shared */
-void fast_start(struct channel *channel, bool to_group);
+void fast_start(struct channel *channel);
 void fast_open(struct channel *channel, struct slot *slot, const struct segment *segment);
 void fast_close(struct channel *channel, struct slot *slot);
 void fast_look(struct slot *slot); /* take over what the kernel has done to it */

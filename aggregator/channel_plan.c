@@ -62,7 +62,7 @@ static bool announce_cut(const struct channel *channel, const struct announce *a
 		.block_elems = a->block_elems,
 		.elem_bytes = dtype_bytes(a->dtype),
 		.shard_count = a->shard_count,
-		.payload = channel->payload,
+		.payload = channel->config.payload,
 		.fixed32 = a->form == WIRE_FIXED32,
 	};
 

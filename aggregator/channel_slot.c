@@ -13,7 +13,7 @@
 
 struct slot *slot_at(const struct channel *channel, uint32_t frame)
 {
-	return &channel->slots[frame & (channel->window - 1)];
+	return &channel->slots[frame & (channel->config.window - 1)];
 }
 
 /* Which of the slot's blocks did `rank` announce? Neighbouring blocks are a shift away. */
@@ -127,7 +127,7 @@ void slot_open_more(struct channel *channel)
 
 		if (segment->hollow)
 			channel->opened++;
-		else if (channel->opened - channel->base < channel->window)
+		else if (channel->opened - channel->base < channel->config.window)
 			open_slot(channel, segment);
 		else
 			return;

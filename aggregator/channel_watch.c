@@ -132,7 +132,8 @@ static uint32_t slots_used(const struct channel *channel)
 
 void channel_look(const struct channel *channel, uint64_t now_us, struct channel_view *out)
 {
-	*out = (struct channel_view){.slots = channel->window, .slots_used = slots_used(channel)};
+	*out = (struct channel_view){.slots = channel->config.window,
+	                             .slots_used = slots_used(channel)};
 	look_operations(channel, now_us, out);
 	look_segments(channel, now_us, out);
 	look_frames(channel, now_us, out);

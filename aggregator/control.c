@@ -95,10 +95,9 @@ static int port_attach(void *context, const struct jobs_channel *channel)
 	return err;
 }
 
-static void port_start(void *context, uint16_t id, uint32_t payload, uint32_t window,
-                       const bool multicast[])
+static void port_start(void *context, uint16_t id, struct channel *channel, const bool multicast[])
 {
-	data_start(((struct control *)context)->config.data, id, payload, window, multicast);
+	data_start(((struct control *)context)->config.data, id, channel, multicast);
 }
 
 static void port_unshare(void *context, uint16_t id)

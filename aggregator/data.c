@@ -21,7 +21,7 @@ enum order_kind { ORDER_NONE, ORDER_ATTACH, ORDER_START, ORDER_DETACH, ORDER_STA
 struct order {
 	enum order_kind kind;
 	uint16_t id;
-	uint32_t payload, window;
+	struct channel *channel; /* START */
 	const bool *multicast;
 	struct outlet *outlet; /* ATTACH in; DETACH out */
 	struct data_stats *stats;
@@ -47,11 +47,10 @@ static bool check_stalls(struct data_thread *t)
 	for (uint32_t i = 0; i < t->outlet_count; i++) {
 		struct outlet *outlet = t->outlets[i];
 
-		if (!outlet->started || channel_idle(outlet->info.channel))
+		if (outlet->channel == NULL || channel_idle(outlet->channel))
 			continue;
 		busy = true;
-		if (outlet->stall_reported ||
-		    !channel_stalled(outlet->info.channel, now_us, &stall))
+		if (outlet->stall_reported || !channel_stalled(outlet->channel, now_us, &stall))
 			continue;
 		outlet->stall_reported = true;
 		t->data->config.stalled(t->data->config.context, outlet->info.id, &stall);
@@ -65,14 +64,14 @@ static void order_start(struct data_thread *t, const struct order *order)
 {
 	struct outlet *outlet = outlet_named(t, order->id);
 
-	outlet->started = true;
+	outlet->channel = order->channel;
 	outlet->all_multicast = true;
 	for (uint32_t rank = 0; rank < outlet->info.worker_count; rank++) {
 		outlet->multicast[rank] = order->multicast[rank];
 		outlet->some_multicast = outlet->some_multicast || order->multicast[rank];
 		outlet->all_multicast = outlet->all_multicast && order->multicast[rank];
+		outlet_address_tell(outlet, rank);
 	}
-	channel_start(outlet->info.channel, order->payload, order->window, outlet->all_multicast);
 }
 
 static void order_stats(struct data_thread *t, struct order *order)
@@ -85,24 +84,24 @@ static void order_stats(struct data_thread *t, struct order *order)
 		return;
 	}
 	outlet = outlet_named(t, order->id);
-	order->found = outlet != NULL;
-	if (outlet == NULL)
+	order->found = outlet != NULL && outlet->channel != NULL;
+	if (!order->found)
 		return;
-	*order->channel_stats = *channel_stats(outlet->info.channel);
-	channel_look(outlet->info.channel, data_clock_us(), order->channel_view);
+	*order->channel_stats = *channel_stats(outlet->channel);
+	channel_look(outlet->channel, data_clock_us(), order->channel_view);
 	for (uint32_t rank = 0; rank < outlet->info.worker_count; rank++)
-		if (channel_late_us(outlet->info.channel, rank) > order->late_us[rank])
-			order->late_us[rank] = channel_late_us(outlet->info.channel, rank);
+		if (channel_late_us(outlet->channel, rank) > order->late_us[rank])
+			order->late_us[rank] = channel_late_us(outlet->channel, rank);
 }
 
 static void order_detach(struct data_thread *t, struct order *order)
 {
 	struct outlet **place = outlet_place(t, order->id);
-	const struct channel_stats *stats = channel_stats((*place)->info.channel);
+	struct channel *channel = (*place)->channel;
 
 	/* A counter does not go back because a job has ended. */
-	for (uint32_t i = 0; i < WIRE_DROP_COUNT; i++)
-		t->stats.drops[i] += stats->drops[i];
+	for (uint32_t i = 0; i < WIRE_DROP_COUNT && channel != NULL; i++)
+		t->stats.drops[i] += channel_stats(channel)->drops[i];
 	order->outlet = *place;
 	*place = t->outlets[--t->outlet_count];
 	t->last = NULL;
@@ -357,14 +356,10 @@ int data_attach(void *context, const struct jobs_channel *channel)
 	return 0;
 }
 
-void data_start(void *context, uint16_t id, uint32_t payload, uint32_t window,
-                const bool multicast[])
+void data_start(void *context, uint16_t id, struct channel *channel, const bool multicast[])
 {
-	struct order order = {.kind = ORDER_START,
-	                      .id = id,
-	                      .payload = payload,
-	                      .window = window,
-	                      .multicast = multicast};
+	struct order order = {
+		.kind = ORDER_START, .id = id, .channel = channel, .multicast = multicast};
 
 	give_order(thread_of(context, id), &order);
 }

@@ -24,8 +24,8 @@ struct outlet_trouble {
 /* A channel and where its workers are. */
 struct outlet {
 	struct jobs_channel info;
-	bool started;
-	bool dirty; /* may have something to send */
+	struct channel *channel; /* NULL before the start */
+	bool dirty;              /* may have something to send */
 	bool stall_reported;
 	bool some_multicast, all_multicast;
 	struct net_path *path; /* [worker_count]; port 0: has not knocked */
@@ -92,6 +92,7 @@ void data_troubles(struct data_thread *t, uint64_t now_us); /* a few times a sec
 
 /* data_packets.c */
 struct outlet **outlet_place(struct data_thread *t, uint16_t id); /* NULL: not here */
+void outlet_address_tell(struct outlet *outlet, uint32_t rank);
 struct outlet *outlet_named(struct data_thread *t, uint16_t id);
 uint32_t data_turn(struct data_thread *t);
 

@@ -113,7 +113,7 @@ static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 	uint16_t dest = 0;
 
 	outlet->dirty = false;
-	while (channel_pull(outlet->info.channel, now_us, &t->packets[count])) {
+	while (channel_pull(outlet->channel, now_us, &t->packets[count])) {
 		struct packet_out *packet = &t->packets[count];
 
 		if (count > 0 &&
@@ -139,6 +139,24 @@ static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 }
 
 /* ---- receiving ---- */
+
+/* The kernel may answer this worker, once it adds for the channel. */
+void outlet_address_tell(struct outlet *outlet, uint32_t rank)
+{
+	const struct net_addr *address = &outlet->path[rank].to;
+
+	if (outlet->channel != NULL)
+		channel_address(outlet->channel, rank, htonl(address->ip), htons(address->port));
+}
+
+/* Does the packet carry the token of the worker that it names? */
+static enum wire_drop token_check(const struct outlet *outlet, const struct packet *packet)
+{
+	if (packet->worker >= outlet->info.worker_count)
+		return WIRE_DROP_WORKER;
+	return packet->token == outlet->info.tokens[packet->worker] ? WIRE_DROP_NONE
+	                                                            : WIRE_DROP_TOKEN;
+}
 
 /*
  * Every worker knocks, and every PROBE reaches all of them: one for each KNOCK would be the square
@@ -173,8 +191,7 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	struct packet_out *answer = &t->packets[0];
 
 	outlet->path[packet->worker] = (struct net_path){in->from, in->local_ip};
-	channel_address(outlet->info.channel, packet->worker, htonl(in->from.ip),
-	                htons(in->from.port));
+	outlet_address_tell(outlet, packet->worker);
 	packet_begin(answer, &head);
 	packet_point(answer, t->knock, packet->body_bytes);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
@@ -200,16 +217,19 @@ static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us
 		return;
 	}
 	outlet = outlet_named(t, packet.channel);
-	if (outlet == NULL || (!outlet->started && packet.kind != WIRE_KNOCK)) {
+	if (outlet == NULL || (outlet->channel == NULL && packet.kind != WIRE_KNOCK)) {
 		t->stats.drops[WIRE_DROP_CHANNEL]++;
 		return;
 	}
 	if (packet.kind == WIRE_KNOCK) {
-		if (channel_knows(outlet->info.channel, &packet))
+		drop = token_check(outlet, &packet);
+		if (drop == WIRE_DROP_NONE)
 			knock_answer(t, outlet, &packet, in, now_us);
+		else
+			t->stats.drops[drop]++;
 		return;
 	}
-	channel_receive(outlet->info.channel, &packet, now_us);
+	channel_receive(outlet->channel, &packet, now_us);
 	if (!outlet->dirty) {
 		outlet->dirty = true;
 		t->dirty[t->dirty_count++] = outlet;

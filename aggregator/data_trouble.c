@@ -31,12 +31,17 @@ static uint16_t rank_at(const struct outlet *outlet, const struct net_addr *peer
 	return rank;
 }
 
+static uint64_t received(const struct outlet *outlet)
+{
+	return outlet->channel != NULL ? channel_stats(outlet->channel)->received : 0;
+}
+
 /* While workers try how much their paths carry, what is too large is no trouble, nor is a group. */
 static bool matters(const struct outlet *outlet, uint16_t rank, int error)
 {
 	if (rank != WIRE_EVERYONE && rank >= outlet->info.worker_count)
 		return false;
-	return outlet->started || (error != EMSGSIZE && rank != WIRE_EVERYONE);
+	return outlet->channel != NULL || (error != EMSGSIZE && rank != WIRE_EVERYONE);
 }
 
 static void note(struct outlet *outlet, const struct net_trouble list[], uint32_t count,
@@ -52,7 +57,7 @@ static void note(struct outlet *outlet, const struct net_trouble list[], uint32_
 			continue;
 		if (trouble->what.count == 0) {
 			trouble->since_us = now_us;
-			trouble->received = channel_stats(outlet->info.channel)->received;
+			trouble->received = received(outlet);
 		}
 		if (trouble->what.count == 0 || rank == WIRE_EVERYONE)
 			trouble->what.rank = rank; /* the group stands for all */
@@ -81,10 +86,10 @@ static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 		return;
 	}
 	/* What is lost in coming may leave a rest with which a channel creeps on. */
-	if (outlet->started && trouble->what.kind == JOBS_UNSENT)
-		stuck_us = channel_stuck_us(outlet->info.channel, now_us);
+	if (outlet->channel != NULL && trouble->what.kind == JOBS_UNSENT)
+		stuck_us = channel_stuck_us(outlet->channel, now_us);
 	trouble->what.for_us = stuck_us < for_us ? stuck_us : for_us;
-	trouble->what.of = channel_stats(outlet->info.channel)->received - trouble->received;
+	trouble->what.of = received(outlet) - trouble->received;
 	if (trouble->what.for_us < TROUBLE_US || now_us - trouble->told_us < TELL_US)
 		return;
 	trouble->told_us = now_us;
@@ -94,7 +99,7 @@ static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 /* Most of what the kernel might have added has come to us. */
 static void judge_fast(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
-	const struct channel_stats *stats = channel_stats(outlet->info.channel);
+	const struct channel_stats *stats = channel_stats(outlet->channel);
 	uint64_t added = stats->fast_added - outlet->fast_added;
 	uint64_t missed = stats->fast_missed - outlet->fast_missed;
 	const struct jobs_trouble slow = {.kind = JOBS_SLOW,
@@ -119,7 +124,7 @@ void data_troubles(struct data_thread *t, uint64_t now_us)
 	for (uint32_t i = 0; i < t->outlet_count; i++) {
 		note(t->outlets[i], t->troubles, count, now_us);
 		judge(t, t->outlets[i], now_us);
-		if (channel_is_fast(t->outlets[i]->info.channel))
+		if (t->outlets[i]->channel != NULL && channel_is_fast(t->outlets[i]->channel))
 			judge_fast(t, t->outlets[i], now_us);
 	}
 }

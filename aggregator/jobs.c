@@ -186,7 +186,7 @@ void job_release(struct jobs *jobs, struct job *job)
 			peer_end(jobs, job->members[rank]);
 	for (uint32_t i = 0; i < job->channel_count; i++) {
 		jobs->ports.detach(jobs->ports.context, job->channel_ids[i]);
-		channel_close(job->channels[i]);
+		channel_close(job->channels[i].channel);
 	}
 	jobs->bytes -= job->bytes;
 	crowd_remove(&jobs->unstarted, job);

@@ -48,10 +48,10 @@ struct jobs_config {
 
 /* A channel as the data plane needs it. */
 struct jobs_channel {
-	struct channel *channel; /* jobs owns it; the data plane uses it from attach to detach */
-	uint16_t id;             /* its low byte is the thread */
+	uint16_t id; /* its low byte is the thread */
 	uint16_t worker_count;
 	uint64_t group_token;
+	const uint64_t *tokens; /* [worker_count]; jobs owns them until detach() */
 	uint32_t group_ip;      /* host byte order; 0: no multicast */
 	uint32_t group_from_ip; /* ours: most workers are connected to this one */
 	uint16_t group_port;
@@ -78,19 +78,22 @@ struct jobs_ports {
 	void (*send)(void *context, struct jobs_peer *peer, const char *line);
 	/* Close after what was sent has gone; the peer is not used again. */
 	void (*close)(void *context, struct jobs_peer *peer);
-	/* From now on `channel` gets packets: KNOCKs first, all kinds once started. -ENOMEM. */
+	/* From now on KNOCKs for `channel` are answered. -ENOMEM. */
 	int (*attach)(void *context, const struct jobs_channel *channel);
 	/*
-	 * Give the channel-to-be memory to share with the kernel (config->fast, fast_slots);
-	 * unshare() or detach() takes it back. NULL, or why there is none. May be NULL itself.
+	 * Give the channel-to-be memory to share with the kernel (config->fast, fast_slots), as many
+	 * slots as config->window; unshare() or detach() takes it back. NULL, or why there is none.
+	 * May be NULL itself.
 	 */
 	const char *(*share)(void *context, const struct jobs_channel *channel,
 	                     struct channel_config *config);
-	/* A started channel makes no use of what share() gave, if anything. May be NULL. */
+	/* The channel will make no use of what share() gave, if anything. May be NULL. */
 	void (*unshare)(void *context, uint16_t id);
-	/* All three return only when the data thread has done it. */
-	void (*start)(void *context, uint16_t id, uint32_t payload, uint32_t window,
-	              const bool multicast[]);
+	/*
+	 * From now on the channel gets packets of all kinds; jobs owns it, the data plane uses it
+	 * until detach(). attach(), start() and detach() return only when the data thread has done it.
+	 */
+	void (*start)(void *context, uint16_t id, struct channel *channel, const bool multicast[]);
 	void (*detach)(void *context, uint16_t id);
 	void (*random)(void *context, void *out, size_t bytes);
 	/* One event, as logfmt without the time: level is "info" or "warn". */

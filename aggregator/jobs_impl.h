@@ -48,11 +48,17 @@ struct job {
 	uint64_t *tokens;                 /* [world] */
 	bool fast;                        /* the kernel adds its int32 frames, on all channels; */
 	const char *slow;                 /* or why it does not */
+	uint32_t fast_window;             /* slots that the kernel has for a channel of this job */
 	char trouble[CONTROL_TEXT_BYTES]; /* the last, */
 	uint64_t trouble_us;              /* and when it was told */
 	uint32_t channel_count;
-	struct channel *channels[JOBS_THREADS_MAX];
-	uint16_t channel_ids[JOBS_THREADS_MAX];
+	struct job_channel {
+		uint16_t id;
+		struct channel *channel;   /* NULL before START */
+		struct fast_channel *fast; /* NULL: nothing is shared with the kernel */
+		struct fast_slot *fast_slots;
+	} channels[JOBS_THREADS_MAX];
+	uint16_t channel_ids[JOBS_THREADS_MAX]; /* the same numbers, for those who look */
 };
 
 struct jobs {

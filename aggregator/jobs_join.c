@@ -125,21 +125,19 @@ static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint3
 	return power_of_two_below(frames);
 }
 
-static void channel_config_for(const struct jobs *jobs, const struct job *job,
-                               struct channel_config *out)
+/* What a channel is opened with; `config` says the window, and what it shares with the kernel. */
+static void channel_config_fill(const struct jobs *jobs, const struct job *job,
+                                struct channel_config *config)
 {
-	*out = (struct channel_config){
-		.worker_count = (uint16_t)job->world,
-		.payload = job->payload,
-		.window = job->window,
-		.op_slots = jobs->config.op_slots,
-		.segments_ahead = jobs->config.segments_ahead,
-		.first_frame = job->first_frame,
-		.group_token = job->group_token,
-		.tokens = job->tokens,
-		.stall_us = job->stall_us,
-		.engine = jobs->config.engine,
-	};
+	config->worker_count = (uint16_t)job->world;
+	config->payload = job->payload;
+	config->op_slots = jobs->config.op_slots;
+	config->segments_ahead = jobs->config.segments_ahead;
+	config->first_frame = job->first_frame;
+	config->group_token = job->group_token;
+	config->tokens = job->tokens;
+	config->stall_us = job->stall_us;
+	config->engine = jobs->config.engine;
 }
 
 static void job_numbers(struct jobs *jobs, struct job *job)
@@ -180,38 +178,75 @@ static uint32_t busiest_address(const struct job *job)
 	return best_ip;
 }
 
-/* Slot machines on every thread, and the data plane's knowledge of them. */
-static bool job_channels(struct jobs *jobs, struct job *job)
+/*
+ * Reserve what the job takes with its present payload and window: first as the workers' interfaces
+ * have it, then, at START, as their paths do. False: the job has failed.
+ */
+static bool job_reserve(struct jobs *jobs, struct job *job)
 {
-	uint32_t index = (uint32_t)(job - jobs->jobs), from_ip = busiest_address(job);
-	struct channel_config config;
+	struct channel_config config = {.window = job->window};
+	size_t bytes, others = jobs->bytes - job->bytes;
 
-	channel_config_for(jobs, job, &config);
+	channel_config_fill(jobs, job, &config);
+	bytes = channel_memory(&config) * jobs->config.threads;
+	if (bytes == 0 || bytes > jobs->config.job_bytes_max) {
+		job_fail(jobs, job, job->world, "memory",
+		         "the job needs %zu bytes here, %zu are allowed (job_bytes_max)", bytes,
+		         jobs->config.job_bytes_max);
+		return false;
+	}
+	if (bytes > jobs->config.bytes_max - others) {
+		job_fail(jobs, job, job->world, "memory",
+		         "the job needs %zu bytes, %zu of %zu are in use by other jobs (bytes_max)",
+		         bytes, others, jobs->config.bytes_max);
+		return false;
+	}
+	job->bytes = bytes;
+	jobs->bytes = others + bytes;
+	return true;
+}
+
+/* PROTOCOL.md section 2.3: the low byte chooses the thread. */
+static uint16_t channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread)
+{
+	uint32_t index = (uint32_t)(job - jobs->jobs), threads = jobs->config.threads;
+
+	return (uint16_t)(index / (256 / threads) * 256 + index % (256 / threads) * threads +
+	                  thread);
+}
+
+/*
+ * The data plane learns of the job's channels, on every thread. The kernel lends slots now, since it
+ * is to see by what road KNOCKs come: as many as the largest datagrams that it takes would want.
+ */
+static bool job_attach(struct jobs *jobs, struct job *job)
+{
+	uint32_t payload = job->payload < FAST_PAYLOAD_MAX ? job->payload : FAST_PAYLOAD_MAX;
+
+	job->fast_window = window_for(jobs, job, payload);
 	for (uint32_t thread = 0; thread < jobs->config.threads; thread++) {
+		struct job_channel *channel = &job->channels[thread];
+		struct channel_config config = {.window = job->fast_window};
 		struct jobs_channel info = {
+			.id = channel_id(jobs, job, thread),
 			.worker_count = (uint16_t)job->world,
 			.group_token = job->group_token,
+			.tokens = job->tokens,
 			.group_ip = job->group_ip,
-			.group_from_ip = from_ip,
+			.group_from_ip = busiest_address(job),
 			.group_port = jobs->config.group_port,
 		};
 
-		/* PROTOCOL.md section 2.3: the low byte chooses the thread. */
-		config.id = info.id =
-			(uint16_t)(index / (256 / jobs->config.threads) * 256 +
-		                   index % (256 / jobs->config.threads) * jobs->config.threads +
-		                   thread);
-		config.fast = NULL;
-		job->slow = "";
+		const char *why = "";
+
+		channel_config_fill(jobs, job, &config);
 		if (jobs->ports.share != NULL)
-			job->slow = jobs->ports.share(jobs->ports.context, &info, &config);
-		if (channel_open(&config, &info.channel) != 0)
+			why = jobs->ports.share(jobs->ports.context, &info, &config);
+		job->slow = why != NULL ? why : job->slow;
+		if (jobs->ports.attach(jobs->ports.context, &info) != 0)
 			return false;
-		if (jobs->ports.attach(jobs->ports.context, &info) != 0) {
-			channel_close(info.channel);
-			return false;
-		}
-		job->channels[thread] = info.channel;
+		*channel = (struct job_channel){
+			.id = info.id, .fast = config.fast, .fast_slots = config.fast_slots};
 		job->channel_ids[thread] = info.id;
 		job->channel_count++;
 	}
@@ -260,27 +295,10 @@ static void welcome_all(struct jobs *jobs, struct job *job, uint64_t now_us)
 /* The last worker is here. */
 static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
-	struct channel_config config;
-	size_t bytes;
-
 	job_numbers(jobs, job);
-	channel_config_for(jobs, job, &config);
-	bytes = channel_memory(&config) * jobs->config.threads;
-	if (bytes == 0 || bytes > jobs->config.job_bytes_max) {
-		job_fail(jobs, job, job->world, "memory",
-		         "the job needs %zu bytes here, %zu are allowed (job_bytes_max)", bytes,
-		         jobs->config.job_bytes_max);
+	if (!job_reserve(jobs, job))
 		return;
-	}
-	if (bytes > jobs->config.bytes_max - jobs->bytes) {
-		job_fail(jobs, job, job->world, "memory",
-		         "the job needs %zu bytes, %zu of %zu are in use by other jobs (bytes_max)",
-		         bytes, jobs->bytes, jobs->config.bytes_max);
-		return;
-	}
-	job->bytes = bytes;
-	jobs->bytes += bytes;
-	if (!job_channels(jobs, job)) {
+	if (!job_attach(jobs, job)) {
 		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
 		return;
 	}
@@ -289,16 +307,24 @@ static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 	welcome_all(jobs, job, now_us);
 }
 
-/* Now that the channels know their payload: which do without the kernel? Others may have its slots. */
-static void fast_channels(struct jobs *jobs, struct job *job)
+/* Now that the payload is known: slots that the kernel cannot use others may have. */
+static void fast_settle(struct jobs *jobs, struct job *job)
 {
+	bool fits = job->payload <= FAST_PAYLOAD_MAX;
+
 	job->fast = true;
 	for (uint32_t i = 0; i < job->channel_count; i++) {
-		if (channel_is_fast(job->channels[i]))
+		struct job_channel *channel = &job->channels[i];
+
+		if (channel->fast != NULL && fits) {
+			if (job->window > job->fast_window)
+				job->window = job->fast_window;
 			continue;
+		}
 		job->fast = false;
-		if (jobs->ports.unshare != NULL)
-			jobs->ports.unshare(jobs->ports.context, job->channel_ids[i]);
+		if (channel->fast != NULL && jobs->ports.unshare != NULL)
+			jobs->ports.unshare(jobs->ports.context, channel->id);
+		channel->fast = NULL;
 	}
 	if (!job->fast && job->slow == NULL)
 		job->slow = "datagrams of more than 3488 bytes: see --payload-max";
@@ -306,27 +332,37 @@ static void fast_channels(struct jobs *jobs, struct job *job)
 		jobs_log(jobs, "info", "event=not_fast job=%s why=\"%s\"", job->name, job->slow);
 }
 
-static void job_start(struct jobs *jobs, struct job *job)
+/* Slot machines on every thread. */
+static bool channels_open(struct jobs *jobs, struct job *job, const bool multicast[])
 {
-	struct control_message message = {.kind = CONTROL_START, .payload = job->payload};
-	uint32_t room = jobs->config.rcvbuf_bytes / (2 * job->payload) / job->world;
-	uint32_t with_multicast = 0;
-	bool *multicast = calloc(job->world, sizeof(*multicast));
+	struct channel_config config = {.window = job->window, .to_group = true};
 
-	if (multicast == NULL) {
-		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
-		return;
+	channel_config_fill(jobs, job, &config);
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		config.to_group = config.to_group && multicast[rank];
+	for (uint32_t i = 0; i < job->channel_count; i++) {
+		struct job_channel *channel = &job->channels[i];
+
+		config.id = channel->id;
+		config.fast = channel->fast;
+		config.fast_slots = channel->fast_slots;
+		if (channel_open(&config, &channel->channel) != 0)
+			return false;
+		jobs->ports.start(jobs->ports.context, channel->id, channel->channel, multicast);
 	}
-	for (uint32_t rank = 0; rank < job->world; rank++) {
-		multicast[rank] = job->members[rank]->multicast;
-		with_multicast += multicast[rank];
-	}
-	for (uint32_t i = 0; i < job->channel_count; i++)
-		jobs->ports.start(jobs->ports.context, job->channel_ids[i], job->payload,
-		                  job->window, multicast);
-	fast_channels(jobs, job);
-	message.window = job->window;
-	message.fast = job->fast;
+	return true;
+}
+
+static void start_all(struct jobs *jobs, struct job *job, const bool multicast[])
+{
+	uint32_t room = jobs->config.rcvbuf_bytes / (2 * job->payload) / job->world;
+	struct control_message message = {
+		.kind = CONTROL_START,
+		.payload = job->payload,
+		.window = job->window,
+		.fast = job->fast,
+	};
+
 	message.window_start = room < 8 ? 8 : room;
 	if (message.window_start > job->window)
 		message.window_start = job->window;
@@ -334,7 +370,27 @@ static void job_start(struct jobs *jobs, struct job *job)
 		message.multicast = multicast[rank];
 		peer_send(jobs, job->members[rank], &message);
 	}
-	free(multicast);
+}
+
+/* All are ready: what their paths carry is known, and with it how many frames may be under way. */
+static void job_start(struct jobs *jobs, struct job *job)
+{
+	bool *multicast = calloc(job->world, sizeof(*multicast));
+	uint32_t with_multicast = 0;
+
+	for (uint32_t rank = 0; multicast != NULL && rank < job->world; rank++) {
+		multicast[rank] = job->members[rank]->multicast;
+		with_multicast += multicast[rank];
+	}
+	job->window = window_for(jobs, job, job->payload);
+	fast_settle(jobs, job);
+	if (!job_reserve(jobs, job))
+		goto done;
+	if (multicast == NULL || !channels_open(jobs, job, multicast)) {
+		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
+		goto done;
+	}
+	start_all(jobs, job, multicast);
 	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;
 	job->since_us = jobs->now_us;
@@ -344,6 +400,8 @@ static void job_start(struct jobs *jobs, struct job *job)
 	         "bytes=%zu",
 	         job->name, job->world, job->payload, job->window, with_multicast, job->world,
 	         job->fast ? "yes" : "no", job->bytes);
+done:
+	free(multicast);
 }
 
 /* ---- messages ---- */

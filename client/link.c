@@ -223,7 +223,6 @@ static void welcome_take(struct link *link, const struct control_message *messag
 static void start_take(struct link *link, const struct control_message *message)
 {
 	if (message->payload > link->size || message->payload < WIRE_PAYLOAD_MIN ||
-	    message->window > link->welcome.window ||
 	    (message->window & (message->window - 1)) != 0) {
 		fail(link, "protocol", "it sent a START that makes no sense");
 		return;

@@ -54,17 +54,12 @@ static int port_attach(void *context, const struct jobs_channel *channel)
 	return -1;
 }
 
-static void port_start(void *context, uint16_t id, uint32_t payload, uint32_t window,
-                       const bool multicast[])
+static void port_start(void *context, uint16_t id, struct channel *channel, const bool multicast[])
 {
 	struct sim_port *port = port_named(context, id);
-	bool all = true;
 
-	port->started = true;
+	port->channel = channel;
 	memcpy(port->multicast, multicast, port->info.worker_count * sizeof(multicast[0]));
-	for (uint32_t rank = 0; rank < port->info.worker_count; rank++)
-		all = all && multicast[rank];
-	channel_start(port->info.channel, payload, window, all);
 }
 
 static void port_detach(void *context, uint16_t id)
@@ -237,17 +232,18 @@ static void datagram(struct sim_aggregator *a, const struct sim_event *event)
 	if (port == NULL)
 		return;
 	if (packet.kind == WIRE_KNOCK) {
-		if (channel_knows(port->info.channel, &packet))
+		if (packet.worker < port->info.worker_count &&
+		    packet.token == port->info.tokens[packet.worker])
 			knock_answer(a, port, &packet, event->from);
 		return;
 	}
-	if (!port->started)
+	if (port->channel == NULL)
 		return;
 	a->world->out->forced += packet.kind == WIRE_NACK && (packet.mask & WIRE_NACK_FORCE) != 0;
 	if (kernel_takes(a, port, event))
 		return;
-	channel_receive(port->info.channel, &packet, now_us);
-	while (channel_pull(port->info.channel, now_us, &out))
+	channel_receive(port->channel, &packet, now_us);
+	while (channel_pull(port->channel, now_us, &out))
 		fan_out(a, port, &out);
 }
 
@@ -258,8 +254,8 @@ static void tick(struct sim_aggregator *a)
 
 	jobs_tick(a->jobs, now_us);
 	for (uint32_t i = 0; i < PORTS_MAX; i++)
-		if (a->ports[i].used && a->ports[i].started &&
-		    channel_stalled(a->ports[i].info.channel, now_us, &stall))
+		if (a->ports[i].used && a->ports[i].channel != NULL &&
+		    channel_stalled(a->ports[i].channel, now_us, &stall))
 			jobs_stalled(a->jobs, a->ports[i].info.id, &stall);
 	simnet_timer(a->world->net, a->node, TIMER_TICK, now_us + TICK_US);
 }

@@ -17,8 +17,9 @@
 
 /* A channel that an aggregator's data plane knows. */
 struct sim_port {
-	bool used, started;
+	bool used;
 	struct jobs_channel info;
+	struct channel *channel; /* NULL before the start */
 	uint32_t node[SIM_WORLD_MAX]; /* by rank; 0: unknown */
 	bool multicast[SIM_WORLD_MAX];
 	struct fast_channel *fast; /* NULL: no kernel before this one */

@@ -23,8 +23,8 @@ static struct bench *shared_open(void)
 	fast.knocked = 7;
 	b->config.fast = &fast;
 	b->config.fast_slots = slots;
+	b->config.to_group = true;
 	assert_int_equal(channel_open(&b->config, &b->channel), 0);
-	channel_start(b->channel, b->config.payload, WINDOW, true);
 	assert_int_equal(fast.active, 1);
 	assert_int_equal(fast.multicast, 1);
 	a.dtype = DTYPE_I32;

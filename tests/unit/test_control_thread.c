@@ -180,6 +180,8 @@ void http_close(struct http *http)
 	notes.http_closes += http != NULL;
 }
 
+static uint64_t started_channel; /* stands for one */
+
 int data_attach(void *data, const struct jobs_channel *channel)
 {
 	assert_ptr_equal(data, &notes);
@@ -188,10 +190,10 @@ int data_attach(void *data, const struct jobs_channel *channel)
 	return notes.attach_err;
 }
 
-void data_start(void *data, uint16_t id, uint32_t payload, uint32_t window, const bool multicast[])
+void data_start(void *data, uint16_t id, struct channel *channel, const bool multicast[])
 {
 	assert_ptr_equal(data, &notes);
-	assert_true(payload == 1472 && window == 64 && multicast[0]);
+	assert_true(channel == (struct channel *)&started_channel && multicast[0]);
 	notes.started++;
 	notes.id = id;
 }
@@ -456,7 +458,7 @@ static void test_ports(void **state)
 	assert_int_equal(notes.ports.attach(notes.ports.context, &channel), 0);
 	assert_true(notes.shared == 1 && notes.attached == 1 && notes.id == 3 &&
 	            notes.released == 0);
-	notes.ports.start(notes.ports.context, 4, 1472, 64, multicast);
+	notes.ports.start(notes.ports.context, 4, (struct channel *)&started_channel, multicast);
 	assert_true(notes.started == 1 && notes.id == 4);
 	notes.ports.unshare(notes.ports.context, 3);
 	assert_int_equal(notes.unshared, 1);

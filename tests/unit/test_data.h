@@ -189,20 +189,22 @@ static inline void attach(struct world *w, const struct channel_config *config)
 		.id = config->id,
 		.worker_count = config->worker_count,
 		.group_token = GROUP_TOKEN,
+		.tokens = config->tokens,
 		.group_ip = GROUP_IP,
 		.group_port = GROUP_PORT,
 		.group_from_ip = LOCAL_IP(2),
 	};
 
-	assert_int_equal(channel_open(config, &info.channel), 0);
-	w->channels[w->channel_count++] = info.channel;
 	assert_int_equal(data_attach(w->data, &info), 0);
 }
 
 static inline void start(struct world *w, const struct channel_config *config,
                          const bool multicast[WORKERS])
 {
-	data_start(w->data, config->id, config->payload, config->window, multicast);
+	struct channel **channel = &w->channels[w->channel_count++];
+
+	assert_int_equal(channel_open(config, channel), 0);
+	data_start(w->data, config->id, *channel, multicast);
 }
 
 static inline struct datagram *datagram_of(uint16_t rank, const struct packet_out *out)

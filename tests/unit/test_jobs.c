@@ -58,7 +58,6 @@ static void test_way(void **state)
 		assert_false(start->multicast);
 	}
 	assert_int_equal(b->started, 2);
-	assert_int_equal(b->start_payload, 1252);
 	assert_int_equal(b->start_window, 16);
 	assert_true(jobs_view(b->jobs, 0, &view));
 	assert_string_equal(view.state, "running");
@@ -360,6 +359,102 @@ static void test_job_memory(void **state)
 	bench_close(b);
 }
 
+/*
+ * The window is that of the payload which the paths carry, not of the one that the interfaces have: one
+ * worker at MTU 9000 whose aggregator has 1500 is to have as many bytes under way as any other.
+ */
+static void test_window_of_path(void **state)
+{
+	static const struct {
+		uint32_t payload, window;
+	} paths[] = {{8972, 128}, {3470, 512}, {1472, 1024}, {WIRE_PAYLOAD_MIN, 2048}};
+	size_t bytes[4];
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++) {
+		struct control_message m = join_of("job", 0, 1);
+		struct jobs_config config = config_usual();
+		struct jobs_view view;
+		struct bench *b;
+
+		config.payload_max = m.payload = 8972;
+		config.window_bytes = 2 << 20;
+		config.rcvbuf_bytes = m.rcvbuf = 32 << 20;
+		b = bench_open(&config);
+		connect_worker(b, 0);
+		say(b, 0, &m);
+		expect_line(b, 0, CONTROL_WELCOME);
+		m = (struct control_message){.kind = CONTROL_READY, .payload = paths[i].payload};
+		say(b, 0, &m);
+		assert_int_equal(expect_line(b, 0, CONTROL_START)->window, paths[i].window);
+		assert_int_equal(b->start_window, paths[i].window);
+		assert_true(jobs_view(b->jobs, 0, &view) && view.window == paths[i].window);
+		bytes[i] = totals_of(b).bytes;
+		assert_int_equal(view.bytes, bytes[i]);
+		bench_close(b);
+	}
+	assert_true(bytes[0] != bytes[2]);
+}
+
+/* What the job turns out to need at START may be more than there is: it ends, and nothing stays. */
+static void test_start_memory(void **state)
+{
+	struct jobs_config config = config_usual();
+	struct control_message m = join_of("job", 0, 2);
+	struct bench *b;
+	size_t bytes;
+
+	(void)state;
+	for (uint32_t round = 0; round < 2; round++) {
+		config.payload_max = 8972;
+		config.window_bytes = 1 << 20;
+		b = bench_open(&config);
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			m.rank = rank;
+			m.payload = 8972;
+			m.rcvbuf = 32 << 20;
+			connect_worker(b, rank);
+			say(b, rank, &m);
+		}
+		for (uint32_t rank = 0; rank < 2; rank++)
+			expect_line(b, rank, CONTROL_WELCOME);
+		bytes = totals_of(b).bytes;
+		for (uint32_t rank = 0; rank < 2; rank++)
+			say_kind(b, rank, CONTROL_READY);
+		for (uint32_t rank = 0; rank < 2 && round == 0; rank++)
+			expect_line(b, rank, CONTROL_START);
+		for (uint32_t rank = 0; rank < 2 && round == 1; rank++)
+			expect_end(b, rank, "memory", 2);
+		assert_true(round == 1 || totals_of(b).bytes > bytes);
+		config.job_bytes_max = totals_of(b).bytes - 1;
+		assert_int_equal(totals_of(b).jobs, round == 0);
+		bench_close(b);
+	}
+}
+
+/* A job has no more frames under way than slots in the kernel, which were lent when it formed. */
+static void test_window_of_kernel(void **state)
+{
+	struct control_message m = join_of("job", 0, 1);
+	struct jobs_config config = config_usual();
+	struct bench *b;
+
+	(void)state;
+	config.threads = 1;
+	config.payload_max = m.payload = FAST_PAYLOAD_MAX;
+	b = bench_open(&config);
+	b->slots = calloc(config.window_bytes / FAST_PAYLOAD_MAX, sizeof(*b->slots));
+	connect_worker(b, 0);
+	say(b, 0, &m);
+	expect_line(b, 0, CONTROL_WELCOME);
+	m = (struct control_message){.kind = CONTROL_READY, .payload = WIRE_PAYLOAD_MIN};
+	say(b, 0, &m);
+	m = *expect_line(b, 0, CONTROL_START);
+	assert_true(m.fast);
+	assert_int_equal(m.window, 8); /* 64 without */
+	bench_close(b);
+}
+
 /* The data plane has no room for the first, or the second, of two channels. */
 static void test_attach_fails(void **state)
 {
@@ -395,7 +490,7 @@ static void test_slots_given_back(void **state)
 		config.threads = 1;
 		config.payload_max = message.payload = 8972;
 		b = bench_open(&config);
-		b->slots = calloc(config.window_bytes / config.payload_max, sizeof(*b->slots));
+		b->slots = calloc(config.window_bytes / FAST_PAYLOAD_MAX, sizeof(*b->slots));
 		assert_non_null(b->slots);
 		connect_worker(b, 0);
 		say(b, 0, &message);
@@ -504,6 +599,9 @@ int main(void)
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_job_memory),
+		cmocka_unit_test(test_window_of_path),
+		cmocka_unit_test(test_window_of_kernel),
+		cmocka_unit_test(test_start_memory),
 		cmocka_unit_test(test_attach_fails),
 		cmocka_unit_test(test_slots_given_back),
 		cmocka_unit_test(test_config),

@@ -47,7 +47,7 @@ struct bench {
 	uint32_t attached_count;
 	struct jobs_channel attached[CHANNELS_MAX];
 	uint32_t started;
-	uint32_t start_payload, start_window;
+	uint32_t start_window;
 	bool start_multicast[4];
 	struct fast_channel fast; /* lent to one channel, */
 	struct fast_slot *slots;  /* if not NULL */
@@ -111,24 +111,20 @@ static inline void port_unshare(void *context, uint16_t id)
 {
 	struct bench *b = context;
 
-	assert_true(b->started > 0); /* before that nobody can know */
-	if (b->lent == id)
-		b->lent = -1;
+	assert_int_equal(b->lent, id);
+	b->lent = -1;
 }
 
-static inline void port_start(void *context, uint16_t id, uint32_t payload, uint32_t window,
+static inline void port_start(void *context, uint16_t id, struct channel *channel,
                               const bool multicast[])
 {
 	struct bench *b = context;
+	struct channel_view view;
 
-	for (uint32_t i = 0; i < b->attached_count; i++) {
-		if (b->attached[i].id != id)
-			continue;
-		b->started++;
-		channel_start(b->attached[i].channel, payload, window, false);
-	}
-	b->start_payload = payload;
-	b->start_window = window;
+	for (uint32_t i = 0; i < b->attached_count; i++)
+		b->started += b->attached[i].id == id;
+	channel_look(channel, b->now_us, &view);
+	b->start_window = view.slots;
 	memcpy(b->start_multicast, multicast,
 	       b->attached[0].worker_count * sizeof(b->start_multicast[0]));
 }
