@@ -244,7 +244,6 @@ static void failed_take(struct link *link, const struct control_message *message
 void link_connected(struct link *link, uint64_t now_us)
 {
 	link->heard_us = now_us;
-	link->ping_due_us = now_us + link->silence_us / 4;
 }
 
 void link_line(struct link *link, const char *line, uint64_t now_us)
@@ -326,6 +325,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 
 	if (take(&link->send_join)) {
 		join_fill(link, &message);
+		link->ping_due_us = now_us + link->silence_us / 4; /* JOIN is the first line */
 	} else if (take(&link->send_ready)) {
 		message.kind = CONTROL_READY;
 		message.payload = link->size;
