@@ -452,12 +452,14 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 		return false;
 	}
 	if (link->turn == 0 && link->knocks == KNOCKS_PER_SIZE && !all_answered(link))
-		next_size(link, now_us);
-	/* Knock on after all have answered, too: each KNOCK makes the aggregator probe again. */
+		next_size(link, now_us); /*
+	 * When all have answered, one KNOCK a round is for the PROBE that it draws. More would be
+	 * too many: each PROBE goes to all workers.
+	 */
 	while (link->turn < link->welcome.channel_count) {
 		uint32_t index = link->turn++;
 
-		if (link->answered[index] && !all_answered(link))
+		if (all_answered(link) ? index > 0 : link->answered[index])
 			continue;
 		knock_build(link, index, out);
 		return true;
