@@ -13,9 +13,11 @@ enum { SUM = 1, AVG, MIN, MAX, PROD };
 struct data_reference {
 	struct op_spec spec;
 	uint32_t world;
-	double *value;     /* floats */
-	double *magnitude; /* sum of |x|: what rounding errors are measured by */
+	double *value; /* floats */
 	int64_t *integer;
+	uint64_t
+		*block_next; /* [world + 1] by rank, then of any: the first block not counted yet */
+	uint64_t owned, united;
 };
 
 static uint64_t hash(uint64_t a, uint64_t b)
@@ -74,6 +76,17 @@ static int64_t integer(const struct op_spec *spec, uint32_t rank, uint64_t index
 		h |= 1;
 	/* All bits: sums wrap. */
 	return spec->dtype == I32 ? (int32_t)h : (int64_t)h;
+}
+
+/* To nearest, ties to even: `digits` of a normal number's binary ones stay. */
+static double rounded(double value, int digits)
+{
+	int exponent;
+	double fraction = frexp(value, &exponent);
+
+	if (value == 0 || !isfinite(value))
+		return value;
+	return ldexp(nearbyint(ldexp(fraction, digits)), exponent - digits);
 }
 
 static uint16_t to_f16(double value)
@@ -184,22 +197,50 @@ static int64_t fold_integer(uint8_t reduction, int64_t a, int64_t b)
 	}
 }
 
+/* In f32 if that is what sums are made in, and divided there; then once in the result's type. */
+static double result_of(const struct data_reference *r, double sum)
+{
+	static const int digits[] = {[F32] = 24, [F16] = 11, [BF16] = 8, [F64] = 53};
+	int sum_digits = r->spec.dtype == F64 ? 53 : 24;
+
+	if (r->spec.reduction == AVG)
+		sum = rounded(sum / r->world, sum_digits);
+	return rounded(sum, digits[r->spec.dtype]);
+}
+
+static void block_count(struct data_reference *r, uint32_t who, uint64_t element, uint64_t *count)
+{
+	uint64_t block = element / r->spec.block;
+
+	if (block < r->block_next[who])
+		return;
+	r->block_next[who] = block + 1;
+	(*count)++;
+}
+
 static void reference_element(struct data_reference *r, uint64_t i)
 {
 	const struct op_spec *spec = &r->spec;
-	double value = 0, magnitude = 0;
+	double value = 0;
 	int64_t whole = 0;
 
 	for (uint32_t rank = 0; rank < r->world; rank++) {
+		bool nonzero;
+
 		if (r->integer != NULL) {
 			int64_t x = integer(spec, rank, i);
 
 			whole = rank == 0 ? x : fold_integer(spec->reduction, whole, x);
+			nonzero = x != 0;
 		} else {
 			double x = number(spec, rank, i);
 
 			value = rank == 0 ? x : fold_float(spec->reduction, value, x);
-			magnitude += fabs(x);
+			nonzero = x != 0;
+		}
+		if (nonzero) {
+			block_count(r, rank, i, &r->owned);
+			block_count(r, r->world, i, &r->united);
 		}
 	}
 	if (r->integer != NULL) {
@@ -207,8 +248,7 @@ static void reference_element(struct data_reference *r, uint64_t i)
 		r->integer[i] = spec->reduction == AVG ? whole / (int64_t)r->world : whole;
 		return;
 	}
-	r->value[i] = spec->reduction == AVG ? value / r->world : value;
-	r->magnitude[i] = magnitude;
+	r->value[i] = result_of(r, value);
 }
 
 struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t world)
@@ -218,12 +258,11 @@ struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t 
 
 	r->spec = *spec;
 	r->world = world;
-	if (spec->dtype >= I32) {
+	r->block_next = calloc(world + 1, sizeof(*r->block_next));
+	if (spec->dtype >= I32)
 		r->integer = calloc(room, sizeof(*r->integer));
-	} else {
+	else
 		r->value = calloc(room, sizeof(*r->value));
-		r->magnitude = calloc(room, sizeof(*r->magnitude));
-	}
 	for (uint64_t i = 0; i < spec->count; i++)
 		reference_element(r, i);
 	return r;
@@ -233,8 +272,18 @@ void data_reference_free(struct data_reference *reference)
 {
 	free(reference->integer);
 	free(reference->value);
-	free(reference->magnitude);
+	free(reference->block_next);
 	free(reference);
+}
+
+uint64_t data_blocks_owned(const struct data_reference *reference)
+{
+	return reference->owned;
+}
+
+uint64_t data_blocks_union(const struct data_reference *reference)
+{
+	return reference->united;
 }
 
 double data_reference_at(const struct data_reference *reference, uint64_t index)
@@ -243,36 +292,16 @@ double data_reference_at(const struct data_reference *reference, uint64_t index)
 	                                  : reference->value[index];
 }
 
-/* Rounding: once per addition in the type of the sums, and once into the result's type. */
-static double tolerance(const struct data_reference *r, uint64_t i)
-{
-	static const int digits[] = {[F32] = 24, [F16] = 11, [BF16] = 8, [F64] = 53};
-	double sum_unit = r->spec.dtype == F64 ? 0x1p-53 : 0x1p-24;
-	double parts = r->spec.reduction == AVG ? r->world : 1;
-
-	if (r->spec.reduction != SUM && r->spec.reduction != AVG)
-		return 0;
-	if (r->spec.fixed32 && r->spec.reduction == SUM && !r->spec.nonfinite)
-		return 0;
-	return (r->world + 2) * sum_unit * r->magnitude[i] / parts +
-	       ldexp(fabs(r->value[i]), -digits[r->spec.dtype]) + 0x1p-25;
-}
-
 static bool right(const struct data_reference *r, const void *result, uint64_t i)
 {
-	double got, want;
+	double got;
 
 	if (r->spec.dtype == I32)
 		return ((const int32_t *)result)[i] == (int32_t)r->integer[i];
 	if (r->spec.dtype == I64)
 		return ((const int64_t *)result)[i] == r->integer[i];
 	got = data_value(r->spec.dtype, result, i);
-	want = r->value[i];
-	if (isnan(want))
-		return isnan(got);
-	if (isinf(want))
-		return got == want;
-	return fabs(got - want) <= tolerance(r, i);
+	return isnan(r->value[i]) ? isnan(got) : got == r->value[i];
 }
 
 uint64_t data_check(const struct data_reference *reference, const void *result)

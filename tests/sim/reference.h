@@ -2,8 +2,10 @@
 /*
  * reference.h - inputs from a seed, and what their reduction must be
  *
- * The reference is a plain loop over plain arrays in double or 64-bit integers. It shares
- * no code with bitmap/, the client or the aggregator, and knows neither blocks nor frames.
+ * The reference is a plain loop over plain arrays in double or 64-bit integers. It shares no code
+ * with bitmap/, the client or the aggregator, and knows no frames. Inputs are such that every sum is
+ * exact in any order, and what is rounded is rounded where PROTOCOL.md says so: there is one right
+ * result, to the bit, but for a zero's sign and what a NaN carries.
  */
 #ifndef TESTS_SIM_REFERENCE_H
 #define TESTS_SIM_REFERENCE_H
@@ -38,6 +40,10 @@ void data_reference_free(struct data_reference *reference);
 
 /* Index of the first element of `result` that is wrong, or count. */
 uint64_t data_check(const struct data_reference *reference, const void *result);
+
+/* Blocks that have a non-zero element: of each worker, added up; and of any. */
+uint64_t data_blocks_owned(const struct data_reference *reference);
+uint64_t data_blocks_union(const struct data_reference *reference);
 
 /* The reference's element, for messages. */
 double data_reference_at(const struct data_reference *reference, uint64_t index);

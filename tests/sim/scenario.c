@@ -3,11 +3,14 @@
 
 #include "tests/sim/scenario.h"
 
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/winnow.h"
 #include "ebpf/wire.h"
+#include "tests/sim/world_impl.h"
 
 /* A run costs about as many additions and copies as there are elements; keep it bounded. */
 #define ELEMENTS_MAX 600000
@@ -39,29 +42,170 @@ static bool one_in(struct dice *dice, uint32_t n)
 	((const uint32_t[]){                                                                       \
 		__VA_ARGS__}[roll(dice) % (sizeof((const uint32_t[]){__VA_ARGS__}) / 4)])
 
-static void network(struct dice *dice, struct world_spec *spec)
-{
-	struct simnet_config *net = &spec->net;
+/* ---- what all nodes of a world have in common, unless it is uneven ---- */
 
-	net->delay_us_min = PICK(dice, 1, 20, 50, 500);
-	net->delay_us_max = net->delay_us_min + PICK(dice, 0, 0, 10, 200, 2000);
-	net->reorder_us = 500;
-	if (one_in(dice, 3))
-		return; /* a clean network */
-	net->loss_ppm = PICK(dice, 0, 1000, 10000, 50000, 150000, 300000);
-	net->duplicate_ppm = PICK(dice, 0, 10000, 100000);
-	net->reorder_ppm = PICK(dice, 0, 10000, 200000);
+struct usual {
+	bool uneven; /* every node has its own of some of these */
+	bool clean;  /* nothing is lost, doubled, delayed differently, or too much */
+	struct simnet_path out, in;
+	uint64_t turn_us;
+	uint32_t pause_ppm;
+	uint64_t pause_us;
+	uint64_t stall_us;
+};
+
+static void faulty_path(struct dice *dice, struct usual *usual)
+{
+	usual->in.loss_ppm = PICK(dice, 0, 1000, 10000, 50000, 150000, 300000);
+	usual->in.duplicate_ppm = PICK(dice, 0, 10000, 100000);
+	usual->in.reorder_ppm = PICK(dice, 0, 10000, 200000);
+	usual->in.reorder_us = 500;
 	if (one_in(dice, 6))
-		net->mtu = PICK(dice, 1472, 1300, 600);
+		usual->in.mtu = PICK(dice, 1472, 1300, 600);
 	if (one_in(dice, 6)) {
-		net->rate_bytes_s = PICK(dice, 10000000, 100000000);
-		net->queue_bytes = PICK(dice, 20000, 200000);
+		usual->in.rate_bytes_s = PICK(dice, 10000000, 100000000);
+		usual->in.queue_bytes = PICK(dice, 20000, 200000);
+	}
+	if (one_in(dice, 6)) {
+		usual->out.rate_bytes_s = PICK(dice, 10000000, 100000000);
+		usual->out.queue_bytes = PICK(dice, 3000, 200000);
 	}
 	if (one_in(dice, 4)) {
-		spec->pause_ppm = PICK(dice, 100, 5000);
-		spec->pause_us = PICK(dice, 2000, 50000);
+		usual->pause_ppm = PICK(dice, 100, 5000);
+		usual->pause_us = PICK(dice, 2000, 50000);
 	}
 }
+
+static void usual_make(struct dice *dice, struct usual *usual)
+{
+	*usual = (struct usual){.uneven = one_in(dice, 3), .clean = one_in(dice, 3)};
+	usual->in.delay_us_min = PICK(dice, 1, 20, 50, 500);
+	usual->in.delay_us_max = usual->in.delay_us_min + PICK(dice, 0, 0, 10, 200, 2000);
+	usual->turn_us = PICK(dice, 0, 0, 20, 200);
+	if (!usual->clean)
+		faulty_path(dice, usual);
+	/* Slow is not stalled. */
+	usual->stall_us = usual->in.loss_ppm > 10000 || usual->in.rate_bytes_s != 0 ||
+	                                  usual->out.rate_bytes_s != 0 || usual->pause_ppm != 0
+	                          ? 60000000
+	                          : 4000000;
+}
+
+/* In an uneven world: far away, or by a narrow road, or behind a slow connection. */
+static void path_bend(struct dice *dice, const struct usual *usual, struct simnet_path *path)
+{
+	if (!usual->uneven)
+		return;
+	if (one_in(dice, 3)) {
+		path->delay_us_min += PICK(dice, 100, 1000, 10000);
+		path->delay_us_max = path->delay_us_min + PICK(dice, 0, 100, 2000);
+	}
+	if (one_in(dice, 3))
+		path->line_us = PICK(dice, 1000, 20000, 100000);
+	if (usual->clean)
+		return;
+	if (one_in(dice, 4))
+		path->mtu = PICK(dice, 8972, 3470, 1472, 1300, 600);
+	if (one_in(dice, 4))
+		path->loss_ppm = PICK(dice, 0, 10000, 100000);
+}
+
+/* ---- nodes ---- */
+
+static void aggregator_make(struct dice *dice, const struct usual *usual,
+                            struct aggregator_spec *out)
+{
+	*out = (struct aggregator_spec){.out = usual->out, .in = usual->in};
+	path_bend(dice, usual, &out->out);
+	path_bend(dice, usual, &out->in);
+	out->turn_us = usual->turn_us;
+	out->rcvbuf = PICK(dice, 212992, 1u << 20, 1u << 22);
+	out->threads = one_in(dice, 2) ? 1 : between(dice, 1, 3);
+	out->payload_max = one_in(dice, 4) ? between(dice, WIRE_PAYLOAD_MIN, 9000)
+	                                   : PICK(dice, WIRE_PAYLOAD_MIN, 1472, 3470, 8972);
+	out->window_bytes = PICK(dice, 8192, 65536, 1048576);
+	out->op_slots = PICK(dice, 1, 2, 4, 12, 32);
+	out->segments_ahead = PICK(dice, 1, 2, 8);
+	out->fast = one_in(dice, 2);
+	out->no_room = one_in(dice, 4);
+	out->bypass_ppm = PICK(dice, 0, 0, 50000, 500000);
+}
+
+static void aggregators_make(struct dice *dice, const struct usual *usual, struct world_spec *out)
+{
+	out->aggregator_count = one_in(dice, 2) ? 1 : between(dice, 1, WORLD_AGGREGATORS_MAX);
+	for (uint32_t i = 0; i < out->aggregator_count; i++) {
+		if (i == 0 || usual->uneven)
+			aggregator_make(dice, usual, &out->aggregators[i]);
+		else
+			out->aggregators[i] = out->aggregators[0];
+	}
+}
+
+static uint32_t op_slots_least(const struct world_spec *spec)
+{
+	uint32_t least = UINT32_MAX;
+
+	for (uint32_t i = 0; i < spec->aggregator_count; i++)
+		if (spec->aggregators[i].op_slots < least)
+			least = spec->aggregators[i].op_slots;
+	return least;
+}
+
+static void worker_make(struct dice *dice, const struct usual *usual, const struct world_spec *spec,
+                        uint32_t multicast_ppm, struct worker_spec *out)
+{
+	*out = (struct worker_spec){
+		.out = usual->out,
+		.in = usual->in,
+		.turn_us = usual->turn_us,
+		.connect_us = between(dice, 0, 3000),
+		.rcvbuf = 1u << 22,
+		.payload = spec->aggregators[0].payload_max,
+		.hears_multicast = roll(dice) % 1000000 < multicast_ppm,
+		.pause_ppm = usual->pause_ppm,
+		.pause_us = usual->pause_us,
+		.silence_us = 2000000,
+		.stall_us = usual->stall_us,
+	};
+	path_bend(dice, usual, &out->out);
+	path_bend(dice, usual, &out->in);
+	if (!usual->uneven)
+		return;
+	out->connect_us = between(dice, 0, PICK(dice, 3000, 3000, 2000000));
+	out->silence_us = PICK(dice, 1000000, 2000000, 10000000);
+	out->stall_us += PICK(dice, 0, 1000000, 10000000);
+	out->rcvbuf = PICK(dice, 212992, 1u << 22);
+	if (one_in(dice, 3))
+		out->payload = PICK(dice, WIRE_PAYLOAD_MIN, 1472, 3470, 8972);
+}
+
+/* Operations of a worker that computes in between may be so far from another's. */
+static uint64_t apart_us(const struct job_spec *job)
+{
+	return job->op_count * job->gap_us;
+}
+
+static void workers_make(struct dice *dice, const struct usual *usual, struct world_spec *out)
+{
+	uint32_t multicast_ppm = PICK(dice, 0, 500000, 1000000);
+
+	for (uint32_t j = 0; j < out->job_count; j++) {
+		out->jobs[j].first_worker = out->worker_count;
+		out->worker_count += out->jobs[j].world;
+	}
+	out->workers = calloc(out->worker_count, sizeof(*out->workers));
+	if (out->workers == NULL)
+		abort();
+	for (uint32_t i = 0; i < out->worker_count; i++)
+		worker_make(dice, usual, out, multicast_ppm, &out->workers[i]);
+	for (uint32_t j = 0; j < out->job_count; j++)
+		for (uint32_t rank = 0; rank < out->jobs[j].world; rank++)
+			out->workers[out->jobs[j].first_worker + rank].stall_us +=
+				apart_us(&out->jobs[j]);
+}
+
+/* ---- jobs ---- */
 
 static void numbers(struct dice *dice, struct op_spec *op)
 {
@@ -100,58 +244,78 @@ static void operation(struct dice *dice, struct op_spec *op, uint32_t number, ui
 	op->shared_ppm = PICK(dice, 0, 0, 500000, 1000000);
 }
 
-static void fault(struct dice *dice, struct job_spec *job, uint32_t aggregators)
+static void other_op(struct dice *dice, const struct op_spec *op, struct op_spec *out)
 {
-	job->fault = (enum fault_kind)between(dice, FAULT_CRASH, FAULT_LEAVE);
-	job->fault_rank = between(dice, 0, job->world - 1);
-	job->fault_after_us = between(dice, 0, PICK(dice, 100, 2000, 30000));
-	if (job->fault == FAULT_AGGREGATOR)
-		job->fault_rank = between(dice, 0, aggregators - 1);
-	if (job->world == 1 && job->fault != FAULT_AGGREGATOR && job->fault != FAULT_ABORT)
-		job->fault = FAULT_NONE;
-	if (job->fault != FAULT_MISMATCH)
-		return;
-	job->fault_op = between(dice, 0, job->op_count - 1);
-	job->fault_spec = job->ops[job->fault_op];
+	*out = *op;
 	switch (between(dice, 0, 3)) {
 	case 0:
-		job->fault_spec.count += between(dice, 1, 100000);
+		out->count += between(dice, 1, 100000);
 		break;
 	case 1:
-		job->fault_spec.block = job->fault_spec.block % 5000 + 1;
+		out->block = out->block % 5000 + 1;
 		break;
 	case 2:
-		job->fault_spec.dtype = (uint8_t)(job->fault_spec.dtype % WINNOW_I64 + 1);
+		out->dtype = (uint8_t)(out->dtype % WINNOW_I64 + 1);
 		break;
 	default:
-		job->fault_spec.reduction = (uint8_t)(job->fault_spec.reduction % WINNOW_PROD + 1);
+		out->reduction = (uint8_t)(out->reduction % WINNOW_PROD + 1);
 	}
-	if (job->fault_spec.dtype != WINNOW_F32 || job->fault_spec.reduction > WINNOW_AVG)
-		job->fault_spec.fixed32 = false;
+	if (out->dtype != WINNOW_F32 || out->reduction > WINNOW_AVG)
+		out->fixed32 = false;
 }
 
-static void one_job(struct dice *dice, struct world_spec *spec, uint32_t number)
+/* False: it makes no sense in this job. */
+static bool fault_make(struct dice *dice, const struct world_spec *spec, const struct job_spec *job,
+                       struct fault_spec *out)
 {
-	struct job_spec *job = &spec->job[number];
+	bool alone = job->world == 1;
 
-	job->world = one_in(dice, 12) ? between(dice, 1, 64) : PICK(dice, 1, 2, 3, 4, 5, 8, 9);
-	job->op_count = between(dice, 1, WORLD_OPS_MAX);
-	job->in_place_ppm = PICK(dice, 0, 500000, 1000000);
-	for (uint32_t i = 0; i < job->op_count; i++)
-		operation(dice, &job->ops[i], i,
-		          ELEMENTS_MAX / job->world / job->op_count / spec->jobs);
-	job->list_ppm = PICK(dice, 0, 0, 500000, 1000000);
-	for (uint32_t i = 0; i < job->op_count; i++)
-		if (job->list_ppm > 0 && job->ops[i].count > job->ops[i].block)
-			job->ops[i].count -= job->ops[i].count % job->ops[i].block;
-	/* Any order is fine as long as each worker's operations all have slots (section 6.3). */
-	job->own_order = job->op_count <= spec->op_slots && one_in(dice, 2);
-	if (one_in(dice, 8) && (number == 0 || spec->job[0].fault != FAULT_AGGREGATOR))
-		fault(dice, job, spec->aggregators);
-	if (job->fault == FAULT_LEAVE && job->op_count == 1)
-		job->fault = FAULT_NONE; /* it would leave before it has joined */
-	if (job->fault == FAULT_LEAVE || job->fault == FAULT_ABSENT)
-		job->own_order = false; /* so that the last one is the same everywhere */
+	*out = (struct fault_spec){.kind = (enum fault_kind)between(dice, 0, FAULT_KINDS - 1)};
+	out->who = between(dice, 0, job->world - 1);
+	out->after_us = between(dice, 0, PICK(dice, 100, 2000, 30000, 1000000, 5000000));
+	switch (out->kind) {
+	case FAULT_AGGREGATOR:
+		out->who = between(dice, 0, spec->aggregator_count - 1);
+		return spec->job_count == 1; /* others would meet it too */
+	case FAULT_MISMATCH:
+		out->op = between(dice, 0, job->op_count - 1);
+		other_op(dice, &job->ops[out->op], &out->other_op);
+		return !alone;
+	case FAULT_LEAVE:
+		return !alone && job->op_count > 1; /* else it would leave before it has joined */
+	case FAULT_ABORT:
+		return true;
+	default:
+		return !alone;
+	}
+}
+
+/* Two that spare themselves the last operation: no one else may be left that waits for it. */
+static bool nobody_waits(const struct job_spec *job, const struct fault_spec *fault)
+{
+	bool spares = fault->kind == FAULT_LEAVE || fault->kind == FAULT_ABSENT;
+
+	for (uint32_t i = 0; i < job->fault_count; i++)
+		if (spares &&
+		    (job->faults[i].kind == FAULT_LEAVE || job->faults[i].kind == FAULT_ABSENT))
+			return true;
+	return false;
+}
+
+static void faults_make(struct dice *dice, const struct world_spec *spec, struct job_spec *job)
+{
+	uint32_t count = one_in(dice, 8) ? between(dice, 1, WORLD_FAULTS_MAX) : 0;
+
+	while (count-- > 0) {
+		struct fault_spec *fault = &job->faults[job->fault_count];
+
+		if (!fault_make(dice, spec, job, fault) || nobody_waits(job, fault))
+			continue;
+		job->fault_count++;
+		/* So that the last operation is the same everywhere. */
+		if (fault->kind == FAULT_LEAVE || fault->kind == FAULT_ABSENT)
+			job->own_order = false;
+	}
 }
 
 static void priorities(struct dice *dice, struct job_spec *job)
@@ -162,62 +326,126 @@ static void priorities(struct dice *dice, struct job_spec *job)
 		job->ops[i].priority = (uint32_t)(roll(dice) % (job->priority_max + UINT64_C(1)));
 }
 
+static void job_make(struct dice *dice, const struct world_spec *spec, struct job_spec *job)
+{
+	job->world = one_in(dice, 12) ? between(dice, 1, 64) : PICK(dice, 1, 2, 3, 4, 5, 8, 9);
+	job->op_count = between(dice, 1, WORLD_OPS_MAX);
+	job->in_place_ppm = PICK(dice, 0, 500000, 1000000);
+	job->list_ppm = PICK(dice, 0, 0, 500000, 1000000);
+	job->eager_ppm = 500000;
+	job->gap_us = PICK(dice, 3000, 3000, 3000, 100000, 3000000);
+	for (uint32_t i = 0; i < job->op_count; i++) {
+		struct op_spec *op = &job->ops[i];
+
+		operation(dice, op, i, ELEMENTS_MAX / job->world / job->op_count / spec->job_count);
+		if (job->list_ppm > 0 && op->count > op->block)
+			op->count -= op->count % op->block;
+	}
+	/* Any order is fine as long as each worker's operations all have slots (section 6.3). */
+	job->own_order = job->op_count <= op_slots_least(spec) && one_in(dice, 2);
+	faults_make(dice, spec, job);
+	priorities(dice, job);
+}
+
+/* ---- a world ---- */
+
+/* Nothing may be sent twice where nothing goes wrong, and nothing takes longer than a time-out. */
+static bool must_not_waste(const struct world_spec *spec, const struct usual *usual)
+{
+	for (uint32_t j = 0; j < spec->job_count; j++)
+		if (spec->jobs[j].fault_count > 0)
+			return false;
+	return usual->clean && !usual->uneven && usual->in.delay_us_max == usual->in.delay_us_min;
+}
+
 void scenario_make(uint64_t seed, struct world_spec *out)
 {
 	struct dice dice = {seed * UINT64_C(0xd1342543de82ef95) + 99};
 	static const char *const isas[] = {NULL, "scalar", "avx2", "avx512"};
+	struct usual usual;
 
 	memset(out, 0, sizeof(*out));
 	out->seed = seed;
-	out->aggregators = one_in(&dice, 2) ? 1 : between(&dice, 1, 4);
-	out->threads = one_in(&dice, 2) ? 1 : between(&dice, 1, 3);
-	out->jobs = one_in(&dice, 3) ? between(&dice, 2, WORLD_JOBS_MAX) : 1;
-	out->payload_max = one_in(&dice, 4) ? between(&dice, WIRE_PAYLOAD_MIN, 9000)
-	                                    : PICK(&dice, WIRE_PAYLOAD_MIN, 1472, 3470, 8972);
-	out->window_bytes = PICK(&dice, 8192, 65536, 1048576);
-	out->op_slots = PICK(&dice, 1, 2, 4, 12, 32);
-	out->segments_ahead = PICK(&dice, 1, 2, 8);
-	out->multicast_ppm = PICK(&dice, 0, 500000, 1000000);
-	out->silence_us = 2000000;
-	out->stall_us = 4000000;
+	out->class_name = "any";
 	out->limit_us = 600000000;
 	out->isa = isas[between(&dice, 0, 3)];
-	network(&dice, out);
-	if (out->net.loss_ppm > 10000 || out->net.rate_bytes_s != 0 || out->pause_ppm != 0)
-		out->stall_us = 60000000; /* slow is not stalled */
-	for (uint32_t i = 0; i < out->jobs; i++)
-		one_job(&dice, out, i);
-	if (out->job[0].fault == FAULT_AGGREGATOR)
-		out->jobs = 1;
-	for (uint32_t i = 1; i < out->jobs; i++)
-		if (out->job[i].fault == FAULT_AGGREGATOR)
-			out->job[i].fault = FAULT_NONE;
-	out->fast = one_in(&dice, 2);
-	out->no_room = one_in(&dice, 4);
-	out->bypass_ppm = PICK(&dice, 0, 0, 50000, 500000);
-	for (uint32_t i = 0; i < out->jobs; i++)
-		priorities(&dice, &out->job[i]);
+	usual_make(&dice, &usual);
+	aggregators_make(&dice, &usual, out);
+	out->job_count = one_in(&dice, 3) ? between(&dice, 2, WORLD_JOBS_MAX) : 1;
+	for (uint32_t i = 0; i < out->job_count; i++)
+		job_make(&dice, out, &out->jobs[i]);
+	workers_make(&dice, &usual, out);
+	out->bounds.nothing_wasted = must_not_waste(out, &usual);
+}
+
+void scenario_free(struct world_spec *spec)
+{
+	free(spec->workers);
+	spec->workers = NULL;
+}
+
+/* ---- in words ---- */
+
+__attribute__((format(printf, 3, 4))) static void add(char *text, size_t room, const char *format,
+                                                      ...)
+{
+	size_t used = strlen(text);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text + used, room - used, format, args);
+	va_end(args);
+}
+
+static void describe_path(const struct simnet_path *path, const char *name, char *text, size_t room)
+{
+	add(text, room, " %s(%llu-%lluus", name, (unsigned long long)path->delay_us_min,
+	    (unsigned long long)path->delay_us_max);
+	if (path->loss_ppm + path->duplicate_ppm + path->reorder_ppm > 0)
+		add(text, room, " loss=%.1f%% dup=%.1f%% reorder=%.1f%%", path->loss_ppm / 1e4,
+		    path->duplicate_ppm / 1e4, path->reorder_ppm / 1e4);
+	if (path->mtu > 0)
+		add(text, room, " mtu=%u", path->mtu);
+	if (path->rate_bytes_s > 0)
+		add(text, room, " rate=%llu queue=%llu", (unsigned long long)path->rate_bytes_s,
+		    (unsigned long long)path->queue_bytes);
+	add(text, room, ")");
+}
+
+static void describe_job(const struct job_spec *job, char *text, size_t room)
+{
+	add(text, room, " [world=%u ops=%u%s%s", job->world, job->op_count,
+	    job->own_order ? " own-order" : "",
+	    job->priority_max == 0 ? ""
+	    : job->own_priorities  ? " own-priorities"
+	                           : " priorities");
+	for (uint32_t i = 0; i < job->fault_count; i++)
+		add(text, room, " %s(%u after %lluus)", fault_name(job->faults[i].kind),
+		    job->faults[i].who, (unsigned long long)job->faults[i].after_us);
+	add(text, room, "]");
 }
 
 void scenario_describe(const struct world_spec *spec, char *text, size_t room)
 {
-	static const char *const faults[] = {"none",  "crash",  "freeze",   "aggregator",
-	                                     "abort", "absent", "mismatch", "leave"};
-	int used = snprintf(
-		text, room,
-		"aggregators=%u threads=%u payload=%u window=%u slots=%u ahead=%u loss=%.1f%% "
-		"dup=%.1f%% reorder=%.1f%% mtu=%u rate=%llu pause=%u fast=%d jobs:",
-		spec->aggregators, spec->threads, spec->payload_max, spec->window_bytes,
-		spec->op_slots, spec->segments_ahead, spec->net.loss_ppm / 1e4,
-		spec->net.duplicate_ppm / 1e4, spec->net.reorder_ppm / 1e4, spec->net.mtu,
-		(unsigned long long)spec->net.rate_bytes_s, spec->pause_ppm, spec->fast);
+	*text = '\0';
+	add(text, room, "%s:", spec->class_name);
+	for (uint32_t i = 0; i < spec->aggregator_count; i++) {
+		const struct aggregator_spec *a = &spec->aggregators[i];
 
-	for (uint32_t i = 0; i < spec->jobs && used > 0 && (size_t)used < room; i++)
-		used += snprintf(text + used, room - (size_t)used,
-		                 " [world=%u ops=%u%s%s fault=%s]", spec->job[i].world,
-		                 spec->job[i].op_count, spec->job[i].own_order ? " own-order" : "",
-		                 spec->job[i].priority_max == 0 ? ""
-		                 : spec->job[i].own_priorities  ? " own-priorities"
-		                                                : " priorities",
-		                 faults[spec->job[i].fault]);
+		add(text, room, " agg%u(threads=%u payload=%u window=%u slots=%u ahead=%u%s", i,
+		    a->threads, a->payload_max, a->window_bytes, a->op_slots, a->segments_ahead,
+		    a->fast ? " fast" : "");
+		describe_path(&a->in, "in", text, room);
+		describe_path(&a->out, "out", text, room);
+		add(text, room, ")");
+	}
+	if (spec->worker_count > 0) {
+		add(text, room, " host%u(pause=%u", spec->aggregator_count,
+		    spec->workers[0].pause_ppm);
+		describe_path(&spec->workers[0].in, "in", text, room);
+		describe_path(&spec->workers[0].out, "out", text, room);
+		add(text, room, ")");
+	}
+	for (uint32_t i = 0; i < spec->job_count; i++)
+		describe_job(&spec->jobs[i], text, room);
 }

@@ -8,6 +8,7 @@
 #include "tests/sim/world.h"
 
 void scenario_make(uint64_t seed, struct world_spec *out);
+void scenario_free(struct world_spec *spec);
 
 /* One line about it. */
 void scenario_describe(const struct world_spec *spec, char *text, size_t room);

@@ -3,17 +3,31 @@
 
 #include "tests/sim/simnet.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+struct node {
+	struct simnet_path out, in;
+	uint64_t out_free_us, in_free_us; /* when all that queues there has passed */
+	uint32_t address;
+	uint64_t
+		*line_last_us; /* [nodes] when the last line gets there; NULL: none has been sent */
+};
+
 struct simnet {
-	struct simnet_config config;
 	uint64_t now_us, order, random;
 	struct sim_event *heap;
 	uint32_t count, room;
-	uint64_t *port_free_us; /* [nodes] when the port has sent all that queues for it */
-	uint64_t *line_last_us; /* [nodes * nodes] when the last line gets there */
+	uint32_t node_count;
+	struct node *nodes;
 	struct simnet_stats stats;
+};
+
+/* What several events may point at. */
+struct shared {
+	uint32_t users;
+	uint8_t data[];
 };
 
 static void *must(void *memory)
@@ -23,25 +37,26 @@ static void *must(void *memory)
 	return memory;
 }
 
-struct simnet *simnet_open(const struct simnet_config *config)
+struct simnet *simnet_open(uint64_t seed, uint32_t nodes)
 {
 	struct simnet *net = must(calloc(1, sizeof(*net)));
 
-	net->config = *config;
-	net->random = config->seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-	net->port_free_us = must(calloc(config->nodes, sizeof(*net->port_free_us)));
-	net->line_last_us =
-		must(calloc((size_t)config->nodes * config->nodes, sizeof(*net->line_last_us)));
+	net->random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+	net->node_count = nodes;
+	net->nodes = must(calloc(nodes, sizeof(*net->nodes)));
+	for (uint32_t i = 0; i < nodes; i++)
+		net->nodes[i].address = 1;
 	return net;
 }
 
 void simnet_close(struct simnet *net)
 {
 	for (uint32_t i = 0; i < net->count; i++)
-		free(net->heap[i].data);
+		simnet_free(&net->heap[i]);
+	for (uint32_t i = 0; i < net->node_count; i++)
+		free(net->nodes[i].line_last_us);
 	free(net->heap);
-	free(net->port_free_us);
-	free(net->line_last_us);
+	free(net->nodes);
 	free(net);
 }
 
@@ -49,6 +64,28 @@ uint64_t simnet_now(const struct simnet *net)
 {
 	return net->now_us;
 }
+
+struct simnet_path *simnet_out(struct simnet *net, uint32_t node)
+{
+	return &net->nodes[node].out;
+}
+
+struct simnet_path *simnet_in(struct simnet *net, uint32_t node)
+{
+	return &net->nodes[node].in;
+}
+
+void simnet_move(struct simnet *net, uint32_t node)
+{
+	net->nodes[node].address++;
+}
+
+uint32_t simnet_address(const struct simnet *net, uint32_t node)
+{
+	return net->nodes[node].address;
+}
+
+/* ---- chance ---- */
 
 /* splitmix64 */
 uint64_t simnet_random(struct simnet *net)
@@ -67,18 +104,21 @@ uint64_t simnet_between(struct simnet *net, uint64_t low, uint64_t high)
 
 bool simnet_chance(struct simnet *net, uint32_t ppm)
 {
-	return simnet_random(net) % 1000000 < ppm;
+	return ppm > 0 && simnet_random(net) % 1000000 < ppm;
 }
+
+/* ---- events ---- */
 
 static bool earlier(const struct sim_event *a, const struct sim_event *b)
 {
 	return a->at_us != b->at_us ? a->at_us < b->at_us : a->order < b->order;
 }
 
-static void put(struct simnet *net, const struct sim_event *event)
+static void put(struct simnet *net, struct sim_event *event)
 {
 	uint32_t at = net->count++;
 
+	event->order = net->order++;
 	if (net->count > net->room) {
 		net->room = net->room > 0 ? net->room * 2 : 1024;
 		net->heap = must(realloc(net->heap, net->room * sizeof(*net->heap)));
@@ -90,15 +130,11 @@ static void put(struct simnet *net, const struct sim_event *event)
 	net->heap[at] = *event;
 }
 
-bool simnet_next(struct simnet *net, struct sim_event *out)
+static struct sim_event take_first(struct simnet *net)
 {
-	struct sim_event last;
+	struct sim_event first = net->heap[0], last = net->heap[--net->count];
 	uint32_t at = 0;
 
-	if (net->count == 0)
-		return false;
-	*out = net->heap[0];
-	last = net->heap[--net->count];
 	for (;;) {
 		uint32_t child = 2 * at + 1;
 
@@ -112,92 +148,7 @@ bool simnet_next(struct simnet *net, struct sim_event *out)
 		at = child;
 	}
 	net->heap[at] = last;
-	net->now_us = out->at_us;
-	return true;
-}
-
-static uint8_t *copy(const void *data, uint32_t bytes)
-{
-	return memcpy(must(malloc(bytes > 0 ? bytes : 1)), data, bytes);
-}
-
-/* The port at `to` takes its time; what finds its queue full is lost. */
-static bool through_port(struct simnet *net, uint32_t to, uint32_t bytes, uint64_t *at_us)
-{
-	uint64_t rate = net->config.rate_bytes_s, free_us = net->port_free_us[to];
-
-	if (rate == 0)
-		return true;
-	if (free_us < *at_us)
-		free_us = *at_us;
-	if ((free_us - *at_us) * rate / 1000000 > net->config.queue_bytes) {
-		net->stats.overflowed++;
-		return false;
-	}
-	free_us += (uint64_t)bytes * 1000000 / rate;
-	net->port_free_us[to] = free_us;
-	*at_us = free_us;
-	return true;
-}
-
-static void send_once(struct simnet *net, uint32_t from, uint32_t to, const void *data,
-                      uint32_t bytes)
-{
-	struct sim_event event = {.kind = SIM_DATAGRAM, .from = from, .to = to, .bytes = bytes};
-
-	event.at_us = net->now_us +
-	              simnet_between(net, net->config.delay_us_min, net->config.delay_us_max);
-	if (simnet_chance(net, net->config.reorder_ppm))
-		event.at_us += simnet_between(net, 0, net->config.reorder_us);
-	if (!through_port(net, to, bytes, &event.at_us))
-		return;
-	event.order = net->order++;
-	event.data = copy(data, bytes);
-	put(net, &event);
-}
-
-void simnet_send(struct simnet *net, uint32_t from, uint32_t to, const void *data, uint32_t bytes)
-{
-	net->stats.datagrams++;
-	if ((net->config.mtu != 0 && bytes > net->config.mtu) ||
-	    simnet_chance(net, net->config.loss_ppm)) {
-		net->stats.lost++;
-		return;
-	}
-	send_once(net, from, to, data, bytes);
-	if (simnet_chance(net, net->config.duplicate_ppm)) {
-		net->stats.doubled++;
-		send_once(net, from, to, data, bytes);
-	}
-}
-
-static void put_control(struct simnet *net, struct sim_event *event)
-{
-	uint64_t *last = &net->line_last_us[(size_t)event->from * net->config.nodes + event->to];
-
-	event->at_us = net->now_us +
-	               simnet_between(net, net->config.delay_us_min, net->config.delay_us_max);
-	if (event->at_us < *last)
-		event->at_us = *last;
-	*last = event->at_us;
-	event->order = net->order++;
-	put(net, event);
-}
-
-void simnet_line(struct simnet *net, uint32_t from, uint32_t to, uint32_t channel, const char *line)
-{
-	struct sim_event event = {.kind = SIM_LINE, .from = from, .to = to, .channel = channel};
-
-	event.bytes = (uint32_t)strlen(line) + 1;
-	event.data = copy(line, event.bytes);
-	put_control(net, &event);
-}
-
-void simnet_gone(struct simnet *net, uint32_t from, uint32_t to, uint32_t channel)
-{
-	struct sim_event event = {.kind = SIM_GONE, .from = from, .to = to, .channel = channel};
-
-	put_control(net, &event);
+	return first;
 }
 
 void simnet_timer(struct simnet *net, uint32_t node, uint32_t channel, uint64_t at_us)
@@ -207,24 +158,201 @@ void simnet_timer(struct simnet *net, uint32_t node, uint32_t channel, uint64_t 
 
 	if (event.at_us < net->now_us)
 		event.at_us = net->now_us;
-	event.order = net->order++;
 	put(net, &event);
 }
 
-void simnet_postpone(struct simnet *net, const struct sim_event *event, uint64_t at_us)
+void simnet_postpone(struct simnet *net, struct sim_event *event, uint64_t at_us)
 {
 	struct sim_event later = *event;
 
 	later.at_us = at_us;
-	later.data = event->data != NULL ? copy(event->data, event->bytes) : NULL;
-	later.order = net->order++;
+	later.again = true;
 	put(net, &later);
+	event->data = NULL;
+}
+
+static struct shared *share(const void *data, uint32_t bytes)
+{
+	struct shared *shared = must(malloc(sizeof(*shared) + bytes));
+
+	shared->users = 1;
+	memcpy(shared->data, data, bytes);
+	return shared;
+}
+
+static void release(struct shared *shared)
+{
+	if (--shared->users == 0)
+		free(shared);
 }
 
 void simnet_free(struct sim_event *event)
 {
-	free(event->data);
+	if (event->data != NULL)
+		release((struct shared *)(void *)((uintptr_t)event->data -
+		                                  offsetof(struct shared, data)));
 	event->data = NULL;
+}
+
+/* ---- datagrams ---- */
+
+static uint64_t backlog_bytes(const struct simnet_path *path, uint64_t free_us, uint64_t at_us)
+{
+	return free_us > at_us ? (free_us - at_us) * path->rate_bytes_s / 1000000 : 0;
+}
+
+/* A way with a rate takes its time. */
+static uint64_t through(const struct simnet_path *path, uint64_t *free_us, uint32_t bytes,
+                        uint64_t at_us)
+{
+	if (path->rate_bytes_s == 0)
+		return at_us;
+	if (*free_us < at_us)
+		*free_us = at_us;
+	*free_us += (uint64_t)bytes * 1000000 / path->rate_bytes_s;
+	return *free_us;
+}
+
+uint64_t simnet_ready_us(const struct simnet *net, uint32_t node)
+{
+	const struct node *n = &net->nodes[node];
+	uint64_t backlog =
+		n->out.rate_bytes_s == 0 ? 0 : backlog_bytes(&n->out, n->out_free_us, net->now_us);
+
+	if (backlog <= n->out.queue_bytes)
+		return net->now_us;
+	return net->now_us + (backlog - n->out.queue_bytes) * 1000000 / n->out.rate_bytes_s + 1;
+}
+
+static bool vanishes(struct simnet *net, const struct simnet_path *path, uint32_t bytes)
+{
+	return path->cut || (path->mtu != 0 && bytes > path->mtu) ||
+	       simnet_chance(net, path->loss_ppm);
+}
+
+static uint64_t delay(struct simnet *net, const struct simnet_path *path)
+{
+	uint64_t us = path->delay_us_min;
+
+	if (path->delay_us_max > path->delay_us_min)
+		us = simnet_between(net, path->delay_us_min, path->delay_us_max);
+	if (simnet_chance(net, path->reorder_ppm))
+		us += simnet_between(net, 0, path->reorder_us);
+	return us;
+}
+
+/* At a port with a rate: it queues, if there is room, and is there when all before it has passed. */
+static void queue_in(struct simnet *net, struct sim_event *event)
+{
+	struct node *to = &net->nodes[event->to];
+
+	if (backlog_bytes(&to->in, to->in_free_us, net->now_us) > to->in.queue_bytes) {
+		net->stats.overflowed++;
+		simnet_free(event);
+		return;
+	}
+	event->kind = SIM_DATAGRAM;
+	event->at_us = through(&to->in, &to->in_free_us, event->bytes, net->now_us);
+	put(net, event);
+}
+
+bool simnet_next(struct simnet *net, struct sim_event *out)
+{
+	while (net->count > 0) {
+		*out = take_first(net);
+		net->now_us = out->at_us;
+		if (out->kind != SIM_AT_PORT)
+			return true;
+		queue_in(net, out);
+	}
+	return false;
+}
+
+static void arrive(struct simnet *net, struct sim_event event, struct shared *shared)
+{
+	const struct simnet_path *in = &net->nodes[event.to].in;
+
+	event.kind = in->rate_bytes_s != 0 ? SIM_AT_PORT : SIM_DATAGRAM;
+	event.at_us += delay(net, in);
+	event.data = shared->data;
+	shared->users++;
+	put(net, &event);
+}
+
+/* One that has left the sender, on its way to one receiver. */
+static void deliver(struct simnet *net, const struct sim_event *event, struct shared *shared)
+{
+	const struct simnet_path *in = &net->nodes[event->to].in;
+
+	if (vanishes(net, in, event->bytes)) {
+		net->stats.lost++;
+		return;
+	}
+	arrive(net, *event, shared);
+	if (simnet_chance(net, in->duplicate_ppm)) {
+		net->stats.doubled++;
+		arrive(net, *event, shared);
+	}
+}
+
+void simnet_send(struct simnet *net, uint32_t from, const uint32_t to[], uint32_t count,
+                 const void *data, uint32_t bytes)
+{
+	struct node *sender = &net->nodes[from];
+	struct sim_event event = {.from = from, .address = sender->address, .bytes = bytes};
+	struct shared *shared;
+
+	net->stats.datagrams += count;
+	event.at_us = through(&sender->out, &sender->out_free_us, bytes, net->now_us);
+	if (vanishes(net, &sender->out, bytes)) {
+		net->stats.lost += count;
+		return;
+	}
+	event.at_us += delay(net, &sender->out);
+	shared = share(data, bytes);
+	for (uint32_t i = 0; i < count; i++) {
+		event.to = to[i];
+		deliver(net, &event, shared);
+	}
+	release(shared);
+}
+
+void simnet_send_to(struct simnet *net, uint32_t from, uint32_t to, uint32_t address,
+                    const void *data, uint32_t bytes)
+{
+	simnet_send(net, from, &to, net->nodes[to].address == address, data, bytes);
+}
+
+/* ---- control connections ---- */
+
+static void put_control(struct simnet *net, struct sim_event *event)
+{
+	struct node *from = &net->nodes[event->from], *to = &net->nodes[event->to];
+
+	if (from->line_last_us == NULL)
+		from->line_last_us = must(calloc(net->node_count, sizeof(*from->line_last_us)));
+	event->at_us = net->now_us + delay(net, &from->out) + delay(net, &to->in) +
+	               from->out.line_us + to->in.line_us;
+	if (event->at_us < from->line_last_us[event->to])
+		event->at_us = from->line_last_us[event->to];
+	from->line_last_us[event->to] = event->at_us;
+	put(net, event);
+}
+
+void simnet_line(struct simnet *net, uint32_t from, uint32_t to, const char *line)
+{
+	struct sim_event event = {.kind = SIM_LINE, .from = from, .to = to};
+
+	event.bytes = (uint32_t)strlen(line) + 1;
+	event.data = share(line, event.bytes)->data;
+	put_control(net, &event);
+}
+
+void simnet_gone(struct simnet *net, uint32_t from, uint32_t to)
+{
+	struct sim_event event = {.kind = SIM_GONE, .from = from, .to = to};
+
+	put_control(net, &event);
 }
 
 const struct simnet_stats *simnet_stats(const struct simnet *net)

@@ -2,10 +2,11 @@
 /*
  * simnet.h - a network and a clock that exist only in memory
  *
- * Events in order of virtual time: datagrams, which may be lost, doubled, delayed and
- * overtaken, and which queue at the receiver's port when that has a rate; lines of control
- * connections, which are reliable and ordered; timers. Everything random comes from one
- * seed. Nodes are numbers, the meaning of bytes is their business.
+ * Events in order of virtual time: datagrams, lines of control connections, which are reliable and
+ * ordered, and timers. Every node has a way out and a way in, and a datagram takes the sender's and
+ * then the receiver's. Each may lose, double, delay, reorder, be too narrow for large datagrams, have
+ * a rate with a queue in front of it, or be cut; all of that may change while the clock runs.
+ * Everything random comes from one seed. Nodes are numbers, the meaning of bytes is their business.
  */
 #ifndef TESTS_SIM_SIMNET_H
 #define TESTS_SIM_SIMNET_H
@@ -13,59 +14,80 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define SIMNET_NODES_MAX 8192
+
 struct simnet;
 
-struct simnet_config {
-	uint64_t seed;
+/* One direction of a node's link. All zero: nothing is lost, and it takes no time. */
+struct simnet_path {
 	uint32_t loss_ppm, duplicate_ppm, reorder_ppm; /* of datagrams, in millionths */
 	uint64_t delay_us_min, delay_us_max;
-	uint64_t reorder_us;   /* extra delay of a datagram that is overtaken */
+	uint64_t reorder_us;   /* extra delay, at most, of a datagram that is overtaken */
+	uint64_t line_us;      /* extra delay of lines of control connections */
 	uint32_t mtu;          /* larger datagrams vanish; 0: none is too large */
-	uint64_t rate_bytes_s; /* of every node's port, inbound; 0: no limit */
-	uint64_t queue_bytes;  /* in front of that port; more is lost */
-	uint32_t nodes;
+	uint64_t rate_bytes_s; /* 0: no limit */
+	uint64_t
+		queue_bytes; /* in front of the rate; in: more is lost; out: see simnet_ready_us() */
+	bool cut;            /* all datagrams vanish; lines pass */
 };
 
-enum sim_event_kind { SIM_DATAGRAM, SIM_LINE, SIM_GONE, SIM_TIMER };
+/* AT_PORT stays within simnet.c. */
+enum sim_event_kind { SIM_DATAGRAM, SIM_AT_PORT, SIM_LINE, SIM_GONE, SIM_TIMER };
 
 struct sim_event {
 	uint64_t at_us;
 	uint64_t order; /* of equal times: first come, first served */
 	enum sim_event_kind kind;
 	uint32_t from, to;
-	uint32_t channel; /* LINE, GONE: which connection; TIMER: the setter's */
+	uint32_t address; /* DATAGRAM: the sender's, as it was then */
+	uint32_t channel; /* TIMER: the setter's */
 	uint32_t bytes;
-	uint8_t *data; /* malloc'ed; simnet_free() */
+	bool again; /* has been put back by simnet_postpone() */
+	const uint8_t *data;
 };
 
 struct simnet_stats {
 	uint64_t datagrams, lost, doubled, overflowed;
 };
 
-struct simnet *simnet_open(const struct simnet_config *config);
+struct simnet *simnet_open(uint64_t seed, uint32_t nodes);
 void simnet_close(struct simnet *net);
 
 uint64_t simnet_now(const struct simnet *net);
+
+/* A node's ways, to be changed at will; and its address, which travels with what it sends (first: 1). */
+struct simnet_path *simnet_out(struct simnet *net, uint32_t node);
+struct simnet_path *simnet_in(struct simnet *net, uint32_t node);
+void simnet_move(struct simnet *net, uint32_t node);
+uint32_t simnet_address(const struct simnet *net, uint32_t node);
 
 /* Numbers from the simulation's own stream. */
 uint64_t simnet_random(struct simnet *net);
 uint64_t simnet_between(struct simnet *net, uint64_t low, uint64_t high); /* inclusive */
 bool simnet_chance(struct simnet *net, uint32_t ppm);
 
-/* A datagram; `data` is copied. */
-void simnet_send(struct simnet *net, uint32_t from, uint32_t to, const void *data, uint32_t bytes);
+/* When the way out of `node` has room for a datagram: now, or after what queues there. */
+uint64_t simnet_ready_us(const struct simnet *net, uint32_t node);
 
-/* A line or the end of connection `channel`, behind all earlier ones of the same (from, to). */
-void simnet_line(struct simnet *net, uint32_t from, uint32_t to, uint32_t channel,
-                 const char *line);
-void simnet_gone(struct simnet *net, uint32_t from, uint32_t to, uint32_t channel);
+/*
+ * A datagram to each of to[0 .. count): by multicast, so it leaves once. It reaches a node only at the
+ * address given, if that is not 0. Never refused: who cares about simnet_ready_us() asks before.
+ */
+void simnet_send(struct simnet *net, uint32_t from, const uint32_t to[], uint32_t count,
+                 const void *data, uint32_t bytes);
+void simnet_send_to(struct simnet *net, uint32_t from, uint32_t to, uint32_t address,
+                    const void *data, uint32_t bytes);
+
+/* A line, or the end, of the connection between two nodes, behind all earlier ones of that direction. */
+void simnet_line(struct simnet *net, uint32_t from, uint32_t to, const char *line);
+void simnet_gone(struct simnet *net, uint32_t from, uint32_t to);
 
 void simnet_timer(struct simnet *net, uint32_t node, uint32_t channel, uint64_t at_us);
 
 /* Take the next event and move the clock there; false when there is none. */
 bool simnet_next(struct simnet *net, struct sim_event *out);
-/* Put an event back, to happen later. */
-void simnet_postpone(struct simnet *net, const struct sim_event *event, uint64_t at_us);
+/* Put an event back, to happen later, behind others that are put back before it; its data goes along. */
+void simnet_postpone(struct simnet *net, struct sim_event *event, uint64_t at_us);
 void simnet_free(struct sim_event *event);
 
 const struct simnet_stats *simnet_stats(const struct simnet *net);

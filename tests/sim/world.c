@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* world.c - build a world, run it until all is over, and judge what the workers got */
+/* world.c - see world.h and world_impl.h */
 
 #include "tests/sim/world.h"
 
@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "tests/sim/world_impl.h"
+
+#define PROMPT_CHECK_US 50000
 
 void world_fail(struct world *world, const char *format, ...)
 {
@@ -22,47 +24,73 @@ void world_fail(struct world *world, const char *format, ...)
 	va_end(args);
 }
 
+/* ---- building ---- */
+
+static void nodes_connect(struct world *world)
+{
+	const struct world_spec *spec = world->spec;
+
+	for (uint32_t i = 0; i < spec->aggregator_count; i++) {
+		*simnet_out(world->net, i) = spec->aggregators[i].out;
+		*simnet_in(world->net, i) = spec->aggregators[i].in;
+	}
+	for (uint32_t i = 0; i < spec->worker_count; i++) {
+		*simnet_out(world->net, spec->aggregator_count + i) = spec->workers[i].out;
+		*simnet_in(world->net, spec->aggregator_count + i) = spec->workers[i].in;
+	}
+}
+
+static void job_build(struct world *world, uint32_t index)
+{
+	const struct job_spec *spec = &world->spec->jobs[index];
+	struct sim_job *job = &world->jobs[index];
+
+	job->spec = spec;
+	job->workers = &world->workers[spec->first_worker];
+	job->silence_us = job->stall_us = UINT64_MAX;
+	for (uint32_t i = 0; i < spec->fault_count; i++)
+		job->faults[i].spec = &spec->faults[i];
+	for (uint32_t op = 0; op < spec->op_count; op++)
+		job->references[op] = data_reference_make(&spec->ops[op], spec->world);
+	for (uint32_t rank = 0; rank < spec->world; rank++) {
+		const struct worker_spec *worker = &world->spec->workers[spec->first_worker + rank];
+
+		if (worker->silence_us < job->silence_us)
+			job->silence_us = worker->silence_us;
+		if (worker->stall_us < job->stall_us)
+			job->stall_us = worker->stall_us;
+		worker_open(world, spec->first_worker + rank, index, rank);
+	}
+}
+
 static void build(struct world *world)
 {
 	const struct world_spec *spec = world->spec;
-	struct simnet_config net = spec->net;
-	uint32_t index = 0;
 
-	for (uint32_t j = 0; j < spec->jobs; j++)
-		world->worker_count += spec->job[j].world;
-	net.nodes = spec->aggregators + world->worker_count;
-	net.seed = spec->seed;
-	world->net = simnet_open(&net);
+	world->nobody = spec->aggregator_count + spec->worker_count;
+	world->net = simnet_open(spec->seed, world->nobody + 1);
+	nodes_connect(world);
 	world->engine = spec->isa != NULL ? bitmap_named(spec->isa) : bitmap_best();
 	if (world->engine == NULL)
 		world->engine = bitmap_best();
 	if (bitmap_pool_open(world->engine, 1, &world->pool) != 0)
 		abort();
-	world->aggregators = calloc(spec->aggregators, sizeof(*world->aggregators));
-	world->workers = calloc(world->worker_count, sizeof(*world->workers));
+	world->aggregators = calloc(spec->aggregator_count, sizeof(*world->aggregators));
+	world->workers = calloc(spec->worker_count, sizeof(*world->workers));
 	world->flat = malloc(WIRE_PAYLOAD_MAX);
 	world->scratch = malloc(WIRE_PAYLOAD_MAX);
-	for (uint32_t i = 0; i < spec->aggregators; i++)
+	for (uint32_t i = 0; i < spec->aggregator_count; i++)
 		aggregator_open(world, i);
-	for (uint32_t j = 0; j < spec->jobs; j++) {
-		world->jobs[j].spec = &spec->job[j];
-		world->jobs[j].first_worker = index;
-		for (uint32_t op = 0; op < spec->job[j].op_count; op++)
-			world->jobs[j].references[op] =
-				data_reference_make(&spec->job[j].ops[op], spec->job[j].world);
-		for (uint32_t rank = 0; rank < spec->job[j].world; rank++)
-			worker_open(world, index++, j, rank);
-	}
+	for (uint32_t j = 0; j < spec->job_count; j++)
+		job_build(world, j);
 }
 
 static void tear_down(struct world *world)
 {
-	for (uint32_t i = 0; i < world->worker_count; i++)
+	for (uint32_t i = 0; i < world->spec->worker_count; i++)
 		worker_close(&world->workers[i]);
-	for (uint32_t i = 0; i < world->spec->aggregators; i++)
-		aggregator_close(&world->aggregators[i]);
-	for (uint32_t j = 0; j < world->spec->jobs; j++)
-		for (uint32_t op = 0; op < world->spec->job[j].op_count; op++)
+	for (uint32_t j = 0; j < world->spec->job_count; j++)
+		for (uint32_t op = 0; op < world->spec->jobs[j].op_count; op++)
 			data_reference_free(world->jobs[j].references[op]);
 	bitmap_pool_close(world->pool);
 	simnet_close(world->net);
@@ -72,157 +100,43 @@ static void tear_down(struct world *world)
 	free(world->scratch);
 }
 
-/* ---- judging ---- */
+/* ---- threads ---- */
 
-static bool status_expected(const struct sim_worker *w, uint32_t op)
+bool thread_busy(struct world *world, struct sim_thread *thread, struct sim_event *event)
 {
-	const struct job_spec *job = w->world->jobs[w->job].spec;
-	int status = w->ops[op].task.status;
+	/* The kernel charges about twice a datagram's bytes to the buffer. */
+	uint32_t charge = event->kind == SIM_DATAGRAM ? 2 * event->bytes : 0;
 
-	switch (job->fault) {
-	case FAULT_NONE:
-		return status == WINNOW_OK;
-	case FAULT_CRASH:
-	case FAULT_FREEZE:
-	case FAULT_AGGREGATOR:
-		return status == WINNOW_OK || status == WINNOW_ERR_LOST;
-	case FAULT_LEAVE: /* its absence from the last operation may be noticed first */
-		return status == WINNOW_OK || status == WINNOW_ERR_LOST ||
-		       status == WINNOW_ERR_TIMEOUT;
-	case FAULT_ABORT:
-		return status == WINNOW_OK || status == WINNOW_ERR_ABORTED;
-	case FAULT_ABSENT:
-		return status == WINNOW_OK || status == WINNOW_ERR_TIMEOUT;
-	case FAULT_MISMATCH:
-		return status == (op == job->fault_op ? WINNOW_ERR_MISMATCH : WINNOW_OK);
+	if (event->again)
+		thread->waiting_bytes -= charge;
+	if (simnet_now(world->net) >= thread->busy_until_us)
+		return false;
+	if (charge > 0 && thread->waiting_bytes + charge > thread->rcvbuf) {
+		world->out->overflowed++;
+		return true;
 	}
-	return false;
+	thread->waiting_bytes += charge;
+	simnet_postpone(world->net, event, thread->busy_until_us);
+	return true;
 }
 
-/* An error must name who is to blame. */
-static void judge_error(struct world *world, const struct sim_worker *w, uint32_t op)
+bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t node, uint64_t turn_us)
 {
-	const struct job_spec *job = world->jobs[w->job].spec;
-	const struct plan_mismatch *m = &w->ops[op].task.mismatch;
-	char blame[32];
-
-	world->out->failures++;
-	if (job->fault == FAULT_MISMATCH) {
-		if (m->rank_a != job->fault_rank && m->rank_b != job->fault_rank)
-			world_fail(world, "job %u op %u: ranks %u and %u are blamed, not %u",
-			           w->job, op, m->rank_a, m->rank_b, job->fault_rank);
-		return;
-	}
-	snprintf(blame, sizeof(blame), job->fault == FAULT_AGGREGATOR ? "agg%u" : "rank %u",
-	         job->fault_rank);
-	if (job->fault == FAULT_ABORT && w->rank == job->fault_rank)
-		snprintf(blame, sizeof(blame), "aborted here");
-	if (strstr(session_error(w->session), blame) == NULL)
-		world_fail(world, "job %u rank %u: \"%s\" does not name %s", w->job, w->rank,
-		           session_error(w->session), blame);
-}
-
-static void judge_op(struct world *world, const struct sim_worker *w, uint32_t number)
-{
-	const struct op_spec *spec = &world->jobs[w->job].spec->ops[number];
-	const struct sim_op *op = &w->ops[number];
-	const struct data_reference *reference = world->jobs[w->job].references[number];
-	uint64_t wrong;
-
-	if (!op->submitted)
-		return;
-	if (op->dones != 1) {
-		world_fail(world, "job %u rank %u op %u: done %u times; session: %s", w->job,
-		           w->rank, number, op->dones, session_error(w->session));
-		return;
-	}
-	if (!status_expected(w, number)) {
-		world_fail(world, "job %u rank %u op %u: status %d; session: %s", w->job, w->rank,
-		           number, op->task.status, session_error(w->session));
-		return;
-	}
-	if (op->task.status != WINNOW_OK) {
-		judge_error(world, w, number);
-		return;
-	}
-	world->out->operations++;
-	wrong = data_check(reference, op->recv);
-	if (wrong < spec->count)
-		world_fail(world, "job %u rank %u op %u: element %llu of %llu is %.17g, want %.17g",
-		           w->job, w->rank, number, (unsigned long long)wrong,
-		           (unsigned long long)spec->count,
-		           data_value(spec->dtype, op->recv, wrong),
-		           data_reference_at(reference, wrong));
-}
-
-/* All workers have the same bits, which a comparison within bounds does not show. */
-static void judge_same(struct world *world, const struct sim_worker *w, uint32_t number)
-{
-	const struct sim_job *job = &world->jobs[w->job];
-	const struct op_spec *spec = &job->spec->ops[number];
-	const struct sim_worker *first = &world->workers[job->first_worker];
-
-	if (w->ops[number].dones != 1 || first->ops[number].dones != 1 ||
-	    w->ops[number].task.status != WINNOW_OK || first->ops[number].task.status != WINNOW_OK)
-		return;
-	for (uint64_t i = 0; i < spec->count; i++) {
-		double a = data_value(spec->dtype, first->ops[number].recv, i);
-		double b = data_value(spec->dtype, w->ops[number].recv, i);
-
-		if (a != b && a == a) {
-			world_fail(world, "job %u op %u: ranks 0 and %u differ at %llu", w->job,
-			           number, w->rank, (unsigned long long)i);
-			return;
-		}
-	}
-}
-
-static void judge(struct world *world)
-{
-	for (uint32_t i = 0; i < world->worker_count; i++) {
-		const struct sim_worker *w = &world->workers[i];
-		struct winnow_stats stats;
-
-		session_stats(w->session, &stats);
-		world->out->retransmits += stats.retransmits;
-		world->out->nacks += stats.nacks;
-		world->out->dropped += stats.dropped;
-		for (uint32_t op = 0; !w->dead && op < world->jobs[w->job].spec->op_count; op++) {
-			judge_op(world, w, op);
-			judge_same(world, w, op);
-		}
-	}
+	if (thread->turn_due)
+		return true;
+	if (turn_us == 0)
+		return false;
+	thread->turn_due = true;
+	simnet_timer(world->net, node, TIMER_TURN,
+	             simnet_now(world->net) + simnet_between(world->net, 0, turn_us));
+	return true;
 }
 
 /* ---- running ---- */
 
-/* The ends of a job's pending calls are due a fixed time after the fault. */
-static void check_promptness(struct world *world, uint64_t now_us)
-{
-	const struct world_spec *spec = world->spec;
-
-	for (uint32_t i = 0; i < world->worker_count; i++) {
-		const struct sim_worker *w = &world->workers[i];
-		const struct sim_job *job = &world->jobs[w->job];
-		uint64_t patience_us = 2 * spec->silence_us + 3000000;
-
-		if (job->fault_us == 0 || w->dead || job->spec->fault == FAULT_MISMATCH)
-			continue;
-		/* Its wait begins with the last operation, which may be a while off. */
-		if (job->spec->fault == FAULT_ABSENT)
-			patience_us +=
-				spec->stall_us > 10000000 ? 2 * spec->stall_us : spec->stall_us;
-		if (w->finished < w->submitted && now_us > job->fault_us + patience_us) {
-			world_fail(world, "job %u rank %u: still waiting %.1f s after the fault",
-			           w->job, w->rank, (double)(now_us - job->fault_us) / 1e6);
-			return;
-		}
-	}
-}
-
 static bool all_over(const struct world *world)
 {
-	for (uint32_t i = 0; i < world->worker_count; i++)
+	for (uint32_t i = 0; i < world->spec->worker_count; i++)
 		if (!world->workers[i].dead && !world->workers[i].left)
 			return false;
 	return true;
@@ -230,7 +144,7 @@ static bool all_over(const struct world *world)
 
 static void describe_hang(struct world *world)
 {
-	for (uint32_t i = 0; i < world->worker_count; i++) {
+	for (uint32_t i = 0; i < world->spec->worker_count; i++) {
 		const struct sim_worker *w = &world->workers[i];
 
 		if (w->dead || w->left)
@@ -242,33 +156,45 @@ static void describe_hang(struct world *world)
 	}
 }
 
+static void take_event(struct world *world, struct sim_event *event)
+{
+	if (event->to == world->nobody)
+		fault_strike(world, event->channel);
+	else if (event->to >= world->spec->aggregator_count)
+		worker_event(&world->workers[event->to - world->spec->aggregator_count], event);
+	else
+		aggregator_event(&world->aggregators[event->to], event);
+	simnet_free(event);
+}
+
+static uint64_t longest_silence_us(const struct world *world)
+{
+	uint64_t longest_us = 0;
+
+	for (uint32_t i = 0; i < world->spec->worker_count; i++)
+		if (world->spec->workers[i].silence_us > longest_us)
+			longest_us = world->spec->workers[i].silence_us;
+	return longest_us;
+}
+
 static void run(struct world *world)
 {
-	const struct world_spec *spec = world->spec;
+	uint64_t over_us = UINT64_MAX, check_us = 0;
 	struct sim_event event;
-	uint64_t over_us = UINT64_MAX;
 
 	while (!world->failed && simnet_next(world->net, &event)) {
 		uint64_t now_us = simnet_now(world->net);
 
-		if (event.to >= spec->aggregators)
-			worker_event(&world->workers[event.to - spec->aggregators], &event);
-		else if (event.kind == SIM_TIMER && event.channel == TIMER_FAULT)
-			aggregator_kill(&world->aggregators[event.to]);
-		else
-			aggregator_event(&world->aggregators[event.to], &event);
-		if (event.kind == SIM_TIMER && event.channel == TIMER_FAULT)
-			for (uint32_t j = 0; j < spec->jobs; j++)
-				if (spec->job[j].fault == FAULT_AGGREGATOR)
-					world->jobs[j].fault_us = now_us;
-		simnet_free(&event);
-		if (event.kind == SIM_TIMER)
-			check_promptness(world, now_us);
-		if (over_us == UINT64_MAX && all_over(world))
-			over_us = now_us + 2 * spec->silence_us + 1000000; /* let LEAVEs arrive */
+		take_event(world, &event);
 		if (now_us > over_us)
 			break;
-		if (now_us > spec->limit_us)
+		if (now_us < check_us)
+			continue;
+		check_us = now_us + PROMPT_CHECK_US;
+		faults_check_prompt(world);
+		if (over_us == UINT64_MAX && all_over(world)) /* let LEAVEs arrive */
+			over_us = now_us + 2 * longest_silence_us(world) + 1000000;
+		if (now_us > world->spec->limit_us)
 			describe_hang(world);
 	}
 	world->out->virtual_us = simnet_now(world->net);
@@ -281,11 +207,13 @@ void world_run(const struct world_spec *spec, struct world_outcome *out)
 	*out = (struct world_outcome){.ok = false};
 	build(&world);
 	run(&world);
-	if (!world.failed)
-		judge(&world);
 	out->datagrams = simnet_stats(world.net)->datagrams;
 	out->lost = simnet_stats(world.net)->lost;
-	out->overflowed = simnet_stats(world.net)->overflowed;
+	out->overflowed += simnet_stats(world.net)->overflowed;
+	for (uint32_t i = 0; i < spec->aggregator_count; i++)
+		aggregator_close(&world.aggregators[i]);
+	if (!world.failed)
+		world_judge(&world);
 	tear_down(&world);
 	out->ok = !world.failed;
 }

@@ -2,9 +2,12 @@
 /*
  * world.h - aggregators and workers on a simulated network, run to the end
  *
- * Every node runs the machines of the product, from the first HELLO to the last LEAVE:
- * jobs.c and channel_*.c on aggregators, session.c on workers. The world brings what the
- * daemons' and the library's shells bring: addresses, threads' channel tables, timers.
+ * Every node runs the machines of the product, from the first HELLO to the last LEAVE: jobs.c and
+ * channel_*.c on aggregators, session.c on workers. The world brings what the daemons' and the
+ * library's shells bring: addresses, threads' channel tables, timers, sockets that are full.
+ *
+ * A world is a list of aggregators, a list of workers, and jobs, which are runs of workers with
+ * operations to reduce and things that happen to them. No two nodes need be alike.
  */
 #ifndef TESTS_SIM_WORLD_H
 #define TESTS_SIM_WORLD_H
@@ -12,12 +15,12 @@
 #include "tests/sim/reference.h"
 #include "tests/sim/simnet.h"
 
+#define WORLD_AGGREGATORS_MAX 4
 #define WORLD_JOBS_MAX 4
 #define WORLD_OPS_MAX 12
-#define WORLD_ALL UINT32_MAX
+#define WORLD_FAULTS_MAX 2
 
 enum fault_kind {
-	FAULT_NONE,
 	FAULT_CRASH,      /* a worker ends; its connections are reset */
 	FAULT_FREEZE,     /* a worker falls silent; its connections stay open */
 	FAULT_AGGREGATOR, /* an aggregator ends */
@@ -25,52 +28,89 @@ enum fault_kind {
 	FAULT_ABSENT,     /* a worker never submits its last operation */
 	FAULT_MISMATCH,   /* a worker submits one operation with other parameters */
 	FAULT_LEAVE,      /* a worker leaves before its last operation */
+	FAULT_KINDS,
+};
+
+struct fault_spec {
+	enum fault_kind kind;
+	uint32_t who;            /* a rank; AGGREGATOR: which one */
+	uint64_t after_us;       /* of the job's first operation */
+	uint32_t op;             /* MISMATCH: which operation, */
+	struct op_spec other_op; /* and what the worker submits instead */
 };
 
 struct job_spec {
 	uint32_t world;
+	uint32_t first_worker; /* its workers are neighbours in the list */
 	uint32_t op_count;
 	bool own_order;        /* each worker submits in an order of its own */
 	uint32_t priority_max; /* operations have random ones up to it */
 	bool own_priorities;   /* on each worker others */
 	uint32_t in_place_ppm;
-	uint32_t list_ppm; /* operations that a worker gives as a list of blocks */
+	uint32_t list_ppm;  /* operations that a worker gives as a list of blocks */
+	uint32_t eager_ppm; /* chance that a worker submits the next operation at once; else */
+	uint64_t gap_us;    /* it computes for up to so long */
 	struct op_spec ops[WORLD_OPS_MAX];
-	enum fault_kind fault;
-	uint32_t fault_rank;       /* or the aggregator */
-	uint32_t fault_op;         /* MISMATCH: which operation */
-	uint64_t fault_after_us;   /* of the start of the job's first operation */
-	struct op_spec fault_spec; /* MISMATCH: what the worker submits instead */
+	uint32_t fault_count;
+	struct fault_spec faults[WORLD_FAULTS_MAX];
+};
+
+struct aggregator_spec {
+	struct simnet_path out, in;
+	uint64_t turn_us; /* it gathers what comes for up to so long before it sends anything */
+	uint32_t rcvbuf;  /* what its socket holds while it is busy; jobs.c knows of it */
+	uint32_t threads;
+	uint32_t payload_max, window_bytes;
+	uint32_t op_slots, segments_ahead;
+	bool fast;           /* a kernel that adds int32 frames before it, */
+	bool no_room;        /* where packets cannot grow */
+	uint32_t bypass_ppm; /* chance that a packet comes by another road */
+};
+
+struct worker_spec {
+	struct simnet_path out, in;
+	uint64_t connect_us; /* until its control connections stand */
+	uint64_t turn_us;
+	uint32_t rcvbuf;
+	uint32_t payload; /* that its interface carries */
+	bool hears_multicast;
+	uint32_t pause_ppm; /* chance that it pauses before a packet */
+	uint64_t pause_us;  /* for up to so long */
+	uint64_t silence_us, stall_us;
+};
+
+/* What the world as a whole may take: 0 is no limit. */
+struct world_bounds {
+	uint64_t time_us;        /* from the first operation to the last one's end */
+	uint64_t sent_again;     /* PUSHes */
+	uint64_t answered_again; /* RESULTs to one worker */
+	uint64_t asked;          /* NACKs */
+	uint64_t overflowed;     /* datagrams that found a queue full */
+	bool nothing_wasted;     /* nothing is sent twice, nothing is of no use */
 };
 
 struct world_spec {
 	uint64_t seed;
-	struct simnet_config net; /* nodes is filled in */
-	uint32_t aggregators, threads;
-	uint32_t jobs;
-	struct job_spec job[WORLD_JOBS_MAX];
-	uint32_t payload_max;
-	uint32_t window_bytes;
-	uint32_t op_slots, segments_ahead;
-	uint32_t multicast_ppm; /* share of workers that multicast reaches */
-	bool fast;              /* a kernel that adds int32 frames before the aggregators */
-	bool no_room;           /* where packets cannot grow */
-	uint32_t bypass_ppm;    /* chance that a packet comes by another road */
-	uint32_t pause_ppm;     /* chance that a worker pauses before a packet */
-	uint64_t pause_us;      /* for up to so long */
-	uint64_t silence_us, stall_us;
+	const char *class_name;
+	uint32_t aggregator_count;
+	struct aggregator_spec aggregators[WORLD_AGGREGATORS_MAX];
+	uint32_t worker_count;
+	struct worker_spec *workers; /* [worker_count] */
+	uint32_t job_count;
+	struct job_spec jobs[WORLD_JOBS_MAX];
 	uint64_t limit_us; /* virtual time in which all must be over */
-	const char *isa;   /* bitmap engine; NULL: best */
+	struct world_bounds bounds;
+	const char *isa; /* bitmap engine; NULL: best */
 };
 
 struct world_outcome {
 	bool ok;
 	char why[512];
 	uint64_t virtual_us;
+	uint64_t busy_us;    /* from the first operation to the last one's end */
 	uint64_t operations; /* finished on a worker, right */
 	uint64_t failures;   /* ended with an error, as they should */
-	uint64_t datagrams, lost, overflowed;
-	uint64_t retransmits, nacks;
+	uint64_t datagrams, lost, overflowed, unsent;	uint64_t sent_again, answered_again, planned_again, asked;
 	uint64_t dropped; /* received by workers and of no use */
 	uint64_t forced;  /* NACKs of workers that have waited for a time-out */
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* world_aggregator.c - an aggregator's shell in the simulation */
+/* world_aggregator.c - an aggregator's shell in the simulation: what control.c and data_packets.c do */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include "tests/sim/world_impl.h"
 
 #define TICK_US 20000
+#define SEND_WAIT_US 100000 /* as in data_packets.c */
 
 /* ---- ports: what the data plane does for jobs.c ---- */
 
@@ -16,7 +17,7 @@ static void port_send(void *context, struct jobs_peer *peer, const char *line)
 	struct sim_aggregator *a = context;
 	struct sim_peer *handle = jobs_peer_handle(peer);
 
-	simnet_line(a->world->net, a->node, handle->worker_node, 0, line);
+	simnet_line(a->world->net, a->node, handle->worker_node, line);
 }
 
 static void port_close(void *context, struct jobs_peer *peer)
@@ -25,10 +26,10 @@ static void port_close(void *context, struct jobs_peer *peer)
 	struct sim_peer *handle = jobs_peer_handle(peer);
 
 	handle->peer = NULL;
-	simnet_gone(a->world->net, a->node, handle->worker_node, 0);
+	simnet_gone(a->world->net, a->node, handle->worker_node);
 }
 
-static struct sim_port *port_named(struct sim_aggregator *a, uint16_t id)
+struct sim_port *port_named(struct sim_aggregator *a, uint16_t id)
 {
 	for (uint32_t i = 0; i < PORTS_MAX; i++)
 		if (a->ports[i].used && a->ports[i].info.id == id)
@@ -62,10 +63,21 @@ static void port_start(void *context, uint16_t id, struct channel *channel, cons
 	memcpy(port->multicast, multicast, port->info.worker_count * sizeof(multicast[0]));
 }
 
+static void stats_keep(struct sim_aggregator *a, struct channel *channel)
+{
+	const uint64_t *from = (const uint64_t *)(const void *)channel_stats(channel);
+	uint64_t *to = (uint64_t *)(void *)&a->stats;
+
+	for (size_t i = 0; i < sizeof(a->stats) / sizeof(*to); i++)
+		to[i] += from[i];
+}
+
 static void port_detach(void *context, uint16_t id)
 {
 	struct sim_port *port = port_named(context, id);
 
+	if (port->channel != NULL)
+		stats_keep(context, port->channel);
 	port->used = false;
 	kernel_release(port);
 }
@@ -94,33 +106,34 @@ static void port_log(void *context, const char *level, const char *text)
 
 /* ---- life ---- */
 
-void aggregator_open(struct world *world, uint32_t index)
+static void jobs_begin(struct sim_aggregator *a)
 {
-	struct sim_aggregator *a = &world->aggregators[index];
+	const struct aggregator_spec *spec = a->spec;
 	struct jobs_config config = {
 		.software = "sim",
-		.threads = world->spec->threads,
-		.peers_max = world->worker_count + 4,
+		.threads = spec->threads,
+		.peers_max = a->world->spec->worker_count + 4,
 		.jobs_max = 40,
 		.workers_max = SIM_WORLD_MAX,
 		.job_bytes_max = (size_t)1 << 32,
 		.bytes_max = (size_t)1 << 33,
-		.payload_max = world->spec->payload_max,
-		.window_bytes = world->spec->window_bytes,
-		.rcvbuf_bytes = 1u << 20,
-		.op_slots = world->spec->op_slots,
-		.segments_ahead = world->spec->segments_ahead,
+		.payload_max = spec->payload_max,
+		.window_bytes = spec->window_bytes,
+		.rcvbuf_bytes = spec->rcvbuf,
+		.op_slots = spec->op_slots,
+		.segments_ahead = spec->segments_ahead,
 		.join_us = 20000000,
 		.hello_us = 5000000,
 		.group_net = 0xef4d0000,
 		.group_port = 5555,
-		.engine = world->engine,
+		.engine = a->world->engine,
 	};
 	struct jobs_ports ports = {
 		.context = a,
 		.send = port_send,
 		.close = port_close,
-		.share = world->spec->fast ? kernel_share : NULL,
+		.share = spec->fast ? kernel_share : NULL,
+		.unshare = kernel_unshare,
 		.attach = port_attach,
 		.start = port_start,
 		.detach = port_detach,
@@ -128,11 +141,20 @@ void aggregator_open(struct world *world, uint32_t index)
 		.log = port_log,
 	};
 
-	a->world = world;
-	a->node = index;
-	a->peers = calloc(world->worker_count, sizeof(*a->peers));
 	if (jobs_open(&config, &ports, &a->jobs) != 0)
 		abort();
+}
+
+void aggregator_open(struct world *world, uint32_t index)
+{
+	struct sim_aggregator *a = &world->aggregators[index];
+
+	a->world = world;
+	a->spec = &world->spec->aggregators[index];
+	a->node = index;
+	a->thread.rcvbuf = a->spec->rcvbuf;
+	a->peers = calloc(world->spec->worker_count, sizeof(*a->peers));
+	jobs_begin(a);
 	simnet_timer(world->net, a->node, TIMER_TICK, TICK_US);
 }
 
@@ -152,7 +174,7 @@ void aggregator_close(struct sim_aggregator *aggregator)
 void aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node)
 {
 	struct sim_peer *handle =
-		&aggregator->peers[worker_node - aggregator->world->spec->aggregators];
+		&aggregator->peers[worker_node - aggregator->world->spec->aggregator_count];
 	const struct net_addr from = {.ip = 0x0a000000 + worker_node, .port = 1};
 
 	handle->aggregator = aggregator;
@@ -166,36 +188,95 @@ void aggregator_kill(struct sim_aggregator *aggregator)
 	struct world *world = aggregator->world;
 
 	aggregator->dead = true;
-	for (uint32_t i = 0; i < world->worker_count; i++)
+	for (uint32_t i = 0; i < world->spec->worker_count; i++)
 		if (aggregator->peers[i].peer != NULL)
-			simnet_gone(world->net, aggregator->node, aggregator->peers[i].worker_node,
-			            0);
+			simnet_gone(world->net, aggregator->node, aggregator->peers[i].worker_node);
 }
 
-/* ---- packets ---- */
+/* ---- sending ---- */
 
-static void send_to(struct sim_aggregator *a, uint32_t node, const struct packet_out *out)
+/* A thread whose socket is full waits for room; false: for too long, and the datagram is given up. */
+static bool waits_for_room(struct sim_aggregator *a)
 {
-	if (node == 0)
-		return; /* this worker has not knocked yet */
-	packet_flatten(out, a->world->flat);
-	simnet_send(a->world->net, a->node, node, a->world->flat, out->bytes);
+	uint64_t now_us = simnet_now(a->world->net);
+	uint64_t ready_us = simnet_ready_us(a->world->net, a->node);
+	uint64_t here_us = a->thread.busy_until_us > now_us ? a->thread.busy_until_us : now_us;
+
+	if (ready_us <= here_us)
+		return true;
+	if (ready_us - here_us > SEND_WAIT_US) {
+		a->thread.busy_until_us = here_us + SEND_WAIT_US;
+		a->world->out->unsent++;
+		return false;
+	}
+	a->thread.busy_until_us = ready_us;
+	return true;
 }
 
-static void fan_out(struct sim_aggregator *a, const struct sim_port *port,
-                    const struct packet_out *out)
+static void send_one(struct sim_aggregator *a, const struct sim_port *port, uint16_t rank,
+                     const void *data, uint32_t bytes)
 {
-	if (out->dest != WIRE_EVERYONE) {
-		send_to(a, port->node[out->dest], out);
+	if (port->address[rank] != 0 && waits_for_room(a))
+		simnet_send_to(a->world->net, a->node, port->node[rank], port->address[rank], data,
+		               bytes);
+}
+
+/* To one worker; or to all: once to the group, once each to the rest. */
+static void fan_out(struct sim_aggregator *a, const struct sim_port *port, uint16_t dest,
+                    const void *data, uint32_t bytes)
+{
+	uint32_t group[SIM_WORLD_MAX], count = 0;
+
+	if (dest != WIRE_EVERYONE) {
+		send_one(a, port, dest, data, bytes);
 		return;
 	}
-	/* What multicast reaches, and what is reached one by one: the same here. */
 	for (uint32_t rank = 0; rank < port->info.worker_count; rank++)
-		send_to(a, port->node[rank], out);
+		if (port->multicast[rank] && port->address[rank] != 0)
+			group[count++] = port->node[rank];
+	if (count > 0 && waits_for_room(a))
+		simnet_send(a->world->net, a->node, group, count, data, bytes);
+	for (uint16_t rank = 0; rank < port->info.worker_count; rank++)
+		if (!port->multicast[rank])
+			send_one(a, port, rank, data, bytes);
+}
+
+static void drain(struct sim_aggregator *a, struct sim_port *port)
+{
+	struct packet_out out = {.scratch = a->world->scratch};
+
+	port->dirty = false;
+	while (channel_pull(port->channel, simnet_now(a->world->net), &out)) {
+		packet_flatten(&out, a->world->flat);
+		fan_out(a, port, out.dest, a->world->flat, out.bytes);
+	}
+}
+
+static void drain_all(struct sim_aggregator *a)
+{
+	a->thread.turn_due = false;
+	for (uint32_t i = 0; i < PORTS_MAX; i++)
+		if (a->ports[i].used && a->ports[i].dirty)
+			drain(a, &a->ports[i]);
+}
+
+/* ---- receiving ---- */
+
+static void probe_group(struct sim_aggregator *a, const void *data, uint32_t bytes)
+{
+	const struct world *world = a->world;
+	uint32_t group[SIM_WORLD_MAX], count = 0;
+
+	for (uint32_t i = 0; i < world->spec->worker_count && count < SIM_WORLD_MAX; i++)
+		if (world->workers[i].spec->hears_multicast &&
+		    world->workers[i].group_known[a->node])
+			group[count++] = world->workers[i].node;
+	if (count > 0 && waits_for_room(a))
+		simnet_send(world->net, a->node, group, count, data, bytes);
 }
 
 static void knock_answer(struct sim_aggregator *a, struct sim_port *port,
-                         const struct packet *packet, uint32_t from)
+                         const struct packet *packet, const struct sim_event *event)
 {
 	struct world *world = a->world;
 	struct packet_head head = {
@@ -206,45 +287,46 @@ static void knock_answer(struct sim_aggregator *a, struct sim_port *port,
 	};
 	struct packet_out out;
 
-	port->node[packet->worker] = from;
+	port->node[packet->worker] = event->from;
+	port->address[packet->worker] = event->address;
 	packet_begin(&out, &head);
 	memset(world->scratch, 0, packet->body_bytes);
 	packet_point(&out, world->scratch, packet->body_bytes);
-	send_to(a, from, &out);
+	packet_flatten(&out, world->flat);
+	send_one(a, port, packet->worker, world->flat, out.bytes);
 	head.kind = WIRE_PROBE;
 	head.worker = WIRE_EVERYONE;
 	packet_begin(&out, &head);
-	for (uint32_t i = 0; i < world->worker_count; i++)
-		if (world->workers[i].hears_multicast && world->workers[i].group_known[a->node])
-			send_to(a, world->workers[i].node, &out);
+	packet_point(&out, world->scratch, packet->body_bytes);
+	packet_flatten(&out, world->flat);
+	probe_group(a, world->flat, out.bytes);
 }
 
-static void datagram(struct sim_aggregator *a, const struct sim_event *event)
+static void datagram(struct sim_aggregator *a, struct sim_event *event)
 {
-	uint64_t now_us = simnet_now(a->world->net);
-	struct packet_out out = {.scratch = a->world->scratch};
 	struct sim_port *port;
 	struct packet packet;
 
 	if (packet_parse(event->data, event->bytes, false, &packet) != WIRE_DROP_NONE)
 		return;
 	port = port_named(a, packet.channel);
-	if (port == NULL)
+	if (port == NULL || (port->channel == NULL && packet.kind != WIRE_KNOCK))
+		return;
+	if (!event->again && packet.kind != WIRE_KNOCK && kernel_takes(a, port, event))
+		return;
+	if (thread_busy(a->world, &a->thread, event))
 		return;
 	if (packet.kind == WIRE_KNOCK) {
 		if (packet.worker < port->info.worker_count &&
 		    packet.token == port->info.tokens[packet.worker])
-			knock_answer(a, port, &packet, event->from);
+			knock_answer(a, port, &packet, event);
 		return;
 	}
-	if (port->channel == NULL)
-		return;
 	a->world->out->forced += packet.kind == WIRE_NACK && (packet.mask & WIRE_NACK_FORCE) != 0;
-	if (kernel_takes(a, port, event))
-		return;
-	channel_receive(port->channel, &packet, now_us);
-	while (channel_pull(port->channel, now_us, &out))
-		fan_out(a, port, &out);
+	channel_receive(port->channel, &packet, simnet_now(a->world->net));
+	port->dirty = true;
+	if (!thread_gathers(a->world, &a->thread, a->node, a->spec->turn_us))
+		drain_all(a);
 }
 
 static void tick(struct sim_aggregator *a)
@@ -260,22 +342,25 @@ static void tick(struct sim_aggregator *a)
 	simnet_timer(a->world->net, a->node, TIMER_TICK, now_us + TICK_US);
 }
 
-void aggregator_event(struct sim_aggregator *a, const struct sim_event *event)
+void aggregator_event(struct sim_aggregator *a, struct sim_event *event)
 {
 	uint64_t now_us = simnet_now(a->world->net);
 	struct sim_peer *peer;
 
 	if (a->dead)
 		return;
-	if (event->kind == SIM_TIMER) {
-		tick(a);
-		return;
-	}
 	if (event->kind == SIM_DATAGRAM) {
 		datagram(a, event);
 		return;
 	}
-	peer = &a->peers[event->from - a->world->spec->aggregators];
+	if (event->kind == SIM_TIMER) {
+		if (event->channel == TIMER_TICK)
+			tick(a);
+		else if (!thread_busy(a->world, &a->thread, event))
+			drain_all(a);
+		return;
+	}
+	peer = &a->peers[event->from - a->world->spec->aggregator_count];
 	if (peer->peer == NULL)
 		return;
 	if (event->kind == SIM_LINE)

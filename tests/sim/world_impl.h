@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world_impl.h - what world.c, world_aggregator.c, world_kernel.c and world_worker.c share */
+/*
+ * world_impl.h - what the world_*.c files share
+ *
+ * world.c             builds a world, hands out its events, knows when all is over
+ * world_aggregator.c  an aggregator's shell: what control.c and data_packets.c do
+ * world_kernel.c      the XDP program before it
+ * world_worker.c      a worker's shell: what comm_loop.c does, and what it submits
+ * world_rows.c        operations that are given as lists
+ * world_fault.c       what happens to a job, and what its workers may be told then
+ * world_judge.c       were the results right, the errors true, the effort within bounds
+ */
 #ifndef TESTS_SIM_WORLD_IMPL_H
 #define TESTS_SIM_WORLD_IMPL_H
 
@@ -10,17 +20,30 @@
 
 #define PORTS_MAX 128
 #define SIM_WORLD_MAX 1024
+
+/* Timers, by the `channel` of their event. */
 #define TIMER_TICK 0 /* an aggregator's heartbeat */
 #define TIMER_WAKE 1 /* a worker's deadline */
 #define TIMER_SUBMIT 2
-#define TIMER_FAULT 3
+#define TIMER_TURN 3    /* it has gathered enough */
+#define TIMER_CONNECT 4 /* a worker's control connections stand */
+#define TIMER_FAULT 5   /* of the world's own node: this and up, by job and number */
+
+/* A thread that is busy leaves what comes in its socket. */
+struct sim_thread {
+	uint64_t busy_until_us;
+	uint32_t rcvbuf, waiting_bytes;
+	bool turn_due; /* TIMER_TURN is set */
+};
 
 /* A channel that an aggregator's data plane knows. */
 struct sim_port {
 	bool used;
+	bool dirty; /* may have something to send */
 	struct jobs_channel info;
-	struct channel *channel; /* NULL before the start */
-	uint32_t node[SIM_WORLD_MAX]; /* by rank; 0: unknown */
+	struct channel *channel;         /* NULL before the start */
+	uint32_t address[SIM_WORLD_MAX]; /* by rank; 0: has not knocked */
+	uint32_t node[SIM_WORLD_MAX];    /* likewise: the node that has it */
 	bool multicast[SIM_WORLD_MAX];
 	struct fast_channel *fast; /* NULL: no kernel before this one */
 	struct fast_slot *fast_slots;
@@ -28,13 +51,16 @@ struct sim_port {
 
 struct sim_aggregator {
 	struct world *world;
+	const struct aggregator_spec *spec;
 	uint32_t node;
 	bool dead;
 	struct jobs *jobs;
+	struct sim_thread thread;
 	struct sim_port ports[PORTS_MAX];
-	struct sim_peer *peers;    /* [worker nodes] */
+	struct sim_peer *peers;    /* [worker_count] */
 	struct fast_channel *fast; /* of the channel that is being made */
 	struct fast_slot *fast_slots;
+	struct channel_stats stats; /* of channels that are no more */
 };
 
 /* One control connection: its handle on the aggregator. */
@@ -56,11 +82,11 @@ struct sim_op {
 
 struct sim_worker {
 	struct world *world;
+	const struct worker_spec *spec;
 	uint32_t node, job, rank;
-	bool dead, left, leaving;
-	bool hears_multicast;
-	bool group_known[SESSION_LINKS_MAX];
-	uint64_t pause_until_us;
+	bool begun, dead, left;
+	bool group_known[WORLD_AGGREGATORS_MAX];
+	struct sim_thread thread;
 	uint64_t wake_us;
 	struct session *session;
 	uint32_t order[WORLD_OPS_MAX];
@@ -68,12 +94,18 @@ struct sim_worker {
 	struct sim_op ops[WORLD_OPS_MAX];
 };
 
+struct sim_fault {
+	const struct fault_spec *spec;
+	uint64_t struck_us; /* 0: not yet */
+};
+
 struct sim_job {
 	const struct job_spec *spec;
-	uint32_t first_worker; /* index into workers */
+	struct sim_worker *workers; /* [spec->world] */
 	struct data_reference *references[WORLD_OPS_MAX];
 	bool started;
-	uint64_t fault_us; /* when the fault struck; 0: not yet */
+	uint64_t silence_us, stall_us; /* the shortest of its workers */
+	struct sim_fault faults[WORLD_FAULTS_MAX];
 };
 
 struct world {
@@ -82,39 +114,62 @@ struct world {
 	struct simnet *net;
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *engine;
-	uint32_t worker_count;
-	struct sim_aggregator *aggregators;
-	struct sim_worker *workers; /* node of worker i: spec->aggregators + i */
+	struct sim_aggregator *aggregators; /* nodes 0 and up */
+	struct sim_worker *workers;         /* nodes after these */
 	struct sim_job jobs[WORLD_JOBS_MAX];
-	uint8_t *flat, *scratch; /* [WIRE_PAYLOAD_MAX] */
+	uint32_t nobody;            /* the node of what happens from outside */
+	uint64_t first_us, last_us; /* operations: the first one's start, the last one's end */
+	uint8_t *flat, *scratch;    /* [WIRE_PAYLOAD_MAX] */
 	bool failed;
 };
 
+/* world.c */
 void world_fail(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* True: the thread is busy, and has the event later, or never. */
+bool thread_busy(struct world *world, struct sim_thread *thread, struct sim_event *event);
+/* True: what has come is answered at TIMER_TURN. */
+bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t node,
+                    uint64_t turn_us);
 
+/* world_aggregator.c */
 void aggregator_open(struct world *world, uint32_t index);
 void aggregator_close(struct sim_aggregator *aggregator);
+void aggregator_event(struct sim_aggregator *aggregator, struct sim_event *event);
+void aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node);
+void aggregator_kill(struct sim_aggregator *aggregator);
 
 /* world_kernel.c */
 const char *kernel_share(void *context, const struct jobs_channel *channel,
                          struct channel_config *config);
 void kernel_attach(struct sim_aggregator *a, struct sim_port *port);
+void kernel_unshare(void *context, uint16_t id);
 void kernel_release(struct sim_port *port);
 /* True when the kernel has kept the datagram; its answers are sent. */
 bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct sim_event *event);
+struct sim_port *port_named(struct sim_aggregator *a, uint16_t id);
 
-void aggregator_event(struct sim_aggregator *aggregator, const struct sim_event *event);
-void aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node);
-void aggregator_kill(struct sim_aggregator *aggregator);
-
-/* Sometimes: give the operation as the list of its blocks. And its result, if that is a list. */
+/* world_rows.c: sometimes the operation is given as a list of its blocks, and its result is one. */
 void rows_make(struct sim_worker *w, struct sim_op *op, const struct op_spec *spec);
 void rows_scatter(struct sim_op *op, const struct op_spec *spec);
 
+/* world_worker.c */
 void worker_open(struct world *world, uint32_t index, uint32_t job, uint32_t rank);
 void worker_close(struct sim_worker *worker);
-void worker_event(struct sim_worker *worker, const struct sim_event *event);
+void worker_event(struct sim_worker *worker, struct sim_event *event);
 void worker_run(struct sim_worker *worker);
-void worker_fault(struct sim_worker *worker, enum fault_kind kind);
+const struct op_spec *worker_op(const struct sim_worker *worker, uint32_t op);
+uint32_t worker_ops(const struct sim_worker *worker); /* that it will submit */
+
+/* world_fault.c */
+void faults_arm(struct world *world, uint32_t job); /* its first operation is submitted */
+void fault_strike(struct world *world, uint32_t timer);
+struct sim_fault *fault_of(struct world *world, const struct sim_worker *worker,
+                           enum fault_kind kind);
+bool fault_explains(const struct sim_worker *worker, uint32_t op); /* its status and error line */
+void faults_check_prompt(struct world *world);
+const char *fault_name(enum fault_kind kind);
+
+/* world_judge.c */
+void world_judge(struct world *world);
 
 #endif /* TESTS_SIM_WORLD_IMPL_H */

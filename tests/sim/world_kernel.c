@@ -51,29 +51,45 @@ void kernel_release(struct sim_port *port)
 	port->fast_slots = NULL;
 }
 
+void kernel_unshare(void *context, uint16_t id)
+{
+	kernel_release(port_named(context, id));
+}
+
+/* It does not wait for a device that is full. */
+static bool has_room(struct sim_aggregator *a)
+{
+	if (simnet_ready_us(a->world->net, a->node) <= simnet_now(a->world->net))
+		return true;
+	a->world->out->overflowed++;
+	return false;
+}
+
 bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct sim_event *event)
 {
 	struct world *world = a->world;
-	struct kernel_model model = {port->fast, port->fast_slots, world->spec->no_room};
+	struct kernel_model model = {port->fast, port->fast_slots, a->spec->no_room};
 	uint8_t packet[FAST_PAYLOAD_MAX];
 	uint32_t bytes = event->bytes;
 
 	if (port->fast == NULL || bytes > sizeof(packet) ||
-	    simnet_chance(world->net, world->spec->bypass_ppm))
+	    simnet_chance(world->net, a->spec->bypass_ppm))
 		return false;
 	memcpy(packet, event->data, bytes);
 	switch (kernel_model(&model, packet, &bytes)) {
 	case KERNEL_PASS: /* and may be lost on its way up: a full socket, a firewall */
-		return simnet_chance(world->net, world->spec->net.loss_ppm);
+		return simnet_chance(world->net, a->spec->in.loss_ppm);
 	case KERNEL_DROP:
 		return true;
 	case KERNEL_GROUP:
-		for (uint32_t rank = 0; rank < port->info.worker_count; rank++)
-			if (port->node[rank] != 0)
-				simnet_send(world->net, a->node, port->node[rank], packet, bytes);
+		if (has_room(a))
+			simnet_send(world->net, a->node, port->node, port->info.worker_count,
+			            packet, bytes);
 		return true;
 	case KERNEL_BACK:
-		simnet_send(world->net, a->node, event->from, packet, bytes);
+		if (has_room(a))
+			simnet_send_to(world->net, a->node, event->from, event->address, packet,
+			               bytes);
 		return true;
 	}
 	return false;

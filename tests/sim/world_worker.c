@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* world_worker.c - a worker's shell in the simulation, and what it submits */
+/* world_worker.c - a worker's shell in the simulation, what comm_loop.c does; and what it submits */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,27 +12,34 @@ static const struct job_spec *job_of(const struct sim_worker *w)
 	return w->world->jobs[w->job].spec;
 }
 
-static const struct op_spec *op_of(const struct sim_worker *w, uint32_t op)
+const struct op_spec *worker_op(const struct sim_worker *w, uint32_t op)
 {
-	const struct job_spec *job = job_of(w);
+	const struct sim_fault *fault = fault_of(w->world, w, FAULT_MISMATCH);
 
-	if (job->fault == FAULT_MISMATCH && op == job->fault_op && w->rank == job->fault_rank)
-		return &job->fault_spec;
-	return &job->ops[op];
+	if (fault != NULL && fault->spec->op == op)
+		return &fault->spec->other_op;
+	return &job_of(w)->ops[op];
+}
+
+uint32_t worker_ops(const struct sim_worker *w)
+{
+	bool fewer = fault_of(w->world, w, FAULT_ABSENT) != NULL ||
+	             fault_of(w->world, w, FAULT_LEAVE) != NULL;
+
+	return job_of(w)->op_count - fewer;
 }
 
 /* ---- life ---- */
 
 static void session_begin(struct sim_worker *w)
 {
-	static const char *const names[SESSION_LINKS_MAX] = {"agg0", "agg1", "agg2", "agg3",
-	                                                     "agg4", "agg5", "agg6", "agg7"};
+	static const char *const names[WORLD_AGGREGATORS_MAX] = {"agg0", "agg1", "agg2", "agg3"};
 	const struct world_spec *spec = w->world->spec;
-	struct link_config links[SESSION_LINKS_MAX];
+	struct link_config links[WORLD_AGGREGATORS_MAX];
 	struct session_config config = {
 		.links = links,
 		.names = names,
-		.link_count = spec->aggregators,
+		.link_count = spec->aggregator_count,
 		.pool = w->world->pool,
 		.bitmap = w->world->engine,
 	};
@@ -40,16 +47,16 @@ static void session_begin(struct sim_worker *w)
 
 	snprintf(job, sizeof(job), "job%u", w->job);
 	snprintf(host, sizeof(host), "host%u", w->node);
-	for (uint32_t i = 0; i < spec->aggregators; i++) {
+	for (uint32_t i = 0; i < spec->aggregator_count; i++) {
 		links[i] = (struct link_config){
 			.job = job,
 			.host = host,
 			.rank = w->rank,
 			.world = job_of(w)->world,
-			.payload = spec->payload_max,
-			.rcvbuf = 1u << 22,
-			.silence_us = spec->silence_us,
-			.stall_us = spec->stall_us,
+			.payload = w->spec->payload,
+			.rcvbuf = w->spec->rcvbuf,
+			.silence_us = w->spec->silence_us,
+			.stall_us = w->spec->stall_us,
 			.join_us = 30000000,
 			.multicast = true,
 		};
@@ -57,7 +64,11 @@ static void session_begin(struct sim_worker *w)
 	}
 	if (session_open(&config, simnet_now(w->world->net), &w->session) != 0)
 		abort();
-	for (uint32_t i = 0; i < spec->aggregators; i++) {
+}
+
+static void connect_all(struct sim_worker *w)
+{
+	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
 		aggregator_connect(&w->world->aggregators[i], w->node);
 		session_connected(w->session, i, simnet_now(w->world->net));
 	}
@@ -66,11 +77,13 @@ static void session_begin(struct sim_worker *w)
 static void task_done(struct allreduce *task)
 {
 	struct sim_op *op = task->context;
+	struct sim_worker *w = op->worker;
 
 	if (op->rows != NULL && op->rows->gather && task->status == 0)
-		rows_scatter(op, op_of(op->worker, (uint32_t)(op - op->worker->ops)));
+		rows_scatter(op, worker_op(w, (uint32_t)(op - w->ops)));
 	op->dones++;
-	op->worker->finished++;
+	w->finished++;
+	w->world->last_us = simnet_now(w->world->net);
 }
 
 static void shuffle(struct sim_worker *w, uint32_t count)
@@ -91,19 +104,20 @@ void worker_open(struct world *world, uint32_t index, uint32_t job, uint32_t ran
 	struct sim_worker *w = &world->workers[index];
 
 	w->world = world;
-	w->node = world->spec->aggregators + index;
+	w->spec = &world->spec->workers[index];
+	w->node = world->spec->aggregator_count + index;
 	w->job = job;
 	w->rank = rank;
+	w->thread.rcvbuf = w->spec->rcvbuf;
 	w->wake_us = UINT64_MAX;
-	w->hears_multicast = simnet_chance(world->net, world->spec->multicast_ppm);
 	shuffle(w, job_of(w)->op_count);
 	session_begin(w);
-	simnet_timer(world->net, w->node, TIMER_WAKE, simnet_between(world->net, 0, 3000));
+	simnet_timer(world->net, w->node, TIMER_CONNECT, w->spec->connect_us);
 }
 
 static void buffers_make(struct sim_worker *w, uint32_t number)
 {
-	const struct op_spec *spec = op_of(w, number);
+	const struct op_spec *spec = worker_op(w, number);
 	struct sim_op *op = &w->ops[number];
 	size_t bytes = spec->count * data_elem_bytes(spec->dtype);
 	size_t room = bytes > 0 ? bytes : 1;
@@ -143,7 +157,7 @@ static uint32_t priority_of(const struct sim_worker *w, const struct op_spec *sp
 static void submit(struct sim_worker *w)
 {
 	uint32_t number = w->order[w->submitted];
-	const struct op_spec *spec = op_of(w, number);
+	const struct op_spec *spec = worker_op(w, number);
 	struct sim_op *op = &w->ops[number];
 	int result;
 
@@ -175,54 +189,38 @@ static void submit(struct sim_worker *w)
 		world_fail(w->world, "job %u rank %u: submit gave %d", w->job, w->rank, result);
 }
 
-static uint32_t ops_to_submit(const struct sim_worker *w)
-{
-	const struct job_spec *job = job_of(w);
-	bool fewer = (job->fault == FAULT_ABSENT || job->fault == FAULT_LEAVE) &&
-	             w->rank == job->fault_rank;
-
-	return job->op_count - fewer;
-}
-
-static void submit_some(struct sim_worker *w)
+static void submit_next(struct sim_worker *w)
 {
 	struct world *world = w->world;
-	struct sim_job *job = &world->jobs[w->job];
+	uint64_t now_us = simnet_now(world->net), pause_us = 0;
 
-	if (session_state(w->session) == SESSION_JOINING || w->submitted == ops_to_submit(w))
+	if (w->submitted == worker_ops(w))
 		return;
-	if (!job->started && job->spec->fault != FAULT_NONE) {
-		uint32_t node =
-			world->spec->aggregators + job->first_worker + job->spec->fault_rank;
-
-		if (job->spec->fault == FAULT_AGGREGATOR)
-			node = job->spec->fault_rank;
-		simnet_timer(world->net, node, TIMER_FAULT,
-		             simnet_now(world->net) + job->spec->fault_after_us);
-	}
-	job->started = true;
+	faults_arm(world, w->job);
+	if (world->first_us == 0)
+		world->first_us = now_us;
 	submit(w);
-	simnet_timer(world->net, w->node, TIMER_SUBMIT,
-	             simnet_now(world->net) + (simnet_chance(world->net, 500000)
-	                                               ? 0
-	                                               : simnet_between(world->net, 0, 3000)));
+	if (!simnet_chance(world->net, job_of(w)->eager_ppm))
+		pause_us = simnet_between(world->net, 0, job_of(w)->gap_us);
+	simnet_timer(world->net, w->node, TIMER_SUBMIT, now_us + pause_us);
 }
 
 static void leave_when_done(struct sim_worker *w)
 {
-	bool waits_for_abort = job_of(w)->fault == FAULT_ABSENT && w->rank == job_of(w)->fault_rank;
+	struct sim_fault *leaves = fault_of(w->world, w, FAULT_LEAVE);
 
-	if (w->left || w->finished < ops_to_submit(w) || w->submitted < ops_to_submit(w))
+	if (w->left || w->finished < worker_ops(w) || w->submitted < worker_ops(w))
 		return;
 	if (session_state(w->session) == SESSION_FAILED) {
 		w->left = true;
 		return;
 	}
-	if (waits_for_abort || !session_quiet(w->session))
+	/* One that has an operation still to submit, and does not, waits for what comes of it. */
+	if (fault_of(w->world, w, FAULT_ABSENT) != NULL || !session_quiet(w->session))
 		return;
 	w->left = true;
-	if (job_of(w)->fault == FAULT_LEAVE && w->rank == job_of(w)->fault_rank)
-		w->world->jobs[w->job].fault_us = simnet_now(w->world->net);
+	if (leaves != NULL)
+		leaves->struck_us = simnet_now(w->world->net);
 	session_leave(w->session);
 }
 
@@ -230,13 +228,13 @@ static void leave_when_done(struct sim_worker *w)
 
 static void lines_out(struct sim_worker *w)
 {
-	for (uint32_t i = 0; i < w->world->spec->aggregators; i++) {
+	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
 		char *line;
 
 		while ((line = session_take_line(w->session, i, simnet_now(w->world->net))) !=
 		       NULL) {
 			if (!w->world->aggregators[i].dead)
-				simnet_line(w->world->net, w->node, i, 0, line);
+				simnet_line(w->world->net, w->node, i, line);
 			free(line);
 		}
 	}
@@ -244,7 +242,7 @@ static void lines_out(struct sim_worker *w)
 
 static void groups_join(struct sim_worker *w)
 {
-	for (uint32_t i = 0; i < w->world->spec->aggregators; i++) {
+	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
 		uint32_t ip;
 		uint16_t port;
 
@@ -253,27 +251,27 @@ static void groups_join(struct sim_worker *w)
 	}
 }
 
-void worker_run(struct sim_worker *w)
+/* As long as the socket has room; what it has no room for stays in the machines. */
+static bool datagrams_out(struct sim_worker *w)
 {
 	struct packet_out out = {.scratch = w->world->scratch};
-	uint64_t now_us = simnet_now(w->world->net), due_us;
-	bool worked;
+	struct simnet *net = w->world->net;
+	uint64_t now_us = simnet_now(net);
 
-	session_tick(w->session, now_us);
-	groups_join(w);
-	submit_some(w);
-	leave_when_done(w);
-	do {
-		for (uint32_t i = 0; i < w->world->spec->aggregators; i++) {
-			while (session_pull(w->session, i, now_us, &out)) {
-				packet_flatten(&out, w->world->flat);
-				simnet_send(w->world->net, w->node, i, w->world->flat, out.bytes);
-			}
+	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
+		while (simnet_ready_us(net, w->node) <= now_us &&
+		       session_pull(w->session, i, now_us, &out)) {
+			packet_flatten(&out, w->world->flat);
+			simnet_send(net, w->node, &i, 1, w->world->flat, out.bytes);
 		}
-		worked = session_work(w->session, now_us);
-	} while (worked);
-	lines_out(w);
-	due_us = session_deadline(w->session);
+	}
+	return simnet_ready_us(net, w->node) <= now_us;
+}
+
+static void wake_at(struct sim_worker *w, uint64_t due_us)
+{
+	uint64_t now_us = simnet_now(w->world->net);
+
 	if (due_us == UINT64_MAX || w->left)
 		return;
 	if (due_us <= now_us)
@@ -284,52 +282,74 @@ void worker_run(struct sim_worker *w)
 	}
 }
 
-void worker_fault(struct sim_worker *w, enum fault_kind kind)
+void worker_run(struct sim_worker *w)
 {
-	struct world *world = w->world;
+	uint64_t now_us = simnet_now(w->world->net);
+	bool room, worked;
 
-	if (kind != FAULT_LEAVE)
-		world->jobs[w->job].fault_us = simnet_now(world->net);
-	if (kind == FAULT_ABORT) {
-		session_abort(w->session, "as the test asks", simnet_now(world->net));
-		worker_run(w);
-		return;
+	w->thread.turn_due = false;
+	session_tick(w->session, now_us);
+	groups_join(w);
+	if (!w->begun && session_state(w->session) != SESSION_JOINING) {
+		w->begun = true;
+		submit_next(w);
 	}
-	if (kind != FAULT_CRASH && kind != FAULT_FREEZE)
-		return;
-	w->dead = true;
-	for (uint32_t i = 0; kind == FAULT_CRASH && i < world->spec->aggregators; i++)
-		simnet_gone(world->net, w->node, i, 0);
+	leave_when_done(w);
+	do {
+		room = datagrams_out(w);
+		worked = session_work(w->session, now_us);
+	} while (worked);
+	lines_out(w);
+	wake_at(w, session_deadline(w->session));
+	if (!room)
+		wake_at(w, simnet_ready_us(w->world->net, w->node));
 }
 
-void worker_event(struct sim_worker *w, const struct sim_event *event)
+static void timer(struct sim_worker *w, uint32_t channel)
+{
+	if (channel == TIMER_CONNECT)
+		connect_all(w);
+	if (channel == TIMER_SUBMIT)
+		submit_next(w);
+	worker_run(w);
+}
+
+static void datagram(struct sim_worker *w, const struct sim_event *event)
 {
 	struct world *world = w->world;
 	uint64_t now_us = simnet_now(world->net);
 
-	if (w->dead || (w->left && event->kind != SIM_LINE))
+	if (simnet_chance(world->net, w->spec->pause_ppm))
+		w->thread.busy_until_us = now_us + simnet_between(world->net, 1, w->spec->pause_us);
+	session_datagram(w->session, event->from, event->data, event->bytes, now_us);
+	if (!thread_gathers(world, &w->thread, w->node, w->spec->turn_us))
+		worker_run(w);
+}
+
+void worker_event(struct sim_worker *w, struct sim_event *event)
+{
+	struct world *world = w->world;
+	uint64_t now_us = simnet_now(world->net);
+
+	if (w->dead || (w->left && event->kind != SIM_LINE) ||
+	    thread_busy(world, &w->thread, event))
 		return;
-	if (now_us < w->pause_until_us) {
-		simnet_postpone(world->net, event, w->pause_until_us);
-		return;
-	}
 	switch (event->kind) {
 	case SIM_DATAGRAM:
-		if (simnet_chance(world->net, world->spec->pause_ppm))
-			w->pause_until_us =
-				now_us + simnet_between(world->net, 1, world->spec->pause_us);
-		session_datagram(w->session, event->from, event->data, event->bytes, now_us);
+		datagram(w, event);
 		break;
 	case SIM_LINE:
 		session_line(w->session, event->from, (const char *)event->data, now_us);
+		worker_run(w);
 		break;
 	case SIM_GONE:
 		session_gone(w->session, event->from, "connection reset", now_us);
+		worker_run(w);
 		break;
 	case SIM_TIMER:
-		if (event->channel == TIMER_FAULT)
-			worker_fault(w, job_of(w)->fault);
+		timer(w, event->channel);
+		break;
+	default:
+		break;
 	}
-	if (!w->dead)
-		worker_run(w);
 }
