@@ -385,6 +385,11 @@ bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *o
 
 /* ---- looking; channel_watch.c sees who waits for whom ---- */
 
+uint32_t channel_payload(const struct channel *channel)
+{
+	return channel->config.payload;
+}
+
 const struct channel_stats *channel_stats(struct channel *channel)
 {
 	channel->with_fast = channel->stats;

@@ -129,6 +129,8 @@ void channel_look(const struct channel *channel, uint64_t now_us, struct channel
 /* channel_late_us - operations waited so long, in sum, for this worker alone to call them. */
 uint64_t channel_late_us(const struct channel *channel, uint32_t rank);
 
+uint32_t channel_payload(const struct channel *channel);
+
 /* No operation is under way and every worker has acknowledged everything. */
 bool channel_idle(const struct channel *channel);
 

@@ -100,6 +100,11 @@ static void port_start(void *context, uint16_t id, struct channel *channel, cons
 	data_start(((struct control *)context)->config.data, id, channel, multicast);
 }
 
+static void port_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out)
+{
+	data_heard(((struct control *)context)->config.data, id, rank, out);
+}
+
 static void port_unshare(void *context, uint16_t id)
 {
 	offload_unshare(((struct control *)context)->config.offload, id);
@@ -224,6 +229,7 @@ int control_open(const struct control_config *config, struct control **out, char
 		.unshare = port_unshare,
 		.attach = port_attach,
 		.start = port_start,
+		.heard = port_heard,
 		.detach = port_detach,
 		.random = proof_random_for,
 		.log = log_line,

@@ -16,13 +16,23 @@
 
 #define STALL_CHECK_MS 250
 
-enum order_kind { ORDER_NONE, ORDER_ATTACH, ORDER_START, ORDER_DETACH, ORDER_STATS, ORDER_STOP };
+enum order_kind {
+	ORDER_NONE,
+	ORDER_ATTACH,
+	ORDER_START,
+	ORDER_HEARD,
+	ORDER_DETACH,
+	ORDER_STATS,
+	ORDER_STOP
+};
 
 struct order {
 	enum order_kind kind;
 	uint16_t id;
 	struct channel *channel; /* START */
 	const bool *multicast;
+	uint32_t rank; /* HEARD */
+	struct jobs_heard *heard;
 	struct outlet *outlet; /* ATTACH in; DETACH out */
 	struct data_stats *stats;
 	struct channel_stats *channel_stats;
@@ -35,6 +45,7 @@ static void outlet_free(struct outlet *outlet)
 {
 	free(outlet->path);
 	free(outlet->multicast);
+	free(outlet->knockers);
 	free(outlet);
 }
 
@@ -121,6 +132,10 @@ static bool take_order(struct data_thread *t)
 		break;
 	case ORDER_START:
 		order_start(t, t->order);
+		break;
+	case ORDER_HEARD:
+		knock_ages(&outlet_named(t, t->order->id)->knockers[t->order->rank],
+		           data_clock_us(), t->order->heard);
 		break;
 	case ORDER_DETACH:
 		order_detach(t, t->order);
@@ -347,7 +362,8 @@ int data_attach(void *context, const struct jobs_channel *channel)
 		return -ENOMEM;
 	outlet->path = calloc(channel->worker_count, sizeof(*outlet->path));
 	outlet->multicast = calloc(channel->worker_count, sizeof(*outlet->multicast));
-	if (outlet->path == NULL || outlet->multicast == NULL) {
+	outlet->knockers = calloc(channel->worker_count, sizeof(*outlet->knockers));
+	if (outlet->path == NULL || outlet->multicast == NULL || outlet->knockers == NULL) {
 		outlet_free(outlet);
 		return -ENOMEM;
 	}
@@ -360,6 +376,13 @@ void data_start(void *context, uint16_t id, struct channel *channel, const bool 
 {
 	struct order order = {
 		.kind = ORDER_START, .id = id, .channel = channel, .multicast = multicast};
+
+	give_order(thread_of(context, id), &order);
+}
+
+void data_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out)
+{
+	struct order order = {.kind = ORDER_HEARD, .id = id, .rank = rank, .heard = out};
 
 	give_order(thread_of(context, id), &order);
 }

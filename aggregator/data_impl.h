@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "aggregator/data.h"
+#include "aggregator/knocks.h"
 
 #define DATA_PROBE_SIZES 8
 
@@ -28,8 +29,9 @@ struct outlet {
 	bool dirty;              /* may have something to send */
 	bool stall_reported;
 	bool some_multicast, all_multicast;
-	struct net_path *path; /* [worker_count]; port 0: has not knocked */
-	bool *multicast;       /* [worker_count] */
+	struct net_path *path;    /* [worker_count]; port 0: has not knocked */
+	bool *multicast;          /* [worker_count] */
+	struct knocker *knockers; /* [worker_count] */
 	struct {
 		uint32_t bytes;
 		uint64_t sent_us;

@@ -196,7 +196,8 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	packet_point(answer, t->knock, packet->body_bytes);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
 	send_to(t, &outlet->path[packet->worker], 1);
-	if (group.to.ip == 0 || !probe_due(outlet, answer->bytes, now_us))
+	if (group.to.ip == 0 || outlet->channel != NULL ||
+	    !probe_due(outlet, answer->bytes, now_us))
 		return;
 	head.kind = WIRE_PROBE;
 	head.worker = WIRE_EVERYONE;
@@ -204,6 +205,15 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	packet_point(answer, t->knock, packet->body_bytes);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
 	send_to(t, &group, 1);
+}
+
+static void knock_take(struct data_thread *t, struct outlet *outlet, const struct packet *packet,
+                       const struct net_in *in, uint64_t now_us)
+{
+	uint32_t payload = outlet->channel != NULL ? channel_payload(outlet->channel) : in->bytes;
+
+	knock_note(&outlet->knockers[packet->worker], in->bytes >= payload, now_us);
+	knock_answer(t, outlet, packet, in, now_us);
 }
 
 static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
@@ -224,7 +234,7 @@ static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us
 	if (packet.kind == WIRE_KNOCK) {
 		drop = token_check(outlet, &packet);
 		if (drop == WIRE_DROP_NONE)
-			knock_answer(t, outlet, &packet, in, now_us);
+			knock_take(t, outlet, &packet, in, now_us);
 		else
 			t->stats.drops[drop]++;
 		return;

@@ -316,6 +316,44 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 	         message->text);
 }
 
+/*
+ * A worker's datagrams are not answered. Which way they get lost it cannot know, but we know whether
+ * they came: it has knocked until just now.
+ */
+static void path_take(struct jobs *jobs, struct jobs_peer *peer,
+                      const struct control_message *message)
+{
+	struct job *job = peer->job;
+	struct jobs_heard heard;
+	uint32_t index = 0;
+	bool arrive;
+
+	while (index < job->channel_count && job->channel_ids[index] != message->channel)
+		index++;
+	if (job->state != JOB_RUNNING || index == job->channel_count) {
+		jobs_garbage(jobs, peer, "path: not now, or not one of your channels");
+		return;
+	}
+	jobs->ports.heard(jobs->ports.context, message->channel, peer->rank, &heard);
+	arrive = (message->passing > 0 ? heard.whole_us : heard.any_us) < job->silence_us / 2;
+	if (message->passing > 0)
+		job_fail(jobs, job, peer->rank, "path",
+		         "datagrams of %u bytes %s rank %u (%s) no longer pass, %u do: the path's "
+		         "MTU has shrunk",
+		         message->payload, arrive ? "to" : "from", peer->rank, peer->host,
+		         message->passing);
+	else if (arrive)
+		job_fail(jobs, job, peer->rank, "path",
+		         "the datagrams of rank %u (%s) arrive, but ours do not reach it (%u in "
+		         "%.1f s): is UDP to it blocked?",
+		         peer->rank, peer->host, message->sent, (double)job->silence_us / 1e6);
+	else
+		job_fail(jobs, job, peer->rank, "path",
+		         "rank %u (%s) sends datagrams that do not arrive (%u in %.1f s): is UDP "
+		         "from it blocked?",
+		         peer->rank, peer->host, message->sent, (double)job->silence_us / 1e6);
+}
+
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
 {
 	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
@@ -351,6 +389,9 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		break;
 	case CONTROL_ABORT:
 		abort_take(jobs, peer, &message);
+		break;
+	case CONTROL_PATH:
+		path_take(jobs, peer, &message);
 		break;
 	default:
 		jobs_garbage(jobs, peer, "it is an aggregator's, or out of turn");
@@ -455,8 +496,7 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 			         "which %s",
 			         (unsigned long long)stall->tag, (double)stall->waited_us / 1e6,
 			         stall->rank, host, more,
-			         stall->streaming ? "sends no data: is UDP blocked?"
-			                          : "has not called it");
+			         stall->streaming ? "sends no data" : "has not called it");
 			return;
 		}
 	}

@@ -72,6 +72,11 @@ struct jobs_trouble {
 	uint64_t for_us; /* since the first of them, or since the channel last got further */
 };
 
+/* How long ago a channel heard a KNOCK of a worker, of any size, and of the job's; UINT64_MAX: never. */
+struct jobs_heard {
+	uint64_t any_us, whole_us;
+};
+
 struct jobs_ports {
 	void *context;
 	/* Queue bytes to a peer; never fails here: a dead peer shows as jobs_gone(). */
@@ -95,6 +100,8 @@ struct jobs_ports {
 	 */
 	void (*start)(void *context, uint16_t id, struct channel *channel, const bool multicast[]);
 	void (*detach)(void *context, uint16_t id);
+	/* When did a worker's KNOCKs last come? */
+	void (*heard)(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out);
 	void (*random)(void *context, void *out, size_t bytes);
 	/* One event, as logfmt without the time: level is "info" or "warn". */
 	void (*log)(void *context, const char *level, const char *text);

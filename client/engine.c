@@ -482,6 +482,16 @@ uint64_t engine_progress_us(const struct engine *engine)
 	return any ? engine->progress_us : UINT64_MAX;
 }
 
+uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t end)
+{
+	uint64_t since_us = UINT64_MAX;
+
+	for (uint32_t i = first; i < end && engine->failed == 0; i++)
+		if (stream_waits_us(engine->streams[i]) < since_us)
+			since_us = stream_waits_us(engine->streams[i]);
+	return since_us;
+}
+
 uint32_t engine_op_slots(const struct engine *engine)
 {
 	return engine->op_slots;

@@ -55,6 +55,9 @@ bool engine_quiet(const struct engine *engine);
 /* When operations last came forward, or began to wait; UINT64_MAX when there are none. */
 uint64_t engine_progress_us(const struct engine *engine);
 
+/* Since when streams [first, end) wait without news, the longest of them: see stream_waits_us(). */
+uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t end);
+
 uint32_t engine_op_slots(const struct engine *engine);
 const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index);
 

@@ -14,9 +14,6 @@
 #define PROBE_WAIT_US 100000 /* for multicast, after unicast has been shown to work */
 #define NEVER UINT64_MAX
 
-/* Datagram sizes to fall back to, when a larger one does not pass: common MTUs less 28. */
-static const uint32_t sizes[] = {8972, 3470, 1472, 1432, 1372, 1252, WIRE_PAYLOAD_MIN};
-
 struct link {
 	struct link_config config;
 	struct proof_key key;
@@ -27,7 +24,7 @@ struct link {
 	struct control_message welcome, start;
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
-	bool send_join, send_ready, send_leave, send_abort;
+	bool send_join, send_ready, send_leave, send_abort, send_path;
 	bool retried;
 	uint64_t silence_us, stall_us; /* that hold */
 	uint64_t opened_us, heard_us, ping_due_us;
@@ -40,6 +37,10 @@ struct link {
 	uint64_t probe_until_us; /* NEVER before all channels have answered */
 	bool answered[CONTROL_CHANNELS_MAX];
 	bool multicast_seen;
+
+	struct path path; /* when running */
+	struct path_verdict verdict;
+	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
 
 	char abort_code[CONTROL_NAME_BYTES];
 	char abort_text[CONTROL_TEXT_BYTES];
@@ -67,7 +68,7 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	link->stall_us = config->stall_us;
 	link->opened_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
-	link->knock_due_us = link->probe_until_us = NEVER;
+	link->knock_due_us = link->probe_until_us = link->verdict_due_us = NEVER;
 	link->left_rank = link->error_rank = config->world;
 	*out = link;
 	return 0;
@@ -229,6 +230,7 @@ static void start_take(struct link *link, const struct control_message *message)
 	}
 	link->start = *message;
 	link->state = LINK_RUNNING;
+	path_init(&link->path, link->welcome.channel_count, message->payload, link->silence_us);
 }
 
 static void failed_take(struct link *link, const struct control_message *message)
@@ -334,6 +336,12 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.kind = CONTROL_ABORT;
 		snprintf(message.code, sizeof(message.code), "%s", link->abort_code);
 		snprintf(message.text, sizeof(message.text), "%s", link->abort_text);
+	} else if (take(&link->send_path)) {
+		message.kind = CONTROL_PATH;
+		message.channel = link->welcome.channels[link->verdict.channel];
+		message.payload = link->start.payload;
+		message.passing = link->verdict.passing;
+		message.sent = link->verdict.sent;
 	} else if (take(&link->send_leave)) {
 		message.kind = CONTROL_LEAVE;
 	} else if (now_us >= link->ping_due_us && link->state != LINK_FAILED) {
@@ -396,16 +404,33 @@ void link_ready(struct link *link, uint32_t payload)
 	link->send_ready = true;
 }
 
+static bool channel_index(const struct link *link, uint16_t number, uint32_t *out)
+{
+	for (*out = 0; *out < link->welcome.channel_count; (*out)++)
+		if (link->welcome.channels[*out] == number)
+			return true;
+	return false;
+}
+
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us)
 {
-	if (link->state != LINK_PROBING || packet->token != link->welcome.group_token)
+	uint32_t channel;
+	bool answer;
+
+	if ((link->state != LINK_PROBING && link->state != LINK_RUNNING) ||
+	    packet->token != link->welcome.group_token)
 		return;
+	answer = packet->kind == WIRE_KNOCKED && packet->worker == link->config.rank &&
+	         channel_index(link, packet->channel, &channel);
+	if (link->state == LINK_RUNNING) {
+		if (answer)
+			path_answer(&link->path, channel, bytes, now_us);
+		return;
+	}
 	if (packet->kind == WIRE_PROBE)
 		link->multicast_seen = link->config.multicast;
-	for (uint32_t i = 0; i < link->welcome.channel_count; i++)
-		if (packet->kind == WIRE_KNOCKED && packet->channel == link->welcome.channels[i] &&
-		    packet->worker == link->config.rank && bytes == link->size)
-			link->answered[i] = true;
+	if (answer && bytes == link->size)
+		link->answered[channel] = true;
 	if (!all_answered(link))
 		return;
 	if (!wants_probe(link))
@@ -417,18 +442,12 @@ void link_packet(struct link *link, const struct packet *packet, uint32_t bytes,
 /* This size does not pass, or nothing does: try the next smaller, and the largest after all. */
 static void next_size(struct link *link, uint64_t now_us)
 {
-	uint32_t size = link->welcome.payload;
+	uint32_t size = path_smaller(link->size);
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		if (sizes[i] < link->size) {
-			size = sizes[i];
-			break;
-		}
-	}
-	knock_begin(link, size, now_us);
+	knock_begin(link, size > 0 ? size : link->welcome.payload, now_us);
 }
 
-static void knock_build(struct link *link, uint32_t index, struct packet_out *out)
+static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struct packet_out *out)
 {
 	struct packet_head head = {
 		.kind = WIRE_KNOCK,
@@ -439,12 +458,36 @@ static void knock_build(struct link *link, uint32_t index, struct packet_out *ou
 
 	out->dest = (uint16_t)link->config.rank;
 	packet_begin(out, &head);
-	memset(out->scratch, 0, link->size - out->bytes);
-	packet_point(out, out->scratch, link->size - out->bytes);
+	memset(out->scratch, 0, bytes - out->bytes);
+	packet_point(out, out->scratch, bytes - out->bytes);
+}
+
+void link_waits(struct link *link, uint64_t since_us, uint64_t now_us)
+{
+	if (link->state != LINK_RUNNING || link->verdict_due_us != NEVER)
+		return;
+	path_waits(&link->path, since_us, now_us);
+	if (!path_failed(&link->path, now_us, &link->verdict))
+		return;
+	link->send_path = true;
+	link->verdict_due_us = now_us + link->silence_us / 2;
+}
+
+/* While the job runs: does the path still carry its datagrams? */
+static bool path_knock(struct link *link, uint64_t now_us, struct packet_out *out)
+{
+	uint32_t channel, bytes;
+
+	if (link->verdict_due_us != NEVER || !path_pull(&link->path, now_us, &channel, &bytes))
+		return false;
+	knock_build(link, channel, bytes, out);
+	return true;
 }
 
 bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 {
+	if (link->state == LINK_RUNNING)
+		return path_knock(link, now_us, out);
 	if (link->state != LINK_PROBING || now_us < link->knock_due_us)
 		return false;
 	if (link->turn == 0 && now_us >= link->probe_until_us) {
@@ -452,7 +495,8 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 		return false;
 	}
 	if (link->turn == 0 && link->knocks == KNOCKS_PER_SIZE && !all_answered(link))
-		next_size(link, now_us); /*
+		next_size(link, now_us);
+	/*
 	 * When all have answered, one KNOCK a round is for the PROBE that it draws. More would be
 	 * too many: each PROBE goes to all workers.
 	 */
@@ -461,7 +505,7 @@ bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 
 		if (all_answered(link) ? index > 0 : link->answered[index])
 			continue;
-		knock_build(link, index, out);
+		knock_build(link, index, link->size, out);
 		return true;
 	}
 	link->turn = 0;
@@ -486,6 +530,11 @@ uint64_t link_deadline(const struct link *link)
 		due_us = lost_us;
 	if (link->state != LINK_RUNNING && join_us < due_us)
 		due_us = join_us;
+	if (link->verdict_due_us < due_us)
+		due_us = link->verdict_due_us;
+	if (link->state == LINK_RUNNING && link->verdict_due_us == NEVER &&
+	    path_deadline(&link->path) < due_us)
+		due_us = path_deadline(&link->path);
 	return due_us;
 }
 
@@ -512,4 +561,7 @@ void link_tick(struct link *link, uint64_t now_us)
 	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)
 		fail(link, "timeout", "could not join within %.1f s: %s",
 		     (double)link->config.join_us / 1e6, missing(link));
+	else if (now_us >= link->verdict_due_us)
+		fail(link, "path",
+		     "no datagrams come back from its data port, and it does not say why");
 }

@@ -15,6 +15,7 @@
 
 #include "aggregator/control/message.h"
 #include "aggregator/control/proof.h"
+#include "client/path.h"
 #include "ebpf/packet.h"
 
 struct link;
@@ -83,6 +84,12 @@ void link_gone(struct link *link, const char *reason); /* the connection ended *
 bool link_again(struct link *link);
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);
 void link_no_multicast(struct link *link); /* the group's socket cannot be opened */
+
+/*
+ * Since when operations on its channels wait, and nothing comes of it (UINT64_MAX: none does). While
+ * they do the link knocks again. When nothing answers, the aggregator is told and ends the job.
+ */
+void link_waits(struct link *link, uint64_t since_us, uint64_t now_us);
 
 /* Out: the next line to send, malloc'ed, the caller frees it; the next KNOCK. */
 char *link_take_line(struct link *link, uint64_t now_us);

@@ -116,12 +116,13 @@ static enum winnow_result result_of(const char *code, bool joined)
 		{"stalled", WINNOW_ERR_TIMEOUT},     {"join_timeout", WINNOW_ERR_TIMEOUT},
 		{"udp_timeout", WINNOW_ERR_TIMEOUT}, {"timeout", WINNOW_ERR_TIMEOUT},
 		{"protocol", WINNOW_ERR_PROTOCOL},   {"unreachable", WINNOW_ERR_UNREACHABLE},
-		{"path", WINNOW_ERR_UNREACHABLE},
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (strcmp(known[i].code, code) == 0)
 			return known[i].result;
+	if (strcmp(code, "path") == 0 && !joined)
+		return WINNOW_ERR_UNREACHABLE;
 	return joined ? WINNOW_ERR_LOST : WINNOW_ERR_REFUSED;
 }
 
@@ -372,11 +373,12 @@ char *session_take_line(struct session *session, uint32_t index, uint64_t now_us
 
 bool session_pull(struct session *session, uint32_t index, uint64_t now_us, struct packet_out *out)
 {
-	if (session->state == SESSION_RUNNING)
-		return engine_pull(session->engine, session->first_stream[index],
-		                   session->first_stream[index + 1], now_us, out);
 	if (session->state == SESSION_FAILED)
 		return false;
+	if (session->state == SESSION_RUNNING &&
+	    engine_pull(session->engine, session->first_stream[index],
+	                session->first_stream[index + 1], now_us, out))
+		return true;
 	if (link_pull(session->links[index], now_us, out))
 		return true;
 	ready_if_all_probed(session);
@@ -428,6 +430,11 @@ static const char *who_left(const struct session *s)
 void session_tick(struct session *session, uint64_t now_us)
 {
 	for (uint32_t i = 0; i < session->link_count; i++) {
+		if (session->state == SESSION_RUNNING)
+			link_waits(session->links[i],
+			           engine_waits_us(session->engine, session->first_stream[i],
+			                           session->first_stream[i + 1]),
+			           now_us);
 		link_tick(session->links[i], now_us);
 		link_check(session, i);
 	}

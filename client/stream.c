@@ -162,6 +162,7 @@ static void quiet_restart(struct stream *s, uint64_t now_us)
 struct allreduce *stream_receive(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
 	struct allreduce *task = NULL;
+	uint32_t base = s->base;
 
 	s->stats.received++;
 	s->stats.received_bytes += WIRE_HEADER_BYTES + packet->body_bytes;
@@ -174,6 +175,8 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 		return NULL;
 	}
 	edges_take(s, packet, now_us);
+	if (s->base != base || packet->kind == WIRE_RESULT || packet->kind == WIRE_PLAN)
+		s->news_us = now_us;
 	switch (packet->kind) {
 	case WIRE_RESULT:
 		task = result_take(s, packet, now_us);
@@ -385,6 +388,14 @@ bool stream_quiet(const struct stream *stream)
 {
 	return stream->base == stream->ack && stream->ack == stream->ack_sent &&
 	       !frame_before(stream->horizon, stream->planned);
+}
+
+uint64_t stream_waits_us(const struct stream *stream)
+{
+	bool waits = stream->announced_count > 0 || stream->base != stream->ack ||
+	             frame_before(stream->ack, stream->planned);
+
+	return waits ? stream->news_us : NEVER;
 }
 
 const struct stream_stats *stream_stats(const struct stream *stream)

@@ -99,6 +99,12 @@ bool stream_pull(struct stream *stream, uint64_t now_us, struct packet_out *out)
 /* When stream_pull() may have something again if nothing arrives; UINT64_MAX: never. */
 uint64_t stream_deadline(const struct stream *stream);
 
+/*
+ * Since when something has been under way here without news: an announcement, frames, what others are
+ * to acknowledge. UINT64_MAX: nothing is.
+ */
+uint64_t stream_waits_us(const struct stream *stream);
+
 /* Has every worker acknowledged all that this one has received? */
 bool stream_quiet(const struct stream *stream);
 

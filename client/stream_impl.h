@@ -100,6 +100,8 @@ struct stream {
 	uint32_t *announced;
 	uint32_t announced_count;
 
+	uint64_t news_us; /* when anything last came that operations wait for, or they began to */
+
 	uint32_t ack_sent;
 	bool answer_due; /* the next ACK asks for a CREDIT */
 	uint64_t ack_due_us, quiet_due_us, ping_due_us;

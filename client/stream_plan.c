@@ -85,6 +85,8 @@ static uint8_t bitmap_flags(uint32_t set, uint32_t block_count)
 
 static void segment_queue(struct stream *s, struct stream_segment *segment, uint64_t now_us)
 {
+	if (stream_waits_us(s) == NEVER)
+		s->news_us = now_us;
 	s->announced[s->announced_count++] = (uint32_t)(segment - s->segments);
 	segment->state = SEGMENT_ANNOUNCED;
 	segment->sent = false;

@@ -60,7 +60,7 @@ static const struct field fields[] = {
 	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX, BIT(JOIN) | BIT(LEFT) | BIT(FAILED)},
 	{"world", FIELD_U32, AT(world), 0, UINT32_MAX, BIT(JOIN)},
 	{"payload", FIELD_U32, AT(payload), 0, UINT32_MAX,
-         BIT(JOIN) | BIT(WELCOME) | BIT(READY) | BIT(START)},
+         BIT(JOIN) | BIT(WELCOME) | BIT(READY) | BIT(START) | BIT(PATH)},
 	{"rcvbuf", FIELD_U32, AT(rcvbuf), 0, UINT32_MAX, BIT(JOIN)},
 	{"silence_ms", FIELD_U32, AT(silence_ms), 100, 86400000, BIT(JOIN) | BIT(WELCOME)},
 	{"stall_ms", FIELD_U32, AT(stall_ms), 100, 864000000, BIT(JOIN) | BIT(WELCOME)},
@@ -78,6 +78,9 @@ static const struct field fields[] = {
 	{"window_start", FIELD_U32, AT(window_start), 1, WIRE_WINDOW_MAX, BIT(START)},
 	{"multicast", FIELD_BOOL, AT(multicast), 0, 0, BIT(READY) | BIT(START)},
 	{"fast", FIELD_BOOL, AT(fast), 0, 0, BIT(START)},
+	{"channel", FIELD_U16, AT(channel), 0, UINT16_MAX, BIT(PATH)},
+	{"passing", FIELD_U32, AT(passing), 0, UINT32_MAX, BIT(PATH)},
+	{"sent", FIELD_U32, AT(sent), 0, UINT32_MAX, BIT(PATH)},
 	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
 	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT)},
 };
@@ -88,7 +91,7 @@ static const char *const kind_names[] = {
 	[CONTROL_HELLO] = "hello",   [CONTROL_JOIN] = "join",   [CONTROL_WELCOME] = "welcome",
 	[CONTROL_READY] = "ready",   [CONTROL_START] = "start", [CONTROL_PING] = "ping",
 	[CONTROL_LEAVE] = "leave",   [CONTROL_LEFT] = "left",   [CONTROL_ABORT] = "abort",
-	[CONTROL_FAILED] = "failed",
+	[CONTROL_FAILED] = "failed", [CONTROL_PATH] = "path",
 };
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))

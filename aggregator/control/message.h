@@ -28,8 +28,10 @@ enum control_kind {
 	CONTROL_PING,      /* either: I am alive */
 	CONTROL_LEAVE,     /* worker: done */
 	CONTROL_LEFT,      /* aggregator: that rank is done */
-	CONTROL_ABORT,     /* worker: end the job, because */
-	CONTROL_FAILED,    /* aggregator: the job, or your joining it, has ended, because */
+	CONTROL_ABORT,
+	/* worker: end the job, because */
+	CONTROL_FAILED, /* aggregator: the job, or your joining it, has ended, because */
+	CONTROL_PATH,   /* worker: my datagrams are not answered any more */
 };
 
 struct control_message {
@@ -58,6 +60,10 @@ struct control_message {
 	uint32_t window_start; /* frames a worker may have under way at first */
 	bool multicast;
 	bool fast; /* START: int32 frames are added by the kernel; fixed32 is worth choosing */
+	uint16_t
+		channel; /* PATH: this one's are not answered, of `payload` bytes, `sent` of them; */
+	uint32_t passing; /* those of so many bytes are; 0: none */
+	uint32_t sent;
 
 	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
 	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT: one line for people */

@@ -5,8 +5,14 @@
  *   chaos LISTEN_PORT SERVER_HOST:PORT SEED LOSS DUPLICATE REORDER     (each in per cent)
  *
  * TCP is passed on as it is. Datagrams are lost, doubled, and held back until some later
- * ones have gone; each worker gets a socket of its own towards the aggregator, as behind
- * a NAT. Runs until it is killed; prints what it did on SIGTERM.
+ * ones have gone; each worker gets a socket of its own towards the aggregator, as behind * a NAT. Runs until it is killed; prints what it did on SIGTERM.
+ *
+ * What is written to its standard input happens to all datagrams from then on, a word a line:
+ *
+ *   mute       none gets to the aggregator        deaf     none gets to a worker
+ *   narrow     none of more than 1472 bytes gets through
+ *   rebind     the NAT forgets: workers get other addresses, and what comes for the old ones is lost
+ *   well       none of that any more
  */
 
 #include <arpa/inet.h>
@@ -57,6 +63,7 @@ static uint32_t held_count;
 static uint32_t loss, duplicate, reorder; /* in millionths */
 static uint64_t state;
 static unsigned long passed, lost, doubled, delayed;
+static bool mute, deaf, narrow;
 static volatile sig_atomic_t stopping;
 
 static uint32_t roll(void)
@@ -96,7 +103,7 @@ static void release(void)
 
 static void pass(uint32_t client, bool to_server, const uint8_t *data, uint32_t bytes)
 {
-	if (roll() < loss) {
+	if (roll() < loss || (to_server ? mute : deaf) || (narrow && bytes > 1472)) {
 		lost++;
 		return;
 	}
@@ -141,6 +148,32 @@ static uint32_t client_for(const struct sockaddr_in *from)
 	clients[client_count].address = *from;
 	clients[client_count].fd = udp_socket(INADDR_ANY, 0);
 	return client_count++;
+}
+
+static void obey(const char *word)
+{
+	mute = strcmp(word, "mute\n") == 0;
+	deaf = strcmp(word, "deaf\n") == 0;
+	narrow = strcmp(word, "narrow\n") == 0;
+	for (uint32_t i = 0; strcmp(word, "rebind\n") == 0 && i < client_count; i++) {
+		int old = clients[i].fd;
+
+		clients[i].fd = udp_socket(INADDR_ANY, 0);
+		close(old);
+	}
+}
+
+/* False: nothing more will be said. */
+static bool from_tester(void)
+{
+	char word[16];
+	ssize_t bytes = read(STDIN_FILENO, word, sizeof(word) - 1);
+
+	if (bytes <= 0)
+		return false;
+	word[bytes] = '\0';
+	obey(word);
+	return true;
 }
 
 static void from_workers(void)
@@ -220,7 +253,8 @@ static void listen_tcp(uint16_t port)
 
 static void turn(void)
 {
-	struct pollfd fds[2 + 3 * CLIENTS_MAX];
+	static bool told = true;
+	struct pollfd fds[3 + 3 * CLIENTS_MAX];
 	uint32_t clients_now = client_count, relays_now = relay_count, n = 0;
 
 	fds[n++] = (struct pollfd){.fd = tcp_fd, .events = POLLIN};
@@ -231,10 +265,13 @@ static void turn(void)
 		fds[n++] = (struct pollfd){.fd = relays[i].a, .events = POLLIN};
 		fds[n++] = (struct pollfd){.fd = relays[i].b, .events = POLLIN};
 	}
+	fds[n++] = (struct pollfd){.fd = told ? STDIN_FILENO : -1, .events = POLLIN};
 	if (poll(fds, n, 5) == 0) {
 		release(); /* nothing overtakes what is held any more */
 		return;
 	}
+	if (fds[n - 1].revents)
+		told = from_tester();
 	if (fds[1].revents)
 		from_workers();
 	for (uint32_t i = 0; i < clients_now; i++)

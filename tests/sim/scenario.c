@@ -14,6 +14,7 @@
 
 /* A run costs about as many additions and copies as there are elements; keep it bounded. */
 #define ELEMENTS_MAX 600000
+#define SILENCE_US_MIN 1000000
 
 struct dice {
 	uint64_t state;
@@ -173,7 +174,7 @@ static void worker_make(struct dice *dice, const struct usual *usual, const stru
 	if (!usual->uneven)
 		return;
 	out->connect_us = between(dice, 0, PICK(dice, 3000, 3000, 2000000));
-	out->silence_us = PICK(dice, 1000000, 2000000, 10000000);
+	out->silence_us = PICK(dice, SILENCE_US_MIN, 2000000, 10000000);
 	out->stall_us += PICK(dice, 0, 1000000, 10000000);
 	out->rcvbuf = PICK(dice, 212992, 1u << 22);
 	if (one_in(dice, 3))
@@ -274,9 +275,19 @@ static bool fault_make(struct dice *dice, const struct world_spec *spec, const s
 	out->who = between(dice, 0, job->world - 1);
 	out->after_us = between(dice, 0, PICK(dice, 100, 2000, 30000, 1000000, 5000000));
 	switch (out->kind) {
+	case FAULT_AGGREGATOR_DEAF:
+	case FAULT_AGGREGATOR_NARROW:
+		out->for_us = one_in(dice, 2) ? between(dice, 1000, SILENCE_US_MIN / 2) : 0;
+		/* fall through */
 	case FAULT_AGGREGATOR:
 		out->who = between(dice, 0, spec->aggregator_count - 1);
 		return spec->job_count == 1; /* others would meet it too */
+	case FAULT_MUTE:
+	case FAULT_DEAF:
+	case FAULT_NARROW_OUT:
+	case FAULT_NARROW_IN: /* nobody notices where datagrams are that small already */
+		out->for_us = one_in(dice, 2) ? between(dice, 1000, SILENCE_US_MIN / 2) : 0;
+		return true;
 	case FAULT_MISMATCH:
 		out->op = between(dice, 0, job->op_count - 1);
 		other_op(dice, &job->ops[out->op], &out->other_op);
@@ -304,7 +315,7 @@ static bool nobody_waits(const struct job_spec *job, const struct fault_spec *fa
 
 static void faults_make(struct dice *dice, const struct world_spec *spec, struct job_spec *job)
 {
-	uint32_t count = one_in(dice, 8) ? between(dice, 1, WORLD_FAULTS_MAX) : 0;
+	uint32_t count = one_in(dice, 3) ? between(dice, 1, WORLD_FAULTS_MAX) : 0;
 
 	while (count-- > 0) {
 		struct fault_spec *fault = &job->faults[job->fault_count];

@@ -32,6 +32,8 @@ static void report(uint64_t seed, const struct world_outcome *o)
 	       (unsigned long long)o->unsent, (unsigned long long)o->sent_again,
 	       (unsigned long long)o->answered_again, (unsigned long long)o->asked,
 	       (unsigned long long)o->forced);
+	if (o->error[0] != '\0')
+		printf("seed %llu: told \"%s\"\n", (unsigned long long)seed, o->error);
 }
 
 static bool run_seed(uint64_t seed, bool verbose, struct world_outcome *total)

@@ -28,6 +28,14 @@ enum fault_kind {
 	FAULT_ABSENT,     /* a worker never submits its last operation */
 	FAULT_MISMATCH,   /* a worker submits one operation with other parameters */
 	FAULT_LEAVE,      /* a worker leaves before its last operation */
+
+	/* Of the ways that datagrams take; connections live. */
+	FAULT_MUTE,              /* a worker's no longer arrive */
+	FAULT_DEAF,              /* none reaches it any more */
+	FAULT_NARROW_OUT,        /* its large ones no longer pass, small ones do, */
+	FAULT_NARROW_IN,         /* or those to it */
+	FAULT_AGGREGATOR_DEAF,   /* none reaches an aggregator */
+	FAULT_AGGREGATOR_NARROW, /* its large ones no longer pass */
 	FAULT_KINDS,
 };
 
@@ -35,6 +43,7 @@ struct fault_spec {
 	enum fault_kind kind;
 	uint32_t who;            /* a rank; AGGREGATOR: which one */
 	uint64_t after_us;       /* of the job's first operation */
+	uint64_t for_us;         /* MUTE and on: then all is well again; 0: never */
 	uint32_t op;             /* MISMATCH: which operation, */
 	struct op_spec other_op; /* and what the worker submits instead */
 };
@@ -106,11 +115,13 @@ struct world_spec {
 struct world_outcome {
 	bool ok;
 	char why[512];
+	char error[512]; /* the first that a worker was told, as it should be */
 	uint64_t virtual_us;
 	uint64_t busy_us;    /* from the first operation to the last one's end */
 	uint64_t operations; /* finished on a worker, right */
 	uint64_t failures;   /* ended with an error, as they should */
-	uint64_t datagrams, lost, overflowed, unsent;	uint64_t sent_again, answered_again, planned_again, asked;
+	uint64_t datagrams, lost, overflowed, unsent;
+	uint64_t sent_again, answered_again, planned_again, asked;
 	uint64_t dropped; /* received by workers and of no use */
 	uint64_t forced;  /* NACKs of workers that have waited for a time-out */
 };

@@ -63,6 +63,13 @@ static void port_start(void *context, uint16_t id, struct channel *channel, cons
 	memcpy(port->multicast, multicast, port->info.worker_count * sizeof(multicast[0]));
 }
 
+static void port_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out)
+{
+	struct sim_aggregator *a = context;
+
+	knock_ages(&port_named(a, id)->knockers[rank], simnet_now(a->world->net), out);
+}
+
 static void stats_keep(struct sim_aggregator *a, struct channel *channel)
 {
 	const uint64_t *from = (const uint64_t *)(const void *)channel_stats(channel);
@@ -136,6 +143,7 @@ static void jobs_begin(struct sim_aggregator *a)
 		.unshare = kernel_unshare,
 		.attach = port_attach,
 		.start = port_start,
+		.heard = port_heard,
 		.detach = port_detach,
 		.random = port_random,
 		.log = port_log,
@@ -287,6 +295,9 @@ static void knock_answer(struct sim_aggregator *a, struct sim_port *port,
 	};
 	struct packet_out out;
 
+	knock_note(&port->knockers[packet->worker],
+	           port->channel != NULL && event->bytes >= channel_payload(port->channel),
+	           simnet_now(world->net));
 	port->node[packet->worker] = event->from;
 	port->address[packet->worker] = event->address;
 	packet_begin(&out, &head);
@@ -294,6 +305,8 @@ static void knock_answer(struct sim_aggregator *a, struct sim_port *port,
 	packet_point(&out, world->scratch, packet->body_bytes);
 	packet_flatten(&out, world->flat);
 	send_one(a, port, packet->worker, world->flat, out.bytes);
+	if (port->channel != NULL)
+		return;
 	head.kind = WIRE_PROBE;
 	head.worker = WIRE_EVERYONE;
 	packet_begin(&out, &head);

@@ -6,21 +6,36 @@
 
 #include "tests/sim/world_impl.h"
 
+#define NARROW_BYTES 600 /* what still passes */
+
 /* What a fault may bring its job's workers, beside success. */
 static const struct rule {
 	const char *name;
 	bool of_worker; /* it happens to one; else to an aggregator */
 	int status, other_status;
 	bool waits_for_stall; /* nobody can know before the stall time has passed */
+	const char *text;     /* what the error says, beside who it was */
 } rules[FAULT_KINDS] = {
-	[FAULT_CRASH] = {"crash", true, WINNOW_ERR_LOST, 0, false},
-	[FAULT_FREEZE] = {"freeze", true, WINNOW_ERR_LOST, 0, false},
-	[FAULT_AGGREGATOR] = {"aggregator", false, WINNOW_ERR_LOST, 0, false},
-	[FAULT_ABORT] = {"abort", true, WINNOW_ERR_ABORTED, 0, false},
-	[FAULT_ABSENT] = {"absent", true, WINNOW_ERR_TIMEOUT, 0, true},
-	[FAULT_MISMATCH] = {"mismatch", true, WINNOW_ERR_MISMATCH, 0, false},
+	[FAULT_CRASH] = {"crash", true, WINNOW_ERR_LOST, 0, false, ""},
+	[FAULT_FREEZE] = {"freeze", true, WINNOW_ERR_LOST, 0, false, "is lost: silent for"},
+	[FAULT_AGGREGATOR] = {"aggregator", false, WINNOW_ERR_LOST, 0, false, ""},
+	[FAULT_ABORT] = {"abort", true, WINNOW_ERR_ABORTED, 0, false, ""},
+	[FAULT_ABSENT] = {"absent", true, WINNOW_ERR_TIMEOUT, 0, true, "which has not called it"},
+	[FAULT_MISMATCH] = {"mismatch", true, WINNOW_ERR_MISMATCH, 0, false, ""},
 	/* Its absence from the last operation may be noticed first. */
-	[FAULT_LEAVE] = {"leave", true, WINNOW_ERR_LOST, WINNOW_ERR_TIMEOUT, false},
+	[FAULT_LEAVE] = {"leave", true, WINNOW_ERR_LOST, WINNOW_ERR_TIMEOUT, false, ""},
+	[FAULT_MUTE] = {"mute", true, WINNOW_ERR_LOST, 0, false,
+                        "sends datagrams that do not arrive"},
+	[FAULT_DEAF] = {"deaf", true, WINNOW_ERR_LOST, 0, false,
+                        "arrive, but ours do not reach it"},
+	[FAULT_NARROW_OUT] = {"narrow out", true, WINNOW_ERR_LOST, 0, false,
+                              "no longer pass, 584 do: the path's MTU has shrunk"},
+	[FAULT_NARROW_IN] = {"narrow in", true, WINNOW_ERR_LOST, 0, false,
+                             "no longer pass, 584 do: the path's MTU has shrunk"},
+	[FAULT_AGGREGATOR_DEAF] = {"aggregator deaf", false, WINNOW_ERR_LOST, 0, false,
+                                   "sends datagrams that do not arrive"},
+	[FAULT_AGGREGATOR_NARROW] = {"aggregator narrow", false, WINNOW_ERR_LOST, 0, false,
+                                     "no longer pass, 584 do: the path's MTU has shrunk"},
 };
 
 const char *fault_name(enum fault_kind kind)
@@ -43,13 +58,60 @@ struct sim_fault *fault_of(struct world *world, const struct sim_worker *w, enum
 void faults_arm(struct world *world, uint32_t index)
 {
 	struct sim_job *job = &world->jobs[index];
+	uint64_t now_us = simnet_now(world->net);
 
 	if (job->started)
 		return;
 	job->started = true;
-	for (uint32_t i = 0; i < job->spec->fault_count; i++)
-		simnet_timer(world->net, world->nobody, TIMER_FAULT + index * WORLD_FAULTS_MAX + i,
-		             simnet_now(world->net) + job->spec->faults[i].after_us);
+	for (uint32_t i = 0; i < job->spec->fault_count; i++) {
+		const struct fault_spec *fault = &job->spec->faults[i];
+		uint32_t timer = TIMER_FAULT + 2 * (index * WORLD_FAULTS_MAX + i);
+
+		simnet_timer(world->net, world->nobody, timer, now_us + fault->after_us);
+		if (fault->for_us > 0)
+			simnet_timer(world->net, world->nobody, timer + 1,
+			             now_us + fault->after_us + fault->for_us);
+	}
+}
+
+/* The way that the fault is about; NULL: it is about none. */
+static struct simnet_path *way_of(struct world *world, const struct fault_spec *fault,
+                                  uint32_t node)
+{
+	switch (fault->kind) {
+	case FAULT_MUTE:
+	case FAULT_NARROW_OUT:
+		return simnet_out(world->net, node);
+	case FAULT_DEAF:
+	case FAULT_NARROW_IN:
+		return simnet_in(world->net, node);
+	case FAULT_AGGREGATOR_DEAF:
+		return simnet_in(world->net, fault->who);
+	case FAULT_AGGREGATOR_NARROW:
+		return simnet_out(world->net, fault->who);
+	default:
+		return NULL;
+	}
+}
+
+static bool is_narrow(enum fault_kind kind)
+{
+	return kind == FAULT_NARROW_OUT || kind == FAULT_NARROW_IN ||
+	       kind == FAULT_AGGREGATOR_NARROW;
+}
+
+static void way_change(struct world *world, struct sim_fault *fault, uint32_t node, bool begins)
+{
+	struct simnet_path *way = way_of(world, fault->spec, node);
+
+	if (way == NULL)
+		return;
+	if (begins)
+		fault->before = *way;
+	if (is_narrow(fault->spec->kind))
+		way->mtu = begins ? NARROW_BYTES : fault->before.mtu;
+	else
+		way->cut = begins;
 }
 
 static void worker_dies(struct sim_worker *w, bool resets)
@@ -59,15 +121,10 @@ static void worker_dies(struct sim_worker *w, bool resets)
 		simnet_gone(w->world->net, w->node, i);
 }
 
-void fault_strike(struct world *world, uint32_t timer)
+static void fault_begins(struct world *world, struct sim_fault *fault, struct sim_worker *w)
 {
-	struct sim_job *job = &world->jobs[(timer - TIMER_FAULT) / WORLD_FAULTS_MAX];
-	struct sim_fault *fault = &job->faults[(timer - TIMER_FAULT) % WORLD_FAULTS_MAX];
-	struct sim_worker *w = &job->workers[fault->spec->who]; /* not of an AGGREGATOR */
 	enum fault_kind kind = fault->spec->kind;
 
-	if (rules[kind].of_worker && (w->dead || w->left))
-		return;
 	if (kind != FAULT_LEAVE && kind != FAULT_ABSENT) /* these know themselves */
 		fault->struck_us = simnet_now(world->net);
 	switch (kind) {
@@ -83,34 +140,44 @@ void fault_strike(struct world *world, uint32_t timer)
 		worker_run(w);
 		break;
 	default:
-		break;
+		way_change(world, fault, w->node, true);
 	}
+}
+
+void fault_strike(struct world *world, uint32_t timer)
+{
+	uint32_t number = (timer - TIMER_FAULT) / 2;
+	struct sim_job *job = &world->jobs[number / WORLD_FAULTS_MAX];
+	struct sim_fault *fault = &job->faults[number % WORLD_FAULTS_MAX];
+	struct sim_worker *w = &job->workers[fault->spec->who]; /* not of an aggregator's */
+
+	if (!rules[fault->spec->kind].of_worker)
+		w = job->workers;
+	else if (w->dead || w->left)
+		return;
+	if ((timer - TIMER_FAULT) % 2 == 0)
+		fault_begins(world, fault, w);
+	else
+		way_change(world, fault, w->node, false);
 }
 
 /* ---- judging ---- */
 
-/* Does the error name what this fault was, and whose? */
+/* Does the error say what this fault was, and whose? */
 static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, uint32_t op)
 {
 	const struct plan_mismatch *m = &w->ops[op].task.mismatch;
+	const struct rule *rule = &rules[fault->spec->kind];
+	const char *error = session_error(w->session);
 	uint32_t who = fault->spec->who;
-	char blame[32];
+	char name[32];
 
-	switch (fault->spec->kind) {
-	case FAULT_MISMATCH:
+	if (fault->spec->kind == FAULT_MISMATCH)
 		return fault->spec->op == op && (m->rank_a == who || m->rank_b == who);
-	case FAULT_AGGREGATOR:
-		snprintf(blame, sizeof(blame), "agg%u", who);
-		break;
-	case FAULT_ABORT:
-		if (w->rank == who)
-			return strstr(session_error(w->session), "aborted here") != NULL;
-		snprintf(blame, sizeof(blame), "rank %u (", who);
-		break;
-	default:
-		snprintf(blame, sizeof(blame), "rank %u (", who);
-	}
-	return strstr(session_error(w->session), blame) != NULL;
+	if (fault->spec->kind == FAULT_ABORT && w->rank == who)
+		return strstr(error, "aborted here") != NULL;
+	snprintf(name, sizeof(name), rule->of_worker ? "rank %u (" : "agg%u", who);
+	return strstr(error, name) != NULL && strstr(error, rule->text) != NULL;
 }
 
 bool fault_explains(const struct sim_worker *w, uint32_t op)
@@ -121,7 +188,8 @@ bool fault_explains(const struct sim_worker *w, uint32_t op)
 	for (uint32_t i = 0; i < job->spec->fault_count; i++) {
 		const struct rule *rule = &rules[job->spec->faults[i].kind];
 
-		if ((status == rule->status || status == rule->other_status) &&
+		if (job->spec->faults[i].for_us == 0 &&
+		    (status == rule->status || status == rule->other_status) &&
 		    blamed(&job->faults[i], w, op))
 			return true;
 	}
@@ -140,16 +208,30 @@ static void absence_look(struct world *world, struct sim_job *job, struct sim_fa
 	fault->struck_us = simnet_now(world->net);
 }
 
+/* How long after a fault its job may still wait. */
+static uint64_t patience_us(const struct sim_job *job)
+{
+	uint64_t us = 2 * job->silence_us + 3000000;
+	bool stall = false, path = false;
+
+	for (uint32_t i = 0; i < job->spec->fault_count; i++) {
+		stall = stall || rules[job->spec->faults[i].kind].waits_for_stall;
+		path = path || job->spec->faults[i].kind >= FAULT_MUTE;
+	}
+	if (stall)
+		us += job->stall_us > 10000000 ? 2 * job->stall_us : job->stall_us;
+	if (path) /* a worker that computes notices nothing */
+		us += job->spec->op_count * job->spec->gap_us;
+	return us;
+}
+
 static void fault_check_prompt(struct world *world, const struct sim_job *job,
                                const struct sim_fault *fault)
 {
 	uint64_t now_us = simnet_now(world->net);
-	uint64_t patience_us = 2 * job->silence_us + 3000000;
 
-	if (rules[fault->spec->kind].waits_for_stall)
-		patience_us += job->stall_us > 10000000 ? 2 * job->stall_us : job->stall_us;
-	if (fault->struck_us == 0 || fault->spec->kind == FAULT_MISMATCH ||
-	    now_us <= fault->struck_us + patience_us)
+	if (fault->struck_us == 0 || fault->spec->for_us > 0 ||
+	    fault->spec->kind == FAULT_MISMATCH || now_us <= fault->struck_us + patience_us(job))
 		return;
 	for (uint32_t rank = 0; rank < job->spec->world; rank++) {
 		const struct sim_worker *w = &job->workers[rank];

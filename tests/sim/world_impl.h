@@ -14,6 +14,7 @@
 #define TESTS_SIM_WORLD_IMPL_H
 
 #include "aggregator/jobs.h"
+#include "aggregator/knocks.h"
 #include "client/rows.h"
 #include "client/session.h"
 #include "tests/sim/world.h"
@@ -27,7 +28,7 @@
 #define TIMER_SUBMIT 2
 #define TIMER_TURN 3    /* it has gathered enough */
 #define TIMER_CONNECT 4 /* a worker's control connections stand */
-#define TIMER_FAULT 5   /* of the world's own node: this and up, by job and number */
+#define TIMER_FAULT 5   /* of the world's own node: this and up, by job, number, and begin or end */
 
 /* A thread that is busy leaves what comes in its socket. */
 struct sim_thread {
@@ -45,6 +46,7 @@ struct sim_port {
 	uint32_t address[SIM_WORLD_MAX]; /* by rank; 0: has not knocked */
 	uint32_t node[SIM_WORLD_MAX];    /* likewise: the node that has it */
 	bool multicast[SIM_WORLD_MAX];
+	struct knocker knockers[SIM_WORLD_MAX];
 	struct fast_channel *fast; /* NULL: no kernel before this one */
 	struct fast_slot *fast_slots;
 };
@@ -96,7 +98,8 @@ struct sim_worker {
 
 struct sim_fault {
 	const struct fault_spec *spec;
-	uint64_t struck_us; /* 0: not yet */
+	uint64_t struck_us;        /* 0: not yet */
+	struct simnet_path before; /* what it has changed, as it was */
 };
 
 struct sim_job {

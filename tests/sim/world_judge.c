@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* world_judge.c - were the results right, the errors true, the counters honest, the effort within bounds? */
 
+#include <stdio.h>
+
 #include "tests/sim/world_impl.h"
 
 /* ---- results ---- */
@@ -20,7 +22,9 @@ static void judge_op(struct world *world, const struct sim_worker *w, uint32_t n
 		return;
 	}
 	if (op->task.status != WINNOW_OK) {
-		world->out->failures++;
+		if (world->out->failures++ == 0)
+			snprintf(world->out->error, sizeof(world->out->error), "%s",
+			         session_error(w->session));
 		if (!fault_explains(w, number))
 			world_fail(world,
 			           "job %u rank %u op %u: status %d, mismatch %u/%u; session: %s",

@@ -128,6 +128,8 @@ static const struct {
 	{CONTROL_LEFT, "{\"type\":\"left\",\"rank\":3,\"text\":\"rank 3 left\"}\n"},
 	{CONTROL_ABORT, "{\"type\":\"abort\",\"code\":\"aborted\",\"text\":\"why not\"}\n"},
 	{CONTROL_FAILED, "{\"type\":\"failed\",\"rank\":7,\"code\":\"lost\",\"text\":\"\"}\n"},
+	{CONTROL_PATH, "{\"type\":\"path\",\"payload\":3470,\"channel\":65535,\"passing\":1472,"
+                       "\"sent\":48}\n"},
 };
 
 #define WIRE_COUNT (sizeof(wire) / sizeof(wire[0]))
@@ -145,7 +147,7 @@ static struct control_message parsed(const char *line)
 static void test_messages(void **state)
 {
 	(void)state;
-	assert_int_equal(WIRE_COUNT, CONTROL_FAILED);
+	assert_int_equal(WIRE_COUNT, CONTROL_PATH);
 	for (size_t i = 0; i < WIRE_COUNT; i++) {
 		struct control_message message = parsed(wire[i].line);
 		char *line = message_format(&message);

@@ -198,6 +198,12 @@ void data_start(void *data, uint16_t id, struct channel *channel, const bool mul
 	notes.id = id;
 }
 
+void data_heard(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out)
+{
+	assert_ptr_equal(data, &notes);
+	*out = (struct jobs_heard){.any_us = id, .whole_us = rank};
+}
+
 void data_detach(void *data, uint16_t id)
 {
 	assert_ptr_equal(data, &notes);
@@ -451,6 +457,7 @@ static void test_ports(void **state)
 	const struct jobs_channel channel = {.id = 3};
 	const bool multicast[] = {true};
 	struct channel_config wanted = {0};
+	struct jobs_heard heard;
 
 	(void)state;
 	open_control();
@@ -460,6 +467,8 @@ static void test_ports(void **state)
 	            notes.released == 0);
 	notes.ports.start(notes.ports.context, 4, (struct channel *)&started_channel, multicast);
 	assert_true(notes.started == 1 && notes.id == 4);
+	notes.ports.heard(notes.ports.context, 4, 7, &heard);
+	assert_true(heard.any_us == 4 && heard.whole_us == 7);
 	notes.ports.unshare(notes.ports.context, 3);
 	assert_int_equal(notes.unshared, 1);
 	/* What has no thread is not the kernel's either. */

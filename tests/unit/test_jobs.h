@@ -52,6 +52,7 @@ struct bench {
 	struct fast_channel fast; /* lent to one channel, */
 	struct fast_slot *slots;  /* if not NULL */
 	int lent;                 /* its number; -1: to none */
+	struct jobs_heard heard;  /* of any worker's KNOCKs */
 };
 
 /* ---- ports ---- */
@@ -129,6 +130,14 @@ static inline void port_start(void *context, uint16_t id, struct channel *channe
 	       b->attached[0].worker_count * sizeof(b->start_multicast[0]));
 }
 
+static inline void port_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out)
+{
+	struct bench *b = context;
+
+	assert_true(id == b->attached[1].id && rank == 1);
+	*out = b->heard;
+}
+
 static inline void port_detach(void *context, uint16_t id)
 {
 	struct bench *b = context;
@@ -192,6 +201,7 @@ static inline struct bench *bench_open(const struct jobs_config *config)
 		.share = port_share,
 		.unshare = port_unshare,
 		.start = port_start,
+		.heard = port_heard,
 		.detach = port_detach,
 		.random = port_random,
 		.log = port_log,

@@ -456,6 +456,60 @@ static void test_stalled(void **state)
 	bench_close(b);
 }
 
+/* Rank 1's datagrams are not answered: what it says, and what has been heard of it, give the cause. */
+static void test_path(void **state)
+{
+	static const struct {
+		uint64_t any_us, whole_us; /* since KNOCKs came; its silence time is 4 s */
+		uint32_t passing;
+		const char *text;
+	} cases[] = {
+		{UINT64_MAX, UINT64_MAX, 0,
+	         "rank 1 (host1) sends datagrams that do not arrive (48 in 4.0 s): is UDP from it "
+	         "blocked?"},
+		{2000000, 2000000, 0,
+	         "rank 1 (host1) sends datagrams that do not arrive (48 in 4.0 s)"},
+		{1999999, UINT64_MAX, 0,
+	         "the datagrams of rank 1 (host1) arrive, but ours do not reach it (48 in 4.0 s): "
+	         "is UDP to it blocked?"},
+		{1000, 2000000, 584,
+	         "datagrams of 1472 bytes from rank 1 (host1) no longer pass, 584 do: the path's "
+	         "MTU has shrunk"},
+		{1000, 1000, 584,
+	         "datagrams of 1472 bytes to rank 1 (host1) no longer pass, 584 do: the path's MTU "
+	         "has shrunk"},
+	};
+	struct control_message m = {.kind = CONTROL_PATH, .payload = PAYLOAD, .sent = 48};
+	struct bench *b;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		b = usual_open();
+		job_running(b, 0, "job", 3);
+		b->heard = (struct jobs_heard){cases[i].any_us, cases[i].whole_us};
+		m.passing = cases[i].passing;
+		m.channel = b->attached[1].id;
+		say(b, 1, &m);
+		for (uint32_t rank = 0; rank < 3; rank++) {
+			const char *text = expect_end(b, rank, "path", 1)->text;
+
+			if (strstr(text, cases[i].text) == NULL)
+				fail_msg("'%s' does not say '%s'", text, cases[i].text);
+		}
+		bench_close(b);
+	}
+	b = usual_open();
+	job_running(b, 0, "job", 3);
+	m.channel = 0xffff; /* none of the job's */
+	say(b, 1, &m);
+	expect_lost(b, "lost", "not a message");
+	b = usual_open();
+	job_probing(b, 0, "job", 3);
+	m.channel = b->attached[1].id;
+	say(b, 1, &m);
+	expect_lost(b, "lost", "not a message");
+}
+
 static void test_shutdown(void **state)
 {
 	struct bench *b = usual_open();
@@ -516,7 +570,8 @@ int main(void)
 		cmocka_unit_test(test_own_silence), cmocka_unit_test(test_no_join),
 		cmocka_unit_test(test_looking),     cmocka_unit_test(test_join_timeouts),
 		cmocka_unit_test(test_leave),       cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_stalled),     cmocka_unit_test(test_shutdown),
+		cmocka_unit_test(test_stalled),     cmocka_unit_test(test_path),
+		cmocka_unit_test(test_shutdown),
 		cmocka_unit_test(test_thousand),
 	};
 

@@ -309,6 +309,76 @@ static void test_effective_times(void **state)
 	link_close(link);
 }
 
+static struct link *running(const struct link_config *config)
+{
+	struct link *link = probing(config);
+
+	answer(link, WIRE_PROBE, 0, 8972);
+	answer(link, WIRE_KNOCKED, 5, 8972);
+	answer(link, WIRE_KNOCKED, 9, 8972);
+	link_ready(link, 1472);
+	heard(link, CONTROL_READY);
+	say(link, &(struct control_message){
+			  .kind = CONTROL_START, .payload = 1472, .window = 64, .window_start = 8});
+	assert_int_equal(link_state(link), LINK_RUNNING);
+	return link;
+}
+
+/* Until `until_us`, as a shell does it; channel 5 answers. How many KNOCKs of the job's size channel 9 was sent. */
+static uint32_t wait_on(struct link *link, uint64_t since_us, uint64_t until_us)
+{
+	struct packet_out out = {.scratch = scratch};
+	uint32_t count = 0;
+
+	while (now_us < until_us) {
+		char *line;
+
+		say(link, &(struct control_message){.kind = CONTROL_PING});
+		link_waits(link, since_us, now_us);
+		link_tick(link, now_us);
+		while (link_pull(link, now_us, &out)) {
+			if (out.bytes == 1472 && out.head[4] == 9)
+				count++;
+			if (out.bytes == 1472 && out.head[4] == 5)
+				answer(link, WIRE_KNOCKED, 5, 1472);
+		}
+		line = link_deadline(link) <= now_us ? link_take_line(link, now_us) : NULL;
+		assert_true(line == NULL || strstr(line, "ping") != NULL);
+		free(line);
+		assert_true(link_deadline(link) > now_us);
+		now_us = link_deadline(link) < until_us ? link_deadline(link) : until_us;
+	}
+	return count;
+}
+
+/* While the job runs, and waits: KNOCKs. Without an answer the aggregator is told, and is to end the job. */
+static void test_path_dead(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = running(&config);
+	uint64_t since_us = now_us;
+	struct control_message message;
+	uint32_t channels;
+
+	(void)state;
+	assert_int_equal(wait_on(link, UINT64_MAX, since_us + 10 * SILENCE_US), 0);
+	since_us = now_us;
+	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US / 4), 0);
+	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US), 48);
+	link_waits(link, since_us, now_us);
+	message = heard(link, CONTROL_PATH);
+	assert_int_equal(message.channel, 9);
+	assert_int_equal(message.payload, 1472);
+	assert_int_equal(message.passing, 0);
+	assert_int_equal(message.sent, 48);
+	assert_int_equal(knocks(link, 1472, &channels), 0);
+	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US + SILENCE_US / 2 - 1), 0);
+	assert_int_equal(link_state(link), LINK_RUNNING);
+	link_tick(link, ++now_us);
+	assert_failed(link, "path", "no datagrams come back from its data port");
+	link_close(link);
+}
+
 /* An aggregator that is alive, but never lets us in; and one that never answers at all. */
 static void test_join_timeout(void **state)
 {
@@ -442,6 +512,7 @@ int main(void)
 		cmocka_unit_test(test_join_timeout),
 		cmocka_unit_test(test_abort),
 		cmocka_unit_test(test_effective_times),
+		cmocka_unit_test(test_path_dead),
 		cmocka_unit_test(test_least),
 		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_no_room),

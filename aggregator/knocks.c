@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* knocks.c - see knocks.h */
+
+#include "aggregator/knocks.h"
+
+void knock_note(struct knocker *knocker, bool whole, uint64_t now_us)
+{
+	knocker->any_us = now_us;
+	if (whole)
+		knocker->whole_us = now_us;
+}
+
+void knock_ages(const struct knocker *knocker, uint64_t now_us, struct jobs_heard *out)
+{
+	out->any_us = knocker->any_us != 0 ? now_us - knocker->any_us : UINT64_MAX;
+	out->whole_us = knocker->whole_us != 0 ? now_us - knocker->whole_us : UINT64_MAX;
+}

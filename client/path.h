@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * path.h - do datagrams still pass between a worker and one of its aggregators?
+ *
+ * While operations wait, and nothing comes of it, a worker cannot tell by that whether another
+ * worker is late or its own datagrams are lost. So it knocks again, on each channel, with datagrams
+ * as large as the job's: where an answer comes all is well, and it is somebody else who is awaited.
+ * Where none comes for most of the silence time the path is dead, or carries only smaller ones, which
+ * are tried beside them. PROTOCOL.md section 11.5. A machine without I/O, part of its link.
+ */
+#ifndef CLIENT_PATH_H
+#define CLIENT_PATH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/control/message.h"
+
+#define PATH_NEVER UINT64_MAX
+
+struct path {
+	uint32_t channel_count;
+	uint32_t payload; /* the job's */
+	uint64_t silence_us;
+	uint64_t waits_us; /* since when something is awaited, and nothing has come */
+	uint64_t fine_us;  /* when all channels last answered */
+
+	/* A check under way. */
+	bool checking;
+	uint64_t began_us;
+	uint32_t round;
+	uint32_t turn; /* KNOCKs of this round that are out: twice a channel, whole and smaller */
+	uint64_t round_due_us;
+	bool answered[CONTROL_CHANNELS_MAX];
+	uint32_t passing[CONTROL_CHANNELS_MAX]; /* the largest smaller size that was answered */
+};
+
+struct path_verdict {
+	uint32_t channel; /* index: there datagrams of the job's size pass no more; */
+	uint32_t passing; /* of this one they do; 0: of none */
+	uint32_t sent;    /* of the job's size, without an answer */
+};
+
+/* The next smaller size to try after `bytes`; 0: there is none. */
+uint32_t path_smaller(uint32_t bytes);
+
+void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t silence_us);
+
+/* Since when operations have waited without news; PATH_NEVER: nothing is awaited, or comes. */
+void path_waits(struct path *path, uint64_t since_us, uint64_t now_us);
+
+/* path_pull - the next KNOCK that is due: on which channel, how large; false when there is none. */
+bool path_pull(struct path *path, uint64_t now_us, uint32_t *channel, uint32_t *bytes);
+uint64_t path_deadline(const struct path *path);
+
+/* A KNOCK of `bytes` bytes has been answered. */
+void path_answer(struct path *path, uint32_t channel, uint32_t bytes, uint64_t now_us);
+
+/* path_failed - true and *out filled once a check has ended without an answer. */
+bool path_failed(const struct path *path, uint64_t now_us, struct path_verdict *out);
+
+#endif /* CLIENT_PATH_H */

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Ways between a worker and the aggregator that die while a job runs: the error comes after the silence time, and names cause and direction.
+# waits: for silence times
+. "$(dirname "$0")/lib.sh"
+winnowd --insecure-no-key
+direct=$PORT
+
+# Rank 0 of two by way of the proxy, which is then told what happens to its datagrams; rank 1 directly. Both call.
+job() { # name word
+	local rank
+	PORT=$(free_port)
+	mkfifo "$tmp/$1.words"
+	exec {words}<>"$tmp/$1.words"
+	"$BUILD/tests/e2e/chaos" "$PORT" "$HOST:$direct" 1 0 0 0 <"$tmp/$1.words" >/dev/null 2>"$tmp/$1.err" &
+	pids+=($!)
+	wait_port 127.0.0.1 "$PORT" || fail "chaos does not listen"
+	for rank in 0 1; do
+		caller "$1" $rank 2 WINNOW_SILENCE_MS=2000 WINNOW_MULTICAST=0
+		PORT=$direct
+	done
+	for rank in 0 1; do calls "$1" $rank 1000000; done
+	for rank in 0 1; do called "$1" $rank 1; done
+	echo "$2" >&"$words"
+	sleep 0.2 # it has read it
+	begun=$(date +%s%N)
+	for rank in 0 1; do calls "$1" $rank 1000000; done
+}
+
+dies() { # name word pattern
+	local rank took
+	job "$1" "$2"
+	for rank in 0 1; do expect "$1$rank" 10 1 "$3"; done
+	took=$((($(date +%s%N) - begun) / 1000000))
+	[ $took -gt 1500 ] && [ $took -lt 4000 ] || fail "$1: $took ms, and the silence time is 2000"
+}
+
+dies mute mute 'rank 0 \(.*\) sends datagrams that do not arrive \(48 in 2\.0 s\): is UDP from it blocked\?'
+dies deaf deaf 'the datagrams of rank 0 \(.*\) arrive, but ours do not reach it \(48 in 2\.0 s\): is UDP to it blocked\?'
+dies narrow narrow 'datagrams of 8972 bytes from rank 0 \(.*\) no longer pass, 1472 do: the path.s MTU has shrunk'
+
+# Shorter than that, it is ridden through.
+job pause mute
+sleep 1
+echo well >&"$words"
+for rank in 0 1; do called pause $rank 2; done
+for rank in 0 1; do calls pause $rank leave; done
+for rank in 0 1; do expect pause$rank 10 0; done
+echo "three dead paths named, one pause ridden through"
