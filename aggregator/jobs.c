@@ -252,7 +252,8 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 	job_release(jobs, job);
 }
 
-static void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
+/* `stands`: the connection does, so the worker itself is told like the others. */
+static void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands)
 {
 	struct job *job = peer->job;
 	uint32_t rank = peer->rank;
@@ -263,8 +264,10 @@ static void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *rea
 		return;
 	}
 	snprintf(host, sizeof(host), "%s", peer->host);
-	job->members[rank] = NULL;
-	peer_end(jobs, peer);
+	if (!stands || job->state == JOB_FORMING) {
+		job->members[rank] = NULL;
+		peer_end(jobs, peer);
+	}
 	if (job->state == JOB_FORMING) { /* nobody depends on it yet: its place is free again */
 		job->joined--;
 		if (job->joined == 0)
@@ -277,7 +280,7 @@ static void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *rea
 void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
 {
 	if (peer->used)
-		peer_lost(jobs, peer, reason);
+		peer_lost(jobs, peer, reason, false);
 }
 
 void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
@@ -291,7 +294,7 @@ void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
 		return;
 	}
 	snprintf(reason, sizeof(reason), "it sent something that is not a message: %s", why);
-	peer_lost(jobs, peer, reason);
+	peer_lost(jobs, peer, reason, true);
 }
 
 /* ---- lines ---- */
@@ -306,7 +309,7 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 
 	snprintf(host, sizeof(host), "%s", peer->host);
 	if (job->state == JOB_FORMING) {
-		peer_lost(jobs, peer, "it gave up");
+		peer_lost(jobs, peer, "it gave up", false);
 		return;
 	}
 	/* A worker that was told of a loss elsewhere passes it on as what it is. */
@@ -380,12 +383,14 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		ready_take(jobs, peer, &message);
 		break;
 	case CONTROL_PING:
+		peer->open = message.open;
+		peer->tag = message.tag;
 		break;
 	case CONTROL_LEAVE:
 		if (peer->job->state == JOB_RUNNING)
 			peer_left(jobs, peer);
 		else
-			peer_lost(jobs, peer, "it left before the job began");
+			peer_lost(jobs, peer, "it left before the job began", true);
 		break;
 	case CONTROL_ABORT:
 		abort_take(jobs, peer, &message);
@@ -421,7 +426,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 	if (now_us - peer->heard_us < silence_us)
 		return;
 	snprintf(reason, sizeof(reason), "silent for %.1f s", (double)silence_us / 1e6);
-	peer_lost(jobs, peer, reason);
+	peer_lost(jobs, peer, reason, true);
 }
 
 /* "1, 3 and 5 more": the ranks that have not come this far. */
@@ -476,27 +481,66 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us)
 			job_tick(jobs, &jobs->jobs[i], now_us);
 }
 
+#define OP_BYTES 32
+
+/* What people call an operation: its tag, or, where they gave none, which one it was (PROTOCOL.md section 6.3). */
+static const char *op_text(uint64_t tag, char text[OP_BYTES])
+{
+	const uint64_t untagged = UINT64_C(1) << 63, parts = untagged + (UINT64_C(1) << 62);
+
+	if (tag >= untagged && tag < parts)
+		snprintf(text, OP_BYTES, "operation #%llu",
+		         (unsigned long long)(tag - untagged + 1));
+	else
+		snprintf(text, OP_BYTES, "operation %#llx", (unsigned long long)tag);
+	return text;
+}
+
+/* What a worker does instead of what it is awaited for, by its heartbeats. */
+static void doing_text(const struct jobs_peer *peer, char *text, size_t room)
+{
+	char op[OP_BYTES];
+
+	if (peer->open == 0)
+		snprintf(text, room, "it is alive, in no operation");
+	else
+		snprintf(text, room, "it is alive, in %s (%u under way)", op_text(peer->tag, op),
+		         peer->open);
+}
+
+static void job_stalled(struct jobs *jobs, struct job *job, const struct channel_stall *stall)
+{
+	const struct jobs_peer *peer = job->members[stall->rank];
+	char op[OP_BYTES], who[128], doing[96] = "it has left the job";
+	double waited_s = (double)stall->waited_us / 1e6;
+	int used;
+
+	used = snprintf(who, sizeof(who), "rank %u", stall->rank);
+	if (peer != NULL) {
+		used += snprintf(who + used, sizeof(who) - (size_t)used, " (%s)", peer->host);
+		doing_text(peer, doing, sizeof(doing));
+	}
+	if (stall->missing > 1)
+		snprintf(who + used, sizeof(who) - (size_t)used, " and %u more",
+		         stall->missing - 1u);
+	op_text(stall->tag, op);
+	if (stall->streaming)
+		job_fail(jobs, job, stall->rank, "stalled",
+		         "%s has waited %.1f s for data of %s: %s", op, waited_s, who, doing);
+	else
+		job_fail(jobs, job, stall->rank, "stalled", "%s %s not called %s for %.1f s: %s",
+		         who, stall->missing > 1 ? "have" : "has", op, waited_s, doing);
+}
+
 void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall)
 {
-	char more[32] = "";
-
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
 		struct job *job = &jobs->jobs[i];
-		const char *host = "?";
 
 		for (uint32_t c = 0; c < job->channel_count; c++) {
 			if (job->channel_ids[c] != channel_id || stall->rank >= job->world)
 				continue;
-			if (job->members[stall->rank] != NULL)
-				host = job->members[stall->rank]->host;
-			if (stall->missing > 1)
-				snprintf(more, sizeof(more), " and %u more", stall->missing - 1u);
-			job_fail(jobs, job, stall->rank, "stalled",
-			         "an operation (tag %#llx) has waited %.1f s for rank %u (%s)%s, "
-			         "which %s",
-			         (unsigned long long)stall->tag, (double)stall->waited_us / 1e6,
-			         stall->rank, host, more,
-			         stall->streaming ? "sends no data" : "has not called it");
+			job_stalled(jobs, job, stall);
 			return;
 		}
 	}

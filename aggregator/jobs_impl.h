@@ -24,9 +24,11 @@ struct jobs_peer {
 	uint32_t local_ip, ip;         /* ours, its */
 	void *handle;
 	uint64_t since_us, heard_us, pinged_us;
-	struct proof_key key;                      /* it has shown that it knows; */
-	bool keyed;                                /* false: none was asked for */
-	uint8_t nonce[CONTROL_NONCE_BYTES];        /* ours */
+	uint32_t open;                      /* operations that it was in when it last pinged, */
+	uint64_t tag;                       /* and the oldest one's */
+	struct proof_key key;               /* it has shown that it knows; */
+	bool keyed;                         /* false: none was asked for */
+	uint8_t nonce[CONTROL_NONCE_BYTES]; /* ours */
 	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* its */
 	char host[CONTROL_NAME_BYTES];
 	char address[ADDRESS_BYTES];

@@ -492,6 +492,19 @@ uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t e
 	return since_us;
 }
 
+uint32_t engine_doing(const struct engine *engine, uint64_t *tag)
+{
+	const struct task_list lists[] = {engine->active, engine->waiting};
+	uint32_t count = 0;
+
+	*tag = 0;
+	for (size_t i = 0; i < 2; i++)
+		for (const struct allreduce *t = lists[i].first; t != NULL; t = t->next)
+			if (count++ == 0)
+				*tag = t->tag;
+	return count;
+}
+
 uint32_t engine_op_slots(const struct engine *engine)
 {
 	return engine->op_slots;

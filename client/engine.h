@@ -58,6 +58,9 @@ uint64_t engine_progress_us(const struct engine *engine);
 /* Since when streams [first, end) wait without news, the longest of them: see stream_waits_us(). */
 uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t end);
 
+/* How many operations are queued or under way, and the oldest one's tag. */
+uint32_t engine_doing(const struct engine *engine, uint64_t *tag);
+
 uint32_t engine_op_slots(const struct engine *engine);
 const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index);
 

@@ -28,6 +28,8 @@ struct link {
 	bool retried;
 	uint64_t silence_us, stall_us; /* that hold */
 	uint64_t opened_us, heard_us, ping_due_us;
+	uint32_t open; /* operations under way, */
+	uint64_t tag;  /* and the oldest one's */
 
 	/* Knocking. */
 	uint32_t size; /* UDP payload being tried */
@@ -347,10 +349,18 @@ char *link_take_line(struct link *link, uint64_t now_us)
 	} else if (now_us >= link->ping_due_us && link->state != LINK_FAILED) {
 		link->ping_due_us = now_us + link->silence_us / 4;
 		message.kind = CONTROL_PING;
+		message.open = link->open;
+		message.tag = link->tag;
 	} else {
 		return NULL;
 	}
 	return message_format(&message);
+}
+
+void link_doing(struct link *link, uint32_t open, uint64_t tag)
+{
+	link->open = open;
+	link->tag = tag;
 }
 
 void link_leave(struct link *link)

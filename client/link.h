@@ -85,6 +85,9 @@ bool link_again(struct link *link);
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);
 void link_no_multicast(struct link *link); /* the group's socket cannot be opened */
 
+/* For heartbeats: how many operations are under way, and the oldest one's tag. */
+void link_doing(struct link *link, uint32_t open, uint64_t tag);
+
 /*
  * Since when operations on its channels wait, and nothing comes of it (UINT64_MAX: none does). While
  * they do the link knocks again. When nothing answers, the aggregator is told and ends the job.

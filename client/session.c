@@ -368,6 +368,13 @@ int session_submit(struct session *session, struct allreduce *task, uint64_t now
 
 char *session_take_line(struct session *session, uint32_t index, uint64_t now_us)
 {
+	uint64_t tag;
+
+	if (session->engine != NULL) {
+		uint32_t open = engine_doing(session->engine, &tag);
+
+		link_doing(session->links[index], open, tag);
+	}
 	return link_take_line(session->links[index], now_us);
 }
 
@@ -445,8 +452,7 @@ void session_tick(struct session *session, uint64_t now_us)
 		     "%s while an operation needed it", who_left(session));
 	else
 		fail(session, session->link_count, WINNOW_ERR_TIMEOUT,
-		     "nothing has come from the aggregators' data ports for %.1f s and none says "
-		     "why",
+		     "no operation has come forward for %.1f s, and no aggregator says why",
 		     (double)(session->stall_us + session->silence_us) / 1e6);
 }
 

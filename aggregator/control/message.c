@@ -43,10 +43,11 @@ struct field {
 	enum field_kind kind;
 	size_t offset;
 	uint32_t min, max;
-	uint32_t used_by; /* bit 1 << enum control_kind */
+	uint32_t used_by; /* bit 1 << enum control_kind; and MAY_MISS */
 };
 
 #define BIT(kind) (1u << CONTROL_##kind)
+#define MAY_MISS (1u << 31)
 #define AT(member) offsetof(struct control_message, member)
 
 static const struct field fields[] = {
@@ -81,6 +82,8 @@ static const struct field fields[] = {
 	{"channel", FIELD_U16, AT(channel), 0, UINT16_MAX, BIT(PATH)},
 	{"passing", FIELD_U32, AT(passing), 0, UINT32_MAX, BIT(PATH)},
 	{"sent", FIELD_U32, AT(sent), 0, UINT32_MAX, BIT(PATH)},
+	{"open", FIELD_U32, AT(open), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
+	{"tag", FIELD_HEX64, AT(tag), 0, 0, BIT(PING) | MAY_MISS},
 	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
 	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT)},
 };
@@ -282,10 +285,12 @@ int message_parse(const char *line, struct control_message *out, char *why)
 	}
 	for (size_t i = 0; i < FIELD_COUNT; i++) {
 		const struct field *field = &fields[i];
+		const json_t *value = json_object_get(root, field->name);
 
-		if (!(field->used_by & 1u << out->kind))
+		if (!(field->used_by & 1u << out->kind) ||
+		    (value == NULL && (field->used_by & MAY_MISS)))
 			continue;
-		if (!read_field(json_object_get(root, field->name), field, out)) {
+		if (!read_field(value, field, out)) {
 			refuse(out->kind, field, why);
 			goto done;
 		}

@@ -4,8 +4,8 @@
  *
  * PROTOCOL.md section 5. One struct holds the fields of all messages; each kind uses
  * those that its table entry in message.c names, and parsing fails unless every one of
- * them is there and within its range. Unknown fields are ignored, so that later versions
- * may add some.
+ * them is there and within its range; those that may be missing are then 0. Unknown fields are
+ * ignored, so that later versions may add some.
  */
 #ifndef AGGREGATOR_CONTROL_MESSAGE_H
 #define AGGREGATOR_CONTROL_MESSAGE_H
@@ -64,6 +64,8 @@ struct control_message {
 		channel; /* PATH: this one's are not answered, of `payload` bytes, `sent` of them; */
 	uint32_t passing; /* those of so many bytes are; 0: none */
 	uint32_t sent;
+	uint32_t open; /* PING of a worker: operations under way, */
+	uint64_t tag;  /* and the oldest one's */
 
 	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
 	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT: one line for people */

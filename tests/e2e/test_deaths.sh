@@ -43,13 +43,20 @@ ends crash 2 "$W2" 3 'rank 1 \(.*\) is lost: connection'
 
 victims freeze
 kill -STOP "$VICTIM"
-# Meanwhile, a worker that is alive but does not come: rank 1 does one operation less and then waits.
-start s0 bench --insecure-no-key --job stay --rank 0 --world 2 --size 1M --iters 3 --timeout 2s
-start s1 bench --insecure-no-key --job stay --rank 1 --world 2 --size 1M --iters 2 --timeout 2s
+# Meanwhile, a worker that is alive and does not call what the others do, and one that has left before.
+for rank in 0 1; do caller stay $rank 2 WINNOW_TIMEOUT_MS=2000; done
+for rank in 0 1; do calls stay $rank 1000; done
+for rank in 0 1; do called stay $rank 1; done
+calls stay 0 1000
+start s0 bench --insecure-no-key --job less --rank 0 --world 2 --size 1M --iters 3 --warmup 0 --timeout 2s
+start s1 bench --insecure-no-key --job less --rank 1 --world 2 --size 1M --iters 2 --warmup 0 --timeout 2s
 ends freeze 0 "$W0" 6 'rank 1 \(.*\) is lost: silent for 2.0 s'
 ends freeze 2 "$W2" 6 'rank 1 \(.*\) is lost: silent for 2.0 s'
 kill -KILL "$VICTIM"
-expect s0 20 1 'rank 1 \(.*\) has left the job|waited .* for rank 1'
+expect stay0 20 1 'rank 1 \(.*\) has not called operation #2 for 2\.[0-9] s: it is alive, in no operation$'
+calls stay 1 1000
+expect stay1 20 1 'rank 1 \(.*\) has not called operation #2 for 2\.[0-9] s: it is alive, in no operation$'
+expect s0 20 1 'rank 1 has not called operation #[0-9]+ for 2\.[0-9] s: it has left the job$'
 expect s1 20 0
 
 # The aggregator dies, and another takes its port.

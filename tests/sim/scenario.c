@@ -386,6 +386,8 @@ void scenario_make(uint64_t seed, struct world_spec *out)
 	for (uint32_t i = 0; i < out->job_count; i++)
 		job_make(&dice, out, &out->jobs[i]);
 	workers_make(&dice, &usual, out);
+	for (uint32_t i = 0, overlooked = one_in(&dice, 4); i < out->aggregator_count; i++)
+		out->aggregators[i].overlooks_stalls = overlooked;
 	out->bounds.nothing_wasted = must_not_waste(out, &usual);
 }
 

@@ -74,6 +74,7 @@ struct aggregator_spec {
 	bool fast;           /* a kernel that adds int32 frames before it, */
 	bool no_room;        /* where packets cannot grow */
 	uint32_t bypass_ppm; /* chance that a packet comes by another road */
+	bool overlooks_stalls; /* it never says that an operation has waited too long; then none does */
 };
 
 struct worker_spec {

@@ -349,7 +349,7 @@ static void tick(struct sim_aggregator *a)
 
 	jobs_tick(a->jobs, now_us);
 	for (uint32_t i = 0; i < PORTS_MAX; i++)
-		if (a->ports[i].used && a->ports[i].channel != NULL &&
+		if (a->ports[i].used && a->ports[i].channel != NULL && !a->spec->overlooks_stalls &&
 		    channel_stalled(a->ports[i].channel, now_us, &stall))
 			jobs_stalled(a->jobs, a->ports[i].info.id, &stall);
 	simnet_timer(a->world->net, a->node, TIMER_TICK, now_us + TICK_US);

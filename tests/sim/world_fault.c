@@ -20,7 +20,7 @@ static const struct rule {
 	[FAULT_FREEZE] = {"freeze", true, WINNOW_ERR_LOST, 0, false, "is lost: silent for"},
 	[FAULT_AGGREGATOR] = {"aggregator", false, WINNOW_ERR_LOST, 0, false, ""},
 	[FAULT_ABORT] = {"abort", true, WINNOW_ERR_ABORTED, 0, false, ""},
-	[FAULT_ABSENT] = {"absent", true, WINNOW_ERR_TIMEOUT, 0, true, "which has not called it"},
+	[FAULT_ABSENT] = {"absent", true, WINNOW_ERR_TIMEOUT, 0, true, "not called operation"},
 	[FAULT_MISMATCH] = {"mismatch", true, WINNOW_ERR_MISMATCH, 0, false, ""},
 	/* Its absence from the last operation may be noticed first. */
 	[FAULT_LEAVE] = {"leave", true, WINNOW_ERR_LOST, WINNOW_ERR_TIMEOUT, false, ""},
@@ -176,6 +176,9 @@ static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, ui
 		return fault->spec->op == op && (m->rank_a == who || m->rank_b == who);
 	if (fault->spec->kind == FAULT_ABORT && w->rank == who)
 		return strstr(error, "aborted here") != NULL;
+	/* Nobody but the workers themselves may be there to notice. */
+	if (rule->waits_for_stall && w->world->spec->aggregators[0].overlooks_stalls)
+		return strstr(error, "no operation has come forward for") != NULL;
 	snprintf(name, sizeof(name), rule->of_worker ? "rank %u (" : "agg%u", who);
 	return strstr(error, name) != NULL && strstr(error, rule->text) != NULL;
 }

@@ -185,6 +185,8 @@ static void test_silence(void **state)
 		if (b->workers[i].read != b->workers[i].written &&
 		    b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
 			b->workers[i].read++;
+	/* The worker itself is told, too: its connection stands. */
+	assert_non_null(strstr(expect_end(b, 1, "lost", 1)->text, "silent for 4.0 s"));
 	expect_lost(b, "lost", "silent for 4.0 s");
 }
 
@@ -422,8 +424,21 @@ static void test_abort(void **state)
 	}
 }
 
+static void expect_stalled(struct bench *b, uint32_t count, const char *text)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		const char *said = expect_end(b, i, "stalled", 1)->text;
+
+		if (strcmp(said, text) != 0)
+			fail_msg("'%s' is not '%s'", said, text);
+	}
+	bench_close(b);
+}
+
+/* The line says who is awaited, for what, and what it does meanwhile, by its heartbeats. */
 static void test_stalled(void **state)
 {
+	struct control_message ping = {.kind = CONTROL_PING};
 	struct channel_stall stall = {
 		.tag = 0xbeef, .rank = 1, .missing = 2, .waited_us = 61000000};
 	struct bench *b = usual_open();
@@ -435,25 +450,39 @@ static void test_stalled(void **state)
 	assert_int_equal(totals_of(b).jobs, 2);
 	jobs_stalled(b->jobs, b->attached[3].id, &stall);
 	expect_silence(b, 3);
-	for (uint32_t i = 0; i < 3; i++) {
-		const char *text = expect_end(b, i, "stalled", 1)->text;
-
-		assert_non_null(strstr(text, "0xbeef"));
-		assert_non_null(strstr(text, "rank 1 (host1) and 1 more"));
-		assert_non_null(strstr(text, "61.0 s"));
-		assert_non_null(strstr(text, "has not called it"));
-	}
-	bench_close(b);
+	expect_stalled(b, 3,
+	               "rank 1 (host1) and 1 more have not called operation 0xbeef for 61.0 s: it "
+	               "is alive, in no operation");
+	b = usual_open();
+	job_running(b, 0, "job", 3);
+	ping.open = 3;
+	ping.tag = (UINT64_C(1) << 63) + 16;
+	say(b, 1, &ping);
+	ping.tag++;
+	say(b, 2, &ping);
+	stall.tag = UINT64_C(1) << 63;
+	stall.missing = 1;
+	jobs_stalled(b->jobs, b->attached[1].id, &stall);
+	expect_stalled(b, 3,
+	               "rank 1 (host1) has not called operation #1 for 61.0 s: it is alive, in "
+	               "operation #17 (3 under way)");
+	b = usual_open();
+	job_running(b, 0, "job", 3);
+	stall.streaming = true;
+	jobs_stalled(b->jobs, b->attached[1].id, &stall);
+	expect_stalled(
+		b, 3,
+		"operation #1 has waited 61.0 s for data of rank 1 (host1): it is alive, in no "
+		"operation");
 	/* The one that is missing has left. */
 	b = usual_open();
 	job_running(b, 0, "job", 2);
 	say_kind(b, 1, CONTROL_LEAVE);
 	expect_line(b, 0, CONTROL_LEFT);
-	stall.streaming = true;
-	stall.missing = 1;
+	stall.streaming = false;
 	jobs_stalled(b->jobs, b->attached[0].id, &stall);
-	assert_non_null(strstr(expect_end(b, 0, "stalled", 1)->text, "sends no data"));
-	bench_close(b);
+	expect_stalled(b, 1,
+	               "rank 1 has not called operation #1 for 61.0 s: it has left the job");
 }
 
 /* Rank 1's datagrams are not answered: what it says, and what has been heard of it, give the cause. */
