@@ -105,6 +105,11 @@ static void port_heard(void *context, uint16_t id, uint32_t rank, struct jobs_he
 	data_heard(((struct control *)context)->config.data, id, rank, out);
 }
 
+static void port_move(void *context, uint16_t id, uint32_t rank, uint64_t number)
+{
+	data_move(((struct control *)context)->config.data, id, rank, number);
+}
+
 static void port_unshare(void *context, uint16_t id)
 {
 	offload_unshare(((struct control *)context)->config.offload, id);
@@ -230,6 +235,7 @@ int control_open(const struct control_config *config, struct control **out, char
 		.attach = port_attach,
 		.start = port_start,
 		.heard = port_heard,
+		.move = port_move,
 		.detach = port_detach,
 		.random = proof_random_for,
 		.log = log_line,

@@ -21,6 +21,7 @@ enum order_kind {
 	ORDER_ATTACH,
 	ORDER_START,
 	ORDER_HEARD,
+	ORDER_MOVE,
 	ORDER_DETACH,
 	ORDER_STATS,
 	ORDER_STOP
@@ -31,8 +32,9 @@ struct order {
 	uint16_t id;
 	struct channel *channel; /* START */
 	const bool *multicast;
-	uint32_t rank; /* HEARD */
+	uint32_t rank; /* HEARD, MOVE */
 	struct jobs_heard *heard;
+	uint64_t number;       /* MOVE */
 	struct outlet *outlet; /* ATTACH in; DETACH out */
 	struct data_stats *stats;
 	struct channel_stats *channel_stats;
@@ -136,6 +138,9 @@ static bool take_order(struct data_thread *t)
 	case ORDER_HEARD:
 		knock_ages(&outlet_named(t, t->order->id)->knockers[t->order->rank],
 		           data_clock_us(), t->order->heard);
+		break;
+	case ORDER_MOVE:
+		outlet_named(t, t->order->id)->knockers[t->order->rank].number = t->order->number;
 		break;
 	case ORDER_DETACH:
 		order_detach(t, t->order);
@@ -383,6 +388,13 @@ void data_start(void *context, uint16_t id, struct channel *channel, const bool 
 void data_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out)
 {
 	struct order order = {.kind = ORDER_HEARD, .id = id, .rank = rank, .heard = out};
+
+	give_order(thread_of(context, id), &order);
+}
+
+void data_move(void *context, uint16_t id, uint32_t rank, uint64_t number)
+{
+	struct order order = {.kind = ORDER_MOVE, .id = id, .rank = rank, .number = number};
 
 	give_order(thread_of(context, id), &order);
 }

@@ -65,6 +65,7 @@ uint32_t data_payload(const struct data *data);
 int data_attach(void *data, const struct jobs_channel *channel);
 void data_start(void *data, uint16_t id, struct channel *channel, const bool multicast[]);
 void data_heard(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
+void data_move(void *data, uint16_t id, uint32_t rank, uint64_t number);
 void data_detach(void *data, uint16_t id);
 
 /* Copies that a data thread makes of its own numbers; late_us [worker_count]: the larger. */

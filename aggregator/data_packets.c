@@ -207,38 +207,54 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	send_to(t, &group, 1);
 }
 
-static void knock_take(struct data_thread *t, struct outlet *outlet, const struct packet *packet,
-                       const struct net_in *in, uint64_t now_us)
+static bool at_home(const struct outlet *outlet, const struct packet *packet,
+                    const struct net_in *in)
+{
+	const struct net_addr *known = &outlet->path[packet->worker].to;
+
+	return known->ip == in->from.ip && known->port == in->from.port;
+}
+
+static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
+                                 const struct packet *packet, const struct net_in *in,
+                                 uint64_t now_us)
 {
 	uint32_t payload = outlet->channel != NULL ? channel_payload(outlet->channel) : in->bytes;
+	enum wire_drop drop = token_check(outlet, packet);
+	struct knocker *knocker;
 
-	knock_note(&outlet->knockers[packet->worker], in->bytes >= payload, now_us);
+	if (drop != WIRE_DROP_NONE)
+		return drop;
+	knocker = &outlet->knockers[packet->worker];
+	if (!at_home(outlet, packet, in) && !knock_moves(knocker, packet, outlet->channel != NULL))
+		return WIRE_DROP_ADDRESS;
+	knock_note(knocker, in->bytes >= payload, now_us);
 	knock_answer(t, outlet, packet, in, now_us);
+	return WIRE_DROP_NONE;
 }
 
 static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
 {
 	struct packet packet;
-	struct outlet *outlet;
+	struct outlet *outlet = NULL;
 	enum wire_drop drop = packet_parse(in->data, in->bytes, false, &packet);
 
+	if (drop == WIRE_DROP_NONE)
+		outlet = outlet_named(t, packet.channel);
+	if (drop == WIRE_DROP_NONE &&
+	    (outlet == NULL || (outlet->channel == NULL && packet.kind != WIRE_KNOCK)))
+		drop = WIRE_DROP_CHANNEL;
+	else if (drop == WIRE_DROP_NONE && packet.kind == WIRE_KNOCK)
+		drop = knock_take(t, outlet, &packet, in, now_us);
+	else if (drop == WIRE_DROP_NONE && token_check(outlet, &packet) == WIRE_DROP_NONE &&
+	         !at_home(outlet, &packet, in))
+		drop = WIRE_DROP_ADDRESS;
 	if (drop != WIRE_DROP_NONE) {
 		t->stats.drops[drop]++;
 		return;
 	}
-	outlet = outlet_named(t, packet.channel);
-	if (outlet == NULL || (outlet->channel == NULL && packet.kind != WIRE_KNOCK)) {
-		t->stats.drops[WIRE_DROP_CHANNEL]++;
+	if (packet.kind == WIRE_KNOCK)
 		return;
-	}
-	if (packet.kind == WIRE_KNOCK) {
-		drop = token_check(outlet, &packet);
-		if (drop == WIRE_DROP_NONE)
-			knock_take(t, outlet, &packet, in, now_us);
-		else
-			t->stats.drops[drop]++;
-		return;
-	}
 	channel_receive(outlet->channel, &packet, now_us);
 	if (!outlet->dirty) {
 		outlet->dirty = true;

@@ -357,6 +357,27 @@ static void path_take(struct jobs *jobs, struct jobs_peer *peer,
 		         peer->rank, peer->host, message->sent, (double)job->silence_us / 1e6);
 }
 
+/*
+ * A worker gets no answers, and its address may be another now: it wants to knock from there. Who
+ * can only read or forge datagrams does not learn the number.
+ */
+static void move_take(struct jobs *jobs, struct jobs_peer *peer)
+{
+	struct control_message answer = {.kind = CONTROL_MOVE};
+	struct job *job = peer->job;
+
+	if (job->state != JOB_RUNNING) {
+		jobs_garbage(jobs, peer, "move: the job has not started");
+		return;
+	}
+	while (answer.number == 0)
+		jobs->ports.random(jobs->ports.context, &answer.number, sizeof(answer.number));
+	for (uint32_t i = 0; i < job->channel_count; i++)
+		jobs->ports.move(jobs->ports.context, job->channel_ids[i], peer->rank,
+		                 answer.number);
+	peer_send(jobs, peer, &answer);
+}
+
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
 {
 	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
@@ -397,6 +418,9 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		break;
 	case CONTROL_PATH:
 		path_take(jobs, peer, &message);
+		break;
+	case CONTROL_MOVE:
+		move_take(jobs, peer);
 		break;
 	default:
 		jobs_garbage(jobs, peer, "it is an aggregator's, or out of turn");

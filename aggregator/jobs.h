@@ -100,6 +100,8 @@ struct jobs_ports {
 	 */
 	void (*start)(void *context, uint16_t id, struct channel *channel, const bool multicast[]);
 	void (*detach)(void *context, uint16_t id);
+	/* A KNOCK of this worker with this number, which is not 0, may come from another address. */
+	void (*move)(void *context, uint16_t id, uint32_t rank, uint64_t number);
 	/* When did a worker's KNOCKs last come? */
 	void (*heard)(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out);
 	void (*random)(void *context, void *out, size_t bytes);

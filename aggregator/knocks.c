@@ -3,8 +3,14 @@
 
 #include "aggregator/knocks.h"
 
+bool knock_moves(const struct knocker *knocker, const struct packet *packet, bool started)
+{
+	return !started || (knocker->number != 0 && packet->mask == knocker->number);
+}
+
 void knock_note(struct knocker *knocker, bool whole, uint64_t now_us)
 {
+	knocker->number = 0;
 	knocker->any_us = now_us;
 	if (whole)
 		knocker->whole_us = now_us;

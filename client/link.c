@@ -24,7 +24,7 @@ struct link {
 	struct control_message welcome, start;
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
-	bool send_join, send_ready, send_leave, send_abort, send_path;
+	bool send_join, send_ready, send_leave, send_abort, send_path, send_move;
 	bool retried;
 	uint64_t silence_us, stall_us; /* that hold */
 	uint64_t opened_us, heard_us, ping_due_us;
@@ -41,6 +41,8 @@ struct link {
 	bool multicast_seen;
 
 	struct path path; /* when running */
+	uint64_t number;  /* that our KNOCKs carry, should our address be another now */
+	bool number_asked;
 	struct path_verdict verdict;
 	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
 
@@ -235,6 +237,14 @@ static void start_take(struct link *link, const struct control_message *message)
 	path_init(&link->path, link->welcome.channel_count, message->payload, link->silence_us);
 }
 
+/* It is good for one KNOCK, until we ask for another. */
+static void move_take(struct link *link, const struct control_message *message)
+{
+	link->number = message->number;
+	link->number_asked = false;
+	path_told(&link->path);
+}
+
 static void failed_take(struct link *link, const struct control_message *message)
 {
 	enum link_state was = link->state;
@@ -272,6 +282,8 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		welcome_take(link, &message, now_us);
 	else if (message.kind == CONTROL_START && link->state == LINK_WAITING)
 		start_take(link, &message);
+	else if (message.kind == CONTROL_MOVE && link->state == LINK_RUNNING)
+		move_take(link, &message);
 	else if (message.kind == CONTROL_LEFT && link->state == LINK_RUNNING) {
 		link->left_rank = message.rank;
 		snprintf(link->left_text, sizeof(link->left_text), "%s", message.text);
@@ -344,6 +356,8 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.payload = link->start.payload;
 		message.passing = link->verdict.passing;
 		message.sent = link->verdict.sent;
+	} else if (take(&link->send_move)) {
+		message.kind = CONTROL_MOVE;
 	} else if (take(&link->send_leave)) {
 		message.kind = CONTROL_LEAVE;
 	} else if (now_us >= link->ping_due_us && link->state != LINK_FAILED) {
@@ -464,6 +478,7 @@ static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struc
 		.channel = link->welcome.channels[index],
 		.worker = (uint16_t)link->config.rank,
 		.token = link->welcome.token,
+		.mask = link->number,
 	};
 
 	out->dest = (uint16_t)link->config.rank;
@@ -477,6 +492,8 @@ void link_waits(struct link *link, uint64_t since_us, uint64_t now_us)
 	if (link->state != LINK_RUNNING || link->verdict_due_us != NEVER)
 		return;
 	path_waits(&link->path, since_us, now_us);
+	if (!link->number_asked && path_lost(&link->path))
+		link->send_move = link->number_asked = true;
 	if (!path_failed(&link->path, now_us, &link->verdict))
 		return;
 	link->send_path = true;
@@ -532,8 +549,8 @@ uint64_t link_deadline(const struct link *link)
 
 	if (link->state == LINK_FAILED)
 		return NEVER;
-	if (link->send_ready)
-		return 0; /* it may be due without anything having come */
+	if (link->send_ready || link->send_path || link->send_move)
+		return 0; /* they may be due without anything having come */
 	if (link->state == LINK_PROBING && link->knock_due_us < due_us)
 		due_us = link->knock_due_us;
 	if (lost_us < due_us)

@@ -10,6 +10,7 @@
 /* In sixty-fourths of the silence time: a quarter without news, then a check of three quarters. */
 #define QUARTER_ROUNDS 16
 #define CHECK_ROUNDS 48
+#define LOST_ROUNDS 4 /* so many more without an answer are no accident */
 
 /* Datagram sizes to fall back to, when a larger one does not pass: common MTUs less 28. */
 static const uint32_t sizes[] = {8972, 3470, 1472, 1432, 1372, 1252, WIRE_PAYLOAD_MIN};
@@ -59,6 +60,7 @@ void path_waits(struct path *path, uint64_t since_us, uint64_t now_us)
 		return;
 	path->checking = true;
 	path->began_us = now_us;
+	path->lost_round = LOST_ROUNDS;
 	path->round = path->turn = 0;
 	path->round_due_us = now_us;
 	memset(path->answered, 0, sizeof(path->answered));
@@ -130,4 +132,14 @@ bool path_failed(const struct path *path, uint64_t now_us, struct path_verdict *
 	out->passing = path->passing[out->channel];
 	out->sent = CHECK_ROUNDS;
 	return true;
+}
+
+bool path_lost(const struct path *path)
+{
+	return path->checking && path->round >= path->lost_round;
+}
+
+void path_told(struct path *path)
+{
+	path->lost_round = path->round + LOST_ROUNDS;
 }

@@ -29,6 +29,7 @@ struct path {
 	bool checking;
 	uint64_t began_us;
 	uint32_t round;
+	uint32_t lost_round; /* when path_lost() is true again */
 	uint32_t turn; /* KNOCKs of this round that are out: twice a channel, whole and smaller */
 	uint64_t round_due_us;
 	bool answered[CONTROL_CHANNELS_MAX];
@@ -58,5 +59,12 @@ void path_answer(struct path *path, uint32_t channel, uint32_t bytes, uint64_t n
 
 /* path_failed - true and *out filled once a check has ended without an answer. */
 bool path_failed(const struct path *path, uint64_t now_us, struct path_verdict *out);
+
+/*
+ * path_lost - have several KNOCKs gone without an answer? Then our address may be another, and KNOCKs
+ * need a number that says so. path_told(): they have one, and a few rounds more to be answered.
+ */
+bool path_lost(const struct path *path);
+void path_told(struct path *path);
 
 #endif /* CLIENT_PATH_H */

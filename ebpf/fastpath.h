@@ -107,8 +107,8 @@ struct fast_channel {
 	__u64 knocked;
 
 	/*
-	 * User: wo. Kernel: ro. Where each worker's KNOCK came from, network byte order. Only what
-	 * comes from there is answered to where it came from.
+	 * User: wo. Kernel: ro. Where each worker's KNOCK came from, network byte order. What comes
+	 * from elsewhere is dropped, but for a KNOCK.
 	 */
 	__u32 address[FAST_WORKERS_MAX];
 	__u16 port[FAST_WORKERS_MAX];

@@ -270,7 +270,7 @@ const char *drop_name(enum wire_drop drop)
 		[WIRE_DROP_LENGTH] = "bad_length", [WIRE_DROP_FRAME] = "closed_frame",
 		[WIRE_DROP_MASK] = "bad_mask",     [WIRE_DROP_OPERATION] = "bad_operation",
 		[WIRE_DROP_STALE] = "stale",       [WIRE_DROP_DUPLICATE] = "duplicate",
-		[WIRE_DROP_FULL] = "table_full",
+		[WIRE_DROP_FULL] = "table_full",   [WIRE_DROP_ADDRESS] = "bad_address",
 	};
 
 	return drop < WIRE_DROP_COUNT ? names[drop] : "?";

@@ -52,7 +52,7 @@ struct inbound {
 	__u32 ack;
 	__u32 body_bytes; /* behind the header */
 	__u64 mask;
-	int at_home; /* it comes from where the worker knocked: may be answered */
+	int at_home; /* it comes from where the worker knocked; nothing else is taken */
 };
 
 #define order_keep() asm volatile("" ::: "memory") /* x86 keeps the order of writes itself */
@@ -284,8 +284,6 @@ static __always_inline int push_again(struct xdp_md *ctx, struct fast_channel *c
 		return XDP_PASS;
 	if (!done || before(in->frame, in->ack))
 		return XDP_DROP;
-	if (!in->at_home)
-		return XDP_PASS;
 	return answer_result(ctx, channel, slot, in->worker, in->frame);
 }
 
@@ -347,7 +345,7 @@ static __always_inline int acknowledge(struct xdp_md *ctx, struct fast_channel *
 	__u32 ack = ack_note(channel, in);
 
 	/* One that user space knows is no news: then all the worker wants is the credit. */
-	if (!(in->mask & WIRE_ACK_ANSWER) || in->body_bytes != 0 || !in->at_home ||
+	if (!(in->mask & WIRE_ACK_ANSWER) || in->body_bytes != 0 ||
 	    ack != load_now(channel->seen[in->worker])) {
 		ack_told(channel, in->worker, ack);
 		return XDP_PASS;
@@ -369,8 +367,8 @@ static __always_inline int ask_again(struct xdp_md *ctx, struct fast_channel *ch
 	struct fast_slot *slot;
 	__u32 frame;
 
-	if (!in->at_home || in->body_bytes != sizeof(*word) || (void *)(word + 1) > end ||
-	    *word == 0 || (*word & (*word - 1)) != 0)
+	if (in->body_bytes != sizeof(*word) || (void *)(word + 1) > end || *word == 0 ||
+	    (*word & (*word - 1)) != 0)
 		return XDP_PASS;
 	frame = in->frame + (__u32)__builtin_popcountll(*word - 1);
 	slot = slot_of(channel, frame);
@@ -415,6 +413,10 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 		verdict = count(WIRE_DROP_WORKER, XDP_DROP);
 	else if (wire->token != channel->tokens[in.worker])
 		verdict = count(WIRE_DROP_TOKEN, XDP_DROP);
+	else if (wire->kind == WIRE_KNOCK)
+		verdict = XDP_PASS; /* user space says whether it may have moved */
+	else if (!in.at_home)
+		verdict = count(WIRE_DROP_ADDRESS, XDP_DROP);
 	else if (wire->kind == WIRE_PUSH)
 		verdict = push(ctx, channel, &in);
 	else if (wire->kind == WIRE_ACK)

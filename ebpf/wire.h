@@ -61,8 +61,8 @@ struct wire_header {
 	__le32 frame;   /* see each kind; of an ACK, a cookie that the CREDIT it asks for returns */
 	__le32 edge;    /* ack: I have all before it; base: all workers have all before it */
 	union {
-		__le64 mask; /* to aggregator: PUSH blocks present; ACK, NACK: flags below */
-		struct {     /* to worker */
+		__le64 mask; /* to aggregator: PUSH blocks present; ACK, NACK: flags below; KNOCK: a number */
+		struct {                 /* to worker */
 			__le16 window;   /* frames before base + window may be pushed */
 			__le16 sequence; /* of the last RESULT sent to everyone, this one included */
 			__le32 planned;  /* frames before this one have a plan */
@@ -164,6 +164,7 @@ enum wire_drop {
 	WIRE_DROP_STALE,     /* about something that all have finished */
 	WIRE_DROP_DUPLICATE, /* already have it */
 	WIRE_DROP_FULL,      /* no room in a table; the sender will try again */
+	WIRE_DROP_ADDRESS,   /* not from where the worker knocked */
 	WIRE_DROP_COUNT,
 };
 

@@ -32,6 +32,7 @@ enum control_kind {
 	/* worker: end the job, because */
 	CONTROL_FAILED, /* aggregator: the job, or your joining it, has ended, because */
 	CONTROL_PATH,   /* worker: my datagrams are not answered any more */
+	CONTROL_MOVE, /* worker: may my address be another? Aggregator: it may, with this number */
 };
 
 struct control_message {
@@ -64,8 +65,9 @@ struct control_message {
 		channel; /* PATH: this one's are not answered, of `payload` bytes, `sent` of them; */
 	uint32_t passing; /* those of so many bytes are; 0: none */
 	uint32_t sent;
-	uint32_t open; /* PING of a worker: operations under way, */
-	uint64_t tag;  /* and the oldest one's */
+	uint64_t number; /* MOVE of an aggregator: what KNOCKs from another address must carry */
+	uint32_t open;   /* PING of a worker: operations under way, */
+	uint64_t tag;    /* and the oldest one's */
 
 	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
 	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT: one line for people */

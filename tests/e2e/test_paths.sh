@@ -2,7 +2,8 @@
 # Ways between a worker and the aggregator that die while a job runs: the error comes after the silence time, and names cause and direction.
 # waits: for silence times
 . "$(dirname "$0")/lib.sh"
-winnowd --insecure-no-key
+metrics=$HOST:$(free_port)
+winnowd --insecure-no-key --metrics "$metrics"
 direct=$PORT
 
 # Rank 0 of two by way of the proxy, which is then told what happens to its datagrams; rank 1 directly. Both call.
@@ -38,11 +39,18 @@ dies mute mute 'rank 0 \(.*\) sends datagrams that do not arrive \(48 in 2\.0 s\
 dies deaf deaf 'the datagrams of rank 0 \(.*\) arrive, but ours do not reach it \(48 in 2\.0 s\): is UDP to it blocked\?'
 dies narrow narrow 'datagrams of 8972 bytes from rank 0 \(.*\) no longer pass, 1472 do: the path.s MTU has shrunk'
 
-# Shorter than that, it is ridden through.
+rides() { # name
+	for rank in 0 1; do called "$1" $rank 2; done
+	for rank in 0 1; do calls "$1" $rank leave; done
+	for rank in 0 1; do expect "$1$rank" 10 0; done
+}
+
+# Shorter than that, it is ridden through; and so is a NAT that gives rank 0 another address.
 job pause mute
 sleep 1
 echo well >&"$words"
-for rank in 0 1; do called pause $rank 2; done
-for rank in 0 1; do calls pause $rank leave; done
-for rank in 0 1; do expect pause$rank 10 0; done
-echo "three dead paths named, one pause ridden through"
+rides pause
+job rebind rebind
+rides rebind
+[ "$(metric "$metrics" 'winnow_packets_dropped_total{reason="bad_address"}')" -gt 0 ] || fail "nothing came from the new address before it was known"
+echo "three dead paths named, a pause and another address ridden through"

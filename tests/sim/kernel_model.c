@@ -193,6 +193,10 @@ enum kernel_verdict kernel_model(const struct kernel_model *model, uint8_t *pack
 	if (run.packet.worker >= run.channel->worker_count ||
 	    run.packet.token != run.channel->tokens[run.packet.worker])
 		return KERNEL_DROP;
+	if (run.packet.kind == WIRE_KNOCK)
+		return KERNEL_PASS;
+	if (!model->at_home)
+		return KERNEL_DROP;
 	switch (run.packet.kind) {
 	case WIRE_PUSH:
 		return push(&run);

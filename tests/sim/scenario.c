@@ -294,7 +294,11 @@ static bool fault_make(struct dice *dice, const struct world_spec *spec, const s
 		return !alone;
 	case FAULT_LEAVE:
 		return !alone && job->op_count > 1; /* else it would leave before it has joined */
+	case FAULT_FORGED:
+		out->for_us = between(dice, 100, 100000); /* and once more then */
+		return true;
 	case FAULT_ABORT:
+	case FAULT_MOVE:
 		return true;
 	default:
 		return !alone;

@@ -70,6 +70,11 @@ static void port_heard(void *context, uint16_t id, uint32_t rank, struct jobs_he
 	knock_ages(&port_named(a, id)->knockers[rank], simnet_now(a->world->net), out);
 }
 
+static void port_move(void *context, uint16_t id, uint32_t rank, uint64_t number)
+{
+	port_named(context, id)->knockers[rank].number = number;
+}
+
 static void stats_keep(struct sim_aggregator *a, struct channel *channel)
 {
 	const uint64_t *from = (const uint64_t *)(const void *)channel_stats(channel);
@@ -144,6 +149,7 @@ static void jobs_begin(struct sim_aggregator *a)
 		.attach = port_attach,
 		.start = port_start,
 		.heard = port_heard,
+		.move = port_move,
 		.detach = port_detach,
 		.random = port_random,
 		.log = port_log,
@@ -256,6 +262,7 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 	port->dirty = false;
 	while (channel_pull(port->channel, simnet_now(a->world->net), &out)) {
 		packet_flatten(&out, a->world->flat);
+		memcpy(&port->base, a->world->flat + offsetof(struct wire_header, edge), 4);
 		fan_out(a, port, out.dest, a->world->flat, out.bytes);
 	}
 }
@@ -295,6 +302,8 @@ static void knock_answer(struct sim_aggregator *a, struct sim_port *port,
 	};
 	struct packet_out out;
 
+	if (event->from == world->nobody)
+		world_fail(world, "a stranger's KNOCK is answered");
 	knock_note(&port->knockers[packet->worker],
 	           port->channel != NULL && event->bytes >= channel_payload(port->channel),
 	           simnet_now(world->net));
@@ -315,6 +324,29 @@ static void knock_answer(struct sim_aggregator *a, struct sim_port *port,
 	probe_group(a, world->flat, out.bytes);
 }
 
+static bool at_home(const struct sim_port *port, const struct packet *packet,
+                    const struct sim_event *event)
+{
+	return packet->worker < port->info.worker_count &&
+	       port->node[packet->worker] == event->from &&
+	       port->address[packet->worker] == event->address;
+}
+
+static void knock_take(struct sim_aggregator *a, struct sim_port *port, const struct packet *packet,
+                       const struct sim_event *event)
+{
+	bool started = port->channel != NULL;
+
+	if (packet->worker >= port->info.worker_count ||
+	    packet->token != port->info.tokens[packet->worker])
+		return;
+	if (at_home(port, packet, event) ||
+	    knock_moves(&port->knockers[packet->worker], packet, started))
+		knock_answer(a, port, packet, event);
+	else
+		a->strange++;
+}
+
 static void datagram(struct sim_aggregator *a, struct sim_event *event)
 {
 	struct sim_port *port;
@@ -325,14 +357,17 @@ static void datagram(struct sim_aggregator *a, struct sim_event *event)
 	port = port_named(a, packet.channel);
 	if (port == NULL || (port->channel == NULL && packet.kind != WIRE_KNOCK))
 		return;
-	if (!event->again && packet.kind != WIRE_KNOCK && kernel_takes(a, port, event))
+	if (!event->again && packet.kind != WIRE_KNOCK &&
+	    kernel_takes(a, port, event, at_home(port, &packet, event)))
 		return;
 	if (thread_busy(a->world, &a->thread, event))
 		return;
 	if (packet.kind == WIRE_KNOCK) {
-		if (packet.worker < port->info.worker_count &&
-		    packet.token == port->info.tokens[packet.worker])
-			knock_answer(a, port, &packet, event);
+		knock_take(a, port, &packet, event);
+		return;
+	}
+	if (!at_home(port, &packet, event)) {
+		a->strange++;
 		return;
 	}
 	a->world->out->forced += packet.kind == WIRE_NACK && (packet.mask & WIRE_NACK_FORCE) != 0;

@@ -7,6 +7,7 @@
 #include "tests/sim/world_impl.h"
 
 #define NARROW_BYTES 600 /* what still passes */
+#define FORGED_COUNT 64
 
 /* What a fault may bring its job's workers, beside success. */
 static const struct rule {
@@ -36,6 +37,9 @@ static const struct rule {
                                    "sends datagrams that do not arrive"},
 	[FAULT_AGGREGATOR_NARROW] = {"aggregator narrow", false, WINNOW_ERR_LOST, 0, false,
                                      "no longer pass, 584 do: the path's MTU has shrunk"},
+	/* Nobody notices. */
+	[FAULT_MOVE] = {"move", true, 0, 0, false, ""},
+	[FAULT_FORGED] = {"forged", true, 0, 0, false, ""},
 };
 
 const char *fault_name(enum fault_kind kind)
@@ -121,6 +125,44 @@ static void worker_dies(struct sim_worker *w, bool resets)
 		simnet_gone(w->world->net, w->node, i);
 }
 
+/* One datagram of somebody who has read the worker's token, from another address than the worker's. */
+static void forge(struct world *world, const struct sim_port *port, uint32_t aggregator,
+                  uint32_t rank)
+{
+	static const uint8_t kinds[] = {WIRE_ANNOUNCE, WIRE_PUSH, WIRE_ACK,
+	                                WIRE_NACK,     WIRE_ASK,  WIRE_KNOCK};
+	static const uint64_t masks[] = {0, 1, WIRE_NACK_FORCE | 0xffff};
+	uint8_t data[WIRE_PAYLOAD_MIN] = {0};
+	struct packet_out out;
+	struct packet_head head = {
+		.kind = kinds[simnet_between(world->net, 0, sizeof(kinds) - 1)],
+		.channel = port->info.id,
+		.worker = (uint16_t)rank,
+		.token = port->info.tokens[rank],
+		.frame = port->base + (uint32_t)simnet_between(world->net, 0, 20),
+		.edge = port->base + (uint32_t)simnet_between(world->net, 0, 20),
+		.mask = masks[simnet_between(world->net, 0, 2)],
+	};
+
+	packet_begin(&out, &head);
+	memset(data, (int)simnet_between(world->net, 0, 255), sizeof(data));
+	packet_point(&out, data, (uint32_t)simnet_between(world->net, 0, 64) * 8);
+	packet_flatten(&out, world->flat);
+	simnet_send(world->net, world->nobody, &aggregator, 1, world->flat, out.bytes);
+}
+
+static void forge_all(struct world *world, const struct sim_worker *w)
+{
+	for (uint32_t i = 0; i < world->spec->aggregator_count; i++)
+		for (uint32_t p = 0; p < PORTS_MAX; p++) {
+			const struct sim_port *port = &world->aggregators[i].ports[p];
+
+			for (uint32_t k = 0; k < FORGED_COUNT && port->used; k++)
+				if (port->node[w->rank] == w->node)
+					forge(world, port, i, w->rank);
+		}
+}
+
 static void fault_begins(struct world *world, struct sim_fault *fault, struct sim_worker *w)
 {
 	enum fault_kind kind = fault->spec->kind;
@@ -134,6 +176,12 @@ static void fault_begins(struct world *world, struct sim_fault *fault, struct si
 		break;
 	case FAULT_AGGREGATOR:
 		aggregator_kill(&world->aggregators[fault->spec->who]);
+		break;
+	case FAULT_MOVE:
+		simnet_move(world->net, w->node);
+		break;
+	case FAULT_FORGED:
+		forge_all(world, w);
 		break;
 	case FAULT_ABORT:
 		session_abort(w->session, "as the test asks", simnet_now(world->net));
@@ -155,7 +203,7 @@ void fault_strike(struct world *world, uint32_t timer)
 		w = job->workers;
 	else if (w->dead || w->left)
 		return;
-	if ((timer - TIMER_FAULT) % 2 == 0)
+	if ((timer - TIMER_FAULT) % 2 == 0 || fault->spec->kind == FAULT_FORGED)
 		fault_begins(world, fault, w);
 	else
 		way_change(world, fault, w->node, false);
@@ -234,7 +282,8 @@ static void fault_check_prompt(struct world *world, const struct sim_job *job,
 	uint64_t now_us = simnet_now(world->net);
 
 	if (fault->struck_us == 0 || fault->spec->for_us > 0 ||
-	    fault->spec->kind == FAULT_MISMATCH || now_us <= fault->struck_us + patience_us(job))
+	    fault->spec->kind == FAULT_MISMATCH || rules[fault->spec->kind].status == 0 ||
+	    now_us <= fault->struck_us + patience_us(job))
 		return;
 	for (uint32_t rank = 0; rank < job->spec->world; rank++) {
 		const struct sim_worker *w = &job->workers[rank];

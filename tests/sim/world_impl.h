@@ -47,6 +47,7 @@ struct sim_port {
 	uint32_t node[SIM_WORLD_MAX];    /* likewise: the node that has it */
 	bool multicast[SIM_WORLD_MAX];
 	struct knocker knockers[SIM_WORLD_MAX];
+	uint32_t base;             /* as it was last told */
 	struct fast_channel *fast; /* NULL: no kernel before this one */
 	struct fast_slot *fast_slots;
 };
@@ -63,6 +64,7 @@ struct sim_aggregator {
 	struct fast_channel *fast; /* of the channel that is being made */
 	struct fast_slot *fast_slots;
 	struct channel_stats stats; /* of channels that are no more */
+	uint64_t strange; /* datagrams that came from elsewhere than their worker knocked from */
 };
 
 /* One control connection: its handle on the aggregator. */
@@ -148,7 +150,8 @@ void kernel_attach(struct sim_aggregator *a, struct sim_port *port);
 void kernel_unshare(void *context, uint16_t id);
 void kernel_release(struct sim_port *port);
 /* True when the kernel has kept the datagram; its answers are sent. */
-bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct sim_event *event);
+bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct sim_event *event,
+                  bool at_home);
 struct sim_port *port_named(struct sim_aggregator *a, uint16_t id);
 
 /* world_rows.c: sometimes the operation is given as a list of its blocks, and its result is one. */

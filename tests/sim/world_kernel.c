@@ -65,10 +65,11 @@ static bool has_room(struct sim_aggregator *a)
 	return false;
 }
 
-bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct sim_event *event)
+bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct sim_event *event,
+                  bool at_home)
 {
 	struct world *world = a->world;
-	struct kernel_model model = {port->fast, port->fast_slots, a->spec->no_room};
+	struct kernel_model model = {port->fast, port->fast_slots, a->spec->no_room, at_home};
 	uint8_t packet[FAST_PAYLOAD_MAX];
 	uint32_t bytes = event->bytes;
 

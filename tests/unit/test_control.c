@@ -130,6 +130,7 @@ static const struct {
 	{CONTROL_FAILED, "{\"type\":\"failed\",\"rank\":7,\"code\":\"lost\",\"text\":\"\"}\n"},
 	{CONTROL_PATH, "{\"type\":\"path\",\"payload\":3470,\"channel\":65535,\"passing\":1472,"
                        "\"sent\":48}\n"},
+	{CONTROL_MOVE, "{\"type\":\"move\",\"number\":\"0123456789abcdef\"}\n"},
 };
 
 #define WIRE_COUNT (sizeof(wire) / sizeof(wire[0]))
@@ -147,7 +148,7 @@ static struct control_message parsed(const char *line)
 static void test_messages(void **state)
 {
 	(void)state;
-	assert_int_equal(WIRE_COUNT, CONTROL_PATH);
+	assert_int_equal(WIRE_COUNT, CONTROL_MOVE);
 	for (size_t i = 0; i < WIRE_COUNT; i++) {
 		struct control_message message = parsed(wire[i].line);
 		char *line = message_format(&message);

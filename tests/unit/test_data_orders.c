@@ -40,8 +40,8 @@ static void test_orders(void **state)
 	for (uint16_t i = 0; i < 3; i++) {
 		struct net *own = nets[configs[i].id % 256 % 3];
 
-		deliver(own, (struct datagram *[]){knock_of(configs[i].id, 1, 700)}, 1);
-		await(own, count_sent(own, WIRE_KNOCKED, WORKER_IP(1)) == 1);
+		deliver(own, (struct datagram *[]){knock_of(configs[i].id, 0, 700)}, 1);
+		await(own, count_sent(own, WIRE_KNOCKED, WORKER_IP(0)) == 1);
 		start(w, &configs[i], all);
 		deliver(own, (struct datagram *[]){announce_of(configs[i].id, 0, 40, 64)}, 1);
 		do

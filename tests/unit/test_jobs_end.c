@@ -481,8 +481,7 @@ static void test_stalled(void **state)
 	expect_line(b, 0, CONTROL_LEFT);
 	stall.streaming = false;
 	jobs_stalled(b->jobs, b->attached[0].id, &stall);
-	expect_stalled(b, 1,
-	               "rank 1 has not called operation #1 for 61.0 s: it has left the job");
+	expect_stalled(b, 1, "rank 1 has not called operation #1 for 61.0 s: it has left the job");
 }
 
 /* Rank 1's datagrams are not answered: what it says, and what has been heard of it, give the cause. */
@@ -536,6 +535,32 @@ static void test_path(void **state)
 	job_probing(b, 0, "job", 3);
 	m.channel = b->attached[1].id;
 	say(b, 1, &m);
+	expect_lost(b, "lost", "not a message");
+}
+
+/* A worker that asks may knock from elsewhere: with a number that nobody else is told, another each time. */
+static void test_move(void **state)
+{
+	struct control_message m = {.kind = CONTROL_MOVE};
+	struct bench *b = usual_open();
+	uint64_t number = 0;
+
+	(void)state;
+	job_running(b, 0, "job", 3);
+	for (uint32_t i = 1; i <= 10; i++) {
+		say(b, 1, &m);
+		m = *expect_line(b, 1, CONTROL_MOVE);
+		assert_int_equal(b->moves, 2 * i);
+		assert_true(m.number == b->move_number && m.number != number && m.number != 0);
+		number = m.number;
+		expect_silence(b, 0);
+		expect_silence(b, 2);
+	}
+	bench_close(b);
+	b = usual_open();
+	job_probing(b, 0, "job", 3);
+	say(b, 1, &m);
+	assert_int_equal(b->moves, 0);
 	expect_lost(b, "lost", "not a message");
 }
 
@@ -600,7 +625,7 @@ int main(void)
 		cmocka_unit_test(test_looking),     cmocka_unit_test(test_join_timeouts),
 		cmocka_unit_test(test_leave),       cmocka_unit_test(test_abort),
 		cmocka_unit_test(test_stalled),     cmocka_unit_test(test_path),
-		cmocka_unit_test(test_shutdown),
+		cmocka_unit_test(test_move),        cmocka_unit_test(test_shutdown),
 		cmocka_unit_test(test_thousand),
 	};
 

@@ -272,7 +272,7 @@ static void test_drop_names(void **state)
 		"none",       "short",           "bad_magic",  "bad_version",
 		"bad_kind",   "unknown_channel", "bad_worker", "bad_token",
 		"bad_length", "closed_frame",    "bad_mask",   "bad_operation",
-		"stale",      "duplicate",       "table_full",
+		"stale",      "duplicate",       "table_full", "bad_address",
 	};
 
 	(void)state;

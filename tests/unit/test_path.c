@@ -192,6 +192,25 @@ static void test_stopped(void **state)
 	assert_false(path.checking);
 }
 
+/* After four rounds without any answer the address may be another; once told so, four more are waited. */
+static void test_lost(void **state)
+{
+	struct path path = opened(1);
+	uint32_t smaller;
+
+	(void)state;
+	check_begins(&path);
+	for (uint32_t round = 0; round < 20; round++) {
+		assert_int_equal(path_lost(&path), round % 8 >= 4);
+		assert_int_equal(knocks(&path, &smaller), 1);
+		next_round(&path);
+		if (round % 8 == 7)
+			path_told(&path);
+	}
+	path_answer(&path, 0, PAYLOAD, now_us);
+	assert_false(path_lost(&path));
+}
+
 static void test_smaller(void **state)
 {
 	(void)state;
@@ -208,7 +227,7 @@ int main(void)
 		cmocka_unit_test(test_news),           cmocka_unit_test(test_answered),
 		cmocka_unit_test(test_news_meanwhile), cmocka_unit_test(test_dead),
 		cmocka_unit_test(test_narrow),         cmocka_unit_test(test_stopped),
-		cmocka_unit_test(test_smaller),
+		cmocka_unit_test(test_smaller),        cmocka_unit_test(test_lost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

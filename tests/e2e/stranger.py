@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""stranger.py PORT - a job of one worker, and somebody who has read its token: what does winnowd answer, and to whom?
+
+The worker's control connection is this program's; datagrams come from `home`, and from `away`, which may be the
+stranger's address or the worker's next. Written from PROTOCOL.md; needs an aggregator without a key.
+"""
+import json
+import os
+import select
+import socket
+import struct
+import sys
+
+ACK, NACK, KNOCK, CREDIT, KNOCKED = 3, 4, 6, 0x83, 0x86
+server = ("127.0.0.1", int(sys.argv[1]))
+control = socket.create_connection(server)
+lines = control.makefile("rw", newline="\n")
+
+
+def say(**message):
+    lines.write(json.dumps(message) + "\n")
+    lines.flush()
+
+
+def hear(kind):
+    while True:
+        message = json.loads(lines.readline())
+        if message["type"] == kind:
+            return message
+        assert message["type"] == "ping", message
+
+
+def udp():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect(server)
+    return s
+
+
+def send(s, kind, mask=0, size=32):
+    s.send(struct.pack("<HBBHHQIIQ", 0x4E57, 1, kind, channel, 0, token, 0, first, mask).ljust(size, b"\0"))
+
+
+def answer(s):
+    """The kind of what comes back within a second; None: nothing does."""
+    if not select.select([s], [], [], 1)[0]:
+        return None
+    return s.recv(65536)[3]
+
+
+def expect(what, got, want):
+    if got != want:
+        sys.exit(f"{what}: {got}, want {want}")
+
+
+hear("hello")
+zeros = "0" * 64
+say(type="join", version=1, software="stranger", nonce=os.urandom(32).hex(), proof=zeros, job="stranger", host="here",
+    rank=0, world=1, payload=1472, rcvbuf=1 << 20, silence_ms=60000, stall_ms=60000)
+welcome = hear("welcome")
+channel, token, first = welcome["channels"][0], int(welcome["token"], 16), welcome["first_frame"]
+home, away = udp(), udp()
+send(home, KNOCK, size=1472)
+expect("KNOCK before the start", answer(home), KNOCKED)
+say(type="ready", payload=1472, multicast=False)
+hear("start")
+
+send(home, ACK, 1)
+expect("ACK from home", answer(home), CREDIT)
+for mask in (0, 1, 0xFFFFFFFFFFFFFFFF):
+    send(away, KNOCK, mask, 1472)
+expect("KNOCK with the token alone", answer(away), None)
+send(away, ACK, 1)
+expect("ACK from elsewhere", answer(away), None)
+send(home, ACK, 1)
+expect("ACK from home after a stranger's KNOCK", answer(home), CREDIT)
+
+say(type="move", number="0" * 16)
+number = int(hear("move")["number"], 16)
+send(away, KNOCK, number ^ 1)
+expect("KNOCK with a wrong number", answer(away), None)
+send(away, KNOCK, number)
+expect("KNOCK with the number", answer(away), KNOCKED)
+send(home, ACK, 1)
+expect("ACK from where the worker no longer is", answer(home), None)
+send(away, ACK, 1)
+expect("ACK from where it is now", answer(away), CREDIT)
+send(home, KNOCK, number)
+expect("KNOCK with a number that is used up", answer(home), None)
+say(type="leave")
+print("ok")

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_knocks.c - which KNOCK may move a worker's address, and what is known of those that came */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "aggregator/knocks.h"
+
+static void test_moves(void **state)
+{
+	struct knocker knocker = {0};
+	struct packet knock = {.kind = WIRE_KNOCK};
+
+	(void)state;
+	assert_true(knock_moves(&knocker, &knock, false)); /* before the job starts any does */
+	assert_false(knock_moves(&knocker, &knock, true));
+	knock.mask = 77;
+	assert_false(knock_moves(&knocker, &knock, true));
+	knocker.number = 78;
+	assert_false(knock_moves(&knocker, &knock, true));
+	knock.mask = 0;
+	assert_false(knock_moves(&knocker, &knock, true));
+	knock.mask = 78;
+	assert_true(knock_moves(&knocker, &knock, true));
+	knock_note(&knocker, false, 1000);
+	assert_false(knock_moves(&knocker, &knock, true)); /* it is used up */
+	knocker.number = 79;
+	knock_note(&knocker, false, 1000); /* a KNOCK from the known address: it has not moved */
+	knock.mask = 79;
+	assert_false(knock_moves(&knocker, &knock, true));
+}
+
+static void test_ages(void **state)
+{
+	struct knocker knocker = {0};
+	struct jobs_heard heard;
+
+	(void)state;
+	knock_ages(&knocker, 5000, &heard);
+	assert_true(heard.any_us == UINT64_MAX && heard.whole_us == UINT64_MAX);
+	knock_note(&knocker, true, 5000);
+	knock_note(&knocker, false, 5200);
+	knock_ages(&knocker, 6000, &heard);
+	assert_int_equal(heard.any_us, 800);
+	assert_int_equal(heard.whole_us, 1000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_moves),
+		cmocka_unit_test(test_ages),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
