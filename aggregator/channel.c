@@ -232,6 +232,7 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 {
 	struct channel_stats *stats = &channel->stats;
 
+	channel->now_us = now_us;
 	stats->received++;
 	stats->received_bytes += WIRE_HEADER_BYTES + packet->body_bytes;
 	if (!knows(channel, packet))
@@ -264,8 +265,36 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 
 /* ---- sending ---- */
 
+/* Section 10.6. May a frame or a plan go to this worker once more now? */
+static bool answer_allowed(struct channel *channel, uint32_t rank)
+{
+	struct member *member = &channel->members[rank];
+	bool stuck = member->round_left == 0 && member->ack == member->round_ack;
+
+	if (member->round_us == 0 || channel->now_us - member->round_us >= member->round_length) {
+		member->round_length =
+			stuck && member->round_us != 0 ? 2 * member->round_length : ROUND_US_MIN;
+		if (member->round_length > ROUND_US_MAX)
+			member->round_length = ROUND_US_MAX;
+		member->round_us = channel->now_us;
+		member->round_ack = member->ack;
+		member->round_left = channel->config.window;
+		fast_answers(channel, rank, channel->config.window);
+	}
+	if (member->round_left == 0)
+		return false;
+	member->round_left--;
+	return true;
+}
+
 void reply_put(struct channel *channel, const struct reply *reply)
 {
+	bool again = reply->kind == REPLY_RESULT || reply->kind == REPLY_PLAN;
+
+	if (again && !answer_allowed(channel, reply->rank)) {
+		count_drop(channel, WIRE_DROP_FULL);
+		return;
+	}
 	if (channel->replies_tail - channel->replies_head == REPLIES_MAX) {
 		count_drop(channel, WIRE_DROP_FULL);
 		return;

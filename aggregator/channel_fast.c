@@ -45,8 +45,10 @@ void fast_start(struct channel *channel)
 	fast->window_mask = channel->config.window - 1;
 	/* The program sends by its device alone: every worker must be on that side. */
 	fast->multicast = channel->config.to_group && LOAD(fast->knocked) == all_workers(channel);
-	for (uint32_t i = 0; i < channel->config.worker_count; i++)
+	for (uint32_t i = 0; i < channel->config.worker_count; i++) {
 		fast->ack[i] = fast->told[i] = channel->base;
+		fast->answers[i] = channel->config.window;
+	}
 	for (uint32_t i = 0; i < channel->config.window; i++)
 		STORE(channel->config.fast_slots[i].state, FAST_CLOSED);
 	fast->sequence = channel->sequence;
@@ -213,6 +215,13 @@ uint16_t fast_sequence(struct channel *channel, bool next)
 	if (next)
 		return (uint16_t)(__atomic_add_fetch(&fast->sequence, 1, __ATOMIC_ACQ_REL));
 	return (uint16_t)LOAD(fast->sequence);
+}
+
+/* So many RESULTs the kernel may now send to this worker alone, before it leaves them to us. */
+void fast_answers(struct channel *channel, uint32_t rank, uint32_t count)
+{
+	if (channel->config.fast != NULL)
+		STORE(channel->config.fast->answers[rank], count);
 }
 
 /* The kernel's RESULTs tell credit, too. */

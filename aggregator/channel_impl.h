@@ -25,11 +25,21 @@
 #define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
 #define REPLIES_MAX 1024 /* answers to single workers that wait to be sent; a power of two */
 #define SEGMENT_NONE UINT32_MAX
+#define ROUND_US_MIN 2000   /* no worker asks for a frame again sooner, */
+#define ROUND_US_MAX 400000 /* nor later: PROTOCOL.md section 10.1 */
 
+/*
+ * What a worker asks for again is sent to it again, but no more than a window of frames a round, and
+ * rounds grow as long as its ack stands still for all that: a few bytes must not draw many forever.
+ */
 struct member {
 	uint64_t token;
-	uint64_t progress_us; /* when it last sent something new */
-	uint64_t late_us;     /* see channel_late_us() */
+	uint64_t round_us;     /* when its round began */
+	uint32_t round_ack;    /* its ack then */
+	uint32_t round_left;   /* answers that it may still have */
+	uint32_t round_length; /* in microseconds */
+	uint64_t progress_us;  /* when it last sent something new */
+	uint64_t late_us;      /* see channel_late_us() */
 	uint32_t ack;
 };
 
@@ -128,6 +138,7 @@ struct channel {
 
 	uint32_t base, opened, planned;
 	uint32_t advertised; /* the credit that all have been told */
+	uint64_t now_us;     /* of the packet in hand */
 	uint64_t
 		progress_us; /* when base last moved, or the first frame after a pause was planned */
 
@@ -210,6 +221,7 @@ void fast_publish(struct channel *channel); /* after base or planned moved, and 
 uint32_t fast_ack(const struct channel *channel, uint32_t rank);
 uint16_t fast_sequence(struct channel *channel, bool next);
 void fast_advertised(struct channel *channel);
+void fast_answers(struct channel *channel, uint32_t rank, uint32_t count);
 void fast_stats(const struct channel *channel, struct channel_stats *stats);
 
 enum fast_push {

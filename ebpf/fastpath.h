@@ -113,6 +113,12 @@ struct fast_channel {
 	__u32 address[FAST_WORKERS_MAX];
 	__u16 port[FAST_WORKERS_MAX];
 
+	/*
+	 * User: wo, kernel: rw. RESULTs that the kernel may still send to each worker alone; at 0 it
+	 * passes up what asks for one, and user space decides (section 10.6 of the protocol).
+	 */
+	__u32 answers[FAST_WORKERS_MAX];
+
 	__u64 stats[FAST_STAT_COUNT];
 };
 

@@ -150,7 +150,13 @@ static __always_inline int answer_result(struct xdp_md *ctx, struct fast_channel
                                          struct fast_slot *slot, __u32 worker, __u32 frame)
 {
 	struct answer answer = {.kind = WIRE_RESULT, .worker = (__u16)worker, .frame = frame};
+	__u32 left;
 
+	if (worker >= FAST_WORKERS_MAX)
+		return XDP_PASS;
+	left = load_now(channel->answers[worker]);
+	if (left == 0)
+		return XDP_PASS;
 	answer.data_bytes = slot->block_count * slot->unit_bytes;
 	if (answer.data_bytes > FAST_DATA_BYTES || !answer_size(ctx, answer.data_bytes)) {
 		count(FAST_COUNT_NO_ROOM, 0);
@@ -160,6 +166,7 @@ static __always_inline int answer_result(struct xdp_md *ctx, struct fast_channel
 	order_keep();
 	if (!slot_holds(slot, frame, FAST_DONE))
 		return XDP_DROP; /* opened anew while we copied */
+	store_now(channel->answers[worker], left - 1);
 	answer.sequence = (__u16)load_now(channel->sequence);
 	stat(channel, FAST_STAT_RESENDS, 1);
 	return answer_write(ctx, channel, &answer);

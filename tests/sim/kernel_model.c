@@ -67,8 +67,9 @@ static enum kernel_verdict answer(struct run *run, const struct fast_slot *slot)
 {
 	uint32_t body_bytes = slot->block_count * slot->unit_bytes;
 
-	if (!fits(run, body_bytes))
+	if (!fits(run, body_bytes) || run->channel->answers[run->packet.worker] == 0)
 		return KERNEL_PASS;
+	run->channel->answers[run->packet.worker]--;
 	run->packet.frame = slot->frame;
 	return turn(run, WIRE_RESULT, run->packet.worker, slot->data, body_bytes,
 	            (uint16_t)run->channel->sequence);

@@ -295,6 +295,7 @@ static bool fault_make(struct dice *dice, const struct world_spec *spec, const s
 	case FAULT_LEAVE:
 		return !alone && job->op_count > 1; /* else it would leave before it has joined */
 	case FAULT_FORGED:
+	case FAULT_FLOOD:
 		out->for_us = between(dice, 100, 100000); /* and once more then */
 		return true;
 	case FAULT_ABORT:

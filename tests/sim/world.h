@@ -37,7 +37,8 @@ enum fault_kind {
 	FAULT_AGGREGATOR_DEAF,   /* none reaches an aggregator */
 	FAULT_AGGREGATOR_NARROW, /* its large ones no longer pass */
 	FAULT_FORGED,            /* strangers who know its token send datagrams in its name */
-	FAULT_MOVE, /* a worker's address becomes another, as behind a NAT that forgets */
+	FAULT_FLOOD,             /* likewise, NACKs that ask for all frames, by its own address */
+	FAULT_MOVE,              /* a worker's address becomes another, as behind a NAT that forgets */
 	FAULT_KINDS,
 };
 

@@ -40,6 +40,7 @@ static const struct rule {
 	/* Nobody notices. */
 	[FAULT_MOVE] = {"move", true, 0, 0, false, ""},
 	[FAULT_FORGED] = {"forged", true, 0, 0, false, ""},
+	[FAULT_FLOOD] = {"flood", true, 0, 0, false, ""},
 };
 
 const char *fault_name(enum fault_kind kind)
@@ -127,7 +128,7 @@ static void worker_dies(struct sim_worker *w, bool resets)
 
 /* One datagram of somebody who has read the worker's token, from another address than the worker's. */
 static void forge(struct world *world, const struct sim_port *port, uint32_t aggregator,
-                  uint32_t rank)
+                  const struct sim_worker *w)
 {
 	static const uint8_t kinds[] = {WIRE_ANNOUNCE, WIRE_PUSH, WIRE_ACK,
 	                                WIRE_NACK,     WIRE_ASK,  WIRE_KNOCK};
@@ -137,8 +138,8 @@ static void forge(struct world *world, const struct sim_port *port, uint32_t agg
 	struct packet_head head = {
 		.kind = kinds[simnet_between(world->net, 0, sizeof(kinds) - 1)],
 		.channel = port->info.id,
-		.worker = (uint16_t)rank,
-		.token = port->info.tokens[rank],
+		.worker = (uint16_t)w->rank,
+		.token = port->info.tokens[w->rank],
 		.frame = port->base + (uint32_t)simnet_between(world->net, 0, 20),
 		.edge = port->base + (uint32_t)simnet_between(world->net, 0, 20),
 		.mask = masks[simnet_between(world->net, 0, 2)],
@@ -151,7 +152,32 @@ static void forge(struct world *world, const struct sim_port *port, uint32_t agg
 	simnet_send(world->net, world->nobody, &aggregator, 1, world->flat, out.bytes);
 }
 
-static void forge_all(struct world *world, const struct sim_worker *w)
+/* One that seems to come from the worker, and asks for all that is there. */
+static void flood(struct world *world, const struct sim_port *port, uint32_t aggregator,
+                  const struct sim_worker *w)
+{
+	uint64_t words[WIRE_NACK_WORDS_MAX];
+	struct packet_out out;
+	struct packet_head head = {
+		.kind = WIRE_NACK,
+		.channel = port->info.id,
+		.worker = (uint16_t)w->rank,
+		.token = port->info.tokens[w->rank],
+		.frame = port->base,
+		.edge = port->base,
+		.mask = WIRE_NACK_FORCE | 0xffff,
+	};
+
+	memset(words, 0xff, sizeof(words));
+	packet_begin(&out, &head);
+	packet_put_words(&out, words, WIRE_NACK_WORDS_MAX);
+	packet_flatten(&out, world->flat);
+	simnet_send(world->net, w->node, &aggregator, 1, world->flat, out.bytes);
+}
+
+typedef void forge_fn(struct world *, const struct sim_port *, uint32_t, const struct sim_worker *);
+
+static void forge_many(struct world *world, const struct sim_worker *w, forge_fn *one)
 {
 	for (uint32_t i = 0; i < world->spec->aggregator_count; i++)
 		for (uint32_t p = 0; p < PORTS_MAX; p++) {
@@ -159,7 +185,7 @@ static void forge_all(struct world *world, const struct sim_worker *w)
 
 			for (uint32_t k = 0; k < FORGED_COUNT && port->used; k++)
 				if (port->node[w->rank] == w->node)
-					forge(world, port, i, w->rank);
+					one(world, port, i, w);
 		}
 }
 
@@ -181,7 +207,10 @@ static void fault_begins(struct world *world, struct sim_fault *fault, struct si
 		simnet_move(world->net, w->node);
 		break;
 	case FAULT_FORGED:
-		forge_all(world, w);
+		forge_many(world, w, forge);
+		break;
+	case FAULT_FLOOD:
+		forge_many(world, w, flood);
 		break;
 	case FAULT_ABORT:
 		session_abort(w->session, "as the test asks", simnet_now(world->net));
@@ -203,7 +232,8 @@ void fault_strike(struct world *world, uint32_t timer)
 		w = job->workers;
 	else if (w->dead || w->left)
 		return;
-	if ((timer - TIMER_FAULT) % 2 == 0 || fault->spec->kind == FAULT_FORGED)
+	if ((timer - TIMER_FAULT) % 2 == 0 || fault->spec->kind == FAULT_FORGED ||
+	    fault->spec->kind == FAULT_FLOOD)
 		fault_begins(world, fault, w);
 	else
 		way_change(world, fault, w->node, false);
@@ -276,14 +306,24 @@ static uint64_t patience_us(const struct sim_job *job)
 	return us;
 }
 
+/* Is it something that a job must end of, and at once? */
+static bool must_end(const struct sim_job *job, const struct sim_fault *fault)
+{
+	struct winnow_stats stats;
+
+	if (fault->struck_us == 0 || fault->spec->for_us > 0 ||
+	    fault->spec->kind == FAULT_MISMATCH || rules[fault->spec->kind].status == 0)
+		return false;
+	session_stats(job->workers[0].session, &stats);
+	return !is_narrow(fault->spec->kind) || stats.payload > NARROW_BYTES;
+}
+
 static void fault_check_prompt(struct world *world, const struct sim_job *job,
                                const struct sim_fault *fault)
 {
 	uint64_t now_us = simnet_now(world->net);
 
-	if (fault->struck_us == 0 || fault->spec->for_us > 0 ||
-	    fault->spec->kind == FAULT_MISMATCH || rules[fault->spec->kind].status == 0 ||
-	    now_us <= fault->struck_us + patience_us(job))
+	if (!must_end(job, fault) || now_us <= fault->struck_us + patience_us(job))
 		return;
 	for (uint32_t rank = 0; rank < job->spec->world; rank++) {
 		const struct sim_worker *w = &job->workers[rank];

@@ -396,6 +396,78 @@ static void test_sequence_wraps(void **state)
 	bench_close(b);
 }
 
+/* Forced NACKs for all 16 frames, `count` of them: how many RESULTs they draw. */
+static uint32_t flood(struct bench *b, uint16_t rank, uint32_t count)
+{
+	uint32_t drawn = 0;
+
+	while (count-- > 0) {
+		send_nack(b, rank, 0, 0xffff, WIRE_NACK_FORCE);
+		while (bench_pull(b)) {
+			assert_true(b->got.kind == WIRE_RESULT && b->dest == rank);
+			drawn++;
+		}
+	}
+	return drawn;
+}
+
+/*
+ * What is asked for again is sent again, but to each worker no more than a window a round; and as long
+ * as its ack stands still, rounds grow, from 2 ms to 400.
+ */
+static void test_nack_flood(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+	uint32_t length_us = 2000;
+
+	(void)state;
+	for (uint32_t frame = 0; frame < 16; frame++)
+		for (uint16_t rank = 0; rank < 2; rank++)
+			push_value(b, rank, frame, 1);
+	pull_all(b);
+	assert_int_equal(flood(b, 0, 8000), 16);
+	assert_int_equal(flood(b, 1, 1), 16); /* each for itself */
+	for (uint32_t round = 0; round < 12; round++) {
+		b->now_us += length_us - 1;
+		assert_int_equal(flood(b, 0, 100), 0);
+		b->now_us++;
+		assert_int_equal(flood(b, 0, 100), 16);
+		length_us = length_us < 200000 ? 2 * length_us : 400000;
+	}
+	/* Ones that it acknowledges were not in vain. */
+	send_ack(b, 0, 3);
+	b->now_us += 400000;
+	assert_int_equal(flood(b, 0, 100), 16);
+	send_ack(b, 0, 4);
+	b->now_us += 2000;
+	assert_int_equal(flood(b, 0, 100), 16);
+	bench_close(b);
+}
+
+/* An announcement, an ASK and a PUSH that come again draw answers from the same store. */
+static void test_ask_flood(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	uint32_t drawn = 0;
+
+	(void)state;
+	for (uint16_t rank = 0; rank < 2; rank++)
+		push_value(b, rank, 0, 1);
+	pull_all(b);
+	for (uint32_t i = 0; i < 100; i++) {
+		send_announce(b, 0, &a, NULL, 0);
+		send_bare(b, 0, WIRE_ASK, 0, 0);
+		push_value(b, 0, 0, 1);
+		while (bench_pull(b)) {
+			assert_true(b->dest == 0);
+			drawn++;
+		}
+	}
+	assert_int_equal(drawn, 16);
+	bench_close(b);
+}
+
 /* A frame that waits for this worker's own PUSH is wanted; one that waits for others is not. */
 static void test_want(void **state)
 {
@@ -468,6 +540,7 @@ int main(void)
 		cmocka_unit_test(test_doubles),          cmocka_unit_test(test_acks),
 		cmocka_unit_test(test_credit),           cmocka_unit_test(test_credit_rides),
 		cmocka_unit_test(test_reply_table_full), cmocka_unit_test(test_result_table_full),
+		cmocka_unit_test(test_nack_flood),       cmocka_unit_test(test_ask_flood),
 		cmocka_unit_test(test_nack_sequence),    cmocka_unit_test(test_nack_before_base),
 		cmocka_unit_test(test_sequence_wraps),   cmocka_unit_test(test_want),
 		cmocka_unit_test(test_want_owners),

@@ -105,6 +105,7 @@ static inline void world_open(struct world *world, uint16_t worker_count)
 		channel->address[i] = htonl(WORKER_IP(i));
 		channel->port[i] = htons(WORKER_PORT(i));
 		channel->ack[i] = channel->told[i] = FIRST_FRAME;
+		channel->answers[i] = WINDOW;
 	}
 	__atomic_store_n(&channel->active, 1, __ATOMIC_RELEASE);
 	world->channel = channel;

@@ -263,6 +263,27 @@ static void test_knock(void **state)
 	assert_int_equal(channel->knocked, 4);
 }
 
+/* So many answers to one worker as user space grants, then what asks for more goes up, whatever it is. */
+static void test_answers_end(void **state)
+{
+	struct world *world = *state;
+	struct frame nack, again, other;
+
+	slot_sent(world, FIRST_FRAME, 3);
+	nack_make(&nack, 1, FIRST_FRAME, 1, WIRE_NACK_FORCE);
+	nack_make(&other, 2, FIRST_FRAME, 1, WIRE_NACK_FORCE);
+	push_block(&again, 1, FIRST_FRAME, FIRST_FRAME);
+	for (uint32_t i = 0; i < WINDOW; i++)
+		expect_result(world, i % 2 == 0 ? &nack : &again, FIRST_FRAME);
+	assert_int_equal(world->channel->answers[1], 0);
+	expect(world, &nack, XDP_PASS);
+	expect(world, &again, XDP_PASS);
+	expect_result(world, &other, FIRST_FRAME);
+	world->channel->answers[1] = 1;
+	expect_result(world, &nack, FIRST_FRAME);
+	expect(world, &nack, XDP_PASS);
+}
+
 /* What comes from elsewhere than the worker knocked from is dropped, and counted, whatever it is; but a KNOCK. */
 static void test_away(void **state)
 {
@@ -372,6 +393,7 @@ int main(void)
 		in_world(test_credit),
 		in_world(test_knock),
 		in_world(test_away),
+		in_world(test_answers_end),
 		in_world(test_ack_forward),
 		in_world(test_push_wakes),
 		in_world(test_last_push_wakes),

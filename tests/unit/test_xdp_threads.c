@@ -160,6 +160,8 @@ static void run_match(struct world *world, enum pairing pairing)
 	pthread_t other;
 
 	world->channel->worker_count = WORKERS;
+	for (uint32_t i = 0; i < WORKERS; i++)
+		world->channel->answers[i] = UINT32_MAX;
 	assert_int_equal(pthread_barrier_init(&match.barrier, NULL, 2), 0);
 	assert_int_equal(pthread_create(&other, NULL, play, &players[1]), 0);
 	play(&players[0]);
