@@ -327,6 +327,7 @@ static void path_take(struct jobs *jobs, struct jobs_peer *peer,
                       const struct control_message *message)
 {
 	struct job *job = peer->job;
+	uint64_t patience_us = control_path_us(job->silence_us, job->stall_us);
 	struct jobs_heard heard;
 	uint32_t index = 0;
 	bool arrive;
@@ -338,7 +339,7 @@ static void path_take(struct jobs *jobs, struct jobs_peer *peer,
 		return;
 	}
 	jobs->ports.heard(jobs->ports.context, message->channel, peer->rank, &heard);
-	arrive = (message->passing > 0 ? heard.whole_us : heard.any_us) < job->silence_us / 2;
+	arrive = (message->passing > 0 ? heard.whole_us : heard.any_us) < patience_us / 2;
 	if (message->passing > 0)
 		job_fail(jobs, job, peer->rank, "path",
 		         "datagrams of %u bytes %s rank %u (%s) no longer pass, %u do: the path's "
@@ -349,12 +350,12 @@ static void path_take(struct jobs *jobs, struct jobs_peer *peer,
 		job_fail(jobs, job, peer->rank, "path",
 		         "the datagrams of rank %u (%s) arrive, but ours do not reach it (%u in "
 		         "%.1f s): is UDP to it blocked?",
-		         peer->rank, peer->host, message->sent, (double)job->silence_us / 1e6);
+		         peer->rank, peer->host, message->sent, (double)patience_us / 1e6);
 	else
 		job_fail(jobs, job, peer->rank, "path",
 		         "rank %u (%s) sends datagrams that do not arrive (%u in %.1f s): is UDP "
 		         "from it blocked?",
-		         peer->rank, peer->host, message->sent, (double)job->silence_us / 1e6);
+		         peer->rank, peer->host, message->sent, (double)patience_us / 1e6);
 }
 
 /*

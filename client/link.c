@@ -234,7 +234,8 @@ static void start_take(struct link *link, const struct control_message *message)
 	}
 	link->start = *message;
 	link->state = LINK_RUNNING;
-	path_init(&link->path, link->welcome.channel_count, message->payload, link->silence_us);
+	path_init(&link->path, link->welcome.channel_count, message->payload,
+	          control_path_us(link->silence_us, link->stall_us));
 }
 
 /* It is good for one KNOCK, until we ask for another. */

@@ -7,7 +7,7 @@
 
 #include "ebpf/wire.h"
 
-/* In sixty-fourths of the silence time: a quarter without news, then a check of three quarters. */
+/* In sixty-fourths of our patience: a quarter without news, then a check of three quarters. */
 #define QUARTER_ROUNDS 16
 #define CHECK_ROUNDS 48
 #define LOST_ROUNDS 4 /* so many more without an answer are no accident */
@@ -23,19 +23,19 @@ uint32_t path_smaller(uint32_t bytes)
 	return 0;
 }
 
-void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t silence_us)
+void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t patience_us)
 {
 	*path = (struct path){
 		.channel_count = channel_count,
 		.payload = payload,
-		.silence_us = silence_us,
+		.patience_us = patience_us,
 		.waits_us = PATH_NEVER,
 	};
 }
 
 static uint64_t round_us(const struct path *path)
 {
-	return path->silence_us / (QUARTER_ROUNDS + CHECK_ROUNDS);
+	return path->patience_us / (QUARTER_ROUNDS + CHECK_ROUNDS);
 }
 
 /* When a check is due, if nothing comes meanwhile. */

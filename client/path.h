@@ -5,7 +5,7 @@
  * While operations wait, and nothing comes of it, a worker cannot tell by that whether another
  * worker is late or its own datagrams are lost. So it knocks again, on each channel, with datagrams
  * as large as the job's: where an answer comes all is well, and it is somebody else who is awaited.
- * Where none comes for most of the silence time the path is dead, or carries only smaller ones, which
+ * Where none comes for long enough the path is dead, or carries only smaller ones, which
  * are tried beside them. PROTOCOL.md section 11.5. A machine without I/O, part of its link.
  */
 #ifndef CLIENT_PATH_H
@@ -20,10 +20,10 @@
 
 struct path {
 	uint32_t channel_count;
-	uint32_t payload; /* the job's */
-	uint64_t silence_us;
-	uint64_t waits_us; /* since when something is awaited, and nothing has come */
-	uint64_t fine_us;  /* when all channels last answered */
+	uint32_t payload;     /* the job's */
+	uint64_t patience_us; /* without any answer for so long it is dead */
+	uint64_t waits_us;    /* since when something is awaited, and nothing has come */
+	uint64_t fine_us;     /* when all channels last answered */
 
 	/* A check under way. */
 	bool checking;
@@ -45,7 +45,7 @@ struct path_verdict {
 /* The next smaller size to try after `bytes`; 0: there is none. */
 uint32_t path_smaller(uint32_t bytes);
 
-void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t silence_us);
+void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t patience_us);
 
 /* Since when operations have waited without news; PATH_NEVER: nothing is awaited, or comes. */
 void path_waits(struct path *path, uint64_t since_us, uint64_t now_us);

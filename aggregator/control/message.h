@@ -82,6 +82,12 @@ int message_parse(const char *line, struct control_message *out, char *why);
 /* message_format - one line with its newline, in malloc'ed memory; NULL: out of memory. */
 char *message_format(const struct control_message *message);
 
+/* A path that gives no answer for so long is dead: it is noticed before operations stall by it. */
+static inline uint64_t control_path_us(uint64_t silence_us, uint64_t stall_us)
+{
+	return silence_us < stall_us / 4 * 3 ? silence_us : stall_us / 4 * 3;
+}
+
 /* Is it a job name: 1 to 64 letters, digits, '.', '_' or '-'? */
 bool message_name_valid(const char *name);
 

@@ -381,6 +381,20 @@ static void test_path_dead(void **state)
 	link_close(link);
 }
 
+/* Where operations may stall for less than the silence time, the path is looked at before they do. */
+static void test_path_time(void **state)
+{
+	struct link_config config = basic();
+	struct link *link;
+
+	(void)state;
+	config.stall_us = SILENCE_US / 2;
+	link = running(&config);
+	link_waits(link, now_us, now_us);
+	assert_true(link_deadline(link) == now_us + SILENCE_US / 2 / 4 * 3 / 4);
+	link_close(link);
+}
+
 /* A path without answers: may our address be another? KNOCKs carry the number that is told then. */
 static void test_move(void **state)
 {
@@ -548,6 +562,7 @@ int main(void)
 		cmocka_unit_test(test_effective_times),
 		cmocka_unit_test(test_path_dead),
 		cmocka_unit_test(test_move),
+		cmocka_unit_test(test_path_time),
 		cmocka_unit_test(test_least),
 		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_no_room),

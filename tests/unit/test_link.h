@@ -144,6 +144,7 @@ static inline struct link *probing(const struct link_config *config)
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
 	message.silence_ms = (uint32_t)(config->silence_us / 1000);
+	message.stall_ms = (uint32_t)(config->stall_us / 1000);
 	say(link, &message);
 	assert_int_equal(link_state(link), LINK_PROBING);
 	return link;
