@@ -10,38 +10,13 @@
 
 #include "client/winnow.h"
 #include "ebpf/wire.h"
+#include "tests/sim/dice.h"
+#include "tests/sim/scenario_class.h"
 #include "tests/sim/world_impl.h"
 
 /* A run costs about as many additions and copies as there are elements; keep it bounded. */
 #define ELEMENTS_MAX 600000
 #define SILENCE_US_MIN 1000000
-
-struct dice {
-	uint64_t state;
-};
-
-static uint64_t roll(struct dice *dice)
-{
-	uint64_t z = dice->state += UINT64_C(0x9e3779b97f4a7c15);
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-static uint32_t between(struct dice *dice, uint32_t low, uint32_t high)
-{
-	return low + (uint32_t)(roll(dice) % (high - low + 1));
-}
-
-static bool one_in(struct dice *dice, uint32_t n)
-{
-	return roll(dice) % n == 0;
-}
-
-#define PICK(dice, ...)                                                                            \
-	((const uint32_t[]){                                                                       \
-		__VA_ARGS__}[roll(dice) % (sizeof((const uint32_t[]){__VA_ARGS__}) / 4)])
 
 /* ---- what all nodes of a world have in common, unless it is uneven ---- */
 
@@ -294,6 +269,9 @@ static bool fault_make(struct dice *dice, const struct world_spec *spec, const s
 		return !alone;
 	case FAULT_LEAVE:
 		return !alone && job->op_count > 1; /* else it would leave before it has joined */
+	case FAULT_PAUSE:
+		out->for_us = between(dice, 1000, SILENCE_US_MIN / 2);
+		return true;
 	case FAULT_FORGED:
 	case FAULT_FLOOD:
 		out->for_us = between(dice, 100, 100000); /* and once more then */
@@ -385,6 +363,8 @@ void scenario_make(uint64_t seed, struct world_spec *out)
 	out->class_name = "any";
 	out->limit_us = 600000000;
 	out->isa = isas[between(&dice, 0, 3)];
+	if (scenario_class(seed, &dice, out))
+		return;
 	usual_make(&dice, &usual);
 	aggregators_make(&dice, &usual, out);
 	out->job_count = one_in(&dice, 3) ? between(&dice, 2, WORLD_JOBS_MAX) : 1;

@@ -38,7 +38,8 @@ enum fault_kind {
 	FAULT_AGGREGATOR_NARROW, /* its large ones no longer pass */
 	FAULT_FORGED,            /* strangers who know its token send datagrams in its name */
 	FAULT_FLOOD,             /* likewise, NACKs that ask for all frames, by its own address */
-	FAULT_MOVE,              /* a worker's address becomes another, as behind a NAT that forgets */
+	FAULT_PAUSE,             /* a worker's thread stands still for a while */
+	FAULT_MOVE, /* a worker's address becomes another, as behind a NAT that forgets */
 	FAULT_KINDS,
 };
 
@@ -97,8 +98,9 @@ struct world_bounds {
 	uint64_t time_us;        /* from the first operation to the last one's end */
 	uint64_t sent_again;     /* PUSHes */
 	uint64_t answered_again; /* RESULTs to one worker */
-	uint64_t asked;          /* NACKs */
+	uint64_t forced;         /* NACKs of workers that have waited for a time-out */
 	uint64_t overflowed;     /* datagrams that found a queue full */
+	uint64_t again_percent;  /* PUSHes and RESULTs sent again, of all datagrams that got lost */
 	bool nothing_wasted;     /* nothing is sent twice, nothing is of no use */
 };
 

@@ -8,6 +8,7 @@
 #include "tests/sim/world_impl.h"
 
 #define TICK_US 20000
+#define PROBE_US 5000       /* one PROBE of a size in this time is enough for all workers */
 #define SEND_WAIT_US 100000 /* as in data_packets.c */
 
 /* ---- ports: what the data plane does for jobs.c ---- */
@@ -262,6 +263,7 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 	port->dirty = false;
 	while (channel_pull(port->channel, simnet_now(a->world->net), &out)) {
 		packet_flatten(&out, a->world->flat);
+		a->pulled++;
 		memcpy(&port->base, a->world->flat + offsetof(struct wire_header, edge), 4);
 		fan_out(a, port, out.dest, a->world->flat, out.bytes);
 	}
@@ -300,13 +302,13 @@ static void knock_answer(struct sim_aggregator *a, struct sim_port *port,
 		.worker = packet->worker,
 		.token = port->info.group_token,
 	};
+	uint64_t now_us = simnet_now(world->net);
 	struct packet_out out;
 
 	if (event->from == world->nobody)
 		world_fail(world, "a stranger's KNOCK is answered");
 	knock_note(&port->knockers[packet->worker],
-	           port->channel != NULL && event->bytes >= channel_payload(port->channel),
-	           simnet_now(world->net));
+	           port->channel != NULL && event->bytes >= channel_payload(port->channel), now_us);
 	port->node[packet->worker] = event->from;
 	port->address[packet->worker] = event->address;
 	packet_begin(&out, &head);
@@ -314,8 +316,11 @@ static void knock_answer(struct sim_aggregator *a, struct sim_port *port,
 	packet_point(&out, world->scratch, packet->body_bytes);
 	packet_flatten(&out, world->flat);
 	send_one(a, port, packet->worker, world->flat, out.bytes);
-	if (port->channel != NULL)
+	if (port->channel != NULL ||
+	    (port->probe_bytes == event->bytes && now_us - port->probe_us < PROBE_US))
 		return;
+	port->probe_bytes = event->bytes;
+	port->probe_us = now_us;
 	head.kind = WIRE_PROBE;
 	head.worker = WIRE_EVERYONE;
 	packet_begin(&out, &head);
@@ -371,6 +376,7 @@ static void datagram(struct sim_aggregator *a, struct sim_event *event)
 		return;
 	}
 	a->world->out->forced += packet.kind == WIRE_NACK && (packet.mask & WIRE_NACK_FORCE) != 0;
+	a->received++;
 	channel_receive(port->channel, &packet, simnet_now(a->world->net));
 	port->dirty = true;
 	if (!thread_gathers(a->world, &a->thread, a->node, a->spec->turn_us))

@@ -41,6 +41,7 @@ static const struct rule {
 	[FAULT_MOVE] = {"move", true, 0, 0, false, ""},
 	[FAULT_FORGED] = {"forged", true, 0, 0, false, ""},
 	[FAULT_FLOOD] = {"flood", true, 0, 0, false, ""},
+	[FAULT_PAUSE] = {"pause", true, 0, 0, false, ""},
 };
 
 const char *fault_name(enum fault_kind kind)
@@ -205,6 +206,9 @@ static void fault_begins(struct world *world, struct sim_fault *fault, struct si
 		break;
 	case FAULT_MOVE:
 		simnet_move(world->net, w->node);
+		break;
+	case FAULT_PAUSE:
+		w->thread.busy_until_us = simnet_now(world->net) + fault->spec->for_us;
 		break;
 	case FAULT_FORGED:
 		forge_many(world, w, forge);

@@ -47,7 +47,9 @@ struct sim_port {
 	uint32_t node[SIM_WORLD_MAX];    /* likewise: the node that has it */
 	bool multicast[SIM_WORLD_MAX];
 	struct knocker knockers[SIM_WORLD_MAX];
-	uint32_t base;             /* as it was last told */
+	uint32_t base; /* as it was last told */
+	uint32_t probe_bytes;
+	uint64_t probe_us;         /* when the last PROBE went out */
 	struct fast_channel *fast; /* NULL: no kernel before this one */
 	struct fast_slot *fast_slots;
 };
@@ -64,6 +66,7 @@ struct sim_aggregator {
 	struct fast_channel *fast; /* of the channel that is being made */
 	struct fast_slot *fast_slots;
 	struct channel_stats stats; /* of channels that are no more */
+	uint64_t received, pulled;  /* by channels, as the shell has seen it */
 	uint64_t strange; /* datagrams that came from elsewhere than their worker knocked from */
 };
 
@@ -95,6 +98,8 @@ struct sim_worker {
 	struct session *session;
 	uint32_t order[WORLD_OPS_MAX];
 	uint32_t submitted, finished;
+	uint64_t sent, sent_bytes, received,
+		received_bytes; /* by streams, as the shell has seen it */
 	struct sim_op ops[WORLD_OPS_MAX];
 };
 

@@ -5,6 +5,8 @@
 
 #include "tests/sim/world_impl.h"
 
+#define HEADERS_BYTES 42 /* Ethernet, IPv4 and UDP: workers count bytes on the wire */
+
 /* ---- results ---- */
 
 static void judge_op(struct world *world, const struct sim_worker *w, uint32_t number)
@@ -58,7 +60,80 @@ static void judge_workers(struct world *world)
 	}
 }
 
-/* ---- bounds ---- */
+/* ---- counters ---- */
+
+static void judge_equal(struct world *world, const char *what, uint64_t is, uint64_t want)
+{
+	if (is != want)
+		world_fail(world, "counters: %s is %llu, must be %llu", what,
+		           (unsigned long long)is, (unsigned long long)want);
+}
+
+/* What workers say of datagrams, and what they have in fact sent and been given. */
+static void judge_traffic(struct world *world)
+{
+	for (uint32_t i = 0; i < world->spec->worker_count; i++) {
+		const struct sim_worker *w = &world->workers[i];
+		struct winnow_stats stats;
+
+		session_stats(w->session, &stats);
+		judge_equal(world, "sent_packets", stats.sent_packets, w->sent);
+		judge_equal(world, "sent_bytes", stats.sent_bytes,
+		            w->sent_bytes + w->sent * HEADERS_BYTES);
+		judge_equal(world, "received_packets", stats.received_packets, w->received);
+		judge_equal(world, "received_bytes", stats.received_bytes,
+		            w->received_bytes + w->received * HEADERS_BYTES);
+	}
+	for (uint32_t i = 0; i < world->spec->aggregator_count; i++) {
+		const struct sim_aggregator *a = &world->aggregators[i];
+
+		if (a->spec->fast) /* the model of the kernel does not count */
+			continue;
+		judge_equal(world, "received", a->stats.received, a->received);
+		judge_equal(world, "sent", a->stats.sent, a->pulled);
+	}
+}
+
+/* Blocks, as workers and aggregators count them; the inputs are counted by the reference. */
+static void judge_blocks(struct world *world)
+{
+	uint64_t owned = 0, united = 0, operations = 0, eager = 0, channels = 0;
+	struct channel_stats sum = {0};
+
+	for (uint32_t i = 0; i < world->spec->aggregator_count; i++) {
+		const struct channel_stats *stats = &world->aggregators[i].stats;
+
+		channels += world->spec->aggregators[i].threads;
+		sum.blocks_owned += stats->blocks_owned;
+		sum.blocks_nonzero += stats->blocks_nonzero;
+		sum.operations += stats->operations;
+		sum.eager += stats->eager;
+	}
+	for (uint32_t j = 0; j < world->spec->job_count; j++) {
+		const struct sim_job *job = &world->jobs[j];
+
+		for (uint32_t op = 0; op < job->spec->op_count; op++) {
+			uint64_t sent = 0;
+
+			for (uint32_t rank = 0; rank < job->spec->world; rank++) {
+				sent += job->workers[rank].ops[op].task.blocks_nonzero;
+				judge_equal(world, "an operation's blocks_union",
+				            job->workers[rank].ops[op].task.blocks_union,
+				            data_blocks_union(job->references[op]));
+			}
+			judge_equal(world, "an operation's blocks_nonzero", sent,
+			            data_blocks_owned(job->references[op]));
+			owned += data_blocks_owned(job->references[op]);
+			united += data_blocks_union(job->references[op]);
+			eager += job->workers[0].ops[op].task.cut.eager;
+			operations += job->workers[0].ops[op].task.cut.eager ? 1 : channels;
+		}
+	}
+	judge_equal(world, "blocks_owned", sum.blocks_owned, owned);
+	judge_equal(world, "blocks_nonzero", sum.blocks_nonzero, united);
+	judge_equal(world, "operations", sum.operations, operations);
+	judge_equal(world, "eager", sum.eager, eager);
+}
 
 static void judge_bound(struct world *world, const char *what, uint64_t is, uint64_t bound)
 {
@@ -66,6 +141,26 @@ static void judge_bound(struct world *world, const char *what, uint64_t is, uint
 		world_fail(world, "%s: %llu, at most %llu would do", what, (unsigned long long)is,
 		           (unsigned long long)bound);
 }
+
+static void judge_counters(struct world *world)
+{
+	bool lists = false; /* a block of zeros that is listed is sent */
+
+	for (uint32_t j = 0; j < world->spec->job_count; j++) {
+		if (world->spec->jobs[j].fault_count > 0)
+			return;
+		lists = lists || world->spec->jobs[j].list_ppm > 0;
+	}
+	judge_traffic(world);
+	if (!lists)
+		judge_blocks(world);
+	/* Whatever the network does, and however slow nodes are: not more than that. */
+	judge_bound(world, "PUSHes and RESULTs sent again in all",
+	            world->out->sent_again + world->out->answered_again,
+	            world->out->lost + world->out->overflowed + world->out->datagrams / 2 + 100);
+}
+
+/* ---- bounds ---- */
 
 static void judge_bounds(struct world *world)
 {
@@ -75,7 +170,9 @@ static void judge_bounds(struct world *world)
 	judge_bound(world, "microseconds", out->busy_us, bounds->time_us);
 	judge_bound(world, "PUSHes sent again", out->sent_again, bounds->sent_again);
 	judge_bound(world, "RESULTs sent again", out->answered_again, bounds->answered_again);
-	judge_bound(world, "NACKs", out->asked, bounds->asked);
+	judge_bound(world, "forced NACKs", out->forced, bounds->forced);
+	judge_bound(world, "PUSHes and RESULTs sent again", out->sent_again + out->answered_again,
+	            (out->lost + out->overflowed) * bounds->again_percent / 100);
 	judge_bound(world, "datagrams that found a queue full", out->overflowed,
 	            bounds->overflowed);
 	if (bounds->nothing_wasted && (out->sent_again + out->answered_again + out->forced > 0 ||
@@ -98,5 +195,6 @@ void world_judge(struct world *world)
 	if (world->last_us > world->first_us)
 		world->out->busy_us = world->last_us - world->first_us;
 	judge_workers(world);
+	judge_counters(world);
 	judge_bounds(world);
 }

@@ -251,6 +251,17 @@ static void groups_join(struct sim_worker *w)
 	}
 }
 
+/* What streams send and receive: KNOCKs and their answers are the links'. */
+static void count(const uint8_t *data, uint32_t bytes, uint64_t *packets, uint64_t *all_bytes)
+{
+	uint8_t kind = ((const struct wire_header *)(const void *)data)->kind;
+
+	if (kind == WIRE_KNOCK || kind == WIRE_KNOCKED || kind == WIRE_PROBE)
+		return;
+	(*packets)++;
+	*all_bytes += bytes;
+}
+
 /* As long as the socket has room; what it has no room for stays in the machines. */
 static bool datagrams_out(struct sim_worker *w)
 {
@@ -262,6 +273,7 @@ static bool datagrams_out(struct sim_worker *w)
 		while (simnet_ready_us(net, w->node) <= now_us &&
 		       session_pull(w->session, i, now_us, &out)) {
 			packet_flatten(&out, w->world->flat);
+			count(w->world->flat, out.bytes, &w->sent, &w->sent_bytes);
 			simnet_send(net, w->node, &i, 1, w->world->flat, out.bytes);
 		}
 	}
@@ -321,6 +333,8 @@ static void datagram(struct sim_worker *w, const struct sim_event *event)
 
 	if (simnet_chance(world->net, w->spec->pause_ppm))
 		w->thread.busy_until_us = now_us + simnet_between(world->net, 1, w->spec->pause_us);
+	if (session_state(w->session) == SESSION_RUNNING)
+		count(event->data, event->bytes, &w->received, &w->received_bytes);
 	session_datagram(w->session, event->from, event->data, event->bytes, now_us);
 	if (!thread_gathers(world, &w->thread, w->node, w->spec->turn_us))
 		worker_run(w);

@@ -391,7 +391,7 @@ static void test_path_time(void **state)
 	config.stall_us = SILENCE_US / 2;
 	link = running(&config);
 	link_waits(link, now_us, now_us);
-	assert_true(link_deadline(link) == now_us + SILENCE_US / 2 / 4 * 3 / 4);
+	assert_true(link_deadline(link) == now_us + SILENCE_US / 2 / 4 * 3 / 64 * 16);
 	link_close(link);
 }
 

@@ -317,6 +317,28 @@ static void test_nack(void **state)
 	bench_close(b);
 }
 
+/* By force only for what was sent a time-out ago: what has just been sent again is under way. */
+static void test_nack_resent(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_planned(b, all_bits);
+
+	(void)state;
+	assert_int_equal(pushes(b, FIRST), 16);
+	b->now_us += 15000;
+	send_want(b, FIRST + 4, 1);
+	expect_packet(b, WIRE_PUSH, FIRST + 4);
+	for (uint32_t round = 0; round < 2; round++) {
+		while (!bench_pull(b) || b->got.kind != WIRE_NACK ||
+		       !(b->got.mask & WIRE_NACK_FORCE))
+			b->now_us += 100;
+		assert_int_equal(b->got.body[0], round == 0 ? 0xef : 0xff);
+		assert_int_equal(b->got.body[1], 0xff);
+	}
+	task_close(task);
+	bench_close(b);
+}
+
 /* Acknowledged at once when a quarter of the window has moved, else after a millisecond. */
 static void test_ack(void **state)
 {
@@ -462,8 +484,9 @@ int main(void)
 		cmocka_unit_test(test_bad_results), cmocka_unit_test(test_results),
 		cmocka_unit_test(test_credit),      cmocka_unit_test(test_want),
 		cmocka_unit_test(test_ask),         cmocka_unit_test(test_nack),
-		cmocka_unit_test(test_ack),         cmocka_unit_test(test_exponents),
-		cmocka_unit_test(test_fixed),       cmocka_unit_test(test_config),
+		cmocka_unit_test(test_nack_resent), cmocka_unit_test(test_ack),
+		cmocka_unit_test(test_exponents),   cmocka_unit_test(test_fixed),
+		cmocka_unit_test(test_config),
 	};
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
