@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * jobs_impl.h - what jobs.c (connections, time, how jobs end), jobs_join.c (admission,
- * and from the first JOIN to START), jobs_trouble.c (paths) and jobs_view.c (for status) share; private to them
+ * jobs_impl.h - what jobs.c (connections, time, how jobs end), jobs_join.c (admission, and from
+ * the first JOIN to START), jobs_blame.c (jobs that get no further), jobs_trouble.c (paths) and
+ * jobs_view.c (for status) share; private to them
  */
 #ifndef AGGREGATOR_JOBS_IMPL_H
 #define AGGREGATOR_JOBS_IMPL_H
@@ -89,8 +90,13 @@ void job_release(struct jobs *jobs, struct job *job);
 void jobs_log(struct jobs *jobs, const char *level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* jobs_trouble.c: has the trouble been told of lately? */
+/* jobs_trouble.c: whose channel is it? Has the trouble been told of lately? */
+struct job *job_with(struct jobs *jobs, uint16_t channel_id);
 bool job_troubled(const struct jobs *jobs, const struct job *job);
+
+/* jobs_blame.c */
+void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+void move_take(struct jobs *jobs, struct jobs_peer *peer);
 
 /* jobs_join.c */
 void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message,

@@ -14,7 +14,7 @@
 #define MERGED_SHARE 8    /* one datagram in so many, or more, for so long, gets nowhere */
 #define FRESH_US 5000000  /* what was told so long ago is over */
 
-static struct job *job_with(struct jobs *jobs, uint16_t channel_id)
+struct job *job_with(struct jobs *jobs, uint16_t channel_id)
 {
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
 		for (uint32_t c = 0; c < jobs->jobs[i].channel_count; c++)
