@@ -64,6 +64,16 @@ static inline uint64_t bitmap_word_count(uint64_t block_count)
 	return block_count / 64 + (block_count % 64 != 0);
 }
 
+/* Bits that are set in so many words. */
+static inline uint64_t bitmap_set_count(const uint64_t *words, uint64_t word_count)
+{
+	uint64_t count = 0;
+
+	for (uint64_t i = 0; i < word_count; i++)
+		count += (uint64_t)__builtin_popcountll(words[i]);
+	return count;
+}
+
 /* One tensor and how it is cut. */
 struct bitmap_tensor {
 	const void *data; /* [count] elements; may be NULL when count is 0 */

@@ -99,17 +99,6 @@ void engine_close(struct engine *engine)
 
 /* ---- starting ---- */
 
-static bool tag_in_use(const struct engine *engine, uint64_t tag)
-{
-	for (const struct allreduce *t = engine->active.first; t != NULL; t = t->next)
-		if (t->tag == tag)
-			return true;
-	for (const struct allreduce *t = engine->waiting.first; t != NULL; t = t->next)
-		if (t->tag == tag)
-			return true;
-	return false;
-}
-
 static bool slot_is_free(const struct engine *engine, uint32_t slot)
 {
 	for (const struct allreduce *t = engine->active.first; t != NULL; t = t->next)
@@ -198,7 +187,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 		return WINNOW_ERR_INVALID;
 	if (input.fixed32 && (task->dtype != DTYPE_F32 || task->reduction > REDUCE_AVG))
 		return WINNOW_ERR_INVALID;
-	if (tag_in_use(engine, task->tag))
+	if (list_has_tag(&engine->active, task->tag) || list_has_tag(&engine->waiting, task->tag))
 		return WINNOW_ERR_BUSY;
 	task->status = 0;
 	task->blocks = task->cut.block_count;
@@ -239,15 +228,6 @@ static void deal_bits(const struct engine *engine, const struct geometry *cut, u
 	}
 }
 
-static uint64_t count_bits(const uint64_t *words, uint64_t word_count)
-{
-	uint64_t count = 0;
-
-	for (uint64_t i = 0; i < word_count; i++)
-		count += (uint64_t)__builtin_popcountll(words[i]);
-	return count;
-}
-
 /* The bits, in tensor order, and the range of a segment of all shards. */
 static void scan_blocks(struct engine *engine, struct allreduce *task, uint32_t number,
                         struct bitmap_range *range)
@@ -264,7 +244,7 @@ static void scan_blocks(struct engine *engine, struct allreduce *task, uint32_t 
 	if (elems > 0)
 		tensor.data = (const uint8_t *)task->send + first_elem * cut->elem_bytes;
 	bitmap_pool_scan(engine->pool, &tensor, engine->found, range);
-	task->blocks_nonzero += count_bits(
+	task->blocks_nonzero += bitmap_set_count(
 		engine->found, bitmap_word_count(bitmap_block_count(elems, cut->block_elems)));
 }
 
@@ -494,15 +474,12 @@ uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t e
 
 uint32_t engine_doing(const struct engine *engine, uint64_t *tag)
 {
-	const struct task_list lists[] = {engine->active, engine->waiting};
-	uint32_t count = 0;
+	const struct allreduce *oldest = engine->active.first;
 
-	*tag = 0;
-	for (size_t i = 0; i < 2; i++)
-		for (const struct allreduce *t = lists[i].first; t != NULL; t = t->next)
-			if (count++ == 0)
-				*tag = t->tag;
-	return count;
+	if (oldest == NULL)
+		oldest = engine->waiting.first;
+	*tag = oldest != NULL ? oldest->tag : 0;
+	return list_count(&engine->active) + list_count(&engine->waiting);
 }
 
 uint32_t engine_op_slots(const struct engine *engine)

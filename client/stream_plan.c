@@ -66,15 +66,6 @@ bool stream_has_room(const struct stream *stream, const struct allreduce *task, 
 
 /* ---- announcing ---- */
 
-static uint32_t bitmap_count(const uint64_t *bits, uint32_t block_count)
-{
-	uint32_t count = 0;
-
-	for (uint32_t i = 0; i < (block_count + 63) / 64; i++)
-		count += (uint32_t)__builtin_popcountll(bits[i]);
-	return count;
-}
-
 /* The bitmap goes without saying when all bits are alike. */
 static uint8_t bitmap_flags(uint32_t set, uint32_t block_count)
 {
@@ -126,7 +117,7 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
 	words = (segment->block_count + 63) / 64;
 	memcpy(segment->own, scan->bits, words * 8);
 	segment->exponent = scan->exponent;
-	set = bitmap_count(segment->own, segment->block_count);
+	set = (uint32_t)bitmap_set_count(segment->own, words);
 	segment->own_frames = task->cut.eager ? 0 : geometry_frame_count(&task->cut, set);
 	segment->announce_flags = bitmap_flags(set, segment->block_count);
 	if (scan->nonfinite)

@@ -35,4 +35,22 @@ static inline void list_remove(struct task_list *list, struct allreduce *task)
 		list->last = before;
 }
 
+static inline uint32_t list_count(const struct task_list *list)
+{
+	uint32_t count = 0;
+
+	for (const struct allreduce *t = list->first; t != NULL; t = t->next)
+		count++;
+	return count;
+}
+
+static inline bool list_has_tag(const struct task_list *list, uint64_t tag)
+{
+	const struct allreduce *t = list->first;
+
+	while (t != NULL && t->tag != tag)
+		t = t->next;
+	return t != NULL;
+}
+
 #endif /* CLIENT_TASK_LIST_H */
