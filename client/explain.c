@@ -55,3 +55,24 @@ void explain_mismatch(const struct allreduce *task, char *text, size_t room)
 	         "workers do not agree on the operation: %s is %s on rank %u and %s on rank %u",
 	         name, a, m->rank_a, b, m->rank_b);
 }
+
+enum winnow_result explain_code(const char *code, bool joined)
+{
+	static const struct {
+		const char *code;
+		enum winnow_result result;
+	} known[] = {
+		{"lost", WINNOW_ERR_LOST},           {"gone", WINNOW_ERR_LOST},
+		{"shutdown", WINNOW_ERR_LOST},       {"aborted", WINNOW_ERR_ABORTED},
+		{"stalled", WINNOW_ERR_TIMEOUT},     {"join_timeout", WINNOW_ERR_TIMEOUT},
+		{"udp_timeout", WINNOW_ERR_TIMEOUT}, {"timeout", WINNOW_ERR_TIMEOUT},
+		{"protocol", WINNOW_ERR_PROTOCOL},   {"unreachable", WINNOW_ERR_UNREACHABLE},
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (strcmp(known[i].code, code) == 0)
+			return known[i].result;
+	if (strcmp(code, "path") == 0 && !joined)
+		return WINNOW_ERR_UNREACHABLE;
+	return joined ? WINNOW_ERR_LOST : WINNOW_ERR_REFUSED;
+}

@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KNOCK_US 20000
-#define KNOCKS_PER_SIZE 10
-#define PROBE_WAIT_US 100000 /* for multicast, after unicast has been shown to work */
 #define NEVER UINT64_MAX
 
 struct link {
@@ -26,19 +23,14 @@ struct link {
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move;
 	bool retried;
-	uint64_t silence_us, stall_us; /* that hold */
+	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us;
 	uint32_t open; /* operations under way, */
 	uint64_t tag;  /* and the oldest one's */
 
-	/* Knocking. */
-	uint32_t size; /* UDP payload being tried */
-	uint32_t knocks;
-	uint32_t turn; /* channel to knock on next in this round */
-	uint64_t knock_due_us;
-	uint64_t probe_until_us; /* NEVER before all channels have answered */
-	bool answered[CONTROL_CHANNELS_MAX];
+	struct knock knock; /* while probing */
 	bool multicast_seen;
+	uint32_t size; /* that READY says */
 
 	struct path path; /* when running */
 	uint64_t number;  /* that our KNOCKs carry, should our address be another now */
@@ -69,10 +61,9 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	snprintf(link->job, sizeof(link->job), "%s", config->job);
 	snprintf(link->host, sizeof(link->host), "%s", config->host);
 	link->silence_us = config->silence_us;
-	link->stall_us = config->stall_us;
 	link->opened_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
-	link->knock_due_us = link->probe_until_us = link->verdict_due_us = NEVER;
+	link->verdict_due_us = NEVER;
 	link->left_rank = link->error_rank = config->world;
 	*out = link;
 	return 0;
@@ -83,10 +74,8 @@ void link_close(struct link *link)
 	free(link);
 }
 
-static void fail(struct link *link, const char *code, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static void fail(struct link *link, const char *code, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void fail(struct link *link, const char *code,
+                                                       const char *format, ...)
 {
 	va_list args;
 
@@ -129,16 +118,6 @@ uint32_t link_left_rank(const struct link *link)
 const char *link_left_text(const struct link *link)
 {
 	return link->left_text;
-}
-
-uint64_t link_silence_us(const struct link *link)
-{
-	return link->silence_us;
-}
-
-uint64_t link_stall_us(const struct link *link)
-{
-	return link->stall_us;
 }
 
 const struct link_config *link_worker(const struct link *link)
@@ -191,16 +170,6 @@ static void hello_take(struct link *link, const struct control_message *message)
 	}
 }
 
-static void knock_begin(struct link *link, uint32_t size, uint64_t now_us)
-{
-	memset(link->answered, 0, sizeof(link->answered));
-	link->size = size;
-	link->knocks = 0;
-	link->turn = 0;
-	link->knock_due_us = now_us;
-	link->probe_until_us = NEVER;
-}
-
 static void welcome_take(struct link *link, const struct control_message *message, uint64_t now_us)
 {
 	uint8_t want[PROOF_BYTES];
@@ -218,11 +187,11 @@ static void welcome_take(struct link *link, const struct control_message *messag
 	}
 	link->welcome = *message;
 	link->silence_us = (uint64_t)message->silence_ms * 1000;
-	link->stall_us = (uint64_t)message->stall_ms * 1000;
 	if (now_us + link->silence_us / 4 < link->ping_due_us)
 		link->ping_due_us = now_us + link->silence_us / 4;
 	link->state = LINK_PROBING;
-	knock_begin(link, message->payload, now_us);
+	knock_begin(&link->knock, message->channel_count, message->payload,
+	            link->config.multicast && message->group_ip != 0, now_us);
 }
 
 static void start_take(struct link *link, const struct control_message *message)
@@ -235,7 +204,7 @@ static void start_take(struct link *link, const struct control_message *message)
 	link->start = *message;
 	link->state = LINK_RUNNING;
 	path_init(&link->path, link->welcome.channel_count, message->payload,
-	          control_path_us(link->silence_us, link->stall_us));
+	          control_path_us(link->silence_us, (uint64_t)link->welcome.stall_ms * 1000));
 }
 
 /* It is good for one KNOCK, until we ask for another. */
@@ -392,34 +361,25 @@ void link_abort(struct link *link, const char *code, const char *text)
 
 /* ---- knocking ---- */
 
+/* Datagrams pass: what else there is to wait for has come, or will not. */
+static void probing_look(struct link *link)
+{
+	if (link->state == LINK_PROBING && link->knock.done)
+		link->state = LINK_PROBED;
+}
+
 void link_no_multicast(struct link *link)
 {
 	link->config.multicast = false;
-}
-
-static bool all_answered(const struct link *link)
-{
-	for (uint32_t i = 0; i < link->welcome.channel_count; i++)
-		if (!link->answered[i])
-			return false;
-	return true;
-}
-
-static bool wants_probe(const struct link *link)
-{
-	return link->config.multicast && link->welcome.group_ip != 0 && !link->multicast_seen;
-}
-
-static void probed(struct link *link)
-{
-	link->state = LINK_PROBED;
-	link->knock_due_us = NEVER;
-	link->probe_until_us = NEVER;
+	if (link->state != LINK_PROBING)
+		return;
+	knock_probed(&link->knock);
+	probing_look(link);
 }
 
 uint32_t link_size(const struct link *link)
 {
-	return link->size;
+	return link->knock.size;
 }
 
 void link_ready(struct link *link, uint32_t payload)
@@ -447,29 +407,17 @@ void link_packet(struct link *link, const struct packet *packet, uint32_t bytes,
 		return;
 	answer = packet->kind == WIRE_KNOCKED && packet->worker == link->config.rank &&
 	         channel_index(link, packet->channel, &channel);
-	if (link->state == LINK_RUNNING) {
-		if (answer)
-			path_answer(&link->path, channel, bytes, now_us);
+	if (answer && link->state == LINK_RUNNING)
+		path_answer(&link->path, channel, bytes, now_us);
+	if (link->state == LINK_RUNNING)
 		return;
+	if (packet->kind == WIRE_PROBE && link->config.multicast) {
+		link->multicast_seen = true;
+		knock_probed(&link->knock);
 	}
-	if (packet->kind == WIRE_PROBE)
-		link->multicast_seen = link->config.multicast;
-	if (answer && bytes == link->size)
-		link->answered[channel] = true;
-	if (!all_answered(link))
-		return;
-	if (!wants_probe(link))
-		probed(link);
-	else if (link->probe_until_us == NEVER)
-		link->probe_until_us = now_us + PROBE_WAIT_US;
-}
-
-/* This size does not pass, or nothing does: try the next smaller, and the largest after all. */
-static void next_size(struct link *link, uint64_t now_us)
-{
-	uint32_t size = path_smaller(link->size);
-
-	knock_begin(link, size > 0 ? size : link->welcome.payload, now_us);
+	if (answer)
+		knock_answer(&link->knock, channel, bytes, now_us);
+	probing_look(link);
 }
 
 static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struct packet_out *out)
@@ -501,85 +449,58 @@ void link_waits(struct link *link, uint64_t since_us, uint64_t now_us)
 	link->verdict_due_us = now_us + link->silence_us / 2;
 }
 
-/* While the job runs: does the path still carry its datagrams? */
-static bool path_knock(struct link *link, uint64_t now_us, struct packet_out *out)
-{
-	uint32_t channel, bytes;
-
-	if (link->verdict_due_us != NEVER || !path_pull(&link->path, now_us, &channel, &bytes))
-		return false;
-	knock_build(link, channel, bytes, out);
-	return true;
-}
-
 bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
 {
-	if (link->state == LINK_RUNNING)
-		return path_knock(link, now_us, out);
-	if (link->state != LINK_PROBING || now_us < link->knock_due_us)
-		return false;
-	if (link->turn == 0 && now_us >= link->probe_until_us) {
-		probed(link); /* without multicast */
-		return false;
-	}
-	if (link->turn == 0 && link->knocks == KNOCKS_PER_SIZE && !all_answered(link))
-		next_size(link, now_us);
-	/*
-	 * When all have answered, one KNOCK a round is for the PROBE that it draws. More would be
-	 * too many: each PROBE goes to all workers.
-	 */
-	while (link->turn < link->welcome.channel_count) {
-		uint32_t index = link->turn++;
+	uint32_t channel, bytes;
+	bool due = false;
 
-		if (all_answered(link) ? index > 0 : link->answered[index])
-			continue;
-		knock_build(link, index, link->size, out);
-		return true;
-	}
-	link->turn = 0;
-	link->knocks++;
-	link->knock_due_us = now_us + KNOCK_US;
-	return false;
+	if (link->state == LINK_RUNNING && link->verdict_due_us == NEVER)
+		due = path_pull(&link->path, now_us, &channel, &bytes);
+	else if (link->state == LINK_PROBING)
+		due = knock_pull(&link->knock, now_us, &channel, &bytes);
+	if (due)
+		knock_build(link, channel, bytes, out);
+	probing_look(link);
+	return due;
+}
+
+static void sooner(uint64_t *due_us, uint64_t when_us)
+{
+	if (when_us < *due_us)
+		*due_us = when_us;
 }
 
 uint64_t link_deadline(const struct link *link)
 {
 	uint64_t due_us = link->ping_due_us;
-	uint64_t lost_us = link->heard_us == NEVER ? NEVER : link->heard_us + link->silence_us;
-	uint64_t join_us = link->opened_us + link->config.join_us;
 
 	if (link->state == LINK_FAILED)
 		return NEVER;
 	if (link->send_ready || link->send_path || link->send_move)
 		return 0; /* they may be due without anything having come */
-	if (link->state == LINK_PROBING && link->knock_due_us < due_us)
-		due_us = link->knock_due_us;
-	if (lost_us < due_us)
-		due_us = lost_us;
-	if (link->state != LINK_RUNNING && join_us < due_us)
-		due_us = join_us;
-	if (link->verdict_due_us < due_us)
-		due_us = link->verdict_due_us;
-	if (link->state == LINK_RUNNING && link->verdict_due_us == NEVER &&
-	    path_deadline(&link->path) < due_us)
-		due_us = path_deadline(&link->path);
+	if (link->heard_us != NEVER)
+		sooner(&due_us, link->heard_us + link->silence_us);
+	if (link->state != LINK_RUNNING)
+		sooner(&due_us, link->opened_us + link->config.join_us);
+	if (link->state == LINK_PROBING)
+		sooner(&due_us, link->knock.due_us);
+	if (link->state == LINK_RUNNING && link->verdict_due_us == NEVER)
+		sooner(&due_us, path_deadline(&link->path));
+	sooner(&due_us, link->verdict_due_us);
 	return due_us;
 }
 
 /* What joining waits for. */
 static const char *missing(const struct link *link)
 {
-	switch (link->state) {
-	case LINK_JOINING:
-		return link->heard_us == NEVER ? "it has not answered"
-		                               : "not all workers have come";
-	case LINK_PROBING:
-		return "no datagrams come back from its data port";
-	case LINK_PROBED:
-		return "no datagrams come back from another aggregator";
-	default:
-		return "another worker's datagrams do not pass";
-	}
+	static const char *const texts[] = {
+		[LINK_JOINING] = "not all workers have come",
+		[LINK_PROBING] = "no datagrams come back from its data port",
+		[LINK_PROBED] = "no datagrams come back from another aggregator",
+		[LINK_WAITING] = "another worker's datagrams do not pass",
+	};
+
+	return link->heard_us == NEVER ? "it has not answered" : texts[link->state];
 }
 
 void link_tick(struct link *link, uint64_t now_us)

@@ -15,6 +15,7 @@
 
 #include "aggregator/control/message.h"
 #include "aggregator/control/proof.h"
+#include "client/knock.h"
 #include "client/path.h"
 #include "ebpf/packet.h"
 
@@ -29,10 +30,10 @@ struct link_config {
 	uint32_t payload;                   /* UDP payload bytes that our interface may carry */
 	uint32_t rcvbuf;                    /* bytes, as the kernel counts them */
 	uint64_t
-		silence_us; /* a silent peer is lost after this; asked for, see link_silence_us() */
-	uint64_t stall_us;  /* an operation may wait for a worker this long; likewise */
-	uint64_t join_us;   /* give up joining after this */
-	bool multicast;     /* may results come by multicast? */
+		silence_us; /* a silent peer is lost after this; asked for: WELCOME says what holds */
+	uint64_t stall_us; /* an operation may wait for a worker this long; likewise */
+	uint64_t join_us;  /* give up joining after this */
+	bool multicast;    /* may results come by multicast? */
 };
 
 enum link_state {
@@ -57,10 +58,6 @@ uint32_t link_error_rank(const struct link *link); /* world when nobody in parti
 /* A worker that has left the job: its rank, else world. And the line to say so. */
 uint32_t link_left_rank(const struct link *link);
 const char *link_left_text(const struct link *link);
-
-/* The times that hold: what we asked for, from WELCOME on the shortest that any worker did. */
-uint64_t link_silence_us(const struct link *link);
-uint64_t link_stall_us(const struct link *link);
 
 const struct link_config *link_worker(const struct link *link);
 

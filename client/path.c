@@ -5,23 +5,12 @@
 
 #include <string.h>
 
-#include "ebpf/wire.h"
+#include "client/knock.h"
 
 /* In sixty-fourths of our patience: a quarter without news, then a check of three quarters. */
 #define QUARTER_ROUNDS 16
 #define CHECK_ROUNDS 48
 #define LOST_ROUNDS 4 /* so many more without an answer are no accident */
-
-/* Datagram sizes to fall back to, when a larger one does not pass: common MTUs less 28. */
-static const uint32_t sizes[] = {8972, 3470, 1472, 1432, 1372, 1252, WIRE_PAYLOAD_MIN};
-
-uint32_t path_smaller(uint32_t bytes)
-{
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		if (sizes[i] < bytes)
-			return sizes[i];
-	return 0;
-}
 
 void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t patience_us)
 {
@@ -73,9 +62,9 @@ static uint32_t smaller_of_round(const struct path *path)
 	uint32_t bytes = path->payload;
 
 	for (uint32_t i = QUARTER_ROUNDS; i <= path->round; i++) {
-		bytes = path_smaller(bytes);
+		bytes = knock_smaller(bytes);
 		if (bytes == 0)
-			bytes = path_smaller(path->payload);
+			bytes = knock_smaller(path->payload);
 	}
 	return bytes;
 }

@@ -42,9 +42,6 @@ struct path_verdict {
 	uint32_t sent;    /* of the job's size, without an answer */
 };
 
-/* The next smaller size to try after `bytes`; 0: there is none. */
-uint32_t path_smaller(uint32_t bytes);
-
 void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t patience_us);
 
 /* Since when operations have waited without news; PATH_NEVER: nothing is awaited, or comes. */

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client/explain.h"
+
 #define NEVER UINT64_MAX
 #define FRAME_OVERHEAD_BYTES 42 /* Ethernet, IPv4 and UDP headers */
 
@@ -104,28 +106,6 @@ fail(struct session *s, uint32_t except, enum winnow_result result, const char *
 		engine_fail(s->engine, (int)result);
 }
 
-/* Section 5.4: the codes of FAILED, and those that link.c makes. */
-static enum winnow_result result_of(const char *code, bool joined)
-{
-	static const struct {
-		const char *code;
-		enum winnow_result result;
-	} known[] = {
-		{"lost", WINNOW_ERR_LOST},           {"gone", WINNOW_ERR_LOST},
-		{"shutdown", WINNOW_ERR_LOST},       {"aborted", WINNOW_ERR_ABORTED},
-		{"stalled", WINNOW_ERR_TIMEOUT},     {"join_timeout", WINNOW_ERR_TIMEOUT},
-		{"udp_timeout", WINNOW_ERR_TIMEOUT}, {"timeout", WINNOW_ERR_TIMEOUT},
-		{"protocol", WINNOW_ERR_PROTOCOL},   {"unreachable", WINNOW_ERR_UNREACHABLE},
-	};
-
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (strcmp(known[i].code, code) == 0)
-			return known[i].result;
-	if (strcmp(code, "path") == 0 && !joined)
-		return WINNOW_ERR_UNREACHABLE;
-	return joined ? WINNOW_ERR_LOST : WINNOW_ERR_REFUSED;
-}
-
 static void link_check(struct session *s, uint32_t index)
 {
 	const struct link *link = s->links[index];
@@ -134,7 +114,7 @@ static void link_check(struct session *s, uint32_t index)
 
 	if (link_state(link) != LINK_FAILED || s->state == SESSION_FAILED)
 		return;
-	fail(s, index, result_of(code, s->state == SESSION_RUNNING), "aggregator %s%s: %s",
+	fail(s, index, explain_code(code, s->state == SESSION_RUNNING), "aggregator %s%s: %s",
 	     s->names[index], lost && s->state == SESSION_RUNNING ? " is lost" : "",
 	     link_error(link));
 }
@@ -171,8 +151,8 @@ static void start(struct session *s)
 	uint32_t total = 0;
 
 	for (uint32_t i = 0; i < s->link_count; i++) {
-		uint64_t silence_us = link_silence_us(s->links[i]);
-		uint64_t stall_us = link_stall_us(s->links[i]);
+		uint64_t silence_us = (uint64_t)link_welcome(s->links[i])->silence_ms * 1000;
+		uint64_t stall_us = (uint64_t)link_welcome(s->links[i])->stall_ms * 1000;
 
 		s->silence_us = silence_us < s->silence_us ? silence_us : s->silence_us;
 		s->stall_us = stall_us < s->stall_us ? stall_us : s->stall_us;

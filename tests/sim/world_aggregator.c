@@ -292,8 +292,8 @@ static void probe_group(struct sim_aggregator *a, const void *data, uint32_t byt
 		simnet_send(world->net, a->node, group, count, data, bytes);
 }
 
-static void knock_answer(struct sim_aggregator *a, struct sim_port *port,
-                         const struct packet *packet, const struct sim_event *event)
+static void knock_reply(struct sim_aggregator *a, struct sim_port *port,
+                        const struct packet *packet, const struct sim_event *event)
 {
 	struct world *world = a->world;
 	struct packet_head head = {
@@ -347,7 +347,7 @@ static void knock_take(struct sim_aggregator *a, struct sim_port *port, const st
 		return;
 	if (at_home(port, packet, event) ||
 	    knock_moves(&port->knockers[packet->worker], packet, started))
-		knock_answer(a, port, packet, event);
+		knock_reply(a, port, packet, event);
 	else
 		a->strange++;
 }

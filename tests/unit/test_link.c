@@ -291,11 +291,9 @@ static void test_effective_times(void **state)
 	(void)state;
 	say(link, &hello);
 	heard(link, CONTROL_JOIN);
-	assert_true(link_silence_us(link) == SILENCE_US && link_stall_us(link) == 60000000);
 	message.silence_ms = 400;
 	message.stall_ms = 2000;
 	say(link, &message);
-	assert_true(link_silence_us(link) == 400000 && link_stall_us(link) == 2000000);
 	now_us += 99999;
 	assert_null(link_take_line(link, now_us));
 	now_us++;

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "client/knock.h"
 #include "client/path.h"
 
 #define SILENCE_US 6400000 /* a round is 100 ms, and a check comes after 1.6 s */
@@ -214,11 +215,11 @@ static void test_lost(void **state)
 static void test_smaller(void **state)
 {
 	(void)state;
-	assert_int_equal(path_smaller(65000), 8972);
-	assert_int_equal(path_smaller(8972), 3470);
-	assert_int_equal(path_smaller(1473), 1472);
-	assert_int_equal(path_smaller(585), 584);
-	assert_int_equal(path_smaller(584), 0);
+	assert_int_equal(knock_smaller(65000), 8972);
+	assert_int_equal(knock_smaller(8972), 3470);
+	assert_int_equal(knock_smaller(1473), 1472);
+	assert_int_equal(knock_smaller(585), 584);
+	assert_int_equal(knock_smaller(584), 0);
 }
 
 int main(void)

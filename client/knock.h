@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * knock.h - a worker's KNOCKs while it joins: which datagrams pass, and does multicast arrive?
+ *
+ * On each channel, from the largest size that may work downwards, until all have answered one; then
+ * on one of them for a while, since each KNOCK draws a PROBE. PROTOCOL.md section 5.3. A machine
+ * without I/O, part of its link; path.h has what comes of KNOCKs later.
+ */
+#ifndef CLIENT_KNOCK_H
+#define CLIENT_KNOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/control/message.h"
+
+#define KNOCK_NEVER UINT64_MAX
+
+struct knock {
+	uint32_t channel_count;
+	uint32_t largest, size; /* UDP payload: to begin with, and being tried */
+	bool wants_probe;
+	bool done; /* datagrams of `size` pass; a PROBE has come, or there was time for one */
+	uint32_t rounds;
+	uint32_t turn; /* channel to knock on next in this round */
+	uint64_t due_us;
+	uint64_t probe_until_us; /* KNOCK_NEVER before all channels have answered */
+	bool answered[CONTROL_CHANNELS_MAX];
+};
+
+/* The next smaller size to try after `bytes`; 0: there is none. */
+uint32_t knock_smaller(uint32_t bytes);
+
+/* knock_begin - with datagrams of `largest` bytes; `wants_probe`: multicast is of use. */
+void knock_begin(struct knock *knock, uint32_t channel_count, uint32_t largest, bool wants_probe,
+                 uint64_t now_us);
+
+/* knock_pull - the next KNOCK: on which channel, how large. False: none is due. */
+bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_t *bytes);
+
+/* A KNOCK of `bytes` bytes was answered; a PROBE has arrived, or will be of no use. */
+void knock_answer(struct knock *knock, uint32_t channel, uint32_t bytes, uint64_t now_us);
+void knock_probed(struct knock *knock);
+
+#endif /* CLIENT_KNOCK_H */
