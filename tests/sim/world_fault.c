@@ -21,7 +21,7 @@ static const struct rule {
 	[FAULT_FREEZE] = {"freeze", true, WINNOW_ERR_LOST, 0, false, "is lost: silent for"},
 	[FAULT_AGGREGATOR] = {"aggregator", false, WINNOW_ERR_LOST, 0, false, ""},
 	[FAULT_ABORT] = {"abort", true, WINNOW_ERR_ABORTED, 0, false, ""},
-	[FAULT_ABSENT] = {"absent", true, WINNOW_ERR_TIMEOUT, 0, true, "not called operation"},
+	[FAULT_ABSENT] = {"absent", true, WINNOW_ERR_TIMEOUT, 0, true, ""},
 	[FAULT_MISMATCH] = {"mismatch", true, WINNOW_ERR_MISMATCH, 0, false, ""},
 	/* Its absence from the last operation may be noticed first. */
 	[FAULT_LEAVE] = {"leave", true, WINNOW_ERR_LOST, WINNOW_ERR_TIMEOUT, false, ""},
@@ -245,6 +245,38 @@ void fault_strike(struct world *world, uint32_t timer)
 
 /* ---- judging ---- */
 
+/*
+ * A worker lives, and does not call its job's last operation: the aggregator's line says that, of it
+ * alone. Where no aggregator notices, the other workers' says how long they have waited.
+ */
+static bool absence_told(const struct sim_worker *w, uint32_t who)
+{
+	const struct sim_job *job = &w->world->jobs[w->job];
+	unsigned long long tag = job->spec->ops[job->spec->op_count - 1].tag;
+	double stall_s = (double)job->stall_us / 1e6, silence_s = (double)job->silence_us / 1e6;
+	const char *error = session_error(w->session), *told;
+	double waited_s = 0;
+	char want[160];
+	int used = 0;
+
+	if (w->world->spec->aggregators[0].overlooks_stalls) {
+		snprintf(want, sizeof(want),
+		         "no operation has come forward for %.1f s, and no aggregator says why",
+		         stall_s + silence_s);
+		told = strstr(error, want);
+		return told != NULL && told[strlen(want)] == '\0';
+	}
+	snprintf(want, sizeof(want), "rank %u (host%u) has not called operation %#llx for ", who,
+	         job->workers[who].node, tag);
+	told = strstr(error, want);
+	if (told == NULL)
+		return false;
+	told += strlen(want);
+	sscanf(told, "%lf s: it is alive, in no operation%n", &waited_s, &used);
+	return used > 0 && told[used] == '\0' && waited_s > stall_s - 0.1 &&
+	       waited_s < stall_s + silence_s;
+}
+
 /* Does the error say what this fault was, and whose? */
 static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, uint32_t op)
 {
@@ -258,9 +290,8 @@ static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, ui
 		return fault->spec->op == op && (m->rank_a == who || m->rank_b == who);
 	if (fault->spec->kind == FAULT_ABORT && w->rank == who)
 		return strstr(error, "aborted here") != NULL;
-	/* Nobody but the workers themselves may be there to notice. */
-	if (rule->waits_for_stall && w->world->spec->aggregators[0].overlooks_stalls)
-		return strstr(error, "no operation has come forward for") != NULL;
+	if (fault->spec->kind == FAULT_ABSENT)
+		return absence_told(w, who);
 	snprintf(name, sizeof(name), rule->of_worker ? "rank %u (" : "agg%u", who);
 	return strstr(error, name) != NULL && strstr(error, rule->text) != NULL;
 }
