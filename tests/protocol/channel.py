@@ -34,6 +34,7 @@ class Channel:
         self.under_way = 0
         self.sequence = 0  # 10.2: the latest
         self.came_at = 0  # 11.3: the last PLAN or RESULT
+        self.news_at = 0  # 11.5: that, or base has moved; or nothing was under way
         self.clock, self.pace = Clock(advice), Pace(start["window_start"], self.window, advice)
         # 10.5: when what is due, and how often it was without news
         self.ack_sent, self.ack_due = first, NEVER
@@ -44,6 +45,12 @@ class Channel:
         self.ask_due, self.ask_tries = NEVER, 0
         names = "sent pushes repushes results nacks forced asks acks announcements again strange duplicates measured"
         self.counts = dict.fromkeys(names.split(), 0)
+
+    def silent(self, now):
+        """11.5: how long what is under way has waited without news."""
+        if self.ack == self.base and self.ack == self.end and not any(share.open for share in self.shares):
+            self.news_at = now
+        return now - max(self.news_at, self.came_at)
 
     def count(self, name):
         self.counts[name] += 1
@@ -78,6 +85,7 @@ class Channel:
         """8.3, 8.4, 10.2, 10.4: what every packet tells."""
         base = extend(packet.base, self.base)
         if base <= self.ack:
+            self.news_at = now if base > self.base else self.news_at
             self.base, self.credit = max(self.base, base), max(self.credit, base + self.window)
         else:
             self.count("strange")

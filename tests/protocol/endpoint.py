@@ -170,6 +170,7 @@ class Endpoint:
             except OSError:
                 pass  # too large for the path, or a full buffer: lost
         elif self.worker:
+            link.joining.datagram(datagram, now)
             channel = link.channels.get(int.from_bytes(datagram[4:6], "little"))
             if channel:
                 channel.receive(datagram, now)
@@ -213,6 +214,9 @@ class Endpoint:
         self.worker = Worker(self.world, channels, each[0].start["payload"], op_slots, ahead)
 
     def transmit(self, now):
+        for link in self.links if self.worker else ():
+            link.joining.doing = self.worker.doing
+            link.joining.silent = max(channel.silent(now) for channel in link.channels.values())
         out = [(link, datagram) for link in self.links for datagram in link.joining.tick(now)]
         if self.worker:
             out += [(channel.link, datagram) for channel, datagram in self.worker.poll(now)]

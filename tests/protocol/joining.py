@@ -6,8 +6,7 @@ import json
 import os
 
 import wire
-
-SIZES = [8972, 3470, 1472, 1432, 1372, 1252, 584]
+from way import SIZES, Way
 
 
 class Ended(Exception):
@@ -38,6 +37,9 @@ class Joining:
         self.probed = False
         self.left = None  # (rank, when) of the first
         self.ping_at = self.heard_at = self.answered_at = None
+        self.way = self.gives_up_at = None
+        self.doing = (0, 0)  # operations under way, and the oldest one's tag
+        self.silent = 0  # how long they have waited without news of this aggregator
 
     def say(self, kind, **fields):
         self.out += json.dumps({"type": kind, **fields}).encode() + b"\n"
@@ -53,12 +55,15 @@ class Joining:
             if not self.hello
             else "welcome" if not self.welcome else "start" if not self.start else "left"
         )
-        if said["type"] not in (turn, "ping", "failed"):
+        if said["type"] not in (turn, "ping", "failed") + (("move",) if self.start else ()):
             raise Ended("protocol", self.world, f"{said['type']} where {turn} was due")
         getattr(self, "on_" + said["type"])(said, now)
 
     def on_ping(self, said, now):
         pass
+
+    def on_move(self, said, now):
+        self.way.moved(int(said["number"], 16))
 
     def on_left(self, said, now):
         self.left = self.left or (said["rank"], now)
@@ -85,11 +90,14 @@ class Joining:
         if bytes.fromhex(said["proof"]) != self.proof("winnow welcome 1"):
             raise Ended("key", self.world, "the aggregator does not know the key")
         self.welcome = said
+        self.silence_ms, self.stall_ms = said["silence_ms"], said["stall_ms"]
+        self.ping_at = min(self.ping_at, now + self.silence_ms * 250)
         self.size, self.knocks, self.knock_at = said["payload"], 0, now
         self.answered = set()
 
     def on_start(self, said, now):
         self.start = said
+        self.way = Way(self.welcome["channels"], said["payload"], self.silence_ms, self.stall_ms)
 
     # ---- time ----
 
@@ -98,9 +106,29 @@ class Joining:
         if self.heard_at is not None and now - self.heard_at > self.silence_ms * 1000:
             raise Ended("lost", self.world, "the aggregator is silent")
         if self.ping_at is not None and now >= self.ping_at:
-            self.say("ping")
+            open, tag = self.doing
+            self.say("ping", open=open, tag=f"{tag:016x}")
             self.ping_at = now + self.silence_ms * 250
-        return self.knock(now) if self.welcome and not self.start else []
+        if not self.welcome:
+            return []
+        return self.keep(now) if self.start else self.knock(now)
+
+    def keep(self, now):
+        """11.5"""
+        if self.gives_up_at and now >= self.gives_up_at:
+            raise Ended("path", self.rank, "its datagrams get lost, and no aggregator ends the job")
+        datagrams = [self.knock_of(channel, size) for channel, size in self.way.knocks(self.silent, now)]
+        if self.way.may_have_moved():
+            self.say("move", number="0" * 16)
+        if self.way.verdict and not self.gives_up_at:
+            self.say("path", **self.way.verdict)
+            self.gives_up_at = now + self.silence_ms * 500
+        return datagrams
+
+    def knock_of(self, channel, size):
+        token, number = int(self.welcome["token"], 16), self.way.number if self.way else 0
+        padding = bytes(size - wire.HEADER_BYTES)
+        return wire.to_aggregator(wire.KNOCK, channel, self.rank, token, 0, 0, number, padding)
 
     def knock(self, now):
         """5.3"""
@@ -111,16 +139,18 @@ class Joining:
             self.size = next((size for size in SIZES if size < self.size), self.welcome["payload"])
             self.knocks, self.answered = 0, set()
         self.knocks, self.knock_at = min(self.knocks + 1, 10), now + 20000
-        token, padding = int(self.welcome["token"], 16), bytes(self.size - wire.HEADER_BYTES)
-        return [
-            wire.to_aggregator(wire.KNOCK, channel, self.rank, token, 0, 0, 0, padding)
-            for channel in channels
-        ]
+        if self.answered == set(channels):
+            channels = channels[:1]  # what is still missing is a PROBE
+        return [self.knock_of(channel, self.size) for channel in channels]
 
     def datagram(self, datagram, now):
         """5.3: KNOCKED and PROBE"""
         packet = wire.to_worker(datagram)
         if not packet or not self.welcome or packet.token != int(self.welcome["group_token"], 16):
+            return
+        if self.start:
+            if packet.kind == wire.KNOCKED and packet.worker == self.rank:
+                self.way.knocked(packet.channel, len(datagram), now)
             return
         if packet.kind == wire.PROBE:
             self.probed = self.multicast

@@ -362,14 +362,16 @@ class Ends(unittest.TestCase):
             self.assertEqual([(code, rank) for code, rank, _ in outcome(others)], [("lost", 0)] * 2)
 
     def test_silence(self):
-        """The silent worker's connection is closed without a word."""
+        """The silent worker is told why its connection is closed."""
         with self.team() as team:
             silent, *others = team.workers
             began = time.monotonic()
             self.assertEqual([(code, rank) for code, rank, _ in outcome(others)], [("lost", 0)] * 2)
             self.assertGreater(time.monotonic() - began, 0.9)
             silent.links[0].joining.heard_at = None  # it does not mind how long it slept
-            self.assertIn("closed the connection", outcome([silent])[0][2])
+            code, rank, text = outcome([silent])[0]
+            self.assertEqual((code, rank), ("lost", 0))
+            self.assertIn("silent for 1.", text)
 
     def test_pings_are_enough(self):
         with self.team(2) as team:
@@ -400,7 +402,25 @@ class Ends(unittest.TestCase):
                 worker.submit(np.ones(9, dtype="<f4"))
             for code, rank, text in outcome(team.workers):
                 self.assertEqual((code, rank), ("stalled", 0))
-                self.assertIn("has not called it", text)
+                self.assertRegex(text, r"^rank 0 \(python\) has not called operation #1 for 1\.\d s: it is alive, in no operation$")
+
+    def test_called_something_else(self):
+        """5.1, ping; 11.3: the line says in which operation the missing worker is."""
+        with self.team(2) as team:
+            for i, worker in enumerate(team.workers):
+                worker.submit(np.ones(9, dtype="<f4"), tag=0xBEEF + i)
+            for code, rank, text in outcome(team.workers):
+                self.assertEqual((code, rank in (0, 1)), ("stalled", True))
+                other = 0xBEEF + rank
+                self.assertIn(f"rank {rank} (python) has not called operation {0xBEEF + 1 - rank:#x} for", text)
+                self.assertTrue(text.endswith(f"it is alive, in operation {other:#x} (1 under way)"), text)
+
+    def test_shortest_silence_time(self):
+        """5.1: WELCOME says it to everybody; the worker that would be silent for longer pings in time."""
+        times = lambda rank: {"silence_ms": 1000 if rank else 60000, "stall_ms": 60000}
+        with Team(2, settings=times) as team:
+            rest(team.workers, 2.5)
+            self.assertEqual([worker.failure for worker in team.workers], [None, None])
 
     def test_shortest_stall_time(self):
         """5.1: the job's is the shortest of its workers'."""
@@ -460,6 +480,71 @@ class Ends(unittest.TestCase):
                 first.leave()
                 team.workers = [second]
                 team.until(lambda: second.left, 5)
+
+
+class Ways(unittest.TestCase):
+    """5.3, 11.5: datagrams that pass no more, and addresses that change."""
+
+    TIMES = {"silence_ms": 2000, "stall_ms": 60000, "multicast": False}
+
+    def operation(self, team):
+        return [worker.submit(np.ones(50000, dtype="<f4")) for worker in team.workers]
+
+    def dead(self, lose, line):
+        """Rank 1's datagrams are lost from now on: all are told which."""
+        weather = Weather()
+        with Team(2, at=OPEN[1:2], settings=lambda rank: self.TIMES, weather=lambda rank: weather if rank else None) as team:
+            weather.lose = lose
+            self.operation(team)
+            began = time.monotonic()
+            for code, rank, text in outcome(team.workers):
+                self.assertEqual((code, rank), ("path", 1))
+                self.assertIn(line, text)
+            self.assertLess(time.monotonic() - began, 4)
+
+    def test_outward(self):
+        self.dead(lambda datagram, inward: not inward, "sends datagrams that do not arrive (48 in 2.0 s)")
+
+    def test_inward(self):
+        self.dead(lambda datagram, inward: inward, "arrive, but ours do not reach it (48 in 2.0 s)")
+
+    def test_shrunk(self):
+        narrow = lambda datagram, inward: not inward and len(datagram) > 1000
+        self.dead(narrow, "from rank 1 (python) no longer pass, 584 do: the path's MTU has shrunk")
+
+    def test_late_is_not_dead(self):
+        """A worker that waits for another has its KNOCKs answered, and goes on waiting."""
+        with Team(2, at=OPEN[1:2], settings=lambda rank: self.TIMES) as team:
+            first = team.workers[0].submit(np.ones(9, dtype="<f4"))
+            rest(team.workers, 4)
+            self.assertEqual([worker.failure for worker in team.workers], [None, None])
+            second = team.workers[1].submit(np.ones(9, dtype="<f4"))
+            team.until(lambda: first.done and second.done, 10)
+
+    def test_other_address(self):
+        """Rank 1 is another's port now, as behind a NAT that forgets: what it sends counts again soon."""
+        with Team(2, at=OPEN[1:2], settings=lambda rank: self.TIMES) as team:
+            link = team.workers[1].links[0]
+            link.udp.close()
+            link.udp = link.datagram_socket()
+            ops = self.operation(team)
+            team.until(lambda: all(op.done for op in ops), 10)
+            self.assertNotEqual(link.joining.way.number, 0)
+
+    def test_token_alone(self):
+        """Somebody who has read rank 1's token knocks, and pushes: nothing of the job comes to him."""
+        with Team(2, at=OPEN[1:2], settings=lambda rank: self.TIMES) as team:
+            link = team.workers[1].links[0]
+            stranger = link.datagram_socket()
+            for number in (0, 1, 2**64 - 1):
+                datagram = bytearray(link.joining.knock_of(link.joining.welcome["channels"][0], 600))
+                datagram[24:32] = number.to_bytes(8, "little")
+                stranger.sendto(datagram, link.to)
+            ops = self.operation(team)
+            team.until(lambda: all(op.done for op in ops), 10)
+            with self.assertRaises(BlockingIOError):
+                stranger.recv(65536)
+            stranger.close()
 
 
 if __name__ == "__main__":

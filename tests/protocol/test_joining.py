@@ -113,7 +113,7 @@ class Refusals(unittest.TestCase):
             and int(value, 16) >= 0
         )
         table = {"proof": hexes(64), "token": hexes(16), "group_token": hexes(16), "payload": whole(584, 1472),
-                 "op_slots": whole(1, 1024), "segments_ahead": whole(1, 64), "first_frame": whole(0, 2**32 - 1),
+                 "silence_ms": whole(1000, 1000), "stall_ms": whole(1000, 1000), "op_slots": whole(1, 1024), "segments_ahead": whole(1, 64), "first_frame": whole(0, 2**32 - 1),
                  "group_ip": whole(239 << 24, 240 << 24), "group_port": whole(1, 65535), "data_ip": whole(0, 0),
                  "data_port": whole(0, 65535), "window": lambda value: 4 <= value <= 8192 and value & (value - 1) == 0,
                  "channels": lambda value: 1 <= len(value) <= 64 and all(map(whole(0, 65535), value))}  # fmt: skip
@@ -138,7 +138,7 @@ class Members(unittest.TestCase):
             self.assertEqual(codes, ["rank", "world"])
 
     def test_impossible_ready(self):
-        """A payload that was not offered ends the job; the other is told why."""
+        """A payload that was not offered ends the job; both are told why."""
         for changes in ({"payload": 583}, {"payload": 1473}, {"payload": "584"}, {"multicast": 1}):
             with self.subTest(changes=changes):
                 first, second = Raw(), Raw()
@@ -147,9 +147,10 @@ class Members(unittest.TestCase):
                 for raw in (first, second):
                     self.assertEqual(raw.hear()["type"], "welcome")
                 first.say({"type": "ready", "payload": 584, "multicast": False, **changes})
-                failed = second.hear()
-                self.assertEqual((failed["code"], failed["rank"]), ("lost", 0))
-                self.assertIn("not a message", failed["text"])
+                for raw in (first, second):
+                    failed = raw.hear()
+                    self.assertEqual((failed["code"], failed["rank"]), ("lost", 0))
+                    self.assertIn("not a message", failed["text"])
                 self.assertIsNone(first.hear())
                 first.close(), second.close()
 

@@ -46,7 +46,13 @@ class Worker:
 
     @property
     def busy(self):
-        return any(not op.done for op in [*self.waiting, *self.active])
+        return self.doing[0] > 0
+
+    @property
+    def doing(self):
+        """5.1, ping: how many operations are under way, and the oldest one's tag."""
+        tags = [op.tag for op in [*self.active, *self.waiting] if not op.done]
+        return len(tags), tags[0] if tags else 0
 
     @property
     def idle(self):
