@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""stranger.py PORT - a job of one worker, and somebody who has read its token: what does winnowd answer, and to whom?
+"""stolen_token.py PORT - a job of one worker, and somebody who has read its token: what does winnowd answer, and to whom?
 
 The worker's control connection is this program's; datagrams come from `home`, and from `away`, which may be the
 stranger's address or the worker's next. Written from PROTOCOL.md; needs an aggregator without a key.

@@ -3,6 +3,6 @@
 . "$(dirname "$0")/lib.sh"
 metrics=$HOST:$(free_port)
 winnowd --insecure-no-key --threads 1 --metrics "$metrics"
-timeout 60 python3 tests/e2e/stranger.py "$PORT" || fail "see above"
+timeout 60 python3 tests/e2e/stolen_token.py "$PORT" || fail "see above"
 count=$(metric "$metrics" 'winnow_packets_dropped_total{reason="bad_address"}')
 [ "$count" = 7 ] || fail "$count datagrams are counted, want 7"
