@@ -29,6 +29,7 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 {
 	(void)jobs;
 	*out = (struct jobs_view){.name = "made-up",
+	                          .trouble = "",
 	                          .state = "running",
 	                          .world = 2,
 	                          .joined = 2,
