@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/comm.h"
-#include "client/explain.h"
 
 static _Thread_local char last_error[COMM_ERROR_BYTES];
 
@@ -39,8 +37,7 @@ void comm_wake(struct winnow_comm *comm)
 
 static void free_all(struct winnow_comm *comm)
 {
-	struct winnow_request *next;
-
+	comm_requests_free(comm);
 	comm_gpu_close(comm);
 	comm_trace_end(comm);
 	comm_ask_close(comm);
@@ -48,11 +45,6 @@ static void free_all(struct winnow_comm *comm)
 	bitmap_pool_close(comm->pool);
 	comm->backend->close(comm->net);
 	free(comm->scratch);
-	for (struct winnow_request *r = comm->unused; r != NULL; r = next) {
-		next = r->next;
-		pthread_cond_destroy(&r->changed);
-		free(r);
-	}
 	if (comm->wake_fd >= 0)
 		close(comm->wake_fd);
 	pthread_mutex_destroy(&comm->gpu_lock);
@@ -61,8 +53,7 @@ static void free_all(struct winnow_comm *comm)
 	free(comm);
 }
 
-/* Waits in this library end at times of the monotonic clock. */
-static void cond_init(pthread_cond_t *cond)
+void comm_cond_init(pthread_cond_t *cond)
 {
 	pthread_condattr_t attributes;
 
@@ -143,7 +134,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 	comm->backend = &net_udp;
 	pthread_mutex_init(&comm->lock, NULL);
 	pthread_mutex_init(&comm->gpu_lock, NULL);
-	cond_init(&comm->changed);
+	comm_cond_init(&comm->changed);
 	result = create(config, comm, why);
 	if (result == WINNOW_OK) {
 		*out = comm;
@@ -224,106 +215,6 @@ const char *comm_wrong_argument(const struct allreduce *task, const struct winno
 	return NULL;
 }
 
-static uint8_t form_for(const struct winnow_comm *comm, uint8_t dtype, uint8_t op,
-                        const struct winnow_options *options, bool *is_auto)
-{
-	enum winnow_wire wire = options != NULL ? options->wire : WINNOW_WIRE_AUTO;
-
-	if (wire == WINNOW_WIRE_AUTO)
-		wire = comm->config.wire;
-	*is_auto = wire == WINNOW_WIRE_AUTO;
-	if (wire == WINNOW_WIRE_AUTO && comm->fast)
-		wire = WINNOW_WIRE_FIXED32;
-	if (wire == WINNOW_WIRE_FIXED32 && dtype == WINNOW_F32 &&
-	    (op == WINNOW_SUM || op == WINNOW_AVG))
-		return WIRE_FIXED32;
-	return WIRE_NATIVE;
-}
-
-struct winnow_request *comm_request_new(struct winnow_comm *comm)
-{
-	struct winnow_request *request;
-
-	pthread_mutex_lock(&comm->lock);
-	request = comm->unused;
-	if (request != NULL)
-		comm->unused = request->next;
-	pthread_mutex_unlock(&comm->lock);
-	if (request == NULL) {
-		request = calloc(1, sizeof(*request));
-		if (request == NULL)
-			return NULL;
-		cond_init(&request->changed);
-	}
-	request->comm = comm;
-	request->done = request->detached = false;
-	request->parts = NULL;
-	request->rows = NULL;
-	request->staged = NULL;
-	request->staged_bytes = (struct staging_bytes){0};
-	request->ahead = false;
-	return request;
-}
-
-void comm_request_free(struct winnow_request *request)
-{
-	struct winnow_comm *comm = request->comm;
-
-	if (request->rows != NULL && !request->rows->gather)
-		rows_close(request->rows);
-	if (request->staged != NULL)
-		staging_free(request->staged);
-	request->rows = NULL;
-	request->staged = NULL;
-	pthread_mutex_lock(&comm->lock);
-	request->next = comm->unused;
-	comm->unused = request;
-	pthread_mutex_unlock(&comm->lock);
-}
-
-int comm_submit(struct winnow_comm *comm, const struct allreduce *what,
-                const struct winnow_options *options, struct winnow_request **out)
-{
-	struct winnow_request *request = comm_request_new(comm);
-	int result = WINNOW_OK;
-
-	if (request == NULL)
-		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	request->task = *what;
-	if (what->is_guard)
-		request->task.send = request->task.recv =
-			memset(request->nothing, 0, sizeof(request->nothing));
-	if (what->tag == 0 && options != NULL)
-		request->task.tag = options->tag;
-	if (what->block_elems == 0)
-		request->task.block_elems = options != NULL && options->block != 0
-		                                    ? options->block
-		                                    : comm->config.block;
-	request->task.form =
-		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
-	request->task.priority = options != NULL ? options->priority : 0;
-	request->submitted_us = comm_clock_us();
-	request->next = NULL;
-	if (comm_gpu_wanted(options) && !what->is_guard)
-		result = comm_gpu_post(request, options);
-	if (result != WINNOW_OK) {
-		comm_request_free(request);
-		return result;
-	}
-	pthread_mutex_lock(&comm->lock);
-	if (request->task.tag == 0)
-		request->task.tag = COMM_TAG_BY_ORDER | comm->next_tag++;
-	if (comm->submitted_last == NULL)
-		comm->submitted_first = request;
-	else
-		comm->submitted_last->next = request;
-	comm->submitted_last = request;
-	pthread_mutex_unlock(&comm->lock);
-	comm_wake(comm);
-	*out = request;
-	return WINNOW_OK;
-}
-
 int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
                            enum winnow_op op, const struct winnow_options *options,
                            struct winnow_comm *comm, struct winnow_request **out)
@@ -345,106 +236,18 @@ int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum wi
 		wrong = comm_wrong_request(options, out != NULL);
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	result = comm_submit(comm, &task, options, &request);
+	result = comm_request_make(comm, &task, options, &request);
 	if (result != WINNOW_OK)
 		return result;
-	if (comm_gpu_wanted(options))
-		result = comm_gpu_wait(&request, 1, options);
+	request->detached = out == NULL;
+	comm_request_queue(request);
+	result = comm_gpu_wait(request, options);
 	if (out == NULL) {
-		comm_detach(request);
+		comm_request_drop(request);
 		return result;
 	}
 	*out = request; /* says so, too, if the wait failed */
 	return WINNOW_OK;
-}
-
-static void stats_fill(const struct winnow_request *request, struct winnow_op_stats *stats)
-{
-	if (stats == NULL)
-		return;
-	*stats = (struct winnow_op_stats){
-		.blocks = request->task.blocks,
-		.blocks_nonzero = request->task.blocks_nonzero,
-		.blocks_union = request->task.blocks_union,
-		.time_us = request->done_us - request->submitted_us,
-		.staged_out_bytes = request->staged_bytes.out,
-		.staged_in_bytes = request->staged_bytes.in,
-	};
-}
-
-void comm_explain(const struct winnow_request *request, char *why)
-{
-	const struct winnow_comm *comm = request->comm;
-	int result = request->task.status;
-
-	why[0] = '\0';
-	/* Not one that has ended the communicator, whichever operation's it was. */
-	if (result == WINNOW_ERR_MISMATCH && comm->result != WINNOW_ERR_MISMATCH)
-		explain_mismatch(&request->task, why, COMM_ERROR_BYTES);
-	else if (result == WINNOW_ERR_BUSY)
-		snprintf(why, COMM_ERROR_BYTES, "an operation with tag %llu is under way",
-		         (unsigned long long)request->task.tag);
-	else if (result != WINNOW_OK)
-		snprintf(why, COMM_ERROR_BYTES, "%s",
-		         comm->error[0] != '\0' ? comm->error : winnow_strerror(result));
-}
-
-/* The request is done: take its result, and keep its memory for the next one. */
-static int collect(struct winnow_request *request, struct winnow_op_stats *stats)
-{
-	struct winnow_comm *comm = request->comm;
-	int result = request->task.status;
-	char why[COMM_ERROR_BYTES];
-
-	stats_fill(request, stats);
-	pthread_mutex_lock(&comm->lock);
-	comm_explain(request, why);
-	if (result == WINNOW_ERR_MISMATCH && comm->state != SESSION_FAILED)
-		snprintf(comm->error, sizeof(comm->error), "%s", why);
-	pthread_mutex_unlock(&comm->lock);
-	comm_request_free(request);
-	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why);
-}
-
-int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winnow_op_stats *stats)
-{
-	struct winnow_comm *comm = request->comm;
-	struct timespec until = {0};
-	bool done;
-
-	if (request->parts != NULL)
-		return comm_parts_wait(request, timeout_ms, stats);
-	if (timeout_ms >= 0) {
-		uint64_t us = comm_clock_us() + (uint64_t)timeout_ms * 1000;
-
-		until = (struct timespec){.tv_sec = (time_t)(us / 1000000),
-		                          .tv_nsec = (long)(us % 1000000 * 1000)};
-	}
-	pthread_mutex_lock(&comm->lock);
-	while (!request->done) {
-		if (timeout_ms < 0)
-			pthread_cond_wait(&request->changed, &comm->lock);
-		else if (pthread_cond_timedwait(&request->changed, &comm->lock, &until) ==
-		         ETIMEDOUT)
-			break;
-	}
-	done = request->done;
-	pthread_mutex_unlock(&comm->lock);
-	if (!done)
-		return comm_fail(WINNOW_ERR_TIMEOUT, "the operation is not done yet");
-	return collect(request, stats);
-}
-
-int winnow_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats)
-{
-	struct winnow_comm *comm = request->comm;
-
-	if (request->parts != NULL)
-		return comm_parts_test(request, done, stats);
-	pthread_mutex_lock(&comm->lock);
-	*done = request->done;
-	pthread_mutex_unlock(&comm->lock);
-	return *done ? collect(request, stats) : WINNOW_OK;
 }
 
 int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
@@ -453,5 +256,8 @@ int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_d
 	struct winnow_request *request;
 	int result = winnow_allreduce_async(send, recv, count, dtype, op, NULL, comm, &request);
 
-	return result == WINNOW_OK ? winnow_wait(request, -1, NULL) : result;
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, -1, NULL);
+	winnow_request_free(&request);
+	return result;
 }

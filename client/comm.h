@@ -2,7 +2,8 @@
 /*
  * comm.h - a communicator: a session, its sockets, its thread; private to comm*.c
  *
- * comm.c         the public calls: check, queue, wait
+ * comm.c         the public calls that begin and end communicators, and operations
+ * comm_request.c a request: queued, done, waited for, given back
  * comm_parts.c   an operation that is several: segments with their own blocks
  * comm_rows.c    operations on lists of blocks
  * comm_gpu.c     operations on the memory of GPUs
@@ -61,17 +62,21 @@ struct winnow_request {
 	struct winnow_comm *comm;
 	struct allreduce task;
 	uint64_t submitted_us, done_us;
-	struct comm_parts *parts;  /* comm_parts.c: the operation is these; else NULL */
-	struct winnow_rows *rows;  /* comm_rows.c: its tensor is this list; else NULL */
-	struct staging_op *staged; /* comm_gpu.c: its tensor is on a GPU; else NULL */
+	struct winnow_request *whole; /* comm_parts.c: it is a part of this one; else NULL */
+	struct winnow_rows *rows;     /* comm_rows.c: its tensor is this list; else NULL */
+	struct staging_op *staged;    /* comm_gpu.c: its tensor is on a GPU; else NULL */
 	struct staging_bytes staged_bytes;
 	bool ahead;                            /* counted in gpu_ahead */
 	int32_t nothing[COMM_GUARD_COUNT_MAX]; /* a guard's tensor: see comm_parts.c */
+	bool detached;              /* its caller never had it: its failure ends the communicator */
+	char why[COMM_ERROR_BYTES]; /* when it has failed */
 	/* Under the lock. */
 	bool done;
-	bool detached; /* nobody waits for it */
+	uint32_t holders;    /* the library until it is done, and its caller */
+	uint32_t parts_left; /* of a whole: under way, and one while they are being queued */
 	pthread_cond_t changed;
 	struct winnow_request *next; /* in `submitted`, or in `unused` */
+	struct winnow_request *made_before;
 };
 
 struct winnow_comm {
@@ -120,6 +125,7 @@ struct winnow_comm {
 	char error[COMM_ERROR_BYTES];
 	struct winnow_request *submitted_first, *submitted_last;
 	struct winnow_request *unused;
+	struct winnow_request *requests; /* all there are */
 	bool stop;
 	bool abort_wanted;
 	enum winnow_result abort_result;
@@ -155,34 +161,39 @@ int comm_fail(int result, const char *why); /* returns result; `why` is winnow_l
 /* Why an operation with these arguments is impossible; NULL: it is not. */
 const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options);
 
-/*
- * Queue an operation: buffers, count, dtype, reduction and rows of `what`, and if not 0 its tag
- * and block_elems; the rest by the options and the communicator.
- */
-int comm_submit(struct winnow_comm *comm, const struct allreduce *what,
-                const struct winnow_options *options, struct winnow_request **out);
+/* Waits in this library end at times of the monotonic clock. */
+void comm_cond_init(pthread_cond_t *cond);
 
-/* A request without an operation, and back to where it came from. NULL: out of memory. */
+/* comm_request.c: a request without an operation; NULL: out of memory. */
 struct winnow_request *comm_request_new(struct winnow_comm *comm);
-void comm_request_free(struct winnow_request *request);
 
-/* comm_parts.c: what is wrong with a tensor's segments, or NULL; requests that have parts. */
-const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
-                                uint64_t count);
-int comm_parts_wait(struct winnow_request *request, int64_t timeout_ms,
-                    struct winnow_op_stats *stats);
-int comm_parts_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats);
+/*
+ * One for an operation: buffers, count, dtype, reduction and rows of `what`, and if not 0 its tag and
+ * block_elems; the rest by the options and the communicator. Nothing has begun before it is queued.
+ */
+int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
+                      const struct winnow_options *options, struct winnow_request **out);
+void comm_request_queue(struct winnow_request *request);
+void comm_request_drop(struct winnow_request *request); /* by one of its two holders */
 
-/* A request is over; who waits for it is told, or if nobody does: comm_conclude(). */
+/* By the thread: its operation is over. */
 void comm_complete(struct winnow_request *request);
+
+/* All parts of `whole` have been queued, or not all of them: `result`, and why. */
+void comm_parts_begun(struct winnow_request *whole, int result, const char *why);
 
 /* Why it failed, or "". Under the lock. */
 void comm_explain(const struct winnow_request *request, char *why);
+void comm_requests_free(struct winnow_comm *comm); /* all of them, when the thread has ended */
+
+/* comm_parts.c: what is wrong with a tensor's segments, or NULL. */
+const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
+                                uint64_t count);
 
 /*
  * comm_gpu.c. comm_gpu_admit() and comm_gpu_post(): enum winnow_result, explained; the first says
  * whether the second would do; that is for a request which is not queued yet. comm_gpu_wait(): the
- * options' stream goes on when these queued ones are done.
+ * options' stream goes on when this queued one is done.
  */
 bool comm_gpu_wanted(const struct winnow_options *options);
 int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
@@ -190,12 +201,7 @@ int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
 /* Makes what the first operation on this GPU would. *can_wait: streams can wait for results. */
 int comm_gpu_open(struct winnow_comm *comm, int device, bool *can_wait);
-int comm_gpu_wait(struct winnow_request *const requests[], uint32_t count,
-                  const struct winnow_options *options);
-
-/* Nobody will wait for it: it is freed when it is done, and its failure ends the communicator. */
-void comm_detach(struct winnow_request *request);
-void comm_conclude(struct winnow_request *request);
+int comm_gpu_wait(struct winnow_request *request, const struct winnow_options *options);
 const char *comm_wrong_request(const struct winnow_options *options, bool has_request);
 
 /* For the thread. */
@@ -234,7 +240,8 @@ void comm_ask_open(struct winnow_comm *comm);
 void comm_ask_turn(struct winnow_comm *comm, uint64_t now_us);
 void comm_ask_close(struct winnow_comm *comm);
 
-/* comm_loop.c */
+/* comm_loop.c. Under the lock: what callers see of the session is what it is now. */
+void comm_publish(struct winnow_comm *comm);
 void *comm_run(void *comm);
 
 #endif /* CLIENT_COMM_H */

@@ -257,41 +257,11 @@ static int wait_for(struct winnow_request *request, void *stream)
 	return WINNOW_OK;
 }
 
-int comm_gpu_wait(struct winnow_request *const requests[], uint32_t count,
-                  const struct winnow_options *options)
+int comm_gpu_wait(struct winnow_request *request, const struct winnow_options *options)
 {
-	int result = WINNOW_OK;
-
-	for (uint32_t i = 0; i < count && !options->stream_goes_on && result == WINNOW_OK; i++)
-		result = wait_for(requests[i], options->stream);
-	return result;
-}
-
-void comm_conclude(struct winnow_request *request)
-{
-	struct winnow_comm *comm = request->comm;
-	char why[COMM_ERROR_BYTES];
-	int result = request->task.status;
-
-	pthread_mutex_lock(&comm->lock);
-	comm_explain(request, why);
-	pthread_mutex_unlock(&comm->lock);
-	if (result != WINNOW_OK)
-		comm_end(comm, (enum winnow_result)result, why);
-	comm_request_free(request);
-}
-
-void comm_detach(struct winnow_request *request)
-{
-	struct winnow_comm *comm = request->comm;
-	bool done;
-
-	pthread_mutex_lock(&comm->lock);
-	done = request->done;
-	request->detached = true;
-	pthread_mutex_unlock(&comm->lock);
-	if (done)
-		comm_conclude(request);
+	if (!comm_gpu_wanted(options) || options->stream_goes_on)
+		return WINNOW_OK;
+	return wait_for(request, options->stream);
 }
 
 const char *comm_wrong_request(const struct winnow_options *options, bool has_request)

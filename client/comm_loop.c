@@ -127,8 +127,10 @@ static void publish_shape(struct winnow_comm *comm)
 	comm->op_slots = session_op_slots(comm->session);
 }
 
-static void publish(struct winnow_comm *comm)
+void comm_publish(struct winnow_comm *comm)
 {
+	if (comm->state == session_state(comm->session))
+		return;
 	comm->state = session_state(comm->session);
 	comm->result = session_result(comm->session);
 	if (comm->channels == 0 && comm->state == SESSION_RUNNING)
@@ -137,38 +139,18 @@ static void publish(struct winnow_comm *comm)
 	pthread_cond_broadcast(&comm->changed);
 }
 
-/* From now on the thread will not touch it any more. */
-void comm_complete(struct winnow_request *request)
-{
-	struct winnow_comm *comm = request->comm;
-	bool detached;
-
-	request->done_us = comm_clock_us();
-	pthread_mutex_lock(&comm->lock);
-	if (comm->state != session_state(comm->session))
-		publish(comm);
-	request->done = true;
-	detached = request->detached;
-	pthread_cond_signal(&request->changed);
-	pthread_mutex_unlock(&comm->lock);
-	if (detached)
-		comm_conclude(request);
-}
-
 /* A failure is known before a stream goes on: who looks when it has, sees it. */
 static void tell_early(const struct winnow_request *request)
 {
+	const struct winnow_request *whole = request->whole != NULL ? request->whole : request;
 	struct winnow_comm *comm = request->comm;
 	char why[COMM_ERROR_BYTES];
-	bool detached;
 
 	pthread_mutex_lock(&comm->lock);
-	if (comm->state != session_state(comm->session))
-		publish(comm);
-	detached = request->detached;
+	comm_publish(comm);
 	comm_explain(request, why);
 	pthread_mutex_unlock(&comm->lock);
-	if (detached)
+	if (whole->detached)
 		comm_end(comm, (enum winnow_result)request->task.status, why);
 	if (comm->failing != NULL)
 		comm->failing(comm->failing_context, (enum winnow_result)request->task.status, why);
@@ -242,7 +224,7 @@ static void publish_if_changed(struct winnow_comm *comm)
 	if (comm->state == session_state(comm->session))
 		return;
 	pthread_mutex_lock(&comm->lock);
-	publish(comm);
+	comm_publish(comm);
 	pthread_mutex_unlock(&comm->lock);
 }
 

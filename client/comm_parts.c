@@ -23,12 +23,8 @@ struct part {
 	struct winnow_request *request;
 };
 
-struct comm_parts {
-	uint32_t count, left; /* left: not collected yet */
-	int result;           /* the first failure that was seen */
-	char why[COMM_ERROR_BYTES];
-	struct winnow_op_stats stats;
-	struct winnow_request *guard;
+struct parts {
+	uint32_t count, begun; /* begun: those before it are under way */
 	struct part list[];
 };
 
@@ -50,7 +46,7 @@ static uint32_t block_for(uint64_t row, uint32_t elem_bytes, uint32_t usual)
 }
 
 /* Put [first, first + count) at the end of the list, with the run before it if that may be. */
-static void append(struct comm_parts *parts, uint64_t first, uint64_t count, uint32_t block)
+static void append(struct parts *parts, uint64_t first, uint64_t count, uint32_t block)
 {
 	struct part *last = parts->count > 0 ? &parts->list[parts->count - 1] : NULL;
 
@@ -81,11 +77,16 @@ const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t 
 	return NULL;
 }
 
-static void cut(struct comm_parts *parts, uint64_t count, uint32_t elem_bytes, uint32_t usual,
-                const struct winnow_segment *segments, uint32_t segment_count)
+/* NULL: out of memory. */
+static struct parts *cut(uint64_t count, uint32_t elem_bytes, uint32_t usual,
+                         const struct winnow_segment *segments, uint32_t segment_count)
 {
+	size_t most = 2 * (size_t)segment_count + 1;
+	struct parts *parts = calloc(1, sizeof(*parts) + most * sizeof(parts->list[0]));
 	uint64_t end = 0;
 
+	if (parts == NULL)
+		return NULL;
 	for (uint32_t i = 0; i < segment_count; i++) {
 		const struct winnow_segment *s = &segments[i];
 
@@ -96,14 +97,7 @@ static void cut(struct comm_parts *parts, uint64_t count, uint32_t elem_bytes, u
 	append(parts, end, count - end, 0);
 	if (parts->count == 0) /* all workers take part even in nothing */
 		parts->list[parts->count++] = (struct part){0};
-}
-
-static void failed(struct comm_parts *parts, int result)
-{
-	if (parts->result != WINNOW_OK || result == WINNOW_OK)
-		return;
-	parts->result = result;
-	snprintf(parts->why, sizeof(parts->why), "%s", winnow_last_error());
+	return parts;
 }
 
 /* ---- submitting ---- */
@@ -125,8 +119,7 @@ static uint32_t hash_u64(uint32_t hash, uint64_t value)
 	return hash;
 }
 
-static int submit_guard(struct winnow_comm *comm, struct comm_parts *parts,
-                        const struct winnow_options *options)
+static struct allreduce guard_of(const struct parts *parts)
 {
 	struct allreduce task = {.is_guard = true, .dtype = DTYPE_I32, .reduction = REDUCE_SUM};
 	uint32_t hash = 2166136261;
@@ -138,68 +131,101 @@ static int submit_guard(struct winnow_comm *comm, struct comm_parts *parts,
 	}
 	task.count = 1 + hash % COMM_GUARD_COUNT_MAX;
 	task.block_elems = 1 + hash / COMM_GUARD_COUNT_MAX % WIRE_BLOCK_ELEMS_MAX;
-	return comm_submit(comm, &task, options, &parts->guard);
+	return task;
 }
 
-static int submit(struct winnow_comm *comm, struct comm_parts *parts, const struct allreduce *whole,
-                  const struct winnow_options *options)
+static struct allreduce part_of(const struct allreduce *tensor, const struct part *part)
 {
-	uint32_t elem_bytes = dtype_bytes((enum dtype)whole->dtype);
-	uint64_t tag = options != NULL ? options->tag : 0;
-	int err = submit_guard(comm, parts, options);
+	uint32_t elem_bytes = dtype_bytes((enum dtype)tensor->dtype);
+	struct allreduce task = *tensor;
 
-	if (err != WINNOW_OK)
-		return err;
-	for (uint32_t i = 0; i < parts->count; i++) {
-		struct part *part = &parts->list[i];
-		struct allreduce task = *whole;
-		int result;
+	task.send = (const uint8_t *)tensor->send + part->first * elem_bytes;
+	task.recv = (uint8_t *)tensor->recv + part->first * elem_bytes;
+	task.count = part->count;
+	task.block_elems = part->block;
+	task.first = part->first;
+	return task;
+}
 
-		task.send = (const uint8_t *)whole->send + part->first * elem_bytes;
-		task.recv = (uint8_t *)whole->recv + part->first * elem_bytes;
-		task.count = part->count;
-		task.block_elems = part->block;
-		task.whole = parts->guard->task.tag;
-		task.first = part->first;
-		task.tag = tag != 0 ? part_tag(tag, i) : 0;
-		result = comm_submit(comm, &task, options, &part->request);
-		if (result != WINNOW_OK)
-			return result;
-		parts->left++;
-	}
+/* One operation of `whole` is under way. */
+static int begin(struct winnow_request *whole, const struct allreduce *task,
+                 const struct winnow_options *options, struct winnow_request **out)
+{
+	struct winnow_comm *comm = whole->comm;
+	int result = comm_request_make(comm, task, options, out);
+
+	if (result != WINNOW_OK)
+		return result;
+	(*out)->whole = whole;
+	pthread_mutex_lock(&comm->lock);
+	whole->parts_left++;
+	pthread_mutex_unlock(&comm->lock);
+	comm_request_queue(*out);
 	return WINNOW_OK;
 }
 
-/*
- * On a GPU: streams wait for the parts, and nobody for the guard: workers that do not agree end
- * the communicator at once, which lets streams go on.
- */
-static void parts_on_gpu(struct comm_parts *parts, const struct winnow_options *options)
+static int begin_parts(struct winnow_request *whole, struct parts *parts,
+                       const struct winnow_request *guard, const struct allreduce *tensor,
+                       const struct winnow_options *options)
 {
-	comm_detach(parts->guard);
-	parts->guard = NULL;
-	for (uint32_t i = 0; i < parts->count; i++)
-		failed(parts, comm_gpu_wait(&parts->list[i].request, 1, options));
-}
+	uint64_t tag = options != NULL ? options->tag : 0;
+	int result = WINNOW_OK;
 
-/* Nobody waits for them. */
-static int parts_detach(struct winnow_comm *comm, struct comm_parts *parts)
-{
-	int result = parts->result;
+	while (parts->begun < parts->count && result == WINNOW_OK) {
+		struct part *part = &parts->list[parts->begun];
+		struct allreduce task = part_of(tensor, part);
 
-	if (result != WINNOW_OK)
-		comm_end(comm, (enum winnow_result)result, parts->why);
-	for (uint32_t i = 0; i < parts->count; i++)
-		comm_detach(parts->list[i].request);
-	free(parts);
+		task.whole = guard->task.tag;
+		task.tag = tag != 0 ? part_tag(tag, parts->begun) : 0;
+		result = begin(whole, &task, options, &part->request);
+		parts->begun += result == WINNOW_OK;
+	}
 	return result;
 }
 
-static struct comm_parts *parts_new(uint32_t segment_count)
+/* Streams wait for the parts, when all are under way, and none for the guard: its mismatch lets them go on. */
+static int wait_for_parts(const struct parts *parts, const struct winnow_options *options)
 {
-	size_t most = 2 * (size_t)segment_count + 1;
+	int result = WINNOW_OK;
 
-	return calloc(1, sizeof(struct comm_parts) + most * sizeof(struct part));
+	for (uint32_t i = 0; i < parts->begun; i++) {
+		int one = comm_gpu_wait(parts->list[i].request, options);
+
+		result = result == WINNOW_OK ? one : result;
+		comm_request_drop(parts->list[i].request);
+	}
+	return result;
+}
+
+/* What is under way is the caller's to wait for, whatever failed after it. */
+static int submit(struct winnow_request *whole, struct parts *parts, const struct allreduce *tensor,
+                  const struct winnow_options *options, struct winnow_request **out)
+{
+	struct allreduce task = guard_of(parts);
+	struct winnow_request *guard;
+	int result, waited;
+
+	whole->detached = out == NULL;
+	whole->parts_left = 1;
+	result = begin(whole, &task, options, &guard);
+	if (result != WINNOW_OK) {
+		comm_request_drop(whole);
+		comm_request_drop(whole);
+		return result;
+	}
+	result = begin_parts(whole, parts, guard, tensor, options);
+	comm_request_drop(guard);
+	waited = wait_for_parts(parts, options);
+	result = result == WINNOW_OK ? waited : result;
+	if (result != WINNOW_OK && out == NULL)
+		comm_end(whole->comm, (enum winnow_result)result, winnow_last_error());
+	comm_parts_begun(whole, result, winnow_last_error());
+	if (out != NULL) {
+		*out = whole;
+		return WINNOW_OK;
+	}
+	comm_request_drop(whole);
+	return result;
 }
 
 int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
@@ -208,15 +234,14 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
                                     const struct winnow_options *options, struct winnow_comm *comm,
                                     struct winnow_request **out)
 {
-	struct allreduce whole = {.send = send,
-	                          .recv = recv,
-	                          .count = count,
-	                          .dtype = (uint8_t)dtype,
-	                          .reduction = (uint8_t)op};
-	const char *wrong = comm_wrong_argument(&whole, options);
-	bool on_gpu = comm_gpu_wanted(options);
-	struct winnow_request *request;
-	struct comm_parts *parts;
+	struct allreduce tensor = {.send = send,
+	                           .recv = recv,
+	                           .count = count,
+	                           .dtype = (uint8_t)dtype,
+	                           .reduction = (uint8_t)op};
+	const char *wrong = comm_wrong_argument(&tensor, options);
+	struct winnow_request *whole;
+	struct parts *parts;
 	int result;
 
 	if (out != NULL)
@@ -227,145 +252,15 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
 		wrong = comm_wrong_segments(segments, segment_count, count);
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	result = on_gpu ? comm_gpu_admit(comm, &whole, options) : WINNOW_OK;
+	result = comm_gpu_wanted(options) ? comm_gpu_admit(comm, &tensor, options) : WINNOW_OK;
 	if (result != WINNOW_OK)
 		return result;
-	parts = parts_new(segment_count);
-	request = comm_request_new(comm);
-	if (parts == NULL || request == NULL) {
-		free(parts);
-		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	}
-	cut(parts, count, dtype_bytes((enum dtype)dtype),
-	    options != NULL && options->block != 0 ? options->block : comm->config.block, segments,
-	    segment_count);
-	result = submit(comm, parts, &whole, options);
-	if (result == WINNOW_OK || parts->guard != NULL) {
-		/* What is under way is the caller's to wait for, whatever failed after it. */
-		parts->count = parts->left;
-		failed(parts, result);
-		if (on_gpu)
-			parts_on_gpu(parts, options);
-		if (out == NULL) {
-			comm_request_free(request);
-			return parts_detach(comm, parts);
-		}
-		request->submitted_us = comm_clock_us();
-		request->parts = parts;
-		*out = request;
-		return WINNOW_OK;
-	}
+	parts = cut(count, dtype_bytes((enum dtype)dtype),
+	            options != NULL && options->block != 0 ? options->block : comm->config.block,
+	            segments, segment_count);
+	whole = parts != NULL ? comm_request_new(comm) : NULL;
+	result = whole != NULL ? submit(whole, parts, &tensor, options, out)
+	                       : comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	free(parts);
-	comm_request_free(request);
 	return result;
-}
-
-/* ---- waiting ---- */
-
-static void note(struct comm_parts *parts, struct part *part, int result,
-                 const struct winnow_op_stats *stats)
-{
-	part->request = NULL;
-	parts->left--;
-	failed(parts, result);
-	parts->stats.blocks += stats->blocks;
-	parts->stats.blocks_nonzero += stats->blocks_nonzero;
-	parts->stats.blocks_union += stats->blocks_union;
-	parts->stats.staged_out_bytes += stats->staged_out_bytes;
-	parts->stats.staged_in_bytes += stats->staged_in_bytes;
-	if (stats->time_us > parts->stats.time_us)
-		parts->stats.time_us = stats->time_us;
-}
-
-/* All parts are collected. */
-static int finish(struct winnow_request *request, struct winnow_op_stats *stats)
-{
-	struct comm_parts *parts = request->parts;
-	int result = parts->result;
-
-	if (stats != NULL)
-		*stats = parts->stats;
-	if (result != WINNOW_OK)
-		comm_fail(result, parts->why);
-	free(parts);
-	request->parts = NULL;
-	comm_request_free(request);
-	return result;
-}
-
-/* winnow_wait() of one part; false: it is not done. TIMEOUT can be the operation's own end, too. */
-static bool part_wait(struct part *part, int64_t timeout_ms, int *result,
-                      struct winnow_op_stats *stats)
-{
-	stats->time_us = UINT64_MAX;
-	*result = winnow_wait(part->request, timeout_ms, stats);
-	return *result != WINNOW_ERR_TIMEOUT || stats->time_us != UINT64_MAX;
-}
-
-/* Called with the guard's result: without agreement, nothing that is under way has an end. */
-static void guard_done(struct winnow_request *request, int result)
-{
-	request->parts->guard = NULL;
-	failed(request->parts, result);
-	if (result == WINNOW_ERR_MISMATCH)
-		winnow_comm_abort(request->comm, request->parts->why);
-}
-
-int comm_parts_wait(struct winnow_request *request, int64_t timeout_ms,
-                    struct winnow_op_stats *stats)
-{
-	struct comm_parts *parts = request->parts;
-	uint64_t until_us = comm_clock_us() + (uint64_t)timeout_ms * 1000;
-
-	if (parts->guard != NULL) {
-		struct part guard = {.request = parts->guard};
-		struct winnow_op_stats stats_of_guard;
-		int result;
-
-		if (!part_wait(&guard, timeout_ms, &result, &stats_of_guard))
-			return WINNOW_ERR_TIMEOUT;
-		guard_done(request, result);
-	}
-	for (uint32_t i = 0; i < parts->count; i++) {
-		struct winnow_op_stats one = {0};
-		int64_t left_ms = timeout_ms;
-		uint64_t now_us = comm_clock_us();
-		int result;
-
-		if (parts->list[i].request == NULL)
-			continue;
-		if (timeout_ms >= 0)
-			left_ms = now_us < until_us ? (int64_t)((until_us - now_us) / 1000) : 0;
-		if (!part_wait(&parts->list[i], left_ms, &result, &one))
-			return WINNOW_ERR_TIMEOUT;
-		note(parts, &parts->list[i], result, &one);
-	}
-	return finish(request, stats);
-}
-
-int comm_parts_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats)
-{
-	struct comm_parts *parts = request->parts;
-
-	*done = 0;
-	if (parts->guard != NULL) {
-		int guard_is_done = 0, result = winnow_test(parts->guard, &guard_is_done, NULL);
-
-		if (!guard_is_done)
-			return WINNOW_OK;
-		guard_done(request, result);
-	}
-	for (uint32_t i = 0; i < parts->count; i++) {
-		struct winnow_op_stats one = {0};
-		int part_done = 0, result;
-
-		if (parts->list[i].request == NULL)
-			continue;
-		result = winnow_test(parts->list[i].request, &part_done, &one);
-		if (!part_done)
-			return WINNOW_OK;
-		note(parts, &parts->list[i], result, &one);
-	}
-	*done = 1;
-	return finish(request, stats);
 }

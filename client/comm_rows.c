@@ -5,10 +5,10 @@
 
 #include "client/comm.h"
 
-/* `count` is of the whole tensor. */
+/* `count` is of the whole tensor; `gathered`, if not NULL: the result is a list, too, and the caller's. */
 static int submit_list(struct winnow_comm *comm, struct allreduce *task, const int64_t *index,
-                       uint64_t block_count, bool gather, const struct winnow_options *options,
-                       struct winnow_request **out)
+                       uint64_t block_count, const struct winnow_options *options,
+                       struct winnow_rows **gathered, struct winnow_request **out)
 {
 	struct rows_input input = {
 		.values = task->send,
@@ -17,8 +17,9 @@ static int submit_list(struct winnow_comm *comm, struct allreduce *task, const i
 		.block_elems = task->block_elems,
 		.elem_bytes = dtype_bytes((enum dtype)task->dtype),
 		.elems = task->count,
-		.gather = gather,
+		.gather = gathered != NULL,
 	};
+	struct winnow_request *request;
 	struct winnow_rows *rows;
 	const char *wrong = NULL;
 	int err;
@@ -31,12 +32,19 @@ static int submit_list(struct winnow_comm *comm, struct allreduce *task, const i
 		                      : comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	task->access = rows_access(rows);
 	task->access_state = rows;
-	err = comm_submit(comm, task, options, out);
-	if (err != WINNOW_OK)
+	err = comm_request_make(comm, task, options, &request);
+	if (err != WINNOW_OK) {
 		rows_close(rows);
-	else
-		(*out)->rows = rows;
-	return err;
+		return err;
+	}
+	request->rows = rows;
+	if (gathered != NULL) {
+		rows_hold(rows);
+		*gathered = rows;
+	}
+	comm_request_queue(request);
+	*out = request;
+	return WINNOW_OK;
 }
 
 /* The buffers differ in length: each by itself, and then whether they are apart. */
@@ -87,7 +95,7 @@ int winnow_allreduce_sparse_block_async(const void *send, const int64_t *recv_in
 		wrong = "a buffer is NULL";
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	return submit_list(comm, &task, recv_index, block_count, false, options, request);
+	return submit_list(comm, &task, recv_index, block_count, options, NULL, request);
 }
 
 int winnow_allreduce_sparse_block(const void *send, const int64_t *recv_index, uint64_t block_count,
@@ -100,7 +108,10 @@ int winnow_allreduce_sparse_block(const void *send, const int64_t *recv_index, u
 	                                                 block_length, recv, recv_count, dtype, op,
 	                                                 NULL, comm, &request);
 
-	return result == WINNOW_OK ? winnow_wait(request, -1, NULL) : result;
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, -1, NULL);
+	winnow_request_free(&request);
+	return result;
 }
 
 int winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uint64_t block_count,
@@ -118,7 +129,6 @@ int winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uin
 		.reduction = (uint8_t)op,
 	};
 	const char *wrong = wrong_buffers(task, block_count, block_length, options);
-	int result;
 
 	*request = NULL;
 	*rows = NULL;
@@ -128,10 +138,7 @@ int winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uin
 		wrong = "a buffer is NULL";
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	result = submit_list(comm, &task, recv_index, block_count, true, options, request);
-	if (result == WINNOW_OK)
-		*rows = task.access_state;
-	return result;
+	return submit_list(comm, &task, recv_index, block_count, options, rows, request);
 }
 
 uint64_t winnow_rows_count(const struct winnow_rows *rows)
@@ -144,7 +151,7 @@ void winnow_rows_read(const struct winnow_rows *rows, int64_t *index, void *valu
 	rows_read(rows, index, values);
 }
 
-void winnow_rows_free(struct winnow_rows *rows)
+void winnow_rows_free(struct winnow_rows **rows)
 {
-	rows_close(rows);
+	rows_close(__atomic_exchange_n(rows, NULL, __ATOMIC_ACQ_REL));
 }

@@ -200,7 +200,7 @@ static int give_back(struct winnow_node_request *request, int result)
 static void detach(struct winnow_node_request *request)
 {
 	pthread_mutex_lock(&request->node->lock);
-	request->detached = true;
+	request->detached = request->freed = true;
 	pthread_mutex_unlock(&request->node->lock);
 }
 
@@ -316,7 +316,7 @@ static int begin(struct winnow_node *node, struct node_task *task, const struct 
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	task->done = one_done;
 	task->context = request;
-	request->detached = out == NULL && !we_wait;
+	request->detached = request->freed = out == NULL && !we_wait;
 	request->goes_on = task->goes_on;
 	request->submitted_us = comm_clock_us();
 	if (!task->goes_on)
@@ -326,8 +326,10 @@ static int begin(struct winnow_node *node, struct node_task *task, const struct 
 	pthread_mutex_unlock(&node->nccl);
 	if (result == WINNOW_OK && we_wait) {
 		await_end(request);
-		if (out == NULL)
-			return node_collect(request, NULL);
+		if (out == NULL) {
+			result = node_collect(request, NULL);
+			winnow_node_request_free(&request);
+		}
 	}
 	if (result == WINNOW_OK && out != NULL)
 		*out = request;
@@ -383,11 +385,12 @@ int winnow_node_allreduce(const void *const send[], void *const recv[], uint64_t
 
 /* ---- waiting ---- */
 
-int node_collect_share(struct winnow_request *share, struct winnow_op_stats *total)
+int node_collect_share(struct winnow_request **share, struct winnow_op_stats *total)
 {
 	struct winnow_op_stats stats = {0};
-	int result = winnow_wait(share, -1, &stats);
+	int result = winnow_wait(*share, -1, &stats);
 
+	winnow_request_free(share);
 	total->blocks += stats.blocks;
 	total->blocks_nonzero += stats.blocks_nonzero;
 	total->blocks_union += stats.blocks_union;
@@ -396,43 +399,71 @@ int node_collect_share(struct winnow_request *share, struct winnow_op_stats *tot
 	return result;
 }
 
-/* All GPUs are done, or the node is. The first error counts; its line is winnow_last_error(). */
-int node_collect(struct winnow_node_request *request, struct winnow_op_stats *stats)
+/* The first error counts. */
+static void note_error(struct winnow_node_request *request, int result)
+{
+	if (result == WINNOW_OK || request->result != WINNOW_OK)
+		return;
+	request->result = result;
+	snprintf(request->why, sizeof(request->why), "%s", winnow_last_error());
+}
+
+static void work_out(struct winnow_node_request *request)
 {
 	struct winnow_node *node = request->node;
-	struct winnow_op_stats total = {0};
-	char why[COMM_ERROR_BYTES] = "";
-	int result = WINNOW_OK;
 	bool over;
 
-	for (uint32_t i = 0; i < node->gpu_count && !request->goes_on; i++) {
-		int one;
-
-		if (request->shares[i] == NULL)
-			continue;
-		one = node_collect_share(request->shares[i], &total);
-		if (one != WINNOW_OK && result == WINNOW_OK) {
-			result = one;
-			snprintf(why, sizeof(why), "%s", winnow_last_error());
-		}
-	}
+	if (atomic_load(&node->failed))
+		note_error(request, node_check(node));
+	for (uint32_t i = 0; i < node->gpu_count && !request->goes_on; i++)
+		if (request->shares[i] != NULL)
+			note_error(request,
+			           node_collect_share(&request->shares[i], &request->total));
+	if (atomic_load(&node->failed))
+		note_error(request, node_check(node));
 	pthread_mutex_lock(&node->lock);
 	over = request->left == 0;
 	if (over && request->goes_on)
-		total = request->gather.total;
-	total.time_us = over ? request->done_us - request->submitted_us : 0;
-	if (!request->goes_on)
-		memset(request->shares, 0, sizeof(request->shares));
-	if (over)
-		node_request_free(request);
-	else
-		request->detached = true; /* some GPU may still speak of it */
+		request->total = request->gather.total;
+	request->total.time_us = over ? request->done_us - request->submitted_us : 0;
 	pthread_mutex_unlock(&node->lock);
+}
+
+int node_collect(struct winnow_node_request *request, struct winnow_op_stats *stats)
+{
+	struct winnow_node *node = request->node;
+	bool first;
+
+	pthread_mutex_lock(&node->lock);
+	while (request->collecting)
+		pthread_cond_wait(&node->changed, &node->lock);
+	first = !request->collected;
+	request->collecting = first;
+	pthread_mutex_unlock(&node->lock);
+	if (first) {
+		work_out(request);
+		pthread_mutex_lock(&node->lock);
+		request->collecting = false;
+		request->collected = true;
+		pthread_cond_broadcast(&node->changed);
+		pthread_mutex_unlock(&node->lock);
+	}
 	if (stats != NULL)
-		*stats = total;
-	if (atomic_load(&node->failed))
-		return node_check(node);
-	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why);
+		*stats = request->total;
+	return request->result == WINNOW_OK ? WINNOW_OK : comm_fail(request->result, request->why);
+}
+
+void winnow_node_request_free(struct winnow_node_request **request)
+{
+	struct winnow_node_request *ours = __atomic_exchange_n(request, NULL, __ATOMIC_ACQ_REL);
+
+	if (ours == NULL)
+		return;
+	pthread_mutex_lock(&ours->node->lock);
+	ours->freed = true;
+	if (ours->left == 0 && ours->collected)
+		node_request_free(ours);
+	pthread_mutex_unlock(&ours->node->lock);
 }
 
 int winnow_node_wait(struct winnow_node_request *request, int64_t timeout_ms,

@@ -61,8 +61,7 @@ static bool collect(struct winnow_node_request *request)
 		int one = WINNOW_OK;
 
 		if (request->shares[i] != NULL)
-			one = node_collect_share(request->shares[i], &request->gather.total);
-		request->shares[i] = NULL;
+			one = node_collect_share(&request->shares[i], &request->gather.total);
 		if (one == WINNOW_OK || result != WINNOW_OK)
 			continue;
 		result = one;

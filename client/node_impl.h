@@ -50,8 +50,14 @@ struct winnow_node_request {
 	struct node_gather gather;
 	/* Under the lock. */
 	uint32_t left; /* GPUs that do not have their result yet */
-	bool detached; /* nobody waits for it: the thread takes it */
+	bool detached; /* its caller never had it: its failure ends the node */
+	bool freed;    /* nobody waits for it: the thread takes it */
 	uint64_t done_us;
+	/* Worked out once, by the first that asks: see node_collect(). */
+	bool collecting, collected;
+	int result;
+	char why[COMM_ERROR_BYTES];
+	struct winnow_op_stats total;
 	struct winnow_node_request *next; /* in `underway`, or in `unused` */
 };
 
@@ -99,8 +105,8 @@ void node_request_free(struct winnow_node_request *request);
 /* The result of a request when all its GPUs are done, or the node has failed. `stats` may be NULL. */
 int node_collect(struct winnow_node_request *request, struct winnow_op_stats *stats);
 
-/* Adds what a share has come to; it is not to be used any more. Its line is winnow_last_error(). */
-int node_collect_share(struct winnow_request *share, struct winnow_op_stats *total);
+/* Adds what a share has come to, and frees it. Its line is winnow_last_error(). */
+int node_collect_share(struct winnow_request **share, struct winnow_op_stats *total);
 
 /*
  * node_segments.c: the segments of a tensor that lie in a share, counted from the share's first

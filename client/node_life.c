@@ -249,7 +249,7 @@ static void settle_requests(struct winnow_node *node)
 			if (r->shares[i] == NULL)
 				continue;
 			(void)!winnow_wait(r->shares[i], -1, NULL);
-			r->shares[i] = NULL;
+			winnow_request_free(&r->shares[i]);
 		}
 }
 

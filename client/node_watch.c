@@ -151,7 +151,7 @@ static uint64_t oldest_us(struct winnow_node *node)
 static struct winnow_node_request *take_done(struct winnow_node *node)
 {
 	for (struct winnow_node_request *r = node->underway; r != NULL; r = r->next)
-		if (r->detached && r->left == 0)
+		if (r->freed && r->left == 0)
 			return r;
 	return NULL;
 }
@@ -160,6 +160,7 @@ static void reap(struct winnow_node *node)
 {
 	struct winnow_node_request *request;
 	char why[COMM_ERROR_BYTES];
+	bool detached;
 	int result;
 
 	for (;;) {
@@ -169,10 +170,13 @@ static void reap(struct winnow_node *node)
 		if (request == NULL)
 			return;
 		result = node_collect(request, NULL);
-		if (result == WINNOW_OK)
-			continue;
 		snprintf(why, sizeof(why), "%s", winnow_last_error());
-		node_fail(node, (enum winnow_result)result, why);
+		pthread_mutex_lock(&node->lock);
+		detached = request->detached;
+		node_request_free(request);
+		pthread_mutex_unlock(&node->lock);
+		if (detached && result != WINNOW_OK)
+			node_fail(node, (enum winnow_result)result, why);
 	}
 }
 

@@ -82,6 +82,7 @@ int rows_open(const struct rows_input *input, struct winnow_rows **out, const ch
 
 	if (rows == NULL)
 		return -ENOMEM;
+	rows->holders = 1;
 	rows->blocks = malloc((input->block_count + 1) * sizeof(*rows->blocks));
 	if (rows->blocks == NULL)
 		goto fail;
@@ -110,9 +111,14 @@ fail:
 	return err;
 }
 
+void rows_hold(struct winnow_rows *rows)
+{
+	atomic_fetch_add(&rows->holders, 1);
+}
+
 void rows_close(struct winnow_rows *rows)
 {
-	if (rows == NULL)
+	if (rows == NULL || atomic_fetch_sub(&rows->holders, 1) > 1)
 		return;
 	for (uint32_t i = 0; i < rows->chunk_count; i++)
 		free(rows->chunks[i]);

@@ -9,6 +9,7 @@
 #ifndef CLIENT_ROWS_H
 #define CLIENT_ROWS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,6 +19,8 @@
 struct rows_chunk;
 
 struct winnow_rows {
+	_Atomic uint32_t holders; /* rows_close() by the last one */
+
 	/* What is sent. */
 	uint64_t *blocks;      /* [count] ascending */
 	const uint8_t *values; /* [count] blocks, in that order */
@@ -50,7 +53,10 @@ struct rows_input {
 	bool gather;
 };
 int rows_open(const struct rows_input *input, struct winnow_rows **out, const char **why);
-void rows_close(struct winnow_rows *rows); /* NULL is fine */
+
+/* rows_open() has one holder; the last of them to close it frees it. NULL is fine for rows_close(). */
+void rows_hold(struct winnow_rows *rows);
+void rows_close(struct winnow_rows *rows);
 
 /* The operation is cut so: makes room to note what comes. -ENOMEM. */
 int rows_begin(struct winnow_rows *rows, const struct geometry *cut);

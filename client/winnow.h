@@ -45,7 +45,7 @@ extern "C" {
 #endif
 
 /* Raised when a program built against an older header would no longer work. */
-#define WINNOW_ABI_VERSION 3
+#define WINNOW_ABI_VERSION 4
 
 enum winnow_result {
 	WINNOW_OK = 0,
@@ -232,7 +232,8 @@ WINNOW_API WINNOW_CHECK int winnow_comm_create(const struct winnow_config *confi
 
 /*
  * winnow_comm_destroy - leave the job. Operations still under way are aborted on all workers. Waits up
- * to two seconds for acknowledgements. NULL is fine. No other call on the communicator may be running.
+ * to two seconds for acknowledgements. Its requests go with it. NULL is fine. No other call on the
+ * communicator may be running.
  */
 WINNOW_API void winnow_comm_destroy(struct winnow_comm *comm);
 
@@ -247,8 +248,9 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce(const void *send, void *recv, uint6
 
 /*
  * winnow_allreduce_async - the same, without waiting: returns once the operation is queued. `options`
- * may be NULL. Both buffers belong to the library until the request is done. The caller passes
- * *request to winnow_wait() or winnow_test() until one of them says so.
+ * may be NULL. Both buffers belong to the library until the request is done, as winnow_wait() and
+ * winnow_test() say; then, or before, the caller passes it to winnow_request_free(). *request is
+ * written last of all: what has not been written has not begun.
  *
  * On a GPU the request is done when the result is in its memory. Whoever needs no request, because a
  * stream waits for the result, passes NULL for `request`: then a failure, a mismatch too, ends
@@ -317,7 +319,7 @@ winnow_allreduce_sparse_block_async(const void *send, const int64_t *recv_index,
 /*
  * winnow_allreduce_rows_async - the same where the result, too, is a list: no worker ever holds the
  * whole tensor, which has recv_count elements, a multiple of block_length. *rows is the caller's to
- * read when the request has ended with OK, and to free when it has ended. options->block is ignored.
+ * read when the request has ended with OK, and to free, whenever. options->block is ignored.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uint64_t block_count,
@@ -334,19 +336,29 @@ WINNOW_API uint64_t winnow_rows_count(const struct winnow_rows *rows);
  * (not its first element) to index, and block_length elements to values.
  */
 WINNOW_API void winnow_rows_read(const struct winnow_rows *rows, int64_t *index, void *values);
-WINNOW_API void winnow_rows_free(struct winnow_rows *rows); /* NULL is fine */
+
+/* winnow_rows_free - *rows becomes NULL; NULL is fine. The library keeps what its operation still needs. */
+WINNOW_API void winnow_rows_free(struct winnow_rows **rows);
 
 /*
- * winnow_wait - block until the request is done, then free it and return its result.
- * timeout_ms < 0: as long as it takes (the communicator's own time-outs hold). When the time
- * is up, returns TIMEOUT and the request lives on. `stats` may be NULL.
+ * winnow_wait - block until the request is done and return its result: the same each time, to
+ * however many threads. timeout_ms < 0: as long as it takes (the communicator's own time-outs
+ * hold). When the time is up, returns TIMEOUT and leaves `stats` alone, which may be NULL.
  */
 WINNOW_API WINNOW_CHECK int winnow_wait(struct winnow_request *request, int64_t timeout_ms,
                                         struct winnow_op_stats *stats);
 
-/* winnow_test - *done = 1 and the request freed, its result returned; or *done = 0 and OK. */
+/* winnow_test - *done = 1, and its result as winnow_wait() returns it; or *done = 0 and OK. */
 WINNOW_API WINNOW_CHECK int winnow_test(struct winnow_request *request, int *done,
                                         struct winnow_op_stats *stats);
+
+/*
+ * winnow_request_free - the caller needs the request no longer; *request becomes NULL, and NULL is fine. Of
+ * an operation under way the library keeps the request, and the buffers, until it is done, and tells
+ * nobody how it ended: its failure does not end the communicator. No other call on the request may be
+ * running. winnow_comm_destroy() frees all requests that are left.
+ */
+WINNOW_API void winnow_request_free(struct winnow_request **request);
 
 /* winnow_comm_check - OK, or what has ended the communicator: winnow_last_error() has the line. */
 WINNOW_API WINNOW_CHECK int winnow_comm_check(struct winnow_comm *comm);
@@ -454,8 +466,7 @@ WINNOW_API WINNOW_CHECK int winnow_node_allreduce(const void *const send[], void
 
 /*
  * winnow_node_allreduce_async - the same with options (their `memory` and `stream` are ignored) and a
- * request, which is done when all GPUs of this process have the result, and goes to
- * winnow_node_wait() or winnow_node_test() until one of them says so. Both may be NULL.
+ * request, which is done when all GPUs of this process have the result. Both may be NULL.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
@@ -474,11 +485,15 @@ WINNOW_API WINNOW_CHECK int winnow_node_allreduce_segments_async(
 	void *const streams[], const struct winnow_options *options, struct winnow_node *node,
 	struct winnow_node_request **request);
 
-/* As winnow_wait() and winnow_test(); `stats`, which may be NULL, adds up this process's GPUs. */
+/*
+ * As winnow_wait(), winnow_test() and winnow_request_free(); `stats`, which may be NULL, adds up this
+ * process's GPUs.
+ */
 WINNOW_API WINNOW_CHECK int winnow_node_wait(struct winnow_node_request *request,
                                              int64_t timeout_ms, struct winnow_op_stats *stats);
 WINNOW_API WINNOW_CHECK int winnow_node_test(struct winnow_node_request *request, int *done,
                                              struct winnow_op_stats *stats);
+WINNOW_API void winnow_node_request_free(struct winnow_node_request **request);
 
 /* winnow_node_check - OK, or what has ended the node: winnow_last_error() has the line. */
 WINNOW_API WINNOW_CHECK int winnow_node_check(struct winnow_node *node);

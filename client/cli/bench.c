@@ -278,6 +278,7 @@ static int iteration(struct winnow_comm *comm, const void *send, void *recv, str
 	if (result == WINNOW_OK)
 		result = winnow_wait(request, -1, &stats);
 	*time_us = now_us() - start;
+	winnow_request_free(&request);
 	if (say("allreduce", result) != WINNOW_OK)
 		return result;
 	winnow_comm_stats(comm, &after);

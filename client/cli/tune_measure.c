@@ -191,8 +191,10 @@ static int operation(struct tune_runner *runner, uint32_t op, uint32_t block, st
 	                           (enum winnow_dtype)o->dtype, WINNOW_SUM, &options, runner->comm,
 	                           &request) != WINNOW_OK ||
 	    winnow_wait(request, -1, NULL) != WINNOW_OK)
-		return failed(runner->tune, "allreduce");
+		return failed(runner->tune,
+		              "allreduce"); /* what is left of it goes with the communicator */
 	sum->time_s += now_s() - start;
+	winnow_request_free(&request);
 	winnow_comm_stats(runner->comm, &after);
 	sum->sent += (double)(after.sent_bytes - before.sent_bytes);
 	sum->received += (double)(after.received_bytes - before.received_bytes);

@@ -133,6 +133,7 @@ static void test_bytes(void)
 		                              &options, comm, &request) == WINNOW_OK &&
 		               winnow_wait(request, -1, &stats) == WINNOW_OK,
 		       "an operation fails");
+		winnow_request_free(&request);
 		after = emulated_cuda_stats();
 		allocations = after.allocations - before.allocations;
 		expect(stats.blocks_nonzero == own, "not the blocks that are there");
@@ -247,6 +248,7 @@ static int operate(struct winnow_comm *comm, struct tensor *t)
 	                                comm, &request);
 	if (result == WINNOW_OK)
 		result = winnow_wait(request, 20000, NULL);
+	winnow_request_free(&request);
 	if (result == WINNOW_OK)
 		result = winnow_allreduce_cuda(t->send, t->recv, COUNT, WINNOW_F32, WINNOW_SUM,
 		                               comm, t->stream);
@@ -257,6 +259,7 @@ static int operate(struct winnow_comm *comm, struct tensor *t)
 		                                &options, comm, &request);
 	if (result == WINNOW_OK)
 		result = winnow_wait(request, 20000, NULL);
+	winnow_request_free(&request);
 	return result;
 }
 

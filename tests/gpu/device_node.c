@@ -316,6 +316,7 @@ static void end(struct lane *lane)
 		return;
 	if (lane->request != NULL) {
 		check(winnow_node_wait(lane->request, -1, &stats), "wait");
+		winnow_node_request_free(&lane->request);
 		blocks += stats.blocks;
 		blocks_nonzero += stats.blocks_nonzero;
 		blocks_union += stats.blocks_union;

@@ -263,6 +263,7 @@ static void wait_for(struct operation *o)
 
 	if (o->request != NULL && winnow_wait(o->request, -1, &stats) != WINNOW_OK)
 		job_ended("winnow_wait");
+	winnow_request_free(&o->request);
 	if (o->form ==
 	    STREAM_GOES_ON) /* whoever reads it now finds it, whatever that stream does */
 		follow(o, other);

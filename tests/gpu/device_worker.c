@@ -324,11 +324,12 @@ static int call(struct lane *lane, const struct winnow_options *options,
 	                              request);
 }
 
-static void collect(struct winnow_request *request)
+static void collect(struct winnow_request **request)
 {
 	struct winnow_op_stats stats;
 
-	check(winnow_wait(request, -1, &stats), "wait");
+	check(winnow_wait(*request, -1, &stats), "wait");
+	winnow_request_free(request);
 	staged_out += stats.staged_out_bytes;
 	staged_in += stats.staged_in_bytes;
 }
@@ -360,10 +361,8 @@ static void start(struct lane *lane, uint32_t number)
 	           "cudaMemcpyAsync");
 	check_cuda(cudaMemsetAsync(lane->recv, POISON, bytes, lane->stream), "cudaMemsetAsync");
 	check(call(lane, &options, spec->detached ? NULL : &request), "allreduce");
-	if (spec->goes_on) {
-		collect(request);
-		request = NULL;
-	}
+	if (spec->goes_on)
+		collect(&request);
 	check_cuda(cudaMemcpyAsync(lane->got, spec->in_place ? lane->send : lane->recv, bytes,
 	                           cudaMemcpyDeviceToHost, lane->stream),
 	           "cudaMemcpyAsync");
@@ -394,7 +393,7 @@ static void finish(struct lane *lane)
 	lane->busy = false;
 	check_cuda(cudaStreamSynchronize(lane->stream), "cudaStreamSynchronize");
 	if (lane->request != NULL)
-		collect(lane->request);
+		collect(&lane->request);
 	check(winnow_comm_check(comm), "check");
 	for (uint64_t i = 0; i < spec->count; i++) {
 		double got = get(lane->got + at + i * elem_bytes(spec->dtype), spec->dtype);

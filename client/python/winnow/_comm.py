@@ -26,7 +26,7 @@ class RowsRequest(Request):
                 )
                 lib.winnow_rows_read(self._rows, index, values)
         finally:
-            lib.winnow_rows_free(self._rows)
+            lib.winnow_rows_free(ctypes.byref(self._rows))
 
     def _result(self):
         if self._code != _native.OK:
@@ -52,6 +52,7 @@ class Comm(Member):
         lib.winnow_comm_abort,
         lib.winnow_comm_stats,
         lib.winnow_wait,
+        lib.winnow_request_free,
     )
 
     def __init__(

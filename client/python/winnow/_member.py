@@ -151,6 +151,7 @@ class Request:
         self.stats = plain(OpStats, stats)
         self._code = code
         self._collect()
+        self._member._calls.free(ctypes.byref(self._handle))
         self._handle = self._kept = None
         self._member._forget(self)
         return True
@@ -169,7 +170,7 @@ class Request:
 
 
 # The library's functions for one kind of member.
-Calls = collections.namedtuple("Calls", "create destroy abort stats wait")
+Calls = collections.namedtuple("Calls", "create destroy abort stats wait free")
 
 
 class Member:

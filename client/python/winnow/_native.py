@@ -9,7 +9,7 @@ import ctypes.util
 import os
 import pathlib
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 OK = 0
 ERRORS = {
@@ -120,7 +120,7 @@ class CommStats(ctypes.Structure):
 _pointer = ctypes.c_void_p
 _int = ctypes.c_int
 _buffers = [_pointer, _pointer, ctypes.c_uint64, _int, _int]
-_per_gpu = ctypes.POINTER(_pointer)
+_per_gpu = _slot = ctypes.POINTER(_pointer)
 _on_gpus = [_per_gpu, _per_gpu, ctypes.c_uint64, _int, _int, _per_gpu]
 _blocks = [_pointer, _pointer, ctypes.c_uint64, ctypes.c_uint64]
 _segments = [ctypes.POINTER(Segment), ctypes.c_uint32]
@@ -128,16 +128,16 @@ _start = [ctypes.POINTER(Options), _pointer]
 
 FUNCTIONS = {
     "winnow_config_init": (None, [ctypes.POINTER(Config)]),
-    "winnow_comm_create": (_int, [ctypes.POINTER(Config), ctypes.POINTER(_pointer)]),
+    "winnow_comm_create": (_int, [ctypes.POINTER(Config), _slot]),
     "winnow_comm_destroy": (None, [_pointer]),
     "winnow_allreduce": (_int, _buffers + [_pointer]),
     "winnow_allreduce_async": (
         _int,
-        _buffers + [ctypes.POINTER(Options), _pointer, ctypes.POINTER(_pointer)],
+        _buffers + [ctypes.POINTER(Options), _pointer, _slot],
     ),
     "winnow_allreduce_segments_async": (
         _int,
-        _buffers + _segments + _start + [ctypes.POINTER(_pointer)],
+        _buffers + _segments + _start + [_slot],
     ),
     "winnow_allreduce_sparse_block": (
         _int,
@@ -145,17 +145,18 @@ FUNCTIONS = {
     ),
     "winnow_allreduce_sparse_block_async": (
         _int,
-        _blocks + [_pointer, ctypes.c_uint64, _int, _int] + _start + [ctypes.POINTER(_pointer)],
+        _blocks + [_pointer, ctypes.c_uint64, _int, _int] + _start + [_slot],
     ),
     "winnow_allreduce_rows_async": (
         _int,
-        _blocks + [ctypes.c_uint64, _int, _int] + _start + 2 * [ctypes.POINTER(_pointer)],
+        _blocks + [ctypes.c_uint64, _int, _int] + _start + 2 * [_slot],
     ),
     "winnow_rows_count": (ctypes.c_uint64, [_pointer]),
     "winnow_rows_read": (None, [_pointer, _pointer, _pointer]),
-    "winnow_rows_free": (None, [_pointer]),
+    "winnow_rows_free": (None, [_slot]),
     "winnow_wait": (_int, [_pointer, ctypes.c_int64, ctypes.POINTER(OpStats)]),
     "winnow_test": (_int, [_pointer, ctypes.POINTER(_int), ctypes.POINTER(OpStats)]),
+    "winnow_request_free": (None, [_slot]),
     "winnow_allreduce_cuda": (_int, _buffers + [_pointer, _pointer]),
     "winnow_comm_check": (_int, [_pointer]),
     "winnow_comm_abort": (None, [_pointer, ctypes.c_char_p]),
@@ -167,16 +168,17 @@ FUNCTIONS = {
     "winnow_comm_rank": (ctypes.c_uint32, [_pointer]),
     "winnow_comm_world": (ctypes.c_uint32, [_pointer]),
     "winnow_node_id_make": (_int, [ctypes.POINTER(NodeId)]),
-    "winnow_node_create": (_int, [ctypes.POINTER(NodeConfig), ctypes.POINTER(_pointer)]),
+    "winnow_node_create": (_int, [ctypes.POINTER(NodeConfig), _slot]),
     "winnow_node_destroy": (None, [_pointer]),
     "winnow_node_allreduce": (_int, _on_gpus + [_pointer]),
-    "winnow_node_allreduce_async": (_int, _on_gpus + _start + [ctypes.POINTER(_pointer)]),
+    "winnow_node_allreduce_async": (_int, _on_gpus + _start + [_slot]),
     "winnow_node_allreduce_segments_async": (
         _int,
-        _on_gpus[:-1] + _segments + [_per_gpu] + _start + [ctypes.POINTER(_pointer)],
+        _on_gpus[:-1] + _segments + [_per_gpu] + _start + [_slot],
     ),
     "winnow_node_wait": (_int, [_pointer, ctypes.c_int64, ctypes.POINTER(OpStats)]),
     "winnow_node_test": (_int, [_pointer, ctypes.POINTER(_int), ctypes.POINTER(OpStats)]),
+    "winnow_node_request_free": (None, [_slot]),
     "winnow_node_check": (_int, [_pointer]),
     "winnow_node_abort": (None, [_pointer, ctypes.c_char_p]),
     "winnow_node_stats": (None, [_pointer, ctypes.POINTER(CommStats)]),

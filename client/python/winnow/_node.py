@@ -51,6 +51,7 @@ class Node(Member):
         lib.winnow_node_abort,
         lib.winnow_node_stats,
         lib.winnow_node_wait,
+        lib.winnow_node_request_free,
     )
 
     def __init__(

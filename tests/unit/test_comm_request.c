@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_comm_request.c - the life of a request, by every order of its ends; the test is the communicator's thread */
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/comm.h"
+
+#define COUNT 16
+
+static const int32_t given[4 * COUNT];
+static int32_t received[4 * COUNT];
+
+/* A communicator without sockets and thread, whose session does not run yet. */
+static struct winnow_comm *opened(void)
+{
+	static const char *const name = "aggregator";
+	struct link_config link = {.job = "job", .host = "host", .world = 2};
+	struct session_config config = {.links = &link, .names = &name, .link_count = 1};
+	struct winnow_comm *comm = calloc(1, sizeof(*comm));
+
+	assert_non_null(comm);
+	comm->config.block = 256;
+	comm->wake_fd = -1;
+	pthread_mutex_init(&comm->lock, NULL);
+	comm_cond_init(&comm->changed);
+	assert_int_equal(session_open(&config, 0, &comm->session), 0);
+	return comm;
+}
+
+static void closed(struct winnow_comm *comm)
+{
+	comm_requests_free(comm);
+	session_close(comm->session);
+	pthread_cond_destroy(&comm->changed);
+	pthread_mutex_destroy(&comm->lock);
+	free(comm);
+}
+
+static struct winnow_request *begin(struct winnow_comm *comm)
+{
+	struct winnow_request *request;
+
+	assert_int_equal(winnow_allreduce_async(given, received, COUNT, WINNOW_I32, WINNOW_SUM,
+	                                        NULL, comm, &request),
+	                 WINNOW_OK);
+	return request;
+}
+
+/* What the thread does: the oldest operation that was queued has come to this. */
+static struct winnow_request *taken(struct winnow_comm *comm)
+{
+	struct winnow_request *request = comm->submitted_first;
+
+	assert_non_null(request);
+	comm->submitted_first = request->next;
+	if (request->next == NULL)
+		comm->submitted_last = NULL;
+	return request;
+}
+
+static void end(struct winnow_request *request, int status)
+{
+	request->task.status = status;
+	request->task.blocks = 3;
+	request->task.blocks_nonzero = 2;
+	request->task.blocks_union = 1;
+	comm_complete(request);
+}
+
+static uint32_t made(const struct winnow_comm *comm)
+{
+	uint32_t count = 0;
+
+	for (const struct winnow_request *r = comm->requests; r != NULL; r = r->made_before)
+		count++;
+	return count;
+}
+
+static uint32_t unused(const struct winnow_comm *comm)
+{
+	uint32_t count = 0;
+
+	for (const struct winnow_request *r = comm->unused; r != NULL; r = r->next)
+		count++;
+	return count;
+}
+
+static void test_told_again_and_again(void **state)
+{
+	struct winnow_comm *comm = opened();
+	struct winnow_request *request = begin(comm);
+	struct winnow_op_stats stats, again;
+	int done = 1;
+
+	(void)state;
+	assert_int_equal(winnow_test(request, &done, &stats), WINNOW_OK);
+	assert_int_equal(done, 0);
+	assert_int_equal(winnow_wait(request, 0, &stats), WINNOW_ERR_TIMEOUT);
+	assert_int_equal(winnow_wait(request, 10, &stats), WINNOW_ERR_TIMEOUT);
+	end(taken(comm), WINNOW_OK);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(winnow_wait(request, -1, &stats), WINNOW_OK);
+		assert_int_equal(stats.blocks, 3);
+		assert_int_equal(stats.blocks_union, 1);
+		assert_int_equal(winnow_test(request, &done, &again), WINNOW_OK);
+		assert_int_equal(done, 1);
+		assert_memory_equal(&stats, &again, sizeof(stats));
+	}
+	assert_int_equal(unused(comm), 0);
+	winnow_request_free(&request);
+	assert_null(request);
+	winnow_request_free(&request);
+	assert_int_equal(unused(comm), 1);
+	closed(comm);
+}
+
+/* The same error for ever, whatever happens to the communicator meanwhile. */
+static void test_failures_are_told_again(void **state)
+{
+	struct winnow_comm *comm = opened();
+	struct winnow_request *mismatch = begin(comm), *lost = begin(comm);
+	char text[COMM_ERROR_BYTES];
+
+	(void)state;
+	taken(comm)->task.mismatch = (struct plan_mismatch){.field = WIRE_FIELD_COUNT};
+	end(mismatch, WINNOW_ERR_MISMATCH);
+	assert_int_equal(winnow_wait(mismatch, -1, NULL), WINNOW_ERR_MISMATCH);
+	snprintf(text, sizeof(text), "%s", winnow_last_error());
+	assert_non_null(strstr(text, "count is"));
+	assert_string_equal(winnow_comm_error(comm), text);
+	session_fail(comm->session, WINNOW_ERR_LOST, "rank 1 is lost");
+	end(taken(comm), WINNOW_ERR_LOST);
+	for (int i = 0; i < 2; i++) {
+		int done;
+
+		assert_int_equal(winnow_test(lost, &done, NULL), WINNOW_ERR_LOST);
+		assert_string_equal(winnow_last_error(), "rank 1 is lost");
+		assert_int_equal(winnow_wait(mismatch, -1, NULL), WINNOW_ERR_MISMATCH);
+		assert_string_equal(winnow_last_error(), text);
+	}
+	assert_string_equal(winnow_comm_error(comm), "rank 1 is lost");
+	winnow_request_free(&mismatch);
+	winnow_request_free(&lost);
+	closed(comm);
+}
+
+/* Freed before it is done: given back then, and its failure is nobody's. */
+static void test_freed_early(void **state)
+{
+	struct winnow_comm *comm = opened();
+
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		struct winnow_request *request = begin(comm);
+
+		winnow_request_free(&request);
+		assert_null(request);
+		assert_int_equal(unused(comm), 0);
+		end(taken(comm), i % 2 ? WINNOW_ERR_MISMATCH : WINNOW_OK);
+		assert_int_equal(unused(comm), 1);
+	}
+	assert_int_equal(made(comm), 1);
+	assert_int_equal(comm->abort_result, WINNOW_OK);
+	closed(comm);
+}
+
+/* What nobody has ends the communicator when it fails, and is given back like the rest. */
+static void test_detached(void **state)
+{
+	struct winnow_comm *comm = opened();
+	struct winnow_request *request = begin(comm);
+
+	(void)state;
+	request->detached = true; /* as on a GPU's memory with request NULL */
+	comm_request_drop(request);
+	end(taken(comm), WINNOW_ERR_BUSY);
+	assert_int_equal(comm->abort_result, WINNOW_ERR_BUSY);
+	assert_non_null(strstr(comm->abort_text, "is under way"));
+	assert_int_equal(unused(comm), 1);
+	closed(comm);
+}
+
+/* Several threads wait for one request: all are told. */
+static void *waits(void *request)
+{
+	assert_int_equal(winnow_wait(request, 10000, NULL), WINNOW_OK);
+	return NULL;
+}
+
+static void test_many_wait(void **state)
+{
+	struct winnow_comm *comm = opened();
+	struct winnow_request *request = begin(comm);
+	pthread_t threads[4];
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, waits, request);
+	usleep(20000);
+	end(taken(comm), WINNOW_OK);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	winnow_request_free(&request);
+	closed(comm);
+}
+
+/* What is left of requests goes with the communicator: the sanitizers would see a leak. */
+static void test_never_freed(void **state)
+{
+	struct winnow_comm *comm = opened();
+	const int64_t index[] = {4, 0};
+	struct winnow_request *request;
+	struct winnow_rows *rows;
+
+	(void)state;
+	begin(comm);
+	end(taken(comm), WINNOW_OK);
+	assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
+	                                             WINNOW_SUM, NULL, comm, &rows, &request),
+	                 WINNOW_OK);
+	end(taken(comm), WINNOW_OK);
+	winnow_rows_free(&rows);
+	closed(comm);
+}
+
+/* Rows have two holders, too: the operation, and who reads them. */
+static void test_rows(void **state)
+{
+	const int64_t index[] = {4, 0};
+
+	(void)state;
+	for (int order = 0; order < 6; order++) {
+		/* What happens first, second and third. */
+		static const char *const orders[] = {"rqd", "rdq", "qrd", "qdr", "drq", "dqr"};
+		struct winnow_comm *comm = opened();
+		struct winnow_request *request;
+		struct winnow_rows *rows;
+
+		assert_int_equal(winnow_allreduce_rows_async(given, index, 2, 4, COUNT, WINNOW_I32,
+		                                             WINNOW_SUM, NULL, comm, &rows,
+		                                             &request),
+		                 WINNOW_OK);
+		assert_ptr_equal(taken(comm)->rows, rows);
+		for (int i = 0; i < 3; i++) {
+			struct winnow_request *only = comm->requests;
+
+			if (orders[order][i] == 'r') {
+				winnow_rows_free(&rows);
+				assert_null(rows);
+				winnow_rows_free(&rows);
+			} else if (orders[order][i] == 'q') {
+				winnow_request_free(&request);
+			} else {
+				/* It reads what it sends until it is done. */
+				assert_int_equal(only->rows->count, 2);
+				end(only, WINNOW_OK);
+			}
+			if (rows != NULL)
+				assert_int_equal(winnow_rows_count(rows), 0);
+		}
+		assert_int_equal(unused(comm), 1);
+		closed(comm);
+	}
+}
+
+/* ---- tensors of segments ---- */
+
+static const struct winnow_segment two[] = {{0, 2 * COUNT, 16}, {2 * COUNT, 2 * COUNT, 32}};
+
+static struct winnow_request *begin_parts(struct winnow_comm *comm)
+{
+	struct winnow_request *request;
+
+	assert_int_equal(winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32,
+	                                                 WINNOW_SUM, two, 2, NULL, comm, &request),
+	                 WINNOW_OK);
+	return request;
+}
+
+static void test_parts_in_any_order(void **state)
+{
+	static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+	                                 {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+
+	(void)state;
+	for (int order = 0; order < 12; order++) {
+		bool freed = order >= 6;
+		struct winnow_comm *comm = opened();
+		struct winnow_request *whole = begin_parts(comm), *parts[3];
+		struct winnow_op_stats stats;
+
+		for (int i = 0; i < 3; i++)
+			parts[i] = taken(comm);
+		assert_null(comm->submitted_first);
+		assert_true(parts[0]->task.is_guard);
+		assert_int_equal(parts[1]->task.block_elems, 16);
+		assert_int_equal(parts[2]->task.block_elems, 32);
+		if (freed)
+			winnow_request_free(&whole);
+		for (int i = 0; i < 3; i++) {
+			int done = 0;
+
+			if (!freed)
+				assert_int_equal(winnow_test(whole, &done, NULL), WINNOW_OK);
+			assert_int_equal(done, 0);
+			end(parts[orders[order % 6][i]], WINNOW_OK);
+		}
+		if (!freed) {
+			assert_int_equal(winnow_wait(whole, 0, &stats), WINNOW_OK);
+			assert_int_equal(stats.blocks, 6); /* the guard's do not count */
+			assert_int_equal(stats.blocks_nonzero, 4);
+			assert_int_equal(stats.blocks_union, 2);
+			winnow_request_free(&whole);
+		}
+		assert_int_equal(unused(comm), 4);
+		assert_int_equal(made(comm), 4);
+		closed(comm);
+	}
+}
+
+/* The first failure of a part is that of the whole; the rest still has to end. */
+static void test_parts_fail(void **state)
+{
+	struct winnow_comm *comm = opened();
+	struct winnow_request *whole = begin_parts(comm), *guard = taken(comm);
+
+	(void)state;
+	end(guard, WINNOW_OK);
+	end(taken(comm), WINNOW_ERR_BUSY);
+	assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_TIMEOUT);
+	session_fail(comm->session, WINNOW_ERR_LOST, "rank 1 is lost");
+	end(taken(comm), WINNOW_ERR_LOST);
+	assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_BUSY);
+	assert_non_null(strstr(winnow_last_error(), "is under way"));
+	assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_BUSY);
+	winnow_request_free(&whole);
+	closed(comm);
+}
+
+/* Workers that do not agree on the segments: the job ends at once, whoever waits or does not. */
+static void test_guard_ends_all(void **state)
+{
+	(void)state;
+	for (int freed = 0; freed < 2; freed++) {
+		struct winnow_comm *comm = opened();
+		struct winnow_request *whole = begin_parts(comm), *guard = taken(comm);
+
+		if (freed)
+			winnow_request_free(&whole);
+		guard->task.mismatch = (struct plan_mismatch){.field = WIRE_FIELD_COUNT};
+		end(guard, WINNOW_ERR_MISMATCH);
+		assert_int_equal(comm->abort_result, WINNOW_ERR_MISMATCH);
+		/* The thread ends the session then, and with it the parts. */
+		session_fail(comm->session, WINNOW_ERR_MISMATCH, comm->abort_text);
+		end(taken(comm), WINNOW_ERR_MISMATCH);
+		end(taken(comm), WINNOW_ERR_MISMATCH);
+		if (!freed)
+			assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_MISMATCH);
+		winnow_request_free(&whole);
+		assert_int_equal(unused(comm), 4);
+		closed(comm);
+	}
+}
+
+/* A tag that is taken is the caller's affair: it does not end the job. */
+static void test_guard_is_busy(void **state)
+{
+	struct winnow_comm *comm = opened();
+	struct winnow_request *whole = begin_parts(comm);
+
+	(void)state;
+	end(taken(comm), WINNOW_ERR_BUSY);
+	end(taken(comm), WINNOW_OK);
+	end(taken(comm), WINNOW_OK);
+	assert_int_equal(comm->abort_result, WINNOW_OK);
+	assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_BUSY);
+	winnow_request_free(&whole);
+	closed(comm);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_told_again_and_again),
+		cmocka_unit_test(test_failures_are_told_again),
+		cmocka_unit_test(test_freed_early),
+		cmocka_unit_test(test_detached),
+		cmocka_unit_test(test_many_wait),
+		cmocka_unit_test(test_never_freed),
+		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_parts_in_any_order),
+		cmocka_unit_test(test_parts_fail),
+		cmocka_unit_test(test_guard_ends_all),
+		cmocka_unit_test(test_guard_is_busy),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
