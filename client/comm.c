@@ -11,6 +11,8 @@
 
 #include "client/comm.h"
 
+#define GIVE_UP_LOOK_US 50000
+
 static _Thread_local char last_error[COMM_ERROR_BYTES];
 
 int comm_fail(int result, const char *why)
@@ -90,6 +92,24 @@ static void stop_thread(struct winnow_comm *comm)
 	pthread_join(comm->thread, NULL);
 }
 
+/* Until all have joined, or joining has failed. False: the caller has given up. */
+static bool await_all(struct winnow_comm *comm, const volatile int *give_up)
+{
+	bool decided;
+
+	pthread_mutex_lock(&comm->lock);
+	while (comm->state == SESSION_JOINING && (give_up == NULL || *give_up == 0)) {
+		uint64_t us = comm_clock_us() + GIVE_UP_LOOK_US;
+		struct timespec until = {.tv_sec = (time_t)(us / 1000000),
+		                         .tv_nsec = (long)(us % 1000000 * 1000)};
+
+		pthread_cond_timedwait(&comm->changed, &comm->lock, &until);
+	}
+	decided = comm->state != SESSION_JOINING;
+	pthread_mutex_unlock(&comm->lock);
+	return decided;
+}
+
 static int create(const struct winnow_config *config, struct winnow_comm *comm, char *why)
 {
 	int result = comm_configure(comm, config, why);
@@ -109,9 +129,11 @@ static int create(const struct winnow_config *config, struct winnow_comm *comm, 
 	}
 	if (result != WINNOW_OK)
 		return result;
+	if (!await_all(comm, config->give_up)) {
+		snprintf(why, COMM_ERROR_BYTES, "given up before all workers had joined");
+		return WINNOW_ERR_ABORTED;
+	}
 	pthread_mutex_lock(&comm->lock);
-	while (comm->state == SESSION_JOINING)
-		pthread_cond_wait(&comm->changed, &comm->lock);
 	if (comm->state == SESSION_FAILED) {
 		result = (int)comm->result;
 		snprintf(why, COMM_ERROR_BYTES, "%s", comm->error);

@@ -185,6 +185,7 @@ void comm_parts_begun(struct winnow_request *whole, int result, const char *why)
 /* Why it failed, or "". Under the lock. */
 void comm_explain(const struct winnow_request *request, char *why);
 void comm_requests_free(struct winnow_comm *comm); /* all of them, when the thread has ended */
+extern const char comm_no_request[];
 
 /* comm_parts.c: what is wrong with a tensor's segments, or NULL. */
 const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,

@@ -204,6 +204,7 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	comm->config.key_file = comm->config.key = NULL;
 	comm->config.datapath = comm->config.eal = comm->config.device = NULL;
 	comm->config.data_address = comm->config.gateway = NULL;
+	comm->config.give_up = NULL;
 	snprintf(comm->job, sizeof(comm->job), "%s", config->job);
 	comm->rank = config->rank;
 	comm->world = config->world;

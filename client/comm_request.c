@@ -280,6 +280,8 @@ void comm_parts_begun(struct winnow_request *whole, int result, const char *why)
 
 /* ---- told ---- */
 
+const char comm_no_request[] = "the request is NULL: it has been freed, or never begun";
+
 /* Of a request that is done. */
 static int tell(const struct winnow_request *request, struct winnow_op_stats *stats)
 {
@@ -299,10 +301,13 @@ static int tell(const struct winnow_request *request, struct winnow_op_stats *st
 
 int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winnow_op_stats *stats)
 {
-	struct winnow_comm *comm = request->comm;
 	struct timespec until = {0};
+	struct winnow_comm *comm;
 	bool done;
 
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+	comm = request->comm;
 	if (timeout_ms >= 0) {
 		uint64_t us = comm_clock_us() + (uint64_t)timeout_ms * 1000;
 
@@ -325,10 +330,10 @@ int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winno
 
 int winnow_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats)
 {
-	struct winnow_comm *comm = request->comm;
-
-	pthread_mutex_lock(&comm->lock);
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+	pthread_mutex_lock(&request->comm->lock);
 	*done = request->done;
-	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_unlock(&request->comm->lock);
 	return *done ? tell(request, stats) : WINNOW_OK;
 }

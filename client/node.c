@@ -469,7 +469,7 @@ void winnow_node_request_free(struct winnow_node_request **request)
 int winnow_node_wait(struct winnow_node_request *request, int64_t timeout_ms,
                      struct winnow_op_stats *stats)
 {
-	struct winnow_node *node = request->node;
+	struct winnow_node *node;
 	uint64_t until_us =
 		timeout_ms < 0 ? UINT64_MAX / 2 : comm_clock_us() + (uint64_t)timeout_ms * 1000;
 	struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
@@ -477,6 +477,9 @@ int winnow_node_wait(struct winnow_node_request *request, int64_t timeout_ms,
 	bool over;
 	int err = 0;
 
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+	node = request->node;
 	pthread_mutex_lock(&node->lock);
 	while (request->left > 0 && !atomic_load(&node->failed) && err == 0)
 		err = pthread_cond_timedwait(&node->changed, &node->lock, &until);
@@ -489,8 +492,11 @@ int winnow_node_wait(struct winnow_node_request *request, int64_t timeout_ms,
 
 int winnow_node_test(struct winnow_node_request *request, int *done, struct winnow_op_stats *stats)
 {
-	struct winnow_node *node = request->node;
+	struct winnow_node *node;
 
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+	node = request->node;
 	pthread_mutex_lock(&node->lock);
 	*done = request->left == 0 || atomic_load(&node->failed);
 	pthread_mutex_unlock(&node->lock);

@@ -73,7 +73,8 @@ struct winnow_node {
 	uint32_t block; /* of the communicators */
 	bool can_wait;  /* streams can; else calls do */
 	uint64_t timeout_us;
-	uint64_t open_until_us; /* 0: it is open */
+	uint64_t open_until_us;      /* 0: it is open */
+	const volatile int *give_up; /* while it is being made; or NULL */
 
 	pthread_mutex_t nccl; /* one thread at a time asks for something; before the other locks */
 	pthread_mutex_t gathering; /* for gather(): between the two */

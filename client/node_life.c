@@ -89,8 +89,10 @@ static int open_gpus(struct winnow_node *node, const struct winnow_node_config *
 
 	memcpy(setup.id, config->id.bytes, sizeof(setup.id));
 	node->open_until_us = comm_clock_us() + (uint64_t)config->config->join_timeout_ms * 1000;
+	node->give_up = config->config->give_up;
 	err = node->calls->open(&setup, &node->node_gpus, why);
 	node->open_until_us = 0;
+	node->give_up = NULL;
 	return err == 0 ? WINNOW_OK : (int)node_result(err);
 }
 

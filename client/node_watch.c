@@ -133,6 +133,8 @@ bool node_given_up(void *context)
 
 	if (node->open_until_us != 0 && comm_clock_us() > node->open_until_us)
 		return true;
+	if (node->give_up != NULL && *node->give_up != 0)
+		return true;
 	return node_check(node) != WINNOW_OK;
 }
 

@@ -145,6 +145,12 @@ struct winnow_config {
 	/* dpdk: our "ADDR/BITS" on it; NULL: the kernel's on that interface [WINNOW_DATA_ADDRESS] */
 	const char *data_address;
 	const char *gateway; /* dpdk: for addresses beyond; NULL: none [WINNOW_GATEWAY; NULL] */
+
+	/*
+	 * Not NULL: winnow_comm_create() looks at it twenty times a second, and gives up (ABORTED)
+	 * when it is not 0: for a signal handler, or another thread. [NULL]
+	 */
+	const volatile int *give_up;
 };
 
 /* Where an operation's buffers are. */
@@ -225,7 +231,8 @@ WINNOW_API void winnow_config_init(struct winnow_config *config);
 
 /*
  * winnow_comm_create - join the job on all aggregators. Blocks until every worker has joined or
- * join_timeout_ms has passed. On failure *comm is NULL and winnow_last_error() says why.
+ * join_timeout_ms has passed. On failure *comm is NULL, nothing is left of it at the aggregators, and
+ * winnow_last_error() says why.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_create(const struct winnow_config *config,
                                                struct winnow_comm **comm);

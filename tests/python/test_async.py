@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 import unittest
+import weakref
 
 import harness
 import numpy
@@ -107,6 +108,24 @@ class Async(unittest.TestCase):
         self.assertTrue((self.comms[2].allreduce(numpy.ones(100_000)) == 3).all())
         self.assertTrue(all((request.wait() == 3).all() for request in requests))
         del noise
+
+    def test_nobody_waits(self):
+        """What is over is let go of by the operations that follow, whoever still has its Request."""
+        def work(rank):
+            arrays, requests = [], []
+            for _ in range(300):
+                array = numpy.ones(1000)
+                arrays.append(weakref.ref(array))
+                request = self.comms[rank].allreduce_async(array, out=numpy.empty(1000))
+                del array
+                requests += [request] * (len(arrays) % 3 == 0)
+                if len(arrays) % 10 == 0:
+                    self.comms[rank].allreduce(numpy.ones(1))
+            return sum(array() is not None for array in arrays), len(self.comms[rank]._pending)
+
+        for alive, pending in harness.on_threads(WORLD, work):
+            self.assertLess(alive, 30)
+            self.assertLess(pending, 30)
 
     def test_same_tag_twice(self):
         first = self.comms[0].allreduce_async(numpy.ones(10), tag=5)

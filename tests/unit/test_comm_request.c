@@ -120,6 +120,8 @@ static void test_told_again_and_again(void **state)
 	assert_null(request);
 	winnow_request_free(&request);
 	assert_int_equal(unused(comm), 1);
+	assert_int_equal(winnow_wait(request, -1, NULL), WINNOW_ERR_INVALID);
+	assert_int_equal(winnow_test(request, &done, NULL), WINNOW_ERR_INVALID);
 	closed(comm);
 }
 

@@ -13,20 +13,22 @@ from ._native import lib
 class RowsRequest(Request):
     """One whose result is a list of rows. Made by Comm.allreduce_rows_async()."""
 
-    def __init__(self, comm, handle, send, rows):
-        super().__init__(comm, handle, send, None)
-        self._rows = rows
+    def __init__(self, comm, send):
+        super().__init__(comm, send, None)
+        self._rows = ctypes.c_void_p()
         self._found = None
 
-    def _collect(self):
-        try:
-            if self._code == _native.OK:
-                index, values, self._found = _buffers.new_rows(
-                    self._kept.owner, lib.winnow_rows_count(self._rows)
-                )
-                lib.winnow_rows_read(self._rows, index, values)
-        finally:
-            lib.winnow_rows_free(ctypes.byref(self._rows))
+    def _collect(self, code):
+        if code != _native.OK:
+            return
+        count = lib.winnow_rows_count(self._rows)
+        index, values, found = _buffers.new_rows(self._kept.owner, count)
+        lib.winnow_rows_read(self._rows, index, values)
+        self._found = found
+
+    def _free(self):
+        lib.winnow_rows_free(ctypes.byref(self._rows))
+        super()._free()
 
     def _result(self):
         if self._code != _native.OK:
@@ -81,9 +83,9 @@ class Comm(Member):
     ):
         given = dict(locals())
         del given["self"], given["__class__"]
-        super().__init__(configure({name: value for name, value in given.items() if value is not None}))
-        self.rank = lib.winnow_comm_rank(self._handle)
-        self.world = lib.winnow_comm_world(self._handle)
+        config = configure({name: value for name, value in given.items() if value is not None})
+        self.rank, self.world = config.rank, config.world
+        super().__init__(config, config)
 
     def allreduce(
         self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
@@ -117,16 +119,13 @@ class Comm(Member):
         recv = send if out is None else _buffers.describe(out, "out")
         check_pair(send, recv)
         what = (send.address, recv.address, send.count, send.dtype, choice("op", op, _native.OPS))
-        handle = ctypes.c_void_p()
         start = lib.winnow_allreduce_async
         if segments is not None:
             start = lib.winnow_allreduce_segments_async
             what += segments_of(segments)
-        return self._start(
-            lambda options: start(*what, options, self._handle, ctypes.byref(handle)),
-            lambda: Request(self, handle, send, recv.owner),
-            options_of(tag, block, wire, priority, send, stream),
-        )
+        options = options_of(tag, block, wire, priority, send, stream)
+        request = Request(self, (send, recv), recv.owner)
+        return self._start(request, start, (*what, ctypes.byref(options)))
 
     def allreduce_rows(self, index, values, count, op="sum", tag=0, wire=None, priority=0):
         """Combines tables of `count` rows of which each worker has some; returns (index, values).
@@ -147,16 +146,15 @@ class Comm(Member):
         starts = _buffers.starts(index, len(values), length)
         what = (send.address, starts.address, len(values), length)
         what += (number("count", count, 2**48) * length, send.dtype, choice("op", op, _native.OPS))
-        handle, rows = ctypes.c_void_p(), ctypes.c_void_p()
+        options = options_of(tag, 0, wire, priority)
+        request = RowsRequest(self, send)
         return self._start(
-            lambda options: lib.winnow_allreduce_rows_async(
-                *what, options, self._handle, ctypes.byref(rows), ctypes.byref(handle)
-            ),
-            lambda: RowsRequest(self, handle, send, rows),
-            options_of(tag, 0, wire, priority),
+            request,
+            lib.winnow_allreduce_rows_async,
+            (*what, ctypes.byref(options)),
+            (ctypes.byref(request._rows),),
         )
 
     def trace(self):
         """The file in which operations are being recorded (WINNOW_TRACE), or None."""
-        with self._using():
-            return os.fsdecode(lib.winnow_comm_trace(self._handle)) or None
+        return os.fsdecode(self._call(lib.winnow_comm_trace, ())) or None

@@ -20,6 +20,8 @@ from ._native import lib
 
 # Python handles signals between C calls only: how long Ctrl-C may have to wait.
 _SLICE_MS = 100
+_MOMENT_S = 0.001
+_GIVE_UP_S = 3  # for the library to take back that we have joined
 _NOT_DONE = 2**64 - 1
 _TAG_MAX = 2**63 - 1
 BLOCK_MAX = 65536
@@ -96,12 +98,12 @@ class Request:
     kept: what must not go before the operation is over, `result`, which wait() returns, apart.
     """
 
-    def __init__(self, member, handle, kept, result):
+    def __init__(self, member, kept, result):
         self._member = member
-        self._handle = handle
         self._kept = kept
         self._out = result
-        self._lock = threading.Lock()  # the C request allows one caller at a time
+        self._handle = ctypes.c_void_p()  # the library's to write, and to make NULL again
+        self._calls = set()  # inside the library with the handle, of whatever thread
         self._code = None
         self._text = ""
         self.stats = None
@@ -131,32 +133,31 @@ class Request:
         return True
 
     def _poll(self, seconds):
-        # Whoever else holds the lock is waiting inside the library.
-        if not (self._lock.acquire(timeout=seconds) if seconds > 0 else self._lock.acquire(False)):
-            return False
+        """Is it over? Asking twice does no harm, so nothing is lost if Ctrl-C ends this anywhere."""
+        call = (threading.get_ident(), object())
         try:
-            return self._code is not None or self._wait_once(int(seconds * 1000))
+            self._calls.add(call)
+            return self._code is not None or self._ask(int(seconds * 1000))
         finally:
-            self._lock.release()
+            self._calls.discard(call)
+            self._let_go()
 
-    def _wait_once(self, milliseconds):
+    def _ask(self, milliseconds):
         # TIMEOUT can be the caller's time or the operation's own failure; only of an operation
         # that is over does the library write statistics.
         stats = _native.OpStats(time_us=_NOT_DONE)
-        code = self._member._calls.wait(self._handle, milliseconds, ctypes.byref(stats))
-        if code == WinnowError.TIMEOUT and stats.time_us == _NOT_DONE:
-            return False
+        where = ctypes.byref(stats)
+        code = self._member._calls.wait(self._handle, milliseconds, where)
+        if stats.time_us == _NOT_DONE:
+            return self._code is not None  # a signal handler may have closed the member just before the call
         if code != _native.OK:
             self._text = lib.winnow_last_error().decode(errors="replace")
         self.stats = plain(OpStats, stats)
+        self._collect(code)
         self._code = code
-        self._collect()
-        self._member._calls.free(ctypes.byref(self._handle))
-        self._handle = self._kept = None
-        self._member._forget(self)
         return True
 
-    def _collect(self):
+    def _collect(self, code):
         """The operation is over: take what is still the library's."""
 
     def _result(self):
@@ -164,9 +165,28 @@ class Request:
             raise failure(self._code, self._text)
         return self._out
 
+    def _let_go(self):
+        """The library's part, and the buffers, when the operation is over, by the last that uses them."""
+        if self._code is not None and not of_others(self._calls):
+            self._free()
+            self._kept = None
+            self._member._pending.discard(self)
+
+    def _free(self):
+        self._member._calls.free(ctypes.byref(self._handle))
+
     def _drain(self):
-        while not self._poll(_SLICE_MS / 1000):
+        """For close(): wait until it is over, or has never begun."""
+        while self._handle and not self._poll(_SLICE_MS / 1000):
             pass
+        if not self._handle:
+            self._member._pending.discard(self)
+
+
+def of_others(calls):
+    """Are some of these calls another thread's? One of this thread is in a line that a signal has interrupted."""
+    here = threading.get_ident()
+    return any(thread != here for thread, _ in list(calls))
 
 
 # The library's functions for one kind of member.
@@ -174,57 +194,126 @@ Calls = collections.namedtuple("Calls", "create destroy abort stats wait free")
 
 
 class Member:
-    """One process's place in a job: a Comm or a Node, which say `_calls` and `_noun`."""
+    """One process's place in a job: a Comm or a Node, which say `_calls` and `_noun`.
 
-    def __init__(self, config):
-        self._handle = None
+    Python raises KeyboardInterrupt, or runs a program's signal handler, after any call, of ours or of the
+    library's. So the library writes what it returns to memory that is known before, and whatever
+    may be repeated is: nothing hangs on a line that comes after a call.
+    """
+
+    def __init__(self, setup, config):
+        """Joins with _calls.create(setup); `config`, the Config in it, gets a way to give up."""
+        self._handle = ctypes.c_void_p()  # the library's to write; None: closed
         self._pid = os.getpid()
-        self._changed = threading.Condition()
         self._closing = False
-        self._callers = 0  # inside the library now
-        self._pending = set()  # requests; keeps their buffers alive
-        self._handle = _join(self._calls, config)
+        self._inside = set()  # calls that use the handle now
+        self._pending = set()  # requests of which the library has something; keeps their buffers alive
         _open_members.add(self)
+        try:
+            self._join(setup, config)
+        except BaseException:
+            self.close()
+            raise
 
-    def _start(self, call, make, options):
-        with self._using():
-            code = call(ctypes.byref(options))
+    def _join(self, setup, config):
+        """In a thread of its own, so that Ctrl-C ends the wait for others. Then nothing is left of it."""
+        handle, given_up, ends, owner = self._handle, ctypes.c_int(0), [], {}
+        config.give_up = ctypes.pointer(given_up)
+
+        def create():
+            code = self._calls.create(ctypes.byref(setup), ctypes.byref(handle))
+            text = lib.winnow_last_error().decode(errors="replace")
+            ours = owner.setdefault("is", "the member") != "the member"
+            ends.append((code, text))
+            if ours and handle:
+                self._calls.destroy(handle)
+
+        thread = threading.Thread(target=create, name="winnow-join", daemon=True)
+        try:
+            thread.start()
+            thread.join()
+        except BaseException:
+            given_up.value = 1
+            until = time.monotonic() + _GIVE_UP_S
+            while thread.ident is not None and not ends and time.monotonic() < until:
+                time.sleep(_MOMENT_S)
+            if owner.setdefault("is", "the thread") == "the thread":
+                self._handle = None
+            raise
+        code, text = ends[0]
+        if code != _native.OK:
+            raise failure(code, text)
+
+    def _call(self, function, before, after=()):
+        """function(*before, handle, *after); close() waits for it."""
+        if self._pid != os.getpid():
+            raise WinnowError(
+                WinnowError.INVALID,
+                f"this {self._noun} belongs to the parent process: make one after the fork",
+            )
+        call = (threading.get_ident(), object())
+        try:
+            self._inside.add(call)
+            handle = None if self._closing else self._handle
+            if not handle:
+                raise WinnowError(WinnowError.INVALID, f"the {self._noun} is closed")
+            return function(*before, handle, *after)
+        finally:
+            self._inside.discard(call)
+
+    def _start(self, request, function, before, after=()):
+        """Begins the operation of `request`, which is known to close() before it is to the library."""
+        self._release_some()
+        handle = ctypes.byref(request._handle)
+        try:
+            self._pending.add(request)
+            code = self._call(function, before, (*after, handle))
             if code != _native.OK:
                 raise failure(code)
-            request = make()
-            with self._changed:
-                self._pending.add(request)
-        return request
+            return request
+        finally:
+            if not request._handle:
+                self._pending.discard(request)
+
+    def _release_some(self):
+        """For requests that nobody waits for: two are looked at for each that begins."""
+        pending = list(self._pending)
+        for _ in range(min(2, len(pending))):
+            self._turn += 1
+            request = pending[self._turn % len(pending)]
+            if request._handle:
+                request._poll(0)
+
+    _turn = 0
 
     def stats(self):
         """CommStats: what this process has sent and received so far."""
         stats = _native.CommStats()
-        with self._using():
-            self._calls.stats(self._handle, ctypes.byref(stats))
+        self._call(self._calls.stats, (), (ctypes.byref(stats),))
         return plain(CommStats, stats)
 
     def abort(self, text="no reason given"):
         """Ends every operation on every worker; `text` tells them why."""
-        with self._using():
-            self._calls.abort(self._handle, text.encode())
+        self._call(self._calls.abort, (), (text.encode(),))
 
     def close(self):
         """Leaves the job; operations under way are aborted on all workers. Twice is fine."""
-        with self._changed:
-            if self._handle is None or self._closing:
-                return
-            self._closing = True
-            pending = list(self._pending)
         if self._pid != os.getpid():
             return  # after a fork: it is the parent's
-        if pending:
-            self._calls.abort(self._handle, f"it closed its {self._noun} with operations under way".encode())
-        for request in pending:
-            request._drain()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._callers and not self._pending)
-        self._calls.destroy(self._handle)
-        self._handle = None
+        if self._pending:
+            with contextlib.suppress(WinnowError):  # another thread closes it, too
+                self.abort(f"it closed its {self._noun} with operations under way")
+        self._closing = True
+        while of_others(self._inside):
+            time.sleep(_MOMENT_S)
+        while self._pending:
+            for request in list(self._pending):
+                request._drain()
+            if self._pending:
+                time.sleep(_MOMENT_S)  # other threads are being told
+        handle, self._handle = self._handle, None
+        if handle:
+            self._calls.destroy(handle)
 
     def __enter__(self):
         return self
@@ -234,40 +323,17 @@ class Member:
 
     def _end(self, error):
         """close(), or, if an exception was the cause, first tell the other workers which."""
-        if error is not None and not self._closing and self._pid == os.getpid():
-            self.abort(f"{type(error).__name__}: {error}".split("\n")[0])
+        if error is not None and not self._closing and self._handle and self._pid == os.getpid():
+            self.abort(f"{type(error).__name__}: {error}".split("\n")[0].removesuffix(": "))
         self.close()
 
     def __del__(self):
-        if getattr(self, "_handle", None) is not None:
+        if getattr(self, "_handle", None):
             self.close()
 
     def __repr__(self):
         state = " closed" if self._closing else ""
         return f"<winnow.{type(self).__name__} rank {self.rank} of {self.world}{state}>"
-
-    @contextlib.contextmanager
-    def _using(self):
-        if self._pid != os.getpid():
-            raise WinnowError(
-                WinnowError.INVALID,
-                f"this {self._noun} belongs to the parent process: make one after the fork",
-            )
-        with self._changed:
-            if self._closing:
-                raise WinnowError(WinnowError.INVALID, f"the {self._noun} is closed")
-            self._callers += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._callers -= 1
-                self._changed.notify_all()
-
-    def _forget(self, request):
-        with self._changed:
-            self._pending.discard(request)
-            self._changed.notify_all()
 
 
 def options_of(tag, block, wire, priority, send=None, stream=None):
@@ -319,42 +385,11 @@ def configure(given):
     return config
 
 
-def _join(calls, config):
-    """The create function in a thread of its own, so that Ctrl-C ends the wait for others."""
-    handle = ctypes.c_void_p()
-    lock = threading.Lock()
-    result = []
-    given_up = []
-
-    def create():
-        code = calls.create(ctypes.byref(config), ctypes.byref(handle))
-        text = lib.winnow_last_error().decode(errors="replace")
-        with lock:
-            result.append((code, text))
-            if given_up and code == _native.OK:
-                calls.destroy(handle)
-
-    thread = threading.Thread(target=create, name="winnow-join", daemon=True)
-    thread.start()
-    try:
-        thread.join()
-    except BaseException:
-        with lock:
-            given_up.append(True)
-            if result and result[0][0] == _native.OK:
-                calls.destroy(handle)
-        raise
-    code, text = result[0]
-    if code != _native.OK:
-        raise failure(code, text)
-    return handle
-
-
 _open_members = weakref.WeakSet()
 
 
 @atexit.register
-def _close_all():
+def close_all():
     # The interpreter leaves what ended the program in last_value; a prompt, any error of the day.
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for member in list(_open_members):

@@ -54,6 +54,7 @@ class Config(ctypes.Structure):
         ("device", ctypes.c_char_p),
         ("data_address", ctypes.c_char_p),
         ("gateway", ctypes.c_char_p),
+        ("give_up", ctypes.POINTER(ctypes.c_int)),
     ]
 
 

@@ -73,16 +73,15 @@ class Node(Member):
         self.local_rank, self.local_world = local_rank, local_world
         self.rank = self.node * local_world + local_rank
         self.world = self.nodes * local_world
-        super().__init__(
-            _native.NodeConfig(
-                config=ctypes.pointer(config),
-                id=_id(id, len(self.gpus) == local_world),
-                local_world=number("local_world", local_world),
-                local_rank=number("local_rank", local_rank),
-                gpu_count=len(self.gpus),
-                gpus=(ctypes.c_int * len(self.gpus))(*[number("gpus", gpu, 2**31 - 1) for gpu in self.gpus]),
-            )
+        setup = _native.NodeConfig(
+            config=ctypes.pointer(config),
+            id=_id(id, len(self.gpus) == local_world),
+            local_world=number("local_world", local_world),
+            local_rank=number("local_rank", local_rank),
+            gpu_count=len(self.gpus),
+            gpus=(ctypes.c_int * len(self.gpus))(*[number("gpus", gpu, 2**31 - 1) for gpu in self.gpus]),
         )
+        super().__init__(setup, config)
 
     def allreduce(
         self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
@@ -123,17 +122,12 @@ class Node(Member):
         what += (_streams(send, stream),)
         options = options_of(tag, block, wire, priority)
         options.stream_goes_on = 1
-        handle = ctypes.c_void_p()
-        return self._start(
-            lambda options: start(*what, options, self._handle, ctypes.byref(handle)),
-            lambda: Request(self, handle, (send, recv), data if out is None else out),
-            options,
-        )
+        request = Request(self, (send, recv), data if out is None else out)
+        return self._start(request, start, (*what, ctypes.byref(options)))
 
     def check(self):
         """Raises WinnowError if something has ended the node, on whichever of its processes."""
-        with self._using():
-            code = lib.winnow_node_check(self._handle)
+        code = self._call(lib.winnow_node_check, ())
         if code != _native.OK:
             raise failure(code)
 
@@ -173,7 +167,7 @@ def _listed(given):
 
 
 def _known(settings):
-    names = {name for name, _ in _native.Config._fields_} - {"rank", "world"}
+    names = {name for name, _ in _native.Config._fields_} - {"rank", "world", "give_up"}
     for name in settings:
         if name not in names:
             raise TypeError(f"Node() has no argument {name!r}")
