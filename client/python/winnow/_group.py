@@ -18,6 +18,8 @@ import inspect
 import itertools
 import json
 import os
+import sys
+import threading
 import uuid
 
 import torch
@@ -25,7 +27,7 @@ import torch.distributed as dist
 
 from . import _cuda, _native, _places, _sparse
 from ._comm import Comm
-from ._futures import Completer
+from ._futures import Completer, calling_back
 from ._node import Node
 
 _OPS = {
@@ -46,14 +48,64 @@ _first_group = True
 # torch 1.13 keeps a Work's C++ half only: each of ours is kept until somebody has waited for it.
 _works = collections.OrderedDict()
 _WORKS_MAX = 4096
+_SLICE_S = 0.1  # Python looks at signals in between
+
+
+class _Operation:
+    """A place in the one order in which all ranks begin their operations.
+
+    They meet by number, so callbacks (Future.then()) may begin some only if it does not matter when
+    they run. So each waits for the callbacks of those before it whose futures somebody has asked for:
+    what callbacks begin comes after their own operation and before what the program begins next.
+    """
+
+    _numbers = itertools.count()
+    _asked = set()  # not over; of all groups, since callbacks may begin operations of others
+
+    def __init__(self):
+        self._parent = calling_back()
+        self._over = threading.Event()
+        while not all(earlier._over.wait(_SLICE_S) for earlier in list(self._asked) if self._follows(earlier)):
+            pass
+        self._number = next(self._numbers)
+
+    def _follows(self, earlier):
+        if self._parent is None or earlier._parent is self._parent:
+            return True
+        return earlier._number < self._parent._number and not self._is_within(earlier)
+
+    def _is_within(self, other):
+        outer = self._parent
+        while outer is not None and outer is not other:
+            outer = outer._parent
+        return outer is other
+
+    def ask(self):
+        """Somebody may attach callbacks now."""
+        self._asked.add(self)
+        if self._over.is_set():
+            self._asked.discard(self)
+
+    def end(self):
+        """Its callbacks are over; those attached later run at once, where they are attached."""
+        self._over.set()
+        self._asked.discard(self)
+
+
+def _asked_by_python():
+    """Not by DDP's reducer, whose callbacks begin nothing: it need not have one bucket wait for another."""
+    try:
+        return not sys._getframe(2).f_globals.get("__name__", "").startswith("torch.autograd")
+    except ValueError:  # a thread of C++
+        return False
 
 
 class _Work(getattr(dist, "_Work", None) or dist.Work):
     """wait() raises, and the future of get_future() raises: torch looks at one or the other."""
 
-    def __init__(self, future):
+    def __init__(self, future, operation):
         super().__init__()
-        self._future = future
+        self._future, self._operation = future, operation
         _works[id(self)] = self
         if len(_works) > _WORKS_MAX:
             _works.popitem(last=False)
@@ -83,6 +135,8 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):
         return self._future.wait()
 
     def get_future(self):
+        if _asked_by_python():
+            self._operation.ask()
         return self._future
 
 
@@ -222,17 +276,17 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
     def _run(self, start, finish, value, device=None, staged=False):
         """start takes a tag: operations that wait for a GPU first are submitted out of order."""
+        operation = _Operation()
         tag = next(self._tags)
 
         def finished(request):
             finish(request)
             return value
 
-        return _Work(
-            self._completer.future(
-                lambda: start(tag), finished, lambda error: None, device, staged
-            )
+        future = self._completer.future(
+            lambda: start(tag), finished, lambda error: None, device, staged, operation
         )
+        return _Work(future, operation)
 
     def _other(self, tensors):
         """The group that does what we do not: Gloo, or, for tensors on a GPU, NCCL."""
