@@ -22,6 +22,7 @@
 #ifndef CLIENT_COMM_H
 #define CLIENT_COMM_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -213,7 +214,22 @@ void comm_gpu_close(struct winnow_comm *comm);
 
 /* comm_file.c: what WINNOW_CONFIG's file says, into fields of `config`; an enum winnow_result. */
 int comm_file_read(struct winnow_config *config, char *why);
-uint32_t comm_number(const char *text);       /* UINT32_MAX: it is none */
+
+/* A number of struct winnow_config: its names, and what it may be. */
+struct comm_number {
+	const char *name, *env;
+	size_t at; /* of the uint32_t in the struct */
+	uint32_t least, most;
+	bool or_0;    /* 0 is allowed, too */
+	bool in_file; /* WINNOW_CONFIG may say it, with '-' for '_' */
+};
+extern const struct comm_number comm_numbers[]; /* ends with a NULL name */
+
+/* Texts of the environment or a file. What is none becomes what no field allows: the error comes at create. */
+#define COMM_NO_NUMBER UINT32_MAX
+#define COMM_NO_FLAG INT_MIN
+uint32_t comm_number(const char *text);
+int comm_flag(const char *text);
 enum winnow_wire comm_wire(const char *text); /* below 0: it is none */
 
 /* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
@@ -237,6 +253,7 @@ void comm_trace_order(struct winnow_comm *comm, const struct trace_request *requ
                       struct trace_answer *answer);
 
 /* comm_ask.c: a communicator without such a socket is a good one, too. */
+#define COMM_ASK_ENV "WINNOW_TRACE_SOCKET" /* no: there is none */
 void comm_ask_open(struct winnow_comm *comm);
 void comm_ask_turn(struct winnow_comm *comm, uint64_t now_us);
 void comm_ask_close(struct winnow_comm *comm);

@@ -3,7 +3,7 @@
  * comm_ask.c - the socket by which winnow trace asks a communicator to record, or to stop
  *
  * Only the process's own user and root are obeyed: the kernel says who asks. Nothing depends on
- * the socket; WINNOW_TRACE_SOCKET=0 leaves it out.
+ * the socket; WINNOW_TRACE_SOCKET=no leaves it out.
  */
 
 #include <errno.h>
@@ -19,10 +19,10 @@
 
 void comm_ask_open(struct winnow_comm *comm)
 {
-	const char *wanted = getenv("WINNOW_TRACE_SOCKET");
+	const char *wanted = getenv(COMM_ASK_ENV);
 	int fd, yes = 1;
 
-	if (wanted != NULL && strcmp(wanted, "0") == 0)
+	if (wanted != NULL && comm_flag(wanted) == 0)
 		return;
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)

@@ -23,6 +23,26 @@ _Static_assert(WINNOW_SUM == (int)REDUCE_SUM && WINNOW_AVG == (int)REDUCE_AVG &&
 
 /* ---- defaults and environment ---- */
 
+const struct comm_number comm_numbers[] = {
+	{"world", "WORLD_SIZE", offsetof(struct winnow_config, world), 1, WIRE_WORKERS_MAX, false,
+         false},
+	{"rank", "RANK", offsetof(struct winnow_config, rank), 0, WIRE_WORKERS_MAX - 1, false,
+         false},
+	{"block", "WINNOW_BLOCK", offsetof(struct winnow_config, block), 1, WIRE_BLOCK_ELEMS_MAX,
+         false, true},
+	{"threads", "WINNOW_THREADS", offsetof(struct winnow_config, threads), 1,
+         BITMAP_POOL_THREADS_MAX, false, true},
+	{"silence_ms", "WINNOW_SILENCE_MS", offsetof(struct winnow_config, silence_ms), 100,
+         86400000, false, true},
+	{"timeout_ms", "WINNOW_TIMEOUT_MS", offsetof(struct winnow_config, timeout_ms), 100,
+         864000000, false, true},
+	{"join_timeout_ms", "WINNOW_JOIN_TIMEOUT_MS",
+         offsetof(struct winnow_config, join_timeout_ms), 100, 86400000, false, true},
+	{"payload", "WINNOW_PAYLOAD", offsetof(struct winnow_config, payload), WIRE_PAYLOAD_MIN,
+         WIRE_PAYLOAD_MAX, true, true},
+	{NULL, NULL, 0, 0, 0, false, false},
+};
+
 static const char *env_text(const char *name, const char *fallback)
 {
 	const char *value = getenv(name);
@@ -30,12 +50,11 @@ static const char *env_text(const char *name, const char *fallback)
 	return value != NULL && value[0] != '\0' ? value : fallback;
 }
 
-/* What is not a number becomes UINT32_MAX, which no field allows: the error comes at create. */
-static uint32_t env_u32(const char *name, uint32_t fallback)
+static int env_flag(const char *name, int fallback)
 {
-	const char *value = env_text(name, NULL);
+	const char *value = getenv(name);
 
-	return value != NULL ? comm_number(value) : fallback;
+	return value != NULL ? comm_flag(value) : fallback;
 }
 
 void winnow_config_init(struct winnow_config *config)
@@ -46,11 +65,10 @@ void winnow_config_init(struct winnow_config *config)
 	*config = (struct winnow_config){
 		.aggregators = env_text("WINNOW_AGGREGATORS", NULL),
 		.job = env_text("WINNOW_JOB", "default"),
-		.rank = env_u32("RANK", 0),
-		.world = env_u32("WORLD_SIZE", 1),
+		.world = 1,
 		.key_file = env_text("WINNOW_KEY_FILE", NULL),
 		.key = env_text("WINNOW_KEY", NULL),
-		.insecure_no_key = env_u32("WINNOW_INSECURE_NO_KEY", 0) != 0,
+		.insecure_no_key = env_flag("WINNOW_INSECURE_NO_KEY", 0),
 		.block = 256,
 		.wire = WINNOW_WIRE_AUTO,
 		.threads = 1,
@@ -66,14 +84,14 @@ void winnow_config_init(struct winnow_config *config)
 		.gateway = env_text("WINNOW_GATEWAY", NULL),
 	};
 	(void)comm_file_read(config, why); /* what is wrong with it is said at create */
-	config->block = env_u32("WINNOW_BLOCK", config->block);
+	for (const struct comm_number *n = comm_numbers; n->name != NULL; n++) {
+		const char *value = env_text(n->env, NULL);
+
+		if (value != NULL)
+			*(uint32_t *)(void *)((char *)config + n->at) = comm_number(value);
+	}
 	config->wire = wire != NULL ? comm_wire(wire) : config->wire;
-	config->threads = env_u32("WINNOW_THREADS", config->threads);
-	config->silence_ms = env_u32("WINNOW_SILENCE_MS", config->silence_ms);
-	config->timeout_ms = env_u32("WINNOW_TIMEOUT_MS", config->timeout_ms);
-	config->join_timeout_ms = env_u32("WINNOW_JOIN_TIMEOUT_MS", config->join_timeout_ms);
-	config->multicast = env_u32("WINNOW_MULTICAST", config->multicast != 0) != 0;
-	config->payload = env_u32("WINNOW_PAYLOAD", config->payload);
+	config->multicast = env_flag("WINNOW_MULTICAST", config->multicast);
 }
 
 /* ---- checking ---- */
@@ -90,42 +108,94 @@ static int invalid(char *why, const char *format, ...)
 	return WINNOW_ERR_INVALID;
 }
 
-static int check(const struct winnow_config *c, char *why)
+static uint32_t number_of(const struct winnow_config *c, const struct comm_number *n)
 {
-	if (c->aggregators == NULL)
-		return invalid(why, "no aggregator given: set WINNOW_AGGREGATORS=HOST:PORT");
-	if (c->job == NULL || !message_name_valid(c->job))
-		return invalid(why,
-		               "job name '%.80s': want 1 to 64 letters, digits, '.', '_' or '-'",
-		               c->job != NULL ? c->job : "");
-	if (c->world == 0 || c->world > WIRE_WORKERS_MAX)
-		return invalid(why, "world is %u: want 1 to %u", c->world, WIRE_WORKERS_MAX);
-	if (c->rank >= c->world)
-		return invalid(why, "rank is %u: want 0 to %u, below world", c->rank, c->world - 1);
-	if (c->block == 0 || c->block > WIRE_BLOCK_ELEMS_MAX)
-		return invalid(why, "block is %u: want 1 to %u elements", c->block,
-		               WIRE_BLOCK_ELEMS_MAX);
-	if (c->wire < WINNOW_WIRE_AUTO || c->wire > WINNOW_WIRE_FIXED32)
-		return invalid(why, "wire form %d: want auto, f32 or fixed32", (int)c->wire);
-	if (c->threads == 0 || c->threads > BITMAP_POOL_THREADS_MAX)
-		return invalid(why, "threads is %u: want 1 to %u", c->threads,
-		               BITMAP_POOL_THREADS_MAX);
-	if (c->silence_ms < 100 || c->silence_ms > 86400000)
-		return invalid(why, "silence_ms is %u: want 100 to 86400000", c->silence_ms);
-	if (c->timeout_ms < 100 || c->timeout_ms > 864000000)
-		return invalid(why, "timeout_ms is %u: want 100 to 864000000", c->timeout_ms);
-	if (c->join_timeout_ms < 100 || c->join_timeout_ms > 86400000)
-		return invalid(why, "join_timeout_ms is %u: want 100 to 86400000",
-		               c->join_timeout_ms);
-	if (c->payload != 0 && (c->payload < WIRE_PAYLOAD_MIN || c->payload > WIRE_PAYLOAD_MAX))
-		return invalid(why, "payload is %u: want %u to %u bytes, or 0", c->payload,
-		               WIRE_PAYLOAD_MIN, WIRE_PAYLOAD_MAX);
+	return *(const uint32_t *)(const void *)((const char *)c + n->at);
+}
+
+/* "block is 0", by the name under which it was given. */
+static void tell_value(const struct comm_number *n, uint32_t value, char *text, size_t room)
+{
+	const char *env = env_text(n->env, NULL), *path = env_text("WINNOW_CONFIG", NULL);
+	struct winnow_config from_file = {0};
+	char why[WHY_BYTES];
+
+	if (env != NULL && comm_number(env) == value)
+		snprintf(text, room, "%s is '%.80s'", n->env, env);
+	else if (path != NULL && value != 0 && comm_file_read(&from_file, why) == WINNOW_OK &&
+	         number_of(&from_file, n) == value)
+		snprintf(text, room, "%s in WINNOW_CONFIG %.120s is %u", n->name, path, value);
+	else
+		snprintf(text, room, "%s is %u", n->name, value);
+}
+
+static int check_numbers(const struct winnow_config *c, char *why)
+{
+	char text[256];
+
+	for (const struct comm_number *n = comm_numbers; n->name != NULL; n++) {
+		uint32_t value = number_of(c, n);
+
+		if ((value >= n->least && value <= n->most) || (n->or_0 && value == 0))
+			continue;
+		tell_value(n, value, text, sizeof(text));
+		return invalid(why, "%s: want %u to %u%s", text, n->least, n->most,
+		               n->or_0 ? ", or 0" : "");
+	}
+	return WINNOW_OK;
+}
+
+static int check_flag(const char *name, int value, char *why)
+{
+	return value != COMM_NO_FLAG
+	               ? WINNOW_OK
+	               : invalid(why, "%s is '%.80s': want yes or no", name, getenv(name));
+}
+
+static int check_flags(const struct winnow_config *c, char *why)
+{
+	int result = check_flag("WINNOW_INSECURE_NO_KEY", c->insecure_no_key, why);
+
+	if (result == WINNOW_OK)
+		result = check_flag("WINNOW_MULTICAST", c->multicast, why);
+	if (result == WINNOW_OK)
+		result = check_flag(COMM_ASK_ENV, env_flag(COMM_ASK_ENV, 1), why);
+	return result;
+}
+
+static int check_key(const struct winnow_config *c, char *why)
+{
 	if (c->insecure_no_key && (c->key_file != NULL || c->key != NULL))
 		return invalid(why, "insecure_no_key contradicts a key: give one of them");
 	if (!c->insecure_no_key && c->key_file == NULL && c->key == NULL)
 		return invalid(why, "no job key: give --key-file FILE or WINNOW_KEY, or, when "
 		                    "winnowd runs so too, --insecure-no-key");
 	return WINNOW_OK;
+}
+
+static int check(const struct winnow_config *c, char *why)
+{
+	const char *wire = env_text("WINNOW_WIRE", NULL);
+	int result;
+
+	if (c->aggregators == NULL)
+		return invalid(why, "no aggregator given: set WINNOW_AGGREGATORS=HOST:PORT");
+	if (c->job == NULL || !message_name_valid(c->job))
+		return invalid(why,
+		               "job name '%.80s': want 1 to 64 letters, digits, '.', '_' or '-'",
+		               c->job != NULL ? c->job : "");
+	result = check_numbers(c, why);
+	if (result == WINNOW_OK)
+		result = check_flags(c, why);
+	if (result != WINNOW_OK)
+		return result;
+	if (c->rank >= c->world)
+		return invalid(why, "rank is %u: want 0 to %u, below world", c->rank, c->world - 1);
+	if ((int)c->wire == -1 && wire != NULL)
+		return invalid(why, "WINNOW_WIRE is '%.80s': want auto, f32 or fixed32", wire);
+	if (c->wire < WINNOW_WIRE_AUTO || c->wire > WINNOW_WIRE_FIXED32)
+		return invalid(why, "wire form %d: want auto, f32 or fixed32", (int)c->wire);
+	return check_key(c, why);
 }
 
 static int load_key(struct winnow_comm *comm, const struct winnow_config *c, char *why)
@@ -182,7 +252,7 @@ static int add_peers(struct winnow_comm *comm, const char *list, char *why)
 
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why)
 {
-	struct winnow_config unused;
+	struct winnow_config unused = {0};
 	int result;
 
 	if (proof_init() != 0) {

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/control/options.h"
 #include "client/comm.h"
 
 struct file {
@@ -24,14 +25,18 @@ struct file {
 
 uint32_t comm_number(const char *text)
 {
-	unsigned long number;
-	char *end;
+	uint64_t number;
 
-	errno = 0;
-	number = strtoul(text, &end, 10);
-	if (errno != 0 || end == text || *end != '\0' || number > UINT32_MAX || text[0] == '-')
-		return UINT32_MAX;
+	if (option_count(text, &number) != 0 || number >= COMM_NO_NUMBER)
+		return COMM_NO_NUMBER;
 	return (uint32_t)number;
+}
+
+int comm_flag(const char *text)
+{
+	bool flag;
+
+	return option_flag(text, &flag) == 0 ? flag : COMM_NO_FLAG;
 }
 
 enum winnow_wire comm_wire(const char *text)
@@ -52,29 +57,29 @@ static int line_failed(struct file *file, const char *name, const char *value, c
 	return 0;
 }
 
+/* "silence-ms" is silence_ms. */
+static bool is_called(const char *name, const struct comm_number *number)
+{
+	size_t i = 0;
+
+	for (; number->name[i] != '\0'; i++)
+		if (name[i] != (number->name[i] == '_' ? '-' : number->name[i]))
+			return false;
+	return name[i] == '\0' && number->in_file;
+}
+
 static int line_take(void *context, const char *section, const char *name, const char *value)
 {
 	struct file *file = context;
-	const struct {
-		const char *name;
-		uint32_t *to;
-	} numbers[] = {
-		{"block", &file->config->block},
-		{"threads", &file->config->threads},
-		{"silence-ms", &file->config->silence_ms},
-		{"timeout-ms", &file->config->timeout_ms},
-		{"join-timeout-ms", &file->config->join_timeout_ms},
-		{"payload", &file->config->payload},
-	};
 
 	if (strcmp(section, "winnow") != 0)
 		return 1;
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-		if (strcmp(numbers[i].name, name) != 0)
+	for (const struct comm_number *n = comm_numbers; n->name != NULL; n++) {
+		if (!is_called(name, n))
 			continue;
-		if (comm_number(value) == UINT32_MAX)
+		if (comm_number(value) == COMM_NO_NUMBER)
 			return line_failed(file, name, value, "a whole number");
-		*numbers[i].to = comm_number(value);
+		*(uint32_t *)(void *)((char *)file->config + n->at) = comm_number(value);
 		return 1;
 	}
 	if (strcmp(name, "wire") == 0) {
@@ -84,7 +89,9 @@ static int line_take(void *context, const char *section, const char *name, const
 		return 1;
 	}
 	if (strcmp(name, "multicast") == 0) {
-		file->config->multicast = comm_number(value) != 0;
+		if (comm_flag(value) == COMM_NO_FLAG)
+			return line_failed(file, name, value, "yes or no");
+		file->config->multicast = comm_flag(value);
 		return 1;
 	}
 	return line_failed(file, name, value, "another name: see winnow.h");

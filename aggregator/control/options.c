@@ -66,7 +66,12 @@ int option_rate(const char *text, uint64_t *out)
 	return whole_read(text, rate_units, out);
 }
 
-static int flag_read(const char *text, bool *out)
+int option_count(const char *text, uint64_t *out)
+{
+	return strpbrk(text, ".eEpPxX") != NULL ? -EINVAL : whole_read(text, plain_units, out);
+}
+
+int option_flag(const char *text, bool *out)
 {
 	static const char *const yes[] = {"1", "yes", "true", "on", NULL};
 	static const char *const no[] = {"0", "no", "false", "off", "", NULL};
@@ -96,7 +101,7 @@ static const char *wanted(enum option_kind kind)
 	case OPTION_TIME:
 		return "a time such as 10s, 500ms or 2m";
 	case OPTION_FLAG:
-		return "1 or 0";
+		return "yes or no";
 	case OPTION_REAL:
 		return "a number such as 0.1";
 	default:
@@ -117,13 +122,12 @@ static int value_set(const struct option *option, const char *text)
 		*(const char **)option->out = text;
 		return 0;
 	case OPTION_FLAG:
-		return flag_read(text, option->out);
+		return option_flag(text, option->out);
 	case OPTION_REAL:
 		err = number_read(text, plain_units, &number);
 		break;
 	case OPTION_COUNT:
-		err = strpbrk(text, ".eEpPxX") != NULL ? -EINVAL
-		                                       : whole_read(text, plain_units, &whole);
+		err = option_count(text, &whole);
 		break;
 	case OPTION_SIZE:
 		err = whole_read(text, size_units, &whole);

@@ -94,7 +94,7 @@ refuses 1 'no worker of this job is on this machine: nobody' "$w" trace --job no
 kill "${pids[@]:1}"
 wait "${pids[@]:1}" 2>/dev/null
 refuses 1 'no worker of this job' "$w" trace --job "$job"
-export WINNOW_TRACE_SOCKET=0
+export WINNOW_TRACE_SOCKET=no
 worker 0 1
 sleep 1.5
 kill -0 "${pids[-1]}" || fail "no worker: $(cat "$tmp/worker.0.log")"

@@ -12,6 +12,7 @@ import tempfile
 import time
 import types
 import unittest
+from unittest import mock
 
 import harness
 import numpy
@@ -22,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
+from winnow import _member
 
 
 class Arguments(harness.Refuses, unittest.TestCase):
@@ -83,6 +85,21 @@ class Joining(unittest.TestCase):
         ):
             with self.subTest(**settings), self.assertRaisesRegex((ValueError, RuntimeError), text):
                 winnow.Comm(**settings)
+
+    def test_environment(self):
+        for name, value, text in (
+            ("WINNOW_INSECURE_NO_KEY", "false", "no job key"),
+            ("WINNOW_INSECURE_NO_KEY", "nein", "WINNOW_INSECURE_NO_KEY is 'nein': want yes or no"),
+            ("WINNOW_BLOCK", "1k", "WINNOW_BLOCK is '1k': want 1 to 65536"),
+        ):
+            environment = {"WINNOW_INSECURE_NO_KEY": "1", name: value}
+            with mock.patch.dict(os.environ, environment), self.assertRaisesRegex(winnow.WinnowError, text):
+                winnow.Comm(rank=0, world=1, job=harness.fresh_job())
+        for value, means in (("no", False), ("off", False), ("", False), ("yes", True), ("1", True)):
+            with mock.patch.dict(os.environ, WINNOW_NODE=value):
+                self.assertIs(_member.flag_of("WINNOW_NODE"), means)
+        with mock.patch.dict(os.environ, WINNOW_NODE="maybe"), self.assertRaisesRegex(ValueError, "WINNOW_NODE"):
+            _member.flag_of("WINNOW_NODE")
 
     def test_no_other_worker(self):
         begun = time.monotonic()

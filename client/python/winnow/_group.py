@@ -28,6 +28,7 @@ import torch.distributed as dist
 from . import _cuda, _native, _places, _sparse
 from ._comm import Comm
 from ._futures import Completer, calling_back
+from ._member import flag_of
 from ._node import Node
 
 _OPS = {
@@ -181,8 +182,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
     def _reducer(self, tensor, op, device):
         """What adds up a dense tensor. All ranks come to the same, in the same order."""
-        wanted = os.environ.get("WINNOW_NODE", "0") not in ("", "0")
-        if not wanted or device is None or (op == "avg" and not tensor.is_floating_point()):
+        if not flag_of("WINNOW_NODE") or device is None or (op == "avg" and not tensor.is_floating_point()):
             return self._comm
         if self._node is None:
             place = _places.agree(_exchange(self._store, self._rank, self._size), self._rank)

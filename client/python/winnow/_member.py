@@ -24,6 +24,7 @@ _MOMENT_S = 0.001
 _GIVE_UP_S = 3  # for the library to take back that we have joined
 _NOT_DONE = 2**64 - 1
 _TAG_MAX = 2**63 - 1
+_YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
 BLOCK_MAX = 65536
 
 
@@ -84,6 +85,14 @@ def number(name, value, highest=2**32 - 1):
     if not 0 <= value <= highest:
         raise ValueError(f"{name} is {value}: want 0 to {highest}")
     return value
+
+
+def flag_of(name):
+    """Whether the environment says yes; not set: no. As the library and winnowd understand it."""
+    value = os.environ.get(name, "")
+    if value not in _YES + _NO:
+        raise ValueError(f"{name} is {value!r}: want yes or no")
+    return value in _YES
 
 
 def choice(name, value, choices):
