@@ -82,7 +82,22 @@ const char *session_error(const struct session *session)
 
 /* ---- failing ---- */
 
-/* End everything, and tell the aggregators other than `except` why. */
+/* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
+static void end(struct session *s, uint32_t except, enum winnow_result result, const char *told)
+{
+	s->state = SESSION_FAILED;
+	s->result = result;
+	for (uint32_t i = 0; i < s->link_count; i++)
+		if (i != except)
+			link_abort(s->links[i],
+			           result == WINNOW_ERR_LOST      ? "lost"
+			           : result == WINNOW_ERR_TIMEOUT ? "stalled"
+			                                          : "aborted",
+			           told);
+	if (s->engine != NULL)
+		engine_fail(s->engine, (int)result);
+}
+
 __attribute__((format(printf, 4, 5))) static void
 fail(struct session *s, uint32_t except, enum winnow_result result, const char *format, ...)
 {
@@ -93,17 +108,7 @@ fail(struct session *s, uint32_t except, enum winnow_result result, const char *
 	va_start(args, format);
 	vsnprintf(s->error, sizeof(s->error), format, args);
 	va_end(args);
-	s->state = SESSION_FAILED;
-	s->result = result;
-	for (uint32_t i = 0; i < s->link_count; i++)
-		if (i != except)
-			link_abort(s->links[i],
-			           result == WINNOW_ERR_LOST      ? "lost"
-			           : result == WINNOW_ERR_TIMEOUT ? "stalled"
-			                                          : "aborted",
-			           s->error);
-	if (s->engine != NULL)
-		engine_fail(s->engine, (int)result);
+	end(s, except, result, s->error);
 }
 
 static void link_check(struct session *s, uint32_t index)
@@ -459,9 +464,8 @@ void session_abort(struct session *session, const char *text, uint64_t now_us)
 	(void)now_us;
 	if (session->state == SESSION_FAILED)
 		return;
-	fail(session, session->link_count, WINNOW_ERR_ABORTED, "aborted here: %s", text);
-	for (uint32_t i = 0; i < session->link_count; i++)
-		link_abort(session->links[i], "aborted", text);
+	snprintf(session->error, sizeof(session->error), "aborted here: %s", text);
+	end(session, session->link_count, WINNOW_ERR_ABORTED, text);
 }
 
 void session_fail(struct session *session, enum winnow_result result, const char *text)
