@@ -44,15 +44,18 @@
 
 /* An aggregator as seen from here. */
 struct comm_peer {
-	char name[256];          /* as the user wrote it */
-	struct net_addr address; /* of the control connection */
-	struct net_addr data;    /* where datagrams go; mostly the same */
-	uint32_t local_ip;
-	int fd; /* TCP; -1: not connected */
+	char name[256]; /* as the user wrote it */
+	struct net_addr
+		addresses[NET_NAME_ADDRESSES_MAX]; /* of the control connection: the name's */
+	uint32_t address_count, address_at;        /* at: tried now, or next, or connected */
+	struct net_addr data; /* where datagrams go; mostly the same; when connected */
+	uint32_t local_ip;    /* by which we reach it; likewise */
+	int fd;               /* TCP; -1: not connected */
 	bool connected;
 	bool gone;
 	uint64_t connect_due_us, connect_until_us;
-	struct net *group; /* its results' multicast group; NULL: none */
+	uint64_t attempt_until_us; /* by then, this address's turn is over */
+	struct net *group;         /* its results' multicast group; NULL: none */
 	bool group_tried;
 	struct lines lines;
 	char *pending; /* a line that did not fit the socket, from pending_at on */

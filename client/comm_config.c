@@ -218,6 +218,18 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, cha
 	                             c->key_file, c->job);
 }
 
+/* An aggregator that `peer` also names, or NULL. */
+static const struct comm_peer *same_as(const struct winnow_comm *comm, const struct comm_peer *peer)
+{
+	for (const struct comm_peer *other = comm->peers; other < peer; other++)
+		for (uint32_t i = 0; i < other->address_count; i++)
+			for (uint32_t k = 0; k < peer->address_count; k++)
+				if (other->addresses[i].ip == peer->addresses[k].ip &&
+				    other->addresses[i].port == peer->addresses[k].port)
+					return other;
+	return NULL;
+}
+
 static int add_peers(struct winnow_comm *comm, const char *list, char *why)
 {
 	const char *at = list;
@@ -233,15 +245,12 @@ static int add_peers(struct winnow_comm *comm, const char *list, char *why)
 			return invalid(why, "an aggregator's name is too long");
 		memcpy(peer->name, at, length);
 		peer->name[length] = '\0';
-		err = net_resolve(peer->name, &peer->address, why);
+		err = net_resolve_all(peer->name, peer->addresses, &peer->address_count, why);
 		if (err != 0)
 			return err == -EINVAL ? WINNOW_ERR_INVALID : WINNOW_ERR_UNREACHABLE;
-		peer->data = peer->address;
-		for (uint32_t i = 0; i < comm->peer_count; i++)
-			if (comm->peers[i].address.ip == peer->address.ip &&
-			    comm->peers[i].address.port == peer->address.port)
-				return invalid(why, "aggregators %s and %s are the same",
-				               comm->peers[i].name, peer->name);
+		if (same_as(comm, peer) != NULL)
+			return invalid(why, "aggregators %s and %s are the same",
+			               same_as(comm, peer)->name, peer->name);
 		peer->fd = -1;
 		comm->peer_count++;
 		at += length;

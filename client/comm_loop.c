@@ -322,8 +322,8 @@ static uint64_t next_due_us(const struct winnow_comm *comm)
 			continue;
 		if (peer->fd < 0 && peer->connect_due_us < due_us)
 			due_us = peer->connect_due_us;
-		if (peer->fd >= 0 && peer->connect_until_us < due_us)
-			due_us = peer->connect_until_us;
+		if (peer->fd >= 0 && peer->attempt_until_us < due_us)
+			due_us = peer->attempt_until_us;
 	}
 	if (comm->leaving && comm->leave_until_us < due_us)
 		due_us = comm->leave_until_us;

@@ -18,31 +18,42 @@
 #define IP_UDP_BYTES 28
 #define IDLE_US 50 /* the longest sleep where a queue must be polled */
 
-/* By which of our addresses, and with which MTU, is this aggregator reached? */
-static int probe_route(struct comm_peer *peer, uint32_t *mtu, char *why)
+/* The MTU of the way to this address; 0, and errno: there is no way. */
+static uint32_t route_mtu(const struct net_addr *to)
 {
 	struct sockaddr_in address = {
 		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(peer->address.ip),
-		.sin_port = htons(peer->address.port),
+		.sin_addr.s_addr = htonl(to->ip),
+		.sin_port = htons(to->port),
 	};
-	socklen_t size = sizeof(address), mtu_size = sizeof(int);
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), value = 0;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), value = 0, err = 0;
+	socklen_t size = sizeof(value);
 
-	if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
-	    getsockname(fd, (struct sockaddr *)&address, &size) != 0) {
-		snprintf(why, WHY_BYTES, "no route to aggregator %s: %s", peer->name,
-		         strerror(errno));
-		if (fd >= 0)
-			close(fd);
-		return WINNOW_ERR_UNREACHABLE;
-	}
-	peer->local_ip = ntohl(address.sin_addr.s_addr);
-	if (getsockopt(fd, IPPROTO_IP, IP_MTU, &value, &mtu_size) != 0 || value <= 0)
+	if (fd < 0)
+		return 0;
+	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+		err = errno;
+	else if (getsockopt(fd, IPPROTO_IP, IP_MTU, &value, &size) != 0 || value <= 0)
 		value = 1500;
-	*mtu = (uint32_t)value;
 	close(fd);
-	return WINNOW_OK;
+	errno = err;
+	return err == 0 ? (uint32_t)value : 0;
+}
+
+/* The least MTU of the ways to this aggregator: by which address it will be reached shows later. */
+static int probe_route(const struct comm_peer *peer, uint32_t *mtu, char *why)
+{
+	*mtu = UINT32_MAX;
+	for (uint32_t i = 0; i < peer->address_count; i++) {
+		uint32_t one = route_mtu(&peer->addresses[i]);
+
+		if (one != 0 && one < *mtu)
+			*mtu = one;
+	}
+	if (*mtu != UINT32_MAX)
+		return WINNOW_OK;
+	snprintf(why, WHY_BYTES, "no route to aggregator %s: %s", peer->name, strerror(errno));
+	return WINNOW_ERR_UNREACHABLE;
 }
 
 /* Which back end, and for one with a port of its own, how to open it. */

@@ -33,19 +33,23 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 	session_gone(comm->session, (uint32_t)(peer - comm->peers), reason, now_us);
 }
 
-/* Refused: the aggregator may still be starting. */
+/* The name's next address; or, when all have refused, all again: the aggregator may still be starting. */
 static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int error,
                            uint64_t now_us)
 {
-	char reason[128];
+	char reason[128], of_all[40] = "";
 
 	close(peer->fd);
 	peer->fd = -1;
+	peer->address_at = (peer->address_at + 1) % peer->address_count;
 	if (now_us < peer->connect_until_us) {
-		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
+		peer->connect_due_us = now_us + (peer->address_at == 0 ? COMM_CONNECT_AGAIN_US : 0);
 		return;
 	}
-	snprintf(reason, sizeof(reason), "no answer: %s; is winnowd running there?",
+	if (peer->address_count > 1)
+		snprintf(of_all, sizeof(of_all), " by any of its %u addresses",
+		         peer->address_count);
+	snprintf(reason, sizeof(reason), "no answer%s: %s; is winnowd running there?", of_all,
 	         strerror(error));
 	peer->gone = true;
 	session_unreachable(comm->session, (uint32_t)(peer - comm->peers), reason);
@@ -53,18 +57,28 @@ static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int
 
 static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
+	struct sockaddr_in ours = {0};
+	socklen_t size = sizeof(ours);
+
+	if (getsockname(peer->fd, (struct sockaddr *)&ours, &size) == 0)
+		peer->local_ip = ntohl(ours.sin_addr.s_addr);
+	peer->data = peer->addresses[peer->address_at];
 	peer->connected = true;
 	session_connected(comm->session, (uint32_t)(peer - comm->peers), now_us);
 }
 
 static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
+	const struct net_addr *to = &peer->addresses[peer->address_at];
 	struct sockaddr_in address = {
 		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(peer->address.ip),
-		.sin_port = htons(peer->address.port),
+		.sin_addr.s_addr = htonl(to->ip),
+		.sin_port = htons(to->port),
 	};
+	uint64_t left_us = peer->connect_until_us > now_us ? peer->connect_until_us - now_us : 0;
 	int on = 1;
+
+	peer->attempt_until_us = now_us + left_us / (peer->address_count - peer->address_at);
 
 	peer->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (peer->fd < 0) {
@@ -85,7 +99,7 @@ static void connect_check(struct winnow_comm *comm, struct comm_peer *peer, uint
 	int error = 0;
 
 	if (poll(&fd, 1, 0) == 0) {
-		if (now_us >= peer->connect_until_us)
+		if (now_us >= peer->attempt_until_us)
 			connect_failed(comm, peer, ETIMEDOUT, now_us);
 		return;
 	}

@@ -83,36 +83,106 @@ const char *net_backend_about(const char *name)
 
 /* ---- addresses ---- */
 
-int net_resolve(const char *text, struct net_addr *out, char *why)
+/* "::1", "[::1]:5555" and "::1:5555" are what a user of IPv6 writes. */
+static bool is_ipv6(const char *text)
 {
-	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+	char host[64];
+	size_t length = strlen(text);
 	const char *colon = strrchr(text, ':');
-	struct addrinfo *found;
-	char host[256], *end = NULL;
-	unsigned long port = 0;
-	int err;
+	struct in6_addr address;
 
+	if (text[0] == '[')
+		length = strcspn(++text, "]");
+	else if (colon != NULL && inet_pton(AF_INET6, text, &address) != 1)
+		length = (size_t)(colon - text);
+	if (length >= sizeof(host))
+		return false;
+	memcpy(host, text, length);
+	host[length] = '\0';
+	return inet_pton(AF_INET6, host, &address) == 1;
+}
+
+/* "HOST:PORT" into its parts. */
+static int split(const char *text, char host[256], uint16_t *port, char *why)
+{
+	const char *colon = strrchr(text, ':');
+	char *end = NULL;
+	unsigned long number = 0;
+
+	if (is_ipv6(text)) {
+		snprintf(why, NET_WHY_BYTES,
+		         "'%.100s' is an IPv6 address: Winnow uses IPv4 only, give an IPv4 address",
+		         text);
+		return -EINVAL;
+	}
 	if (colon != NULL)
-		port = strtoul(colon + 1, &end, 10);
-	if (colon == NULL || colon == text || colon[1] == '\0' || *end != '\0' || port == 0 ||
-	    port > 65535 || (size_t)(colon - text) >= sizeof(host)) {
+		number = strtoul(colon + 1, &end, 10);
+	if (colon == NULL || colon == text || colon[1] == '\0' || *end != '\0' || number == 0 ||
+	    number > 65535 || (size_t)(colon - text) >= 256) {
 		snprintf(why, NET_WHY_BYTES, "'%.100s' is not HOST:PORT, such as 10.0.0.1:5555",
 		         text);
 		return -EINVAL;
 	}
 	memcpy(host, text, (size_t)(colon - text));
 	host[colon - text] = '\0';
-	err = getaddrinfo(host, NULL, &hints, &found);
-	if (err != 0) {
+	*port = (uint16_t)number;
+	return 0;
+}
+
+/* The name service has no IPv4 address for it. Has it another? */
+static void tell_unknown(const char *host, int err, char *why)
+{
+	struct addrinfo hints = {.ai_family = AF_INET6, .ai_socktype = SOCK_STREAM}, *found;
+
+	if (getaddrinfo(host, NULL, &hints, &found) != 0) {
 		snprintf(why, NET_WHY_BYTES, "cannot find host '%.100s': %s", host,
 		         gai_strerror(err));
+		return;
+	}
+	freeaddrinfo(found);
+	snprintf(why, NET_WHY_BYTES,
+	         "host '%.100s' has IPv6 addresses only: Winnow uses IPv4, give it an IPv4 address",
+	         host);
+}
+
+int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, char *why)
+{
+	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;
+	uint32_t known = 0, i;
+	char host[256];
+	uint16_t port;
+	int err = split(text, host, &port, why);
+
+	if (err != 0)
+		return err;
+	err = getaddrinfo(host, NULL, &hints, &found);
+	if (err != 0) {
+		tell_unknown(host, err, why);
 		return -EHOSTUNREACH;
 	}
-	out->ip =
-		ntohl(((const struct sockaddr_in *)(const void *)found->ai_addr)->sin_addr.s_addr);
-	out->port = (uint16_t)port;
+	for (const struct addrinfo *at = found; at != NULL && known < NET_NAME_ADDRESSES_MAX;
+	     at = at->ai_next) {
+		const struct sockaddr_in *in = (const void *)at->ai_addr;
+
+		out[known] = (struct net_addr){.ip = ntohl(in->sin_addr.s_addr), .port = port};
+		for (i = 0; out[i].ip != out[known].ip;)
+			i++;
+		known += i == known;
+	}
 	freeaddrinfo(found);
+	*count = known;
 	return 0;
+}
+
+int net_resolve(const char *text, struct net_addr *out, char *why)
+{
+	struct net_addr all[NET_NAME_ADDRESSES_MAX];
+	uint32_t count;
+	int err = net_resolve_all(text, all, &count, why);
+
+	if (err == 0)
+		*out = all[0];
+	return err;
 }
 
 int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, char *why)

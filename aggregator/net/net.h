@@ -166,10 +166,19 @@ int net_backend_named(const char *name, const struct net_backend **out, char *wh
 const char *net_backend_about(const char *name);
 
 /*
- * net_resolve - "HOST:PORT" to an address (blocks for the name service). -EINVAL when it has
- * not that form, -EHOSTUNREACH when the name is not known; one line in `why`.
+ * net_resolve - "HOST:PORT" to an address (blocks for the name service). -EINVAL when it does
+ * not have that form or is IPv6, -EHOSTUNREACH when the name is not known or has IPv6 addresses
+ * only; one line in `why`.
  */
 int net_resolve(const char *text, struct net_addr *out, char *why);
+
+#define NET_NAME_ADDRESSES_MAX 8
+
+/*
+ * net_resolve_all - the same for all addresses of the name, each once, in the name service's
+ * order, to out[NET_NAME_ADDRESSES_MAX]; what is beyond that is left out. *count: 1 at least.
+ */
+int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, char *why);
 
 /*
  * net_network - "ADDR" or "ADDR/BITS" to an address and the length of its network's prefix

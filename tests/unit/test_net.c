@@ -87,17 +87,47 @@ static void test_names(void **state)
 	memset(long_name, 'x', sizeof(long_name));
 	strcpy(long_name + 300, ":1");
 	assert_int_equal(net_resolve(long_name, &address, why), -EINVAL);
-	assert_int_equal(net_resolve("::1:80", &address, why), -EHOSTUNREACH);
-	assert_non_null(strstr(why, "'::1'"));
+	assert_int_equal(net_resolve("no-such-host.invalid:80", &address, why), -EHOSTUNREACH);
+	assert_non_null(strstr(why, "cannot find host 'no-such-host.invalid'"));
 	assert_int_equal(address.port, 65535);
+}
+
+static void test_ipv6(void **state)
+{
+	static const char *const wrong[] = {"::1:80", "[::1]:80",       "[::1]",
+	                                    "::1",    "fe80::1:2:5555", "[2001:db8::7]:5555"};
+	struct net_addr address = {.port = 7};
+	char why[NET_WHY_BYTES];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		assert_int_equal(net_resolve(wrong[i], &address, why), -EINVAL);
+		assert_non_null(strstr(why, wrong[i]));
+		assert_non_null(strstr(why, "IPv6 address: Winnow uses IPv4 only"));
+	}
+	assert_int_equal(address.port, 7);
+}
+
+static void test_all_addresses(void **state)
+{
+	struct net_addr all[NET_NAME_ADDRESSES_MAX];
+	uint32_t count = 0;
+	char why[NET_WHY_BYTES];
+
+	(void)state;
+	assert_int_equal(net_resolve_all("10.0.0.1:5555", all, &count, why), 0);
+	assert_int_equal(count, 1);
+	assert_int_equal(all[0].ip, 0x0a000001);
+	assert_int_equal(all[0].port, 5555);
+	assert_int_equal(net_resolve_all(":1", all, &count, why), -EINVAL);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_buffers),
-		cmocka_unit_test(test_address_in_use),
-		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_buffers),       cmocka_unit_test(test_address_in_use),
+		cmocka_unit_test(test_names),         cmocka_unit_test(test_ipv6),
+		cmocka_unit_test(test_all_addresses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
