@@ -39,6 +39,7 @@ void comm_wake(struct winnow_comm *comm)
 
 static void free_all(struct winnow_comm *comm)
 {
+	comm_fork_remove(comm);
 	comm_requests_free(comm);
 	comm_gpu_close(comm);
 	comm_trace_end(comm);
@@ -153,10 +154,13 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	comm->pid = getpid();
 	comm->wake_fd = comm->ask_fd = -1;
+	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
+		comm->peers[i].fd = -1;
 	comm->backend = &net_udp;
 	pthread_mutex_init(&comm->lock, NULL);
 	pthread_mutex_init(&comm->gpu_lock, NULL);
 	comm_cond_init(&comm->changed);
+	comm_fork_add(comm);
 	result = create(config, comm, why);
 	if (result == WINNOW_OK) {
 		*out = comm;
@@ -174,6 +178,19 @@ void winnow_comm_destroy(struct winnow_comm *comm)
 		return; /* the thread is the parent's */
 	stop_thread(comm);
 	free_all(comm);
+}
+
+void winnow_comm_exit(int status, void *comm)
+{
+	struct winnow_comm *ours = comm;
+	char why[64];
+
+	if (ours == NULL || ours->pid != getpid())
+		return;
+	snprintf(why, sizeof(why), "it ended with exit status %d", status);
+	if (status != 0)
+		winnow_comm_abort(ours, why);
+	winnow_comm_destroy(ours);
 }
 
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)

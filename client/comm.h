@@ -15,6 +15,7 @@
  * comm_file.c    WINNOW_CONFIG
  * comm_trace.c   WINNOW_TRACE
  * comm_ask.c     winnow trace: the socket by which it asks
+ * comm_fork.c    a fork's child keeps none of our connections
  *
  * The thread owns the session and the sockets. Callers and thread meet in the fields below
  * the lock; nothing else is shared.
@@ -113,6 +114,8 @@ struct winnow_comm {
 	int ask_fd;                       /* -1: none */
 	uint64_t ask_due_us;              /* look at it then, however busy */
 	uint64_t gpu_check_us;            /* when to look after GPUs that have something to do */
+
+	struct winnow_comm *forked_next; /* comm_fork.c's */
 
 	pthread_t thread;
 	bool thread_started;
@@ -239,6 +242,15 @@ enum winnow_wire comm_wire(const char *text); /* below 0: it is none */
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why);
 int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, char *why);
 int comm_open_session(struct winnow_comm *comm, char *why);
+
+/*
+ * comm_fork.c: from add to remove a fork's child closes the control connections and ask_fd. What
+ * changes them does so by these two; the first is socket(), and close-on-exec and non-blocking.
+ */
+void comm_fork_add(struct winnow_comm *comm);
+void comm_fork_remove(const struct winnow_comm *comm);
+int comm_fork_socket(int *fd, int domain, int type);
+void comm_fork_close(int *fd);
 
 /* comm_peers.c */
 void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);

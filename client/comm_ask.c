@@ -20,34 +20,29 @@
 void comm_ask_open(struct winnow_comm *comm)
 {
 	const char *wanted = getenv(COMM_ASK_ENV);
-	int fd, yes = 1;
+	int yes = 1;
 
 	if (wanted != NULL && comm_flag(wanted) == 0)
 		return;
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
+	if (comm_fork_socket(&comm->ask_fd, AF_UNIX, SOCK_DGRAM) < 0)
 		return;
-	if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0) {
+	if (setsockopt(comm->ask_fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof(yes)) == 0) {
 		for (uint32_t number = 0; number < NUMBERS_MAX; number++) {
 			struct sockaddr_un address;
 			socklen_t bytes = trace_ask_address((uint32_t)comm->pid, number, &address);
 
-			if (bind(fd, (struct sockaddr *)&address, bytes) == 0) {
-				comm->ask_fd = fd;
+			if (bind(comm->ask_fd, (struct sockaddr *)&address, bytes) == 0)
 				return;
-			}
 			if (errno != EADDRINUSE)
 				break;
 		}
 	}
-	close(fd);
+	comm_ask_close(comm);
 }
 
 void comm_ask_close(struct winnow_comm *comm)
 {
-	if (comm->ask_fd >= 0)
-		close(comm->ask_fd);
-	comm->ask_fd = -1;
+	comm_fork_close(&comm->ask_fd);
 }
 
 /* Who has sent it, as the kernel says; -1: it does not. */

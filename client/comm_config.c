@@ -251,7 +251,6 @@ static int add_peers(struct winnow_comm *comm, const char *list, char *why)
 		if (same_as(comm, peer) != NULL)
 			return invalid(why, "aggregators %s and %s are the same",
 			               same_as(comm, peer)->name, peer->name);
-		peer->fd = -1;
 		comm->peer_count++;
 		at += length;
 		at += *at == ',';

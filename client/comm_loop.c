@@ -372,8 +372,7 @@ void *comm_run(void *context)
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
-		if (peer->fd >= 0)
-			close(peer->fd);
+		comm_fork_close(&peer->fd);
 		free(peer->pending);
 		comm->backend->close(peer->group);
 	}

@@ -17,9 +17,7 @@
 static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const char *reason,
                       uint64_t now_us)
 {
-	if (peer->fd >= 0)
-		close(peer->fd);
-	peer->fd = -1;
+	comm_fork_close(&peer->fd);
 	if (session_again(comm->session, (uint32_t)(peer - comm->peers))) {
 		free(peer->pending);
 		peer->pending = NULL;
@@ -39,8 +37,7 @@ static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int
 {
 	char reason[128], of_all[40] = "";
 
-	close(peer->fd);
-	peer->fd = -1;
+	comm_fork_close(&peer->fd);
 	peer->address_at = (peer->address_at + 1) % peer->address_count;
 	if (now_us < peer->connect_until_us) {
 		peer->connect_due_us = now_us + (peer->address_at == 0 ? COMM_CONNECT_AGAIN_US : 0);
@@ -80,8 +77,7 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 
 	peer->attempt_until_us = now_us + left_us / (peer->address_count - peer->address_at);
 
-	peer->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (peer->fd < 0) {
+	if (comm_fork_socket(&peer->fd, AF_INET, SOCK_STREAM) < 0) {
 		peer_gone(comm, peer, strerror(errno), now_us);
 		return;
 	}

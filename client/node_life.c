@@ -265,6 +265,19 @@ static void free_requests(struct winnow_node_request *first)
 	}
 }
 
+void winnow_node_exit(int status, void *node)
+{
+	struct winnow_node *ours = node;
+	char why[64];
+
+	if (ours == NULL || ours->pid != getpid())
+		return;
+	snprintf(why, sizeof(why), "it ended with exit status %d", status);
+	if (status != 0)
+		winnow_node_abort(ours, why);
+	winnow_node_destroy(ours);
+}
+
 void winnow_node_destroy(struct winnow_node *node)
 {
 	bool idle;

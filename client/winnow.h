@@ -112,8 +112,11 @@ struct winnow_rows;
  * are copied by winnow_comm_create().
  */
 struct winnow_config {
-	const char *
-		aggregators; /* "HOST:PORT[,HOST:PORT..]", the same on all workers [WINNOW_AGGREGATORS] */
+	/*
+	 * "HOST:PORT[,HOST:PORT..]", the same on all workers; IPv4. Of a name that has several addresses
+	 * the first that answers is taken. [WINNOW_AGGREGATORS]
+	 */
+	const char *aggregators;
 	const char *job;       /* letters, digits, ".-_", at most 64 [WINNOW_JOB; "default"] */
 	uint32_t rank;         /* 0 .. world - 1 [RANK; 0] */
 	uint32_t world;        /* workers of the job [WORLD_SIZE; 1] */
@@ -243,6 +246,13 @@ WINNOW_API WINNOW_CHECK int winnow_comm_create(const struct winnow_config *confi
  * communicator may be running.
  */
 WINNOW_API void winnow_comm_destroy(struct winnow_comm *comm);
+
+/*
+ * winnow_comm_exit - winnow_comm_destroy(), and if status is not 0, winnow_comm_abort() before it.
+ * It is of the form that on_exit(3) takes: on_exit(winnow_comm_exit, comm) makes exit(3) in a worker
+ * a failure that all others see at once, and exit(0) one that leaves the job.
+ */
+WINNOW_API void winnow_comm_exit(int status, void *comm);
 
 /*
  * winnow_allreduce - recv[i] = send[i] (op) the other workers' send[i], for i < count. Buffers are
@@ -453,6 +463,9 @@ WINNOW_API WINNOW_CHECK int winnow_node_create(const struct winnow_node_config *
  * nodes. NULL is fine. No other call on the node may be running.
  */
 WINNOW_API void winnow_node_destroy(struct winnow_node *node);
+
+/* winnow_node_exit - as winnow_comm_exit(), of a node. */
+WINNOW_API void winnow_node_exit(int status, void *node);
 
 /*
  * winnow_node_allreduce - recv[g][i] = the (op) of send[i] of all GPUs of all nodes, for each GPU g of

@@ -51,6 +51,7 @@ class Comm(Member):
     _calls = Calls(
         lib.winnow_comm_create,
         lib.winnow_comm_destroy,
+        lib.winnow_comm_exit,
         lib.winnow_comm_abort,
         lib.winnow_comm_stats,
         lib.winnow_wait,

@@ -199,7 +199,7 @@ def of_others(calls):
 
 
 # The library's functions for one kind of member.
-Calls = collections.namedtuple("Calls", "create destroy abort stats wait free")
+Calls = collections.namedtuple("Calls", "create destroy exit abort stats wait free")
 
 
 class Member:
@@ -332,9 +332,26 @@ class Member:
 
     def _end(self, error):
         """close(), or, if an exception was the cause, first tell the other workers which."""
-        if error is not None and not self._closing and self._handle and self._pid == os.getpid():
+        success = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        if not success and not self._closing and self._handle and self._pid == os.getpid():
             self.abort(f"{type(error).__name__}: {error}".split("\n")[0].removesuffix(": "))
         self.close()
+
+    def _leave_on_exit(self):
+        """close() when the program's exit status is known, which Python does not tell anybody; False: not now.
+
+        There is nothing of Python in that: it is over by then.
+        """
+        for request in list(self._pending):
+            request._poll(0)
+        if self._closing or self._pending or of_others(self._inside) or self._pid != os.getpid():
+            return False
+        handle, self._closing = self._handle, True
+        if not handle or ctypes.CDLL(None).on_exit(self._calls.exit, handle) != 0:
+            self._closing = False
+            return False
+        self._handle = None
+        return True
 
     def __del__(self):
         if getattr(self, "_handle", None):
@@ -402,4 +419,5 @@ def close_all():
     # The interpreter leaves what ended the program in last_value; a prompt, any error of the day.
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for member in list(_open_members):
-        member._end(error)
+        if error is not None or not member._leave_on_exit():
+            member._end(error)

@@ -131,6 +131,7 @@ FUNCTIONS = {
     "winnow_config_init": (None, [ctypes.POINTER(Config)]),
     "winnow_comm_create": (_int, [ctypes.POINTER(Config), _slot]),
     "winnow_comm_destroy": (None, [_pointer]),
+    "winnow_comm_exit": (None, [ctypes.c_int, _pointer]),
     "winnow_allreduce": (_int, _buffers + [_pointer]),
     "winnow_allreduce_async": (
         _int,
@@ -171,6 +172,7 @@ FUNCTIONS = {
     "winnow_node_id_make": (_int, [ctypes.POINTER(NodeId)]),
     "winnow_node_create": (_int, [ctypes.POINTER(NodeConfig), _slot]),
     "winnow_node_destroy": (None, [_pointer]),
+    "winnow_node_exit": (None, [ctypes.c_int, _pointer]),
     "winnow_node_allreduce": (_int, _on_gpus + [_pointer]),
     "winnow_node_allreduce_async": (_int, _on_gpus + _start + [_slot]),
     "winnow_node_allreduce_segments_async": (

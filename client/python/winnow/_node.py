@@ -48,6 +48,7 @@ class Node(Member):
     _calls = Calls(
         lib.winnow_node_create,
         lib.winnow_node_destroy,
+        lib.winnow_node_exit,
         lib.winnow_node_abort,
         lib.winnow_node_stats,
         lib.winnow_node_wait,

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_comm_peers.c - control connections over real sockets; the test is the thread, its clock, and the aggregators */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/comm.h"
+
+#define HERE 0x7f000001
+#define UNTIL_US 10000000
+#define TURNS_MAX 5000 /* of a millisecond each, until the kernel has brought something */
+
+/* A listener on 127.0.0.1 and a port of its own. */
+static int listening(struct net_addr *out, int backlog)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(HERE)};
+	socklen_t size = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+	assert_int_equal(listen(fd, backlog), 0);
+	*out = (struct net_addr){.ip = HERE, .port = ntohs(address.sin_port)};
+	return fd;
+}
+
+/* Where nobody listens: another address of the same port. */
+static struct net_addr refusing(const struct net_addr *address)
+{
+	return (struct net_addr){.ip = HERE + 1, .port = address->port};
+}
+
+/* A communicator that is not connected yet, and has no thread. */
+static struct winnow_comm *opened(uint32_t peer_count)
+{
+	static const char *const names[] = {"one:1", "two:2"};
+	struct link_config links[2];
+	struct session_config config = {.links = links, .names = names, .link_count = peer_count};
+	struct winnow_comm *comm = calloc(1, sizeof(*comm));
+
+	assert_non_null(comm);
+	for (uint32_t i = 0; i < 2; i++)
+		links[i] = (struct link_config){.job = "job",
+		                                .host = "host",
+		                                .world = 2,
+		                                .silence_us = 10000000,
+		                                .join_us = 60000000};
+	pthread_mutex_init(&comm->lock, NULL);
+	comm_cond_init(&comm->changed);
+	comm->wake_fd = comm->ask_fd = -1;
+	comm->peer_count = peer_count;
+	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++) {
+		comm->peers[i].fd = -1;
+		comm->peers[i].address_count = 1;
+		comm->peers[i].connect_until_us = UNTIL_US;
+	}
+	assert_int_equal(session_open(&config, 0, &comm->session), 0);
+	return comm;
+}
+
+static void closed(struct winnow_comm *comm)
+{
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		comm_fork_close(&comm->peers[i].fd);
+		free(comm->peers[i].pending);
+	}
+	session_close(comm->session);
+	pthread_cond_destroy(&comm->changed);
+	pthread_mutex_destroy(&comm->lock);
+	free(comm);
+}
+
+static void failed_as(const struct winnow_comm *comm, const char *text)
+{
+	assert_int_equal(session_state(comm->session), SESSION_FAILED);
+	if (strstr(session_error(comm->session), text) == NULL)
+		fail_msg("'%s' does not say '%s'", session_error(comm->session), text);
+}
+
+/* Turns until all are connected, or the session has failed; what the clock says stands. */
+static void turn_until_settled(struct winnow_comm *comm, uint64_t now_us)
+{
+	for (uint32_t turn = 0; turn < TURNS_MAX; turn++) {
+		uint32_t connected = 0;
+
+		comm_peers_turn(comm, now_us);
+		for (uint32_t i = 0; i < comm->peer_count; i++)
+			connected += comm->peers[i].connected;
+		if (connected == comm->peer_count || session_state(comm->session) == SESSION_FAILED)
+			return;
+		usleep(1000);
+	}
+	fail_msg("neither connected nor failed");
+}
+
+/* Turns until the session has failed. */
+static void turn_until_failed(struct winnow_comm *comm, uint64_t now_us)
+{
+	for (uint32_t turn = 0; turn < TURNS_MAX && session_state(comm->session) != SESSION_FAILED;
+	     turn++) {
+		comm_peers_turn(comm, now_us);
+		usleep(1000);
+	}
+}
+
+/* A communicator with one aggregator; *fd is the aggregator's end of its connection. */
+static struct winnow_comm *connected(int *fd)
+{
+	struct winnow_comm *comm = opened(1);
+	int listener = listening(&comm->peers[0].addresses[0], 8);
+
+	turn_until_settled(comm, 0);
+	*fd = accept(listener, NULL, NULL);
+	assert_true(*fd >= 0);
+	close(listener);
+	return comm;
+}
+
+/* The same, when it has come once more; what is closed now is not tried again. */
+static struct winnow_comm *connected_again(int *fd)
+{
+	struct winnow_comm *comm = opened(1);
+	struct comm_peer *peer = &comm->peers[0];
+	int listener = listening(&peer->addresses[0], 8);
+
+	turn_until_settled(comm, 0);
+	close(accept(listener, NULL, NULL));
+	for (uint32_t turn = 0; turn < TURNS_MAX && peer->connected; turn++) {
+		comm_peers_turn(comm, 0);
+		usleep(1000);
+	}
+	assert_int_equal(session_state(comm->session), SESSION_JOINING);
+	assert_int_equal(peer->fd, -1);
+	turn_until_settled(comm, COMM_CONNECT_AGAIN_US);
+	*fd = accept(listener, NULL, NULL);
+	assert_true(*fd >= 0);
+	close(listener);
+	return comm;
+}
+
+/* ---- connecting ---- */
+
+static void test_next_address(void **state)
+{
+	struct winnow_comm *comm = opened(1);
+	struct comm_peer *peer = &comm->peers[0];
+	int listener = listening(&peer->addresses[2], 8);
+
+	(void)state;
+	peer->addresses[0] = peer->addresses[1] = refusing(&peer->addresses[2]);
+	peer->addresses[1].ip++;
+	peer->address_count = 3;
+	turn_until_settled(comm, 0); /* no time passes: one after the other, at once */
+	assert_int_equal(session_state(comm->session), SESSION_JOINING);
+	assert_int_equal(peer->address_at, 2);
+	assert_int_equal(peer->data.ip, HERE);
+	assert_int_equal(peer->data.port, peer->addresses[2].port);
+	assert_int_equal(peer->local_ip, HERE);
+	close(listener);
+	closed(comm);
+}
+
+/* One that does not answer has its share of the time, then it is the next one's turn. */
+static void test_silent_address(void **state)
+{
+	struct winnow_comm *comm = opened(1);
+	struct comm_peer *peer = &comm->peers[0];
+	int full = listening(&peer->addresses[0], 0), other = listening(&peer->addresses[1], 8);
+	struct sockaddr_in to = {.sin_family = AF_INET,
+	                         .sin_addr.s_addr = htonl(HERE),
+	                         .sin_port = htons(peer->addresses[0].port)};
+	int filler = socket(AF_INET, SOCK_STREAM, 0);
+
+	(void)state;
+	/* The queue of one is full: what else knocks is not answered. */
+	assert_int_equal(connect(filler, (struct sockaddr *)&to, sizeof(to)), 0);
+	peer->address_count = 2;
+	comm_peers_turn(comm, 0);
+	usleep(20000);
+	comm_peers_turn(comm, UNTIL_US / 2 - 1);
+	assert_false(peer->connected);
+	assert_int_equal(peer->address_at, 0);
+	comm_peers_turn(comm, UNTIL_US / 2);
+	assert_int_equal(peer->address_at, 1);
+	turn_until_settled(comm, UNTIL_US / 2 + 1);
+	assert_true(peer->connected);
+	close(filler);
+	close(full);
+	close(other);
+	closed(comm);
+}
+
+static void test_refused(void **state)
+{
+	(void)state;
+	for (uint32_t count = 1; count <= 2; count++) {
+		struct winnow_comm *comm = opened(1);
+		struct comm_peer *peer = &comm->peers[0];
+		struct net_addr somewhere;
+		int listener = listening(&somewhere, 8);
+
+		peer->address_count = count;
+		peer->addresses[0] = peer->addresses[1] = refusing(&somewhere);
+		for (uint32_t turn = 0; turn < 20; turn++)
+			comm_peers_turn(comm, 0);
+		assert_int_equal(session_state(comm->session), SESSION_JOINING);
+		assert_int_equal(peer->address_at, 0); /* all again, but not at once */
+		assert_int_equal(peer->fd, -1);
+		assert_int_equal(peer->connect_due_us, COMM_CONNECT_AGAIN_US);
+		turn_until_failed(comm, UNTIL_US);
+		failed_as(comm,
+		          count == 1 ? "aggregator one:1: no answer: Connection refused; is "
+		                       "winnowd running there?"
+		                     : "no answer by any of its 2 addresses: Connection refused");
+		close(listener);
+		closed(comm);
+	}
+}
+
+/* An aggregator that starts later than its workers. */
+static void test_started_late(void **state)
+{
+	struct winnow_comm *comm = opened(1);
+	struct comm_peer *peer = &comm->peers[0];
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(HERE)};
+	socklen_t size = sizeof(address);
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+	(void)state;
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+	peer->addresses[0] = (struct net_addr){HERE, ntohs(address.sin_port)};
+	for (uint32_t turn = 0; turn < 5; turn++)
+		comm_peers_turn(comm, 0);
+	assert_false(peer->connected);
+	assert_int_equal(listen(listener, 8), 0);
+	comm_peers_turn(comm, COMM_CONNECT_AGAIN_US - 1);
+	assert_int_equal(peer->fd, -1);
+	turn_until_settled(comm, COMM_CONNECT_AGAIN_US);
+	assert_true(peer->connected);
+	close(listener);
+	closed(comm);
+}
+
+/* ---- reading and writing ---- */
+
+static void say(int fd, const char *text, size_t bytes)
+{
+	assert_int_equal(send(fd, text, bytes, MSG_NOSIGNAL), bytes);
+}
+
+/* The next line that the aggregator gets must have this in it. */
+static void hears(struct winnow_comm *comm, int fd, uint64_t now_us, const char *text)
+{
+	char line[4096] = "";
+	size_t used = 0;
+
+	for (uint32_t turn = 0; turn < TURNS_MAX && strchr(line, '\n') == NULL; turn++) {
+		ssize_t count;
+
+		comm_peers_turn(comm, now_us);
+		count = recv(fd, line + used, 1, MSG_DONTWAIT);
+		if (count == 1)
+			used++;
+		else
+			usleep(1000);
+	}
+	if (strstr(line, text) == NULL)
+		fail_msg("'%s' does not say '%s'", line, text);
+}
+
+static void test_lines(void **state)
+{
+	struct control_message hello = {.kind = CONTROL_HELLO, .version = WIRE_VERSION};
+	char *line = message_format(&hello);
+	struct winnow_comm *comm;
+	int fd;
+
+	(void)state;
+	comm = connected_again(&fd);
+	for (const char *at = line; *at != '\0'; at++) { /* in the smallest pieces there are */
+		say(fd, at, 1);
+		comm_peers_turn(comm, 0);
+	}
+	hears(comm, fd, 0, "\"type\":\"join\"");
+	close(fd);
+	turn_until_failed(comm, 0);
+	failed_as(comm, "aggregator one:1: connection closed");
+	assert_int_equal(comm->peers[0].fd, -1);
+	comm_peers_turn(comm, UNTIL_US); /* it stays gone */
+	assert_int_equal(comm->peers[0].fd, -1);
+	closed(comm);
+	free(line);
+}
+
+static void test_not_lines(void **state)
+{
+	char garbage[LINES_BYTES_MAX + 1];
+	struct winnow_comm *comm;
+	int fd;
+
+	(void)state;
+	memset(garbage, 'x', sizeof(garbage));
+	comm = connected_again(&fd);
+	say(fd, garbage, sizeof(garbage));
+	turn_until_failed(comm, 0);
+	failed_as(comm, "it sent something that is not a message");
+	close(fd);
+	closed(comm);
+
+	comm = connected(&fd);
+	say(fd, "HTTP/1.1 400 Bad Request\n", 25);
+	turn_until_failed(comm, 0);
+	failed_as(comm, "it does not speak Winnow's protocol");
+	close(fd);
+	closed(comm);
+}
+
+/* A reset connection is no reason to write into nothing, or to stop the program. */
+static void test_reset(void **state)
+{
+	struct linger now = {1, 0};
+	struct winnow_comm *comm;
+	int fd;
+
+	(void)state;
+	comm = connected_again(&fd);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)), 0);
+	close(fd);
+	turn_until_failed(comm, 0);
+	failed_as(comm, "Connection reset by peer");
+	closed(comm);
+}
+
+/* A socket that takes only a part: what was not taken comes later, nothing twice. */
+static void test_full_socket(void **state)
+{
+	size_t bytes = 24u << 20, got = 0;
+	struct winnow_comm *comm;
+	struct comm_peer *peer;
+	static char piece[65536];
+	uint32_t expected = 0;
+	int fd;
+
+	(void)state;
+	comm = connected(&fd);
+	peer = &comm->peers[0];
+	peer->pending = malloc(bytes + 1);
+	assert_non_null(peer->pending);
+	for (size_t i = 0; i < bytes; i++)
+		peer->pending[i] = (char)(1 + i % 251);
+	peer->pending[bytes] = '\0';
+	comm_peer_write(comm, peer, 0);
+	assert_non_null(peer->pending);
+	assert_true(peer->pending_at > 0 && peer->pending_at < bytes);
+	for (uint32_t turn = 0; turn < 10 * TURNS_MAX && got < bytes; turn++) {
+		ssize_t count = recv(fd, piece, sizeof(piece), MSG_DONTWAIT);
+
+		comm_peer_write(comm, peer, 0);
+		for (ssize_t i = 0; i < count; i++, expected = (expected + 1) % 251)
+			assert_int_equal((uint8_t)piece[i], 1 + expected);
+		got += count > 0 ? (size_t)count : 0;
+	}
+	assert_int_equal(got, bytes);
+	assert_null(peer->pending);
+	session_abort(comm->session, "enough", 0);
+	hears(comm, fd, 0, "\"enough\"");
+	close(fd);
+	closed(comm);
+}
+
+/* One aggregator is gone: the other is told which, in the words that we say here. */
+static void test_others_are_told(void **state)
+{
+	struct winnow_comm *comm = opened(2);
+	int listeners[2], fds[2];
+
+	(void)state;
+	for (uint32_t i = 0; i < 2; i++)
+		listeners[i] = listening(&comm->peers[i].addresses[0], 8);
+	turn_until_settled(comm, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		fds[i] = accept(listeners[i], NULL, NULL);
+	say(fds[0], "not ours\n", 9);
+	turn_until_failed(comm, 0);
+	failed_as(comm, "aggregator one:1: it does not speak Winnow's protocol");
+	hears(comm, fds[1], 0, "aggregator one:1: it does not speak Winnow's protocol");
+	for (uint32_t i = 0; i < 2; i++)
+		close(listeners[i]);
+	for (uint32_t i = 0; i < 2; i++)
+		close(fds[i]);
+	closed(comm);
+}
+
+/* ---- forks ---- */
+
+/* In a fork's child: is the descriptor open? */
+static bool open_in_child(int fd)
+{
+	pid_t child = fork();
+	int status = -1;
+
+	if (child == 0)
+		_exit(fcntl(fd, F_GETFD) != -1);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status) != 0;
+}
+
+static void test_forks(void **state)
+{
+	int fd, ask, other = dup(0);
+	struct winnow_comm *comm = connected(&fd);
+
+	(void)state;
+	assert_true(comm_fork_socket(&comm->ask_fd, AF_UNIX, SOCK_DGRAM) >= 0);
+	ask = comm->ask_fd;
+	assert_true(open_in_child(comm->peers[0].fd)); /* not known yet */
+	comm_fork_add(comm);
+	assert_false(open_in_child(comm->peers[0].fd));
+	assert_false(open_in_child(ask));
+	assert_true(open_in_child(other));
+	comm_fork_close(&comm->ask_fd);
+	assert_int_equal(comm->ask_fd, -1);
+	assert_int_equal(dup2(other, ask), ask); /* the number is another's now */
+	assert_true(open_in_child(ask));
+	comm_fork_remove(comm);
+	assert_true(open_in_child(comm->peers[0].fd));
+	close(ask);
+	close(other);
+	close(fd);
+	closed(comm);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_next_address),    cmocka_unit_test(test_silent_address),
+		cmocka_unit_test(test_refused),         cmocka_unit_test(test_started_late),
+		cmocka_unit_test(test_lines),           cmocka_unit_test(test_not_lines),
+		cmocka_unit_test(test_reset),           cmocka_unit_test(test_full_socket),
+		cmocka_unit_test(test_others_are_told), cmocka_unit_test(test_forks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
