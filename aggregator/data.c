@@ -214,8 +214,9 @@ static void *run(void *context)
 	uint64_t next_check_us = 0;
 	bool busy = false, going = true;
 
-	pthread_setname_np(pthread_self(), "winnow-data");
 	(void)privileges_drop(); /* winnowd.c says it if it cannot be done */
+	/* From here on it allocates nothing: tests count by this name. */
+	pthread_setname_np(pthread_self(), "winnow-data");
 	while (going) {
 		bool received = data_turn(t) > 0;
 		uint64_t now_us;
