@@ -38,6 +38,16 @@ gcc_mpi() {
 }
 gcc_mpi
 
+# bash's wait tells the status of the last alone.
+all_end() { # pid..
+	local pid
+	for pid; do wait "$pid" || { echo "bench: a process of it ended with status $?" >&2; exit 1; }; done
+}
+stop() { # pid..: daemons, which end with status 0
+	kill "$@"
+	all_end "$@"
+}
+
 value() { # file field
 	python3 -c 'import json, sys
 v = json.load(open(sys.argv[1]))
@@ -57,18 +67,18 @@ winnow() { # workers out-file options..
 	pids+=("$daemon")
 	for ((i = 1; i < n; i++)); do
 		on w$i "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $i --world "$n" \
-			--iters "$ITERS" --warmup 1 "$@" >/dev/null &
+			--iters "$ITERS" --warmup 1 --check "$@" >/dev/null &
 		others+=($!)
 	done
 	on w0 "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank 0 --world "$n" \
-		--iters "$ITERS" --warmup 1 --json --rate "$RATE_BITS" --aggregator-rate 1T "$@" >"$out"
-	wait "${others[@]}"
-	kill "$daemon"
-	wait "$daemon" || true
+		--iters "$ITERS" --warmup 1 --check --json --rate "$RATE_BITS" --aggregator-rate 1T "$@" >"$out"
+	all_end "${others[@]}"
+	stop "$daemon"
 }
 
 mpi() { # workers out-file mode density overlap
 	local hosts i
+	rm -f "$2" # a failure must not leave an earlier run's numbers
 	hosts=$(for ((i = 1; i <= $1; i++)); do printf '10.77.0.%d,' "$i"; done)
 	MPI_NET=$net OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 on w0 unshare --uts sh -c "hostname w0
 		exec mpirun -n $1 -H ${hosts%,} --mca plm_rsh_agent $PWD/tests/bench/mpi_agent.sh --mca btl self,tcp \
@@ -86,7 +96,7 @@ gloo() { # workers out-file
 	done
 	RANK=0 WORLD_SIZE=$1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 \
 		on w0 /usr/bin/python3 tests/bench/gloo_bench.py "$bytes" "$ITERS" >"$2"
-	wait "${others[@]}"
+	all_end "${others[@]}"
 }
 
 # ---- parts ----
@@ -172,7 +182,7 @@ part_loss() {
 		for loss in 0 0.1 1 5; do
 			links_loss $loss
 			f=$raw/loss-$mtu-$loss.json
-			winnow 4 "$f" --size "$SIZE" --density 0.1 --check
+			winnow 4 "$f" --size "$SIZE" --density 0.1
 			base=${base:-$(value "$f" time_us.median)}
 			printf '%6s %8s %10.4f %14.3f %6.0f %7s\n' $mtu $loss "$(awk "BEGIN { print $(value "$f" time_us.median) / 1e6 }")" \
 				"$(awk "BEGIN { print $(value "$f" time_us.median) / $base }")" "$(value "$f" retransmits)" "$(value "$f" errors)"
@@ -188,7 +198,7 @@ part_latency() {
 	local size f g i others
 	for size in 4096 65536 1048576; do
 		f=$raw/latency-$size.json g=$raw/latency-gloo-$size.json
-		"$build/winnow" bench --local 4 --size $size --density 1 --iters 1000 --warmup 100 --json >"$f"
+		"$build/winnow" bench --local 4 --size $size --density 1 --iters 1000 --warmup 100 --check --json >"$f"
 		others=()
 		for i in 1 2 3; do
 			RANK=$i WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29501 GLOO_SOCKET_IFNAME=lo \
@@ -197,7 +207,8 @@ part_latency() {
 		done
 		RANK=0 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29501 GLOO_SOCKET_IFNAME=lo \
 			/usr/bin/python3 tests/bench/gloo_bench.py $size 1000 >"$g"
-		wait "${others[@]}"
+		all_end "${others[@]}"
+		[ "$(value "$g" errors)" = 0 ] || { echo "bench: gloo's results are wrong" >&2; exit 1; }
 		printf '%10s %10.1f %10.1f %10.2f\n' $size "$(value "$f" time_us.median)" "$(value "$g" time_us)" \
 			"$(awk "BEGIN { print $(value "$g" time_us) / $(value "$f" time_us.median) }")"
 	done

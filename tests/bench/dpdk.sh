@@ -186,8 +186,7 @@ idle_row() { # name daemon-options
 	job=$(cpu_share "$daemon")
 	kill -KILL "${workers[@]}"
 	wait "${workers[@]}" 2>/dev/null || true
-	kill "$daemon"
-	wait "$daemon" || true
+	stop "$daemon"
 	DAEMON_OPTIONS=$options ITERS=3000 winnow 4 "$f" --size 1K --density 1 --wire f32
 	cp "$f" "$raw/idle-eager.json"
 	DAEMON_OPTIONS=$options ITERS=3000 winnow 4 "$f" --size 1K --density 1 --wire fixed32

@@ -20,9 +20,8 @@ node_run() { # nodes gpus density: one process a node; JSON lines of all
 		pids_here+=($!)
 		pids+=($!)
 	done
-	wait "${pids_here[@]}"
-	kill "$daemon"
-	wait "$daemon" || true
+	all_end "${pids_here[@]}"
+	stop "$daemon"
 	for ((i = 0; i < $1; i++)); do grep '^{' "$raw/node-$1-$i.out"; done
 }
 

@@ -30,7 +30,7 @@ for world in "${worlds[@]}"; do
 	done
 	for pid in "${workers[@]}"; do wait "$pid"; done
 	kill "${pids[0]}"
-	wait "${pids[0]}" || true
+	wait "${pids[0]}"
 	pids=()
 	links_down
 done

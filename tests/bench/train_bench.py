@@ -89,13 +89,16 @@ def bucket(rank, world):
     data = torch.zeros(offset + ROWS * WIDTH)
     data[offset:].view(ROWS, WIDTH)[torch.randperm(ROWS, generator=draw)[:TOUCHED]] = 1
     segments = [(offset, ROWS * WIDTH, WIDTH)]
+    want = data.clone()
+    dist.all_reduce(want)
     for title, options in (
         ("one bucket, cut at its rows", {"segments": segments}),
         ("one bucket, blocks of 64 from its start", {"block": 64}),
         ("one bucket, blocks of 256 from its start", {"block": 256}),
     ):
         before = comm.stats().sent_bytes
-        comm.allreduce(data.clone(), **options)
+        if not torch.equal(comm.allreduce(data.clone(), **options), want):
+            sys.exit(f"rank {rank}: {title}: the result is wrong")
         sent = comm.stats().sent_bytes - before
         if rank == 0:
             print(f"| {world} | {title} | - | {sent / 1e6:.2f} | - |", flush=True)

@@ -23,10 +23,9 @@ xdp_cost() { # name, daemon options, bench options..
 		workers+=($!)
 	done
 	on w0 "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank 0 --world $n --json "$@" >"$f"
-	wait "${workers[@]}"
+	all_end "${workers[@]}"
 	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$f" "$daemon" "$napi" "$switch"
-	kill "$daemon"
-	wait "$daemon" || true
+	stop "$daemon"
 }
 
 # What it takes to be sent a datagram that nobody wants: the driver's part of the cost, and what garbage costs.
@@ -43,8 +42,7 @@ flood_cost() { # name, daemon options
 	sleep 0.5
 	echo "{\"iters\": 0, \"world\": 1, \"block\": 256, \"bytes\": $((count * 1024))}" >"$raw/cost-$name.json"
 	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$raw/cost-$name.json" "$daemon" "$napi" "$switch"
-	kill "$daemon"
-	wait "$daemon" || true
+	stop "$daemon"
 }
 
 # Each device's receiving (NAPI) gets a kernel thread, so that its time is nobody else's. Sets `switch`, those of the
@@ -103,8 +101,7 @@ nic_cost() { # name, daemon options, checksums
 	on nic "$build/tests/bench/nic" 10.77.0.101:5555 wire "$(on a0 cat /sys/class/net/eth0/address)" $count "$3"
 	echo "{\"iters\": 0, \"world\": 1, \"block\": 256, \"bytes\": $((count * 1024))}" >"$raw/cost-$name.json"
 	python3 tests/bench/cpu.py end "$raw/cost-$name.cpu" "$raw/cost-$name.json" "$daemon" "$napi" "$switch"
-	kill "$daemon"
-	wait "$daemon" || true
+	stop "$daemon"
 }
 
 part_nic() {

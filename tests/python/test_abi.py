@@ -5,7 +5,6 @@ import ctypes
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import tempfile
 import unittest
@@ -68,7 +67,6 @@ def evaluate(names):
 
 
 class Abi(unittest.TestCase):
-    @unittest.skipUnless(shutil.which(os.environ.get("CC", "cc")), "no C compiler")
     def test_numbers(self):
         wanted = expressions()
         self.assertEqual(dict(zip(wanted, evaluate(wanted))), wanted)

@@ -150,6 +150,51 @@ def uneven(rank, world, job):
     return float((results[0] - results[1]).abs().max())
 
 
+def two_states(rank, world, job):
+    """Two models that share a communicator, their buckets in an order that differs between ranks."""
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        states = [winnow.torch.HookState(comm) for _ in range(2)]
+        futures = {}
+        for number in (0, 1) if rank == 0 else (1, 0):
+            for _ in range(3):
+                tensor = torch.full((1000,), float(10 * number + rank))
+                futures.setdefault(number, []).append(states[number].reduce(tensor))
+        sums = [[float(future.wait()[0]) for future in futures[number]] for number in (0, 1)]
+        for state in states:
+            state.close()
+    return sums
+
+
+class Tables(unittest.TestCase):
+    """Which parameters of a bucket count as tables, so that blocks begin where their rows do."""
+
+    def segments(self, *shapes, dtype=torch.float32, more=0):
+        parameters = [torch.empty(shape, dtype=dtype) for shape in shapes]
+        total = sum(p.numel() for p in parameters) + more
+        return winnow.torch._tables(parameters, torch.empty(total, dtype=dtype))
+
+    def test_limits(self):
+        ratio, size = winnow.torch._TABLE_RATIO, winnow.torch._TABLE_BYTES
+        width = 64
+        rows = max(ratio * width, -(-size // (4 * width)))
+        table = (rows, width)
+        self.assertEqual(self.segments(table), [(0, rows * width, width)])
+        self.assertEqual(self.segments((100,), table, (3, 5)), [(100, rows * width, width)])
+        self.assertEqual(len(self.segments(table, table)), 2)
+        self.assertIsNone(self.segments((rows, width, 1)))  # not of two dimensions
+        self.assertIsNone(self.segments(table, more=1))  # the bucket holds something else
+        self.assertIsNone(self.segments((width, rows)))
+        # As many rows as it takes, and one fewer.
+        wide = 256
+        self.assertIsNotNone(self.segments((ratio * wide, wide), dtype=torch.float16))
+        self.assertIsNone(self.segments((ratio * wide - 1, wide), dtype=torch.float16))
+        # As many bytes as it takes, of each type, and one row fewer.
+        for dtype, bytes_each in ((torch.float32, 4), (torch.float16, 2)):
+            narrow = size // (8 * bytes_each)
+            self.assertIsNotNone(self.segments((narrow, 8), dtype=dtype))
+            self.assertIsNone(self.segments((narrow - 1, 8), dtype=dtype))
+
+
 class Ddp(harness.TeamCase):
     def check(self, bound=1e-5, dtype=torch.float32, block=None, wire=None, **options):
         results = self.team.run(compare, harness.fresh_job(), dtype, block, wire, **options)
@@ -198,6 +243,11 @@ class Ddp(harness.TeamCase):
 
     def test_from_environment_and_pickled(self):
         self.assertLess(max(self.team.run(from_environment, harness.fresh_job())), 1e-5)
+
+    def test_two_hooks_of_one_communicator(self):
+        mean = (self.world - 1) / 2
+        for sums in self.team.run(two_states, harness.fresh_job()):
+            self.assertEqual(sums, [[mean] * 3, [10 + mean] * 3])
 
     def test_uneven_batches(self):
         self.assertLess(max(self.team.run(uneven, harness.fresh_job())), 1e-5)

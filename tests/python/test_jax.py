@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """winnow.jax: training on two workers ends where one worker with both batches ends; errors are heard."""
 
-import importlib.util
 import unittest
 
 import harness
@@ -63,7 +62,6 @@ def worker(rank, world, store, job, pipe):
     pipe.send((trained, sent, error))
 
 
-@unittest.skipUnless(importlib.util.find_spec("jax"), "no jax: Debian has none; pip install jax in a venv, PYTHON=")
 class Jax(unittest.TestCase):
     def test_training(self):
         results = harness.spawned(worker, WORLD, harness.fresh_job())

@@ -104,7 +104,7 @@ def other_shapes(rank, world, job):
     """COO tensors that embeddings do not make: several sparse dimensions, scalars for rows."""
     with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
         state = winnow.torch.HookState(comm)
-        for sizes, sparse_dim in (((7, 5), 2), ((6, 4, 3), 2), ((9, 2, 3), 1), ((11,), 1)):
+        for sizes, sparse_dim in (((7, 5), 2), ((6, 4, 3), 2), ((5, 4, 3, 2), 3), ((2, 3, 5, 4), 4), ((9, 2, 3), 1), ((11,), 1)):
             whole = torch.zeros(world, *sizes)
             for r in range(world):
                 draw = torch.Generator().manual_seed(r)
