@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_comm.c - what communicators refuse, and how creating one ends, against an aggregator that the test plays */
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/comm.h"
+
+#define COUNT 16
+#define LIMIT_MS 20000
+
+/* ---- arguments ---- */
+
+static int32_t memory[4 * COUNT];
+
+/* What is wrong with COUNT numbers from `send` to `recv`, in bytes from the memory's begin. */
+static const char *wrong(size_t send, size_t recv)
+{
+	struct allreduce task = {.send = (char *)memory + send,
+	                         .recv = (char *)memory + recv,
+	                         .count = COUNT,
+	                         .dtype = WINNOW_I32,
+	                         .reduction = WINNOW_SUM};
+
+	return comm_wrong_argument(&task, NULL);
+}
+
+static void test_buffers(void **state)
+{
+	size_t bytes = COUNT * sizeof(memory[0]);
+
+	(void)state;
+	assert_null(wrong(0, 0));
+	assert_null(wrong(0, bytes));
+	assert_null(wrong(bytes, 0));
+	for (size_t by = 4; by < bytes; by += 4) {
+		assert_string_equal(wrong(0, by),
+		                    "the buffers overlap: they must be equal or apart");
+		assert_string_equal(wrong(by, 0),
+		                    "the buffers overlap: they must be equal or apart");
+	}
+	assert_string_equal(wrong(1, 1), "a buffer is not aligned for its element type");
+	assert_string_equal(wrong(0, bytes + 2), "a buffer is not aligned for its element type");
+}
+
+static void test_arguments(void **state)
+{
+	struct allreduce good = {.send = memory,
+	                         .recv = memory,
+	                         .count = COUNT,
+	                         .dtype = WINNOW_I32,
+	                         .reduction = WINNOW_PROD},
+			 task = good;
+	struct winnow_options options = {.tag = COMM_TAG_BY_ORDER - 1,
+	                                 .block = WIRE_BLOCK_ELEMS_MAX,
+	                                 .wire = WINNOW_WIRE_FIXED32};
+
+	(void)state;
+	assert_null(comm_wrong_argument(&good, &options));
+	options.tag++;
+	assert_string_equal(comm_wrong_argument(&good, &options), "tags are 1 to 2^63 - 1");
+	options = (struct winnow_options){.block = WIRE_BLOCK_ELEMS_MAX + 1};
+	assert_string_equal(comm_wrong_argument(&good, &options), "block is above 65536");
+	task.recv = NULL;
+	assert_string_equal(comm_wrong_argument(&task, NULL), "a buffer is NULL");
+	task.send = NULL;
+	task.count = 0;
+	assert_null(comm_wrong_argument(&task, NULL)); /* of nothing */
+	task = good;
+	task.reduction = WINNOW_PROD + 1;
+	assert_string_equal(comm_wrong_argument(&task, NULL), "unknown operation");
+	task = good;
+	task.count = (UINT64_C(1) << 48) + 1;
+	assert_string_equal(comm_wrong_argument(&task, NULL), "count is above 2^48");
+}
+
+/* ---- an aggregator ---- */
+
+struct aggregator {
+	int listener;
+	uint32_t refusals;     /* connections that are closed at once */
+	const char *says;      /* to the others; NULL: nothing */
+	volatile int *give_up; /* set when it has said that */
+	char heard[8192];      /* the last connection's lines, until it ended */
+	pthread_t thread;
+};
+
+static bool readable(int fd)
+{
+	struct pollfd one = {.fd = fd, .events = POLLIN};
+
+	return poll(&one, 1, LIMIT_MS) == 1;
+}
+
+static void *play(void *context)
+{
+	struct aggregator *a = context;
+	size_t used = 0;
+	ssize_t count;
+	int fd;
+
+	for (uint32_t i = 0; i < a->refusals; i++)
+		if (readable(a->listener))
+			close(accept(a->listener, NULL, NULL));
+	if (a->says == NULL && a->give_up == NULL)
+		return NULL;
+	if (!readable(a->listener))
+		return NULL;
+	fd = accept(a->listener, NULL, NULL);
+	if (a->says != NULL)
+		(void)!send(fd, a->says, strlen(a->says), MSG_NOSIGNAL);
+	if (a->give_up != NULL)
+		*a->give_up = 1;
+	while (readable(fd) &&
+	       (count = recv(fd, a->heard + used, sizeof(a->heard) - 1 - used, 0)) > 0)
+		used += (size_t)count;
+	close(fd);
+	return NULL;
+}
+
+/* Creating a communicator with this aggregator fails like this; returns after how many ms. */
+static uint64_t fails(struct aggregator *a, int result, const char *text)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+	                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(address);
+	struct winnow_config config;
+	struct winnow_comm *comm = (struct winnow_comm *)1;
+	uint64_t begun_us = comm_clock_us();
+	char name[32];
+
+	a->listener = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind(a->listener, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(getsockname(a->listener, (struct sockaddr *)&address, &size), 0);
+	assert_int_equal(listen(a->listener, 8), 0);
+	assert_int_equal(pthread_create(&a->thread, NULL, play, a), 0);
+	snprintf(name, sizeof(name), "127.0.0.1:%u", ntohs(address.sin_port));
+	winnow_config_init(&config);
+	config.aggregators = name;
+	config.insecure_no_key = 1;
+	config.world = 2;
+	config.give_up = a->give_up;
+	assert_int_equal(winnow_comm_create(&config, &comm), result);
+	assert_null(comm);
+	if (strstr(winnow_last_error(), text) == NULL)
+		fail_msg("'%s' does not say '%s'", winnow_last_error(), text);
+	assert_null(strchr(winnow_last_error(), '\n'));
+	assert_int_equal(pthread_join(a->thread, NULL), 0);
+	close(a->listener);
+	return (comm_clock_us() - begun_us) / 1000;
+}
+
+/* Once may be for want of room; the second end is the end. */
+static void test_closed(void **state)
+{
+	struct aggregator twice = {.refusals = 2};
+
+	(void)state;
+	assert_true(fails(&twice, WINNOW_ERR_LOST, "connection closed") >=
+	            COMM_CONNECT_AGAIN_US / 1000);
+}
+
+static void test_other_protocol(void **state)
+{
+	struct aggregator http = {.says = "HTTP/1.1 400 Bad Request\r\n\r\n"};
+	struct aggregator old = {.says = "{\"type\":\"hello\",\"version\":0}\n"};
+
+	(void)state;
+	fails(&http, WINNOW_ERR_PROTOCOL, "it does not speak Winnow's protocol");
+	fails(&old, WINNOW_ERR_PROTOCOL, "aggregator 127.0.0.1:");
+}
+
+/* The caller goes away: at once, and the aggregator is told, so that its place is free. */
+static void test_given_up(void **state)
+{
+	volatile int give_up = 0;
+	struct aggregator silent = {.give_up = &give_up};
+
+	(void)state;
+	assert_true(fails(&silent, WINNOW_ERR_ABORTED, "given up before all workers had joined") <
+	            LIMIT_MS / 2);
+	assert_non_null(strstr(silent.heard, "\"type\":\"abort\""));
+	assert_non_null(strstr(silent.heard, "it gave up"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_buffers),  cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_closed),   cmocka_unit_test(test_other_protocol),
+		cmocka_unit_test(test_given_up),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
