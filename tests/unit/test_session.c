@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_session.c - what several links have in common: one size of datagrams, one end, and one limit on waiting */
+
+#include "tests/unit/test_link.h"
+
+#include "client/session.h"
+
+#define LINKS 2
+#define STALL_US 60000000
+
+static struct bitmap_pool *pool;
+static int32_t numbers[16];
+static uint32_t done;
+
+static void count_done(struct allreduce *task)
+{
+	(void)task;
+	done++;
+}
+
+static struct session *session_opened(void)
+{
+	static const char *const names[LINKS] = {"one:1", "two:2"};
+	struct link_config links[LINKS];
+	struct session_config config = {.links = links,
+	                                .names = names,
+	                                .link_count = LINKS,
+	                                .pool = pool,
+	                                .bitmap = bitmap_best()};
+	struct session *session;
+
+	for (uint32_t i = 0; i < LINKS; i++) {
+		links[i] = basic();
+		links[i].multicast = false;
+	}
+	assert_int_equal(session_open(&config, now_us, &session), 0);
+	for (uint32_t i = 0; i < LINKS; i++)
+		session_connected(session, i, now_us);
+	return session;
+}
+
+static void tell(struct session *session, uint32_t index, const struct control_message *message)
+{
+	char *line = message_format(message);
+
+	assert_non_null(line);
+	session_line(session, index, line, now_us);
+	free(line);
+}
+
+static struct control_message told(struct session *session, uint32_t index, enum control_kind kind)
+{
+	struct control_message message;
+	char why[128], *line = session_take_line(session, index, now_us);
+
+	assert_non_null(line);
+	assert_int_equal(message_parse(line, &message, why), 0);
+	assert_int_equal(message.kind, kind);
+	free(line);
+	return message;
+}
+
+/* Datagrams of this size pass to aggregator `index`, which has one channel. */
+static void probe(struct session *session, uint32_t index, uint32_t bytes)
+{
+	uint8_t data[WIRE_PAYLOAD_MAX] = {0};
+	struct packet_head head = {.kind = WIRE_KNOCKED,
+	                           .channel = (uint16_t)(5 + index),
+	                           .worker = 1,
+	                           .token = GROUP_TOKEN};
+	struct packet_out out = {.scratch = scratch};
+
+	packet_begin(&out, &head);
+	packet_flatten(&out, data);
+	session_datagram(session, index, data, bytes, now_us);
+}
+
+/* The thread's turn: what there is to send. */
+static void pull(struct session *session)
+{
+	struct packet_out out = {.scratch = scratch};
+
+	for (uint32_t i = 0; i < LINKS; i++)
+		while (session_pull(session, i, now_us, &out))
+			;
+	session_tick(session, now_us);
+}
+
+static void welcomed(struct session *session, uint32_t index, uint32_t payload)
+{
+	struct control_message message = welcome();
+
+	message.payload = payload;
+	message.channel_count = 1;
+	message.channels[0] = (uint16_t)(5 + index);
+	message.group_ip = message.group_port = 0;
+	tell(session, index, &hello);
+	told(session, index, CONTROL_JOIN);
+	tell(session, index, &message);
+}
+
+static struct session *running(void)
+{
+	struct session *session = session_opened();
+
+	for (uint32_t i = 0; i < LINKS; i++)
+		welcomed(session, i, i == 0 ? 8972 : 1472);
+	pull(session);
+	probe(session, 0, 8972);
+	pull(session);
+	assert_null(session_take_line(session, 0, now_us)); /* the other may carry less */
+	probe(session, 1, 1472);
+	pull(session);
+	for (uint32_t i = 0; i < LINKS; i++)
+		assert_int_equal(told(session, i, CONTROL_READY).payload, 1472);
+	for (uint32_t i = 0; i < LINKS; i++) {
+		assert_int_equal(session_state(session), SESSION_JOINING);
+		tell(session, i,
+		     &(struct control_message){.kind = CONTROL_START,
+		                               .payload = 1472,
+		                               .window = 32,
+		                               .window_start = 8});
+	}
+	assert_int_equal(session_state(session), SESSION_RUNNING);
+	return session;
+}
+
+static void test_smallest_size(void **state)
+{
+	struct session *session = running();
+	struct winnow_stats stats;
+
+	(void)state;
+	session_stats(session, &stats);
+	assert_int_equal(stats.payload, 1472);
+	assert_int_equal(stats.channels, LINKS);
+	session_close(session);
+}
+
+static void test_abort(void **state)
+{
+	struct session *session = running();
+
+	(void)state;
+	session_abort(session, "of my own will", now_us);
+	assert_int_equal(session_state(session), SESSION_FAILED);
+	assert_int_equal(session_result(session), WINNOW_ERR_ABORTED);
+	assert_string_equal(session_error(session), "aborted here: of my own will");
+	session_abort(session, "once more", now_us);
+	session_fail(session, WINNOW_ERR_LOST, "too late");
+	assert_string_equal(session_error(session), "aborted here: of my own will");
+	for (uint32_t i = 0; i < LINKS; i++) {
+		struct control_message message = told(session, i, CONTROL_ABORT);
+
+		assert_string_equal(message.code, "aborted");
+		assert_string_equal(message.text, "of my own will");
+		assert_null(session_take_line(session, i, now_us));
+	}
+	session_close(session);
+}
+
+/* One link ends: the others' aggregators are told why, and it is not told itself. */
+static void test_one_ends(void **state)
+{
+	struct session *session = running();
+	struct control_message message;
+
+	(void)state;
+	session_gone(session, 1, "connection closed", now_us);
+	assert_int_equal(session_result(session), WINNOW_ERR_LOST);
+	assert_string_equal(session_error(session), "aggregator two:2 is lost: connection closed");
+	message = told(session, 0, CONTROL_ABORT);
+	assert_string_equal(message.code, "lost");
+	assert_string_equal(message.text, "aggregator two:2 is lost: connection closed");
+	assert_null(session_take_line(session, 1, now_us));
+	session_close(session);
+}
+
+/* Aggregators that live and send nothing: the limit, and no later. */
+static void test_stall(void **state)
+{
+	struct session *session = running();
+	struct allreduce task = {.send = numbers,
+	                         .recv = numbers,
+	                         .count = 16,
+	                         .block_elems = 16,
+	                         .dtype = DTYPE_I32,
+	                         .reduction = REDUCE_SUM,
+	                         .tag = 1,
+	                         .done = count_done};
+	uint64_t end_us = now_us + STALL_US + SILENCE_US;
+
+	(void)state;
+	done = 0;
+	assert_int_equal(session_submit(session, &task, now_us), WINNOW_OK);
+	while (now_us < end_us) {
+		assert_int_equal(session_state(session), SESSION_RUNNING);
+		now_us += 1000000;
+		for (uint32_t i = 0; i < LINKS; i++)
+			tell(session, i, &(struct control_message){.kind = CONTROL_PING});
+		session_tick(session, now_us);
+	}
+	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
+	assert_non_null(strstr(session_error(session), "for 64.0 s"));
+	assert_int_equal(done, 1);
+	assert_int_equal(task.status, WINNOW_ERR_TIMEOUT);
+	session_close(session);
+}
+
+/* The same when a worker has left: then an operation has the silence time, and the line says who. */
+static void test_left(void **state)
+{
+	struct session *session = running();
+	struct allreduce task = {.send = numbers,
+	                         .recv = numbers,
+	                         .count = 16,
+	                         .block_elems = 16,
+	                         .dtype = DTYPE_I32,
+	                         .reduction = REDUCE_SUM,
+	                         .tag = 1,
+	                         .done = count_done};
+
+	(void)state;
+	done = 0;
+	assert_int_equal(session_submit(session, &task, now_us), WINNOW_OK);
+	tell(session, 1,
+	     &(struct control_message){.kind = CONTROL_LEFT, .rank = 2, .text = "rank 2 has left"});
+	session_tick(session, now_us);
+	assert_int_equal(session_state(session), SESSION_RUNNING);
+	now_us += SILENCE_US;
+	for (uint32_t i = 0; i < LINKS; i++)
+		tell(session, i, &(struct control_message){.kind = CONTROL_PING});
+	session_tick(session, now_us);
+	assert_int_equal(session_result(session), WINNOW_ERR_LOST);
+	assert_non_null(strstr(session_error(session), "rank 2 has left"));
+	assert_int_equal(done, 1);
+	session_close(session);
+}
+
+static int pool_open(void **state)
+{
+	(void)state;
+	return bitmap_pool_open(bitmap_best(), 1, &pool);
+}
+
+static int pool_close(void **state)
+{
+	(void)state;
+	bitmap_pool_close(pool);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_smallest_size), cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_one_ends),      cmocka_unit_test(test_stall),
+		cmocka_unit_test(test_left),
+	};
+
+	return cmocka_run_group_tests(tests, pool_open, pool_close);
+}
