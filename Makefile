@@ -79,7 +79,7 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo check check-debian bench check-gpu bench-gpu gpu-bundle lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
+.PHONY: all demo check check-release check-debian bench check-gpu bench-gpu gpu-bundle lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
 	$(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
@@ -305,10 +305,14 @@ fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
 # A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
 # It is built on all CPUs, unless the caller has said -j himself.
 all_cpus = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
-check: ## install what is missing, build, run all tests; SAN=... for one with sanitizers
+check: run := check
+check-release: run := release
+check: ## install what is missing, build, run the tests; TESTS="channel dpdk*" for some, SAN=... for all with sanitizers
+check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers
+check check-release:
 	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) tests
-	$(Q)tests/run.sh $(BUILD) '$(SAN)'
+	$(Q)tests/run.sh $(BUILD) '$(SAN)' $(run) $(TESTS:%='%')
 
 SUITE ?= trixie
 check-debian: ## demo and check in a fresh Debian of another release (root, long); SUITE=bookworm

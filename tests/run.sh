@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# run.sh BUILD SAN - run all tests that belong to this build; the last line counts them
+# run.sh BUILD SAN check|release [NAME..] - run the tests that belong to this build; the last line counts them
+#
+# check: what make check runs, in minutes. release: the others, which take longer: scripts with a line "# release",
+# more seeds, fuzzers. With SAN set, both. With names, which may be patterns, those tests of both and no others.
 #
 # A test is a program or script: exit status 0 passed, 77 skipped (its last line says why), anything
 # else failed. Programs lie in BUILD/tests, scripts in tests/. Logs: BUILD/tests/log. With SAN set,
@@ -13,7 +16,7 @@
 # Scripts with a line "# late", and those of images, come when the images have been built aside.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
-build=$1 san=${2:-}
+build=$1 san=$2 kind=$3 only=("${@:4}")
 logs=$build/tests/log
 mkdir -p "$logs"
 rm -f "$logs"/*
@@ -25,16 +28,29 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
 
 # ---- beside ----
 
+wanted() { # name [check|release]: is it to be run now?
+	local pattern
+	for pattern in "${only[@]}"; do
+		# shellcheck disable=SC2053 # a pattern
+		[[ $1 != $pattern ]] || return 0
+	done
+	[ ${#only[@]} = 0 ] && { [ -n "$san" ] || [ "${2:-check}" = "$kind" ]; }
+}
 names=() limits=() commands=() reported=() lanes=()
 state=$(mktemp -d)
-add() { # name seconds command..
+add() { # kind name seconds command..
+	wanted "$2" "$1" || return 0
+	shift
 	names+=("$1") limits+=("$2") reported+=("")
 	commands+=("$(printf '%q ' "${@:3}")")
 }
 add_script() { # file
 	local name
 	name=$(basename "$1" .sh)
-	add "${name#test_}" 1200 "$1"
+	add "$(kind_of "$1")" "${name#test_}" 1200 "$1"
+}
+kind_of() { # file
+	if marked release "$1"; then echo release; else echo check; fi
 }
 
 # Runs what nobody else has begun, of numbers FIRST to END - 1; state/N/end will have status and seconds. Each is a
@@ -79,8 +95,9 @@ await() { # END: what is below that number has ended; what has not when nobody i
 	done
 	collect
 }
-now() { # name seconds command..: while others run beside
-	run "$@"
+now() { # kind name seconds command..: while others run beside
+	wanted "$2" "$1" || return 0
+	run "${@:2}"
 	collect
 }
 
@@ -91,6 +108,8 @@ marked() { # mark script
 }
 scripts=()
 for test in tests/e2e/test_*.sh; do
+	name=$(basename "$test" .sh)
+	wanted "${name#test_}" "$(kind_of "$test")" || continue
 	if [ -z "$san" ] || ! marked no-sanitizers "$test"; then scripts+=("$test"); fi
 done
 in_turn=() late=()
@@ -108,19 +127,25 @@ waiting=${#names[@]}
 for test in "${scripts[@]}"; do
 	! marked aside "$test" || add_script "$test"
 done
-[ -n "$san" ] || add images 1200 tests/e2e/images.sh
+[ ${#late[@]} = 0 ] || [ -n "$san" ] || add release images 1200 tests/e2e/images.sh
 images=${#names[@]}
 # Fuzzers are built with clang and sanitizers of their own, so once is enough.
-[ -n "$san" ] || add fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
+[ -n "$san" ] || add release fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
 shared=${#names[@]} # from here on, whoever has nothing else to do
 if [ -x "$build/tests/sim/sim" ] && [[ $san != *thread* ]]; then # one thread: nothing for tsan
-	count=$([ -n "$san" ] && echo 400 || echo 3000)
-	add "sim-seeds-1-to-$count" 900 "$build/tests/sim/sim" 1 "$count"
-	add "sim-seeds-$((count + 1))-to-$((2 * count))" 900 "$build/tests/sim/sim" $((count + 1)) "$count"
+	# Two halves, for two CPUs: check has the first 1,500 of 6,000 seeds.
+	case ${san:+san}$kind in
+	san*) first=1 count=400 ;;
+	check) first=1 count=750 ;;
+	release) first=1501 count=2250 ;;
+	esac
+	for ((i = 0; i < 2; i++, first += count)); do
+		add "$kind" "sim-seeds-$first-to-$((first + count - 1))" 900 "$build/tests/sim/sim" "$first" "$count"
+	done
 fi
 for test in $([ -n "$san" ] || echo tests/fuzz/fuzz_*.c); do
 	name=$(basename "$test" .c)
-	add "${name/_/-}" 600 tests/fuzz/run.sh 10 build/fuzz "${name#fuzz_}"
+	add release "${name/_/-}" 600 tests/fuzz/run.sh 10 build/fuzz "${name#fuzz_}"
 done
 all=${#names[@]}
 
@@ -130,20 +155,20 @@ lane 0 "$waiting" env &
 lanes+=($!)
 lane "$waiting" "$all" nice -n 19 &
 lanes+=($!)
-[ -n "$san" ] || now layers 60 tests/check_layers.sh
+[ -n "$san" ] || now check layers 60 tests/check_layers.sh
 for test in tests/unit/test_*.c; do
 	name=$(basename "$test" .c)
-	now "${name#test_}" 300 "$build/tests/unit/$name"
+	now check "${name#test_}" 300 "$build/tests/unit/$name"
 done
 for test in tests/gpu/test_*.c tests/gpu/test_*.cc; do
 	name=$(basename "${test%.*}")
-	now "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
+	now check "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
 done
 for test in "${in_turn[@]}" "${late[@]}"; do
 	! grep -q '^need_dpdk' "$test" || await "$waiting" # one of those has huge pages, too
 	[ "$test" != "${late[0]:-}" ] || await "$images"
 	name=$(basename "$test" .sh)
-	now "${name#test_}" 600 "$test"
+	now "$(kind_of "$test")" "${name#test_}" 600 "$test"
 done
 await "$shared"
 work "$shared" "$all" env
@@ -154,6 +179,11 @@ for i in "${!names[@]}"; do
 	[ -n "${reported[i]}" ] || report "${names[i]}" "not run" 0 aside
 done
 
-slowest 8
+if [ $((passed + failed + skipped)) = 0 ]; then
+	echo "no test is called ${only[*]}"
+	failed=1
+else
+	slowest 8
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All of tests/python with Debian's python, against one winnowd on a free loopback port. None may be skipped: nobody would see it.
+# All of tests/python, or PYTHON_TESTS=async of them, with Debian's python, against one winnowd on a free loopback port. None may be skipped: nobody would see it.
 # no-sanitizers: Debian's python and torch are not built with them
 # late: it calls make
 . "$(dirname "$0")/lib.sh"
@@ -8,7 +8,8 @@ need_modules numpy torch
 winnowd --insecure-no-key --threads 3 --log error
 export WINNOW_AGGREGATORS=$HOST:$PORT
 cd tests/python || exit 1
-mapfile -t modules < <(basename -s .py test_*.py | grep -vx test_jax) # test_jax.sh's
+# shellcheck disable=SC2086 # a pattern
+mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-*}.py | grep -vx test_jax) # test_jax.sh's
 $python -m unittest -v "${modules[@]}" 2>&1 | tee "$tmp/tests.out"
 [ "${PIPESTATUS[0]}" = 0 ] || exit 1
 ! grep -E ' \.\.\. skipped|^OK \(skipped' "$tmp/tests.out" || fail "tests were skipped"
