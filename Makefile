@@ -74,7 +74,7 @@ binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
 	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/steady $(BUILD)/tests/e2e/caller $(BUILD)/tests/e2e/lose.bpf.o \
-	$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(if $(cuda_kernels),$(BUILD)/tests/gpu/device_streams)
+	$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(if $(cuda_kernels),$(BUILD)/tests/gpu/device_worker)
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .SECONDARY:
@@ -151,7 +151,7 @@ $(BUILD)/winnow-cuda-emulated.so: $(emulated_kernels) $(call object,$(cuda_other
 	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN/tests/gpu' $^ -o $@
 
 # A library that pretends to be NCCL, for tests: with WINNOW_NCCL=.
-$(fake_nccl): $(BUILD)/emulated/tests/gpu/fake_nccl.o $(BUILD)/emulated/tests/gpu/fake_faults.o $(BUILD)/emulated/tests/gpu/fake_work.o $(BUILD)/emulated/tests/gpu/fake_reduce.o $(emulated_cuda)
+$(fake_nccl): $(BUILD)/emulated/tests/gpu/fake_nccl.o $(BUILD)/emulated/tests/gpu/fake_work.o $(emulated_cuda)
 	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN' $^ -o $@
 
 # Tests of kernels and of the emulation have both inside, and cmocka.
@@ -175,15 +175,15 @@ $(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_
 	@mkdir -p $(@D)
 	$(call say,LD,$@)g++ -pthread $(filter %.o,$^) $(cuda_runtime) -ldl -lrt -o $@
 
-# The bench on the emulation measures nothing, but runs.
-$(BUILD)/emulated/bench_gpu: $(BUILD)/emulated/tests/bench/bench_gpu.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
+# The benches on the emulation measure nothing, but run.
+$(BUILD)/emulated/bench_%: $(BUILD)/emulated/tests/bench/bench_%.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
 	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN/../tests/gpu' $^ $(daemon_libs) $(cli_libs) -o $@
 
 # What goes to a machine with a GPU, CUDA and PyTorch and without our libraries: each object finds beside itself what
-# it needs, and what that needs (so RPATH, not RUNPATH). What needs only nvcc and gcc is built there, if it is missing.
+# it needs, and what that needs (so RPATH, not RUNPATH).
 gpu := $(BUILD)/gpu
 gpu_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
-gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker device_streams device_order test_kernels bench_gpu))
+gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker test_kernels bench_gpu))
 gpu_needs = pkg-config --exists libsodium libmicrohttpd libuv libcap libbpf libevent jansson inih && command -v $(CLANG) $(BPFTOOL) >/dev/null
 
 $(gpu)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
@@ -322,7 +322,7 @@ bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long
 	$(Q)docker/install-packages.sh build dpdk bench
 	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap \
 		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood \
-		$(BUILD)/tests/gpu/device_node $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
+		$(BUILD)/tests/gpu/device_worker $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
 		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o \
 		$(if $(have_dpdk),$(BUILD)/tests/bench/dpdk_source $(BUILD)/tests/bench/dpdk_bytes)
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)

@@ -23,15 +23,20 @@ struct access_scan {
 	struct bitmap_range range; /* of the segment, if `values` is NULL and the form is FIXED32 */
 };
 
-/* What will be received of a segment of one shard. */
+/* What will travel of a segment of one shard. */
 struct access_plan {
 	uint32_t segment, shard;
 	uint32_t block_count; /* of the shard in this segment */
 	uint32_t union_count;
-	const uint64_t *united; /* [(block_count + 63) / 64] */
-	const uint16_t *ranks;  /* union blocks before each word */
-	bool fixed;             /* sums are int32, as `shift` says */
+	const uint64_t *united, *own; /* [(block_count + 63) / 64] */
+	uint32_t first, edge;         /* number of its first frame; those before `edge` are over */
+	bool fixed;                   /* it travels as int32, as `shift` says */
 	int shift;
+};
+
+/* A frame of a segment of one shard, by its number on the channel; those before `edge` are over. */
+struct access_frame {
+	uint32_t segment, shard, number, edge;
 };
 
 /*
@@ -58,10 +63,19 @@ struct access {
 	 */
 	int (*plan)(struct allreduce *task, const struct access_plan *plan);
 
-	/* With plan(), one of these: where a block goes, or bytes of the union's blocks one after the other. */
+	/*
+	 * push - what we have of a frame, as it travels; NULL: not yet. Without it, blocks are sent as
+	 * send() says. Frames become ready by themselves, in the order of their numbers.
+	 */
+	const uint8_t *(*push)(const struct allreduce *task, const struct access_frame *frame);
+
+	/*
+	 * With plan(), one of these: where a block goes, or what has come of a frame. False: there
+	 * is no room for it yet, so it counts as lost.
+	 */
 	uint8_t *(*recv)(const struct allreduce *task, uint32_t shard, uint64_t block);
-	void (*store)(struct allreduce *task, uint32_t shard, uint32_t segment, uint64_t offset,
-	              const void *data, uint32_t bytes);
+	bool (*store)(struct allreduce *task, const struct access_frame *frame, const void *data,
+	              uint32_t bytes);
 
 	/* All of a segment of one shard has been received. NULL: nothing is to be done. */
 	void (*received)(struct allreduce *task, uint32_t shard, uint32_t segment);

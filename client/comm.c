@@ -266,27 +266,12 @@ int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum wi
 		.reduction = (uint8_t)op,
 	};
 	const char *wrong = comm_wrong_argument(&task, options);
-	struct winnow_request *request;
-	int result;
 
-	if (out != NULL)
-		*out = NULL;
-	if (wrong == NULL)
-		wrong = comm_wrong_request(options, out != NULL);
-	if (wrong != NULL)
-		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	result = comm_request_make(comm, &task, options, &request);
-	if (result != WINNOW_OK)
-		return result;
-	request->detached = out == NULL;
-	comm_request_queue(request);
-	result = comm_gpu_wait(request, options);
-	if (out == NULL) {
-		comm_request_drop(request);
-		return result;
-	}
-	*out = request; /* says so, too, if the wait failed */
-	return WINNOW_OK;
+	if (out == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
+	*out = NULL;
+	return wrong != NULL ? comm_fail(WINNOW_ERR_INVALID, wrong)
+	                     : comm_allreduce(comm, &task, NULL, 0, options, out);
 }
 
 int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,

@@ -69,12 +69,11 @@ struct winnow_request {
 	uint64_t submitted_us, done_us;
 	struct winnow_request *whole; /* comm_parts.c: it is a part of this one; else NULL */
 	struct winnow_rows *rows;     /* comm_rows.c: its tensor is this list; else NULL */
-	struct staging_op *staged;    /* comm_gpu.c: its tensor is on a GPU; else NULL */
+	struct comm_gpu *gpu;         /* comm_gpu.c: its tensor is on this GPU; else NULL */
+	struct staging_op *staged;    /* likewise, until it is done */
 	struct staging_bytes staged_bytes;
-	bool ahead;                            /* counted in gpu_ahead */
 	int32_t nothing[COMM_GUARD_COUNT_MAX]; /* a guard's tensor: see comm_parts.c */
-	bool detached;              /* its caller never had it: its failure ends the communicator */
-	char why[COMM_ERROR_BYTES]; /* when it has failed */
+	char why[COMM_ERROR_BYTES];            /* when it has failed */
 	/* Under the lock. */
 	bool done;
 	uint32_t holders;    /* the library until it is done, and its caller */
@@ -114,6 +113,8 @@ struct winnow_comm {
 	int ask_fd;                       /* -1: none */
 	uint64_t ask_due_us;              /* look at it then, however busy */
 	uint64_t gpu_check_us;            /* when to look after GPUs that have something to do */
+	uint64_t gpu_moved_us;            /* when one had done something last */
+	bool gpu_sleeps;                  /* short sleeps are exact */
 
 	struct winnow_comm *forked_next; /* comm_fork.c's */
 
@@ -123,11 +124,11 @@ struct winnow_comm {
 
 	atomic_bool woken; /* callers: set with the lock; thread: look below the lock */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;   /* state, stats, gpu_ahead, abort_wanted */
+	pthread_cond_t changed;   /* state, stats, gpu_turns, abort_wanted */
 	enum session_state state; /* thread: wo */
 	/* Likewise, once, before `state` says that it runs: */
 	bool fast;
-	uint32_t channels, payload, op_slots;
+	uint32_t channels, payload, window, op_slots;
 	enum winnow_result result; /* thread: wo; when failed */
 	char error[COMM_ERROR_BYTES];
 	struct winnow_request *submitted_first, *submitted_last;
@@ -142,11 +143,7 @@ struct winnow_comm {
 	uint64_t next_tag;                 /* of operations that are matched by order */
 	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": none is being written */
 
-	/* The thread tells of a failure before a stream goes on; set before any operation, or NULL. */
-	void (*failing)(void *context, enum winnow_result result, const char *why);
-	void *failing_context;
-
-	uint32_t gpu_ahead;          /* under the lock: operations that streams wait for, or will */
+	uint32_t gpu_turns, gpu_waiting; /* under the lock: GPUs are done with some; callers wait */
 	_Atomic uint32_t trace_fine; /* a trace is, or will be, written: elements of a bit; or 0 */
 
 	pthread_mutex_t gpu_lock; /* one caller at a time adds: */
@@ -162,6 +159,8 @@ void comm_wake(struct winnow_comm *comm);
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text);
 
 #define COMM_TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
+
+#define COMM_WANTS_REQUEST "request is NULL: nobody would know when the operation is done"
 
 int comm_fail(int result, const char *why); /* returns result; `why` is winnow_last_error() */
 
@@ -199,22 +198,35 @@ const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t 
                                 uint64_t count);
 
 /*
+ * An operation as winnow.h has it, of arguments that are right, with `what` as in comm_request_make();
+ * segments NULL: a tensor of none. *out is written only where there is a request.
+ */
+int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what,
+                   const struct winnow_segment *segments, uint32_t segment_count,
+                   const struct winnow_options *options, struct winnow_request **out);
+
+/* All workers say the same here, with the same tag, or the communicator ends. It does not wait. */
+int comm_agree(struct winnow_comm *comm, const uint64_t *what, size_t count, uint64_t tag);
+
+/* Of part `number` of an operation with this tag; unlike callers' tags, and those by order. 0: 0. */
+uint64_t comm_part_tag(uint64_t tag, uint32_t number);
+
+/*
  * comm_gpu.c. comm_gpu_admit() and comm_gpu_post(): enum winnow_result, explained; the first says
- * whether the second would do; that is for a request which is not queued yet. comm_gpu_wait(): the
- * options' stream goes on when this queued one is done.
+ * whether the second would do; that is for a request which is not queued yet, and waits while the
+ * GPU has as many operations as the job may have.
  */
 bool comm_gpu_wanted(const struct winnow_options *options);
 int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
                    const struct winnow_options *options);
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
-/* Makes what the first operation on this GPU would. *can_wait: streams can wait for results. */
-int comm_gpu_open(struct winnow_comm *comm, int device, bool *can_wait);
-int comm_gpu_wait(struct winnow_request *request, const struct winnow_options *options);
-const char *comm_wrong_request(const struct winnow_options *options, bool has_request);
+int comm_gpu_open(struct winnow_comm *comm, int device); /* what the first operation there would */
+uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm);
 
-/* For the thread. */
+/* For the thread. full(): nothing is to be received now. */
 bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us);
-uint64_t comm_gpu_due_us(const struct winnow_comm *comm);
+uint64_t comm_gpu_due_us(struct winnow_comm *comm);
+bool comm_gpu_full(const struct winnow_comm *comm);
 bool comm_gpu_idle(const struct winnow_comm *comm);
 void comm_gpu_close(struct winnow_comm *comm);
 

@@ -40,6 +40,8 @@ const struct comm_number comm_numbers[] = {
          offsetof(struct winnow_config, join_timeout_ms), 100, 86400000, false, true},
 	{"payload", "WINNOW_PAYLOAD", offsetof(struct winnow_config, payload), WIRE_PAYLOAD_MIN,
          WIRE_PAYLOAD_MAX, true, true},
+	{"staging_mb", "WINNOW_STAGING_MB", offsetof(struct winnow_config, staging_mb), 0, 1 << 20,
+         false, true},
 	{NULL, NULL, 0, 0, 0, false, false},
 };
 
@@ -77,6 +79,7 @@ void winnow_config_init(struct winnow_config *config)
 		.join_timeout_ms =
 			65000, /* winnowd, which knows who is missing, says so after 60 s */
 		.multicast = 1,
+		.staging_mb = 64,
 		.datapath = env_text("WINNOW_DATAPATH", "udp"),
 		.eal = env_text("WINNOW_EAL", NULL),
 		.device = env_text("WINNOW_DEVICE", NULL),

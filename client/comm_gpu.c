@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* comm_gpu.c - operations on the memory of GPUs: callers' streams, failures, whom nobody waits for */
+/* comm_gpu.c - operations on the memory of GPUs: what callers give, what the thread polls */
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 #include "client/comm.h"
 #include "client/gpu_plugin.h"
 
-#define CHECK_US 50000 /* between looks at a GPU that has something to do: failures wake nobody */
-#define DRAIN_US 2000  /* and at one that has failed, and may have something to do */
-
-/*
- * Operations for which streams may be made to wait at a time. A queue of the device holds about a
- * thousand entries, and one operation takes about twenty; who fills it has all calls of CUDA wait until
- * there is room, those of our thread, too, and without these no operation ends.
- */
-#define AHEAD_MAX 32
+#define CHECK_US 50000   /* between looks at a GPU that has something to do: failures tell nobody */
+#define POLL_US_MIN 20   /* between looks at its words, while it copies */
+#define POLL_US_MAX 1000 /* while it has tensors to scan, which may be after much else */
 
 /* What this communicator has on one GPU. */
 struct comm_gpu {
@@ -87,59 +82,19 @@ int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
 	return err == 0 ? WINNOW_OK : failed(comm, err, why);
 }
 
-/* Not further ahead: until an earlier operation is done, or the communicator. */
-static int get_ahead(struct winnow_request *request)
-{
-	struct winnow_comm *comm = request->comm;
-
-	pthread_mutex_lock(&comm->lock);
-	while (comm->gpu_ahead >= AHEAD_MAX && comm->state == SESSION_RUNNING &&
-	       comm->abort_result == WINNOW_OK)
-		pthread_cond_wait(&comm->changed, &comm->lock);
-	comm->gpu_ahead++;
-	request->ahead = true;
-	pthread_mutex_unlock(&comm->lock);
-	return winnow_comm_check(comm);
-}
-
-static void fall_back(struct winnow_request *request)
-{
-	struct winnow_comm *comm = request->comm;
-
-	if (!request->ahead)
-		return;
-	request->ahead = false;
-	pthread_mutex_lock(&comm->lock);
-	if (comm->gpu_ahead-- >= AHEAD_MAX)
-		pthread_cond_broadcast(&comm->changed);
-	pthread_mutex_unlock(&comm->lock);
-}
-
 /* The thread: an operation's work on the GPU is done, or will never be. */
 static void passed(void *context, bool there)
 {
 	struct winnow_request *request = context;
 
 	request->staged_bytes = staging_bytes(request->staged);
-	fall_back(request);
+	if (!there)
+		session_fail(request->comm->session, WINNOW_ERR_GPU,
+		             staging_error(request->gpu->staging));
 	/* The GPU has failed after the last sums had come. */
 	if (!there && request->task.status == WINNOW_OK)
 		request->task.status = WINNOW_ERR_GPU;
 	comm_complete(request);
-}
-
-static void wake(void *context)
-{
-	comm_wake(context);
-}
-
-static void failing(void *context, const char *why)
-{
-	struct winnow_comm *comm = context;
-
-	comm_end(comm, WINNOW_ERR_GPU, why);
-	if (comm->failing != NULL)
-		comm->failing(comm->failing_context, WINNOW_ERR_GPU, why);
 }
 
 static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int device,
@@ -151,12 +106,11 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 		.world = comm->world,
 		.shard_count = comm->channels,
 		.payload = comm->payload,
+		.window = comm->window,
 		.op_slots = comm->op_slots,
-		.wake = wake,
+		.pinned_bytes = (uint64_t)comm->config.staging_mb << 20,
 		.passed = passed,
 		.viewed = comm_trace_viewed,
-		.failing = failing,
-		.context = comm,
 	};
 	struct comm_gpu *gpu;
 	int err = 0;
@@ -181,7 +135,7 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 	return err;
 }
 
-int comm_gpu_open(struct winnow_comm *comm, int device, bool *can_wait)
+int comm_gpu_open(struct winnow_comm *comm, int device)
 {
 	const struct gpu_calls *calls;
 	char why[GPU_WHY_BYTES] = "out of memory";
@@ -190,134 +144,175 @@ int comm_gpu_open(struct winnow_comm *comm, int device, bool *can_wait)
 
 	if (err == 0)
 		err = gpu_for(comm, calls, device, &gpu, why);
-	if (err != 0)
-		return failed(comm, err, why);
-	*can_wait = staging_can_wait(gpu->staging);
-	return WINNOW_OK;
+	return err == 0 ? WINNOW_OK : failed(comm, err, why);
+}
+
+/* Until an earlier operation is over, or the communicator: that of turn `seen`, or a later one. */
+static void await_room(struct winnow_comm *comm, uint32_t seen)
+{
+	pthread_mutex_lock(&comm->lock);
+	comm->gpu_waiting++;
+	while (comm->gpu_turns == seen && comm->state == SESSION_RUNNING &&
+	       comm->abort_result == WINNOW_OK)
+		pthread_cond_wait(&comm->changed, &comm->lock);
+	comm->gpu_waiting--;
+	pthread_mutex_unlock(&comm->lock);
+}
+
+static uint32_t turns(struct winnow_comm *comm)
+{
+	uint32_t seen;
+
+	pthread_mutex_lock(&comm->lock);
+	seen = comm->gpu_turns;
+	pthread_mutex_unlock(&comm->lock);
+	return seen;
 }
 
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options)
 {
 	struct winnow_comm *comm = request->comm;
-	struct allreduce *task = &request->task;
-	struct staging_post what = {
-		.count = task->count,
-		.block_elems = task->block_elems,
-		.elem_bytes = dtype_bytes((enum dtype)task->dtype),
-		.stream = options->stream,
-		.stream_waits = !options->stream_goes_on,
-		.context = request,
-		.fine = atomic_load(&comm->trace_fine),
-	};
+	struct staging_post what = {.task = &request->task,
+	                            .stream = options->stream,
+	                            .context = request,
+	                            .fine = atomic_load(&comm->trace_fine)};
 	const struct gpu_calls *calls;
 	char why[GPU_WHY_BYTES] = "out of memory";
-	struct comm_gpu *gpu;
-	int device, err, result = winnow_comm_check(comm);
+	int device, result = winnow_comm_check(comm);
+	uint32_t seen;
+	int err;
 
 	if (result != WINNOW_OK)
 		return result;
-	err = admit(task, options, &calls, &device, why);
-	if (err == 0 && what.stream_waits) {
-		result = get_ahead(request);
-		if (result != WINNOW_OK) {
-			fall_back(request);
+	err = admit(&request->task, options, &calls, &device, why);
+	if (err == 0)
+		err = gpu_for(comm, calls, device, &request->gpu, why);
+	while (err == 0) {
+		seen = turns(comm);
+		err = staging_post(request->gpu->staging, &what, &request->staged, why);
+		if (err != -EAGAIN)
+			break;
+		await_room(comm, seen);
+		result = winnow_comm_check(comm);
+		if (result != WINNOW_OK)
 			return result;
-		}
+		err = 0;
 	}
-	if (err == 0)
-		err = gpu_for(comm, calls, device, &gpu, why);
-	if (err == 0)
-		err = staging_post(gpu->staging, &what, &request->staged, why);
-	if (err != 0) {
-		fall_back(request);
+	if (err != 0)
 		return failed(comm, err, why);
-	}
-	task->access = &staging_access;
-	task->access_state = request->staged;
+	request->task.access = &staging_access;
+	request->task.access_state = request->staged;
 	return WINNOW_OK;
-}
-
-/* ---- what is under way ---- */
-
-/* The caller's stream waits; where it cannot, the caller does. */
-static int wait_for(struct winnow_request *request, void *stream)
-{
-	struct winnow_comm *comm = request->comm;
-	char why[GPU_WHY_BYTES];
-	int err = staging_wait(request->staged, stream, why);
-
-	if (err == 0)
-		return WINNOW_OK;
-	if (err != -EAGAIN)
-		return failed(comm, err, why);
-	pthread_mutex_lock(&comm->lock);
-	while (!request->done)
-		pthread_cond_wait(&request->changed, &comm->lock);
-	pthread_mutex_unlock(&comm->lock);
-	return WINNOW_OK;
-}
-
-int comm_gpu_wait(struct winnow_request *request, const struct winnow_options *options)
-{
-	if (!comm_gpu_wanted(options) || options->stream_goes_on)
-		return WINNOW_OK;
-	return wait_for(request, options->stream);
-}
-
-const char *comm_wrong_request(const struct winnow_options *options, bool has_request)
-{
-	if (has_request)
-		return NULL;
-	if (!comm_gpu_wanted(options))
-		return "request is NULL: nobody would know when the operation is done";
-	return options->stream_goes_on ? "request is NULL and the stream goes on: nobody would "
-	                                 "know when the operation is done"
-	                               : NULL;
 }
 
 int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
-                          enum winnow_op op, struct winnow_comm *comm, void *stream)
+                          enum winnow_op op, struct winnow_comm *comm, void *stream,
+                          struct winnow_request **out)
 {
 	struct winnow_options options = {.memory = WINNOW_MEMORY_CUDA, .stream = stream};
+	struct winnow_request *request = NULL;
+	int result = winnow_allreduce_async(send, recv, count, dtype, op, &options, comm,
+	                                    out != NULL ? out : &request);
 
-	return winnow_allreduce_async(send, recv, count, dtype, op, &options, comm, NULL);
+	if (result == WINNOW_OK && out == NULL)
+		result = winnow_wait(request, -1, NULL);
+	winnow_request_free(&request);
+	return result;
+}
+
+int winnow_stream_wait(struct winnow_request *request, void *stream)
+{
+	struct winnow_comm *comm;
+	char why[GPU_WHY_BYTES];
+	bool done;
+	int err;
+
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+	comm = request->comm;
+	pthread_mutex_lock(&comm->lock);
+	done = request->done;
+	pthread_mutex_unlock(&comm->lock);
+	if (request->gpu == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, "the operation was on no GPU's memory");
+	if (!done)
+		return comm_fail(WINNOW_ERR_INVALID,
+		                 "the operation is not done: no stream may wait for the network");
+	err = staging_follow(request->gpu->staging, stream, why);
+	return err == 0 ? WINNOW_OK : failed(comm, err, why);
+}
+
+uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)
+{
+	uint64_t bytes = 0;
+
+	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next)
+		bytes += staging_pinned_bytes(gpu->staging);
+	return bytes;
 }
 
 /* ---- the communicator's thread ---- */
+
+/* Operations are over: callers may wait for that, see await_room(). */
+static void tell_turn(struct winnow_comm *comm)
+{
+	pthread_mutex_lock(&comm->lock);
+	comm->gpu_turns++;
+	if (comm->gpu_waiting > 0)
+		pthread_cond_broadcast(&comm->changed);
+	pthread_mutex_unlock(&comm->lock);
+}
 
 bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
 {
 	bool any = false, check = now_us >= comm->gpu_check_us;
 
 	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next) {
-		const char *error = staging_error(gpu->staging);
-
 		if (check)
 			(void)staging_check(gpu->staging);
-		if (error[0] != '\0')
-			session_fail(comm->session, WINNOW_ERR_GPU, error);
 		if (staging_turn(gpu->staging))
 			any = true;
+		if (staging_error(gpu->staging)[0] != '\0')
+			session_fail(comm->session, WINNOW_ERR_GPU, staging_error(gpu->staging));
 	}
 	if (check)
-		comm->gpu_check_us =
-			now_us +
-			(session_state(comm->session) == SESSION_RUNNING ? CHECK_US : DRAIN_US);
-	return any;
+		comm->gpu_check_us = now_us + CHECK_US;
+	if (!any)
+		return false;
+	comm->gpu_moved_us = now_us;
+	tell_turn(comm);
+	return true;
 }
 
-uint64_t comm_gpu_due_us(const struct winnow_comm *comm)
+/* The longer nothing has happened, the longer it may go on so. */
+uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 {
-	uint64_t due_us = UINT64_MAX;
+	uint64_t now_us = comm_clock_us(), wait_us = (now_us - comm->gpu_moved_us) / 8;
+	enum staging_work work = STAGING_IDLE;
+	bool idle = true;
 
 	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next) {
-		if (staging_error(gpu->staging)[0] != '\0' &&
-		    session_state(comm->session) == SESSION_RUNNING)
-			return 0;
-		if (!staging_idle(gpu->staging))
-			due_us = comm->gpu_check_us;
+		enum staging_work one = staging_work(gpu->staging);
+
+		work = one > work ? one : work;
+		idle = idle && staging_idle(gpu->staging);
 	}
-	return due_us;
+	if (work == STAGING_IDLE)
+		return idle ? UINT64_MAX : comm->gpu_check_us;
+	/* Sleeps as short as these are not rounded up. */
+	if (!comm->gpu_sleeps)
+		(void)prctl(PR_SET_TIMERSLACK, 1000);
+	comm->gpu_sleeps = true;
+	wait_us = wait_us > POLL_US_MAX ? POLL_US_MAX : wait_us;
+	return now_us + (work == STAGING_COPIES || wait_us < POLL_US_MIN ? POLL_US_MIN : wait_us);
+}
+
+bool comm_gpu_full(const struct winnow_comm *comm)
+{
+	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next)
+		if (staging_full(gpu->staging))
+			return true;
+	return false;
 }
 
 bool comm_gpu_idle(const struct winnow_comm *comm)

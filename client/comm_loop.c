@@ -124,6 +124,7 @@ static void publish_shape(struct winnow_comm *comm)
 	comm->fast = session_fast(comm->session);
 	comm->channels = stats.channels;
 	comm->payload = stats.payload;
+	comm->window = session_window(comm->session);
 	comm->op_slots = session_op_slots(comm->session);
 }
 
@@ -139,34 +140,14 @@ void comm_publish(struct winnow_comm *comm)
 	pthread_cond_broadcast(&comm->changed);
 }
 
-/* A failure is known before a stream goes on: who looks when it has, sees it. */
-static void tell_early(const struct winnow_request *request)
-{
-	const struct winnow_request *whole = request->whole != NULL ? request->whole : request;
-	struct winnow_comm *comm = request->comm;
-	char why[COMM_ERROR_BYTES];
-
-	pthread_mutex_lock(&comm->lock);
-	comm_publish(comm);
-	comm_explain(request, why);
-	pthread_mutex_unlock(&comm->lock);
-	if (whole->detached)
-		comm_end(comm, (enum winnow_result)request->task.status, why);
-	if (comm->failing != NULL)
-		comm->failing(comm->failing_context, (enum winnow_result)request->task.status, why);
-}
-
 static void task_done(struct allreduce *task)
 {
 	struct winnow_request *request = task->context;
 
-	if (request->staged == NULL) {
+	if (request->staged == NULL)
 		comm_complete(request);
-		return;
-	}
-	if (task->status != WINNOW_OK)
-		tell_early(request);
-	staging_finish(request->staged, task->status != WINNOW_OK);
+	else
+		staging_finish(request->staged, task->status != WINNOW_OK);
 }
 
 static void submit_all(struct winnow_comm *comm, struct winnow_request *list, uint64_t now_us)
@@ -208,6 +189,7 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	}
 	if (comm->stats_wanted) {
 		session_stats(comm->session, &comm->stats);
+		comm->stats.pinned_bytes = comm_gpu_pinned_bytes(comm);
 		comm->stats_wanted = false;
 		pthread_cond_broadcast(&comm->changed);
 	}
@@ -276,6 +258,7 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 	uint64_t now_us = comm_clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
 	uint32_t rest_us = comm->backend->rest(comm->net);
 	bool polled = rest_us != NET_REST_FD;
+	short in = comm_gpu_full(comm) ? 0 : POLLIN;
 	uint64_t drained;
 	nfds_t count = 0;
 	struct timespec wait;
@@ -290,12 +273,12 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 	watch(fds, &count, comm->wake_fd, POLLIN);
 	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() passes over -1 */
 	watch(fds, &count, comm->backend->fd(comm->net),
-	      (short)(comm->backend->ready(comm->net) ? POLLIN : POLLIN | POLLOUT));
+	      (short)(comm->backend->ready(comm->net) ? in : in | POLLOUT));
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
 
 		if (peer->group != NULL)
-			watch(fds, &count, comm->backend->fd(peer->group), POLLIN);
+			watch(fds, &count, comm->backend->fd(peer->group), in);
 		if (peer->fd < 0)
 			continue;
 		watch(fds, &count, peer->fd,
@@ -310,7 +293,7 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 		comm->ask_due_us = 0;
 }
 
-static uint64_t next_due_us(const struct winnow_comm *comm)
+static uint64_t next_due_us(struct winnow_comm *comm)
 {
 	uint64_t due_us = session_deadline(comm->session), gpu_due_us = comm_gpu_due_us(comm);
 
@@ -337,7 +320,8 @@ static void turn(struct winnow_comm *comm)
 	bool active;
 	uint64_t now_us;
 
-	active = receive(comm);
+	/* Sums that a GPU has no room for yet stay in the sockets, and windows where they are. */
+	active = !comm_gpu_full(comm) && receive(comm);
 	now_us = comm_clock_us();
 	if (!active || now_us >= session_deadline(comm->session)) {
 		comm_peers_turn(comm, now_us);

@@ -19,12 +19,11 @@
 
 struct part {
 	uint64_t first, count; /* elements of the tensor */
-	uint32_t block;        /* 0: the usual */
-	struct winnow_request *request;
+	uint64_t block;        /* 0: the usual */
 };
 
 struct parts {
-	uint32_t count, begun; /* begun: those before it are under way */
+	uint32_t count;
 	struct part list[];
 };
 
@@ -102,13 +101,14 @@ static struct parts *cut(uint64_t count, uint32_t elem_bytes, uint32_t usual,
 
 /* ---- submitting ---- */
 
-/* Unlike the caller's own tags, and those by order; `tag` makes 2^62 different ones each. */
-static uint64_t part_tag(uint64_t tag, uint32_t number)
+uint64_t comm_part_tag(uint64_t tag, uint32_t number)
 {
 	uint64_t half = COMM_TAG_BY_ORDER >> 1;
 	uint64_t mixed =
 		(tag + number * UINT64_C(0xd1342543de82ef95)) * UINT64_C(0x9e3779b97f4a7c15);
 
+	if (tag == 0)
+		return 0;
 	return COMM_TAG_BY_ORDER | half | ((mixed ^ mixed >> 32) & (half - 1));
 }
 
@@ -119,16 +119,15 @@ static uint32_t hash_u64(uint32_t hash, uint64_t value)
 	return hash;
 }
 
-static struct allreduce guard_of(const struct parts *parts)
+/* Nothing, of a count and a block that say what workers have to agree on. */
+static struct allreduce guard_of(const uint64_t *what, size_t count, uint64_t tag)
 {
-	struct allreduce task = {.is_guard = true, .dtype = DTYPE_I32, .reduction = REDUCE_SUM};
+	struct allreduce task = {
+		.is_guard = true, .tag = tag, .dtype = DTYPE_I32, .reduction = REDUCE_SUM};
 	uint32_t hash = 2166136261;
 
-	for (uint32_t i = 0; i < parts->count; i++) {
-		hash = hash_u64(hash, parts->list[i].first);
-		hash = hash_u64(hash, parts->list[i].count);
-		hash = hash_u64(hash, parts->list[i].block);
-	}
+	for (size_t i = 0; i < count; i++)
+		hash = hash_u64(hash, what[i]);
 	task.count = 1 + hash % COMM_GUARD_COUNT_MAX;
 	task.block_elems = 1 + hash / COMM_GUARD_COUNT_MAX % WIRE_BLOCK_ELEMS_MAX;
 	return task;
@@ -142,7 +141,7 @@ static struct allreduce part_of(const struct allreduce *tensor, const struct par
 	task.send = (const uint8_t *)tensor->send + part->first * elem_bytes;
 	task.recv = (uint8_t *)tensor->recv + part->first * elem_bytes;
 	task.count = part->count;
-	task.block_elems = part->block;
+	task.block_elems = (uint32_t)part->block;
 	task.first = part->first;
 	return task;
 }
@@ -157,6 +156,7 @@ static int begin(struct winnow_request *whole, const struct allreduce *task,
 	if (result != WINNOW_OK)
 		return result;
 	(*out)->whole = whole;
+	whole->gpu = (*out)->gpu;
 	pthread_mutex_lock(&comm->lock);
 	whole->parts_left++;
 	pthread_mutex_unlock(&comm->lock);
@@ -164,48 +164,34 @@ static int begin(struct winnow_request *whole, const struct allreduce *task,
 	return WINNOW_OK;
 }
 
-static int begin_parts(struct winnow_request *whole, struct parts *parts,
+static int begin_parts(struct winnow_request *whole, const struct parts *parts,
                        const struct winnow_request *guard, const struct allreduce *tensor,
                        const struct winnow_options *options)
 {
-	uint64_t tag = options != NULL ? options->tag : 0;
 	int result = WINNOW_OK;
 
-	while (parts->begun < parts->count && result == WINNOW_OK) {
-		struct part *part = &parts->list[parts->begun];
-		struct allreduce task = part_of(tensor, part);
+	for (uint32_t i = 0; i < parts->count && result == WINNOW_OK; i++) {
+		struct allreduce task = part_of(tensor, &parts->list[i]);
+		struct winnow_request *part;
 
 		task.whole = guard->task.tag;
-		task.tag = tag != 0 ? part_tag(tag, parts->begun) : 0;
-		result = begin(whole, &task, options, &part->request);
-		parts->begun += result == WINNOW_OK;
-	}
-	return result;
-}
-
-/* Streams wait for the parts, when all are under way, and none for the guard: its mismatch lets them go on. */
-static int wait_for_parts(const struct parts *parts, const struct winnow_options *options)
-{
-	int result = WINNOW_OK;
-
-	for (uint32_t i = 0; i < parts->begun; i++) {
-		int one = comm_gpu_wait(parts->list[i].request, options);
-
-		result = result == WINNOW_OK ? one : result;
-		comm_request_drop(parts->list[i].request);
+		task.tag = comm_part_tag(tensor->tag, i);
+		result = begin(whole, &task, options, &part);
+		if (result == WINNOW_OK)
+			comm_request_drop(part);
 	}
 	return result;
 }
 
 /* What is under way is the caller's to wait for, whatever failed after it. */
-static int submit(struct winnow_request *whole, struct parts *parts, const struct allreduce *tensor,
-                  const struct winnow_options *options, struct winnow_request **out)
+static int submit(struct winnow_request *whole, const struct parts *parts,
+                  const struct allreduce *tensor, const struct winnow_options *options)
 {
-	struct allreduce task = guard_of(parts);
+	struct allreduce task =
+		guard_of(&parts->list[0].first, 3 * (size_t)parts->count, tensor->tag);
 	struct winnow_request *guard;
-	int result, waited;
+	int result;
 
-	whole->detached = out == NULL;
 	whole->parts_left = 1;
 	result = begin(whole, &task, options, &guard);
 	if (result != WINNOW_OK) {
@@ -215,16 +201,59 @@ static int submit(struct winnow_request *whole, struct parts *parts, const struc
 	}
 	result = begin_parts(whole, parts, guard, tensor, options);
 	comm_request_drop(guard);
-	waited = wait_for_parts(parts, options);
-	result = result == WINNOW_OK ? waited : result;
-	if (result != WINNOW_OK && out == NULL)
-		comm_end(whole->comm, (enum winnow_result)result, winnow_last_error());
 	comm_parts_begun(whole, result, winnow_last_error());
-	if (out != NULL) {
+	return WINNOW_OK;
+}
+
+static int begin_segments(struct winnow_comm *comm, const struct allreduce *tensor,
+                          const struct winnow_segment *segments, uint32_t segment_count,
+                          const struct winnow_options *options, struct winnow_request **out)
+{
+	struct winnow_request *whole = NULL;
+	struct parts *parts;
+	int result;
+
+	result = comm_gpu_wanted(options) ? comm_gpu_admit(comm, tensor, options) : WINNOW_OK;
+	if (result != WINNOW_OK)
+		return result;
+	parts = cut(tensor->count, dtype_bytes((enum dtype)tensor->dtype),
+	            options != NULL && options->block != 0 ? options->block : comm->config.block,
+	            segments, segment_count);
+	if (parts != NULL)
+		whole = comm_request_new(comm);
+	result = whole != NULL ? submit(whole, parts, tensor, options)
+	                       : comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	if (result == WINNOW_OK)
 		*out = whole;
-		return WINNOW_OK;
-	}
-	comm_request_drop(whole);
+	free(parts);
+	return result;
+}
+
+int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what,
+                   const struct winnow_segment *segments, uint32_t segment_count,
+                   const struct winnow_options *options, struct winnow_request **out)
+{
+	struct allreduce tensor = *what;
+	int result;
+
+	if (tensor.tag == 0 && options != NULL)
+		tensor.tag = options->tag;
+	if (segments != NULL)
+		return begin_segments(comm, &tensor, segments, segment_count, options, out);
+	result = comm_request_make(comm, &tensor, options, out);
+	if (result == WINNOW_OK)
+		comm_request_queue(*out);
+	return result;
+}
+
+int comm_agree(struct winnow_comm *comm, const uint64_t *what, size_t count, uint64_t tag)
+{
+	struct allreduce task = guard_of(what, count, tag);
+	struct winnow_request *guard;
+	int result = comm_allreduce(comm, &task, NULL, 0, NULL, &guard);
+
+	if (result == WINNOW_OK)
+		comm_request_drop(guard);
 	return result;
 }
 
@@ -234,33 +263,21 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
                                     const struct winnow_options *options, struct winnow_comm *comm,
                                     struct winnow_request **out)
 {
+	static const struct winnow_segment none;
 	struct allreduce tensor = {.send = send,
 	                           .recv = recv,
 	                           .count = count,
 	                           .dtype = (uint8_t)dtype,
 	                           .reduction = (uint8_t)op};
 	const char *wrong = comm_wrong_argument(&tensor, options);
-	struct winnow_request *whole;
-	struct parts *parts;
-	int result;
 
-	if (out != NULL)
-		*out = NULL;
-	if (wrong == NULL)
-		wrong = comm_wrong_request(options, out != NULL);
+	if (out == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
+	*out = NULL;
 	if (wrong == NULL)
 		wrong = comm_wrong_segments(segments, segment_count, count);
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	result = comm_gpu_wanted(options) ? comm_gpu_admit(comm, &tensor, options) : WINNOW_OK;
-	if (result != WINNOW_OK)
-		return result;
-	parts = cut(count, dtype_bytes((enum dtype)dtype),
-	            options != NULL && options->block != 0 ? options->block : comm->config.block,
-	            segments, segment_count);
-	whole = parts != NULL ? comm_request_new(comm) : NULL;
-	result = whole != NULL ? submit(whole, parts, &tensor, options, out)
-	                       : comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	free(parts);
-	return result;
+	return comm_allreduce(comm, &tensor, segment_count > 0 ? segments : &none, segment_count,
+	                      options, out);
 }

@@ -60,7 +60,9 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 	request->whole = NULL;
 	request->parts_left = 0;
 	request->staged_bytes = (struct staging_bytes){0};
-	request->ahead = request->detached = request->done = false;
+	request->done = false;
+	request->gpu = NULL;
+	request->staged = NULL;
 	request->why[0] = '\0';
 	request->holders = 2;
 	return request;
@@ -71,9 +73,6 @@ static void release(struct winnow_request *request)
 {
 	rows_close(request->rows);
 	request->rows = NULL;
-	if (request->staged != NULL)
-		staging_free(request->staged);
-	request->staged = NULL;
 }
 
 static void give_back(struct winnow_request *request)
@@ -223,19 +222,13 @@ static void part_done(struct winnow_request *whole, const struct winnow_request 
 	whole->staged_bytes.in += part->staged_bytes.in;
 }
 
-/* Where nobody has the request, its failure ends the communicator, and so does segments' disagreement. */
-static bool ends_all(const struct winnow_request *request)
-{
-	return (request->detached && request->task.status != WINNOW_OK) ||
-	       (request->task.is_guard && request->task.status == WINNOW_ERR_MISMATCH);
-}
-
 /* The library is done with it; its result does not change any more. */
 static void over(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
 
-	if (ends_all(request))
+	/* Workers that do not agree on segments would wait for parts that never come. */
+	if (request->task.is_guard && request->task.status == WINNOW_ERR_MISMATCH)
 		comm_end(comm, (enum winnow_result)request->task.status, request->why);
 	pthread_mutex_lock(&comm->lock);
 	request->done_us = comm_clock_us();

@@ -107,80 +107,43 @@ static int join_shares(struct winnow_node *node, const struct winnow_node_config
 		snprintf(suffix, sizeof(suffix), "-%u", node->local_rank + i);
 		result = join(node, config, suffix, config->config->rank, config->config->world,
 		              &node->shares[i]);
-		if (result == WINNOW_OK) {
-			node->shares[i]->failing = node_failing;
-			node->shares[i]->failing_context = node;
-		}
+		if (result == WINNOW_OK)
+			result = comm_gpu_open(node->shares[i], node->gpus[i]);
 	}
 	return result;
 }
 
-/* Before any stream waits, which what this does might not survive: see gpu_start.c. */
-static int open_shares(struct winnow_node *node)
-{
-	int result = WINNOW_OK;
-
-	node->can_wait = true;
-	for (uint32_t i = 0; i < node->gpu_count && result == WINNOW_OK; i++) {
-		bool can_wait = false;
-
-		result = comm_gpu_open(node->shares[i], node->gpus[i], &can_wait);
-		node->can_wait = node->can_wait && can_wait;
-	}
-	return result;
-}
-
-static int start_threads(struct winnow_node *node)
+static int start_thread(struct winnow_node *node)
 {
 	sigset_t all, before;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	node->thread_started = pthread_create(&node->thread, NULL, node_run, node) == 0;
-	node->gather_started =
-		pthread_create(&node->gather_thread, NULL, node_gather_run, node) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (!node->thread_started || !node->gather_started)
-		return comm_fail(WINNOW_ERR_SYSTEM, "cannot start a thread");
-	return WINNOW_OK;
-}
-
-static void stop_thread(struct winnow_node *node, bool *stop, bool started, pthread_t thread)
-{
-	pthread_mutex_lock(&node->lock);
-	*stop = true;
-	pthread_cond_broadcast(&node->changed);
-	pthread_mutex_unlock(&node->lock);
-	if (started)
-		pthread_join(thread, NULL);
+	return node->thread_started ? WINNOW_OK
+	                            : comm_fail(WINNOW_ERR_SYSTEM, "cannot start a thread");
 }
 
 static int create(struct winnow_node *node, const struct winnow_node_config *config)
 {
 	char why[COMM_ERROR_BYTES];
-	int result = join_guard(node, config);
+	int guard, result = join_guard(node, config);
 
 	if (result != WINNOW_OK)
 		return result;
-	if (node->guard != NULL)
-		node_board_open(node, config);
 	result = open_gpus(node, config, why);
 	if (result != WINNOW_OK) {
 		/* Another process may have failed first, and knows better. */
-		int guard = node->guard != NULL ? winnow_comm_check(node->guard) : WINNOW_OK;
-
+		guard = node->guard != NULL ? winnow_comm_check(node->guard) : WINNOW_OK;
 		return guard != WINNOW_OK ? guard : comm_fail(result, why);
 	}
 	result = join_shares(node, config);
-	if (result == WINNOW_OK)
-		result = open_shares(node);
-	return result != WINNOW_OK ? result : start_threads(node);
+	return result != WINNOW_OK ? result : start_thread(node);
 }
 
 static void init(struct winnow_node *node, const struct winnow_node_config *config)
 {
-	pthread_condattr_t attributes;
-
 	node->pid = getpid();
 	node->local_world = config->local_world;
 	node->local_rank = config->local_rank;
@@ -188,19 +151,14 @@ static void init(struct winnow_node *node, const struct winnow_node_config *conf
 	node->block = config->config->block;
 	node->timeout_us = (uint64_t)config->config->timeout_ms * 1000;
 	memcpy(node->gpus, config->gpus, config->gpu_count * sizeof(node->gpus[0]));
-	node->gathers_end = &node->gathers;
-	pthread_mutex_init(&node->nccl, NULL);
-	pthread_mutex_init(&node->gathering, NULL);
+	node->end = &node->first;
+	pthread_mutex_init(&node->submitting, NULL);
 	pthread_mutex_init(&node->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&node->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	comm_cond_init(&node->changed);
 }
 
 int winnow_node_create(const struct winnow_node_config *config, struct winnow_node **out)
 {
-	const struct node_calls *calls;
 	const char *wrong = wrong_config(config);
 	struct winnow_node *node;
 	char why[COMM_ERROR_BYTES];
@@ -209,13 +167,14 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	*out = NULL;
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	err = plugin(&calls, why);
-	if (err != 0)
-		return comm_fail((int)node_result(err), why);
 	node = calloc(1, sizeof(*node));
 	if (node == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	node->calls = calls;
+	err = plugin(&node->calls, why);
+	if (err != 0) {
+		free(node);
+		return comm_fail((int)node_result(err), why);
+	}
 	init(node, config);
 	result = create(node, config);
 	if (result == WINNOW_OK) {
@@ -230,39 +189,23 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 
 /* ---- ending ---- */
 
-static bool idle_within(struct winnow_node *node, uint64_t us)
+/* What is under way may end by itself, for a while. */
+static void stop_thread(struct winnow_node *node)
 {
-	uint64_t until_us = comm_clock_us() + us;
+	uint64_t us = comm_clock_us() + COMM_LEAVE_US;
+	struct timespec until = {.tv_sec = (time_t)(us / 1000000),
+	                         .tv_nsec = (long)(us % 1000000 * 1000)};
+	int err = 0;
 
-	while (!node_gather_idle(node) ||
-	       (node->node_gpus != NULL && !node->calls->idle(node->node_gpus))) {
-		if (comm_clock_us() > until_us)
-			return false;
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	}
-	return true;
-}
-
-/* What the communicators still owe the requests: they have ended, so it comes at once. */
-static void settle_requests(struct winnow_node *node)
-{
-	for (struct winnow_node_request *r = node->underway; r != NULL; r = r->next)
-		for (uint32_t i = 0; i < node->gpu_count; i++) {
-			if (r->shares[i] == NULL)
-				continue;
-			(void)!winnow_wait(r->shares[i], -1, NULL);
-			winnow_request_free(&r->shares[i]);
-		}
-}
-
-static void free_requests(struct winnow_node_request *first)
-{
-	struct winnow_node_request *next;
-
-	for (; first != NULL; first = next) {
-		next = first->next;
-		free(first);
-	}
+	pthread_mutex_lock(&node->lock);
+	while ((node->first != NULL || node->busy) && err == 0)
+		err = pthread_cond_timedwait(&node->changed, &node->lock, &until);
+	node->stop = true;
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->lock);
+	if (err != 0)
+		node_fail(node, WINNOW_ERR_ABORTED, "a node was destroyed while it had work");
+	pthread_join(node->thread, NULL);
 }
 
 void winnow_node_exit(int status, void *node)
@@ -280,39 +223,21 @@ void winnow_node_exit(int status, void *node)
 
 void winnow_node_destroy(struct winnow_node *node)
 {
-	bool idle;
-
 	if (node == NULL || node->pid != getpid())
-		return; /* the threads are the parent's */
-	stop_thread(node, &node->stop, node->thread_started, node->thread);
-	/* Who has noted a failure leaves it to the thread to abort: that is gone. */
-	if (atomic_load(&node->failed) || !idle_within(node, COMM_LEAVE_US))
-		node_fail(node, WINNOW_ERR_ABORTED, "a node was destroyed while it had work");
-	/* Should it still wait, then for communicators that have ended. */
-	stop_thread(node, &node->gather_stop, node->gather_started, node->gather_thread);
-	node->gathers = NULL;
-	settle_requests(node);
-	node_let_go(node);
+		return; /* the thread is the parent's */
+	if (node->thread_started)
+		stop_thread(node);
+	else if (node->node_gpus != NULL)
+		node->calls->abort(node->node_gpus);
 	for (uint32_t i = 0; i < node->gpu_count; i++)
 		winnow_comm_destroy(node->shares[i]);
 	winnow_comm_destroy(node->guard);
-	idle = idle_within(node, COMM_LEAVE_US);
-	node_board_close(node);
 	if (node->node_gpus != NULL)
 		node->calls->close(node->node_gpus);
-	/* A GPU that never comes back may still speak of its requests: then they stay. */
-	if (!idle)
-		return;
-	free_requests(node->underway);
-	free_requests(node->unused);
-	pthread_mutex_destroy(&node->nccl);
-	pthread_mutex_destroy(&node->gathering);
+	while (node->newest != NULL)
+		node_request_free(node->newest);
+	pthread_mutex_destroy(&node->submitting);
 	pthread_mutex_destroy(&node->lock);
 	pthread_cond_destroy(&node->changed);
 	free(node);
-}
-
-void winnow_node_abort(struct winnow_node *node, const char *text)
-{
-	node_fail(node, WINNOW_ERR_ABORTED, text != NULL ? text : "no reason given");
 }

@@ -473,6 +473,16 @@ void session_fail(struct session *session, enum winnow_result result, const char
 	fail(session, session->link_count, result, "%s", text);
 }
 
+uint32_t session_window(const struct session *session)
+{
+	uint32_t window = 0;
+
+	for (uint32_t i = 0; i < session->link_count; i++)
+		if (link_start(session->links[i])->window > window)
+			window = link_start(session->links[i])->window;
+	return window;
+}
+
 uint32_t session_op_slots(const struct session *session)
 {
 	return engine_op_slots(session->engine);

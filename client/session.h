@@ -82,6 +82,9 @@ void session_abort(struct session *session, const char *text, uint64_t now_us);
 /* session_fail - end everything, here with `result` and everywhere with the line `text`. */
 void session_fail(struct session *session, enum winnow_result result, const char *text);
 
+/* Frames of the largest window; when it runs. */
+uint32_t session_window(const struct session *session);
+
 /* Operations under way at a time; when it runs. */
 uint32_t session_op_slots(const struct session *session);
 

@@ -2,9 +2,8 @@
 /*
  * staging_impl.h - what the staging*.c files share; private to them
  *
- * staging.c        operations: from the caller's stream to the machines, and back
- * staging_slots.c  the slots, and who gets one
- * staging_views.c  bitmaps of whole tensors, for traces
+ * staging.c         memory, what a tensor holds, how an operation ends
+ * staging_frames.c  frames of what is planned: carried out, carried in
  */
 #ifndef CLIENT_STAGING_IMPL_H
 #define CLIENT_STAGING_IMPL_H
@@ -13,88 +12,125 @@
 
 #include "client/staging.h"
 
-#define STAGING_AHEAD_MAX 8 /* slots that one operation may have */
+#define STAGING_AHEAD 8 /* segments of an operation that may be announced and not unpacked */
 
-/* What a plan said of one shard's segment. */
-struct staging_plan {
-	uint32_t union_count;
-	bool fixed;
-	int shift;
+/* A segment of a shard, from its announcement until it is in the tensor. */
+enum part_state { PART_FREE, PART_ANNOUNCED, PART_PLANNED, PART_RECEIVED };
+struct staging_part {
+	struct staging_op *op;
+	struct gpu_plan *gpu;
+	enum part_state state;
+	uint32_t channel;
+	uint32_t first, end; /* frames */
+	uint32_t packed;     /* the GPU has been asked for those before it */
+	uint32_t packing;    /* the last such copy */
+	uint32_t stored;     /* those before it are here */
+	uint32_t unpacked;   /* and the GPU has been given those before it */
+	uint32_t unpacking;  /* the last such copy */
+	struct staging_part *next_out, *next_in;
+	bool queued_out, queued_in;
 };
 
-struct staging_slot {
-	struct gpu_slot gpu;
-	uint64_t bytes;             /* of blocks that it has room for */
-	uint32_t number;            /* segment */
-	uint32_t shards_left;       /* not received */
-	bool unpacks;               /* the GPU has something to unpack from it */
-	bool received;              /* all shards; the GPU unpacks */
-	uint32_t *ranks;            /* set bits before each word */
-	struct staging_plan *plans; /* [shard_count] */
-	struct staging_slot *next;
+/* A place in a channel's two rings. */
+enum cell_state { CELL_FREE, CELL_STORED, CELL_UNPACKING };
+struct staging_cell {
+	uint32_t packing;          /* the copy that brings what we have of a frame */
+	uint32_t frame, unpacking; /* whose sums are here, and the copy that takes them away */
+	uint8_t state;             /* of the latter */
 };
 
-struct staging_view {
-	struct gpu_view gpu;
-	uint64_t words; /* that it has room for */
-	struct staging_view *next;
+/* One for each shard, and one more, without rings, for operations that have no frames. */
+struct staging_channel {
+	struct staging_cell *cells; /* [frame_count] */
+	uint8_t *out, *in;          /* pinned */
+	uint32_t edge;              /* frames before it are over */
+	struct staging_part *first; /* planned and not packed, by number */
+};
+
+/* Copies of one way: one at a time, numbered. */
+struct staging_lane {
+	struct gpu_run *runs; /* pinned, [GPU_RUNS_MAX] */
+	uint32_t *word;       /* pinned: the last that the GPU has done */
+	uint32_t last;        /* that it has been asked for */
+	uint32_t frames;      /* in that one */
 };
 
 struct staging_op {
 	struct staging *staging;
-	struct allreduce *task;
-	struct gpu_gate gate;
 	void *context;
-	uint32_t launched; /* segments before it have been given to the GPU to scan */
-	uint32_t slot_count;
-	struct staging_slot *slots[STAGING_AHEAD_MAX]; /* of segment n: at n % STAGING_AHEAD_MAX */
-	bool wants; /* has no slot, and may need one: under the lock */
+	struct allreduce *task; /* NULL: it has not begun */
+	const uint8_t *send;
+	uint64_t count;
+	enum dtype dtype;
+	bool fixed;
+	struct geometry cut;
+	/* What is known of its bits: those of some segments, a piece. */
+	uint32_t *scratch, *found, *word; /* as in struct gpu_scan */
+	uint32_t scans;                   /* number of the last one */
+	uint32_t grain, ratio;            /* elements of a bit, bits of a block */
+	uint32_t piece, piece_segments;   /* the first segment, and how many at most */
+	uint64_t piece_bits;
+	bool seen;                   /* the piece is there, and has been looked at */
+	uint32_t fine;               /* a bitmap of all of it is wanted, see staging_post */
+	uint64_t *view;              /* that bitmap; NULL: none, or not any more */
+	struct staging_part *parts;  /* [STAGING_AHEAD * shard_count] */
+	uint8_t *eager;              /* blocks of one without frames, then their sums */
+	uint32_t packing, unpacking; /* its last copies */
+	uint32_t waiting;            /* frames that are here and not given to the GPU */
 	bool linked, finishing;
 	struct staging_bytes bytes;
-	uint32_t fine;             /* 0: nobody wants its bitmap */
-	struct staging_view *view; /* for that; NULL: none, or not any more */
-	bool viewed;               /* the GPU has been asked for it */
-	struct staging_op *next;
+	struct staging_op *next; /* under way, or free */
 };
 
 struct staging {
 	struct staging_config config;
 	struct gpu *gpu;
+	struct gpu_memory memory;
+	uint32_t bits; /* room of an operation */
+	uint32_t frame_count, frame_stride;
+	struct staging_op *ops;           /* [op_slots] */
+	struct staging_channel *channels; /* [shard_count + 1] */
+	struct staging_part *parts;       /* of all operations */
+	struct gpu_plan *plans;           /* likewise, pinned */
 
 	/* The communicator's thread's. */
 	struct staging_op *under_way;
-	char error[GPU_WHY_BYTES]; /* the GPU's first failure; "": none */
+	struct staging_lane out, in;
+	struct staging_part *to_unpack;
+	uint32_t waiting; /* frames, of all operations */
+	char error[GPU_WHY_BYTES];
 
-	pthread_mutex_t growth; /* one caller at a time makes slots */
 	pthread_mutex_t lock;
-	struct staging_op *unused; /* operations */
-	uint64_t slot_bytes;       /* slots with less room are kept, and not used */
-	uint32_t slot_count, free_count;
-	uint32_t wanting; /* operations that want their first slot */
-	struct staging_slot *free_slots, *small_slots;
-	struct staging_view *views; /* that nobody uses */
+	struct staging_op *free_ops; /* under the lock */
 };
 
-/* Bytes of its largest segment over all shards. -EINVAL: it has too many blocks. */
-int slot_bytes_for(const struct staging *s, const struct staging_post *what, uint64_t *out);
+/* Has the GPU come to this number? Numbers begin again after 2^32. */
+static inline bool staging_reached(const uint32_t *word, uint32_t number)
+{
+	return (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - number) >= 0;
+}
 
-/* One operation more, whose segments have up to so many bytes: make the slots that it may need. */
-int slots_grow(struct staging *s, uint64_t bytes, char *why);
-void slots_free(struct staging *s, struct staging_slot *list);
+static inline struct staging_part *staging_part_of(const struct staging_op *op, uint32_t segment,
+                                                   uint32_t shard)
+{
+	return &op->parts[segment % STAGING_AHEAD * op->staging->config.shard_count + shard];
+}
 
-/* NULL: there is none that others may not need more. */
-struct staging_slot *slot_take(struct staging_op *op);
-void slot_return(struct staging_op *op, struct staging_slot *slot);
+/* The GPU has failed: operations will. */
+void staging_failed(struct staging *s, const char *why);
 
-/* Callers: room for the bitmap of so many elements, if there is memory for it. */
-void view_take(struct staging_op *op, uint64_t count, uint32_t fine);
-void view_return(struct staging_op *op);
-void views_free(struct staging *s, struct staging_view *list);
+/* staging_frames.c: of struct access, and for ready(): may this segment be announced? */
+bool frames_ready(struct staging_op *op, uint32_t segment);
+int frames_plan(struct allreduce *task, const struct access_plan *plan);
+const uint8_t *frames_push(const struct allreduce *task, const struct access_frame *frame);
+void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment);
+bool frames_store(struct allreduce *task, const struct access_frame *frame, const void *data,
+                  uint32_t bytes);
 
-/* Before the first segment is scanned: the whole tensor, if that is wanted. -EIO. */
-int view_begin(struct staging_op *op, char *why);
+/* The next copies, where the last are done. True: there are some. */
+bool frames_copy(struct staging *s);
 
-/* Hand the bitmap out if it is there; `over`: it will not be later. True: the view is free. */
-bool view_look(struct staging_op *op, bool over);
+/* The operation has failed: what is known of it is of no use, and its places are free. */
+void frames_forget(struct staging_op *op);
 
 #endif /* CLIENT_STAGING_IMPL_H */

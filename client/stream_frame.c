@@ -54,7 +54,6 @@ static const uint8_t *send_address(const struct allreduce *task, uint32_t shard,
 
 struct frame_blocks {
 	uint32_t count; /* union blocks in the frame */
-	uint32_t rank;  /* of the first of them, among the segment's */
 	uint32_t part;  /* of a block that takes several frames */
 	uint32_t unit_bytes;
 	uint16_t blocks[WIRE_FRAME_BLOCKS_MAX]; /* of the segment */
@@ -84,7 +83,6 @@ static void frame_list(const struct stream_segment *segment, const struct geomet
 	uint32_t word = word_of_rank(segment, rank);
 	uint64_t left = segment->united[word];
 
-	out->rank = rank;
 	out->part = number % cut->block_parts;
 	out->unit_bytes = geometry_part_bytes(cut, out->part);
 	out->count = segment->union_count - rank;
@@ -141,11 +139,21 @@ static uint64_t own_mask(const struct stream_segment *segment, const struct fram
 	return mask;
 }
 
-/* False when this worker has nothing in the frame. */
+static struct access_frame access_frame_of(const struct stream *s, const struct allreduce *task,
+                                           const struct stream_segment *segment, uint32_t frame)
+{
+	return (struct access_frame){.segment = segment->number,
+	                             .shard = shard_of(s, task),
+	                             .number = frame,
+	                             .edge = s->ack};
+}
+
+/* False when this worker has nothing in the frame, or, *waits, not yet. */
 static bool push_build(struct stream *s, struct stream_segment *segment, uint32_t frame,
-                       struct packet_out *out)
+                       struct packet_out *out, bool *waits)
 {
 	const struct allreduce *task = s->ops[segment->slot].task;
+	const uint8_t *ready = NULL;
 	struct frame_blocks list;
 	uint64_t mask;
 
@@ -155,7 +163,19 @@ static bool push_build(struct stream *s, struct stream_segment *segment, uint32_
 	mask = own_mask(segment, &list);
 	if (mask == 0)
 		return false;
+	if (task->access != NULL && task->access->push != NULL) {
+		struct access_frame which = access_frame_of(s, task, segment, frame);
+
+		ready = task->access->push(task, &which);
+		*waits = ready == NULL;
+		if (ready == NULL)
+			return false;
+	}
 	stream_head(s, out, WIRE_PUSH, frame, mask);
+	if (ready != NULL) {
+		packet_point(out, ready, (uint32_t)__builtin_popcountll(mask) * list.unit_bytes);
+		return true;
+	}
 	for (uint32_t i = 0; i < list.count; i++) {
 		if (!(mask >> i & 1))
 			continue;
@@ -181,6 +201,8 @@ static void frame_passed(struct stream *s, uint64_t now_us)
 
 bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
+	bool waits = false;
+
 	while (frame_before(s->next, s->credit) && frame_before(s->next, s->horizon)) {
 		struct stream_segment *segment = stream_find(s, s->next);
 		struct stream_frame *frame = stream_frame_of(s, s->next);
@@ -195,7 +217,9 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		}
 		if (s->under_way >= s->pace.window)
 			return false;
-		if (!push_build(s, segment, s->next, out)) {
+		if (!push_build(s, segment, s->next, out, &waits)) {
+			if (waits)
+				return false;
 			frame_passed(s, now_us);
 			continue;
 		}
@@ -210,6 +234,8 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
+	bool waits = false; /* it was sent once, so it does not */
+
 	if (frame_before(s->resend_from, s->ack))
 		s->resend_from = s->ack;
 	while (frame_before(s->resend_from, s->resend_to)) {
@@ -221,7 +247,7 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 			continue;
 		frame->flags &= (uint8_t)~FRAME_RESEND;
 		segment = stream_find(s, number);
-		if ((frame->flags & FRAME_HAVE) || !push_build(s, segment, number, out))
+		if ((frame->flags & FRAME_HAVE) || !push_build(s, segment, number, out, &waits))
 			continue;
 		frame->sent_us = (uint32_t)now_us;
 		s->stats.retransmits++;
@@ -257,19 +283,19 @@ void want_take(struct stream *s, const struct packet *packet)
 
 /* ---- results ---- */
 
-static void store(const struct stream *s, struct allreduce *task,
+/* False: there is no room for it yet. */
+static bool store(const struct stream *s, struct allreduce *task,
                   const struct stream_segment *segment, const struct frame_blocks *list,
-                  const uint8_t *data)
+                  uint32_t frame, const uint8_t *data)
 {
 	uint64_t before = (uint64_t)segment->number * task->cut.segment_blocks;
 	uint32_t divisor = task->reduction == REDUCE_AVG ? s->config.world : 1;
 	uint32_t offset = list->part * task->cut.part_bytes;
 
 	if (task->access != NULL && task->access->store != NULL) {
-		task->access->store(task, s->config.shard, segment->number,
-		                    (uint64_t)list->rank * task->cut.block_bytes + offset, data,
-		                    list->count * list->unit_bytes);
-		return;
+		struct access_frame which = access_frame_of(s, task, segment, frame);
+
+		return task->access->store(task, &which, data, list->count * list->unit_bytes);
 	}
 	for (uint32_t i = 0; i < list->count; i++, data += list->unit_bytes) {
 		uint32_t bytes, have = 0;
@@ -287,6 +313,7 @@ static void store(const struct stream *s, struct allreduce *task,
 		else
 			memcpy(address + offset, data, have);
 	}
+	return true;
 }
 
 /* RESULTs that this one has overtaken may be lost: ask when they are late. */
@@ -339,7 +366,10 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 		stream_drop(s, WIRE_DROP_LENGTH);
 		return NULL;
 	}
-	store(s, task, segment, &list, packet->body);
+	if (!store(s, task, segment, &list, packet->frame, packet->body)) {
+		stream_drop(s, WIRE_DROP_STALE);
+		return NULL;
+	}
 	result_timers(s, frame, packet->frame, now_us);
 	frame->flags |= FRAME_HAVE;
 	if (++segment->received < segment->frame_count)
@@ -385,8 +415,8 @@ void eager_point(struct packet_out *out, const struct allreduce *task,
 void eager_store(struct allreduce *task, const struct stream_segment *segment, const uint8_t *sums)
 {
 	if (task->access != NULL && task->access->store != NULL) {
-		task->access->store(task, 0, 0, 0, sums,
-		                    segment->union_count * task->cut.block_bytes);
+		(void)task->access->store(task, &(struct access_frame){0}, sums,
+		                          segment->union_count * task->cut.block_bytes);
 		return;
 	}
 	for (uint32_t b = 0; b < segment->block_count; b++) {

@@ -369,7 +369,7 @@ static void clear_zero_blocks(const struct stream *s, struct allreduce *task,
 
 /* The source learns what will come. False: the union has blocks that the tensor lacks. */
 static bool access_told(const struct stream *s, struct allreduce *task,
-                        const struct stream_segment *segment)
+                        const struct stream_segment *segment, uint32_t first)
 {
 	struct access_plan plan = {
 		.segment = segment->number,
@@ -377,7 +377,9 @@ static bool access_told(const struct stream *s, struct allreduce *task,
 		.block_count = segment->block_count,
 		.union_count = segment->union_count,
 		.united = segment->united,
-		.ranks = segment->rank_before,
+		.own = segment->own,
+		.first = first,
+		.edge = s->ack,
 		.fixed = travels_fixed(task, segment),
 		.shift = segment->shift,
 	};
@@ -431,7 +433,7 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	}
 	segment->plan_flags = plan.flags;
 	segment->shift = fixed_shift(s, plan.exponent);
-	if (!access_told(s, task, segment)) {
+	if (!access_told(s, task, segment, packet->frame)) {
 		stream_drop(s, WIRE_DROP_OPERATION);
 		return NULL;
 	}

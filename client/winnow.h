@@ -24,7 +24,7 @@
  * Errors are values of enum winnow_result. Where other workers or aggregators are concerned,
  * winnow_comm_error() has one line that says what happened, to whom, and what to do. After any error
  * but INVALID, BUSY, MISMATCH and a timed-out winnow_wait(), the communicator is of no more use:
- * destroy it. Streams that wait for a result go on even then.
+ * destroy it.
  */
 #ifndef WINNOW_H
 #define WINNOW_H
@@ -45,7 +45,7 @@ extern "C" {
 #endif
 
 /* Raised when a program built against an older header would no longer work. */
-#define WINNOW_ABI_VERSION 4
+#define WINNOW_ABI_VERSION 5
 
 enum winnow_result {
 	WINNOW_OK = 0,
@@ -154,26 +154,24 @@ struct winnow_config {
 	 * when it is not 0: for a signal handler, or another thread. [NULL]
 	 */
 	const volatile int *give_up;
+	/* Pinned memory for tensors on a GPU, about, in MB for each GPU; it is at least what the job's
+	   windows need: see winnow_stats.pinned_bytes [WINNOW_STAGING_MB; 64] */
+	uint32_t staging_mb;
 };
 
 /* Where an operation's buffers are. */
 enum winnow_memory {
 	WINNOW_MEMORY_HOST = 0,
 	/*
-	 * Both in the memory of one NVIDIA GPU. The operation comes after the work that is in the
-	 * caller's stream, and the stream waits for the result; the calling thread does not, unless
-	 * the driver has no way to make a stream wait, CUDA_DEVICE_MAX_CONNECTIONS is 1, or
-	 * CUDA_LAUNCH_BLOCKING is set. Needs winnow-cuda.so beside the library and a driver for the CUDA
-	 * with which that was built. Streams that are being captured into a graph are refused (INVALID).
-	 * The first operations reserve pinned memory, later ones nothing.
-	 *
-	 * While a stream waits for a result the process should not free memory of the GPU or pinned memory
-	 * (winnow_comm_destroy() of another communicator does), copy to memory that is not pinned, use a
-	 * kernel for the first time (CUDA_MODULE_LOADING=EAGER loads all at once), or put more than some
-	 * hundred things into a stream: CUDA may have these calls wait for the stream, and all others, the
-	 * library's too, for them. After 8 s of that the streams are let go, and the job ends (GPU). With
-	 * stream_goes_on none of it matters. A call waits while 32 operations are under way for which
-	 * streams wait.
+	 * Both in the memory of one NVIDIA GPU. The order that a caller gets:
+	 *   The operation takes the tensor as what is now in options.stream leaves it; no stream waits for it.
+	 *   Its result is in the tensor when the request is done, and not before.
+	 *   What is put into any stream after that finds it: winnow_stream_wait() says so to CUDA.
+	 * Needs winnow-cuda.so beside the library and a driver for the CUDA with which that was built.
+	 * Streams that are being captured into a graph are refused (INVALID). The first operation on a GPU
+	 * reserves pinned memory (staging_mb), and may wait for what the GPU does; later ones reserve
+	 * nothing. A call waits while as many operations are under way on the GPU as an aggregator
+	 * allows a job (--op-slots, 32).
 	 */
 	WINNOW_MEMORY_CUDA = 1,
 };
@@ -189,9 +187,7 @@ struct winnow_options {
 	uint32_t block;        /* elements; 0: the communicator's */
 	enum winnow_wire wire; /* AUTO: the communicator's */
 	enum winnow_memory memory;
-	uint32_t
-		stream_goes_on; /* CUDA: 1: the stream does not wait; winnow_wait() or _test() tell */
-	void *stream;           /* CUDA: a cudaStream_t; NULL: the GPU's default stream */
+	void *stream; /* CUDA: a cudaStream_t; NULL: the GPU's default stream */
 	/*
 	 * Of the operations under way at a time, those with higher numbers go first, and the oldest
 	 * of those with the same. Others get a turn now and then. It is best if all workers say
@@ -209,7 +205,7 @@ struct winnow_op_stats {
 	uint64_t blocks_nonzero; /* that this worker sent */
 	uint64_t blocks_union;   /* that any worker sent: received by this one */
 	uint64_t time_us;        /* from submission to completion */
-	/* That a GPU sent over its bus: bitmaps, a trace's, too, and packed blocks; and received: plans, sums. */
+	/* That a GPU sent over its bus: bitmaps and packed blocks; and received: plans and sums. */
 	uint64_t staged_out_bytes;
 	uint64_t staged_in_bytes;
 };
@@ -227,6 +223,7 @@ struct winnow_stats {
 	uint32_t multicast; /* aggregators whose results come by multicast */
 	uint32_t wire;      /* enum winnow_wire that AUTO stands for */
 	uint32_t reserved;
+	uint64_t pinned_bytes; /* of the host's memory, for tensors on GPUs */
 };
 
 /* winnow_config_init - defaults and environment. Keeps pointers into the environment. */
@@ -268,11 +265,6 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce(const void *send, void *recv, uint6
  * may be NULL. Both buffers belong to the library until the request is done, as winnow_wait() and
  * winnow_test() say; then, or before, the caller passes it to winnow_request_free(). *request is
  * written last of all: what has not been written has not begun.
- *
- * On a GPU the request is done when the result is in its memory. Whoever needs no request, because a
- * stream waits for the result, passes NULL for `request`: then a failure, a mismatch too, ends
- * the communicator, lets the stream go on with a result that is of no use, and is told
- * by winnow_comm_check() and by the next call on a GPU's memory.
  */
 WINNOW_API WINNOW_CHECK int winnow_allreduce_async(const void *send, void *recv, uint64_t count,
                                                    enum winnow_dtype dtype, enum winnow_op op,
@@ -281,12 +273,21 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce_async(const void *send, void *recv,
                                                    struct winnow_request **request);
 
 /*
- * winnow_allreduce_cuda - winnow_allreduce() in the manner of NCCL: on buffers in a GPU's memory,
- * in the order of `stream` (a cudaStream_t), without waiting and without a request.
+ * winnow_allreduce_cuda - winnow_allreduce() on buffers in a GPU's memory, after what is in `stream` (a
+ * cudaStream_t). With `request` NULL it returns when the result is there; else it is
+ * winnow_allreduce_async().
  */
 WINNOW_API WINNOW_CHECK int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count,
                                                   enum winnow_dtype dtype, enum winnow_op op,
-                                                  struct winnow_comm *comm, void *stream);
+                                                  struct winnow_comm *comm, void *stream,
+                                                  struct winnow_request **request);
+
+/*
+ * winnow_stream_wait - what is put into `stream` (a cudaStream_t) from now on comes after the result of
+ * this request, which is done: an event of CUDA's, for programs and tools that look for one.
+ * INVALID: it is not done, or was on no GPU.
+ */
+WINNOW_API WINNOW_CHECK int winnow_stream_wait(struct winnow_request *request, void *stream);
 
 /* A part of a tensor that is made of rows; in elements. */
 struct winnow_segment {
@@ -301,7 +302,7 @@ struct winnow_segment {
  * order and do not overlap; what lies between them is reduced in blocks of the usual size. All workers
  * pass the same segments. It is one request and as many operations as there are runs of the same
  * block: their blocks are added up in the statistics. If workers do not agree on the segments, the
- * communicator ends. In a GPU's memory, too; `request` may be NULL there.
+ * communicator ends. In a GPU's memory, too.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
@@ -421,11 +422,11 @@ WINNOW_API uint32_t winnow_comm_world(const struct winnow_comm *comm);
  *     err = winnow_node_allreduce(&grad, &grad, count, WINNOW_F32, WINNOW_SUM, &stream, node);
  *     winnow_node_destroy(node);
  *
- * Threads: any thread may call any function; as with NCCL, all processes of a node make the same
- * calls in the same order. The library starts two more threads a node.
+ * Threads: any thread may call any function; as with NCCL, all processes of all nodes make the same
+ * calls in the same order. The library starts one more thread a node: it makes all calls of NCCL.
  *
- * Errors: what fails on one GPU ends the node, and all nodes: NCCL's work is aborted, streams go on
- * with results that are of no use, and every later call says why, on every process.
+ * Errors: what fails on one GPU ends the node, and all nodes: NCCL's work is aborted, requests fail,
+ * and every later call says why, on every process.
  */
 struct winnow_node;
 struct winnow_node_request;
@@ -469,15 +470,11 @@ WINNOW_API void winnow_node_exit(int status, void *node);
 
 /*
  * winnow_node_allreduce - recv[g][i] = the (op) of send[i] of all GPUs of all nodes, for each GPU g of
- * this process and i < count, in the order of streams[g] (a cudaStream_t), without waiting for
- * the GPUs. Arrays are [gpu_count]; send[g] and recv[g] are in the memory of gpus[g], equal or
+ * this process and i < count, after what is now in streams[g] (a cudaStream_t); it returns when the
+ * result is there. Arrays are [gpu_count]; send[g] and recv[g] are in the memory of gpus[g], equal or
  * apart. send is only read. Inside a node NCCL reduces, in the type itself, as it does (16-bit
  * floats are rounded at each step; MIN and MAX of a NaN may be either). AVG divides by all
- * GPUs of all nodes; of integers it is INVALID. A failure is told by winnow_node_check() and by
- * the next call. Waits for NCCL to have begun: at the first call, for the node's other processes;
- * while 24 operations are under way for which streams wait; and for earlier operations with
- * stream_goes_on to have come through the network: who mixes both kinds makes all calls in one order
- * on all nodes, not only within each.
+ * GPUs of all nodes; of integers it is INVALID.
  */
 WINNOW_API WINNOW_CHECK int winnow_node_allreduce(const void *const send[], void *const recv[],
                                                   uint64_t count, enum winnow_dtype dtype,
@@ -486,7 +483,8 @@ WINNOW_API WINNOW_CHECK int winnow_node_allreduce(const void *const send[], void
 
 /*
  * winnow_node_allreduce_async - the same with options (their `memory` and `stream` are ignored) and a
- * request, which is done when all GPUs of this process have the result. Both may be NULL.
+ * request, which is done when all GPUs of this process have the result. Operations happen one after the
+ * other; a call waits while 32 have been submitted and not begun.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
@@ -507,7 +505,7 @@ WINNOW_API WINNOW_CHECK int winnow_node_allreduce_segments_async(
 
 /*
  * As winnow_wait(), winnow_test() and winnow_request_free(); `stats`, which may be NULL, adds up this
- * process's GPUs.
+ * process's GPUs. winnow_node_destroy() frees all requests that are left.
  */
 WINNOW_API WINNOW_CHECK int winnow_node_wait(struct winnow_node_request *request,
                                              int64_t timeout_ms, struct winnow_op_stats *stats);

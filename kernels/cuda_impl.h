@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cuda_impl.h - what the kernels share: how a tensor is cut, chunks of 16 bytes, groups of lanes
+ * cuda_impl.h - what the kernels share: launching, units of memory, the word at the end
  *
- * Private to kernels/. All memory is read and written in chunks: 16 aligned bytes. A block of any
- * length at any address is a number of chunks, of which the first and the last may be its only in
- * part. A group of 1 to 32 lanes works on one block, lane after lane on chunk after chunk.
+ * Private to *.cu. Kernels are launched by launch() and in no other way: <<<>>> is for nvcc alone, and
+ * tests have an emulated CUDA. A unit is 2 to 16 bytes that a lane reads or writes at once: the most
+ * to which everything is aligned.
  */
 #ifndef KERNELS_CUDA_IMPL_H
 #define KERNELS_CUDA_IMPL_H
@@ -12,129 +12,173 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-#include "kernels/bitmap_cuda.h"
+#include "kernels/cuda_kernels.h"
 
 #define ALL_LANES 0xffffffffu
 #define CTA_THREADS 256
 #define CTA_WARPS (CTA_THREADS / 32)
-#define CHUNK_BYTES 16
 
-/* Chunks that a lane has under way at once; 1024 lanes of a multiprocessor then ask for 64 KB. */
-#define CHUNKS_UNDER_WAY 4
-
-/* The four functions of the table, each in a file of its own. */
-int cuda_scan(const struct bitmap_tensor *tensor, uint64_t *bits, uint64_t *magnitude,
-              void *stream);
-int cuda_rank(const uint64_t *bits, uint64_t block_count, uint32_t *ranks, void *scratch,
-              void *stream);
-int cuda_pack(const struct bitmap_tensor *tensor, const uint64_t *bits, const uint32_t *ranks,
-              const struct bitmap_cuda_form *form, void *dst, void *stream);
-int cuda_unpack(const struct bitmap_tensor *shape, const struct bitmap_cuda_deal *deal,
-                const uint64_t *bits, const uint32_t *ranks, const void *src,
-                const struct bitmap_cuda_form *form, bool clear_others, void *dst, void *stream);
-
-/* Of load(), likewise. */
+/* Of cuda_load(). */
 cudaError_t cuda_scan_load(void);
-cudaError_t cuda_rank_load(void);
 cudaError_t cuda_copy_load(void);
 
-/* A tensor in bytes. */
-struct gpu_cut {
-	uint64_t bytes;
-	uint64_t block_count;
-	uint32_t block_bytes; /* of every block but the last, which may be shorter */
-	uint32_t elem_bytes;
+/* ---- launching ---- */
+
+#ifdef WINNOW_EMULATED_CUDA
+
+/* The arguments are copied, as a launch does. */
+template <typename J>
+static inline cudaError_t launch(void (*kernel)(J), uint32_t ctas, cudaStream_t stream,
+                                 const J &job)
+{
+	return emulated_launch(stream, ctas, CTA_THREADS, [=] { kernel(job); });
+}
+
+#else
+
+template <typename J>
+static inline cudaError_t launch(void (*kernel)(J), uint32_t ctas, cudaStream_t stream, J job)
+{
+	void *arguments[] = {&job};
+
+	return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(ctas),
+	                        dim3(CTA_THREADS), arguments, 0, stream);
+}
+
+#endif
+
+/* Have the driver load a kernel now, not when it is first launched. */
+template <typename J> static inline cudaError_t load(void (*kernel)(J))
+{
+	struct cudaFuncAttributes ignored;
+
+	return cudaFuncGetAttributes(&ignored, reinterpret_cast<const void *>(kernel));
+}
+
+/* ---- units ---- */
+
+template <uint32_t BYTES> struct unit_of;
+template <> struct unit_of<2> {
+	typedef unsigned short type;
+};
+template <> struct unit_of<4> {
+	typedef unsigned type;
+};
+template <> struct unit_of<8> {
+	typedef uint2 type;
+};
+template <> struct unit_of<16> {
+	typedef uint4 type;
 };
 
-/* false when the tensor is none that the header allows. */
-static inline bool gpu_cut_of(const struct bitmap_tensor *tensor, const void *data,
-                              struct gpu_cut *out)
-{
-	const uint32_t elem_bytes = dtype_bytes(tensor->dtype);
-	const uint64_t block_elems =
-		tensor->block_elems < tensor->count ? tensor->block_elems : tensor->count;
-
-	if (elem_bytes == 0 || tensor->count > UINT64_C(1) << 48 || tensor->block_elems == 0 ||
-	    tensor->block_elems > BITMAP_CUDA_BLOCK_ELEMS_MAX)
-		return false;
-	if (tensor->count > 0 && (data == nullptr || (uintptr_t)data % elem_bytes != 0))
-		return false;
-	out->bytes = tensor->count * elem_bytes;
-	out->block_count = bitmap_block_count(tensor->count, tensor->block_elems);
-	out->block_bytes = (uint32_t)(block_elems * elem_bytes);
-	out->elem_bytes = elem_bytes;
-	return true;
-}
-
-/* Most chunks that a block touches: aligned says that all blocks begin and end with a chunk. */
-static inline uint32_t gpu_block_chunks(const struct gpu_cut *cut, bool aligned)
-{
-	const uint32_t lead = aligned ? 0 : CHUNK_BYTES - cut->elem_bytes;
-
-	return (lead + cut->block_bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
-}
-
-/*
- * log2 of the lanes for blocks of so many chunks: the largest group that leaves few of its lanes
- * without work, because neighbouring lanes at neighbouring chunks are what memory likes.
- */
-static inline uint32_t gpu_group_shift(uint32_t chunks)
-{
-	uint32_t shift = 0, best = 0, best_share = 0;
-
-	if (chunks <= 8) {
-		while ((1u << shift) < chunks)
-			shift++;
-		return shift;
-	}
-	for (shift = 3; shift <= 5; shift++) {
-		uint32_t slots = (chunks + (1u << shift) - 1) >> shift << shift;
-		uint32_t share = chunks * 100 / slots;
-
-		if (share >= 90 || share > best_share) {
-			best = shift;
-			best_share = share;
-		}
-	}
-	return best;
-}
-
-/* Multiprocessors of the current device. */
-static inline cudaError_t gpu_processors(uint32_t *count)
-{
-	int device = 0, value = 0;
-	cudaError_t error = cudaGetDevice(&device);
-
-	if (error == cudaSuccess)
-		error = cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device);
-	*count = value > 0 ? (uint32_t)value : 1;
-	return error;
-}
-
-/* Which step of its blocks a group is at: chunk k of a lane's in row `row` of blocks. */
-struct gpu_walk {
-	uint32_t row;
-	uint32_t k;
-
-	__device__ __forceinline__ void next(uint32_t per_lane)
-	{
-		k++;
-		if (k == per_lane) {
-			k = 0;
-			row++;
-		}
-	}
+/* A unit as words, whatever its size. */
+template <uint32_t BYTES> struct unit {
+	static constexpr uint32_t words = (BYTES + 3) / 4;
+	uint32_t word[words];
 };
 
 /* Read once: leave the caches to others. */
-static __device__ __forceinline__ uint4 load_chunk(const unsigned char *at)
+template <uint32_t BYTES>
+static __device__ __forceinline__ unit<BYTES> load_unit(const unsigned char *at)
 {
-	return __ldcs(reinterpret_cast<const uint4 *>(at));
+	typedef typename unit_of<BYTES>::type type;
+	const type value = __ldcs(reinterpret_cast<const type *>(at));
+	unit<BYTES> out = {};
+
+	memcpy(&out, &value, sizeof(value));
+	return out;
 }
 
-static __device__ __forceinline__ void store_chunk(unsigned char *at, uint4 chunk)
+template <uint32_t BYTES>
+static __device__ __forceinline__ void store_unit(unsigned char *at, const unit<BYTES> &from)
 {
-	__stcs(reinterpret_cast<uint4 *>(at), chunk);
+	typedef typename unit_of<BYTES>::type type;
+	type value;
+
+	memcpy(&value, &from, sizeof(value));
+	__stcs(reinterpret_cast<type *>(at), value);
+}
+
+/* The first `bytes` of a unit, by halves of a word: what lies behind them may be somebody else's. */
+template <uint32_t BYTES>
+static __device__ __forceinline__ unit<BYTES> load_part(const unsigned char *at, uint32_t bytes)
+{
+	unit<BYTES> out = {};
+
+#pragma unroll
+	for (uint32_t i = 0; i < BYTES; i += 2)
+		if (i < bytes)
+			out.word[i / 4] |=
+				static_cast<uint32_t>(*reinterpret_cast<const uint16_t *>(at + i))
+				<< i % 4 * 8;
+	return out;
+}
+
+template <uint32_t BYTES>
+static __device__ __forceinline__ void store_part(unsigned char *at, const unit<BYTES> &from,
+                                                  uint32_t bytes)
+{
+#pragma unroll
+	for (uint32_t i = 0; i < BYTES; i += 2)
+		if (i < bytes)
+			*reinterpret_cast<uint16_t *>(at + i) =
+				static_cast<uint16_t>(from.word[i / 4] >> i % 4 * 8);
+}
+
+/* The widest unit to which all of these are aligned. */
+static __host__ __device__ inline uint32_t unit_bytes(uint64_t bits)
+{
+	return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
+}
+
+/*
+ * Division of numbers below 2^16 by one that never changes. 2^32 / 1 is no uint32_t, so nothing
+ * stands for one.
+ */
+static __host__ __device__ inline uint32_t inverse_of(uint32_t divisor)
+{
+	return divisor == 1 ? 0 : UINT32_MAX / divisor + 1;
+}
+
+static __device__ __forceinline__ uint32_t divide(uint32_t number, uint32_t inverse)
+{
+	return inverse == 0 ? number : __umulhi(number, inverse);
+}
+
+/* ---- the end ---- */
+
+/*
+ * True in the last CTA that gets here, for all its threads: what all others have written is there for
+ * whoever hears of it from this one, the host, too.
+ */
+static __device__ __forceinline__ bool last_cta(uint32_t *ticket)
+{
+	__shared__ bool last;
+
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		__threadfence_system();
+		last = atomicAdd(ticket, 1u) == gridDim.x - 1;
+		if (last)
+			*ticket = 0;
+		__threadfence_system();
+	}
+	__syncthreads();
+	return last;
+}
+
+/* All threads of a CTA; whoever reads the word finds what they have written, and what they know of. */
+static __device__ __forceinline__ void tell(const struct gpu_word &word)
+{
+	__syncthreads();
+	if (threadIdx.x != 0)
+		return;
+	__threadfence_system();
+#ifdef WINNOW_EMULATED_CUDA
+	__atomic_store_n(word.at, word.value, __ATOMIC_RELEASE);
+#else
+	*static_cast<volatile uint32_t *>(word.at) = word.value;
+#endif
 }
 
 #endif /* KERNELS_CUDA_IMPL_H */

@@ -1,283 +1,318 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * cuda_scan.cu - one bit a block, and the largest magnitude, in one pass
+ * cuda_scan.cu - one bit a block, and the largest magnitude of each range of blocks, in one pass
  *
- * A warp takes units. Small blocks: a unit is 8 to 64 of them, whose bits are whole bytes of the
- * bitmap that no other warp writes. Large ones: a unit is a piece of one block, and whoever finds
- * something in it sets the bit with an atomic operation, one for 16 KB at most. Floats without
- * their sign order like unsigned integers, so the largest is found as such.
+ * Where blocks are powers of two from 64 bytes on and aligned, a warp takes 16 KB at a time, 512
+ * bytes a step, four steps under way while it looks at the four before them, the next 16 KB
+ * included: each step leaves one bit for 16 bytes, and blocks are made of these at the end. Others go
+ * unit by unit, as wide as they are aligned. Bits are collected in the GPU's memory by atomic
+ * operations, one for many blocks; the last CTA carries them out. Floats without their sign order
+ * like unsigned integers.
  */
 
 #include "kernels/cuda_impl.h"
-#include "kernels/cuda_scan.h"
-#include "kernels/launch.h"
 
-#define SCAN_CTAS 3                /* of one kernel that fit a multiprocessor, at least */
-#define UNITS_A_WARP 8             /* of large tensors, so that late CTAs even out early ones */
-#define UNIT_BYTES 8192            /* of small blocks together, about */
-#define WHOLE_BLOCK_BYTES_MAX 2048 /* larger ones are units of their own */
-#define PIECE_CHUNKS 1024          /* of a larger block in one unit */
-#define CTAS_MAX UINT64_C(0x7fffffff)
-#define STEP_BYTES (32 * CHUNK_BYTES)
-#define LINEAR_STEPS 8 /* chunks that a lane of a linear unit has under way */
+#define LINEAR_BYTES 16384
+#define STEP_BYTES 512
+#define BATCH 4 /* steps */
+#define BATCHES (LINEAR_BYTES / STEP_BYTES / BATCH)
+#define PIECE_BYTES 16384u /* of other blocks, that a warp takes at once */
+#define PIECE_UNITS 8      /* that a lane has under way */
+#define LINEAR_CTAS 4      /* of one kernel that fit a multiprocessor */
+#define RANGE_CTAS 3       /* of the same with magnitudes, which takes more registers */
+#define PIECE_CTAS 4
 
-/* The 32-bit word at byte `at` of a chunk, of which only bytes [from, to) count. */
-static __device__ __forceinline__ uint32_t keep_bytes(uint32_t word, int at, int from, int to)
-{
-	const int low = max(from - at, 0), high = min(to - at, 4);
+static_assert(BATCHES % 2 == 0, "two batches take turns, and a unit begins with the first");
 
-	if (low >= 4 || high <= 0)
-		return 0;
-	return word & (0xffffffffu << 8 * low) & (0xffffffffu >> (32 - 8 * high));
-}
-
-static __device__ __forceinline__ uint4 keep_chunk(uint4 chunk, int from, int to)
-{
-	return make_uint4(keep_bytes(chunk.x, 0, from, to), keep_bytes(chunk.y, 4, from, to),
-	                  keep_bytes(chunk.z, 8, from, to), keep_bytes(chunk.w, 12, from, to));
-}
-
-/* Bytes [from, to) of a chunk that is not all the tensor's. Elements are 2 bytes at least. */
-static __device__ __forceinline__ uint4 gather_chunk(const unsigned char *chunk, int from, int to)
-{
-	uint32_t words[4] = {0, 0, 0, 0};
-
-#pragma unroll
-	for (int at = 0; at < CHUNK_BYTES; at += 2)
-		if (at >= from && at < to)
-			words[at / 4] |= static_cast<uint32_t>(
-						 *reinterpret_cast<const uint16_t *>(chunk + at))
-			                 << at % 4 * 8;
-	return make_uint4(words[0], words[1], words[2], words[3]);
-}
-
-/*
- * The block that a lane's group is at, in bytes from `grid`, its first chunk: the block is bytes
- * [begin, end) of it. No such block: end is 0.
- */
-struct scan_block {
-	const unsigned char *grid;
-	uint32_t begin, end;
+struct scan_job {
+	const unsigned char *data;
+	uint64_t bytes;
+	uint32_t block_bytes, block_shift; /* log2, where that is a number */
+	/* Blocks that are not linear: a piece lies within a group, and a group within a range. */
+	uint32_t group_blocks, group_pieces, piece_count;
+	uint32_t block_inverse;
+	uint32_t range_blocks, range_inverse, range_shift;
+	uint32_t care_even, care_odd; /* what makes a word of four, or two, non-zero */
+	uint32_t *bits, *ranges;      /* scratch; a ticket follows what is found */
+	uint32_t *found, found_count;
+	struct gpu_word done;
 };
 
-static __device__ __forceinline__ scan_block block_at(const scan_job &job, const scan_unit &unit,
-                                                      uint32_t row)
-{
-	const uint32_t shift = job.group_shift;
-	const uint32_t index = row * (32u >> shift) + threadIdx.x % 32 / (1u << shift);
-	const unsigned char *start = unit.start + static_cast<uint64_t>(index) * job.block_bytes;
-	scan_block block;
+/* ---- what a lane has seen ---- */
 
-	block.begin = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(start)) % CHUNK_BYTES;
-	block.grid = start - block.begin;
-	block.end = 0;
-	if (index < unit.blocks)
-		block.end = block.begin +
-		            (index == unit.short_block ? unit.short_bytes : job.block_bytes);
-	return block;
+/* Non-zero when the unit is. Of RANGE: its largest magnitude, which then is in *top, too. */
+template <bool RANGE, uint32_t BYTES>
+static __device__ __forceinline__ uint32_t look(const scan_job &job, const unit<BYTES> &seen,
+                                                uint32_t *top)
+{
+	uint32_t found = 0;
+
+#pragma unroll
+	for (uint32_t i = 0; i < seen.words; i++) {
+		if (RANGE)
+			found = max(found, seen.word[i] & 0x7fffffffu);
+		else
+			found |= seen.word[i] & (i % 2 == 0 ? job.care_even : job.care_odd);
+	}
+	*top = max(*top, found);
+	return found;
 }
 
-/* INSIDE: no chunk reaches out of the tensor, where memory may not be ours to read. */
-template <bool INSIDE>
-static __device__ __forceinline__ uint4 fetch(const scan_job &job, const scan_block &block,
-                                              uint32_t offset)
+static __device__ __forceinline__ void add_bits(const scan_job &job, uint32_t word, uint32_t bits)
 {
-	const unsigned char *chunk = block.grid + offset;
-
-	if (offset >= block.end)
-		return make_uint4(0, 0, 0, 0);
-	if (INSIDE || (chunk >= job.data && chunk + CHUNK_BYTES <= job.data + job.bytes))
-		return load_chunk(chunk);
-	return gather_chunk(chunk, max(static_cast<int>(block.begin - offset), 0),
-	                    static_cast<int>(min(block.end - offset, 16u)));
+	if (bits != 0)
+		atomicOr(job.bits + word, bits);
 }
 
-/* Non-zero when the chunk is. */
-static __device__ __forceinline__ uint32_t cares(const scan_job &job, uint4 chunk)
+/* The warp's largest, for the range that holds a block. */
+static __device__ __forceinline__ void add_top(const scan_job &job, uint32_t block, uint32_t top)
 {
-	return ((chunk.x | chunk.z) & job.care_even) | ((chunk.y | chunk.w) & job.care_odd);
+	top = __reduce_max_sync(ALL_LANES, top);
+	if (threadIdx.x % 32 == 0 && top != 0)
+		atomicMax(job.ranges + (__umulhi(block, job.range_inverse) >> job.range_shift),
+		          top);
 }
 
-/* Bit b: has block b of this row a lane that found something? */
-static __device__ __forceinline__ uint32_t row_bits(uint32_t shift, bool found)
+/* The last CTA carries out what all have found, and leaves zeros. */
+static __device__ __forceinline__ void carry_out(const scan_job &job)
+{
+	if (!last_cta(job.bits + job.found_count))
+		return;
+	for (uint32_t i = threadIdx.x; i < job.found_count; i += CTA_THREADS) {
+		job.found[i] = __ldcg(job.bits + i);
+		job.bits[i] = 0;
+	}
+	tell(job.done);
+}
+
+/* ---- pieces: any blocks ---- */
+
+/* Bits of one word of the bitmap that a warp has not written yet. */
+struct scan_open {
+	uint32_t word, bits;
+};
+
+/* Lanes that found something, each in its block: a warp's blocks lie in two words at most. */
+static __device__ __forceinline__ void note(const scan_job &job, scan_open *open, uint32_t block,
+                                            bool found)
+{
+	const uint32_t bit = found ? 1u << block % 32 : 0;
+	uint32_t word;
+
+	for (word = __shfl_sync(ALL_LANES, block, 0) / 32;
+	     word <= __shfl_sync(ALL_LANES, block, 31) / 32; word++) {
+		const uint32_t bits = __reduce_or_sync(ALL_LANES, block / 32 == word ? bit : 0);
+
+		if (word != open->word && threadIdx.x % 32 == 0)
+			add_bits(job, open->word, open->bits);
+		open->bits = word != open->word ? bits : open->bits | bits;
+		open->word = word;
+	}
+}
+
+/* Which block of a group holds this byte of it. */
+static __device__ __forceinline__ uint32_t block_of(const scan_job &job, uint32_t byte)
+{
+	return job.group_blocks == 1 ? 0 : divide(byte, job.block_inverse);
+}
+
+/* Bytes [from, to) of the group of blocks that begins with block `first`, at `group`. */
+template <bool RANGE, uint32_t WIDTH>
+static __device__ __forceinline__ void scan_piece(const scan_job &job, const unsigned char *group,
+                                                  uint32_t first, uint32_t from, uint32_t to)
+{
+	scan_open open = {first / 32, 0};
+	uint32_t top = 0;
+
+	for (uint32_t at = from + threadIdx.x % 32 * WIDTH; __any_sync(ALL_LANES, at < to);
+	     at += PIECE_UNITS * 32 * WIDTH) {
+		unit<WIDTH> units[PIECE_UNITS];
+		uint32_t votes = 0; /* lane i: which lanes have found something in step i */
+
+#pragma unroll
+		for (uint32_t i = 0; i < PIECE_UNITS; i++) {
+			const uint32_t here = at + i * 32 * WIDTH;
+
+			units[i] = {};
+			if (here + WIDTH <= to)
+				units[i] = load_unit<WIDTH>(group + here);
+		}
+#pragma unroll
+		for (uint32_t i = 0; i < PIECE_UNITS; i++) {
+			const uint32_t found =
+				__ballot_sync(ALL_LANES, look<RANGE>(job, units[i], &top) != 0);
+
+			votes = threadIdx.x % 32 == i ? found : votes;
+		}
+#pragma unroll 1
+		for (uint32_t i = 0; i < PIECE_UNITS; i++) {
+			const uint32_t found = __shfl_sync(ALL_LANES, votes, i);
+			const uint32_t here = at + i * 32 * WIDTH;
+
+			if (found != 0)
+				note(job, &open, first + block_of(job, here),
+				     (found >> threadIdx.x % 32 & 1) != 0);
+		}
+	}
+	if (to % WIDTH != 0) { /* the tensor's last unit is not whole */
+		const uint32_t here = to - to % WIDTH;
+		const unit<WIDTH> seen = load_part<WIDTH>(group + here, to - here);
+
+		note(job, &open, first + block_of(job, here), look<RANGE>(job, seen, &top) != 0);
+	}
+	if (threadIdx.x % 32 == 0)
+		add_bits(job, open.word, open.bits);
+	if (RANGE)
+		add_top(job, first, top);
+}
+
+template <bool RANGE, uint32_t WIDTH>
+static __device__ __forceinline__ void scan_pieces(const scan_job &job)
+{
+	const uint32_t stride = gridDim.x * CTA_WARPS;
+	const uint64_t group_bytes = static_cast<uint64_t>(job.group_blocks) * job.block_bytes;
+
+	for (uint32_t piece = blockIdx.x * CTA_WARPS + threadIdx.x / 32; piece < job.piece_count;
+	     piece += stride) {
+		const uint32_t group = job.group_pieces == 1 ? piece : piece / job.group_pieces;
+		const uint32_t from = (piece - group * job.group_pieces) * PIECE_BYTES;
+		const uint64_t left = job.bytes - group * group_bytes;
+		const uint32_t end = static_cast<uint32_t>(left < group_bytes ? left : group_bytes);
+
+		if (from < end)
+			scan_piece<RANGE, WIDTH>(job, job.data + group * group_bytes,
+			                         group * job.group_blocks, from,
+			                         min(from + PIECE_BYTES, end));
+	}
+}
+
+/* ---- linear ---- */
+
+/* Lane l has a bit for each 16 of bytes [512 l, 512 l + 512): those of the unit's blocks. */
+template <bool RANGE>
+static __device__ __forceinline__ void note_linear(const scan_job &job, uint64_t unit,
+                                                   uint32_t votes, uint32_t top)
 {
 	const uint32_t lane = threadIdx.x % 32;
-	const uint32_t votes = __ballot_sync(ALL_LANES, found);
-	const uint32_t group = 0xffffffffu >> (32 - (1u << shift));
+	const uint32_t first = static_cast<uint32_t>(unit * LINEAR_BYTES >> job.block_shift);
+	uint32_t bits = 0;
 
-	return __ballot_sync(ALL_LANES,
-	                     lane < (32u >> shift) && (votes >> (lane << shift) & group) != 0);
-}
+	if (RANGE)
+		add_top(job, first, top);
+	if (job.block_bytes < STEP_BYTES) {
+		const uint32_t group = job.block_bytes / 16, count = 32 / group;
 
-/* The bits of the unit's blocks, whatever they are like. */
-template <uint32_t SIZE, bool INSIDE>
-static __device__ __forceinline__ uint64_t scan_blocks(const scan_job &job, const scan_unit &unit,
-                                                       scan_top<SIZE> *top)
-{
-	const uint32_t shift = job.group_shift;
-	const uint32_t per_lane = (unit.end_chunk - unit.first_chunk + (1u << shift) - 1) >> shift;
-	const uint32_t rows = (job.unit_blocks + (32u >> shift) - 1) / (32u >> shift);
-	const uint32_t first = unit.first_chunk + threadIdx.x % (1u << shift);
-	gpu_walk walk = {0, 0}, ahead = {0, 0};
-	scan_block block = {};
-	uint64_t bits = 0;
-	uint32_t seen = 0;
+		for (uint32_t i = 0; i < count; i++)
+			bits |= static_cast<uint32_t>((votes >> i * group & ((1u << group) - 1)) !=
+			                              0)
+			        << i;
+		bits <<= lane % group * count; /* as many lanes make a word */
+		for (uint32_t distance = 1; distance < group; distance *= 2)
+			bits |= __shfl_xor_sync(ALL_LANES, bits, distance);
+		if (lane % group == 0)
+			add_bits(job, first / 32 + lane / group, bits);
+	} else {
+		const uint32_t steps = __ballot_sync(ALL_LANES, votes != 0);
+		const uint32_t group = min(job.block_bytes / STEP_BYTES, 32u);
+		const uint32_t mask = ALL_LANES >> (32 - group);
 
-	while (walk.row < rows) {
-		uint4 chunks[CHUNKS_UNDER_WAY];
-		int from[CHUNKS_UNDER_WAY], to[CHUNKS_UNDER_WAY];
-
-#pragma unroll
-		for (uint32_t i = 0; i < CHUNKS_UNDER_WAY; i++) {
-			const uint32_t index = first + (ahead.k << shift);
-			const uint32_t offset = index * CHUNK_BYTES;
-
-			if (ahead.k == 0)
-				block = block_at(job, unit, ahead.row);
-			if (index >= unit.end_chunk)
-				chunks[i] = make_uint4(0, 0, 0, 0);
-			else
-				chunks[i] = fetch<INSIDE>(job, block, offset);
-			from[i] = static_cast<int>(block.begin - offset);
-			to[i] = static_cast<int>(block.end - offset);
-			ahead.next(per_lane);
-		}
-#pragma unroll
-		for (uint32_t i = 0; i < CHUNKS_UNDER_WAY; i++) {
-			if (walk.row >= rows)
-				break;
-			if (from[i] > 0 || to[i] < CHUNK_BYTES)
-				chunks[i] = keep_chunk(chunks[i], from[i], to[i]);
-			seen |= cares(job, chunks[i]);
-			top->add(chunks[i]);
-			if (walk.k == per_lane - 1) {
-				bits |= static_cast<uint64_t>(row_bits(shift, seen != 0))
-				        << walk.row * (32u >> shift);
-				seen = 0;
-			}
-			walk.next(per_lane);
-		}
+		bits = __ballot_sync(ALL_LANES,
+		                     lane * group < 32 && (steps >> lane * group % 32 & mask) != 0);
+		if (lane == 0)
+			add_bits(job, first / 32, bits << first % 32);
 	}
-	return bits;
 }
 
-/*
- * The same for a unit that is inside and linear: step after step the warp reads the next 512 bytes,
- * every lane a chunk, and a row ends with a step. Nothing need be asked on the way.
- */
-template <uint32_t SIZE>
-static __device__ __forceinline__ uint64_t scan_linear(const scan_job &job, const scan_unit &unit,
-                                                       scan_top<SIZE> *top)
+/* The last unit, if it is not whole: what it lacks is zero. */
+template <bool RANGE> static __device__ __forceinline__ void scan_rest(const scan_job &job)
 {
-	const uint32_t shift = job.group_shift, row_blocks = 32u >> shift;
-	const uint32_t per_lane = (unit.end_chunk - unit.first_chunk) >> shift;
-	const uint32_t steps = job.unit_blocks * per_lane / row_blocks;
-	const unsigned char *at =
-		unit.start +
-		(static_cast<uint64_t>(unit.first_chunk) + threadIdx.x % 32) * CHUNK_BYTES;
-	uint32_t left = per_lane, seen = 0, place = 0;
-	uint64_t bits = 0;
+	const uint64_t index = job.bytes / LINEAR_BYTES;
+	uint64_t at = index * LINEAR_BYTES + threadIdx.x % 32 * 16;
+	uint32_t votes = 0, top = 0;
 
-	for (uint32_t step = 0; step < steps;
-	     step += LINEAR_STEPS, at += LINEAR_STEPS * STEP_BYTES) {
-		uint4 chunks[LINEAR_STEPS];
-
-#pragma unroll
-		for (uint32_t i = 0; i < LINEAR_STEPS; i++)
-			chunks[i] = load_chunk(at + i * STEP_BYTES);
-#pragma unroll
-		for (uint32_t i = 0; i < LINEAR_STEPS; i++) {
-			seen |= cares(job, chunks[i]);
-			top->add(chunks[i]);
-			if (--left > 0)
-				continue;
-			bits |= static_cast<uint64_t>(row_bits(shift, seen != 0)) << place;
-			place += row_blocks;
-			left = per_lane;
-			seen = 0;
-		}
-	}
-	return bits;
-}
-
-/* Units of several blocks fill bytes of the bitmap; units of one share a word of it. */
-static __device__ __forceinline__ void write_bits(const scan_job &job, const scan_unit &unit,
-                                                  uint64_t bits)
-{
-	unsigned char *at = job.bits + unit.block / 8;
-
-	if (threadIdx.x % 32 != 0)
+	if (index * LINEAR_BYTES == job.bytes)
 		return;
-	switch (job.unit_blocks) {
-	case 1:
-		if (bits != 0)
-			atomicOr(reinterpret_cast<unsigned long long *>(job.bits) + unit.block / 64,
-			         1ull << (unit.block % 64));
+#pragma unroll 1
+	for (uint32_t step = 0; step < 32; step++, at += STEP_BYTES) {
+		unit<16> seen = {};
+		uint32_t found;
+
+		if (at + 16 <= job.bytes)
+			seen = load_unit<16>(job.data + at);
+		else if (at < job.bytes)
+			seen = load_part<16>(job.data + at, static_cast<uint32_t>(job.bytes - at));
+		found = __ballot_sync(ALL_LANES, look<RANGE>(job, seen, &top) != 0);
+		votes = threadIdx.x % 32 == step ? found : votes;
+	}
+	note_linear<RANGE>(job, index, votes, top);
+}
+
+template <bool RANGE>
+static __global__ void __launch_bounds__(CTA_THREADS, RANGE ? RANGE_CTAS : LINEAR_CTAS)
+	scan_linear(scan_job job)
+{
+	const uint32_t lane = threadIdx.x % 32, stride = gridDim.x * CTA_WARPS;
+	const uint32_t count = static_cast<uint32_t>(job.bytes / LINEAR_BYTES);
+	uint32_t index = blockIdx.x * CTA_WARPS + threadIdx.x / 32;
+	const unsigned char *at =
+		job.data + static_cast<uint64_t>(index) * LINEAR_BYTES + lane * 16;
+	unit<16> turns[2][BATCH];
+
+	if (index < count)
+#pragma unroll
+		for (uint32_t i = 0; i < BATCH; i++)
+			turns[0][i] = load_unit<16>(at + i * STEP_BYTES);
+	for (; index < count; index += stride) {
+		uint32_t votes = 0, top = 0;
+
+#pragma unroll
+		for (uint32_t batch = 0; batch < BATCHES; batch++) {
+			const uint32_t next = (batch + 1) % BATCHES;
+
+			/* After the last unit that one is read again, and not looked at. */
+			if (next == 0 && index + stride < count)
+				at += static_cast<uint64_t>(stride) * LINEAR_BYTES;
+#pragma unroll
+			for (uint32_t i = 0; i < BATCH; i++)
+				turns[next % 2][i] =
+					load_unit<16>(at + (next * BATCH + i) * STEP_BYTES);
+#pragma unroll
+			for (uint32_t i = 0; i < BATCH; i++) {
+				const unit<16> &seen = turns[batch % 2][i];
+				const uint32_t found =
+					__ballot_sync(ALL_LANES, look<RANGE>(job, seen, &top) != 0);
+
+				votes = lane == batch * BATCH + i ? found : votes;
+			}
+		}
+		note_linear<RANGE>(job, index, votes, top);
+	}
+	if (blockIdx.x == gridDim.x - 1 && threadIdx.x / 32 == CTA_WARPS - 1)
+		scan_rest<RANGE>(job);
+	carry_out(job);
+}
+
+template <bool RANGE>
+static __global__ void __launch_bounds__(CTA_THREADS, PIECE_CTAS) scan_any(scan_job job)
+{
+	switch (unit_bytes(reinterpret_cast<uintptr_t>(job.data) | job.block_bytes)) {
+	case 16:
+		scan_pieces<RANGE, 16>(job);
 		break;
 	case 8:
-		*at = static_cast<unsigned char>(bits);
+		scan_pieces<RANGE, 8>(job);
 		break;
-	case 16:
-		*reinterpret_cast<uint16_t *>(at) = static_cast<uint16_t>(bits);
-		break;
-	case 32:
-		*reinterpret_cast<uint32_t *>(at) = static_cast<uint32_t>(bits);
+	case 4:
+		scan_pieces<RANGE, 4>(job);
 		break;
 	default:
-		*reinterpret_cast<uint64_t *>(at) = bits;
+		if (!RANGE) /* f32 has four bytes */
+			scan_pieces<false, 2>(job);
 	}
+	carry_out(job);
 }
 
-/* One atomic operation for each CTA. */
-static __device__ __forceinline__ void publish_top(unsigned long long *magnitude, uint64_t largest)
-{
-	__shared__ unsigned long long tops[CTA_WARPS];
-	unsigned long long top = largest;
-
-	for (int distance = 16; distance > 0; distance /= 2)
-		top = max(top, __shfl_xor_sync(ALL_LANES, top, distance));
-	if (threadIdx.x % 32 == 0)
-		tops[threadIdx.x / 32] = top;
-	__syncthreads();
-	if (threadIdx.x != 0)
-		return;
-	for (int warp = 1; warp < CTA_WARPS; warp++)
-		top = max(top, tops[warp]);
-	if (top != 0)
-		atomicMax(magnitude, top);
-}
-
-template <uint32_t SIZE, bool LINEAR>
-static __global__ void __launch_bounds__(CTA_THREADS, SCAN_CTAS) scan_kernel(scan_job job)
-{
-	const uint64_t stride = static_cast<uint64_t>(gridDim.x) * CTA_WARPS;
-	uint64_t index = static_cast<uint64_t>(blockIdx.x) * CTA_WARPS + threadIdx.x / 32;
-	scan_top<SIZE> top;
-
-	for (; index < job.unit_count; index += stride) {
-		const scan_unit unit = unit_of(job, index);
-		uint64_t bits;
-
-		if (!unit_inside(job, unit))
-			bits = scan_blocks<SIZE, false>(job, unit, &top);
-		else if (LINEAR)
-			bits = scan_linear<SIZE>(job, unit, &top);
-		else
-			bits = scan_blocks<SIZE, true>(job, unit, &top);
-		write_bits(job, unit, bits);
-	}
-	if (SIZE != 0)
-		publish_top(job.magnitude, top.largest());
-}
-
-/* [magnitude's element bytes: none, 2, 4, 8][linear] */
-typedef void (*scan_function)(scan_job job);
-static const scan_function scan_functions[4][2] = {
-	{scan_kernel<0, false>, scan_kernel<0, true>},
-	{scan_kernel<2, false>, scan_kernel<2, true>},
-	{scan_kernel<4, false>, scan_kernel<4, true>},
-	{scan_kernel<8, false>, scan_kernel<8, true>},
-};
+/* ---- launching ---- */
 
 /* A float's sign does not make it non-zero. */
 static void set_care(scan_job *job, enum dtype dtype)
@@ -289,88 +324,101 @@ static void set_care(scan_job *job, enum dtype dtype)
 	job->care_even = dtype == DTYPE_F64 ? UINT32_MAX : job->care_odd;
 }
 
-/* How blocks become units. */
-static void set_units(scan_job *job, const struct gpu_cut *cut)
+/* Division of numbers up to 2^31 by range_blocks, 64 at least: 2^(31 + bits) / range_blocks is below 2^32. */
+static void set_ranges(scan_job *job)
 {
-	job->unit_blocks = 1;
-	job->pieces = 1;
-	job->piece_chunks = job->block_chunks;
-	job->group_shift = gpu_group_shift(job->block_chunks);
-	if (cut->block_bytes <= WHOLE_BLOCK_BYTES_MAX) {
-		job->unit_blocks = 64;
-		while (job->unit_blocks > 8 && job->unit_blocks * cut->block_bytes > UNIT_BYTES)
-			job->unit_blocks /= 2;
-		job->unit_count = bitmap_word_count(cut->block_count) * (64 / job->unit_blocks);
-		return;
-	}
-	job->group_shift = 5;
-	job->pieces = (job->block_chunks + PIECE_CHUNKS - 1) / PIECE_CHUNKS;
-	job->piece_chunks = (job->block_chunks + job->pieces - 1) / job->pieces;
-	job->unit_count = cut->block_count * job->pieces;
+	job->range_shift = 31 - static_cast<uint32_t>(__builtin_clz(job->range_blocks - 1));
+	job->range_inverse = static_cast<uint32_t>(
+		(UINT64_C(1) << (32 + job->range_shift)) / job->range_blocks + 1);
 }
 
-/* Do all units that are inside read 512 bytes a step, and end rows with steps? */
-static bool is_linear(const scan_job *job, bool aligned)
+/* How blocks make pieces. False: there are too many. */
+static bool set_pieces(scan_job *job, uint64_t blocks)
 {
-	const uint32_t lanes = 1u << job->group_shift;
-	const uint32_t steps = job->unit_blocks * job->piece_chunks / 32;
+	uint64_t pieces;
 
-	if (!aligned || job->piece_chunks % lanes != 0 || steps == 0 || steps % LINEAR_STEPS != 0 ||
-	    job->piece_chunks * job->pieces != job->block_chunks)
+	job->group_blocks = 1;
+	while (2 * job->group_blocks * job->block_bytes <= PIECE_BYTES &&
+	       job->range_blocks % (2 * job->group_blocks) == 0)
+		job->group_blocks *= 2;
+	job->group_pieces = (job->group_blocks * job->block_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+	pieces = (blocks + job->group_blocks - 1) / job->group_blocks * job->group_pieces;
+	job->piece_count = static_cast<uint32_t>(pieces);
+	return pieces <= UINT32_MAX;
+}
+
+static bool is_linear(const scan_job *job)
+{
+	const uint32_t block = job->block_bytes;
+
+	return reinterpret_cast<uintptr_t>(job->data) % 16 == 0 && block >= 64 &&
+	       (block & (block - 1)) == 0 && job->bytes / LINEAR_BYTES <= UINT32_MAX / 2 &&
+	       static_cast<uint64_t>(job->range_blocks) * block % LINEAR_BYTES == 0;
+}
+
+static bool set_job(scan_job *job, const struct gpu_scan *scan)
+{
+	const struct bitmap_tensor *tensor = &scan->tensor;
+	const uint32_t elem_bytes = dtype_bytes(tensor->dtype);
+	uint64_t blocks;
+
+	if (elem_bytes == 0 || tensor->block_elems == 0 || tensor->block_elems > 65536 ||
+	    tensor->count > UINT64_C(1) << 48 ||
+	    reinterpret_cast<uintptr_t>(tensor->data) % elem_bytes != 0)
 		return false;
-	return lanes == 32 || lanes == job->piece_chunks;
+	blocks = bitmap_block_count(tensor->count, tensor->block_elems);
+	if (blocks > UINT64_C(1) << 31 || scan->range_blocks % 64 != 0 ||
+	    scan->range_blocks > UINT64_C(1) << 31 ||
+	    (scan->range_blocks > 0 && tensor->dtype != DTYPE_F32))
+		return false;
+	job->data = static_cast<const unsigned char *>(tensor->data);
+	job->bytes = tensor->count * elem_bytes;
+	job->block_bytes = static_cast<uint32_t>(tensor->block_elems * elem_bytes);
+	job->block_shift = static_cast<uint32_t>(__builtin_ctz(job->block_bytes));
+	job->block_inverse = inverse_of(job->block_bytes);
+	job->range_blocks = static_cast<uint32_t>(scan->range_blocks);
+	if (job->range_blocks > 0)
+		set_ranges(job);
+	job->bits = scan->scratch;
+	job->ranges = scan->scratch + 2 * bitmap_word_count(blocks);
+	job->found = scan->found;
+	job->found_count = static_cast<uint32_t>(gpu_scan_room(blocks, scan->range_blocks));
+	job->done = scan->done;
+	set_care(job, tensor->dtype);
+	return set_pieces(job, blocks);
 }
 
-static uint32_t grid_of(const scan_job *job, uint32_t processors)
+static uint32_t grid_of(uint64_t pieces, uint64_t ctas_max)
 {
-	const uint64_t ctas = (job->unit_count + CTA_WARPS - 1) / CTA_WARPS;
-	const uint64_t wave = static_cast<uint64_t>(processors) * SCAN_CTAS;
-	uint64_t grid = (ctas + UNITS_A_WARP - 1) / UNITS_A_WARP;
+	const uint64_t ctas = (pieces + CTA_WARPS - 1) / CTA_WARPS;
 
-	if (grid < wave)
-		grid = ctas < wave ? ctas : wave;
-	return static_cast<uint32_t>(grid < CTAS_MAX ? grid : CTAS_MAX);
+	return static_cast<uint32_t>(ctas == 0 ? 1 : ctas < ctas_max ? ctas : ctas_max);
 }
 
-int cuda_scan(const struct bitmap_tensor *tensor, uint64_t *bits, uint64_t *magnitude, void *stream)
+int cuda_scan(const struct gpu_scan *scan, uint32_t processors, void *stream)
 {
 	cudaStream_t queue = static_cast<cudaStream_t>(stream);
-	cudaError_t error = cudaSuccess;
-	uint32_t processors, size = 0;
-	struct gpu_cut cut;
 	scan_job job = {};
-	bool aligned;
 
-	if (!gpu_cut_of(tensor, tensor->data, &cut) ||
-	    (magnitude != nullptr && !dtype_is_float(tensor->dtype)))
+	if (!set_job(&job, scan))
 		return cudaErrorInvalidValue;
-	if (magnitude != nullptr) {
-		error = cudaMemsetAsync(magnitude, 0, sizeof(*magnitude), queue);
-		size = cut.elem_bytes == 8 ? 3 : cut.elem_bytes / 2;
-	}
-	if (error != cudaSuccess || cut.block_count == 0)
-		return error;
-	aligned = (reinterpret_cast<uintptr_t>(tensor->data) | cut.block_bytes) % CHUNK_BYTES == 0;
-	job.data = static_cast<const unsigned char *>(tensor->data);
-	job.bits = reinterpret_cast<unsigned char *>(bits);
-	job.magnitude = reinterpret_cast<unsigned long long *>(magnitude);
-	job.bytes = cut.bytes;
-	job.block_count = cut.block_count;
-	job.block_bytes = cut.block_bytes;
-	job.block_chunks = gpu_block_chunks(&cut, aligned);
-	set_care(&job, tensor->dtype);
-	set_units(&job, &cut);
-	error = gpu_processors(&processors);
-	if (error == cudaSuccess && job.unit_blocks == 1)
-		error = cudaMemsetAsync(bits, 0, bitmap_word_count(cut.block_count) * sizeof(*bits),
-		                        queue);
-	if (error != cudaSuccess)
-		return error;
-	return launch(scan_functions[size][is_linear(&job, aligned)], grid_of(&job, processors),
-	              CTA_THREADS, queue, job);
+	if (is_linear(&job) && job.range_blocks > 0)
+		return launch(scan_linear<true>,
+		              grid_of(job.bytes / LINEAR_BYTES, processors * RANGE_CTAS), queue,
+		              job);
+	if (is_linear(&job))
+		return launch(scan_linear<false>,
+		              grid_of(job.bytes / LINEAR_BYTES, processors * LINEAR_CTAS), queue,
+		              job);
+	return launch(job.range_blocks > 0 ? scan_any<true> : scan_any<false>,
+	              grid_of(job.piece_count, processors * PIECE_CTAS), queue, job);
 }
 
 cudaError_t cuda_scan_load(void)
 {
-	return load(scan_functions);
+	cudaError_t error = load(scan_linear<false>);
+
+	error = error == cudaSuccess ? load(scan_linear<true>) : error;
+	error = error == cudaSuccess ? load(scan_any<false>) : error;
+	return error == cudaSuccess ? load(scan_any<true>) : error;
 }

@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* gpu.c - see gpu.h: opening a GPU, the streams of callers */
+/* gpu.c - see gpu.h: what the communicator's table is in CUDA */
 
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/gpu_impl.h"
+#include "kernels/cuda_kernels.h"
 
-#define PAGE_WORDS 1024
-
-/* Words that streams wait for. A stream may look at one as long as its gate is open. */
-struct word_page {
-	struct word_page *next;
-	uint32_t *words;
-	uint32_t used;
+struct gpu {
+	int device, processors;
+	cudaStream_t out, in, rest;
+	struct gpu_memory memory;
+	uint32_t *tickets; /* on the device: of out and in */
+	pthread_mutex_t lock;
+	cudaEvent_t event; /* under the lock: follow() */
 };
 
 /* ---- errors ---- */
 
-int gpu_failed(char *why, const char *call, int device, cudaError_t err)
+static int failed(char *why, const char *call, int device, cudaError_t err)
 {
 	(void)cudaGetLastError(); /* it is ours: the caller's next check must not find it */
 	if (device < 0)
@@ -28,6 +33,14 @@ int gpu_failed(char *why, const char *call, int device, cudaError_t err)
 		         cudaGetErrorString(err));
 	return -EIO;
 }
+
+/* A chain of calls: the first that fails is the one that is explained. */
+#define TRY(err, device, name, call)                                                               \
+	do {                                                                                       \
+		cudaError_t tried_ = (err) == 0 ? (cudaError_t)(call) : cudaSuccess;               \
+		if (tried_ != cudaSuccess)                                                         \
+			(err) = failed(why, name, device, tried_);                                 \
+	} while (0)
 
 static int no_device(char *why, cudaError_t err)
 {
@@ -49,80 +62,110 @@ static int no_device(char *why, cudaError_t err)
 	return -ENODEV;
 }
 
-int gpu_enter(const struct gpu *gpu, struct gpu_visit *before, char *why)
+/* ---- a thread at a GPU ---- */
+
+/* A function of the driver's; NULL: there is none. */
+static void *driver_call(const char *name)
 {
+	void *call = NULL;
+	cudaError_t err;
+
+#if CUDART_VERSION >= 12050
+	enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;
+
+	err = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
+	if (found != cudaDriverEntryPointSuccess)
+		call = NULL;
+#elif CUDART_VERSION >= 12000
+	err = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, NULL);
+#else
+	err = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault);
+#endif
+	if (err == cudaSuccess)
+		return call;
+	(void)cudaGetLastError();
+	return NULL;
+}
+
+/* What a caller's thread gets back. */
+struct visit {
+	int device;
+	CUcontext context; /* it may have one of its own making */
+	enum cudaStreamCaptureMode mode;
+};
+
+/*
+ * The thread's device becomes ours, and what another thread captures into a graph does not
+ * concern it: else a call as harmless as cudaStreamQuery() fails, and spoils the capture.
+ */
+static int enter(int device, struct visit *before, char *why)
+{
+	CUresult (*current)(CUcontext *);
+	void *call;
 	int err = 0;
 
-	*before = (struct gpu_visit){gpu->device, cudaStreamCaptureModeRelaxed};
-	TRY(gpu, err, "cudaGetDevice", cudaGetDevice(&before->device));
-	if (before->device != gpu->device)
-		TRY(gpu, err, "cudaSetDevice", cudaSetDevice(gpu->device));
+	*before = (struct visit){.device = device, .mode = cudaStreamCaptureModeRelaxed};
+	TRY(err, device, "cudaGetDevice", cudaGetDevice(&before->device));
+	if (err == 0 && before->device != device) {
+		call = driver_call("cuCtxGetCurrent");
+		memcpy(&current, &call, sizeof(call));
+		if (current != NULL)
+			(void)current(&before->context);
+		TRY(err, device, "cudaSetDevice", cudaSetDevice(device));
+	}
 	/* Not earlier: it makes a context on whatever GPU the thread is at. */
 	if (err == 0)
 		(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
 	return err;
 }
 
-void gpu_leave(const struct gpu *gpu, const struct gpu_visit *before)
+static void leave(int device, struct visit *before)
 {
-	enum cudaStreamCaptureMode mode = before->mode;
+	CUresult (*set)(CUcontext);
+	void *call;
 
-	(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	if (before->device != gpu->device)
-		(void)cudaSetDevice(before->device);
+	(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
+	if (before->device == device)
+		return;
+	call = driver_call("cuCtxSetCurrent");
+	memcpy(&set, &call, sizeof(call));
+	(void)cudaSetDevice(before->device);
+	if (set != NULL && before->context != NULL)
+		(void)set(before->context);
 }
 
-/* ---- opening ---- */
-
-int gpu_word(struct gpu *gpu, uint32_t **out, char *why)
+/* The communicator's thread: it stays where it was last. */
+static int use(const struct gpu *gpu, char *why)
 {
-	struct word_page *page = gpu->pages;
-	int err = 0;
+	struct visit ignored;
 
-	if (page == NULL || page->used == PAGE_WORDS) {
-		page = calloc(1, sizeof(*page));
-		if (page == NULL) {
-			snprintf(why, GPU_WHY_BYTES, "out of memory");
-			return -ENOMEM;
-		}
-		TRY(gpu, err, "cudaHostAlloc",
-		    cudaHostAlloc((void **)&page->words, PAGE_WORDS * sizeof(uint32_t),
-		                  cudaHostAllocPortable | cudaHostAllocMapped));
-		if (err != 0) {
-			free(page);
-			return err;
-		}
-		memset(page->words, 0, PAGE_WORDS * sizeof(uint32_t));
-		page->next = gpu->pages;
-		gpu->pages = page;
-	}
-	*out = &page->words[page->used++];
-	return 0;
+	return enter(gpu->device, &ignored, why);
 }
+
+/* ---- what callers have ---- */
 
 static int locate(const void *memory, int *device, char *why)
 {
 	static atomic_bool there;
 	struct cudaPointerAttributes found;
-	cudaError_t err = cudaSuccess;
-	int count = 0, current;
+	cudaError_t state = cudaSuccess;
+	int count = 0, current = -1, err = 0;
 
 	/* Once there is a GPU, an error here is that of a GPU that has failed meanwhile. */
 	if (!atomic_load(&there))
-		err = cudaGetDeviceCount(&count);
-	if (!atomic_load(&there) && (err != cudaSuccess || count == 0))
-		return no_device(why, err != cudaSuccess ? err : cudaErrorNoDevice);
+		state = cudaGetDeviceCount(&count);
+	if (!atomic_load(&there) && (state != cudaSuccess || count == 0))
+		return no_device(why, state != cudaSuccess ? state : cudaErrorNoDevice);
 	atomic_store(&there, true);
-	err = cudaGetDevice(&current);
-	if (err != cudaSuccess)
-		return gpu_failed(why, "cudaGetDevice", -1, err);
-	if (memory == NULL) {
+	TRY(err, -1, "cudaGetDevice", cudaGetDevice(&current));
+	if (err == 0 && memory == NULL)
 		*device = current;
-		return 0;
-	}
-	err = cudaPointerGetAttributes(&found, memory);
-	if (err != cudaSuccess) /* mostly of what was done before, on the thread's GPU */
-		return gpu_failed(why, "cudaPointerGetAttributes", current, err);
+	if (err != 0 || memory == NULL)
+		return err;
+	/* Fails mostly for what was done before, on the thread's GPU. */
+	TRY(err, current, "cudaPointerGetAttributes", cudaPointerGetAttributes(&found, memory));
+	if (err != 0)
+		return err;
 	if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
 		snprintf(why, GPU_WHY_BYTES, "a buffer is not in the memory of a GPU");
 		return -EINVAL;
@@ -131,18 +174,18 @@ static int locate(const void *memory, int *device, char *why)
 	return 0;
 }
 
-static int is_captured(const struct gpu *gpu, cudaStream_t stream, bool *out, char *why)
+/* Is it part of a capture, also by way of the legacy stream, which waits for those that are? */
+static int is_captured(int device, cudaStream_t stream, bool *out, char *why)
 {
 	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
 	cudaError_t state = cudaStreamIsCapturing(stream, &capture);
 	int err = 0;
 
 	*out = state == cudaErrorStreamCaptureImplicit || capture != cudaStreamCaptureStatusNone;
-	/* The legacy stream's answer while one that waits for it is being captured. */
 	if (state == cudaErrorStreamCaptureImplicit)
 		(void)cudaGetLastError();
 	else
-		TRY(gpu, err, "cudaStreamIsCapturing", state);
+		TRY(err, device, "cudaStreamIsCapturing", state);
 	return err;
 }
 
@@ -160,17 +203,16 @@ static cudaError_t device_of(cudaStream_t stream, int *device)
 
 static int admit(int device, void *stream, char *why)
 {
-	const struct gpu gpu = {.device = device};
-	struct gpu_visit before;
+	struct visit before;
 	bool captured = false;
-	int of = device, err = gpu_enter(&gpu, &before, why);
+	int of = device, err = enter(device, &before, why);
 
 	if (err != 0)
 		return err;
-	err = is_captured(&gpu, stream, &captured, why);
+	err = is_captured(device, stream, &captured, why);
 	if (stream != NULL && !captured)
-		TRY(&gpu, err, "cudaStreamGetDevice", device_of(stream, &of));
-	gpu_leave(&gpu, &before);
+		TRY(err, device, "cudaStreamGetDevice", device_of(stream, &of));
+	leave(device, &before);
 	if (err == 0 && captured)
 		snprintf(why, GPU_WHY_BYTES,
 		         "the stream is being captured: an allreduce cannot be part of a CUDA "
@@ -181,37 +223,78 @@ static int admit(int device, void *stream, char *why)
 	return err != 0 ? err : captured || of != device ? -EINVAL : 0;
 }
 
+/* ---- opening ---- */
+
+/* Frames come before other work, since workers wait for them; a scan is work like any other. */
+static int open_streams(struct gpu *gpu, char *why)
+{
+	const int device = gpu->device;
+	int least = 0, greatest = 0, err = 0;
+
+	TRY(err, device, "cudaDeviceGetStreamPriorityRange",
+	    cudaDeviceGetStreamPriorityRange(&least, &greatest));
+	TRY(err, device, "cudaStreamCreateWithPriority",
+	    cudaStreamCreateWithPriority(&gpu->out, cudaStreamNonBlocking, greatest));
+	TRY(err, device, "cudaStreamCreateWithPriority",
+	    cudaStreamCreateWithPriority(&gpu->in, cudaStreamNonBlocking, greatest));
+	TRY(err, device, "cudaStreamCreateWithPriority",
+	    cudaStreamCreateWithPriority(&gpu->rest, cudaStreamNonBlocking, 0));
+	TRY(err, device, "cudaEventCreateWithFlags",
+	    cudaEventCreateWithFlags(&gpu->event, cudaEventDisableTiming));
+	return err;
+}
+
+/* A kernel, or CUDA's own that fills memory, is loaded when it is first used, which may wait. */
+static int open_all(struct gpu *gpu, char *why)
+{
+	struct gpu_memory *memory = &gpu->memory;
+	const int device = gpu->device;
+	int err = open_streams(gpu, why);
+
+	TRY(err, device, "cudaDeviceGetAttribute",
+	    cudaDeviceGetAttribute(&gpu->processors, cudaDevAttrMultiProcessorCount, device));
+	TRY(err, device, "cudaFuncGetAttributes", cuda_load());
+	TRY(err, device, "cudaHostAlloc",
+	    cudaHostAlloc((void **)&memory->pinned, memory->pinned_bytes,
+	                  cudaHostAllocPortable | cudaHostAllocMapped));
+	if (err == 0)
+		memset(memory->pinned, 0, memory->pinned_bytes);
+	TRY(err, device, "cudaMalloc",
+	    cudaMalloc((void **)&memory->device, memory->device_bytes + 2 * sizeof(uint32_t)));
+	TRY(err, device, "cudaMemsetAsync",
+	    cudaMemsetAsync(memory->device, 0, memory->device_bytes + 2 * sizeof(uint32_t),
+	                    gpu->in));
+	TRY(err, device, "cudaStreamSynchronize", cudaStreamSynchronize(gpu->in));
+	if (err == 0)
+		gpu->tickets = (uint32_t *)(void *)(memory->device + memory->device_bytes);
+	return err;
+}
+
 static void gpu_close(struct gpu *gpu)
 {
-	cudaStream_t streams[] = {gpu->gate, gpu->out, gpu->in, gpu->tell};
+	cudaStream_t streams[] = {gpu->out, gpu->in, gpu->rest};
 	char why[GPU_WHY_BYTES];
-	struct word_page *next;
-	struct gpu_visit before;
+	struct visit before;
 
-	gpu_unwatch(gpu);
-	if (gpu_enter(gpu, &before, why) == 0) {
-		/* On a GPU that has failed this waits for nothing; what it had begun is let alone. */
+	if (enter(gpu->device, &before, why) == 0) {
 		for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
 			if (streams[i] != NULL && cudaStreamSynchronize(streams[i]) == cudaSuccess)
 				(void)cudaStreamDestroy(streams[i]);
-		(void)cudaFree(gpu->scratch);
-		for (struct word_page *page = gpu->pages; page != NULL; page = page->next)
-			(void)cudaFreeHost(page->words);
+		if (gpu->event != NULL)
+			(void)cudaEventDestroy(gpu->event);
+		(void)cudaFree(gpu->memory.device);
+		(void)cudaFreeHost(gpu->memory.pinned);
 		(void)cudaGetLastError();
-		gpu_leave(gpu, &before);
-	}
-	for (struct word_page *page = gpu->pages; page != NULL; page = next) {
-		next = page->next;
-		free(page);
+		leave(gpu->device, &before);
 	}
 	pthread_mutex_destroy(&gpu->lock);
 	free(gpu);
 }
 
-static int gpu_open(int device, const struct gpu_hooks *hooks, struct gpu **out, char *why)
+static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, char *why)
 {
 	struct gpu *gpu = calloc(1, sizeof(*gpu));
-	struct gpu_visit before;
+	struct visit before;
 	int err;
 
 	if (gpu == NULL) {
@@ -219,230 +302,106 @@ static int gpu_open(int device, const struct gpu_hooks *hooks, struct gpu **out,
 		return -ENOMEM;
 	}
 	gpu->device = device;
-	gpu->hooks = *hooks;
+	gpu->memory.pinned_bytes = memory->pinned_bytes;
+	gpu->memory.device_bytes = (memory->device_bytes + 3) / 4 * 4;
 	pthread_mutex_init(&gpu->lock, NULL);
-	gpu_watch_init(gpu);
-	err = gpu_enter(gpu, &before, why);
+	err = enter(device, &before, why);
 	if (err == 0) {
-		err = gpu_start(gpu, why);
-		gpu_leave(gpu, &before);
+		err = open_all(gpu, why);
+		leave(device, &before);
 	}
-	if (err == 0 && gpu->wait_value != NULL)
-		err = gpu_watch(gpu, why);
 	if (err != 0) {
 		gpu_close(gpu);
 		return err;
 	}
+	memory->pinned = gpu->memory.pinned;
+	memory->device = gpu->memory.device;
 	*out = gpu;
 	return 0;
 }
 
-/* ---- gates ---- */
+/* ---- work ---- */
 
-static void gate_close(struct gpu_gate *gate)
+static int scan_in(const struct gpu *gpu, const struct gpu_scan *what, cudaStream_t stream,
+                   char *why)
 {
-	struct gpu *gpu = gate->gpu;
-	char why[GPU_WHY_BYTES];
-	struct gpu_visit before;
-
-	if (gpu == NULL)
-		return;
-	gpu_watch_gate(gate, false);
-	gpu_signal_close(&gate->open);
-	gpu_signal_close(&gate->passed);
-	if (gpu_enter(gpu, &before, why) != 0)
-		return;
-	if (gate->after != NULL) {
-		(void)cudaEventSynchronize(gate->after);
-		(void)cudaEventDestroy(gate->after);
-	}
-	if (gate->mark != NULL)
-		(void)cudaEventDestroy(gate->mark);
-	(void)cudaGetLastError();
-	gpu_leave(gpu, &before);
-}
-
-int gpu_event(const struct gpu *gpu, void **out, char *why)
-{
-	cudaEvent_t event = NULL;
 	int err = 0;
 
-	TRY(gpu, err, "cudaEventCreateWithFlags",
-	    cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-	*out = event;
+	if (what->clear != NULL)
+		TRY(err, gpu->device, "cudaMemsetAsync",
+		    cudaMemsetAsync(what->clear, 0, what->clear_bytes, stream));
+	TRY(err, gpu->device, "cudaLaunchKernel",
+	    cuda_scan(what, (uint32_t)gpu->processors, stream));
 	return err;
 }
 
-static int gate_open(struct gpu *gpu, struct gpu_gate *gate, char *why)
+static int scan(struct gpu *gpu, const struct gpu_scan *what, void *stream, char *why)
 {
-	struct gpu_visit before;
-	int err = gpu_enter(gpu, &before, why);
+	struct visit before;
+	int err = enter(gpu->device, &before, why);
 
 	if (err != 0)
 		return err;
-	gate->gpu = gpu;
-	gpu_watch_gate(gate, true);
+	err = scan_in(gpu, what, stream, why);
+	leave(gpu->device, &before);
+	return err;
+}
+
+static int scan_later(struct gpu *gpu, const struct gpu_scan *what, char *why)
+{
+	int err = use(gpu, why);
+
+	return err != 0 ? err : scan_in(gpu, what, gpu->rest, why);
+}
+
+static int copy(struct gpu *gpu, const struct gpu_copy *what, char *why)
+{
+	int err = use(gpu, why);
+
+	TRY(err, gpu->device, "cudaLaunchKernel",
+	    cuda_copy(what, GPU_BUS_CTAS, &gpu->tickets[what->out],
+	              what->out ? gpu->out : gpu->in));
+	return err;
+}
+
+static int follow(struct gpu *gpu, void *stream, char *why)
+{
+	struct visit before;
+	int err = enter(gpu->device, &before, why);
+
+	if (err != 0)
+		return err;
 	pthread_mutex_lock(&gpu->lock);
-	err = gpu_word(gpu, &gate->word, why);
+	TRY(err, gpu->device, "cudaEventRecord", cudaEventRecord(gpu->event, gpu->in));
+	TRY(err, gpu->device, "cudaStreamWaitEvent", cudaStreamWaitEvent(stream, gpu->event, 0));
 	pthread_mutex_unlock(&gpu->lock);
-	if (err == 0)
-		err = gpu_event(gpu, &gate->mark, why);
-	if (err == 0)
-		err = gpu_event(gpu, &gate->after, why);
-	if (err == 0)
-		err = gpu_signal_open(gpu, &gate->open, why);
-	if (err == 0)
-		err = gpu_signal_open(gpu, &gate->passed, why);
-	gpu_leave(gpu, &before);
-	if (err != 0)
-		gate_close(gate);
+	leave(gpu->device, &before);
 	return err;
 }
 
-static int post(struct gpu_gate *gate, void *stream, bool waits, char *why)
+static int check(struct gpu *gpu, char *why)
 {
-	struct gpu *gpu = gate->gpu;
-	struct gpu_visit before;
-	int err = gpu_enter(gpu, &before, why);
+	cudaStream_t streams[] = {gpu->out, gpu->in, gpu->rest};
+	int err = use(gpu, why);
 
-	if (err != 0)
-		return err;
-	gate->turn++;
-	atomic_store_explicit(&gate->open.set, false, memory_order_relaxed);
-	atomic_store_explicit(&gate->passed.set, false, memory_order_relaxed);
-	if (!waits) {
-		TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->mark, stream));
-		TRY(gpu, err, "cudaStreamWaitEvent", cudaStreamWaitEvent(gpu->gate, gate->mark, 0));
-		stream = gpu->gate;
-	}
-	if (err == 0)
-		err = gpu_signal_after(&gate->open, stream, why);
-	gpu_leave(gpu, &before);
-	return err;
-}
-
-static bool can_wait(const struct gpu *gpu)
-{
-	return gpu->wait_value != NULL;
-}
-
-static int wait(struct gpu_gate *gate, void *stream, char *why)
-{
-	struct gpu *gpu = gate->gpu;
-	CUresult result = CUDA_SUCCESS;
-	struct gpu_visit before;
-	int err = gpu_enter(gpu, &before, why);
-
-	if (err != 0)
-		return err;
-	if (gpu->wait_value != NULL)
-		err = gpu_gate_waits(gate, why);
-	if (err == 0 && gpu->wait_value != NULL)
-		result = gpu->wait_value(stream, (CUdeviceptr)(uintptr_t)gate->word, gate->turn,
-		                         CU_STREAM_WAIT_VALUE_GEQ);
-	if (result != CUDA_SUCCESS)
-		err = gpu_value_failed(gpu, "cuStreamWaitValue32", result, why);
-	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->after, stream));
-	gpu_leave(gpu, &before);
-	return err == 0 && gpu->wait_value == NULL ? -EAGAIN : err;
-}
-
-static void release(struct gpu_gate *gate)
-{
-	__atomic_store_n(gate->word, gate->turn, __ATOMIC_RELEASE);
-}
-
-/* ---- the communicator's thread ---- */
-
-int gpu_use(struct gpu *gpu, char *why)
-{
-	struct gpu_visit before;
-	int err = gpu_stuck(gpu, why);
-
-	atomic_store(&gpu->inside_since_us, gpu_now_us());
-	return err != 0 ? err : gpu_enter(gpu, &before, why);
-}
-
-int gpu_done(struct gpu *gpu, int err)
-{
-	atomic_store(&gpu->inside_since_us, 0);
-	return err;
-}
-
-int gpu_tell(struct gpu *gpu, cudaStream_t queue, void *mark, struct gpu_signal *signal, char *why)
-{
-	int err = 0;
-
-	atomic_store_explicit(&signal->set, false, memory_order_relaxed);
-	TRY(gpu, err, "cudaEventRecord", cudaEventRecord(mark, queue));
-	TRY(gpu, err, "cudaStreamWaitEvent", cudaStreamWaitEvent(gpu->tell, mark, 0));
-	return err != 0 ? err : gpu_signal_after(signal, gpu->tell, why);
-}
-
-static int finish(struct gpu_gate *gate, bool all, char *why)
-{
-	struct gpu *gpu = gate->gpu;
-	int err = gpu_use(gpu, why);
-
-	if (all) {
-		TRY(gpu, err, "cudaEventRecord", cudaEventRecord(gate->mark, gpu->out));
-		TRY(gpu, err, "cudaStreamWaitEvent", cudaStreamWaitEvent(gpu->in, gate->mark, 0));
-	}
-	if (err == 0 && gpu->write_value != NULL) {
-		CUresult result = gpu->write_value(gpu->in, (CUdeviceptr)(uintptr_t)gate->word,
-		                                   gate->turn, CU_STREAM_WRITE_VALUE_DEFAULT);
-
-		if (result != CUDA_SUCCESS)
-			err = gpu_value_failed(gpu, "cuStreamWriteValue32", result, why);
-	}
-	if (err == 0)
-		err = gpu_tell(gpu, gpu->in, gate->mark, &gate->passed, why);
-	return gpu_done(gpu, err);
-}
-
-static int busy(struct gpu *gpu, char *why)
-{
-	cudaStream_t queues[] = {gpu->out, gpu->in, gpu->tell, gpu->gate};
-	struct gpu_visit before;
-	int err, some = 0;
-
-	atomic_store(&gpu->inside_since_us, gpu_now_us());
-	err = gpu_enter(gpu, &before, why); /* also when it has been stuck */
-
-	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]) && err == 0; i++) {
-		cudaError_t state = cudaStreamQuery(queues[i]);
+	for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
+		cudaError_t state = err == 0 ? cudaStreamQuery(streams[i]) : cudaErrorNotReady;
 
 		if (state != cudaErrorNotReady)
-			TRY(gpu, err, "cudaStreamQuery", state);
-		else if (queues[i] == gpu->out || queues[i] == gpu->in)
-			some = GPU_MOVES;
-		else if (some == 0)
-			some = GPU_TELLS;
+			TRY(err, gpu->device, "cudaStreamQuery", state);
 	}
-	return gpu_done(gpu, err != 0 ? err : some);
+	return err;
 }
 
 __attribute__((visibility("default"))) const struct gpu_calls winnow_gpu = {
 	.version = WINNOW_VERSION,
-	.about = "CUDA",
 	.locate = locate,
 	.admit = admit,
 	.open = gpu_open,
 	.close = gpu_close,
-	.gate_open = gate_open,
-	.gate_close = gate_close,
-	.slot_open = gpu_slot_open,
-	.slot_close = gpu_slot_close,
-	.view_open = gpu_view_open,
-	.view_close = gpu_view_close,
-	.post = post,
-	.can_wait = can_wait,
-	.wait = wait,
-	.release = release,
-	.scan = gpu_scan,
-	.view = gpu_view,
-	.unpack = gpu_unpack,
-	.empty = gpu_empty,
-	.finish = finish,
-	.busy = busy,
+	.scan = scan,
+	.scan_later = scan_later,
+	.copy = copy,
+	.follow = follow,
+	.check = check,
 };

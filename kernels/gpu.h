@@ -1,124 +1,127 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu.h - a GPU as a communicator uses it: queues, staging memory, the caller's streams
+ * gpu.h - what a communicator asks of a GPU: scan a tensor, carry frames out of it and into it
  *
  * Everything that needs CUDA lies in an object of its own, winnow-cuda.so, which the library opens
- * when somebody has a tensor on a GPU. It exports the table below. Whoever uses it sees no type of
- * CUDA's and links none of it.
+ * when somebody has a tensor on a GPU. It exports the table below. Its users see no type of CUDA's
+ * and link none of it.
  *
- * A communicator has four queues on a GPU. What stands in `out`, `in` and `tell` can always run:
+ * The host learns, streams do not wait. Each piece of work ends with a word: when all that the work
+ * has written is there for everybody, its last CTA stores a number in pinned memory, and the host
+ * polls it. No call but open() and close() waits for the GPU or allocates.
  *
- *     gate   waits for what is in callers' streams that go on, and says so
- *     out    finds a segment's blocks and packs them into pinned memory
- *     in     unpacks a segment's sums from there; lets the caller's stream go on
- *     tell   waits for one of the two, and wakes the communicator: so they need not stop for it
- *
- * Functions that can fail return 0, -EINVAL (the caller's mistake) or -EIO (the GPU or its driver),
- * and explain it in `why`, GPU_WHY_BYTES. None waits for the GPU but open(), close() and ..._close().
- * One thread at a time for each gate or slot; the callers' threads for locate(), admit(), open(), the
- * ..._open(), post() and wait(), the communicator's for the others.
+ * Functions that can fail return 0, -EINVAL (the caller's mistake), -ENODEV, -ENOMEM or -EIO (the
+ * GPU or its driver), and explain it in `why`, GPU_WHY_BYTES. Any thread may call locate(), admit(),
+ * open(), scan() and follow(); one at a time the others.
  */
 #ifndef KERNELS_GPU_H
 #define KERNELS_GPU_H
 
-#include <stdatomic.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "bitmap/bitmap.h"
-#include "kernels/bitmap_cuda.h"
 
 #define GPU_WHY_BYTES 256
 #define GPU_PLUGIN_SYMBOL "winnow_gpu"
 
+#define GPU_PLAN_WORDS 64 /* of a segment's bitmap */
+#define GPU_RUNS_MAX 128  /* of one copy */
+#define GPU_BUS_CTAS 32 /* that a copy needs: each has 16 KB under way, more than a bus can hold */
+
 struct gpu;
-struct gpu_notice;
+
+/* A word: `value` is stored at `at` (pinned) when the work is done. */
+struct gpu_word {
+	uint32_t *at, value;
+};
 
 /*
- * Set once by a thread of the driver's, which then wakes the communicator. What holds it may be
- * closed before that, also by a GPU that has failed: from then on it is left alone.
+ * A scan: one bit a block, and the largest magnitude of every range of blocks: the element with the
+ * largest absolute value, as f32 without its sign. Both are made in `scratch` and then copied to
+ * `found`: the words of the bitmap, then a uint32_t for each range.
  */
-struct gpu_signal {
-	struct gpu_notice *notice;
-	atomic_bool set;
+struct gpu_scan {
+	void *clear; /* before the tensor is looked at, this memory on the device becomes zero; or NULL */
+	uint64_t clear_bytes;
+	struct bitmap_tensor tensor; /* up to 2^31 blocks, none shorter than the tensor */
+	uint64_t range_blocks;       /* a multiple of 64; 0: no magnitudes. f32 only */
+	uint32_t *scratch;           /* device, gpu_scan_room() + 1; zero before and after */
+	uint32_t *found;             /* pinned, gpu_scan_room() */
+	struct gpu_word done;
 };
 
-/* An operation in the caller's stream. */
-struct gpu_gate {
-	struct gpu *gpu;
-	struct gpu_signal open;   /* what was in the stream before it is done */
-	struct gpu_signal passed; /* all that finish() came after is done */
-	uint32_t turn;            /* streams wait for *word to get here; it only grows */
-	uint32_t *word;           /* pinned */
-	void *mark;               /* event: a place in one of the queues */
-	void *after;              /* event: the caller's stream no longer looks at *word */
-	bool waits;               /* a stream may be waiting; with `next` under the watch's lock */
-	struct gpu_gate *next;
+/* uint32_t's that a scan finds. */
+static inline uint64_t gpu_scan_room(uint64_t blocks, uint64_t range_blocks)
+{
+	return 2 * bitmap_word_count(blocks) +
+	       (range_blocks > 0 ? (blocks + range_blocks - 1) / range_blocks : 0);
+}
+
+/*
+ * One segment of one shard as kernels need it, in pinned memory: where its blocks are in the tensor,
+ * and where its frames are. Frame `first` holds the first frame_blocks blocks of the union, or the
+ * first part of its first block, and so on. Frame f lies at (f & frame_mask) * frame_stride.
+ */
+struct gpu_plan {
+	const uint8_t *send; /* the tensors, on the device, aligned for their elements */
+	uint8_t *recv;
+	uint64_t tensor_bytes;
+	uint64_t first_index;        /* bit 0 is this block of the shard: ebpf/deal.h */
+	uint8_t *out, *in;           /* the frames of both ways, pinned, aligned to 16 */
+	uint32_t shard, shard_count; /* shard < shard_count */
+	uint32_t block_bytes, elem_bytes;
+	uint32_t frame_blocks; /* 1 .. 64 */
+	uint32_t block_parts,
+		part_bytes; /* frames that a block takes, and bytes of all but the last */
+	uint32_t frame_first, frame_mask, frame_stride; /* the stride is a multiple of 16 */
+	uint32_t fixed;                      /* f32 becomes int32 on its way out, and f32 again */
+	float encode[2], decode[2], divisor; /* two factors each: see fixed_encode() of bitmap.h */
+	uint64_t united[GPU_PLAN_WORDS], own[GPU_PLAN_WORDS]; /* zero past the last block */
 };
 
-struct gpu_slot_size {
-	uint64_t bytes;      /* of the blocks of a segment, all shards */
-	uint64_t blocks;     /* of a segment, all shards */
-	uint32_t plan_count; /* shards */
+/* f32 travels as int32, scaled by 2^shift (-200 .. 200): as two factors, each of which is a float. */
+static inline void gpu_plan_fixed(struct gpu_plan *plan, int shift, uint32_t divisor)
+{
+	const int half = shift / 2, rest = shift - shift / 2;
+
+	plan->fixed = 1;
+	plan->encode[0] = ldexpf(1, half);
+	plan->encode[1] = ldexpf(1, rest);
+	plan->decode[0] = ldexpf(1, -half);
+	plan->decode[1] = ldexpf(1, -rest);
+	plan->divisor = (float)divisor;
+}
+
+/* Frames of one plan, one after the other. */
+struct gpu_run {
+	const struct gpu_plan *plan;
+	uint32_t frame, count;
+	uint32_t before; /* frames of the runs before it */
+	uint32_t reserved;
 };
 
-/* The union of a segment of one shard: its bits, then ranks[words + 1], as the kernels want them. */
-#define GPU_PLAN_WORDS 64
-#define GPU_PLAN_BYTES (GPU_PLAN_WORDS * 8 + (GPU_PLAN_WORDS + 1) * 4 + 4)
-
-/* Staging memory for one segment of all shards. What the host looks at is pinned. */
-struct gpu_slot {
-	struct gpu *gpu;
-	struct gpu_signal scanned; /* magnitude, bits and packed are there */
-	struct gpu_signal emptied; /* plans and sums have been used */
-	uint64_t *magnitude;       /* see struct bitmap_cuda; bits follow it */
-	uint64_t *bits;
-	uint8_t *packed; /* the segment's own blocks, in tensor order */
-	uint8_t *sums;   /* the host's to fill, and: */
-	uint8_t *plans;  /* [plan_count] of GPU_PLAN_BYTES */
-	void *pinned;    /* all of the above */
-	void *device;    /* the same for the kernels; and what only they use: */
-	uint32_t *ranks;
-	void *scratch;
-	size_t plans_at;
-	void *mark; /* event */
+/*
+ * A copy: out, our own blocks of each frame side by side into the frame, a short last block filled
+ * up with zeros; or in, all blocks of each frame into the tensor.
+ */
+struct gpu_copy {
+	bool out;
+	uint32_t run_count, frame_count; /* at least 1 */
+	const struct gpu_run *runs;      /* pinned, [run_count] */
+	struct gpu_word done;
 };
 
-/* The bitmap of a whole tensor: for traces, not for the protocol. */
-struct gpu_view {
-	struct gpu *gpu;
-	struct gpu_signal done; /* bits are there */
-	uint64_t *bits;         /* pinned */
-	void *device;           /* the same for the kernel */
-	void *mark;             /* event */
-};
-
-/* One segment of one shard, on its way into the tensor. */
-struct gpu_unpack {
-	struct bitmap_tensor shape; /* the whole one */
-	struct bitmap_cuda_deal deal;
-	struct bitmap_cuda_form form;
-	uint32_t plan;       /* which of the slot's */
-	const uint8_t *sums; /* in the slot: the union's blocks in order */
-	bool clear_others;   /* blocks that are not in the union become zero */
-	void *recv;          /* the tensor */
-};
-
-#define GPU_STUCK_US 8000000
-
-#define GPU_TELLS 1 /* see busy() */
-#define GPU_MOVES 2
-
-struct gpu_hooks {
-	void (*wake)(void *context);
-	void (*failing)(void *context, const char *why); /* before streams go on */
-	void *context;
+/* Memory that is there as long as the GPU is open; it begins as zeros. */
+struct gpu_memory {
+	size_t pinned_bytes, device_bytes;
+	uint8_t *pinned, *device;
 };
 
 struct gpu_calls {
 	const char *version; /* WINNOW_VERSION that it was built with */
-	const char *about;   /* "CUDA 13.0" */
 
 	/* Which GPU does this memory belong to? NULL: which does this thread use? -ENODEV: there is none. */
 	int (*locate)(const void *memory, int *device, char *why);
@@ -126,52 +129,22 @@ struct gpu_calls {
 	/* May work be put into this stream of the GPU's? -EINVAL: it is being captured into a graph. */
 	int (*admit)(int device, void *stream, char *why);
 
-	/*
-	 * wake(context) is called by threads of the driver's. failing(context, why): by a thread
-	 * of its own when the communicator's has been inside CUDA for GPU_STUCK_US. Some calls of
-	 * other threads have all others wait until streams have got on; if these wait for us, nobody
-	 * ever would. So they are let go, and from then on everything fails.
-	 */
-	int (*open)(int device, const struct gpu_hooks *hooks, struct gpu **out, char *why);
-	void (*close)(struct gpu *gpu); /* after its gates and slots */
+	/* *memory: sizes are given, places come back. Both may wait for all that the GPU does. */
+	int (*open)(int device, struct gpu_memory *memory, struct gpu **out, char *why);
+	void (*close)(struct gpu *gpu);
 
-	/* *gate, *slot and *view begin as zeros. */
-	int (*gate_open)(struct gpu *gpu, struct gpu_gate *gate, char *why);
-	void (*gate_close)(struct gpu_gate *gate);
-	int (*slot_open)(struct gpu *gpu, const struct gpu_slot_size *size, struct gpu_slot *slot,
-	                 char *why);
-	void (*slot_close)(struct gpu_slot *slot);
-	int (*view_open)(struct gpu *gpu, uint64_t words, struct gpu_view *view, char *why);
-	void (*view_close)(struct gpu_view *view);
+	/* In the caller's stream, after what is there; NULL is the default stream, which is one, too. */
+	int (*scan)(struct gpu *gpu, const struct gpu_scan *scan, void *stream, char *why);
+	int (*scan_later)(struct gpu *gpu, const struct gpu_scan *scan, char *why); /* in our own */
 
-	/*
-	 * post - gate->open is set when what is now in the caller's stream is done. `waits`: wait()
-	 * comes next, so the stream itself may say so. `gate` would say it after what other streams have
-	 * yet to do, which may be to wait for another worker, and that one for this operation.
-	 */
-	int (*post)(struct gpu_gate *gate, void *stream, bool waits, char *why);
+	/* Copies out happen one after the other, and so do those in. */
+	int (*copy)(struct gpu *gpu, const struct gpu_copy *copy, char *why);
 
-	/* can_wait - can streams be made to wait here, without getting into the way of the library's own? */
-	bool (*can_wait)(const struct gpu *gpu);
+	/* What comes next in the stream comes after all copies in so far. */
+	int (*follow)(struct gpu *gpu, void *stream, char *why);
 
-	/* wait - the caller's stream goes no further before finish() or release(). -EAGAIN: it cannot. */
-	int (*wait)(struct gpu_gate *gate, void *stream, char *why);
-	void (*release)(struct gpu_gate *gate);
-
-	/* scan - bits and packed blocks of `tensor`, then slot->scanned. With or without the magnitude. */
-	int (*scan)(struct gpu_slot *slot, const struct bitmap_tensor *tensor, bool magnitude,
-	            char *why);
-	/* view - bits of all of `tensor`, before what is scanned after it, then view->done. */
-	int (*view)(struct gpu_view *view, const struct bitmap_tensor *tensor, char *why);
-	int (*unpack)(struct gpu_slot *slot, const struct gpu_unpack *what, char *why);
-	int (*empty)(struct gpu_slot *slot, char *why); /* slot->emptied after the unpacks so far */
-
-	/* finish - the stream goes on, and gate->passed, after the unpacks so far; `all`: and the scans. */
-	int (*finish)(struct gpu_gate *gate, bool all, char *why);
-
-	/* GPU_MOVES: kernels may read and write tensors; GPU_TELLS: `gate` or `tell` have something to do;
-	 * 0: nothing has; -EIO: the GPU has failed. */
-	int (*busy)(struct gpu *gpu, char *why);
+	/* Is the GPU well? 0, or -EIO. */
+	int (*check)(struct gpu *gpu, char *why);
 };
 
 #endif /* KERNELS_GPU_H */

@@ -1,12 +1,248 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* nccl.c - see node.h: reduce-scatter and all-gather inside a node; nccl*.c alone know NCCL */
-
-#if __has_include(<nccl.h>)
-
-#include "kernels/nccl_node.h"
+/*
+ * nccl.c - see node.h: reduce-scatter and all-gather inside a node; nccl*.c alone know NCCL
+ *
+ * One communicator and one stream for each GPU: NCCL runs operations of a communicator in the order of
+ * their calls, and two that run side by side may wait for each other. Communicators do not block: NCCL
+ * itself waits for ever for a rank that is gone.
+ */
 
 #include <errno.h>
 #include <stdio.h>
+
+#include "kernels/node.h"
+
+#if __has_include(<nccl.h>)
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/nccl_library.h"
+
+#define SETTLE_SPINS 2000
+#define FINALIZE_MS 2000
+
+/* One GPU of this process. */
+struct node_gpu {
+	int device;
+	ncclComm_t comm;
+	cudaStream_t stream;
+	cudaEvent_t notes[NODE_NOTES];
+};
+
+struct node_gpus {
+	uint32_t world, rank, count;
+	bool (*given_up)(void *context);
+	void *context;
+	struct node_gpu gpu[NODE_GPUS_MAX]; /* [count] */
+};
+
+/* What a caller's thread gets back: its GPU, and how far others' captures concern it. */
+struct visit {
+	int device;
+	enum cudaStreamCaptureMode mode;
+};
+
+/* The first GPU of ours comes first: any other call makes a context wherever the thread is. */
+static int enter(const struct node_gpus *gpus, struct visit *before, char *why)
+{
+	int err = 0;
+
+	*before = (struct visit){.mode = cudaStreamCaptureModeRelaxed};
+	TRY_CUDA(err, gpus->gpu[0].device, cudaGetDevice, (&before->device));
+	TRY_CUDA(err, gpus->gpu[0].device, cudaSetDevice, (gpus->gpu[0].device));
+	if (err == 0)
+		(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
+	return err;
+}
+
+static void leave(struct visit *before)
+{
+	(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
+	(void)cudaSetDevice(before->device);
+	(void)cudaGetLastError();
+}
+
+/* The node's own thread stays where it was last: to go back would make a context there. */
+static int use(const struct node_gpus *gpus, char *why)
+{
+	struct visit ignored;
+
+	return enter(gpus, &ignored, why);
+}
+
+/*
+ * Wait until NCCL has put into the streams what it was asked for: only then may more be put there.
+ * `call` is the name for errors. 0, -EIO, -ECANCELED.
+ */
+static int settle(struct node_gpus *gpus, const char *call, char *why)
+{
+	for (uint32_t i = 0; i < gpus->count; i++) {
+		const struct node_gpu *gpu = &gpus->gpu[i];
+		ncclResult_t result = ncclInProgress;
+		int err = 0;
+
+		for (unsigned spins = 0; result == ncclInProgress; spins++) {
+			TRY_NCCL(err, gpu->device, CommGetAsyncError, (gpu->comm, &result));
+			if (err != 0)
+				return err;
+			if (result == ncclInProgress && gpus->given_up(gpus->context)) {
+				snprintf(why, NODE_WHY_BYTES,
+				         "%s on GPU %d: the node's other GPUs did not come", call,
+				         gpu->device);
+				return -ECANCELED;
+			}
+			if (result == ncclInProgress && spins < SETTLE_SPINS)
+				sched_yield();
+			else if (result == ncclInProgress)
+				nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+		}
+		if (result != ncclSuccess)
+			return nccl_failed(why, call, gpu->device, result);
+	}
+	return 0;
+}
+
+/* ---- opening and closing ---- */
+
+static int make_id(char *id, char *why)
+{
+	ncclUniqueId made;
+	int err = nccl_open(why);
+
+	TRY_NCCL(err, 0, GetUniqueId, (&made));
+	if (err == 0)
+		memcpy(id, &made, NODE_ID_BYTES);
+	return err;
+}
+
+static int open_gpu(struct node_gpu *gpu, char *why)
+{
+	int err = 0;
+
+	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
+	TRY_CUDA(err, gpu->device, cudaStreamCreateWithFlags,
+	         (&gpu->stream, cudaStreamNonBlocking));
+	for (uint32_t i = 0; i < NODE_NOTES; i++)
+		TRY_CUDA(err, gpu->device, cudaEventCreateWithFlags,
+		         (&gpu->notes[i], cudaEventDisableTiming));
+	return err;
+}
+
+static int open_comms(struct node_gpus *gpus, const char *id, char *why)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	ncclUniqueId unique;
+	int err = 0;
+
+	config.blocking = 0;
+	memcpy(&unique, id, NODE_ID_BYTES);
+	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
+	for (uint32_t i = 0; i < gpus->count; i++) {
+		struct node_gpu *gpu = &gpus->gpu[i];
+
+		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
+		TRY_NCCL(err, gpu->device, CommInitRankConfig,
+		         (&gpu->comm, (int)gpus->world, unique, (int)(gpus->rank + i), &config));
+	}
+	TRY_NCCL(err, gpus->gpu[0].device, GroupEnd, ());
+	return err != 0 ? err : settle(gpus, "ncclCommInitRankConfig", why);
+}
+
+/*
+ * All as one, which NCCL 2.22 and newer can: to abort one alone may wait for all that its GPU does, and so
+ * without end for what another one has under way.
+ */
+static void abort_comms(struct node_gpus *gpus)
+{
+	(void)nccl.GroupStart();
+	for (uint32_t i = 0; i < gpus->count; i++) {
+		if (gpus->gpu[i].comm != NULL)
+			(void)nccl.CommAbort(gpus->gpu[i].comm);
+		gpus->gpu[i].comm = NULL;
+	}
+	(void)nccl.GroupEnd();
+	(void)cudaGetLastError();
+}
+
+/* A rank that has gone without a word is not waited for long. */
+static void close_comm(ncclComm_t comm)
+{
+	ncclResult_t result = nccl.CommFinalize(comm);
+
+	for (int i = 0; result == ncclInProgress && i < FINALIZE_MS * 10; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+		if (nccl.CommGetAsyncError(comm, &result) != ncclSuccess)
+			break;
+	}
+	if (result == ncclSuccess)
+		(void)nccl.CommDestroy(comm);
+	else
+		(void)nccl.CommAbort(comm);
+}
+
+static void close_gpus(struct node_gpus *gpus)
+{
+	struct visit before;
+	char why[NODE_WHY_BYTES];
+
+	if (enter(gpus, &before, why) == 0) {
+		for (uint32_t i = 0; i < gpus->count; i++) {
+			struct node_gpu *gpu = &gpus->gpu[i];
+
+			(void)cudaSetDevice(gpu->device);
+			if (gpu->comm != NULL)
+				close_comm(gpu->comm);
+			if (gpu->stream != NULL)
+				(void)cudaStreamDestroy(gpu->stream);
+			for (uint32_t n = 0; n < NODE_NOTES && gpu->notes[n] != NULL; n++)
+				(void)cudaEventDestroy(gpu->notes[n]);
+		}
+		leave(&before);
+	}
+	free(gpus);
+}
+
+static int open_gpus(const struct node_setup *setup, struct node_gpus **out, char *why)
+{
+	struct node_gpus *gpus;
+	struct visit before;
+	int err = nccl_open(why);
+
+	if (err != 0)
+		return err;
+	gpus = calloc(1, sizeof(*gpus));
+	if (gpus == NULL) {
+		snprintf(why, NODE_WHY_BYTES, "out of memory");
+		return -ENOMEM;
+	}
+	gpus->world = setup->world;
+	gpus->rank = setup->rank;
+	gpus->count = setup->count;
+	gpus->given_up = setup->given_up;
+	gpus->context = setup->context;
+	for (uint32_t i = 0; i < gpus->count; i++)
+		gpus->gpu[i].device = setup->devices[i];
+	err = enter(gpus, &before, why);
+	if (err != 0) {
+		free(gpus);
+		return err;
+	}
+	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
+		err = open_gpu(&gpus->gpu[i], why);
+	if (err == 0)
+		err = open_comms(gpus, setup->id, why);
+	leave(&before);
+	if (err != 0) {
+		abort_comms(gpus);
+		close_gpus(gpus);
+		return err;
+	}
+	*out = gpus;
+	return 0;
+}
 
 /* ---- operations ---- */
 
@@ -30,291 +266,158 @@ static ncclRedOp_t op_of(enum reduction reduction)
 	return ops[reduction];
 }
 
-/* What a capture would record is waits, not what they wait for. */
-static int refuse_capture(const struct node_gpu *gpu, void *stream, char *why)
+static int note(struct node_gpus *gpus, uint32_t number, void *const *streams, char *why)
 {
-	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+	struct visit before;
+	int err = enter(gpus, &before, why);
+
+	if (err != 0)
+		return err;
+	for (uint32_t i = 0; i < gpus->count; i++) {
+		struct node_gpu *gpu = &gpus->gpu[i];
+
+		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
+		TRY_CUDA(err, gpu->device, cudaEventRecord, (gpu->notes[number], streams[i]));
+	}
+	leave(&before);
+	return err;
+}
+
+static int after(struct node_gpus *gpus, uint32_t number, char *why)
+{
+	int err = use(gpus, why);
+
+	for (uint32_t i = 0; i < gpus->count; i++) {
+		struct node_gpu *gpu = &gpus->gpu[i];
+
+		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
+		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
+		         (gpu->stream, gpu->notes[number], 0));
+	}
+	return err;
+}
+
+/* One GPU's part of a step. What does not divide by GPUs and blocks is the last one's. */
+static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_task *task,
+                    bool scatter, char *why)
+{
+	struct node_gpu *gpu = &gpus->gpu[index];
+	const uint64_t each = node_share(task->count, task->block_elems, gpus->world, 0).count;
+	const uint64_t rest = task->count - each * gpus->world;
+	const size_t bytes = dtype_bytes(task->dtype);
+	const uint8_t *send = (const uint8_t *)task->send[index] + task->first * bytes;
+	uint8_t *recv = (uint8_t *)task->recv[index] + task->first * bytes;
+	uint8_t *own = recv + (gpus->rank + index) * each * bytes;
+	const uint64_t rest_at = each * gpus->world * bytes;
+	ncclDataType_t type = type_of(task->dtype);
+	ncclRedOp_t op = op_of(task->reduction);
+	int last = (int)gpus->world - 1, err = 0;
+
+	if (scatter && each > 0)
+		TRY_NCCL(err, gpu->device, ReduceScatter,
+		         (send, own, each, type, op, gpu->comm, gpu->stream));
+	if (scatter && rest > 0)
+		TRY_NCCL(err, gpu->device, Reduce,
+		         (send + rest_at, recv + rest_at, rest, type, op, last, gpu->comm,
+		          gpu->stream));
+	if (!scatter && each > 0)
+		TRY_NCCL(err, gpu->device, AllGather,
+		         (own, recv, each, type, gpu->comm, gpu->stream));
+	if (!scatter && rest > 0)
+		TRY_NCCL(
+			err, gpu->device, Broadcast,
+			(recv + rest_at, recv + rest_at, rest, type, last, gpu->comm, gpu->stream));
+	return err;
+}
+
+/* For all GPUs of this process at once, as NCCL wants it. */
+static int step(struct node_gpus *gpus, const struct node_task *task, bool scatter, char *why)
+{
+	char ignored[NODE_WHY_BYTES], *end_why = why;
+	int err = 0, end = 0;
+
+	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
+	if (err != 0)
+		return err;
+	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
+		err = step_one(gpus, i, task, scatter, why);
+	/* A group that has begun has to end. */
+	if (err != 0)
+		why = ignored;
+	TRY_NCCL(end, gpus->gpu[0].device, GroupEnd, ());
+	if (err != 0 || end != 0)
+		return err != 0 ? err : end;
+	return settle(gpus, scatter ? "ncclReduceScatter" : "ncclAllGather", end_why);
+}
+
+static int scatter(struct node_gpus *gpus, const struct node_task *task, char *why)
+{
+	int err = use(gpus, why);
+
+	return err != 0 ? err : step(gpus, task, true, why);
+}
+
+static int gather(struct node_gpus *gpus, const struct node_task *task, char *why)
+{
+	int err = use(gpus, why);
+
+	return err != 0 ? err : step(gpus, task, false, why);
+}
+
+static void *stream_of(struct node_gpus *gpus, uint32_t index)
+{
+	return gpus->gpu[index].stream;
+}
+
+/* ---- looking ---- */
+
+static int look_gpu(const struct node_gpu *gpu, char *why)
+{
+	ncclResult_t result = ncclSuccess;
 	cudaError_t state;
 	int err = 0;
 
 	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
 	if (err != 0)
 		return err;
-	state = cudaStreamIsCapturing(stream, &capture);
-	/* The legacy stream's answer while one that waits for it is being captured. */
-	if (state != cudaSuccess && state != cudaErrorStreamCaptureImplicit)
-		return cuda_failed(why, "cudaStreamIsCapturing", gpu->device, state);
-	if (state == cudaSuccess && capture == cudaStreamCaptureStatusNone)
-		return 0;
-	(void)cudaGetLastError();
-	snprintf(why, NODE_WHY_BYTES,
-	         "a stream is being captured: an allreduce cannot be part of a CUDA graph");
-	return -EINVAL;
+	state = cudaStreamQuery(gpu->stream);
+	if (state != cudaErrorNotReady && state != cudaSuccess)
+		return cuda_failed(why, "cudaStreamQuery", gpu->device, state);
+	if (gpu->comm != NULL)
+		TRY_NCCL(err, gpu->device, CommGetAsyncError, (gpu->comm, &result));
+	if (err == 0 && result != ncclSuccess && result != ncclInProgress)
+		err = nccl_failed(why, "ncclCommGetAsyncError", gpu->device, result);
+	return err != 0 ? err : state == cudaErrorNotReady;
 }
 
-/* The node's stream waits for the caller's. */
-static int follow(struct node_gpu *gpu, uint32_t turn, void *stream, char *why)
-{
-	int err = 0;
-
-	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-	TRY_CUDA(err, gpu->device, cudaEventRecord, (gpu->ready[turn], stream));
-	TRY_CUDA(err, gpu->device, cudaStreamWaitEvent, (gpu->streams[turn], gpu->ready[turn], 0));
-	return err;
-}
-
-/* What does not divide by GPUs and blocks is the last one's; ranges in elements of `task`. */
-struct ranges {
-	uint64_t share, tail_first, tail;
-	size_t bytes; /* of an element */
-};
-
-static struct ranges ranges_of(const struct node_gpus *gpus, const struct node_task *task)
-{
-	struct node_share first = node_share(task->count, task->block_elems, gpus->world, 0);
-	struct ranges ranges = {.share = first.count, .bytes = dtype_bytes(task->dtype)};
-
-	ranges.tail_first = ranges.share * gpus->world;
-	ranges.tail = task->count - ranges.tail_first;
-	return ranges;
-}
-
-static int scatter_one(struct node_gpus *gpus, uint32_t index, uint32_t turn,
-                       const struct node_task *task, char *why)
-{
-	struct node_gpu *gpu = &gpus->gpu[index];
-	struct ranges r = ranges_of(gpus, task);
-	const uint8_t *send = task->send[index];
-	uint8_t *recv = task->recv[index];
-	ncclDataType_t type = type_of(task->dtype);
-	ncclRedOp_t op = op_of(task->reduction);
-	int err = 0;
-
-	if (r.share > 0)
-		TRY_NCCL(err, gpu->device, ReduceScatter,
-		         (send, recv + (gpus->rank + index) * r.share * r.bytes, r.share, type, op,
-		          gpu->scatter, gpu->streams[turn]));
-	if (r.tail > 0)
-		TRY_NCCL(err, gpu->device, Reduce,
-		         (send + r.tail_first * r.bytes, recv + r.tail_first * r.bytes, r.tail,
-		          type, op, (int)gpus->world - 1, gpu->scatter, gpu->streams[turn]));
-	return err;
-}
-
-/* Of tasks that go on not the turn's: scatter() of a later one is in there, on some processes, before this. */
-static cudaStream_t gather_stream(const struct node_gpu *gpu, uint32_t turn,
-                                  const struct node_task *task)
-{
-	return task->goes_on ? gpu->last : gpu->streams[turn];
-}
-
-static int gather_one(struct node_gpus *gpus, uint32_t index, uint32_t turn,
-                      const struct node_task *task, char *why)
-{
-	struct node_gpu *gpu = &gpus->gpu[index];
-	struct ranges r = ranges_of(gpus, task);
-	uint8_t *recv = task->recv[index], *tail = recv + r.tail_first * r.bytes;
-	ncclDataType_t type = type_of(task->dtype);
-	int err = 0;
-
-	if (r.share > 0)
-		TRY_NCCL(err, gpu->device, AllGather,
-		         (recv + (gpus->rank + index) * r.share * r.bytes, recv, r.share, type,
-		          gpu->gather, gather_stream(gpu, turn, task)));
-	if (r.tail > 0)
-		TRY_NCCL(err, gpu->device, Broadcast,
-		         (tail, tail, r.tail, type, (int)gpus->world - 1, gpu->gather,
-		          gather_stream(gpu, turn, task)));
-	return err;
-}
-
-/* For all GPUs of this process at once, as NCCL wants it. */
-static int grouped(struct node_gpus *gpus, uint32_t turn, const struct node_task *task,
-                   int (*one)(struct node_gpus *gpus, uint32_t index, uint32_t turn,
-                              const struct node_task *task, char *why),
-                   char *why)
-{
-	char ignored[NODE_WHY_BYTES];
-	int err = 0;
-
-	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
-	if (err != 0)
-		return err;
-	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
-		err = one(gpus, i, turn, task, why);
-	/* A group that has begun has to end. */
-	if (err != 0)
-		why = ignored;
-	int end = 0;
-	TRY_NCCL(end, gpus->gpu[0].device, GroupEnd, ());
-	return err != 0 ? err : end;
-}
-
-static int scatter(struct node_gpus *gpus, uint32_t turn, const struct node_task *task, char *why)
-{
-	int before = 0, err = 0;
-
-	TRY_CUDA(err, gpus->gpu[0].device, cudaGetDevice, (&before));
-	if (err != 0)
-		return err;
-	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
-		err = refuse_capture(&gpus->gpu[i], task->streams[i], why);
-	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
-		err = follow(&gpus->gpu[i], turn, task->streams[i], why);
-	if (err == 0)
-		err = grouped(gpus, turn, task, scatter_one, why);
-	if (err == 0)
-		err = settle(gpus, which_scatter, "ncclReduceScatter", why);
-	(void)cudaSetDevice(before);
-	return err;
-}
-
-/* The caller's stream goes on, and the host gets to know. */
-static int hand_back(struct node_gpu *gpu, uint32_t index, uint32_t turn,
-                     const struct node_task *task, char *why)
-{
-	int err = 0;
-
-	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-	if (!task->goes_on) {
-		TRY_CUDA(err, gpu->device, cudaEventRecord, (gpu->over[turn], gpu->streams[turn]));
-		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
-		         (task->streams[index], gpu->over[turn], 0));
-	}
-	if (task->done != NULL)
-		TRY_CUDA(err, gpu->device, cudaLaunchHostFunc,
-		         (gather_stream(gpu, turn, task), task->done, task->context));
-	return err;
-}
-
-static int gather_all(struct node_gpus *gpus, uint32_t turn, const struct node_task *task,
-                      char *why)
-{
-	int err = grouped(gpus, turn, task, gather_one, why);
-
-	if (err == 0)
-		err = settle(gpus, which_gather, "ncclAllGather", why);
-	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
-		err = hand_back(&gpus->gpu[i], i, turn, task, why);
-	return err;
-}
-
-/* A caller's thread gets its GPU back; one of ours stays at the last: see look_all(). */
-static int gather(struct node_gpus *gpus, uint32_t turn, const struct node_task *task, char *why)
-{
-	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-	int before = 0, err = 0;
-
-	if (!task->goes_on) {
-		TRY_CUDA(err, gpus->gpu[0].device, cudaGetDevice, (&before));
-		err = err != 0 ? err : gather_all(gpus, turn, task, why);
-		(void)cudaSetDevice(before);
-		return err;
-	}
-	TRY_CUDA(err, gpus->gpu[0].device, cudaSetDevice, (gpus->gpu[0].device));
-	if (err != 0)
-		return err;
-	(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	err = gather_all(gpus, turn, task, why);
-	(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	return err;
-}
-
-static void *stream_of(struct node_gpus *gpus, uint32_t turn, uint32_t index)
-{
-	return gpus->gpu[index].streams[turn];
-}
-
-/* ---- looking ---- */
-
-/* 1: something is under way. */
-static int look_gpu(const struct node_gpu *gpu, char *why)
-{
-	const ncclComm_t comms[] = {gpu->scatter, gpu->gather};
-	int err = 0, some = 0;
-
-	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-	for (uint32_t turn = 0; turn <= NODE_TURNS && err == 0; turn++) {
-		cudaStream_t stream = turn < NODE_TURNS ? gpu->streams[turn] : gpu->last;
-		cudaError_t state = cudaStreamQuery(stream);
-
-		if (state == cudaErrorNotReady)
-			some = 1;
-		else if (state != cudaSuccess)
-			err = cuda_failed(why, "cudaStreamQuery", gpu->device, state);
-	}
-	for (int i = 0; i < 2 && err == 0; i++) {
-		ncclResult_t result = ncclSuccess;
-
-		if (comms[i] == NULL)
-			continue;
-		TRY_NCCL(err, gpu->device, CommGetAsyncError, (comms[i], &result));
-		if (err == 0 && result != ncclSuccess && result != ncclInProgress)
-			err = nccl_failed(why, "ncclCommGetAsyncError", gpu->device, result);
-	}
-	return err != 0 ? err : some;
-}
-
-/* What another thread captures into a graph meanwhile is not to be spoilt by questions. */
-static int look_all(struct node_gpus *gpus, char *why)
-{
-	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-	int err = 0, some = 0;
-
-	/* First to a GPU of ours: the other call makes a context wherever the thread is. */
-	TRY_CUDA(err, gpus->gpu[0].device, cudaSetDevice, (gpus->gpu[0].device));
-	if (err != 0)
-		return err;
-	(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	for (uint32_t i = 0; i < gpus->count && err == 0; i++) {
-		int state = look_gpu(&gpus->gpu[i], why);
-
-		err = state < 0 ? state : 0;
-		some |= state > 0;
-	}
-	(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	return err != 0 ? err : some;
-}
-
-/* The node's own thread stays at the last GPU: to go back would make a context on the first. */
 static int look(struct node_gpus *gpus, char *why)
 {
-	int state = look_all(gpus, why);
+	int state = use(gpus, why);
 
-	return state < 0 ? state : 0;
-}
+	for (uint32_t i = 0; i < gpus->count && state >= 0; i++) {
+		int one = look_gpu(&gpus->gpu[i], why);
 
-static bool idle(struct node_gpus *gpus)
-{
-	char why[NODE_WHY_BYTES];
-	int before = 0, state;
-
-	(void)cudaGetDevice(&before);
-	state = look_all(gpus, why);
-	(void)cudaSetDevice(before);
-	return state == 0;
+		state = one != 0 ? one : state;
+	}
+	return state;
 }
 
 __attribute__((visibility("default"))) extern const struct node_calls winnow_node_gpus;
 const struct node_calls winnow_node_gpus = {
 	.version = WINNOW_VERSION,
-	.id = nccl_make_id,
-	.open = nccl_open_gpus,
+	.id = make_id,
+	.open = open_gpus,
+	.note = note,
+	.after = after,
 	.scatter = scatter,
 	.gather = gather,
 	.stream = stream_of,
 	.look = look,
-	.idle = idle,
-	.abort = nccl_abort,
-	.close = nccl_close_gpus,
+	.abort = abort_comms,
+	.close = close_gpus,
 };
 
 #else /* a build without NCCL's header: everything else that needs CUDA is there */
-
-#include <errno.h>
-#include <stdio.h>
-
-#include "kernels/node.h"
 
 static int make_id(char *id, char *why)
 {

@@ -11,9 +11,9 @@
 #include "kernels/node.h"
 
 #define NCCL_CALLS(x)                                                                              \
-	x(GetVersion) x(GetUniqueId) x(GetErrorString) x(CommInitRankConfig) x(CommSplit)          \
-		x(CommFinalize) x(CommDestroy) x(CommAbort) x(CommGetAsyncError) x(ReduceScatter)  \
-			x(Reduce) x(AllGather) x(Broadcast) x(GroupStart) x(GroupEnd)
+	x(GetVersion) x(GetUniqueId) x(GetErrorString) x(CommInitRankConfig) x(CommFinalize)       \
+		x(CommDestroy) x(CommAbort) x(CommGetAsyncError) x(ReduceScatter) x(Reduce)        \
+			x(AllGather) x(Broadcast) x(GroupStart) x(GroupEnd)
 
 struct nccl_functions {
 #define NCCL_POINTER(name) __typeof__(&nccl##name) name;

@@ -2,12 +2,10 @@
 /*
  * node.h - the GPUs of one node as one worker: what NCCL does before and after the network
  *
- * An allreduce of a node is three steps in a stream of each GPU: scatter() leaves each GPU with its
- * share of the node's sum, somebody else reduces the shares across nodes, gather() gives all shares
- * to all GPUs. They put work into streams, and wait for no GPU. scatter() also makes the work wait for
- * the callers' streams. Where these are to wait for the result, gather() follows at once, before
- * anything has happened, and makes them. Where they go on, it is called when the shares are there, so
- * that no stream stands still for the network: see gpu_start.c for what that would stop.
+ * An allreduce of a node is three steps: scatter() leaves each GPU with its share of the node's sum,
+ * somebody else reduces the shares across nodes, gather() gives all shares to all GPUs. Both put work
+ * into one stream of each GPU and do not wait for it; gather() is called when the shares are there, so no
+ * stream stands still for the network.
  *
  * Like gpu.h a table in the object that has CUDA inside, winnow-cuda.so; NCCL is opened when the
  * first node is (libnccl.so.2, or what WINNOW_NCCL names).
@@ -16,8 +14,8 @@
  * -ECANCELED, given_up() said so; -EIO, NCCL, a GPU or its driver failed. They explain it in
  * `why`, NODE_WHY_BYTES, with call and GPU. After -EIO or -ECANCELED there is only abort() and close().
  *
- * Threads: one at a time for each node, but gather() may run beside scatter(), and beside nothing else. All
- * processes of a node make the same calls of scatter() in the same order, and likewise of gather().
+ * Threads: any for note(), one at a time for all others. All processes of a node make the same calls
+ * of scatter() and gather() in the same order.
  */
 #ifndef KERNELS_NODE_H
 #define KERNELS_NODE_H
@@ -31,7 +29,7 @@
 #define NODE_ID_BYTES 128
 #define NODE_PLUGIN_SYMBOL "winnow_node_gpus"
 #define NODE_GPUS_MAX 64
-#define NODE_TURNS 4 /* operations whose work can be under way at the same time */
+#define NODE_NOTES 32
 
 struct node_gpus;
 
@@ -46,22 +44,18 @@ struct node_setup {
 	void *context;
 };
 
-/* One operation. Arrays are [count of this process]. */
+/* A tensor, or a stretch of one, on each GPU of this process. Arrays are [count of this process]. */
 struct node_task {
 	const void *const *send; /* device memory of the GPU it belongs to; only read */
 	void *const *recv;       /* likewise; equal to send's, or apart */
-	void *const *streams;    /* the callers'; gather() reads it unless goes_on */
-	uint64_t count;
+	uint64_t first, count;   /* elements from the first one of the stretch on */
 	enum dtype dtype;
 	enum reduction reduction;
 	uint32_t block_elems; /* shares are multiples of it */
-	bool goes_on; /* the callers' streams do not wait; gather() is a thread's of its own */
-	/* Called once for each GPU, by a thread of the driver's, when its result is there; may be NULL. */
-	void (*done)(void *context);
-	void *context;
 };
 
-/* The part of a tensor that one GPU reduces across nodes, in elements; the last one takes the rest. */
+/* The part of a stretch that one GPU reduces across nodes, in elements from its first one on; the
+   last GPU takes the rest. */
 struct node_share {
 	uint64_t first, count;
 };
@@ -83,23 +77,25 @@ struct node_calls {
 	int (*id)(char *id, char *why);
 	int (*open)(const struct node_setup *setup, struct node_gpus **out, char *why);
 
-	/* `turn`, below NODE_TURNS: which of the node's streams; an operation waits for the last of its turn. */
-	int (*scatter)(struct node_gpus *gpus, uint32_t turn, const struct node_task *task,
-	               char *why);
-	int (*gather)(struct node_gpus *gpus, uint32_t turn, const struct node_task *task,
-	              char *why);
+	/*
+	 * note - what the callers' streams hold now is note `note`, below NODE_NOTES; after() has the
+	 * node's streams wait for it.
+	 */
+	int (*note)(struct node_gpus *gpus, uint32_t note, void *const *streams, char *why);
+	int (*after)(struct node_gpus *gpus, uint32_t note, char *why);
 
-	/* The stream between the two: what is put there finds the share in recv, and gather() waits for it
-	 * unless the task goes on. */
-	void *(*stream)(struct node_gpus *gpus, uint32_t turn, uint32_t index);
+	int (*scatter)(struct node_gpus *gpus, const struct node_task *task, char *why);
+	int (*gather)(struct node_gpus *gpus, const struct node_task *task, char *why);
 
-	/* Are NCCL and the GPUs still well? The thread's current device becomes one of theirs. */
+	/* The node's stream: what is put there after scatter() finds the share in recv. */
+	void *(*stream)(struct node_gpus *gpus, uint32_t index);
+
+	/* Are NCCL and the GPUs still well? 0: nothing is under way; 1: something is. */
 	int (*look)(struct node_gpus *gpus, char *why);
-	bool (*idle)(struct node_gpus *gpus); /* nothing is under way */
 
 	/* Ends what NCCL has under way, and its communicators. */
 	void (*abort)(struct node_gpus *gpus);
-	void (*close)(struct node_gpus *gpus); /* when idle, or after abort() */
+	void (*close)(struct node_gpus *gpus); /* when nothing is under way, or after abort() */
 };
 
 #endif /* KERNELS_NODE_H */

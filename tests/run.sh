@@ -160,8 +160,8 @@ for test in tests/unit/test_*.c; do
 	name=$(basename "$test" .c)
 	now check "${name#test_}" 300 "$build/tests/unit/$name"
 done
-for test in tests/gpu/test_*.c tests/gpu/test_*.cc; do
-	name=$(basename "${test%.*}")
+for test in tests/gpu/test_*.cc; do
+	name=$(basename "$test" .cc)
 	now check "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
 done
 for test in "${in_turn[@]}" "${late[@]}"; do

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bench_gpu.cc - how near the kernels come to what the GPU's own copy does, and PCIe's
+ * bench_gpu.cc - how near the kernels come to what the GPU's own copy does, and the bus's
  *
- * Bytes are those that must be read and written once: of scan the tensor, of pack and unpack the
- * set blocks twice, of unpack that clears the whole tensor and the set blocks. The share is of a
- * device-to-device cudaMemcpyAsync() of one tensor in the same run, its bytes read and written
- * counted, too, and in the last column of a copy of as many bytes, since what takes microseconds
- * pays for its start; by "host" of cudaMemcpyAsync() between the device and pinned memory. A time
- * is the median of SAMPLES, each of some calls in a row between two events. Calls take turns at several
- * tensors, so that together they touch several times what the L2 holds.
+ * Bytes are those that must be read and written once: of a scan the tensor, of a copy its blocks twice.
+ * The share is of a device-to-device cudaMemcpyAsync() of one tensor in the same run, its bytes read and
+ * written counted, too; where frames are in pinned memory, of cudaMemcpyAsync() between the device and that.
+ * A time is the median of SAMPLES, each of some calls in a row between two events. Calls take turns
+ * at several tensors, so that together they touch several times what the L2 holds.
  *
  *   bench_gpu [bytes of a tensor]
  */
@@ -18,9 +16,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <vector>
 
-#include "kernels/bitmap_cuda.h"
+#include "kernels/cuda_kernels.h"
 #include "tests/unit/test_random.h"
 
 #define TENSOR_BYTES (UINT64_C(4) << 30) /* less where a sixth of the GPU's memory is less */
@@ -28,365 +28,276 @@
 #define SAMPLE_MS 1.0 /* calls of one sample take about as long, or it is one call */
 #define CALLS_MAX 64
 #define TENSORS_MAX 12
-#define L2_TIMES 4
+#define TURNS_BYTES (UINT64_C(20) << 30) /* 1 % of it is several times an L2 */
 #define HOST_BYTES (UINT64_C(256) << 20)
-#define HOST_CTAS 32 /* GPU_BUS_CTAS of kernels/gpu_impl.h */
+#define FRAME_BYTES 8896
+#define SEGMENT_BLOCKS 4096u
+
+typedef unsigned long long ull;
 
 #define cuda_ok(call)                                                                              \
 	do {                                                                                       \
-		cudaError_t cuda_error = static_cast<cudaError_t>(call);                           \
-		if (cuda_error != cudaSuccess) {                                                   \
-			fprintf(stderr, "bench_gpu: %s: %s\n", #call,                              \
-			        cudaGetErrorString(cuda_error));                                   \
+		cudaError_t error_ = static_cast<cudaError_t>(call);                               \
+		if (error_ != cudaSuccess) {                                                       \
+			fprintf(stderr, "bench_gpu: %s: %s\n", #call, cudaGetErrorString(error_)); \
 			exit(1);                                                                   \
 		}                                                                                  \
 	} while (0)
 
-/* Everything that calls use; call i works on tensors[i % tensor_count] and packed[..] alike. */
-struct bench {
-	std::vector<unsigned char *> tensors, packed;
-	unsigned char *host; /* pinned */
-	uint64_t *bits, *magnitude;
-	uint32_t *ranks;
-	void *scratch;
-	uint64_t tensor_bytes, host_bytes, l2_bytes;
-	cudaStream_t stream;
-	cudaEvent_t begin, end;
-	double copy, to_host, from_host; /* bytes a second */
-};
+static std::vector<unsigned char *> tensors, frames; /* on the device */
+static unsigned char *host;                          /* pinned, HOST_BYTES or a tensor */
+static uint64_t tensor_bytes, host_bytes;
+static uint32_t processors;
+static cudaStream_t stream;
+static cudaEvent_t began, ended;
+static double copy_rate, to_host, from_host; /* bytes a second */
+static uint32_t *scratch, *found, *word;     /* device; pinned; pinned */
+static struct gpu_plan *plans;               /* pinned, [GPU_RUNS_MAX], likewise: */
+static struct gpu_run *runs;
 
-/* One row of the table. */
-struct load {
-	struct bitmap_tensor tensor; /* data is set for each call */
-	struct bitmap_cuda_form form;
-	uint64_t set_count;
-	uint64_t block_bytes;
-	uint64_t word_count;
-	uint64_t copy_bytes; /* of run_copy() */
-	double density;
-	bool clear;
-};
-
-typedef void run_fn(const struct bench *bench, const struct load *load, size_t turn);
-
-static struct bitmap_tensor tensor_of(const struct bench *bench, const struct load *load,
-                                      size_t turn)
-{
-	struct bitmap_tensor tensor = load->tensor;
-
-	tensor.data = bench->tensors[turn % bench->tensors.size()];
-	return tensor;
-}
-
-static unsigned char *packed_of(const struct bench *bench, size_t turn)
-{
-	return bench->packed[turn % bench->packed.size()];
-}
-
-static void run_copy(const struct bench *bench, const struct load *load, size_t turn)
-{
-	cuda_ok(cudaMemcpyAsync(packed_of(bench, turn),
-	                        bench->tensors[turn % bench->tensors.size()], load->copy_bytes,
-	                        cudaMemcpyDeviceToDevice, bench->stream));
-}
-
-static void run_to_host(const struct bench *bench, const struct load *, size_t turn)
-{
-	cuda_ok(cudaMemcpyAsync(bench->host, packed_of(bench, turn), bench->host_bytes,
-	                        cudaMemcpyDeviceToHost, bench->stream));
-}
-
-static void run_from_host(const struct bench *bench, const struct load *, size_t turn)
-{
-	cuda_ok(cudaMemcpyAsync(packed_of(bench, turn), bench->host, bench->host_bytes,
-	                        cudaMemcpyHostToDevice, bench->stream));
-}
-
-static void run_scan(const struct bench *bench, const struct load *load, size_t turn)
-{
-	const struct bitmap_tensor tensor = tensor_of(bench, load, turn);
-
-	cuda_ok(bitmap_cuda_kernels.scan(&tensor, bench->bits, nullptr, bench->stream));
-}
-
-static void run_scan_range(const struct bench *bench, const struct load *load, size_t turn)
-{
-	const struct bitmap_tensor tensor = tensor_of(bench, load, turn);
-
-	cuda_ok(bitmap_cuda_kernels.scan(&tensor, bench->bits, bench->magnitude, bench->stream));
-}
-
-static void run_rank(const struct bench *bench, const struct load *load, size_t)
-{
-	cuda_ok(bitmap_cuda_kernels.rank(
-		bench->bits, bitmap_block_count(load->tensor.count, load->tensor.block_elems),
-		bench->ranks, bench->scratch, bench->stream));
-}
-
-static void pack_to(const struct bench *bench, const struct load *load, size_t turn, void *dst)
-{
-	const struct bitmap_tensor tensor = tensor_of(bench, load, turn);
-
-	cuda_ok(bitmap_cuda_kernels.pack(&tensor, bench->bits, bench->ranks, &load->form, dst,
-	                                 bench->stream));
-}
-
-static void unpack_from(const struct bench *bench, const struct load *load, size_t turn,
-                        const void *src)
-{
-	const struct bitmap_tensor tensor = tensor_of(bench, load, turn);
-	const struct bitmap_cuda_deal deal = {0, 1, 0,
-	                                      bitmap_block_count(tensor.count, tensor.block_elems)};
-
-	cuda_ok(bitmap_cuda_kernels.unpack(&tensor, &deal, bench->bits, bench->ranks, src,
-	                                   &load->form, load->clear,
-	                                   const_cast<void *>(tensor.data), bench->stream));
-}
-
-static void run_pack(const struct bench *bench, const struct load *load, size_t turn)
-{
-	pack_to(bench, load, turn, packed_of(bench, turn));
-}
-
-static void run_unpack(const struct bench *bench, const struct load *load, size_t turn)
-{
-	unpack_from(bench, load, turn, packed_of(bench, turn));
-}
-
-static void run_pack_host(const struct bench *bench, const struct load *load, size_t turn)
-{
-	pack_to(bench, load, turn, bench->host);
-}
-
-static void run_unpack_host(const struct bench *bench, const struct load *load, size_t turn)
-{
-	unpack_from(bench, load, turn, bench->host);
-}
+typedef std::function<void(size_t turn)> call_t;
 
 /* Milliseconds of one of `calls` calls in a row. */
-static double sample(const struct bench *bench, const struct load *load, run_fn *run, size_t calls)
+static double sample(const call_t &call, size_t calls)
 {
 	static size_t turn;
 	float ms;
 
-	cuda_ok(cudaEventRecord(bench->begin, bench->stream));
+	cuda_ok(cudaEventRecord(began, stream));
 	for (size_t i = 0; i < calls; i++)
-		run(bench, load, turn++);
-	cuda_ok(cudaEventRecord(bench->end, bench->stream));
-	cuda_ok(cudaEventSynchronize(bench->end));
-	cuda_ok(cudaEventElapsedTime(&ms, bench->begin, bench->end));
+		call(turn++);
+	cuda_ok(cudaEventRecord(ended, stream));
+	cuda_ok(cudaEventSynchronize(ended));
+	cuda_ok(cudaEventElapsedTime(&ms, began, ended));
 	return static_cast<double>(ms) / static_cast<double>(calls);
 }
 
 /* Seconds, the median. */
-static double measure(const struct bench *bench, const struct load *load, run_fn *run)
+static double measure(const call_t &call)
 {
 	std::vector<double> times;
 	size_t calls = 1;
 
-	sample(bench, load, run, bench->tensors.size()); /* warm-up */
-	while (calls < CALLS_MAX &&
-	       static_cast<double>(calls) * sample(bench, load, run, calls) < SAMPLE_MS)
+	sample(call, tensors.size()); /* warm-up */
+	while (calls < CALLS_MAX && static_cast<double>(calls) * sample(call, calls) < SAMPLE_MS)
 		calls *= 2;
 	for (int i = 0; i < SAMPLES; i++)
-		times.push_back(sample(bench, load, run, calls));
+		times.push_back(sample(call, calls));
 	std::sort(times.begin(), times.end());
 	return times[SAMPLES / 2] / 1000;
 }
 
-/* Bytes a second of a copy within the device that reads and writes so many together. */
-static double copy_as_long(const struct bench *bench, uint64_t bytes)
+static double rate_of_copy(uint64_t bytes, enum cudaMemcpyKind kind)
 {
-	struct load copy = {};
+	return static_cast<double>(bytes) / measure([=](size_t turn) {
+		       unsigned char *device = tensors[turn % tensors.size()];
+		       unsigned char *other = kind == cudaMemcpyDeviceToDevice
+		                                      ? frames[turn % frames.size()]
+		                                      : host;
 
-	copy.copy_bytes = bytes / 2;
-	return static_cast<double>(bytes) / measure(bench, &copy, run_copy);
+		       cuda_ok(cudaMemcpyAsync(kind == cudaMemcpyHostToDevice ? device : other,
+		                               kind == cudaMemcpyHostToDevice ? other : device,
+		                               bytes, kind, stream));
+	       });
 }
 
-static void row(const struct bench *bench, const struct load *load, const char *what, run_fn *run,
-                uint64_t bytes, double yardstick, double goal)
-{
-	const double rate = static_cast<double>(bytes) / measure(bench, load, run);
+/* ---- what is measured ---- */
 
-	printf("| %s | %s | %llu | %.2f | %.1f | %.2f | ", what, dtype_name(load->tensor.dtype),
-	       static_cast<unsigned long long>(load->tensor.block_elems), load->density, rate / 1e9,
+struct load {
+	struct bitmap_tensor tensor; /* data is set for each call */
+	uint32_t block_bytes;
+	double density;
+	struct gpu_copy copy;
+	uint64_t set_bytes; /* that a copy carries */
+};
+
+static void row(const struct load &load, const char *what, uint64_t bytes, double yardstick,
+                double goal, const call_t &call)
+{
+	const double rate = static_cast<double>(bytes) / measure(call);
+
+	printf("| %s | %s | %u | %.2f | %.0f | %.1f | %.2f | ", what, dtype_name(load.tensor.dtype),
+	       load.block_bytes, load.density, static_cast<double>(bytes) / 1e6, rate / 1e9,
 	       rate / yardstick);
 	if (goal > 0)
-		printf("%.2f%s | %.2f |\n", goal, rate / yardstick >= goal ? "" : " missed",
-		       rate / copy_as_long(bench, bytes));
+		printf("%.2f%s |\n", goal, rate / yardstick >= goal ? "" : " missed");
 	else
-		printf("- | - |\n");
+		printf("- |\n");
 	fflush(stdout);
 }
 
-/* Bits of this density, and tensors whose blocks are non-zero where the bits say so. */
-static void prepare(const struct bench *bench, struct load *load)
+static void scan_rows(const struct load &load, uint64_t range_blocks)
 {
-	const uint64_t blocks = bitmap_block_count(load->tensor.count, load->tensor.block_elems);
+	row(load, range_blocks > 0 ? "scan with magnitudes" : "scan", tensor_bytes, copy_rate, 0.95,
+	    [&](size_t turn) {
+		    struct gpu_scan scan = {};
+
+		    scan.tensor = load.tensor;
+		    scan.tensor.data = tensors[turn % tensors.size()];
+		    scan.range_blocks = range_blocks;
+		    scan.scratch = scratch;
+		    scan.found = found;
+		    scan.done = gpu_word{word, 1};
+		    cuda_ok(cuda_scan(&scan, processors, stream));
+	    });
+}
+
+/* Runs of all frames of as many segments as a copy takes. */
+static void plan_all(struct load *load, unsigned char *to, uint64_t most, bool fixed)
+{
+	const uint64_t blocks = tensor_bytes / load->block_bytes;
 	const uint64_t limit = static_cast<uint64_t>(load->density * 4294967296.0);
-	std::vector<uint64_t> bits(bitmap_word_count(blocks), 0);
-	const bool cleared = load->clear;
+	uint64_t used = 0;
 
-	load->set_count = 0;
-	for (uint64_t b = 0; b < blocks; b++)
-		if (random_bits() >> 32 < limit) {
-			bits[b / 64] |= UINT64_C(1) << b % 64;
-			load->set_count++;
-		}
-	load->word_count = bits.size();
-	load->block_bytes = load->tensor.block_elems * dtype_bytes(load->tensor.dtype);
-	cuda_ok(cudaMemcpyAsync(bench->bits, bits.data(), bits.size() * sizeof(bits[0]),
-	                        cudaMemcpyHostToDevice, bench->stream));
-	run_rank(bench, load, 0);
-	load->clear = true;
-	for (size_t turn = 0; turn < bench->tensors.size(); turn++)
-		unpack_from(bench, load, turn, bench->packed[0]);
-	load->clear = cleared;
-	cuda_ok(cudaStreamSynchronize(bench->stream));
-}
+	load->copy = {};
+	load->set_bytes = 0;
+	for (uint32_t s = 0; s < GPU_RUNS_MAX && s * uint64_t{SEGMENT_BLOCKS} < blocks; s++) {
+		struct gpu_plan *plan = &plans[s];
+		uint32_t set = 0, count;
 
-/* Across the bus: a few CTAs, as libwinnow does it, should be as fast as all that fit. */
-static void host_rows(const struct bench *bench, struct load *load, uint64_t bytes)
-{
-	load->form.ctas_max = HOST_CTAS;
-	row(bench, load, "pack to host, few CTAs", run_pack_host, bytes, bench->to_host, 0);
-	row(bench, load, "unpack of host, few CTAs", run_unpack_host, bytes, bench->from_host, 0);
-	load->form.ctas_max = 0;
-	row(bench, load, "pack to host", run_pack_host, bytes, bench->to_host, 0);
-	row(bench, load, "unpack of host", run_unpack_host, bytes, bench->from_host, 0);
-}
-
-static void rows_of(const struct bench *bench, enum dtype dtype, uint64_t block_elems,
-                    double density)
-{
-	const uint64_t count = bench->tensor_bytes / dtype_bytes(dtype);
-	struct load load = {};
-	uint64_t set_bytes;
-
-	load.tensor = {nullptr, count / block_elems * block_elems, block_elems, dtype};
-	load.form = {false, 0, 1, 0};
-	load.density = density;
-	prepare(bench, &load);
-	set_bytes = load.set_count * load.block_bytes;
-	row(bench, &load, "scan", run_scan, bench->tensor_bytes, bench->copy, 0.90);
-	if (dtype_is_float(dtype))
-		row(bench, &load, "scan with magnitude", run_scan_range, bench->tensor_bytes,
-		    bench->copy, 0.90);
-	row(bench, &load, "rank", run_rank, load.word_count * 12, bench->copy, 0);
-	row(bench, &load, "pack", run_pack, 2 * set_bytes, bench->copy, 0.80);
-	row(bench, &load, "unpack", run_unpack, 2 * set_bytes, bench->copy, 0.80);
-	load.clear = true;
-	row(bench, &load, "unpack, clear others", run_unpack, bench->tensor_bytes + set_bytes,
-	    bench->copy, 0.80);
-	if (dtype == DTYPE_F32) {
-		load.form = {true, 20, 3, 0};
-		row(bench, &load, "pack to fixed32", run_pack, 2 * set_bytes, bench->copy, 0.80);
-		load.clear = false;
-		row(bench, &load, "unpack of fixed32", run_unpack, 2 * set_bytes, bench->copy,
-		    0.80);
-		load.form = {false, 0, 1, 0};
+		memset(plan, 0, sizeof(*plan));
+		plan->tensor_bytes = tensor_bytes;
+		plan->first_index = s * uint64_t{SEGMENT_BLOCKS};
+		plan->out = plan->in = to + used;
+		plan->shard_count = 1;
+		plan->block_bytes = load->block_bytes;
+		plan->elem_bytes = dtype_bytes(load->tensor.dtype);
+		plan->frame_blocks = std::min(64u, std::max(1u, FRAME_BYTES / plan->block_bytes));
+		plan->block_parts = (plan->block_bytes + FRAME_BYTES - 1) / FRAME_BYTES;
+		plan->part_bytes = plan->block_parts > 1 ? FRAME_BYTES : plan->block_bytes;
+		plan->frame_mask = UINT32_MAX;
+		plan->frame_stride = (plan->frame_blocks * plan->part_bytes + 15) / 16 * 16;
+		if (fixed)
+			gpu_plan_fixed(plan, 20, 3);
+		for (uint32_t b = 0;
+		     b < std::min(uint64_t{SEGMENT_BLOCKS}, blocks - plan->first_index); b++)
+			if (random_bits() >> 32 < limit) {
+				plan->united[b / 64] |= UINT64_C(1) << b % 64;
+				set++;
+			}
+		memcpy(plan->own, plan->united, sizeof(plan->own));
+		count = (set + plan->frame_blocks - 1) / plan->frame_blocks * plan->block_parts;
+		if (count == 0 || used + uint64_t{count} * plan->frame_stride > most)
+			continue;
+		used += uint64_t{count} * plan->frame_stride;
+		runs[load->copy.run_count++] = gpu_run{plan, 0, count, load->copy.frame_count, 0};
+		load->copy.frame_count += count;
+		load->set_bytes += uint64_t{set} * plan->block_bytes;
 	}
-	load.clear = false;
-	if (set_bytes <= bench->host_bytes)
-		host_rows(bench, &load, set_bytes);
+	load->copy.runs = runs;
+	load->copy.done = gpu_word{word, 1};
 }
 
-/* As many tensors as it takes that even the sparsest calls touch far more than the L2 holds. */
-static void allocate(struct bench *bench, uint64_t tensor_bytes)
+/* All calls use one tensor: plans say which, and the host writes these. */
+static void copy_row(struct load *load, const char *what, bool out, uint32_t ctas, double yardstick,
+                     double goal)
+{
+	const uint64_t bytes = ctas == GPU_BUS_CTAS ? load->set_bytes : 2 * load->set_bytes;
+
+	if (load->copy.run_count == 0)
+		return;
+	for (uint32_t i = 0; i < GPU_RUNS_MAX; i++)
+		plans[i].send = plans[i].recv = tensors[0];
+	load->copy.out = out;
+	row(*load, what, bytes, yardstick, goal,
+	    [=](size_t) { cuda_ok(cuda_copy(&load->copy, ctas, scratch, stream)); });
+}
+
+static void rows_of(enum dtype dtype, uint32_t block_bytes, double density)
+{
+	struct load load = {};
+	const double goal = block_bytes >= 256 ? 0.90 : 0;
+
+	load.block_bytes = block_bytes;
+	load.density = density;
+	load.tensor.dtype = dtype;
+	load.tensor.block_elems = block_bytes / dtype_bytes(dtype);
+	load.tensor.count = tensor_bytes / dtype_bytes(dtype);
+	if (density == 1) {
+		scan_rows(load, 0);
+		if (dtype == DTYPE_F32)
+			scan_rows(load, SEGMENT_BLOCKS);
+	}
+	for (int fixed = 0; fixed < (dtype == DTYPE_F32 ? 2 : 1); fixed++) {
+		plan_all(&load, frames[0], tensor_bytes + tensor_bytes / 16, fixed != 0);
+		copy_row(&load, fixed ? "out, fixed32" : "out", true, 4 * processors, copy_rate,
+		         goal);
+		copy_row(&load, fixed ? "in, fixed32" : "in", false, 4 * processors, copy_rate,
+		         goal);
+	}
+	/* As libwinnow does it: a few CTAs hold all that the bus can. */
+	plan_all(&load, host, host_bytes + host_bytes / 16, false);
+	copy_row(&load, "out, to the host", true, GPU_BUS_CTAS, to_host, 0.90);
+	copy_row(&load, "in, from the host", false, GPU_BUS_CTAS, from_host, 0.90);
+}
+
+/* ---- conditions ---- */
+
+static unsigned char *allocate(uint64_t bytes)
+{
+	unsigned char *memory;
+
+	cuda_ok(cudaMalloc(&memory, bytes));
+	cuda_ok(cudaMemset(memory, 0x3c, bytes)); /* small floats, of any type */
+	return memory;
+}
+
+static void open_bench(uint64_t bytes)
 {
 	size_t free_bytes, total, count;
-	int device, l2_bytes;
+	int device, value;
 
 	cuda_ok(cudaGetDevice(&device));
-	cuda_ok(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device));
+	cuda_ok(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device));
+	processors = static_cast<uint32_t>(value);
 	cuda_ok(cudaMemGetInfo(&free_bytes, &total));
-	bench->l2_bytes = static_cast<uint64_t>(l2_bytes);
-	tensor_bytes =
-		std::min(tensor_bytes, static_cast<uint64_t>(free_bytes / 6)) / 65536 * 65536;
-	bench->tensor_bytes = tensor_bytes;
-	bench->host_bytes = std::min(tensor_bytes, HOST_BYTES);
-	count = static_cast<size_t>(L2_TIMES * bench->l2_bytes * 50 / tensor_bytes + 1);
-	count = std::min({count, static_cast<size_t>(TENSORS_MAX),
+	tensor_bytes = std::min(bytes, uint64_t{free_bytes} / 6) / 65536 * 65536;
+	host_bytes = std::min(tensor_bytes, HOST_BYTES);
+	count = std::min({static_cast<size_t>(TURNS_BYTES / tensor_bytes + 1),
+	                  static_cast<size_t>(TENSORS_MAX),
 	                  static_cast<size_t>(free_bytes * 8 / 10 / (2 * tensor_bytes))});
-	if (count == 0) {
-		fprintf(stderr, "bench_gpu: two tensors of %llu bytes do not fit the GPU\n",
-		        static_cast<unsigned long long>(tensor_bytes));
-		exit(1);
-	}
 	for (size_t i = 0; i < count; i++) {
-		unsigned char *tensor, *packed;
-
-		cuda_ok(cudaMalloc(&tensor, tensor_bytes));
-		cuda_ok(cudaMalloc(&packed, tensor_bytes));
-		cuda_ok(cudaMemset(packed, 0x3c, tensor_bytes)); /* small floats, of any type */
-		bench->tensors.push_back(tensor);
-		bench->packed.push_back(packed);
+		tensors.push_back(allocate(tensor_bytes));
+		frames.push_back(allocate(tensor_bytes + tensor_bytes / 16));
 	}
-	/* Blocks have 32 elements of 2 bytes, at least. */
-	cuda_ok(cudaMalloc(&bench->bits, tensor_bytes / 64 / 8 + 64));
-	cuda_ok(cudaMalloc(&bench->ranks, tensor_bytes / 64 / 16 + 64));
-	cuda_ok(cudaMalloc(&bench->scratch, bitmap_cuda_rank_scratch(tensor_bytes / 64 / 64 + 8)));
-	cuda_ok(cudaMalloc(&bench->magnitude, sizeof(*bench->magnitude)));
-	cuda_ok(cudaHostAlloc(&bench->host, bench->host_bytes, cudaHostAllocMapped));
-	cuda_ok(cudaStreamCreateWithFlags(&bench->stream, cudaStreamNonBlocking));
-	cuda_ok(cudaEventCreate(&bench->begin));
-	cuda_ok(cudaEventCreate(&bench->end));
-}
-
-static void yardsticks(struct bench *bench)
-{
-	struct load none = {};
-
-	none.copy_bytes = bench->tensor_bytes;
-	bench->copy =
-		2 * static_cast<double>(bench->tensor_bytes) / measure(bench, &none, run_copy);
-	bench->to_host =
-		static_cast<double>(bench->host_bytes) / measure(bench, &none, run_to_host);
-	bench->from_host =
-		static_cast<double>(bench->host_bytes) / measure(bench, &none, run_from_host);
-}
-
-static void print_conditions(const struct bench *bench)
-{
-	struct cudaDeviceProp properties;
-	int device, driver, runtime;
-
-	cuda_ok(cudaGetDevice(&device));
-	cuda_ok(cudaGetDeviceProperties(&properties, device));
-	cuda_ok(cudaDriverGetVersion(&driver));
-	cuda_ok(cudaRuntimeGetVersion(&runtime));
-	printf("%s, %d multiprocessors, %.0f MB of L2, CUDA %d.%d, driver for %d.%d. ",
-	       properties.name, properties.multiProcessorCount,
-	       static_cast<double>(bench->l2_bytes) / 1e6, runtime / 1000, runtime % 1000 / 10,
-	       driver / 1000, driver % 1000 / 10);
-	printf("%zu tensors of %.0f MB in turn; medians of %d.\n", bench->tensors.size(),
-	       static_cast<double>(bench->tensor_bytes) / 1e6, SAMPLES);
-	printf("Its own copy: %.1f GB/s read and written; to pinned memory %.1f GB/s, from it "
-	       "%.1f.\n\n",
-	       bench->copy / 1e9, bench->to_host / 1e9, bench->from_host / 1e9);
-	printf("| kernel | type | block | density | GB/s | share | goal "
-	       "| of a copy as long |\n|---|---|---|---|---|---|---|---|\n");
+	cuda_ok(cudaMalloc(&scratch, tensor_bytes / 64 / 8 + 65536));
+	cuda_ok(cudaMemset(scratch, 0, tensor_bytes / 64 / 8 + 65536));
+	cuda_ok(cudaHostAlloc(&found, tensor_bytes / 64 / 8 + 65536, cudaHostAllocMapped));
+	cuda_ok(cudaHostAlloc(&word, 4, cudaHostAllocMapped));
+	cuda_ok(cudaHostAlloc(&plans, GPU_RUNS_MAX * sizeof(*plans), cudaHostAllocMapped));
+	cuda_ok(cudaHostAlloc(&runs, GPU_RUNS_MAX * sizeof(*runs), cudaHostAllocMapped));
+	cuda_ok(cudaHostAlloc(&host, host_bytes + host_bytes / 16, cudaHostAllocMapped));
+	memset(plans, 0, GPU_RUNS_MAX * sizeof(*plans));
+	cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	cuda_ok(cudaEventCreate(&began));
+	cuda_ok(cudaEventCreate(&ended));
+	cuda_ok(cudaDeviceSynchronize());
+	copy_rate = 2 * rate_of_copy(tensor_bytes, cudaMemcpyDeviceToDevice);
+	to_host = rate_of_copy(host_bytes, cudaMemcpyDeviceToHost);
+	from_host = rate_of_copy(host_bytes, cudaMemcpyHostToDevice);
 }
 
 int main(int argc, char **argv)
 {
-	const uint64_t tensor_bytes = argc > 1 ? strtoull(argv[1], nullptr, 0) : TENSOR_BYTES;
-	const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F64, DTYPE_I32};
-	const uint64_t blocks[] = {32, 256, 4096};
-	const double densities[] = {0.01, 0.1, 0.5, 1};
-	struct bench bench = {};
+	const uint64_t bytes = argc > 1 ? strtoull(argv[1], nullptr, 0) : TENSOR_BYTES;
 
-	if (argc > 2 || tensor_bytes < 1 << 16) {
+	if (argc > 2 || bytes < 1 << 16) {
 		fprintf(stderr, "usage: bench_gpu [bytes of a tensor, at least 65536]\n");
 		return 2;
 	}
 	random_state = UINT64_C(0x9e3779b97f4a7c15);
-	allocate(&bench, tensor_bytes);
-	yardsticks(&bench);
-	print_conditions(&bench);
-	for (enum dtype dtype : dtypes)
-		for (uint64_t block : blocks)
-			for (double density : densities)
-				rows_of(&bench, dtype, block, density);
+	open_bench(bytes);
+	printf("%u multiprocessors, CUDA %d; %zu tensors of %.0f MB in turn; medians of %d.\n"
+	       "Its own copy: %.1f GB/s read and written; to pinned memory %.1f GB/s, from it "
+	       "%.1f.\n\n| kernel | type | block, bytes | density | MB | GB/s | share | goal |\n"
+	       "|---|---|---|---|---|---|---|---|\n",
+	       processors, CUDART_VERSION, tensors.size(), static_cast<double>(tensor_bytes) / 1e6,
+	       SAMPLES, copy_rate / 1e9, to_host / 1e9, from_host / 1e9);
+	for (double density : {1.0, 0.1, 0.01})
+		for (uint32_t block : {128u, 256u, 1024u, 16384u})
+			for (enum dtype dtype : {DTYPE_F32, DTYPE_BF16})
+				rows_of(dtype, block, density);
+	rows_of(DTYPE_F64, 1000, 0.1); /* no power of two */
+	rows_of(DTYPE_I32, 1024, 0.1);
 	return 0;
 }

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # node.sh - part of bench.sh: bytes of 8 workers with a GPU each against 2 nodes with 4 GPUs each, same data
 #
-# Counted, not timed, on emulated GPUs: device_node checks every result. Blocks are what the operations say they sent and
+# Counted, not timed, on emulated GPUs: device_worker checks every result. Blocks are what the operations say they sent and
 # received, bytes what went over the wire, with headers and what was sent again.
 
 node_count=1048576 node_ops=3
@@ -15,8 +15,8 @@ node_run() { # nodes gpus density: one process a node; JSON lines of all
 	sleep 0.3
 	for ((i = 0; i < $1; i++)); do
 		WINNOW_CUDA_PLUGIN=$build/winnow-cuda-emulated.so WINNOW_NCCL=$build/tests/gpu/libnccl-fake.so EMULATED_CUDA_DEVICES=$2 \
-			EMULATED_CUDA_PAUSE_US=0 "$build/tests/gpu/device_node" "aggregators=127.0.0.1:$port" job=bench "node=$i" \
-			"nodes=$1" "gpus=$2" local=all "density=$3" "count=$node_count" block=256 "ops=$node_ops" >"$raw/node-$1-$i.out" &
+			EMULATED_CUDA_PAUSE_US=0 "$build/tests/gpu/device_worker" "aggregators=127.0.0.1:$port" job=bench "rank=$i" \
+			"world=$1" "gpus=$2" local=all "density=$3" "count=$node_count" block=256 "ops=$node_ops" >"$raw/node-$1-$i.out" &
 		pids_here+=($!)
 		pids+=($!)
 	done

@@ -8,26 +8,27 @@ export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so
 early=()
 [[ ${SAN:-} != *thread* ]] || early=(env "LD_PRELOAD=$WINNOW_CUDA_PLUGIN")
 worker=("${worker_side[@]}" "${early[@]}" "$BUILD/tests/gpu/device_worker")
-round() { # seed world operations aggregators
-	local rank
+round() { # seed world operations aggregators [arg..]
+	local rank seed=$1 world=$2 operations=$3 aggregators=$4
+	shift 4
 	rm -f "$tmp"/r?.status
-	for ((rank = 0; rank < $2; rank++)); do
-		EMULATED_CUDA_SEED=$rank start "r$rank" "${worker[@]}" "$4" "$rank" "$2" "$1" "$3"
+	for ((rank = 0; rank < world; rank++)); do
+		EMULATED_CUDA_SEED=$rank start "r$rank" "${worker[@]}" "aggregators=$aggregators" rank=$rank "world=$world" "seed=$seed" "ops=$operations" "$@"
 	done
-	for ((rank = 0; rank < $2; rank++)); do expect "r$rank" 400 0; done
-	cat "$tmp/r0.out"
+	for ((rank = 0; rank < world; rank++)); do expect "r$rank" 400 0; done
+	tail -n 1 "$tmp/r0.out"
 }
 winnowd --insecure-no-key --threads 2
 first=$HOST:$PORT
 winnowd --insecure-no-key
-round 1 2 "$(scaled 60)" "$first"
-round 2 3 "$(scaled 60)" "$first,$HOST:$PORT" # three shards
-# One queue on the device: a stream that waits would block the library's, so the call waits instead.
-CUDA_DEVICE_MAX_CONNECTIONS=1 round 3 2 "$(scaled 40)" "$first"
-# Nor can they where the driver knows no such wait: CUDA_ERROR_NOT_SUPPORTED.
-EMULATED_CUDA_FAIL=cuStreamWaitValue32:1+=801 round 5 2 "$(scaled 30)" "$first"
+round 1 2 "$(scaled 60)" "$first" most=1000000
+round 2 3 "$(scaled 60)" "$first,$HOST:$PORT" lanes=8 # three shards
+# As little pinned memory as the windows need; a stream at work, so that calls come back before it has ended.
+WINNOW_STAGING_MB=0 round 3 2 "$(scaled 40)" "$first" load=1000000
+round 6 1 2 "$first" capture=1
+grep -q 'refused: the stream is being captured' "$tmp/r0.out" || fail "a captured stream is taken"
 
-# Loss: the packed blocks are sent again from pinned memory, or asked for again.
+# Loss: frames are sent again from pinned memory, or asked for again.
 server=$PORT
 PORT=$(free_port)
 "${worker_side[@]}" "$BUILD/tests/e2e/chaos" "$PORT" "$HOST:$server" 1 5 5 10 >"$tmp/chaos.out" 2>"$tmp/chaos.err" &

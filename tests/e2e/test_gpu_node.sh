@@ -2,7 +2,7 @@
 # Nodes with several GPUs, emulated ones and a library that pretends to be NCCL: results, deaths, faults.
 . "$(dirname "$0")/lib.sh"
 export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so WINNOW_NCCL=$PWD/$BUILD/tests/gpu/libnccl-fake.so
-worker=$BUILD/tests/gpu/device_node
+worker=$BUILD/tests/gpu/device_worker
 rounds=0
 
 # A node's only process, with all its GPUs; or one process a GPU, GPU 0 of each process being its own.
@@ -10,7 +10,7 @@ node_all() { # name node nodes gpus arg..
 	local name=$1 node=$2 nodes=$3 gpus=$4
 	shift 4
 	EMULATED_CUDA_SEED=$((node + 1)) EMULATED_CUDA_DEVICES=$gpus start "$name" "$worker" \
-		"aggregators=$HOST:$PORT" "node=$node" "nodes=$nodes" "gpus=$gpus" local=all "$@"
+		"aggregators=$HOST:$PORT" "rank=$node" "world=$nodes" "gpus=$gpus" local=all "$@"
 }
 fault="" # NAME=VALUE: the environment of each node's second process
 node_each() { # name node nodes gpus arg..: NAME-0, NAME-1 ..
@@ -21,7 +21,7 @@ node_each() { # name node nodes gpus arg..: NAME-0, NAME-1 ..
 		own=SEED=
 		[ $local_rank != 1 ] || own=${fault:-$own}
 		EMULATED_CUDA_SEED=$((node * 10 + local_rank + 1)) EMULATED_CUDA_DEVICES=1 start "$name-$local_rank" env "$own" "$worker" \
-			"aggregators=$HOST:$PORT" "node=$node" "nodes=$nodes" "gpus=$gpus" "local=$local_rank" "id=$tmp/id$rounds" "$@"
+			"aggregators=$HOST:$PORT" "rank=$node" "world=$nodes" "gpus=$gpus" "local=$local_rank" "id=$tmp/id$rounds" "$@"
 	done
 }
 all_well() { # nodes gpus
@@ -40,21 +40,10 @@ for i in 0 1; do node_each "n$i" $i 2 2 job=b seed=2 "ops=$(scaled 40)"; done
 all_well 2 2
 node_all n0 0 1 4 job=c seed=3 "ops=$(scaled 30)" # a node alone
 all_well 1
-for i in 0 1; do node_each "n$i" $i 2 1 job=ahead seed=9 lanes=40 "ops=$(scaled 120)"; done # further than callers may get ahead
+for i in 0 1; do node_each "n$i" $i 2 1 job=ahead seed=9 lanes=40 "ops=$(scaled 120)"; done # more than notes
 all_well 2 1
-
-# One queue for all streams, as some frameworks want it: then calls wait, where streams would.
-export CUDA_DEVICE_MAX_CONNECTIONS=1
-for i in 0 1; do node_each "n$i" $i 2 2 job=one-queue seed=4 "ops=$(scaled 20)"; done
+for i in 0 1; do node_each "n$i" $i 2 2 job=chunks seed=10 count=5000000 density=0.02 block=256 lanes=2 ops=3; done # of several chunks
 all_well 2 2
-unset CUDA_DEVICE_MAX_CONNECTIONS
-# In some processes calls wait, in others streams: all must come to NCCL in one order still.
-fault=CUDA_DEVICE_MAX_CONNECTIONS=1
-for seed in 5 6 7 8; do
-	node_each n0 0 1 2 "job=mixed.$seed" "seed=$seed" "ops=$(scaled 40)"
-	all_well 1 2
-done
-fault=""
 
 # Whatever ends one process ends all others, with one line, and nobody hangs.
 ready() { # name..
@@ -70,15 +59,11 @@ ready() { # name..
 }
 begin_each() { # four processes of two nodes that go on and on
 	local i
-	for i in 0 1; do node_each "n$i" $i 2 2 "$@" ops=1000000; done
+	for i in 0 1; do node_each "n$i" $i 2 2 "$@" ops=0; done
 	ready n0-0 n0-1 n1-0 n1-1
 }
 
 begin_each job=killed
-kill -KILL "$(pid_of n0-1)"
-for name in n0-0 n1-0 n1-1; do expect $name 20 1 'rank [0-9]+ .*(lost|gone|closed|disconnected)'; done
-
-CUDA_DEVICE_MAX_CONNECTIONS=1 begin_each job=one-queue-killed
 kill -KILL "$(pid_of n0-1)"
 for name in n0-0 n1-0 n1-1; do expect $name 20 1 'rank [0-9]+ .*(lost|gone|closed|disconnected)'; done
 
@@ -89,30 +74,30 @@ kill -STOP "$stopped"
 for name in n0-0 n0-1 n1-1; do expect $name 20 1 'rank [0-9]+ .*(silent|lost|gone|heard)'; done
 kill -KILL "$stopped"
 
-for i in 0 1; do node_all "n$i" $i 2 2 job=node-killed ops=1000000; done
+for i in 0 1; do node_all "n$i" $i 2 2 job=node-killed ops=0; done
 ready n0 n1
 kill -KILL "$(pid_of n0)"
 expect n1 20 1 'rank 0 .*(lost|gone|closed|disconnected)'
 
 # Faults of NCCL and of a GPU: the others are told which call, and where.
-FAKE_NCCL_FAIL=ncclAllGather:9=1 node_all n0 0 2 2 job=fault ops=1000000
-node_all n1 1 2 2 job=fault ops=1000000
+FAKE_NCCL_FAIL=ncclAllGather:9=1 node_all n0 0 2 2 job=fault ops=0
+node_all n1 1 2 2 job=fault ops=0
 expect n0 30 1 'GPU or its driver failed: ncclAllGather on GPU 0: unhandled cuda error'
 expect n1 30 1 'aborted the job: ncclAllGather on GPU 0: unhandled cuda error'
 
 fault=FAKE_NCCL_FAIL=async:400=6
-node_each n0 0 1 3 job=async ops=1000000
+node_each n0 0 1 3 job=async ops=0
 for i in 0 1 2; do expect n0-$i 30 1 'nccl.* on GPU 0: remote process exited'; done
 
-EMULATED_CUDA_FAIL=kernel:200=700 node_all n0 0 2 2 job=broken ops=1000000
-node_all n1 1 2 2 job=broken ops=1000000
+EMULATED_CUDA_FAIL=kernel:200=700 node_all n0 0 2 2 job=broken ops=0
+node_all n1 1 2 2 job=broken ops=0
 expect n0 30 1 'on GPU [01]: an illegal memory access was encountered'
 expect n1 30 1 'on GPU [01]: an illegal memory access was encountered'
 
 # Who cannot even begin does not keep the others waiting.
 WINNOW_NCCL=/nowhere/libnccl.so.2 node_all n0 0 1 2 job=missing
 expect n0 10 1 'cannot open NCCL: /nowhere/libnccl.so.2'
-WINNOW_JOIN_TIMEOUT_MS=1000 EMULATED_CUDA_DEVICES=1 start n0 "$worker" "aggregators=$HOST:$PORT" job=alone nodes=1 gpus=2 local=0 "id=$tmp/alone"
+WINNOW_JOIN_TIMEOUT_MS=1000 EMULATED_CUDA_DEVICES=1 start n0 "$worker" "aggregators=$HOST:$PORT" job=alone world=1 gpus=2 local=0 "id=$tmp/alone"
 expect n0 10 1 'could not join within 1.0 s'
 fault=EMULATED_CUDA_FAIL=cudaStreamCreateWithPriority:3
 node_each n0 0 1 3 job=first

@@ -4,9 +4,9 @@
 
     chaos.py BUILD HOST:PORT FIRST [LAST]
 
-One job for each seed from FIRST to LAST, against the winnowd at HOST:PORT. Streams pause, host functions are
-late, and the device has 1, 2 or 8 queues, by the seed, too. Each process has to come to an end in time,
-with right results or with a line.
+One job for each seed from FIRST to LAST, against the winnowd at HOST:PORT. Streams pause by the seed, too, and
+what is reserved for staging is much or as little as may be. Each process has to come to an end in time, with
+right results or with a line.
 """
 
 import os
@@ -20,9 +20,8 @@ import time
 
 CALLS = (
     "cudaEventCreateWithFlags cudaEventRecord cudaFuncGetAttributes cudaHostAlloc cudaLaunchHostFunc cudaLaunchKernel"
-    " cudaMalloc cudaMemcpyAsync cudaPointerGetAttributes cudaSetDevice cudaStreamCreateWithPriority"
-    " cudaStreamGetDevice cudaStreamIsCapturing cudaStreamQuery cudaStreamSynchronize cudaStreamWaitEvent"
-    " cuStreamWaitValue32 cuStreamWriteValue32 kernel kernel"
+    " cudaMalloc cudaMemcpyAsync cudaMemsetAsync cudaPointerGetAttributes cudaSetDevice cudaStreamCreateWithPriority"
+    " cudaStreamGetDevice cudaStreamIsCapturing cudaStreamQuery cudaStreamSynchronize cudaStreamWaitEvent kernel kernel"
 ).split()
 NCCL = "ncclAllGather ncclBroadcast ncclReduce ncclReduceScatter async".split()
 WELL, FAILED, CUDA_FAILED = 0, 1, 3  # exit statuses of the programs; the last: their own call of CUDA's
@@ -44,14 +43,13 @@ class Job:
             self.members = list(range(draw.choice([1, 2, 3])))
         self.victim = draw.randrange(len(self.members))
         self.kill_after = draw.random() if draw.random() < 0.2 else None
-        self.queues = draw.choice(["1", "2", "8", "8"])
         self.fault = {} if self.kill_after is not None else self._fault(draw)
         self.environments = [self._environment(draw, number) for number in range(len(self.members))]
 
     def _fault(self, draw):
         if self.is_node and draw.random() < 0.4:
             fault = f"{draw.choice(NCCL)}:{draw.randint(1, 40)}={draw.choice([1, 2, 3, 6])}"
-            return {"FAKE_NCCL_FAIL": fault, "FAKE_NCCL_ABORT_MS": draw.choice(["0", "300"])}
+            return {"FAKE_NCCL_FAIL": fault}
         call = draw.choice(CALLS)
         return {
             "EMULATED_CUDA_FAIL": f"{call}:{draw.randint(1, draw.choice([10, 100, 600]))}"
@@ -63,12 +61,11 @@ class Job:
         if self.is_node:
             devices = self.gpus if self.members[number][1] == "all" else 1
         own = {
-            "CUDA_DEVICE_MAX_CONNECTIONS": self.queues,
             "EMULATED_CUDA_DEVICES": str(devices),
-            "EMULATED_CUDA_HOST_US": draw.choice(["0", "0", "500", "2000"]),
             "EMULATED_CUDA_PAUSE_US": draw.choice(["0", "50", "500"]),
             "EMULATED_CUDA_SEED": str(self.seed * 10 + number),
             "WINNOW_JOIN_TIMEOUT_MS": "15000",
+            "WINNOW_STAGING_MB": draw.choice(["0", "1", "64"]),
         }
         if "thread" in self.build:  # see tests/e2e/test_gpu.sh
             own["LD_PRELOAD"] = os.environ["WINNOW_CUDA_PLUGIN"]
@@ -77,22 +74,16 @@ class Job:
     def __str__(self):
         what = f"killed after {self.kill_after:.2f} s" if self.kill_after is not None else self.fault
         kind = f"node{'s' if self.nodes > 1 else ''} of {self.gpus}" if self.is_node else "workers"
-        return f"seed {self.seed}: {kind} {self.members}, {self.queues} queues, member {self.victim}: {what}"
+        return f"seed {self.seed}: {kind} {self.members}, member {self.victim}: {what}"
 
     def _arguments(self, member):
-        programs = f"{self.build}/tests/gpu"
+        node, local = member if self.is_node else (member, None)
+        arguments = [f"{self.build}/tests/gpu/device_worker", f"aggregators={self.aggregator}"]
+        arguments += [f"job=chaos.{self.seed}", f"rank={node}", f"seed={self.seed}", f"ops={self.operations}"]
         if not self.is_node:
-            world = str(len(self.members))
-            return [f"{programs}/device_worker", self.aggregator, str(member), world, str(self.seed)] + [
-                str(self.operations),
-                f"chaos.{self.seed}",
-            ]
-        node, local = member
-        return [
-            f"{programs}/device_node", f"aggregators={self.aggregator}", f"job=chaos.{self.seed}", f"node={node}",
-            f"nodes={self.nodes}", f"gpus={self.gpus}", f"local={local}", f"seed={self.seed}",
-            f"ops={self.operations}",
-        ] + ([] if local == "all" else [f"id={self.folder}/id.{self.seed}.{node}"])  # fmt: skip
+            return arguments + [f"world={len(self.members)}"]
+        arguments += [f"world={self.nodes}", f"gpus={self.gpus}", f"local={local}"]
+        return arguments + ([] if local == "all" else [f"id={self.folder}/id.{self.seed}.{node}"])
 
     def run(self, limit):
         """What is wrong with it: lines."""

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * device_faults.c - what goes wrong with tensors on an emulated GPU, and what does not wait
+ * device_faults.c - tensors on an emulated GPU: what is refused, what goes wrong, what does not wait
  *
  *   device_faults AGGREGATOR [CALL..]
  *
- * One worker is a job of its own here. Without CALLs: refusals, what crosses the bus, streams that
- * run late, leaving with work under way, a fork. With CALLs: each of these calls of CUDA fails once,
- * the first one of the library's, then the second, until the job gets by without; every failure ends
- * the job with a line that names call and GPU, and no stream waits for ever.
+ * One worker is a job of its own here. Without CALLs: refusals, what crosses the bus, streams that are
+ * late, captures and contexts of others, leaving with work under way, a fork. With CALLs: each of these
+ * calls of CUDA fails once, the first one of the library's, then the second, until the job gets by
+ * without; every failure ends the job with a line that names call and GPU, and every request ends.
  */
 
 #include <cuda_runtime_api.h>
-#include <inttypes.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +23,138 @@
 #include <unistd.h>
 
 #include "client/winnow.h"
-#include "tests/gpu/device_tensor.h"
 #include "tests/gpu/emulated/emulated.h"
 
-#define ITERATIONS_MAX 200
+#define COUNT 300000 /* three segments of blocks of 32 */
+#define BLOCK 32
+#define AHEAD 100 /* operations, and parts of one: more than a job may have under way */
+#define FAULTS_MAX 200
 #define MET 10
+
+static const char *aggregator;
+static uint32_t job_count;
+
+static void expect(bool holds, const char *what)
+{
+	if (holds)
+		return;
+	fprintf(stderr, "device_faults: %s (last error: %s)\n", what, winnow_last_error());
+	_exit(1);
+}
+
+static struct winnow_comm *join(uint32_t staging_mb)
+{
+	struct winnow_config config;
+	struct winnow_comm *comm;
+	char job[64];
+
+	snprintf(job, sizeof(job), "faults.%d.%u", (int)getpid(), job_count++);
+	winnow_config_init(&config);
+	config.aggregators = aggregator;
+	config.job = job;
+	config.rank = 0;
+	config.world = 1;
+	config.block = BLOCK;
+	config.insecure_no_key = 1;
+	config.staging_mb = staging_mb;
+	expect(winnow_comm_create(&config, &comm) == WINNOW_OK, "cannot join");
+	return comm;
+}
+
+static uint64_t clock_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* ---- a tensor ---- */
+
+struct tensor {
+	float *send, *recv; /* on the GPU */
+	float *host;        /* pinned */
+	cudaStream_t stream;
+	struct winnow_options options;
+};
+
+static void tensor_open(struct tensor *t)
+{
+	expect(cudaMalloc((void **)&t->send, COUNT * 4) == cudaSuccess &&
+	               cudaMalloc((void **)&t->recv, COUNT * 4) == cudaSuccess &&
+	               cudaHostAlloc((void **)&t->host, COUNT * 4, 0) == cudaSuccess &&
+	               cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) == cudaSuccess,
+	       "cannot make a tensor");
+	t->options = (struct winnow_options){.memory = WINNOW_MEMORY_CUDA, .stream = t->stream};
+}
+
+static void tensor_close(struct tensor *t)
+{
+	(void)cudaStreamDestroy(t->stream);
+	(void)cudaFree(t->send);
+	(void)cudaFree(t->recv);
+	(void)cudaFreeHost(t->host);
+}
+
+/* Every `stride`-th block is full of i + 1, the others are zero. */
+static float element(uint32_t i, uint32_t stride)
+{
+	return i / BLOCK % stride == 0 ? (float)(i % 1000 + 1) : 0;
+}
+
+static void fill(struct tensor *t, uint32_t stride)
+{
+	for (uint32_t i = 0; i < COUNT; i++)
+		t->host[i] = element(i, stride);
+	expect(cudaMemcpyAsync(t->send, t->host, COUNT * 4, cudaMemcpyHostToDevice, t->stream) ==
+	               cudaSuccess,
+	       "cannot fill a tensor");
+}
+
+/* By the default stream, which knows nothing of the operation's. */
+static void expect_sum(struct tensor *t, uint32_t stride)
+{
+	expect(cudaMemcpy(t->host, t->recv, COUNT * 4, cudaMemcpyDeviceToHost) == cudaSuccess,
+	       "cannot fetch a tensor");
+	for (uint32_t i = 0; i < COUNT; i++)
+		expect(t->host[i] == element(i, stride), "a result is wrong");
+}
+
+static void CUDART_CB late(void *argument)
+{
+	(void)argument;
+	usleep(300000);
+}
+
+static void make_late(struct tensor *t)
+{
+	expect(cudaLaunchHostFunc(t->stream, late, NULL) == cudaSuccess, "cannot be late");
+}
+
+static int begin(struct tensor *t, struct winnow_comm *comm, struct winnow_request **request)
+{
+	return winnow_allreduce_async(t->send, t->recv, COUNT, WINNOW_F32, WINNOW_SUM, &t->options,
+	                              comm, request);
+}
+
+static int operate_and_wait(struct tensor *t, struct winnow_comm *comm,
+                            struct winnow_op_stats *stats, bool stream_waits)
+{
+	struct winnow_request *request;
+	int result = begin(t, comm, &request);
+
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, 20000, stats);
+	if (result == WINNOW_OK && stream_waits)
+		result = winnow_stream_wait(request, t->stream);
+	winnow_request_free(&request);
+	return result;
+}
+
+static int operate(struct tensor *t, struct winnow_comm *comm, struct winnow_op_stats *stats)
+{
+	return operate_and_wait(t, comm, stats, true);
+}
 
 /* ---- what is refused ---- */
 
@@ -35,174 +164,264 @@ static void expect_refusal(int result, const char *words)
 	expect(strstr(winnow_last_error(), words) != NULL, words);
 }
 
+static int reduce(const void *send, void *recv, struct winnow_comm *comm, cudaStream_t stream)
+{
+	return winnow_allreduce_cuda(send, recv, 5, WINNOW_F32, WINNOW_SUM, comm, stream, NULL);
+}
+
 static void test_refusals(void)
 {
-	struct winnow_comm *comm = join();
+	struct winnow_comm *comm = join(0);
 	struct winnow_request *request;
 	struct tensor here, there;
-	struct winnow_options options, plain = {0};
 	cudaStream_t blocking;
 	cudaGraph_t graph;
+	float x[5] = {0};
 
 	tensor_open(&here);
 	(void)cudaSetDevice(1);
 	tensor_open(&there);
 	(void)cudaSetDevice(0);
-	options = on(here.stream);
-	expect_refusal(winnow_allreduce_cuda(here.host, here.recv, COUNT, WINNOW_F32, WINNOW_SUM,
-	                                     comm, here.stream),
-	               "not in the memory of a GPU");
-	expect_refusal(winnow_allreduce_cuda(here.send, there.recv, COUNT, WINNOW_F32, WINNOW_SUM,
-	                                     comm, here.stream),
-	               "two GPUs, 0 and 1");
-	expect_refusal(winnow_allreduce_cuda((char *)here.send + 2, here.recv, 5, WINNOW_F32,
-	                                     WINNOW_SUM, comm, here.stream),
-	               "not aligned");
-	expect_refusal(winnow_allreduce_async(here.host, here.host, 5, WINNOW_F32, WINNOW_SUM,
-	                                      &plain, comm, NULL),
-	               "request is NULL");
-	options.stream_goes_on = 1;
-	expect_refusal(winnow_allreduce_async(here.send, here.recv, 5, WINNOW_F32, WINNOW_SUM,
-	                                      &options, comm, NULL),
-	               "the stream goes on");
+	expect_refusal(reduce(here.host, here.recv, comm, NULL), "not in the memory of a GPU");
+	expect_refusal(reduce(here.send, there.recv, comm, NULL), "two GPUs, 0 and 1");
+	expect_refusal(reduce((char *)here.send + 2, here.recv, comm, NULL), "not aligned");
+	expect_refusal(begin(&here, comm, NULL), "request is NULL");
+	expect_refusal(reduce(here.send, here.recv, comm, there.stream),
+	               "on GPU 0, and the stream is on GPU 1");
 	expect(cudaStreamBeginCapture(here.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess,
 	       "cannot capture");
-	options.stream_goes_on = 0;
-	expect_refusal(winnow_allreduce_async(here.send, here.recv, 5, WINNOW_F32, WINNOW_SUM,
-	                                      &options, comm, &request),
-	               "being captured");
+	expect_refusal(begin(&here, comm, &request), "being captured");
 	expect_refusal(winnow_allreduce_segments_async(here.send, here.recv, 5, WINNOW_F32,
-	                                               WINNOW_SUM, NULL, 0, &options, comm,
+	                                               WINNOW_SUM, NULL, 0, &here.options, comm,
 	                                               &request),
 	               "being captured");
 	expect(cudaStreamEndCapture(here.stream, &graph) == cudaSuccess, "cannot end a capture");
-	(void)cudaGraphDestroy(graph);
-	expect_refusal(winnow_allreduce_cuda(here.send, here.recv, 5, WINNOW_F32, WINNOW_SUM, comm,
-	                                     there.stream),
-	               "on GPU 0, and the stream is on GPU 1");
 	/* The legacy stream waits for all streams of this kind, so it cannot be asked, either. */
 	expect(cudaStreamCreate(&blocking) == cudaSuccess &&
 	               cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed) ==
 	                       cudaSuccess,
 	       "cannot capture");
-	expect_refusal(
-		winnow_allreduce_cuda(here.send, here.recv, 5, WINNOW_F32, WINNOW_SUM, comm, NULL),
-		"being captured");
+	expect_refusal(reduce(here.send, here.recv, comm, NULL), "being captured");
 	expect(cudaStreamEndCapture(blocking, &graph) == cudaSuccess, "cannot end a capture");
 	(void)cudaStreamDestroy(blocking);
 
-	/* None of that did any harm. */
+	make_late(&here);
 	fill(&here, 2);
-	expect(winnow_allreduce_cuda(here.send, here.recv, COUNT, WINNOW_F32, WINNOW_SUM, comm,
-	                             here.stream) == WINNOW_OK,
-	       "refusals have ended the communicator");
-	fetch(&here);
+	expect(begin(&here, comm, &request) == WINNOW_OK, "refusals have ended the communicator");
+	expect_refusal(winnow_stream_wait(request, here.stream), "not done");
+	expect_refusal(winnow_stream_wait(NULL, here.stream), "request is NULL");
+	expect(winnow_wait(request, -1, NULL) == WINNOW_OK, "an operation fails");
+	expect(winnow_stream_wait(request, here.stream) == WINNOW_OK, "a stream cannot wait");
 	expect_sum(&here, 2);
+	winnow_request_free(&request);
+	expect(winnow_allreduce_async(x, x, 5, WINNOW_F32, WINNOW_SUM, NULL, comm, &request) ==
+	               WINNOW_OK,
+	       "host memory is refused");
+	expect_refusal(winnow_stream_wait(request, here.stream), "no GPU");
 	winnow_comm_destroy(comm);
 	tensor_close(&here);
 	tensor_close(&there);
 }
 
-/* ---- what crosses the bus ---- */
+static void test_no_gpu(const char *why)
+{
+	struct winnow_comm *comm = join(0);
+	float x[5] = {0};
 
-/* The emulation counts copies; kernels' reads and writes of pinned memory are the packed blocks. */
+	expect_refusal(reduce(x, x, comm, NULL), why);
+	expect(winnow_allreduce(x, x, 5, WINNOW_F32, WINNOW_SUM, comm) == WINNOW_OK,
+	       "the communicator has ended");
+	winnow_comm_destroy(comm);
+}
+
+/* ---- what is reserved, and what crosses the bus ---- */
+
+static uint64_t pinned(struct winnow_comm *comm)
+{
+	struct winnow_stats stats;
+
+	winnow_comm_stats(comm, &stats);
+	return stats.pinned_bytes;
+}
+
 static void test_bytes(void)
 {
-	struct winnow_comm *comm = join();
-	struct winnow_request *request;
+	struct winnow_comm *comm = join(64), *small = join(1);
 	struct winnow_op_stats stats;
+	uint64_t reserved;
 	struct tensor t;
 
 	tensor_open(&t);
-	/* The first one reserves memory, and tries everything. */
-	expect(winnow_allreduce_cuda(t.send, t.recv, COUNT, WINNOW_F32, WINNOW_SUM, comm,
-	                             t.stream) == WINNOW_OK &&
-	               cudaStreamSynchronize(t.stream) == cudaSuccess,
+	expect(pinned(comm) == 0, "memory is reserved before there is a tensor");
+	fill(&t, 1);
+	expect(operate(&t, comm, NULL) == WINNOW_OK && operate(&t, small, NULL) == WINNOW_OK,
 	       "an operation fails");
+	reserved = pinned(comm);
+	expect(reserved > pinned(small) && reserved <= UINT64_C(64) << 20,
+	       "staging_mb does not say how much is reserved");
 	for (uint32_t stride = 1; stride <= 1000; stride *= 10) {
-		struct winnow_options options = on(t.stream);
-		struct emulated_cuda_counts before, after;
-		uint64_t blocks = COUNT / BLOCK, own = (blocks + stride - 1) / stride;
+		uint64_t own = (COUNT / BLOCK + stride - 1) / stride * BLOCK * 4;
 		uint64_t words = 64 + 64 + 19; /* of segments of 4096, 4096 and 1183 blocks */
-		uint64_t allocations;
+		struct emulated_cuda_counts before, after;
 
 		fill(&t, stride);
 		expect(cudaStreamSynchronize(t.stream) == cudaSuccess, "cannot synchronize");
 		before = emulated_cuda_stats();
-		expect(winnow_allreduce_async(t.send, t.recv, COUNT, WINNOW_F32, WINNOW_SUM,
-		                              &options, comm, &request) == WINNOW_OK &&
-		               winnow_wait(request, -1, &stats) == WINNOW_OK,
-		       "an operation fails");
-		winnow_request_free(&request);
+		expect(operate(&t, comm, &stats) == WINNOW_OK, "an operation fails");
 		after = emulated_cuda_stats();
-		allocations = after.allocations - before.allocations;
-		expect(stats.blocks_nonzero == own, "not the blocks that are there");
-		expect(stats.staged_out_bytes == own * BLOCK * 4 + words * 8 + 3 * 8,
-		       "more goes out than bitmaps and packed blocks");
-		expect(stats.staged_in_bytes == own * BLOCK * 4 + words * 12 + 3 * 4,
+		expect(stats.blocks_nonzero * BLOCK * 4 == own, "not the blocks that are there");
+		expect(stats.staged_out_bytes == own + words * 8,
+		       "more goes out than bitmaps and blocks");
+		expect(stats.staged_in_bytes == own + words * 24,
 		       "more comes in than plans and sums");
-		expect(after.to_host_bytes - before.to_host_bytes ==
-		               stats.staged_out_bytes - own * BLOCK * 4,
-		       "more is copied to the host than bitmaps");
-		expect(after.to_device_bytes - before.to_device_bytes ==
-		               stats.staged_in_bytes - own * BLOCK * 4,
-		       "more is copied to the GPU than plans");
-		expect(after.device_bytes == before.device_bytes, "the tensor is copied");
-		/* Scan has 8 KB a warp, rank one CTA; what crosses the bus has 32 at most. */
-		expect(after.ctas - before.ctas <= words + 3 * (1 + 32 + 32),
-		       "copies across the bus fill the GPU");
-		expect(allocations == 0, "a later operation allocates");
-		fetch(&t);
+		expect(after.allocations == before.allocations, "a later operation allocates");
 		expect_sum(&t, stride);
 	}
+	expect(pinned(comm) == reserved, "more is reserved than at first");
 	winnow_comm_destroy(comm);
+	winnow_comm_destroy(small);
 	tensor_close(&t);
 }
 
 /* ---- what does not wait ---- */
 
+static atomic_bool let_go;
+
+static void CUDART_CB until_let_go(void *argument)
+{
+	(void)argument;
+	while (!atomic_load(&let_go))
+		usleep(1000);
+}
+
+/* A tensor comes late: the call does not wait for it, nor does another operation, which would be for ever. */
 static void test_late_stream(void)
 {
-	struct winnow_comm *comm = join();
+	struct winnow_comm *comm = join(0);
+	struct winnow_request *request;
+	struct tensor slow, quick;
+	int done;
+
+	tensor_open(&slow);
+	tensor_open(&quick);
+	fill(&quick, 3);
+	expect(operate(&quick, comm, NULL) == WINNOW_OK, "the first operation fails");
+	expect(cudaLaunchHostFunc(slow.stream, until_let_go, NULL) == cudaSuccess,
+	       "cannot be late");
+	fill(&slow, 5);
+	expect(begin(&slow, comm, &request) == WINNOW_OK, "the late operation fails");
+	expect(operate(&quick, comm, NULL) == WINNOW_OK, "the quick operation fails");
+	expect(winnow_test(request, &done, NULL) == WINNOW_OK && !done, "it is done too early");
+	atomic_store(&let_go, true);
+	expect(winnow_wait(request, -1, NULL) == WINNOW_OK, "the late operation fails");
+	expect_sum(&slow, 5);
+	winnow_comm_destroy(comm);
+	tensor_close(&slow);
+	tensor_close(&quick);
+}
+
+/* More operations than a job may have under way, in a stream that is late; and one that is as many. */
+static void test_many_ahead(void)
+{
+	struct winnow_comm *comm = join(0);
+	struct winnow_request *requests[AHEAD];
+	struct winnow_segment segments[AHEAD];
 	struct tensor t;
-	uint64_t before_ms;
 
 	tensor_open(&t);
 	fill(&t, 3);
-	expect(winnow_allreduce_cuda(t.send, t.recv, COUNT, WINNOW_F32, WINNOW_SUM, comm,
-	                             t.stream) == WINNOW_OK,
-	       "the first operation fails");
-	fetch(&t);
-	expect(cudaMemsetAsync(t.send, 0, COUNT * 4, t.stream) == cudaSuccess &&
-	               cudaMemsetAsync(t.recv, 0xa5, COUNT * 4, t.stream) == cudaSuccess &&
-	               cudaLaunchHostFunc(t.stream, late, NULL) == cudaSuccess,
-	       "cannot make the stream late");
-	fill(&t, 5);
-	before_ms = clock_ms();
-	expect(winnow_allreduce_cuda(t.send, t.recv, COUNT, WINNOW_F32, WINNOW_SUM, comm,
-	                             t.stream) == WINNOW_OK,
-	       "the late operation fails");
-	expect(clock_ms() - before_ms < 150, "the call waits for the stream");
-	fetch(&t); /* queued at once: the stream waits */
-	expect(clock_ms() - before_ms >= 200, "the stream was not late");
-	expect_sum(&t, 5);
+	make_late(&t);
+	for (uint32_t i = 0; i < AHEAD; i++) {
+		expect(winnow_allreduce_async(t.send, t.recv, i + 1 < AHEAD ? 1000 : COUNT,
+		                              WINNOW_F32, WINNOW_SUM, &t.options, comm,
+		                              &requests[i]) == WINNOW_OK,
+		       "an operation far ahead fails");
+		segments[i] = (struct winnow_segment){
+			.offset = i * 3000, .count = 3000, .row = i % 2 ? 50 : 30};
+	}
+	for (uint32_t i = 0; i < AHEAD; i++)
+		expect(winnow_wait(requests[i], -1, NULL) == WINNOW_OK, "one far ahead fails");
+	expect_sum(&t, 3);
+	fill(&t, 2);
+	make_late(&t);
+	expect(winnow_allreduce_segments_async(t.send, t.recv, COUNT, WINNOW_F32, WINNOW_SUM,
+	                                       segments, AHEAD, &t.options, comm,
+	                                       &requests[0]) == WINNOW_OK &&
+	               winnow_wait(requests[0], -1, NULL) == WINNOW_OK,
+	       "an operation of many parts fails");
+	expect_sum(&t, 2);
 	winnow_comm_destroy(comm);
 	tensor_close(&t);
 }
 
-/* Nobody comes for the second worker's part: the operations can only be given up. */
+/* Of a thread that another one's capture must not concern, nor the other way round. */
+static void *operate_meanwhile(void *argument)
+{
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	struct tensor t;
+
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	tensor_open(&t);
+	fill(&t, 6);
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	/* The first operation: it reserves memory, and the library's thread looks at the GPU. */
+	expect(operate(&t, argument, NULL) == WINNOW_OK, "one fails while another thread captures");
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	expect(mode == cudaStreamCaptureModeGlobal, "the thread's mode has changed");
+	expect_sum(&t, 6);
+	tensor_close(&t);
+	return NULL;
+}
+
+static void test_capture_elsewhere(void)
+{
+	struct winnow_comm *comm = join(0);
+	cudaStream_t stream;
+	cudaGraph_t graph;
+	pthread_t thread;
+
+	expect(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
+	               cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess,
+	       "cannot capture");
+	expect(pthread_create(&thread, NULL, operate_meanwhile, comm) == 0 &&
+	               pthread_join(thread, NULL) == 0,
+	       "no thread");
+	expect(cudaStreamEndCapture(stream, &graph) == cudaSuccess, "the capture is spoilt");
+	(void)cudaStreamDestroy(stream);
+	winnow_comm_destroy(comm);
+}
+
+/* Whoever works on the second GPU has no context on the first, where all threads begin. */
+static void test_second_gpu(void)
+{
+	struct winnow_comm *comm = join(0);
+	struct tensor t;
+
+	expect(cudaSetDevice(1) == cudaSuccess, "there is no second GPU");
+	tensor_open(&t);
+	fill(&t, 3);
+	expect(operate(&t, comm, NULL) == WINNOW_OK, "an operation fails");
+	expect_sum(&t, 3);
+	winnow_comm_destroy(comm);
+	tensor_close(&t);
+	expect(emulated_cuda_has_context(1) && !emulated_cuda_has_context(0),
+	       "there is a context on a GPU that nobody uses");
+	(void)cudaSetDevice(0);
+}
+
+/* ---- ends ---- */
+
 static void test_leaving(void)
 {
-	struct winnow_comm *comm = join();
+	struct winnow_comm *comm = join(0);
+	struct winnow_request *requests[5];
 	struct tensor t;
 	uint64_t begin_ms = clock_ms();
 
 	tensor_open(&t);
-	expect(cudaLaunchHostFunc(t.stream, late, NULL) == cudaSuccess, "cannot be late");
+	make_late(&t);
 	for (uint32_t i = 0; i < 5; i++)
-		expect(winnow_allreduce_cuda(t.send, t.recv, COUNT, WINNOW_F32, WINNOW_SUM, comm,
-		                             t.stream) == WINNOW_OK,
-		       "an operation fails");
+		expect(begin(&t, comm, &requests[i]) == WINNOW_OK, "an operation fails");
 	winnow_comm_destroy(comm);
 	expect(cudaStreamSynchronize(t.stream) == cudaSuccess, "the stream has failed");
 	expect(clock_ms() - begin_ms < 5000, "leaving takes long");
@@ -211,16 +430,14 @@ static void test_leaving(void)
 
 static void test_fork(void)
 {
-	struct winnow_comm *comm = join();
+	struct winnow_comm *comm = join(0);
 	struct tensor t;
 	int status = -1;
 	pid_t child;
 
 	tensor_open(&t);
 	fill(&t, 4);
-	expect(winnow_allreduce_cuda(t.send, t.recv, COUNT, WINNOW_F32, WINNOW_SUM, comm,
-	                             t.stream) == WINNOW_OK,
-	       "an operation fails");
+	expect(operate(&t, comm, NULL) == WINNOW_OK, "an operation fails");
 	child = fork();
 	if (child == 0) {
 		winnow_comm_destroy(comm); /* the parent's: left alone */
@@ -228,77 +445,31 @@ static void test_fork(void)
 	}
 	expect(waitpid(child, &status, 0) == child && status == 0,
 	       "a fork's child has ended badly");
-	fetch(&t);
+	expect(operate(&t, comm, NULL) == WINNOW_OK, "the child has ended the job");
 	expect_sum(&t, 4);
-	expect(winnow_comm_check(comm) == WINNOW_OK, "the child has ended the job");
 	winnow_comm_destroy(comm);
 	tensor_close(&t);
 }
 
 /* ---- faults ---- */
 
-/* Three operations, with a request, detached, and without the stream; the first failure. */
-static int operate(struct winnow_comm *comm, struct tensor *t)
-{
-	struct winnow_options options = on(t->stream);
-	struct winnow_request *request;
-	int result;
-
-	result = winnow_allreduce_async(t->send, t->recv, COUNT, WINNOW_F32, WINNOW_SUM, &options,
-	                                comm, &request);
-	if (result == WINNOW_OK)
-		result = winnow_wait(request, 20000, NULL);
-	winnow_request_free(&request);
-	if (result == WINNOW_OK)
-		result = winnow_allreduce_cuda(t->send, t->recv, COUNT, WINNOW_F32, WINNOW_SUM,
-		                               comm, t->stream);
-	options.stream_goes_on = 1;
-	options.wire = WINNOW_WIRE_FIXED32;
-	if (result == WINNOW_OK)
-		result = winnow_allreduce_async(t->send, t->recv, COUNT, WINNOW_F32, WINNOW_SUM,
-		                                &options, comm, &request);
-	if (result == WINNOW_OK)
-		result = winnow_wait(request, 20000, NULL);
-	winnow_request_free(&request);
-	return result;
-}
-
-/* The stream must come to its end, whatever that is: a GPU that failed says so. */
-static void expect_released(const struct tensor *t)
-{
-	uint64_t begin_ms = clock_ms();
-
-	while (cudaStreamQuery(t->stream) == cudaErrorNotReady) {
-		expect(clock_ms() - begin_ms < 10000, "a stream waits for ever");
-		usleep(1000);
-	}
-}
-
-/* A kernel's error sticks to the GPU, and is nobody's argument. */
-static void expect_broken(struct tensor *t)
-{
-	struct winnow_comm *comm = join();
-
-	expect(winnow_allreduce_cuda(t->send, t->recv, COUNT, WINNOW_F32, WINNOW_SUM, comm,
-	                             t->stream) == WINNOW_ERR_GPU,
-	       "a GPU that has failed passes for something else");
-	winnow_comm_destroy(comm);
-}
-
 /* In a process of its own, since errors stick. Its exit status: did it meet the fault? */
 static int meet(const char *call, uint32_t number)
 {
-	struct winnow_comm *comm = join();
+	struct winnow_comm *comm = join(0);
+	int result = WINNOW_OK;
 	struct tensor t;
 	char text[100];
 	uint64_t faults;
-	int result;
 
 	tensor_open(&t);
 	snprintf(text, sizeof(text), "%s:%u", call, number);
 	emulated_cuda_fail(text);
 	faults = emulated_cuda_stats().faults;
-	result = operate(comm, &t);
+	for (uint32_t i = 0; i < 2 && result == WINNOW_OK; i++) {
+		t.options.wire = i == 0 ? WINNOW_WIRE_NATIVE : WINNOW_WIRE_FIXED32;
+		result = operate_and_wait(&t, comm, NULL, i == 1);
+	}
 	emulated_cuda_fail(NULL);
 	expect(result != WINNOW_OK || emulated_cuda_stats().faults == faults,
 	       "a failure passes for a result");
@@ -311,48 +482,31 @@ static int meet(const char *call, uint32_t number)
 		       call);
 		expect(winnow_comm_check(comm) == WINNOW_ERR_GPU, "the job goes on");
 	}
-	expect_released(&t);
 	winnow_comm_destroy(comm);
+	/* It is nobody's argument in the next job, either. */
 	if (result != WINNOW_OK && strcmp(call, "kernel") == 0)
-		expect_broken(&t);
+		expect(reduce(t.send, t.recv, join(0), t.stream) == WINNOW_ERR_GPU,
+		       "a GPU that has failed passes for something else");
 	return result != WINNOW_OK ? MET : 0;
-}
-
-/* False: so many calls are not made. */
-static bool fault(const char *call, uint32_t number)
-{
-	pid_t child = fork();
-	int status = -1;
-
-	if (child == 0)
-		_exit(meet(call, number));
-	expect(waitpid(child, &status, 0) == child && WIFEXITED(status) &&
-	               (WEXITSTATUS(status) == MET || WEXITSTATUS(status) == 0),
-	       call);
-	return WEXITSTATUS(status) == MET;
 }
 
 static void test_faults(const char *call)
 {
-	uint32_t number = 1;
+	int status = MET << 8, number = 0;
 
-	while (fault(call, number)) {
+	while (WEXITSTATUS(status) == MET) {
+		pid_t child = fork();
+
+		if (child == 0)
+			_exit(meet(call, (uint32_t)number + 1));
+		expect(waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+		               (WEXITSTATUS(status) == MET || WEXITSTATUS(status) == 0),
+		       call);
 		number++;
-		expect(number < ITERATIONS_MAX, "the job never gets by without");
+		expect(number < FAULTS_MAX, "the job never gets by without");
 	}
 	expect(number > 1, "the library does not make this call");
-	printf("%s: %u failures\n", call, number - 1);
-}
-
-static void test_no_gpu(const char *why)
-{
-	struct winnow_comm *comm = join();
-	float x[4] = {0};
-
-	expect_refusal(winnow_allreduce_cuda(x, x, 4, WINNOW_F32, WINNOW_SUM, comm, NULL), why);
-	expect(winnow_allreduce(x, x, 4, WINNOW_F32, WINNOW_SUM, comm) == WINNOW_OK,
-	       "the communicator has ended");
-	winnow_comm_destroy(comm);
+	printf("%s: %d failures\n", call, number - 1);
 }
 
 int main(int argc, char **argv)
@@ -377,11 +531,15 @@ int main(int argc, char **argv)
 				: "there is no GPU here");
 		return 0;
 	}
+	test_second_gpu();
 	test_refusals();
 	test_bytes();
 	test_late_stream();
+	test_many_ahead();
+	test_capture_elsewhere();
 	test_leaving();
 	test_fork();
-	printf("refusals, bytes, late streams, leaving and forking are right\n");
+	printf("refusals, bytes, late streams, captures, contexts, leaving and forking are "
+	       "right\n");
 	return 0;
 }

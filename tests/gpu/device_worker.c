@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * device_worker.c - one worker whose tensors are on a GPU: random operations, checked
+ * device_worker.c - a process whose tensors are on GPUs: random operations, checked
  *
- *   device_worker AGGREGATOR RANK WORLD SEED OPERATIONS [JOB]
+ *   device_worker NAME=VALUE..
+ *     aggregators= job= rank=0 world=1   as in the environment: WINNOW_AGGREGATORS and so on
+ *     gpus=0       > 0: rank is a node, which has so many GPUs, added up by NCCL
+ *     local=all    of these this process has all, or this one as its GPU 0, and id=FILE: the process with
+ *                  local=0 writes it, the others wait for it
+ *     seed=1 ops=20 lanes=3   operations, of which so many are under way at a time; ops=0: until one fails
+ *     most=65536   elements of a tensor
+ *     load=0       bytes that a stream is kept busy with before each operation
+ *     density=0.1 count= block=   all are f32 sums of `count`, each GPU has that share of blocks
+ *     capture=1    a captured stream is refused, and then operations
+ *     describe=1   one line about the GPUs here, and no more
  *
- * All workers draw the same operations from the seed. Tensors hold small whole numbers, so that
- * every result is exact, and each worker works out by itself what it has to be. A tensor is written by
- * the caller's stream, after a pause, just before the call, and the result is copied away in that
- * stream just after it: nobody waits in between. Prints what it did; exit status 1 and one line
- * when an operation fails or is wrong. Uses CUDA's runtime, whichever it is linked with.
+ * All processes draw the same operations from the seed. Tensors hold small whole numbers, so that every
+ * result is exact, and each process works out by itself what it has to be. A tensor is written late in
+ * the operation's stream. When the request is done the result is read in some other stream that knows
+ * nothing of it, or in the operation's after winnow_stream_wait(), and then both tensors are overwritten.
+ * Prints totals as JSON. Exit status 1: an operation failed, and why; 3: a call of CUDA's did; 4: a
+ * result is wrong; 77: there is no GPU here.
  */
 
 #include <cuda_runtime_api.h>
@@ -23,62 +34,89 @@
 
 #include "client/winnow.h"
 
-#define COUNT_MAX (1u << 20)
-#define UNDER_WAY 3 /* operations with their own buffers and streams */
-#define GUARD 64    /* bytes around a result that must stay as they are */
+#define GPUS_MAX 16
+#define LANES_MAX 40
+#define GUARD 64 /* bytes around a tensor that must stay as they are */
 #define POISON 0xa5
+#define LOAD_ROUNDS 8
+
+static struct {
+	const char *aggregators, *job, *id, *local;
+	uint64_t seed, ops, lanes, most, load, count, block, capture, describe, rank, world, gpus;
+	double density; /* < 0: operations are drawn */
+} args = {.local = "all", .seed = 1, .ops = 20, .lanes = 3, .most = 1 << 16, .density = -1};
+
+/* Where the result is read. */
+enum reading { READ_ELSEWHERE, READ_AFTER_EVENT, READ_NO_REQUEST, READINGS };
 
 struct spec {
-	uint64_t count;
+	uint64_t number, count, offset; /* elements into the buffer: any alignment */
 	enum winnow_dtype dtype;
 	enum winnow_op op;
 	enum winnow_wire wire;
-	uint32_t block;
-	uint32_t density;                             /* of 256 blocks */
-	uint64_t offset;                              /* elements into the buffer: any alignment */
-	bool in_place, detached, goes_on, parts, odd; /* odd: infinities and NaNs */
-	uint32_t pause_us;
+	enum reading reading;
+	uint32_t block, pause_us;
+	double density;
+	bool in_place, rows, odd; /* odd: infinities and NaNs */
+	struct winnow_segment segments[2];
 };
 
-/* Buffers for one operation under way. */
+/* One operation under way, on the GPUs of this process. */
 struct lane {
-	cudaStream_t stream;
-	uint8_t *send, *recv; /* on the GPU */
-	uint8_t *given, *got; /* pinned */
-	uint32_t pause_us;
 	struct spec spec;
-	struct winnow_request *request; /* NULL: nobody has to wait for it */
-	uint32_t number;
+	struct winnow_request *request;
+	struct winnow_node_request *node_request;
+	cudaStream_t streams[GPUS_MAX];
+	uint8_t *send[GPUS_MAX], *recv[GPUS_MAX];                  /* on the GPU */
+	uint8_t *given[GPUS_MAX], *got[GPUS_MAX], *kept[GPUS_MAX]; /* pinned; kept: of send */
 	bool busy;
 };
 
 static struct winnow_comm *comm;
-static uint32_t rank, world;
-static uint64_t seed;
-static uint64_t staged_out, staged_in;
-
-static const char *job = "device";
+static struct winnow_node *node;
+static struct lane lanes[LANES_MAX];
+static cudaStream_t others[GPUS_MAX];
+static uint8_t *ballast[GPUS_MAX];
+static uint32_t mine; /* GPUs of this process */
+static uint64_t early, blocks, nonzero, united, staged_out, staged_in;
 
 static void check(int result, const char *what)
 {
 	if (result == WINNOW_OK)
 		return;
-	fprintf(stderr, "device_worker: rank %u: %s: %s: %s\n", rank, what, winnow_strerror(result),
-	        winnow_last_error());
+	fprintf(stderr, "device_worker: rank %" PRIu64 ": %s: %s: %s\n", args.rank, what,
+	        winnow_strerror(result), winnow_last_error());
 	winnow_comm_destroy(comm);
+	winnow_node_destroy(node);
 	_exit(1);
 }
 
 /* What fails for the library fails here, too, and perhaps first: the others shall hear of it. */
-static void check_cuda(cudaError_t err, const char *what)
+static void cuda(cudaError_t err, const char *what)
 {
 	if (err == cudaSuccess)
 		return;
-	for (uint32_t i = 0; i < 5000 && comm != NULL; i++, usleep(1000))
-		check(winnow_comm_check(comm), what);
-	fprintf(stderr, "device_worker: %s: %s\n", what, cudaGetErrorString(err));
+	for (int i = 0; i < 500 && (comm != NULL || node != NULL); i++, usleep(10000))
+		check(comm != NULL ? winnow_comm_check(comm) : winnow_node_check(node), what);
+	fprintf(stderr, "device_worker: rank %" PRIu64 ": %s: %s\n", args.rank, what,
+	        cudaGetErrorString(err));
 	_exit(3);
 }
+
+static _Noreturn void wrong(const struct spec *s, const char *what, uint64_t at, double got,
+                            double want)
+{
+	fprintf(stderr,
+	        "device_worker: rank %" PRIu64 ": operation %" PRIu64 ": %s %" PRIu64
+	        " is %g, not %g (seed %" PRIu64 " count %" PRIu64 " type %d op %d wire %d block %u "
+	        "density %g offset %" PRIu64 "%s%s%s, read %d)\n",
+	        args.rank, s->number, what, at, got, want, args.seed, s->count, s->dtype, s->op,
+	        s->wire, s->block, s->density, s->offset, s->in_place ? ", in place" : "",
+	        s->rows ? ", rows" : "", s->odd ? ", odd" : "", s->reading);
+	_exit(4);
+}
+
+/* ---- numbers ---- */
 
 static uint64_t mix(uint64_t value)
 {
@@ -88,6 +126,42 @@ static uint64_t mix(uint64_t value)
 	return value ^ value >> 31;
 }
 
+/* Of one GPU's tensor: -2 .. 2 where the block is one of its own, else a zero of either sign. */
+static double element(const struct spec *spec, uint64_t gpu, uint64_t i)
+{
+	uint64_t key = mix(args.seed ^ mix(spec->number * 977 + gpu)), dice;
+
+	if ((double)(mix(key ^ i / spec->block) >> 11) * 0x1p-53 >= spec->density)
+		return (i & 1) != 0 ? 0.0 : -0.0;
+	dice = mix(key + 7919 * i);
+	if (spec->odd && dice % 1000 == 0)
+		return dice & 1024 ? (double)INFINITY : (double)NAN;
+	return (double)((int64_t)(dice % 5) - 2);
+}
+
+static double expected(const struct spec *spec, uint64_t i)
+{
+	uint64_t gpus = args.world * (args.gpus > 0 ? args.gpus : 1);
+	bool whole = spec->dtype == WINNOW_I32 || spec->dtype == WINNOW_I64;
+	double x = element(spec, 0, i);
+
+	for (uint64_t gpu = 1; gpu < gpus; gpu++) {
+		double y = element(spec, gpu, i);
+
+		if (spec->op == WINNOW_PROD)
+			x *= y;
+		else if (spec->op == WINNOW_MIN || spec->op == WINNOW_MAX)
+			x = x != x || y != y                      ? (double)NAN
+			    : (x < y) == (spec->op == WINNOW_MIN) ? x
+			                                          : y;
+		else
+			x += y;
+	}
+	if (spec->op != WINNOW_AVG)
+		return x;
+	return whole ? trunc(x / (double)gpus) : x / (double)gpus;
+}
+
 static uint32_t elem_bytes(enum winnow_dtype dtype)
 {
 	return dtype == WINNOW_F16 || dtype == WINNOW_BF16  ? 2
@@ -95,357 +169,484 @@ static uint32_t elem_bytes(enum winnow_dtype dtype)
 	                                                    : 4;
 }
 
-/* ---- numbers ---- */
-
-/* Element i of a worker's tensor, before it is made to fit its type. */
-static double value(const struct spec *spec, uint32_t number, uint32_t worker, uint64_t i)
-{
-	uint64_t key = mix(seed ^ mix(number * 977 + worker));
-	uint64_t block = i / (spec->block != 0 ? spec->block : 256), dice;
-
-	if ((mix(key ^ block) & 255) >= spec->density)
-		return (i & 1) != 0 ? 0.0 : -0.0;
-	dice = mix(key + 7919 * i);
-	if (spec->odd && dice % 1000 == 0)
-		return dice & 1024 ? INFINITY : NAN;
-	return (double)((int64_t)(dice % 5) - 2);
-}
-
-static uint32_t half_of(double x)
-{
-	float f = (float)x;
-	uint32_t bits, sign, magnitude;
-	int exponent;
-
-	memcpy(&bits, &f, 4);
-	sign = bits >> 16 & 0x8000;
-	if (x != x)
-		return 0x7e00;
-	if (isinf(x))
-		return sign | 0x7c00;
-	if (x == 0)
-		return sign;
-	exponent = (int)(bits >> 23 & 255) - 127 + 15;
-	magnitude = (uint32_t)exponent << 10 | (bits >> 13 & 0x3ff);
-	return sign | magnitude;
-}
-
-static double of_half(uint32_t half)
-{
-	double mantissa = half & 0x3ff;
-	int exponent = (int)(half >> 10 & 31);
-	double x = exponent == 31  ? (mantissa != 0 ? NAN : INFINITY)
-	           : exponent == 0 ? ldexp(mantissa, -24)
-	                           : ldexp(1024 + mantissa, exponent - 25);
-
-	return half & 0x8000 ? -x : x;
-}
+__extension__ typedef _Float16 half;
 
 static void put(uint8_t *to, enum winnow_dtype dtype, double x)
 {
 	float f = (float)x;
-	uint32_t bits;
+	half h = (half)x;
 	int32_t i32 = (int32_t)x;
 	int64_t i64 = (int64_t)x;
+	const void *from = dtype == WINNOW_F32   ? (void *)&f
+	                   : dtype == WINNOW_F16 ? (void *)&h
+	                   : dtype == WINNOW_F64 ? (void *)&x
+	                   : dtype == WINNOW_I32 ? (void *)&i32
+	                   : dtype == WINNOW_I64
+	                           ? (void *)&i64
+	                           : (void *)((uint8_t *)&f + 2); /* BF16: its upper half */
 
-	memcpy(&bits, &f, 4);
-	switch (dtype) {
-	case WINNOW_F32:
-		memcpy(to, &f, 4);
-		return;
-	case WINNOW_F64:
-		memcpy(to, &x, 8);
-		return;
-	case WINNOW_I32:
-		memcpy(to, &i32, 4);
-		return;
-	case WINNOW_I64:
-		memcpy(to, &i64, 8);
-		return;
-	case WINNOW_F16:
-		bits = half_of(x);
-		break;
-	case WINNOW_BF16:
-		bits = x != x ? 0x7fc0 : bits >> 16;
-		break;
-	}
-	to[0] = (uint8_t)bits;
-	to[1] = (uint8_t)(bits >> 8);
+	memcpy(to, from, elem_bytes(dtype));
 }
 
 static double get(const uint8_t *from, enum winnow_dtype dtype)
 {
-	uint32_t bits = from[0] | (uint32_t)from[1] << 8;
-	double x = 0;
+	uint8_t bytes[8] = {0};
 	float f;
+	half h;
 	int32_t i32;
 	int64_t i64;
+	double x;
 
-	switch (dtype) {
-	case WINNOW_F32:
-		memcpy(&f, from, 4);
-		return (double)f;
-	case WINNOW_F64:
-		memcpy(&x, from, 8);
-		return x;
-	case WINNOW_I32:
-		memcpy(&i32, from, 4);
-		return (double)i32;
-	case WINNOW_I64:
-		memcpy(&i64, from, 8);
-		return (double)i64;
-	case WINNOW_F16:
-		return of_half(bits);
-	case WINNOW_BF16:
-		bits <<= 16;
-		memcpy(&f, &bits, 4);
-		return (double)f;
-	}
-	return x;
-}
-
-static double fold(enum winnow_op op, double a, double b)
-{
-	switch (op) {
-	case WINNOW_MIN:
-		return a != a || b != b ? NAN : a < b ? a : b;
-	case WINNOW_MAX:
-		return a != a || b != b ? NAN : a > b ? a : b;
-	case WINNOW_PROD:
-		return a * b;
-	default:
-		return a + b;
-	}
-}
-
-static double wanted(const struct spec *spec, uint32_t number, uint64_t i)
-{
-	double x = value(spec, number, 0, i);
-	bool whole = spec->dtype == WINNOW_I32 || spec->dtype == WINNOW_I64;
-
-	for (uint32_t w = 1; w < world; w++)
-		x = fold(spec->op, x, value(spec, number, w, i));
-	if (spec->op == WINNOW_AVG)
-		x = whole ? trunc(x / world) : x / world;
-	return x;
-}
-
-static bool same(const struct spec *spec, double got, double want)
-{
-	double slack = spec->op == WINNOW_AVG ? fabs(want) / 100 : 0; /* thirds are rounded */
-
-	if (want != want)
-		return got != got;
-	return isinf(want) ? got == want : fabs(got - want) <= slack;
+	memcpy(dtype == WINNOW_BF16 ? bytes + 2 : bytes, from, elem_bytes(dtype));
+	memcpy(&f, bytes, 4);
+	memcpy(&h, bytes, 2);
+	memcpy(&i32, bytes, 4);
+	memcpy(&i64, bytes, 8);
+	memcpy(&x, bytes, 8);
+	return dtype == WINNOW_F16   ? (double)h
+	       : dtype == WINNOW_F64 ? x
+	       : dtype == WINNOW_I32 ? (double)i32
+	       : dtype == WINNOW_I64 ? (double)i64
+	                             : (double)f;
 }
 
 /* ---- operations ---- */
 
-static struct spec draw(uint32_t number)
+static void draw_rows(struct spec *spec, uint64_t random)
 {
-	static const uint32_t blocks[] = {0, 1, 7, 32, 64, 256, 1000, 5000};
-	static const uint64_t counts[] = {0, 1, 3, 100, 4000, 70000, 300001, COUNT_MAX - 64};
-	uint64_t a = mix(seed + number), b = mix(a), c = mix(b), d = mix(c);
-	struct spec spec = {
-		.count = counts[a % 8],
-		.dtype = (enum winnow_dtype)(1 + b % 6),
-		.op = (enum winnow_op)(1 + (b >> 8) % 5),
-		.wire = (b >> 16 & 1) != 0 ? WINNOW_WIRE_FIXED32 : WINNOW_WIRE_NATIVE,
-		.block = blocks[c % 8],
-		.density = (uint32_t[]){0, 3, 30, 128, 256}[(c >> 8) % 5],
-		.offset = (c >> 16) % 4,
-		.in_place = (c >> 20 & 1) != 0,
-		.detached = (d & 3) == 0,
-		.goes_on = (d & 12) == 4,
-		.parts = (d & 48) == 16,
-		.pause_us = (uint32_t)(d >> 16 & 3) * 700,
-	};
+	uint64_t half_way = spec->count / 2, row = random % 300;
 
-	if (spec.count > 8)
-		spec.count -= a >> 8 & 7;
+	spec->segments[0].offset = mix(random + 1) % (half_way + 1);
+	spec->segments[0].count = mix(random + 2) % (half_way - spec->segments[0].offset + 1);
+	spec->segments[1].offset = half_way + mix(random + 3) % (spec->count - half_way + 1);
+	spec->segments[1].count = mix(random + 4) % (spec->count - spec->segments[1].offset + 1);
+	spec->segments[0].row = (uint32_t)row;
+	spec->segments[1].row = (uint32_t)mix(row) % 2000;
+}
+
+static struct spec draw(uint64_t number)
+{
+	static const double densities[] = {0, 0.01, 0.1, 0.5, 1};
+	struct spec spec = {.number = number, .count = args.count, .density = args.density};
+	uint64_t a = mix(args.seed * 1000003 + number), b = mix(a), c = mix(b);
+
+	spec.block = (uint32_t)args.block;
+	spec.dtype = WINNOW_F32;
+	spec.op = WINNOW_SUM;
+	if (args.density >= 0)
+		return spec;
+	spec.count = mix(a + 1) % (args.most + 1) >> (a % 3 == 0 ? a / 3 % 16 : 0);
+	spec.offset = a >> 16 & 31;
+	spec.dtype = (enum winnow_dtype)(1 + b % 6);
+	spec.op = (enum winnow_op)(1 + (b >> 8) % 5);
+	spec.wire = (b >> 16 & 1) != 0 ? WINNOW_WIRE_FIXED32 : WINNOW_WIRE_NATIVE;
+	spec.reading = (enum reading)((b >> 20) % READINGS);
+	spec.block = (b >> 24 & 1) != 0 ? 1u << (b >> 25) % 12 : 1 + (uint32_t)(b >> 32) % 1500;
+	spec.density = densities[c % 5];
+	spec.in_place = c >> 8 & 1;
+	spec.rows = (c >> 9 & 3) == 0;
+	spec.pause_us = (uint32_t)(c >> 16 & 3) * 700;
+	/* Inside a node averages of integers are refused, and what comes of a NaN is NCCL's to say. */
+	spec.odd = args.gpus == 0 && spec.dtype <= WINNOW_F64 && (c >> 24 & 7) == 0;
+	if (args.gpus > 0 && spec.op == WINNOW_AVG && spec.dtype >= WINNOW_I32)
+		spec.op = WINNOW_SUM;
+	if (spec.rows)
+		draw_rows(&spec, c);
 	if (spec.block == 1 && spec.count > 70000)
 		spec.block = 16;
-	spec.odd = spec.dtype <= WINNOW_F64 && (d >> 8 & 7) == 0;
-	spec.detached = spec.detached && !spec.goes_on;
 	return spec;
 }
 
-static void CUDART_CB pause_stream(void *argument)
-{
-	usleep(*(const uint32_t *)argument);
-}
-
-static void lane_open(struct lane *lane)
-{
-	size_t bytes = COUNT_MAX * 8 + 4 * GUARD;
-
-	check_cuda(cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking),
-	           "cudaStreamCreateWithFlags");
-	check_cuda(cudaMalloc((void **)&lane->send, bytes), "cudaMalloc");
-	check_cuda(cudaMalloc((void **)&lane->recv, bytes), "cudaMalloc");
-	check_cuda(cudaHostAlloc((void **)&lane->given, bytes, cudaHostAllocDefault),
-	           "cudaHostAlloc");
-	check_cuda(cudaHostAlloc((void **)&lane->got, bytes, cudaHostAllocDefault),
-	           "cudaHostAlloc");
-}
-
-/* Offset of the tensor in its buffer, and the bytes that are copied: with guards around it. */
+/* The tensor in its buffer, and the bytes that are copied: with guards around it. */
 static size_t tensor_at(const struct spec *spec)
 {
 	return GUARD + spec->offset * elem_bytes(spec->dtype);
 }
 
-static size_t tensor_bytes(const struct spec *spec)
+static size_t region_bytes(const struct spec *spec)
 {
-	return spec->count * elem_bytes(spec->dtype);
+	return tensor_at(spec) + spec->count * elem_bytes(spec->dtype) + GUARD;
 }
 
-static int call(struct lane *lane, const struct winnow_options *options,
-                struct winnow_request **request)
+static uint64_t gpu_of(uint32_t index)
+{
+	if (args.gpus == 0)
+		return args.rank;
+	return args.rank * args.gpus + (mine > 1 ? index : strtoull(args.local, NULL, 10));
+}
+
+static void use(uint32_t index)
+{
+	int count = 1;
+
+	if (args.gpus == 0)
+		cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+	cuda(cudaSetDevice(args.gpus == 0 ? (int)args.rank % count : (int)index), "cudaSetDevice");
+}
+
+static void CUDART_CB pause_stream(void *argument)
+{
+	usleep(((const struct spec *)argument)->pause_us);
+}
+
+/* The tensor comes late in its stream. */
+static void prepare(struct lane *lane, uint32_t index)
+{
+	struct spec *spec = &lane->spec;
+	uint8_t *given = lane->given[index];
+	cudaStream_t stream = lane->streams[index];
+
+	memset(given, POISON, region_bytes(spec));
+	for (uint64_t i = 0; i < spec->count; i++)
+		put(given + tensor_at(spec) + i * elem_bytes(spec->dtype), spec->dtype,
+		    element(spec, gpu_of(index), i));
+	for (int i = 0; i < LOAD_ROUNDS && args.load > 0; i++)
+		cuda(cudaMemsetAsync(ballast[index], i, args.load, stream), "cudaMemsetAsync");
+	if (spec->pause_us > 0)
+		cuda(cudaLaunchHostFunc(stream, pause_stream, spec), "cudaLaunchHostFunc");
+	cuda(cudaMemsetAsync(lane->recv[index], POISON, region_bytes(spec), stream),
+	     "cudaMemsetAsync");
+	cuda(cudaMemcpyAsync(spec->in_place ? lane->recv[index] : lane->send[index], given,
+	                     region_bytes(spec), cudaMemcpyHostToDevice, stream),
+	     "cudaMemcpyAsync");
+}
+
+static int call(struct lane *lane)
 {
 	const struct spec *spec = &lane->spec;
-	uint8_t *send = lane->send + tensor_at(spec);
-	uint8_t *recv = spec->in_place ? send : lane->recv + tensor_at(spec);
-	struct winnow_segment segments[2] = {
-		{.offset = spec->count / 7, .count = spec->count / 3, .row = 48},
-		{.offset = spec->count / 2, .count = spec->count / 4, .row = 1000},
-	};
+	const struct winnow_segment *segments = spec->segments;
+	struct winnow_options options = {.block = spec->block,
+	                                 .wire = spec->wire,
+	                                 .memory = WINNOW_MEMORY_CUDA,
+	                                 .tag = spec->number % 7 == 3 ? spec->number + 1 : 0,
+	                                 .stream = lane->streams[0]};
+	const void *send[GPUS_MAX];
+	void *recv[GPUS_MAX];
+	void *const *streams = (void *const *)lane->streams;
 
-	if (spec->count == 0 && (seed & 1) != 0)
-		send = recv = NULL;
-	if (spec->parts)
-		return winnow_allreduce_segments_async(send, recv, spec->count, spec->dtype,
-		                                       spec->op, segments, 2, options, comm,
-		                                       request);
-	if (request == NULL && options->block == 0 && options->wire == WINNOW_WIRE_NATIVE)
-		return winnow_allreduce_cuda(send, recv, spec->count, spec->dtype, spec->op, comm,
-		                             lane->stream);
-	return winnow_allreduce_async(send, recv, spec->count, spec->dtype, spec->op, options, comm,
-	                              request);
+	for (uint32_t i = 0; i < mine; i++) {
+		recv[i] = lane->recv[i] + tensor_at(spec);
+		send[i] = spec->in_place ? recv[i] : lane->send[i] + tensor_at(spec);
+		if (spec->count == 0 && spec->in_place)
+			send[i] = recv[i] = NULL;
+	}
+	if (node != NULL && spec->rows)
+		return winnow_node_allreduce_segments_async(send, recv, spec->count, spec->dtype,
+		                                            spec->op, segments, 2, streams,
+		                                            &options, node, &lane->node_request);
+	if (node != NULL && spec->reading == READ_NO_REQUEST)
+		return winnow_node_allreduce(send, recv, spec->count, spec->dtype, spec->op,
+		                             streams, node);
+	if (node != NULL)
+		return winnow_node_allreduce_async(send, recv, spec->count, spec->dtype, spec->op,
+		                                   streams, &options, node, &lane->node_request);
+	if (spec->rows)
+		return winnow_allreduce_segments_async(send[0], recv[0], spec->count, spec->dtype,
+		                                       spec->op, segments, 2, &options, comm,
+		                                       &lane->request);
+	if (spec->reading == READ_NO_REQUEST)
+		return winnow_allreduce_cuda(send[0], recv[0], spec->count, spec->dtype, spec->op,
+		                             comm, lane->streams[0], NULL);
+	return winnow_allreduce_async(send[0], recv[0], spec->count, spec->dtype, spec->op,
+	                              &options, comm, &lane->request);
 }
 
-static void collect(struct winnow_request **request)
+static void begin(struct lane *lane, uint64_t number)
 {
-	struct winnow_op_stats stats;
+	lane->spec = draw(number);
+	lane->busy = true;
+	for (uint32_t i = 0; i < mine; i++) {
+		use(i);
+		prepare(lane, i);
+	}
+	check(call(lane), "allreduce");
+	early += cudaStreamQuery(lane->streams[mine - 1]) == cudaErrorNotReady;
+}
 
-	check(winnow_wait(*request, -1, &stats), "wait");
-	winnow_request_free(request);
+static void wait_for(struct lane *lane)
+{
+	struct winnow_op_stats stats = {0};
+
+	if (lane->node_request != NULL)
+		check(winnow_node_wait(lane->node_request, -1, &stats), "wait");
+	if (lane->request != NULL)
+		check(winnow_wait(lane->request, -1, &stats), "wait");
+	if (lane->request != NULL && lane->spec.reading == READ_AFTER_EVENT)
+		check(winnow_stream_wait(lane->request, lane->streams[0]), "winnow_stream_wait");
+	winnow_node_request_free(&lane->node_request);
+	winnow_request_free(&lane->request);
+	blocks += stats.blocks;
+	nonzero += stats.blocks_nonzero;
+	united += stats.blocks_union;
 	staged_out += stats.staged_out_bytes;
 	staged_in += stats.staged_in_bytes;
 }
 
-static void start(struct lane *lane, uint32_t number)
-{
-	struct spec *spec = &lane->spec;
-	struct winnow_request *request = NULL;
-	struct winnow_options options = {.memory = WINNOW_MEMORY_CUDA, .stream = lane->stream};
-	size_t bytes;
-
-	*spec = draw(number);
-	lane->number = number;
-	lane->busy = true;
-	bytes = tensor_at(spec) + tensor_bytes(spec) + GUARD;
-	options.block = spec->block;
-	options.wire = spec->wire;
-	options.stream_goes_on = spec->goes_on;
-	memset(lane->given, POISON, bytes);
-	for (uint64_t i = 0; i < spec->count; i++)
-		put(lane->given + tensor_at(spec) + i * elem_bytes(spec->dtype), spec->dtype,
-		    value(spec, number, rank, i));
-	lane->pause_us = (spec->pause_us * (rank + 1)) % 2000;
-	if (lane->pause_us > 0)
-		check_cuda(cudaLaunchHostFunc(lane->stream, pause_stream, &lane->pause_us),
-		           "cudaLaunchHostFunc");
-	check_cuda(cudaMemcpyAsync(lane->send, lane->given, bytes, cudaMemcpyHostToDevice,
-	                           lane->stream),
-	           "cudaMemcpyAsync");
-	check_cuda(cudaMemsetAsync(lane->recv, POISON, bytes, lane->stream), "cudaMemsetAsync");
-	check(call(lane, &options, spec->detached ? NULL : &request), "allreduce");
-	if (spec->goes_on)
-		collect(&request);
-	check_cuda(cudaMemcpyAsync(lane->got, spec->in_place ? lane->send : lane->recv, bytes,
-	                           cudaMemcpyDeviceToHost, lane->stream),
-	           "cudaMemcpyAsync");
-	lane->request = request;
-}
-
-static void wrong(const struct lane *lane, uint64_t i, double got, double want)
-{
-	const struct spec *s = &lane->spec;
-
-	fprintf(stderr,
-	        "device_worker: rank %u: operation %u, element %" PRIu64
-	        " is %g, not %g (count %" PRIu64
-	        " type %d op %d wire %d block %u density %u%s%s%s%s%s)\n",
-	        rank, lane->number, i, got, want, s->count, s->dtype, s->op, s->wire, s->block,
-	        s->density, s->in_place ? " in place" : "", s->detached ? " detached" : "",
-	        s->goes_on ? " goes on" : "", s->parts ? " parts" : "", s->odd ? " odd" : "");
-	_exit(1);
-}
-
-static void finish(struct lane *lane)
+static void read_back(struct lane *lane, uint32_t index)
 {
 	const struct spec *spec = &lane->spec;
-	size_t at = tensor_at(spec), bytes = tensor_bytes(spec);
+	/* An operation of nothing waits for nothing, so it says nothing of what is around it. */
+	bool in_order = spec->reading == READ_AFTER_EVENT || spec->count == 0;
+	cudaStream_t stream = in_order ? lane->streams[index] : others[index];
+	size_t bytes = region_bytes(spec);
 
+	cuda(cudaMemcpyAsync(lane->got[index], lane->recv[index], bytes, cudaMemcpyDeviceToHost,
+	                     stream),
+	     "cudaMemcpyAsync");
+	cuda(cudaMemcpyAsync(lane->kept[index], lane->send[index], bytes, cudaMemcpyDeviceToHost,
+	                     stream),
+	     "cudaMemcpyAsync");
+	cuda(cudaMemsetAsync(lane->send[index], 0x77, bytes, stream), "cudaMemsetAsync");
+	cuda(cudaMemsetAsync(lane->recv[index], 0x77, bytes, stream), "cudaMemsetAsync");
+	cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+static void compare(const struct lane *lane, uint32_t index)
+{
+	const struct spec *spec = &lane->spec;
+	size_t at = tensor_at(spec), bytes = region_bytes(spec) - at - GUARD;
+	const uint8_t *got = lane->got[index];
+	/* Of averages only: five thirds are not whole. */
+	double slack = spec->op != WINNOW_AVG ? 0 : elem_bytes(spec->dtype) == 2 ? 0.02 : 1e-6;
+
+	for (uint64_t i = 0; i < spec->count; i++) {
+		double x = get(got + at + i * elem_bytes(spec->dtype), spec->dtype);
+		double want = expected(spec, i);
+
+		if (x != want && !(x != x && want != want) && !(fabs(x - want) <= slack))
+			wrong(spec, "element", i, x, want);
+	}
+	for (size_t i = 0; i < GUARD; i++)
+		if (got[at - 1 - i] != POISON || got[at + bytes + i] != POISON)
+			wrong(spec, "byte beside it", i, got[at + bytes + i], POISON);
+	for (size_t i = 0; i < bytes && !spec->in_place; i++)
+		if (lane->kept[index][at + i] != lane->given[index][at + i])
+			wrong(spec, "input byte", i, lane->kept[index][at + i],
+			      lane->given[index][at + i]);
+}
+
+static void end(struct lane *lane)
+{
 	if (!lane->busy)
 		return;
 	lane->busy = false;
-	check_cuda(cudaStreamSynchronize(lane->stream), "cudaStreamSynchronize");
-	if (lane->request != NULL)
-		collect(&lane->request);
-	check(winnow_comm_check(comm), "check");
-	for (uint64_t i = 0; i < spec->count; i++) {
-		double got = get(lane->got + at + i * elem_bytes(spec->dtype), spec->dtype);
-		double want = wanted(spec, lane->number, i);
-
-		if (!same(spec, got, want))
-			wrong(lane, i, got, want);
+	wait_for(lane);
+	for (uint32_t i = 0; i < mine; i++) {
+		use(i);
+		read_back(lane, i);
+		compare(lane, i);
 	}
-	for (size_t i = 0; i < GUARD; i++) {
-		if (lane->got[at - 1 - i] != POISON || lane->got[at + bytes + i] != POISON) {
-			fprintf(stderr, "device_worker: rank %u: operation %u wrote beside it\n",
-			        rank, lane->number);
-			_exit(1);
+	check(comm != NULL ? winnow_comm_check(comm) : winnow_node_check(node), "check");
+}
+
+/* ---- modes ---- */
+
+static void try_capture(void)
+{
+	struct lane *lane = &lanes[0];
+	cudaGraph_t graph;
+	int result;
+
+	cuda(cudaStreamBeginCapture(lane->streams[0], cudaStreamCaptureModeThreadLocal),
+	     "cudaStreamBeginCapture");
+	lane->spec =
+		(struct spec){.count = 1000, .dtype = WINNOW_F32, .op = WINNOW_SUM, .block = 256};
+	result = call(lane);
+	if (result != WINNOW_ERR_INVALID || strstr(winnow_last_error(), "captur") == NULL)
+		check(result != WINNOW_OK ? result : WINNOW_ERR_INVALID, "a captured stream");
+	printf("refused: %s\n", winnow_last_error());
+	cuda(cudaStreamEndCapture(lane->streams[0], &graph), "cudaStreamEndCapture");
+	cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
+
+static void operate(void)
+{
+	for (uint64_t i = 0; i < args.ops || args.ops == 0; i++) {
+		end(&lanes[i % args.lanes]);
+		begin(&lanes[i % args.lanes], i);
+		if (i == args.lanes) {
+			printf("running\n");
+			fflush(stdout);
+		}
+	}
+	for (uint64_t i = 0; i < args.lanes; i++)
+		end(&lanes[(args.ops + i) % args.lanes]);
+	if (args.load > 0 && early == 0)
+		check(WINNOW_ERR_INVALID, "every call waits for what is in its stream");
+}
+
+/* ---- life ---- */
+
+static void parse(char **argv)
+{
+	static const struct {
+		const char *name;
+		const char **text;
+		uint64_t *number;
+	} known[] = {
+		{"aggregators", &args.aggregators, NULL},
+		{"job", &args.job, NULL},
+		{"id", &args.id, NULL},
+		{"local", &args.local, NULL},
+		{"rank", NULL, &args.rank},
+		{"world", NULL, &args.world},
+		{"gpus", NULL, &args.gpus},
+		{"seed", NULL, &args.seed},
+		{"ops", NULL, &args.ops},
+		{"lanes", NULL, &args.lanes},
+		{"most", NULL, &args.most},
+		{"load", NULL, &args.load},
+		{"count", NULL, &args.count},
+		{"block", NULL, &args.block},
+		{"capture", NULL, &args.capture},
+		{"describe", NULL, &args.describe},
+	};
+
+	for (; *argv != NULL; argv++) {
+		size_t length = strcspn(*argv, "="), i = 0;
+		const char *value = *argv + length + (strchr(*argv, '=') != NULL);
+
+		while (i < sizeof(known) / sizeof(known[0]) &&
+		       (strlen(known[i].name) != length ||
+		        strncmp(known[i].name, *argv, length) != 0))
+			i++;
+		if (strncmp(*argv, "density=", 8) == 0) {
+			args.density = strtod(value, NULL);
+		} else if (i == sizeof(known) / sizeof(known[0])) {
+			fprintf(stderr, "device_worker: what is %s?\n", *argv);
+			exit(2);
+		} else if (known[i].text != NULL) {
+			*known[i].text = value;
+		} else {
+			*known[i].number = strtoull(value, NULL, 10);
+		}
+	}
+	args.lanes = args.lanes < LANES_MAX ? args.lanes : LANES_MAX;
+	mine = args.gpus > 0 && strcmp(args.local, "all") == 0 ? (uint32_t)args.gpus : 1;
+}
+
+static void open_lanes(void)
+{
+	size_t bytes = (args.density >= 0 ? args.count : args.most) * 8 + 6 * GUARD;
+
+	for (uint32_t i = 0; i < mine; i++) {
+		use(i);
+		cuda(cudaStreamCreateWithFlags(&others[i], cudaStreamNonBlocking),
+		     "cudaStreamCreateWithFlags");
+		if (args.load > 0)
+			cuda(cudaMalloc((void **)&ballast[i], args.load), "cudaMalloc");
+		for (uint64_t l = 0; l < args.lanes; l++) {
+			struct lane *lane = &lanes[l];
+
+			cuda(cudaStreamCreateWithFlags(&lane->streams[i], cudaStreamNonBlocking),
+			     "cudaStreamCreateWithFlags");
+			cuda(cudaMalloc((void **)&lane->send[i], bytes), "cudaMalloc");
+			cuda(cudaMalloc((void **)&lane->recv[i], bytes), "cudaMalloc");
+			cuda(cudaHostAlloc((void **)&lane->given[i], bytes, 0), "cudaHostAlloc");
+			cuda(cudaHostAlloc((void **)&lane->got[i], bytes, 0), "cudaHostAlloc");
+			cuda(cudaHostAlloc((void **)&lane->kept[i], bytes, 0), "cudaHostAlloc");
 		}
 	}
 }
 
+/* Made by one process, read by the others of the node. */
+static void exchange_id(struct winnow_node_id *id)
+{
+	char part[4096];
+	FILE *file;
+
+	snprintf(part, sizeof(part), "%s.part", args.id != NULL ? args.id : "");
+	if (mine > 1 || args.id == NULL || strcmp(args.local, "0") == 0) {
+		check(winnow_node_id_make(id), "winnow_node_id_make");
+		if (args.id == NULL)
+			return;
+		file = fopen(part, "w");
+		if (file == NULL || fwrite(id, sizeof(*id), 1, file) != 1 || fclose(file) != 0 ||
+		    rename(part, args.id) != 0)
+			_exit(2);
+		return;
+	}
+	while ((file = fopen(args.id, "r")) == NULL)
+		usleep(5000);
+	if (fread(id, sizeof(*id), 1, file) != 1)
+		_exit(2);
+	fclose(file);
+}
+
+static void join(void)
+{
+	int gpus[GPUS_MAX] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+	struct winnow_config config;
+	struct winnow_node_config node_config = {.config = &config,
+	                                         .local_world = (uint32_t)args.gpus,
+	                                         .gpu_count = mine,
+	                                         .gpus = gpus};
+
+	winnow_config_init(&config);
+	if (args.aggregators != NULL)
+		config.aggregators = args.aggregators;
+	if (args.job != NULL)
+		config.job = args.job;
+	if (args.world != 0) {
+		config.rank = (uint32_t)args.rank;
+		config.world = (uint32_t)args.world;
+	}
+	if (config.key == NULL && config.key_file == NULL)
+		config.insecure_no_key = 1;
+	args.rank = config.rank;
+	args.world = config.world;
+	if (args.gpus == 0) {
+		check(winnow_comm_create(&config, &comm), "join");
+		return;
+	}
+	node_config.local_rank = mine > 1 ? 0 : (uint32_t)strtoul(args.local, NULL, 10);
+	exchange_id(&node_config.id);
+	check(winnow_node_create(&node_config, &node), "join");
+}
+
+static int describe(int devices)
+{
+	int processors = 0, driver = 0;
+
+	cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0),
+	     "cudaDeviceGetAttribute");
+	cuda(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+	printf("GPUs: %d, the first with %d multiprocessors; a driver for CUDA %d.%d\n", devices,
+	       processors, driver / 1000, driver % 1000 / 10);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
-	struct lane lanes[UNDER_WAY] = {0};
-	struct winnow_config config;
-	uint32_t operations;
-	int devices;
+	struct winnow_stats stats;
+	int devices = 0;
 
-	if (argc < 6) {
-		fprintf(stderr,
-		        "usage: device_worker AGGREGATOR RANK WORLD SEED OPERATIONS [JOB]\n");
-		return 2;
+	(void)argc;
+	parse(argv + 1);
+	if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+		fprintf(stderr, "there is no GPU here\n");
+		return 77;
 	}
-	rank = (uint32_t)atoi(argv[2]);
-	world = (uint32_t)atoi(argv[3]);
-	seed = strtoull(argv[4], NULL, 10);
-	operations = (uint32_t)atoi(argv[5]);
-	winnow_config_init(&config);
-	config.aggregators = argv[1];
-	config.rank = rank;
-	config.world = world;
-	config.job = argc > 6 ? argv[6] : job;
-	config.insecure_no_key = 1;
-	check(winnow_comm_create(&config, &comm), "join");
-	check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-	check_cuda(cudaSetDevice((int)rank % devices), "cudaSetDevice");
-	for (uint32_t i = 0; i < UNDER_WAY; i++)
-		lane_open(&lanes[i]);
-	for (uint32_t i = 0; i < operations; i++) {
-		finish(&lanes[i % UNDER_WAY]);
-		start(&lanes[i % UNDER_WAY], i);
-	}
-	for (uint32_t i = 0; i < UNDER_WAY; i++)
-		finish(&lanes[i]);
+	if (args.describe)
+		return describe(devices);
+	join();
+	open_lanes();
+	printf("ready\n");
+	fflush(stdout);
+	if (args.capture)
+		try_capture();
+	operate();
+	if (node != NULL)
+		winnow_node_stats(node, &stats);
+	else
+		winnow_comm_stats(comm, &stats);
+	printf("{\"ops\": %" PRIu64 ", \"sent_bytes\": %" PRIu64 ", \"received_bytes\": %" PRIu64
+	       ", \"blocks\": %" PRIu64 ", \"nonzero\": %" PRIu64 ", \"union\": %" PRIu64
+	       ", \"staged_out\": %" PRIu64 ", \"staged_in\": %" PRIu64 ", \"pinned\": %" PRIu64
+	       ", \"early\": %" PRIu64 "}\n",
+	       args.ops, stats.sent_bytes, stats.received_bytes, blocks, nonzero, united,
+	       staged_out, staged_in, stats.pinned_bytes, early);
 	winnow_comm_destroy(comm);
-	printf("rank %u: %u operations right, %" PRIu64 " bytes out and %" PRIu64 " in\n", rank,
-	       operations, staged_out, staged_in);
+	winnow_node_destroy(node);
 	return 0;
 }

@@ -22,18 +22,15 @@ struct shared {
 
 struct ncclComm {
 	struct shared *shared;
-	char name[64];
+	char name[NCCL_UNIQUE_ID_BYTES];
 	int rank, world, device;
 	uint64_t step;
 	atomic_bool aborted, joined;
-	_Atomic int users;     /* the owner, and every operation that is not over */
+	int users;             /* the owner, and every operation that is not over: under the lock */
 	_Atomic int under_way; /* operations in streams */
-	_Atomic uint64_t turn;
-	uint64_t turns;
-	unsigned splits;
-	unsigned questions; /* since operations were put off */
-	ncclComm_t child;   /* that is being split off, and where its owner will find it */
-	ncclComm_t *child_to;
+	_Atomic int inside;    /* threads that make calls */
+	unsigned questions;    /* since operations were put off */
+	ncclComm_t next;       /* of the process */
 };
 
 enum kind { REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST };
@@ -42,26 +39,18 @@ struct operation {
 	enum kind kind;
 	const unsigned char *send;
 	unsigned char *recv;
-	size_t count, elem_bytes;
+	size_t count;
 	ncclDataType_t type;
 	ncclRedOp_t reduction;
 	int root;
 	ncclComm_t comm;
 	cudaStream_t stream;
-	uint64_t turn;
 	struct operation *next;
 };
 
 /* fake_work.c, on the streams' threads. */
 void fake_nap(void);
-bool fake_given_up(ncclComm_t comm);           /* aborted, or its GPU has failed */
-bool fake_perform(const struct operation *op); /* false: given up */
-
-/* fake_faults.c: only names that CAN_FAIL() has written down can be made to. */
-#define CAN_FAIL(name)                                                                             \
-	static const char can_fail[]                                                               \
-		__attribute__((section("fake_nccl_names"), aligned(1), used)) = name
-
-ncclResult_t fake_fault(const char *name);
+bool fake_given_up(ncclComm_t comm); /* aborted, or its GPU has failed */
+void fake_perform(const struct operation *op);
 
 #endif

@@ -1,494 +1,664 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_kernels.cc - scan, rank, pack and unpack of the GPU against plain loops
+ * test_kernels.cc - scans and copies of the GPU against plain loops
  *
- * Random tensors of every type, length, block and alignment; outputs are poisoned before and looked
- * at to the last byte after, inputs must stay. Runs on the emulated CUDA (`make check`), where lanes
- * take turns in random order, and on a GPU (`make check-gpu`) with tensors beyond 2^32 bytes.
+ * Random tensors of every type, length, block and alignment, random plans and rings; all memory around
+ * and between what is asked for is poisoned before, and looked at to the last byte after. Runs on the
+ * emulated CUDA (`make check`), where lanes take turns in random order, and on a GPU (`make
+ * check-gpu`) with a tensor beyond 2^32 bytes.
  *
- *   test_kernels [rounds [bytes of the large tensors, 0 for none]]
+ *   test_kernels [rounds [bytes of the large tensor, 0 for none]]
  */
 
-#include "kernels/bitmap_cuda.h"
-#include "tests/gpu/kernel_arena.h"
-#include "tests/gpu/kernel_large.h"
+#include <cuda_runtime.h>
 
-#include <cmath>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cuda_kernels.h"
+#include "tests/unit/test_random.h"
 
 #ifdef __SANITIZE_THREAD__
-#define ROUNDS 80
+#define ROUNDS 60
 #define LARGE_BYTES 100000
 #elif defined(WINNOW_EMULATED_CUDA)
-#define ROUNDS 400
+#define ROUNDS 300
 #define LARGE_BYTES 1000000
 #else
 #define ROUNDS 4000
 #define LARGE_BYTES UINT64_C(5000000000)
 #endif
+#define POISON 0xa5
+#define MARGIN 256 /* poisoned on either side of memory */
+#define PLANS_MAX 4
+
+typedef std::vector<unsigned char> bytes_t;
+typedef unsigned long long ull;
 
 static cudaStream_t stream;
-static const struct bitmap_cuda *const kernels = &bitmap_cuda_kernels;
+static uint32_t *word;    /* pinned */
+static uint32_t *scratch; /* of scans, on the device: zero */
+static char at_case[200] = "nothing";
 
-static void finish()
-{
-	cuda_ok(cudaStreamSynchronize(stream));
-}
+#define require(condition, ...)                                                                    \
+	do {                                                                                       \
+		if (!(condition)) {                                                                \
+			printf("FAIL %s:%d: %s: ", __FILE__, __LINE__, at_case);                   \
+			printf(__VA_ARGS__);                                                       \
+			printf("\n");                                                              \
+			exit(1);                                                                   \
+		}                                                                                  \
+	} while (0)
 
-static bool plain_nonzero(uint64_t value, enum dtype dtype)
-{
-	if (dtype_is_float(dtype))
-		value &= (UINT64_C(1) << (8 * dtype_bytes(dtype) - 1)) - 1;
-	return value != 0;
-}
+#define cuda_ok(call)                                                                              \
+	do {                                                                                       \
+		cudaError_t error_ = static_cast<cudaError_t>(call);                               \
+		require(error_ == cudaSuccess, "%s: %s", #call, cudaGetErrorString(error_));       \
+	} while (0)
 
-static std::vector<uint64_t> plain_scan(const struct sample *sample, uint64_t *largest)
-{
-	std::vector<uint64_t> bits((sample->block_count + 63) / 64, 0);
-	const uint64_t sign = UINT64_C(1) << (8 * sample->elem_bytes - 1);
+/* ---- memory that is watched ---- */
 
-	*largest = 0;
-	for (uint64_t i = 0; i < sample->tensor.count; i++) {
-		const uint64_t block = i / sample->tensor.block_elems;
-		const uint64_t value =
-			fetch_value(&sample->host[i * sample->elem_bytes], sample->elem_bytes);
-
-		if (plain_nonzero(value, sample->tensor.dtype))
-			bits[block / 64] |= UINT64_C(1) << block % 64;
-		if ((value & ~sign) > *largest)
-			*largest = value & ~sign;
-	}
-	return bits;
-}
-
-/* What the CPU makes of the same tensor. */
-static void check_range(const struct sample *sample, const std::vector<uint64_t> *want,
-                        uint64_t largest)
-{
-	const struct bitmap_range range = bitmap_range_of(largest, sample->tensor.dtype);
-	std::vector<uint64_t> bits(want->size());
-	struct bitmap_tensor tensor = sample->tensor;
-	struct bitmap_range engine;
-
-	tensor.data = sample->host.data();
-	bitmap_best()->scan_range(&tensor, bits.data(), &engine);
-	require(bits == *want, "bitmap/ finds other bits");
-	require(range.nonfinite == engine.nonfinite &&
-	                (range.nonfinite || range.exponent == engine.exponent),
-	        "bitmap/ finds exponent %d, not %d", engine.exponent, range.exponent);
-}
-
-static void check_scan(const struct sample *sample)
-{
-	const bool ranged = dtype_is_float(sample->tensor.dtype) && random_below(3) != 0;
-	struct arena bits = arena_make((sample->block_count + 63) / 64 * 8, 8, false);
-	struct arena magnitude = arena_make(8, 8, false);
-	uint64_t largest;
-	const std::vector<uint64_t> want = plain_scan(sample, &largest);
-
-	cuda_ok(kernels->scan(&sample->tensor, reinterpret_cast<uint64_t *>(arena_at(&bits)),
-	                      ranged ? reinterpret_cast<uint64_t *>(arena_at(&magnitude)) : nullptr,
-	                      stream));
-	finish();
-	arena_check(&bits, want.data(), ranged ? "scan with magnitude" : "scan");
-	if (ranged)
-		check_range(sample, &want, largest);
-	if (!ranged)
-		largest = UINT64_C(0xa5a5a5a5a5a5a5a5);
-	arena_check(&magnitude, &largest, "magnitude");
-	arena_free(&bits);
-	arena_free(&magnitude);
-}
-
-/* Bits at random, also past the last one. */
-static std::vector<uint64_t> random_bitmap(uint64_t count)
-{
-	std::vector<uint64_t> bits((count + 63) / 64);
-	const uint64_t kind = random_below(7);
-
-	for (uint64_t &word : bits) {
-		const uint64_t random = random_bits();
-
-		word = kind == 0   ? random
-		       : kind == 1 ? random & random_bits() & random_bits() & random_bits()
-		       : kind == 2 ? random | random_bits() | random_bits()
-		       : kind == 3 ? UINT64_MAX
-		       : kind == 4 ? (random_below(9) == 0 ? random : 0)
-		       : kind == 5 ? (random_below(30) == 0 ? UINT64_C(1) << random % 64 : 0)
-		                   : 0;
-	}
-	return bits;
-}
-
-static bool is_set(const std::vector<uint64_t> &bits, uint64_t bit)
-{
-	return bits[bit / 64] >> bit % 64 & 1;
-}
-
-/* Bits and their ranks on the device. */
-struct ranked {
-	struct arena bits, ranks, scratch;
-	std::vector<uint64_t> host;
-	uint64_t bit_count;
-	uint32_t set_count;
+struct arena {
+	unsigned char *memory, *at;
+	size_t total, bytes;
+	bool pinned;
 };
 
-static const uint64_t *bits_of(const struct ranked *ranked)
+/* At a multiple of `align`; against the end as often as not, where memory ends that anybody may read. */
+static struct arena arena_make(size_t bytes, size_t align, bool pinned)
 {
-	return reinterpret_cast<const uint64_t *>(arena_at(&ranked->bits));
+	struct arena arena = {};
+	const size_t room = (bytes + 2 * MARGIN + 255) / 256 * 256;
+
+	arena.bytes = bytes;
+	arena.total = room;
+	arena.pinned = pinned;
+	if (pinned)
+		cuda_ok(cudaHostAlloc(&arena.memory, room, cudaHostAllocMapped));
+	else
+		cuda_ok(cudaMalloc(&arena.memory, room));
+	cuda_ok(cudaMemset(arena.memory, POISON, room));
+	cuda_ok(cudaDeviceSynchronize());
+	arena.at =
+		arena.memory +
+		(random_below(2) == 0 ? room - bytes : MARGIN + random_below(64)) / align * align;
+	return arena;
 }
 
-static const uint32_t *ranks_of(const struct ranked *ranked)
+static void arena_fill(const struct arena *arena, const bytes_t &from)
 {
-	return reinterpret_cast<const uint32_t *>(arena_at(&ranked->ranks));
+	if (!from.empty())
+		cuda_ok(cudaMemcpy(arena->at, from.data(), from.size(), cudaMemcpyDefault));
 }
 
-static struct ranked ranked_make(const std::vector<uint64_t> &host, uint64_t bit_count)
+/* Is it `want`, and all around it untouched? Then it goes. */
+static void arena_end(struct arena *arena, const bytes_t &want, const char *what)
 {
-	const uint64_t words = (bit_count + 63) / 64;
-	const uint64_t scratch_bytes = bitmap_cuda_rank_scratch(words);
-	struct ranked ranked = {};
-	std::vector<uint32_t> want(words + 1, 0);
+	const size_t offset = static_cast<size_t>(arena->at - arena->memory);
+	bytes_t got(arena->total), all(arena->total, POISON);
 
-	ranked.host = host;
-	ranked.bit_count = bit_count;
-	for (uint64_t i = 0; i < bit_count; i++) {
-		if (i % 64 == 0)
-			want[i / 64] = ranked.set_count;
-		ranked.set_count += is_set(host, i);
+	std::copy(want.begin(), want.end(), all.begin() + static_cast<ptrdiff_t>(offset));
+	cuda_ok(cudaMemcpy(got.data(), arena->memory, arena->total, cudaMemcpyDefault));
+	for (size_t i = 0; i < arena->total; i++)
+		require(got[i] == all[i], "%s: byte %lld of %zu is %#x, not %#x", what,
+		        static_cast<long long>(i) - static_cast<long long>(offset), arena->bytes,
+		        got[i], all[i]);
+	cuda_ok(arena->pinned ? cudaFreeHost(arena->memory) : cudaFree(arena->memory));
+}
+
+static void finish(uint32_t value)
+{
+	cuda_ok(cudaStreamSynchronize(stream));
+	require(*word == value, "the word is %u, not %u", *word, value);
+}
+
+/* ---- tensors ---- */
+
+struct sample {
+	struct bitmap_tensor tensor; /* data: on the device */
+	size_t elem_bytes;
+	uint64_t block_count;
+	bytes_t host;
+	struct arena device;
+};
+
+/* Often at an edge of the type: zeros of either sign, subnormals, the largest, infinity, NaN, one bit. */
+static uint64_t random_value(enum dtype dtype)
+{
+	const unsigned mantissa = dtype == DTYPE_F32    ? 23
+	                          : dtype == DTYPE_F16  ? 10
+	                          : dtype == DTYPE_BF16 ? 7
+	                          : dtype == DTYPE_F64  ? 52
+	                                                : dtype_bytes(dtype) * 8 - 2;
+	const unsigned bits = dtype_bytes(dtype) * 8;
+	const uint64_t sign = UINT64_C(1) << (bits - 1), one = UINT64_C(1) << mantissa;
+	const uint64_t infinity = (sign - 1) / one * one;
+	const uint64_t edges[] = {0,       1, one - 1, one, infinity - 1, infinity, infinity + 1,
+	                          sign - 1};
+	uint64_t value = edges[random_below(8)];
+
+	if (random_below(3) == 0)
+		value = random_bits() & (sign - 1);
+	if (random_below(4) == 0)
+		value = UINT64_C(1) << random_below(bits - 1);
+	return value | (random_below(2) == 0 ? sign : 0);
+}
+
+/* Any; half of them powers of two, or beside one. */
+static uint64_t random_block_elems()
+{
+	const uint64_t power = UINT64_C(1) << random_below(17);
+
+	switch (random_below(4)) {
+	case 0:
+		return 1 + random_below(70);
+	case 1:
+		return 1 + random_below(3000);
+	case 2:
+		return power;
+	default:
+		return std::min(UINT64_C(65536), power + random_below(3) - (power > 1));
 	}
-	want[words] = ranked.set_count;
-	ranked.bits = arena_make(words * 8, 8, false);
-	ranked.ranks = arena_make((words + 1) * 4, 4, false);
-	ranked.scratch = arena_make(scratch_bytes, 4, false);
-	arena_fill(&ranked.bits, host.data());
-	cuda_ok(kernels->rank(bits_of(&ranked), bit_count,
-	                      const_cast<uint32_t *>(ranks_of(&ranked)), arena_at(&ranked.scratch),
-	                      stream));
-	finish();
-	arena_check(&ranked.ranks, want.data(), "rank");
-	arena_check(&ranked.bits, host.data(), "the bits");
-	return ranked;
 }
 
-static void ranked_free(struct ranked *ranked)
+/* Up to about `bytes_max`: none, one, some blocks, odd ends or whole ones. */
+static uint64_t random_count(uint64_t block_elems, size_t elem_bytes, size_t bytes_max)
 {
-	arena_free(&ranked->bits);
-	arena_free(&ranked->ranks);
-	arena_free(&ranked->scratch);
+	const uint64_t most = bytes_max / elem_bytes;
+	uint64_t count = random_below((random_below(3) == 0 ? 300 : most) + 1);
+
+	if (random_below(3) == 0)
+		count = count / block_elems * block_elems;
+	if (random_below(5) == 0)
+		count = (64 * (1 + random_below(3)) - 1 + random_below(3)) * block_elems;
+	return count < 3 * most ? count : most;
 }
 
-static float value_of(const unsigned char *at)
+static struct sample sample_make(uint64_t block_elems, size_t bytes_max)
+{
+	struct sample s = {};
+	const bool dense = random_below(6) == 0;
+
+	s.tensor.dtype = static_cast<enum dtype>(1 + random_below(DTYPE_COUNT));
+	s.elem_bytes = dtype_bytes(s.tensor.dtype);
+	s.tensor.block_elems = block_elems;
+	s.tensor.count = random_count(block_elems, s.elem_bytes, bytes_max);
+	s.block_count = bitmap_block_count(s.tensor.count, block_elems);
+	s.host.resize(s.tensor.count * s.elem_bytes);
+	for (uint64_t i = dense ? s.tensor.count : random_below(20); i > 0 && !s.host.empty();
+	     i--) {
+		const uint64_t value = random_value(s.tensor.dtype);
+		uint64_t place = dense ? i - 1 : random_below(s.tensor.count);
+
+		/* Near either end of a block if chance wills, where mistakes live. */
+		if (!dense && random_below(2) == 0)
+			place -= place % block_elems;
+		if (!dense && random_below(8) == 0)
+			place = s.tensor.count - 1;
+		memcpy(&s.host[place * s.elem_bytes], &value, s.elem_bytes);
+	}
+	s.device = arena_make(s.host.size(), s.elem_bytes, false);
+	arena_fill(&s.device, s.host);
+	s.tensor.data = s.device.at;
+	snprintf(at_case, sizeof(at_case), "%s count %llu block %llu at %zu",
+	         dtype_name(s.tensor.dtype), static_cast<ull>(s.tensor.count),
+	         static_cast<ull>(block_elems), reinterpret_cast<uintptr_t>(s.device.at) % 16);
+	return s;
+}
+
+/* ---- scans ---- */
+
+/* A scan finds the words of the bitmap, then magnitudes. */
+static std::vector<uint32_t> plain_scan(const struct sample *s, uint64_t range_blocks)
+{
+	const uint64_t words = 2 * ((s->block_count + 63) / 64);
+	const uint64_t sign = UINT64_C(1) << (8 * s->elem_bytes - 1);
+	std::vector<uint32_t> found(gpu_scan_room(s->block_count, range_blocks), 0);
+
+	for (uint64_t i = 0; i < s->tensor.count; i++) {
+		const uint64_t block = i / s->tensor.block_elems;
+		uint64_t value = 0;
+
+		memcpy(&value, &s->host[i * s->elem_bytes], s->elem_bytes);
+		value &= dtype_is_float(s->tensor.dtype) ? sign - 1 : UINT64_MAX;
+		if (value != 0)
+			found[block / 32] |= 1u << block % 32;
+		if (range_blocks > 0) {
+			uint32_t *top = &found[words + block / range_blocks];
+			*top = std::max(*top, static_cast<uint32_t>(value));
+		}
+	}
+	return found;
+}
+
+static void check_scan(size_t bytes_max)
+{
+	struct sample s = sample_make(random_block_elems(), bytes_max);
+	const bool ranged = s.tensor.dtype == DTYPE_F32 && random_below(4) != 0;
+	const uint64_t range = ranged ? 64 * (1 + random_below(1 + random_below(60))) : 0;
+	const std::vector<uint32_t> want = plain_scan(&s, range);
+	struct arena found = arena_make(want.size() * 4, 8, true);
+	bytes_t bytes(want.size() * 4), zeros((want.size() + 1) * 4, 0), left(zeros.size());
+	struct gpu_scan scan = {};
+
+	if (!want.empty())
+		memcpy(bytes.data(), want.data(), bytes.size());
+	scan.tensor = s.tensor;
+	scan.range_blocks = range;
+	scan.scratch = scratch;
+	scan.found = reinterpret_cast<uint32_t *>(found.at);
+	scan.done = gpu_word{word, *word + 1};
+	cuda_ok(cuda_scan(&scan, 1 + static_cast<uint32_t>(random_below(4)), stream));
+	finish(scan.done.value);
+	arena_end(&found, bytes, "what a scan found");
+	cuda_ok(cudaMemcpy(left.data(), scratch, left.size(), cudaMemcpyDefault));
+	require(left == zeros, "scratch is not zero");
+	arena_end(&s.device, s.host, "the tensor");
+}
+
+/* ---- plans ---- */
+
+/* A segment of a shard as its frames are: `place` is where a frame is in its ring. */
+struct planned {
+	struct gpu_plan *plan; /* pinned */
+	uint32_t frames;
+	std::vector<uint64_t> blocks; /* of the union, in the tensor */
+	std::vector<bool> own;
+};
+
+/* PROTOCOL.md section 4.2. */
+static uint64_t dealt(const struct gpu_plan *plan, uint64_t index)
+{
+	const uint32_t count = plan->shard_count;
+	const uint32_t turn =
+		static_cast<uint32_t>((index * UINT64_C(0x9e3779b97f4a7c15)) >> 33) % count;
+
+	return index * count + (plan->shard + count - turn) % count;
+}
+
+static void choose_bits(struct planned *p, uint64_t block_count)
+{
+	struct gpu_plan *plan = p->plan;
+	const uint32_t most = 1 + random_below(random_below(2) == 0 ? 64 : GPU_PLAN_WORDS * 64);
+	const uint64_t density = 1 + random_below(random_below(2) == 0 ? 3 : 50);
+
+	for (uint32_t i = 0; i < most; i++) {
+		const uint64_t block = dealt(plan, plan->first_index + i);
+
+		if (block >= block_count || random_below(density) != 0)
+			continue;
+		plan->united[i / 64] |= UINT64_C(1) << i % 64;
+		p->blocks.push_back(block);
+		p->own.push_back(random_below(3) != 0);
+		if (p->own.back())
+			plan->own[i / 64] |= UINT64_C(1) << i % 64;
+	}
+}
+
+static void choose_frames(struct planned *p, uint32_t room, uint32_t mask)
+{
+	struct gpu_plan *plan = p->plan;
+	const uint32_t each =
+		std::max(plan->elem_bytes, room / plan->elem_bytes * plan->elem_bytes);
+
+	plan->block_parts = (plan->block_bytes + each - 1) / each;
+	plan->part_bytes = plan->block_parts > 1 ? each : plan->block_bytes;
+	plan->frame_blocks =
+		plan->block_parts > 1 ? 1 : std::min(64u, std::max(1u, room / plan->block_bytes));
+	plan->frame_stride = (room + 8 + 15) / 16 * 16;
+	plan->frame_mask = mask;
+	plan->frame_first = static_cast<uint32_t>(random_bits());
+	p->frames = static_cast<uint32_t>((p->blocks.size() + plan->frame_blocks - 1) /
+	                                  plan->frame_blocks) *
+	            plan->block_parts;
+	p->frames = std::min(p->frames, mask + 1);
+}
+
+static float as_float(uint32_t bits)
 {
 	float value;
 
-	memcpy(&value, at, sizeof(value));
+	memcpy(&value, &bits, 4);
 	return value;
 }
 
-/* A shift that bitmap.h allows for these floats; where there are NaNs and infinities, none is. */
-static bool random_shift(const bytes_t &floats, int *shift)
+/* What an element is in a frame, and what it is in the tensor again: docs/PROTOCOL.md section 9. */
+static uint32_t plain_encode(uint32_t bits, int shift)
 {
-	int exponent = -200, low;
+	uint32_t out;
+	int32_t value;
+	const float from = as_float(bits);
 
-	for (size_t at = 0; at < floats.size(); at += 4) {
-		const float value = value_of(&floats[at]);
-		int own;
+	bitmap_named("scalar")->fixed_encode(&value, &from, 1, shift);
+	memcpy(&out, &value, 4);
+	return out;
+}
 
-		if (!std::isfinite(value))
-			return false;
-		std::frexp(value, &own);
-		if (value != 0 && own > exponent)
-			exponent = own;
+static uint32_t plain_decode(uint32_t bits, int shift, uint32_t divisor)
+{
+	uint32_t out;
+	float value;
+
+	bitmap_named("scalar")->fixed_decode(&value, &bits, 1, shift, divisor);
+	memcpy(&out, &value, 4);
+	return out;
+}
+
+/* Blocks [first, end) of the union are in frame `number`, from byte `offset` of each on, `bytes` of it. */
+struct place {
+	uint32_t first, end, offset, bytes;
+	size_t frame;
+};
+
+static struct place place_of(const struct planned *p, uint32_t number)
+{
+	const struct gpu_plan *plan = p->plan;
+	const uint32_t index = number / plan->block_parts, part = number % plan->block_parts;
+	struct place out = {};
+
+	out.first = index * plan->frame_blocks;
+	out.end = std::min(out.first + plan->frame_blocks, static_cast<uint32_t>(p->blocks.size()));
+	out.offset = part * plan->part_bytes;
+	out.bytes = std::min(plan->part_bytes, plan->block_bytes - out.offset);
+	out.frame = static_cast<size_t>((plan->frame_first + number) & plan->frame_mask) *
+	            plan->frame_stride;
+	return out;
+}
+
+/* A shift that keeps what the tensor has below 2^30. */
+static int choose_shift(const bytes_t &host)
+{
+	float most = 0;
+
+	for (size_t i = 0; i + 4 <= host.size(); i += 4) {
+		float value;
+
+		memcpy(&value, &host[i], 4);
+		if (!(value - value == 0))
+			return 300; /* infinite, or no number */
+		most = std::max(most, value < 0 ? -value : value);
 	}
-	low = 30 - exponent < 200 ? 30 - exponent : 200;
-	*shift = low - static_cast<int>(random_below(3) == 0 ? random_below(60) : 0);
-	return *shift >= -200;
+	for (int shift = 190; shift > -190; shift--)
+		if (ldexp(static_cast<double>(most), shift) < 1073741824)
+			return shift;
+	return 300;
 }
 
-/* What stands for four bytes of the tensor when it is packed; in doubles, which hold it exactly. */
-static void plain_encode(unsigned char *at, int shift)
-{
-	const double scaled = std::ldexp(static_cast<double>(value_of(at)), shift);
-	const int32_t fixed = static_cast<int32_t>(std::nearbyint(scaled));
+struct copied {
+	struct sample s;
+	bool fixed, average;
+	int shift;
+	uint32_t mask;
+	struct planned plans[PLANS_MAX];
+	struct arena rings[PLANS_MAX], recv;
+	bytes_t ring[PLANS_MAX], back;
+	uint32_t count;
+};
 
-	memcpy(at, &fixed, sizeof(fixed));
+static void add_plan(struct copied *c)
+{
+	struct planned *p = &c->plans[c->count];
+	const uint32_t room = 64 + random_below(random_below(3) == 0 ? 9000 : 1500);
+	struct gpu_plan *plan;
+
+	cuda_ok(cudaHostAlloc(&p->plan, sizeof(*p->plan), cudaHostAllocMapped));
+	plan = p->plan;
+	memset(plan, 0, sizeof(*plan));
+	plan->shard_count = 1 + static_cast<uint32_t>(random_below(random_below(2) == 0 ? 1 : 5));
+	plan->shard = static_cast<uint32_t>(random_below(plan->shard_count));
+	plan->send = c->s.device.at;
+	plan->recv = c->recv.at;
+	plan->tensor_bytes = c->s.host.size();
+	plan->elem_bytes = static_cast<uint32_t>(c->s.elem_bytes);
+	plan->block_bytes = static_cast<uint32_t>(c->s.tensor.block_elems * c->s.elem_bytes);
+	plan->first_index = random_below(c->s.block_count / plan->shard_count + 1) / 64 * 64;
+	if (c->fixed)
+		gpu_plan_fixed(plan, c->shift, c->average ? 3 : 1);
+	choose_bits(p, c->s.block_count);
+	choose_frames(p, room, c->mask);
+	c->rings[c->count] = arena_make(size_t{plan->frame_stride} * (c->mask + 1), 16, true);
+	c->ring[c->count] = bytes_t(c->rings[c->count].bytes, POISON);
+	plan->out = plan->in = c->rings[c->count].at;
+	if (p->frames > 0) {
+		c->count++;
+		return;
+	}
+	arena_end(&c->rings[c->count], c->ring[c->count], "a ring of no frames");
+	cuda_ok(cudaFreeHost(plan));
 }
 
-/* The reverse; dividing is done on the float. */
-static void plain_decode(unsigned char *at, int shift, uint32_t divisor)
+/* All frames of all plans, from `skip` on, in one go. */
+static void run_copy(struct copied *c, bool out, const uint32_t *skip)
 {
-	volatile float value;
-	float result;
-	int32_t fixed;
+	struct arena runs = arena_make(PLANS_MAX * sizeof(struct gpu_run), 16, true);
+	struct gpu_run *run = reinterpret_cast<struct gpu_run *>(runs.at);
+	struct gpu_copy copy = {};
+	uint32_t *ticket = scratch;
 
-	memcpy(&fixed, at, sizeof(fixed));
-	value = static_cast<float>(
-		std::ldexp(static_cast<double>(static_cast<float>(fixed)), -shift));
-	value = value / static_cast<float>(divisor);
-	result = value;
-	memcpy(at, &result, sizeof(result));
+	copy.out = out;
+	copy.runs = run;
+	for (uint32_t i = 0; i < c->count; i++)
+		if (skip[i] < c->plans[i].frames) {
+			const uint32_t frames = c->plans[i].frames - skip[i];
+
+			run[copy.run_count++] =
+				gpu_run{c->plans[i].plan, c->plans[i].plan->frame_first + skip[i],
+			                frames, copy.frame_count, 0};
+			copy.frame_count += frames;
+		}
+	copy.done = gpu_word{word, *word + 1};
+	if (copy.run_count > 0) {
+		cuda_ok(cuda_copy(&copy, 1 + static_cast<uint32_t>(random_below(40)), ticket,
+		                  stream));
+		finish(copy.done.value);
+	}
+	cuda_ok(cudaFreeHost(runs.memory));
 }
 
-static bytes_t plain_pack(const struct sample *sample, const struct ranked *ranked)
+/* Our own blocks side by side; of the last block of a tensor what there is, and zeros. */
+static void plain_out(struct copied *c, uint32_t index, uint32_t number)
 {
-	bytes_t packed;
+	const struct planned *p = &c->plans[index];
+	const struct place at = place_of(p, number);
+	size_t to = at.frame;
 
-	for (uint64_t block = 0; block < sample->block_count; block++) {
-		if (!is_set(ranked->host, block))
+	for (uint32_t i = at.first; i < at.end; i++) {
+		if (!p->own[i])
 			continue;
-		for (uint64_t i = 0; i < sample->block_bytes; i++) {
-			const uint64_t at = block * sample->block_bytes + i;
+		for (uint32_t byte = 0; byte < at.bytes; byte++) {
+			const uint64_t from =
+				p->blocks[i] * p->plan->block_bytes + at.offset + byte;
 
-			packed.push_back(at < sample->host.size() ? sample->host[at] : 0);
+			c->ring[index][to + byte] = from < c->s.host.size() ? c->s.host[from] : 0;
 		}
-	}
-	return packed;
-}
+		for (uint32_t byte = 0; c->fixed && byte < at.bytes; byte += 4) {
+			uint32_t bits;
 
-static void check_pack(const struct sample *sample)
-{
-	struct ranked ranked = ranked_make(random_bitmap(sample->block_count), sample->block_count);
-	struct bitmap_cuda_form form = {};
-	bytes_t want = plain_pack(sample, &ranked), engine;
-	struct arena packed = arena_make(want.size(), sample->elem_bytes, random_below(2) == 0);
-
-	form.fixed = sample->tensor.dtype == DTYPE_F32 && random_below(3) != 0 &&
-	             random_shift(sample->host, &form.shift);
-	form.ctas_max = random_below(3);
-	engine = want;
-	for (size_t at = 0; at < want.size() && form.fixed; at += 4)
-		plain_encode(&want[at], form.shift);
-	if (form.fixed)
-		bitmap_best()->fixed_encode(engine.data(), engine.data(), engine.size() / 4,
-		                            form.shift);
-	require(engine == want, "bitmap/ encodes otherwise");
-	cuda_ok(kernels->pack(&sample->tensor, bits_of(&ranked), ranks_of(&ranked), &form,
-	                      arena_at(&packed), stream));
-	finish();
-	arena_check(&packed, want.data(), form.fixed ? "pack to fixed32" : "pack");
-	arena_free(&packed);
-	ranked_free(&ranked);
-}
-
-/* Section 4.2 of the protocol, by search: which block of group `group` is the shard's? */
-static uint64_t plain_deal(const struct bitmap_cuda_deal *deal, uint64_t group)
-{
-	const uint64_t mixed = group * UINT64_C(0x9e3779b97f4a7c15) >> 33 & UINT32_MAX;
-
-	for (uint64_t place = 0; place < deal->shard_count; place++)
-		if ((place + mixed % deal->shard_count) % deal->shard_count == deal->shard)
-			return group * deal->shard_count + place;
-	return UINT64_MAX;
-}
-
-/* Some shard's blocks, from one of them on; sometimes more than there are. */
-static struct bitmap_cuda_deal random_deal(uint64_t block_count)
-{
-	struct bitmap_cuda_deal deal = {0, 1, 0, block_count};
-	uint64_t groups;
-
-	if (random_below(3) == 0)
-		return deal;
-	deal.shard_count = static_cast<uint32_t>(1 + random_below(9));
-	deal.shard = static_cast<uint32_t>(random_below(deal.shard_count));
-	groups = (block_count + deal.shard_count - 1) / deal.shard_count;
-	deal.first_index = random_below(2) == 0 ? 0 : random_below(groups + 1);
-	deal.index_count = groups - deal.first_index;
-	if (random_below(3) == 0)
-		deal.index_count = random_below(deal.index_count + 70);
-	return deal;
-}
-
-/* `data` is the tensor before, and after. */
-static void plain_unpack(const struct sample *shape, const struct bitmap_cuda_deal *deal,
-                         const struct ranked *ranked, const bytes_t &packed, bool clear,
-                         bytes_t *data)
-{
-	uint64_t rank = 0;
-
-	for (uint64_t i = 0; i < deal->index_count; i++) {
-		const uint64_t block = plain_deal(deal, deal->first_index + i);
-		const bool set = is_set(ranked->host, i);
-
-		for (uint64_t at = 0; at < shape->block_bytes; at++) {
-			const uint64_t to = block * shape->block_bytes + at;
-
-			if (block < shape->block_count && to < data->size() && (set || clear))
-				(*data)[to] = set ? packed[rank * shape->block_bytes + at] : 0;
+			memcpy(&bits, &c->ring[index][to + byte], 4);
+			bits = plain_encode(bits, c->shift);
+			memcpy(&c->ring[index][to + byte], &bits, 4);
 		}
-		rank += set;
+		to += at.bytes;
 	}
 }
 
-static void check_unpack(struct sample *sample)
+static void plain_in(struct copied *c, uint32_t index, uint32_t number)
 {
-	const struct bitmap_cuda_deal deal = random_deal(sample->block_count);
-	struct ranked ranked = ranked_make(random_bitmap(deal.index_count), deal.index_count);
-	const bool clear = random_below(2) == 0;
-	struct bitmap_cuda_form form = {};
-	bytes_t packed(ranked.set_count * sample->block_bytes), decoded, engine;
-	struct arena src = arena_make(packed.size(), sample->elem_bytes, random_below(2) == 0);
-	struct bitmap_tensor shape = sample->tensor;
+	const struct planned *p = &c->plans[index];
+	const struct place at = place_of(p, number);
+	size_t from = at.frame;
 
-	for (unsigned char &byte : packed)
-		byte = static_cast<unsigned char>(random_bits() >> 32);
-	arena_fill(&src, packed.data());
-	decoded = packed;
-	form.fixed = sample->tensor.dtype == DTYPE_F32 && random_below(3) != 0;
-	form.shift = static_cast<int>(random_below(401)) - 200;
-	form.divisor = static_cast<uint32_t>(random_below(2) == 0 ? 1 : 1 + random_below(300));
-	form.ctas_max = random_below(3);
-	for (size_t at = 0; at < decoded.size() && form.fixed; at += 4)
-		plain_decode(&decoded[at], form.shift, form.divisor);
-	engine = packed;
-	if (form.fixed)
-		bitmap_best()->fixed_decode(engine.data(), engine.data(), engine.size() / 4,
-		                            form.shift, form.divisor);
-	require(engine == decoded, "bitmap/ decodes otherwise");
-	plain_unpack(sample, &deal, &ranked, decoded, clear, &sample->host);
-	shape.data = nullptr;
-	cuda_ok(kernels->unpack(&shape, &deal, bits_of(&ranked), ranks_of(&ranked), arena_at(&src),
-	                        &form, clear, arena_at(&sample->device), stream));
-	finish();
-	arena_check(&sample->device, sample->host.data(), clear ? "unpack and clear" : "unpack");
-	arena_check(&src, packed.data(), "the packed blocks");
-	arena_free(&src);
-	ranked_free(&ranked);
+	for (uint32_t i = at.first; i < at.end; i++, from += at.bytes) {
+		const uint64_t to = p->blocks[i] * p->plan->block_bytes + at.offset;
+
+		for (uint32_t byte = 0; byte < at.bytes && to + byte < c->back.size(); byte++)
+			c->back[to + byte] = c->ring[index][from + byte];
+		for (uint32_t byte = 0; c->fixed && byte < at.bytes && to + byte < c->back.size();
+		     byte += 4) {
+			uint32_t bits;
+
+			memcpy(&bits, &c->ring[index][from + byte], 4);
+			bits = plain_decode(bits, c->shift, c->average ? 3 : 1);
+			memcpy(&c->back[to + byte], &bits, 4);
+		}
+	}
 }
 
-/* Many words: several tiles, whose counts are added up. */
-static void check_rank(uint64_t bit_count)
+static struct copied copied_make(size_t bytes_max)
 {
-	struct ranked ranked;
+	struct copied c = {};
 
-	snprintf(arena_case, sizeof(arena_case), "rank of %llu bits",
-	         static_cast<unsigned long long>(bit_count));
-	ranked = ranked_make(random_bitmap(bit_count), bit_count);
-	ranked_free(&ranked);
+	c.s = sample_make(random_block_elems(), bytes_max);
+	while (c.s.tensor.count == 0) {
+		arena_end(&c.s.device, c.s.host, "an empty tensor");
+		c.s = sample_make(random_block_elems(), bytes_max);
+	}
+	c.shift = choose_shift(c.s.host);
+	c.fixed = c.s.tensor.dtype == DTYPE_F32 && c.shift < 200 && random_below(4) != 0;
+	c.average = random_below(2) == 0;
+	c.mask = (1u << random_below(9)) - 1;
+	c.recv = arena_make(c.s.host.size(), c.s.elem_bytes, false);
+	c.back = bytes_t(c.s.host.size(), POISON);
+	for (uint32_t i = 0; i < PLANS_MAX; i++)
+		add_plan(&c);
+	return c;
 }
 
-/* Arguments that the header rules out are refused, and nothing is launched. */
+static void check_copy(size_t bytes_max)
+{
+	struct copied c = copied_make(bytes_max);
+	uint32_t skip[PLANS_MAX];
+
+	for (uint32_t &each : skip)
+		each = random_below(3) == 0 ? static_cast<uint32_t>(random_below(20)) : 0;
+	run_copy(&c, true, skip);
+	for (uint32_t i = 0; i < c.count; i++) {
+		bytes_t got(c.ring[i].size());
+
+		for (uint32_t frame = skip[i]; frame < c.plans[i].frames; frame++)
+			plain_out(&c, i, frame);
+		cuda_ok(cudaMemcpy(got.data(), c.rings[i].at, got.size(), cudaMemcpyDefault));
+		require(got == c.ring[i], "frames of plan %u", i);
+		for (unsigned char &byte : c.ring[i])
+			byte = static_cast<unsigned char>(random_bits());
+		arena_fill(&c.rings[i], c.ring[i]);
+	}
+	/* Blocks of two plans may be the same: then either may be there, so one after the other. */
+	for (uint32_t i = 0; i < c.count; i++) {
+		uint32_t one[PLANS_MAX] = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX};
+
+		one[i] = skip[i];
+		run_copy(&c, false, one);
+		for (uint32_t frame = skip[i]; frame < c.plans[i].frames; frame++)
+			plain_in(&c, i, frame);
+	}
+	for (uint32_t i = 0; i < c.count; i++) {
+		arena_end(&c.rings[i], c.ring[i], "a ring");
+		cuda_ok(cudaFreeHost(c.plans[i].plan));
+	}
+	arena_end(&c.recv, c.back, "what came back");
+	arena_end(&c.s.device, c.s.host, "the tensor");
+}
+
+/* ---- what is refused, and what is large ---- */
+
 static void check_refused()
 {
-	struct arena data = arena_make(4096, 8, false);
-	const bytes_t poison(4096, POISON);
-	uint64_t *bits = reinterpret_cast<uint64_t *>(arena_at(&data));
-	uint32_t *ranks = reinterpret_cast<uint32_t *>(arena_at(&data));
-	const struct bitmap_tensor good = {arena_at(&data), 100, 10, DTYPE_F32};
-	const struct bitmap_tensor half = {arena_at(&data), 100, 10, DTYPE_F16};
-	const struct bitmap_tensor bad[] = {
-		{arena_at(&data), 100, 0, DTYPE_F32},
-		{arena_at(&data), 100, 65537, DTYPE_F32},
-		{arena_at(&data) + 2, 100, 10, DTYPE_F32},
-		{nullptr, 100, 10, DTYPE_F32},
-		{arena_at(&data), (UINT64_C(1) << 48) + 1, 10, DTYPE_F32},
-		{arena_at(&data), 100, 10, static_cast<enum dtype>(7)},
-	};
-	const struct bitmap_cuda_form plain = {false, 0, 1, 0};
-	const struct bitmap_cuda_form wrong[] = {
-		{true, 201, 1, 0}, {true, -201, 1, 0}, {true, 0, 0, 0}};
-	const struct bitmap_cuda_deal deal = {0, 1, 0, 10};
-	const struct bitmap_cuda_deal astray[] = {
-		{1, 1, 0, 10}, {0, 0, 0, 10}, {0, 1, 0, UINT64_C(1) << 32}};
-	const int refused = cudaErrorInvalidValue;
+	struct gpu_scan scan = {};
+	struct gpu_copy copy = {};
 
-	snprintf(arena_case, sizeof(arena_case), "refused");
-	for (const struct bitmap_tensor &tensor : bad) {
-		require(kernels->scan(&tensor, bits, nullptr, stream) == refused, "scan");
-		require(kernels->pack(&tensor, bits, ranks, &plain, bits, stream) == refused,
-		        "pack");
-		require(kernels->unpack(&tensor, &deal, bits, ranks, bits, &plain, true,
-		                        const_cast<void *>(tensor.data), stream) == refused,
-		        "unpack");
-	}
-	const struct bitmap_tensor whole = {arena_at(&data), 100, 10, DTYPE_I32};
-	require(kernels->scan(&whole, bits, bits, stream) == refused, "integers have no magnitude");
-	require(kernels->rank(bits, UINT64_C(1) << 32, ranks, ranks, stream) == refused, "rank");
-	for (const struct bitmap_cuda_form &form : wrong) {
-		require(form.divisor == 0 ||
-		                kernels->pack(&good, bits, ranks, &form, bits, stream) == refused,
-		        "pack's form");
-		require(kernels->unpack(&good, &deal, bits, ranks, bits, &form, true, bits,
-		                        stream) == refused,
-		        "unpack's form");
-		require(kernels->pack(&half, bits, ranks, &form, bits, stream) == refused,
-		        "fixed32 of halves");
-	}
-	for (const struct bitmap_cuda_deal &other : astray)
-		require(kernels->unpack(&good, &other, bits, ranks, bits, &plain, true, bits,
-		                        stream) == refused,
-		        "deal");
-	require(kernels->pack(&good, bits, ranks, &plain, arena_at(&data) + 2, stream) == refused,
-	        "packed blocks between elements");
-	finish();
-	arena_check(&data, poison.data(), "what was refused");
-	arena_free(&data);
+	scan.tensor = bitmap_tensor{scratch, 10, 256, DTYPE_F32};
+	scan.scratch = scan.found = scratch;
+	scan.done = gpu_word{word, 77};
+	struct gpu_scan others[] = {scan, scan, scan, scan, scan, scan};
+	others[0].tensor.dtype = static_cast<enum dtype>(0);
+	others[1].tensor.block_elems = 0;
+	others[2].tensor.block_elems = 65537;
+	others[3].tensor.data = reinterpret_cast<unsigned char *>(scratch) + 2;
+	others[4].range_blocks = 65;
+	others[5].tensor.count = UINT64_MAX / 16;
+	for (const struct gpu_scan &other : others)
+		require(cuda_scan(&other, 1, stream) == cudaErrorInvalidValue,
+		        "a scan of nonsense");
+	require(cuda_copy(&copy, 1, scratch, stream) == cudaErrorInvalidValue, "a copy of nothing");
+	finish(0);
 }
 
-/* No elements: rank has one number to write, and nobody else anything. */
-static void check_nothing()
-{
-	const struct bitmap_tensor nothing = {nullptr, 0, 256, DTYPE_F32};
-	const struct bitmap_cuda_form plain = {false, 0, 1, 0};
-	const struct bitmap_cuda_deal deal = {0, 1, 0, 0};
-	struct arena magnitude = arena_make(8, 8, false);
-	const uint64_t zero = 0;
-
-	snprintf(arena_case, sizeof(arena_case), "nothing");
-	cuda_ok(kernels->scan(&nothing, nullptr, reinterpret_cast<uint64_t *>(arena_at(&magnitude)),
-	                      stream));
-	cuda_ok(kernels->pack(&nothing, nullptr, nullptr, &plain, nullptr, stream));
-	cuda_ok(kernels->unpack(&nothing, &deal, nullptr, nullptr, nullptr, &plain, true, nullptr,
-	                        stream));
-	finish();
-	arena_check(&magnitude, &zero, "magnitude of nothing");
-	arena_free(&magnitude);
-	check_rank(0);
-}
-
-static void check_round(unsigned round)
-{
-	struct sample sample = sample_make(round % 50 == 49 ? 1500000 : 20000);
-
-	check_scan(&sample);
-	check_pack(&sample);
-	check_unpack(&sample);
-	sample_free(&sample);
-}
-
-/* More than 2^32 bytes where the GPU has them three times; 0: none. */
-static void check_large(uint64_t bytes)
+/*
+ * Zeros, and values around each gigabyte and anywhere: beyond 2^32 bytes where the GPU has room. On so few
+ * processors that each warp has much to do.
+ */
+static void check_large(uint64_t bytes, uint64_t block_elems, uint64_t range_blocks)
 {
 	size_t free_bytes = 0, total = 0;
+	const uint64_t count = bytes / 4, blocks = bitmap_block_count(count, block_elems);
+	const uint64_t words = gpu_scan_room(blocks, range_blocks), gigabyte = UINT64_C(1) << 28;
+	std::vector<uint32_t> want(words, 0), got(words);
+	std::vector<uint64_t> places = {0, count - 1};
+	struct gpu_scan scan = {};
+	unsigned char *data;
 
-	if (bytes == 0)
-		return;
 	cuda_ok(cudaMemGetInfo(&free_bytes, &total));
-	if (free_bytes < 4 * bytes) {
-		printf("not tested: tensors of %llu bytes, for want of memory\n",
-		       static_cast<unsigned long long>(bytes));
+	if (bytes == 0 || free_bytes < 2 * bytes) {
+		printf("not tested: a tensor of %llu bytes\n", static_cast<ull>(bytes));
 		return;
 	}
-	large_check(stream, DTYPE_F32, 256, bytes);
-	large_check(stream, DTYPE_BF16, 33, bytes);
-	large_check(stream, DTYPE_F64, 4096, bytes);
+	snprintf(at_case, sizeof(at_case), "large, block %llu", static_cast<ull>(block_elems));
+	cuda_ok(cudaMalloc(&data, bytes));
+	cuda_ok(cudaMemset(data, 0, bytes));
+	cuda_ok(cudaMalloc(&scan.scratch, (words + 1) * 4));
+	cuda_ok(cudaMemset(scan.scratch, 0, (words + 1) * 4));
+	cuda_ok(cudaHostAlloc(&scan.found, words * 4, cudaHostAllocMapped));
+	for (uint64_t at = gigabyte; at < count; at += gigabyte)
+		places.insert(places.end(), {at, at - 1});
+	for (int i = 0; i < 300; i++)
+		places.push_back(random_below(count));
+	for (uint64_t place : places) {
+		const uint32_t value = 1;
+
+		cuda_ok(cudaMemcpy(data + place * 4, &value, 4, cudaMemcpyDefault));
+		want[place / block_elems / 32] |= 1u << place / block_elems % 32;
+		if (range_blocks > 0)
+			want[2 * bitmap_word_count(blocks) + place / block_elems / range_blocks] =
+				value;
+	}
+	scan.range_blocks = range_blocks;
+	scan.tensor = bitmap_tensor{data, count, block_elems, DTYPE_F32};
+	scan.done = gpu_word{word, *word + 1};
+	cuda_ok(cudaDeviceSynchronize());
+	cuda_ok(cuda_scan(&scan, 1 + static_cast<uint32_t>(bytes >> 26), stream));
+	finish(scan.done.value);
+	memcpy(got.data(), scan.found, words * 4);
+	require(got == want, "other bits");
+	cuda_ok(cudaFree(data));
+	cuda_ok(cudaFree(scan.scratch));
+	cuda_ok(cudaFreeHost(scan.found));
 }
 
 int main(int argc, char **argv)
 {
 	const unsigned long rounds = argc > 1 ? strtoul(argv[1], nullptr, 0) : ROUNDS;
 	const uint64_t large = argc > 2 ? strtoull(argv[2], nullptr, 0) : LARGE_BYTES;
+	const size_t scratch_bytes = 1 << 20;
 
 	random_seed();
 	cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	cuda_ok(cudaHostAlloc(&word, 4, cudaHostAllocMapped));
+	*word = 0;
+	cuda_ok(cudaMalloc(&scratch, scratch_bytes));
+	cuda_ok(cudaMemset(scratch, 0, scratch_bytes));
+	cuda_ok(cudaDeviceSynchronize());
 	check_refused();
-	check_nothing();
-	for (uint64_t words : {1, 63, 64, 4095, 4096, 4097, 8192, 20000})
-		check_rank(words * 64 - random_below(64));
-	for (unsigned round = 0; round < rounds; round++)
-		check_round(round);
-	check_large(large);
-	cuda_ok(cudaStreamDestroy(stream));
+	for (unsigned round = 0; round < rounds; round++) {
+		check_scan(round % 50 == 49 ? 1500000 : 20000);
+		check_copy(round % 50 == 49 ? 1500000 : 20000);
+	}
+	check_large(large, 256, 0);
+	check_large(large, 256, 640);
+	check_large(large, 300, 64);
 	printf("%lu tensors\n", rounds);
 	return 0;
 }

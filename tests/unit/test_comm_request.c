@@ -175,22 +175,6 @@ static void test_freed_early(void **state)
 	closed(comm);
 }
 
-/* What nobody has ends the communicator when it fails, and is given back like the rest. */
-static void test_detached(void **state)
-{
-	struct winnow_comm *comm = opened();
-	struct winnow_request *request = begin(comm);
-
-	(void)state;
-	request->detached = true; /* as on a GPU's memory with request NULL */
-	comm_request_drop(request);
-	end(taken(comm), WINNOW_ERR_BUSY);
-	assert_int_equal(comm->abort_result, WINNOW_ERR_BUSY);
-	assert_non_null(strstr(comm->abort_text, "is under way"));
-	assert_int_equal(unused(comm), 1);
-	closed(comm);
-}
-
 /* Several threads wait for one request: all are told. */
 static void *waits(void *request)
 {
@@ -395,7 +379,6 @@ int main(void)
 		cmocka_unit_test(test_told_again_and_again),
 		cmocka_unit_test(test_failures_are_told_again),
 		cmocka_unit_test(test_freed_early),
-		cmocka_unit_test(test_detached),
 		cmocka_unit_test(test_many_wait),
 		cmocka_unit_test(test_never_freed),
 		cmocka_unit_test(test_rows),

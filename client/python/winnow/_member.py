@@ -371,7 +371,6 @@ def options_of(tag, block, wire, priority, send=None, stream=None):
     )
     if send is not None and send.memory == "cuda":
         options.memory = _native.MEMORIES["cuda"]
-        options.stream_goes_on = 1
         options.stream = number("stream", send.stream or 0 if stream is None else stream, 2**64 - 1)
     elif stream is not None:
         raise ValueError("stream is of data on a GPU, and data is on the CPU: leave it out")

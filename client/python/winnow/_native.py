@@ -9,7 +9,7 @@ import ctypes.util
 import os
 import pathlib
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 
 OK = 0
 ERRORS = {
@@ -55,6 +55,7 @@ class Config(ctypes.Structure):
         ("data_address", ctypes.c_char_p),
         ("gateway", ctypes.c_char_p),
         ("give_up", ctypes.POINTER(ctypes.c_int)),
+        ("staging_mb", ctypes.c_uint32),
     ]
 
 
@@ -64,7 +65,6 @@ class Options(ctypes.Structure):
         ("block", ctypes.c_uint32),
         ("wire", ctypes.c_int),
         ("memory", ctypes.c_int),
-        ("stream_goes_on", ctypes.c_uint32),
         ("stream", ctypes.c_void_p),
         ("priority", ctypes.c_uint32),
     ]
@@ -115,6 +115,7 @@ class CommStats(ctypes.Structure):
         ("multicast", ctypes.c_uint32),
         ("wire", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
+        ("pinned_bytes", ctypes.c_uint64),
     ]
 
 
@@ -159,7 +160,8 @@ FUNCTIONS = {
     "winnow_wait": (_int, [_pointer, ctypes.c_int64, ctypes.POINTER(OpStats)]),
     "winnow_test": (_int, [_pointer, ctypes.POINTER(_int), ctypes.POINTER(OpStats)]),
     "winnow_request_free": (None, [_slot]),
-    "winnow_allreduce_cuda": (_int, _buffers + [_pointer, _pointer]),
+    "winnow_allreduce_cuda": (_int, _buffers + [_pointer, _pointer, _slot]),
+    "winnow_stream_wait": (_int, [_pointer, _pointer]),
     "winnow_comm_check": (_int, [_pointer]),
     "winnow_comm_abort": (None, [_pointer, ctypes.c_char_p]),
     "winnow_strerror": (ctypes.c_char_p, [_int]),

@@ -122,7 +122,6 @@ class Node(Member):
             what += segments_of(segments)
         what += (_streams(send, stream),)
         options = options_of(tag, block, wire, priority)
-        options.stream_goes_on = 1
         request = Request(self, (send, recv), data if out is None else out)
         return self._start(request, start, (*what, ctypes.byref(options)))
 

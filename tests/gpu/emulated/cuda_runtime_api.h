@@ -18,27 +18,18 @@ typedef enum cudaError {
 	cudaSuccess = 0,
 	cudaErrorInvalidValue = 1,
 	cudaErrorMemoryAllocation = 2,
-	cudaErrorInitializationError = 3,
 	cudaErrorInvalidConfiguration = 9,
-	cudaErrorInvalidMemcpyDirection = 21,
 	cudaErrorInsufficientDriver = 35,
 	cudaErrorNoDevice = 100,
 	cudaErrorInvalidDevice = 101,
 	cudaErrorInvalidResourceHandle = 400,
 	cudaErrorIllegalState = 401,
-	cudaErrorSymbolNotFound = 500,
 	cudaErrorNotReady = 600,
 	cudaErrorIllegalAddress = 700,
-	cudaErrorLaunchTimeout = 702,
-	cudaErrorHostMemoryAlreadyRegistered = 712,
-	cudaErrorHostMemoryNotRegistered = 713,
 	cudaErrorLaunchFailure = 719,
-	cudaErrorNotPermitted = 800,
-	cudaErrorNotSupported = 801,
 	cudaErrorStreamCaptureUnsupported = 900,
 	cudaErrorStreamCaptureInvalidated = 901,
 	cudaErrorStreamCaptureImplicit = 906,
-	cudaErrorUnknown = 999,
 } cudaError_t;
 
 typedef struct CUstream_st *cudaStream_t;
@@ -46,22 +37,12 @@ typedef struct CUevent_st *cudaEvent_t;
 typedef struct CUgraph_st *cudaGraph_t;
 typedef void (*cudaHostFn_t)(void *argument);
 
-#define cudaStreamLegacy ((cudaStream_t)0x1)
-#define cudaStreamPerThread ((cudaStream_t)0x2)
-
 enum {
 	cudaStreamDefault = 0,
 	cudaStreamNonBlocking = 1,
-	cudaEventDefault = 0,
-	cudaEventBlockingSync = 1,
 	cudaEventDisableTiming = 2,
-	cudaHostAllocDefault = 0,
 	cudaHostAllocPortable = 1,
 	cudaHostAllocMapped = 2,
-	cudaHostAllocWriteCombined = 4,
-	cudaHostRegisterDefault = 0,
-	cudaHostRegisterPortable = 1,
-	cudaHostRegisterMapped = 2,
 	cudaEnableDefault = 0,
 };
 
@@ -83,8 +64,6 @@ enum cudaMemoryType {
 struct cudaPointerAttributes {
 	enum cudaMemoryType type;
 	int device;
-	void *devicePointer;
-	void *hostPointer;
 };
 
 enum cudaStreamCaptureStatus {
@@ -105,38 +84,7 @@ enum cudaDriverEntryPointQueryResult {
 	cudaDriverEntryPointVersionNotSufficent = 2,
 };
 
-enum cudaDeviceAttr {
-	cudaDevAttrMaxThreadsPerBlock = 1,
-	cudaDevAttrMaxSharedMemoryPerBlock = 8,
-	cudaDevAttrWarpSize = 10,
-	cudaDevAttrClockRate = 13,
-	cudaDevAttrMultiProcessorCount = 16,
-	cudaDevAttrCanMapHostMemory = 19,
-	cudaDevAttrMemoryClockRate = 36,
-	cudaDevAttrGlobalMemoryBusWidth = 37,
-	cudaDevAttrL2CacheSize = 38,
-	cudaDevAttrMaxThreadsPerMultiProcessor = 39,
-	cudaDevAttrAsyncEngineCount = 40,
-	cudaDevAttrUnifiedAddressing = 41,
-	cudaDevAttrComputeCapabilityMajor = 75,
-	cudaDevAttrComputeCapabilityMinor = 76,
-	cudaDevAttrStreamPrioritiesSupported = 78,
-	cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
-};
-
-struct cudaDeviceProp {
-	char name[256];
-	size_t totalGlobalMem;
-	size_t sharedMemPerBlock;
-	int warpSize;
-	int maxThreadsPerBlock;
-	int major, minor;
-	int multiProcessorCount;
-	int unifiedAddressing;
-	int canMapHostMemory;
-	int pciDomainID, pciBusID, pciDeviceID;
-	int l2CacheSize;
-};
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 
 struct cudaFuncAttributes {
 	size_t sharedSizeBytes;
@@ -153,18 +101,13 @@ extern "C" {
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
-cudaError_t cudaDeviceGetPCIBusId(char *text, int length, int device);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
-cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
 cudaError_t cudaDeviceSynchronize(void);
-cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaDriverGetVersion(int *version);
 
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
-const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetDriverEntryPointByVersion(
 	const char *symbol, void **function, unsigned version, unsigned long long flags,
@@ -174,18 +117,12 @@ cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags);
-cudaError_t cudaMallocHost(void **memory, size_t bytes);
 cudaError_t cudaFreeHost(void *memory);
-cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags);
-cudaError_t cudaHostUnregister(void *memory);
-cudaError_t cudaHostGetDevicePointer(void **device_memory, void *memory, unsigned flags);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory);
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream EMULATED_DEFAULT(NULL));
-cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int src_device,
-                                size_t bytes, cudaStream_t stream EMULATED_DEFAULT(NULL));
 cudaError_t cudaMemset(void *memory, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes,
                             cudaStream_t stream EMULATED_DEFAULT(NULL));
@@ -199,9 +136,6 @@ cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned flags EMULATED_DEFAULT(0));
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device);
-cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority);
-cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags);
-cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);

@@ -68,8 +68,6 @@ static void begin(struct emulated_fiber *fiber)
 	std::abort();
 }
 
-#if defined(__x86_64__)
-
 /* Saves what a call must preserve, and the stack pointer; the other way round for `to`. */
 extern "C" void emulated_switch(void **from, void *to);
 asm(".text\n"
@@ -109,36 +107,6 @@ static void set_up(struct emulated_fiber *fiber)
 	*--top = nullptr, *--top = nullptr, *--top = nullptr; /* r13, r14, r15 */
 	fiber->stack_pointer = top;
 }
-
-static void change(struct emulated_fiber *from, struct emulated_fiber *to)
-{
-	emulated_switch(&from->stack_pointer, to->stack_pointer);
-}
-
-#else
-
-static void begin_halves(unsigned high, unsigned low)
-{
-	begin(reinterpret_cast<struct emulated_fiber *>(static_cast<uintptr_t>(high) << 32 | low));
-}
-
-static void set_up(struct emulated_fiber *fiber)
-{
-	uintptr_t address = reinterpret_cast<uintptr_t>(fiber);
-
-	getcontext(&fiber->context);
-	fiber->context.uc_stack.ss_sp = fiber->stack;
-	fiber->context.uc_stack.ss_size = fiber->stack_bytes;
-	makecontext(&fiber->context, reinterpret_cast<void (*)()>(begin_halves), 2,
-	            static_cast<unsigned>(address >> 32), static_cast<unsigned>(address));
-}
-
-static void change(struct emulated_fiber *from, struct emulated_fiber *to)
-{
-	swapcontext(&from->context, &to->context);
-}
-
-#endif
 
 void emulated_fiber_home(struct emulated_fiber *fiber)
 {
@@ -182,7 +150,7 @@ void emulated_fiber_make(struct emulated_fiber *fiber, void (*function)(void *),
 void emulated_fiber_switch(struct emulated_fiber *from, struct emulated_fiber *to)
 {
 	leaving(from, to);
-	change(from, to);
+	emulated_switch(&from->stack_pointer, to->stack_pointer);
 	arrived(from);
 }
 

@@ -6,7 +6,6 @@
 #define WINNOW_EMULATED_FIBER_H
 
 #include <stddef.h>
-#include <ucontext.h>
 
 struct emulated_fiber {
 	void *stack_pointer; /* while it does not run */
@@ -14,9 +13,8 @@ struct emulated_fiber {
 	size_t stack_bytes;
 	void (*function)(void *);
 	void *argument;
-	void *shadow;       /* address sanitizer: its own stack of this fiber */
-	void *tsan;         /* thread sanitizer: its name of this fiber */
-	ucontext_t context; /* where there is no switch in assembler */
+	void *shadow; /* address sanitizer: its own stack of this fiber */
+	void *tsan;   /* thread sanitizer: its name of this fiber */
 };
 
 /* This thread as it is: where the first switch comes from. */

@@ -20,11 +20,8 @@ static const unsigned warp_lanes = 32, most_threads = 1024;
 
 enum state { READY, AT_BARRIER, AT_COLLECTIVE, ENDED };
 
-static const char *const names[] = {
-	"__syncwarp",       "__shfl_sync",       "__ballot_sync",     "__all_sync",
-	"__any_sync",       "__reduce_add_sync", "__reduce_max_sync", "__reduce_min_sync",
-	"__reduce_or_sync", "__reduce_and_sync", "__reduce_max_sync", "__reduce_min_sync",
-};
+static const char *const names[] = {"__syncwarp", "__shfl_sync",       "__ballot_sync",
+                                    "__any_sync", "__reduce_max_sync", "__reduce_or_sync"};
 
 struct lane : emulated_lane {
 	emulated_fiber fiber;
@@ -129,42 +126,17 @@ void emulated_barrier(const char *file, int line)
 	emulated_tsan_acquire(&here->barrier);
 }
 
-static uint64_t reduce(enum emulated_collective what, uint64_t a, uint64_t b)
-{
-	int32_t x = static_cast<int32_t>(a), y = static_cast<int32_t>(b);
-
-	switch (what) {
-	case EMULATED_ADD:
-		return static_cast<uint32_t>(a + b);
-	case EMULATED_MAX:
-		return a > b ? a : b;
-	case EMULATED_MIN:
-		return a < b ? a : b;
-	case EMULATED_MAX_SIGNED:
-		return static_cast<uint32_t>(x > y ? x : y);
-	case EMULATED_MIN_SIGNED:
-		return static_cast<uint32_t>(x < y ? x : y);
-	case EMULATED_ALL:
-	case EMULATED_AND:
-		return a & b;
-	default:
-		return a | b;
-	}
-}
-
 /* All lanes of the mask are there: work it out and let them go. */
 static void collect(lane *const *warp, unsigned mask, enum emulated_collective what)
 {
 	const uint64_t nobodys = 0xa5a5a5a5a5a5a5a5u;
 	uint64_t all = 0;
-	bool any = false;
 
 	for (unsigned i = 0; i < warp_lanes; i++) {
 		if (!(mask >> i & 1))
 			continue;
 		uint64_t value = what == EMULATED_BALLOT ? warp[i]->value << i : warp[i]->value;
-		all = any ? reduce(what, all, value) : value;
-		any = true;
+		all = what == EMULATED_MAX ? std::max(all, value) : all | value;
 	}
 	for (unsigned i = 0; i < warp_lanes; i++) {
 		if (!(mask >> i & 1))
@@ -351,27 +323,31 @@ static cudaError_t run_kernel(dim3 grid, unsigned threads, const std::function<v
 	return cudaSuccess;
 }
 
-cudaError_t emulated_launch(const void *kernel, cudaStream_t handle, dim3 grid, unsigned threads,
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
+{
+	EMULATED_ENTER("cudaFuncGetAttributes");
+	*attributes = {};
+	return kernel ? cudaSuccess : emulated_fail(cudaErrorInvalidValue);
+}
+
+cudaError_t emulated_launch(cudaStream_t handle, dim3 grid, unsigned threads,
                             std::function<void()> body)
 {
-	EMULATED_ENTER("cudaLaunchKernel");
-	std::unique_lock<std::mutex> held(emulated().lock);
-	CUstream_st *stream = emulated_stream(handle);
+	EMULATED_STREAM("cudaLaunchKernel", handle, stream);
 	emulated_op op;
 
 	/* As CUDA: a stream takes kernels while its device is current. */
-	if (!stream || stream->device != emulated_current)
+	if (stream->device != emulated_current)
 		return emulated_fail(cudaErrorInvalidResourceHandle);
 	if (!threads || threads > most_threads || !grid.x || grid.y != 1 || grid.z != 1)
 		return emulated_fail(cudaErrorInvalidConfiguration);
 	EMULATED_CAN_FAIL("kernel");
-	emulated_load(held, kernel);
 	cudaError_t due = emulated_fault_due(can_fail);
-	uint64_t random = (emulated().seed * 31 + ++emulated().kernels) * 0x9e3779b97f4a7c15u | 1;
+	uint64_t random =
+		(emulated().seed * 31 + ++emulated().stats.kernels) * 0x9e3779b97f4a7c15u | 1;
 	op.touches = stream->device;
 	op.run = [=] { return due != cudaSuccess ? due : run_kernel(grid, threads, body, random); };
 	emulated_push(stream, op);
-	emulated().stats.kernels++;
 	emulated().stats.ctas += grid.x;
 	return cudaSuccess;
 }

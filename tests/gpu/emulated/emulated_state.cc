@@ -5,16 +5,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
-#include <unistd.h>
+
+#include <cuda.h>
 
 #include "tests/gpu/emulated/emulated_impl.h"
 
 thread_local int emulated_current;
-thread_local bool emulated_in_host_function;
 static thread_local cudaError_t last_error;
 
-uint64_t emulated_number(const char *name, uint64_t otherwise)
+/* ---- numbers ---- */
+
+static uint64_t number(const char *name, uint64_t otherwise)
 {
 	const char *text = std::getenv(name);
 
@@ -30,13 +31,7 @@ uint64_t emulated_random(uint64_t *state)
 	return *state * 2685821657736338717u;
 }
 
-uint64_t emulated_now_ns()
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
-}
+/* ---- faults ---- */
 
 /* The linker's, around what EMULATED_CAN_FAIL() has left there. */
 extern "C" const char __start_emulated_names[], __stop_emulated_names[];
@@ -89,15 +84,9 @@ emulated_state &emulated()
 	static emulated_state *state = [] {
 		auto *made = new emulated_state;
 
-		made->devices.resize(emulated_number("EMULATED_CUDA_DEVICES", 2));
-		made->seed = emulated_number("EMULATED_CUDA_SEED", 1) * 2 + 1;
-		made->pause_us =
-			static_cast<unsigned>(emulated_number("EMULATED_CUDA_PAUSE_US", 50));
-		made->host_us = static_cast<unsigned>(emulated_number("EMULATED_CUDA_HOST_US", 0));
-		made->processors =
-			static_cast<unsigned>(emulated_number("EMULATED_CUDA_PROCESSORS", 4));
-		made->connections =
-			static_cast<unsigned>(emulated_number("CUDA_DEVICE_MAX_CONNECTIONS", 8));
+		made->devices.resize(number("EMULATED_CUDA_DEVICES", 2));
+		made->seed = number("EMULATED_CUDA_SEED", 1) * 2 + 1;
+		made->pause_us = static_cast<unsigned>(number("EMULATED_CUDA_PAUSE_US", 50));
 		made->faults = faults_of(std::getenv("EMULATED_CUDA_FAIL"));
 		return made;
 	}();
@@ -120,77 +109,6 @@ cudaError_t emulated_fault_due(const char *name)
 	return cudaSuccess;
 }
 
-cudaError_t emulated_fail(cudaError_t error)
-{
-	if (error != cudaSuccess && error != cudaErrorNotReady)
-		last_error = error;
-	return error;
-}
-
-/* For tests that want something else to have happened, or to stand still, before a call fails. */
-static void hold()
-{
-	const char *file = std::getenv("EMULATED_CUDA_HOLD");
-
-	if (!file || !*file)
-		return;
-	std::FILE *met = std::fopen((std::string(file) + ".met").c_str(), "w");
-	if (met)
-		std::fclose(met);
-	while (access(file, F_OK) != 0)
-		usleep(1000);
-}
-
-/* All others need one, also those that one would not think of. */
-static bool makes_context(const char *name)
-{
-	static const char *const without[] = {
-		"cudaGetDeviceCount",      "cudaGetDeviceProperties",
-		"cudaDeviceGetAttribute",  "cudaDeviceGetPCIBusId",
-		"cudaDeviceCanAccessPeer", "cudaGetDriverEntryPointByVersion"};
-
-	for (const char *each : without)
-		if (!std::strcmp(each, name))
-			return false;
-	return true;
-}
-
-cudaError_t emulated_enter(const char *name)
-{
-	emulated_state &state = emulated();
-	std::unique_lock<std::mutex> held(state.lock);
-
-	state.stats.calls++;
-	if (emulated_in_host_function)
-		return cudaErrorNotPermitted;
-	if (state.devices.empty())
-		return cudaErrorNoDevice;
-	emulated_pass(held, emulated_current);
-	if (makes_context(name))
-		state.devices[static_cast<size_t>(emulated_current)].context = true;
-	cudaError_t due = emulated_fault_due(name);
-	if (due != cudaSuccess) {
-		held.unlock();
-		hold();
-		held.lock();
-	}
-	emulated_device &device = state.devices[static_cast<size_t>(emulated_current)];
-	if (due != cudaSuccess && !std::strcmp(name, "cudaLaunchKernel"))
-		device.sticky = due;
-	if (due == cudaSuccess)
-		due = device.sticky;
-	if (due != cudaSuccess)
-		state.changed.notify_all();
-	return due;
-}
-
-struct emulated_cuda_counts emulated_cuda_stats(void)
-{
-	std::unique_lock<std::mutex> held(emulated().lock);
-
-	return emulated().stats;
-}
-
 void emulated_cuda_fail(const char *faults)
 {
 	std::unique_lock<std::mutex> held(emulated().lock);
@@ -209,62 +127,88 @@ void emulated_cuda_reset(void)
 	last_error = cudaSuccess;
 }
 
+struct emulated_cuda_counts emulated_cuda_stats(void)
+{
+	std::unique_lock<std::mutex> held(emulated().lock);
+
+	return emulated().stats;
+}
+
+/* ---- errors ---- */
+
+cudaError_t emulated_fail(cudaError_t error)
+{
+	if (error != cudaSuccess && error != cudaErrorNotReady)
+		last_error = error;
+	return error;
+}
+
+cudaError_t emulated_sticky(int device)
+{
+	return emulated_fail(emulated_device_of(device).sticky);
+}
+
 cudaError_t emulated_cuda_sticky(int device)
 {
 	std::unique_lock<std::mutex> held(emulated().lock);
 
-	return emulated().devices[static_cast<size_t>(device)].sticky;
+	return emulated_device_of(device).sticky;
+}
+
+/* All others need one, also those that one would not think of. */
+static bool makes_context(const char *name)
+{
+	static const char *const without[] = {"cudaGetDeviceCount", "cudaDeviceGetAttribute",
+	                                      "cudaGetDriverEntryPointByVersion"};
+
+	for (const char *each : without)
+		if (!std::strcmp(each, name))
+			return false;
+	return true;
+}
+
+cudaError_t emulated_enter(const char *name)
+{
+	emulated_state &state = emulated();
+	std::unique_lock<std::mutex> held(state.lock);
+
+	state.stats.calls++;
+	if (state.devices.empty())
+		return cudaErrorNoDevice;
+	emulated_device &device = emulated_device_of(emulated_current);
+	if (makes_context(name))
+		device.context = true;
+	cudaError_t due = emulated_fault_due(name);
+	if (due != cudaSuccess && !std::strcmp(name, "cudaLaunchKernel")) {
+		device.sticky = due;
+		state.changed.notify_all();
+	}
+	return due != cudaSuccess ? due : device.sticky;
 }
 
 static const struct {
 	cudaError_t error;
-	const char *name, *text;
+	const char *text;
 } errors[] = {
-	{cudaSuccess, "cudaSuccess", "no error"},
-	{cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-	{cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-	{cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
-	{cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
-         "invalid configuration argument"},
-	{cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection",
-         "invalid copy direction for memcpy"},
-	{cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+	{cudaSuccess, "no error"},
+	{cudaErrorInvalidValue, "invalid argument"},
+	{cudaErrorMemoryAllocation, "out of memory"},
+	{cudaErrorInvalidConfiguration, "invalid configuration argument"},
+	{cudaErrorInsufficientDriver,
          "CUDA driver version is insufficient for CUDA runtime version"},
-	{cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
-	{cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-	{cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle",
-         "invalid resource handle"},
-	{cudaErrorIllegalState, "cudaErrorIllegalState",
-         "the operation cannot be performed in the present state"},
-	{cudaErrorSymbolNotFound, "cudaErrorSymbolNotFound", "named symbol not found"},
-	{cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-	{cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
-         "an illegal memory access was encountered"},
-	{cudaErrorLaunchTimeout, "cudaErrorLaunchTimeout",
-         "the launch timed out and was terminated"},
-	{cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
-         "part or all of the requested memory range is already mapped"},
-	{cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered",
-         "pointer does not correspond to a registered memory region"},
-	{cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
-	{cudaErrorNotPermitted, "cudaErrorNotPermitted", "operation not permitted"},
-	{cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
-	{cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
-         "operation not permitted when stream is capturing"},
-	{cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+	{cudaErrorNoDevice, "no CUDA-capable device is detected"},
+	{cudaErrorInvalidDevice, "invalid device ordinal"},
+	{cudaErrorInvalidResourceHandle, "invalid resource handle"},
+	{cudaErrorIllegalState, "the operation cannot be performed in the present state"},
+	{cudaErrorNotReady, "device not ready"},
+	{cudaErrorIllegalAddress, "an illegal memory access was encountered"},
+	{cudaErrorLaunchFailure, "unspecified launch failure"},
+	{cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"},
+	{cudaErrorStreamCaptureInvalidated,
          "operation failed due to a previous error during capture"},
-	{cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+	{cudaErrorStreamCaptureImplicit,
          "operation would make the legacy stream depend on a capturing blocking stream"},
-	{cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
-
-const char *cudaGetErrorName(cudaError_t error)
-{
-	for (const auto &each : errors)
-		if (each.error == error)
-			return each.name;
-	return "unrecognized error code";
-}
 
 const char *cudaGetErrorString(cudaError_t error)
 {
@@ -272,18 +216,6 @@ const char *cudaGetErrorString(cudaError_t error)
 		if (each.error == error)
 			return each.text;
 	return "unrecognized error code";
-}
-
-CUresult cuGetErrorName(CUresult error, const char **name)
-{
-	*name = cudaGetErrorName(static_cast<cudaError_t>(error));
-	return CUDA_SUCCESS;
-}
-
-CUresult cuGetErrorString(CUresult error, const char **text)
-{
-	*text = cudaGetErrorString(static_cast<cudaError_t>(error));
-	return CUDA_SUCCESS;
 }
 
 cudaError_t cudaGetLastError(void)
@@ -299,31 +231,110 @@ cudaError_t cudaPeekAtLastError(void)
 	return last_error;
 }
 
+/* ---- devices ---- */
+
+static bool is_device(int device)
+{
+	return device >= 0 && static_cast<size_t>(device) < emulated().devices.size();
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+	*count = 0;
+	EMULATED_ENTER("cudaGetDeviceCount");
+	*count = static_cast<int>(emulated().devices.size());
+	return cudaSuccess;
+}
+
+/* Not by EMULATED_ENTER: a thread may leave a device that has failed. */
+cudaError_t cudaSetDevice(int device)
+{
+	EMULATED_CAN_FAIL("cudaSetDevice");
+	std::unique_lock<std::mutex> held(emulated().lock);
+	cudaError_t due = emulated_fault_due(can_fail);
+
+	if (due == cudaSuccess && !is_device(device))
+		due = emulated().devices.empty() ? cudaErrorNoDevice : cudaErrorInvalidDevice;
+	if (due != cudaSuccess)
+		return emulated_fail(due);
+	emulated_current = device;
+	emulated_device_of(device).context = true;
+	return emulated_sticky(device);
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+	if (emulated().devices.empty())
+		return emulated_fail(cudaErrorNoDevice);
+	*device = emulated_current;
+	return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+	EMULATED_ENTER("cudaDeviceGetAttribute");
+	if (!is_device(device) || attribute != cudaDevAttrMultiProcessorCount)
+		return emulated_fail(cudaErrorInvalidDevice);
+	*value = 4;
+	return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+	EMULATED_ENTER("cudaDeviceGetStreamPriorityRange");
+	*least = 0;
+	*greatest = -5;
+	return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+	EMULATED_LOCKED("cudaDeviceSynchronize");
+	EMULATED_UNSAFE();
+	emulated_drain_device(held, emulated_current);
+	return emulated_sticky(emulated_current);
+}
+
+int emulated_cuda_has_context(int device)
+{
+	std::unique_lock<std::mutex> held(emulated().lock);
+
+	return emulated_device_of(device).context;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+	*version = CUDART_VERSION;
+	return cudaSuccess;
+}
+
+/* ---- what is asked of the driver ---- */
+
+/* A context is its device, and nothing more. */
+static CUresult current_context(CUcontext *context)
+{
+	*context = reinterpret_cast<CUcontext>(static_cast<uintptr_t>(emulated_current) + 1);
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_context(CUcontext context)
+{
+	emulated_current = static_cast<int>(reinterpret_cast<uintptr_t>(context) - 1);
+	return CUDA_SUCCESS;
+}
+
+/* As CUDA: a name that is not there is told by status alone. */
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
                                              unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *status)
 {
-	static const struct {
-		const char *name;
-		void *function;
-	} known[] = {
-		{"cuStreamWaitValue32", reinterpret_cast<void *>(cuStreamWaitValue32)},
-		{"cuStreamWriteValue32", reinterpret_cast<void *>(cuStreamWriteValue32)},
-		{"cuGetErrorName", reinterpret_cast<void *>(cuGetErrorName)},
-		{"cuGetErrorString", reinterpret_cast<void *>(cuGetErrorString)},
-	};
-
 	(void)version, (void)flags;
 	EMULATED_ENTER("cudaGetDriverEntryPointByVersion");
 	*function = nullptr;
-	if (status)
-		*status = cudaDriverEntryPointSymbolNotFound;
-	for (const auto &each : known)
-		if (!std::strcmp(each.name, symbol)) {
-			*function = each.function;
-			if (status)
-				*status = cudaDriverEntryPointSuccess;
-		}
-	/* As CUDA: a name that is not there is told by status alone. */
+	if (!std::strcmp(symbol, "cuCtxGetCurrent"))
+		*function = reinterpret_cast<void *>(current_context);
+	if (!std::strcmp(symbol, "cuCtxSetCurrent"))
+		*function = reinterpret_cast<void *>(set_context);
+	*status = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
 	return cudaSuccess;
 }

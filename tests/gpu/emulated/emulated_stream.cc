@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * emulated_stream.cc - streams: threads that work off queues, and what is put there
+ * emulated_stream.cc - streams: threads that work off queues; events, captures, and what is put there
  */
 #include <chrono>
-#include <cstring>
-#include <thread>
 
 #include "tests/gpu/emulated/emulated_fiber.h"
 #include "tests/gpu/emulated/emulated_impl.h"
 
-/* A queue of the device holds so many entries, and a host function takes so many of them. */
-static const size_t queue_most = 1024;
-static const unsigned host_function_entries = 16;
+thread_local enum cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
+
+static uint64_t now_ns()
+{
+	return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+	                             std::chrono::nanoseconds(1));
+}
+
+/* ---- streams ---- */
 
 static void pause(CUstream_st *stream)
 {
@@ -22,78 +26,44 @@ static void pause(CUstream_st *stream)
 			std::chrono::microseconds(random / 4 % (emulated().pause_us + 1)));
 }
 
-static bool share_queue(const CUstream_st *one, const CUstream_st *other)
+static void perform(std::unique_lock<std::mutex> &held, CUstream_st *stream)
 {
-	return one == other ||
-	       (emulated().connections && one->device == other->device &&
-	        one->priority == other->priority && one->connection == other->connection);
-}
+	emulated_state &state = emulated();
+	emulated_device &device = emulated_device_of(stream->device);
+	emulated_op &op = stream->queue.front();
 
-/* Streams that share a queue of the device wait for what came before theirs to begin. */
-static bool blocked(const CUstream_st *stream, const emulated_op &op)
-{
-	for (const CUstream_st *other : emulated().streams) {
-		if (other == stream || !share_queue(stream, other))
-			continue;
-		size_t begun = other->busy ? 1 : 0;
-		if (other->queue.size() > begun && other->queue[begun].order < op.order)
-			return true;
-	}
-	return false;
-}
-
-/* Wait until the first operation may begin, or the device has failed. */
-static void wait_turn(std::unique_lock<std::mutex> &held, CUstream_st *stream)
-{
-	emulated_device &device = emulated().devices[static_cast<size_t>(stream->device)];
-	const emulated_op &op = stream->queue.front();
-
-	while (device.sticky == cudaSuccess && (blocked(stream, op) || (op.ready && !op.ready()))) {
-		if (!op.polled) {
-			emulated().changed.wait(held);
-			continue;
-		}
+	while (device.sticky == cudaSuccess && op.ready && !op.ready())
+		state.changed.wait(held);
+	if (device.sticky == cudaSuccess && op.run) {
+		if (op.touches != EMULATED_TOUCH_NONE)
+			emulated_touch(op.touches, true);
 		held.unlock();
-		std::this_thread::sleep_for(std::chrono::microseconds(20));
+		pause(stream);
+		cudaError_t err = op.run();
 		held.lock();
+		if (op.touches != EMULATED_TOUCH_NONE)
+			emulated_touch(op.touches, false);
+		if (device.sticky == cudaSuccess)
+			device.sticky = err;
 	}
+	if (op.finish)
+		op.finish();
+	stream->queue.pop_front();
+	stream->finished++;
+	state.changed.notify_all();
 }
 
 static void work(CUstream_st *stream)
 {
 	emulated_state &state = emulated();
-	emulated_device &device = state.devices[static_cast<size_t>(stream->device)];
 	std::unique_lock<std::mutex> held(state.lock);
 
 	emulated_current = stream->device;
 	while (!stream->queue.empty() || !stream->closing) {
-		if (stream->queue.empty()) {
+		if (stream->queue.empty())
 			state.changed.wait(held);
-			continue;
-		}
-		wait_turn(held, stream);
-		emulated_op &op = stream->queue.front();
-		stream->busy = true;
-		state.changed.notify_all();
-		if (device.sticky == cudaSuccess && op.run) {
-			if (op.touches != EMULATED_TOUCH_NONE)
-				emulated_touch(op.touches, true);
-			held.unlock();
-			pause(stream);
-			cudaError_t err = op.run();
-			held.lock();
-			if (op.touches != EMULATED_TOUCH_NONE)
-				emulated_touch(op.touches, false);
-			if (err != cudaSuccess && device.sticky == cudaSuccess)
-				device.sticky = err;
-		}
-		if (op.finish)
-			op.finish();
-		stream->entries -= op.entries;
-		stream->queue.pop_front();
-		stream->busy = false;
-		stream->finished++;
-		state.changed.notify_all();
+		else
+			perform(held, stream);
 	}
 	state.streams.erase(stream);
 	delete stream;
@@ -102,18 +72,14 @@ static void work(CUstream_st *stream)
 	emulated_thread_end();
 }
 
-static CUstream_st *create(int device, unsigned flags, int priority)
+static CUstream_st *create(int device, unsigned flags)
 {
 	emulated_state &state = emulated();
 	CUstream_st *stream = new CUstream_st;
-	emulated_device &owner = state.devices[static_cast<size_t>(device)];
 
 	stream->device = device;
 	stream->flags = flags;
-	stream->priority = priority;
-	stream->connection = state.connections ? owner.streams[priority]++ % state.connections : 0;
-	stream->id = ++state.stream_ids;
-	stream->random = state.seed * 977 + stream->id;
+	stream->random = state.seed * 977 + ++state.stream_ids;
 	state.streams.insert(stream);
 	std::thread(work, stream).detach();
 	return stream;
@@ -121,41 +87,21 @@ static CUstream_st *create(int device, unsigned flags, int priority)
 
 CUstream_st *emulated_stream(cudaStream_t handle)
 {
-	emulated_device &current = emulated().devices[static_cast<size_t>(emulated_current)];
+	emulated_device &current = emulated_device_of(emulated_current);
 
-	if (!handle || handle == cudaStreamLegacy || handle == cudaStreamPerThread) {
+	if (!handle) {
 		if (!current.default_stream)
-			current.default_stream = create(emulated_current, 0, 0);
+			current.default_stream = create(emulated_current, 0);
 		return current.default_stream;
 	}
 	bool known = emulated().streams.count(handle) && !handle->closing;
 	return known ? handle : nullptr;
 }
 
-static bool has_room(const CUstream_st *stream, const emulated_op &op)
-{
-	size_t entries = op.entries;
-
-	for (const CUstream_st *other : emulated().streams)
-		if (share_queue(stream, other))
-			entries += other->entries;
-	return entries <= queue_most;
-}
-
 void emulated_push(CUstream_st *stream, emulated_op op)
 {
 	if (stream->capturing)
 		return;
-	if (!has_room(stream, op)) {
-		/* As CUDA: who waits for room has all others wait, too. */
-		std::unique_lock<std::mutex> held(emulated().lock, std::adopt_lock);
-		emulated_alone alone(held, stream->device);
-		while (!has_room(stream, op))
-			emulated().changed.wait(held);
-		held.release();
-	}
-	op.order = emulated().devices[static_cast<size_t>(stream->device)].order++;
-	stream->entries += op.entries;
 	stream->queue.push_back(std::move(op));
 	stream->submitted++;
 	emulated().changed.notify_all();
@@ -191,32 +137,17 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
 {
-	EMULATED_ENTER("cudaStreamCreateWithPriority");
-	std::unique_lock<std::mutex> held(emulated().lock);
-
-	if (flags & ~1u)
+	EMULATED_LOCKED("cudaStreamCreateWithPriority");
+	if ((flags & ~1u) || priority > 0 || priority < -5)
 		return emulated_fail(cudaErrorInvalidValue);
-	*stream = create(emulated_current, flags, priority);
+	*stream = create(emulated_current, flags);
 	return cudaSuccess;
-}
-
-/* The stream, or return with an error: the beginning of most calls. */
-#define EMULATED_STREAM(name, handle, stream)                                                      \
-	EMULATED_ENTER(name);                                                                      \
-	std::unique_lock<std::mutex> held(emulated().lock);                                        \
-	CUstream_st *stream = emulated_stream(handle);                                             \
-	if (!stream)                                                                               \
-	return emulated_fail(cudaErrorInvalidResourceHandle)
-
-static cudaError_t sticky(const CUstream_st *stream)
-{
-	return emulated_fail(emulated().devices[static_cast<size_t>(stream->device)].sticky);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t handle)
 {
 	EMULATED_STREAM("cudaStreamDestroy", handle, stream);
-	if (stream->capturing || !handle || handle == cudaStreamLegacy)
+	if (stream->capturing || !handle)
 		return emulated_fail(cudaErrorInvalidResourceHandle);
 	stream->closing = true;
 	emulated().changed.notify_all();
@@ -228,20 +159,20 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 	EMULATED_STREAM("cudaStreamSynchronize", handle, stream);
 	int device = stream->device;
 
-	if (stream->capturing || emulated_unsafe() != cudaSuccess)
+	if (stream->capturing)
 		return emulated_fail(cudaErrorStreamCaptureUnsupported);
+	EMULATED_UNSAFE();
 	emulated_drain(held, stream);
-	return emulated_fail(emulated().devices[static_cast<size_t>(device)].sticky);
+	return emulated_sticky(device);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle)
 {
 	EMULATED_STREAM("cudaStreamQuery", handle, stream);
-	if (stream->capturing || emulated_unsafe() != cudaSuccess)
+	if (stream->capturing)
 		return emulated_fail(cudaErrorStreamCaptureUnsupported);
-	if (stream->queue.empty())
-		return sticky(stream);
-	return cudaErrorNotReady;
+	EMULATED_UNSAFE();
+	return stream->queue.empty() ? emulated_sticky(stream->device) : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
@@ -251,24 +182,55 @@ cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority)
+cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *argument)
 {
-	EMULATED_STREAM("cudaStreamGetPriority", handle, stream);
-	*priority = stream->priority;
+	EMULATED_STREAM("cudaLaunchHostFunc", handle, stream);
+	emulated_op op;
+
+	op.run = [=] {
+		function(argument);
+		return cudaSuccess;
+	};
+	emulated_push(stream, op);
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned *flags)
+cudaError_t emulated_cuda_queue(cudaStream_t handle, cudaError_t (*function)(void *argument),
+                                void *argument)
 {
-	EMULATED_STREAM("cudaStreamGetFlags", handle, stream);
-	*flags = stream->flags;
+	EMULATED_STREAM("emulated_cuda_queue", handle, stream);
+	emulated_op op;
+
+	op.touches = EMULATED_TOUCH_ALL;
+	op.run = [=] { return function(argument); };
+	emulated_push(stream, op);
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id)
+/* ---- captures ---- */
+
+cudaError_t emulated_unsafe()
 {
-	EMULATED_STREAM("cudaStreamGetId", handle, stream);
-	*id = stream->id;
+	const std::thread::id self = std::this_thread::get_id();
+	bool forbidden = false;
+
+	if (mode_of_thread == cudaStreamCaptureModeRelaxed)
+		return cudaSuccess;
+	for (CUstream_st *stream : emulated().streams) {
+		if (!stream->capturing || stream->mode == cudaStreamCaptureModeRelaxed)
+			continue;
+		if (stream->capturer != self && (stream->mode != cudaStreamCaptureModeGlobal ||
+		                                 mode_of_thread != cudaStreamCaptureModeGlobal))
+			continue;
+		stream->spoilt = forbidden = true;
+	}
+	return forbidden ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+	EMULATED_ENTER("cudaThreadExchangeStreamCaptureMode");
+	std::swap(mode_of_thread, *mode);
 	return cudaSuccess;
 }
 
@@ -311,102 +273,99 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 	return cudaSuccess;
 }
 
-cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *argument)
-{
-	EMULATED_STREAM("cudaLaunchHostFunc", handle, stream);
-	emulated_op op;
+/* ---- events: points in streams that others wait for ---- */
 
-	if (!function)
-		return emulated_fail(cudaErrorInvalidValue);
-	op.run = [=] {
-		if (emulated().host_us)
-			std::this_thread::sleep_for(std::chrono::microseconds(emulated().host_us));
-		emulated_in_host_function = true;
-		function(argument);
-		emulated_in_host_function = false;
-		return cudaSuccess;
-	};
-	op.entries = host_function_entries;
-	emulated_push(stream, op);
-	emulated().stats.host_functions++;
+/* The event is one of ours, or return with an error. */
+#define EMULATED_EVENT(name, event)                                                                \
+	EMULATED_LOCKED(name);                                                                     \
+	if (!emulated().events.count(event))                                                       \
+	return emulated_fail(cudaErrorInvalidResourceHandle)
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+	return cudaEventCreateWithFlags(event, 0);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+	EMULATED_LOCKED("cudaEventCreateWithFlags");
+	*event = new CUevent_st{emulated_current, flags, nullptr};
+	emulated().events.insert(*event);
 	return cudaSuccess;
 }
 
-cudaError_t emulated_cuda_queue(cudaStream_t handle, cudaError_t (*function)(void *argument),
-                                void *argument)
+cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-	EMULATED_STREAM("emulated_cuda_queue", handle, stream);
-	emulated_op op;
-
-	op.touches = EMULATED_TOUCH_ALL;
-	op.run = [=] { return function(argument); };
-	emulated_push(stream, op);
+	EMULATED_EVENT("cudaEventDestroy", event);
+	emulated().events.erase(event);
+	delete event;
 	return cudaSuccess;
 }
 
-/* The address holds what the flags ask for. Pinned memory may be written by anybody. */
-static bool satisfied(const uint32_t *at, uint32_t value, unsigned flags)
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 {
-	uint32_t now = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+	EMULATED_EVENT("cudaEventRecord", event);
+	CUstream_st *stream = emulated_stream(handle);
+	auto record = std::make_shared<emulated_record>();
+	emulated_op op;
 
-	switch (flags & 3) {
-	case CU_STREAM_WAIT_VALUE_GEQ:
-		return static_cast<int32_t>(now - value) >= 0;
-	case CU_STREAM_WAIT_VALUE_EQ:
-		return now == value;
-	case CU_STREAM_WAIT_VALUE_AND:
-		return (now & value) != 0;
-	default:
-		return ~(now | value) != 0;
-	}
-}
-
-static CUresult value_op(const char *name, CUstream handle, CUdeviceptr address,
-                         const std::function<emulated_op(uint32_t *)> &make)
-{
-	cudaError_t err = emulated_enter(name);
-	std::unique_lock<std::mutex> held(emulated().lock);
-	CUstream_st *stream = err == cudaSuccess ? emulated_stream(handle) : nullptr;
-	emulated_memory *memory =
-		emulated_find(reinterpret_cast<const void *>(address), sizeof(uint32_t));
-
-	if (err != cudaSuccess)
-		return static_cast<CUresult>(err);
-	if (!stream)
-		return CUDA_ERROR_INVALID_HANDLE;
-	/* Ours lie in host memory: the emulation knows no others. */
-	if (!memory || memory->device >= 0 || address % sizeof(uint32_t))
-		return CUDA_ERROR_INVALID_VALUE;
+	if (!stream || stream->device != event->device)
+		return emulated_fail(cudaErrorInvalidResourceHandle);
 	if (stream->capturing)
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	emulated_push(stream, make(reinterpret_cast<uint32_t *>(address)));
-	return CUDA_SUCCESS;
+		return cudaSuccess;
+	op.finish = [=] {
+		record->done = true;
+		record->time_ns = now_ns();
+	};
+	event->last = record;
+	emulated_push(stream, op);
+	return cudaSuccess;
 }
 
-CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-	EMULATED_CAN_FAIL("cuStreamWaitValue32");
-	return value_op(can_fail, stream, address, [=](uint32_t *at) {
-		emulated_op op;
-
-		op.ready = [=] { return satisfied(at, value, flags); };
-		op.polled = true;
-		return op;
-	});
+	EMULATED_EVENT("cudaEventQuery", event);
+	EMULATED_UNSAFE();
+	return event->last && !event->last->done ? cudaErrorNotReady
+	                                         : emulated_sticky(event->device);
 }
 
-CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                              unsigned flags)
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-	EMULATED_CAN_FAIL("cuStreamWriteValue32");
+	EMULATED_EVENT("cudaEventSynchronize", event);
+	EMULATED_UNSAFE();
+	std::shared_ptr<emulated_record> record = event->last;
+	int device = event->device;
+
+	while (record && !record->done)
+		emulated().changed.wait(held);
+	return emulated_sticky(device);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+	EMULATED_EVENT("cudaEventElapsedTime", start);
+	if (((start->flags | end->flags) & cudaEventDisableTiming) || !start->last || !end->last)
+		return emulated_fail(cudaErrorInvalidResourceHandle);
+	if (!start->last->done || !end->last->done)
+		return cudaErrorNotReady;
+	*ms = static_cast<float>(static_cast<double>(end->last->time_ns - start->last->time_ns) /
+	                         1e6);
+	return emulated_sticky(start->device);
+}
+
+/* Waits for what the event stands for now, not for what is recorded later. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags)
+{
 	(void)flags;
-	return value_op(can_fail, stream, address, [=](uint32_t *at) {
-		emulated_op op;
+	EMULATED_EVENT("cudaStreamWaitEvent", event);
+	CUstream_st *stream = emulated_stream(handle);
+	std::shared_ptr<emulated_record> record = event->last;
+	emulated_op op;
 
-		op.run = [=] {
-			__atomic_store_n(at, value, __ATOMIC_RELEASE);
-			return cudaSuccess;
-		};
-		return op;
-	});
+	if (!stream)
+		return emulated_fail(cudaErrorInvalidResourceHandle);
+	op.ready = [=] { return !record || record->done; };
+	emulated_push(stream, op);
+	return cudaSuccess;
 }
