@@ -320,6 +320,18 @@ static void priorities(struct dice *dice, struct job_spec *job)
 		job->ops[i].priority = (uint32_t)(roll(dice) % (job->priority_max + UINT64_C(1)));
 }
 
+static void gpus(struct dice *dice, struct job_spec *job)
+{
+	job->gpu_ppm = PICK(dice, 0, 0, 500000, 1000000);
+	job->gpu_scan_us = PICK(dice, 5, 30, 300, 5000);
+	job->gpu_out_us = PICK(dice, 5, 30, 300, 5000, 50000);
+	job->gpu_in_us = PICK(dice, 5, 30, 300, 5000);
+	job->gpu_bytes = PICK(dice, 0, 100000, 2000000, 1 << 26);
+	for (uint32_t i = 0; i < job->fault_count; i++)
+		if (job->faults[i].kind == FAULT_GPU)
+			job->gpu_ppm = 1000000;
+}
+
 static void job_make(struct dice *dice, const struct world_spec *spec, struct job_spec *job)
 {
 	job->world = one_in(dice, 12) ? between(dice, 1, 64) : PICK(dice, 1, 2, 3, 4, 5, 8, 9);
@@ -339,6 +351,7 @@ static void job_make(struct dice *dice, const struct world_spec *spec, struct jo
 	job->own_order = job->op_count <= op_slots_least(spec) && one_in(dice, 2);
 	faults_make(dice, spec, job);
 	priorities(dice, job);
+	gpus(dice, job);
 }
 
 /* ---- a world ---- */
@@ -347,7 +360,7 @@ static void job_make(struct dice *dice, const struct world_spec *spec, struct jo
 static bool must_not_waste(const struct world_spec *spec, const struct usual *usual)
 {
 	for (uint32_t j = 0; j < spec->job_count; j++)
-		if (spec->jobs[j].fault_count > 0)
+		if (spec->jobs[j].fault_count > 0 || spec->jobs[j].gpu_ppm > 0)
 			return false;
 	return usual->clean && !usual->uneven && usual->in.delay_us_max == usual->in.delay_us_min;
 }
@@ -412,8 +425,8 @@ static void describe_path(const struct simnet_path *path, const char *name, char
 
 static void describe_job(const struct job_spec *job, char *text, size_t room)
 {
-	add(text, room, " [world=%u ops=%u%s%s", job->world, job->op_count,
-	    job->own_order ? " own-order" : "",
+	add(text, room, " [world=%u ops=%u%s%s%s", job->world, job->op_count,
+	    job->gpu_ppm > 0 ? " gpu" : "", job->own_order ? " own-order" : "",
 	    job->priority_max == 0 ? ""
 	    : job->own_priorities  ? " own-priorities"
 	                           : " priorities");

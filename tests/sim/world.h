@@ -40,6 +40,7 @@ enum fault_kind {
 	FAULT_FLOOD,             /* likewise, NACKs that ask for all frames, by its own address */
 	FAULT_PAUSE,             /* a worker's thread stands still for a while */
 	FAULT_MOVE, /* a worker's address becomes another, as behind a NAT that forgets */
+	FAULT_GPU,  /* a worker's GPU fails */
 	FAULT_KINDS,
 };
 
@@ -60,7 +61,10 @@ struct job_spec {
 	uint32_t priority_max; /* operations have random ones up to it */
 	bool own_priorities;   /* on each worker others */
 	uint32_t in_place_ppm;
-	uint32_t list_ppm;  /* operations that a worker gives as a list of blocks */
+	uint32_t list_ppm; /* operations that a worker gives as a list of blocks */
+	uint32_t gpu_ppm;  /* those whose tensors a worker has on its GPU */
+	uint32_t gpu_scan_us, gpu_out_us, gpu_in_us; /* work there takes up to so long */
+	uint64_t gpu_bytes;                          /* of pinned memory */
 	uint32_t eager_ppm; /* chance that a worker submits the next operation at once; else */
 	uint64_t gap_us;    /* it computes for up to so long */
 	struct op_spec ops[WORLD_OPS_MAX];

@@ -42,6 +42,8 @@ static const struct rule {
 	[FAULT_FORGED] = {"forged", true, 0, 0, false, ""},
 	[FAULT_FLOOD] = {"flood", true, 0, 0, false, ""},
 	[FAULT_PAUSE] = {"pause", true, 0, 0, false, ""},
+	[FAULT_GPU] = {"gpu", true, WINNOW_ERR_GPU, WINNOW_ERR_ABORTED, false,
+                       "aborted the job: its GPU has failed"},
 };
 
 const char *fault_name(enum fault_kind kind)
@@ -210,6 +212,9 @@ static void fault_begins(struct world *world, struct sim_fault *fault, struct si
 	case FAULT_PAUSE:
 		w->thread.busy_until_us = simnet_now(world->net) + fault->spec->for_us;
 		break;
+	case FAULT_GPU:
+		w->gpu_dead = true;
+		break;
 	case FAULT_FORGED:
 		forge_many(world, w, forge);
 		break;
@@ -290,6 +295,8 @@ static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, ui
 		return fault->spec->op == op && (m->rank_a == who || m->rank_b == who);
 	if (fault->spec->kind == FAULT_ABORT && w->rank == who)
 		return strstr(error, "aborted here") != NULL;
+	if (fault->spec->kind == FAULT_GPU && w->rank == who)
+		return strcmp(error, "its GPU has failed") == 0;
 	if (fault->spec->kind == FAULT_ABSENT)
 		return absence_told(w, who);
 	snprintf(name, sizeof(name), rule->of_worker ? "rank %u (" : "agg%u", who);

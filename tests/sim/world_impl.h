@@ -7,6 +7,7 @@
  * world_kernel.c      the XDP program before it
  * world_worker.c      a worker's shell: what comm_loop.c does, and what it submits
  * world_rows.c        operations that are given as lists
+ * world_gpu.c         operations whose tensors are on a GPU: what comm_gpu.c does, and the GPU
  * world_fault.c       what happens to a job, and what its workers may be told then
  * world_judge.c       were the results right, the errors true, the effort within bounds
  */
@@ -17,6 +18,7 @@
 #include "aggregator/knocks.h"
 #include "client/rows.h"
 #include "client/session.h"
+#include "client/staging.h"
 #include "tests/sim/world.h"
 
 #define PORTS_MAX 128
@@ -81,8 +83,10 @@ struct sim_op {
 	struct sim_worker *worker;
 	struct allreduce task;
 	uint8_t *send, *recv;
-	struct winnow_rows *rows; /* NULL: the whole tensor is submitted */
-	uint8_t *list;            /* their values */
+	struct winnow_rows *rows;  /* NULL: the whole tensor is submitted */
+	uint8_t *list;             /* their values */
+	struct staging_op *staged; /* NULL: it is not on the GPU */
+	bool on_gpu;
 	uint32_t dones;
 	bool submitted;
 };
@@ -96,6 +100,10 @@ struct sim_worker {
 	struct sim_thread thread;
 	uint64_t wake_us;
 	struct session *session;
+	struct staging *staging; /* NULL: no operation has been on its GPU yet */
+	struct gpu *gpu;
+	bool gpu_dead, gpu_awaited; /* the next operation comes when one of the GPU's is over */
+	uint64_t gpu_check_us;
 	uint32_t order[WORLD_OPS_MAX];
 	uint32_t submitted, finished;
 	uint64_t sent, sent_bytes, received,
@@ -163,7 +171,17 @@ struct sim_port *port_named(struct sim_aggregator *a, uint16_t id);
 void rows_make(struct sim_worker *w, struct sim_op *op, const struct op_spec *spec);
 void rows_scatter(struct sim_op *op, const struct op_spec *spec);
 
+/* world_gpu.c. False: the GPU has as many operations as there may be. Then what the GPU has done. */
+bool gpu_post(struct sim_worker *w, struct sim_op *op);
+bool gpu_turn(struct sim_worker *w);
+uint64_t gpu_due_us(struct sim_worker *w);
+
 /* world_worker.c */
+static inline const struct job_spec *job_of(const struct sim_worker *w)
+{
+	return w->world->jobs[w->job].spec;
+}
+
 void worker_open(struct world *world, uint32_t index, uint32_t job, uint32_t rank);
 void worker_close(struct sim_worker *worker);
 void worker_event(struct sim_worker *worker, struct sim_event *event);

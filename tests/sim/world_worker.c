@@ -7,11 +7,6 @@
 
 #include "tests/sim/world_impl.h"
 
-static const struct job_spec *job_of(const struct sim_worker *w)
-{
-	return w->world->jobs[w->job].spec;
-}
-
 const struct op_spec *worker_op(const struct sim_worker *w, uint32_t op)
 {
 	const struct sim_fault *fault = fault_of(w->world, w, FAULT_MISMATCH);
@@ -79,6 +74,10 @@ static void task_done(struct allreduce *task)
 	struct sim_op *op = task->context;
 	struct sim_worker *w = op->worker;
 
+	if (op->staged != NULL) {
+		staging_finish(op->staged, task->status != WINNOW_OK);
+		return;
+	}
 	if (op->rows != NULL && op->rows->gather && task->status == 0)
 		rows_scatter(op, worker_op(w, (uint32_t)(op - w->ops)));
 	op->dones++;
@@ -124,17 +123,20 @@ static void buffers_make(struct sim_worker *w, uint32_t number)
 
 	op->send = malloc(room);
 	op->recv = op->send;
+	op->on_gpu = simnet_chance(w->world->net, job_of(w)->gpu_ppm);
 	data_fill(spec, w->rank, op->send);
 	if (simnet_chance(w->world->net, job_of(w)->in_place_ppm))
 		return;
 	op->recv = malloc(room);
 	memset(op->recv, 0xa5, room);
-	rows_make(w, op, spec);
+	if (!op->on_gpu)
+		rows_make(w, op, spec);
 }
 
 void worker_close(struct sim_worker *worker)
 {
 	session_close(worker->session);
+	staging_close(worker->staging);
 	for (uint32_t i = 0; i < WORLD_OPS_MAX; i++) {
 		rows_close(worker->ops[i].rows);
 		free(worker->ops[i].list);
@@ -154,14 +156,16 @@ static uint32_t priority_of(const struct sim_worker *w, const struct op_spec *sp
 	                                 : spec->priority;
 }
 
-static void submit(struct sim_worker *w)
+/* False: not now. */
+static bool submit(struct sim_worker *w)
 {
 	uint32_t number = w->order[w->submitted];
 	const struct op_spec *spec = worker_op(w, number);
 	struct sim_op *op = &w->ops[number];
 	int result;
 
-	buffers_make(w, number);
+	if (op->send == NULL)
+		buffers_make(w, number);
 	op->worker = w;
 	op->task = (struct allreduce){
 		.send = op->send,
@@ -178,15 +182,18 @@ static void submit(struct sim_worker *w)
 		.done = task_done,
 		.context = op,
 	};
+	if (op->on_gpu && !gpu_post(w, op))
+		return false;
 	result = session_submit(w->session, &op->task, simnet_now(w->world->net));
 	op->submitted = true;
 	w->submitted++;
 	if (result == 0)
-		return;
+		return true;
 	op->task.status = result;
 	task_done(&op->task);
 	if (session_state(w->session) != SESSION_FAILED)
 		world_fail(w->world, "job %u rank %u: submit gave %d", w->job, w->rank, result);
+	return true;
 }
 
 static void submit_next(struct sim_worker *w)
@@ -199,7 +206,9 @@ static void submit_next(struct sim_worker *w)
 	faults_arm(world, w->job);
 	if (world->first_us == 0)
 		world->first_us = now_us;
-	submit(w);
+	w->gpu_awaited = !submit(w);
+	if (w->gpu_awaited)
+		return;
 	if (!simnet_chance(world->net, job_of(w)->eager_ppm))
 		pause_us = simnet_between(world->net, 0, job_of(w)->gap_us);
 	simnet_timer(world->net, w->node, TIMER_SUBMIT, now_us + pause_us);
@@ -306,13 +315,15 @@ void worker_run(struct sim_worker *w)
 		w->begun = true;
 		submit_next(w);
 	}
-	leave_when_done(w);
 	do {
 		room = datagrams_out(w);
 		worked = session_work(w->session, now_us);
+		worked = gpu_turn(w) || worked;
 	} while (worked);
+	leave_when_done(w);
 	lines_out(w);
 	wake_at(w, session_deadline(w->session));
+	wake_at(w, gpu_due_us(w));
 	if (!room)
 		wake_at(w, simnet_ready_us(w->world->net, w->node));
 }
@@ -340,13 +351,27 @@ static void datagram(struct sim_worker *w, const struct sim_event *event)
 		worker_run(w);
 }
 
+/* Sums that its GPU has no room for stay in the socket, but for those that come with others. */
+static bool stays_out(struct sim_worker *w, struct sim_event *event)
+{
+	uint64_t busy_us = w->thread.busy_until_us, due_us = 0;
+	bool stays;
+
+	if (event->kind == SIM_DATAGRAM && w->staging != NULL && staging_full(w->staging) &&
+	    !simnet_chance(w->world->net, 100000))
+		due_us = gpu_due_us(w);
+	if (due_us != UINT64_MAX && due_us > busy_us)
+		w->thread.busy_until_us = due_us;
+	stays = thread_busy(w->world, &w->thread, event);
+	w->thread.busy_until_us = busy_us;
+	return stays;
+}
+
 void worker_event(struct sim_worker *w, struct sim_event *event)
 {
-	struct world *world = w->world;
-	uint64_t now_us = simnet_now(world->net);
+	uint64_t now_us = simnet_now(w->world->net);
 
-	if (w->dead || (w->left && event->kind != SIM_LINE) ||
-	    thread_busy(world, &w->thread, event))
+	if (w->dead || (w->left && event->kind != SIM_LINE) || stays_out(w, event))
 		return;
 	switch (event->kind) {
 	case SIM_DATAGRAM:
