@@ -79,10 +79,10 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo check check-release check-debian bench check-gpu bench-gpu gpu-bundle lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
+.PHONY: all demo check check-release check-debian bench check-gpu gpu-bundle lint format install deb clean help deps tests fuzz fuzzers wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
-	$(BUILD)/emulated/bench_gpu $(tools) ## build the tests, too
+	$(BUILD)/emulated/bench_gpu $(BUILD)/emulated/bench_staging $(tools) ## build the tests, too
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
@@ -164,10 +164,12 @@ $(BUILD)/tests/gpu/device_%: $(BUILD)/emulated/tests/gpu/device_%.o $(BUILD)/lib
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' $(filter %.o,$^) -L$(BUILD) -lwinnow $(emulated_cuda) -lm -o $@
 
-# For a GPU: the kernels' test and bench, which nvcc, gcc, g++ and make are enough for.
-gpu_programs := $(BUILD)/gpu/test_kernels $(BUILD)/gpu/bench_gpu
+# For a GPU: the kernels' test, and benches, which nvcc, gcc, g++ and make are enough for.
+gpu_programs := $(BUILD)/gpu/test_kernels $(BUILD)/gpu/bench_gpu $(BUILD)/gpu/bench_staging
 $(BUILD)/gpu/test_kernels: $(BUILD)/cuda/tests/gpu/test_kernels.o
 $(BUILD)/gpu/bench_gpu: $(BUILD)/cuda/tests/bench/bench_gpu.o
+$(BUILD)/gpu/bench_staging: $(call object,tests/bench/bench_staging kernels/gpu client/staging client/staging_frames ebpf/geometry)
+$(BUILD)/tests/bench/bench_staging.o: private extra := $(cuda_include)
 $(BUILD)/cuda/%.o: %.cc Makefile
 	@mkdir -p $(@D)
 	$(call say,CXX,$@)g++ -std=c++17 -O2 -g -I. $(cuda_include) -MMD -MP -pthread -ffp-contract=off -Wall -Wextra $(werror) -c $< -o $@
@@ -183,7 +185,7 @@ $(BUILD)/emulated/bench_%: $(BUILD)/emulated/tests/bench/bench_%.o $(emulated_ke
 # it needs, and what that needs (so RPATH, not RUNPATH).
 gpu := $(BUILD)/gpu
 gpu_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
-gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker test_kernels bench_gpu))
+gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker test_kernels bench_gpu bench_staging))
 gpu_needs = pkg-config --exists libsodium libmicrohttpd libuv libcap libbpf libevent jansson inih && command -v $(CLANG) $(BPFTOOL) >/dev/null
 
 $(gpu)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
@@ -207,18 +209,13 @@ $(gpu)/winnow-cuda.so: $(BUILD)/winnow-cuda.so
 	@mkdir -p $(@D)
 	$(call say,COPY,$@)strip -o $@ $<
 
-gpu-bundle: $(gpu_bundle) ## build/gpu, to be brought to a machine with a GPU for check-gpu and bench-gpu
+gpu-bundle: $(gpu_bundle) ## build/gpu, to be brought to a machine with a GPU: tests/gpu/check.sh . is in it
 	$(Q)tests/gpu/bundle.sh $(gpu)
 
-gpu_here = if $(gpu_needs) && [ -n "$(have_cuda)" ]; then $(MAKE) --no-print-directory gpu-bundle; \
-	elif [ -n "$(have_cuda)" ] && [ ! -e $(gpu)/winnow-cuda.so ]; then $(MAKE) --no-print-directory $(gpu)/winnow-cuda.so $(gpu_programs); fi
-check-gpu: ## on a machine with a GPU: kernels, operations, PyTorch; PARTS="end-to-end torch" for some
+gpu_here = if $(gpu_needs) && [ -n "$(have_cuda)" ]; then $(MAKE) --no-print-directory gpu-bundle; fi
+check-gpu: ## on a machine with a GPU: tests and benches; PARTS="kernels staging" for some, see tests/gpu/check.sh
 	$(Q)$(gpu_here)
 	$(Q)tests/gpu/check.sh $(gpu) $(PARTS)
-
-bench-gpu: ## on a machine with a GPU: kernels, and allreduce against NCCL; PARTS=allreduce for some
-	$(Q)$(gpu_here)
-	$(Q)tests/gpu/bench.sh $(gpu) $(PARTS)
 
 # Programs for the kernel, and the headers that bpftool makes of them, programs and all.
 $(BUILD)/%.bpf.o: %.bpf.c Makefile

@@ -47,7 +47,7 @@ nvcc=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc
 	echo "no nvcc"
 	exit 77
 }
-make --no-print-directory "$build/winnow-cuda.so" "$build/gpu/test_kernels" "$build/gpu/bench_gpu"
+make --no-print-directory "$build/winnow-cuda.so" "$build/gpu/test_kernels" "$build/gpu/bench_gpu" "$build/gpu/bench_staging"
 if readelf -d "$build/winnow-cuda.so" | grep -E 'NEEDED.*(cuda|nccl)'; then
 	echo "winnow-cuda.so: CUDA and NCCL are opened at run time, not needed"
 	exit 1

@@ -28,7 +28,7 @@ bare() {
 bare /gpu/winnowd --version >"$tmp/version.log" 2>&1 || fail "winnowd"
 bare /gpu/winnow bench --local 2 --size 1M --density 0.1 --check --iters 2 >"$tmp/bench.log" 2>&1 || fail "winnow bench"
 # It opens CUDA's driver at run time, which is not there.
-[ ! -e "$root/gpu/device_streams" ] || refuses 77 'there is no GPU here' bare /gpu/device_streams device
+[ ! -e "$root/gpu/device_worker" ] || refuses 77 'there is no GPU here' bare /gpu/device_worker describe=1
 if [ -e "$root/gpu/winnow-cuda.so" ]; then
 	bare /lib64/ld-linux-x86-64.so.2 --list /gpu/winnow-cuda.so >"$tmp/plugin.log" 2>&1 || fail "winnow-cuda.so"
 	grep -q 'not found' "$tmp/plugin.log" && fail "winnow-cuda.so"
@@ -37,4 +37,8 @@ fi
 # A library that is left out is missed.
 rm "$root"/gpu/libsodium*
 bare /gpu/winnowd --version >"$tmp/version.log" 2>&1 && fail "nobody missed libsodium"
+
+# And its scripts, from anywhere, without the repository.
+[ ! -e "$root/gpu/device_worker" ] || nvidia-smi -L >/dev/null 2>&1 || RESULTS=$tmp/results refuses 77 'check-gpu: there is no GPU here' "$root/gpu/tests/gpu/check.sh" "$root/gpu"
+PYTHONDONTWRITEBYTECODE=1 DEVICE=cpu BUILD=$root/gpu /usr/bin/python3 "$root/gpu/tests/gpu/ddp_on_gpu.py" --help >"$tmp/torch.log" 2>&1 || grep -q "No module named 'torch'" "$tmp/torch.log" || fail "ddp_on_gpu.py"
 exit 0

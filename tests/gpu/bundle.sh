@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# bundle.sh FOLDER - put the libraries beside the programs in FOLDER that another machine may lack
+# bundle.sh FOLDER - put beside the programs in FOLDER what another machine may lack: libraries, scripts, the package
 #
-# The C and C++ libraries are that machine's: newer ones run what was linked with older ones.
+# The C and C++ libraries are that machine's: newer ones run what was linked with older ones. Scripts lie as they do
+# here: the folder is to them a repository and its build.
 set -euo pipefail
 folder=$1
 theirs='^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libstdc[+][+]|libgcc_s)[.]so[.][0-9]+$'
@@ -17,4 +18,9 @@ done
 if needed | awk -v folder="$(realpath "$folder")/" 'index($2, folder) != 1 { print "bundle.sh: " $1 " is from " $2; bad = 1 } END { exit !bad }' >&2; then
 	exit 1
 fi
+rm -rf "$folder/tests" "$folder/client"
+for file in tests/report.sh tests/gpu/*.sh tests/gpu/*.py tests/python/harness.py client/python/winnow/*.py; do
+	mkdir -p "$folder/$(dirname "$file")"
+	cp "$file" "$folder/$file"
+done
 du -sh "$folder" | awk '{ print $2 ": " $1 }'

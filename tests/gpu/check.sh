@@ -1,48 +1,75 @@
 #!/usr/bin/env bash
-# check.sh FOLDER [PART..] - what only a GPU can show: kernels end-to-end order load deaths memcheck torch
+# check.sh FOLDER [PART..] - what only a GPU can show, the most telling part first:
 #
-# FOLDER is what `make gpu-bundle` makes. Needs one GPU; PyTorch 2.x with NCCL for the part torch, compute-sanitizer
-# for memcheck. Lines say ok, skip or FAIL; the last one counts them. Logs: FOLDER/log. Without a GPU: one line and
-# exit status 77.
+#   kernels      scan and copies against plain loops, with tensors beyond 2^32 bytes
+#   staging      one worker without a network: GB/s of a tensor, time in CUDA's calls and on the GPU
+#   end-to-end   several processes and an aggregator: results, busy streams, a death
+#   bench        the kernels as shares of the GPU's own copy
+#   torch        the hook, the process group and nodes in PyTorch, against NCCL
+#   allreduce    operations of several processes, by turns with NCCL
+#   memcheck     kernels and workers under compute-sanitizer
 #
+# FOLDER is what `make gpu-bundle` makes: there it runs as ./tests/gpu/check.sh . PART, with neither make nor network.
+# Needs one GPU; PyTorch 2.x with NCCL for torch and allreduce. A part ends within ten minutes. Lines say ok, skip or
+# FAIL, the last one counts them. Tables grow row by row. RESULTS has these and all logs, RESULTS.tar.gz the same in one
+# file. Without a GPU: one line and exit status 77.
+#
+#   RESULTS=FOLDER/results
 #   PYTHON=python3   the one that has PyTorch
 #   EMULATED=1       on the emulated CUDA, less of it: FOLDER is a whole build
+#   DEVICE=cpu       torch and allreduce without a GPU, against Gloo
+#   SIZES=100M,1G WORLDS=2,4 DENSITIES=0.001,0.01,0.1,1 ITERATIONS=7 ROW_SECONDS=20 WIRE=auto   of allreduce
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 folder=$(realpath "${1:?usage: tests/gpu/check.sh FOLDER [PART..]}")
 shift
-parts=${*:-kernels end-to-end order load deaths memcheck torch}
-PYTHON=${PYTHON:-python3} EMULATED=${EMULATED:-}
-programs=$folder
-[ -z "$EMULATED" ] || programs=$folder/tests/gpu
-streams=$programs/device_streams
-logs=$folder/log
+parts=${*:-kernels staging end-to-end bench torch allreduce memcheck}
+PYTHON=${PYTHON:-python3} EMULATED=${EMULATED:-} DEVICE=${DEVICE:-cuda}
+programs=$folder benches=$folder
+[ -z "$EMULATED" ] || programs=$folder/tests/gpu benches=$folder/emulated
+worker=$programs/device_worker
+logs=$(realpath "${RESULTS:-$folder/results}")
 mkdir -p "$logs"
 jobs=0
-pids=()
+pids=() mps=
 stop_all() {
 	for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
+	wait 2>/dev/null
+	[ -z "$mps" ] || echo quit | nvidia-cuda-mps-control >/dev/null 2>&1
+	tar -C "$logs" -czf "$logs.tar.gz" .
 }
-trap stop_all EXIT
-trap 'exit 1' INT TERM
 
-for name in $(compgen -e | grep -E '^(WINNOW_|RANK$|WORLD_SIZE$|MASTER_|CUDA_LAUNCH_BLOCKING$|CUDA_DEVICE_MAX_CONNECTIONS$)' || true); do
+for name in $(compgen -e | grep -E '^(WINNOW_|NCCL_|RANK$|WORLD_SIZE$|MASTER_|CUDA_LAUNCH_BLOCKING$|CUDA_DEVICE_MAX_CONNECTIONS$)' || true); do
 	unset "$name"
 done
 [ -z "$EMULATED" ] || export WINNOW_CUDA_PLUGIN=$folder/winnow-cuda-emulated.so
-export WINNOW_LIBRARY=$folder/libwinnow.so BUILD=$folder PYTHONDONTWRITEBYTECODE=1
+export WINNOW_LIBRARY=$folder/libwinnow.so BUILD=$folder DEVICE PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 
-[ -x "$streams" ] || {
-	echo "check-gpu: $streams is missing: run \`make gpu-bundle\` on a machine with CUDA and the libraries of docker/packages.txt, and bring its build/gpu here" >&2
+for part in $parts; do
+	case $part in
+	kernels | staging | end-to-end | bench | torch | allreduce | memcheck) ;;
+	*)
+		echo "check-gpu: there is no part '$part'" >&2
+		exit 2
+		;;
+	esac
+done
+[ -x "$folder/winnowd" ] || {
+	echo "check-gpu: $folder/winnowd is missing: run \`make gpu-bundle\` on a machine with CUDA and the libraries of docker/packages.txt, and bring its build/gpu here" >&2
 	exit 1
 }
-gpu=$("$streams" device 2>&1)
-status=$?
-[ $status = 0 ] || {
-	echo "check-gpu: $gpu" >&2
-	exit $status
-}
-echo "$gpu"
+if [ "$DEVICE" != cpu ]; then
+	gpu=$("$worker" describe=1 2>&1)
+	status=$?
+	[ $status = 0 ] || {
+		echo "check-gpu: $gpu" >&2
+		exit $status
+	}
+	echo "$gpu"
+	nvidia-smi -L 2>/dev/null
+fi
+trap stop_all EXIT
+trap 'exit 1' INT TERM
 
 # ---- running ----
 
@@ -68,107 +95,72 @@ start() { # name world command..
 	jobs=$((jobs + 1))
 	rm -f "$logs/$name".[0-9]* # of an earlier run: its lines are not this one's
 	for ((rank = 0; rank < world; rank++)); do
-		RANK=$rank WORLD_SIZE=$world WINNOW_JOB=check-gpu-$$-$jobs "$@" >"$logs/$name.$rank" 2>&1 </dev/null &
+		"$@" rank=$rank "world=$world" "job=check-gpu-$$-$jobs" >"$logs/$name.$rank" 2>&1 </dev/null &
 		team+=($!)
 		pids+=($!)
 	done
 }
 
-# Status and output of the first of `team` that failed, else 0 and all output.
-finish() { # name: into $logs/NAME
-	local rank status bad=0
+workers() { # name seconds world argument..: all must end well
+	local name=$1 limit=$2 world=$3 begun=$SECONDS rank status bad=0
+	shift 3
+	start "$name" "$world" timeout -k 5 "$limit" "$@"
 	for rank in "${!team[@]}"; do
 		wait "${team[$rank]}"
 		status=$?
-		[ $status = 0 ] || [ $bad != 0 ] || bad=$status
+		[ $bad != 0 ] || bad=$status
 	done
-	cat "$logs/$1".[0-9]* >"$logs/$1"
-	return $bad
+	cat "$logs/$name".[0-9]* >"$logs/$name"
+	report "$name" $bad $((SECONDS - begun))
 }
 
-workers() { # name seconds world command..: all must end well
-	local name=$1 limit=$2 world=$3 begun=$SECONDS
-	shift 3
-	start "$name" "$world" timeout -k 5 "$limit" "$@"
-	finish "$name"
-	report "$name" $? $((SECONDS - begun))
+# Shown as it grows: whoever ends it early has the rows so far.
+table() { # name seconds command..
+	local name=$1 limit=$2 begun=$SECONDS
+	shift 2
+	timeout -k 10 "$limit" "$@" 2>&1 </dev/null | tee "$logs/$name"
+	report "$name" "${PIPESTATUS[0]}" $((SECONDS - begun))
 }
 
 # ---- parts ----
 
 if [ -z "$EMULATED" ]; then
-	cases=150 elements=1500000 some=20M load=256M
+	rounds=2000 ops=200 most=1500000 some=20M staging=100M times=7
 else
-	cases=24 elements=30000 some=64K load=256K
+	rounds=10 ops=20 most=30000 some=64K staging=1M times=1
 fi
-some=$(numfmt --from=iec "$some") load=$(numfmt --from=iec "$load")
+some=$(numfmt --from=iec "$some") staging=$(numfmt --from=iec "$staging")
 
-part_kernels() { # random tensors, and tensors beyond 2^32 bytes
+part_kernels() {
 	local seed
 	run kernels 300 "$programs/test_kernels"
 	for seed in 11 12 13; do
-		run "kernels-seed-$seed" 120 env WINNOW_SEED=$seed "$programs/test_kernels" 2000 0
+		run "kernels-seed-$seed" 90 env WINNOW_SEED=$seed "$programs/test_kernels" $rounds 0
 	done
 }
 
+part_staging() {
+	table staging 540 "$benches/bench_staging" "$staging" "$times"
+}
+
+# A time limit is that of a worker who hangs. Streams that are at work for long before each operation are load=.
 part_end_to_end() {
-	local world
+	local rank i status=0 begun
 	aggregators 1
-	workers one-worker 60 1 "$streams" check 1 $cases $elements "$some"
-	for world in 2 4; do
-		workers "$world-workers" 90 "$world" "$streams" check $((world + 10)) $cases $elements "$some"
+	workers one-worker 60 1 "$worker" "ops=$ops" "most=$most" seed=1
+	for rank in 2 4; do
+		workers "$rank-workers" 90 "$rank" "$worker" "ops=$ops" "most=$most" "seed=$rank"
 	done
-	workers one-queue 90 2 env CUDA_DEVICE_MAX_CONNECTIONS=1 "$streams" check 20 $cases $elements "$some"
-	workers launch-blocking 90 2 env CUDA_LAUNCH_BLOCKING=1 "$streams" check 21 $cases $elements "$some"
-	# shellcheck disable=SC2016 # start()'s environment
-	workers odd-values 90 3 bash -c 'exec "$0" "$WINNOW_AGGREGATORS" "$RANK" "$WORLD_SIZE" "$@" "$WINNOW_JOB"' \
-		"$programs/device_worker" 7 $((cases * 2))
-	workers captured-stream 60 2 "$streams" capture
-	aggregators 3
-	workers three-workers-three-aggregators 90 3 "$streams" check 30 $cases $elements "$some"
-}
+	workers busy-streams 90 3 "$worker" "ops=$ops" "most=$((most * 4))" seed=5 "load=$some"
+	workers far-ahead 90 2 "$worker" "ops=$((ops * 2))" most=20000 lanes=40 seed=6
+	workers one-queue 90 2 env CUDA_DEVICE_MAX_CONNECTIONS=1 "$worker" "ops=$ops" "most=$most" seed=7 "load=$some"
+	workers launch-blocking 90 2 env CUDA_LAUNCH_BLOCKING=1 "$worker" "ops=$ops" "most=$most" seed=8
+	workers least-memory 90 2 env WINNOW_STAGING_MB=0 "$worker" "ops=$ops" "most=$most" seed=9
+	workers captured-stream 30 2 "$worker" ops=1 capture=1
 
-# Streams that wait while others, and the program, do something else. CUDA's driver may let nobody make a call before
-# memory is free, a stream has room or a copy is made, however long a stream waits: then the job has to end, and nobody to wait.
-part_order() {
-	local call status begun
-	aggregators 1
-	workers two-orders 60 2 "$programs/device_order" orders
-	workers far-ahead 60 2 "$programs/device_order" ahead
-	# Streams that stand still share these queues of the device; the library's own must not, having another priority.
-	for call in 2 3; do
-		workers "$call-queues" 60 2 env CUDA_DEVICE_MAX_CONNECTIONS=$call "$programs/device_order" meanwhile copy
-	done
-	for call in allocate allocate-pinned create copy synchronize; do
-		workers "meanwhile-$call" 40 2 "$programs/device_order" meanwhile $call
-	done
-	workers blocking-free 40 2 env CUDA_LAUNCH_BLOCKING=1 "$programs/device_order" meanwhile free
-	for call in free free-pinned queue copy-pageable; do
-		begun=$SECONDS
-		start "meanwhile-$call" 2 timeout -k 5 40 "$programs/device_order" meanwhile $call
-		finish "meanwhile-$call"
-		status=$?
-		[ $status != 3 ] || ! grep -q 'did not come back' "$logs/meanwhile-$call.0" || status=0
-		report "meanwhile-$call" $status $((SECONDS - begun))
-		echo "      $(head -n 1 "$logs/meanwhile-$call.0" | cut -c 1-110)"
-	done
-}
-
-# Streams that are at work for long before and after each operation, tensors of several segments.
-part_load() {
-	local seed
-	aggregators 2
-	for seed in 40 41 42; do
-		workers "load-$seed" 90 3 "$streams" check $seed $((cases / 2)) $((elements * 4)) "$load"
-	done
-}
-
-# One is killed while operations are under way: the others hear of it, with its rank, and end.
-part_deaths() {
-	local i rank begun=$SECONDS status=0
-	aggregators 1
-	start killed 3 env WINNOW_SILENCE_MS=2000 "$streams" forever 50 $((elements / 4)) "$some"
-	for ((i = 0; i < 600; i++)); do
+	begun=$SECONDS
+	start killed 3 env WINNOW_SILENCE_MS=2000 "$worker" ops=0 "most=$most" seed=10
+	for ((i = 0; i < 300; i++)); do
 		[ "$(cat "$logs"/killed.[0-2] | grep -c running)" = 3 ] && break
 		sleep 0.1
 	done
@@ -181,11 +173,58 @@ part_deaths() {
 	for rank in 0 2; do
 		kill -KILL "${team[$rank]}" 2>/dev/null && echo "still runs after 30 s" >>"$logs/killed.$rank"
 		wait "${team[$rank]}"
-		[ $? = 3 ] || status=1
-		grep -qE '(rank|worker) 1\b' "$logs/killed.$rank" || status=1
+		[ $? = 1 ] && grep -qE 'rank 1\b' "$logs/killed.$rank" || status=1
 	done
 	cat "$logs"/killed.[0-2] >"$logs/killed"
 	report killed $status $((SECONDS - begun))
+
+	aggregators 3
+	workers three-aggregators 90 3 "$worker" "ops=$ops" "most=$most" seed=11
+}
+
+part_bench() {
+	table bench 580 "$benches/bench_gpu" ${EMULATED:+65536}
+}
+
+has_torch() { # name: a line that skips it otherwise
+	local reason
+	[ "$DEVICE" = cpu ] || reason=$("$PYTHON" -c 'import torch, sys
+torch.cuda.is_available() and torch.distributed.is_nccl_available() or sys.exit("PyTorch is without CUDA or NCCL")' 2>&1) || {
+		echo "$reason" >"$logs/$1"
+		report "$1" 77 0
+		return 1
+	}
+}
+
+part_torch() {
+	local class
+	has_torch torch || return
+	aggregators 2
+	for class in OnGpu OnGpuOfFour OnNodes Environments Deaths; do
+		run "torch-$class" 200 "$PYTHON" tests/gpu/ddp_on_gpu.py -v $class
+	done
+}
+
+# Processes that share a GPU have it by turns, unless CUDA's multi-process service lets them in together.
+share_gpu() {
+	command -v nvidia-cuda-mps-control >/dev/null || return 1
+	export CUDA_MPS_PIPE_DIRECTORY=$logs/mps CUDA_MPS_LOG_DIRECTORY=$logs/mps
+	mkdir -p "$logs/mps"
+	nvidia-cuda-mps-control -d >"$logs/mps.start" 2>&1 && mps=yes && timeout 60 "$benches/bench_staging" 1000000 1 >"$logs/mps.probe" 2>&1 && return
+	[ -z "$mps" ] || echo quit | nvidia-cuda-mps-control >/dev/null 2>&1
+	mps=
+	unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+	return 1
+}
+
+part_allreduce() {
+	has_torch allreduce || return
+	[ "$DEVICE" = cpu ] || share_gpu ||
+		echo "There is no multi-process service here: the processes get the GPU by turns, and these times mean nothing but that it runs."
+	aggregators 1
+	table allreduce 580 "$PYTHON" tests/gpu/bench_allreduce.py \
+		--sizes "${SIZES:-100M,1G}" --worlds "${WORLDS:-2,4}" --densities "${DENSITIES:-0.001,0.01,0.1,1}" \
+		--iterations "${ITERATIONS:-7}" --seconds "${ROW_SECONDS:-20}" --wire "${WIRE:-auto}" --json "$logs/allreduce.json"
 }
 
 part_memcheck() {
@@ -198,34 +237,14 @@ part_memcheck() {
 	}
 	run memcheck-kernels 120 "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 "$programs/test_kernels" 60 0
 	for tool in racecheck synccheck initcheck; do
-		run "$tool-kernels" 120 "$sanitizer" --tool $tool --error-exitcode 9 "$programs/test_kernels" 60 0
+		run "$tool-kernels" 90 "$sanitizer" --tool $tool --error-exitcode 9 "$programs/test_kernels" 60 0
 	done
 	aggregators 1
-	workers memcheck 240 2 "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 \
-		"$streams" check 60 $((cases / 5)) $((elements / 10)) 1000000
-}
-
-part_torch() {
-	local class reason
-	reason=$("$PYTHON" -c 'import torch, sys
-torch.cuda.is_available() and torch.distributed.is_nccl_available() or sys.exit("PyTorch is without CUDA or NCCL")' 2>&1) || {
-		echo "$reason" >"$logs/torch"
-		report torch 77 0
-		return
-	}
-	aggregators 2
-	for class in OnGpu OnGpuOfFour OnNodes Environments Deaths; do
-		run "torch-$class" 240 "$PYTHON" tests/gpu/ddp_on_gpu.py -v $class
-	done
+	workers memcheck 180 2 "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 "$worker" ops=30 most=100000 seed=60
 }
 
 for part in $parts; do
-	function=part_${part//-/_}
-	if [ "$(type -t "$function")" != function ]; then
-		echo "check-gpu: there is no part '$part'" >&2
-		exit 2
-	fi
-	$function
+	"part_${part//-/_}"
 done
-echo "$passed passed, $failed failed, $skipped skipped"
+echo "$passed passed, $failed failed, $skipped skipped; $logs.tar.gz has the logs"
 [ $failed -eq 0 ]

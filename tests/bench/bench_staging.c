@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * bench_staging.c - operations on a GPU without a network: scanned, carried out, stored, carried in
+ *
+ * One worker of a job of one: what it sends is the sum. So what is left is the library's own work on a
+ * GPU, as a communicator's thread does it. Per segment of 4,096 blocks: microseconds that calls of CUDA
+ * take on the CPU; of each kind of work: microseconds from its call until the host sees its word; per
+ * operation: the tensor's bytes a second. Each row is checked and printed as soon as it is there.
+ *
+ *   bench_staging [bytes of the tensor [repetitions]]
+ */
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/staging.h"
+
+#define PAYLOAD 8972
+#define WINDOW 128
+#define STAGING_BYTES (UINT64_C(64) << 20)
+#define SEGMENTS_MAX 65536
+
+extern const struct gpu_calls winnow_gpu;
+
+/* What calls take, and the works that they ask for: copies in, copies out, scans. */
+enum { IN, OUT, SCAN, WORKS };
+static struct {
+	double call_us, work_us[WORKS];
+	uint64_t calls, works[WORKS], asked_ns[WORKS];
+	struct gpu_word word[WORKS];
+} meter;
+
+static struct gpu_calls metered;
+static bool over, there;
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static _Noreturn void die(const char *what, const char *why)
+{
+	fprintf(stderr, "bench_staging: %s: %s\n", what, why);
+	exit(1);
+}
+
+static void cuda(cudaError_t err, const char *what)
+{
+	if (err != cudaSuccess)
+		die(what, cudaGetErrorString(err));
+}
+
+/* ---- calls, with a watch ---- */
+
+static int called(uint64_t begun_ns, int work, struct gpu_word word, int err)
+{
+	meter.asked_ns[work] = now_ns();
+	meter.call_us += (double)(meter.asked_ns[work] - begun_ns) / 1000;
+	meter.calls++;
+	meter.word[work] = word;
+	return err;
+}
+
+static int metered_scan(struct gpu *gpu, const struct gpu_scan *scan, void *stream, char *why)
+{
+	uint64_t begun_ns = now_ns();
+
+	return called(begun_ns, SCAN, scan->done, winnow_gpu.scan(gpu, scan, stream, why));
+}
+
+static int metered_later(struct gpu *gpu, const struct gpu_scan *scan, char *why)
+{
+	uint64_t begun_ns = now_ns();
+
+	return called(begun_ns, SCAN, scan->done, winnow_gpu.scan_later(gpu, scan, why));
+}
+
+static int metered_copy(struct gpu *gpu, const struct gpu_copy *copy, char *why)
+{
+	uint64_t begun_ns = now_ns();
+
+	return called(begun_ns, copy->out ? OUT : IN, copy->done, winnow_gpu.copy(gpu, copy, why));
+}
+
+/* Has a work come to its end? */
+static void look(void)
+{
+	for (int i = 0; i < WORKS; i++) {
+		struct gpu_word *word = &meter.word[i];
+
+		if (word->at == NULL || __atomic_load_n(word->at, __ATOMIC_ACQUIRE) != word->value)
+			continue;
+		meter.work_us[i] += (double)(now_ns() - meter.asked_ns[i]) / 1000;
+		meter.works[i]++;
+		word->at = NULL;
+	}
+}
+
+static double mean_us(int work)
+{
+	return meter.works[work] > 0 ? meter.work_us[work] / (double)meter.works[work] : 0;
+}
+
+static void passed(void *context, bool is_there)
+{
+	(void)context;
+	over = true;
+	there = is_there;
+}
+
+/* ---- an operation ---- */
+
+struct segment {
+	uint32_t first, end, sent; /* frames */
+	uint32_t blocks;           /* of the union */
+};
+
+static struct segment segments[SEGMENTS_MAX];
+
+static void cut(struct allreduce *task)
+{
+	struct geometry_input input = {
+		.count = task->count,
+		.block_elems = task->block_elems,
+		.elem_bytes = 4,
+		.shard_count = 1,
+		.payload = PAYLOAD,
+		.fixed32 = task->form == WIRE_FIXED32,
+	};
+
+	if (!geometry_compute(&input, &task->cut) || task->cut.segment_count > SEGMENTS_MAX ||
+	    task->cut.eager)
+		die("the tensor", "has too few or too many blocks");
+}
+
+/* What the engine and an aggregator do with a segment before there are frames. */
+static void announce(struct allreduce *task, uint32_t number, uint32_t *first, uint32_t edge)
+{
+	uint64_t bits[GPU_PLAN_WORDS];
+	struct access_scan scan = {0};
+	struct access_plan plan = {.segment = number,
+	                           .united = bits,
+	                           .own = bits,
+	                           .first = *first,
+	                           .edge = edge,
+	                           .fixed = task->form == WIRE_FIXED32,
+	                           .shift = 16};
+	uint64_t blocks = task->cut.block_count - (uint64_t)number * task->cut.segment_blocks;
+
+	plan.block_count =
+		blocks < task->cut.segment_blocks ? (uint32_t)blocks : task->cut.segment_blocks;
+	staging_access.scan(task, number, bits, &scan);
+	plan.union_count = (uint32_t)scan.count;
+	(void)staging_access.plan(task, &plan);
+	segments[number] = (struct segment){.first = *first, .sent = *first, .end = *first};
+	segments[number].blocks = plan.union_count;
+	if (plan.union_count > 0)
+		segments[number].end += geometry_frame_count(&task->cut, plan.union_count);
+	*first = segments[number].end;
+}
+
+static uint32_t frame_bytes(const struct allreduce *task, const struct segment *s, uint32_t frame)
+{
+	uint32_t place = frame - s->first, index = place / task->cut.block_parts;
+	uint32_t left = s->blocks - index * task->cut.frame_blocks;
+
+	return (left < task->cut.frame_blocks ? left : task->cut.frame_blocks) *
+	       geometry_part_bytes(&task->cut, place % task->cut.block_parts);
+}
+
+/* Frames that are packed come back at once. False: nothing has moved. */
+static bool move(struct allreduce *task, uint32_t *at, uint32_t announced)
+{
+	bool any = false;
+
+	while (*at < announced) {
+		struct segment *s = &segments[*at];
+		struct access_frame frame = {.segment = *at, .number = s->sent, .edge = s->sent};
+		const uint8_t *data;
+
+		if (s->sent == s->end) {
+			staging_access.received(task, 0, (*at)++);
+			any = true;
+			continue;
+		}
+		data = staging_access.push(task, &frame);
+		if (data == NULL ||
+		    !staging_access.store(task, &frame, data, frame_bytes(task, s, s->sent)))
+			return any;
+		s->sent++;
+		any = true;
+	}
+	return any;
+}
+
+/* One look at the GPU, as the communicator's thread has it; now and then at whether it is well. */
+static void turn(struct staging *staging)
+{
+	static uint64_t looks;
+
+	if (++looks % 4096 == 0)
+		(void)staging_check(staging);
+	(void)staging_turn(staging);
+	look();
+	if (staging_error(staging)[0] != '\0')
+		die("the GPU", staging_error(staging));
+}
+
+static double operate(struct staging *staging, struct allreduce *task, cudaStream_t stream)
+{
+	struct staging_post what = {.task = task, .stream = stream};
+	uint32_t announced = 0, at = 0, first = 0;
+	uint64_t begun_ns = now_ns();
+	struct staging_op *op;
+	char why[GPU_WHY_BYTES];
+
+	if (staging_post(staging, &what, &op, why) != 0)
+		die("staging_post", why);
+	task->access = &staging_access;
+	task->access_state = op;
+	(void)staging_access.begin(task);
+	over = false;
+	while (at < task->cut.segment_count) {
+		while (announced < task->cut.segment_count &&
+		       staging_access.ready(task, announced)) {
+			uint32_t edge = at < announced ? segments[at].sent : first;
+
+			announce(task, announced++, &first, edge);
+		}
+		(void)move(task, &at, announced);
+		turn(staging);
+	}
+	staging_finish(op, false);
+	while (!over)
+		turn(staging);
+	if (!there)
+		die("the GPU", staging_error(staging));
+	return (double)(now_ns() - begun_ns) / 1e9;
+}
+
+/* ---- rows ---- */
+
+static float value(uint64_t i, uint32_t block, double density)
+{
+	uint64_t mixed = (i / block + 1) * UINT64_C(0x9e3779b97f4a7c15);
+
+	return (double)(mixed >> 40) < density * (1 << 24) ? (float)(i % 7) + 1 : 0;
+}
+
+static void row(uint64_t bytes, uint32_t block_bytes, double density, bool fixed, int times)
+{
+	struct staging_config config = {.calls = &metered,
+	                                .world = 1,
+	                                .shard_count = 1,
+	                                .payload = PAYLOAD,
+	                                .window = WINDOW,
+	                                .op_slots = 4,
+	                                .pinned_bytes = STAGING_BYTES,
+	                                .passed = passed};
+	struct allreduce task = {.count = bytes / 4,
+	                         .block_elems = block_bytes / 4,
+	                         .dtype = DTYPE_F32,
+	                         .reduction = REDUCE_SUM,
+	                         .form = fixed ? WIRE_FIXED32 : WIRE_NATIVE};
+	char why[GPU_WHY_BYTES];
+	struct staging *staging;
+	cudaStream_t stream;
+	float *host = malloc(bytes), *send, *recv;
+	double best = 1e9, took, segment_count;
+
+	cuda(cudaMalloc((void **)&send, bytes), "cudaMalloc");
+	cuda(cudaMalloc((void **)&recv, bytes), "cudaMalloc");
+	cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+	for (uint64_t i = 0; i < task.count; i++)
+		host[i] = value(i, block_bytes / 4, density);
+	cuda(cudaMemcpy(send, host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+	task.send = send;
+	task.recv = recv;
+	cut(&task);
+	if (staging_open(&config, &staging, why) != 0)
+		die("staging_open", why);
+	(void)operate(staging, &task, stream);
+	memset(&meter, 0, sizeof(meter));
+	for (int i = 0; i < times; i++) {
+		took = operate(staging, &task, stream);
+		best = took < best ? took : best;
+	}
+	cuda(cudaMemcpy(host, recv, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+	for (uint64_t i = 0; i < task.count; i++)
+		if (host[i] != value(i, block_bytes / 4, density))
+			die("a row", "the result is wrong");
+	segment_count = (double)task.cut.segment_count * times;
+	printf("| %s | %u | %.3f | %.0f | %.3f | %.2f | %.2f | %.1f | %.0f | %.0f | %.0f |\n",
+	       fixed ? "fixed32" : "native", block_bytes, density, (double)bytes / 1e6, best * 1e3,
+	       (double)bytes / best / 1e9, (double)meter.calls / segment_count,
+	       meter.call_us / segment_count, mean_us(SCAN), mean_us(OUT), mean_us(IN));
+	fflush(stdout);
+	staging_close(staging);
+	cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+	cuda(cudaFree(send), "cudaFree");
+	cuda(cudaFree(recv), "cudaFree");
+	free(host);
+}
+
+int main(int argc, char **argv)
+{
+	static const uint32_t blocks[] = {1024, 256, 4096};
+	static const double densities[] = {0.01, 0.001, 0.1, 1};
+	uint64_t bytes = argc > 1 ? strtoull(argv[1], NULL, 0) : UINT64_C(100) << 20;
+	int times = argc > 2 ? atoi(argv[2]) : 7;
+
+	metered = winnow_gpu;
+	metered.scan = metered_scan;
+	metered.scan_later = metered_later;
+	metered.copy = metered_copy;
+	printf("One worker, no network: the best of %d.\n\n", times);
+	printf("| form | block, bytes | density | MB | ms | tensor GB/s | calls a segment "
+	       "| CPU us of them | us a scan | us a copy out | us a copy in |\n"
+	       "|---|---|---|---|---|---|---|---|---|---|---|\n");
+	for (size_t b = 0; b < sizeof(blocks) / sizeof(blocks[0]); b++)
+		for (size_t d = 0; d < sizeof(densities) / sizeof(densities[0]); d++)
+			for (int fixed = 0; fixed < 2; fixed++)
+				row(bytes, blocks[b], densities[d], fixed != 0, times);
+	return 0;
+}
