@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# mutants.sh [AREA..] - which faults do the tests see? Puts one fault after the other into a copy of the sources
+# mutants.sh [AREA[:FIRST]..] - which faults do the tests see? Puts one fault after the other into a copy of the sources
 #
 # tests/mutants/AREA says what is broken there, one line at a time, and which tests should mind:
 #
 #   bound 0.9                      what part of this area's faults must be caught
-#   tests unit:.. sim:N e2e:.. python:..   for all of its faults, cheapest first (see try_test below)
+#   tests unit:PATTERN sim:N e2e:.. python:..   for all of its faults, cheapest first (see try_test below)
 #   @ FILE [tests..]               a fault: in this file; with tests of its own, before the area's
 #   - line as it is                found once in the file, spaces at its ends aside
 #   + line as it shall be          the same indentation; empty: the line goes
@@ -29,14 +29,13 @@ log=../log/last
 try_test() { # KIND:WHAT
 	local what=${1#*:} name
 	case $1 in
-	unit:all)
-		build tests || return
-		for name in build/tests/unit/test_*; do
-			[ ! -x "$name" ] || timeout -k 5 120 "$name" >$log 2>&1 || return 0
-		done
+	unit:*)
+		local programs=()
+		for name in tests/unit/test_$what.c; do programs+=("build/${name%.c}"); done
+		build "${programs[@]}" || return
+		for name in "${programs[@]}"; do timeout -k 5 120 "$name" >$log 2>&1 || return 0; done
 		return 1
 		;;
-	unit:*) build "build/tests/unit/test_$what" && ! timeout -k 5 120 "build/tests/unit/test_$what" >$log 2>&1 ;;
 	sim:*) build build/tests/sim/sim && ! timeout -k 5 600 build/tests/sim/sim 1 "$what" >$log 2>&1 ;;
 	python:*) build all && ! PYTHON_TESTS=$what BUILD=build timeout -k 5 300 tests/e2e/test_python.sh >$log 2>&1 ;;
 	e2e:*)
@@ -92,7 +91,7 @@ one() { # area number file old new tests..
 }
 
 area() { # name
-	local bound=1 number=0 file='' old='' own=() all=() kind rest
+	local bound=1 number=0 first=${2:-1} file='' old='' own=() all=() kind rest
 	caught=0 count=0
 	while IFS= read -r line; do
 		kind=${line%% *} rest=${line#"$kind"} rest=${rest# }
@@ -102,15 +101,18 @@ area() { # name
 		tests) read -ra all <<<"$rest" ;;
 		@) read -ra own <<<"$rest" && file=${own[0]} own=("${own[@]:1}") ;;
 		-) old=$rest ;;
-		+) number=$((number + 1)) && one "$1" $number "$file" "$old" "$rest" "${own[@]}" "${all[@]}" ;;
+		+)
+			number=$((number + 1))
+			[ "$number" -lt "$first" ] || one "$1" $number "$file" "$old" "$rest" "${own[@]}" "${all[@]}"
+			;;
 		*) echo "tests/mutants/$1: what is '$line'?" && exit 1 ;;
 		esac
 	done <"$OLDPWD/tests/mutants/$1"
-	rates+=("$(awk -v n=$caught -v of=$count -v b="$bound" -v a="$1" \
-		'BEGIN { printf "%-10s %3d of %3d caught, %.2f; at least %.2f %s", a, n, of, n / of, b, n / of >= b ? "ok" : "MISSED" }')")
+	rates+=("$(awk -v n=$caught -v of=$count -v b="$bound" -v a="$1" 'BEGIN {
+		printf "%-10s %3d of %3d caught, %.2f; at least %.2f %s", a, n, of, n / of, b, (n / of < b ? "MISSED" : "ok") }')")
 }
 rates=()
-for name in "${areas[@]}"; do area "$name"; done
+for name in "${areas[@]}"; do area ${name/:/ }; done
 printf '%s\n' "${rates[@]}"
 cd "$OLDPWD"
 [ "${KEEP:-}" = yes ] || rm -rf "$tree"

@@ -359,6 +359,37 @@ static void test_job_memory(void **state)
 	bench_close(b);
 }
 
+/* The largest datagram of a job is the smallest of the largest, the aggregator's among them. */
+static void test_payload(void **state)
+{
+	static const uint32_t payloads[][4] = {
+		/* the aggregator's, the workers', the job's */
+		{1472, 8972, 3470, 1472},
+		{8972, 3470, 8972, 3470},
+		{8972, 8972, 1372, 1372},
+	};
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++) {
+		struct jobs_config config = config_usual();
+		struct control_message m;
+		struct bench *b;
+
+		config.payload_max = payloads[i][0];
+		b = bench_open(&config);
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			m = join_of("job", rank, 2);
+			m.payload = payloads[i][1 + rank];
+			connect_worker(b, rank);
+			say(b, rank, &m);
+		}
+		for (uint32_t rank = 0; rank < 2; rank++)
+			assert_int_equal(expect_line(b, rank, CONTROL_WELCOME)->payload,
+			                 payloads[i][3]);
+		bench_close(b);
+	}
+}
+
 /*
  * The window is that of the payload which the paths carry, not of the one that the interfaces have: one
  * worker at MTU 9000 whose aggregator has 1500 is to have as many bytes under way as any other.
@@ -599,6 +630,7 @@ int main(void)
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_job_memory),
+		cmocka_unit_test(test_payload),
 		cmocka_unit_test(test_window_of_path),
 		cmocka_unit_test(test_window_of_kernel),
 		cmocka_unit_test(test_start_memory),
