@@ -6,7 +6,7 @@ get() { python3 -c 'import sys, urllib.request, urllib.error
 try: print(urllib.request.urlopen(sys.argv[1], timeout=5).status)
 except urllib.error.HTTPError as e: print(e.code)' "http://127.0.0.1:$metrics$1"; }
 
-winnowd --insecure-no-key --metrics "127.0.0.1:$metrics"
+winnowd --insecure-no-key --metrics "127.0.0.1:$metrics" --drain-timeout 60s
 [ "$(get /healthz) $(get /readyz) $(get /nothing)" = "200 200 404" ] || fail "HTTP before"
 start going bench --insecure-no-key --job going --size 4M --iters "$(scaled 4000)" --check
 sleep 0.5

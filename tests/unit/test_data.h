@@ -311,20 +311,21 @@ static inline uint32_t count_sent(const struct net *net, uint8_t kind, uint32_t 
 	return count;
 }
 
-/* All workers knock; each has its answer. */
-static inline void knock_all(struct net *net, uint16_t id, uint32_t bytes)
-{
-	for (uint16_t rank = 0; rank < WORKERS; rank++) {
-		deliver(net, (struct datagram *[]){knock_of(id, rank, bytes)}, 1);
-		await(net, count_sent(net, WIRE_KNOCKED, WORKER_IP(rank)) > 0);
-	}
-}
-
 static inline void forget_sent(struct net *net)
 {
 	pthread_mutex_lock(&net->lock);
 	net->sent_count = net->batches = 0;
 	pthread_mutex_unlock(&net->lock);
+}
+
+/* All workers knock; each has its answer. */
+static inline void knock_all(struct net *net, uint16_t id, uint32_t bytes)
+{
+	forget_sent(net); /* other channels' answers are none */
+	for (uint16_t rank = 0; rank < WORKERS; rank++) {
+		deliver(net, (struct datagram *[]){knock_of(id, rank, bytes)}, 1);
+		await(net, count_sent(net, WIRE_KNOCKED, WORKER_IP(rank)) > 0);
+	}
 }
 
 /* ---- one channel on one thread ---- */
