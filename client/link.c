@@ -3,6 +3,7 @@
 
 #include "client/link.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -500,11 +501,14 @@ static const char *missing(const struct link *link)
 		[LINK_WAITING] = "another worker's datagrams do not pass",
 	};
 
+	assert(link->state < LINK_RUNNING);
 	return link->heard_us == NEVER ? "it has not answered" : texts[link->state];
 }
 
 void link_tick(struct link *link, uint64_t now_us)
 {
+	if (link->state == LINK_FAILED)
+		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
 		fail(link, "gone", "silent for %.1f s", (double)link->silence_us / 1e6);
 	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)

@@ -263,7 +263,7 @@ static void groups_join(struct sim_worker *w)
 /* What streams send and receive: KNOCKs and their answers are the links'. */
 static void count(const uint8_t *data, uint32_t bytes, uint64_t *packets, uint64_t *all_bytes)
 {
-	uint8_t kind = ((const struct wire_header *)(const void *)data)->kind;
+	uint8_t kind = data[offsetof(struct wire_header, kind)];
 
 	if (kind == WIRE_KNOCK || kind == WIRE_KNOCKED || kind == WIRE_PROBE)
 		return;

@@ -130,8 +130,9 @@ static void fast_operation(uint32_t frames, uint32_t share, bool slow)
 		await(w, w->told.troubles == 1);
 		assert_int_equal(told_of(w).trouble.kind, JOBS_SLOW);
 		assert_int_equal(told_of(w).trouble.rank, WIRE_EVERYONE);
-		assert_int_equal(told_of(w).trouble.count, missed * share / (100 - share));
-		assert_int_equal(told_of(w).trouble.of, told_of(w).trouble.count + missed);
+		/* Of the last seconds: on a busy machine some of them came before. */
+		assert_in_range(told_of(w).trouble.of - told_of(w).trouble.count, 500, missed);
+		assert_in_range(told_of(w).trouble.count, 0, missed * share / (100 - share));
 	}
 	assert_int_equal(reports_after(w, 10), slow); /* and no more: nothing has come since */
 	data_detach(w->data, ID);

@@ -307,6 +307,22 @@ static void test_effective_times(void **state)
 	link_close(link);
 }
 
+/* What has failed stays as it is, also when it would be time to give up joining. */
+static void test_failed_stays(void **state)
+{
+	struct link_config config = basic();
+	struct link *link;
+
+	(void)state;
+	config.join_us = SILENCE_US / 2;
+	link = opened(&config);
+	say(link, &hello);
+	link_gone(link, "connection closed");
+	link_tick(link, now_us + config.join_us);
+	assert_failed(link, "gone", "connection closed");
+	link_close(link);
+}
+
 static struct link *running(const struct link_config *config)
 {
 	struct link *link = probing(config);
@@ -558,6 +574,7 @@ int main(void)
 		cmocka_unit_test(test_join_timeout),
 		cmocka_unit_test(test_abort),
 		cmocka_unit_test(test_effective_times),
+		cmocka_unit_test(test_failed_stays),
 		cmocka_unit_test(test_path_dead),
 		cmocka_unit_test(test_move),
 		cmocka_unit_test(test_path_time),
