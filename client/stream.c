@@ -386,8 +386,8 @@ bool stream_is_busy(const struct stream *stream)
 
 bool stream_quiet(const struct stream *stream)
 {
-	return stream->base == stream->ack && stream->ack == stream->ack_sent &&
-	       !frame_before(stream->horizon, stream->planned);
+	return stream->announced_count == 0 && stream->base == stream->ack &&
+	       stream->ack == stream->ack_sent && !frame_before(stream->horizon, stream->planned);
 }
 
 uint64_t stream_waits_us(const struct stream *stream)

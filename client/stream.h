@@ -105,7 +105,7 @@ uint64_t stream_deadline(const struct stream *stream);
  */
 uint64_t stream_waits_us(const struct stream *stream);
 
-/* Has every worker acknowledged all that this one has received? */
+/* Has every worker acknowledged all that this one has received, and is nothing announced without an answer? */
 bool stream_quiet(const struct stream *stream);
 
 const struct stream_stats *stream_stats(const struct stream *stream);

@@ -57,7 +57,7 @@ static void check_open(const struct channel *c, const struct segment *segment)
 		return;
 	for (uint32_t i = 0; i < segment->frame_count; i++) {
 		uint32_t frame = segment->first + i;
-		const struct slot *slot = &c->slots[frame & (c->window - 1)];
+		const struct slot *slot = &c->slots[frame & (c->config.window - 1)];
 
 		if (!frame_before(frame, c->opened))
 			return;
@@ -71,7 +71,7 @@ static void check_edges(const struct channel *c)
 	uint32_t used = 0, planned_frames = 0;
 
 	assert(!frame_before(c->opened, c->base) && !frame_before(c->planned, c->opened));
-	assert(!frame_before(c->base + c->window, c->advertised));
+	assert(!frame_before(c->base + c->config.window, c->advertised));
 	for (uint32_t i = 0; i < c->config.worker_count; i++)
 		assert(!frame_before(c->members[i].ack, c->base) &&
 		       !frame_before(c->opened, c->members[i].ack));
@@ -95,7 +95,7 @@ static void check_edges(const struct channel *c)
 
 static void check_slots(const struct channel *c)
 {
-	for (uint32_t i = 0; i < c->window; i++) {
+	for (uint32_t i = 0; i < c->config.window; i++) {
 		const struct slot *slot = &c->slots[i];
 		uint32_t arrived = 0;
 
@@ -108,7 +108,8 @@ static void check_slots(const struct channel *c)
 		assert(arrived == slot->arrived && arrived <= slot->expected);
 		assert(slot->expected >= 1 &&
 		       (slot->state == SLOT_DONE) == (slot->arrived == slot->expected));
-		assert(slot->block_count * slot->unit_bytes <= c->payload - WIRE_HEADER_BYTES);
+		assert(slot->block_count * slot->unit_bytes <=
+		       c->config.payload - WIRE_HEADER_BYTES);
 	}
 }
 
@@ -118,12 +119,12 @@ static void check_packet(const struct channel *c, const struct packet_out *out)
 	struct packet packet;
 	struct plan plan;
 
-	assert(data != NULL && out->bytes <= c->payload);
+	assert(data != NULL && out->bytes <= c->config.payload);
 	assert(out->dest == WIRE_EVERYONE || out->dest < c->config.worker_count);
 	packet_flatten(out, data);
 	assert(packet_parse(data, out->bytes, true, &packet) == WIRE_DROP_NONE);
 	assert(packet.token == c->config.group_token && packet.worker == out->dest);
-	assert(packet.edge == c->base && packet.window == c->window &&
+	assert(packet.edge == c->base && packet.window == c->config.window &&
 	       packet.planned == c->planned);
 	if (packet.kind == WIRE_PLAN) {
 		assert(plan_parse(&packet, &plan) == WIRE_DROP_NONE);
@@ -138,7 +139,7 @@ static void check_packet(const struct channel *c, const struct packet_out *out)
 static void pull_all(struct machine *m, uint32_t at_most)
 {
 	struct channel *c = m->channel;
-	uint32_t limit = REPLIES_MAX + c->window + c->segment_count + 1;
+	uint32_t limit = REPLIES_MAX + c->config.window + c->segment_count + 1;
 	struct packet_out out;
 
 	while (at_most-- > 0 && channel_pull(c, m->now_us, &out)) {
@@ -190,7 +191,7 @@ static void build_push(struct machine *m)
 	const uint64_t *bits;
 
 	m->head.frame = near_frame(m);
-	slot = &c->slots[m->head.frame & (c->window - 1)];
+	slot = &c->slots[m->head.frame & (c->config.window - 1)];
 	if (slot->state == SLOT_EMPTY)
 		return;
 	bits = segment_bits(&c->segments[slot->segment], m->head.worker % c->config.worker_count);
@@ -286,7 +287,7 @@ static void build_announce(struct machine *m)
 	                                              .block_elems = a.block_elems,
 	                                              .elem_bytes = dtype_bytes(a.dtype),
 	                                              .shard_count = a.shard_count,
-	                                              .payload = m->channel->payload,
+	                                              .payload = m->channel->config.payload,
 	                                              .fixed32 = a.form == WIRE_FIXED32},
 	                     &cut)) {
 		blocks = geometry_segment_blocks(&cut, a.segment);

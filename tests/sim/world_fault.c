@@ -267,7 +267,7 @@ static bool absence_told(const struct sim_worker *w, uint32_t who)
 	if (w->world->spec->aggregators[0].overlooks_stalls) {
 		snprintf(want, sizeof(want),
 		         "no operation has come forward for %.1f s, and no aggregator says why",
-		         stall_s + silence_s);
+		         (double)(job->stall_us / 1000 + job->silence_us / 1000) / 1e3);
 		told = strstr(error, want);
 		return told != NULL && told[strlen(want)] == '\0';
 	}

@@ -122,7 +122,7 @@ static void *play(void *context)
 	if (a->says != NULL)
 		(void)!send(fd, a->says, strlen(a->says), MSG_NOSIGNAL);
 	if (a->give_up != NULL)
-		*a->give_up = 1;
+		__atomic_store_n(a->give_up, 1, __ATOMIC_RELAXED);
 	while (readable(fd) &&
 	       (count = recv(fd, a->heard + used, sizeof(a->heard) - 1 - used, 0)) > 0)
 		used += (size_t)count;

@@ -386,6 +386,8 @@ static void test_withdraw(void **state)
 	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
 	expect_drop(b, WIRE_DROP_OPERATION);
 	assert_false(stream_slot_free(b->stream, 0));
+	/* The others cannot be done with it before this worker's part: it must not leave yet. */
+	assert_false(stream_quiet(b->stream));
 	plan = mismatch_of(TAG);
 	assert_null(send_plan(b, FIRST, &plan, NULL, 0)); /* nobody is left to be told */
 	expect_drop(b, WIRE_DROP_NONE);
