@@ -65,7 +65,12 @@ static void set_options(int fd, const struct net_config *config, uint32_t *buffe
 {
 	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE;
 
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	/*
+	 * Workers on one machine share a group's port. Elsewhere it must not be: among sockets that
+	 * have it the system gives the same free port to two, and one of them hears nothing.
+	 */
+	if (config->group_ip != 0)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (config->queue_count > 1)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));

@@ -62,6 +62,30 @@ static void test_address_in_use(void **state)
 	net_udp.close(NULL);
 }
 
+/* A port is one net's, so that no two workers of a machine are given the same; a group's is for all of them. */
+static void test_port_shared(void **state)
+{
+	struct net_config config = {.local = {.ip = LOOPBACK},
+	                            .payload_max = 1472,
+	                            .buffer_bytes = 65536,
+	                            .queue_count = 1};
+	struct net *first, *second = NULL;
+	char why[NET_WHY_BYTES] = "";
+
+	(void)state;
+	assert_int_equal(net_udp.open(&config, &first, why), 0);
+	config.local.port = net_udp.address(first).port;
+	assert_int_equal(net_udp.open(&config, &second, why), -EADDRINUSE);
+	assert_null(second);
+	net_udp.close(first);
+	config.group_ip = 0xefff0001; /* 239.255.0.1 */
+	config.device_ip = LOOPBACK;
+	assert_int_equal(net_udp.open(&config, &first, why), 0);
+	assert_int_equal(net_udp.open(&config, &second, why), 0);
+	net_udp.close(first);
+	net_udp.close(second);
+}
+
 static void test_names(void **state)
 {
 	static const char *const wrong[] = {
@@ -125,9 +149,9 @@ static void test_all_addresses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_buffers),       cmocka_unit_test(test_address_in_use),
-		cmocka_unit_test(test_names),         cmocka_unit_test(test_ipv6),
-		cmocka_unit_test(test_all_addresses),
+		cmocka_unit_test(test_buffers),     cmocka_unit_test(test_address_in_use),
+		cmocka_unit_test(test_port_shared), cmocka_unit_test(test_names),
+		cmocka_unit_test(test_ipv6),        cmocka_unit_test(test_all_addresses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
