@@ -51,6 +51,7 @@ static void outlet_free(struct outlet *outlet)
 	free(outlet);
 }
 
+/* It is told at every look: a report may find no room, and the job's end puts an end to them. */
 static bool check_stalls(struct data_thread *t)
 {
 	uint64_t now_us = data_clock_us();
@@ -63,10 +64,8 @@ static bool check_stalls(struct data_thread *t)
 		if (outlet->channel == NULL || channel_idle(outlet->channel))
 			continue;
 		busy = true;
-		if (outlet->stall_reported || !channel_stalled(outlet->channel, now_us, &stall))
-			continue;
-		outlet->stall_reported = true;
-		t->data->config.stalled(t->data->config.context, outlet->info.id, &stall);
+		if (channel_stalled(outlet->channel, now_us, &stall))
+			t->data->config.stalled(t->data->config.context, outlet->info.id, &stall);
 	}
 	return busy;
 }

@@ -27,7 +27,6 @@ struct outlet {
 	struct jobs_channel info;
 	struct channel *channel; /* NULL before the start */
 	bool dirty;              /* may have something to send */
-	bool stall_reported;
 	bool some_multicast, all_multicast;
 	struct net_path *path;    /* [worker_count]; port 0: has not knocked */
 	bool *multicast;          /* [worker_count] */
