@@ -122,6 +122,7 @@ static void test_probes(void **state)
 		deliver(nets[0],
 		        (struct datagram *[]){knock_of(ID, (uint16_t)(rounds % WORKERS), 1472)}, 1);
 		await(nets[0], nets[0]->in_count == 0);
+		usleep(1000); /* the list of what was sent has an end */
 	}
 	await(nets[0], nets[0]->sent_count >= rounds);
 	probes = count_sent(nets[0], WIRE_PROBE, GROUP_IP);
