@@ -30,19 +30,20 @@ link := $(CC) $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS
 
 # One list per folder; docs/ARCHITECTURE.md draws who may include whom, tests/check_layers.sh enforces it.
 sources_of = $(patsubst %.c,%,$(wildcard $(1)/*.c))
+sources_in = $(foreach folder,$(1),$(call sources_of,$(folder)))
 bpf := $(filter %.bpf,$(call sources_of,ebpf))
 xdp := ebpf/xdp ebpf/xdp_sweep
-core := $(filter-out $(bpf) $(xdp),$(foreach d,bitmap ebpf aggregator/net aggregator/control,$(call sources_of,$(d))))
-daemon := $(filter-out aggregator/winnowd,$(call sources_of,aggregator))
-library := $(call sources_of,client)
-cli := $(call sources_of,client/cli)
+core := $(filter-out $(bpf) $(xdp),$(call sources_in,bitmap ebpf aggregator/net aggregator/control))
+daemon := $(filter-out aggregator/winnowd,$(call sources_in,aggregator aggregator/channel aggregator/jobs aggregator/http))
+library := $(call sources_in,$(addprefix client/,worker comm gpu node trace))
+cli := $(call sources_in,client/cli $(addprefix client/cli/,bench doctor status tune))
 units := $(notdir $(call sources_of,tests/unit))
 object = $(patsubst %,$(BUILD)/%.o,$(1))
 
 core_libs := -lsodium -ljansson -linih -lm -ldl
 # The dpdk data path is an object of its own, opened when somebody wants it; without DPDK's headers it is left out.
-dpdk := $(call sources_of,aggregator/net/dpdk) aggregator/net/frame aggregator/net/neighbours \
-	aggregator/net/sum aggregator/net/sum_any aggregator/net/sum_avx2
+dpdk := $(call sources_of,aggregator/net/dpdk)
+frames := $(addprefix aggregator/net/dpdk/,frame neighbours sum sum_any sum_avx2)# which need no DPDK
 have_dpdk := $(shell pkg-config --exists libdpdk 2>/dev/null && echo yes)
 dpdk_flags := $(if $(have_dpdk),$(shell pkg-config --cflags libdpdk)) -DALLOW_EXPERIMENTAL_API
 dpdk_libs := $(if $(have_dpdk),$(shell pkg-config --libs libdpdk))
@@ -69,7 +70,7 @@ daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf -lcap
 cli_libs := -levent_extra -levent_core -lbpf -lcap -ldl
 
 binaries := $(if $(wildcard aggregator/winnowd.c),$(BUILD)/winnowd) \
-	$(if $(wildcard client/comm.c),$(BUILD)/libwinnow.so) $(if $(cli),$(BUILD)/winnow) $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so) \
+	$(BUILD)/libwinnow.so $(if $(cli),$(BUILD)/winnow) $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so) \
 	$(if $(have_cuda),$(BUILD)/winnow-cuda.so)
 unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(if $(wildcard tests/sim/sim.c),$(BUILD)/tests/sim/sim) \
@@ -89,8 +90,8 @@ $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
 $(BUILD)/bitmap/bitmap_avx2.o: private extra := -O3 -mavx2 -mf16c
 $(BUILD)/bitmap/bitmap_avx512.o: private extra := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
 
-$(BUILD)/aggregator/net/sum_any.o: private extra := -O3
-$(BUILD)/aggregator/net/sum_avx2.o: private extra := -O3 -mavx2
+$(BUILD)/aggregator/net/dpdk/sum_any.o: private extra := -O3
+$(BUILD)/aggregator/net/dpdk/sum_avx2.o: private extra := -O3 -mavx2
 
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -99,6 +100,7 @@ $(BUILD)/%.o: %.c Makefile
 # DPDK's headers are not made for our warnings.
 dpdk_extra = $(dpdk_flags) -Wno-pedantic -Wno-conversion -Wno-shadow -Wno-undef
 $(BUILD)/aggregator/net/dpdk/%.o: private extra := $(dpdk_extra)
+$(patsubst %,$(BUILD)/aggregator/net/dpdk/%.o,frame neighbours sum): private extra :=
 $(BUILD)/tests/bench/dpdk_source.o $(BUILD)/tests/bench/dpdk_job.o $(BUILD)/tests/bench/dpdk_bytes.o: private extra := $(dpdk_extra)
 
 $(BUILD)/winnow-dpdk.so: $(call object,$(dpdk))
@@ -234,7 +236,7 @@ $(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
 $(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
 $(BUILD)/ebpf/xdp.o $(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra $(werror)
 
-$(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library) $(filter-out client/cli/winnow,$(cli)))
+$(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library) $(frames) $(filter-out client/cli/main,$(cli)))
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))

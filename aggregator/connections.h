@@ -10,7 +10,7 @@
 
 #include <uv.h>
 
-#include "aggregator/jobs.h"
+#include "aggregator/jobs/jobs.h"
 #include "aggregator/listener.h"
 
 #define CONNECTIONS_QUEUE_BYTES (256u * 1024) /* that a peer may leave unread before it is lost */

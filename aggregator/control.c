@@ -10,7 +10,7 @@
 #include <uv.h>
 
 #include "aggregator/connections.h"
-#include "aggregator/http.h"
+#include "aggregator/http/http.h"
 #include "aggregator/log.h"
 #include "aggregator/service.h"
 

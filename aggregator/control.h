@@ -8,7 +8,7 @@
 #define AGGREGATOR_CONTROL_H
 
 #include "aggregator/data.h"
-#include "aggregator/jobs.h"
+#include "aggregator/jobs/jobs.h"
 #include "aggregator/offload.h"
 #include "aggregator/reports.h"
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/jobs.h"
+#include "aggregator/jobs/jobs.h"
 #include "aggregator/net/net.h"
 
 struct data;

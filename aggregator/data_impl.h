@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "aggregator/data.h"
-#include "aggregator/knocks.h"
+#include "aggregator/jobs/knocks.h"
 
 #define DATA_PROBE_SIZES 8
 

@@ -9,7 +9,7 @@
 #ifndef AGGREGATOR_OFFLOAD_H
 #define AGGREGATOR_OFFLOAD_H
 
-#include "aggregator/jobs.h"
+#include "aggregator/jobs/jobs.h"
 #include "aggregator/net/net.h"
 #include "ebpf/xdp.h"
 

@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-#include "aggregator/jobs.h"
+#include "aggregator/jobs/jobs.h"
 #include "aggregator/net/net.h"
 
 #define REPORTS_MAX 64

@@ -15,7 +15,7 @@
 
 #include "aggregator/control.h"
 #include "aggregator/control/options.h"
-#include "aggregator/http.h"
+#include "aggregator/http/http.h"
 #include "aggregator/limits.h"
 #include "aggregator/log.h"
 #include "aggregator/privileges.h"

@@ -3,7 +3,7 @@
  * winnow.bpf.c - adds frames up where they arrive, before the network stack sees them
  *
  * An accelerator beneath winnowd's UDP socket: what it does not finish it passes up unchanged, and
- * winnowd does the same on the same slots. fastpath.h is the contract, aggregator/channel_slot.c
+ * winnowd does the same on the same slots. fastpath.h is the contract, aggregator/channel/channel_slot.c
  * the machine that this one behaves like. It opens nothing, decides nothing, and sends only
  * what one packet in hand can be turned into.
  *

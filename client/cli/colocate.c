@@ -20,7 +20,7 @@
 
 #include "aggregator/control/options.h"
 #include "aggregator/net/net.h"
-#include "client/cli/bench.h"
+#include "client/cli/bench/bench.h"
 #include "client/cli/cli.h"
 
 #define HOSTS_MAX 256

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/cli/bench.h"
+#include "client/cli/bench/bench.h"
 #include "client/cli/cli.h"
 
 static const struct {

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "aggregator/control/options.h"
-#include "client/cli/bench.h"
+#include "client/cli/bench/bench.h"
 #include "client/cli/cli.h"
 
 #define WORKERS_MAX 512

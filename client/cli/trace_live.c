@@ -13,7 +13,7 @@
 #include "aggregator/control/options.h"
 #include "client/cli/cli.h"
 #include "client/cli/table.h"
-#include "client/trace_ask.h"
+#include "client/trace/trace_ask.h"
 
 #define ASKED_MAX 1024
 

@@ -33,7 +33,7 @@ trap 'exit 1' INT TERM
 	exit 1
 }
 gcc_mpi() {
-	OMPI_CC=gcc mpicc -std=c11 -D_GNU_SOURCE -O2 -I. tests/bench/mpi_bench.c "$build/client/cli/bench_data.o" \
+	OMPI_CC=gcc mpicc -std=c11 -D_GNU_SOURCE -O2 -I. tests/bench/mpi_bench.c "$build/client/cli/bench/bench_data.o" \
 		"$build/libcore.a" -linih -lm -o "$raw/mpi_bench"
 }
 gcc_mpi

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "client/staging.h"
+#include "client/gpu/staging.h"
 
 #define PAYLOAD 8972
 #define WINDOW 128

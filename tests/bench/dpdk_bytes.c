@@ -14,7 +14,7 @@
 #include <rte_cycles.h>
 #include <rte_ip.h>
 
-#include "aggregator/net/sum.h"
+#include "aggregator/net/dpdk/sum.h"
 #include "bitmap/bitmap.h"
 
 #define FRAMES 64

@@ -2,7 +2,7 @@
 /*
  * dpdk_job.c - the workers of dpdk_source.c: join a job and push one dense tensor that does not end
  *
- * client/link.h joins. From then on there is no need for a plan: every block is non-zero, so the header's
+ * client/worker/link.h joins. From then on there is no need for a plan: every block is non-zero, so the header's
  * `planned` says all. Sums are looked at in some frames only. What is lost is found by nothing having come for
  * a while, and sent again from the oldest missing frame on.
  */
@@ -18,7 +18,7 @@
 
 #include "aggregator/control/lines.h"
 #include "aggregator/net/net.h"
-#include "client/link.h"
+#include "client/worker/link.h"
 #include "ebpf/geometry.h"
 #include "tests/bench/dpdk_source.h"
 

@@ -17,7 +17,7 @@
 
 #include "aggregator/control/options.h"
 #include "bitmap/bitmap.h"
-#include "client/cli/bench.h"
+#include "client/cli/bench/bench.h"
 
 struct blocks_bench {
 	const struct bitmap_engine *engine;

@@ -41,7 +41,7 @@
 #include "aggregator/control/lines.h"
 #include "aggregator/net/net.h"
 #include "bitmap/dtype.h"
-#include "client/link.h"
+#include "client/worker/link.h"
 #include "tests/bench/nic.h"
 #include "tests/bench/nic.skel.h" /* made by bpftool from nic.bpf.c */
 

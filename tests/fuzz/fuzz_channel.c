@@ -7,7 +7,7 @@
  * keep the channel's memory bounded are checked.
  */
 
-#include "aggregator/channel_impl.h"
+#include "aggregator/channel/channel_impl.h"
 #include "tests/fuzz/fuzz.h"
 
 #define WORKERS_MAX 70 /* more than a word of ranks */

@@ -6,7 +6,7 @@
  * whether a frame is written from the script instead; the rest is the frame.
  */
 
-#include "aggregator/net/frame.h"
+#include "aggregator/net/dpdk/frame.h"
 #include "tests/fuzz/fuzz.h"
 
 #define FLAG_MEND 4

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* fuzz_npy.c - heads of .npy files; the first two bytes say how much data follows */
 
-#include "client/cli/npy.h"
+#include "client/cli/tune/npy.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -5,7 +5,7 @@
  * A zero byte parts the first answer from the second.
  */
 
-#include "client/cli/status.h"
+#include "client/cli/status/status.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct report *parse(const uint8_t *data, size_t bytes)

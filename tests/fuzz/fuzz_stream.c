@@ -7,8 +7,8 @@
  * Tensors have exactly their size, so that whatever is written beyond them is seen.
  */
 
-#include "aggregator/net/pace.h"
-#include "client/engine.h"
+#include "client/worker/pace.h"
+#include "client/worker/engine.h"
 #include "tests/fuzz/fuzz.h"
 
 #define STREAMS_MAX 3

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* fuzz_trace_ask.c - requests and answers of winnow trace: what is taken says the same when it is said again */
 
-#include "client/trace_ask.h"
+#include "client/trace/trace_ask.h"
 #include "tests/fuzz/fuzz.h"
 
 static void request(const char *text, size_t bytes)

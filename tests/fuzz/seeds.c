@@ -3,10 +3,10 @@
 
 #include "aggregator/control/lines.h"
 #include "aggregator/control/message.h"
-#include "aggregator/net/frame.h"
+#include "aggregator/net/dpdk/frame.h"
 #include "bitmap/dtype.h"
-#include "client/trace_ask.h"
-#include "client/trace_format.h"
+#include "client/trace/trace_ask.h"
+#include "client/trace/trace_format.h"
 #include "ebpf/packet.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -14,11 +14,11 @@
 #ifndef TESTS_SIM_WORLD_IMPL_H
 #define TESTS_SIM_WORLD_IMPL_H
 
-#include "aggregator/jobs.h"
-#include "aggregator/knocks.h"
-#include "client/rows.h"
-#include "client/session.h"
-#include "client/staging.h"
+#include "aggregator/jobs/jobs.h"
+#include "aggregator/jobs/knocks.h"
+#include "client/worker/rows.h"
+#include "client/worker/session.h"
+#include "client/gpu/staging.h"
 #include "tests/sim/world.h"
 
 #define PORTS_MAX 128

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/channel.h"
+#include "aggregator/channel/channel.h"
 #include "tests/unit/test_random.h"
 
 #define BENCH_WORKERS_MAX 4

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "client/comm.h"
+#include "client/comm/comm.h"
 
 #define COUNT 16
 #define LIMIT_MS 20000

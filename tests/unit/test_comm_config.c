@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "client/comm.h"
+#include "client/comm/comm.h"
 
 static const char *const variables[] = {
 	"RANK",

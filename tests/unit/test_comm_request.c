@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "client/comm.h"
+#include "client/comm/comm.h"
 
 #define COUNT 16
 

@@ -14,7 +14,7 @@
 
 #include "aggregator/connections.h"
 #include "aggregator/control.h"
-#include "aggregator/http.h"
+#include "aggregator/http/http.h"
 
 #define TICKS_MAX 400 /* 20 s */
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/crowd.h"
+#include "aggregator/jobs/crowd.h"
 #include "tests/unit/test_random.h"
 
 #define ROOM 200

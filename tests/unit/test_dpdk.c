@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/net/frame.h"
+#include "aggregator/net/dpdk/frame.h"
 #include "aggregator/net/net.h"
 #include "tests/unit/test_dpdk.h"
 

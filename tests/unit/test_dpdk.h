@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/net/frame.h"
+#include "aggregator/net/dpdk/frame.h"
 #include "aggregator/net/net.h"
 
 #define OUR_IP 0x0a090001u  /* 10.9.0.1/24 */

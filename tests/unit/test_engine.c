@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "client/engine.h"
+#include "client/worker/engine.h"
 #include "client/winnow.h"
 
 #define CHANNELS 2

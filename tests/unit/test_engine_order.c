@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "client/engine.h"
+#include "client/worker/engine.h"
 #include "client/winnow.h"
 
 #define BLOCK 32

@@ -5,7 +5,7 @@
 
 #include "tests/unit/test_loop.h"
 
-#include "aggregator/http.h"
+#include "aggregator/http/http.h"
 
 /* ---- jobs, data threads, the XDP program ---- */
 

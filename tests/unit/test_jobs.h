@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/jobs.h"
+#include "aggregator/jobs/jobs.h"
 #include "tests/unit/test_random.h"
 
 #define WORKERS 8

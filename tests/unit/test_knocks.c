@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/knocks.h"
+#include "aggregator/jobs/knocks.h"
 
 static void test_moves(void **state)
 {

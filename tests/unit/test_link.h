@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_link.h - what the tests of client/link.c share: an aggregator's part, said by hand
+ * test_link.h - what the tests of client/worker/link.c share: an aggregator's part, said by hand
  */
 #ifndef TESTS_UNIT_TEST_LINK_H
 #define TESTS_UNIT_TEST_LINK_H
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "client/link.h"
+#include "client/worker/link.h"
 
 #define SILENCE_US 4000000
 #define JOIN_US 30000000

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/net/neighbours.h"
+#include "aggregator/net/dpdk/neighbours.h"
 #include "tests/unit/test_random.h"
 
 #define ADDRESSES 3000

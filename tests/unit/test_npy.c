@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli/npy.h"
+#include "client/cli/tune/npy.h"
 
 static uint8_t file[70000];
 static size_t file_bytes;

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/net/pace.h"
+#include "client/worker/pace.h"
 
 /* RFC 6298 with shifts of integers, written down by hand. */
 static void test_round_trip(void **state)

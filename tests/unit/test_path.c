@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "client/knock.h"
-#include "client/path.h"
+#include "client/worker/knock.h"
+#include "client/worker/path.h"
 
 #define SILENCE_US 6400000 /* a round is 100 ms, and a check comes after 1.6 s */
 #define ROUND_US (SILENCE_US / 64)

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli/predict.h"
+#include "client/cli/tune/predict.h"
 #include "tests/unit/test_random.h"
 
 #define EMPTY (42 + 32) /* Ethernet, IP, UDP; the header of section 2.2 */

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli/report.h"
+#include "client/cli/status/report.h"
 
 static struct report_problem problems[REPORT_PROBLEMS_MAX];
 

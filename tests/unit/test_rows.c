@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "client/rows.h"
+#include "client/worker/rows.h"
 
 #define LENGTH 2 /* elements of a block */
 #define ELEMS 20000

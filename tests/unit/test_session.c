@@ -3,7 +3,7 @@
 
 #include "tests/unit/test_link.h"
 
-#include "client/session.h"
+#include "client/worker/session.h"
 
 #define LINKS 2
 #define STALL_US 60000000

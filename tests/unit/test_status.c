@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli/status.h"
+#include "client/cli/status/status.h"
 
 #define OK_HEAD "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 #define WELL                                                                                       \

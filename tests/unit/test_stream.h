@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "client/stream.h"
+#include "client/worker/stream.h"
 #include "client/winnow.h"
 #include "tests/unit/test_random.h"
 

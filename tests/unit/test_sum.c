@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "aggregator/net/frame.h"
-#include "aggregator/net/sum.h"
+#include "aggregator/net/dpdk/frame.h"
+#include "aggregator/net/dpdk/sum.h"
 
 #define BYTES 70000
 

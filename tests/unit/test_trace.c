@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "client/cli/source.h"
-#include "client/trace.h"
+#include "client/cli/tune/source.h"
+#include "client/trace/trace.h"
 #include "tests/unit/test_random.h"
 
 static char folder[] = "/tmp/winnow-trace-XXXXXX";

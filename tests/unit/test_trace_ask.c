@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "client/trace_ask.h"
+#include "client/trace/trace_ask.h"
 
 static bool request_is(const char *text)
 {

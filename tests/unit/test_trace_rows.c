@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "client/cli/trace_read.h"
-#include "client/rows.h"
-#include "client/trace.h"
+#include "client/cli/tune/trace_read.h"
+#include "client/worker/rows.h"
+#include "client/trace/trace.h"
 
 /* Of a list of blocks there is no tensor to be read. */
 static void test_lists(void **state)

@@ -16,9 +16,9 @@
 
 #include <cmocka.h>
 
-#include "aggregator/channel.h"
+#include "aggregator/channel/channel.h"
 #include "aggregator/control/proof.h"
-#include "client/engine.h"
+#include "client/worker/engine.h"
 #include "client/winnow.h"
 
 #define FOLDER "docs/vectors/"

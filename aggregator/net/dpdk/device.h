@@ -15,8 +15,8 @@
 #include <rte_ring.h>
 #include <rte_spinlock.h>
 
-#include "aggregator/net/frame.h"
-#include "aggregator/net/neighbours.h"
+#include "aggregator/net/dpdk/frame.h"
+#include "aggregator/net/dpdk/neighbours.h"
 #include "aggregator/net/net.h"
 
 #define DEVICE_PORTS_MAX 16

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * channel_fast.c - slots that the kernel adds to as well
+ *
+ * ebpf/fastpath.h has the rules. A slot of ours whose `fast` is set keeps its contributors and
+ * its sums in shared memory; fast_look() copies what may have changed there.
+ */
+
+#include <assert.h>
+
+#include "aggregator/channel/channel_impl.h"
+
+#define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
+#define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
+
+/* The kernel holds it for as long as one addition takes. */
+static void lock(struct fast_slot *shared)
+{
+	while (__atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE) != 0)
+		;
+}
+
+static void unlock(struct fast_slot *shared)
+{
+	STORE(shared->lock, 0);
+}
+
+static struct fast_slot *shared_slot(const struct channel *channel, uint32_t frame)
+{
+	return &channel->config.fast_slots[frame & (channel->config.window - 1)];
+}
+
+static uint64_t all_workers(const struct channel *channel)
+{
+	return UINT64_MAX >> (FAST_WORKERS_MAX - channel->config.worker_count);
+}
+
+void fast_start(struct channel *channel)
+{
+	struct fast_channel *fast = channel->config.fast;
+
+	if (fast == NULL)
+		return;
+	assert(channel->config.payload <= FAST_PAYLOAD_MAX);
+	fast->window_mask = channel->config.window - 1;
+	/* The program sends by its device alone: every worker must be on that side. */
+	fast->multicast = channel->config.to_group && LOAD(fast->knocked) == all_workers(channel);
+	for (uint32_t i = 0; i < channel->config.worker_count; i++) {
+		fast->ack[i] = fast->told[i] = channel->base;
+		fast->answers[i] = channel->config.window;
+	}
+	for (uint32_t i = 0; i < channel->config.window; i++)
+		STORE(channel->config.fast_slots[i].state, FAST_CLOSED);
+	fast->sequence = channel->sequence;
+	fast->told_base = channel->base;
+	fast_publish(channel);
+	STORE(fast->active, 1);
+}
+
+/* ---- slots ---- */
+
+/* Close what an earlier frame left there: this frame is not for the kernel. */
+void fast_close(struct channel *channel, struct slot *slot)
+{
+	struct fast_slot *shared;
+
+	slot->fast = NULL;
+	if (channel->config.fast == NULL)
+		return;
+	shared = shared_slot(channel, slot->frame);
+	if (LOAD(shared->state) == FAST_CLOSED)
+		return;
+	lock(shared);
+	STORE(shared->state, FAST_CLOSED);
+	unlock(shared);
+}
+
+void fast_open(struct channel *channel, struct slot *slot, const struct segment *segment)
+{
+	struct fast_slot *shared = shared_slot(channel, slot->frame);
+
+	lock(shared);
+	STORE(shared->state, FAST_CLOSED); /* for those who look without the lock */
+	shared->frame = slot->frame;
+	shared->expected = slot->expected;
+	shared->arrived = 0;
+	shared->unit_bytes = slot->unit_bytes;
+	shared->block_count = slot->block_count;
+	shared->sent = 0;
+	shared->came = 0;
+	shared->touched = 0;
+	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
+		shared->owned[rank] = slot_owned(segment, slot, rank);
+	STORE(shared->state, FAST_OPEN);
+	unlock(shared);
+	slot->fast = shared;
+	slot->queued = false;
+}
+
+void fast_look(struct slot *slot)
+{
+	const struct fast_slot *shared = slot->fast;
+
+	if (shared == NULL)
+		return;
+	if (LOAD(shared->state) == FAST_DONE)
+		slot->state = SLOT_DONE;
+	if (LOAD(shared->sent)) {
+		slot->sent = true;
+		slot->sequence = (uint16_t)shared->sequence;
+	}
+	slot->came[0] = LOAD(shared->came);
+}
+
+void fast_sent(struct slot *slot)
+{
+	if (slot->fast == NULL)
+		return;
+	slot->fast->sequence = slot->sequence;
+	STORE(slot->fast->sent, 1);
+}
+
+/* Runs of blocks that are alike are added in one call; as add_blocks() in channel_slot.c. */
+static void add(const struct channel *channel, struct fast_slot *shared, uint64_t mask,
+                const uint8_t *data)
+{
+	const struct bitmap_engine *engine = channel->config.engine;
+
+	for (uint32_t i = 0; i < shared->block_count; i++) {
+		uint8_t *to = shared->data + (size_t)i * shared->unit_bytes;
+
+		if (!(mask >> i & 1))
+			continue;
+		if (shared->touched >> i & 1)
+			engine->reduce(to, data, shared->unit_bytes / 4, DTYPE_I32, REDUCE_SUM);
+		else
+			memcpy(to, data, shared->unit_bytes);
+		data += shared->unit_bytes;
+	}
+	shared->touched |= mask;
+}
+
+enum fast_push fast_push(struct channel *channel, struct slot *slot, const struct packet *packet)
+{
+	uint64_t bit = UINT64_C(1) << packet->worker;
+	struct fast_slot *shared = slot->fast;
+	enum fast_push push = FAST_PUSH_AGAIN;
+
+	lock(shared);
+	if (!(shared->came & bit)) {
+		shared->came |= bit;
+		add(channel, shared, packet->mask, packet->body);
+		push = FAST_PUSH_ADDED;
+		channel->stats.fast_missed++;
+		if (++shared->arrived == shared->expected) {
+			STORE(shared->state, FAST_DONE);
+			push = FAST_PUSH_COMPLETED;
+		}
+	}
+	unlock(shared);
+	if (!fast_unsent(slot))
+		return push;
+	return push == FAST_PUSH_COMPLETED ? push : FAST_PUSH_UNSENT;
+}
+
+/*
+ * fast_unsent - is it complete, and ours to send, and not queued yet? It is from now on. The kernel
+ * does not let go of the lock between completing a frame and sending its RESULT.
+ */
+bool fast_unsent(struct slot *slot)
+{
+	struct fast_slot *shared = slot->fast;
+	bool unsent;
+
+	if (shared == NULL)
+		return false;
+	lock(shared);
+	unsent = shared->state == FAST_DONE && !shared->sent && !slot->queued;
+	unlock(shared);
+	slot->queued = slot->queued || unsent;
+	fast_look(slot);
+	return unsent;
+}
+
+const uint8_t *fast_data(const struct slot *slot)
+{
+	return slot->fast != NULL ? slot->fast->data : slot->data;
+}
+
+/* ---- the channel ---- */
+
+void fast_publish(struct channel *channel)
+{
+	struct fast_channel *fast = channel->config.fast;
+
+	if (fast == NULL)
+		return;
+	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
+		STORE(fast->seen[rank], channel->members[rank].ack);
+	STORE(fast->planned, channel->planned);
+	STORE(fast->base, channel->base);
+}
+
+uint32_t fast_ack(const struct channel *channel, uint32_t rank)
+{
+	return LOAD(channel->config.fast->ack[rank]);
+}
+
+uint16_t fast_sequence(struct channel *channel, bool next)
+{
+	struct fast_channel *fast = channel->config.fast;
+
+	if (fast == NULL)
+		return next ? ++channel->sequence : channel->sequence;
+	if (next)
+		return (uint16_t)(__atomic_add_fetch(&fast->sequence, 1, __ATOMIC_ACQ_REL));
+	return (uint16_t)LOAD(fast->sequence);
+}
+
+/* So many RESULTs the kernel may now send to this worker alone, before it leaves them to us. */
+void fast_answers(struct channel *channel, uint32_t rank, uint32_t count)
+{
+	if (channel->config.fast != NULL)
+		STORE(channel->config.fast->answers[rank], count);
+}
+
+/* The kernel's RESULTs tell credit, too. */
+void fast_advertised(struct channel *channel)
+{
+	uint32_t told;
+
+	if (channel->config.fast == NULL)
+		return;
+	told = LOAD(channel->config.fast->told_base) + channel->config.window;
+	if (frame_before(channel->advertised, told))
+		channel->advertised = told;
+}
+
+void fast_stats(const struct channel *channel, struct channel_stats *stats)
+{
+	uint64_t counts[FAST_STAT_COUNT];
+
+	if (channel->config.fast == NULL)
+		return;
+	for (uint32_t i = 0; i < FAST_STAT_COUNT; i++)
+		counts[i] = __atomic_load_n(&channel->config.fast->stats[i], __ATOMIC_RELAXED);
+	stats->received += counts[FAST_STAT_RECEIVED];
+	stats->received_bytes += counts[FAST_STAT_RECEIVED_BYTES];
+	stats->pushes += counts[FAST_STAT_PUSHES];
+	stats->fast_added += counts[FAST_STAT_PUSHES];
+	stats->results += counts[FAST_STAT_RESULTS];
+	stats->sent += counts[FAST_STAT_SENT];
+	stats->sent_bytes += counts[FAST_STAT_SENT_BYTES];
+	stats->passed_through += counts[FAST_STAT_SINGLE];
+	stats->result_resends += counts[FAST_STAT_RESENDS];
+	stats->drops[WIRE_DROP_DUPLICATE] += counts[FAST_STAT_DUPLICATES];
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * channel_impl.h - what the channel_*.c files share; private to them
+ *
+ * channel.c        memory, members and their acknowledgements, dispatch, what to send
+ * channel_plan.c   operations: announcements, agreement, plans
+ * channel_slot.c   frames: opening slots, adding PUSHes, finishing sums
+ * channel_fast.c   slots that the kernel adds to as well
+ * channel_watch.c  who waits for whom, and for how long
+ *
+ * Frames are numbered through the life of the channel, modulo 2^32:
+ *
+ *     base <= opened <= planned
+ *
+ * base: every worker has everything before it. Frames from base to `opened` have a slot
+ * that accepts PUSHes, but hollow ones, which carry no data, need none and are passed over
+ * whatever the window. Frames before `planned` belong to a planned segment.
+ */
+#ifndef AGGREGATOR_CHANNEL_IMPL_H
+#define AGGREGATOR_CHANNEL_IMPL_H
+
+#include "aggregator/channel/channel.h"
+#include "ebpf/geometry.h"
+
+#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
+#define REPLIES_MAX 1024 /* answers to single workers that wait to be sent; a power of two */
+#define SEGMENT_NONE UINT32_MAX
+#define ROUND_US_MIN 2000   /* no worker asks for a frame again sooner, */
+#define ROUND_US_MAX 400000 /* nor later: PROTOCOL.md section 10.1 */
+
+/*
+ * What a worker asks for again is sent to it again, but no more than a window of frames a round, and
+ * rounds grow as long as its ack stands still for all that: a few bytes must not draw many forever.
+ */
+struct member {
+	uint64_t token;
+	uint64_t round_us;     /* when its round began */
+	uint32_t round_ack;    /* its ack then */
+	uint32_t round_left;   /* answers that it may still have */
+	uint32_t round_length; /* in microseconds */
+	uint64_t progress_us;  /* when it last sent something new */
+	uint64_t late_us;      /* see channel_late_us() */
+	uint32_t ack;
+};
+
+/* What worker w's operation slot s is about: binds[w * op_slots + s]. */
+struct bind {
+	uint32_t generation; /* 0: never used */
+	uint32_t op;         /* index into ops */
+	uint64_t op_serial;  /* live only while it equals that operation's serial */
+};
+
+struct operation {
+	bool used;
+	bool failed;
+	bool planned_failure;
+	uint64_t serial;       /* never the same twice */
+	struct announce asked; /* as the first worker announced it */
+	uint16_t asked_by;
+	struct geometry cut;
+	struct plan_mismatch mismatch; /* when failed */
+	uint32_t segments_done;        /* planned and acknowledged by all */
+	uint32_t bound_count;
+	uint64_t *bound;     /* [rank words] workers that have announced any of it */
+	uint64_t started_us; /* when its first announcement came, */
+	uint64_t bound_us;   /* and that of the last worker so far */
+	uint8_t *eager;      /* [2 * payload] sums of an eager operation */
+};
+
+enum segment_state { SEGMENT_IDLE, SEGMENT_GATHERING, SEGMENT_PLANNED };
+
+/* segments[op * segments_ahead + number % segments_ahead] */
+struct segment {
+	enum segment_state state;
+	uint32_t number; /* when idle: the next one that may live here */
+	uint32_t op;
+	uint32_t block_count;
+	uint32_t joined_count;
+	uint64_t *joined; /* [rank words] */
+	uint64_t *bits;   /* [worker_count][SEGMENT_WORDS] */
+	uint64_t *united; /* [SEGMENT_WORDS] */
+	uint32_t union_count;
+	int16_t exponent;
+	bool nonfinite;
+	uint64_t since_us; /* when its first announcement came */
+
+	/* Since it was planned. */
+	uint32_t first;
+	uint32_t frame_count; /* at least 1: see `hollow` */
+	bool hollow;          /* its one frame carries no data: the PLAN is all there is */
+	uint8_t plan_flags;
+	uint32_t eager_bytes; /* sums behind an eager PLAN */
+};
+
+enum slot_state { SLOT_EMPTY, SLOT_OPEN, SLOT_DONE };
+
+/* slots[frame % window] */
+struct slot {
+	uint32_t frame;
+	uint8_t state;
+	uint8_t block_count;
+	uint16_t expected; /* workers that own a block of it */
+	uint16_t arrived;
+	uint32_t segment;
+	uint32_t part;          /* of a block larger than a frame */
+	uint32_t unit_bytes;    /* on the wire, of one block, or of this part */
+	struct fast_slot *fast; /* NULL; or where its contributors and sums are */
+	bool queued;            /* of a fast slot: its RESULT has been put into `results` */
+	bool sent;              /* the RESULT has gone out to everyone, */
+	uint16_t sequence;      /* as this one */
+	uint64_t touched;       /* blocks that hold a sum */
+	uint64_t owned;         /* blocks that every worker sends */
+	uint64_t *came;         /* [rank words] */
+	uint8_t *data;          /* [2 * payload]: sums, then, when done, the RESULT's data */
+	uint16_t blocks[WIRE_FRAME_BLOCKS_MAX]; /* which of the segment */
+};
+
+enum reply_kind { REPLY_RESULT, REPLY_PLAN, REPLY_WANT, REPLY_CREDIT };
+
+struct reply {
+	enum reply_kind kind;
+	uint16_t rank;
+	uint32_t number; /* frame; segment index for a plan; cookie for a credit */
+	uint32_t word_count;
+	uint64_t words[WIRE_NACK_WORDS_MAX];
+};
+
+struct channel {
+	struct channel_config config;
+	uint32_t rank_words;
+	struct member *members;
+	struct bind *binds;
+	struct operation *ops;
+	struct segment *segments;
+	struct slot *slots;
+	uint64_t op_serial;
+	uint32_t ops_used;
+
+	uint32_t base, opened, planned;
+	uint32_t advertised; /* the credit that all have been told */
+	uint64_t now_us;     /* of the packet in hand */
+	uint64_t
+		progress_us; /* when base last moved, or the first frame after a pause was planned */
+
+	/* Planned segments in frame order: order[head % segment_count .. tail). */
+	uint32_t *order;
+	uint32_t order_head, order_tail;
+	uint32_t segment_count; /* of the table, a power of two */
+	uint32_t open_segment;  /* position in order of the segment that `opened` lies in */
+	uint32_t open_rank;     /* union blocks of it that have a slot */
+	uint32_t open_bit;      /* where to look for the next union block */
+
+	uint16_t sequence; /* of the last RESULT sent to everyone */
+
+	/* Waiting to be sent. */
+	uint32_t plans_sent; /* position in order: segments before it have been sent */
+	uint32_t *results;   /* frames completed; ring of window */
+	uint32_t results_head, results_tail;
+	struct reply *replies; /* ring of REPLIES_MAX */
+	uint32_t replies_head, replies_tail;
+
+	struct channel_stats stats;
+	struct channel_stats with_fast; /* what channel_stats() returned last */
+};
+
+static inline bool rank_test(const uint64_t *words, uint32_t rank)
+{
+	return words[rank / 64] >> (rank % 64) & 1;
+}
+
+static inline void rank_set(uint64_t *words, uint32_t rank)
+{
+	words[rank / 64] |= UINT64_C(1) << (rank % 64);
+}
+
+static inline uint64_t *segment_bits(const struct segment *segment, uint32_t rank)
+{
+	return segment->bits + (size_t)rank * SEGMENT_WORDS;
+}
+
+static inline void count_drop(struct channel *channel, enum wire_drop drop)
+{
+	channel->stats.drops[drop]++;
+}
+
+/* channel.c */
+void reply_put(struct channel *channel, const struct reply *reply);
+
+/* channel_plan.c */
+void plan_reset(struct channel *channel, uint32_t op_index); /* at open */
+void plan_announce(struct channel *channel, const struct packet *packet, uint64_t now_us);
+void plan_release(struct channel *channel, uint64_t now_us); /* segments that lie before base */
+struct segment *plan_find(struct channel *channel, uint32_t frame);
+void plan_build(const struct channel *channel, const struct segment *segment,
+                struct packet_out *out);
+
+/* channel_watch.c */
+void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us);
+void watch_finished(struct channel *channel, const struct operation *op, uint64_t now_us);
+
+/* channel_slot.c */
+void slot_open_more(struct channel *channel); /* after base or planned moved */
+void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us);
+void slot_nack(struct channel *channel, const struct packet *packet);
+bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank);
+uint64_t slot_owned(const struct segment *segment, const struct slot *slot, uint32_t rank);
+struct slot *slot_at(const struct channel *channel, uint32_t frame);
+bool slot_done(const struct channel *channel, uint32_t frame);
+void slot_build(const struct channel *channel, uint32_t frame, struct packet_out *out);
+void slot_sent(struct channel *channel, uint32_t frame, uint16_t sequence);
+
+/* channel_fast.c; most do nothing where the channel, or the slot, is not shared */
+void fast_start(struct channel *channel);
+void fast_open(struct channel *channel, struct slot *slot, const struct segment *segment);
+void fast_close(struct channel *channel, struct slot *slot);
+void fast_look(struct slot *slot); /* take over what the kernel has done to it */
+void fast_sent(struct slot *slot);
+bool fast_unsent(struct slot *slot);
+const uint8_t *fast_data(const struct slot *slot);
+void fast_publish(struct channel *channel); /* after base or planned moved, and slots opened */
+uint32_t fast_ack(const struct channel *channel, uint32_t rank);
+uint16_t fast_sequence(struct channel *channel, bool next);
+void fast_advertised(struct channel *channel);
+void fast_answers(struct channel *channel, uint32_t rank, uint32_t count);
+void fast_stats(const struct channel *channel, struct channel_stats *stats);
+
+enum fast_push {
+	FAST_PUSH_AGAIN,     /* had it already */
+	FAST_PUSH_UNSENT,    /* likewise, and the frame is complete, and has been told to nobody */
+	FAST_PUSH_ADDED,     /* others are missing */
+	FAST_PUSH_COMPLETED, /* it was the last */
+};
+enum fast_push fast_push(struct channel *channel, struct slot *slot, const struct packet *packet);
+
+#endif /* AGGREGATOR_CHANNEL_IMPL_H */

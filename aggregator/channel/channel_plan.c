@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * channel_plan.c - operations: who has announced what, do all agree, what is the union
+ *
+ * Announcements find their operation by tag; a worker's operation slot and generation
+ * tell a late duplicate from a new use of the same tag. A segment is planned when its
+ * last worker has announced it, in whatever order segments become complete.
+ * PROTOCOL.md sections 6 and 7.
+ */
+
+#include <assert.h>
+
+#include "aggregator/channel/channel_impl.h"
+
+#define EXPONENT_NONE INT16_MIN /* WIRE_EXPONENT_NONE */
+
+static struct segment *segment_of(const struct channel *channel, uint32_t op_index, uint32_t number)
+{
+	uint32_t ahead = channel->config.segments_ahead;
+
+	return &channel->segments[op_index * ahead + number % ahead];
+}
+
+static uint32_t op_index(const struct channel *channel, const struct operation *op)
+{
+	return (uint32_t)(op - channel->ops);
+}
+
+static void segment_clear(const struct channel *channel, struct segment *segment, uint32_t number)
+{
+	segment->state = SEGMENT_IDLE;
+	segment->number = number;
+	segment->joined_count = 0;
+	memset(segment->joined, 0, channel->rank_words * 8);
+}
+
+void plan_reset(struct channel *channel, uint32_t index)
+{
+	struct operation *op = &channel->ops[index];
+
+	op->used = false;
+	op->failed = false;
+	op->planned_failure = false;
+	op->segments_done = 0;
+	op->bound_count = 0;
+	memset(op->bound, 0, channel->rank_words * 8);
+	for (uint32_t i = 0; i < channel->config.segments_ahead; i++) {
+		struct segment *segment = segment_of(channel, index, i);
+
+		segment->op = index;
+		segment_clear(channel, segment, i);
+	}
+}
+
+/* ---- does it make sense, and do they agree? ---- */
+
+static bool announce_cut(const struct channel *channel, const struct announce *a,
+                         struct geometry *cut)
+{
+	struct geometry_input input = {
+		.count = a->count,
+		.block_elems = a->block_elems,
+		.elem_bytes = dtype_bytes(a->dtype),
+		.shard_count = a->shard_count,
+		.payload = channel->config.payload,
+		.fixed32 = a->form == WIRE_FIXED32,
+	};
+
+	return a->dtype >= 1 && a->dtype <= DTYPE_COUNT && a->reduction >= 1 &&
+	       a->reduction <= REDUCE_COUNT && a->form <= WIRE_FIXED32 &&
+	       a->shard < a->shard_count && geometry_compute(&input, cut) &&
+	       a->segment < cut->segment_count && a->op_slot < channel->config.op_slots &&
+	       a->generation != 0 && cut->eager == ((a->flags & WIRE_EAGER) != 0) &&
+	       (!input.fixed32 ||
+	        (a->dtype == DTYPE_F32 && a->reduction <= REDUCE_AVG &&
+	         ((a->flags & WIRE_NONFINITE) || exponent_possible(a->exponent))));
+}
+
+/* The first thing that two workers disagree about; 0 when they agree. */
+static uint16_t first_difference(const struct announce *a, const struct announce *b,
+                                 struct plan_mismatch *out)
+{
+	const struct {
+		uint16_t field;
+		uint64_t a, b;
+	} fields[] = {
+		{WIRE_FIELD_COUNT, a->count, b->count},
+		{WIRE_FIELD_DTYPE, a->dtype, b->dtype},
+		{WIRE_FIELD_BLOCK, a->block_elems, b->block_elems},
+		{WIRE_FIELD_REDUCTION, a->reduction, b->reduction},
+		{WIRE_FIELD_FORM, a->form, b->form},
+		{WIRE_FIELD_SHARDS, (uint64_t)a->shard_count << 16 | a->shard,
+	         (uint64_t)b->shard_count << 16 | b->shard},
+	};
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		if (fields[i].a == fields[i].b)
+			continue;
+		out->field = fields[i].field;
+		out->value_a = fields[i].a;
+		out->value_b = fields[i].b;
+		return fields[i].field;
+	}
+	return 0;
+}
+
+/* ---- finding the operation ---- */
+
+/* An operation with this tag that `rank` has no part in yet, or a free entry, or NULL. */
+static struct operation *op_for_tag(struct channel *channel, uint64_t tag, uint16_t rank)
+{
+	struct operation *free_op = NULL;
+
+	for (uint32_t i = 0; i < channel->config.op_slots; i++) {
+		struct operation *op = &channel->ops[i];
+
+		if (!op->used)
+			free_op = free_op != NULL ? free_op : op;
+		else if (op->asked.tag == tag && !rank_test(op->bound, rank))
+			return op;
+	}
+	return free_op;
+}
+
+static void op_start(struct channel *channel, struct operation *op, const struct announce *a,
+                     uint16_t rank, uint64_t now_us)
+{
+	op->used = true;
+	op->serial = ++channel->op_serial;
+	op->asked = *a;
+	op->asked.rest = NULL;
+	op->asked_by = rank;
+	op->started_us = now_us;
+	channel->ops_used++;
+}
+
+/*
+ * The operation that this announcement belongs to. A new generation of the worker's slot
+ * joins (or starts) the operation with its tag. NULL, counted, when the packet is late,
+ * out of turn or finds no room.
+ */
+static struct operation *op_bind(struct channel *channel, const struct announce *a, uint16_t rank,
+                                 const struct geometry *cut, uint64_t now_us)
+{
+	struct bind *bind = &channel->binds[(size_t)rank * channel->config.op_slots + a->op_slot];
+	struct operation *op = &channel->ops[bind->op];
+	bool live = bind->generation != 0 && op->used && op->serial == bind->op_serial;
+
+	if (bind->generation != 0 && !frame_before(bind->generation, a->generation)) {
+		if (live && bind->generation == a->generation)
+			return op;
+		count_drop(channel, WIRE_DROP_STALE);
+		return NULL;
+	}
+	if (live) {
+		count_drop(channel, WIRE_DROP_OPERATION);
+		return NULL;
+	}
+	op = op_for_tag(channel, a->tag, rank);
+	if (op == NULL) {
+		count_drop(channel, WIRE_DROP_FULL);
+		return NULL;
+	}
+	if (!op->used) {
+		op_start(channel, op, a, rank, now_us);
+		op->cut = *cut;
+	}
+	bind->generation = a->generation;
+	bind->op = op_index(channel, op);
+	bind->op_serial = op->serial;
+	rank_set(op->bound, rank);
+	op->bound_count++;
+	watch_bound(channel, op, rank, now_us);
+	channel->members[rank].progress_us = now_us;
+	if (!op->failed && first_difference(&op->asked, a, &op->mismatch) != 0) {
+		op->failed = true;
+		op->mismatch.rank_a = op->asked_by;
+		op->mismatch.rank_b = rank;
+	}
+	return op;
+}
+
+/* ---- planning ---- */
+
+/* The segment gets the next frames; plans go out in this order. */
+static void plan_number(struct channel *channel, struct segment *segment, uint64_t now_us)
+{
+	if (channel->base == channel->planned)
+		channel->progress_us = now_us;
+	segment->state = SEGMENT_PLANNED;
+	segment->first = channel->planned;
+	channel->planned += segment->frame_count;
+	channel->order[channel->order_tail++ & (channel->segment_count - 1)] =
+		(uint32_t)(segment - channel->segments);
+	slot_open_more(channel);
+}
+
+static void plan_failure(struct channel *channel, struct operation *op, uint64_t now_us)
+{
+	struct segment *segment = segment_of(channel, op_index(channel, op), 0);
+
+	op->planned_failure = true;
+	segment->number = 0;
+	segment->hollow = true;
+	segment->frame_count = 1;
+	segment->plan_flags = 0;
+	segment->eager_bytes = 0;
+	channel->stats.mismatches++;
+	plan_number(channel, segment, now_us);
+}
+
+/* Close the gaps between the union's blocks and turn the sums into the wire's form. */
+static uint32_t eager_finish(struct channel *channel, struct operation *op,
+                             const struct segment *segment)
+{
+	const struct bitmap_engine *engine = channel->config.engine;
+	uint32_t elems = op->cut.block_elems, bytes = op->cut.block_bytes, used = 0;
+	enum dtype dtype = op->asked.dtype;
+	enum reduction reduction = op->asked.reduction;
+
+	for (uint32_t b = 0; b < segment->block_count; b++) {
+		uint8_t *sum = op->eager + (size_t)b * elems * dtype_acc_bytes(dtype);
+		bool owned_by_all = true;
+
+		if (!rank_test(segment->united, b))
+			continue;
+		for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
+			owned_by_all = owned_by_all && rank_test(segment_bits(segment, rank), b);
+		if (!owned_by_all)
+			engine->zero_fold(sum, elems, dtype, reduction);
+		engine->finish(sum, sum, elems, dtype, reduction, channel->config.worker_count);
+		memmove(op->eager + used, sum, bytes);
+		used += bytes;
+	}
+	return used;
+}
+
+static void plan_segment(struct channel *channel, struct segment *segment, uint64_t now_us)
+{
+	struct operation *op = &channel->ops[segment->op];
+	uint32_t words = (segment->block_count + 63) / 64;
+
+	segment->union_count = 0;
+	for (uint32_t i = 0; i < words; i++) {
+		uint64_t word = 0;
+
+		for (uint32_t rank = 0; rank < channel->config.worker_count; rank++) {
+			uint64_t own = segment_bits(segment, rank)[i];
+
+			word |= own;
+			channel->stats.blocks_owned += (uint32_t)__builtin_popcountll(own);
+		}
+		segment->united[i] = word;
+		segment->union_count += (uint32_t)__builtin_popcountll(word);
+	}
+	segment->plan_flags = segment->nonfinite ? WIRE_NONFINITE : 0;
+	if (segment->union_count == 0)
+		segment->plan_flags |= WIRE_NONE;
+	else if (segment->union_count == segment->block_count)
+		segment->plan_flags |= WIRE_ALL;
+	segment->eager_bytes = 0;
+	if (op->cut.eager) {
+		segment->plan_flags |= WIRE_EAGER;
+		segment->eager_bytes = eager_finish(channel, op, segment);
+	}
+	segment->hollow = op->cut.eager || segment->union_count == 0;
+	segment->frame_count =
+		segment->hollow ? 1 : geometry_frame_count(&op->cut, segment->union_count);
+	channel->stats.blocks += segment->block_count;
+	channel->stats.blocks_nonzero += segment->union_count;
+	plan_number(channel, segment, now_us);
+}
+
+/* ---- announcements ---- */
+
+/* An eager announcement brings its blocks along; they are added at once, in any order. */
+static void eager_add(struct channel *channel, struct operation *op, struct segment *segment,
+                      const uint64_t *bits, const uint8_t *data)
+{
+	const struct bitmap_engine *engine = channel->config.engine;
+	uint32_t elems = op->cut.block_elems;
+	enum dtype dtype = op->asked.dtype;
+
+	for (uint32_t b = 0; b < segment->block_count; b++) {
+		uint8_t *sum = op->eager + (size_t)b * elems * dtype_acc_bytes(dtype);
+
+		if (!rank_test(bits, b))
+			continue;
+		if (rank_test(segment->united, b))
+			engine->reduce(sum, data, elems, dtype, op->asked.reduction);
+		else
+			engine->load(sum, data, elems, dtype);
+		rank_set(segment->united, b);
+		data += op->cut.block_bytes;
+	}
+}
+
+/*
+ * The bitmap of an announcement, into `bits`. Returns what follows it, or NULL when flags,
+ * bitmap and length do not fit each other; then `bits` is garbage that nobody reads, its
+ * worker having not joined.
+ */
+static const uint8_t *bitmap_take(const struct geometry *cut, const struct announce *a,
+                                  uint32_t block_count, uint64_t *bits)
+{
+	uint32_t words = (block_count + 63) / 64, tail = block_count % 64, count = 0;
+	uint32_t bitmap_bytes = a->flags & (WIRE_ALL | WIRE_NONE) ? 0 : words * 8;
+
+	if ((a->flags & WIRE_ALL) && (a->flags & WIRE_NONE))
+		return NULL;
+	if (a->rest_bytes < bitmap_bytes)
+		return NULL;
+	if (a->flags & (WIRE_ALL | WIRE_NONE))
+		memset(bits, a->flags & WIRE_ALL ? 0xff : 0, words * 8);
+	else
+		memcpy(bits, a->rest, bitmap_bytes);
+	if (tail != 0 && (a->flags & WIRE_ALL))
+		bits[words - 1] &= (UINT64_C(1) << tail) - 1;
+	if (tail != 0 && bits[words - 1] >> tail != 0)
+		return NULL;
+	for (uint32_t i = 0; i < words; i++)
+		count += (uint32_t)__builtin_popcountll(bits[i]);
+	if (a->rest_bytes - bitmap_bytes != (cut->eager ? count * cut->block_bytes : 0))
+		return NULL;
+	return a->rest + bitmap_bytes;
+}
+
+static void segment_join(struct channel *channel, struct segment *segment, const struct announce *a,
+                         uint16_t rank, uint64_t now_us)
+{
+	struct operation *op = &channel->ops[segment->op];
+	uint64_t *bits = segment_bits(segment, rank);
+	uint32_t block_count = geometry_segment_blocks(&op->cut, a->segment);
+	const uint8_t *blocks = bitmap_take(&op->cut, a, block_count, bits);
+
+	if (blocks == NULL) {
+		count_drop(channel, WIRE_DROP_LENGTH);
+		return;
+	}
+	if (segment->state == SEGMENT_IDLE) {
+		segment->state = SEGMENT_GATHERING;
+		segment->block_count = block_count;
+		segment->exponent = EXPONENT_NONE;
+		segment->nonfinite = false;
+		segment->since_us = now_us;
+		memset(segment->united, 0, SEGMENT_WORDS * 8);
+	}
+	if (a->exponent > segment->exponent)
+		segment->exponent = a->exponent;
+	segment->nonfinite = segment->nonfinite || (a->flags & WIRE_NONFINITE);
+	if (op->cut.eager)
+		eager_add(channel, op, segment, bits, blocks);
+	rank_set(segment->joined, rank);
+	segment->joined_count++;
+	channel->members[rank].progress_us = now_us;
+	if (segment->joined_count == channel->config.worker_count)
+		plan_segment(channel, segment, now_us);
+}
+
+static void plan_again(struct channel *channel, const struct segment *segment, uint16_t rank)
+{
+	struct reply reply = {.kind = REPLY_PLAN,
+	                      .rank = rank,
+	                      .number = (uint32_t)(segment - channel->segments)};
+
+	count_drop(channel, WIRE_DROP_DUPLICATE);
+	if (segment->state == SEGMENT_PLANNED &&
+	    frame_before(channel->members[rank].ack, segment->first + segment->frame_count))
+		reply_put(channel, &reply);
+}
+
+void plan_announce(struct channel *channel, const struct packet *packet, uint64_t now_us)
+{
+	struct operation *op;
+	struct segment *segment;
+	struct geometry cut;
+	struct announce a;
+	enum wire_drop drop = announce_parse(packet, &a);
+
+	if (drop == WIRE_DROP_NONE && !announce_cut(channel, &a, &cut))
+		drop = WIRE_DROP_OPERATION;
+	if (drop != WIRE_DROP_NONE) {
+		count_drop(channel, drop);
+		return;
+	}
+	op = op_bind(channel, &a, packet->worker, &cut, now_us);
+	if (op == NULL)
+		return;
+	if (op->failed) {
+		if (op->planned_failure)
+			plan_again(channel, segment_of(channel, op_index(channel, op), 0),
+			           packet->worker);
+		else if (op->bound_count == channel->config.worker_count)
+			plan_failure(channel, op, now_us);
+		return;
+	}
+	if (a.tag != op->asked.tag || first_difference(&op->asked, &a, &op->mismatch) != 0) {
+		count_drop(channel, WIRE_DROP_OPERATION); /* a worker that contradicts itself */
+		return;
+	}
+	segment = segment_of(channel, op_index(channel, op), a.segment);
+	if (a.segment != segment->number) {
+		count_drop(channel, frame_before(a.segment, segment->number) ? WIRE_DROP_STALE
+		                                                             : WIRE_DROP_OPERATION);
+		return;
+	}
+	if (segment->state == SEGMENT_PLANNED || rank_test(segment->joined, packet->worker))
+		plan_again(channel, segment, packet->worker);
+	else
+		segment_join(channel, segment, &a, packet->worker, now_us);
+}
+
+/* ---- after ---- */
+
+struct segment *plan_find(struct channel *channel, uint32_t frame)
+{
+	for (uint32_t i = channel->order_head; i != channel->order_tail; i++) {
+		struct segment *segment =
+			&channel->segments[channel->order[i & (channel->segment_count - 1)]];
+
+		if (frame - segment->first < segment->frame_count)
+			return segment;
+	}
+	return NULL;
+}
+
+void plan_release(struct channel *channel, uint64_t now_us)
+{
+	while (channel->order_head != channel->order_tail) {
+		uint32_t place = channel->order_head & (channel->segment_count - 1);
+		struct segment *segment = &channel->segments[channel->order[place]];
+		struct operation *op = &channel->ops[segment->op];
+
+		if (frame_before(channel->base, segment->first + segment->frame_count))
+			return;
+		/* Acknowledged before it was sent: nobody asks for it, and its place is reused. */
+		if (channel->plans_sent == channel->order_head)
+			channel->plans_sent++;
+		channel->order_head++;
+		segment_clear(channel, segment, segment->number + channel->config.segments_ahead);
+		if (!op->failed && ++op->segments_done < op->cut.segment_count)
+			continue;
+		if (!op->failed)
+			watch_finished(channel, op, now_us);
+		plan_reset(channel, op_index(channel, op));
+		channel->ops_used--;
+	}
+}
+
+void plan_build(const struct channel *channel, const struct segment *segment,
+                struct packet_out *out)
+{
+	const struct operation *op = &channel->ops[segment->op];
+	struct plan plan = {
+		.tag = op->asked.tag,
+		.segment = segment->number,
+		.frame_count = segment->frame_count,
+		.exponent = segment->exponent,
+		.flags = segment->plan_flags,
+	};
+
+	if (op->failed) {
+		plan.status = WIRE_MISMATCH;
+		plan.mismatch = op->mismatch;
+	}
+	packet_put_plan(out, &plan);
+	if (op->failed)
+		return;
+	if (!(segment->plan_flags & (WIRE_ALL | WIRE_NONE)))
+		packet_point(out, segment->united, (segment->block_count + 63) / 64 * 8);
+	packet_point(out, op->eager, segment->eager_bytes);
+}

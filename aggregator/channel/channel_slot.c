@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * channel_slot.c - frames: who owes what, adding it up, handing out the sums
+ *
+ * A slot is opened with the list of its blocks and the number of workers that own one;
+ * a PUSH is accepted once from each, in any order, and must hold exactly the blocks that
+ * its sender announced. PROTOCOL.md section 8.
+ */
+
+#include <assert.h>
+
+#include "aggregator/channel/channel_impl.h"
+
+struct slot *slot_at(const struct channel *channel, uint32_t frame)
+{
+	return &channel->slots[frame & (channel->config.window - 1)];
+}
+
+/* Which of the slot's blocks did `rank` announce? Neighbouring blocks are a shift away. */
+uint64_t slot_owned(const struct segment *segment, const struct slot *slot, uint32_t rank)
+{
+	const uint64_t *bits = segment_bits(segment, rank);
+	uint32_t count = slot->block_count;
+	uint32_t first = slot->blocks[0];
+	uint64_t mask = 0;
+
+	assert(count >= 1 && count <= WIRE_FRAME_BLOCKS_MAX);
+	if (slot->blocks[count - 1] - first == count - 1) {
+		uint32_t word = first / 64, shift = first % 64;
+
+		mask = bits[word] >> shift;
+		if (shift > 0 && word + 1 < SEGMENT_WORDS)
+			mask |= bits[word + 1] << (64 - shift);
+		return count < 64 ? mask & ((UINT64_C(1) << count) - 1) : mask;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		mask |= (bits[slot->blocks[i] / 64] >> (slot->blocks[i] % 64) & 1) << i;
+	return mask;
+}
+
+/* ---- opening ---- */
+
+static void take_blocks(struct channel *channel, const struct segment *segment,
+                        const struct geometry *cut, struct slot *slot)
+{
+	uint32_t want = cut->frame_blocks;
+	uint32_t left = segment->union_count - channel->open_rank;
+	uint32_t bit = channel->open_bit;
+
+	if (want > left)
+		want = left;
+	slot->block_count = (uint8_t)want;
+	for (uint32_t i = 0; i < want; bit++) {
+		uint64_t word = segment->united[bit / 64] >> (bit % 64);
+
+		if (word == 0) {
+			bit |= 63;
+			continue;
+		}
+		bit += (uint32_t)__builtin_ctzll(word);
+		slot->blocks[i++] = (uint16_t)bit;
+	}
+	if (slot->part + 1 < cut->block_parts)
+		return; /* the next frame takes the next part of the same block */
+	channel->open_bit = bit;
+	channel->open_rank += want;
+}
+
+/* Fixed-point frames are integers to us; the workers convert. */
+static void number_form(const struct operation *op, const struct segment *segment,
+                        enum dtype *dtype, enum reduction *reduction)
+{
+	*dtype = op->asked.dtype;
+	*reduction = op->asked.reduction;
+	if (op->asked.form == WIRE_FIXED32 && !segment->nonfinite) {
+		*dtype = DTYPE_I32;
+		*reduction = REDUCE_SUM;
+	}
+}
+
+/* The kernel adds int32, and nothing else. */
+static bool kernel_adds(const struct channel *channel, const struct segment *segment)
+{
+	enum reduction reduction;
+	enum dtype dtype;
+
+	number_form(&channel->ops[segment->op], segment, &dtype, &reduction);
+	return channel->config.fast != NULL && dtype == DTYPE_I32 && reduction == REDUCE_SUM;
+}
+
+static void open_slot(struct channel *channel, struct segment *segment)
+{
+	const struct geometry *cut = &channel->ops[segment->op].cut;
+	struct slot *slot = slot_at(channel, channel->opened);
+
+	slot->frame = channel->opened;
+	slot->state = SLOT_OPEN;
+	slot->segment = (uint32_t)(segment - channel->segments);
+	slot->part = (channel->opened - segment->first) % cut->block_parts;
+	slot->unit_bytes = geometry_part_bytes(cut, slot->part);
+	slot->sent = false;
+	slot->touched = 0;
+	slot->arrived = 0;
+	slot->expected = 0;
+	slot->owned = UINT64_MAX;
+	memset(slot->came, 0, channel->rank_words * 8);
+	take_blocks(channel, segment, cut, slot);
+	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++) {
+		uint64_t mask = slot_owned(segment, slot, rank);
+
+		if (mask != 0)
+			slot->expected++;
+		slot->owned &= mask;
+	}
+	if (kernel_adds(channel, segment))
+		fast_open(channel, slot, segment);
+	else
+		fast_close(channel, slot);
+	channel->opened++;
+}
+
+void slot_open_more(struct channel *channel)
+{
+	while (channel->opened != channel->planned) {
+		uint32_t place = channel->open_segment & (channel->segment_count - 1);
+		struct segment *segment = &channel->segments[channel->order[place]];
+
+		if (segment->hollow)
+			channel->opened++;
+		else if (channel->opened - channel->base < channel->config.window)
+			open_slot(channel, segment);
+		else
+			return;
+		if (channel->opened - segment->first == segment->frame_count) {
+			channel->open_segment++;
+			channel->open_rank = 0;
+			channel->open_bit = 0;
+		}
+	}
+}
+
+/* ---- adding ---- */
+
+/* Runs of blocks that are alike, present and touched or not, are added in one call. */
+static void add_blocks(struct channel *channel, struct slot *slot, uint64_t mask,
+                       const uint8_t *data)
+{
+	const struct bitmap_engine *engine = channel->config.engine;
+	const struct segment *segment = &channel->segments[slot->segment];
+	uint32_t unit_elems, unit_sum_bytes;
+	enum reduction reduction;
+	enum dtype dtype;
+
+	number_form(&channel->ops[segment->op], segment, &dtype, &reduction);
+	unit_elems = slot->unit_bytes / dtype_bytes(dtype);
+	unit_sum_bytes = unit_elems * dtype_acc_bytes(dtype);
+	for (uint32_t i = 0; i < slot->block_count;) {
+		bool touched = slot->touched >> i & 1;
+		uint32_t run = 0;
+
+		if (!(mask >> i & 1)) {
+			i++;
+			continue;
+		}
+		while (i + run < slot->block_count && (mask >> (i + run) & 1) &&
+		       (slot->touched >> (i + run) & 1) == touched)
+			run++;
+		if (touched)
+			engine->reduce(slot->data + (size_t)i * unit_sum_bytes, data,
+			               (uint64_t)run * unit_elems, dtype, reduction);
+		else
+			engine->load(slot->data + (size_t)i * unit_sum_bytes, data,
+			             (uint64_t)run * unit_elems, dtype);
+		data += (size_t)run * slot->unit_bytes;
+		i += run;
+	}
+	slot->touched |= mask;
+}
+
+static void queue_result(struct channel *channel, const struct slot *slot)
+{
+	uint32_t waiting = channel->results_tail - channel->results_head;
+
+	if (waiting == channel->config.window) {
+		count_drop(channel, WIRE_DROP_FULL); /* it will be asked for again */
+		return;
+	}
+	channel->results[channel->results_tail++ & (channel->config.window - 1)] = slot->frame;
+}
+
+static void finish(struct channel *channel, struct slot *slot)
+{
+	const struct bitmap_engine *engine = channel->config.engine;
+	const struct segment *segment = &channel->segments[slot->segment];
+	uint32_t unit_elems;
+	enum reduction reduction;
+	enum dtype dtype;
+
+	number_form(&channel->ops[segment->op], segment, &dtype, &reduction);
+	unit_elems = slot->unit_bytes / dtype_bytes(dtype);
+	for (uint32_t i = 0; i < slot->block_count; i++)
+		if (!(slot->owned >> i & 1))
+			engine->zero_fold(slot->data +
+			                          (size_t)i * unit_elems * dtype_acc_bytes(dtype),
+			                  unit_elems, dtype, reduction);
+	engine->finish(slot->data, slot->data, (uint64_t)slot->block_count * unit_elems, dtype,
+	               reduction, channel->config.worker_count);
+	slot->state = SLOT_DONE;
+	channel->stats.results++;
+	channel->stats.passed_through += slot->expected == 1;
+	queue_result(channel, slot);
+}
+
+static void push_again(struct channel *channel, const struct slot *slot, uint16_t rank)
+{
+	struct reply reply = {.kind = REPLY_RESULT, .rank = rank, .number = slot->frame};
+
+	count_drop(channel, WIRE_DROP_DUPLICATE);
+	if (slot->state == SLOT_DONE && !frame_before(slot->frame, channel->members[rank].ack))
+		reply_put(channel, &reply);
+}
+
+/*
+ * The kernel may have added it, and completed the frame, before it passed the packet up: for its
+ * ack, or for us to send the RESULT. Duplicates of what was sent it answers itself, if it can; a
+ * NACK asks for the others.
+ */
+static void push_fast(struct channel *channel, struct slot *slot, const struct packet *packet)
+{
+	enum fast_push push = fast_push(channel, slot, packet);
+
+	if (push == FAST_PUSH_AGAIN)
+		return;
+	channel->stats.pushes += push != FAST_PUSH_UNSENT;
+	channel->stats.results += push == FAST_PUSH_COMPLETED;
+	channel->stats.passed_through += push == FAST_PUSH_COMPLETED && slot->expected == 1;
+	if (push != FAST_PUSH_ADDED)
+		queue_result(channel, slot);
+}
+
+void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us)
+{
+	struct slot *slot = slot_at(channel, packet->frame);
+	const struct segment *segment;
+	uint64_t mask;
+
+	if (frame_before(packet->frame, channel->base)) {
+		count_drop(channel, WIRE_DROP_STALE);
+		return;
+	}
+	if (slot->state == SLOT_EMPTY || slot->frame != packet->frame) {
+		count_drop(channel, WIRE_DROP_FRAME);
+		return;
+	}
+	segment = &channel->segments[slot->segment];
+	mask = slot_owned(segment, slot, packet->worker);
+	if (mask == 0 || mask != packet->mask) {
+		count_drop(channel, WIRE_DROP_MASK);
+		return;
+	}
+	if (packet->body_bytes != (uint32_t)__builtin_popcountll(mask) * slot->unit_bytes) {
+		count_drop(channel, WIRE_DROP_LENGTH);
+		return;
+	}
+	channel->members[packet->worker].progress_us = now_us;
+	if (slot->fast != NULL) {
+		push_fast(channel, slot, packet);
+		return;
+	}
+	if (rank_test(slot->came, packet->worker)) {
+		push_again(channel, slot, packet->worker);
+		return;
+	}
+	rank_set(slot->came, packet->worker);
+	add_blocks(channel, slot, mask, packet->body);
+	channel->stats.pushes++;
+	if (++slot->arrived == slot->expected)
+		finish(channel, slot);
+}
+
+/* ---- asking again ---- */
+
+bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank)
+{
+	return !rank_test(slot->came, rank) &&
+	       slot_owned(&channel->segments[slot->segment], slot, rank) != 0;
+}
+
+/*
+ * Is the RESULT lost, or still on its way? Lost if the worker has seen something that was
+ * sent later (section 10.2).
+ */
+static bool result_lost(const struct slot *slot, const struct packet *nack)
+{
+	if (nack->mask & WIRE_NACK_FORCE)
+		return true;
+	return slot->sent && !sequence_before((uint16_t)nack->mask, slot->sequence);
+}
+
+/* One frame that a worker lacks: true when that is because its own PUSH is missing here. */
+static bool nack_frame(struct channel *channel, const struct packet *nack, uint32_t frame)
+{
+	uint16_t rank = nack->worker;
+	struct slot *slot = slot_at(channel, frame);
+	struct reply reply = {.kind = REPLY_RESULT, .rank = rank, .number = frame};
+	const struct segment *segment;
+
+	if (frame_before(frame, channel->base) || !frame_before(frame, channel->opened))
+		return false;
+	fast_look(slot);
+	if (slot->frame == frame && slot->state == SLOT_DONE) {
+		if (fast_unsent(slot)) { /* we never saw the PUSH that completed it */
+			queue_result(channel, slot);
+		} else if (result_lost(slot, nack)) {
+			reply_put(channel, &reply);
+		}
+		return false;
+	}
+	if (slot->frame == frame && slot->state == SLOT_OPEN)
+		return slot_lacks(channel, slot, rank);
+	segment = plan_find(channel, frame);
+	if (segment != NULL && segment->hollow) {
+		reply.kind = REPLY_PLAN;
+		reply.number = (uint32_t)(segment - channel->segments);
+		reply_put(channel, &reply);
+	}
+	return false;
+}
+
+void slot_nack(struct channel *channel, const struct packet *packet)
+{
+	struct reply want = {.kind = REPLY_WANT, .rank = packet->worker, .number = packet->frame};
+	uint64_t words[WIRE_NACK_WORDS_MAX];
+	uint64_t any = 0;
+
+	want.word_count = nack_parse(packet, words);
+	if (want.word_count == 0) {
+		count_drop(channel, WIRE_DROP_LENGTH);
+		return;
+	}
+	for (uint32_t word = 0; word < want.word_count; word++) {
+		for (uint64_t left = words[word]; left != 0; left &= left - 1) {
+			uint32_t bit = (uint32_t)__builtin_ctzll(left);
+
+			if (nack_frame(channel, packet, packet->frame + word * 64 + bit))
+				want.words[word] |= UINT64_C(1) << bit;
+		}
+		any |= want.words[word];
+	}
+	if (any != 0)
+		reply_put(channel, &want);
+}
+
+bool slot_done(const struct channel *channel, uint32_t frame)
+{
+	struct slot *slot = slot_at(channel, frame);
+
+	fast_look(slot);
+	return slot->state == SLOT_DONE && slot->frame == frame;
+}
+
+void slot_sent(struct channel *channel, uint32_t frame, uint16_t sequence)
+{
+	struct slot *slot = slot_at(channel, frame);
+
+	slot->sent = true;
+	slot->sequence = sequence;
+	fast_sent(slot);
+}
+
+void slot_build(const struct channel *channel, uint32_t frame, struct packet_out *out)
+{
+	const struct slot *slot = slot_at(channel, frame);
+
+	packet_point(out, fast_data(slot), slot->block_count * slot->unit_bytes);
+}

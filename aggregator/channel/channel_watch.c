@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * channel_watch.c - who waits for whom, and for how long
+ *
+ * Of an operation that not all have called, of a segment that not all have announced, and of the
+ * oldest frame that not all have acknowledged, the one that has waited longest is what people
+ * want to hear of, and what ends a job when it has waited too long. PROTOCOL.md section 11.3.
+ * And what is counted of operations that are over.
+ */
+
+#include "aggregator/channel/channel_impl.h"
+
+bool channel_idle(const struct channel *channel)
+{
+	return channel->ops_used == 0 && channel->base == channel->planned;
+}
+
+/* Something that waits, and whom for. */
+struct wait {
+	uint64_t tag;
+	uint64_t since_us;
+	bool streaming;
+	const uint64_t *have;    /* for ranks not in it, one bit a rank; NULL: */
+	const struct slot *slot; /* for those that lack in it; NULL: whose ack is base */
+};
+
+static bool is_missing(const struct channel *channel, const struct wait *wait, uint32_t rank)
+{
+	if (wait->have != NULL)
+		return !rank_test(wait->have, rank);
+	if (wait->slot != NULL)
+		return slot_lacks(channel, wait->slot, rank);
+	return channel->members[rank].ack == channel->base;
+}
+
+static void missing_list(const struct channel *channel, const struct wait *wait, uint64_t waited_us,
+                         struct channel_view *out)
+{
+	out->wait.stall = (struct channel_stall){
+		.tag = wait->tag, .streaming = wait->streaming, .waited_us = waited_us};
+	out->wait.rank_count = 0;
+	for (uint16_t rank = 0; rank < channel->config.worker_count; rank++) {
+		if (!is_missing(channel, wait, rank))
+			continue;
+		if (out->wait.stall.missing++ == 0)
+			out->wait.stall.rank = rank;
+		if (out->wait.rank_count < CHANNEL_RANKS_NAMED)
+			out->wait.ranks[out->wait.rank_count++] = rank;
+	}
+}
+
+static void look_operations(const struct channel *channel, uint64_t now_us,
+                            struct channel_view *out)
+{
+	for (uint32_t i = 0; i < channel->config.op_slots; i++) {
+		const struct operation *op = &channel->ops[i];
+		uint64_t age_us = now_us - op->started_us;
+
+		if (!op->used)
+			continue;
+		if (out->operations++ == 0 || age_us > out->age_us) {
+			out->tag = op->asked.tag;
+			out->count = op->asked.count;
+			out->dtype = op->asked.dtype;
+			out->reduction = op->asked.reduction;
+			out->fixed32 = op->asked.form == WIRE_FIXED32;
+			out->age_us = age_us;
+		}
+		if (op->bound_count < channel->config.worker_count &&
+		    (out->wait.stall.missing == 0 || age_us > out->wait.stall.waited_us))
+			missing_list(channel,
+			             &(struct wait){.tag = op->asked.tag, .have = op->bound},
+			             age_us, out);
+	}
+}
+
+/* A worker that is busy with something else has its time: it counts since it last did anything. */
+static void look_segments(const struct channel *channel, uint64_t now_us, struct channel_view *out)
+{
+	uint32_t count = channel->config.op_slots * channel->config.segments_ahead;
+
+	for (uint32_t i = 0; i < count; i++) {
+		const struct segment *segment = &channel->segments[i];
+		struct wait wait = {.have = segment->joined};
+		uint64_t waited_us = now_us - segment->since_us;
+		uint32_t first = 0;
+
+		if (segment->state != SEGMENT_GATHERING)
+			continue;
+		while (rank_test(segment->joined, first))
+			first++;
+		if (now_us - channel->members[first].progress_us < waited_us)
+			waited_us = now_us - channel->members[first].progress_us;
+		wait.tag = channel->ops[segment->op].asked.tag;
+		if (out->wait.stall.missing == 0 || waited_us > out->wait.stall.waited_us)
+			missing_list(channel, &wait, waited_us, out);
+	}
+}
+
+static void look_frames(const struct channel *channel, uint64_t now_us, struct channel_view *out)
+{
+	uint32_t oldest = channel->order[channel->order_head & (channel->segment_count - 1)];
+	uint64_t waited_us = now_us - channel->progress_us;
+	struct slot *slot = slot_at(channel, channel->base);
+	struct wait wait = {.streaming = true};
+
+	if (channel->base == channel->planned ||
+	    (out->wait.stall.missing != 0 && waited_us <= out->wait.stall.waited_us))
+		return;
+	fast_look(slot);
+	if (slot->frame == channel->base && slot->state == SLOT_OPEN)
+		wait.slot = slot;
+	wait.tag = channel->ops[channel->segments[oldest].op].asked.tag;
+	missing_list(channel, &wait, waited_us, out);
+}
+
+/* Frames that have a slot: a hollow one needs none. */
+static uint32_t slots_used(const struct channel *channel)
+{
+	uint32_t used = channel->opened - channel->base;
+
+	for (uint32_t i = channel->order_head; i != channel->order_tail; i++) {
+		const struct segment *segment =
+			&channel->segments[channel->order[i & (channel->segment_count - 1)]];
+
+		if (segment->hollow && !frame_before(segment->first, channel->base) &&
+		    frame_before(segment->first, channel->opened))
+			used--;
+	}
+	return used;
+}
+
+void channel_look(const struct channel *channel, uint64_t now_us, struct channel_view *out)
+{
+	*out = (struct channel_view){.slots = channel->config.window,
+	                             .slots_used = slots_used(channel)};
+	look_operations(channel, now_us, out);
+	look_segments(channel, now_us, out);
+	look_frames(channel, now_us, out);
+}
+
+uint64_t channel_stuck_us(const struct channel *channel, uint64_t now_us)
+{
+	return channel->base == channel->planned ? 0 : now_us - channel->progress_us;
+}
+
+bool channel_stalled(const struct channel *channel, uint64_t now_us, struct channel_stall *out)
+{
+	struct channel_view view;
+
+	channel_look(channel, now_us, &view);
+	if (view.wait.stall.missing == 0 || view.wait.stall.waited_us < channel->config.stall_us)
+		return false;
+	*out = view.wait.stall;
+	return true;
+}
+
+/* ---- what has been ---- */
+
+const uint32_t channel_times_us[CHANNEL_TIMES] = {
+	100,   200,    500,    1000,   2000,    5000,    10000,   20000,
+	50000, 100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000,
+};
+
+uint64_t channel_late_us(const struct channel *channel, uint32_t rank)
+{
+	return channel->members[rank].late_us;
+}
+
+/* The last worker to call an operation has kept all the others waiting, and it alone, since the one before. */
+void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us)
+{
+	if (op->bound_count == channel->config.worker_count && op->bound_count > 1)
+		channel->members[rank].late_us += now_us - op->bound_us;
+	op->bound_us = now_us;
+}
+
+void watch_finished(struct channel *channel, const struct operation *op, uint64_t now_us)
+{
+	struct channel_stats *stats = &channel->stats;
+	uint64_t us = now_us - op->started_us;
+	uint32_t at = 0;
+
+	while (at < CHANNEL_TIMES && us > channel_times_us[at])
+		at++;
+	stats->operations++;
+	stats->tensor_bytes += op->cut.shard_blocks * op->cut.block_bytes;
+	if (op->cut.eager) {
+		stats->eager++;
+		stats->eager_times[at]++;
+		stats->eager_times_us += us;
+	} else {
+		stats->times[at]++;
+		stats->times_us += us;
+	}
+}

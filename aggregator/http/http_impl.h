@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * http_impl.h - what http.c (answering), http_metrics.c and http_status.c (the bodies) share;
+ * private to them
+ */
+#ifndef AGGREGATOR_HTTP_IMPL_H
+#define AGGREGATOR_HTTP_IMPL_H
+
+#include "aggregator/http/http.h"
+
+struct job_snapshot {
+	struct jobs_view view;
+	uint32_t index;             /* for jobs_worker() */
+	struct channel_stats stats; /* its channels', added up */
+	struct channel_view busy;   /* the oldest operation and the longest wait of all channels */
+	uint32_t slots, slots_used; /* of all channels */
+	uint64_t operations;        /* whole ones, however many channels they took */
+	uint64_t times[CHANNEL_TIMES + 1], times_us; /* of the eager ones and the first channel's */
+	uint64_t *late_us;                           /* [view.world] */
+};
+
+/* What control and data threads say, asked once a request. */
+struct snapshot {
+	uint32_t job_count;
+	struct job_snapshot *jobs;
+	struct jobs_totals totals;
+	struct data_stats data;
+	uint64_t drops[WIRE_DROP_COUNT]; /* of the data threads, of the XDP program, and of jobs */
+	uint64_t fast[FAST_COUNTER_COUNT]; /* of the XDP program */
+};
+
+/* False: out of memory. */
+bool snapshot_take(const struct http_sources *sources, struct snapshot *out);
+void snapshot_free(struct snapshot *snapshot);
+
+const char *http_datapath(const struct http_sources *sources);
+
+#endif /* AGGREGATOR_HTTP_IMPL_H */

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* http_snapshot.c - asks the data threads, through their mailboxes, for what HTTP shows */
+
+#include <stdlib.h>
+
+#include "aggregator/http/http_impl.h"
+
+static void add_stats(struct channel_stats *sum, const struct channel_stats *one)
+{
+	const uint64_t *from = (const uint64_t *)(const void *)one;
+	uint64_t *to = (uint64_t *)(void *)sum;
+
+	_Static_assert(sizeof(*one) % sizeof(uint64_t) == 0, "only uint64_t");
+	for (size_t k = 0; k < sizeof(*one) / sizeof(uint64_t); k++)
+		to[k] += from[k];
+}
+
+/* The oldest operation and the longest wait may be on different channels. */
+static void add_view(struct job_snapshot *job, const struct channel_view *one)
+{
+	struct channel_view *sum = &job->busy;
+	struct channel_wait wait = sum->wait;
+	uint32_t operations = sum->operations;
+
+	if (one->wait.stall.missing > 0 &&
+	    (wait.stall.missing == 0 || one->wait.stall.waited_us > wait.stall.waited_us))
+		wait = one->wait;
+	if (one->operations > 0 && (operations == 0 || one->age_us > sum->age_us))
+		*sum = *one;
+	sum->wait = wait;
+	sum->operations = one->operations > operations ? one->operations : operations;
+	job->slots += one->slots;
+	job->slots_used += one->slots_used;
+}
+
+/* The first channel stands for all: which one is the slowest changes, and a counter must not. */
+static void add_times(struct job_snapshot *job, const struct channel_stats *one, bool first)
+{
+	for (uint32_t k = 0; k <= CHANNEL_TIMES; k++)
+		job->times[k] += one->eager_times[k] + (first ? one->times[k] : 0);
+	job->times_us += one->eager_times_us + (first ? one->times_us : 0);
+}
+
+/* An operation is on all channels, but an eager one on one of them. */
+static void job_take(struct data *data, struct job_snapshot *job)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < job->view.channel_count; i++) {
+		struct channel_stats stats;
+		struct channel_view view;
+
+		if (!data_channel_look(data, job->view.channel_ids[i], &stats, &view, job->late_us))
+			continue;
+		add_stats(&job->stats, &stats);
+		add_view(job, &view);
+		add_times(job, &stats, i == 0);
+		if (stats.operations - stats.eager > most)
+			most = stats.operations - stats.eager;
+	}
+	job->operations = job->stats.eager + most;
+}
+
+bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
+{
+	*out = (struct snapshot){0};
+	jobs_totals(sources->jobs, &out->totals);
+	data_stats(sources->data, &out->data);
+	offload_counters(sources->offload, out->fast);
+	out->jobs = calloc(out->totals.jobs + 1, sizeof(*out->jobs));
+	if (out->jobs == NULL)
+		return false;
+	for (uint32_t i = 0; i < JOBS_MAX && out->job_count < out->totals.jobs; i++) {
+		struct job_snapshot *job = &out->jobs[out->job_count];
+
+		if (!jobs_view(sources->jobs, i, &job->view))
+			continue;
+		job->index = i;
+		job->late_us = calloc(job->view.world, sizeof(*job->late_us));
+		if (job->late_us == NULL) {
+			snapshot_free(out);
+			return false;
+		}
+		job_take(sources->data, job);
+		out->job_count++;
+	}
+	for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++) {
+		out->drops[d] = out->data.drops[d];
+		if (d != WIRE_DROP_DUPLICATE) /* is in the channels' own numbers */
+			out->drops[d] += out->fast[d];
+		for (uint32_t i = 0; i < out->job_count; i++)
+			out->drops[d] += out->jobs[i].stats.drops[d];
+	}
+	return true;
+}
+
+void snapshot_free(struct snapshot *snapshot)
+{
+	for (uint32_t i = 0; i < snapshot->job_count; i++)
+		free(snapshot->jobs[i].late_us);
+	free(snapshot->jobs);
+}
+
+const char *http_datapath(const struct http_sources *sources)
+{
+	return sources->offload != NULL ? "xdp" : data_backend(sources->data);
+}

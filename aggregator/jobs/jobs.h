@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * jobs.h - who may join, who has joined, and how a job ends
+ *
+ * The control plane as a machine without I/O: lines and time go in, lines and orders to
+ * the data plane come out through struct jobs_ports. It owns the channels of every job.
+ * PROTOCOL.md sections 5 and 11. One thread; nothing blocks.
+ */
+#ifndef AGGREGATOR_JOBS_H
+#define AGGREGATOR_JOBS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/channel/channel.h"
+#include "aggregator/control/message.h"
+#include "aggregator/control/proof.h"
+#include "aggregator/net/net.h"
+
+#define JOBS_MAX 1024
+#define JOBS_THREADS_MAX CONTROL_CHANNELS_MAX
+
+struct jobs;
+struct jobs_peer; /* one control connection */
+
+struct jobs_config {
+	const struct proof_keys *keys; /* NULL: anyone may join */
+	const char *software;          /* for HELLO */
+	uint32_t threads;              /* data threads: a job gets a channel on each */
+	uint32_t peers_max;            /* connections */
+	uint32_t jobs_max;             /* 1 .. JOBS_MAX */
+	uint32_t workers_max;          /* of one job */
+	size_t job_bytes_max;          /* slots and tables of one job */
+	size_t bytes_max;              /* of all jobs */
+	uint32_t payload_max;          /* UDP payload */
+	uint32_t window_bytes;         /* what a job may have under way, per channel */
+	uint32_t rcvbuf_bytes;         /* of one data thread's socket */
+	uint32_t op_slots, segments_ahead;
+	uint64_t join_us;   /* how long the first worker of a job waits for the last */
+	uint64_t hello_us;  /* how long a connection may stay without joining */
+	uint32_t group_net; /* host byte order; 16 random bits are added; 0: no multicast */
+	uint16_t group_port;
+	uint32_t data_ip; /* where workers send datagrams; 0: where they have connected to */
+	uint16_t data_port;
+	const struct bitmap_engine *engine;
+};
+
+/* A channel as the data plane needs it. */
+struct jobs_channel {
+	uint16_t id; /* its low byte is the thread */
+	uint16_t worker_count;
+	uint64_t group_token;
+	const uint64_t *tokens; /* [worker_count]; jobs owns them until detach() */
+	uint32_t group_ip;      /* host byte order; 0: no multicast */
+	uint32_t group_from_ip; /* ours: most workers are connected to this one */
+	uint16_t group_port;
+};
+
+/* What is wrong with a worker's path. */
+struct jobs_trouble {
+	enum jobs_trouble_kind {
+		JOBS_UNSENT, /* datagrams to it do not get out, and the channel gets no further */
+		JOBS_MERGED, /* its datagrams come several in one, and are lost */
+		JOBS_SLOW,   /* of all: PUSHes that the kernel might have added come to us */
+	} kind;
+	uint16_t rank;   /* the first such worker; WIRE_EVERYONE: the group */
+	uint16_t more;   /* how many more there are */
+	int error;       /* JOBS_UNSENT: errno */
+	uint64_t count;  /* of datagrams, to or from this one; JOBS_SLOW: added by the kernel */
+	uint64_t of;     /* JOBS_MERGED: whole ones meanwhile, from all; JOBS_SLOW: PUSHes */
+	uint64_t for_us; /* since the first of them, or since the channel last got further */
+};
+
+/* How long ago a channel heard a KNOCK of a worker, of any size, and of the job's; UINT64_MAX: never. */
+struct jobs_heard {
+	uint64_t any_us, whole_us;
+};
+
+struct jobs_ports {
+	void *context;
+	/* Queue bytes to a peer; never fails here: a dead peer shows as jobs_gone(). */
+	void (*send)(void *context, struct jobs_peer *peer, const char *line);
+	/* Close after what was sent has gone; the peer is not used again. */
+	void (*close)(void *context, struct jobs_peer *peer);
+	/* From now on KNOCKs for `channel` are answered. -ENOMEM. */
+	int (*attach)(void *context, const struct jobs_channel *channel);
+	/*
+	 * Give the channel-to-be memory to share with the kernel (config->fast, fast_slots), as many
+	 * slots as config->window; unshare() or detach() takes it back. NULL, or why there is none.
+	 * May be NULL itself.
+	 */
+	const char *(*share)(void *context, const struct jobs_channel *channel,
+	                     struct channel_config *config);
+	/* The channel will make no use of what share() gave, if anything. May be NULL. */
+	void (*unshare)(void *context, uint16_t id);
+	/*
+	 * From now on the channel gets packets of all kinds; jobs owns it, the data plane uses it
+	 * until detach(). attach(), start() and detach() return only when the data thread has done it.
+	 */
+	void (*start)(void *context, uint16_t id, struct channel *channel, const bool multicast[]);
+	void (*detach)(void *context, uint16_t id);
+	/* A KNOCK of this worker with this number, which is not 0, may come from another address. */
+	void (*move)(void *context, uint16_t id, uint32_t rank, uint64_t number);
+	/* When did a worker's KNOCKs last come? */
+	void (*heard)(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out);
+	void (*random)(void *context, void *out, size_t bytes);
+	/* One event, as logfmt without the time: level is "info" or "warn". */
+	void (*log)(void *context, const char *level, const char *text);
+};
+
+/* Snapshots for status and metrics. */
+struct jobs_view {
+	const char *name;
+	const char *state; /* "forming", "probing", "running" */
+	uint32_t world, joined;
+	uint32_t payload, window;
+	bool multicast; /* at least one worker gets results so */
+	bool fast;      /* the kernel adds its int32 frames */
+	size_t bytes;
+	uint32_t channel_count;
+	const uint16_t *channel_ids;
+	uint64_t state_us; /* it has been in this state for so long */
+	uint64_t silence_us, stall_us;
+	const char *trouble; /* "", or a line on a path with which something is wrong */
+};
+
+/* One worker of a job; what it does not know yet is "" or 0. */
+struct jobs_worker {
+	const char *state; /* "missing", "joined", "ready" (its packets arrive), "left" */
+	const char *host, *address;
+	bool multicast;
+	uint64_t silent_us; /* since it was last heard on the control connection */
+};
+
+/* The last job that failed. */
+struct jobs_failure {
+	char job[CONTROL_NAME_BYTES], code[CONTROL_NAME_BYTES], text[CONTROL_TEXT_BYTES];
+	uint64_t age_us;
+};
+
+/* Why workers are not let in: the code that they are told, too. */
+#define JOBS_REFUSALS 12
+extern const char *const jobs_refusals[JOBS_REFUSALS];
+
+struct jobs_totals {
+	size_t bytes_max; /* of all jobs */
+	uint64_t jobs_started, jobs_finished, jobs_failed;
+	uint64_t joins_refused;
+	uint64_t refused[JOBS_REFUSALS]; /* the same, by reason */
+	size_t bytes;                    /* reserved now */
+	uint32_t jobs;                   /* now */
+	uint32_t peers;                  /* now */
+	bool draining;
+};
+
+int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, struct jobs **out);
+void jobs_close(struct jobs *jobs); /* after jobs_end() */
+
+/*
+ * jobs_connected - a new control connection from `from` to our address `local_ip`. When there
+ * are more than peers_max, one that has not joined gives way, of the address that has most of
+ * them the oldest: it is told so, code "connections", and closed. NULL: that was this one.
+ * `handle` is the caller's: see jobs_peer_handle().
+ */
+struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from, uint32_t local_ip,
+                                 void *handle, uint64_t now_us);
+void *jobs_peer_handle(const struct jobs_peer *peer);
+
+/* jobs_crowd_out - let one give way now. False: all have joined. */
+bool jobs_crowd_out(struct jobs *jobs);
+
+/*
+ * jobs_no_room - a connection cannot even be taken: it is counted, and what to tell it returned
+ * in malloc'ed memory; NULL: out of memory.
+ */
+char *jobs_no_room(struct jobs *jobs);
+
+void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
+
+/* The peer sent what is no line (jobs_garbage; it is told why), or its connection ended (jobs_gone). */
+void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why);
+void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason);
+
+/* A channel reports an operation that has waited too long. Unknown ids are ignored. */
+void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall);
+
+/*
+ * The same for trouble with a worker's path, again and again while it lasts: the job ends, at once if it
+ * will not pass by itself, else after the silence time. Until then jobs_view() has it.
+ */
+void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trouble *trouble);
+
+/* Call every 50 to 500 ms: time-outs and heartbeats. */
+void jobs_tick(struct jobs *jobs, uint64_t now_us);
+
+/* Refuse new jobs from now on. */
+void jobs_drain(struct jobs *jobs);
+
+/* From now on workers join by these keys; those that have joined stay. NULL: anyone may. */
+void jobs_keys_set(struct jobs *jobs, const struct proof_keys *keys);
+
+/* End every job with a reason. */
+void jobs_end(struct jobs *jobs, const char *text);
+
+void jobs_totals(const struct jobs *jobs, struct jobs_totals *out);
+
+/* By place, 0 .. JOBS_MAX - 1, and rank, 0 .. world - 1. Ages are right to about 50 ms. */
+bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out);
+void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct jobs_worker *out);
+bool jobs_last_failure(const struct jobs *jobs, struct jobs_failure *out); /* false: none */
+
+#endif /* AGGREGATOR_JOBS_H */

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * jobs_impl.h - what jobs.c (connections, time, how jobs end), jobs_join.c (admission, and from
+ * the first JOIN to START), jobs_blame.c (jobs that get no further), jobs_trouble.c (paths) and
+ * jobs_view.c (for status) share; private to them
+ */
+#ifndef AGGREGATOR_JOBS_IMPL_H
+#define AGGREGATOR_JOBS_IMPL_H
+
+#include "aggregator/jobs/crowd.h"
+#include "aggregator/jobs/jobs.h"
+
+#define ADDRESS_BYTES 24
+
+enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING };
+
+struct jobs_peer {
+	bool used;
+	bool ready;
+	bool multicast;
+	struct job *job; /* NULL before JOIN is accepted */
+	uint32_t rank;
+	uint32_t payload, rcvbuf;
+	uint64_t silence_us, stall_us; /* as it has asked; its job's hold once all have joined */
+	uint32_t local_ip, ip;         /* ours, its */
+	void *handle;
+	uint64_t since_us, heard_us, pinged_us;
+	uint32_t open;                      /* operations that it was in when it last pinged, */
+	uint64_t tag;                       /* and the oldest one's */
+	struct proof_key key;               /* it has shown that it knows; */
+	bool keyed;                         /* false: none was asked for */
+	uint8_t nonce[CONTROL_NONCE_BYTES]; /* ours */
+	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* its */
+	char host[CONTROL_NAME_BYTES];
+	char address[ADDRESS_BYTES];
+};
+
+struct job {
+	enum job_state state;
+	char name[CONTROL_NAME_BYTES];
+	uint32_t world;
+	uint32_t joined, ready, left;
+	struct jobs_peer **members; /* [world]; NULL: not here, or has left */
+	uint64_t since_us;
+	uint64_t silence_us, stall_us; /* the shortest that any of its workers asks for */
+	uint32_t opener;               /* rank of the first worker */
+	size_t bytes;
+	uint32_t payload, window, first_frame;
+	uint64_t group_token;
+	uint32_t group_ip;
+	uint64_t *tokens;                 /* [world] */
+	bool fast;                        /* the kernel adds its int32 frames, on all channels; */
+	const char *slow;                 /* or why it does not */
+	uint32_t fast_window;             /* slots that the kernel has for a channel of this job */
+	char trouble[CONTROL_TEXT_BYTES]; /* the last, */
+	uint64_t trouble_us;              /* and when it was told */
+	uint32_t channel_count;
+	struct job_channel {
+		uint16_t id;
+		struct channel *channel;   /* NULL before START */
+		struct fast_channel *fast; /* NULL: nothing is shared with the kernel */
+		struct fast_slot *fast_slots;
+	} channels[JOBS_THREADS_MAX];
+	uint16_t channel_ids[JOBS_THREADS_MAX]; /* the same numbers, for those who look */
+};
+
+struct jobs {
+	struct jobs_config config;
+	struct jobs_ports ports;
+	struct jobs_peer *peers; /* [places] */
+	uint32_t places;         /* one more than peers_max: there is always one for a newcomer */
+	uint32_t peer_count;     /* used */
+	struct crowd waiting;    /* peers without a job, by address */
+	struct job *jobs;        /* [jobs_max] */
+	struct crowd unstarted;  /* jobs that do not run yet, by owner */
+	size_t bytes;
+	bool draining;
+	uint64_t now_us;             /* when anything last came in, or the clock ticked */
+	struct jobs_failure failure; /* code "": none; its age is when it was */
+	struct jobs_totals totals;
+};
+
+/* jobs.c */
+void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
+                 ...) __attribute__((format(printf, 4, 5)));
+void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
+              const char *format, ...) __attribute__((format(printf, 5, 6)));
+void job_release(struct jobs *jobs, struct job *job);
+void jobs_log(struct jobs *jobs, const char *level, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* jobs_trouble.c: whose channel is it? Has the trouble been told of lately? */
+struct job *job_with(struct jobs *jobs, uint16_t channel_id);
+bool job_troubled(const struct jobs *jobs, const struct job *job);
+
+/* jobs_blame.c */
+void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+void move_take(struct jobs *jobs, struct jobs_peer *peer);
+
+/* jobs_join.c */
+void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message,
+               uint64_t now_us);
+void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+
+#endif /* AGGREGATOR_JOBS_IMPL_H */

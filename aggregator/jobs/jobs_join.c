@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* jobs_join.c - admission, and a job's way from its first JOIN to START; PROTOCOL.md section 5 */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/jobs/jobs_impl.h"
+
+/* ---- may this worker join? ---- */
+
+static struct job *job_named(struct jobs *jobs, const char *name, struct job **free_job)
+{
+	*free_job = NULL;
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
+		struct job *job = &jobs->jobs[i];
+
+		if (job->state != JOB_FREE && strcmp(job->name, name) == 0)
+			return job;
+		if (job->state == JOB_FREE && *free_job == NULL)
+			*free_job = job;
+	}
+	return NULL;
+}
+
+/* The keys may change before the last worker of its job comes: it is answered by this one. */
+static bool proof_holds(const struct jobs *jobs, struct jobs_peer *peer,
+                        const struct control_message *join)
+{
+	const struct proof_key *key;
+	uint8_t want[PROOF_BYTES];
+	struct proof_statement statement = {
+		.server_nonce = peer->nonce,
+		.client_nonce = join->nonce,
+		.job = join->job,
+		.rank = join->rank,
+		.world = join->world,
+	};
+
+	if (jobs->config.keys == NULL)
+		return true;
+	key = proof_keys_find(jobs->config.keys, join->job);
+	if (key == NULL)
+		return false;
+	peer->key = *key;
+	peer->keyed = true;
+	proof_make(key, PROOF_JOIN, &statement, want);
+	return proof_equal(want, join->proof);
+}
+
+/* Reasons that need no look at other jobs. True when there is one; then the peer is gone. */
+static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
+                             const struct control_message *join)
+{
+	if (join->version != WIRE_VERSION)
+		peer_refuse(jobs, peer, "version",
+		            "you speak version %u of the protocol, this aggregator speaks %u",
+		            join->version, WIRE_VERSION);
+	else if (!proof_holds(jobs, peer, join))
+		peer_refuse(jobs, peer, "key",
+		            "wrong key for job '%s': give the one that the aggregator has in its "
+		            "--key-file",
+		            join->job);
+	else if (join->world == 0 || join->world > jobs->config.workers_max)
+		peer_refuse(jobs, peer, "world",
+		            "a job may have 1 to %u workers here, you ask for %u (workers_max)",
+		            jobs->config.workers_max, join->world);
+	else if (join->rank >= join->world)
+		peer_refuse(jobs, peer, "rank",
+		            "rank %u is impossible with world %u: ranks are 0 to %u", join->rank,
+		            join->world, join->world - 1);
+	else if (join->payload < WIRE_PAYLOAD_MIN)
+		peer_refuse(jobs, peer, "payload",
+		            "your path carries %u bytes a datagram, the protocol needs %u",
+		            join->payload, WIRE_PAYLOAD_MIN);
+	else
+		return false;
+	return true;
+}
+
+static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const struct job *job,
+                           const struct control_message *join)
+{
+	const struct jobs_peer *other = join->world == job->world ? job->members[join->rank] : NULL;
+	const struct jobs_peer *opener = job->members[job->opener];
+
+	if (join->world != job->world)
+		peer_refuse(jobs, peer, "world",
+		            "job '%s' has world %u (opened by rank %u, %s), you say %u", job->name,
+		            job->world, job->opener, opener != NULL ? opener->host : "gone",
+		            join->world);
+	else if (other != NULL)
+		peer_refuse(jobs, peer, "rank", "rank %u of job '%s' is taken by %s (%s)",
+		            join->rank, job->name, other->host, other->address);
+	else if (job->state != JOB_FORMING)
+		peer_refuse(jobs, peer, "running",
+		            "job '%s' has begun without you; use another name", job->name);
+	else
+		return false;
+	return true;
+}
+
+/* ---- from all have joined to START ---- */
+
+static uint32_t power_of_two_below(uint64_t value)
+{
+	uint32_t power = 4;
+
+	while (power * 2 <= value && power * 2 <= WIRE_WINDOW_MAX)
+		power *= 2;
+	return power;
+}
+
+/* Frames under way: what the configuration grants, and no receive buffer may overflow. */
+static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint32_t payload)
+{
+	uint64_t frames = jobs->config.window_bytes / payload;
+
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		/* The kernel charges about twice a datagram's bytes to the buffer. */
+		uint64_t room = job->members[rank]->rcvbuf / (2 * payload);
+
+		frames = room < frames ? room : frames;
+	}
+	return power_of_two_below(frames);
+}
+
+/* What a channel is opened with; `config` says the window, and what it shares with the kernel. */
+static void channel_config_fill(const struct jobs *jobs, const struct job *job,
+                                struct channel_config *config)
+{
+	config->worker_count = (uint16_t)job->world;
+	config->payload = job->payload;
+	config->op_slots = jobs->config.op_slots;
+	config->segments_ahead = jobs->config.segments_ahead;
+	config->first_frame = job->first_frame;
+	config->group_token = job->group_token;
+	config->tokens = job->tokens;
+	config->stall_us = job->stall_us;
+	config->engine = jobs->config.engine;
+}
+
+static void job_numbers(struct jobs *jobs, struct job *job)
+{
+	uint16_t group;
+
+	job->payload = jobs->config.payload_max;
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		if (job->members[rank]->payload < job->payload)
+			job->payload = job->members[rank]->payload;
+	job->window = window_for(jobs, job, job->payload);
+	jobs->ports.random(jobs->ports.context, &job->first_frame, sizeof(job->first_frame));
+	jobs->ports.random(jobs->ports.context, &job->group_token, sizeof(job->group_token));
+	jobs->ports.random(jobs->ports.context, job->tokens, job->world * sizeof(*job->tokens));
+	jobs->ports.random(jobs->ports.context, &group, sizeof(group));
+	if (jobs->config.group_net != 0)
+		job->group_ip = jobs->config.group_net + group;
+}
+
+/*
+ * A group is sent to by one of our interfaces, the one with this address. Workers on other networks
+ * hear no PROBE from there and get copies.
+ */
+static uint32_t busiest_address(const struct job *job)
+{
+	uint32_t best_ip = 0, best_count = 0;
+
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		uint32_t ip = job->members[rank]->local_ip, count = 0;
+
+		for (uint32_t other = rank; other < job->world; other++)
+			count += job->members[other]->local_ip == ip;
+		if (count > best_count) {
+			best_ip = ip;
+			best_count = count;
+		}
+	}
+	return best_ip;
+}
+
+/*
+ * Reserve what the job takes with its present payload and window: first as the workers' interfaces
+ * have it, then, at START, as their paths do. False: the job has failed.
+ */
+static bool job_reserve(struct jobs *jobs, struct job *job)
+{
+	struct channel_config config = {.window = job->window};
+	size_t bytes, others = jobs->bytes - job->bytes;
+
+	channel_config_fill(jobs, job, &config);
+	bytes = channel_memory(&config) * jobs->config.threads;
+	if (bytes == 0 || bytes > jobs->config.job_bytes_max) {
+		job_fail(jobs, job, job->world, "memory",
+		         "the job needs %zu bytes here, %zu are allowed (job_bytes_max)", bytes,
+		         jobs->config.job_bytes_max);
+		return false;
+	}
+	if (bytes > jobs->config.bytes_max - others) {
+		job_fail(jobs, job, job->world, "memory",
+		         "the job needs %zu bytes, %zu of %zu are in use by other jobs (bytes_max)",
+		         bytes, others, jobs->config.bytes_max);
+		return false;
+	}
+	job->bytes = bytes;
+	jobs->bytes = others + bytes;
+	return true;
+}
+
+/* PROTOCOL.md section 2.3: the low byte chooses the thread. */
+static uint16_t channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread)
+{
+	uint32_t index = (uint32_t)(job - jobs->jobs), threads = jobs->config.threads;
+
+	return (uint16_t)(index / (256 / threads) * 256 + index % (256 / threads) * threads +
+	                  thread);
+}
+
+/*
+ * The data plane learns of the job's channels, on every thread. The kernel lends slots now, since it
+ * is to see by what road KNOCKs come: as many as the largest datagrams that it takes would want.
+ */
+static bool job_attach(struct jobs *jobs, struct job *job)
+{
+	uint32_t payload = job->payload < FAST_PAYLOAD_MAX ? job->payload : FAST_PAYLOAD_MAX;
+
+	job->fast_window = window_for(jobs, job, payload);
+	for (uint32_t thread = 0; thread < jobs->config.threads; thread++) {
+		struct job_channel *channel = &job->channels[thread];
+		struct channel_config config = {.window = job->fast_window};
+		struct jobs_channel info = {
+			.id = channel_id(jobs, job, thread),
+			.worker_count = (uint16_t)job->world,
+			.group_token = job->group_token,
+			.tokens = job->tokens,
+			.group_ip = job->group_ip,
+			.group_from_ip = busiest_address(job),
+			.group_port = jobs->config.group_port,
+		};
+
+		const char *why = "";
+
+		channel_config_fill(jobs, job, &config);
+		if (jobs->ports.share != NULL)
+			why = jobs->ports.share(jobs->ports.context, &info, &config);
+		job->slow = why != NULL ? why : job->slow;
+		if (jobs->ports.attach(jobs->ports.context, &info) != 0)
+			return false;
+		*channel = (struct job_channel){
+			.id = info.id, .fast = config.fast, .fast_slots = config.fast_slots};
+		job->channel_ids[thread] = info.id;
+		job->channel_count++;
+	}
+	return true;
+}
+
+/* The job's times hold from here on, so silence is counted anew. */
+static void welcome_all(struct jobs *jobs, struct job *job, uint64_t now_us)
+{
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		struct jobs_peer *peer = job->members[rank];
+		struct proof_statement statement = {
+			.server_nonce = peer->nonce,
+			.client_nonce = peer->client_nonce,
+			.job = job->name,
+			.rank = rank,
+			.world = job->world,
+		};
+		struct control_message message = {
+			.kind = CONTROL_WELCOME,
+			.channel_count = job->channel_count,
+			.token = job->tokens[rank],
+			.group_token = job->group_token,
+			.payload = job->payload,
+			.silence_ms = (uint32_t)(job->silence_us / 1000),
+			.stall_ms = (uint32_t)(job->stall_us / 1000),
+			.window = job->window,
+			.op_slots = jobs->config.op_slots,
+			.segments_ahead = jobs->config.segments_ahead,
+			.first_frame = job->first_frame,
+			.group_ip = job->group_ip,
+			.group_port = jobs->config.group_port,
+			.data_ip = jobs->config.data_ip,
+			.data_port = jobs->config.data_port,
+		};
+
+		memcpy(message.channels, job->channel_ids,
+		       job->channel_count * sizeof(message.channels[0]));
+		if (peer->keyed)
+			proof_make(&peer->key, PROOF_WELCOME, &statement, message.proof);
+		peer->heard_us = peer->pinged_us = now_us;
+		peer_send(jobs, peer, &message);
+	}
+}
+
+/* The last worker is here. */
+static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
+{
+	job_numbers(jobs, job);
+	if (!job_reserve(jobs, job))
+		return;
+	if (!job_attach(jobs, job)) {
+		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
+		return;
+	}
+	job->state = JOB_PROBING;
+	job->since_us = now_us;
+	welcome_all(jobs, job, now_us);
+}
+
+/* Now that the payload is known: slots that the kernel cannot use others may have. */
+static void fast_settle(struct jobs *jobs, struct job *job)
+{
+	bool fits = job->payload <= FAST_PAYLOAD_MAX;
+
+	job->fast = true;
+	for (uint32_t i = 0; i < job->channel_count; i++) {
+		struct job_channel *channel = &job->channels[i];
+
+		if (channel->fast != NULL && fits) {
+			if (job->window > job->fast_window)
+				job->window = job->fast_window;
+			continue;
+		}
+		job->fast = false;
+		if (channel->fast != NULL && jobs->ports.unshare != NULL)
+			jobs->ports.unshare(jobs->ports.context, channel->id);
+		channel->fast = NULL;
+	}
+	if (!job->fast && job->slow == NULL)
+		job->slow = "datagrams of more than 3488 bytes: see --payload-max";
+	if (!job->fast && *job->slow != '\0')
+		jobs_log(jobs, "info", "event=not_fast job=%s why=\"%s\"", job->name, job->slow);
+}
+
+/* Slot machines on every thread. */
+static bool channels_open(struct jobs *jobs, struct job *job, const bool multicast[])
+{
+	struct channel_config config = {.window = job->window, .to_group = true};
+
+	channel_config_fill(jobs, job, &config);
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		config.to_group = config.to_group && multicast[rank];
+	for (uint32_t i = 0; i < job->channel_count; i++) {
+		struct job_channel *channel = &job->channels[i];
+
+		config.id = channel->id;
+		config.fast = channel->fast;
+		config.fast_slots = channel->fast_slots;
+		if (channel_open(&config, &channel->channel) != 0)
+			return false;
+		jobs->ports.start(jobs->ports.context, channel->id, channel->channel, multicast);
+	}
+	return true;
+}
+
+static void start_all(struct jobs *jobs, struct job *job, const bool multicast[])
+{
+	uint32_t room = jobs->config.rcvbuf_bytes / (2 * job->payload) / job->world;
+	struct control_message message = {
+		.kind = CONTROL_START,
+		.payload = job->payload,
+		.window = job->window,
+		.fast = job->fast,
+	};
+
+	message.window_start = room < 8 ? 8 : room;
+	if (message.window_start > job->window)
+		message.window_start = job->window;
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		message.multicast = multicast[rank];
+		peer_send(jobs, job->members[rank], &message);
+	}
+}
+
+/* All are ready: what their paths carry is known, and with it how many frames may be under way. */
+static void job_start(struct jobs *jobs, struct job *job)
+{
+	bool *multicast = calloc(job->world, sizeof(*multicast));
+	uint32_t with_multicast = 0;
+
+	for (uint32_t rank = 0; multicast != NULL && rank < job->world; rank++) {
+		multicast[rank] = job->members[rank]->multicast;
+		with_multicast += multicast[rank];
+	}
+	job->window = window_for(jobs, job, job->payload);
+	fast_settle(jobs, job);
+	if (!job_reserve(jobs, job))
+		goto done;
+	if (multicast == NULL || !channels_open(jobs, job, multicast)) {
+		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
+		goto done;
+	}
+	start_all(jobs, job, multicast);
+	crowd_remove(&jobs->unstarted, job);
+	job->state = JOB_RUNNING;
+	job->since_us = jobs->now_us;
+	jobs->totals.jobs_started++;
+	jobs_log(jobs, "info",
+	         "event=job_started job=%s world=%u payload=%u window=%u multicast=%u/%u fast=%s "
+	         "bytes=%zu",
+	         job->name, job->world, job->payload, job->window, with_multicast, job->world,
+	         job->fast ? "yes" : "no", job->bytes);
+done:
+	free(multicast);
+}
+
+/* ---- messages ---- */
+
+/* Whose a job is: of those who know the key that its first worker has shown, or of the address it came from. */
+static uint64_t owner_of(const struct jobs_peer *peer)
+{
+	uint64_t owner = peer->ip;
+
+	if (peer->keyed)
+		memcpy(&owner, peer->key.bytes, sizeof(owner));
+	return owner;
+}
+
+/*
+ * All places are taken. The owner that has most jobs that do not run yet gives up the oldest, if that
+ * is more than its share of the places and the newcomer has fewer: so nobody keeps others out by
+ * joins that lead to nothing. The free place, or NULL.
+ */
+static struct job *job_crowd_out(struct jobs *jobs, uint64_t newcomer)
+{
+	const struct crowd_heaviest heaviest = crowd_heaviest(&jobs->unstarted);
+	uint32_t has = crowd_count(&jobs->unstarted, newcomer);
+	uint32_t share = jobs->config.jobs_max / (heaviest.owners + (has == 0));
+	struct job *job = heaviest.oldest;
+
+	if (heaviest.count <= share || heaviest.count <= has + 1)
+		return NULL;
+	job_fail(jobs, job, job->world, "jobs",
+	         "the job gave way to somebody else's: %u jobs with your key, or from your host, "
+	         "had not begun, of %u that may be here (jobs_max)",
+	         heaviest.count, jobs->config.jobs_max);
+	return job;
+}
+
+static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opener,
+                      const struct control_message *join, uint64_t now_us)
+{
+	job->members = calloc(join->world, sizeof(struct jobs_peer *));
+	job->tokens = calloc(join->world, sizeof(*job->tokens));
+	if (job->members == NULL || job->tokens == NULL) {
+		free(job->members);
+		free(job->tokens);
+		*job = (struct job){0};
+		return false;
+	}
+	crowd_add(&jobs->unstarted, owner_of(opener), job);
+	job->state = JOB_FORMING;
+	snprintf(job->name, sizeof(job->name), "%s", join->job);
+	job->world = join->world;
+	job->since_us = now_us;
+	job->opener = join->rank;
+	return true;
+}
+
+/* The shortest patience among the workers that are here is the job's. */
+static void job_times(struct job *job)
+{
+	job->silence_us = job->stall_us = UINT64_MAX;
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		const struct jobs_peer *peer = job->members[rank];
+
+		if (peer != NULL && peer->silence_us < job->silence_us)
+			job->silence_us = peer->silence_us;
+		if (peer != NULL && peer->stall_us < job->stall_us)
+			job->stall_us = peer->stall_us;
+	}
+}
+
+void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
+               uint64_t now_us)
+{
+	struct job *free_job;
+	struct job *job;
+
+	if (refused_at_sight(jobs, peer, join))
+		return;
+	job = job_named(jobs, join->job, &free_job);
+	if (job != NULL && refused_by_job(jobs, peer, job, join))
+		return;
+	if (job == NULL && jobs->draining) {
+		peer_refuse(jobs, peer, "draining",
+		            "this aggregator is shutting down; use another");
+		return;
+	}
+	if (job == NULL && free_job == NULL)
+		free_job = job_crowd_out(jobs, owner_of(peer));
+	if (job == NULL && (free_job == NULL || !job_begin(jobs, free_job, peer, join, now_us))) {
+		peer_refuse(jobs, peer, "jobs", "%u jobs are running here, the limit (jobs_max)",
+		            jobs->config.jobs_max);
+		return;
+	}
+	job = job != NULL ? job : free_job;
+	peer->job = job;
+	peer->rank = join->rank;
+	peer->payload = join->payload;
+	peer->rcvbuf = join->rcvbuf;
+	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
+	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
+	peer->silence_us = (uint64_t)join->silence_ms * 1000;
+	peer->stall_us = (uint64_t)join->stall_ms * 1000;
+	crowd_remove(&jobs->waiting, peer);
+	job->members[peer->rank] = peer;
+	job_times(job);
+	if (++job->joined == job->world)
+		job_formed(jobs, job, now_us);
+}
+
+void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
+{
+	struct job *job = peer->job;
+
+	if (job->state != JOB_PROBING || peer->ready || message->payload < WIRE_PAYLOAD_MIN ||
+	    message->payload > job->payload) {
+		jobs_garbage(jobs, peer, "ready: not now, or not with that payload");
+		return;
+	}
+	peer->ready = true;
+	peer->multicast = message->multicast && job->group_ip != 0;
+	peer->payload = message->payload;
+	if (++job->ready < job->world)
+		return;
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		if (job->members[rank]->payload < job->payload)
+			job->payload = job->members[rank]->payload;
+	job_start(jobs, job);
+}

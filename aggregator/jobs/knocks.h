@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * knocks.h - from where a channel takes a worker's datagrams, and do they arrive?
+ *
+ * A worker's address is where its KNOCK came from. Once the job has started, a token alone does not
+ * move it: a KNOCK from elsewhere must carry the number that the worker has been given over its
+ * control connection (PROTOCOL.md section 5.3). Pure: the data plane, and the simulation, have one
+ * struct knocker for each worker of each channel.
+ */
+#ifndef AGGREGATOR_KNOCKS_H
+#define AGGREGATOR_KNOCKS_H
+
+#include "aggregator/jobs/jobs.h"
+
+/* All zero: nothing has come yet, and the address may not change. */
+struct knocker {
+	uint64_t number; /* what a KNOCK from elsewhere must carry, once; 0: there is none */
+	uint64_t any_us,
+		whole_us; /* when the last KNOCK came, and the last as large as the job's datagrams */
+};
+
+/* knock_moves - may the worker's address become that of this KNOCK, which has come from elsewhere? */
+bool knock_moves(const struct knocker *knocker, const struct packet *packet, bool started);
+
+/* A KNOCK is answered; `whole`: it is as large as the job's datagrams. A number is good for one. */
+void knock_note(struct knocker *knocker, bool whole, uint64_t now_us);
+
+/* How long ago the last ones came. */
+void knock_ages(const struct knocker *knocker, uint64_t now_us, struct jobs_heard *out);
+
+#endif /* AGGREGATOR_KNOCKS_H */

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* bench.c - winnow bench: options and the measured loop */
+
+#include "client/cli/bench/bench.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "aggregator/control/options.h"
+#include "bitmap/dtype.h"
+#include "client/cli/cli.h"
+#include "ebpf/geometry.h"
+
+#define FRAME_OVERHEAD_BYTES 42 /* Ethernet, IPv4 and UDP headers */
+
+static struct bench_settings settings;
+
+static const struct option list[] = {
+	{"config", "FILE", OPTION_TEXT, &settings.config, NULL, NULL, 0, 0,
+         "INI file with options: name = value"},
+	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregator, NULL,
+         "WINNOW_AGGREGATORS", 0, 0, "aggregators, the same list on all workers"},
+	{"local", "N", OPTION_COUNT, &settings.local, "0", NULL, 0, 512,
+         "run an aggregator and N workers on this machine"},
+	{"job", "NAME", OPTION_TEXT, &settings.job, "bench", NULL, 0, 0, "job to join"},
+	{"rank", "R", OPTION_COUNT, &settings.rank, "0", "RANK", 0, 4095, "this worker, from 0"},
+	{"world", "N", OPTION_COUNT, &settings.world, "1", "WORLD_SIZE", 1, 4096, "workers"},
+	{"size", "SIZE[,..]", OPTION_TEXT, &settings.size_text, "100M", NULL, 0, 0,
+         "bytes of the tensor; several make several rows"},
+	{"dtype", "TYPE", OPTION_TEXT, &settings.dtype_text, "f32", NULL, 0, 0,
+         "f32, f16, bf16, f64, i32, i64"},
+	{"op", "OP", OPTION_TEXT, &settings.op_text, "sum", NULL, 0, 0, "sum, avg, min, max, prod"},
+	{"wire", "FORM", OPTION_TEXT, &settings.wire_text, "auto", NULL, 0, 0,
+         "auto, f32 or fixed32"},
+	{"density", "D[,..]", OPTION_TEXT, &settings.density_text, "0.1", NULL, 0, 0,
+         "share of each worker's blocks that is non-zero"},
+	{"overlap", "HOW", OPTION_TEXT, &settings.overlap_text, "random", NULL, 0, 0,
+         "random, all, none, or file:PATH.%r with bitmaps of real gradients"},
+	{"block", "ELEMENTS", OPTION_COUNT, &settings.block, "256", NULL, 1, 65536,
+         "elements of a block"},
+	{"iters", "N", OPTION_COUNT, &settings.iters, "10", NULL, 1, 1000000,
+         "measured iterations"},
+	{"warmup", "N", OPTION_COUNT, &settings.warmup, "2", NULL, 0, 1000000,
+         "iterations before them"},
+	{"seed", "N", OPTION_COUNT, &settings.seed, "1", NULL, 0, 0, "of the tensors"},
+	{"rate", "BIT/S", OPTION_RATE, &settings.rate, "0", NULL, 0, 0,
+         "link rate of workers: shows the bound"},
+	{"aggregator-rate", "BIT/S", OPTION_RATE, &settings.aggregator_rate, "0", NULL, 0, 0,
+         "link rate of aggregators, for the bound; 0: the same"},
+	{"check", NULL, OPTION_FLAG, &settings.check, "0", NULL, 0, 0, "compare every element"},
+	{"in-place", NULL, OPTION_FLAG, &settings.in_place, "0", NULL, 0, 0,
+         "one buffer for input and result"},
+	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
+	{"threads", "N", OPTION_COUNT, &settings.threads, "1", NULL, 1, 64, "that scan the tensor"},
+	{"payload", "BYTES", OPTION_SIZE, &settings.payload, "0", NULL, 0, 65000,
+         "most bytes of a datagram; 0: what the path carries"},
+	{"datapath", "NAME", OPTION_TEXT, &settings.datapath, "udp", NULL, 0, 0, "udp or dpdk"},
+	{"eal", "ARGS", OPTION_TEXT, &settings.eal, NULL, NULL, 0, 0,
+         "DPDK's EAL arguments; without them, what suits --device"},
+	{"device", "IFACE", OPTION_TEXT, &settings.device, NULL, NULL, 0, 0,
+         "dpdk: network interface, or DPDK's name of the port"},
+	{"data-address", "ADDR/BITS", OPTION_TEXT, &settings.data_address, NULL, NULL, 0, 0,
+         "dpdk: our address there; without it, the kernel's"},
+	{"gateway", "ADDR", OPTION_TEXT, &settings.gateway, NULL, NULL, 0, 0,
+         "dpdk: for addresses beyond that network"},
+	{"multicast", "1|0", OPTION_FLAG, &settings.multicast, "1", NULL, 0, 0,
+         "0: results one by one even where multicast works"},
+	{"timeout", "TIME", OPTION_TIME, &settings.timeout_us, "600", NULL, 100000, 864000e6,
+         "for an operation to wait for other workers"},
+	{"silence", "TIME", OPTION_TIME, &settings.silence_us, "10", NULL, 100000, 86400e6,
+         "after which a silent peer is lost"},
+	{"join-timeout", "TIME", OPTION_TIME, &settings.join_us, "65", NULL, 100000, 86400e6,
+         "for all workers to join"},
+	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0, "job keys"},
+	{"key", "KEY", OPTION_SECRET, &settings.key, NULL, NULL, 0, 0,
+         "the job's key; better in WINNOW_KEY than on a command line"},
+	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, "0", NULL, 0, 0,
+         "join without a key"},
+	{0},
+};
+
+static const struct options options = {
+	.program = "winnow bench",
+	.usage = "--aggregator HOST:PORT --rank R --world N [...]   or   --local N [...]",
+	.about = "Measures allreduce: time, bytes on the wire, and how far from the bound.",
+	.examples = "  winnow bench --local 4 --density 1,0.1,0.01 --check\n"
+		    "  winnow bench --aggregator 10.0.0.1:5555 --job b1 --rank 0 --world 4 --rate "
+		    "10G\n",
+	.list = list,
+	.section = "bench",
+	.file_option = "config",
+};
+
+static int usage_error(const char *format, const char *value)
+{
+	fprintf(stderr, "winnow bench: ");
+	fprintf(stderr, format, value);
+	fprintf(stderr, "\n");
+	return 2;
+}
+
+/* "1M,10M": each item through `take`. */
+static int list_read(const char *text, uint32_t *count, int (*take)(const char *, uint32_t))
+{
+	char item[64];
+
+	*count = 0;
+	for (const char *at = text; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+		size_t length = strcspn(at, ",");
+
+		if (length == 0 || length >= sizeof(item) || *count == BENCH_LIST_MAX)
+			return -1;
+		memcpy(item, at, length);
+		item[length] = '\0';
+		if (take(item, *count) != 0)
+			return -1;
+		++*count;
+	}
+	return 0;
+}
+
+static int take_size(const char *text, uint32_t index)
+{
+	return option_size(text, &settings.sizes[index]) != 0 ||
+	       settings.sizes[index] > UINT64_C(1) << 45;
+}
+
+static int take_density(const char *text, uint32_t index)
+{
+	char *end;
+
+	settings.densities[index] = strtod(text, &end);
+	return *end != '\0' || !(settings.densities[index] >= 0) || settings.densities[index] > 1;
+}
+
+static int texts_read(void)
+{
+	enum reduction reduction;
+	enum dtype dtype;
+
+	if (list_read(settings.size_text, &settings.size_count, take_size) != 0)
+		return usage_error("--size is '%s': want sizes such as 100M or 4K,1M,100M",
+		                   settings.size_text);
+	if (list_read(settings.density_text, &settings.density_count, take_density) != 0)
+		return usage_error(
+			"--density is '%s': want numbers from 0 to 1 such as 0.1 or 1,0.1,0.01",
+			settings.density_text);
+	if (settings.size_count * settings.density_count > BENCH_LIST_MAX)
+		return usage_error("%s", "more than 32 rows: give fewer sizes or densities");
+	if (dtype_parse(settings.dtype_text, &dtype) != 0)
+		return usage_error("--dtype is '%s': want f32, f16, bf16, f64, i32 or i64",
+		                   settings.dtype_text);
+	if (reduction_parse(settings.op_text, &reduction) != 0)
+		return usage_error("--op is '%s': want sum, avg, min, max or prod",
+		                   settings.op_text);
+	settings.dtype = (enum winnow_dtype)dtype;
+	settings.op = (enum winnow_op)reduction;
+	if (strcmp(settings.wire_text, "auto") == 0)
+		settings.wire = WINNOW_WIRE_AUTO;
+	else if (strcmp(settings.wire_text, "f32") == 0 ||
+	         strcmp(settings.wire_text, "native") == 0)
+		settings.wire = WINNOW_WIRE_NATIVE;
+	else if (strcmp(settings.wire_text, "fixed32") == 0)
+		settings.wire = WINNOW_WIRE_FIXED32;
+	else
+		return usage_error("--wire is '%s': want auto, f32 or fixed32", settings.wire_text);
+	if (settings.wire == WINNOW_WIRE_FIXED32 && (dtype != DTYPE_F32 || reduction > REDUCE_AVG))
+		return usage_error("%s", "--wire fixed32 is for --dtype f32 with --op sum or avg");
+	if (strcmp(settings.overlap_text, "random") == 0)
+		settings.overlap = OVERLAP_RANDOM;
+	else if (strcmp(settings.overlap_text, "all") == 0)
+		settings.overlap = OVERLAP_ALL;
+	else if (strcmp(settings.overlap_text, "none") == 0)
+		settings.overlap = OVERLAP_NONE;
+	else if (strncmp(settings.overlap_text, "file:", 5) == 0)
+		settings.overlap = OVERLAP_FILE;
+	else
+		return usage_error("--overlap is '%s': want random, all, none or file:PATH.%%r",
+		                   settings.overlap_text);
+	return 0;
+}
+
+static int settings_check(void)
+{
+	if (settings.local != 0 && settings.aggregator != NULL)
+		return usage_error("%s",
+		                   "--local starts its own aggregator: leave --aggregator out");
+	if (settings.local == 0 && settings.aggregator == NULL)
+		return usage_error("%s",
+		                   "give --aggregator HOST:PORT, or --local N to try it here");
+	if (settings.local == 0 && settings.rank >= settings.world)
+		return usage_error("%s", "--rank must be below --world: ranks are 0 to world - 1");
+	if (settings.payload != 0 && settings.payload < WIRE_PAYLOAD_MIN)
+		return usage_error("%s", "--payload must be 0 or at least 584");
+	return texts_read();
+}
+
+/* ---- the bound of docs/BENCHMARKS.md ---- */
+
+/*
+ * The fastest that any such system can be: own non-zero blocks go out, the union comes in,
+ * aggregators carry all of it; in full frames, headers counted.
+ */
+static double bound_us(const struct bench_row *row)
+{
+	struct geometry_input input = {
+		.count = row->count,
+		.block_elems = (uint32_t)settings.block,
+		.elem_bytes = dtype_bytes((enum dtype)settings.dtype),
+		.shard_count = row->channels,
+		.payload = row->payload,
+	};
+	double world = (double)settings.world, out = row->density, in = row->union_density;
+	double workers_rate = (double)settings.rate / 8e6; /* bytes a microsecond */
+	double aggregators_rate = settings.aggregator_rate != 0
+	                                  ? (double)settings.aggregator_rate / 8e6
+	                                  : workers_rate;
+	double copies = row->multicast == settings.aggregators ? 1 : world;
+	double frame_bytes, wire_bytes;
+	struct geometry cut;
+
+	if (settings.rate == 0 || !geometry_compute(&input, &cut))
+		return 0;
+	frame_bytes = cut.block_parts > 1 ? cut.part_bytes : cut.frame_blocks * cut.block_bytes;
+	wire_bytes = (double)row->bytes * (frame_bytes + WIRE_HEADER_BYTES + FRAME_OVERHEAD_BYTES) /
+	             frame_bytes;
+	aggregators_rate *= settings.aggregators;
+	return wire_bytes * fmax(fmax(out, in) / workers_rate,
+	                         fmax(world * out, copies * in) / aggregators_rate);
+}
+
+/* ---- measuring ---- */
+
+static double now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static int say(const char *what, int result)
+{
+	if (result != WINNOW_OK)
+		fprintf(stderr, "winnow bench: rank %llu: %s: %s\n",
+		        (unsigned long long)settings.rank, what, winnow_last_error());
+	return result;
+}
+
+/* One operation, timed; workers start together because an empty one goes before it. */
+static int iteration(struct winnow_comm *comm, const void *send, void *recv, struct bench_row *row,
+                     double *time_us)
+{
+	struct winnow_options plain = {.wire = settings.wire};
+	struct winnow_stats before, after;
+	struct winnow_op_stats stats;
+	struct winnow_request *request;
+	int result =
+		say("starting line", winnow_allreduce(send, recv, 0, WINNOW_I32, WINNOW_SUM, comm));
+	double start;
+
+	if (result != WINNOW_OK)
+		return result;
+	winnow_comm_stats(comm, &before);
+	start = now_us();
+	result = winnow_allreduce_async(send, recv, row->count, settings.dtype, settings.op, &plain,
+	                                comm, &request);
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, -1, &stats);
+	*time_us = now_us() - start;
+	winnow_request_free(&request);
+	if (say("allreduce", result) != WINNOW_OK)
+		return result;
+	winnow_comm_stats(comm, &after);
+	row->sent_bytes += (double)(after.sent_bytes - before.sent_bytes);
+	row->received_bytes += (double)(after.received_bytes - before.received_bytes);
+	row->retransmits += (double)(after.retransmits - before.retransmits);
+	row->nacks += (double)(after.nacks - before.nacks);
+	if (stats.blocks > 0) {
+		row->density = (double)stats.blocks_nonzero / (double)stats.blocks;
+		row->union_density = (double)stats.blocks_union / (double)stats.blocks;
+	}
+	return WINNOW_OK;
+}
+
+static void summarize(struct bench_row *row, double times[], const struct winnow_stats *stats)
+{
+	uint64_t n = row->iters;
+
+	qsort(times, n, sizeof(times[0]), ascending);
+	row->time_us_min = times[0];
+	row->time_us_median = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+	row->time_us_p99 = times[(n * 99 + 99) / 100 - 1];
+	row->time_us_max = times[n - 1];
+	row->sent_bytes /= (double)n;
+	row->received_bytes /= (double)n;
+	row->payload = stats->payload;
+	row->window = stats->window;
+	row->channels = stats->channels;
+	row->multicast = stats->multicast;
+	row->bound_us = bound_us(row);
+}
+
+static int measure(struct winnow_comm *comm, const struct bench_data *data, void *recv,
+                   double times[], struct bench_row *row)
+{
+	const void *tensor = bench_data_tensor(data);
+	struct winnow_stats stats;
+
+	for (uint64_t i = 0; i < settings.warmup + settings.iters; i++) {
+		bool counted = i >= settings.warmup;
+		struct bench_row unused = *row;
+		double time_us;
+		int result;
+
+		bench_progress(&settings, counted ? "iteration" : "warm-up",
+		               counted ? i - settings.warmup : i,
+		               counted ? settings.iters : settings.warmup);
+		if (settings.in_place)
+			memcpy(recv, tensor, row->bytes);
+		result = iteration(comm, settings.in_place ? recv : tensor, recv,
+		                   counted ? row : &unused, &time_us);
+		if (result != WINNOW_OK)
+			return result;
+		if (counted)
+			times[i - settings.warmup] = time_us;
+	}
+	winnow_comm_stats(comm, &stats);
+	summarize(row, times, &stats);
+	if (settings.check) {
+		bench_progress(&settings, "checking", 0, 0);
+		row->wrong = bench_data_check(data, recv);
+	}
+	return WINNOW_OK;
+}
+
+static int run_row(struct winnow_comm *comm, struct bench_row *row)
+{
+	struct bench_data *data;
+	double *times = calloc(settings.iters, sizeof(*times));
+	void *recv = NULL;
+	int result = WINNOW_ERR_MEMORY;
+
+	bench_progress(&settings, "making tensors", 0, 0);
+	data = bench_data_make(&settings, row->count, row->density);
+	if (posix_memalign(&recv, 4096, row->bytes > 0 ? row->bytes : 1) != 0)
+		recv = NULL;
+	if (data == NULL || recv == NULL || times == NULL) {
+		fprintf(stderr, "winnow bench: no memory for two tensors of %llu bytes\n",
+		        (unsigned long long)row->bytes);
+	} else {
+		memset(recv, 0x5a, row->bytes);
+		row->iters = settings.iters;
+		result = measure(comm, data, recv, times, row);
+	}
+	if (data != NULL)
+		bench_data_free(data);
+	free(recv);
+	free(times);
+	return result;
+}
+
+static int run_rows(struct winnow_comm *comm)
+{
+	struct bench_row rows[BENCH_LIST_MAX] = {0};
+	uint32_t elem_bytes = dtype_bytes((enum dtype)settings.dtype), count = 0;
+	uint64_t wrong = 0;
+
+	bench_print_head(&settings);
+	for (uint32_t s = 0; s < settings.size_count; s++) {
+		for (uint32_t d = 0; d < settings.density_count; d++) {
+			struct bench_row *row = &rows[count];
+
+			row->count = settings.sizes[s] / elem_bytes;
+			row->bytes = row->count * elem_bytes;
+			row->density = settings.densities[d];
+			if (run_row(comm, row) != WINNOW_OK)
+				return 1;
+			bench_print_row(&settings, row);
+			wrong += row->wrong;
+			count++;
+		}
+	}
+	bench_print_foot(&settings, rows, count);
+	bench_print_json(&settings, rows, count);
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		fprintf(stderr, "winnow bench: cannot write the result: %s\n", strerror(errno));
+		return 1;
+	}
+	return wrong > 0 ? 1 : 0;
+}
+
+/* Say what "auto" has become. */
+static void wire_resolve(struct winnow_comm *comm)
+{
+	struct winnow_stats stats;
+
+	winnow_comm_stats(comm, &stats);
+	if (settings.wire != WINNOW_WIRE_AUTO || stats.wire != WINNOW_WIRE_FIXED32 ||
+	    settings.dtype != WINNOW_F32 || settings.op > WINNOW_AVG)
+		return;
+	settings.wire_text = "auto: fixed32";
+	settings.auto_fixed32 = true;
+}
+
+static int join_and_run(void)
+{
+	struct winnow_config config;
+	struct winnow_comm *comm;
+	int status;
+
+	winnow_config_init(&config);
+	config.aggregators = settings.aggregator;
+	config.job = settings.job;
+	config.rank = (uint32_t)settings.rank;
+	config.world = (uint32_t)settings.world;
+	config.key_file = settings.key_file;
+	config.key = settings.key;
+	config.insecure_no_key = settings.insecure_no_key;
+	config.block = (uint32_t)settings.block;
+	config.wire = settings.wire;
+	config.threads = (uint32_t)settings.threads;
+	config.silence_ms = (uint32_t)(settings.silence_us / 1000);
+	config.timeout_ms = (uint32_t)(settings.timeout_us / 1000);
+	config.join_timeout_ms = (uint32_t)(settings.join_us / 1000);
+	config.multicast = settings.multicast;
+	config.payload = (uint32_t)settings.payload;
+	config.datapath = settings.datapath;
+	config.eal = settings.eal;
+	config.device = settings.device;
+	config.data_address = settings.data_address;
+	config.gateway = settings.gateway;
+	bench_progress(&settings, "joining", 0, 0);
+	if (say("cannot join", winnow_comm_create(&config, &comm)) != WINNOW_OK)
+		return 1;
+	wire_resolve(comm);
+	status = run_rows(comm);
+	winnow_comm_destroy(comm);
+	return status;
+}
+
+int cli_bench(int argc, char **argv)
+{
+	int status = options_read(&options, argc, argv);
+
+	if (status != 0)
+		return status == 1 ? 0 : status;
+	status = settings_check();
+	if (status != 0)
+		return status;
+	if (settings.local != 0) {
+		status = bench_local_start(&settings, argc, argv);
+		if (status != 0)
+			return status;
+	}
+	settings.aggregators = 1;
+	for (const char *c = settings.aggregator; *c != '\0'; c++)
+		settings.aggregators += *c == ',';
+	status = join_and_run();
+	if (settings.local != 0)
+		bench_local_stop();
+	return status;
+}

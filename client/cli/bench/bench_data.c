@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * bench_data.c - tensors with the wanted non-zero blocks, and whether results are right
+ *
+ * Every worker can work out every other worker's tensor, so each checks its own result
+ * alone. Values are small whole numbers: sums are exact in f32 and wider whatever the order.
+ */
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bitmap/bitmap.h"
+#include "client/cli/bench/bench.h"
+
+struct bench_data {
+	const struct bench_settings *settings;
+	uint64_t count, block_count, block_elems;
+	uint32_t elem_bytes;
+	uint64_t words; /* of one worker's bitmap */
+	uint64_t *bits; /* [world][words] */
+	void *tensor;
+};
+
+static uint64_t hash(uint64_t a, uint64_t b)
+{
+	uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + UINT64_C(0x632be59bd9b4e019);
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+static bool has(const uint64_t *bits, uint64_t block)
+{
+	return bits[block / 64] >> (block % 64) & 1;
+}
+
+/* ---- which blocks ---- */
+
+/* `wanted` of `total` blocks, each set of them as likely (selection sampling). */
+static void choose(uint64_t *bits, uint64_t total, uint64_t wanted, uint64_t seed)
+{
+	for (uint64_t block = 0; block < total && wanted > 0; block++) {
+		double left = (double)(total - block);
+
+		if ((double)(hash(seed, block) >> 11) * 0x1p-53 * left >= (double)wanted)
+			continue;
+		bits[block / 64] |= UINT64_C(1) << (block % 64);
+		wanted--;
+	}
+}
+
+/* Windows of neighbouring blocks, one a worker, as far apart as they fit. */
+static void choose_window(uint64_t *bits, uint64_t total, uint64_t wanted, uint32_t rank,
+                          uint32_t world)
+{
+	uint64_t first = world > 1 ? (total - wanted) * rank / (world - 1) : 0;
+
+	for (uint64_t block = first; block < first + wanted; block++)
+		bits[block / 64] |= UINT64_C(1) << (block % 64);
+}
+
+/* A recorded bitmap: bytes, least significant bit first; repeated if it is too short. */
+static bool choose_from_file(uint64_t *bits, uint64_t total, const char *pattern, uint32_t rank)
+{
+	const char *place = strstr(pattern, "%r");
+	int before = place != NULL ? (int)(place - pattern) : (int)strlen(pattern);
+	char path[4096];
+	uint8_t *bytes = NULL;
+	long size = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%.*s", before, pattern);
+	if (place != NULL)
+		snprintf(path + before, sizeof(path) - (size_t)before, "%u%s", rank, place + 2);
+	file = fopen(path, "rbe");
+	if (file == NULL || fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) <= 0 ||
+	    fseek(file, 0, SEEK_SET) != 0 || (bytes = malloc((size_t)size)) == NULL ||
+	    fread(bytes, 1, (size_t)size, file) != (size_t)size) {
+		fprintf(stderr, "winnow bench: cannot read bitmap %s: %s\n", path,
+		        errno != 0 ? strerror(errno) : "it is empty");
+		free(bytes);
+		if (file != NULL)
+			fclose(file);
+		return false;
+	}
+	for (uint64_t block = 0; block < total; block++) {
+		uint64_t at = block % ((uint64_t)size * 8);
+
+		if (bytes[at / 8] >> (at % 8) & 1)
+			bits[block / 64] |= UINT64_C(1) << (block % 64);
+	}
+	free(bytes);
+	fclose(file);
+	return true;
+}
+
+static bool choose_blocks(struct bench_data *data, uint32_t rank, double density)
+{
+	const struct bench_settings *s = data->settings;
+	uint64_t wanted = (uint64_t)llround(density * (double)data->block_count);
+	uint64_t *bits = data->bits + rank * data->words;
+
+	switch (s->overlap) {
+	case OVERLAP_RANDOM:
+		choose(bits, data->block_count, wanted, hash(s->seed, rank + 1));
+		return true;
+	case OVERLAP_ALL:
+		choose(bits, data->block_count, wanted, hash(s->seed, 1));
+		return true;
+	case OVERLAP_NONE:
+		choose_window(bits, data->block_count, wanted, rank, (uint32_t)s->world);
+		return true;
+	case OVERLAP_FILE:
+		return choose_from_file(bits, data->block_count, s->overlap_text + 5, rank);
+	}
+	return false;
+}
+
+/* ---- which values ---- */
+
+/* Never 0 in a non-zero block: -8 .. 8; for products 1 or -1. */
+static int value_at(const struct bench_data *data, uint32_t rank, uint64_t index)
+{
+	uint64_t h = hash(hash(data->settings->seed, rank + 77), index);
+	int value = (int)(h % 16) - 8;
+
+	if (data->settings->op == WINNOW_PROD)
+		return h & 1024 ? 1 : -1;
+	return value >= 0 ? value + 1 : value;
+}
+
+static uint16_t half_of(int value) /* exact: |value| <= 2048 */
+{
+	uint32_t sign = value < 0 ? 0x8000 : 0, exponent = 15;
+	uint32_t magnitude = (uint32_t)abs(value);
+
+	if (magnitude == 0)
+		return (uint16_t)sign;
+	while (magnitude >= 2u << (exponent - 15))
+		exponent++;
+	return (uint16_t)(sign | exponent << 10 | ((magnitude << 10 >> (exponent - 15)) & 1023));
+}
+
+static uint16_t bfloat_of(int value)
+{
+	float single = (float)value;
+	uint32_t bits;
+
+	memcpy(&bits, &single, sizeof(bits));
+	return (uint16_t)(bits >> 16);
+}
+
+static void put(const struct bench_data *data, uint64_t index, int value)
+{
+	void *tensor = data->tensor;
+
+	switch (data->settings->dtype) {
+	case WINNOW_F32:
+		((float *)tensor)[index] = (float)value;
+		break;
+	case WINNOW_F16:
+		((uint16_t *)tensor)[index] = half_of(value);
+		break;
+	case WINNOW_BF16:
+		((uint16_t *)tensor)[index] = bfloat_of(value);
+		break;
+	case WINNOW_F64:
+		((double *)tensor)[index] = value;
+		break;
+	case WINNOW_I32:
+		((int32_t *)tensor)[index] = value;
+		break;
+	case WINNOW_I64:
+		((int64_t *)tensor)[index] = value;
+		break;
+	}
+}
+
+struct bench_data *bench_data_make(const struct bench_settings *settings, uint64_t count,
+                                   double density)
+{
+	struct bench_data *data = calloc(1, sizeof(*data));
+	const uint64_t *own;
+
+	if (data == NULL)
+		return NULL;
+	data->settings = settings;
+	data->count = count;
+	data->block_elems = settings->block < count ? settings->block : count > 0 ? count : 1;
+	data->block_count = bitmap_block_count(count, data->block_elems);
+	data->elem_bytes = dtype_bytes((enum dtype)settings->dtype);
+	data->words = bitmap_word_count(data->block_count) + 1;
+	data->bits = calloc(settings->world * data->words, sizeof(*data->bits));
+	if (posix_memalign(&data->tensor, 4096, count * data->elem_bytes + 1) != 0)
+		data->tensor = NULL;
+	if (data->bits == NULL || data->tensor == NULL) {
+		bench_data_free(data);
+		return NULL;
+	}
+	for (uint32_t rank = 0; rank < settings->world; rank++) {
+		if (choose_blocks(data, rank, density))
+			continue;
+		bench_data_free(data);
+		return NULL;
+	}
+	memset(data->tensor, 0, count * data->elem_bytes);
+	own = data->bits + settings->rank * data->words;
+	for (uint64_t i = 0; i < count; i++)
+		if (has(own, i / data->block_elems))
+			put(data, i, value_at(data, (uint32_t)settings->rank, i));
+	return data;
+}
+
+void bench_data_free(struct bench_data *data)
+{
+	free(data->bits);
+	free(data->tensor);
+	free(data);
+}
+
+const void *bench_data_tensor(const struct bench_data *data)
+{
+	return data->tensor;
+}
+
+/* ---- right or wrong ---- */
+
+static double get(const struct bench_data *data, const void *tensor, uint64_t index)
+{
+	uint32_t half = 0, bits;
+	float single;
+
+	switch (data->settings->dtype) {
+	case WINNOW_F32:
+		return (double)((const float *)tensor)[index];
+	case WINNOW_F16:
+		half = ((const uint16_t *)tensor)[index];
+		if ((half & 0x7c00) == 0)
+			return ldexp(half & 1023, -24) * (half & 0x8000 ? -1 : 1);
+		return ldexp((half & 1023) + 1024, (int)(half >> 10 & 31) - 25) *
+		       (half & 0x8000 ? -1 : 1);
+	case WINNOW_BF16:
+		bits = (uint32_t)((const uint16_t *)tensor)[index] << 16;
+		memcpy(&single, &bits, sizeof(single));
+		return (double)single;
+	case WINNOW_F64:
+		return ((const double *)tensor)[index];
+	case WINNOW_I32:
+		return ((const int32_t *)tensor)[index];
+	default:
+		return (double)((const int64_t *)tensor)[index];
+	}
+}
+
+static double expected(const struct bench_data *data, uint64_t index)
+{
+	const struct bench_settings *s = data->settings;
+	uint64_t block = index / data->block_elems;
+	double result = 0;
+
+	for (uint32_t rank = 0; rank < s->world; rank++) {
+		double x = 0;
+
+		if (has(data->bits + rank * data->words, block))
+			x = value_at(data, rank, index);
+		if (rank == 0)
+			result = x;
+		else if (s->op == WINNOW_MIN)
+			result = x < result ? x : result;
+		else if (s->op == WINNOW_MAX)
+			result = x > result ? x : result;
+		else
+			result = s->op == WINNOW_PROD ? result * x : result + x;
+	}
+	if (s->op != WINNOW_AVG)
+		return result;
+	result /= (double)s->world;
+	return s->dtype >= WINNOW_I32 ? trunc(result) : result;
+}
+
+uint64_t bench_data_check(const struct bench_data *data, const void *result)
+{
+	static const int digits[] = {
+		[WINNOW_F32] = 24, [WINNOW_F16] = 11, [WINNOW_BF16] = 8, [WINNOW_F64] = 53};
+	enum winnow_dtype dtype = data->settings->dtype;
+	double unit = dtype < WINNOW_I32 ? ldexp(1, -digits[dtype]) : 0;
+	uint64_t wrong = 0;
+
+	for (uint64_t i = 0; i < data->count; i++) {
+		double want = expected(data, i);
+
+		/* Only averages and long 16-bit sums round. */
+		wrong += !(fabs(get(data, result, i) - want) <= fabs(want) * unit);
+	}
+	return wrong;
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * doctor_path.c - the way to aggregators, by what workers do: a job of one worker joins, finds the
+ * largest datagram and whether multicast arrives, and sums something
+ */
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "aggregator/net/net.h"
+#include "client/cli/doctor/doctor.h"
+#include "client/winnow.h"
+
+#define JOIN_MS 5000
+#define TEST_COUNT (256u * 1024) /* elements: 1 MB */
+#define PINGS 21
+#define HEADERS_BYTES 28 /* IPv4 and UDP */
+
+/* The MTU of our end of the way; 0: no way. */
+static int route_mtu(const char *address)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), mtu = 0;
+	socklen_t size = sizeof(mtu);
+	char why[NET_WHY_BYTES];
+	struct net_addr found;
+
+	if (fd >= 0 && net_resolve(address, &found, why) == 0) {
+		to.sin_addr.s_addr = htonl(found.ip);
+		to.sin_port = htons(found.port);
+		if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) != 0 ||
+		    getsockopt(fd, IPPROTO_IP, IP_MTU, &mtu, &size) != 0)
+			mtu = 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	return mtu;
+}
+
+static double now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The median time of the smallest allreduce there is: a round trip and what both ends do. */
+static int ping(struct winnow_comm *comm, double *median_us)
+{
+	int32_t one = 1, sum = 0;
+	double times[PINGS];
+	int result = WINNOW_OK;
+
+	for (uint32_t i = 0; i < PINGS && result == WINNOW_OK; i++) {
+		double start = now_us();
+
+		result = winnow_allreduce(&one, &sum, 1, WINNOW_I32, WINNOW_SUM, comm);
+		times[i] = now_us() - start;
+	}
+	if (result == WINNOW_OK) {
+		qsort(times, PINGS, sizeof(times[0]), ascending);
+		*median_us = times[PINGS / 2];
+	}
+	return result;
+}
+
+/* Sums a megabyte of non-zero numbers; how many come back wrong. */
+static int sum_up(struct winnow_comm *comm, uint32_t *wrong)
+{
+	int32_t *send = calloc(TEST_COUNT, sizeof(*send)), *got = calloc(TEST_COUNT, sizeof(*got));
+	int result = WINNOW_ERR_MEMORY;
+
+	*wrong = 0;
+	for (uint32_t i = 0; send != NULL && i < TEST_COUNT; i++)
+		send[i] = (int32_t)(i + 1);
+	if (send != NULL && got != NULL)
+		result = winnow_allreduce(send, got, TEST_COUNT, WINNOW_I32, WINNOW_SUM, comm);
+	for (uint32_t i = 0; result == WINNOW_OK && i < TEST_COUNT; i++)
+		*wrong += got[i] != send[i];
+	free(send);
+	free(got);
+	return result;
+}
+
+static void report_size(struct doctor *doctor, const char *address,
+                        const struct winnow_stats *stats)
+{
+	int mtu = route_mtu(address), carried = (int)stats->payload + HEADERS_BYTES;
+	struct doctor_check *check;
+
+	/* winnowd's own limit is 8972; below it, what does not pass is the network's doing. */
+	if (mtu == 0 || carried >= mtu || carried >= 9000) {
+		doctor_add(doctor, DOCTOR_OK, "mtu", "%s: %u bytes a datagram pass; our MTU is %d",
+		           address, stats->payload, mtu);
+		return;
+	}
+	check = doctor_add(doctor, DOCTOR_WARN, "mtu",
+	                   "%s: only %u bytes a datagram pass, though our MTU of %d has room for "
+	                   "%d: the other end, or something between, has a smaller one",
+	                   address, stats->payload, mtu, mtu - HEADERS_BYTES);
+	doctor_fix(check, "tracepath %.*s finds the hop; give the whole way one MTU",
+	           (int)strcspn(address, ":"), address);
+}
+
+static void report_multicast(struct doctor *doctor, const char *address,
+                             const struct winnow_stats *stats)
+{
+	struct doctor_check *check;
+
+	if (stats->multicast > 0) {
+		doctor_add(doctor, DOCTOR_OK, "multicast",
+		           "%s: its probe arrives: results are sent "
+		           "once",
+		           address);
+		return;
+	}
+	check = doctor_add(doctor, DOCTOR_WARN, "multicast",
+	                   "%s: no probe arrived: every worker gets its own copy of each result",
+	                   address);
+	doctor_fix(check,
+	           "the VLAN needs IGMP snooping with a querier, or flooding; is --multicast "
+	           "off on winnowd, or 239.77.0.0/16 filtered?");
+}
+
+/* The library's line begins with "aggregator HOST:PORT: ", which we say ourselves. */
+static const char *reason(const char *address)
+{
+	static const char head[] = "aggregator ";
+	const char *line = winnow_last_error();
+	size_t length = strlen(address);
+
+	if (strncmp(line, head, strlen(head)) == 0 &&
+	    strncmp(line + strlen(head), address, length) == 0 &&
+	    strncmp(line + strlen(head) + length, ": ", 2) == 0)
+		return line + strlen(head) + length + 2;
+	return line;
+}
+
+static void try_job(struct doctor *doctor, const char *address, struct winnow_comm *comm)
+{
+	struct winnow_stats stats;
+	struct doctor_check *check;
+	double median_us = 0;
+	uint32_t wrong;
+	bool lossy;
+	int result = ping(comm, &median_us);
+
+	if (result == WINNOW_OK)
+		result = sum_up(comm, &wrong);
+	winnow_comm_stats(comm, &stats);
+	if (result != WINNOW_OK) {
+		doctor_add(doctor, DOCTOR_FAIL, "aggregator", "%s: %s", address, reason(address));
+		return;
+	}
+	if (wrong > 0) {
+		doctor_add(doctor, DOCTOR_FAIL, "aggregator", "%s: %u of %u sums are wrong",
+		           address, wrong, TEST_COUNT);
+		return;
+	}
+	lossy = stats.retransmits * 100 > stats.sent_packets;
+	check = doctor_add(
+		doctor, lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
+		"%s: joined; 1 MB summed, %llu of %llu packets sent again; smallest allreduce "
+		"%.0f us%s",
+		address, (unsigned long long)stats.retransmits,
+		(unsigned long long)stats.sent_packets, median_us,
+		stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
+	if (lossy)
+		doctor_fix(check,
+		           "packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and the "
+		           "buffers above, on both hosts");
+	report_size(doctor, address, &stats);
+	report_multicast(doctor, address, &stats);
+}
+
+/* TCP came first: what timed out after it is UDP. */
+static void join_fix(struct doctor_check *check, int result)
+{
+	if (result == WINNOW_ERR_TIMEOUT)
+		doctor_fix(check, "TCP passes; open the same port for UDP, both ways");
+	else if (result == WINNOW_ERR_UNREACHABLE)
+		doctor_fix(check, "start winnowd there, open its port for TCP and UDP");
+	else if (result == WINNOW_ERR_REFUSED || result == WINNOW_ERR_INVALID)
+		doctor_fix(check, "both sides need the same key: --key-file, or WINNOW_KEY_FILE");
+}
+
+static void check_aggregator(struct doctor *doctor, const char *address)
+{
+	struct winnow_config config;
+	struct winnow_comm *comm;
+	struct doctor_check *check;
+	char job[64];
+	int result;
+
+	winnow_config_init(&config);
+	snprintf(job, sizeof(job), "doctor-%ld", (long)getpid());
+	config.aggregators = address;
+	config.job = job;
+	config.rank = 0;
+	config.world = 1;
+	config.key_file = doctor->key_file;
+	config.key = doctor->key;
+	config.insecure_no_key = doctor->insecure_no_key;
+	config.join_timeout_ms = JOIN_MS;
+	config.timeout_ms = JOIN_MS;
+	result = winnow_comm_create(&config, &comm);
+	if (result != WINNOW_OK) {
+		check = doctor_add(doctor, DOCTOR_FAIL, "aggregator", "%s: %s", address,
+		                   reason(address));
+		join_fix(check, result);
+		return;
+	}
+	try_job(doctor, address, comm);
+	winnow_comm_destroy(comm);
+}
+
+void doctor_path(struct doctor *doctor)
+{
+	const char *at = doctor->aggregators;
+	char address[300];
+
+	if (at == NULL) {
+		struct doctor_check *check = doctor_add(doctor, DOCTOR_ABSENT, "aggregator",
+		                                        "none given: the network was not tried");
+
+		doctor_fix(check, "winnow doctor --aggregator HOST:PORT --key-file FILE");
+	}
+	while (at != NULL) {
+		snprintf(address, sizeof(address), "%.*s", (int)strcspn(at, ","), at);
+		check_aggregator(doctor, address);
+		at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL;
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* status.c - winnow status: one look at aggregators; the exit status says how they are */
+
+#include "client/cli/status/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/control/options.h"
+#include "client/cli/cli.h"
+
+static struct {
+	const char *metrics;
+	bool json, workers, quiet, alive;
+	uint64_t timeout_us, late_us;
+	const char *operands[STATUS_TARGETS_MAX];
+	uint32_t operand_count;
+} settings;
+
+static struct status_targets targets;
+
+static const struct option list[] = {
+	{"metrics", "HOST:PORT[,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
+         "where to look if no argument says it: winnowd's --metrics"},
+	{"workers", NULL, OPTION_FLAG, &settings.workers, "0", NULL, 0, 0,
+         "show each worker of each job, too"},
+	{"late", "TIME", OPTION_TIME, &settings.late_us, "5", NULL, 0, 86400e6,
+         "degraded when workers keep others waiting for so long"},
+	{"within", "TIME", OPTION_TIME, &settings.timeout_us, "2", NULL, 10000, 3600e6,
+         "for all to answer"},
+	{"alive", NULL, OPTION_FLAG, &settings.alive, "0", NULL, 0, 0,
+         "degraded is exit status 0, too: for probes that restart what fails"},
+	{"quiet", NULL, OPTION_FLAG, &settings.quiet, "0", NULL, 0, 0,
+         "print only what is not healthy"},
+	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
+	{0},
+};
+
+static const struct options options = {
+	.program = "winnow status",
+	.usage = "[HOST:PORT..] [...]",
+	.about =
+		"Shows jobs, workers that keep others waiting, and losses of aggregators, asked at "
+		"their --metrics address.\nExit status: 0 healthy, 1 degraded, 2 unreachable (or "
+		"wrong "
+		"usage); of several, the worst.",
+	.examples = "  winnow status\n"
+		    "  winnow status 10.0.0.1:9555 10.0.0.2:9555 --late 30s\n"
+		    "  winnow status --alive --quiet        # HEALTHCHECK of a container\n",
+	.list = list,
+	.section = "status",
+	.operands = settings.operands,
+	.operand_count = &settings.operand_count,
+	.operand_max = STATUS_TARGETS_MAX,
+};
+
+static json_t *target_json(const struct status_target *target)
+{
+	json_t *object = json_pack("{s:s, s:s}", "address", target->address, "status",
+	                           status_health_name(target->health));
+	json_t *problems = json_array();
+
+	if (target->report == NULL)
+		json_object_set_new(object, "why", json_string(target->why));
+	for (uint32_t i = 0; i < target->problem_count; i++)
+		json_array_append_new(problems,
+		                      json_pack("{s:s, s:s, s:s}", "code", target->problems[i].code,
+		                                "job", target->problems[i].job, "text",
+		                                target->problems[i].text));
+	json_object_set_new(object, "problems", problems);
+	if (target->report != NULL)
+		json_object_set(object, "report", target->report->json);
+	return object;
+}
+
+static void print_json(enum status_health worst)
+{
+	json_t *aggregators = json_array();
+	json_t *root = json_pack("{s:s}", "status", status_health_name(worst));
+
+	for (uint32_t i = 0; i < targets.count; i++)
+		json_array_append_new(aggregators, target_json(&targets.list[i]));
+	json_object_set_new(root, "aggregators", aggregators);
+	/* A stranger's texts are ASCII then, and no terminal obeys them. */
+	json_dumpf(root, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
+	printf("\n");
+	json_decref(root);
+}
+
+int cli_status(int argc, char **argv)
+{
+	enum status_health worst;
+	int status = options_read(&options, argc, argv);
+
+	if (status != 0)
+		return status == 1 ? 0 : status;
+	status = status_targets_read(options.program, settings.operands, settings.operand_count,
+	                             settings.metrics, &targets);
+	if (status != 0)
+		return status;
+	worst = status_ask(&targets, settings.timeout_us, (double)settings.late_us / 1e6, NULL);
+	if (settings.json)
+		print_json(worst);
+	else
+		status_show(
+			&targets,
+			&(struct status_view){.workers = settings.workers, .brief = settings.quiet},
+			stdout);
+	status_targets_free(&targets);
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		fprintf(stderr, "winnow status: cannot write: %s\n", strerror(errno));
+		return STATUS_UNREACHABLE;
+	}
+	return settings.alive && worst == STATUS_DEGRADED ? STATUS_HEALTHY : (int)worst;
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* predict.c - see predict.h */
+
+#include "client/cli/tune/predict.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ebpf/geometry.h"
+
+#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
+#define EMPTY_BYTES (PREDICT_FRAME_BYTES + WIRE_HEADER_BYTES) /* a packet with nothing in it */
+#define ACK_DELAY_S 1e-3                                      /* PROTOCOL.md section 8.3 */
+#define PING_S 10e-3                                          /* section 10.1 */
+
+/* What predict_add() works with. */
+struct work {
+	const struct predict_net *net;
+	const struct predict_op *op;
+	struct geometry cut;
+	struct predict *p;
+	uint64_t words;            /* of one worker's bitmap, in blocks */
+	uint64_t *bits;            /* [world][words] */
+	uint64_t *own;             /* [world][SEGMENT_WORDS] of one segment */
+	struct predict_flow *sent; /* [world] of this operation */
+	struct predict_flow received;
+	uint64_t *collected, *spread; /* [channels] bytes */
+	uint64_t frames;
+};
+
+bool predict_open(struct predict *p, uint32_t block, uint32_t world)
+{
+	*p = (struct predict){.block = block, .world = world};
+	p->sent = calloc(world, sizeof(*p->sent));
+	return p->sent != NULL;
+}
+
+void predict_close(struct predict *p)
+{
+	free(p->sent);
+	p->sent = NULL;
+}
+
+uint64_t predict_bytes(const struct predict_flow *flow)
+{
+	return flow->head_bytes + flow->map_bytes + flow->data_bytes;
+}
+
+static void flow_add(struct predict_flow *to, const struct predict_flow *from)
+{
+	to->packets += from->packets;
+	to->head_bytes += from->head_bytes;
+	to->map_bytes += from->map_bytes;
+	to->data_bytes += from->data_bytes;
+}
+
+struct predict_flow predict_sent_mean(const struct predict *p)
+{
+	struct predict_flow mean = {0};
+
+	for (uint32_t rank = 0; rank < p->world; rank++)
+		flow_add(&mean, &p->sent[rank]);
+	mean.packets = (mean.packets + p->world / 2) / p->world;
+	mean.head_bytes = (mean.head_bytes + p->world / 2) / p->world;
+	mean.map_bytes = (mean.map_bytes + p->world / 2) / p->world;
+	mean.data_bytes = (mean.data_bytes + p->world / 2) / p->world;
+	return mean;
+}
+
+uint64_t predict_sent_most(const struct predict *p)
+{
+	uint64_t most = 0;
+
+	for (uint32_t rank = 0; rank < p->world; rank++)
+		if (predict_bytes(&p->sent[rank]) > most)
+			most = predict_bytes(&p->sent[rank]);
+	return most;
+}
+
+/* ---- bitmaps ---- */
+
+static bool test(const uint64_t *bits, uint64_t bit)
+{
+	return bits[bit / 64] >> (bit % 64) & 1;
+}
+
+void predict_coarsen(const uint64_t *fine, uint64_t fine_bits, uint64_t ratio, uint64_t *bits)
+{
+	uint64_t blocks = (fine_bits + ratio - 1) / ratio;
+
+	memset(bits, 0, (blocks + 63) / 64 * 8);
+	for (uint64_t word = 0; word < (fine_bits + 63) / 64; word++) {
+		uint64_t left = fine[word];
+
+		while (left != 0) {
+			uint64_t bit = word * 64 + (uint64_t)__builtin_ctzll(left);
+			uint64_t block = bit / ratio, next = (block + 1) * ratio;
+
+			if (bit >= fine_bits)
+				return;
+			bits[block / 64] |= UINT64_C(1) << (block % 64);
+			if (next / 64 > word)
+				break; /* the rest of the word is of the same block */
+			left &= UINT64_MAX << (next % 64);
+		}
+	}
+}
+
+/* ---- packets ---- */
+
+static void packet(struct predict_flow *flow, uint32_t head, uint64_t map, uint64_t data)
+{
+	flow->packets++;
+	flow->head_bytes += EMPTY_BYTES + head;
+	flow->map_bytes += map;
+	flow->data_bytes += data;
+}
+
+static uint32_t count_bits(const uint64_t *words, uint32_t count)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		sum += (uint32_t)__builtin_popcountll(words[i]);
+	return sum;
+}
+
+/* Bytes of a bitmap of `blocks` blocks, `set` of them: none if it goes without saying. */
+static uint64_t map_bytes(uint32_t blocks, uint32_t set)
+{
+	return set == 0 || set == blocks ? 0 : (uint64_t)(blocks + 63) / 64 * 8;
+}
+
+/* The frames of a segment in which a worker has a block, and what it sends in them. */
+static void pushes(struct work *w, const uint64_t *own, const uint64_t *united, uint32_t words,
+                   struct predict_flow *flow)
+{
+	uint32_t place = 0, frame = UINT32_MAX, k = w->cut.frame_blocks;
+	uint64_t blocks = 0, frames = 0;
+
+	for (uint32_t word = 0; word < words; word++) {
+		for (uint64_t left = united[word]; left != 0; left &= left - 1, place++) {
+			if (!(own[word] & left & -left))
+				continue;
+			blocks++;
+			frames += place / k != frame;
+			frame = place / k;
+		}
+	}
+	frames *= w->cut.block_parts;
+	flow->packets += frames;
+	flow->head_bytes += frames * EMPTY_BYTES;
+	flow->data_bytes += blocks * w->cut.block_bytes;
+}
+
+static void announce(struct work *w, uint32_t blocks, uint32_t set, struct predict_flow *flow)
+{
+	packet(flow, WIRE_ANNOUNCE_BYTES, map_bytes(blocks, set),
+	       w->cut.eager ? (uint64_t)set * w->cut.block_bytes : 0);
+}
+
+/* A segment of a shard: section 6 to 8. Bytes that each worker sends go to the channel's account. */
+static void segment_add(struct work *w, uint32_t shard, uint32_t number)
+{
+	uint64_t united[SEGMENT_WORDS] = {0}, first = (uint64_t)number * w->cut.segment_blocks;
+	uint32_t blocks = geometry_segment_blocks(&w->cut, number), words = (blocks + 63) / 64;
+	uint32_t world = w->net->world, union_count;
+	uint32_t channel =
+		w->cut.eager ? geometry_eager_channel(w->op->tag, w->net->channels) : shard;
+	struct predict_flow results = {0};
+
+	memset(w->own, 0, (size_t)world * SEGMENT_WORDS * 8);
+	for (uint32_t i = 0; i < blocks; i++) {
+		uint64_t block = geometry_block(&w->cut, shard, first + i);
+
+		for (uint32_t rank = 0; rank < world && block < w->cut.block_count; rank++)
+			if (test(w->bits + rank * w->words, block))
+				w->own[rank * SEGMENT_WORDS + i / 64] |= UINT64_C(1) << (i % 64);
+	}
+	for (uint32_t rank = 0; rank < world; rank++)
+		for (uint32_t i = 0; i < words; i++)
+			united[i] |= w->own[rank * SEGMENT_WORDS + i];
+	union_count = count_bits(united, words);
+	for (uint32_t rank = 0; rank < world; rank++) {
+		const uint64_t *own = w->own + (size_t)rank * SEGMENT_WORDS;
+		uint32_t set = count_bits(own, words);
+		struct predict_flow flow = {0};
+
+		announce(w, blocks, set, &flow);
+		if (!w->cut.eager)
+			pushes(w, own, united, words, &flow);
+		w->p->own += set;
+		w->collected[channel] += predict_bytes(&flow);
+		flow_add(&w->sent[rank], &flow);
+	}
+	packet(&results, WIRE_PLAN_BYTES, map_bytes(blocks, union_count),
+	       w->cut.eager ? (uint64_t)union_count * w->cut.block_bytes : 0);
+	if (!w->cut.eager && union_count > 0) {
+		uint64_t frames = geometry_frame_count(&w->cut, union_count);
+
+		results.packets += frames;
+		results.head_bytes += frames * EMPTY_BYTES;
+		results.data_bytes += (uint64_t)union_count * w->cut.block_bytes;
+		w->frames += frames;
+	}
+	w->p->united += union_count;
+	w->spread[channel] += predict_bytes(&results);
+	flow_add(&w->received, &results);
+}
+
+/* ---- time ---- */
+
+static double larger(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+/* Seconds that each port is busy; the longest decides. */
+static double op_time(const struct work *w, enum predict_limit *limit)
+{
+	const struct predict_net *net = w->net;
+	double copies = net->multicast ? 1 : net->world, times[LIMIT_COUNT] = {0}, most = 0;
+	double in = 0, out = 0;
+
+	for (uint32_t rank = 0; rank < net->world; rank++)
+		most = larger(most, (double)predict_bytes(&w->sent[rank]));
+	times[LIMIT_SEND] = most / net->rate;
+	times[LIMIT_RECEIVE] = (double)predict_bytes(&w->received) / net->rate;
+	for (uint32_t channel = 0; channel < net->channels; channel++) {
+		in += (double)w->collected[channel];
+		out += (double)w->spread[channel] * copies;
+		if (channel + 1 < net->channels &&
+		    (uint64_t)channel * net->aggregators / net->channels ==
+		            (uint64_t)(channel + 1) * net->aggregators / net->channels)
+			continue; /* the next channel is the same aggregator's */
+		times[LIMIT_COLLECT] = larger(times[LIMIT_COLLECT], in / net->aggregator_rate);
+		times[LIMIT_SPREAD] = larger(times[LIMIT_SPREAD], out / net->aggregator_rate);
+		in = out = 0;
+	}
+	*limit = LIMIT_SEND;
+	for (uint32_t i = 1; i < LIMIT_COUNT; i++)
+		if (times[i] > times[*limit])
+			*limit = (enum predict_limit)i;
+	return times[*limit];
+}
+
+/*
+ * Acknowledgements that no PUSH carries: one for each quarter of a window or millisecond in which
+ * the worker has nothing to push; the credits that answer; pings. An estimate.
+ */
+static void acks_add(struct work *w, double time_s)
+{
+	double channels = w->cut.eager ? 1 : w->net->channels;
+	double quarters = (double)w->frames / ((double)w->net->window / 4);
+	double pings = time_s / PING_S * channels;
+
+	for (uint32_t rank = 0; rank < w->net->world; rank++) {
+		double moves = larger(quarters, time_s / ACK_DELAY_S * channels);
+		double carried = (double)w->sent[rank].packets;
+		double alone = channels + pings + larger(0, moves - carried);
+
+		w->sent[rank].packets += (uint64_t)(alone + 0.5);
+		w->sent[rank].head_bytes += (uint64_t)(alone + 0.5) * EMPTY_BYTES;
+	}
+	w->received.packets += (uint64_t)(quarters + pings + channels + 0.5);
+	w->received.head_bytes += (uint64_t)(quarters + pings + channels + 0.5) * EMPTY_BYTES;
+}
+
+/* ---- an operation ---- */
+
+static bool work_open(struct work *w)
+{
+	uint32_t world = w->net->world;
+
+	w->words = (w->cut.block_count + 63) / 64 + 1;
+	w->bits = calloc((size_t)world * w->words, 8);
+	w->own = calloc((size_t)world * SEGMENT_WORDS, 8);
+	w->sent = calloc(world, sizeof(*w->sent));
+	w->collected = calloc(w->net->channels, 8);
+	w->spread = calloc(w->net->channels, 8);
+	return w->bits && w->own && w->sent && w->collected && w->spread;
+}
+
+static void work_close(struct work *w)
+{
+	free(w->bits);
+	free(w->own);
+	free(w->sent);
+	free(w->collected);
+	free(w->spread);
+}
+
+static void op_add(struct work *w)
+{
+	uint64_t fine_bits = (w->op->count + w->op->fine - 1) / w->op->fine;
+	enum predict_limit limit;
+	double time_s;
+
+	for (uint32_t rank = 0; rank < w->net->world; rank++)
+		predict_coarsen(w->op->bits[rank], fine_bits, w->p->block / w->op->fine,
+		                w->bits + rank * w->words);
+	for (uint32_t shard = 0; shard < w->cut.shard_count; shard++)
+		for (uint32_t number = 0; number < w->cut.segment_count; number++)
+			segment_add(w, shard, number);
+	time_s = op_time(w, &limit);
+	acks_add(w, time_s);
+	w->p->operations++;
+	w->p->bytes += w->op->count * dtype_bytes(w->op->dtype);
+	w->p->blocks += w->cut.block_count;
+	w->p->frames += w->frames;
+	for (uint32_t rank = 0; rank < w->net->world; rank++)
+		flow_add(&w->p->sent[rank], &w->sent[rank]);
+	flow_add(&w->p->received, &w->received);
+	w->p->time_s += time_s;
+	w->p->limit_s[limit] += time_s;
+}
+
+bool predict_add(struct predict *p, const struct predict_net *net, const struct predict_op *op)
+{
+	struct geometry_input input = {
+		.count = op->count,
+		.block_elems = p->block,
+		.elem_bytes = dtype_bytes(op->dtype),
+		.shard_count = net->channels,
+		.payload = net->payload,
+		.fixed32 = op->fixed32,
+	};
+	struct work w = {.net = net, .op = op, .p = p};
+	bool done = false;
+
+	if (!geometry_compute(&input, &w.cut))
+		return false;
+	if (work_open(&w)) {
+		op_add(&w);
+		done = true;
+	}
+	work_close(&w);
+	return done;
+}

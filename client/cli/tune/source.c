@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* source.c - see source.h; traces are in source_trace.c */
+
+#include "client/cli/tune/source.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bitmap/bitmap.h"
+#include "client/cli/tune/npy.h"
+
+void source_close(struct source *s)
+{
+	for (uint32_t i = 0; i < s->trace_count; i++)
+		trace_file_close(s->traces[i]);
+	free((void *)s->traces);
+	free((void *)s->paths);
+	free(s->entries);
+	free(s->ops);
+	*s = (struct source){0};
+}
+
+static void move_op(struct source *s, uint32_t to, uint32_t from)
+{
+	s->ops[to] = s->ops[from];
+	for (uint32_t rank = 0; rank < s->world; rank++) {
+		uint64_t t = (uint64_t)to * s->world + rank, f = (uint64_t)from * s->world + rank;
+
+		if (s->paths != NULL)
+			s->paths[t] = s->paths[f];
+		if (s->entries != NULL)
+			s->entries[t] = s->entries[f];
+	}
+}
+
+void source_thin(struct source *s, uint32_t most)
+{
+	if (most == 0 || s->op_count <= most)
+		return;
+	for (uint32_t i = 0; i < most; i++)
+		move_op(s, i, (uint32_t)((uint64_t)i * s->op_count / most));
+	s->op_count = most;
+}
+
+/* ---- files ---- */
+
+static int file_op(struct source *s, uint32_t op, char *why)
+{
+	char wrong[NPY_WHY_BYTES];
+	struct npy npy, first = {0};
+
+	for (uint32_t rank = 0; rank < s->world; rank++) {
+		const char *path = s->paths[(uint64_t)op * s->world + rank];
+
+		if (npy_open(path, &npy, wrong) != 0) {
+			snprintf(why, SOURCE_WHY_BYTES, "cannot use %s: %s", path, wrong);
+			return 1;
+		}
+		if (rank == 0)
+			first = npy;
+		if (npy.count != first.count || npy.dtype != first.dtype) {
+			snprintf(why, SOURCE_WHY_BYTES,
+			         "%s has %llu elements of %s and %s %llu of %s: the workers of an "
+			         "operation have the same",
+			         s->paths[(uint64_t)op * s->world], (unsigned long long)first.count,
+			         dtype_name(first.dtype), path, (unsigned long long)npy.count,
+			         dtype_name(npy.dtype));
+			return 1;
+		}
+	}
+	s->ops[op] = (struct source_op){
+		.count = first.count,
+		.tag = op,
+		.dtype = first.dtype,
+		.row = first.dimensions > 1 ? first.shape[first.dimensions - 1] : 0,
+	};
+	return 0;
+}
+
+int source_files(struct source *s, const char **paths, uint32_t count, uint32_t world, char *why)
+{
+	int status = 0;
+
+	*s = (struct source){.world = world != 0 ? world : count, .fine = 1};
+	if (s->world == 0 || count % s->world != 0) {
+		snprintf(why, SOURCE_WHY_BYTES,
+		         "%u files cannot be shared among %u workers: give a file for each worker, "
+		         "step by step",
+		         count, s->world);
+		return 2;
+	}
+	s->op_count = count / s->world;
+	s->ops = calloc(s->op_count, sizeof(*s->ops));
+	s->paths = calloc(count, sizeof(*s->paths));
+	if (s->ops == NULL || s->paths == NULL) {
+		snprintf(why, SOURCE_WHY_BYTES, "out of memory");
+		return 1;
+	}
+	memcpy((void *)s->paths, (const void *)paths, count * sizeof(*paths));
+	for (uint32_t op = 0; op < s->op_count && status == 0; op++)
+		status = file_op(s, op, why);
+	return status;
+}
+
+static int file_read(const struct source *s, uint32_t op, uint32_t rank, void **data, char *why)
+{
+	const char *path = s->paths[(uint64_t)op * s->world + rank];
+	char wrong[NPY_WHY_BYTES];
+	struct npy npy;
+
+	if (npy_read(path, &npy, data, wrong) != 0) {
+		snprintf(why, SOURCE_WHY_BYTES, "cannot read %s: %s", path, wrong);
+		return 1;
+	}
+	if (npy.count == s->ops[op].count && npy.dtype == s->ops[op].dtype)
+		return 0;
+	snprintf(why, SOURCE_WHY_BYTES, "%s has changed meanwhile", path);
+	free(*data);
+	*data = NULL;
+	return 1;
+}
+
+static int file_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits, char *why)
+{
+	struct bitmap_tensor tensor = {
+		.count = s->ops[op].count, .block_elems = s->fine, .dtype = s->ops[op].dtype};
+	void *data;
+
+	if (file_read(s, op, rank, &data, why) != 0)
+		return 1;
+	tensor.data = data;
+	bitmap_best()->scan(&tensor, bits);
+	free(data);
+	return 0;
+}
+
+/* ---- patterns ---- */
+
+static uint64_t hash(uint64_t a, uint64_t b)
+{
+	uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + UINT64_C(0x632be59bd9b4e019);
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+int source_pattern(struct source *s, const struct source_pattern *pattern, uint32_t world,
+                   char *why)
+{
+	*s = (struct source){
+		.world = world != 0 ? world : 4,
+		.fine = 1,
+		.op_count = 1,
+		.unit = pattern->unit,
+		.seed = pattern->seed,
+		.density = pattern->density,
+		.overlap = pattern->overlap,
+	};
+	s->ops = calloc(1, sizeof(*s->ops));
+	if (s->ops == NULL) {
+		snprintf(why, SOURCE_WHY_BYTES, "out of memory");
+		return 1;
+	}
+	s->ops[0] = (struct source_op){.count = pattern->bytes / dtype_bytes(pattern->dtype),
+	                               .dtype = pattern->dtype,
+	                               .row = pattern->unit};
+	return 0;
+}
+
+static void unit_set(const struct source *s, uint64_t unit, uint64_t *bits)
+{
+	uint64_t each = s->unit / s->fine, end = (unit + 1) * each;
+	uint64_t total = source_bit_count(s, 0);
+
+	for (uint64_t bit = unit * each; bit < end && bit < total; bit++)
+		bits[bit / 64] |= UINT64_C(1) << (bit % 64);
+}
+
+/* The same patterns as winnow bench's: bench_data.c. */
+static void pattern_bits(const struct source *s, uint32_t rank, uint64_t *bits)
+{
+	uint64_t units = s->ops[0].count / s->unit + (s->ops[0].count % s->unit != 0);
+	uint64_t wanted = (uint64_t)llround(s->density * (double)units), first = 0;
+	uint64_t seed = hash(s->seed, s->overlap == SOURCE_ALL ? 1 : rank + 1);
+
+	if (s->overlap == SOURCE_NONE) {
+		first = s->world > 1 ? (units - wanted) * rank / (s->world - 1) : 0;
+		for (uint64_t unit = first; unit < first + wanted; unit++)
+			unit_set(s, unit, bits);
+		return;
+	}
+	for (uint64_t unit = 0; unit < units && wanted > 0; unit++) {
+		double left = (double)(units - unit);
+
+		if ((double)(hash(seed, unit) >> 11) * 0x1p-53 * left >= (double)wanted)
+			continue;
+		unit_set(s, unit, bits);
+		wanted--;
+	}
+}
+
+/* ---- bits and tensors ---- */
+
+int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits, char *why)
+{
+	uint64_t place = (uint64_t)op * s->world + rank;
+	char wrong[TRACE_WHY_BYTES];
+
+	memset(bits, 0, (source_bit_count(s, op) + 63) / 64 * 8);
+	if (s->paths != NULL)
+		return file_bits(s, op, rank, bits, why);
+	if (s->traces == NULL) {
+		pattern_bits(s, rank, bits);
+		return 0;
+	}
+	if (trace_file_bitmap(s->traces[rank], s->entries[place], bits, wrong) == 0)
+		return 0;
+	snprintf(why, SOURCE_WHY_BYTES, "cannot use %s: %s", s->traces[rank]->path, wrong);
+	return 1;
+}
+
+/* One, in every type. */
+static void one_put(void *tensor, uint64_t index, enum dtype dtype)
+{
+	switch (dtype) {
+	case DTYPE_F32:
+		((float *)tensor)[index] = 1;
+		break;
+	case DTYPE_F16:
+		((uint16_t *)tensor)[index] = 0x3c00;
+		break;
+	case DTYPE_BF16:
+		((uint16_t *)tensor)[index] = 0x3f80;
+		break;
+	case DTYPE_F64:
+		((double *)tensor)[index] = 1;
+		break;
+	case DTYPE_I32:
+		((int32_t *)tensor)[index] = 1;
+		break;
+	case DTYPE_I64:
+		((int64_t *)tensor)[index] = 1;
+		break;
+	}
+}
+
+static void *tensor_of_bits(const struct source *s, uint32_t op, const uint64_t *bits)
+{
+	const struct source_op *o = &s->ops[op];
+	uint64_t bytes = o->count * dtype_bytes(o->dtype);
+	void *tensor = NULL;
+
+	if (posix_memalign(&tensor, 4096, bytes > 0 ? bytes : 1) != 0)
+		return NULL;
+	memset(tensor, 0, bytes);
+	for (uint64_t bit = 0; bit < source_bit_count(s, op); bit++)
+		if (bits[bit / 64] >> (bit % 64) & 1)
+			one_put(tensor, bit * s->fine, o->dtype);
+	return tensor;
+}
+
+void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, char *why)
+{
+	void *tensor = NULL;
+	uint64_t *bits;
+
+	if (s->paths != NULL)
+		return file_read(s, op, rank, &tensor, why) == 0 ? tensor : NULL;
+	bits = malloc((source_bit_count(s, op) + 64) / 64 * 8);
+	snprintf(why, SOURCE_WHY_BYTES, "out of memory");
+	if (bits != NULL && source_bits(s, op, rank, bits, why) == 0)
+		tensor = tensor_of_bits(s, op, bits);
+	free(bits);
+	return tensor;
+}

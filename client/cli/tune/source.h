@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * source.h - where winnow tune's operations come from: .npy files, a job's trace, or a pattern
+ *
+ * Whatever they come from, an operation is a tensor's size and type, and for each worker a bitmap
+ * with a bit for `fine` elements, made when it is asked for.
+ */
+#ifndef CLIENT_CLI_SOURCE_H
+#define CLIENT_CLI_SOURCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bitmap/dtype.h"
+#include "client/cli/tune/trace_read.h"
+
+#define SOURCE_WHY_BYTES 4608
+#define SOURCE_FILES_MAX 4096
+
+enum source_overlap { SOURCE_RANDOM, SOURCE_ALL, SOURCE_NONE };
+
+struct source_op {
+	uint64_t count, tag;
+	uint64_t whole, first; /* of a trace: it is what begins at `first` in operation `whole` */
+	enum dtype dtype;
+	bool fixed32;
+	uint32_t block; /* that a job used; 0: unknown */
+	uint64_t row;   /* elements of a row, when there are rows; 0: unknown */
+};
+
+struct source {
+	uint32_t world;
+	uint32_t fine; /* elements of a bit; of files and patterns the caller chooses it */
+	uint32_t op_count;
+	struct source_op *ops;
+	char note[512]; /* something that people should know; "" if nothing */
+
+	/* Files: [op_count * world], by operation; owned by the caller. */
+	const char **paths;
+	/* A trace: the workers' files, and which entries are operation `op`'s: [op_count * world]. */
+	struct trace_file **traces;
+	uint32_t trace_count;
+	uint32_t *entries;
+	/* A pattern: units of so many elements are non-zero. */
+	uint64_t unit, seed;
+	double density;
+	enum source_overlap overlap;
+};
+
+/*
+ * Each returns 0, 1 (cannot be read) or 2 (wrong usage) with one line in `why`. `world` 0: as many
+ * as there are.
+ */
+int source_files(struct source *s, const char **paths, uint32_t count, uint32_t world, char *why);
+
+/* A folder that WINNOW_TRACE named; `job` NULL: the only one there is; its latest run. */
+int source_trace(struct source *s, const char *folder, const char *job, uint32_t world, char *why);
+
+struct source_pattern {
+	uint64_t bytes, unit, seed;
+	enum dtype dtype;
+	double density;
+	enum source_overlap overlap;
+};
+
+int source_pattern(struct source *s, const struct source_pattern *pattern, uint32_t world,
+                   char *why);
+
+void source_close(struct source *s);
+
+/* Keep at most `most` operations, spread evenly; 0: all. */
+void source_thin(struct source *s, uint32_t most);
+
+/* bits[..] of `rank` in operation `op`, in units of s->fine. 0, or 1 and a line in `why`. */
+int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits, char *why);
+
+/* The tensor itself, or one with the same zero units; the caller frees it. NULL: see `why`. */
+void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, char *why);
+
+static inline uint64_t source_bit_count(const struct source *s, uint32_t op)
+{
+	return s->ops[op].count / s->fine + (s->ops[op].count % s->fine != 0);
+}
+
+#endif /* CLIENT_CLI_SOURCE_H */

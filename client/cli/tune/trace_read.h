@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* trace_read.h - one worker's trace, as WINNOW_TRACE writes them: an index, and bitmaps on demand */
+#ifndef CLIENT_CLI_TRACE_READ_H
+#define CLIENT_CLI_TRACE_READ_H
+
+#include "client/trace/trace_format.h"
+
+#define TRACE_WHY_BYTES 256
+
+struct trace_entry {
+	struct trace_record record;
+	uint64_t body_at; /* in the file */
+};
+
+struct trace_file {
+	char path[4200];
+	int fd;
+	struct trace_head head;
+	struct trace_entry *entries; /* [count], operations only */
+	uint32_t count;
+	bool ended; /* with an end record: `end` */
+	bool cut;   /* in the middle of a record, which is left out */
+	struct trace_record end;
+};
+
+/* 0, or -1 and one line in `why`, without the path. */
+int trace_file_open(const char *path, struct trace_file **out, char *why);
+void trace_file_close(struct trace_file *file); /* NULL is fine */
+
+/* The bitmap of operation `index`: bitmap[(trace_bits() + 63) / 64]. */
+int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *bitmap, char *why);
+
+#endif /* CLIENT_CLI_TRACE_READ_H */

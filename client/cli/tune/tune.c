@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* tune.c - winnow tune: options, and what happens in which order */
+
+#include "client/cli/tune/tune.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "aggregator/control/options.h"
+#include "client/cli/cli.h"
+#include "ebpf/wire.h"
+
+#define MTU_DEFAULT 1500
+#define IP_UDP_BYTES 28
+#define WINDOW_BYTES (2u << 20) /* winnowd's default: for the estimate of acknowledgements */
+
+static struct tune_settings settings;
+
+static const struct option list[] = {
+	{"rate", "BIT/S", OPTION_RATE, &settings.rate, "10G", NULL, 1000, 1e15,
+         "link rate of workers"},
+	{"blocks", "ELEMENTS[,..]", OPTION_TEXT, &settings.blocks_text, NULL, NULL, 0, 0,
+         "block sizes to look at; default: 8 to 8192, and rows"},
+	{"world", "N", OPTION_COUNT, &settings.world, "0", "WORLD_SIZE", 0, 4096,
+         "workers; 0: as many as files or the trace has; of a pattern 4"},
+	{"aggregators", "N", OPTION_TEXT, &settings.aggregators_text, NULL, NULL, 0, 0,
+         "how many; default: the traced job's, or 1"},
+	{"aggregator-rate", "BIT/S", OPTION_RATE, &settings.aggregator_rate, "0", NULL, 0, 1e15,
+         "link rate of aggregators; 0: as workers'"},
+	{"channels", "N", OPTION_COUNT, &settings.channels, "0", NULL, 0, 256,
+         "threads of all aggregators; 0: the traced job's, or one each"},
+	{"mtu", "BYTES", OPTION_COUNT, &settings.mtu, "0", NULL, 0, 65028,
+         "of the network; 0: the traced job's, or 1500"},
+	{"multicast", "1|0", OPTION_FLAG, &settings.multicast, "1", NULL, 0, 0,
+         "0: aggregators send results one by one"},
+	{"job", "NAME", OPTION_TEXT, &settings.job, NULL, NULL, 0, 0,
+         "which of several traced jobs; the job to join"},
+	{"ops", "N", OPTION_COUNT, &settings.ops, "64", NULL, 0, 1e9,
+         "operations of a trace to look at, spread over it; 0: all"},
+	{"names", "FILE", OPTION_TEXT, &settings.names, NULL, NULL, 0, 0,
+         "JSON: names, offsets and shapes of parameters, and shows each; default: what PyTorch's "
+         "hook has written beside the trace"},
+	{"size", "SIZE", OPTION_SIZE, &settings.size, "100M", NULL, 0, 1e15, "of a pattern: bytes"},
+	{"dtype", "TYPE", OPTION_TEXT, &settings.dtype_text, "f32", NULL, 0, 0,
+         "of a pattern: f32, f16, bf16, f64, i32 or i64"},
+	{"density", "D", OPTION_REAL, &settings.density, "0.1", NULL, 0, 1,
+         "of a pattern: share of units that a worker has non-zero"},
+	{"unit", "ELEMENTS", OPTION_COUNT, &settings.unit, "256", NULL, 1, 1e9,
+         "of a pattern: elements that are zero or not together, a row"},
+	{"overlap", "HOW", OPTION_TEXT, &settings.overlap_text, "random", NULL, 0, 0,
+         "of a pattern: random, all or none"},
+	{"seed", "N", OPTION_COUNT, &settings.seed, "1", NULL, 0, 0, "of a pattern"},
+	{"local", "N", OPTION_COUNT, &settings.local, "0", NULL, 0, 512,
+         "measure, too: an aggregator and N workers on this machine"},
+	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregator, NULL, NULL, 0, 0,
+         "measure, too: start this on every worker, with --rank and --world"},
+	{"rank", "R", OPTION_COUNT, &settings.rank, "0", "RANK", 0, 4095, "this worker, from 0"},
+	{"iters", "N", OPTION_COUNT, &settings.iters, "5", NULL, 1, 1000000,
+         "times to measure each"},
+	{"warmup", "N", OPTION_COUNT, &settings.warmup, "1", NULL, 0, 1000000, "times before them"},
+	{"plot", "FILE", OPTION_TEXT, &settings.plot, NULL, NULL, 0, 0,
+         "draw the curve: .svg, or .png with libcairo2"},
+	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
+	{"write", "FILE", OPTION_TEXT, &settings.write, NULL, NULL, 0, 0,
+         "write the best block size into a file for WINNOW_CONFIG or bench --config"},
+	{"apply", NULL, OPTION_FLAG, &settings.apply, "0", NULL, 0, 0,
+         "the same, into the file that WINNOW_CONFIG names: what starts from then on uses it"},
+	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0, "job keys"},
+	{"key", "KEY", OPTION_SECRET, &settings.key, NULL, NULL, 0, 0,
+         "the job's key; better in WINNOW_KEY than on a command line"},
+	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, "0", NULL, 0, 0,
+         "join without a key"},
+	{0},
+};
+
+static const struct options options = {
+	.program = "winnow tune",
+	.usage = "[FILE.npy.. | FOLDER] [...]",
+	.about = "Shows what each block size would put on the wire and take, and which is best. "
+		 "FILE..: gradients,\na .npy for each worker (and then for the next step). FOLDER: "
+		 "what a job with WINNOW_TRACE=FOLDER has\nrecorded. Neither: a pattern.",
+	.examples = "  winnow tune grad.0.npy grad.1.npy grad.2.npy grad.3.npy --rate 10G\n"
+		    "  WINNOW_TRACE=/tmp/t python3 train.py; winnow tune /tmp/t --plot curve.svg\n"
+		    "  winnow tune --density 0.01 --unit 128 --world 8 --local 8\n",
+	.list = list,
+	.section = "tune",
+	.operands = settings.operands,
+	.operand_count = &settings.operand_count,
+	.operand_max = SOURCE_FILES_MAX,
+};
+
+int tune_error(int status, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	fprintf(stderr, "winnow tune: ");
+	vfprintf(stderr, format, args);
+	fprintf(stderr, "\n");
+	va_end(args);
+	return status;
+}
+
+/* "4"; or "a:1,b:2", as the environment of a job has it: then as many. */
+static int aggregators_read(void)
+{
+	const char *text = settings.aggregators_text;
+	unsigned long number;
+	char *end;
+
+	if (text == NULL)
+		return 0;
+	if (strchr(text, ':') != NULL) {
+		settings.aggregators = 1;
+		for (; *text != '\0'; text++)
+			settings.aggregators += *text == ',';
+		return 0;
+	}
+	number = strtoul(text, &end, 10);
+	if (text[0] == '-' || end == text || *end != '\0' || number < 1 || number > WIRE_SHARDS_MAX)
+		return tune_error(2, "--aggregators is '%s': want 1 to %d", text, WIRE_SHARDS_MAX);
+	settings.aggregators = (uint32_t)number;
+	return 0;
+}
+
+static int settings_check(void)
+{
+	const char *dot = settings.plot != NULL ? strrchr(settings.plot, '.') : NULL;
+	enum dtype dtype;
+
+	if (settings.local != 0 && settings.aggregator != NULL)
+		return tune_error(2, "--local starts its own aggregator: leave --aggregator out");
+	if (settings.aggregator != NULL && settings.world <= settings.rank)
+		return tune_error(2, "--rank must be below --world: ranks are 0 to world - 1");
+	if (settings.local != 0 && settings.world != 0 && settings.world != settings.local)
+		settings.world = settings.local;
+	if (dtype_parse(settings.dtype_text, &dtype) != 0)
+		return tune_error(2, "--dtype is '%s': want f32, f16, bf16, f64, i32 or i64",
+		                  settings.dtype_text);
+	settings.dtype = (enum winnow_dtype)dtype;
+	if (strcmp(settings.overlap_text, "random") == 0)
+		settings.overlap = SOURCE_RANDOM;
+	else if (strcmp(settings.overlap_text, "all") == 0)
+		settings.overlap = SOURCE_ALL;
+	else if (strcmp(settings.overlap_text, "none") == 0)
+		settings.overlap = SOURCE_NONE;
+	else
+		return tune_error(2, "--overlap is '%s': want random, all or none",
+		                  settings.overlap_text);
+	if (settings.plot != NULL &&
+	    (dot == NULL || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0)))
+		return tune_error(2, "--plot is '%s': want a name that ends in .svg or .png",
+		                  settings.plot);
+	if (settings.mtu != 0 && settings.mtu < WIRE_PAYLOAD_MIN + IP_UDP_BYTES)
+		return tune_error(2, "--mtu is %llu: want at least %d",
+		                  (unsigned long long)settings.mtu,
+		                  WIRE_PAYLOAD_MIN + IP_UDP_BYTES);
+	if (settings.apply && getenv("WINNOW_CONFIG") == NULL)
+		return tune_error(2,
+		                  "--apply writes into the file that WINNOW_CONFIG names: set it "
+		                  "for the job and here");
+	return aggregators_read();
+}
+
+static int source_open(struct source *source)
+{
+	uint32_t world = (uint32_t)(settings.local != 0 ? settings.local : settings.world);
+	struct source_pattern pattern = {
+		.bytes = settings.size,
+		.unit = settings.unit,
+		.seed = settings.seed,
+		.dtype = (enum dtype)settings.dtype,
+		.density = settings.density,
+		.overlap = settings.overlap,
+	};
+	char why[SOURCE_WHY_BYTES] = "";
+	struct stat status;
+	int result;
+
+	if (settings.operand_count == 0)
+		result = source_pattern(source, &pattern, world, why);
+	else if (settings.operand_count == 1 && stat(settings.operands[0], &status) == 0 &&
+	         S_ISDIR(status.st_mode))
+		result = source_trace(source, settings.operands[0], settings.job, world, why);
+	else
+		result =
+			source_files(source, settings.operands, settings.operand_count, world, why);
+	if (result != 0)
+		return tune_error(result, "%s", why);
+	source_thin(source, (uint32_t)settings.ops);
+	return 0;
+}
+
+/* What the options say, else the traced job's, else the usual. */
+static int net_choose(struct tune *tune)
+{
+	const struct trace_head *head =
+		tune->source.traces != NULL ? &tune->source.traces[0]->head : NULL;
+	struct predict_net *net = &tune->net;
+
+	*net = (struct predict_net){
+		.world = tune->source.world,
+		.aggregators = head != NULL ? head->aggregators : 1,
+		.payload = head != NULL ? head->payload : MTU_DEFAULT - IP_UDP_BYTES,
+		.multicast = settings.multicast,
+		.rate = (double)settings.rate / 8,
+	};
+	if (settings.aggregators != 0)
+		net->aggregators = settings.aggregators;
+	if (settings.mtu != 0)
+		net->payload = (uint32_t)settings.mtu - IP_UDP_BYTES;
+	if (net->payload > WIRE_PAYLOAD_MAX)
+		net->payload = WIRE_PAYLOAD_MAX;
+	net->channels = net->aggregators;
+	if (head != NULL && net->aggregators == head->aggregators)
+		net->channels = head->channels;
+	if (settings.channels != 0)
+		net->channels = (uint32_t)settings.channels;
+	if (net->channels < net->aggregators)
+		return tune_error(2, "--channels is %u: each of %u aggregators has at least one",
+		                  net->channels, net->aggregators);
+	for (net->window = 4;
+	     net->window * 2 <= WINDOW_BYTES / net->payload && net->window < WIRE_WINDOW_MAX;)
+		net->window *= 2;
+	net->aggregator_rate =
+		settings.aggregator_rate != 0 ? (double)settings.aggregator_rate / 8 : net->rate;
+	return 0;
+}
+
+static int output(const struct tune *tune)
+{
+	int status = 0;
+
+	if (settings.json)
+		status = tune_json(tune);
+	else
+		tune_print(tune);
+	if (status == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+		status = tune_error(1, "cannot write the result: %s", strerror(errno));
+	if (status == 0 && settings.plot != NULL)
+		status = tune_plot(tune, settings.plot);
+	if (status == 0 && settings.write != NULL)
+		status = tune_write(tune, settings.write);
+	if (status == 0 && settings.apply)
+		status = tune_apply(tune);
+	return status;
+}
+
+static int run(struct tune *tune, int argc, char **argv)
+{
+	struct tune_runner *runner = NULL;
+	bool measure = settings.local != 0 || settings.aggregator != NULL;
+	int status = source_open(&tune->source);
+
+	if (status == 0)
+		status = tune_names_read(tune);
+	if (status == 0)
+		status = tune_blocks_choose(tune);
+	if (status == 0)
+		status = net_choose(tune);
+	/* What a job is given says more than what we think it will. */
+	if (status == 0 && measure)
+		status = tune_join(tune, argc, argv, &runner);
+	if (status == 0 && settings.rank == 0)
+		status = tune_predict(tune);
+	if (status == 0 && measure)
+		status = tune_measure(tune, runner);
+	tune_leave(runner);
+	if (status != 0 || settings.rank != 0)
+		return status;
+	tune_judge(tune);
+	status = tune_params_cost(tune);
+	return status == 0 ? output(tune) : status;
+}
+
+int cli_tune(int argc, char **argv)
+{
+	static struct tune tune;
+	int status = options_read(&options, argc, argv);
+
+	if (status != 0)
+		return status == 1 ? 0 : status;
+	status = settings_check();
+	if (status != 0)
+		return status;
+	if (settings.aggregator == NULL)
+		settings.rank = 0; /* a job's environment is no worker's of ours */
+	tune = (struct tune){.settings = &settings};
+	status = run(&tune, argc, argv);
+	for (uint32_t i = 0; i < tune.block_count; i++)
+		predict_close(&tune.rows[i].predicted);
+	free(tune.params);
+	free(tune.places);
+	source_close(&tune.source);
+	return status;
+}

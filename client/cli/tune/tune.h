@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * tune.h - what the files of winnow tune share
+ *
+ * tune.c          options, and what happens in which order
+ * tune_blocks.c   which block sizes, what each would cost, which is best
+ * tune_names.c    what lies where in tensors;  tune_params.c  what each part costs
+ * tune_measure.c  --local, --aggregator: the operations for real
+ * tune_print.c    table, curve and, by tune_reasons.c, why;  tune_json.c  the same for programs
+ * tune_plot.c     the same as a picture
+ * tune_apply.c    --write, --apply
+ * Operations come from source.h; bytes from predict.h.
+ */
+#ifndef CLIENT_CLI_TUNE_H
+#define CLIENT_CLI_TUNE_H
+
+#include "client/cli/tune/predict.h"
+#include "client/cli/tune/source.h"
+#include "client/winnow.h"
+
+#define TUNE_BLOCKS_MAX 32
+#define TUNE_PARAMS_MAX 4096
+#define TUNE_NAME_BYTES 80
+/*
+ * Times the least: as good as the least, and then the larger block is better: every block costs
+ * each worker and the aggregator some nanoseconds, whatever it holds.
+ */
+#define TUNE_NEAR 1.05
+
+struct tune_settings {
+	const char *operands[SOURCE_FILES_MAX];
+	uint32_t operand_count;
+	const char *job, *names, *blocks_text, *plot, *write, *aggregators_text;
+	const char *size_text, *dtype_text, *overlap_text, *aggregator, *key_file, *key;
+	bool json, apply, multicast, insecure_no_key;
+	uint64_t world, rank, local, rate, aggregator_rate, channels, mtu, ops, size, unit, seed;
+	uint64_t iters, warmup;
+	double density;
+	/* Worked out. */
+	uint32_t aggregators; /* 0: not said */
+	enum winnow_dtype dtype;
+	enum source_overlap overlap;
+};
+
+/* One block size. All but `predicted` are means of an operation. */
+struct tune_row {
+	uint32_t block;
+	struct predict predicted;
+	double time_s, d, united;
+	double sent_bytes, received_bytes;
+	double own_sent_bytes;                             /* of worker 0, which measures */
+	double measured_s, counted_sent, counted_received; /* 0: not measured */
+	uint64_t retransmits;
+};
+
+/* A parameter, wherever it lies. */
+struct tune_param {
+	char name[TUNE_NAME_BYTES];
+	char shape[40];
+	uint64_t offset; /* in the last operation that holds it */
+	uint64_t elems, row;
+	uint64_t operations;
+	/* At the best block size: */
+	double d, united, sent_bytes; /* of a worker, an operation */
+	/* As a tensor of its own, which begins with a block: */
+	uint32_t own_block;        /* the best; 0: cannot be told */
+	double own_sent, row_sent; /* bytes at that, and with block = row; 0: cannot be told */
+};
+
+/* Operation `op` holds parameter `param` from its element `offset` on. */
+struct tune_place {
+	uint32_t op, param;
+	uint64_t offset;
+};
+
+struct tune {
+	struct tune_settings *settings;
+	struct source source;
+	struct predict_net net;
+	double ring_s; /* what a ring would take, an operation */
+	uint32_t block_count, best, measured_best, predicted_best;
+	struct tune_row rows[TUNE_BLOCKS_MAX];
+	uint32_t param_count;
+	struct tune_param *params;
+	uint32_t place_count;
+	struct tune_place *places; /* by operation */
+	char note[256];
+};
+
+/* ---- tune_blocks.c; each returns an exit status, and says what is wrong ---- */
+
+int tune_blocks_choose(struct tune *tune);
+int tune_predict(struct tune *tune);
+
+/* Which is best: the largest of those that take hardly longer than the fastest. */
+void tune_judge(struct tune *tune);
+
+/* Bitmaps of all workers of an operation, [world] and one piece of memory behind. NULL: said. */
+uint64_t **tune_bits(const struct source *source, uint32_t op);
+
+/* ---- tune_names.c, tune_params.c ---- */
+
+/* --names, or what the trace's worker has written beside it; before blocks are chosen. */
+int tune_names_read(struct tune *tune);
+int tune_params_cost(struct tune *tune);
+
+/* ---- tune_measure.c ---- */
+
+struct tune_runner;
+int tune_join(struct tune *tune, int argc, char **argv, struct tune_runner **out);
+int tune_measure(struct tune *tune, struct tune_runner *runner);
+void tune_leave(struct tune_runner *runner); /* NULL is fine */
+
+/* ---- output ---- */
+
+void tune_print(const struct tune *tune);
+int tune_json(const struct tune *tune);
+int tune_plot(const struct tune *tune, const char *path);
+int tune_write(const struct tune *tune, const char *path);
+int tune_apply(const struct tune *tune);
+
+/* What the best block size is better for than its neighbours: lines in text[..]. */
+void tune_reasons(const struct tune *tune, char *text, size_t room);
+
+int tune_error(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif /* CLIENT_CLI_TUNE_H */

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* tune_print.c - the table, the curve and the reasons, for people */
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/status/screen.h"
+#include "client/cli/table.h"
+#include "client/cli/tune/tune.h"
+
+#define BAR_MAX 100
+
+static double share(double part, double whole)
+{
+	return whole > 0 ? 100 * part / whole : 0;
+}
+
+/* "12.3us", "4.56ms", "7.89s" */
+static char *time_text(double seconds, char text[16])
+{
+	const char *unit = seconds < 1e-3 ? "us" : seconds < 1 ? "ms" : "s";
+	double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
+
+	snprintf(text, 16, "%.*f%s", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value, unit);
+	return text;
+}
+
+static uint32_t line_width(void)
+{
+	uint32_t width = 0, height;
+
+	if (isatty(STDOUT_FILENO))
+		screen_size(&width, &height);
+	return width;
+}
+
+static void head(const struct tune *tune)
+{
+	const struct source *source = &tune->source;
+	const struct predict_net *net = &tune->net;
+	uint64_t bytes = tune->rows[0].predicted.bytes / source->op_count;
+	char size[16], rate[16];
+
+	printf("# winnow tune %s: %u operation%s of %sB each\n", winnow_version(), source->op_count,
+	       source->op_count == 1 ? "" : "s", text_si((double)bytes, size));
+	printf("# %u workers, %u aggregator%s with %u channel%s, links of %sbit/s\n", net->world,
+	       net->aggregators, net->aggregators == 1 ? "" : "s", net->channels,
+	       net->channels == 1 ? "" : "s", text_si(net->rate * 8, rate));
+	printf("# datagrams of %u bytes, results %s; bytes of a worker an operation\n",
+	       net->payload, net->multicast ? "by multicast" : "one by one");
+	if (source->note[0] != '\0')
+		printf("# note: %s\n", source->note);
+	if (tune->note[0] != '\0')
+		printf("# note: %s\n", tune->note);
+	if (source->traces != NULL && source->traces[0]->cut)
+		printf("# note: the trace ends within a record: its process was killed\n");
+}
+
+static void columns(struct table *table, bool measured)
+{
+	static const char *const titles[] = {"BLOCK", "D",        "U",       "SENT",    "RECEIVED",
+	                                     "TIME",  "PKTS OUT", "PKTS IN", "HEADERS", "BITMAPS"};
+
+	table_column(table, "", true);
+	for (size_t i = 0; i < 6; i++)
+		table_column(table, titles[i], false);
+	if (measured) {
+		table_column(table, "MEASURED", false);
+		table_column(table, "SENT/PRED", false);
+		table_column(table, "RECV/PRED", false);
+	}
+	for (size_t i = 6; i < 10; i++)
+		table_column(table, titles[i], false);
+}
+
+static void row_print(const struct tune *tune, const struct tune_row *row, struct table *table)
+{
+	struct predict_flow sent = predict_sent_mean(&row->predicted);
+	const struct predict_flow *received = &row->predicted.received;
+	double ops = (double)row->predicted.operations;
+	double both = (double)(predict_bytes(&sent) + predict_bytes(received));
+	char text[16];
+
+	table_cell(table, "%s", row == &tune->rows[tune->best] ? "*" : "");
+	table_cell(table, "%u", row->block);
+	table_cell(table, "%.4f", row->d);
+	table_cell(table, "%.4f", row->united);
+	table_cell(table, "%s", text_si(row->sent_bytes, text));
+	table_cell(table, "%s", text_si(row->received_bytes, text));
+	table_cell(table, "%s", time_text(row->time_s, text));
+	if (row->measured_s > 0) {
+		table_cell(table, "%s", time_text(row->measured_s, text));
+		table_cell(table, "%.4f", row->counted_sent / row->own_sent_bytes);
+		table_cell(table, "%.4f", row->counted_received / row->received_bytes);
+	}
+	table_cell(table, "%s", text_si((double)sent.packets / ops, text));
+	table_cell(table, "%s", text_si((double)received->packets / ops, text));
+	table_cell(table, "%.1f%%", share((double)(sent.head_bytes + received->head_bytes), both));
+	table_cell(table, "%.1f%%", share((double)(sent.map_bytes + received->map_bytes), both));
+}
+
+/* Lines of words, folded between them where they are wider than the window. */
+static void fold(const char *text, uint32_t width)
+{
+	uint32_t used = 0;
+
+	while (*text != '\0') {
+		size_t space = strspn(text, " "), word = strcspn(text + space, " \n");
+
+		if (width != 0 && used > 4 && used + space + word > width) {
+			used = (uint32_t)printf("\n    ") - 1;
+			space -= space > 0;
+			text++;
+		}
+		used += (uint32_t)printf("%.*s", (int)(space + word), text);
+		text += space + word;
+		if (*text == '\n') {
+			printf("\n");
+			used = 0;
+			text++;
+		}
+	}
+}
+
+/* ---- the curve ---- */
+
+static void bar(double value, double most, uint32_t room, char *text)
+{
+	uint32_t length = most > 0 ? (uint32_t)(value / most * room + 0.5) : 0;
+
+	length = length < BAR_MAX ? length : BAR_MAX;
+	memset(text, '#', length);
+	text[length] = '\0';
+}
+
+static void curve(const struct tune *tune, uint32_t width)
+{
+	uint32_t room = width == 0 || width > 100 ? 60 : width > 44 ? width - 28 : 16;
+	double most = tune->ring_s;
+	char text[BAR_MAX + 1], time[16];
+
+	for (uint32_t i = 0; i < tune->block_count; i++)
+		most = tune->rows[i].time_s > most ? tune->rows[i].time_s : most;
+	printf("\n");
+	for (uint32_t i = 0; i < tune->block_count; i++) {
+		bar(tune->rows[i].time_s, most, room, text);
+		printf("%c %6u |%s %s\n", i == tune->best ? '*' : ' ', tune->rows[i].block, text,
+		       time_text(tune->rows[i].time_s, time));
+	}
+	bar(tune->ring_s, most, room, text);
+	if (tune->ring_s > 0)
+		printf("    ring |%s %s (all bytes, 2(N-1)/N times)\n", text,
+		       time_text(tune->ring_s, time));
+}
+
+/* ---- parameters ---- */
+
+static void params_print(const struct tune *tune, uint32_t width)
+{
+	struct table table = {0};
+	double all = 0;
+	char text[16];
+
+	if (tune->param_count == 0)
+		return;
+	printf("\n# parameters at block %u; OWN: each as a tensor of its own\n",
+	       tune->rows[tune->best].block);
+	table_column(&table, "PARAMETER", true);
+	table_column(&table, "D", false);
+	table_column(&table, "U", false);
+	table_column(&table, "SENT", false);
+	table_column(&table, "SHARE", false);
+	table_column(&table, "OWN BEST", false);
+	table_column(&table, "SENT", false);
+	table_column(&table, "OWN ROW", false);
+	table_column(&table, "SENT", false);
+	table_column(&table, "OFFSET", false);
+	table_column(&table, "SHAPE", true);
+	for (uint32_t i = 0; i < tune->param_count; i++)
+		all += tune->params[i].sent_bytes;
+	for (uint32_t i = 0; i < tune->param_count; i++) {
+		const struct tune_param *p = &tune->params[i];
+
+		table_cell(&table, "%s", p->name);
+		if (p->operations == 0) {
+			for (uint32_t c = 1; c < 9; c++)
+				table_cell(&table, "-");
+		} else {
+			table_cell(&table, "%.4f", p->d);
+			table_cell(&table, "%.4f", p->united);
+			table_cell(&table, "%s", text_si(p->sent_bytes, text));
+			table_cell(&table, "%.1f%%", share(p->sent_bytes, all));
+			table_cell(&table, p->own_block > 0 ? "%u" : "-", p->own_block);
+			table_cell(&table, "%s",
+			           p->own_block > 0 ? text_si(p->own_sent, text) : "-");
+			table_cell(&table, p->row_sent > 0 ? "%llu" : "-",
+			           (unsigned long long)p->row);
+			table_cell(&table, "%s",
+			           p->row_sent > 0 ? text_si(p->row_sent, text) : "-");
+		}
+		table_cell(&table, "%llu", (unsigned long long)p->offset);
+		table_cell(&table, "%s", p->shape);
+	}
+	table_print(&table, true, width, stdout);
+	table_clear(&table);
+}
+
+/* What the traced job itself sent; whole traces of whole jobs can be compared with it. */
+static void job_print(const struct tune *tune, uint32_t width)
+{
+	const struct trace_file *file = tune->source.traces != NULL ? tune->source.traces[0] : NULL;
+	char sent[16], received[16], text[256];
+
+	if (file == NULL || !file->ended)
+		return;
+	snprintf(text, sizeof(text),
+	         "Job %s itself: worker 0 sent %sB and received %sB in %llu operations, with block "
+	         "%u.\n",
+	         file->head.job, text_si((double)file->end.sent_bytes, sent),
+	         text_si((double)file->end.received_bytes, received),
+	         (unsigned long long)file->end.operations, file->entries[0].record.block);
+	printf("\n");
+	fold(text, width);
+}
+
+void tune_print(const struct tune *tune)
+{
+	struct table table = {0};
+	uint32_t width = line_width();
+	char why[1024];
+
+	head(tune);
+	columns(&table, tune->rows[0].measured_s > 0);
+	for (uint32_t i = 0; i < tune->block_count; i++)
+		row_print(tune, &tune->rows[i], &table);
+	table_print(&table, true, width, stdout);
+	table_clear(&table);
+	curve(tune, width);
+	tune_reasons(tune, why, sizeof(why));
+	printf("\n");
+	fold(why, width);
+	params_print(tune, width);
+	job_print(tune, width);
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* comm.c - the public calls of winnow.h */
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "client/comm/comm.h"
+
+#define GIVE_UP_LOOK_US 50000
+
+static _Thread_local char last_error[COMM_ERROR_BYTES];
+
+int comm_fail(int result, const char *why)
+{
+	snprintf(last_error, sizeof(last_error), "%s", why);
+	return result;
+}
+
+const char *winnow_last_error(void)
+{
+	return last_error;
+}
+
+void comm_wake(struct winnow_comm *comm)
+{
+	uint64_t one = 1;
+
+	if (!atomic_exchange_explicit(&comm->woken, true, memory_order_acq_rel))
+		(void)!write(comm->wake_fd, &one,
+		             sizeof(one)); /* never full: it is read each time */
+}
+
+/* ---- life ---- */
+
+static void free_all(struct winnow_comm *comm)
+{
+	comm_fork_remove(comm);
+	comm_requests_free(comm);
+	comm_gpu_close(comm);
+	comm_trace_end(comm);
+	comm_ask_close(comm);
+	session_close(comm->session);
+	bitmap_pool_close(comm->pool);
+	comm->backend->close(comm->net);
+	free(comm->scratch);
+	if (comm->wake_fd >= 0)
+		close(comm->wake_fd);
+	pthread_mutex_destroy(&comm->gpu_lock);
+	pthread_mutex_destroy(&comm->lock);
+	pthread_cond_destroy(&comm->changed);
+	free(comm);
+}
+
+void comm_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+/* Signals are the program's business: the thread takes none. */
+static int start_thread(struct winnow_comm *comm, char *why)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&comm->thread, NULL, comm_run, comm);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err != 0) {
+		snprintf(why, COMM_ERROR_BYTES, "cannot start a thread: %s", strerror(err));
+		return WINNOW_ERR_SYSTEM;
+	}
+	comm->thread_started = true;
+	return WINNOW_OK;
+}
+
+static void stop_thread(struct winnow_comm *comm)
+{
+	pthread_mutex_lock(&comm->lock);
+	comm->stop = true;
+	pthread_mutex_unlock(&comm->lock);
+	comm_wake(comm);
+	pthread_join(comm->thread, NULL);
+}
+
+/* Until all have joined, or joining has failed. False: the caller has given up. */
+static bool await_all(struct winnow_comm *comm, const volatile int *give_up)
+{
+	bool decided;
+
+	pthread_mutex_lock(&comm->lock);
+	while (comm->state == SESSION_JOINING &&
+	       (give_up == NULL || __atomic_load_n(give_up, __ATOMIC_RELAXED) == 0)) {
+		uint64_t us = comm_clock_us() + GIVE_UP_LOOK_US;
+		struct timespec until = {.tv_sec = (time_t)(us / 1000000),
+		                         .tv_nsec = (long)(us % 1000000 * 1000)};
+
+		pthread_cond_timedwait(&comm->changed, &comm->lock, &until);
+	}
+	decided = comm->state != SESSION_JOINING;
+	pthread_mutex_unlock(&comm->lock);
+	return decided;
+}
+
+static int create(const struct winnow_config *config, struct winnow_comm *comm, char *why)
+{
+	int result = comm_configure(comm, config, why);
+
+	if (result == WINNOW_OK)
+		result = comm_open_session(comm, why);
+	if (result == WINNOW_OK) {
+		comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (comm->wake_fd < 0) {
+			snprintf(why, COMM_ERROR_BYTES, "cannot make an eventfd: %s",
+			         strerror(errno));
+			return WINNOW_ERR_SYSTEM;
+		}
+		comm_trace_open(comm);
+		comm_ask_open(comm);
+		result = start_thread(comm, why);
+	}
+	if (result != WINNOW_OK)
+		return result;
+	if (!await_all(comm, config->give_up)) {
+		snprintf(why, COMM_ERROR_BYTES, "given up before all workers had joined");
+		return WINNOW_ERR_ABORTED;
+	}
+	pthread_mutex_lock(&comm->lock);
+	if (comm->state == SESSION_FAILED) {
+		result = (int)comm->result;
+		snprintf(why, COMM_ERROR_BYTES, "%s", comm->error);
+	}
+	pthread_mutex_unlock(&comm->lock);
+	return result;
+}
+
+int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **out)
+{
+	struct winnow_comm *comm = calloc(1, sizeof(*comm));
+	char why[COMM_ERROR_BYTES] = "";
+	int result;
+
+	*out = NULL;
+	if (comm == NULL)
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	comm->pid = getpid();
+	comm->wake_fd = comm->ask_fd = -1;
+	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
+		comm->peers[i].fd = -1;
+	comm->backend = &net_udp;
+	pthread_mutex_init(&comm->lock, NULL);
+	pthread_mutex_init(&comm->gpu_lock, NULL);
+	comm_cond_init(&comm->changed);
+	comm_fork_add(comm);
+	result = create(config, comm, why);
+	if (result == WINNOW_OK) {
+		*out = comm;
+		return WINNOW_OK;
+	}
+	if (comm->thread_started)
+		stop_thread(comm);
+	free_all(comm);
+	return comm_fail(result, why);
+}
+
+void winnow_comm_destroy(struct winnow_comm *comm)
+{
+	if (comm == NULL || comm->pid != getpid())
+		return; /* the thread is the parent's */
+	stop_thread(comm);
+	free_all(comm);
+}
+
+void winnow_comm_exit(int status, void *comm)
+{
+	struct winnow_comm *ours = comm;
+	char why[64];
+
+	if (ours == NULL || ours->pid != getpid())
+		return;
+	snprintf(why, sizeof(why), "it ended with exit status %d", status);
+	if (status != 0)
+		winnow_comm_abort(ours, why);
+	winnow_comm_destroy(ours);
+}
+
+void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
+{
+	pthread_mutex_lock(&comm->lock);
+	if (comm->abort_result == WINNOW_OK) {
+		snprintf(comm->abort_text, sizeof(comm->abort_text), "%s", text);
+		comm->abort_result = result;
+	}
+	comm->abort_wanted = true;
+	pthread_cond_broadcast(&comm->changed);
+	pthread_mutex_unlock(&comm->lock);
+	comm_wake(comm);
+}
+
+void winnow_comm_abort(struct winnow_comm *comm, const char *text)
+{
+	comm_end(comm, WINNOW_ERR_ABORTED, text != NULL ? text : "no reason given");
+}
+
+/* ---- operations ---- */
+
+static bool aligned(const void *buffer, uint32_t bytes)
+{
+	return (uintptr_t)buffer % bytes == 0;
+}
+
+static bool apart(const void *a, const void *b, uint64_t bytes)
+{
+	uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+	return x == y || x + bytes <= y || y + bytes <= x;
+}
+
+const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options)
+{
+	uint32_t elem_bytes = dtype_bytes((enum dtype)task->dtype);
+
+	if (elem_bytes == 0)
+		return "unknown element type";
+	if (task->reduction < WINNOW_SUM || task->reduction > WINNOW_PROD)
+		return "unknown operation";
+	if (task->count > UINT64_C(1) << 48)
+		return "count is above 2^48";
+	if (task->count > 0 && (task->send == NULL || task->recv == NULL))
+		return "a buffer is NULL";
+	if (!aligned(task->send, elem_bytes) || !aligned(task->recv, elem_bytes))
+		return "a buffer is not aligned for its element type";
+	if (!apart(task->send, task->recv, task->count * elem_bytes))
+		return "the buffers overlap: they must be equal or apart";
+	if (options == NULL)
+		return NULL;
+	if (options->tag >= COMM_TAG_BY_ORDER)
+		return "tags are 1 to 2^63 - 1";
+	if (options->block > WIRE_BLOCK_ELEMS_MAX)
+		return "block is above 65536";
+	if (options->wire > WINNOW_WIRE_FIXED32)
+		return "unknown wire form";
+	if (options->memory > WINNOW_MEMORY_CUDA)
+		return "unknown kind of memory";
+	return NULL;
+}
+
+int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
+                           enum winnow_op op, const struct winnow_options *options,
+                           struct winnow_comm *comm, struct winnow_request **out)
+{
+	struct allreduce task = {
+		.send = send,
+		.recv = recv,
+		.count = count,
+		.dtype = (uint8_t)dtype,
+		.reduction = (uint8_t)op,
+	};
+	const char *wrong = comm_wrong_argument(&task, options);
+
+	if (out == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
+	*out = NULL;
+	return wrong != NULL ? comm_fail(WINNOW_ERR_INVALID, wrong)
+	                     : comm_allreduce(comm, &task, NULL, 0, options, out);
+}
+
+int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
+                     enum winnow_op op, struct winnow_comm *comm)
+{
+	struct winnow_request *request;
+	int result = winnow_allreduce_async(send, recv, count, dtype, op, NULL, comm, &request);
+
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, -1, NULL);
+	winnow_request_free(&request);
+	return result;
+}

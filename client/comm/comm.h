@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * comm.h - a communicator: a session, its sockets, its thread; private to comm*.c
+ *
+ * comm.c         the public calls that begin and end communicators, and operations
+ * comm_request.c a request: queued, done, waited for, given back
+ * comm_parts.c   an operation that is several: segments with their own blocks
+ * comm_rows.c    operations on lists of blocks
+ * comm_gpu.c     operations on the memory of GPUs
+ * comm_look.c    the public calls that only look
+ * comm_loop.c    the thread: sockets in, session, sockets out
+ * comm_peers.c   its control connections
+ * comm_config.c  defaults, environment, key, addresses
+ * comm_net.c     which road datagrams take, and how large they may be
+ * comm_file.c    WINNOW_CONFIG
+ * comm_trace.c   WINNOW_TRACE
+ * comm_ask.c     winnow trace: the socket by which it asks
+ * comm_fork.c    a fork's child keeps none of our connections
+ *
+ * The thread owns the session and the sockets. Callers and thread meet in the fields below
+ * the lock; nothing else is shared.
+ */
+#ifndef CLIENT_COMM_H
+#define CLIENT_COMM_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "aggregator/control/lines.h"
+#include "aggregator/net/net.h"
+#include "client/worker/rows.h"
+#include "client/worker/session.h"
+#include "client/gpu/staging.h"
+#include "client/trace/trace_ask.h"
+
+#define COMM_ERROR_BYTES 512
+#define COMM_CONNECT_US 10000000 /* how long to knock at a port that refuses */
+#define COMM_CONNECT_AGAIN_US 200000
+#define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that led to nothing */
+#define COMM_LEAVE_US 2000000             /* how long to wait for acknowledgements when leaving */
+#define COMM_FLUSH_US 500000              /* and for the last lines to go out */
+#define COMM_GUARD_COUNT_MAX 64
+
+/* An aggregator as seen from here. */
+struct comm_peer {
+	char name[256]; /* as the user wrote it */
+	struct net_addr
+		addresses[NET_NAME_ADDRESSES_MAX]; /* of the control connection: the name's */
+	uint32_t address_count, address_at;        /* at: tried now, or next, or connected */
+	struct net_addr data; /* where datagrams go; mostly the same; when connected */
+	uint32_t local_ip;    /* by which we reach it; likewise */
+	int fd;               /* TCP; -1: not connected */
+	bool connected;
+	bool gone;
+	uint64_t connect_due_us, connect_until_us;
+	uint64_t attempt_until_us; /* by then, this address's turn is over */
+	struct net *group;         /* its results' multicast group; NULL: none */
+	bool group_tried;
+	struct lines lines;
+	char *pending; /* a line that did not fit the socket, from pending_at on */
+	size_t pending_at;
+};
+
+struct winnow_request {
+	struct winnow_comm *comm;
+	struct allreduce task;
+	uint64_t submitted_us, done_us;
+	struct winnow_request *whole; /* comm_parts.c: it is a part of this one; else NULL */
+	struct winnow_rows *rows;     /* comm_rows.c: its tensor is this list; else NULL */
+	struct comm_gpu *gpu;         /* comm_gpu.c: its tensor is on this GPU; else NULL */
+	struct staging_op *staged;    /* likewise, until it is done */
+	struct staging_bytes staged_bytes;
+	int32_t nothing[COMM_GUARD_COUNT_MAX]; /* a guard's tensor: see comm_parts.c */
+	char why[COMM_ERROR_BYTES];            /* when it has failed */
+	/* Under the lock. */
+	bool done;
+	uint32_t holders;    /* the library until it is done, and its caller */
+	uint32_t parts_left; /* of a whole: under way, and one while they are being queued */
+	pthread_cond_t changed;
+	struct winnow_request *next; /* in `submitted`, or in `unused` */
+	struct winnow_request *made_before;
+};
+
+struct winnow_comm {
+	struct winnow_config config;
+	pid_t pid; /* of the process that created it: a fork's child must not touch it */
+	uint32_t rank, world;
+	struct proof_key key;
+	bool has_key;
+	char job[CONTROL_NAME_BYTES];
+
+	/* The thread's own. */
+	struct session *session;
+	const struct bitmap_engine *bitmap;
+	struct bitmap_pool *pool;
+	uint32_t peer_count;
+	struct comm_peer peers[SESSION_LINKS_MAX];
+	const struct net_backend *backend;
+	struct net_port port;
+	struct net *net;
+	bool leaving, left;
+	uint64_t leave_until_us;
+	struct net_in in[NET_BURST_MAX];
+	struct net_out out[NET_BURST_MAX];
+	struct packet_out packets[NET_BURST_MAX];
+	uint8_t *scratch;                 /* [NET_BURST_MAX * payload], one for each packet */
+	struct trace *trace;              /* NULL: none */
+	bool trace_tried;                 /* by the environment */
+	struct trace_config trace_config; /* what that asks for; folder NULL: nothing */
+	struct winnow_stats trace_before; /* totals when it began */
+	int ask_fd;                       /* -1: none */
+	uint64_t ask_due_us;              /* look at it then, however busy */
+	uint64_t gpu_check_us;            /* when to look after GPUs that have something to do */
+	uint64_t gpu_moved_us;            /* when one had done something last */
+	bool gpu_sleeps;                  /* short sleeps are exact */
+
+	struct winnow_comm *forked_next; /* comm_fork.c's */
+
+	pthread_t thread;
+	bool thread_started;
+	int wake_fd;
+
+	atomic_bool woken; /* callers: set with the lock; thread: look below the lock */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;   /* state, stats, gpu_turns, abort_wanted */
+	enum session_state state; /* thread: wo */
+	/* Likewise, once, before `state` says that it runs: */
+	bool fast;
+	uint32_t channels, payload, window, op_slots;
+	enum winnow_result result; /* thread: wo; when failed */
+	char error[COMM_ERROR_BYTES];
+	struct winnow_request *submitted_first, *submitted_last;
+	struct winnow_request *unused;
+	struct winnow_request *requests; /* all there are */
+	bool stop;
+	bool abort_wanted;
+	enum winnow_result abort_result;
+	char abort_text[CONTROL_TEXT_BYTES];
+	bool stats_wanted;
+	struct winnow_stats stats;
+	uint64_t next_tag;                 /* of operations that are matched by order */
+	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": none is being written */
+
+	uint32_t gpu_turns, gpu_waiting; /* under the lock: GPUs are done with some; callers wait */
+	_Atomic uint32_t trace_fine; /* a trace is, or will be, written: elements of a bit; or 0 */
+
+	pthread_mutex_t gpu_lock; /* one caller at a time adds: */
+	_Atomic(struct comm_gpu *) gpus;
+};
+
+uint64_t comm_clock_us(void);
+
+/* comm.c */
+void comm_wake(struct winnow_comm *comm);
+
+/* The thread ends the job for all with this result and line. The first call counts. */
+void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text);
+
+#define COMM_TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
+
+#define COMM_WANTS_REQUEST "request is NULL: nobody would know when the operation is done"
+
+int comm_fail(int result, const char *why); /* returns result; `why` is winnow_last_error() */
+
+/* Why an operation with these arguments is impossible; NULL: it is not. */
+const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options);
+
+/* Waits in this library end at times of the monotonic clock. */
+void comm_cond_init(pthread_cond_t *cond);
+
+/* comm_request.c: a request without an operation; NULL: out of memory. */
+struct winnow_request *comm_request_new(struct winnow_comm *comm);
+
+/*
+ * One for an operation: buffers, count, dtype, reduction and rows of `what`, and if not 0 its tag and
+ * block_elems; the rest by the options and the communicator. Nothing has begun before it is queued.
+ */
+int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
+                      const struct winnow_options *options, struct winnow_request **out);
+void comm_request_queue(struct winnow_request *request);
+void comm_request_drop(struct winnow_request *request); /* by one of its two holders */
+
+/* By the thread: its operation is over. */
+void comm_complete(struct winnow_request *request);
+
+/* All parts of `whole` have been queued, or not all of them: `result`, and why. */
+void comm_parts_begun(struct winnow_request *whole, int result, const char *why);
+
+/* Why it failed, or "". Under the lock. */
+void comm_explain(const struct winnow_request *request, char *why);
+void comm_requests_free(struct winnow_comm *comm); /* all of them, when the thread has ended */
+extern const char comm_no_request[];
+
+/* comm_parts.c: what is wrong with a tensor's segments, or NULL. */
+const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
+                                uint64_t count);
+
+/*
+ * An operation as winnow.h has it, of arguments that are right, with `what` as in comm_request_make();
+ * segments NULL: a tensor of none. *out is written only where there is a request.
+ */
+int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what,
+                   const struct winnow_segment *segments, uint32_t segment_count,
+                   const struct winnow_options *options, struct winnow_request **out);
+
+/* All workers say the same here, with the same tag, or the communicator ends. It does not wait. */
+int comm_agree(struct winnow_comm *comm, const uint64_t *what, size_t count, uint64_t tag);
+
+/* Of part `number` of an operation with this tag; unlike callers' tags, and those by order. 0: 0. */
+uint64_t comm_part_tag(uint64_t tag, uint32_t number);
+
+/*
+ * comm_gpu.c. comm_gpu_admit() and comm_gpu_post(): enum winnow_result, explained; the first says
+ * whether the second would do; that is for a request which is not queued yet, and waits while the
+ * GPU has as many operations as the job may have.
+ */
+bool comm_gpu_wanted(const struct winnow_options *options);
+int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
+                   const struct winnow_options *options);
+int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
+int comm_gpu_open(struct winnow_comm *comm, int device); /* what the first operation there would */
+uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm);
+
+/* For the thread. full(): nothing is to be received now. */
+bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us);
+uint64_t comm_gpu_due_us(struct winnow_comm *comm);
+bool comm_gpu_full(const struct winnow_comm *comm);
+bool comm_gpu_idle(const struct winnow_comm *comm);
+void comm_gpu_close(struct winnow_comm *comm);
+
+/* comm_file.c: what WINNOW_CONFIG's file says, into fields of `config`; an enum winnow_result. */
+int comm_file_read(struct winnow_config *config, char *why);
+
+/* A number of struct winnow_config: its names, and what it may be. */
+struct comm_number {
+	const char *name, *env;
+	size_t at; /* of the uint32_t in the struct */
+	uint32_t least, most;
+	bool or_0;    /* 0 is allowed, too */
+	bool in_file; /* WINNOW_CONFIG may say it, with '-' for '_' */
+};
+extern const struct comm_number comm_numbers[]; /* ends with a NULL name */
+
+/* Texts of the environment or a file. What is none becomes what no field allows: the error comes at create. */
+#define COMM_NO_NUMBER UINT32_MAX
+#define COMM_NO_FLAG INT_MIN
+uint32_t comm_number(const char *text);
+int comm_flag(const char *text);
+enum winnow_wire comm_wire(const char *text); /* below 0: it is none */
+
+/* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
+int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why);
+int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, char *why);
+int comm_open_session(struct winnow_comm *comm, char *why);
+
+/*
+ * comm_fork.c: from add to remove a fork's child closes the control connections and ask_fd. What
+ * changes them does so by these two; the first is socket(), and close-on-exec and non-blocking.
+ */
+void comm_fork_add(struct winnow_comm *comm);
+void comm_fork_remove(const struct winnow_comm *comm);
+int comm_fork_socket(int *fd, int domain, int type);
+void comm_fork_close(int *fd);
+
+/* comm_peers.c */
+void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);
+void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
+
+/*
+ * comm_trace.c: by the caller, what the environment asks for; when an operation has been submitted;
+ * when the bitmap of one on a GPU is there; before the session is closed.
+ */
+void comm_trace_open(struct winnow_comm *comm);
+void comm_trace_viewed(void *request, uint32_t fine, const uint64_t *bits);
+void comm_trace(struct winnow_comm *comm, const struct allreduce *task);
+void comm_trace_end(struct winnow_comm *comm);
+void comm_trace_order(struct winnow_comm *comm, const struct trace_request *request,
+                      struct trace_answer *answer);
+
+/* comm_ask.c: a communicator without such a socket is a good one, too. */
+#define COMM_ASK_ENV "WINNOW_TRACE_SOCKET" /* no: there is none */
+void comm_ask_open(struct winnow_comm *comm);
+void comm_ask_turn(struct winnow_comm *comm, uint64_t now_us);
+void comm_ask_close(struct winnow_comm *comm);
+
+/* comm_loop.c. Under the lock: what callers see of the session is what it is now. */
+void comm_publish(struct winnow_comm *comm);
+void *comm_run(void *comm);
+
+#endif /* CLIENT_COMM_H */

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * comm_fork.c - a fork's child keeps none of its parent's connections
+ *
+ * A connection ends when the last process that has it open closes it. A data loader's child that
+ * outlives a killed worker would keep the worker's place in the job until the silence time is over. So
+ * children close what they inherit as they begin; close-on-exec alone comes too late for one
+ * that never calls exec().
+ */
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "client/comm/comm.h"
+
+/* Held while one of these descriptors comes or goes, and during a fork. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct winnow_comm *first;
+
+static void hold(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void release(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+static void close_in_child(void)
+{
+	for (const struct winnow_comm *comm = first; comm != NULL; comm = comm->forked_next) {
+		for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
+			if (comm->peers[i].fd >= 0)
+				close(comm->peers[i].fd);
+		if (comm->ask_fd >= 0)
+			close(comm->ask_fd);
+	}
+	first = NULL; /* the numbers may soon be something else's */
+	release();
+}
+
+static void watch_forks(void)
+{
+	(void)pthread_atfork(hold, release, close_in_child);
+}
+
+void comm_fork_add(struct winnow_comm *comm)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+	hold();
+	comm->forked_next = first;
+	first = comm;
+	release();
+}
+
+void comm_fork_remove(const struct winnow_comm *comm)
+{
+	hold();
+	for (struct winnow_comm **at = &first; *at != NULL; at = &(*at)->forked_next) {
+		if (*at != comm)
+			continue;
+		*at = comm->forked_next;
+		break;
+	}
+	release();
+}
+
+int comm_fork_socket(int *fd, int domain, int type)
+{
+	hold();
+	*fd = socket(domain, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	release();
+	return *fd;
+}
+
+void comm_fork_close(int *fd)
+{
+	hold();
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+	release();
+}

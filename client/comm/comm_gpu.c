@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* comm_gpu.c - operations on the memory of GPUs: what callers give, what the thread polls */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include "client/comm/comm.h"
+#include "client/gpu/gpu_plugin.h"
+
+#define CHECK_US 50000   /* between looks at a GPU that has something to do: failures tell nobody */
+#define POLL_US_MIN 20   /* between looks at its words, while it copies */
+#define POLL_US_MAX 1000 /* while it has tensors to scan, which may be after much else */
+
+/* What this communicator has on one GPU. */
+struct comm_gpu {
+	struct staging *staging;
+	int device;
+	struct comm_gpu *next;
+};
+
+bool comm_gpu_wanted(const struct winnow_options *options)
+{
+	return options != NULL && options->memory == WINNOW_MEMORY_CUDA;
+}
+
+/* ---- submitting ---- */
+
+/* The GPU has failed in a caller's thread: the job ends. What is impossible here does no harm. */
+static int failed(struct winnow_comm *comm, int err, const char *why)
+{
+	if (err == -ENOMEM)
+		return comm_fail(WINNOW_ERR_MEMORY, why);
+	if (err != -EIO)
+		return comm_fail(WINNOW_ERR_INVALID, why);
+	comm_end(comm, WINNOW_ERR_GPU, why);
+	return comm_fail(WINNOW_ERR_GPU, why);
+}
+
+/* Whose memory it is. */
+static int find(const struct gpu_calls *calls, const struct allreduce *task, int *device, char *why)
+{
+	int other, err;
+
+	/* Of nothing, where it is; if nowhere, where this thread is. */
+	if (task->count == 0 && (task->send == NULL || calls->locate(task->send, device, why) != 0))
+		return calls->locate(NULL, device, why);
+	if (task->count == 0)
+		return 0;
+	err = calls->locate(task->send, device, why);
+	if (err == 0)
+		err = calls->locate(task->recv, &other, why);
+	if (err == 0 && *device != other) {
+		snprintf(why, GPU_WHY_BYTES, "the buffers are on two GPUs, %d and %d", *device,
+		         other);
+		err = -EINVAL;
+	}
+	return err;
+}
+
+static int admit(const struct allreduce *task, const struct winnow_options *options,
+                 const struct gpu_calls **calls, int *device, char *why)
+{
+	int err = gpu_plugin_open(calls, why);
+
+	if (err == 0)
+		err = find(*calls, task, device, why);
+	return err != 0 ? err : (*calls)->admit(*device, options->stream, why);
+}
+
+int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
+                   const struct winnow_options *options)
+{
+	const struct gpu_calls *calls;
+	char why[GPU_WHY_BYTES];
+	int device, result = winnow_comm_check(comm), err;
+
+	if (result != WINNOW_OK)
+		return result;
+	err = admit(task, options, &calls, &device, why);
+	return err == 0 ? WINNOW_OK : failed(comm, err, why);
+}
+
+/* The thread: an operation's work on the GPU is done, or will never be. */
+static void passed(void *context, bool there)
+{
+	struct winnow_request *request = context;
+
+	request->staged_bytes = staging_bytes(request->staged);
+	if (!there)
+		session_fail(request->comm->session, WINNOW_ERR_GPU,
+		             staging_error(request->gpu->staging));
+	/* The GPU has failed after the last sums had come. */
+	if (!there && request->task.status == WINNOW_OK)
+		request->task.status = WINNOW_ERR_GPU;
+	comm_complete(request);
+}
+
+static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int device,
+                   struct comm_gpu **out, char *why)
+{
+	struct staging_config config = {
+		.calls = calls,
+		.device = device,
+		.world = comm->world,
+		.shard_count = comm->channels,
+		.payload = comm->payload,
+		.window = comm->window,
+		.op_slots = comm->op_slots,
+		.pinned_bytes = (uint64_t)comm->config.staging_mb << 20,
+		.passed = passed,
+		.viewed = comm_trace_viewed,
+	};
+	struct comm_gpu *gpu;
+	int err = 0;
+
+	pthread_mutex_lock(&comm->gpu_lock);
+	for (gpu = atomic_load(&comm->gpus); gpu != NULL && gpu->device != device; gpu = gpu->next)
+		;
+	if (gpu == NULL) {
+		gpu = calloc(1, sizeof(*gpu));
+		err = gpu != NULL ? staging_open(&config, &gpu->staging, why) : -ENOMEM;
+		if (err == 0) {
+			gpu->device = device;
+			gpu->next = atomic_load(&comm->gpus);
+			atomic_store(&comm->gpus, gpu);
+		} else {
+			free(gpu);
+			gpu = NULL;
+		}
+	}
+	*out = gpu;
+	pthread_mutex_unlock(&comm->gpu_lock);
+	return err;
+}
+
+int comm_gpu_open(struct winnow_comm *comm, int device)
+{
+	const struct gpu_calls *calls;
+	char why[GPU_WHY_BYTES] = "out of memory";
+	struct comm_gpu *gpu;
+	int err = gpu_plugin_open(&calls, why);
+
+	if (err == 0)
+		err = gpu_for(comm, calls, device, &gpu, why);
+	return err == 0 ? WINNOW_OK : failed(comm, err, why);
+}
+
+/* Until an earlier operation is over, or the communicator: that of turn `seen`, or a later one. */
+static void await_room(struct winnow_comm *comm, uint32_t seen)
+{
+	pthread_mutex_lock(&comm->lock);
+	comm->gpu_waiting++;
+	while (comm->gpu_turns == seen && comm->state == SESSION_RUNNING &&
+	       comm->abort_result == WINNOW_OK)
+		pthread_cond_wait(&comm->changed, &comm->lock);
+	comm->gpu_waiting--;
+	pthread_mutex_unlock(&comm->lock);
+}
+
+static uint32_t turns(struct winnow_comm *comm)
+{
+	uint32_t seen;
+
+	pthread_mutex_lock(&comm->lock);
+	seen = comm->gpu_turns;
+	pthread_mutex_unlock(&comm->lock);
+	return seen;
+}
+
+int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options)
+{
+	struct winnow_comm *comm = request->comm;
+	struct staging_post what = {.task = &request->task,
+	                            .stream = options->stream,
+	                            .context = request,
+	                            .fine = atomic_load(&comm->trace_fine)};
+	const struct gpu_calls *calls;
+	char why[GPU_WHY_BYTES] = "out of memory";
+	int device, result = winnow_comm_check(comm);
+	uint32_t seen;
+	int err;
+
+	if (result != WINNOW_OK)
+		return result;
+	err = admit(&request->task, options, &calls, &device, why);
+	if (err == 0)
+		err = gpu_for(comm, calls, device, &request->gpu, why);
+	while (err == 0) {
+		seen = turns(comm);
+		err = staging_post(request->gpu->staging, &what, &request->staged, why);
+		if (err != -EAGAIN)
+			break;
+		await_room(comm, seen);
+		result = winnow_comm_check(comm);
+		if (result != WINNOW_OK)
+			return result;
+		err = 0;
+	}
+	if (err != 0)
+		return failed(comm, err, why);
+	request->task.access = &staging_access;
+	request->task.access_state = request->staged;
+	return WINNOW_OK;
+}
+
+int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
+                          enum winnow_op op, struct winnow_comm *comm, void *stream,
+                          struct winnow_request **out)
+{
+	struct winnow_options options = {.memory = WINNOW_MEMORY_CUDA, .stream = stream};
+	struct winnow_request *request = NULL;
+	int result = winnow_allreduce_async(send, recv, count, dtype, op, &options, comm,
+	                                    out != NULL ? out : &request);
+
+	if (result == WINNOW_OK && out == NULL)
+		result = winnow_wait(request, -1, NULL);
+	winnow_request_free(&request);
+	return result;
+}
+
+int winnow_stream_wait(struct winnow_request *request, void *stream)
+{
+	struct winnow_comm *comm;
+	char why[GPU_WHY_BYTES];
+	bool done;
+	int err;
+
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+	comm = request->comm;
+	pthread_mutex_lock(&comm->lock);
+	done = request->done;
+	pthread_mutex_unlock(&comm->lock);
+	if (request->gpu == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, "the operation was on no GPU's memory");
+	if (!done)
+		return comm_fail(WINNOW_ERR_INVALID,
+		                 "the operation is not done: no stream may wait for the network");
+	err = staging_follow(request->gpu->staging, stream, why);
+	return err == 0 ? WINNOW_OK : failed(comm, err, why);
+}
+
+uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)
+{
+	uint64_t bytes = 0;
+
+	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next)
+		bytes += staging_pinned_bytes(gpu->staging);
+	return bytes;
+}
+
+/* ---- the communicator's thread ---- */
+
+/* Operations are over: callers may wait for that, see await_room(). */
+static void tell_turn(struct winnow_comm *comm)
+{
+	pthread_mutex_lock(&comm->lock);
+	comm->gpu_turns++;
+	if (comm->gpu_waiting > 0)
+		pthread_cond_broadcast(&comm->changed);
+	pthread_mutex_unlock(&comm->lock);
+}
+
+bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
+{
+	bool any = false, check = now_us >= comm->gpu_check_us;
+
+	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next) {
+		if (check)
+			(void)staging_check(gpu->staging);
+		if (staging_turn(gpu->staging))
+			any = true;
+		if (staging_error(gpu->staging)[0] != '\0')
+			session_fail(comm->session, WINNOW_ERR_GPU, staging_error(gpu->staging));
+	}
+	if (check)
+		comm->gpu_check_us = now_us + CHECK_US;
+	if (!any)
+		return false;
+	comm->gpu_moved_us = now_us;
+	tell_turn(comm);
+	return true;
+}
+
+/* The longer nothing has happened, the longer it may go on so. */
+uint64_t comm_gpu_due_us(struct winnow_comm *comm)
+{
+	uint64_t now_us = comm_clock_us(), wait_us = (now_us - comm->gpu_moved_us) / 8;
+	enum staging_work work = STAGING_IDLE;
+	bool idle = true;
+
+	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next) {
+		enum staging_work one = staging_work(gpu->staging);
+
+		work = one > work ? one : work;
+		idle = idle && staging_idle(gpu->staging);
+	}
+	if (work == STAGING_IDLE)
+		return idle ? UINT64_MAX : comm->gpu_check_us;
+	/* Sleeps as short as these are not rounded up. */
+	if (!comm->gpu_sleeps)
+		(void)prctl(PR_SET_TIMERSLACK, 1000);
+	comm->gpu_sleeps = true;
+	wait_us = wait_us > POLL_US_MAX ? POLL_US_MAX : wait_us;
+	return now_us + (work == STAGING_COPIES || wait_us < POLL_US_MIN ? POLL_US_MIN : wait_us);
+}
+
+bool comm_gpu_full(const struct winnow_comm *comm)
+{
+	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next)
+		if (staging_full(gpu->staging))
+			return true;
+	return false;
+}
+
+bool comm_gpu_idle(const struct winnow_comm *comm)
+{
+	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next)
+		if (!staging_idle(gpu->staging))
+			return false;
+	return true;
+}
+
+void comm_gpu_close(struct winnow_comm *comm)
+{
+	struct comm_gpu *next;
+
+	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = next) {
+		next = gpu->next;
+		staging_close(gpu->staging);
+		free(gpu);
+	}
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * comm_loop.c - the communicator's thread
+ *
+ * Each turn: orders from callers, what the sockets have, what the session wants to send,
+ * one segment to scan; and sleep only when none of them had anything.
+ */
+
+#include <assert.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/comm/comm.h"
+
+#define GROUP_BURSTS_MAX 32 /* of one group, before anything else gets its turn */
+
+uint64_t comm_clock_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ---- datagrams ---- */
+
+/* WELCOME has named the group: listen there, or say that we cannot. Likewise where datagrams go. */
+static void groups_open(struct winnow_comm *comm)
+{
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+		struct net_config config = {
+			.device_ip = peer->local_ip,
+			.port = &comm->port,
+			.payload_max = comm->config.payload,
+			.buffer_bytes = comm->backend->buffer(comm->net),
+		};
+		char why[NET_WHY_BYTES];
+
+		session_data(comm->session, i, &peer->data.ip, &peer->data.port);
+		if (peer->group_tried ||
+		    !session_group(comm->session, i, &config.group_ip, &config.local.port))
+			continue;
+		peer->group_tried = true;
+		if (!comm->config.multicast || comm->backend->open(&config, &peer->group, why) != 0)
+			session_no_multicast(comm->session, i);
+	}
+}
+
+static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
+{
+	uint32_t count = comm->backend->recv(net, comm->in, NET_BURST_MAX);
+	uint64_t now_us = count > 0 ? comm_clock_us() : 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		const struct net_in *in = &comm->in[i];
+
+		/* On the shared socket, whose is it? */
+		while (net == comm->net && index < comm->peer_count &&
+		       (comm->peers[index].data.ip != in->from.ip ||
+		        comm->peers[index].data.port != in->from.port))
+			index++;
+		if (index < comm->peer_count)
+			session_datagram(comm->session, index, in->data, in->bytes, now_us);
+		index = net == comm->net ? 0 : index;
+	}
+	return count > 0;
+}
+
+/*
+ * Groups first, until they are empty: a packet to us alone tells of results sent before it, and
+ * one that still lies in the other socket would pass for lost (PROTOCOL.md section 10.2).
+ */
+static bool receive(struct winnow_comm *comm)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		for (uint32_t turns = 0; turns < GROUP_BURSTS_MAX && comm->peers[i].group != NULL &&
+		                         receive_from(comm, comm->peers[i].group, i);
+		     turns++)
+			any = true;
+	return receive_from(comm, comm->net, 0) || any;
+}
+
+/* One batch to each aggregator; true when there was any. */
+static bool transmit(struct winnow_comm *comm, uint64_t now_us)
+{
+	uint32_t batch_max = NET_BATCH_BYTES_MAX / comm->config.payload;
+	bool any = false;
+
+	batch_max = batch_max < NET_BURST_MAX ? batch_max : NET_BURST_MAX;
+	for (uint32_t i = 0; i < comm->peer_count && comm->backend->ready(comm->net); i++) {
+		uint32_t count = 0;
+
+		while (count < batch_max &&
+		       session_pull(comm->session, i, now_us, &comm->packets[count])) {
+			const struct packet_out *packet = &comm->packets[count];
+
+			comm->out[count++] = (struct net_out){.pieces = packet->pieces,
+			                                      .piece_count = packet->piece_count,
+			                                      .bytes = packet->bytes};
+		}
+		if (count > 0)
+			comm->backend->send(comm->net,
+			                    &(struct net_path){.to = comm->peers[i].data}, 1,
+			                    comm->out, count);
+		any = any || count > 0;
+	}
+	return any;
+}
+
+/* ---- callers ---- */
+
+static void publish_shape(struct winnow_comm *comm)
+{
+	struct winnow_stats stats;
+
+	session_stats(comm->session, &stats);
+	comm->fast = session_fast(comm->session);
+	comm->channels = stats.channels;
+	comm->payload = stats.payload;
+	comm->window = session_window(comm->session);
+	comm->op_slots = session_op_slots(comm->session);
+}
+
+void comm_publish(struct winnow_comm *comm)
+{
+	if (comm->state == session_state(comm->session))
+		return;
+	comm->state = session_state(comm->session);
+	comm->result = session_result(comm->session);
+	if (comm->channels == 0 && comm->state == SESSION_RUNNING)
+		publish_shape(comm);
+	snprintf(comm->error, sizeof(comm->error), "%s", session_error(comm->session));
+	pthread_cond_broadcast(&comm->changed);
+}
+
+static void task_done(struct allreduce *task)
+{
+	struct winnow_request *request = task->context;
+
+	if (request->staged == NULL)
+		comm_complete(request);
+	else
+		staging_finish(request->staged, task->status != WINNOW_OK);
+}
+
+static void submit_all(struct winnow_comm *comm, struct winnow_request *list, uint64_t now_us)
+{
+	struct winnow_request *next;
+
+	for (struct winnow_request *request = list; request != NULL; request = next) {
+		next = request->next;
+		request->task.done = task_done;
+		request->task.context = request;
+		request->task.status = session_submit(comm->session, &request->task, now_us);
+		if (request->task.status == WINNOW_OK)
+			comm_trace(comm, &request->task);
+		else
+			task_done(&request->task);
+	}
+}
+
+static void take_orders(struct winnow_comm *comm, uint64_t now_us)
+{
+	struct winnow_request *list;
+	char why[CONTROL_TEXT_BYTES];
+	enum winnow_result end;
+	bool abort_wanted;
+
+	if (!atomic_load_explicit(&comm->woken, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&comm->lock);
+	atomic_store_explicit(&comm->woken, false, memory_order_relaxed);
+	list = comm->submitted_first;
+	comm->submitted_first = comm->submitted_last = NULL;
+	abort_wanted = comm->abort_wanted;
+	comm->abort_wanted = false;
+	end = comm->abort_result;
+	snprintf(why, sizeof(why), "%s", comm->abort_text);
+	if (comm->stop && !comm->leaving) {
+		comm->leaving = true;
+		comm->leave_until_us = now_us + COMM_LEAVE_US;
+	}
+	if (comm->stats_wanted) {
+		session_stats(comm->session, &comm->stats);
+		comm->stats.pinned_bytes = comm_gpu_pinned_bytes(comm);
+		comm->stats_wanted = false;
+		pthread_cond_broadcast(&comm->changed);
+	}
+	pthread_mutex_unlock(&comm->lock);
+	submit_all(comm, list, now_us);
+	if (abort_wanted && end == WINNOW_ERR_ABORTED)
+		session_abort(comm->session, why, now_us);
+	else if (abort_wanted)
+		session_fail(comm->session, end, why);
+}
+
+static void publish_if_changed(struct winnow_comm *comm)
+{
+	if (comm->state == session_state(comm->session))
+		return;
+	pthread_mutex_lock(&comm->lock);
+	comm_publish(comm);
+	pthread_mutex_unlock(&comm->lock);
+}
+
+/* ---- leaving ---- */
+
+static bool lines_flushed(const struct winnow_comm *comm)
+{
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		if (comm->peers[i].connected && comm->peers[i].fd >= 0 &&
+		    comm->peers[i].pending != NULL)
+			return false;
+	return true;
+}
+
+/* True when there is nothing left to do. */
+static bool leave(struct winnow_comm *comm, uint64_t now_us)
+{
+	if (!comm->left) {
+		bool running = session_state(comm->session) == SESSION_RUNNING;
+
+		if (running && session_busy(comm->session))
+			session_abort(comm->session, "it was destroyed with operations under way",
+			              now_us);
+		else if (running && !session_quiet(comm->session) && now_us < comm->leave_until_us)
+			return false;
+		else if (running)
+			session_leave(comm->session);
+		else if (session_state(comm->session) == SESSION_JOINING)
+			session_abort(comm->session, "it gave up", now_us);
+		comm->left = true;
+		comm->leave_until_us = now_us + COMM_FLUSH_US;
+	}
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		if (comm->peers[i].connected && !comm->peers[i].gone)
+			comm_peer_write(comm, &comm->peers[i], now_us);
+	return comm_gpu_idle(comm) && (lines_flushed(comm) || now_us >= comm->leave_until_us);
+}
+
+/* ---- sleeping ---- */
+
+static void watch(struct pollfd *fds, nfds_t *count, int fd, short events)
+{
+	fds[(*count)++] = (struct pollfd){.fd = fd, .events = events};
+}
+
+static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
+{
+	struct pollfd fds[2 * SESSION_LINKS_MAX + 3];
+	uint64_t now_us = comm_clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
+	uint32_t rest_us = comm->backend->rest(comm->net);
+	bool polled = rest_us != NET_REST_FD;
+	short in = comm_gpu_full(comm) ? 0 : POLLIN;
+	uint64_t drained;
+	nfds_t count = 0;
+	struct timespec wait;
+
+	if (polled && rest_us < wait_us)
+		wait_us = rest_us;
+	if (polled && wait_us == 0)
+		return;
+	wait = (struct timespec){.tv_sec = (time_t)(wait_us / 1000000),
+	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
+
+	watch(fds, &count, comm->wake_fd, POLLIN);
+	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() passes over -1 */
+	watch(fds, &count, comm->backend->fd(comm->net),
+	      (short)(comm->backend->ready(comm->net) ? in : in | POLLOUT));
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		const struct comm_peer *peer = &comm->peers[i];
+
+		if (peer->group != NULL)
+			watch(fds, &count, comm->backend->fd(peer->group), in);
+		if (peer->fd < 0)
+			continue;
+		watch(fds, &count, peer->fd,
+		      (short)(!peer->connected        ? POLLOUT
+		              : peer->pending != NULL ? POLLIN | POLLOUT
+		                                      : POLLIN));
+	}
+	ppoll(fds, count, due_us == UINT64_MAX && !polled ? NULL : &wait, NULL);
+	if (fds[0].revents & POLLIN)
+		(void)!read(comm->wake_fd, &drained, sizeof(drained));
+	if (fds[1].revents & POLLIN)
+		comm->ask_due_us = 0;
+}
+
+static uint64_t next_due_us(struct winnow_comm *comm)
+{
+	uint64_t due_us = session_deadline(comm->session), gpu_due_us = comm_gpu_due_us(comm);
+
+	due_us = gpu_due_us < due_us ? gpu_due_us : due_us;
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		const struct comm_peer *peer = &comm->peers[i];
+
+		if (peer->gone || peer->connected)
+			continue;
+		if (peer->fd < 0 && peer->connect_due_us < due_us)
+			due_us = peer->connect_due_us;
+		if (peer->fd >= 0 && peer->attempt_until_us < due_us)
+			due_us = peer->attempt_until_us;
+	}
+	if (comm->leaving && comm->leave_until_us < due_us)
+		due_us = comm->leave_until_us;
+	return due_us;
+}
+
+/* ---- the thread ---- */
+
+static void turn(struct winnow_comm *comm)
+{
+	bool active;
+	uint64_t now_us;
+
+	/* Sums that a GPU has no room for yet stay in the sockets, and windows where they are. */
+	active = !comm_gpu_full(comm) && receive(comm);
+	now_us = comm_clock_us();
+	if (!active || now_us >= session_deadline(comm->session)) {
+		comm_peers_turn(comm, now_us);
+		session_tick(comm->session, now_us);
+		groups_open(comm);
+	}
+	if (transmit(comm, now_us))
+		active = true;
+	if (comm_gpu_turn(comm, now_us))
+		active = true;
+	if (session_work(comm->session, now_us))
+		active = true;
+	publish_if_changed(comm);
+	comm_ask_turn(comm, now_us);
+	if (!active && !atomic_load_explicit(&comm->woken, memory_order_acquire))
+		sleep_until(comm, next_due_us(comm));
+}
+
+void *comm_run(void *context)
+{
+	struct winnow_comm *comm = context;
+
+	pthread_setname_np(pthread_self(), "winnow");
+	for (;;) {
+		uint64_t now_us = comm_clock_us();
+
+		take_orders(comm, now_us);
+		if (comm->leaving && leave(comm, now_us))
+			break;
+		turn(comm);
+	}
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+
+		comm_fork_close(&peer->fd);
+		free(peer->pending);
+		comm->backend->close(peer->group);
+	}
+	return NULL;
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* comm_net.c - which road a communicator's datagrams take, and how large they may be */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/comm/comm.h"
+
+#define WHY_BYTES COMM_ERROR_BYTES
+#define PAYLOAD_DEFAULT_MAX 8972
+#define BUFFER_BYTES (16u << 20)
+#define IP_UDP_BYTES 28
+#define IDLE_US 50 /* the longest sleep where a queue must be polled */
+
+/* The MTU of the way to this address; 0, and errno: there is no way. */
+static uint32_t route_mtu(const struct net_addr *to)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(to->ip),
+		.sin_port = htons(to->port),
+	};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), value = 0, err = 0;
+	socklen_t size = sizeof(value);
+
+	if (fd < 0)
+		return 0;
+	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+		err = errno;
+	else if (getsockopt(fd, IPPROTO_IP, IP_MTU, &value, &size) != 0 || value <= 0)
+		value = 1500;
+	close(fd);
+	errno = err;
+	return err == 0 ? (uint32_t)value : 0;
+}
+
+/* The least MTU of the ways to this aggregator: by which address it will be reached shows later. */
+static int probe_route(const struct comm_peer *peer, uint32_t *mtu, char *why)
+{
+	*mtu = UINT32_MAX;
+	for (uint32_t i = 0; i < peer->address_count; i++) {
+		uint32_t one = route_mtu(&peer->addresses[i]);
+
+		if (one != 0 && one < *mtu)
+			*mtu = one;
+	}
+	if (*mtu != UINT32_MAX)
+		return WINNOW_OK;
+	snprintf(why, WHY_BYTES, "no route to aggregator %s: %s", peer->name, strerror(errno));
+	return WINNOW_ERR_UNREACHABLE;
+}
+
+/* Which back end, and for one with a port of its own, how to open it. */
+static int choose(struct winnow_comm *comm, const struct winnow_config *config,
+                  struct net_config *net, char *why)
+{
+	uint32_t bits;
+	int err = net_backend_named(config->datapath != NULL ? config->datapath : "udp",
+	                            &comm->backend, why);
+
+	if (err == 0 && comm->backend == &net_udp)
+		return WINNOW_OK;
+	comm->port.eal = config->eal;
+	comm->port.device = config->device;
+	comm->port.idle_us = IDLE_US;
+	if (err == 0 && config->data_address != NULL)
+		err = net_network(config->data_address, &net->local.ip, &comm->port.prefix_bits,
+		                  why);
+	if (err == 0 && config->gateway != NULL)
+		err = net_network(config->gateway, &comm->port.gateway_ip, &bits, why);
+	net->port = &comm->port;
+	return err != 0 ? WINNOW_ERR_INVALID : WINNOW_OK;
+}
+
+static int scratch_new(struct winnow_comm *comm, char *why)
+{
+	uint32_t payload = comm->config.payload;
+
+	comm->scratch = malloc((size_t)NET_BURST_MAX * payload);
+	if (comm->scratch == NULL) {
+		snprintf(why, WHY_BYTES, "out of memory");
+		return WINNOW_ERR_MEMORY;
+	}
+	for (uint32_t i = 0; i < NET_BURST_MAX; i++)
+		comm->packets[i].scratch = comm->scratch + (size_t)i * payload;
+	return WINNOW_OK;
+}
+
+int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, char *why)
+{
+	struct net_config net = {.buffer_bytes = BUFFER_BYTES};
+	uint32_t payload = config->payload != 0 ? config->payload : PAYLOAD_DEFAULT_MAX;
+	int result = choose(comm, config, &net, why);
+
+	for (uint32_t i = 0; i < comm->peer_count && result == WINNOW_OK; i++) {
+		uint32_t mtu;
+
+		result = probe_route(&comm->peers[i], &mtu, why);
+		if (result == WINNOW_OK && net.port == NULL && mtu - IP_UDP_BYTES < payload)
+			payload = mtu - IP_UDP_BYTES;
+	}
+	if (result != WINNOW_OK)
+		return result;
+	net.payload_max = payload;
+	if (comm->backend->open(&net, &comm->net, why) != 0)
+		return WINNOW_ERR_SYSTEM;
+	/* Texts are copied now, and groups are opened later. */
+	comm->port.eal = comm->port.device = NULL;
+	if (comm->backend->payload(comm->net) < payload)
+		payload = comm->backend->payload(comm->net);
+	if (payload < WIRE_PAYLOAD_MIN) {
+		snprintf(why, WHY_BYTES,
+		         "the network carries %u bytes a datagram, at least %d are needed", payload,
+		         WIRE_PAYLOAD_MIN);
+		return WINNOW_ERR_INVALID;
+	}
+	comm->config.payload = payload;
+	return scratch_new(comm, why);
+}

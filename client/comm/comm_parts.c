@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * comm_parts.c - an operation on a tensor of segments, as several operations
+ *
+ * A cut (geometry.c) has one size of block and begins at its tensor's start. So each run of
+ * segments whose rows ask for the same block, and lie on its grid, is an operation of its
+ * own. One more comes first, the guard: it has no data, and a hash of the runs for a count and
+ * block. Workers that do not agree on the segments may not even have the same number of runs, but
+ * all have a guard, and its mismatch ends the job before anybody waits for runs that never come.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/comm/comm.h"
+
+/* Blocks of fewer bytes make datagrams that are not full: 64 of them are the most in one. */
+#define BLOCK_BYTES_MIN 64
+
+struct part {
+	uint64_t first, count; /* elements of the tensor */
+	uint64_t block;        /* 0: the usual */
+};
+
+struct parts {
+	uint32_t count;
+	struct part list[];
+};
+
+/* ---- cutting ---- */
+
+/* A row, or rows, or the largest even share of a row that is not above the usual block. */
+static uint32_t block_for(uint64_t row, uint32_t elem_bytes, uint32_t usual)
+{
+	uint32_t least = BLOCK_BYTES_MIN / elem_bytes;
+
+	if (row <= 1)
+		return 0;
+	if (row < least)
+		return (uint32_t)(row * ((least + row - 1) / row));
+	for (uint64_t share = row < usual ? row : usual; share >= least; share--)
+		if (row % share == 0)
+			return (uint32_t)share;
+	return row <= WIRE_BLOCK_ELEMS_MAX ? (uint32_t)row : 0;
+}
+
+/* Put [first, first + count) at the end of the list, with the run before it if that may be. */
+static void append(struct parts *parts, uint64_t first, uint64_t count, uint32_t block)
+{
+	struct part *last = parts->count > 0 ? &parts->list[parts->count - 1] : NULL;
+
+	if (count == 0)
+		return;
+	if (last != NULL && last->block == block &&
+	    (block == 0 || (first - last->first) % block == 0)) {
+		last->count += count;
+		return;
+	}
+	parts->list[parts->count++] = (struct part){.first = first, .count = count, .block = block};
+}
+
+const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
+                                uint64_t count)
+{
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < segment_count; i++) {
+		const struct winnow_segment *s = &segments[i];
+
+		if (s->offset < end)
+			return "segments overlap or are not in ascending order";
+		if (s->offset > count || s->count > count - s->offset)
+			return "a segment is outside of the tensor";
+		end = s->offset + s->count;
+	}
+	return NULL;
+}
+
+/* NULL: out of memory. */
+static struct parts *cut(uint64_t count, uint32_t elem_bytes, uint32_t usual,
+                         const struct winnow_segment *segments, uint32_t segment_count)
+{
+	size_t most = 2 * (size_t)segment_count + 1;
+	struct parts *parts = calloc(1, sizeof(*parts) + most * sizeof(parts->list[0]));
+	uint64_t end = 0;
+
+	if (parts == NULL)
+		return NULL;
+	for (uint32_t i = 0; i < segment_count; i++) {
+		const struct winnow_segment *s = &segments[i];
+
+		append(parts, end, s->offset - end, 0);
+		append(parts, s->offset, s->count, block_for(s->row, elem_bytes, usual));
+		end = s->offset + s->count;
+	}
+	append(parts, end, count - end, 0);
+	if (parts->count == 0) /* all workers take part even in nothing */
+		parts->list[parts->count++] = (struct part){0};
+	return parts;
+}
+
+/* ---- submitting ---- */
+
+uint64_t comm_part_tag(uint64_t tag, uint32_t number)
+{
+	uint64_t half = COMM_TAG_BY_ORDER >> 1;
+	uint64_t mixed =
+		(tag + number * UINT64_C(0xd1342543de82ef95)) * UINT64_C(0x9e3779b97f4a7c15);
+
+	if (tag == 0)
+		return 0;
+	return COMM_TAG_BY_ORDER | half | ((mixed ^ mixed >> 32) & (half - 1));
+}
+
+static uint32_t hash_u64(uint32_t hash, uint64_t value)
+{
+	for (uint32_t i = 0; i < 8; i++, value >>= 8)
+		hash = (hash ^ (uint8_t)value) * 16777619;
+	return hash;
+}
+
+/* Nothing, of a count and a block that say what workers have to agree on. */
+static struct allreduce guard_of(const uint64_t *what, size_t count, uint64_t tag)
+{
+	struct allreduce task = {
+		.is_guard = true, .tag = tag, .dtype = DTYPE_I32, .reduction = REDUCE_SUM};
+	uint32_t hash = 2166136261;
+
+	for (size_t i = 0; i < count; i++)
+		hash = hash_u64(hash, what[i]);
+	task.count = 1 + hash % COMM_GUARD_COUNT_MAX;
+	task.block_elems = 1 + hash / COMM_GUARD_COUNT_MAX % WIRE_BLOCK_ELEMS_MAX;
+	return task;
+}
+
+static struct allreduce part_of(const struct allreduce *tensor, const struct part *part)
+{
+	uint32_t elem_bytes = dtype_bytes((enum dtype)tensor->dtype);
+	struct allreduce task = *tensor;
+
+	task.send = (const uint8_t *)tensor->send + part->first * elem_bytes;
+	task.recv = (uint8_t *)tensor->recv + part->first * elem_bytes;
+	task.count = part->count;
+	task.block_elems = (uint32_t)part->block;
+	task.first = part->first;
+	return task;
+}
+
+/* One operation of `whole` is under way. */
+static int begin(struct winnow_request *whole, const struct allreduce *task,
+                 const struct winnow_options *options, struct winnow_request **out)
+{
+	struct winnow_comm *comm = whole->comm;
+	int result = comm_request_make(comm, task, options, out);
+
+	if (result != WINNOW_OK)
+		return result;
+	(*out)->whole = whole;
+	whole->gpu = (*out)->gpu;
+	pthread_mutex_lock(&comm->lock);
+	whole->parts_left++;
+	pthread_mutex_unlock(&comm->lock);
+	comm_request_queue(*out);
+	return WINNOW_OK;
+}
+
+static int begin_parts(struct winnow_request *whole, const struct parts *parts,
+                       const struct winnow_request *guard, const struct allreduce *tensor,
+                       const struct winnow_options *options)
+{
+	int result = WINNOW_OK;
+
+	for (uint32_t i = 0; i < parts->count && result == WINNOW_OK; i++) {
+		struct allreduce task = part_of(tensor, &parts->list[i]);
+		struct winnow_request *part;
+
+		task.whole = guard->task.tag;
+		task.tag = comm_part_tag(tensor->tag, i);
+		result = begin(whole, &task, options, &part);
+		if (result == WINNOW_OK)
+			comm_request_drop(part);
+	}
+	return result;
+}
+
+/* What is under way is the caller's to wait for, whatever failed after it. */
+static int submit(struct winnow_request *whole, const struct parts *parts,
+                  const struct allreduce *tensor, const struct winnow_options *options)
+{
+	struct allreduce task =
+		guard_of(&parts->list[0].first, 3 * (size_t)parts->count, tensor->tag);
+	struct winnow_request *guard;
+	int result;
+
+	whole->parts_left = 1;
+	result = begin(whole, &task, options, &guard);
+	if (result != WINNOW_OK) {
+		comm_request_drop(whole);
+		comm_request_drop(whole);
+		return result;
+	}
+	result = begin_parts(whole, parts, guard, tensor, options);
+	comm_request_drop(guard);
+	comm_parts_begun(whole, result, winnow_last_error());
+	return WINNOW_OK;
+}
+
+static int begin_segments(struct winnow_comm *comm, const struct allreduce *tensor,
+                          const struct winnow_segment *segments, uint32_t segment_count,
+                          const struct winnow_options *options, struct winnow_request **out)
+{
+	struct winnow_request *whole = NULL;
+	struct parts *parts;
+	int result;
+
+	result = comm_gpu_wanted(options) ? comm_gpu_admit(comm, tensor, options) : WINNOW_OK;
+	if (result != WINNOW_OK)
+		return result;
+	parts = cut(tensor->count, dtype_bytes((enum dtype)tensor->dtype),
+	            options != NULL && options->block != 0 ? options->block : comm->config.block,
+	            segments, segment_count);
+	if (parts != NULL)
+		whole = comm_request_new(comm);
+	result = whole != NULL ? submit(whole, parts, tensor, options)
+	                       : comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	if (result == WINNOW_OK)
+		*out = whole;
+	free(parts);
+	return result;
+}
+
+int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what,
+                   const struct winnow_segment *segments, uint32_t segment_count,
+                   const struct winnow_options *options, struct winnow_request **out)
+{
+	struct allreduce tensor = *what;
+	int result;
+
+	if (tensor.tag == 0 && options != NULL)
+		tensor.tag = options->tag;
+	if (segments != NULL)
+		return begin_segments(comm, &tensor, segments, segment_count, options, out);
+	result = comm_request_make(comm, &tensor, options, out);
+	if (result == WINNOW_OK)
+		comm_request_queue(*out);
+	return result;
+}
+
+int comm_agree(struct winnow_comm *comm, const uint64_t *what, size_t count, uint64_t tag)
+{
+	struct allreduce task = guard_of(what, count, tag);
+	struct winnow_request *guard;
+	int result = comm_allreduce(comm, &task, NULL, 0, NULL, &guard);
+
+	if (result == WINNOW_OK)
+		comm_request_drop(guard);
+	return result;
+}
+
+int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
+                                    enum winnow_dtype dtype, enum winnow_op op,
+                                    const struct winnow_segment *segments, uint32_t segment_count,
+                                    const struct winnow_options *options, struct winnow_comm *comm,
+                                    struct winnow_request **out)
+{
+	static const struct winnow_segment none;
+	struct allreduce tensor = {.send = send,
+	                           .recv = recv,
+	                           .count = count,
+	                           .dtype = (uint8_t)dtype,
+	                           .reduction = (uint8_t)op};
+	const char *wrong = comm_wrong_argument(&tensor, options);
+
+	if (out == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
+	*out = NULL;
+	if (wrong == NULL)
+		wrong = comm_wrong_segments(segments, segment_count, count);
+	if (wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, wrong);
+	return comm_allreduce(comm, &tensor, segment_count > 0 ? segments : &none, segment_count,
+	                      options, out);
+}

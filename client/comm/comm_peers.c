@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* comm_peers.c - a communicator's control connections: made again until they stand, read, written */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/comm/comm.h"
+
+static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const char *reason,
+                      uint64_t now_us)
+{
+	comm_fork_close(&peer->fd);
+	if (session_again(comm->session, (uint32_t)(peer - comm->peers))) {
+		free(peer->pending);
+		peer->pending = NULL;
+		peer->lines.used = 0;
+		peer->connected = false;
+		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
+		peer->connect_until_us = now_us + COMM_CONNECT_ONCE_MORE_US;
+		return;
+	}
+	peer->gone = true;
+	session_gone(comm->session, (uint32_t)(peer - comm->peers), reason, now_us);
+}
+
+/* The name's next address; or, when all have refused, all again: the aggregator may still be starting. */
+static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int error,
+                           uint64_t now_us)
+{
+	char reason[128], of_all[40] = "";
+
+	comm_fork_close(&peer->fd);
+	peer->address_at = (peer->address_at + 1) % peer->address_count;
+	if (now_us < peer->connect_until_us) {
+		peer->connect_due_us = now_us + (peer->address_at == 0 ? COMM_CONNECT_AGAIN_US : 0);
+		return;
+	}
+	if (peer->address_count > 1)
+		snprintf(of_all, sizeof(of_all), " by any of its %u addresses",
+		         peer->address_count);
+	snprintf(reason, sizeof(reason), "no answer%s: %s; is winnowd running there?", of_all,
+	         strerror(error));
+	peer->gone = true;
+	session_unreachable(comm->session, (uint32_t)(peer - comm->peers), reason);
+}
+
+static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	struct sockaddr_in ours = {0};
+	socklen_t size = sizeof(ours);
+
+	if (getsockname(peer->fd, (struct sockaddr *)&ours, &size) == 0)
+		peer->local_ip = ntohl(ours.sin_addr.s_addr);
+	peer->data = peer->addresses[peer->address_at];
+	peer->connected = true;
+	session_connected(comm->session, (uint32_t)(peer - comm->peers), now_us);
+}
+
+static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	const struct net_addr *to = &peer->addresses[peer->address_at];
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(to->ip),
+		.sin_port = htons(to->port),
+	};
+	uint64_t left_us = peer->connect_until_us > now_us ? peer->connect_until_us - now_us : 0;
+	int on = 1;
+
+	peer->attempt_until_us = now_us + left_us / (peer->address_count - peer->address_at);
+
+	if (comm_fork_socket(&peer->fd, AF_INET, SOCK_STREAM) < 0) {
+		peer_gone(comm, peer, strerror(errno), now_us);
+		return;
+	}
+	setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	if (connect(peer->fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
+		connected(comm, peer, now_us);
+	else if (errno != EINPROGRESS)
+		connect_failed(comm, peer, errno, now_us);
+}
+
+static void connect_check(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	struct pollfd fd = {.fd = peer->fd, .events = POLLOUT};
+	socklen_t size = sizeof(int);
+	int error = 0;
+
+	if (poll(&fd, 1, 0) == 0) {
+		if (now_us >= peer->attempt_until_us)
+			connect_failed(comm, peer, ETIMEDOUT, now_us);
+		return;
+	}
+	getsockopt(peer->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+	if (error != 0)
+		connect_failed(comm, peer, error, now_us);
+	else
+		connected(comm, peer, now_us);
+}
+
+struct line_context {
+	struct winnow_comm *comm;
+	uint32_t index;
+	uint64_t now_us;
+};
+
+static int take_line(void *context, const char *line)
+{
+	struct line_context *c = context;
+
+	session_line(c->comm->session, c->index, line, c->now_us);
+	return 0;
+}
+
+static void peer_read(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	struct line_context context = {comm, (uint32_t)(peer - comm->peers), now_us};
+	char buffer[4096];
+	ssize_t count;
+
+	while (peer->fd >= 0) {
+		count = recv(peer->fd, buffer, sizeof(buffer), 0);
+		if (count < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (count <= 0) {
+			peer_gone(comm, peer, count == 0 ? "connection closed" : strerror(errno),
+			          now_us);
+			return;
+		}
+		if (lines_feed(&peer->lines, buffer, (size_t)count, take_line, &context) != 0) {
+			peer_gone(comm, peer, "it sent something that is not a message", now_us);
+			return;
+		}
+	}
+}
+
+void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	uint32_t index = (uint32_t)(peer - comm->peers);
+
+	while (peer->connected && peer->fd >= 0) {
+		ssize_t count;
+
+		if (peer->pending == NULL) {
+			peer->pending = session_take_line(comm->session, index, now_us);
+			peer->pending_at = 0;
+		}
+		if (peer->pending == NULL)
+			return;
+		count = send(peer->fd, peer->pending + peer->pending_at,
+		             strlen(peer->pending + peer->pending_at), MSG_NOSIGNAL);
+		if (count < 0 && errno != EINTR)
+			return; /* full, or broken: reading will tell */
+		if (count > 0)
+			peer->pending_at += (size_t)count;
+		if (peer->pending[peer->pending_at] != '\0')
+			continue;
+		free(peer->pending);
+		peer->pending = NULL;
+	}
+}
+
+void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
+{
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+
+		if (peer->gone)
+			continue;
+		if (peer->fd < 0 && now_us >= peer->connect_due_us)
+			connect_begin(comm, peer, now_us);
+		else if (peer->fd >= 0 && !peer->connected)
+			connect_check(comm, peer, now_us);
+		if (!peer->connected)
+			continue;
+		peer_read(comm, peer, now_us);
+		comm_peer_write(comm, peer, now_us);
+	}
+}

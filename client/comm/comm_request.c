@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * comm_request.c - the life of a request: made, queued, done, told, given back
+ *
+ * Two hold a request: the library until the operation is done, and the caller until winnow_request_free().
+ * The last of them gives it back, so it does not matter which comes first, nor how often a
+ * request that is done is asked for its result. A request of several operations (comm_parts.c) is
+ * done when the last of its parts is.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/comm/comm.h"
+#include "client/worker/explain.h"
+
+/* ---- made, and given back ---- */
+
+static struct winnow_request *take_unused(struct winnow_comm *comm)
+{
+	struct winnow_request *request;
+
+	pthread_mutex_lock(&comm->lock);
+	request = comm->unused;
+	if (request != NULL)
+		comm->unused = request->next;
+	pthread_mutex_unlock(&comm->lock);
+	return request;
+}
+
+static struct winnow_request *make_one(struct winnow_comm *comm)
+{
+	struct winnow_request *request = calloc(1, sizeof(*request));
+
+	if (request == NULL)
+		return NULL;
+	request->comm = comm;
+	comm_cond_init(&request->changed);
+	pthread_mutex_lock(&comm->lock);
+	request->made_before = comm->requests;
+	comm->requests = request;
+	pthread_mutex_unlock(&comm->lock);
+	return request;
+}
+
+struct winnow_request *comm_request_new(struct winnow_comm *comm)
+{
+	struct winnow_request *request = take_unused(comm);
+
+	if (request == NULL)
+		request = make_one(comm);
+	if (request == NULL)
+		return NULL;
+	request->task = (struct allreduce){.status = WINNOW_OK};
+	request->submitted_us = comm_clock_us();
+	request->done_us = 0;
+	request->whole = NULL;
+	request->parts_left = 0;
+	request->staged_bytes = (struct staging_bytes){0};
+	request->done = false;
+	request->gpu = NULL;
+	request->staged = NULL;
+	request->why[0] = '\0';
+	request->holders = 2;
+	return request;
+}
+
+/* What an operation needs beside the request. */
+static void release(struct winnow_request *request)
+{
+	rows_close(request->rows);
+	request->rows = NULL;
+}
+
+static void give_back(struct winnow_request *request)
+{
+	struct winnow_comm *comm = request->comm;
+
+	release(request);
+	pthread_mutex_lock(&comm->lock);
+	request->next = comm->unused;
+	comm->unused = request;
+	pthread_mutex_unlock(&comm->lock);
+}
+
+void comm_request_drop(struct winnow_request *request)
+{
+	bool last;
+
+	pthread_mutex_lock(&request->comm->lock);
+	last = --request->holders == 0;
+	pthread_mutex_unlock(&request->comm->lock);
+	if (last)
+		give_back(request);
+}
+
+void winnow_request_free(struct winnow_request **request)
+{
+	struct winnow_request *ours = __atomic_exchange_n(request, NULL, __ATOMIC_ACQ_REL);
+
+	if (ours != NULL)
+		comm_request_drop(ours);
+}
+
+void comm_requests_free(struct winnow_comm *comm)
+{
+	struct winnow_request *next;
+
+	for (struct winnow_request *request = comm->requests; request != NULL; request = next) {
+		next = request->made_before;
+		release(request);
+		pthread_cond_destroy(&request->changed);
+		free(request);
+	}
+}
+
+/* ---- queued ---- */
+
+static uint8_t form_for(const struct winnow_comm *comm, uint8_t dtype, uint8_t op,
+                        const struct winnow_options *options, bool *is_auto)
+{
+	enum winnow_wire wire = options != NULL ? options->wire : WINNOW_WIRE_AUTO;
+
+	if (wire == WINNOW_WIRE_AUTO)
+		wire = comm->config.wire;
+	*is_auto = wire == WINNOW_WIRE_AUTO;
+	if (wire == WINNOW_WIRE_AUTO && comm->fast)
+		wire = WINNOW_WIRE_FIXED32;
+	if (wire == WINNOW_WIRE_FIXED32 && dtype == WINNOW_F32 &&
+	    (op == WINNOW_SUM || op == WINNOW_AVG))
+		return WIRE_FIXED32;
+	return WIRE_NATIVE;
+}
+
+int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
+                      const struct winnow_options *options, struct winnow_request **out)
+{
+	struct winnow_request *request = comm_request_new(comm);
+	int result = WINNOW_OK;
+
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	request->task = *what;
+	if (what->is_guard)
+		request->task.send = request->task.recv =
+			memset(request->nothing, 0, sizeof(request->nothing));
+	if (what->tag == 0 && options != NULL)
+		request->task.tag = options->tag;
+	if (what->block_elems == 0)
+		request->task.block_elems = options != NULL && options->block != 0
+		                                    ? options->block
+		                                    : comm->config.block;
+	request->task.form =
+		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
+	request->task.priority = options != NULL ? options->priority : 0;
+	if (comm_gpu_wanted(options) && !what->is_guard)
+		result = comm_gpu_post(request, options);
+	if (result == WINNOW_OK)
+		*out = request;
+	else
+		give_back(request);
+	return result;
+}
+
+void comm_request_queue(struct winnow_request *request)
+{
+	struct winnow_comm *comm = request->comm;
+
+	request->next = NULL;
+	pthread_mutex_lock(&comm->lock);
+	if (request->task.tag == 0)
+		request->task.tag = COMM_TAG_BY_ORDER | comm->next_tag++;
+	if (comm->submitted_last == NULL)
+		comm->submitted_first = request;
+	else
+		comm->submitted_last->next = request;
+	comm->submitted_last = request;
+	pthread_mutex_unlock(&comm->lock);
+	comm_wake(comm);
+}
+
+/* ---- done ---- */
+
+void comm_explain(const struct winnow_request *request, char *why)
+{
+	const struct winnow_comm *comm = request->comm;
+	int result = request->task.status;
+
+	why[0] = '\0';
+	/* Not one that has ended the communicator, whichever operation's it was. */
+	if (result == WINNOW_ERR_MISMATCH && comm->result != WINNOW_ERR_MISMATCH)
+		explain_mismatch(&request->task, why, COMM_ERROR_BYTES);
+	else if (result == WINNOW_ERR_BUSY)
+		snprintf(why, COMM_ERROR_BYTES, "an operation with tag %llu is under way",
+		         (unsigned long long)request->task.tag);
+	else if (result != WINNOW_OK)
+		snprintf(why, COMM_ERROR_BYTES, "%s",
+		         comm->error[0] != '\0' ? comm->error : winnow_strerror(result));
+}
+
+/* Under the lock. The first failure of a part is the whole's. */
+static void part_failed(struct winnow_request *whole, int result, const char *why)
+{
+	if (whole->task.status != WINNOW_OK || result == WINNOW_OK)
+		return;
+	whole->task.status = result;
+	snprintf(whole->why, sizeof(whole->why), "%s", why);
+}
+
+static void part_done(struct winnow_request *whole, const struct winnow_request *part)
+{
+	part_failed(whole, part->task.status, part->why);
+	if (part->task.is_guard)
+		return;
+	whole->task.blocks += part->task.blocks;
+	whole->task.blocks_nonzero += part->task.blocks_nonzero;
+	whole->task.blocks_union += part->task.blocks_union;
+	whole->staged_bytes.out += part->staged_bytes.out;
+	whole->staged_bytes.in += part->staged_bytes.in;
+}
+
+/* The library is done with it; its result does not change any more. */
+static void over(struct winnow_request *request)
+{
+	struct winnow_comm *comm = request->comm;
+
+	/* Workers that do not agree on segments would wait for parts that never come. */
+	if (request->task.is_guard && request->task.status == WINNOW_ERR_MISMATCH)
+		comm_end(comm, (enum winnow_result)request->task.status, request->why);
+	pthread_mutex_lock(&comm->lock);
+	request->done_us = comm_clock_us();
+	request->done = true;
+	pthread_cond_broadcast(&request->changed);
+	pthread_mutex_unlock(&comm->lock);
+	comm_request_drop(request);
+}
+
+void comm_complete(struct winnow_request *request)
+{
+	struct winnow_comm *comm = request->comm;
+	struct winnow_request *whole = request->whole;
+	bool last = false;
+
+	pthread_mutex_lock(&comm->lock);
+	comm_publish(comm);
+	comm_explain(request, request->why);
+	if (request->task.status == WINNOW_ERR_MISMATCH && comm->state != SESSION_FAILED)
+		snprintf(comm->error, sizeof(comm->error), "%s", request->why);
+	if (whole != NULL) {
+		part_done(whole, request);
+		last = --whole->parts_left == 0;
+	}
+	pthread_mutex_unlock(&comm->lock);
+	over(request);
+	if (last)
+		over(whole);
+}
+
+void comm_parts_begun(struct winnow_request *whole, int result, const char *why)
+{
+	bool last;
+
+	pthread_mutex_lock(&whole->comm->lock);
+	part_failed(whole, result, why);
+	last = --whole->parts_left == 0;
+	pthread_mutex_unlock(&whole->comm->lock);
+	if (last)
+		over(whole);
+}
+
+/* ---- told ---- */
+
+const char comm_no_request[] = "the request is NULL: it has been freed, or never begun";
+
+/* Of a request that is done. */
+static int tell(const struct winnow_request *request, struct winnow_op_stats *stats)
+{
+	int result = request->task.status;
+
+	if (stats != NULL)
+		*stats = (struct winnow_op_stats){
+			.blocks = request->task.blocks,
+			.blocks_nonzero = request->task.blocks_nonzero,
+			.blocks_union = request->task.blocks_union,
+			.time_us = request->done_us - request->submitted_us,
+			.staged_out_bytes = request->staged_bytes.out,
+			.staged_in_bytes = request->staged_bytes.in,
+		};
+	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, request->why);
+}
+
+int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winnow_op_stats *stats)
+{
+	struct timespec until = {0};
+	struct winnow_comm *comm;
+	bool done;
+
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+	comm = request->comm;
+	if (timeout_ms >= 0) {
+		uint64_t us = comm_clock_us() + (uint64_t)timeout_ms * 1000;
+
+		until = (struct timespec){.tv_sec = (time_t)(us / 1000000),
+		                          .tv_nsec = (long)(us % 1000000 * 1000)};
+	}
+	pthread_mutex_lock(&comm->lock);
+	while (!request->done) {
+		if (timeout_ms < 0)
+			pthread_cond_wait(&request->changed, &comm->lock);
+		else if (pthread_cond_timedwait(&request->changed, &comm->lock, &until) ==
+		         ETIMEDOUT)
+			break;
+	}
+	done = request->done;
+	pthread_mutex_unlock(&comm->lock);
+	return done ? tell(request, stats)
+	            : comm_fail(WINNOW_ERR_TIMEOUT, "the operation is not done yet");
+}
+
+int winnow_test(struct winnow_request *request, int *done, struct winnow_op_stats *stats)
+{
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
+	pthread_mutex_lock(&request->comm->lock);
+	*done = request->done;
+	pthread_mutex_unlock(&request->comm->lock);
+	return *done ? tell(request, stats) : WINNOW_OK;
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* gpu_plugin.c - see gpu_plugin.h */
+
+#include "client/gpu/gpu_plugin.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/net/net.h"
+
+static int open_once(void **out, char *why)
+{
+	const char *named = getenv("WINNOW_CUDA_PLUGIN");
+	const struct gpu_calls *calls;
+	char path[PATH_MAX];
+	void *object;
+
+	if (named == NULL && !net_plugin_path("cuda", path)) {
+		snprintf(why, GPU_WHY_BYTES,
+		         "winnow-cuda.so is missing: this build has no support for GPUs");
+		return -ENOENT;
+	}
+	if (named != NULL)
+		snprintf(path, sizeof(path), "%s", named);
+	object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (object == NULL) {
+		snprintf(why, GPU_WHY_BYTES, "cannot open winnow-cuda.so: %.180s", dlerror());
+		return -ELIBACC;
+	}
+	calls = dlsym(object, GPU_PLUGIN_SYMBOL);
+	if (calls == NULL || strcmp(calls->version, WINNOW_VERSION) != 0) {
+		snprintf(why, GPU_WHY_BYTES, "%.180s belongs to another version, not to %s", path,
+		         WINNOW_VERSION);
+		dlclose(object);
+		return -ELIBACC;
+	}
+	*out = object;
+	return 0;
+}
+
+int gpu_plugin_find(const char *symbol, const void **out, char *why)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static void *opened;
+	int err = 0;
+
+	pthread_mutex_lock(&lock);
+	if (opened == NULL)
+		err = open_once(&opened, why);
+	*out = err == 0 ? dlsym(opened, symbol) : NULL;
+	pthread_mutex_unlock(&lock);
+	if (err != 0 || *out != NULL)
+		return err;
+	snprintf(why, GPU_WHY_BYTES, "winnow-cuda.so lacks %s", symbol);
+	return -ELIBACC;
+}
+
+int gpu_plugin_open(const struct gpu_calls **out, char *why)
+{
+	const void *found;
+	int err = gpu_plugin_find(GPU_PLUGIN_SYMBOL, &found, why);
+
+	*out = found;
+	return err;
+}

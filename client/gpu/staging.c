@@ -1,0 +1,587 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* staging.c - see staging.h: memory, what a tensor holds, how an operation ends */
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gpu/staging_impl.h"
+
+#define WINDOWS_MAX 4       /* of a ring */
+#define BITS_MAX (1u << 30) /* of an operation that are known at a time */
+#define BITS_SHARE 8        /* of pinned memory that they may take */
+#define PIECE_SEGMENTS 1024 /* whose magnitudes are known at a time */
+
+/* ---- opening ---- */
+
+/* Memory that is being dealt out; `base` is NULL while it is only counted. */
+struct room {
+	uint8_t *base;
+	size_t bytes;
+};
+
+static void *place(struct room *room, size_t bytes)
+{
+	uint8_t *at = room->base != NULL ? room->base + room->bytes : NULL;
+
+	room->bytes += (bytes + 255) / 256 * 256;
+	return at;
+}
+
+/* Where everything is; before the GPU is open, how much it is. */
+static void lay_out(struct staging *s, struct gpu_memory *memory)
+{
+	const struct staging_config *c = &s->config;
+	struct room pinned = {.base = memory->pinned}, device = {.base = memory->device};
+	size_t scan_bytes = (s->bits / 32 + PIECE_SEGMENTS) * sizeof(uint32_t);
+	size_t ring_bytes = (size_t)s->frame_count * s->frame_stride;
+
+	s->out.word = place(&pinned, sizeof(uint32_t));
+	s->in.word = place(&pinned, sizeof(uint32_t));
+	s->out.runs = place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
+	s->in.runs = place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
+	s->plans = place(&pinned,
+	                 sizeof(struct gpu_plan) * STAGING_AHEAD * c->shard_count * c->op_slots);
+	for (uint32_t i = 0; i < c->op_slots; i++) {
+		struct staging_op *op = &s->ops[i];
+
+		op->word = place(&pinned, sizeof(uint32_t));
+		op->found = place(&pinned, scan_bytes);
+		op->eager = place(&pinned, c->payload);
+		op->scratch = place(&device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
+	}
+	for (uint32_t i = 0; i < c->shard_count; i++) {
+		s->channels[i].out = place(&pinned, ring_bytes);
+		s->channels[i].in = place(&pinned, ring_bytes);
+	}
+	memory->pinned_bytes = pinned.bytes;
+	memory->device_bytes = device.bytes;
+}
+
+/* Of what is asked for, everything else is small; so the rings get it, within limits. */
+static void choose_sizes(struct staging *s)
+{
+	const struct staging_config *c = &s->config;
+	uint64_t bits = c->pinned_bytes * 8 / BITS_SHARE / c->op_slots;
+	struct gpu_memory none = {0};
+
+	s->bits = bits < BITS_MAX ? (uint32_t)bits / 64 * 64 : BITS_MAX;
+	if (s->bits < c->shard_count * WIRE_SEGMENT_BLOCKS_MAX)
+		s->bits = c->shard_count * WIRE_SEGMENT_BLOCKS_MAX;
+	s->frame_stride = (c->payload + 15) / 16 * 16;
+	s->frame_count = WINDOWS_MAX * c->window;
+	for (lay_out(s, &none); s->frame_count > c->window && none.pinned_bytes > c->pinned_bytes;
+	     lay_out(s, &none))
+		s->frame_count /= 2;
+}
+
+static int open_all(struct staging *s, char *why)
+{
+	const struct staging_config *c = &s->config;
+	size_t each = (size_t)STAGING_AHEAD * c->shard_count;
+	int err;
+
+	s->ops = calloc(c->op_slots, sizeof(*s->ops));
+	s->parts = calloc(c->op_slots * each, sizeof(*s->parts));
+	s->channels = calloc(c->shard_count + 1, sizeof(*s->channels));
+	if (s->ops == NULL || s->parts == NULL || s->channels == NULL)
+		return -ENOMEM;
+	choose_sizes(s);
+	for (uint32_t i = 0; i < c->shard_count; i++) {
+		s->channels[i].cells = calloc(s->frame_count, sizeof(struct staging_cell));
+		if (s->channels[i].cells == NULL)
+			return -ENOMEM;
+	}
+	lay_out(s, &s->memory);
+	err = c->calls->open(c->device, &s->memory, &s->gpu, why);
+	if (err != 0)
+		return err;
+	lay_out(s, &s->memory);
+	for (uint32_t i = 0; i < c->op_slots; i++) {
+		struct staging_op *op = &s->ops[i];
+
+		op->staging = s;
+		op->parts = &s->parts[i * each];
+		for (size_t p = 0; p < each; p++)
+			op->parts[p] =
+				(struct staging_part){.op = op, .gpu = &s->plans[i * each + p]};
+		op->next = s->free_ops;
+		s->free_ops = op;
+	}
+	return 0;
+}
+
+void staging_close(struct staging *staging)
+{
+	if (staging == NULL)
+		return;
+	if (staging->gpu != NULL)
+		staging->config.calls->close(staging->gpu);
+	for (uint32_t i = 0; staging->channels != NULL && i < staging->config.shard_count; i++)
+		free(staging->channels[i].cells);
+	for (uint32_t i = 0; staging->ops != NULL && i < staging->config.op_slots; i++)
+		free(staging->ops[i].view);
+	free(staging->channels);
+	free(staging->parts);
+	free(staging->ops);
+	pthread_mutex_destroy(&staging->lock);
+	free(staging);
+}
+
+int staging_open(const struct staging_config *config, struct staging **out, char *why)
+{
+	struct staging *s = calloc(1, sizeof(*s));
+	int err = -ENOMEM;
+
+	snprintf(why, GPU_WHY_BYTES, "out of memory");
+	if (s == NULL)
+		return err;
+	s->config = *config;
+	pthread_mutex_init(&s->lock, NULL);
+	err = open_all(s, why);
+	if (err != 0) {
+		staging_close(s);
+		return err;
+	}
+	*out = s;
+	return 0;
+}
+
+uint64_t staging_pinned_bytes(const struct staging *staging)
+{
+	return staging->memory.pinned_bytes;
+}
+
+/* ---- callers ---- */
+
+static struct staging_op *op_take(struct staging *s)
+{
+	struct staging_op *op;
+
+	pthread_mutex_lock(&s->lock);
+	op = s->free_ops;
+	if (op != NULL)
+		s->free_ops = op->next;
+	pthread_mutex_unlock(&s->lock);
+	return op;
+}
+
+static void op_return(struct staging_op *op)
+{
+	struct staging *s = op->staging;
+
+	for (uint32_t i = 0; i < STAGING_AHEAD * s->config.shard_count; i++) {
+		assert(!op->parts[i].queued_out && !op->parts[i].queued_in);
+		op->parts[i].state = PART_FREE;
+	}
+	free(op->view);
+	*op = (struct staging_op){.staging = s,
+	                          .scratch = op->scratch,
+	                          .found = op->found,
+	                          .word = op->word,
+	                          .scans = op->scans,
+	                          .parts = op->parts,
+	                          .eager = op->eager};
+	pthread_mutex_lock(&s->lock);
+	op->next = s->free_ops;
+	s->free_ops = op;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* As the engine will cut it: what fits its announcement goes natively, if that is ours to choose. */
+static bool cut_task(const struct staging *s, const struct allreduce *task, bool *fixed,
+                     struct geometry *cut)
+{
+	struct geometry_input input = {
+		.count = task->count,
+		.block_elems = task->block_elems,
+		.elem_bytes = dtype_bytes((enum dtype)task->dtype),
+		.shard_count = s->config.shard_count,
+		.payload = s->config.payload,
+	};
+
+	*fixed = task->form == WIRE_FIXED32;
+	if (!geometry_compute(&input, cut))
+		return false;
+	if (*fixed && task->form_auto && cut->eager)
+		*fixed = false;
+	input.fixed32 = *fixed;
+	return geometry_compute(&input, cut);
+}
+
+static uint32_t common_divisor(uint32_t a, uint32_t b)
+{
+	while (b != 0) {
+		uint32_t rest = a % b;
+
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
+/* How fine a bitmap is, and of how many segments at a time: of one at least. */
+static void choose_grain(struct staging_op *op, uint32_t fine)
+{
+	const struct geometry *cut = &op->cut;
+	uint64_t blocks = (uint64_t)cut->segment_blocks * cut->shard_count, all, most;
+
+	op->fine = fine;
+	op->grain = fine > 0 ? common_divisor(cut->block_elems, fine) : cut->block_elems;
+	op->ratio = cut->block_elems / op->grain;
+	all = (cut->block_count + 63) / 64 * 64;
+	blocks = blocks < all || all == 0 ? blocks : all;
+	if (fine > 0 && op->ratio * blocks <= op->staging->bits)
+		op->view = calloc(bitmap_word_count(bitmap_block_count(op->count, op->grain)),
+		                  sizeof(uint64_t));
+	if (op->view == NULL) {
+		op->grain = cut->block_elems;
+		op->ratio = 1;
+	}
+	most = op->staging->bits / (op->ratio * blocks);
+	op->piece_segments = (uint32_t)(most < PIECE_SEGMENTS ? most : PIECE_SEGMENTS);
+}
+
+/* Blocks [first, first + count) of the tensor, of which there may be fewer. */
+static uint64_t segment_blocks(const struct staging_op *op, uint32_t segment, uint32_t segments,
+                               uint64_t *first)
+{
+	uint64_t each = (uint64_t)op->cut.segment_blocks * op->cut.shard_count;
+	uint64_t left;
+
+	*first = segment * each;
+	left = op->cut.block_count > *first ? op->cut.block_count - *first : 0;
+	return left < segments * each ? left : segments * each;
+}
+
+/* A segment, in bits. */
+static uint64_t range_blocks(const struct staging_op *op)
+{
+	return (uint64_t)op->cut.segment_blocks * op->cut.shard_count * op->ratio;
+}
+
+/* The piece that begins with op->piece. */
+static struct gpu_scan scan_of(struct staging_op *op)
+{
+	uint64_t first, blocks = segment_blocks(op, op->piece, op->piece_segments, &first);
+	uint64_t first_elem = first * op->cut.block_elems, elems = blocks * op->cut.block_elems;
+	struct gpu_scan scan = {
+		.tensor = {.data = op->send + first_elem * op->cut.elem_bytes,
+	                   .count = elems < op->count - first_elem ? elems : op->count - first_elem,
+	                   .block_elems = op->grain,
+	                   .dtype = op->dtype},
+		.scratch = op->scratch,
+		.found = op->found,
+		.done = {op->word, ++op->scans},
+	};
+
+	op->seen = false;
+	op->piece_bits = bitmap_block_count(scan.tensor.count, op->grain);
+	if (op->fixed)
+		scan.range_blocks = range_blocks(op);
+	return scan;
+}
+
+int staging_post(struct staging *staging, const struct staging_post *what, struct staging_op **out,
+                 char *why)
+{
+	const struct allreduce *task = what->task;
+	struct gpu_scan scan;
+	struct geometry cut;
+	struct staging_op *op;
+	int err = 0;
+	bool fixed;
+
+	if (!cut_task(staging, task, &fixed, &cut)) {
+		snprintf(why, GPU_WHY_BYTES, "the tensor has too many blocks");
+		return -EINVAL;
+	}
+	op = op_take(staging);
+	if (op == NULL)
+		return -EAGAIN;
+	op->context = what->context;
+	op->cut = cut;
+	op->fixed = fixed;
+	op->send = task->send;
+	op->count = task->count;
+	op->dtype = (enum dtype)task->dtype;
+	choose_grain(op, task->count > 0 ? what->fine : 0);
+	if (task->count > 0) {
+		scan = scan_of(op);
+		/* In place the blocks that nobody has are zero. */
+		scan.clear = task->recv != task->send ? task->recv : NULL;
+		scan.clear_bytes = task->count * cut.elem_bytes;
+		err = staging->config.calls->scan(staging->gpu, &scan, what->stream, why);
+	}
+	if (err != 0) {
+		op->scans--;
+		op_return(op);
+		return err;
+	}
+	*out = op;
+	return 0;
+}
+
+int staging_follow(struct staging *staging, void *stream, char *why)
+{
+	return staging->config.calls->follow(staging->gpu, stream, why);
+}
+
+bool staging_viewed(const struct staging_op *op, bool *lacks)
+{
+	*lacks = op->fine != 0 && op->view == NULL;
+	return op->fine != 0 && op->view != NULL;
+}
+
+struct staging_bytes staging_bytes(const struct staging_op *op)
+{
+	return op->bytes;
+}
+
+/* The operations will fail. */
+void staging_failed(struct staging *s, const char *why)
+{
+	if (s->error[0] == '\0')
+		snprintf(s->error, sizeof(s->error), "%s", why);
+}
+
+/* ---- what the engine asks for ---- */
+
+static void link_op(struct staging_op *op)
+{
+	struct staging *s = op->staging;
+
+	if (op->linked)
+		return;
+	op->linked = true;
+	op->next = s->under_way;
+	s->under_way = op;
+	/* Of these nothing is under way. */
+	op->packing = *s->out.word;
+	op->unpacking = *s->in.word;
+}
+
+static int begin(struct allreduce *task)
+{
+	struct staging_op *op = task->access_state;
+
+	assert(op->cut.block_count == task->cut.block_count && op->cut.eager == task->cut.eager);
+	op->task = task;
+	link_op(op);
+	return 0;
+}
+
+/* From a bit for `grain` elements to one for `fine`, a multiple. */
+static void make_view(struct staging_op *op)
+{
+	const uint64_t bits = bitmap_block_count(op->count, op->grain);
+	const uint32_t ratio = op->fine / op->grain;
+
+	for (uint64_t i = 0; ratio > 1 && i < bitmap_word_count(bits); i++) {
+		uint64_t left = op->view[i];
+
+		for (op->view[i] = 0; left != 0; left &= left - 1) {
+			uint64_t bit = (i * 64 + (uint64_t)__builtin_ctzll(left)) / ratio;
+
+			op->view[bit / 64] |= UINT64_C(1) << bit % 64;
+		}
+	}
+}
+
+/* The first look at a piece: what is wanted of all of it. */
+static void see_piece(struct staging_op *op)
+{
+	const struct staging_config *config = &op->staging->config;
+	uint64_t first;
+
+	op->seen = true;
+	op->bytes.out += gpu_scan_room(op->piece_bits, op->fixed ? range_blocks(op) : 0) * 4;
+	if (op->view == NULL)
+		return;
+	(void)segment_blocks(op, op->piece, 1, &first);
+	memcpy(op->view + first * op->ratio / 64, op->found, bitmap_word_count(op->piece_bits) * 8);
+	if (op->piece + op->piece_segments < op->cut.segment_count)
+		return;
+	make_view(op);
+	config->viewed(op->context, op->fine, op->view);
+	free(op->view);
+	op->view = NULL;
+}
+
+/* Are the bits of this segment there? The engine has had all before it. */
+static bool has_bits(struct staging_op *op, uint32_t number)
+{
+	struct staging *s = op->staging;
+	char why[GPU_WHY_BYTES];
+
+	if (op->count == 0)
+		return true;
+	if (number == op->piece + op->piece_segments) {
+		struct gpu_scan scan;
+
+		op->piece = number;
+		scan = scan_of(op);
+		if (s->config.calls->scan_later(s->gpu, &scan, why) != 0)
+			staging_failed(s, why);
+	}
+	if (!staging_reached(op->word, op->scans))
+		return false;
+	if (!op->seen)
+		see_piece(op);
+	return true;
+}
+
+static bool ready(struct allreduce *task, uint32_t number)
+{
+	struct staging_op *op = task->access_state;
+
+	return op->staging->error[0] == '\0' && has_bits(op, number) && frames_ready(op, number);
+}
+
+/* Bits of `count` blocks of the piece, from its block `first` on, a multiple of 64. */
+static void coarsen(const struct staging_op *op, uint64_t first, uint64_t count, uint64_t *bits)
+{
+	const uint64_t *found = (const uint64_t *)(void *)op->found;
+	uint64_t end = (first + count) * op->ratio;
+
+	if (op->ratio == 1) {
+		memcpy(bits, found + first / 64, bitmap_word_count(count) * sizeof(*bits));
+		return;
+	}
+	end = end < op->piece_bits ? end : op->piece_bits;
+	memset(bits, 0, bitmap_word_count(count) * sizeof(*bits));
+	for (uint64_t i = first * op->ratio / 64; i < bitmap_word_count(end); i++)
+		for (uint64_t left = found[i]; left != 0; left &= left - 1) {
+			uint64_t bit = i * 64 + (uint64_t)__builtin_ctzll(left);
+			uint64_t block = bit / op->ratio - first;
+
+			bits[block / 64] |= UINT64_C(1) << block % 64;
+		}
+}
+
+static void scan(struct allreduce *task, uint32_t number, uint64_t *bits, struct access_scan *out)
+{
+	struct staging_op *op = task->access_state;
+	const uint32_t *magnitudes = op->found + 2 * bitmap_word_count(op->piece_bits);
+	uint64_t first, before, blocks = segment_blocks(op, number, 1, &first);
+
+	(void)segment_blocks(op, op->piece, 1, &before);
+	coarsen(op, first - before, blocks, bits);
+	for (uint64_t i = 0; i < bitmap_word_count(blocks); i++)
+		out->count += (uint64_t)__builtin_popcountll(bits[i]);
+	if (op->fixed && blocks > 0)
+		out->range = bitmap_range_of(magnitudes[number - op->piece], op->dtype);
+	for (uint32_t shard = 0; shard < op->cut.shard_count && !op->cut.eager; shard++)
+		staging_part_of(op, number, shard)->state = PART_ANNOUNCED;
+}
+
+/* The announced blocks of an operation without frames. */
+static const uint8_t *send_eager(const struct allreduce *task, uint32_t segment, uint64_t block)
+{
+	const struct staging_op *op = task->access_state;
+
+	(void)segment, (void)block;
+	return op->eager;
+}
+
+const struct access staging_access = {
+	.begin = begin,
+	.ready = ready,
+	.scan = scan,
+	.send = send_eager,
+	.plan = frames_plan,
+	.push = frames_push,
+	.store = frames_store,
+	.received = frames_received,
+};
+
+/* ---- ending ---- */
+
+void staging_finish(struct staging_op *op, bool failed)
+{
+	link_op(op);
+	op->finishing = true;
+	if (failed)
+		frames_forget(op);
+}
+
+/* Does the GPU neither read nor write anything of it any more? */
+static bool is_over(const struct staging_op *op)
+{
+	const struct staging *s = op->staging;
+
+	if (!op->finishing || s->error[0] != '\0')
+		return op->finishing;
+	return op->waiting == 0 && (op->count == 0 || staging_reached(op->word, op->scans)) &&
+	       staging_reached(s->out.word, op->packing) &&
+	       staging_reached(s->in.word, op->unpacking);
+}
+
+bool staging_turn(struct staging *staging)
+{
+	struct staging_op **at = &staging->under_way;
+	bool any = false;
+
+	if (staging->error[0] == '\0')
+		any = frames_copy(staging);
+	while (*at != NULL) {
+		struct staging_op *op = *at;
+
+		if (!is_over(op)) {
+			at = &op->next;
+			continue;
+		}
+		if (staging->error[0] != '\0')
+			frames_forget(op);
+		*at = op->next;
+		any = true;
+		staging->config.passed(op->context, staging->error[0] == '\0');
+		op_return(op);
+	}
+	return any;
+}
+
+enum staging_work staging_work(const struct staging *staging)
+{
+	const struct staging *s = staging;
+
+	if (s->error[0] != '\0')
+		return STAGING_IDLE;
+	if (!staging_reached(s->out.word, s->out.last) || !staging_reached(s->in.word, s->in.last))
+		return STAGING_COPIES;
+	for (const struct staging_op *op = s->under_way; op != NULL; op = op->next)
+		if (!staging_reached(op->word, op->scans))
+			return STAGING_SCANS;
+	return STAGING_IDLE;
+}
+
+/* Sums may come for as many frames as a window has, while those before them have not left. */
+bool staging_full(const struct staging *staging)
+{
+	const struct staging *s = staging;
+	uint32_t leaving = staging_reached(s->in.word, s->in.last) ? 0 : s->in.frames;
+
+	return s->error[0] == '\0' && s->waiting + leaving > s->frame_count - s->config.window;
+}
+
+bool staging_check(struct staging *staging)
+{
+	char why[GPU_WHY_BYTES];
+
+	if (staging->error[0] == '\0' && staging->under_way != NULL &&
+	    staging->config.calls->check(staging->gpu, why) != 0)
+		staging_failed(staging, why);
+	return staging->error[0] == '\0';
+}
+
+const char *staging_error(const struct staging *staging)
+{
+	return staging->error;
+}
+
+bool staging_idle(const struct staging *staging)
+{
+	return staging->under_way == NULL;
+}

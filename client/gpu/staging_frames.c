@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * staging_frames.c - see staging.h: frames of what is planned, carried out of tensors and into them
+ *
+ * Frame f of a channel has place f % frame_count in each of two rings. A frame is carried out as
+ * soon as it is planned and the frame that had its place is over; its sums, which come only then, wait in
+ * the other ring until the GPU takes them. One copy of each way is under way at a time, and takes all
+ * that has come meanwhile.
+ */
+
+#include <assert.h>
+#include <string.h>
+
+#include "client/gpu/staging_impl.h"
+
+#define EAGER_FRAME_BLOCKS 64 /* see struct gpu_plan */
+
+static struct staging_cell *cell_of(const struct staging *s, uint32_t channel, uint32_t frame)
+{
+	return &s->channels[channel].cells[frame & (s->frame_count - 1)];
+}
+
+static size_t place_of(const struct staging *s, uint32_t frame)
+{
+	return (size_t)(frame & (s->frame_count - 1)) * s->frame_stride;
+}
+
+/* ---- what is planned ---- */
+
+/* By number: others on the channel may have been planned before it and are known later. */
+static void queue_out(struct staging_channel *channel, struct staging_part *part)
+{
+	struct staging_part **at = &channel->first;
+
+	while (*at != NULL && (int32_t)((*at)->first - part->first) < 0)
+		at = &(*at)->next_out;
+	part->next_out = *at;
+	part->queued_out = true;
+	*at = part;
+}
+
+static void unqueue_out(struct staging_part *part)
+{
+	struct staging_part **at = &part->op->staging->channels[part->channel].first;
+
+	if (!part->queued_out)
+		return;
+	while (*at != part)
+		at = &(*at)->next_out;
+	*at = part->next_out;
+	part->queued_out = false;
+}
+
+/* What the kernels have to know of a part, but for its bits. Frames of one without any follow each other. */
+static void fill(struct staging_part *part, uint32_t segment, uint32_t shard)
+{
+	const struct staging_op *op = part->op;
+	const struct staging *s = op->staging;
+	const struct geometry *cut = &op->cut;
+	const struct staging_channel *channel;
+
+	part->channel = cut->eager ? s->config.shard_count : shard;
+	channel = &s->channels[part->channel];
+	*part->gpu = (struct gpu_plan){
+		.send = op->send,
+		.recv = op->task->recv,
+		.tensor_bytes = op->count * cut->elem_bytes,
+		.first_index = (uint64_t)segment * cut->segment_blocks,
+		.out = cut->eager ? op->eager : channel->out,
+		.in = cut->eager ? op->eager : channel->in,
+		.shard = shard,
+		.shard_count = cut->shard_count,
+		.block_bytes = cut->block_bytes,
+		.elem_bytes = cut->elem_bytes,
+		.frame_blocks = cut->eager ? EAGER_FRAME_BLOCKS : cut->frame_blocks,
+		.block_parts = cut->eager ? 1 : cut->block_parts,
+		.part_bytes = cut->eager ? cut->block_bytes : cut->part_bytes,
+		.frame_first = part->first,
+		.frame_mask = cut->eager ? UINT32_MAX : s->frame_count - 1,
+		.frame_stride =
+			cut->eager ? EAGER_FRAME_BLOCKS * cut->block_bytes : s->frame_stride,
+	};
+}
+
+static uint32_t frames_for(const struct geometry *cut, uint32_t blocks)
+{
+	if (cut->eager)
+		return (blocks + EAGER_FRAME_BLOCKS - 1) / EAGER_FRAME_BLOCKS;
+	return blocks > 0 ? geometry_frame_count(cut, blocks) : 0;
+}
+
+static uint32_t bits_copy(uint64_t *to, const uint64_t *from, uint32_t blocks)
+{
+	uint32_t count = 0;
+
+	memcpy(to, from, bitmap_word_count(blocks) * sizeof(*to));
+	for (uint32_t i = 0; i < bitmap_word_count(blocks); i++)
+		count += (uint32_t)__builtin_popcountll(to[i]);
+	return count;
+}
+
+/* `own` blocks of ours are to go out; kernels read both bitmaps. */
+static void carry_out(struct staging_part *part, uint32_t blocks, uint32_t own)
+{
+	struct staging_op *op = part->op;
+
+	assert(!part->queued_out);
+	part->packed = part->first;
+	part->packing = *op->staging->out.word;
+	if (own == 0)
+		return;
+	op->bytes.in += 2 * 8 * bitmap_word_count(blocks);
+	op->bytes.out += (uint64_t)own * op->cut.block_bytes;
+	queue_out(&op->staging->channels[part->channel], part);
+}
+
+/* Our blocks of an operation without frames go with its announcement: are they there? */
+static bool eager_ready(struct staging_op *op)
+{
+	struct staging_part *part = staging_part_of(op, 0, 0);
+	uint32_t blocks = (uint32_t)op->cut.block_count, own;
+
+	if (op->count == 0)
+		return true;
+	if (part->state == PART_FREE) {
+		part->state = PART_ANNOUNCED;
+		part->first = 0;
+		fill(part, 0, 0);
+		own = bits_copy(part->gpu->own, (const uint64_t *)(void *)op->found, blocks);
+		memcpy(part->gpu->united, part->gpu->own, sizeof(part->gpu->own));
+		part->end = frames_for(&op->cut, own);
+		carry_out(part, blocks, own);
+	}
+	return part->packed == part->end && staging_reached(op->staging->out.word, op->packing);
+}
+
+/* The memory of the segment that had it before is free when the GPU is done with that everywhere. */
+bool frames_ready(struct staging_op *op, uint32_t segment)
+{
+	const struct staging *s = op->staging;
+
+	if (op->cut.eager)
+		return eager_ready(op);
+	for (uint32_t shard = 0; shard < op->cut.shard_count; shard++) {
+		const struct staging_part *part = staging_part_of(op, segment, shard);
+
+		if (part->state != PART_FREE &&
+		    (part->state != PART_RECEIVED || part->unpacked != part->end ||
+		     !staging_reached(s->in.word, part->unpacking) ||
+		     !staging_reached(s->out.word, part->packing)))
+			return false;
+	}
+	return true;
+}
+
+int frames_plan(struct allreduce *task, const struct access_plan *plan)
+{
+	struct staging_op *op = task->access_state;
+	struct staging *s = op->staging;
+	struct staging_part *part = staging_part_of(op, plan->segment, plan->shard);
+	uint32_t own;
+
+	part->state = PART_PLANNED;
+	part->first = op->cut.eager ? 0 : plan->first;
+	part->end = part->first + frames_for(&op->cut, plan->union_count);
+	part->stored = part->unpacked = part->first;
+	part->unpacking = *s->in.word;
+	fill(part, plan->segment, plan->shard);
+	own = bits_copy(part->gpu->own, plan->own, plan->block_count);
+	(void)bits_copy(part->gpu->united, plan->united, plan->block_count);
+	if (plan->fixed)
+		gpu_plan_fixed(part->gpu, plan->shift,
+		               task->reduction == REDUCE_AVG ? s->config.world : 1);
+	if (part->end != part->first)
+		op->bytes.in += 8 * bitmap_word_count(plan->block_count) +
+		                (uint64_t)plan->union_count * op->cut.block_bytes;
+	if (op->cut.eager)
+		return 0;
+	s->channels[part->channel].edge = plan->edge;
+	carry_out(part, plan->block_count, own);
+	return 0;
+}
+
+/* ---- what the streams send and receive ---- */
+
+const uint8_t *frames_push(const struct allreduce *task, const struct access_frame *frame)
+{
+	const struct staging_op *op = task->access_state;
+	struct staging *s = op->staging;
+	const struct staging_part *part = staging_part_of(op, frame->segment, frame->shard);
+	struct staging_channel *channel = &s->channels[frame->shard];
+
+	channel->edge = frame->edge;
+	if ((int32_t)(frame->number - part->packed) >= 0 ||
+	    !staging_reached(s->out.word, cell_of(s, frame->shard, frame->number)->packing))
+		return NULL;
+	return channel->out + place_of(s, frame->number);
+}
+
+/* Frames that come one after the other may go on to the tensor. */
+static void count_in(struct staging_part *part, uint32_t frames)
+{
+	struct staging *s = part->op->staging;
+
+	if (frames == 0)
+		return;
+	part->stored += frames;
+	part->op->waiting += frames;
+	s->waiting += frames;
+	if (part->queued_in)
+		return;
+	part->queued_in = true;
+	part->next_in = s->to_unpack;
+	s->to_unpack = part;
+}
+
+bool frames_store(struct allreduce *task, const struct access_frame *frame, const void *data,
+                  uint32_t bytes)
+{
+	struct staging_op *op = task->access_state;
+	struct staging *s = op->staging;
+	struct staging_part *part = staging_part_of(op, frame->segment, frame->shard);
+	struct staging_channel *channel = &s->channels[frame->shard];
+	struct staging_cell *cell;
+	uint32_t more = 0;
+
+	if (op->cut.eager) {
+		memcpy(op->eager, data, bytes);
+		count_in(part, part->end - part->stored);
+		return true;
+	}
+	channel->edge = frame->edge;
+	cell = cell_of(s, frame->shard, frame->number);
+	if (cell->state == CELL_STORED ||
+	    (cell->state == CELL_UNPACKING && !staging_reached(s->in.word, cell->unpacking)))
+		return false;
+	memcpy(channel->in + place_of(s, frame->number), data, bytes);
+	cell->state = CELL_STORED;
+	cell->frame = frame->number;
+	while (part->stored + more != part->end) {
+		cell = cell_of(s, frame->shard, part->stored + more);
+		if (cell->state != CELL_STORED || cell->frame != part->stored + more)
+			break;
+		more++;
+	}
+	count_in(part, more);
+	return true;
+}
+
+/* Where sums have come for all frames, those that were not carried out yet have nothing of ours. */
+void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment)
+{
+	struct staging_part *part = staging_part_of(task->access_state, segment, shard);
+
+	unqueue_out(part);
+	part->state = PART_RECEIVED;
+}
+
+/* ---- copies ---- */
+
+static void add_run(struct staging_lane *lane, uint32_t *runs, const struct staging_part *part,
+                    uint32_t frame, uint32_t count)
+{
+	lane->runs[(*runs)++] = (struct gpu_run){
+		.plan = part->gpu, .frame = frame, .count = count, .before = lane->frames};
+	lane->frames += count;
+}
+
+/* Frames of the channel's first part that have room: those whose place a frame has that is over. */
+static uint32_t room_for(const struct staging *s, const struct staging_channel *channel)
+{
+	const struct staging_part *part = channel->first;
+	int32_t room = (int32_t)(channel->edge + s->frame_count - part->packed);
+	uint32_t left = part->end - part->packed;
+
+	if (channel->cells == NULL)
+		return left;
+	return room <= 0 ? 0 : (uint32_t)room < left ? (uint32_t)room : left;
+}
+
+static uint32_t gather_out(struct staging *s, uint32_t number)
+{
+	uint32_t runs = 0;
+
+	for (uint32_t i = 0; i <= s->config.shard_count; i++) {
+		struct staging_channel *channel = &s->channels[i];
+		struct staging_part *part;
+
+		while ((part = channel->first) != NULL && runs < GPU_RUNS_MAX) {
+			uint32_t end = part->packed + room_for(s, channel);
+
+			if (end == part->packed)
+				break;
+			add_run(&s->out, &runs, part, part->packed, end - part->packed);
+			part->packing = part->op->packing = number;
+			for (; part->packed != end; part->packed++)
+				if (channel->cells != NULL)
+					cell_of(s, i, part->packed)->packing = number;
+			if (end != part->end)
+				break;
+			unqueue_out(part);
+		}
+	}
+	return runs;
+}
+
+static uint32_t gather_in(struct staging *s, uint32_t number)
+{
+	uint32_t runs = 0;
+
+	while (s->to_unpack != NULL && runs < GPU_RUNS_MAX) {
+		struct staging_part *part = s->to_unpack;
+		struct staging_op *op = part->op;
+		uint32_t count = part->stored - part->unpacked;
+
+		s->to_unpack = part->next_in;
+		part->queued_in = false;
+		part->unpacking = op->unpacking = number;
+		op->waiting -= count;
+		s->waiting -= count;
+		add_run(&s->in, &runs, part, part->unpacked, count);
+		for (; part->unpacked != part->stored; part->unpacked++) {
+			struct staging_cell *cell;
+
+			if (op->cut.eager)
+				continue;
+			cell = cell_of(s, part->channel, part->unpacked);
+			cell->state = CELL_UNPACKING;
+			cell->unpacking = number;
+		}
+	}
+	return runs;
+}
+
+static bool copy_next(struct staging *s, struct staging_lane *lane, bool out)
+{
+	struct gpu_copy copy = {.out = out, .runs = lane->runs};
+	char why[GPU_WHY_BYTES];
+
+	if (!staging_reached(lane->word, lane->last))
+		return false;
+	lane->frames = 0;
+	copy.run_count = (out ? gather_out : gather_in)(s, lane->last + 1);
+	if (copy.run_count == 0)
+		return false;
+	copy.frame_count = lane->frames;
+	copy.done = (struct gpu_word){lane->word, ++lane->last};
+	if (s->config.calls->copy(s->gpu, &copy, why) != 0)
+		staging_failed(s, why);
+	return true;
+}
+
+bool frames_copy(struct staging *s)
+{
+	bool out = copy_next(s, &s->out, true);
+
+	return copy_next(s, &s->in, false) || out;
+}
+
+/* ---- ending ---- */
+
+static void forget(struct staging_part *part)
+{
+	struct staging *s = part->op->staging;
+	struct staging_part **at = &s->to_unpack;
+
+	unqueue_out(part);
+	while (*at != NULL && *at != part)
+		at = &(*at)->next_in;
+	if (*at != NULL)
+		*at = part->next_in;
+	part->queued_in = false;
+}
+
+/* It fails with its session, or before it has plans. So its places in the rings need not be freed. */
+void frames_forget(struct staging_op *op)
+{
+	for (uint32_t i = 0; i < STAGING_AHEAD * op->staging->config.shard_count; i++)
+		if (op->parts[i].state > PART_ANNOUNCED ||
+		    (op->parts[i].state == PART_ANNOUNCED && op->cut.eager))
+			forget(&op->parts[i]);
+	op->staging->waiting -= op->waiting;
+	op->waiting = 0;
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* node_life.c - a node is made, and ended */
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/gpu/gpu_plugin.h"
+#include "client/node/node_impl.h"
+
+static int plugin(const struct node_calls **out, char *why)
+{
+	const void *found;
+	int err = gpu_plugin_find(NODE_PLUGIN_SYMBOL, &found, why);
+
+	*out = found;
+	return err;
+}
+
+int winnow_node_id_make(struct winnow_node_id *out)
+{
+	const struct node_calls *calls;
+	char why[NODE_WHY_BYTES];
+	int err = plugin(&calls, why);
+
+	if (err == 0)
+		err = calls->id(out->bytes, why);
+	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why);
+}
+
+/* ---- making ---- */
+
+static const char *wrong_config(const struct winnow_node_config *config)
+{
+	if (config->local_world == 0 || config->local_world > NODE_GPUS_MAX)
+		return "local_world is the number of GPUs of this node: 1 to 64";
+	if (config->gpu_count != 1 && config->gpu_count != config->local_world)
+		return "gpu_count is 1, or local_world: a process has one GPU of the node, or all";
+	if (config->local_rank >= config->local_world ||
+	    config->local_rank % config->gpu_count != 0)
+		return "local_rank is 0 to local_world - 1; 0 in a process with all GPUs";
+	if (config->gpus == NULL)
+		return "gpus is NULL: which GPUs are this process's?";
+	/* Room for what names the jobs of a node: ".g64-63". */
+	if (config->config->job == NULL || strlen(config->config->job) > CONTROL_NAME_BYTES - 8)
+		return "the name of a job with several GPUs in a node has at most 57 characters";
+	return NULL;
+}
+
+static int join(struct winnow_node *node, const struct winnow_node_config *config,
+                const char *suffix, uint32_t rank, uint32_t world, struct winnow_comm **out)
+{
+	struct winnow_config each = *config->config;
+	char job[2 * CONTROL_NAME_BYTES];
+
+	snprintf(job, sizeof(job), "%s.g%u%s", each.job, node->local_world, suffix);
+	each.job = job;
+	each.rank = rank;
+	each.world = world;
+	return winnow_comm_create(&each, out);
+}
+
+/* The guard first: with it, who fails from here on does not keep the others waiting. */
+static int join_guard(struct winnow_node *node, const struct winnow_node_config *config)
+{
+	uint32_t nodes = config->config->world, node_rank = config->config->rank;
+
+	if (node->gpu_count == node->local_world)
+		return WINNOW_OK;
+	return join(node, config, "", node_rank * node->local_world + node->local_rank,
+	            nodes * node->local_world, &node->guard);
+}
+
+static int open_gpus(struct winnow_node *node, const struct winnow_node_config *config, char *why)
+{
+	struct node_setup setup = {
+		.world = node->local_world,
+		.rank = node->local_rank,
+		.count = node->gpu_count,
+		.devices = node->gpus,
+		.given_up = node_given_up,
+		.context = node,
+	};
+	int err;
+
+	memcpy(setup.id, config->id.bytes, sizeof(setup.id));
+	node->open_until_us = comm_clock_us() + (uint64_t)config->config->join_timeout_ms * 1000;
+	node->give_up = config->config->give_up;
+	err = node->calls->open(&setup, &node->node_gpus, why);
+	node->open_until_us = 0;
+	node->give_up = NULL;
+	return err == 0 ? WINNOW_OK : (int)node_result(err);
+}
+
+/* In ascending order, as all nodes do: each waits for all others. */
+static int join_shares(struct winnow_node *node, const struct winnow_node_config *config)
+{
+	int result = WINNOW_OK;
+
+	for (uint32_t i = 0; i < node->gpu_count && result == WINNOW_OK; i++) {
+		char suffix[16];
+
+		snprintf(suffix, sizeof(suffix), "-%u", node->local_rank + i);
+		result = join(node, config, suffix, config->config->rank, config->config->world,
+		              &node->shares[i]);
+		if (result == WINNOW_OK)
+			result = comm_gpu_open(node->shares[i], node->gpus[i]);
+	}
+	return result;
+}
+
+static int start_thread(struct winnow_node *node)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	node->thread_started = pthread_create(&node->thread, NULL, node_run, node) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return node->thread_started ? WINNOW_OK
+	                            : comm_fail(WINNOW_ERR_SYSTEM, "cannot start a thread");
+}
+
+static int create(struct winnow_node *node, const struct winnow_node_config *config)
+{
+	char why[COMM_ERROR_BYTES];
+	int guard, result = join_guard(node, config);
+
+	if (result != WINNOW_OK)
+		return result;
+	result = open_gpus(node, config, why);
+	if (result != WINNOW_OK) {
+		/* Another process may have failed first, and knows better. */
+		guard = node->guard != NULL ? winnow_comm_check(node->guard) : WINNOW_OK;
+		return guard != WINNOW_OK ? guard : comm_fail(result, why);
+	}
+	result = join_shares(node, config);
+	return result != WINNOW_OK ? result : start_thread(node);
+}
+
+static void init(struct winnow_node *node, const struct winnow_node_config *config)
+{
+	node->pid = getpid();
+	node->local_world = config->local_world;
+	node->local_rank = config->local_rank;
+	node->gpu_count = config->gpu_count;
+	node->block = config->config->block;
+	node->timeout_us = (uint64_t)config->config->timeout_ms * 1000;
+	memcpy(node->gpus, config->gpus, config->gpu_count * sizeof(node->gpus[0]));
+	node->end = &node->first;
+	pthread_mutex_init(&node->submitting, NULL);
+	pthread_mutex_init(&node->lock, NULL);
+	comm_cond_init(&node->changed);
+}
+
+int winnow_node_create(const struct winnow_node_config *config, struct winnow_node **out)
+{
+	const char *wrong = wrong_config(config);
+	struct winnow_node *node;
+	char why[COMM_ERROR_BYTES];
+	int result, err;
+
+	*out = NULL;
+	if (wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, wrong);
+	node = calloc(1, sizeof(*node));
+	if (node == NULL)
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	err = plugin(&node->calls, why);
+	if (err != 0) {
+		free(node);
+		return comm_fail((int)node_result(err), why);
+	}
+	init(node, config);
+	result = create(node, config);
+	if (result == WINNOW_OK) {
+		*out = node;
+		return WINNOW_OK;
+	}
+	snprintf(why, sizeof(why), "%s", winnow_last_error());
+	node_fail(node, (enum winnow_result)result, why);
+	winnow_node_destroy(node);
+	return comm_fail(result, why);
+}
+
+/* ---- ending ---- */
+
+/* What is under way may end by itself, for a while. */
+static void stop_thread(struct winnow_node *node)
+{
+	uint64_t us = comm_clock_us() + COMM_LEAVE_US;
+	struct timespec until = {.tv_sec = (time_t)(us / 1000000),
+	                         .tv_nsec = (long)(us % 1000000 * 1000)};
+	int err = 0;
+
+	pthread_mutex_lock(&node->lock);
+	while ((node->first != NULL || node->busy) && err == 0)
+		err = pthread_cond_timedwait(&node->changed, &node->lock, &until);
+	node->stop = true;
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->lock);
+	if (err != 0)
+		node_fail(node, WINNOW_ERR_ABORTED, "a node was destroyed while it had work");
+	pthread_join(node->thread, NULL);
+}
+
+void winnow_node_exit(int status, void *node)
+{
+	struct winnow_node *ours = node;
+	char why[64];
+
+	if (ours == NULL || ours->pid != getpid())
+		return;
+	snprintf(why, sizeof(why), "it ended with exit status %d", status);
+	if (status != 0)
+		winnow_node_abort(ours, why);
+	winnow_node_destroy(ours);
+}
+
+void winnow_node_destroy(struct winnow_node *node)
+{
+	if (node == NULL || node->pid != getpid())
+		return; /* the thread is the parent's */
+	if (node->thread_started)
+		stop_thread(node);
+	else if (node->node_gpus != NULL)
+		node->calls->abort(node->node_gpus);
+	for (uint32_t i = 0; i < node->gpu_count; i++)
+		winnow_comm_destroy(node->shares[i]);
+	winnow_comm_destroy(node->guard);
+	if (node->node_gpus != NULL)
+		node->calls->close(node->node_gpus);
+	while (node->newest != NULL)
+		node_request_free(node->newest);
+	pthread_mutex_destroy(&node->submitting);
+	pthread_mutex_destroy(&node->lock);
+	pthread_cond_destroy(&node->changed);
+	free(node);
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * node_run.c - the thread that owns NCCL: a node's operations one after the other, and how a node fails
+ *
+ * A large tensor goes in chunks, so that one is in the network while NCCL is at another: scatter 1,
+ * scatter 2, gather 1, scatter 3, gather 2 and so on. What is waited for here is looked at, again and
+ * again, since whatever fails must end the wait.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/node/node_impl.h"
+
+#define CHUNK_BYTES (UINT64_C(4) << 20) /* of a GPU's share, at least, where there are several */
+#define CHUNKS_MAX 8
+#define NAP_US 50
+#define WATCH_US UINT64_C(20000)
+#define IDLE_US UINT64_C(100000)
+
+enum winnow_result node_result(int err)
+{
+	switch (err) {
+	case -EIO:
+		return WINNOW_ERR_GPU;
+	case -ENOMEM:
+		return WINNOW_ERR_MEMORY;
+	case -ECANCELED:
+		return WINNOW_ERR_TIMEOUT;
+	default:
+		return WINNOW_ERR_INVALID;
+	}
+}
+
+/* ---- failing ---- */
+
+void node_fail(struct winnow_node *node, enum winnow_result result, const char *why)
+{
+	bool first;
+
+	pthread_mutex_lock(&node->lock);
+	first = !atomic_load(&node->failed);
+	if (first) {
+		node->result = result;
+		snprintf(node->error, sizeof(node->error), "%s", why);
+		atomic_store(&node->failed, true);
+		pthread_cond_broadcast(&node->changed);
+	}
+	pthread_mutex_unlock(&node->lock);
+	for (uint32_t i = 0; first && i < node->gpu_count; i++)
+		if (node->shares[i] != NULL)
+			winnow_comm_abort(node->shares[i], why);
+	if (first && node->guard != NULL)
+		winnow_comm_abort(node->guard, why);
+}
+
+/* The first communicator that has ended; its line is winnow_last_error(). */
+static int check_comms(struct winnow_node *node)
+{
+	int result = node->guard != NULL ? winnow_comm_check(node->guard) : WINNOW_OK;
+
+	for (uint32_t i = 0; i < node->gpu_count && result == WINNOW_OK; i++)
+		if (node->shares[i] != NULL)
+			result = winnow_comm_check(node->shares[i]);
+	return result;
+}
+
+int node_check(struct winnow_node *node)
+{
+	char why[COMM_ERROR_BYTES];
+	int result;
+
+	if (!atomic_load(&node->failed))
+		return check_comms(node);
+	pthread_mutex_lock(&node->lock);
+	result = (int)node->result;
+	snprintf(why, sizeof(why), "%s", node->error);
+	pthread_mutex_unlock(&node->lock);
+	return comm_fail(result, why);
+}
+
+bool node_given_up(void *context)
+{
+	struct winnow_node *node = context;
+
+	if (node->open_until_us != 0 && comm_clock_us() > node->open_until_us)
+		return true;
+	if (node->give_up != NULL && *node->give_up != 0)
+		return true;
+	return node_check(node) != WINNOW_OK;
+}
+
+static void fail_by_comm(struct winnow_node *node, int result)
+{
+	char why[COMM_ERROR_BYTES];
+
+	snprintf(why, sizeof(why), "%s", winnow_last_error());
+	node_fail(node, (enum winnow_result)result, why);
+}
+
+/* False: the node has failed. Where NCCL waits in vain a communicator may know why. */
+static bool well(struct winnow_node *node, int err, const char *why)
+{
+	int result = err == -ECANCELED ? check_comms(node) : WINNOW_OK;
+
+	if (result != WINNOW_OK)
+		fail_by_comm(node, result);
+	else if (err < 0)
+		node_fail(node, node_result(err), why);
+	return !atomic_load(&node->failed);
+}
+
+/* Whatever may have happened meanwhile. `since_us`: of the operation under way; UINT64_MAX: none. */
+static bool watch(struct winnow_node *node, uint64_t since_us)
+{
+	uint64_t now_us = comm_clock_us();
+	char why[NODE_WHY_BYTES];
+	int result;
+
+	if (atomic_load(&node->failed) || now_us < node->watch_due_us)
+		return !atomic_load(&node->failed);
+	node->watch_due_us = now_us + WATCH_US;
+	result = check_comms(node);
+	if (result != WINNOW_OK)
+		fail_by_comm(node, result);
+	else if (since_us != UINT64_MAX && now_us > since_us + node->timeout_us) {
+		snprintf(why, sizeof(why),
+		         "an operation of the node's GPUs did not end within %llu ms: not all of "
+		         "them have come to it",
+		         (unsigned long long)(node->timeout_us / 1000));
+		node_fail(node, WINNOW_ERR_TIMEOUT, why);
+	}
+	return well(node, node->calls->look(node->node_gpus, why), why);
+}
+
+static bool nap(struct winnow_node *node, const struct winnow_node_request *request)
+{
+	nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000}, NULL);
+	return watch(node, request->submitted_us);
+}
+
+/* ---- shares ---- */
+
+uint32_t node_segments_of(struct node_share share, const struct winnow_segment *all, uint32_t count,
+                          struct winnow_segment *out)
+{
+	uint64_t share_end = share.first + share.count;
+	uint32_t found = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		const struct winnow_segment *s = &all[i];
+		uint64_t first = s->offset > share.first ? s->offset : share.first;
+		uint64_t end = s->offset + s->count < share_end ? s->offset + s->count : share_end;
+		uint64_t into_row = s->row > 0 && first < end ? (first - s->offset) % s->row : 0;
+
+		/* The rest of a row that began in the share before goes in blocks of the usual size. */
+		if (first >= end || (into_row > 0 && s->row - into_row >= end - first))
+			continue;
+		first += into_row > 0 ? s->row - into_row : 0;
+		out[found++] = (struct winnow_segment){
+			.offset = first - share.first, .count = end - first, .row = s->row};
+	}
+	return found;
+}
+
+/* One GPU's share of a chunk, to the other nodes, after what the node's stream holds. */
+static int reduce_share(struct winnow_node *node, uint32_t index,
+                        const struct winnow_node_request *request, const struct node_task *chunk,
+                        uint64_t tag, struct winnow_request **out)
+{
+	struct winnow_options options = request->options;
+	struct node_share share = node_share(chunk->count, chunk->block_elems, node->local_world,
+	                                     node->local_rank + index);
+	struct winnow_segment *segments = NULL;
+	struct allreduce tensor = {.count = share.count,
+	                           .tag = tag,
+	                           .dtype = (uint8_t)chunk->dtype,
+	                           .reduction = (uint8_t)chunk->reduction};
+	uint32_t count = 0;
+	int result;
+
+	share.first += chunk->first;
+	tensor.send = tensor.recv =
+		(uint8_t *)chunk->recv[index] + share.first * dtype_bytes(chunk->dtype);
+	options.stream = node->calls->stream(node->node_gpus, index);
+	if (request->segments != NULL) {
+		segments = calloc(request->segment_count + 1u, sizeof(*segments));
+		if (segments == NULL)
+			return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+		count = node_segments_of(share, request->segments, request->segment_count,
+		                         segments);
+	}
+	result = comm_allreduce(node->shares[index], &tensor, segments, count, &options, out);
+	free(segments);
+	return result;
+}
+
+/* Waits for what there is of them. False: the node has failed. */
+static bool await_shares(struct winnow_node *node, struct winnow_node_request *request,
+                         struct winnow_request **shares)
+{
+	struct winnow_op_stats *total = &request->stats;
+
+	for (uint32_t i = 0; i < node->gpu_count; i++) {
+		struct winnow_op_stats stats = {0};
+		int done = shares[i] == NULL, result = WINNOW_OK;
+
+		while (!done) {
+			result = winnow_test(shares[i], &done, &stats);
+			if (!done && !nap(node, request))
+				return false;
+		}
+		winnow_request_free(&shares[i]);
+		if (result != WINNOW_OK) {
+			fail_by_comm(node, result);
+			return false;
+		}
+		total->blocks += stats.blocks;
+		total->blocks_nonzero += stats.blocks_nonzero;
+		total->blocks_union += stats.blocks_union;
+		total->staged_out_bytes += stats.staged_out_bytes;
+		total->staged_in_bytes += stats.staged_in_bytes;
+	}
+	return true;
+}
+
+/* ---- an operation ---- */
+
+/* Chunks are multiples of whole blocks for each GPU, as many for all: 1 for what is small. */
+static uint32_t chunk_count(const struct winnow_node *node, const struct node_task *task)
+{
+	uint64_t chunks = task->count * dtype_bytes(task->dtype) / node->local_world / CHUNK_BYTES;
+
+	return chunks < 1 ? 1 : chunks > CHUNKS_MAX ? CHUNKS_MAX : (uint32_t)chunks;
+}
+
+static struct node_task chunk_of(const struct winnow_node *node, const struct node_task *task,
+                                 uint32_t number, uint32_t count)
+{
+	uint64_t unit = (uint64_t)task->block_elems * node->local_world;
+	uint64_t each = task->count / count / unit * unit;
+	struct node_task chunk = *task;
+
+	chunk.first = number * each;
+	chunk.count = number + 1 == count ? task->count - chunk.first : each;
+	return chunk;
+}
+
+/*
+ * Nodes that do not agree on the size might still have a chunk of the same size: where there are
+ * several, an operation of no data comes first, which they have to agree on.
+ */
+static int agree(struct winnow_node *node, const struct winnow_node_request *request)
+{
+	const uint64_t what[] = {request->task.count, request->task.dtype, request->task.reduction,
+	                         request->task.block_elems};
+	int result = WINNOW_OK;
+
+	for (uint32_t i = 0; i < node->gpu_count && result == WINNOW_OK; i++)
+		result = comm_agree(node->shares[i], what, sizeof(what) / sizeof(what[0]),
+		                    request->options.tag);
+	return result;
+}
+
+static bool scatter(struct winnow_node *node, const struct winnow_node_request *request,
+                    uint32_t number, uint32_t count)
+{
+	struct node_task chunk = chunk_of(node, &request->task, number, count);
+	uint64_t tag = count > 1 ? comm_part_tag(request->options.tag, number) : 0;
+	char why[NODE_WHY_BYTES];
+	int result = WINNOW_OK;
+
+	if (!well(node, node->calls->scatter(node->node_gpus, &chunk, why), why))
+		return false;
+	/* Empty shares travel, too: so does a mismatch. Of an empty tensor nobody knows where it is. */
+	for (uint32_t i = 0; i < node->gpu_count && request->task.count > 0 && result == WINNOW_OK;
+	     i++)
+		result = reduce_share(node, i, request, &chunk, tag,
+		                      &node->under_way[number % 2][i]);
+	if (result != WINNOW_OK)
+		fail_by_comm(node, result);
+	return result == WINNOW_OK;
+}
+
+static bool gather(struct winnow_node *node, struct winnow_node_request *request, uint32_t number,
+                   uint32_t count)
+{
+	struct node_task chunk = chunk_of(node, &request->task, number, count);
+	char why[NODE_WHY_BYTES];
+
+	return await_shares(node, request, node->under_way[number % 2]) &&
+	       well(node, node->calls->gather(node->node_gpus, &chunk, why), why);
+}
+
+static void perform(struct winnow_node *node, struct winnow_node_request *request, uint32_t note)
+{
+	uint32_t chunks = chunk_count(node, &request->task);
+	char why[NODE_WHY_BYTES];
+	bool going = watch(node, UINT64_MAX) &&
+	             well(node, node->calls->after(node->node_gpus, note, why), why);
+	int state = 1, result;
+
+	if (going && chunks > 1) {
+		result = agree(node, request);
+		going = result == WINNOW_OK;
+		if (!going)
+			fail_by_comm(node, result);
+	}
+	for (uint32_t i = 0; i <= chunks && going; i++) {
+		going = i == chunks || scatter(node, request, i, chunks);
+		if (going && i > 0)
+			going = gather(node, request, i - 1, chunks);
+	}
+	while (going && state > 0) {
+		state = node->calls->look(node->node_gpus, why);
+		going = well(node, state, why) && (state == 0 || nap(node, request));
+	}
+}
+
+/* NCCL ends what it has under way, and so do the communicators, which have been told to. */
+static void give_up(struct winnow_node *node)
+{
+	node->calls->abort(node->node_gpus);
+	for (uint32_t i = 0; i < 2 * node->gpu_count; i++) {
+		struct winnow_request **share =
+			&node->under_way[i / node->gpu_count][i % node->gpu_count];
+
+		if (*share != NULL)
+			(void)!winnow_wait(*share, -1, NULL);
+		winnow_request_free(share);
+	}
+}
+
+static void complete(struct winnow_node *node, struct winnow_node_request *request)
+{
+	pthread_mutex_lock(&node->lock);
+	if (atomic_load(&node->failed)) {
+		request->result = (int)node->result;
+		snprintf(request->why, sizeof(request->why), "%s", node->error);
+	}
+	request->stats.time_us = comm_clock_us() - request->submitted_us;
+	request->done = true;
+	node->busy = false;
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->lock);
+	node_request_drop(request);
+}
+
+/* The next operation, for a while; NULL: none has come. */
+static struct winnow_node_request *next(struct winnow_node *node, uint32_t *note)
+{
+	uint64_t us = comm_clock_us() + IDLE_US;
+	struct timespec until = {.tv_sec = (time_t)(us / 1000000),
+	                         .tv_nsec = (long)(us % 1000000 * 1000)};
+	struct winnow_node_request *request;
+
+	pthread_mutex_lock(&node->lock);
+	if (node->first == NULL && !node->stop)
+		(void)pthread_cond_timedwait(&node->changed, &node->lock, &until);
+	request = node->first;
+	if (request != NULL) {
+		node->first = request->next;
+		if (node->first == NULL)
+			node->end = &node->first;
+		*note = (uint32_t)(node->begun++ % NODE_NOTES);
+		node->busy = true;
+		pthread_cond_broadcast(&node->changed);
+	}
+	pthread_mutex_unlock(&node->lock);
+	return request;
+}
+
+void *node_run(void *context)
+{
+	struct winnow_node *node = context;
+	bool over = false, ended = false;
+	uint32_t note;
+
+	pthread_setname_np(pthread_self(), "winnow-node");
+	while (!over) {
+		struct winnow_node_request *request = next(node, &note);
+
+		if (request != NULL && !ended)
+			perform(node, request, note);
+		else if (!ended)
+			(void)watch(node, UINT64_MAX);
+		if (!ended && atomic_load(&node->failed)) {
+			give_up(node);
+			ended = true;
+		}
+		if (request != NULL)
+			complete(node, request);
+		pthread_mutex_lock(&node->lock);
+		over = node->stop && node->first == NULL;
+		pthread_mutex_unlock(&node->lock);
+	}
+	return NULL;
+}

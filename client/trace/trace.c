@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* trace.c - see trace.h */
+
+#include "client/trace/trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "aggregator/control/options.h"
+#include "client/worker/rows.h"
+
+#define FINE_DEFAULT 4 /* embeddings' rows are multiples of it */
+#define LIMIT_DEFAULT (UINT64_C(64) << 20)
+
+struct trace {
+	struct trace_config config;
+	FILE *file; /* NULL: the trace has ended early */
+	char path[TRACE_PATH_BYTES];
+	uint64_t bytes, operations;
+	uint64_t *bitmap;
+	uint8_t *body;
+	uint64_t room_bits; /* of the two */
+};
+
+bool trace_config_read(struct trace_config *config)
+{
+	const char *folder = getenv("WINNOW_TRACE"), *limit = getenv("WINNOW_TRACE_LIMIT");
+	const char *fine = getenv("WINNOW_TRACE_BLOCK");
+	uint64_t number = FINE_DEFAULT;
+	char *end = NULL;
+
+	if (folder == NULL || folder[0] == '\0')
+		return false;
+	*config = (struct trace_config){.limit_bytes = LIMIT_DEFAULT};
+	if (limit != NULL && option_size(limit, &config->limit_bytes) != 0) {
+		fprintf(stderr,
+		        "winnow: WINNOW_TRACE_LIMIT is '%s': want a size such as 64M; no trace is "
+		        "made\n",
+		        limit);
+		return false;
+	}
+	if (fine != NULL)
+		number = strtoul(fine, &end, 10);
+	if (number == 0 || number > TRACE_FINE_MAX || (end != NULL && *end != '\0')) {
+		fprintf(stderr,
+		        "winnow: WINNOW_TRACE_BLOCK is '%s': want 1 to %d elements; no trace is "
+		        "made\n",
+		        fine, TRACE_FINE_MAX);
+		return false;
+	}
+	config->fine = (uint32_t)number;
+	config->folder = folder;
+	return true;
+}
+
+/* The disk is full, or the limit is reached: what there is stays. */
+static void stop(struct trace *trace, const char *why)
+{
+	fprintf(stderr, "winnow: the trace %s ends after %llu operations: %s; the job goes on\n",
+	        trace->path, (unsigned long long)trace->operations, why);
+	fclose(trace->file);
+	trace->file = NULL;
+}
+
+static bool bytes_write(struct trace *trace, const void *bytes, size_t count)
+{
+	if (fwrite(bytes, 1, count, trace->file) == count)
+		return true;
+	stop(trace, strerror(errno));
+	return false;
+}
+
+struct trace *trace_open(const struct trace_config *config, char *why)
+{
+	const struct trace_head *head = &config->head;
+	struct trace *trace = calloc(1, sizeof(*trace));
+	uint8_t bytes[TRACE_HEAD_BYTES];
+
+	if (trace == NULL) {
+		snprintf(why, TRACE_OPEN_WHY_BYTES, "out of memory");
+		return NULL;
+	}
+	trace->config = *config;
+	snprintf(trace->path, sizeof(trace->path), "%.4000s/%s.%016llx.%u.trace", config->folder,
+	         head->job, (unsigned long long)head->run, head->rank);
+	(void)mkdir(config->folder, 0777); /* opening the file says what is wrong */
+	trace->file = fopen(trace->path, "wxe");
+	if (trace->file == NULL) {
+		snprintf(why, TRACE_OPEN_WHY_BYTES, "cannot make the trace %s: %s", trace->path,
+		         strerror(errno));
+		free(trace);
+		return NULL;
+	}
+	trace_head_put(head, bytes);
+	trace->bytes = sizeof(bytes);
+	bytes_write(trace, bytes, sizeof(bytes));
+	return trace;
+}
+
+const char *trace_path(const struct trace *trace)
+{
+	return trace->file != NULL ? trace->path : NULL;
+}
+
+uint64_t trace_operations(const struct trace *trace)
+{
+	return trace->operations;
+}
+
+static bool room_for(struct trace *trace, uint64_t bits)
+{
+	if (bits <= trace->room_bits)
+		return true;
+	free(trace->bitmap);
+	free(trace->body);
+	trace->bitmap = malloc(trace_bitmap_room(bits));
+	trace->body = malloc(trace_bitmap_room(bits));
+	trace->room_bits = trace->bitmap != NULL && trace->body != NULL ? bits : 0;
+	return trace->room_bits > 0;
+}
+
+static void record_write(struct trace *trace, const struct trace_record *record)
+{
+	uint8_t bytes[TRACE_RECORD_BYTES];
+
+	trace_record_put(record, bytes);
+	if (!bytes_write(trace, bytes, sizeof(bytes)) ||
+	    !bytes_write(trace, trace->body, record->body_bytes))
+		return;
+	if (fflush(trace->file) != 0) {
+		stop(trace, strerror(errno));
+		return;
+	}
+	trace->bytes += sizeof(bytes) + record->body_bytes;
+	trace->operations += record->kind == TRACE_OPERATION;
+}
+
+/* A list of blocks: only their values are there to be looked at. */
+static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bits)
+{
+	uint32_t length = task->block_elems, bytes = dtype_bytes((enum dtype)task->dtype) * length;
+	const struct winnow_rows *rows = task->access_state;
+	uint64_t found[WIRE_BLOCK_ELEMS_MAX / 64];
+	struct bitmap_tensor block = {.block_elems = 1, .dtype = task->dtype};
+
+	for (uint64_t i = 0; i < rows->count; i++) {
+		uint64_t first = rows->blocks[i] * length;
+
+		block.data = rows->values + i * bytes;
+		block.count = task->count - first < length ? task->count - first : length;
+		bitmap_best()->scan(&block, found);
+		for (uint64_t e = 0; e < block.count; e++)
+			if (found[e / 64] >> (e % 64) & 1)
+				bits[(first + e) / fine / 64] |= UINT64_C(1)
+				                                 << ((first + e) / fine % 64);
+	}
+}
+
+uint32_t trace_fine(const struct trace *trace)
+{
+	return trace->config.fine;
+}
+
+void trace_lacks_memory(struct trace *trace)
+{
+	if (trace->file != NULL)
+		stop(trace, "no memory for a bitmap");
+}
+
+/* False: there is nothing to write, or it cannot be. */
+static bool record_begin(struct trace *trace, const struct allreduce *task,
+                         struct trace_record *record)
+{
+	*record = (struct trace_record){
+		.kind = TRACE_OPERATION,
+		.dtype = task->dtype,
+		.reduction = task->reduction,
+		.form = task->form,
+		.block = task->block_elems,
+		.fine = trace->config.fine,
+		.tag = task->tag,
+		.count = task->count,
+		.whole = task->whole,
+		.first = task->first,
+	};
+	if (trace->file == NULL || task->count == 0)
+		return false;
+	if (trace_bits(record) <= TRACE_BITS_MAX && room_for(trace, trace_bits(record)))
+		return true;
+	trace_lacks_memory(trace);
+	return false;
+}
+
+static void record_end(struct trace *trace, struct trace_record *record, const uint64_t *bits)
+{
+	record->body_bytes =
+		trace_bitmap_put(bits, trace_bits(record), trace->body, &record->encoding);
+	if (trace->bytes + TRACE_RECORD_BYTES + record->body_bytes > trace->config.limit_bytes)
+		stop(trace, "WINNOW_TRACE_LIMIT is reached");
+	else
+		record_write(trace, record);
+}
+
+void trace_operation(struct trace *trace, const struct allreduce *task)
+{
+	struct trace_record record;
+	struct bitmap_tensor tensor = {.data = task->send,
+	                               .count = task->count,
+	                               .block_elems = trace->config.fine,
+	                               .dtype = task->dtype};
+
+	if (!record_begin(trace, task, &record))
+		return;
+	if (task->access != NULL) {
+		memset(trace->bitmap, 0, trace_bitmap_room(trace_bits(&record)));
+		list_scan(task, record.fine, trace->bitmap);
+	} else {
+		bitmap_pool_scan(trace->config.pool, &tensor, trace->bitmap, NULL);
+	}
+	record_end(trace, &record, trace->bitmap);
+}
+
+void trace_bitmap(struct trace *trace, const struct allreduce *task, const uint64_t *bits)
+{
+	struct trace_record record;
+
+	if (record_begin(trace, task, &record))
+		record_end(trace, &record, bits);
+}
+
+void trace_close(struct trace *trace, uint64_t sent_bytes, uint64_t received_bytes,
+                 uint64_t retransmits)
+{
+	if (trace == NULL)
+		return;
+	if (trace->file != NULL)
+		record_write(trace, &(struct trace_record){.kind = TRACE_END,
+		                                           .operations = trace->operations,
+		                                           .sent_bytes = sent_bytes,
+		                                           .received_bytes = received_bytes,
+		                                           .retransmits = retransmits});
+	if (trace->file != NULL && fclose(trace->file) != 0)
+		fprintf(stderr, "winnow: cannot write the trace %s: %s\n", trace->path,
+		        strerror(errno));
+	free(trace->bitmap);
+	free(trace->body);
+	free(trace);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * trace.h - recording a worker's operations for winnow tune: WINNOW_TRACE=FOLDER
+ *
+ * One file a communicator, from its first operation on, or from when winnow trace asks. Its size
+ * is bounded (WINNOW_TRACE_LIMIT), and a full disk ends the trace, not the job: then, and only
+ * then, the library prints a line. One thread.
+ */
+#ifndef CLIENT_TRACE_H
+#define CLIENT_TRACE_H
+
+#include "bitmap/pool.h"
+#include "client/worker/allreduce.h"
+#include "client/trace/trace_format.h"
+
+#define TRACE_PATH_BYTES 4200
+
+struct trace;
+
+struct trace_config {
+	const char *folder;
+	uint64_t limit_bytes;
+	uint32_t fine;            /* elements a bit stands for */
+	struct bitmap_pool *pool; /* scans; outlives the trace */
+	struct trace_head head;
+};
+
+/*
+ * trace_config_read - what the environment asks for; false: nothing, or what cannot be (said on
+ * stderr). Fills in all but pool and head.
+ */
+bool trace_config_read(struct trace_config *config);
+
+/* trace_open - NULL when the file cannot be made: `why` says it, [TRACE_OPEN_WHY_BYTES]. */
+#define TRACE_OPEN_WHY_BYTES (TRACE_PATH_BYTES + 128)
+struct trace *trace_open(const struct trace_config *config, char *why);
+
+/* trace_path - the file that is being written; NULL: it has come to an end. */
+const char *trace_path(const struct trace *trace);
+
+uint64_t trace_operations(const struct trace *trace); /* that it holds */
+
+uint32_t trace_fine(const struct trace *trace);
+
+/*
+ * trace_operation - an operation that has been submitted and not begun; its tensor is read.
+ * trace_bitmap(): the same where others have looked: a bit for trace_fine() elements.
+ */
+void trace_operation(struct trace *trace, const struct allreduce *task);
+void trace_bitmap(struct trace *trace, const struct allreduce *task, const uint64_t *bits);
+
+/* trace_lacks_memory - nobody could look: it comes to an end. */
+void trace_lacks_memory(struct trace *trace);
+
+/* trace_close - the end record with the job's totals, and the end; NULL is fine. */
+void trace_close(struct trace *trace, uint64_t sent_bytes, uint64_t received_bytes,
+                 uint64_t retransmits);
+
+#endif /* CLIENT_TRACE_H */

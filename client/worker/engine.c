@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * engine.c - see engine.h
+ *
+ * Operations start in the order in which they were submitted, each in an operation slot
+ * that is free on every channel. Scanning prefers the oldest, but goes on to the next when
+ * the oldest has its fill of segments under way: so every operation that has a slot is
+ * announced, whatever the others wait for, and workers that submit in different orders
+ * cannot block each other (PROTOCOL.md section 6.3).
+ *
+ * Frames are numbered when they are planned, and go out in that order: what is announced
+ * cannot be overtaken. So while operations with a priority are under way, no more is announced
+ * than keeps the channels busy, the highest first. Nothing waits for an announcement then:
+ * what fills a channel has its plan, or had no time to get it yet, and drains by itself.
+ */
+
+#include "client/worker/engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "client/worker/task_list.h"
+#include "client/winnow.h"
+
+#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
+#define PASSED_MAX 16 /* segments of others that may come before one of a lower priority */
+
+struct engine {
+	struct bitmap_pool *pool;
+	const struct bitmap_engine *bitmap;
+	uint32_t stream_count;
+	uint32_t op_slots;
+	uint32_t payload;
+	int failed; /* status of engine_fail(), or 0 */
+	uint64_t progress_us;
+	struct task_list waiting; /* for a slot */
+	struct task_list active;  /* in slots, oldest first */
+	uint64_t *found;      /* [stream_count * SEGMENT_WORDS] bits of one scan, in tensor order */
+	uint64_t *shard_bits; /* [stream_count * SEGMENT_WORDS] the same, by shard */
+	uint64_t *
+		failed_tags; /* [op_slots] of what failed in a slot and may still be withdrawn; 0: none */
+	struct stream *streams[];
+};
+
+int engine_open(const struct engine_config *config, struct engine **out)
+{
+	size_t words = (size_t)config->stream_count * SEGMENT_WORDS;
+	struct engine *e;
+	int err = -ENOMEM;
+
+	if (config->stream_count == 0 || config->stream_count > WIRE_SHARDS_MAX)
+		return -EINVAL;
+	e = calloc(1, sizeof(*e) + config->stream_count * sizeof(e->streams[0]));
+	if (e == NULL)
+		return -ENOMEM;
+	e->found = calloc(words, sizeof(*e->found));
+	e->shard_bits = calloc(words, sizeof(*e->shard_bits));
+	if (e->found == NULL || e->shard_bits == NULL)
+		goto fail;
+	e->pool = config->pool;
+	e->bitmap = config->bitmap;
+	e->op_slots = config->streams[0].op_slots;
+	e->failed_tags = calloc(e->op_slots, sizeof(*e->failed_tags));
+	if (e->failed_tags == NULL)
+		goto fail;
+	e->payload = config->streams[0].payload;
+	for (; e->stream_count < config->stream_count; e->stream_count++) {
+		const struct stream_config *c = &config->streams[e->stream_count];
+
+		err = -EINVAL;
+		if (c->shard != e->stream_count || c->shard_count != config->stream_count ||
+		    c->payload != e->payload)
+			goto fail;
+		if (c->op_slots < e->op_slots)
+			e->op_slots = c->op_slots;
+		err = stream_open(c, &e->streams[e->stream_count]);
+		if (err != 0)
+			goto fail;
+	}
+	*out = e;
+	return 0;
+fail:
+	engine_close(e);
+	return err;
+}
+
+void engine_close(struct engine *engine)
+{
+	if (engine == NULL)
+		return;
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		stream_close(engine->streams[i]);
+	free(engine->found);
+	free(engine->shard_bits);
+	free(engine->failed_tags);
+	free(engine);
+}
+
+/* ---- starting ---- */
+
+static bool slot_is_free(const struct engine *engine, uint32_t slot)
+{
+	for (const struct allreduce *t = engine->active.first; t != NULL; t = t->next)
+		if (t->slot == slot)
+			return false;
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		if (!stream_slot_free(engine->streams[i], slot))
+			return false;
+	return true;
+}
+
+/* Would some channel still take it for an operation that has failed (PROTOCOL.md section 6.3)? */
+static bool tag_is_withdrawn(const struct engine *engine, uint64_t tag)
+{
+	for (uint32_t slot = 0; slot < engine->op_slots; slot++)
+		if (engine->failed_tags[slot] == tag && !slot_is_free(engine, slot))
+			return true;
+	return false;
+}
+
+/* The oldest operation that may start; NULL: none. */
+static struct allreduce *next_waiting(const struct engine *engine)
+{
+	struct allreduce *task = engine->waiting.first;
+
+	while (task != NULL && tag_is_withdrawn(engine, task->tag))
+		task = task->next;
+	return task;
+}
+
+/* Give waiting operations slots, as long as there are any. */
+static void start_waiting(struct engine *engine)
+{
+	for (uint32_t slot = 0; slot < engine->op_slots; slot++) {
+		struct allreduce *task;
+
+		if (!slot_is_free(engine, slot))
+			continue;
+		task = next_waiting(engine);
+		if (task == NULL)
+			return;
+		engine->failed_tags[slot] = 0;
+		list_remove(&engine->waiting, task);
+		list_append(&engine->active, task);
+		task->slot = slot;
+		if (task->cut.eager) {
+			uint32_t only = geometry_eager_channel(task->tag, engine->stream_count);
+
+			task->shards_left = 1;
+			stream_begin(engine->streams[only], task);
+			continue;
+		}
+		task->shards_left = engine->stream_count;
+		for (uint32_t i = 0; i < engine->stream_count; i++)
+			stream_begin(engine->streams[i], task);
+	}
+}
+
+/* One round trip instead of two (PROTOCOL.md section 4.4). */
+static bool fits_announcement(struct geometry_input input)
+{
+	struct geometry cut;
+
+	input.fixed32 = false;
+	return geometry_compute(&input, &cut) && cut.eager;
+}
+
+int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us)
+{
+	struct geometry_input input = {
+		.count = task->count,
+		.block_elems = task->block_elems,
+		.elem_bytes = dtype_bytes(task->dtype),
+		.shard_count = engine->stream_count,
+		.payload = engine->payload,
+		.fixed32 = task->form == WIRE_FIXED32,
+	};
+
+	if (engine->failed != 0)
+		return engine->failed;
+	if (task->form_auto && fits_announcement(input)) {
+		task->form = WIRE_NATIVE;
+		input.fixed32 = false;
+	}
+	if (!geometry_compute(&input, &task->cut))
+		return WINNOW_ERR_INVALID;
+	if (input.fixed32 && (task->dtype != DTYPE_F32 || task->reduction > REDUCE_AVG))
+		return WINNOW_ERR_INVALID;
+	if (list_has_tag(&engine->active, task->tag) || list_has_tag(&engine->waiting, task->tag))
+		return WINNOW_ERR_BUSY;
+	task->status = 0;
+	task->blocks = task->cut.block_count;
+	task->blocks_nonzero = task->blocks_union = 0;
+	task->segments_scanned = task->passed = 0;
+	if (task->access != NULL && task->access->begin(task) != 0)
+		return WINNOW_ERR_MEMORY;
+	task->started_us = now_us;
+	if (engine->active.first == NULL && engine->waiting.first == NULL)
+		engine->progress_us = now_us;
+	list_append(&engine->waiting, task);
+	start_waiting(engine);
+	return 0;
+}
+
+/* ---- scanning ---- */
+
+/* Deal the bits of groups [first, first + groups) out to the shards that own them. */
+static void deal_bits(const struct engine *engine, const struct geometry *cut, uint64_t first_group,
+                      uint32_t groups)
+{
+	uint32_t shards = cut->shard_count;
+	uint64_t first_block = first_group * shards;
+	uint64_t blocks = cut->block_count - first_block;
+
+	if (blocks > (uint64_t)groups * shards)
+		blocks = (uint64_t)groups * shards;
+	memset(engine->shard_bits, 0, (size_t)shards * SEGMENT_WORDS * 8);
+	for (uint64_t word = 0; word < (blocks + 63) / 64; word++) {
+		for (uint64_t left = engine->found[word]; left != 0; left &= left - 1) {
+			uint64_t block = word * 64 + (uint64_t)__builtin_ctzll(left);
+			uint32_t shard = geometry_shard(cut, first_block + block);
+			uint64_t group = block / shards;
+
+			engine->shard_bits[(size_t)shard * SEGMENT_WORDS + group / 64] |=
+				UINT64_C(1) << (group % 64);
+		}
+	}
+}
+
+/* The bits, in tensor order, and the range of a segment of all shards. */
+static void scan_blocks(struct engine *engine, struct allreduce *task, uint32_t number,
+                        struct bitmap_range *range)
+{
+	const struct geometry *cut = &task->cut;
+	uint64_t first = (uint64_t)number * cut->segment_blocks * cut->shard_count;
+	uint64_t blocks = (uint64_t)geometry_segment_blocks(cut, number) * cut->shard_count;
+	uint64_t first_elem = first * cut->block_elems, elems = blocks * cut->block_elems;
+	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
+
+	if (task->count - first_elem < elems)
+		elems = task->count - first_elem;
+	tensor.count = elems;
+	if (elems > 0)
+		tensor.data = (const uint8_t *)task->send + first_elem * cut->elem_bytes;
+	bitmap_pool_scan(engine->pool, &tensor, engine->found, range);
+	task->blocks_nonzero += bitmap_set_count(
+		engine->found, bitmap_word_count(bitmap_block_count(elems, cut->block_elems)));
+}
+
+/* The same where the tensor is somewhere else. */
+static void scan_access(struct engine *engine, struct allreduce *task, uint32_t number,
+                        struct bitmap_range *range)
+{
+	const struct geometry *cut = &task->cut;
+	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
+	struct access_scan found = {0};
+
+	task->access->scan(task, number, engine->found, &found);
+	task->blocks_nonzero += found.count;
+	if (range == NULL || found.count == 0)
+		return;
+	if (found.values == NULL) {
+		*range = found.range;
+		return;
+	}
+	tensor.data = found.values;
+	tensor.count = found.count * cut->block_elems;
+	bitmap_pool_scan(engine->pool, &tensor, engine->shard_bits, range);
+}
+
+static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t now_us)
+{
+	const struct geometry *cut = &task->cut;
+	uint32_t number = task->segments_scanned++;
+	uint64_t first_group = (uint64_t)number * cut->segment_blocks;
+	uint32_t groups = geometry_segment_blocks(cut, number);
+	struct bitmap_range range = {.exponent = BITMAP_EXPONENT_NONE};
+	struct stream_scan scan = {.exponent = WIRE_EXPONENT_NONE};
+
+	(task->access != NULL ? scan_access : scan_blocks)(
+		engine, task, number, task->form == WIRE_FIXED32 ? &range : NULL);
+	scan.nonfinite = range.nonfinite;
+	if (range.exponent != BITMAP_EXPONENT_NONE && !range.nonfinite)
+		scan.exponent = (int16_t)range.exponent;
+
+	if (cut->shard_count == 1 && engine->stream_count == 1) {
+		scan.bits = engine->found;
+		stream_announce(engine->streams[0], task, number, &scan, now_us);
+		return;
+	}
+	deal_bits(engine, cut, first_group, groups);
+	for (uint32_t i = 0; i < cut->shard_count; i++) {
+		uint32_t stream = i;
+
+		if (cut->eager)
+			stream = geometry_eager_channel(task->tag, engine->stream_count);
+		scan.bits = engine->shard_bits + (size_t)i * SEGMENT_WORDS;
+		stream_announce(engine->streams[stream], task, number, &scan, now_us);
+	}
+}
+
+static bool has_room(const struct engine *engine, struct allreduce *task)
+{
+	uint32_t number = task->segments_scanned;
+
+	if (number == task->cut.segment_count)
+		return false;
+	if (task->access != NULL && task->access->ready != NULL &&
+	    !task->access->ready(task, number))
+		return false;
+	if (task->cut.eager)
+		return true;
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		if (!stream_has_room(engine->streams[i], task, number))
+			return false;
+	return true;
+}
+
+/* ---- which is next ---- */
+
+/* Does `a` go before the older `b`? What fits its announcement holds up nobody. This turn counts in `passed`. */
+static bool goes_before(const struct allreduce *a, const struct allreduce *b)
+{
+	bool a_first = a->cut.eager || a->passed > PASSED_MAX;
+	bool b_first = b->cut.eager || b->passed > PASSED_MAX;
+
+	return a_first != b_first ? a_first : a->priority > b->priority;
+}
+
+static bool all_busy(const struct engine *engine)
+{
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		if (!stream_is_busy(engine->streams[i]))
+			return false;
+	return true;
+}
+
+/* Without priorities the oldest, and no other is asked: memory of a GPU takes staging room then. */
+static struct allreduce *next_by_age(const struct engine *engine)
+{
+	struct allreduce *task = engine->active.first;
+
+	while (task != NULL && !has_room(engine, task))
+		task = task->next;
+	return task;
+}
+
+static struct allreduce *next_by_priority(const struct engine *engine)
+{
+	bool busy = all_busy(engine);
+	struct allreduce *next = NULL;
+
+	for (struct allreduce *task = engine->active.first; task != NULL; task = task->next) {
+		if ((busy && !task->cut.eager) || !has_room(engine, task))
+			continue;
+		task->passed++;
+		if (next == NULL || goes_before(task, next))
+			next = task;
+	}
+	if (next != NULL)
+		next->passed = 0;
+	return next;
+}
+
+bool engine_work(struct engine *engine, uint64_t now_us)
+{
+	struct allreduce *next = engine->active.first;
+
+	while (next != NULL && next->priority == 0)
+		next = next->next;
+	next = next != NULL ? next_by_priority(engine) : next_by_age(engine);
+	if (next == NULL)
+		return false;
+	scan_segment(engine, next, now_us);
+	return true;
+}
+
+/* ---- finishing ---- */
+
+static void finish(struct engine *engine, struct allreduce *task, uint64_t now_us)
+{
+	list_remove(&engine->active, task);
+	if (task->status != 0) {
+		engine->failed_tags[task->slot] = task->tag;
+		for (uint32_t i = 0; i < engine->stream_count; i++)
+			stream_withdraw(engine->streams[i], task, now_us);
+	}
+	task->done(task);
+}
+
+void engine_receive(struct engine *engine, uint32_t index, const struct packet *packet,
+                    uint64_t now_us)
+{
+	struct allreduce *task;
+
+	if (engine->failed != 0)
+		return;
+	task = stream_receive(engine->streams[index], packet, now_us);
+	if (packet->kind == WIRE_PLAN || packet->kind == WIRE_RESULT)
+		engine->progress_us = now_us;
+	if (task != NULL && (task->status != 0 || task->shards_left == 0))
+		finish(engine, task, now_us);
+	if (engine->waiting.first != NULL)
+		start_waiting(engine);
+}
+
+void engine_fail(struct engine *engine, int status)
+{
+	struct task_list lists[] = {engine->active, engine->waiting};
+
+	engine->failed = status;
+	engine->active = engine->waiting = (struct task_list){0};
+	for (size_t i = 0; i < 2; i++) {
+		struct allreduce *next;
+
+		for (struct allreduce *task = lists[i].first; task != NULL; task = next) {
+			next = task->next;
+			task->status = status;
+			task->done(task);
+		}
+	}
+}
+
+bool engine_pull(struct engine *engine, uint32_t first, uint32_t end, uint64_t now_us,
+                 struct packet_out *out)
+{
+	if (engine->failed != 0)
+		return false;
+	for (uint32_t i = first; i < end; i++)
+		if (stream_pull(engine->streams[i], now_us, out))
+			return true;
+	return false;
+}
+
+uint64_t engine_deadline(const struct engine *engine)
+{
+	uint64_t due_us = UINT64_MAX;
+
+	for (uint32_t i = 0; i < engine->stream_count && engine->failed == 0; i++) {
+		uint64_t stream_due_us = stream_deadline(engine->streams[i]);
+
+		due_us = stream_due_us < due_us ? stream_due_us : due_us;
+	}
+	return due_us;
+}
+
+bool engine_quiet(const struct engine *engine)
+{
+	if (engine->active.first != NULL || engine->waiting.first != NULL)
+		return false;
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		if (!stream_quiet(engine->streams[i]))
+			return false;
+	return true;
+}
+
+uint64_t engine_progress_us(const struct engine *engine)
+{
+	bool any = engine->active.first != NULL || engine->waiting.first != NULL;
+
+	return any ? engine->progress_us : UINT64_MAX;
+}
+
+uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t end)
+{
+	uint64_t since_us = UINT64_MAX;
+
+	for (uint32_t i = first; i < end && engine->failed == 0; i++)
+		if (stream_waits_us(engine->streams[i]) < since_us)
+			since_us = stream_waits_us(engine->streams[i]);
+	return since_us;
+}
+
+uint32_t engine_doing(const struct engine *engine, uint64_t *tag)
+{
+	const struct allreduce *oldest = engine->active.first;
+
+	if (oldest == NULL)
+		oldest = engine->waiting.first;
+	*tag = oldest != NULL ? oldest->tag : 0;
+	return list_count(&engine->active) + list_count(&engine->waiting);
+}
+
+uint32_t engine_op_slots(const struct engine *engine)
+{
+	return engine->op_slots;
+}
+
+const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index)
+{
+	return stream_stats(engine->streams[index]);
+}

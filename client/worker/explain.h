@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* explain.h - what workers disagree about in words, and what codes of aggregators are to callers */
+#ifndef CLIENT_EXPLAIN_H
+#define CLIENT_EXPLAIN_H
+
+#include <stddef.h>
+
+#include "client/worker/allreduce.h"
+#include "client/winnow.h"
+
+/* One line for an operation that failed with WINNOW_ERR_MISMATCH. */
+void explain_mismatch(const struct allreduce *task, char *text, size_t room);
+
+/* What callers are told for a code of FAILED (PROTOCOL.md section 5.4), or one that link.c makes. */
+enum winnow_result explain_code(const char *code, bool joined);
+
+#endif /* CLIENT_EXPLAIN_H */

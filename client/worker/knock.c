@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* knock.c - see knock.h */
+
+#include "client/worker/knock.h"
+
+#include <string.h>
+
+#include "ebpf/wire.h"
+
+#define ROUND_US 20000
+#define ROUNDS_PER_SIZE 10
+#define PROBE_WAIT_US 100000 /* for multicast, after unicast has been shown to work */
+
+/* Datagram sizes to fall back to, when a larger one does not pass: common MTUs less 28. */
+static const uint32_t sizes[] = {8972, 3470, 1472, 1432, 1372, 1252, WIRE_PAYLOAD_MIN};
+
+uint32_t knock_smaller(uint32_t bytes)
+{
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		if (sizes[i] < bytes)
+			return sizes[i];
+	return 0;
+}
+
+static void size_begin(struct knock *knock, uint32_t size, uint64_t now_us)
+{
+	memset(knock->answered, 0, sizeof(knock->answered));
+	knock->size = size;
+	knock->rounds = knock->turn = 0;
+	knock->due_us = now_us;
+	knock->probe_until_us = KNOCK_NEVER;
+}
+
+void knock_begin(struct knock *knock, uint32_t channel_count, uint32_t largest, bool wants_probe,
+                 uint64_t now_us)
+{
+	*knock = (struct knock){
+		.channel_count = channel_count, .largest = largest, .wants_probe = wants_probe};
+	size_begin(knock, largest, now_us);
+}
+
+static bool all_answered(const struct knock *knock)
+{
+	for (uint32_t i = 0; i < knock->channel_count; i++)
+		if (!knock->answered[i])
+			return false;
+	return true;
+}
+
+static void finish(struct knock *knock)
+{
+	knock->done = true;
+	knock->due_us = KNOCK_NEVER;
+}
+
+void knock_answer(struct knock *knock, uint32_t channel, uint32_t bytes, uint64_t now_us)
+{
+	if (bytes == knock->size)
+		knock->answered[channel] = true;
+	if (!all_answered(knock))
+		return;
+	if (!knock->wants_probe)
+		finish(knock);
+	else if (knock->probe_until_us == KNOCK_NEVER)
+		knock->probe_until_us = now_us + PROBE_WAIT_US;
+}
+
+void knock_probed(struct knock *knock)
+{
+	knock->wants_probe = false;
+	if (all_answered(knock))
+		finish(knock);
+}
+
+/* This size does not pass, or nothing does: try the next smaller, and the largest after all. */
+static void next_size(struct knock *knock, uint64_t now_us)
+{
+	uint32_t size = knock_smaller(knock->size);
+
+	size_begin(knock, size > 0 ? size : knock->largest, now_us);
+}
+
+bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_t *bytes)
+{
+	if (knock->done || now_us < knock->due_us)
+		return false;
+	if (knock->turn == 0 && now_us >= knock->probe_until_us) {
+		finish(knock); /* without multicast */
+		return false;
+	}
+	if (knock->turn == 0 && knock->rounds == ROUNDS_PER_SIZE && !all_answered(knock))
+		next_size(knock, now_us);
+	/*
+	 * When all have answered, one KNOCK a round is for the PROBE that it draws. More would be
+	 * too many: each PROBE goes to all workers.
+	 */
+	*bytes = knock->size;
+	while (knock->turn < knock->channel_count) {
+		*channel = knock->turn++;
+		if (all_answered(knock) ? *channel == 0 : !knock->answered[*channel])
+			return true;
+	}
+	knock->turn = 0;
+	knock->rounds++;
+	knock->due_us = now_us + ROUND_US;
+	return false;
+}

@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* link.c - see link.h */
+
+#include "client/worker/link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEVER UINT64_MAX
+
+struct link {
+	struct link_config config;
+	struct proof_key key;
+	char job[CONTROL_NAME_BYTES];
+	char host[CONTROL_NAME_BYTES];
+	enum link_state state;
+	uint8_t server_nonce[CONTROL_NONCE_BYTES];
+	struct control_message welcome, start;
+
+	/* Lines that wait to be sent, as flags: none is needed twice. */
+	bool send_join, send_ready, send_leave, send_abort, send_path, send_move;
+	bool retried;
+	uint64_t silence_us; /* that holds */
+	uint64_t opened_us, heard_us, ping_due_us;
+	uint32_t open; /* operations under way, */
+	uint64_t tag;  /* and the oldest one's */
+
+	struct knock knock; /* while probing */
+	bool multicast_seen;
+	uint32_t size; /* that READY says */
+
+	struct path path; /* when running */
+	uint64_t number;  /* that our KNOCKs carry, should our address be another now */
+	bool number_asked;
+	struct path_verdict verdict;
+	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
+
+	char abort_code[CONTROL_NAME_BYTES];
+	char abort_text[CONTROL_TEXT_BYTES];
+	char error[CONTROL_TEXT_BYTES];
+	char error_code[CONTROL_NAME_BYTES];
+	uint32_t error_rank;
+	uint32_t left_rank;
+	char left_text[CONTROL_TEXT_BYTES];
+};
+
+int link_open(const struct link_config *config, uint64_t now_us, struct link **out)
+{
+	struct link *link = calloc(1, sizeof(*link));
+
+	if (link == NULL)
+		return -ENOMEM;
+	link->config = *config;
+	if (config->key != NULL) {
+		link->key = *config->key;
+		link->config.key = &link->key;
+	}
+	snprintf(link->job, sizeof(link->job), "%s", config->job);
+	snprintf(link->host, sizeof(link->host), "%s", config->host);
+	link->silence_us = config->silence_us;
+	link->opened_us = now_us;
+	link->heard_us = link->ping_due_us = NEVER;
+	link->verdict_due_us = NEVER;
+	link->left_rank = link->error_rank = config->world;
+	*out = link;
+	return 0;
+}
+
+void link_close(struct link *link)
+{
+	free(link);
+}
+
+__attribute__((format(printf, 3, 4))) static void fail(struct link *link, const char *code,
+                                                       const char *format, ...)
+{
+	va_list args;
+
+	if (link->state == LINK_FAILED)
+		return; /* the first reason is the true one */
+	va_start(args, format);
+	vsnprintf(link->error, sizeof(link->error), format, args);
+	va_end(args);
+	snprintf(link->error_code, sizeof(link->error_code), "%s", code);
+	link->state = LINK_FAILED;
+}
+
+/* ---- what is known ---- */
+
+enum link_state link_state(const struct link *link)
+{
+	return link->state;
+}
+
+const char *link_error(const struct link *link)
+{
+	return link->error;
+}
+
+const char *link_error_code(const struct link *link)
+{
+	return link->error_code;
+}
+
+uint32_t link_error_rank(const struct link *link)
+{
+	return link->error_rank;
+}
+
+uint32_t link_left_rank(const struct link *link)
+{
+	return link->left_rank;
+}
+
+const char *link_left_text(const struct link *link)
+{
+	return link->left_text;
+}
+
+const struct link_config *link_worker(const struct link *link)
+{
+	return &link->config;
+}
+
+const struct control_message *link_welcome(const struct link *link)
+{
+	return &link->welcome;
+}
+
+const struct control_message *link_start(const struct link *link)
+{
+	return &link->start;
+}
+
+/* ---- lines ---- */
+
+static void statement_make(const struct link *link, enum proof_side side, uint8_t out[PROOF_BYTES])
+{
+	struct proof_statement statement = {
+		.server_nonce = link->server_nonce,
+		.client_nonce = link->config.nonce,
+		.job = link->job,
+		.rank = link->config.rank,
+		.world = link->config.world,
+	};
+
+	memset(out, 0, PROOF_BYTES);
+	if (link->config.key != NULL)
+		proof_make(link->config.key, side, &statement, out);
+}
+
+static void hello_take(struct link *link, const struct control_message *message)
+{
+	if (message->version != WIRE_VERSION) {
+		fail(link, "version", "it speaks version %u of the protocol, we speak %u",
+		     message->version, WIRE_VERSION);
+	} else if (message->key && link->config.key == NULL) {
+		fail(link, "key", "it wants the job's key: give --key-file FILE or set WINNOW_KEY");
+	} else if (!message->key && link->config.key != NULL) {
+		fail(link, "key",
+		     "it runs with --insecure-no-key and cannot prove who it is: give it the key, "
+		     "or "
+		     "use --insecure-no-key here too");
+	} else {
+		memcpy(link->server_nonce, message->nonce, sizeof(link->server_nonce));
+		link->send_join = true;
+	}
+}
+
+static void welcome_take(struct link *link, const struct control_message *message, uint64_t now_us)
+{
+	uint8_t want[PROOF_BYTES];
+
+	statement_make(link, PROOF_WELCOME, want);
+	if (link->config.key != NULL && !proof_equal(want, message->proof)) {
+		fail(link, "key", "it does not know the key of job '%s': is it the right one?",
+		     link->job);
+		return;
+	}
+	if (message->payload > link->config.payload || message->payload < WIRE_PAYLOAD_MIN ||
+	    (message->window & (message->window - 1)) != 0) {
+		fail(link, "protocol", "it sent a WELCOME that makes no sense");
+		return;
+	}
+	link->welcome = *message;
+	link->silence_us = (uint64_t)message->silence_ms * 1000;
+	if (now_us + link->silence_us / 4 < link->ping_due_us)
+		link->ping_due_us = now_us + link->silence_us / 4;
+	link->state = LINK_PROBING;
+	knock_begin(&link->knock, message->channel_count, message->payload,
+	            link->config.multicast && message->group_ip != 0, now_us);
+}
+
+static void start_take(struct link *link, const struct control_message *message)
+{
+	if (message->payload > link->size || message->payload < WIRE_PAYLOAD_MIN ||
+	    (message->window & (message->window - 1)) != 0) {
+		fail(link, "protocol", "it sent a START that makes no sense");
+		return;
+	}
+	link->start = *message;
+	link->state = LINK_RUNNING;
+	path_init(&link->path, link->welcome.channel_count, message->payload,
+	          control_path_us(link->silence_us, (uint64_t)link->welcome.stall_ms * 1000));
+}
+
+/* It is good for one KNOCK, until we ask for another. */
+static void move_take(struct link *link, const struct control_message *message)
+{
+	link->number = message->number;
+	link->number_asked = false;
+	path_told(&link->path);
+}
+
+static void failed_take(struct link *link, const struct control_message *message)
+{
+	enum link_state was = link->state;
+
+	link->error_rank = message->rank < link->config.world ? message->rank : link->config.world;
+	fail(link, message->code, "%s", message->text);
+	if (was == LINK_JOINING && strcmp(message->code, "connections") == 0)
+		link->state = LINK_JOINING; /* until the connection ends: see link_again() */
+}
+
+void link_connected(struct link *link, uint64_t now_us)
+{
+	link->heard_us = now_us;
+}
+
+void link_line(struct link *link, const char *line, uint64_t now_us)
+{
+	struct control_message message;
+	char why[128];
+
+	if (link->state == LINK_FAILED)
+		return;
+	link->heard_us = now_us;
+	if (message_parse(line, &message, why) != 0) {
+		fail(link, "protocol", "it does not speak Winnow's protocol: %s", why);
+		return;
+	}
+	if (message.kind == CONTROL_PING)
+		return;
+	if (message.kind == CONTROL_FAILED)
+		failed_take(link, &message);
+	else if (message.kind == CONTROL_HELLO && link->state == LINK_JOINING)
+		hello_take(link, &message);
+	else if (message.kind == CONTROL_WELCOME && link->state == LINK_JOINING)
+		welcome_take(link, &message, now_us);
+	else if (message.kind == CONTROL_START && link->state == LINK_WAITING)
+		start_take(link, &message);
+	else if (message.kind == CONTROL_MOVE && link->state == LINK_RUNNING)
+		move_take(link, &message);
+	else if (message.kind == CONTROL_LEFT && link->state == LINK_RUNNING) {
+		link->left_rank = message.rank;
+		snprintf(link->left_text, sizeof(link->left_text), "%s", message.text);
+	} else
+		fail(link, "protocol", "it sent a message out of turn");
+}
+
+void link_gone(struct link *link, const char *reason)
+{
+	if (link->state == LINK_JOINING && *link->error != '\0')
+		link->state = LINK_FAILED; /* it has said why */
+	else
+		fail(link, "gone", "%s", reason);
+}
+
+bool link_again(struct link *link)
+{
+	if (link->state != LINK_JOINING || link->retried)
+		return false;
+	link->retried = true;
+	link->send_join = false;
+	*link->error = '\0';
+	link->heard_us = link->ping_due_us = NEVER;
+	return true;
+}
+
+static void join_fill(const struct link *link, struct control_message *out)
+{
+	out->kind = CONTROL_JOIN;
+	out->version = WIRE_VERSION;
+	snprintf(out->software, sizeof(out->software), "libwinnow %s", WINNOW_VERSION);
+	memcpy(out->nonce, link->config.nonce, sizeof(out->nonce));
+	statement_make(link, PROOF_JOIN, out->proof);
+	snprintf(out->job, sizeof(out->job), "%s", link->job);
+	snprintf(out->host, sizeof(out->host), "%s", link->host);
+	out->rank = link->config.rank;
+	out->world = link->config.world;
+	out->payload = link->config.payload;
+	out->rcvbuf = link->config.rcvbuf;
+	out->silence_ms = (uint32_t)(link->config.silence_us / 1000);
+	out->stall_ms = (uint32_t)(link->config.stall_us / 1000);
+}
+
+static bool take(bool *flag)
+{
+	bool was = *flag;
+
+	*flag = false;
+	return was;
+}
+
+char *link_take_line(struct link *link, uint64_t now_us)
+{
+	struct control_message message = {0};
+
+	if (take(&link->send_join)) {
+		join_fill(link, &message);
+		link->ping_due_us = now_us + link->silence_us / 4; /* JOIN is the first line */
+	} else if (take(&link->send_ready)) {
+		message.kind = CONTROL_READY;
+		message.payload = link->size;
+		message.multicast = link->multicast_seen;
+	} else if (take(&link->send_abort)) {
+		message.kind = CONTROL_ABORT;
+		snprintf(message.code, sizeof(message.code), "%s", link->abort_code);
+		snprintf(message.text, sizeof(message.text), "%s", link->abort_text);
+	} else if (take(&link->send_path)) {
+		message.kind = CONTROL_PATH;
+		message.channel = link->welcome.channels[link->verdict.channel];
+		message.payload = link->start.payload;
+		message.passing = link->verdict.passing;
+		message.sent = link->verdict.sent;
+	} else if (take(&link->send_move)) {
+		message.kind = CONTROL_MOVE;
+	} else if (take(&link->send_leave)) {
+		message.kind = CONTROL_LEAVE;
+	} else if (now_us >= link->ping_due_us && link->state != LINK_FAILED) {
+		link->ping_due_us = now_us + link->silence_us / 4;
+		message.kind = CONTROL_PING;
+		message.open = link->open;
+		message.tag = link->tag;
+	} else {
+		return NULL;
+	}
+	return message_format(&message);
+}
+
+void link_doing(struct link *link, uint32_t open, uint64_t tag)
+{
+	link->open = open;
+	link->tag = tag;
+}
+
+void link_leave(struct link *link)
+{
+	link->send_leave = true;
+}
+
+void link_abort(struct link *link, const char *code, const char *text)
+{
+	snprintf(link->abort_code, sizeof(link->abort_code), "%s", code);
+	snprintf(link->abort_text, sizeof(link->abort_text), "%s", text);
+	link->send_abort = true;
+}
+
+/* ---- knocking ---- */
+
+/* Datagrams pass: what else there is to wait for has come, or will not. */
+static void probing_look(struct link *link)
+{
+	if (link->state == LINK_PROBING && link->knock.done)
+		link->state = LINK_PROBED;
+}
+
+void link_no_multicast(struct link *link)
+{
+	link->config.multicast = false;
+	if (link->state != LINK_PROBING)
+		return;
+	knock_probed(&link->knock);
+	probing_look(link);
+}
+
+uint32_t link_size(const struct link *link)
+{
+	return link->knock.size;
+}
+
+void link_ready(struct link *link, uint32_t payload)
+{
+	link->size = payload;
+	link->state = LINK_WAITING;
+	link->send_ready = true;
+}
+
+static bool channel_index(const struct link *link, uint16_t number, uint32_t *out)
+{
+	for (*out = 0; *out < link->welcome.channel_count; (*out)++)
+		if (link->welcome.channels[*out] == number)
+			return true;
+	return false;
+}
+
+void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us)
+{
+	uint32_t channel;
+	bool answer;
+
+	if ((link->state != LINK_PROBING && link->state != LINK_RUNNING) ||
+	    packet->token != link->welcome.group_token)
+		return;
+	answer = packet->kind == WIRE_KNOCKED && packet->worker == link->config.rank &&
+	         channel_index(link, packet->channel, &channel);
+	if (answer && link->state == LINK_RUNNING)
+		path_answer(&link->path, channel, bytes, now_us);
+	if (link->state == LINK_RUNNING)
+		return;
+	if (packet->kind == WIRE_PROBE && link->config.multicast) {
+		link->multicast_seen = true;
+		knock_probed(&link->knock);
+	}
+	if (answer)
+		knock_answer(&link->knock, channel, bytes, now_us);
+	probing_look(link);
+}
+
+static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struct packet_out *out)
+{
+	struct packet_head head = {
+		.kind = WIRE_KNOCK,
+		.channel = link->welcome.channels[index],
+		.worker = (uint16_t)link->config.rank,
+		.token = link->welcome.token,
+		.mask = link->number,
+	};
+
+	out->dest = (uint16_t)link->config.rank;
+	packet_begin(out, &head);
+	memset(out->scratch, 0, bytes - out->bytes);
+	packet_point(out, out->scratch, bytes - out->bytes);
+}
+
+void link_waits(struct link *link, uint64_t since_us, uint64_t now_us)
+{
+	if (link->state != LINK_RUNNING || link->verdict_due_us != NEVER)
+		return;
+	path_waits(&link->path, since_us, now_us);
+	if (!link->number_asked && path_lost(&link->path))
+		link->send_move = link->number_asked = true;
+	if (!path_failed(&link->path, now_us, &link->verdict))
+		return;
+	link->send_path = true;
+	link->verdict_due_us = now_us + link->silence_us / 2;
+}
+
+bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out)
+{
+	uint32_t channel, bytes;
+	bool due = false;
+
+	if (link->state == LINK_RUNNING && link->verdict_due_us == NEVER)
+		due = path_pull(&link->path, now_us, &channel, &bytes);
+	else if (link->state == LINK_PROBING)
+		due = knock_pull(&link->knock, now_us, &channel, &bytes);
+	if (due)
+		knock_build(link, channel, bytes, out);
+	probing_look(link);
+	return due;
+}
+
+static void sooner(uint64_t *due_us, uint64_t when_us)
+{
+	if (when_us < *due_us)
+		*due_us = when_us;
+}
+
+uint64_t link_deadline(const struct link *link)
+{
+	uint64_t due_us = link->ping_due_us;
+
+	if (link->state == LINK_FAILED)
+		return NEVER;
+	if (link->send_ready || link->send_path || link->send_move)
+		return 0; /* they may be due without anything having come */
+	if (link->heard_us != NEVER)
+		sooner(&due_us, link->heard_us + link->silence_us);
+	if (link->state != LINK_RUNNING)
+		sooner(&due_us, link->opened_us + link->config.join_us);
+	if (link->state == LINK_PROBING)
+		sooner(&due_us, link->knock.due_us);
+	if (link->state == LINK_RUNNING && link->verdict_due_us == NEVER)
+		sooner(&due_us, path_deadline(&link->path));
+	sooner(&due_us, link->verdict_due_us);
+	return due_us;
+}
+
+/* What joining waits for. */
+static const char *missing(const struct link *link)
+{
+	static const char *const texts[] = {
+		[LINK_JOINING] = "not all workers have come",
+		[LINK_PROBING] = "no datagrams come back from its data port",
+		[LINK_PROBED] = "no datagrams come back from another aggregator",
+		[LINK_WAITING] = "another worker's datagrams do not pass",
+	};
+
+	assert(link->state < LINK_RUNNING);
+	return link->heard_us == NEVER ? "it has not answered" : texts[link->state];
+}
+
+void link_tick(struct link *link, uint64_t now_us)
+{
+	if (link->state == LINK_FAILED)
+		return;
+	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
+		fail(link, "gone", "silent for %.1f s", (double)link->silence_us / 1e6);
+	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)
+		fail(link, "timeout", "could not join within %.1f s: %s",
+		     (double)link->config.join_us / 1e6, missing(link));
+	else if (now_us >= link->verdict_due_us)
+		fail(link, "path",
+		     "no datagrams come back from its data port, and it does not say why");
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * link.h - a worker's side of one aggregator's control plane, as a machine without I/O
+ *
+ * From HELLO to START: proves the key, knocks on every channel to show its address and to
+ * find the largest datagram that passes both ways, listens for the multicast probe. Then
+ * heartbeats, until the job ends or is ended. PROTOCOL.md sections 5 and 11. The caller
+ * owns the TCP connection and the sockets. One thread; nothing blocks.
+ */
+#ifndef CLIENT_LINK_H
+#define CLIENT_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/control/message.h"
+#include "aggregator/control/proof.h"
+#include "client/worker/knock.h"
+#include "client/worker/path.h"
+#include "ebpf/packet.h"
+
+struct link;
+
+struct link_config {
+	const char *job;
+	const char *host; /* our name, for other people's error texts */
+	uint32_t rank, world;
+	const struct proof_key *key;        /* NULL: none; copied */
+	uint8_t nonce[CONTROL_NONCE_BYTES]; /* random */
+	uint32_t payload;                   /* UDP payload bytes that our interface may carry */
+	uint32_t rcvbuf;                    /* bytes, as the kernel counts them */
+	uint64_t
+		silence_us; /* a silent peer is lost after this; asked for: WELCOME says what holds */
+	uint64_t stall_us; /* an operation may wait for a worker this long; likewise */
+	uint64_t join_us;  /* give up joining after this */
+	bool multicast;    /* may results come by multicast? */
+};
+
+enum link_state {
+	LINK_JOINING, /* waiting for all workers */
+	LINK_PROBING, /* WELCOME is here: sockets may be opened, KNOCKs go out */
+	LINK_PROBED,  /* datagrams of link_size() pass; waits for link_ready() */
+	LINK_WAITING, /* READY was sent */
+	LINK_RUNNING,
+	LINK_FAILED,
+};
+
+int link_open(const struct link_config *config, uint64_t now_us, struct link **out); /* -ENOMEM */
+void link_close(struct link *link);
+
+enum link_state link_state(const struct link *link);
+
+/* Why it failed: one line for people, a code for programs (section 5.4), and who. */
+const char *link_error(const struct link *link);
+const char *link_error_code(const struct link *link);
+uint32_t link_error_rank(const struct link *link); /* world when nobody in particular */
+
+/* A worker that has left the job: its rank, else world. And the line to say so. */
+uint32_t link_left_rank(const struct link *link);
+const char *link_left_text(const struct link *link);
+
+const struct link_config *link_worker(const struct link *link);
+
+/* WELCOME, from LINK_PROBING on; START, when running. */
+const struct control_message *link_welcome(const struct link *link);
+const struct control_message *link_start(const struct link *link);
+
+/* What passes both ways, from LINK_PROBED on; and use this much (the least of all links). */
+uint32_t link_size(const struct link *link);
+void link_ready(struct link *link, uint32_t payload);
+
+/* In. Silence is counted from link_connected() on. */
+void link_connected(struct link *link, uint64_t now_us);
+void link_line(struct link *link, const char *line, uint64_t now_us);
+void link_gone(struct link *link, const char *reason); /* the connection ended */
+
+/*
+ * link_again - instead of link_gone(): the connection ended before all had joined, the aggregator
+ * may have had no room for it. True, once: make another, the link is as it was at its opening.
+ */
+bool link_again(struct link *link);
+void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);
+void link_no_multicast(struct link *link); /* the group's socket cannot be opened */
+
+/* For heartbeats: how many operations are under way, and the oldest one's tag. */
+void link_doing(struct link *link, uint32_t open, uint64_t tag);
+
+/*
+ * Since when operations on its channels wait, and nothing comes of it (UINT64_MAX: none does). While
+ * they do the link knocks again. When nothing answers, the aggregator is told and ends the job.
+ */
+void link_waits(struct link *link, uint64_t since_us, uint64_t now_us);
+
+/* Out: the next line to send, malloc'ed, the caller frees it; the next KNOCK. */
+char *link_take_line(struct link *link, uint64_t now_us);
+bool link_pull(struct link *link, uint64_t now_us, struct packet_out *out);
+uint64_t link_deadline(const struct link *link);
+void link_tick(struct link *link, uint64_t now_us); /* at the deadline: notices silence */
+
+/* Ways to end; both only queue a line. */
+void link_leave(struct link *link);
+void link_abort(struct link *link, const char *code, const char *text);
+
+#endif /* CLIENT_LINK_H */

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* path.c - see path.h */
+
+#include "client/worker/path.h"
+
+#include <string.h>
+
+#include "client/worker/knock.h"
+
+/* In sixty-fourths of our patience: a quarter without news, then a check of three quarters. */
+#define QUARTER_ROUNDS 16
+#define CHECK_ROUNDS 48
+#define LOST_ROUNDS 4 /* so many more without an answer are no accident */
+
+void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t patience_us)
+{
+	*path = (struct path){
+		.channel_count = channel_count,
+		.payload = payload,
+		.patience_us = patience_us,
+		.waits_us = PATH_NEVER,
+	};
+}
+
+static uint64_t round_us(const struct path *path)
+{
+	return path->patience_us / (QUARTER_ROUNDS + CHECK_ROUNDS);
+}
+
+/* When a check is due, if nothing comes meanwhile. */
+static uint64_t check_due_us(const struct path *path)
+{
+	uint64_t from_us = path->waits_us;
+
+	if (from_us == PATH_NEVER)
+		return PATH_NEVER;
+	if (from_us < path->fine_us)
+		from_us = path->fine_us;
+	return from_us + QUARTER_ROUNDS * round_us(path);
+}
+
+void path_waits(struct path *path, uint64_t since_us, uint64_t now_us)
+{
+	path->waits_us = since_us;
+	if (since_us > path->began_us)
+		path->checking =
+			false; /* since then something has come by all channels that wait */
+	if (path->checking || now_us < check_due_us(path))
+		return;
+	path->checking = true;
+	path->began_us = now_us;
+	path->lost_round = LOST_ROUNDS;
+	path->round = path->turn = 0;
+	path->round_due_us = now_us;
+	memset(path->answered, 0, sizeof(path->answered));
+	memset(path->passing, 0, sizeof(path->passing));
+}
+
+/* The smaller size of this round: one after the other, down to the smallest and again. */
+static uint32_t smaller_of_round(const struct path *path)
+{
+	uint32_t bytes = path->payload;
+
+	for (uint32_t i = QUARTER_ROUNDS; i <= path->round; i++) {
+		bytes = knock_smaller(bytes);
+		if (bytes == 0)
+			bytes = knock_smaller(path->payload);
+	}
+	return bytes;
+}
+
+bool path_pull(struct path *path, uint64_t now_us, uint32_t *channel, uint32_t *bytes)
+{
+	uint32_t turns = path->channel_count * (path->round < QUARTER_ROUNDS ? 1 : 2);
+
+	if (!path->checking || now_us < path->round_due_us || path->round == CHECK_ROUNDS)
+		return false;
+	while (path->turn < turns) {
+		uint32_t turn = path->turn++;
+
+		*channel = turn % path->channel_count;
+		*bytes = turn < path->channel_count ? path->payload : smaller_of_round(path);
+		if (!path->answered[*channel] && *bytes > 0)
+			return true;
+	}
+	path->turn = 0;
+	path->round++;
+	path->round_due_us = now_us + round_us(path);
+	return false;
+}
+
+uint64_t path_deadline(const struct path *path)
+{
+	return path->checking ? path->round_due_us : check_due_us(path);
+}
+
+void path_answer(struct path *path, uint32_t channel, uint32_t bytes, uint64_t now_us)
+{
+	if (!path->checking)
+		return;
+	if (bytes < path->payload) {
+		if (bytes > path->passing[channel])
+			path->passing[channel] = bytes;
+		return;
+	}
+	path->answered[channel] = true;
+	for (uint32_t i = 0; i < path->channel_count; i++)
+		if (!path->answered[i])
+			return;
+	path->checking = false;
+	path->fine_us = now_us;
+}
+
+bool path_failed(const struct path *path, uint64_t now_us, struct path_verdict *out)
+{
+	if (!path->checking || path->round < CHECK_ROUNDS || now_us < path->round_due_us)
+		return false;
+	out->channel = 0;
+	while (path->answered[out->channel])
+		out->channel++;
+	out->passing = path->passing[out->channel];
+	out->sent = CHECK_ROUNDS;
+	return true;
+}
+
+bool path_lost(const struct path *path)
+{
+	return path->checking && path->round >= path->lost_round;
+}
+
+void path_told(struct path *path)
+{
+	path->lost_round = path->round + LOST_ROUNDS;
+}

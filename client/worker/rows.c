@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* rows.c - see rows.h */
+
+#include "client/worker/rows.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One segment of one shard: the union's blocks there, in ascending order. */
+struct rows_chunk {
+	uint8_t *values;
+	uint32_t count;
+	uint64_t blocks[];
+};
+
+/* For sorting what the caller gives in any order. */
+struct rows_place {
+	uint64_t block;
+	uint64_t place;
+};
+
+static int place_compare(const void *a, const void *b)
+{
+	const struct rows_place *x = a, *y = b;
+
+	return (x->block > y->block) - (x->block < y->block);
+}
+
+/* ---- what is sent ---- */
+
+static const char *wrong_index(const struct rows_input *input, int64_t index)
+{
+	if (index < 0 || (uint64_t)index >= input->elems ||
+	    input->elems - (uint64_t)index < input->block_elems)
+		return "an index is outside of the tensor";
+	if ((uint64_t)index % input->block_elems != 0)
+		return "an index is no multiple of block_length";
+	return NULL;
+}
+
+static bool is_ascending(const struct winnow_rows *rows)
+{
+	for (uint64_t i = 1; i < rows->count; i++)
+		if (rows->blocks[i] <= rows->blocks[i - 1])
+			return false;
+	return true;
+}
+
+/* A copy of the values in ascending order; -EEXIST: a block is there twice. */
+static int sort_blocks(struct winnow_rows *rows, const struct rows_input *input)
+{
+	struct rows_place *places = malloc(rows->count * sizeof(*places));
+	size_t bytes = rows->block_bytes;
+	int err = 0;
+
+	rows->sorted = malloc(rows->count * bytes);
+	if (places == NULL || rows->sorted == NULL) {
+		free(places);
+		return -ENOMEM;
+	}
+	for (uint64_t i = 0; i < rows->count; i++)
+		places[i] = (struct rows_place){rows->blocks[i], i};
+	qsort(places, rows->count, sizeof(*places), place_compare);
+	for (uint64_t i = 0; i < rows->count; i++) {
+		if (i > 0 && places[i].block == places[i - 1].block)
+			err = -EEXIST;
+		rows->blocks[i] = places[i].block;
+		memcpy((uint8_t *)rows->sorted + i * bytes,
+		       (const uint8_t *)input->values + places[i].place * bytes, bytes);
+	}
+	rows->values = rows->sorted;
+	free(places);
+	return err;
+}
+
+int rows_open(const struct rows_input *input, struct winnow_rows **out, const char **why)
+{
+	struct winnow_rows *rows = calloc(1, sizeof(*rows));
+	int err = -ENOMEM;
+
+	if (rows == NULL)
+		return -ENOMEM;
+	rows->holders = 1;
+	rows->blocks = malloc((input->block_count + 1) * sizeof(*rows->blocks));
+	if (rows->blocks == NULL)
+		goto fail;
+	rows->count = input->block_count;
+	rows->values = input->values;
+	rows->block_bytes = input->block_elems * input->elem_bytes;
+	rows->gather = input->gather;
+	err = -EINVAL;
+	for (uint64_t i = 0; i < rows->count; i++) {
+		*why = wrong_index(input, input->index[i]);
+		if (*why != NULL)
+			goto fail;
+		rows->blocks[i] = (uint64_t)input->index[i] / input->block_elems;
+	}
+	err = is_ascending(rows) ? 0 : sort_blocks(rows, input);
+	if (err == -EEXIST) {
+		*why = "an index is there twice";
+		err = -EINVAL;
+	}
+	if (err == 0) {
+		*out = rows;
+		return 0;
+	}
+fail:
+	rows_close(rows);
+	return err;
+}
+
+void rows_hold(struct winnow_rows *rows)
+{
+	atomic_fetch_add(&rows->holders, 1);
+}
+
+void rows_close(struct winnow_rows *rows)
+{
+	if (rows == NULL || atomic_fetch_sub(&rows->holders, 1) > 1)
+		return;
+	for (uint32_t i = 0; i < rows->chunk_count; i++)
+		free(rows->chunks[i]);
+	free(rows->chunks);
+	free(rows->blocks);
+	free(rows->sorted);
+	free(rows);
+}
+
+int rows_begin(struct winnow_rows *rows, const struct geometry *cut)
+{
+	uint64_t chunks = (uint64_t)cut->segment_count * cut->shard_count;
+
+	rows->cursor = 0;
+	rows->shard_count = cut->shard_count;
+	rows->segment_blocks = cut->segment_blocks;
+	if (!rows->gather)
+		return 0;
+	if (chunks > UINT32_MAX)
+		return -ENOMEM;
+	rows->chunks = calloc(chunks, sizeof(struct rows_chunk *));
+	if (rows->chunks == NULL)
+		return -ENOMEM;
+	rows->chunk_count = (uint32_t)chunks;
+	return 0;
+}
+
+uint64_t rows_scan(struct winnow_rows *rows, uint64_t first, uint64_t limit, uint64_t *bits,
+                   const uint8_t **values)
+{
+	uint64_t begin = rows->cursor;
+
+	memset(bits, 0, (limit + 63) / 64 * 8);
+	for (; rows->cursor < rows->count; rows->cursor++) {
+		uint64_t bit = rows->blocks[rows->cursor] - first;
+
+		if (bit >= limit)
+			break;
+		bits[bit / 64] |= UINT64_C(1) << (bit % 64);
+	}
+	*values = rows->values + begin * rows->block_bytes;
+	return rows->cursor - begin;
+}
+
+/* The place of `block` in an ascending list that holds it. */
+static uint64_t find(const uint64_t *blocks, uint64_t count, uint64_t block)
+{
+	uint64_t low = 0, high = count;
+
+	while (high - low > 1) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (blocks[middle] <= block)
+			low = middle;
+		else
+			high = middle;
+	}
+	assert(low < count && blocks[low] == block);
+	return low;
+}
+
+const uint8_t *rows_send(const struct winnow_rows *rows, uint64_t block)
+{
+	return rows->values + find(rows->blocks, rows->count, block) * rows->block_bytes;
+}
+
+/* ---- what is received ---- */
+
+int rows_reserve(struct winnow_rows *rows, uint32_t segment, uint32_t shard, const uint64_t *blocks,
+                 uint32_t block_count)
+{
+	struct rows_chunk *chunk;
+	size_t list_bytes = block_count * sizeof(chunk->blocks[0]);
+
+	if (block_count == 0)
+		return 0;
+	chunk = malloc(sizeof(*chunk) + list_bytes + (size_t)block_count * rows->block_bytes);
+	if (chunk == NULL)
+		return -ENOMEM;
+	chunk->count = block_count;
+	chunk->values = (uint8_t *)chunk->blocks + list_bytes;
+	memcpy(chunk->blocks, blocks, list_bytes);
+	rows->chunks[(size_t)segment * rows->shard_count + shard] = chunk;
+	rows->found += block_count;
+	return 0;
+}
+
+uint8_t *rows_recv(const struct winnow_rows *rows, uint32_t shard, uint64_t block)
+{
+	uint64_t segment = block / rows->shard_count / rows->segment_blocks;
+	const struct rows_chunk *chunk = rows->chunks[segment * rows->shard_count + shard];
+
+	return chunk->values + find(chunk->blocks, chunk->count, block) * rows->block_bytes;
+}
+
+/* The shard whose next block is the smallest; shard_count: none is left. */
+static uint32_t next_shard(const struct winnow_rows *rows, struct rows_chunk *const *chunks,
+                           const uint32_t *taken)
+{
+	uint32_t best = rows->shard_count;
+
+	for (uint32_t i = 0; i < rows->shard_count; i++) {
+		if (chunks[i] == NULL || taken[i] == chunks[i]->count)
+			continue;
+		if (best == rows->shard_count ||
+		    chunks[i]->blocks[taken[i]] < chunks[best]->blocks[taken[best]])
+			best = i;
+	}
+	return best;
+}
+
+void rows_read(const struct winnow_rows *rows, int64_t *index, void *values)
+{
+	uint8_t *to = values;
+
+	for (uint32_t first = 0; first < rows->chunk_count; first += rows->shard_count) {
+		struct rows_chunk *const *chunks = rows->chunks + first;
+		uint32_t taken[WIRE_SHARDS_MAX] = {0};
+		uint32_t shard;
+
+		while ((shard = next_shard(rows, chunks, taken)) < rows->shard_count) {
+			uint32_t at = taken[shard]++;
+
+			*index++ = (int64_t)chunks[shard]->blocks[at];
+			memcpy(to, chunks[shard]->values + (size_t)at * rows->block_bytes,
+			       rows->block_bytes);
+			to += rows->block_bytes;
+		}
+	}
+}
+
+/* ---- as a source ---- */
+
+static int access_begin(struct allreduce *task)
+{
+	return rows_begin(task->access_state, &task->cut);
+}
+
+static void access_scan(struct allreduce *task, uint32_t number, uint64_t *bits,
+                        struct access_scan *out)
+{
+	const struct geometry *cut = &task->cut;
+	uint64_t first = (uint64_t)number * cut->segment_blocks * cut->shard_count;
+	uint64_t blocks = (uint64_t)geometry_segment_blocks(cut, number) * cut->shard_count;
+
+	out->count = rows_scan(task->access_state, first, blocks, bits, &out->values);
+}
+
+static const uint8_t *access_send(const struct allreduce *task, uint32_t segment, uint64_t block)
+{
+	(void)segment;
+	return rows_send(task->access_state, block);
+}
+
+static int access_plan(struct allreduce *task, const struct access_plan *plan)
+{
+	uint64_t before = (uint64_t)plan->segment * task->cut.segment_blocks;
+	uint64_t blocks[WIRE_SEGMENT_BLOCKS_MAX];
+	uint32_t count = 0;
+
+	for (uint32_t b = 0; b < plan->block_count; b++) {
+		uint64_t block = geometry_block(&task->cut, plan->shard, before + b);
+
+		if ((plan->united[b / 64] >> (b % 64) & 1) && block < task->cut.block_count)
+			blocks[count++] = block;
+	}
+	if (count != plan->union_count)
+		return -EINVAL;
+	return rows_reserve(task->access_state, plan->segment, plan->shard, blocks, count);
+}
+
+static uint8_t *access_recv(const struct allreduce *task, uint32_t shard, uint64_t block)
+{
+	return rows_recv(task->access_state, shard, block);
+}
+
+const struct access *rows_access(const struct winnow_rows *rows)
+{
+	static const struct access scatter = {
+		.begin = access_begin,
+		.scan = access_scan,
+		.send = access_send,
+	};
+	static const struct access gather = {
+		.begin = access_begin,
+		.scan = access_scan,
+		.send = access_send,
+		.plan = access_plan,
+		.recv = access_recv,
+	};
+
+	if (rows == NULL)
+		return NULL;
+	return rows->gather ? &gather : &scatter;
+}

@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* session.c - see session.h */
+
+#include "client/worker/session.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/worker/explain.h"
+
+#define NEVER UINT64_MAX
+#define FRAME_OVERHEAD_BYTES 42 /* Ethernet, IPv4 and UDP headers */
+
+struct session {
+	enum session_state state;
+	enum winnow_result result;
+	char error[512];
+	uint32_t link_count;
+	struct link *links[SESSION_LINKS_MAX];
+	const char *names[SESSION_LINKS_MAX];
+	uint64_t silence_us, stall_us; /* that hold; the shortest of all links */
+	uint32_t world;
+	uint64_t left_due_us; /* a worker has left: operations must be done by then */
+	struct engine *engine;
+	struct bitmap_pool *pool;
+	const struct bitmap_engine *bitmap;
+	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
+	uint64_t strays; /* datagrams that no stream could be found for */
+};
+
+int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
+{
+	struct session *s;
+
+	if (config->link_count == 0 || config->link_count > SESSION_LINKS_MAX)
+		return -EINVAL;
+	s = calloc(1, sizeof(*s));
+	if (s == NULL)
+		return -ENOMEM;
+	s->pool = config->pool;
+	s->bitmap = config->bitmap;
+	s->world = config->links[0].world;
+	s->left_due_us = s->silence_us = s->stall_us = NEVER;
+	for (; s->link_count < config->link_count; s->link_count++) {
+		s->names[s->link_count] = config->names[s->link_count];
+		if (link_open(&config->links[s->link_count], now_us, &s->links[s->link_count]) !=
+		    0) {
+			session_close(s);
+			return -ENOMEM;
+		}
+	}
+	*out = s;
+	return 0;
+}
+
+void session_close(struct session *session)
+{
+	if (session == NULL)
+		return;
+	for (uint32_t i = 0; i < session->link_count; i++)
+		link_close(session->links[i]);
+	engine_close(session->engine);
+	free(session);
+}
+
+enum session_state session_state(const struct session *session)
+{
+	return session->state;
+}
+
+enum winnow_result session_result(const struct session *session)
+{
+	return session->result;
+}
+
+const char *session_error(const struct session *session)
+{
+	return session->error;
+}
+
+/* ---- failing ---- */
+
+/* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
+static void end(struct session *s, uint32_t except, enum winnow_result result, const char *told)
+{
+	s->state = SESSION_FAILED;
+	s->result = result;
+	for (uint32_t i = 0; i < s->link_count; i++)
+		if (i != except)
+			link_abort(s->links[i],
+			           result == WINNOW_ERR_LOST      ? "lost"
+			           : result == WINNOW_ERR_TIMEOUT ? "stalled"
+			                                          : "aborted",
+			           told);
+	if (s->engine != NULL)
+		engine_fail(s->engine, (int)result);
+}
+
+__attribute__((format(printf, 4, 5))) static void
+fail(struct session *s, uint32_t except, enum winnow_result result, const char *format, ...)
+{
+	va_list args;
+
+	if (s->state == SESSION_FAILED)
+		return;
+	va_start(args, format);
+	vsnprintf(s->error, sizeof(s->error), format, args);
+	va_end(args);
+	end(s, except, result, s->error);
+}
+
+static void link_check(struct session *s, uint32_t index)
+{
+	const struct link *link = s->links[index];
+	const char *code = link_error_code(link);
+	bool lost = strcmp(code, "gone") == 0;
+
+	if (link_state(link) != LINK_FAILED || s->state == SESSION_FAILED)
+		return;
+	fail(s, index, explain_code(code, s->state == SESSION_RUNNING), "aggregator %s%s: %s",
+	     s->names[index], lost && s->state == SESSION_RUNNING ? " is lost" : "",
+	     link_error(link));
+}
+
+/* ---- starting ---- */
+
+static void stream_config_fill(const struct session *s, const struct link_config *worker,
+                               uint32_t index, uint32_t channel, struct stream_config *out)
+{
+	const struct control_message *welcome = link_welcome(s->links[index]);
+	const struct control_message *start = link_start(s->links[index]);
+
+	*out = (struct stream_config){
+		.channel = welcome->channels[channel],
+		.rank = (uint16_t)worker->rank,
+		.world = (uint16_t)worker->world,
+		.payload = start->payload,
+		.window = start->window,
+		.window_start = start->window_start,
+		.op_slots = welcome->op_slots,
+		.segments_ahead = welcome->segments_ahead,
+		.first_frame = welcome->first_frame,
+		.token = welcome->token,
+		.group_token = welcome->group_token,
+		.engine = s->bitmap,
+	};
+}
+
+/* All links run: the engine begins. */
+static void start(struct session *s)
+{
+	struct stream_config *configs;
+	struct engine_config config = {.pool = s->pool, .bitmap = s->bitmap};
+	uint32_t total = 0;
+
+	for (uint32_t i = 0; i < s->link_count; i++) {
+		uint64_t silence_us = (uint64_t)link_welcome(s->links[i])->silence_ms * 1000;
+		uint64_t stall_us = (uint64_t)link_welcome(s->links[i])->stall_ms * 1000;
+
+		s->silence_us = silence_us < s->silence_us ? silence_us : s->silence_us;
+		s->stall_us = stall_us < s->stall_us ? stall_us : s->stall_us;
+		s->first_stream[i] = total;
+		total += link_welcome(s->links[i])->channel_count;
+	}
+	s->first_stream[s->link_count] = total;
+	if (total > WIRE_SHARDS_MAX) {
+		fail(s, s->link_count, WINNOW_ERR_INVALID,
+		     "the aggregators have %u threads in all, at most %u can share a tensor", total,
+		     WIRE_SHARDS_MAX);
+		return;
+	}
+	configs = calloc(total, sizeof(*configs));
+	for (uint32_t i = 0; i < s->link_count && configs != NULL; i++) {
+		for (uint32_t c = s->first_stream[i]; c < s->first_stream[i + 1]; c++) {
+			stream_config_fill(s, link_worker(s->links[i]), i, c - s->first_stream[i],
+			                   &configs[c]);
+			configs[c].shard = (uint16_t)c;
+			configs[c].shard_count = (uint16_t)total;
+		}
+	}
+	config.streams = configs;
+	config.stream_count = total;
+	switch (configs != NULL ? engine_open(&config, &s->engine) : -ENOMEM) {
+	case 0:
+		s->state = SESSION_RUNNING;
+		break;
+	case -EINVAL:
+		fail(s, s->link_count, WINNOW_ERR_PROTOCOL,
+		     "the aggregators do not agree on the datagram's size");
+		break;
+	default:
+		fail(s, s->link_count, WINNOW_ERR_MEMORY, "out of memory");
+	}
+	free(configs);
+}
+
+/* Datagrams have one size on all links: the smallest that passes. */
+static void ready_if_all_probed(struct session *s)
+{
+	uint32_t payload = UINT32_MAX;
+
+	for (uint32_t i = 0; i < s->link_count; i++) {
+		if (link_state(s->links[i]) != LINK_PROBED)
+			return;
+		if (link_size(s->links[i]) < payload)
+			payload = link_size(s->links[i]);
+	}
+	for (uint32_t i = 0; i < s->link_count; i++)
+		link_ready(s->links[i], payload);
+}
+
+static void start_if_all_run(struct session *s)
+{
+	for (uint32_t i = 0; i < s->link_count; i++)
+		if (link_state(s->links[i]) != LINK_RUNNING)
+			return;
+	if (s->state == SESSION_JOINING)
+		start(s);
+}
+
+bool session_fast(const struct session *session)
+{
+	bool fast = session->state == SESSION_RUNNING;
+
+	for (uint32_t i = 0; i < session->link_count; i++)
+		fast = fast && link_start(session->links[i])->fast;
+	return fast;
+}
+
+bool session_group(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port)
+{
+	const struct control_message *welcome = link_welcome(session->links[index]);
+
+	if (link_state(session->links[index]) != LINK_PROBING || welcome->group_ip == 0)
+		return false;
+	*ip = welcome->group_ip;
+	*port = welcome->group_port;
+	return true;
+}
+
+bool session_data(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port)
+{
+	const struct control_message *welcome = link_welcome(session->links[index]);
+
+	if (link_state(session->links[index]) != LINK_PROBING || welcome->data_ip == 0)
+		return false;
+	*ip = welcome->data_ip;
+	*port = welcome->data_port;
+	return true;
+}
+
+uint64_t session_tokens(const struct session *session)
+{
+	uint64_t tokens = 0;
+
+	for (uint32_t i = 0; i < session->link_count; i++)
+		tokens ^= link_welcome(session->links[i])->group_token;
+	return tokens;
+}
+
+void session_no_multicast(struct session *session, uint32_t index)
+{
+	link_no_multicast(session->links[index]);
+}
+
+/* ---- in ---- */
+
+void session_connected(struct session *session, uint32_t index, uint64_t now_us)
+{
+	link_connected(session->links[index], now_us);
+}
+
+void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us)
+{
+	struct link *link = session->links[index];
+
+	link_line(link, line, now_us);
+	link_check(session, index);
+	if (link_left_rank(link) < session->world && session->left_due_us == NEVER)
+		session->left_due_us = now_us + session->silence_us;
+	start_if_all_run(session);
+}
+
+void session_gone(struct session *session, uint32_t index, const char *reason, uint64_t now_us)
+{
+	(void)now_us;
+	link_gone(session->links[index], reason);
+	link_check(session, index);
+}
+
+bool session_again(struct session *session, uint32_t index)
+{
+	return link_again(session->links[index]);
+}
+
+void session_unreachable(struct session *session, uint32_t index, const char *reason)
+{
+	fail(session, index, WINNOW_ERR_UNREACHABLE, "aggregator %s: %s", session->names[index],
+	     reason);
+}
+
+static bool stream_named(const struct session *s, uint32_t link, uint16_t channel, uint32_t *out)
+{
+	const struct control_message *welcome = link_welcome(s->links[link]);
+
+	for (uint32_t i = 0; i < welcome->channel_count; i++) {
+		if (welcome->channels[i] != channel)
+			continue;
+		*out = s->first_stream[link] + i;
+		return true;
+	}
+	return false;
+}
+
+void session_datagram(struct session *session, uint32_t index, const void *data, uint32_t bytes,
+                      uint64_t now_us)
+{
+	struct packet packet;
+	uint32_t stream;
+
+	if (packet_parse(data, bytes, true, &packet) != WIRE_DROP_NONE) {
+		session->strays++;
+		return;
+	}
+	if (packet.kind == WIRE_KNOCKED || packet.kind == WIRE_PROBE)
+		link_packet(session->links[index], &packet, bytes, now_us);
+	else if (session->state == SESSION_RUNNING &&
+	         stream_named(session, index, packet.channel, &stream))
+		engine_receive(session->engine, stream, &packet, now_us);
+	else
+		session->strays++;
+}
+
+int session_submit(struct session *session, struct allreduce *task, uint64_t now_us)
+{
+	if (session->state == SESSION_FAILED)
+		return (int)session->result;
+	if (session->state == SESSION_JOINING)
+		return WINNOW_ERR_INVALID;
+	for (uint32_t i = 0; i < session->link_count; i++) {
+		if (link_left_rank(session->links[i]) == session->world)
+			continue;
+		fail(session, session->link_count, WINNOW_ERR_LOST, "%s",
+		     link_left_text(session->links[i]));
+		return (int)session->result;
+	}
+	return engine_submit(session->engine, task, now_us);
+}
+
+/* ---- out ---- */
+
+char *session_take_line(struct session *session, uint32_t index, uint64_t now_us)
+{
+	uint64_t tag;
+
+	if (session->engine != NULL) {
+		uint32_t open = engine_doing(session->engine, &tag);
+
+		link_doing(session->links[index], open, tag);
+	}
+	return link_take_line(session->links[index], now_us);
+}
+
+bool session_pull(struct session *session, uint32_t index, uint64_t now_us, struct packet_out *out)
+{
+	if (session->state == SESSION_FAILED)
+		return false;
+	if (session->state == SESSION_RUNNING &&
+	    engine_pull(session->engine, session->first_stream[index],
+	                session->first_stream[index + 1], now_us, out))
+		return true;
+	if (link_pull(session->links[index], now_us, out))
+		return true;
+	ready_if_all_probed(session);
+	return false;
+}
+
+bool session_work(struct session *session, uint64_t now_us)
+{
+	return session->state == SESSION_RUNNING && engine_work(session->engine, now_us);
+}
+
+/* ---- time ---- */
+
+/* The aggregators watch operations too and know who is missing; we wait a little longer. */
+static uint64_t operation_due_us(const struct session *s)
+{
+	uint64_t progress_us;
+
+	if (s->state != SESSION_RUNNING)
+		return NEVER;
+	progress_us = engine_progress_us(s->engine);
+	if (progress_us == NEVER)
+		return NEVER;
+	if (s->left_due_us != NEVER)
+		return s->left_due_us;
+	return progress_us + s->stall_us + s->silence_us;
+}
+
+uint64_t session_deadline(const struct session *session)
+{
+	uint64_t due_us = operation_due_us(session);
+
+	if (session->state == SESSION_RUNNING && engine_deadline(session->engine) < due_us)
+		due_us = engine_deadline(session->engine);
+	for (uint32_t i = 0; i < session->link_count; i++)
+		if (link_deadline(session->links[i]) < due_us)
+			due_us = link_deadline(session->links[i]);
+	return due_us;
+}
+
+static const char *who_left(const struct session *s)
+{
+	for (uint32_t i = 0; i < s->link_count; i++)
+		if (link_left_rank(s->links[i]) < s->world)
+			return link_left_text(s->links[i]);
+	return "";
+}
+
+void session_tick(struct session *session, uint64_t now_us)
+{
+	for (uint32_t i = 0; i < session->link_count; i++) {
+		if (session->state == SESSION_RUNNING)
+			link_waits(session->links[i],
+			           engine_waits_us(session->engine, session->first_stream[i],
+			                           session->first_stream[i + 1]),
+			           now_us);
+		link_tick(session->links[i], now_us);
+		link_check(session, i);
+	}
+	if (now_us < operation_due_us(session))
+		return;
+	if (session->left_due_us != NEVER)
+		fail(session, session->link_count, WINNOW_ERR_LOST,
+		     "%s while an operation needed it", who_left(session));
+	else
+		fail(session, session->link_count, WINNOW_ERR_TIMEOUT,
+		     "no operation has come forward for %.1f s, and no aggregator says why",
+		     (double)(session->stall_us + session->silence_us) / 1e6);
+}
+
+bool session_busy(const struct session *session)
+{
+	return session->engine != NULL && engine_progress_us(session->engine) != NEVER;
+}
+
+bool session_quiet(const struct session *session)
+{
+	return session->engine == NULL || engine_quiet(session->engine);
+}
+
+/* ---- ending ---- */
+
+void session_leave(struct session *session)
+{
+	for (uint32_t i = 0; i < session->link_count; i++)
+		link_leave(session->links[i]);
+}
+
+void session_abort(struct session *session, const char *text, uint64_t now_us)
+{
+	(void)now_us;
+	if (session->state == SESSION_FAILED)
+		return;
+	snprintf(session->error, sizeof(session->error), "aborted here: %s", text);
+	end(session, session->link_count, WINNOW_ERR_ABORTED, text);
+}
+
+void session_fail(struct session *session, enum winnow_result result, const char *text)
+{
+	fail(session, session->link_count, result, "%s", text);
+}
+
+uint32_t session_window(const struct session *session)
+{
+	uint32_t window = 0;
+
+	for (uint32_t i = 0; i < session->link_count; i++)
+		if (link_start(session->links[i])->window > window)
+			window = link_start(session->links[i])->window;
+	return window;
+}
+
+uint32_t session_op_slots(const struct session *session)
+{
+	return engine_op_slots(session->engine);
+}
+
+void session_stats(const struct session *session, struct winnow_stats *out)
+{
+	*out = (struct winnow_stats){.dropped = session->strays};
+	for (uint32_t i = 0; i < session->link_count; i++)
+		out->multicast += link_start(session->links[i])->multicast;
+	if (session->engine == NULL)
+		return;
+	out->wire = session_fast(session) ? WINNOW_WIRE_FIXED32 : WINNOW_WIRE_NATIVE;
+	out->payload = link_start(session->links[0])->payload;
+	out->window = link_start(session->links[0])->window;
+	out->channels = session->first_stream[session->link_count];
+	for (uint32_t i = 0; i < out->channels; i++) {
+		const struct stream_stats *stats = engine_stream_stats(session->engine, i);
+
+		out->sent_packets += stats->sent;
+		out->sent_bytes += stats->sent_bytes + stats->sent * FRAME_OVERHEAD_BYTES;
+		out->received_packets += stats->received;
+		out->received_bytes +=
+			stats->received_bytes + stats->received * FRAME_OVERHEAD_BYTES;
+		out->retransmits += stats->retransmits;
+		out->nacks += stats->nacks;
+		for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++)
+			out->dropped += stats->drops[d];
+	}
+}

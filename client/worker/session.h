@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * session.h - all that a worker does, as one machine without I/O
+ *
+ * One link an aggregator, and, once all links run, the engine over all their channels. What
+ * ends one link ends the session: its operations fail, the other aggregators are told, and
+ * there is one line that says why. The communicator (comm.c) brings sockets and a clock;
+ * the simulation brings its own. One thread; nothing blocks.
+ */
+#ifndef CLIENT_SESSION_H
+#define CLIENT_SESSION_H
+
+#include "client/worker/engine.h"
+#include "client/worker/link.h"
+#include "client/winnow.h"
+
+#define SESSION_LINKS_MAX 64
+
+struct session;
+
+struct session_config {
+	const struct link_config *links; /* [link_count]: the same but for key and nonce */
+	const char *const *names;        /* [link_count] "host:port", for error texts */
+	uint32_t link_count;
+	struct bitmap_pool *pool;
+	const struct bitmap_engine *bitmap;
+};
+
+enum session_state { SESSION_JOINING, SESSION_RUNNING, SESSION_FAILED };
+
+int session_open(const struct session_config *config, uint64_t now_us, struct session **out);
+void session_close(struct session *session);
+
+enum session_state session_state(const struct session *session);
+enum winnow_result session_result(const struct session *session); /* when failed */
+const char *session_error(const struct session *session);         /* one line; "" if none */
+
+/* Do all aggregators add int32 frames in the kernel? False before it runs. */
+bool session_fast(const struct session *session);
+
+/* The multicast group of aggregator `index`, once it is known; false before, or if none. */
+bool session_group(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port);
+/* Of the job on all aggregators, in one number; when it runs. */
+uint64_t session_tokens(const struct session *session);
+
+void session_no_multicast(struct session *session, uint32_t index);
+
+/* Where aggregator `index` wants its datagrams; false before it is known, or where the connection goes. */
+bool session_data(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port);
+
+/* The connection to aggregator `index` is there. */
+void session_connected(struct session *session, uint32_t index, uint64_t now_us);
+
+/* In: a line, the end of a connection, a datagram of aggregator `index`. */
+void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us);
+void session_gone(struct session *session, uint32_t index, const char *reason, uint64_t now_us);
+bool session_again(struct session *session, uint32_t index); /* see link_again() */
+void session_unreachable(struct session *session, uint32_t index, const char *reason);
+void session_datagram(struct session *session, uint32_t index, const void *data, uint32_t bytes,
+                      uint64_t now_us);
+
+/*
+ * session_submit - see engine_submit(). After a failure returns its result. Before the session
+ * runs, operations are not accepted (INVALID).
+ */
+int session_submit(struct session *session, struct allreduce *task, uint64_t now_us);
+
+/* Out, to aggregator `index`: control lines (malloc'ed, the caller frees), and datagrams. */
+char *session_take_line(struct session *session, uint32_t index, uint64_t now_us);
+bool session_pull(struct session *session, uint32_t index, uint64_t now_us, struct packet_out *out);
+bool session_work(struct session *session, uint64_t now_us); /* see engine_work() */
+uint64_t session_deadline(const struct session *session);
+void session_tick(struct session *session, uint64_t now_us); /* at the deadline */
+
+/* Nothing under way, everything acknowledged by all; operations under way or queued. */
+bool session_quiet(const struct session *session);
+bool session_busy(const struct session *session);
+
+void session_leave(struct session *session);
+void session_abort(struct session *session, const char *text, uint64_t now_us);
+
+/* session_fail - end everything, here with `result` and everywhere with the line `text`. */
+void session_fail(struct session *session, enum winnow_result result, const char *text);
+
+/* Frames of the largest window; when it runs. */
+uint32_t session_window(const struct session *session);
+
+/* Operations under way at a time; when it runs. */
+uint32_t session_op_slots(const struct session *session);
+
+void session_stats(const struct session *session, struct winnow_stats *out);
+
+#endif /* CLIENT_SESSION_H */

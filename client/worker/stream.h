@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * stream.h - the worker's half of the protocol, for one channel
+ *
+ * A stream announces segments, takes plans, pushes its blocks within credit and window,
+ * stores results where they belong and asks again for what was lost. Pure: packets and
+ * time in, packets out; all memory is reserved in stream_open(). The engine feeds it;
+ * nobody else calls it. One thread at a time; nothing blocks.
+ */
+#ifndef CLIENT_STREAM_H
+#define CLIENT_STREAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bitmap/bitmap.h"
+#include "client/worker/allreduce.h"
+#include "ebpf/packet.h"
+
+struct stream;
+
+struct stream_config {
+	uint16_t channel;     /* as the aggregator numbers it */
+	uint16_t shard;       /* which channel of the job this is, over all aggregators */
+	uint16_t shard_count; /* channels of the job */
+	uint16_t rank;
+	uint16_t world;
+	uint32_t payload;
+	uint32_t window;       /* frames */
+	uint32_t window_start; /* frames to have under way before anything is known of the path */
+	uint32_t op_slots;
+	uint32_t segments_ahead;
+	uint32_t first_frame;
+	uint64_t token;       /* what our packets carry */
+	uint64_t group_token; /* what theirs carry */
+	const struct bitmap_engine *engine;
+};
+
+struct stream_stats {
+	uint64_t sent, sent_bytes;         /* packets and UDP payload bytes */
+	uint64_t received, received_bytes; /* likewise; multicast copies included */
+	uint64_t retransmits;              /* PUSHes sent again */
+	uint64_t announces_again;          /* announcements; often a worker is only late */
+	uint64_t nacks;
+	uint64_t drops[WIRE_DROP_COUNT];
+};
+
+int stream_open(const struct stream_config *config, struct stream **out); /* -EINVAL, -ENOMEM */
+void stream_close(struct stream *stream);
+
+/* May an operation use this slot: is nothing of the last one still unacknowledged? */
+bool stream_slot_free(const struct stream *stream, uint32_t slot);
+
+/*
+ * stream_begin - `task` uses task->slot on this channel from now on, until its shard is
+ * finished: then task->shards_left is lowered, and at 0 the engine's finish is called.
+ */
+void stream_begin(struct stream *stream, struct allreduce *task);
+
+/* May segment `number` be announced now? Segments are announced in order. */
+bool stream_has_room(const struct stream *stream, const struct allreduce *task, uint32_t number);
+
+/* What a scan found of one segment of this shard. */
+struct stream_scan {
+	const uint64_t *bits; /* [(segment blocks + 63) / 64] */
+	int16_t exponent;     /* WIRE_EXPONENT_NONE unless the form is fixed32 */
+	bool nonfinite;
+};
+
+void stream_announce(struct stream *stream, struct allreduce *task, uint32_t number,
+                     const struct stream_scan *scan, uint64_t now_us);
+
+/*
+ * stream_is_busy - is there as much to push, planned or about to be, as goes out in two round
+ * trips? Announcements that have been without an answer for a time-out do not count.
+ */
+bool stream_is_busy(const struct stream *stream);
+
+/*
+ * stream_withdraw - the task has failed elsewhere and is forgotten; the slot stays taken
+ * until the aggregator has said so here too (section 11.1).
+ */
+void stream_withdraw(struct stream *stream, struct allreduce *task, uint64_t now_us);
+
+/*
+ * stream_receive - one packet whose header packet_parse() accepted and whose channel is
+ * this one. Returns the task that this packet has finished or failed on this channel,
+ * else NULL.
+ */
+struct allreduce *stream_receive(struct stream *stream, const struct packet *packet,
+                                 uint64_t now_us);
+
+/*
+ * stream_pull - the next packet to send; false when there is none now. What *out points
+ * at stays valid until the next stream_receive(). out->scratch must have room for a payload.
+ */
+bool stream_pull(struct stream *stream, uint64_t now_us, struct packet_out *out);
+
+/* When stream_pull() may have something again if nothing arrives; UINT64_MAX: never. */
+uint64_t stream_deadline(const struct stream *stream);
+
+/*
+ * Since when something has been under way here without news: an announcement, frames, what others are
+ * to acknowledge. UINT64_MAX: nothing is.
+ */
+uint64_t stream_waits_us(const struct stream *stream);
+
+/* Has every worker acknowledged all that this one has received, and is nothing announced without an answer? */
+bool stream_quiet(const struct stream *stream);
+
+const struct stream_stats *stream_stats(const struct stream *stream);
+
+#endif /* CLIENT_STREAM_H */

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * stream_impl.h - what the stream_*.c files share; private to them
+ *
+ * stream.c        memory, acknowledgements, timers, what to send next
+ * stream_plan.c   announcing segments, taking plans
+ * stream_frame.c  pushing frames, storing results
+ *
+ *     base <= ack <= next,  ack <= horizon
+ *
+ * ack: all RESULTs before it are here. next: frames before it were pushed or need nothing
+ * from us. horizon: frames before it have a known plan; plans beyond a gap may be known too.
+ */
+#ifndef CLIENT_STREAM_IMPL_H
+#define CLIENT_STREAM_IMPL_H
+
+#include "client/worker/pace.h"
+#include "client/worker/stream.h"
+
+#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
+#define NEVER UINT64_MAX
+#define ACK_DELAY_US 1000
+#define PING_US 10000 /* between measurements of the round trip */
+#define REORDER_US_MIN 300
+#define REORDER_US_MAX 5000
+#define ANNOUNCE_US_MIN 5000
+#define ANNOUNCE_US_MAX 200000
+#define BUSY_FRAMES_MIN 256
+
+enum stream_segment_state { SEGMENT_IDLE, SEGMENT_ANNOUNCED, SEGMENT_PLANNED };
+
+/* segments[slot * segments_ahead + number % segments_ahead] */
+struct stream_segment {
+	uint8_t state;
+	uint8_t announce_flags;
+	uint8_t plan_flags;
+	bool hollow; /* its one frame was the PLAN itself */
+	bool sent;   /* announced at least once */
+	uint8_t tries;
+	int16_t exponent;
+	uint32_t slot;
+	uint32_t number;
+	uint32_t block_count;
+	uint32_t own_frames; /* that our own blocks would fill */
+	uint64_t announce_due_us;
+	uint32_t union_count;
+	uint32_t first;
+	uint32_t frame_count;
+	uint32_t received;
+	int shift; /* fixed32 */
+	uint64_t own[SEGMENT_WORDS];
+	uint64_t united[SEGMENT_WORDS];
+	uint16_t rank_before[SEGMENT_WORDS]; /* union blocks before each word */
+};
+
+enum op_state { OP_FREE, OP_ACTIVE, OP_LEFT, OP_LINGERING };
+
+/* An operation slot on this channel. */
+struct stream_op {
+	uint8_t state; /* LEFT: withdrawn, waiting for the aggregator's word */
+	bool planned;  /* a segment of it has had a plan */
+	uint32_t generation;
+	uint32_t segments_left;
+	uint32_t end_frame;     /* LINGERING: free once base gets here */
+	struct allreduce *task; /* ACTIVE only */
+	struct announce asked;  /* what every announcement of it says */
+};
+
+#define FRAME_HAVE 1   /* RESULT is here */
+#define FRAME_SENT 2   /* pushed at least once */
+#define FRAME_RESEND 4 /* to be pushed again */
+
+/* frames[frame % window] */
+struct stream_frame {
+	uint8_t flags;
+	uint32_t sent_us;  /* low 32 bits of the clock */
+	uint32_t asked_us; /* of the last NACK; 0: none */
+};
+
+struct stream {
+	struct stream_config config;
+	struct pace pace;
+	struct stream_op *ops;
+	struct stream_segment *segments;
+	struct stream_frame *frames;
+
+	uint32_t ack, base, next, credit, horizon;
+	uint32_t highest;   /* frame after the last RESULT seen */
+	uint32_t planned;   /* what the aggregator says has plans */
+	uint16_t sequence;  /* the latest seen: what was sent before it and is not here is lost */
+	uint32_t under_way; /* frames pushed whose RESULT is not here */
+
+	/* Known plans that reach beyond ack, by first frame: order[head .. tail). */
+	uint32_t *order;
+	uint32_t order_count;
+
+	uint32_t resend_from, resend_to; /* FRAME_RESEND is set on frames of this range only */
+
+	/* Segments announced and not planned. */
+	uint32_t *announced;
+	uint32_t announced_count;
+
+	uint64_t news_us; /* when anything last came that operations wait for, or they began to */
+
+	uint32_t ack_sent;
+	bool answer_due; /* the next ACK asks for a CREDIT */
+	uint64_t ack_due_us, quiet_due_us, ping_due_us;
+	uint8_t quiet_tries;
+
+	uint64_t announce_due_us; /* no announcement is due before it */
+	uint64_t ask_due_us;      /* a plan is missing */
+	uint8_t ask_tries;
+	uint64_t gap_due_us; /* RESULTs before gap_edge are late then */
+	uint32_t gap_edge;
+	uint64_t rto_due_us;
+	uint32_t nack_from, nack_to; /* frames to go through for NACKs */
+	bool nack_overdue;           /* by time-out: ask even for what was asked lately */
+
+	uint32_t jitter; /* state of the spread of timers: see stream_spread() */
+	struct stream_stats stats;
+};
+
+static inline struct stream_segment *stream_segment_of(const struct stream *s, uint32_t slot,
+                                                       uint32_t number)
+{
+	return &s->segments[slot * s->config.segments_ahead + number % s->config.segments_ahead];
+}
+
+static inline struct stream_frame *stream_frame_of(const struct stream *s, uint32_t frame)
+{
+	return &s->frames[frame & (s->config.window - 1)];
+}
+
+/* Which shard of the tensor this channel has: an eager operation has one, on any channel. */
+static inline uint32_t shard_of(const struct stream *s, const struct allreduce *task)
+{
+	return task->cut.eager ? 0 : s->config.shard;
+}
+
+static inline bool bit_test(const uint64_t *words, uint32_t bit)
+{
+	return words[bit / 64] >> (bit % 64) & 1;
+}
+
+/* Do this segment's blocks travel as int32? Known when it is planned. */
+static inline bool travels_fixed(const struct allreduce *task, const struct stream_segment *segment)
+{
+	return task->form == WIRE_FIXED32 && !(segment->plan_flags & WIRE_NONFINITE);
+}
+
+static inline void stream_drop(struct stream *s, enum wire_drop drop)
+{
+	s->stats.drops[drop]++;
+}
+
+/*
+ * Up to a half more of `us`, different each time and for each worker: workers that time
+ * out together must not come back together, or the same ones are lost again.
+ */
+static inline uint64_t stream_spread(struct stream *s, uint64_t us)
+{
+	s->jitter = s->jitter * 1664525 + 1013904223;
+	return us + us * (s->jitter >> 24) / 512;
+}
+
+static inline void sooner(uint64_t *due_us, uint64_t when_us)
+{
+	if (when_us < *due_us)
+		*due_us = when_us;
+}
+
+/* stream.c */
+void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame,
+                 uint64_t mask);
+void stream_advance(struct stream *s, uint64_t now_us); /* ack, after something came in */
+struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *segment);
+struct stream_segment *stream_find(struct stream *s, uint32_t frame);
+
+/* stream_plan.c */
+bool announce_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
+struct allreduce *plan_take(struct stream *s, const struct packet *packet);
+
+/* stream_frame.c */
+bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
+bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
+struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us);
+void want_take(struct stream *s, const struct packet *packet);
+uint8_t *recv_address(const struct allreduce *task, uint32_t shard, uint64_t index,
+                      uint32_t *bytes);
+void eager_point(struct packet_out *out, const struct allreduce *task,
+                 const struct stream_segment *segment, const struct bitmap_engine *engine);
+void eager_store(struct allreduce *task, const struct stream_segment *segment, const uint8_t *sums);
+
+#endif /* CLIENT_STREAM_IMPL_H */

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* stream_plan.c - announcing segments and taking plans; PROTOCOL.md sections 6, 7 and 11.1 */
+
+#include <assert.h>
+#include <errno.h>
+
+#include "client/worker/stream_impl.h"
+#include "client/winnow.h"
+
+bool stream_slot_free(const struct stream *stream, uint32_t slot)
+{
+	const struct stream_op *op = &stream->ops[slot];
+
+	return op->state == OP_FREE ||
+	       (op->state == OP_LINGERING && !frame_before(stream->base, op->end_frame));
+}
+
+static void op_begin(struct stream *s, const struct allreduce *task, enum op_state state)
+{
+	struct stream_op *op = &s->ops[task->slot];
+
+	assert(stream_slot_free(s, task->slot));
+	op->state = (uint8_t)state;
+	if (++op->generation == 0)
+		op->generation = 1; /* 0 is never used */
+	op->planned = false;
+	op->task = NULL;
+	op->segments_left = task->cut.segment_count;
+	op->end_frame = s->ack;
+	op->asked = (struct announce){
+		.tag = task->tag,
+		.count = task->count,
+		.block_elems = task->block_elems,
+		.generation = op->generation,
+		.op_slot = (uint16_t)task->slot,
+		.shard = s->config.shard,
+		.shard_count = s->config.shard_count,
+		.exponent = WIRE_EXPONENT_NONE,
+		.dtype = task->dtype,
+		.reduction = task->reduction,
+		.form = task->form,
+		.flags = task->cut.eager ? WIRE_EAGER : 0,
+	};
+	for (uint32_t i = 0; i < s->config.segments_ahead; i++) {
+		struct stream_segment *segment = stream_segment_of(s, task->slot, i);
+
+		segment->state = SEGMENT_IDLE;
+		segment->first = s->base;
+		segment->frame_count = 0;
+	}
+}
+
+void stream_begin(struct stream *stream, struct allreduce *task)
+{
+	op_begin(stream, task, OP_ACTIVE);
+	stream->ops[task->slot].task = task;
+}
+
+bool stream_has_room(const struct stream *stream, const struct allreduce *task, uint32_t number)
+{
+	const struct stream_segment *segment = stream_segment_of(stream, task->slot, number);
+
+	return segment->state == SEGMENT_IDLE &&
+	       !frame_before(stream->base, segment->first + segment->frame_count);
+}
+
+/* ---- announcing ---- */
+
+/* The bitmap goes without saying when all bits are alike. */
+static uint8_t bitmap_flags(uint32_t set, uint32_t block_count)
+{
+	if (set == 0)
+		return WIRE_NONE;
+	return set == block_count ? WIRE_ALL : 0;
+}
+
+static void segment_queue(struct stream *s, struct stream_segment *segment, uint64_t now_us)
+{
+	if (stream_waits_us(s) == NEVER)
+		s->news_us = now_us;
+	s->announced[s->announced_count++] = (uint32_t)(segment - s->segments);
+	segment->state = SEGMENT_ANNOUNCED;
+	segment->sent = false;
+	segment->tries = 0;
+	segment->announce_due_us = now_us;
+	sooner(&s->announce_due_us, now_us);
+}
+
+/* No longer to be announced: it has a plan, or its operation is over. */
+static void segment_unqueue(struct stream *s, struct stream_segment *segment)
+{
+	uint32_t index = (uint32_t)(segment - s->segments), place = 0;
+
+	if (segment->state != SEGMENT_ANNOUNCED)
+		return;
+	segment->state = SEGMENT_IDLE;
+	while (s->announced[place] != index)
+		place++;
+	s->announced[place] = s->announced[--s->announced_count];
+}
+
+static void op_unqueue(struct stream *s, uint32_t slot)
+{
+	for (uint32_t i = 0; i < s->config.segments_ahead; i++)
+		segment_unqueue(s, stream_segment_of(s, slot, i));
+}
+
+void stream_announce(struct stream *stream, struct allreduce *task, uint32_t number,
+                     const struct stream_scan *scan, uint64_t now_us)
+{
+	struct stream_segment *segment = stream_segment_of(stream, task->slot, number);
+	uint32_t words, set;
+
+	assert(stream_has_room(stream, task, number));
+	segment->number = number;
+	segment->block_count = geometry_segment_blocks(&task->cut, number);
+	words = (segment->block_count + 63) / 64;
+	memcpy(segment->own, scan->bits, words * 8);
+	segment->exponent = scan->exponent;
+	set = (uint32_t)bitmap_set_count(segment->own, words);
+	segment->own_frames = task->cut.eager ? 0 : geometry_frame_count(&task->cut, set);
+	segment->announce_flags = bitmap_flags(set, segment->block_count);
+	if (scan->nonfinite)
+		segment->announce_flags |= WIRE_NONFINITE;
+	segment_queue(stream, segment, now_us);
+}
+
+void stream_withdraw(struct stream *stream, struct allreduce *task, uint64_t now_us)
+{
+	struct stream_op *op = &stream->ops[task->slot];
+	struct stream_segment *segment = stream_segment_of(stream, task->slot, 0);
+
+	if (op->task != task && !stream_slot_free(stream, task->slot))
+		return; /* this channel is the one that reported the failure */
+	if (op->task != task)
+		op_begin(stream, task, OP_LEFT);
+	op->state = OP_LEFT;
+	op->task = NULL;
+	op_unqueue(stream, task->slot);
+	if (op->planned)
+		return; /* all agree here: the job ends when nobody sends data (section 11.1) */
+	segment->number = 0;
+	segment->block_count = segment->own_frames = 0;
+	segment->exponent = WIRE_EXPONENT_NONE;
+	segment->announce_flags = WIRE_NONE;
+	segment_queue(stream, segment, now_us);
+}
+
+static void announce_build(struct stream *s, struct stream_segment *segment, struct packet_out *out)
+{
+	const struct stream_op *op = &s->ops[segment->slot];
+	struct announce a = op->asked;
+
+	a.segment = segment->number;
+	a.exponent = segment->exponent;
+	a.flags |= segment->announce_flags;
+	stream_head(s, out, WIRE_ANNOUNCE, 0, 0);
+	packet_put_announce(out, &a);
+	if (!(a.flags & (WIRE_ALL | WIRE_NONE)))
+		packet_point(out, segment->own, (segment->block_count + 63) / 64 * 8);
+	if ((a.flags & WIRE_EAGER) && !(a.flags & WIRE_NONE))
+		eager_point(out, op->task, segment, s->config.engine);
+}
+
+/* Wait twice as long each time: a worker that is late by seconds is normal in training. */
+static uint64_t announce_wait_us(struct stream *s, const struct stream_segment *segment)
+{
+	uint64_t wait_us = pace_base_us(&s->pace);
+
+	if (wait_us < ANNOUNCE_US_MIN)
+		wait_us = ANNOUNCE_US_MIN;
+	wait_us <<= segment->tries;
+	return stream_spread(s, wait_us < ANNOUNCE_US_MAX ? wait_us : ANNOUNCE_US_MAX);
+}
+
+bool announce_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
+{
+	struct stream_segment *due = NULL;
+	uint64_t next_us = NEVER;
+
+	if (now_us < s->announce_due_us)
+		return false;
+	for (uint32_t i = 0; i < s->announced_count; i++) {
+		struct stream_segment *segment = &s->segments[s->announced[i]];
+
+		if (due == NULL && segment->announce_due_us <= now_us)
+			due = segment;
+		else
+			sooner(&next_us, segment->announce_due_us);
+	}
+	if (due != NULL) {
+		due->announce_due_us = now_us + announce_wait_us(s, due);
+		if (due->tries < 10)
+			due->tries++;
+		s->stats.announces_again += due->sent;
+		due->sent = true;
+		announce_build(s, due, out);
+		sooner(&next_us, due->announce_due_us);
+	}
+	s->announce_due_us = next_us;
+	return due != NULL;
+}
+
+/* ---- plans ---- */
+
+static struct stream_op *op_named(struct stream *s, uint64_t tag)
+{
+	for (uint32_t i = 0; i < s->config.op_slots; i++) {
+		struct stream_op *op = &s->ops[i];
+
+		if ((op->state == OP_ACTIVE || op->state == OP_LEFT) && op->asked.tag == tag)
+			return op;
+	}
+	return NULL;
+}
+
+/* Into the list of known plans, which is sorted by first frame; then see how far it reaches. */
+static void order_insert(struct stream *s, struct stream_segment *segment)
+{
+	uint32_t place = s->order_count++;
+
+	assert(place < s->config.op_slots * s->config.segments_ahead);
+	while (place > 0 && frame_before(segment->first, s->segments[s->order[place - 1]].first)) {
+		s->order[place] = s->order[place - 1];
+		place--;
+	}
+	s->order[place] = (uint32_t)(segment - s->segments);
+	for (; place < s->order_count; place++) {
+		const struct stream_segment *known = &s->segments[s->order[place]];
+
+		if (known->first == s->horizon)
+			s->horizon += known->frame_count;
+	}
+}
+
+/* Not seen yet, and does it start where it may? A plan overlaps no other. */
+static bool plan_is_news(const struct stream *s, uint32_t first, uint32_t frame_count)
+{
+	if (frame_before(first, s->horizon))
+		return false;
+	for (uint32_t i = 0; i < s->order_count; i++) {
+		const struct stream_segment *known = &s->segments[s->order[i]];
+
+		if (first - known->first < known->frame_count || known->first - first < frame_count)
+			return false;
+	}
+	return true;
+}
+
+/* Workers find out that they disagree before anything is planned, or not at all. */
+static struct allreduce *plan_failed(struct stream *s, struct stream_op *op,
+                                     const struct plan *plan, uint32_t first)
+{
+	uint32_t slot = (uint32_t)(op - s->ops);
+	struct stream_segment *segment = stream_segment_of(s, slot, 0);
+	struct allreduce *task = op->task;
+
+	if (op->planned || plan->frame_count != 1) {
+		stream_drop(s, WIRE_DROP_OPERATION);
+		return NULL;
+	}
+	op_unqueue(s, slot);
+	segment->state = SEGMENT_PLANNED;
+	segment->first = first;
+	segment->frame_count = 1;
+	segment->hollow = true;
+	order_insert(s, segment);
+	op->state = OP_LINGERING;
+	op->end_frame = first + 1;
+	op->task = NULL;
+	if (task != NULL) {
+		task->status = WINNOW_ERR_MISMATCH;
+		task->mismatch = plan->mismatch;
+	}
+	return task;
+}
+
+/* The union, checked: it holds all our blocks and makes as many frames as the plan says. */
+static bool union_take(const struct allreduce *task, const struct plan *plan,
+                       struct stream_segment *segment, uint32_t *eager_at)
+{
+	uint32_t words = (segment->block_count + 63) / 64, tail = segment->block_count % 64;
+	uint32_t bitmap_bytes = plan->flags & (WIRE_ALL | WIRE_NONE) ? 0 : words * 8;
+	uint32_t count = 0, frames;
+
+	if ((plan->flags & WIRE_ALL) && (plan->flags & WIRE_NONE))
+		return false;
+	if (plan->rest_bytes < bitmap_bytes)
+		return false;
+	if (bitmap_bytes > 0)
+		memcpy(segment->united, plan->rest, bitmap_bytes);
+	else
+		memset(segment->united, plan->flags & WIRE_ALL ? 0xff : 0, words * 8);
+	if (tail != 0 && (plan->flags & WIRE_ALL))
+		segment->united[words - 1] &= (UINT64_C(1) << tail) - 1;
+	if (tail != 0 && segment->united[words - 1] >> tail != 0)
+		return false;
+	for (uint32_t i = 0; i < words; i++) {
+		segment->rank_before[i] = (uint16_t)count;
+		count += (uint32_t)__builtin_popcountll(segment->united[i]);
+		if (segment->own[i] & ~segment->united[i])
+			return false;
+	}
+	segment->union_count = count;
+	segment->hollow = task->cut.eager || count == 0;
+	frames = segment->hollow ? 1 : geometry_frame_count(&task->cut, count);
+	*eager_at = bitmap_bytes;
+	return frames == plan->frame_count &&
+	       ((plan->flags & WIRE_EAGER) != 0) == task->cut.eager &&
+	       plan->rest_bytes - bitmap_bytes ==
+	               (task->cut.eager ? count * task->cut.block_bytes : 0);
+}
+
+/* Section 9.2 holds only with an exponent that is no smaller than ours, and none of our NaNs. */
+static bool exponent_fits(const struct allreduce *task, const struct stream_segment *segment,
+                          const struct plan *plan)
+{
+	if (task->form != WIRE_FIXED32 || (plan->flags & WIRE_NONFINITE))
+		return true;
+	return !(segment->announce_flags & WIRE_NONFINITE) && exponent_possible(plan->exponent) &&
+	       plan->exponent >= segment->exponent;
+}
+
+/* Bytes of a result from which on it does not stay in a cache until somebody reads it. */
+#define STREAM_BYTES_MIN (8u << 20)
+
+/* Neighbours in the shard are neighbours in the tensor only when it is the only one. */
+static uint32_t absent_run(const struct allreduce *task, const struct stream_segment *segment,
+                           uint32_t first)
+{
+	uint32_t end = first + 1;
+
+	while (task->cut.shard_count == 1 && end < segment->block_count &&
+	       !bit_test(segment->united, end))
+		end++;
+	return end - first;
+}
+
+/* Blocks that nobody has are zero; in place they already are. */
+static void clear_zero_blocks(const struct stream *s, struct allreduce *task,
+                              const struct stream_segment *segment)
+{
+	uint64_t before = (uint64_t)segment->number * task->cut.segment_blocks;
+	bool large = task->count * task->cut.elem_bytes >= STREAM_BYTES_MIN;
+	uint32_t run;
+
+	if (task->send == task->recv || (task->access != NULL && task->access->plan != NULL))
+		return;
+	for (uint32_t b = 0; b < segment->block_count; b += run) {
+		uint64_t bytes;
+		uint32_t last_bytes;
+		uint8_t *address;
+
+		run = 1;
+		if (bit_test(segment->united, b))
+			continue;
+		run = absent_run(task, segment, b);
+		recv_address(task, shard_of(s, task), before + b + run - 1, &last_bytes);
+		bytes = (uint64_t)(run - 1) * task->cut.block_bytes + last_bytes;
+		if (bytes == 0)
+			continue;
+		address = recv_address(task, shard_of(s, task), before + b, &last_bytes);
+		if (large)
+			s->config.engine->clear(address, bytes);
+		else
+			memset(address, 0, bytes);
+	}
+}
+
+/* The source learns what will come. False: the union has blocks that the tensor lacks. */
+static bool access_told(const struct stream *s, struct allreduce *task,
+                        const struct stream_segment *segment, uint32_t first)
+{
+	struct access_plan plan = {
+		.segment = segment->number,
+		.shard = shard_of(s, task),
+		.block_count = segment->block_count,
+		.union_count = segment->union_count,
+		.united = segment->united,
+		.own = segment->own,
+		.first = first,
+		.edge = s->ack,
+		.fixed = travels_fixed(task, segment),
+		.shift = segment->shift,
+	};
+	int err;
+
+	if (task->access == NULL || task->access->plan == NULL)
+		return true;
+	err = task->access->plan(task, &plan);
+	if (err == -ENOMEM)
+		task->status = WINNOW_ERR_MEMORY;
+	return err != -EINVAL;
+}
+
+/* Section 9.2: headroom for the sum of all workers below bit 30. */
+static int fixed_shift(const struct stream *s, int16_t exponent)
+{
+	int headroom = 0;
+
+	while (1u << headroom < s->config.world)
+		headroom++;
+	return exponent == WIRE_EXPONENT_NONE ? 0 : 30 - headroom - exponent;
+}
+
+struct allreduce *plan_take(struct stream *s, const struct packet *packet)
+{
+	struct stream_segment *segment;
+	struct allreduce *task;
+	struct stream_op *op;
+	struct plan plan;
+	uint32_t eager_at;
+
+	if (plan_parse(packet, &plan) != WIRE_DROP_NONE) {
+		stream_drop(s, WIRE_DROP_LENGTH);
+		return NULL;
+	}
+	op = op_named(s, plan.tag);
+	if (op == NULL || !plan_is_news(s, packet->frame, plan.frame_count)) {
+		stream_drop(s, WIRE_DROP_DUPLICATE);
+		return NULL;
+	}
+	pace_progress(&s->pace);
+	if (plan.status == WIRE_MISMATCH)
+		return plan_failed(s, op, &plan, packet->frame);
+	segment = stream_segment_of(s, (uint32_t)(op - s->ops), plan.segment);
+	task = op->task;
+	if (task == NULL || segment->state != SEGMENT_ANNOUNCED ||
+	    segment->number != plan.segment || !exponent_fits(task, segment, &plan) ||
+	    !union_take(task, &plan, segment, &eager_at)) {
+		stream_drop(s, WIRE_DROP_OPERATION);
+		return NULL;
+	}
+	segment->plan_flags = plan.flags;
+	segment->shift = fixed_shift(s, plan.exponent);
+	if (!access_told(s, task, segment, packet->frame)) {
+		stream_drop(s, WIRE_DROP_OPERATION);
+		return NULL;
+	}
+	if (task->status != 0)
+		return task;
+	segment_unqueue(s, segment);
+	segment->state = SEGMENT_PLANNED;
+	segment->first = packet->frame;
+	segment->frame_count = plan.frame_count;
+	segment->received = 0;
+	op->planned = true;
+	op->end_frame = frame_before(op->end_frame, packet->frame + plan.frame_count)
+	                        ? packet->frame + plan.frame_count
+	                        : op->end_frame;
+	task->blocks_union += segment->union_count;
+	order_insert(s, segment);
+	clear_zero_blocks(s, task, segment);
+	if (!segment->hollow)
+		return NULL;
+	segment->received = 1;
+	if (task->cut.eager)
+		eager_store(task, segment, plan.rest + eager_at);
+	return stream_segment_done(s, segment);
+}
