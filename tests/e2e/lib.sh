@@ -7,6 +7,7 @@
 #                 runs is told to end, and has to end well, as one that has ended before (unless by the test's KILL)
 #   bench ARG..   winnow bench against it
 #   fail TEXT     end the test
+#   seen PATTERN  is it in what comes through this pipe? (grep -q stops reading: who still writes fails, and the pipe with it)
 #   WINNOWD_OPTIONS, for every winnowd: test_xdp_suite.sh and test_dpdk_suite.sh run other tests so
 #   HOST, INSIDE  where winnowd listens (default 127.0.0.1), and a command that starts it there
 #   TWO_HOSTS=1   winnowd in one network namespace, workers in another, instead of all on loopback:
@@ -26,6 +27,8 @@ declare -A leader # of what start() began: the shell that waits for it
 namespaces=()
 declare -A caller_in # of callers: what their standard input reads
 server_side=() worker_side=()
+
+seen() { grep "$@" >/dev/null; } # GREP'S OPTIONS.. PATTERN
 
 # One that a sanitizer, an assertion or a signal has ended is no success of any test. 137: the test's own KILL; 143: a signal
 # came when it was nearly over; 127: it was another shell's; daemon_status: what a test has looked at itself.

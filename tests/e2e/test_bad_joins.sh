@@ -73,7 +73,7 @@ raw '{"type": "ping"}' "the first message is 'join'"
 raw '{"type": "hallo"}' 'one JSON object a line'
 
 # A port in use.
-refuses 1 'cannot listen on TCP 127.0.0.1:.*Address already in use' "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --key-file "$tmp/keys" --log error
+refuses 1 'cannot bind UDP 127.0.0.1:.*Address already in use' "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --key-file "$tmp/keys" --log error
 
 steady_ends other
 echo "refused with reasons; the job beside was right"

@@ -62,9 +62,9 @@ refuses 2 "WINNOW_THREADS is 'lots': want a whole number" env WINNOW_THREADS=lot
 refuses 2 "no command 'bend'" "$BUILD/winnow" bend
 
 # Help and version are no errors, and go to stdout.
-"$d" --help | grep -q 'usage: winnowd' || fail "winnowd --help"
-"$d" --version | grep -q '^winnowd [0-9]' || fail "winnowd --version"
-"$BUILD/winnow" bench --help | grep -q -- '--density' || fail "winnow bench --help"
+"$d" --help | seen 'usage: winnowd' || fail "winnowd --help"
+"$d" --version | seen '^winnowd [0-9]' || fail "winnowd --version"
+"$BUILD/winnow" bench --help | seen -- '--density' || fail "winnow bench --help"
 [ "$("$BUILD/winnow" key | wc -c)" = 65 ] || fail "winnow key"
 
 # A full disk is said, too.

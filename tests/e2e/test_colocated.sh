@@ -13,7 +13,7 @@ refuses 2 'several addresses of --hosts .* are this host' "$w" colocate --hosts 
 refuses 2 'no address of --hosts 192.0.2.1 is this host' "$w" colocate --hosts 192.0.2.1 -- true
 refuses 2 'index is beyond' "$w" colocate --hosts 127.0.0.1 --index 1 -- true
 refuses 2 "no option --host; did you mean --hosts" "$w" colocate --host a -- true
-"$w" colocate --help | grep -q 'Give it on every host' || fail "run --help"
+"$w" colocate --help | seen 'Give it on every host' || fail "run --help"
 
 # What a worker is told.
 port=$(free_port)

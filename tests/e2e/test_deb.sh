@@ -46,7 +46,7 @@ soon() { # seconds command..
 	return 1
 }
 journal() { on journalctl --no-pager -o cat -u winnowd >"$tmp/journal.log" && grep -qE "$1" "$tmp/journal.log"; }
-booted() { on systemctl is-system-running | grep -qE 'running|degraded'; }
+booted() { on systemctl is-system-running | seen -E 'running|degraded'; }
 soon 30 booted || fail "systemd does not start: $(pod logs "$net-machine" 2>&1 | tail -n 3)"
 apt() { quietly env DEBIAN_FRONTEND=noninteractive apt-get "$@"; }
 files() { on find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache \) -prune -o -print | sort; }
@@ -124,7 +124,7 @@ quietly rm -r /etc/systemd/system/winnowd.service.d
 
 # ---- away ----
 apt remove -qy winnow
-on sh -c 'cat /proc/[0-9]*/comm' 2>/dev/null | grep -qx winnowd && fail "it runs without its package"
+on sh -c 'cat /proc/[0-9]*/comm' 2>/dev/null | seen -x winnowd && fail "it runs without its package"
 [ "$(property ActiveState)" = inactive ] || fail "removed, it is $(property ActiveState)"
 on test -s /etc/winnow/keys || fail "removed, not purged, and the keys are gone"
 apt install -qy "/debs/$version+1.deb"

@@ -50,8 +50,8 @@ cp "$BUILD/winnowd" "$BUILD/winnow" "$tmp/bare/"
 cp -P "$BUILD"/libwinnow.so* "$tmp/bare/"
 refuses 2 "no datapath 'dpdk' in this build" "$tmp/bare/winnowd" --insecure-no-key --datapath dpdk --device lo
 refuses 1 "no datapath 'dpdk' in this build" "$tmp/bare/winnow" bench --aggregator 127.0.0.1:1 --insecure-no-key --datapath dpdk --device lo
-"$tmp/bare/winnowd" --version | grep -q 'built without dpdk' || fail "--version names what is not there"
-"$BUILD/winnowd" --version | grep -q 'dpdk with DPDK' || fail "--version does not name dpdk"
+"$tmp/bare/winnowd" --version | seen 'built without dpdk' || fail "--version names what is not there"
+"$BUILD/winnowd" --version | seen 'dpdk with DPDK' || fail "--version does not name dpdk"
 # What is there but is something else.
 echo "no object" >"$tmp/bare/winnow-dpdk.so"
 refuses 2 'cannot open datapath dpdk' "$tmp/bare/winnowd" --insecure-no-key --datapath dpdk --device lo

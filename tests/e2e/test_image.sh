@@ -54,7 +54,7 @@ for rank in 0 1; do bench_in kill-$rank $rank 2 --size 4M --iters 1000000; done
 runs() { # job
 	local i
 	for i in $(seq 100); do
-		pod exec "$net-a0" /usr/bin/winnow status 2>/dev/null | grep -q "$1  *running" && return
+		pod exec "$net-a0" /usr/bin/winnow status 2>/dev/null | seen "$1  *running" && return
 		sleep 0.1
 	done
 	fail "job $1 does not run"
@@ -62,7 +62,7 @@ runs() { # job
 logs() { # container pattern
 	local i
 	for i in $(seq 50); do
-		pod logs "$net-$1" 2>&1 | grep -qE "$2" && return
+		pod logs "$net-$1" 2>&1 | seen -E "$2" && return
 		sleep 0.1
 	done
 	fail "$1 does not say /$2/"

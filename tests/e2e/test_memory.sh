@@ -58,7 +58,7 @@ done
 [ "$(grep -l 'the job needs .* are in use by other jobs (bytes_max)' "$tmp"/job?.err | wc -l)" = 4 ] || fail "they are not told why: $(cat "$tmp"/job?.err)"
 kill -0 "$pid" || fail "winnowd is gone"
 ! grep -hs 'oom_kill [1-9]' "$group/memory.oom_control" "$group/memory.events" || fail "something was killed"
-"$BUILD/winnow" status "$metrics" | grep -qE '13\.[0-9]MB of 1[0-9]\.[0-9]MB for slots' || fail "status does not show the limit: $("$BUILD/winnow" status "$metrics")"
+"$BUILD/winnow" status "$metrics" | seen -E '13\.[0-9]MB of 1[0-9]\.[0-9]MB for slots' || fail "status does not show the limit: $("$BUILD/winnow" status "$metrics")"
 grep -q '"memory_limit_from": "memory"' "$tmp/status" || fail "status does not say where the limit is from"
 kill -KILL "$pid"
 

@@ -42,7 +42,7 @@ if [ -e "$BUILD/winnow-dpdk.so" ]; then
 		start d1 inside w1 "$BUILD/winnow" bench --aggregator $server --job d --insecure-no-key --rank 1 --world 2 --check --size 3M
 		for rank in 0 1; do expect d$rank 60 0; done
 		stop
-		inside a0 ip link show eth0 | grep -q xdp && fail "a program is left on the device"
+		inside a0 ip link show eth0 | seen xdp && fail "a program is left on the device"
 	done
 	for host in w0 w1 w2 a0; do
 		ip -n "$net-$host" link set eth0 mtu 1500

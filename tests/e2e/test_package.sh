@@ -59,7 +59,7 @@ grep -q SIGHUP "$tmp/page" || fail "winnowd.8 says nothing of SIGHUP"
 page winnow.1 "$BUILD/winnow"
 for command in $commands; do
 	page "winnow-$command.1" "$BUILD/winnow" "$command"
-	zcat "$root/usr/share/man/man1/winnow.1.gz" | grep -q "winnow\\\\-$command " || fail "winnow.1 does not name winnow-$command"
+	zcat "$root/usr/share/man/man1/winnow.1.gz" | seen "winnow\\\\-$command " || fail "winnow.1 does not name winnow-$command"
 done
 
 . "$root/usr/share/bash-completion/completions/winnow"

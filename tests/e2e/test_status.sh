@@ -105,7 +105,7 @@ kill -CONT "$first"
 refuses 2 "'x' is not HOST:PORT" "$w" status x
 refuses 2 'no option --jsn; did you mean --json' "$w" status --jsn
 refuses 2 "late is 'soon'" "$w" status --late soon
-"$w" status --help | grep -q 'Exit status: 0 healthy, 1 degraded, 2 unreachable' || fail "status --help"
+"$w" status --help | seen 'Exit status: 0 healthy, 1 degraded, 2 unreachable' || fail "status --help"
 
 # Options and where they are from.
 WINNOW_LATE=9 "$w" config dump >"$tmp/dump" || fail "config dump"
@@ -116,7 +116,7 @@ WINNOW_KEY=do-not-show-me "$w" config dump winnowd --config "$tmp/w.ini" --threa
 grep -qE "^jobs-max = 3 +; $tmp/w.ini$" "$tmp/dump" || fail "config dump winnowd: $(cat "$tmp/dump")"
 grep -qE '^threads = 2 +; command line$' "$tmp/dump" || fail "config dump winnowd: $(cat "$tmp/dump")"
 ! grep -q do-not-show-me "$tmp/dump" || fail "a key is shown"
-"$BUILD/winnowd" --config "$tmp/dump" --dump-config | grep -qE '^jobs-max = 3 ' || fail "a dump is no file for --config"
+"$BUILD/winnowd" --config "$tmp/dump" --dump-config | seen -E '^jobs-max = 3 ' || fail "a dump is no file for --config"
 refuses 2 "no options of a command 'nothing'" "$w" config dump nothing
 refuses 2 'say what: dump' "$w" config
 echo "all states"

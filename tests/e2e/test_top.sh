@@ -75,7 +75,7 @@ back_again 0
 winnowd --insecure-no-key --metrics "$m"
 start again bench --insecure-no-key --job again --size 1M --iters 1000000
 for _ in $(seq 50); do
-	"$w" status "$m" | grep -q '^again' && break
+	"$w" status "$m" | seen '^again' && break
 	sleep 0.1
 done
 "$w" top "$m" --count 3 --interval 300ms >"$tmp/top.out" </dev/null || fail "top in a pipe ends with $?"

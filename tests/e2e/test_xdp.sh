@@ -95,7 +95,7 @@ for mode in native generic; do
 	done
 	loss 0
 	stop
-	ip -n "$net-a0" link show eth0 | grep -q xdp && fail "a program is left on the device"
+	ip -n "$net-a0" link show eth0 | seen xdp && fail "a program is left on the device"
 
 	# Killed in the middle: workers are told, nothing is left, and the next one works.
 	daemon $mode
@@ -109,7 +109,7 @@ for mode in native generic; do
 	[ "$(added)" -gt 10000 ] || fail "$mode: the job to be killed does not run"
 	kill -KILL "$DAEMON"
 	for rank in 0 1 2 3; do expect k$rank 10 1 'aggregator 10.77.0.101:5555 is lost'; done
-	ip -n "$net-a0" link show eth0 | grep -q xdp && fail "a program is left on the device"
+	ip -n "$net-a0" link show eth0 | seen xdp && fail "a program is left on the device"
 	daemon $mode
 	bench_inside 4 $one 60 "${common[@]}" --size 1M
 	stop
