@@ -236,6 +236,7 @@ $(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
 $(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
 $(BUILD)/ebpf/xdp.o $(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra $(werror)
 
+$(BUILD)/tests/unit/test_dpdk: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
 $(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library) $(frames) $(filter-out client/cli/main,$(cli)))
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
 

@@ -2,8 +2,9 @@
 /*
  * reports.h - what data threads have to tell the control thread
  *
- * Stalled operations, workers that are not reached, and a network port that is gone. Data threads put, the control thread
- * takes. It is older than both: what is put before the control thread listens is kept.
+ * Stalled operations, workers that are not reached, and a network port that is gone. Data threads
+ * put, the control thread takes. It is older than both: what is put before the control thread
+ * listens is kept.
  */
 #ifndef AGGREGATOR_REPORTS_H
 #define AGGREGATOR_REPORTS_H

@@ -80,6 +80,17 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out)
 	return true;
 }
 
+uint64_t geometry_gcd(uint64_t a, uint64_t b)
+{
+	while (b != 0) {
+		uint64_t rest = a % b;
+
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
 uint32_t geometry_segment_blocks(const struct geometry *geometry, uint32_t segment)
 {
 	uint64_t before = (uint64_t)segment * geometry->segment_blocks;

@@ -43,6 +43,9 @@ struct geometry_input {
 /* geometry_compute - false when the input is out of range; *out is then unchanged. */
 bool geometry_compute(const struct geometry_input *input, struct geometry *out);
 
+/* The greatest common divisor: of block sizes, the grain at which one bitmap serves them all. */
+uint64_t geometry_gcd(uint64_t a, uint64_t b);
+
 /* Blocks that one shard has in `segment`: segment_blocks, fewer in the last, 0 if empty. */
 uint32_t geometry_segment_blocks(const struct geometry *geometry, uint32_t segment);
 

@@ -56,12 +56,11 @@ struct job {
 	uint64_t trouble_us;              /* and when it was told */
 	uint32_t channel_count;
 	struct job_channel {
-		uint16_t id;
 		struct channel *channel;   /* NULL before START */
 		struct fast_channel *fast; /* NULL: nothing is shared with the kernel */
 		struct fast_slot *fast_slots;
 	} channels[JOBS_THREADS_MAX];
-	uint16_t channel_ids[JOBS_THREADS_MAX]; /* the same numbers, for those who look */
+	uint16_t channel_ids[JOBS_THREADS_MAX];
 };
 
 struct jobs {

@@ -225,7 +225,6 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 
 	job->fast_window = window_for(jobs, job, payload);
 	for (uint32_t thread = 0; thread < jobs->config.threads; thread++) {
-		struct job_channel *channel = &job->channels[thread];
 		struct channel_config config = {.window = job->fast_window};
 		struct jobs_channel info = {
 			.id = channel_id(jobs, job, thread),
@@ -245,8 +244,8 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 		job->slow = why != NULL ? why : job->slow;
 		if (jobs->ports.attach(jobs->ports.context, &info) != 0)
 			return false;
-		*channel = (struct job_channel){
-			.id = info.id, .fast = config.fast, .fast_slots = config.fast_slots};
+		job->channels[thread] =
+			(struct job_channel){.fast = config.fast, .fast_slots = config.fast_slots};
 		job->channel_ids[thread] = info.id;
 		job->channel_count++;
 	}
@@ -323,7 +322,7 @@ static void fast_settle(struct jobs *jobs, struct job *job)
 		}
 		job->fast = false;
 		if (channel->fast != NULL && jobs->ports.unshare != NULL)
-			jobs->ports.unshare(jobs->ports.context, channel->id);
+			jobs->ports.unshare(jobs->ports.context, job->channel_ids[i]);
 		channel->fast = NULL;
 	}
 	if (!job->fast && job->slow == NULL)
@@ -343,12 +342,12 @@ static bool channels_open(struct jobs *jobs, struct job *job, const bool multica
 	for (uint32_t i = 0; i < job->channel_count; i++) {
 		struct job_channel *channel = &job->channels[i];
 
-		config.id = channel->id;
+		config.id = job->channel_ids[i];
 		config.fast = channel->fast;
 		config.fast_slots = channel->fast_slots;
 		if (channel_open(&config, &channel->channel) != 0)
 			return false;
-		jobs->ports.start(jobs->ports.context, channel->id, channel->channel, multicast);
+		jobs->ports.start(jobs->ports.context, config.id, channel->channel, multicast);
 	}
 	return true;
 }

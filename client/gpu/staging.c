@@ -211,17 +211,6 @@ static bool cut_task(const struct staging *s, const struct allreduce *task, bool
 	return geometry_compute(&input, cut);
 }
 
-static uint32_t common_divisor(uint32_t a, uint32_t b)
-{
-	while (b != 0) {
-		uint32_t rest = a % b;
-
-		a = b;
-		b = rest;
-	}
-	return a;
-}
-
 /* How fine a bitmap is, and of how many segments at a time: of one at least. */
 static void choose_grain(struct staging_op *op, uint32_t fine)
 {
@@ -229,7 +218,7 @@ static void choose_grain(struct staging_op *op, uint32_t fine)
 	uint64_t blocks = (uint64_t)cut->segment_blocks * cut->shard_count, all, most;
 
 	op->fine = fine;
-	op->grain = fine > 0 ? common_divisor(cut->block_elems, fine) : cut->block_elems;
+	op->grain = fine > 0 ? (uint32_t)geometry_gcd(cut->block_elems, fine) : cut->block_elems;
 	op->ratio = cut->block_elems / op->grain;
 	all = (cut->block_count + 63) / 64 * 64;
 	blocks = blocks < all || all == 0 ? blocks : all;

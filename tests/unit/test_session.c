@@ -176,23 +176,29 @@ static void test_one_ends(void **state)
 	session_close(session);
 }
 
+static void submit(struct session *session, struct allreduce *task)
+{
+	*task = (struct allreduce){.send = numbers,
+	                           .recv = numbers,
+	                           .count = 16,
+	                           .block_elems = 16,
+	                           .dtype = DTYPE_I32,
+	                           .reduction = REDUCE_SUM,
+	                           .tag = 1,
+	                           .done = count_done};
+	done = 0;
+	assert_int_equal(session_submit(session, task, now_us), WINNOW_OK);
+}
+
 /* Aggregators that live and send nothing: the limit, and no later. */
 static void test_stall(void **state)
 {
 	struct session *session = running();
-	struct allreduce task = {.send = numbers,
-	                         .recv = numbers,
-	                         .count = 16,
-	                         .block_elems = 16,
-	                         .dtype = DTYPE_I32,
-	                         .reduction = REDUCE_SUM,
-	                         .tag = 1,
-	                         .done = count_done};
+	struct allreduce task;
 	uint64_t end_us = now_us + STALL_US + SILENCE_US;
 
 	(void)state;
-	done = 0;
-	assert_int_equal(session_submit(session, &task, now_us), WINNOW_OK);
+	submit(session, &task);
 	while (now_us < end_us) {
 		assert_int_equal(session_state(session), SESSION_RUNNING);
 		now_us += 1000000;
@@ -211,18 +217,10 @@ static void test_stall(void **state)
 static void test_left(void **state)
 {
 	struct session *session = running();
-	struct allreduce task = {.send = numbers,
-	                         .recv = numbers,
-	                         .count = 16,
-	                         .block_elems = 16,
-	                         .dtype = DTYPE_I32,
-	                         .reduction = REDUCE_SUM,
-	                         .tag = 1,
-	                         .done = count_done};
+	struct allreduce task;
 
 	(void)state;
-	done = 0;
-	assert_int_equal(session_submit(session, &task, now_us), WINNOW_OK);
+	submit(session, &task);
 	tell(session, 1,
 	     &(struct control_message){.kind = CONTROL_LEFT, .rank = 2, .text = "rank 2 has left"});
 	session_tick(session, now_us);

@@ -100,7 +100,7 @@ static const struct status_target *ask(struct server server, uint64_t timeout_us
 
 static void expect_unreachable(struct server server, const char *pattern)
 {
-	const struct status_target *target = ask(server, 1000000);
+	const struct status_target *target = ask(server, server.holds ? 1000000 : 10000000);
 
 	assert_int_equal(target->health, STATUS_UNREACHABLE);
 	assert_null(target->report);

@@ -6,18 +6,8 @@
 #include <string.h>
 
 #include "client/cli/tune/tune.h"
+#include "ebpf/geometry.h"
 #include "ebpf/wire.h"
-
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-	while (b != 0) {
-		uint64_t rest = a % b;
-
-		a = b;
-		b = rest;
-	}
-	return a;
-}
 
 static int ascending(const void *a, const void *b)
 {
@@ -73,7 +63,7 @@ static void blocks_preset(struct tune *tune)
 		rows_add(tune, source->ops[op].row);
 	}
 	for (uint32_t i = 0; i < tune->param_count; i++) {
-		uint64_t common = gcd(tune->params[i].row, tune->params[i].offset);
+		uint64_t common = geometry_gcd(tune->params[i].row, tune->params[i].offset);
 
 		rows_add(tune, tune->params[i].row);
 		if (common >= 8) /* then no block reaches over a row's edge */
@@ -135,9 +125,9 @@ int tune_blocks_choose(struct tune *tune)
 		return 0;
 	/* All of these, every parameter's place and its rows are whole numbers of bits. */
 	for (uint32_t i = 0; i < tune->block_count; i++)
-		fine = gcd(fine, tune->rows[i].block);
+		fine = geometry_gcd(fine, tune->rows[i].block);
 	for (uint32_t i = 0; i < tune->param_count; i++)
-		fine = gcd(gcd(fine, tune->params[i].row), tune->params[i].offset);
+		fine = geometry_gcd(geometry_gcd(fine, tune->params[i].row), tune->params[i].offset);
 	source->fine = (uint32_t)fine;
 	return 0;
 }
