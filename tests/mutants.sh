@@ -7,7 +7,7 @@
 #   tests unit:PATTERN sim:N e2e:.. python:..   for all of its faults, cheapest first (see try_test below)
 #   @ FILE [tests..]               a fault: in this file; with tests of its own, before the area's
 #   - line as it is                found once in the file, spaces at its ends aside
-#   + line as it shall be          the same indentation; empty: the line goes
+#   + line as it shall be          the same indentation; empty: nothing is done there
 #
 # A fault is caught when a test fails or does not end in time; one that does not compile, or whose line is no
 # longer there, is a fault of the list. Hours, not minutes; not part of make check. KEEP=yes keeps the copy.
@@ -62,7 +62,7 @@ if len(places) != 1:
     sys.exit(f"{name}: {len(places)} lines are: {old.strip()}")
 line = lines[places[0]]
 indent = line[: len(line) - len(line.lstrip())]
-lines[places[0]] = indent + new.strip() if new.strip() else ""
+lines[places[0]] = indent + (new.strip() or ("pass" if name.endswith(".py") else ";"))
 open(name, "w").write("\n".join(lines))
 P
 }
