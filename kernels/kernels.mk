@@ -1,0 +1,83 @@
+# The GPU's part: kernels and what drives the GPU (winnow-cuda.so), the same on an emulated CUDA, and what goes to a machine with a GPU.
+
+# Kernels and what drives the GPU are an object of their own, too; without CUDA it is left out. The same
+# sources on an emulated CUDA, for tests, are there always. NVIDIA's toolkit has a folder, Debian's (11.8) is in /usr.
+cuda_home ?= $(or $(CUDA_HOME),$(if $(wildcard /usr/local/cuda/bin/nvcc),/usr/local/cuda,/usr))
+nvcc_path := $(if $(SAN),,$(if $(wildcard $(cuda_home)/include/cuda_runtime.h),$(shell command -v $(cuda_home)/bin/nvcc)))
+cuda_version := $(if $(nvcc_path),$(shell $(nvcc_path) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | awk '{ print $$1 * 1000 + $$2 * 10 }'))
+have_cuda := $(if $(nvcc_path),$(shell [ 0$(cuda_version) -ge 11080 ] && echo $(nvcc_path)))
+ifneq ($(nvcc_path),$(have_cuda))
+$(if $(MAKELEVEL:0=),,$(info $(nvcc_path) is older than CUDA 11.8: built without winnow-cuda.so))
+endif
+cuda_include := $(if $(filter-out /usr,$(cuda_home)),-isystem $(cuda_home)/include)
+cuda_runtime = $(firstword $(wildcard $(addprefix $(cuda_home)/,lib64/libcudart_static.a lib/*/libcudart_static.a)) -lcudart_static)
+kernels := $(call sources_of,kernels)
+cuda_kernels := $(patsubst %.cu,%,$(wildcard kernels/*.cu))
+cuda_others := bitmap/dtype
+
+# Everything that nvcc makes runs on sm_80 and newer, by PTX on what it does not know; what it says of registers goes
+# to kernels.txt. Before 12 it takes no g++ 12, and Debian's knows which one it takes.
+cuda_archs = $(filter 80 90 100 120,$(patsubst sm_%,%,$(shell $(have_cuda) --list-gpu-code)))
+nvcc_host = $(if $(NVCC_CCBIN),,$(if $(filter 11%,$(cuda_version)),,-ccbin g++))
+nvcc = $(have_cuda) $(nvcc_host) -O3 -std=c++17 -Xptxas -v -I. -Xcompiler -fPIC$(comma)-fvisibility=hidden$(comma)-Wall$(comma)-Wextra \
+	-gencode arch=compute_80$(comma)code=compute_80 $(foreach arch,$(cuda_archs),-gencode arch=compute_$(arch)$(comma)code=sm_$(arch))
+$(BUILD)/%.cu.o: %.cu Makefile kernels/kernels.mk
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)$(nvcc) -MD -MP -MF $(@:.o=.d) -c $< -o $@ >$@.txt 2>&1 || { cat $@.txt >&2; rm -f $@.txt; exit 1; }
+
+$(BUILD)/kernels/%.o: private extra := $(cuda_include)
+
+$(BUILD)/winnow-cuda.so: $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(kernels) $(cuda_others))
+	$(call say,LD,$@)g++ -pthread -shared -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS) $^ \
+		$(cuda_runtime) -ldl -lrt -o $@
+	$(Q)cat $(cuda_kernels:%=$(BUILD)/%.cu.o.txt) >$(BUILD)/kernels.txt
+
+# For a GPU: the kernels' test, and benches, which nvcc, gcc, g++ and make are enough for.
+gpu_programs := $(BUILD)/gpu/test_kernels $(BUILD)/gpu/bench_gpu $(BUILD)/gpu/bench_staging
+$(BUILD)/gpu/test_kernels: $(BUILD)/cuda/tests/gpu/test_kernels.o
+$(BUILD)/gpu/bench_gpu: $(BUILD)/cuda/tests/bench/bench_gpu.o
+$(BUILD)/gpu/bench_staging: $(call object,tests/bench/bench_staging kernels/gpu client/gpu/staging client/gpu/staging_frames ebpf/geometry)
+$(BUILD)/tests/bench/bench_staging.o: private extra := $(cuda_include)
+$(BUILD)/cuda/%.o: %.cc Makefile kernels/kernels.mk
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)g++ -std=c++17 -O2 -g -I. $(cuda_include) -MMD -MP -pthread -ffp-contract=off -Wall -Wextra $(werror) -c $< -o $@
+$(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_of,bitmap))
+	@mkdir -p $(@D)
+	$(call say,LD,$@)g++ -pthread $(filter %.o,$^) $(cuda_runtime) -ldl -lrt -o $@
+
+# What goes to a machine with a GPU, CUDA and PyTorch and without our libraries: each object finds beside itself what
+# it needs, and what that needs (so RPATH, not RUNPATH).
+gpu := $(BUILD)/gpu
+gpu_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
+gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker test_kernels bench_gpu bench_staging))
+gpu_needs = pkg-config --exists libsodium libmicrohttpd libuv libcap libbpf libevent jansson inih && command -v $(CLANG) $(BPFTOOL) >/dev/null
+
+$(gpu)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(gpu_link) $^ $(daemon_libs) -o $@
+
+$(gpu)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(gpu_link) -shared -Wl,-soname,libwinnow.so.0 -Wl,--version-script=client/libwinnow.map \
+		$(filter %.o,$^) $(core_libs) -o $@
+	@ln -sf libwinnow.so $(gpu)/libwinnow.so.0
+
+$(gpu)/winnow: $(call object,$(cli)) $(gpu)/libwinnow.so $(BUILD)/libcore.a
+	$(call say,LD,$@)$(gpu_link) $(filter %.o,$^) $(gpu)/libwinnow.so $(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
+
+$(BUILD)/tests/gpu/device_%.o: private extra := $(cuda_include)
+$(gpu)/device_%: $(BUILD)/tests/gpu/device_%.o $(gpu)/libwinnow.so
+	$(call say,LD,$@)$(gpu_link) $^ $(cuda_runtime) -lm -ldl -lrt -o $@
+
+$(gpu)/winnow-cuda.so: $(BUILD)/winnow-cuda.so
+	@mkdir -p $(@D)
+	$(call say,COPY,$@)strip -o $@ $<
+
+.PHONY: gpu-bundle check-gpu
+gpu-bundle: $(gpu_bundle) ## build/gpu, to be brought to a machine with a GPU: tests/gpu/check.sh . is in it
+	$(Q)tests/gpu/bundle.sh $(gpu)
+
+gpu_here = if $(gpu_needs) && [ -n "$(have_cuda)" ]; then $(MAKE) --no-print-directory gpu-bundle; fi
+check-gpu: ## on a machine with a GPU: tests and benches; PARTS="kernels staging" for some, see tests/gpu/check.sh
+	$(Q)$(gpu_here)
+	$(Q)tests/gpu/check.sh $(gpu) $(PARTS)

@@ -1,0 +1,130 @@
+# The tests: their programs, the emulated GPU they use, make check and its like.
+
+units := $(notdir $(call sources_of,tests/unit))
+fake_nccl := $(BUILD)/tests/gpu/libnccl-fake.so
+gpu_tests := $(patsubst %.cc,%,$(wildcard tests/gpu/test_*.cc)) $(filter tests/gpu/test_%,$(call sources_of,tests/gpu))
+device_tests := $(filter tests/gpu/device_%,$(call sources_of,tests/gpu))
+unit_tests := $(units:%=$(BUILD)/tests/unit/%)
+tools := $(BUILD)/tests/sim/sim \
+	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/steady $(BUILD)/tests/e2e/caller $(BUILD)/tests/e2e/lose.bpf.o \
+	$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/gpu/device_worker
+fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
+
+.PHONY: tests check check-release check-debian bench fuzz fuzzers lint
+tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
+	$(BUILD)/emulated/bench_gpu $(BUILD)/emulated/bench_staging $(tools) ## build the tests, too
+
+$(BUILD)/tests/unit/test_dpdk: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
+$(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a -lcmocka $(daemon_libs) $(cli_libs) -o $@
+
+$(BUILD)/tests/sim/sim: $(call object,$(call sources_of,tests/sim)) $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@
+
+$(BUILD)/tests/e2e/%: $(BUILD)/tests/e2e/%.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a $(daemon_libs) -o $@
+
+$(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a $(daemon_libs) -o $@
+
+$(BUILD)/tests/bench/dpdk_source: $(call object,tests/bench/dpdk_source tests/bench/dpdk_job) $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $^ $(dpdk_libs) $(daemon_libs) -o $@
+
+$(BUILD)/tests/bench/dpdk_bytes: $(BUILD)/tests/bench/dpdk_bytes.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $^ $(dpdk_libs) $(daemon_libs) -o $@
+$(BUILD)/tests/bench/dpdk_source.o $(BUILD)/tests/bench/dpdk_job.o $(BUILD)/tests/bench/dpdk_bytes.o: private extra := $(dpdk_extra)
+$(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
+$(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
+$(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra $(werror)
+
+# libFuzzer's main() is in clang's runtime: tests/fuzz/run.sh builds this goal with clang, in build/fuzz.
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) -fsanitize=fuzzer $^ $(daemon_libs) $(cli_libs) -o $@
+
+$(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@
+
+fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
+
+# A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
+# It is built on all CPUs, unless the caller has said -j himself.
+all_cpus = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+check: run := check
+check-release: run := release
+check: ## install what is missing, build, run the tests; TESTS="channel dpdk*" for some, SAN=... for all with sanitizers
+check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers
+check check-release:
+	$(Q)docker/install-packages.sh build dpdk check
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) tests
+	$(Q)tests/run.sh $(BUILD) '$(SAN)' $(run) $(TESTS:%='%')
+
+SUITE ?= trixie
+check-debian: ## demo and check in a fresh Debian of another release (root, long); SUITE=bookworm
+	$(Q)tests/debian.sh $(SUITE) $(BUILD)
+
+bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long); PARTS="bound loss"
+	$(Q)docker/install-packages.sh build dpdk bench
+	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap \
+		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood \
+		$(BUILD)/tests/gpu/device_worker $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
+		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o \
+		$(if $(have_dpdk),$(BUILD)/tests/bench/dpdk_source $(BUILD)/tests/bench/dpdk_bytes)
+	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
+
+SECONDS ?= 60
+fuzz: ## let each fuzzer of tests/fuzz run for SECONDS=60; FUZZERS="packet channel" for some
+	$(Q)docker/install-packages.sh build dpdk check
+	$(Q)tests/fuzz/run.sh $(SECONDS) build/fuzz $(FUZZERS)
+
+lint: ## clang-format, clang-tidy, cppcheck, shellcheck, folder rules
+	$(Q)docker/install-packages.sh build dpdk lint
+	$(Q)$(MAKE) --no-print-directory $(BUILD)/ebpf/winnow.skel.h $(BUILD)/tests/bench/bench_xdp.skel.h \
+		$(BUILD)/tests/bench/nic.skel.h
+	$(Q)tests/lint.sh
+
+# The emulation: CUDA's headers are its own, everything that uses them is built again with them.
+emulated := $(patsubst %.cc,%,$(wildcard tests/gpu/emulated/*.cc))
+emulated_flags = -Itests/gpu/emulated -DWINNOW_EMULATED_CUDA
+emulated_cxx = g++ -std=c++17 -I. -I$(BUILD) $(emulated_flags) -MMD -MP -fPIC -ffp-contract=off -pthread \
+	-Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas $(werror) $(CFLAGS) $(sanitize) $(extra)
+$(BUILD)/emulated/%.cu.o: %.cu Makefile tests/tests.mk
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)$(emulated_cxx) -fvisibility=hidden -x c++ -c $< -o $@
+$(BUILD)/emulated/%.o: %.cc Makefile tests/tests.mk
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)$(emulated_cxx) -c $< -o $@
+$(BUILD)/emulated/%.o: %.c Makefile tests/tests.mk
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) $(emulated_flags) $(compile) -c $< -o $@
+
+# What takes fibers' turns must not be taken for threads that race.
+fibers := $(BUILD)/emulated/tests/gpu/emulated/emulated_kernel.o $(BUILD)/emulated/tests/gpu/emulated/emulated_fiber.o
+$(fibers): private sanitize := $(if $(SAN),$(if $(findstring thread,$(SAN)),-DEMULATED_TSAN,-fsanitize=$(SAN)))
+
+emulated_cuda := $(BUILD)/tests/gpu/libemulated-cuda.so
+emulated_link := g++ $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)
+emulated_kernels := $(cuda_kernels:%=$(BUILD)/emulated/%.cu.o) $(kernels:%=$(BUILD)/emulated/%.o)
+$(emulated_cuda): $(emulated:%=$(BUILD)/emulated/%.o)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(emulated_link) -shared -Wl,-soname,$(@F) $^ -o $@
+
+$(BUILD)/winnow-cuda-emulated.so: $(emulated_kernels) $(call object,$(cuda_others)) $(emulated_cuda)
+	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN/tests/gpu' $^ -o $@
+
+# A library that pretends to be NCCL, for tests: with WINNOW_NCCL=.
+$(fake_nccl): $(BUILD)/emulated/tests/gpu/fake_nccl.o $(BUILD)/emulated/tests/gpu/fake_work.o $(emulated_cuda)
+	$(call say,LD,$@)$(emulated_link) -shared -Wl,-rpath,'$$ORIGIN' $^ -o $@
+
+# Tests of kernels and of the emulation have both inside, and cmocka.
+$(BUILD)/tests/gpu/test_%: $(BUILD)/emulated/tests/gpu/test_%.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN' $^ -lcmocka $(daemon_libs) $(cli_libs) -o $@
+
+# A worker as users' programs are: with the library and CUDA's runtime, here the emulated one.
+$(BUILD)/tests/gpu/device_%: $(BUILD)/emulated/tests/gpu/device_%.o $(BUILD)/libwinnow.so $(emulated_cuda)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' $(filter %.o,$^) -L$(BUILD) -lwinnow $(emulated_cuda) -lm -o $@
+
+# The benches on the emulation measure nothing, but run.
+$(BUILD)/emulated/bench_%: $(BUILD)/emulated/tests/bench/bench_%.o $(emulated_kernels) $(BUILD)/libcore.a $(emulated_cuda)
+	$(call say,LD,$@)$(emulated_link) -Wl,-rpath,'$$ORIGIN/../tests/gpu' $^ $(daemon_libs) $(cli_libs) -o $@
