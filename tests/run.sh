@@ -133,11 +133,11 @@ images=${#names[@]}
 [ -n "$san" ] || add release fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
 shared=${#names[@]} # from here on, whoever has nothing else to do
 if [ -x "$build/tests/sim/sim" ] && [[ $san != *thread* ]]; then # one thread: nothing for tsan
-	# Two halves, for two CPUs: check has the first 1,500 of 6,000 seeds.
+	# Two halves, for two CPUs: check has the first 600 of 6,000 seeds.
 	case ${san:+san}$kind in
 	san*) first=1 count=400 ;;
-	check) first=1 count=750 ;;
-	release) first=1501 count=2250 ;;
+	check) first=1 count=300 ;;
+	release) first=601 count=2700 ;;
 	esac
 	for ((i = 0; i < 2; i++, first += count)); do
 		add "$kind" "sim-seeds-$first-to-$((first + count - 1))" 900 "$build/tests/sim/sim" "$first" "$count"

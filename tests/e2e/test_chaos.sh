@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Real datagrams through a proxy that loses, doubles and reorders them: results stay right.
+# release: more seeds
 . "$(dirname "$0")/lib.sh"
 winnowd --insecure-no-key ${XDP_METRICS:+--metrics "$XDP_METRICS"}
 server=$PORT server_host=$HOST

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # compose.yaml as podman-compose runs it: two aggregators, four workers that train, found by name; a real Prometheus with our
 # configuration reads them, every panel of the dashboard has data, and an aggregator that is gone is seen by workers and alerts.
-# release
+# release: it needs images, packages or a booted system
 # no-sanitizers: the images build their own
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/podman.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The package on a Debian of its own, with a real systemd: installed, enabled, reloaded, watched, upgraded while a job runs,
 # removed and purged; nothing is left but the user. lintian finds nothing that docker/package/lintian-overrides does not explain.
-# release
+# release: it needs images, packages or a booted system
 # no-sanitizers: a package of a sanitizer's build is nobody's
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/podman.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The demo in five steps: table, picture, bitmaps, exit status; and what is left when a part of it dies.
+# release: it trains
 # no-sanitizers: Debian's python and torch are not built with them
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Frames of every kind from a raw socket while a job runs: damaged, fragmented, tagged, with IP options, for others. They are
 # counted, and the results are right. The kernel answers none of the job's datagrams.
+# release: another data path
 . "$(dirname "$0")/lib.sh"
 need_dpdk
 hosts_up 3 1 1500

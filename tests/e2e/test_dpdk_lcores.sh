@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Two lcores, each thread on its own CPU, with huge pages that the test reserves and gives back, and without huge pages; a
 # tap device, whose port has queues of its own; addresses that the kernel does not have: ARP by ourselves.
+# release: another data path
 . "$(dirname "$0")/lib.sh"
 need_dpdk
 hosts_up 2 1 1500

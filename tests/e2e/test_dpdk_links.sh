@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A link that goes down and comes up again: the job survives. An interface that disappears: winnowd and a worker say so in one
 # line and end. winnowd killed and started again. A worker whose MAC address changes between jobs.
+# release: another data path
 # waits: for links, neighbours and silence
 . "$(dirname "$0")/lib.sh"
 need_dpdk

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Processes joined by shared memory, no kernel between: a port of the aggregator for each worker, addresses that no kernel
 # has, ARP by ourselves; control connections go by loopback. One thread and two; multicast and unicast; a job after a job.
+# release: another data path
 . "$(dirname "$0")/lib.sh"
 need_dpdk
 workers=3

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Other tests again, over DPDK's packet socket: lost, doubled and reordered datagrams through a proxy; deaths; garbage.
 # test_dpdk_net.sh runs the rest.
-# release
+# release: another data path
 # no-sanitizers: the same code as in the tests that it runs
 set -euo pipefail
 cd "$(dirname "$0")"

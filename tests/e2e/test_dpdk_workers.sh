@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Workers that take DPDK, too: all of them, and beside others with sockets; multicast and unicast; loss; one that dies.
+# release: another data path
 . "$(dirname "$0")/lib.sh"
 need_dpdk
 hosts_up 4 1 1500

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Tensors in the memory of GPUs, emulated ones: processes, a real winnowd, streams, loss, several shards.
+# release: long, and it computes
 # aside: it computes
 . "$(dirname "$0")/lib.sh"
 export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so

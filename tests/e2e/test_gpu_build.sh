@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Everything for a GPU compiles and links with nvcc; kernels spill no registers; the bench runs, on the emulation.
+# release: nvcc, again and again
 # no-sanitizers
 # aside: it compiles
 set -euo pipefail

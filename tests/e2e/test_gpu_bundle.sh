@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # What `make gpu-bundle` makes runs where there is nothing but the C and C++ libraries.
+# release: what goes to another machine
 # no-sanitizers: these would have to be there, too
 # aside: it compiles
 . "$(dirname "$0")/lib.sh"

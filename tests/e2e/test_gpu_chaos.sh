@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Workers and nodes on emulated GPUs to which something happens at random: see tests/gpu/chaos.py.
+# release: more seeds
 # aside: it computes
 . "$(dirname "$0")/lib.sh"
 winnowd --insecure-no-key

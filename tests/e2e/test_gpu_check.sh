@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # What `make check-gpu` does, on the emulated GPU; and that it fails when it should.
+# release: tests of a tool
 # no-sanitizers: test_gpu.sh runs these programs with them
 # aside: it computes
 . "$(dirname "$0")/lib.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Nodes with several GPUs, emulated ones and a library that pretends to be NCCL: results, deaths, faults.
+# release: long, and it computes
 . "$(dirname "$0")/lib.sh"
 export WINNOW_CUDA_PLUGIN=$PWD/$BUILD/winnow-cuda-emulated.so WINNOW_NCCL=$PWD/$BUILD/tests/gpu/libnccl-fake.so
 worker=$BUILD/tests/gpu/device_worker

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The parts of `make check-gpu` with PyTorch, on the CPU against Gloo: that they run.
+# release: long, and it computes
 # no-sanitizers: Debian's python and torch are not built with them
 # aside: it computes
 . "$(dirname "$0")/lib.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The image of winnowd, built and run: as nobody without capabilities on a read-only root, health, drain, two on a bridge
 # network found by name, one killed; keys rotated, an aggregator upgraded and one added under jobs. test_image_paths.sh runs the other data paths.
-# release
+# release: it needs images, packages or a booted system
 # no-sanitizers: the images build their own
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/podman.sh

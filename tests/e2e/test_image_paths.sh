@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Data paths that take more than sockets, in containers: XDP generic and native, DPDK on a packet socket, on AF_XDP with huge
 # pages, and on memif without any privilege. Each with the least capabilities: with one of them less it does not start.
-# release
+# release: it needs images, packages or a booted system
 # no-sanitizers: the images build their own
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/podman.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Chart and manifests: the plain ones are the chart's, every variant is well formed and fits together, and what they tell
 # winnowd, winnowd takes. No cluster: structure, references and options are checked, and each image's command runs.
-# release
+# release: it needs images, packages or a booted system
 # no-sanitizers: there is nothing of ours in it that they could see
 . "$(dirname "$0")/lib.sh"
 /usr/bin/python3 -c 'import yaml' 2>/dev/null || fail "no python3-yaml"

@@ -2,6 +2,7 @@
 # Senders on virtual links leave it to a network card to cut their datagrams apart, and there is none. DPDK's packet socket has them cut
 # by the kernel, on its own; where it may not, the job ends within seconds with the command that helps. XDP in generic mode sees
 # them whole and leaves them to user space: winnow status says so, and not when they come one by one.
+# release: another data path
 . "$(dirname "$0")/lib.sh"
 need_namespaces
 hosts_up 3 1 1500

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make install and make deb: what is in them runs from there; man pages and bash's completion know every option that --help has.
-# release
+# release: it needs images, packages or a booted system
 # no-sanitizers: a package of a sanitizer's build is nobody's
 # aside: it packs
 . "$(dirname "$0")/lib.sh"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # An aggregator that cannot send: its MTU has become smaller, a firewall drops what it sends. The job ends within seconds, with a
 # line that names the worker and the reason. What passes by itself is waited for: lost sends, a link that is down, a full socket.
+# release: it waits long
 . "$(dirname "$0")/lib.sh"
 need_namespaces
 hosts_up 3 1 1500

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # winnowd under a service manager: READY, RELOADING, STOPPING and the watchdog's datagrams, which stop when a data thread
 # hangs; SIGHUP reads the key file again, and what is wrong with it changes nothing; the unit's hardening by systemd's own count.
-# release
+# release: it needs images, packages or a booted system
 # waits: for what comes at intervals
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # winnow status and doctor over a network: two aggregators with XDP in one table, drops by reason, a shut firewall, a
 # smaller MTU on the way, no multicast.
+# release: it waits long
 # waits: for answers that do not come
 . "$(dirname "$0")/lib.sh"
 need_namespaces

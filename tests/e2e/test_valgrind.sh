@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# release: every start, job and end once more, slowly
 # no-sanitizers: valgrind and they exclude each other
 # winnowd from start to end under valgrind: jobs, nonsense, HTTP, connections that stay open, SIGTERM; nothing is used after it was
 # freed or before it was written, and nothing is left behind.

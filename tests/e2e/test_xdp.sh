@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The XDP fast path on real packets, native and generic: right results whatever the sizes, workers, losses and jobs beside
 # it; a killed daemon leaves nothing on the device.
+# release: another data path, in all its modes
 . "$(dirname "$0")/lib.sh"
 need_namespaces
 WINNOWD_OPTIONS="--datapath xdp --device eth0"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Other tests again, with the XDP fast path beneath winnowd: namespaces in native and generic mode, workers that die or
 # disagree and garbage in both, and lost, doubled and reordered datagrams through a proxy on loopback.
-# release
+# release: another data path
 # no-sanitizers: the same code as in the tests that it runs
 set -euo pipefail
 cd "$(dirname "$0")"
