@@ -8,12 +8,13 @@
 # else failed. Programs lie in BUILD/tests, scripts in tests/. Logs: BUILD/tests/log. With SAN set,
 # tests of other people's programs and of the machine are left out: they would test nothing new.
 #
-# What has processes and packets is about time: such tests run one after the other, in the order of
-# their names. Beside them run, in two lanes,
-#   scripts with a line "# waits": they do little else, and mind others little
-#   what computes or downloads, scripts with a line "# aside" among it: at the lowest priority, so that
-#   it takes what all others leave; in the end on all CPUs
-# Scripts with a line "# late", and those of images, come when the images have been built aside.
+# Each lane runs one test at a time:
+#   two have unit tests and scripts, in the order of their names. What has processes and packets is about time, and
+#   waits more than it computes: two at a time are what two CPUs bear;
+#   one has scripts with a line "# waits": they do little else, and mind others little;
+#   one has what computes or downloads, scripts with a line "# aside" among it: at the lowest priority, so that
+#   it takes what all others leave; in the end on all CPUs.
+# Scripts with a line "# late", and those of images, come last, one after the other.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=$1 san=$2 kind=$3 only=("${@:4}")
@@ -41,16 +42,19 @@ state=$(mktemp -d)
 add() { # kind name seconds command..
 	wanted "$2" "$1" || return 0
 	shift
+	[[ " ${names[*]} " != *" $1 "* ]] || set -- "$1-e2e" "${@:2}" # a unit test has that name, and that log
 	names+=("$1") limits+=("$2") reported+=("")
 	commands+=("$(printf '%q ' "${@:3}")")
 }
-add_script() { # file
-	local name
-	name=$(basename "$1" .sh)
-	add "$(kind_of "$1")" "${name#test_}" 1200 "$1"
-}
 kind_of() { # file
 	if marked release "$1"; then echo release; else echo check; fi
+}
+# Whoever counts on the kernel's huge pages has them alone.
+add_script() { # file
+	local name pages=()
+	name=$(basename "$1" .sh)
+	! grep -qE '^need_dpdk|nr_hugepages' "$1" || pages=(flock -o "$state/pages")
+	add "$(kind_of "$1")" "${name#test_}" 1200 "${pages[@]}" "$1"
 }
 
 # Runs what nobody else has begun, of numbers FIRST to END - 1; state/N/end will have status and seconds. Each is a
@@ -79,25 +83,25 @@ stop_lanes() {
 trap stop_lanes EXIT
 trap 'exit 1' INT TERM
 
-collect() { # reports what has ended beside
+collect() { # reports what has ended
 	local i status seconds
 	for i in "${!names[@]}"; do
 		if [ ! -e "$state/$i/end" ] || [ -n "${reported[i]}" ]; then continue; fi
 		read -r status seconds <"$state/$i/end"
-		report "${names[i]}" "$status" "$seconds" aside
+		report "${names[i]}" "$status" "$seconds" "$([ "$i" -lt "$waiting" ] || [ "$i" -ge "$late" ] || echo aside)"
 		reported[i]=yes
 	done
 }
-await() { # END: what is below that number has ended; what has not when nobody is there to run it will be missed
-	local i
-	for ((i = 0; i < $1; i++)); do
-		until [ -e "$state/$i/end" ] || ! kill -0 "${lanes[i >= waiting]}" 2>/dev/null; do sleep 0.2; done
+await() { # FIRST END LANE..: until these have ended, or nobody is there to run them
+	local i=$1 lane lives
+	while [ "$i" -lt "$2" ]; do
+		collect
+		[ ! -e "$state/$i/end" ] || { i=$((i + 1)) && continue; }
+		lives=no
+		for lane in "${@:3}"; do ! kill -0 "$lane" 2>/dev/null || lives=yes; done
+		[ $lives = yes ] || break
+		sleep 0.2
 	done
-	collect
-}
-now() { # kind name seconds command..: while others run beside
-	wanted "$2" "$1" || return 0
-	run "${@:2}"
 	collect
 }
 
@@ -112,27 +116,34 @@ for test in tests/e2e/test_*.sh; do
 	wanted "${name#test_}" "$(kind_of "$test")" || continue
 	if [ -z "$san" ] || ! marked no-sanitizers "$test"; then scripts+=("$test"); fi
 done
-in_turn=() late=()
+is_late() { marked late "$1" || grep -q '^\. tests/e2e/podman.sh' "$1"; }
+
+[ -n "$san" ] || add check layers 60 tests/check_layers.sh
+for test in tests/unit/test_*.c; do
+	name=$(basename "$test" .c)
+	add check "${name#test_}" 300 "$build/tests/unit/$name"
+done
+for test in tests/gpu/test_*.cc; do
+	name=$(basename "$test" .cc)
+	add check "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
+done
 for test in "${scripts[@]}"; do
-	if marked late "$test" || grep -q '^\. tests/e2e/podman.sh' "$test"; then
-		late+=("$test")
-	elif marked waits "$test"; then
-		add_script "$test"
-	elif ! marked aside "$test"; then
-		in_turn+=("$test")
-	fi
+	is_late "$test" || marked waits "$test" || marked aside "$test" || add_script "$test"
+done
+turn=${#names[@]}
+for test in "${scripts[@]}"; do
+	is_late "$test" || ! marked waits "$test" || add_script "$test"
 done
 waiting=${#names[@]}
 # These call make, one after the other: two of them in one folder would meet.
 for test in "${scripts[@]}"; do
-	! marked aside "$test" || add_script "$test"
+	is_late "$test" || ! marked aside "$test" || add_script "$test"
 done
-[ ${#late[@]} = 0 ] || [ -n "$san" ] || add release images 1200 tests/e2e/images.sh
-images=${#names[@]}
+[ -n "$san" ] || add release images 1200 tests/e2e/images.sh
 # Fuzzers are built with clang and sanitizers of their own, so once is enough.
 [ -n "$san" ] || add release fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
 shared=${#names[@]} # from here on, whoever has nothing else to do
-if [ -x "$build/tests/sim/sim" ] && [[ $san != *thread* ]]; then # one thread: nothing for tsan
+if [[ $san != *thread* ]]; then # one thread: nothing for tsan
 	# Two halves, for two CPUs: check has the first 600 of 6,000 seeds.
 	case ${san:+san}$kind in
 	san*) first=1 count=400 ;;
@@ -147,34 +158,33 @@ for test in $([ -n "$san" ] || echo tests/fuzz/fuzz_*.c); do
 	name=$(basename "$test" .c)
 	add release "${name/_/-}" 600 tests/fuzz/run.sh 10 build/fuzz "${name#fuzz_}"
 done
+late=${#names[@]}
+for test in "${scripts[@]}"; do
+	! is_late "$test" || add_script "$test"
+done
 all=${#names[@]}
 
 # ---- all of it ----
 
-lane 0 "$waiting" env &
-lanes+=($!)
-lane "$waiting" "$all" nice -n 19 &
-lanes+=($!)
-[ -n "$san" ] || now check layers 60 tests/check_layers.sh
-for test in tests/unit/test_*.c; do
-	name=$(basename "$test" .c)
-	now check "${name#test_}" 300 "$build/tests/unit/$name"
-done
-for test in tests/gpu/test_*.cc; do
-	name=$(basename "$test" .cc)
-	now check "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
-done
-for test in "${in_turn[@]}" "${late[@]}"; do
-	! grep -q '^need_dpdk' "$test" || await "$waiting" # one of those has huge pages, too
-	[ "$test" != "${late[0]:-}" ] || await "$images"
-	name=$(basename "$test" .sh)
-	now "$(kind_of "$test")" "${name#test_}" 600 "$test"
-done
-await "$shared"
-work "$shared" "$all" env
+start_lane() { # FIRST END nice..
+	lane "$@" &
+	lanes+=($!)
+}
+start_lane 0 "$turn" env
+start_lane 0 "$turn" env
+start_lane "$turn" "$waiting" env
+start_lane "$waiting" "$late" nice -n 19
+aside=${lanes[3]}
+await 0 "$turn" "${lanes[@]:0:2}"
+await "$turn" "$waiting" "${lanes[2]}"
+# Images and fuzzers are there, and the machine has a CPU for others.
+await "$waiting" "$shared" "$aside"
+start_lane "$shared" "$late" nice -n 19
+start_lane "$late" "$all" env
+await "$late" "$all" "${lanes[5]}"
+await "$shared" "$late" "$aside" "${lanes[4]}"
 wait "${lanes[@]}"
 lanes=()
-collect
 for i in "${!names[@]}"; do
 	[ -n "${reported[i]}" ] || report "${names[i]}" "not run" 0 aside
 done

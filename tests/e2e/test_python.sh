@@ -10,7 +10,10 @@ export WINNOW_AGGREGATORS=$HOST:$PORT
 cd tests/python || exit 1
 # shellcheck disable=SC2086 # a pattern
 mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-*}.py | grep -vx test_jax) # test_jax.sh's
-$python -m unittest -v "${modules[@]}" 2>&1 | tee "$tmp/tests.out"
-[ "${PIPESTATUS[0]}" = 0 ] || exit 1
-! grep -E ' \.\.\. skipped|^OK \(skipped' "$tmp/tests.out" || fail "tests were skipped"
+export python tmp
+# They wait more than they compute.
+printf '%s\n' "${modules[@]}" | xargs -P 4 -I% sh -c '$python -m unittest -v % >"$tmp/%.out" 2>&1'
+for module in "${modules[@]}"; do
+	grep -qx OK "$tmp/$module.out" || fail "$module: $(tail -n 30 "$tmp/$module.out")" # "OK (skipped=1)" is none: nobody would see it
+done
 kill -0 "$DAEMON" || fail "winnowd ended meanwhile"
