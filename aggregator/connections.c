@@ -184,8 +184,8 @@ static void connection_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *
 
 	if (count < 0)
 		connection_gone(connection, count);
-	if (count <= 0 || connection->peer == NULL)
-		return; /* nothing, or it is on its way out */
+	if (count <= 0)
+		return;
 	if (lines_feed(&connection->lines, buffer->base, (size_t)count, take_line, connection) <
 	            0 &&
 	    connection->peer != NULL)
