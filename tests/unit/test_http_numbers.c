@@ -50,6 +50,9 @@ static void test_operations(void **state)
 	assert_true(number(job, "union") == 0.2 && number(job, "density") == 0.13);
 	json_decref(job);
 	expect_answer(get("/metrics"), OK, "winnow_allreduce_total{job=\"made-up\"} 14\n");
+	expect_answer(get("/metrics"), OK,
+	              "winnow_blocks_total{job=\"made-up\",kind=\"nonzero\"} 40\n"
+	              "winnow_blocks_total{job=\"made-up\",kind=\"zero\"} 160\n");
 	/* One that is on its way out is left out. */
 	detached[1] = true;
 	job = status_job();
