@@ -348,8 +348,8 @@ static void link_op(struct staging_op *op)
 	op->next = s->under_way;
 	s->under_way = op;
 	/* Of these nothing is under way. */
-	op->packing = *s->out.word;
-	op->unpacking = *s->in.word;
+	op->packing = staging_word(s->out.word);
+	op->unpacking = staging_word(s->in.word);
 }
 
 static int begin(struct allreduce *task)

@@ -106,7 +106,7 @@ static void carry_out(struct staging_part *part, uint32_t blocks, uint32_t own)
 
 	assert(!part->queued_out);
 	part->packed = part->first;
-	part->packing = *op->staging->out.word;
+	part->packing = staging_word(op->staging->out.word);
 	if (own == 0)
 		return;
 	op->bytes.in += 2 * 8 * bitmap_word_count(blocks);
@@ -164,7 +164,7 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 	part->first = op->cut.eager ? 0 : plan->first;
 	part->end = part->first + frames_for(&op->cut, plan->union_count);
 	part->stored = part->unpacked = part->first;
-	part->unpacking = *s->in.word;
+	part->unpacking = staging_word(s->in.word);
 	fill(part, plan->segment, plan->shard);
 	own = bits_copy(part->gpu->own, plan->own, plan->block_count);
 	(void)bits_copy(part->gpu->united, plan->united, plan->block_count);

@@ -104,10 +104,16 @@ struct staging {
 	struct staging_op *free_ops; /* under the lock */
 };
 
+/* The GPU's last number so far. */
+static inline uint32_t staging_word(const uint32_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
 /* Has the GPU come to this number? Numbers begin again after 2^32. */
 static inline bool staging_reached(const uint32_t *word, uint32_t number)
 {
-	return (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - number) >= 0;
+	return (int32_t)(staging_word(word) - number) >= 0;
 }
 
 static inline struct staging_part *staging_part_of(const struct staging_op *op, uint32_t segment,
