@@ -139,7 +139,7 @@ waiting=${#names[@]}
 for test in "${scripts[@]}"; do
 	is_late "$test" || ! marked aside "$test" || add_script "$test"
 done
-[ -n "$san" ] || add release images 1200 tests/e2e/images.sh
+[ -n "$san" ] || add release images 2400 tests/e2e/images.sh
 # Fuzzers are built with clang and sanitizers of their own, so once is enough.
 [ -n "$san" ] || add release fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
 shared=${#names[@]} # from here on, whoever has nothing else to do
