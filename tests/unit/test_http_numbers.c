@@ -60,6 +60,57 @@ static void test_operations(void **state)
 	json_decref(job);
 }
 
+/* Each counter has a number of its own, and comes under its own name. */
+static void test_counters(void **state)
+{
+	static const struct {
+		size_t at;
+		const char *name, *metric;
+	} counters[] = {
+#define COUNTER(field, name, metric) {offsetof(struct channel_stats, field), name, metric}
+		COUNTER(mismatches, "mismatches", "mismatches_total{job=\"made-up\"}"),
+		COUNTER(tensor_bytes, "tensor_bytes", "tensor_bytes_total{job=\"made-up\"}"),
+		COUNTER(blocks_owned, "blocks_owned", "blocks_owned_total{job=\"made-up\"}"),
+		COUNTER(pushes, "pushes", "pushes_total{job=\"made-up\"}"),
+		COUNTER(results, "results", "results_total{job=\"made-up\"}"),
+		COUNTER(passed_through, "passed_through", "passed_through_total{job=\"made-up\"}"),
+		COUNTER(result_resends, "result_resends",
+	                "retransmits_total{job=\"made-up\",reason=\"result\"}"),
+		COUNTER(plan_resends, "plan_resends",
+	                "retransmits_total{job=\"made-up\",reason=\"plan\"}"),
+		COUNTER(wants, "wants", "retransmits_total{job=\"made-up\",reason=\"want\"}"),
+		COUNTER(fast_added, "fast_added",
+	                "fast_pushes_total{job=\"made-up\",by=\"kernel\"}"),
+		COUNTER(fast_missed, "fast_missed",
+	                "fast_pushes_total{job=\"made-up\",by=\"user\"}"),
+		COUNTER(received_bytes, "received_bytes",
+	                "wire_bytes_total{job=\"made-up\",direction=\"received\"}"),
+		COUNTER(sent_bytes, "sent_bytes",
+	                "wire_bytes_total{job=\"made-up\",direction=\"sent\"}"),
+		COUNTER(received, "received_packets", NULL),
+		COUNTER(sent, "sent_packets", NULL),
+#undef COUNTER
+	};
+	const size_t count = sizeof(counters) / sizeof(counters[0]);
+	json_t *job;
+
+	(void)state;
+	for (uint64_t i = 0; i < count; i++)
+		memcpy((uint8_t *)&channel_numbers[0] + counters[i].at, &(uint64_t){1000 + i},
+		       sizeof(uint64_t));
+	job = status_job();
+	for (size_t i = 0; i < count; i++) {
+		char line[128];
+
+		if (number(job, counters[i].name) != (double)(1000 + i))
+			fail_msg("%s is %.0f", counters[i].name, number(job, counters[i].name));
+		snprintf(line, sizeof(line), "winnow_%s %zu\n", counters[i].metric, 1000 + i);
+		if (counters[i].metric != NULL)
+			expect_answer(get("/metrics"), OK, line);
+	}
+	json_decref(job);
+}
+
 /* The oldest operation is on one channel, most are on another, the longest wait on a third. */
 static void test_views(void **state)
 {
@@ -174,6 +225,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_operations, begin, end),
+		cmocka_unit_test_setup_teardown(test_counters, begin, end),
 		cmocka_unit_test_setup_teardown(test_views, begin, end),
 		cmocka_unit_test_setup_teardown(test_times, begin, end),
 		cmocka_unit_test_setup_teardown(test_drops, begin, end),
