@@ -120,27 +120,8 @@ void fast_sent(struct slot *slot)
 	STORE(slot->fast->sent, 1);
 }
 
-/* Runs of blocks that are alike are added in one call; as add_blocks() in channel_slot.c. */
-static void add(const struct channel *channel, struct fast_slot *shared, uint64_t mask,
-                const uint8_t *data)
-{
-	const struct bitmap_engine *engine = channel->config.engine;
-
-	for (uint32_t i = 0; i < shared->block_count; i++) {
-		uint8_t *to = shared->data + (size_t)i * shared->unit_bytes;
-
-		if (!(mask >> i & 1))
-			continue;
-		if (shared->touched >> i & 1)
-			engine->reduce(to, data, shared->unit_bytes / 4, DTYPE_I32, REDUCE_SUM);
-		else
-			memcpy(to, data, shared->unit_bytes);
-		data += shared->unit_bytes;
-	}
-	shared->touched |= mask;
-}
-
-enum fast_push fast_push(struct channel *channel, struct slot *slot, const struct packet *packet)
+enum fast_push fast_push(struct channel *channel, struct slot *slot, const struct sum *sum,
+                         const struct packet *packet)
 {
 	uint64_t bit = UINT64_C(1) << packet->worker;
 	struct fast_slot *shared = slot->fast;
@@ -149,7 +130,9 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 	lock(shared);
 	if (!(shared->came & bit)) {
 		shared->came |= bit;
-		add(channel, shared, packet->mask, packet->body);
+		slot->touched = shared->touched;
+		sum_add(sum, &packet->mask, packet->body);
+		shared->touched = slot->touched;
 		push = FAST_PUSH_ADDED;
 		channel->stats.fast_missed++;
 		if (++shared->arrived == shared->expected) {
@@ -182,7 +165,7 @@ bool fast_unsent(struct slot *slot)
 	return unsent;
 }
 
-const uint8_t *fast_data(const struct slot *slot)
+uint8_t *fast_data(const struct slot *slot)
 {
 	return slot->fast != NULL ? slot->fast->data : slot->data;
 }

@@ -4,7 +4,8 @@
  *
  * channel.c        memory, members and their acknowledgements, dispatch, what to send
  * channel_plan.c   operations: announcements, agreement, plans
- * channel_slot.c   frames: opening slots, adding PUSHes, finishing sums
+ * channel_slot.c   frames: opening slots, taking PUSHes
+ * channel_sum.c    adding blocks, finishing sums
  * channel_fast.c   slots that the kernel adds to as well
  * channel_watch.c  who waits for whom, and for how long
  *
@@ -108,10 +109,10 @@ struct slot {
 	bool queued;            /* of a fast slot: its RESULT has been put into `results` */
 	bool sent;              /* the RESULT has gone out to everyone, */
 	uint16_t sequence;      /* as this one */
-	uint64_t touched;       /* blocks that hold a sum */
-	uint64_t owned;         /* blocks that every worker sends */
-	uint64_t *came;         /* [rank words] */
-	uint8_t *data;          /* [2 * payload]: sums, then, when done, the RESULT's data */
+	uint64_t touched; /* blocks that hold a sum; where `fast` is, as it was last added to */
+	uint64_t owned;   /* blocks that every worker sends */
+	uint64_t *came;   /* [rank words] */
+	uint8_t *data;    /* [2 * payload]: sums, then, when done, the RESULT's data */
 	uint16_t blocks[WIRE_FRAME_BLOCKS_MAX]; /* which of the segment */
 };
 
@@ -163,14 +164,26 @@ struct channel {
 	struct channel_stats with_fast; /* what channel_stats() returned last */
 };
 
-static inline bool rank_test(const uint64_t *words, uint32_t rank)
+/* Blocks that are being added up. */
+struct sum {
+	const struct bitmap_engine *engine;
+	enum dtype dtype; /* of what comes; sums of f16 and bf16 are f32 */
+	enum reduction reduction;
+	uint32_t unit_elems; /* of a block, or of the part of one that a frame has */
+	uint32_t block_count;
+	uint64_t *touched; /* a bit for each block that has a sum */
+	uint8_t *sums;     /* [block_count] units */
+};
+
+/* Of workers, or of blocks. */
+static inline bool bit_test(const uint64_t *words, uint32_t bit)
 {
-	return words[rank / 64] >> (rank % 64) & 1;
+	return words[bit / 64] >> (bit % 64) & 1;
 }
 
-static inline void rank_set(uint64_t *words, uint32_t rank)
+static inline void bit_set(uint64_t *words, uint32_t bit)
 {
-	words[rank / 64] |= UINT64_C(1) << (rank % 64);
+	words[bit / 64] |= UINT64_C(1) << (bit % 64);
 }
 
 static inline uint64_t *segment_bits(const struct segment *segment, uint32_t rank)
@@ -198,6 +211,20 @@ void plan_build(const struct channel *channel, const struct segment *segment,
 void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us);
 void watch_finished(struct channel *channel, const struct operation *op, uint64_t now_us);
 
+/* channel_sum.c */
+
+/* What numbers travel and how they are added. Fixed-point ones are integers to us: the workers convert. */
+struct sum sum_of(const struct channel *channel, const struct segment *segment);
+
+/* sum_add - the blocks in `mask` follow each other at `data`. Runs that are alike take one call. */
+void sum_add(const struct sum *sum, const uint64_t *mask, const uint8_t *data);
+
+/*
+ * sum_finish - from sums to what travels, without gaps. `owned`: blocks that every worker has sent, the
+ * others had zeros. Returns the bytes.
+ */
+uint32_t sum_finish(const struct sum *sum, const uint64_t *owned, uint32_t worker_count);
+
 /* channel_slot.c */
 void slot_open_more(struct channel *channel); /* after base or planned moved */
 void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us);
@@ -216,8 +243,8 @@ void fast_close(struct channel *channel, struct slot *slot);
 void fast_look(struct slot *slot); /* take over what the kernel has done to it */
 void fast_sent(struct slot *slot);
 bool fast_unsent(struct slot *slot);
-const uint8_t *fast_data(const struct slot *slot);
-void fast_publish(struct channel *channel); /* after base or planned moved, and slots opened */
+uint8_t *fast_data(const struct slot *slot); /* where the sums are */
+void fast_publish(struct channel *channel);  /* after base or planned moved, and slots opened */
 uint32_t fast_ack(const struct channel *channel, uint32_t rank);
 uint16_t fast_sequence(struct channel *channel, bool next);
 void fast_advertised(struct channel *channel);
@@ -230,6 +257,7 @@ enum fast_push {
 	FAST_PUSH_ADDED,     /* others are missing */
 	FAST_PUSH_COMPLETED, /* it was the last */
 };
-enum fast_push fast_push(struct channel *channel, struct slot *slot, const struct packet *packet);
+enum fast_push fast_push(struct channel *channel, struct slot *slot, const struct sum *sum,
+                         const struct packet *packet);
 
 #endif /* AGGREGATOR_CHANNEL_IMPL_H */

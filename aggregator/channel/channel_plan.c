@@ -116,7 +116,7 @@ static struct operation *op_for_tag(struct channel *channel, uint64_t tag, uint1
 
 		if (!op->used)
 			free_op = free_op != NULL ? free_op : op;
-		else if (op->asked.tag == tag && !rank_test(op->bound, rank))
+		else if (op->asked.tag == tag && !bit_test(op->bound, rank))
 			return op;
 	}
 	return free_op;
@@ -168,7 +168,7 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 	bind->generation = a->generation;
 	bind->op = op_index(channel, op);
 	bind->op_serial = op->serial;
-	rank_set(op->bound, rank);
+	bit_set(op->bound, rank);
 	op->bound_count++;
 	watch_bound(channel, op, rank, now_us);
 	channel->members[rank].progress_us = now_us;
@@ -209,45 +209,35 @@ static void plan_failure(struct channel *channel, struct operation *op, uint64_t
 	plan_number(channel, segment, now_us);
 }
 
-/* Close the gaps between the union's blocks and turn the sums into the wire's form. */
-static uint32_t eager_finish(struct channel *channel, struct operation *op,
-                             const struct segment *segment)
+/* What is added up of an operation without frames. */
+static struct sum eager_sum(const struct channel *channel, struct segment *segment)
 {
-	const struct bitmap_engine *engine = channel->config.engine;
-	uint32_t elems = op->cut.block_elems, bytes = op->cut.block_bytes, used = 0;
-	enum dtype dtype = op->asked.dtype;
-	enum reduction reduction = op->asked.reduction;
+	struct operation *op = &channel->ops[segment->op];
+	struct sum sum = sum_of(channel, segment);
 
-	for (uint32_t b = 0; b < segment->block_count; b++) {
-		uint8_t *sum = op->eager + (size_t)b * elems * dtype_acc_bytes(dtype);
-		bool owned_by_all = true;
-
-		if (!rank_test(segment->united, b))
-			continue;
-		for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
-			owned_by_all = owned_by_all && rank_test(segment_bits(segment, rank), b);
-		if (!owned_by_all)
-			engine->zero_fold(sum, elems, dtype, reduction);
-		engine->finish(sum, sum, elems, dtype, reduction, channel->config.worker_count);
-		memmove(op->eager + used, sum, bytes);
-		used += bytes;
-	}
-	return used;
+	sum.unit_elems = op->cut.block_elems;
+	sum.block_count = segment->block_count;
+	sum.touched = segment->united;
+	sum.sums = op->eager;
+	return sum;
 }
 
 static void plan_segment(struct channel *channel, struct segment *segment, uint64_t now_us)
 {
 	struct operation *op = &channel->ops[segment->op];
 	uint32_t words = (segment->block_count + 63) / 64;
+	uint64_t owned[SEGMENT_WORDS]; /* by every worker */
 
 	segment->union_count = 0;
 	for (uint32_t i = 0; i < words; i++) {
 		uint64_t word = 0;
 
+		owned[i] = UINT64_MAX;
 		for (uint32_t rank = 0; rank < channel->config.worker_count; rank++) {
 			uint64_t own = segment_bits(segment, rank)[i];
 
 			word |= own;
+			owned[i] &= own;
 			channel->stats.blocks_owned += (uint32_t)__builtin_popcountll(own);
 		}
 		segment->united[i] = word;
@@ -260,8 +250,10 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 		segment->plan_flags |= WIRE_ALL;
 	segment->eager_bytes = 0;
 	if (op->cut.eager) {
+		struct sum sum = eager_sum(channel, segment);
+
 		segment->plan_flags |= WIRE_EAGER;
-		segment->eager_bytes = eager_finish(channel, op, segment);
+		segment->eager_bytes = sum_finish(&sum, owned, channel->config.worker_count);
 	}
 	segment->hollow = op->cut.eager || segment->union_count == 0;
 	segment->frame_count =
@@ -272,28 +264,6 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 }
 
 /* ---- announcements ---- */
-
-/* An eager announcement brings its blocks along; they are added at once, in any order. */
-static void eager_add(struct channel *channel, struct operation *op, struct segment *segment,
-                      const uint64_t *bits, const uint8_t *data)
-{
-	const struct bitmap_engine *engine = channel->config.engine;
-	uint32_t elems = op->cut.block_elems;
-	enum dtype dtype = op->asked.dtype;
-
-	for (uint32_t b = 0; b < segment->block_count; b++) {
-		uint8_t *sum = op->eager + (size_t)b * elems * dtype_acc_bytes(dtype);
-
-		if (!rank_test(bits, b))
-			continue;
-		if (rank_test(segment->united, b))
-			engine->reduce(sum, data, elems, dtype, op->asked.reduction);
-		else
-			engine->load(sum, data, elems, dtype);
-		rank_set(segment->united, b);
-		data += op->cut.block_bytes;
-	}
-}
 
 /*
  * The bitmap of an announcement, into `bits`. Returns what follows it, or NULL when flags,
@@ -348,9 +318,12 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 	if (a->exponent > segment->exponent)
 		segment->exponent = a->exponent;
 	segment->nonfinite = segment->nonfinite || (a->flags & WIRE_NONFINITE);
-	if (op->cut.eager)
-		eager_add(channel, op, segment, bits, blocks);
-	rank_set(segment->joined, rank);
+	if (op->cut.eager) { /* it brings its blocks along; they are added at once, in any order */
+		struct sum sum = eager_sum(channel, segment);
+
+		sum_add(&sum, bits, blocks);
+	}
+	bit_set(segment->joined, rank);
 	segment->joined_count++;
 	channel->members[rank].progress_us = now_us;
 	if (segment->joined_count == channel->config.worker_count)
@@ -404,7 +377,7 @@ void plan_announce(struct channel *channel, const struct packet *packet, uint64_
 		                                                             : WIRE_DROP_OPERATION);
 		return;
 	}
-	if (segment->state == SEGMENT_PLANNED || rank_test(segment->joined, packet->worker))
+	if (segment->state == SEGMENT_PLANNED || bit_test(segment->joined, packet->worker))
 		plan_again(channel, segment, packet->worker);
 	else
 		segment_join(channel, segment, &a, packet->worker, now_us);

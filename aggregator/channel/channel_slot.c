@@ -66,26 +66,13 @@ static void take_blocks(struct channel *channel, const struct segment *segment,
 	channel->open_rank += want;
 }
 
-/* Fixed-point frames are integers to us; the workers convert. */
-static void number_form(const struct operation *op, const struct segment *segment,
-                        enum dtype *dtype, enum reduction *reduction)
-{
-	*dtype = op->asked.dtype;
-	*reduction = op->asked.reduction;
-	if (op->asked.form == WIRE_FIXED32 && !segment->nonfinite) {
-		*dtype = DTYPE_I32;
-		*reduction = REDUCE_SUM;
-	}
-}
-
 /* The kernel adds int32, and nothing else. */
 static bool kernel_adds(const struct channel *channel, const struct segment *segment)
 {
-	enum reduction reduction;
-	enum dtype dtype;
+	struct sum sum = sum_of(channel, segment);
 
-	number_form(&channel->ops[segment->op], segment, &dtype, &reduction);
-	return channel->config.fast != NULL && dtype == DTYPE_I32 && reduction == REDUCE_SUM;
+	return channel->config.fast != NULL && sum.dtype == DTYPE_I32 &&
+	       sum.reduction == REDUCE_SUM;
 }
 
 static void open_slot(struct channel *channel, struct segment *segment)
@@ -141,40 +128,16 @@ void slot_open_more(struct channel *channel)
 
 /* ---- adding ---- */
 
-/* Runs of blocks that are alike, present and touched or not, are added in one call. */
-static void add_blocks(struct channel *channel, struct slot *slot, uint64_t mask,
-                       const uint8_t *data)
+/* What is added up in the slot. */
+static struct sum slot_sum(const struct channel *channel, struct slot *slot)
 {
-	const struct bitmap_engine *engine = channel->config.engine;
-	const struct segment *segment = &channel->segments[slot->segment];
-	uint32_t unit_elems, unit_sum_bytes;
-	enum reduction reduction;
-	enum dtype dtype;
+	struct sum sum = sum_of(channel, &channel->segments[slot->segment]);
 
-	number_form(&channel->ops[segment->op], segment, &dtype, &reduction);
-	unit_elems = slot->unit_bytes / dtype_bytes(dtype);
-	unit_sum_bytes = unit_elems * dtype_acc_bytes(dtype);
-	for (uint32_t i = 0; i < slot->block_count;) {
-		bool touched = slot->touched >> i & 1;
-		uint32_t run = 0;
-
-		if (!(mask >> i & 1)) {
-			i++;
-			continue;
-		}
-		while (i + run < slot->block_count && (mask >> (i + run) & 1) &&
-		       (slot->touched >> (i + run) & 1) == touched)
-			run++;
-		if (touched)
-			engine->reduce(slot->data + (size_t)i * unit_sum_bytes, data,
-			               (uint64_t)run * unit_elems, dtype, reduction);
-		else
-			engine->load(slot->data + (size_t)i * unit_sum_bytes, data,
-			             (uint64_t)run * unit_elems, dtype);
-		data += (size_t)run * slot->unit_bytes;
-		i += run;
-	}
-	slot->touched |= mask;
+	sum.unit_elems = slot->unit_bytes / dtype_bytes(sum.dtype);
+	sum.block_count = slot->block_count;
+	sum.touched = &slot->touched;
+	sum.sums = fast_data(slot);
+	return sum;
 }
 
 static void queue_result(struct channel *channel, const struct slot *slot)
@@ -188,23 +151,9 @@ static void queue_result(struct channel *channel, const struct slot *slot)
 	channel->results[channel->results_tail++ & (channel->config.window - 1)] = slot->frame;
 }
 
-static void finish(struct channel *channel, struct slot *slot)
+static void slot_finish(struct channel *channel, struct slot *slot, const struct sum *sum)
 {
-	const struct bitmap_engine *engine = channel->config.engine;
-	const struct segment *segment = &channel->segments[slot->segment];
-	uint32_t unit_elems;
-	enum reduction reduction;
-	enum dtype dtype;
-
-	number_form(&channel->ops[segment->op], segment, &dtype, &reduction);
-	unit_elems = slot->unit_bytes / dtype_bytes(dtype);
-	for (uint32_t i = 0; i < slot->block_count; i++)
-		if (!(slot->owned >> i & 1))
-			engine->zero_fold(slot->data +
-			                          (size_t)i * unit_elems * dtype_acc_bytes(dtype),
-			                  unit_elems, dtype, reduction);
-	engine->finish(slot->data, slot->data, (uint64_t)slot->block_count * unit_elems, dtype,
-	               reduction, channel->config.worker_count);
+	(void)sum_finish(sum, &slot->owned, channel->config.worker_count);
 	slot->state = SLOT_DONE;
 	channel->stats.results++;
 	channel->stats.passed_through += slot->expected == 1;
@@ -225,9 +174,10 @@ static void push_again(struct channel *channel, const struct slot *slot, uint16_
  * ack, or for us to send the RESULT. Duplicates of what was sent it answers itself, if it can; a
  * NACK asks for the others.
  */
-static void push_fast(struct channel *channel, struct slot *slot, const struct packet *packet)
+static void push_fast(struct channel *channel, struct slot *slot, const struct sum *sum,
+                      const struct packet *packet)
 {
-	enum fast_push push = fast_push(channel, slot, packet);
+	enum fast_push push = fast_push(channel, slot, sum, packet);
 
 	if (push == FAST_PUSH_AGAIN)
 		return;
@@ -241,7 +191,7 @@ static void push_fast(struct channel *channel, struct slot *slot, const struct p
 void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us)
 {
 	struct slot *slot = slot_at(channel, packet->frame);
-	const struct segment *segment;
+	struct sum sum;
 	uint64_t mask;
 
 	if (frame_before(packet->frame, channel->base)) {
@@ -252,8 +202,7 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		count_drop(channel, WIRE_DROP_FRAME);
 		return;
 	}
-	segment = &channel->segments[slot->segment];
-	mask = slot_owned(segment, slot, packet->worker);
+	mask = slot_owned(&channel->segments[slot->segment], slot, packet->worker);
 	if (mask == 0 || mask != packet->mask) {
 		count_drop(channel, WIRE_DROP_MASK);
 		return;
@@ -263,26 +212,27 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		return;
 	}
 	channel->members[packet->worker].progress_us = now_us;
+	sum = slot_sum(channel, slot);
 	if (slot->fast != NULL) {
-		push_fast(channel, slot, packet);
+		push_fast(channel, slot, &sum, packet);
 		return;
 	}
-	if (rank_test(slot->came, packet->worker)) {
+	if (bit_test(slot->came, packet->worker)) {
 		push_again(channel, slot, packet->worker);
 		return;
 	}
-	rank_set(slot->came, packet->worker);
-	add_blocks(channel, slot, mask, packet->body);
+	bit_set(slot->came, packet->worker);
+	sum_add(&sum, &mask, packet->body);
 	channel->stats.pushes++;
 	if (++slot->arrived == slot->expected)
-		finish(channel, slot);
+		slot_finish(channel, slot, &sum);
 }
 
 /* ---- asking again ---- */
 
 bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank)
 {
-	return !rank_test(slot->came, rank) &&
+	return !bit_test(slot->came, rank) &&
 	       slot_owned(&channel->segments[slot->segment], slot, rank) != 0;
 }
 

@@ -27,7 +27,7 @@ struct wait {
 static bool is_missing(const struct channel *channel, const struct wait *wait, uint32_t rank)
 {
 	if (wait->have != NULL)
-		return !rank_test(wait->have, rank);
+		return !bit_test(wait->have, rank);
 	if (wait->slot != NULL)
 		return slot_lacks(channel, wait->slot, rank);
 	return channel->members[rank].ack == channel->base;
@@ -87,7 +87,7 @@ static void look_segments(const struct channel *channel, uint64_t now_us, struct
 
 		if (segment->state != SEGMENT_GATHERING)
 			continue;
-		while (rank_test(segment->joined, first))
+		while (bit_test(segment->joined, first))
 			first++;
 		if (now_us - channel->members[first].progress_us < waited_us)
 			waited_us = now_us - channel->members[first].progress_us;

@@ -196,7 +196,7 @@ static void build_push(struct machine *m)
 		return;
 	bits = segment_bits(&c->segments[slot->segment], m->head.worker % c->config.worker_count);
 	for (uint32_t i = 0; i < slot->block_count; i++)
-		if (rank_test(bits, slot->blocks[i]))
+		if (bit_test(bits, slot->blocks[i]))
 			m->head.mask |= UINT64_C(1) << i;
 	m->body_bytes = (uint32_t)__builtin_popcountll(m->head.mask) * slot->unit_bytes;
 	if (m->body_bytes > sizeof(m->body))
