@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* channel.c - memory, acknowledgements, dispatch, and the order in which packets leave */
+/* channel.c - memory, acknowledgements, and who has to do with a packet that comes */
 
 #include "aggregator/channel/channel.h"
 
@@ -30,7 +30,7 @@ struct arena {
 	size_t used;
 };
 
-static void *take(struct arena *arena, size_t count, size_t bytes)
+static void *arena_take(struct arena *arena, size_t count, size_t bytes)
 {
 	uint8_t *piece = arena->start != NULL ? arena->start + arena->used : NULL;
 	size_t room = ((count * bytes + 63) & ~(size_t)63) + GAP_BYTES;
@@ -65,14 +65,14 @@ static void lay_out_tables(struct channel *ch, struct arena *arena, const struct
 
 	ch->rank_words = (c->worker_count + 63u) / 64;
 	ch->segment_count = power_of_two_above(c->op_slots * c->segments_ahead);
-	ch->members = take(arena, workers, sizeof(*ch->members));
-	ch->binds = take(arena, workers * c->op_slots, sizeof(*ch->binds));
-	ch->ops = take(arena, c->op_slots, sizeof(*ch->ops));
-	ch->segments = take(arena, c->op_slots * c->segments_ahead, sizeof(*ch->segments));
-	ch->slots = take(arena, c->window, sizeof(*ch->slots));
-	ch->order = take(arena, ch->segment_count, sizeof(*ch->order));
-	ch->results = take(arena, c->window, sizeof(*ch->results));
-	ch->replies = take(arena, REPLIES_MAX, sizeof(*ch->replies));
+	ch->members = arena_take(arena, workers, sizeof(*ch->members));
+	ch->binds = arena_take(arena, workers * c->op_slots, sizeof(*ch->binds));
+	ch->ops = arena_take(arena, c->op_slots, sizeof(*ch->ops));
+	ch->segments = arena_take(arena, c->op_slots * c->segments_ahead, sizeof(*ch->segments));
+	ch->slots = arena_take(arena, c->window, sizeof(*ch->slots));
+	ch->order = arena_take(arena, ch->segment_count, sizeof(*ch->order));
+	ch->results = arena_take(arena, c->window, sizeof(*ch->results));
+	ch->replies = arena_take(arena, REPLIES_MAX, sizeof(*ch->replies));
 }
 
 /* While measuring, the tables do not exist yet: their members are not stored. */
@@ -82,8 +82,8 @@ static void lay_out_buffers(struct channel *ch, struct arena *arena, const struc
 	size_t words = ch->rank_words;
 
 	for (uint32_t i = 0; i < c->op_slots; i++) {
-		void *bound = take(arena, words, 8);
-		void *eager = take(arena, 2, c->payload);
+		void *bound = arena_take(arena, words, 8);
+		void *eager = arena_take(arena, 2, c->payload);
 
 		if (real) {
 			ch->ops[i].bound = bound;
@@ -91,9 +91,9 @@ static void lay_out_buffers(struct channel *ch, struct arena *arena, const struc
 		}
 	}
 	for (uint32_t i = 0; i < c->op_slots * c->segments_ahead; i++) {
-		void *joined = take(arena, words, 8);
-		void *united = take(arena, SEGMENT_WORDS, 8);
-		void *bits = take(arena, c->worker_count, SEGMENT_WORDS * 8);
+		void *joined = arena_take(arena, words, 8);
+		void *united = arena_take(arena, SEGMENT_WORDS, 8);
+		void *bits = arena_take(arena, c->worker_count, SEGMENT_WORDS * 8);
 
 		if (real) {
 			ch->segments[i].joined = joined;
@@ -102,8 +102,8 @@ static void lay_out_buffers(struct channel *ch, struct arena *arena, const struc
 		}
 	}
 	for (uint32_t i = 0; i < c->window; i++) {
-		void *came = take(arena, words, 8);
-		void *data = take(arena, 2, c->payload);
+		void *came = arena_take(arena, words, 8);
+		void *data = arena_take(arena, 2, c->payload);
 
 		if (real) {
 			ch->slots[i].came = came;
@@ -119,7 +119,7 @@ size_t channel_memory(const struct channel_config *config)
 
 	if (!config_valid(config))
 		return 0;
-	take(&arena, 1, sizeof(struct channel));
+	arena_take(&arena, 1, sizeof(struct channel));
 	lay_out_tables(&measure, &arena, config);
 	lay_out_buffers(&measure, &arena, config);
 	return arena.used;
@@ -137,7 +137,7 @@ int channel_open(const struct channel_config *config, struct channel **out)
 	if (arena.start == NULL)
 		return -ENOMEM;
 	memset(arena.start, 0, bytes);
-	ch = take(&arena, 1, sizeof(*ch));
+	ch = arena_take(&arena, 1, sizeof(*ch));
 	lay_out_tables(ch, &arena, config);
 	lay_out_buffers(ch, &arena, config);
 
@@ -217,15 +217,12 @@ static void acks_take(struct channel *channel, const struct packet *packet, uint
 
 static void ask_answer(struct channel *channel, const struct packet *packet)
 {
-	const struct segment *segment = plan_find(channel, packet->frame);
-	struct reply reply = {.kind = REPLY_PLAN, .rank = packet->worker};
+	const struct segment *segment = segment_find(channel, packet->frame);
 
-	if (segment == NULL) {
+	if (segment == NULL)
 		count_drop(channel, WIRE_DROP_FRAME);
-		return;
-	}
-	reply.number = (uint32_t)(segment - channel->segments);
-	reply_put(channel, &reply);
+	else
+		reply_put_plan(channel, segment, packet->worker);
 }
 
 void channel_receive(struct channel *channel, const struct packet *packet, uint64_t now_us)
@@ -263,156 +260,7 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 	fast_publish(channel);
 }
 
-/* ---- sending ---- */
-
-/* Section 10.6. May a frame or a plan go to this worker once more now? */
-static bool answer_allowed(struct channel *channel, uint32_t rank)
-{
-	struct member *member = &channel->members[rank];
-	bool stuck = member->round_left == 0 && member->ack == member->round_ack;
-
-	if (member->round_us == 0 || channel->now_us - member->round_us >= member->round_length) {
-		member->round_length =
-			stuck && member->round_us != 0 ? 2 * member->round_length : ROUND_US_MIN;
-		if (member->round_length > ROUND_US_MAX)
-			member->round_length = ROUND_US_MAX;
-		member->round_us = channel->now_us;
-		member->round_ack = member->ack;
-		member->round_left = channel->config.window;
-		fast_answers(channel, rank, channel->config.window);
-	}
-	if (member->round_left == 0)
-		return false;
-	member->round_left--;
-	return true;
-}
-
-void reply_put(struct channel *channel, const struct reply *reply)
-{
-	bool again = reply->kind == REPLY_RESULT || reply->kind == REPLY_PLAN;
-
-	if (again && !answer_allowed(channel, reply->rank)) {
-		count_drop(channel, WIRE_DROP_FULL);
-		return;
-	}
-	if (channel->replies_tail - channel->replies_head == REPLIES_MAX) {
-		count_drop(channel, WIRE_DROP_FULL);
-		return;
-	}
-	channel->replies[channel->replies_tail++ % REPLIES_MAX] = *reply;
-}
-
-static void head_begin(struct channel *channel, struct packet_out *out, enum wire_kind kind,
-                       uint16_t dest, uint32_t frame)
-{
-	struct packet_head head = {
-		.kind = (uint8_t)kind,
-		.channel = channel->config.id,
-		.worker = dest,
-		.token = channel->config.group_token,
-		.frame = frame,
-		.edge = channel->base,
-		.window = (uint16_t)channel->config.window,
-		.sequence = fast_sequence(channel, false),
-		.planned = channel->planned,
-	};
-
-	out->dest = dest;
-	packet_begin(out, &head);
-}
-
-static void build_plan(struct channel *channel, const struct segment *segment, uint16_t dest,
-                       struct packet_out *out)
-{
-	head_begin(channel, out, WIRE_PLAN, dest, segment->first);
-	plan_build(channel, segment, out);
-}
-
-/* False when what was asked for is over and done with. */
-static bool build_reply(struct channel *channel, const struct reply *reply, struct packet_out *out)
-{
-	const struct segment *segment;
-
-	switch (reply->kind) {
-	case REPLY_PLAN:
-		segment = &channel->segments[reply->number];
-		if (segment->state != SEGMENT_PLANNED)
-			return false;
-		build_plan(channel, segment, reply->rank, out);
-		channel->stats.plan_resends++;
-		return true;
-	case REPLY_RESULT:
-		if (!slot_done(channel, reply->number))
-			return false;
-		head_begin(channel, out, WIRE_RESULT, reply->rank, reply->number);
-		slot_build(channel, reply->number, out);
-		channel->stats.result_resends++;
-		return true;
-	case REPLY_WANT:
-		head_begin(channel, out, WIRE_WANT, reply->rank, reply->number);
-		packet_put_words(out, reply->words, reply->word_count);
-		channel->stats.wants++;
-		return true;
-	case REPLY_CREDIT:
-		head_begin(channel, out, WIRE_CREDIT, reply->rank, reply->number);
-		return true;
-	}
-	return false;
-}
-
-/* New credit goes alone only when nothing else has carried it (section 8.4). */
-static bool credit_due(const struct channel *channel)
-{
-	uint32_t news = channel->base + channel->config.window - channel->advertised;
-
-	return news >= channel->config.window / 4 ||
-	       (news > 0 && channel->base == channel->planned);
-}
-
-static bool pull_one(struct channel *channel, struct packet_out *out)
-{
-	if (channel->plans_sent != channel->order_tail) {
-		uint32_t place = channel->plans_sent++ & (channel->segment_count - 1);
-
-		build_plan(channel, &channel->segments[channel->order[place]], WIRE_EVERYONE, out);
-		return true;
-	}
-	while (channel->replies_head != channel->replies_tail)
-		if (build_reply(channel, &channel->replies[channel->replies_head++ % REPLIES_MAX],
-		                out))
-			return true;
-	while (channel->results_head != channel->results_tail) {
-		uint32_t frame =
-			channel->results[channel->results_head++ & (channel->config.window - 1)];
-
-		if (!slot_done(channel, frame))
-			continue;
-		slot_sent(channel, frame, fast_sequence(channel, true));
-		head_begin(channel, out, WIRE_RESULT, WIRE_EVERYONE, frame);
-		slot_build(channel, frame, out);
-		return true;
-	}
-	fast_advertised(channel);
-	if (credit_due(channel)) {
-		head_begin(channel, out, WIRE_CREDIT, WIRE_EVERYONE, 0);
-		return true;
-	}
-	return false;
-}
-
-bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *out)
-{
-	(void)now_us;
-	if (!pull_one(channel, out))
-		return false;
-	if (out->dest == WIRE_EVERYONE)
-		channel->advertised = channel->base + channel->config.window;
-	channel->stats.sent++;
-	channel->stats.sent_bytes += out->bytes;
-	return true;
-}
-
-/* ---- looking; channel_watch.c sees who waits for whom ---- */
+/* ---- looking ---- */
 
 uint32_t channel_payload(const struct channel *channel)
 {

@@ -118,13 +118,13 @@ bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *o
  * channel_stalled - has an operation waited longer than stall_us? Cheap enough for a
  * few calls a second; true and *out filled if so.
  */
-bool channel_stalled(const struct channel *channel, uint64_t now_us, struct channel_stall *out);
+bool channel_stalled(struct channel *channel, uint64_t now_us, struct channel_stall *out);
 
 /* channel_stuck_us - for so long not all workers have got further, though there are frames to get; else 0. */
 uint64_t channel_stuck_us(const struct channel *channel, uint64_t now_us);
 
 /* channel_look - what it is busy with now; as cheap. */
-void channel_look(const struct channel *channel, uint64_t now_us, struct channel_view *out);
+void channel_look(struct channel *channel, uint64_t now_us, struct channel_view *out);
 
 /* channel_late_us - operations waited so long, in sum, for this worker alone to call them. */
 uint64_t channel_late_us(const struct channel *channel, uint32_t rank);

@@ -2,12 +2,16 @@
 /*
  * channel_impl.h - what the channel_*.c files share; private to them
  *
- * channel.c        memory, members and their acknowledgements, dispatch, what to send
+ * channel.c        memory, members and their acknowledgements, dispatch
  * channel_plan.c   operations: announcements, agreement, plans
  * channel_slot.c   frames: opening slots, taking PUSHes
- * channel_sum.c    adding blocks, finishing sums
- * channel_fast.c   slots that the kernel adds to as well
+ * channel_send.c   what waits to be sent, and the packets made of it
  * channel_watch.c  who waits for whom, and for how long
+ * channel_fast.c   slots that the kernel adds to as well
+ * channel_sum.c    adding blocks, finishing sums
+ * channel_state.c  where things are, and what always holds
+ *
+ * Each calls only what stands below it.
  *
  * Frames are numbered through the life of the channel, modulo 2^32:
  *
@@ -196,45 +200,24 @@ static inline void count_drop(struct channel *channel, enum wire_drop drop)
 	channel->stats.drops[drop]++;
 }
 
-/* channel.c */
-void reply_put(struct channel *channel, const struct reply *reply);
-
 /* channel_plan.c */
 void plan_reset(struct channel *channel, uint32_t op_index); /* at open */
 void plan_announce(struct channel *channel, const struct packet *packet, uint64_t now_us);
 void plan_release(struct channel *channel, uint64_t now_us); /* segments that lie before base */
-struct segment *plan_find(struct channel *channel, uint32_t frame);
-void plan_build(const struct channel *channel, const struct segment *segment,
-                struct packet_out *out);
 
 /* channel_watch.c */
 void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us);
 void watch_finished(struct channel *channel, const struct operation *op, uint64_t now_us);
 
-/* channel_sum.c */
-
-/* What numbers travel and how they are added. Fixed-point ones are integers to us: the workers convert. */
-struct sum sum_of(const struct channel *channel, const struct segment *segment);
-
-/* sum_add - the blocks in `mask` follow each other at `data`. Runs that are alike take one call. */
-void sum_add(const struct sum *sum, const uint64_t *mask, const uint8_t *data);
-
-/*
- * sum_finish - from sums to what travels, without gaps. `owned`: blocks that every worker has sent, the
- * others had zeros. Returns the bytes.
- */
-uint32_t sum_finish(const struct sum *sum, const uint64_t *owned, uint32_t worker_count);
-
 /* channel_slot.c */
 void slot_open_more(struct channel *channel); /* after base or planned moved */
 void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us);
 void slot_nack(struct channel *channel, const struct packet *packet);
-bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank);
-uint64_t slot_owned(const struct segment *segment, const struct slot *slot, uint32_t rank);
-struct slot *slot_at(const struct channel *channel, uint32_t frame);
-bool slot_done(const struct channel *channel, uint32_t frame);
-void slot_build(const struct channel *channel, uint32_t frame, struct packet_out *out);
-void slot_sent(struct channel *channel, uint32_t frame, uint16_t sequence);
+
+/* channel_send.c. Replies and results that find no room are dropped and counted: they are asked for again. */
+void reply_put(struct channel *channel, const struct reply *reply);
+void reply_put_plan(struct channel *channel, const struct segment *segment, uint16_t rank);
+void result_put(struct channel *channel, const struct slot *slot); /* a RESULT for everyone */
 
 /* channel_fast.c; most do nothing where the channel, or the slot, is not shared */
 void fast_start(struct channel *channel);
@@ -259,5 +242,26 @@ enum fast_push {
 };
 enum fast_push fast_push(struct channel *channel, struct slot *slot, const struct sum *sum,
                          const struct packet *packet);
+
+/* channel_sum.c */
+
+/* What numbers travel and how they are added. Fixed-point ones are integers to us: the workers convert. */
+struct sum sum_of(const struct channel *channel, const struct segment *segment);
+
+/* sum_add - the blocks in `mask` follow each other at `data`. Runs that are alike take one call. */
+void sum_add(const struct sum *sum, const uint64_t *mask, const uint8_t *data);
+
+/*
+ * sum_finish - from sums to what travels, without gaps. `owned`: blocks that every worker has sent, the
+ * others had zeros. Returns the bytes.
+ */
+uint32_t sum_finish(const struct sum *sum, const uint64_t *owned, uint32_t worker_count);
+
+/* channel_state.c */
+struct segment *segment_planned(const struct channel *channel, uint32_t place); /* in `order` */
+struct segment *segment_find(const struct channel *channel, uint32_t frame);    /* NULL: none */
+struct slot *slot_at(const struct channel *channel, uint32_t frame); /* perhaps another's */
+uint64_t slot_owned(const struct segment *segment, const struct slot *slot, uint32_t rank);
+bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank);
 
 #endif /* AGGREGATOR_CHANNEL_IMPL_H */

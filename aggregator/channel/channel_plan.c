@@ -332,14 +332,10 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 
 static void plan_again(struct channel *channel, const struct segment *segment, uint16_t rank)
 {
-	struct reply reply = {.kind = REPLY_PLAN,
-	                      .rank = rank,
-	                      .number = (uint32_t)(segment - channel->segments)};
-
 	count_drop(channel, WIRE_DROP_DUPLICATE);
 	if (segment->state == SEGMENT_PLANNED &&
 	    frame_before(channel->members[rank].ack, segment->first + segment->frame_count))
-		reply_put(channel, &reply);
+		reply_put_plan(channel, segment, rank);
 }
 
 void plan_announce(struct channel *channel, const struct packet *packet, uint64_t now_us)
@@ -385,23 +381,10 @@ void plan_announce(struct channel *channel, const struct packet *packet, uint64_
 
 /* ---- after ---- */
 
-struct segment *plan_find(struct channel *channel, uint32_t frame)
-{
-	for (uint32_t i = channel->order_head; i != channel->order_tail; i++) {
-		struct segment *segment =
-			&channel->segments[channel->order[i & (channel->segment_count - 1)]];
-
-		if (frame - segment->first < segment->frame_count)
-			return segment;
-	}
-	return NULL;
-}
-
 void plan_release(struct channel *channel, uint64_t now_us)
 {
 	while (channel->order_head != channel->order_tail) {
-		uint32_t place = channel->order_head & (channel->segment_count - 1);
-		struct segment *segment = &channel->segments[channel->order[place]];
+		struct segment *segment = segment_planned(channel, channel->order_head);
 		struct operation *op = &channel->ops[segment->op];
 
 		if (frame_before(channel->base, segment->first + segment->frame_count))
@@ -418,28 +401,4 @@ void plan_release(struct channel *channel, uint64_t now_us)
 		plan_reset(channel, op_index(channel, op));
 		channel->ops_used--;
 	}
-}
-
-void plan_build(const struct channel *channel, const struct segment *segment,
-                struct packet_out *out)
-{
-	const struct operation *op = &channel->ops[segment->op];
-	struct plan plan = {
-		.tag = op->asked.tag,
-		.segment = segment->number,
-		.frame_count = segment->frame_count,
-		.exponent = segment->exponent,
-		.flags = segment->plan_flags,
-	};
-
-	if (op->failed) {
-		plan.status = WIRE_MISMATCH;
-		plan.mismatch = op->mismatch;
-	}
-	packet_put_plan(out, &plan);
-	if (op->failed)
-		return;
-	if (!(segment->plan_flags & (WIRE_ALL | WIRE_NONE)))
-		packet_point(out, segment->united, (segment->block_count + 63) / 64 * 8);
-	packet_point(out, op->eager, segment->eager_bytes);
 }

@@ -11,33 +11,6 @@
 
 #include "aggregator/channel/channel_impl.h"
 
-struct slot *slot_at(const struct channel *channel, uint32_t frame)
-{
-	return &channel->slots[frame & (channel->config.window - 1)];
-}
-
-/* Which of the slot's blocks did `rank` announce? Neighbouring blocks are a shift away. */
-uint64_t slot_owned(const struct segment *segment, const struct slot *slot, uint32_t rank)
-{
-	const uint64_t *bits = segment_bits(segment, rank);
-	uint32_t count = slot->block_count;
-	uint32_t first = slot->blocks[0];
-	uint64_t mask = 0;
-
-	assert(count >= 1 && count <= WIRE_FRAME_BLOCKS_MAX);
-	if (slot->blocks[count - 1] - first == count - 1) {
-		uint32_t word = first / 64, shift = first % 64;
-
-		mask = bits[word] >> shift;
-		if (shift > 0 && word + 1 < SEGMENT_WORDS)
-			mask |= bits[word + 1] << (64 - shift);
-		return count < 64 ? mask & ((UINT64_C(1) << count) - 1) : mask;
-	}
-	for (uint32_t i = 0; i < count; i++)
-		mask |= (bits[slot->blocks[i] / 64] >> (slot->blocks[i] % 64) & 1) << i;
-	return mask;
-}
-
 /* ---- opening ---- */
 
 static void take_blocks(struct channel *channel, const struct segment *segment,
@@ -109,8 +82,7 @@ static void open_slot(struct channel *channel, struct segment *segment)
 void slot_open_more(struct channel *channel)
 {
 	while (channel->opened != channel->planned) {
-		uint32_t place = channel->open_segment & (channel->segment_count - 1);
-		struct segment *segment = &channel->segments[channel->order[place]];
+		struct segment *segment = segment_planned(channel, channel->open_segment);
 
 		if (segment->hollow)
 			channel->opened++;
@@ -140,24 +112,13 @@ static struct sum slot_sum(const struct channel *channel, struct slot *slot)
 	return sum;
 }
 
-static void queue_result(struct channel *channel, const struct slot *slot)
-{
-	uint32_t waiting = channel->results_tail - channel->results_head;
-
-	if (waiting == channel->config.window) {
-		count_drop(channel, WIRE_DROP_FULL); /* it will be asked for again */
-		return;
-	}
-	channel->results[channel->results_tail++ & (channel->config.window - 1)] = slot->frame;
-}
-
 static void slot_finish(struct channel *channel, struct slot *slot, const struct sum *sum)
 {
 	(void)sum_finish(sum, &slot->owned, channel->config.worker_count);
 	slot->state = SLOT_DONE;
 	channel->stats.results++;
 	channel->stats.passed_through += slot->expected == 1;
-	queue_result(channel, slot);
+	result_put(channel, slot);
 }
 
 static void push_again(struct channel *channel, const struct slot *slot, uint16_t rank)
@@ -185,7 +146,7 @@ static void push_fast(struct channel *channel, struct slot *slot, const struct s
 	channel->stats.results += push == FAST_PUSH_COMPLETED;
 	channel->stats.passed_through += push == FAST_PUSH_COMPLETED && slot->expected == 1;
 	if (push != FAST_PUSH_ADDED)
-		queue_result(channel, slot);
+		result_put(channel, slot);
 }
 
 void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us)
@@ -230,12 +191,6 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 
 /* ---- asking again ---- */
 
-bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank)
-{
-	return !bit_test(slot->came, rank) &&
-	       slot_owned(&channel->segments[slot->segment], slot, rank) != 0;
-}
-
 /*
  * Is the RESULT lost, or still on its way? Lost if the worker has seen something that was
  * sent later (section 10.2).
@@ -260,7 +215,7 @@ static bool nack_frame(struct channel *channel, const struct packet *nack, uint3
 	fast_look(slot);
 	if (slot->frame == frame && slot->state == SLOT_DONE) {
 		if (fast_unsent(slot)) { /* we never saw the PUSH that completed it */
-			queue_result(channel, slot);
+			result_put(channel, slot);
 		} else if (result_lost(slot, nack)) {
 			reply_put(channel, &reply);
 		}
@@ -268,12 +223,9 @@ static bool nack_frame(struct channel *channel, const struct packet *nack, uint3
 	}
 	if (slot->frame == frame && slot->state == SLOT_OPEN)
 		return slot_lacks(channel, slot, rank);
-	segment = plan_find(channel, frame);
-	if (segment != NULL && segment->hollow) {
-		reply.kind = REPLY_PLAN;
-		reply.number = (uint32_t)(segment - channel->segments);
-		reply_put(channel, &reply);
-	}
+	segment = segment_find(channel, frame);
+	if (segment != NULL && segment->hollow)
+		reply_put_plan(channel, segment, rank);
 	return false;
 }
 
@@ -299,28 +251,4 @@ void slot_nack(struct channel *channel, const struct packet *packet)
 	}
 	if (any != 0)
 		reply_put(channel, &want);
-}
-
-bool slot_done(const struct channel *channel, uint32_t frame)
-{
-	struct slot *slot = slot_at(channel, frame);
-
-	fast_look(slot);
-	return slot->state == SLOT_DONE && slot->frame == frame;
-}
-
-void slot_sent(struct channel *channel, uint32_t frame, uint16_t sequence)
-{
-	struct slot *slot = slot_at(channel, frame);
-
-	slot->sent = true;
-	slot->sequence = sequence;
-	fast_sent(slot);
-}
-
-void slot_build(const struct channel *channel, uint32_t frame, struct packet_out *out)
-{
-	const struct slot *slot = slot_at(channel, frame);
-
-	packet_point(out, fast_data(slot), slot->block_count * slot->unit_bytes);
 }

@@ -97,9 +97,8 @@ static void look_segments(const struct channel *channel, uint64_t now_us, struct
 	}
 }
 
-static void look_frames(const struct channel *channel, uint64_t now_us, struct channel_view *out)
+static void look_frames(struct channel *channel, uint64_t now_us, struct channel_view *out)
 {
-	uint32_t oldest = channel->order[channel->order_head & (channel->segment_count - 1)];
 	uint64_t waited_us = now_us - channel->progress_us;
 	struct slot *slot = slot_at(channel, channel->base);
 	struct wait wait = {.streaming = true};
@@ -110,7 +109,7 @@ static void look_frames(const struct channel *channel, uint64_t now_us, struct c
 	fast_look(slot);
 	if (slot->frame == channel->base && slot->state == SLOT_OPEN)
 		wait.slot = slot;
-	wait.tag = channel->ops[channel->segments[oldest].op].asked.tag;
+	wait.tag = channel->ops[segment_planned(channel, channel->order_head)->op].asked.tag;
 	missing_list(channel, &wait, waited_us, out);
 }
 
@@ -120,8 +119,7 @@ static uint32_t slots_used(const struct channel *channel)
 	uint32_t used = channel->opened - channel->base;
 
 	for (uint32_t i = channel->order_head; i != channel->order_tail; i++) {
-		const struct segment *segment =
-			&channel->segments[channel->order[i & (channel->segment_count - 1)]];
+		const struct segment *segment = segment_planned(channel, i);
 
 		if (segment->hollow && !frame_before(segment->first, channel->base) &&
 		    frame_before(segment->first, channel->opened))
@@ -130,7 +128,7 @@ static uint32_t slots_used(const struct channel *channel)
 	return used;
 }
 
-void channel_look(const struct channel *channel, uint64_t now_us, struct channel_view *out)
+void channel_look(struct channel *channel, uint64_t now_us, struct channel_view *out)
 {
 	*out = (struct channel_view){.slots = channel->config.window,
 	                             .slots_used = slots_used(channel)};
@@ -144,7 +142,7 @@ uint64_t channel_stuck_us(const struct channel *channel, uint64_t now_us)
 	return channel->base == channel->planned ? 0 : now_us - channel->progress_us;
 }
 
-bool channel_stalled(const struct channel *channel, uint64_t now_us, struct channel_stall *out)
+bool channel_stalled(struct channel *channel, uint64_t now_us, struct channel_stall *out)
 {
 	struct channel_view view;
 

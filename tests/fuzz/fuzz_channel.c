@@ -130,7 +130,8 @@ static void check_packet(const struct channel *c, const struct packet_out *out)
 		assert(plan_parse(&packet, &plan) == WIRE_DROP_NONE);
 		assert(frame_before(c->base, packet.frame + plan.frame_count));
 	} else if (packet.kind == WIRE_RESULT) {
-		assert(slot_done(c, packet.frame) && packet.body_bytes > 0);
+		assert(slot_at(c, packet.frame)->frame == packet.frame &&
+		       slot_at(c, packet.frame)->state == SLOT_DONE && packet.body_bytes > 0);
 	}
 	free(data);
 }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * channel_send.c - what waits to be sent, and the packets that are made of it
+ *
+ * Plans and RESULTs go to everyone, replies to one worker that has asked for something again.
+ */
+
+#include "aggregator/channel/channel_impl.h"
+
+/* ---- what waits ---- */
+
+/* Section 10.6. May a frame or a plan go to this worker once more now? */
+static bool answer_allowed(struct channel *channel, uint32_t rank)
+{
+	struct member *member = &channel->members[rank];
+	bool stuck = member->round_left == 0 && member->ack == member->round_ack;
+
+	if (member->round_us == 0 || channel->now_us - member->round_us >= member->round_length) {
+		member->round_length =
+			stuck && member->round_us != 0 ? 2 * member->round_length : ROUND_US_MIN;
+		if (member->round_length > ROUND_US_MAX)
+			member->round_length = ROUND_US_MAX;
+		member->round_us = channel->now_us;
+		member->round_ack = member->ack;
+		member->round_left = channel->config.window;
+		fast_answers(channel, rank, channel->config.window);
+	}
+	if (member->round_left == 0)
+		return false;
+	member->round_left--;
+	return true;
+}
+
+void reply_put(struct channel *channel, const struct reply *reply)
+{
+	bool again = reply->kind == REPLY_RESULT || reply->kind == REPLY_PLAN;
+
+	if ((again && !answer_allowed(channel, reply->rank)) ||
+	    channel->replies_tail - channel->replies_head == REPLIES_MAX) {
+		count_drop(channel, WIRE_DROP_FULL);
+		return;
+	}
+	channel->replies[channel->replies_tail++ % REPLIES_MAX] = *reply;
+}
+
+void reply_put_plan(struct channel *channel, const struct segment *segment, uint16_t rank)
+{
+	reply_put(channel, &(struct reply){.kind = REPLY_PLAN,
+	                                   .rank = rank,
+	                                   .number = (uint32_t)(segment - channel->segments)});
+}
+
+void result_put(struct channel *channel, const struct slot *slot)
+{
+	uint32_t waiting = channel->results_tail - channel->results_head;
+
+	if (waiting == channel->config.window) {
+		count_drop(channel, WIRE_DROP_FULL); /* it will be asked for again */
+		return;
+	}
+	channel->results[channel->results_tail++ & (channel->config.window - 1)] = slot->frame;
+}
+
+/* ---- packets ---- */
+
+static void head_begin(struct channel *channel, struct packet_out *out, enum wire_kind kind,
+                       uint16_t dest, uint32_t frame)
+{
+	struct packet_head head = {
+		.kind = (uint8_t)kind,
+		.channel = channel->config.id,
+		.worker = dest,
+		.token = channel->config.group_token,
+		.frame = frame,
+		.edge = channel->base,
+		.window = (uint16_t)channel->config.window,
+		.sequence = fast_sequence(channel, false),
+		.planned = channel->planned,
+	};
+
+	out->dest = dest;
+	packet_begin(out, &head);
+}
+
+static void plan_build(struct channel *channel, const struct segment *segment, uint16_t dest,
+                       struct packet_out *out)
+{
+	const struct operation *op = &channel->ops[segment->op];
+	struct plan plan = {
+		.tag = op->asked.tag,
+		.segment = segment->number,
+		.frame_count = segment->frame_count,
+		.exponent = segment->exponent,
+		.flags = segment->plan_flags,
+	};
+
+	if (op->failed) {
+		plan.status = WIRE_MISMATCH;
+		plan.mismatch = op->mismatch;
+	}
+	head_begin(channel, out, WIRE_PLAN, dest, segment->first);
+	packet_put_plan(out, &plan);
+	if (op->failed)
+		return;
+	if (!(segment->plan_flags & (WIRE_ALL | WIRE_NONE)))
+		packet_point(out, segment->united, (segment->block_count + 63) / 64 * 8);
+	packet_point(out, op->eager, segment->eager_bytes);
+}
+
+/* False when the frame is over: nobody waits for its RESULT. To everyone it gets the next number. */
+static bool result_build(struct channel *channel, uint32_t frame, uint16_t dest,
+                         struct packet_out *out)
+{
+	struct slot *slot = slot_at(channel, frame);
+
+	fast_look(slot);
+	if (slot->state != SLOT_DONE || slot->frame != frame)
+		return false;
+	if (dest == WIRE_EVERYONE) {
+		slot->sent = true;
+		slot->sequence = fast_sequence(channel, true);
+		fast_sent(slot);
+	}
+	head_begin(channel, out, WIRE_RESULT, dest, frame);
+	packet_point(out, fast_data(slot), slot->block_count * slot->unit_bytes);
+	return true;
+}
+
+/* False when what was asked for is over and done with. */
+static bool reply_build(struct channel *channel, const struct reply *reply, struct packet_out *out)
+{
+	const struct segment *segment;
+
+	switch (reply->kind) {
+	case REPLY_PLAN:
+		segment = &channel->segments[reply->number];
+		if (segment->state != SEGMENT_PLANNED)
+			return false;
+		plan_build(channel, segment, reply->rank, out);
+		channel->stats.plan_resends++;
+		return true;
+	case REPLY_RESULT:
+		if (!result_build(channel, reply->number, reply->rank, out))
+			return false;
+		channel->stats.result_resends++;
+		return true;
+	case REPLY_WANT:
+		head_begin(channel, out, WIRE_WANT, reply->rank, reply->number);
+		packet_put_words(out, reply->words, reply->word_count);
+		channel->stats.wants++;
+		return true;
+	case REPLY_CREDIT:
+		head_begin(channel, out, WIRE_CREDIT, reply->rank, reply->number);
+		return true;
+	}
+	return false;
+}
+
+/* ---- in which order ---- */
+
+/* New credit goes alone only when nothing else has carried it (section 8.4). */
+static bool credit_due(const struct channel *channel)
+{
+	uint32_t news = channel->base + channel->config.window - channel->advertised;
+
+	return news >= channel->config.window / 4 ||
+	       (news > 0 && channel->base == channel->planned);
+}
+
+static bool pull_one(struct channel *channel, struct packet_out *out)
+{
+	uint32_t mask = channel->config.window - 1;
+
+	if (channel->plans_sent != channel->order_tail) {
+		plan_build(channel, segment_planned(channel, channel->plans_sent++), WIRE_EVERYONE,
+		           out);
+		return true;
+	}
+	while (channel->replies_head != channel->replies_tail)
+		if (reply_build(channel, &channel->replies[channel->replies_head++ % REPLIES_MAX],
+		                out))
+			return true;
+	while (channel->results_head != channel->results_tail)
+		if (result_build(channel, channel->results[channel->results_head++ & mask],
+		                 WIRE_EVERYONE, out))
+			return true;
+	fast_advertised(channel);
+	if (credit_due(channel)) {
+		head_begin(channel, out, WIRE_CREDIT, WIRE_EVERYONE, 0);
+		return true;
+	}
+	return false;
+}
+
+bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *out)
+{
+	(void)now_us;
+	if (!pull_one(channel, out))
+		return false;
+	if (out->dest == WIRE_EVERYONE)
+		channel->advertised = channel->base + channel->config.window;
+	channel->stats.sent++;
+	channel->stats.sent_bytes += out->bytes;
+	return true;
+}
