@@ -9,7 +9,8 @@
  * channel_watch.c  who waits for whom, and for how long
  * channel_fast.c   slots that the kernel adds to as well
  * channel_sum.c    adding blocks, finishing sums
- * channel_state.c  where things are, and what always holds
+ * channel_check.c  what always holds
+ * channel_state.c  where things are
  *
  * Each calls only what stands below it.
  *
@@ -256,6 +257,9 @@ void sum_add(const struct sum *sum, const uint64_t *mask, const uint8_t *data);
  * others had zeros. Returns the bytes.
  */
 uint32_t sum_finish(const struct sum *sum, const uint64_t *owned, uint32_t worker_count);
+
+/* channel_check.c: the part that costs nothing, after every packet. */
+void check_edges(const struct channel *channel);
 
 /* channel_state.c */
 struct segment *segment_planned(const struct channel *channel, uint32_t place); /* in `order` */

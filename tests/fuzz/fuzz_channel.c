@@ -48,71 +48,6 @@ static bool machine_open(struct machine *m)
 	return channel_open(&config, &m->channel) == 0;
 }
 
-/* ---- what must always hold ---- */
-
-/* Each frame that is open has the slot to itself, but hollow ones, which have none. */
-static void check_open(const struct channel *c, const struct segment *segment)
-{
-	if (segment->hollow)
-		return;
-	for (uint32_t i = 0; i < segment->frame_count; i++) {
-		uint32_t frame = segment->first + i;
-		const struct slot *slot = &c->slots[frame & (c->config.window - 1)];
-
-		if (!frame_before(frame, c->opened))
-			return;
-		assert(frame_before(frame, c->base) ||
-		       (slot->frame == frame && slot->state != SLOT_EMPTY));
-	}
-}
-
-static void check_edges(const struct channel *c)
-{
-	uint32_t used = 0, planned_frames = 0;
-
-	assert(!frame_before(c->opened, c->base) && !frame_before(c->planned, c->opened));
-	assert(!frame_before(c->base + c->config.window, c->advertised));
-	for (uint32_t i = 0; i < c->config.worker_count; i++)
-		assert(!frame_before(c->members[i].ack, c->base) &&
-		       !frame_before(c->opened, c->members[i].ack));
-	for (uint32_t i = 0; i < c->config.op_slots; i++)
-		used += c->ops[i].used;
-	assert(used == c->ops_used);
-	assert(c->replies_tail - c->replies_head <= REPLIES_MAX);
-	assert(c->results_tail - c->results_head <= c->config.window);
-	assert(c->order_tail - c->order_head <= c->config.op_slots * c->config.segments_ahead);
-	assert(c->order_tail - c->plans_sent <= c->order_tail - c->order_head);
-	for (uint32_t i = c->order_head; i != c->order_tail; i++) {
-		const struct segment *segment = &c->segments[c->order[i & (c->segment_count - 1)]];
-
-		assert(segment->state == SEGMENT_PLANNED && c->ops[segment->op].used);
-		planned_frames += segment->frame_count;
-		check_open(c, segment);
-	}
-	/* Planned segments that base has not passed make up all frames from the first on. */
-	assert(planned_frames >= c->planned - c->base);
-}
-
-static void check_slots(const struct channel *c)
-{
-	for (uint32_t i = 0; i < c->config.window; i++) {
-		const struct slot *slot = &c->slots[i];
-		uint32_t arrived = 0;
-
-		if (slot->state == SLOT_EMPTY || frame_before(slot->frame, c->base) ||
-		    !frame_before(slot->frame, c->opened))
-			continue;
-		for (uint32_t word = 0; word < c->rank_words; word++)
-			arrived += (uint32_t)__builtin_popcountll(slot->came[word]);
-		assert(slot->frame - c->base < 0x80000000 && slot->block_count >= 1);
-		assert(arrived == slot->arrived && arrived <= slot->expected);
-		assert(slot->expected >= 1 &&
-		       (slot->state == SLOT_DONE) == (slot->arrived == slot->expected));
-		assert(slot->block_count * slot->unit_bytes <=
-		       c->config.payload - WIRE_HEADER_BYTES);
-	}
-}
-
 static void check_packet(const struct channel *c, const struct packet_out *out)
 {
 	uint8_t *data = malloc(out->bytes);
@@ -446,8 +381,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		return 0;
 	while (m.script.left > 0) {
 		step(&m);
-		check_edges(m.channel);
-		check_slots(m.channel);
+		channel_check(m.channel);
 	}
 	pull_all(&m, UINT32_MAX);
 	channel_close(m.channel);

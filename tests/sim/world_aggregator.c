@@ -267,6 +267,7 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 		memcpy(&port->base, a->world->flat + offsetof(struct wire_header, edge), 4);
 		fan_out(a, port, out.dest, a->world->flat, out.bytes);
 	}
+	channel_check(port->channel);
 }
 
 static void drain_all(struct sim_aggregator *a)
@@ -378,6 +379,7 @@ static void datagram(struct sim_aggregator *a, struct sim_event *event)
 	a->world->out->forced += packet.kind == WIRE_NACK && (packet.mask & WIRE_NACK_FORCE) != 0;
 	a->received++;
 	channel_receive(port->channel, &packet, simnet_now(a->world->net));
+	channel_check(port->channel);
 	port->dirty = true;
 	if (!thread_gathers(a->world, &a->thread, a->node, a->spec->turn_us))
 		drain_all(a);

@@ -111,6 +111,7 @@ static inline void bench_send(struct bench *b, const struct packet_out *out)
 	packet_flatten(out, copy);
 	assert_int_equal(packet_parse(copy, out->bytes, false, &packet), WIRE_DROP_NONE);
 	channel_receive(b->channel, &packet, b->now_us);
+	channel_check(b->channel);
 	free(copy);
 }
 
@@ -238,6 +239,7 @@ static inline bool bench_pull(struct bench *b)
 
 	if (!channel_pull(b->channel, b->now_us, &out))
 		return false;
+	channel_check(b->channel);
 	assert_true(out.bytes <= b->config.payload);
 	packet_flatten(&out, b->bytes);
 	assert_int_equal(packet_parse(b->bytes, out.bytes, true, &b->got), WIRE_DROP_NONE);

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* channel_check.c - what always holds of a channel between two calls */
+
+#include <assert.h>
+
+#include "aggregator/channel/channel_impl.h"
+
+static uint32_t bit_count(const uint64_t *words, uint32_t word_count)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < word_count; i++)
+		count += (uint32_t)__builtin_popcountll(words[i]);
+	return count;
+}
+
+/* a <= b <= c, as frames or other numbers that wrap. */
+static bool in_order(uint32_t a, uint32_t b, uint32_t c)
+{
+	return !frame_before(b, a) && !frame_before(c, b);
+}
+
+void check_edges(const struct channel *c)
+{
+	assert(in_order(c->base, c->opened, c->planned));
+	assert(!frame_before(c->base + c->config.window, c->advertised));
+	assert(in_order(c->order_head, c->plans_sent, c->order_tail));
+	assert(in_order(c->order_head, c->open_segment, c->order_tail));
+	assert(c->order_tail - c->order_head <= c->segment_count);
+	assert(c->replies_tail - c->replies_head <= REPLIES_MAX);
+	assert(c->results_tail - c->results_head <= c->config.window);
+}
+
+static void check_members(const struct channel *c)
+{
+	bool any_at_base = false;
+
+	for (uint32_t rank = 0; rank < c->config.worker_count; rank++) {
+		const struct member *member = &c->members[rank];
+
+		assert(in_order(c->base, member->ack, c->opened));
+		assert(member->round_left <= c->config.window);
+		assert(member->round_length <= ROUND_US_MAX);
+		any_at_base = any_at_base || member->ack == c->base;
+	}
+	assert(any_at_base);
+}
+
+static void check_operation(const struct channel *c, uint32_t index)
+{
+	const struct operation *op = &c->ops[index];
+	uint32_t binds = 0;
+
+	assert(op->bound_count == bit_count(op->bound, c->rank_words));
+	assert(op->used == (op->bound_count > 0));
+	assert(op->failed || !op->planned_failure);
+	assert(op->used || (!op->failed && op->segments_done == 0));
+	if (!op->used)
+		return;
+	assert(op->serial <= c->op_serial && op->bound_count <= c->config.worker_count);
+	assert(bit_test(op->bound, op->asked_by) && op->started_us <= op->bound_us);
+	assert(op->segments_done < op->cut.segment_count);
+	for (uint32_t i = 0; i < c->config.worker_count * c->config.op_slots; i++) {
+		const struct bind *bind = &c->binds[i];
+
+		if (bind->generation == 0 || bind->op != index || bind->op_serial != op->serial)
+			continue;
+		assert(bit_test(op->bound, i / c->config.op_slots));
+		binds++;
+	}
+	assert(binds == op->bound_count); /* one slot of each worker */
+}
+
+static void check_segment(const struct channel *c, uint32_t index)
+{
+	const struct segment *segment = &c->segments[index];
+	const struct operation *op = &c->ops[segment->op];
+	uint32_t ahead = c->config.segments_ahead, words = (segment->block_count + 63) / 64;
+
+	assert(segment->op == index / ahead && segment->number % ahead == index % ahead);
+	assert(segment->joined_count == bit_count(segment->joined, c->rank_words));
+	assert(op->used || segment->state == SEGMENT_IDLE);
+	if (segment->state == SEGMENT_IDLE)
+		assert(segment->joined_count == 0);
+	if (segment->state == SEGMENT_IDLE || op->failed)
+		return;
+	assert(segment->number < op->cut.segment_count);
+	assert(segment->block_count == geometry_segment_blocks(&op->cut, segment->number));
+	for (uint32_t i = 0; i < c->rank_words; i++)
+		assert((segment->joined[i] & ~op->bound[i]) == 0);
+	if (segment->state == SEGMENT_GATHERING) {
+		assert(segment->joined_count >= 1);
+		assert(segment->joined_count < c->config.worker_count);
+		return;
+	}
+	assert(segment->joined_count == c->config.worker_count);
+	assert(segment->union_count == bit_count(segment->united, words));
+	assert(segment->hollow == (op->cut.eager || segment->union_count == 0));
+	assert(op->cut.eager || segment->eager_bytes == 0);
+	assert(segment->frame_count ==
+	       (segment->hollow ? 1 : geometry_frame_count(&op->cut, segment->union_count)));
+}
+
+/* Where the kernel adds, too; nothing else touches it while this looks. */
+static void check_shared(const struct channel *c, const struct slot *slot)
+{
+	const struct fast_slot *shared = slot->fast;
+
+	assert(shared == &c->config.fast_slots[slot->frame & (c->config.window - 1)]);
+	assert(shared->lock == 0 && shared->state != FAST_CLOSED && shared->frame == slot->frame);
+	assert(shared->expected == slot->expected && shared->unit_bytes == slot->unit_bytes);
+	assert(shared->block_count == slot->block_count && shared->arrived <= shared->expected);
+	assert(shared->arrived == __builtin_popcountll(shared->came));
+	assert((shared->state == FAST_DONE) == (shared->arrived == shared->expected));
+	assert(slot->state != SLOT_DONE || shared->state == FAST_DONE);
+	assert((slot->came[0] & ~shared->came) == 0);
+}
+
+static void check_slot(const struct channel *c, const struct segment *segment, uint32_t frame)
+{
+	const struct slot *slot = slot_at(c, frame);
+	uint64_t all = UINT64_MAX >> (64 - slot->block_count);
+	uint16_t last = slot->blocks[slot->block_count - 1];
+
+	assert(slot->frame == frame && slot->state != SLOT_EMPTY);
+	assert(&c->segments[slot->segment] == segment);
+	assert(slot->block_count >= 1);
+	assert(slot->block_count <= c->ops[segment->op].cut.frame_blocks);
+	assert(slot->block_count * slot->unit_bytes <= c->config.payload - WIRE_HEADER_BYTES);
+	assert(slot->part < c->ops[segment->op].cut.block_parts);
+	assert(last < segment->block_count && last - slot->blocks[0] >= slot->block_count - 1);
+	assert(bit_test(segment->united, slot->blocks[0]) && bit_test(segment->united, last));
+	assert(slot->expected >= 1 && slot->expected <= c->config.worker_count);
+	assert(!slot->sent || slot->state == SLOT_DONE);
+	if (slot->fast != NULL) {
+		check_shared(c, slot);
+		return;
+	}
+	assert(slot->arrived == bit_count(slot->came, c->rank_words));
+	assert(slot->arrived <= slot->expected);
+	assert((slot->state == SLOT_DONE) == (slot->arrived == slot->expected));
+	assert((slot->touched & ~all) == 0 && (slot->touched != 0) == (slot->arrived != 0));
+	assert(slot->state != SLOT_DONE || slot->touched == all);
+}
+
+/* Planned segments follow each other without a gap, from the one that base lies in to `planned`. */
+static void check_frames(const struct channel *c)
+{
+	uint32_t next = c->order_head != c->order_tail ? segment_planned(c, c->order_head)->first
+	                                               : c->planned;
+
+	assert(in_order(next, c->base, c->planned));
+	for (uint32_t i = c->order_head; i != c->order_tail; i++) {
+		const struct segment *segment = segment_planned(c, i);
+		uint32_t end = segment->first + segment->frame_count;
+
+		assert(segment->state == SEGMENT_PLANNED && segment->first == next);
+		assert(frame_before(c->base, end));
+		assert((i == c->open_segment) ==
+		       (c->opened - segment->first < segment->frame_count));
+		assert(i != c->open_segment || c->open_rank <= segment->union_count);
+		next = end;
+		if (segment->hollow || !frame_before(segment->first, c->opened))
+			continue;
+		for (uint32_t frame = frame_before(segment->first, c->base) ? c->base
+		                                                            : segment->first;
+		     frame != end && frame != c->opened; frame++)
+			check_slot(c, segment, frame);
+	}
+	assert(next == c->planned);
+}
+
+static void check_fast(const struct channel *c)
+{
+	const struct fast_channel *fast = c->config.fast;
+
+	assert(fast->base == c->base && fast->planned == c->planned);
+	for (uint32_t rank = 0; rank < c->config.worker_count; rank++)
+		assert(fast->seen[rank] == c->members[rank].ack);
+}
+
+void channel_check(const struct channel *channel)
+{
+	const struct channel_config *config = &channel->config;
+	uint32_t used = 0, planned = 0, segments = config->op_slots * config->segments_ahead;
+
+	check_edges(channel);
+	check_members(channel);
+	for (uint32_t i = 0; i < config->op_slots; i++) {
+		check_operation(channel, i);
+		used += channel->ops[i].used;
+	}
+	assert(used == channel->ops_used);
+	for (uint32_t i = 0; i < segments; i++) {
+		check_segment(channel, i);
+		planned += channel->segments[i].state == SEGMENT_PLANNED;
+	}
+	assert(planned == channel->order_tail - channel->order_head);
+	check_frames(channel);
+	if (config->fast != NULL)
+		check_fast(channel);
+}
