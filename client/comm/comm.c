@@ -265,6 +265,7 @@ int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum wi
 		.count = count,
 		.dtype = (uint8_t)dtype,
 		.reduction = (uint8_t)op,
+		.access = &array_access,
 	};
 	const char *wrong = comm_wrong_argument(&task, options);
 

@@ -30,6 +30,7 @@
 
 #include "aggregator/control/lines.h"
 #include "aggregator/net/net.h"
+#include "client/worker/array.h"
 #include "client/worker/rows.h"
 #include "client/worker/session.h"
 #include "client/gpu/staging.h"

@@ -122,8 +122,11 @@ static uint32_t hash_u64(uint32_t hash, uint64_t value)
 /* Nothing, of a count and a block that say what workers have to agree on. */
 static struct allreduce guard_of(const uint64_t *what, size_t count, uint64_t tag)
 {
-	struct allreduce task = {
-		.is_guard = true, .tag = tag, .dtype = DTYPE_I32, .reduction = REDUCE_SUM};
+	struct allreduce task = {.is_guard = true,
+	                         .tag = tag,
+	                         .dtype = DTYPE_I32,
+	                         .reduction = REDUCE_SUM,
+	                         .access = &array_access};
 	uint32_t hash = 2166136261;
 
 	for (size_t i = 0; i < count; i++)
@@ -268,7 +271,8 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
 	                           .recv = recv,
 	                           .count = count,
 	                           .dtype = (uint8_t)dtype,
-	                           .reduction = (uint8_t)op};
+	                           .reduction = (uint8_t)op,
+	                           .access = &array_access};
 	const char *wrong = comm_wrong_argument(&tensor, options);
 
 	if (out == NULL)

@@ -352,7 +352,7 @@ static void link_op(struct staging_op *op)
 	op->unpacking = staging_word(s->in.word);
 }
 
-static int begin(struct allreduce *task)
+static int staged_begin(struct allreduce *task)
 {
 	struct staging_op *op = task->access_state;
 
@@ -422,7 +422,7 @@ static bool has_bits(struct staging_op *op, uint32_t number)
 	return true;
 }
 
-static bool ready(struct allreduce *task, uint32_t number)
+static bool staged_ready(struct allreduce *task, uint32_t number)
 {
 	struct staging_op *op = task->access_state;
 
@@ -450,37 +450,38 @@ static void coarsen(const struct staging_op *op, uint64_t first, uint64_t count,
 		}
 }
 
-static void scan(struct allreduce *task, uint32_t number, uint64_t *bits, struct access_scan *out)
+static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
 {
 	struct staging_op *op = task->access_state;
 	const uint32_t *magnitudes = op->found + 2 * bitmap_word_count(op->piece_bits);
 	uint64_t first, before, blocks = segment_blocks(op, number, 1, &first);
 
 	(void)segment_blocks(op, op->piece, 1, &before);
-	coarsen(op, first - before, blocks, bits);
-	for (uint64_t i = 0; i < bitmap_word_count(blocks); i++)
-		out->count += (uint64_t)__builtin_popcountll(bits[i]);
+	coarsen(op, first - before, blocks, scan->bits);
 	if (op->fixed && blocks > 0)
-		out->range = bitmap_range_of(magnitudes[number - op->piece], op->dtype);
+		*scan->range = bitmap_range_of(magnitudes[number - op->piece], op->dtype);
 	for (uint32_t shard = 0; shard < op->cut.shard_count && !op->cut.eager; shard++)
 		staging_part_of(op, number, shard)->state = PART_ANNOUNCED;
+	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
 }
 
-/* The announced blocks of an operation without frames. */
-static const uint8_t *send_eager(const struct allreduce *task, uint32_t segment, uint64_t block)
+/* They have been carried out before they were announced. */
+static void staged_eager(const struct allreduce *task, const uint64_t *own,
+                         const struct bitmap_engine *engine, struct packet_out *out)
 {
 	const struct staging_op *op = task->access_state;
 
-	(void)segment, (void)block;
-	return op->eager;
+	(void)own, (void)engine;
+	packet_point(out, op->eager, (uint32_t)task->blocks_nonzero * task->cut.block_bytes);
 }
 
 const struct access staging_access = {
-	.begin = begin,
-	.ready = ready,
-	.scan = scan,
-	.send = send_eager,
+	.begin = staged_begin,
+	.ready = staged_ready,
+	.scan = staged_scan,
+	.eager = staged_eager,
 	.plan = frames_plan,
+	.pushable = frames_pushable,
 	.push = frames_push,
 	.store = frames_store,
 	.received = frames_received,

@@ -13,7 +13,7 @@
 
 #include "client/gpu/staging_impl.h"
 
-#define EAGER_FRAME_BLOCKS 64 /* see struct gpu_plan */
+#define EAGER_FRAME_BLOCKS WIRE_FRAME_BLOCKS_MAX /* as struct access_frame has it */
 
 static struct staging_cell *cell_of(const struct staging *s, uint32_t channel, uint32_t frame)
 {
@@ -183,18 +183,25 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 
 /* ---- what the streams send and receive ---- */
 
-const uint8_t *frames_push(const struct allreduce *task, const struct access_frame *frame)
+bool frames_pushable(const struct allreduce *task, const struct access_frame *frame)
 {
 	const struct staging_op *op = task->access_state;
 	struct staging *s = op->staging;
 	const struct staging_part *part = staging_part_of(op, frame->segment, frame->shard);
-	struct staging_channel *channel = &s->channels[frame->shard];
 
-	channel->edge = frame->edge;
-	if ((int32_t)(frame->number - part->packed) >= 0 ||
-	    !staging_reached(s->out.word, cell_of(s, frame->shard, frame->number)->packing))
-		return NULL;
-	return channel->out + place_of(s, frame->number);
+	s->channels[frame->shard].edge = frame->edge;
+	return (int32_t)(frame->number - part->packed) < 0 &&
+	       staging_reached(s->out.word, cell_of(s, frame->shard, frame->number)->packing);
+}
+
+void frames_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
+                 struct packet_out *out)
+{
+	const struct staging_op *op = task->access_state;
+	const struct staging *s = op->staging;
+
+	packet_point(out, s->channels[frame->shard].out + place_of(s, frame->number),
+	             (uint32_t)__builtin_popcountll(mask) * frame->unit_bytes);
 }
 
 /* Frames that come one after the other may go on to the tensor. */
@@ -214,19 +221,19 @@ static void count_in(struct staging_part *part, uint32_t frames)
 	s->to_unpack = part;
 }
 
-bool frames_store(struct allreduce *task, const struct access_frame *frame, const void *data,
-                  uint32_t bytes)
+bool frames_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data)
 {
 	struct staging_op *op = task->access_state;
 	struct staging *s = op->staging;
 	struct staging_part *part = staging_part_of(op, frame->segment, frame->shard);
 	struct staging_channel *channel = &s->channels[frame->shard];
+	uint32_t bytes = frame->count * frame->unit_bytes, more = 0;
 	struct staging_cell *cell;
-	uint32_t more = 0;
 
 	if (op->cut.eager) {
-		memcpy(op->eager, data, bytes);
-		count_in(part, part->end - part->stored);
+		memcpy(op->eager + (size_t)frame->number * EAGER_FRAME_BLOCKS * frame->unit_bytes,
+		       data, bytes);
+		count_in(part, 1);
 		return true;
 	}
 	channel->edge = frame->edge;

@@ -128,10 +128,11 @@ void staging_failed(struct staging *s, const char *why);
 /* staging_frames.c: of struct access, and for ready(): may this segment be announced? */
 bool frames_ready(struct staging_op *op, uint32_t segment);
 int frames_plan(struct allreduce *task, const struct access_plan *plan);
-const uint8_t *frames_push(const struct allreduce *task, const struct access_frame *frame);
+bool frames_pushable(const struct allreduce *task, const struct access_frame *frame);
+void frames_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
+                 struct packet_out *out);
 void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment);
-bool frames_store(struct allreduce *task, const struct access_frame *frame, const void *data,
-                  uint32_t bytes);
+bool frames_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data);
 
 /* The next copies, where the last are done. True: there are some. */
 bool frames_copy(struct staging *s);

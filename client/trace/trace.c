@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "aggregator/control/options.h"
+#include "client/worker/array.h"
 #include "client/worker/rows.h"
 
 #define FINE_DEFAULT 4 /* embeddings' rows are multiples of it */
@@ -214,7 +215,7 @@ void trace_operation(struct trace *trace, const struct allreduce *task)
 
 	if (!record_begin(trace, task, &record))
 		return;
-	if (task->access != NULL) {
+	if (task->access != &array_access) {
 		memset(trace->bitmap, 0, trace_bitmap_room(trace_bits(&record)));
 		list_scan(task, record.fine, trace->bitmap);
 	} else {

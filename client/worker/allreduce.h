@@ -12,15 +12,17 @@
 #include <stdint.h>
 
 #include "bitmap/bitmap.h"
+#include "bitmap/pool.h"
 #include "ebpf/geometry.h"
 
 struct allreduce;
 
-/* What is found in a segment. */
+/* What is looked for in a segment of all shards. */
 struct access_scan {
-	uint64_t count;        /* bits that are set */
-	const uint8_t *values; /* those blocks, if somebody else is to find their range; or NULL */
-	struct bitmap_range range; /* of the segment, if `values` is NULL and the form is FIXED32 */
+	struct bitmap_pool *pool;
+	uint64_t *bits;             /* of its blocks, in tensor order, from bit 0 */
+	uint64_t *spare;            /* as many words, for what nobody reads */
+	struct bitmap_range *range; /* of its values; NULL: not wanted */
 };
 
 /* What will travel of a segment of one shard. */
@@ -32,52 +34,62 @@ struct access_plan {
 	uint32_t first, edge;         /* number of its first frame; those before `edge` are over */
 	bool fixed;                   /* it travels as int32, as `shift` says */
 	int shift;
-};
-
-/* A frame of a segment of one shard, by its number on the channel; those before `edge` are over. */
-struct access_frame {
-	uint32_t segment, shard, number, edge;
+	const struct bitmap_engine *engine;
 };
 
 /*
- * How streams and engine reach a tensor that is not two arrays in this process's memory: a list
- * of blocks (rows.h), or memory of a GPU (staging.h). Segments are scanned in ascending order.
+ * A frame of a segment of one shard, by its number on the channel, where those before `edge` are over.
+ * The sums of an operation without frames are handed over as if they had some, numbered from 0, each
+ * of WIRE_FRAME_BLOCKS_MAX blocks but for the last.
+ */
+struct access_frame {
+	uint32_t segment, shard, number, edge;
+	uint32_t count;      /* blocks of the union in it */
+	uint32_t part;       /* of a block that takes several frames */
+	uint32_t unit_bytes; /* of a block, or of this part of it */
+	bool fixed;          /* as above */
+	int shift;
+	uint32_t world;
+	const struct bitmap_engine *engine;
+	uint16_t blocks[WIRE_FRAME_BLOCKS_MAX]; /* of the segment */
+};
+
+/*
+ * How streams and engine reach a tensor: two arrays in this process's memory (array.h), a list of blocks
+ * (rows.h), or memory of a GPU (staging.h). Segments are scanned in ascending order.
  */
 struct access {
 	/* The operation is cut, and begins. -ENOMEM. */
 	int (*begin)(struct allreduce *task);
 
-	/* May segment `number`, the next one, be scanned? NULL: always. */
+	/* May segment `number`, the next one, be scanned? */
 	bool (*ready)(struct allreduce *task, uint32_t number);
 
-	/* bits: of the segment's blocks of all shards, in tensor order, from bit 0. */
-	void (*scan)(struct allreduce *task, uint32_t number, uint64_t *bits,
-	             struct access_scan *out);
+	/* Returns how many of the segment's blocks are there. */
+	uint64_t (*scan)(struct allreduce *task, uint32_t number, const struct access_scan *scan);
 
-	/* The whole space of a block that was announced; the next one announced follows it. */
-	const uint8_t *(*send)(const struct allreduce *task, uint32_t segment, uint64_t block);
+	/* Of an operation without frames: the blocks in `own`, whole, which travel with its announcement. */
+	void (*eager)(const struct allreduce *task, const uint64_t *own,
+	              const struct bitmap_engine *engine, struct packet_out *out);
 
 	/*
-	 * plan - the union of a segment of one shard is known. NULL: what comes goes to `recv`.
-	 * -EINVAL: the tensor lacks a block of it; -ENOMEM.
+	 * The union of a segment of one shard is known. What nobody has is zero in the result. -EINVAL:
+	 * the tensor lacks a block of it; -ENOMEM.
 	 */
 	int (*plan)(struct allreduce *task, const struct access_plan *plan);
 
-	/*
-	 * push - what we have of a frame, as it travels; NULL: not yet. Without it, blocks are sent as
-	 * send() says. Frames become ready by themselves, in the order of their numbers.
-	 */
-	const uint8_t *(*push)(const struct allreduce *task, const struct access_frame *frame);
+	/* May the frame be pushed yet? Frames become ready by themselves, in the order of their numbers. */
+	bool (*pushable)(const struct allreduce *task, const struct access_frame *frame);
 
-	/*
-	 * With plan(), one of these: where a block goes, or what has come of a frame. False: there
-	 * is no room for it yet, so it counts as lost.
-	 */
-	uint8_t *(*recv)(const struct allreduce *task, uint32_t shard, uint64_t block);
-	bool (*store)(struct allreduce *task, const struct access_frame *frame, const void *data,
-	              uint32_t bytes);
+	/* The frame's blocks in `mask`, which are ours, as they travel. */
+	void (*push)(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
+	             struct packet_out *out);
 
-	/* All of a segment of one shard has been received. NULL: nothing is to be done. */
+	/* What has come of a frame. False: there is no room for it yet, so it counts as lost. */
+	bool (*store)(struct allreduce *task, const struct access_frame *frame,
+	              const uint8_t *data);
+
+	/* All of a segment of one shard has been received. */
 	void (*received)(struct allreduce *task, uint32_t shard, uint32_t segment);
 };
 
@@ -86,7 +98,7 @@ struct allreduce {
 	const void *send;
 	void *recv;
 	uint64_t count;
-	const struct access *access; /* of what is sent, perhaps also received; NULL: the buffers */
+	const struct access *access; /* array_access: the buffers */
 	void *access_state;
 	uint64_t tag; /* matches the operations of all workers; unique among those under way */
 	uint32_t block_elems;

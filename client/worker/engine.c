@@ -193,7 +193,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 	task->blocks = task->cut.block_count;
 	task->blocks_nonzero = task->blocks_union = 0;
 	task->segments_scanned = task->passed = 0;
-	if (task->access != NULL && task->access->begin(task) != 0)
+	if (task->access->begin(task) != 0)
 		return WINNOW_ERR_MEMORY;
 	task->started_us = now_us;
 	if (engine->active.first == NULL && engine->waiting.first == NULL)
@@ -228,47 +228,6 @@ static void deal_bits(const struct engine *engine, const struct geometry *cut, u
 	}
 }
 
-/* The bits, in tensor order, and the range of a segment of all shards. */
-static void scan_blocks(struct engine *engine, struct allreduce *task, uint32_t number,
-                        struct bitmap_range *range)
-{
-	const struct geometry *cut = &task->cut;
-	uint64_t first = (uint64_t)number * cut->segment_blocks * cut->shard_count;
-	uint64_t blocks = (uint64_t)geometry_segment_blocks(cut, number) * cut->shard_count;
-	uint64_t first_elem = first * cut->block_elems, elems = blocks * cut->block_elems;
-	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
-
-	if (task->count - first_elem < elems)
-		elems = task->count - first_elem;
-	tensor.count = elems;
-	if (elems > 0)
-		tensor.data = (const uint8_t *)task->send + first_elem * cut->elem_bytes;
-	bitmap_pool_scan(engine->pool, &tensor, engine->found, range);
-	task->blocks_nonzero += bitmap_set_count(
-		engine->found, bitmap_word_count(bitmap_block_count(elems, cut->block_elems)));
-}
-
-/* The same where the tensor is somewhere else. */
-static void scan_access(struct engine *engine, struct allreduce *task, uint32_t number,
-                        struct bitmap_range *range)
-{
-	const struct geometry *cut = &task->cut;
-	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
-	struct access_scan found = {0};
-
-	task->access->scan(task, number, engine->found, &found);
-	task->blocks_nonzero += found.count;
-	if (range == NULL || found.count == 0)
-		return;
-	if (found.values == NULL) {
-		*range = found.range;
-		return;
-	}
-	tensor.data = found.values;
-	tensor.count = found.count * cut->block_elems;
-	bitmap_pool_scan(engine->pool, &tensor, engine->shard_bits, range);
-}
-
 static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t now_us)
 {
 	const struct geometry *cut = &task->cut;
@@ -276,10 +235,13 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 	uint64_t first_group = (uint64_t)number * cut->segment_blocks;
 	uint32_t groups = geometry_segment_blocks(cut, number);
 	struct bitmap_range range = {.exponent = BITMAP_EXPONENT_NONE};
+	struct access_scan want = {.pool = engine->pool,
+	                           .bits = engine->found,
+	                           .spare = engine->shard_bits,
+	                           .range = task->form == WIRE_FIXED32 ? &range : NULL};
 	struct stream_scan scan = {.exponent = WIRE_EXPONENT_NONE};
 
-	(task->access != NULL ? scan_access : scan_blocks)(
-		engine, task, number, task->form == WIRE_FIXED32 ? &range : NULL);
+	task->blocks_nonzero += task->access->scan(task, number, &want);
 	scan.nonfinite = range.nonfinite;
 	if (range.exponent != BITMAP_EXPONENT_NONE && !range.nonfinite)
 		scan.exponent = (int16_t)range.exponent;
@@ -304,10 +266,7 @@ static bool has_room(const struct engine *engine, struct allreduce *task)
 {
 	uint32_t number = task->segments_scanned;
 
-	if (number == task->cut.segment_count)
-		return false;
-	if (task->access != NULL && task->access->ready != NULL &&
-	    !task->access->ready(task, number))
+	if (number == task->cut.segment_count || !task->access->ready(task, number))
 		return false;
 	if (task->cut.eager)
 		return true;

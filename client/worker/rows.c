@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/worker/array.h"
+
 /* One segment of one shard: the union's blocks there, in ascending order. */
 struct rows_chunk {
 	uint8_t *values;
@@ -250,30 +252,43 @@ void rows_read(const struct winnow_rows *rows, int64_t *index, void *values)
 	}
 }
 
-/* ---- as a source ---- */
+/* ---- as the machines reach it ---- */
 
-static int access_begin(struct allreduce *task)
+static int list_begin(struct allreduce *task)
 {
 	return rows_begin(task->access_state, &task->cut);
 }
 
-static void access_scan(struct allreduce *task, uint32_t number, uint64_t *bits,
-                        struct access_scan *out)
+static uint64_t list_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
 {
 	const struct geometry *cut = &task->cut;
 	uint64_t first = (uint64_t)number * cut->segment_blocks * cut->shard_count;
 	uint64_t blocks = (uint64_t)geometry_segment_blocks(cut, number) * cut->shard_count;
+	struct bitmap_tensor found = {.block_elems = cut->block_elems, .dtype = task->dtype};
+	const uint8_t *values;
+	uint64_t count = rows_scan(task->access_state, first, blocks, scan->bits, &values);
 
-	out->count = rows_scan(task->access_state, first, blocks, bits, &out->values);
+	found.data = values;
+	found.count = count * cut->block_elems;
+	if (scan->range != NULL && count > 0)
+		bitmap_pool_scan(scan->pool, &found, scan->spare, scan->range);
+	return count;
 }
 
-static const uint8_t *access_send(const struct allreduce *task, uint32_t segment, uint64_t block)
+/* They follow each other. */
+static void list_eager(const struct allreduce *task, const uint64_t *own,
+                       const struct bitmap_engine *engine, struct packet_out *out)
 {
-	(void)segment;
-	return rows_send(task->access_state, block);
+	uint64_t first = 0;
+
+	(void)engine;
+	while (!(own[first / 64] >> (first % 64) & 1))
+		first++;
+	packet_point(out, rows_send(task->access_state, first),
+	             (uint32_t)task->blocks_nonzero * task->cut.block_bytes);
 }
 
-static int access_plan(struct allreduce *task, const struct access_plan *plan)
+static int gather_plan(struct allreduce *task, const struct access_plan *plan)
 {
 	uint64_t before = (uint64_t)plan->segment * task->cut.segment_blocks;
 	uint64_t blocks[WIRE_SEGMENT_BLOCKS_MAX];
@@ -290,27 +305,57 @@ static int access_plan(struct allreduce *task, const struct access_plan *plan)
 	return rows_reserve(task->access_state, plan->segment, plan->shard, blocks, count);
 }
 
-static uint8_t *access_recv(const struct allreduce *task, uint32_t shard, uint64_t block)
+static const uint8_t *list_from(const struct allreduce *task, uint64_t block, uint32_t *bytes)
 {
-	return rows_recv(task->access_state, shard, block);
+	*bytes = task->cut.block_bytes;
+	return rows_send(task->access_state, block);
+}
+
+static void list_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
+                      struct packet_out *out)
+{
+	blocks_push(task, frame, mask, out, list_from);
+}
+
+static uint8_t *gather_to(const struct allreduce *task, uint64_t block, uint32_t *bytes)
+{
+	*bytes = task->cut.block_bytes;
+	return rows_recv(task->access_state, geometry_shard(&task->cut, block), block);
+}
+
+static bool gather_store(struct allreduce *task, const struct access_frame *frame,
+                         const uint8_t *data)
+{
+	blocks_store(task, frame, data, gather_to);
+	return true;
 }
 
 const struct access *rows_access(const struct winnow_rows *rows)
 {
 	static const struct access scatter = {
-		.begin = access_begin,
-		.scan = access_scan,
-		.send = access_send,
+		.begin = list_begin,
+		.ready = array_ready,
+		.scan = list_scan,
+		.eager = list_eager,
+		.plan = array_plan,
+		.pushable = array_pushable,
+		.push = list_push,
+		.store = array_store,
+		.received = array_received,
 	};
 	static const struct access gather = {
-		.begin = access_begin,
-		.scan = access_scan,
-		.send = access_send,
-		.plan = access_plan,
-		.recv = access_recv,
+		.begin = list_begin,
+		.ready = array_ready,
+		.scan = list_scan,
+		.eager = list_eager,
+		.plan = gather_plan,
+		.pushable = array_pushable,
+		.push = list_push,
+		.store = gather_store,
+		.received = array_received,
 	};
 
 	if (rows == NULL)
-		return NULL;
+		return &array_access;
 	return rows->gather ? &gather : &scatter;
 }

@@ -81,7 +81,7 @@ uint8_t *rows_recv(const struct winnow_rows *rows, uint32_t shard, uint64_t bloc
 /* rows_read - all that was received, by ascending block: [found] numbers, [found] blocks. */
 void rows_read(const struct winnow_rows *rows, int64_t *index, void *values);
 
-/* rows_access - how the machines reach `rows`, the access_state of an operation. NULL: of none. */
+/* rows_access - how the machines reach `rows`, the access_state of an operation; NULL: its arrays. */
 const struct access *rows_access(const struct winnow_rows *rows);
 
 #endif /* CLIENT_ROWS_H */

@@ -185,10 +185,8 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us);
 void want_take(struct stream *s, const struct packet *packet);
-uint8_t *recv_address(const struct allreduce *task, uint32_t shard, uint64_t index,
-                      uint32_t *bytes);
-void eager_point(struct packet_out *out, const struct allreduce *task,
-                 const struct stream_segment *segment, const struct bitmap_engine *engine);
-void eager_store(struct allreduce *task, const struct stream_segment *segment, const uint8_t *sums);
+/* The sums of an operation without frames, which came with its plan. */
+void eager_store(const struct stream *s, struct allreduce *task,
+                 const struct stream_segment *segment, const uint8_t *sums);
 
 #endif /* CLIENT_STREAM_IMPL_H */

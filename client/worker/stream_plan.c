@@ -159,7 +159,7 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 	if (!(a.flags & (WIRE_ALL | WIRE_NONE)))
 		packet_point(out, segment->own, (segment->block_count + 63) / 64 * 8);
 	if ((a.flags & WIRE_EAGER) && !(a.flags & WIRE_NONE))
-		eager_point(out, op->task, segment, s->config.engine);
+		op->task->access->eager(op->task, segment->own, s->config.engine, out);
 }
 
 /* Wait twice as long each time: a worker that is late by seconds is normal in training. */
@@ -321,53 +321,7 @@ static bool exponent_fits(const struct allreduce *task, const struct stream_segm
 	       plan->exponent >= segment->exponent;
 }
 
-/* Bytes of a result from which on it does not stay in a cache until somebody reads it. */
-#define STREAM_BYTES_MIN (8u << 20)
-
-/* Neighbours in the shard are neighbours in the tensor only when it is the only one. */
-static uint32_t absent_run(const struct allreduce *task, const struct stream_segment *segment,
-                           uint32_t first)
-{
-	uint32_t end = first + 1;
-
-	while (task->cut.shard_count == 1 && end < segment->block_count &&
-	       !bit_test(segment->united, end))
-		end++;
-	return end - first;
-}
-
-/* Blocks that nobody has are zero; in place they already are. */
-static void clear_zero_blocks(const struct stream *s, struct allreduce *task,
-                              const struct stream_segment *segment)
-{
-	uint64_t before = (uint64_t)segment->number * task->cut.segment_blocks;
-	bool large = task->count * task->cut.elem_bytes >= STREAM_BYTES_MIN;
-	uint32_t run;
-
-	if (task->send == task->recv || (task->access != NULL && task->access->plan != NULL))
-		return;
-	for (uint32_t b = 0; b < segment->block_count; b += run) {
-		uint64_t bytes;
-		uint32_t last_bytes;
-		uint8_t *address;
-
-		run = 1;
-		if (bit_test(segment->united, b))
-			continue;
-		run = absent_run(task, segment, b);
-		recv_address(task, shard_of(s, task), before + b + run - 1, &last_bytes);
-		bytes = (uint64_t)(run - 1) * task->cut.block_bytes + last_bytes;
-		if (bytes == 0)
-			continue;
-		address = recv_address(task, shard_of(s, task), before + b, &last_bytes);
-		if (large)
-			s->config.engine->clear(address, bytes);
-		else
-			memset(address, 0, bytes);
-	}
-}
-
-/* The source learns what will come. False: the union has blocks that the tensor lacks. */
+/* The tensor learns what will come. False: the union has blocks that the tensor lacks. */
 static bool access_told(const struct stream *s, struct allreduce *task,
                         const struct stream_segment *segment, uint32_t first)
 {
@@ -382,12 +336,10 @@ static bool access_told(const struct stream *s, struct allreduce *task,
 		.edge = s->ack,
 		.fixed = travels_fixed(task, segment),
 		.shift = segment->shift,
+		.engine = s->config.engine,
 	};
-	int err;
+	int err = task->access->plan(task, &plan);
 
-	if (task->access == NULL || task->access->plan == NULL)
-		return true;
-	err = task->access->plan(task, &plan);
 	if (err == -ENOMEM)
 		task->status = WINNOW_ERR_MEMORY;
 	return err != -EINVAL;
@@ -450,11 +402,10 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	                        : op->end_frame;
 	task->blocks_union += segment->union_count;
 	order_insert(s, segment);
-	clear_zero_blocks(s, task, segment);
 	if (!segment->hollow)
 		return NULL;
 	segment->received = 1;
 	if (task->cut.eager)
-		eager_store(task, segment, plan.rest + eager_at);
+		eager_store(s, task, segment, plan.rest + eager_at);
 	return stream_segment_done(s, segment);
 }

@@ -143,7 +143,8 @@ static void cut(struct allreduce *task)
 static void announce(struct allreduce *task, uint32_t number, uint32_t *first, uint32_t edge)
 {
 	uint64_t bits[GPU_PLAN_WORDS];
-	struct access_scan scan = {0};
+	struct bitmap_range range;
+	struct access_scan scan = {.bits = bits, .range = &range};
 	struct access_plan plan = {.segment = number,
 	                           .united = bits,
 	                           .own = bits,
@@ -155,8 +156,7 @@ static void announce(struct allreduce *task, uint32_t number, uint32_t *first, u
 
 	plan.block_count =
 		blocks < task->cut.segment_blocks ? (uint32_t)blocks : task->cut.segment_blocks;
-	staging_access.scan(task, number, bits, &scan);
-	plan.union_count = (uint32_t)scan.count;
+	plan.union_count = (uint32_t)staging_access.scan(task, number, &scan);
 	(void)staging_access.plan(task, &plan);
 	segments[number] = (struct segment){.first = *first, .sent = *first, .end = *first};
 	segments[number].blocks = plan.union_count;
@@ -165,13 +165,19 @@ static void announce(struct allreduce *task, uint32_t number, uint32_t *first, u
 	*first = segments[number].end;
 }
 
-static uint32_t frame_bytes(const struct allreduce *task, const struct segment *s, uint32_t frame)
+static struct access_frame frame_next(const struct allreduce *task, uint32_t at)
 {
-	uint32_t place = frame - s->first, index = place / task->cut.block_parts;
+	const struct segment *s = &segments[at];
+	uint32_t place = s->sent - s->first, index = place / task->cut.block_parts;
 	uint32_t left = s->blocks - index * task->cut.frame_blocks;
 
-	return (left < task->cut.frame_blocks ? left : task->cut.frame_blocks) *
-	       geometry_part_bytes(&task->cut, place % task->cut.block_parts);
+	return (struct access_frame){
+		.segment = at,
+		.number = s->sent,
+		.edge = s->sent,
+		.count = left < task->cut.frame_blocks ? left : task->cut.frame_blocks,
+		.unit_bytes = geometry_part_bytes(&task->cut, place % task->cut.block_parts),
+	};
 }
 
 /* Frames that are packed come back at once. False: nothing has moved. */
@@ -181,17 +187,19 @@ static bool move(struct allreduce *task, uint32_t *at, uint32_t announced)
 
 	while (*at < announced) {
 		struct segment *s = &segments[*at];
-		struct access_frame frame = {.segment = *at, .number = s->sent, .edge = s->sent};
-		const uint8_t *data;
+		struct access_frame frame;
+		struct packet_out out = {.piece_count = 1};
 
 		if (s->sent == s->end) {
 			staging_access.received(task, 0, (*at)++);
 			any = true;
 			continue;
 		}
-		data = staging_access.push(task, &frame);
-		if (data == NULL ||
-		    !staging_access.store(task, &frame, data, frame_bytes(task, s, s->sent)))
+		frame = frame_next(task, *at);
+		if (!staging_access.pushable(task, &frame))
+			return any;
+		staging_access.push(task, &frame, UINT64_MAX >> (64 - frame.count), &out);
+		if (!staging_access.store(task, &frame, out.pieces[1].iov_base))
 			return any;
 		s->sent++;
 		any = true;

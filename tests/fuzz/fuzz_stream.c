@@ -7,6 +7,7 @@
  * Tensors have exactly their size, so that whatever is written beyond them is seen.
  */
 
+#include "client/worker/array.h"
 #include "client/worker/pace.h"
 #include "client/worker/engine.h"
 #include "tests/fuzz/fuzz.h"
@@ -132,6 +133,7 @@ static void submit(void)
 		.block_elems = block_lengths[size / 8 % 8],
 		.dtype = (uint8_t)(1 + kind % DTYPE_COUNT),
 		.reduction = (uint8_t)(1 + kind / 8 % REDUCE_COUNT),
+		.access = &array_access,
 		.done = task_done,
 	};
 	if (kind >= 192) {

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "client/worker/array.h"
 #include "client/worker/engine.h"
 #include "client/winnow.h"
 
@@ -95,6 +96,7 @@ static void submit(struct bench *b, struct allreduce *task, uint64_t tag)
 	                           .block_elems = 32,
 	                           .dtype = DTYPE_I32,
 	                           .reduction = REDUCE_SUM,
+	                           .access = &array_access,
 	                           .done = done,
 	                           .context = b};
 	assert_int_equal(engine_submit(b->engine, task, b->now_us), WINNOW_OK);

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "client/worker/array.h"
 #include "client/worker/engine.h"
 #include "client/winnow.h"
 
@@ -100,6 +101,7 @@ static void submit(struct bench *b, struct allreduce *task, uint64_t tag, uint32
 	                           .block_elems = BLOCK,
 	                           .dtype = DTYPE_I32,
 	                           .reduction = REDUCE_SUM,
+	                           .access = &array_access,
 	                           .done = done,
 	                           .context = b};
 	assert_int_equal(engine_submit(b->engine, task, b->now_us), WINNOW_OK);

@@ -3,6 +3,7 @@
 
 #include "tests/unit/test_link.h"
 
+#include "client/worker/array.h"
 #include "client/worker/session.h"
 
 #define LINKS 2
@@ -185,6 +186,7 @@ static void submit(struct session *session, struct allreduce *task)
 	                           .dtype = DTYPE_I32,
 	                           .reduction = REDUCE_SUM,
 	                           .tag = 1,
+	                           .access = &array_access,
 	                           .done = count_done};
 	done = 0;
 	assert_int_equal(session_submit(session, task, now_us), WINNOW_OK);

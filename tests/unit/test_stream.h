@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "client/worker/array.h"
 #include "client/worker/stream.h"
 #include "client/winnow.h"
 #include "tests/unit/test_random.h"
@@ -262,6 +263,7 @@ static inline struct allreduce *task_open(const struct bench *b, uint64_t count)
 	task->block_elems = BLOCK_ELEMS;
 	task->dtype = DTYPE_F32;
 	task->reduction = REDUCE_SUM;
+	task->access = &array_access;
 	task->shards_left = 1;
 	assert_true(geometry_compute(&input, &task->cut));
 	return task;

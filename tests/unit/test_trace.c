@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "client/worker/array.h"
 #include "client/cli/tune/source.h"
 #include "client/trace/trace.h"
 #include "tests/unit/test_random.h"
@@ -230,7 +231,8 @@ static void record(struct trace *trace, uint64_t tag)
 	                         .first = tag * 8,
 	                         .block_elems = 4,
 	                         .dtype = DTYPE_F32,
-	                         .reduction = REDUCE_SUM};
+	                         .reduction = REDUCE_SUM,
+	                         .access = &array_access};
 
 	trace_operation(trace, &task);
 }

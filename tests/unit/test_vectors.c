@@ -18,6 +18,7 @@
 
 #include "aggregator/channel/channel.h"
 #include "aggregator/control/proof.h"
+#include "client/worker/array.h"
 #include "client/worker/engine.h"
 #include "client/winnow.h"
 
@@ -389,6 +390,7 @@ static void submit(struct replay *r, uint32_t rank)
 		.dtype = (uint8_t)number_of(r->p, "dtype"),
 		.reduction = (uint8_t)number_of(r->p, "reduction"),
 		.form = (uint8_t)number_of(r->p, "form"),
+		.access = &array_access,
 		.done = task_done,
 		.context = r,
 	};

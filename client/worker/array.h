@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * array.h - tensors that are two arrays in this process's memory, and what other kinds have of them
+ *
+ * The struct access of array_access, and its functions for kinds of which a part is an array, or that
+ * can give, or take, their blocks one by one.
+ */
+#ifndef CLIENT_ARRAY_H
+#define CLIENT_ARRAY_H
+
+#include "client/worker/allreduce.h"
+
+extern const struct access array_access;
+
+/* Of tensors that are always there. */
+bool array_ready(struct allreduce *task, uint32_t number);
+bool array_pushable(const struct allreduce *task, const struct access_frame *frame);
+void array_received(struct allreduce *task, uint32_t shard, uint32_t segment);
+
+/* Clears what nobody has. */
+int array_plan(struct allreduce *task, const struct access_plan *plan);
+bool array_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data);
+
+/*
+ * push() and store() by the block. `place` says where a block of the tensor is, and how many bytes of it
+ * there are: fewer than a block's at the end of the tensor, 0 past it.
+ */
+void blocks_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
+                 struct packet_out *out,
+                 const uint8_t *(*place)(const struct allreduce *task, uint64_t block,
+                                         uint32_t *bytes));
+void blocks_store(const struct allreduce *task, const struct access_frame *frame,
+                  const uint8_t *data,
+                  uint8_t *(*place)(const struct allreduce *task, uint64_t block, uint32_t *bytes));
+
+#endif /* CLIENT_ARRAY_H */
