@@ -258,7 +258,7 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 		count_drop(channel, WIRE_DROP_KIND);
 	}
 	fast_publish(channel);
-	check_edges(channel);
+	channel_check_edges(channel);
 }
 
 /* ---- looking ---- */

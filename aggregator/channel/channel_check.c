@@ -20,7 +20,7 @@ static bool in_order(uint32_t a, uint32_t b, uint32_t c)
 	return !frame_before(b, a) && !frame_before(c, b);
 }
 
-void check_edges(const struct channel *c)
+void channel_check_edges(const struct channel *c)
 {
 	assert(in_order(c->base, c->opened, c->planned));
 	assert(!frame_before(c->base + c->config.window, c->advertised));
@@ -184,7 +184,7 @@ void channel_check(const struct channel *channel)
 	const struct channel_config *config = &channel->config;
 	uint32_t used = 0, planned = 0, segments = config->op_slots * config->segments_ahead;
 
-	check_edges(channel);
+	channel_check_edges(channel);
 	check_members(channel);
 	for (uint32_t i = 0; i < config->op_slots; i++) {
 		check_operation(channel, i);

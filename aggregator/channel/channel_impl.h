@@ -259,7 +259,7 @@ void sum_add(const struct sum *sum, const uint64_t *mask, const uint8_t *data);
 uint32_t sum_finish(const struct sum *sum, const uint64_t *owned, uint32_t worker_count);
 
 /* channel_check.c: the part that costs nothing, after every packet. */
-void check_edges(const struct channel *channel);
+void channel_check_edges(const struct channel *channel);
 
 /* channel_state.c */
 struct segment *segment_planned(const struct channel *channel, uint32_t place); /* in `order` */

@@ -193,6 +193,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 	task->blocks = task->cut.block_count;
 	task->blocks_nonzero = task->blocks_union = 0;
 	task->segments_scanned = task->passed = 0;
+	assert(task->access != NULL);
 	if (task->access->begin(task) != 0)
 		return WINNOW_ERR_MEMORY;
 	task->started_us = now_us;
@@ -337,7 +338,7 @@ bool engine_work(struct engine *engine, uint64_t now_us)
 
 /* ---- finishing ---- */
 
-static void finish(struct engine *engine, struct allreduce *task, uint64_t now_us)
+static void task_finish(struct engine *engine, struct allreduce *task, uint64_t now_us)
 {
 	list_remove(&engine->active, task);
 	if (task->status != 0) {
@@ -359,7 +360,7 @@ void engine_receive(struct engine *engine, uint32_t index, const struct packet *
 	if (packet->kind == WIRE_PLAN || packet->kind == WIRE_RESULT)
 		engine->progress_us = now_us;
 	if (task != NULL && (task->status != 0 || task->shards_left == 0))
-		finish(engine, task, now_us);
+		task_finish(engine, task, now_us);
 	if (engine->waiting.first != NULL)
 		start_waiting(engine);
 }
@@ -449,4 +450,49 @@ uint32_t engine_op_slots(const struct engine *engine)
 const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index)
 {
 	return stream_stats(engine->streams[index]);
+}
+
+/* ---- what always holds ---- */
+
+/* Streams that have something of an operation in this slot. */
+static uint32_t streams_busy(const struct engine *engine, uint32_t slot)
+{
+	uint32_t busy = 0;
+
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		busy += !stream_slot_free(engine->streams[i], slot);
+	return busy;
+}
+
+static void check_list(const struct engine *engine, const struct task_list *list, bool active)
+{
+	const struct allreduce *last = NULL;
+
+	for (const struct allreduce *task = list->first; task != NULL; task = task->next) {
+		last = task;
+		assert(task->status == 0 && task->access != NULL);
+		assert(task->segments_scanned <= task->cut.segment_count);
+		assert(task->blocks_nonzero <= task->blocks);
+		for (const struct allreduce *t = task->next; t != NULL; t = t->next)
+			assert(t->tag != task->tag && (!active || t->slot != task->slot));
+		if (!active) {
+			assert(task->segments_scanned == 0);
+			assert(!list_has_tag(&engine->active, task->tag));
+			continue;
+		}
+		assert(task->slot < engine->op_slots && engine->failed_tags[task->slot] == 0);
+		assert(task->shards_left >= 1);
+		assert(task->shards_left <= streams_busy(engine, task->slot));
+	}
+	assert(list->last == last || list->first == NULL);
+}
+
+void engine_check(const struct engine *engine)
+{
+	check_list(engine, &engine->active, true);
+	check_list(engine, &engine->waiting, false);
+	assert(engine->failed == 0 || list_count(&engine->active) == 0);
+	assert(engine->failed == 0 || list_count(&engine->waiting) == 0);
+	for (uint32_t i = 0; i < engine->stream_count && engine->failed == 0; i++)
+		stream_check(engine->streams[i]);
 }

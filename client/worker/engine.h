@@ -28,8 +28,8 @@ void engine_close(struct engine *engine); /* does not call `done`: see engine_fa
 
 /*
  * engine_submit - queue an operation. Returns WINNOW_ERR_INVALID: impossible parameters;
- * WINNOW_ERR_BUSY: an operation with this tag is under way; or what engine_fail() was told. Keeps `task` until it calls task->done, which it does from
- * engine_receive() or engine_fail().
+ * WINNOW_ERR_BUSY: an operation with this tag is under way; or what engine_fail() was told. Keeps
+ * `task` until it calls task->done, which it does from engine_receive() or engine_fail().
  */
 int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us);
 
@@ -63,5 +63,8 @@ uint32_t engine_doing(const struct engine *engine, uint64_t *tag);
 
 uint32_t engine_op_slots(const struct engine *engine);
 const struct stream_stats *engine_stream_stats(const struct engine *engine, uint32_t index);
+
+/* engine_check - asserts all that always holds, of its streams too; for tests. */
+void engine_check(const struct engine *engine);
 
 #endif /* CLIENT_ENGINE_H */

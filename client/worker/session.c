@@ -3,6 +3,7 @@
 
 #include "client/worker/session.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -512,4 +513,12 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 		for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++)
 			out->dropped += stats->drops[d];
 	}
+}
+
+void session_check(const struct session *session)
+{
+	assert((session->state == SESSION_FAILED) == (session->result != WINNOW_OK));
+	assert(session->state != SESSION_RUNNING || session->engine != NULL);
+	if (session->engine != NULL)
+		engine_check(session->engine);
 }

@@ -90,4 +90,6 @@ uint32_t session_op_slots(const struct session *session);
 
 void session_stats(const struct session *session, struct winnow_stats *out);
 
+void session_check(const struct session *session); /* see engine_check() */
+
 #endif /* CLIENT_SESSION_H */

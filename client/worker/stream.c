@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* stream.c - memory, acknowledgements, timers, and what to send next */
+/* stream.c - memory, acknowledgements, timers, and what to send next: the door of stream_*.c */
 
 #include "client/worker/stream.h"
 
@@ -67,35 +67,8 @@ void stream_close(struct stream *stream)
 
 /* ---- receiving ---- */
 
-/* The segment whose frames hold `frame`, if its plan is known; the common case is the first. */
-struct stream_segment *stream_find(struct stream *s, uint32_t frame)
-{
-	for (uint32_t i = 0; i < s->order_count; i++) {
-		struct stream_segment *segment = &s->segments[s->order[i]];
-
-		if (frame - segment->first < segment->frame_count)
-			return segment;
-	}
-	return NULL;
-}
-
-/* All frames of the segment are here. Returns the task if that finished its shard. */
-struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *segment)
-{
-	struct stream_op *op = &s->ops[segment->slot];
-	struct allreduce *task = op->task;
-
-	task->access->received(task, shard_of(s, task), segment->number);
-	if (--op->segments_left > 0)
-		return NULL;
-	op->state = OP_LINGERING;
-	op->task = NULL;
-	task->shards_left--;
-	return task;
-}
-
 /* Move ack over all that is here without a gap. */
-void stream_advance(struct stream *s, uint64_t now_us)
+static void stream_advance(struct stream *s, uint64_t now_us)
 {
 	uint32_t before = s->ack;
 
@@ -200,29 +173,11 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 	}
 	stream_advance(s, now_us);
 	quiet_restart(s, now_us);
+	stream_check_edges(s);
 	return task;
 }
 
 /* ---- sending ---- */
-
-void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame,
-                 uint64_t mask)
-{
-	struct packet_head head = {
-		.kind = (uint8_t)kind,
-		.channel = s->config.channel,
-		.worker = s->config.rank,
-		.token = s->config.token,
-		.frame = frame,
-		.edge = s->ack,
-		.mask = mask,
-	};
-
-	out->dest = s->config.rank;
-	packet_begin(out, &head);
-	s->ack_sent = s->ack;
-	s->ack_due_us = NEVER;
-}
 
 /*
  * Frames to look at for NACKs; a range still under way is widened. Those that wait for our
@@ -387,14 +342,6 @@ bool stream_quiet(const struct stream *stream)
 {
 	return stream->announced_count == 0 && stream->base == stream->ack &&
 	       stream->ack == stream->ack_sent && !frame_before(stream->horizon, stream->planned);
-}
-
-uint64_t stream_waits_us(const struct stream *stream)
-{
-	bool waits = stream->announced_count > 0 || stream->base != stream->ack ||
-	             frame_before(stream->ack, stream->planned);
-
-	return waits ? stream->news_us : NEVER;
 }
 
 const struct stream_stats *stream_stats(const struct stream *stream)

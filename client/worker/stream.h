@@ -110,4 +110,7 @@ bool stream_quiet(const struct stream *stream);
 
 const struct stream_stats *stream_stats(const struct stream *stream);
 
+/* stream_check - asserts all that always holds; for tests. */
+void stream_check(const struct stream *stream);
+
 #endif /* CLIENT_STREAM_H */

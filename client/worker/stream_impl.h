@@ -5,6 +5,9 @@
  * stream.c        memory, acknowledgements, timers, what to send next
  * stream_plan.c   announcing segments, taking plans
  * stream_frame.c  pushing frames, storing results
+ * stream_state.c  what these stand on, and what always holds
+ *
+ * Each calls only what stands below it.
  *
  *     base <= ack <= next,  ack <= horizon
  *
@@ -169,13 +172,6 @@ static inline void sooner(uint64_t *due_us, uint64_t when_us)
 		*due_us = when_us;
 }
 
-/* stream.c */
-void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame,
-                 uint64_t mask);
-void stream_advance(struct stream *s, uint64_t now_us); /* ack, after something came in */
-struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *segment);
-struct stream_segment *stream_find(struct stream *s, uint32_t frame);
-
 /* stream_plan.c */
 bool announce_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 struct allreduce *plan_take(struct stream *s, const struct packet *packet);
@@ -188,5 +184,13 @@ void want_take(struct stream *s, const struct packet *packet);
 /* The sums of an operation without frames, which came with its plan. */
 void eager_store(const struct stream *s, struct allreduce *task,
                  const struct stream_segment *segment, const uint8_t *sums);
+
+/* stream_state.c */
+struct stream_segment *stream_find(const struct stream *s,
+                                   uint32_t frame); /* its plan is known; or NULL */
+struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *segment);
+void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame,
+                 uint64_t mask);
+void stream_check_edges(const struct stream *s); /* the part of stream_check() that costs nothing */
 
 #endif /* CLIENT_STREAM_IMPL_H */

@@ -466,8 +466,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	m = (struct machine){.script = {.at = data, .left = bytes}, .now_us = 1000000};
 	machine_open();
-	while (m.script.left > 0)
+	while (m.script.left > 0) {
 		step();
+		engine_check(m.engine);
+	}
 	engine_fail(m.engine, -1);
 	for (uint32_t i = 0; i < TASKS_MAX; i++)
 		assert(!m.running[i]); /* done() is called for each, once */

@@ -391,4 +391,5 @@ void worker_event(struct sim_worker *w, struct sim_event *event)
 	default:
 		break;
 	}
+	session_check(w->session);
 }

@@ -100,6 +100,7 @@ static void submit(struct bench *b, struct allreduce *task, uint64_t tag)
 	                           .done = done,
 	                           .context = b};
 	assert_int_equal(engine_submit(b->engine, task, b->now_us), WINNOW_OK);
+	engine_check(b->engine);
 }
 
 /* All that the engine has to say, now and after the longest time-out. */
@@ -156,6 +157,7 @@ static void tell(struct bench *b, uint16_t channel, uint64_t tag)
 	packet_flatten(&out, bytes);
 	assert_int_equal(packet_parse(bytes, out.bytes, true, &packet), WIRE_DROP_NONE);
 	engine_receive(b->engine, channel, &packet, b->now_us);
+	engine_check(b->engine);
 }
 
 static void test_tag_of_a_failed_operation(void **state)

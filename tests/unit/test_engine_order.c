@@ -105,6 +105,7 @@ static void submit(struct bench *b, struct allreduce *task, uint64_t tag, uint32
 	                           .done = done,
 	                           .context = b};
 	assert_int_equal(engine_submit(b->engine, task, b->now_us), WINNOW_OK);
+	engine_check(b->engine);
 }
 
 /* ---- the aggregator ---- */
@@ -117,6 +118,7 @@ static void deliver(struct bench *b, struct packet_out *out)
 	packet_flatten(out, bytes);
 	assert_int_equal(packet_parse(bytes, out->bytes, true, &packet), WIRE_DROP_NONE);
 	engine_receive(b->engine, 0, &packet, b->now_us);
+	engine_check(b->engine);
 }
 
 static struct packet_head head_of(const struct bench *b, uint8_t kind, uint32_t frame)

@@ -131,6 +131,7 @@ static inline struct allreduce *bench_send(struct bench *b, const struct packet_
 	packet_flatten(out, copy);
 	assert_int_equal(packet_parse(copy, out->bytes, true, &packet), WIRE_DROP_NONE);
 	task = stream_receive(b->stream, &packet, b->now_us);
+	stream_check(b->stream);
 	free(copy);
 	return task;
 }
@@ -198,6 +199,7 @@ static inline bool bench_pull(struct bench *b)
 
 	if (!stream_pull(b->stream, b->now_us, &out))
 		return false;
+	stream_check(b->stream);
 	assert_true(out.bytes <= b->config.payload);
 	packet_flatten(&out, b->bytes);
 	assert_int_equal(packet_parse(b->bytes, out.bytes, false, &b->got), WIRE_DROP_NONE);
