@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* jobs.c - connections, heartbeats and how jobs end; joining is in jobs_join.c */
+/* jobs.c - memory, connections, what comes from them, time; what is shown of it all */
 
 #include "aggregator/jobs/jobs.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,69 +48,7 @@ void jobs_close(struct jobs *jobs)
 	free(jobs);
 }
 
-void jobs_log(struct jobs *jobs, const char *level, const char *format, ...)
-{
-	char text[512];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	jobs->ports.log(jobs->ports.context, level, text);
-}
-
-/* ---- peers ---- */
-
-void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
-{
-	char *line = message_format(message);
-
-	if (line == NULL)
-		return; /* out of memory: the peer's time-out will end it */
-	jobs->ports.send(jobs->ports.context, peer, line);
-	free(line);
-}
-
-static void peer_end(struct jobs *jobs, struct jobs_peer *peer)
-{
-	crowd_remove(&jobs->waiting, peer);
-	peer->used = false;
-	peer->job = NULL;
-	jobs->peer_count--;
-	jobs->ports.close(jobs->ports.context, peer);
-}
-
-const char *const jobs_refusals[JOBS_REFUSALS] = {"other", "key",      "version",  "world",
-                                                  "rank",  "payload",  "draining", "running",
-                                                  "jobs",  "protocol", "timeout",  "connections"};
-
-static void count_refusal(struct jobs *jobs, const char *code)
-{
-	uint32_t at = JOBS_REFUSALS - 1;
-
-	while (at > 0 && strcmp(code, jobs_refusals[at]) != 0)
-		at--;
-	jobs->totals.joins_refused++;
-	jobs->totals.refused[at]++;
-}
-
-/* A connection that is no member of a job is told why, and closed. */
-void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
-                 ...)
-{
-	struct control_message message = {.kind = CONTROL_FAILED};
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(message.text, sizeof(message.text), format, args);
-	va_end(args);
-	snprintf(message.code, sizeof(message.code), "%s", code);
-	count_refusal(jobs, code);
-	jobs_log(jobs, "warn", "event=refused peer=%s code=%s text=\"%s\"", peer->address, code,
-	         message.text);
-	peer_send(jobs, peer, &message);
-	peer_end(jobs, peer);
-}
+/* ---- connections ---- */
 
 bool jobs_crowd_out(struct jobs *jobs)
 {
@@ -131,7 +69,7 @@ char *jobs_no_room(struct jobs *jobs)
 
 	snprintf(message.text, sizeof(message.text),
 	         "the aggregator has no descriptor left for your connection: see its log");
-	count_refusal(jobs, message.code);
+	jobs_count_refusal(jobs, message.code);
 	return message_format(&message);
 }
 
@@ -176,61 +114,7 @@ void *jobs_peer_handle(const struct jobs_peer *peer)
 	return peer->handle;
 }
 
-/* ---- ends ---- */
-
-/* Give back all that a job holds; its members have been told. */
-void job_release(struct jobs *jobs, struct job *job)
-{
-	for (uint32_t rank = 0; job->members != NULL && rank < job->world; rank++)
-		if (job->members[rank] != NULL)
-			peer_end(jobs, job->members[rank]);
-	for (uint32_t i = 0; i < job->channel_count; i++) {
-		jobs->ports.detach(jobs->ports.context, job->channel_ids[i]);
-		channel_close(job->channels[i].channel);
-	}
-	jobs->bytes -= job->bytes;
-	crowd_remove(&jobs->unstarted, job);
-	free(job->members);
-	free(job->tokens);
-	*job = (struct job){0};
-}
-
-static void tell_all(struct jobs *jobs, struct job *job, const struct control_message *message)
-{
-	for (uint32_t rank = 0; rank < job->world; rank++)
-		if (job->members[rank] != NULL)
-			peer_send(jobs, job->members[rank], message);
-}
-
-static void failure_note(struct jobs *jobs, const struct job *job,
-                         const struct control_message *message)
-{
-	struct jobs_failure *failure = &jobs->failure;
-
-	memcpy(failure->job, job->name, sizeof(failure->job));
-	memcpy(failure->code, message->code, sizeof(failure->code));
-	memcpy(failure->text, message->text, sizeof(failure->text));
-	failure->age_us = jobs->now_us;
-}
-
-/* `rank` is the worker that is to blame, or job->world when none is. */
-void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
-              const char *format, ...)
-{
-	struct control_message message = {.kind = CONTROL_FAILED, .rank = rank};
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(message.text, sizeof(message.text), format, args);
-	va_end(args);
-	snprintf(message.code, sizeof(message.code), "%s", code);
-	jobs->totals.jobs_failed++;
-	failure_note(jobs, job, &message);
-	jobs_log(jobs, "warn", "event=job_failed job=%s code=%s text=\"%s\"", job->name, code,
-	         message.text);
-	tell_all(jobs, job, &message);
-	job_release(jobs, job);
-}
+/* ---- what comes ---- */
 
 /* A worker goes in peace; the job ends with the last. */
 static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
@@ -244,7 +128,7 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 	job->left++;
 	peer_end(jobs, peer);
 	if (job->left < job->world) {
-		tell_all(jobs, job, &message);
+		job_tell(jobs, job, &message);
 		return;
 	}
 	jobs->totals.jobs_finished++;
@@ -252,52 +136,11 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 	job_release(jobs, job);
 }
 
-/* `stands`: the connection does, so the worker itself is told like the others. */
-static void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands)
-{
-	struct job *job = peer->job;
-	uint32_t rank = peer->rank;
-	char host[CONTROL_NAME_BYTES];
-
-	if (job == NULL) {
-		peer_end(jobs, peer);
-		return;
-	}
-	snprintf(host, sizeof(host), "%s", peer->host);
-	if (!stands || job->state == JOB_FORMING) {
-		job->members[rank] = NULL;
-		peer_end(jobs, peer);
-	}
-	if (job->state == JOB_FORMING) { /* nobody depends on it yet: its place is free again */
-		job->joined--;
-		if (job->joined == 0)
-			job_release(jobs, job);
-		return;
-	}
-	job_fail(jobs, job, rank, "lost", "rank %u (%s) is lost: %s", rank, host, reason);
-}
-
 void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
 {
 	if (peer->used)
 		peer_lost(jobs, peer, reason, false);
 }
-
-void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
-{
-	char reason[192];
-
-	if (!peer->used)
-		return;
-	if (peer->job == NULL) {
-		peer_refuse(jobs, peer, "protocol", "%s", why);
-		return;
-	}
-	snprintf(reason, sizeof(reason), "it sent something that is not a message: %s", why);
-	peer_lost(jobs, peer, reason, true);
-}
-
-/* ---- lines ---- */
 
 static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
                        const struct control_message *message)
@@ -437,6 +280,7 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 
 void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
+	assert(jobs->peer_count < jobs->places && jobs->bytes <= jobs->config.bytes_max);
 	jobs->now_us = now_us;
 	for (uint32_t i = 0; i < jobs->places; i++)
 		if (jobs->peers[i].used)
@@ -464,4 +308,70 @@ void jobs_end(struct jobs *jobs, const char *text)
 	for (uint32_t i = 0; i < jobs->places; i++)
 		if (jobs->peers[i].used)
 			peer_end(jobs, &jobs->peers[i]);
+}
+
+/* ---- for status and metrics ---- */
+
+void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
+{
+	*out = jobs->totals;
+	out->bytes = jobs->bytes;
+	out->bytes_max = jobs->config.bytes_max;
+	out->draining = jobs->draining;
+	out->peers = jobs->peer_count;
+	out->jobs = 0;
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		out->jobs += jobs->jobs[i].state != JOB_FREE;
+}
+
+bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
+{
+	static const char *const states[] = {"free", "forming", "probing", "running"};
+	const struct job *job = &jobs->jobs[index];
+
+	if (index >= jobs->config.jobs_max || job->state == JOB_FREE)
+		return false;
+	*out = (struct jobs_view){.name = job->name,
+	                          .state = states[job->state],
+	                          .world = job->world,
+	                          .joined = job->joined - job->left,
+	                          .payload = job->payload,
+	                          .window = job->window,
+	                          .fast = job->fast,
+	                          .bytes = job->bytes,
+	                          .channel_count = job->channel_count,
+	                          .channel_ids = job->channel_ids,
+	                          .state_us = jobs->now_us - job->since_us,
+	                          .silence_us = job->silence_us,
+	                          .stall_us = job->stall_us,
+	                          .trouble = job_troubled(jobs, job) ? job->trouble : ""};
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		if (job->members[rank] != NULL && job->members[rank]->multicast)
+			out->multicast = true;
+	return true;
+}
+
+void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct jobs_worker *out)
+{
+	const struct job *job = &jobs->jobs[index];
+	const struct jobs_peer *peer = job->members[rank];
+
+	*out = (struct jobs_worker){
+		.state = job->state == JOB_RUNNING ? "left" : "missing", .host = "", .address = ""};
+	if (peer == NULL)
+		return;
+	*out = (struct jobs_worker){.state = peer->ready ? "ready" : "joined",
+	                            .host = peer->host,
+	                            .address = peer->address,
+	                            .multicast = peer->multicast,
+	                            .silent_us = jobs->now_us - peer->heard_us};
+}
+
+bool jobs_last_failure(const struct jobs *jobs, struct jobs_failure *out)
+{
+	if (jobs->failure.code[0] == '\0')
+		return false;
+	*out = jobs->failure;
+	out->age_us = jobs->now_us - jobs->failed_us;
+	return true;
 }

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * jobs_impl.h - what jobs.c (connections, time, how jobs end), jobs_join.c (admission, and from
- * the first JOIN to START), jobs_blame.c (jobs that get no further), jobs_trouble.c (paths) and
- * jobs_view.c (for status) share; private to them
+ * jobs_impl.h - what the jobs*.c files share; private to them
+ *
+ * jobs.c        memory, connections, what comes from them, time, what is shown
+ * jobs_join.c   admission, and a job's way from the first JOIN to START
+ * jobs_blame.c  jobs that get no further, and paths with which something is wrong
+ * jobs_state.c  peers and jobs: telling them, ending them, what always holds
+ *
+ * Each calls only what stands below it.
  */
 #ifndef AGGREGATOR_JOBS_IMPL_H
 #define AGGREGATOR_JOBS_IMPL_H
@@ -75,25 +80,13 @@ struct jobs {
 	size_t bytes;
 	bool draining;
 	uint64_t now_us;             /* when anything last came in, or the clock ticked */
-	struct jobs_failure failure; /* code "": none; its age is when it was */
+	struct jobs_failure failure; /* code "": none */
+	uint64_t failed_us;          /* when it was */
 	struct jobs_totals totals;
 };
 
-/* jobs.c */
-void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
-void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
-                 ...) __attribute__((format(printf, 4, 5)));
-void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
-              const char *format, ...) __attribute__((format(printf, 5, 6)));
-void job_release(struct jobs *jobs, struct job *job);
-void jobs_log(struct jobs *jobs, const char *level, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
-/* jobs_trouble.c: whose channel is it? Has the trouble been told of lately? */
-struct job *job_with(struct jobs *jobs, uint16_t channel_id);
-bool job_troubled(const struct jobs *jobs, const struct job *job);
-
 /* jobs_blame.c */
+bool job_troubled(const struct jobs *jobs, const struct job *job); /* has it been told of lately? */
 void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void move_take(struct jobs *jobs, struct jobs_peer *peer);
 
@@ -101,5 +94,21 @@ void move_take(struct jobs *jobs, struct jobs_peer *peer);
 void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message,
                uint64_t now_us);
 void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+
+/* jobs_state.c */
+void jobs_log(struct jobs *jobs, const char *level, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+struct job *job_with(struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
+uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
+void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+void peer_end(struct jobs *jobs, struct jobs_peer *peer);
+void jobs_count_refusal(struct jobs *jobs, const char *code);
+void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
+                 ...) __attribute__((format(printf, 4, 5)));
+void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
+void job_tell(struct jobs *jobs, struct job *job, const struct control_message *message);
+void job_release(struct jobs *jobs, struct job *job);
+void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
+              const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 #endif /* AGGREGATOR_JOBS_IMPL_H */

@@ -206,15 +206,6 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 	return true;
 }
 
-/* PROTOCOL.md section 2.3: the low byte chooses the thread. */
-static uint16_t channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread)
-{
-	uint32_t index = (uint32_t)(job - jobs->jobs), threads = jobs->config.threads;
-
-	return (uint16_t)(index / (256 / threads) * 256 + index % (256 / threads) * threads +
-	                  thread);
-}
-
 /*
  * The data plane learns of the job's channels, on every thread. The kernel lends slots now, since it
  * is to see by what road KNOCKs come: as many as the largest datagrams that it takes would want.
@@ -227,7 +218,7 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 	for (uint32_t thread = 0; thread < jobs->config.threads; thread++) {
 		struct channel_config config = {.window = job->fast_window};
 		struct jobs_channel info = {
-			.id = channel_id(jobs, job, thread),
+			.id = job_channel_id(jobs, job, thread),
 			.worker_count = (uint16_t)job->world,
 			.group_token = job->group_token,
 			.tokens = job->tokens,
@@ -253,7 +244,7 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 }
 
 /* The job's times hold from here on, so silence is counted anew. */
-static void welcome_all(struct jobs *jobs, struct job *job, uint64_t now_us)
+static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		struct jobs_peer *peer = job->members[rank];
@@ -303,7 +294,7 @@ static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 	}
 	job->state = JOB_PROBING;
 	job->since_us = now_us;
-	welcome_all(jobs, job, now_us);
+	job_tell_welcome(jobs, job, now_us);
 }
 
 /* Now that the payload is known: slots that the kernel cannot use others may have. */
@@ -332,7 +323,7 @@ static void fast_settle(struct jobs *jobs, struct job *job)
 }
 
 /* Slot machines on every thread. */
-static bool channels_open(struct jobs *jobs, struct job *job, const bool multicast[])
+static bool job_channels_open(struct jobs *jobs, struct job *job, const bool multicast[])
 {
 	struct channel_config config = {.window = job->window, .to_group = true};
 
@@ -352,7 +343,7 @@ static bool channels_open(struct jobs *jobs, struct job *job, const bool multica
 	return true;
 }
 
-static void start_all(struct jobs *jobs, struct job *job, const bool multicast[])
+static void job_tell_start(struct jobs *jobs, struct job *job, const bool multicast[])
 {
 	uint32_t room = jobs->config.rcvbuf_bytes / (2 * job->payload) / job->world;
 	struct control_message message = {
@@ -385,11 +376,11 @@ static void job_start(struct jobs *jobs, struct job *job)
 	fast_settle(jobs, job);
 	if (!job_reserve(jobs, job))
 		goto done;
-	if (multicast == NULL || !channels_open(jobs, job, multicast)) {
+	if (multicast == NULL || !job_channels_open(jobs, job, multicast)) {
 		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
 		goto done;
 	}
-	start_all(jobs, job, multicast);
+	job_tell_start(jobs, job, multicast);
 	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;
 	job->since_us = jobs->now_us;

@@ -398,13 +398,11 @@ static void tick(struct sim_aggregator *a)
 	simnet_timer(a->world->net, a->node, TIMER_TICK, now_us + TICK_US);
 }
 
-void aggregator_event(struct sim_aggregator *a, struct sim_event *event)
+static void aggregator_take(struct sim_aggregator *a, struct sim_event *event)
 {
 	uint64_t now_us = simnet_now(a->world->net);
 	struct sim_peer *peer;
 
-	if (a->dead)
-		return;
 	if (event->kind == SIM_DATAGRAM) {
 		datagram(a, event);
 		return;
@@ -423,4 +421,13 @@ void aggregator_event(struct sim_aggregator *a, struct sim_event *event)
 		jobs_line(a->jobs, peer->peer, (const char *)event->data, now_us);
 	else
 		jobs_gone(a->jobs, peer->peer, "connection reset");
+}
+
+void aggregator_event(struct sim_aggregator *a, struct sim_event *event)
+{
+	if (a->dead)
+		return;
+	aggregator_take(a, event);
+	if (event->kind != SIM_DATAGRAM)
+		jobs_check(a->jobs);
 }

@@ -250,6 +250,7 @@ static inline struct jobs_totals totals_of(const struct bench *b)
 {
 	struct jobs_totals totals;
 
+	jobs_check(b->jobs);
 	jobs_totals(b->jobs, &totals);
 	return totals;
 }
@@ -269,6 +270,7 @@ static inline const struct control_message *expect_line(struct bench *b, uint32_
 
 static inline void expect_silence(const struct bench *b, uint32_t i)
 {
+	jobs_check(b->jobs);
 	assert_int_equal(b->workers[i].read, b->workers[i].written);
 }
 
@@ -293,6 +295,7 @@ static inline void say(struct bench *b, uint32_t i, const struct control_message
 	assert_non_null(line);
 	line[strlen(line) - 1] = 0;
 	jobs_line(b->jobs, b->workers[i].peer, line, b->now_us);
+	jobs_check(b->jobs);
 	free(line);
 }
 
@@ -313,6 +316,7 @@ static inline bool connect_from(struct bench *b, uint32_t i, uint32_t ip)
 	w->peer = jobs_connected(b->jobs, &from,
 	                         0x7f000001 + (b->address_count > 0 ? i % b->address_count : i), w,
 	                         b->now_us);
+	jobs_check(b->jobs);
 	return w->peer != NULL;
 }
 
