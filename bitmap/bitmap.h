@@ -64,6 +64,16 @@ static inline uint64_t bitmap_word_count(uint64_t block_count)
 	return block_count / 64 + (block_count % 64 != 0);
 }
 
+static inline bool bit_test(const uint64_t *words, uint64_t bit)
+{
+	return words[bit / 64] >> (bit % 64) & 1;
+}
+
+static inline void bit_set(uint64_t *words, uint64_t bit)
+{
+	words[bit / 64] |= UINT64_C(1) << (bit % 64);
+}
+
 /* Bits that are set in so many words. */
 static inline uint64_t bitmap_set_count(const uint64_t *words, uint64_t word_count)
 {

@@ -14,6 +14,8 @@
 #include "ebpf/packet.h"
 #include "ebpf/wire.h"
 
+#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64) /* of a bitmap of a segment */
+
 struct geometry {
 	uint32_t block_elems;   /* of a whole block: at most the tensor's count */
 	uint32_t elem_bytes;    /* on the wire */

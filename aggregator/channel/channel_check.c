@@ -5,15 +5,6 @@
 
 #include "aggregator/channel/channel_impl.h"
 
-static uint32_t bit_count(const uint64_t *words, uint32_t word_count)
-{
-	uint32_t count = 0;
-
-	for (uint32_t i = 0; i < word_count; i++)
-		count += (uint32_t)__builtin_popcountll(words[i]);
-	return count;
-}
-
 /* a <= b <= c, as frames or other numbers that wrap. */
 static bool in_order(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -51,7 +42,7 @@ static void check_operation(const struct channel *c, uint32_t index)
 	const struct operation *op = &c->ops[index];
 	uint32_t binds = 0;
 
-	assert(op->bound_count == bit_count(op->bound, c->rank_words));
+	assert(op->bound_count == bitmap_set_count(op->bound, c->rank_words));
 	assert(op->used == (op->bound_count > 0));
 	assert(op->failed || !op->planned_failure);
 	assert(op->used || (!op->failed && op->segments_done == 0));
@@ -78,7 +69,7 @@ static void check_segment(const struct channel *c, uint32_t index)
 	uint32_t ahead = c->config.segments_ahead, words = (segment->block_count + 63) / 64;
 
 	assert(segment->op == index / ahead && segment->number % ahead == index % ahead);
-	assert(segment->joined_count == bit_count(segment->joined, c->rank_words));
+	assert(segment->joined_count == bitmap_set_count(segment->joined, c->rank_words));
 	assert(op->used || segment->state == SEGMENT_IDLE);
 	if (segment->state == SEGMENT_IDLE)
 		assert(segment->joined_count == 0);
@@ -94,7 +85,7 @@ static void check_segment(const struct channel *c, uint32_t index)
 		return;
 	}
 	assert(segment->joined_count == c->config.worker_count);
-	assert(segment->union_count == bit_count(segment->united, words));
+	assert(segment->union_count == bitmap_set_count(segment->united, words));
 	assert(segment->hollow == (op->cut.eager || segment->union_count == 0));
 	assert(op->cut.eager || segment->eager_bytes == 0);
 	assert(segment->frame_count ==
@@ -136,7 +127,7 @@ static void check_slot(const struct channel *c, const struct segment *segment, u
 		check_shared(c, slot);
 		return;
 	}
-	assert(slot->arrived == bit_count(slot->came, c->rank_words));
+	assert(slot->arrived == bitmap_set_count(slot->came, c->rank_words));
 	assert(slot->arrived <= slot->expected);
 	assert((slot->state == SLOT_DONE) == (slot->arrived == slot->expected));
 	assert((slot->touched & ~all) == 0 && (slot->touched != 0) == (slot->arrived != 0));

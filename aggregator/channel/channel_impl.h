@@ -28,7 +28,6 @@
 #include "aggregator/channel/channel.h"
 #include "ebpf/geometry.h"
 
-#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
 #define REPLIES_MAX 1024 /* answers to single workers that wait to be sent; a power of two */
 #define SEGMENT_NONE UINT32_MAX
 #define ROUND_US_MIN 2000   /* no worker asks for a frame again sooner, */
@@ -179,17 +178,6 @@ struct sum {
 	uint64_t *touched; /* a bit for each block that has a sum */
 	uint8_t *sums;     /* [block_count] units */
 };
-
-/* Of workers, or of blocks. */
-static inline bool bit_test(const uint64_t *words, uint32_t bit)
-{
-	return words[bit / 64] >> (bit % 64) & 1;
-}
-
-static inline void bit_set(uint64_t *words, uint32_t bit)
-{
-	words[bit / 64] |= UINT64_C(1) << (bit % 64);
-}
 
 static inline uint64_t *segment_bits(const struct segment *segment, uint32_t rank)
 {

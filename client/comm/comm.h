@@ -189,8 +189,6 @@ void comm_complete(struct winnow_request *request);
 /* All parts of `whole` have been queued, or not all of them: `result`, and why. */
 void comm_parts_begun(struct winnow_request *whole, int result, const char *why);
 
-/* Why it failed, or "". Under the lock. */
-void comm_explain(const struct winnow_request *request, char *why);
 void comm_requests_free(struct winnow_comm *comm); /* all of them, when the thread has ended */
 extern const char comm_no_request[];
 

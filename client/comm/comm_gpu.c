@@ -28,7 +28,7 @@ bool comm_gpu_wanted(const struct winnow_options *options)
 /* ---- submitting ---- */
 
 /* The GPU has failed in a caller's thread: the job ends. What is impossible here does no harm. */
-static int failed(struct winnow_comm *comm, int err, const char *why)
+static int gpu_failed(struct winnow_comm *comm, int err, const char *why)
 {
 	if (err == -ENOMEM)
 		return comm_fail(WINNOW_ERR_MEMORY, why);
@@ -39,7 +39,8 @@ static int failed(struct winnow_comm *comm, int err, const char *why)
 }
 
 /* Whose memory it is. */
-static int find(const struct gpu_calls *calls, const struct allreduce *task, int *device, char *why)
+static int gpu_find(const struct gpu_calls *calls, const struct allreduce *task, int *device,
+                    char *why)
 {
 	int other, err;
 
@@ -65,7 +66,7 @@ static int admit(const struct allreduce *task, const struct winnow_options *opti
 	int err = gpu_plugin_open(calls, why);
 
 	if (err == 0)
-		err = find(*calls, task, device, why);
+		err = gpu_find(*calls, task, device, why);
 	return err != 0 ? err : (*calls)->admit(*device, options->stream, why);
 }
 
@@ -79,7 +80,7 @@ int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
 	if (result != WINNOW_OK)
 		return result;
 	err = admit(task, options, &calls, &device, why);
-	return err == 0 ? WINNOW_OK : failed(comm, err, why);
+	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why);
 }
 
 /* The thread: an operation's work on the GPU is done, or will never be. */
@@ -144,7 +145,7 @@ int comm_gpu_open(struct winnow_comm *comm, int device)
 
 	if (err == 0)
 		err = gpu_for(comm, calls, device, &gpu, why);
-	return err == 0 ? WINNOW_OK : failed(comm, err, why);
+	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why);
 }
 
 /* Until an earlier operation is over, or the communicator: that of turn `seen`, or a later one. */
@@ -199,7 +200,7 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 		err = 0;
 	}
 	if (err != 0)
-		return failed(comm, err, why);
+		return gpu_failed(comm, err, why);
 	request->task.access = &staging_access;
 	request->task.access_state = request->staged;
 	return WINNOW_OK;
@@ -239,7 +240,7 @@ int winnow_stream_wait(struct winnow_request *request, void *stream)
 		return comm_fail(WINNOW_ERR_INVALID,
 		                 "the operation is not done: no stream may wait for the network");
 	err = staging_follow(request->gpu->staging, stream, why);
-	return err == 0 ? WINNOW_OK : failed(comm, err, why);
+	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why);
 }
 
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)

@@ -150,8 +150,8 @@ static struct allreduce part_of(const struct allreduce *tensor, const struct par
 }
 
 /* One operation of `whole` is under way. */
-static int begin(struct winnow_request *whole, const struct allreduce *task,
-                 const struct winnow_options *options, struct winnow_request **out)
+static int part_begin(struct winnow_request *whole, const struct allreduce *task,
+                      const struct winnow_options *options, struct winnow_request **out)
 {
 	struct winnow_comm *comm = whole->comm;
 	int result = comm_request_make(comm, task, options, out);
@@ -179,7 +179,7 @@ static int begin_parts(struct winnow_request *whole, const struct parts *parts,
 
 		task.whole = guard->task.tag;
 		task.tag = comm_part_tag(tensor->tag, i);
-		result = begin(whole, &task, options, &part);
+		result = part_begin(whole, &task, options, &part);
 		if (result == WINNOW_OK)
 			comm_request_drop(part);
 	}
@@ -196,7 +196,7 @@ static int submit(struct winnow_request *whole, const struct parts *parts,
 	int result;
 
 	whole->parts_left = 1;
-	result = begin(whole, &task, options, &guard);
+	result = part_begin(whole, &task, options, &guard);
 	if (result != WINNOW_OK) {
 		comm_request_drop(whole);
 		comm_request_drop(whole);

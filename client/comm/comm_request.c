@@ -184,7 +184,8 @@ void comm_request_queue(struct winnow_request *request)
 
 /* ---- done ---- */
 
-void comm_explain(const struct winnow_request *request, char *why)
+/* Why it failed, or "". Under the lock. */
+static void request_explain(const struct winnow_request *request, char *why)
 {
 	const struct winnow_comm *comm = request->comm;
 	int result = request->task.status;
@@ -246,7 +247,7 @@ void comm_complete(struct winnow_request *request)
 
 	pthread_mutex_lock(&comm->lock);
 	comm_publish(comm);
-	comm_explain(request, request->why);
+	request_explain(request, request->why);
 	if (request->task.status == WINNOW_ERR_MISMATCH && comm->state != SESSION_FAILED)
 		snprintf(comm->error, sizeof(comm->error), "%s", request->why);
 	if (whole != NULL) {

@@ -23,7 +23,7 @@ static uint64_t run_number(const struct session *session)
 }
 
 /* `config` lacks what is the communicator's. */
-static struct trace *begin(struct winnow_comm *comm, struct trace_config *config, char *why)
+static struct trace *trace_begin(struct winnow_comm *comm, struct trace_config *config, char *why)
 {
 	struct winnow_stats *stats = &comm->trace_before;
 
@@ -57,7 +57,7 @@ static void begin_by_environment(struct winnow_comm *comm)
 	comm->trace_tried = true;
 	if (comm->trace != NULL || comm->trace_config.folder == NULL)
 		return;
-	comm->trace = begin(comm, &comm->trace_config, why);
+	comm->trace = trace_begin(comm, &comm->trace_config, why);
 	if (comm->trace == NULL)
 		fprintf(stderr, "winnow: %s; the job goes on\n", why);
 }
@@ -156,7 +156,7 @@ void comm_trace_order(struct winnow_comm *comm, const struct trace_request *requ
 	else if (why[0] == '\0')
 		comm_trace_end(comm); /* or what is left of one that was full */
 	if (request->order == TRACE_START && why[0] == '\0') {
-		comm->trace = begin(comm, &config, why);
+		comm->trace = trace_begin(comm, &config, why);
 		path_publish(comm);
 	}
 	*answer = (struct trace_answer){

@@ -22,7 +22,7 @@ struct room {
 	size_t bytes;
 };
 
-static void *place(struct room *room, size_t bytes)
+static void *room_place(struct room *room, size_t bytes)
 {
 	uint8_t *at = room->base != NULL ? room->base + room->bytes : NULL;
 
@@ -38,23 +38,23 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 	size_t scan_bytes = (s->bits / 32 + PIECE_SEGMENTS) * sizeof(uint32_t);
 	size_t ring_bytes = (size_t)s->frame_count * s->frame_stride;
 
-	s->out.word = place(&pinned, sizeof(uint32_t));
-	s->in.word = place(&pinned, sizeof(uint32_t));
-	s->out.runs = place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
-	s->in.runs = place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
-	s->plans = place(&pinned,
-	                 sizeof(struct gpu_plan) * STAGING_AHEAD * c->shard_count * c->op_slots);
+	s->out.word = room_place(&pinned, sizeof(uint32_t));
+	s->in.word = room_place(&pinned, sizeof(uint32_t));
+	s->out.runs = room_place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
+	s->in.runs = room_place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
+	s->plans = room_place(&pinned, sizeof(struct gpu_plan) * STAGING_AHEAD * c->shard_count *
+	                                       c->op_slots);
 	for (uint32_t i = 0; i < c->op_slots; i++) {
 		struct staging_op *op = &s->ops[i];
 
-		op->word = place(&pinned, sizeof(uint32_t));
-		op->found = place(&pinned, scan_bytes);
-		op->eager = place(&pinned, c->payload);
-		op->scratch = place(&device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
+		op->word = room_place(&pinned, sizeof(uint32_t));
+		op->found = room_place(&pinned, scan_bytes);
+		op->eager = room_place(&pinned, c->payload);
+		op->scratch = room_place(&device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
 	}
 	for (uint32_t i = 0; i < c->shard_count; i++) {
-		s->channels[i].out = place(&pinned, ring_bytes);
-		s->channels[i].in = place(&pinned, ring_bytes);
+		s->channels[i].out = room_place(&pinned, ring_bytes);
+		s->channels[i].in = room_place(&pinned, ring_bytes);
 	}
 	memory->pinned_bytes = pinned.bytes;
 	memory->device_bytes = device.bytes;
@@ -374,7 +374,7 @@ static void make_view(struct staging_op *op)
 		for (op->view[i] = 0; left != 0; left &= left - 1) {
 			uint64_t bit = (i * 64 + (uint64_t)__builtin_ctzll(left)) / ratio;
 
-			op->view[bit / 64] |= UINT64_C(1) << bit % 64;
+			bit_set(op->view, bit);
 		}
 	}
 }
@@ -446,7 +446,7 @@ static void coarsen(const struct staging_op *op, uint64_t first, uint64_t count,
 			uint64_t bit = i * 64 + (uint64_t)__builtin_ctzll(left);
 			uint64_t block = bit / op->ratio - first;
 
-			bits[block / 64] |= UINT64_C(1) << block % 64;
+			bit_set(bits, block);
 		}
 }
 

@@ -52,7 +52,7 @@ static void unqueue_out(struct staging_part *part)
 }
 
 /* What the kernels have to know of a part, but for its bits. Frames of one without any follow each other. */
-static void fill(struct staging_part *part, uint32_t segment, uint32_t shard)
+static void part_fill(struct staging_part *part, uint32_t segment, uint32_t shard)
 {
 	const struct staging_op *op = part->op;
 	const struct staging *s = op->staging;
@@ -125,7 +125,7 @@ static bool eager_ready(struct staging_op *op)
 	if (part->state == PART_FREE) {
 		part->state = PART_ANNOUNCED;
 		part->first = 0;
-		fill(part, 0, 0);
+		part_fill(part, 0, 0);
 		own = bits_copy(part->gpu->own, (const uint64_t *)(void *)op->found, blocks);
 		memcpy(part->gpu->united, part->gpu->own, sizeof(part->gpu->own));
 		part->end = frames_for(&op->cut, own);
@@ -165,7 +165,7 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 	part->end = part->first + frames_for(&op->cut, plan->union_count);
 	part->stored = part->unpacked = part->first;
 	part->unpacking = staging_word(s->in.word);
-	fill(part, plan->segment, plan->shard);
+	part_fill(part, plan->segment, plan->shard);
 	own = bits_copy(part->gpu->own, plan->own, plan->block_count);
 	(void)bits_copy(part->gpu->united, plan->united, plan->block_count);
 	if (plan->fixed)
@@ -366,7 +366,7 @@ bool frames_copy(struct staging *s)
 
 /* ---- ending ---- */
 
-static void forget(struct staging_part *part)
+static void part_forget(struct staging_part *part)
 {
 	struct staging *s = part->op->staging;
 	struct staging_part **at = &s->to_unpack;
@@ -385,7 +385,7 @@ void frames_forget(struct staging_op *op)
 	for (uint32_t i = 0; i < STAGING_AHEAD * op->staging->config.shard_count; i++)
 		if (op->parts[i].state > PART_ANNOUNCED ||
 		    (op->parts[i].state == PART_ANNOUNCED && op->cut.eager))
-			forget(&op->parts[i]);
+			part_forget(&op->parts[i]);
 	op->staging->waiting -= op->waiting;
 	op->waiting = 0;
 }

@@ -154,9 +154,8 @@ static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bit
 		block.count = task->count - first < length ? task->count - first : length;
 		bitmap_best()->scan(&block, found);
 		for (uint64_t e = 0; e < block.count; e++)
-			if (found[e / 64] >> (e % 64) & 1)
-				bits[(first + e) / fine / 64] |= UINT64_C(1)
-				                                 << ((first + e) / fine % 64);
+			if (bit_test(found, e))
+				bit_set(bits, (first + e) / fine);
 	}
 }
 

@@ -168,7 +168,7 @@ static uint32_t absent_run(const struct allreduce *task, const struct access_pla
 	uint32_t end = first + 1;
 
 	while (task->cut.shard_count == 1 && end < plan->block_count &&
-	       !(plan->united[end / 64] >> (end % 64) & 1))
+	       !bit_test(plan->united, end))
 		end++;
 	return end - first;
 }
@@ -185,7 +185,7 @@ int array_plan(struct allreduce *task, const struct access_plan *plan)
 		uint32_t last_bytes;
 
 		run = 1;
-		if (plan->united[b / 64] >> (b % 64) & 1)
+		if (bit_test(plan->united, b))
 			continue;
 		run = absent_run(task, plan, b);
 		(void)array_place(task, first + run - 1, &last_bytes);

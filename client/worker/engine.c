@@ -20,11 +20,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "client/worker/task_list.h"
 #include "client/winnow.h"
 
-#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
 #define PASSED_MAX 16 /* segments of others that may come before one of a lower priority */
+
+/* Operations in the order in which they came. */
+struct task_list {
+	struct allreduce *first, *last;
+};
 
 struct engine {
 	struct bitmap_pool *pool;
@@ -42,6 +45,52 @@ struct engine {
 		failed_tags; /* [op_slots] of what failed in a slot and may still be withdrawn; 0: none */
 	struct stream *streams[];
 };
+
+/* ---- lists ---- */
+
+static void list_append(struct task_list *list, struct allreduce *task)
+{
+	task->next = NULL;
+	if (list->first == NULL)
+		list->first = task;
+	else
+		list->last->next = task;
+	list->last = task;
+}
+
+static void list_remove(struct task_list *list, struct allreduce *task)
+{
+	struct allreduce *before = NULL;
+
+	for (struct allreduce *t = list->first; t != task; t = t->next)
+		before = t;
+	if (before == NULL)
+		list->first = task->next;
+	else
+		before->next = task->next;
+	if (list->last == task)
+		list->last = before;
+}
+
+static uint32_t list_count(const struct task_list *list)
+{
+	uint32_t count = 0;
+
+	for (const struct allreduce *t = list->first; t != NULL; t = t->next)
+		count++;
+	return count;
+}
+
+static bool list_has_tag(const struct task_list *list, uint64_t tag)
+{
+	const struct allreduce *t = list->first;
+
+	while (t != NULL && t->tag != tag)
+		t = t->next;
+	return t != NULL;
+}
+
+/* ---- memory ---- */
 
 int engine_open(const struct engine_config *config, struct engine **out)
 {
@@ -223,8 +272,7 @@ static void deal_bits(const struct engine *engine, const struct geometry *cut, u
 			uint32_t shard = geometry_shard(cut, first_block + block);
 			uint64_t group = block / shards;
 
-			engine->shard_bits[(size_t)shard * SEGMENT_WORDS + group / 64] |=
-				UINT64_C(1) << (group % 64);
+			bit_set(engine->shard_bits + (size_t)shard * SEGMENT_WORDS, group);
 		}
 	}
 }

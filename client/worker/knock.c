@@ -47,7 +47,7 @@ static bool all_answered(const struct knock *knock)
 	return true;
 }
 
-static void finish(struct knock *knock)
+static void knock_finish(struct knock *knock)
 {
 	knock->done = true;
 	knock->due_us = KNOCK_NEVER;
@@ -60,7 +60,7 @@ void knock_answer(struct knock *knock, uint32_t channel, uint32_t bytes, uint64_
 	if (!all_answered(knock))
 		return;
 	if (!knock->wants_probe)
-		finish(knock);
+		knock_finish(knock);
 	else if (knock->probe_until_us == KNOCK_NEVER)
 		knock->probe_until_us = now_us + PROBE_WAIT_US;
 }
@@ -69,7 +69,7 @@ void knock_probed(struct knock *knock)
 {
 	knock->wants_probe = false;
 	if (all_answered(knock))
-		finish(knock);
+		knock_finish(knock);
 }
 
 /* This size does not pass, or nothing does: try the next smaller, and the largest after all. */
@@ -85,7 +85,7 @@ bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_
 	if (knock->done || now_us < knock->due_us)
 		return false;
 	if (knock->turn == 0 && now_us >= knock->probe_until_us) {
-		finish(knock); /* without multicast */
+		knock_finish(knock); /* without multicast */
 		return false;
 	}
 	if (knock->turn == 0 && knock->rounds == ROUNDS_PER_SIZE && !all_answered(knock))

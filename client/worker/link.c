@@ -43,7 +43,6 @@ struct link {
 	char abort_text[CONTROL_TEXT_BYTES];
 	char error[CONTROL_TEXT_BYTES];
 	char error_code[CONTROL_NAME_BYTES];
-	uint32_t error_rank;
 	uint32_t left_rank;
 	char left_text[CONTROL_TEXT_BYTES];
 };
@@ -65,7 +64,7 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 	link->opened_us = now_us;
 	link->heard_us = link->ping_due_us = NEVER;
 	link->verdict_due_us = NEVER;
-	link->left_rank = link->error_rank = config->world;
+	link->left_rank = config->world;
 	*out = link;
 	return 0;
 }
@@ -75,8 +74,8 @@ void link_close(struct link *link)
 	free(link);
 }
 
-__attribute__((format(printf, 3, 4))) static void fail(struct link *link, const char *code,
-                                                       const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void link_fail(struct link *link, const char *code,
+                                                            const char *format, ...)
 {
 	va_list args;
 
@@ -104,11 +103,6 @@ const char *link_error(const struct link *link)
 const char *link_error_code(const struct link *link)
 {
 	return link->error_code;
-}
-
-uint32_t link_error_rank(const struct link *link)
-{
-	return link->error_rank;
 }
 
 uint32_t link_left_rank(const struct link *link)
@@ -156,15 +150,17 @@ static void statement_make(const struct link *link, enum proof_side side, uint8_
 static void hello_take(struct link *link, const struct control_message *message)
 {
 	if (message->version != WIRE_VERSION) {
-		fail(link, "version", "it speaks version %u of the protocol, we speak %u",
-		     message->version, WIRE_VERSION);
+		link_fail(link, "version", "it speaks version %u of the protocol, we speak %u",
+		          message->version, WIRE_VERSION);
 	} else if (message->key && link->config.key == NULL) {
-		fail(link, "key", "it wants the job's key: give --key-file FILE or set WINNOW_KEY");
+		link_fail(link, "key",
+		          "it wants the job's key: give --key-file FILE or set WINNOW_KEY");
 	} else if (!message->key && link->config.key != NULL) {
-		fail(link, "key",
-		     "it runs with --insecure-no-key and cannot prove who it is: give it the key, "
-		     "or "
-		     "use --insecure-no-key here too");
+		link_fail(link, "key",
+		          "it runs with --insecure-no-key and cannot prove who it is: give it the "
+		          "key, "
+		          "or "
+		          "use --insecure-no-key here too");
 	} else {
 		memcpy(link->server_nonce, message->nonce, sizeof(link->server_nonce));
 		link->send_join = true;
@@ -177,13 +173,13 @@ static void welcome_take(struct link *link, const struct control_message *messag
 
 	statement_make(link, PROOF_WELCOME, want);
 	if (link->config.key != NULL && !proof_equal(want, message->proof)) {
-		fail(link, "key", "it does not know the key of job '%s': is it the right one?",
-		     link->job);
+		link_fail(link, "key", "it does not know the key of job '%s': is it the right one?",
+		          link->job);
 		return;
 	}
 	if (message->payload > link->config.payload || message->payload < WIRE_PAYLOAD_MIN ||
 	    (message->window & (message->window - 1)) != 0) {
-		fail(link, "protocol", "it sent a WELCOME that makes no sense");
+		link_fail(link, "protocol", "it sent a WELCOME that makes no sense");
 		return;
 	}
 	link->welcome = *message;
@@ -199,7 +195,7 @@ static void start_take(struct link *link, const struct control_message *message)
 {
 	if (message->payload > link->size || message->payload < WIRE_PAYLOAD_MIN ||
 	    (message->window & (message->window - 1)) != 0) {
-		fail(link, "protocol", "it sent a START that makes no sense");
+		link_fail(link, "protocol", "it sent a START that makes no sense");
 		return;
 	}
 	link->start = *message;
@@ -220,8 +216,7 @@ static void failed_take(struct link *link, const struct control_message *message
 {
 	enum link_state was = link->state;
 
-	link->error_rank = message->rank < link->config.world ? message->rank : link->config.world;
-	fail(link, message->code, "%s", message->text);
+	link_fail(link, message->code, "%s", message->text);
 	if (was == LINK_JOINING && strcmp(message->code, "connections") == 0)
 		link->state = LINK_JOINING; /* until the connection ends: see link_again() */
 }
@@ -240,7 +235,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		return;
 	link->heard_us = now_us;
 	if (message_parse(line, &message, why) != 0) {
-		fail(link, "protocol", "it does not speak Winnow's protocol: %s", why);
+		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why);
 		return;
 	}
 	if (message.kind == CONTROL_PING)
@@ -259,7 +254,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		link->left_rank = message.rank;
 		snprintf(link->left_text, sizeof(link->left_text), "%s", message.text);
 	} else
-		fail(link, "protocol", "it sent a message out of turn");
+		link_fail(link, "protocol", "it sent a message out of turn");
 }
 
 void link_gone(struct link *link, const char *reason)
@@ -267,7 +262,7 @@ void link_gone(struct link *link, const char *reason)
 	if (link->state == LINK_JOINING && *link->error != '\0')
 		link->state = LINK_FAILED; /* it has said why */
 	else
-		fail(link, "gone", "%s", reason);
+		link_fail(link, "gone", "%s", reason);
 }
 
 bool link_again(struct link *link)
@@ -298,7 +293,7 @@ static void join_fill(const struct link *link, struct control_message *out)
 	out->stall_ms = (uint32_t)(link->config.stall_us / 1000);
 }
 
-static bool take(bool *flag)
+static bool flag_take(bool *flag)
 {
 	bool was = *flag;
 
@@ -310,26 +305,26 @@ char *link_take_line(struct link *link, uint64_t now_us)
 {
 	struct control_message message = {0};
 
-	if (take(&link->send_join)) {
+	if (flag_take(&link->send_join)) {
 		join_fill(link, &message);
 		link->ping_due_us = now_us + link->silence_us / 4; /* JOIN is the first line */
-	} else if (take(&link->send_ready)) {
+	} else if (flag_take(&link->send_ready)) {
 		message.kind = CONTROL_READY;
 		message.payload = link->size;
 		message.multicast = link->multicast_seen;
-	} else if (take(&link->send_abort)) {
+	} else if (flag_take(&link->send_abort)) {
 		message.kind = CONTROL_ABORT;
 		snprintf(message.code, sizeof(message.code), "%s", link->abort_code);
 		snprintf(message.text, sizeof(message.text), "%s", link->abort_text);
-	} else if (take(&link->send_path)) {
+	} else if (flag_take(&link->send_path)) {
 		message.kind = CONTROL_PATH;
 		message.channel = link->welcome.channels[link->verdict.channel];
 		message.payload = link->start.payload;
 		message.passing = link->verdict.passing;
 		message.sent = link->verdict.sent;
-	} else if (take(&link->send_move)) {
+	} else if (flag_take(&link->send_move)) {
 		message.kind = CONTROL_MOVE;
-	} else if (take(&link->send_leave)) {
+	} else if (flag_take(&link->send_leave)) {
 		message.kind = CONTROL_LEAVE;
 	} else if (now_us >= link->ping_due_us && link->state != LINK_FAILED) {
 		link->ping_due_us = now_us + link->silence_us / 4;
@@ -492,7 +487,7 @@ uint64_t link_deadline(const struct link *link)
 }
 
 /* What joining waits for. */
-static const char *missing(const struct link *link)
+static const char *link_awaits(const struct link *link)
 {
 	static const char *const texts[] = {
 		[LINK_JOINING] = "not all workers have come",
@@ -510,11 +505,11 @@ void link_tick(struct link *link, uint64_t now_us)
 	if (link->state == LINK_FAILED)
 		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
-		fail(link, "gone", "silent for %.1f s", (double)link->silence_us / 1e6);
+		link_fail(link, "gone", "silent for %.1f s", (double)link->silence_us / 1e6);
 	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)
-		fail(link, "timeout", "could not join within %.1f s: %s",
-		     (double)link->config.join_us / 1e6, missing(link));
+		link_fail(link, "timeout", "could not join within %.1f s: %s",
+		          (double)link->config.join_us / 1e6, link_awaits(link));
 	else if (now_us >= link->verdict_due_us)
-		fail(link, "path",
-		     "no datagrams come back from its data port, and it does not say why");
+		link_fail(link, "path",
+		          "no datagrams come back from its data port, and it does not say why");
 }

@@ -50,10 +50,9 @@ void link_close(struct link *link);
 
 enum link_state link_state(const struct link *link);
 
-/* Why it failed: one line for people, a code for programs (section 5.4), and who. */
+/* Why it failed: one line for people, a code for programs (section 5.4). */
 const char *link_error(const struct link *link);
 const char *link_error_code(const struct link *link);
-uint32_t link_error_rank(const struct link *link); /* world when nobody in particular */
 
 /* A worker that has left the job: its rank, else world. And the line to say so. */
 uint32_t link_left_rank(const struct link *link);

@@ -64,7 +64,7 @@ void pace_progress(struct pace *pace)
 	pace->backoff = 0;
 }
 
-static void grow(struct pace *pace)
+static void window_grow(struct pace *pace)
 {
 	uint32_t step = pace->grown ? pace->window / 8 : pace->window;
 
@@ -73,7 +73,7 @@ static void grow(struct pace *pace)
 		pace->window_max - pace->window < step ? pace->window_max : pace->window + step;
 }
 
-static void shrink(struct pace *pace, uint32_t ratio)
+static void window_shrink(struct pace *pace, uint32_t ratio)
 {
 	uint32_t window = pace->window - pace->window * 3 / 10;
 
@@ -98,13 +98,13 @@ static void end_round(struct pace *pace)
 	uint32_t ratio = (uint32_t)((uint64_t)pace->round_lost * 1024 / pace->round_sent);
 
 	if (ratio > pace->loss_base + pace->loss_base / 2 + SLACK_PER_1024) {
-		shrink(pace, ratio);
+		window_shrink(pace, ratio);
 		return;
 	}
 	pace->shrinking = false;
 	if (ratio < pace->loss_base)
 		pace->loss_base -= (pace->loss_base - ratio + 15) / 16;
-	grow(pace);
+	window_grow(pace);
 }
 
 void pace_sent(struct pace *pace, uint32_t packets, uint64_t now_us)

@@ -130,43 +130,8 @@ void rows_close(struct winnow_rows *rows)
 	free(rows);
 }
 
-int rows_begin(struct winnow_rows *rows, const struct geometry *cut)
-{
-	uint64_t chunks = (uint64_t)cut->segment_count * cut->shard_count;
-
-	rows->cursor = 0;
-	rows->shard_count = cut->shard_count;
-	rows->segment_blocks = cut->segment_blocks;
-	if (!rows->gather)
-		return 0;
-	if (chunks > UINT32_MAX)
-		return -ENOMEM;
-	rows->chunks = calloc(chunks, sizeof(struct rows_chunk *));
-	if (rows->chunks == NULL)
-		return -ENOMEM;
-	rows->chunk_count = (uint32_t)chunks;
-	return 0;
-}
-
-uint64_t rows_scan(struct winnow_rows *rows, uint64_t first, uint64_t limit, uint64_t *bits,
-                   const uint8_t **values)
-{
-	uint64_t begin = rows->cursor;
-
-	memset(bits, 0, (limit + 63) / 64 * 8);
-	for (; rows->cursor < rows->count; rows->cursor++) {
-		uint64_t bit = rows->blocks[rows->cursor] - first;
-
-		if (bit >= limit)
-			break;
-		bits[bit / 64] |= UINT64_C(1) << (bit % 64);
-	}
-	*values = rows->values + begin * rows->block_bytes;
-	return rows->cursor - begin;
-}
-
 /* The place of `block` in an ascending list that holds it. */
-static uint64_t find(const uint64_t *blocks, uint64_t count, uint64_t block)
+static uint64_t place_of(const uint64_t *blocks, uint64_t count, uint64_t block)
 {
 	uint64_t low = 0, high = count;
 
@@ -182,39 +147,7 @@ static uint64_t find(const uint64_t *blocks, uint64_t count, uint64_t block)
 	return low;
 }
 
-const uint8_t *rows_send(const struct winnow_rows *rows, uint64_t block)
-{
-	return rows->values + find(rows->blocks, rows->count, block) * rows->block_bytes;
-}
-
-/* ---- what is received ---- */
-
-int rows_reserve(struct winnow_rows *rows, uint32_t segment, uint32_t shard, const uint64_t *blocks,
-                 uint32_t block_count)
-{
-	struct rows_chunk *chunk;
-	size_t list_bytes = block_count * sizeof(chunk->blocks[0]);
-
-	if (block_count == 0)
-		return 0;
-	chunk = malloc(sizeof(*chunk) + list_bytes + (size_t)block_count * rows->block_bytes);
-	if (chunk == NULL)
-		return -ENOMEM;
-	chunk->count = block_count;
-	chunk->values = (uint8_t *)chunk->blocks + list_bytes;
-	memcpy(chunk->blocks, blocks, list_bytes);
-	rows->chunks[(size_t)segment * rows->shard_count + shard] = chunk;
-	rows->found += block_count;
-	return 0;
-}
-
-uint8_t *rows_recv(const struct winnow_rows *rows, uint32_t shard, uint64_t block)
-{
-	uint64_t segment = block / rows->shard_count / rows->segment_blocks;
-	const struct rows_chunk *chunk = rows->chunks[segment * rows->shard_count + shard];
-
-	return chunk->values + find(chunk->blocks, chunk->count, block) * rows->block_bytes;
-}
+/* ---- what was received ---- */
 
 /* The shard whose next block is the smallest; shard_count: none is left. */
 static uint32_t next_shard(const struct winnow_rows *rows, struct rows_chunk *const *chunks,
@@ -254,25 +187,53 @@ void rows_read(const struct winnow_rows *rows, int64_t *index, void *values)
 
 /* ---- as the machines reach it ---- */
 
+/* Makes room to note what comes, if that is a list. */
 static int list_begin(struct allreduce *task)
 {
-	return rows_begin(task->access_state, &task->cut);
+	struct winnow_rows *rows = task->access_state;
+	uint64_t chunks = (uint64_t)task->cut.segment_count * task->cut.shard_count;
+
+	rows->cursor = 0;
+	rows->shard_count = task->cut.shard_count;
+	rows->segment_blocks = task->cut.segment_blocks;
+	if (!rows->gather)
+		return 0;
+	if (chunks > UINT32_MAX)
+		return -ENOMEM;
+	rows->chunks = calloc(chunks, sizeof(struct rows_chunk *));
+	if (rows->chunks == NULL)
+		return -ENOMEM;
+	rows->chunk_count = (uint32_t)chunks;
+	return 0;
 }
 
 static uint64_t list_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
 {
 	const struct geometry *cut = &task->cut;
+	struct winnow_rows *rows = task->access_state;
 	uint64_t first = (uint64_t)number * cut->segment_blocks * cut->shard_count;
 	uint64_t blocks = (uint64_t)geometry_segment_blocks(cut, number) * cut->shard_count;
-	struct bitmap_tensor found = {.block_elems = cut->block_elems, .dtype = task->dtype};
-	const uint8_t *values;
-	uint64_t count = rows_scan(task->access_state, first, blocks, scan->bits, &values);
+	uint64_t begin = rows->cursor, count;
+	struct bitmap_tensor found = {.data = rows->values + begin * rows->block_bytes,
+	                              .block_elems = cut->block_elems,
+	                              .dtype = task->dtype};
 
-	found.data = values;
+	memset(scan->bits, 0, (blocks + 63) / 64 * 8);
+	while (rows->cursor < rows->count && rows->blocks[rows->cursor] - first < blocks)
+		bit_set(scan->bits, rows->blocks[rows->cursor++] - first);
+	count = rows->cursor - begin;
 	found.count = count * cut->block_elems;
 	if (scan->range != NULL && count > 0)
 		bitmap_pool_scan(scan->pool, &found, scan->spare, scan->range);
 	return count;
+}
+
+static const uint8_t *list_from(const struct allreduce *task, uint64_t block, uint32_t *bytes)
+{
+	const struct winnow_rows *rows = task->access_state;
+
+	*bytes = rows->block_bytes;
+	return rows->values + place_of(rows->blocks, rows->count, block) * rows->block_bytes;
 }
 
 /* They follow each other. */
@@ -280,35 +241,13 @@ static void list_eager(const struct allreduce *task, const uint64_t *own,
                        const struct bitmap_engine *engine, struct packet_out *out)
 {
 	uint64_t first = 0;
+	uint32_t bytes;
 
 	(void)engine;
-	while (!(own[first / 64] >> (first % 64) & 1))
+	while (!bit_test(own, first))
 		first++;
-	packet_point(out, rows_send(task->access_state, first),
+	packet_point(out, list_from(task, first, &bytes),
 	             (uint32_t)task->blocks_nonzero * task->cut.block_bytes);
-}
-
-static int gather_plan(struct allreduce *task, const struct access_plan *plan)
-{
-	uint64_t before = (uint64_t)plan->segment * task->cut.segment_blocks;
-	uint64_t blocks[WIRE_SEGMENT_BLOCKS_MAX];
-	uint32_t count = 0;
-
-	for (uint32_t b = 0; b < plan->block_count; b++) {
-		uint64_t block = geometry_block(&task->cut, plan->shard, before + b);
-
-		if ((plan->united[b / 64] >> (b % 64) & 1) && block < task->cut.block_count)
-			blocks[count++] = block;
-	}
-	if (count != plan->union_count)
-		return -EINVAL;
-	return rows_reserve(task->access_state, plan->segment, plan->shard, blocks, count);
-}
-
-static const uint8_t *list_from(const struct allreduce *task, uint64_t block, uint32_t *bytes)
-{
-	*bytes = task->cut.block_bytes;
-	return rows_send(task->access_state, block);
 }
 
 static void list_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
@@ -317,10 +256,46 @@ static void list_push(const struct allreduce *task, const struct access_frame *f
 	blocks_push(task, frame, mask, out, list_from);
 }
 
+/* Room for what will come of a segment of one shard. */
+static int gather_plan(struct allreduce *task, const struct access_plan *plan)
+{
+	struct winnow_rows *rows = task->access_state;
+	uint64_t before = (uint64_t)plan->segment * task->cut.segment_blocks;
+	size_t list_bytes = plan->union_count * sizeof(uint64_t);
+	struct rows_chunk *chunk;
+	uint32_t count = 0;
+
+	if (plan->union_count == 0)
+		return 0;
+	chunk = malloc(sizeof(*chunk) + list_bytes + (size_t)plan->union_count * rows->block_bytes);
+	if (chunk == NULL)
+		return -ENOMEM;
+	for (uint32_t b = 0; b < plan->block_count; b++) {
+		uint64_t block = geometry_block(&task->cut, plan->shard, before + b);
+
+		if (bit_test(plan->united, b) && block < task->cut.block_count)
+			chunk->blocks[count++] = block;
+	}
+	if (count != plan->union_count) {
+		free(chunk);
+		return -EINVAL;
+	}
+	chunk->count = count;
+	chunk->values = (uint8_t *)chunk->blocks + list_bytes;
+	rows->chunks[(size_t)plan->segment * rows->shard_count + plan->shard] = chunk;
+	rows->found += count;
+	return 0;
+}
+
 static uint8_t *gather_to(const struct allreduce *task, uint64_t block, uint32_t *bytes)
 {
-	*bytes = task->cut.block_bytes;
-	return rows_recv(task->access_state, geometry_shard(&task->cut, block), block);
+	const struct winnow_rows *rows = task->access_state;
+	uint64_t segment = block / rows->shard_count / rows->segment_blocks;
+	uint32_t shard = geometry_shard(&task->cut, block);
+	const struct rows_chunk *chunk = rows->chunks[segment * rows->shard_count + shard];
+
+	*bytes = rows->block_bytes;
+	return chunk->values + place_of(chunk->blocks, chunk->count, block) * rows->block_bytes;
 }
 
 static bool gather_store(struct allreduce *task, const struct access_frame *frame,

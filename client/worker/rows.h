@@ -58,26 +58,6 @@ int rows_open(const struct rows_input *input, struct winnow_rows **out, const ch
 void rows_hold(struct winnow_rows *rows);
 void rows_close(struct winnow_rows *rows);
 
-/* The operation is cut so: makes room to note what comes. -ENOMEM. */
-int rows_begin(struct winnow_rows *rows, const struct geometry *cut);
-
-/*
- * rows_scan - set the bits of the blocks [first, first + limit) that are there, in `bits`,
- * from bit 0. Called for ascending ranges. Returns how many; *values is where they lie.
- */
-uint64_t rows_scan(struct winnow_rows *rows, uint64_t first, uint64_t limit, uint64_t *bits,
-                   const uint8_t **values);
-
-/* The values of a block that is there. */
-const uint8_t *rows_send(const struct winnow_rows *rows, uint64_t block);
-
-/* rows_reserve - `blocks`, ascending, of one segment of one shard will be received. -ENOMEM. */
-int rows_reserve(struct winnow_rows *rows, uint32_t segment, uint32_t shard, const uint64_t *blocks,
-                 uint32_t block_count);
-
-/* Where a reserved block of this shard goes. */
-uint8_t *rows_recv(const struct winnow_rows *rows, uint32_t shard, uint64_t block);
-
 /* rows_read - all that was received, by ascending block: [found] numbers, [found] blocks. */
 void rows_read(const struct winnow_rows *rows, int64_t *index, void *values);
 

@@ -84,7 +84,8 @@ const char *session_error(const struct session *session)
 /* ---- failing ---- */
 
 /* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
-static void end(struct session *s, uint32_t except, enum winnow_result result, const char *told)
+static void session_end(struct session *s, uint32_t except, enum winnow_result result,
+                        const char *told)
 {
 	s->state = SESSION_FAILED;
 	s->result = result;
@@ -109,7 +110,7 @@ fail(struct session *s, uint32_t except, enum winnow_result result, const char *
 	va_start(args, format);
 	vsnprintf(s->error, sizeof(s->error), format, args);
 	va_end(args);
-	end(s, except, result, s->error);
+	session_end(s, except, result, s->error);
 }
 
 static void link_check(struct session *s, uint32_t index)
@@ -150,7 +151,7 @@ static void stream_config_fill(const struct session *s, const struct link_config
 }
 
 /* All links run: the engine begins. */
-static void start(struct session *s)
+static void session_start(struct session *s)
 {
 	struct stream_config *configs;
 	struct engine_config config = {.pool = s->pool, .bitmap = s->bitmap};
@@ -218,7 +219,7 @@ static void start_if_all_run(struct session *s)
 		if (link_state(s->links[i]) != LINK_RUNNING)
 			return;
 	if (s->state == SESSION_JOINING)
-		start(s);
+		session_start(s);
 }
 
 bool session_fast(const struct session *session)
@@ -466,7 +467,7 @@ void session_abort(struct session *session, const char *text, uint64_t now_us)
 	if (session->state == SESSION_FAILED)
 		return;
 	snprintf(session->error, sizeof(session->error), "aborted here: %s", text);
-	end(session, session->link_count, WINNOW_ERR_ABORTED, text);
+	session_end(session, session->link_count, WINNOW_ERR_ABORTED, text);
 }
 
 void session_fail(struct session *session, enum winnow_result result, const char *text)

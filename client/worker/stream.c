@@ -228,7 +228,7 @@ static bool nack_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		}
 		if (bit >= WIRE_NACK_WORDS_MAX * 64)
 			break;
-		words[bit / 64] |= UINT64_C(1) << (bit % 64);
+		bit_set(words, bit);
 		word_count = bit / 64 + 1;
 		stream_frame_of(s, s->nack_from)->asked_us = (uint32_t)now_us | 1;
 	}

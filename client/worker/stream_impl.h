@@ -20,7 +20,6 @@
 #include "client/worker/pace.h"
 #include "client/worker/stream.h"
 
-#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
 #define NEVER UINT64_MAX
 #define ACK_DELAY_US 1000
 #define PING_US 10000 /* between measurements of the round trip */
@@ -138,11 +137,6 @@ static inline struct stream_frame *stream_frame_of(const struct stream *s, uint3
 static inline uint32_t shard_of(const struct stream *s, const struct allreduce *task)
 {
 	return task->cut.eager ? 0 : s->config.shard;
-}
-
-static inline bool bit_test(const uint64_t *words, uint32_t bit)
-{
-	return words[bit / 64] >> (bit % 64) & 1;
 }
 
 /* Do this segment's blocks travel as int32? Known when it is planned. */

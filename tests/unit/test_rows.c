@@ -30,29 +30,67 @@ static int open_list(const int64_t *index, const int32_t *values, uint64_t count
 	return rows_open(&input, rows, why);
 }
 
+/* The operation that the list is of, cut and begun. */
+static struct allreduce task_of(struct winnow_rows *rows, uint32_t shard_count)
+{
+	struct allreduce task = {.count = ELEMS,
+	                         .dtype = DTYPE_I32,
+	                         .access = rows_access(rows),
+	                         .access_state = rows};
+	struct geometry_input input = {.count = ELEMS,
+	                               .block_elems = LENGTH,
+	                               .elem_bytes = 4,
+	                               .shard_count = shard_count,
+	                               .payload = 1472};
+
+	assert_true(geometry_compute(&input, &task.cut));
+	assert_true(task.cut.segment_count > 1 || shard_count > 1);
+	assert_int_equal(task.access->begin(&task), 0);
+	return task;
+}
+
+/* A frame of one block of the first segment, of one shard: where a PUSH points. */
+static const uint8_t *pushed(const struct allreduce *task, uint16_t block)
+{
+	struct access_frame frame = {.count = 1, .unit_bytes = 8, .blocks = {block}};
+	struct packet_out out;
+
+	packet_begin(&out, &(struct packet_head){0});
+	task->access->push(task, &frame, 1, &out);
+	assert_int_equal(out.piece_count, 2);
+	assert_int_equal(out.bytes - out.pieces[0].iov_len, 8);
+	return out.pieces[1].iov_base;
+}
+
 static void test_any_order(void **state)
 {
 	const int64_t index[] = {600, 0, 8};
 	const int32_t values[] = {60, 61, 1, 2, 80, 81};
 	const int32_t sorted[] = {1, 2, 80, 81, 60, 61};
 	struct winnow_rows *rows;
-	const uint8_t *from;
+	struct access_scan scan;
+	struct packet_out out;
 	const char *why = NULL;
-	uint64_t bits[4];
+	uint64_t bits[SEGMENT_WORDS], own[2] = {1 | 1 << 4};
+	struct allreduce task;
 
 	(void)state;
 	assert_int_equal(open_list(index, values, 3, false, &rows, &why), 0);
 	assert_memory_equal(rows->values, sorted, sizeof(sorted));
-	assert_memory_equal(rows_send(rows, 300), &sorted[4], 8);
-	assert_memory_equal(rows_send(rows, 0), &sorted[0], 8);
-	assert_int_equal(rows_scan(rows, 0, 256, bits, &from), 2);
-	assert_ptr_equal(from, rows->values);
+	task = task_of(rows, 1);
+	scan = (struct access_scan){.bits = bits};
+	assert_int_equal(task.access->scan(&task, 0, &scan), 3);
 	assert_int_equal(bits[0], 1 | 1 << 4);
-	assert_int_equal(bits[1] | bits[2] | bits[3], 0);
-	assert_int_equal(rows_scan(rows, 256, 100, bits, &from), 1);
-	assert_memory_equal(from, &sorted[4], 8);
-	assert_int_equal(bits[0], UINT64_C(1) << (300 - 256));
-	assert_int_equal(rows_scan(rows, 356, 100, bits, &from), 0);
+	assert_int_equal(bits[4], UINT64_C(1) << (300 - 256));
+	assert_int_equal(bits[1] | bits[2] | bits[3] | bits[5], 0);
+	assert_int_equal(task.access->scan(&task, 1, &scan), 0);
+	task.blocks_nonzero = 2;
+	packet_begin(&out, &(struct packet_head){0});
+	task.access->eager(&task, own, bitmap_best(), &out);
+	assert_ptr_equal(out.pieces[1].iov_base, rows->values);
+	assert_int_equal(out.pieces[1].iov_len, 16);
+	assert_ptr_equal(pushed(&task, 300), rows->values + 16);
+	assert_ptr_equal(pushed(&task, 0), rows->values);
 	rows_close(rows);
 }
 
@@ -94,30 +132,37 @@ static void test_refused(void **state)
 	}
 }
 
-/* Every third block of a tensor comes back, whatever shards and segments it went through. */
-static void receive_all(struct winnow_rows *rows, const struct geometry *cut)
+/* Every third block of a segment of one shard. */
+static void receive_part(struct allreduce *task, uint32_t segment, uint32_t shard)
 {
-	for (uint32_t segment = 0; segment < cut->segment_count; segment++)
-		for (uint32_t shard = 0; shard < cut->shard_count; shard++) {
-			uint64_t before = (uint64_t)segment * cut->segment_blocks;
-			uint64_t blocks[WIRE_SEGMENT_BLOCKS_MAX];
-			uint32_t count = 0;
+	uint64_t united[SEGMENT_WORDS] = {0}, before = (uint64_t)segment * task->cut.segment_blocks;
+	struct access_plan plan = {.segment = segment, .shard = shard, .united = united};
 
-			for (uint32_t i = 0; i < geometry_segment_blocks(cut, segment); i++) {
-				uint64_t block = geometry_block(cut, shard, before + i);
+	plan.block_count = geometry_segment_blocks(&task->cut, segment);
+	for (uint32_t i = 0; i < plan.block_count; i++) {
+		uint64_t block = geometry_block(&task->cut, shard, before + i);
 
-				if (block < cut->block_count && block % 3 == 0)
-					blocks[count++] = block;
-			}
-			assert_int_equal(rows_reserve(rows, segment, shard, blocks, count), 0);
-			for (uint32_t i = 0; i < count; i++) {
-				int32_t value[LENGTH] = {(int32_t)blocks[i], -1};
+		if (block >= task->cut.block_count || block % 3 != 0)
+			continue;
+		bit_set(united, i);
+		plan.union_count++;
+	}
+	assert_int_equal(task->access->plan(task, &plan), 0);
+	for (uint16_t i = 0; i < plan.block_count; i++) {
+		int32_t value[LENGTH] = {(int32_t)geometry_block(&task->cut, shard, before + i),
+		                         -1};
+		struct access_frame frame = {.segment = segment,
+		                             .shard = shard,
+		                             .count = 1,
+		                             .unit_bytes = sizeof(value),
+		                             .blocks = {i}};
 
-				memcpy(rows_recv(rows, shard, blocks[i]), value, sizeof(value));
-			}
-		}
+		if (bit_test(united, i))
+			assert_true(task->access->store(task, &frame, (const uint8_t *)value));
+	}
 }
 
+/* They come back, whatever shards and segments they went through. */
 static void test_result(void **state)
 {
 	static const uint32_t shards[] = {1, 3, 8};
@@ -126,20 +171,15 @@ static void test_result(void **state)
 
 	(void)state;
 	for (size_t s = 0; s < sizeof(shards) / sizeof(shards[0]); s++) {
-		struct geometry_input input = {.count = ELEMS,
-		                               .block_elems = LENGTH,
-		                               .elem_bytes = 4,
-		                               .shard_count = shards[s],
-		                               .payload = 1472};
 		struct winnow_rows *rows;
-		struct geometry cut;
+		struct allreduce task;
 		const char *why = NULL;
 
-		assert_true(geometry_compute(&input, &cut));
-		assert_true(cut.segment_count > 1 || shards[s] > 1);
 		assert_int_equal(open_list(NULL, NULL, 0, true, &rows, &why), 0);
-		assert_int_equal(rows_begin(rows, &cut), 0);
-		receive_all(rows, &cut);
+		task = task_of(rows, shards[s]);
+		for (uint32_t segment = 0; segment < task.cut.segment_count; segment++)
+			for (uint32_t shard = 0; shard < shards[s]; shard++)
+				receive_part(&task, segment, shard);
 		assert_int_equal(rows->found, (ELEMS / LENGTH + 2) / 3);
 		rows_read(rows, index, values);
 		for (uint64_t i = 0; i < rows->found; i++) {

@@ -8,7 +8,6 @@
 
 #include "ebpf/geometry.h"
 
-#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64)
 #define EMPTY_BYTES (PREDICT_FRAME_BYTES + WIRE_HEADER_BYTES) /* a packet with nothing in it */
 #define ACK_DELAY_S 1e-3                                      /* PROTOCOL.md section 8.3 */
 #define PING_S 10e-3                                          /* section 10.1 */
