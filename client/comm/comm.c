@@ -13,28 +13,6 @@
 
 #define GIVE_UP_LOOK_US 50000
 
-static _Thread_local char last_error[COMM_ERROR_BYTES];
-
-int comm_fail(int result, const char *why)
-{
-	snprintf(last_error, sizeof(last_error), "%s", why);
-	return result;
-}
-
-const char *winnow_last_error(void)
-{
-	return last_error;
-}
-
-void comm_wake(struct winnow_comm *comm)
-{
-	uint64_t one = 1;
-
-	if (!atomic_exchange_explicit(&comm->woken, true, memory_order_acq_rel))
-		(void)!write(comm->wake_fd, &one,
-		             sizeof(one)); /* never full: it is read each time */
-}
-
 /* ---- life ---- */
 
 static void free_all(struct winnow_comm *comm)
@@ -54,16 +32,6 @@ static void free_all(struct winnow_comm *comm)
 	pthread_mutex_destroy(&comm->lock);
 	pthread_cond_destroy(&comm->changed);
 	free(comm);
-}
-
-void comm_cond_init(pthread_cond_t *cond)
-{
-	pthread_condattr_t attributes;
-
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(cond, &attributes);
-	pthread_condattr_destroy(&attributes);
 }
 
 /* Signals are the program's business: the thread takes none. */
@@ -194,66 +162,12 @@ void winnow_comm_exit(int status, void *comm)
 	winnow_comm_destroy(ours);
 }
 
-void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
-{
-	pthread_mutex_lock(&comm->lock);
-	if (comm->abort_result == WINNOW_OK) {
-		snprintf(comm->abort_text, sizeof(comm->abort_text), "%s", text);
-		comm->abort_result = result;
-	}
-	comm->abort_wanted = true;
-	pthread_cond_broadcast(&comm->changed);
-	pthread_mutex_unlock(&comm->lock);
-	comm_wake(comm);
-}
-
 void winnow_comm_abort(struct winnow_comm *comm, const char *text)
 {
 	comm_end(comm, WINNOW_ERR_ABORTED, text != NULL ? text : "no reason given");
 }
 
 /* ---- operations ---- */
-
-static bool aligned(const void *buffer, uint32_t bytes)
-{
-	return (uintptr_t)buffer % bytes == 0;
-}
-
-static bool apart(const void *a, const void *b, uint64_t bytes)
-{
-	uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-
-	return x == y || x + bytes <= y || y + bytes <= x;
-}
-
-const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options)
-{
-	uint32_t elem_bytes = dtype_bytes((enum dtype)task->dtype);
-
-	if (elem_bytes == 0)
-		return "unknown element type";
-	if (task->reduction < WINNOW_SUM || task->reduction > WINNOW_PROD)
-		return "unknown operation";
-	if (task->count > UINT64_C(1) << 48)
-		return "count is above 2^48";
-	if (task->count > 0 && (task->send == NULL || task->recv == NULL))
-		return "a buffer is NULL";
-	if (!aligned(task->send, elem_bytes) || !aligned(task->recv, elem_bytes))
-		return "a buffer is not aligned for its element type";
-	if (!apart(task->send, task->recv, task->count * elem_bytes))
-		return "the buffers overlap: they must be equal or apart";
-	if (options == NULL)
-		return NULL;
-	if (options->tag >= COMM_TAG_BY_ORDER)
-		return "tags are 1 to 2^63 - 1";
-	if (options->block > WIRE_BLOCK_ELEMS_MAX)
-		return "block is above 65536";
-	if (options->wire > WINNOW_WIRE_FIXED32)
-		return "unknown wire form";
-	if (options->memory > WINNOW_MEMORY_CUDA)
-		return "unknown kind of memory";
-	return NULL;
-}
 
 int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
                            enum winnow_op op, const struct winnow_options *options,
@@ -283,6 +197,21 @@ int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_d
 	int result = winnow_allreduce_async(send, recv, count, dtype, op, NULL, comm, &request);
 
 	if (result == WINNOW_OK)
+		result = winnow_wait(request, -1, NULL);
+	winnow_request_free(&request);
+	return result;
+}
+
+int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
+                          enum winnow_op op, struct winnow_comm *comm, void *stream,
+                          struct winnow_request **out)
+{
+	struct winnow_options options = {.memory = WINNOW_MEMORY_CUDA, .stream = stream};
+	struct winnow_request *request = NULL;
+	int result = winnow_allreduce_async(send, recv, count, dtype, op, &options, comm,
+	                                    out != NULL ? out : &request);
+
+	if (result == WINNOW_OK && out == NULL)
 		result = winnow_wait(request, -1, NULL);
 	winnow_request_free(&request);
 	return result;

@@ -3,19 +3,21 @@
  * comm.h - a communicator: a session, its sockets, its thread; private to comm*.c
  *
  * comm.c         the public calls that begin and end communicators, and operations
- * comm_request.c a request: queued, done, waited for, given back
- * comm_parts.c   an operation that is several: segments with their own blocks
  * comm_rows.c    operations on lists of blocks
- * comm_gpu.c     operations on the memory of GPUs
- * comm_look.c    the public calls that only look
- * comm_loop.c    the thread: sockets in, session, sockets out
- * comm_peers.c   its control connections
+ * comm_parts.c   an operation becomes a request, or several: segments with their own blocks
  * comm_config.c  defaults, environment, key, addresses
  * comm_net.c     which road datagrams take, and how large they may be
- * comm_file.c    WINNOW_CONFIG
- * comm_trace.c   WINNOW_TRACE
+ * comm_loop.c    the thread: sockets in, session, sockets out
+ * comm_peers.c   its control connections
+ * comm_gpu.c     operations on the memory of GPUs
  * comm_ask.c     winnow trace: the socket by which it asks
+ * comm_trace.c   WINNOW_TRACE
+ * comm_file.c    WINNOW_CONFIG, and what values may be
+ * comm_request.c a request: queued, done, waited for, given back
  * comm_fork.c    a fork's child keeps none of our connections
+ * comm_state.c   errors, waking, what callers see of the session; the public calls that only look
+ *
+ * Each calls only what stands below it.
  *
  * The thread owns the session and the sockets. Callers and thread meet in the fields below
  * the lock; nothing else is shared.
@@ -151,35 +153,9 @@ struct winnow_comm {
 	_Atomic(struct comm_gpu *) gpus;
 };
 
-uint64_t comm_clock_us(void);
-
-/* comm.c */
-void comm_wake(struct winnow_comm *comm);
-
-/* The thread ends the job for all with this result and line. The first call counts. */
-void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text);
-
-#define COMM_TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
-
-#define COMM_WANTS_REQUEST "request is NULL: nobody would know when the operation is done"
-
-int comm_fail(int result, const char *why); /* returns result; `why` is winnow_last_error() */
-
-/* Why an operation with these arguments is impossible; NULL: it is not. */
-const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options);
-
-/* Waits in this library end at times of the monotonic clock. */
-void comm_cond_init(pthread_cond_t *cond);
-
 /* comm_request.c: a request without an operation; NULL: out of memory. */
 struct winnow_request *comm_request_new(struct winnow_comm *comm);
 
-/*
- * One for an operation: buffers, count, dtype, reduction and rows of `what`, and if not 0 its tag and
- * block_elems; the rest by the options and the communicator. Nothing has begun before it is queued.
- */
-int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
-                      const struct winnow_options *options, struct winnow_request **out);
 void comm_request_queue(struct winnow_request *request);
 void comm_request_drop(struct winnow_request *request); /* by one of its two holders */
 
@@ -192,7 +168,16 @@ void comm_parts_begun(struct winnow_request *whole, int result, const char *why)
 void comm_requests_free(struct winnow_comm *comm); /* all of them, when the thread has ended */
 extern const char comm_no_request[];
 
-/* comm_parts.c: what is wrong with a tensor's segments, or NULL. */
+/* comm_parts.c */
+
+/*
+ * One for an operation: buffers, count, dtype, reduction and rows of `what`, and if not 0 its tag and
+ * block_elems; the rest by the options and the communicator. Nothing has begun before it is queued.
+ */
+int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
+                      const struct winnow_options *options, struct winnow_request **out);
+
+/* What is wrong with a tensor's segments, or NULL. */
 const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
                                 uint64_t count);
 
@@ -284,8 +269,28 @@ void comm_ask_open(struct winnow_comm *comm);
 void comm_ask_turn(struct winnow_comm *comm, uint64_t now_us);
 void comm_ask_close(struct winnow_comm *comm);
 
-/* comm_loop.c. Under the lock: what callers see of the session is what it is now. */
+void *comm_run(void *comm); /* comm_loop.c */
+
+/* comm_state.c */
+uint64_t comm_clock_us(void);
+void comm_wake(struct winnow_comm *comm);
+
+/* The thread ends the job for all with this result and line. The first call counts. */
+void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text);
+
+#define COMM_TAG_BY_ORDER (UINT64_C(1) << 63) /* tags that the library makes have this bit */
+
+#define COMM_WANTS_REQUEST "request is NULL: nobody would know when the operation is done"
+
+int comm_fail(int result, const char *why); /* returns result; `why` is winnow_last_error() */
+
+/* Why an operation with these arguments is impossible; NULL: it is not. */
+const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options);
+
+/* Waits in this library end at times of the monotonic clock. */
+void comm_cond_init(pthread_cond_t *cond);
+
+/* Under the lock: what callers see of the session is what it is now. */
 void comm_publish(struct winnow_comm *comm);
-void *comm_run(void *comm);
 
 #endif /* CLIENT_COMM_H */

@@ -23,28 +23,6 @@ _Static_assert(WINNOW_SUM == (int)REDUCE_SUM && WINNOW_AVG == (int)REDUCE_AVG &&
 
 /* ---- defaults and environment ---- */
 
-const struct comm_number comm_numbers[] = {
-	{"world", "WORLD_SIZE", offsetof(struct winnow_config, world), 1, WIRE_WORKERS_MAX, false,
-         false},
-	{"rank", "RANK", offsetof(struct winnow_config, rank), 0, WIRE_WORKERS_MAX - 1, false,
-         false},
-	{"block", "WINNOW_BLOCK", offsetof(struct winnow_config, block), 1, WIRE_BLOCK_ELEMS_MAX,
-         false, true},
-	{"threads", "WINNOW_THREADS", offsetof(struct winnow_config, threads), 1,
-         BITMAP_POOL_THREADS_MAX, false, true},
-	{"silence_ms", "WINNOW_SILENCE_MS", offsetof(struct winnow_config, silence_ms), 100,
-         86400000, false, true},
-	{"timeout_ms", "WINNOW_TIMEOUT_MS", offsetof(struct winnow_config, timeout_ms), 100,
-         864000000, false, true},
-	{"join_timeout_ms", "WINNOW_JOIN_TIMEOUT_MS",
-         offsetof(struct winnow_config, join_timeout_ms), 100, 86400000, false, true},
-	{"payload", "WINNOW_PAYLOAD", offsetof(struct winnow_config, payload), WIRE_PAYLOAD_MIN,
-         WIRE_PAYLOAD_MAX, true, true},
-	{"staging_mb", "WINNOW_STAGING_MB", offsetof(struct winnow_config, staging_mb), 0, 1 << 20,
-         false, true},
-	{NULL, NULL, 0, 0, 0, false, false},
-};
-
 static const char *env_text(const char *name, const char *fallback)
 {
 	const char *value = getenv(name);

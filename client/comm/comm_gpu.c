@@ -206,21 +206,6 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 	return WINNOW_OK;
 }
 
-int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
-                          enum winnow_op op, struct winnow_comm *comm, void *stream,
-                          struct winnow_request **out)
-{
-	struct winnow_options options = {.memory = WINNOW_MEMORY_CUDA, .stream = stream};
-	struct winnow_request *request = NULL;
-	int result = winnow_allreduce_async(send, recv, count, dtype, op, &options, comm,
-	                                    out != NULL ? out : &request);
-
-	if (result == WINNOW_OK && out == NULL)
-		result = winnow_wait(request, -1, NULL);
-	winnow_request_free(&request);
-	return result;
-}
-
 int winnow_stream_wait(struct winnow_request *request, void *stream)
 {
 	struct winnow_comm *comm;

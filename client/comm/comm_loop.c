@@ -16,15 +16,7 @@
 
 #include "client/comm/comm.h"
 
-#define GROUP_BURSTS_MAX 32 /* of one group, before anything else gets its turn */
-
-uint64_t comm_clock_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
+#define GROUP_BURSTS_MAX 32
 
 /* ---- datagrams ---- */
 
@@ -115,30 +107,6 @@ static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 }
 
 /* ---- callers ---- */
-
-static void publish_shape(struct winnow_comm *comm)
-{
-	struct winnow_stats stats;
-
-	session_stats(comm->session, &stats);
-	comm->fast = session_fast(comm->session);
-	comm->channels = stats.channels;
-	comm->payload = stats.payload;
-	comm->window = session_window(comm->session);
-	comm->op_slots = session_op_slots(comm->session);
-}
-
-void comm_publish(struct winnow_comm *comm)
-{
-	if (comm->state == session_state(comm->session))
-		return;
-	comm->state = session_state(comm->session);
-	comm->result = session_result(comm->session);
-	if (comm->channels == 0 && comm->state == SESSION_RUNNING)
-		publish_shape(comm);
-	snprintf(comm->error, sizeof(comm->error), "%s", session_error(comm->session));
-	pthread_cond_broadcast(&comm->changed);
-}
 
 static void task_done(struct allreduce *task)
 {

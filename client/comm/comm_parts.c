@@ -27,6 +27,56 @@ struct parts {
 	struct part list[];
 };
 
+/* ---- one operation ---- */
+
+static uint8_t form_for(const struct winnow_comm *comm, uint8_t dtype, uint8_t op,
+                        const struct winnow_options *options, bool *is_auto)
+{
+	enum winnow_wire wire = options != NULL ? options->wire : WINNOW_WIRE_AUTO;
+
+	if (wire == WINNOW_WIRE_AUTO)
+		wire = comm->config.wire;
+	*is_auto = wire == WINNOW_WIRE_AUTO;
+	if (wire == WINNOW_WIRE_AUTO && comm->fast)
+		wire = WINNOW_WIRE_FIXED32;
+	if (wire == WINNOW_WIRE_FIXED32 && dtype == WINNOW_F32 &&
+	    (op == WINNOW_SUM || op == WINNOW_AVG))
+		return WIRE_FIXED32;
+	return WIRE_NATIVE;
+}
+
+int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
+                      const struct winnow_options *options, struct winnow_request **out)
+{
+	struct winnow_request *request = comm_request_new(comm);
+	int result = WINNOW_OK;
+
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	request->task = *what;
+	if (what->is_guard)
+		request->task.send = request->task.recv =
+			memset(request->nothing, 0, sizeof(request->nothing));
+	if (what->tag == 0 && options != NULL)
+		request->task.tag = options->tag;
+	if (what->block_elems == 0)
+		request->task.block_elems = options != NULL && options->block != 0
+		                                    ? options->block
+		                                    : comm->config.block;
+	request->task.form =
+		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
+	request->task.priority = options != NULL ? options->priority : 0;
+	if (comm_gpu_wanted(options) && !what->is_guard)
+		result = comm_gpu_post(request, options);
+	if (result == WINNOW_OK)
+		*out = request;
+	if (result != WINNOW_OK) {
+		request->holders = 1; /* nobody else has it */
+		comm_request_drop(request);
+	}
+	return result;
+}
+
 /* ---- cutting ---- */
 
 /* A row, or rows, or the largest even share of a row that is not above the usual block. */

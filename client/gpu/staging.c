@@ -329,13 +329,6 @@ struct staging_bytes staging_bytes(const struct staging_op *op)
 	return op->bytes;
 }
 
-/* The operations will fail. */
-void staging_failed(struct staging *s, const char *why)
-{
-	if (s->error[0] == '\0')
-		snprintf(s->error, sizeof(s->error), "%s", why);
-}
-
 /* ---- what the engine asks for ---- */
 
 static void link_op(struct staging_op *op)

@@ -9,6 +9,7 @@
  */
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "client/gpu/staging_impl.h"
@@ -23,6 +24,13 @@ static struct staging_cell *cell_of(const struct staging *s, uint32_t channel, u
 static size_t place_of(const struct staging *s, uint32_t frame)
 {
 	return (size_t)(frame & (s->frame_count - 1)) * s->frame_stride;
+}
+
+/* The operations will fail. */
+void staging_failed(struct staging *s, const char *why)
+{
+	if (s->error[0] == '\0')
+		snprintf(s->error, sizeof(s->error), "%s", why);
 }
 
 /* ---- what is planned ---- */

@@ -122,10 +122,10 @@ static inline struct staging_part *staging_part_of(const struct staging_op *op, 
 	return &op->parts[segment % STAGING_AHEAD * op->staging->config.shard_count + shard];
 }
 
-/* The GPU has failed: operations will. */
+/* staging_frames.c. The GPU has failed: operations will. */
 void staging_failed(struct staging *s, const char *why);
 
-/* staging_frames.c: of struct access, and for ready(): may this segment be announced? */
+/* Of struct access, and for ready(): may this segment be announced? */
 bool frames_ready(struct staging_op *op, uint32_t segment);
 int frames_plan(struct allreduce *task, const struct access_plan *plan);
 bool frames_pushable(const struct allreduce *task, const struct access_frame *frame);

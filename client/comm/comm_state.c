@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* comm_state.c - the ground that all comm_*.c stand on: errors, waking, what callers see of the session */
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/comm/comm.h"
+
+static _Thread_local char last_error[COMM_ERROR_BYTES], error_copy[COMM_ERROR_BYTES];
+
+int comm_fail(int result, const char *why)
+{
+	snprintf(last_error, sizeof(last_error), "%s", why);
+	return result;
+}
+
+const char *winnow_last_error(void)
+{
+	return last_error;
+}
+
+/* of one group, before anything else gets its turn */
+
+uint64_t comm_clock_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+void comm_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+void comm_wake(struct winnow_comm *comm)
+{
+	uint64_t one = 1;
+
+	if (!atomic_exchange_explicit(&comm->woken, true, memory_order_acq_rel))
+		(void)!write(comm->wake_fd, &one,
+		             sizeof(one)); /* never full: it is read each time */
+}
+
+void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
+{
+	pthread_mutex_lock(&comm->lock);
+	if (comm->abort_result == WINNOW_OK) {
+		snprintf(comm->abort_text, sizeof(comm->abort_text), "%s", text);
+		comm->abort_result = result;
+	}
+	comm->abort_wanted = true;
+	pthread_cond_broadcast(&comm->changed);
+	pthread_mutex_unlock(&comm->lock);
+	comm_wake(comm);
+}
+
+static void publish_shape(struct winnow_comm *comm)
+{
+	struct winnow_stats stats;
+
+	session_stats(comm->session, &stats);
+	comm->fast = session_fast(comm->session);
+	comm->channels = stats.channels;
+	comm->payload = stats.payload;
+	comm->window = session_window(comm->session);
+	comm->op_slots = session_op_slots(comm->session);
+}
+
+void comm_publish(struct winnow_comm *comm)
+{
+	if (comm->state == session_state(comm->session))
+		return;
+	comm->state = session_state(comm->session);
+	comm->result = session_result(comm->session);
+	if (comm->channels == 0 && comm->state == SESSION_RUNNING)
+		publish_shape(comm);
+	snprintf(comm->error, sizeof(comm->error), "%s", session_error(comm->session));
+	pthread_cond_broadcast(&comm->changed);
+}
+
+/* ---- arguments ---- */
+
+static bool aligned(const void *buffer, uint32_t bytes)
+{
+	return (uintptr_t)buffer % bytes == 0;
+}
+
+static bool apart(const void *a, const void *b, uint64_t bytes)
+{
+	uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+	return x == y || x + bytes <= y || y + bytes <= x;
+}
+
+const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options)
+{
+	uint32_t elem_bytes = dtype_bytes((enum dtype)task->dtype);
+
+	if (elem_bytes == 0)
+		return "unknown element type";
+	if (task->reduction < WINNOW_SUM || task->reduction > WINNOW_PROD)
+		return "unknown operation";
+	if (task->count > UINT64_C(1) << 48)
+		return "count is above 2^48";
+	if (task->count > 0 && (task->send == NULL || task->recv == NULL))
+		return "a buffer is NULL";
+	if (!aligned(task->send, elem_bytes) || !aligned(task->recv, elem_bytes))
+		return "a buffer is not aligned for its element type";
+	if (!apart(task->send, task->recv, task->count * elem_bytes))
+		return "the buffers overlap: they must be equal or apart";
+	if (options == NULL)
+		return NULL;
+	if (options->tag >= COMM_TAG_BY_ORDER)
+		return "tags are 1 to 2^63 - 1";
+	if (options->block > WIRE_BLOCK_ELEMS_MAX)
+		return "block is above 65536";
+	if (options->wire > WINNOW_WIRE_FIXED32)
+		return "unknown wire form";
+	if (options->memory > WINNOW_MEMORY_CUDA)
+		return "unknown kind of memory";
+	return NULL;
+}
+
+/* ---- the public calls that only look ---- */
+
+const char *winnow_strerror(int result)
+{
+	static const char *const texts[] = {
+		[WINNOW_OK] = "no error",
+		[WINNOW_ERR_INVALID] = "an argument is impossible",
+		[WINNOW_ERR_MEMORY] = "out of memory",
+		[WINNOW_ERR_SYSTEM] = "the system refused a socket or a thread",
+		[WINNOW_ERR_UNREACHABLE] = "no aggregator answers",
+		[WINNOW_ERR_REFUSED] = "the aggregator refused this worker",
+		[WINNOW_ERR_MISMATCH] = "workers do not agree on the operation",
+		[WINNOW_ERR_LOST] = "a worker or an aggregator is lost",
+		[WINNOW_ERR_ABORTED] = "the job was aborted",
+		[WINNOW_ERR_TIMEOUT] = "timed out",
+		[WINNOW_ERR_BUSY] = "an operation with this tag is under way",
+		[WINNOW_ERR_PROTOCOL] = "not a Winnow aggregator",
+		[WINNOW_ERR_GPU] = "the GPU or its driver failed",
+	};
+
+	if (result < 0 || result > WINNOW_ERR_GPU)
+		return "unknown error";
+	return texts[result];
+}
+
+int winnow_comm_check(struct winnow_comm *comm)
+{
+	char why[COMM_ERROR_BYTES];
+	int result = WINNOW_OK;
+
+	pthread_mutex_lock(&comm->lock);
+	if (comm->state == SESSION_FAILED) {
+		result = (int)comm->result;
+		snprintf(why, sizeof(why), "%s", comm->error);
+	} else if (comm->abort_result != WINNOW_OK) { /* the thread is about to */
+		result = (int)comm->abort_result;
+		snprintf(why, sizeof(why), "%s", comm->abort_text);
+	}
+	pthread_mutex_unlock(&comm->lock);
+	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why);
+}
+
+const char *winnow_comm_error(struct winnow_comm *comm)
+{
+	pthread_mutex_lock(&comm->lock);
+	snprintf(error_copy, sizeof(error_copy), "%s", comm->error);
+	pthread_mutex_unlock(&comm->lock);
+	return error_copy;
+}
+
+void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)
+{
+	pthread_mutex_lock(&comm->lock);
+	comm->stats_wanted = true;
+	comm_wake(comm);
+	while (comm->stats_wanted)
+		pthread_cond_wait(&comm->changed, &comm->lock);
+	*stats = comm->stats;
+	pthread_mutex_unlock(&comm->lock);
+}
+
+uint32_t winnow_comm_rank(const struct winnow_comm *comm)
+{
+	return comm->rank;
+}
+
+uint32_t winnow_comm_world(const struct winnow_comm *comm)
+{
+	return comm->world;
+}
+
+const char *winnow_version(void)
+{
+	return WINNOW_VERSION;
+}
+
+int winnow_abi_version(void)
+{
+	return WINNOW_ABI_VERSION;
+}
