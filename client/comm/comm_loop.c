@@ -164,7 +164,7 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	pthread_mutex_unlock(&comm->lock);
 	submit_all(comm, list, now_us);
 	if (abort_wanted && end == WINNOW_ERR_ABORTED)
-		session_abort(comm->session, why, now_us);
+		session_abort(comm->session, why);
 	else if (abort_wanted)
 		session_fail(comm->session, end, why);
 }
@@ -196,14 +196,13 @@ static bool leave(struct winnow_comm *comm, uint64_t now_us)
 		bool running = session_state(comm->session) == SESSION_RUNNING;
 
 		if (running && session_busy(comm->session))
-			session_abort(comm->session, "it was destroyed with operations under way",
-			              now_us);
+			session_abort(comm->session, "it was destroyed with operations under way");
 		else if (running && !session_quiet(comm->session) && now_us < comm->leave_until_us)
 			return false;
 		else if (running)
 			session_leave(comm->session);
 		else if (session_state(comm->session) == SESSION_JOINING)
-			session_abort(comm->session, "it gave up", now_us);
+			session_abort(comm->session, "it gave up");
 		comm->left = true;
 		comm->leave_until_us = now_us + COMM_FLUSH_US;
 	}

@@ -28,7 +28,7 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 		return;
 	}
 	peer->gone = true;
-	session_gone(comm->session, (uint32_t)(peer - comm->peers), reason, now_us);
+	session_gone(comm->session, (uint32_t)(peer - comm->peers), reason);
 }
 
 /* The name's next address; or, when all have refused, all again: the aggregator may still be starting. */

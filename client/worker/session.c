@@ -100,8 +100,10 @@ static void session_end(struct session *s, uint32_t except, enum winnow_result r
 		engine_fail(s->engine, (int)result);
 }
 
-__attribute__((format(printf, 4, 5))) static void
-fail(struct session *s, uint32_t except, enum winnow_result result, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void session_end_with(struct session *s,
+                                                                   uint32_t except,
+                                                                   enum winnow_result result,
+                                                                   const char *format, ...)
 {
 	va_list args;
 
@@ -121,9 +123,9 @@ static void link_check(struct session *s, uint32_t index)
 
 	if (link_state(link) != LINK_FAILED || s->state == SESSION_FAILED)
 		return;
-	fail(s, index, explain_code(code, s->state == SESSION_RUNNING), "aggregator %s%s: %s",
-	     s->names[index], lost && s->state == SESSION_RUNNING ? " is lost" : "",
-	     link_error(link));
+	session_end_with(s, index, explain_code(code, s->state == SESSION_RUNNING),
+	                 "aggregator %s%s: %s", s->names[index],
+	                 lost && s->state == SESSION_RUNNING ? " is lost" : "", link_error(link));
 }
 
 /* ---- starting ---- */
@@ -168,9 +170,10 @@ static void session_start(struct session *s)
 	}
 	s->first_stream[s->link_count] = total;
 	if (total > WIRE_SHARDS_MAX) {
-		fail(s, s->link_count, WINNOW_ERR_INVALID,
-		     "the aggregators have %u threads in all, at most %u can share a tensor", total,
-		     WIRE_SHARDS_MAX);
+		session_end_with(
+			s, s->link_count, WINNOW_ERR_INVALID,
+			"the aggregators have %u threads in all, at most %u can share a tensor",
+			total, WIRE_SHARDS_MAX);
 		return;
 	}
 	configs = calloc(total, sizeof(*configs));
@@ -189,11 +192,11 @@ static void session_start(struct session *s)
 		s->state = SESSION_RUNNING;
 		break;
 	case -EINVAL:
-		fail(s, s->link_count, WINNOW_ERR_PROTOCOL,
-		     "the aggregators do not agree on the datagram's size");
+		session_end_with(s, s->link_count, WINNOW_ERR_PROTOCOL,
+		                 "the aggregators do not agree on the datagram's size");
 		break;
 	default:
-		fail(s, s->link_count, WINNOW_ERR_MEMORY, "out of memory");
+		session_end_with(s, s->link_count, WINNOW_ERR_MEMORY, "out of memory");
 	}
 	free(configs);
 }
@@ -285,9 +288,8 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 	start_if_all_run(session);
 }
 
-void session_gone(struct session *session, uint32_t index, const char *reason, uint64_t now_us)
+void session_gone(struct session *session, uint32_t index, const char *reason)
 {
-	(void)now_us;
 	link_gone(session->links[index], reason);
 	link_check(session, index);
 }
@@ -299,8 +301,8 @@ bool session_again(struct session *session, uint32_t index)
 
 void session_unreachable(struct session *session, uint32_t index, const char *reason)
 {
-	fail(session, index, WINNOW_ERR_UNREACHABLE, "aggregator %s: %s", session->names[index],
-	     reason);
+	session_end_with(session, index, WINNOW_ERR_UNREACHABLE, "aggregator %s: %s",
+	                 session->names[index], reason);
 }
 
 static bool stream_named(const struct session *s, uint32_t link, uint16_t channel, uint32_t *out)
@@ -344,8 +346,8 @@ int session_submit(struct session *session, struct allreduce *task, uint64_t now
 	for (uint32_t i = 0; i < session->link_count; i++) {
 		if (link_left_rank(session->links[i]) == session->world)
 			continue;
-		fail(session, session->link_count, WINNOW_ERR_LOST, "%s",
-		     link_left_text(session->links[i]));
+		session_end_with(session, session->link_count, WINNOW_ERR_LOST, "%s",
+		                 link_left_text(session->links[i]));
 		return (int)session->result;
 	}
 	return engine_submit(session->engine, task, now_us);
@@ -435,12 +437,13 @@ void session_tick(struct session *session, uint64_t now_us)
 	if (now_us < operation_due_us(session))
 		return;
 	if (session->left_due_us != NEVER)
-		fail(session, session->link_count, WINNOW_ERR_LOST,
-		     "%s while an operation needed it", who_left(session));
+		session_end_with(session, session->link_count, WINNOW_ERR_LOST,
+		                 "%s while an operation needed it", who_left(session));
 	else
-		fail(session, session->link_count, WINNOW_ERR_TIMEOUT,
-		     "no operation has come forward for %.1f s, and no aggregator says why",
-		     (double)(session->stall_us + session->silence_us) / 1e6);
+		session_end_with(
+			session, session->link_count, WINNOW_ERR_TIMEOUT,
+			"no operation has come forward for %.1f s, and no aggregator says why",
+			(double)(session->stall_us + session->silence_us) / 1e6);
 }
 
 bool session_busy(const struct session *session)
@@ -461,9 +464,8 @@ void session_leave(struct session *session)
 		link_leave(session->links[i]);
 }
 
-void session_abort(struct session *session, const char *text, uint64_t now_us)
+void session_abort(struct session *session, const char *text)
 {
-	(void)now_us;
 	if (session->state == SESSION_FAILED)
 		return;
 	snprintf(session->error, sizeof(session->error), "aborted here: %s", text);
@@ -472,7 +474,7 @@ void session_abort(struct session *session, const char *text, uint64_t now_us)
 
 void session_fail(struct session *session, enum winnow_result result, const char *text)
 {
-	fail(session, session->link_count, result, "%s", text);
+	session_end_with(session, session->link_count, result, "%s", text);
 }
 
 uint32_t session_window(const struct session *session)

@@ -53,7 +53,7 @@ void session_connected(struct session *session, uint32_t index, uint64_t now_us)
 
 /* In: a line, the end of a connection, a datagram of aggregator `index`. */
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us);
-void session_gone(struct session *session, uint32_t index, const char *reason, uint64_t now_us);
+void session_gone(struct session *session, uint32_t index, const char *reason);
 bool session_again(struct session *session, uint32_t index); /* see link_again() */
 void session_unreachable(struct session *session, uint32_t index, const char *reason);
 void session_datagram(struct session *session, uint32_t index, const void *data, uint32_t bytes,
@@ -77,7 +77,7 @@ bool session_quiet(const struct session *session);
 bool session_busy(const struct session *session);
 
 void session_leave(struct session *session);
-void session_abort(struct session *session, const char *text, uint64_t now_us);
+void session_abort(struct session *session, const char *text);
 
 /* session_fail - end everything, here with `result` and everywhere with the line `text`. */
 void session_fail(struct session *session, enum winnow_result result, const char *text);

@@ -222,7 +222,7 @@ static void fault_begins(struct world *world, struct sim_fault *fault, struct si
 		forge_many(world, w, flood);
 		break;
 	case FAULT_ABORT:
-		session_abort(w->session, "as the test asks", simnet_now(world->net));
+		session_abort(w->session, "as the test asks");
 		worker_run(w);
 		break;
 	default:

@@ -382,7 +382,7 @@ void worker_event(struct sim_worker *w, struct sim_event *event)
 		worker_run(w);
 		break;
 	case SIM_GONE:
-		session_gone(w->session, event->from, "connection reset", now_us);
+		session_gone(w->session, event->from, "connection reset");
 		worker_run(w);
 		break;
 	case SIM_TIMER:

@@ -378,7 +378,7 @@ static void test_full_socket(void **state)
 	}
 	assert_int_equal(got, bytes);
 	assert_null(peer->pending);
-	session_abort(comm->session, "enough", 0);
+	session_abort(comm->session, "enough");
 	hears(comm, fd, 0, "\"enough\"");
 	close(fd);
 	closed(comm);

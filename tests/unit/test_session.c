@@ -143,11 +143,11 @@ static void test_abort(void **state)
 	struct session *session = running();
 
 	(void)state;
-	session_abort(session, "of my own will", now_us);
+	session_abort(session, "of my own will");
 	assert_int_equal(session_state(session), SESSION_FAILED);
 	assert_int_equal(session_result(session), WINNOW_ERR_ABORTED);
 	assert_string_equal(session_error(session), "aborted here: of my own will");
-	session_abort(session, "once more", now_us);
+	session_abort(session, "once more");
 	session_fail(session, WINNOW_ERR_LOST, "too late");
 	assert_string_equal(session_error(session), "aborted here: of my own will");
 	for (uint32_t i = 0; i < LINKS; i++) {
@@ -167,7 +167,7 @@ static void test_one_ends(void **state)
 	struct control_message message;
 
 	(void)state;
-	session_gone(session, 1, "connection closed", now_us);
+	session_gone(session, 1, "connection closed");
 	assert_int_equal(session_result(session), WINNOW_ERR_LOST);
 	assert_string_equal(session_error(session), "aggregator two:2 is lost: connection closed");
 	message = told(session, 0, CONTROL_ABORT);
