@@ -20,7 +20,6 @@ void jobs_log(struct jobs *jobs, const char *level, const char *format, ...)
 	jobs->ports.log(jobs->ports.context, level, text);
 }
 
-
 struct job *job_with(struct jobs *jobs, uint16_t channel_id)
 {
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
