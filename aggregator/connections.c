@@ -252,7 +252,7 @@ static char *sorry(void *context)
 }
 
 int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs,
-                     const struct net_addr *listen, char *why)
+                     const struct net_addr *listen, struct why *why)
 {
 	const struct listener_hooks hooks = {
 		.context = connections,

@@ -27,9 +27,9 @@ struct connections {
 	struct connection *shut; /* they only wait for what was written to go */
 };
 
-/* connections_open - 0, or -errno with one line in `why` [NET_WHY_BYTES]. */
+/* connections_open - 0, or -errno with one line in `why`. */
 int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs,
-                     const struct net_addr *listen, char *why);
+                     const struct net_addr *listen, struct why *why);
 
 /* connections_stop - take no new ones. */
 void connections_stop(struct connections *connections);

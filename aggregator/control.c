@@ -54,11 +54,11 @@ static void wake(void *context)
 /* Workers are told, and winnowd ends: whoever started it will know what to do. */
 static void port_lost(struct control *control, const char *why)
 {
-	char text[NET_WHY_BYTES + 64];
+	struct why text;
 
 	log_event("error", "event=port_lost text=\"%s\"", why);
-	snprintf(text, sizeof(text), "the aggregator has lost its network port: %s", why);
-	end(control, text);
+	why_set(&text, 0, "the aggregator has lost its network port: %s", why);
+	end(control, text.text);
 	control->lost = true;
 	control->drain_until_us = 1;
 }
@@ -67,11 +67,11 @@ static void take_reports(uv_async_t *async)
 {
 	struct control *control = async->data;
 	struct report list[REPORTS_MAX];
-	char lost[NET_WHY_BYTES];
-	uint32_t count = reports_take(control->config.reports, list, lost);
+	struct why lost;
+	uint32_t count = reports_take(control->config.reports, list, &lost);
 
-	if (lost[0] != '\0' && !control->ending)
-		port_lost(control, lost);
+	if (lost.text[0] != '\0' && !control->ending)
+		port_lost(control, lost.text);
 	for (uint32_t i = 0; i < count; i++)
 		if (list[i].kind == REPORT_STALL)
 			jobs_stalled(control->jobs, list[i].id, &list[i].stall);
@@ -203,7 +203,7 @@ static void handles_init(struct control *control)
 	service_start(&control->service, &control->loop, &hooks);
 }
 
-static int serve_http(struct control *control, char *why)
+static int serve_http(struct control *control, struct why *why)
 {
 	const struct control_config *config = &control->config;
 	struct http_sources sources = {
@@ -219,11 +219,11 @@ static int serve_http(struct control *control, char *why)
 
 	if (err == 0 || !config->metrics_auto)
 		return err;
-	log_event("info", "event=no_metrics text=\"%s; going on without\"", why);
+	log_event("info", "event=no_metrics text=\"%s; going on without\"", why->text);
 	return 0;
 }
 
-int control_open(const struct control_config *config, struct control **out, char *why)
+int control_open(const struct control_config *config, struct control **out, struct why *why)
 {
 	struct control *control = calloc(1, sizeof(*control));
 	struct jobs_ports ports = {
@@ -244,15 +244,14 @@ int control_open(const struct control_config *config, struct control **out, char
 
 	if (control == NULL || uv_loop_init(&control->loop) != 0) {
 		free(control);
-		snprintf(why, NET_WHY_BYTES, "cannot make an event loop");
-		return -ENOMEM;
+		return why_set(why, -ENOMEM, "cannot make an event loop");
 	}
 	control->config = *config;
 	control->connections.listener = LISTENER_NONE;
 	handles_init(control);
 	err = jobs_open(&config->jobs, &ports, &control->jobs);
 	if (err != 0)
-		snprintf(why, NET_WHY_BYTES, "cannot set up jobs: %s", strerror(-err));
+		why_set(why, err, "cannot set up jobs: %s", strerror(-err));
 	if (err == 0)
 		err = connections_open(&control->connections, &control->loop, control->jobs,
 		                       &config->listen, why);

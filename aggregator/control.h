@@ -28,10 +28,9 @@ struct control_config {
 };
 
 /*
- * control_open - bind the port and start listening. 0, or -errno with one line in `why`
- * [NET_WHY_BYTES].
+ * control_open - bind the port and start listening. 0, or -errno with one line in `why`.
  */
-int control_open(const struct control_config *config, struct control **out, char *why);
+int control_open(const struct control_config *config, struct control **out, struct why *why);
 
 /* control_run - until SIGTERM or SIGINT has been obeyed: 0. -ENODEV: the network port was lost. */
 int control_run(struct control *control);

@@ -175,10 +175,10 @@ static void give_order(struct data_thread *t, struct order *order)
 
 static void check_health(struct data_thread *t)
 {
-	char why[NET_WHY_BYTES];
+	struct why why;
 
-	if (t->data->config.backend->health(t->net, why) != 0)
-		t->data->config.lost(t->data->config.context, why);
+	if (t->data->config.backend->health(t->net, &why) != 0)
+		t->data->config.lost(t->data->config.context, why.text);
 }
 
 /* Nothing came: sleep as long as the net allows, but for orders. */
@@ -237,7 +237,7 @@ static void *run(void *context)
 
 /* ---- opening ---- */
 
-static int thread_open(struct data *data, uint32_t index, struct data_thread **out, char *why)
+static int thread_open(struct data *data, uint32_t index, struct data_thread **out, struct why *why)
 {
 	const struct data_config *config = &data->config;
 	struct net_config net = {
@@ -255,8 +255,7 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 	if (t == NULL || outlets == NULL) {
 		free(t);
 		free(outlets);
-		snprintf(why, NET_WHY_BYTES, "out of memory");
-		return -ENOMEM;
+		return why_set(why, -ENOMEM, "out of memory");
 	}
 	t->data = data;
 	t->outlets = outlets;
@@ -267,13 +266,12 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 		goto fail_net;
 	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (t->wake_fd < 0) {
-		err = -errno;
-		snprintf(why, NET_WHY_BYTES, "cannot make an eventfd: %s", strerror(errno));
+		err = why_set(why, -errno, "cannot make an eventfd: %s", strerror(errno));
 		goto fail_wake;
 	}
 	err = -pthread_create(&t->thread, NULL, run, t);
 	if (err != 0) {
-		snprintf(why, NET_WHY_BYTES, "cannot start a thread: %s", strerror(-err));
+		why_set(why, err, "cannot start a thread: %s", strerror(-err));
 		goto fail_thread;
 	}
 	*out = t;
@@ -288,14 +286,12 @@ fail_net:
 	return err;
 }
 
-int data_open(const struct data_config *config, struct data **out, char *why)
+int data_open(const struct data_config *config, struct data **out, struct why *why)
 {
 	struct data *data = calloc(1, sizeof(*data));
 
-	if (data == NULL) {
-		snprintf(why, NET_WHY_BYTES, "out of memory");
-		return -ENOMEM;
-	}
+	if (data == NULL)
+		return why_set(why, -ENOMEM, "out of memory");
 	data->config = *config;
 	for (uint32_t i = 0; i < config->threads; i++) {
 		int err = thread_open(data, i, &data->threads[i], why);

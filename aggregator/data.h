@@ -48,10 +48,9 @@ struct data_stats {
 };
 
 /*
- * data_open - open the nets and start the threads. 0, or -errno with one line in `why`
- * [NET_WHY_BYTES].
+ * data_open - open the nets and start the threads. 0, or -errno with one line in `why`.
  */
-int data_open(const struct data_config *config, struct data **out, char *why);
+int data_open(const struct data_config *config, struct data **out, struct why *why);
 void data_close(struct data *data);
 
 const char *data_backend(const struct data *data); /* its name */

@@ -174,7 +174,7 @@ uint32_t limits_descriptors(uint32_t wanted)
 	return limit.rlim_cur < wanted ? (uint32_t)limit.rlim_cur : wanted;
 }
 
-int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, char *why)
+int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, struct why *why)
 {
 	uint32_t granted;
 
@@ -184,13 +184,12 @@ int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, char *wh
 		*out = wanted;
 		return 0;
 	}
-	if (granted < others + CONNECTIONS_MIN) {
-		snprintf(why, LIMITS_WHY_BYTES,
-		         "%u descriptors may be open, at least %u are needed: raise ulimit -n "
-		         "(LimitNOFILE)",
-		         granted, others + CONNECTIONS_MIN);
-		return -EMFILE;
-	}
+	if (granted < others + CONNECTIONS_MIN)
+		return why_set(
+			why, -EMFILE,
+			"%u descriptors may be open, at least %u are needed: raise ulimit -n "
+			"(LimitNOFILE)",
+			granted, others + CONNECTIONS_MIN);
 	*out = granted - others;
 	log_event("warn",
 	          "event=few_descriptors limit=%u connections_max=%u wanted=%u text=\"raise "

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define LIMITS_WHY_BYTES 160
+#include "bitmap/why.h"
 
 /*
  * limits_memory - bytes that this process may have: the least of the machine's memory and of the
@@ -31,6 +31,6 @@ uint32_t limits_descriptors(uint32_t wanted);
  * and `others` to come; *out connections, if there may not be so many, which is logged. -EMFILE,
  * with one line in `why`: hardly any.
  */
-int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, char *why);
+int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, struct why *why);
 
 #endif /* AGGREGATOR_LIMITS_H */

@@ -152,7 +152,7 @@ static int socket_open(struct listener *listener)
 }
 
 int listener_open(struct listener *listener, uv_loop_t *loop, const struct net_addr *address,
-                  const char *what, const struct listener_hooks *hooks, char *why)
+                  const char *what, const struct listener_hooks *hooks, struct why *why)
 {
 	char text[24];
 	int err;
@@ -162,10 +162,9 @@ int listener_open(struct listener *listener, uv_loop_t *loop, const struct net_a
 	if (err == 0)
 		err = uv_poll_init(loop, &listener->poll, listener->fd);
 	if (err != 0) {
-		snprintf(why, NET_WHY_BYTES, "%s %s: %s", what, net_format(address, text),
-		         strerror(-err));
 		listener_close(listener);
-		return err;
+		return why_set(why, err, "%s %s: %s", what, net_format(address, text),
+		               strerror(-err));
 	}
 	uv_timer_init(loop, &listener->pause);
 	listener->poll.data = listener;

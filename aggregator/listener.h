@@ -38,11 +38,11 @@ struct listener {
 };
 
 /*
- * listener_open - 0, or -errno with one line in `why` [NET_WHY_BYTES] that begins with `what`:
+ * listener_open - 0, or -errno with one line in `why` that begins with `what`:
  * "cannot listen on TCP". On failure there are no handles.
  */
 int listener_open(struct listener *listener, uv_loop_t *loop, const struct net_addr *address,
-                  const char *what, const struct listener_hooks *hooks, char *why);
+                  const char *what, const struct listener_hooks *hooks, struct why *why);
 
 /* listener_stop - take no more; what has been taken goes on. Also of LISTENER_NONE. */
 void listener_stop(struct listener *listener);

@@ -14,10 +14,11 @@
 
 struct offload {
 	struct xdp *xdp;
+	struct why mode;      /* "native", or "generic" and why not native */
 	int16_t index[65536]; /* by channel number: which of xdp_channels(), or INDEX_NONE */
 };
 
-int offload_open(const struct offload_config *config, struct offload **out, char *why)
+int offload_open(const struct offload_config *config, struct offload **out, struct why *why)
 {
 	struct xdp_config xdp = {
 		.device = config->device,
@@ -29,10 +30,8 @@ int offload_open(const struct offload_config *config, struct offload **out, char
 	struct offload *offload = malloc(sizeof(*offload));
 	int err;
 
-	if (offload == NULL) {
-		snprintf(why, XDP_WHY_BYTES, "out of memory");
-		return -ENOMEM;
-	}
+	if (offload == NULL)
+		return why_set(why, -ENOMEM, "out of memory");
 	for (uint32_t id = 0; id < 65536; id++)
 		offload->index[id] = INDEX_NONE;
 	err = xdp_open(&xdp, &offload->xdp, why);
@@ -40,6 +39,11 @@ int offload_open(const struct offload_config *config, struct offload **out, char
 		free(offload);
 		return err;
 	}
+	if (xdp_mode(offload->xdp) == XDP_MODE_NATIVE)
+		why_set(&offload->mode, 0, "native");
+	else
+		why_set(&offload->mode, 0, "generic%s%s",
+		        *xdp_note(offload->xdp) != '\0' ? ": " : "", xdp_note(offload->xdp));
 	*out = offload;
 	return 0;
 }
@@ -52,16 +56,9 @@ void offload_close(struct offload *offload)
 	free(offload);
 }
 
-const char *offload_describe(const struct offload *offload, char text[XDP_WHY_BYTES])
+const char *offload_describe(const struct offload *offload)
 {
-	if (offload == NULL)
-		return "no";
-	if (xdp_mode(offload->xdp) == XDP_MODE_NATIVE)
-		return "native";
-	if (*xdp_note(offload->xdp) == '\0')
-		return "generic";
-	snprintf(text, XDP_WHY_BYTES, "generic: %s", xdp_note(offload->xdp));
-	return text;
+	return offload != NULL ? offload->mode.text : "no";
 }
 
 static void fill(struct fast_channel *fast, const struct jobs_channel *channel,

@@ -22,12 +22,12 @@ struct offload_config {
 	uint32_t slot_count; /* frames under way on all channels together */
 };
 
-/* offload_open - 0, or -errno with one line in `why` [XDP_WHY_BYTES]. */
-int offload_open(const struct offload_config *config, struct offload **out, char *why);
+/* offload_open - 0, or -errno with one line in `why`. */
+int offload_open(const struct offload_config *config, struct offload **out, struct why *why);
 void offload_close(struct offload *offload);
 
-/* "native", or "generic: " and why. */
-const char *offload_describe(const struct offload *offload, char text[XDP_WHY_BYTES]);
+/* "native", or "generic: " and why; "no" for NULL. It lives as long as `offload`. */
+const char *offload_describe(const struct offload *offload);
 
 /*
  * offload_share - name `channel` to the program, and give config memory to share with it if

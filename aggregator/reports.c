@@ -20,7 +20,7 @@ void reports_destroy(struct reports *reports)
 /* With the lock. */
 static void wake(const struct reports *reports)
 {
-	if (reports->wake != NULL && (reports->count > 0 || reports->lost[0] != '\0'))
+	if (reports->wake != NULL && (reports->count > 0 || reports->lost.text[0] != '\0'))
 		reports->wake(reports->wake_context);
 }
 
@@ -57,20 +57,19 @@ void reports_lost(void *context, const char *why)
 	struct reports *reports = context;
 
 	pthread_mutex_lock(&reports->lock);
-	snprintf(reports->lost, sizeof(reports->lost), "%s", why);
+	why_set(&reports->lost, 0, "%s", why);
 	wake(reports);
 	pthread_mutex_unlock(&reports->lock);
 }
 
-uint32_t reports_take(struct reports *reports, struct report out[REPORTS_MAX],
-                      char lost[NET_WHY_BYTES])
+uint32_t reports_take(struct reports *reports, struct report out[REPORTS_MAX], struct why *lost)
 {
 	uint32_t count;
 
 	pthread_mutex_lock(&reports->lock);
 	count = reports->count;
 	memcpy(out, reports->list, count * sizeof(out[0]));
-	memcpy(lost, reports->lost, sizeof(reports->lost));
+	*lost = reports->lost;
 	reports->count = 0;
 	pthread_mutex_unlock(&reports->lock);
 	return count;

@@ -31,7 +31,7 @@ struct reports {
 	pthread_mutex_t lock;
 	uint32_t count; /* those beyond the limit are dropped: they are made again and again */
 	struct report list[REPORTS_MAX];
-	char lost[NET_WHY_BYTES];    /* why the port is gone; "" while it is there */
+	struct why lost;             /* why the port is gone; "" while it is there */
 	void (*wake)(void *context); /* NULL: nobody listens */
 	void *wake_context;
 };
@@ -51,8 +51,7 @@ void reports_trouble(void *reports, uint16_t id, const struct jobs_trouble *trou
 void reports_lost(void *reports, const char *why);
 
 /* The control thread. reports_take() returns how many there are in `out`. */
-uint32_t reports_take(struct reports *reports, struct report out[REPORTS_MAX],
-                      char lost[NET_WHY_BYTES]);
+uint32_t reports_take(struct reports *reports, struct report out[REPORTS_MAX], struct why *lost);
 void reports_forget(struct reports *reports, uint16_t id); /* the channel's are void */
 
 #endif /* AGGREGATOR_REPORTS_H */

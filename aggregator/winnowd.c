@@ -139,7 +139,7 @@ static struct proof_keys *the_keys; /* NULL: anyone may join */
 
 static int keys_load(void)
 {
-	char why[256];
+	struct why why;
 
 	if (settings.insecure_no_key && (settings.key_file != NULL || settings.key != NULL))
 		return usage_error("--insecure-no-key contradicts %s: give one of them",
@@ -149,21 +149,21 @@ static int keys_load(void)
 	if (settings.key_file == NULL && settings.key == NULL)
 		return usage_error("no job key: give --key-file FILE%s",
 		                   " or, to try things out, --insecure-no-key");
-	if (proof_keys_load(settings.key_file, settings.key, &the_keys, why) == 0)
+	if (proof_keys_load(settings.key_file, settings.key, &the_keys, &why) == 0)
 		return 0;
-	return usage_error("%s", why);
+	return usage_error("%s", why.text);
 }
 
 /* SIGHUP: a key file that cannot be read leaves the keys as they are. */
 static const struct proof_keys *keys_reload(void)
 {
 	struct proof_keys *fresh;
-	char why[256];
+	struct why why;
 
 	if (settings.key_file == NULL) {
 		log_event("info", "event=reloaded text=\"there is no key file: nothing to read\"");
-	} else if (proof_keys_load(settings.key_file, NULL, &fresh, why) != 0) {
-		log_event("warn", "event=reload_failed text=\"%s; the old keys stay\"", why);
+	} else if (proof_keys_load(settings.key_file, NULL, &fresh, &why) != 0) {
+		log_event("warn", "event=reload_failed text=\"%s; the old keys stay\"", why.text);
 	} else {
 		log_event("info", "event=reloaded key_file=%s keys=%u", settings.key_file,
 		          proof_keys_count(fresh));
@@ -182,14 +182,15 @@ static int threads_default(void)
 
 static int multicast_net(uint32_t *out)
 {
-	char text[64], why[NET_WHY_BYTES];
+	char text[64];
+	struct why why;
 	struct net_addr net;
 
 	*out = 0;
 	if (strcmp(settings.multicast, "no") == 0 || strcmp(settings.multicast, "0") == 0)
 		return 0;
 	snprintf(text, sizeof(text), "%s:1", settings.multicast);
-	if (net_resolve(text, &net, why) != 0 || net.ip >> 28 != 0xe || (net.ip & 0xffff) != 0)
+	if (net_resolve(text, &net, &why) != 0 || net.ip >> 28 != 0xe || (net.ip & 0xffff) != 0)
 		return usage_error(
 			"--multicast is '%s': want a multicast /16 such as 239.77.0.0, or no",
 			settings.multicast);
@@ -199,16 +200,16 @@ static int multicast_net(uint32_t *out)
 
 static int addresses(struct control_config *config)
 {
-	char why[NET_WHY_BYTES];
+	struct why why;
 
-	if (net_resolve(settings.listen, &config->listen, why) != 0)
-		return usage_error("--listen: %s", why);
+	if (net_resolve(settings.listen, &config->listen, &why) != 0)
+		return usage_error("--listen: %s", why.text);
 	config->metrics_auto = strcmp(settings.metrics, "auto") == 0;
 	if (config->metrics_auto)
 		settings.metrics = METRICS_DEFAULT;
 	if (strcmp(settings.metrics, "no") != 0 &&
-	    net_resolve(settings.metrics, &config->metrics, why) != 0)
-		return usage_error("--metrics: %s", why);
+	    net_resolve(settings.metrics, &config->metrics, &why) != 0)
+		return usage_error("--metrics: %s", why.text);
 	if (strcmp(settings.datapath, "xdp") == 0 && settings.device == NULL)
 		return usage_error("--datapath xdp needs --device IFACE: where packets arrive%s",
 		                   "");
@@ -263,20 +264,20 @@ static int offload(struct control_config *config)
 		.listen = config->listen,
 		.slot_count = (uint32_t)settings.xdp_slots,
 	};
-	char why[XDP_WHY_BYTES];
+	struct why why;
 	int status = xdp_mode_named(&offload.mode);
 
 	if (status != 0 || settings.device == NULL ||
 	    (strcmp(settings.datapath, "xdp") != 0 && strcmp(settings.datapath, "auto") != 0))
 		return status;
-	if (offload_open(&offload, &config->offload, why) == 0)
+	if (offload_open(&offload, &config->offload, &why) == 0)
 		return 0;
 	if (strcmp(settings.datapath, "xdp") == 0) {
-		fprintf(stderr, "winnowd: no xdp on %s: %s\n", settings.device, why);
+		fprintf(stderr, "winnowd: no xdp on %s: %s\n", settings.device, why.text);
 		return 1;
 	}
 	log_event("warn", "event=no_xdp device=%s text=\"%s; going on without\"", settings.device,
-	          why);
+	          why.text);
 	return 0;
 }
 
@@ -288,7 +289,7 @@ static void port_log(const char *level, const char *text)
 }
 
 /* DPDK's AF_XDP driver needs its interfaces to itself: what a winnowd before us has left there goes. */
-static int sweep(char *why)
+static int sweep(struct why *why)
 {
 	const char *at = settings.eal != NULL ? strstr(settings.eal, "net_af_xdp") : NULL;
 	char name[IF_NAMESIZE];
@@ -318,13 +319,13 @@ static int data_path(struct data_config *data, struct net_port *port)
 	bool kernel = strcmp(settings.datapath, "auto") == 0 ||
 	              strcmp(settings.datapath, "xdp") == 0 ||
 	              strcmp(settings.datapath, "udp") == 0;
-	char why[NET_WHY_BYTES], swept[XDP_WHY_BYTES];
+	struct why why;
 	uint32_t bits;
 
-	if (!kernel && sweep(swept) != 0)
-		return usage_error("%s", swept);
-	if (net_backend_named(kernel ? "udp" : settings.datapath, &data->backend, why) != 0)
-		return usage_error("--datapath: %s", why);
+	if (!kernel && sweep(&why) != 0)
+		return usage_error("%s", why.text);
+	if (net_backend_named(kernel ? "udp" : settings.datapath, &data->backend, &why) != 0)
+		return usage_error("--datapath: %s", why.text);
 	if (kernel)
 		return 0;
 	if (settings.device == NULL && settings.eal == NULL)
@@ -337,11 +338,11 @@ static int data_path(struct data_config *data, struct net_port *port)
 	                          .log = port_log};
 	data->port = port;
 	if (settings.data_address != NULL &&
-	    net_network(settings.data_address, &data->listen.ip, &port->prefix_bits, why) != 0)
-		return usage_error("--data-address: %s", why);
+	    net_network(settings.data_address, &data->listen.ip, &port->prefix_bits, &why) != 0)
+		return usage_error("--data-address: %s", why.text);
 	if (settings.gateway != NULL &&
-	    net_network(settings.gateway, &port->gateway_ip, &bits, why) != 0)
-		return usage_error("--gateway: %s", why);
+	    net_network(settings.gateway, &port->gateway_ip, &bits, &why) != 0)
+		return usage_error("--gateway: %s", why.text);
 	return 0;
 }
 
@@ -358,7 +359,7 @@ static void name_data_address(struct control_config *config, struct net_addr dat
 static void say_ready(const struct control_config *config, const struct data_config *data)
 {
 	unsigned long long wanted = settings.buffer_bytes;
-	char text[24], xdp[XDP_WHY_BYTES];
+	char text[24];
 
 	log_event(
 		"info",
@@ -366,7 +367,7 @@ static void say_ready(const struct control_config *config, const struct data_con
 		"rcvbuf=%u",
 		WINNOW_VERSION, net_format(&config->listen, text),
 		config->offload != NULL ? "xdp" : data->backend->name,
-		offload_describe(config->offload, xdp), config->jobs.threads, bitmap_best()->name,
+		offload_describe(config->offload), config->jobs.threads, bitmap_best()->name,
 		config->jobs.keys != NULL ? "yes" : "no", config->jobs.rcvbuf_bytes);
 	if (data->port == NULL && config->jobs.rcvbuf_bytes < wanted)
 		log_event(
@@ -383,10 +384,11 @@ static int fit(struct control_config *config)
 	uint64_t kernel_bytes =
 		config->offload != NULL ? settings.xdp_slots * sizeof(struct fast_slot) : 0;
 	uint32_t others = DESCRIPTORS_OWN + (config->metrics.port != 0 ? HTTP_CONNECTIONS_MAX : 0);
-	char why[LIMITS_WHY_BYTES];
+	struct why why;
 
-	if (limits_connections(config->jobs.peers_max, others, &config->jobs.peers_max, why) != 0) {
-		fprintf(stderr, "winnowd: %s\n", why);
+	if (limits_connections(config->jobs.peers_max, others, &config->jobs.peers_max, &why) !=
+	    0) {
+		fprintf(stderr, "winnowd: %s\n", why.text);
 		return 1;
 	}
 	config->bytes_from = "option";
@@ -401,7 +403,7 @@ static int fit(struct control_config *config)
 static int control(struct control_config *config, const struct data_config *data)
 {
 	struct control *control;
-	char why[NET_WHY_BYTES];
+	struct why why;
 	int err;
 
 	if (fit(config) != 0)
@@ -411,8 +413,8 @@ static int control(struct control_config *config, const struct data_config *data
 		config->jobs.payload_max = data_payload(config->data);
 	if (data->port != NULL)
 		name_data_address(config, data_address(config->data));
-	if (control_open(config, &control, why) != 0) {
-		fprintf(stderr, "winnowd: %s\n", why);
+	if (control_open(config, &control, &why) != 0) {
+		fprintf(stderr, "winnowd: %s\n", why.text);
 		return 1;
 	}
 	err = privileges_drop();
@@ -441,18 +443,18 @@ static int serve(struct control_config *config)
 		.context = &reports,
 	};
 	struct net_port port;
-	char why[NET_WHY_BYTES];
+	struct why why;
 	int status = data_path(&data, &port);
 
 	if (status != 0)
 		return status;
 	reports_init(&reports);
 	config->reports = &reports;
-	if (data_open(&data, &config->data, why) == 0) {
+	if (data_open(&data, &config->data, &why) == 0) {
 		status = control(config, &data);
 		data_close(config->data);
 	} else {
-		fprintf(stderr, "winnowd: %s\n", why);
+		fprintf(stderr, "winnowd: %s\n", why.text);
 		status = 1;
 	}
 	reports_destroy(&reports);

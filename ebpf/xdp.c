@@ -8,7 +8,6 @@
 #include <linux/if_link.h>
 #include <linux/membarrier.h>
 #include <net/if.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +41,7 @@ struct xdp {
 	uint32_t count[FAST_CHANNELS_MAX]; /* 0: no such channel */
 	int cpu_count;
 	uint64_t *cpu_values; /* [cpu_count], scratch */
-	char note[XDP_WHY_BYTES];
+	struct why note;
 };
 
 /* ---- what libbpf and the kernel say ---- */
@@ -60,18 +59,6 @@ __attribute__((format(printf, 2, 0))) static int listen_in(enum libbpf_print_lev
 	return 0;
 }
 
-/* explain - the line for people; `what` ends without punctuation. Returns `status`. */
-__attribute__((format(printf, 3, 4))) static int explain(char *why, int status, const char *what,
-                                                         ...)
-{
-	va_list list;
-
-	va_start(list, what);
-	vsnprintf(why, XDP_WHY_BYTES, what, list);
-	va_end(list);
-	return status;
-}
-
 static bool may_use_pointers(void)
 {
 	cap_flag_value_t value = CAP_CLEAR;
@@ -87,17 +74,17 @@ static bool may_use_pointers(void)
  * Without CAP_PERFMON the verifier refuses (EACCES) every place in a packet that is not a constant.
  * Where a container's seccomp profile keeps bpf() from us it says EPERM or, podman's, ENOSYS.
  */
-static int explain_load(char *why, int status)
+static int explain_load(struct why *why, int status)
 {
 	if (status == -EPERM || status == -ENOSYS || (status == -EACCES && !may_use_pointers()))
-		return explain(
+		return why_set(
 			why, -EPERM,
 			"the kernel does not let us load an XDP program: it takes root, or the "
 			"capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN%s",
 			status == -EACCES ? "" : ", and seccomp must let bpf() through");
 	if (status == -ENOMEM)
-		return explain(why, status, "not enough memory for the XDP program's slots");
-	return explain(why, -EOPNOTSUPP,
+		return why_set(why, status, "not enough memory for the XDP program's slots");
+	return why_set(why, -EOPNOTSUPP,
 	               "this kernel does not take the XDP program (5.18 is the first that can): "
 	               "%s%s%s",
 	               strerror(-status), said[0] != '\0' ? "; " : "", said);
@@ -106,7 +93,7 @@ static int explain_load(char *why, int status)
 /* ---- attaching ---- */
 
 /* explain_busy - some other program sits there: say which. */
-static int explain_busy(char *why, const char *device, uint32_t program_id)
+static int explain_busy(struct why *why, const char *device, uint32_t program_id)
 {
 	struct bpf_prog_info info = {0};
 	uint32_t info_bytes = sizeof(info);
@@ -117,7 +104,7 @@ static int explain_busy(char *why, const char *device, uint32_t program_id)
 			info.name[0] = '\0';
 		close(fd);
 	}
-	return explain(why, -EBUSY,
+	return why_set(why, -EBUSY,
 	               "%s has another XDP program, \"%s\" (id %u); remove it (ip link set dev %s "
 	               "xdp off, or end its owner)",
 	               device, info.name[0] != '\0' ? info.name : "?", program_id, device);
@@ -153,16 +140,16 @@ static int device_mtu(const char *device)
 	return request.ifr_mtu;
 }
 
-int xdp_taken(const char *device, char *why)
+int xdp_taken(const char *device, struct why *why)
 {
 	struct bpf_xdp_query_opts query = {.sz = sizeof(query)};
 	int index = (int)if_nametoindex(device), status;
 
 	if (index == 0)
-		return explain(why, -ENODEV, "no network device is called \"%s\"", device);
+		return why_set(why, -ENODEV, "no network device is called \"%s\"", device);
 	status = bpf_xdp_query(index, 0, &query);
 	if (status != 0)
-		return explain(why, status, "cannot ask about %s: %s", device, strerror(-status));
+		return why_set(why, status, "cannot ask about %s: %s", device, strerror(-status));
 	if (query.attach_mode == XDP_ATTACHED_NONE)
 		return 0;
 	return explain_busy(why, device,
@@ -171,22 +158,22 @@ int xdp_taken(const char *device, char *why)
 	                                             : query.skb_prog_id);
 }
 
-static int explain_attach(char *why, const char *device, const char *mode, int status)
+static int explain_attach(struct why *why, const char *device, const char *mode, int status)
 {
 	if (status == -EPERM)
-		return explain(why, status,
+		return why_set(why, status,
 		               "attaching an XDP program to %s takes root or CAP_NET_ADMIN",
 		               device);
 	if (xdp_taken(device, why) == -EBUSY)
 		return -EBUSY;
-	return explain(why, -EOPNOTSUPP,
+	return why_set(why, -EOPNOTSUPP,
 	               "%s does not take XDP in %s mode (%s): the driver cannot, or not with an "
 	               "MTU of %d (try 3498), or the kernel is older than 5.18",
 	               device, mode, strerror(-status), device_mtu(device));
 }
 
 /* The link is not pinned, so the program leaves with its last descriptor: with us. */
-static int attach_as(struct xdp *xdp, const char *device, enum xdp_mode mode, char *why)
+static int attach_as(struct xdp *xdp, const char *device, enum xdp_mode mode, struct why *why)
 {
 	bool native = mode == XDP_MODE_NATIVE;
 	struct bpf_link_create_opts options = {
@@ -203,19 +190,19 @@ static int attach_as(struct xdp *xdp, const char *device, enum xdp_mode mode, ch
 	return 0;
 }
 
-static int attach(struct xdp *xdp, const struct xdp_config *config, char *why)
+static int attach(struct xdp *xdp, const struct xdp_config *config, struct why *why)
 {
 	int status;
 
 	if (if_nametoindex(config->device) == 0)
-		return explain(why, -ENODEV, "no network device is called \"%s\"", config->device);
+		return why_set(why, -ENODEV, "no network device is called \"%s\"", config->device);
 	if (config->mode != XDP_MODE_AUTO)
 		return attach_as(xdp, config->device, config->mode, why);
 	status = attach_as(xdp, config->device, XDP_MODE_NATIVE, why);
 	if (status != -EOPNOTSUPP)
 		return status;
 	/* Whatever is in native mode's way, generic mode may do without. */
-	snprintf(xdp->note, sizeof(xdp->note), "%s", why);
+	xdp->note = *why;
 	return attach_as(xdp, config->device, XDP_MODE_GENERIC, why);
 }
 
@@ -242,7 +229,7 @@ static void unmap_memory(struct bpf_map *map, void *memory)
 		munmap(memory, (bytes + page - 1) / page * page);
 }
 
-static int load(struct xdp *xdp, char *why)
+static int load(struct xdp *xdp, struct why *why)
 {
 	int status;
 
@@ -268,17 +255,17 @@ static int load(struct xdp *xdp, char *why)
 	return 0;
 }
 
-int xdp_open(const struct xdp_config *config, struct xdp **out, char *why)
+int xdp_open(const struct xdp_config *config, struct xdp **out, struct why *why)
 {
 	struct xdp *xdp;
 	int status;
 
 	if (config->slot_count < 1 || config->slot_count > XDP_SLOTS_MAX)
-		return explain(why, -EINVAL, "%u slots: 1 to %u are possible", config->slot_count,
+		return why_set(why, -EINVAL, "%u slots: 1 to %u are possible", config->slot_count,
 		               XDP_SLOTS_MAX);
 	xdp = calloc(1, sizeof(*xdp));
 	if (xdp == NULL)
-		return explain(why, -ENOMEM, "not enough memory");
+		return why_set(why, -ENOMEM, "not enough memory");
 	xdp->link = -1;
 	xdp->slot_count = config->slot_count;
 	status = load(xdp, why);
@@ -323,7 +310,7 @@ enum xdp_mode xdp_mode(const struct xdp *xdp)
 
 const char *xdp_note(const struct xdp *xdp)
 {
-	return xdp->note;
+	return xdp->note.text;
 }
 
 struct fast_settings *xdp_settings(const struct xdp *xdp)

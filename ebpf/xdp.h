@@ -13,9 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "bitmap/why.h"
 #include "ebpf/fastpath.h"
 
-#define XDP_WHY_BYTES 512
 #define XDP_SLOTS_MAX (1u << 17) /* 500 MB */
 
 struct xdp;
@@ -36,18 +36,18 @@ struct xdp_config {
  * xdp_open - load the program and attach it to the device; no channel is known to it yet, so
  * packets to our port with a header of ours are dropped until xdp_known() or
  * xdp_channel_open() names their channels. On success stores *out; the caller closes it. On
- * failure returns -errno with one line in `why` [XDP_WHY_BYTES]: -EPERM (capabilities),
+ * failure returns -errno with one line in `why`: -EPERM (capabilities),
  * -ENODEV (no such device), -EBUSY (it has another XDP program), -EOPNOTSUPP (the kernel or the
  * driver cannot), -EINVAL (slot_count), -ENOMEM and what the kernel says. Blocks for some 100 ms.
  */
-int xdp_open(const struct xdp_config *config, struct xdp **out, char *why);
+int xdp_open(const struct xdp_config *config, struct xdp **out, struct why *why);
 void xdp_close(struct xdp *xdp); /* NULL is fine */
 
 /*
  * xdp_taken - 0 when no XDP program sits on the device, -EBUSY when one does, with a line in `why`
- * [XDP_WHY_BYTES] that names it; -ENODEV, or what the kernel says. Changes nothing.
+ * that names it; -ENODEV, or what the kernel says. Changes nothing.
  */
-int xdp_taken(const char *device, char *why);
+int xdp_taken(const char *device, struct why *why);
 
 /* xdp_mode - how it is attached: never XDP_MODE_AUTO, except when the device is NULL. */
 enum xdp_mode xdp_mode(const struct xdp *xdp);
@@ -92,9 +92,9 @@ const char *fast_counter_name(enum fast_counter counter);
 
 /*
  * xdp_sweep - detach redirect.bpf.c from the device if a process that is no more has left it there.
- * 1: done; 0: there was nothing to do; -errno with one line in `why` [XDP_WHY_BYTES].
+ * 1: done; 0: there was nothing to do; -errno with one line in `why`.
  */
-int xdp_sweep(const char *device, char *why);
+int xdp_sweep(const char *device, struct why *why);
 
 /* xdp_program - the loaded program as a file descriptor that stays ours, for test runs. */
 int xdp_program(const struct xdp *xdp);

@@ -37,7 +37,7 @@ static bool ours(uint32_t id)
 	return same;
 }
 
-int xdp_sweep(const char *device, char *why)
+int xdp_sweep(const char *device, struct why *why)
 {
 	int index = (int)if_nametoindex(device);
 	uint32_t id = 0;
@@ -49,10 +49,9 @@ int xdp_sweep(const char *device, char *why)
 	err = bpf_xdp_detach(index, 0, NULL);
 	if (err == 0)
 		return 1;
-	snprintf(
-		why, XDP_WHY_BYTES,
+	return why_set(
+		why, err,
 		"%s still has the XDP program of a winnowd before this one, and it cannot be taken "
 		"off: %s: ip link set dev %s xdp off",
 		device, strerror(-err), device);
-	return err;
 }

@@ -23,15 +23,12 @@ struct gpu {
 
 /* ---- errors ---- */
 
-static int failed(char *why, const char *call, int device, cudaError_t err)
+static int failed(struct why *why, const char *call, int device, cudaError_t err)
 {
 	(void)cudaGetLastError(); /* it is ours: the caller's next check must not find it */
 	if (device < 0)
-		snprintf(why, GPU_WHY_BYTES, "%s: %s", call, cudaGetErrorString(err));
-	else
-		snprintf(why, GPU_WHY_BYTES, "%s on GPU %d: %s", call, device,
-		         cudaGetErrorString(err));
-	return -EIO;
+		return why_set(why, -EIO, "%s: %s", call, cudaGetErrorString(err));
+	return why_set(why, -EIO, "%s on GPU %d: %s", call, device, cudaGetErrorString(err));
 }
 
 /* A chain of calls: the first that fails is the one that is explained. */
@@ -42,24 +39,23 @@ static int failed(char *why, const char *call, int device, cudaError_t err)
 			(err) = failed(why, name, device, tried_);                                 \
 	} while (0)
 
-static int no_device(char *why, cudaError_t err)
+static int no_device(struct why *why, cudaError_t err)
 {
 	int version = 0;
 
 	(void)cudaGetLastError();
 	if (err == cudaErrorNoDevice)
-		snprintf(why, GPU_WHY_BYTES, "there is no GPU here");
-	else if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
-		snprintf(why, GPU_WHY_BYTES, "there is no CUDA driver (libcuda.so.1) here");
-	else if (err == cudaErrorInsufficientDriver)
-		snprintf(why, GPU_WHY_BYTES,
-		         "the driver is for CUDA %d.%d, winnow-cuda.so was built with %d.%d: it "
-		         "needs a newer driver or a build with an older CUDA",
-		         version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
-		         CUDART_VERSION % 1000 / 10);
-	else
-		snprintf(why, GPU_WHY_BYTES, "cudaGetDeviceCount: %s", cudaGetErrorString(err));
-	return -ENODEV;
+		return why_set(why, -ENODEV, "there is no GPU here");
+	if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
+		return why_set(why, -ENODEV, "there is no CUDA driver (libcuda.so.1) here");
+	if (err == cudaErrorInsufficientDriver)
+		return why_set(
+			why, -ENODEV,
+			"the driver is for CUDA %d.%d, winnow-cuda.so was built with %d.%d: it "
+			"needs a newer driver or a build with an older CUDA",
+			version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
+			CUDART_VERSION % 1000 / 10);
+	return why_set(why, -ENODEV, "cudaGetDeviceCount: %s", cudaGetErrorString(err));
 }
 
 /* ---- a thread at a GPU ---- */
@@ -98,7 +94,7 @@ struct visit {
  * The thread's device becomes ours, and what another thread captures into a graph does not
  * concern it: else a call as harmless as cudaStreamQuery() fails, and spoils the capture.
  */
-static int enter(int device, struct visit *before, char *why)
+static int enter(int device, struct visit *before, struct why *why)
 {
 	CUresult (*current)(CUcontext *);
 	void *call;
@@ -135,7 +131,7 @@ static void leave(int device, struct visit *before)
 }
 
 /* The communicator's thread: it stays where it was last. */
-static int use(const struct gpu *gpu, char *why)
+static int use(const struct gpu *gpu, struct why *why)
 {
 	struct visit ignored;
 
@@ -144,7 +140,7 @@ static int use(const struct gpu *gpu, char *why)
 
 /* ---- what callers have ---- */
 
-static int locate(const void *memory, int *device, char *why)
+static int locate(const void *memory, int *device, struct why *why)
 {
 	static atomic_bool there;
 	struct cudaPointerAttributes found;
@@ -166,16 +162,14 @@ static int locate(const void *memory, int *device, char *why)
 	TRY(err, current, "cudaPointerGetAttributes", cudaPointerGetAttributes(&found, memory));
 	if (err != 0)
 		return err;
-	if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
-		snprintf(why, GPU_WHY_BYTES, "a buffer is not in the memory of a GPU");
-		return -EINVAL;
-	}
+	if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged)
+		return why_set(why, -EINVAL, "a buffer is not in the memory of a GPU");
 	*device = found.device;
 	return 0;
 }
 
 /* Is it part of a capture, also by way of the legacy stream, which waits for those that are? */
-static int is_captured(int device, cudaStream_t stream, bool *out, char *why)
+static int is_captured(int device, cudaStream_t stream, bool *out, struct why *why)
 {
 	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
 	cudaError_t state = cudaStreamIsCapturing(stream, &capture);
@@ -201,7 +195,7 @@ static cudaError_t device_of(cudaStream_t stream, int *device)
 #endif
 }
 
-static int admit(int device, void *stream, char *why)
+static int admit(int device, void *stream, struct why *why)
 {
 	struct visit before;
 	bool captured = false;
@@ -214,19 +208,21 @@ static int admit(int device, void *stream, char *why)
 		TRY(err, device, "cudaStreamGetDevice", device_of(stream, &of));
 	leave(device, &before);
 	if (err == 0 && captured)
-		snprintf(why, GPU_WHY_BYTES,
-		         "the stream is being captured: an allreduce cannot be part of a CUDA "
-		         "graph");
-	else if (err == 0 && of != device)
-		snprintf(why, GPU_WHY_BYTES,
-		         "the buffers are on GPU %d, and the stream is on GPU %d", device, of);
-	return err != 0 ? err : captured || of != device ? -EINVAL : 0;
+		return why_set(
+			why, -EINVAL,
+			"the stream is being captured: an allreduce cannot be part of a CUDA "
+			"graph");
+	if (err == 0 && of != device)
+		return why_set(why, -EINVAL,
+		               "the buffers are on GPU %d, and the stream is on GPU %d", device,
+		               of);
+	return err;
 }
 
 /* ---- opening ---- */
 
 /* Frames come before other work, since workers wait for them; a scan is work like any other. */
-static int open_streams(struct gpu *gpu, char *why)
+static int open_streams(struct gpu *gpu, struct why *why)
 {
 	const int device = gpu->device;
 	int least = 0, greatest = 0, err = 0;
@@ -245,7 +241,7 @@ static int open_streams(struct gpu *gpu, char *why)
 }
 
 /* A kernel, or CUDA's own that fills memory, is loaded when it is first used, which may wait. */
-static int open_all(struct gpu *gpu, char *why)
+static int open_all(struct gpu *gpu, struct why *why)
 {
 	struct gpu_memory *memory = &gpu->memory;
 	const int device = gpu->device;
@@ -273,10 +269,10 @@ static int open_all(struct gpu *gpu, char *why)
 static void gpu_close(struct gpu *gpu)
 {
 	cudaStream_t streams[] = {gpu->out, gpu->in, gpu->rest};
-	char why[GPU_WHY_BYTES];
+	struct why why;
 	struct visit before;
 
-	if (enter(gpu->device, &before, why) == 0) {
+	if (enter(gpu->device, &before, &why) == 0) {
 		for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
 			if (streams[i] != NULL && cudaStreamSynchronize(streams[i]) == cudaSuccess)
 				(void)cudaStreamDestroy(streams[i]);
@@ -291,16 +287,14 @@ static void gpu_close(struct gpu *gpu)
 	free(gpu);
 }
 
-static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, char *why)
+static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, struct why *why)
 {
 	struct gpu *gpu = calloc(1, sizeof(*gpu));
 	struct visit before;
 	int err;
 
-	if (gpu == NULL) {
-		snprintf(why, GPU_WHY_BYTES, "out of memory");
-		return -ENOMEM;
-	}
+	if (gpu == NULL)
+		return why_set(why, -ENOMEM, "out of memory");
 	gpu->device = device;
 	gpu->memory.pinned_bytes = memory->pinned_bytes;
 	gpu->memory.device_bytes = (memory->device_bytes + 3) / 4 * 4;
@@ -323,7 +317,7 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, cha
 /* ---- work ---- */
 
 static int scan_in(const struct gpu *gpu, const struct gpu_scan *what, cudaStream_t stream,
-                   char *why)
+                   struct why *why)
 {
 	int err = 0;
 
@@ -335,7 +329,7 @@ static int scan_in(const struct gpu *gpu, const struct gpu_scan *what, cudaStrea
 	return err;
 }
 
-static int scan(struct gpu *gpu, const struct gpu_scan *what, void *stream, char *why)
+static int scan(struct gpu *gpu, const struct gpu_scan *what, void *stream, struct why *why)
 {
 	struct visit before;
 	int err = enter(gpu->device, &before, why);
@@ -347,14 +341,14 @@ static int scan(struct gpu *gpu, const struct gpu_scan *what, void *stream, char
 	return err;
 }
 
-static int scan_later(struct gpu *gpu, const struct gpu_scan *what, char *why)
+static int scan_later(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
 {
 	int err = use(gpu, why);
 
 	return err != 0 ? err : scan_in(gpu, what, gpu->rest, why);
 }
 
-static int copy(struct gpu *gpu, const struct gpu_copy *what, char *why)
+static int copy(struct gpu *gpu, const struct gpu_copy *what, struct why *why)
 {
 	int err = use(gpu, why);
 
@@ -364,7 +358,7 @@ static int copy(struct gpu *gpu, const struct gpu_copy *what, char *why)
 	return err;
 }
 
-static int follow(struct gpu *gpu, void *stream, char *why)
+static int follow(struct gpu *gpu, void *stream, struct why *why)
 {
 	struct visit before;
 	int err = enter(gpu->device, &before, why);
@@ -379,7 +373,7 @@ static int follow(struct gpu *gpu, void *stream, char *why)
 	return err;
 }
 
-static int check(struct gpu *gpu, char *why)
+static int check(struct gpu *gpu, struct why *why)
 {
 	cudaStream_t streams[] = {gpu->out, gpu->in, gpu->rest};
 	int err = use(gpu, why);

@@ -11,7 +11,7 @@
  * polls it. No call but open() and close() waits for the GPU or allocates.
  *
  * Functions that can fail return 0, -EINVAL (the caller's mistake), -ENODEV, -ENOMEM or -EIO (the
- * GPU or its driver), and explain it in `why`, GPU_WHY_BYTES. Any thread may call locate(), admit(),
+ * GPU or its driver), and explain it in `why`. Any thread may call locate(), admit(),
  * open(), scan() and follow(); one at a time the others.
  */
 #ifndef KERNELS_GPU_H
@@ -23,8 +23,8 @@
 #include <stdint.h>
 
 #include "bitmap/bitmap.h"
+#include "bitmap/why.h"
 
-#define GPU_WHY_BYTES 256
 #define GPU_PLUGIN_SYMBOL "winnow_gpu"
 
 #define GPU_PLAN_WORDS 64 /* of a segment's bitmap */
@@ -124,27 +124,28 @@ struct gpu_calls {
 	const char *version; /* WINNOW_VERSION that it was built with */
 
 	/* Which GPU does this memory belong to? NULL: which does this thread use? -ENODEV: there is none. */
-	int (*locate)(const void *memory, int *device, char *why);
+	int (*locate)(const void *memory, int *device, struct why *why);
 
 	/* May work be put into this stream of the GPU's? -EINVAL: it is being captured into a graph. */
-	int (*admit)(int device, void *stream, char *why);
+	int (*admit)(int device, void *stream, struct why *why);
 
 	/* *memory: sizes are given, places come back. Both may wait for all that the GPU does. */
-	int (*open)(int device, struct gpu_memory *memory, struct gpu **out, char *why);
+	int (*open)(int device, struct gpu_memory *memory, struct gpu **out, struct why *why);
 	void (*close)(struct gpu *gpu);
 
 	/* In the caller's stream, after what is there; NULL is the default stream, which is one, too. */
-	int (*scan)(struct gpu *gpu, const struct gpu_scan *scan, void *stream, char *why);
-	int (*scan_later)(struct gpu *gpu, const struct gpu_scan *scan, char *why); /* in our own */
+	int (*scan)(struct gpu *gpu, const struct gpu_scan *scan, void *stream, struct why *why);
+	int (*scan_later)(struct gpu *gpu, const struct gpu_scan *scan,
+	                  struct why *why); /* in our own */
 
 	/* Copies out happen one after the other, and so do those in. */
-	int (*copy)(struct gpu *gpu, const struct gpu_copy *copy, char *why);
+	int (*copy)(struct gpu *gpu, const struct gpu_copy *copy, struct why *why);
 
 	/* What comes next in the stream comes after all copies in so far. */
-	int (*follow)(struct gpu *gpu, void *stream, char *why);
+	int (*follow)(struct gpu *gpu, void *stream, struct why *why);
 
 	/* Is the GPU well? 0, or -EIO. */
-	int (*check)(struct gpu *gpu, char *why);
+	int (*check)(struct gpu *gpu, struct why *why);
 };
 
 #endif /* KERNELS_GPU_H */

@@ -46,7 +46,7 @@ struct visit {
 };
 
 /* The first GPU of ours comes first: any other call makes a context wherever the thread is. */
-static int enter(const struct node_gpus *gpus, struct visit *before, char *why)
+static int enter(const struct node_gpus *gpus, struct visit *before, struct why *why)
 {
 	int err = 0;
 
@@ -66,7 +66,7 @@ static void leave(struct visit *before)
 }
 
 /* The node's own thread stays where it was last: to go back would make a context there. */
-static int use(const struct node_gpus *gpus, char *why)
+static int use(const struct node_gpus *gpus, struct why *why)
 {
 	struct visit ignored;
 
@@ -77,7 +77,7 @@ static int use(const struct node_gpus *gpus, char *why)
  * Wait until NCCL has put into the streams what it was asked for: only then may more be put there.
  * `call` is the name for errors. 0, -EIO, -ECANCELED.
  */
-static int settle(struct node_gpus *gpus, const char *call, char *why)
+static int settle(struct node_gpus *gpus, const char *call, struct why *why)
 {
 	for (uint32_t i = 0; i < gpus->count; i++) {
 		const struct node_gpu *gpu = &gpus->gpu[i];
@@ -88,12 +88,10 @@ static int settle(struct node_gpus *gpus, const char *call, char *why)
 			TRY_NCCL(err, gpu->device, CommGetAsyncError, (gpu->comm, &result));
 			if (err != 0)
 				return err;
-			if (result == ncclInProgress && gpus->given_up(gpus->context)) {
-				snprintf(why, NODE_WHY_BYTES,
-				         "%s on GPU %d: the node's other GPUs did not come", call,
-				         gpu->device);
-				return -ECANCELED;
-			}
+			if (result == ncclInProgress && gpus->given_up(gpus->context))
+				return why_set(why, -ECANCELED,
+				               "%s on GPU %d: the node's other GPUs did not come",
+				               call, gpu->device);
 			if (result == ncclInProgress && spins < SETTLE_SPINS)
 				sched_yield();
 			else if (result == ncclInProgress)
@@ -107,7 +105,7 @@ static int settle(struct node_gpus *gpus, const char *call, char *why)
 
 /* ---- opening and closing ---- */
 
-static int make_id(char *id, char *why)
+static int make_id(char *id, struct why *why)
 {
 	ncclUniqueId made;
 	int err = nccl_open(why);
@@ -118,7 +116,7 @@ static int make_id(char *id, char *why)
 	return err;
 }
 
-static int open_gpu(struct node_gpu *gpu, char *why)
+static int open_gpu(struct node_gpu *gpu, struct why *why)
 {
 	int err = 0;
 
@@ -131,7 +129,7 @@ static int open_gpu(struct node_gpu *gpu, char *why)
 	return err;
 }
 
-static int open_comms(struct node_gpus *gpus, const char *id, char *why)
+static int open_comms(struct node_gpus *gpus, const char *id, struct why *why)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	ncclUniqueId unique;
@@ -186,9 +184,9 @@ static void close_comm(ncclComm_t comm)
 static void close_gpus(struct node_gpus *gpus)
 {
 	struct visit before;
-	char why[NODE_WHY_BYTES];
+	struct why why;
 
-	if (enter(gpus, &before, why) == 0) {
+	if (enter(gpus, &before, &why) == 0) {
 		for (uint32_t i = 0; i < gpus->count; i++) {
 			struct node_gpu *gpu = &gpus->gpu[i];
 
@@ -205,7 +203,7 @@ static void close_gpus(struct node_gpus *gpus)
 	free(gpus);
 }
 
-static int open_gpus(const struct node_setup *setup, struct node_gpus **out, char *why)
+static int open_gpus(const struct node_setup *setup, struct node_gpus **out, struct why *why)
 {
 	struct node_gpus *gpus;
 	struct visit before;
@@ -214,10 +212,8 @@ static int open_gpus(const struct node_setup *setup, struct node_gpus **out, cha
 	if (err != 0)
 		return err;
 	gpus = calloc(1, sizeof(*gpus));
-	if (gpus == NULL) {
-		snprintf(why, NODE_WHY_BYTES, "out of memory");
-		return -ENOMEM;
-	}
+	if (gpus == NULL)
+		return why_set(why, -ENOMEM, "out of memory");
 	gpus->world = setup->world;
 	gpus->rank = setup->rank;
 	gpus->count = setup->count;
@@ -266,7 +262,7 @@ static ncclRedOp_t op_of(enum reduction reduction)
 	return ops[reduction];
 }
 
-static int note(struct node_gpus *gpus, uint32_t number, void *const *streams, char *why)
+static int note(struct node_gpus *gpus, uint32_t number, void *const *streams, struct why *why)
 {
 	struct visit before;
 	int err = enter(gpus, &before, why);
@@ -283,7 +279,7 @@ static int note(struct node_gpus *gpus, uint32_t number, void *const *streams, c
 	return err;
 }
 
-static int after(struct node_gpus *gpus, uint32_t number, char *why)
+static int after(struct node_gpus *gpus, uint32_t number, struct why *why)
 {
 	int err = use(gpus, why);
 
@@ -299,7 +295,7 @@ static int after(struct node_gpus *gpus, uint32_t number, char *why)
 
 /* One GPU's part of a step. What does not divide by GPUs and blocks is the last one's. */
 static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_task *task,
-                    bool scatter, char *why)
+                    bool scatter, struct why *why)
 {
 	struct node_gpu *gpu = &gpus->gpu[index];
 	const uint64_t each = node_share(task->count, task->block_elems, gpus->world, 0).count;
@@ -331,9 +327,9 @@ static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_ta
 }
 
 /* For all GPUs of this process at once, as NCCL wants it. */
-static int step(struct node_gpus *gpus, const struct node_task *task, bool scatter, char *why)
+static int step(struct node_gpus *gpus, const struct node_task *task, bool scatter, struct why *why)
 {
-	char ignored[NODE_WHY_BYTES], *end_why = why;
+	struct why ignored, *end_why = why;
 	int err = 0, end = 0;
 
 	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
@@ -343,21 +339,21 @@ static int step(struct node_gpus *gpus, const struct node_task *task, bool scatt
 		err = step_one(gpus, i, task, scatter, why);
 	/* A group that has begun has to end. */
 	if (err != 0)
-		why = ignored;
+		why = &ignored;
 	TRY_NCCL(end, gpus->gpu[0].device, GroupEnd, ());
 	if (err != 0 || end != 0)
 		return err != 0 ? err : end;
 	return settle(gpus, scatter ? "ncclReduceScatter" : "ncclAllGather", end_why);
 }
 
-static int scatter(struct node_gpus *gpus, const struct node_task *task, char *why)
+static int scatter(struct node_gpus *gpus, const struct node_task *task, struct why *why)
 {
 	int err = use(gpus, why);
 
 	return err != 0 ? err : step(gpus, task, true, why);
 }
 
-static int gather(struct node_gpus *gpus, const struct node_task *task, char *why)
+static int gather(struct node_gpus *gpus, const struct node_task *task, struct why *why)
 {
 	int err = use(gpus, why);
 
@@ -371,7 +367,7 @@ static void *stream_of(struct node_gpus *gpus, uint32_t index)
 
 /* ---- looking ---- */
 
-static int look_gpu(const struct node_gpu *gpu, char *why)
+static int look_gpu(const struct node_gpu *gpu, struct why *why)
 {
 	ncclResult_t result = ncclSuccess;
 	cudaError_t state;
@@ -390,7 +386,7 @@ static int look_gpu(const struct node_gpu *gpu, char *why)
 	return err != 0 ? err : state == cudaErrorNotReady;
 }
 
-static int look(struct node_gpus *gpus, char *why)
+static int look(struct node_gpus *gpus, struct why *why)
 {
 	int state = use(gpus, why);
 
@@ -419,14 +415,13 @@ const struct node_calls winnow_node_gpus = {
 
 #else /* a build without NCCL's header: everything else that needs CUDA is there */
 
-static int make_id(char *id, char *why)
+static int make_id(char *id, struct why *why)
 {
 	(void)id;
-	snprintf(why, NODE_WHY_BYTES, "this build knows no NCCL: its header was not there");
-	return -ENOENT;
+	return why_set(why, -ENOENT, "this build knows no NCCL: its header was not there");
 }
 
-static int open_gpus(const struct node_setup *setup, struct node_gpus **out, char *why)
+static int open_gpus(const struct node_setup *setup, struct node_gpus **out, struct why *why)
 {
 	(void)setup, (void)out;
 	return make_id(NULL, why);

@@ -16,18 +16,17 @@
 
 struct nccl_functions nccl;
 
-static char nccl_why[NODE_WHY_BYTES]; /* why it is not open; "": it is */
+static struct why nccl_why; /* why it is not open; "": it is */
 static pthread_once_t nccl_once = PTHREAD_ONCE_INIT;
 
-int cuda_failed(char *why, const char *call, int device, cudaError_t err)
+int cuda_failed(struct why *why, const char *call, int device, cudaError_t err)
 {
 	(void)cudaGetLastError(); /* it is ours: the caller's next check must not find it */
-	snprintf(why, NODE_WHY_BYTES, "%s on GPU %d: %s", call, device, cudaGetErrorString(err));
-	return -EIO;
+	return why_set(why, -EIO, "%s on GPU %d: %s", call, device, cudaGetErrorString(err));
 }
 
 /* NCCL says no more than that CUDA failed; after most failures every call of CUDA's says how. */
-int nccl_failed(char *why, const char *call, int device, ncclResult_t result)
+int nccl_failed(struct why *why, const char *call, int device, ncclResult_t result)
 {
 	cudaError_t err = cudaSuccess;
 
@@ -38,9 +37,7 @@ int nccl_failed(char *why, const char *call, int device, ncclResult_t result)
 	if (err != cudaSuccess)
 		return cuda_failed(why, call, device, err);
 	(void)cudaGetLastError();
-	snprintf(why, NODE_WHY_BYTES, "%s on GPU %d: %s", call, device,
-	         nccl.GetErrorString(result));
-	return -EIO;
+	return why_set(why, -EIO, "%s on GPU %d: %s", call, device, nccl.GetErrorString(result));
 }
 
 static void find_library(void)
@@ -53,29 +50,27 @@ static void find_library(void)
 		name = "libnccl.so.2";
 	library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (library == NULL) {
-		snprintf(nccl_why, sizeof(nccl_why),
-		         "cannot open NCCL: %.160s; WINNOW_NCCL says where it is", dlerror());
+		why_set(&nccl_why, -ENOENT,
+		        "cannot open NCCL: %.160s; WINNOW_NCCL says where it is", dlerror());
 		return;
 	}
 #define NCCL_FIND(name)                                                                            \
 	symbol = dlsym(library, "nccl" #name);                                                     \
 	memcpy(&nccl.name, &symbol, sizeof(symbol));                                               \
 	if (symbol == NULL)                                                                        \
-		snprintf(nccl_why, sizeof(nccl_why), "NCCL lacks %s", "nccl" #name);
+		why_set(&nccl_why, -ENOENT, "NCCL lacks %s", "nccl" #name);
 	NCCL_CALLS(NCCL_FIND)
 	if (nccl.GetVersion != NULL && nccl.GetVersion(&version) == ncclSuccess &&
 	    version < NCCL_OLDEST)
-		snprintf(nccl_why, sizeof(nccl_why), "NCCL is of version %d.%d: 2.18 is the oldest",
-		         version / 10000, version / 100 % 100);
+		why_set(&nccl_why, -ENOENT, "NCCL is of version %d.%d: 2.18 is the oldest",
+		        version / 10000, version / 100 % 100);
 }
 
-int nccl_open(char *why)
+int nccl_open(struct why *why)
 {
 	pthread_once(&nccl_once, find_library);
-	if (nccl_why[0] == '\0')
-		return 0;
-	snprintf(why, NODE_WHY_BYTES, "%s", nccl_why);
-	return -ENOENT;
+	*why = nccl_why;
+	return why->text[0] == '\0' ? 0 : -ENOENT;
 }
 
 #else

@@ -22,12 +22,12 @@ struct nccl_functions {
 
 extern struct nccl_functions nccl; /* after nccl_open() */
 
-/* Open the library, once; 0, or -ENOENT and NODE_WHY_BYTES of why. */
-int nccl_open(char *why);
+/* Open the library, once; 0, or -ENOENT and one line in `why`. */
+int nccl_open(struct why *why);
 
 /* Each returns -EIO. */
-int cuda_failed(char *why, const char *call, int device, cudaError_t err);
-int nccl_failed(char *why, const char *call, int device, ncclResult_t result);
+int cuda_failed(struct why *why, const char *call, int device, cudaError_t err);
+int nccl_failed(struct why *why, const char *call, int device, ncclResult_t result);
 
 /* Chains of calls: the first that fails is the one that is explained. */
 #define TRY_CUDA(err, device, call, arguments)                                                     \

@@ -12,7 +12,7 @@
  *
  * Functions that can fail return 0 or: -EINVAL, the caller's mistake; -ENOENT, there is no NCCL;
  * -ECANCELED, given_up() said so; -EIO, NCCL, a GPU or its driver failed. They explain it in
- * `why`, NODE_WHY_BYTES, with call and GPU. After -EIO or -ECANCELED there is only abort() and close().
+ * `why` with call and GPU. After -EIO or -ECANCELED there is only abort() and close().
  *
  * Threads: any for note(), one at a time for all others. All processes of a node make the same calls
  * of scatter() and gather() in the same order.
@@ -24,8 +24,8 @@
 #include <stdint.h>
 
 #include "bitmap/dtype.h"
+#include "bitmap/why.h"
 
-#define NODE_WHY_BYTES 256
 #define NODE_ID_BYTES 128
 #define NODE_PLUGIN_SYMBOL "winnow_node_gpus"
 #define NODE_GPUS_MAX 64
@@ -74,24 +74,24 @@ static inline struct node_share node_share(uint64_t count, uint32_t block_elems,
 struct node_calls {
 	const char *version; /* WINNOW_VERSION that it was built with */
 
-	int (*id)(char *id, char *why);
-	int (*open)(const struct node_setup *setup, struct node_gpus **out, char *why);
+	int (*id)(char *id, struct why *why);
+	int (*open)(const struct node_setup *setup, struct node_gpus **out, struct why *why);
 
 	/*
 	 * note - what the callers' streams hold now is note `note`, below NODE_NOTES; after() has the
 	 * node's streams wait for it.
 	 */
-	int (*note)(struct node_gpus *gpus, uint32_t note, void *const *streams, char *why);
-	int (*after)(struct node_gpus *gpus, uint32_t note, char *why);
+	int (*note)(struct node_gpus *gpus, uint32_t note, void *const *streams, struct why *why);
+	int (*after)(struct node_gpus *gpus, uint32_t note, struct why *why);
 
-	int (*scatter)(struct node_gpus *gpus, const struct node_task *task, char *why);
-	int (*gather)(struct node_gpus *gpus, const struct node_task *task, char *why);
+	int (*scatter)(struct node_gpus *gpus, const struct node_task *task, struct why *why);
+	int (*gather)(struct node_gpus *gpus, const struct node_task *task, struct why *why);
 
 	/* The node's stream: what is put there after scatter() finds the share in recv. */
 	void *(*stream)(struct node_gpus *gpus, uint32_t index);
 
 	/* Are NCCL and the GPUs still well? 0: nothing is under way; 1: something is. */
-	int (*look)(struct node_gpus *gpus, char *why);
+	int (*look)(struct node_gpus *gpus, struct why *why);
 
 	/* Ends what NCCL has under way, and its communicators. */
 	void (*abort)(struct node_gpus *gpus);

@@ -13,8 +13,6 @@
 
 #include "ebpf/wire.h"
 
-#define WHY_BYTES 128
-
 enum field_kind {
 	FIELD_U32,
 	FIELD_U16,
@@ -254,34 +252,30 @@ static bool read_kind(const json_t *root, enum control_kind *out)
 }
 
 /* "join: 'rank' is missing, or not a number from 0 to 4294967295" */
-static void refuse(enum control_kind kind, const struct field *field, char *why)
+static int refuse(enum control_kind kind, const struct field *field, struct why *why)
 {
-	int used = snprintf(why, WHY_BYTES, "%s: '%s' is missing, or not ", kind_names[kind],
-	                    field->name);
-
 	if (field->kind == FIELD_U32 || field->kind == FIELD_U16)
-		snprintf(why + used, WHY_BYTES - (size_t)used, "a number from %u to %u", field->min,
-		         field->max);
-	else
-		snprintf(why + used, WHY_BYTES - (size_t)used, "%s", kind_wants[field->kind]);
+		return why_set(why, -EINVAL, "%s: '%s' is missing, or not a number from %u to %u",
+		               kind_names[kind], field->name, field->min, field->max);
+	return why_set(why, -EINVAL, "%s: '%s' is missing, or not %s", kind_names[kind],
+	               field->name, kind_wants[field->kind]);
 }
 
-int message_parse(const char *line, struct control_message *out, char *why)
+int message_parse(const char *line, struct control_message *out, struct why *why)
 {
 	char quoted[81];
 	json_error_t error;
 	json_t *root = json_loads(line, JSON_REJECT_DUPLICATES, &error);
-	int err = -EINVAL;
+	int err = 0;
 
 	memset(out, 0, sizeof(*out));
 	if (root == NULL) {
 		/* The parser quotes what it was given. */
 		copy_printable(error.text, quoted, sizeof(quoted));
-		snprintf(why, WHY_BYTES, "not JSON: %s", quoted);
-		return -EINVAL;
+		return why_set(why, -EINVAL, "not JSON: %s", quoted);
 	}
 	if (!json_is_object(root) || !read_kind(root, &out->kind)) {
-		snprintf(why, WHY_BYTES, "no message type that is known");
+		err = why_set(why, -EINVAL, "no message type that is known");
 		goto done;
 	}
 	for (size_t i = 0; i < FIELD_COUNT; i++) {
@@ -292,11 +286,10 @@ int message_parse(const char *line, struct control_message *out, char *why)
 		    (value == NULL && (field->used_by & MAY_MISS)))
 			continue;
 		if (!read_field(value, field, out)) {
-			refuse(out->kind, field, why);
+			err = refuse(out->kind, field, why);
 			goto done;
 		}
 	}
-	err = 0;
 done:
 	json_decref(root);
 	return err;

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bitmap/why.h"
+
 #define CONTROL_NAME_BYTES 65
 #define CONTROL_TEXT_BYTES 320
 #define CONTROL_NONCE_BYTES 32
@@ -74,10 +76,10 @@ struct control_message {
 };
 
 /*
- * message_parse - 0; or -EINVAL with a short reason in `why` (at least 128 bytes). *out is then
+ * message_parse - 0; or -EINVAL with a short reason in `why`. *out is then
  * not to be used, but for out->kind: 0 if even the type was not to be made out.
  */
-int message_parse(const char *line, struct control_message *out, char *why);
+int message_parse(const char *line, struct control_message *out, struct why *why);
 
 /* message_format - one line with its newline, in malloc'ed memory; NULL: out of memory. */
 char *message_format(const struct control_message *message);

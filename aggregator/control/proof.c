@@ -12,7 +12,6 @@
 
 #include "aggregator/control/message.h"
 
-#define WHY_BYTES 256
 #define KEYS_MAX 4096
 #define LINE_BYTES 1024
 
@@ -121,56 +120,48 @@ static int line_add(struct proof_keys *keys, char *line)
 	return count == 1 ? key_add(keys, "*", words[0]) : key_add(keys, words[0], words[1]);
 }
 
-static int file_read(struct proof_keys *keys, const char *path, char *why)
+static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 {
 	char line[LINE_BYTES];
 	uint32_t number = 0;
 	int err = 0;
 	FILE *file = fopen(path, "re");
 
-	if (file == NULL) {
-		err = -errno;
-		snprintf(why, WHY_BYTES, "cannot read key file %s: %s", path, strerror(errno));
-		return err;
-	}
+	if (file == NULL)
+		return why_set(why, -errno, "cannot read key file %s: %s", path, strerror(errno));
 	while (err == 0 && fgets(line, sizeof(line), file) != NULL) {
 		number++;
 		err = strlen(line) + 1 == sizeof(line) ? -EINVAL : line_add(keys, line);
 		if (err != 0)
-			snprintf(why, WHY_BYTES,
-			         "key file %s, line %u: want \"JOB KEY\" or \"KEY\", the key at "
-			         "least "
-			         "%d characters",
-			         path, number, PROOF_KEY_TEXT_MIN);
+			why_set(why, err,
+			        "key file %s, line %u: want \"JOB KEY\" or \"KEY\", the key at "
+			        "least "
+			        "%d characters",
+			        path, number, PROOF_KEY_TEXT_MIN);
 	}
 	sodium_memzero(line, sizeof(line));
-	if (err == 0 && ferror(file)) {
-		err = -EIO;
-		snprintf(why, WHY_BYTES, "cannot read key file %s: %s", path, strerror(EIO));
-	} else if (err == 0 && keys->count == 0) {
-		err = -EINVAL;
-		snprintf(why, WHY_BYTES, "key file %s holds no key", path);
-	}
+	if (err == 0 && ferror(file))
+		err = why_set(why, -EIO, "cannot read key file %s: %s", path, strerror(EIO));
+	else if (err == 0 && keys->count == 0)
+		err = why_set(why, -EINVAL, "key file %s holds no key", path);
 	fclose(file);
 	return err;
 }
 
-int proof_keys_load(const char *path, const char *text, struct proof_keys **out, char *why)
+int proof_keys_load(const char *path, const char *text, struct proof_keys **out, struct why *why)
 {
 	struct proof_keys *keys = calloc(1, sizeof(*keys));
 	int err;
 
-	if (keys == NULL) {
-		snprintf(why, WHY_BYTES, "out of memory");
-		return -ENOMEM;
-	}
+	if (keys == NULL)
+		return why_set(why, -ENOMEM, "out of memory");
 	if (path != NULL) {
 		err = file_read(keys, path, why);
 	} else {
 		err = key_add(keys, "*", text);
 		if (err != 0)
-			snprintf(why, WHY_BYTES, "WINNOW_KEY: want at least %d characters",
-			         PROOF_KEY_TEXT_MIN);
+			why_set(why, err, "WINNOW_KEY: want at least %d characters",
+			        PROOF_KEY_TEXT_MIN);
 	}
 	if (err != 0) {
 		proof_keys_free(keys);

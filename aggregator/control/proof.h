@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bitmap/why.h"
+
 #define PROOF_BYTES 32
 #define PROOF_KEY_TEXT_MIN 8 /* characters; shorter keys are refused */
 
@@ -56,7 +58,7 @@ struct proof_keys;
  * Returns 0 and *out (the caller frees it), or -errno with a one-line reason in `why`
  * (256 bytes): -ENOENT and the like from opening, -EINVAL for a bad line, -ENOMEM.
  */
-int proof_keys_load(const char *path, const char *text, struct proof_keys **out, char *why);
+int proof_keys_load(const char *path, const char *text, struct proof_keys **out, struct why *why);
 void proof_keys_free(struct proof_keys *keys);
 uint32_t proof_keys_count(const struct proof_keys *keys);
 

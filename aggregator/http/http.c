@@ -186,7 +186,7 @@ static struct MHD_Daemon *daemon_start(struct http *http)
 }
 
 int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_sources *sources,
-              struct http **out, char *why)
+              struct http **out, struct why *why)
 {
 	struct http *http = calloc(1, sizeof(*http));
 	const struct listener_hooks hooks = {
@@ -196,9 +196,8 @@ int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_
 		.sorry = sorry,
 	};
 	const union MHD_DaemonInfo *info;
-	int err = -ENOMEM;
+	int err = why_set(why, -ENOMEM, "out of memory");
 
-	snprintf(why, NET_WHY_BYTES, "out of memory");
 	if (http == NULL)
 		return err;
 	http->listener = LISTENER_NONE;

@@ -29,11 +29,11 @@ struct http_sources {
 };
 
 /*
- * http_open - 0, or -errno with one line in `why` [NET_WHY_BYTES]. Its handles are on `loop`; the
+ * http_open - 0, or -errno with one line in `why`. Its handles are on `loop`; the
  * loop's owner closes them, with no callback, and calls http_close() when the loop is done.
  */
 int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_sources *sources,
-              struct http **out, char *why);
+              struct http **out, struct why *why);
 void http_close(struct http *http); /* NULL is fine */
 
 /* The bodies, in malloc'ed memory; NULL when out of memory. For tests, too. */

@@ -186,7 +186,7 @@ static void totals_put(json_t *root, const struct jobs_totals *totals)
 
 char *http_status(const struct http_sources *sources, uint64_t uptime_us)
 {
-	char xdp[XDP_WHY_BYTES], listen[24];
+	char listen[24];
 	json_t *root, *list;
 	struct snapshot now;
 	char *text;
@@ -195,10 +195,9 @@ char *http_status(const struct http_sources *sources, uint64_t uptime_us)
 		return NULL;
 	root = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:o}", "version", WINNOW_VERSION,
 	                 "listen", net_format(&sources->listen, listen), "datapath",
-	                 http_datapath(sources), "xdp", offload_describe(sources->offload, xdp),
-	                 "isa", bitmap_best()->name, "threads", (int)sources->threads,
-	                 "rcvbuf_bytes", (int)sources->rcvbuf_bytes, "uptime_s",
-	                 seconds(uptime_us));
+	                 http_datapath(sources), "xdp", offload_describe(sources->offload), "isa",
+	                 bitmap_best()->name, "threads", (int)sources->threads, "rcvbuf_bytes",
+	                 (int)sources->rcvbuf_bytes, "uptime_s", seconds(uptime_us));
 	if (root == NULL) {
 		snapshot_free(&now);
 		return NULL;

@@ -166,14 +166,15 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 {
 	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
 	struct control_message message;
-	char why[128];
+	struct why why;
 
 	if (!peer->used)
 		return;
 	jobs->now_us = now_us;
 	peer->heard_us = now_us;
-	if (message_parse(line, &message, why) != 0) {
-		jobs_garbage(jobs, peer, message.kind != 0 || peer->job != NULL ? why : stranger);
+	if (message_parse(line, &message, &why) != 0) {
+		jobs_garbage(jobs, peer,
+		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
 		return;
 	}
 	if (peer->job == NULL) {

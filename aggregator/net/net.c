@@ -33,33 +33,28 @@ bool net_plugin_path(const char *name, char *path)
 	return false;
 }
 
-static int plugin_open(const char *name, const struct net_plugin **out, char *why)
+static int plugin_open(const char *name, const struct net_plugin **out, struct why *why)
 {
 	const struct net_plugin *plugin;
 	char path[PATH_MAX];
 	void *object;
 
-	if (strchr(name, '/') != NULL || !net_plugin_path(name, path)) {
-		snprintf(why, NET_WHY_BYTES, "there is no datapath '%.60s' in this build", name);
-		return -ENOENT;
-	}
+	if (strchr(name, '/') != NULL || !net_plugin_path(name, path))
+		return why_set(why, -ENOENT, "there is no datapath '%.60s' in this build", name);
 	object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (object == NULL) {
-		snprintf(why, NET_WHY_BYTES, "cannot open datapath %s: %.180s", name, dlerror());
-		return -ELIBACC;
-	}
+	if (object == NULL)
+		return why_set(why, -ELIBACC, "cannot open datapath %s: %s", name, dlerror());
 	plugin = dlsym(object, NET_PLUGIN_SYMBOL);
 	if (plugin == NULL || strcmp(plugin->version, WINNOW_VERSION) != 0) {
-		snprintf(why, NET_WHY_BYTES, "%.180s belongs to another version, not to %s", path,
-		         WINNOW_VERSION);
 		dlclose(object);
-		return -ELIBACC;
+		return why_set(why, -ELIBACC, "%s belongs to another version, not to %s", path,
+		               WINNOW_VERSION);
 	}
 	*out = plugin;
 	return 0;
 }
 
-int net_backend_named(const char *name, const struct net_backend **out, char *why)
+int net_backend_named(const char *name, const struct net_backend **out, struct why *why)
 {
 	const struct net_plugin *plugin;
 	int err;
@@ -76,9 +71,9 @@ int net_backend_named(const char *name, const struct net_backend **out, char *wh
 const char *net_backend_about(const char *name)
 {
 	const struct net_plugin *plugin;
-	char why[NET_WHY_BYTES];
+	struct why why;
 
-	return plugin_open(name, &plugin, why) == 0 ? plugin->about : NULL;
+	return plugin_open(name, &plugin, &why) == 0 ? plugin->about : NULL;
 }
 
 /* ---- addresses ---- */
@@ -103,26 +98,23 @@ static bool is_ipv6(const char *text)
 }
 
 /* "HOST:PORT" into its parts. */
-static int split(const char *text, char host[256], uint16_t *port, char *why)
+static int split(const char *text, char host[256], uint16_t *port, struct why *why)
 {
 	const char *colon = strrchr(text, ':');
 	char *end = NULL;
 	unsigned long number = 0;
 
-	if (is_ipv6(text)) {
-		snprintf(why, NET_WHY_BYTES,
-		         "'%.100s' is an IPv6 address: Winnow uses IPv4 only, give an IPv4 address",
-		         text);
-		return -EINVAL;
-	}
+	if (is_ipv6(text))
+		return why_set(
+			why, -EINVAL,
+			"'%.100s' is an IPv6 address: Winnow uses IPv4 only, give an IPv4 address",
+			text);
 	if (colon != NULL)
 		number = strtoul(colon + 1, &end, 10);
 	if (colon == NULL || colon == text || colon[1] == '\0' || *end != '\0' || number == 0 ||
-	    number > 65535 || (size_t)(colon - text) >= 256) {
-		snprintf(why, NET_WHY_BYTES, "'%.100s' is not HOST:PORT, such as 10.0.0.1:5555",
-		         text);
-		return -EINVAL;
-	}
+	    number > 65535 || (size_t)(colon - text) >= 256)
+		return why_set(why, -EINVAL, "'%.100s' is not HOST:PORT, such as 10.0.0.1:5555",
+		               text);
 	memcpy(host, text, (size_t)(colon - text));
 	host[colon - text] = '\0';
 	*port = (uint16_t)number;
@@ -130,36 +122,33 @@ static int split(const char *text, char host[256], uint16_t *port, char *why)
 }
 
 /* The name service has no IPv4 address for it. Has it another? */
-static void tell_unknown(const char *host, int err, char *why)
+static int tell_unknown(const char *host, int err, struct why *why)
 {
 	struct addrinfo hints = {.ai_family = AF_INET6, .ai_socktype = SOCK_STREAM}, *found;
 
-	if (getaddrinfo(host, NULL, &hints, &found) != 0) {
-		snprintf(why, NET_WHY_BYTES, "cannot find host '%.100s': %s", host,
-		         gai_strerror(err));
-		return;
-	}
+	if (getaddrinfo(host, NULL, &hints, &found) != 0)
+		return why_set(why, -EHOSTUNREACH, "cannot find host '%.100s': %s", host,
+		               gai_strerror(err));
 	freeaddrinfo(found);
-	snprintf(why, NET_WHY_BYTES,
-	         "host '%.100s' has IPv6 addresses only: Winnow uses IPv4, give it an IPv4 address",
-	         host);
+	return why_set(
+		why, -EHOSTUNREACH,
+		"host '%.100s' has IPv6 addresses only: Winnow uses IPv4, give it an IPv4 address",
+		host);
 }
 
-int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, char *why)
+int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, struct why *why)
 {
 	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;
 	uint32_t known = 0, i;
 	char host[256];
-	uint16_t port;
+	uint16_t port = 0;
 	int err = split(text, host, &port, why);
 
 	if (err != 0)
 		return err;
 	err = getaddrinfo(host, NULL, &hints, &found);
-	if (err != 0) {
-		tell_unknown(host, err, why);
-		return -EHOSTUNREACH;
-	}
+	if (err != 0)
+		return tell_unknown(host, err, why);
 	for (const struct addrinfo *at = found; at != NULL && known < NET_NAME_ADDRESSES_MAX;
 	     at = at->ai_next) {
 		const struct sockaddr_in *in = (const void *)at->ai_addr;
@@ -174,7 +163,7 @@ int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, cha
 	return 0;
 }
 
-int net_resolve(const char *text, struct net_addr *out, char *why)
+int net_resolve(const char *text, struct net_addr *out, struct why *why)
 {
 	struct net_addr all[NET_NAME_ADDRESSES_MAX];
 	uint32_t count;
@@ -185,7 +174,7 @@ int net_resolve(const char *text, struct net_addr *out, char *why)
 	return err;
 }
 
-int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, char *why)
+int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, struct why *why)
 {
 	const char *slash = strchr(text, '/');
 	size_t length = slash != NULL ? (size_t)(slash - text) : strlen(text);
@@ -198,11 +187,9 @@ int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, char *why
 		host[length] = '\0';
 	}
 	if (length >= sizeof(host) || inet_pton(AF_INET, host, &address) != 1 ||
-	    (slash != NULL && (*end != '\0' || bits == 0 || bits > 32))) {
-		snprintf(why, NET_WHY_BYTES,
-		         "'%.100s' is not ADDR or ADDR/BITS, such as 10.0.0.1/24", text);
-		return -EINVAL;
-	}
+	    (slash != NULL && (*end != '\0' || bits == 0 || bits > 32)))
+		return why_set(why, -EINVAL,
+		               "'%.100s' is not ADDR or ADDR/BITS, such as 10.0.0.1/24", text);
 	*ip = ntohl(address.s_addr);
 	*prefix_bits = (uint32_t)bits;
 	return 0;

@@ -17,11 +17,12 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "bitmap/why.h"
+
 #define NET_BURST_MAX 256                 /* datagrams in one call */
 #define NET_BATCH_BYTES_MAX (512u * 1024) /* of one send() */
-#define NET_WHY_BYTES 256
-#define NET_REST_FD UINT32_MAX /* rest(): as long as fd() has nothing */
-#define NET_TROUBLES_MAX 64    /* peers that one troubles() names */
+#define NET_REST_FD UINT32_MAX            /* rest(): as long as fd() has nothing */
+#define NET_TROUBLES_MAX 64               /* peers that one troubles() names */
 
 struct net;
 
@@ -100,9 +101,9 @@ struct net_backend {
 	/*
 	 * open - bind to config's address and reserve all memory this queue will use. On
 	 * success stores the queue in *out; the caller closes it. On failure returns -errno
-	 * with one line in `why` [NET_WHY_BYTES]: -EADDRINUSE, -EACCES, -ENOMEM and the like.
+	 * with one line in `why`: -EADDRINUSE, -EACCES, -ENOMEM and the like.
 	 */
-	int (*open)(const struct net_config *config, struct net **out, char *why);
+	int (*open)(const struct net_config *config, struct net **out, struct why *why);
 
 	/* recv - up to `max` (<= NET_BURST_MAX) datagrams; returns how many, 0 if none wait. */
 	uint32_t (*recv)(struct net *net, struct net_in in[], uint32_t max);
@@ -130,7 +131,7 @@ struct net_backend {
 	uint32_t (*troubles)(struct net *net, struct net_trouble out[NET_TROUBLES_MAX]);
 
 	/* health - 0; or -errno and one line in `why` when nothing will come or go here again. */
-	int (*health)(struct net *net, char *why);
+	int (*health)(struct net *net, struct why *why);
 	void (*stats)(const struct net *net, struct net_stats *out);
 	/* The receive buffer granted, as the kernel counts. */
 	uint32_t (*buffer)(const struct net *net);
@@ -160,7 +161,7 @@ bool net_plugin_path(const char *name, char *path);
  * dpdk, are objects of their own (winnow-NAME.so), opened at the first call and never closed.
  * -ENOENT: there is none of that name; -ELIBACC: it cannot be opened; one line in `why`.
  */
-int net_backend_named(const char *name, const struct net_backend **out, char *why);
+int net_backend_named(const char *name, const struct net_backend **out, struct why *why);
 
 /* net_backend_about - the library of an object that is there and can be opened; NULL: it is not. */
 const char *net_backend_about(const char *name);
@@ -170,7 +171,7 @@ const char *net_backend_about(const char *name);
  * not have that form or is IPv6, -EHOSTUNREACH when the name is not known or has IPv6 addresses
  * only; one line in `why`.
  */
-int net_resolve(const char *text, struct net_addr *out, char *why);
+int net_resolve(const char *text, struct net_addr *out, struct why *why);
 
 #define NET_NAME_ADDRESSES_MAX 8
 
@@ -178,13 +179,13 @@ int net_resolve(const char *text, struct net_addr *out, char *why);
  * net_resolve_all - the same for all addresses of the name, each once, in the name service's
  * order, to out[NET_NAME_ADDRESSES_MAX]; what is beyond that is left out. *count: 1 at least.
  */
-int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, char *why);
+int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, struct why *why);
 
 /*
  * net_network - "ADDR" or "ADDR/BITS" to an address and the length of its network's prefix
  * (0 when not given). -EINVAL, with one line in `why`.
  */
-int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, char *why);
+int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, struct why *why);
 
 /* net_format - "10.0.0.1:5555" into `text` (at least 24 bytes); returns it. */
 char *net_format(const struct net_addr *address, char *text);

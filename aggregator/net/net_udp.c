@@ -93,7 +93,7 @@ static void udp_close(struct net *net)
 	free(net);
 }
 
-static int udp_open(const struct net_config *config, struct net **out, char *why)
+static int udp_open(const struct net_config *config, struct net **out, struct why *why)
 {
 	struct net *net = calloc(1, sizeof(*net));
 	int err;
@@ -119,8 +119,7 @@ static int udp_open(const struct net_config *config, struct net **out, char *why
 	return 0;
 no_memory:
 	udp_close(net);
-	snprintf(why, NET_WHY_BYTES, "out of memory for a UDP socket's buffers");
-	return -ENOMEM;
+	return why_set(why, -ENOMEM, "out of memory for a UDP socket's buffers");
 }
 
 /* ---- receiving ---- */
@@ -414,7 +413,7 @@ static uint32_t udp_troubles(struct net *net, struct net_trouble out[NET_TROUBLE
 	return trouble_take(&net->troubles, out);
 }
 
-static int udp_health(struct net *net, char *why)
+static int udp_health(struct net *net, struct why *why)
 {
 	(void)net;
 	(void)why;

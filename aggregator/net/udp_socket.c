@@ -17,13 +17,12 @@
 #define UDP_GRO 104
 #endif
 
-static int explain(char *why, const char *what, const struct net_addr *address)
+static int explain(struct why *why, const char *what, const struct net_addr *address)
 {
 	int err = errno;
 	char text[24];
 
-	snprintf(why, NET_WHY_BYTES, "%s %s: %s", what, net_format(address, text), strerror(err));
-	return -err;
+	return why_set(why, -err, "%s %s: %s", what, net_format(address, text), strerror(err));
 }
 
 /* The granted size is up to the system's limit; CAP_NET_ADMIN may go beyond. */
@@ -82,7 +81,7 @@ static void set_options(int fd, const struct net_config *config, uint32_t *buffe
 	set_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE, config->buffer_bytes);
 }
 
-static int bind_to(int fd, const struct net_config *config, struct net_addr *local, char *why)
+static int bind_to(int fd, const struct net_config *config, struct net_addr *local, struct why *why)
 {
 	uint32_t ip = config->group_ip != 0 ? config->group_ip : config->local.ip;
 	struct sockaddr_in address = {
@@ -105,7 +104,7 @@ static int bind_to(int fd, const struct net_config *config, struct net_addr *loc
 }
 
 int udp_socket_open(const struct net_config *config, int *fd, struct net_addr *local,
-                    uint32_t *buffer_bytes, char *why)
+                    uint32_t *buffer_bytes, struct why *why)
 {
 	int err;
 

@@ -10,6 +10,6 @@
  * receive buffer granted in *buffer_bytes. 0, or -errno with one line in `why`.
  */
 int udp_socket_open(const struct net_config *config, int *fd, struct net_addr *local,
-                    uint32_t *buffer_bytes, char *why);
+                    uint32_t *buffer_bytes, struct why *why);
 
 #endif /* AGGREGATOR_NET_UDP_SOCKET_H */

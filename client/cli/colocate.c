@@ -87,7 +87,8 @@ static int usage_error(const char *text, const char *value)
 static int hosts_read(void)
 {
 	const char *at = settings.hosts;
-	char text[HOST_BYTES + 8], why[NET_WHY_BYTES];
+	char text[HOST_BYTES + 8];
+	struct why why;
 
 	if (at == NULL || *at == '\0')
 		return usage_error("say which hosts take part: --hosts %s", "node0,node1");
@@ -102,8 +103,8 @@ static int hosts_read(void)
 		at += length;
 		snprintf(text, sizeof(text), "%s:%u", run.hosts[run.host_count],
 		         (unsigned)settings.port);
-		if (net_resolve(text, &run.addresses[run.host_count], why) != 0)
-			return usage_error("--hosts: %s", why);
+		if (net_resolve(text, &run.addresses[run.host_count], &why) != 0)
+			return usage_error("--hosts: %s", why.text);
 		run.host_count++;
 	}
 	return 0;

@@ -35,7 +35,7 @@ static void free_all(struct winnow_comm *comm)
 }
 
 /* Signals are the program's business: the thread takes none. */
-static int start_thread(struct winnow_comm *comm, char *why)
+static int start_thread(struct winnow_comm *comm, struct why *why)
 {
 	sigset_t all, before;
 	int err;
@@ -44,10 +44,8 @@ static int start_thread(struct winnow_comm *comm, char *why)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = pthread_create(&comm->thread, NULL, comm_run, comm);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (err != 0) {
-		snprintf(why, COMM_ERROR_BYTES, "cannot start a thread: %s", strerror(err));
-		return WINNOW_ERR_SYSTEM;
-	}
+	if (err != 0)
+		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
 	comm->thread_started = true;
 	return WINNOW_OK;
 }
@@ -80,7 +78,7 @@ static bool await_all(struct winnow_comm *comm, const volatile int *give_up)
 	return decided;
 }
 
-static int create(const struct winnow_config *config, struct winnow_comm *comm, char *why)
+static int create(const struct winnow_config *config, struct winnow_comm *comm, struct why *why)
 {
 	int result = comm_configure(comm, config, why);
 
@@ -88,25 +86,21 @@ static int create(const struct winnow_config *config, struct winnow_comm *comm, 
 		result = comm_open_session(comm, why);
 	if (result == WINNOW_OK) {
 		comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		if (comm->wake_fd < 0) {
-			snprintf(why, COMM_ERROR_BYTES, "cannot make an eventfd: %s",
-			         strerror(errno));
-			return WINNOW_ERR_SYSTEM;
-		}
+		if (comm->wake_fd < 0)
+			return why_set(why, WINNOW_ERR_SYSTEM, "cannot make an eventfd: %s",
+			               strerror(errno));
 		comm_trace_open(comm);
 		comm_ask_open(comm);
 		result = start_thread(comm, why);
 	}
 	if (result != WINNOW_OK)
 		return result;
-	if (!await_all(comm, config->give_up)) {
-		snprintf(why, COMM_ERROR_BYTES, "given up before all workers had joined");
-		return WINNOW_ERR_ABORTED;
-	}
+	if (!await_all(comm, config->give_up))
+		return why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
 	pthread_mutex_lock(&comm->lock);
 	if (comm->state == SESSION_FAILED) {
 		result = (int)comm->result;
-		snprintf(why, COMM_ERROR_BYTES, "%s", comm->error);
+		*why = comm->error;
 	}
 	pthread_mutex_unlock(&comm->lock);
 	return result;
@@ -115,7 +109,7 @@ static int create(const struct winnow_config *config, struct winnow_comm *comm, 
 int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **out)
 {
 	struct winnow_comm *comm = calloc(1, sizeof(*comm));
-	char why[COMM_ERROR_BYTES] = "";
+	struct why why = {""};
 	int result;
 
 	*out = NULL;
@@ -130,7 +124,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 	pthread_mutex_init(&comm->gpu_lock, NULL);
 	comm_cond_init(&comm->changed);
 	comm_fork_add(comm);
-	result = create(config, comm, why);
+	result = create(config, comm, &why);
 	if (result == WINNOW_OK) {
 		*out = comm;
 		return WINNOW_OK;
@@ -138,7 +132,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 	if (comm->thread_started)
 		stop_thread(comm);
 	free_all(comm);
-	return comm_fail(result, why);
+	return comm_fail(result, why.text);
 }
 
 void winnow_comm_destroy(struct winnow_comm *comm)

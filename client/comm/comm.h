@@ -38,7 +38,6 @@
 #include "client/gpu/staging.h"
 #include "client/trace/trace_ask.h"
 
-#define COMM_ERROR_BYTES 512
 #define COMM_CONNECT_US 10000000 /* how long to knock at a port that refuses */
 #define COMM_CONNECT_AGAIN_US 200000
 #define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that led to nothing */
@@ -76,7 +75,7 @@ struct winnow_request {
 	struct staging_op *staged;    /* likewise, until it is done */
 	struct staging_bytes staged_bytes;
 	int32_t nothing[COMM_GUARD_COUNT_MAX]; /* a guard's tensor: see comm_parts.c */
-	char why[COMM_ERROR_BYTES];            /* when it has failed */
+	struct why why;                        /* when it has failed */
 	/* Under the lock. */
 	bool done;
 	uint32_t holders;    /* the library until it is done, and its caller */
@@ -133,7 +132,7 @@ struct winnow_comm {
 	bool fast;
 	uint32_t channels, payload, window, op_slots;
 	enum winnow_result result; /* thread: wo; when failed */
-	char error[COMM_ERROR_BYTES];
+	struct why error;
 	struct winnow_request *submitted_first, *submitted_last;
 	struct winnow_request *unused;
 	struct winnow_request *requests; /* all there are */
@@ -215,7 +214,7 @@ bool comm_gpu_idle(const struct winnow_comm *comm);
 void comm_gpu_close(struct winnow_comm *comm);
 
 /* comm_file.c: what WINNOW_CONFIG's file says, into fields of `config`; an enum winnow_result. */
-int comm_file_read(struct winnow_config *config, char *why);
+int comm_file_read(struct winnow_config *config, struct why *why);
 
 /* A number of struct winnow_config: its names, and what it may be. */
 struct comm_number {
@@ -235,9 +234,9 @@ int comm_flag(const char *text);
 enum winnow_wire comm_wire(const char *text); /* below 0: it is none */
 
 /* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
-int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why);
-int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, char *why);
-int comm_open_session(struct winnow_comm *comm, char *why);
+int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
+int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
+int comm_open_session(struct winnow_comm *comm, struct why *why);
 
 /*
  * comm_fork.c: from add to remove a fork's child closes the control connections and ask_fd. What

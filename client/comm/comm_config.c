@@ -2,15 +2,12 @@
 /* comm_config.c - from a struct winnow_config to an open session; everything that can be wrong with it */
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "client/comm/comm.h"
-
-#define WHY_BYTES COMM_ERROR_BYTES
 
 _Static_assert(WINNOW_F32 == (int)DTYPE_F32 && WINNOW_F16 == (int)DTYPE_F16 &&
                        WINNOW_BF16 == (int)DTYPE_BF16 && WINNOW_F64 == (int)DTYPE_F64 &&
@@ -39,7 +36,7 @@ static int env_flag(const char *name, int fallback)
 
 void winnow_config_init(struct winnow_config *config)
 {
-	char why[WHY_BYTES];
+	struct why why;
 	const char *wire = env_text("WINNOW_WIRE", NULL);
 
 	*config = (struct winnow_config){
@@ -64,7 +61,7 @@ void winnow_config_init(struct winnow_config *config)
 		.data_address = env_text("WINNOW_DATA_ADDRESS", NULL),
 		.gateway = env_text("WINNOW_GATEWAY", NULL),
 	};
-	(void)comm_file_read(config, why); /* what is wrong with it is said at create */
+	(void)comm_file_read(config, &why); /* what is wrong with it is said at create */
 	for (const struct comm_number *n = comm_numbers; n->name != NULL; n++) {
 		const char *value = env_text(n->env, NULL);
 
@@ -77,18 +74,6 @@ void winnow_config_init(struct winnow_config *config)
 
 /* ---- checking ---- */
 
-static int invalid(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static int invalid(char *why, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(why, WHY_BYTES, format, args);
-	va_end(args);
-	return WINNOW_ERR_INVALID;
-}
-
 static uint32_t number_of(const struct winnow_config *c, const struct comm_number *n)
 {
 	return *(const uint32_t *)(const void *)((const char *)c + n->at);
@@ -99,18 +84,18 @@ static void tell_value(const struct comm_number *n, uint32_t value, char *text, 
 {
 	const char *env = env_text(n->env, NULL), *path = env_text("WINNOW_CONFIG", NULL);
 	struct winnow_config from_file = {0};
-	char why[WHY_BYTES];
+	struct why why;
 
 	if (env != NULL && comm_number(env) == value)
 		snprintf(text, room, "%s is '%.80s'", n->env, env);
-	else if (path != NULL && value != 0 && comm_file_read(&from_file, why) == WINNOW_OK &&
+	else if (path != NULL && value != 0 && comm_file_read(&from_file, &why) == WINNOW_OK &&
 	         number_of(&from_file, n) == value)
 		snprintf(text, room, "%s in WINNOW_CONFIG %.120s is %u", n->name, path, value);
 	else
 		snprintf(text, room, "%s is %u", n->name, value);
 }
 
-static int check_numbers(const struct winnow_config *c, char *why)
+static int check_numbers(const struct winnow_config *c, struct why *why)
 {
 	char text[256];
 
@@ -120,20 +105,20 @@ static int check_numbers(const struct winnow_config *c, char *why)
 		if ((value >= n->least && value <= n->most) || (n->or_0 && value == 0))
 			continue;
 		tell_value(n, value, text, sizeof(text));
-		return invalid(why, "%s: want %u to %u%s", text, n->least, n->most,
-		               n->or_0 ? ", or 0" : "");
+		return why_set(why, WINNOW_ERR_INVALID, "%s: want %u to %u%s", text, n->least,
+		               n->most, n->or_0 ? ", or 0" : "");
 	}
 	return WINNOW_OK;
 }
 
-static int check_flag(const char *name, int value, char *why)
+static int check_flag(const char *name, int value, struct why *why)
 {
-	return value != COMM_NO_FLAG
-	               ? WINNOW_OK
-	               : invalid(why, "%s is '%.80s': want yes or no", name, getenv(name));
+	return value != COMM_NO_FLAG ? WINNOW_OK
+	                             : why_set(why, WINNOW_ERR_INVALID,
+	                                       "%s is '%.80s': want yes or no", name, getenv(name));
 }
 
-static int check_flags(const struct winnow_config *c, char *why)
+static int check_flags(const struct winnow_config *c, struct why *why)
 {
 	int result = check_flag("WINNOW_INSECURE_NO_KEY", c->insecure_no_key, why);
 
@@ -144,25 +129,28 @@ static int check_flags(const struct winnow_config *c, char *why)
 	return result;
 }
 
-static int check_key(const struct winnow_config *c, char *why)
+static int check_key(const struct winnow_config *c, struct why *why)
 {
 	if (c->insecure_no_key && (c->key_file != NULL || c->key != NULL))
-		return invalid(why, "insecure_no_key contradicts a key: give one of them");
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "insecure_no_key contradicts a key: give one of them");
 	if (!c->insecure_no_key && c->key_file == NULL && c->key == NULL)
-		return invalid(why, "no job key: give --key-file FILE or WINNOW_KEY, or, when "
-		                    "winnowd runs so too, --insecure-no-key");
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "no job key: give --key-file FILE or WINNOW_KEY, or, when "
+		               "winnowd runs so too, --insecure-no-key");
 	return WINNOW_OK;
 }
 
-static int check(const struct winnow_config *c, char *why)
+static int check(const struct winnow_config *c, struct why *why)
 {
 	const char *wire = env_text("WINNOW_WIRE", NULL);
 	int result;
 
 	if (c->aggregators == NULL)
-		return invalid(why, "no aggregator given: set WINNOW_AGGREGATORS=HOST:PORT");
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "no aggregator given: set WINNOW_AGGREGATORS=HOST:PORT");
 	if (c->job == NULL || !message_name_valid(c->job))
-		return invalid(why,
+		return why_set(why, WINNOW_ERR_INVALID,
 		               "job name '%.80s': want 1 to 64 letters, digits, '.', '_' or '-'",
 		               c->job != NULL ? c->job : "");
 	result = check_numbers(c, why);
@@ -171,15 +159,18 @@ static int check(const struct winnow_config *c, char *why)
 	if (result != WINNOW_OK)
 		return result;
 	if (c->rank >= c->world)
-		return invalid(why, "rank is %u: want 0 to %u, below world", c->rank, c->world - 1);
+		return why_set(why, WINNOW_ERR_INVALID, "rank is %u: want 0 to %u, below world",
+		               c->rank, c->world - 1);
 	if ((int)c->wire == -1 && wire != NULL)
-		return invalid(why, "WINNOW_WIRE is '%.80s': want auto, f32 or fixed32", wire);
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "WINNOW_WIRE is '%.80s': want auto, f32 or fixed32", wire);
 	if (c->wire < WINNOW_WIRE_AUTO || c->wire > WINNOW_WIRE_FIXED32)
-		return invalid(why, "wire form %d: want auto, f32 or fixed32", (int)c->wire);
+		return why_set(why, WINNOW_ERR_INVALID, "wire form %d: want auto, f32 or fixed32",
+		               (int)c->wire);
 	return check_key(c, why);
 }
 
-static int load_key(struct winnow_comm *comm, const struct winnow_config *c, char *why)
+static int load_key(struct winnow_comm *comm, const struct winnow_config *c, struct why *why)
 {
 	const struct proof_key *key;
 	struct proof_keys *keys;
@@ -195,7 +186,8 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, cha
 	}
 	proof_keys_free(keys);
 	return key != NULL ? WINNOW_OK
-	                   : invalid(why, "key file %s has no key for job '%s' and none for '*'",
+	                   : why_set(why, WINNOW_ERR_INVALID,
+	                             "key file %s has no key for job '%s' and none for '*'",
 	                             c->key_file, c->job);
 }
 
@@ -211,7 +203,7 @@ static const struct comm_peer *same_as(const struct winnow_comm *comm, const str
 	return NULL;
 }
 
-static int add_peers(struct winnow_comm *comm, const char *list, char *why)
+static int add_peers(struct winnow_comm *comm, const char *list, struct why *why)
 {
 	const char *at = list;
 
@@ -221,33 +213,35 @@ static int add_peers(struct winnow_comm *comm, const char *list, char *why)
 		int err;
 
 		if (comm->peer_count == SESSION_LINKS_MAX)
-			return invalid(why, "more than %d aggregators", SESSION_LINKS_MAX);
+			return why_set(why, WINNOW_ERR_INVALID, "more than %d aggregators",
+			               SESSION_LINKS_MAX);
 		if (length >= sizeof(peer->name))
-			return invalid(why, "an aggregator's name is too long");
+			return why_set(why, WINNOW_ERR_INVALID, "an aggregator's name is too long");
 		memcpy(peer->name, at, length);
 		peer->name[length] = '\0';
 		err = net_resolve_all(peer->name, peer->addresses, &peer->address_count, why);
 		if (err != 0)
 			return err == -EINVAL ? WINNOW_ERR_INVALID : WINNOW_ERR_UNREACHABLE;
 		if (same_as(comm, peer) != NULL)
-			return invalid(why, "aggregators %s and %s are the same",
+			return why_set(why, WINNOW_ERR_INVALID,
+			               "aggregators %s and %s are the same",
 			               same_as(comm, peer)->name, peer->name);
 		comm->peer_count++;
 		at += length;
 		at += *at == ',';
 	}
-	return comm->peer_count > 0 ? WINNOW_OK : invalid(why, "no aggregator given");
+	return comm->peer_count > 0 ? WINNOW_OK
+	                            : why_set(why, WINNOW_ERR_INVALID, "no aggregator given");
 }
 
-int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, char *why)
+int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, struct why *why)
 {
 	struct winnow_config unused = {0};
 	int result;
 
-	if (proof_init() != 0) {
-		snprintf(why, WHY_BYTES, "libsodium cannot start: no source of randomness?");
-		return WINNOW_ERR_SYSTEM;
-	}
+	if (proof_init() != 0)
+		return why_set(why, WINNOW_ERR_SYSTEM,
+		               "libsodium cannot start: no source of randomness?");
 	result = comm_file_read(&unused, why);
 	if (result == WINNOW_OK)
 		result = check(config, why);
@@ -270,7 +264,7 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	return comm_open_net(comm, config, why);
 }
 
-int comm_open_session(struct winnow_comm *comm, char *why)
+int comm_open_session(struct winnow_comm *comm, struct why *why)
 {
 	struct link_config links[SESSION_LINKS_MAX];
 	const char *names[SESSION_LINKS_MAX];
@@ -303,16 +297,13 @@ int comm_open_session(struct winnow_comm *comm, char *why)
 		comm->peers[i].connect_until_us = now_us + connect_us;
 	}
 	comm->bitmap = bitmap_best();
-	if (bitmap_pool_open(comm->bitmap, comm->config.threads, &comm->pool) != 0) {
-		snprintf(why, WHY_BYTES, "cannot start %u scan threads", comm->config.threads);
-		return WINNOW_ERR_SYSTEM;
-	}
+	if (bitmap_pool_open(comm->bitmap, comm->config.threads, &comm->pool) != 0)
+		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start %u scan threads",
+		               comm->config.threads);
 	config.link_count = comm->peer_count;
 	config.pool = comm->pool;
 	config.bitmap = comm->bitmap;
-	if (session_open(&config, now_us, &comm->session) != 0) {
-		snprintf(why, WHY_BYTES, "out of memory");
-		return WINNOW_ERR_MEMORY;
-	}
+	if (session_open(&config, now_us, &comm->session) != 0)
+		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	return WINNOW_OK;
 }

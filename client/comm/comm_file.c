@@ -19,7 +19,7 @@
 struct file {
 	struct winnow_config *config;
 	const char *path;
-	char *why;
+	struct why *why;
 	bool failed;
 };
 
@@ -73,8 +73,8 @@ enum winnow_wire comm_wire(const char *text)
 static int line_failed(struct file *file, const char *name, const char *value, const char *want)
 {
 	if (!file->failed)
-		snprintf(file->why, COMM_ERROR_BYTES, "WINNOW_CONFIG %s: %s is '%.80s': want %s",
-		         file->path, name, value, want);
+		why_set(file->why, WINNOW_ERR_INVALID, "WINNOW_CONFIG %s: %s is '%.80s': want %s",
+		        file->path, name, value, want);
 	file->failed = true;
 	return 0;
 }
@@ -119,7 +119,7 @@ static int line_take(void *context, const char *section, const char *name, const
 	return line_failed(file, name, value, "another name: see winnow.h");
 }
 
-int comm_file_read(struct winnow_config *config, char *why)
+int comm_file_read(struct winnow_config *config, struct why *why)
 {
 	const char *path = getenv("WINNOW_CONFIG");
 	struct file file = {.config = config, .path = path, .why = why};
@@ -131,10 +131,10 @@ int comm_file_read(struct winnow_config *config, char *why)
 	if (file.failed)
 		return WINNOW_ERR_INVALID;
 	if (err < 0)
-		snprintf(why, COMM_ERROR_BYTES, "cannot read WINNOW_CONFIG %s: %s", path,
-		         strerror(errno));
-	else if (err > 0)
-		snprintf(why, COMM_ERROR_BYTES, "WINNOW_CONFIG %s, line %d: want \"name = value\"",
-		         path, err);
-	return err == 0 ? WINNOW_OK : WINNOW_ERR_INVALID;
+		return why_set(why, WINNOW_ERR_INVALID, "cannot read WINNOW_CONFIG %s: %s", path,
+		               strerror(errno));
+	if (err > 0)
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "WINNOW_CONFIG %s, line %d: want \"name = value\"", path, err);
+	return WINNOW_OK;
 }

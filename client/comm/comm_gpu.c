@@ -40,7 +40,7 @@ static int gpu_failed(struct winnow_comm *comm, int err, const char *why)
 
 /* Whose memory it is. */
 static int gpu_find(const struct gpu_calls *calls, const struct allreduce *task, int *device,
-                    char *why)
+                struct why *why)
 {
 	int other, err;
 
@@ -52,16 +52,14 @@ static int gpu_find(const struct gpu_calls *calls, const struct allreduce *task,
 	err = calls->locate(task->send, device, why);
 	if (err == 0)
 		err = calls->locate(task->recv, &other, why);
-	if (err == 0 && *device != other) {
-		snprintf(why, GPU_WHY_BYTES, "the buffers are on two GPUs, %d and %d", *device,
-		         other);
-		err = -EINVAL;
-	}
+	if (err == 0 && *device != other)
+		err = why_set(why, -EINVAL, "the buffers are on two GPUs, %d and %d", *device,
+		              other);
 	return err;
 }
 
 static int admit(const struct allreduce *task, const struct winnow_options *options,
-                 const struct gpu_calls **calls, int *device, char *why)
+                 const struct gpu_calls **calls, int *device, struct why *why)
 {
 	int err = gpu_plugin_open(calls, why);
 
@@ -74,13 +72,13 @@ int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
                    const struct winnow_options *options)
 {
 	const struct gpu_calls *calls;
-	char why[GPU_WHY_BYTES];
+	struct why why;
 	int device, result = winnow_comm_check(comm), err;
 
 	if (result != WINNOW_OK)
 		return result;
-	err = admit(task, options, &calls, &device, why);
-	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why);
+	err = admit(task, options, &calls, &device, &why);
+	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
 }
 
 /* The thread: an operation's work on the GPU is done, or will never be. */
@@ -99,7 +97,7 @@ static void passed(void *context, bool there)
 }
 
 static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int device,
-                   struct comm_gpu **out, char *why)
+                   struct comm_gpu **out, struct why *why)
 {
 	struct staging_config config = {
 		.calls = calls,
@@ -139,13 +137,13 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 int comm_gpu_open(struct winnow_comm *comm, int device)
 {
 	const struct gpu_calls *calls;
-	char why[GPU_WHY_BYTES] = "out of memory";
+	struct why why = {"out of memory"};
 	struct comm_gpu *gpu;
-	int err = gpu_plugin_open(&calls, why);
+	int err = gpu_plugin_open(&calls, &why);
 
 	if (err == 0)
-		err = gpu_for(comm, calls, device, &gpu, why);
-	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why);
+		err = gpu_for(comm, calls, device, &gpu, &why);
+	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
 }
 
 /* Until an earlier operation is over, or the communicator: that of turn `seen`, or a later one. */
@@ -178,19 +176,19 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 	                            .context = request,
 	                            .fine = atomic_load(&comm->trace_fine)};
 	const struct gpu_calls *calls;
-	char why[GPU_WHY_BYTES] = "out of memory";
+	struct why why = {"out of memory"};
 	int device, result = winnow_comm_check(comm);
 	uint32_t seen;
 	int err;
 
 	if (result != WINNOW_OK)
 		return result;
-	err = admit(&request->task, options, &calls, &device, why);
+	err = admit(&request->task, options, &calls, &device, &why);
 	if (err == 0)
-		err = gpu_for(comm, calls, device, &request->gpu, why);
+		err = gpu_for(comm, calls, device, &request->gpu, &why);
 	while (err == 0) {
 		seen = turns(comm);
-		err = staging_post(request->gpu->staging, &what, &request->staged, why);
+		err = staging_post(request->gpu->staging, &what, &request->staged, &why);
 		if (err != -EAGAIN)
 			break;
 		await_room(comm, seen);
@@ -200,7 +198,7 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 		err = 0;
 	}
 	if (err != 0)
-		return gpu_failed(comm, err, why);
+		return gpu_failed(comm, err, why.text);
 	request->task.access = &staging_access;
 	request->task.access_state = request->staged;
 	return WINNOW_OK;
@@ -209,7 +207,7 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 int winnow_stream_wait(struct winnow_request *request, void *stream)
 {
 	struct winnow_comm *comm;
-	char why[GPU_WHY_BYTES];
+	struct why why;
 	bool done;
 	int err;
 
@@ -224,8 +222,8 @@ int winnow_stream_wait(struct winnow_request *request, void *stream)
 	if (!done)
 		return comm_fail(WINNOW_ERR_INVALID,
 		                 "the operation is not done: no stream may wait for the network");
-	err = staging_follow(request->gpu->staging, stream, why);
-	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why);
+	err = staging_follow(request->gpu->staging, stream, &why);
+	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
 }
 
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)

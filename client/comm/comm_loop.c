@@ -31,14 +31,15 @@ static void groups_open(struct winnow_comm *comm)
 			.payload_max = comm->config.payload,
 			.buffer_bytes = comm->backend->buffer(comm->net),
 		};
-		char why[NET_WHY_BYTES];
+		struct why why;
 
 		session_data(comm->session, i, &peer->data.ip, &peer->data.port);
 		if (peer->group_tried ||
 		    !session_group(comm->session, i, &config.group_ip, &config.local.port))
 			continue;
 		peer->group_tried = true;
-		if (!comm->config.multicast || comm->backend->open(&config, &peer->group, why) != 0)
+		if (!comm->config.multicast ||
+		    comm->backend->open(&config, &peer->group, &why) != 0)
 			session_no_multicast(comm->session, i);
 	}
 }

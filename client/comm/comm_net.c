@@ -12,7 +12,6 @@
 
 #include "client/comm/comm.h"
 
-#define WHY_BYTES COMM_ERROR_BYTES
 #define PAYLOAD_DEFAULT_MAX 8972
 #define BUFFER_BYTES (16u << 20)
 #define IP_UDP_BYTES 28
@@ -41,7 +40,7 @@ static uint32_t route_mtu(const struct net_addr *to)
 }
 
 /* The least MTU of the ways to this aggregator: by which address it will be reached shows later. */
-static int probe_route(const struct comm_peer *peer, uint32_t *mtu, char *why)
+static int probe_route(const struct comm_peer *peer, uint32_t *mtu, struct why *why)
 {
 	*mtu = UINT32_MAX;
 	for (uint32_t i = 0; i < peer->address_count; i++) {
@@ -52,13 +51,13 @@ static int probe_route(const struct comm_peer *peer, uint32_t *mtu, char *why)
 	}
 	if (*mtu != UINT32_MAX)
 		return WINNOW_OK;
-	snprintf(why, WHY_BYTES, "no route to aggregator %s: %s", peer->name, strerror(errno));
-	return WINNOW_ERR_UNREACHABLE;
+	return why_set(why, WINNOW_ERR_UNREACHABLE, "no route to aggregator %s: %s", peer->name,
+	               strerror(errno));
 }
 
 /* Which back end, and for one with a port of its own, how to open it. */
 static int choose(struct winnow_comm *comm, const struct winnow_config *config,
-                  struct net_config *net, char *why)
+                  struct net_config *net, struct why *why)
 {
 	uint32_t bits;
 	int err = net_backend_named(config->datapath != NULL ? config->datapath : "udp",
@@ -78,21 +77,19 @@ static int choose(struct winnow_comm *comm, const struct winnow_config *config,
 	return err != 0 ? WINNOW_ERR_INVALID : WINNOW_OK;
 }
 
-static int scratch_new(struct winnow_comm *comm, char *why)
+static int scratch_new(struct winnow_comm *comm, struct why *why)
 {
 	uint32_t payload = comm->config.payload;
 
 	comm->scratch = malloc((size_t)NET_BURST_MAX * payload);
-	if (comm->scratch == NULL) {
-		snprintf(why, WHY_BYTES, "out of memory");
-		return WINNOW_ERR_MEMORY;
-	}
+	if (comm->scratch == NULL)
+		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	for (uint32_t i = 0; i < NET_BURST_MAX; i++)
 		comm->packets[i].scratch = comm->scratch + (size_t)i * payload;
 	return WINNOW_OK;
 }
 
-int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, char *why)
+int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, struct why *why)
 {
 	struct net_config net = {.buffer_bytes = BUFFER_BYTES};
 	uint32_t payload = config->payload != 0 ? config->payload : PAYLOAD_DEFAULT_MAX;
@@ -114,12 +111,10 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 	comm->port.eal = comm->port.device = NULL;
 	if (comm->backend->payload(comm->net) < payload)
 		payload = comm->backend->payload(comm->net);
-	if (payload < WIRE_PAYLOAD_MIN) {
-		snprintf(why, WHY_BYTES,
-		         "the network carries %u bytes a datagram, at least %d are needed", payload,
-		         WIRE_PAYLOAD_MIN);
-		return WINNOW_ERR_INVALID;
-	}
+	if (payload < WIRE_PAYLOAD_MIN)
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "the network carries %u bytes a datagram, at least %d are needed",
+		               payload, WIRE_PAYLOAD_MIN);
 	comm->config.payload = payload;
 	return scratch_new(comm, why);
 }

@@ -63,7 +63,7 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 	request->done = false;
 	request->gpu = NULL;
 	request->staged = NULL;
-	request->why[0] = '\0';
+	request->why.text[0] = '\0';
 	request->holders = 2;
 	return request;
 }
@@ -139,21 +139,21 @@ void comm_request_queue(struct winnow_request *request)
 /* ---- done ---- */
 
 /* Why it failed, or "". Under the lock. */
-static void request_explain(const struct winnow_request *request, char *why)
+static void request_explain(const struct winnow_request *request, struct why *why)
 {
 	const struct winnow_comm *comm = request->comm;
 	int result = request->task.status;
 
-	why[0] = '\0';
+	why->text[0] = '\0';
 	/* Not one that has ended the communicator, whichever operation's it was. */
 	if (result == WINNOW_ERR_MISMATCH && comm->result != WINNOW_ERR_MISMATCH)
-		explain_mismatch(&request->task, why, COMM_ERROR_BYTES);
+		explain_mismatch(&request->task, why->text, sizeof(why->text));
 	else if (result == WINNOW_ERR_BUSY)
-		snprintf(why, COMM_ERROR_BYTES, "an operation with tag %llu is under way",
-		         (unsigned long long)request->task.tag);
+		why_set(why, 0, "an operation with tag %llu is under way",
+		        (unsigned long long)request->task.tag);
 	else if (result != WINNOW_OK)
-		snprintf(why, COMM_ERROR_BYTES, "%s",
-		         comm->error[0] != '\0' ? comm->error : winnow_strerror(result));
+		why_set(why, 0, "%s",
+		        comm->error.text[0] != '\0' ? comm->error.text : winnow_strerror(result));
 }
 
 /* Under the lock. The first failure of a part is the whole's. */
@@ -162,12 +162,12 @@ static void part_failed(struct winnow_request *whole, int result, const char *wh
 	if (whole->task.status != WINNOW_OK || result == WINNOW_OK)
 		return;
 	whole->task.status = result;
-	snprintf(whole->why, sizeof(whole->why), "%s", why);
+	why_set(&whole->why, 0, "%s", why);
 }
 
 static void part_done(struct winnow_request *whole, const struct winnow_request *part)
 {
-	part_failed(whole, part->task.status, part->why);
+	part_failed(whole, part->task.status, part->why.text);
 	if (part->task.is_guard)
 		return;
 	whole->task.blocks += part->task.blocks;
@@ -184,7 +184,7 @@ static void over(struct winnow_request *request)
 
 	/* Workers that do not agree on segments would wait for parts that never come. */
 	if (request->task.is_guard && request->task.status == WINNOW_ERR_MISMATCH)
-		comm_end(comm, (enum winnow_result)request->task.status, request->why);
+		comm_end(comm, (enum winnow_result)request->task.status, request->why.text);
 	pthread_mutex_lock(&comm->lock);
 	request->done_us = comm_clock_us();
 	request->done = true;
@@ -201,9 +201,9 @@ void comm_complete(struct winnow_request *request)
 
 	pthread_mutex_lock(&comm->lock);
 	comm_publish(comm);
-	request_explain(request, request->why);
+	request_explain(request, &request->why);
 	if (request->task.status == WINNOW_ERR_MISMATCH && comm->state != SESSION_FAILED)
-		snprintf(comm->error, sizeof(comm->error), "%s", request->why);
+		comm->error = request->why;
 	if (whole != NULL) {
 		part_done(whole, request);
 		last = --whole->parts_left == 0;
@@ -244,7 +244,7 @@ static int tell(const struct winnow_request *request, struct winnow_op_stats *st
 			.staged_out_bytes = request->staged_bytes.out,
 			.staged_in_bytes = request->staged_bytes.in,
 		};
-	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, request->why);
+	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, request->why.text);
 }
 
 int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winnow_op_stats *stats)

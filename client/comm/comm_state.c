@@ -7,20 +7,17 @@
 
 #include "client/comm/comm.h"
 
-static _Thread_local char last_error[COMM_ERROR_BYTES], error_copy[COMM_ERROR_BYTES];
+static _Thread_local struct why last_error, error_copy;
 
 int comm_fail(int result, const char *why)
 {
-	snprintf(last_error, sizeof(last_error), "%s", why);
-	return result;
+	return why_set(&last_error, result, "%s", why);
 }
 
 const char *winnow_last_error(void)
 {
-	return last_error;
+	return last_error.text;
 }
-
-/* of one group, before anything else gets its turn */
 
 uint64_t comm_clock_us(void)
 {
@@ -82,7 +79,7 @@ void comm_publish(struct winnow_comm *comm)
 	comm->result = session_result(comm->session);
 	if (comm->channels == 0 && comm->state == SESSION_RUNNING)
 		publish_shape(comm);
-	snprintf(comm->error, sizeof(comm->error), "%s", session_error(comm->session));
+	why_set(&comm->error, 0, "%s", session_error(comm->session));
 	pthread_cond_broadcast(&comm->changed);
 }
 
@@ -156,27 +153,27 @@ const char *winnow_strerror(int result)
 
 int winnow_comm_check(struct winnow_comm *comm)
 {
-	char why[COMM_ERROR_BYTES];
+	struct why why;
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->lock);
 	if (comm->state == SESSION_FAILED) {
 		result = (int)comm->result;
-		snprintf(why, sizeof(why), "%s", comm->error);
+		why = comm->error;
 	} else if (comm->abort_result != WINNOW_OK) { /* the thread is about to */
 		result = (int)comm->abort_result;
-		snprintf(why, sizeof(why), "%s", comm->abort_text);
+		why_set(&why, 0, "%s", comm->abort_text);
 	}
 	pthread_mutex_unlock(&comm->lock);
-	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why);
+	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
 }
 
 const char *winnow_comm_error(struct winnow_comm *comm)
 {
 	pthread_mutex_lock(&comm->lock);
-	snprintf(error_copy, sizeof(error_copy), "%s", comm->error);
+	error_copy = comm->error;
 	pthread_mutex_unlock(&comm->lock);
-	return error_copy;
+	return error_copy.text;
 }
 
 void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)

@@ -23,7 +23,7 @@ static uint64_t run_number(const struct session *session)
 }
 
 /* `config` lacks what is the communicator's. */
-static struct trace *trace_begin(struct winnow_comm *comm, struct trace_config *config, char *why)
+static int trace_begin(struct winnow_comm *comm, struct trace_config *config, struct why *why)
 {
 	struct winnow_stats *stats = &comm->trace_before;
 
@@ -41,7 +41,7 @@ static struct trace *trace_begin(struct winnow_comm *comm, struct trace_config *
 		.multicast = stats->multicast,
 	};
 	memcpy(config->head.job, comm->job, sizeof(config->head.job));
-	return trace_open(config, why);
+	return trace_open(config, &comm->trace, why);
 }
 
 void comm_trace_open(struct winnow_comm *comm)
@@ -52,14 +52,13 @@ void comm_trace_open(struct winnow_comm *comm)
 
 static void begin_by_environment(struct winnow_comm *comm)
 {
-	char why[TRACE_OPEN_WHY_BYTES];
+	struct why why;
 
 	comm->trace_tried = true;
 	if (comm->trace != NULL || comm->trace_config.folder == NULL)
 		return;
-	comm->trace = trace_begin(comm, &comm->trace_config, why);
-	if (comm->trace == NULL)
-		fprintf(stderr, "winnow: %s; the job goes on\n", why);
+	if (trace_begin(comm, &comm->trace_config, &why) != 0)
+		fprintf(stderr, "winnow: %s; the job goes on\n", why.text);
 }
 
 /* Others look it up; it changes when a trace begins, and when it comes to an end. */
@@ -143,20 +142,20 @@ void comm_trace_order(struct winnow_comm *comm, const struct trace_request *requ
 		.limit_bytes = request->limit_bytes,
 		.fine = request->fine,
 	};
-	char why[TRACE_OPEN_WHY_BYTES] = "";
+	struct why why = {""};
 
 	if (session_state(comm->session) != SESSION_RUNNING)
-		snprintf(why, sizeof(why), "its job does not run");
+		why_set(&why, 0, "its job does not run");
 	else if (request->order == TRACE_START && writes)
-		snprintf(why, sizeof(why), "it is being traced already");
+		why_set(&why, 0, "it is being traced already");
 	else if (request->order == TRACE_STOP && !writes)
-		snprintf(why, sizeof(why), "it is not being traced");
+		why_set(&why, 0, "it is not being traced");
 	if (request->order == TRACE_SHOW)
-		why[0] = '\0';
-	else if (why[0] == '\0')
+		why.text[0] = '\0';
+	else if (why.text[0] == '\0')
 		comm_trace_end(comm); /* or what is left of one that was full */
-	if (request->order == TRACE_START && why[0] == '\0') {
-		comm->trace = trace_begin(comm, &config, why);
+	if (request->order == TRACE_START && why.text[0] == '\0') {
+		(void)trace_begin(comm, &config, &why);
 		path_publish(comm);
 	}
 	*answer = (struct trace_answer){
@@ -165,5 +164,5 @@ void comm_trace_order(struct winnow_comm *comm, const struct trace_request *requ
 		answer->operations = trace_operations(comm->trace);
 	snprintf(answer->job, sizeof(answer->job), "%s", comm->job);
 	snprintf(answer->path, sizeof(answer->path), "%s", comm->trace_path);
-	snprintf(answer->error, sizeof(answer->error), "%s", why);
+	snprintf(answer->error, sizeof(answer->error), "%s", why.text);
 }

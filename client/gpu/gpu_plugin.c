@@ -13,37 +13,32 @@
 
 #include "aggregator/net/net.h"
 
-static int open_once(void **out, char *why)
+static int open_once(void **out, struct why *why)
 {
 	const char *named = getenv("WINNOW_CUDA_PLUGIN");
 	const struct gpu_calls *calls;
 	char path[PATH_MAX];
 	void *object;
 
-	if (named == NULL && !net_plugin_path("cuda", path)) {
-		snprintf(why, GPU_WHY_BYTES,
-		         "winnow-cuda.so is missing: this build has no support for GPUs");
-		return -ENOENT;
-	}
+	if (named == NULL && !net_plugin_path("cuda", path))
+		return why_set(why, -ENOENT,
+		               "winnow-cuda.so is missing: this build has no support for GPUs");
 	if (named != NULL)
 		snprintf(path, sizeof(path), "%s", named);
 	object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (object == NULL) {
-		snprintf(why, GPU_WHY_BYTES, "cannot open winnow-cuda.so: %.180s", dlerror());
-		return -ELIBACC;
-	}
+	if (object == NULL)
+		return why_set(why, -ELIBACC, "cannot open winnow-cuda.so: %.180s", dlerror());
 	calls = dlsym(object, GPU_PLUGIN_SYMBOL);
 	if (calls == NULL || strcmp(calls->version, WINNOW_VERSION) != 0) {
-		snprintf(why, GPU_WHY_BYTES, "%.180s belongs to another version, not to %s", path,
-		         WINNOW_VERSION);
 		dlclose(object);
-		return -ELIBACC;
+		return why_set(why, -ELIBACC, "%s belongs to another version, not to %s", path,
+		               WINNOW_VERSION);
 	}
 	*out = object;
 	return 0;
 }
 
-int gpu_plugin_find(const char *symbol, const void **out, char *why)
+int gpu_plugin_find(const char *symbol, const void **out, struct why *why)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static void *opened;
@@ -56,11 +51,10 @@ int gpu_plugin_find(const char *symbol, const void **out, char *why)
 	pthread_mutex_unlock(&lock);
 	if (err != 0 || *out != NULL)
 		return err;
-	snprintf(why, GPU_WHY_BYTES, "winnow-cuda.so lacks %s", symbol);
-	return -ELIBACC;
+	return why_set(why, -ELIBACC, "winnow-cuda.so lacks %s", symbol);
 }
 
-int gpu_plugin_open(const struct gpu_calls **out, char *why)
+int gpu_plugin_open(const struct gpu_calls **out, struct why *why)
 {
 	const void *found;
 	int err = gpu_plugin_find(GPU_PLUGIN_SYMBOL, &found, why);

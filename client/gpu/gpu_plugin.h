@@ -8,11 +8,11 @@
 /*
  * gpu_plugin_open - the functions of winnow-cuda.so, which is opened at the first call and never
  * closed. WINNOW_CUDA_PLUGIN=PATH names another, for tests. -ENOENT: there is none; -ELIBACC: it
- * cannot be opened; one line in `why`, GPU_WHY_BYTES. Any thread.
+ * cannot be opened; one line in `why`. Any thread.
  */
-int gpu_plugin_open(const struct gpu_calls **out, char *why);
+int gpu_plugin_open(const struct gpu_calls **out, struct why *why);
 
 /* The same for what it exports under another name: a table that is there as long as the process. */
-int gpu_plugin_find(const char *symbol, const void **out, char *why);
+int gpu_plugin_find(const char *symbol, const void **out, struct why *why);
 
 #endif /* CLIENT_GPU_PLUGIN_H */

@@ -77,7 +77,7 @@ static void choose_sizes(struct staging *s)
 		s->frame_count /= 2;
 }
 
-static int open_all(struct staging *s, char *why)
+static int open_all(struct staging *s, struct why *why)
 {
 	const struct staging_config *c = &s->config;
 	size_t each = (size_t)STAGING_AHEAD * c->shard_count;
@@ -130,12 +130,12 @@ void staging_close(struct staging *staging)
 	free(staging);
 }
 
-int staging_open(const struct staging_config *config, struct staging **out, char *why)
+int staging_open(const struct staging_config *config, struct staging **out, struct why *why)
 {
 	struct staging *s = calloc(1, sizeof(*s));
 	int err = -ENOMEM;
 
-	snprintf(why, GPU_WHY_BYTES, "out of memory");
+	why_set(why, -ENOMEM, "out of memory");
 	if (s == NULL)
 		return err;
 	s->config = *config;
@@ -274,7 +274,7 @@ static struct gpu_scan scan_of(struct staging_op *op)
 }
 
 int staging_post(struct staging *staging, const struct staging_post *what, struct staging_op **out,
-                 char *why)
+                 struct why *why)
 {
 	const struct allreduce *task = what->task;
 	struct gpu_scan scan;
@@ -283,10 +283,8 @@ int staging_post(struct staging *staging, const struct staging_post *what, struc
 	int err = 0;
 	bool fixed;
 
-	if (!cut_task(staging, task, &fixed, &cut)) {
-		snprintf(why, GPU_WHY_BYTES, "the tensor has too many blocks");
-		return -EINVAL;
-	}
+	if (!cut_task(staging, task, &fixed, &cut))
+		return why_set(why, -EINVAL, "the tensor has too many blocks");
 	op = op_take(staging);
 	if (op == NULL)
 		return -EAGAIN;
@@ -313,7 +311,7 @@ int staging_post(struct staging *staging, const struct staging_post *what, struc
 	return 0;
 }
 
-int staging_follow(struct staging *staging, void *stream, char *why)
+int staging_follow(struct staging *staging, void *stream, struct why *why)
 {
 	return staging->config.calls->follow(staging->gpu, stream, why);
 }
@@ -396,7 +394,7 @@ static void see_piece(struct staging_op *op)
 static bool has_bits(struct staging_op *op, uint32_t number)
 {
 	struct staging *s = op->staging;
-	char why[GPU_WHY_BYTES];
+	struct why why;
 
 	if (op->count == 0)
 		return true;
@@ -405,8 +403,8 @@ static bool has_bits(struct staging_op *op, uint32_t number)
 
 		op->piece = number;
 		scan = scan_of(op);
-		if (s->config.calls->scan_later(s->gpu, &scan, why) != 0)
-			staging_failed(s, why);
+		if (s->config.calls->scan_later(s->gpu, &scan, &why) != 0)
+			staging_failed(s, why.text);
 	}
 	if (!staging_reached(op->word, op->scans))
 		return false;
@@ -419,7 +417,8 @@ static bool staged_ready(struct allreduce *task, uint32_t number)
 {
 	struct staging_op *op = task->access_state;
 
-	return op->staging->error[0] == '\0' && has_bits(op, number) && frames_ready(op, number);
+	return op->staging->error.text[0] == '\0' && has_bits(op, number) &&
+	       frames_ready(op, number);
 }
 
 /* Bits of `count` blocks of the piece, from its block `first` on, a multiple of 64. */
@@ -495,7 +494,7 @@ static bool is_over(const struct staging_op *op)
 {
 	const struct staging *s = op->staging;
 
-	if (!op->finishing || s->error[0] != '\0')
+	if (!op->finishing || s->error.text[0] != '\0')
 		return op->finishing;
 	return op->waiting == 0 && (op->count == 0 || staging_reached(op->word, op->scans)) &&
 	       staging_reached(s->out.word, op->packing) &&
@@ -507,7 +506,7 @@ bool staging_turn(struct staging *staging)
 	struct staging_op **at = &staging->under_way;
 	bool any = false;
 
-	if (staging->error[0] == '\0')
+	if (staging->error.text[0] == '\0')
 		any = frames_copy(staging);
 	while (*at != NULL) {
 		struct staging_op *op = *at;
@@ -516,11 +515,11 @@ bool staging_turn(struct staging *staging)
 			at = &op->next;
 			continue;
 		}
-		if (staging->error[0] != '\0')
+		if (staging->error.text[0] != '\0')
 			frames_forget(op);
 		*at = op->next;
 		any = true;
-		staging->config.passed(op->context, staging->error[0] == '\0');
+		staging->config.passed(op->context, staging->error.text[0] == '\0');
 		op_return(op);
 	}
 	return any;
@@ -530,7 +529,7 @@ enum staging_work staging_work(const struct staging *staging)
 {
 	const struct staging *s = staging;
 
-	if (s->error[0] != '\0')
+	if (s->error.text[0] != '\0')
 		return STAGING_IDLE;
 	if (!staging_reached(s->out.word, s->out.last) || !staging_reached(s->in.word, s->in.last))
 		return STAGING_COPIES;
@@ -546,22 +545,22 @@ bool staging_full(const struct staging *staging)
 	const struct staging *s = staging;
 	uint32_t leaving = staging_reached(s->in.word, s->in.last) ? 0 : s->in.frames;
 
-	return s->error[0] == '\0' && s->waiting + leaving > s->frame_count - s->config.window;
+	return s->error.text[0] == '\0' && s->waiting + leaving > s->frame_count - s->config.window;
 }
 
 bool staging_check(struct staging *staging)
 {
-	char why[GPU_WHY_BYTES];
+	struct why why;
 
-	if (staging->error[0] == '\0' && staging->under_way != NULL &&
-	    staging->config.calls->check(staging->gpu, why) != 0)
-		staging_failed(staging, why);
-	return staging->error[0] == '\0';
+	if (staging->error.text[0] == '\0' && staging->under_way != NULL &&
+	    staging->config.calls->check(staging->gpu, &why) != 0)
+		staging_failed(staging, why.text);
+	return staging->error.text[0] == '\0';
 }
 
 const char *staging_error(const struct staging *staging)
 {
-	return staging->error;
+	return staging->error.text;
 }
 
 bool staging_idle(const struct staging *staging)

@@ -35,8 +35,8 @@ struct staging_config {
 	void (*viewed)(void *op_context, uint32_t fine, const uint64_t *bits);
 };
 
-/* -EIO, -ENOMEM; `why` has GPU_WHY_BYTES, here and below. */
-int staging_open(const struct staging_config *config, struct staging **out, char *why);
+/* -EIO, -ENOMEM; one line in `why`, here and below. */
+int staging_open(const struct staging_config *config, struct staging **out, struct why *why);
 void staging_close(struct staging *staging); /* when idle; NULL is fine */
 
 uint64_t staging_pinned_bytes(const struct staging *staging);
@@ -55,10 +55,10 @@ struct staging_post {
 	uint32_t fine; /* not 0: its bitmap is wanted, with a bit for so many elements */
 };
 int staging_post(struct staging *staging, const struct staging_post *what, struct staging_op **out,
-                 char *why);
+                 struct why *why);
 
 /* What comes next in `stream` comes after the results of all operations that are over. -EIO. */
-int staging_follow(struct staging *staging, void *stream, char *why);
+int staging_follow(struct staging *staging, void *stream, struct why *why);
 
 /* ---- the communicator's thread ---- */
 

@@ -29,8 +29,8 @@ static size_t place_of(const struct staging *s, uint32_t frame)
 /* The operations will fail. */
 void staging_failed(struct staging *s, const char *why)
 {
-	if (s->error[0] == '\0')
-		snprintf(s->error, sizeof(s->error), "%s", why);
+	if (s->error.text[0] == '\0')
+		why_set(&s->error, 0, "%s", why);
 }
 
 /* ---- what is planned ---- */
@@ -350,7 +350,7 @@ static uint32_t gather_in(struct staging *s, uint32_t number)
 static bool copy_next(struct staging *s, struct staging_lane *lane, bool out)
 {
 	struct gpu_copy copy = {.out = out, .runs = lane->runs};
-	char why[GPU_WHY_BYTES];
+	struct why why;
 
 	if (!staging_reached(lane->word, lane->last))
 		return false;
@@ -360,8 +360,8 @@ static bool copy_next(struct staging *s, struct staging_lane *lane, bool out)
 		return false;
 	copy.frame_count = lane->frames;
 	copy.done = (struct gpu_word){lane->word, ++lane->last};
-	if (s->config.calls->copy(s->gpu, &copy, why) != 0)
-		staging_failed(s, why);
+	if (s->config.calls->copy(s->gpu, &copy, &why) != 0)
+		staging_failed(s, why.text);
 	return true;
 }
 

@@ -98,7 +98,7 @@ struct staging {
 	struct staging_lane out, in;
 	struct staging_part *to_unpack;
 	uint32_t waiting; /* frames, of all operations */
-	char error[GPU_WHY_BYTES];
+	struct why error;
 
 	pthread_mutex_t lock;
 	struct staging_op *free_ops; /* under the lock */

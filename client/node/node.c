@@ -42,7 +42,8 @@ void winnow_node_request_free(struct winnow_node_request **request)
 /* ---- arguments ---- */
 
 /* A buffer is where it should be, and a stream can be followed: NCCL would find out too late. */
-static int check_places(const struct winnow_node_request *request, void *const streams[], char *why)
+static int check_places(const struct winnow_node_request *request, void *const streams[],
+                        struct why *why)
 {
 	const struct winnow_node *node = request->node;
 	const struct gpu_calls *gpu;
@@ -54,9 +55,8 @@ static int check_places(const struct winnow_node_request *request, void *const s
 		err = gpu->locate(send ? request->send[i / 2] : request->recv[i / 2], &found, why);
 		if (err != 0 || found == node->gpus[i / 2])
 			continue;
-		snprintf(why, GPU_WHY_BYTES, "%s[%u] is on GPU %d, not on GPU %d",
-		         send ? "send" : "recv", i / 2, found, node->gpus[i / 2]);
-		err = -EINVAL;
+		err = why_set(why, -EINVAL, "%s[%u] is on GPU %d, not on GPU %d",
+		              send ? "send" : "recv", i / 2, found, node->gpus[i / 2]);
 	}
 	for (uint32_t i = 0; i < node->gpu_count && err == 0; i++)
 		err = gpu->admit(node->gpus[i], streams[i], why);
@@ -67,7 +67,7 @@ static int check_arguments(const struct winnow_node_request *request, void *cons
 {
 	const struct winnow_node *node = request->node;
 	const struct node_task *task = &request->task;
-	char why[GPU_WHY_BYTES];
+	struct why why;
 	const char *wrong =
 		comm_wrong_segments(request->segments, request->segment_count, task->count);
 	int err;
@@ -87,8 +87,8 @@ static int check_arguments(const struct winnow_node_request *request, void *cons
 		wrong = "averages of integers: they would be cut off in each node";
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	err = check_places(request, streams, why);
-	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why);
+	err = check_places(request, streams, &why);
+	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why.text);
 }
 
 /* ---- submitting ---- */
@@ -119,16 +119,16 @@ static int await_note(struct winnow_node *node)
 static int submit(struct winnow_node_request *request, void *const streams[])
 {
 	struct winnow_node *node = request->node;
-	char why[NODE_WHY_BYTES];
+	struct why why;
 	int result, err = 0;
 
 	pthread_mutex_lock(&node->submitting);
 	result = await_note(node);
 	if (result == WINNOW_OK)
 		err = node->calls->note(node->node_gpus, (uint32_t)(node->submitted % NODE_NOTES),
-		                        streams, why);
+		                        streams, &why);
 	if (err != 0) {
-		node_fail(node, node_result(err), why);
+		node_fail(node, node_result(err), why.text);
 		result = node_check(node);
 	}
 	if (result == WINNOW_OK) {
@@ -246,7 +246,8 @@ static int tell(const struct winnow_node_request *request, struct winnow_op_stat
 {
 	if (stats != NULL)
 		*stats = request->stats;
-	return request->result == WINNOW_OK ? WINNOW_OK : comm_fail(request->result, request->why);
+	return request->result == WINNOW_OK ? WINNOW_OK
+	                                    : comm_fail(request->result, request->why.text);
 }
 
 int winnow_node_wait(struct winnow_node_request *request, int64_t timeout_ms,

@@ -36,7 +36,7 @@ struct winnow_node_request {
 	/* Under the lock. */
 	bool done;
 	int result; /* when done, and why */
-	char why[COMM_ERROR_BYTES];
+	struct why why;
 	uint32_t holders;                 /* the node until it is done, and the caller */
 	struct winnow_node_request *next; /* in the queue */
 	struct winnow_node_request *older, **older_of; /* of all there are */
@@ -71,7 +71,7 @@ struct winnow_node {
 	struct winnow_node_request *newest;       /* of all requests */
 	atomic_bool failed;
 	enum winnow_result result; /* when failed */
-	char error[COMM_ERROR_BYTES];
+	struct why error;
 };
 
 /* ---- node_run.c ---- */

@@ -12,7 +12,7 @@
 #include "client/gpu/gpu_plugin.h"
 #include "client/node/node_impl.h"
 
-static int plugin(const struct node_calls **out, char *why)
+static int plugin(const struct node_calls **out, struct why *why)
 {
 	const void *found;
 	int err = gpu_plugin_find(NODE_PLUGIN_SYMBOL, &found, why);
@@ -24,12 +24,12 @@ static int plugin(const struct node_calls **out, char *why)
 int winnow_node_id_make(struct winnow_node_id *out)
 {
 	const struct node_calls *calls;
-	char why[NODE_WHY_BYTES];
-	int err = plugin(&calls, why);
+	struct why why;
+	int err = plugin(&calls, &why);
 
 	if (err == 0)
-		err = calls->id(out->bytes, why);
-	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why);
+		err = calls->id(out->bytes, &why);
+	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why.text);
 }
 
 /* ---- making ---- */
@@ -75,7 +75,8 @@ static int join_guard(struct winnow_node *node, const struct winnow_node_config 
 	            nodes * node->local_world, &node->guard);
 }
 
-static int open_gpus(struct winnow_node *node, const struct winnow_node_config *config, char *why)
+static int open_gpus(struct winnow_node *node, const struct winnow_node_config *config,
+                     struct why *why)
 {
 	struct node_setup setup = {
 		.world = node->local_world,
@@ -127,16 +128,16 @@ static int start_thread(struct winnow_node *node)
 
 static int create(struct winnow_node *node, const struct winnow_node_config *config)
 {
-	char why[COMM_ERROR_BYTES];
+	struct why why;
 	int guard, result = join_guard(node, config);
 
 	if (result != WINNOW_OK)
 		return result;
-	result = open_gpus(node, config, why);
+	result = open_gpus(node, config, &why);
 	if (result != WINNOW_OK) {
 		/* Another process may have failed first, and knows better. */
 		guard = node->guard != NULL ? winnow_comm_check(node->guard) : WINNOW_OK;
-		return guard != WINNOW_OK ? guard : comm_fail(result, why);
+		return guard != WINNOW_OK ? guard : comm_fail(result, why.text);
 	}
 	result = join_shares(node, config);
 	return result != WINNOW_OK ? result : start_thread(node);
@@ -161,7 +162,7 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 {
 	const char *wrong = wrong_config(config);
 	struct winnow_node *node;
-	char why[COMM_ERROR_BYTES];
+	struct why why;
 	int result, err;
 
 	*out = NULL;
@@ -170,10 +171,10 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	node = calloc(1, sizeof(*node));
 	if (node == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	err = plugin(&node->calls, why);
+	err = plugin(&node->calls, &why);
 	if (err != 0) {
 		free(node);
-		return comm_fail((int)node_result(err), why);
+		return comm_fail((int)node_result(err), why.text);
 	}
 	init(node, config);
 	result = create(node, config);
@@ -181,10 +182,10 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 		*out = node;
 		return WINNOW_OK;
 	}
-	snprintf(why, sizeof(why), "%s", winnow_last_error());
-	node_fail(node, (enum winnow_result)result, why);
+	why_set(&why, 0, "%s", winnow_last_error());
+	node_fail(node, (enum winnow_result)result, why.text);
 	winnow_node_destroy(node);
-	return comm_fail(result, why);
+	return comm_fail(result, why.text);
 }
 
 /* ---- ending ---- */

@@ -45,7 +45,7 @@ void node_fail(struct winnow_node *node, enum winnow_result result, const char *
 	first = !atomic_load(&node->failed);
 	if (first) {
 		node->result = result;
-		snprintf(node->error, sizeof(node->error), "%s", why);
+		why_set(&node->error, 0, "%s", why);
 		atomic_store(&node->failed, true);
 		pthread_cond_broadcast(&node->changed);
 	}
@@ -70,16 +70,16 @@ static int check_comms(struct winnow_node *node)
 
 int node_check(struct winnow_node *node)
 {
-	char why[COMM_ERROR_BYTES];
+	struct why why;
 	int result;
 
 	if (!atomic_load(&node->failed))
 		return check_comms(node);
 	pthread_mutex_lock(&node->lock);
 	result = (int)node->result;
-	snprintf(why, sizeof(why), "%s", node->error);
+	why = node->error;
 	pthread_mutex_unlock(&node->lock);
-	return comm_fail(result, why);
+	return comm_fail(result, why.text);
 }
 
 bool node_given_up(void *context)
@@ -95,21 +95,21 @@ bool node_given_up(void *context)
 
 static void fail_by_comm(struct winnow_node *node, int result)
 {
-	char why[COMM_ERROR_BYTES];
+	struct why why;
 
-	snprintf(why, sizeof(why), "%s", winnow_last_error());
-	node_fail(node, (enum winnow_result)result, why);
+	why_set(&why, 0, "%s", winnow_last_error());
+	node_fail(node, (enum winnow_result)result, why.text);
 }
 
 /* False: the node has failed. Where NCCL waits in vain a communicator may know why. */
-static bool well(struct winnow_node *node, int err, const char *why)
+static bool well(struct winnow_node *node, int err, const struct why *why)
 {
 	int result = err == -ECANCELED ? check_comms(node) : WINNOW_OK;
 
 	if (result != WINNOW_OK)
 		fail_by_comm(node, result);
 	else if (err < 0)
-		node_fail(node, node_result(err), why);
+		node_fail(node, node_result(err), why->text);
 	return !atomic_load(&node->failed);
 }
 
@@ -117,7 +117,7 @@ static bool well(struct winnow_node *node, int err, const char *why)
 static bool watch(struct winnow_node *node, uint64_t since_us)
 {
 	uint64_t now_us = comm_clock_us();
-	char why[NODE_WHY_BYTES];
+	struct why why;
 	int result;
 
 	if (atomic_load(&node->failed) || now_us < node->watch_due_us)
@@ -127,13 +127,13 @@ static bool watch(struct winnow_node *node, uint64_t since_us)
 	if (result != WINNOW_OK)
 		fail_by_comm(node, result);
 	else if (since_us != UINT64_MAX && now_us > since_us + node->timeout_us) {
-		snprintf(why, sizeof(why),
-		         "an operation of the node's GPUs did not end within %llu ms: not all of "
-		         "them have come to it",
-		         (unsigned long long)(node->timeout_us / 1000));
-		node_fail(node, WINNOW_ERR_TIMEOUT, why);
+		why_set(&why, 0,
+		        "an operation of the node's GPUs did not end within %llu ms: not all of "
+		        "them have come to it",
+		        (unsigned long long)(node->timeout_us / 1000));
+		node_fail(node, WINNOW_ERR_TIMEOUT, why.text);
 	}
-	return well(node, node->calls->look(node->node_gpus, why), why);
+	return well(node, node->calls->look(node->node_gpus, &why), &why);
 }
 
 static bool nap(struct winnow_node *node, const struct winnow_node_request *request)
@@ -270,10 +270,10 @@ static bool scatter(struct winnow_node *node, const struct winnow_node_request *
 {
 	struct node_task chunk = chunk_of(node, &request->task, number, count);
 	uint64_t tag = count > 1 ? comm_part_tag(request->options.tag, number) : 0;
-	char why[NODE_WHY_BYTES];
+	struct why why;
 	int result = WINNOW_OK;
 
-	if (!well(node, node->calls->scatter(node->node_gpus, &chunk, why), why))
+	if (!well(node, node->calls->scatter(node->node_gpus, &chunk, &why), &why))
 		return false;
 	/* Empty shares travel, too: so does a mismatch. Of an empty tensor nobody knows where it is. */
 	for (uint32_t i = 0; i < node->gpu_count && request->task.count > 0 && result == WINNOW_OK;
@@ -289,18 +289,18 @@ static bool gather(struct winnow_node *node, struct winnow_node_request *request
                    uint32_t count)
 {
 	struct node_task chunk = chunk_of(node, &request->task, number, count);
-	char why[NODE_WHY_BYTES];
+	struct why why;
 
 	return await_shares(node, request, node->under_way[number % 2]) &&
-	       well(node, node->calls->gather(node->node_gpus, &chunk, why), why);
+	       well(node, node->calls->gather(node->node_gpus, &chunk, &why), &why);
 }
 
 static void perform(struct winnow_node *node, struct winnow_node_request *request, uint32_t note)
 {
 	uint32_t chunks = chunk_count(node, &request->task);
-	char why[NODE_WHY_BYTES];
+	struct why why;
 	bool going = watch(node, UINT64_MAX) &&
-	             well(node, node->calls->after(node->node_gpus, note, why), why);
+	             well(node, node->calls->after(node->node_gpus, note, &why), &why);
 	int state = 1, result;
 
 	if (going && chunks > 1) {
@@ -315,8 +315,8 @@ static void perform(struct winnow_node *node, struct winnow_node_request *reques
 			going = gather(node, request, i - 1, chunks);
 	}
 	while (going && state > 0) {
-		state = node->calls->look(node->node_gpus, why);
-		going = well(node, state, why) && (state == 0 || nap(node, request));
+		state = node->calls->look(node->node_gpus, &why);
+		going = well(node, state, &why) && (state == 0 || nap(node, request));
 	}
 }
 
@@ -339,7 +339,7 @@ static void complete(struct winnow_node *node, struct winnow_node_request *reque
 	pthread_mutex_lock(&node->lock);
 	if (atomic_load(&node->failed)) {
 		request->result = (int)node->result;
-		snprintf(request->why, sizeof(request->why), "%s", node->error);
+		request->why = node->error;
 	}
 	request->stats.time_us = comm_clock_us() - request->submitted_us;
 	request->done = true;

@@ -74,31 +74,31 @@ static bool bytes_write(struct trace *trace, const void *bytes, size_t count)
 	return false;
 }
 
-struct trace *trace_open(const struct trace_config *config, char *why)
+int trace_open(const struct trace_config *config, struct trace **out, struct why *why)
 {
 	const struct trace_head *head = &config->head;
 	struct trace *trace = calloc(1, sizeof(*trace));
 	uint8_t bytes[TRACE_HEAD_BYTES];
 
-	if (trace == NULL) {
-		snprintf(why, TRACE_OPEN_WHY_BYTES, "out of memory");
-		return NULL;
-	}
+	if (trace == NULL)
+		return why_set(why, -ENOMEM, "out of memory");
 	trace->config = *config;
 	snprintf(trace->path, sizeof(trace->path), "%.4000s/%s.%016llx.%u.trace", config->folder,
 	         head->job, (unsigned long long)head->run, head->rank);
 	(void)mkdir(config->folder, 0777); /* opening the file says what is wrong */
 	trace->file = fopen(trace->path, "wxe");
 	if (trace->file == NULL) {
-		snprintf(why, TRACE_OPEN_WHY_BYTES, "cannot make the trace %s: %s", trace->path,
-		         strerror(errno));
+		int err = why_set(why, -errno, "cannot make the trace %s: %s", trace->path,
+		                  strerror(errno));
+
 		free(trace);
-		return NULL;
+		return err;
 	}
 	trace_head_put(head, bytes);
 	trace->bytes = sizeof(bytes);
 	bytes_write(trace, bytes, sizeof(bytes));
-	return trace;
+	*out = trace;
+	return 0;
 }
 
 const char *trace_path(const struct trace *trace)

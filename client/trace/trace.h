@@ -10,6 +10,7 @@
 #define CLIENT_TRACE_H
 
 #include "bitmap/pool.h"
+#include "bitmap/why.h"
 #include "client/worker/allreduce.h"
 #include "client/trace/trace_format.h"
 
@@ -31,9 +32,8 @@ struct trace_config {
  */
 bool trace_config_read(struct trace_config *config);
 
-/* trace_open - NULL when the file cannot be made: `why` says it, [TRACE_OPEN_WHY_BYTES]. */
-#define TRACE_OPEN_WHY_BYTES (TRACE_PATH_BYTES + 128)
-struct trace *trace_open(const struct trace_config *config, char *why);
+/* trace_open - 0; -ENOMEM, or -errno when the file cannot be made. */
+int trace_open(const struct trace_config *config, struct trace **out, struct why *why);
 
 /* trace_path - the file that is being written; NULL: it has come to an end. */
 const char *trace_path(const struct trace *trace);

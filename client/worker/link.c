@@ -229,13 +229,13 @@ void link_connected(struct link *link, uint64_t now_us)
 void link_line(struct link *link, const char *line, uint64_t now_us)
 {
 	struct control_message message;
-	char why[128];
+	struct why why;
 
 	if (link->state == LINK_FAILED)
 		return;
 	link->heard_us = now_us;
-	if (message_parse(line, &message, why) != 0) {
-		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why);
+	if (message_parse(line, &message, &why) != 0) {
+		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why.text);
 		return;
 	}
 	if (message.kind == CONTROL_PING)

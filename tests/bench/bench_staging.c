@@ -67,21 +67,21 @@ static int called(uint64_t begun_ns, int work, struct gpu_word word, int err)
 	return err;
 }
 
-static int metered_scan(struct gpu *gpu, const struct gpu_scan *scan, void *stream, char *why)
+static int metered_scan(struct gpu *gpu, const struct gpu_scan *scan, void *stream, struct why *why)
 {
 	uint64_t begun_ns = now_ns();
 
 	return called(begun_ns, SCAN, scan->done, winnow_gpu.scan(gpu, scan, stream, why));
 }
 
-static int metered_later(struct gpu *gpu, const struct gpu_scan *scan, char *why)
+static int metered_later(struct gpu *gpu, const struct gpu_scan *scan, struct why *why)
 {
 	uint64_t begun_ns = now_ns();
 
 	return called(begun_ns, SCAN, scan->done, winnow_gpu.scan_later(gpu, scan, why));
 }
 
-static int metered_copy(struct gpu *gpu, const struct gpu_copy *copy, char *why)
+static int metered_copy(struct gpu *gpu, const struct gpu_copy *copy, struct why *why)
 {
 	uint64_t begun_ns = now_ns();
 
@@ -226,10 +226,10 @@ static double operate(struct staging *staging, struct allreduce *task, cudaStrea
 	uint32_t announced = 0, at = 0, first = 0;
 	uint64_t begun_ns = now_ns();
 	struct staging_op *op;
-	char why[GPU_WHY_BYTES];
+	struct why why;
 
-	if (staging_post(staging, &what, &op, why) != 0)
-		die("staging_post", why);
+	if (staging_post(staging, &what, &op, &why) != 0)
+		die("staging_post", why.text);
 	task->access = &staging_access;
 	task->access_state = op;
 	(void)staging_access.begin(task);
@@ -276,7 +276,7 @@ static void row(uint64_t bytes, uint32_t block_bytes, double density, bool fixed
 	                         .dtype = DTYPE_F32,
 	                         .reduction = REDUCE_SUM,
 	                         .form = fixed ? WIRE_FIXED32 : WIRE_NATIVE};
-	char why[GPU_WHY_BYTES];
+	struct why why;
 	struct staging *staging;
 	cudaStream_t stream;
 	float *host = malloc(bytes), *send, *recv;
@@ -291,8 +291,8 @@ static void row(uint64_t bytes, uint32_t block_bytes, double density, bool fixed
 	task.send = send;
 	task.recv = recv;
 	cut(&task);
-	if (staging_open(&config, &staging, why) != 0)
-		die("staging_open", why);
+	if (staging_open(&config, &staging, &why) != 0)
+		die("staging_open", why.text);
 	(void)operate(staging, &task, stream);
 	memset(&meter, 0, sizeof(meter));
 	for (int i = 0; i < times; i++) {

@@ -412,11 +412,11 @@ struct job *job_join(struct source *source)
 {
 	struct job *job = calloc(1, sizeof(*job));
 	uint64_t until_us = source_now_us() + JOIN_US, ask_us = 0;
-	char why[NET_WHY_BYTES] = "out of memory";
+	struct why why = {"out of memory"};
 	struct net_addr to;
 
-	if (job == NULL || net_resolve(source->peer, &to, why) != 0) {
-		fprintf(stderr, "dpdk_source: %s\n", why);
+	if (job == NULL || net_resolve(source->peer, &to, &why) != 0) {
+		fprintf(stderr, "dpdk_source: %s\n", why.text);
 		free(job);
 		return NULL;
 	}

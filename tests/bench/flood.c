@@ -21,16 +21,16 @@
 int main(int argc, char **argv)
 {
 	struct net_config config = {.payload_max = BYTES, .buffer_bytes = 1 << 20};
-	char why[NET_WHY_BYTES] = "usage: flood HOST:PORT COUNT";
+	struct why why = {"usage: flood HOST:PORT COUNT"};
 	struct iovec pieces[BURST];
 	struct net_out out[BURST];
 	uint8_t data[BYTES];
 	struct net_addr to;
 	struct net *net;
 
-	if (argc != 3 || net_resolve(argv[1], &to, why) != 0 ||
-	    net_udp.open(&config, &net, why) != 0) {
-		fprintf(stderr, "flood: %s\n", why);
+	if (argc != 3 || net_resolve(argv[1], &to, &why) != 0 ||
+	    net_udp.open(&config, &net, &why) != 0) {
+		fprintf(stderr, "flood: %s\n", why.text);
 		return 2;
 	}
 	memset(data, 'x', sizeof(data));

@@ -115,14 +115,14 @@ static void worker_open(struct nic *nic, uint32_t rank)
 	struct sockaddr_in to = {.sin_family = AF_INET,
 	                         .sin_addr.s_addr = htonl(nic->aggregator.ip),
 	                         .sin_port = htons(nic->aggregator.port)};
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	worker->control = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (worker->control < 0 ||
 	    connect(worker->control, (const struct sockaddr *)&to, sizeof(to)) != 0)
 		stop("cannot reach the aggregator: %s", strerror(errno));
-	if (net_udp.open(&net, &worker->net, why) != 0)
-		stop("%s", why);
+	if (net_udp.open(&net, &worker->net, &why) != 0)
+		stop("%s", why.text);
 	if (link_open(&config, clock_us(), &worker->link) != 0)
 		stop("out of memory");
 	link_connected(worker->link, clock_us());
@@ -188,12 +188,12 @@ static void group_open(struct nic *nic)
 	                            .device_ip = nic->device_ip,
 	                            .payload_max = PAYLOAD,
 	                            .buffer_bytes = 16 << 20};
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	if (welcome->group_ip == 0 || welcome->channel_count != 1)
 		stop("the aggregator must use multicast, and one thread");
-	if (net_udp.open(&config, &nic->group, why) != 0)
-		stop("%s", why);
+	if (net_udp.open(&config, &nic->group, &why) != 0)
+		stop("%s", why.text);
 }
 
 static void join(struct nic *nic)
@@ -459,15 +459,15 @@ int main(int argc, char **argv)
 {
 	static struct nic nic;
 	uint8_t *mac = nic.aggregator_mac;
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	if (argc != 6 || sscanf(argv[3], "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", &mac[0], &mac[1], &mac[2],
 	                        &mac[3], &mac[4], &mac[5]) != 6) {
 		fprintf(stderr, "usage: nic HOST:PORT DEVICE MAC PUSHES verified|checksum\n");
 		return 2;
 	}
-	if (net_resolve(argv[1], &nic.aggregator, why) != 0)
-		stop("%s", why);
+	if (net_resolve(argv[1], &nic.aggregator, &why) != 0)
+		stop("%s", why.text);
 	nic.skeleton = nic_bpf__open_and_load();
 	if (nic.skeleton == NULL)
 		stop("cannot load the program (root can): %s", strerror(errno));

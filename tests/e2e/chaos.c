@@ -287,10 +287,10 @@ static void turn(void)
 
 int main(int argc, char **argv)
 {
-	char why[NET_WHY_BYTES];
+	struct why why;
 	struct net_addr to;
 
-	if (argc != 7 || net_resolve(argv[2], &to, why) != 0) {
+	if (argc != 7 || net_resolve(argv[2], &to, &why) != 0) {
 		fprintf(stderr,
 		        "usage: chaos LISTEN_PORT SERVER_HOST:PORT SEED LOSS DUPLICATE REORDER\n");
 		return 2;

@@ -15,8 +15,6 @@
 #include "aggregator/control/proof.h"
 #include "tests/fuzz/fuzz.h"
 
-#define WHY_BYTES 128
-
 /* Peers' texts reach terminals and, between double quotes, logs. */
 static void check_printable(const char *text, size_t room)
 {
@@ -43,7 +41,8 @@ static void check_message(const struct control_message *m)
 /* What was read is written so that it reads the same, in one line of legal length. */
 static void check_round_trip(const struct control_message *message)
 {
-	char *line = message_format(message), why[WHY_BYTES];
+	char *line = message_format(message);
+	struct why why;
 	struct control_message again;
 	size_t length;
 
@@ -51,7 +50,7 @@ static void check_round_trip(const struct control_message *message)
 	length = strlen(line);
 	assert(length < LINES_BYTES_MAX && line[length - 1] == '\n');
 	assert(strcspn(line, "\n") == length - 1);
-	assert(message_parse(line, &again, why) == 0);
+	assert(message_parse(line, &again, &why) == 0);
 	assert(memcmp(message, &again, sizeof(again)) == 0);
 	free(line);
 }
@@ -67,15 +66,16 @@ static int take_line(void *context, const char *line)
 {
 	struct taken *taken = context;
 	struct control_message message;
-	char why[WHY_BYTES], *copy = exact_copy(line, strlen(line) + 1);
+	char *copy = exact_copy(line, strlen(line) + 1);
+	struct why why;
 
-	memset(why, 'x', sizeof(why));
+	memset(&why, 'x', sizeof(&why));
 	assert(strlen(line) + 1 < LINES_BYTES_MAX && strchr(line, '\n') == NULL);
-	if (message_parse(copy, &message, why) == 0) {
+	if (message_parse(copy, &message, &why) == 0) {
 		check_message(&message);
 		check_round_trip(&message);
 	} else {
-		check_printable(why, sizeof(why));
+		check_printable(why.text, sizeof(why.text));
 	}
 	free(copy);
 	taken->count++;
@@ -125,7 +125,8 @@ static void our_text(struct script *s, char *out, size_t room)
 static void our_message(struct script *s)
 {
 	struct control_message message = {0}, again;
-	char why[WHY_BYTES], *line;
+	char *line;
+	struct why why;
 
 	message.kind = (enum control_kind)(1 + script_u8(s) % CONTROL_FAILED);
 	message.version = script_u32(s);
@@ -151,7 +152,7 @@ static void our_message(struct script *s)
 	our_text(s, message.text, sizeof(message.text));
 	line = message_format(&message);
 	assert(line != NULL);
-	assert(message_parse(line, &again, why) == 0);
+	assert(message_parse(line, &again, &why) == 0);
 	check_message(&again);
 	assert(again.kind == message.kind);
 	check_round_trip(&again);
@@ -164,18 +165,19 @@ static void key_file(struct script *s)
 {
 	int fd = memfd_create("keys", 0);
 	struct proof_keys *keys = NULL;
-	char path[64], why[256];
+	char path[64];
+	struct why why;
 	int err;
 
 	assert(fd >= 0 && write(fd, s->at, s->left) == (ssize_t)s->left);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	err = proof_keys_load(path, NULL, &keys, why);
+	err = proof_keys_load(path, NULL, &keys, &why);
 	if (err == 0) {
 		proof_keys_find(keys, "job");
 		proof_keys_free(keys);
 	} else {
-		assert(keys == NULL && strnlen(why, sizeof(why)) < sizeof(why));
-		assert(strchr(why, '\n') == NULL);
+		assert(keys == NULL && strnlen(why.text, sizeof(why.text)) < sizeof(why.text));
+		assert(strchr(why.text, '\n') == NULL);
 	}
 	close(fd);
 }

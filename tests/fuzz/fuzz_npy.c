@@ -9,11 +9,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	struct script script = {data, bytes};
 	uint64_t data_bytes = script_u16(&script), product = 1;
 	void *head = exact_copy(script.at, script.left);
-	char why[NPY_WHY_BYTES] = "";
+	struct why why = {""};
 	struct npy npy;
 
-	if (npy_parse(head, script.left, script.left + data_bytes, &npy, why) != 0) {
-		assert(strlen(why) > 0 && strchr(why, '\n') == NULL);
+	if (npy_parse(head, script.left, script.left + data_bytes, &npy, &why) != 0) {
+		assert(strlen(why.text) > 0 && strchr(why.text, '\n') == NULL);
 	} else {
 		assert(npy.dimensions <= NPY_DIMENSIONS_MAX);
 		for (uint32_t i = 0; i < npy.dimensions; i++)

@@ -10,14 +10,15 @@
 
 static struct report *parse(const uint8_t *data, size_t bytes)
 {
-	char why[REPORT_WHY_BYTES], *text = malloc(bytes + 1);
+	char *text = malloc(bytes + 1);
+	struct why why;
 	struct report *report = NULL;
 
 	assert(text != NULL);
 	memcpy(text, data, bytes);
 	text[bytes] = '\0';
-	if (report_parse(text, bytes, &report, why) != 0)
-		assert(report == NULL && strlen(why) > 0);
+	if (report_parse(text, bytes, &report, &why) != 0)
+		assert(report == NULL && strlen(why.text) > 0);
 	free(text);
 	return report;
 }

@@ -42,13 +42,14 @@ static void bitmap(struct script *script)
 static void file(const struct script *script)
 {
 	int fd = memfd_create("trace", MFD_CLOEXEC);
-	char path[64], why[TRACE_WHY_BYTES] = "";
+	char path[64];
+	struct why why = {""};
 	struct trace_file *trace;
 
 	assert(fd >= 0 && write(fd, script->at, script->left) == (ssize_t)script->left);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (trace_file_open(path, &trace, why) != 0) {
-		assert(strlen(why) > 0 && strchr(why, '\n') == NULL);
+	if (trace_file_open(path, &trace, &why) != 0) {
+		assert(strlen(why.text) > 0 && strchr(why.text, '\n') == NULL);
 	} else {
 		for (uint32_t i = 0; i < trace->count; i++) {
 			uint64_t count = trace_bits(&trace->entries[i].record);
@@ -59,7 +60,7 @@ static void file(const struct script *script)
 				continue;
 			bits = malloc((count + 63) / 64 * 8);
 			assert(bits != NULL);
-			if (trace_file_bitmap(trace, i, bits, why) == 0 && count % 64 != 0)
+			if (trace_file_bitmap(trace, i, bits, &why) == 0 && count % 64 != 0)
 				assert(bits[count / 64] >> (count % 64) == 0);
 			free(bits);
 		}

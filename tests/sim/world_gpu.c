@@ -146,10 +146,10 @@ static uint64_t now_us(void)
 	return simnet_now(current->net);
 }
 
-static bool dead(const struct gpu *gpu, char *why)
+static bool dead(const struct gpu *gpu, struct why *why)
 {
 	if (gpu->worker->gpu_dead)
-		snprintf(why, GPU_WHY_BYTES, "its GPU has failed");
+		why_set(why, -EIO, "its GPU has failed");
 	return gpu->worker->gpu_dead;
 }
 
@@ -173,20 +173,20 @@ static int put(struct gpu *gpu, struct work *work, uint32_t stream)
 	return 0;
 }
 
-static int locate(const void *memory, int *device, char *why)
+static int locate(const void *memory, int *device, struct why *why)
 {
 	(void)memory, (void)why;
 	*device = 0;
 	return 0;
 }
 
-static int admit(int device, void *stream, char *why)
+static int admit(int device, void *stream, struct why *why)
 {
 	(void)device, (void)stream, (void)why;
 	return 0;
 }
 
-static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, char *why)
+static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, struct why *why)
 {
 	struct gpu *gpu = calloc(1, sizeof(*gpu));
 
@@ -214,7 +214,7 @@ static void gpu_close(struct gpu *gpu)
 	free(gpu);
 }
 
-static int scan_in(struct gpu *gpu, const struct gpu_scan *scan, uint32_t stream, char *why)
+static int scan_in(struct gpu *gpu, const struct gpu_scan *scan, uint32_t stream, struct why *why)
 {
 	uint64_t blocks = bitmap_block_count(scan->tensor.count, scan->tensor.block_elems);
 	struct work *work;
@@ -228,17 +228,17 @@ static int scan_in(struct gpu *gpu, const struct gpu_scan *scan, uint32_t stream
 	return put(gpu, work, stream);
 }
 
-static int gpu_scan(struct gpu *gpu, const struct gpu_scan *scan, void *stream, char *why)
+static int gpu_scan(struct gpu *gpu, const struct gpu_scan *scan, void *stream, struct why *why)
 {
 	return scan_in(gpu, scan, (uint32_t)(uintptr_t)stream, why);
 }
 
-static int scan_later(struct gpu *gpu, const struct gpu_scan *scan, char *why)
+static int scan_later(struct gpu *gpu, const struct gpu_scan *scan, struct why *why)
 {
 	return scan_in(gpu, scan, STREAM_REST, why);
 }
 
-static int gpu_copy(struct gpu *gpu, const struct gpu_copy *copy, char *why)
+static int gpu_copy(struct gpu *gpu, const struct gpu_copy *copy, struct why *why)
 {
 	struct work *work;
 
@@ -259,13 +259,13 @@ static int gpu_copy(struct gpu *gpu, const struct gpu_copy *copy, char *why)
 	return put(gpu, work, copy->out ? STREAM_OUT : STREAM_IN);
 }
 
-static int follow(struct gpu *gpu, void *stream, char *why)
+static int follow(struct gpu *gpu, void *stream, struct why *why)
 {
 	(void)stream;
 	return dead(gpu, why) ? -EIO : 0;
 }
 
-static int check(struct gpu *gpu, char *why)
+static int check(struct gpu *gpu, struct why *why)
 {
 	return dead(gpu, why) ? -EIO : 0;
 }
@@ -315,19 +315,19 @@ static void open_gpu(struct sim_worker *w)
 		.pinned_bytes = job_of(w)->gpu_bytes,
 		.passed = passed,
 	};
-	char why[GPU_WHY_BYTES];
+	struct why why;
 
 	session_stats(w->session, &stats);
 	config.shard_count = stats.channels;
 	config.payload = stats.payload;
 	opening = w;
-	if (staging_open(&config, &w->staging, why) != 0)
+	if (staging_open(&config, &w->staging, &why) != 0)
 		abort();
 }
 
 bool gpu_post(struct sim_worker *w, struct sim_op *op)
 {
-	char why[GPU_WHY_BYTES];
+	struct why why;
 	struct staging_post what = {
 		.task = &op->task,
 		.stream = (void *)(uintptr_t)simnet_between(w->world->net, 0, STREAM_OUT - 1),
@@ -341,11 +341,11 @@ bool gpu_post(struct sim_worker *w, struct sim_op *op)
 		return true; /* as winnow_comm_check() would say; submitting it does, too */
 	if (w->staging == NULL)
 		open_gpu(w);
-	err = staging_post(w->staging, &what, &op->staged, why);
+	err = staging_post(w->staging, &what, &op->staged, &why);
 	if (err == -EAGAIN)
 		return false;
 	if (err != 0) {
-		session_fail(w->session, WINNOW_ERR_GPU, why);
+		session_fail(w->session, WINNOW_ERR_GPU, why.text);
 		return true;
 	}
 	op->task.access = &staging_access;

@@ -130,7 +130,7 @@ static void test_failures_are_told_again(void **state)
 {
 	struct winnow_comm *comm = opened();
 	struct winnow_request *mismatch = begin(comm), *lost = begin(comm);
-	char text[COMM_ERROR_BYTES];
+	char text[WHY_BYTES];
 
 	(void)state;
 	taken(comm)->task.mismatch = (struct plan_mismatch){.field = WIRE_FIELD_COUNT};

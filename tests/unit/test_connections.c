@@ -99,7 +99,7 @@ char *jobs_no_room(struct jobs *jobs)
 
 static int begin(void **state)
 {
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	(void)state;
 	peer_count = sorry = 0;
@@ -107,8 +107,8 @@ static int begin(void **state)
 	connections = (struct connections){0};
 	address = free_address();
 	assert_int_equal(uv_loop_init(&loop), 0);
-	if (connections_open(&connections, &loop, NULL, &address, why) != 0)
-		fail_msg("%s", why);
+	if (connections_open(&connections, &loop, NULL, &address, &why) != 0)
+		fail_msg("%s", why.text);
 	return 0;
 }
 
@@ -376,12 +376,12 @@ static void test_gives_way(void **state)
 static void test_taken(void **state)
 {
 	struct connections second = {0};
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	(void)state;
-	assert_int_equal(connections_open(&second, &loop, NULL, &address, why), -EADDRINUSE);
-	assert_non_null(strstr(why, "cannot listen on TCP 127.0.0.1:"));
-	assert_non_null(strstr(why, strerror(EADDRINUSE)));
+	assert_int_equal(connections_open(&second, &loop, NULL, &address, &why), -EADDRINUSE);
+	assert_non_null(strstr(why.text, "cannot listen on TCP 127.0.0.1:"));
+	assert_non_null(strstr(why.text, strerror(EADDRINUSE)));
 	connections_close(&second);
 }
 
@@ -390,13 +390,13 @@ static void test_stop(void **state)
 {
 	int fd = dial_peer(1);
 	struct connections second = {0};
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	(void)state;
 	connections_stop(&connections);
 	connections_stop(&connections);
 	turns(5);
-	assert_int_equal(connections_open(&second, &loop, NULL, &address, why), 0);
+	assert_int_equal(connections_open(&second, &loop, NULL, &address, &why), 0);
 	say_text(fd, "refuse me\n");
 	expect_all(fd, "hello\nno\n");
 	connections_end(&second);

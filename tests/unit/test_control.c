@@ -17,8 +17,6 @@
 #include "aggregator/control/message.h"
 #include "aggregator/control/proof.h"
 
-#define WHY_BYTES 256
-
 /* ---- lines ---- */
 
 struct collected {
@@ -138,10 +136,10 @@ static const struct {
 static struct control_message parsed(const char *line)
 {
 	struct control_message message;
-	char why[WHY_BYTES] = "";
+	struct why why = {""};
 
-	if (message_parse(line, &message, why) != 0)
-		fail_msg("%s: %s", line, why);
+	if (message_parse(line, &message, &why) != 0)
+		fail_msg("%s: %s", line, why.text);
 	return message;
 }
 
@@ -186,12 +184,12 @@ static void test_message_fields(void **state)
 static void assert_refused(const char *line, const char *reason)
 {
 	struct control_message message;
-	char why[WHY_BYTES] = "";
+	struct why why = {""};
 
-	if (message_parse(line, &message, why) != -EINVAL)
+	if (message_parse(line, &message, &why) != -EINVAL)
 		fail_msg("taken: %s", line);
-	if (strstr(why, reason) == NULL)
-		fail_msg("'%s' does not say %s: %s", why, reason, line);
+	if (strstr(why.text, reason) == NULL)
+		fail_msg("'%s' does not say %s: %s", why.text, reason, line);
 }
 
 /* Every field of every message: left out, which only a PING's may be, of another type, null. */
@@ -287,7 +285,7 @@ static void test_message_ranges(void **state)
 static void test_message_garbage(void **state)
 {
 	struct control_message message;
-	char why[WHY_BYTES];
+	struct why why;
 
 	(void)state;
 	assert_refused("", "not JSON");
@@ -300,8 +298,8 @@ static void test_message_garbage(void **state)
 	assert_refused("{}", "type");
 	assert_int_equal(parsed("{\"later\":[1],\"type\":\"ping\"}").kind, CONTROL_PING);
 	/* The reason quotes the line, but not what a terminal would obey. */
-	assert_int_equal(message_parse("{\"a\": \033[2J\"", &message, why), -EINVAL);
-	for (const char *c = why; *c != '\0'; c++)
+	assert_int_equal(message_parse("{\"a\": \033[2J\"", &message, &why), -EINVAL);
+	for (const char *c = why.text; *c != '\0'; c++)
 		assert_true(*c >= ' ' && *c <= '~' && *c != '"');
 }
 
@@ -332,7 +330,8 @@ static char folder[64];
 static struct proof_keys *keys_of(const char *contents, int want, const char *reason)
 {
 	struct proof_keys *keys = NULL;
-	char path[128], why[WHY_BYTES] = "";
+	char path[128];
+	struct why why = {""};
 	FILE *file;
 
 	snprintf(path, sizeof(path), "%s/keys", folder);
@@ -340,9 +339,9 @@ static struct proof_keys *keys_of(const char *contents, int want, const char *re
 	assert_non_null(file);
 	fputs(contents, file);
 	fclose(file);
-	assert_int_equal(proof_keys_load(path, NULL, &keys, why), want);
-	if (reason != NULL && strstr(why, reason) == NULL)
-		fail_msg("'%s' does not say %s", why, reason);
+	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), want);
+	if (reason != NULL && strstr(why.text, reason) == NULL)
+		fail_msg("'%s' does not say %s", why.text, reason);
 	unlink(path);
 	return keys;
 }
@@ -389,7 +388,8 @@ static void test_key_file(void **state)
 static void test_key_file_refused(void **state)
 {
 	struct proof_keys *keys = NULL;
-	char line[1100], why[WHY_BYTES], path[96];
+	char line[1100], path[96];
+	struct why why;
 
 	(void)state;
 	keys_of("a goodkey8\njob short77\n", -EINVAL, "line 2");
@@ -403,18 +403,18 @@ static void test_key_file_refused(void **state)
 	memset(line, 'k', sizeof(line) - 1);
 	line[sizeof(line) - 1] = '\0';
 	keys_of(line, -EINVAL, "line 1");
-	assert_int_equal(proof_keys_load("/nowhere/keys", NULL, &keys, why), -ENOENT);
-	assert_non_null(strstr(why, "/nowhere/keys"));
-	assert_int_equal(proof_keys_load(folder, NULL, &keys, why), -EIO);
-	assert_int_equal(proof_keys_load(NULL, "1234567", &keys, why), -EINVAL);
-	assert_non_null(strstr(why, "at least 8"));
+	assert_int_equal(proof_keys_load("/nowhere/keys", NULL, &keys, &why), -ENOENT);
+	assert_non_null(strstr(why.text, "/nowhere/keys"));
+	assert_int_equal(proof_keys_load(folder, NULL, &keys, &why), -EIO);
+	assert_int_equal(proof_keys_load(NULL, "1234567", &keys, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "at least 8"));
 	assert_null(keys);
 	if (geteuid() == 0)
 		return; /* root reads everything */
 	snprintf(path, sizeof(path), "%s/secret", folder);
 	fclose(fopen(path, "we"));
 	chmod(path, 0);
-	assert_int_equal(proof_keys_load(path, NULL, &keys, why), -EACCES);
+	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), -EACCES);
 	unlink(path);
 }
 

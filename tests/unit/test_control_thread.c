@@ -26,7 +26,7 @@ static struct {
 	uint32_t ends, closes, http_closes;
 	uint64_t last_tick_us;
 	uint16_t stalled_id;
-	char end_text[NET_WHY_BYTES + 64];
+	char end_text[WHY_BYTES];
 	const struct proof_keys *keys;
 	uint32_t shared, unshared, released, attached, detached, started;
 	uint64_t moved;
@@ -112,14 +112,13 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 }
 
 int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs,
-                     const struct net_addr *listen, char *why)
+                     const struct net_addr *listen, struct why *why)
 {
 	(void)connections;
 	(void)loop;
 	(void)jobs;
 	assert_int_equal(listen->port, 5555);
-	snprintf(why, NET_WHY_BYTES, "taken");
-	return notes.listen_err;
+	return why_set(why, notes.listen_err, "taken");
 }
 
 void connections_stop(struct connections *connections)
@@ -165,15 +164,15 @@ void connections_shut(void *unused, struct jobs_peer *peer)
 }
 
 int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_sources *sources,
-              struct http **out, char *why)
+              struct http **out, struct why *why)
 {
 	(void)loop;
 	assert_int_equal(listen->port, 9555);
 	assert_ptr_equal(sources->jobs, &notes);
-	snprintf(why, NET_WHY_BYTES, "cannot serve HTTP");
-	if (notes.http_err == 0)
-		*out = (struct http *)&notes;
-	return notes.http_err;
+	if (notes.http_err != 0)
+		return why_set(why, notes.http_err, "cannot serve HTTP");
+	*out = (struct http *)&notes;
+	return 0;
 }
 
 void http_close(struct http *http)
@@ -282,10 +281,10 @@ static int end(void **state)
 
 static void open_control(void)
 {
-	char why[NET_WHY_BYTES];
+	struct why why;
 
-	if (control_open(&config, &control, why) != 0)
-		fail_msg("%s", why);
+	if (control_open(&config, &control, &why) != 0)
+		fail_msg("%s", why.text);
 }
 
 static void close_control(void)
@@ -495,20 +494,20 @@ static void test_ports(void **state)
 
 static void test_failures(void **state)
 {
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	(void)state;
 	notes.jobs_err = -ENOMEM;
-	assert_int_equal(control_open(&config, &control, why), -ENOMEM);
-	assert_string_equal(why, "cannot set up jobs: Cannot allocate memory");
+	assert_int_equal(control_open(&config, &control, &why), -ENOMEM);
+	assert_string_equal(why.text, "cannot set up jobs: Cannot allocate memory");
 	notes.jobs_err = 0;
 	notes.listen_err = -EADDRINUSE;
-	assert_int_equal(control_open(&config, &control, why), -EADDRINUSE);
-	assert_string_equal(why, "taken");
+	assert_int_equal(control_open(&config, &control, &why), -EADDRINUSE);
+	assert_string_equal(why.text, "taken");
 	notes.listen_err = 0;
 	notes.http_err = -EADDRINUSE;
-	assert_int_equal(control_open(&config, &control, why), -EADDRINUSE);
-	assert_string_equal(why, "cannot serve HTTP");
+	assert_int_equal(control_open(&config, &control, &why), -EADDRINUSE);
+	assert_string_equal(why.text, "cannot serve HTTP");
 	assert_int_equal(notes.http_closes, 0);
 	/* One that nobody has asked for need not be. */
 	config.metrics_auto = true;

@@ -70,7 +70,7 @@ struct told {
 	uint16_t stalled_id, trouble_id;
 	struct channel_stall stall;
 	struct jobs_trouble trouble;
-	char lost[NET_WHY_BYTES];
+	char lost[WHY_BYTES];
 };
 
 struct world {
@@ -127,7 +127,7 @@ static inline void note_loss(void *context, const char *why)
 static inline struct world *world_open(uint32_t threads)
 {
 	struct world *w = calloc(1, sizeof(*w));
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	assert_non_null(w);
 	pthread_mutex_init(&w->lock, NULL);
@@ -145,7 +145,7 @@ static inline struct world *world_open(uint32_t threads)
 	};
 	net_opens = nets_closed = 0;
 	net_open_limit = THREADS_MAX;
-	assert_int_equal(data_open(&w->config, &w->data, why), 0);
+	assert_int_equal(data_open(&w->config, &w->data, &why), 0);
 	return w;
 }
 

@@ -76,14 +76,12 @@ static void net_free(struct net *net)
 	free(net);
 }
 
-static int fake_open(const struct net_config *config, struct net **out, char *why)
+static int fake_open(const struct net_config *config, struct net **out, struct why *why)
 {
 	struct net *net;
 
-	if (net_opens == net_open_limit) {
-		snprintf(why, NET_WHY_BYTES, "no more nets");
-		return -EADDRINUSE;
-	}
+	if (net_opens == net_open_limit)
+		return why_set(why, -EADDRINUSE, "no more nets");
 	net = calloc(1, sizeof(*net));
 	assert_non_null(net);
 	pthread_mutex_init(&net->lock, NULL);
@@ -198,15 +196,13 @@ static uint32_t fake_troubles(struct net *net, struct net_trouble out[NET_TROUBL
 	return count;
 }
 
-static int fake_health(struct net *net, char *why)
+static int fake_health(struct net *net, struct why *why)
 {
 	int err;
 
 	pthread_mutex_lock(&net->lock);
 	net->health_calls++;
-	err = net->ill != NULL ? -ENODEV : 0;
-	if (err != 0)
-		snprintf(why, NET_WHY_BYTES, "%s", net->ill);
+	err = net->ill != NULL ? why_set(why, -ENODEV, "%s", net->ill) : 0;
 	pthread_mutex_unlock(&net->lock);
 	return err;
 }

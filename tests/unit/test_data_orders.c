@@ -137,14 +137,14 @@ static void test_open_fails(void **state)
 	struct data_config config = {
 		.backend = &fake, .threads = 3, .jobs_max = 1, .payload_max = 1472};
 	struct data *data = NULL;
-	char why[NET_WHY_BYTES] = "";
+	struct why why = {""};
 
 	(void)state;
 	for (uint32_t limit = 0; limit < 3; limit++) {
 		net_opens = nets_closed = 0;
 		net_open_limit = limit;
-		assert_int_equal(data_open(&config, &data, why), -EADDRINUSE);
-		assert_string_equal(why, "no more nets");
+		assert_int_equal(data_open(&config, &data, &why), -EADDRINUSE);
+		assert_string_equal(why.text, "no more nets");
 		assert_int_equal(nets_closed, limit);
 		assert_null(data);
 	}

@@ -121,7 +121,8 @@ static inline uint32_t pcap_read(const char *name)
 static inline struct net *net_new(const char *vdevs, struct net_config config)
 {
 	struct net_port port = {.prefix_bits = 24, .gateway_ip = gateway_ip, .idle_us = 50};
-	char eal[8 * PATH_MAX], why[NET_WHY_BYTES] = "";
+	char eal[8 * PATH_MAX];
+	struct why why = {""};
 	struct net *net;
 
 	snprintf(eal, sizeof(eal), "--no-shconf --no-huge -m 128 --no-pci %s", vdevs);
@@ -130,8 +131,8 @@ static inline struct net *net_new(const char *vdevs, struct net_config config)
 	config.payload_max = 1472;
 	if (config.local.ip == 0 && config.group_ip == 0)
 		config.local = (struct net_addr){.ip = OUR_IP, .port = OUR_PORT};
-	if (dpdk->open(&config, &net, why) != 0)
-		fail_msg("%s", why);
+	if (dpdk->open(&config, &net, &why) != 0)
+		fail_msg("%s", why.text);
 	return net;
 }
 

@@ -167,12 +167,12 @@ static void test_no_descriptors(void **state)
 static void test_taken(void **state)
 {
 	struct http *second = NULL;
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	(void)state;
-	assert_int_equal(http_open(&address, &loop, &sources, &second, why), -EADDRINUSE);
-	assert_non_null(strstr(why, "cannot serve HTTP on 127.0.0.1:"));
-	assert_non_null(strstr(why, ": Address already in use"));
+	assert_int_equal(http_open(&address, &loop, &sources, &second, &why), -EADDRINUSE);
+	assert_non_null(strstr(why.text, "cannot serve HTTP on 127.0.0.1:"));
+	assert_non_null(strstr(why.text, ": Address already in use"));
 	assert_null(second);
 }
 

@@ -93,10 +93,9 @@ void offload_counters(const struct offload *offload, uint64_t out[FAST_COUNTER_C
 	out[WIRE_DROP_DUPLICATE] = 200; /* counted by the channels already */
 }
 
-const char *offload_describe(const struct offload *offload, char text[XDP_WHY_BYTES])
+const char *offload_describe(const struct offload *offload)
 {
 	(void)offload;
-	(void)text;
 	return "no";
 }
 
@@ -108,7 +107,7 @@ static struct net_addr address;
 
 static inline int begin(void **state)
 {
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	(void)state;
 	totals = (struct jobs_totals){.jobs = 1, .bytes = 4096, .bytes_max = 1 << 20, .peers = 2};
@@ -120,8 +119,8 @@ static inline int begin(void **state)
 		(struct http_sources){.threads = 3, .rcvbuf_bytes = 65536, .bytes_from = "option"};
 	address = free_address();
 	assert_int_equal(uv_loop_init(&loop), 0);
-	if (http_open(&address, &loop, &sources, &http, why) != 0)
-		fail_msg("%s", why);
+	if (http_open(&address, &loop, &sources, &http, &why) != 0)
+		fail_msg("%s", why.text);
 	return 0;
 }
 

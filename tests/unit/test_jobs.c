@@ -574,10 +574,10 @@ static void check_key(const char *key_text, const struct control_message *claim,
 		.job = claim->job, .rank = claim->rank, .world = claim->world};
 	struct proof_key key;
 	uint8_t want[PROOF_BYTES];
-	char why[256];
+	struct why why;
 	struct bench *b;
 
-	assert_int_equal(proof_keys_load(NULL, "the right key", &keys, why), 0);
+	assert_int_equal(proof_keys_load(NULL, "the right key", &keys, &why), 0);
 	assert_int_equal(proof_key_from_text(key_text, &key), 0);
 	config.keys = keys;
 	b = bench_open(&config);

@@ -62,7 +62,8 @@ struct bench {
 static inline void port_send(void *context, struct jobs_peer *peer, const char *line)
 {
 	struct worker *w = jobs_peer_handle(peer);
-	char text[8192], why[128];
+	char text[8192];
+	struct why why;
 
 	(void)context;
 	if (w->many)
@@ -71,7 +72,7 @@ static inline void port_send(void *context, struct jobs_peer *peer, const char *
 	assert_true(w->written - w->read < INBOX_MAX);
 	assert_true(strlen(line) < sizeof(text) && line[strlen(line) - 1] == '\n');
 	snprintf(text, sizeof(text), "%.*s", (int)strlen(line) - 1, line);
-	assert_int_equal(message_parse(text, &w->inbox[w->written++ % INBOX_MAX], why), 0);
+	assert_int_equal(message_parse(text, &w->inbox[w->written++ % INBOX_MAX], &why), 0);
 }
 
 static inline void port_close(void *context, struct jobs_peer *peer)

@@ -109,12 +109,13 @@ static void test_no_room(void **state)
 {
 	struct bench *b = usual_open();
 	struct control_message message;
-	char *line = jobs_no_room(b->jobs), why[128];
+	char *line = jobs_no_room(b->jobs);
+	struct why why;
 
 	(void)state;
 	assert_non_null(line);
 	line[strlen(line) - 1] = '\0';
-	assert_int_equal(message_parse(line, &message, why), 0);
+	assert_int_equal(message_parse(line, &message, &why), 0);
 	assert_int_equal(message.kind, CONTROL_FAILED);
 	assert_string_equal(message.code, "connections");
 	assert_int_equal(totals_of(b).refused[11], 1);
@@ -212,7 +213,8 @@ static void test_jobs_by_key(void **state)
 	struct jobs_config config = config_usual();
 	struct proof_keys *keys;
 	struct bench *b;
-	char why[256], path[] = "/tmp/winnow-keys-XXXXXX";
+	struct why why;
+	char path[] = "/tmp/winnow-keys-XXXXXX";
 	const char text[] =
 		"a0 key-of-tenant-a\na1 key-of-tenant-a\na2 key-of-tenant-a\na3 key-of-tenant-a\n"
 		"b0 key-of-tenant-b\n";
@@ -221,7 +223,7 @@ static void test_jobs_by_key(void **state)
 	(void)state;
 	assert_true(fd >= 0 && write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
 	close(fd);
-	assert_int_equal(proof_keys_load(path, NULL, &keys, why), 0);
+	assert_int_equal(proof_keys_load(path, NULL, &keys, &why), 0);
 	unlink(path);
 	config.keys = keys;
 	b = bench_open(&config);

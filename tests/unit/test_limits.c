@@ -184,7 +184,7 @@ static void test_descriptors(void **state)
 static void test_connections(void **state)
 {
 	uint32_t out = 0, more;
-	char why[LIMITS_WHY_BYTES];
+	struct why why;
 	pid_t child = fork();
 	int status;
 
@@ -194,15 +194,15 @@ static void test_connections(void **state)
 
 		if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
 			_exit(1);
-		if (limits_connections(10, 20, &out, why) != 0 || out != 10)
+		if (limits_connections(10, 20, &out, &why) != 0 || out != 10)
 			_exit(2);
-		if (limits_connections(1000, 20, &out, why) != 0 || out > 80 - 3 || out < 40)
+		if (limits_connections(1000, 20, &out, &why) != 0 || out > 80 - 3 || out < 40)
 			_exit(3);
 		if (open("/dev/null", O_RDONLY | O_CLOEXEC) < 0 ||
-		    limits_connections(1000, 20, &more, why) != 0 || more != out - 1)
+		    limits_connections(1000, 20, &more, &why) != 0 || more != out - 1)
 			_exit(4);
-		if (limits_connections(1000, 95, &more, why) != -EMFILE ||
-		    strstr(why, "100 descriptors may be open, at least 1") == NULL)
+		if (limits_connections(1000, 95, &more, &why) != -EMFILE ||
+		    strstr(why.text, "100 descriptors may be open, at least 1") == NULL)
 			_exit(5);
 		_exit(0);
 	}

@@ -62,10 +62,11 @@ static inline void say(struct link *link, const struct control_message *message)
 static inline struct control_message heard(struct link *link, enum control_kind kind)
 {
 	struct control_message message;
-	char why[128], *line = link_take_line(link, now_us);
+	struct why why;
+	char *line = link_take_line(link, now_us);
 
 	assert_non_null(line);
-	assert_int_equal(message_parse(line, &message, why), 0);
+	assert_int_equal(message_parse(line, &message, &why), 0);
 	assert_int_equal(message.kind, kind);
 	free(line);
 	return message;

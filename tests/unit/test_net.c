@@ -21,13 +21,13 @@ static void test_buffers(void **state)
 {
 	const struct net_config config = {
 		.local = {.ip = LOOPBACK}, .buffer_bytes = 16384, .queue_count = 1};
-	char why[NET_WHY_BYTES];
+	struct why why;
 	socklen_t size = sizeof(int);
 	struct net *net;
 	int bytes = 0;
 
 	(void)state;
-	assert_int_equal(net_udp.open(&config, &net, why), 0);
+	assert_int_equal(net_udp.open(&config, &net, &why), 0);
 	assert_int_equal(net_udp.buffer(net), 32768);
 	getsockopt(net_udp.fd(net), SOL_SOCKET, SO_SNDBUF, &bytes, &size);
 	assert_int_equal(bytes, 32768);
@@ -44,20 +44,21 @@ static void test_address_in_use(void **state)
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(LOOPBACK)};
 	socklen_t size = sizeof(address);
-	char why[NET_WHY_BYTES] = "", text[24];
+	char text[24];
+	struct why why = {""};
 
 	(void)state;
 	/* Another program's socket, without SO_REUSEADDR. */
 	assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
 	config.local.port = ntohs(address.sin_port);
-	assert_int_equal(net_udp.open(&config, &second, why), -EADDRINUSE);
+	assert_int_equal(net_udp.open(&config, &second, &why), -EADDRINUSE);
 	assert_null(second);
-	assert_non_null(strstr(why, net_format(&config.local, text)));
-	assert_non_null(strstr(why, "in use"));
+	assert_non_null(strstr(why.text, net_format(&config.local, text)));
+	assert_non_null(strstr(why.text, "in use"));
 	config.local = (struct net_addr){.ip = 0x01020304, .port = 0}; /* not ours */
-	assert_int_equal(net_udp.open(&config, &second, why), -EADDRNOTAVAIL);
-	assert_non_null(strstr(why, "1.2.3.4:0"));
+	assert_int_equal(net_udp.open(&config, &second, &why), -EADDRNOTAVAIL);
+	assert_non_null(strstr(why.text, "1.2.3.4:0"));
 	close(fd);
 	net_udp.close(NULL);
 }
@@ -70,18 +71,18 @@ static void test_port_shared(void **state)
 	                            .buffer_bytes = 65536,
 	                            .queue_count = 1};
 	struct net *first, *second = NULL;
-	char why[NET_WHY_BYTES] = "";
+	struct why why = {""};
 
 	(void)state;
-	assert_int_equal(net_udp.open(&config, &first, why), 0);
+	assert_int_equal(net_udp.open(&config, &first, &why), 0);
 	config.local.port = net_udp.address(first).port;
-	assert_int_equal(net_udp.open(&config, &second, why), -EADDRINUSE);
+	assert_int_equal(net_udp.open(&config, &second, &why), -EADDRINUSE);
 	assert_null(second);
 	net_udp.close(first);
 	config.group_ip = 0xefff0001; /* 239.255.0.1 */
 	config.device_ip = LOOPBACK;
-	assert_int_equal(net_udp.open(&config, &first, why), 0);
-	assert_int_equal(net_udp.open(&config, &second, why), 0);
+	assert_int_equal(net_udp.open(&config, &first, &why), 0);
+	assert_int_equal(net_udp.open(&config, &second, &why), 0);
 	net_udp.close(first);
 	net_udp.close(second);
 }
@@ -94,25 +95,26 @@ static void test_names(void **state)
 		"127.0.0.1:x"};
 	const struct net_backend *backend;
 	struct net_addr address = {0};
-	char why[NET_WHY_BYTES], text[24], long_name[400];
+	char text[24], long_name[400];
+	struct why why;
 
 	(void)state;
-	assert_int_equal(net_backend_named("udp", &backend, why), 0);
+	assert_int_equal(net_backend_named("udp", &backend, &why), 0);
 	assert_ptr_equal(backend, &net_udp);
-	assert_int_equal(net_backend_named("tcp", &backend, why), -ENOENT);
-	assert_non_null(strstr(why, "'tcp'"));
-	assert_int_equal(net_backend_named("../tcp", &backend, why), -ENOENT);
-	assert_int_equal(net_resolve("127.0.0.1:65535", &address, why), 0);
+	assert_int_equal(net_backend_named("tcp", &backend, &why), -ENOENT);
+	assert_non_null(strstr(why.text, "'tcp'"));
+	assert_int_equal(net_backend_named("../tcp", &backend, &why), -ENOENT);
+	assert_int_equal(net_resolve("127.0.0.1:65535", &address, &why), 0);
 	assert_string_equal(net_format(&address, text), "127.0.0.1:65535");
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		assert_int_equal(net_resolve(wrong[i], &address, why), -EINVAL);
-		assert_non_null(strstr(why, "HOST:PORT"));
+		assert_int_equal(net_resolve(wrong[i], &address, &why), -EINVAL);
+		assert_non_null(strstr(why.text, "HOST:PORT"));
 	}
 	memset(long_name, 'x', sizeof(long_name));
 	strcpy(long_name + 300, ":1");
-	assert_int_equal(net_resolve(long_name, &address, why), -EINVAL);
-	assert_int_equal(net_resolve("no-such-host.invalid:80", &address, why), -EHOSTUNREACH);
-	assert_non_null(strstr(why, "cannot find host 'no-such-host.invalid'"));
+	assert_int_equal(net_resolve(long_name, &address, &why), -EINVAL);
+	assert_int_equal(net_resolve("no-such-host.invalid:80", &address, &why), -EHOSTUNREACH);
+	assert_non_null(strstr(why.text, "cannot find host 'no-such-host.invalid'"));
 	assert_int_equal(address.port, 65535);
 }
 
@@ -121,13 +123,13 @@ static void test_ipv6(void **state)
 	static const char *const wrong[] = {"::1:80", "[::1]:80",       "[::1]",
 	                                    "::1",    "fe80::1:2:5555", "[2001:db8::7]:5555"};
 	struct net_addr address = {.port = 7};
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		assert_int_equal(net_resolve(wrong[i], &address, why), -EINVAL);
-		assert_non_null(strstr(why, wrong[i]));
-		assert_non_null(strstr(why, "IPv6 address: Winnow uses IPv4 only"));
+		assert_int_equal(net_resolve(wrong[i], &address, &why), -EINVAL);
+		assert_non_null(strstr(why.text, wrong[i]));
+		assert_non_null(strstr(why.text, "IPv6 address: Winnow uses IPv4 only"));
 	}
 	assert_int_equal(address.port, 7);
 }
@@ -136,14 +138,14 @@ static void test_all_addresses(void **state)
 {
 	struct net_addr all[NET_NAME_ADDRESSES_MAX];
 	uint32_t count = 0;
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	(void)state;
-	assert_int_equal(net_resolve_all("10.0.0.1:5555", all, &count, why), 0);
+	assert_int_equal(net_resolve_all("10.0.0.1:5555", all, &count, &why), 0);
 	assert_int_equal(count, 1);
 	assert_int_equal(all[0].ip, 0x0a000001);
 	assert_int_equal(all[0].port, 5555);
-	assert_int_equal(net_resolve_all(":1", all, &count, why), -EINVAL);
+	assert_int_equal(net_resolve_all(":1", all, &count, &why), -EINVAL);
 }
 
 int main(void)

@@ -102,10 +102,10 @@ static void test_local_address(void **state)
 	struct net *to = opened(0, 0, 1), *from;
 	const struct net_addr target = net_udp.address(to);
 	struct batch *batch = batch_new();
-	char why[NET_WHY_BYTES];
+	struct why why;
 
 	(void)state;
-	assert_int_equal(net_udp.open(&config, &from, why), 0);
+	assert_int_equal(net_udp.open(&config, &from, &why), 0);
 	for (uint32_t i = 0; i < 4; i++) {
 		struct net_addr source = net_udp.address(from);
 

@@ -63,11 +63,11 @@ static inline struct net *opened(uint16_t port, uint32_t queue, uint32_t queue_c
 		.queue = queue,
 		.queue_count = queue_count,
 	};
-	char why[NET_WHY_BYTES] = "";
+	struct why why = {""};
 	struct net *net;
 
-	if (net_udp.open(&config, &net, why) != 0)
-		fail_msg("%s", why);
+	if (net_udp.open(&config, &net, &why) != 0)
+		fail_msg("%s", why.text);
 	assert_true(net_udp.buffer(net) >= 65536);
 	return net;
 }

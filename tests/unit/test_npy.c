@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static void make(uint8_t version, const char *dictionary)
 	file_bytes = before + text;
 }
 
-static int parse(uint64_t data_bytes, struct npy *out, char *why)
+static int parse(uint64_t data_bytes, struct npy *out, struct why *why)
 {
 	uint8_t *exact = malloc(file_bytes);
 	int err;
@@ -50,31 +51,31 @@ static int parse(uint64_t data_bytes, struct npy *out, char *why)
 static void accepts(uint8_t version, const char *dictionary, enum dtype dtype, uint64_t count,
                     uint32_t dimensions)
 {
-	char why[NPY_WHY_BYTES] = "";
+	struct why why = {""};
 	struct npy npy;
 
 	make(version, dictionary);
-	assert_int_equal(parse(count * dtype_bytes(dtype), &npy, why), 0);
+	assert_int_equal(parse(count * dtype_bytes(dtype), &npy, &why), 0);
 	assert_int_equal(npy.dtype, dtype);
 	assert_int_equal(npy.count, count);
 	assert_int_equal(npy.dimensions, dimensions);
 	assert_int_equal(npy.data_from, file_bytes);
 	if (count == 0)
 		return;
-	assert_int_not_equal(parse(count * dtype_bytes(dtype) - 1, &npy, why), 0);
-	assert_non_null(strstr(why, "cut short: 1 bytes"));
+	assert_int_not_equal(parse(count * dtype_bytes(dtype) - 1, &npy, &why), 0);
+	assert_non_null(strstr(why.text, "cut short: 1 bytes"));
 }
 
 static void refuses(const char *dictionary, const char *pattern)
 {
-	char why[NPY_WHY_BYTES] = "";
+	struct why why = {""};
 	struct npy npy;
 
 	make(1, dictionary);
-	assert_int_not_equal(parse(1000000, &npy, why), 0);
-	if (strstr(why, pattern) == NULL)
-		fail_msg("'%s' does not say '%s' of %s", why, pattern, dictionary);
-	assert_null(strchr(why, '\n'));
+	assert_int_not_equal(parse(1000000, &npy, &why), 0);
+	if (strstr(why.text, pattern) == NULL)
+		fail_msg("'%s' does not say '%s' of %s", why.text, pattern, dictionary);
+	assert_null(strchr(why.text, '\n'));
 }
 
 static void test_good(void **state)
@@ -119,27 +120,28 @@ static void test_bad(void **state)
 
 static void test_cut(void **state)
 {
-	char why[NPY_WHY_BYTES];
+	struct why why;
 	struct npy npy;
 
 	(void)state;
 	make(2, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }");
 	for (size_t whole = file_bytes; file_bytes > 0; file_bytes--)
 		if (file_bytes < whole)
-			assert_int_not_equal(parse(0, &npy, why), 0);
+			assert_int_not_equal(parse(0, &npy, &why), 0);
 	make(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }");
 	file[6] = 4;
-	assert_int_not_equal(parse(100, &npy, why), 0);
-	assert_non_null(strstr(why, "version 4"));
+	assert_int_not_equal(parse(100, &npy, &why), 0);
+	assert_non_null(strstr(why.text, "version 4"));
 	make(2, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }");
 	file[11] = 1; /* 16 MB of head */
-	assert_int_not_equal(parse(100, &npy, why), 0);
-	assert_non_null(strstr(why, "its head has"));
+	assert_int_not_equal(parse(100, &npy, &why), 0);
+	assert_non_null(strstr(why.text, "its head has"));
 }
 
 static void test_read(void **state)
 {
-	char path[] = "/tmp/winnow-npy-XXXXXX", why[NPY_WHY_BYTES] = "";
+	char path[] = "/tmp/winnow-npy-XXXXXX";
+	struct why why = {""};
 	const float values[] = {1, 0, -2, 0, 0, 3};
 	int fd = mkstemp(path);
 	struct npy npy;
@@ -150,19 +152,19 @@ static void test_read(void **state)
 	make(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }");
 	assert_int_equal(write(fd, file, file_bytes), file_bytes);
 	assert_int_equal(write(fd, values, sizeof(values)), sizeof(values));
-	assert_int_equal(npy_read(path, &npy, &data, why), 0);
+	assert_int_equal(npy_read(path, &npy, &data, &why), 0);
 	assert_memory_equal(data, values, sizeof(values));
 	assert_int_equal(npy.shape[0], 2);
 	assert_int_equal(npy.shape[1], 3);
 	free(data);
 	assert_int_equal(ftruncate(fd, (off_t)(file_bytes + 20)), 0);
-	assert_int_equal(npy_read(path, &npy, &data, why), -1);
-	assert_non_null(strstr(why, "cut short: 4 bytes"));
+	assert_int_equal(npy_read(path, &npy, &data, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "cut short: 4 bytes"));
 	close(fd);
 	unlink(path);
-	assert_int_equal(npy_open(path, &npy, why), -1);
-	assert_non_null(strstr(why, "No such file"));
-	assert_int_equal(npy_open("/tmp", &npy, why), -1);
+	assert_int_equal(npy_open(path, &npy, &why), -ENOENT);
+	assert_non_null(strstr(why.text, "No such file"));
+	assert_int_equal(npy_open("/tmp", &npy, &why), -EINVAL);
 }
 
 int main(void)

@@ -18,10 +18,10 @@ static struct report_problem problems[REPORT_PROBLEMS_MAX];
 static struct report *parsed(const char *text)
 {
 	struct report *report = NULL;
-	char why[REPORT_WHY_BYTES] = "";
+	struct why why = {""};
 
-	if (report_parse(text, strlen(text), &report, why) != 0)
-		fail_msg("%s: %s", text, why);
+	if (report_parse(text, strlen(text), &report, &why) != 0)
+		fail_msg("%s: %s", text, why.text);
 	return report;
 }
 
@@ -101,12 +101,12 @@ static void test_refused(void **state)
 	                             "\xff\xfe",
 	                             "{\"version\":\"\xff\",\"jobs\":[]}"};
 	struct report *report = NULL;
-	char why[REPORT_WHY_BYTES];
+	struct why why;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-		assert_int_equal(report_parse(texts[i], strlen(texts[i]), &report, why), -EINVAL);
-		assert_non_null(strstr(why, "not winnowd"));
+		assert_int_equal(report_parse(texts[i], strlen(texts[i]), &report, &why), -EINVAL);
+		assert_non_null(strstr(why.text, "not winnowd"));
 		assert_null(report);
 	}
 }

@@ -12,7 +12,7 @@
 
 static struct reports reports;
 static struct report stalls[REPORTS_MAX];
-static char lost[NET_WHY_BYTES];
+static struct why lost;
 
 static void wake(void *context)
 {
@@ -49,16 +49,16 @@ static void test_before_and_after(void **state)
 	reports_lost(&reports, "unplugged");
 	reports_listen(&reports, wake, &woken);
 	assert_int_equal(woken, 1);
-	assert_int_equal(reports_take(&reports, stalls, lost), 0);
-	assert_string_equal(lost, "unplugged");
+	assert_int_equal(reports_take(&reports, stalls, &lost), 0);
+	assert_string_equal(lost.text, "unplugged");
 	stall(7);
 	assert_int_equal(woken, 2);
 	reports_listen(&reports, NULL, NULL);
 	stall(8);
 	assert_int_equal(woken, 2);
-	assert_int_equal(reports_take(&reports, stalls, lost), 2);
+	assert_int_equal(reports_take(&reports, stalls, &lost), 2);
 	assert_true(stalls[0].id == 7 && stalls[0].stall.tag == 7 && stalls[1].id == 8);
-	assert_int_equal(reports_take(&reports, stalls, lost), 0);
+	assert_int_equal(reports_take(&reports, stalls, &lost), 0);
 }
 
 /* Both kinds, in the order in which they came. */
@@ -70,7 +70,7 @@ static void test_kinds(void **state)
 	stall(5);
 	reports_trouble(&reports, 6, &trouble);
 	stall(7);
-	assert_int_equal(reports_take(&reports, stalls, lost), 3);
+	assert_int_equal(reports_take(&reports, stalls, &lost), 3);
 	assert_true(stalls[0].kind == REPORT_STALL && stalls[2].kind == REPORT_STALL);
 	assert_true(stalls[1].kind == REPORT_TROUBLE && stalls[1].id == 6);
 	assert_memory_equal(&stalls[1].trouble, &trouble, sizeof(trouble));
@@ -92,7 +92,7 @@ static void test_forget(void **state)
 	for (uint16_t id = 0; id < 6; id++)
 		stall(id % 3);
 	reports_forget(&reports, 1);
-	assert_int_equal(reports_take(&reports, stalls, lost), 4);
+	assert_int_equal(reports_take(&reports, stalls, &lost), 4);
 	for (uint32_t i = 0; i < 4; i++)
 		assert_int_equal(stalls[i].id, i % 2 * 2);
 }
@@ -102,7 +102,7 @@ static void test_limit(void **state)
 	(void)state;
 	for (uint16_t id = 0; id < REPORTS_MAX + 3; id++)
 		stall(id);
-	assert_int_equal(reports_take(&reports, stalls, lost), REPORTS_MAX);
+	assert_int_equal(reports_take(&reports, stalls, &lost), REPORTS_MAX);
 	assert_int_equal(stalls[REPORTS_MAX - 1].id, REPORTS_MAX - 1);
 }
 

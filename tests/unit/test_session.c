@@ -52,10 +52,11 @@ static void tell(struct session *session, uint32_t index, const struct control_m
 static struct control_message told(struct session *session, uint32_t index, enum control_kind kind)
 {
 	struct control_message message;
-	char why[128], *line = session_take_line(session, index, now_us);
+	struct why why;
+	char *line = session_take_line(session, index, now_us);
 
 	assert_non_null(line);
-	assert_int_equal(message_parse(line, &message, why), 0);
+	assert_int_equal(message_parse(line, &message, &why), 0);
 	assert_int_equal(message.kind, kind);
 	free(line);
 	return message;

@@ -104,9 +104,9 @@ static void expect_unreachable(struct server server, const char *pattern)
 
 	assert_int_equal(target->health, STATUS_UNREACHABLE);
 	assert_null(target->report);
-	if (strstr(target->why, pattern) == NULL)
-		fail_msg("'%s' lacks '%s'", target->why, pattern);
-	for (const char *c = target->why; *c != '\0'; c++)
+	if (strstr(target->why.text, pattern) == NULL)
+		fail_msg("'%s' lacks '%s'", target->why.text, pattern);
+	for (const char *c = target->why.text; *c != '\0'; c++)
 		assert_true(*c >= ' ' && *c <= '~');
 }
 
@@ -159,7 +159,7 @@ static void test_nobody(void **state)
 	status_targets_free(&targets);
 	assert_int_equal(status_targets_read("test", &address, 1, NULL, &targets), 0);
 	assert_int_equal(status_ask(&targets, 500000, 5, NULL), STATUS_UNREACHABLE);
-	assert_non_null(strstr(targets.list[0].why, "cannot connect"));
+	assert_non_null(strstr(targets.list[0].why.text, "cannot connect"));
 }
 
 static bool at_once(void)
@@ -278,7 +278,8 @@ static void test_rates(void **state)
 static const char *shown_of(const char *root_fields, const char *results, const char *resends,
                             const char *fast)
 {
-	char body[2048], job[512], why[REPORT_WHY_BYTES];
+	char body[2048], job[512];
+	struct why why;
 	const char *text;
 
 	status_targets_free(&targets);
@@ -287,7 +288,7 @@ static const char *shown_of(const char *root_fields, const char *results, const 
 	snprintf(job, sizeof(job), JOB, results, resends, fast);
 	snprintf(body, sizeof(body), "{\"version\":\"0.1\",\"uptime_s\":1,%s,\"jobs\":[%s]}",
 	         root_fields, job);
-	assert_int_equal(report_parse(body, strlen(body), &targets.list[0].report, why), 0);
+	assert_int_equal(report_parse(body, strlen(body), &targets.list[0].report, &why), 0);
 	text = shown(false);
 	return text;
 }

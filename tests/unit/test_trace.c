@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,10 +217,10 @@ static struct trace *opened(uint32_t rank, uint64_t run, uint64_t limit)
 	                              .fine = 2,
 	                              .pool = pool,
 	                              .head = a_head(rank, run)};
+	struct trace *trace = NULL;
+	struct why why;
 
-	char why[TRACE_OPEN_WHY_BYTES];
-
-	return trace_open(&config, why);
+	return trace_open(&config, &trace, &why) == 0 ? trace : NULL;
 }
 
 static void record(struct trace *trace, uint64_t tag)
@@ -249,10 +250,10 @@ static const char *path_of(uint32_t rank, uint64_t run)
 /* What can be read of a trace, as far as it is whole. */
 static struct trace_file *read_back(uint32_t rank)
 {
-	char why[TRACE_WHY_BYTES];
+	struct why why;
 	struct trace_file *file;
 
-	assert_int_equal(trace_file_open(path_of(rank, 1), &file, why), 0);
+	assert_int_equal(trace_file_open(path_of(rank, 1), &file, &why), 0);
 	return file;
 }
 
@@ -277,7 +278,7 @@ static void remove_all(void)
 static void test_record_and_read(void **state)
 {
 	struct trace *trace = opened(0, 1, 1 << 20);
-	char why[TRACE_WHY_BYTES] = "";
+	struct why why = {""};
 	struct trace_file *file;
 	uint64_t bits;
 
@@ -297,7 +298,7 @@ static void test_record_and_read(void **state)
 	assert_true(file->ended);
 	assert_false(file->cut);
 	assert_int_equal(file->end.received_bytes, 20);
-	assert_int_equal(trace_file_bitmap(file, 1, &bits, why), 0);
+	assert_int_equal(trace_file_bitmap(file, 1, &bits, &why), 0);
 	assert_int_equal(bits, 4); /* pairs of elements: 0 0 1 0 */
 	trace_file_close(file);
 	remove_all();
@@ -306,7 +307,7 @@ static void test_record_and_read(void **state)
 /* Wherever a process is killed, what is whole can be read. */
 static void test_cut(void **state)
 {
-	char why[TRACE_WHY_BYTES];
+	struct why why;
 	struct trace_file *file;
 	struct stat status;
 
@@ -316,7 +317,7 @@ static void test_cut(void **state)
 	for (off_t bytes = status.st_size - 1; bytes >= 0; bytes--) {
 		assert_int_equal(truncate(path_of(0, 1), bytes), 0);
 		if (bytes < TRACE_HEAD_BYTES) {
-			assert_int_equal(trace_file_open(path_of(0, 1), &file, why), -1);
+			assert_int_equal(trace_file_open(path_of(0, 1), &file, &why), -EINVAL);
 			continue;
 		}
 		file = read_back(0);
@@ -330,7 +331,7 @@ static void test_cut(void **state)
 
 static void test_garbage(void **state)
 {
-	char why[TRACE_WHY_BYTES];
+	struct why why;
 	struct trace_file *file;
 	FILE *out;
 
@@ -340,15 +341,15 @@ static void test_garbage(void **state)
 	assert_non_null(out);
 	fputs("more", out);
 	fclose(out);
-	assert_int_equal(trace_file_open(path_of(0, 1), &file, why), -1);
-	assert_non_null(strstr(why, "follows its end"));
+	assert_int_equal(trace_file_open(path_of(0, 1), &file, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "follows its end"));
 	out = fopen(path_of(0, 1), "r+e");
 	assert_non_null(out);
 	fseek(out, TRACE_HEAD_BYTES, SEEK_SET);
 	fputs("X", out);
 	fclose(out);
-	assert_int_equal(trace_file_open(path_of(0, 1), &file, why), -1);
-	assert_non_null(strstr(why, "byte 128"));
+	assert_int_equal(trace_file_open(path_of(0, 1), &file, &why), -EINVAL);
+	assert_non_null(strstr(why.text, "byte 128"));
 	remove_all();
 }
 
@@ -430,17 +431,17 @@ static void traces_make(uint64_t run, uint32_t ranks)
 
 static void test_source(void **state)
 {
-	char why[SOURCE_WHY_BYTES] = "";
+	struct why why = {""};
 	struct source source;
 	uint64_t bits = 0;
 
 	(void)state;
-	assert_int_equal(source_trace(&source, folder, NULL, 0, why), 1);
-	assert_non_null(strstr(why, "holds no trace"));
+	assert_int_equal(source_trace(&source, folder, NULL, 0, &why), 1);
+	assert_non_null(strstr(why.text, "holds no trace"));
 	source_close(&source);
 	traces_make(1, 2);
 	traces_make(2, 2);
-	assert_int_equal(source_trace(&source, folder, NULL, 0, why), 0);
+	assert_int_equal(source_trace(&source, folder, NULL, 0, &why), 0);
 	assert_int_equal(source.world, 2);
 	assert_int_equal(source.fine, 2);
 	assert_int_equal(source.op_count, 3);
@@ -451,21 +452,21 @@ static void test_source(void **state)
 	assert_int_equal(source.entries[5], 2);
 	assert_non_null(strstr(source.note, "latest"));
 	assert_int_equal(source.traces[0]->head.run, 2);
-	assert_int_equal(source_bits(&source, 2, 1, &bits, why), 0);
+	assert_int_equal(source_bits(&source, 2, 1, &bits, &why), 0);
 	assert_int_equal(bits, 4);
 	source_thin(&source, 2);
 	assert_int_equal(source.op_count, 2);
 	assert_int_equal(source.ops[1].tag, 9);
 	source_close(&source);
-	assert_int_equal(source_trace(&source, folder, "job-b", 0, why), 1);
+	assert_int_equal(source_trace(&source, folder, "job-b", 0, &why), 1);
 	source_close(&source);
-	assert_int_equal(source_trace(&source, folder, NULL, 3, why), 2);
+	assert_int_equal(source_trace(&source, folder, NULL, 3, &why), 2);
 	source_close(&source);
 	traces_make(3, 1);
-	assert_int_equal(source_trace(&source, folder, NULL, 0, why), 1);
-	assert_non_null(strstr(why, "worker 1 of job job-a is missing"));
+	assert_int_equal(source_trace(&source, folder, NULL, 0, &why), 1);
+	assert_non_null(strstr(why.text, "worker 1 of job job-a is missing"));
 	source_close(&source);
-	assert_int_equal(source_trace(&source, folder, NULL, 1, why), 0);
+	assert_int_equal(source_trace(&source, folder, NULL, 1, &why), 0);
 	source_close(&source);
 	remove_all();
 }

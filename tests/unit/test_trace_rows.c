@@ -44,7 +44,7 @@ static void test_lists(void **state)
 	                                       .window = 256}};
 	struct winnow_rows *rows;
 	struct trace *trace;
-	char why[TRACE_OPEN_WHY_BYTES] = "";
+	struct why why = {""};
 	uint64_t bits[1500 / 64 + 1];
 	struct trace_file *file;
 	const char *wrong;
@@ -52,8 +52,7 @@ static void test_lists(void **state)
 	(void)state;
 	assert_non_null(values);
 	assert_non_null(mkdtemp(folder));
-	trace = trace_open(&config, why);
-	assert_non_null(trace);
+	assert_int_equal(trace_open(&config, &trace, &why), 0);
 	snprintf(path, sizeof(path), "%s", trace_path(trace));
 	memcpy(values, (const float[]){0, 0, 1, 1, 0, 0}, 6 * sizeof(*values)); /* 14 and 3 */
 	assert_int_equal(rows_open(&input, &rows, &wrong), 0);
@@ -63,8 +62,8 @@ static void test_lists(void **state)
 	trace_close(trace, 0, 0, 0);
 	rows_close(rows);
 	free(values);
-	assert_int_equal(trace_file_open(path, &file, why), 0);
-	assert_int_equal(trace_file_bitmap(file, 0, bits, why), 0);
+	assert_int_equal(trace_file_open(path, &file, &why), 0);
+	assert_int_equal(trace_file_bitmap(file, 0, bits, &why), 0);
 	assert_int_equal(bits[0], 1 << 7 | 1 << 1);
 	for (uint32_t i = 1; i < 1500 / 64 + 1; i++)
 		assert_int_equal(bits[i], 0);

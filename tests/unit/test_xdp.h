@@ -81,15 +81,15 @@ static inline void world_open(struct world *world, uint16_t worker_count)
 {
 	struct xdp_config config = {.ip = OUR_IP, .port = OUR_PORT, .slot_count = SLOT_COUNT};
 	struct fast_channel *channel;
-	char why[XDP_WHY_BYTES];
-	int status = xdp_open(&config, &world->xdp, why);
+	struct why why;
+	int status = xdp_open(&config, &world->xdp, &why);
 
 	if (status == -EPERM) {
-		printf("%s\n", why);
+		printf("%s\n", why.text);
 		exit(77);
 	}
 	if (status != 0)
-		fail_msg("%s", why);
+		fail_msg("%s", why.text);
 	world->index = xdp_channel_open(world->xdp, CHANNEL, WINDOW);
 	assert_int_equal(world->index, 0);
 	channel = &xdp_channels(world->xdp)[world->index];

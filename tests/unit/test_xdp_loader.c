@@ -14,15 +14,15 @@ static void test_open_errors(void **state)
 {
 	struct xdp_config config = {.device = "no-such-device", .port = OUR_PORT, .slot_count = 1};
 	struct xdp *xdp = NULL;
-	char why[XDP_WHY_BYTES];
+	struct why why;
 
 	(void)state;
-	assert_int_equal(xdp_open(&config, &xdp, why), -ENODEV);
-	assert_non_null(strstr(why, "no-such-device"));
+	assert_int_equal(xdp_open(&config, &xdp, &why), -ENODEV);
+	assert_non_null(strstr(why.text, "no-such-device"));
 	config.slot_count = 0;
-	assert_int_equal(xdp_open(&config, &xdp, why), -EINVAL);
+	assert_int_equal(xdp_open(&config, &xdp, &why), -EINVAL);
 	config.slot_count = XDP_SLOTS_MAX + 1;
-	assert_int_equal(xdp_open(&config, &xdp, why), -EINVAL);
+	assert_int_equal(xdp_open(&config, &xdp, &why), -EINVAL);
 	assert_null(xdp);
 	xdp_close(NULL);
 }
@@ -117,7 +117,7 @@ static int make_devices(void **state)
 	return 0;
 }
 
-static int open_at(enum xdp_mode mode, struct xdp **xdp, char *why)
+static int open_at(enum xdp_mode mode, struct xdp **xdp, struct why *why)
 {
 	struct xdp_config config = {
 		.device = "wnx0", .mode = mode, .port = OUR_PORT, .slot_count = 4};
@@ -129,21 +129,21 @@ static int open_at(enum xdp_mode mode, struct xdp **xdp, char *why)
 static void test_modes(void **state)
 {
 	static const enum xdp_mode modes[] = {XDP_MODE_AUTO, XDP_MODE_NATIVE, XDP_MODE_GENERIC};
-	char why[XDP_WHY_BYTES];
+	struct why why;
 	struct xdp *xdp;
 
 	(void)state;
 	for (size_t i = 0; i < 3; i++) {
-		assert_int_equal(open_at(modes[i], &xdp, why), 0);
+		assert_int_equal(open_at(modes[i], &xdp, &why), 0);
 		assert_int_equal(xdp_mode(xdp), i == 2 ? XDP_MODE_GENERIC : XDP_MODE_NATIVE);
 		assert_string_equal(xdp_note(xdp), "");
 		xdp_close(xdp);
 	}
 	shell("ip link set wnx0 mtu 9000 && ip link set wnx1 mtu 9000");
-	assert_int_equal(open_at(XDP_MODE_NATIVE, &xdp, why), -EOPNOTSUPP);
-	assert_non_null(strstr(why, "wnx0"));
-	assert_non_null(strstr(why, "9000"));
-	assert_int_equal(open_at(XDP_MODE_AUTO, &xdp, why), 0);
+	assert_int_equal(open_at(XDP_MODE_NATIVE, &xdp, &why), -EOPNOTSUPP);
+	assert_non_null(strstr(why.text, "wnx0"));
+	assert_non_null(strstr(why.text, "9000"));
+	assert_int_equal(open_at(XDP_MODE_AUTO, &xdp, &why), 0);
 	assert_int_equal(xdp_mode(xdp), XDP_MODE_GENERIC);
 	assert_non_null(strstr(xdp_note(xdp), "9000"));
 	xdp_close(xdp);
@@ -152,15 +152,15 @@ static void test_modes(void **state)
 
 static void test_busy_device(void **state)
 {
-	char why[XDP_WHY_BYTES];
+	struct why why;
 	struct xdp *xdp, *second;
 
 	(void)state;
 	for (int mode = XDP_MODE_NATIVE; mode <= XDP_MODE_GENERIC; mode++) {
-		assert_int_equal(open_at((enum xdp_mode)mode, &xdp, why), 0);
-		assert_int_equal(open_at(XDP_MODE_AUTO, &second, why), -EBUSY);
-		assert_non_null(strstr(why, "wnx0"));
-		assert_non_null(strstr(why, "\"winnow\""));
+		assert_int_equal(open_at((enum xdp_mode)mode, &xdp, &why), 0);
+		assert_int_equal(open_at(XDP_MODE_AUTO, &second, &why), -EBUSY);
+		assert_non_null(strstr(why.text, "wnx0"));
+		assert_non_null(strstr(why.text, "\"winnow\""));
 		xdp_close(xdp);
 	}
 }
@@ -168,7 +168,7 @@ static void test_busy_device(void **state)
 /* However the process ends, the device is free afterwards. */
 static void test_crash(void **state)
 {
-	char why[XDP_WHY_BYTES];
+	struct why why;
 	struct xdp *xdp;
 	int status = -1;
 	pid_t child;
@@ -176,10 +176,10 @@ static void test_crash(void **state)
 	(void)state;
 	child = fork();
 	if (child == 0)
-		_exit(open_at(XDP_MODE_AUTO, &xdp, why) == 0 ? 0 : 1);
+		_exit(open_at(XDP_MODE_AUTO, &xdp, &why) == 0 ? 0 : 1);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	for (int tries = 0; tries < 100 && open_at(XDP_MODE_AUTO, &xdp, why) != 0; tries++)
+	for (int tries = 0; tries < 100 && open_at(XDP_MODE_AUTO, &xdp, &why) != 0; tries++)
 		usleep(10000); /* the kernel cleans up at its leisure */
 	assert_non_null(xdp);
 	xdp_close(xdp);

@@ -33,7 +33,7 @@ static struct device device = {.reserved_fd = -1};
 
 void device_log(const struct device *d, const char *level, const char *format, ...)
 {
-	char text[NET_WHY_BYTES];
+	char text[WHY_BYTES];
 	va_list args;
 
 	if (d->log == NULL)
@@ -44,12 +44,10 @@ void device_log(const struct device *d, const char *level, const char *format, .
 	d->log(level, text);
 }
 
-static int explain(char *why, int err, const char *what, const struct device_port *port)
+static int explain(struct why *why, int err, const char *what, const struct device_port *port)
 {
-	snprintf(why, NET_WHY_BYTES, "port %s: %s: %s%s%.120s", port->name, what,
-	         rte_strerror(-err), environment_last_line()[0] != '\0' ? "; " : "",
-	         environment_last_line());
-	return err;
+	return why_set(why, err, "port %s: %s: %s%s%.120s", port->name, what, rte_strerror(-err),
+	               environment_last_line()[0] != '\0' ? "; " : "", environment_last_line());
 }
 
 /* ---- one port ---- */
@@ -69,7 +67,7 @@ static int removed(uint16_t port_id, enum rte_eth_event_type type, void *context
  * Mbufs for each queue of all ports, with room for one frame. Some drivers want more room: for the
  * whole of a frame in their own ring.
  */
-static int pools_new(uint32_t room, char *why)
+static int pools_new(uint32_t room, struct why *why)
 {
 	char name[RTE_MEMPOOL_NAMESIZE];
 
@@ -79,10 +77,10 @@ static int pools_new(uint32_t room, char *why)
 		device.pools[i] = mbufs_new(name, POOL_MBUFS, room);
 		if (device.pools[i] != NULL)
 			continue;
-		snprintf(why, NET_WHY_BYTES,
-		         "no memory for %d frames of %u bytes: give EAL more (-m, huge pages): %s",
-		         POOL_MBUFS, room, rte_strerror(rte_errno));
-		return -ENOMEM;
+		return why_set(
+			why, -ENOMEM,
+			"no memory for %d frames of %u bytes: give EAL more (-m, huge pages): %s",
+			POOL_MBUFS, room, rte_strerror(rte_errno));
 	}
 	return 0;
 }
@@ -140,32 +138,30 @@ static int queues_set(struct device_port *port, uint16_t rx_count, uint16_t tx_c
  * the kernel, which has nobody to give it to. And frames that cross a page are lost in the
  * kernel, without a word, unless the next page follows in memory as it does in a huge one.
  */
-static int check_af_xdp(const struct device_port *port, const char *driver, char *why)
+static int check_af_xdp(const struct device_port *port, const char *driver, struct why *why)
 {
 	uint32_t queues = kernel_rx_queues(port->if_index);
 	char name[IF_NAMESIZE] = "";
 
 	if (strcmp(driver, DRIVER_AF_XDP) != 0)
 		return 0;
-	if (!rte_eal_has_hugepages()) {
-		snprintf(why, NET_WHY_BYTES,
-		         "port %s: AF_XDP needs huge pages: sysctl vm.nr_hugepages=300, and "
-		         "--in-memory "
-		         "in place of --no-huge",
-		         port->name);
-		return -EINVAL;
-	}
+	if (!rte_eal_has_hugepages())
+		return why_set(why, -EINVAL,
+		               "port %s: AF_XDP needs huge pages: sysctl vm.nr_hugepages=300, and "
+		               "--in-memory "
+		               "in place of --no-huge",
+		               port->name);
 	if (queues <= port->rx_queues)
 		return 0;
 	if_indextoname(port->if_index, name);
-	snprintf(why, NET_WHY_BYTES,
-	         "port %s: %s has %u receive queues and %u of them would be heard: ethtool -L %s "
-	         "combined %u (or rx %u), or more --threads and queue_count",
-	         port->name, name, queues, port->rx_queues, name, port->rx_queues, port->rx_queues);
-	return -EINVAL;
+	return why_set(
+		why, -EINVAL,
+		"port %s: %s has %u receive queues and %u of them would be heard: ethtool -L %s "
+		"combined %u (or rx %u), or more --threads and queue_count",
+		port->name, name, queues, port->rx_queues, name, port->rx_queues, port->rx_queues);
 }
 
-static int port_set_up(struct device_port *port, char *why)
+static int port_set_up(struct device_port *port, struct why *why)
 {
 	uint16_t rx_count = DESCRIPTORS, tx_count = DESCRIPTORS;
 	struct rte_eth_dev_info info;
@@ -220,7 +216,7 @@ static bool wanted_port(const char *name, uint16_t id, const struct rte_eth_dev_
 	return info->if_index != 0 && info->if_index == if_nametoindex(name);
 }
 
-static int ports_find(const char *name, char *why)
+static int ports_find(const char *name, struct why *why)
 {
 	uint16_t id;
 
@@ -244,15 +240,14 @@ static int ports_find(const char *name, char *why)
 		return 0;
 	}
 	/* When a driver was told what it cannot do, DPDK starts without it. */
-	snprintf(why, NET_WHY_BYTES,
-	         "DPDK has no port%s%.60s: see --eal, dpdk-devbind.py --status%s%.120s",
-	         name != NULL ? " " : "", name != NULL ? name : "",
-	         environment_first_error()[0] != '\0' ? "; " : "", environment_first_error());
-	return -ENODEV;
+	return why_set(why, -ENODEV,
+	               "DPDK has no port%s%.60s: see --eal, dpdk-devbind.py --status%s%.120s",
+	               name != NULL ? " " : "", name != NULL ? name : "",
+	               environment_first_error()[0] != '\0' ? "; " : "", environment_first_error());
 }
 
 /* Room for a frame; then, for drivers with frames of their own, up to all that UDP may hold. */
-static int ports_set_up(char *why)
+static int ports_set_up(struct why *why)
 {
 	uint32_t frame = device.payload_max + FRAME_UDP_BYTES + device.driver_room;
 	int err = -ENOBUFS;
@@ -287,7 +282,7 @@ static void ask_for_single_frames(struct device_port *port)
 		           port->name, name, strerror(-port->single_fd));
 }
 
-static int ports_start(char *why)
+static int ports_start(struct why *why)
 {
 	for (uint32_t i = 0; i < device.port_count; i++) {
 		struct device_port *port = &device.ports[i];
@@ -306,7 +301,7 @@ static int ports_start(char *why)
 
 /* ---- addresses ---- */
 
-static int addresses(const struct net_config *config, char *why)
+static int addresses(const struct net_config *config, struct why *why)
 {
 	uint32_t bits = config->port->prefix_bits, kernel_bits;
 
@@ -316,12 +311,10 @@ static int addresses(const struct net_config *config, char *why)
 		device.kernels = kernel_address(device.ports[i].if_index, &device.ip, &kernel_bits);
 	if (device.kernels && bits == 0)
 		bits = kernel_bits;
-	if (device.ip == 0) {
-		snprintf(why, NET_WHY_BYTES,
-		         "no address for datagrams: the port's interface has none; give "
-		         "--data-address ADDR/BITS");
-		return -EADDRNOTAVAIL;
-	}
+	if (device.ip == 0)
+		return why_set(why, -EADDRNOTAVAIL,
+		               "no address for datagrams: the port's interface has none; give "
+		               "--data-address ADDR/BITS");
 	device.mask = ~0u << (32 - (bits != 0 ? bits : 24));
 	device.gateway_ip = config->port->gateway_ip;
 	if (device.gateway_ip == 0 && device.kernels)
@@ -329,11 +322,9 @@ static int addresses(const struct net_config *config, char *why)
 	device.udp_port = config->local.port;
 	if (device.kernels) {
 		device.reserved_fd = kernel_reserve(device.ip, &device.udp_port);
-		if (device.reserved_fd < 0) {
-			snprintf(why, NET_WHY_BYTES, "cannot bind UDP port %u: %s",
-			         config->local.port, strerror(-device.reserved_fd));
-			return device.reserved_fd;
-		}
+		if (device.reserved_fd < 0)
+			return why_set(why, device.reserved_fd, "cannot bind UDP port %u: %s",
+			               config->local.port, strerror(-device.reserved_fd));
 	} else if (device.udp_port == 0) {
 		device.udp_port = (uint16_t)(49152 + getpid() % 16384);
 	}
@@ -370,7 +361,7 @@ static void limit_payload(const struct device_port *port, const struct rte_eth_d
 
 /* ---- the device ---- */
 
-static int rings_new(char *why)
+static int rings_new(struct why *why)
 {
 	for (uint32_t i = 0; i < device.queue_count && device.queue_count > 1; i++) {
 		char name[RTE_RING_NAMESIZE];
@@ -378,10 +369,8 @@ static int rings_new(char *why)
 		snprintf(name, sizeof(name), "winnow-over-%u", i);
 		device.handed_over[i] =
 			rte_ring_create(name, HANDED_OVER, SOCKET_ID_ANY, RING_F_SC_DEQ);
-		if (device.handed_over[i] == NULL) {
-			snprintf(why, NET_WHY_BYTES, "no memory for a ring between threads");
-			return -ENOMEM;
-		}
+		if (device.handed_over[i] == NULL)
+			return why_set(why, -ENOMEM, "no memory for a ring between threads");
 	}
 	return 0;
 }
@@ -408,14 +397,14 @@ static void shut_down(void)
 }
 
 /* What the drivers say of a missing capability does not name it. */
-static void name_capabilities(int err, char *why)
+static void name_capabilities(int err, struct why *why)
 {
-	if (err == -EPERM || strstr(why, "AF_PACKET") != NULL)
-		strncat(why, "; it takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK",
-		        NET_WHY_BYTES - 1 - strlen(why));
+	if (err == -EPERM || strstr(why->text, "AF_PACKET") != NULL)
+		why_set(why, err, "%s; it takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK",
+		        why->text);
 }
 
-static int start(const struct net_config *config, char *why)
+static int start(const struct net_config *config, struct why *why)
 {
 	struct environment wanted = {
 		.eal = config->port->eal,
@@ -436,7 +425,7 @@ static int start(const struct net_config *config, char *why)
 	/* Drivers that refuse the first try of several are no news. */
 	environment_mute(true);
 	device.neighbours = neighbours_new();
-	snprintf(why, NET_WHY_BYTES, "out of memory");
+	why_set(why, -ENOMEM, "out of memory");
 	err = device.neighbours != NULL ? ports_find(config->port->device, why) : -ENOMEM;
 	/* Not known before a port has been asked. */
 	for (uint32_t i = 0; i < device.port_count && err == 0; i++) {
@@ -467,15 +456,13 @@ static int start(const struct net_config *config, char *why)
 	return err;
 }
 
-int device_get(const struct net_config *config, struct device **out, char *why)
+int device_get(const struct net_config *config, struct device **out, struct why *why)
 {
 	int err = 0;
 
-	if (config->queue_count > DEVICE_QUEUES_MAX) {
-		snprintf(why, NET_WHY_BYTES, "the dpdk datapath has at most %d threads",
-		         DEVICE_QUEUES_MAX);
-		return -EINVAL;
-	}
+	if (config->queue_count > DEVICE_QUEUES_MAX)
+		return why_set(why, -EINVAL, "the dpdk datapath has at most %d threads",
+		               DEVICE_QUEUES_MAX);
 	if (device.users == 0)
 		err = start(config, why);
 	if (err != 0)

@@ -57,14 +57,14 @@ struct device {
 	int reserved_fd; /* keeps the kernel quiet; -1: not its address */
 	uint32_t users;  /* open nets */
 	uint64_t looked_us;
-	char gone[NET_WHY_BYTES]; /* why nothing will come any more; "" while all is well */
+	char gone[WHY_BYTES]; /* why nothing will come any more; "" while all is well */
 };
 
 /*
  * device_get - the device; starts it for the first net. Later ones must ask for the same address
  * and queue count. On failure -errno and one line in `why`.
  */
-int device_get(const struct net_config *config, struct device **out, char *why);
+int device_get(const struct net_config *config, struct device **out, struct why *why);
 
 /* device_put - the last one stops the ports. */
 void device_put(struct device *device);
@@ -76,7 +76,7 @@ void device_log(const struct device *device, const char *level, const char *form
 	__attribute__((format(printf, 3, 4)));
 
 /* links.c: device_look - links that come and go, said once each. -ENODEV: a port has gone for good. */
-int device_look(struct device *device, uint64_t now_us, char *why);
+int device_look(struct device *device, uint64_t now_us, struct why *why);
 
 /* The CPUs that EAL was told to use for net `queue`; NULL: any. */
 const rte_cpuset_t *device_cpus(uint32_t queue);
@@ -100,7 +100,7 @@ struct environment {
 };
 
 /* environment_start - once; -EALREADY when it runs. On failure -errno and one line in `why`. */
-int environment_start(const struct environment *wanted, char *why);
+int environment_start(const struct environment *wanted, struct why *why);
 
 /* While true, DPDK's complaints are only remembered: something is being tried out. */
 void environment_mute(bool mute);

@@ -32,8 +32,8 @@ static struct {
 	bool pinned; /* the operator has named CPUs */
 	bool mute;
 	void (*log)(const char *level, const char *text);
-	char last_line[NET_WHY_BYTES], first_error[NET_WHY_BYTES];
-	char line[NET_WHY_BYTES]; /* of the log, as far as it has come */
+	char last_line[WHY_BYTES], first_error[WHY_BYTES];
+	char line[WHY_BYTES]; /* of the log, as far as it has come */
 	size_t line_bytes;
 } state;
 
@@ -171,23 +171,20 @@ static uint64_t huge_bytes_free(void)
  * Without arguments: a packet socket on the interface, which needs nothing but the right to
  * open one, and huge pages if there are some.
  */
-static int arguments_for(const struct environment *wanted, char *text, char *why)
+static int arguments_for(const struct environment *wanted, char *text, struct why *why)
 {
 	uint32_t if_index = wanted->device != NULL ? if_nametoindex(wanted->device) : 0;
 	uint32_t mtu = kernel_mtu(if_index), frame = 2048, memory_mb = MEMORY_MB;
 	char memory[48];
 
-	if (wanted->device == NULL) {
-		snprintf(why, NET_WHY_BYTES,
-		         "the dpdk datapath needs --device IFACE, or --eal with DPDK's arguments");
-		return -EINVAL;
-	}
-	if (mtu == 0) {
-		snprintf(why, NET_WHY_BYTES,
-		         "there is no interface '%.60s'; other ports need --eal \"...\"",
-		         wanted->device);
-		return -ENODEV;
-	}
+	if (wanted->device == NULL)
+		return why_set(
+			why, -EINVAL,
+			"the dpdk datapath needs --device IFACE, or --eal with DPDK's arguments");
+	if (mtu == 0)
+		return why_set(why, -ENODEV,
+		               "there is no interface '%.60s'; other ports need --eal \"...\"",
+		               wanted->device);
 	if (mtu > wanted->payload_max + FRAME_UDP_BYTES)
 		mtu = wanted->payload_max + FRAME_UDP_BYTES;
 	while (frame < mtu + PACKET_RING_BYTES)
@@ -231,7 +228,7 @@ static int init_quietly(int argc, char **argv)
 	return result;
 }
 
-int environment_start(const struct environment *wanted, char *why)
+int environment_start(const struct environment *wanted, struct why *why)
 {
 	static char text[TEXT_BYTES];
 	static char *words[WORDS_MAX + 2];
@@ -250,10 +247,8 @@ int environment_start(const struct environment *wanted, char *why)
 		return err;
 	words[0] = program;
 	count = words_cut(text, words + 1, WORDS_MAX);
-	if (count < 0) {
-		snprintf(why, NET_WHY_BYTES, "more than %d EAL arguments", WORDS_MAX);
-		return -E2BIG;
-	}
+	if (count < 0)
+		return why_set(why, -E2BIG, "more than %d EAL arguments", WORDS_MAX);
 	state.pinned = names_cpus(words + 1, count);
 	state.log = wanted->log;
 	log_capture();
@@ -262,11 +257,10 @@ int environment_start(const struct environment *wanted, char *why)
 	environment_mute(true);
 	err = init_quietly(count + 1, words);
 	pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
-	if (err < 0) {
-		snprintf(why, NET_WHY_BYTES, "DPDK does not start: %.180s",
-		         state.last_line[0] != '\0' ? state.last_line : rte_strerror(rte_errno));
-		return -EINVAL;
-	}
+	if (err < 0)
+		return why_set(why, -EINVAL, "DPDK does not start: %.180s",
+		               state.last_line[0] != '\0' ? state.last_line
+		                                          : rte_strerror(rte_errno));
 	environment_mute(false);
 	state.started = true;
 	return 0;

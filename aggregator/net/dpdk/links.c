@@ -37,7 +37,7 @@ static void look_at_mtu(struct device *d)
 		           least);
 }
 
-int device_look(struct device *d, uint64_t now_us, char *why)
+int device_look(struct device *d, uint64_t now_us, struct why *why)
 {
 	if (d->gone[0] == '\0' && now_us - d->looked_us < LOOK_US)
 		return 0;
@@ -57,6 +57,5 @@ int device_look(struct device *d, uint64_t now_us, char *why)
 			           up ? "up" : "down");
 		port->up = up;
 	}
-	snprintf(why, NET_WHY_BYTES, "%s", d->gone);
-	return d->gone[0] != '\0' ? -ENODEV : 0;
+	return why_set(why, d->gone[0] != '\0' ? -ENODEV : 0, "%s", d->gone);
 }

@@ -52,7 +52,7 @@ static void queue_free(struct queue *queue)
 	free(queue);
 }
 
-static struct queue *queue_new(struct device *device, uint32_t index, char *why)
+static struct queue *queue_new(struct device *device, uint32_t index, struct why *why)
 {
 	struct queue *queue = calloc(1, sizeof(*queue));
 	char name[RTE_MEMPOOL_NAMESIZE];
@@ -63,8 +63,7 @@ static struct queue *queue_new(struct device *device, uint32_t index, char *why)
 			name, HEADERS, 128, 0, HEADER_ROOM + RTE_PKTMBUF_HEADROOM, SOCKET_ID_ANY);
 	if (queue == NULL || queue->headers == NULL) {
 		free(queue);
-		snprintf(why, NET_WHY_BYTES, "no memory for %d headers: give EAL more (-m)",
-		         HEADERS);
+		why_set(why, -ENOMEM, "no memory for %d headers: give EAL more (-m)", HEADERS);
 		return NULL;
 	}
 	queue->device = device;
@@ -101,7 +100,7 @@ static void dpdk_close(struct net *net)
 }
 
 /* Tell switches, or let the kernel tell them, that we listen. */
-static int group_join(struct net *net, char *why)
+static int group_join(struct net *net, struct why *why)
 {
 	struct device *device = net->queue->device;
 	uint8_t report[FRAME_SMALL_BYTES];
@@ -113,11 +112,9 @@ static int group_join(struct net *net, char *why)
 			continue;
 		}
 		net->group_fd = kernel_join(device->ports[i].if_index, net->group_ip);
-		if (net->group_fd < 0) {
-			snprintf(why, NET_WHY_BYTES, "cannot join the multicast group: %s",
-			         strerror(-net->group_fd));
-			return net->group_fd;
-		}
+		if (net->group_fd < 0)
+			return why_set(why, net->group_fd, "cannot join the multicast group: %s",
+			               strerror(-net->group_fd));
 	}
 	return 0;
 }
@@ -131,7 +128,7 @@ static bool already_open(const struct queue *queue, uint32_t group_ip)
 	return false;
 }
 
-static int dpdk_open(const struct net_config *config, struct net **out, char *why)
+static int dpdk_open(const struct net_config *config, struct net **out, struct why *why)
 {
 	struct device *device;
 	struct net *net;
@@ -140,10 +137,9 @@ static int dpdk_open(const struct net_config *config, struct net **out, char *wh
 	if (err != 0)
 		return err;
 	if (already_open(queues[config->queue], config->group_ip)) {
-		snprintf(why, NET_WHY_BYTES,
-		         "the dpdk datapath serves one communicator a process at a time");
 		device_put(device);
-		return -EBUSY;
+		return why_set(why, -EBUSY,
+		               "the dpdk datapath serves one communicator a process at a time");
 	}
 	net = calloc(1, sizeof(*net));
 	if (net != NULL)
@@ -232,7 +228,7 @@ static uint32_t dpdk_troubles(struct net *net, struct net_trouble out[NET_TROUBL
 	return trouble_take(&net->troubles, out);
 }
 
-static int dpdk_health(struct net *net, char *why)
+static int dpdk_health(struct net *net, struct why *why)
 {
 	/* One thread looks after the ports. */
 	return net->queue->index == 0 ? device_look(net->queue->device, queue_now_us(), why) : 0;

@@ -121,13 +121,14 @@ static bool device_look(const char *name, struct device *out)
 
 static void check_device_xdp(struct doctor *doctor, const struct device *device)
 {
-	char name[40], why[XDP_WHY_BYTES];
+	char name[40];
+	struct why why;
 	struct doctor_check *check;
 	uint64_t features = 0;
 
 	snprintf(name, sizeof(name), "xdp %.20s", device->name);
-	if (xdp_taken(device->name, why) == -EBUSY) {
-		doctor_add(doctor, DOCTOR_WARN, name, "%s", why);
+	if (xdp_taken(device->name, &why) == -EBUSY) {
+		doctor_add(doctor, DOCTOR_WARN, name, "%s", why.text);
 		return;
 	}
 	if (!doctor_xdp_features(if_nametoindex(device->name), &features)) {
@@ -204,18 +205,18 @@ static void check_devices(struct doctor *doctor)
 static void check_xdp_program(struct doctor *doctor)
 {
 	struct xdp_config config = {.slot_count = 1, .port = 1};
-	char why[XDP_WHY_BYTES];
+	struct why why;
 	struct xdp *xdp;
 
 	if (!doctor_capable(CAP_BPF) || !doctor_capable(CAP_NET_ADMIN) ||
 	    !doctor_capable(CAP_PERFMON)) {
 		doctor_add(doctor, DOCTOR_ABSENT, "xdp program",
 		           "not tried: it takes root or the capabilities above");
-	} else if (xdp_open(&config, &xdp, why) == 0) {
+	} else if (xdp_open(&config, &xdp, &why) == 0) {
 		xdp_close(xdp);
 		doctor_add(doctor, DOCTOR_OK, "xdp program", "the kernel's verifier takes it");
 	} else {
-		doctor_add(doctor, DOCTOR_WARN, "xdp program", "%s", why);
+		doctor_add(doctor, DOCTOR_WARN, "xdp program", "%s", why.text);
 	}
 }
 

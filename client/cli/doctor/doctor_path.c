@@ -28,10 +28,10 @@ static int route_mtu(const char *address)
 	struct sockaddr_in to = {.sin_family = AF_INET};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), mtu = 0;
 	socklen_t size = sizeof(mtu);
-	char why[NET_WHY_BYTES];
+	struct why why;
 	struct net_addr found;
 
-	if (fd >= 0 && net_resolve(address, &found, why) == 0) {
+	if (fd >= 0 && net_resolve(address, &found, &why) == 0) {
 		to.sin_addr.s_addr = htonl(found.ip);
 		to.sin_port = htons(found.port);
 		if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) != 0 ||

@@ -35,7 +35,7 @@ struct round {
 
 static void failed(struct fetch *fetch, const char *text)
 {
-	snprintf(fetch->why, sizeof(fetch->why), "%s", text);
+	why_set(&fetch->why, 0, "%s", text);
 }
 
 static void call_end(struct call *call)
@@ -92,8 +92,7 @@ static void answered(struct evhttp_request *request, void *context)
 		failed(call->fetch, "cannot connect: does winnowd run there, and is this its "
 		                    "--metrics address?");
 	else if (code != HTTP_OK)
-		snprintf(call->fetch->why, sizeof(call->fetch->why), "it answers with HTTP %d",
-		         code);
+		why_set(&call->fetch->why, 0, "it answers with HTTP %d", code);
 	else
 		take_body(call->fetch, evhttp_request_get_input_buffer(request));
 	call_end(call);
@@ -107,7 +106,7 @@ static void call_start(struct call *call, const char *path, uint64_t timeout_us)
 	struct net_addr to;
 	char host[24];
 
-	if (net_resolve(call->fetch->address, &to, call->fetch->why) != 0) {
+	if (net_resolve(call->fetch->address, &to, &call->fetch->why) != 0) {
 		call_end(call);
 		return;
 	}
@@ -178,8 +177,7 @@ void fetch_all(struct fetch fetches[], uint32_t count, const char *path, uint64_
 	for (uint32_t i = 0; i < count; i++) {
 		fetches[i].body = NULL;
 		fetches[i].bytes = 0;
-		snprintf(fetches[i].why, sizeof(fetches[i].why), "no answer within %.1f s",
-		         (double)timeout_us / 1e6);
+		why_set(&fetches[i].why, 0, "no answer within %.1f s", (double)timeout_us / 1e6);
 		if (round.base == NULL || round.calls == NULL) {
 			failed(&fetches[i], "out of memory");
 			continue;

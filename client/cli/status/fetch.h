@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FETCH_WHY_BYTES 320
+#include "bitmap/why.h"
+
 #define FETCH_BODY_MAX (16u << 20)
 #define FETCH_HEAD_MAX 16384
 
@@ -21,7 +22,7 @@ struct fetch {
 	const char *address; /* "HOST:PORT" */
 	char *body;          /* malloc'ed, with a 0 behind it; NULL: there is none, */
 	size_t bytes;
-	char why[FETCH_WHY_BYTES]; /* because of this */
+	struct why why; /* because of this */
 };
 
 /*

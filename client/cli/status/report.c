@@ -187,21 +187,18 @@ static void totals_read(const json_t *root, struct report *report)
 	report->fast_count = drops_read(json_object_get(root, "xdp_packets"), report->fast);
 }
 
-int report_parse(const char *body, size_t bytes, struct report **out, char *why)
+int report_parse(const char *body, size_t bytes, struct report **out, struct why *why)
 {
 	json_error_t error;
 	json_t *root = json_loadb(body, bytes, 0, &error);
 	struct report *report;
 
-	if (root == NULL) {
-		snprintf(why, REPORT_WHY_BYTES, "what answers is not winnowd: no JSON");
-		return -EINVAL;
-	}
+	if (root == NULL)
+		return why_set(why, -EINVAL, "what answers is not winnowd: no JSON");
 	if (!json_is_string(json_object_get(root, "version")) ||
 	    !json_is_array(json_object_get(root, "jobs"))) {
 		json_decref(root);
-		snprintf(why, REPORT_WHY_BYTES, "what answers is not winnowd: no list of jobs");
-		return -EINVAL;
+		return why_set(why, -EINVAL, "what answers is not winnowd: no list of jobs");
 	}
 	report = calloc(1, sizeof(*report));
 	if (report != NULL) {
@@ -212,8 +209,7 @@ int report_parse(const char *body, size_t bytes, struct report **out, char *why)
 		if (report == NULL)
 			json_decref(root);
 		report_free(report);
-		snprintf(why, REPORT_WHY_BYTES, "out of memory");
-		return -ENOMEM;
+		return why_set(why, -ENOMEM, "out of memory");
 	}
 	*out = report;
 	return 0;

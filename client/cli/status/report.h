@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bitmap/why.h"
+
 #define REPORT_NAME_BYTES 65
 #define REPORT_TEXT_BYTES 512
 #define REPORT_JOBS_MAX 1024
@@ -20,7 +22,6 @@
 #define REPORT_RANKS_MAX 8
 #define REPORT_DROPS_MAX 32
 #define REPORT_PROBLEMS_MAX 64
-#define REPORT_WHY_BYTES 256
 
 struct report_worker {
 	uint32_t rank;
@@ -80,9 +81,9 @@ struct report {
 
 /*
  * report_parse - `text` [bytes], 0 behind it, into *out, which the caller frees. -EINVAL: it is not
- * what winnowd says at /status; -ENOMEM. One line in `why` [REPORT_WHY_BYTES].
+ * what winnowd says at /status; -ENOMEM. One line in `why`.
  */
-int report_parse(const char *text, size_t bytes, struct report **out, char *why);
+int report_parse(const char *text, size_t bytes, struct report **out, struct why *why);
 void report_free(struct report *report); /* NULL is fine */
 
 /* Something that a person should look into. */

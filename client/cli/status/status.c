@@ -62,7 +62,7 @@ static json_t *target_json(const struct status_target *target)
 	json_t *problems = json_array();
 
 	if (target->report == NULL)
-		json_object_set_new(object, "why", json_string(target->why));
+		json_object_set_new(object, "why", json_string(target->why.text));
 	for (uint32_t i = 0; i < target->problem_count; i++)
 		json_array_append_new(problems,
 		                      json_pack("{s:s, s:s, s:s}", "code", target->problems[i].code,

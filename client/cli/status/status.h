@@ -19,7 +19,7 @@ enum status_health { STATUS_HEALTHY, STATUS_DEGRADED, STATUS_UNREACHABLE };
 struct status_target {
 	char address[280]; /* "HOST:PORT" */
 	enum status_health health;
-	char why[320];          /* it is unreachable */
+	struct why why;         /* it is unreachable */
 	struct report *report;  /* NULL: unreachable */
 	struct report *earlier; /* the answer before, for rates; NULL: none */
 	uint32_t problem_count;

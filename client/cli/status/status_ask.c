@@ -62,10 +62,10 @@ static void take_answer(struct status_target *target, const struct fetch *fetch,
 	target->problem_count = 0;
 	target->health = STATUS_UNREACHABLE;
 	if (fetch->body == NULL) {
-		text_safe(target->why, sizeof(target->why), fetch->why);
+		text_safe(target->why.text, sizeof(target->why.text), fetch->why.text);
 		return;
 	}
-	if (report_parse(fetch->body, fetch->bytes, &target->report, target->why) != 0)
+	if (report_parse(fetch->body, fetch->bytes, &target->report, &target->why) != 0)
 		return;
 	target->problem_count = report_judge(target->report, late_s, target->problems);
 	target->health = target->problem_count > 0 ? STATUS_DEGRADED : STATUS_HEALTHY;

@@ -238,7 +238,8 @@ static void show_head(const struct status_target *target, uint32_t width, FILE *
 	char text[1024], age[16], memory[16], limit[16];
 
 	if (report == NULL) {
-		snprintf(text, sizeof(text), "%s: unreachable: %s", target->address, target->why);
+		snprintf(text, sizeof(text), "%s: unreachable: %s", target->address,
+		         target->why.text);
 	} else {
 		snprintf(text, sizeof(text),
 		         "%s: %s; winnowd %s, up %s, %s, %s, %u thread%s, %u job%s, %sB of %sB for "

@@ -169,7 +169,7 @@ static void print_lines(bool head)
 	for (uint32_t i = 0; i < targets.count; i++)
 		if (targets.list[i].health == STATUS_UNREACHABLE)
 			printf("%s  %s: unreachable: %s\n", clock_text, targets.list[i].address,
-			       targets.list[i].why);
+			       targets.list[i].why.text);
 		else if (targets.list[i].report->job_count == 0)
 			printf("%s  %s: no jobs\n", clock_text, targets.list[i].address);
 	memcpy(widths, table.widths, sizeof(widths));

@@ -81,57 +81,54 @@ static bool cairo_load(struct cairo *c)
 	return true;
 }
 
-static bool png_open(struct chart *chart, uint32_t width, uint32_t height, char *why)
+static int png_open(struct chart *chart, uint32_t width, uint32_t height, struct why *why)
 {
 	struct cairo *c = &chart->cairo;
 
-	if (!cairo_load(c)) {
-		snprintf(why, CHART_WHY_BYTES,
-		         "PNG needs libcairo.so.2 (apt-get install libcairo2); .svg needs nothing");
-		return false;
-	}
+	if (!cairo_load(c))
+		return why_set(
+			why, -ENOENT,
+			"PNG needs libcairo.so.2 (apt-get install libcairo2); .svg needs nothing");
 	chart->surface = c->image_surface_create(CAIRO_FORMAT_RGB24, (int)width, (int)height);
 	chart->cr = c->create(chart->surface);
 	c->set_source_rgb(chart->cr, 1, 1, 1);
 	c->paint(chart->cr);
 	c->select_font_face(chart->cr, "sans-serif", 0, 0);
-	return true;
+	return 0;
 }
 
-static bool svg_open(struct chart *chart, uint32_t width, uint32_t height, char *why)
+static int svg_open(struct chart *chart, uint32_t width, uint32_t height, struct why *why)
 {
 	chart->svg = fopen(chart->path, "we");
-	if (chart->svg == NULL) {
-		snprintf(why, CHART_WHY_BYTES, "%s", strerror(errno));
-		return false;
-	}
+	if (chart->svg == NULL)
+		return why_set(why, -errno, "%s", strerror(errno));
 	fprintf(chart->svg,
 	        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" "
 	        "viewBox=\"0 0 %u %u\" font-family=\"sans-serif\">\n"
 	        "<rect width=\"%u\" height=\"%u\" fill=\"#ffffff\"/>\n",
 	        width, height, width, height, width, height);
-	return true;
+	return 0;
 }
 
-struct chart *chart_open(const char *path, uint32_t width, uint32_t height, char *why)
+int chart_open(const char *path, uint32_t width, uint32_t height, struct chart **out,
+               struct why *why)
 {
 	struct chart *chart = calloc(1, sizeof(*chart));
 	const char *dot = strrchr(path, '.');
-	bool good;
+	int err;
 
-	if (chart == NULL) {
-		snprintf(why, CHART_WHY_BYTES, "out of memory");
-		return NULL;
-	}
+	if (chart == NULL)
+		return why_set(why, -ENOMEM, "out of memory");
 	snprintf(chart->path, sizeof(chart->path), "%s", path);
 	if (dot != NULL && strcmp(dot, ".png") == 0)
-		good = png_open(chart, width, height, why);
+		err = png_open(chart, width, height, why);
 	else
-		good = svg_open(chart, width, height, why);
-	if (good)
-		return chart;
-	free(chart); /* a library that has been loaded stays */
-	return NULL;
+		err = svg_open(chart, width, height, why);
+	if (err == 0)
+		*out = chart;
+	else
+		free(chart); /* a library that has been loaded stays */
+	return err;
 }
 
 static void colour_set(const struct chart *chart, uint32_t colour)
@@ -208,7 +205,7 @@ void chart_text(struct chart *chart, enum chart_anchor anchor, double x, double 
 	chart->cairo.show_text(chart->cr, text);
 }
 
-bool chart_close(struct chart *chart, char *why)
+int chart_close(struct chart *chart, struct why *why)
 {
 	bool good = true;
 
@@ -223,8 +220,6 @@ bool chart_close(struct chart *chart, char *why)
 		chart->cairo.destroy(chart->cr);
 		chart->cairo.surface_destroy(chart->surface);
 	}
-	if (!good)
-		snprintf(why, CHART_WHY_BYTES, "%s", strerror(errno));
 	free(chart);
-	return good;
+	return good ? 0 : why_set(why, -errno, "%s", strerror(errno));
 }

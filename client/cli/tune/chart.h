@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CHART_WHY_BYTES 256
+#include "bitmap/why.h"
 
 struct chart;
 
@@ -22,8 +22,9 @@ struct chart_pen {
 
 enum chart_anchor { CHART_LEFT, CHART_MIDDLE, CHART_RIGHT };
 
-/* Pixels, from the upper left. The format is by the name's end; NULL: see `why`. */
-struct chart *chart_open(const char *path, uint32_t width, uint32_t height, char *why);
+/* Pixels, from the upper left. The format is by the name's end. -errno: see `why`, here and below. */
+int chart_open(const char *path, uint32_t width, uint32_t height, struct chart **out,
+               struct why *why);
 
 void chart_line(struct chart *chart, const struct chart_pen *pen, const double x[],
                 const double y[], uint32_t count);
@@ -31,7 +32,7 @@ void chart_dot(struct chart *chart, uint32_t colour, double x, double y, double 
 void chart_text(struct chart *chart, enum chart_anchor anchor, double x, double y, double size,
                 const char *text); /* y: of the base line */
 
-/* chart_close - write it and free it. False: see `why`. */
-bool chart_close(struct chart *chart, char *why);
+/* chart_close - write it and free it. */
+int chart_close(struct chart *chart, struct why *why);
 
 #endif /* CLIENT_CLI_CHART_H */

@@ -10,7 +10,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,18 +18,6 @@
 #include <unistd.h>
 
 #define COUNT_MAX (UINT64_C(1) << 48)
-
-static int wrong(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static int wrong(char *why, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(why, NPY_WHY_BYTES, format, args);
-	va_end(args);
-	return -EINVAL;
-}
 
 /* ---- the dictionary ---- */
 
@@ -97,30 +84,33 @@ static bool take_number(struct text *text, uint64_t *out)
 	return true;
 }
 
-static int shape_take(struct text *text, struct npy *npy, char *why)
+static int shape_take(struct text *text, struct npy *npy, struct why *why)
 {
 	if (!take(text, '('))
-		return wrong(why, "its shape is not a tuple");
+		return why_set(why, -EINVAL, "its shape is not a tuple");
 	npy->count = 1;
 	for (npy->dimensions = 0; !take(text, ')'); npy->dimensions++) {
 		uint64_t size;
 
 		if (npy->dimensions == NPY_DIMENSIONS_MAX)
-			return wrong(why, "it has more than %d dimensions", NPY_DIMENSIONS_MAX);
+			return why_set(why, -EINVAL, "it has more than %d dimensions",
+			               NPY_DIMENSIONS_MAX);
 		if (!take_number(text, &size))
-			return wrong(why, "its shape is not a tuple of numbers below 2^48");
+			return why_set(why, -EINVAL,
+			               "its shape is not a tuple of numbers below 2^48");
 		npy->shape[npy->dimensions] = size;
 		if (size != 0 && npy->count > COUNT_MAX / size)
-			return wrong(why, "it has more than 2^48 elements");
+			return why_set(why, -EINVAL, "it has more than 2^48 elements");
 		npy->count *= size;
 		if (!take(text, ',') &&
 		    (skip_space(text), text->at == text->end || *text->at != ')'))
-			return wrong(why, "its shape is not a tuple of numbers below 2^48");
+			return why_set(why, -EINVAL,
+			               "its shape is not a tuple of numbers below 2^48");
 	}
 	return 0;
 }
 
-static int type_of(const char *descr, enum dtype *out, char *why)
+static int type_of(const char *descr, enum dtype *out, struct why *why)
 {
 	static const struct {
 		const char *descr;
@@ -138,22 +128,23 @@ static int type_of(const char *descr, enum dtype *out, char *why)
 		*out = known[i].dtype;
 		return 0;
 	}
-	return wrong(why,
-	             "its type is %s: want little-endian float32, float16, float64, int32, int64 "
-	             "or bfloat16",
-	             descr);
+	return why_set(why, -EINVAL,
+	               "its type is %s: want little-endian float32, float16, float64, int32, int64 "
+	               "or bfloat16",
+	               descr);
 }
 
-static int entry_take(struct text *text, struct npy *npy, uint32_t *seen, char *why)
+static int entry_take(struct text *text, struct npy *npy, uint32_t *seen, struct why *why)
 {
 	char name[32], descr[32];
 
 	if (!take_string(text, name, sizeof(name)) || !take(text, ':'))
-		return wrong(why, "its head is not a dictionary");
+		return why_set(why, -EINVAL, "its head is not a dictionary");
 	if (strcmp(name, "descr") == 0) {
 		*seen |= 1;
 		if (!take_string(text, descr, sizeof(descr)))
-			return wrong(why, "its elements are records: want one of numbers");
+			return why_set(why, -EINVAL,
+			               "its elements are records: want one of numbers");
 		return type_of(descr, &npy->dtype, why);
 	}
 	if (strcmp(name, "fortran_order") == 0) {
@@ -164,39 +155,41 @@ static int entry_take(struct text *text, struct npy *npy, uint32_t *seen, char *
 			*seen |= 8;
 			return 0;
 		}
-		return wrong(why, "its fortran_order is neither True nor False");
+		return why_set(why, -EINVAL, "its fortran_order is neither True nor False");
 	}
 	if (strcmp(name, "shape") != 0)
-		return wrong(why, "its head has an unknown entry '%s'", name);
+		return why_set(why, -EINVAL, "its head has an unknown entry '%s'", name);
 	*seen |= 4;
 	return shape_take(text, npy, why);
 }
 
-static int dictionary_take(struct text *text, struct npy *npy, char *why)
+static int dictionary_take(struct text *text, struct npy *npy, struct why *why)
 {
 	uint32_t seen = 0;
 	int err;
 
 	if (!take(text, '{'))
-		return wrong(why, "its head is not a dictionary");
+		return why_set(why, -EINVAL, "its head is not a dictionary");
 	while (!take(text, '}')) {
 		err = entry_take(text, npy, &seen, why);
 		if (err != 0)
 			return err;
 		if (!take(text, ',') &&
 		    (skip_space(text), text->at == text->end || *text->at != '}'))
-			return wrong(why, "its head is not a dictionary");
+			return why_set(why, -EINVAL, "its head is not a dictionary");
 	}
 	if ((seen & 7) != 7)
-		return wrong(why, "its head lacks type, order or shape");
+		return why_set(why, -EINVAL, "its head lacks type, order or shape");
 	if ((seen & 8) && npy->dimensions > 1)
-		return wrong(why, "it is in Fortran's order: save numpy.ascontiguousarray() of it");
+		return why_set(why, -EINVAL,
+		               "it is in Fortran's order: save numpy.ascontiguousarray() of it");
 	return 0;
 }
 
 /* ---- the file ---- */
 
-int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy *out, char *why)
+int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy *out,
+              struct why *why)
 {
 	struct npy npy = {0};
 	struct text text;
@@ -205,21 +198,22 @@ int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy
 	int err;
 
 	if (bytes < 10 || memcmp(head, "\x93NUMPY", 6) != 0)
-		return wrong(why, "it is not a .npy file");
+		return why_set(why, -EINVAL, "it is not a .npy file");
 	if (head[6] < 1 || head[6] > 3)
-		return wrong(why, "it is of version %u of .npy: want 1 to 3", head[6]);
+		return why_set(why, -EINVAL, "it is of version %u of .npy: want 1 to 3", head[6]);
 	text_bytes = head[8] | (uint64_t)head[9] << 8;
 	if (head[6] > 1) {
 		before = 12;
 		if (bytes < before)
-			return wrong(why, "it ends within its head");
+			return why_set(why, -EINVAL, "it ends within its head");
 		text_bytes |= (uint64_t)head[10] << 16 | (uint64_t)head[11] << 24;
 	}
 	if (text_bytes > NPY_HEAD_BYTES_MAX - before)
-		return wrong(why, "its head has %llu bytes, more than any of an array of numbers",
-		             (unsigned long long)text_bytes);
+		return why_set(why, -EINVAL,
+		               "its head has %llu bytes, more than any of an array of numbers",
+		               (unsigned long long)text_bytes);
 	if (bytes < before + text_bytes)
-		return wrong(why, "it ends within its head");
+		return why_set(why, -EINVAL, "it ends within its head");
 	text = (struct text){(const char *)head + before,
 	                     (const char *)head + before + (size_t)text_bytes};
 	err = dictionary_take(&text, &npy, why);
@@ -228,35 +222,35 @@ int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy
 	npy.data_from = before + text_bytes;
 	data_bytes = npy.count * dtype_bytes(npy.dtype);
 	if (file_bytes < npy.data_from || file_bytes - npy.data_from < data_bytes)
-		return wrong(why, "it is cut short: %llu bytes of data are missing",
-		             (unsigned long long)(npy.data_from + data_bytes - file_bytes));
+		return why_set(why, -EINVAL, "it is cut short: %llu bytes of data are missing",
+		               (unsigned long long)(npy.data_from + data_bytes - file_bytes));
 	*out = npy;
 	return 0;
 }
 
-static int file_open(const char *path, struct npy *out, int *fd, char *why)
+static int file_open(const char *path, struct npy *out, int *fd, struct why *why)
 {
 	uint8_t *head = malloc(NPY_HEAD_BYTES_MAX);
 	struct stat status;
 	ssize_t bytes = -1;
-	int err = -1;
+	int err;
 
 	*fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (*fd < 0 || fstat(*fd, &status) != 0 || head == NULL)
-		snprintf(why, NPY_WHY_BYTES, "%s", strerror(errno));
+		err = why_set(why, head == NULL ? -ENOMEM : -errno, "%s", strerror(errno));
 	else if (!S_ISREG(status.st_mode))
-		snprintf(why, NPY_WHY_BYTES, "it is not a plain file");
+		err = why_set(why, -EINVAL, "it is not a plain file");
 	else if ((bytes = pread(*fd, head, NPY_HEAD_BYTES_MAX, 0)) < 0)
-		snprintf(why, NPY_WHY_BYTES, "%s", strerror(errno));
+		err = why_set(why, -errno, "%s", strerror(errno));
 	else
 		err = npy_parse(head, (size_t)bytes, (uint64_t)status.st_size, out, why);
 	free(head);
 	if (err != 0 && *fd >= 0)
 		close(*fd);
-	return err != 0 ? -1 : 0;
+	return err;
 }
 
-int npy_open(const char *path, struct npy *out, char *why)
+int npy_open(const char *path, struct npy *out, struct why *why)
 {
 	int fd, err = file_open(path, out, &fd, why);
 
@@ -265,21 +259,20 @@ int npy_open(const char *path, struct npy *out, char *why)
 	return err;
 }
 
-int npy_read(const char *path, struct npy *out, void **data, char *why)
+int npy_read(const char *path, struct npy *out, void **data, struct why *why)
 {
 	uint64_t bytes, done = 0;
 	uint8_t *memory = NULL;
 	ssize_t count = 1;
-	int fd;
+	int fd, err = file_open(path, out, &fd, why);
 
-	if (file_open(path, out, &fd, why) != 0)
-		return -1;
+	if (err != 0)
+		return err;
 	bytes = out->count * dtype_bytes(out->dtype);
 	if (posix_memalign((void **)&memory, 4096, bytes > 0 ? bytes : 1) != 0) {
-		snprintf(why, NPY_WHY_BYTES, "no memory for its %llu bytes",
-		         (unsigned long long)bytes);
 		close(fd);
-		return -1;
+		return why_set(why, -ENOMEM, "no memory for its %llu bytes",
+		               (unsigned long long)bytes);
 	}
 	for (; done < bytes && count > 0; done += count > 0 ? (uint64_t)count : 0)
 		count = pread(fd, memory + done, bytes - done, (off_t)(out->data_from + done));
@@ -288,8 +281,7 @@ int npy_read(const char *path, struct npy *out, void **data, char *why)
 		*data = memory;
 		return 0;
 	}
-	snprintf(why, NPY_WHY_BYTES, "cannot read it: %s",
-	         count < 0 ? strerror(errno) : "it has become shorter");
 	free(memory);
-	return -1;
+	return why_set(why, -EIO, "cannot read it: %s",
+	               count < 0 ? strerror(errno) : "it has become shorter");
 }

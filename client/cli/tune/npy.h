@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "bitmap/dtype.h"
+#include "bitmap/why.h"
 
-#define NPY_WHY_BYTES 256
 #define NPY_HEAD_BYTES_MAX 65536
 #define NPY_DIMENSIONS_MAX 16
 
@@ -28,12 +28,13 @@ struct npy {
  * npy_parse - the first `bytes` bytes of a file of `file_bytes`. 0, or -EINVAL and one line in
  * `why`, without the file's name. The data is known to be within the file.
  */
-int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy *out, char *why);
+int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy *out,
+              struct why *why);
 
-/* npy_open - only the head of the file. 0, or -1 and one line in `why`. */
-int npy_open(const char *path, struct npy *out, char *why);
+/* npy_open - only the head of the file. 0, or -errno and one line in `why`. */
+int npy_open(const char *path, struct npy *out, struct why *why);
 
 /* npy_read - open it, and read the elements into malloc'ed memory that the caller frees. */
-int npy_read(const char *path, struct npy *out, void **data, char *why);
+int npy_read(const char *path, struct npy *out, void **data, struct why *why);
 
 #endif /* CLIENT_CLI_NPY_H */

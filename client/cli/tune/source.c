@@ -46,29 +46,25 @@ void source_thin(struct source *s, uint32_t most)
 
 /* ---- files ---- */
 
-static int file_op(struct source *s, uint32_t op, char *why)
+static int file_op(struct source *s, uint32_t op, struct why *why)
 {
-	char wrong[NPY_WHY_BYTES];
 	struct npy npy, first = {0};
 
 	for (uint32_t rank = 0; rank < s->world; rank++) {
 		const char *path = s->paths[(uint64_t)op * s->world + rank];
 
-		if (npy_open(path, &npy, wrong) != 0) {
-			snprintf(why, SOURCE_WHY_BYTES, "cannot use %s: %s", path, wrong);
-			return 1;
-		}
+		if (npy_open(path, &npy, why) != 0)
+			return why_set(why, 1, "cannot use %s: %s", path, why->text);
 		if (rank == 0)
 			first = npy;
-		if (npy.count != first.count || npy.dtype != first.dtype) {
-			snprintf(why, SOURCE_WHY_BYTES,
-			         "%s has %llu elements of %s and %s %llu of %s: the workers of an "
-			         "operation have the same",
-			         s->paths[(uint64_t)op * s->world], (unsigned long long)first.count,
-			         dtype_name(first.dtype), path, (unsigned long long)npy.count,
-			         dtype_name(npy.dtype));
-			return 1;
-		}
+		if (npy.count != first.count || npy.dtype != first.dtype)
+			return why_set(
+				why, 1,
+				"%s has %llu elements of %s and %s %llu of %s: the workers of an "
+				"operation have the same",
+				s->paths[(uint64_t)op * s->world], (unsigned long long)first.count,
+				dtype_name(first.dtype), path, (unsigned long long)npy.count,
+				dtype_name(npy.dtype));
 	}
 	s->ops[op] = (struct source_op){
 		.count = first.count,
@@ -79,50 +75,46 @@ static int file_op(struct source *s, uint32_t op, char *why)
 	return 0;
 }
 
-int source_files(struct source *s, const char **paths, uint32_t count, uint32_t world, char *why)
+int source_files(struct source *s, const char **paths, uint32_t count, uint32_t world,
+                 struct why *why)
 {
 	int status = 0;
 
 	*s = (struct source){.world = world != 0 ? world : count, .fine = 1};
-	if (s->world == 0 || count % s->world != 0) {
-		snprintf(why, SOURCE_WHY_BYTES,
-		         "%u files cannot be shared among %u workers: give a file for each worker, "
-		         "step by step",
-		         count, s->world);
-		return 2;
-	}
+	if (s->world == 0 || count % s->world != 0)
+		return why_set(
+			why, 2,
+			"%u files cannot be shared among %u workers: give a file for each worker, "
+			"step by step",
+			count, s->world);
 	s->op_count = count / s->world;
 	s->ops = calloc(s->op_count, sizeof(*s->ops));
 	s->paths = calloc(count, sizeof(*s->paths));
-	if (s->ops == NULL || s->paths == NULL) {
-		snprintf(why, SOURCE_WHY_BYTES, "out of memory");
-		return 1;
-	}
+	if (s->ops == NULL || s->paths == NULL)
+		return why_set(why, 1, "out of memory");
 	memcpy((void *)s->paths, (const void *)paths, count * sizeof(*paths));
 	for (uint32_t op = 0; op < s->op_count && status == 0; op++)
 		status = file_op(s, op, why);
 	return status;
 }
 
-static int file_read(const struct source *s, uint32_t op, uint32_t rank, void **data, char *why)
+static int file_read(const struct source *s, uint32_t op, uint32_t rank, void **data,
+                     struct why *why)
 {
 	const char *path = s->paths[(uint64_t)op * s->world + rank];
-	char wrong[NPY_WHY_BYTES];
 	struct npy npy;
 
-	if (npy_read(path, &npy, data, wrong) != 0) {
-		snprintf(why, SOURCE_WHY_BYTES, "cannot read %s: %s", path, wrong);
-		return 1;
-	}
+	if (npy_read(path, &npy, data, why) != 0)
+		return why_set(why, 1, "cannot read %s: %s", path, why->text);
 	if (npy.count == s->ops[op].count && npy.dtype == s->ops[op].dtype)
 		return 0;
-	snprintf(why, SOURCE_WHY_BYTES, "%s has changed meanwhile", path);
 	free(*data);
 	*data = NULL;
-	return 1;
+	return why_set(why, 1, "%s has changed meanwhile", path);
 }
 
-static int file_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits, char *why)
+static int file_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits,
+                     struct why *why)
 {
 	struct bitmap_tensor tensor = {
 		.count = s->ops[op].count, .block_elems = s->fine, .dtype = s->ops[op].dtype};
@@ -148,7 +140,7 @@ static uint64_t hash(uint64_t a, uint64_t b)
 }
 
 int source_pattern(struct source *s, const struct source_pattern *pattern, uint32_t world,
-                   char *why)
+                   struct why *why)
 {
 	*s = (struct source){
 		.world = world != 0 ? world : 4,
@@ -160,10 +152,8 @@ int source_pattern(struct source *s, const struct source_pattern *pattern, uint3
 		.overlap = pattern->overlap,
 	};
 	s->ops = calloc(1, sizeof(*s->ops));
-	if (s->ops == NULL) {
-		snprintf(why, SOURCE_WHY_BYTES, "out of memory");
-		return 1;
-	}
+	if (s->ops == NULL)
+		return why_set(why, 1, "out of memory");
 	s->ops[0] = (struct source_op){.count = pattern->bytes / dtype_bytes(pattern->dtype),
 	                               .dtype = pattern->dtype,
 	                               .row = pattern->unit};
@@ -204,10 +194,9 @@ static void pattern_bits(const struct source *s, uint32_t rank, uint64_t *bits)
 
 /* ---- bits and tensors ---- */
 
-int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits, char *why)
+int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits, struct why *why)
 {
 	uint64_t place = (uint64_t)op * s->world + rank;
-	char wrong[TRACE_WHY_BYTES];
 
 	memset(bits, 0, (source_bit_count(s, op) + 63) / 64 * 8);
 	if (s->paths != NULL)
@@ -216,10 +205,9 @@ int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bi
 		pattern_bits(s, rank, bits);
 		return 0;
 	}
-	if (trace_file_bitmap(s->traces[rank], s->entries[place], bits, wrong) == 0)
+	if (trace_file_bitmap(s->traces[rank], s->entries[place], bits, why) == 0)
 		return 0;
-	snprintf(why, SOURCE_WHY_BYTES, "cannot use %s: %s", s->traces[rank]->path, wrong);
-	return 1;
+	return why_set(why, 1, "cannot use %s: %s", s->traces[rank]->path, why->text);
 }
 
 /* One, in every type. */
@@ -262,7 +250,7 @@ static void *tensor_of_bits(const struct source *s, uint32_t op, const uint64_t 
 	return tensor;
 }
 
-void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, char *why)
+void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, struct why *why)
 {
 	void *tensor = NULL;
 	uint64_t *bits;
@@ -270,7 +258,7 @@ void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, char *wh
 	if (s->paths != NULL)
 		return file_read(s, op, rank, &tensor, why) == 0 ? tensor : NULL;
 	bits = malloc((source_bit_count(s, op) + 64) / 64 * 8);
-	snprintf(why, SOURCE_WHY_BYTES, "out of memory");
+	why_set(why, 1, "out of memory");
 	if (bits != NULL && source_bits(s, op, rank, bits, why) == 0)
 		tensor = tensor_of_bits(s, op, bits);
 	free(bits);

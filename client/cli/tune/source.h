@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 #include "bitmap/dtype.h"
+#include "bitmap/why.h"
 #include "client/cli/tune/trace_read.h"
 
-#define SOURCE_WHY_BYTES 4608
 #define SOURCE_FILES_MAX 4096
 
 enum source_overlap { SOURCE_RANDOM, SOURCE_ALL, SOURCE_NONE };
@@ -51,10 +51,12 @@ struct source {
  * Each returns 0, 1 (cannot be read) or 2 (wrong usage) with one line in `why`. `world` 0: as many
  * as there are.
  */
-int source_files(struct source *s, const char **paths, uint32_t count, uint32_t world, char *why);
+int source_files(struct source *s, const char **paths, uint32_t count, uint32_t world,
+                 struct why *why);
 
 /* A folder that WINNOW_TRACE named; `job` NULL: the only one there is; its latest run. */
-int source_trace(struct source *s, const char *folder, const char *job, uint32_t world, char *why);
+int source_trace(struct source *s, const char *folder, const char *job, uint32_t world,
+                 struct why *why);
 
 struct source_pattern {
 	uint64_t bytes, unit, seed;
@@ -64,7 +66,7 @@ struct source_pattern {
 };
 
 int source_pattern(struct source *s, const struct source_pattern *pattern, uint32_t world,
-                   char *why);
+                   struct why *why);
 
 void source_close(struct source *s);
 
@@ -72,10 +74,11 @@ void source_close(struct source *s);
 void source_thin(struct source *s, uint32_t most);
 
 /* bits[..] of `rank` in operation `op`, in units of s->fine. 0, or 1 and a line in `why`. */
-int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits, char *why);
+int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits,
+                struct why *why);
 
 /* The tensor itself, or one with the same zero units; the caller frees it. NULL: see `why`. */
-void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, char *why);
+void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, struct why *why);
 
 static inline uint64_t source_bit_count(const struct source *s, uint32_t op)
 {

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,18 +15,6 @@ struct folder {
 	uint32_t count;
 };
 
-static int failed(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static int failed(char *why, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(why, SOURCE_WHY_BYTES, format, args);
-	va_end(args);
-	return 1;
-}
-
 static void folder_close(struct folder *folder)
 {
 	for (uint32_t i = 0; i < folder->count; i++)
@@ -35,29 +22,28 @@ static void folder_close(struct folder *folder)
 	free((void *)folder->files);
 }
 
-static int folder_add(struct folder *folder, const char *path, char *why)
+static int folder_add(struct folder *folder, const char *path, struct why *why)
 {
 	void *longer = realloc((void *)folder->files,
 	                       ((size_t)folder->count + 1) * sizeof(struct trace_file *));
-	char wrong[TRACE_WHY_BYTES];
 
 	if (longer == NULL)
-		return failed(why, "out of memory");
+		return why_set(why, 1, "out of memory");
 	folder->files = longer;
-	if (trace_file_open(path, &folder->files[folder->count], wrong) != 0)
-		return failed(why, "cannot use %s: %s", path, wrong);
+	if (trace_file_open(path, &folder->files[folder->count], why) != 0)
+		return why_set(why, 1, "cannot use %s: %s", path, why->text);
 	folder->count++;
 	return 0;
 }
 
-static int folder_open(struct folder *folder, const char *path, char *why)
+static int folder_open(struct folder *folder, const char *path, struct why *why)
 {
 	DIR *list = opendir(path);
 	const struct dirent *entry;
 	int status = 0;
 
 	if (list == NULL)
-		return failed(why, "cannot read %s: %s", path, strerror(errno));
+		return why_set(why, 1, "cannot read %s: %s", path, strerror(errno));
 	while (status == 0 && (entry = readdir(list)) != NULL) {
 		const char *dot = strrchr(entry->d_name, '.');
 		char file[4200];
@@ -65,22 +51,22 @@ static int folder_open(struct folder *folder, const char *path, char *why)
 		if (dot == NULL || strcmp(dot, ".trace") != 0)
 			continue;
 		if (folder->count == SOURCE_FILES_MAX)
-			status =
-				failed(why, "%s holds more than %d traces", path, SOURCE_FILES_MAX);
+			status = why_set(why, 1, "%s holds more than %d traces", path,
+			                 SOURCE_FILES_MAX);
 		snprintf(file, sizeof(file), "%.3900s/%s", path, entry->d_name);
 		if (status == 0)
 			status = folder_add(folder, file, why);
 	}
 	closedir(list);
 	if (status == 0 && folder->count == 0)
-		status = failed(why, "%s holds no trace: run the job with WINNOW_TRACE=%s", path,
-		                path);
+		status = why_set(why, 1, "%s holds no trace: run the job with WINNOW_TRACE=%s",
+		                 path, path);
 	return status;
 }
 
 /* The job that is meant: its latest run. */
 static int run_choose(struct source *s, const struct folder *folder, const char *job,
-                      const struct trace_head **out, char *why)
+                      const struct trace_head **out, struct why *why)
 {
 	const struct trace_head *best = NULL, *other = NULL;
 	uint32_t older = 0;
@@ -92,19 +78,18 @@ static int run_choose(struct source *s, const struct folder *folder, const char 
 			other = head;
 			continue;
 		}
-		if (best != NULL && strcmp(best->job, head->job) != 0) {
-			failed(why,
-			       "there are traces of the jobs %s and %s: say --job %s or --job %s",
-			       best->job, head->job, best->job, head->job);
-			return 2;
-		}
+		if (best != NULL && strcmp(best->job, head->job) != 0)
+			return why_set(
+				why, 2,
+				"there are traces of the jobs %s and %s: say --job %s or --job %s",
+				best->job, head->job, best->job, head->job);
 		older += best != NULL && head->run != best->run;
 		if (best == NULL || head->started_s > best->started_s)
 			best = head;
 	}
 	if (best == NULL)
-		return failed(why, "there is no trace of job %s, but of %s", job,
-		              other != NULL ? other->job : "none");
+		return why_set(why, 1, "there is no trace of job %s, but of %s", job,
+		               other != NULL ? other->job : "none");
 	if (older > 0)
 		snprintf(s->note, sizeof(s->note), "several runs of job %s: the latest is used",
 		         best->job);
@@ -113,7 +98,7 @@ static int run_choose(struct source *s, const struct folder *folder, const char 
 }
 
 static int files_take(struct source *s, struct folder *folder, const struct trace_head *run,
-                      char *why)
+                      struct why *why)
 {
 	for (uint32_t i = 0; i < folder->count; i++) {
 		struct trace_file *file = folder->files[i];
@@ -123,14 +108,15 @@ static int files_take(struct source *s, struct folder *folder, const struct trac
 			continue;
 		if (file->head.world != run->world || file->head.payload != run->payload ||
 		    file->head.channels != run->channels || s->traces[file->head.rank] != NULL)
-			return failed(why, "%s does not fit the other workers' traces", file->path);
+			return why_set(why, 1, "%s does not fit the other workers' traces",
+			               file->path);
 		s->traces[file->head.rank] = file;
 		folder->files[i--] = folder->files[--folder->count];
 	}
 	for (uint32_t rank = 0; rank < s->world; rank++)
 		if (s->traces[rank] == NULL)
-			return failed(why, "the trace of worker %u of job %s is missing", rank,
-			              run->job);
+			return why_set(why, 1, "the trace of worker %u of job %s is missing", rank,
+			               run->job);
 	return 0;
 }
 
@@ -189,7 +175,7 @@ static void match(const struct source *s, uint32_t rank, const struct tagged *fi
 	}
 }
 
-static int match_all(struct source *s, char *why)
+static int match_all(struct source *s, struct why *why)
 {
 	const struct trace_file *file = s->traces[0];
 	uint64_t places = (uint64_t)file->count * s->world;
@@ -200,7 +186,7 @@ static int match_all(struct source *s, char *why)
 	s->ops = calloc((size_t)file->count + 1, sizeof(*s->ops));
 	if (first == NULL || s->entries == NULL || s->ops == NULL) {
 		free(first);
-		return failed(why, "out of memory");
+		return why_set(why, 1, "out of memory");
 	}
 	memset(s->entries, 0xff, places * sizeof(*s->entries));
 	for (uint32_t i = 0; i < file->count; i++)
@@ -209,7 +195,7 @@ static int match_all(struct source *s, char *why)
 		struct tagged *list = sorted(s->traces[rank]);
 
 		if (list == NULL)
-			status = failed(why, "out of memory");
+			status = why_set(why, 1, "out of memory");
 		else
 			match(s, rank, first, list, s->entries);
 		free(list);
@@ -253,7 +239,7 @@ static void ops_fill(struct source *s)
 }
 
 int source_trace(struct source *s, const char *folder_path, const char *job, uint32_t world,
-                 char *why)
+                 struct why *why)
 {
 	const struct trace_head *run = NULL;
 	struct folder folder = {0};
@@ -263,21 +249,20 @@ int source_trace(struct source *s, const char *folder_path, const char *job, uin
 	if (status == 0)
 		status = run_choose(s, &folder, job, &run, why);
 	if (status == 0 && world > run->world)
-		status = failed(why, "--world is %u, but the traced job had %u workers", world,
-		                run->world) +
-		         1;
+		status = why_set(why, 2, "--world is %u, but the traced job had %u workers", world,
+		                 run->world);
 	if (status == 0) {
 		struct trace_head head = *run;
 
 		s->world = world != 0 ? world : head.world;
 		s->traces = calloc(s->world, sizeof(struct trace_file *));
 		s->trace_count = s->traces != NULL ? s->world : 0;
-		status = s->traces == NULL ? failed(why, "out of memory")
+		status = s->traces == NULL ? why_set(why, 1, "out of memory")
 		                           : files_take(s, &folder, &head, why);
 	}
 	folder_close(&folder);
 	if (status == 0 && s->traces[0]->count == 0)
-		status = failed(why, "%s holds no operation", s->traces[0]->path);
+		status = why_set(why, 1, "%s holds no operation", s->traces[0]->path);
 	if (status != 0)
 		return status;
 	s->fine = s->traces[0]->entries[0].record.fine;
@@ -285,6 +270,6 @@ int source_trace(struct source *s, const char *folder_path, const char *job, uin
 	if (status == 0)
 		ops_fill(s);
 	if (status == 0 && s->op_count == 0)
-		status = failed(why, "no operation is in all workers' traces");
+		status = why_set(why, 1, "no operation is in all workers' traces");
 	return status;
 }

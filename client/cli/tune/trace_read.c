@@ -13,12 +13,6 @@
 
 #define ENTRIES_MAX (1u << 22)
 
-static int failed(char *why, const char *text)
-{
-	snprintf(why, TRACE_WHY_BYTES, "%s", text);
-	return -1;
-}
-
 static bool entry_add(struct trace_file *file, const struct trace_record *record, uint64_t body_at)
 {
 	if ((file->count & (file->count + 1)) == 0) { /* the room is a power of two less one */
@@ -34,7 +28,7 @@ static bool entry_add(struct trace_file *file, const struct trace_record *record
 }
 
 /* All records; one that is not whole ends the file, as a killed process leaves it. */
-static int index_make(struct trace_file *file, uint64_t at, uint64_t file_bytes, char *why)
+static int index_make(struct trace_file *file, uint64_t at, uint64_t file_bytes, struct why *why)
 {
 	uint8_t bytes[TRACE_RECORD_BYTES];
 	struct trace_record record;
@@ -47,13 +41,11 @@ static int index_make(struct trace_file *file, uint64_t at, uint64_t file_bytes,
 			return 0;
 		}
 		if (pread(file->fd, bytes, sizeof(bytes), (off_t)at) != (ssize_t)sizeof(bytes))
-			return failed(why, "it cannot be read");
+			return why_set(why, -EIO, "it cannot be read");
 		wrong = trace_record_take(bytes, sizeof(bytes), &record);
-		if (wrong != NULL) {
-			snprintf(why, TRACE_WHY_BYTES, "%s (byte %llu)", wrong,
-			         (unsigned long long)at);
-			return -1;
-		}
+		if (wrong != NULL)
+			return why_set(why, -EINVAL, "%s (byte %llu)", wrong,
+			               (unsigned long long)at);
 		at += sizeof(bytes);
 		if (record.body_bytes > file_bytes - at) {
 			file->cut = true;
@@ -63,23 +55,24 @@ static int index_make(struct trace_file *file, uint64_t at, uint64_t file_bytes,
 			file->ended = true;
 			file->end = record;
 		} else if (file->count == ENTRIES_MAX || !entry_add(file, &record, at)) {
-			return failed(why, "it holds too many operations");
+			return why_set(why, -EINVAL, "it holds too many operations");
 		}
 		at += record.body_bytes;
 	}
-	return at == file_bytes ? 0 : failed(why, "something follows its end");
+	return at == file_bytes ? 0 : why_set(why, -EINVAL, "something follows its end");
 }
 
-int trace_file_open(const char *path, struct trace_file **out, char *why)
+int trace_file_open(const char *path, struct trace_file **out, struct why *why)
 {
 	struct trace_file *file = calloc(1, sizeof(*file));
 	uint8_t head[TRACE_HEAD_BYTES];
-	const char *wrong = NULL;
+	const char *wrong;
 	struct stat status;
 	ssize_t bytes;
+	int err;
 
 	if (file == NULL)
-		return failed(why, "out of memory");
+		return why_set(why, -ENOMEM, "out of memory");
 	snprintf(file->path, sizeof(file->path), "%s", path);
 	file->fd = open(path, O_RDONLY | O_CLOEXEC);
 	bytes = file->fd >= 0 ? pread(file->fd, head, sizeof(head), 0) : -1;
@@ -88,13 +81,14 @@ int trace_file_open(const char *path, struct trace_file **out, char *why)
 	else
 		wrong = trace_head_take(head, (size_t)bytes, &file->head);
 	if (wrong != NULL)
-		failed(why, wrong);
-	if (wrong != NULL || index_make(file, sizeof(head), (uint64_t)status.st_size, why) != 0) {
+		err = why_set(why, -EINVAL, "%s", wrong);
+	else
+		err = index_make(file, sizeof(head), (uint64_t)status.st_size, why);
+	if (err != 0)
 		trace_file_close(file);
-		return -1;
-	}
-	*out = file;
-	return 0;
+	else
+		*out = file;
+	return err;
 }
 
 void trace_file_close(struct trace_file *file)
@@ -107,7 +101,8 @@ void trace_file_close(struct trace_file *file)
 	free(file);
 }
 
-int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *bitmap, char *why)
+int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *bitmap,
+                      struct why *why)
 {
 	const struct trace_entry *entry = &file->entries[index];
 	uint8_t *body = malloc(entry->record.body_bytes + 1u);
@@ -115,12 +110,12 @@ int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *b
 	int err = 0;
 
 	if (body == NULL)
-		return failed(why, "out of memory");
+		return why_set(why, -ENOMEM, "out of memory");
 	bytes = pread(file->fd, body, entry->record.body_bytes, (off_t)entry->body_at);
 	if (bytes != (ssize_t)entry->record.body_bytes)
-		err = failed(why, "it cannot be read");
+		err = why_set(why, -EIO, "it cannot be read");
 	else if (!trace_bitmap_take(body, &entry->record, bitmap))
-		err = failed(why, "a record's bitmap is damaged");
+		err = why_set(why, -EINVAL, "a record's bitmap is damaged");
 	free(body);
 	return err;
 }

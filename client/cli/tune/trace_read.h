@@ -3,9 +3,8 @@
 #ifndef CLIENT_CLI_TRACE_READ_H
 #define CLIENT_CLI_TRACE_READ_H
 
+#include "bitmap/why.h"
 #include "client/trace/trace_format.h"
-
-#define TRACE_WHY_BYTES 256
 
 struct trace_entry {
 	struct trace_record record;
@@ -23,11 +22,12 @@ struct trace_file {
 	struct trace_record end;
 };
 
-/* 0, or -1 and one line in `why`, without the path. */
-int trace_file_open(const char *path, struct trace_file **out, char *why);
+/* 0, or -errno and one line in `why`, without the path. */
+int trace_file_open(const char *path, struct trace_file **out, struct why *why);
 void trace_file_close(struct trace_file *file); /* NULL is fine */
 
 /* The bitmap of operation `index`: bitmap[(trace_bits() + 63) / 64]. */
-int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *bitmap, char *why);
+int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *bitmap,
+                      struct why *why);
 
 #endif /* CLIENT_CLI_TRACE_READ_H */

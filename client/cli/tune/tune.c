@@ -177,20 +177,20 @@ static int source_open(struct source *source)
 		.density = settings.density,
 		.overlap = settings.overlap,
 	};
-	char why[SOURCE_WHY_BYTES] = "";
+	struct why why = {""};
 	struct stat status;
 	int result;
 
 	if (settings.operand_count == 0)
-		result = source_pattern(source, &pattern, world, why);
+		result = source_pattern(source, &pattern, world, &why);
 	else if (settings.operand_count == 1 && stat(settings.operands[0], &status) == 0 &&
 	         S_ISDIR(status.st_mode))
-		result = source_trace(source, settings.operands[0], settings.job, world, why);
+		result = source_trace(source, settings.operands[0], settings.job, world, &why);
 	else
-		result =
-			source_files(source, settings.operands, settings.operand_count, world, why);
+		result = source_files(source, settings.operands, settings.operand_count, world,
+		                      &why);
 	if (result != 0)
-		return tune_error(result, "%s", why);
+		return tune_error(result, "%s", why.text);
 	source_thin(source, (uint32_t)settings.ops);
 	return 0;
 }

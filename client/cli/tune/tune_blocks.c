@@ -127,7 +127,8 @@ int tune_blocks_choose(struct tune *tune)
 	for (uint32_t i = 0; i < tune->block_count; i++)
 		fine = geometry_gcd(fine, tune->rows[i].block);
 	for (uint32_t i = 0; i < tune->param_count; i++)
-		fine = geometry_gcd(geometry_gcd(fine, tune->params[i].row), tune->params[i].offset);
+		fine = geometry_gcd(geometry_gcd(fine, tune->params[i].row),
+		                    tune->params[i].offset);
 	source->fine = (uint32_t)fine;
 	return 0;
 }
@@ -139,7 +140,7 @@ uint64_t **tune_bits(const struct source *source, uint32_t op)
 	uint64_t words = (source_bit_count(source, op) + 63) / 64 + 1;
 	uint64_t **bits = calloc(source->world, sizeof(*bits));
 	uint64_t *memory = calloc((size_t)source->world * words, sizeof(*memory));
-	char why[SOURCE_WHY_BYTES];
+	struct why why;
 
 	if (bits == NULL || memory == NULL) {
 		free(bits);
@@ -150,9 +151,9 @@ uint64_t **tune_bits(const struct source *source, uint32_t op)
 	}
 	for (uint32_t rank = 0; rank < source->world; rank++) {
 		bits[rank] = memory + rank * words;
-		if (source_bits(source, op, rank, bits[rank], why) == 0)
+		if (source_bits(source, op, rank, bits[rank], &why) == 0)
 			continue;
-		tune_error(1, "%s", why);
+		tune_error(1, "%s", why.text);
 		free(memory);
 		free(bits);
 		return NULL;

@@ -59,7 +59,7 @@ static int tensors_make(struct tune_runner *runner)
 {
 	const struct tune *tune = runner->tune;
 	const struct source *source = &tune->source;
-	char why[SOURCE_WHY_BYTES];
+	struct why why;
 	uint64_t most = 1;
 
 	runner->tensors = calloc(source->op_count, sizeof(void *));
@@ -72,9 +72,9 @@ static int tensors_make(struct tune_runner *runner)
 		const struct source_op *o = &source->ops[op];
 
 		runner->tensors[op] =
-			source_tensor(source, op, (uint32_t)tune->settings->rank, why);
+			source_tensor(source, op, (uint32_t)tune->settings->rank, &why);
 		if (runner->tensors[op] == NULL)
-			return tune_error(1, "%s", why);
+			return tune_error(1, "%s", why.text);
 		if (o->count * dtype_bytes(o->dtype) > most)
 			most = o->count * dtype_bytes(o->dtype);
 	}

@@ -164,11 +164,11 @@ int tune_plot(const struct tune *tune, const char *path)
 		.x_high = log2(tune->rows[tune->block_count - 1].block),
 		.most = most_of(tune),
 	};
-	char why[CHART_WHY_BYTES], title[160], rate[16];
+	char title[160], rate[16];
+	struct why why;
 
-	frame.chart = chart_open(path, WIDTH, HEIGHT, why);
-	if (frame.chart == NULL)
-		return tune_error(1, "cannot draw %s: %s", path, why);
+	if (chart_open(path, WIDTH, HEIGHT, &frame.chart, &why) != 0)
+		return tune_error(1, "cannot draw %s: %s", path, why.text);
 	snprintf(title, sizeof(title), "%u workers at %sbit/s: best block %u (d %.3f, U %.3f)",
 	         tune->net.world, text_si(tune->net.rate * 8, rate), best->block, best->d,
 	         best->united);
@@ -177,7 +177,7 @@ int tune_plot(const struct tune *tune, const char *path)
 	lines(&frame, tune);
 	chart_dot(frame.chart, BLUE, x_of(&frame, best->block), y_of(&frame, best->time_s * 1e3),
 	          6);
-	if (!chart_close(frame.chart, why))
-		return tune_error(1, "cannot write %s: %s", path, why);
+	if (chart_close(frame.chart, &why) != 0)
+		return tune_error(1, "cannot write %s: %s", path, why.text);
 	return 0;
 }

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * why.h - why something has failed, as one line for people
+ *
+ * A function that can fail for a reason worth telling takes a struct why, and returns 0 or a negative
+ * errno with the reason set; the client's own return an enum winnow_result or an exit status instead.
+ * Where nothing has failed the text is as it was.
+ */
+#ifndef BITMAP_WHY_H
+#define BITMAP_WHY_H
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WHY_BYTES 1024 /* what is longer is cut */
+
+struct why {
+	char text[WHY_BYTES];
+};
+
+/* why_set - returns `status`. The arguments may hold why->text, to say more about it. */
+__attribute__((format(printf, 3, 4))) static inline int why_set(struct why *why, int status,
+                                                                const char *format, ...)
+{
+	char text[WHY_BYTES];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	memcpy(why->text, text, strlen(text) + 1);
+	return status;
+}
+
+#endif /* BITMAP_WHY_H */
