@@ -54,7 +54,7 @@ static void outlet_free(struct outlet *outlet)
 /* It is told at every look: a report may find no room, and the job's end puts an end to them. */
 static bool check_stalls(struct data_thread *t)
 {
-	uint64_t now_us = data_clock_us();
+	uint64_t now_us = clock_us();
 	struct channel_stall stall;
 	bool busy = false;
 
@@ -100,7 +100,7 @@ static void order_stats(struct data_thread *t, struct order *order)
 	if (!order->found)
 		return;
 	*order->channel_stats = *channel_stats(outlet->channel);
-	channel_look(outlet->channel, data_clock_us(), order->channel_view);
+	channel_look(outlet->channel, clock_us(), order->channel_view);
 	for (uint32_t rank = 0; rank < outlet->info.worker_count; rank++)
 		if (channel_late_us(outlet->channel, rank) > order->late_us[rank])
 			order->late_us[rank] = channel_late_us(outlet->channel, rank);
@@ -135,8 +135,8 @@ static bool take_order(struct data_thread *t)
 		order_start(t, t->order);
 		break;
 	case ORDER_HEARD:
-		knock_ages(&outlet_named(t, t->order->id)->knockers[t->order->rank],
-		           data_clock_us(), t->order->heard);
+		knock_ages(&outlet_named(t, t->order->id)->knockers[t->order->rank], clock_us(),
+		           t->order->heard);
 		break;
 	case ORDER_MOVE:
 		outlet_named(t, t->order->id)->knockers[t->order->rank].number = t->order->number;
@@ -224,7 +224,7 @@ static void *run(void *context)
 		if (!received)
 			rest(t, fds, busy);
 		going = take_order(t);
-		now_us = data_clock_us();
+		now_us = clock_us();
 		if (now_us < next_check_us)
 			continue;
 		busy = check_stalls(t);

@@ -12,6 +12,7 @@
 
 #include "aggregator/data.h"
 #include "aggregator/jobs/knocks.h"
+#include "aggregator/net/clock.h"
 
 #define DATA_PROBE_SIZES 8
 
@@ -73,14 +74,6 @@ struct data {
 	uint32_t thread_count;
 	struct data_thread *threads[JOBS_THREADS_MAX];
 };
-
-static inline uint64_t data_clock_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 /* A moment, where the system says that there is something to do and there is not. */
 static inline void data_nap(void)

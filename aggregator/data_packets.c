@@ -44,11 +44,11 @@ static bool wait_ready(struct data_thread *t)
 {
 	const struct net_backend *net = t->data->config.backend;
 	struct pollfd fd = {.fd = net->fd(t->net), .events = POLLOUT};
-	uint64_t give_up_us = data_clock_us() + SEND_WAIT_MS * 1000;
+	uint64_t give_up_us = clock_us() + SEND_WAIT_MS * 1000;
 	bool writable = false;
 
 	while (!net->ready(t->net)) {
-		t->stuck = t->stuck || data_clock_us() >= give_up_us;
+		t->stuck = t->stuck || clock_us() >= give_up_us;
 		if (t->stuck)
 			return false;
 		if (writable) /* the socket has room, and its device's queue has not */
@@ -266,7 +266,7 @@ static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us
 uint32_t data_turn(struct data_thread *t)
 {
 	uint32_t count = t->data->config.backend->recv(t->net, t->in, NET_BURST_MAX);
-	uint64_t now_us = count > 0 ? data_clock_us() : 0;
+	uint64_t now_us = count > 0 ? clock_us() : 0;
 
 	for (uint32_t i = 0; i < count; i++)
 		take(t, &t->in[i], now_us);

@@ -169,6 +169,8 @@ enum wire_drop {
 };
 
 #define WIRE_HEADER_BYTES 32
+#define WIRE_IP_UDP_BYTES 28   /* of the headers before that: what an MTU counts */
+#define WIRE_ETHERNET_BYTES 42 /* with Ethernet's */
 #define WIRE_ANNOUNCE_BYTES 40
 #define WIRE_PLAN_BYTES 24
 #define WIRE_MISMATCH_BYTES 24

@@ -138,7 +138,6 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 /* ---- paths with which something is wrong ---- */
 
 #define NAME_BYTES (CONTROL_NAME_BYTES + ADDRESS_BYTES + 64)
-#define IP_UDP_BYTES 28
 #define ADVICE_BYTES 112
 #define MERGED_US 2000000 /* a job that loses */
 #define MERGED_SHARE 8    /* one datagram in so many, or more, for so long, gets nowhere */
@@ -165,7 +164,7 @@ static void trouble_advice(const struct job *job, int error, char out[ADVICE_BYT
 		snprintf(out, ADVICE_BYTES,
 		         "its interface's MTU is now smaller than the %u that the job began with: "
 		         "raise it, or join again",
-		         job->payload + IP_UDP_BYTES);
+		         job->payload + WIRE_IP_UDP_BYTES);
 	else if (error == EPERM || error == EACCES)
 		snprintf(out, ADVICE_BYTES, "does a firewall on its host drop outgoing UDP?");
 	else

@@ -13,14 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "aggregator/control/options.h"
 #include "aggregator/net/net.h"
-#include "client/cli/bench/bench.h"
+#include "client/cli/children.h"
 #include "client/cli/cli.h"
 
 #define HOSTS_MAX 256
@@ -66,13 +64,12 @@ struct run {
 	char hosts[HOSTS_MAX][HOST_BYTES];
 	struct net_addr addresses[HOSTS_MAX];
 	uint32_t host_count, index;
-	pid_t winnowd, workers[PER_HOST_MAX];
-	uint32_t running;
+	struct children children;
 	int status; /* of the first worker that failed */
 	bool ending;
 };
 
-static struct run run;
+static struct run run = {.children = {.program = "winnow colocate"}};
 
 static int usage_error(const char *text, const char *value)
 {
@@ -149,14 +146,6 @@ static int index_find(void)
 
 /* ---- what it starts ---- */
 
-static void set_number(const char *name, uint32_t value)
-{
-	char text[16];
-
-	snprintf(text, sizeof(text), "%u", value);
-	setenv(name, text, 1);
-}
-
 static void environment_set(void)
 {
 	static char all[HOSTS_MAX * (HOST_BYTES + 8)];
@@ -166,126 +155,80 @@ static void environment_set(void)
 		used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s:%u",
 		                         i > 0 ? "," : "", run.hosts[i], (unsigned)settings.port);
 	setenv("WINNOW_AGGREGATORS", all, 1);
-	set_number("WORLD_SIZE", run.host_count * (uint32_t)settings.per_host);
-	set_number("LOCAL_WORLD_SIZE", (uint32_t)settings.per_host);
-	set_number("GROUP_RANK", run.index);
 	setenv("MASTER_ADDR", run.hosts[0], 1);
 	setenv("MASTER_PORT", "29500", 0);
 }
 
-/* A child that ends with us, whatever ends us; in our process group, so that ^C reaches it. */
-static pid_t child_start(char **argv, const sigset_t *mask)
+static bool start_all(char **command)
 {
-	pid_t parent = getpid(), child = fork();
+	static const int ours[] = {CHILD_OURS, CHILD_OURS, CHILD_OURS};
+	char listen_option[] = "--listen", address[24], threads[] = "--threads=1";
+	char *winnowd[] = {NULL, listen_option, address, threads, NULL};
+	uint32_t each = (uint32_t)settings.per_host;
+	bool started;
 
-	if (child < 0)
-		fprintf(stderr, "winnow colocate: cannot start %s: %s\n", argv[0], strerror(errno));
-	if (child != 0)
-		return child;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(1);
-	sigprocmask(SIG_SETMASK, mask, NULL);
-	execvp(argv[0], argv);
-	fprintf(stderr, "winnow colocate: cannot run %s: %s\n", argv[0], strerror(errno));
-	_exit(127);
-}
-
-static bool start_all(char **command, const sigset_t *mask)
-{
-	static char path[4096], listen_option[] = "--listen", address[24];
-	static char threads_option[] = "--threads", one[] = "1";
-	char *winnowd[] = {path, listen_option, address, threads_option, one, NULL};
-
-	bench_winnowd_path(path, sizeof(path));
 	net_format(&run.addresses[run.index], address);
-	if (getenv("WINNOW_LOG") == NULL)
-		setenv("WINNOW_LOG", "warn", 1);
-	run.winnowd = child_start(winnowd, mask);
-	if (run.winnowd < 0)
-		return false;
+	setenv("WINNOW_LOG", "warn", 0);
+	started = children_winnowd(&run.children, winnowd, ours);
 	environment_set();
-	for (uint32_t i = 0; i < settings.per_host; i++) {
-		set_number("RANK", run.index * (uint32_t)settings.per_host + i);
-		set_number("LOCAL_RANK", i);
-		run.workers[i] = child_start(command, mask);
-		if (run.workers[i] < 0)
-			return false;
-		run.running++;
+	for (uint32_t i = 0; i < each && started; i++) {
+		children_environment(run.host_count, run.index, each, i);
+		started = children_worker(&run.children, command, ours);
 	}
-	return true;
+	if (!started)
+		fprintf(stderr, "winnow colocate: cannot start processes: %s\n", strerror(errno));
+	return started;
 }
 
 /* ---- until it is over ---- */
-
-static int status_of(int status)
-{
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static void signal_workers(int number)
-{
-	for (uint32_t i = 0; i < settings.per_host; i++)
-		if (run.workers[i] > 0)
-			kill(run.workers[i], number);
-}
 
 static void end(int status)
 {
 	if (run.status == 0)
 		run.status = status;
 	run.ending = true;
-	signal_workers(SIGTERM);
+	children_signal(&run.children, SIGTERM);
 }
 
 /* Take those that have ended. */
 static void reap(void)
 {
-	int status;
-	pid_t child;
+	uint32_t number;
+	int ended;
 
-	while ((child = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (child == run.winnowd) {
-			run.winnowd = 0;
-			if (run.running > 0 && !run.ending) {
-				fprintf(stderr,
-				        "winnow colocate: this host's aggregator has ended with "
-				        "status "
-				        "%d\n",
-				        status_of(status));
-				end(1);
-			}
-			continue;
-		}
-		for (uint32_t i = 0; i < settings.per_host; i++) {
-			if (run.workers[i] != child)
-				continue;
-			run.workers[i] = 0;
-			run.running--;
-			if (status_of(status) != 0 && !run.ending)
-				end(status_of(status));
-		}
+	while (children_ended(&run.children, &number, &ended)) {
+		bool early = number == UINT32_MAX && run.children.running > 0;
+		int status = child_status(ended);
+
+		if (early && !run.ending)
+			fprintf(stderr,
+			        "winnow colocate: this host's aggregator has ended with status "
+			        "%d\n",
+			        status);
+		if (!run.ending && (early || (number != UINT32_MAX && status != 0)))
+			end(early ? 1 : status);
 	}
 }
 
 /* Workers first; then the aggregator drains: workers elsewhere may still fetch what they missed. */
 static void watch(const sigset_t *waited)
 {
+	struct children *c = &run.children;
 	bool drained = false;
 
-	while (run.running > 0 || run.winnowd > 0) {
+	while (c->running > 0 || c->winnowd > 0) {
 		siginfo_t info;
 
-		if (run.running == 0 && !drained && run.winnowd > 0) {
-			kill(run.winnowd, SIGTERM);
+		if (c->running == 0 && !drained) {
+			kill(c->winnowd, SIGTERM);
 			drained = true;
 		}
 		if (sigwaitinfo(waited, &info) < 0)
 			continue;
 		if (info.si_signo != SIGCHLD) {
 			end(128 + info.si_signo);
-			if (drained && run.winnowd > 0)
-				kill(run.winnowd, SIGTERM);
+			if (drained)
+				kill(c->winnowd, SIGTERM);
 		}
 		reap();
 	}
@@ -293,7 +236,7 @@ static void watch(const sigset_t *waited)
 
 int cli_colocate(int argc, char **argv)
 {
-	sigset_t waited, before;
+	sigset_t waited;
 	int at = 1, status;
 
 	while (at < argc && strcmp(argv[at], "--") != 0)
@@ -308,13 +251,8 @@ int cli_colocate(int argc, char **argv)
 		status = index_find();
 	if (status != 0)
 		return status;
-	sigemptyset(&waited);
-	sigaddset(&waited, SIGCHLD);
-	sigaddset(&waited, SIGTERM);
-	sigaddset(&waited, SIGINT);
-	sigaddset(&waited, SIGHUP);
-	sigprocmask(SIG_BLOCK, &waited, &before);
-	if (!start_all(argv + at + 1, &before))
+	children_signals_block(&waited);
+	if (!start_all(argv + at + 1))
 		end(1);
 	watch(&waited);
 	return run.status;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/cli/bench/bench.h"
+#include "client/cli/children.h"
 #include "client/cli/cli.h"
 
 static const struct {
@@ -60,7 +60,7 @@ static int dump_winnowd(char **argv)
 {
 	static char path[4096];
 
-	bench_winnowd_path(path, sizeof(path));
+	children_winnowd_path(path, sizeof(path));
 	argv[0] = path;
 	fflush(stdout);
 	execvp(path, argv);

@@ -8,17 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "aggregator/control/options.h"
-#include "client/cli/bench/bench.h"
+#include "aggregator/net/clock.h"
+#include "client/cli/children.h"
 #include "client/cli/cli.h"
 
-#define WORKERS_MAX 512
 #define LINE_BYTES 8192  /* longer lines come in pieces */
 #define PATIENCE_MS 5000 /* between SIGTERM and SIGKILL */
 #define DRAIN_MS 200     /* for the last words of what workers have started */
@@ -30,7 +28,7 @@ static struct {
 } settings;
 
 static const struct option list[] = {
-	{"workers", "N", OPTION_COUNT, &settings.workers, "2", NULL, 1, WORKERS_MAX,
+	{"workers", "N", OPTION_COUNT, &settings.workers, "2", NULL, 1, CHILDREN_MAX,
          "how many processes; also -n N"},
 	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregator, NULL, NULL, 0, 0,
          "where winnowd listens; without it, one is started for the job"},
@@ -62,77 +60,26 @@ struct output {
 };
 
 struct launch {
-	uint32_t count, running;
-	pid_t daemon; /* our own winnowd; 0: none */
-	pid_t pids[WORKERS_MAX];
+	struct children children;
+	uint32_t count;         /* of workers, all of them */
 	struct output *outputs; /* [2 * count] */
 	int signals;            /* a signalfd */
 	int status;             /* of the first that failed */
 	uint64_t kill_ms;       /* when patience ends; UINT64_MAX: nobody has been told to end */
 };
 
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* ---- starting ---- */
 
-static void set_number(const char *name, uint64_t value)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
-	setenv(name, text, 1);
-}
-
-/* In the child: its own process group, so that what it starts ends with it; and we with our parent. */
-static void child_begin(pid_t parent)
-{
-	sigset_t none;
-
-	setpgid(0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(1);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
-static void child_run(char **command)
-{
-	execvp(command[0], command);
-	fprintf(stderr, "winnow run: cannot run %s: %s\n", command[0], strerror(errno));
-	_exit(errno == ENOENT ? 127 : 126);
-}
-
-static int start_worker(struct launch *launch, uint32_t rank, char **command)
+static bool start_worker(struct launch *launch, uint32_t rank, char **command)
 {
 	int pipes[2][2];
-	pid_t parent = getpid(), child;
 
 	if (pipe2(pipes[0], O_CLOEXEC) != 0 || pipe2(pipes[1], O_CLOEXEC) != 0)
-		return -1;
-	child = fork();
-	if (child < 0)
-		return -1;
-	if (child == 0) {
-		int nothing = open("/dev/null", O_RDONLY);
-
-		child_begin(parent);
-		dup2(nothing, 0);
-		dup2(pipes[0][1], 1);
-		dup2(pipes[1][1], 2);
-		set_number("RANK", rank);
-		set_number("LOCAL_RANK", rank);
-		child_run(command);
-	}
-	setpgid(child, child);
-	launch->pids[rank] = child;
-	launch->running++;
+		return false;
+	children_environment(1, 0, launch->count, rank);
+	if (!children_worker(&launch->children, command,
+	                     (const int[]){CHILD_NOTHING, pipes[0][1], pipes[1][1]}))
+		return false;
 	for (uint32_t i = 0; i < 2; i++) {
 		struct output *output = &launch->outputs[2 * rank + i];
 
@@ -141,57 +88,24 @@ static int start_worker(struct launch *launch, uint32_t rank, char **command)
 		*output = (struct output){
 			.fd = pipes[i][0], .to = i == 0 ? stdout : stderr, .rank = rank};
 	}
-	return 0;
+	return true;
 }
 
-static int start_winnowd(struct launch *launch)
+/* What all workers find in their environment, beside their numbers. */
+static bool set_environment(const struct launch *launch)
 {
-	char path[4096], address[32], listen[] = "--listen", key[] = "--insecure-no-key",
-				      metrics[] = "--metrics", no[] = "no";
-	char *command[] = {path, listen, address, key, metrics, no, NULL};
-	pid_t parent = getpid();
-	int port = bench_free_port();
+	long threads = sysconf(_SC_NPROCESSORS_ONLN) / (long)launch->count;
+	char address[32], text[32];
 
-	if (port < 0)
-		return -1;
-	snprintf(address, sizeof(address), "127.0.0.1:%d", port);
-	bench_winnowd_path(path, sizeof(path));
-	fflush(stdout);
-	launch->daemon = fork();
-	if (launch->daemon == 0) {
-		child_begin(parent);
-		setenv("WINNOW_LOG", "error", 1);
-		if (freopen("/dev/null", "w", stdout) == NULL)
-			_exit(1);
-		child_run(command);
-	}
-	setenv("WINNOW_AGGREGATORS", address, 1);
-	setenv("WINNOW_INSECURE_NO_KEY", "1", 1);
-	unsetenv("WINNOW_KEY");
-	unsetenv("WINNOW_KEY_FILE");
-	return launch->daemon > 0 ? 0 : -1;
-}
-
-/* What all workers find in their environment. */
-static int set_environment(const struct launch *launch)
-{
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
-	int port = bench_free_port();
-	char job[32];
-
-	if (port < 0)
-		return -1;
-	set_number("WORLD_SIZE", launch->count);
-	set_number("LOCAL_WORLD_SIZE", launch->count);
-	set_number("GROUP_RANK", 0); /* all are on one host */
+	if (!children_free_address(address))
+		return false;
 	setenv("MASTER_ADDR", "127.0.0.1", 1);
-	set_number("MASTER_PORT", (uint64_t)port);
-	snprintf(job, sizeof(job), "run-%d", (int)getpid());
-	setenv("WINNOW_JOB", job, 0);
-	if (getenv("OMP_NUM_THREADS") == NULL)
-		set_number("OMP_NUM_THREADS",
-		           cores > (long)launch->count ? (uint64_t)cores / launch->count : 1);
-	return 0;
+	setenv("MASTER_PORT", strchr(address, ':') + 1, 1);
+	snprintf(text, sizeof(text), "run-%d", (int)getpid());
+	setenv("WINNOW_JOB", text, 0);
+	snprintf(text, sizeof(text), "%ld", threads > 1 ? threads : 1);
+	setenv("OMP_NUM_THREADS", text, 0);
+	return true;
 }
 
 /* ---- output ---- */
@@ -242,58 +156,34 @@ static void read_output(struct output *output)
 
 /* ---- ending ---- */
 
-static void kill_all(const struct launch *launch, int number)
-{
-	for (uint32_t i = 0; i < launch->count; i++)
-		if (launch->pids[i] > 0)
-			kill(-launch->pids[i], number);
-}
-
 static void end_all(struct launch *launch, int status)
 {
 	if (launch->status == 0)
 		launch->status = status;
 	if (launch->kill_ms != UINT64_MAX)
 		return;
-	launch->kill_ms = now_ms() + PATIENCE_MS;
-	kill_all(launch, SIGTERM);
-}
-
-static int status_of(int wait_status)
-{
-	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
-
-static void worker_ended(struct launch *launch, uint32_t rank, int wait_status)
-{
-	int status = status_of(wait_status);
-
-	kill(-launch->pids[rank], SIGKILL); /* what it has left behind */
-	launch->pids[rank] = 0;
-	launch->running--;
-	if (status == 0 || launch->kill_ms != UINT64_MAX)
-		return;
-	fprintf(stderr, "winnow run: worker %u %s %d: ending the others\n", rank,
-	        WIFSIGNALED(wait_status) ? "was ended by signal" : "has failed with exit status",
-	        WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : status);
-	end_all(launch, status);
+	launch->kill_ms = clock_us() / 1000 + PATIENCE_MS;
+	children_signal(&launch->children, SIGTERM);
 }
 
 static void reap(struct launch *launch)
 {
-	int wait_status;
-	pid_t pid;
+	uint32_t number;
+	int ended;
 
-	while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0) {
-		if (pid == launch->daemon) {
-			launch->daemon = 0;
+	while (children_ended(&launch->children, &number, &ended)) {
+		int status = child_status(ended);
+
+		if (number == UINT32_MAX) {
 			fprintf(stderr, "winnow run: winnowd has ended: ending the workers\n");
 			end_all(launch, 1);
-			continue;
+		} else if (status != 0 && launch->kill_ms == UINT64_MAX) {
+			fprintf(stderr, "winnow run: worker %u %s %d: ending the others\n", number,
+			        WIFSIGNALED(ended) ? "was ended by signal"
+			                           : "has failed with exit status",
+			        WIFSIGNALED(ended) ? WTERMSIG(ended) : status);
+			end_all(launch, status);
 		}
-		for (uint32_t i = 0; i < launch->count; i++)
-			if (launch->pids[i] == pid)
-				worker_ended(launch, i, wait_status);
 	}
 }
 
@@ -312,7 +202,7 @@ static void take_signal(struct launch *launch)
 /* False when there was nothing for `wait_ms`. */
 static bool turn(struct launch *launch, int wait_ms)
 {
-	struct pollfd fds[2 * WORKERS_MAX + 1];
+	struct pollfd fds[2 * CHILDREN_MAX + 1];
 	uint32_t outputs = 2 * launch->count;
 
 	for (uint32_t i = 0; i < outputs; i++)
@@ -330,11 +220,11 @@ static bool turn(struct launch *launch, int wait_ms)
 
 static void watch(struct launch *launch)
 {
-	while (launch->running > 0) {
-		uint64_t now = now_ms();
+	while (launch->children.running > 0) {
+		uint64_t now = clock_us() / 1000;
 
 		if (now >= launch->kill_ms) {
-			kill_all(launch, SIGKILL);
+			children_signal(&launch->children, SIGKILL);
 			launch->kill_ms = UINT64_MAX - 1;
 		}
 		turn(launch, launch->kill_ms < UINT64_MAX - 1 ? (int)(launch->kill_ms - now) : -1);
@@ -347,36 +237,31 @@ static void watch(struct launch *launch)
 		if (!open)
 			break;
 	}
-	if (launch->daemon > 0) {
-		kill(launch->daemon, SIGTERM);
-		waitpid(launch->daemon, NULL, 0);
-	}
+	children_winnowd_end(&launch->children);
 }
 
 static int run(struct launch *launch, char **command)
 {
 	sigset_t mask;
+	char address[32];
+	bool started = true;
 
-	sigemptyset(&mask);
-	sigaddset(&mask, SIGCHLD);
-	sigaddset(&mask, SIGINT);
-	sigaddset(&mask, SIGTERM);
-	sigaddset(&mask, SIGHUP);
-	sigprocmask(SIG_BLOCK, &mask, NULL);
+	children_signals_block(&mask);
 	launch->signals = signalfd(-1, &mask, SFD_CLOEXEC);
 	launch->kill_ms = UINT64_MAX;
-	if (settings.aggregator != NULL)
-		setenv("WINNOW_AGGREGATORS", settings.aggregator, 1);
-	else if (start_winnowd(launch) != 0)
-		end_all(launch, 1);
-	for (uint32_t rank = 0; rank < launch->count && launch->status == 0; rank++) {
-		if (rank == 0 && set_environment(launch) != 0)
-			end_all(launch, 1);
-		else if (start_worker(launch, rank, command) != 0)
-			end_all(launch, 1);
+	if (settings.aggregator == NULL) {
+		started = children_winnowd_local(&launch->children, NULL, address);
+		setenv("WINNOW_INSECURE_NO_KEY", "1", 1);
 	}
-	if (launch->status != 0)
+	setenv("WINNOW_AGGREGATORS", settings.aggregator != NULL ? settings.aggregator : address,
+	       1);
+	started = started && set_environment(launch);
+	for (uint32_t rank = 0; rank < launch->count && started; rank++)
+		started = start_worker(launch, rank, command);
+	if (!started) {
 		fprintf(stderr, "winnow run: cannot start processes: %s\n", strerror(errno));
+		end_all(launch, 1);
+	}
 	watch(launch);
 	return launch->status;
 }
@@ -399,7 +284,7 @@ static int split_arguments(int argc, char **argv)
 
 int cli_run(int argc, char **argv)
 {
-	static struct launch launch;
+	static struct launch launch = {.children = {.program = "winnow run", .grouped = true}};
 	int split = split_arguments(argc, argv);
 	int status = options_read(&options, split, argv);
 

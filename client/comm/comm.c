@@ -67,7 +67,7 @@ static bool await_all(struct winnow_comm *comm, const volatile int *give_up)
 	pthread_mutex_lock(&comm->lock);
 	while (comm->state == SESSION_JOINING &&
 	       (give_up == NULL || __atomic_load_n(give_up, __ATOMIC_RELAXED) == 0)) {
-		uint64_t us = comm_clock_us() + GIVE_UP_LOOK_US;
+		uint64_t us = clock_us() + GIVE_UP_LOOK_US;
 		struct timespec until = {.tv_sec = (time_t)(us / 1000000),
 		                         .tv_nsec = (long)(us % 1000000 * 1000)};
 

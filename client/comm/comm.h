@@ -31,6 +31,7 @@
 #include <sys/types.h>
 
 #include "aggregator/control/lines.h"
+#include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
 #include "client/worker/array.h"
 #include "client/worker/rows.h"
@@ -271,7 +272,6 @@ void comm_ask_close(struct winnow_comm *comm);
 void *comm_run(void *comm); /* comm_loop.c */
 
 /* comm_state.c */
-uint64_t comm_clock_us(void);
 void comm_wake(struct winnow_comm *comm);
 
 /* The thread ends the job for all with this result and line. The first call counts. */

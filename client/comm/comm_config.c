@@ -270,7 +270,7 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 	const char *names[SESSION_LINKS_MAX];
 	struct session_config config = {.links = links, .names = names};
 	char host[CONTROL_NAME_BYTES] = "";
-	uint64_t now_us = comm_clock_us();
+	uint64_t now_us = clock_us();
 	uint64_t connect_us = (uint64_t)comm->config.join_timeout_ms * 750;
 
 	if (connect_us > COMM_CONNECT_US)

@@ -271,7 +271,7 @@ bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
 /* The longer nothing has happened, the longer it may go on so. */
 uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 {
-	uint64_t now_us = comm_clock_us(), wait_us = (now_us - comm->gpu_moved_us) / 8;
+	uint64_t now_us = clock_us(), wait_us = (now_us - comm->gpu_moved_us) / 8;
 	enum staging_work work = STAGING_IDLE;
 	bool idle = true;
 

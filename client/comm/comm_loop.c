@@ -16,7 +16,7 @@
 
 #include "client/comm/comm.h"
 
-#define GROUP_BURSTS_MAX 32
+#define GROUP_BURSTS_MAX 32 /* of one group, before anything else gets its turn */
 
 /* ---- datagrams ---- */
 
@@ -47,7 +47,7 @@ static void groups_open(struct winnow_comm *comm)
 static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
 {
 	uint32_t count = comm->backend->recv(net, comm->in, NET_BURST_MAX);
-	uint64_t now_us = count > 0 ? comm_clock_us() : 0;
+	uint64_t now_us = count > 0 ? clock_us() : 0;
 
 	for (uint32_t i = 0; i < count; i++) {
 		const struct net_in *in = &comm->in[i];
@@ -223,7 +223,7 @@ static void watch(struct pollfd *fds, nfds_t *count, int fd, short events)
 static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 {
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 3];
-	uint64_t now_us = comm_clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
+	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
 	uint32_t rest_us = comm->backend->rest(comm->net);
 	bool polled = rest_us != NET_REST_FD;
 	short in = comm_gpu_full(comm) ? 0 : POLLIN;
@@ -290,7 +290,7 @@ static void turn(struct winnow_comm *comm)
 
 	/* Sums that a GPU has no room for yet stay in the sockets, and windows where they are. */
 	active = !comm_gpu_full(comm) && receive(comm);
-	now_us = comm_clock_us();
+	now_us = clock_us();
 	if (!active || now_us >= session_deadline(comm->session)) {
 		comm_peers_turn(comm, now_us);
 		session_tick(comm->session, now_us);
@@ -314,7 +314,7 @@ void *comm_run(void *context)
 
 	pthread_setname_np(pthread_self(), "winnow");
 	for (;;) {
-		uint64_t now_us = comm_clock_us();
+		uint64_t now_us = clock_us();
 
 		take_orders(comm, now_us);
 		if (comm->leaving && leave(comm, now_us))

@@ -14,7 +14,6 @@
 
 #define PAYLOAD_DEFAULT_MAX 8972
 #define BUFFER_BYTES (16u << 20)
-#define IP_UDP_BYTES 28
 #define IDLE_US 50 /* the longest sleep where a queue must be polled */
 
 /* The MTU of the way to this address; 0, and errno: there is no way. */
@@ -99,8 +98,8 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 		uint32_t mtu;
 
 		result = probe_route(&comm->peers[i], &mtu, why);
-		if (result == WINNOW_OK && net.port == NULL && mtu - IP_UDP_BYTES < payload)
-			payload = mtu - IP_UDP_BYTES;
+		if (result == WINNOW_OK && net.port == NULL && mtu - WIRE_IP_UDP_BYTES < payload)
+			payload = mtu - WIRE_IP_UDP_BYTES;
 	}
 	if (result != WINNOW_OK)
 		return result;

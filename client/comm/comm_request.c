@@ -55,7 +55,7 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 	if (request == NULL)
 		return NULL;
 	request->task = (struct allreduce){.status = WINNOW_OK};
-	request->submitted_us = comm_clock_us();
+	request->submitted_us = clock_us();
 	request->done_us = 0;
 	request->whole = NULL;
 	request->parts_left = 0;
@@ -186,7 +186,7 @@ static void over(struct winnow_request *request)
 	if (request->task.is_guard && request->task.status == WINNOW_ERR_MISMATCH)
 		comm_end(comm, (enum winnow_result)request->task.status, request->why.text);
 	pthread_mutex_lock(&comm->lock);
-	request->done_us = comm_clock_us();
+	request->done_us = clock_us();
 	request->done = true;
 	pthread_cond_broadcast(&request->changed);
 	pthread_mutex_unlock(&comm->lock);
@@ -257,7 +257,7 @@ int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winno
 		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
 	comm = request->comm;
 	if (timeout_ms >= 0) {
-		uint64_t us = comm_clock_us() + (uint64_t)timeout_ms * 1000;
+		uint64_t us = clock_us() + (uint64_t)timeout_ms * 1000;
 
 		until = (struct timespec){.tv_sec = (time_t)(us / 1000000),
 		                          .tv_nsec = (long)(us % 1000000 * 1000)};

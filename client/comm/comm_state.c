@@ -2,7 +2,6 @@
 /* comm_state.c - the ground that all comm_*.c stand on: errors, waking, what callers see of the session */
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/comm/comm.h"
@@ -17,14 +16,6 @@ int comm_fail(int result, const char *why)
 const char *winnow_last_error(void)
 {
 	return last_error.text;
-}
-
-uint64_t comm_clock_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
 void comm_cond_init(pthread_cond_t *cond)

@@ -183,7 +183,7 @@ static int begin(struct winnow_node *node, const void *const send[], void *const
 	request->options.memory = WINNOW_MEMORY_CUDA;
 	request->task.block_elems =
 		request->options.block != 0 ? request->options.block : node->block;
-	request->submitted_us = comm_clock_us();
+	request->submitted_us = clock_us();
 	request->holders = 1;
 	list(request);
 	result = copy_segments(request, segments, segment_count);
@@ -255,7 +255,7 @@ int winnow_node_wait(struct winnow_node_request *request, int64_t timeout_ms,
 {
 	struct winnow_node *node;
 	uint64_t until_us =
-		timeout_ms < 0 ? UINT64_MAX / 2 : comm_clock_us() + (uint64_t)timeout_ms * 1000;
+		timeout_ms < 0 ? UINT64_MAX / 2 : clock_us() + (uint64_t)timeout_ms * 1000;
 	struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
 	                         .tv_nsec = (long)(until_us % 1000000 * 1000)};
 	bool done;

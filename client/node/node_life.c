@@ -89,7 +89,7 @@ static int open_gpus(struct winnow_node *node, const struct winnow_node_config *
 	int err;
 
 	memcpy(setup.id, config->id.bytes, sizeof(setup.id));
-	node->open_until_us = comm_clock_us() + (uint64_t)config->config->join_timeout_ms * 1000;
+	node->open_until_us = clock_us() + (uint64_t)config->config->join_timeout_ms * 1000;
 	node->give_up = config->config->give_up;
 	err = node->calls->open(&setup, &node->node_gpus, why);
 	node->open_until_us = 0;
@@ -193,7 +193,7 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 /* What is under way may end by itself, for a while. */
 static void stop_thread(struct winnow_node *node)
 {
-	uint64_t us = comm_clock_us() + COMM_LEAVE_US;
+	uint64_t us = clock_us() + COMM_LEAVE_US;
 	struct timespec until = {.tv_sec = (time_t)(us / 1000000),
 	                         .tv_nsec = (long)(us % 1000000 * 1000)};
 	int err = 0;

@@ -86,7 +86,7 @@ bool node_given_up(void *context)
 {
 	struct winnow_node *node = context;
 
-	if (node->open_until_us != 0 && comm_clock_us() > node->open_until_us)
+	if (node->open_until_us != 0 && clock_us() > node->open_until_us)
 		return true;
 	if (node->give_up != NULL && *node->give_up != 0)
 		return true;
@@ -116,7 +116,7 @@ static bool well(struct winnow_node *node, int err, const struct why *why)
 /* Whatever may have happened meanwhile. `since_us`: of the operation under way; UINT64_MAX: none. */
 static bool watch(struct winnow_node *node, uint64_t since_us)
 {
-	uint64_t now_us = comm_clock_us();
+	uint64_t now_us = clock_us();
 	struct why why;
 	int result;
 
@@ -341,7 +341,7 @@ static void complete(struct winnow_node *node, struct winnow_node_request *reque
 		request->result = (int)node->result;
 		request->why = node->error;
 	}
-	request->stats.time_us = comm_clock_us() - request->submitted_us;
+	request->stats.time_us = clock_us() - request->submitted_us;
 	request->done = true;
 	node->busy = false;
 	pthread_cond_broadcast(&node->changed);
@@ -352,7 +352,7 @@ static void complete(struct winnow_node *node, struct winnow_node_request *reque
 /* The next operation, for a while; NULL: none has come. */
 static struct winnow_node_request *next(struct winnow_node *node, uint32_t *note)
 {
-	uint64_t us = comm_clock_us() + IDLE_US;
+	uint64_t us = clock_us() + IDLE_US;
 	struct timespec until = {.tv_sec = (time_t)(us / 1000000),
 	                         .tv_nsec = (long)(us % 1000000 * 1000)};
 	struct winnow_node_request *request;

@@ -12,7 +12,6 @@
 #include "client/worker/explain.h"
 
 #define NEVER UINT64_MAX
-#define FRAME_OVERHEAD_BYTES 42 /* Ethernet, IPv4 and UDP headers */
 
 struct session {
 	enum session_state state;
@@ -507,10 +506,10 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 		const struct stream_stats *stats = engine_stream_stats(session->engine, i);
 
 		out->sent_packets += stats->sent;
-		out->sent_bytes += stats->sent_bytes + stats->sent * FRAME_OVERHEAD_BYTES;
+		out->sent_bytes += stats->sent_bytes + stats->sent * WIRE_ETHERNET_BYTES;
 		out->received_packets += stats->received;
 		out->received_bytes +=
-			stats->received_bytes + stats->received * FRAME_OVERHEAD_BYTES;
+			stats->received_bytes + stats->received * WIRE_ETHERNET_BYTES;
 		out->retransmits += stats->retransmits;
 		out->nacks += stats->nacks;
 		for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++)

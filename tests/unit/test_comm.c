@@ -138,7 +138,7 @@ static uint64_t fails(struct aggregator *a, int result, const char *text)
 	socklen_t size = sizeof(address);
 	struct winnow_config config;
 	struct winnow_comm *comm = (struct winnow_comm *)1;
-	uint64_t begun_us = comm_clock_us();
+	uint64_t begun_us = clock_us();
 	char name[32];
 
 	a->listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -159,7 +159,7 @@ static uint64_t fails(struct aggregator *a, int result, const char *text)
 	assert_null(strchr(winnow_last_error(), '\n'));
 	assert_int_equal(pthread_join(a->thread, NULL), 0);
 	close(a->listener);
-	return (comm_clock_us() - begun_us) / 1000;
+	return (clock_us() - begun_us) / 1000;
 }
 
 /* Once may be for want of room; the second end is the end. */

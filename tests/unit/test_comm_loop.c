@@ -76,9 +76,9 @@ static struct world {
 	} while (0)
 #define await(sign)                                                                                \
 	do {                                                                                       \
-		uint64_t until_us_ = comm_clock_us() + LIMIT_MS * 1000;                            \
+		uint64_t until_us_ = clock_us() + LIMIT_MS * 1000;                            \
 		while (!told(sign)) {                                                              \
-			if (comm_clock_us() > until_us_)                                           \
+			if (clock_us() > until_us_)                                           \
 				fail_msg("never: %s", #sign);                                      \
 			usleep(500);                                                               \
 		}                                                                                  \
@@ -756,12 +756,12 @@ static void test_published(void **state)
 static void test_sleeps(void **state)
 {
 	struct winnow_comm *comm = *state;
-	uint64_t from_us = comm_clock_us();
+	uint64_t from_us = clock_us();
 
 	w.deadline_us = from_us + 60000;
 	start(comm);
 	await(w.deadline_us == UINT64_MAX);
-	assert_true(comm_clock_us() >= from_us + 60000);
+	assert_true(clock_us() >= from_us + 60000);
 	assert_in_range(turns_at_rest(), 0, 20);
 	wake(comm);
 	await(!atomic_load(&comm->woken));
@@ -810,14 +810,14 @@ static void test_leaves_quiet(void **state)
 
 static void test_leaves_unheard(void **state)
 {
-	uint64_t from_us = comm_clock_us();
+	uint64_t from_us = clock_us();
 
 	w.quiet = false;
 	start(*state);
 	stop(*state);
 	ends(*state);
 	assert_int_equal(w.left, 1);
-	assert_true(comm_clock_us() >= from_us + COMM_LEAVE_US);
+	assert_true(clock_us() >= from_us + COMM_LEAVE_US);
 }
 
 static void test_gives_up(void **state)
@@ -835,14 +835,14 @@ static void test_gives_up(void **state)
 static void test_last_line(void **state)
 {
 	struct winnow_comm *comm = *state;
-	uint64_t from_us = comm_clock_us();
+	uint64_t from_us = clock_us();
 
 	comm->peers[0].pending = strdup("{}\n");
 	start(comm);
 	stop(comm);
 	ends(comm);
 	assert_int_equal(w.left, 1);
-	assert_true(comm_clock_us() >= from_us + COMM_FLUSH_US);
+	assert_true(clock_us() >= from_us + COMM_FLUSH_US);
 }
 
 #define test(name) cmocka_unit_test_setup_teardown(name, begin, end)

@@ -27,7 +27,6 @@
 #define MEMIF_BUFFER 2048 /* unless bsize= says otherwise */
 #define XDP_ROOM 256      /* that the kernel keeps free before a frame: XDP_PACKET_HEADROOM */
 #define ROOM_MAX 32768
-#define IP_UDP_BYTES 28
 
 static struct device device = {.reserved_fd = -1};
 
@@ -104,7 +103,7 @@ static void configuration(const struct rte_eth_dev_info *info, const struct devi
 /* The largest frames that the driver takes: what we want, or what it says, or Ethernet's. */
 static int configure(struct device_port *port, const struct rte_eth_dev_info *info)
 {
-	uint32_t wanted = device.payload_max + IP_UDP_BYTES;
+	uint32_t wanted = device.payload_max + FRAME_IP_UDP_BYTES;
 	uint32_t mtus[] = {wanted, RTE_MIN(wanted, (uint32_t)info->max_mtu), 0};
 	struct rte_eth_conf conf;
 	int err = -EINVAL;
@@ -355,8 +354,8 @@ static void limit_payload(const struct device_port *port, const struct rte_eth_d
 
 	if (frame > FRAME_UDP_BYTES && frame - FRAME_UDP_BYTES < device.payload_max)
 		device.payload_max = frame - FRAME_UDP_BYTES;
-	if (mtu > IP_UDP_BYTES && mtu - IP_UDP_BYTES < device.payload_max)
-		device.payload_max = mtu - IP_UDP_BYTES;
+	if (mtu > FRAME_IP_UDP_BYTES && mtu - FRAME_IP_UDP_BYTES < device.payload_max)
+		device.payload_max = mtu - FRAME_IP_UDP_BYTES;
 }
 
 /* ---- the device ---- */

@@ -14,8 +14,9 @@
 #include <stdint.h>
 
 #define FRAME_MAC_BYTES 6
-#define FRAME_UDP_BYTES 42   /* of all headers before a datagram's payload */
-#define FRAME_SMALL_BYTES 60 /* of an ARP or IGMP frame, with Ethernet's padding */
+#define FRAME_UDP_BYTES 42    /* of all headers before a datagram's payload */
+#define FRAME_IP_UDP_BYTES 28 /* of those that an MTU counts */
+#define FRAME_SMALL_BYTES 60  /* of an ARP or IGMP frame, with Ethernet's padding */
 
 enum frame_kind {
 	FRAME_UDP,

@@ -8,7 +8,6 @@
 #include "aggregator/net/dpdk/kernel.h"
 
 #define LOOK_US 250000
-#define IP_UDP_BYTES 28
 
 static bool link_up(const struct device_port *port)
 {
@@ -27,8 +26,8 @@ static void look_at_mtu(struct device *d)
 	for (uint32_t i = 0; i < d->port_count; i++) {
 		uint32_t mtu = kernel_mtu(d->ports[i].if_index);
 
-		if (mtu > IP_UDP_BYTES && mtu - IP_UDP_BYTES < least)
-			least = mtu - IP_UDP_BYTES;
+		if (mtu > FRAME_IP_UDP_BYTES && mtu - FRAME_IP_UDP_BYTES < least)
+			least = mtu - FRAME_IP_UDP_BYTES;
 	}
 	d->payload_now = least;
 	if (least < before)

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "aggregator/net/dpdk/kernel.h"
@@ -29,14 +28,6 @@
 #define FULL_REST_US 20
 
 static struct queue *queues[DEVICE_QUEUES_MAX];
-
-uint64_t queue_now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 /* ---- opening and closing ---- */
 
@@ -201,7 +192,7 @@ static uint32_t dpdk_rest(struct net *net)
 {
 	struct queue *queue = net->queue;
 	uint32_t most_us = queue->device->idle_us;
-	uint64_t now_us = queue_now_us(), idle_us;
+	uint64_t now_us = clock_us(), idle_us;
 
 	if (queue->idle_since_us == 0)
 		queue->idle_since_us = now_us;
@@ -231,7 +222,7 @@ static uint32_t dpdk_troubles(struct net *net, struct net_trouble out[NET_TROUBL
 static int dpdk_health(struct net *net, struct why *why)
 {
 	/* One thread looks after the ports. */
-	return net->queue->index == 0 ? device_look(net->queue->device, queue_now_us(), why) : 0;
+	return net->queue->index == 0 ? device_look(net->queue->device, clock_us(), why) : 0;
 }
 
 static void dpdk_stats(const struct net *net, struct net_stats *out)

@@ -9,6 +9,7 @@
 #ifndef AGGREGATOR_NET_DPDK_QUEUE_H
 #define AGGREGATOR_NET_DPDK_QUEUE_H
 
+#include "aggregator/net/clock.h"
 #include "aggregator/net/dpdk/device.h"
 #include "aggregator/net/trouble.h"
 
@@ -67,8 +68,6 @@ struct queue {
 	uint64_t tx_errors; /* frames that waited in vain */
 	uint64_t rx_errors, rx_others;
 };
-
-uint64_t queue_now_us(void);
 
 /* receive.c */
 uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max);

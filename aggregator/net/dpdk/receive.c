@@ -23,7 +23,7 @@ static void take_arp(struct queue *queue, uint32_t port, const struct frame *fra
 	if (frame->to_ip == device->ip ||
 	    neighbours_find(device->neighbours, frame->from_ip, &known))
 		neighbours_learn(device->neighbours, frame->from_ip, frame->arp_mac, (uint8_t)port,
-		                 queue_now_us());
+		                 clock_us());
 	if (!frame->arp_request || frame->to_ip != device->ip)
 		return;
 	frame_arp(answer, false, device->ports[port].mac, device->ip, frame->arp_mac,

@@ -129,7 +129,7 @@ static bool ask(struct queue *queue, uint32_t ip, uint64_t now_us)
 static bool hop_find(struct queue *queue, uint32_t hop, struct neighbour *out)
 {
 	struct neighbours *neighbours = queue->device->neighbours;
-	uint64_t now_us = queue_now_us();
+	uint64_t now_us = clock_us();
 
 	if (neighbours_find(neighbours, hop, out)) {
 		if (now_us - out->heard_us > STALE_US && now_us > out->heard_us)
@@ -148,7 +148,7 @@ static uint32_t hop_to(const struct device *device, uint32_t ip)
 static void hold(struct queue *queue, struct net *net, const struct net_addr *to, uint32_t hop,
                  struct rte_mbuf *frames[], uint32_t count)
 {
-	uint64_t now_us = queue_now_us();
+	uint64_t now_us = clock_us();
 
 	for (uint32_t i = 0; i < count; i++) {
 		if (queue->held_count == QUEUE_HELD_MAX || hop == 0) {
@@ -181,7 +181,7 @@ static void mac_set(struct rte_mbuf *frame, const uint8_t to[FRAME_MAC_BYTES],
 
 void queue_release_held(struct queue *queue)
 {
-	uint64_t now_us = queue_now_us();
+	uint64_t now_us = clock_us();
 	uint32_t left = 0;
 
 	for (uint32_t i = 0; i < queue->held_count; i++) {

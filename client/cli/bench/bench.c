@@ -7,14 +7,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "aggregator/control/options.h"
+#include "aggregator/net/clock.h"
 #include "bitmap/dtype.h"
 #include "client/cli/cli.h"
+#include "client/cli/median.h"
 #include "ebpf/geometry.h"
-
-#define FRAME_OVERHEAD_BYTES 42 /* Ethernet, IPv4 and UDP headers */
 
 static struct bench_settings settings;
 
@@ -225,7 +224,7 @@ static double bound_us(const struct bench_row *row)
 	if (settings.rate == 0 || !geometry_compute(&input, &cut))
 		return 0;
 	frame_bytes = cut.block_parts > 1 ? cut.part_bytes : cut.frame_blocks * cut.block_bytes;
-	wire_bytes = (double)row->bytes * (frame_bytes + WIRE_HEADER_BYTES + FRAME_OVERHEAD_BYTES) /
+	wire_bytes = (double)row->bytes * (frame_bytes + WIRE_HEADER_BYTES + WIRE_ETHERNET_BYTES) /
 	             frame_bytes;
 	aggregators_rate *= settings.aggregators;
 	return wire_bytes * fmax(fmax(out, in) / workers_rate,
@@ -233,21 +232,6 @@ static double bound_us(const struct bench_row *row)
 }
 
 /* ---- measuring ---- */
-
-static double now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
 
 static int say(const char *what, int result)
 {
@@ -267,17 +251,17 @@ static int iteration(struct winnow_comm *comm, const void *send, void *recv, str
 	struct winnow_request *request;
 	int result =
 		say("starting line", winnow_allreduce(send, recv, 0, WINNOW_I32, WINNOW_SUM, comm));
-	double start;
+	uint64_t start_ns;
 
 	if (result != WINNOW_OK)
 		return result;
 	winnow_comm_stats(comm, &before);
-	start = now_us();
+	start_ns = clock_ns();
 	result = winnow_allreduce_async(send, recv, row->count, settings.dtype, settings.op, &plain,
 	                                comm, &request);
 	if (result == WINNOW_OK)
 		result = winnow_wait(request, -1, &stats);
-	*time_us = now_us() - start;
+	*time_us = (double)(clock_ns() - start_ns) / 1e3;
 	winnow_request_free(&request);
 	if (say("allreduce", result) != WINNOW_OK)
 		return result;
@@ -297,9 +281,8 @@ static void summarize(struct bench_row *row, double times[], const struct winnow
 {
 	uint64_t n = row->iters;
 
-	qsort(times, n, sizeof(times[0]), ascending);
+	row->time_us_median = median(times, n);
 	row->time_us_min = times[0];
-	row->time_us_median = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
 	row->time_us_p99 = times[(n * 99 + 99) / 100 - 1];
 	row->time_us_max = times[n - 1];
 	row->sent_bytes /= (double)n;

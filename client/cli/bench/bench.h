@@ -79,12 +79,6 @@ int bench_local_start(struct bench_settings *settings, int argc, char **argv);
 int bench_local_begin(uint32_t world, int argc, char **argv, const char **aggregator);
 void bench_local_stop(void);
 
-/* A port that is free now, on loopback; -1: none. */
-int bench_free_port(void);
-
-/* winnowd beside this program, or else its name, for the PATH. */
-void bench_winnowd_path(char *path, size_t room);
-
 /* ---- bench_print.c ---- */
 
 void bench_print_head(const struct bench_settings *settings);

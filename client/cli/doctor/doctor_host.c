@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/capability.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bitmap/bitmap.h"
+#include "aggregator/net/clock.h"
 #include "client/cli/doctor/doctor.h"
 
 #define CLOCK_READS 10000
@@ -56,17 +56,16 @@ static void check_cpu(struct doctor *doctor)
 static void check_clock(struct doctor *doctor)
 {
 	char source[64] = "?";
-	struct timespec start, end;
+	uint64_t start_ns, end_ns = 0;
 	struct doctor_check *check;
 	double ns;
 
 	(void)doctor_read("/sys/devices/system/clocksource/clocksource0/current_clocksource",
 	                  source, sizeof(source));
-	clock_gettime(CLOCK_MONOTONIC, &start);
+	start_ns = clock_ns();
 	for (int i = 0; i < CLOCK_READS; i++)
-		clock_gettime(CLOCK_MONOTONIC, &end);
-	ns = ((double)(end.tv_sec - start.tv_sec) * 1e9 + (double)(end.tv_nsec - start.tv_nsec)) /
-	     CLOCK_READS;
+		end_ns = clock_ns();
+	ns = (double)(end_ns - start_ns) / CLOCK_READS;
 	check = doctor_add(doctor, ns < CLOCK_SLOW_NS ? DOCTOR_OK : DOCTOR_WARN, "clock",
 	                   "%s, read in %.0f ns%s", source, ns,
 	                   ns < CLOCK_SLOW_NS ? "" : ": slow, and each burst of packets reads it");

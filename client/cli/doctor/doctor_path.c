@@ -10,17 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
 #include "client/cli/doctor/doctor.h"
+#include "client/cli/median.h"
+#include "ebpf/wire.h"
 #include "client/winnow.h"
 
 #define JOIN_MS 5000
 #define TEST_COUNT (256u * 1024) /* elements: 1 MB */
 #define PINGS 21
-#define HEADERS_BYTES 28 /* IPv4 and UDP */
 
 /* The MTU of our end of the way; 0: no way. */
 static int route_mtu(const char *address)
@@ -43,21 +44,6 @@ static int route_mtu(const char *address)
 	return mtu;
 }
 
-static double now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* The median time of the smallest allreduce there is: a round trip and what both ends do. */
 static int ping(struct winnow_comm *comm, double *median_us)
 {
@@ -66,15 +52,13 @@ static int ping(struct winnow_comm *comm, double *median_us)
 	int result = WINNOW_OK;
 
 	for (uint32_t i = 0; i < PINGS && result == WINNOW_OK; i++) {
-		double start = now_us();
+		uint64_t start_ns = clock_ns();
 
 		result = winnow_allreduce(&one, &sum, 1, WINNOW_I32, WINNOW_SUM, comm);
-		times[i] = now_us() - start;
+		times[i] = (double)(clock_ns() - start_ns) / 1e3;
 	}
-	if (result == WINNOW_OK) {
-		qsort(times, PINGS, sizeof(times[0]), ascending);
-		*median_us = times[PINGS / 2];
-	}
+	if (result == WINNOW_OK)
+		*median_us = median(times, PINGS);
 	return result;
 }
 
@@ -99,7 +83,7 @@ static int sum_up(struct winnow_comm *comm, uint32_t *wrong)
 static void report_size(struct doctor *doctor, const char *address,
                         const struct winnow_stats *stats)
 {
-	int mtu = route_mtu(address), carried = (int)stats->payload + HEADERS_BYTES;
+	int mtu = route_mtu(address), carried = (int)stats->payload + WIRE_IP_UDP_BYTES;
 	struct doctor_check *check;
 
 	/* winnowd's own limit is 8972; below it, what does not pass is the network's doing. */
@@ -111,7 +95,7 @@ static void report_size(struct doctor *doctor, const char *address,
 	check = doctor_add(doctor, DOCTOR_WARN, "mtu",
 	                   "%s: only %u bytes a datagram pass, though our MTU of %d has room for "
 	                   "%d: the other end, or something between, has a smaller one",
-	                   address, stats->payload, mtu, mtu - HEADERS_BYTES);
+	                   address, stats->payload, mtu, mtu - WIRE_IP_UDP_BYTES);
 	doctor_fix(check, "tracepath %.*s finds the hop; give the whole way one MTU",
 	           (int)strcspn(address, ":"), address);
 }

@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/cli/doctor/doctor.h"
+#include "aggregator/net/clock.h"
 #include "client/winnow.h"
 
 #define PYTHON_LIMIT_MS 30000 /* torch from a cold disk */
@@ -81,17 +81,15 @@ static void check_nccl(struct doctor *doctor)
 static size_t read_until(int fd, char *text, size_t room)
 {
 	struct pollfd in = {.fd = fd, .events = POLLIN};
-	struct timespec start, now;
+	uint64_t start_us = clock_us();
 	size_t used = 0;
 	ssize_t count = 1;
 	int left_ms = PYTHON_LIMIT_MS;
 
-	clock_gettime(CLOCK_MONOTONIC, &start);
 	while (used + 1 < room && left_ms > 0 && count > 0 && poll(&in, 1, left_ms) > 0) {
 		count = read(fd, text + used, room - 1 - used);
 		used += count > 0 ? (size_t)count : 0;
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		left_ms = PYTHON_LIMIT_MS - (int)((now.tv_sec - start.tv_sec) * 1000);
+		left_ms = PYTHON_LIMIT_MS - (int)((clock_us() - start_us) / 1000);
 	}
 	text[used] = '\0';
 	return used;

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "aggregator/control/options.h"
+#include "aggregator/net/clock.h"
 #include "client/cli/cli.h"
 #include "client/cli/status/screen.h"
 #include "client/cli/status/status.h"
@@ -58,21 +59,13 @@ static const struct options options = {
 	.operand_max = STATUS_TARGETS_MAX,
 };
 
-static uint64_t now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 /*
  * When to look again. After an answer that took long, a whole interval later: rates over a
  * moment would be noise.
  */
 static uint64_t next_look(uint64_t due_us)
 {
-	uint64_t now = now_us();
+	uint64_t now = clock_us();
 
 	due_us += settings.interval_us;
 	return due_us > now ? due_us : now + settings.interval_us;
@@ -124,13 +117,13 @@ static int run_on_screen(void)
 		return 1;
 	}
 	for (uint64_t looks = 0; key != 'q' && drawn && more(looks); looks++) {
-		uint64_t next_us = now_us();
+		uint64_t next_us = clock_us();
 
 		ask(screen_stop);
 		next_us = next_look(next_us);
 		key = 'r';
 		while (key == 'r' && drawn) {
-			uint64_t left_us = now_us();
+			uint64_t left_us = clock_us();
 
 			drawn = draw();
 			left_us = left_us < next_us && more(looks + 1) ? next_us - left_us : 0;
@@ -178,7 +171,7 @@ static void print_lines(bool head)
 
 static int run_plain(void)
 {
-	uint64_t next_us = now_us();
+	uint64_t next_us = clock_us();
 
 	for (uint64_t looks = 0; more(looks); looks++) {
 		struct timespec next = {.tv_sec = (time_t)(next_us / 1000000),

@@ -8,7 +8,7 @@
 
 #include "ebpf/geometry.h"
 
-#define EMPTY_BYTES (PREDICT_FRAME_BYTES + WIRE_HEADER_BYTES) /* a packet with nothing in it */
+#define EMPTY_BYTES (WIRE_ETHERNET_BYTES + WIRE_HEADER_BYTES) /* a packet with nothing in it */
 #define ACK_DELAY_S 1e-3                                      /* PROTOCOL.md section 8.3 */
 #define PING_S 10e-3                                          /* section 10.1 */
 

@@ -14,8 +14,6 @@
 
 #include "bitmap/dtype.h"
 
-#define PREDICT_FRAME_BYTES 42 /* Ethernet, IPv4 and UDP headers of a datagram */
-
 struct predict_net {
 	uint32_t world, aggregators, channels; /* channels: of all aggregators */
 	uint32_t payload, window;

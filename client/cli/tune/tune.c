@@ -15,7 +15,6 @@
 #include "ebpf/wire.h"
 
 #define MTU_DEFAULT 1500
-#define IP_UDP_BYTES 28
 #define WINDOW_BYTES (2u << 20) /* winnowd's default: for the estimate of acknowledgements */
 
 static struct tune_settings settings;
@@ -155,10 +154,10 @@ static int settings_check(void)
 	    (dot == NULL || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0)))
 		return tune_error(2, "--plot is '%s': want a name that ends in .svg or .png",
 		                  settings.plot);
-	if (settings.mtu != 0 && settings.mtu < WIRE_PAYLOAD_MIN + IP_UDP_BYTES)
+	if (settings.mtu != 0 && settings.mtu < WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES)
 		return tune_error(2, "--mtu is %llu: want at least %d",
 		                  (unsigned long long)settings.mtu,
-		                  WIRE_PAYLOAD_MIN + IP_UDP_BYTES);
+		                  WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES);
 	if (settings.apply && getenv("WINNOW_CONFIG") == NULL)
 		return tune_error(2,
 		                  "--apply writes into the file that WINNOW_CONFIG names: set it "
@@ -205,14 +204,14 @@ static int net_choose(struct tune *tune)
 	*net = (struct predict_net){
 		.world = tune->source.world,
 		.aggregators = head != NULL ? head->aggregators : 1,
-		.payload = head != NULL ? head->payload : MTU_DEFAULT - IP_UDP_BYTES,
+		.payload = head != NULL ? head->payload : MTU_DEFAULT - WIRE_IP_UDP_BYTES,
 		.multicast = settings.multicast,
 		.rate = (double)settings.rate / 8,
 	};
 	if (settings.aggregators != 0)
 		net->aggregators = settings.aggregators;
 	if (settings.mtu != 0)
-		net->payload = (uint32_t)settings.mtu - IP_UDP_BYTES;
+		net->payload = (uint32_t)settings.mtu - WIRE_IP_UDP_BYTES;
 	if (net->payload > WIRE_PAYLOAD_MAX)
 		net->payload = WIRE_PAYLOAD_MAX;
 	net->channels = net->aggregators;

@@ -4,10 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/cli/bench/bench.h"
+#include "aggregator/net/clock.h"
+#include "client/cli/median.h"
 #include "client/cli/tune/tune.h"
 
 struct tune_runner {
@@ -18,21 +19,6 @@ struct tune_runner {
 	double *times, *sent, *received; /* [iters] of one block size */
 	bool local;
 };
-
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
 
 static void progress(const struct tune *tune, uint64_t done, uint64_t of)
 {
@@ -180,20 +166,20 @@ static int operation(struct tune_runner *runner, uint32_t op, uint32_t block, st
 	struct winnow_options options = {.block = block, .wire = WINNOW_WIRE_NATIVE};
 	struct winnow_stats before, after;
 	struct winnow_request *request;
-	double start;
+	uint64_t start_ns;
 
 	if (winnow_allreduce(runner->recv, runner->recv, 0, WINNOW_I32, WINNOW_SUM, runner->comm) !=
 	    WINNOW_OK)
 		return failed(runner->tune, "starting line");
 	winnow_comm_stats(runner->comm, &before);
-	start = now_s();
+	start_ns = clock_ns();
 	if (winnow_allreduce_async(runner->tensors[op], runner->recv, o->count,
 	                           (enum winnow_dtype)o->dtype, WINNOW_SUM, &options, runner->comm,
 	                           &request) != WINNOW_OK ||
 	    winnow_wait(request, -1, NULL) != WINNOW_OK)
 		return failed(runner->tune,
 		              "allreduce"); /* what is left of it goes with the communicator */
-	sum->time_s += now_s() - start;
+	sum->time_s += (double)(clock_ns() - start_ns) / 1e9;
 	winnow_request_free(&request);
 	winnow_comm_stats(runner->comm, &after);
 	sum->sent += (double)(after.sent_bytes - before.sent_bytes);
@@ -210,12 +196,6 @@ static int pass_run(struct tune_runner *runner, uint32_t block, struct pass *out
 	for (uint32_t op = 0; op < runner->tune->source.op_count && status == 0; op++)
 		status = operation(runner, op, block, out);
 	return status;
-}
-
-static double median(double values[], uint64_t count)
-{
-	qsort(values, count, sizeof(*values), ascending);
-	return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
 /* Medians: a pass in which something was lost is no measure of the block size. */

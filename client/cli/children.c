@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* children.c - see children.h */
+
+#include "client/cli/children.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- starting ---- */
+
+static void files_set(const int files[3])
+{
+	for (int i = 0; i < 3; i++) {
+		int file = files[i] == CHILD_NOTHING ? open("/dev/null", O_RDWR | O_CLOEXEC)
+		                                     : files[i];
+
+		if (files[i] != CHILD_OURS && dup2(file, i) < 0)
+			_exit(1);
+	}
+}
+
+static pid_t child_start(const struct children *c, char *const argv[], const int files[3])
+{
+	pid_t parent = getpid(), child;
+	sigset_t none;
+
+	fflush(stdout);
+	child = fork();
+	if (child > 0 && c->grouped)
+		setpgid(child, child); /* as the child does: neither waits for the other */
+	if (child != 0)
+		return child;
+	if (c->grouped)
+		setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	files_set(files);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	execvp(argv[0], argv);
+	fprintf(stderr, "%s: cannot run %s: %s\n", c->program, argv[0], strerror(errno));
+	_exit(errno == ENOENT ? 127 : 126);
+}
+
+bool children_worker(struct children *c, char *const argv[], const int files[3])
+{
+	pid_t child = child_start(c, argv, files);
+
+	if (child < 0)
+		return false;
+	c->pids[c->count++] = child;
+	c->running++;
+	return true;
+}
+
+bool children_winnowd(struct children *c, char *argv[], const int files[3])
+{
+	char path[4096];
+	pid_t child;
+
+	children_winnowd_path(path, sizeof(path));
+	argv[0] = path;
+	child = child_start(c, argv, files);
+	c->winnowd = child > 0 ? child : 0;
+	return child > 0;
+}
+
+bool children_winnowd_local(struct children *c, const char *threads, char address[32])
+{
+	char listen[] = "--listen", key[] = "--insecure-no-key", metrics[] = "--metrics=no";
+	char log[] = "--log=error", option[] = "--threads", count[16];
+	char *argv[] = {NULL, listen, address, key, metrics, log, NULL, NULL, NULL};
+
+	if (!children_free_address(address))
+		return false;
+	if (threads != NULL) {
+		snprintf(count, sizeof(count), "%s", threads);
+		argv[6] = option;
+		argv[7] = count;
+	}
+	unsetenv("WINNOW_KEY");
+	unsetenv("WINNOW_KEY_FILE");
+	return children_winnowd(c, argv, (const int[]){CHILD_OURS, CHILD_NOTHING, CHILD_OURS});
+}
+
+static void set_number(const char *name, uint32_t value)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", value);
+	setenv(name, text, 1);
+}
+
+void children_environment(uint32_t hosts, uint32_t host, uint32_t each, uint32_t place)
+{
+	set_number("WORLD_SIZE", hosts * each);
+	set_number("LOCAL_WORLD_SIZE", each);
+	set_number("GROUP_RANK", host);
+	set_number("RANK", host * each + place);
+	set_number("LOCAL_RANK", place);
+}
+
+void children_signals_block(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGCHLD);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGHUP);
+	sigprocmask(SIG_BLOCK, set, NULL);
+}
+
+void children_winnowd_path(char *path, size_t room)
+{
+	ssize_t length = readlink("/proc/self/exe", path, room - 16);
+	char *slash;
+
+	path[length > 0 ? length : 0] = '\0';
+	slash = strrchr(path, '/');
+	if (slash != NULL) {
+		strcpy(slash + 1, "winnowd");
+		if (access(path, X_OK) == 0)
+			return;
+	}
+	strcpy(path, "winnowd");
+}
+
+bool children_free_address(char address[32])
+{
+	struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(any);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool found = fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof(any)) == 0 &&
+	             getsockname(fd, (struct sockaddr *)&any, &size) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	snprintf(address, 32, "127.0.0.1:%u", ntohs(any.sin_port));
+	return found;
+}
+
+/* ---- ending ---- */
+
+int child_status(int wait_status)
+{
+	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+void children_signal(const struct children *c, int number)
+{
+	for (uint32_t i = 0; i < c->count; i++)
+		if (c->pids[i] > 0)
+			kill(c->grouped ? -c->pids[i] : c->pids[i], number);
+}
+
+bool children_ended(struct children *c, uint32_t *number, int *wait_status)
+{
+	pid_t pid;
+
+	/* A shell that has become us may have left us children of its own. */
+	while ((pid = waitpid(-1, wait_status, WNOHANG)) > 0) {
+		if (pid == c->winnowd) {
+			c->winnowd = 0;
+			*number = UINT32_MAX;
+			return true;
+		}
+		for (uint32_t i = 0; i < c->count; i++) {
+			if (c->pids[i] != pid)
+				continue;
+			if (c->grouped)
+				kill(-pid, SIGKILL); /* what it has left behind */
+			c->pids[i] = 0;
+			c->running--;
+			*number = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+void children_winnowd_end(struct children *c)
+{
+	if (c->winnowd <= 0)
+		return;
+	kill(c->winnowd, SIGTERM);
+	waitpid(c->winnowd, NULL, 0);
+	c->winnowd = 0;
+}
