@@ -50,7 +50,7 @@ $(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_
 gpu := $(BUILD)/gpu
 gpu_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
 gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker test_kernels bench_gpu bench_staging))
-gpu_needs = pkg-config --exists libsodium libmicrohttpd libuv libcap libbpf libevent jansson inih && command -v $(CLANG) $(BPFTOOL) >/dev/null
+gpu_needs = pkg-config --exists libsodium libmicrohttpd libuv libcap libbpf jansson inih && command -v $(CLANG) $(BPFTOOL) >/dev/null
 
 $(gpu)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
 	@mkdir -p $(@D)

@@ -3,196 +3,196 @@
 
 #include "client/cli/status/fetch.h"
 
-#include <event2/buffer.h>
-#include <event2/event.h>
-#include <event2/http.h>
-#include <stdio.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
 
-#define LOOPBACK 0x7f000001
-#define STOP_CHECK_US 100000
-
-struct round;
+#define STOP_CHECK_MS 100
+#define CHUNK_BYTES 65536
 
 struct call {
-	struct round *round;
 	struct fetch *fetch;
-	struct evhttp_connection *connection;
-	bool done;
-	const char *broke; /* what the library has found wrong */
+	int fd; /* -1: it is over */
+	bool asked;
+	char *got; /* with a 0 behind it */
+	size_t bytes, room;
 };
 
-struct round {
-	struct event_base *base;
-	struct call *calls;
-	uint32_t left;
-	bool (*stop)(void);
-};
-
-static void failed(struct fetch *fetch, const char *text)
+static void call_end(struct call *call, const char *why)
 {
-	why_set(&fetch->why, 0, "%s", text);
+	close(call->fd);
+	call->fd = -1;
+	if (why != NULL)
+		why_set(&call->fetch->why, 0, "%s", why);
 }
 
-static void call_end(struct call *call)
+static void call_start(struct call *call)
 {
-	call->done = true;
-	if (--call->round->left == 0)
-		event_base_loopbreak(call->round->base);
-}
-
-static void broken(enum evhttp_request_error error, void *context)
-{
-	struct call *call = context;
-
-	switch (error) {
-	case EVREQ_HTTP_TIMEOUT:
-		call->broke = "no answer in time";
-		break;
-	case EVREQ_HTTP_EOF:
-		call->broke = "the connection ended before the answer did";
-		break;
-	case EVREQ_HTTP_INVALID_HEADER:
-		call->broke = "what answers does not speak HTTP";
-		break;
-	case EVREQ_HTTP_DATA_TOO_LONG:
-		call->broke = "the answer is too long";
-		break;
-	default:
-		call->broke = "the answer broke off";
-	}
-}
-
-static void take_body(struct fetch *fetch, struct evbuffer *buffer)
-{
-	size_t bytes = evbuffer_get_length(buffer);
-
-	fetch->body = malloc(bytes + 1);
-	if (fetch->body == NULL) {
-		failed(fetch, "out of memory");
-		return;
-	}
-	evbuffer_remove(buffer, fetch->body, bytes);
-	fetch->body[bytes] = '\0';
-	fetch->bytes = bytes;
-}
-
-static void answered(struct evhttp_request *request, void *context)
-{
-	struct call *call = context;
-	int code = request != NULL ? evhttp_request_get_response_code(request) : 0;
-
-	if (call->broke != NULL)
-		failed(call->fetch, call->broke);
-	else if (code == 0)
-		failed(call->fetch, "cannot connect: does winnowd run there, and is this its "
-		                    "--metrics address?");
-	else if (code != HTTP_OK)
-		why_set(&call->fetch->why, 0, "it answers with HTTP %d", code);
-	else
-		take_body(call->fetch, evhttp_request_get_input_buffer(request));
-	call_end(call);
-}
-
-static void call_start(struct call *call, const char *path, uint64_t timeout_us)
-{
-	/* Longer than the round may last: that it is over says more than the library's timer. */
-	struct timeval timeout = {.tv_sec = (time_t)(timeout_us / 1000000) + 2};
-	struct evhttp_request *request = NULL;
+	struct sockaddr_in in = {.sin_family = AF_INET};
 	struct net_addr to;
-	char host[24];
 
-	if (net_resolve(call->fetch->address, &to, &call->fetch->why) != 0) {
-		call_end(call);
+	if (net_resolve(call->fetch->address, &to, &call->fetch->why) != 0)
+		return;
+	/* 0 is what a daemon listens on when it listens everywhere. */
+	in.sin_addr.s_addr = htonl(to.ip != 0 ? to.ip : INADDR_LOOPBACK);
+	in.sin_port = htons(to.port);
+	call->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (call->fd < 0)
+		why_set(&call->fetch->why, 0, "cannot make a connection: %s", strerror(errno));
+	else
+		(void)connect(call->fd, (const struct sockaddr *)&in, sizeof(in));
+}
+
+/* The connection stands, or will not. Version 1.0: then the body comes in one piece. */
+static void ask(struct call *call, const char *path)
+{
+	char request[1024];
+	int length = snprintf(request, sizeof(request),
+	                      "GET %s HTTP/1.0\r\nHost: %s\r\nConnection: close\r\n\r\n", path,
+	                      call->fetch->address);
+
+	call->asked = true;
+	if (send(call->fd, request, (size_t)length, MSG_NOSIGNAL) != length)
+		call_end(call, "cannot connect: does winnowd run there, and is this its --metrics "
+		               "address?");
+}
+
+static void body_take(struct call *call, const char *body, size_t bytes)
+{
+	memmove(call->got, body, bytes);
+	call->got[bytes] = '\0';
+	call->fetch->body = call->got;
+	call->fetch->bytes = bytes;
+	call->got = NULL;
+	call_end(call, NULL);
+}
+
+/* Is what has come an answer? `ended`: nothing more will come. */
+static void look(struct call *call, bool ended)
+{
+	static const char begin[] = "HTTP/1.", field[] = "\r\nContent-Length:";
+	size_t seen = call->bytes < sizeof(begin) - 1 ? call->bytes : sizeof(begin) - 1;
+	char *body = memmem(call->got, call->bytes, "\r\n\r\n", 4), *length;
+	size_t bytes, wanted = SIZE_MAX;
+	int code = 0;
+
+	if (memcmp(call->got, begin, seen) != 0 || (body == NULL && call->bytes > FETCH_HEAD_MAX)) {
+		call_end(call, "what answers does not speak HTTP");
 		return;
 	}
-	if (to.ip == 0) /* what a daemon listens on when it listens everywhere */
-		to.ip = LOOPBACK;
-	net_format(&to, host);
-	*strchr(host, ':') = '\0';
-	call->connection = evhttp_connection_base_new(call->round->base, NULL, host, to.port);
-	if (call->connection != NULL) {
-		evhttp_connection_set_timeout_tv(call->connection, &timeout);
-		evhttp_connection_set_max_body_size(call->connection, FETCH_BODY_MAX);
-		evhttp_connection_set_max_headers_size(call->connection, FETCH_HEAD_MAX);
-		request = evhttp_request_new(answered, call);
+	if (body == NULL) {
+		if (ended)
+			call_end(call, "the connection ended before the answer did");
+		return;
 	}
-	if (request != NULL) {
-		evhttp_request_set_error_cb(request, broken);
-		evhttp_add_header(evhttp_request_get_output_headers(request), "Host",
-		                  call->fetch->address);
-		evhttp_add_header(evhttp_request_get_output_headers(request), "Connection",
-		                  "close");
-		/* From here on the request is the connection's. */
-		if (evhttp_make_request(call->connection, request, EVHTTP_REQ_GET, path) == 0)
+	bytes = call->bytes - (size_t)(body + 4 - call->got);
+	*body = '\0'; /* the head is a text of its own */
+	length = strcasestr(call->got, field);
+	if (length != NULL)
+		wanted = strtoull(length + sizeof(field) - 1, NULL, 10);
+	if (sscanf(call->got, "HTTP/1.%*d %3d", &code) != 1) {
+		call_end(call, "what answers does not speak HTTP");
+	} else if (code != 200) {
+		call_end(call, NULL);
+		why_set(&call->fetch->why, 0, "it answers with HTTP %d", code);
+	} else if (bytes > FETCH_BODY_MAX || (length != NULL && wanted > FETCH_BODY_MAX)) {
+		call_end(call, "the answer is too long");
+	} else if (bytes >= wanted || (ended && length == NULL)) {
+		body_take(call, body + 4, bytes < wanted ? bytes : wanted);
+	} else if (ended) {
+		call_end(call, "the answer broke off");
+	} else {
+		*body = '\r';
+	}
+}
+
+static void take(struct call *call)
+{
+	ssize_t count;
+
+	if (call->room - call->bytes <= CHUNK_BYTES) {
+		size_t room = call->room * 2 + CHUNK_BYTES * 2;
+		void *longer = realloc(call->got, room);
+
+		if (longer == NULL) {
+			call_end(call, "out of memory");
 			return;
+		}
+		call->got = longer;
+		call->room = room;
 	}
-	if (!call->done) {
-		failed(call->fetch, "cannot make a connection");
-		call_end(call);
-	}
-}
-
-static void check_stop(evutil_socket_t fd, short what, void *context)
-{
-	struct round *round = context;
-
-	(void)fd;
-	(void)what;
-	if (round->stop())
-		event_base_loopbreak(round->base);
-}
-
-static void wait_for_all(struct round *round, uint64_t timeout_us)
-{
-	struct timeval limit = {.tv_sec = (time_t)(timeout_us / 1000000),
-	                        .tv_usec = (suseconds_t)(timeout_us % 1000000)};
-	struct timeval often = {.tv_usec = STOP_CHECK_US};
-	struct event *check = NULL;
-
-	if (round->left == 0)
+	count = recv(call->fd, call->got + call->bytes, CHUNK_BYTES, 0);
+	if (count < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (round->stop != NULL)
-		check = event_new(round->base, -1, EV_PERSIST, check_stop, round);
-	if (check != NULL)
-		event_add(check, &often);
-	event_base_loopexit(round->base, &limit);
-	event_base_dispatch(round->base);
-	if (check != NULL)
-		event_free(check);
+	if (count > 0)
+		call->bytes += (size_t)count;
+	call->got[call->bytes] = '\0';
+	look(call, count <= 0);
+}
+
+/* False: all calls are over. */
+static bool turn(struct call calls[], struct pollfd fds[], uint32_t count, const char *path,
+                 uint64_t left_us)
+{
+	int wait_ms = left_us / 1000 < STOP_CHECK_MS ? (int)(left_us / 1000) + 1 : STOP_CHECK_MS;
+	uint32_t open = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		short events = calls[i].asked ? POLLIN : POLLOUT;
+
+		fds[i] = (struct pollfd){.fd = calls[i].fd, .events = events};
+		open += calls[i].fd >= 0;
+	}
+	if (open == 0)
+		return false;
+	if (poll(fds, count, wait_ms) <= 0)
+		return true;
+	for (uint32_t i = 0; i < count; i++) {
+		if (fds[i].revents != 0 && calls[i].asked)
+			take(&calls[i]);
+		else if (fds[i].revents != 0)
+			ask(&calls[i], path);
+	}
+	return true;
 }
 
 void fetch_all(struct fetch fetches[], uint32_t count, const char *path, uint64_t timeout_us,
                bool (*stop)(void))
 {
-	struct round round = {.base = event_base_new(),
-	                      .calls = calloc(count, sizeof(*round.calls)),
-	                      .left = count,
-	                      .stop = stop};
+	struct call *calls = calloc(count, sizeof(*calls));
+	struct pollfd *fds = calloc(count, sizeof(*fds));
+	uint64_t end_us = clock_us() + timeout_us, now_us;
+	bool ready = calls != NULL && fds != NULL;
 
 	for (uint32_t i = 0; i < count; i++) {
 		fetches[i].body = NULL;
 		fetches[i].bytes = 0;
-		why_set(&fetches[i].why, 0, "no answer within %.1f s", (double)timeout_us / 1e6);
-		if (round.base == NULL || round.calls == NULL) {
-			failed(&fetches[i], "out of memory");
-			continue;
+		if (ready)
+			why_set(&fetches[i].why, 0, "no answer within %.1f s",
+			        (double)timeout_us / 1e6);
+		else
+			why_set(&fetches[i].why, 0, "out of memory");
+		if (ready) {
+			calls[i] = (struct call){.fetch = &fetches[i], .fd = -1};
+			call_start(&calls[i]);
 		}
-		round.calls[i] = (struct call){.round = &round, .fetch = &fetches[i]};
 	}
-	if (round.base != NULL && round.calls != NULL) {
-		for (uint32_t i = 0; i < count; i++)
-			call_start(&round.calls[i], path, timeout_us);
-		wait_for_all(&round, timeout_us);
-		for (uint32_t i = 0; i < count; i++)
-			if (round.calls[i].connection != NULL)
-				evhttp_connection_free(round.calls[i].connection);
+	while (ready && (now_us = clock_us()) < end_us && (stop == NULL || !stop()) &&
+	       turn(calls, fds, count, path, end_us - now_us))
+		;
+	for (uint32_t i = 0; ready && i < count; i++) {
+		if (calls[i].fd >= 0)
+			close(calls[i].fd);
+		free(calls[i].got);
 	}
-	free(round.calls);
-	if (round.base != NULL)
-		event_base_free(round.base);
+	free(calls);
+	free(fds);
 }

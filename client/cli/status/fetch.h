@@ -2,9 +2,8 @@
 /*
  * fetch.h - GET a page from several servers at once, within a time
  *
- * libevent's HTTP client: it brings one package along where libcurl brings 27, and plain
- * HTTP inside a cluster needs no more. What comes is bytes from a stranger: bounded, and not
- * looked at here.
+ * Plain HTTP inside a cluster: one request, one answer of a known length or until its end. libcurl
+ * would bring 27 packages along. What comes is bytes from a stranger: bounded, and not looked at here.
  */
 #ifndef CLIENT_CLI_FETCH_H
 #define CLIENT_CLI_FETCH_H
