@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/cli/cli.h"
+
 /* ---- starting ---- */
 
 static void files_set(const int files[3])
@@ -32,6 +34,7 @@ static pid_t child_start(const struct children *c, char *const argv[], const int
 {
 	pid_t parent = getpid(), child;
 	sigset_t none;
+	bool missing;
 
 	fflush(stdout);
 	child = fork();
@@ -48,8 +51,9 @@ static pid_t child_start(const struct children *c, char *const argv[], const int
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	execvp(argv[0], argv);
-	fprintf(stderr, "%s: cannot run %s: %s\n", c->program, argv[0], strerror(errno));
-	_exit(errno == ENOENT ? 127 : 126);
+	missing = errno == ENOENT;
+	cli_error(1, "cannot run %s: %s", argv[0], strerror(errno));
+	_exit(missing ? 127 : 126);
 }
 
 bool children_worker(struct children *c, char *const argv[], const int files[3])

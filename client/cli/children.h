@@ -20,8 +20,7 @@
 #define CHILD_NOTHING (-2)
 
 struct children {
-	const char *program; /* "winnow run", before errors */
-	bool grouped;        /* each leads a process group, so that what it starts ends with it */
+	bool grouped; /* each leads a process group, so that what it starts ends with it */
 	uint32_t count, running;  /* workers: begun, and not ended */
 	pid_t winnowd;            /* 0: none */
 	pid_t pids[CHILDREN_MAX]; /* workers; 0: ended */

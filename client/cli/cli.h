@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cli.h - the subcommands of winnow; one file each, one table in winnow.c */
+/* cli.h - the subcommands of winnow; one file each, one table in main.c */
 #ifndef CLIENT_CLI_H
 #define CLIENT_CLI_H
+
+/* What is said from now on is said by this subcommand. */
+void cli_begin(const char *name);
+
+/* A line on stderr, "winnow NAME: ...". Returns `status`. */
+int cli_error(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* 0; or, when what was printed cannot be written, `status` and a line on stderr. */
+int cli_flush(int status);
 
 /* Each takes its own arguments, argv[0] being its name, and returns the exit status. */
 int cli_bench(int argc, char **argv);

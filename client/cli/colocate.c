@@ -69,15 +69,9 @@ struct run {
 	bool ending;
 };
 
-static struct run run = {.children = {.program = "winnow colocate"}};
+static struct run run;
 
-static int usage_error(const char *text, const char *value)
-{
-	fprintf(stderr, "winnow colocate: ");
-	fprintf(stderr, text, value);
-	fprintf(stderr, "; see winnow colocate --help\n");
-	return 2;
-}
+#define SEE "; see winnow colocate --help"
 
 /* ---- which hosts, and which of them is this ---- */
 
@@ -88,20 +82,21 @@ static int hosts_read(void)
 	struct why why;
 
 	if (at == NULL || *at == '\0')
-		return usage_error("say which hosts take part: --hosts %s", "node0,node1");
+		return cli_error(2, "say which hosts take part: --hosts node0,node1" SEE);
 	for (; at != NULL; at = *at == ',' ? at + 1 : NULL) {
 		size_t length = strcspn(at, ",");
 
 		if (length == 0 || length >= HOST_BYTES || run.host_count == HOSTS_MAX)
-			return usage_error(
-				"--hosts is '%s': want at most 256 names, a comma between two",
+			return cli_error(
+				2,
+				"--hosts is '%s': want at most 256 names, a comma between two" SEE,
 				settings.hosts);
 		memcpy(run.hosts[run.host_count], at, length);
 		at += length;
 		snprintf(text, sizeof(text), "%s:%u", run.hosts[run.host_count],
 		         (unsigned)settings.port);
 		if (net_resolve(text, &run.addresses[run.host_count], &why) != 0)
-			return usage_error("--hosts: %s", why.text);
+			return cli_error(2, "--hosts: %s" SEE, why.text);
 		run.host_count++;
 	}
 	return 0;
@@ -127,7 +122,7 @@ static int index_find(void)
 		run.index = (uint32_t)settings.index;
 		return run.index < run.host_count
 		               ? 0
-		               : usage_error("--index is beyond --hosts %s", settings.hosts);
+		               : cli_error(2, "--index is beyond --hosts %s" SEE, settings.hosts);
 	}
 	for (uint32_t i = 0; i < run.host_count; i++) {
 		if (is_ours(&run.addresses[i])) {
@@ -136,11 +131,12 @@ static int index_find(void)
 		}
 	}
 	if (found == 0)
-		return usage_error("no address of --hosts %s is this host's: give --index",
-		                   settings.hosts);
+		return cli_error(2, "no address of --hosts %s is this host's: give --index" SEE,
+		                 settings.hosts);
 	if (found > 1)
-		return usage_error("several addresses of --hosts %s are this host's: give --index",
-		                   settings.hosts);
+		return cli_error(
+			2, "several addresses of --hosts %s are this host's: give --index" SEE,
+			settings.hosts);
 	return 0;
 }
 
@@ -176,7 +172,7 @@ static bool start_all(char **command)
 		started = children_worker(&run.children, command, ours);
 	}
 	if (!started)
-		fprintf(stderr, "winnow colocate: cannot start processes: %s\n", strerror(errno));
+		cli_error(1, "cannot start processes: %s", strerror(errno));
 	return started;
 }
 
@@ -201,10 +197,7 @@ static void reap(void)
 		int status = child_status(ended);
 
 		if (early && !run.ending)
-			fprintf(stderr,
-			        "winnow colocate: this host's aggregator has ended with status "
-			        "%d\n",
-			        status);
+			cli_error(1, "this host's aggregator has ended with status %d", status);
 		if (!run.ending && (early || (number != UINT32_MAX && status != 0)))
 			end(early ? 1 : status);
 	}
@@ -245,7 +238,7 @@ int cli_colocate(int argc, char **argv)
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	if (at + 1 >= argc)
-		return usage_error("no command behind %s", "--");
+		return cli_error(2, "no command behind --" SEE);
 	status = hosts_read();
 	if (status == 0)
 		status = index_find();

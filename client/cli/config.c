@@ -64,8 +64,7 @@ static int dump_winnowd(char **argv)
 	argv[0] = path;
 	fflush(stdout);
 	execvp(path, argv);
-	fprintf(stderr, "winnow config: cannot run %s: %s\n", path, strerror(errno));
-	return 1;
+	return cli_error(1, "cannot run %s: %s", path, strerror(errno));
 }
 
 /* COMMAND and its options, and behind them what makes it dump them. */
@@ -74,10 +73,8 @@ static int dump_one(int argc, char **argv)
 	char **longer = calloc((size_t)argc + 2, sizeof(*longer));
 	int status = -1;
 
-	if (longer == NULL) {
-		fprintf(stderr, "winnow config: out of memory\n");
-		return 1;
-	}
+	if (longer == NULL)
+		return cli_error(1, "out of memory");
 	memcpy(longer, argv, (size_t)argc * sizeof(*longer));
 	longer[argc] = dump_option;
 	for (size_t i = 0; i < COMMAND_COUNT; i++)
@@ -85,13 +82,9 @@ static int dump_one(int argc, char **argv)
 			status = commands[i].run(argc + 1, longer);
 	if (strcmp(argv[0], "winnowd") == 0)
 		status = dump_winnowd(longer);
-	if (status < 0) {
-		fprintf(stderr,
-		        "winnow config: no options of a command '%s'; see winnow config "
-		        "--help\n",
-		        argv[0]);
-		status = 2;
-	}
+	if (status < 0)
+		status = cli_error(2, "no options of a command '%s'; see winnow config --help",
+		                   argv[0]);
 	free(longer);
 	return status;
 }
@@ -102,9 +95,7 @@ int cli_config(int argc, char **argv)
 		help(stdout);
 		return 0;
 	}
-	if (argc < 2 || strcmp(argv[1], "dump") != 0) {
-		fprintf(stderr, "winnow config: say what: dump; see winnow config --help\n");
-		return 2;
-	}
+	if (argc < 2 || strcmp(argv[1], "dump") != 0)
+		return cli_error(2, "say what: dump; see winnow config --help");
 	return argc == 2 ? dump_all() : dump_one(argc - 2, argv + 2);
 }

@@ -19,10 +19,8 @@ int cli_key(int argc, char **argv)
 		       "FILE.\n");
 		return argc == 2 ? 0 : 2;
 	}
-	if (proof_init() != 0) {
-		fprintf(stderr, "winnow key: libsodium cannot start: no source of randomness?\n");
-		return 1;
-	}
+	if (proof_init() != 0)
+		return cli_error(1, "libsodium cannot start: no source of randomness?");
 	proof_random(bytes, sizeof(bytes));
 	for (size_t i = 0; i < sizeof(bytes); i++)
 		printf("%02x", bytes[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* winnow.c - the command: picks a subcommand */
+/* main.c - the command: picks a subcommand */
 
 #include <stdio.h>
 #include <string.h>
@@ -53,8 +53,10 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	for (const struct command *c = commands; c->name != NULL; c++)
-		if (strcmp(c->name, argv[1]) == 0)
+		if (strcmp(c->name, argv[1]) == 0) {
+			cli_begin(c->name);
 			return c->run(argc - 1, argv + 1);
+		}
 	fprintf(stderr, "winnow: no command '%s'; see winnow --help\n", argv[1]);
 	return 2;
 }

@@ -175,13 +175,13 @@ static void reap(struct launch *launch)
 		int status = child_status(ended);
 
 		if (number == UINT32_MAX) {
-			fprintf(stderr, "winnow run: winnowd has ended: ending the workers\n");
+			cli_error(1, "winnowd has ended: ending the workers");
 			end_all(launch, 1);
 		} else if (status != 0 && launch->kill_ms == UINT64_MAX) {
-			fprintf(stderr, "winnow run: worker %u %s %d: ending the others\n", number,
-			        WIFSIGNALED(ended) ? "was ended by signal"
-			                           : "has failed with exit status",
-			        WIFSIGNALED(ended) ? WTERMSIG(ended) : status);
+			cli_error(1, "worker %u %s %d: ending the others", number,
+			          WIFSIGNALED(ended) ? "was ended by signal"
+			                             : "has failed with exit status",
+			          WIFSIGNALED(ended) ? WTERMSIG(ended) : status);
 			end_all(launch, status);
 		}
 	}
@@ -259,7 +259,7 @@ static int run(struct launch *launch, char **command)
 	for (uint32_t rank = 0; rank < launch->count && started; rank++)
 		started = start_worker(launch, rank, command);
 	if (!started) {
-		fprintf(stderr, "winnow run: cannot start processes: %s\n", strerror(errno));
+		cli_error(1, "cannot start processes: %s", strerror(errno));
 		end_all(launch, 1);
 	}
 	watch(launch);
@@ -284,23 +284,18 @@ static int split_arguments(int argc, char **argv)
 
 int cli_run(int argc, char **argv)
 {
-	static struct launch launch = {.children = {.program = "winnow run", .grouped = true}};
+	static struct launch launch = {.children = {.grouped = true}};
 	int split = split_arguments(argc, argv);
 	int status = options_read(&options, split, argv);
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
-	if (split + 1 >= argc) {
-		fprintf(stderr,
-		        "winnow run: say what to run: winnow run -n 2 -- python3 train.py\n");
-		return 2;
-	}
+	if (split + 1 >= argc)
+		return cli_error(2, "say what to run: winnow run -n 2 -- python3 train.py");
 	launch.count = (uint32_t)settings.workers;
 	launch.outputs = calloc((size_t)2 * launch.count, sizeof(*launch.outputs));
-	if (launch.outputs == NULL) {
-		fprintf(stderr, "winnow run: out of memory\n");
-		return 1;
-	}
+	if (launch.outputs == NULL)
+		return cli_error(1, "out of memory");
 	for (uint32_t i = 0; i < 2 * launch.count; i++)
 		launch.outputs[i].fd = -1;
 	status = run(&launch, argv + split + 1);

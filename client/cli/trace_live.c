@@ -54,12 +54,6 @@ static const struct options options = {
 	.operand_max = 2,
 };
 
-static int say(int status, const char *what, const char *why)
-{
-	fprintf(stderr, "winnow trace: %s%s\n", what, why);
-	return status;
-}
-
 /* One communicator that may be there, and what it has answered. */
 struct asked {
 	uint32_t pid, number;
@@ -80,7 +74,7 @@ static int sockets_find(void)
 	char line[512];
 
 	if (file == NULL)
-		return say(1, "cannot read /proc/net/unix: ", strerror(errno));
+		return cli_error(1, "cannot read /proc/net/unix: %s", strerror(errno));
 	while (fgets(line, sizeof(line), file) != NULL && asked_count < ASKED_MAX) {
 		const char *name = strstr(line, " @" TRACE_ASK_PREFIX);
 		unsigned pid, number;
@@ -174,21 +168,21 @@ static int request_make(struct trace_request *request)
 	else if (strcmp(order, "stop") == 0)
 		request->order = TRACE_STOP;
 	else if (settings.operand_count > 0)
-		return say(2, "say start FOLDER, or stop, or nothing; not ", order);
+		return cli_error(2, "say start FOLDER, or stop, or nothing; not %s", order);
 	if (request->order == TRACE_START && folder == NULL)
-		return say(2, "start where to? winnow trace start FOLDER", "");
+		return cli_error(2, "start where to? winnow trace start FOLDER");
 	if (request->order != TRACE_START && folder != NULL)
-		return say(2, "a folder is for start only: ", folder);
+		return cli_error(2, "a folder is for start only: %s", folder);
 	if (folder == NULL)
 		return 0;
 	if (folder[0] != '/' && getcwd(here, sizeof(here)) == NULL)
-		return say(1, "cannot tell the current folder: ", strerror(errno));
+		return cli_error(1, "cannot tell the current folder: %s", strerror(errno));
 	if ((size_t)snprintf(request->folder, sizeof(request->folder), "%s%s%s", here,
 	                     folder[0] != '/' ? "/" : "", folder) >= sizeof(request->folder) - 200)
-		return say(2, "the folder's name is too long", "");
+		return cli_error(2, "the folder's name is too long");
 	return trace_request_put(request, text) > 0
 	               ? 0
-	               : say(2, "the folder's name is not UTF-8: ", folder);
+	               : cli_error(2, "the folder's name is not UTF-8: %s", folder);
 }
 
 static int by_rank(const void *a, const void *b)
@@ -253,9 +247,7 @@ static int judge(void)
 		/* A child of a process that has ended keeps what it got from it. */
 		if (!asked[i].answered && !asked[i].done &&
 		    (kill((pid_t)asked[i].pid, 0) == 0 || errno != ESRCH)) {
-			fprintf(stderr,
-			        "winnow trace: process %u does not answer: is it stopped?\n",
-			        asked[i].pid);
+			cli_error(1, "process %u does not answer: is it stopped?", asked[i].pid);
 			status = 1;
 		}
 		if (!wanted(&asked[i]))
@@ -264,17 +256,16 @@ static int judge(void)
 		if (answer->error[0] == '\0')
 			continue;
 		text_safe(text, sizeof(text), answer->error);
-		fprintf(stderr, "winnow trace: rank %u of job %s, process %u: %s\n", answer->rank,
-		        answer->job, asked[i].pid, text);
+		cli_error(1, "rank %u of job %s, process %u: %s", answer->rank, answer->job,
+		          asked[i].pid, text);
 		status = 1;
 	}
 	if (count == 0 && settings.job != NULL)
-		return say(1, "no worker of this job is on this machine: ", settings.job);
+		return cli_error(1, "no worker of this job is on this machine: %s", settings.job);
 	if (count == 0)
-		return say(1,
-		           "no worker of a running job is on this machine, or in this network "
-		           "namespace",
-		           "");
+		return cli_error(
+			1, "no worker of a running job is on this machine, or in this network "
+			   "namespace");
 	return status;
 }
 
@@ -295,9 +286,7 @@ static int run(int fd, const struct trace_request *request)
 	status = judge();
 	if (request->order != TRACE_STOP)
 		show();
-	if (fflush(stdout) != 0 || ferror(stdout))
-		return say(1, "cannot write: ", strerror(errno));
-	return status;
+	return cli_flush(1) != 0 ? 1 : status;
 }
 
 int cli_trace(int argc, char **argv)
@@ -313,9 +302,9 @@ int cli_trace(int argc, char **argv)
 		return status;
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&own, sizeof(own.sun_family)) != 0)
-		return say(1, "cannot make a socket: ", strerror(errno));
+		return cli_error(1, "cannot make a socket: %s", strerror(errno));
 	asked = calloc(ASKED_MAX, sizeof(*asked));
-	status = asked == NULL ? say(1, "out of memory", "") : sockets_find();
+	status = asked == NULL ? cli_error(1, "out of memory") : sockets_find();
 	if (status == 0)
 		status = run(fd, &request);
 	free(asked);

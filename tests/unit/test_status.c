@@ -89,7 +89,7 @@ static const struct status_target *ask(struct server server, uint64_t timeout_us
 
 	start(&server);
 	status_targets_free(&targets);
-	assert_int_equal(status_targets_read("test", &address, 1, NULL, &targets), 0);
+	assert_int_equal(status_targets_read(&address, 1, NULL, &targets), 0);
 	(void)status_ask(&targets, timeout_us, 5, NULL);
 	if (now_s() - start_s > (double)timeout_us / 1e6 + 2)
 		fail_msg("%.1f s for a limit of %.1f s", now_s() - start_s,
@@ -157,7 +157,7 @@ static void test_nobody(void **state)
 
 	(void)state;
 	status_targets_free(&targets);
-	assert_int_equal(status_targets_read("test", &address, 1, NULL, &targets), 0);
+	assert_int_equal(status_targets_read(&address, 1, NULL, &targets), 0);
 	assert_int_equal(status_ask(&targets, 500000, 5, NULL), STATUS_UNREACHABLE);
 	assert_non_null(strstr(targets.list[0].why.text, "cannot connect"));
 }
@@ -177,7 +177,7 @@ static void test_stop(void **state)
 	(void)state;
 	start(&server);
 	status_targets_free(&targets);
-	assert_int_equal(status_targets_read("test", &address, 1, NULL, &targets), 0);
+	assert_int_equal(status_targets_read(&address, 1, NULL, &targets), 0);
 	assert_int_equal(status_ask(&targets, 20000000, 5, at_once), STATUS_UNREACHABLE);
 	assert_true(now_s() - start_s < 5);
 	stop(&server);
@@ -195,17 +195,17 @@ static void test_addresses(void **state)
 	stderr = fopen("/dev/null", "we");
 	assert_non_null(stderr);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		if (status_targets_read("test", &wrong[i], 1, NULL, &targets) != 2)
+		if (status_targets_read(&wrong[i], 1, NULL, &targets) != 2)
 			fail_msg("taken: '%s'", wrong[i]);
 	fclose(stderr);
 	stderr = errors;
-	assert_int_equal(status_targets_read("test", operands, 2, "no:1", &targets), 0);
+	assert_int_equal(status_targets_read(operands, 2, "no:1", &targets), 0);
 	assert_int_equal(targets.count, 3);
 	assert_string_equal(targets.list[1].address, "b:2");
-	assert_int_equal(status_targets_read("test", operands, 0, "d:4", &targets), 0);
+	assert_int_equal(status_targets_read(operands, 0, "d:4", &targets), 0);
 	assert_int_equal(targets.count, 1);
 	assert_string_equal(targets.list[0].address, "d:4");
-	assert_int_equal(status_targets_read("test", operands, 0, "auto", &targets), 0);
+	assert_int_equal(status_targets_read(operands, 0, "auto", &targets), 0);
 	assert_string_equal(targets.list[0].address, "127.0.0.1:9555");
 }
 
@@ -240,7 +240,7 @@ static void answer_again(const char *uptime_s, const char *job, const char *oper
 	if (targets.count == 0) {
 		const char *address = server.address;
 
-		assert_int_equal(status_targets_read("test", &address, 1, NULL, &targets), 0);
+		assert_int_equal(status_targets_read(&address, 1, NULL, &targets), 0);
 	}
 	strcpy(targets.list[0].address, server.address);
 	assert_int_equal(status_ask(&targets, 2000000, 5, NULL), STATUS_HEALTHY);

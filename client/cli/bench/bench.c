@@ -93,14 +93,6 @@ static const struct options options = {
 	.file_option = "config",
 };
 
-static int usage_error(const char *format, const char *value)
-{
-	fprintf(stderr, "winnow bench: ");
-	fprintf(stderr, format, value);
-	fprintf(stderr, "\n");
-	return 2;
-}
-
 /* "1M,10M": each item through `take`. */
 static int list_read(const char *text, uint32_t *count, int (*take)(const char *, uint32_t))
 {
@@ -141,20 +133,20 @@ static int texts_read(void)
 	enum dtype dtype;
 
 	if (list_read(settings.size_text, &settings.size_count, take_size) != 0)
-		return usage_error("--size is '%s': want sizes such as 100M or 4K,1M,100M",
-		                   settings.size_text);
+		return cli_error(2, "--size is '%s': want sizes such as 100M or 4K,1M,100M",
+		                 settings.size_text);
 	if (list_read(settings.density_text, &settings.density_count, take_density) != 0)
-		return usage_error(
-			"--density is '%s': want numbers from 0 to 1 such as 0.1 or 1,0.1,0.01",
+		return cli_error(
+			2, "--density is '%s': want numbers from 0 to 1 such as 0.1 or 1,0.1,0.01",
 			settings.density_text);
 	if (settings.size_count * settings.density_count > BENCH_LIST_MAX)
-		return usage_error("%s", "more than 32 rows: give fewer sizes or densities");
+		return cli_error(2, "more than 32 rows: give fewer sizes or densities");
 	if (dtype_parse(settings.dtype_text, &dtype) != 0)
-		return usage_error("--dtype is '%s': want f32, f16, bf16, f64, i32 or i64",
-		                   settings.dtype_text);
+		return cli_error(2, "--dtype is '%s': want f32, f16, bf16, f64, i32 or i64",
+		                 settings.dtype_text);
 	if (reduction_parse(settings.op_text, &reduction) != 0)
-		return usage_error("--op is '%s': want sum, avg, min, max or prod",
-		                   settings.op_text);
+		return cli_error(2, "--op is '%s': want sum, avg, min, max or prod",
+		                 settings.op_text);
 	settings.dtype = (enum winnow_dtype)dtype;
 	settings.op = (enum winnow_op)reduction;
 	if (strcmp(settings.wire_text, "auto") == 0)
@@ -165,9 +157,10 @@ static int texts_read(void)
 	else if (strcmp(settings.wire_text, "fixed32") == 0)
 		settings.wire = WINNOW_WIRE_FIXED32;
 	else
-		return usage_error("--wire is '%s': want auto, f32 or fixed32", settings.wire_text);
+		return cli_error(2, "--wire is '%s': want auto, f32 or fixed32",
+		                 settings.wire_text);
 	if (settings.wire == WINNOW_WIRE_FIXED32 && (dtype != DTYPE_F32 || reduction > REDUCE_AVG))
-		return usage_error("%s", "--wire fixed32 is for --dtype f32 with --op sum or avg");
+		return cli_error(2, "--wire fixed32 is for --dtype f32 with --op sum or avg");
 	if (strcmp(settings.overlap_text, "random") == 0)
 		settings.overlap = OVERLAP_RANDOM;
 	else if (strcmp(settings.overlap_text, "all") == 0)
@@ -177,23 +170,21 @@ static int texts_read(void)
 	else if (strncmp(settings.overlap_text, "file:", 5) == 0)
 		settings.overlap = OVERLAP_FILE;
 	else
-		return usage_error("--overlap is '%s': want random, all, none or file:PATH.%%r",
-		                   settings.overlap_text);
+		return cli_error(2, "--overlap is '%s': want random, all, none or file:PATH.%%r",
+		                 settings.overlap_text);
 	return 0;
 }
 
 static int settings_check(void)
 {
 	if (settings.local != 0 && settings.aggregator != NULL)
-		return usage_error("%s",
-		                   "--local starts its own aggregator: leave --aggregator out");
+		return cli_error(2, "--local starts its own aggregator: leave --aggregator out");
 	if (settings.local == 0 && settings.aggregator == NULL)
-		return usage_error("%s",
-		                   "give --aggregator HOST:PORT, or --local N to try it here");
+		return cli_error(2, "give --aggregator HOST:PORT, or --local N to try it here");
 	if (settings.local == 0 && settings.rank >= settings.world)
-		return usage_error("%s", "--rank must be below --world: ranks are 0 to world - 1");
+		return cli_error(2, "--rank must be below --world: ranks are 0 to world - 1");
 	if (settings.payload != 0 && settings.payload < WIRE_PAYLOAD_MIN)
-		return usage_error("%s", "--payload must be 0 or at least 584");
+		return cli_error(2, "--payload must be 0 or at least 584");
 	return texts_read();
 }
 
@@ -236,8 +227,8 @@ static double bound_us(const struct bench_row *row)
 static int say(const char *what, int result)
 {
 	if (result != WINNOW_OK)
-		fprintf(stderr, "winnow bench: rank %llu: %s: %s\n",
-		        (unsigned long long)settings.rank, what, winnow_last_error());
+		cli_error(1, "rank %llu: %s: %s", (unsigned long long)settings.rank, what,
+		          winnow_last_error());
 	return result;
 }
 
@@ -339,8 +330,8 @@ static int run_row(struct winnow_comm *comm, struct bench_row *row)
 	if (posix_memalign(&recv, 4096, row->bytes > 0 ? row->bytes : 1) != 0)
 		recv = NULL;
 	if (data == NULL || recv == NULL || times == NULL) {
-		fprintf(stderr, "winnow bench: no memory for two tensors of %llu bytes\n",
-		        (unsigned long long)row->bytes);
+		cli_error(1, "no memory for two tensors of %llu bytes",
+		          (unsigned long long)row->bytes);
 	} else {
 		memset(recv, 0x5a, row->bytes);
 		row->iters = settings.iters;
@@ -376,11 +367,7 @@ static int run_rows(struct winnow_comm *comm)
 	}
 	bench_print_foot(&settings, rows, count);
 	bench_print_json(&settings, rows, count);
-	if (fflush(stdout) != 0 || ferror(stdout)) {
-		fprintf(stderr, "winnow bench: cannot write the result: %s\n", strerror(errno));
-		return 1;
-	}
-	return wrong > 0 ? 1 : 0;
+	return cli_flush(1) != 0 || wrong > 0 ? 1 : 0;
 }
 
 /* Say what "auto" has become. */

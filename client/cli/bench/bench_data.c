@@ -13,6 +13,7 @@
 
 #include "bitmap/bitmap.h"
 #include "client/cli/bench/bench.h"
+#include "client/cli/cli.h"
 
 struct bench_data {
 	const struct bench_settings *settings;
@@ -79,8 +80,8 @@ static bool choose_from_file(uint64_t *bits, uint64_t total, const char *pattern
 	if (file == NULL || fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) <= 0 ||
 	    fseek(file, 0, SEEK_SET) != 0 || (bytes = malloc((size_t)size)) == NULL ||
 	    fread(bytes, 1, (size_t)size, file) != (size_t)size) {
-		fprintf(stderr, "winnow bench: cannot read bitmap %s: %s\n", path,
-		        errno != 0 ? strerror(errno) : "it is empty");
+		cli_error(1, "cannot read bitmap %s: %s", path,
+		          errno != 0 ? strerror(errno) : "it is empty");
 		free(bytes);
 		if (file != NULL)
 			fclose(file);

@@ -9,10 +9,10 @@
 
 #include "client/cli/bench/bench.h"
 #include "client/cli/children.h"
+#include "client/cli/cli.h"
 
 static struct children children;
 static char address[32];
-static char program[24]; /* "winnow bench" */
 
 static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 {
@@ -44,15 +44,13 @@ int bench_local_begin(uint32_t world, int argc, char **argv, const char **out)
 {
 	bool started;
 
-	snprintf(program, sizeof(program), "winnow %s", argv[0]);
-	children = (struct children){.program = program};
 	*out = address;
 	started = children_winnowd_local(&children, "1", address);
 	for (uint32_t rank = 1; rank < world && started; rank++)
 		started = start_worker(rank, world, argc, argv);
 	if (started)
 		return 0;
-	fprintf(stderr, "%s: cannot start processes: %s\n", program, strerror(errno));
+	cli_error(1, "cannot start processes: %s", strerror(errno));
 	bench_local_stop();
 	return 1;
 }

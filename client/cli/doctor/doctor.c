@@ -3,7 +3,6 @@
 
 #include "client/cli/doctor/doctor.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -151,9 +150,5 @@ int cli_doctor(int argc, char **argv)
 		print_json();
 	else
 		print_text();
-	if (fflush(stdout) != 0 || ferror(stdout)) {
-		fprintf(stderr, "winnow doctor: cannot write: %s\n", strerror(errno));
-		return 1;
-	}
-	return count_of(DOCTOR_FAIL) > 0 ? 1 : 0;
+	return cli_flush(1) != 0 || count_of(DOCTOR_FAIL) > 0 ? 1 : 0;
 }

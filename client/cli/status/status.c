@@ -95,8 +95,8 @@ int cli_status(int argc, char **argv)
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
-	status = status_targets_read(options.program, settings.operands, settings.operand_count,
-	                             settings.metrics, &targets);
+	status = status_targets_read(settings.operands, settings.operand_count, settings.metrics,
+	                             &targets);
 	if (status != 0)
 		return status;
 	worst = status_ask(&targets, settings.timeout_us, (double)settings.late_us / 1e6, NULL);
@@ -108,9 +108,7 @@ int cli_status(int argc, char **argv)
 			&(struct status_view){.workers = settings.workers, .brief = settings.quiet},
 			stdout);
 	status_targets_free(&targets);
-	if (fflush(stdout) != 0 || ferror(stdout)) {
-		fprintf(stderr, "winnow status: cannot write: %s\n", strerror(errno));
+	if (cli_flush(1) != 0)
 		return STATUS_UNREACHABLE;
-	}
 	return settings.alive && worst == STATUS_DEGRADED ? STATUS_HEALTHY : (int)worst;
 }

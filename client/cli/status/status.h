@@ -35,8 +35,8 @@ struct status_targets {
  * status_targets_read - from arguments (each may be a list with commas), or else from `fallback`.
  * 0, or 2 with one line on stderr.
  */
-int status_targets_read(const char *program, const char *const operands[], uint32_t count,
-                        const char *fallback, struct status_targets *out);
+int status_targets_read(const char *const operands[], uint32_t count, const char *fallback,
+                        struct status_targets *out);
 
 /* status_ask - ask all of them again; the worst of their states. */
 enum status_health status_ask(struct status_targets *targets, uint64_t timeout_us, double late_s,

@@ -6,11 +6,12 @@
 #include <string.h>
 
 #include "aggregator/control/options.h"
+#include "client/cli/cli.h"
 #include "client/cli/status/fetch.h"
 #include "client/cli/status/status.h"
 
 /* "a:1,b:2" */
-static int list_read(const char *program, const char *list, struct status_targets *out)
+static int list_read(const char *list, struct status_targets *out)
 {
 	for (const char *at = list; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
 		size_t length = strcspn(at, ",");
@@ -20,18 +21,13 @@ static int list_read(const char *program, const char *list, struct status_target
 
 		if (colon == NULL || colon == at || port == 0 || port > 65535 ||
 		    strspn(colon + 1, "0123456789") != (size_t)(at + length - colon - 1) ||
-		    length >= sizeof(target->address)) {
-			fprintf(stderr,
-			        "%s: '%.*s' is not HOST:PORT: give the address of winnowd's "
-			        "--metrics, such as " METRICS_DEFAULT "\n",
-			        program, length < 100 ? (int)length : 100, at);
-			return 2;
-		}
-		if (out->count == STATUS_TARGETS_MAX) {
-			fprintf(stderr, "%s: more than %d aggregators\n", program,
-			        STATUS_TARGETS_MAX);
-			return 2;
-		}
+		    length >= sizeof(target->address))
+			return cli_error(2,
+			                 "'%.*s' is not HOST:PORT: give the address of winnowd's "
+			                 "--metrics, such as " METRICS_DEFAULT,
+			                 length < 100 ? (int)length : 100, at);
+		if (out->count == STATUS_TARGETS_MAX)
+			return cli_error(2, "more than %d aggregators", STATUS_TARGETS_MAX);
 		memcpy(target->address, at, length);
 		target->address[length] = '\0';
 		out->count++;
@@ -39,8 +35,8 @@ static int list_read(const char *program, const char *list, struct status_target
 	return 0;
 }
 
-int status_targets_read(const char *program, const char *const operands[], uint32_t count,
-                        const char *fallback, struct status_targets *out)
+int status_targets_read(const char *const operands[], uint32_t count, const char *fallback,
+                        struct status_targets *out)
 {
 	int status = 0;
 
@@ -48,9 +44,9 @@ int status_targets_read(const char *program, const char *const operands[], uint3
 		fallback = METRICS_DEFAULT;
 	memset(out, 0, sizeof(*out));
 	for (uint32_t i = 0; i < count && status == 0; i++)
-		status = list_read(program, operands[i], out);
+		status = list_read(operands[i], out);
 	if (count == 0)
-		status = list_read(program, fallback, out);
+		status = list_read(fallback, out);
 	return status;
 }
 

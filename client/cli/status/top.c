@@ -111,11 +111,8 @@ static int run_on_screen(void)
 	int key = 0, err = screen_open();
 	bool drawn = true;
 
-	if (err != 0) {
-		fprintf(stderr, "winnow top: cannot use the terminal: %s; try --plain\n",
-		        strerror(-err));
-		return 1;
-	}
+	if (err != 0)
+		return cli_error(1, "cannot use the terminal: %s; try --plain", strerror(-err));
 	for (uint64_t looks = 0; key != 'q' && drawn && more(looks); looks++) {
 		uint64_t next_us = clock_us();
 
@@ -184,8 +181,7 @@ static int run_plain(void)
 		if (fflush(stdout) != 0 || ferror(stdout)) {
 			if (errno == EPIPE)
 				return 0; /* the reader has seen enough */
-			fprintf(stderr, "winnow top: cannot write: %s\n", strerror(errno));
-			return 1;
+			return cli_error(1, "cannot write: %s", strerror(errno));
 		}
 	}
 	return 0;
@@ -197,8 +193,8 @@ int cli_top(int argc, char **argv)
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
-	status = status_targets_read(options.program, settings.operands, settings.operand_count,
-	                             settings.metrics, &targets);
+	status = status_targets_read(settings.operands, settings.operand_count, settings.metrics,
+	                             &targets);
 	if (status != 0)
 		return status;
 	signal(SIGPIPE, SIG_IGN);

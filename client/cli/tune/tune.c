@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 #include "aggregator/control/options.h"
-#include "client/cli/cli.h"
 #include "ebpf/wire.h"
 
 #define MTU_DEFAULT 1500
@@ -92,18 +91,6 @@ static const struct options options = {
 	.operand_max = SOURCE_FILES_MAX,
 };
 
-int tune_error(int status, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	fprintf(stderr, "winnow tune: ");
-	vfprintf(stderr, format, args);
-	fprintf(stderr, "\n");
-	va_end(args);
-	return status;
-}
-
 /* "4"; or "a:1,b:2", as the environment of a job has it: then as many. */
 static int aggregators_read(void)
 {
@@ -121,7 +108,7 @@ static int aggregators_read(void)
 	}
 	number = strtoul(text, &end, 10);
 	if (text[0] == '-' || end == text || *end != '\0' || number < 1 || number > WIRE_SHARDS_MAX)
-		return tune_error(2, "--aggregators is '%s': want 1 to %d", text, WIRE_SHARDS_MAX);
+		return cli_error(2, "--aggregators is '%s': want 1 to %d", text, WIRE_SHARDS_MAX);
 	settings.aggregators = (uint32_t)number;
 	return 0;
 }
@@ -132,14 +119,14 @@ static int settings_check(void)
 	enum dtype dtype;
 
 	if (settings.local != 0 && settings.aggregator != NULL)
-		return tune_error(2, "--local starts its own aggregator: leave --aggregator out");
+		return cli_error(2, "--local starts its own aggregator: leave --aggregator out");
 	if (settings.aggregator != NULL && settings.world <= settings.rank)
-		return tune_error(2, "--rank must be below --world: ranks are 0 to world - 1");
+		return cli_error(2, "--rank must be below --world: ranks are 0 to world - 1");
 	if (settings.local != 0 && settings.world != 0 && settings.world != settings.local)
 		settings.world = settings.local;
 	if (dtype_parse(settings.dtype_text, &dtype) != 0)
-		return tune_error(2, "--dtype is '%s': want f32, f16, bf16, f64, i32 or i64",
-		                  settings.dtype_text);
+		return cli_error(2, "--dtype is '%s': want f32, f16, bf16, f64, i32 or i64",
+		                 settings.dtype_text);
 	settings.dtype = (enum winnow_dtype)dtype;
 	if (strcmp(settings.overlap_text, "random") == 0)
 		settings.overlap = SOURCE_RANDOM;
@@ -148,20 +135,19 @@ static int settings_check(void)
 	else if (strcmp(settings.overlap_text, "none") == 0)
 		settings.overlap = SOURCE_NONE;
 	else
-		return tune_error(2, "--overlap is '%s': want random, all or none",
-		                  settings.overlap_text);
+		return cli_error(2, "--overlap is '%s': want random, all or none",
+		                 settings.overlap_text);
 	if (settings.plot != NULL &&
 	    (dot == NULL || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0)))
-		return tune_error(2, "--plot is '%s': want a name that ends in .svg or .png",
-		                  settings.plot);
+		return cli_error(2, "--plot is '%s': want a name that ends in .svg or .png",
+		                 settings.plot);
 	if (settings.mtu != 0 && settings.mtu < WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES)
-		return tune_error(2, "--mtu is %llu: want at least %d",
-		                  (unsigned long long)settings.mtu,
-		                  WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES);
+		return cli_error(2, "--mtu is %llu: want at least %d",
+		                 (unsigned long long)settings.mtu,
+		                 WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES);
 	if (settings.apply && getenv("WINNOW_CONFIG") == NULL)
-		return tune_error(2,
-		                  "--apply writes into the file that WINNOW_CONFIG names: set it "
-		                  "for the job and here");
+		return cli_error(2, "--apply writes into the file that WINNOW_CONFIG names: set it "
+		                    "for the job and here");
 	return aggregators_read();
 }
 
@@ -189,7 +175,7 @@ static int source_open(struct source *source)
 		result = source_files(source, settings.operands, settings.operand_count, world,
 		                      &why);
 	if (result != 0)
-		return tune_error(result, "%s", why.text);
+		return cli_error(result, "%s", why.text);
 	source_thin(source, (uint32_t)settings.ops);
 	return 0;
 }
@@ -220,8 +206,8 @@ static int net_choose(struct tune *tune)
 	if (settings.channels != 0)
 		net->channels = (uint32_t)settings.channels;
 	if (net->channels < net->aggregators)
-		return tune_error(2, "--channels is %u: each of %u aggregators has at least one",
-		                  net->channels, net->aggregators);
+		return cli_error(2, "--channels is %u: each of %u aggregators has at least one",
+		                 net->channels, net->aggregators);
 	for (net->window = 4;
 	     net->window * 2 <= WINDOW_BYTES / net->payload && net->window < WIRE_WINDOW_MAX;)
 		net->window *= 2;
@@ -238,8 +224,8 @@ static int output(const struct tune *tune)
 		status = tune_json(tune);
 	else
 		tune_print(tune);
-	if (status == 0 && (fflush(stdout) != 0 || ferror(stdout)))
-		status = tune_error(1, "cannot write the result: %s", strerror(errno));
+	if (status == 0)
+		status = cli_flush(1);
 	if (status == 0 && settings.plot != NULL)
 		status = tune_plot(tune, settings.plot);
 	if (status == 0 && settings.write != NULL)

@@ -14,6 +14,7 @@
 #ifndef CLIENT_CLI_TUNE_H
 #define CLIENT_CLI_TUNE_H
 
+#include "client/cli/cli.h"
 #include "client/cli/tune/predict.h"
 #include "client/cli/tune/source.h"
 #include "client/winnow.h"
@@ -121,7 +122,5 @@ int tune_apply(const struct tune *tune);
 
 /* What the best block size is better for than its neighbours: lines in text[..]. */
 void tune_reasons(const struct tune *tune, char *text, size_t room);
-
-int tune_error(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif /* CLIENT_CLI_TUNE_H */

@@ -14,7 +14,7 @@
 
 static int cannot(const char *path)
 {
-	return tune_error(1, "cannot write %s: %s", path, strerror(errno));
+	return cli_error(1, "cannot write %s: %s", path, strerror(errno));
 }
 
 /* Who reads the file: the library, and winnow bench. */

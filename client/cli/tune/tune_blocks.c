@@ -83,12 +83,12 @@ static int blocks_read(struct tune *tune, const char *text)
 
 		if (end == at || at[0] == '-' || (*end != ',' && *end != '\0') || block == 0 ||
 		    block > WIRE_BLOCK_ELEMS_MAX)
-			return tune_error(2,
-			                  "--blocks is '%s': want sizes in elements, 1 to %d, "
-			                  "such as 32,64,128",
-			                  text, WIRE_BLOCK_ELEMS_MAX);
+			return cli_error(2,
+			                 "--blocks is '%s': want sizes in elements, 1 to %d, "
+			                 "such as 32,64,128",
+			                 text, WIRE_BLOCK_ELEMS_MAX);
 		if (tune->block_count == TUNE_BLOCKS_MAX)
-			return tune_error(2, "--blocks has more than %d sizes", TUNE_BLOCKS_MAX);
+			return cli_error(2, "--blocks has more than %d sizes", TUNE_BLOCKS_MAX);
 		if (!block_add(tune, block))
 			snprintf(tune->note, sizeof(tune->note), "block %llu is left out: %s",
 			         block,
@@ -99,9 +99,9 @@ static int blocks_read(struct tune *tune, const char *text)
 		if (*end == '\0')
 			break;
 	}
-	return tune->block_count > 0 ? 0
-	                             : tune_error(2, "none of --blocks %s can be looked at: %s",
-	                                          text, tune->note);
+	return tune->block_count > 0
+	               ? 0
+	               : cli_error(2, "none of --blocks %s can be looked at: %s", text, tune->note);
 }
 
 int tune_blocks_choose(struct tune *tune)
@@ -117,9 +117,8 @@ int tune_blocks_choose(struct tune *tune)
 	if (status != 0)
 		return status;
 	if (tune->block_count == 0)
-		return tune_error(1,
-		                  "the trace has a bit for %u elements: more than any tensor has",
-		                  source->fine);
+		return cli_error(1, "the trace has a bit for %u elements: more than any tensor has",
+		                 source->fine);
 	qsort(tune->rows, tune->block_count, sizeof(tune->rows[0]), ascending);
 	if (source->traces != NULL)
 		return 0;
@@ -145,15 +144,15 @@ uint64_t **tune_bits(const struct source *source, uint32_t op)
 	if (bits == NULL || memory == NULL) {
 		free(bits);
 		free(memory);
-		tune_error(1, "no memory for the bitmaps of %u workers: give a coarser --blocks",
-		           source->world);
+		cli_error(1, "no memory for the bitmaps of %u workers: give a coarser --blocks",
+		          source->world);
 		return NULL;
 	}
 	for (uint32_t rank = 0; rank < source->world; rank++) {
 		bits[rank] = memory + rank * words;
 		if (source_bits(source, op, rank, bits[rank], &why) == 0)
 			continue;
-		tune_error(1, "%s", why.text);
+		cli_error(1, "%s", why.text);
 		free(memory);
 		free(bits);
 		return NULL;
@@ -180,7 +179,7 @@ static int op_predict(struct tune *tune, uint32_t op)
 		good = predict_add(&tune->rows[i].predicted, &tune->net, &input);
 	if (bits != NULL) {
 		if (!good)
-			tune_error(1, "no memory for bitmaps, or a tensor that no job may have");
+			cli_error(1, "no memory for bitmaps, or a tensor that no job may have");
 		free(bits[0]);
 		free((void *)bits);
 	}
@@ -210,7 +209,7 @@ int tune_predict(struct tune *tune)
 
 	for (uint32_t i = 0; i < tune->block_count; i++)
 		if (!predict_open(&tune->rows[i].predicted, tune->rows[i].block, tune->net.world))
-			return tune_error(1, "out of memory");
+			return cli_error(1, "out of memory");
 	for (uint32_t op = 0; op < tune->source.op_count && status == 0; op++)
 		status = op_predict(tune, op);
 	for (uint32_t i = 0; i < tune->block_count && status == 0; i++)

@@ -75,7 +75,7 @@ int tune_json(const struct tune *tune)
 		(int)tune->rows[tune->best].block, "ring_us", tune->ring_s * 1e6, "rows", rows);
 
 	if (object == NULL)
-		return tune_error(1, "out of memory");
+		return cli_error(1, "out of memory");
 	for (uint32_t i = 0; i < tune->block_count; i++)
 		json_array_append_new(rows, row_json(tune, &tune->rows[i]));
 	for (uint32_t i = 0; i < tune->param_count; i++)

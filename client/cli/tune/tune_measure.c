@@ -35,8 +35,8 @@ static void progress(const struct tune *tune, uint64_t done, uint64_t of)
 static int failed(const struct tune *tune, const char *what)
 {
 	progress(tune, 1, 0);
-	return tune_error(1, "rank %llu: %s: %s", (unsigned long long)tune->settings->rank, what,
-	                  winnow_last_error());
+	return cli_error(1, "rank %llu: %s: %s", (unsigned long long)tune->settings->rank, what,
+	                 winnow_last_error());
 }
 
 /* ---- before ---- */
@@ -51,7 +51,7 @@ static int tensors_make(struct tune_runner *runner)
 	runner->tensors = calloc(source->op_count, sizeof(void *));
 	runner->times = calloc(3 * tune->settings->iters, sizeof(*runner->times));
 	if (runner->tensors == NULL || runner->times == NULL)
-		return tune_error(1, "out of memory");
+		return cli_error(1, "out of memory");
 	runner->sent = runner->times + tune->settings->iters;
 	runner->received = runner->sent + tune->settings->iters;
 	for (uint32_t op = 0; op < source->op_count; op++) {
@@ -60,13 +60,13 @@ static int tensors_make(struct tune_runner *runner)
 		runner->tensors[op] =
 			source_tensor(source, op, (uint32_t)tune->settings->rank, &why);
 		if (runner->tensors[op] == NULL)
-			return tune_error(1, "%s", why.text);
+			return cli_error(1, "%s", why.text);
 		if (o->count * dtype_bytes(o->dtype) > most)
 			most = o->count * dtype_bytes(o->dtype);
 	}
 	if (posix_memalign(&runner->recv, 4096, most) != 0)
-		return tune_error(1, "no memory for a result of %llu bytes",
-		                  (unsigned long long)most);
+		return cli_error(1, "no memory for a result of %llu bytes",
+		                 (unsigned long long)most);
 	memset(runner->recv, 0x5a, most);
 	return 0;
 }
@@ -114,7 +114,7 @@ int tune_join(struct tune *tune, int argc, char **argv, struct tune_runner **out
 	int status;
 
 	if (runner == NULL)
-		return tune_error(1, "out of memory");
+		return cli_error(1, "out of memory");
 	*out = runner;
 	runner->tune = tune;
 	unsetenv("WINNOW_TRACE"); /* these operations are no job's */

@@ -310,7 +310,7 @@ int tune_names_read(struct tune *tune)
 	tune->params = calloc(TUNE_PARAMS_MAX, sizeof(*tune->params));
 	if (names == NULL || tune->params == NULL) {
 		free(names);
-		return tune_error(1, "out of memory");
+		return cli_error(1, "out of memory");
 	}
 	names->tune = tune;
 	names->path = tune->settings->names;
@@ -326,11 +326,11 @@ int tune_names_read(struct tune *tune)
 	}
 	good = good && places_make(names);
 	if (!good && file != NULL)
-		status = tune_error(1, "%s: %s; move it away, or say --names FILE", names->path,
-		                    names->wrong);
+		status = cli_error(1, "%s: %s; move it away, or say --names FILE", names->path,
+		                   names->wrong);
 	else if (!good)
-		status = tune_error(1, "cannot use --names %s: %s; see docs/TUNING.md", names->path,
-		                    names->wrong);
+		status = cli_error(1, "cannot use --names %s: %s; see docs/TUNING.md", names->path,
+		                   names->wrong);
 	if (file != NULL)
 		fclose(file);
 	free(names->parts);

@@ -52,7 +52,7 @@ static int inside_add(struct tune *tune, uint32_t op, uint64_t *const *bits)
 	if (blocks == NULL || memory == NULL) {
 		free((void *)blocks);
 		free(memory);
-		return tune_error(1, "out of memory");
+		return cli_error(1, "out of memory");
 	}
 	for (uint32_t rank = 0; rank < world; rank++) {
 		blocks[rank] = memory + rank * words;
@@ -111,7 +111,7 @@ static int own_add(struct tune *tune, const struct tune_place *place, uint64_t *
 		good = predict_add(&costs[i], &tune->net, &op);
 	free(memory);
 	free((void *)own);
-	return good ? 0 : tune_error(1, "out of memory");
+	return good ? 0 : cli_error(1, "out of memory");
 }
 
 static double sent_mean(const struct predict *cost)
@@ -151,7 +151,7 @@ static int own_cost(struct tune *tune, uint32_t index, uint64_t ***bits)
 		if (i > 0 && tune->rows[i].block > p->elems)
 			continue;
 		if (!predict_open(&costs[count++], tune->rows[i].block, tune->net.world))
-			status = tune_error(1, "out of memory");
+			status = cli_error(1, "out of memory");
 	}
 	for (uint32_t i = 0; i < tune->place_count && status == 0; i++) {
 		const struct tune_place *place = &tune->places[i];
@@ -186,7 +186,7 @@ int tune_params_cost(struct tune *tune)
 		return 0;
 	bits = calloc(ops, sizeof(*bits));
 	if (bits == NULL)
-		return tune_error(1, "out of memory");
+		return cli_error(1, "out of memory");
 	for (uint32_t op = 0; op < ops && status == 0; op++) {
 		if (!concerned(tune, op))
 			continue;

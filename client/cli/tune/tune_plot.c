@@ -168,7 +168,7 @@ int tune_plot(const struct tune *tune, const char *path)
 	struct why why;
 
 	if (chart_open(path, WIDTH, HEIGHT, &frame.chart, &why) != 0)
-		return tune_error(1, "cannot draw %s: %s", path, why.text);
+		return cli_error(1, "cannot draw %s: %s", path, why.text);
 	snprintf(title, sizeof(title), "%u workers at %sbit/s: best block %u (d %.3f, U %.3f)",
 	         tune->net.world, text_si(tune->net.rate * 8, rate), best->block, best->d,
 	         best->united);
@@ -178,6 +178,6 @@ int tune_plot(const struct tune *tune, const char *path)
 	chart_dot(frame.chart, BLUE, x_of(&frame, best->block), y_of(&frame, best->time_s * 1e3),
 	          6);
 	if (chart_close(frame.chart, &why) != 0)
-		return tune_error(1, "cannot write %s: %s", path, why.text);
+		return cli_error(1, "cannot write %s: %s", path, why.text);
 	return 0;
 }

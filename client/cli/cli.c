@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* cli.c - what subcommands have to say on stderr */
+
+#include "client/cli/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *command = "";
+
+void cli_begin(const char *name)
+{
+	command = name;
+}
+
+int cli_error(int status, const char *format, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "winnow %s: ", command);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fprintf(stderr, "\n");
+	return status;
+}
+
+int cli_flush(int status)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return 0;
+	return cli_error(status, "cannot write: %s", strerror(errno));
+}
