@@ -3,6 +3,8 @@
 #ifndef CLIENT_CLI_H
 #define CLIENT_CLI_H
 
+#include <stdbool.h>
+
 /* What is said from now on is said by this subcommand. */
 void cli_begin(const char *name);
 
@@ -11,6 +13,14 @@ int cli_error(int status, const char *format, ...) __attribute__((format(printf,
 
 /* 0; or, when what was printed cannot be written, `status` and a line on stderr. */
 int cli_flush(int status);
+
+struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+	bool has_options; /* a table of them, which winnow config dump shows */
+};
+extern const struct command cli_commands[]; /* in main.c; ends with a NULL name */
 
 /* Each takes its own arguments, argv[0] being its name, and returns the exit status. */
 int cli_bench(int argc, char **argv);

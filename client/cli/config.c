@@ -10,17 +10,6 @@
 #include "client/cli/children.h"
 #include "client/cli/cli.h"
 
-static const struct {
-	const char *name;
-	int (*run)(int argc, char **argv);
-} commands[] = {
-	{"bench", cli_bench},       {"tune", cli_tune},     {"run", cli_run},
-	{"colocate", cli_colocate}, {"status", cli_status}, {"top", cli_top},
-	{"doctor", cli_doctor},     {"trace", cli_trace},
-};
-
-#define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
-
 static char dump_option[] = "--dump-config";
 
 static void help(FILE *out)
@@ -43,14 +32,16 @@ static int dump_all(void)
 {
 	int status = 0;
 
-	for (size_t i = 0; i < COMMAND_COUNT && status == 0; i++) {
+	for (const struct command *c = cli_commands; c->name != NULL && status == 0; c++) {
 		char name[16];
 		char *argv[] = {name, dump_option, NULL};
 
-		snprintf(name, sizeof(name), "%s", commands[i].name);
-		if (i > 0)
+		if (!c->has_options)
+			continue;
+		snprintf(name, sizeof(name), "%s", c->name);
+		if (c != cli_commands)
 			printf("\n");
-		status = commands[i].run(2, argv);
+		status = c->run(2, argv);
 	}
 	return status;
 }
@@ -77,9 +68,9 @@ static int dump_one(int argc, char **argv)
 		return cli_error(1, "out of memory");
 	memcpy(longer, argv, (size_t)argc * sizeof(*longer));
 	longer[argc] = dump_option;
-	for (size_t i = 0; i < COMMAND_COUNT; i++)
-		if (strcmp(commands[i].name, argv[0]) == 0)
-			status = commands[i].run(argc + 1, longer);
+	for (const struct command *c = cli_commands; c->name != NULL; c++)
+		if (c->has_options && strcmp(c->name, argv[0]) == 0)
+			status = c->run(argc + 1, longer);
 	if (strcmp(argv[0], "winnowd") == 0)
 		status = dump_winnowd(longer);
 	if (status < 0)

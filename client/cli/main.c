@@ -7,32 +7,27 @@
 #include "client/cli/cli.h"
 #include "client/winnow.h"
 
-struct command {
-	const char *name;
-	int (*run)(int argc, char **argv);
-	const char *help;
-};
-
-static const struct command commands[] = {
+const struct command cli_commands[] = {
 	{"bench", cli_bench,
-         "measure allreduce against aggregators, or all on this machine (--local)"},
-	{"colocate", cli_colocate,
-         "a training with an aggregator on each of its hosts (colocated)"},
-	{"tune", cli_tune, "which block size for these gradients, and why"},
-	{"trace", cli_trace, "record what a running job's workers send, for winnow tune"},
-	{"status", cli_status, "how aggregators and their jobs are, once"},
-	{"top", cli_top, "the same, live, with rates"},
-	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it"},
-	{"config", cli_config, "options, their values and where those are from"},
-	{"run", cli_run, "a job's workers on this machine: winnow run -n 4 -- python3 train.py"},
-	{"key", cli_key, "print a new job key"},
-	{0},
+         "measure allreduce against aggregators, or all on this machine (--local)", true},
+	{"colocate", cli_colocate, "a training with an aggregator on each of its hosts (colocated)",
+         true},
+	{"tune", cli_tune, "which block size for these gradients, and why", true},
+	{"trace", cli_trace, "record what a running job's workers send, for winnow tune", true},
+	{"status", cli_status, "how aggregators and their jobs are, once", true},
+	{"top", cli_top, "the same, live, with rates", true},
+	{"doctor", cli_doctor, "what this machine has and lacks, and how to mend it", true},
+	{"config", cli_config, "options, their values and where those are from", false},
+	{"run", cli_run, "a job's workers on this machine: winnow run -n 4 -- python3 train.py",
+         true},
+	{"key", cli_key, "print a new job key", false},
+	{NULL, NULL, NULL, false},
 };
 
 static void help(FILE *out)
 {
 	fprintf(out, "usage: winnow COMMAND [options]; winnow COMMAND --help\n\ncommands:\n");
-	for (const struct command *c = commands; c->name != NULL; c++)
+	for (const struct command *c = cli_commands; c->name != NULL; c++)
 		fprintf(out, "  %-8s %s\n", c->name, c->help);
 	fprintf(out, "\nexample: winnow bench --local 4 --size 100M --density 0.1\n");
 }
@@ -52,7 +47,7 @@ int main(int argc, char **argv)
 		printf("winnow %s\n", winnow_version());
 		return 0;
 	}
-	for (const struct command *c = commands; c->name != NULL; c++)
+	for (const struct command *c = cli_commands; c->name != NULL; c++)
 		if (strcmp(c->name, argv[1]) == 0) {
 			cli_begin(c->name);
 			return c->run(argc - 1, argv + 1);
