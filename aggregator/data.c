@@ -403,16 +403,6 @@ void data_detach(void *context, uint16_t id)
 	outlet_free(order.outlet);
 }
 
-static void add_stats(struct data_stats *sum, const struct data_stats *one)
-{
-	const uint64_t *from = (const uint64_t *)(const void *)one;
-	uint64_t *to = (uint64_t *)(void *)sum;
-
-	_Static_assert(sizeof(*sum) % sizeof(uint64_t) == 0, "data_stats holds only uint64_t");
-	for (size_t i = 0; i < sizeof(*sum) / sizeof(uint64_t); i++)
-		to[i] += from[i];
-}
-
 void data_stats(struct data *data, struct data_stats *out)
 {
 	*out = (struct data_stats){0};
@@ -421,7 +411,7 @@ void data_stats(struct data *data, struct data_stats *out)
 		struct order order = {.kind = ORDER_STATS, .stats = &one};
 
 		give_order(data->threads[i], &order);
-		add_stats(out, &one);
+		counters_add(out, &one, sizeof(one));
 	}
 }
 

@@ -67,6 +67,16 @@ void data_heard(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
 void data_move(void *data, uint16_t id, uint32_t rank, uint64_t number);
 void data_detach(void *data, uint16_t id);
 
+/* Add up structs that hold nothing but uint64_t. */
+static inline void counters_add(void *sum, const void *one, size_t bytes)
+{
+	const uint64_t *from = one;
+	uint64_t *to = sum;
+
+	for (size_t i = 0; i < bytes / sizeof(*to); i++)
+		to[i] += from[i];
+}
+
 /* Copies that a data thread makes of its own numbers; late_us [worker_count]: the larger. */
 void data_stats(struct data *data, struct data_stats *out);
 bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,

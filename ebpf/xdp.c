@@ -110,34 +110,28 @@ static int explain_busy(struct why *why, const char *device, uint32_t program_id
 	               device, info.name[0] != '\0' ? info.name : "?", program_id, device);
 }
 
-/* An address of the device, network byte order; 0: it has none. */
-static uint32_t device_ip(const char *device)
-{
-	struct ifreq request = {.ifr_addr.sa_family = AF_INET};
-	struct sockaddr_in address = {0};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return 0;
-	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", device);
-	if (ioctl(fd, SIOCGIFADDR, &request) == 0)
-		memcpy(&address, &request.ifr_addr, sizeof(address));
-	close(fd);
-	return address.sin_addr.s_addr;
-}
-
-static int device_mtu(const char *device)
+/* Ask about a device; what is not known stays 0. */
+static struct ifreq ask(const char *device, unsigned long what)
 {
 	struct ifreq request = {0};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	if (fd < 0)
-		return 0;
 	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", device);
-	if (ioctl(fd, SIOCGIFMTU, &request) != 0)
-		request.ifr_mtu = 0;
-	close(fd);
-	return request.ifr_mtu;
+	if (fd < 0 || ioctl(fd, what, &request) != 0)
+		request = (struct ifreq){0};
+	if (fd >= 0)
+		close(fd);
+	return request;
+}
+
+/* An address of the device, network byte order; 0: it has none. */
+static uint32_t device_ip(const char *device)
+{
+	struct ifreq found = ask(device, SIOCGIFADDR);
+	struct sockaddr_in address;
+
+	memcpy(&address, &found.ifr_addr, sizeof(address));
+	return address.sin_addr.s_addr;
 }
 
 int xdp_taken(const char *device, struct why *why)
@@ -169,7 +163,7 @@ static int explain_attach(struct why *why, const char *device, const char *mode,
 	return why_set(why, -EOPNOTSUPP,
 	               "%s does not take XDP in %s mode (%s): the driver cannot, or not with an "
 	               "MTU of %d (try 3498), or the kernel is older than 5.18",
-	               device, mode, strerror(-status), device_mtu(device));
+	               device, mode, strerror(-status), ask(device, SIOCGIFMTU).ifr_mtu);
 }
 
 /* The link is not pinned, so the program leaves with its last descriptor: with us. */

@@ -4,9 +4,11 @@
 #include "aggregator/control/message.h"
 
 #include <ctype.h>
+#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,40 +132,21 @@ static void copy_printable(const char *text, char *out, size_t room)
 
 /* ---- reading ---- */
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return -1;
-}
-
 static bool read_hex(const char *text, uint8_t *out, size_t bytes)
 {
-	if (text == NULL || strlen(text) != bytes * 2)
-		return false;
-	for (size_t i = 0; i < bytes; i++) {
-		int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-
-		if (high < 0 || low < 0)
-			return false;
-		out[i] = (uint8_t)(high * 16 + low);
-	}
-	return true;
+	return text != NULL && strlen(text) == bytes * 2 &&
+	       strspn(text, "0123456789abcdef") == bytes * 2 &&
+	       sodium_hex2bin(out, bytes, text, bytes * 2, NULL, NULL, NULL) == 0;
 }
 
 /* Most significant digit first, as people write numbers. */
 static bool read_hex64(const char *text, uint64_t *out)
 {
-	uint8_t bytes[8];
-	uint64_t value = 0;
+	uint64_t bytes;
 
-	if (!read_hex(text, bytes, sizeof(bytes)))
+	if (!read_hex(text, (uint8_t *)&bytes, sizeof(bytes)))
 		return false;
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		value = value << 8 | bytes[i];
-	*out = value;
+	*out = be64toh(bytes);
 	return true;
 }
 
@@ -301,9 +284,7 @@ static json_t *hex_string(const uint8_t *bytes, size_t count)
 {
 	char text[2 * CONTROL_NONCE_BYTES + 1];
 
-	for (size_t i = 0; i < count; i++)
-		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-	return json_string(text);
+	return json_string(sodium_bin2hex(text, sizeof(text), bytes, count));
 }
 
 /* JSON takes only valid UTF-8; a host's name, or a text cut in the middle, may be anything. */

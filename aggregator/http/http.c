@@ -113,8 +113,9 @@ static void *member(int fd)
 }
 
 /* The socket is the library's; it closes what has ended. False: there is none. */
-static bool crowd_out(struct http *http)
+static bool crowd_out(void *context)
 {
+	struct http *http = context;
 	void *oldest = crowd_heaviest(&http->crowd).oldest;
 
 	if (oldest == NULL)
@@ -123,11 +124,6 @@ static bool crowd_out(struct http *http)
 	shutdown((int)(intptr_t)oldest, SHUT_RDWR);
 	work(http);
 	return true;
-}
-
-static bool make_room(void *context)
-{
-	return crowd_out(context);
 }
 
 static char *sorry(void *unused)
@@ -192,7 +188,7 @@ int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_
 	const struct listener_hooks hooks = {
 		.context = http,
 		.taken = connection_new,
-		.make_room = make_room,
+		.make_room = crowd_out,
 		.sorry = sorry,
 	};
 	const union MHD_DaemonInfo *info;

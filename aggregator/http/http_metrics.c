@@ -132,54 +132,33 @@ static void job_times(FILE *out, const struct snapshot *now)
 	}
 }
 
-enum job_gauge {
-	GAUGE_WORKERS,
-	GAUGE_MEMBERS,
-	GAUGE_MEMORY,
-	GAUGE_SLOTS,
-	GAUGE_SLOTS_USED,
-	GAUGE_WAIT
-};
-
-static double gauge_value(const struct job_snapshot *job, enum job_gauge gauge)
-{
-	switch (gauge) {
-	case GAUGE_WORKERS:
-		return job->view.world;
-	case GAUGE_MEMBERS:
-		return job->view.joined;
-	case GAUGE_MEMORY:
-		return (double)job->view.bytes;
-	case GAUGE_SLOTS:
-		return job->slots;
-	case GAUGE_SLOTS_USED:
-		return job->slots_used;
-	default:
-		return (double)job->busy.wait.stall.waited_us / 1e6;
-	}
-}
-
 static void job_gauges(FILE *out, const struct snapshot *now)
 {
-	static const struct {
-		const char *name, *help;
-		enum job_gauge gauge;
-	} gauges[] = {
-		{"job_workers", "Workers that the job has.", GAUGE_WORKERS},
-		{"job_members", "Workers that have joined and not left.", GAUGE_MEMBERS},
-		{"job_memory_bytes", "Slots and tables, reserved.", GAUGE_MEMORY},
-		{"job_slots", "Frames that may be under way.", GAUGE_SLOTS},
-		{"job_slots_in_use", "Frames under way.", GAUGE_SLOTS_USED},
-		{"job_wait_seconds", "For so long some worker has kept the others waiting.",
-	         GAUGE_WAIT},
+	static const char *const gauges[][2] = {
+		{"job_workers", "Workers that the job has."},
+		{"job_members", "Workers that have joined and not left."},
+		{"job_memory_bytes", "Slots and tables, reserved."},
+		{"job_slots", "Frames that may be under way."},
+		{"job_slots_in_use", "Frames under way."},
+		{"job_wait_seconds", "For so long some worker has kept the others waiting."},
 	};
 
 	for (size_t g = 0; g < sizeof(gauges) / sizeof(gauges[0]); g++) {
-		family(out, gauges[g].name, "gauge", gauges[g].help);
-		for (uint32_t i = 0; i < now->job_count; i++)
-			fprintf(out, "winnow_%s{job=\"%s\"} %.15g\n", gauges[g].name,
-			        now->jobs[i].view.name,
-			        gauge_value(&now->jobs[i], gauges[g].gauge));
+		family(out, gauges[g][0], "gauge", gauges[g][1]);
+		for (uint32_t i = 0; i < now->job_count; i++) {
+			const struct job_snapshot *job = &now->jobs[i];
+			const double values[] = {
+				job->view.world,
+				job->view.joined,
+				(double)job->view.bytes,
+				job->slots,
+				job->slots_used,
+				(double)job->busy.wait.stall.waited_us / 1e6,
+			};
+
+			fprintf(out, "winnow_%s{job=\"%s\"} %.15g\n", gauges[g][0], job->view.name,
+			        values[g]);
+		}
 	}
 }
 

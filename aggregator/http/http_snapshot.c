@@ -5,16 +5,6 @@
 
 #include "aggregator/http/http_impl.h"
 
-static void add_stats(struct channel_stats *sum, const struct channel_stats *one)
-{
-	const uint64_t *from = (const uint64_t *)(const void *)one;
-	uint64_t *to = (uint64_t *)(void *)sum;
-
-	_Static_assert(sizeof(*one) % sizeof(uint64_t) == 0, "only uint64_t");
-	for (size_t k = 0; k < sizeof(*one) / sizeof(uint64_t); k++)
-		to[k] += from[k];
-}
-
 /* The oldest operation and the longest wait may be on different channels. */
 static void add_view(struct job_snapshot *job, const struct channel_view *one)
 {
@@ -52,7 +42,7 @@ static void job_take(struct data *data, struct job_snapshot *job)
 
 		if (!data_channel_look(data, job->view.channel_ids[i], &stats, &view, job->late_us))
 			continue;
-		add_stats(&job->stats, &stats);
+		counters_add(&job->stats, &stats, sizeof(stats));
 		add_view(job, &view);
 		add_times(job, &stats, i == 0);
 		if (stats.operations - stats.eager > most)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* key.c - winnow key: 32 random bytes in hex, a line that is a key file for all jobs */
 
+#include <sodium.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -10,6 +11,7 @@
 int cli_key(int argc, char **argv)
 {
 	uint8_t bytes[PROOF_BYTES];
+	char text[2 * PROOF_BYTES + 1];
 
 	(void)argv;
 	if (argc > 1) {
@@ -22,8 +24,6 @@ int cli_key(int argc, char **argv)
 	if (proof_init() != 0)
 		return cli_error(1, "libsodium cannot start: no source of randomness?");
 	proof_random(bytes, sizeof(bytes));
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		printf("%02x", bytes[i]);
-	printf("\n");
+	printf("%s\n", sodium_bin2hex(text, sizeof(text), bytes, sizeof(bytes)));
 	return 0;
 }
