@@ -5,14 +5,14 @@
  * comm.c         the public calls that begin and end communicators, and operations
  * comm_rows.c    operations on lists of blocks
  * comm_parts.c   an operation becomes a request, or several: segments with their own blocks
- * comm_config.c  defaults, environment, key, addresses
+ * comm_config.c  key, addresses, session
  * comm_net.c     which road datagrams take, and how large they may be
  * comm_loop.c    the thread: sockets in, session, sockets out
  * comm_peers.c   its control connections
  * comm_gpu.c     operations on the memory of GPUs
  * comm_ask.c     winnow trace: the socket by which it asks
  * comm_trace.c   WINNOW_TRACE
- * comm_file.c    WINNOW_CONFIG, and what values may be
+ * comm_settings.c defaults, WINNOW_CONFIG, environment
  * comm_request.c a request: queued, done, waited for, given back
  * comm_fork.c    a fork's child keeps none of our connections
  * comm_state.c   errors, waking, what callers see of the session; the public calls that only look
@@ -214,25 +214,9 @@ bool comm_gpu_full(const struct winnow_comm *comm);
 bool comm_gpu_idle(const struct winnow_comm *comm);
 void comm_gpu_close(struct winnow_comm *comm);
 
-/* comm_file.c: what WINNOW_CONFIG's file says, into fields of `config`; an enum winnow_result. */
-int comm_file_read(struct winnow_config *config, struct why *why);
-
-/* A number of struct winnow_config: its names, and what it may be. */
-struct comm_number {
-	const char *name, *env;
-	size_t at; /* of the uint32_t in the struct */
-	uint32_t least, most;
-	bool or_0;    /* 0 is allowed, too */
-	bool in_file; /* WINNOW_CONFIG may say it, with '-' for '_' */
-};
-extern const struct comm_number comm_numbers[]; /* ends with a NULL name */
-
-/* Texts of the environment or a file. What is none becomes what no field allows: the error comes at create. */
-#define COMM_NO_NUMBER UINT32_MAX
-#define COMM_NO_FLAG INT_MIN
-uint32_t comm_number(const char *text);
-int comm_flag(const char *text);
-enum winnow_wire comm_wire(const char *text); /* below 0: it is none */
+/* comm_settings.c: an enum winnow_result, explained: of WINNOW_CONFIG, the environment and `config`. */
+int comm_check_config(const struct winnow_config *config, struct why *why);
+bool comm_ask_wanted(void); /* the socket of comm_ask.c */
 
 /* comm_config.c; each returns an enum winnow_result and explains a failure in `why`. */
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);

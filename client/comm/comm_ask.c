@@ -19,10 +19,9 @@
 
 void comm_ask_open(struct winnow_comm *comm)
 {
-	const char *wanted = getenv(COMM_ASK_ENV);
 	int yes = 1;
 
-	if (wanted != NULL && comm_flag(wanted) == 0)
+	if (!comm_ask_wanted())
 		return;
 	if (comm_fork_socket(&comm->ask_fd, AF_UNIX, SOCK_DGRAM) < 0)
 		return;

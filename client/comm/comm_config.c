@@ -18,158 +18,6 @@ _Static_assert(WINNOW_SUM == (int)REDUCE_SUM && WINNOW_AVG == (int)REDUCE_AVG &&
                        WINNOW_PROD == (int)REDUCE_PROD,
                "winnow.h and dtype.h number reductions alike");
 
-/* ---- defaults and environment ---- */
-
-static const char *env_text(const char *name, const char *fallback)
-{
-	const char *value = getenv(name);
-
-	return value != NULL && value[0] != '\0' ? value : fallback;
-}
-
-static int env_flag(const char *name, int fallback)
-{
-	const char *value = getenv(name);
-
-	return value != NULL ? comm_flag(value) : fallback;
-}
-
-void winnow_config_init(struct winnow_config *config)
-{
-	struct why why;
-	const char *wire = env_text("WINNOW_WIRE", NULL);
-
-	*config = (struct winnow_config){
-		.aggregators = env_text("WINNOW_AGGREGATORS", NULL),
-		.job = env_text("WINNOW_JOB", "default"),
-		.world = 1,
-		.key_file = env_text("WINNOW_KEY_FILE", NULL),
-		.key = env_text("WINNOW_KEY", NULL),
-		.insecure_no_key = env_flag("WINNOW_INSECURE_NO_KEY", 0),
-		.block = 256,
-		.wire = WINNOW_WIRE_AUTO,
-		.threads = 1,
-		.silence_ms = 10000,
-		.timeout_ms = 600000,
-		.join_timeout_ms =
-			65000, /* winnowd, which knows who is missing, says so after 60 s */
-		.multicast = 1,
-		.staging_mb = 64,
-		.datapath = env_text("WINNOW_DATAPATH", "udp"),
-		.eal = env_text("WINNOW_EAL", NULL),
-		.device = env_text("WINNOW_DEVICE", NULL),
-		.data_address = env_text("WINNOW_DATA_ADDRESS", NULL),
-		.gateway = env_text("WINNOW_GATEWAY", NULL),
-	};
-	(void)comm_file_read(config, &why); /* what is wrong with it is said at create */
-	for (const struct comm_number *n = comm_numbers; n->name != NULL; n++) {
-		const char *value = env_text(n->env, NULL);
-
-		if (value != NULL)
-			*(uint32_t *)(void *)((char *)config + n->at) = comm_number(value);
-	}
-	config->wire = wire != NULL ? comm_wire(wire) : config->wire;
-	config->multicast = env_flag("WINNOW_MULTICAST", config->multicast);
-}
-
-/* ---- checking ---- */
-
-static uint32_t number_of(const struct winnow_config *c, const struct comm_number *n)
-{
-	return *(const uint32_t *)(const void *)((const char *)c + n->at);
-}
-
-/* "block is 0", by the name under which it was given. */
-static void tell_value(const struct comm_number *n, uint32_t value, char *text, size_t room)
-{
-	const char *env = env_text(n->env, NULL), *path = env_text("WINNOW_CONFIG", NULL);
-	struct winnow_config from_file = {0};
-	struct why why;
-
-	if (env != NULL && comm_number(env) == value)
-		snprintf(text, room, "%s is '%.80s'", n->env, env);
-	else if (path != NULL && value != 0 && comm_file_read(&from_file, &why) == WINNOW_OK &&
-	         number_of(&from_file, n) == value)
-		snprintf(text, room, "%s in WINNOW_CONFIG %.120s is %u", n->name, path, value);
-	else
-		snprintf(text, room, "%s is %u", n->name, value);
-}
-
-static int check_numbers(const struct winnow_config *c, struct why *why)
-{
-	char text[256];
-
-	for (const struct comm_number *n = comm_numbers; n->name != NULL; n++) {
-		uint32_t value = number_of(c, n);
-
-		if ((value >= n->least && value <= n->most) || (n->or_0 && value == 0))
-			continue;
-		tell_value(n, value, text, sizeof(text));
-		return why_set(why, WINNOW_ERR_INVALID, "%s: want %u to %u%s", text, n->least,
-		               n->most, n->or_0 ? ", or 0" : "");
-	}
-	return WINNOW_OK;
-}
-
-static int check_flag(const char *name, int value, struct why *why)
-{
-	return value != COMM_NO_FLAG ? WINNOW_OK
-	                             : why_set(why, WINNOW_ERR_INVALID,
-	                                       "%s is '%.80s': want yes or no", name, getenv(name));
-}
-
-static int check_flags(const struct winnow_config *c, struct why *why)
-{
-	int result = check_flag("WINNOW_INSECURE_NO_KEY", c->insecure_no_key, why);
-
-	if (result == WINNOW_OK)
-		result = check_flag("WINNOW_MULTICAST", c->multicast, why);
-	if (result == WINNOW_OK)
-		result = check_flag(COMM_ASK_ENV, env_flag(COMM_ASK_ENV, 1), why);
-	return result;
-}
-
-static int check_key(const struct winnow_config *c, struct why *why)
-{
-	if (c->insecure_no_key && (c->key_file != NULL || c->key != NULL))
-		return why_set(why, WINNOW_ERR_INVALID,
-		               "insecure_no_key contradicts a key: give one of them");
-	if (!c->insecure_no_key && c->key_file == NULL && c->key == NULL)
-		return why_set(why, WINNOW_ERR_INVALID,
-		               "no job key: give --key-file FILE or WINNOW_KEY, or, when "
-		               "winnowd runs so too, --insecure-no-key");
-	return WINNOW_OK;
-}
-
-static int check(const struct winnow_config *c, struct why *why)
-{
-	const char *wire = env_text("WINNOW_WIRE", NULL);
-	int result;
-
-	if (c->aggregators == NULL)
-		return why_set(why, WINNOW_ERR_INVALID,
-		               "no aggregator given: set WINNOW_AGGREGATORS=HOST:PORT");
-	if (c->job == NULL || !message_name_valid(c->job))
-		return why_set(why, WINNOW_ERR_INVALID,
-		               "job name '%.80s': want 1 to 64 letters, digits, '.', '_' or '-'",
-		               c->job != NULL ? c->job : "");
-	result = check_numbers(c, why);
-	if (result == WINNOW_OK)
-		result = check_flags(c, why);
-	if (result != WINNOW_OK)
-		return result;
-	if (c->rank >= c->world)
-		return why_set(why, WINNOW_ERR_INVALID, "rank is %u: want 0 to %u, below world",
-		               c->rank, c->world - 1);
-	if ((int)c->wire == -1 && wire != NULL)
-		return why_set(why, WINNOW_ERR_INVALID,
-		               "WINNOW_WIRE is '%.80s': want auto, f32 or fixed32", wire);
-	if (c->wire < WINNOW_WIRE_AUTO || c->wire > WINNOW_WIRE_FIXED32)
-		return why_set(why, WINNOW_ERR_INVALID, "wire form %d: want auto, f32 or fixed32",
-		               (int)c->wire);
-	return check_key(c, why);
-}
-
 static int load_key(struct winnow_comm *comm, const struct winnow_config *c, struct why *why)
 {
 	const struct proof_key *key;
@@ -236,15 +84,12 @@ static int add_peers(struct winnow_comm *comm, const char *list, struct why *why
 
 int comm_configure(struct winnow_comm *comm, const struct winnow_config *config, struct why *why)
 {
-	struct winnow_config unused = {0};
 	int result;
 
 	if (proof_init() != 0)
 		return why_set(why, WINNOW_ERR_SYSTEM,
 		               "libsodium cannot start: no source of randomness?");
-	result = comm_file_read(&unused, why);
-	if (result == WINNOW_OK)
-		result = check(config, why);
+	result = comm_check_config(config, why);
 	if (result == WINNOW_OK)
 		result = load_key(comm, config, why);
 	if (result == WINNOW_OK)
