@@ -115,10 +115,10 @@ static void settings_fill(struct bench_settings *settings, char **argv)
 		.dtype = WINNOW_F32,
 		.op = WINNOW_SUM,
 		.overlap_text = argv[4],
-		.overlap = strcmp(argv[4], "random") == 0 ? OVERLAP_RANDOM
-	                   : strcmp(argv[4], "all") == 0  ? OVERLAP_ALL
-	                   : strcmp(argv[4], "none") == 0 ? OVERLAP_NONE
-	                                                  : OVERLAP_FILE,
+		.overlap = strcmp(argv[4], "random") == 0 ? PATTERN_RANDOM
+	                   : strcmp(argv[4], "all") == 0  ? PATTERN_ALL
+	                   : strcmp(argv[4], "none") == 0 ? PATTERN_NONE
+	                                                  : PATTERN_FILE,
 	};
 }
 

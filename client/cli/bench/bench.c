@@ -161,15 +161,9 @@ static int texts_read(void)
 		                 settings.wire_text);
 	if (settings.wire == WINNOW_WIRE_FIXED32 && (dtype != DTYPE_F32 || reduction > REDUCE_AVG))
 		return cli_error(2, "--wire fixed32 is for --dtype f32 with --op sum or avg");
-	if (strcmp(settings.overlap_text, "random") == 0)
-		settings.overlap = OVERLAP_RANDOM;
-	else if (strcmp(settings.overlap_text, "all") == 0)
-		settings.overlap = OVERLAP_ALL;
-	else if (strcmp(settings.overlap_text, "none") == 0)
-		settings.overlap = OVERLAP_NONE;
-	else if (strncmp(settings.overlap_text, "file:", 5) == 0)
-		settings.overlap = OVERLAP_FILE;
-	else
+	if (strncmp(settings.overlap_text, "file:", 5) == 0)
+		settings.overlap = PATTERN_FILE;
+	else if (!pattern_overlap_read(settings.overlap_text, &settings.overlap))
 		return cli_error(2, "--overlap is '%s': want random, all, none or file:PATH.%%r",
 		                 settings.overlap_text);
 	return 0;

@@ -14,11 +14,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "client/cli/pattern.h"
 #include "client/winnow.h"
 
 #define BENCH_LIST_MAX 32
-
-enum bench_overlap { OVERLAP_RANDOM, OVERLAP_ALL, OVERLAP_NONE, OVERLAP_FILE };
 
 struct bench_settings {
 	const char *config, *aggregator, *job, *key_file, *key, *dtype_text, *op_text, *wire_text;
@@ -33,7 +32,7 @@ struct bench_settings {
 	enum winnow_op op;
 	enum winnow_wire wire;
 	bool auto_fixed32; /* what AUTO stands for */
-	enum bench_overlap overlap;
+	enum pattern_overlap overlap;
 	uint32_t aggregators;
 	uint32_t size_count, density_count;
 	uint64_t sizes[BENCH_LIST_MAX]; /* bytes */

@@ -24,44 +24,12 @@ struct bench_data {
 	void *tensor;
 };
 
-static uint64_t hash(uint64_t a, uint64_t b)
-{
-	uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + UINT64_C(0x632be59bd9b4e019);
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
 static bool has(const uint64_t *bits, uint64_t block)
 {
 	return bits[block / 64] >> (block % 64) & 1;
 }
 
 /* ---- which blocks ---- */
-
-/* `wanted` of `total` blocks, each set of them as likely (selection sampling). */
-static void choose(uint64_t *bits, uint64_t total, uint64_t wanted, uint64_t seed)
-{
-	for (uint64_t block = 0; block < total && wanted > 0; block++) {
-		double left = (double)(total - block);
-
-		if ((double)(hash(seed, block) >> 11) * 0x1p-53 * left >= (double)wanted)
-			continue;
-		bits[block / 64] |= UINT64_C(1) << (block % 64);
-		wanted--;
-	}
-}
-
-/* Windows of neighbouring blocks, one a worker, as far apart as they fit. */
-static void choose_window(uint64_t *bits, uint64_t total, uint64_t wanted, uint32_t rank,
-                          uint32_t world)
-{
-	uint64_t first = world > 1 ? (total - wanted) * rank / (world - 1) : 0;
-
-	for (uint64_t block = first; block < first + wanted; block++)
-		bits[block / 64] |= UINT64_C(1) << (block % 64);
-}
 
 /* A recorded bitmap: bytes, least significant bit first; repeated if it is too short. */
 static bool choose_from_file(uint64_t *bits, uint64_t total, const char *pattern, uint32_t rank)
@@ -101,23 +69,17 @@ static bool choose_from_file(uint64_t *bits, uint64_t total, const char *pattern
 static bool choose_blocks(struct bench_data *data, uint32_t rank, double density)
 {
 	const struct bench_settings *s = data->settings;
-	uint64_t wanted = (uint64_t)llround(density * (double)data->block_count);
+	const struct pattern pattern = {.units = data->block_count,
+	                                .seed = s->seed,
+	                                .density = density,
+	                                .overlap = s->overlap,
+	                                .world = (uint32_t)s->world};
 	uint64_t *bits = data->bits + rank * data->words;
 
-	switch (s->overlap) {
-	case OVERLAP_RANDOM:
-		choose(bits, data->block_count, wanted, hash(s->seed, rank + 1));
-		return true;
-	case OVERLAP_ALL:
-		choose(bits, data->block_count, wanted, hash(s->seed, 1));
-		return true;
-	case OVERLAP_NONE:
-		choose_window(bits, data->block_count, wanted, rank, (uint32_t)s->world);
-		return true;
-	case OVERLAP_FILE:
+	if (s->overlap == PATTERN_FILE)
 		return choose_from_file(bits, data->block_count, s->overlap_text + 5, rank);
-	}
-	return false;
+	pattern_bits(&pattern, rank, 1, data->block_count, bits);
+	return true;
 }
 
 /* ---- which values ---- */
@@ -125,7 +87,7 @@ static bool choose_blocks(struct bench_data *data, uint32_t rank, double density
 /* Never 0 in a non-zero block: -8 .. 8; for products 1 or -1. */
 static int value_at(const struct bench_data *data, uint32_t rank, uint64_t index)
 {
-	uint64_t h = hash(hash(data->settings->seed, rank + 77), index);
+	uint64_t h = pattern_hash(pattern_hash(data->settings->seed, rank + 77), index);
 	int value = (int)(h % 16) - 8;
 
 	if (data->settings->op == WINNOW_PROD)

@@ -130,15 +130,6 @@ static int file_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_
 
 /* ---- patterns ---- */
 
-static uint64_t hash(uint64_t a, uint64_t b)
-{
-	uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + UINT64_C(0x632be59bd9b4e019);
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
 int source_pattern(struct source *s, const struct source_pattern *pattern, uint32_t world,
                    struct why *why)
 {
@@ -160,38 +151,6 @@ int source_pattern(struct source *s, const struct source_pattern *pattern, uint3
 	return 0;
 }
 
-static void unit_set(const struct source *s, uint64_t unit, uint64_t *bits)
-{
-	uint64_t each = s->unit / s->fine, end = (unit + 1) * each;
-	uint64_t total = source_bit_count(s, 0);
-
-	for (uint64_t bit = unit * each; bit < end && bit < total; bit++)
-		bits[bit / 64] |= UINT64_C(1) << (bit % 64);
-}
-
-/* The same patterns as winnow bench's: bench_data.c. */
-static void pattern_bits(const struct source *s, uint32_t rank, uint64_t *bits)
-{
-	uint64_t units = s->ops[0].count / s->unit + (s->ops[0].count % s->unit != 0);
-	uint64_t wanted = (uint64_t)llround(s->density * (double)units), first = 0;
-	uint64_t seed = hash(s->seed, s->overlap == SOURCE_ALL ? 1 : rank + 1);
-
-	if (s->overlap == SOURCE_NONE) {
-		first = s->world > 1 ? (units - wanted) * rank / (s->world - 1) : 0;
-		for (uint64_t unit = first; unit < first + wanted; unit++)
-			unit_set(s, unit, bits);
-		return;
-	}
-	for (uint64_t unit = 0; unit < units && wanted > 0; unit++) {
-		double left = (double)(units - unit);
-
-		if ((double)(hash(seed, unit) >> 11) * 0x1p-53 * left >= (double)wanted)
-			continue;
-		unit_set(s, unit, bits);
-		wanted--;
-	}
-}
-
 /* ---- bits and tensors ---- */
 
 int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits, struct why *why)
@@ -202,7 +161,15 @@ int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bi
 	if (s->paths != NULL)
 		return file_bits(s, op, rank, bits, why);
 	if (s->traces == NULL) {
-		pattern_bits(s, rank, bits);
+		const struct pattern pattern = {
+			.units = s->ops[0].count / s->unit + (s->ops[0].count % s->unit != 0),
+			.seed = s->seed,
+			.density = s->density,
+			.overlap = s->overlap,
+			.world = s->world,
+		};
+
+		pattern_bits(&pattern, rank, s->unit / s->fine, source_bit_count(s, 0), bits);
 		return 0;
 	}
 	if (trace_file_bitmap(s->traces[rank], s->entries[place], bits, why) == 0)

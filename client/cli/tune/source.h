@@ -13,11 +13,10 @@
 
 #include "bitmap/dtype.h"
 #include "bitmap/why.h"
+#include "client/cli/pattern.h"
 #include "client/cli/tune/trace_read.h"
 
 #define SOURCE_FILES_MAX 4096
-
-enum source_overlap { SOURCE_RANDOM, SOURCE_ALL, SOURCE_NONE };
 
 struct source_op {
 	uint64_t count, tag;
@@ -44,7 +43,7 @@ struct source {
 	/* A pattern: units of so many elements are non-zero. */
 	uint64_t unit, seed;
 	double density;
-	enum source_overlap overlap;
+	enum pattern_overlap overlap;
 };
 
 /*
@@ -62,7 +61,7 @@ struct source_pattern {
 	uint64_t bytes, unit, seed;
 	enum dtype dtype;
 	double density;
-	enum source_overlap overlap;
+	enum pattern_overlap overlap;
 };
 
 int source_pattern(struct source *s, const struct source_pattern *pattern, uint32_t world,

@@ -128,13 +128,7 @@ static int settings_check(void)
 		return cli_error(2, "--dtype is '%s': want f32, f16, bf16, f64, i32 or i64",
 		                 settings.dtype_text);
 	settings.dtype = (enum winnow_dtype)dtype;
-	if (strcmp(settings.overlap_text, "random") == 0)
-		settings.overlap = SOURCE_RANDOM;
-	else if (strcmp(settings.overlap_text, "all") == 0)
-		settings.overlap = SOURCE_ALL;
-	else if (strcmp(settings.overlap_text, "none") == 0)
-		settings.overlap = SOURCE_NONE;
-	else
+	if (!pattern_overlap_read(settings.overlap_text, &settings.overlap))
 		return cli_error(2, "--overlap is '%s': want random, all or none",
 		                 settings.overlap_text);
 	if (settings.plot != NULL &&

@@ -40,7 +40,7 @@ struct tune_settings {
 	/* Worked out. */
 	uint32_t aggregators; /* 0: not said */
 	enum winnow_dtype dtype;
-	enum source_overlap overlap;
+	enum pattern_overlap overlap;
 };
 
 /* One block size. All but `predicted` are means of an operation. */

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pattern.h - which parts of made-up gradients are non-zero: the same for winnow bench and winnow tune
+ *
+ * A tensor is cut into units, a worker has a share of them non-zero: any of them, each set as likely; the
+ * same on all workers; or neighbours, each worker others.
+ */
+#ifndef CLIENT_CLI_PATTERN_H
+#define CLIENT_CLI_PATTERN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum pattern_overlap { PATTERN_RANDOM, PATTERN_ALL, PATTERN_NONE, PATTERN_FILE /* bench's own */ };
+
+struct pattern {
+	uint64_t units, seed;
+	double density;
+	enum pattern_overlap overlap;
+	uint32_t world;
+};
+
+/* "random", "all" or "none". False: it is none of these. */
+bool pattern_overlap_read(const char *text, enum pattern_overlap *out);
+
+/* Sets `each` bits for every unit that `rank` has non-zero, of bits[0 .. total). */
+void pattern_bits(const struct pattern *pattern, uint32_t rank, uint64_t each, uint64_t total,
+                  uint64_t *bits);
+
+/* A number made of two, by which all that is random here is decided. */
+uint64_t pattern_hash(uint64_t a, uint64_t b);
+
+#endif /* CLIENT_CLI_PATTERN_H */
