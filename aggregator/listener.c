@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "aggregator/log.h"
+#include "aggregator/net/sockaddr.h"
 
 #define BACKLOG 1024
 #define TURN_MAX 16 /* connections taken before others on the loop have their turn */
@@ -34,8 +35,7 @@ static int take(const struct listener *listener, struct net_addr *from)
 
 	if (fd < 0)
 		return -errno;
-	*from = (struct net_addr){.ip = ntohl(address.sin_addr.s_addr),
-	                          .port = ntohs(address.sin_port)};
+	*from = net_of_sockaddr(&address);
 	return fd;
 }
 
@@ -134,11 +134,7 @@ static void polled(uv_poll_t *poll, int status, int events)
 
 static int socket_open(struct listener *listener)
 {
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(listener->address.ip),
-		.sin_port = htons(listener->address.port),
-	};
+	struct sockaddr_in address = net_sockaddr(&listener->address);
 	int on = 1;
 
 	listener->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -13,6 +13,7 @@
 
 #include "aggregator/jobs/crowd.h"
 #include "aggregator/listener.h"
+#include "aggregator/net/sockaddr.h"
 
 #define IDLE_S 10
 #define CONNECTION_BYTES 8192 /* of memory, for the head of a request and of its answer */
@@ -141,11 +142,7 @@ static char *sorry(void *unused)
 static void connection_new(void *context, int fd, const struct net_addr *from)
 {
 	struct http *http = context;
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(from->ip),
-		.sin_port = htons(from->port),
-	};
+	struct sockaddr_in address = net_sockaddr(from);
 
 	if (http->crowd.count == HTTP_CONNECTIONS_MAX)
 		crowd_out(http);

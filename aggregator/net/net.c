@@ -2,6 +2,7 @@
 /* net.c - back ends by name, and addresses as text */
 
 #include "aggregator/net/net.h"
+#include "aggregator/net/sockaddr.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -202,4 +203,21 @@ char *net_format(const struct net_addr *address, char *text)
 	sprintf(text, "%u.%u.%u.%u:%u", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255,
 	        address->port);
 	return text;
+}
+
+uint32_t net_route_mtu(const struct net_addr *to)
+{
+	struct sockaddr_in address = net_sockaddr(to);
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), value = 0, err = 0;
+	socklen_t size = sizeof(value);
+
+	if (fd < 0)
+		return 0;
+	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+		err = errno;
+	else if (getsockopt(fd, IPPROTO_IP, IP_MTU, &value, &size) != 0 || value <= 0)
+		value = 1500;
+	close(fd);
+	errno = err;
+	return err == 0 ? (uint32_t)value : 0;
 }

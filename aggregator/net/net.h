@@ -187,6 +187,9 @@ int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, str
  */
 int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, struct why *why);
 
+/* net_route_mtu - of the way to this address, as the kernel knows it; 0, and errno: there is no way. */
+uint32_t net_route_mtu(const struct net_addr *to);
+
 /* net_format - "10.0.0.1:5555" into `text` (at least 24 bytes); returns it. */
 char *net_format(const struct net_addr *address, char *text);
 

@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "aggregator/net/sockaddr.h"
 #include "aggregator/net/trouble.h"
 #include "aggregator/net/udp_socket.h"
 
@@ -181,8 +182,7 @@ static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
 
 		one->data = (const uint8_t *)net->rx_iovecs[i].iov_base + net->rx_offset;
 		one->bytes = left < net->rx_segment[i] ? left : net->rx_segment[i];
-		one->from.ip = ntohl(net->rx_from[i].sin_addr.s_addr);
-		one->from.port = ntohs(net->rx_from[i].sin_port);
+		one->from = net_of_sockaddr(&net->rx_from[i]);
 		one->local_ip = net->rx_local[i];
 		net->stats.received++;
 		net->stats.received_bytes += one->bytes;
@@ -370,9 +370,7 @@ static void sort_by_size(struct net *net, const struct net_out out[], uint32_t c
 
 static void send_one(struct net *net, const struct net_path *path, const struct net_out out[])
 {
-	net->to = (struct sockaddr_in){.sin_family = AF_INET,
-	                               .sin_addr.s_addr = htonl(path->to.ip),
-	                               .sin_port = htons(path->to.port)};
+	net->to = net_sockaddr(&path->to);
 	net->path = *path;
 	for (uint32_t i = 0; i < net->message_count; i++) {
 		if (send_message(net, &net->messages[i], out) == 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* udp_socket.c - see udp_socket.h */
 
+#include "aggregator/net/sockaddr.h"
 #include "aggregator/net/udp_socket.h"
 
 #include <arpa/inet.h>
@@ -84,18 +85,14 @@ static void set_options(int fd, const struct net_config *config, uint32_t *buffe
 static int bind_to(int fd, const struct net_config *config, struct net_addr *local, struct why *why)
 {
 	uint32_t ip = config->group_ip != 0 ? config->group_ip : config->local.ip;
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(ip),
-		.sin_port = htons(config->local.port),
-	};
+	struct sockaddr_in address =
+		net_sockaddr(&(struct net_addr){.ip = ip, .port = config->local.port});
 	socklen_t size = sizeof(address);
 
 	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
 	    getsockname(fd, (struct sockaddr *)&address, &size) != 0)
 		return explain(why, "cannot bind UDP", &config->local);
-	local->ip = ntohl(address.sin_addr.s_addr);
-	local->port = ntohs(address.sin_port);
+	*local = net_of_sockaddr(&address);
 	if (config->queue_count > 1 && set_steering(fd, config->queue_count) != 0)
 		return explain(why, "cannot steer datagrams of UDP", &config->local);
 	if (config->group_ip != 0 && set_group(fd, config) != 0)

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "bitmap/dtype.h"
+
 enum pattern_overlap { PATTERN_RANDOM, PATTERN_ALL, PATTERN_NONE, PATTERN_FILE /* bench's own */ };
 
 struct pattern {
@@ -26,6 +28,9 @@ bool pattern_overlap_read(const char *text, enum pattern_overlap *out);
 /* Sets `each` bits for every unit that `rank` has non-zero, of bits[0 .. total). */
 void pattern_bits(const struct pattern *pattern, uint32_t rank, uint64_t each, uint64_t total,
                   uint64_t *bits);
+
+/* tensor[index] = value, which every type holds: up to 256 either way. */
+void pattern_put(void *tensor, uint64_t index, enum dtype dtype, int value);
 
 /* A number made of two, by which all that is random here is decided. */
 uint64_t pattern_hash(uint64_t a, uint64_t b);

@@ -16,34 +16,12 @@
 #define BUFFER_BYTES (16u << 20)
 #define IDLE_US 50 /* the longest sleep where a queue must be polled */
 
-/* The MTU of the way to this address; 0, and errno: there is no way. */
-static uint32_t route_mtu(const struct net_addr *to)
-{
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(to->ip),
-		.sin_port = htons(to->port),
-	};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), value = 0, err = 0;
-	socklen_t size = sizeof(value);
-
-	if (fd < 0)
-		return 0;
-	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
-		err = errno;
-	else if (getsockopt(fd, IPPROTO_IP, IP_MTU, &value, &size) != 0 || value <= 0)
-		value = 1500;
-	close(fd);
-	errno = err;
-	return err == 0 ? (uint32_t)value : 0;
-}
-
 /* The least MTU of the ways to this aggregator: by which address it will be reached shows later. */
 static int probe_route(const struct comm_peer *peer, uint32_t *mtu, struct why *why)
 {
 	*mtu = UINT32_MAX;
 	for (uint32_t i = 0; i < peer->address_count; i++) {
-		uint32_t one = route_mtu(&peer->addresses[i]);
+		uint32_t one = net_route_mtu(&peer->addresses[i]);
 
 		if (one != 0 && one < *mtu)
 			*mtu = one;

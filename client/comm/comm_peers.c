@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "aggregator/net/sockaddr.h"
 #include "client/comm/comm.h"
 
 static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const char *reason,
@@ -67,11 +68,7 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
 	const struct net_addr *to = &peer->addresses[peer->address_at];
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(to->ip),
-		.sin_port = htons(to->port),
-	};
+	struct sockaddr_in address = net_sockaddr(to);
 	uint64_t left_us = peer->connect_until_us > now_us ? peer->connect_until_us - now_us : 0;
 	int on = 1;
 

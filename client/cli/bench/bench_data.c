@@ -95,53 +95,6 @@ static int value_at(const struct bench_data *data, uint32_t rank, uint64_t index
 	return value >= 0 ? value + 1 : value;
 }
 
-static uint16_t half_of(int value) /* exact: |value| <= 2048 */
-{
-	uint32_t sign = value < 0 ? 0x8000 : 0, exponent = 15;
-	uint32_t magnitude = (uint32_t)abs(value);
-
-	if (magnitude == 0)
-		return (uint16_t)sign;
-	while (magnitude >= 2u << (exponent - 15))
-		exponent++;
-	return (uint16_t)(sign | exponent << 10 | ((magnitude << 10 >> (exponent - 15)) & 1023));
-}
-
-static uint16_t bfloat_of(int value)
-{
-	float single = (float)value;
-	uint32_t bits;
-
-	memcpy(&bits, &single, sizeof(bits));
-	return (uint16_t)(bits >> 16);
-}
-
-static void put(const struct bench_data *data, uint64_t index, int value)
-{
-	void *tensor = data->tensor;
-
-	switch (data->settings->dtype) {
-	case WINNOW_F32:
-		((float *)tensor)[index] = (float)value;
-		break;
-	case WINNOW_F16:
-		((uint16_t *)tensor)[index] = half_of(value);
-		break;
-	case WINNOW_BF16:
-		((uint16_t *)tensor)[index] = bfloat_of(value);
-		break;
-	case WINNOW_F64:
-		((double *)tensor)[index] = value;
-		break;
-	case WINNOW_I32:
-		((int32_t *)tensor)[index] = value;
-		break;
-	case WINNOW_I64:
-		((int64_t *)tensor)[index] = value;
-		break;
-	}
-}
-
 struct bench_data *bench_data_make(const struct bench_settings *settings, uint64_t count,
                                    double density)
 {
@@ -173,7 +126,8 @@ struct bench_data *bench_data_make(const struct bench_settings *settings, uint64
 	own = data->bits + settings->rank * data->words;
 	for (uint64_t i = 0; i < count; i++)
 		if (has(own, i / data->block_elems))
-			put(data, i, value_at(data, (uint32_t)settings->rank, i));
+			pattern_put(data->tensor, i, (enum dtype)settings->dtype,
+			            value_at(data, (uint32_t)settings->rank, i));
 	return data;
 }
 

@@ -26,22 +26,10 @@
 /* The MTU of our end of the way; 0: no way. */
 static int route_mtu(const char *address)
 {
-	struct sockaddr_in to = {.sin_family = AF_INET};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), mtu = 0;
-	socklen_t size = sizeof(mtu);
-	struct why why;
 	struct net_addr found;
+	struct why why;
 
-	if (fd >= 0 && net_resolve(address, &found, &why) == 0) {
-		to.sin_addr.s_addr = htonl(found.ip);
-		to.sin_port = htons(found.port);
-		if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) != 0 ||
-		    getsockopt(fd, IPPROTO_IP, IP_MTU, &mtu, &size) != 0)
-			mtu = 0;
-	}
-	if (fd >= 0)
-		close(fd);
-	return mtu;
+	return net_resolve(address, &found, &why) == 0 ? (int)net_route_mtu(&found) : 0;
 }
 
 /* The median time of the smallest allreduce there is: a round trip and what both ends do. */

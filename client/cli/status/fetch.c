@@ -14,6 +14,7 @@
 
 #include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
+#include "aggregator/net/sockaddr.h"
 
 #define STOP_CHECK_MS 100
 #define CHUNK_BYTES 65536
@@ -36,14 +37,14 @@ static void call_end(struct call *call, const char *why)
 
 static void call_start(struct call *call)
 {
-	struct sockaddr_in in = {.sin_family = AF_INET};
+	struct sockaddr_in in;
 	struct net_addr to;
 
 	if (net_resolve(call->fetch->address, &to, &call->fetch->why) != 0)
 		return;
 	/* 0 is what a daemon listens on when it listens everywhere. */
-	in.sin_addr.s_addr = htonl(to.ip != 0 ? to.ip : INADDR_LOOPBACK);
-	in.sin_port = htons(to.port);
+	to.ip = to.ip != 0 ? to.ip : INADDR_LOOPBACK;
+	in = net_sockaddr(&to);
 	call->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (call->fd < 0)
 		why_set(&call->fetch->why, 0, "cannot make a connection: %s", strerror(errno));

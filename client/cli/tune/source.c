@@ -177,31 +177,6 @@ int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bi
 	return why_set(why, 1, "cannot use %s: %s", s->traces[rank]->path, why->text);
 }
 
-/* One, in every type. */
-static void one_put(void *tensor, uint64_t index, enum dtype dtype)
-{
-	switch (dtype) {
-	case DTYPE_F32:
-		((float *)tensor)[index] = 1;
-		break;
-	case DTYPE_F16:
-		((uint16_t *)tensor)[index] = 0x3c00;
-		break;
-	case DTYPE_BF16:
-		((uint16_t *)tensor)[index] = 0x3f80;
-		break;
-	case DTYPE_F64:
-		((double *)tensor)[index] = 1;
-		break;
-	case DTYPE_I32:
-		((int32_t *)tensor)[index] = 1;
-		break;
-	case DTYPE_I64:
-		((int64_t *)tensor)[index] = 1;
-		break;
-	}
-}
-
 static void *tensor_of_bits(const struct source *s, uint32_t op, const uint64_t *bits)
 {
 	const struct source_op *o = &s->ops[op];
@@ -213,7 +188,7 @@ static void *tensor_of_bits(const struct source *s, uint32_t op, const uint64_t 
 	memset(tensor, 0, bytes);
 	for (uint64_t bit = 0; bit < source_bit_count(s, op); bit++)
 		if (bits[bit / 64] >> (bit % 64) & 1)
-			one_put(tensor, bit * s->fine, o->dtype);
+			pattern_put(tensor, bit * s->fine, o->dtype, 1);
 	return tensor;
 }
 
