@@ -185,15 +185,14 @@ int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, struct w
 		return 0;
 	}
 	if (granted < others + CONNECTIONS_MIN)
-		return why_set(
-			why, -EMFILE,
-			"%u descriptors may be open, at least %u are needed: raise ulimit -n "
-			"(LimitNOFILE)",
-			granted, others + CONNECTIONS_MIN);
+		return why_set(why, -EMFILE,
+		               "%u descriptors may be open, at least %u are needed: raise ulimit "
+		               "-n (LimitNOFILE)",
+		               granted, others + CONNECTIONS_MIN);
 	*out = granted - others;
 	log_event("warn",
-	          "event=few_descriptors limit=%u connections_max=%u wanted=%u text=\"raise "
-	          "ulimit -n (LimitNOFILE), or lower --connections-max\"",
+	          "event=few_descriptors limit=%u connections_max=%u wanted=%u text=\"raise ulimit "
+	          "-n (LimitNOFILE), or lower --connections-max\"",
 	          granted, *out, wanted);
 	return 0;
 }

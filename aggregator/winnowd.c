@@ -117,10 +117,10 @@ static const struct options options = {
 	.program = "winnowd",
 	.usage = "[--config FILE] [--listen ADDR:PORT] (--key-file FILE | --insecure-no-key) [...]",
 	.about = "The aggregator: adds the non-zero blocks that workers send, and streams the sums "
-		 "back.",
+                 "back.",
 	.examples = "  winnowd --insecure-no-key\n"
 		    "  winnowd --listen 10.0.0.1:5555 --key-file /etc/winnow/keys --metrics "
-		    "127.0.0.1:9555\n",
+                    "127.0.0.1:9555\n",
 	.list = list,
 	.section = "winnowd",
 	.file_option = "config",
@@ -306,8 +306,8 @@ static int sweep(struct why *why)
 			return swept;
 		if (swept > 0)
 			log_event("info",
-			          "event=swept device=%s text=\"took an XDP program off that "
-			          "a winnowd before this one has left\"",
+			          "event=swept device=%s text=\"took an XDP program off that a "
+			          "winnowd before this one has left\"",
 			          name);
 	}
 	return 0;
@@ -361,20 +361,18 @@ static void say_ready(const struct control_config *config, const struct data_con
 	unsigned long long wanted = settings.buffer_bytes;
 	char text[24];
 
-	log_event(
-		"info",
-		"event=ready version=%s listen=%s datapath=%s xdp=\"%s\" threads=%u isa=%s keys=%s "
-		"rcvbuf=%u",
-		WINNOW_VERSION, net_format(&config->listen, text),
-		config->offload != NULL ? "xdp" : data->backend->name,
-		offload_describe(config->offload), config->jobs.threads, bitmap_best()->name,
-		config->jobs.keys != NULL ? "yes" : "no", config->jobs.rcvbuf_bytes);
+	log_event("info",
+	          "event=ready version=%s listen=%s datapath=%s xdp=\"%s\" threads=%u isa=%s "
+	          "keys=%s rcvbuf=%u",
+	          WINNOW_VERSION, net_format(&config->listen, text),
+	          config->offload != NULL ? "xdp" : data->backend->name,
+	          offload_describe(config->offload), config->jobs.threads, bitmap_best()->name,
+	          config->jobs.keys != NULL ? "yes" : "no", config->jobs.rcvbuf_bytes);
 	if (data->port == NULL && config->jobs.rcvbuf_bytes < wanted)
-		log_event(
-			"warn",
-			"event=small_buffers rcvbuf=%u wanted=%llu text=\"the kernel grants less: "
-			"sysctl -w net.core.rmem_max=%llu net.core.wmem_max=%llu\"",
-			config->jobs.rcvbuf_bytes, wanted, wanted, wanted);
+		log_event("warn",
+		          "event=small_buffers rcvbuf=%u wanted=%llu text=\"the kernel grants "
+		          "less: sysctl -w net.core.rmem_max=%llu net.core.wmem_max=%llu\"",
+		          config->jobs.rcvbuf_bytes, wanted, wanted, wanted);
 	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config->listen, text));
 }
 

@@ -77,17 +77,16 @@ static bool may_use_pointers(void)
 static int explain_load(struct why *why, int status)
 {
 	if (status == -EPERM || status == -ENOSYS || (status == -EACCES && !may_use_pointers()))
-		return why_set(
-			why, -EPERM,
-			"the kernel does not let us load an XDP program: it takes root, or the "
-			"capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN%s",
-			status == -EACCES ? "" : ", and seccomp must let bpf() through");
+		return why_set(why, -EPERM,
+		               "the kernel does not let us load an XDP program: it takes root, or "
+		               "the capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN%s",
+		               status == -EACCES ? "" : ", and seccomp must let bpf() through");
 	if (status == -ENOMEM)
 		return why_set(why, status, "not enough memory for the XDP program's slots");
-	return why_set(why, -EOPNOTSUPP,
-	               "this kernel does not take the XDP program (5.18 is the first that can): "
-	               "%s%s%s",
-	               strerror(-status), said[0] != '\0' ? "; " : "", said);
+	return why_set(
+		why, -EOPNOTSUPP,
+		"this kernel does not take the XDP program (5.18 is the first that can): %s%s%s",
+		strerror(-status), said[0] != '\0' ? "; " : "", said);
 }
 
 /* ---- attaching ---- */

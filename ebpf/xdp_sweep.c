@@ -49,9 +49,8 @@ int xdp_sweep(const char *device, struct why *why)
 	err = bpf_xdp_detach(index, 0, NULL);
 	if (err == 0)
 		return 1;
-	return why_set(
-		why, err,
-		"%s still has the XDP program of a winnowd before this one, and it cannot be taken "
-		"off: %s: ip link set dev %s xdp off",
-		device, strerror(-err), device);
+	return why_set(why, err,
+	               "%s still has the XDP program of a winnowd before this one, and it cannot "
+	               "be taken off: %s: ip link set dev %s xdp off",
+	               device, strerror(-err), device);
 }

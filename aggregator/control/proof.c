@@ -135,8 +135,7 @@ static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 		if (err != 0)
 			why_set(why, err,
 			        "key file %s, line %u: want \"JOB KEY\" or \"KEY\", the key at "
-			        "least "
-			        "%d characters",
+			        "least %d characters",
 			        path, number, PROOF_KEY_TEXT_MIN);
 	}
 	sodium_memzero(line, sizeof(line));

@@ -122,8 +122,8 @@ static void job_times(FILE *out, const struct snapshot *now)
 		}
 		count += job->times[CHANNEL_TIMES];
 		fprintf(out,
-		        "winnow_allreduce_duration_seconds_bucket{job=\"%s\",le=\"+Inf\"} "
-		        "%" PRIu64 "\n",
+		        "winnow_allreduce_duration_seconds_bucket{job=\"%s\",le=\"+Inf\"} %" PRIu64
+		        "\n",
 		        name, count);
 		fprintf(out, "winnow_allreduce_duration_seconds_sum{job=\"%s\"} %.6f\n", name,
 		        (double)job->times_us / 1e6);

@@ -47,15 +47,14 @@ static const struct options options = {
 	.program = "winnow colocate",
 	.usage = "--hosts HOST,HOST,.. [...] -- COMMAND [ARGUMENT..]",
 	.about = "Give it on every host: starts an aggregator on this host and COMMAND beside it, "
-		 "with "
-		 "WINNOW_AGGREGATORS,\nRANK, LOCAL_RANK, GROUP_RANK (the host), WORLD_SIZE, "
-		 "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT\n(29500, if not set) for a job of "
-		 "all hosts. The aggregator ends when COMMAND has, and all others are\ndone with "
-		 "it. WINNOW_KEY_FILE, WINNOW_KEY or WINNOW_INSECURE_NO_KEY=1 hold for both, and "
-		 "WINNOW_CONFIG\nfor the aggregator. Exit status: that of COMMAND.",
+                 "with WINNOW_AGGREGATORS,\nRANK, LOCAL_RANK, GROUP_RANK (the host), WORLD_SIZE, "
+                 "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT\n(29500, if not set) for a job of "
+                 "all hosts. The aggregator ends when COMMAND has, and all others are\ndone with "
+                 "it. WINNOW_KEY_FILE, WINNOW_KEY or WINNOW_INSECURE_NO_KEY=1 hold for both, and "
+                 "WINNOW_CONFIG\nfor the aggregator. Exit status: that of COMMAND.",
 	.examples = "  winnow colocate --hosts node0,node1,node2,node3 -- python3 train.py\n"
 		    "  srun -N 4 winnow colocate --hosts node0,node1,node2,node3 --per-host 8 -- "
-		    "python3 train.py\n",
+                    "python3 train.py\n",
 	.list = list,
 	.section = "colocate",
 };

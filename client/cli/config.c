@@ -14,18 +14,16 @@ static char dump_option[] = "--dump-config";
 
 static void help(FILE *out)
 {
-	fprintf(out,
-	        "usage: winnow config dump [COMMAND [its options]]\n\n"
-	        "Prints every option with its value and where that is from: command line, a "
-	        "variable of the\nenvironment, a file, or the default. COMMAND is bench, tune, "
-	        "run, "
-	        "colocate, status, top, doctor, trace or winnowd; without it,\nall of winnow's. "
-	        "What is "
-	        "printed for winnowd is a file for its --config; keys are not shown.\n\n"
-	        "examples:\n"
-	        "  winnow config dump\n"
-	        "  winnow config dump bench --size 1M\n"
-	        "  winnow config dump winnowd --config /etc/winnow.ini\n");
+	fprintf(out, "usage: winnow config dump [COMMAND [its options]]\n\n"
+	             "Prints every option with its value and where that is from: command line, a "
+	             "variable of the\nenvironment, a file, or the default. COMMAND is bench, "
+	             "tune, run, colocate, status, top, doctor, trace or winnowd; without it,\nall "
+	             "of winnow's. What is printed for winnowd is a file for its --config; keys "
+	             "are not shown.\n\n"
+	             "examples:\n"
+	             "  winnow config dump\n"
+	             "  winnow config dump bench --size 1M\n"
+	             "  winnow config dump winnowd --config /etc/winnow.ini\n");
 }
 
 static int dump_all(void)

@@ -16,8 +16,7 @@ int cli_key(int argc, char **argv)
 	(void)argv;
 	if (argc > 1) {
 		printf("usage: winnow key > FILE\n\nPrints a new job key. FILE then serves winnowd "
-		       "and "
-		       "the workers as --key-file; keep it from other people's eyes: chmod 600 "
+		       "and the workers as --key-file; keep it from other people's eyes: chmod 600 "
 		       "FILE.\n");
 		return argc == 2 ? 0 : 2;
 	}

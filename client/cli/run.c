@@ -41,10 +41,10 @@ static const struct options options = {
 	.program = "winnow run",
 	.usage = "[-n N] [...] -- COMMAND [ARG..]",
 	.about = "Starts N processes of COMMAND on this machine with RANK, LOCAL_RANK, GROUP_RANK, "
-		 "WORLD_SIZE,\nLOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS, "
-		 "and OMP_NUM_THREADS if it is not set.\nWhen one fails the others are ended, and "
-		 "the exit status is that of the first that failed: 128 and the\nsignal, if it was "
-		 "one.",
+                 "WORLD_SIZE,\nLOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS, "
+                 "and OMP_NUM_THREADS if it is not set.\nWhen one fails the others are ended, and "
+                 "the exit status is that of the first that failed: 128 and the\nsignal, if it was "
+                 "one.",
 	.examples = "  winnow run -n 4 -- python3 train.py\n"
 		    "  winnow run -n 2 --aggregators 10.0.0.1:5555 -- python3 train.py\n",
 	.list = list,

@@ -41,9 +41,9 @@ static const struct options options = {
 	.program = "winnow trace",
 	.usage = "[start FOLDER | stop] [...]",
 	.about = "Asks the workers of running jobs on this machine to record which parts of their "
-		 "tensors are\nnon-zero, for winnow tune, as WINNOW_TRACE=FOLDER does from a job's "
-		 "start. Without start or stop:\nshows the workers. One's own only, and as root "
-		 "everybody's. A job on several machines: on each.",
+                 "tensors are\nnon-zero, for winnow tune, as WINNOW_TRACE=FOLDER does from a job's "
+                 "start. Without start or stop:\nshows the workers. One's own only, and as root "
+                 "everybody's. A job on several machines: on each.",
 	.examples = "  winnow trace\n"
 		    "  winnow trace start /tmp/t --job train1; sleep 60; winnow trace stop\n"
 		    "  winnow tune /tmp/t\n",
@@ -263,9 +263,8 @@ static int judge(void)
 	if (count == 0 && settings.job != NULL)
 		return cli_error(1, "no worker of this job is on this machine: %s", settings.job);
 	if (count == 0)
-		return cli_error(
-			1, "no worker of a running job is on this machine, or in this network "
-			   "namespace");
+		return cli_error(1, "no worker of a running job is on this machine, or in this "
+		                    "network namespace");
 	return status;
 }
 

@@ -147,17 +147,16 @@ static int check_af_xdp(const struct device_port *port, const char *driver, stru
 	if (!rte_eal_has_hugepages())
 		return why_set(why, -EINVAL,
 		               "port %s: AF_XDP needs huge pages: sysctl vm.nr_hugepages=300, and "
-		               "--in-memory "
-		               "in place of --no-huge",
+		               "--in-memory in place of --no-huge",
 		               port->name);
 	if (queues <= port->rx_queues)
 		return 0;
 	if_indextoname(port->if_index, name);
-	return why_set(
-		why, -EINVAL,
-		"port %s: %s has %u receive queues and %u of them would be heard: ethtool -L %s "
-		"combined %u (or rx %u), or more --threads and queue_count",
-		port->name, name, queues, port->rx_queues, name, port->rx_queues, port->rx_queues);
+	return why_set(why, -EINVAL,
+	               "port %s: %s has %u receive queues and %u of them would be heard: ethtool "
+	               "-L %s combined %u (or rx %u), or more --threads and queue_count",
+	               port->name, name, queues, port->rx_queues, name, port->rx_queues,
+	               port->rx_queues);
 }
 
 static int port_set_up(struct device_port *port, struct why *why)
@@ -268,11 +267,10 @@ static void ask_for_single_frames(struct device_port *port)
 	port->single_fd = kernel_single_frames(port->if_index);
 	if_indextoname(port->if_index, name);
 	if (port->single_fd >= 0)
-		device_log(
-			&device, "info",
-			"port %s: %s is a veth: an XDP program that lets everything pass has its "
-			"other end cut super-packets",
-			port->name, name);
+		device_log(&device, "info",
+		           "port %s: %s is a veth: an XDP program that lets everything pass has "
+		           "its other end cut super-packets",
+		           port->name, name);
 	else if (port->single_fd != -ENOTSUP && port->single_fd != -EBUSY)
 		device_log(&device, "warn",
 		           "port %s: %s is a veth, and no XDP program can be put there (%s), so "

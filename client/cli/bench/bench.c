@@ -87,7 +87,7 @@ static const struct options options = {
 	.about = "Measures allreduce: time, bytes on the wire, and how far from the bound.",
 	.examples = "  winnow bench --local 4 --density 1,0.1,0.01 --check\n"
 		    "  winnow bench --aggregator 10.0.0.1:5555 --job b1 --rank 0 --world 4 --rate "
-		    "10G\n",
+                    "10G\n",
 	.list = list,
 	.section = "bench",
 	.file_option = "config",

@@ -93,8 +93,7 @@ void bench_print_foot(const struct bench_settings *settings, const struct bench_
 	if (!prints(settings))
 		return;
 	printf("# time: median of %llu, sent and received: this worker's Ethernet bytes an "
-	       "iteration; "
-	       "saving: against a ring's\n",
+	       "iteration; saving: against a ring's\n",
 	       (unsigned long long)row->iters);
 	printf("# datagrams of %u bytes, window %u frames, %u channel%s, results by %s\n",
 	       row->payload, row->window, row->channels, row->channels == 1 ? "" : "s",
@@ -128,7 +127,7 @@ static json_t *row_json(const struct bench_settings *settings, const struct benc
 	                  row->time_us_median, "p99", row->time_us_p99, "max", row->time_us_max);
 	json_t *object = json_pack(
 		"{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:I, s:o, s:f, s:f, s:f, s:f, "
-		"s:f, s:b, s:I, s:i, s:i, s:i, s:i, s:I}",
+	        "s:f, s:b, s:I, s:i, s:i, s:i, s:i, s:I}",
 		"world", (json_int_t)settings->world, "rank", (json_int_t)settings->rank, "bytes",
 		(json_int_t)row->bytes, "count", (json_int_t)row->count, "block",
 		(json_int_t)settings->block, "density", row->density, "union", row->union_density,

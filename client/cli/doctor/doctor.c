@@ -35,8 +35,8 @@ static const struct options options = {
 	.program = "winnow doctor",
 	.usage = "[--aggregator HOST:PORT] [--device IFACE] [...]",
 	.about = "Looks for what makes Winnow slow or stops it on this machine, and says how to "
-		 "mend it. It changes\nnothing. Exit status: 0 nothing has failed, 1 something "
-		 "that is needed does not work, 2 wrong usage.",
+                 "mend it. It changes\nnothing. Exit status: 0 nothing has failed, 1 something "
+                 "that is needed does not work, 2 wrong usage.",
 	.examples = "  winnow doctor\n"
 		    "  winnow doctor --aggregator 10.0.0.1:5555 --key-file /etc/winnow.key\n",
 	.list = list,

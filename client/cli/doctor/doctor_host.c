@@ -44,12 +44,11 @@ static void check_cpu(struct doctor *doctor)
 	if (strcmp(isa, "scalar") != 0) {
 		doctor_add(doctor, DOCTOR_OK, "cpu", "%ld CPUs, uses %s", cpus, isa);
 	} else {
-		check = doctor_add(doctor, DOCTOR_WARN, "cpu",
-		                   "%ld CPUs; no AVX2 and F16C in use: scanning and adding are "
-		                   "slower",
-		                   cpus);
-		doctor_fix(check, "in a virtual machine choose the host's CPU model; look at "
-		                  "WINNOW_ISA");
+		check = doctor_add(
+			doctor, DOCTOR_WARN, "cpu",
+			"%ld CPUs; no AVX2 and F16C in use: scanning and adding are slower", cpus);
+		doctor_fix(check,
+		           "in a virtual machine choose the host's CPU model; look at WINNOW_ISA");
 	}
 }
 

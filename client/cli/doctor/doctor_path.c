@@ -95,17 +95,14 @@ static void report_multicast(struct doctor *doctor, const char *address,
 
 	if (stats->multicast > 0) {
 		doctor_add(doctor, DOCTOR_OK, "multicast",
-		           "%s: its probe arrives: results are sent "
-		           "once",
-		           address);
+		           "%s: its probe arrives: results are sent once", address);
 		return;
 	}
 	check = doctor_add(doctor, DOCTOR_WARN, "multicast",
 	                   "%s: no probe arrived: every worker gets its own copy of each result",
 	                   address);
-	doctor_fix(check,
-	           "the VLAN needs IGMP snooping with a querier, or flooding; is --multicast "
-	           "off on winnowd, or 239.77.0.0/16 filtered?");
+	doctor_fix(check, "the VLAN needs IGMP snooping with a querier, or flooding; is "
+	                  "--multicast off on winnowd, or 239.77.0.0/16 filtered?");
 }
 
 /* The library's line begins with "aggregator HOST:PORT: ", which we say ourselves. */
@@ -144,17 +141,15 @@ static void try_job(struct doctor *doctor, const char *address, struct winnow_co
 		return;
 	}
 	lossy = stats.retransmits * 100 > stats.sent_packets;
-	check = doctor_add(
-		doctor, lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
-		"%s: joined; 1 MB summed, %llu of %llu packets sent again; smallest allreduce "
-		"%.0f us%s",
-		address, (unsigned long long)stats.retransmits,
-		(unsigned long long)stats.sent_packets, median_us,
-		stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
+	check = doctor_add(doctor, lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
+	                   "%s: joined; 1 MB summed, %llu of %llu packets sent again; smallest "
+	                   "allreduce %.0f us%s",
+	                   address, (unsigned long long)stats.retransmits,
+	                   (unsigned long long)stats.sent_packets, median_us,
+	                   stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
 	if (lossy)
-		doctor_fix(check,
-		           "packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and the "
-		           "buffers above, on both hosts");
+		doctor_fix(check, "packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and "
+		                  "the buffers above, on both hosts");
 	report_size(doctor, address, &stats);
 	report_multicast(doctor, address, &stats);
 }

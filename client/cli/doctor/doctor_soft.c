@@ -62,8 +62,7 @@ static void check_nccl(struct doctor *doctor)
 
 	if (library == NULL) {
 		doctor_add(doctor, DOCTOR_ABSENT, "nccl",
-		           "no libnccl.so.2 on the library path "
-		           "(PyTorch may bring its own)");
+		           "no libnccl.so.2 on the library path (PyTorch may bring its own)");
 		return;
 	}
 	*(void **)&get_version = dlsym(library, "ncclGetVersion");
@@ -130,7 +129,7 @@ static void check_python(struct doctor *doctor)
 		"try:\n"
 		"  import torch\n"
 		"  print('torch', torch.__version__, 'cuda', torch.version.cuda, 'gpus', "
-		"torch.cuda.device_count(), 'distributed', torch.distributed.is_available())\n"
+	        "torch.cuda.device_count(), 'distributed', torch.distributed.is_available())\n"
 		"except Exception as e: print('-', type(e).__name__, str(e)[:80])\n"
 		"try:\n"
 		"  import winnow\n"

@@ -40,11 +40,9 @@ static const struct option list[] = {
 static const struct options options = {
 	.program = "winnow status",
 	.usage = "[HOST:PORT..] [...]",
-	.about =
-		"Shows jobs, workers that keep others waiting, and losses of aggregators, asked at "
-		"their --metrics address.\nExit status: 0 healthy, 1 degraded, 2 unreachable (or "
-		"wrong "
-		"usage); of several, the worst.",
+	.about = "Shows jobs, workers that keep others waiting, and losses of aggregators, asked "
+                 "at their --metrics address.\nExit status: 0 healthy, 1 degraded, 2 unreachable "
+                 "(or wrong usage); of several, the worst.",
 	.examples = "  winnow status\n"
 		    "  winnow status 10.0.0.1:9555 10.0.0.2:9555 --late 30s\n"
 		    "  winnow status --alive --quiet        # HEALTHCHECK of a container\n",

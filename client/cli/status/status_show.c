@@ -294,11 +294,10 @@ static void show_notes(const struct status_target *target, uint32_t width, FILE 
 		line(out, width, text);
 	}
 	if (report->unsent + report->send_errors > 0) {
-		snprintf(
-			text, sizeof(text),
-			"  not sent: %.0f datagrams that the system refused, %.0f given up because "
-			"the network stayed full",
-			report->send_errors, report->unsent);
+		snprintf(text, sizeof(text),
+		         "  not sent: %.0f datagrams that the system refused, %.0f given up "
+		         "because the network stayed full",
+		         report->send_errors, report->unsent);
 		line(out, width, text);
 	}
 	if (report->log_lines_lost > 0) {

@@ -48,7 +48,7 @@ static const struct options options = {
 	.program = "winnow top",
 	.usage = "[HOST:PORT..] [...]",
 	.about = "Shows jobs of aggregators live: operations, bytes and packets a second. q or ^C "
-		 "ends it.\nWhere stdout is no terminal it prints a line a job, again and again.",
+                 "ends it.\nWhere stdout is no terminal it prints a line a job, again and again.",
 	.examples = "  winnow top\n"
 		    "  winnow top 10.0.0.1:9555 10.0.0.2:9555 --interval 5\n"
 		    "  winnow top --count 60 >minute.txt\n",

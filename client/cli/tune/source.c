@@ -58,13 +58,12 @@ static int file_op(struct source *s, uint32_t op, struct why *why)
 		if (rank == 0)
 			first = npy;
 		if (npy.count != first.count || npy.dtype != first.dtype)
-			return why_set(
-				why, 1,
-				"%s has %llu elements of %s and %s %llu of %s: the workers of an "
-				"operation have the same",
-				s->paths[(uint64_t)op * s->world], (unsigned long long)first.count,
-				dtype_name(first.dtype), path, (unsigned long long)npy.count,
-				dtype_name(npy.dtype));
+			return why_set(why, 1,
+			               "%s has %llu elements of %s and %s %llu of %s: the workers "
+			               "of an operation have the same",
+			               s->paths[(uint64_t)op * s->world],
+			               (unsigned long long)first.count, dtype_name(first.dtype),
+			               path, (unsigned long long)npy.count, dtype_name(npy.dtype));
 	}
 	s->ops[op] = (struct source_op){
 		.count = first.count,
@@ -82,11 +81,10 @@ int source_files(struct source *s, const char **paths, uint32_t count, uint32_t 
 
 	*s = (struct source){.world = world != 0 ? world : count, .fine = 1};
 	if (s->world == 0 || count % s->world != 0)
-		return why_set(
-			why, 2,
-			"%u files cannot be shared among %u workers: give a file for each worker, "
-			"step by step",
-			count, s->world);
+		return why_set(why, 2,
+		               "%u files cannot be shared among %u workers: give a file for each "
+		               "worker, step by step",
+		               count, s->world);
 	s->op_count = count / s->world;
 	s->ops = calloc(s->op_count, sizeof(*s->ops));
 	s->paths = calloc(count, sizeof(*s->paths));

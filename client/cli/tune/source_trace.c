@@ -233,8 +233,7 @@ static void ops_fill(struct source *s)
 	if (s->op_count < file->count && s->note[0] == '\0')
 		snprintf(s->note, sizeof(s->note),
 		         "%u of worker 0's %u operations are not in all workers' traces and are "
-		         "left "
-		         "out",
+		         "left out",
 		         file->count - s->op_count, file->count);
 }
 

@@ -79,8 +79,8 @@ static const struct options options = {
 	.program = "winnow tune",
 	.usage = "[FILE.npy.. | FOLDER] [...]",
 	.about = "Shows what each block size would put on the wire and take, and which is best. "
-		 "FILE..: gradients,\na .npy for each worker (and then for the next step). FOLDER: "
-		 "what a job with WINNOW_TRACE=FOLDER has\nrecorded. Neither: a pattern.",
+                 "FILE..: gradients,\na .npy for each worker (and then for the next step). FOLDER: "
+                 "what a job with WINNOW_TRACE=FOLDER has\nrecorded. Neither: a pattern.",
 	.examples = "  winnow tune grad.0.npy grad.1.npy grad.2.npy grad.3.npy --rate 10G\n"
 		    "  WINNOW_TRACE=/tmp/t python3 train.py; winnow tune /tmp/t --plot curve.svg\n"
 		    "  winnow tune --density 0.01 --unit 128 --world 8 --local 8\n",

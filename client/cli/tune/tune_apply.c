@@ -139,8 +139,7 @@ int tune_apply(const struct tune *tune)
 
 	if (status == 0 && !tune->settings->json)
 		printf("Applied: %s says block = %u; jobs that start from now on use it, those "
-		       "that "
-		       "run keep theirs\n",
+		       "that run keep theirs\n",
 		       path, tune->rows[tune->best].block);
 	return status;
 }

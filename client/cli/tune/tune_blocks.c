@@ -84,8 +84,8 @@ static int blocks_read(struct tune *tune, const char *text)
 		if (end == at || at[0] == '-' || (*end != ',' && *end != '\0') || block == 0 ||
 		    block > WIRE_BLOCK_ELEMS_MAX)
 			return cli_error(2,
-			                 "--blocks is '%s': want sizes in elements, 1 to %d, "
-			                 "such as 32,64,128",
+			                 "--blocks is '%s': want sizes in elements, 1 to %d, such "
+			                 "as 32,64,128",
 			                 text, WIRE_BLOCK_ELEMS_MAX);
 		if (tune->block_count == TUNE_BLOCKS_MAX)
 			return cli_error(2, "--blocks has more than %d sizes", TUNE_BLOCKS_MAX);

@@ -67,8 +67,8 @@ static void compare(const struct tune *tune, uint32_t other, struct lines *lines
 	double maps = ((double)b.map_bytes - (double)a.map_bytes) / whole;
 
 	say(lines,
-	    "  block %u takes %+.1f %%: blocks and the zeros in them %+.1f, headers %+.1f, "
-	    "bitmaps %+.1f\n",
+	    "  block %u takes %+.1f %%: blocks and the zeros in them %+.1f, headers %+.1f, bitmaps "
+	    "%+.1f\n",
 	    row->block, (row->time_s / best->time_s - 1) * 100, data, heads, maps);
 }
 
@@ -103,8 +103,8 @@ static void explain_choice(const struct tune *tune, struct lines *lines)
 		    least->block, (1 - least->time_s / best->time_s) * 100);
 	else
 		say(lines,
-		    "  block %u is %.1f %% better, but of what is within %.0f %% the larger "
-		    "costs less CPU time\n",
+		    "  block %u is %.1f %% better, but of what is within %.0f %% the larger costs "
+		    "less CPU time\n",
 		    least->block, (1 - least->time_s / best->time_s) * 100, (TUNE_NEAR - 1) * 100);
 }
 
@@ -124,16 +124,16 @@ void tune_reasons(const struct tune *tune, char *text, size_t room)
 		compare(tune, other, &lines);
 	explain_choice(tune, &lines);
 	if (best->d > 0.95)
-		say(&lines, "  the gradients are dense: hardly any block is zero, whatever its "
-		            "size\n");
+		say(&lines,
+		    "  the gradients are dense: hardly any block is zero, whatever its size\n");
 	if (tune->settings->local != 0 && fastest->measured_s * 1.05 < best->measured_s)
 		say(&lines,
-		    "  on this machine block %u was faster by %.0f %%: its CPUs decide, "
-		    "not a link\n",
+		    "  on this machine block %u was faster by %.0f %%: its CPUs decide, not a "
+		    "link\n",
 		    fastest->block, (best->measured_s / fastest->measured_s - 1) * 100);
 	if (tune->ring_s > 0 && tune->ring_s < best->time_s)
 		say(&lines,
-		    "  a ring would take %.0f %% of that: few zeros, few workers, or an "
-		    "aggregator with a port no faster than theirs\n",
+		    "  a ring would take %.0f %% of that: few zeros, few workers, or an aggregator "
+		    "with a port no faster than theirs\n",
 		    100 * tune->ring_s / best->time_s);
 }
