@@ -73,72 +73,50 @@ int option_count(const char *text, uint64_t *out)
 
 int option_flag(const char *text, bool *out)
 {
-	static const char *const yes[] = {"1", "yes", "true", "on", NULL};
-	static const char *const no[] = {"0", "no", "false", "off", "", NULL};
+	static const char *const names[] = {"1",  "yes",   "true", "on", "0",
+	                                    "no", "false", "off",  ""};
 
-	for (size_t i = 0; yes[i] != NULL; i++) {
-		if (strcmp(text, yes[i]) == 0) {
-			*out = true;
-			return 0;
-		}
-	}
-	for (size_t i = 0; no[i] != NULL; i++) {
-		if (strcmp(text, no[i]) == 0) {
-			*out = false;
-			return 0;
-		}
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcmp(text, names[i]) != 0)
+			continue;
+		*out = i < 4;
+		return 0;
 	}
 	return -EINVAL;
 }
 
-static const char *wanted(enum option_kind kind)
-{
-	switch (kind) {
-	case OPTION_SIZE:
-		return "a size such as 64K, 100M or 2G";
-	case OPTION_RATE:
-		return "a rate such as 100M or 10G (bit/s)";
-	case OPTION_TIME:
-		return "a time such as 10s, 500ms or 2m";
-	case OPTION_FLAG:
-		return "yes or no";
-	case OPTION_REAL:
-		return "a number such as 0.1";
-	default:
-		return "a whole number";
-	}
-}
+/* Kinds that are numbers; and what people are told to give. */
+static const struct {
+	const struct unit *units;
+	const char *wanted;
+} kinds[] = {
+	[OPTION_COUNT] = {plain_units, "a whole number"},
+	[OPTION_SIZE] = {size_units, "a size such as 64K, 100M or 2G"},
+	[OPTION_RATE] = {rate_units, "a rate such as 100M or 10G (bit/s)"},
+	[OPTION_TIME] = {time_units, "a time such as 10s, 500ms or 2m"},
+	[OPTION_REAL] = {plain_units, "a number such as 0.1"},
+	[OPTION_FLAG] = {NULL, "yes or no"},
+};
 
 /* 0; -EINVAL: not of the kind; -ERANGE: beyond the limits. */
 static int value_set(const struct option *option, const char *text)
 {
 	double number = 0;
 	uint64_t whole = 0;
-	int err = 0;
+	int err;
 
-	switch (option->kind) {
-	case OPTION_TEXT:
-	case OPTION_SECRET:
+	if (option->kind == OPTION_TEXT || option->kind == OPTION_SECRET) {
 		*(const char **)option->out = text;
 		return 0;
-	case OPTION_FLAG:
-		return option_flag(text, option->out);
-	case OPTION_REAL:
-		err = number_read(text, plain_units, &number);
-		break;
-	case OPTION_COUNT:
-		err = option_count(text, &whole);
-		break;
-	case OPTION_SIZE:
-		err = whole_read(text, size_units, &whole);
-		break;
-	case OPTION_RATE:
-		err = whole_read(text, rate_units, &whole);
-		break;
-	case OPTION_TIME:
-		err = whole_read(text, time_units, &whole);
-		break;
 	}
+	if (option->kind == OPTION_FLAG)
+		return option_flag(text, option->out);
+	if (option->kind == OPTION_REAL)
+		err = number_read(text, plain_units, &number);
+	else if (option->kind == OPTION_COUNT)
+		err = option_count(text, &whole);
+	else
+		err = whole_read(text, kinds[option->kind].units, &whole);
 	if (err != 0)
 		return err;
 	if (option->kind != OPTION_REAL)
@@ -179,7 +157,7 @@ static int complain(const struct options *options, const struct option *option, 
 			        text, low);
 	} else {
 		fprintf(stderr, "%s: %s is '%s': want %s\n", options->program, where, text,
-		        wanted(option->kind));
+		        kinds[option->kind].wanted);
 	}
 	return 2;
 }

@@ -19,4 +19,11 @@ static inline uint64_t clock_us(void)
 	return clock_ns() / 1000;
 }
 
+/* What the system's calls take. */
+static inline struct timespec clock_timespec(uint64_t us)
+{
+	return (struct timespec){.tv_sec = (time_t)(us / 1000000),
+	                         .tv_nsec = (long)(us % 1000000 * 1000)};
+}
+
 #endif /* AGGREGATOR_NET_CLOCK_H */

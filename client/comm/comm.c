@@ -34,16 +34,10 @@ static void free_all(struct winnow_comm *comm)
 	free(comm);
 }
 
-/* Signals are the program's business: the thread takes none. */
 static int start_thread(struct winnow_comm *comm, struct why *why)
 {
-	sigset_t all, before;
-	int err;
+	int err = comm_thread_start(&comm->thread, comm_run, comm);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&comm->thread, NULL, comm_run, comm);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err != 0)
 		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
 	comm->thread_started = true;
@@ -66,13 +60,8 @@ static bool await_all(struct winnow_comm *comm, const volatile int *give_up)
 
 	pthread_mutex_lock(&comm->lock);
 	while (comm->state == SESSION_JOINING &&
-	       (give_up == NULL || __atomic_load_n(give_up, __ATOMIC_RELAXED) == 0)) {
-		uint64_t us = clock_us() + GIVE_UP_LOOK_US;
-		struct timespec until = {.tv_sec = (time_t)(us / 1000000),
-		                         .tv_nsec = (long)(us % 1000000 * 1000)};
-
-		pthread_cond_timedwait(&comm->changed, &comm->lock, &until);
-	}
+	       (give_up == NULL || __atomic_load_n(give_up, __ATOMIC_RELAXED) == 0))
+		comm_cond_wait(&comm->changed, &comm->lock, clock_us() + GIVE_UP_LOOK_US);
 	decided = comm->state != SESSION_JOINING;
 	pthread_mutex_unlock(&comm->lock);
 	return decided;

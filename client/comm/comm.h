@@ -272,6 +272,11 @@ const char *comm_wrong_argument(const struct allreduce *task, const struct winno
 
 /* Waits in this library end at times of the monotonic clock. */
 void comm_cond_init(pthread_cond_t *cond);
+int comm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock,
+                   uint64_t until_us); /* UINT64_MAX: no end */
+
+/* Signals are the program's business: the thread takes none. 0, or an errno. */
+int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 
 /* Under the lock: what callers see of the session is what it is now. */
 void comm_publish(struct winnow_comm *comm);

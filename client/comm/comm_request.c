@@ -249,27 +249,17 @@ static int tell(const struct winnow_request *request, struct winnow_op_stats *st
 
 int winnow_wait(struct winnow_request *request, int64_t timeout_ms, struct winnow_op_stats *stats)
 {
-	struct timespec until = {0};
+	uint64_t until_us = timeout_ms < 0 ? UINT64_MAX : clock_us() + (uint64_t)timeout_ms * 1000;
 	struct winnow_comm *comm;
 	bool done;
+	int err = 0;
 
 	if (request == NULL)
 		return comm_fail(WINNOW_ERR_INVALID, comm_no_request);
 	comm = request->comm;
-	if (timeout_ms >= 0) {
-		uint64_t us = clock_us() + (uint64_t)timeout_ms * 1000;
-
-		until = (struct timespec){.tv_sec = (time_t)(us / 1000000),
-		                          .tv_nsec = (long)(us % 1000000 * 1000)};
-	}
 	pthread_mutex_lock(&comm->lock);
-	while (!request->done) {
-		if (timeout_ms < 0)
-			pthread_cond_wait(&request->changed, &comm->lock);
-		else if (pthread_cond_timedwait(&request->changed, &comm->lock, &until) ==
-		         ETIMEDOUT)
-			break;
-	}
+	while (!request->done && err == 0)
+		err = comm_cond_wait(&request->changed, &comm->lock, until_us);
 	done = request->done;
 	pthread_mutex_unlock(&comm->lock);
 	return done ? tell(request, stats)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* comm_state.c - the ground that all comm_*.c stand on: errors, waking, what callers see of the session */
 
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -26,6 +27,26 @@ void comm_cond_init(pthread_cond_t *cond)
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(cond, &attributes);
 	pthread_condattr_destroy(&attributes);
+}
+
+int comm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_us)
+{
+	struct timespec until = clock_timespec(until_us);
+
+	return until_us == UINT64_MAX ? pthread_cond_wait(cond, lock)
+	                              : pthread_cond_timedwait(cond, lock, &until);
+}
+
+int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(thread, NULL, run, context);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return err;
 }
 
 void comm_wake(struct winnow_comm *comm)

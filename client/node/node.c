@@ -254,10 +254,7 @@ int winnow_node_wait(struct winnow_node_request *request, int64_t timeout_ms,
                      struct winnow_op_stats *stats)
 {
 	struct winnow_node *node;
-	uint64_t until_us =
-		timeout_ms < 0 ? UINT64_MAX / 2 : clock_us() + (uint64_t)timeout_ms * 1000;
-	struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
-	                         .tv_nsec = (long)(until_us % 1000000 * 1000)};
+	uint64_t until_us = timeout_ms < 0 ? UINT64_MAX : clock_us() + (uint64_t)timeout_ms * 1000;
 	bool done;
 	int err = 0;
 
@@ -266,7 +263,7 @@ int winnow_node_wait(struct winnow_node_request *request, int64_t timeout_ms,
 	node = request->node;
 	pthread_mutex_lock(&node->lock);
 	while (!request->done && err == 0)
-		err = pthread_cond_timedwait(&node->changed, &node->lock, &until);
+		err = comm_cond_wait(&node->changed, &node->lock, until_us);
 	done = request->done;
 	pthread_mutex_unlock(&node->lock);
 	return done ? tell(request, stats)

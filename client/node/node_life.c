@@ -116,12 +116,7 @@ static int join_shares(struct winnow_node *node, const struct winnow_node_config
 
 static int start_thread(struct winnow_node *node)
 {
-	sigset_t all, before;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	node->thread_started = pthread_create(&node->thread, NULL, node_run, node) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	node->thread_started = comm_thread_start(&node->thread, node_run, node) == 0;
 	return node->thread_started ? WINNOW_OK
 	                            : comm_fail(WINNOW_ERR_SYSTEM, "cannot start a thread");
 }
@@ -193,14 +188,12 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 /* What is under way may end by itself, for a while. */
 static void stop_thread(struct winnow_node *node)
 {
-	uint64_t us = clock_us() + COMM_LEAVE_US;
-	struct timespec until = {.tv_sec = (time_t)(us / 1000000),
-	                         .tv_nsec = (long)(us % 1000000 * 1000)};
+	uint64_t until_us = clock_us() + COMM_LEAVE_US;
 	int err = 0;
 
 	pthread_mutex_lock(&node->lock);
 	while ((node->first != NULL || node->busy) && err == 0)
-		err = pthread_cond_timedwait(&node->changed, &node->lock, &until);
+		err = comm_cond_wait(&node->changed, &node->lock, until_us);
 	node->stop = true;
 	pthread_cond_broadcast(&node->changed);
 	pthread_mutex_unlock(&node->lock);

@@ -352,14 +352,11 @@ static void complete(struct winnow_node *node, struct winnow_node_request *reque
 /* The next operation, for a while; NULL: none has come. */
 static struct winnow_node_request *next(struct winnow_node *node, uint32_t *note)
 {
-	uint64_t us = clock_us() + IDLE_US;
-	struct timespec until = {.tv_sec = (time_t)(us / 1000000),
-	                         .tv_nsec = (long)(us % 1000000 * 1000)};
 	struct winnow_node_request *request;
 
 	pthread_mutex_lock(&node->lock);
 	if (node->first == NULL && !node->stop)
-		(void)pthread_cond_timedwait(&node->changed, &node->lock, &until);
+		(void)comm_cond_wait(&node->changed, &node->lock, clock_us() + IDLE_US);
 	request = node->first;
 	if (request != NULL) {
 		node->first = request->next;

@@ -73,11 +73,7 @@ static const struct option list[] = {
          "after which a silent peer is lost"},
 	{"join-timeout", "TIME", OPTION_TIME, &settings.join_us, "65", NULL, 100000, 86400e6,
          "for all workers to join"},
-	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0, "job keys"},
-	{"key", "KEY", OPTION_SECRET, &settings.key, NULL, NULL, 0, 0,
-         "the job's key; better in WINNOW_KEY than on a command line"},
-	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, "0", NULL, 0, 0,
-         "join without a key"},
+	CLI_KEY_OPTIONS(settings),
 	{0},
 };
 
@@ -87,7 +83,7 @@ static const struct options options = {
 	.about = "Measures allreduce: time, bytes on the wire, and how far from the bound.",
 	.examples = "  winnow bench --local 4 --density 1,0.1,0.01 --check\n"
 		    "  winnow bench --aggregator 10.0.0.1:5555 --job b1 --rank 0 --world 4 --rate "
-                    "10G\n",
+		    "10G\n",
 	.list = list,
 	.section = "bench",
 	.file_option = "config",

@@ -20,11 +20,7 @@ static const struct option list[] = {
          "WINNOW_AGGREGATORS", 0, 0, "try the way to these, by a job of one worker"},
 	{"device", "IFACE", OPTION_TEXT, &doctor.device, NULL, NULL, 0, 0,
          "network interface to look at; else all that are up"},
-	{"key-file", "FILE", OPTION_TEXT, &doctor.key_file, NULL, NULL, 0, 0, "job keys"},
-	{"key", "KEY", OPTION_SECRET, &doctor.key, NULL, NULL, 0, 0,
-         "the key; better in WINNOW_KEY than on a command line"},
-	{"insecure-no-key", NULL, OPTION_FLAG, &doctor.insecure_no_key, "0", NULL, 0, 0,
-         "join without a key"},
+	CLI_KEY_OPTIONS(doctor),
 	{"python", "PROGRAM", OPTION_TEXT, &doctor.python, "python3", NULL, 0, 0,
          "that imports torch; no: leave it out"},
 	{"json", NULL, OPTION_FLAG, &json, "0", NULL, 0, 0, "print one JSON object"},
@@ -35,8 +31,8 @@ static const struct options options = {
 	.program = "winnow doctor",
 	.usage = "[--aggregator HOST:PORT] [--device IFACE] [...]",
 	.about = "Looks for what makes Winnow slow or stops it on this machine, and says how to "
-                 "mend it. It changes\nnothing. Exit status: 0 nothing has failed, 1 something "
-                 "that is needed does not work, 2 wrong usage.",
+		 "mend it. It changes\nnothing. Exit status: 0 nothing has failed, 1 something "
+		 "that is needed does not work, 2 wrong usage.",
 	.examples = "  winnow doctor\n"
 		    "  winnow doctor --aggregator 10.0.0.1:5555 --key-file /etc/winnow.key\n",
 	.list = list,

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aggregator/net/clock.h"
+
 #define ENTER "\033[?1049h\033[?25l\033[?7l" /* other screen, no cursor, no wrapping */
 #define LEAVE "\033[?7h\033[?25h\033[?1049l"
 #define WIDTH_MIN 20
@@ -158,8 +160,7 @@ static int keys_read(void)
 
 int screen_wait(uint64_t timeout_us)
 {
-	struct timespec timeout = {.tv_sec = (time_t)(timeout_us / 1000000),
-	                           .tv_nsec = (long)(timeout_us % 1000000 * 1000)};
+	struct timespec timeout = clock_timespec(timeout_us);
 	struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
 	int count = ppoll(&in, 1, &timeout, &unblocked);
 

@@ -48,7 +48,7 @@ static const struct options options = {
 	.program = "winnow top",
 	.usage = "[HOST:PORT..] [...]",
 	.about = "Shows jobs of aggregators live: operations, bytes and packets a second. q or ^C "
-                 "ends it.\nWhere stdout is no terminal it prints a line a job, again and again.",
+		 "ends it.\nWhere stdout is no terminal it prints a line a job, again and again.",
 	.examples = "  winnow top\n"
 		    "  winnow top 10.0.0.1:9555 10.0.0.2:9555 --interval 5\n"
 		    "  winnow top --count 60 >minute.txt\n",
@@ -171,8 +171,7 @@ static int run_plain(void)
 	uint64_t next_us = clock_us();
 
 	for (uint64_t looks = 0; more(looks); looks++) {
-		struct timespec next = {.tv_sec = (time_t)(next_us / 1000000),
-		                        .tv_nsec = (long)(next_us % 1000000 * 1000)};
+		struct timespec next = clock_timespec(next_us);
 
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
 		ask(NULL);

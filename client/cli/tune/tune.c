@@ -67,11 +67,7 @@ static const struct option list[] = {
          "write the best block size into a file for WINNOW_CONFIG or bench --config"},
 	{"apply", NULL, OPTION_FLAG, &settings.apply, "0", NULL, 0, 0,
          "the same, into the file that WINNOW_CONFIG names: what starts from then on uses it"},
-	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0, "job keys"},
-	{"key", "KEY", OPTION_SECRET, &settings.key, NULL, NULL, 0, 0,
-         "the job's key; better in WINNOW_KEY than on a command line"},
-	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, "0", NULL, 0, 0,
-         "join without a key"},
+	CLI_KEY_OPTIONS(settings),
 	{0},
 };
 
@@ -79,8 +75,8 @@ static const struct options options = {
 	.program = "winnow tune",
 	.usage = "[FILE.npy.. | FOLDER] [...]",
 	.about = "Shows what each block size would put on the wire and take, and which is best. "
-                 "FILE..: gradients,\na .npy for each worker (and then for the next step). FOLDER: "
-                 "what a job with WINNOW_TRACE=FOLDER has\nrecorded. Neither: a pattern.",
+		 "FILE..: gradients,\na .npy for each worker (and then for the next step). FOLDER: "
+		 "what a job with WINNOW_TRACE=FOLDER has\nrecorded. Neither: a pattern.",
 	.examples = "  winnow tune grad.0.npy grad.1.npy grad.2.npy grad.3.npy --rate 10G\n"
 		    "  WINNOW_TRACE=/tmp/t python3 train.py; winnow tune /tmp/t --plot curve.svg\n"
 		    "  winnow tune --density 0.01 --unit 128 --world 8 --local 8\n",
