@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda_call.h"
 #include "kernels/cuda_kernels.h"
 
 struct gpu {
@@ -22,22 +23,6 @@ struct gpu {
 };
 
 /* ---- errors ---- */
-
-static int failed(struct why *why, const char *call, int device, cudaError_t err)
-{
-	(void)cudaGetLastError(); /* it is ours: the caller's next check must not find it */
-	if (device < 0)
-		return why_set(why, -EIO, "%s: %s", call, cudaGetErrorString(err));
-	return why_set(why, -EIO, "%s on GPU %d: %s", call, device, cudaGetErrorString(err));
-}
-
-/* A chain of calls: the first that fails is the one that is explained. */
-#define TRY(err, device, name, call)                                                               \
-	do {                                                                                       \
-		cudaError_t tried_ = (err) == 0 ? (cudaError_t)(call) : cudaSuccess;               \
-		if (tried_ != cudaSuccess)                                                         \
-			(err) = failed(why, name, device, tried_);                                 \
-	} while (0)
 
 static int no_device(struct why *why, cudaError_t err)
 {
@@ -101,13 +86,13 @@ static int enter(int device, struct visit *before, struct why *why)
 	int err = 0;
 
 	*before = (struct visit){.device = device, .mode = cudaStreamCaptureModeRelaxed};
-	TRY(err, device, "cudaGetDevice", cudaGetDevice(&before->device));
+	TRY_CUDA(err, device, cudaGetDevice, (&before->device));
 	if (err == 0 && before->device != device) {
 		call = driver_call("cuCtxGetCurrent");
 		memcpy(&current, &call, sizeof(call));
 		if (current != NULL)
 			(void)current(&before->context);
-		TRY(err, device, "cudaSetDevice", cudaSetDevice(device));
+		TRY_CUDA(err, device, cudaSetDevice, (device));
 	}
 	/* Not earlier: it makes a context on whatever GPU the thread is at. */
 	if (err == 0)
@@ -153,13 +138,13 @@ static int locate(const void *memory, int *device, struct why *why)
 	if (!atomic_load(&there) && (state != cudaSuccess || count == 0))
 		return no_device(why, state != cudaSuccess ? state : cudaErrorNoDevice);
 	atomic_store(&there, true);
-	TRY(err, -1, "cudaGetDevice", cudaGetDevice(&current));
+	TRY_CUDA(err, -1, cudaGetDevice, (&current));
 	if (err == 0 && memory == NULL)
 		*device = current;
 	if (err != 0 || memory == NULL)
 		return err;
 	/* Fails mostly for what was done before, on the thread's GPU. */
-	TRY(err, current, "cudaPointerGetAttributes", cudaPointerGetAttributes(&found, memory));
+	TRY_CUDA(err, current, cudaPointerGetAttributes, (&found, memory));
 	if (err != 0)
 		return err;
 	if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged)
@@ -179,7 +164,7 @@ static int is_captured(int device, cudaStream_t stream, bool *out, struct why *w
 	if (state == cudaErrorStreamCaptureImplicit)
 		(void)cudaGetLastError();
 	else
-		TRY(err, device, "cudaStreamIsCapturing", state);
+		TRY_CUDA_AS(err, device, "cudaStreamIsCapturing", state);
 	return err;
 }
 
@@ -205,7 +190,7 @@ static int admit(int device, void *stream, struct why *why)
 		return err;
 	err = is_captured(device, stream, &captured, why);
 	if (stream != NULL && !captured)
-		TRY(err, device, "cudaStreamGetDevice", device_of(stream, &of));
+		TRY_CUDA_AS(err, device, "cudaStreamGetDevice", device_of(stream, &of));
 	leave(device, &before);
 	if (err == 0 && captured)
 		return why_set(
@@ -227,16 +212,13 @@ static int open_streams(struct gpu *gpu, struct why *why)
 	const int device = gpu->device;
 	int least = 0, greatest = 0, err = 0;
 
-	TRY(err, device, "cudaDeviceGetStreamPriorityRange",
-	    cudaDeviceGetStreamPriorityRange(&least, &greatest));
-	TRY(err, device, "cudaStreamCreateWithPriority",
-	    cudaStreamCreateWithPriority(&gpu->out, cudaStreamNonBlocking, greatest));
-	TRY(err, device, "cudaStreamCreateWithPriority",
-	    cudaStreamCreateWithPriority(&gpu->in, cudaStreamNonBlocking, greatest));
-	TRY(err, device, "cudaStreamCreateWithPriority",
-	    cudaStreamCreateWithPriority(&gpu->rest, cudaStreamNonBlocking, 0));
-	TRY(err, device, "cudaEventCreateWithFlags",
-	    cudaEventCreateWithFlags(&gpu->event, cudaEventDisableTiming));
+	TRY_CUDA(err, device, cudaDeviceGetStreamPriorityRange, (&least, &greatest));
+	TRY_CUDA(err, device, cudaStreamCreateWithPriority,
+	         (&gpu->out, cudaStreamNonBlocking, greatest));
+	TRY_CUDA(err, device, cudaStreamCreateWithPriority,
+	         (&gpu->in, cudaStreamNonBlocking, greatest));
+	TRY_CUDA(err, device, cudaStreamCreateWithPriority, (&gpu->rest, cudaStreamNonBlocking, 0));
+	TRY_CUDA(err, device, cudaEventCreateWithFlags, (&gpu->event, cudaEventDisableTiming));
 	return err;
 }
 
@@ -247,20 +229,19 @@ static int open_all(struct gpu *gpu, struct why *why)
 	const int device = gpu->device;
 	int err = open_streams(gpu, why);
 
-	TRY(err, device, "cudaDeviceGetAttribute",
-	    cudaDeviceGetAttribute(&gpu->processors, cudaDevAttrMultiProcessorCount, device));
-	TRY(err, device, "cudaFuncGetAttributes", cuda_load());
-	TRY(err, device, "cudaHostAlloc",
-	    cudaHostAlloc((void **)&memory->pinned, memory->pinned_bytes,
-	                  cudaHostAllocPortable | cudaHostAllocMapped));
+	TRY_CUDA(err, device, cudaDeviceGetAttribute,
+	         (&gpu->processors, cudaDevAttrMultiProcessorCount, device));
+	TRY_CUDA_AS(err, device, "cudaFuncGetAttributes", cuda_load());
+	TRY_CUDA(err, device, cudaHostAlloc,
+	         ((void **)&memory->pinned, memory->pinned_bytes,
+	          cudaHostAllocPortable | cudaHostAllocMapped));
 	if (err == 0)
 		memset(memory->pinned, 0, memory->pinned_bytes);
-	TRY(err, device, "cudaMalloc",
-	    cudaMalloc((void **)&memory->device, memory->device_bytes + 2 * sizeof(uint32_t)));
-	TRY(err, device, "cudaMemsetAsync",
-	    cudaMemsetAsync(memory->device, 0, memory->device_bytes + 2 * sizeof(uint32_t),
-	                    gpu->in));
-	TRY(err, device, "cudaStreamSynchronize", cudaStreamSynchronize(gpu->in));
+	TRY_CUDA(err, device, cudaMalloc,
+	         ((void **)&memory->device, memory->device_bytes + 2 * sizeof(uint32_t)));
+	TRY_CUDA(err, device, cudaMemsetAsync,
+	         (memory->device, 0, memory->device_bytes + 2 * sizeof(uint32_t), gpu->in));
+	TRY_CUDA(err, device, cudaStreamSynchronize, (gpu->in));
 	if (err == 0)
 		gpu->tickets = (uint32_t *)(void *)(memory->device + memory->device_bytes);
 	return err;
@@ -322,10 +303,10 @@ static int scan_in(const struct gpu *gpu, const struct gpu_scan *what, cudaStrea
 	int err = 0;
 
 	if (what->clear != NULL)
-		TRY(err, gpu->device, "cudaMemsetAsync",
-		    cudaMemsetAsync(what->clear, 0, what->clear_bytes, stream));
-	TRY(err, gpu->device, "cudaLaunchKernel",
-	    cuda_scan(what, (uint32_t)gpu->processors, stream));
+		TRY_CUDA(err, gpu->device, cudaMemsetAsync,
+		         (what->clear, 0, what->clear_bytes, stream));
+	TRY_CUDA_AS(err, gpu->device, "cudaLaunchKernel",
+	            cuda_scan(what, (uint32_t)gpu->processors, stream));
 	return err;
 }
 
@@ -352,9 +333,9 @@ static int copy(struct gpu *gpu, const struct gpu_copy *what, struct why *why)
 {
 	int err = use(gpu, why);
 
-	TRY(err, gpu->device, "cudaLaunchKernel",
-	    cuda_copy(what, GPU_BUS_CTAS, &gpu->tickets[what->out],
-	              what->out ? gpu->out : gpu->in));
+	TRY_CUDA_AS(err, gpu->device, "cudaLaunchKernel",
+	            cuda_copy(what, GPU_BUS_CTAS, &gpu->tickets[what->out],
+	                      what->out ? gpu->out : gpu->in));
 	return err;
 }
 
@@ -366,8 +347,8 @@ static int follow(struct gpu *gpu, void *stream, struct why *why)
 	if (err != 0)
 		return err;
 	pthread_mutex_lock(&gpu->lock);
-	TRY(err, gpu->device, "cudaEventRecord", cudaEventRecord(gpu->event, gpu->in));
-	TRY(err, gpu->device, "cudaStreamWaitEvent", cudaStreamWaitEvent(stream, gpu->event, 0));
+	TRY_CUDA(err, gpu->device, cudaEventRecord, (gpu->event, gpu->in));
+	TRY_CUDA(err, gpu->device, cudaStreamWaitEvent, (stream, gpu->event, 0));
 	pthread_mutex_unlock(&gpu->lock);
 	leave(gpu->device, &before);
 	return err;
@@ -382,7 +363,7 @@ static int check(struct gpu *gpu, struct why *why)
 		cudaError_t state = err == 0 ? cudaStreamQuery(streams[i]) : cudaErrorNotReady;
 
 		if (state != cudaErrorNotReady)
-			TRY(err, gpu->device, "cudaStreamQuery", state);
+			TRY_CUDA_AS(err, gpu->device, "cudaStreamQuery", state);
 	}
 	return err;
 }

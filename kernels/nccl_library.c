@@ -19,12 +19,6 @@ struct nccl_functions nccl;
 static struct why nccl_why; /* why it is not open; "": it is */
 static pthread_once_t nccl_once = PTHREAD_ONCE_INIT;
 
-int cuda_failed(struct why *why, const char *call, int device, cudaError_t err)
-{
-	(void)cudaGetLastError(); /* it is ours: the caller's next check must not find it */
-	return why_set(why, -EIO, "%s on GPU %d: %s", call, device, cudaGetErrorString(err));
-}
-
 /* NCCL says no more than that CUDA failed; after most failures every call of CUDA's says how. */
 int nccl_failed(struct why *why, const char *call, int device, ncclResult_t result)
 {

@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include "kernels/cuda_call.h"
 #include "kernels/node.h"
 
 #define NCCL_CALLS(x)                                                                              \
@@ -25,18 +26,10 @@ extern struct nccl_functions nccl; /* after nccl_open() */
 /* Open the library, once; 0, or -ENOENT and one line in `why`. */
 int nccl_open(struct why *why);
 
-/* Each returns -EIO. */
-int cuda_failed(struct why *why, const char *call, int device, cudaError_t err);
+/* -EIO. */
 int nccl_failed(struct why *why, const char *call, int device, ncclResult_t result);
 
-/* Chains of calls: the first that fails is the one that is explained. */
-#define TRY_CUDA(err, device, call, arguments)                                                     \
-	do {                                                                                       \
-		cudaError_t tried_ = (err) == 0 ? call arguments : cudaSuccess;                    \
-		if (tried_ != cudaSuccess)                                                         \
-			(err) = cuda_failed(why, #call, device, tried_);                           \
-	} while (0)
-
+/* As TRY_CUDA(). */
 #define TRY_NCCL(err, device, call, arguments)                                                     \
 	do {                                                                                       \
 		ncclResult_t tried_ = (err) == 0 ? nccl.call arguments : ncclSuccess;              \
