@@ -69,7 +69,7 @@ static int take_line(void *context, const char *line)
 	char *copy = exact_copy(line, strlen(line) + 1);
 	struct why why;
 
-	memset(&why, 'x', sizeof(&why));
+	memset(&why, 'x', sizeof(why));
 	assert(strlen(line) + 1 < LINES_BYTES_MAX && strchr(line, '\n') == NULL);
 	if (message_parse(copy, &message, &why) == 0) {
 		check_message(&message);
