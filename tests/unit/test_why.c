@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_why.c - a reason, a reason within a reason, and one that is too long */
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "bitmap/why.h"
+
+static void test_said(void **state)
+{
+	struct why why = {""};
+
+	(void)state;
+	assert_int_equal(why_set(&why, -ENOENT, "no %s on port %d", "cable", 3), -ENOENT);
+	assert_string_equal(why.text, "no cable on port 3");
+	assert_int_equal(why_set(&why, 2, "cannot start: %s (%s)", why.text, why.text), 2);
+	assert_string_equal(why.text, "cannot start: no cable on port 3 (no cable on port 3)");
+	assert_int_equal(why_set(&why, 0, "%s", ""), 0);
+	assert_string_equal(why.text, "");
+}
+
+static void test_cut(void **state)
+{
+	char longer[2 * WHY_BYTES];
+	struct {
+		struct why why;
+		char behind;
+	} room = {.behind = 'b'};
+
+	(void)state;
+	memset(longer, 'x', sizeof(longer) - 1);
+	longer[sizeof(longer) - 1] = '\0';
+	why_set(&room.why, 0, "%s", longer);
+	assert_int_equal(strlen(room.why.text), WHY_BYTES - 1);
+	why_set(&room.why, 0, "again: %s", room.why.text);
+	assert_int_equal(strlen(room.why.text), WHY_BYTES - 1);
+	assert_memory_equal(room.why.text, "again: x", 8);
+	assert_int_equal(room.behind, 'b');
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_said), cmocka_unit_test(test_cut)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
