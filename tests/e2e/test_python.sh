@@ -9,7 +9,7 @@ winnowd --insecure-no-key --threads 3 --log error
 export WINNOW_AGGREGATORS=$HOST:$PORT
 cd tests/python || exit 1
 # shellcheck disable=SC2086 # a pattern
-mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-*}.py | grep -vx test_jax) # test_jax.sh's
+mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-*}.py | grep -vE '^test_(jax|newest_.*)$') # test_jax.sh's, test_torch.sh's
 export python tmp
 # They wait more than they compute.
 printf '%s\n' "${modules[@]}" | xargs -P 4 -I% sh -c '$python -m unittest -v % >"$tmp/%.out" 2>&1'

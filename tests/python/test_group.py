@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The process group backend "winnow" against Gloo, operation by operation, and under DDP."""
 
+import datetime
 import os
 import time
 import unittest
@@ -82,6 +83,13 @@ def the_rest(rank, world, job):
         dist.all_gather(got, tensor_of(rank, dtype), group=group)
         for r in range(world):
             assert torch.equal(got[r], tensor_of(r, dtype)), dtype
+    # Of different sizes, and of none.
+    got = [torch.zeros(r) for r in range(world)]
+    dist.all_gather(got, torch.full((rank,), float(rank)), group=group)
+    assert [part.tolist() for part in got] == [[r] * r for r in range(world)], got
+    part = torch.empty(300 * rank + 1)
+    dist.reduce_scatter(part, [torch.full((300 * r + 1,), float(r)) for r in range(world)], group=group)
+    assert part.tolist() == [rank * world] * (300 * rank + 1)
     # Bits arrive as they are: a NaN's, a negative zero's.
     bits = torch.tensor([-0.0, float("nan"), float("inf"), 1e-45])
     got = bits.clone() if rank == 0 else torch.zeros(4)
@@ -123,6 +131,52 @@ def sub_groups(rank, world, job):
     mine = torch.ones(1000)
     dist.all_reduce(mine, group=groups[rank % 2])
     assert float(mine[0]) == len(halves[rank % 2])
+
+
+def seconds(count):
+    return datetime.timedelta(seconds=count)
+
+
+def group_with(job, timeout):
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    return dist.new_group(backend="winnow", timeout=timeout)
+
+
+def what_it_raises(call):
+    """The text, and how long it took."""
+    begun = time.monotonic()
+    try:
+        call()
+    except RuntimeError as error:
+        return str(error), time.monotonic() - begun
+    return "nothing", time.monotonic() - begun
+
+
+def late_for_the_group(rank, world, job):
+    """Rank 1 calls later than the group's timeout, but not later than the library's own."""
+    group = group_with(job, seconds(1))
+    time.sleep(3 * (rank == 1))
+    return what_it_raises(lambda: dist.all_reduce(torch.ones(3), group=group))
+
+
+def late_for_the_call(rank, world, job):
+    group = group_with(job, seconds(60))
+    options = dist.AllreduceOptions()
+    options.timeout = seconds(1)
+    time.sleep(3 * (rank == 1))
+    return what_it_raises(lambda: group.allreduce([torch.ones(3)], options).wait())
+
+
+def late_for_a_wait(rank, world, job):
+    """It goes on, and can be waited for again."""
+    group = group_with(job, seconds(60))
+    time.sleep(2 * (rank == 1))
+    mine = torch.ones(3)
+    work = dist.all_reduce(mine, group=group, async_op=True)
+    found = what_it_raises(lambda: work.wait(seconds(0.5)))
+    work.wait()
+    assert mine.tolist() == [world] * 3
+    return found
 
 
 def under_ddp(rank, world, job, kind, **options):
@@ -173,6 +227,24 @@ class Group(harness.TeamCase):
             with self.subTest(kind=kind):
                 for difference in self.team.run(under_ddp, harness.fresh_job(), kind, uneven=True):
                     self.assertLess(difference, 2e-5)
+
+
+class TimeOuts(unittest.TestCase):
+    def check(self, function, text, limit=2.5):
+        with harness.Team(2) as team:
+            results = team.run(function, harness.fresh_job())
+        self.assertIn(text, results[0][0])
+        self.assertLess(results[0][1], limit)
+        return results[1][0]
+
+    def test_of_the_group(self):
+        self.assertNotEqual(self.check(late_for_the_group, "rank 1"), "nothing")
+
+    def test_of_a_call(self):
+        self.assertIn("its timeout of 1 s", self.check(late_for_the_call, "its timeout of 1 s"))
+
+    def test_of_a_wait(self):
+        self.assertEqual(self.check(late_for_a_wait, "not done after 0.5 s", 1.5), "nothing")
 
 
 class GroupFailures(unittest.TestCase):

@@ -32,16 +32,20 @@ class _Failure:
 
 
 class _Order:
-    """What becomes of a future: finish(request)."""
+    """What becomes of a future: finish(request), which has `limit` seconds from now on."""
 
-    def __init__(self, finish, device, future, context):
+    def __init__(self, finish, device, future, context, limit):
         self.finish, self.device, self.future, self.context = finish, device, future, context
+        self.limit, self.begun = limit, time.monotonic()
         self.request = self.start = self.mark = None
 
     def wait(self):
-        """Until the request is over, well or not."""
+        """Until the request is over, well or not; too late, it ends the job."""
+        left = None if self.limit is None else max(self.begun + self.limit - time.monotonic(), 0)
         try:
-            self.request.wait()
+            self.request.wait(left)
+        except TimeoutError:
+            self.request.abort(f"an operation is not done after its timeout of {self.limit:g} s")
         except Exception:
             pass  # complete() comes to it again
 
@@ -84,7 +88,7 @@ class Completer:
         self._staged = None
         _completers.add(self)
 
-    def future(self, start, finish, failed, device=None, staged=False, context=None):
+    def future(self, start, finish, failed, device=None, staged=False, context=None, limit=None):
         """A Future of finish(request), called when the request that start() made is done.
 
         If any of them raises, failed(exception) is called and the future raises a RuntimeError.
@@ -92,6 +96,7 @@ class Completer:
         it may wait for the GPU, and is called in a thread and a stream of its own, which comes
         after what the caller's stream holds now.
         context: what calling_back() says in callbacks; context.end() is called after them.
+        limit: in seconds; if the request takes longer its job is aborted.
         """
         future = _cuda.future(device)
 
@@ -103,7 +108,7 @@ class Completer:
             return value
 
         checked = future.then(check)
-        order = _Order(finish, device, future, context)
+        order = _Order(finish, device, future, context, limit)
         try:
             if staged:
                 order.start, order.mark = start(), _cuda.mark(device)

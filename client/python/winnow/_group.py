@@ -5,22 +5,23 @@
     torch.distributed.init_process_group("winnow", ...)     # or new_group(backend="winnow")
 
 Through Winnow go all_reduce, dense or sparse, with SUM, AVG, MIN, MAX and PRODUCT, of tensors on the
-CPU or a GPU; and, of tensors on the CPU and any type, broadcast, all_gather into tensors of one
-size, barrier; and reduce_scatter, as an all_reduce of which each keeps its part. Everything else, and
-types that the library does not add (bytes, booleans, complex), goes through a Gloo group inside, or
-through an NCCL group inside if the tensors are on a GPU.
+CPU or a GPU; and, of tensors on the CPU and any type, broadcast, all_gather, barrier; and reduce_scatter,
+as an all_reduce of which each keeps its part. Everything else, and types that the library does not add
+(bytes, booleans, complex), goes through a Gloo group inside, or through an NCCL group inside if the
+tensors are on a GPU.
 
 WINNOW_NODE=1: dense tensors on a GPU go through a winnow.Node, made when the first one comes.
 """
 
 import collections
+import datetime
+import functools
 import inspect
 import itertools
 import json
 import os
 import sys
 import threading
-import uuid
 
 import torch
 import torch.distributed as dist
@@ -41,15 +42,32 @@ _OPS = {
 # Whatever is not defined below, where Gloo has it.
 _FALLBACK = (
     "all_gather_single_coalesced all_to_all_single allgather_coalesced allreduce_coalesced alltoall "
-    "alltoall_base gather gather_into_tensor gather_single monitored_barrier recv recv_anysource "
-    "reduce reduce_scatter_single_coalesced scatter send"
+    "alltoall_base gather gather_into_tensor gather_single recv recv_anysource reduce "
+    "reduce_scatter_single_coalesced scatter send"
 ).split()
 _BLOCK = 256
-_first_group = True
+_JOIN_MS = 65000  # the library's: each has waited for the others before, in Gloo
+_TIMEOUT_MS = (100, 86400000)  # the library's limits
 # torch 1.13 keeps a Work's C++ half only: each of ours is kept until somebody has waited for it.
 _works = collections.OrderedDict()
 _WORKS_MAX = 4096
 _SLICE_S = 0.1  # Python looks at signals in between
+
+
+def _eager(call):
+    """torch.compile also traces Python that C++ calls beneath what it compiles: there is nothing for it in here."""
+    disable = getattr(torch, "_disable_dynamo", None)
+    if disable is None:
+        return call
+    disabled = disable(call)
+
+    @functools.wraps(call)
+    def run(*arguments, **options):
+        # It imports all of the compiler, which takes seconds: not where nobody compiles.
+        return (disabled if "torch._dynamo" in sys.modules else call)(*arguments, **options)
+
+    return run
+
 
 
 class _Operation:
@@ -87,6 +105,10 @@ class _Operation:
         if self._over.is_set():
             self._asked.discard(self)
 
+    def wait(self, seconds):
+        """Is it over within so many seconds?"""
+        return self._over.wait(seconds)
+
     def end(self):
         """Its callbacks are over; those attached later run at once, where they are attached."""
         self._over.set()
@@ -111,7 +133,11 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):
         if len(_works) > _WORKS_MAX:
             _works.popitem(last=False)
 
+    @_eager
     def wait(self, timeout=None):
+        seconds = _seconds(timeout)
+        if seconds is not None and not self._operation.wait(seconds):
+            raise RuntimeError(f"the operation is not done after {seconds} s; it goes on, and can be waited for again")
         _works.pop(id(self), None)
         self._future.wait()
         return True
@@ -135,6 +161,7 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):
     def result(self):
         return self._future.wait()
 
+    @_eager
     def get_future(self):
         if _asked_by_python():
             self._operation.ask()
@@ -146,13 +173,21 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         super().__init__(rank, size)
         self._rank, self._size = rank, size
         self._store, self._timeout = store, timeout
+        self._limit = None  # for an operation, where it is not the library's own
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
         self._nccl = None
         self._tags = itertools.count(1)
-        self._job = _job_name(store, rank)
-        self._comm = Comm(job=self._job, rank=rank, world=size)
+        if rank == 0:
+            store.set("winnow-job", _places.draw_job())
+        self._job = store.get("winnow-job").decode()
+        self._comm = Comm(job=self._job, rank=rank, world=size, **_time_outs(timeout))
         self._node = None
         self._completer = Completer("winnow-group")
+        if hasattr(dist.ProcessGroup, "_register_backend"):
+            # From torch 2 on a group has its name, and what is not defined here, from a backend.
+            kind = dist.ProcessGroup.BackendType.GLOO
+            self._register_backend(torch.device("cpu"), kind, self._gloo)
+            self._set_default_backend(kind)
 
     def getBackendName(self):
         return "winnow"
@@ -160,14 +195,45 @@ class ProcessGroupWinnow(dist.ProcessGroup):
     def name(self):
         return "winnow"
 
+    def get_group_store(self):
+        return self._store
+
+    def split_group(
+        self, new_ranks, timeout=None, opts=None, group_name=None, group_desc=None, device_types=None
+    ):
+        if self._rank not in new_ranks:
+            return None
+        store = dist.PrefixStore(f"{group_name}/", self._store)
+        rank = list(new_ranks).index(self._rank)
+        group = ProcessGroupWinnow(store, rank, len(new_ranks), timeout or self._timeout)
+        group._set_group_name(group_name)
+        group._set_group_desc(group_desc or "undefined")
+        return group
+
+    def set_timeout(self, timeout):
+        """For operations that begin from now on."""
+        self._timeout, self._limit = timeout, _seconds(timeout)
+        self._gloo.set_timeout(timeout)
+
+    def shutdown(self):
+        """destroy_process_group() calls it, from torch 2 on."""
+        self._completer.close()
+        for member in (self._node, self._comm):
+            if member is not None:
+                member.close()
+
+    def abort(self):
+        self._comm.abort("its process group was aborted")
+
+    @_eager
     def allreduce(self, tensors, opts=None):
         (tensor,) = tensors = _listed(tensors)
         op = _OPS.get(_plain_op(opts))
         if op is None or not _reducible(tensor):
-            return self._other(tensors).allreduce(tensors, opts or dist.AllreduceOptions())
+            return self._other(tensors).allreduce(tensors, *_given(opts))
         device = _cuda.device_of(tensor)
         if tensor.is_sparse:
-            return self._allreduce_sparse(tensor, op, device)
+            return self._allreduce_sparse(tensor, op, opts, device)
         flat = tensor.detach().contiguous()
 
         def finish(request):
@@ -177,7 +243,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
         reducer = self._reducer(flat, op, device)
         return self._run(
-            lambda tag: reducer.allreduce_async(flat, op=op, tag=tag), finish, tensors, device
+            lambda tag: reducer.allreduce_async(flat, op=op, tag=tag), finish, tensors, opts, device
         )
 
     def _reducer(self, tensor, op, device):
@@ -189,7 +255,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             self._node = Node(gpus=device.index, job=self._job, **place)
         return self._node
 
-    def _allreduce_sparse(self, tensor, op, device):
+    def _allreduce_sparse(self, tensor, op, opts, device):
         staged = device is not None
 
         def start(tag):
@@ -199,8 +265,9 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         def finish(request):
             tensor.copy_(_sparse.from_rows(*request.wait(), tensor))
 
-        return self._run(start, finish, [tensor], device, staged)
+        return self._run(start, finish, [tensor], opts, device, staged)
 
+    @_eager
     def broadcast(self, tensors, opts):
         (tensor,) = tensors = _listed(tensors)
         if not _movable(tensor):
@@ -213,26 +280,30 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             lambda tag: self._comm.allreduce_async(words, block=_BLOCK, tag=tag),
             lambda request: _fill(tensor, _bytes(words)),
             tensors,
+            opts,
         )
 
+    @_eager
     def allgather(self, outputs, inputs, opts=None):
         (tensor,) = inputs = _listed(inputs)
-        if not _movable(tensor) or len({(t.dtype, t.numel()) for t in [tensor, *outputs[0]]}) > 1:
-            return self._other(inputs).allgather(outputs, inputs, opts or dist.AllgatherOptions())
-        return self._gather(outputs[0], tensor, outputs)
+        sizes = {(t.dtype, t.numel()) for t in (tensor, outputs[0][self._rank])}
+        if not _movable(tensor) or len(sizes) > 1 or len({t.dtype for t in outputs[0]}) > 1:
+            return self._other(inputs).allgather(outputs, inputs, *_given(opts))
+        return self._gather(outputs[0], tensor, outputs, opts)
 
+    @_eager
     def _allgather_base(self, output, tensor, opts=None):
         if not _movable(tensor) or not output.is_contiguous():
             return self._other([tensor])._allgather_base(
-                output, tensor, opts or dist.AllgatherOptions()
+                output, tensor, *_given(opts)
             )
-        return self._gather(output.view(-1).chunk(self._size), tensor, [output])
+        return self._gather(output.view(-1).chunk(self._size), tensor, [output], opts)
 
-    def _gather(self, outputs, tensor, value):
+    def _gather(self, outputs, tensor, value, opts):
         """Each worker's part of one long tensor: whole blocks, which it alone sends."""
-        part = -(-_words(tensor) // _BLOCK) * _BLOCK
-        everyone = torch.zeros(part * self._size, dtype=torch.int32)
-        parts = everyone.split(part) if part else [everyone] * self._size
+        lengths = [-(-_words(output) // _BLOCK) * _BLOCK for output in outputs]
+        everyone = torch.zeros(sum(lengths), dtype=torch.int32)
+        parts = everyone.split(lengths)
         _bytes(parts[self._rank])[: _size(tensor)] = _bytes(tensor)
 
         def finish(request):
@@ -240,41 +311,45 @@ class ProcessGroupWinnow(dist.ProcessGroup):
                 _fill(output, _bytes(words))
 
         return self._run(
-            lambda tag: self._comm.allreduce_async(everyone, block=_BLOCK, tag=tag), finish, value
+            lambda tag: self._comm.allreduce_async(everyone, block=_BLOCK, tag=tag), finish, value, opts
         )
 
+    @_eager
     def reduce_scatter(self, outputs, inputs, opts=None):
         (output,) = outputs = _listed(outputs)
         op = _OPS.get(_plain_op(opts))
         if op is None or not _scatterable(output):
             return self._other(outputs).reduce_scatter(
-                outputs, inputs, opts or dist.ReduceScatterOptions()
+                outputs, inputs, *_given(opts)
             )
-        return self._scatter(output, torch.cat([t.reshape(-1) for t in inputs[0]]), op, outputs)
+        first = sum(t.numel() for t in inputs[0][: self._rank])
+        return self._scatter(output, torch.cat([t.reshape(-1) for t in inputs[0]]), first, op, outputs, opts)
 
+    @_eager
     def _reduce_scatter_base(self, output, tensor, opts=None):
         op = _OPS.get(_plain_op(opts))
         if op is None or not _scatterable(output):
-            options = opts or dist.ReduceScatterOptions()
-            return self._other([output])._reduce_scatter_base(output, tensor, options)
-        return self._scatter(output, tensor.detach().clone().view(-1), op, [output])
-
-    def _scatter(self, output, whole, op, value):
+            return self._other([output])._reduce_scatter_base(output, tensor, *_given(opts))
         first = self._rank * output.numel()
+        return self._scatter(output, tensor.detach().clone().view(-1), first, op, [output], opts)
+
+    def _scatter(self, output, whole, first, op, value, opts):
         part = whole[first : first + output.numel()]
         return self._run(
             lambda tag: self._comm.allreduce_async(whole, op=op, tag=tag),
             lambda request: output.detach().copy_(part.view(output.shape)),
             value,
+            opts,
         )
 
+    @_eager
     def barrier(self, opts=None):
         nothing = torch.zeros(1)
         return self._run(
-            lambda tag: self._comm.allreduce_async(nothing, tag=tag), lambda request: None, []
+            lambda tag: self._comm.allreduce_async(nothing, tag=tag), lambda request: None, [], opts
         )
 
-    def _run(self, start, finish, value, device=None, staged=False):
+    def _run(self, start, finish, value, opts, device=None, staged=False):
         """start takes a tag: operations that wait for a GPU first are submitted out of order."""
         operation = _Operation()
         tag = next(self._tags)
@@ -284,7 +359,13 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             return value
 
         future = self._completer.future(
-            lambda: start(tag), finished, lambda error: None, device, staged, operation
+            lambda: start(tag),
+            finished,
+            lambda error: None,
+            device,
+            staged,
+            operation,
+            _seconds(getattr(opts, "timeout", None)) or self._limit,
         )
         return _Work(future, operation)
 
@@ -315,7 +396,7 @@ def _through_other(name):
 
 for _name in _FALLBACK:
     if hasattr(dist.ProcessGroupGloo, _name):
-        setattr(ProcessGroupWinnow, _name, _through_other(_name))
+        setattr(ProcessGroupWinnow, _name, _eager(_through_other(_name)))
 # What torch calls them from 2.15 on.
 ProcessGroupWinnow.all_gather_single = ProcessGroupWinnow._allgather_base
 ProcessGroupWinnow.reduce_scatter_single = ProcessGroupWinnow._reduce_scatter_base
@@ -331,14 +412,17 @@ def register():
     dist.Backend.register_backend("winnow", ProcessGroupWinnow, **options)
 
 
-def _job_name(store, rank):
-    """The environment's for the first group; others add what their first rank has drawn."""
-    global _first_group
-    job = os.environ.get("WINNOW_JOB", "default")
-    if rank == 0:
-        store.set("winnow-job", job if _first_group else f"{job[:46]}.{uuid.uuid4().hex[:10]}")
-    _first_group = False
-    return store.get("winnow-job").decode()
+def _time_outs(timeout):
+    """What a group's timeout is for the library; WINNOW_TIMEOUT_MS has been chosen for Winnow, and comes first."""
+    lowest, highest = _TIMEOUT_MS
+    limit = min(max(timeout // datetime.timedelta(milliseconds=1), lowest), highest)
+    found = {"join_timeout_ms": min(limit, _JOIN_MS), "timeout_ms": limit}
+    return {name: value for name, value in found.items() if f"WINNOW_{name.upper()}" not in os.environ}
+
+
+def _seconds(timeout):
+    """Of a timedelta; None where torch has put nothing in particular."""
+    return timeout.total_seconds() if timeout is not None and timeout > datetime.timedelta(0) else None
 
 
 def _exchange(store, rank, size):
@@ -351,6 +435,11 @@ def _exchange(store, rank, size):
         return [json.loads(store.get(f"{name}-{other}")) for other in range(size)]
 
     return exchange
+
+
+def _given(opts):
+    """As arguments: Gloo and NCCL have defaults of their own."""
+    return [] if opts is None else [opts]
 
 
 def _plain_op(opts):

@@ -141,6 +141,11 @@ class Request:
         self._result()
         return True
 
+    def abort(self, text):
+        """Ends its job, and with it every operation."""
+        with contextlib.suppress(WinnowError):  # it is over already
+            self._member.abort(text)
+
     def _poll(self, seconds):
         """Is it over? Asking twice does no harm, so nothing is lost if Ctrl-C ends this anywhere."""
         call = (threading.get_ident(), object())

@@ -1,14 +1,36 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which process has which GPU of which node: what the processes of a group tell each other first.
+"""Which job, and which process has which GPU of which node: what the processes of a group tell each other first.
 
 They do so by exchange(value), which gives all processes' values by rank. What is wrong with one of
 them is raised on all, so that nobody waits for who has given up.
 """
 
 import os
+import uuid
+
+import torch.distributed as dist
 
 from ._member import WinnowError
 from ._node import node_id, said
+
+
+_drawn = False
+_NAME_MAX = 46  # and a suffix: a job's name has 63 characters at most
+
+
+def draw_job():
+    """A job's name, for a group's first rank to give to the others.
+
+    The first one that the job's rank 0 draws is WINNOW_JOB. Others, and all where there is no WINNOW_JOB, have a
+    random suffix: a process may be in several jobs at a time, and on an aggregator there may be several "default".
+    """
+    global _drawn
+    name = os.environ.get("WINNOW_JOB")
+    first = not _drawn and (not dist.is_initialized() or dist.get_rank() == 0)
+    _drawn = True
+    if name and first:
+        return name
+    return f"{(name or 'default')[:_NAME_MAX]}.{uuid.uuid4().hex[:10]}"
 
 
 def agree(exchange, rank, node=None):

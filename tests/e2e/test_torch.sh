@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The process group and the hook with the newest torch that PyPI has: Debian's is from 2022. All of tests/python runs so:
+# PYTHON=~/.cache/winnow/torch/bin/python tests/e2e/test_python.sh
+# no-sanitizers: PyPI's torch is not built with them
+. "$(dirname "$0")/lib.sh"
+. tests/e2e/newest_torch.sh
+winnowd --insecure-no-key --threads 3 --log error
+export WINNOW_AGGREGATORS=$HOST:$PORT
+cd tests/python || exit 1
+# shellcheck disable=SC2086 # a pattern
+mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-newest_*}.py)
+[ -n "${PYTHON_TESTS:-}" ] || modules+=(test_group test_ddp test_sparse_ddp)
+$python -m unittest -v "${modules[@]}" 2>&1 | tee "$tmp/tests.out"
+[ "${PIPESTATUS[0]}" = 0 ] || exit 1
+! grep -E ' \.\.\. skipped|^OK \(skipped' "$tmp/tests.out" || fail "tests were skipped"
+kill -0 "$DAEMON" || fail "winnowd ended meanwhile"

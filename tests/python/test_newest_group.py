@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What torch builds on a process group from 2.x on, over "winnow": names, meshes, sharding, splits, time-outs."""
+
+import datetime
+import multiprocessing
+import os
+import unittest
+
+import harness
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from test_group import group_of
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import winnow.torch  # noqa: F401
+
+# Imports that take seconds, before ranks are forked.
+multiprocessing.get_context("forkserver").set_forkserver_preload(
+    ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"]
+)
+
+
+def default_group(rank, world, store, job, function, pipe):
+    """function(rank, world) in a default group "winnow"."""
+    torch.set_num_threads(1)
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    dist.init_process_group("winnow", init_method=store, rank=rank, world_size=world)
+    try:
+        pipe.send(function(rank, world))
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+    dist.destroy_process_group()
+
+
+def named(rank, world):
+    group = dist.group.WORLD
+    assert group.group_name == "0", group.group_name
+    assert dist.new_group(backend="winnow").group_name != group.group_name
+    assert torch.device("cpu") in group._device_types
+    assert dist.get_backend() == "winnow"
+    return group._get_backend(torch.device("cpu")).name()
+
+
+def reached(rank, world):
+    """Functional collectives, which find a group by its name; eager and compiled."""
+    group = dist.group.WORLD
+    assert functional.all_reduce(torch.ones(4), "sum", group).tolist() == [world] * 4
+    gathered = functional.all_gather_single(torch.full((2,), float(rank)), 0, group)
+    assert gathered.tolist() == [r for r in range(world) for _ in range(2)], gathered
+    assert functional.reduce_scatter_single(torch.ones(2 * world), "avg", 0, group).tolist() == [1, 1]
+    exchanged = functional.all_to_all_single(torch.arange(float(world)), None, None, group)
+    assert exchanged.tolist() == [rank] * world
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def compiled(x):
+        return functional.all_reduce(x * 2, "sum", group) + 1
+
+    assert compiled(torch.ones(3)).tolist() == [2 * world + 1] * 3
+
+
+def net():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def losses(model, rank=0, steps=4):
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    draw = torch.Generator().manual_seed(7 + rank)
+    found = []
+    for _ in range(steps):
+        loss = model(torch.randn(16, 8, generator=draw)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(float(loss.detach()))
+    return found
+
+
+def same_losses(make, mesh_shape, names, ranks_differ):
+    """make(model, mesh) over a mesh of "winnow" and over one of Gloo."""
+    found = []
+    for backend in ("winnow", "gloo"):
+        options = dict.fromkeys(names, (backend, None))
+        mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=names, backend_override=options)
+        model = make(net(), mesh)
+        found.append(losses(model, dist.get_rank() if ranks_differ else 0))
+    over_winnow, over_gloo = found
+    assert max(abs(a - b) for a, b in zip(over_winnow, over_gloo)) < 1e-6, found
+
+
+def shard(model, mesh):
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def tensor_parallel(model, mesh):
+    return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+
+def sharded(rank, world):
+    same_losses(shard, (world,), ("dp",), True)
+
+
+def in_parallel(rank, world):
+    same_losses(tensor_parallel, (world,), ("tp",), False)
+
+
+def in_both(rank, world):
+    def make(model, mesh):
+        tensor_parallel(model, mesh["tp"])
+        return shard(model, mesh["dp"])
+
+    same_losses(make, (2, world // 2), ("dp", "tp"), False)
+
+
+def compiled_ddp(rank, world):
+    plain, compiled = nn.parallel.DistributedDataParallel(net()), torch.compile(
+        nn.parallel.DistributedDataParallel(net()), backend="aot_eager"
+    )
+    difference = [a - b for a, b in zip(losses(plain, rank), losses(compiled, rank))]
+    assert max(map(abs, difference)) < 1e-6, difference
+
+
+def point_to_point(rank, world):
+    sent, got = torch.full((3,), float(rank)), torch.zeros(3)
+    to, of = (rank + 1) % world, (rank - 1) % world
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, to), dist.P2POp(dist.irecv, got, of)]):
+        work.wait()
+    assert got.tolist() == [of] * 3
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=20))
+
+
+def coalesced(rank, world):
+    several = [torch.full((n,), float(rank)) for n in (3, 5)]
+    with dist._coalescing_manager():
+        for tensor in several:
+            dist.all_reduce(tensor)
+    assert all(tensor.tolist() == [sum(range(world))] * len(tensor) for tensor in several), several
+
+
+def split(rank, world):
+    halves = [list(range(world // 2)), list(range(world // 2, world))]
+    group = dist.split_group(split_ranks=halves)
+    mine = torch.ones(10)
+    dist.all_reduce(mine, group=group)
+    assert mine.tolist() == [world // 2] * 10, mine
+    assert dist.get_backend(group) == "winnow"
+    only = dist.split_group(split_ranks=[[0, 1]])
+    assert (only is None or only == dist.GroupMember.NON_GROUP_MEMBER) == (rank > 1), only
+
+
+def again(rank, world):
+    """The job is left with the group, so another group may have its name at once."""
+    dist.destroy_process_group(dist.new_group(backend="winnow"))
+    group = dist.new_group(backend="winnow")
+    dist.all_reduce(torch.ones(3), group=group)
+
+
+class Built(unittest.TestCase):
+    def check(self, function, world=2, wanted=None):
+        results = harness.spawned(default_group, world, harness.fresh_job(), function)
+        self.assertEqual(results, [wanted] * world)
+
+    def test_named(self):
+        self.check(named, wanted="gloo")
+
+    def test_functional_collectives(self):
+        self.check(reached)
+
+    def test_fully_shard(self):
+        self.check(sharded)
+
+    def test_tensor_parallel(self):
+        self.check(in_parallel)
+
+    def test_dp_and_tp(self):
+        self.check(in_both, 4)
+
+    def test_compiled_ddp(self):
+        self.check(compiled_ddp)
+
+    def test_point_to_point(self):
+        self.check(point_to_point)
+
+    def test_coalesced(self):
+        self.check(coalesced)
+
+    def test_split(self):
+        self.check(split, 4)
+
+    def test_again(self):
+        self.check(again)
+
+
+if __name__ == "__main__":
+    unittest.main()
