@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """DistributedDataParallel: 20 steps over Winnow end where 20 steps over Gloo end."""
 
+import os
 import pickle
 import unittest
 
@@ -87,8 +88,6 @@ def compare(rank, world, job, dtype=torch.float32, block=None, wire=None, **opti
 
 def from_environment(rank, world, job):
     """attach() without a communicator; then a copy of its state on a second model."""
-    import os
-
     os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
     want, _ = train(rank, plain)
     got, state = train(rank, winnow.torch.attach)
@@ -98,6 +97,34 @@ def from_environment(rank, world, job):
     same, _ = train(rank, lambda ddp: ddp.register_comm_hook(copy, winnow.torch.hook))
     copy.close()
     return max(furthest(want, got), furthest(want, same))
+
+
+def two_models(rank, world, job):
+    """attach() to each, as a GAN does; the gradients are those of the model's own job."""
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    models = [DistributedDataParallel(nn.Linear(4, 4)) for _ in range(2)]
+    states = [winnow.torch.attach(ddp) for ddp in models]
+    found = [means(ddp, value * (rank + 1)) for ddp, value in zip(models, (1.0, 10.0))]
+    for state in states:
+        state.close()
+    return found
+
+
+def halves(rank, world, no_job):
+    """Models of the first and of the second half of the processes, in the default job, where somebody else is already."""
+    os.environ.update(WINNOW_INSECURE_NO_KEY="1")
+    os.environ.pop("WINNOW_JOB", None)
+    groups = [dist.new_group(list(ranks)) for ranks in (range(world // 2), range(world // 2, world))]
+    ddp = DistributedDataParallel(nn.Linear(4, 4), process_group=groups[rank * 2 // world])
+    state = winnow.torch.attach(ddp)
+    found = means(ddp, rank + 1.0)
+    state.close()
+    return found
+
+
+def means(ddp, value):
+    ddp(torch.full((1, 4), value)).sum().backward()
+    return float(ddp.module.weight.grad[0, 0])
 
 
 def furthest(these, those):
@@ -243,6 +270,18 @@ class Ddp(harness.TeamCase):
 
     def test_from_environment_and_pickled(self):
         self.assertLess(max(self.team.run(from_environment, harness.fresh_job())), 1e-5)
+
+    def test_two_models(self):
+        mean = (self.world + 1) / 2
+        for found in self.team.run(two_models, harness.fresh_job()):
+            self.assertEqual(found, [mean, 10 * mean])
+
+    def test_two_users_of_one_name(self):
+        half = self.world // 2
+        with winnow.Comm(job="default", rank=0, world=1, insecure_no_key=True):
+            found = self.team.run(halves, None)
+        low = (half + 1) / 2
+        self.assertEqual(found, [low] * half + [low + half] * half)
 
     def test_two_hooks_of_one_communicator(self):
         mean = (self.world - 1) / 2

@@ -13,10 +13,10 @@ import torch.distributed._functional_collectives as functional
 from test_group import group_of
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-import winnow.torch  # noqa: F401
+import winnow.torch
 
 # Imports that take seconds, before ranks are forked.
 multiprocessing.get_context("forkserver").set_forkserver_preload(
@@ -98,12 +98,32 @@ def shard(model, mesh):
     return fully_shard(model, mesh=mesh)
 
 
+def shard_as_once(model, mesh):
+    return FullyShardedDataParallel(model, process_group=mesh.get_group(), device_id=torch.device("cpu"))
+
+
+def refused(rank, world):
+    """attach() to a sharded model says what to do, and leaves the model as it was."""
+    found = []
+    mesh = init_device_mesh("cpu", (world,))
+    for make in (shard, shard_as_once):
+        try:
+            winnow.torch.attach(make(net(), mesh))
+        except TypeError as error:
+            found.append('init_process_group("winnow") and leave attach() out' in str(error))
+    return found
+
+
 def tensor_parallel(model, mesh):
     return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 
 
 def sharded(rank, world):
     same_losses(shard, (world,), ("dp",), True)
+
+
+def sharded_as_once(rank, world):
+    same_losses(shard_as_once, (world,), ("dp",), True)
 
 
 def in_parallel(rank, world):
@@ -174,6 +194,12 @@ class Built(unittest.TestCase):
 
     def test_fully_shard(self):
         self.check(sharded)
+
+    def test_fully_sharded_data_parallel(self):
+        self.check(sharded_as_once)
+
+    def test_attach_is_for_ddp(self):
+        self.check(refused, wanted=[True, True])
 
     def test_tensor_parallel(self):
         self.check(in_parallel)

@@ -6,8 +6,8 @@ Tensors are on the CPU and pass for ones on a GPU; what adds them up is a winnow
 
 import os
 import pickle
-import types
 import unittest
+from unittest import mock
 
 import emulated_gpu
 import harness
@@ -235,7 +235,7 @@ def refused(rank, world, job):
         except RuntimeError:
             texts.append(str(state.error))
 
-    ddp = types.SimpleNamespace(module=nn.Linear(2, 2), process_group=dist.group.WORLD)
+    ddp = mock.Mock(spec=DistributedDataParallel, module=nn.Linear(2, 2), process_group=dist.group.WORLD)
     attempt(lambda: winnow.torch.attach(ddp, node=True))
     with passing_for(gpu):
         node = winnow.torch.make_node()

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import types
 import unittest
 from unittest import mock
 
@@ -178,6 +177,18 @@ class Attaching(unittest.TestCase):
         self.refused(nn.Linear(2, 2), "has 2 workers and DDP has 1", comms[0])
         harness.on_threads(2, lambda rank: comms[rank].close())
 
+    def test_second_hook(self):
+        """Of one model: DDP takes one only, and no job is left behind."""
+        ddp = DistributedDataParallel(nn.Linear(2, 2))
+        winnow.torch.attach(ddp, self.comm)
+        with mock.patch.object(winnow.torch.HookState, "open") as joined, self.assertRaises(RuntimeError):
+            winnow.torch.attach(ddp)
+        joined.assert_not_called()
+
+    def test_not_ddp(self):
+        with self.assertRaisesRegex(TypeError, "this is Linear: wrap it first, ddp = DistributedDataParallel"):
+            winnow.torch.attach(nn.Linear(2, 2), self.comm)
+
     def test_integer_gradient(self):
         state = winnow.torch.HookState(self.comm)
         with self.assertRaisesRegex(RuntimeError, "its average needs a floating point type"):
@@ -186,7 +197,7 @@ class Attaching(unittest.TestCase):
         state.close()
 
     def test_device(self):
-        ddp = types.SimpleNamespace(module=nn.Linear(2, 2, device="meta"), process_group=dist.group.WORLD)
+        ddp = mock.Mock(spec=DistributedDataParallel, module=nn.Linear(2, 2, device="meta"), process_group=dist.group.WORLD)
         with self.assertRaisesRegex(ValueError, "parameter weight is on meta: gradients can be on the CPU or"):
             winnow.torch.attach(ddp, self.comm)
 

@@ -24,6 +24,11 @@ def current():
     return torch.cuda.current_device()
 
 
+def on(device):
+    """Makes a GPU the current one: over NCCL, Python objects travel through that."""
+    return torch.cuda.device(device) if device is not None and torch.cuda.is_available() else contextlib.nullcontext()
+
+
 def future(device):
     """A Future for a value on `device`: who waits for it has its own stream wait, too."""
     return torch.futures.Future() if device is None else torch.futures.Future(devices=[device])

@@ -18,6 +18,7 @@ import weakref
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from . import _cuda, _group, _names, _places, _sparse, _timeline
 from ._comm import Comm
@@ -56,12 +57,15 @@ class HookStats(
 def attach(ddp, comm=None, *, block=None, wire=None, node=False):
     """Makes `ddp` average its gradients over Winnow; returns the HookState.
 
+    ddp: a DistributedDataParallel, compiled or not. Several in a process are so many jobs.
     comm: a winnow.Comm with a worker, or a winnow.Node with a GPU, for each of ddp's processes; None: one
     is made from the environment with ddp's rank and world size, and closed with HookState.close() or at exit.
     block, wire: as in Comm.allreduce(). Whatever the block, large tables (the weights of
     embeddings) are cut at their rows, but not with nodes.
     node: True: each host's GPUs are one worker, as in make_node(); the model is on this process's GPU.
     """
+    ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
+    _refuse_module(ddp)
     group = ddp.process_group
     world = dist.get_world_size(group)
     if comm is not None and node:
@@ -76,11 +80,12 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False):
         gpu = _only_gpu(ddp, comm)
     state = HookState(comm, block=block, wire=wire, node=node)
     state.name(ddp.module)
+    ddp.register_comm_hook(state, hook)
     if node:
         state.open(group=group, gpu=gpu)
     elif comm is None:
-        state.open(dist.get_rank(group), world)
-    ddp.register_comm_hook(state, hook)
+        with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
+            state.open(group=group)
     return state
 
 
@@ -92,15 +97,20 @@ def make_node(group=None, *, gpu=None, node=None, **settings):
     as many processes on each.
     The rest is as in winnow.Node(). Over NCCL, call torch.cuda.set_device() first.
     """
-    world = dist.get_world_size(group)
-
-    def exchange(value):
-        values = [None] * world
-        dist.all_gather_object(values, value, group=group)
-        return values
-
-    place = _places.agree(exchange, dist.get_rank(group), node)
+    place = _places.agree(lambda value: _exchange(value, group), dist.get_rank(group), node)
+    settings = {"job": _job_of(group), **settings}
     return Node(gpus=_cuda.current() if gpu is None else gpu, **place, **settings)
+
+
+def _job_of(group):
+    return _exchange(_places.draw_job() if dist.get_rank(group) == 0 else None, group)[0]
+
+
+def _exchange(value, group):
+    """All processes' values, by rank."""
+    values = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
 
 
 def hook(state, bucket):
@@ -157,12 +167,13 @@ class HookState:
         self._names.learn(module)
 
     def open(self, rank=None, world=None, *, group=None, gpu=None):
-        """Joins the job of the environment; rank and world default to torch.distributed's. With
-        nodes, group and gpu are as in make_node()."""
+        """Joins a job. Without rank and world, all processes of the group call this, and it is one of their own, as
+        for attach(); with them, it is that of the environment. With nodes, group and gpu are as in make_node()."""
         if self.node:
             self._use(make_node(group, gpu=gpu))
         elif rank is None:
-            self._use(Comm(rank=dist.get_rank(group), world=dist.get_world_size(group)))
+            job = _job_of(group)
+            self._use(Comm(job=job, rank=dist.get_rank(group), world=dist.get_world_size(group)))
         else:
             self._use(Comm(rank=rank, world=world))
         self._owned = True
@@ -322,6 +333,21 @@ class _Totals:
     def read(self):
         with self._lock:
             return list(self._values)
+
+
+def _refuse_module(module):
+    if isinstance(module, DistributedDataParallel):
+        return
+    kinds = {kind.__name__ for kind in type(module).__mro__}
+    if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
+        raise TypeError(
+            "attach() takes a DistributedDataParallel, and this model is sharded (FSDP), which has no hook for that: "
+            'make the process group init_process_group("winnow") and leave attach() out'
+        )
+    raise TypeError(
+        f"attach() takes a DistributedDataParallel, and this is {type(module).__name__}: "
+        "wrap it first, ddp = DistributedDataParallel(model), and pass that"
+    )
 
 
 def _refuse_parameters(ddp):
