@@ -301,7 +301,7 @@ int comm_check_config(const struct winnow_config *c, struct why *why)
 		               "insecure_no_key contradicts a key: give one of them");
 	if (!c->insecure_no_key && c->key_file == NULL && c->key == NULL)
 		return why_set(why, WINNOW_ERR_INVALID,
-		               "no job key: give --key-file FILE or WINNOW_KEY, or, when winnowd "
-		               "runs so too, --insecure-no-key");
+		               "no job key: set WINNOW_KEY_FILE or WINNOW_KEY, or, when winnowd runs "
+		               "with --insecure-no-key, WINNOW_INSECURE_NO_KEY=1");
 	return WINNOW_OK;
 }

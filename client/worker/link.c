@@ -153,14 +153,11 @@ static void hello_take(struct link *link, const struct control_message *message)
 		link_fail(link, "version", "it speaks version %u of the protocol, we speak %u",
 		          message->version, WIRE_VERSION);
 	} else if (message->key && link->config.key == NULL) {
-		link_fail(link, "key",
-		          "it wants the job's key: give --key-file FILE or set WINNOW_KEY");
+		link_fail(link, "key", "it wants the job's key: set WINNOW_KEY_FILE or WINNOW_KEY");
 	} else if (!message->key && link->config.key != NULL) {
 		link_fail(link, "key",
 		          "it runs with --insecure-no-key and cannot prove who it is: give it the "
-		          "key, "
-		          "or "
-		          "use --insecure-no-key here too");
+		          "key, or leave it out here too and set WINNOW_INSECURE_NO_KEY=1");
 	} else {
 		memcpy(link->server_nonce, message->nonce, sizeof(link->server_nonce));
 		link->send_join = true;

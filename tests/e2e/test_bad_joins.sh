@@ -14,7 +14,7 @@ steady other "WINNOW_KEY_FILE=$tmp/keys"
 sleep 0.5
 
 small=(--size 4K --iters 1 --warmup 0)
-refuses 1 'wants the job.s key: give --key-file FILE or set WINNOW_KEY' bench "${small[@]}" --insecure-no-key
+refuses 1 'wants the job.s key: set WINNOW_KEY_FILE or WINNOW_KEY' bench "${small[@]}" --insecure-no-key
 refuses 1 "wrong key for job 'secret'" bench "${small[@]}" --job secret "${key[@]}"
 refuses 1 "wrong key for job 'bench'" env WINNOW_KEY=not-the-right-one "$BUILD/winnow" bench --aggregator "127.0.0.1:$PORT" "${small[@]}"
 refuses 1 'may have 1 to 8 workers here, you ask for 9 \(workers_max\)' bench "${small[@]}" "${key[@]}" --world 9

@@ -4,6 +4,7 @@
 import datetime
 import os
 import time
+import traceback
 import unittest
 
 import harness
@@ -202,7 +203,9 @@ def until_one_dies(rank, world, job, kind):
             break
     try:
         dist.all_reduce(torch.ones(3), group=group)
-    except RuntimeError as error:
+    except winnow.WinnowError as error:
+        assert error.code == winnow.WinnowError.LOST, error.code
+        assert sum("client/python" in place.filename for place in traceback.extract_tb(error.__traceback__)) == 1
         return first, str(error), time.monotonic() - begun
     return first, "all_reduce did not raise", 0
 
@@ -256,7 +259,7 @@ class GroupFailures(unittest.TestCase):
         for result in (results[0], results[2]):
             self.assertIsInstance(result, tuple, result)
             self.assertIn("rank 1", result[0])
-            self.assertIn("rank 1", result[1])
+            self.assertRegex(result[1], "^aggregator .* rank 1 .* is lost")
             self.assertLess(result[2], 5)
 
 

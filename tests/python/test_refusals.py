@@ -100,6 +100,15 @@ class Joining(unittest.TestCase):
         with mock.patch.dict(os.environ, WINNOW_NODE="maybe"), self.assertRaisesRegex(ValueError, "WINNOW_NODE"):
             _member.flag_of("WINNOW_NODE")
 
+    def test_what_is_read_first(self):
+        """Python's words, and one place of ours before them."""
+        script = "import winnow; winnow.Comm(rank=0, world=1)"
+        kept = {name: value for name, value in os.environ.items() if "KEY" not in name}
+        result = subprocess.run([sys.executable, "-c", script], env=kept, capture_output=True, text=True)
+        lines = result.stderr.strip().splitlines()
+        self.assertRegex(lines[-1], "^winnow.WinnowError: no job key: set WINNOW_KEY.*WINNOW_INSECURE_NO_KEY=1$")
+        self.assertEqual(sum("client/python" in line for line in lines), 1, lines)
+
     def test_no_other_worker(self):
         begun = time.monotonic()
         with self.assertRaises(winnow.WinnowError) as caught:

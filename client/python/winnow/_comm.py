@@ -5,8 +5,8 @@ import ctypes
 import os
 
 from . import _buffers, _native
-from ._member import BLOCK_MAX, Calls, Member, Request, check_pair, choice, configure, failure, number
-from ._member import options_of, segments_of
+from ._member import BLOCK_MAX, Calls, Member, Request, brief, check_pair, choice, configure, failure
+from ._member import number, options_of, segments_of
 from ._native import lib
 
 
@@ -58,6 +58,7 @@ class Comm(Member):
         lib.winnow_request_free,
     )
 
+    @brief
     def __init__(
         self,
         *,
@@ -88,6 +89,7 @@ class Comm(Member):
         self.rank, self.world = config.rank, config.world
         super().__init__(config, config)
 
+    @brief
     def allreduce(
         self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
     ):
@@ -108,6 +110,7 @@ class Comm(Member):
         """
         return self.allreduce_async(data, out, op, tag, block, wire, segments, priority, stream).wait()
 
+    @brief
     def allreduce_async(
         self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
     ):
@@ -128,6 +131,7 @@ class Comm(Member):
         request = Request(self, (send, recv), recv.owner)
         return self._start(request, start, (*what, ctypes.byref(options)))
 
+    @brief
     def allreduce_rows(self, index, values, count, op="sum", tag=0, wire=None, priority=0):
         """Combines tables of `count` rows of which each worker has some; returns (index, values).
 
@@ -138,6 +142,7 @@ class Comm(Member):
         """
         return self.allreduce_rows_async(index, values, count, op, tag, wire, priority).wait()
 
+    @brief
     def allreduce_rows_async(self, index, values, count, op="sum", tag=0, wire=None, priority=0):
         """The same without waiting: a RowsRequest. Leave `values` alone until it is done."""
         send = _buffers.describe_on_host(values, "values")

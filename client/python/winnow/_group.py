@@ -29,7 +29,7 @@ import torch.distributed as dist
 from . import _cuda, _native, _places, _sparse
 from ._comm import Comm
 from ._futures import Completer, calling_back
-from ._member import flag_of
+from ._member import WinnowError, brief, flag_of
 from ._node import Node
 
 _OPS = {
@@ -84,6 +84,7 @@ class _Operation:
     def __init__(self):
         self._parent = calling_back()
         self._over = threading.Event()
+        self.error = None
         while not all(earlier._over.wait(_SLICE_S) for earlier in list(self._asked) if self._follows(earlier)):
             pass
         self._number = next(self._numbers)
@@ -109,6 +110,10 @@ class _Operation:
         """Is it over within so many seconds?"""
         return self._over.wait(seconds)
 
+    def fail(self, error):
+        """The future has only its text."""
+        self.error = error
+
     def end(self):
         """Its callbacks are over; those attached later run at once, where they are attached."""
         self._over.set()
@@ -133,13 +138,19 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):
         if len(_works) > _WORKS_MAX:
             _works.popitem(last=False)
 
+    @brief
     @_eager
     def wait(self, timeout=None):
         seconds = _seconds(timeout)
         if seconds is not None and not self._operation.wait(seconds):
             raise RuntimeError(f"the operation is not done after {seconds} s; it goes on, and can be waited for again")
         _works.pop(id(self), None)
-        self._future.wait()
+        try:
+            self._future.wait()
+        except RuntimeError:
+            if isinstance(self._operation.error, WinnowError):
+                raise self._operation.error from None
+            raise
         return True
 
     def synchronize(self):
@@ -169,6 +180,7 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):
 
 
 class ProcessGroupWinnow(dist.ProcessGroup):
+    @brief
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
         self._rank, self._size = rank, size
@@ -361,7 +373,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         future = self._completer.future(
             lambda: start(tag),
             finished,
-            lambda error: None,
+            operation.fail,
             device,
             staged,
             operation,

@@ -9,6 +9,7 @@ import atexit
 import collections
 import contextlib
 import ctypes
+import functools
 import os
 import sys
 import threading
@@ -41,6 +42,20 @@ class WinnowError(RuntimeError):
 
 for _name, _code in _native.ERRORS.items():
     setattr(WinnowError, _name, _code)
+WinnowError.__module__ = "winnow"
+
+
+def brief(call):
+    """For what programs call: a WinnowError says what is wrong, and where in here it was raised tells nobody anything."""
+
+    @functools.wraps(call)
+    def run(*arguments, **options):
+        try:
+            return call(*arguments, **options)
+        except WinnowError as error:
+            raise error.with_traceback(None)
+
+    return run
 
 
 class Shares:
@@ -118,6 +133,7 @@ class Request:
         self.stats = None
         """OpStats once the operation is done."""
 
+    @brief
     def wait(self, timeout=None):
         """Blocks until the result is there and returns it.
 
@@ -134,6 +150,7 @@ class Request:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"the operation is not done after {timeout} s")
 
+    @brief
     def test(self):
         """True when the result is there, False when it is not yet; raises like wait()."""
         if not self._poll(0):

@@ -6,8 +6,8 @@ import os
 
 from . import _buffers, _native
 from ._comm import Comm
-from ._member import Calls, Member, Request, check_pair, choice, configure, failure, number, options_of
-from ._member import segments_of
+from ._member import Calls, Member, Request, brief, check_pair, choice, configure, failure, number
+from ._member import options_of, segments_of
 from ._native import lib
 
 _STREAM_MAX = 2**64 - 1
@@ -55,6 +55,7 @@ class Node(Member):
         lib.winnow_node_request_free,
     )
 
+    @brief
     def __init__(
         self, *, gpus, id=None, node=None, nodes=None, local_rank=None, local_world=None, **settings
     ):
@@ -84,6 +85,7 @@ class Node(Member):
         )
         super().__init__(setup, config)
 
+    @brief
     def allreduce(
         self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
     ):
@@ -99,6 +101,7 @@ class Node(Member):
         """
         return self.allreduce_async(data, out, op, tag, block, wire, segments, priority, stream).wait()
 
+    @brief
     def allreduce_async(
         self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
     ):

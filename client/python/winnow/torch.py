@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _cuda, _group, _names, _places, _sparse, _timeline
 from ._comm import Comm
 from ._futures import Completer
-from ._member import OpStats, Shares
+from ._member import OpStats, Shares, brief
 from ._node import Node
 
 _group.register()
@@ -54,6 +54,7 @@ class HookStats(
     __slots__ = ()
 
 
+@brief
 def attach(ddp, comm=None, *, block=None, wire=None, node=False):
     """Makes `ddp` average its gradients over Winnow; returns the HookState.
 
@@ -89,6 +90,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False):
     return state
 
 
+@brief
 def make_node(group=None, *, gpu=None, node=None, **settings):
     """A winnow.Node of all processes of a process group, which all call this; each has one GPU.
 
@@ -166,6 +168,7 @@ class HookState:
         """Traces (WINNOW_TRACE) tell this module's parameters by their names; attach() calls it."""
         self._names.learn(module)
 
+    @brief
     def open(self, rank=None, world=None, *, group=None, gpu=None):
         """Joins a job. Without rank and world, all processes of the group call this, and it is one of their own, as
         for attach(); with them, it is that of the environment. With nodes, group and gpu are as in make_node()."""
