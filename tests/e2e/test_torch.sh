@@ -6,10 +6,15 @@
 . tests/e2e/newest_torch.sh
 winnowd --insecure-no-key --threads 3 --log error
 export WINNOW_AGGREGATORS=$HOST:$PORT
+{
+	pip_install --no-deps accelerate lightning lightning-utilities peft pytorch-lightning torchmetrics transformers &&
+		pip_install aiohttp huggingface_hub packaging psutil pyyaml regex requests safetensors tokenizers tqdm typer
+} 2>"$tmp/pip.log" || echo "no newer packages: $(tail -n 1 "$tmp/pip.log")" # the tests say what is missing
+export RECIPES="With the hook,With torch 2,With other packages"
 cd tests/python || exit 1
 # shellcheck disable=SC2086 # a pattern
 mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-newest_*}.py)
-[ -n "${PYTHON_TESTS:-}" ] || modules+=(test_group test_ddp test_sparse_ddp)
+[ -n "${PYTHON_TESTS:-}" ] || modules+=(test_group test_ddp test_recipes test_sparse_ddp)
 $python -m unittest -v "${modules[@]}" 2>&1 | tee "$tmp/tests.out"
 [ "${PIPESTATUS[0]}" = 0 ] || exit 1
 ! grep -E ' \.\.\. skipped|^OK \(skipped' "$tmp/tests.out" || fail "tests were skipped"
