@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * nccl.c - see node.h: reduce-scatter and all-gather inside a node; nccl*.c alone know NCCL
+ * nccl.c - see node.h: reduce-scatter and all-gather inside a node; only nccl*.c use NCCL
  *
- * One communicator and one stream for each GPU: NCCL runs operations of a communicator in the order of
- * their calls, and two that run side by side may wait for each other. Communicators do not block: NCCL
- * itself waits for ever for a rank that is gone.
+ * Each GPU has one communicator and one stream, because operations of two communicators that run at the
+ * same time may wait for each other; within one, NCCL runs them in the order of their calls.
+ * Communicators are non-blocking, because NCCL waits for ever for a dead rank.
  */
 
 #include <errno.h>
@@ -39,7 +39,7 @@ struct node_gpus {
 	struct node_gpu gpu[NODE_GPUS_MAX]; /* [count] */
 };
 
-/* What a caller's thread gets back: its GPU, and how far others' captures concern it. */
+/* The state of a caller's thread, restored by leave(): its GPU and its capture mode. */
 struct visit {
 	int device;
 	enum cudaStreamCaptureMode mode;
@@ -74,8 +74,8 @@ static int use(const struct node_gpus *gpus, struct why *why)
 }
 
 /*
- * Wait until NCCL has put into the streams what it was asked for: only then may more be put there.
- * `call` is the name for errors. 0, -EIO, -ECANCELED.
+ * Wait until NCCL has put its work into the streams; before that no other work may follow it. `call`
+ * names the call in errors. 0, -EIO, -ECANCELED.
  */
 static int settle(struct node_gpus *gpus, const char *call, struct why *why)
 {
@@ -150,8 +150,8 @@ static int open_comms(struct node_gpus *gpus, const char *id, struct why *why)
 }
 
 /*
- * All as one, which NCCL 2.22 and newer can: to abort one alone may wait for all that its GPU does, and so
- * without end for what another one has under way.
+ * Abort all in one group, which NCCL supports from 2.22 on. Aborting one alone may wait for all work of
+ * its GPU, and so for ever for another communicator's.
  */
 static void abort_comms(struct node_gpus *gpus)
 {
@@ -165,7 +165,7 @@ static void abort_comms(struct node_gpus *gpus)
 	(void)cudaGetLastError();
 }
 
-/* A rank that has gone without a word is not waited for long. */
+/* Finalize waits for all ranks, and one may be dead: give up after FINALIZE_MS. */
 static void close_comm(ncclComm_t comm)
 {
 	ncclResult_t result = nccl.CommFinalize(comm);
@@ -293,7 +293,7 @@ static int after(struct node_gpus *gpus, uint32_t number, struct why *why)
 	return err;
 }
 
-/* One GPU's part of a step. What does not divide by GPUs and blocks is the last one's. */
+/* One GPU's part of a step. The last GPU gets the remainder that does not divide by GPUs and blocks. */
 static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_task *task,
                     bool scatter, struct why *why)
 {
@@ -337,7 +337,7 @@ static int step(struct node_gpus *gpus, const struct node_task *task, bool scatt
 		return err;
 	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
 		err = step_one(gpus, i, task, scatter, why);
-	/* A group that has begun has to end. */
+	/* End the group even after an error; keep the first explanation. */
 	if (err != 0)
 		why = &ignored;
 	TRY_NCCL(end, gpus->gpu[0].device, GroupEnd, ());
@@ -413,7 +413,7 @@ const struct node_calls winnow_node_gpus = {
 	.close = close_gpus,
 };
 
-#else /* a build without NCCL's header: everything else that needs CUDA is there */
+#else /* a build without NCCL's header, but with everything else that needs CUDA */
 
 static int make_id(char *id, struct why *why)
 {

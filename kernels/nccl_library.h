@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * nccl_library.h - NCCL's functions, had at run time, and what to say when one fails
+ * nccl_library.h - NCCL's functions, loaded at run time, and error texts for their failures
  */
 #ifndef KERNELS_NCCL_LIBRARY_H
 #define KERNELS_NCCL_LIBRARY_H

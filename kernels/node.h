@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * node.h - the GPUs of one node as one worker: what NCCL does before and after the network
+ * node.h - the GPUs of one node as one worker: NCCL's part before and after the network
  *
- * An allreduce of a node is three steps: scatter() leaves each GPU with its share of the node's sum,
- * somebody else reduces the shares across nodes, gather() gives all shares to all GPUs. Both put work
- * into one stream of each GPU and do not wait for it; gather() is called when the shares are there, so no
- * stream stands still for the network.
+ * An allreduce has three steps: scatter() leaves each GPU with its share of the node's sum, the caller
+ * reduces the shares across nodes, gather() gives all shares to all GPUs. scatter() and gather() put
+ * work into one stream of each GPU and do not wait for it. The caller calls gather() when the shares
+ * have arrived, so no stream waits for the network.
  *
- * Like gpu.h a table in the object that has CUDA inside, winnow-cuda.so; NCCL is opened when the
- * first node is (libnccl.so.2, or what WINNOW_NCCL names).
+ * Like gpu.h this is a table in winnow-cuda.so, the object that needs CUDA. NCCL (libnccl.so.2, or the
+ * file that WINNOW_NCCL names) is opened with the first node.
  *
  * Functions that can fail return 0 or: -EINVAL, the caller's mistake; -ENOENT, there is no NCCL;
  * -ECANCELED, given_up() said so; -EIO, NCCL, a GPU or its driver failed. They explain it in
  * `why` with call and GPU. After -EIO or -ECANCELED there is only abort() and close().
  *
- * Threads: any for note(), one at a time for all others. All processes of a node make the same calls
- * of scatter() and gather() in the same order.
+ * Threads: any thread may call note(); only one thread at a time may call the others. All processes of
+ * a node make the same calls of scatter() and gather() in the same order.
  */
 #ifndef KERNELS_NODE_H
 #define KERNELS_NODE_H
@@ -36,26 +36,26 @@ struct node_gpus;
 struct node_setup {
 	char id[NODE_ID_BYTES]; /* made by id() in one process of the node */
 	uint32_t world;         /* GPUs of the node */
-	uint32_t rank;          /* the first of this process */
-	uint32_t count;         /* of this process */
+	uint32_t rank;          /* of this process's first GPU */
+	uint32_t count;         /* GPUs of this process */
 	const int *devices;     /* [count] */
-	/* Asked again and again while NCCL lets us wait: true: not any longer. */
+	/* Polled while a call waits for NCCL; true ends the wait. */
 	bool (*given_up)(void *context);
 	void *context;
 };
 
-/* A tensor, or a stretch of one, on each GPU of this process. Arrays are [count of this process]. */
+/* A tensor, or a range of one, on each GPU of this process. Arrays are [count of this process]. */
 struct node_task {
-	const void *const *send; /* device memory of the GPU it belongs to; only read */
-	void *const *recv;       /* likewise; equal to send's, or apart */
-	uint64_t first, count;   /* elements from the first one of the stretch on */
+	const void *const *send; /* each in the memory of its GPU; only read */
+	void *const *recv;       /* likewise; equal to send, or not overlapping it */
+	uint64_t first, count;   /* the range, in elements */
 	enum dtype dtype;
 	enum reduction reduction;
 	uint32_t block_elems; /* shares are multiples of it */
 };
 
-/* The part of a stretch that one GPU reduces across nodes, in elements from its first one on; the
-   last GPU takes the rest. */
+/* The part of a range that one GPU reduces across nodes, in elements from the range's first one. The
+   last GPU's share includes the remainder. */
 struct node_share {
 	uint64_t first, count;
 };
@@ -72,14 +72,14 @@ static inline struct node_share node_share(uint64_t count, uint32_t block_elems,
 }
 
 struct node_calls {
-	const char *version; /* WINNOW_VERSION that it was built with */
+	const char *version; /* WINNOW_VERSION of the build */
 
 	int (*id)(char *id, struct why *why);
 	int (*open)(const struct node_setup *setup, struct node_gpus **out, struct why *why);
 
 	/*
-	 * note - what the callers' streams hold now is note `note`, below NODE_NOTES; after() has the
-	 * node's streams wait for it.
+	 * note - record the work that is now in the callers' streams as note `note`, below NODE_NOTES;
+	 * after() makes the node's streams wait for it.
 	 */
 	int (*note)(struct node_gpus *gpus, uint32_t note, void *const *streams, struct why *why);
 	int (*after)(struct node_gpus *gpus, uint32_t note, struct why *why);
@@ -87,15 +87,15 @@ struct node_calls {
 	int (*scatter)(struct node_gpus *gpus, const struct node_task *task, struct why *why);
 	int (*gather)(struct node_gpus *gpus, const struct node_task *task, struct why *why);
 
-	/* The node's stream: what is put there after scatter() finds the share in recv. */
+	/* The node's stream. Work that is put there after scatter() finds the share in recv. */
 	void *(*stream)(struct node_gpus *gpus, uint32_t index);
 
 	/* Are NCCL and the GPUs still well? 0: nothing is under way; 1: something is. */
 	int (*look)(struct node_gpus *gpus, struct why *why);
 
-	/* Ends what NCCL has under way, and its communicators. */
+	/* Abort NCCL's work and its communicators. */
 	void (*abort)(struct node_gpus *gpus);
-	void (*close)(struct node_gpus *gpus); /* when nothing is under way, or after abort() */
+	void (*close)(struct node_gpus *gpus); /* when no work is under way, or after abort() */
 };
 
 #endif /* KERNELS_NODE_H */

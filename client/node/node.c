@@ -84,7 +84,7 @@ static int check_arguments(const struct winnow_node_request *request, void *cons
 		wrong = comm_wrong_argument(&each, &request->options);
 	}
 	if (wrong == NULL && task->reduction == REDUCE_AVG && !dtype_is_float(task->dtype))
-		wrong = "averages of integers: they would be cut off in each node";
+		wrong = "averages of integers are not supported: each node would truncate its own";
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
 	err = check_places(request, streams, &why);
@@ -106,7 +106,7 @@ static int copy_segments(struct winnow_node_request *request, const struct winno
 	return WINNOW_OK;
 }
 
-/* Notes are used again and again: this one is free when its last operation has begun. */
+/* Wait until the next note is free: notes are reused in turn, each once its operation has begun. */
 static int await_note(struct winnow_node *node)
 {
 	pthread_mutex_lock(&node->lock);
@@ -157,7 +157,7 @@ static void list(struct winnow_node_request *request)
 	pthread_mutex_unlock(&node->lock);
 }
 
-/* What all of winnow.h's calls come to. `segments` NULL: a tensor of none. */
+/* All allreduce calls of winnow.h end here. `segments` is NULL if none were given. */
 static int begin(struct winnow_node *node, const void *const send[], void *const recv[],
                  const struct node_task *task, const struct winnow_segment *segments,
                  uint32_t segment_count, void *const streams[],

@@ -6,13 +6,14 @@
  * node_run.c   the thread that owns NCCL: inside the node, across nodes, inside the node again
  * node_life.c  making and ending a node
  *
- * A node has a communicator for each of its process's GPUs: GPU g of every node is in one job. Where
- * a node has several processes, one more communicator, the guard, has all GPUs of all nodes in
- * it and reduces nothing: NCCL does not notice that a process is gone, but an aggregator does.
+ * A process has a communicator for each of its GPUs: one job connects GPU g of every node. If a node
+ * has several processes, one more job, the guard, connects all GPUs of all nodes and reduces nothing.
+ * It is there because an aggregator notices a dead process, and NCCL does not.
  *
- * The order of NCCL's calls is that of the operations, and within one a function of its size alone, so it
- * is the same in all processes. A process gathers when its own share has come, so what all have gathered
- * is a result: where a share has failed, nobody's gather ends but by NCCL's abort.
+ * All processes make the same NCCL calls in the same order: operation by operation, and within one
+ * operation in an order that depends on its size alone. A process gathers only when its own share has
+ * arrived. So if one share fails, every gather waits until NCCL is aborted, and no process takes
+ * incomplete data for a result.
  */
 #ifndef CLIENT_NODE_IMPL_H
 #define CLIENT_NODE_IMPL_H
@@ -25,11 +26,11 @@
 
 struct winnow_node_request {
 	struct winnow_node *node;
-	const void *send[NODE_GPUS_MAX]; /* [gpu_count], as recv */
+	const void *send[NODE_GPUS_MAX]; /* [gpu_count], and recv also */
 	void *recv[NODE_GPUS_MAX];
-	struct node_task task; /* of those */
+	struct node_task task; /* points to send and recv */
 	struct winnow_options options;
-	struct winnow_segment *segments; /* [segment_count], ours; NULL: a tensor of no segments */
+	struct winnow_segment *segments; /* [segment_count], owned; NULL: no segments were given */
 	uint32_t segment_count;
 	uint64_t submitted_us;
 	struct winnow_op_stats stats;
@@ -39,7 +40,7 @@ struct winnow_node_request {
 	struct why why;
 	uint32_t holders;                 /* the node until it is done, and the caller */
 	struct winnow_node_request *next; /* in the queue */
-	struct winnow_node_request *older, **older_of; /* of all there are */
+	struct winnow_node_request *older, **older_of; /* the list of all requests */
 };
 
 struct winnow_node {
@@ -48,27 +49,27 @@ struct winnow_node {
 	uint32_t local_world, local_rank, gpu_count;
 	int gpus[NODE_GPUS_MAX];                   /* [gpu_count] device numbers */
 	struct winnow_comm *shares[NODE_GPUS_MAX]; /* [gpu_count] */
-	struct winnow_comm *guard;                 /* NULL: this process has all GPUs */
-	uint32_t block;                            /* of the communicators */
+	struct winnow_comm *guard;                 /* NULL: this process has all GPUs of the node */
+	uint32_t block;                            /* the communicators' default */
 	uint64_t timeout_us;
-	uint64_t open_until_us;      /* 0: it is open */
-	const volatile int *give_up; /* while it is being made; or NULL */
+	uint64_t open_until_us;      /* deadline of node_calls.open(); 0: it is open */
+	const volatile int *give_up; /* the caller's flag while the node opens; or NULL */
 	pthread_t thread;
 	bool thread_started;
 
-	/* The thread's own. */
+	/* Used by the thread only. */
 	struct node_gpus *node_gpus;
 	uint64_t watch_due_us;
 	struct winnow_request *under_way[2][NODE_GPUS_MAX]; /* shares of two chunks */
 
-	pthread_mutex_t submitting; /* one caller at a time, before the other lock */
+	pthread_mutex_t submitting; /* one caller at a time; taken before `lock` */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool stop;
-	uint64_t submitted, begun; /* operations */
+	uint64_t submitted, begun; /* operations so far */
 	bool busy;
 	struct winnow_node_request *first, **end; /* the queue */
-	struct winnow_node_request *newest;       /* of all requests */
+	struct winnow_node_request *newest;       /* the list of all requests */
 	atomic_bool failed;
 	enum winnow_result result; /* when failed */
 	struct why error;
@@ -78,26 +79,26 @@ struct winnow_node {
 
 void *node_run(void *node);
 
-/* node_fail - the node is of no more use, and the other workers are told. The first call counts. */
+/* node_fail - end the node and tell the other workers. Only the first call has an effect. */
 void node_fail(struct winnow_node *node, enum winnow_result result, const char *why);
 
-/* OK, or what ended the node, which is winnow_last_error() then. Looks at the communicators, too. */
+/* node_check - OK, or the result that ended the node, with winnow_last_error(). Also checks the communicators. */
 int node_check(struct winnow_node *node);
 
-/* For struct node_setup: is there no point in waiting for the node's other GPUs? */
+/* node_given_up - for struct node_setup: true when waiting for the node's other GPUs is pointless. */
 bool node_given_up(void *node);
 
-/* What a function of node_calls has returned, as a result. */
+/* node_result - turns an error from node_calls into a winnow_result. */
 enum winnow_result node_result(int err);
 
 /*
- * The segments of a tensor that lie in a share, counted from the share's first element, into
- * out[count]; how many these are.
+ * node_segments_of - write the parts of `all` that lie in a share to out[count], with offsets from the
+ * share's first element. Returns their number.
  */
 uint32_t node_segments_of(struct node_share share, const struct winnow_segment *all, uint32_t count,
                           struct winnow_segment *out);
 
-/* node.c: one of its holders is done with it; both are, under the lock. */
+/* node.c. drop: release one reference. free: none is left; under the lock. */
 void node_request_drop(struct winnow_node_request *request);
 void node_request_free(struct winnow_node_request *request);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* node_life.c - a node is made, and ended */
+/* node_life.c - creating and destroying a node */
 
 #include <errno.h>
 #include <signal.h>
@@ -45,7 +45,7 @@ static const char *wrong_config(const struct winnow_node_config *config)
 		return "local_rank is 0 to local_world - 1; 0 in a process with all GPUs";
 	if (config->gpus == NULL)
 		return "gpus is NULL: which GPUs are this process's?";
-	/* Room for what names the jobs of a node: ".g64-63". */
+	/* Leave room for the longest suffix of a node's jobs, ".g64-63". */
 	if (config->config->job == NULL || strlen(config->config->job) > CONTROL_NAME_BYTES - 8)
 		return "the name of a job with several GPUs in a node has at most 57 characters";
 	return NULL;
@@ -64,7 +64,7 @@ static int join(struct winnow_node *node, const struct winnow_node_config *confi
 	return winnow_comm_create(&each, out);
 }
 
-/* The guard first: with it, who fails from here on does not keep the others waiting. */
+/* The guard comes first, so that a process that fails later does not keep the others waiting. */
 static int join_guard(struct winnow_node *node, const struct winnow_node_config *config)
 {
 	uint32_t nodes = config->config->world, node_rank = config->config->rank;
@@ -97,7 +97,7 @@ static int open_gpus(struct winnow_node *node, const struct winnow_node_config *
 	return err == 0 ? WINNOW_OK : (int)node_result(err);
 }
 
-/* In ascending order, as all nodes do: each waits for all others. */
+/* All nodes join in ascending order, because each join waits for all nodes. */
 static int join_shares(struct winnow_node *node, const struct winnow_node_config *config)
 {
 	int result = WINNOW_OK;
@@ -130,7 +130,7 @@ static int create(struct winnow_node *node, const struct winnow_node_config *con
 		return result;
 	result = open_gpus(node, config, &why);
 	if (result != WINNOW_OK) {
-		/* Another process may have failed first, and knows better. */
+		/* If another process failed first, its error is the cause. */
 		guard = node->guard != NULL ? winnow_comm_check(node->guard) : WINNOW_OK;
 		return guard != WINNOW_OK ? guard : comm_fail(result, why.text);
 	}
@@ -185,7 +185,7 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 
 /* ---- ending ---- */
 
-/* What is under way may end by itself, for a while. */
+/* Give operations under way COMM_LEAVE_US to finish, then fail the node. */
 static void stop_thread(struct winnow_node *node)
 {
 	uint64_t until_us = clock_us() + COMM_LEAVE_US;

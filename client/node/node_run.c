@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * node_run.c - the thread that owns NCCL: a node's operations one after the other, and how a node fails
+ * node_run.c - the thread that owns NCCL: runs a node's operations in order, and ends a failed node
  *
- * A large tensor goes in chunks, so that one is in the network while NCCL is at another: scatter 1,
- * scatter 2, gather 1, scatter 3, gather 2 and so on. What is waited for here is looked at, again and
- * again, since whatever fails must end the wait.
+ * A large tensor goes in chunks, so that one is in the network while NCCL works on another: scatter 1,
+ * scatter 2, gather 1, scatter 3, gather 2 and so on. All waits poll, because a failure anywhere must
+ * end them.
  */
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include "client/node/node_impl.h"
 
-#define CHUNK_BYTES (UINT64_C(4) << 20) /* of a GPU's share, at least, where there are several */
+#define CHUNK_BYTES (UINT64_C(4) << 20) /* the least of a GPU's share in a chunk */
 #define CHUNKS_MAX 8
 #define NAP_US 50
 #define WATCH_US UINT64_C(20000)
@@ -57,7 +57,7 @@ void node_fail(struct winnow_node *node, enum winnow_result result, const char *
 		winnow_comm_abort(node->guard, why);
 }
 
-/* The first communicator that has ended; its line is winnow_last_error(). */
+/* OK, or the result of the first communicator that has ended, with winnow_last_error(). */
 static int check_comms(struct winnow_node *node)
 {
 	int result = node->guard != NULL ? winnow_comm_check(node->guard) : WINNOW_OK;
@@ -113,7 +113,10 @@ static bool well(struct winnow_node *node, int err, const struct why *why)
 	return !atomic_load(&node->failed);
 }
 
-/* Whatever may have happened meanwhile. `since_us`: of the operation under way; UINT64_MAX: none. */
+/*
+ * Check communicators, NCCL and the time limit; false: the node has failed. `since_us` is the start of
+ * the operation under way; UINT64_MAX: there is none.
+ */
 static bool watch(struct winnow_node *node, uint64_t since_us)
 {
 	uint64_t now_us = clock_us();
@@ -156,7 +159,7 @@ uint32_t node_segments_of(struct node_share share, const struct winnow_segment *
 		uint64_t end = s->offset + s->count < share_end ? s->offset + s->count : share_end;
 		uint64_t into_row = s->row > 0 && first < end ? (first - s->offset) % s->row : 0;
 
-		/* The rest of a row that began in the share before goes in blocks of the usual size. */
+		/* The rest of a row that began in the previous share uses blocks of the default size. */
 		if (first >= end || (into_row > 0 && s->row - into_row >= end - first))
 			continue;
 		first += into_row > 0 ? s->row - into_row : 0;
@@ -166,7 +169,7 @@ uint32_t node_segments_of(struct node_share share, const struct winnow_segment *
 	return found;
 }
 
-/* One GPU's share of a chunk, to the other nodes, after what the node's stream holds. */
+/* Start the allreduce of one GPU's share of a chunk, after the earlier work in the node's stream. */
 static int reduce_share(struct winnow_node *node, uint32_t index,
                         const struct winnow_node_request *request, const struct node_task *chunk,
                         uint64_t tag, struct winnow_request **out)
@@ -198,7 +201,7 @@ static int reduce_share(struct winnow_node *node, uint32_t index,
 	return result;
 }
 
-/* Waits for what there is of them. False: the node has failed. */
+/* Wait for all shares that were started. False: the node has failed. */
 static bool await_shares(struct winnow_node *node, struct winnow_node_request *request,
                          struct winnow_request **shares)
 {
@@ -229,7 +232,7 @@ static bool await_shares(struct winnow_node *node, struct winnow_node_request *r
 
 /* ---- an operation ---- */
 
-/* Chunks are multiples of whole blocks for each GPU, as many for all: 1 for what is small. */
+/* How many chunks a tensor goes in: 1 if it is small. */
 static uint32_t chunk_count(const struct winnow_node *node, const struct node_task *task)
 {
 	uint64_t chunks = task->count * dtype_bytes(task->dtype) / node->local_world / CHUNK_BYTES;
@@ -237,6 +240,7 @@ static uint32_t chunk_count(const struct winnow_node *node, const struct node_ta
 	return chunks < 1 ? 1 : chunks > CHUNKS_MAX ? CHUNKS_MAX : (uint32_t)chunks;
 }
 
+/* All but the last chunk have the same number of whole blocks for each GPU. */
 static struct node_task chunk_of(const struct winnow_node *node, const struct node_task *task,
                                  uint32_t number, uint32_t count)
 {
@@ -250,8 +254,8 @@ static struct node_task chunk_of(const struct winnow_node *node, const struct no
 }
 
 /*
- * Nodes that do not agree on the size might still have a chunk of the same size: where there are
- * several, an operation of no data comes first, which they have to agree on.
+ * Nodes that disagree on a tensor's size might still have a chunk of the same size. So an operation
+ * without data precedes the chunks, and fails unless all nodes agree on the size.
  */
 static int agree(struct winnow_node *node, const struct winnow_node_request *request)
 {
@@ -275,7 +279,7 @@ static bool scatter(struct winnow_node *node, const struct winnow_node_request *
 
 	if (!well(node, node->calls->scatter(node->node_gpus, &chunk, &why), &why))
 		return false;
-	/* Empty shares travel, too: so does a mismatch. Of an empty tensor nobody knows where it is. */
+	/* Empty shares are also reduced, to detect mismatches. An empty tensor may have no address. */
 	for (uint32_t i = 0; i < node->gpu_count && request->task.count > 0 && result == WINNOW_OK;
 	     i++)
 		result = reduce_share(node, i, request, &chunk, tag,
@@ -320,7 +324,7 @@ static void perform(struct winnow_node *node, struct winnow_node_request *reques
 	}
 }
 
-/* NCCL ends what it has under way, and so do the communicators, which have been told to. */
+/* Abort NCCL, and wait for the shares, which end because node_fail() has aborted their communicators. */
 static void give_up(struct winnow_node *node)
 {
 	node->calls->abort(node->node_gpus);
@@ -349,7 +353,7 @@ static void complete(struct winnow_node *node, struct winnow_node_request *reque
 	node_request_drop(request);
 }
 
-/* The next operation, for a while; NULL: none has come. */
+/* Wait for the next operation; NULL: none has arrived within IDLE_US. */
 static struct winnow_node_request *next(struct winnow_node *node, uint32_t *note)
 {
 	struct winnow_node_request *request;
