@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * cuda_copy.cu - blocks of a tensor into frames, and frames into a tensor, as they are or as int32
+ * cuda_copy.cu - blocks of a tensor into frames, and frames into a tensor, unchanged or as int32
  *
- * CTAs share the frames evenly, and take those of one plan after the other: a plan is carried into
- * shared memory once, with the rank of each of its words. A warp takes a frame: it lists the blocks
- * of it, 32 bits at a time, and copies them unit by unit, four a lane under way. Units of a frame lie
- * side by side, and are the tensor's as wide as it is aligned, so across the bus go whole lines.
+ * CTAs share the frames evenly. A CTA takes one plan after the other: it loads the plan into shared
+ * memory once, and computes the rank of each of its words. A warp takes one frame: it lists the
+ * frame's blocks, 32 bits of the union at a time, and copies them unit by unit, four per lane under
+ * way. Units are as wide as the tensor is aligned, and adjacent in the frame, so whole lines cross
+ * the bus.
  */
 
 #include "ebpf/deal.h"
@@ -22,7 +23,7 @@ struct copy_job {
 	struct gpu_word done;
 };
 
-/* What the warps of a CTA share. */
+/* Shared memory of a CTA. */
 struct copy_shared {
 	struct gpu_run runs[GPU_RUNS_MAX];
 	struct gpu_plan plan;
@@ -30,14 +31,14 @@ struct copy_shared {
 	uint32_t lists[CTA_WARPS][FRAME_BLOCKS_MAX];
 };
 
-/* All threads: `count` words to where they share them. */
+/* Copy `count` words into shared memory; all threads call it. */
 static __device__ __forceinline__ void share(void *to, const void *from, uint32_t count)
 {
 	for (uint32_t i = threadIdx.x; i < count; i += CTA_THREADS)
 		static_cast<uint32_t *>(to)[i] = static_cast<const uint32_t *>(from)[i];
 }
 
-/* The first warp: two words a lane. */
+/* Compute the ranks, two words per lane; the first warp calls it. */
 static __device__ __forceinline__ void rank_words(copy_shared *shared)
 {
 	const uint32_t lane = threadIdx.x % 32;
@@ -56,8 +57,10 @@ static __device__ __forceinline__ void rank_words(copy_shared *shared)
 		shared->ranks[GPU_PLAN_WORDS] = upto;
 }
 
-/* Blocks of the union [rank, rank + count), of ours alone if OUT: their numbers from the segment's
- * first on, in the tensor. How many there are. */
+/*
+ * List the blocks of the union from `rank` to rank + count - 1, or only our own among them if OUT,
+ * by their distance in the tensor, in blocks, from the segment's first one. Returns their number.
+ */
 template <bool OUT>
 static __device__ __forceinline__ uint32_t list_blocks(const copy_shared &shared, uint32_t rank,
                                                        uint32_t count, uint32_t *list)
@@ -75,7 +78,7 @@ static __device__ __forceinline__ uint32_t list_blocks(const copy_shared &shared
 			const uint32_t bits = static_cast<uint32_t>(plan.united[word] >> 32 * half);
 			const uint32_t own = static_cast<uint32_t>(plan.own[word] >> 32 * half);
 			const uint32_t wanted = OUT ? bits & own : bits;
-			/* Below `rank` it wraps. */
+			/* Wraps for blocks before `rank`, and is then not below `count`. */
 			const uint32_t place = before + __popc(bits & below) - rank;
 			const bool set = (wanted >> lane & 1) != 0 && place < count;
 			const uint32_t votes = __ballot_sync(ALL_LANES, set);
@@ -94,7 +97,7 @@ static __device__ __forceinline__ uint32_t list_blocks(const copy_shared &shared
 	return found;
 }
 
-/* fixed_encode() and fixed_decode() of bitmap.h: to the nearest, ties to even. */
+/* As fixed_encode() and fixed_decode() of bitmap.h: round to nearest, ties to even. */
 template <bool OUT>
 static __device__ __forceinline__ uint32_t convert(const struct gpu_plan &plan, uint32_t word)
 {
@@ -109,13 +112,13 @@ static __device__ __forceinline__ uint32_t convert(const struct gpu_plan &plan, 
 	return __float_as_uint(plan.divisor == 1 ? value : __fdiv_rn(value, plan.divisor));
 }
 
-/* Where a frame's units are. */
+/* The places of a frame's units: `block_bytes` from `offset` on of each of its blocks. */
 struct copy_frame {
 	unsigned char *tensor; /* the segment's first block */
 	unsigned char *frame;
-	uint64_t tensor_bytes; /* from there to the end */
+	uint64_t tensor_bytes; /* from `tensor` to the end */
 	const uint32_t *list;
-	uint32_t blocks, block_bytes, offset; /* of each block's bytes from `offset` on */
+	uint32_t blocks, block_bytes, offset;
 };
 
 template <bool OUT, bool FIXED, uint32_t WIDTH>
@@ -209,7 +212,7 @@ static __device__ __forceinline__ void copy_frame_of(const copy_shared &shared, 
 	default:
 		copy_units<OUT, false, 2>(plan, f);
 	}
-	__syncwarp(); /* nobody still reads the list */
+	__syncwarp(); /* before the list is overwritten */
 }
 
 template <bool OUT>
@@ -236,7 +239,7 @@ static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(cop
 		for (uint32_t frame = from + warp; frame < to; frame += CTA_WARPS)
 			copy_frame_of<OUT>(shared, run.frame + frame - run.before,
 			                   shared.lists[warp]);
-		__syncthreads(); /* nobody still reads the plan */
+		__syncthreads(); /* before the plan is overwritten */
 	}
 	if (last_cta(job.ticket))
 		tell(job.done);

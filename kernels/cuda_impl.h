@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cuda_impl.h - what the kernels share: launching, units of memory, the word at the end
+ * cuda_impl.h - shared by the kernels: launching, units of memory, the word at the end
  *
- * Private to *.cu. Kernels are launched by launch() and in no other way: <<<>>> is for nvcc alone, and
- * tests have an emulated CUDA. A unit is 2 to 16 bytes that a lane reads or writes at once: the most
- * to which everything is aligned.
+ * Private to *.cu. Kernels are launched only by launch(), because only nvcc understands <<<>>> and
+ * tests use an emulated CUDA. A unit is the 2 to 16 bytes that a lane reads or writes at once: the
+ * widest to which all addresses are aligned.
  */
 #ifndef KERNELS_CUDA_IMPL_H
 #define KERNELS_CUDA_IMPL_H
@@ -18,7 +18,7 @@
 #define CTA_THREADS 256
 #define CTA_WARPS (CTA_THREADS / 32)
 
-/* Of cuda_load(). */
+/* Parts of cuda_load(). */
 cudaError_t cuda_scan_load(void);
 cudaError_t cuda_copy_load(void);
 
@@ -47,7 +47,7 @@ static inline cudaError_t launch(void (*kernel)(J), uint32_t ctas, cudaStream_t 
 
 #endif
 
-/* Have the driver load a kernel now, not when it is first launched. */
+/* Make the driver load a kernel now instead of at its first launch. */
 template <typename J> static inline cudaError_t load(void (*kernel)(J))
 {
 	struct cudaFuncAttributes ignored;
@@ -71,13 +71,13 @@ template <> struct unit_of<16> {
 	typedef uint4 type;
 };
 
-/* A unit as words, whatever its size. */
+/* A unit of any size as words. */
 template <uint32_t BYTES> struct unit {
 	static constexpr uint32_t words = (BYTES + 3) / 4;
 	uint32_t word[words];
 };
 
-/* Read once: leave the caches to others. */
+/* Data is read only once, so bypass the caches. */
 template <uint32_t BYTES>
 static __device__ __forceinline__ unit<BYTES> load_unit(const unsigned char *at)
 {
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void store_unit(unsigned char *at, const unit<
 	__stcs(reinterpret_cast<type *>(at), value);
 }
 
-/* The first `bytes` of a unit, by halves of a word: what lies behind them may be somebody else's. */
+/* Load the first `bytes` of a unit, 16 bits at a time: the memory after them may not be ours. */
 template <uint32_t BYTES>
 static __device__ __forceinline__ unit<BYTES> load_part(const unsigned char *at, uint32_t bytes)
 {
@@ -125,15 +125,15 @@ static __device__ __forceinline__ void store_part(unsigned char *at, const unit<
 				static_cast<uint16_t>(from.word[i / 4] >> i % 4 * 8);
 }
 
-/* The widest unit to which all of these are aligned. */
+/* The widest unit to which all addresses and sizes in `bits`, ORed together, are aligned. */
 static __host__ __device__ inline uint32_t unit_bytes(uint64_t bits)
 {
 	return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
 }
 
 /*
- * Division of numbers below 2^16 by one that never changes. 2^32 / 1 is no uint32_t, so nothing
- * stands for one.
+ * Division of numbers below 2^16 by a constant. The inverse of 1, 2^32, does not fit a uint32_t, so
+ * 0 stands for it.
  */
 static __host__ __device__ inline uint32_t inverse_of(uint32_t divisor)
 {
@@ -148,8 +148,8 @@ static __device__ __forceinline__ uint32_t divide(uint32_t number, uint32_t inve
 /* ---- the end ---- */
 
 /*
- * True in the last CTA that gets here, for all its threads: what all others have written is there for
- * whoever hears of it from this one, the host, too.
+ * True for all threads of the last CTA that gets here. Everything that the other CTAs have written
+ * is then visible to any reader that this CTA notifies, including the host.
  */
 static __device__ __forceinline__ bool last_cta(uint32_t *ticket)
 {
@@ -167,7 +167,10 @@ static __device__ __forceinline__ bool last_cta(uint32_t *ticket)
 	return last;
 }
 
-/* All threads of a CTA; whoever reads the word finds what they have written, and what they know of. */
+/*
+ * Store the word; all threads of the CTA call it. A reader of the word also sees everything that
+ * the threads have written or seen written.
+ */
 static __device__ __forceinline__ void tell(const struct gpu_word &word)
 {
 	__syncthreads();

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cuda_kernels.h - the kernels as functions: put into a stream of the current device, they return at once
+ * cuda_kernels.h - functions that put a kernel into a stream of the current device and do not wait
  *
- * Each returns a cudaError_t: 0, or what a launch said; cudaErrorInvalidValue for what gpu.h does not
- * allow, and then nothing is launched. A fault while a kernel runs comes from later calls.
+ * Each returns a cudaError_t: 0, the launch's error, or cudaErrorInvalidValue for arguments that
+ * gpu.h does not allow, without a launch. Later calls return the error of a kernel that fails while
+ * it runs.
  */
 #ifndef KERNELS_CUDA_KERNELS_H
 #define KERNELS_CUDA_KERNELS_H
@@ -15,14 +16,15 @@ extern "C" {
 #endif
 
 /*
- * cuda_load - have the driver load all kernels for the current device. It would else load each when it
- * is first used, and wait for all that the device has to do. It may wait and allocate.
+ * cuda_load - make the driver load all kernels for the current device; may wait and allocate.
+ * Otherwise the driver would load each kernel at its first use, and wait for all work of the
+ * device.
  */
 int cuda_load(void);
 
 int cuda_scan(const struct gpu_scan *scan, uint32_t processors, void *stream);
 
-/* `ticket`: on the device, 0 before and after. ctas: of 256 threads, at most. */
+/* `ticket` is on the device, 0 before and after. `ctas` of 256 threads at most are used. */
 int cuda_copy(const struct gpu_copy *copy, uint32_t ctas, uint32_t *ticket, void *stream);
 
 #ifdef __cplusplus

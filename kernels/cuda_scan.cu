@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * cuda_scan.cu - one bit a block, and the largest magnitude of each range of blocks, in one pass
+ * cuda_scan.cu - one bit per block, and the largest magnitude of each range of blocks, in one pass
  *
- * Where blocks are powers of two from 64 bytes on and aligned, a warp takes 16 KB at a time, 512
- * bytes a step, four steps under way while it looks at the four before them, the next 16 KB
- * included: each step leaves one bit for 16 bytes, and blocks are made of these at the end. Others go
- * unit by unit, as wide as they are aligned. Bits are collected in the GPU's memory by atomic
- * operations, one for many blocks; the last CTA carries them out. Floats without their sign order
- * like unsigned integers.
+ * Linear scan, for aligned blocks of a power of two, at least 64 bytes: a warp takes 16 KB at a
+ * time, in steps of 512 bytes. It loads four steps, also across the end of the 16 KB, while it
+ * looks at the previous four. Each step leaves one bit per 16 bytes; at the end these are combined
+ * into blocks.
+ *
+ * Scan by pieces, for all other blocks: unit by unit, as wide as the blocks are aligned.
+ *
+ * Bits are collected in the GPU's memory, with one atomic operation for many blocks; the last CTA
+ * copies them to pinned memory. Floats without their sign sort like unsigned integers.
  */
 
 #include "kernels/cuda_impl.h"
@@ -16,31 +19,31 @@
 #define STEP_BYTES 512
 #define BATCH 4 /* steps */
 #define BATCHES (LINEAR_BYTES / STEP_BYTES / BATCH)
-#define PIECE_BYTES 16384u /* of other blocks, that a warp takes at once */
+#define PIECE_BYTES 16384u /* that a warp takes at once when it scans by pieces */
 #define PIECE_UNITS 8      /* that a lane has under way */
-#define LINEAR_CTAS 4      /* of one kernel that fit a multiprocessor */
-#define RANGE_CTAS 3       /* of the same with magnitudes, which takes more registers */
+#define LINEAR_CTAS 4      /* that fit a multiprocessor */
+#define RANGE_CTAS 3       /* likewise with magnitudes, which take more registers */
 #define PIECE_CTAS 4
 
-static_assert(BATCHES % 2 == 0, "two batches take turns, and a unit begins with the first");
+static_assert(BATCHES % 2 == 0, "two batches alternate, and each 16 KB begin with the first");
 
 struct scan_job {
 	const unsigned char *data;
 	uint64_t bytes;
-	uint32_t block_bytes, block_shift; /* log2, where that is a number */
-	/* Blocks that are not linear: a piece lies within a group, and a group within a range. */
+	uint32_t block_bytes, block_shift; /* log2 of a power of two */
+	/* Scan by pieces: a piece lies within a group, and a group within a range. */
 	uint32_t group_blocks, group_pieces, piece_count;
 	uint32_t block_inverse;
 	uint32_t range_blocks, range_inverse, range_shift;
-	uint32_t care_even, care_odd; /* what makes a word of four, or two, non-zero */
-	uint32_t *bits, *ranges;      /* scratch; a ticket follows what is found */
+	uint32_t care_even, care_odd; /* bits that count in even and odd 32-bit words */
+	uint32_t *bits, *ranges;      /* scratch; the ticket follows the results */
 	uint32_t *found, found_count;
 	struct gpu_word done;
 };
 
-/* ---- what a lane has seen ---- */
+/* ---- findings of a lane ---- */
 
-/* Non-zero when the unit is. Of RANGE: its largest magnitude, which then is in *top, too. */
+/* Non-zero if the unit is. With RANGE this is its largest magnitude, which *top also takes. */
 template <bool RANGE, uint32_t BYTES>
 static __device__ __forceinline__ uint32_t look(const scan_job &job, const unit<BYTES> &seen,
                                                 uint32_t *top)
@@ -64,7 +67,7 @@ static __device__ __forceinline__ void add_bits(const scan_job &job, uint32_t wo
 		atomicOr(job.bits + word, bits);
 }
 
-/* The warp's largest, for the range that holds a block. */
+/* Add the warp's largest magnitude to the range that holds a block. */
 static __device__ __forceinline__ void add_top(const scan_job &job, uint32_t block, uint32_t top)
 {
 	top = __reduce_max_sync(ALL_LANES, top);
@@ -73,7 +76,7 @@ static __device__ __forceinline__ void add_top(const scan_job &job, uint32_t blo
 		          top);
 }
 
-/* The last CTA carries out what all have found, and leaves zeros. */
+/* The last CTA copies the results of all CTAs to pinned memory, and leaves zeros. */
 static __device__ __forceinline__ void carry_out(const scan_job &job)
 {
 	if (!last_cta(job.bits + job.found_count))
@@ -87,12 +90,12 @@ static __device__ __forceinline__ void carry_out(const scan_job &job)
 
 /* ---- pieces: any blocks ---- */
 
-/* Bits of one word of the bitmap that a warp has not written yet. */
+/* A word of the bitmap whose bits a warp has not written yet. */
 struct scan_open {
 	uint32_t word, bits;
 };
 
-/* Lanes that found something, each in its block: a warp's blocks lie in two words at most. */
+/* Set the bits of lanes that found something. A warp's blocks lie in at most two words. */
 static __device__ __forceinline__ void note(const scan_job &job, scan_open *open, uint32_t block,
                                             bool found)
 {
@@ -110,13 +113,13 @@ static __device__ __forceinline__ void note(const scan_job &job, scan_open *open
 	}
 }
 
-/* Which block of a group holds this byte of it. */
+/* The block of a group that holds this byte of it. */
 static __device__ __forceinline__ uint32_t block_of(const scan_job &job, uint32_t byte)
 {
 	return job.group_blocks == 1 ? 0 : divide(byte, job.block_inverse);
 }
 
-/* Bytes [from, to) of the group of blocks that begins with block `first`, at `group`. */
+/* Scan bytes [from, to) of the group of blocks that begins with block `first`, at `group`. */
 template <bool RANGE, uint32_t WIDTH>
 static __device__ __forceinline__ void scan_piece(const scan_job &job, const unsigned char *group,
                                                   uint32_t first, uint32_t from, uint32_t to)
@@ -127,7 +130,7 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 	for (uint32_t at = from + threadIdx.x % 32 * WIDTH; __any_sync(ALL_LANES, at < to);
 	     at += PIECE_UNITS * 32 * WIDTH) {
 		unit<WIDTH> units[PIECE_UNITS];
-		uint32_t votes = 0; /* lane i: which lanes have found something in step i */
+		uint32_t votes = 0; /* in lane i: the lanes that found something in step i */
 
 #pragma unroll
 		for (uint32_t i = 0; i < PIECE_UNITS; i++) {
@@ -154,7 +157,7 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 				     (found >> threadIdx.x % 32 & 1) != 0);
 		}
 	}
-	if (to % WIDTH != 0) { /* the tensor's last unit is not whole */
+	if (to % WIDTH != 0) { /* the tensor ends within a unit */
 		const uint32_t here = to - to % WIDTH;
 		const unit<WIDTH> seen = load_part<WIDTH>(group + here, to - here);
 
@@ -188,7 +191,7 @@ static __device__ __forceinline__ void scan_pieces(const scan_job &job)
 
 /* ---- linear ---- */
 
-/* Lane l has a bit for each 16 of bytes [512 l, 512 l + 512): those of the unit's blocks. */
+/* Set the bits of the blocks in 16 KB. Lane l votes on [512 l, 512 l + 512), a bit for 16 bytes. */
 template <bool RANGE>
 static __device__ __forceinline__ void note_linear(const scan_job &job, uint64_t unit,
                                                    uint32_t votes, uint32_t top)
@@ -206,7 +209,7 @@ static __device__ __forceinline__ void note_linear(const scan_job &job, uint64_t
 			bits |= static_cast<uint32_t>((votes >> i * group & ((1u << group) - 1)) !=
 			                              0)
 			        << i;
-		bits <<= lane % group * count; /* as many lanes make a word */
+		bits <<= lane % group * count; /* `group` lanes make a word */
 		for (uint32_t distance = 1; distance < group; distance *= 2)
 			bits |= __shfl_xor_sync(ALL_LANES, bits, distance);
 		if (lane % group == 0)
@@ -223,7 +226,7 @@ static __device__ __forceinline__ void note_linear(const scan_job &job, uint64_t
 	}
 }
 
-/* The last unit, if it is not whole: what it lacks is zero. */
+/* The rest after the last whole 16 KB, padded with zeros. */
 template <bool RANGE> static __device__ __forceinline__ void scan_rest(const scan_job &job)
 {
 	const uint64_t index = job.bytes / LINEAR_BYTES;
@@ -269,7 +272,7 @@ static __global__ void __launch_bounds__(CTA_THREADS, RANGE ? RANGE_CTAS : LINEA
 		for (uint32_t batch = 0; batch < BATCHES; batch++) {
 			const uint32_t next = (batch + 1) % BATCHES;
 
-			/* After the last unit that one is read again, and not looked at. */
+			/* After its last 16 KB a warp loads them again, and ignores them. */
 			if (next == 0 && index + stride < count)
 				at += static_cast<uint64_t>(stride) * LINEAR_BYTES;
 #pragma unroll
@@ -306,7 +309,7 @@ static __global__ void __launch_bounds__(CTA_THREADS, PIECE_CTAS) scan_any(scan_
 		scan_pieces<RANGE, 4>(job);
 		break;
 	default:
-		if (!RANGE) /* f32 has four bytes */
+		if (!RANGE) /* ranges are of f32, aligned to four bytes */
 			scan_pieces<false, 2>(job);
 	}
 	carry_out(job);
@@ -314,7 +317,7 @@ static __global__ void __launch_bounds__(CTA_THREADS, PIECE_CTAS) scan_any(scan_
 
 /* ---- launching ---- */
 
-/* A float's sign does not make it non-zero. */
+/* The sign of a float does not count. */
 static void set_care(scan_job *job, enum dtype dtype)
 {
 	job->care_even = job->care_odd = UINT32_MAX;
@@ -324,7 +327,7 @@ static void set_care(scan_job *job, enum dtype dtype)
 	job->care_even = dtype == DTYPE_F64 ? UINT32_MAX : job->care_odd;
 }
 
-/* Division of numbers up to 2^31 by range_blocks, 64 at least: 2^(31 + bits) / range_blocks is below 2^32. */
+/* For dividing up to 2^31 by range_blocks >= 64: 2^(31 + bits) / range_blocks is below 2^32. */
 static void set_ranges(scan_job *job)
 {
 	job->range_shift = 31 - static_cast<uint32_t>(__builtin_clz(job->range_blocks - 1));
@@ -332,7 +335,7 @@ static void set_ranges(scan_job *job)
 		(UINT64_C(1) << (32 + job->range_shift)) / job->range_blocks + 1);
 }
 
-/* How blocks make pieces. False: there are too many. */
+/* Group small blocks, cut large ones into pieces. False: there are too many pieces. */
 static bool set_pieces(scan_job *job, uint64_t blocks)
 {
 	uint64_t pieces;

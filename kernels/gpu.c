@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* gpu.c - see gpu.h: what the communicator's table is in CUDA */
+/* gpu.c - see gpu.h: the communicator's table, implemented with CUDA */
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -17,9 +17,9 @@ struct gpu {
 	int device, processors;
 	cudaStream_t out, in, rest;
 	struct gpu_memory memory;
-	uint32_t *tickets; /* on the device: of out and in */
+	uint32_t *tickets; /* on the device: one for each direction of copies */
 	pthread_mutex_t lock;
-	cudaEvent_t event; /* under the lock: follow() */
+	cudaEvent_t event; /* of follow(), under the lock */
 };
 
 /* ---- errors ---- */
@@ -43,9 +43,9 @@ static int no_device(struct why *why, cudaError_t err)
 	return why_set(why, -ENODEV, "cudaGetDeviceCount: %s", cudaGetErrorString(err));
 }
 
-/* ---- a thread at a GPU ---- */
+/* ---- a thread's GPU ---- */
 
-/* A function of the driver's; NULL: there is none. */
+/* A function of the driver; NULL: it does not exist. */
 static void *driver_call(const char *name)
 {
 	void *call = NULL;
@@ -68,16 +68,16 @@ static void *driver_call(const char *name)
 	return NULL;
 }
 
-/* What a caller's thread gets back. */
+/* The state of a caller's thread, restored by leave(). */
 struct visit {
 	int device;
-	CUcontext context; /* it may have one of its own making */
+	CUcontext context; /* the thread may have made one of its own */
 	enum cudaStreamCaptureMode mode;
 };
 
 /*
- * The thread's device becomes ours, and what another thread captures into a graph does not
- * concern it: else a call as harmless as cudaStreamQuery() fails, and spoils the capture.
+ * Switch the thread to our device and to relaxed capture mode. In the other modes, while another
+ * thread captures a graph, even cudaStreamQuery() fails and invalidates the capture.
  */
 static int enter(int device, struct visit *before, struct why *why)
 {
@@ -94,7 +94,7 @@ static int enter(int device, struct visit *before, struct why *why)
 			(void)current(&before->context);
 		TRY_CUDA(err, device, cudaSetDevice, (device));
 	}
-	/* Not earlier: it makes a context on whatever GPU the thread is at. */
+	/* Not earlier, because this call creates a context on the thread's current GPU. */
 	if (err == 0)
 		(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
 	return err;
@@ -132,7 +132,7 @@ static int locate(const void *memory, int *device, struct why *why)
 	cudaError_t state = cudaSuccess;
 	int count = 0, current = -1, err = 0;
 
-	/* Once there is a GPU, an error here is that of a GPU that has failed meanwhile. */
+	/* Once a GPU has been found, an error here means that a GPU has failed since. */
 	if (!atomic_load(&there))
 		state = cudaGetDeviceCount(&count);
 	if (!atomic_load(&there) && (state != cudaSuccess || count == 0))
@@ -168,7 +168,7 @@ static int is_captured(int device, cudaStream_t stream, bool *out, struct why *w
 	return err;
 }
 
-/* Which GPU the stream is of. CUDA tells from 12.8 on; before, the caller is believed. */
+/* Find the stream's GPU. Before CUDA 12.8 there is no such call, so *device stays the caller's. */
 static cudaError_t device_of(cudaStream_t stream, int *device)
 {
 #if CUDART_VERSION >= 12080

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu.h - what a communicator asks of a GPU: scan a tensor, carry frames out of it and into it
+ * gpu.h - what a communicator asks of a GPU: scan a tensor, copy frames out of it and into it
  *
- * Everything that needs CUDA lies in an object of its own, winnow-cuda.so, which the library opens
- * when somebody has a tensor on a GPU. It exports the table below. Its users see no type of CUDA's
- * and link none of it.
+ * All code that needs CUDA is in a separate object, winnow-cuda.so, which the library opens when a
+ * tensor is on a GPU. It exports the table below. Its users neither see CUDA types nor link CUDA.
  *
- * The host learns, streams do not wait. Each piece of work ends with a word: when all that the work
- * has written is there for everybody, its last CTA stores a number in pinned memory, and the host
- * polls it. No call but open() and close() waits for the GPU or allocates.
+ * Streams never wait for the host; the host polls. Each piece of work ends with a word: when
+ * everything that the work has written is visible to the whole system, its last CTA stores a number
+ * in pinned memory, and the host polls it. Only open() and close() wait for the GPU or allocate.
  *
  * Functions that can fail return 0, -EINVAL (the caller's mistake), -ENODEV, -ENOMEM or -EIO (the
  * GPU or its driver), and explain it in `why`. Any thread may call locate(), admit(),
@@ -29,31 +28,31 @@
 
 #define GPU_PLAN_WORDS 64 /* of a segment's bitmap */
 #define GPU_RUNS_MAX 128  /* of one copy */
-#define GPU_BUS_CTAS 32 /* that a copy needs: each has 16 KB under way, more than a bus can hold */
+#define GPU_BUS_CTAS 32   /* of one copy: with 16 KB under way in each they saturate the bus */
 
 struct gpu;
 
-/* A word: `value` is stored at `at` (pinned) when the work is done. */
+/* A word: the GPU stores `value` at `at` (pinned) when the work is done. */
 struct gpu_word {
 	uint32_t *at, value;
 };
 
 /*
- * A scan: one bit a block, and the largest magnitude of every range of blocks: the element with the
- * largest absolute value, as f32 without its sign. Both are made in `scratch` and then copied to
- * `found`: the words of the bitmap, then a uint32_t for each range.
+ * A scan: one bit per block, and the largest magnitude of every range of blocks: the element with
+ * the largest absolute value, as f32 without its sign. Both are computed in `scratch` and then
+ * copied to `found`: first the words of the bitmap, then a uint32_t for each range.
  */
 struct gpu_scan {
-	void *clear; /* before the tensor is looked at, this memory on the device becomes zero; or NULL */
+	void *clear; /* device memory that is zeroed before the scan; or NULL */
 	uint64_t clear_bytes;
-	struct bitmap_tensor tensor; /* up to 2^31 blocks, none shorter than the tensor */
+	struct bitmap_tensor tensor; /* up to 2^31 blocks */
 	uint64_t range_blocks;       /* a multiple of 64; 0: no magnitudes. f32 only */
 	uint32_t *scratch;           /* device, gpu_scan_room() + 1; zero before and after */
 	uint32_t *found;             /* pinned, gpu_scan_room() */
 	struct gpu_word done;
 };
 
-/* uint32_t's that a scan finds. */
+/* Number of uint32_t in the results of a scan. */
 static inline uint64_t gpu_scan_room(uint64_t blocks, uint64_t range_blocks)
 {
 	return 2 * bitmap_word_count(blocks) +
@@ -61,28 +60,30 @@ static inline uint64_t gpu_scan_room(uint64_t blocks, uint64_t range_blocks)
 }
 
 /*
- * One segment of one shard as kernels need it, in pinned memory: where its blocks are in the tensor,
- * and where its frames are. Frame `first` holds the first frame_blocks blocks of the union, or the
- * first part of its first block, and so on. Frame f lies at (f & frame_mask) * frame_stride.
+ * One segment of one shard as kernels need it, in pinned memory: the places of its blocks in the
+ * tensor and of its frames. Frame `frame_first` holds the first frame_blocks blocks of the union,
+ * or the first part of its first block, and so on. Frame f is at (f & frame_mask) * frame_stride.
  */
 struct gpu_plan {
 	const uint8_t *send; /* the tensors, on the device, aligned for their elements */
 	uint8_t *recv;
 	uint64_t tensor_bytes;
-	uint64_t first_index;        /* bit 0 is this block of the shard: ebpf/deal.h */
-	uint8_t *out, *in;           /* the frames of both ways, pinned, aligned to 16 */
+	uint64_t first_index;        /* the shard's block that bit 0 stands for: ebpf/deal.h */
+	uint8_t *out, *in;           /* frames of each direction, pinned, aligned to 16 */
 	uint32_t shard, shard_count; /* shard < shard_count */
 	uint32_t block_bytes, elem_bytes;
-	uint32_t frame_blocks; /* 1 .. 64 */
-	uint32_t block_parts,
-		part_bytes; /* frames that a block takes, and bytes of all but the last */
+	uint32_t frame_blocks;            /* 1 .. 64 */
+	uint32_t block_parts, part_bytes; /* frames per block, and bytes in each but the last */
 	uint32_t frame_first, frame_mask, frame_stride; /* the stride is a multiple of 16 */
-	uint32_t fixed;                      /* f32 becomes int32 on its way out, and f32 again */
+	uint32_t fixed;                      /* convert f32 to int32 on the way out, and back */
 	float encode[2], decode[2], divisor; /* two factors each: see fixed_encode() of bitmap.h */
 	uint64_t united[GPU_PLAN_WORDS], own[GPU_PLAN_WORDS]; /* zero past the last block */
 };
 
-/* f32 travels as int32, scaled by 2^shift (-200 .. 200): as two factors, each of which is a float. */
+/*
+ * Send f32 as int32, scaled by 2^shift (-200 .. 200). 2^shift may lie outside the range of f32, so
+ * the scale is kept as two factors.
+ */
 static inline void gpu_plan_fixed(struct gpu_plan *plan, int shift, uint32_t divisor)
 {
 	const int half = shift / 2, rest = shift - shift / 2;
@@ -95,17 +96,17 @@ static inline void gpu_plan_fixed(struct gpu_plan *plan, int shift, uint32_t div
 	plan->divisor = (float)divisor;
 }
 
-/* Frames of one plan, one after the other. */
+/* Consecutive frames of one plan. */
 struct gpu_run {
 	const struct gpu_plan *plan;
 	uint32_t frame, count;
-	uint32_t before; /* frames of the runs before it */
+	uint32_t before; /* total frames of the runs before it */
 	uint32_t reserved;
 };
 
 /*
- * A copy: out, our own blocks of each frame side by side into the frame, a short last block filled
- * up with zeros; or in, all blocks of each frame into the tensor.
+ * A copy. Out: our own blocks of each frame, without gaps, into the frame; a short last block is
+ * padded with zeros. In: all blocks of each frame into the tensor.
  */
 struct gpu_copy {
 	bool out;
@@ -114,14 +115,14 @@ struct gpu_copy {
 	struct gpu_word done;
 };
 
-/* Memory that is there as long as the GPU is open; it begins as zeros. */
+/* Memory that exists as long as the GPU is open, zeroed at first. */
 struct gpu_memory {
 	size_t pinned_bytes, device_bytes;
 	uint8_t *pinned, *device;
 };
 
 struct gpu_calls {
-	const char *version; /* WINNOW_VERSION that it was built with */
+	const char *version; /* WINNOW_VERSION of the build */
 
 	/* Which GPU does this memory belong to? NULL: which does this thread use? -ENODEV: there is none. */
 	int (*locate)(const void *memory, int *device, struct why *why);

@@ -1,7 +1,7 @@
-# The GPU's part: kernels and what drives the GPU (winnow-cuda.so), the same on an emulated CUDA, and what goes to a machine with a GPU.
+# The GPU code (winnow-cuda.so), the same on an emulated CUDA, and the bundle for a machine with a GPU.
 
-# Kernels and what drives the GPU are an object of their own, too; without CUDA it is left out. The same
-# sources on an emulated CUDA, for tests, are there always. NVIDIA's toolkit has a folder, Debian's (11.8) is in /usr.
+# Kernels and their callers are a separate object, which needs CUDA to build. The same sources on an emulated
+# CUDA, for tests, are always built. NVIDIA's toolkit has its own folder; Debian's (11.8) is in /usr.
 cuda_home ?= $(or $(CUDA_HOME),$(if $(wildcard /usr/local/cuda/bin/nvcc),/usr/local/cuda,/usr))
 nvcc_path := $(if $(SAN),,$(if $(wildcard $(cuda_home)/include/cuda_runtime.h),$(shell command -v $(cuda_home)/bin/nvcc)))
 cuda_version := $(if $(nvcc_path),$(shell $(nvcc_path) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | awk '{ print $$1 * 1000 + $$2 * 10 }'))
@@ -15,8 +15,8 @@ kernels := $(call sources_of,kernels)
 cuda_kernels := $(patsubst %.cu,%,$(wildcard kernels/*.cu))
 cuda_others := bitmap/dtype
 
-# Everything that nvcc makes runs on sm_80 and newer, by PTX on what it does not know; what it says of registers goes
-# to kernels.txt. Before 12 it takes no g++ 12, and Debian's knows which one it takes.
+# nvcc's output runs on sm_80 and newer, through PTX on GPUs newer than nvcc; its register report goes to kernels.txt.
+# Before CUDA 12 nvcc does not accept g++ 12, and Debian's package chooses a compiler itself.
 cuda_archs = $(filter 80 90 100 120,$(patsubst sm_%,%,$(shell $(have_cuda) --list-gpu-code)))
 nvcc_host = $(if $(NVCC_CCBIN),,$(if $(filter 11%,$(cuda_version)),,-ccbin g++))
 nvcc = $(have_cuda) $(nvcc_host) -O3 -std=c++17 -Xptxas -v -I. -Xcompiler -fPIC$(comma)-fvisibility=hidden$(comma)-Wall$(comma)-Wextra \
@@ -32,7 +32,7 @@ $(BUILD)/winnow-cuda.so: $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(kerne
 		$(cuda_runtime) -ldl -lrt -o $@
 	$(Q)cat $(cuda_kernels:%=$(BUILD)/%.cu.o.txt) >$(BUILD)/kernels.txt
 
-# For a GPU: the kernels' test, and benches, which nvcc, gcc, g++ and make are enough for.
+# For a GPU: the kernels' test and benches. They need only nvcc, gcc, g++ and make.
 gpu_programs := $(BUILD)/gpu/test_kernels $(BUILD)/gpu/bench_gpu $(BUILD)/gpu/bench_staging
 $(BUILD)/gpu/test_kernels: $(BUILD)/cuda/tests/gpu/test_kernels.o
 $(BUILD)/gpu/bench_gpu: $(BUILD)/cuda/tests/bench/bench_gpu.o
@@ -45,8 +45,8 @@ $(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_
 	@mkdir -p $(@D)
 	$(call say,LD,$@)g++ -pthread $(filter %.o,$^) $(cuda_runtime) -ldl -lrt -o $@
 
-# What goes to a machine with a GPU, CUDA and PyTorch and without our libraries: each object finds beside itself what
-# it needs, and what that needs (so RPATH, not RUNPATH).
+# The bundle is for a machine that has a GPU, CUDA and PyTorch but not our libraries. Each object finds its libraries, and
+# theirs in turn, in its own folder (so RPATH, not RUNPATH).
 gpu := $(BUILD)/gpu
 gpu_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
 gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker test_kernels bench_gpu bench_staging))
@@ -74,7 +74,7 @@ $(gpu)/winnow-cuda.so: $(BUILD)/winnow-cuda.so
 	$(call say,COPY,$@)strip -o $@ $<
 
 .PHONY: gpu-bundle check-gpu
-gpu-bundle: $(gpu_bundle) ## build/gpu, to be brought to a machine with a GPU: tests/gpu/check.sh . is in it
+gpu-bundle: $(gpu_bundle) ## build/gpu, to copy to a machine with a GPU and run there: tests/gpu/check.sh .
 	$(Q)tests/gpu/bundle.sh $(gpu)
 
 gpu_here = if $(gpu_needs) && [ -n "$(have_cuda)" ]; then $(MAKE) --no-print-directory gpu-bundle; fi

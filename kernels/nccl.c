@@ -2,8 +2,8 @@
 /*
  * nccl.c - see node.h: reduce-scatter and all-gather inside a node; only nccl*.c use NCCL
  *
- * Each GPU has one communicator and one stream, because operations of two communicators that run at the
- * same time may wait for each other; within one, NCCL runs them in the order of their calls.
+ * Each GPU has one communicator and one stream, because operations of two communicators that run at
+ * the same time may wait for each other; within one, NCCL runs them in the order of their calls.
  * Communicators are non-blocking, because NCCL waits for ever for a dead rank.
  */
 
@@ -74,8 +74,8 @@ static int use(const struct node_gpus *gpus, struct why *why)
 }
 
 /*
- * Wait until NCCL has put its work into the streams; before that no other work may follow it. `call`
- * names the call in errors. 0, -EIO, -ECANCELED.
+ * Wait until NCCL has put its work into the streams; before that no other work may follow it.
+ * `call` names the call in errors. 0, -EIO, -ECANCELED.
  */
 static int settle(struct node_gpus *gpus, const char *call, struct why *why)
 {
@@ -150,8 +150,8 @@ static int open_comms(struct node_gpus *gpus, const char *id, struct why *why)
 }
 
 /*
- * Abort all in one group, which NCCL supports from 2.22 on. Aborting one alone may wait for all work of
- * its GPU, and so for ever for another communicator's.
+ * Abort all in one group, which NCCL supports from 2.22 on. Aborting one alone may wait for all
+ * work of its GPU, and so for ever for another communicator's.
  */
 static void abort_comms(struct node_gpus *gpus)
 {
@@ -293,7 +293,7 @@ static int after(struct node_gpus *gpus, uint32_t number, struct why *why)
 	return err;
 }
 
-/* One GPU's part of a step. The last GPU gets the remainder that does not divide by GPUs and blocks. */
+/* One GPU's part of a step. The last GPU also gets the remainder. */
 static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_task *task,
                     bool scatter, struct why *why)
 {

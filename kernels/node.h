@@ -2,20 +2,20 @@
 /*
  * node.h - the GPUs of one node as one worker: NCCL's part before and after the network
  *
- * An allreduce has three steps: scatter() leaves each GPU with its share of the node's sum, the caller
- * reduces the shares across nodes, gather() gives all shares to all GPUs. scatter() and gather() put
- * work into one stream of each GPU and do not wait for it. The caller calls gather() when the shares
- * have arrived, so no stream waits for the network.
+ * An allreduce has three steps: scatter() leaves each GPU with its share of the node's sum, the
+ * caller reduces the shares across nodes, gather() gives all shares to all GPUs. scatter() and
+ * gather() put work into one stream of each GPU and do not wait for it. The caller calls gather()
+ * when the shares have arrived, so no stream waits for the network.
  *
- * Like gpu.h this is a table in winnow-cuda.so, the object that needs CUDA. NCCL (libnccl.so.2, or the
- * file that WINNOW_NCCL names) is opened with the first node.
+ * Like gpu.h this is a table in winnow-cuda.so, the object that needs CUDA. NCCL (libnccl.so.2, or
+ * the file that WINNOW_NCCL names) is opened with the first node.
  *
  * Functions that can fail return 0 or: -EINVAL, the caller's mistake; -ENOENT, there is no NCCL;
  * -ECANCELED, given_up() said so; -EIO, NCCL, a GPU or its driver failed. They explain it in
  * `why` with call and GPU. After -EIO or -ECANCELED there is only abort() and close().
  *
- * Threads: any thread may call note(); only one thread at a time may call the others. All processes of
- * a node make the same calls of scatter() and gather() in the same order.
+ * Threads: any thread may call note(); only one thread at a time may call the others. All processes
+ * of a node make the same calls of scatter() and gather() in the same order.
  */
 #ifndef KERNELS_NODE_H
 #define KERNELS_NODE_H
@@ -54,8 +54,7 @@ struct node_task {
 	uint32_t block_elems; /* shares are multiples of it */
 };
 
-/* The part of a range that one GPU reduces across nodes, in elements from the range's first one. The
-   last GPU's share includes the remainder. */
+/* A GPU's part of a range, counted from the range's first element; the last GPU takes the rest. */
 struct node_share {
 	uint64_t first, count;
 };
@@ -78,8 +77,8 @@ struct node_calls {
 	int (*open)(const struct node_setup *setup, struct node_gpus **out, struct why *why);
 
 	/*
-	 * note - record the work that is now in the callers' streams as note `note`, below NODE_NOTES;
-	 * after() makes the node's streams wait for it.
+	 * note - record the work that is now in the callers' streams as note `note`, below
+	 * NODE_NOTES; after() makes the node's streams wait for it.
 	 */
 	int (*note)(struct node_gpus *gpus, uint32_t note, void *const *streams, struct why *why);
 	int (*after)(struct node_gpus *gpus, uint32_t note, struct why *why);

@@ -6,14 +6,14 @@
  * node_run.c   the thread that owns NCCL: inside the node, across nodes, inside the node again
  * node_life.c  making and ending a node
  *
- * A process has a communicator for each of its GPUs: one job connects GPU g of every node. If a node
- * has several processes, one more job, the guard, connects all GPUs of all nodes and reduces nothing.
- * It is there because an aggregator notices a dead process, and NCCL does not.
+ * A process has a communicator for each of its GPUs: one job connects GPU g of every node. If a
+ * node has several processes, one more job, the guard, connects all GPUs of all nodes and reduces
+ * nothing. It is there because an aggregator notices a dead process, and NCCL does not.
  *
  * All processes make the same NCCL calls in the same order: operation by operation, and within one
- * operation in an order that depends on its size alone. A process gathers only when its own share has
- * arrived. So if one share fails, every gather waits until NCCL is aborted, and no process takes
- * incomplete data for a result.
+ * operation in an order that depends on its size alone. A process gathers only when its own share
+ * has arrived. So if one share fails, every gather waits until NCCL is aborted, and no process
+ * takes incomplete data for a result.
  */
 #ifndef CLIENT_NODE_IMPL_H
 #define CLIENT_NODE_IMPL_H
@@ -82,18 +82,18 @@ void *node_run(void *node);
 /* node_fail - end the node and tell the other workers. Only the first call has an effect. */
 void node_fail(struct winnow_node *node, enum winnow_result result, const char *why);
 
-/* node_check - OK, or the result that ended the node, with winnow_last_error(). Also checks the communicators. */
+/* node_check - OK, or what ended the node or a communicator, with winnow_last_error(). */
 int node_check(struct winnow_node *node);
 
-/* node_given_up - for struct node_setup: true when waiting for the node's other GPUs is pointless. */
+/* node_given_up - for struct node_setup: is waiting for the node's other GPUs pointless? */
 bool node_given_up(void *node);
 
 /* node_result - turns an error from node_calls into a winnow_result. */
 enum winnow_result node_result(int err);
 
 /*
- * node_segments_of - write the parts of `all` that lie in a share to out[count], with offsets from the
- * share's first element. Returns their number.
+ * node_segments_of - write the parts of `all` that lie in a share to out[count], with offsets from
+ * the share's first element. Returns their number.
  */
 uint32_t node_segments_of(struct node_share share, const struct winnow_segment *all, uint32_t count,
                           struct winnow_segment *out);

@@ -2,9 +2,9 @@
 /*
  * node_run.c - the thread that owns NCCL: runs a node's operations in order, and ends a failed node
  *
- * A large tensor goes in chunks, so that one is in the network while NCCL works on another: scatter 1,
- * scatter 2, gather 1, scatter 3, gather 2 and so on. All waits poll, because a failure anywhere must
- * end them.
+ * A large tensor goes in chunks, so that one is in the network while NCCL works on another: scatter
+ * 1, scatter 2, gather 1, scatter 3, gather 2 and so on. All waits poll, because a failure anywhere
+ * must end them.
  */
 
 #include <errno.h>
@@ -114,8 +114,8 @@ static bool well(struct winnow_node *node, int err, const struct why *why)
 }
 
 /*
- * Check communicators, NCCL and the time limit; false: the node has failed. `since_us` is the start of
- * the operation under way; UINT64_MAX: there is none.
+ * Check communicators, NCCL and the time limit; false: the node has failed. `since_us` is the start
+ * of the operation under way; UINT64_MAX: there is none.
  */
 static bool watch(struct winnow_node *node, uint64_t since_us)
 {
@@ -159,7 +159,7 @@ uint32_t node_segments_of(struct node_share share, const struct winnow_segment *
 		uint64_t end = s->offset + s->count < share_end ? s->offset + s->count : share_end;
 		uint64_t into_row = s->row > 0 && first < end ? (first - s->offset) % s->row : 0;
 
-		/* The rest of a row that began in the previous share uses blocks of the default size. */
+		/* The rest of the previous share's last row uses blocks of the default size. */
 		if (first >= end || (into_row > 0 && s->row - into_row >= end - first))
 			continue;
 		first += into_row > 0 ? s->row - into_row : 0;
@@ -169,7 +169,7 @@ uint32_t node_segments_of(struct node_share share, const struct winnow_segment *
 	return found;
 }
 
-/* Start the allreduce of one GPU's share of a chunk, after the earlier work in the node's stream. */
+/* Start the allreduce of one GPU's share of a chunk, after earlier work in the node's stream. */
 static int reduce_share(struct winnow_node *node, uint32_t index,
                         const struct winnow_node_request *request, const struct node_task *chunk,
                         uint64_t tag, struct winnow_request **out)
@@ -279,7 +279,7 @@ static bool scatter(struct winnow_node *node, const struct winnow_node_request *
 
 	if (!well(node, node->calls->scatter(node->node_gpus, &chunk, &why), &why))
 		return false;
-	/* Empty shares are also reduced, to detect mismatches. An empty tensor may have no address. */
+	/* Empty shares also detect mismatches. An empty tensor may have no address. */
 	for (uint32_t i = 0; i < node->gpu_count && request->task.count > 0 && result == WINNOW_OK;
 	     i++)
 		result = reduce_share(node, i, request, &chunk, tag,
@@ -324,7 +324,7 @@ static void perform(struct winnow_node *node, struct winnow_node_request *reques
 	}
 }
 
-/* Abort NCCL, and wait for the shares, which end because node_fail() has aborted their communicators. */
+/* Abort NCCL, then wait for the shares; node_fail() has aborted their communicators. */
 static void give_up(struct winnow_node *node)
 {
 	node->calls->abort(node->node_gpus);
