@@ -53,7 +53,7 @@ static void stop_thread(struct winnow_comm *comm)
 	pthread_join(comm->thread, NULL);
 }
 
-/* Until all have joined, or joining has failed. False: the caller has given up. */
+/* Wait until all workers have joined or joining has failed. False: the caller has given up. */
 static bool await_all(struct winnow_comm *comm, const volatile int *give_up)
 {
 	bool decided;
@@ -127,7 +127,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 void winnow_comm_destroy(struct winnow_comm *comm)
 {
 	if (comm == NULL || comm->pid != getpid())
-		return; /* the thread is the parent's */
+		return; /* in a fork's child, where the thread does not exist */
 	stop_thread(comm);
 	free_all(comm);
 }

@@ -19,8 +19,8 @@
  *
  * Each calls only what stands below it.
  *
- * The thread owns the session and the sockets. Callers and thread meet in the fields below
- * the lock; nothing else is shared.
+ * The thread owns the session and the sockets. Callers and thread share only the fields below the
+ * lock.
  */
 #ifndef CLIENT_COMM_H
 #define CLIENT_COMM_H
@@ -41,28 +41,27 @@
 
 #define COMM_CONNECT_US 10000000 /* how long to knock at a port that refuses */
 #define COMM_CONNECT_AGAIN_US 200000
-#define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that led to nothing */
+#define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that ended without WELCOME */
 #define COMM_LEAVE_US 2000000             /* how long to wait for acknowledgements when leaving */
-#define COMM_FLUSH_US 500000              /* and for the last lines to go out */
+#define COMM_FLUSH_US 500000              /* how long to wait for the last lines to go out */
 #define COMM_GUARD_COUNT_MAX 64
 
 /* An aggregator as seen from here. */
 struct comm_peer {
-	char name[256]; /* as the user wrote it */
-	struct net_addr
-		addresses[NET_NAME_ADDRESSES_MAX]; /* of the control connection: the name's */
-	uint32_t address_count, address_at;        /* at: tried now, or next, or connected */
-	struct net_addr data; /* where datagrams go; mostly the same; when connected */
-	uint32_t local_ip;    /* by which we reach it; likewise */
+	char name[256];                                    /* as the user wrote it */
+	struct net_addr addresses[NET_NAME_ADDRESSES_MAX]; /* that the name resolves to, for TCP */
+	uint32_t address_count, address_at; /* at: the one in use, being tried, or next */
+	struct net_addr data; /* where datagrams go, usually the same; valid when connected */
+	uint32_t local_ip;    /* our address towards it; valid when connected */
 	int fd;               /* TCP; -1: not connected */
 	bool connected;
 	bool gone;
 	uint64_t connect_due_us, connect_until_us;
-	uint64_t attempt_until_us; /* by then, this address's turn is over */
+	uint64_t attempt_until_us; /* when to try the next address */
 	struct net *group;         /* its results' multicast group; NULL: none */
 	bool group_tried;
 	struct lines lines;
-	char *pending; /* a line that did not fit the socket, from pending_at on */
+	char *pending; /* a line that the socket has not taken completely, from pending_at on */
 	size_t pending_at;
 };
 
@@ -70,17 +69,17 @@ struct winnow_request {
 	struct winnow_comm *comm;
 	struct allreduce task;
 	uint64_t submitted_us, done_us;
-	struct winnow_request *whole; /* comm_parts.c: it is a part of this one; else NULL */
-	struct winnow_rows *rows;     /* comm_rows.c: its tensor is this list; else NULL */
-	struct comm_gpu *gpu;         /* comm_gpu.c: its tensor is on this GPU; else NULL */
+	struct winnow_request *whole; /* comm_parts.c: the request that it is a part of, or NULL */
+	struct winnow_rows *rows;     /* comm_rows.c: the list that is its tensor, or NULL */
+	struct comm_gpu *gpu;         /* comm_gpu.c: the GPU that has its tensor, or NULL */
 	struct staging_op *staged;    /* likewise, until it is done */
 	struct staging_bytes staged_bytes;
 	int32_t nothing[COMM_GUARD_COUNT_MAX]; /* a guard's tensor: see comm_parts.c */
 	struct why why;                        /* when it has failed */
 	/* Under the lock. */
 	bool done;
-	uint32_t holders;    /* the library until it is done, and its caller */
-	uint32_t parts_left; /* of a whole: under way, and one while they are being queued */
+	uint32_t holders;    /* references: the caller's, and the library's until done */
+	uint32_t parts_left; /* of a whole: parts under way, plus one while queueing them */
 	pthread_cond_t changed;
 	struct winnow_request *next; /* in `submitted`, or in `unused` */
 	struct winnow_request *made_before;
@@ -88,13 +87,13 @@ struct winnow_request {
 
 struct winnow_comm {
 	struct winnow_config config;
-	pid_t pid; /* of the process that created it: a fork's child must not touch it */
+	pid_t pid; /* of the process that created it; a fork's child must not touch it */
 	uint32_t rank, world;
 	struct proof_key key;
 	bool has_key;
 	char job[CONTROL_NAME_BYTES];
 
-	/* The thread's own. */
+	/* Used by the thread only. */
 	struct session *session;
 	const struct bitmap_engine *bitmap;
 	struct bitmap_pool *pool;
@@ -110,46 +109,47 @@ struct winnow_comm {
 	struct packet_out packets[NET_BURST_MAX];
 	uint8_t *scratch;                 /* [NET_BURST_MAX * payload], one for each packet */
 	struct trace *trace;              /* NULL: none */
-	bool trace_tried;                 /* by the environment */
-	struct trace_config trace_config; /* what that asks for; folder NULL: nothing */
+	bool trace_tried;                 /* the one of the environment */
+	struct trace_config trace_config; /* of the environment; folder NULL: none is wanted */
 	struct winnow_stats trace_before; /* totals when it began */
 	int ask_fd;                       /* -1: none */
-	uint64_t ask_due_us;              /* look at it then, however busy */
-	uint64_t gpu_check_us;            /* when to look after GPUs that have something to do */
-	uint64_t gpu_moved_us;            /* when one had done something last */
-	bool gpu_sleeps;                  /* short sleeps are exact */
+	uint64_t ask_due_us;              /* when to read it, however busy */
+	uint64_t gpu_check_us;            /* when to check busy GPUs for failures */
+	uint64_t gpu_moved_us;            /* when a GPU last finished something */
+	bool gpu_sleeps;                  /* the thread's timer slack is short */
 
-	struct winnow_comm *forked_next; /* comm_fork.c's */
+	struct winnow_comm *forked_next; /* for comm_fork.c */
 
 	pthread_t thread;
 	bool thread_started;
 	int wake_fd;
 
-	atomic_bool woken; /* callers: set with the lock; thread: look below the lock */
+	atomic_bool woken; /* set under the lock: the thread must read the fields below it */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;   /* state, stats, gpu_turns, abort_wanted */
 	enum session_state state; /* thread: wo */
-	/* Likewise, once, before `state` says that it runs: */
+	/* Likewise; written once, before `state` becomes SESSION_RUNNING: */
 	bool fast;
 	uint32_t channels, payload, window, op_slots;
 	enum winnow_result result; /* thread: wo; when failed */
 	struct why error;
 	struct winnow_request *submitted_first, *submitted_last;
 	struct winnow_request *unused;
-	struct winnow_request *requests; /* all there are */
+	struct winnow_request *requests; /* all that exist */
 	bool stop;
 	bool abort_wanted;
 	enum winnow_result abort_result;
 	char abort_text[CONTROL_TEXT_BYTES];
 	bool stats_wanted;
 	struct winnow_stats stats;
-	uint64_t next_tag;                 /* of operations that are matched by order */
-	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": none is being written */
+	uint64_t next_tag;                 /* for operations that are matched by order */
+	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": no trace is being written */
 
-	uint32_t gpu_turns, gpu_waiting; /* under the lock: GPUs are done with some; callers wait */
-	_Atomic uint32_t trace_fine; /* a trace is, or will be, written: elements of a bit; or 0 */
+	uint32_t gpu_turns;   /* under the lock: counts turns in which GPUs finished something */
+	uint32_t gpu_waiting; /* under the lock: callers that wait for such a turn */
+	_Atomic uint32_t trace_fine; /* elements per bit of a present or coming trace, or 0 */
 
-	pthread_mutex_t gpu_lock; /* one caller at a time adds: */
+	pthread_mutex_t gpu_lock; /* for adding to: */
 	_Atomic(struct comm_gpu *) gpus;
 };
 
@@ -157,12 +157,12 @@ struct winnow_comm {
 struct winnow_request *comm_request_new(struct winnow_comm *comm);
 
 void comm_request_queue(struct winnow_request *request);
-void comm_request_drop(struct winnow_request *request); /* by one of its two holders */
+void comm_request_drop(struct winnow_request *request); /* release one of its two references */
 
-/* By the thread: its operation is over. */
+/* Called by the thread when the request's operation is over. */
 void comm_complete(struct winnow_request *request);
 
-/* All parts of `whole` have been queued, or not all of them: `result`, and why. */
+/* Called after the last part of `whole` was queued, or with an error when one could not be. */
 void comm_parts_begun(struct winnow_request *whole, int result, const char *why);
 
 void comm_requests_free(struct winnow_comm *comm); /* all of them, when the thread has ended */
@@ -182,32 +182,32 @@ const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t 
                                 uint64_t count);
 
 /*
- * An operation as winnow.h has it, of arguments that are right, with `what` as in comm_request_make();
- * segments NULL: a tensor of none. *out is written only where there is a request.
+ * Start an operation as in winnow.h. The arguments have been checked; `what` is as in
+ * comm_request_make(); `segments` is NULL if none were given. *out is written only on success.
  */
 int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what,
                    const struct winnow_segment *segments, uint32_t segment_count,
                    const struct winnow_options *options, struct winnow_request **out);
 
-/* All workers say the same here, with the same tag, or the communicator ends. It does not wait. */
+/* End the communicator unless all workers pass the same values and tag. Does not wait for them. */
 int comm_agree(struct winnow_comm *comm, const uint64_t *what, size_t count, uint64_t tag);
 
-/* Of part `number` of an operation with this tag; unlike callers' tags, and those by order. 0: 0. */
+/* The tag of an operation's part: neither a caller's nor one by order. 0 if `tag` is 0. */
 uint64_t comm_part_tag(uint64_t tag, uint32_t number);
 
 /*
- * comm_gpu.c. comm_gpu_admit() and comm_gpu_post(): enum winnow_result, explained; the first says
- * whether the second would do; that is for a request which is not queued yet, and waits while the
- * GPU has as many operations as the job may have.
+ * comm_gpu.c. comm_gpu_admit() and comm_gpu_post() return an enum winnow_result and explain it.
+ * comm_gpu_admit() checks whether comm_gpu_post() can succeed. comm_gpu_post() takes a request that
+ * is not queued yet, and waits while the GPU has as many operations as the job may have.
  */
 bool comm_gpu_wanted(const struct winnow_options *options);
 int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
                    const struct winnow_options *options);
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
-int comm_gpu_open(struct winnow_comm *comm, int device); /* what the first operation there would */
+int comm_gpu_open(struct winnow_comm *comm, int device); /* else the first operation does */
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm);
 
-/* For the thread. full(): nothing is to be received now. */
+/* For the thread. While comm_gpu_full(), receive nothing. */
 bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us);
 uint64_t comm_gpu_due_us(struct winnow_comm *comm);
 bool comm_gpu_full(const struct winnow_comm *comm);
@@ -224,8 +224,9 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 int comm_open_session(struct winnow_comm *comm, struct why *why);
 
 /*
- * comm_fork.c: from add to remove a fork's child closes the control connections and ask_fd. What
- * changes them does so by these two; the first is socket(), and close-on-exec and non-blocking.
+ * comm_fork.c: between add and remove, a fork's child closes the control connections and ask_fd.
+ * Open and close these descriptors only by the last two calls. comm_fork_socket() is socket() with
+ * close-on-exec and non-blocking.
  */
 void comm_fork_add(struct winnow_comm *comm);
 void comm_fork_remove(const struct winnow_comm *comm);
@@ -237,8 +238,8 @@ void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
 
 /*
- * comm_trace.c: by the caller, what the environment asks for; when an operation has been submitted;
- * when the bitmap of one on a GPU is there; before the session is closed.
+ * comm_trace.c. Call open to read the environment; comm_trace for each operation submitted; viewed
+ * when the bitmap of one on a GPU has arrived; end before the session is closed.
  */
 void comm_trace_open(struct winnow_comm *comm);
 void comm_trace_viewed(void *request, uint32_t fine, const uint64_t *bits);
@@ -247,8 +248,8 @@ void comm_trace_end(struct winnow_comm *comm);
 void comm_trace_order(struct winnow_comm *comm, const struct trace_request *request,
                       struct trace_answer *answer);
 
-/* comm_ask.c: a communicator without such a socket is a good one, too. */
-#define COMM_ASK_ENV "WINNOW_TRACE_SOCKET" /* no: there is none */
+/* comm_ask.c: a communicator also works without this socket. */
+#define COMM_ASK_ENV "WINNOW_TRACE_SOCKET" /* "no": open none */
 void comm_ask_open(struct winnow_comm *comm);
 void comm_ask_turn(struct winnow_comm *comm, uint64_t now_us);
 void comm_ask_close(struct winnow_comm *comm);

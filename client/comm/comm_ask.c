@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * comm_ask.c - the socket by which winnow trace asks a communicator to record, or to stop
+ * comm_ask.c - the socket by which winnow trace asks a communicator to start or stop recording
  *
- * Only the process's own user and root are obeyed: the kernel says who asks. Nothing depends on
- * the socket; WINNOW_TRACE_SOCKET=no leaves it out.
+ * Only the process's own user and root may ask; the kernel authenticates the sender. The socket is
+ * optional; WINNOW_TRACE_SOCKET=no leaves it out.
  */
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "client/comm/comm.h"
 
 #define NUMBERS_MAX 64 /* communicators of a process */
-#define LOOK_US 100000 /* how often when the thread does not sleep */
+#define LOOK_US 100000 /* how often the socket is read while the thread does not sleep */
 
 void comm_ask_open(struct winnow_comm *comm)
 {
@@ -44,7 +44,7 @@ void comm_ask_close(struct winnow_comm *comm)
 	comm_fork_close(&comm->ask_fd);
 }
 
-/* Who has sent it, as the kernel says; -1: it does not. */
+/* The sender's user, from the kernel; -1: unknown. */
 static uid_t sender(struct msghdr *message)
 {
 	struct ucred who;
@@ -78,7 +78,7 @@ static void answer_to(struct winnow_comm *comm, const char *text, size_t bytes, 
 	(void)!sendto(comm->ask_fd, reply, reply_bytes, 0, from->msg_name, from->msg_namelen);
 }
 
-/* One a turn: nobody keeps the thread from its work. */
+/* At most one request per turn, so that requests cannot keep the thread from its work. */
 void comm_ask_turn(struct winnow_comm *comm, uint64_t now_us)
 {
 	union {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* comm_config.c - from a struct winnow_config to an open session; everything that can be wrong with it */
+/* comm_config.c - checks a struct winnow_config and opens a session from it */
 
 #include <errno.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, str
 	                             c->key_file, c->job);
 }
 
-/* An aggregator that `peer` also names, or NULL. */
+/* An earlier aggregator with the same address as `peer`, or NULL. */
 static const struct comm_peer *same_as(const struct winnow_comm *comm, const struct comm_peer *peer)
 {
 	for (const struct comm_peer *other = comm->peers; other < peer; other++)
@@ -97,7 +97,7 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	if (result != WINNOW_OK)
 		return result;
 	comm->config = *config;
-	/* The caller's texts are used up. */
+	/* The caller's texts are no longer needed. */
 	comm->config.aggregators = comm->config.job = NULL;
 	comm->config.key_file = comm->config.key = NULL;
 	comm->config.datapath = comm->config.eal = comm->config.device = NULL;
@@ -138,7 +138,7 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 		proof_random(links[i].nonce, sizeof(links[i].nonce));
 		names[i] = comm->peers[i].name;
 		comm->peers[i].connect_due_us = now_us;
-		/* A refused connection is a better reason than a late job. */
+		/* Let a refused connection, the better reason, be reported before a late job. */
 		comm->peers[i].connect_until_us = now_us + connect_us;
 	}
 	comm->bitmap = bitmap_best();

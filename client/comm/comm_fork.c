@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * comm_fork.c - a fork's child keeps none of its parent's connections
+ * comm_fork.c - closes the parent's connections in the child of a fork
  *
  * A connection ends when the last process that has it open closes it. A data loader's child that
- * outlives a killed worker would keep the worker's place in the job until the silence time is over. So
- * children close what they inherit as they begin; close-on-exec alone comes too late for one
- * that never calls exec().
+ * outlives a killed worker would keep the worker's place in the job until the silence time is over.
+ * So children close inherited connections right after the fork. Close-on-exec is not enough,
+ * because a child may never call exec().
  */
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 
 #include "client/comm/comm.h"
 
-/* Held while one of these descriptors comes or goes, and during a fork. */
+/* Held while one of these descriptors is opened or closed, and during a fork. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct winnow_comm *first;
 
@@ -36,7 +36,7 @@ static void close_in_child(void)
 		if (comm->ask_fd >= 0)
 			close(comm->ask_fd);
 	}
-	first = NULL; /* the numbers may soon be something else's */
+	first = NULL; /* the child may reuse the descriptors' numbers */
 	release();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* comm_gpu.c - operations on the memory of GPUs: what callers give, what the thread polls */
+/* comm_gpu.c - operations on the memory of GPUs: the callers' side and the thread's polling */
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 #include "client/comm/comm.h"
 #include "client/gpu/gpu_plugin.h"
 
-#define CHECK_US 50000   /* between looks at a GPU that has something to do: failures tell nobody */
-#define POLL_US_MIN 20   /* between looks at its words, while it copies */
-#define POLL_US_MAX 1000 /* while it has tensors to scan, which may be after much else */
+#define CHECK_US 50000   /* between checks of a busy GPU, because its failures wake no thread */
+#define POLL_US_MIN 20   /* between polls of its words while it copies */
+#define POLL_US_MAX 1000 /* while it scans, since the scan may be behind other work */
 
-/* What this communicator has on one GPU. */
+/* This communicator's state for one GPU. */
 struct comm_gpu {
 	struct staging *staging;
 	int device;
@@ -44,7 +44,7 @@ static int gpu_find(const struct gpu_calls *calls, const struct allreduce *task,
 {
 	int other, err;
 
-	/* Of nothing, where it is; if nowhere, where this thread is. */
+	/* An empty tensor may have no address: then take this thread's GPU. */
 	if (task->count == 0 && (task->send == NULL || calls->locate(task->send, device, why) != 0))
 		return calls->locate(NULL, device, why);
 	if (task->count == 0)
@@ -81,7 +81,7 @@ int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
 	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
 }
 
-/* The thread: an operation's work on the GPU is done, or will never be. */
+/* Called by the thread when an operation's work on the GPU is done, or the GPU has failed. */
 static void passed(void *context, bool there)
 {
 	struct winnow_request *request = context;
@@ -90,7 +90,7 @@ static void passed(void *context, bool there)
 	if (!there)
 		session_fail(request->comm->session, WINNOW_ERR_GPU,
 		             staging_error(request->gpu->staging));
-	/* The GPU has failed after the last sums had come. */
+	/* The GPU failed after the last sums had arrived. */
 	if (!there && request->task.status == WINNOW_OK)
 		request->task.status = WINNOW_ERR_GPU;
 	comm_complete(request);
@@ -146,7 +146,7 @@ int comm_gpu_open(struct winnow_comm *comm, int device)
 	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
 }
 
-/* Until an earlier operation is over, or the communicator: that of turn `seen`, or a later one. */
+/* Wait until a GPU has finished something since turn `seen`, or the communicator ends. */
 static void await_room(struct winnow_comm *comm, uint32_t seen)
 {
 	pthread_mutex_lock(&comm->lock);
@@ -237,7 +237,7 @@ uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)
 
 /* ---- the communicator's thread ---- */
 
-/* Operations are over: callers may wait for that, see await_room(). */
+/* Wake callers in await_room(). */
 static void tell_turn(struct winnow_comm *comm)
 {
 	pthread_mutex_lock(&comm->lock);
@@ -268,7 +268,7 @@ bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
 	return true;
 }
 
-/* The longer nothing has happened, the longer it may go on so. */
+/* The longer nothing has happened, the longer the thread sleeps. */
 uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 {
 	uint64_t now_us = clock_us(), wait_us = (now_us - comm->gpu_moved_us) / 8;
@@ -283,7 +283,7 @@ uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 	}
 	if (work == STAGING_IDLE)
 		return idle ? UINT64_MAX : comm->gpu_check_us;
-	/* Sleeps as short as these are not rounded up. */
+	/* Reduce the timer slack, which would lengthen such short sleeps. */
 	if (!comm->gpu_sleeps)
 		(void)prctl(PR_SET_TIMERSLACK, 1000);
 	comm->gpu_sleeps = true;

@@ -2,8 +2,8 @@
 /*
  * comm_loop.c - the communicator's thread
  *
- * Each turn: orders from callers, what the sockets have, what the session wants to send,
- * one segment to scan; and sleep only when none of them had anything.
+ * Each turn takes orders from callers, reads the sockets, sends what the session wants to send, and
+ * scans one segment. The thread sleeps only when none of these had work.
  */
 
 #include <assert.h>
@@ -16,11 +16,11 @@
 
 #include "client/comm/comm.h"
 
-#define GROUP_BURSTS_MAX 32 /* of one group, before anything else gets its turn */
+#define GROUP_BURSTS_MAX 32 /* read from one group at a time */
 
 /* ---- datagrams ---- */
 
-/* WELCOME has named the group: listen there, or say that we cannot. Likewise where datagrams go. */
+/* Take the data address and the group from WELCOME, and join the group if possible. */
 static void groups_open(struct winnow_comm *comm)
 {
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
@@ -52,7 +52,7 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
 	for (uint32_t i = 0; i < count; i++) {
 		const struct net_in *in = &comm->in[i];
 
-		/* On the shared socket, whose is it? */
+		/* All aggregators send to the shared socket: find the sender. */
 		while (net == comm->net && index < comm->peer_count &&
 		       (comm->peers[index].data.ip != in->from.ip ||
 		        comm->peers[index].data.port != in->from.port))
@@ -65,8 +65,8 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
 }
 
 /*
- * Groups first, until they are empty: a packet to us alone tells of results sent before it, and
- * one that still lies in the other socket would pass for lost (PROTOCOL.md section 10.2).
+ * Empty the groups first. A packet to us alone tells of results sent before it, and one that is
+ * still in the other socket would be taken for lost (PROTOCOL.md section 10.2).
  */
 static bool receive(struct winnow_comm *comm)
 {
@@ -80,7 +80,7 @@ static bool receive(struct winnow_comm *comm)
 	return receive_from(comm, comm->net, 0) || any;
 }
 
-/* One batch to each aggregator; true when there was any. */
+/* Send one batch to each aggregator; true if any packet was sent. */
 static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 {
 	uint32_t batch_max = NET_BATCH_BYTES_MAX / comm->config.payload;
@@ -239,7 +239,7 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
 
 	watch(fds, &count, comm->wake_fd, POLLIN);
-	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() passes over -1 */
+	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() ignores -1 */
 	watch(fds, &count, comm->backend->fd(comm->net),
 	      (short)(comm->backend->ready(comm->net) ? in : in | POLLOUT));
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
@@ -288,7 +288,7 @@ static void turn(struct winnow_comm *comm)
 	bool active;
 	uint64_t now_us;
 
-	/* Sums that a GPU has no room for yet stay in the sockets, and windows where they are. */
+	/* Sums that a GPU has no room for stay in the sockets, so that windows do not move. */
 	active = !comm_gpu_full(comm) && receive(comm);
 	now_us = clock_us();
 	if (!active || now_us >= session_deadline(comm->session)) {

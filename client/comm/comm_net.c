@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* comm_net.c - which road a communicator's datagrams take, and how large they may be */
+/* comm_net.c - a communicator's data path, and the size of its datagrams */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -32,7 +32,7 @@ static int probe_route(const struct comm_peer *peer, uint32_t *mtu, struct why *
 	               strerror(errno));
 }
 
-/* Which back end, and for one with a port of its own, how to open it. */
+/* Choose the back end, and its port's settings if it has one. */
 static int choose(struct winnow_comm *comm, const struct winnow_config *config,
                   struct net_config *net, struct why *why)
 {
@@ -84,7 +84,7 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 	net.payload_max = payload;
 	if (comm->backend->open(&net, &comm->net, why) != 0)
 		return WINNOW_ERR_SYSTEM;
-	/* Texts are copied now, and groups are opened later. */
+	/* open() has copied these texts. Groups use the port later, when the texts may be gone. */
 	comm->port.eal = comm->port.device = NULL;
 	if (comm->backend->payload(comm->net) < payload)
 		payload = comm->backend->payload(comm->net);

@@ -2,11 +2,11 @@
 /*
  * comm_parts.c - an operation on a tensor of segments, as several operations
  *
- * A cut (geometry.c) has one size of block and begins at its tensor's start. So each run of
- * segments whose rows ask for the same block, and lie on its grid, is an operation of its
- * own. One more comes first, the guard: it has no data, and a hash of the runs for a count and
- * block. Workers that do not agree on the segments may not even have the same number of runs, but
- * all have a guard, and its mismatch ends the job before anybody waits for runs that never come.
+ * A cut (geometry.c) has one block size and begins at its tensor's start. So consecutive segments
+ * form one operation, a run, if their rows need the same block and lie on its grid. An operation
+ * without data precedes the runs: the guard, whose count and block are a hash of the runs. Workers
+ * that disagree on the segments may have different numbers of runs, but all have a guard. Its
+ * mismatch ends the job before any worker waits for runs that never come.
  */
 
 #include <stdio.h>
@@ -14,12 +14,12 @@
 
 #include "client/comm/comm.h"
 
-/* Blocks of fewer bytes make datagrams that are not full: 64 of them are the most in one. */
+/* A datagram has at most 64 blocks, so smaller blocks would not fill it. */
 #define BLOCK_BYTES_MIN 64
 
 struct part {
 	uint64_t first, count; /* elements of the tensor */
-	uint64_t block;        /* 0: the usual */
+	uint64_t block;        /* 0: the default */
 };
 
 struct parts {
@@ -79,7 +79,9 @@ int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
 
 /* ---- cutting ---- */
 
-/* A row, or rows, or the largest even share of a row that is not above the usual block. */
+/*
+ * A row, several small rows, or the largest divisor of a row that is not above the default block.
+ */
 static uint32_t block_for(uint64_t row, uint32_t elem_bytes, uint32_t usual)
 {
 	uint32_t least = BLOCK_BYTES_MIN / elem_bytes;
@@ -94,7 +96,7 @@ static uint32_t block_for(uint64_t row, uint32_t elem_bytes, uint32_t usual)
 	return row <= WIRE_BLOCK_ELEMS_MAX ? (uint32_t)row : 0;
 }
 
-/* Put [first, first + count) at the end of the list, with the run before it if that may be. */
+/* Append [first, first + count) to the list, merged with the last run if possible. */
 static void append(struct parts *parts, uint64_t first, uint64_t count, uint32_t block)
 {
 	struct part *last = parts->count > 0 ? &parts->list[parts->count - 1] : NULL;
@@ -144,7 +146,7 @@ static struct parts *cut(uint64_t count, uint32_t elem_bytes, uint32_t usual,
 		end = s->offset + s->count;
 	}
 	append(parts, end, count - end, 0);
-	if (parts->count == 0) /* all workers take part even in nothing */
+	if (parts->count == 0) /* all workers take part even in an empty operation */
 		parts->list[parts->count++] = (struct part){0};
 	return parts;
 }
@@ -169,7 +171,7 @@ static uint32_t hash_u64(uint32_t hash, uint64_t value)
 	return hash;
 }
 
-/* Nothing, of a count and a block that say what workers have to agree on. */
+/* An operation on zeros, whose count and block are a hash of what workers must agree on. */
 static struct allreduce guard_of(const uint64_t *what, size_t count, uint64_t tag)
 {
 	struct allreduce task = {.is_guard = true,
@@ -236,7 +238,7 @@ static int begin_parts(struct winnow_request *whole, const struct parts *parts,
 	return result;
 }
 
-/* What is under way is the caller's to wait for, whatever failed after it. */
+/* Once the guard is under way the caller gets a request to wait for, even if a later part fails. */
 static int submit(struct winnow_request *whole, const struct parts *parts,
                   const struct allreduce *tensor, const struct winnow_options *options)
 {

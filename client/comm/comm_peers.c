@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* comm_peers.c - a communicator's control connections: made again until they stand, read, written */
+/* comm_peers.c - a communicator's control connections: connecting with retries, reading, writing */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -32,7 +32,7 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 	session_gone(comm->session, (uint32_t)(peer - comm->peers), reason);
 }
 
-/* The name's next address; or, when all have refused, all again: the aggregator may still be starting. */
+/* Try the name's next address; after the last one start again, as winnowd may still be starting. */
 static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int error,
                            uint64_t now_us)
 {
@@ -155,7 +155,7 @@ void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t 
 		count = send(peer->fd, peer->pending + peer->pending_at,
 		             strlen(peer->pending + peer->pending_at), MSG_NOSIGNAL);
 		if (count < 0 && errno != EINTR)
-			return; /* full, or broken: reading will tell */
+			return; /* full, or broken, which reading will find out */
 		if (count > 0)
 			peer->pending_at += (size_t)count;
 		if (peer->pending[peer->pending_at] != '\0')

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * comm_request.c - the life of a request: made, queued, done, told, given back
+ * comm_request.c - the life of a request: created, queued, done, reported, released
  *
- * Two hold a request: the library until the operation is done, and the caller until winnow_request_free().
- * The last of them gives it back, so it does not matter which comes first, nor how often a
- * request that is done is asked for its result. A request of several operations (comm_parts.c) is
- * done when the last of its parts is.
+ * A request has two references: the library's until the operation is done, and the caller's until
+ * winnow_request_free(). Releasing the last one recycles it, so the order does not matter, and the
+ * caller may read the result any number of times. A request of several operations (comm_parts.c) is
+ * done when its last part is.
  */
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "client/comm/comm.h"
 #include "client/worker/explain.h"
 
-/* ---- made, and given back ---- */
+/* ---- creating and releasing ---- */
 
 static struct winnow_request *take_unused(struct winnow_comm *comm)
 {
@@ -68,7 +68,7 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 	return request;
 }
 
-/* What an operation needs beside the request. */
+/* Free what belongs to the operation, not the request. */
 static void release(struct winnow_request *request)
 {
 	rows_close(request->rows);
@@ -117,7 +117,7 @@ void comm_requests_free(struct winnow_comm *comm)
 	}
 }
 
-/* ---- queued ---- */
+/* ---- queueing ---- */
 
 void comm_request_queue(struct winnow_request *request)
 {
@@ -156,7 +156,7 @@ static void request_explain(const struct winnow_request *request, struct why *wh
 		        comm->error.text[0] != '\0' ? comm->error.text : winnow_strerror(result));
 }
 
-/* Under the lock. The first failure of a part is the whole's. */
+/* The whole takes the first failure of a part. Under the lock. */
 static void part_failed(struct winnow_request *whole, int result, const char *why)
 {
 	if (whole->task.status != WINNOW_OK || result == WINNOW_OK)
@@ -177,12 +177,12 @@ static void part_done(struct winnow_request *whole, const struct winnow_request 
 	whole->staged_bytes.in += part->staged_bytes.in;
 }
 
-/* The library is done with it; its result does not change any more. */
+/* The library is done with the request; its result is final. */
 static void over(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
 
-	/* Workers that do not agree on segments would wait for parts that never come. */
+	/* Workers that disagree on segments would wait for parts that never come. */
 	if (request->task.is_guard && request->task.status == WINNOW_ERR_MISMATCH)
 		comm_end(comm, (enum winnow_result)request->task.status, request->why.text);
 	pthread_mutex_lock(&comm->lock);
@@ -226,11 +226,11 @@ void comm_parts_begun(struct winnow_request *whole, int result, const char *why)
 		over(whole);
 }
 
-/* ---- told ---- */
+/* ---- reporting ---- */
 
 const char comm_no_request[] = "the request is NULL: it has been freed, or never begun";
 
-/* Of a request that is done. */
+/* Report the result of a request that is done. */
 static int tell(const struct winnow_request *request, struct winnow_op_stats *stats)
 {
 	int result = request->task.status;

@@ -5,7 +5,9 @@
 
 #include "client/comm/comm.h"
 
-/* `count` is of the whole tensor; `gathered`, if not NULL: the result is a list, too, and the caller's. */
+/*
+ * task->count is the whole tensor's. If `gathered` is not NULL the result is a list, the caller's.
+ */
 static int submit_list(struct winnow_comm *comm, struct allreduce *task, const int64_t *index,
                        uint64_t block_count, const struct winnow_options *options,
                        struct winnow_rows **gathered, struct winnow_request **out)
@@ -47,7 +49,7 @@ static int submit_list(struct winnow_comm *comm, struct allreduce *task, const i
 	return WINNOW_OK;
 }
 
-/* The buffers differ in length: each by itself, and then whether they are apart. */
+/* The buffers differ in length, so check each alone, and then that they do not overlap. */
 static const char *wrong_buffers(struct allreduce task, uint64_t block_count, uint64_t block_length,
                                  const struct winnow_options *options)
 {
@@ -67,7 +69,7 @@ static const char *wrong_buffers(struct allreduce task, uint64_t block_count, ui
 			return wrong;
 	}
 	if (block_count > task.count / block_length)
-		return "there are more blocks than the tensor has room for";
+		return "block_count is larger than the tensor";
 	if (recv != 0 && send < recv + task.count * elem_bytes &&
 	    recv < send + block_count * block_length * elem_bytes)
 		return "the buffers overlap";
@@ -133,7 +135,7 @@ int winnow_allreduce_rows_async(const void *send, const int64_t *recv_index, uin
 	*request = NULL;
 	*rows = NULL;
 	if (wrong == NULL && recv_count % block_length != 0)
-		wrong = "recv_count is no multiple of block_length";
+		wrong = "recv_count is not a multiple of block_length";
 	if (send == NULL && block_count > 0)
 		wrong = "a buffer is NULL";
 	if (wrong != NULL)

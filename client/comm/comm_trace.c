@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* comm_trace.c - a communicator's trace: begun with its first operation, ended with it */
+/* comm_trace.c - a communicator's trace, from its first operation to its end */
 
 #include <sodium.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "client/comm/comm.h"
 
 /*
- * One number for a run of a job, the same on all workers: of the tokens that the aggregators gave
- * it, in whatever order; one cannot tell the tokens from it.
+ * A number for this run of the job, the same on all workers: a hash of the aggregators' tokens,
+ * which does not depend on their order and does not reveal them.
  */
 static uint64_t run_number(const struct session *session)
 {
@@ -61,7 +61,7 @@ static void begin_by_environment(struct winnow_comm *comm)
 		fprintf(stderr, "winnow: %s; the job goes on\n", why.text);
 }
 
-/* Others look it up; it changes when a trace begins, and when it comes to an end. */
+/* Callers read the path. Update it when a trace begins or ends. */
 static void path_publish(struct winnow_comm *comm)
 {
 	const char *path = comm->trace != NULL ? trace_path(comm->trace) : NULL;
@@ -84,7 +84,9 @@ const char *winnow_comm_trace(struct winnow_comm *comm)
 	return copy;
 }
 
-/* On a GPU: comm_trace_viewed() follows, unless the operation is older than the trace. */
+/*
+ * For a tensor on a GPU comm_trace_viewed() follows, unless the operation is older than the trace.
+ */
 static void wait_for_view(struct winnow_comm *comm, const struct allreduce *task)
 {
 	bool lacks;
@@ -111,7 +113,7 @@ void comm_trace_viewed(void *context, uint32_t fine, const uint64_t *bits)
 	const struct winnow_request *request = context;
 	struct winnow_comm *comm = request->comm;
 
-	/* It was wanted for one that may be over, or another's by now. */
+	/* The trace that wanted this bitmap may have ended, and another may have begun. */
 	if (comm->trace == NULL || trace_fine(comm->trace) != fine)
 		return;
 	trace_bitmap(comm->trace, &request->task, bits);

@@ -218,7 +218,7 @@ void winnow_node_exit(int status, void *node)
 void winnow_node_destroy(struct winnow_node *node)
 {
 	if (node == NULL || node->pid != getpid())
-		return; /* the thread is the parent's */
+		return; /* in a fork's child, where the thread does not exist */
 	if (node->thread_started)
 		stop_thread(node);
 	else if (node->node_gpus != NULL)
