@@ -79,9 +79,7 @@ int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
 
 /* ---- cutting ---- */
 
-/*
- * A row, several small rows, or the largest divisor of a row that is not above the default block.
- */
+/* A row, several small rows, or the largest divisor of a row up to the default block. */
 static uint32_t block_for(uint64_t row, uint32_t elem_bytes, uint32_t usual)
 {
 	uint32_t least = BLOCK_BYTES_MIN / elem_bytes;

@@ -6,7 +6,7 @@
 #include "client/comm/comm.h"
 
 /*
- * task->count is the whole tensor's. If `gathered` is not NULL the result is a list, the caller's.
+ * `gathered`: the result is also a list, the caller's; or NULL. task->count is the whole tensor's.
  */
 static int submit_list(struct winnow_comm *comm, struct allreduce *task, const int64_t *index,
                        uint64_t block_count, const struct winnow_options *options,
@@ -69,7 +69,7 @@ static const char *wrong_buffers(struct allreduce task, uint64_t block_count, ui
 			return wrong;
 	}
 	if (block_count > task.count / block_length)
-		return "block_count is larger than the tensor";
+		return "there are more blocks than fit the tensor";
 	if (recv != 0 && send < recv + task.count * elem_bytes &&
 	    recv < send + block_count * block_length * elem_bytes)
 		return "the buffers overlap";

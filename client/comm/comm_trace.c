@@ -84,9 +84,7 @@ const char *winnow_comm_trace(struct winnow_comm *comm)
 	return copy;
 }
 
-/*
- * For a tensor on a GPU comm_trace_viewed() follows, unless the operation is older than the trace.
- */
+/* For a tensor on a GPU comm_trace_viewed() follows, unless the operation predates the trace. */
 static void wait_for_view(struct winnow_comm *comm, const struct allreduce *task)
 {
 	bool lacks;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpu_plugin.h - finds what drives GPUs, an object of its own that needs CUDA's driver */
+/* gpu_plugin.h - opens winnow-cuda.so, the separate object that needs CUDA's driver */
 #ifndef CLIENT_GPU_PLUGIN_H
 #define CLIENT_GPU_PLUGIN_H
 

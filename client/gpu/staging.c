@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* staging.c - see staging.h: memory, what a tensor holds, how an operation ends */
+/* staging.c - see staging.h: memory, the bits of a tensor, the end of an operation */
 
 #include <assert.h>
 #include <errno.h>
@@ -9,14 +9,14 @@
 
 #include "client/gpu/staging_impl.h"
 
-#define WINDOWS_MAX 4       /* of a ring */
-#define BITS_MAX (1u << 30) /* of an operation that are known at a time */
-#define BITS_SHARE 8        /* of pinned memory that they may take */
+#define WINDOWS_MAX 4       /* length of a ring */
+#define BITS_MAX (1u << 30) /* of one operation that are known at a time */
+#define BITS_SHARE 8        /* bits take 1/8 of the pinned memory */
 #define PIECE_SEGMENTS 1024 /* whose magnitudes are known at a time */
 
 /* ---- opening ---- */
 
-/* Memory that is being dealt out; `base` is NULL while it is only counted. */
+/* Memory that is being laid out; `base` is NULL while lay_out() only counts. */
 struct room {
 	uint8_t *base;
 	size_t bytes;
@@ -30,7 +30,7 @@ static void *room_place(struct room *room, size_t bytes)
 	return at;
 }
 
-/* Where everything is; before the GPU is open, how much it is. */
+/* Set all pointers into the memory; before the GPU is open, count how much is needed. */
 static void lay_out(struct staging *s, struct gpu_memory *memory)
 {
 	const struct staging_config *c = &s->config;
@@ -60,7 +60,7 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 	memory->device_bytes = device.bytes;
 }
 
-/* Of what is asked for, everything else is small; so the rings get it, within limits. */
+/* The rings get most of the configured memory, within limits, because all else is small. */
 static void choose_sizes(struct staging *s)
 {
 	const struct staging_config *c = &s->config;
@@ -190,7 +190,7 @@ static void op_return(struct staging_op *op)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* As the engine will cut it: what fits its announcement goes natively, if that is ours to choose. */
+/* Cut the tensor as the engine will: with form_auto an eager operation uses the native form. */
 static bool cut_task(const struct staging *s, const struct allreduce *task, bool *fixed,
                      struct geometry *cut)
 {
@@ -211,7 +211,7 @@ static bool cut_task(const struct staging *s, const struct allreduce *task, bool
 	return geometry_compute(&input, cut);
 }
 
-/* How fine a bitmap is, and of how many segments at a time: of one at least. */
+/* Choose the granularity of bits, and the number of segments in a piece, at least one. */
 static void choose_grain(struct staging_op *op, uint32_t fine)
 {
 	const struct geometry *cut = &op->cut;
@@ -233,7 +233,7 @@ static void choose_grain(struct staging_op *op, uint32_t fine)
 	op->piece_segments = (uint32_t)(most < PIECE_SEGMENTS ? most : PIECE_SEGMENTS);
 }
 
-/* Blocks [first, first + count) of the tensor, of which there may be fewer. */
+/* The blocks of `segments` segments, in all shards; fewer at the end of the tensor. */
 static uint64_t segment_blocks(const struct staging_op *op, uint32_t segment, uint32_t segments,
                                uint64_t *first)
 {
@@ -245,13 +245,13 @@ static uint64_t segment_blocks(const struct staging_op *op, uint32_t segment, ui
 	return left < segments * each ? left : segments * each;
 }
 
-/* A segment, in bits. */
+/* The bits of a segment in all shards. */
 static uint64_t range_blocks(const struct staging_op *op)
 {
 	return (uint64_t)op->cut.segment_blocks * op->cut.shard_count * op->ratio;
 }
 
-/* The piece that begins with op->piece. */
+/* A scan of the piece that begins with segment op->piece. */
 static struct gpu_scan scan_of(struct staging_op *op)
 {
 	uint64_t first, blocks = segment_blocks(op, op->piece, op->piece_segments, &first);
@@ -297,7 +297,7 @@ int staging_post(struct staging *staging, const struct staging_post *what, struc
 	choose_grain(op, task->count > 0 ? what->fine : 0);
 	if (task->count > 0) {
 		scan = scan_of(op);
-		/* In place the blocks that nobody has are zero. */
+		/* In place, blocks that no worker has are already zero. */
 		scan.clear = task->recv != task->send ? task->recv : NULL;
 		scan.clear_bytes = task->count * cut.elem_bytes;
 		err = staging->config.calls->scan(staging->gpu, &scan, what->stream, why);
@@ -353,7 +353,7 @@ static int staged_begin(struct allreduce *task)
 	return 0;
 }
 
-/* From a bit for `grain` elements to one for `fine`, a multiple. */
+/* Turn the bitmap from a bit per `grain` elements to a bit per `fine` elements, a multiple. */
 static void make_view(struct staging_op *op)
 {
 	const uint64_t bits = bitmap_block_count(op->count, op->grain);
@@ -370,7 +370,7 @@ static void make_view(struct staging_op *op)
 	}
 }
 
-/* The first look at a piece: what is wanted of all of it. */
+/* A new piece has arrived: count its bytes and add it to the view. */
 static void see_piece(struct staging_op *op)
 {
 	const struct staging_config *config = &op->staging->config;
@@ -390,7 +390,7 @@ static void see_piece(struct staging_op *op)
 	op->view = NULL;
 }
 
-/* Are the bits of this segment there? The engine has had all before it. */
+/* Are the bits of this segment here? Starts the scan of the next piece when it is needed. */
 static bool has_bits(struct staging_op *op, uint32_t number)
 {
 	struct staging *s = op->staging;
@@ -421,7 +421,7 @@ static bool staged_ready(struct allreduce *task, uint32_t number)
 	       frames_ready(op, number);
 }
 
-/* Bits of `count` blocks of the piece, from its block `first` on, a multiple of 64. */
+/* Write the bits of `count` blocks of the piece, from block `first` on, a multiple of 64. */
 static void coarsen(const struct staging_op *op, uint64_t first, uint64_t count, uint64_t *bits)
 {
 	const uint64_t *found = (const uint64_t *)(void *)op->found;
@@ -489,7 +489,7 @@ void staging_finish(struct staging_op *op, bool failed)
 		frames_forget(op);
 }
 
-/* Does the GPU neither read nor write anything of it any more? */
+/* Has the GPU finished reading and writing for this operation? */
 static bool is_over(const struct staging_op *op)
 {
 	const struct staging *s = op->staging;
@@ -539,7 +539,7 @@ enum staging_work staging_work(const struct staging *staging)
 	return STAGING_IDLE;
 }
 
-/* Sums may come for as many frames as a window has, while those before them have not left. */
+/* A window's worth of further sums may arrive while frames wait or are being copied. */
 bool staging_full(const struct staging *staging)
 {
 	const struct staging *s = staging;

@@ -2,14 +2,15 @@
 /*
  * staging.h - operations whose tensors are in the memory of one GPU
  *
- * A tensor is scanned once, in the caller's stream. What its bits say is announced, and nothing is
- * carried out of the GPU before the plans are there: then frame f of a channel lies at f modulo the
- * length of two rings of pinned memory, one for each way, which are longer than the channel's window, as
- * the aggregator's own slots are. So all workers use their memory in the same order, whatever the order of
- * their operations, and none waits for another's. Memory is reserved when the GPU is opened.
+ * A tensor is scanned once, in the caller's stream, and announced from the resulting bits. Its data
+ * stays on the GPU until the plans arrive. Then frame f of a channel goes to place f modulo the
+ * length of a ring of pinned memory; there are two rings, one for each direction, at least as long
+ * as the channel's window. The aggregator places frames in its slots in the same way. So all
+ * workers use their memory in the same order, whatever the order of their operations, and no worker
+ * waits for memory that another worker's order holds. Memory is reserved when the GPU is opened.
  *
- * Knows the GPU by the table in kernels/gpu.h only, and neither sockets nor time: its caller asks
- * staging_turn() what has happened, since the GPU says so by words in pinned memory alone.
+ * This code uses the GPU only through the table in kernels/gpu.h, and neither sockets nor time. The
+ * GPU signals only by words in pinned memory, so the caller must poll with staging_turn().
  */
 #ifndef CLIENT_STAGING_H
 #define CLIENT_STAGING_H
@@ -27,11 +28,13 @@ struct staging_config {
 	uint32_t shard_count;  /* channels of the job */
 	uint32_t payload;      /* of a datagram */
 	uint32_t window;       /* frames: the largest of all channels', a power of two */
-	uint32_t op_slots;     /* operations that the engine has under way */
-	uint64_t pinned_bytes; /* about; more where the window needs more */
-	/* staging_turn(): an operation is over. `there`: its result is in the tensor. */
+	uint32_t op_slots;     /* operations that the engine may have under way */
+	uint64_t pinned_bytes; /* about; more if the window needs more */
+	/*
+	 * Called by staging_turn() when an operation is over. `there`: the tensor has its result.
+	 */
 	void (*passed)(void *op_context, bool there);
-	/* Before that, if a bitmap was wanted: what is non-zero, a bit for `fine` elements. */
+	/* Called before that if a bitmap was wanted; it has a bit for each `fine` elements. */
 	void (*viewed)(void *op_context, uint32_t fine, const uint64_t *bits);
 };
 
@@ -44,15 +47,15 @@ uint64_t staging_pinned_bytes(const struct staging *staging);
 /* ---- callers' threads ---- */
 
 /*
- * staging_post - an operation that begins when what is now in `stream` is done. The caller puts
- * staging_access and *out into `task` and gives that to the engine. -EAGAIN: op_slots of them are
- * under way; -EINVAL: of the caller's doing; -EIO.
+ * staging_post - start an operation after the work that is now in `stream`. The caller then puts
+ * staging_access and *out into `task` and gives that to the engine. -EAGAIN: op_slots operations
+ * are under way; -EINVAL: the caller's mistake; -EIO.
  */
 struct staging_post {
 	const struct allreduce *task; /* its first part */
 	void *stream;
 	void *context; /* for passed() and viewed() */
-	uint32_t fine; /* not 0: its bitmap is wanted, with a bit for so many elements */
+	uint32_t fine; /* not 0: a bitmap is wanted, with a bit for each `fine` elements */
 };
 int staging_post(struct staging *staging, const struct staging_post *what, struct staging_op **out,
                  struct why *why);
@@ -64,36 +67,37 @@ int staging_follow(struct staging *staging, void *stream, struct why *why);
 
 extern const struct access staging_access;
 
-/* Will viewed() be called? *lacks: it was wanted, and there is no memory for it. */
+/* Will viewed() be called? *lacks: it was wanted, but there is no memory for it. */
 bool staging_viewed(const struct staging_op *op, bool *lacks);
 
 /*
- * staging_finish - the engine has called done(), or would not take the operation: passed() follows
- * when the GPU has nothing more to do for it. `failed`: its result is of no use.
+ * staging_finish - call this when the engine has called done() or refused the operation. passed()
+ * follows when the GPU has finished its work for the operation. `failed`: the result is invalid.
  */
 void staging_finish(struct staging_op *op, bool failed);
 
 struct staging_bytes {
-	uint64_t out, in; /* that crossed the bus */
+	uint64_t out, in; /* over the bus */
 };
 struct staging_bytes staging_bytes(const struct staging_op *op); /* in passed() */
 
-/* Asks the GPU for what can be done next. True: something has happened. */
+/* Poll the GPU and start the next copies. True: something has happened. */
 bool staging_turn(struct staging *staging);
 
-/* What the GPU has been asked for and has not done. */
+/* The work that the GPU has not finished; copies count before scans. */
 enum staging_work { STAGING_IDLE, STAGING_SCANS, STAGING_COPIES };
 enum staging_work staging_work(const struct staging *staging);
 
-/* Sums would have no room: what comes now should be left where it is until the GPU has caught up. */
+/* There is no room for more sums: leave them in the sockets until the GPU has caught up. */
 bool staging_full(const struct staging *staging);
 
 /*
- * staging_check - is the GPU still well? To be called now and then: a failure tells nobody. False:
- * no operation comes to an end but by staging_finish(), and staging_error() has the line.
+ * staging_check - check the GPU for failures; call it now and then, because a failure raises no
+ * other signal. False: the GPU has failed, staging_error() explains it, and operations end only by
+ * staging_finish().
  */
 bool staging_check(struct staging *staging);
-const char *staging_error(const struct staging *staging); /* "": none */
+const char *staging_error(const struct staging *staging); /* "": no error */
 
 bool staging_idle(const struct staging *staging); /* no operation is under way */
 

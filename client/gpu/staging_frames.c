@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * staging_frames.c - see staging.h: frames of what is planned, carried out of tensors and into them
+ * staging_frames.c - see staging.h: copies frames of planned segments out of tensors and into them
  *
- * Frame f of a channel has place f % frame_count in each of two rings. A frame is carried out as
- * soon as it is planned and the frame that had its place is over; its sums, which come only then, wait in
- * the other ring until the GPU takes them. One copy of each way is under way at a time, and takes all
- * that has come meanwhile.
+ * Frame f of a channel has place f % frame_count in each of two rings. A frame is copied out when
+ * it has a plan and the previous frame in its place is over. Its sums, which arrive later, wait in
+ * the other ring until a copy takes them. One copy in each direction runs at a time, and takes all
+ * frames that have become ready meanwhile.
  */
 
 #include <assert.h>
@@ -35,7 +35,7 @@ void staging_failed(struct staging *s, const char *why)
 
 /* ---- what is planned ---- */
 
-/* By number: others on the channel may have been planned before it and are known later. */
+/* Insert by frame number, because plans may arrive out of order. */
 static void queue_out(struct staging_channel *channel, struct staging_part *part)
 {
 	struct staging_part **at = &channel->first;
@@ -107,7 +107,7 @@ static uint32_t bits_copy(uint64_t *to, const uint64_t *from, uint32_t blocks)
 	return count;
 }
 
-/* `own` blocks of ours are to go out; kernels read both bitmaps. */
+/* Queue a part that has `own` blocks of ours to copy out. Kernels read both bitmaps. */
 static void carry_out(struct staging_part *part, uint32_t blocks, uint32_t own)
 {
 	struct staging_op *op = part->op;
@@ -122,7 +122,7 @@ static void carry_out(struct staging_part *part, uint32_t blocks, uint32_t own)
 	queue_out(&op->staging->channels[part->channel], part);
 }
 
-/* Our blocks of an operation without frames go with its announcement: are they there? */
+/* An eager operation announces its own blocks. Copy them out; true when they are here. */
 static bool eager_ready(struct staging_op *op)
 {
 	struct staging_part *part = staging_part_of(op, 0, 0);
@@ -142,7 +142,7 @@ static bool eager_ready(struct staging_op *op)
 	return part->packed == part->end && staging_reached(op->staging->out.word, op->packing);
 }
 
-/* The memory of the segment that had it before is free when the GPU is done with that everywhere. */
+/* A segment reuses the parts of an earlier one, when the GPU has finished that on all shards. */
 bool frames_ready(struct staging_op *op, uint32_t segment)
 {
 	const struct staging *s = op->staging;
@@ -189,7 +189,7 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 	return 0;
 }
 
-/* ---- what the streams send and receive ---- */
+/* ---- sending and receiving ---- */
 
 bool frames_pushable(const struct allreduce *task, const struct access_frame *frame)
 {
@@ -212,7 +212,7 @@ void frames_push(const struct allreduce *task, const struct access_frame *frame,
 	             (uint32_t)__builtin_popcountll(mask) * frame->unit_bytes);
 }
 
-/* Frames that come one after the other may go on to the tensor. */
+/* The next `frames` consecutive frames have been stored: queue them to be copied in. */
 static void count_in(struct staging_part *part, uint32_t frames)
 {
 	struct staging *s = part->op->staging;
@@ -262,7 +262,7 @@ bool frames_store(struct allreduce *task, const struct access_frame *frame, cons
 	return true;
 }
 
-/* Where sums have come for all frames, those that were not carried out yet have nothing of ours. */
+/* Sums of all frames have arrived, so frames not copied out yet have no blocks of ours. */
 void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment)
 {
 	struct staging_part *part = staging_part_of(task->access_state, segment, shard);
@@ -281,7 +281,7 @@ static void add_run(struct staging_lane *lane, uint32_t *runs, const struct stag
 	lane->frames += count;
 }
 
-/* Frames of the channel's first part that have room: those whose place a frame has that is over. */
+/* How many frames of the channel's first part have room, since the frames before them are over. */
 static uint32_t room_for(const struct staging *s, const struct staging_channel *channel)
 {
 	const struct staging_part *part = channel->first;
@@ -387,7 +387,7 @@ static void part_forget(struct staging_part *part)
 	part->queued_in = false;
 }
 
-/* It fails with its session, or before it has plans. So its places in the rings need not be freed. */
+/* It fails before it has plans, or with its whole session, so its places need not be freed. */
 void frames_forget(struct staging_op *op)
 {
 	for (uint32_t i = 0; i < STAGING_AHEAD * op->staging->config.shard_count; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * staging_impl.h - what the staging*.c files share; private to them
+ * staging_impl.h - shared by the staging*.c files and private to them
  *
- * staging.c         memory, what a tensor holds, how an operation ends
- * staging_frames.c  frames of what is planned: carried out, carried in
+ * staging.c         memory, the bits of a tensor, the end of an operation
+ * staging_frames.c  frames of planned segments: copies out of tensors and into them
  */
 #ifndef CLIENT_STAGING_IMPL_H
 #define CLIENT_STAGING_IMPL_H
@@ -22,11 +22,11 @@ struct staging_part {
 	enum part_state state;
 	uint32_t channel;
 	uint32_t first, end; /* frames */
-	uint32_t packed;     /* the GPU has been asked for those before it */
-	uint32_t packing;    /* the last such copy */
-	uint32_t stored;     /* those before it are here */
-	uint32_t unpacked;   /* and the GPU has been given those before it */
-	uint32_t unpacking;  /* the last such copy */
+	uint32_t packed;     /* copies out have been started for frames before it */
+	uint32_t packing;    /* number of the last such copy */
+	uint32_t stored;     /* results have arrived for frames before it */
+	uint32_t unpacked;   /* copies in have been started for frames before it */
+	uint32_t unpacking;  /* number of the last such copy */
 	struct staging_part *next_out, *next_in;
 	bool queued_out, queued_in;
 };
@@ -34,9 +34,10 @@ struct staging_part {
 /* A place in a channel's two rings. */
 enum cell_state { CELL_FREE, CELL_STORED, CELL_UNPACKING };
 struct staging_cell {
-	uint32_t packing;          /* the copy that brings what we have of a frame */
-	uint32_t frame, unpacking; /* whose sums are here, and the copy that takes them away */
-	uint8_t state;             /* of the latter */
+	uint32_t packing;   /* out: number of the copy that brings a frame's own blocks */
+	uint32_t frame;     /* in: the frame whose sums are here */
+	uint32_t unpacking; /* in: number of the copy that takes them away */
+	uint8_t state;      /* in */
 };
 
 /* One for each shard, and one more, without rings, for operations that have no frames. */
@@ -44,15 +45,15 @@ struct staging_channel {
 	struct staging_cell *cells; /* [frame_count] */
 	uint8_t *out, *in;          /* pinned */
 	uint32_t edge;              /* frames before it are over */
-	struct staging_part *first; /* planned and not packed, by number */
+	struct staging_part *first; /* planned but not completely packed, by frame number */
 };
 
-/* Copies of one way: one at a time, numbered. */
+/* Copies in one direction, numbered; one runs at a time. */
 struct staging_lane {
 	struct gpu_run *runs; /* pinned, [GPU_RUNS_MAX] */
-	uint32_t *word;       /* pinned: the last that the GPU has done */
-	uint32_t last;        /* that it has been asked for */
-	uint32_t frames;      /* in that one */
+	uint32_t *word;       /* pinned: number of the last copy that is done */
+	uint32_t last;        /* number of the last copy that was started */
+	uint32_t frames;      /* in that copy */
 };
 
 struct staging_op {
@@ -64,19 +65,19 @@ struct staging_op {
 	enum dtype dtype;
 	bool fixed;
 	struct geometry cut;
-	/* What is known of its bits: those of some segments, a piece. */
+	/* Bits are known for one piece of the tensor at a time, a number of segments. */
 	uint32_t *scratch, *found, *word; /* as in struct gpu_scan */
-	uint32_t scans;                   /* number of the last one */
-	uint32_t grain, ratio;            /* elements of a bit, bits of a block */
-	uint32_t piece, piece_segments;   /* the first segment, and how many at most */
+	uint32_t scans;                   /* number of the last scan */
+	uint32_t grain, ratio;            /* elements per bit, bits per block */
+	uint32_t piece, piece_segments;   /* the first segment, and the most that a piece has */
 	uint64_t piece_bits;
-	bool seen;                   /* the piece is there, and has been looked at */
-	uint32_t fine;               /* a bitmap of all of it is wanted, see staging_post */
-	uint64_t *view;              /* that bitmap; NULL: none, or not any more */
-	struct staging_part *parts;  /* [STAGING_AHEAD * shard_count] */
-	uint8_t *eager;              /* blocks of one without frames, then their sums */
-	uint32_t packing, unpacking; /* its last copies */
-	uint32_t waiting;            /* frames that are here and not given to the GPU */
+	bool seen;                  /* see_piece() has seen the piece */
+	uint32_t fine;              /* granularity of the bitmap that is wanted; see staging_post */
+	uint64_t *view;             /* that bitmap; NULL: none, or delivered */
+	struct staging_part *parts; /* [STAGING_AHEAD * shard_count] */
+	uint8_t *eager;             /* without frames: its own blocks, later the sums */
+	uint32_t packing, unpacking; /* numbers of its last copies */
+	uint32_t waiting;            /* frames stored but not in a copy yet */
 	bool linked, finishing;
 	struct staging_bytes bytes;
 	struct staging_op *next; /* under way, or free */
@@ -86,14 +87,14 @@ struct staging {
 	struct staging_config config;
 	struct gpu *gpu;
 	struct gpu_memory memory;
-	uint32_t bits; /* room of an operation */
+	uint32_t bits; /* that an operation has room for */
 	uint32_t frame_count, frame_stride;
 	struct staging_op *ops;           /* [op_slots] */
 	struct staging_channel *channels; /* [shard_count + 1] */
 	struct staging_part *parts;       /* of all operations */
 	struct gpu_plan *plans;           /* likewise, pinned */
 
-	/* The communicator's thread's. */
+	/* Used by the communicator's thread only. */
 	struct staging_op *under_way;
 	struct staging_lane out, in;
 	struct staging_part *to_unpack;
@@ -134,10 +135,10 @@ void frames_push(const struct allreduce *task, const struct access_frame *frame,
 void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment);
 bool frames_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data);
 
-/* The next copies, where the last are done. True: there are some. */
+/* Start the next copy in each direction whose last copy is done. True: a copy was started. */
 bool frames_copy(struct staging *s);
 
-/* The operation has failed: what is known of it is of no use, and its places are free. */
+/* Drop the frames of an operation that has failed. */
 void frames_forget(struct staging_op *op);
 
 #endif /* CLIENT_STAGING_IMPL_H */
