@@ -5,9 +5,7 @@
 
 #include "client/comm/comm.h"
 
-/*
- * `gathered`: the result is also a list, the caller's; or NULL. task->count is the whole tensor's.
- */
+/* task->count is the whole tensor's. `gathered`, if not NULL, gets a list, the caller's. */
 static int submit_list(struct winnow_comm *comm, struct allreduce *task, const int64_t *index,
                        uint64_t block_count, const struct winnow_options *options,
                        struct winnow_rows **gathered, struct winnow_request **out)

@@ -30,9 +30,7 @@ struct staging_config {
 	uint32_t window;       /* frames: the largest of all channels', a power of two */
 	uint32_t op_slots;     /* operations that the engine may have under way */
 	uint64_t pinned_bytes; /* about; more if the window needs more */
-	/*
-	 * Called by staging_turn() when an operation is over. `there`: the tensor has its result.
-	 */
+	/* staging_turn() calls it when an operation is over. `there`: the tensor has its result. */
 	void (*passed)(void *op_context, bool there);
 	/* Called before that if a bitmap was wanted; it has a bit for each `fine` elements. */
 	void (*viewed)(void *op_context, uint32_t fine, const uint64_t *bits);

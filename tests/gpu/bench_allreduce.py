@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""allreduce of tensors on one GPU: Winnow's against NCCL's over sockets, in turns, on this machine.
+"""allreduce of tensors on one GPU: Winnow and, alternating, NCCL over sockets, on this machine.
 
-bench.sh runs it; WINNOW_AGGREGATORS says where winnowd is. Each worker is a process; all share the
-GPU, and both systems the loopback device and the CPUs. A time is from a point where all workers and
-the GPU are idle to the point where the slowest worker's GPU is; rows are medians. Prints a table
-and keeps all numbers in --json FILE. DEVICE=cpu: against Gloo, to see that it runs.
+check.sh runs it; WINNOW_AGGREGATORS says where winnowd is. Each worker is a process; all share the
+GPU, and both systems use the loopback device and the same CPUs. A measurement begins when all workers
+and the GPU are idle and ends when the slowest worker's GPU is idle again; rows are medians. Prints a
+table and writes all numbers to --json FILE. DEVICE=cpu: against Gloo, to see that it runs.
 """
 
 import argparse

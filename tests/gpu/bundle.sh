@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# bundle.sh FOLDER - put beside the programs in FOLDER what another machine may lack: libraries, scripts, the package
+# bundle.sh FOLDER - add to the programs in FOLDER what another machine may lack: libraries, scripts, the package
 #
-# The C and C++ libraries are that machine's: newer ones run what was linked with older ones. Scripts lie as they do
-# here: the folder is to them a repository and its build.
+# The C and C++ libraries are not copied, because newer ones run programs linked with older ones. Scripts keep their
+# relative places, so that FOLDER serves them as repository and build folder.
 set -euo pipefail
 folder=$1
 theirs='^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libresolv|libstdc[+][+]|libgcc_s)[.]so[.][0-9]+$'

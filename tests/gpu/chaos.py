@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Jobs on emulated GPUs to which something happens at random: a call of CUDA or NCCL fails, a process is killed.
+"""Jobs on emulated GPUs with random faults: a call of CUDA or NCCL fails, or a process is killed.
 
     chaos.py BUILD HOST:PORT FIRST [LAST]
 
-One job for each seed from FIRST to LAST, against the winnowd at HOST:PORT. Streams pause by the seed, too, and
-what is reserved for staging is much or as little as may be. Each process has to come to an end in time, with
-right results or with a line.
+One job for each seed from FIRST to LAST, against the winnowd at HOST:PORT. The seed also decides pauses of streams
+and whether much or the least possible memory is reserved for staging. Each process must end in time, with right
+results or with a one-line error.
 """
 
 import os

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# check.sh FOLDER [PART..] - what only a GPU can show, the most telling part first:
+# check.sh FOLDER [PART..] - tests and benches that need a GPU, the most informative part first:
 #
 #   kernels      scan and copies against plain loops, with tensors beyond 2^32 bytes
 #   staging      one worker without a network: GB/s of a tensor, time in CUDA's calls and on the GPU
 #   end-to-end   several processes and an aggregator: results, busy streams, a death
-#   bench        the kernels as shares of the GPU's own copy
+#   bench        speed of the kernels relative to the GPU's own copy
 #   torch        the hook, the process group and nodes in PyTorch, against NCCL
-#   allreduce    operations of several processes, by turns with NCCL
+#   allreduce    operations of several processes, alternating with NCCL
 #   memcheck     kernels and workers under compute-sanitizer
 #
-# FOLDER is what `make gpu-bundle` makes: there it runs as ./tests/gpu/check.sh . PART, with neither make nor network.
-# Needs one GPU; PyTorch 2.x with NCCL for torch and allreduce. A part ends within ten minutes. Lines say ok, skip or
-# FAIL, the last one counts them. Tables grow row by row. RESULTS has these and all logs, RESULTS.tar.gz the same in one
-# file. Without a GPU: one line and exit status 77.
+# `make gpu-bundle` makes FOLDER. There, run ./tests/gpu/check.sh . PART; it needs neither make nor network. It needs one
+# GPU; PyTorch 2.x with NCCL for torch and allreduce. Each part ends within ten minutes. Lines say ok, skip or FAIL, and
+# the last one counts them. Tables are written row by row. RESULTS has the tables and all logs, RESULTS.tar.gz the same in
+# one file. Without a GPU: one line and exit status 77.
 #
 #   RESULTS=FOLDER/results
-#   PYTHON=python3   the one that has PyTorch
-#   EMULATED=1       on the emulated CUDA, less of it: FOLDER is a whole build
+#   PYTHON=python3   the Python that has PyTorch
+#   EMULATED=1       a reduced set on the emulated CUDA; FOLDER is a whole build
 #   DEVICE=cpu       torch and allreduce without a GPU, against Gloo
 #   SIZES=100M,1G WORLDS=2,4 DENSITIES=0.001,0.01,0.1,1 ITERATIONS=7 ROW_SECONDS=20 WIRE=auto   of allreduce
 set -uo pipefail

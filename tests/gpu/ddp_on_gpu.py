@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch with tensors on a GPU, several processes on one: against NCCL, and against itself.
+"""PyTorch with tensors on a GPU that several processes share: against NCCL, and against itself.
 
 check.sh runs it; WINNOW_AGGREGATORS, WINNOW_LIBRARY and BUILD say where everything is. On a machine
-without a GPU, DEVICE=cpu runs it against Gloo, which says whether the tests are good, and no more.
+without a GPU, DEVICE=cpu runs it against Gloo, which only shows whether the tests work.
 
-NCCL takes one GPU from several processes if it believes them on different hosts: NCCL_HOSTID.
+NCCL accepts one GPU from several processes if NCCL_HOSTID makes them look like different hosts.
 """
 
 import contextlib

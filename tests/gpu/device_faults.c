@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * device_faults.c - tensors on an emulated GPU: what is refused, what goes wrong, what does not wait
+ * device_faults.c - tensors on an emulated GPU: refusals, failures, calls that must not wait
  *
  *   device_faults AGGREGATOR [CALL..]
  *
- * One worker is a job of its own here. Without CALLs: refusals, what crosses the bus, streams that are
- * late, captures and contexts of others, leaving with work under way, a fork. With CALLs: each of these
- * calls of CUDA fails once, the first one of the library's, then the second, until the job gets by
- * without; every failure ends the job with a line that names call and GPU, and every request ends.
+ * Each job has one worker. Without CALLs: refusals, bytes over the bus, late streams, captures and
+ * contexts of other threads, leaving with work under way, a fork. With CALLs: in the first job the
+ * library's first call of this CUDA function fails, in the next job its second, and so on, until a
+ * job no longer reaches the fault. Every failure must end the job with a line that names call and
+ * GPU, and every request must end.
  */
 
 #include <cuda_runtime_api.h>
@@ -295,7 +296,7 @@ static void CUDART_CB until_let_go(void *argument)
 		usleep(1000);
 }
 
-/* A tensor comes late: the call does not wait for it, nor does another operation, which would be for ever. */
+/* Neither the call nor another operation waits for a tensor that is written late. */
 static void test_late_stream(void)
 {
 	struct winnow_comm *comm = join(0);
@@ -321,7 +322,7 @@ static void test_late_stream(void)
 	tensor_close(&quick);
 }
 
-/* More operations than a job may have under way, in a stream that is late; and one that is as many. */
+/* More operations than a job may have under way, in a late stream; also as parts of one. */
 static void test_many_ahead(void)
 {
 	struct winnow_comm *comm = join(0);

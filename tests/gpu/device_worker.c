@@ -4,22 +4,22 @@
  *
  *   device_worker NAME=VALUE..
  *     aggregators= job= rank=0 world=1   as in the environment: WINNOW_AGGREGATORS and so on
- *     gpus=0       > 0: rank is a node, which has so many GPUs, added up by NCCL
- *     local=all    of these this process has all, or this one as its GPU 0, and id=FILE: the process with
- *                  local=0 writes it, the others wait for it
- *     seed=1 ops=20 lanes=3   operations, of which so many are under way at a time; ops=0: until one fails
- *     most=65536   elements of a tensor
- *     load=0       bytes that a stream is kept busy with before each operation
- *     density=0.1 count= block=   all are f32 sums of `count`, each GPU has that share of blocks
- *     capture=1    a captured stream is refused, and then operations
- *     describe=1   one line about the GPUs here, and no more
+ *     gpus=0       > 0: the rank is a node with this many GPUs, reduced by NCCL
+ *     local=all    the node's GPU that this process has (as its GPU 0), or all; with a number also
+ *                  id=FILE, which the process with local=0 writes and the others wait for
+ *     seed=1 ops=20 lanes=3   operations, and how many at a time; ops=0: until one fails
+ *     most=65536   largest number of elements in a tensor
+ *     load=0       bytes of other work in a stream before each operation
+ *     density=0.1 count= block=   only f32 sums of `count`, with this share of blocks on each GPU
+ *     capture=1    a captured stream must be refused; then operations
+ *     describe=1   only print one line about the GPUs here
  *
- * All processes draw the same operations from the seed. Tensors hold small whole numbers, so that every
- * result is exact, and each process works out by itself what it has to be. A tensor is written late in
- * the operation's stream. When the request is done the result is read in some other stream that knows
- * nothing of it, or in the operation's after winnow_stream_wait(), and then both tensors are overwritten.
- * Prints totals as JSON. Exit status 1: an operation failed, and why; 3: a call of CUDA's did; 4: a
- * result is wrong; 77: there is no GPU here.
+ * All processes draw the same operations from the seed. Tensors hold small whole numbers, so that
+ * every result is exact, and each process computes the expected result itself. A tensor is written
+ * late in the operation's stream. When the request is done the result is read in an unrelated
+ * stream, or in the operation's after winnow_stream_wait(), and then both tensors are overwritten.
+ * Prints totals as JSON. Exit status 1: an operation failed, with the reason; 3: a CUDA call
+ * failed; 4: a result is wrong; 77: there is no GPU here.
  */
 
 #include <cuda_runtime_api.h>
@@ -246,7 +246,7 @@ static struct spec draw(uint64_t number)
 	spec.in_place = c >> 8 & 1;
 	spec.rows = (c >> 9 & 3) == 0;
 	spec.pause_us = (uint32_t)(c >> 16 & 3) * 700;
-	/* Inside a node averages of integers are refused, and what comes of a NaN is NCCL's to say. */
+	/* A node refuses averages of integers, and NCCL decides the results of NaNs. */
 	spec.odd = args.gpus == 0 && spec.dtype <= WINNOW_F64 && (c >> 24 & 7) == 0;
 	if (args.gpus > 0 && spec.op == WINNOW_AVG && spec.dtype >= WINNOW_I32)
 		spec.op = WINNOW_SUM;

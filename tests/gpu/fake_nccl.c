@@ -2,15 +2,15 @@
 /*
  * fake_nccl.c - a libnccl.so.2 for the emulated CUDA: real reductions, over shared memory
  *
- * As unhelpful as the real one: calls return before anything has happened, and what they
- * ask for gets into the streams only while somebody asks ncclCommGetAsyncError(); a rank that does
- * not come is waited for without end, until ncclCommAbort(), which alone waits for what the
- * process's other communicators have under way, and in a group does not. It says so where two threads
- * make calls for a communicator at once.
+ * It is as difficult as the real one. Calls return before anything has happened, and their work
+ * gets into the streams only while the caller polls ncclCommGetAsyncError(). A missing rank is
+ * waited for without end, until ncclCommAbort(). Outside a group, ncclCommAbort() itself waits for
+ * the work of the process's other communicators. Two threads that use a communicator at once are
+ * reported.
  *
  * FAKE_NCCL_FAIL="ncclAllGather:2=1,async:3=6": the second call of that name in this process
- * returns 1; from the third question on, the answer of ncclCommGetAsyncError() is 6. What no call
- * is named ends the program with one line: a fault that nobody meets would test nothing.
+ * returns 1; from the third call on, ncclCommGetAsyncError() answers 6. A name that matches no call
+ * ends the program with one line, because a fault that is never reached tests nothing.
  */
 #include <errno.h>
 #include <fcntl.h>

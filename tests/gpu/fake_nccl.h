@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fake_nccl.h - a communicator of the library that pretends to be NCCL; private to fake_*.c
+ * fake_nccl.h - a communicator of the library that stands in for NCCL; private to fake_*.c
  */
 #ifndef TESTS_GPU_FAKE_NCCL_H
 #define TESTS_GPU_FAKE_NCCL_H

@@ -30,7 +30,9 @@ static uint16_t to_bf16(float value)
 	                      : (uint16_t)((wide + 0x7fff + (wide >> 16 & 1)) >> 16);
 }
 
-/* The reduction of all ranks' [i], of elements that are `element` in memory and `wide` meanwhile. */
+/*
+ * The reduction of all ranks' [i], of elements that are `element` in memory and `wide` meanwhile.
+ */
 #define REDUCE_AS(name, element, wide, load, keep)                                                 \
 	static void name(const struct shared *from, int world, ncclRedOp_t op, size_t count,       \
 	                 void *out)                                                                \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_emulated.cc - the emulated CUDA does what its header promises: other tests lean on it
+ * test_emulated.cc - the emulated CUDA keeps the promises of its header; other tests rely on it
  */
 #include <atomic>
 #include <csetjmp>

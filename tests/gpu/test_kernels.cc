@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * test_kernels.cc - scans and copies of the GPU against plain loops
+ * test_kernels.cc - the GPU's scans and copies against plain loops
  *
- * Random tensors of every type, length, block and alignment, random plans and rings; all memory around
- * and between what is asked for is poisoned before, and looked at to the last byte after. Runs on the
- * emulated CUDA (`make check`), where lanes take turns in random order, and on a GPU (`make
- * check-gpu`) with a tensor beyond 2^32 bytes.
+ * Random tensors of every type, length, block and alignment, random plans and rings. All memory
+ * around and between the outputs is poisoned before a kernel runs, and every byte of it is checked
+ * afterwards. Runs on the emulated CUDA (`make check`), where lanes take turns in random order, and
+ * on a GPU (`make check-gpu`) with a tensor beyond 2^32 bytes.
  *
  *   test_kernels [rounds [bytes of the large tensor, 0 for none]]
  */
@@ -67,7 +67,7 @@ struct arena {
 	bool pinned;
 };
 
-/* At a multiple of `align`; against the end as often as not, where memory ends that anybody may read. */
+/* Aligned to `align`; half of the time the arena ends where readable memory ends. */
 static struct arena arena_make(size_t bytes, size_t align, bool pinned)
 {
 	struct arena arena = {};
@@ -125,7 +125,7 @@ struct sample {
 	struct arena device;
 };
 
-/* Often at an edge of the type: zeros of either sign, subnormals, the largest, infinity, NaN, one bit. */
+/* Often an edge value: zeros of either sign, subnormals, the largest, infinity, NaN, one bit. */
 static uint64_t random_value(enum dtype dtype)
 {
 	const unsigned mantissa = dtype == DTYPE_F32    ? 23
@@ -347,7 +347,7 @@ static uint32_t plain_decode(uint32_t bits, int shift, uint32_t divisor)
 	return out;
 }
 
-/* Blocks [first, end) of the union are in frame `number`, from byte `offset` of each on, `bytes` of it. */
+/* Frame `number` has `bytes` from byte `offset` on of each of the union's blocks [first, end). */
 struct place {
 	uint32_t first, end, offset, bytes;
 	size_t frame;
@@ -588,8 +588,8 @@ static void check_refused()
 }
 
 /*
- * Zeros, and values around each gigabyte and anywhere: beyond 2^32 bytes where the GPU has room. On so few
- * processors that each warp has much to do.
+ * Zeros, with values around each gigabyte and at random, beyond 2^32 bytes if the GPU has room.
+ * Uses few processors, so that each warp has much to do.
  */
 static void check_large(uint64_t bytes, uint64_t block_elems, uint64_t range_blocks)
 {

@@ -2,7 +2,7 @@
 /*
  * cuda.h - the few types of CUDA's driver interface that Winnow uses
  *
- * Its calls are had from cudaGetDriverEntryPointByVersion() by name, as with CUDA.
+ * cudaGetDriverEntryPointByVersion() returns its calls by name, as with CUDA.
  */
 #ifndef WINNOW_EMULATED_CUDA_H
 #define WINNOW_EMULATED_CUDA_H

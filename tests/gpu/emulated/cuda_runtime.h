@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cuda_runtime.h - what kernels may use of CUDA C++, done on the CPU
+ * cuda_runtime.h - the part of CUDA C++ that Winnow's kernels use, implemented on the CPU
  *
- * Only what Winnow's kernels use; emulated.h says how it runs. Lane functions are ordinary functions
- * that give way to other fibers.
+ * emulated.h says how it runs. Lane functions are ordinary functions that yield to other fibers.
  */
 #ifndef WINNOW_EMULATED_RUNTIME_H
 #define WINNOW_EMULATED_RUNTIME_H

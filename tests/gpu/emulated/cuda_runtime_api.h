@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cuda_runtime_api.h - the part of CUDA's C interface that Winnow uses, done on the CPU
+ * cuda_runtime_api.h - the part of CUDA's C interface that Winnow uses, implemented on the CPU
  *
- * Found instead of NVIDIA's header when something is built for the emulator. Names and numbers are
- * CUDA's; what is not here, Winnow does not use. emulated.h says what the emulation promises.
+ * Builds for the emulation find it instead of NVIDIA's header. Names and numbers are CUDA's.
+ * emulated.h says what the emulation promises.
  */
 #ifndef WINNOW_EMULATED_RUNTIME_API_H
 #define WINNOW_EMULATED_RUNTIME_API_H

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * emulated.h - CUDA on the CPU, for tests: what it promises, and what tests may ask of it
+ * emulated.h - CUDA on the CPU, for tests: what it promises, and how tests control it
  *
- * Kernels are C++ that g++ compiles, too. A thread of a CTA is a fiber; the fibers of a CTA run one
- * at a time on the thread of their stream, in an order that the seed decides, and change only where
- * they wait for each other: so a lane that needs another's value and did not wait for it, misses it.
- * CTAs run one after the other, in random order. Barriers and warp collectives wait for all lanes
- * that they name; what can never be satisfied ends the kernel with cudaErrorLaunchFailure and a
- * line on stderr that names lanes and source lines.
+ * g++ also compiles the kernels, which are C++. Each thread of a CTA is a fiber. The fibers of a
+ * CTA run one at a time on the thread of their stream, in an order that the seed decides, and
+ * switch only where they wait for each other. So a lane that needs another's value without waiting
+ * for it misses it. CTAs run one after the other, in random order. Barriers and warp collectives
+ * wait for all lanes that they name; one that can never complete ends the kernel with
+ * cudaErrorLaunchFailure and a line on stderr that names lanes and source lines.
  *
- * Streams are threads with queues, with random pauses: what no event orders happens in either order.
- * Errors of kernels stick to their device, as in CUDA. Device memory lies between pages that nobody may
- * touch, is full of 0xa5, and can be touched by nobody but kernels and copies that run on its device: a
- * host that follows a device pointer ends with SIGSEGV (unless something runs there at that very
- * moment). Freed memory stays out of bounds. Captures forbid what CUDA's do, in other threads, too.
+ * Streams are threads with queues and random pauses, so work that no event orders runs in either
+ * order. Errors of kernels stick to their device, as in CUDA. Device memory lies between guard
+ * pages, is filled with 0xa5, and is accessible only to kernels and copies that run on its device:
+ * a host that follows a device pointer ends with SIGSEGV (unless something runs there at that very
+ * moment). Freed memory stays out of bounds. Captures forbid what CUDA's do, also in other threads.
  *
- * What it cannot know, and only a GPU tells:
+ * It cannot show the following; only a GPU can:
  *   how fast anything is, and how many registers it takes;
- *   memory that is seen late: a fence that is missing, a word in pinned memory that overtakes what
- *   was written before it, data from a cache that is old;
- *   CTAs that run side by side, and lanes of a warp that part ways between two collectives;
- *   which calls wait for which work: streams here never wait for each other's queues, and the default
- *   stream is like any other.
+ *   memory that becomes visible late: a missing fence, a word in pinned memory that overtakes data
+ *   written before it, data from a stale cache;
+ *   CTAs that run at the same time, and lanes of a warp that diverge between two collectives;
+ *   which calls wait for which work: streams here never wait for each other's queues, and the
+ *   default stream is like any other.
  *
  * Environment:
  *   EMULATED_CUDA_DEVICES=2   devices of this process
@@ -31,9 +31,9 @@
  *                             the third call of that name fails with cudaErrorLaunchFailure; the
  *                             first kernel fails while it runs, with error 700. A name with '+',
  *                             "cudaMalloc:2+", fails from the second call on. Names are those of
- *                             calls, "cudaLaunchKernel" for the launch and "kernel" for the run;
- *                             what no call is named ends the program with one line: a fault that
- *                             nobody meets would test nothing
+ *                             calls, "cudaLaunchKernel" for the launch and "kernel" for the run. A
+ *                             name that matches no call ends the program with one line, because a
+ *                             fault that is never reached tests nothing
  */
 #ifndef WINNOW_EMULATED_H
 #define WINNOW_EMULATED_H
@@ -46,7 +46,7 @@ struct emulated_cuda_counts {
 	uint64_t calls;
 	uint64_t kernels, ctas;
 	uint64_t allocations; /* of device and pinned memory, since the start */
-	uint64_t faults;      /* calls and kernels that failed as they were told */
+	uint64_t faults;      /* calls and kernels that failed on request */
 };
 
 #ifdef __cplusplus
@@ -66,14 +66,14 @@ int emulated_cuda_has_context(int device);
 void emulated_cuda_reset(void);
 
 /*
- * emulated_cuda_queue - run function(argument) on the stream's thread when its turn comes, where
- * it may touch the memory of all devices. What it returns other than cudaSuccess sticks to the
- * device. For libraries that work on streams, as NCCL does.
+ * emulated_cuda_queue - run function(argument) on the stream's thread when its turn comes. It may
+ * access the memory of all devices. An error that it returns sticks to the device. For libraries
+ * that work on streams, as NCCL does.
  */
 cudaError_t emulated_cuda_queue(cudaStream_t stream, cudaError_t (*function)(void *argument),
                                 void *argument);
 
-/* The error that sticks to the stream's device, for functions of emulated_cuda_queue() that wait. */
+/* The error that sticks to the stream's device; for queued functions that wait. */
 cudaError_t emulated_cuda_sticky(int device);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * emulated_fiber.h - stacks that take turns on one thread, and what sanitizers want to know of it
+ * emulated_fiber.h - stacks that take turns on one thread, and the calls that tell sanitizers
  */
 #ifndef WINNOW_EMULATED_FIBER_H
 #define WINNOW_EMULATED_FIBER_H
@@ -26,8 +26,9 @@ void emulated_fiber_switch(struct emulated_fiber *from, struct emulated_fiber *t
 void emulated_fiber_end(struct emulated_fiber *fiber);
 
 /*
- * Thread sanitizer: whether turns of this thread's fibers order them, for a while. The first fiber that
- * comes to a library's thread-local memory, which shared memory is, has it allocated, for all.
+ * For the thread sanitizer: whether switches order this thread's fibers, for a while. The first
+ * fiber that uses a library's thread-local memory, such as CTA-shared memory, allocates it for all
+ * fibers.
  */
 extern thread_local bool emulated_fiber_ordered;
 

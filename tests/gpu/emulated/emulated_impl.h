@@ -2,7 +2,7 @@
 /*
  * emulated_impl.h - the state of the emulated CUDA, known to its own files only
  *
- * One lock for everything: what runs on streams runs without it.
+ * One lock protects everything; work on streams runs without it.
  */
 #ifndef WINNOW_EMULATED_IMPL_H
 #define WINNOW_EMULATED_IMPL_H
@@ -142,7 +142,7 @@ cudaError_t emulated_enter(const char *name);
 	if (!stream)                                                                               \
 	return emulated_fail(cudaErrorInvalidResourceHandle)
 
-/* A call that no capture allows: by other threads when it is a global one, unless they are relaxed. */
+/* A call that is invalid during a capture: another thread's if that is global, unless relaxed. */
 #define EMULATED_UNSAFE()                                                                          \
 	do {                                                                                       \
 		if (emulated_unsafe() != cudaSuccess)                                              \

@@ -2,8 +2,8 @@
 /*
  * emulated_kernel.cc - kernels: CTAs of fibers that wait for each other
  *
- * Not made for -fsanitize=thread, which would take the fibers' turns for races: it is told what
- * orders one fiber after another, barriers and __syncwarp(), and finds what they leave out.
+ * -fsanitize=thread would take switches between fibers for races. So it is told only what orders
+ * fibers, barriers and __syncwarp(), and finds races that these do not prevent.
  */
 #include <cstdio>
 #include <cstdlib>
@@ -78,7 +78,9 @@ static void make_ready(lane *lane)
 	here->ready.push_back(lane->index);
 }
 
-/* Back to the loop that picks the next fiber; it knows of all that was done when the CTA is over. */
+/*
+ * Back to the loop that picks the next fiber; it knows of all that was done when the CTA is over.
+ */
 static void give_way()
 {
 	emulated_tsan_release(&here->end);

@@ -2,8 +2,8 @@
 /*
  * emulated_memory.cc - memory of devices and of the host, and copies between them
  *
- * Every allocation lies between two pages that stay out of bounds, its end flush with the last
- * one as far as 256-byte alignment, CUDA's own, allows.
+ * Every allocation lies between two inaccessible guard pages. Its end touches the second one as
+ * closely as CUDA's alignment of 256 bytes allows.
  */
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * emulated_stream.cc - streams: threads that work off queues; events, captures, and what is put there
+ * emulated_stream.cc - streams as threads with queues; events, captures, and the work in them
  */
 #include <chrono>
 
