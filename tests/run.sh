@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # run.sh BUILD SAN check|release [NAME..] - run the tests that belong to this build; the last line counts them
 #
-# check: what make check runs, in minutes. release: the others, which take longer: scripts with a line "# release",
-# more seeds, fuzzers. With SAN set, both. With names, which may be patterns, those tests of both and no others.
+# check: the tests of make check, in minutes. release: the tests that take longer: scripts with a line "# release",
+# more seeds, fuzzers. With SAN set, both. With names, which may be patterns, only those tests of both.
 #
-# A test is a program or script: exit status 0 passed, 77 skipped (its last line says why), anything
-# else failed. Programs lie in BUILD/tests, scripts in tests/. Logs: BUILD/tests/log. With SAN set,
-# tests of other people's programs and of the machine are left out: they would test nothing new.
+# A test is a program or script. Exit status 0 means passed; 77 skipped, and the last line says why; anything else
+# failed. Programs are in BUILD/tests, scripts in tests/, logs in BUILD/tests/log. With SAN set, tests of other
+# people's programs and of the machine are left out, because they would test nothing new.
 #
 # Each lane runs one test at a time:
-#   two have unit tests and scripts, in the order of their names. What has processes and packets is about time, and
-#   waits more than it computes: two at a time are what two CPUs bear;
-#   one has scripts with a line "# waits": they do little else, and mind others little;
-#   one has what computes or downloads, scripts with a line "# aside" among it: at the lowest priority, so that
-#   it takes what all others leave; in the end on all CPUs.
+#   two lanes run unit tests and scripts, in the order of their names. Tests with processes and packets depend on
+#   timing, and wait more than they compute, so two CPUs can bear two of them at a time;
+#   one lane runs scripts with a line "# waits", which mostly wait and disturb others little;
+#   one lane runs tests that compute or download, among them scripts with a line "# aside", at the lowest priority,
+#   so that they use only idle CPU time; in the end on all CPUs.
 # Scripts with a line "# late", and those of images, come last, one after the other.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -22,7 +22,7 @@ logs=$build/tests/log
 mkdir -p "$logs"
 rm -f "$logs"/*
 export BUILD=$build SAN=$san
-# torch and others are not built with the sanitizer; leaks of a killed process are no leaks.
+# torch and others are not built with the sanitizer; leaks of a killed process do not count.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=1:detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/thread.supp}
 . tests/report.sh
@@ -49,7 +49,7 @@ add() { # kind name seconds command..
 kind_of() { # file
 	if marked release "$1"; then echo release; else echo check; fi
 }
-# Whoever counts on the kernel's huge pages has them alone.
+# Only one test at a time may use the kernel's huge pages.
 add_script() { # file
 	local name pages=()
 	name=$(basename "$1" .sh)
@@ -57,8 +57,8 @@ add_script() { # file
 	add "$(kind_of "$1")" "${name#test_}" 1200 "${pages[@]}" "$1"
 }
 
-# Runs what nobody else has begun, of numbers FIRST to END - 1; state/N/end will have status and seconds. Each is a
-# session: what a test that is stopped leaves behind can be found.
+# Runs the tests FIRST to END - 1 that no other lane has begun; state/N/end gets status and seconds. Each runs in a
+# session of its own, so that processes left behind by a stopped test can be found.
 work() { # FIRST END nice..
 	local i begun
 	for ((i = $1; i < $2; i++)); do

@@ -1,37 +1,37 @@
 # shellcheck shell=bash
-# lib.sh - for the scripts beside it: daemons and workers that are stopped whatever happens, and expectations
+# lib.sh - functions for the scripts beside it: daemons and workers that are always stopped, and expectations
 #
-#   BUILD         where the binaries are (default build)
-#   tmp           a folder of this test's own
-#   winnowd ARG.. start one on a free loopback port; sets PORT and DAEMON (its pid). When a test has passed, each that still
-#                 runs is told to end, and has to end well, as one that has ended before (unless by the test's KILL)
-#   bench ARG..   winnow bench against it
+#   BUILD         the folder of the binaries (default build)
+#   tmp           a temporary folder for this test
+#   winnowd ARG.. start winnowd on a free loopback port; sets PORT and DAEMON (its pid). When the test has passed, each one
+#                 that still runs gets SIGTERM. All must end with a good status, unless the test killed them
+#   bench ARG..   run winnow bench against it
 #   fail TEXT     end the test
-#   seen PATTERN  is it in what comes through this pipe? (grep -q stops reading: who still writes fails, and the pipe with it)
-#   WINNOWD_OPTIONS, for every winnowd: test_xdp_suite.sh and test_dpdk_suite.sh run other tests so
-#   HOST, INSIDE  where winnowd listens (default 127.0.0.1), and a command that starts it there
+#   seen PATTERN  true if the pattern is in this pipe's input. (grep -q stops reading early, and the writer then fails)
+#   WINNOWD_OPTIONS  options for every winnowd; test_xdp_suite.sh and test_dpdk_suite.sh set it and run other tests
+#   HOST, INSIDE  the address that winnowd listens on (default 127.0.0.1), and a command that starts it there
 #   TWO_HOSTS=1   winnowd in one network namespace, workers in another, instead of all on loopback:
-#                 "${server_side[@]}" and "${worker_side[@]}" go before commands
-#   steady JOB..  two workers that go on until `steady_ends JOB`, which says whether they were right
-#   caller JOB RANK WORLD..  a worker that is alive and calls only when it is told: `calls JOB RANK COUNT`, `calls JOB RANK leave`
-#   scaled COUNT  of iterations that shall last some seconds: fewer where something slows them down
+#                 put "${server_side[@]}" and "${worker_side[@]}" before commands
+#   steady JOB..  two workers that run until `steady_ends JOB`, which fails if a result was wrong
+#   caller JOB RANK WORLD..  a worker that calls only on request: `calls JOB RANK COUNT`, `calls JOB RANK leave`
+#   scaled COUNT  a number of iterations for some seconds: COUNT, or fewer if something slows them down
 set -uo pipefail
-set -m # every background job is a process group, and is ended with all its children
+set -m # every background job is a process group, so that it can be stopped with all its children
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 BUILD=${BUILD:-build}
 HOST=${HOST:-127.0.0.1}
 tmp=$(mktemp -d)
 pids=()
 daemons=()
-declare -A leader # of what start() began: the shell that waits for it
+declare -A leader # the shell that waits for a process of start()
 namespaces=()
-declare -A caller_in # of callers: what their standard input reads
+declare -A caller_in # the standard input of each caller
 server_side=() worker_side=()
 
 seen() { grep "$@" >/dev/null; } # GREP'S OPTIONS.. PATTERN
 
-# One that a sanitizer, an assertion or a signal has ended is no success of any test. 137: the test's own KILL; 143: a signal
-# came when it was nearly over; 127: it was another shell's; daemon_status: what a test has looked at itself.
+# A test fails if a sanitizer, an assertion or a signal ended a daemon. These statuses are good: 137, the test killed it;
+# 143, SIGTERM came at its end; 127, it was another shell's child; daemon_status, the test has checked it itself.
 daemons_end() {
 	local pid i status
 	for pid in "${daemons[@]}"; do
@@ -115,7 +115,7 @@ bench() {
 	"${worker_side[@]}" "$BUILD/winnow" bench --aggregator "$HOST:$PORT" "$@"
 }
 
-# bench in the background, its exit status in $tmp/NAME.status, its output in NAME.out and .err
+# Run bench in the background, with its exit status in $tmp/NAME.status and its output in NAME.out and .err.
 start() { # name command..
 	local name=$1
 	shift
@@ -177,7 +177,7 @@ calls() { # job rank COUNT|leave
 	echo "$3" >&"${caller_in[$1$2]}"
 }
 
-called() { # job rank times: it has come back so often
+called() { # job rank times: wait until it has returned from this many calls
 	local i
 	for i in $(seq 200); do
 		[ "$(grep -c '^ok$' "$tmp/$1$2.out" 2>/dev/null)" = "$3" ] && return
@@ -209,7 +209,7 @@ need_namespaces() {
 	ip netns del "wt$$-probe"
 }
 
-# Huge pages of 2 MB, by so many more or fewer: others on this machine may hold some, too. What is left at the end is given back.
+# Add or remove huge pages of 2 MB; other programs may also use some. Pages that remain at the end are given back.
 huge=/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 reserved=0
 reserve() { # pages
@@ -220,7 +220,7 @@ reserve() { # pages
 	[ "$(cat $huge)" = $((before + $1)) ] || fail "the kernel has no $1 huge pages to spare"
 }
 
-uses_huge_pages() { # does winnowd?
+uses_huge_pages() { # true if winnowd uses them
 	awk '/_Hugetlb/ { kb += $2 } END { exit kb == 0 }' "/proc/$DAEMON/smaps_rollup"
 }
 
@@ -243,20 +243,20 @@ hosts_up() { # workers aggregators mtu
 	for ((i = 0; i < $1; i++)); do host_up "$net-w$i" "10.77.0.$((i + 1))" "$3"; done
 	for ((i = 0; i < $2; i++)); do
 		host_up "$net-a$i" "10.77.0.$((i + 101))" "$3"
-		# Native XDP_TX on a veth arrives only if the other end has a program, too.
+		# On a veth, native XDP_TX arrives only if the other end also has a program.
 		[[ ${WINNOWD_OPTIONS:-} != *xdp* ]] ||
 			ip netns exec "$net-sw" ip link set dev "$net-a$i" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
 	done
 }
 
-# A port that no card stands before sees what the senders' kernel left to one: super-packets whole. Let the switch cut them before it
-# hands them to this host. (On a veth winnowd sees to that itself.)
+# Senders' kernels leave super-packets for a network card to cut; a port without a card receives them whole. Let the switch cut them
+# before they reach this host. (On a veth winnowd does that itself.)
 whole_frames() { # host
 	ip netns exec "$net-sw" ethtool -K "$net-$1" tx-udp-segmentation off gso off tso off >"$tmp/ethtool.out" 2>&1 ||
 		fail "cannot switch segmentation off: $(cat "$tmp/ethtool.out")"
 }
 
-# Where the kernel shows bridged packets to its firewall, it drops what is damaged and joins what is fragmented.
+# If bridged packets pass the kernel's firewall, it drops damaged ones and reassembles fragments.
 switch_passes_all() {
 	local name
 	for name in iptables ip6tables arptables; do
@@ -264,7 +264,7 @@ switch_passes_all() {
 	done
 }
 
-# The switch loses 3 % of the datagrams from a host; "off": no more. Another switch port's traffic is left alone.
+# Make the switch lose 3 % of the datagrams from a host; "off" stops that. Other switch ports are not affected.
 lossy() { # host [off]
 	if [ "${2:-}" = off ]; then
 		ip -n "$net-sw" link set dev "$net-$1" xdpgeneric off
@@ -273,7 +273,7 @@ lossy() { # host [off]
 	fi
 }
 
-metric() { # address name: a sample's value, by the name's beginning
+metric() { # address name: print the value of the samples whose name begins so
 	python3 -c 'import sys, urllib.request
 for line in urllib.request.urlopen("http://%s/metrics" % sys.argv[1]).read().decode().splitlines():
     if line.startswith(sys.argv[2]): print(int(float(line.split()[-1])))' "$1" "$2"
@@ -282,7 +282,7 @@ for line in urllib.request.urlopen("http://%s/metrics" % sys.argv[1]).read().dec
 host_up() { # name address mtu
 	namespaces+=("$1")
 	ip netns add "$1"
-	# Two queues: packets of one job then arrive on both CPUs.
+	# With two queues, packets of one job arrive on both CPUs.
 	ip link add "$1" netns "$net-sw" mtu "$3" numtxqueues 2 numrxqueues 2 type veth \
 		peer name eth0 netns "$1" mtu "$3" numtxqueues 2 numrxqueues 2
 	ip -n "$net-sw" link set "$1" master br0 up
@@ -298,7 +298,7 @@ inside() { # host command..
 winnowd_inside() { # aggregator number, arg..
 	local n=$1 i
 	shift
-	rm -f "$tmp/winnowd-a$n.log" # the one before said that it was ready, too
+	rm -f "$tmp/winnowd-a$n.log" # the previous one has a line event=ready
 	# shellcheck disable=SC2086 # a list
 	ip netns exec "$net-a$n" "$BUILD/winnowd" --listen "10.77.0.$((n + 101)):5555" ${WINNOWD_OPTIONS:-} "$@" 2>"$tmp/winnowd-a$n.log" &
 	DAEMON=$!
@@ -311,7 +311,7 @@ winnowd_inside() { # aggregator number, arg..
 	fail "winnowd in a$n does not start"
 }
 
-# N workers in namespaces w0..: bench with --check; every one must end with status 0.
+# Run bench with --check on N workers in namespaces w0..; each must end with status 0.
 bench_inside() { # workers aggregators-list seconds arg..
 	local n=$1 list=$2 limit=$3 i
 	shift 3
