@@ -2,6 +2,7 @@
 # The process group and the hook with the newest torch that PyPI has: Debian's is from 2022. All of tests/python runs so:
 # PYTHON=~/.cache/winnow/torch/bin/python tests/e2e/test_python.sh
 # no-sanitizers: PyPI's torch is not built with them
+# release: it downloads PyTorch, and is long
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/newest_torch.sh
 winnowd --insecure-no-key --threads 3 --log error

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # winnow tune: predicted bytes against counted ones, from files, a trace and patterns; what it writes; what it
 # refuses; a full disk under a trace; the terminal as a user sees it.
+# late: it counts bytes, of which a busy machine sends some again
 . "$(dirname "$0")/lib.sh"
 w=$BUILD/winnow
 python=/usr/bin/python3

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # winnow tune --aggregator between network namespaces, two aggregators with 1 and 3 threads: predicted bytes against
 # counted ones. There is much to send, since on a busy machine some announcements go out twice.
+# late: it counts bytes, of which a busy machine sends some again
 . "$(dirname "$0")/lib.sh"
 w=$BUILD/winnow
 need_namespaces

@@ -137,7 +137,7 @@ static void test_hello(void **state)
 	other = hello;
 	other.key = true;
 	say(link, &other);
-	assert_failed(link, "key", "--key-file");
+	assert_failed(link, "key", "WINNOW_KEY_FILE");
 	link_close(link);
 	assert_int_equal(proof_key_from_text("12345678", &key), 0);
 	config.key = &key;
