@@ -156,10 +156,10 @@ static void request_explain(const struct winnow_request *request, struct why *wh
 		        comm->error.text[0] != '\0' ? comm->error.text : winnow_strerror(result));
 }
 
-/* The whole takes the first failure of a part. Under the lock. */
-static void part_failed(struct winnow_request *whole, int result, const char *why)
+/* The whole takes the first failure of a part, or a later one that explains it. Under the lock. */
+static void part_failed(struct winnow_request *whole, int result, const char *why, bool explains)
 {
-	if (whole->task.status != WINNOW_OK || result == WINNOW_OK)
+	if (result == WINNOW_OK || (whole->task.status != WINNOW_OK && !explains))
 		return;
 	whole->task.status = result;
 	why_set(&whole->why, 0, "%s", why);
@@ -167,8 +167,12 @@ static void part_failed(struct winnow_request *whole, int result, const char *wh
 
 static void part_done(struct winnow_request *whole, const struct winnow_request *part)
 {
-	part_failed(whole, part->task.status, part->why.text);
-	if (part->task.is_guard)
+	bool guard = part->task.is_guard;
+
+	/* Where segments differ, so do parts, and their channels may tell so before the guard's. */
+	part_failed(whole, part->task.status, part->why.text,
+	            guard && part->task.status == WINNOW_ERR_MISMATCH);
+	if (guard)
 		return;
 	whole->task.blocks += part->task.blocks;
 	whole->task.blocks_nonzero += part->task.blocks_nonzero;
@@ -219,7 +223,7 @@ void comm_parts_begun(struct winnow_request *whole, int result, const char *why)
 	bool last;
 
 	pthread_mutex_lock(&whole->comm->lock);
-	part_failed(whole, result, why);
+	part_failed(whole, result, why, false);
 	last = --whole->parts_left == 0;
 	pthread_mutex_unlock(&whole->comm->lock);
 	if (last)

@@ -357,6 +357,25 @@ static void test_guard_ends_all(void **state)
 	}
 }
 
+/* Their parts may differ, too, and on another channel that may be known first: the segments are the reason. */
+static void test_guard_explains(void **state)
+{
+	struct winnow_comm *comm = opened();
+	struct winnow_request *whole = begin_parts(comm), *guard = taken(comm), *part = taken(comm);
+
+	(void)state;
+	part->task.mismatch = guard->task.mismatch =
+		(struct plan_mismatch){.field = WIRE_FIELD_COUNT};
+	end(part, WINNOW_ERR_MISMATCH);
+	end(guard, WINNOW_ERR_MISMATCH);
+	session_fail(comm->session, WINNOW_ERR_MISMATCH, comm->abort_text);
+	end(taken(comm), WINNOW_ERR_MISMATCH);
+	assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_MISMATCH);
+	assert_non_null(strstr(winnow_last_error(), "do not agree on the segments"));
+	winnow_request_free(&whole);
+	closed(comm);
+}
+
 /* A tag that is taken is the caller's affair: it does not end the job. */
 static void test_guard_is_busy(void **state)
 {
@@ -385,6 +404,7 @@ int main(void)
 		cmocka_unit_test(test_parts_in_any_order),
 		cmocka_unit_test(test_parts_fail),
 		cmocka_unit_test(test_guard_ends_all),
+		cmocka_unit_test(test_guard_explains),
 		cmocka_unit_test(test_guard_is_busy),
 	};
 
