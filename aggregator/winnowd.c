@@ -6,6 +6,7 @@
  */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <signal.h>
 #include <stdio.h>
@@ -462,7 +463,7 @@ static int serve(struct control_config *config)
 int main(int argc, char **argv)
 {
 	struct control_config config = {0};
-	int status = options_read(&options, argc, argv);
+	int status = options_read(&options, argc, argv), log_fd;
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
@@ -479,7 +480,9 @@ int main(int argc, char **argv)
 	fill(&config);
 	config.jobs.keys = the_keys;
 	config.reload = keys_reload;
-	if (log_open(STDERR_FILENO) != 0) {
+	/* The log has a descriptor of its own: while DPDK starts, stderr is turned away from its chatter. */
+	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0) {
 		fprintf(stderr, "winnowd: cannot start a thread to write the log\n");
 		return 1;
 	}
