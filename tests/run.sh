@@ -9,8 +9,8 @@
 # people's programs and of the machine are left out, because they would test nothing new.
 #
 # Each lane runs one test at a time:
-#   two lanes run unit tests and scripts, in the order of their names. Tests with processes and packets depend on
-#   timing, and wait more than they compute, so two CPUs can bear two of them at a time;
+#   one lane runs unit tests and scripts on loopback, in the order of their names;
+#   one lane runs scripts with hosts in network namespaces, which depend on timing: never two of them at a time;
 #   one lane runs scripts with a line "# waits", which mostly wait and disturb others little;
 #   one lane runs tests that compute or download, among them scripts with a line "# aside", at the lowest priority,
 #   so that they use only idle CPU time; in the end on all CPUs.
@@ -116,6 +116,7 @@ for test in tests/e2e/test_*.sh; do
 	wanted "${name#test_}" "$(kind_of "$test")" || continue
 	if [ -z "$san" ] || ! marked no-sanitizers "$test"; then scripts+=("$test"); fi
 done
+between_hosts() { grep -qE '^need_(namespaces|dpdk)|^suite' "$1" || [[ $1 = *_suite.sh ]]; }
 is_late() { marked late "$1" || grep -q '^\. tests/e2e/podman.sh' "$1"; }
 
 [ -n "$san" ] || add check layers 60 tests/check_layers.sh
@@ -128,7 +129,11 @@ for test in tests/gpu/test_*.cc; do
 	add check "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
 done
 for test in "${scripts[@]}"; do
-	is_late "$test" || marked waits "$test" || marked aside "$test" || add_script "$test"
+	is_late "$test" || marked waits "$test" || marked aside "$test" || between_hosts "$test" || add_script "$test"
+done
+hosts=${#names[@]}
+for test in "${scripts[@]}"; do
+	is_late "$test" || marked waits "$test" || marked aside "$test" || ! between_hosts "$test" || add_script "$test"
 done
 turn=${#names[@]}
 for test in "${scripts[@]}"; do
@@ -170,8 +175,8 @@ start_lane() { # FIRST END nice..
 	lane "$@" &
 	lanes+=($!)
 }
-start_lane 0 "$turn" env
-start_lane 0 "$turn" env
+start_lane 0 "$hosts" env
+start_lane "$hosts" "$turn" env
 start_lane "$turn" "$waiting" env
 start_lane "$waiting" "$late" nice -n 19
 aside=${lanes[3]}
