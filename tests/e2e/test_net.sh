@@ -17,6 +17,8 @@ bench_inside 4 $one 60 "${common[@]}" --size 0,4,4K,64K,10M --density 1,0.1,0
 again() { python3 -c 'import json, sys; print(round(sum(row[sys.argv[2]] for row in json.load(open(sys.argv[1]))["rows"])))' "$tmp/w0.out" "$1"; }
 most=100
 [[ ${WINNOWD_OPTIONS:-} != *dpdk* ]] || most=5000
+# So does the ring of a veth under XDP, of 256 frames, when the machine is busy: 4,012 were seen beside a build.
+[[ ${WINNOWD_OPTIONS:-} != *xdp* ]] || most=10000
 [ "$(again retransmits)" -le $most ] || fail "without loss, $(again retransmits) datagrams of an iteration were sent again"
 [ "$(again nacks)" -le 200 ] || fail "without loss, a worker has asked $(again nacks) times in an iteration"
 for type in f16 bf16 f64 i32 i64; do
