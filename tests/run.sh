@@ -156,7 +156,7 @@ if [[ $san != *thread* ]]; then # one thread: nothing for tsan
 	release) first=601 count=2700 ;;
 	esac
 	for ((i = 0; i < 2; i++, first += count)); do
-		add "$kind" "sim-seeds-$first-to-$((first + count - 1))" 900 "$build/tests/sim/sim" "$first" "$count"
+		add "$kind" "sim-seeds-$first-to-$((first + count - 1))" 1800 "$build/tests/sim/sim" "$first" "$count"
 	done
 fi
 for test in $([ -n "$san" ] || echo tests/fuzz/fuzz_*.c); do
