@@ -103,6 +103,7 @@ struct winnow_comm {
 	struct net_port port;
 	struct net *net;
 	bool leaving, left;
+	bool full; /* the net had no room when it was last asked to send */
 	uint64_t leave_until_us;
 	struct net_in in[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];

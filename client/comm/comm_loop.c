@@ -87,9 +87,12 @@ static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 	bool any = false;
 
 	batch_max = batch_max < NET_BURST_MAX ? batch_max : NET_BURST_MAX;
-	for (uint32_t i = 0; i < comm->peer_count && comm->backend->ready(comm->net); i++) {
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		uint32_t count = 0;
 
+		comm->full = !comm->backend->ready(comm->net);
+		if (comm->full)
+			break;
 		while (count < batch_max &&
 		       session_pull(comm->session, i, now_us, &comm->packets[count])) {
 			const struct packet_out *packet = &comm->packets[count];
@@ -225,7 +228,7 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 3];
 	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
 	uint32_t rest_us = comm->backend->rest(comm->net);
-	bool polled = rest_us != NET_REST_FD;
+	bool polled = rest_us != NET_REST_FD, ready;
 	short in = comm_gpu_full(comm) ? 0 : POLLIN;
 	uint64_t drained;
 	nfds_t count = 0;
@@ -235,13 +238,15 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 		wait_us = rest_us;
 	if (polled && wait_us == 0)
 		return;
+	ready = comm->backend->ready(comm->net);
+	if (comm->full && ready)
+		return; /* there is room again: packets may wait for it */
 	wait = (struct timespec){.tv_sec = (time_t)(wait_us / 1000000),
 	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
 
 	watch(fds, &count, comm->wake_fd, POLLIN);
 	watch(fds, &count, comm->ask_fd, POLLIN); /* poll() ignores -1 */
-	watch(fds, &count, comm->backend->fd(comm->net),
-	      (short)(comm->backend->ready(comm->net) ? in : in | POLLOUT));
+	watch(fds, &count, comm->backend->fd(comm->net), (short)(ready ? in : in | POLLOUT));
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
 

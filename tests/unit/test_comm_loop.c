@@ -27,6 +27,7 @@
 struct net {
 	int fd;
 	bool ready;
+	uint32_t refusals; /* so often it is not, and then it is */
 	uint32_t first, end;
 	struct datagram {
 		struct net_addr from;
@@ -76,9 +77,9 @@ static struct world {
 	} while (0)
 #define await(sign)                                                                                \
 	do {                                                                                       \
-		uint64_t until_us_ = clock_us() + LIMIT_MS * 1000;                            \
+		uint64_t until_us_ = clock_us() + LIMIT_MS * 1000;                                 \
 		while (!told(sign)) {                                                              \
-			if (clock_us() > until_us_)                                           \
+			if (clock_us() > until_us_)                                                \
 				fail_msg("never: %s", #sign);                                      \
 			usleep(500);                                                               \
 		}                                                                                  \
@@ -350,7 +351,7 @@ static uint32_t fake_send(struct net *net, const struct net_path to[], uint32_t 
 
 static bool fake_ready(struct net *net)
 {
-	return told(net->ready);
+	return told(net->refusals > 0 ? net->refusals-- == 0 : net->ready);
 }
 
 static uint32_t fake_rest(struct net *net)
@@ -593,6 +594,15 @@ static void test_not_ready(void **state)
 	await(w.batch_count == 1);
 	assert_int_equal(w.batches[0].count, 5);
 	assert_in_range(turns_at_rest(), 0, 20);
+}
+
+/* There is room again when the thread is about to sleep: it does not. */
+static void test_ready_meanwhile(void **state)
+{
+	w.shared.refusals = 1;
+	w.to_send[1] = 5;
+	start(*state);
+	await(w.batch_count == 1);
 }
 
 static void test_groups_open(void **state)
@@ -854,6 +864,7 @@ int main(void)
 		test(test_batches_of_bytes),
 		test(test_batches_of_datagrams),
 		test(test_not_ready),
+		test(test_ready_meanwhile),
 		test(test_groups_open),
 		test(test_no_multicast),
 		test(test_orders),
