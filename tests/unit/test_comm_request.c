@@ -155,6 +155,20 @@ static void test_failures_are_told_again(void **state)
 	closed(comm);
 }
 
+/* The reason that came first stays. */
+static void test_first_reason_stays(void **state)
+{
+	struct winnow_comm *comm = opened();
+
+	(void)state;
+	comm_end(comm, WINNOW_ERR_ABORTED, "the first");
+	comm_end(comm, WINNOW_ERR_SYSTEM, "the second");
+	assert_true(comm->abort_wanted);
+	assert_int_equal(comm->abort_result, WINNOW_ERR_ABORTED);
+	assert_string_equal(comm->abort_text, "the first");
+	closed(comm);
+}
+
 /* Freed before it is done: given back then, and its failure is nobody's. */
 static void test_freed_early(void **state)
 {
@@ -397,6 +411,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_told_again_and_again),
 		cmocka_unit_test(test_failures_are_told_again),
+		cmocka_unit_test(test_first_reason_stays),
 		cmocka_unit_test(test_freed_early),
 		cmocka_unit_test(test_many_wait),
 		cmocka_unit_test(test_never_freed),

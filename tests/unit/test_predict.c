@@ -54,6 +54,7 @@ static void check(const struct predict_flow *flow, uint64_t packets, uint64_t he
 static void test_eager(void **state)
 {
 	const uint64_t a = 1 | 1 << 3, b = 1 << 3;
+	struct predict_flow mean;
 	struct predict p;
 
 	(void)state;
@@ -64,6 +65,8 @@ static void test_eager(void **state)
 	assert_int_equal(p.own, 3);
 	assert_int_equal(p.united, 2);
 	assert_int_equal(p.blocks, 10);
+	mean = predict_sent_mean(&p);
+	check(&mean, 1, ANNOUNCE, 8, 60);
 	predict_close(&p);
 }
 

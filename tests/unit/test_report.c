@@ -181,6 +181,26 @@ static void test_limits(void **state)
 	free(text);
 }
 
+/* More workers than any job has: read up to the limit, the others left out. */
+static void test_many_workers(void **state)
+{
+	const uint32_t workers = REPORT_WORKERS_MAX + 10;
+	char *text = malloc(workers * 16 + 200), *at = text;
+	struct report *r;
+
+	(void)state;
+	assert_non_null(text);
+	at += sprintf(at, "{\"version\":\"1\",\"jobs\":[{\"name\":\"j\",\"workers\":[{\"rank\":0}");
+	for (uint32_t i = 1; i < workers; i++)
+		at += sprintf(at, ",{\"rank\":%u}", i);
+	strcpy(at, "]}]}");
+	r = parsed(text);
+	assert_int_equal(r->jobs[0].worker_count, REPORT_WORKERS_MAX);
+	assert_int_equal(r->jobs[0].workers[REPORT_WORKERS_MAX - 1].rank, REPORT_WORKERS_MAX - 1);
+	report_free(r);
+	free(text);
+}
+
 /* ---- docs/OPERATE.md: when is it degraded? ---- */
 
 #define WORKERS                                                                                    \
@@ -240,7 +260,7 @@ int main(void)
 		cmocka_unit_test(test_fields),        cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_absurd),        cmocka_unit_test(test_escapes),
 		cmocka_unit_test(test_limits),        cmocka_unit_test(test_judge),
-		cmocka_unit_test(test_judge_joining),
+		cmocka_unit_test(test_judge_joining), cmocka_unit_test(test_many_workers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
