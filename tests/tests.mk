@@ -1,6 +1,6 @@
 # The tests: their programs, the emulated GPU they use, make check and its like.
 
-units := $(notdir $(call sources_of,tests/unit))
+units := $(notdir $(filter tests/unit/test_%,$(call sources_of,tests/unit)))
 fake_nccl := $(BUILD)/tests/gpu/libnccl-fake.so
 gpu_tests := $(patsubst %.cc,%,$(wildcard tests/gpu/test_*.cc)) $(filter tests/gpu/test_%,$(call sources_of,tests/gpu))
 device_tests := $(filter tests/gpu/device_%,$(call sources_of,tests/gpu))
@@ -15,8 +15,9 @@ tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) 
 	$(BUILD)/emulated/bench_gpu $(BUILD)/emulated/bench_staging $(tools) ## build the tests, too
 
 $(BUILD)/tests/unit/test_dpdk: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
+$(filter $(BUILD)/tests/unit/test_xdp%,$(unit_tests)): $(BUILD)/tests/unit/xdp_world.o
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libcore.a
-	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a -lcmocka $(daemon_libs) $(cli_libs) -o $@
+	$(call say,LD,$@)$(link) $(filter %.o,$^) $(BUILD)/libcore.a -lcmocka $(daemon_libs) $(cli_libs) -o $@
 
 $(BUILD)/tests/sim/sim: $(call object,$(call sources_of,tests/sim)) $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_xdp.c - what the XDP program takes, leaves and drops, and what it counts */
 
-#include "tests/unit/test_xdp.h"
+#include "tests/unit/xdp_world.h"
 
 static const uint32_t block[64] = {1, 2, 3, 0xffffffff};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_xdp_answers.c - duplicates, NACKs, CREDITs, and when the program wakes user space */
 
-#include "tests/unit/test_xdp.h"
+#include "tests/unit/xdp_world.h"
 
 #define QUARTER (WINDOW / 4)
 

@@ -8,7 +8,7 @@
 #include <sched.h>
 #include <sys/wait.h>
 
-#include "tests/unit/test_xdp.h"
+#include "tests/unit/xdp_world.h"
 
 static void test_open_errors(void **state)
 {

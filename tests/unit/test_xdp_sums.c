@@ -5,7 +5,7 @@
  * The expected sums are added here, element by element, from what each worker sends.
  */
 
-#include "tests/unit/test_xdp.h"
+#include "tests/unit/xdp_world.h"
 
 #define ROUNDS 400
 

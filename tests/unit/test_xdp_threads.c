@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "tests/unit/test_xdp.h"
+#include "tests/unit/xdp_world.h"
 
 #define ROUNDS 1500
 #define WORKERS 64

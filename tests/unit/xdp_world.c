@@ -1,83 +1,21 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * test_xdp.h - what the tests of winnow.bpf.c share: a loaded program, packets, an independent eye
- *
- * The kernel runs the program on packets that we hand it (BPF_PROG_TEST_RUN); no device is
- * involved. Slots are opened here the way winnowd would.
- */
-#ifndef TESTS_UNIT_TEST_XDP_H
-#define TESTS_UNIT_TEST_XDP_H
+// SPDX-License-Identifier: BSD-3-Clause
+/* xdp_world.c - see xdp_world.h */
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/udp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "tests/unit/xdp_world.h"
 
-#include <cmocka.h>
-
-#include "ebpf/packet.h"
-#include "ebpf/xdp.h"
-#include "tests/unit/test_random.h"
-
-#define HEADERS_BYTES 74     /* Ethernet, IPv4, UDP, ours */
-#define RUN_BYTES_MAX 3520   /* what a test run takes, in one page */
-#define SUM_BYTES_MAX 3444   /* of data, so that the RESULT fits */
-#define OUR_IP 0x0a000001u   /* 10.0.0.1 */
-#define GROUP_IP 0xefc16207u /* 239.193.98.7: the bit that its MAC leaves out is set */
-#define WORKER_IP(w) (0x0a000100u + (w))
-#define OUR_PORT 5555
-#define GROUP_PORT 5600
-#define WORKER_PORT(w) ((uint16_t)(20000 + (w)))
-#define CHANNEL 0x1203
-#define GROUP_TOKEN UINT64_C(0xf0e1d2c3b4a59687)
-#define FIRST_FRAME UINT32_C(0xfffffff0) /* so that frame numbers wrap */
-#define WINDOW 64u
-#define SLOT_COUNT 96u
-
-struct __attribute__((packed)) bytes {
-	struct ethhdr eth;
-	struct iphdr ip;
-	struct udphdr udp;
-	struct wire_header wire;
-	uint8_t data[4096];
-};
-
-struct frame { /* of a link: a packet as the program sees it */
-	struct bytes at;
-	uint32_t length;
-};
-
-struct world {
-	struct xdp *xdp;
-	struct fast_channel *channel;
-	struct fast_slot *slots; /* of the channel */
-	int index;
-};
-
-/* 0 .. limit - 1 */
-static inline uint32_t below(uint32_t limit)
+uint32_t below(uint32_t limit)
 {
 	return (uint32_t)random_below(limit);
 }
 
-static inline uint64_t token_of(uint32_t worker)
+uint64_t token_of(uint32_t worker)
 {
 	return (worker + 1) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 /* ---- a world ---- */
 
-static inline void world_open(struct world *world, uint16_t worker_count)
+void world_open(struct world *world, uint16_t worker_count)
 {
 	struct xdp_config config = {.ip = OUR_IP, .port = OUR_PORT, .slot_count = SLOT_COUNT};
 	struct fast_channel *channel;
@@ -112,16 +50,14 @@ static inline void world_open(struct world *world, uint16_t worker_count)
 	world->slots = xdp_slots(world->xdp) + channel->first_slot;
 }
 
-static inline void world_close(struct world *world)
+void world_close(struct world *world)
 {
 	xdp_channel_close(world->xdp, world->index);
 	xdp_close(world->xdp);
 }
 
-/* Data is poisoned: an open slot's old sums must not matter. */
-static inline struct fast_slot *slot_open(const struct world *world, uint32_t frame,
-                                          uint32_t unit_bytes, uint32_t block_count,
-                                          const uint64_t owned[FAST_WORKERS_MAX])
+struct fast_slot *slot_open(const struct world *world, uint32_t frame, uint32_t unit_bytes,
+                            uint32_t block_count, const uint64_t owned[FAST_WORKERS_MAX])
 {
 	struct fast_slot *slot = &world->slots[frame & (WINDOW - 1)];
 
@@ -141,10 +77,8 @@ static inline struct fast_slot *slot_open(const struct world *world, uint32_t fr
 	return slot;
 }
 
-/* `workers` of them own all of `block_count` blocks. */
-static inline struct fast_slot *slot_open_dense(const struct world *world, uint32_t frame,
-                                                uint32_t unit_bytes, uint32_t block_count,
-                                                uint32_t workers)
+struct fast_slot *slot_open_dense(const struct world *world, uint32_t frame, uint32_t unit_bytes,
+                                  uint32_t block_count, uint32_t workers)
 {
 	uint64_t owned[FAST_WORKERS_MAX] = {0};
 
@@ -155,8 +89,7 @@ static inline struct fast_slot *slot_open_dense(const struct world *world, uint3
 
 /* ---- packets ---- */
 
-/* As RFC 1071 has it: 16-bit words, high byte first. */
-static inline uint32_t words_sum(const void *data, uint32_t bytes)
+uint32_t words_sum(const void *data, uint32_t bytes)
 {
 	const uint8_t *byte = data;
 	uint32_t sum = 0;
@@ -166,24 +99,22 @@ static inline uint32_t words_sum(const void *data, uint32_t bytes)
 	return sum;
 }
 
-static inline uint16_t words_fold(uint32_t sum)
+uint16_t words_fold(uint32_t sum)
 {
 	while (sum > 0xffff)
 		sum = (sum & 0xffff) + (sum >> 16);
 	return (uint16_t)sum;
 }
 
-/* Lengths of a packet with `payload` bytes of UDP payload, everywhere that a length stands. */
-static inline void frame_resize(struct frame *frame, uint32_t payload)
+void frame_resize(struct frame *frame, uint32_t payload)
 {
 	frame->at.ip.tot_len = htons((uint16_t)(28 + payload));
 	frame->at.udp.len = htons((uint16_t)(8 + payload));
 	frame->length = 42 + payload;
 }
 
-/* A packet of a worker with `data_bytes` of data behind the header. */
-static inline void frame_make(struct frame *frame, uint8_t kind, uint32_t worker, const void *data,
-                              uint32_t data_bytes)
+void frame_make(struct frame *frame, uint8_t kind, uint32_t worker, const void *data,
+                uint32_t data_bytes)
 {
 	memset(frame, 0, sizeof(*frame));
 	memcpy(frame->at.eth.h_dest, "\x02\x11\x22\x33\x44\x55", 6);
@@ -213,17 +144,15 @@ static inline void frame_make(struct frame *frame, uint8_t kind, uint32_t worker
 	frame_resize(frame, WIRE_HEADER_BYTES + data_bytes);
 }
 
-static inline void push_make(struct frame *frame, uint32_t worker, uint32_t number, uint64_t mask,
-                             const void *data, uint32_t data_bytes)
+void push_make(struct frame *frame, uint32_t worker, uint32_t number, uint64_t mask,
+               const void *data, uint32_t data_bytes)
 {
 	frame_make(frame, WIRE_PUSH, worker, data, data_bytes);
 	frame->at.wire.frame = number;
 	frame->at.wire.mask = mask;
 }
 
-/* frame_run - the program's verdict; *out is what it made of *in. */
-static inline uint32_t frame_run(const struct world *world, const struct frame *in,
-                                 struct frame *out)
+uint32_t frame_run(const struct world *world, const struct frame *in, struct frame *out)
 {
 	union bpf_attr attr;
 
@@ -243,14 +172,13 @@ static inline uint32_t frame_run(const struct world *world, const struct frame *
 	return attr.test.retval;
 }
 
-static inline void assert_unchanged(const struct frame *in, const struct frame *out)
+void assert_unchanged(const struct frame *in, const struct frame *out)
 {
 	assert_int_equal(in->length, out->length);
 	assert_memory_equal(&in->at, &out->at, in->length);
 }
 
-/* Runs *in and asserts its verdict; unless sent, it must come out as it went in. */
-static inline void expect(const struct world *world, const struct frame *in, uint32_t verdict)
+void expect(const struct world *world, const struct frame *in, uint32_t verdict)
 {
 	struct frame out;
 
@@ -261,7 +189,7 @@ static inline void expect(const struct world *world, const struct frame *in, uin
 
 /* ---- what was sent ---- */
 
-static inline void check_ip(const struct frame *out, uint32_t to, uint8_t ttl)
+void check_ip(const struct frame *out, uint32_t to, uint8_t ttl)
 {
 	struct iphdr ip = out->at.ip;
 
@@ -279,7 +207,7 @@ static inline void check_ip(const struct frame *out, uint32_t to, uint8_t ttl)
 	assert_int_equal(words_fold(words_sum(&ip, sizeof(ip))), 0xffff);
 }
 
-static inline void check_udp(const struct frame *out, uint16_t port)
+void check_udp(const struct frame *out, uint16_t port)
 {
 	uint32_t bytes = out->length - 34;
 	uint32_t sum = 17 + bytes;
@@ -295,9 +223,8 @@ static inline void check_udp(const struct frame *out, uint16_t port)
 	assert_int_equal(ntohs(out->at.udp.dest), port);
 }
 
-/* check_answer - headers of a packet to one worker, or with WIRE_EVERYONE to the group. */
-static inline void check_answer(const struct world *world, const struct frame *out, uint16_t worker,
-                                struct packet *packet)
+void check_answer(const struct world *world, const struct frame *out, uint16_t worker,
+                  struct packet *packet)
 {
 	bool everyone = worker == WIRE_EVERYONE;
 	uint8_t mac[6] = {2, 0xaa, 0xbb, 0xcc, 0xdd, (uint8_t)worker};
@@ -317,7 +244,7 @@ static inline void check_answer(const struct world *world, const struct frame *o
 	assert_int_equal(packet->planned, world->channel->planned);
 }
 
-static inline uint64_t counted(const struct world *world, uint32_t counter)
+uint64_t counted(const struct world *world, uint32_t counter)
 {
 	uint64_t counters[FAST_COUNTER_COUNT];
 
@@ -325,13 +252,12 @@ static inline uint64_t counted(const struct world *world, uint32_t counter)
 	return counters[counter];
 }
 
-static inline uint64_t stat_of(const struct world *world, enum fast_stat which)
+uint64_t stat_of(const struct world *world, enum fast_stat which)
 {
 	return __atomic_load_n(&world->channel->stats[which], __ATOMIC_RELAXED);
 }
 
-static inline void expect_drop(const struct world *world, const struct frame *frame,
-                               enum wire_drop reason)
+void expect_drop(const struct world *world, const struct frame *frame, enum wire_drop reason)
 {
 	uint64_t before[FAST_COUNTER_COUNT], after[FAST_COUNTER_COUNT];
 
@@ -342,9 +268,7 @@ static inline void expect_drop(const struct world *world, const struct frame *fr
 	assert_memory_equal(before, after, sizeof(before));
 }
 
-/* Passed up, and counted as that and, unless it is the same, as `why`. */
-static inline void expect_pass_as(const struct world *world, const struct frame *frame,
-                                  enum fast_counter why)
+void expect_pass_as(const struct world *world, const struct frame *frame, enum fast_counter why)
 {
 	uint64_t before[FAST_COUNTER_COUNT], after[FAST_COUNTER_COUNT];
 
@@ -356,14 +280,14 @@ static inline void expect_pass_as(const struct world *world, const struct frame 
 	assert_memory_equal(before, after, sizeof(before));
 }
 
-static inline void expect_pass(const struct world *world, const struct frame *frame)
+void expect_pass(const struct world *world, const struct frame *frame)
 {
 	expect_pass_as(world, frame, FAST_COUNT_PASSED);
 }
 
 /* ---- each test in a world of its own, of three workers ---- */
 
-static inline int set_up(void **state)
+int set_up(void **state)
 {
 	struct world *world = malloc(sizeof(*world));
 
@@ -372,13 +296,9 @@ static inline int set_up(void **state)
 	return 0;
 }
 
-static inline int tear_down(void **state)
+int tear_down(void **state)
 {
 	world_close(*state);
 	free(*state);
 	return 0;
 }
-
-#define in_world(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-#endif /* TESTS_UNIT_TEST_XDP_H */
