@@ -6,11 +6,11 @@
 passed=0 failed=0 skipped=0
 took=()
 
-report() { # name status seconds [aside]: that it ran beside others, which takes it longer
-	took+=("$3 $1 ${4:-}")
+report() { # name status seconds [CPU seconds [aside]]: that it ran beside others, which takes it longer
+	took+=("$3 $1 ${4:-0} ${5:-}")
 	case $2 in
 	0)
-		echo "ok    $1 ($3 s${4:+, $4})"
+		echo "ok    $1 ($3 s${5:+, $5})"
 		passed=$((passed + 1))
 		;;
 	77)
@@ -33,10 +33,12 @@ run() { # name seconds command..
 	report "$name" $status $((SECONDS - start))
 }
 
-slowest() { # how many: of those that did not run aside, and of those that did
+slowest() { # how many: of those that did not run aside, and of those that did; and what takes most CPU time
 	local kind
 	for kind in "" aside; do
-		printf '%s\n' "${took[@]}" | awk -v kind="$kind" '$3 == kind' | sort -rn | head -n "$1" |
+		printf '%s\n' "${took[@]}" | awk -v kind="$kind" '$4 == kind' | sort -rn | head -n "$1" |
 			awk -v head="slowest${kind:+, $kind}: " '{ printf "%s%s %d s", NR == 1 ? head : ", ", $2, $1 } END { if (NR) print "" }'
 	done
+	printf '%s\n' "${took[@]}" | sort -k3,3rn | awk -v most="$1" '{ all += $3 } NR <= most { list = list ", " $2 " " $3 " s" }
+		END { printf "CPU time: %.0f s in all%s\n", all, list }'
 }

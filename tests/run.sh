@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# run.sh BUILD SAN check|release [NAME..] - run the tests that belong to this build; the last line counts them
+# run.sh BUILD SAN unit|check|release [NAME..] - run the tests that belong to this build; the last line counts them
 #
-# check: the tests of make check, in minutes. release: the tests that take longer: scripts with a line "# release",
-# more seeds, fuzzers. With SAN set, both. With names, which may be patterns, only those tests of both.
+# unit: the programs of tests/unit. check: the tests of make check, in minutes, unit tests among them. release: the
+# tests that take longer: scripts with a line "# release", more seeds, fuzzers. With SAN set, both check and release.
+# With names, which may be patterns, only those tests.
 #
 # A test is a program or script. Exit status 0 means passed; 77 skipped, and the last line says why; anything else
 # failed. Programs are in BUILD/tests, scripts in tests/, logs in BUILD/tests/log. With SAN set, tests of other
@@ -10,7 +11,8 @@
 #
 # Each lane runs one test at a time:
 #   one lane runs unit tests and scripts on loopback, in the order of their names;
-#   one lane runs scripts with hosts in network namespaces, which depend on timing: never two of them at a time;
+#   one lane runs scripts with a line "# long", then those with hosts in network namespaces, which depend on timing:
+#   never two of them at a time; then it helps the first lane;
 #   one lane runs scripts with a line "# waits", which mostly wait and disturb others little;
 #   one lane runs tests that compute or download, among them scripts with a line "# aside", at the lowest priority,
 #   so that they use only idle CPU time; in the end on all CPUs.
@@ -29,13 +31,15 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:supp
 
 # ---- beside ----
 
-wanted() { # name [check|release]: is it to be run now?
+wanted() { # name kind: is it to be run now?
 	local pattern
+	[ "$kind" != unit ] || [ "$2" = unit ] || return
 	for pattern in "${only[@]}"; do
 		# shellcheck disable=SC2053 # a pattern
 		[[ $1 != $pattern ]] || return 0
 	done
-	[ ${#only[@]} = 0 ] && { [ -n "$san" ] || [ "${2:-check}" = "$kind" ]; }
+	[ ${#only[@]} = 0 ] || return
+	[ -n "$san" ] || [ "$([ "$kind" = release ] && echo release)" = "$([ "$2" = release ] && echo release)" ]
 }
 names=() limits=() commands=() reported=() lanes=()
 state=$(mktemp -d)
@@ -54,7 +58,7 @@ add_script() { # file
 	local name pages=()
 	name=$(basename "$1" .sh)
 	! grep -qE '^need_dpdk|nr_hugepages' "$1" || pages=(flock -o "$state/pages")
-	add "$(kind_of "$1")" "${name#test_}" 1200 "${pages[@]}" "$1"
+	add "$(kind_of "$1")" "${name#test_}" "$(marked aside "$1" && echo 2400 || echo 1200)" "${pages[@]}" "$1"
 }
 
 # Runs the tests FIRST to END - 1 that no other lane has begun; state/N/end gets status and seconds. Each runs in a
@@ -64,16 +68,20 @@ work() { # FIRST END nice..
 	for ((i = $1; i < $2; i++)); do
 		mkdir "$state/$i" 2>/dev/null || continue
 		begun=$SECONDS
+		times >"$state/$i/times" # the second line: CPU time of all children that have ended
 		setsid "${@:3}" timeout -k 10 "${limits[i]}" bash -c "${commands[i]}" >"$logs/${names[i]}" 2>&1 </dev/null &
 		child=$!
 		wait "$child"
 		echo "$? $((SECONDS - begun))" >"$state/$i/new"
+		times >>"$state/$i/times"
 		mv "$state/$i/new" "$state/$i/end"
 	done
 }
-lane() { # FIRST END nice..
+lane() { # priority FIRST:END..
+	local range
 	trap 'kill "$child" 2>/dev/null; sleep 1; pkill -KILL -s "$child"; exit 1' TERM
-	work "$@"
+	# shellcheck disable=SC2086 # words
+	for range in "${@:2}"; do work ${range/:/ } nice -n "$1"; done
 }
 stop_lanes() {
 	[ ${#lanes[@]} = 0 ] || kill "${lanes[@]}" 2>/dev/null
@@ -83,12 +91,15 @@ stop_lanes() {
 trap stop_lanes EXIT
 trap 'exit 1' INT TERM
 
+cpu_of() { # file with what `times` said before and after
+	awk -F '[ms ]+' 'NR % 2 == 0 { before = now; now = 60 * ($1 + $3) + $2 + $4 } END { printf "%.0f", now - before }' "$1"
+}
 collect() { # reports what has ended
 	local i status seconds
 	for i in "${!names[@]}"; do
 		if [ ! -e "$state/$i/end" ] || [ -n "${reported[i]}" ]; then continue; fi
 		read -r status seconds <"$state/$i/end"
-		report "${names[i]}" "$status" "$seconds" "$([ "$i" -lt "$waiting" ] || [ "$i" -ge "$late" ] || echo aside)"
+		report "${names[i]}" "$status" "$seconds" "$(cpu_of "$state/$i/times")" "$([ "$i" -lt "$waiting" ] || [ "$i" -ge "$late" ] || echo aside)"
 		reported[i]=yes
 	done
 }
@@ -108,7 +119,7 @@ await() { # FIRST END LANE..: until these have ended, or nobody is there to run 
 # ---- what there is ----
 
 marked() { # mark script
-	grep -q "^# $1" "$2"
+	grep -qE "^# ($1):" "$2"
 }
 scripts=()
 for test in tests/e2e/test_*.sh; do
@@ -117,23 +128,27 @@ for test in tests/e2e/test_*.sh; do
 	if [ -z "$san" ] || ! marked no-sanitizers "$test"; then scripts+=("$test"); fi
 done
 between_hosts() { grep -qE '^need_(namespaces|dpdk)|^suite' "$1" || [[ $1 = *_suite.sh ]]; }
+elsewhere() { is_late "$1" || marked 'waits|aside|long' "$1"; }
 is_late() { marked late "$1" || grep -q '^\. tests/e2e/podman.sh' "$1"; }
 
 [ -n "$san" ] || add check layers 60 tests/check_layers.sh
 for test in tests/unit/test_*.c; do
 	name=$(basename "$test" .c)
-	add check "${name#test_}" 300 "$build/tests/unit/$name"
+	add unit "${name#test_}" 300 "$build/tests/unit/$name"
 done
 for test in tests/gpu/test_*.cc; do
 	name=$(basename "$test" .cc)
 	add check "gpu-${name#test_}" 300 "$build/tests/gpu/$name"
 done
 for test in "${scripts[@]}"; do
-	is_late "$test" || marked waits "$test" || marked aside "$test" || between_hosts "$test" || add_script "$test"
+	elsewhere "$test" || between_hosts "$test" || add_script "$test"
 done
 hosts=${#names[@]}
 for test in "${scripts[@]}"; do
-	is_late "$test" || marked waits "$test" || marked aside "$test" || ! between_hosts "$test" || add_script "$test"
+	! marked long "$test" || add_script "$test"
+done
+for test in "${scripts[@]}"; do
+	elsewhere "$test" || ! between_hosts "$test" || add_script "$test"
 done
 turn=${#names[@]}
 for test in "${scripts[@]}"; do
@@ -148,12 +163,12 @@ done
 # Fuzzers are built with clang and sanitizers of their own, so once is enough.
 [ -n "$san" ] || add release fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
 shared=${#names[@]} # from here on, whoever has nothing else to do
-if [[ $san != *thread* ]]; then # one thread: nothing for tsan
-	# Two halves, for two CPUs: check has the first 600 of 6,000 seeds.
+if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
+	# Two halves, for two CPUs: check has the first 600 of 3,000 seeds.
 	case ${san:+san}$kind in
 	san*) first=1 count=400 ;;
 	check) first=1 count=300 ;;
-	release) first=601 count=2700 ;;
+	release) first=601 count=1200 ;;
 	esac
 	for ((i = 0; i < 2; i++, first += count)); do
 		add "$kind" "sim-seeds-$first-to-$((first + count - 1))" 1800 "$build/tests/sim/sim" "$first" "$count"
@@ -171,27 +186,27 @@ all=${#names[@]}
 
 # ---- all of it ----
 
-start_lane() { # FIRST END nice..
+start_lane() { # priority FIRST:END..
 	lane "$@" &
 	lanes+=($!)
 }
-start_lane 0 "$hosts" env
-start_lane "$hosts" "$turn" env
-start_lane "$turn" "$waiting" env
-start_lane "$waiting" "$late" nice -n 19
+start_lane 0 "0:$hosts"
+start_lane 0 "$hosts:$turn" "0:$hosts"
+start_lane 0 "$turn:$waiting"
+start_lane 19 "$waiting:$late"
 aside=${lanes[3]}
 await 0 "$turn" "${lanes[@]:0:2}"
 await "$turn" "$waiting" "${lanes[2]}"
 # Images and fuzzers are there, and the machine has a CPU for others.
 await "$waiting" "$shared" "$aside"
-start_lane "$shared" "$late" nice -n 19
-start_lane "$late" "$all" env
+start_lane 19 "$shared:$late"
+start_lane 0 "$late:$all"
 await "$late" "$all" "${lanes[5]}"
 await "$shared" "$late" "$aside" "${lanes[4]}"
 wait "${lanes[@]}"
 lanes=()
 for i in "${!names[@]}"; do
-	[ -n "${reported[i]}" ] || report "${names[i]}" "not run" 0 aside
+	[ -n "${reported[i]}" ] || report "${names[i]}" "not run" 0 0 aside
 done
 
 if [ $((passed + failed + skipped)) = 0 ]; then

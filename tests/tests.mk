@@ -10,7 +10,7 @@ tools := $(BUILD)/tests/sim/sim \
 	$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/gpu/device_worker
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
-.PHONY: tests check check-release check-debian bench fuzz fuzzers lint
+.PHONY: tests check check-unit check-release check-debian bench fuzz fuzzers lint
 tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
 	$(BUILD)/emulated/bench_gpu $(BUILD)/emulated/bench_staging $(tools) ## build the tests, too
 
@@ -54,6 +54,10 @@ check: run := check
 check-release: run := release
 check: ## install what is missing, build, run the tests; TESTS="channel dpdk*" for some, SAN=... for all with sanitizers
 check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers
+check-unit: ## the unit tests alone, in a minute
+	$(Q)docker/install-packages.sh build dpdk unit
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) all $(unit_tests)
+	$(Q)tests/run.sh $(BUILD) '$(SAN)' unit $(TESTS:%='%')
 check check-release:
 	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) tests

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything for a GPU compiles and links with nvcc; kernels spill no registers; the bench runs, on the emulation.
 # release: nvcc, again and again
-# no-sanitizers
+# no-sanitizers: it compiles only
 # aside: it compiles
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All of tests/python, or PYTHON_TESTS=async of them, with Debian's python, against one winnowd on a free loopback port. None may be skipped: nobody would see it.
 # no-sanitizers: Debian's python and torch are not built with them
-# late: it calls make
+# long: all of the package
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
 need_modules numpy torch
