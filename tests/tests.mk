@@ -56,7 +56,7 @@ check: ## install what is missing, build, run the tests; TESTS="channel dpdk*" f
 check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers
 check-unit: ## the unit tests alone, in a minute
 	$(Q)docker/install-packages.sh build dpdk unit
-	$(Q)$(MAKE) --no-print-directory $(all_cpus) all $(unit_tests)
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) $(unit_tests)
 	$(Q)tests/run.sh $(BUILD) '$(SAN)' unit $(TESTS:%='%')
 check check-release:
 	$(Q)docker/install-packages.sh build dpdk check
