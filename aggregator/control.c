@@ -56,7 +56,7 @@ static void port_lost(struct control *control, const char *why)
 {
 	struct why text;
 
-	log_event("error", "event=port_lost text=\"%s\"", why);
+	log_event("error", "port_lost", NULL, "%s", why);
 	why_set(&text, 0, "the aggregator has lost its network port: %s", why);
 	end(control, text.text);
 	control->lost = true;
@@ -153,8 +153,11 @@ static void end_asked(void *context, int number)
 
 	jobs_totals(control->jobs, &totals);
 	if (control->drain_until_us == 0) {
-		log_event("info", "event=drain signal=%d jobs=%u limit_s=%.0f", number, totals.jobs,
-		          (double)control->config.drain_us / 1e6);
+		log_event("info", "drain",
+		          LOG_FIELDS(LOG_NUMBER("signal", (uint64_t)number),
+		                     LOG_NUMBER("jobs", totals.jobs),
+		                     LOG_NUMBER("limit_s", control->config.drain_us / 1000000)),
+		          NULL);
 		service_tell("STOPPING=1\nSTATUS=draining: %u jobs may go on for %.0f s",
 		             totals.jobs, (double)control->config.drain_us / 1e6);
 		jobs_drain(control->jobs);
@@ -219,7 +222,7 @@ static int serve_http(struct control *control, struct why *why)
 
 	if (err == 0 || !config->metrics_auto)
 		return err;
-	log_event("info", "event=no_metrics text=\"%s; going on without\"", why->text);
+	log_event("info", "no_metrics", NULL, "%s; going on without", why->text);
 	return 0;
 }
 
@@ -238,7 +241,7 @@ int control_open(const struct control_config *config, struct control **out, stru
 		.move = port_move,
 		.detach = port_detach,
 		.random = proof_random_for,
-		.log = log_line,
+		.log = log_fields,
 	};
 	int err;
 

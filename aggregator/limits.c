@@ -133,10 +133,9 @@ uint64_t limits_bytes(uint64_t preset, uint64_t kernel_bytes)
 	room = limit > own ? (limit - own) / 4 * 3 : 0;
 	if (room >= preset)
 		return preset;
-	log_event("info",
-	          "event=memory limit=%" PRIu64 " bytes_max=%" PRIu64
-	          " text=\"the container or machine has no more; --bytes-max says otherwise\"",
-	          limit, room);
+	log_event("info", "memory",
+	          LOG_FIELDS(LOG_NUMBER("limit", limit), LOG_NUMBER("bytes_max", room)),
+	          "the container or machine has no more; --bytes-max says otherwise");
 	return room;
 }
 
@@ -190,9 +189,9 @@ int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, struct w
 		               "-n (LimitNOFILE)",
 		               granted, others + CONNECTIONS_MIN);
 	*out = granted - others;
-	log_event("warn",
-	          "event=few_descriptors limit=%u connections_max=%u wanted=%u text=\"raise ulimit "
-	          "-n (LimitNOFILE), or lower --connections-max\"",
-	          granted, *out, wanted);
+	log_event("warn", "few_descriptors",
+	          LOG_FIELDS(LOG_NUMBER("limit", granted), LOG_NUMBER("connections_max", *out),
+	                     LOG_NUMBER("wanted", wanted)),
+	          "raise ulimit -n (LimitNOFILE), or lower --connections-max");
 	return 0;
 }

@@ -69,10 +69,9 @@ static void say_full(struct listener *listener, int err)
 	if (listener->said)
 		return;
 	listener->said = true;
-	log_event("warn",
-	          "event=no_descriptors port=%s text=\"a connection cannot be taken: %s; see "
-	          "ulimit -n\"",
-	          net_format(&listener->address, text), strerror(-err));
+	log_event("warn", "no_descriptors",
+	          LOG_FIELDS(LOG_WORD("port", net_format(&listener->address, text))),
+	          "a connection cannot be taken: %s; see ulimit -n", strerror(-err));
 }
 
 /* There is room again, or the connection has been dealt with: go on. */

@@ -4,6 +4,7 @@
 #include "aggregator/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <poll.h>
 #include <pthread.h>
@@ -18,11 +19,12 @@
 #include "aggregator/privileges.h"
 
 #define KINDS_MAX 64 /* there are fewer */
-#define KIND_BYTES 64
+#define NAME_BYTES 32
 
-/* How often a kind of event has been written in its window. */
+/* How often an event, of those that have one with this code=, has been written in its window. */
 struct kind {
-	char name[KIND_BYTES]; /* "drain", "refused code=key"; "": free */
+	char name[NAME_BYTES],
+		code[NAME_BYTES]; /* "refused", "key"; no name: free; code may be "" */
 	time_t since;
 	uint32_t count, left_out;
 };
@@ -72,81 +74,117 @@ bool log_set_format(const char *format)
 	return json || strcmp(format, "logfmt") == 0;
 }
 
-/* ---- as JSON ---- */
+/* ---- a line ---- */
 
-/* A number stays one. */
-static json_t *value_json(const char *text)
+/* An event with its fields, and its text last. */
+struct event {
+	const char *level, *name;
+	const struct log_field *fields; /* NULL: none */
+	const char *text;               /* NULL: none */
+};
+
+/* The value of field `name`, a word; or "". */
+static const char *word_of(const struct event *event, const char *name)
 {
-	json_error_t error;
-	json_t *value = json_loads(text, JSON_DECODE_ANY, &error);
-
-	if (json_is_number(value))
-		return value;
-	json_decref(value);
-	return json_string(text);
+	for (const struct log_field *f = event->fields; f != NULL && f->name != NULL; f++)
+		if (strcmp(f->name, name) == 0 && f->kind == LOG_KIND_WORD)
+			return f->text;
+	return "";
 }
 
-/* name=value name="a value"; our own lines, so what is not of that form ends it. */
-static void pairs_json(json_t *object, char *line)
+static json_t *text_json(const char *text)
 {
-	while (*line != '\0') {
-		char *value = strchr(line, '='), *end;
-		bool quoted;
+	json_t *value = json_string(text);
 
-		if (value == NULL)
-			return;
-		*value++ = '\0';
-		quoted = *value == '"';
-		end = quoted ? strstr(++value, "\" ") : strchr(value, ' ');
-		if (end == NULL) {
-			end = value + strlen(value);
-			if (quoted && end > value && end[-1] == '"')
-				end[-1] = '\0';
-		} else {
-			*end = '\0';
-			end += quoted ? 2 : 1;
-		}
-		json_object_set_new(object, line, quoted ? json_string(value) : value_json(value));
-		line = end;
+	return value != NULL ? value : json_string("(not UTF-8)");
+}
+
+static bool is_plain(const char *text)
+{
+	const char *c = text;
+
+	while (*c > ' ' && *c <= '~' && *c != '"' && *c != '=')
+		c++;
+	return c > text && *c == '\0';
+}
+
+static void logfmt_put(FILE *out, const struct log_field *field)
+{
+	json_t *value;
+
+	fprintf(out, "%s=", field->name);
+	if (field->kind == LOG_KIND_NUMBER) {
+		fprintf(out, "%" PRIu64, field->number);
+	} else if (field->kind == LOG_KIND_WORD && is_plain(field->text)) {
+		fputs(field->text, out);
+	} else {
+		value = text_json(field->text); /* logfmt quotes as JSON does */
+		json_dumpf(value, out, JSON_ENCODE_ANY);
+		json_decref(value);
 	}
 }
 
-static char *line_json(const char *stamp, const char *level, char *pairs)
+static void json_put(json_t *object, const struct log_field *field)
 {
-	json_t *object = json_pack("{s:s, s:s}", "time", stamp, "level", level);
-	char *text, *line = NULL;
+	json_object_set_new(object, field->name,
+	                    field->kind == LOG_KIND_NUMBER ? json_integer((json_int_t)field->number)
+	                                                   : text_json(field->text));
+}
 
-	if (object == NULL)
-		return NULL;
-	pairs_json(object, pairs);
-	text = json_dumps(object, JSON_COMPACT);
+static void event_put(FILE *out, const char *stamp, const struct event *event)
+{
+	const struct log_field *head =
+		LOG_FIELDS(LOG_WORD("time", stamp), LOG_WORD("level", event->level),
+	                   LOG_WORD("event", event->name));
+	const struct log_field *tail = LOG_FIELDS(LOG_TEXT("text", event->text));
+	const struct log_field *const parts[] = {head, event->fields, tail};
+	json_t *object = json ? json_object() : NULL;
+	const char *space = "";
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		for (const struct log_field *f = parts[i]; f != NULL && f->name != NULL; f++) {
+			if (f->kind != LOG_KIND_NUMBER && f->text == NULL)
+				continue;
+			if (json) {
+				json_put(object, f);
+				continue;
+			}
+			fputs(space, out);
+			logfmt_put(out, f);
+			space = " ";
+		}
+	if (json)
+		json_dumpf(object, out, JSON_COMPACT);
 	json_decref(object);
-	if (text != NULL && asprintf(&line, "%s\n", text) < 0)
-		line = NULL;
-	free(text);
-	return line;
+	fputc('\n', out);
 }
 
 /* In malloc'ed memory; NULL: there is none. */
-static char *line_text(const struct timespec *now, const char *level, char *pairs)
+static char *line_of(const struct timespec *now, const struct event *event)
 {
-	char stamp[32], whole[48], *line;
+	char stamp[32], whole[48], *line = NULL;
+	size_t bytes;
+	FILE *out = open_memstream(&line, &bytes);
 	struct tm utc;
 
+	if (out == NULL)
+		return NULL;
 	gmtime_r(&now->tv_sec, &utc);
 	strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
 	snprintf(whole, sizeof(whole), "%s.%03ldZ", stamp, now->tv_nsec / 1000000);
-	if (json)
-		return line_json(whole, level, pairs);
-	return asprintf(&line, "time=%s level=%s %s\n", whole, level, pairs) < 0 ? NULL : line;
+	event_put(out, whole, event);
+	if (fclose(out) == 0)
+		return line;
+	free(line);
+	return NULL;
 }
 
 /* ---- the queue ---- */
 
-static bool queue_put(const struct timespec *now, const char *level, char *pairs)
+static bool queue_put(const struct timespec *now, const struct event *event)
 {
 	struct line *line = calloc(1, sizeof(*line));
-	char *text = line_text(now, level, pairs);
+	char *text = line_of(now, event);
 	size_t bytes = text != NULL ? strlen(text) : 0;
 
 	if (line == NULL || text == NULL || queue.bytes + bytes > LOG_QUEUE_BYTES) {
@@ -165,21 +203,19 @@ static bool queue_put(const struct timespec *now, const char *level, char *pairs
 /* Lines flow again: say what has not come. Until half the queue is free more are lost, so that it is said once. */
 static void say_lost(const struct timespec *now)
 {
-	char pairs[160];
+	const struct event event = {.level = "warn",
+	                            .name = "lines_lost",
+	                            .fields = LOG_FIELDS(LOG_NUMBER("lines", queue.lost_unsaid)),
+	                            .text = "whatever reads stderr was too slow"};
 
-	if (queue.lost_unsaid == 0 || queue.bytes > LOG_QUEUE_BYTES / 2)
-		return;
-	snprintf(pairs, sizeof(pairs),
-	         "event=lines_lost lines=%llu text=\"whatever reads stderr was too slow\"",
-	         (unsigned long long)queue.lost_unsaid);
-	if (queue_put(now, "warn", pairs))
+	if (queue.lost_unsaid > 0 && queue.bytes <= LOG_QUEUE_BYTES / 2 && queue_put(now, &event))
 		queue.lost_unsaid = 0;
 }
 
-static void write_line(const struct timespec *now, const char *level, char *pairs)
+static void write_line(const struct timespec *now, const struct event *event)
 {
 	say_lost(now);
-	if (queue.lost_unsaid == 0 && queue_put(now, level, pairs))
+	if (queue.lost_unsaid == 0 && queue_put(now, event))
 		return;
 	queue.lost++;
 	queue.lost_unsaid++;
@@ -292,45 +328,32 @@ uint64_t log_lines_lost(void)
 
 static void window_end(struct kind *kind, const struct timespec *now)
 {
-	char line[128];
+	const char *code = kind->code[0] != '\0' ? kind->code : NULL;
+	const struct event event = {
+		.level = "warn",
+		.name = "left_out",
+		.fields = LOG_FIELDS(LOG_WORD("of", kind->name), LOG_WORD("code", code),
+	                             LOG_NUMBER("lines", kind->left_out),
+	                             LOG_NUMBER("seconds", (uint64_t)(now->tv_sec - kind->since))),
+	};
 
-	if (kind->left_out > 0) {
-		snprintf(line, sizeof(line), "event=left_out of=%s lines=%u seconds=%lld",
-		         kind->name, kind->left_out, (long long)(now->tv_sec - kind->since));
-		write_line(now, "warn", line);
-	}
+	if (kind->left_out > 0)
+		write_line(now, &event);
 	*kind = (struct kind){.name = ""};
 }
 
-/* Of "event=refused peer=.. code=key text=\"..\"" it is "refused code=key": a flood of one hides no other. */
-static bool kind_of(const char *line, char name[KIND_BYTES])
+/* May this event be written now? A flood of one `code` hides no other. */
+static bool admit(const struct event *event, const struct timespec *now)
 {
-	const char *code = strstr(line, " code="), *quote = strchr(line, '"');
-	char event[32];
-	size_t length = 0;
-
-	if (sscanf(line, "event=%31[^ ]", event) != 1)
-		return false;
-	if (code != NULL && (quote == NULL || code < quote)) /* what is quoted may be a peer's */
-		length = 1 + strcspn(code + 1, " ");
-	snprintf(name, KIND_BYTES, "%s%.*s", event, (int)length, length > 0 ? code : "");
-	return true;
-}
-
-/* May a line of its kind be written now? */
-static bool admit(const char *line, const struct timespec *now)
-{
+	const char *code = word_of(event, "code");
 	struct kind *place = NULL;
-	char name[KIND_BYTES];
 
-	if (!kind_of(line, name))
-		return true;
 	for (uint32_t i = 0; i < KINDS_MAX; i++) {
 		struct kind *kind = &kinds[i];
 
 		if (kind->name[0] != '\0' && now->tv_sec - kind->since >= LOG_WINDOW_S)
 			window_end(kind, now);
-		if (strcmp(kind->name, name) == 0)
+		if (strcmp(kind->name, event->name) == 0 && strcmp(kind->code, code) == 0)
 			place = kind;
 	}
 	for (uint32_t i = 0; i < KINDS_MAX && place == NULL; i++)
@@ -339,7 +362,8 @@ static bool admit(const char *line, const struct timespec *now)
 	if (place == NULL)
 		return true;
 	if (place->name[0] == '\0') {
-		memcpy(place->name, name, sizeof(name));
+		snprintf(place->name, sizeof(place->name), "%s", event->name);
+		snprintf(place->code, sizeof(place->code), "%s", code);
 		place->since = now->tv_sec;
 	}
 	if (place->count < LOG_BURST) {
@@ -362,26 +386,32 @@ void log_flush(bool all)
 	pthread_mutex_unlock(&lock);
 }
 
-void log_event(const char *level, const char *format, ...)
+void log_fields(void *unused, const char *level, const char *name, const struct log_field fields[],
+                const char *text)
 {
-	char line[768];
+	const struct event event = {.level = level, .name = name, .fields = fields, .text = text};
 	struct timespec now;
-	va_list args;
 
+	(void)unused;
 	if (level_of(level) < threshold)
 		return;
 	clock_gettime(CLOCK_REALTIME, &now);
-	va_start(args, format);
-	vsnprintf(line, sizeof(line), format, args);
-	va_end(args);
 	pthread_mutex_lock(&lock);
-	if (level_of(level) == 2 || admit(line, &now))
-		write_line(&now, level, line);
+	if (level_of(level) == 2 || admit(&event, &now))
+		write_line(&now, &event);
 	pthread_mutex_unlock(&lock);
 }
 
-void log_line(void *unused, const char *level, const char *text)
+void log_event(const char *level, const char *name, const struct log_field fields[],
+               const char *format, ...)
 {
-	(void)unused;
-	log_event(level, "%s", text);
+	char text[LOG_TEXT_BYTES];
+	va_list args;
+
+	if (format != NULL) {
+		va_start(args, format);
+		vsnprintf(text, sizeof(text), format, args);
+		va_end(args);
+	}
+	log_fields(NULL, level, name, fields, format != NULL ? text : NULL);
 }

@@ -17,10 +17,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/control/log_field.h"
+
 #define LOG_BURST 100
 #define LOG_WINDOW_S 10
 #define LOG_QUEUE_BYTES (256u * 1024)
-#define LOG_END_MS 1000 /* what is queued at the end has so long to get out */
+#define LOG_TEXT_BYTES 1024 /* what is longer is cut */
+#define LOG_END_MS 1000     /* what is queued at the end has so long to get out */
 
 /*
  * log_open - write to `fd` from now on, what was logged before this included. 0, or -errno when
@@ -40,13 +43,18 @@ bool log_set_level(const char *level);
 /* "logfmt" or "json". False: no such format. */
 bool log_set_format(const char *format);
 
-/* "time=... level=info event=... ": `text` is logfmt from "event=" on. Any thread. */
-void log_event(const char *level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/*
+ * log_event - "time=.. level=info event=NAME", the fields, and text="..", by `format`. `fields`: see
+ * LOG_FIELDS(), or NULL. `format` NULL: no text. Any thread.
+ */
+void log_event(const char *level, const char *name, const struct log_field fields[],
+               const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* The same with a finished text; for struct jobs_ports. */
+void log_fields(void *unused, const char *level, const char *name, const struct log_field fields[],
+                const char *text);
 
 /* Now and then, and at the end: say what has been left out in windows that are over, or in all. */
 void log_flush(bool all);
-
-/* The same with a finished text; for struct jobs_ports. */
-void log_line(void *unused, const char *level, const char *text);
 
 #endif /* AGGREGATOR_LOG_H */

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <net/if.h>
 #include <signal.h>
 #include <stdio.h>
@@ -118,10 +119,10 @@ static const struct options options = {
 	.program = "winnowd",
 	.usage = "[--config FILE] [--listen ADDR:PORT] (--key-file FILE | --insecure-no-key) [...]",
 	.about = "The aggregator: adds the non-zero blocks that workers send, and streams the sums "
-                 "back.",
+		 "back.",
 	.examples = "  winnowd --insecure-no-key\n"
 		    "  winnowd --listen 10.0.0.1:5555 --key-file /etc/winnow/keys --metrics "
-                    "127.0.0.1:9555\n",
+		    "127.0.0.1:9555\n",
 	.list = list,
 	.section = "winnowd",
 	.file_option = "config",
@@ -162,12 +163,14 @@ static const struct proof_keys *keys_reload(void)
 	struct why why;
 
 	if (settings.key_file == NULL) {
-		log_event("info", "event=reloaded text=\"there is no key file: nothing to read\"");
+		log_event("info", "reloaded", NULL, "there is no key file: nothing to read");
 	} else if (proof_keys_load(settings.key_file, NULL, &fresh, &why) != 0) {
-		log_event("warn", "event=reload_failed text=\"%s; the old keys stay\"", why.text);
+		log_event("warn", "reload_failed", NULL, "%s; the old keys stay", why.text);
 	} else {
-		log_event("info", "event=reloaded key_file=%s keys=%u", settings.key_file,
-		          proof_keys_count(fresh));
+		log_event("info", "reloaded",
+		          LOG_FIELDS(LOG_WORD("key_file", settings.key_file),
+		                     LOG_NUMBER("keys", proof_keys_count(fresh))),
+		          NULL);
 		proof_keys_free(the_keys);
 		the_keys = fresh;
 	}
@@ -277,8 +280,8 @@ static int offload(struct control_config *config)
 		fprintf(stderr, "winnowd: no xdp on %s: %s\n", settings.device, why.text);
 		return 1;
 	}
-	log_event("warn", "event=no_xdp device=%s text=\"%s; going on without\"", settings.device,
-	          why.text);
+	log_event("warn", "no_xdp", LOG_FIELDS(LOG_WORD("device", settings.device)),
+	          "%s; going on without", why.text);
 	return 0;
 }
 
@@ -286,7 +289,7 @@ static int offload(struct control_config *config)
 
 static void port_log(const char *level, const char *text)
 {
-	log_event(level, "event=port text=\"%s\"", text);
+	log_fields(NULL, level, "port", NULL, text);
 }
 
 /* DPDK's AF_XDP driver needs its interfaces to itself: what a winnowd before us has left there goes. */
@@ -306,10 +309,9 @@ static int sweep(struct why *why)
 		if (swept < 0)
 			return swept;
 		if (swept > 0)
-			log_event("info",
-			          "event=swept device=%s text=\"took an XDP program off that a "
-			          "winnowd before this one has left\"",
-			          name);
+			log_event(
+				"info", "swept", LOG_FIELDS(LOG_WORD("device", name)),
+				"took an XDP program off that a winnowd before this one has left");
 	}
 	return 0;
 }
@@ -359,21 +361,27 @@ static void name_data_address(struct control_config *config, struct net_addr dat
 /* What was asked for and what there is. */
 static void say_ready(const struct control_config *config, const struct data_config *data)
 {
-	unsigned long long wanted = settings.buffer_bytes;
+	uint64_t wanted = settings.buffer_bytes;
 	char text[24];
 
-	log_event("info",
-	          "event=ready version=%s listen=%s datapath=%s xdp=\"%s\" threads=%u isa=%s "
-	          "keys=%s rcvbuf=%u",
-	          WINNOW_VERSION, net_format(&config->listen, text),
-	          config->offload != NULL ? "xdp" : data->backend->name,
-	          offload_describe(config->offload), config->jobs.threads, bitmap_best()->name,
-	          config->jobs.keys != NULL ? "yes" : "no", config->jobs.rcvbuf_bytes);
+	log_event("info", "ready",
+	          LOG_FIELDS(LOG_WORD("version", WINNOW_VERSION),
+	                     LOG_WORD("listen", net_format(&config->listen, text)),
+	                     LOG_WORD("datapath",
+	                              config->offload != NULL ? "xdp" : data->backend->name),
+	                     LOG_TEXT("xdp", offload_describe(config->offload)),
+	                     LOG_NUMBER("threads", config->jobs.threads),
+	                     LOG_WORD("isa", bitmap_best()->name),
+	                     LOG_WORD("keys", config->jobs.keys != NULL ? "yes" : "no"),
+	                     LOG_NUMBER("rcvbuf", config->jobs.rcvbuf_bytes)),
+	          NULL);
 	if (data->port == NULL && config->jobs.rcvbuf_bytes < wanted)
-		log_event("warn",
-		          "event=small_buffers rcvbuf=%u wanted=%llu text=\"the kernel grants "
-		          "less: sysctl -w net.core.rmem_max=%llu net.core.wmem_max=%llu\"",
-		          config->jobs.rcvbuf_bytes, wanted, wanted, wanted);
+		log_event("warn", "small_buffers",
+		          LOG_FIELDS(LOG_NUMBER("rcvbuf", config->jobs.rcvbuf_bytes),
+		                     LOG_NUMBER("wanted", wanted)),
+		          "the kernel grants less: sysctl -w net.core.rmem_max=%" PRIu64
+		          " net.core.wmem_max=%" PRIu64,
+		          wanted, wanted);
 	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config->listen, text));
 }
 
@@ -418,12 +426,12 @@ static int control(struct control_config *config, const struct data_config *data
 	}
 	err = privileges_drop();
 	if (err != 0)
-		log_event("warn", "event=privileges_kept text=\"cannot give capabilities up: %s\"",
+		log_event("warn", "privileges_kept", NULL, "cannot give capabilities up: %s",
 		          strerror(-err));
 	say_ready(config, data);
 	err = control_run(control);
 	control_close(control);
-	log_event("info", "event=stopped");
+	log_event("info", "stopped", NULL, NULL);
 	return err != 0 ? 1 : 0;
 }
 

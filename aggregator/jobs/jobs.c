@@ -132,7 +132,8 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 		return;
 	}
 	jobs->totals.jobs_finished++;
-	jobs_log(jobs, "info", "event=job_finished job=%s world=%u", job->name, job->world);
+	jobs_log(jobs, "info", "job_finished",
+	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world)), NULL);
 	job_release(jobs, job);
 }
 

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "aggregator/channel/channel.h"
+#include "aggregator/control/log_field.h"
 #include "aggregator/control/message.h"
 #include "aggregator/control/proof.h"
 #include "aggregator/net/net.h"
@@ -105,8 +106,9 @@ struct jobs_ports {
 	/* When did a worker's KNOCKs last come? */
 	void (*heard)(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out);
 	void (*random)(void *context, void *out, size_t bytes);
-	/* One event, as logfmt without the time: level is "info" or "warn". */
-	void (*log)(void *context, const char *level, const char *text);
+	/* One event: level is "info" or "warn"; fields and text may be NULL. */
+	void (*log)(void *context, const char *level, const char *event,
+	            const struct log_field fields[], const char *text);
 };
 
 /* Snapshots for status and metrics. */

@@ -243,5 +243,5 @@ void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trou
 	memcpy(job->trouble, text, sizeof(job->trouble));
 	job->trouble_us = jobs->now_us;
 	if (!known)
-		jobs_log(jobs, "warn", "event=trouble job=%s text=\"%s\"", job->name, text);
+		jobs_log(jobs, "warn", "trouble", LOG_FIELDS(LOG_WORD("job", job->name)), text);
 }

@@ -96,8 +96,8 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 
 /* jobs_state.c */
-void jobs_log(struct jobs *jobs, const char *level, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+void jobs_log(struct jobs *jobs, const char *level, const char *event,
+              const struct log_field fields[], const char *text);
 struct job *job_with(struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */
 uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t thread);
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);

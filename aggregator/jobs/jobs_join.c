@@ -319,7 +319,8 @@ static void fast_settle(struct jobs *jobs, struct job *job)
 	if (!job->fast && job->slow == NULL)
 		job->slow = "datagrams of more than 3488 bytes: see --payload-max";
 	if (!job->fast && *job->slow != '\0')
-		jobs_log(jobs, "info", "event=not_fast job=%s why=\"%s\"", job->name, job->slow);
+		jobs_log(jobs, "info", "not_fast",
+		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_TEXT("why", job->slow)), NULL);
 }
 
 /* Slot machines on every thread. */
@@ -367,6 +368,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 {
 	bool *multicast = calloc(job->world, sizeof(*multicast));
 	uint32_t with_multicast = 0;
+	char share[32];
 
 	for (uint32_t rank = 0; multicast != NULL && rank < job->world; rank++) {
 		multicast[rank] = job->members[rank]->multicast;
@@ -385,11 +387,14 @@ static void job_start(struct jobs *jobs, struct job *job)
 	job->state = JOB_RUNNING;
 	job->since_us = jobs->now_us;
 	jobs->totals.jobs_started++;
-	jobs_log(jobs, "info",
-	         "event=job_started job=%s world=%u payload=%u window=%u multicast=%u/%u fast=%s "
-	         "bytes=%zu",
-	         job->name, job->world, job->payload, job->window, with_multicast, job->world,
-	         job->fast ? "yes" : "no", job->bytes);
+	snprintf(share, sizeof(share), "%u/%u", with_multicast, job->world);
+	jobs_log(jobs, "info", "job_started",
+	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world),
+	                    LOG_NUMBER("payload", job->payload), LOG_NUMBER("window", job->window),
+	                    LOG_WORD("multicast", share),
+	                    LOG_WORD("fast", job->fast ? "yes" : "no"),
+	                    LOG_NUMBER("bytes", job->bytes)),
+	         NULL);
 done:
 	free(multicast);
 }

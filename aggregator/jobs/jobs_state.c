@@ -9,15 +9,10 @@
 
 #include "aggregator/jobs/jobs_impl.h"
 
-void jobs_log(struct jobs *jobs, const char *level, const char *format, ...)
+void jobs_log(struct jobs *jobs, const char *level, const char *event,
+              const struct log_field fields[], const char *text)
 {
-	char text[512];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	jobs->ports.log(jobs->ports.context, level, text);
+	jobs->ports.log(jobs->ports.context, level, event, fields, text);
 }
 
 struct job *job_with(struct jobs *jobs, uint16_t channel_id)
@@ -85,8 +80,8 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 	va_end(args);
 	snprintf(message.code, sizeof(message.code), "%s", code);
 	jobs_count_refusal(jobs, code);
-	jobs_log(jobs, "warn", "event=refused peer=%s code=%s text=\"%s\"", peer->address, code,
-	         message.text);
+	jobs_log(jobs, "warn", "refused",
+	         LOG_FIELDS(LOG_WORD("peer", peer->address), LOG_WORD("code", code)), message.text);
 	peer_send(jobs, peer, &message);
 	peer_end(jobs, peer);
 }
@@ -141,8 +136,8 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 	snprintf(message.code, sizeof(message.code), "%s", code);
 	jobs->totals.jobs_failed++;
 	job_note_failure(jobs, job, &message);
-	jobs_log(jobs, "warn", "event=job_failed job=%s code=%s text=\"%s\"", job->name, code,
-	         message.text);
+	jobs_log(jobs, "warn", "job_failed",
+	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_WORD("code", code)), message.text);
 	job_tell(jobs, job, &message);
 	job_release(jobs, job);
 }

@@ -110,10 +110,13 @@ static void port_random(void *context, void *out, size_t bytes)
 	}
 }
 
-static void port_log(void *context, const char *level, const char *text)
+static void port_log(void *context, const char *level, const char *event,
+                     const struct log_field fields[], const char *text)
 {
 	(void)context;
 	(void)level;
+	(void)event;
+	(void)fields;
 	(void)text;
 }
 

@@ -215,7 +215,7 @@ static void test_lines_lost(void **state)
 
 	(void)state;
 	for (uint32_t i = 0; log_lines_lost() < 10; i++)
-		log_event("error", "event=nobody number=%u", i);
+		log_event("error", "nobody", LOG_FIELDS(LOG_NUMBER("number", i)), NULL);
 	snprintf(line, sizeof(line), "winnow_log_lines_lost_total 10\n");
 	expect_answer(get("/metrics"), OK, line);
 	expect_answer(get("/status"), OK, "\"log_lines_lost\": 10");

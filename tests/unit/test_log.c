@@ -68,8 +68,8 @@ static void end(void)
 static void flood(uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		log_event("error",
-		          "event=flood number=%u text=\"of some length, so that not all fit\"", i);
+		log_event("error", "flood", LOG_FIELDS(LOG_NUMBER("number", i)),
+		          "of some length, so that not all fit");
 }
 
 static uint32_t lines_with(const char *what)
@@ -84,16 +84,16 @@ static uint32_t lines_with(const char *what)
 static void test_in_order(void **state)
 {
 	(void)state;
-	log_event("info", "event=early"); /* before anything writes */
+	log_event("info", "early", NULL, NULL); /* before anything writes */
 	begin();
-	log_event("info", "event=one name=%s", "value");
-	log_line(NULL, "warn", "event=two");
+	log_event("info", "one", LOG_FIELDS(LOG_WORD("name", "value")), NULL);
+	log_fields(NULL, "warn", "two", NULL, NULL);
 	read_until("event=two\n");
 	assert_true(strstr(text, "level=info event=early\n") <
 	            strstr(text, "level=info event=one name=value\n"));
 	assert_int_equal(lines_with("\n"), 3);
 	assert_true(strncmp(text, "time=20", 7) == 0);
-	log_event("info", "event=last");
+	log_event("info", "last", NULL, NULL);
 	log_close();
 	read_until("event=last\n");
 	assert_int_equal(log_lines_lost(), 0);
@@ -113,7 +113,7 @@ static void test_full(void **state)
 	lost = log_lines_lost();
 	assert_true(lost > 0 && lost < LINES);
 	read_until("event=lines_lost");
-	log_event("info", "event=after");
+	log_event("info", "after", NULL, NULL);
 	read_until("event=after\n");
 	assert_int_equal(lines_with("event=lines_lost"), 1);
 	assert_int_equal(log_lines_lost(), lost);
@@ -153,7 +153,7 @@ static void test_slow(void **state)
 	}
 	assert_in_range(lines_with("event=lines_lost"), 1, used / (LOG_QUEUE_BYTES / 2) + 1);
 	do {
-		log_event("error", "event=after");
+		log_event("error", "after", NULL, NULL);
 		read_some();
 	} while (strstr(text, "event=after") == NULL);
 	log_close();
@@ -183,7 +183,7 @@ static void test_not_blocking(void **state)
 	begin();
 	assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
 	flood(200);
-	log_event("info", "event=after");
+	log_event("info", "after", NULL, NULL);
 	read_until("event=after\n");
 	assert_int_equal(lines_with("event=flood"), 200);
 	assert_int_equal(log_lines_lost(), lost);
@@ -210,7 +210,7 @@ static void test_end(void **state)
 			if (log_open(ends[1]) != 0)
 				_exit(1);
 			flood(1500);
-			log_event("info", "event=stopped");
+			log_event("info", "stopped", NULL, NULL);
 			log_close();
 			_exit(7);
 		}
@@ -232,16 +232,18 @@ static void test_bursts(void **state)
 	(void)state;
 	begin();
 	for (uint32_t i = 0; i < LOG_BURST + 50; i++) {
-		log_event("warn", "event=refused number=%u code=timeout text=\"\"", i);
+		log_fields(NULL, "warn", "refused",
+		           LOG_FIELDS(LOG_NUMBER("number", i), LOG_WORD("code", "timeout")), "");
 		if (i % 20 == 0) {
-			log_event("info", "event=job_started number=%u", i);
+			log_event("info", "job_started", LOG_FIELDS(LOG_NUMBER("number", i)), NULL);
 			read_until("event=job_started");
 		}
 	}
-	log_event("warn", "event=refused number=7 code=key text=\" code=timeout\"");
-	log_event("warn", "event=said text=\" code=whatever\"");
+	log_event("warn", "refused", LOG_FIELDS(LOG_NUMBER("number", 7), LOG_WORD("code", "key")),
+	          " code=timeout");
+	log_event("warn", "said", NULL, " code=whatever");
 	log_flush(false); /* its time has not come */
-	log_event("error", "event=other");
+	log_event("error", "other", NULL, NULL);
 	read_until("event=other\n");
 	assert_int_equal(lines_with("event=left_out"), 0);
 	log_close();
@@ -259,8 +261,8 @@ static void test_levels(void **state)
 	assert_false(log_set_level("debug"));
 	assert_true(log_set_level("warn"));
 	begin();
-	log_event("info", "event=low");
-	log_event("warn", "event=high");
+	log_event("info", "low", NULL, NULL);
+	log_event("warn", "high", NULL, NULL);
 	log_close();
 	read_until("event=high\n");
 	assert_int_equal(lines_with("\n"), 1);
@@ -274,12 +276,47 @@ static void test_json(void **state)
 	assert_false(log_set_format("xml"));
 	assert_true(log_set_format("json"));
 	begin();
-	log_event("info", "event=e number=7 name=\"a b\" word=x");
+	log_event(
+		"info", "e",
+		LOG_FIELDS(LOG_NUMBER("number", 7), LOG_TEXT("name", "a b"), LOG_WORD("word", "x")),
+		NULL);
 	log_close();
 	read_until("\n");
 	assert_non_null(strstr(text, "\"level\":\"info\",\"event\":\"e\",\"number\":7,\"name\":\"a "
 	                             "b\",\"word\":\"x\"}\n"));
 	end();
+	assert_true(log_set_format("logfmt"));
+}
+
+/* What values contain forges no field, and a JSON reader gets it back as it was. */
+static void test_quoting(void **state)
+{
+	static const char odd[] = "he says \"no\" code=x\n\\";
+	static const struct {
+		const char *format, *want;
+	} cases[] = {
+		{"logfmt",
+	         " event=e word=\"he says \\\"no\\\" code=x\\n\\\\\" empty=\"\" plain=a/b:1 "
+	         "text=\"<he says \\\"no\\\" code=x\\n\\\\>\"\n"},
+		{"json",
+	         ",\"event\":\"e\",\"word\":\"he says \\\"no\\\" code=x\\n\\\\\",\"empty\":\"\","
+	         "\"plain\":\"a/b:1\",\"text\":\"<he says \\\"no\\\" code=x\\n\\\\>\"}\n"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_true(log_set_format(cases[i].format));
+		begin();
+		log_event("info", "e",
+		          LOG_FIELDS(LOG_WORD("word", odd), LOG_WORD("empty", ""),
+		                     LOG_WORD("absent", NULL), LOG_WORD("plain", "a/b:1")),
+		          "<%s>", odd);
+		log_close();
+		read_until("\n");
+		if (strstr(text, cases[i].want) == NULL)
+			fail_msg("want %s: %s", cases[i].want, text);
+		end();
+	}
 	assert_true(log_set_format("logfmt"));
 }
 
@@ -290,7 +327,7 @@ int main(void)
 		cmocka_unit_test(test_slow),         cmocka_unit_test(test_gone),
 		cmocka_unit_test(test_not_blocking), cmocka_unit_test(test_end),
 		cmocka_unit_test(test_bursts),       cmocka_unit_test(test_levels),
-		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_json),         cmocka_unit_test(test_quoting),
 	};
 
 	signal(SIGPIPE, SIG_IGN);
