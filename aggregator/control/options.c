@@ -17,8 +17,9 @@ struct unit {
 	double factor;
 };
 
-static const struct unit size_units[] = {{"", 1},        {"B", 1},          {"K", 1024},
-                                         {"M", 1048576}, {"G", 1073741824}, {NULL, 0}};
+static const struct unit size_units[] = {{"", 1},           {"B", 1},          {"K", 1024},
+                                         {"k", 1024},       {"M", 1048576},    {"m", 1048576},
+                                         {"G", 1073741824}, {"g", 1073741824}, {NULL, 0}};
 static const struct unit rate_units[] = {{"", 1},    {"K", 1e3},  {"M", 1e6},
                                          {"G", 1e9}, {"T", 1e12}, {NULL, 0}};
 static const struct unit time_units[] = {{"", 1e6}, {"s", 1e6},  {"ms", 1e3},
@@ -169,6 +170,14 @@ static const struct option *find(const struct options *options, const char *name
 	for (const struct option *o = options->list; o->name != NULL; o++)
 		if (strcmp(o->name, name) == 0)
 			return o;
+	return NULL;
+}
+
+static const struct option *find_letter(const struct options *options, char letter)
+{
+	for (const struct option_letter *l = options->letters; l != NULL && l->name != NULL; l++)
+		if (l->letter == letter)
+			return find(options, l->name);
 	return NULL;
 }
 
@@ -348,6 +357,25 @@ static int env_read(struct reading *reading)
 	return 0;
 }
 
+/* `where`: how the option was named. `value` NULL: it has none. */
+static int value_read(struct reading *reading, const struct option *option, const char *where,
+                      const char *value)
+{
+	const struct options *options = reading->options;
+	int err;
+
+	if (value == NULL) {
+		fprintf(stderr, "%s: %s wants a value: %s\n", options->program, where,
+		        option->value);
+		return 2;
+	}
+	err = value_set(option, value);
+	if (err != 0)
+		return complain(options, option, where, value, err);
+	note(reading, option, value, "command line");
+	return 0;
+}
+
 /* --name VALUE, --name=VALUE, --flag. */
 static int argument_read(struct reading *reading, int argc, char **argv, int *at)
 {
@@ -356,7 +384,6 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 	const char *text = argv[*at] + 2, *value = strchr(text, '=');
 	size_t length = value != NULL ? (size_t)(value - text) : strlen(text);
 	const struct option *option;
-	int err;
 
 	snprintf(name, sizeof(name), "%.*s", (int)length, text);
 	option = length < sizeof(name) ? find(options, name) : NULL;
@@ -369,16 +396,20 @@ static int argument_read(struct reading *reading, int argc, char **argv, int *at
 	else if (*at + 1 < argc)
 		value = argv[++*at];
 	snprintf(where, sizeof(where), "--%s", name);
-	if (value == NULL) {
-		fprintf(stderr, "%s: %s wants a value: %s\n", options->program, where,
-		        option->value);
-		return 2;
-	}
-	err = value_set(option, value);
-	if (err != 0)
-		return complain(options, option, where, value, err);
-	note(reading, option, value, "command line");
-	return 0;
+	return value_read(reading, option, where, value);
+}
+
+/* -b VALUE, -bVALUE. */
+static int letter_read(struct reading *reading, const struct option *option, int argc, char **argv,
+                       int *at)
+{
+	const char where[] = {'-', argv[*at][1], '\0'};
+	const char *value = argv[*at] + 2;
+
+	assert(option->kind != OPTION_FLAG);
+	if (*value == '\0')
+		value = *at + 1 < argc ? argv[++*at] : NULL;
+	return value_read(reading, option, where, value);
 }
 
 static int operand_read(const struct options *options, const char *text)
@@ -400,6 +431,7 @@ static int operand_read(const struct options *options, const char *text)
 static int arguments_read(struct reading *reading, int argc, char **argv)
 {
 	const struct options *options = reading->options;
+	const struct option *option;
 	int status = 0;
 
 	if (options->operand_count != NULL)
@@ -416,6 +448,8 @@ static int arguments_read(struct reading *reading, int argc, char **argv)
 		}
 		if (strcmp(argv[i], "--dump-config") == 0)
 			reading->dump = true;
+		else if (argv[i][0] == '-' && (option = find_letter(options, argv[i][1])) != NULL)
+			status = letter_read(reading, option, argc, argv, &i);
 		else if (strncmp(argv[i], "--", 2) != 0 || argv[i][2] == '\0')
 			status = operand_read(options, argv[i]);
 		else

@@ -22,7 +22,7 @@ enum option_kind {
 	OPTION_TEXT,   /* const char *; NULL when not given */
 	OPTION_SECRET, /* likewise, and never shown */
 	OPTION_COUNT,  /* uint64_t: a plain number */
-	OPTION_SIZE,   /* uint64_t: bytes; K, M, G are powers of 1024 */
+	OPTION_SIZE,   /* uint64_t: bytes; K, M, G (or k, m, g) are powers of 1024 */
 	OPTION_RATE,   /* uint64_t: bit/s; K, M, G are powers of 1000 */
 	OPTION_TIME,   /* uint64_t: microseconds; s (the default), ms, us, m */
 	OPTION_REAL,   /* double */
@@ -40,15 +40,22 @@ struct option {
 	const char *help;
 };
 
+/* -b VALUE for --minbytes VALUE: of an option that takes a value. */
+struct option_letter {
+	char letter;
+	const char *name;
+};
+
 struct options {
 	const char *program; /* "winnow bench" */
 	const char *usage;   /* what follows the program in the first line of help */
 	const char *about;   /* a paragraph for help */
 	const char *examples;
-	const struct option *list;       /* ends with a NULL name */
-	const char *section;             /* of the INI file */
-	const char *file_option;         /* which option names the file; NULL: none */
-	const char *(*built_with)(void); /* what --version says besides; NULL: nothing */
+	const struct option *list;           /* ends with a NULL name */
+	const struct option_letter *letters; /* likewise; NULL: none */
+	const char *section;                 /* of the INI file */
+	const char *file_option;             /* which option names the file; NULL: none */
+	const char *(*built_with)(void);     /* what --version says besides; NULL: nothing */
 
 	/* Arguments that are no options: up to operand_max of them; 0: none are taken. */
 	const char **operands;

@@ -19,8 +19,14 @@ void options_help(const struct options *options)
 		         : o->kind == OPTION_FLAG ? "="
 		                                  : " ",
 		         o->value != NULL ? o->value : "");
-		printf("  %-32s %s%s%s%s\n", left, o->help, o->preset != NULL ? " [" : "",
-		       o->preset != NULL ? o->preset : "", o->preset != NULL ? "]" : "");
+		printf("  %-32s %s", left, o->help);
+		for (const struct option_letter *l = options->letters; l != NULL && l->name != NULL;
+		     l++)
+			if (strcmp(l->name, o->name) == 0)
+				printf("; also -%c", l->letter);
+		if (o->preset != NULL)
+			printf(" [%s]", o->preset);
+		printf("\n");
 	}
 	printf("  %-32s %s\n", "--dump-config",
 	       "print all options, their values and where they are from");

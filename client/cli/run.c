@@ -29,7 +29,7 @@ static struct {
 
 static const struct option list[] = {
 	{"workers", "N", OPTION_COUNT, &settings.workers, "2", NULL, 1, CHILDREN_MAX,
-         "how many processes; also -n N"},
+         "how many processes"},
 	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregator, NULL, NULL, 0, 0,
          "where winnowd listens; without it, one is started for the job"},
 	{"bare", NULL, OPTION_FLAG, &settings.bare, "0", NULL, 0, 0,
@@ -37,17 +37,20 @@ static const struct option list[] = {
 	{0},
 };
 
+static const struct option_letter letters[] = {{'n', "workers"}, {0}};
+
 static const struct options options = {
 	.program = "winnow run",
 	.usage = "[-n N] [...] -- COMMAND [ARG..]",
 	.about = "Starts N processes of COMMAND on this machine with RANK, LOCAL_RANK, GROUP_RANK, "
-                 "WORLD_SIZE,\nLOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS, "
-                 "and OMP_NUM_THREADS if it is not set.\nWhen one fails the others are ended, and "
-                 "the exit status is that of the first that failed: 128 and the\nsignal, if it was "
-                 "one.",
+		 "WORLD_SIZE,\nLOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS, "
+		 "and OMP_NUM_THREADS if it is not set.\nWhen one fails the others are ended, and "
+		 "the exit status is that of the first that failed: 128 and the\nsignal, if it was "
+		 "one.",
 	.examples = "  winnow run -n 4 -- python3 train.py\n"
 		    "  winnow run -n 2 --aggregators 10.0.0.1:5555 -- python3 train.py\n",
 	.list = list,
+	.letters = letters,
 	.section = "run",
 };
 
@@ -268,18 +271,14 @@ static int run(struct launch *launch, char **command)
 
 /* ---- arguments ---- */
 
-/* The place of "--"; argc: there is none. "-n" becomes the option that it stands for. */
+/* The place of "--"; argc: there is none. */
 static int split_arguments(int argc, char **argv)
 {
-	static char workers[] = "--workers";
+	int at = 1;
 
-	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--") == 0)
-			return i;
-		if (strcmp(argv[i], "-n") == 0)
-			argv[i] = workers;
-	}
-	return argc;
+	while (at < argc && strcmp(argv[at], "--") != 0)
+		at++;
+	return at < argc ? at : argc;
 }
 
 int cli_run(int argc, char **argv)

@@ -58,5 +58,6 @@ done
 run 2 -n 2
 run 2 -n 0 -- true
 run 2 -n x -- true
+run 2 -n -- true
 run 2 --what -- true
 run 0 --help

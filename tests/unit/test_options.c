@@ -34,6 +34,8 @@ static const struct option list[] = {
 	{0},
 };
 
+static const struct option_letter letters[] = {{'c', "op-count"}, {'t', "text"}, {0}};
+
 static const char *operands[2];
 static uint32_t operand_count;
 
@@ -43,6 +45,7 @@ static struct options options = {
 	.about = "About it.",
 	.examples = "  prog --flag\n",
 	.list = list,
+	.letters = letters,
 	.section = "prog",
 	.file_option = "config",
 };
@@ -137,7 +140,9 @@ static void test_sizes(void **state)
 		{" 1", -1, -1},
 		{"1 ", -1, -1},
 		{"1 K", -1, -1},
-		{"1k", -1, -1},
+		{"1k", 1024, -1},
+		{"2m", 2097152, -1},
+		{".5g", 536870912, -1},
 		{"1KB", -1, -1},
 		{"1M1", -1, -1},
 		{"nan", -1, -1},
@@ -191,6 +196,25 @@ static void test_kinds(void **state)
 	assert_string_equal(out.text, "");
 	assert_int_equal(READ("--op-count=1", "--op-count=2"), 0);
 	assert_int_equal(out.count, 2);
+}
+
+/* Letters stand for names. */
+static void test_letters(void **state)
+{
+	(void)state;
+	assert_int_equal(READ("-c", "7", "-t--x", "--flag"), 0);
+	assert_true(out.count == 7 && out.flag);
+	assert_string_equal(out.text, "--x");
+	assert_int_equal(READ("-c8"), 0);
+	assert_int_equal(out.count, 8);
+	assert_int_equal(READ("-c", "7", "--op-count=9"), 0);
+	assert_int_equal(out.count, 9);
+	assert_wrong(READ("-c"), "-c wants a value: N");
+	assert_wrong(READ("-c=7"), "-c is '=7': want a whole number");
+	assert_wrong(READ("-c", "0"), "-c is 0: want 1 to 1000");
+	assert_wrong(READ("-"), "'-' is not an option");
+	assert_int_equal(READ("--help"), 1);
+	assert_non_null(strstr(said, "a count; also -c [4]\n"));
 }
 
 static void test_limits(void **state)
@@ -247,7 +271,7 @@ static void test_help(void **state)
 	assert_int_equal(READ("--help"), 1);
 	assert_non_null(strstr(said, "usage: prog [...]\n\nAbout it."));
 	assert_non_null(strstr(said, "--op-count N"));
-	assert_non_null(strstr(said, "a count [4]"));
+	assert_non_null(strstr(said, "a count; also -c [4]"));
 	assert_non_null(strstr(said, "examples:\n  prog --flag\n"));
 	assert_int_equal(READ("-h"), 1);
 	assert_int_equal(READ("--version"), 1);
@@ -390,11 +414,11 @@ static int file_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),         cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_limits),        cmocka_unit_test(test_absurd),
-		cmocka_unit_test(test_help),          cmocka_unit_test(test_precedence),
-		cmocka_unit_test(test_sources_wrong), cmocka_unit_test(test_dump),
-		cmocka_unit_test(test_operands),
+		cmocka_unit_test(test_sizes),      cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_letters),    cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_absurd),     cmocka_unit_test(test_help),
+		cmocka_unit_test(test_precedence), cmocka_unit_test(test_sources_wrong),
+		cmocka_unit_test(test_dump),       cmocka_unit_test(test_operands),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;
