@@ -107,9 +107,10 @@ struct winnow_rows;
 
 /*
  * What a communicator needs. winnow_config_init() fills in the defaults below, then what a file says
- * that WINNOW_CONFIG names (INI, "block = 128" under [winnow], as winnow tune --apply writes it; the
- * names from block on, with '-' for '_'), then what the environment says (name in brackets). Texts
- * are copied by winnow_comm_create().
+ * that WINNOW_CONFIG names (INI, "block = 128" under [winnow], as winnow tune --apply writes it: how to
+ * reduce, not with whom), then what the environment says (name in brackets; the same names as the
+ * options of winnow bench). Times are written as 10s, 500ms or 2m; under a name that ends in _MS, or
+ * -ms in the file, as a plain number. Texts are copied by winnow_comm_create().
  */
 struct winnow_config {
 	/*
@@ -126,12 +127,12 @@ struct winnow_config {
 	uint32_t block;        /* elements of a block, 1 .. 65536 [WINNOW_BLOCK; 256] */
 	enum winnow_wire wire; /* [WINNOW_WIRE; auto] */
 	uint32_t threads; /* that scan tensors, the library's own included [WINNOW_THREADS; 1] */
-	/* a peer that is silent so long is lost; the shortest of all workers holds [WINNOW_SILENCE_MS; 10000] */
+	/* a peer that is silent so long is lost; the shortest of all workers holds [WINNOW_SILENCE; 10s] */
 	uint32_t silence_ms;
 	uint32_t
-		timeout_ms; /* an operation may wait so long for other workers [WINNOW_TIMEOUT_MS; 600000] */
+		timeout_ms; /* an operation may wait so long for other workers [WINNOW_TIMEOUT; 600s] */
 	/* for all workers to join; by default longer than winnowd's, which names who is missing
-	   [WINNOW_JOIN_TIMEOUT_MS; 65000] */
+	   [WINNOW_JOIN_TIMEOUT; 65s] */
 	uint32_t join_timeout_ms;
 	int multicast; /* 0: do not use multicast even where it works [WINNOW_MULTICAST; 1] */
 	uint32_t

@@ -86,98 +86,198 @@ int option_flag(const char *text, bool *out)
 	return -EINVAL;
 }
 
-/* Kinds that are numbers; and what people are told to give. */
+/* Which of "f32,float|f16,half" the text is, from 0; -1: none. */
+static int choice_of(const char *choices, const char *text)
+{
+	size_t length = strlen(text), name;
+	int index = 0;
+
+	for (const char *at = choices; *at != '\0'; at += at[name] == '\0' ? name : name + 1) {
+		name = strcspn(at, ",|");
+		if (length > 0 && name == length && strncmp(at, text, length) == 0)
+			return index;
+		index += at[name] == '|';
+	}
+	return -1;
+}
+
+void option_choices(const char *choices, const char *between, const char *last, char *text,
+                    size_t room)
+{
+	size_t used = 0;
+
+	for (const char *at = choices, *next; at != NULL && used < room; at = next) {
+		next = strchr(at, '|');
+		next = next != NULL ? next + 1 : NULL;
+		used += (size_t)snprintf(text + used, room - used, "%s%.*s",
+		                         at == choices  ? ""
+		                         : next != NULL ? between
+		                                        : last,
+		                         (int)strcspn(at, ",|"), at);
+	}
+}
+
+/* Of each kind: the units of its numbers, what people are told to give, the size of what `out` points to. */
 static const struct {
 	const struct unit *units;
 	const char *wanted;
+	size_t bytes;
 } kinds[] = {
-	[OPTION_COUNT] = {plain_units, "a whole number"},
-	[OPTION_SIZE] = {size_units, "a size such as 64K, 100M or 2G"},
-	[OPTION_RATE] = {rate_units, "a rate such as 100M or 10G (bit/s)"},
-	[OPTION_TIME] = {time_units, "a time such as 10s, 500ms or 2m"},
-	[OPTION_REAL] = {plain_units, "a number such as 0.1"},
-	[OPTION_FLAG] = {NULL, "yes or no"},
+	[OPTION_COUNT] = {plain_units, "a whole number", sizeof(uint64_t)},
+	[OPTION_COUNT32] = {plain_units, "a whole number", sizeof(uint32_t)},
+	[OPTION_SIZE] = {size_units, "a size such as 64K, 100M or 2G", sizeof(uint64_t)},
+	[OPTION_SIZE32] = {size_units, "a size such as 1400 or 8K", sizeof(uint32_t)},
+	[OPTION_RATE] = {rate_units, "a rate such as 100M or 10G (bit/s)", sizeof(uint64_t)},
+	[OPTION_TIME] = {time_units, "a time such as 10s, 500ms or 2m", sizeof(uint64_t)},
+	[OPTION_MS] = {time_units, "a time such as 10s, 500ms or 2m", sizeof(uint32_t)},
+	[OPTION_REAL] = {plain_units, "a number such as 0.1", sizeof(double)},
+	[OPTION_FLAG] = {NULL, "yes or no", sizeof(bool)},
+	[OPTION_INT_FLAG] = {NULL, "yes or no", sizeof(int)},
+	[OPTION_CHOICE] = {NULL, NULL, sizeof(int)},
 };
 
-/* 0; -EINVAL: not of the kind; -ERANGE: beyond the limits. */
-static int value_set(const struct option *option, const char *text)
+static bool is_text(const struct option *option)
 {
-	double number = 0;
+	return option->kind == OPTION_TEXT || option->kind == OPTION_SECRET;
+}
+
+static bool is_flag(const struct option *option)
+{
+	return option->kind == OPTION_FLAG || option->kind == OPTION_INT_FLAG;
+}
+
+/* `plain_ms`: it was called "NAME-ms", and is a plain number. */
+static int number_parse(const struct option *option, bool plain_ms, const char *text, double *out)
+{
 	uint64_t whole = 0;
+	bool flag = false;
 	int err;
 
-	if (option->kind == OPTION_TEXT || option->kind == OPTION_SECRET) {
-		*(const char **)option->out = text;
-		return 0;
+	if (option->kind == OPTION_REAL)
+		return number_read(text, plain_units, out);
+	if (is_flag(option)) {
+		err = option_flag(text, &flag);
+		*out = flag;
+	} else if (option->kind == OPTION_CHOICE) {
+		err = choice_of(option->value, text) < 0 ? -EINVAL : 0;
+		*out = option->min + choice_of(option->value, text);
+	} else {
+		err = plain_ms || kinds[option->kind].units == plain_units
+		              ? option_count(text, &whole)
+		              : whole_read(text, kinds[option->kind].units, &whole);
+		*out = (double)whole;
+		if (option->kind == OPTION_MS && !plain_ms)
+			*out = (double)((whole + 500) / 1000);
 	}
-	if (option->kind == OPTION_FLAG)
-		return option_flag(text, option->out);
+	return err;
+}
+
+static void number_store(const struct option *option, double number)
+{
+	uint64_t whole = (uint64_t)number;
+	uint32_t half = (uint32_t)whole;
+	bool flag = whole != 0;
+
 	if (option->kind == OPTION_REAL)
-		err = number_read(text, plain_units, &number);
-	else if (option->kind == OPTION_COUNT)
-		err = option_count(text, &whole);
+		memcpy(option->out, &number, sizeof(number));
+	else if (option->kind == OPTION_FLAG)
+		memcpy(option->out, &flag, sizeof(flag));
+	else if (kinds[option->kind].bytes == sizeof(half))
+		memcpy(option->out, &half, sizeof(half));
 	else
-		err = whole_read(text, kinds[option->kind].units, &whole);
-	if (err != 0)
-		return err;
-	if (option->kind != OPTION_REAL)
-		number = (double)whole;
-	if (number < option->min || (option->max > 0 && number > option->max))
-		return -ERANGE;
-	if (option->kind == OPTION_REAL)
-		*(double *)option->out = number;
-	else
-		*(uint64_t *)option->out = whole;
-	return 0;
+		memcpy(option->out, &whole, sizeof(whole));
+}
+
+static bool in_range(const struct option *option, double number)
+{
+	if (number == 0 && option->preset != NULL && strcmp(option->preset, "0") == 0)
+		return true;
+	return number >= option->min && (option->max <= 0 || number <= option->max);
 }
 
 /* A limit as the user would write it. */
-static void limit_text(const struct option *option, double limit, char *text, size_t room)
+static void limit_text(const struct option *option, bool plain, double limit, char *text,
+                       size_t room)
 {
 	if (option->kind == OPTION_TIME)
 		snprintf(text, room, "%gs", limit / 1e6);
+	else if (option->kind == OPTION_MS && !plain)
+		snprintf(text, room, "%gs", limit / 1e3);
 	else if (option->kind == OPTION_SIZE && limit >= 1048576)
 		snprintf(text, room, "%gM", limit / 1048576);
 	else
 		snprintf(text, room, "%.15g", limit);
 }
 
-static int complain(const struct options *options, const struct option *option, const char *where,
-                    const char *text, int err)
+/* "NAME is 7: want 1 to 5, or 0". */
+static int range_tell(const struct option *option, bool plain, const char *where, const char *text,
+                      struct why *why)
 {
+	const char *or_0 =
+		option->preset != NULL && strcmp(option->preset, "0") == 0 && option->min > 0
+			? ", or 0"
+			: "";
 	char low[32], high[32];
 
-	if (err == -ERANGE) {
-		limit_text(option, option->min, low, sizeof(low));
-		limit_text(option, option->max, high, sizeof(high));
-		if (option->max > 0)
-			fprintf(stderr, "%s: %s is %s: want %s to %s\n", options->program, where,
-			        text, low, high);
-		else
-			fprintf(stderr, "%s: %s is %s: want at least %s\n", options->program, where,
-			        text, low);
-	} else {
-		fprintf(stderr, "%s: %s is '%s': want %s\n", options->program, where, text,
-		        kinds[option->kind].wanted);
+	limit_text(option, plain, option->min, low, sizeof(low));
+	limit_text(option, plain, option->max, high, sizeof(high));
+	if (option->max > 0)
+		return why_set(why, -ERANGE, "%s is %s: want %s to %s%s", where, text, low, high,
+		               or_0);
+	return why_set(why, -ERANGE, "%s is %s: want at least %s%s", where, text, low, or_0);
+}
+
+/* `where`: what it was called, for the reason. What is wrong leaves all bits of the value set: no value of its kind. */
+static int value_set(const struct option *option, bool plain_ms, const char *where,
+                     const char *text, struct why *why)
+{
+	char choices[200];
+	double number = 0;
+	int err;
+
+	if (is_text(option)) {
+		*(const char **)option->out = text;
+		return 0;
 	}
-	return 2;
+	err = number_parse(option, plain_ms, text, &number);
+	if (err == 0 && in_range(option, number)) {
+		number_store(option, number);
+		return 0;
+	}
+	memset(option->out, 0xff, kinds[option->kind].bytes);
+	if (err == 0)
+		return range_tell(option, plain_ms, where, text, why);
+	option_choices(option->value, ", ", " or ", choices, sizeof(choices));
+	return why_set(why, -EINVAL, "%s is '%.200s': want %s", where, text,
+	               option->kind == OPTION_CHOICE ? choices
+	               : plain_ms                    ? "a whole number of milliseconds"
+	                                             : kinds[option->kind].wanted);
 }
 
 /* ---- names ---- */
 
-static const struct option *find(const struct options *options, const char *name)
+/* An option that counts milliseconds also goes by "NAME-ms", and is then a plain number. */
+static const struct option *find(const struct option list[], const char *name, bool *plain_ms)
 {
-	for (const struct option *o = options->list; o->name != NULL; o++)
-		if (strcmp(o->name, name) == 0)
+	for (const struct option *o = list; o->name != NULL; o++) {
+		size_t length = strlen(o->name);
+
+		if (strncmp(o->name, name, length) != 0)
+			continue;
+		*plain_ms = o->kind == OPTION_MS && strcmp(name + length, "-ms") == 0;
+		if (name[length] == '\0' || *plain_ms)
 			return o;
+	}
 	return NULL;
 }
 
 static const struct option *find_letter(const struct options *options, char letter)
 {
+	bool unused;
+
 	for (const struct option_letter *l = options->letters; l != NULL && l->name != NULL; l++)
 		if (l->letter == letter)
-			return find(options, l->name);
+			return find(options->list, l->name, &unused);
 	return NULL;
 }
 
@@ -206,12 +306,12 @@ static uint32_t distance(const char *a, const char *b)
 	return row[length];
 }
 
-static const char *nearest(const struct options *options, const char *name)
+static const char *nearest(const struct option list[], const char *name)
 {
 	const char *best = NULL;
 	uint32_t least = 3;
 
-	for (const struct option *o = options->list; o->name != NULL; o++) {
+	for (const struct option *o = list; o->name != NULL; o++) {
 		if (distance(o->name, name) < least) {
 			least = distance(o->name, name);
 			best = o->name;
@@ -220,17 +320,18 @@ static const char *nearest(const struct options *options, const char *name)
 	return best;
 }
 
-static int unknown(const struct options *options, const char *prefix, const char *name)
+static int unknown(const struct options *options, const char *prefix, const char *name,
+                   struct why *why)
 {
-	const char *hint = nearest(options, name);
+	const char *hint = nearest(options->list, name);
 
 	if (hint != NULL)
-		fprintf(stderr, "%s: no option %s%s; did you mean %s%s?\n", options->program,
-		        prefix, name, prefix, hint);
-	else
-		fprintf(stderr, "%s: no option %s%s; see %s --help\n", options->program, prefix,
-		        name, options->program);
-	return 2;
+		return why_set(why, -ENOENT, "no option %s%s; did you mean %s%s?", prefix, name,
+		               prefix, hint);
+	if (options->program == NULL)
+		return why_set(why, -ENOENT, "no option %s%s; see winnow.h", prefix, name);
+	return why_set(why, -ENOENT, "no option %s%s; see %s --help", prefix, name,
+	               options->program);
 }
 
 /* ---- sources, weakest first ---- */
@@ -240,163 +341,181 @@ struct reading {
 	const struct options *options;
 	struct origin origins[OPTIONS_MAX]; /* by place in the list */
 	bool dump;
+	struct why why; /* what is wrong */
 };
 
-static void note(struct reading *reading, const struct option *option, const char *text,
-                 const char *where)
+static struct origin *origin_of(struct reading *reading, const struct option *option)
 {
-	struct origin *origin = &reading->origins[option - reading->options->list];
+	return &reading->origins[option - reading->options->list];
+}
 
+static void note(struct origin *origin, const char *text, const char *where)
+{
 	free(origin->owned);
 	origin->owned = NULL;
 	origin->text = text;
 	snprintf(origin->where, sizeof(origin->where), "%s", where);
 }
 
-static int presets_read(struct reading *reading)
+void options_preset(const struct option list[])
 {
-	const struct options *options = reading->options;
+	struct why why;
 
-	for (const struct option *o = options->list; o->name != NULL; o++) {
-		int err = o->preset != NULL ? value_set(o, o->preset) : 0;
+	for (const struct option *o = list; o->name != NULL; o++) {
+		int err = o->preset != NULL ? value_set(o, false, o->name, o->preset, &why) : 0;
 
-		assert(o - options->list < OPTIONS_MAX);
-		if (err != 0)
-			return complain(options, o, o->name, o->preset, err);
-		note(reading, o, o->preset, o->preset != NULL ? "default" : "not set");
+		assert(err == 0);
 	}
-	return 0;
 }
 
 struct file_context {
 	struct reading *reading;
 	const char *path;
-	int status;
+	int err;
 };
 
 static int file_line(void *context, const char *section, const char *name, const char *value)
 {
 	struct file_context *file = context;
-	const struct options *options = file->reading->options;
-	const struct option *option = find(options, name);
-	char where[OPTION_NAME_BYTES + 300];
-	char *kept;
-	int err;
+	struct reading *reading = file->reading;
+	const struct options *options = reading->options;
+	char where[OPTION_NAME_BYTES + 300], *kept;
+	const struct option *option;
+	bool plain_ms;
 
-	if (section[0] != '\0' && strcmp(section, options->section) != 0)
+	if (strcmp(section, options->section) != 0 &&
+	    (section[0] != '\0' || options->program == NULL))
 		return 1; /* another program's */
-	if (file->status != 0)
+	if (file->err != 0)
 		return 0; /* the parser goes on, but the first error is said */
-	snprintf(where, sizeof(where), "%s in %s", name, file->path);
+	option = find(options->list, name, &plain_ms);
 	if (option == NULL) {
 		snprintf(where, sizeof(where), "%s: ", file->path);
-		file->status = unknown(options, where, name);
+		file->err = unknown(options, where, name, &reading->why);
 		return 0;
 	}
 	kept = strdup(value);
-	err = kept != NULL ? value_set(option, kept) : -ENOMEM;
-	if (err != 0) {
-		file->status = complain(options, option, where, value, err);
+	if (kept == NULL) {
+		file->err = why_set(&reading->why, -ENOMEM, "out of memory");
+		return 0;
+	}
+	snprintf(where, sizeof(where), "%s in %s", name, file->path);
+	file->err = value_set(option, plain_ms, where, kept, &reading->why);
+	if (file->err != 0) {
 		free(kept);
 		return 0;
 	}
-	note(file->reading, option, kept, file->path);
-	if (option->kind != OPTION_TEXT && option->kind != OPTION_SECRET)
-		file->reading->origins[option - options->list].owned = kept;
+	note(origin_of(reading, option), kept, file->path);
+	if (!is_text(option))
+		origin_of(reading, option)->owned = kept;
 	return 1;
 }
 
 static int file_read(struct reading *reading, const char *path)
 {
 	struct file_context context = {.reading = reading, .path = path};
-	const struct options *options = reading->options;
 	int err = ini_parse(path, file_line, &context);
 
-	if (context.status != 0)
-		return context.status;
-	if (err == 0)
-		return 0;
+	if (err == 0 || context.err != 0)
+		return context.err;
 	if (err < 0)
-		fprintf(stderr, "%s: cannot read %s: %s\n", options->program, path,
-		        strerror(errno));
-	else
-		fprintf(stderr, "%s: %s, line %d: want \"name = value\" or \"[section]\"\n",
-		        options->program, path, err);
-	return 2;
+		return why_set(&reading->why, -EIO, "cannot read %s: %s", path, strerror(errno));
+	return why_set(&reading->why, -EINVAL,
+	               "%s, line %d: want \"name = value\" or \"[section]\"", path, err);
 }
 
-static const char *env_value(const struct option *option, char *name)
+/* NULL: the environment does not say. An empty variable does only of a flag, which is then off. */
+static const char *env_named(const struct option *option, const char *name)
+{
+	const char *value = getenv(name);
+
+	return value != NULL && (value[0] != '\0' || is_flag(option)) ? value : NULL;
+}
+
+static const char *env_value(const struct option *option, char name[OPTION_NAME_BYTES],
+                             bool *plain_ms)
 {
 	size_t used = (size_t)sprintf(name, "WINNOW_");
 	const char *value;
 
-	for (const char *c = option->name; *c != '\0' && used + 1 < OPTION_NAME_BYTES; c++)
+	for (const char *c = option->name; *c != '\0' && used + 4 < OPTION_NAME_BYTES; c++)
 		name[used++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
 	name[used] = '\0';
-	value = getenv(name);
+	*plain_ms = false;
+	value = env_named(option, name);
+	if (value == NULL && option->kind == OPTION_MS) {
+		strcpy(name + used, "_MS");
+		*plain_ms = true;
+		return env_named(option, name);
+	}
 	if (value != NULL || option->env_alias == NULL)
 		return value;
 	strcpy(name, option->env_alias);
-	return getenv(name);
+	return env_named(option, name);
+}
+
+static int env_set(const struct option *option, struct origin *origin, struct why *why)
+{
+	char name[OPTION_NAME_BYTES];
+	bool plain_ms;
+	const char *value = env_value(option, name, &plain_ms);
+	int err = value != NULL ? value_set(option, plain_ms, name, value, why) : 0;
+
+	if (err == 0 && value != NULL && origin != NULL)
+		note(origin, value, name);
+	return err;
+}
+
+int option_env(const struct option *option, struct why *why)
+{
+	return env_set(option, NULL, why);
 }
 
 static int env_read(struct reading *reading)
 {
-	const struct options *options = reading->options;
+	int err = 0;
 
-	for (const struct option *o = options->list; o->name != NULL; o++) {
-		char name[OPTION_NAME_BYTES];
-		const char *value = env_value(o, name);
-		int err = value != NULL ? value_set(o, value) : 0;
-
-		if (err != 0)
-			return complain(options, o, name, value, err);
-		if (value != NULL)
-			note(reading, o, value, name);
-	}
-	return 0;
+	for (const struct option *o = reading->options->list; o->name != NULL && err == 0; o++)
+		err = env_set(o, origin_of(reading, o), &reading->why);
+	return err;
 }
 
 /* `where`: how the option was named. `value` NULL: it has none. */
-static int value_read(struct reading *reading, const struct option *option, const char *where,
-                      const char *value)
+static int value_read(struct reading *reading, const struct option *option, bool plain_ms,
+                      const char *where, const char *value)
 {
-	const struct options *options = reading->options;
 	int err;
 
-	if (value == NULL) {
-		fprintf(stderr, "%s: %s wants a value: %s\n", options->program, where,
-		        option->value);
-		return 2;
-	}
-	err = value_set(option, value);
-	if (err != 0)
-		return complain(options, option, where, value, err);
-	note(reading, option, value, "command line");
-	return 0;
+	if (value == NULL)
+		return why_set(&reading->why, -EINVAL, "%s wants a value: %s", where,
+		               option->value);
+	err = value_set(option, plain_ms, where, value, &reading->why);
+	if (err == 0)
+		note(origin_of(reading, option), value, "command line");
+	return err;
 }
 
 /* --name VALUE, --name=VALUE, --flag. */
 static int argument_read(struct reading *reading, int argc, char **argv, int *at)
 {
-	const struct options *options = reading->options;
 	char name[OPTION_NAME_BYTES], where[OPTION_NAME_BYTES + 2];
 	const char *text = argv[*at] + 2, *value = strchr(text, '=');
 	size_t length = value != NULL ? (size_t)(value - text) : strlen(text);
 	const struct option *option;
+	bool plain_ms = false;
 
 	snprintf(name, sizeof(name), "%.*s", (int)length, text);
-	option = length < sizeof(name) ? find(options, name) : NULL;
+	option = length < sizeof(name) ? find(reading->options->list, name, &plain_ms) : NULL;
 	if (option == NULL)
-		return unknown(options, "--", name);
+		return unknown(reading->options, "--", name, &reading->why);
 	if (value != NULL)
 		value++;
-	else if (option->kind == OPTION_FLAG)
+	else if (is_flag(option))
 		value = "1";
 	else if (*at + 1 < argc)
 		value = argv[++*at];
 	snprintf(where, sizeof(where), "--%s", name);
-	return value_read(reading, option, where, value);
+	return value_read(reading, option, plain_ms, where, value);
 }
 
 /* -b VALUE, -bVALUE. */
@@ -406,28 +525,27 @@ static int letter_read(struct reading *reading, const struct option *option, int
 	const char where[] = {'-', argv[*at][1], '\0'};
 	const char *value = argv[*at] + 2;
 
-	assert(option->kind != OPTION_FLAG);
+	assert(!is_flag(option));
 	if (*value == '\0')
 		value = *at + 1 < argc ? argv[++*at] : NULL;
-	return value_read(reading, option, where, value);
+	return value_read(reading, option, false, where, value);
 }
 
-static int operand_read(const struct options *options, const char *text)
+static int operand_read(struct reading *reading, const char *text)
 {
-	if (text[0] == '-' || options->operand_max == 0) {
-		fprintf(stderr, "%s: '%s' is not an option; see %s --help\n", options->program,
-		        text, options->program);
-		return 2;
-	}
-	if (*options->operand_count == options->operand_max) {
-		fprintf(stderr, "%s: more than %u arguments; see %s --help\n", options->program,
-		        options->operand_max, options->program);
-		return 2;
-	}
+	const struct options *options = reading->options;
+
+	if (text[0] == '-' || options->operand_max == 0)
+		return why_set(&reading->why, -EINVAL, "'%s' is not an option; see %s --help", text,
+		               options->program);
+	if (*options->operand_count == options->operand_max)
+		return why_set(&reading->why, -EINVAL, "more than %u arguments; see %s --help",
+		               options->operand_max, options->program);
 	options->operands[(*options->operand_count)++] = text;
 	return 0;
 }
 
+/* 1: something was asked for and printed. */
 static int arguments_read(struct reading *reading, int argc, char **argv)
 {
 	const struct options *options = reading->options;
@@ -451,7 +569,7 @@ static int arguments_read(struct reading *reading, int argc, char **argv)
 		else if (argv[i][0] == '-' && (option = find_letter(options, argv[i][1])) != NULL)
 			status = letter_read(reading, option, argc, argv, &i);
 		else if (strncmp(argv[i], "--", 2) != 0 || argv[i][2] == '\0')
-			status = operand_read(options, argv[i]);
+			status = operand_read(reading, argv[i]);
 		else
 			status = argument_read(reading, argc, argv, &i);
 	}
@@ -461,23 +579,35 @@ static int arguments_read(struct reading *reading, int argc, char **argv)
 static int sources_read(struct reading *reading, int argc, char **argv)
 {
 	const struct options *options = reading->options;
-	const struct option *file =
-		options->file_option != NULL ? find(options, options->file_option) : NULL;
-	int status = presets_read(reading);
+	const char *path = NULL;
+	int status;
 
+	options_preset(options->list);
+	for (const struct option *o = options->list; o->name != NULL; o++) {
+		assert(o - options->list < OPTIONS_MAX);
+		note(origin_of(reading, o), o->preset, o->preset != NULL ? "default" : "not set");
+	}
 	/* Once to find the file's name, and once more over what the file says. */
-	if (status == 0)
-		status = env_read(reading);
-	if (status == 0)
-		status = arguments_read(reading, argc, argv);
-	if (status != 0 || file == NULL || *(const char **)file->out == NULL)
-		return status;
-	status = file_read(reading, *(const char **)file->out);
-	if (status == 0)
-		status = env_read(reading);
-	if (status == 0)
-		status = arguments_read(reading, argc, argv);
+	for (int round = 0; round < 2; round++) {
+		status = round == 0 ? 0 : file_read(reading, path);
+		if (status == 0)
+			status = env_read(reading);
+		if (status == 0)
+			status = arguments_read(reading, argc, argv);
+		for (const struct option *o = options->list; o->name != NULL; o++)
+			if (options->file_option != NULL &&
+			    strcmp(o->name, options->file_option) == 0)
+				path = *(const char **)o->out;
+		if (status != 0 || path == NULL)
+			break;
+	}
 	return status;
+}
+
+static void origins_free(struct reading *reading)
+{
+	for (uint32_t i = 0; i < OPTIONS_MAX; i++)
+		free(reading->origins[i].owned);
 }
 
 int options_read(const struct options *options, int argc, char **argv)
@@ -485,11 +615,45 @@ int options_read(const struct options *options, int argc, char **argv)
 	struct reading reading = {.options = options};
 	int status = sources_read(&reading, argc, argv);
 
+	if (status < 0) {
+		fprintf(stderr, "%s: %s\n", options->program, reading.why.text);
+		status = 2;
+	}
 	if (status == 0 && reading.dump) {
 		options_dump(options, reading.origins);
 		status = 1;
 	}
-	for (uint32_t i = 0; i < OPTIONS_MAX; i++)
-		free(reading.origins[i].owned);
+	origins_free(&reading);
 	return status;
+}
+
+/* ---- for a library, which has no command line ---- */
+
+int options_file(const struct options *options, const char *path, struct why *why)
+{
+	struct reading reading = {.options = options};
+	int err = file_read(&reading, path);
+
+	if (err != 0)
+		*why = reading.why;
+	origins_free(&reading);
+	return err;
+}
+
+int option_check(const struct option *option, struct why *why)
+{
+	uint32_t value;
+	char name[OPTION_NAME_BYTES], text[24];
+
+	if (is_text(option))
+		return 0;
+	assert(kinds[option->kind].bytes == sizeof(value));
+	memcpy(&value, option->out, sizeof(value));
+	if (value == UINT32_MAX && option_env(option, why) != 0)
+		return -EINVAL;
+	if (is_flag(option) || in_range(option, value))
+		return 0;
+	snprintf(name, sizeof(name), "%s%s", option->name, option->kind == OPTION_MS ? "-ms" : "");
+	snprintf(text, sizeof(text), "%u", value);
+	return range_tell(option, true, name, text, why);
 }

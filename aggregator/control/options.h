@@ -3,8 +3,8 @@
  * options.h - options from the command line, the environment and a file, by one table
  *
  * A program lists its options once; parsing, help and error texts all come from the list.
- * Order of precedence: command line, environment (WINNOW_ and the name in capitals), file
- * (INI, "name = value"), default. Every error is one line: what, why, what to do.
+ * Order of precedence: command line, environment (WINNOW_ and the name in capitals; an empty one
+ * is not set), file (INI, "name = value"), default. Every error is one line: what, why, what to do.
  *
  * Every program also takes --help, --version, and --dump-config, which prints the options with
  * their values and where each value is from, as a file that --config takes.
@@ -16,27 +16,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bitmap/why.h"
+
 #define METRICS_DEFAULT "127.0.0.1:9555" /* winnowd's; where winnow status looks */
 
 enum option_kind {
-	OPTION_TEXT,   /* const char *; NULL when not given */
-	OPTION_SECRET, /* likewise, and never shown */
-	OPTION_COUNT,  /* uint64_t: a plain number */
-	OPTION_SIZE,   /* uint64_t: bytes; K, M, G (or k, m, g) are powers of 1024 */
-	OPTION_RATE,   /* uint64_t: bit/s; K, M, G are powers of 1000 */
-	OPTION_TIME,   /* uint64_t: microseconds; s (the default), ms, us, m */
-	OPTION_REAL,   /* double */
-	OPTION_FLAG,   /* bool: needs no value; "no" and 0 switch it off */
+	OPTION_TEXT,    /* const char *; NULL when not given */
+	OPTION_SECRET,  /* likewise, and never shown */
+	OPTION_COUNT,   /* uint64_t: a plain number */
+	OPTION_COUNT32, /* uint32_t: the same */
+	OPTION_SIZE,    /* uint64_t: bytes; K, M, G (or k, m, g) are powers of 1024 */
+	OPTION_SIZE32,  /* uint32_t: the same */
+	OPTION_RATE,    /* uint64_t: bit/s; K, M, G are powers of 1000 */
+	OPTION_TIME,    /* uint64_t: microseconds; s (the default), ms, us, m */
+	OPTION_MS,      /* uint32_t: milliseconds, written like TIME; as "NAME-ms" a plain number */
+	OPTION_REAL,    /* double */
+	OPTION_FLAG,    /* bool: needs no value; "no" and 0 switch it off */
+	OPTION_INT_FLAG, /* int: the same */
+	OPTION_CHOICE,   /* an enum: the place of the text in `value`, the first being `min` */
 };
 
 struct option {
-	const char *name;  /* "listen" for --listen and WINNOW_LISTEN */
-	const char *value; /* what help calls the value: "ADDR:PORT" */
+	const char *name; /* "listen" for --listen and WINNOW_LISTEN */
+	/* What help calls the value: "ADDR:PORT". Of a choice all of them: "f32,float|f16", where help shows the first names. */
+	const char *value;
 	enum option_kind kind;
 	void *out;
 	const char *preset;    /* as the user would write it; NULL: none */
 	const char *env_alias; /* another variable that is looked at, "RANK"; or NULL */
-	double min, max;       /* of numbers, in the unit of *out; max 0: no limit */
+	/* Of numbers, in the unit of *out; max 0: no limit. A preset of 0 is allowed beside them. */
+	double min, max;
 	const char *help;
 };
 
@@ -47,7 +56,7 @@ struct option_letter {
 };
 
 struct options {
-	const char *program; /* "winnow bench" */
+	const char *program; /* "winnow bench"; NULL: a library */
 	const char *usage;   /* what follows the program in the first line of help */
 	const char *about;   /* a paragraph for help */
 	const char *examples;
@@ -71,6 +80,21 @@ struct options {
 int options_read(const struct options *options, int argc, char **argv);
 
 void options_help(const struct options *options);
+
+/*
+ * For a library, which has no command line and returns what is wrong: 0, or -errno and `why`. A
+ * number that is wrong becomes all ones, so that option_check() can tell later.
+ */
+void options_preset(const struct option list[]);
+int options_file(const struct options *options, const char *path, struct why *why);
+int option_env(const struct option *option, struct why *why);
+
+/* option_check - is what *out holds now in the range? Of a 32-bit kind, or a text, which always is. */
+int option_check(const struct option *option, struct why *why);
+
+/* "f32, f16 or bf16" of a choice's `value`, with ", " between and " or " before the last. */
+void option_choices(const char *choices, const char *between, const char *last, char *text,
+                    size_t room);
 
 /* The single values, for other parsers: 0 or -EINVAL. */
 int option_size(const char *text, uint64_t *out);

@@ -12,13 +12,18 @@ void options_help(const struct options *options)
 	       options->program, options->usage, options->about,
 	       options->file_option != NULL ? ", or name = value in the file" : "");
 	for (const struct option *o = options->list; o->name != NULL; o++) {
-		char left[OPTION_NAME_BYTES * 2];
+		char left[OPTION_NAME_BYTES * 4], value[OPTION_NAME_BYTES * 2] = "";
+		bool flag = o->kind == OPTION_FLAG || o->kind == OPTION_INT_FLAG;
 
+		if (o->kind == OPTION_CHOICE)
+			option_choices(o->value, "|", "|", value, sizeof(value));
+		else if (o->value != NULL)
+			snprintf(value, sizeof(value), "%s", o->value);
 		snprintf(left, sizeof(left), "--%s%s%s", o->name,
-		         o->value == NULL         ? ""
-		         : o->kind == OPTION_FLAG ? "="
-		                                  : " ",
-		         o->value != NULL ? o->value : "");
+		         value[0] == '\0' ? ""
+		         : flag           ? "="
+		                          : " ",
+		         value);
 		printf("  %-32s %s", left, o->help);
 		for (const struct option_letter *l = options->letters; l != NULL && l->name != NULL;
 		     l++)

@@ -250,7 +250,6 @@ void comm_trace_order(struct winnow_comm *comm, const struct trace_request *requ
                       struct trace_answer *answer);
 
 /* comm_ask.c: a communicator also works without this socket. */
-#define COMM_ASK_ENV "WINNOW_TRACE_SOCKET" /* "no": open none */
 void comm_ask_open(struct winnow_comm *comm);
 void comm_ask_turn(struct winnow_comm *comm, uint64_t now_us);
 void comm_ask_close(struct winnow_comm *comm);

@@ -14,11 +14,12 @@ _winnow_complete() {
 	fi
 	help=$("${command[@]}" --help 2>/dev/null) || return
 	# "  --name VALUE   what it is": what VALUE is called says what to offer for it.
-	left=$(sed -n "s|^  $before \([A-Z][^ ]*\) .*|\1|p" <<<"$help")
+	left=$(sed -n "s|^  $before \([A-Za-z][^ ]*\) .*|\1|p" <<<"$help")
 	if [ "$COMP_CWORD" -gt "$first" ] && [[ $before == --* ]]; then
 		case $left in
 		FILE) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
 		IFACE) mapfile -t COMPREPLY < <(compgen -W "$(cd /sys/class/net && echo *)" -- "$word") ;;
+		*[a-z]*"|"*) mapfile -t COMPREPLY < <(compgen -W "${left//|/ }" -- "$word") ;;
 		NAME | MODE | LEVEL | FORM | TYPE | OP | HOW) # "auto, udp or xdp; ..."
 			left=$(sed -n "s/^  $before [A-Z]* *//p" <<<"$help" | sed -E 's/ \([^)]*\)//g; s/[;:[].*//; s/, or |, | or /\n/g; s/ *$//' | grep -E '^[a-z0-9]+$')
 			mapfile -t COMPREPLY < <(compgen -W "$left" -- "$word")

@@ -89,7 +89,7 @@ class Joining(unittest.TestCase):
         for name, value, text in (
             ("WINNOW_INSECURE_NO_KEY", "false", "no job key"),
             ("WINNOW_INSECURE_NO_KEY", "nein", "WINNOW_INSECURE_NO_KEY is 'nein': want yes or no"),
-            ("WINNOW_BLOCK", "1k", "WINNOW_BLOCK is '1k': want 1 to 65536"),
+            ("WINNOW_BLOCK", "1k", "WINNOW_BLOCK is '1k': want a whole number"),
         ):
             environment = {"WINNOW_INSECURE_NO_KEY": "1", name: value}
             with mock.patch.dict(os.environ, environment), self.assertRaisesRegex(winnow.WinnowError, text):

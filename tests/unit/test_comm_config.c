@@ -14,24 +14,11 @@
 #include "client/comm/comm.h"
 
 static const char *const variables[] = {
-	"RANK",
-	"WORLD_SIZE",
-	"WINNOW_AGGREGATORS",
-	"WINNOW_JOB",
-	"WINNOW_KEY",
-	"WINNOW_KEY_FILE",
-	"WINNOW_INSECURE_NO_KEY",
-	"WINNOW_BLOCK",
-	"WINNOW_WIRE",
-	"WINNOW_THREADS",
-	"WINNOW_SILENCE_MS",
-	"WINNOW_TIMEOUT_MS",
-	"WINNOW_JOIN_TIMEOUT_MS",
-	"WINNOW_MULTICAST",
-	"WINNOW_PAYLOAD",
-	"WINNOW_DATAPATH",
-	"WINNOW_CONFIG",
-	"WINNOW_TRACE_SOCKET",
+	"RANK",           "WORLD_SIZE",        "WINNOW_AGGREGATORS",     "WINNOW_JOB",
+	"WINNOW_KEY",     "WINNOW_KEY_FILE",   "WINNOW_INSECURE_NO_KEY", "WINNOW_BLOCK",
+	"WINNOW_WIRE",    "WINNOW_THREADS",    "WINNOW_SILENCE",         "WINNOW_SILENCE_MS",
+	"WINNOW_TIMEOUT", "WINNOW_TIMEOUT_MS", "WINNOW_JOIN_TIMEOUT_MS", "WINNOW_MULTICAST",
+	"WINNOW_PAYLOAD", "WINNOW_DATAPATH",   "WINNOW_CONFIG",          "WINNOW_TRACE_SOCKET",
 };
 
 static int clean(void **state)
@@ -115,19 +102,22 @@ static void test_numbers(void **state)
 	static const struct {
 		const char *name, *value, *text;
 	} wrong[] = {
-		{"RANK", "-1", "RANK is '-1': want 0 to 4095"},
+		{"RANK", "-1", "RANK is '-1': want a whole number"},
 		{"RANK", "one", "RANK is 'one'"},
-		{"WORLD_SIZE", "4294967297", "WORLD_SIZE is '4294967297': want 1 to 4096"},
-		{"WORLD_SIZE", "4294967295", "WORLD_SIZE is '4294967295': want 1 to 4096"},
-		{"WINNOW_BLOCK", "70000", "WINNOW_BLOCK is '70000': want 1 to 65536"},
+		{"WORLD_SIZE", "4294967297", "WORLD_SIZE is 4294967297: want 1 to 4096"},
+		{"WORLD_SIZE", "4294967295", "WORLD_SIZE is 4294967295: want 1 to 4096"},
+		{"WINNOW_BLOCK", "70000", "WINNOW_BLOCK is 70000: want 1 to 65536"},
 		{"WINNOW_BLOCK", "1e3", "WINNOW_BLOCK is '1e3'"},
 		{"WINNOW_BLOCK", "0x10", "WINNOW_BLOCK is '0x10'"},
 		{"WINNOW_BLOCK", "64 ", "WINNOW_BLOCK is '64 '"},
-		{"WINNOW_THREADS", "0", "WINNOW_THREADS is '0'"},
-		{"WINNOW_SILENCE_MS", "10s", "WINNOW_SILENCE_MS is '10s': want 100 to 86400000"},
-		{"WINNOW_TIMEOUT_MS", "99", "WINNOW_TIMEOUT_MS is '99'"},
-		{"WINNOW_JOIN_TIMEOUT_MS", "1", "WINNOW_JOIN_TIMEOUT_MS is '1'"},
-		{"WINNOW_PAYLOAD", "100", "WINNOW_PAYLOAD is '100'"},
+		{"WINNOW_THREADS", "0", "WINNOW_THREADS is 0: want 1 to"},
+		{"WINNOW_SILENCE_MS", "10s",
+	         "WINNOW_SILENCE_MS is '10s': want a whole number of milliseconds"},
+		{"WINNOW_SILENCE", "ten", "WINNOW_SILENCE is 'ten': want a time such as 10s"},
+		{"WINNOW_SILENCE", "50ms", "WINNOW_SILENCE is 50ms: want 0.1s to 86400s"},
+		{"WINNOW_TIMEOUT_MS", "99", "WINNOW_TIMEOUT_MS is 99: want 100 to 864000000"},
+		{"WINNOW_JOIN_TIMEOUT_MS", "1", "WINNOW_JOIN_TIMEOUT_MS is 1: want 100 to"},
+		{"WINNOW_PAYLOAD", "100", "WINNOW_PAYLOAD is 100: want 584 to 65000, or 0"},
 		{"WINNOW_PAYLOAD", "99999999999999999999", "WINNOW_PAYLOAD is '9999"},
 		{"WINNOW_WIRE", "f16", "WINNOW_WIRE is 'f16': want auto, f32 or fixed32"},
 	};
@@ -136,6 +126,13 @@ static void test_numbers(void **state)
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		refused_with(wrong[i].name, wrong[i].value, wrong[i].text);
 	assert_int_equal(with("RANK", "3").rank, 3);
+	/* Times have a unit, or _MS in the name; what is empty is not set. */
+	assert_int_equal(with("WINNOW_SILENCE", "2.5s").silence_ms, 2500);
+	assert_int_equal(with("WINNOW_SILENCE_MS", "2500").silence_ms, 2500);
+	assert_int_equal(with("WINNOW_TIMEOUT", "2m").timeout_ms, 120000);
+	assert_int_equal(with("WINNOW_BLOCK", "").block, 256);
+	assert_int_equal(with("WINNOW_PAYLOAD", "2K").payload, 2048);
+	assert_null(with("WINNOW_KEY_FILE", "").key_file);
 	assert_int_equal(with("WINNOW_PAYLOAD", "0").payload, 0);
 	assert_int_equal(with("WINNOW_BLOCK", "65536").block, 65536);
 	clean(NULL);
@@ -163,12 +160,12 @@ static void test_file(void **state)
 	static const struct {
 		const char *line, *text;
 	} wrong[] = {
-		{"multicast = maybe", "multicast is 'maybe': want yes or no"},
-		{"block = 4 rows", "block is '4 rows': want a whole number"},
-		{"block = 70000", "block in WINNOW_CONFIG"},
-		{"wire = f8", "wire is 'f8'"},
-		{"rank = 3", "rank is '3': want another name"},
-		{"silence_ms = 1", "want another name"},
+		{"multicast = maybe", "is 'maybe': want yes or no"},
+		{"block = 4 rows", "is '4 rows': want a whole number"},
+		{"block = 70000", "WINNOW_CONFIG: block in "},
+		{"wire = f8", "is 'f8': want auto, f32 or fixed32"},
+		{"rank = 3", "no option "},
+		{"silence_ms = 1", "silence_ms; "},
 		{"nothing", "line 2"},
 	};
 	char path[] = "/tmp/winnow-test-XXXXXX";
@@ -188,10 +185,12 @@ static void test_file(void **state)
 	}
 	assert_int_equal(ftruncate(fd, 0), 0);
 	assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
-	dprintf(fd, "[winnow]\nmulticast = no\nblock = 64\nsilence-ms = 500\n[bench]\nx = y\n");
+	dprintf(fd, "[winnow]\nmulticast = no\nblock = 64\nsilence-ms = 500\ntimeout = "
+	            "3s\n[bench]\nx = y\n");
 	assert_int_equal(with("WINNOW_JOB", "j").multicast, 0);
 	assert_int_equal(with("WINNOW_JOB", "j").block, 64);
 	assert_int_equal(with("WINNOW_JOB", "j").silence_ms, 500);
+	assert_int_equal(with("WINNOW_JOB", "j").timeout_ms, 3000);
 	/* The environment counts for more. */
 	assert_int_equal(with("WINNOW_BLOCK", "32").block, 32);
 	assert_int_equal(with("WINNOW_MULTICAST", "on").multicast, 1);

@@ -19,6 +19,9 @@ static struct {
 	uint64_t count, size, rate, time;
 	double real;
 	bool flag;
+	enum { FIRST = 1, SECOND, THIRD } choice;
+	int int_flag;
+	uint32_t count32, ms;
 } out;
 
 static const struct option list[] = {
@@ -30,6 +33,11 @@ static const struct option list[] = {
 	{"time", "TIME", OPTION_TIME, &out.time, "10", NULL, 1000, 60e6, "a time"},
 	{"real", "X", OPTION_REAL, &out.real, "0.5", NULL, 0, 1, "a number"},
 	{"flag", NULL, OPTION_FLAG, &out.flag, NULL, NULL, 0, 0, "a flag"},
+	{"choice", "first,one|second|third,three", OPTION_CHOICE, &out.choice, "first", NULL, FIRST,
+         THIRD, "one of three"},
+	{"int-flag", NULL, OPTION_INT_FLAG, &out.int_flag, "0", NULL, 0, 0, "a flag of C"},
+	{"count32", "N", OPTION_COUNT32, &out.count32, "0", NULL, 10, 4000000000, "a count or 0"},
+	{"ms", "TIME", OPTION_MS, &out.ms, "10", NULL, 100, 60e3, "a time"},
 	{"secret", "TEXT", OPTION_SECRET, &out.secret, NULL, NULL, 0, 0, "a password"},
 	{0},
 };
@@ -217,6 +225,39 @@ static void test_letters(void **state)
 	assert_non_null(strstr(said, "a count; also -c [4]\n"));
 }
 
+static void test_32_bits(void **state)
+{
+	(void)state;
+	assert_int_equal(READ("--flag"), 0);
+	assert_true(out.choice == FIRST && out.int_flag == 0 && out.count32 == 0 &&
+	            out.ms == 10000);
+	assert_int_equal(READ("--choice=three", "--int-flag", "--count32=4000000000", "--ms=1.5s"),
+	                 0);
+	assert_true(out.choice == THIRD && out.int_flag == 1);
+	assert_true(out.count32 == 4000000000 && out.ms == 1500);
+	assert_int_equal(READ("--choice=one", "--int-flag=no", "--count32=0", "--ms-ms=1500"), 0);
+	assert_true(out.choice == FIRST && out.int_flag == 0 && out.count32 == 0 && out.ms == 1500);
+	assert_wrong(READ("--choice="), "--choice is '': want first, second or third");
+	assert_wrong(READ("--choice=thir"), "want first, second or third");
+	assert_wrong(READ("--choice=first,one"), "want first, second or third");
+	assert_wrong(READ("--count32=9"), "--count32 is 9: want 10 to 4000000000, or 0");
+	assert_wrong(READ("--count32=4294967306"), "want 10 to 4000000000, or 0");
+	assert_wrong(READ("--ms=99ms"), "--ms is 99ms: want 0.1s to 60s");
+	assert_wrong(READ("--ms-ms=99"), "--ms-ms is 99: want 100 to 60000");
+	assert_wrong(READ("--ms-ms=1s"), "--ms-ms is '1s': want a whole number of milliseconds");
+	assert_wrong(READ("--time-ms=1"), "no option --time-ms");
+	setenv("WINNOW_MS", "2s", 1);
+	setenv("WINNOW_MS_MS", "3000", 1);
+	assert_int_equal(READ("--flag"), 0);
+	assert_int_equal(out.ms, 2000);
+	unsetenv("WINNOW_MS");
+	assert_int_equal(READ("--flag"), 0);
+	assert_int_equal(out.ms, 3000);
+	unsetenv("WINNOW_MS_MS");
+	assert_int_equal(READ("--help"), 1);
+	assert_non_null(strstr(said, "  --choice first|second|third "));
+}
+
 static void test_limits(void **state)
 {
 	static const char *const right[] = {"--op-count=1", "--op-count=1000", "--size=16",
@@ -302,9 +343,10 @@ static void test_precedence(void **state)
 	assert_int_equal(READ("--flag"), 0);
 	assert_int_equal(out.count, 30);
 	setenv("WINNOW_CONFIG", file_path, 1);
-	unsetenv("OTHER_COUNT");
+	setenv("OTHER_COUNT", "", 1); /* as if it were not set */
 	assert_int_equal(READ("--flag"), 0);
 	assert_int_equal(out.count, 10);
+	unsetenv("OTHER_COUNT");
 	unsetenv("WINNOW_CONFIG");
 }
 
@@ -414,11 +456,12 @@ static int file_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),      cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_letters),    cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_absurd),     cmocka_unit_test(test_help),
-		cmocka_unit_test(test_precedence), cmocka_unit_test(test_sources_wrong),
-		cmocka_unit_test(test_dump),       cmocka_unit_test(test_operands),
+		cmocka_unit_test(test_sizes),         cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_letters),       cmocka_unit_test(test_32_bits),
+		cmocka_unit_test(test_limits),        cmocka_unit_test(test_absurd),
+		cmocka_unit_test(test_help),          cmocka_unit_test(test_precedence),
+		cmocka_unit_test(test_sources_wrong), cmocka_unit_test(test_dump),
+		cmocka_unit_test(test_operands),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;

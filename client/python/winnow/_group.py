@@ -425,11 +425,12 @@ def register():
 
 
 def _time_outs(timeout):
-    """What a group's timeout is for the library; WINNOW_TIMEOUT_MS has been chosen for Winnow, and comes first."""
+    """What a group's timeout is for the library; WINNOW_TIMEOUT has been chosen for Winnow, and comes first."""
     lowest, highest = _TIMEOUT_MS
     limit = min(max(timeout // datetime.timedelta(milliseconds=1), lowest), highest)
     found = {"join_timeout_ms": min(limit, _JOIN_MS), "timeout_ms": limit}
-    return {name: value for name, value in found.items() if f"WINNOW_{name.upper()}" not in os.environ}
+    chosen = [name for name in found if any(os.environ.get("WINNOW_" + given.upper()) for given in (name, name[:-3]))]
+    return {name: value for name, value in found.items() if name not in chosen}
 
 
 def _seconds(timeout):

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * comm_options.h - the options that fill a struct winnow_config, for the library and for commands that join a job
+ *
+ * Entries of a table of struct option, with `c` a struct winnow_config: the library reads them from
+ * the environment and from the file that WINNOW_CONFIG names, commands from their command line too.
+ */
+#ifndef CLIENT_COMM_OPTIONS_H
+#define CLIENT_COMM_OPTIONS_H
+
+#include "aggregator/control/options.h"
+#include "bitmap/pool.h"
+#include "client/winnow.h"
+#include "ebpf/wire.h"
+
+/* clang-format off */
+
+/* How to reduce. winnowd, which knows which workers are missing, says so after 60 s: before join-timeout. */
+#define COMM_OPTIONS_HOW(c) \
+	{"block", "ELEMENTS", OPTION_COUNT32, &(c).block, "256", NULL, 1, WIRE_BLOCK_ELEMS_MAX, \
+	 "elements of a block"}, \
+	{"wire", "auto|f32,native|fixed32", OPTION_CHOICE, &(c).wire, "auto", NULL, WINNOW_WIRE_AUTO, \
+	 WINNOW_WIRE_FIXED32, "how f32 travels"}, \
+	{"threads", "N", OPTION_COUNT32, &(c).threads, "1", NULL, 1, BITMAP_POOL_THREADS_MAX, \
+	 "that scan the tensor"}, \
+	{"payload", "BYTES", OPTION_SIZE32, &(c).payload, "0", NULL, WIRE_PAYLOAD_MIN, WIRE_PAYLOAD_MAX, \
+	 "most bytes of a datagram; 0: what the path carries"}, \
+	{"multicast", "1|0", OPTION_INT_FLAG, &(c).multicast, "1", NULL, 0, 0, \
+	 "0: results one by one even where multicast works"}, \
+	{"timeout", "TIME", OPTION_MS, &(c).timeout_ms, "600", NULL, 100, 864000e3, \
+	 "for an operation to wait for other workers"}, \
+	{"silence", "TIME", OPTION_MS, &(c).silence_ms, "10", NULL, 100, 86400e3, \
+	 "after which a silent peer is lost"}, \
+	{"join-timeout", "TIME", OPTION_MS, &(c).join_timeout_ms, "65", NULL, 100, 86400e3, \
+	 "for all workers to join"}
+
+/* Which worker of the job this is. */
+#define COMM_OPTIONS_RANK(c) \
+	{"rank", "R", OPTION_COUNT32, &(c).rank, "0", "RANK", 0, WIRE_WORKERS_MAX - 1, \
+	 "this worker, from 0"}, \
+	{"world", "N", OPTION_COUNT32, &(c).world, "1", "WORLD_SIZE", 1, WIRE_WORKERS_MAX, "workers"}
+
+#define COMM_OPTIONS_KEY(c) \
+	{"key-file", "FILE", OPTION_TEXT, &(c).key_file, NULL, NULL, 0, 0, "job keys"}, \
+	{"key", "KEY", OPTION_SECRET, &(c).key, NULL, NULL, 0, 0, \
+	 "the job's key; better in WINNOW_KEY than on a command line"}, \
+	{"insecure-no-key", NULL, OPTION_INT_FLAG, &(c).insecure_no_key, "0", NULL, 0, 0, \
+	 "join without a key"}
+
+/* Which road datagrams take. */
+#define COMM_OPTIONS_PORT(c) \
+	{"datapath", "NAME", OPTION_TEXT, &(c).datapath, "udp", NULL, 0, 0, "udp or dpdk"}, \
+	{"eal", "ARGS", OPTION_TEXT, &(c).eal, NULL, NULL, 0, 0, \
+	 "DPDK's EAL arguments; without them, what suits --device"}, \
+	{"device", "IFACE", OPTION_TEXT, &(c).device, NULL, NULL, 0, 0, \
+	 "dpdk: network interface, or DPDK's name of the port"}, \
+	{"data-address", "ADDR/BITS", OPTION_TEXT, &(c).data_address, NULL, NULL, 0, 0, \
+	 "dpdk: our address there; without it, the kernel's"}, \
+	{"gateway", "ADDR", OPTION_TEXT, &(c).gateway, NULL, NULL, 0, 0, \
+	 "dpdk: for addresses beyond that network"}
+
+/* clang-format on */
+
+#endif /* CLIENT_COMM_OPTIONS_H */
