@@ -55,6 +55,15 @@ job one 524290:40 --size 1M,64K --check
 job right - --size 1M,64K --check
 [ $status = 0 ] || fail "a right result is no success"
 [ "$(awk '$NF == 0' "$tmp/right0.out" | wc -l)" = 2 ] || fail "the table says that right is wrong: $(cat "$tmp/right0.out")"
+# A sweep: in both places, the line below, and JSON, where a row's errors are those of both.
+job sweep 3:40 -b 64K -e 1M -f 4 --check
+[ $status = 1 ] || fail "exit status $status though a sweep's rows are wrong"
+[ "$(awk '!/^#/ && $9 == 1 && $13 == 1' "$tmp/sweep0.out" | wc -l)" = 3 ] || fail "the sweep does not say so: $(cat "$tmp/sweep0.out")"
+grep -q '^# Out of bounds values : 6 FAILED$' "$tmp/sweep0.out" || fail "the sweep's sum: $(cat "$tmp/sweep0.out")"
+job sweep 524290:40 -b 64K -e 1M -f 16 --check --json
+[ $status = 1 ] || fail "exit status $status though a sweep's last row is wrong"
+[ "$(json "$tmp/sweep0.out" errors) $(json "$tmp/sweep0.out" in_place.errors)" = "2 1" ] ||
+	fail "the sweep's errors: $(cat "$tmp/sweep0.out")"
 # Nobody has asked.
 job unasked 3:40 --size 1M
 [ $status = 0 ] || fail "exit status $status without --check"

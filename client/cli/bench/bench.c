@@ -3,6 +3,7 @@
 
 #include "client/cli/bench/bench.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 #include "client/cli/cli.h"
 #include "client/cli/median.h"
 #include "ebpf/geometry.h"
+
+#define SIZE_MOST (UINT64_C(1) << 45)
 
 static struct bench_settings settings;
 
@@ -29,6 +32,12 @@ static const struct option list[] = {
 	{"world", "N", OPTION_COUNT, &settings.world, "1", "WORLD_SIZE", 1, 4096, "workers"},
 	{"size", "SIZE[,..]", OPTION_TEXT, &settings.size_text, "100M", NULL, 0, 0,
          "bytes of the tensor; several make several rows"},
+	{"minbytes", "SIZE", OPTION_SIZE, &settings.minbytes, "0", NULL, 0, SIZE_MOST,
+         "in place of --size, a sweep: from this size"},
+	{"maxbytes", "SIZE", OPTION_SIZE, &settings.maxbytes, "0", NULL, 0, SIZE_MOST,
+         "to this one"},
+	{"stepfactor", "N", OPTION_COUNT, &settings.stepfactor, "2", NULL, 2, 65536,
+         "each so many times the last"},
 	{"dtype", "TYPE", OPTION_TEXT, &settings.dtype_text, "f32", NULL, 0, 0,
          "f32, f16, bf16, f64, i32, i64"},
 	{"op", "OP", OPTION_TEXT, &settings.op_text, "sum", NULL, 0, 0, "sum, avg, min, max, prod"},
@@ -77,14 +86,21 @@ static const struct option list[] = {
 	{0},
 };
 
+/* nccl-tests' */
+static const struct option_letter letters[] = {{'b', "minbytes"},   {'e', "maxbytes"},
+                                               {'f', "stepfactor"}, {'n', "iters"},
+                                               {'w', "warmup"},     {0}};
+
 static const struct options options = {
 	.program = "winnow bench",
 	.usage = "--aggregator HOST:PORT --rank R --world N [...]   or   --local N [...]",
 	.about = "Measures allreduce: time, bytes on the wire, and how far from the bound.",
 	.examples = "  winnow bench --local 4 --density 1,0.1,0.01 --check\n"
 		    "  winnow bench --aggregator 10.0.0.1:5555 --job b1 --rank 0 --world 4 --rate "
-		    "10G\n",
+		    "10G\n"
+		    "  winnow bench --local 4 -b 8 -e 1G -f 2 --density 1\n",
 	.list = list,
+	.letters = letters,
 	.section = "bench",
 	.file_option = "config",
 };
@@ -111,8 +127,7 @@ static int list_read(const char *text, uint32_t *count, int (*take)(const char *
 
 static int take_size(const char *text, uint32_t index)
 {
-	return option_size(text, &settings.sizes[index]) != 0 ||
-	       settings.sizes[index] > UINT64_C(1) << 45;
+	return option_size(text, &settings.sizes[index]) != 0 || settings.sizes[index] > SIZE_MOST;
 }
 
 static int take_density(const char *text, uint32_t index)
@@ -121,6 +136,28 @@ static int take_density(const char *text, uint32_t index)
 
 	settings.densities[index] = strtod(text, &end);
 	return *end != '\0' || !(settings.densities[index] >= 0) || settings.densities[index] > 1;
+}
+
+/* -b, -e and -f as a list of sizes. */
+static int sweep_read(void)
+{
+	if (settings.minbytes == 0 && settings.maxbytes == 0)
+		return 0;
+	if (settings.minbytes == 0 || settings.maxbytes < settings.minbytes)
+		return cli_error(2,
+		                 "--minbytes is %llu and --maxbytes %llu: a sweep goes from one of "
+		                 "at least 1 to one that is not smaller",
+		                 (unsigned long long)settings.minbytes,
+		                 (unsigned long long)settings.maxbytes);
+	if (settings.in_place)
+		return cli_error(2, "--in-place: a sweep measures both, leave it out");
+	settings.size_count = 0;
+	for (uint64_t size = settings.minbytes; size <= settings.maxbytes;
+	     size *= settings.stepfactor) {
+		assert(settings.size_count < BENCH_LIST_MAX); /* the limits' quotient is 2^45 */
+		settings.sizes[settings.size_count++] = size;
+	}
+	return 0;
 }
 
 static int texts_read(void)
@@ -135,8 +172,11 @@ static int texts_read(void)
 		return cli_error(
 			2, "--density is '%s': want numbers from 0 to 1 such as 0.1 or 1,0.1,0.01",
 			settings.density_text);
-	if (settings.size_count * settings.density_count > BENCH_LIST_MAX)
-		return cli_error(2, "more than 32 rows: give fewer sizes or densities");
+	if (sweep_read() != 0)
+		return 2;
+	if (settings.size_count * settings.density_count > BENCH_ROWS_MAX)
+		return cli_error(2, "more than %d rows: give fewer sizes or densities",
+		                 BENCH_ROWS_MAX);
 	if (dtype_parse(settings.dtype_text, &dtype) != 0)
 		return cli_error(2, "--dtype is '%s': want f32, f16, bf16, f64, i32 or i64",
 		                 settings.dtype_text);
@@ -224,7 +264,7 @@ static int say(const char *what, int result)
 
 /* One operation, timed; workers start together because an empty one goes before it. */
 static int iteration(struct winnow_comm *comm, const void *send, void *recv, struct bench_row *row,
-                     double *time_us)
+                     struct bench_times *times, double *time_us)
 {
 	struct winnow_options plain = {.wire = settings.wire};
 	struct winnow_stats before, after;
@@ -247,10 +287,10 @@ static int iteration(struct winnow_comm *comm, const void *send, void *recv, str
 	if (say("allreduce", result) != WINNOW_OK)
 		return result;
 	winnow_comm_stats(comm, &after);
-	row->sent_bytes += (double)(after.sent_bytes - before.sent_bytes);
-	row->received_bytes += (double)(after.received_bytes - before.received_bytes);
-	row->retransmits += (double)(after.retransmits - before.retransmits);
-	row->nacks += (double)(after.nacks - before.nacks);
+	times->sent_bytes += (double)(after.sent_bytes - before.sent_bytes);
+	times->received_bytes += (double)(after.received_bytes - before.received_bytes);
+	times->retransmits += after.retransmits - before.retransmits;
+	times->nacks += after.nacks - before.nacks;
 	if (stats.blocks > 0) {
 		row->density = (double)stats.blocks_nonzero / (double)stats.blocks;
 		row->union_density = (double)stats.blocks_union / (double)stats.blocks;
@@ -258,60 +298,73 @@ static int iteration(struct winnow_comm *comm, const void *send, void *recv, str
 	return WINNOW_OK;
 }
 
-static void summarize(struct bench_row *row, double times[], const struct winnow_stats *stats)
+static void summarize(struct bench_times *times, double us[], uint64_t n)
 {
-	uint64_t n = row->iters;
-
-	row->time_us_median = median(times, n);
-	row->time_us_min = times[0];
-	row->time_us_p99 = times[(n * 99 + 99) / 100 - 1];
-	row->time_us_max = times[n - 1];
-	row->sent_bytes /= (double)n;
-	row->received_bytes /= (double)n;
-	row->payload = stats->payload;
-	row->window = stats->window;
-	row->channels = stats->channels;
-	row->multicast = stats->multicast;
-	row->bound_us = bound_us(row);
+	times->time_us_median = median(us, n);
+	times->time_us_min = us[0];
+	times->time_us_p99 = us[(n * 99 + 99) / 100 - 1];
+	times->time_us_max = us[n - 1];
+	times->sent_bytes /= (double)n;
+	times->received_bytes /= (double)n;
 }
 
-static int measure(struct winnow_comm *comm, const struct bench_data *data, void *recv,
-                   double times[], struct bench_row *row)
+static int measure(struct winnow_comm *comm, const struct bench_data *data, void *recv, double us[],
+                   struct bench_row *row, enum bench_place place)
 {
 	const void *tensor = bench_data_tensor(data);
-	struct winnow_stats stats;
+	struct bench_times *times = &row->times[place];
 
 	for (uint64_t i = 0; i < settings.warmup + settings.iters; i++) {
 		bool counted = i >= settings.warmup;
-		struct bench_row unused = *row;
+		struct bench_times unused = {0};
 		double time_us;
 		int result;
 
 		bench_progress(&settings, counted ? "iteration" : "warm-up",
 		               counted ? i - settings.warmup : i,
 		               counted ? settings.iters : settings.warmup);
-		if (settings.in_place)
+		if (place == BENCH_IN_PLACE)
 			memcpy(recv, tensor, row->bytes);
-		result = iteration(comm, settings.in_place ? recv : tensor, recv,
-		                   counted ? row : &unused, &time_us);
+		result = iteration(comm, place == BENCH_IN_PLACE ? recv : tensor, recv, row,
+		                   counted ? times : &unused, &time_us);
 		if (result != WINNOW_OK)
 			return result;
 		if (counted)
-			times[i - settings.warmup] = time_us;
+			us[i - settings.warmup] = time_us;
 	}
-	winnow_comm_stats(comm, &stats);
-	summarize(row, times, &stats);
+	summarize(times, us, settings.iters);
 	if (settings.check) {
 		bench_progress(&settings, "checking", 0, 0);
-		row->wrong = bench_data_check(data, recv);
+		times->wrong = bench_data_check(data, recv);
 	}
 	return WINNOW_OK;
+}
+
+/* In each place that is asked for. */
+static int measure_row(struct winnow_comm *comm, const struct bench_data *data, void *recv,
+                       double us[], struct bench_row *row)
+{
+	struct winnow_stats stats;
+	int result = WINNOW_OK;
+
+	for (int place = 0; place < BENCH_PLACES && result == WINNOW_OK; place++) {
+		memset(recv, 0x5a, row->bytes);
+		if (bench_measures(&settings, (enum bench_place)place))
+			result = measure(comm, data, recv, us, row, (enum bench_place)place);
+	}
+	winnow_comm_stats(comm, &stats);
+	row->payload = stats.payload;
+	row->window = stats.window;
+	row->channels = stats.channels;
+	row->multicast = stats.multicast;
+	row->bound_us = bound_us(row);
+	return result;
 }
 
 static int run_row(struct winnow_comm *comm, struct bench_row *row)
 {
 	struct bench_data *data;
-	double *times = calloc(settings.iters, sizeof(*times));
+	double *us = calloc(settings.iters, sizeof(*us));
 	void *recv = NULL;
 	int result = WINNOW_ERR_MEMORY;
 
@@ -319,24 +372,23 @@ static int run_row(struct winnow_comm *comm, struct bench_row *row)
 	data = bench_data_make(&settings, row->count, row->density);
 	if (posix_memalign(&recv, 4096, row->bytes > 0 ? row->bytes : 1) != 0)
 		recv = NULL;
-	if (data == NULL || recv == NULL || times == NULL) {
+	if (data == NULL || recv == NULL || us == NULL) {
 		cli_error(1, "no memory for two tensors of %llu bytes",
 		          (unsigned long long)row->bytes);
 	} else {
-		memset(recv, 0x5a, row->bytes);
 		row->iters = settings.iters;
-		result = measure(comm, data, recv, times, row);
+		result = measure_row(comm, data, recv, us, row);
 	}
 	if (data != NULL)
 		bench_data_free(data);
 	free(recv);
-	free(times);
+	free(us);
 	return result;
 }
 
 static int run_rows(struct winnow_comm *comm)
 {
-	struct bench_row rows[BENCH_LIST_MAX] = {0};
+	static struct bench_row rows[BENCH_ROWS_MAX];
 	uint32_t elem_bytes = dtype_bytes((enum dtype)settings.dtype), count = 0;
 	uint64_t wrong = 0;
 
@@ -351,12 +403,12 @@ static int run_rows(struct winnow_comm *comm)
 			if (run_row(comm, row) != WINNOW_OK)
 				return 1;
 			bench_print_row(&settings, row);
-			wrong += row->wrong;
+			wrong += bench_wrong(row);
 			count++;
 		}
 	}
 	bench_print_foot(&settings, rows, count);
-	bench_print_json(&settings, rows, count);
+	bench_json(&settings, rows, count);
 	return cli_flush(1) != 0 || wrong > 0 ? 1 : 0;
 }
 

@@ -5,7 +5,7 @@
  * bench.c        options, the measured loop
  * bench_data.c   tensors with the wanted non-zero blocks, and whether results are right
  * bench_local.c  --local: an aggregator and the other workers as child processes
- * bench_print.c  table, progress line, JSON
+ * bench_print.c  tables and the progress line;  bench_json.c  the same for programs
  */
 #ifndef CLIENT_CLI_BENCH_H
 #define CLIENT_CLI_BENCH_H
@@ -17,13 +17,15 @@
 #include "client/cli/pattern.h"
 #include "client/winnow.h"
 
-#define BENCH_LIST_MAX 32
+#define BENCH_LIST_MAX 64  /* sizes, and densities */
+#define BENCH_ROWS_MAX 256 /* each with each */
 
 struct bench_settings {
 	const char *config, *aggregator, *job, *key_file, *key, *dtype_text, *op_text, *wire_text;
 	const char *datapath, *eal, *device, *data_address, *gateway;
 	const char *size_text, *density_text, *overlap_text;
 	bool insecure_no_key, check, json, in_place, multicast;
+	uint64_t minbytes, maxbytes, stepfactor; /* a sweep, if minbytes is not 0 */
 	uint64_t rank, world, local, block, iters, warmup, seed, rate, aggregator_rate, threads;
 	uint64_t payload, timeout_us, silence_us, join_us;
 
@@ -39,19 +41,56 @@ struct bench_settings {
 	double densities[BENCH_LIST_MAX];
 };
 
-/* One row of the table. */
+/* Where the result goes: into a tensor of its own, or into the one that is sent. */
+enum bench_place { BENCH_OUT_OF_PLACE, BENCH_IN_PLACE, BENCH_PLACES };
+
+/* What has been measured of a row in one place. */
+struct bench_times {
+	double time_us_min, time_us_median, time_us_p99, time_us_max;
+	double sent_bytes, received_bytes; /* of this worker, an iteration */
+	uint64_t retransmits, nacks;       /* in all iterations */
+	uint64_t wrong;                    /* elements */
+};
+
+/* One row of the table. A sweep measures both places; else it is the one that --in-place says. */
 struct bench_row {
 	uint64_t bytes, count;
 	double density;       /* of this worker's blocks, as it turned out */
 	double union_density; /* of blocks that any worker has */
 	uint64_t iters;
-	double time_us_min, time_us_median, time_us_p99, time_us_max;
-	double sent_bytes, received_bytes; /* of this worker, an iteration */
-	double retransmits, nacks;         /* in all iterations */
-	double bound_us;                   /* 0: no rate given */
-	uint64_t wrong;                    /* elements */
+	struct bench_times times[BENCH_PLACES];
+	double bound_us; /* 0: no rate given */
 	uint32_t payload, window, channels, multicast;
 };
+
+static inline bool bench_sweeps(const struct bench_settings *settings)
+{
+	return settings->minbytes != 0;
+}
+
+static inline bool bench_measures(const struct bench_settings *settings, enum bench_place place)
+{
+	return bench_sweeps(settings) || settings->in_place == (place == BENCH_IN_PLACE);
+}
+
+/* The row's times: a sweep's are those out of place. */
+static inline const struct bench_times *bench_times(const struct bench_settings *settings,
+                                                    const struct bench_row *row)
+{
+	return &row->times[bench_measures(settings, BENCH_OUT_OF_PLACE) ? BENCH_OUT_OF_PLACE
+	                                                                : BENCH_IN_PLACE];
+}
+
+/* Wrong elements in all places. */
+static inline uint64_t bench_wrong(const struct bench_row *row)
+{
+	return row->times[BENCH_OUT_OF_PLACE].wrong + row->times[BENCH_IN_PLACE].wrong;
+}
+
+/* nccl-tests' algbw in bytes/s, and its busbw: what each link of a ring would carry. */
+double bench_algbw(const struct bench_row *row, const struct bench_times *times);
+double bench_busbw(const struct bench_settings *settings, const struct bench_row *row,
+                   const struct bench_times *times);
 
 /* ---- bench_data.c ---- */
 
@@ -84,9 +123,13 @@ void bench_print_head(const struct bench_settings *settings);
 void bench_print_row(const struct bench_settings *settings, const struct bench_row *row);
 void bench_print_foot(const struct bench_settings *settings, const struct bench_row rows[],
                       uint32_t count);
-void bench_print_json(const struct bench_settings *settings, const struct bench_row rows[],
-                      uint32_t count);
 void bench_progress(const struct bench_settings *settings, const char *what, uint64_t done,
                     uint64_t of);
+void bench_progress_clear(void);
+
+/* ---- bench_json.c ---- */
+
+void bench_json(const struct bench_settings *settings, const struct bench_row rows[],
+                uint32_t count);
 
 #endif /* CLIENT_CLI_BENCH_H */

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* bench_json.c - what bench_print.c shows, as one JSON object */
+
+#include <jansson.h>
+#include <math.h>
+
+#include "bitmap/dtype.h"
+#include "client/cli/bench/bench.h"
+#include "ebpf/geometry.h"
+
+/* AUTO makes an exception for what fits its announcement: client/worker/engine.c, the same arithmetic. */
+static const char *wire_used(const struct bench_settings *settings, const struct bench_row *row)
+{
+	struct geometry_input input = {
+		.count = row->count,
+		.block_elems = (uint32_t)settings->block,
+		.elem_bytes = 4,
+		.shard_count = row->channels,
+		.payload = row->payload,
+	};
+	struct geometry cut;
+
+	if (settings->wire == WINNOW_WIRE_FIXED32 ||
+	    (settings->auto_fixed32 && geometry_compute(&input, &cut) && !cut.eager))
+		return "fixed32";
+	return dtype_name((enum dtype)settings->dtype);
+}
+
+/* Bytes are whole numbers, also those of a mean iteration. */
+static json_t *whole(double value)
+{
+	return json_integer((json_int_t)llround(value));
+}
+
+static json_t *times_json(const struct bench_settings *settings, const struct bench_row *row,
+                          const struct bench_times *times)
+{
+	json_t *time = json_pack("{s:f, s:f, s:f, s:f}", "min", times->time_us_min, "median",
+	                         times->time_us_median, "p99", times->time_us_p99, "max",
+	                         times->time_us_max);
+
+	return json_pack("{s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:I}", "time_us", time, "sent_bytes",
+	                 whole(times->sent_bytes), "received_bytes", whole(times->received_bytes),
+	                 "retransmits", (json_int_t)times->retransmits, "nacks",
+	                 (json_int_t)times->nacks, "algbw_bytes_s", whole(bench_algbw(row, times)),
+	                 "busbw_bytes_s", whole(bench_busbw(settings, row, times)), "errors",
+	                 (json_int_t)times->wrong);
+}
+
+static json_t *row_json(const struct bench_settings *settings, const struct bench_row *row)
+{
+	json_t *times = times_json(settings, row, bench_times(settings, row));
+	json_t *object = json_pack(
+		"{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:I, s:b, s:i, s:i, s:i, s:i, "
+		"s:I}",
+		"world", (json_int_t)settings->world, "rank", (json_int_t)settings->rank, "bytes",
+		(json_int_t)row->bytes, "count", (json_int_t)row->count, "block",
+		(json_int_t)settings->block, "density", row->density, "union", row->union_density,
+		"dtype", dtype_name((enum dtype)settings->dtype), "op",
+		reduction_name((enum reduction)settings->op), "wire", wire_used(settings, row),
+		"iters", (json_int_t)row->iters, "checked", settings->check, "payload",
+		(int)row->payload, "window", (int)row->window, "channels", (int)row->channels,
+		"multicast", (int)row->multicast, "seed", (json_int_t)settings->seed);
+
+	json_object_update(object, times);
+	json_decref(times);
+	if (settings->rate != 0)
+		json_object_set_new(object, "bound_us", json_real(row->bound_us));
+	if (!bench_sweeps(settings))
+		return object;
+	json_object_set_new(object, "errors", json_integer((json_int_t)bench_wrong(row)));
+	json_object_set_new(object, "out_of_place",
+	                    times_json(settings, row, &row->times[BENCH_OUT_OF_PLACE]));
+	json_object_set_new(object, "in_place",
+	                    times_json(settings, row, &row->times[BENCH_IN_PLACE]));
+	return object;
+}
+
+/* One row is the object itself; several are in "rows" beside the last one's fields. */
+void bench_json(const struct bench_settings *settings, const struct bench_row rows[],
+                uint32_t count)
+{
+	json_t *object, *list;
+
+	if (!settings->json)
+		return;
+	object = row_json(settings, &rows[count - 1]);
+	if (count > 1 || bench_sweeps(settings)) {
+		list = json_array();
+		for (uint32_t i = 0; i < count; i++)
+			json_array_append_new(list, row_json(settings, &rows[i]));
+		json_object_set_new(object, "rows", list);
+	}
+	bench_progress_clear();
+	json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
+	printf("\n");
+	json_decref(object);
+}
