@@ -69,12 +69,8 @@ static inline bool dtype_is_float(enum dtype dtype)
 /* "f32", "f16", "bf16", "f64", "i32", "i64"; "?" for any other value. */
 const char *dtype_name(enum dtype dtype);
 
-/* The reverse; also takes "float32", "half", "float", "int64" and the like. 0, or -EINVAL. */
-int dtype_parse(const char *name, enum dtype *out);
-
 /* "sum", "avg", "min", "max", "prod"; "?" for any other value. */
 const char *reduction_name(enum reduction reduction);
-int reduction_parse(const char *name, enum reduction *out);
 
 #ifdef __cplusplus
 }

@@ -14,15 +14,10 @@ int cli_error(int status, const char *format, ...) __attribute__((format(printf,
 /* 0; or, when what was printed cannot be written, `status` and a line on stderr. */
 int cli_flush(int status);
 
-/* How a command that joins a job is given its key: entries of its table of options. */
-/* clang-format off */
-#define CLI_KEY_OPTIONS(settings) \
-	{"key-file", "FILE", OPTION_TEXT, &(settings).key_file, NULL, NULL, 0, 0, "job keys"}, \
-	{"key", "KEY", OPTION_SECRET, &(settings).key, NULL, NULL, 0, 0, \
-	 "the job's key; better in WINNOW_KEY than on a command line"}, \
-	{"insecure-no-key", NULL, OPTION_FLAG, &(settings).insecure_no_key, "0", NULL, 0, 0, \
-	 "join without a key"}
-/* clang-format on */
+/* The value of an option that names an element type; the first is WINNOW_F32. */
+#define CLI_DTYPES                                                                                 \
+	"f32,float32,float|f16,float16,half|bf16,bfloat16|f64,float64,double|i32,int32,int|i64,"   \
+	"int64,long"
 
 struct command {
 	const char *name;

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/control/options.h"
 #include "aggregator/net/clock.h"
 #include "bitmap/dtype.h"
 #include "client/cli/cli.h"
 #include "client/cli/median.h"
+#include "client/comm/comm_options.h"
 #include "ebpf/geometry.h"
 
 #define SIZE_MOST (UINT64_C(1) << 45)
@@ -23,13 +23,12 @@ static struct bench_settings settings;
 static const struct option list[] = {
 	{"config", "FILE", OPTION_TEXT, &settings.config, NULL, NULL, 0, 0,
          "INI file with options: name = value"},
-	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregator, NULL,
+	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.comm.aggregators, NULL,
          "WINNOW_AGGREGATORS", 0, 0, "aggregators, the same list on all workers"},
-	{"local", "N", OPTION_COUNT, &settings.local, "0", NULL, 0, 512,
+	{"local", "N", OPTION_COUNT32, &settings.local, "0", NULL, 0, 512,
          "run an aggregator and N workers on this machine"},
-	{"job", "NAME", OPTION_TEXT, &settings.job, "bench", NULL, 0, 0, "job to join"},
-	{"rank", "R", OPTION_COUNT, &settings.rank, "0", "RANK", 0, 4095, "this worker, from 0"},
-	{"world", "N", OPTION_COUNT, &settings.world, "1", "WORLD_SIZE", 1, 4096, "workers"},
+	{"job", "NAME", OPTION_TEXT, &settings.comm.job, "bench", NULL, 0, 0, "job to join"},
+	COMM_OPTIONS_RANK(settings.comm),
 	{"size", "SIZE[,..]", OPTION_TEXT, &settings.size_text, "100M", NULL, 0, 0,
          "bytes of the tensor; several make several rows"},
 	{"minbytes", "SIZE", OPTION_SIZE, &settings.minbytes, "0", NULL, 0, SIZE_MOST,
@@ -38,17 +37,15 @@ static const struct option list[] = {
          "to this one"},
 	{"stepfactor", "N", OPTION_COUNT, &settings.stepfactor, "2", NULL, 2, 65536,
          "each so many times the last"},
-	{"dtype", "TYPE", OPTION_TEXT, &settings.dtype_text, "f32", NULL, 0, 0,
-         "f32, f16, bf16, f64, i32, i64"},
-	{"op", "OP", OPTION_TEXT, &settings.op_text, "sum", NULL, 0, 0, "sum, avg, min, max, prod"},
-	{"wire", "FORM", OPTION_TEXT, &settings.wire_text, "auto", NULL, 0, 0,
-         "auto, f32 or fixed32"},
+	{"dtype", CLI_DTYPES, OPTION_CHOICE, &settings.dtype, "f32", NULL, WINNOW_F32, WINNOW_I64,
+         "of its elements"},
+	{"op", "sum|avg,average,mean|min,minimum|max,maximum|prod,product", OPTION_CHOICE,
+         &settings.op, "sum", NULL, WINNOW_SUM, WINNOW_PROD,
+         "what workers' elements are reduced by"},
 	{"density", "D[,..]", OPTION_TEXT, &settings.density_text, "0.1", NULL, 0, 0,
          "share of each worker's blocks that is non-zero"},
 	{"overlap", "HOW", OPTION_TEXT, &settings.overlap_text, "random", NULL, 0, 0,
          "random, all, none, or file:PATH.%r with bitmaps of real gradients"},
-	{"block", "ELEMENTS", OPTION_COUNT, &settings.block, "256", NULL, 1, 65536,
-         "elements of a block"},
 	{"iters", "N", OPTION_COUNT, &settings.iters, "10", NULL, 1, 1000000,
          "measured iterations"},
 	{"warmup", "N", OPTION_COUNT, &settings.warmup, "2", NULL, 0, 1000000,
@@ -62,27 +59,9 @@ static const struct option list[] = {
 	{"in-place", NULL, OPTION_FLAG, &settings.in_place, "0", NULL, 0, 0,
          "one buffer for input and result"},
 	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
-	{"threads", "N", OPTION_COUNT, &settings.threads, "1", NULL, 1, 64, "that scan the tensor"},
-	{"payload", "BYTES", OPTION_SIZE, &settings.payload, "0", NULL, 0, 65000,
-         "most bytes of a datagram; 0: what the path carries"},
-	{"datapath", "NAME", OPTION_TEXT, &settings.datapath, "udp", NULL, 0, 0, "udp or dpdk"},
-	{"eal", "ARGS", OPTION_TEXT, &settings.eal, NULL, NULL, 0, 0,
-         "DPDK's EAL arguments; without them, what suits --device"},
-	{"device", "IFACE", OPTION_TEXT, &settings.device, NULL, NULL, 0, 0,
-         "dpdk: network interface, or DPDK's name of the port"},
-	{"data-address", "ADDR/BITS", OPTION_TEXT, &settings.data_address, NULL, NULL, 0, 0,
-         "dpdk: our address there; without it, the kernel's"},
-	{"gateway", "ADDR", OPTION_TEXT, &settings.gateway, NULL, NULL, 0, 0,
-         "dpdk: for addresses beyond that network"},
-	{"multicast", "1|0", OPTION_FLAG, &settings.multicast, "1", NULL, 0, 0,
-         "0: results one by one even where multicast works"},
-	{"timeout", "TIME", OPTION_TIME, &settings.timeout_us, "600", NULL, 100000, 864000e6,
-         "for an operation to wait for other workers"},
-	{"silence", "TIME", OPTION_TIME, &settings.silence_us, "10", NULL, 100000, 86400e6,
-         "after which a silent peer is lost"},
-	{"join-timeout", "TIME", OPTION_TIME, &settings.join_us, "65", NULL, 100000, 86400e6,
-         "for all workers to join"},
-	CLI_KEY_OPTIONS(settings),
+	COMM_OPTIONS_HOW(settings.comm),
+	COMM_OPTIONS_PORT(settings.comm),
+	COMM_OPTIONS_KEY(settings.comm),
 	{0},
 };
 
@@ -162,9 +141,6 @@ static int sweep_read(void)
 
 static int texts_read(void)
 {
-	enum reduction reduction;
-	enum dtype dtype;
-
 	if (list_read(settings.size_text, &settings.size_count, take_size) != 0)
 		return cli_error(2, "--size is '%s': want sizes such as 100M or 4K,1M,100M",
 		                 settings.size_text);
@@ -177,25 +153,8 @@ static int texts_read(void)
 	if (settings.size_count * settings.density_count > BENCH_ROWS_MAX)
 		return cli_error(2, "more than %d rows: give fewer sizes or densities",
 		                 BENCH_ROWS_MAX);
-	if (dtype_parse(settings.dtype_text, &dtype) != 0)
-		return cli_error(2, "--dtype is '%s': want f32, f16, bf16, f64, i32 or i64",
-		                 settings.dtype_text);
-	if (reduction_parse(settings.op_text, &reduction) != 0)
-		return cli_error(2, "--op is '%s': want sum, avg, min, max or prod",
-		                 settings.op_text);
-	settings.dtype = (enum winnow_dtype)dtype;
-	settings.op = (enum winnow_op)reduction;
-	if (strcmp(settings.wire_text, "auto") == 0)
-		settings.wire = WINNOW_WIRE_AUTO;
-	else if (strcmp(settings.wire_text, "f32") == 0 ||
-	         strcmp(settings.wire_text, "native") == 0)
-		settings.wire = WINNOW_WIRE_NATIVE;
-	else if (strcmp(settings.wire_text, "fixed32") == 0)
-		settings.wire = WINNOW_WIRE_FIXED32;
-	else
-		return cli_error(2, "--wire is '%s': want auto, f32 or fixed32",
-		                 settings.wire_text);
-	if (settings.wire == WINNOW_WIRE_FIXED32 && (dtype != DTYPE_F32 || reduction > REDUCE_AVG))
+	if (settings.comm.wire == WINNOW_WIRE_FIXED32 &&
+	    (settings.dtype != WINNOW_F32 || settings.op > WINNOW_AVG))
 		return cli_error(2, "--wire fixed32 is for --dtype f32 with --op sum or avg");
 	if (strncmp(settings.overlap_text, "file:", 5) == 0)
 		settings.overlap = PATTERN_FILE;
@@ -207,14 +166,12 @@ static int texts_read(void)
 
 static int settings_check(void)
 {
-	if (settings.local != 0 && settings.aggregator != NULL)
+	if (settings.local != 0 && settings.comm.aggregators != NULL)
 		return cli_error(2, "--local starts its own aggregator: leave --aggregator out");
-	if (settings.local == 0 && settings.aggregator == NULL)
+	if (settings.local == 0 && settings.comm.aggregators == NULL)
 		return cli_error(2, "give --aggregator HOST:PORT, or --local N to try it here");
-	if (settings.local == 0 && settings.rank >= settings.world)
+	if (settings.local == 0 && settings.comm.rank >= settings.comm.world)
 		return cli_error(2, "--rank must be below --world: ranks are 0 to world - 1");
-	if (settings.payload != 0 && settings.payload < WIRE_PAYLOAD_MIN)
-		return cli_error(2, "--payload must be 0 or at least 584");
 	return texts_read();
 }
 
@@ -228,12 +185,12 @@ static double bound_us(const struct bench_row *row)
 {
 	struct geometry_input input = {
 		.count = row->count,
-		.block_elems = (uint32_t)settings.block,
+		.block_elems = settings.comm.block,
 		.elem_bytes = dtype_bytes((enum dtype)settings.dtype),
 		.shard_count = row->channels,
 		.payload = row->payload,
 	};
-	double world = (double)settings.world, out = row->density, in = row->union_density;
+	double world = (double)settings.comm.world, out = row->density, in = row->union_density;
 	double workers_rate = (double)settings.rate / 8e6; /* bytes a microsecond */
 	double aggregators_rate = settings.aggregator_rate != 0
 	                                  ? (double)settings.aggregator_rate / 8e6
@@ -257,8 +214,7 @@ static double bound_us(const struct bench_row *row)
 static int say(const char *what, int result)
 {
 	if (result != WINNOW_OK)
-		cli_error(1, "rank %llu: %s: %s", (unsigned long long)settings.rank, what,
-		          winnow_last_error());
+		cli_error(1, "rank %u: %s: %s", settings.comm.rank, what, winnow_last_error());
 	return result;
 }
 
@@ -266,7 +222,7 @@ static int say(const char *what, int result)
 static int iteration(struct winnow_comm *comm, const void *send, void *recv, struct bench_row *row,
                      struct bench_times *times, double *time_us)
 {
-	struct winnow_options plain = {.wire = settings.wire};
+	struct winnow_options plain = {.wire = settings.comm.wire};
 	struct winnow_stats before, after;
 	struct winnow_op_stats stats;
 	struct winnow_request *request;
@@ -418,42 +374,19 @@ static void wire_resolve(struct winnow_comm *comm)
 	struct winnow_stats stats;
 
 	winnow_comm_stats(comm, &stats);
-	if (settings.wire != WINNOW_WIRE_AUTO || stats.wire != WINNOW_WIRE_FIXED32 ||
+	if (settings.comm.wire != WINNOW_WIRE_AUTO || stats.wire != WINNOW_WIRE_FIXED32 ||
 	    settings.dtype != WINNOW_F32 || settings.op > WINNOW_AVG)
 		return;
-	settings.wire_text = "auto: fixed32";
 	settings.auto_fixed32 = true;
 }
 
 static int join_and_run(void)
 {
-	struct winnow_config config;
 	struct winnow_comm *comm;
 	int status;
 
-	winnow_config_init(&config);
-	config.aggregators = settings.aggregator;
-	config.job = settings.job;
-	config.rank = (uint32_t)settings.rank;
-	config.world = (uint32_t)settings.world;
-	config.key_file = settings.key_file;
-	config.key = settings.key;
-	config.insecure_no_key = settings.insecure_no_key;
-	config.block = (uint32_t)settings.block;
-	config.wire = settings.wire;
-	config.threads = (uint32_t)settings.threads;
-	config.silence_ms = (uint32_t)(settings.silence_us / 1000);
-	config.timeout_ms = (uint32_t)(settings.timeout_us / 1000);
-	config.join_timeout_ms = (uint32_t)(settings.join_us / 1000);
-	config.multicast = settings.multicast;
-	config.payload = (uint32_t)settings.payload;
-	config.datapath = settings.datapath;
-	config.eal = settings.eal;
-	config.device = settings.device;
-	config.data_address = settings.data_address;
-	config.gateway = settings.gateway;
 	bench_progress(&settings, "joining", 0, 0);
-	if (say("cannot join", winnow_comm_create(&config, &comm)) != WINNOW_OK)
+	if (say("cannot join", winnow_comm_create(&settings.comm, &comm)) != WINNOW_OK)
 		return 1;
 	wire_resolve(comm);
 	status = run_rows(comm);
@@ -463,8 +396,10 @@ static int join_and_run(void)
 
 int cli_bench(int argc, char **argv)
 {
-	int status = options_read(&options, argc, argv);
+	int status;
 
+	winnow_config_init(&settings.comm);
+	status = options_read(&options, argc, argv);
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	status = settings_check();
@@ -476,7 +411,7 @@ int cli_bench(int argc, char **argv)
 			return status;
 	}
 	settings.aggregators = 1;
-	for (const char *c = settings.aggregator; *c != '\0'; c++)
+	for (const char *c = settings.comm.aggregators; *c != '\0'; c++)
 		settings.aggregators += *c == ',';
 	status = join_and_run();
 	if (settings.local != 0)

@@ -21,18 +21,17 @@
 #define BENCH_ROWS_MAX 256 /* each with each */
 
 struct bench_settings {
-	const char *config, *aggregator, *job, *key_file, *key, *dtype_text, *op_text, *wire_text;
-	const char *datapath, *eal, *device, *data_address, *gateway;
+	struct winnow_config comm;
+	const char *config; /* a file of options */
 	const char *size_text, *density_text, *overlap_text;
-	bool insecure_no_key, check, json, in_place, multicast;
+	bool check, json, in_place;
 	uint64_t minbytes, maxbytes, stepfactor; /* a sweep, if minbytes is not 0 */
-	uint64_t rank, world, local, block, iters, warmup, seed, rate, aggregator_rate, threads;
-	uint64_t payload, timeout_us, silence_us, join_us;
-
-	/* Worked out of the texts. */
+	uint32_t local;
+	uint64_t iters, warmup, seed, rate, aggregator_rate;
 	enum winnow_dtype dtype;
 	enum winnow_op op;
-	enum winnow_wire wire;
+
+	/* Worked out of the texts. */
 	bool auto_fixed32; /* what AUTO stands for */
 	enum pattern_overlap overlap;
 	uint32_t aggregators;

@@ -73,7 +73,7 @@ static bool choose_blocks(struct bench_data *data, uint32_t rank, double density
 	                                .seed = s->seed,
 	                                .density = density,
 	                                .overlap = s->overlap,
-	                                .world = (uint32_t)s->world};
+	                                .world = s->comm.world};
 	uint64_t *bits = data->bits + rank * data->words;
 
 	if (s->overlap == PATTERN_FILE)
@@ -105,29 +105,31 @@ struct bench_data *bench_data_make(const struct bench_settings *settings, uint64
 		return NULL;
 	data->settings = settings;
 	data->count = count;
-	data->block_elems = settings->block < count ? settings->block : count > 0 ? count : 1;
+	data->block_elems = settings->comm.block < count ? settings->comm.block
+	                    : count > 0                  ? count
+	                                                 : 1;
 	data->block_count = bitmap_block_count(count, data->block_elems);
 	data->elem_bytes = dtype_bytes((enum dtype)settings->dtype);
 	data->words = bitmap_word_count(data->block_count) + 1;
-	data->bits = calloc(settings->world * data->words, sizeof(*data->bits));
+	data->bits = calloc(settings->comm.world * data->words, sizeof(*data->bits));
 	if (posix_memalign(&data->tensor, 4096, count * data->elem_bytes + 1) != 0)
 		data->tensor = NULL;
 	if (data->bits == NULL || data->tensor == NULL) {
 		bench_data_free(data);
 		return NULL;
 	}
-	for (uint32_t rank = 0; rank < settings->world; rank++) {
+	for (uint32_t rank = 0; rank < settings->comm.world; rank++) {
 		if (choose_blocks(data, rank, density))
 			continue;
 		bench_data_free(data);
 		return NULL;
 	}
 	memset(data->tensor, 0, count * data->elem_bytes);
-	own = data->bits + settings->rank * data->words;
+	own = data->bits + settings->comm.rank * data->words;
 	for (uint64_t i = 0; i < count; i++)
 		if (has(own, i / data->block_elems))
 			pattern_put(data->tensor, i, (enum dtype)settings->dtype,
-			            value_at(data, (uint32_t)settings->rank, i));
+			            value_at(data, settings->comm.rank, i));
 	return data;
 }
 
@@ -178,7 +180,7 @@ static double expected(const struct bench_data *data, uint64_t index)
 	uint64_t block = index / data->block_elems;
 	double result = 0;
 
-	for (uint32_t rank = 0; rank < s->world; rank++) {
+	for (uint32_t rank = 0; rank < s->comm.world; rank++) {
 		double x = 0;
 
 		if (has(data->bits + rank * data->words, block))
@@ -194,7 +196,7 @@ static double expected(const struct bench_data *data, uint64_t index)
 	}
 	if (s->op != WINNOW_AVG)
 		return result;
-	result /= (double)s->world;
+	result /= (double)s->comm.world;
 	return s->dtype >= WINNOW_I32 ? trunc(result) : result;
 }
 

@@ -13,14 +13,14 @@ static const char *wire_used(const struct bench_settings *settings, const struct
 {
 	struct geometry_input input = {
 		.count = row->count,
-		.block_elems = (uint32_t)settings->block,
+		.block_elems = settings->comm.block,
 		.elem_bytes = 4,
 		.shard_count = row->channels,
 		.payload = row->payload,
 	};
 	struct geometry cut;
 
-	if (settings->wire == WINNOW_WIRE_FIXED32 ||
+	if (settings->comm.wire == WINNOW_WIRE_FIXED32 ||
 	    (settings->auto_fixed32 && geometry_compute(&input, &cut) && !cut.eager))
 		return "fixed32";
 	return dtype_name((enum dtype)settings->dtype);
@@ -53,10 +53,10 @@ static json_t *row_json(const struct bench_settings *settings, const struct benc
 	json_t *object = json_pack(
 		"{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:I, s:b, s:i, s:i, s:i, s:i, "
 		"s:I}",
-		"world", (json_int_t)settings->world, "rank", (json_int_t)settings->rank, "bytes",
-		(json_int_t)row->bytes, "count", (json_int_t)row->count, "block",
-		(json_int_t)settings->block, "density", row->density, "union", row->union_density,
-		"dtype", dtype_name((enum dtype)settings->dtype), "op",
+		"world", (json_int_t)settings->comm.world, "rank", (json_int_t)settings->comm.rank,
+		"bytes", (json_int_t)row->bytes, "count", (json_int_t)row->count, "block",
+		(json_int_t)settings->comm.block, "density", row->density, "union",
+		row->union_density, "dtype", dtype_name((enum dtype)settings->dtype), "op",
 		reduction_name((enum reduction)settings->op), "wire", wire_used(settings, row),
 		"iters", (json_int_t)row->iters, "checked", settings->check, "payload",
 		(int)row->payload, "window", (int)row->window, "channels", (int)row->channels,

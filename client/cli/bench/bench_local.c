@@ -57,11 +57,11 @@ int bench_local_begin(uint32_t world, int argc, char **argv, const char **out)
 
 int bench_local_start(struct bench_settings *settings, int argc, char **argv)
 {
-	settings->rank = 0;
-	settings->world = settings->local;
-	settings->insecure_no_key = true;
-	settings->key_file = settings->key = NULL;
-	return bench_local_begin((uint32_t)settings->world, argc, argv, &settings->aggregator);
+	settings->comm.rank = 0;
+	settings->comm.world = settings->local;
+	settings->comm.insecure_no_key = true;
+	settings->comm.key_file = settings->comm.key = NULL;
+	return bench_local_begin(settings->comm.world, argc, argv, &settings->comm.aggregators);
 }
 
 /* Workers end by themselves; the aggregator is told to. */

@@ -10,13 +10,13 @@
 
 static bool prints(const struct bench_settings *settings)
 {
-	return settings->rank == 0 && !settings->json;
+	return settings->comm.rank == 0 && !settings->json;
 }
 
 void bench_progress(const struct bench_settings *settings, const char *what, uint64_t done,
                     uint64_t of)
 {
-	if (settings->rank != 0 || !isatty(STDERR_FILENO))
+	if (settings->comm.rank != 0 || !isatty(STDERR_FILENO))
 		return;
 	if (of > 0)
 		fprintf(stderr, "\r\033[K%s %llu/%llu", what, (unsigned long long)done + 1,
@@ -40,7 +40,7 @@ double bench_algbw(const struct bench_row *row, const struct bench_times *times)
 double bench_busbw(const struct bench_settings *settings, const struct bench_row *row,
                    const struct bench_times *times)
 {
-	double world = (double)settings->world;
+	double world = (double)settings->comm.world;
 
 	return bench_algbw(row, times) * 2 * (world - 1) / world;
 }
@@ -49,7 +49,7 @@ double bench_busbw(const struct bench_settings *settings, const struct bench_row
 static double saving(const struct bench_settings *settings, const struct bench_row *row)
 {
 	const struct bench_times *times = bench_times(settings, row);
-	double world = (double)settings->world;
+	double world = (double)settings->comm.world;
 	double ring = 4 * (world - 1) / world * (double)row->bytes;
 	double ours = times->sent_bytes + times->received_bytes;
 
@@ -146,13 +146,15 @@ static void sweep_foot(const struct bench_settings *settings, const struct bench
 
 void bench_print_head(const struct bench_settings *settings)
 {
+	static const char *const wires[] = {"auto", "f32", "fixed32"};
+
 	if (!prints(settings))
 		return;
 	bench_progress_clear();
-	printf("# winnow bench %s: %llu workers, block %llu, overlap %s, wire %s, %llu iterations "
+	printf("# winnow bench %s: %u workers, block %u, overlap %s, wire %s, %llu iterations "
 	       "after %llu\n",
-	       winnow_version(), (unsigned long long)settings->world,
-	       (unsigned long long)settings->block, settings->overlap_text, settings->wire_text,
+	       winnow_version(), settings->comm.world, settings->comm.block, settings->overlap_text,
+	       settings->auto_fixed32 ? "auto: fixed32" : wires[settings->comm.wire],
 	       (unsigned long long)settings->iters, (unsigned long long)settings->warmup);
 	if (bench_sweeps(settings))
 		sweep_head();

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/control/options.h"
 #include "client/cli/cli.h"
 #include "client/cli/table.h"
+#include "client/comm/comm_options.h"
 
 static struct doctor doctor;
 static bool json;
@@ -20,7 +20,7 @@ static const struct option list[] = {
          "WINNOW_AGGREGATORS", 0, 0, "try the way to these, by a job of one worker"},
 	{"device", "IFACE", OPTION_TEXT, &doctor.device, NULL, NULL, 0, 0,
          "network interface to look at; else all that are up"},
-	CLI_KEY_OPTIONS(doctor),
+	COMM_OPTIONS_KEY(doctor),
 	{"python", "PROGRAM", OPTION_TEXT, &doctor.python, "python3", NULL, 0, 0,
          "that imports torch; no: leave it out"},
 	{"json", NULL, OPTION_FLAG, &json, "0", NULL, 0, 0, "print one JSON object"},

@@ -35,7 +35,7 @@ struct doctor {
 	/* What was asked for. */
 	const char *aggregators, *device, *python;
 	const char *key_file, *key;
-	bool insecure_no_key;
+	int insecure_no_key;
 
 	uint32_t count;
 	struct doctor_check checks[DOCTOR_CHECKS_MAX];

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "aggregator/control/options.h"
+#include "client/comm/comm_options.h"
 #include "ebpf/wire.h"
 
 #define MTU_DEFAULT 1500
@@ -31,7 +31,8 @@ static const struct option list[] = {
          "link rate of aggregators; 0: as workers'"},
 	{"channels", "N", OPTION_COUNT, &settings.channels, "0", NULL, 0, 256,
          "threads of all aggregators; 0: the traced job's, or one each"},
-	{"mtu", "BYTES", OPTION_COUNT, &settings.mtu, "0", NULL, 0, 65028,
+	{"mtu", "BYTES", OPTION_COUNT, &settings.mtu, "0", NULL,
+         WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES, WIRE_PAYLOAD_MAX + WIRE_IP_UDP_BYTES,
          "of the network; 0: the traced job's, or 1500"},
 	{"multicast", "1|0", OPTION_FLAG, &settings.multicast, "1", NULL, 0, 0,
          "0: aggregators send results one by one"},
@@ -43,14 +44,14 @@ static const struct option list[] = {
          "JSON: names, offsets and shapes of parameters, and shows each; default: what PyTorch's "
          "hook has written beside the trace"},
 	{"size", "SIZE", OPTION_SIZE, &settings.size, "100M", NULL, 0, 1e15, "of a pattern: bytes"},
-	{"dtype", "TYPE", OPTION_TEXT, &settings.dtype_text, "f32", NULL, 0, 0,
-         "of a pattern: f32, f16, bf16, f64, i32 or i64"},
+	{"dtype", CLI_DTYPES, OPTION_CHOICE, &settings.dtype, "f32", NULL, WINNOW_F32, WINNOW_I64,
+         "of a pattern"},
 	{"density", "D", OPTION_REAL, &settings.density, "0.1", NULL, 0, 1,
          "of a pattern: share of units that a worker has non-zero"},
 	{"unit", "ELEMENTS", OPTION_COUNT, &settings.unit, "256", NULL, 1, 1e9,
          "of a pattern: elements that are zero or not together, a row"},
-	{"overlap", "HOW", OPTION_TEXT, &settings.overlap_text, "random", NULL, 0, 0,
-         "of a pattern: random, all or none"},
+	{"overlap", "random|all|none", OPTION_CHOICE, &settings.overlap, "random", NULL,
+         PATTERN_RANDOM, PATTERN_NONE, "of a pattern"},
 	{"seed", "N", OPTION_COUNT, &settings.seed, "1", NULL, 0, 0, "of a pattern"},
 	{"local", "N", OPTION_COUNT, &settings.local, "0", NULL, 0, 512,
          "measure, too: an aggregator and N workers on this machine"},
@@ -67,7 +68,7 @@ static const struct option list[] = {
          "write the best block size into a file for WINNOW_CONFIG or bench --config"},
 	{"apply", NULL, OPTION_FLAG, &settings.apply, "0", NULL, 0, 0,
          "the same, into the file that WINNOW_CONFIG names: what starts from then on uses it"},
-	CLI_KEY_OPTIONS(settings),
+	COMM_OPTIONS_KEY(settings),
 	{0},
 };
 
@@ -112,7 +113,6 @@ static int aggregators_read(void)
 static int settings_check(void)
 {
 	const char *dot = settings.plot != NULL ? strrchr(settings.plot, '.') : NULL;
-	enum dtype dtype;
 
 	if (settings.local != 0 && settings.aggregator != NULL)
 		return cli_error(2, "--local starts its own aggregator: leave --aggregator out");
@@ -120,21 +120,10 @@ static int settings_check(void)
 		return cli_error(2, "--rank must be below --world: ranks are 0 to world - 1");
 	if (settings.local != 0 && settings.world != 0 && settings.world != settings.local)
 		settings.world = settings.local;
-	if (dtype_parse(settings.dtype_text, &dtype) != 0)
-		return cli_error(2, "--dtype is '%s': want f32, f16, bf16, f64, i32 or i64",
-		                 settings.dtype_text);
-	settings.dtype = (enum winnow_dtype)dtype;
-	if (!pattern_overlap_read(settings.overlap_text, &settings.overlap))
-		return cli_error(2, "--overlap is '%s': want random, all or none",
-		                 settings.overlap_text);
 	if (settings.plot != NULL &&
 	    (dot == NULL || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0)))
 		return cli_error(2, "--plot is '%s': want a name that ends in .svg or .png",
 		                 settings.plot);
-	if (settings.mtu != 0 && settings.mtu < WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES)
-		return cli_error(2, "--mtu is %llu: want at least %d",
-		                 (unsigned long long)settings.mtu,
-		                 WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES);
 	if (settings.apply && getenv("WINNOW_CONFIG") == NULL)
 		return cli_error(2, "--apply writes into the file that WINNOW_CONFIG names: set it "
 		                    "for the job and here");

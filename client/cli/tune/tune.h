@@ -32,15 +32,15 @@ struct tune_settings {
 	const char *operands[SOURCE_FILES_MAX];
 	uint32_t operand_count;
 	const char *job, *names, *blocks_text, *plot, *write, *aggregators_text;
-	const char *size_text, *dtype_text, *overlap_text, *aggregator, *key_file, *key;
-	bool json, apply, multicast, insecure_no_key;
+	const char *aggregator, *key_file, *key;
+	bool json, apply, multicast;
+	int insecure_no_key;
 	uint64_t world, rank, local, rate, aggregator_rate, channels, mtu, ops, size, unit, seed;
 	uint64_t iters, warmup;
 	double density;
-	/* Worked out. */
-	uint32_t aggregators; /* 0: not said */
 	enum winnow_dtype dtype;
 	enum pattern_overlap overlap;
+	uint32_t aggregators; /* worked out; 0: not said */
 };
 
 /* One block size. All but `predicted` are means of an operation. */
