@@ -59,19 +59,10 @@ static int level_of(const char *level)
 	return -1;
 }
 
-bool log_set_level(const char *level)
+void log_set(int least, enum log_format format)
 {
-	int found = level_of(level);
-
-	if (found >= 0)
-		threshold = found;
-	return found >= 0;
-}
-
-bool log_set_format(const char *format)
-{
-	json = strcmp(format, "json") == 0;
-	return json || strcmp(format, "logfmt") == 0;
+	threshold = least;
+	json = format == LOG_JSON;
 }
 
 /* ---- a line ---- */

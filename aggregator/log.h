@@ -37,11 +37,10 @@ void log_close(void);
 /* Lines lost so far. Any thread. */
 uint64_t log_lines_lost(void);
 
-/* "info", "warn" or "error": what is below is left out. False: no such level. */
-bool log_set_level(const char *level);
+enum log_format { LOG_LOGFMT, LOG_JSON };
 
-/* "logfmt" or "json". False: no such format. */
-bool log_set_format(const char *format);
+/* `least`: 0: all, 1: no "info", 2: only "error". Before the first event. */
+void log_set(int least, enum log_format format);
 
 /*
  * log_event - "time=.. level=info event=NAME", the fields, and text="..", by `format`. `fields`: see

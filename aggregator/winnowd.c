@@ -29,16 +29,19 @@
 	32 /* for the control thread's loop, its ports, and files that are read again */
 #define HELLO_US 5000000
 
-struct settings {
-	const char *config, *listen, *datapath, *device, *xdp_mode, *metrics, *key_file, *key, *eal,
-		*data_address, *gateway, *multicast, *log, *log_format;
+/* What the options say that goes elsewhere than into struct control_config. */
+static struct {
+	const char *config, *listen, *datapath, *device, *metrics, *key_file, *key, *eal,
+		*data_address, *gateway, *multicast;
 	bool insecure_no_key;
-	uint64_t threads, jobs_max, workers_max, job_bytes_max, bytes_max, connections_max;
-	uint64_t payload_max, window_bytes, buffer_bytes, op_slots, segments_ahead;
-	uint64_t join_us, drain_us, idle_us, xdp_slots;
-};
+	enum xdp_mode xdp_mode;
+	int log_level; /* 0: info */
+	enum log_format log_format;
+	uint32_t buffer_bytes, xdp_slots;
+	uint64_t idle_us;
+} settings;
 
-static struct settings settings;
+static struct control_config config;
 
 static const struct option list[] = {
 	{"config", "FILE", OPTION_TEXT, &settings.config, NULL, NULL, 0, 0,
@@ -49,9 +52,9 @@ static const struct option list[] = {
          "auto, udp, xdp or dpdk; auto: xdp if there is a --device and it works"},
 	{"device", "IFACE", OPTION_TEXT, &settings.device, NULL, NULL, 0, 0,
          "network interface whose packets the kernel adds (xdp), or port (dpdk)"},
-	{"xdp-mode", "MODE", OPTION_TEXT, &settings.xdp_mode, "auto", NULL, 0, 0,
-         "auto, native (in the driver) or generic"},
-	{"xdp-slots", "N", OPTION_COUNT, &settings.xdp_slots, "8192", NULL, 64, XDP_SLOTS_MAX,
+	{"xdp-mode", "auto|native|generic", OPTION_CHOICE, &settings.xdp_mode, "auto", NULL,
+         XDP_MODE_AUTO, XDP_MODE_GENERIC, "native: in the driver; auto: native where it works"},
+	{"xdp-slots", "N", OPTION_COUNT32, &settings.xdp_slots, "8192", NULL, 64, XDP_SLOTS_MAX,
          "frames that xdp jobs may have under way together; 4 KB each"},
 	{"metrics", "ADDR:PORT", OPTION_TEXT, &settings.metrics, "auto", NULL, 0, 0,
          "serve /metrics, /status, /healthz, /readyz there; auto: " METRICS_DEFAULT
@@ -62,38 +65,39 @@ static const struct option list[] = {
          "one key for all jobs; better in WINNOW_KEY than on a command line"},
 	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, NULL, NULL, 0, 0,
          "let anyone join, to try things out"},
-	{"threads", "N", OPTION_COUNT, &settings.threads, "0", NULL, 0, JOBS_THREADS_MAX,
+	{"threads", "N", OPTION_COUNT32, &config.jobs.threads, "0", NULL, 0, JOBS_THREADS_MAX,
          "data threads; 0: half the CPUs, at most 8"},
 	{"multicast", "NET", OPTION_TEXT, &settings.multicast, "239.77.0.0", NULL, 0, 0,
          "/16 that jobs' result groups are taken from; \"no\": unicast only"},
-	{"jobs-max", "N", OPTION_COUNT, &settings.jobs_max, "64", NULL, 1, JOBS_MAX,
+	{"jobs-max", "N", OPTION_COUNT32, &config.jobs.jobs_max, "64", NULL, 1, JOBS_MAX,
          "jobs at a time"},
-	{"workers-max", "N", OPTION_COUNT, &settings.workers_max, "1024", NULL, 1, WIRE_WORKERS_MAX,
-         "workers of one job"},
-	{"connections-max", "N", OPTION_COUNT, &settings.connections_max, "4096", NULL, 1, 65536,
+	{"workers-max", "N", OPTION_COUNT32, &config.jobs.workers_max, "1024", NULL, 1,
+         WIRE_WORKERS_MAX, "workers of one job"},
+	{"connections-max", "N", OPTION_COUNT32, &config.jobs.peers_max, "4096", NULL, 1, 65536,
          "control connections at a time"},
-	{"job-bytes-max", "SIZE", OPTION_SIZE, &settings.job_bytes_max, "1G", NULL, 65536, 0,
+	{"job-bytes-max", "SIZE", OPTION_SIZE, &config.jobs.job_bytes_max, "1G", NULL, 65536, 0,
          "memory of one job"},
-	{"bytes-max", "SIZE", OPTION_SIZE, &settings.bytes_max, "0", NULL, 0, 0,
+	{"bytes-max", "SIZE", OPTION_SIZE, &config.jobs.bytes_max, "0", NULL, 0, 0,
          "memory of all jobs; 0: 4G, or less where the container or the machine has less"},
-	{"payload-max", "BYTES", OPTION_SIZE, &settings.payload_max, "8972", NULL, WIRE_PAYLOAD_MIN,
-         WIRE_PAYLOAD_MAX, "largest datagram; what the workers' paths carry is used"},
-	{"window-bytes", "SIZE", OPTION_SIZE, &settings.window_bytes, "2M", NULL, 16384, 1 << 30,
-         "what a job may have under way on one thread"},
-	{"buffer-bytes", "SIZE", OPTION_SIZE, &settings.buffer_bytes, "16M", NULL, 65536, 1 << 30,
+	{"payload-max", "BYTES", OPTION_SIZE32, &config.jobs.payload_max, "8972", NULL,
+         WIRE_PAYLOAD_MIN, WIRE_PAYLOAD_MAX,
+         "largest datagram; what the workers' paths carry is used"},
+	{"window-bytes", "SIZE", OPTION_SIZE32, &config.jobs.window_bytes, "2M", NULL, 16384,
+         1 << 30, "what a job may have under way on one thread"},
+	{"buffer-bytes", "SIZE", OPTION_SIZE32, &settings.buffer_bytes, "16M", NULL, 65536, 1 << 30,
          "socket buffers to ask the kernel for"},
-	{"op-slots", "N", OPTION_COUNT, &settings.op_slots, "32", NULL, 1, 1024,
+	{"op-slots", "N", OPTION_COUNT32, &config.jobs.op_slots, "32", NULL, 1, 1024,
          "operations that a worker may have under way"},
-	{"segments-ahead", "N", OPTION_COUNT, &settings.segments_ahead, "8", NULL, 1, 64,
+	{"segments-ahead", "N", OPTION_COUNT32, &config.jobs.segments_ahead, "8", NULL, 1, 64,
          "segments of an operation that may be under way"},
-	{"join-timeout", "TIME", OPTION_TIME, &settings.join_us, JOIN_DEFAULT_S, NULL, 100000,
+	{"join-timeout", "TIME", OPTION_TIME, &config.jobs.join_us, JOIN_DEFAULT_S, NULL, 100000,
          86400e6, "how long a job's first worker waits for its last"},
-	{"drain-timeout", "TIME", OPTION_TIME, &settings.drain_us, "30", NULL, 0, 86400e6,
+	{"drain-timeout", "TIME", OPTION_TIME, &config.drain_us, "30", NULL, 0, 86400e6,
          "how long jobs may go on after SIGTERM"},
-	{"log", "LEVEL", OPTION_TEXT, &settings.log, "info", NULL, 0, 0,
-         "info, warn or error: the least that is logged, on stderr"},
-	{"log-format", "FORM", OPTION_TEXT, &settings.log_format, "logfmt", NULL, 0, 0,
-         "logfmt or json"},
+	{"log", "info|warn|error", OPTION_CHOICE, &settings.log_level, "info", NULL, 0, 2,
+         "the least that is logged, on stderr"},
+	{"log-format", "logfmt|json", OPTION_CHOICE, &settings.log_format, "logfmt", NULL,
+         LOG_LOGFMT, LOG_JSON, "of the lines"},
 	{"eal", "ARGS", OPTION_TEXT, &settings.eal, NULL, NULL, 0, 0,
          "dpdk: EAL arguments; without them, what suits --device"},
 	{"data-address", "ADDR/BITS", OPTION_TEXT, &settings.data_address, NULL, NULL, 0, 0,
@@ -177,11 +181,11 @@ static const struct proof_keys *keys_reload(void)
 	return the_keys;
 }
 
-static int threads_default(void)
+static uint32_t threads_default(void)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
-	return cpus < 2 ? 1 : cpus > 16 ? 8 : (int)(cpus / 2);
+	return cpus < 2 ? 1 : cpus > 16 ? 8 : (uint32_t)(cpus / 2);
 }
 
 static int multicast_net(uint32_t *out)
@@ -191,7 +195,7 @@ static int multicast_net(uint32_t *out)
 	struct net_addr net;
 
 	*out = 0;
-	if (strcmp(settings.multicast, "no") == 0 || strcmp(settings.multicast, "0") == 0)
+	if (option_is_off(settings.multicast))
 		return 0;
 	snprintf(text, sizeof(text), "%s:1", settings.multicast);
 	if (net_resolve(text, &net, &why) != 0 || net.ip >> 28 != 0xe || (net.ip & 0xffff) != 0)
@@ -202,79 +206,50 @@ static int multicast_net(uint32_t *out)
 	return 0;
 }
 
-static int addresses(struct control_config *config)
+static int addresses(void)
 {
 	struct why why;
 
-	if (net_resolve(settings.listen, &config->listen, &why) != 0)
+	if (net_resolve(settings.listen, &config.listen, &why) != 0)
 		return usage_error("--listen: %s", why.text);
-	config->metrics_auto = strcmp(settings.metrics, "auto") == 0;
-	if (config->metrics_auto)
+	config.metrics_auto = strcmp(settings.metrics, "auto") == 0;
+	if (config.metrics_auto)
 		settings.metrics = METRICS_DEFAULT;
-	if (strcmp(settings.metrics, "no") != 0 &&
-	    net_resolve(settings.metrics, &config->metrics, &why) != 0)
+	if (!option_is_off(settings.metrics) &&
+	    net_resolve(settings.metrics, &config.metrics, &why) != 0)
 		return usage_error("--metrics: %s", why.text);
 	if (strcmp(settings.datapath, "xdp") == 0 && settings.device == NULL)
 		return usage_error("--datapath xdp needs --device IFACE: where packets arrive%s",
 		                   "");
-	if (!log_set_level(settings.log))
-		return usage_error("--log is '%s': want info, warn or error", settings.log);
-	if (!log_set_format(settings.log_format))
-		return usage_error("--log-format is '%s': want logfmt or json",
-		                   settings.log_format);
-	config->jobs.group_port = config->listen.port;
-	return multicast_net(&config->jobs.group_net);
+	config.jobs.group_port = config.listen.port;
+	return multicast_net(&config.jobs.group_net);
 }
 
-static void fill(struct control_config *config)
+static void fill(void)
 {
-	if (settings.threads == 0)
-		settings.threads = (uint64_t)threads_default();
-	config->drain_us = settings.drain_us;
-	config->jobs.software = "winnowd " WINNOW_VERSION;
-	config->jobs.threads = (uint32_t)settings.threads;
-	config->jobs.peers_max = (uint32_t)settings.connections_max;
-	config->jobs.jobs_max = (uint32_t)settings.jobs_max;
-	config->jobs.workers_max = (uint32_t)settings.workers_max;
-	config->jobs.job_bytes_max = settings.job_bytes_max;
-	config->jobs.bytes_max = settings.bytes_max;
-	config->jobs.payload_max = (uint32_t)settings.payload_max;
-	config->jobs.window_bytes = (uint32_t)settings.window_bytes;
-	config->jobs.op_slots = (uint32_t)settings.op_slots;
-	config->jobs.segments_ahead = (uint32_t)settings.segments_ahead;
-	config->jobs.join_us = settings.join_us;
-	config->jobs.hello_us = HELLO_US;
-	config->jobs.engine = bitmap_best();
+	if (config.jobs.threads == 0)
+		config.jobs.threads = threads_default();
+	config.jobs.software = "winnowd " WINNOW_VERSION;
+	config.jobs.hello_us = HELLO_US;
+	config.jobs.engine = bitmap_best();
+	config.jobs.keys = the_keys;
+	config.reload = keys_reload;
 }
 
-static int xdp_mode_named(enum xdp_mode *out)
-{
-	*out = XDP_MODE_AUTO;
-	if (strcmp(settings.xdp_mode, "native") == 0)
-		*out = XDP_MODE_NATIVE;
-	else if (strcmp(settings.xdp_mode, "generic") == 0)
-		*out = XDP_MODE_GENERIC;
-	else if (strcmp(settings.xdp_mode, "auto") != 0)
-		return usage_error("--xdp-mode is '%s': want auto, native or generic",
-		                   settings.xdp_mode);
-	return 0;
-}
-
-/* With "auto", what does not work is said in one line and done without. */
-static int offload(struct control_config *config)
+static int offload(void)
 {
 	struct offload_config offload = {
 		.device = settings.device,
-		.listen = config->listen,
-		.slot_count = (uint32_t)settings.xdp_slots,
+		.mode = settings.xdp_mode,
+		.listen = config.listen,
+		.slot_count = settings.xdp_slots,
 	};
 	struct why why;
-	int status = xdp_mode_named(&offload.mode);
 
-	if (status != 0 || settings.device == NULL ||
+	if (settings.device == NULL ||
 	    (strcmp(settings.datapath, "xdp") != 0 && strcmp(settings.datapath, "auto") != 0))
-		return status;
-	if (offload_open(&offload, &config->offload, &why) == 0)
+		return 0;
+	if (offload_open(&offload, &config.offload, &why) == 0)
 		return 0;
 	if (strcmp(settings.datapath, "xdp") == 0) {
 		fprintf(stderr, "winnowd: no xdp on %s: %s\n", settings.device, why.text);
@@ -350,77 +325,76 @@ static int data_path(struct data_config *data, struct net_port *port)
 }
 
 /* Workers are told only what differs from where they connect to: it may be a proxy, or be translated. */
-static void name_data_address(struct control_config *config, struct net_addr data)
+static void name_data_address(struct net_addr data)
 {
-	if (data.ip == config->listen.ip && data.port == config->listen.port)
+	if (data.ip == config.listen.ip && data.port == config.listen.port)
 		return;
-	config->jobs.data_ip = data.ip;
-	config->jobs.data_port = data.port;
+	config.jobs.data_ip = data.ip;
+	config.jobs.data_port = data.port;
 }
 
 /* What was asked for and what there is. */
-static void say_ready(const struct control_config *config, const struct data_config *data)
+static void say_ready(const struct data_config *data)
 {
 	uint64_t wanted = settings.buffer_bytes;
 	char text[24];
 
 	log_event("info", "ready",
 	          LOG_FIELDS(LOG_WORD("version", WINNOW_VERSION),
-	                     LOG_WORD("listen", net_format(&config->listen, text)),
+	                     LOG_WORD("listen", net_format(&config.listen, text)),
 	                     LOG_WORD("datapath",
-	                              config->offload != NULL ? "xdp" : data->backend->name),
-	                     LOG_TEXT("xdp", offload_describe(config->offload)),
-	                     LOG_NUMBER("threads", config->jobs.threads),
+	                              config.offload != NULL ? "xdp" : data->backend->name),
+	                     LOG_TEXT("xdp", offload_describe(config.offload)),
+	                     LOG_NUMBER("threads", config.jobs.threads),
 	                     LOG_WORD("isa", bitmap_best()->name),
-	                     LOG_WORD("keys", config->jobs.keys != NULL ? "yes" : "no"),
-	                     LOG_NUMBER("rcvbuf", config->jobs.rcvbuf_bytes)),
+	                     LOG_WORD("keys", config.jobs.keys != NULL ? "yes" : "no"),
+	                     LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes)),
 	          NULL);
-	if (data->port == NULL && config->jobs.rcvbuf_bytes < wanted)
+	if (data->port == NULL && config.jobs.rcvbuf_bytes < wanted)
 		log_event("warn", "small_buffers",
-		          LOG_FIELDS(LOG_NUMBER("rcvbuf", config->jobs.rcvbuf_bytes),
+		          LOG_FIELDS(LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes),
 		                     LOG_NUMBER("wanted", wanted)),
 		          "the kernel grants less: sysctl -w net.core.rmem_max=%" PRIu64
 		          " net.core.wmem_max=%" PRIu64,
 		          wanted, wanted);
-	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config->listen, text));
+	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config.listen, text));
 }
 
 /* What the options leave open, by what the system grants. */
-static int fit(struct control_config *config)
+static int fit(void)
 {
 	uint64_t kernel_bytes =
-		config->offload != NULL ? settings.xdp_slots * sizeof(struct fast_slot) : 0;
-	uint32_t others = DESCRIPTORS_OWN + (config->metrics.port != 0 ? HTTP_CONNECTIONS_MAX : 0);
+		config.offload != NULL ? settings.xdp_slots * sizeof(struct fast_slot) : 0;
+	uint32_t others = DESCRIPTORS_OWN + (config.metrics.port != 0 ? HTTP_CONNECTIONS_MAX : 0);
 	struct why why;
 
-	if (limits_connections(config->jobs.peers_max, others, &config->jobs.peers_max, &why) !=
-	    0) {
+	if (limits_connections(config.jobs.peers_max, others, &config.jobs.peers_max, &why) != 0) {
 		fprintf(stderr, "winnowd: %s\n", why.text);
 		return 1;
 	}
-	config->bytes_from = "option";
-	if (settings.bytes_max != 0)
+	config.bytes_from = "option";
+	if (config.jobs.bytes_max != 0)
 		return 0;
-	config->jobs.bytes_max = limits_bytes(BYTES_MAX_DEFAULT, kernel_bytes);
-	config->bytes_from = config->jobs.bytes_max < BYTES_MAX_DEFAULT ? "memory" : "default";
+	config.jobs.bytes_max = limits_bytes(BYTES_MAX_DEFAULT, kernel_bytes);
+	config.bytes_from = config.jobs.bytes_max < BYTES_MAX_DEFAULT ? "memory" : "default";
 	return 0;
 }
 
 /* The data threads run. */
-static int control(struct control_config *config, const struct data_config *data)
+static int control(const struct data_config *data)
 {
 	struct control *control;
 	struct why why;
 	int err;
 
-	if (fit(config) != 0)
+	if (fit() != 0)
 		return 1;
-	config->jobs.rcvbuf_bytes = data_buffer_bytes(config->data);
-	if (data_payload(config->data) < config->jobs.payload_max)
-		config->jobs.payload_max = data_payload(config->data);
+	config.jobs.rcvbuf_bytes = data_buffer_bytes(config.data);
+	if (data_payload(config.data) < config.jobs.payload_max)
+		config.jobs.payload_max = data_payload(config.data);
 	if (data->port != NULL)
-		name_data_address(config, data_address(config->data));
-	if (control_open(config, &control, &why) != 0) {
+		name_data_address(data_address(config.data));
+	if (control_open(&config, &control, &why) != 0) {
 		fprintf(stderr, "winnowd: %s\n", why.text);
 		return 1;
 	}
@@ -428,22 +402,22 @@ static int control(struct control_config *config, const struct data_config *data
 	if (err != 0)
 		log_event("warn", "privileges_kept", NULL, "cannot give capabilities up: %s",
 		          strerror(-err));
-	say_ready(config, data);
+	say_ready(data);
 	err = control_run(control);
 	control_close(control);
 	log_event("info", "stopped", NULL, NULL);
 	return err != 0 ? 1 : 0;
 }
 
-static int serve(struct control_config *config)
+static int serve(void)
 {
 	static struct reports reports; /* the data threads' */
 	struct data_config data = {
-		.listen = config->listen,
-		.threads = config->jobs.threads,
-		.jobs_max = config->jobs.jobs_max,
-		.payload_max = config->jobs.payload_max,
-		.buffer_bytes = (uint32_t)settings.buffer_bytes,
+		.listen = config.listen,
+		.threads = config.jobs.threads,
+		.jobs_max = config.jobs.jobs_max,
+		.payload_max = config.jobs.payload_max,
+		.buffer_bytes = settings.buffer_bytes,
 		.stalled = reports_stalled,
 		.trouble = reports_trouble,
 		.lost = reports_lost,
@@ -456,10 +430,10 @@ static int serve(struct control_config *config)
 	if (status != 0)
 		return status;
 	reports_init(&reports);
-	config->reports = &reports;
-	if (data_open(&data, &config->data, &why) == 0) {
-		status = control(config, &data);
-		data_close(config->data);
+	config.reports = &reports;
+	if (data_open(&data, &config.data, &why) == 0) {
+		status = control(&data);
+		data_close(config.data);
 	} else {
 		fprintf(stderr, "winnowd: %s\n", why.text);
 		status = 1;
@@ -470,33 +444,31 @@ static int serve(struct control_config *config)
 
 int main(int argc, char **argv)
 {
-	struct control_config config = {0};
 	int status = options_read(&options, argc, argv), log_fd;
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
+	log_set(settings.log_level, settings.log_format);
 	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
 	if (proof_init() != 0) {
 		fprintf(stderr, "winnowd: libsodium cannot start: no source of randomness?\n");
 		return 1;
 	}
-	status = addresses(&config);
+	status = addresses();
 	if (status == 0)
 		status = keys_load();
 	if (status != 0)
 		return status;
-	fill(&config);
-	config.jobs.keys = the_keys;
-	config.reload = keys_reload;
+	fill();
 	/* The log has a descriptor of its own: while DPDK starts, stderr is turned away from its chatter. */
 	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0) {
 		fprintf(stderr, "winnowd: cannot start a thread to write the log\n");
 		return 1;
 	}
-	status = offload(&config);
+	status = offload();
 	if (status == 0)
-		status = serve(&config);
+		status = serve();
 	offload_close(config.offload);
 	proof_keys_free(the_keys);
 	log_close();

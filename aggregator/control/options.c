@@ -86,6 +86,13 @@ int option_flag(const char *text, bool *out)
 	return -EINVAL;
 }
 
+bool option_is_off(const char *text)
+{
+	bool on;
+
+	return option_flag(text, &on) == 0 && !on;
+}
+
 /* Which of "f32,float|f16,half" the text is, from 0; -1: none. */
 static int choice_of(const char *choices, const char *text)
 {

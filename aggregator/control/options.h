@@ -92,6 +92,9 @@ int option_env(const struct option *option, struct why *why);
 /* option_check - is what *out holds now in the range? Of a 32-bit kind, or a text, which always is. */
 int option_check(const struct option *option, struct why *why);
 
+/* Is it one of the ways to say no? Of an option that is switched off where others give a name. */
+bool option_is_off(const char *text);
+
 /* "f32, f16 or bf16" of a choice's `value`, with ", " between and " or " before the last. */
 void option_choices(const char *choices, const char *between, const char *last, char *text,
                     size_t room);

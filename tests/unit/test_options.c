@@ -195,6 +195,8 @@ static void test_kinds(void **state)
 		assert_int_equal(READ(argument), 0);
 		assert_int_equal(out.flag, i < 4);
 	}
+	assert_true(option_is_off("no") && option_is_off("off") && option_is_off("0"));
+	assert_false(option_is_off("1") || option_is_off("eth0") || option_is_off("127.0.0.1:1"));
 	assert_int_equal(READ("--flag", "--op-count", "7", "--text", "--x", "--real=.25"), 0);
 	assert_true(out.flag && out.count == 7 && out.real == 0.25);
 	assert_string_equal(out.text, "--x");

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "client/cli/doctor/doctor.h"
+#include "aggregator/control/options.h"
 #include "aggregator/net/clock.h"
 #include "client/winnow.h"
 
@@ -139,7 +140,7 @@ static void check_python(struct doctor *doctor)
 	char text[1024], *line = text;
 	struct doctor_check *check;
 
-	if (strcmp(doctor->python, "no") == 0)
+	if (option_is_off(doctor->python))
 		return;
 	if (!python_says(doctor->python, code, text, sizeof(text))) {
 		check = doctor_add(doctor, DOCTOR_ABSENT, "python", "cannot run %s",
