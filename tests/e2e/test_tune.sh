@@ -50,7 +50,7 @@ agrees --size 4M --dtype i64 --local 2 --density 1 --blocks 64,1000
 # What is best: rows; and with the bias before them, what divides both: 12.
 "$w" tune "${tables[@]}" --rate 1G --json >"$tmp/a.json" || fail "tables"
 [ "$(json "$tmp/a.json" best)" = 96 ] || fail "a table's rows are not the best blocks: $(json "$tmp/a.json" best)"
-"$w" tune "${files[@]}" --rate 1G --names "$tmp/names.json" --plot "$tmp/a.svg" --json >"$tmp/a.json" || fail "names"
+"$w" tune "${files[@]}" --rate 1G --names "$tmp/names.json" --json >"$tmp/a.json" || fail "names"
 $python - "$tmp/a.json" <<'END' || fail "parameters: $(cat "$tmp/a.json")"
 import json, sys
 got = json.load(open(sys.argv[1]))
@@ -63,14 +63,17 @@ assert table["row"] == 96 and table["own_block"] == 96
 # By itself the table needs its 200 rows and little more.
 assert 200 * 384 < table["own_row_sent_bytes"] < 1.2 * 200 * 384
 END
-$python -c 'import sys, xml.dom.minidom as m; assert len(m.parse(sys.argv[1]).getElementsByTagName("circle")) > 5' "$tmp/a.svg" || fail "the SVG"
 libraries=$(ldconfig -p)
 if [[ $libraries == *libcairo.so.2* ]]; then
 	# What the font library keeps is no leak of ours.
 	ASAN_OPTIONS=detect_leaks=0 "$w" tune --size 1M --plot "$tmp/a.png" >/dev/null || fail "--plot PNG"
 	[ "$(head -c 4 "$tmp/a.png" | tail -c 3)" = PNG ] || fail "the PNG is none"
+	ASAN_OPTIONS=detect_leaks=0 "$w" tune --size 1M --plot "$tmp/a.svg" >/dev/null || fail "--plot SVG"
+	$python -c 'import sys, xml.dom.minidom as m; assert len(m.parse(sys.argv[1]).getElementsByTagName("path")) > 15' "$tmp/a.svg" || fail "the SVG"
+	refuses 1 'cannot write /nowhere/a.png: No such file' "$w" tune --size 1M --plot /nowhere/a.png
+	refuses 1 'cannot draw /nowhere/a.svg: No such file' "$w" tune --size 1M --plot /nowhere/a.svg
 else
-	refuses 1 'PNG needs libcairo' "$w" tune --size 1M --plot "$tmp/a.png"
+	refuses 1 'it needs libcairo' "$w" tune --size 1M --plot "$tmp/a.png"
 fi
 
 # A live job's trace: the same bytes that it counted. Its bits are finer than its blocks.

@@ -16,7 +16,10 @@
 struct cairo {
 	void *library;
 	void *(*image_surface_create)(int format, int width, int height);
+	void *(*svg_surface_create)(const char *path, double width, double height);
 	int (*surface_write_to_png)(void *surface, const char *path);
+	void (*surface_finish)(void *surface);
+	int (*surface_status)(void *surface);
 	void (*surface_destroy)(void *surface);
 	void *(*create)(void *surface);
 	void (*destroy)(void *cr);
@@ -37,7 +40,7 @@ struct cairo {
 
 struct chart {
 	char path[4200];
-	FILE *svg; /* NULL: a PNG */
+	bool png; /* or SVG */
 	struct cairo cairo;
 	void *surface, *cr;
 };
@@ -49,7 +52,10 @@ static bool cairo_load(struct cairo *c)
 		void *to;
 	} symbols[] = {
 		{"cairo_image_surface_create", &c->image_surface_create},
+		{"cairo_svg_surface_create", &c->svg_surface_create},
 		{"cairo_surface_write_to_png", &c->surface_write_to_png},
+		{"cairo_surface_finish", &c->surface_finish},
+		{"cairo_surface_status", &c->surface_status},
 		{"cairo_surface_destroy", &c->surface_destroy},
 		{"cairo_create", &c->create},
 		{"cairo_destroy", &c->destroy},
@@ -81,54 +87,38 @@ static bool cairo_load(struct cairo *c)
 	return true;
 }
 
-static int png_open(struct chart *chart, uint32_t width, uint32_t height, struct why *why)
-{
-	struct cairo *c = &chart->cairo;
-
-	if (!cairo_load(c))
-		return why_set(
-			why, -ENOENT,
-			"PNG needs libcairo.so.2 (apt-get install libcairo2); .svg needs nothing");
-	chart->surface = c->image_surface_create(CAIRO_FORMAT_RGB24, (int)width, (int)height);
-	chart->cr = c->create(chart->surface);
-	c->set_source_rgb(chart->cr, 1, 1, 1);
-	c->paint(chart->cr);
-	c->select_font_face(chart->cr, "sans-serif", 0, 0);
-	return 0;
-}
-
-static int svg_open(struct chart *chart, uint32_t width, uint32_t height, struct why *why)
-{
-	chart->svg = fopen(chart->path, "we");
-	if (chart->svg == NULL)
-		return why_set(why, -errno, "%s", strerror(errno));
-	fprintf(chart->svg,
-	        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" "
-	        "viewBox=\"0 0 %u %u\" font-family=\"sans-serif\">\n"
-	        "<rect width=\"%u\" height=\"%u\" fill=\"#ffffff\"/>\n",
-	        width, height, width, height, width, height);
-	return 0;
-}
-
 int chart_open(const char *path, uint32_t width, uint32_t height, struct chart **out,
                struct why *why)
 {
 	struct chart *chart = calloc(1, sizeof(*chart));
 	const char *dot = strrchr(path, '.');
-	int err;
+	struct cairo *c;
 
 	if (chart == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
+	c = &chart->cairo;
+	if (!cairo_load(c)) {
+		free(chart);
+		return why_set(why, -ENOENT, "it needs libcairo.so.2: apt-get install libcairo2");
+	}
 	snprintf(chart->path, sizeof(chart->path), "%s", path);
-	if (dot != NULL && strcmp(dot, ".png") == 0)
-		err = png_open(chart, width, height, why);
-	else
-		err = svg_open(chart, width, height, why);
-	if (err == 0)
-		*out = chart;
-	else
-		free(chart); /* a library that has been loaded stays */
-	return err;
+	chart->png = dot != NULL && strcmp(dot, ".png") == 0;
+	errno = EIO;
+	chart->surface =
+		chart->png ? c->image_surface_create(CAIRO_FORMAT_RGB24, (int)width, (int)height)
+			   : c->svg_surface_create(path, width, height);
+	if (c->surface_status(chart->surface) !=
+	    CAIRO_STATUS_SUCCESS) { /* it opens an SVG at once */
+		c->surface_destroy(chart->surface);
+		free(chart);
+		return why_set(why, -errno, "%s", strerror(errno));
+	}
+	chart->cr = c->create(chart->surface);
+	c->set_source_rgb(chart->cr, 1, 1, 1);
+	c->paint(chart->cr);
+	c->select_font_face(chart->cr, "sans-serif", 0, 0);
+	*out = chart;
+	return 0;
 }
 
 static void colour_set(const struct chart *chart, uint32_t colour)
@@ -143,15 +133,6 @@ void chart_line(struct chart *chart, const struct chart_pen *pen, const double x
 	const struct cairo *c = &chart->cairo;
 	const double dashes[] = {6, 4};
 
-	if (chart->svg != NULL) {
-		fprintf(chart->svg,
-		        "<polyline fill=\"none\" stroke=\"#%06x\" stroke-width=\"%g\"%s points=\"",
-		        pen->colour, pen->width, pen->dashed ? " stroke-dasharray=\"6,4\"" : "");
-		for (uint32_t i = 0; i < count; i++)
-			fprintf(chart->svg, "%s%.1f,%.1f", i > 0 ? " " : "", x[i], y[i]);
-		fprintf(chart->svg, "\"/>\n");
-		return;
-	}
 	colour_set(chart, pen->colour);
 	c->set_line_width(chart->cr, pen->width);
 	c->set_dash(chart->cr, dashes, pen->dashed ? 2 : 0, 0);
@@ -162,42 +143,16 @@ void chart_line(struct chart *chart, const struct chart_pen *pen, const double x
 
 void chart_dot(struct chart *chart, uint32_t colour, double x, double y, double radius)
 {
-	if (chart->svg != NULL) {
-		fprintf(chart->svg, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%g\" fill=\"#%06x\"/>\n",
-		        x, y, radius, colour);
-		return;
-	}
 	colour_set(chart, colour);
 	chart->cairo.arc(chart->cr, x, y, radius, 0, 6.2831853071795865);
 	chart->cairo.fill(chart->cr);
 }
 
-static void svg_text(FILE *out, const char *text)
-{
-	for (; *text != '\0'; text++) {
-		if (*text == '&')
-			fputs("&amp;", out);
-		else if (*text == '<')
-			fputs("&lt;", out);
-		else
-			fputc(*text, out);
-	}
-}
-
 void chart_text(struct chart *chart, enum chart_anchor anchor, double x, double y, double size,
                 const char *text)
 {
-	static const char *const names[] = {"start", "middle", "end"};
 	double extents[6]; /* the fifth is how far the text goes */
 
-	if (chart->svg != NULL) {
-		fprintf(chart->svg,
-		        "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%g\" text-anchor=\"%s\">", x, y,
-		        size, names[anchor]);
-		svg_text(chart->svg, text);
-		fprintf(chart->svg, "</text>\n");
-		return;
-	}
 	colour_set(chart, 0);
 	chart->cairo.set_font_size(chart->cr, size);
 	chart->cairo.text_extents(chart->cr, text, extents);
@@ -207,19 +162,17 @@ void chart_text(struct chart *chart, enum chart_anchor anchor, double x, double 
 
 int chart_close(struct chart *chart, struct why *why)
 {
-	bool good = true;
+	const struct cairo *c = &chart->cairo;
+	int status = CAIRO_STATUS_SUCCESS;
 
 	errno = EIO;
-	if (chart->svg != NULL) {
-		fprintf(chart->svg, "</svg>\n");
-		good = !ferror(chart->svg);
-		good = fclose(chart->svg) == 0 && good;
-	} else {
-		good = chart->cairo.surface_write_to_png(chart->surface, chart->path) ==
-		       CAIRO_STATUS_SUCCESS;
-		chart->cairo.destroy(chart->cr);
-		chart->cairo.surface_destroy(chart->surface);
-	}
+	if (chart->png)
+		status = c->surface_write_to_png(chart->surface, chart->path);
+	c->destroy(chart->cr);
+	c->surface_finish(chart->surface); /* which writes an SVG */
+	if (status == CAIRO_STATUS_SUCCESS)
+		status = c->surface_status(chart->surface);
+	c->surface_destroy(chart->surface);
 	free(chart);
-	return good ? 0 : why_set(why, -errno, "%s", strerror(errno));
+	return status == CAIRO_STATUS_SUCCESS ? 0 : why_set(why, -errno, "%s", strerror(errno));
 }

@@ -2,7 +2,7 @@
 /*
  * chart.h - pictures of lines and words, as SVG or PNG
  *
- * SVG is written here. PNG needs libcairo.so.2, which is loaded when it is asked for.
+ * libcairo.so.2 draws both; it is loaded when a picture is asked for, and nothing else needs it.
  */
 #ifndef CLIENT_CLI_CHART_H
 #define CLIENT_CLI_CHART_H

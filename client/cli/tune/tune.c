@@ -62,7 +62,7 @@ static const struct option list[] = {
          "times to measure each"},
 	{"warmup", "N", OPTION_COUNT, &settings.warmup, "1", NULL, 0, 1000000, "times before them"},
 	{"plot", "FILE", OPTION_TEXT, &settings.plot, NULL, NULL, 0, 0,
-         "draw the curve: .svg, or .png with libcairo2"},
+         "draw the curve, .png or .svg; needs libcairo2"},
 	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
 	{"write", "FILE", OPTION_TEXT, &settings.write, NULL, NULL, 0, 0,
          "write the best block size into a file for WINNOW_CONFIG or bench --config"},
