@@ -95,6 +95,23 @@ done
 agrees "$tmp/trace" --local 4 --ops 2 --blocks 32,256
 "$w" tune "$tmp/trace" --world 2 --blocks 2,64 >"$tmp/two.log" || fail "two of four workers"
 grep -q 'block 2 is left out' "$tmp/two.log" || fail "a block finer than the trace: $(cat "$tmp/two.log")"
+# The last line: what the job had, and whether another would be better. Bytes are whole numbers.
+tail -n 1 "$tmp/two.log" | grep -q '^The operations looked at have block 256' || fail "the last line: $(tail -n 1 "$tmp/two.log")"
+"$w" tune "$tmp/trace" | grep -q 'have block 256\. Nothing to do: that is the best\.$' || fail "the best block, and something to do"
+WINNOW_TRACE=$tmp/small WINNOW_TRACE_BLOCK=2 "$w" bench --local 2 --size 1M --density 1 --block 2 --iters 2 >/dev/null || fail "a job of small blocks"
+"$w" tune "$tmp/small" --rate 1G >"$tmp/small.log" || fail "tune of small blocks"
+tail -n 1 "$tmp/small.log" | grep -qE '^The operations looked at have block 2: one takes .* with that, and .* with block [0-9]{2,} for all\.$' ||
+	fail "the last line: $(tail -n 1 "$tmp/small.log")"
+"$w" tune "$tmp/small" --rate 1G --json >"$tmp/tune.json" || fail "tune of small blocks"
+$python - "$tmp/tune.json" <<'END' || fail "small blocks: $(cat "$tmp/tune.json")"
+import json, sys
+got = json.load(open(sys.argv[1]))
+job, best = got["traced_job"], next(row for row in got["rows"] if row["best"])
+assert job["blocks"] == [{"block": 2, "operations": 4, "bytes": 4 << 20}] and job["nothing_to_do"] is False
+assert job["predicted_us"] > 1.05 * best["predicted_us"]
+for value in got["bytes"], got["rate_bit_s"], best["sent"]["bytes"], best["received"]["header_bytes"], best["sent_bytes_most"]:
+    assert type(value) is int, value
+END
 # Another run: the latest counts. Another job: which one?
 sleep 1
 WINNOW_TRACE=$tmp/trace "$w" bench --local 2 --size 1M --iters 1 >/dev/null || fail "a second run"
@@ -140,12 +157,12 @@ refuses 1 'cannot draw /nowhere' "$w" tune --size 1M --plot /nowhere/x.svg
 : >"$tmp/plain"
 WINNOW_TRACE=$tmp/plain "$w" bench --local 2 --size 1M --iters 1 --check >/dev/null 2>"$tmp/trace.err" || fail "no trace, no job"
 [ "$(grep -c 'cannot make the trace .*the job goes on' "$tmp/trace.err")$(wc -l <"$tmp/trace.err")" = 22 ] || fail "lines: $(cat "$tmp/trace.err")"
-if [ "$(id -u)" = 0 ] && mkdir "$tmp/small" && mount -t tmpfs -o size=16k tmpfs "$tmp/small" 2>/dev/null; then
-	trap 'umount "$tmp/small" 2>/dev/null; stop_all || exit 1' EXIT
-	WINNOW_TRACE=$tmp/small "$w" bench --local 2 --size 4M --iters 20 --check >/dev/null 2>"$tmp/trace.err" || fail "a full disk ends the job"
+if [ "$(id -u)" = 0 ] && mkdir "$tmp/full" && mount -t tmpfs -o size=16k tmpfs "$tmp/full" 2>/dev/null; then
+	trap 'umount "$tmp/full" 2>/dev/null; stop_all || exit 1' EXIT
+	WINNOW_TRACE=$tmp/full "$w" bench --local 2 --size 4M --iters 20 --check >/dev/null 2>"$tmp/trace.err" || fail "a full disk ends the job"
 	[ "$(grep -c 'No space left on device; the job goes on' "$tmp/trace.err")$(wc -l <"$tmp/trace.err")" = 22 ] || fail "a full disk: $(cat "$tmp/trace.err")"
-	"$w" tune "$tmp/small" >/dev/null || fail "what was on the full disk cannot be read"
-	umount "$tmp/small"
+	"$w" tune "$tmp/full" >/dev/null || fail "what was on the full disk cannot be read"
+	umount "$tmp/full"
 fi
 
 # The screen: nothing wider than the window, the best marked, a curve.

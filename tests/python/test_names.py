@@ -17,6 +17,7 @@ import winnow
 import winnow.torch
 
 STEPS = 4
+ROW = 96
 
 
 class Net(nn.Module):
@@ -36,13 +37,17 @@ class Net(nn.Module):
         return self.last(x * (torch.arange(128) < 8))  # the other rows of the second twin get no gradient
 
 
-def train(rank, world, job, folder, wrapped):
+def table():
+    return nn.EmbeddingBag(4000, ROW, mode="sum")
+
+
+def train(rank, world, job, folder, wrapped, model=Net):
     os.environ["WINNOW_TRACE"] = folder
     torch.manual_seed(1)
     draw = torch.Generator().manual_seed(rank)
     with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
         # Buckets of 64 KiB: a twin each, and the table alone.
-        ddp = DistributedDataParallel(Net(), bucket_cap_mb=1 / 16)
+        ddp = DistributedDataParallel(model(), bucket_cap_mb=1 / 16)
         if wrapped:
             state = winnow.torch.HookState(comm)
             state.name(ddp.module)
@@ -61,6 +66,11 @@ def tune(folder, *options, status=0):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == status, done
     return json.loads(done.stdout) if status == 0 else done.stderr
+
+
+def shown(folder, *options):
+    command = [harness.BUILD / "winnow", "tune", folder, "--ops", "0", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 class Tune(unittest.TestCase):
@@ -87,6 +97,30 @@ class Tune(unittest.TestCase):
                     self.assertRegex(said, rf"{folder}/.*\.{rank}\.trace")
                 self.assertEqual(len(list(pathlib.Path(folder).glob("*.names"))), 1)
                 self.check(folder, want)
+
+    def test_used(self):
+        """Blocks are those of operations with data, not a guard's hash; where tables are cut at rows nothing is to do."""
+        with tempfile.TemporaryDirectory() as folder, harness.Team(2) as team:
+            team.run(train, harness.fresh_job(), folder, False, table)
+            got = tune(folder)
+            job = got["traced_job"]
+            self.assertEqual((job["block"], job["nothing_to_do"], got["best"]), (ROW, True, ROW))
+            # Per step: the table's part, and its guard, which has no data; no other block is there.
+            self.assertEqual(job["blocks"], [{"block": ROW, "operations": STEPS, "bytes": STEPS * 4000 * ROW * 4}])
+            self.assertRegex(shown(folder, "--blocks", "4"), "Nothing to do: one takes .* and .* with block 4 for all")
+            self.assertEqual(
+                shown(folder).splitlines()[-1],
+                f"The operations looked at have block {ROW}, cut at the rows of tables. Nothing to do: that is the best.",
+            )
+
+    def test_used_by_several(self):
+        with tempfile.TemporaryDirectory() as folder, harness.Team(2) as team:
+            team.run(train, harness.fresh_job(), folder, False)
+            shares = tune(folder)["traced_job"]["blocks"]
+            # Tables by their rows; layers and biases by the usual block, or by all that they are.
+            self.assertEqual({share["block"] for share in shares}, {16, 256})
+            self.assertEqual(shares, sorted(shares, key=lambda share: -share["bytes"]))
+            self.assertRegex(shown(folder), r"\nThe operations looked at have blocks (16 and 256|256 and 16), cut at ")
 
     def test_files(self):
         """Without the file no names; one that is cut is good up to there; one that is damaged, a line."""

@@ -2,10 +2,10 @@
 /* bench_json.c - what bench_print.c shows, as one JSON object */
 
 #include <jansson.h>
-#include <math.h>
 
 #include "bitmap/dtype.h"
 #include "client/cli/bench/bench.h"
+#include "client/cli/cli_json.h"
 #include "ebpf/geometry.h"
 
 /* AUTO makes an exception for what fits its announcement: client/worker/engine.c, the same arithmetic. */
@@ -26,12 +26,6 @@ static const char *wire_used(const struct bench_settings *settings, const struct
 	return dtype_name((enum dtype)settings->dtype);
 }
 
-/* Bytes are whole numbers, also those of a mean iteration. */
-static json_t *whole(double value)
-{
-	return json_integer((json_int_t)llround(value));
-}
-
 static json_t *times_json(const struct bench_settings *settings, const struct bench_row *row,
                           const struct bench_times *times)
 {
@@ -40,10 +34,11 @@ static json_t *times_json(const struct bench_settings *settings, const struct be
 	                         times->time_us_max);
 
 	return json_pack("{s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:I}", "time_us", time, "sent_bytes",
-	                 whole(times->sent_bytes), "received_bytes", whole(times->received_bytes),
-	                 "retransmits", (json_int_t)times->retransmits, "nacks",
-	                 (json_int_t)times->nacks, "algbw_bytes_s", whole(bench_algbw(row, times)),
-	                 "busbw_bytes_s", whole(bench_busbw(settings, row, times)), "errors",
+	                 cli_json_whole(times->sent_bytes), "received_bytes",
+	                 cli_json_whole(times->received_bytes), "retransmits",
+	                 (json_int_t)times->retransmits, "nacks", (json_int_t)times->nacks,
+	                 "algbw_bytes_s", cli_json_whole(bench_algbw(row, times)), "busbw_bytes_s",
+	                 cli_json_whole(bench_busbw(settings, row, times)), "errors",
 	                 (json_int_t)times->wrong);
 }
 

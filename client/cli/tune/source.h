@@ -23,7 +23,7 @@ struct source_op {
 	uint64_t whole, first; /* of a trace: it is what begins at `first` in operation `whole` */
 	enum dtype dtype;
 	bool fixed32;
-	uint32_t block; /* that a job used; 0: unknown */
+	uint32_t block; /* that a job used; 0: unknown, or a guard's, which is a hash */
 	uint64_t row;   /* elements of a row, when there are rows; 0: unknown */
 };
 

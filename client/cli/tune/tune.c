@@ -257,6 +257,7 @@ int cli_tune(int argc, char **argv)
 	status = run(&tune, argc, argv);
 	for (uint32_t i = 0; i < tune.block_count; i++)
 		predict_close(&tune.rows[i].predicted);
+	predict_close(&tune.used.predicted);
 	free(tune.params);
 	free(tune.places);
 	source_close(&tune.source);

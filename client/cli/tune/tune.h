@@ -4,6 +4,7 @@
  *
  * tune.c          options, and what happens in which order
  * tune_blocks.c   which block sizes, what each would cost, which is best
+ * tune_used.c     the blocks that a traced job had, and what they cost
  * tune_names.c    what lies where in tensors;  tune_params.c  what each part costs
  * tune_measure.c  --local, --aggregator: the operations for real
  * tune_print.c    table, curve and, by tune_reasons.c, why;  tune_json.c  the same for programs
@@ -54,6 +55,23 @@ struct tune_row {
 	uint64_t retransmits;
 };
 
+/* Operations of a traced job with the same block size. */
+struct tune_share {
+	uint32_t block;
+	uint32_t operations;
+	uint64_t bytes;
+};
+
+/* What a traced job did, of the operations that are looked at. */
+struct tune_used {
+	uint32_t share_count;
+	struct tune_share
+		shares[TUNE_BLOCKS_MAX]; /* by bytes, most first; of more sizes the first found */
+	bool unknown; /* operations whose blocks the trace is too coarse for, or of too many sizes */
+	bool parts;   /* tensors were cut at their rows */
+	struct predict predicted; /* each operation with the block that it had */
+};
+
 /* A parameter, wherever it lies. */
 struct tune_param {
 	char name[TUNE_NAME_BYTES];
@@ -81,6 +99,7 @@ struct tune {
 	double ring_s; /* what a ring would take, an operation */
 	uint32_t block_count, best, measured_best, predicted_best;
 	struct tune_row rows[TUNE_BLOCKS_MAX];
+	struct tune_used used; /* of a trace */
 	uint32_t param_count;
 	struct tune_param *params;
 	uint32_t place_count;
@@ -98,6 +117,18 @@ void tune_judge(struct tune *tune);
 
 /* Bitmaps of all workers of an operation, [world] and one piece of memory behind. NULL: said. */
 uint64_t **tune_bits(const struct source *source, uint32_t op);
+
+/* ---- tune_used.c ---- */
+
+/* Operation `op` with the block that the job used. False: out of memory. */
+bool tune_used_add(struct tune *tune, uint32_t op, const struct predict_op *input);
+void tune_used_sort(struct tune *tune);
+
+/* Time of an operation on the average, as it was; 0: cannot be told. */
+double tune_used_s(const struct tune *tune);
+
+/* Whatever the best block size is, the job has done as well. */
+bool tune_used_enough(const struct tune *tune);
 
 /* ---- tune_names.c, tune_params.c ---- */
 

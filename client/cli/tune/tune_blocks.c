@@ -177,6 +177,8 @@ static int op_predict(struct tune *tune, uint32_t op)
 
 	for (uint32_t i = 0; i < tune->block_count && good; i++)
 		good = predict_add(&tune->rows[i].predicted, &tune->net, &input);
+	if (tune->source.traces != NULL && good)
+		good = tune_used_add(tune, op, &input);
 	if (bits != NULL) {
 		if (!good)
 			cli_error(1, "no memory for bitmaps, or a tensor that no job may have");
@@ -214,6 +216,7 @@ int tune_predict(struct tune *tune)
 		status = op_predict(tune, op);
 	for (uint32_t i = 0; i < tune->block_count && status == 0; i++)
 		row_fill(&tune->rows[i], tune);
+	tune_used_sort(tune);
 	return status;
 }
 

@@ -206,21 +206,56 @@ static void params_print(const struct tune *tune, uint32_t width)
 	table_clear(&table);
 }
 
-/* What the traced job itself sent; whole traces of whole jobs can be compared with it. */
+/* "block 128"; "blocks 128, 256 and 2 more": those with most bytes first. */
+static void blocks_text(const struct tune_used *used, char *text, size_t room)
+{
+	uint32_t named = used->share_count < 4 ? used->share_count : 3;
+	size_t at = (size_t)snprintf(text, room, "%s", used->share_count == 1 ? "block" : "blocks");
+
+	for (uint32_t i = 0; i < named; i++)
+		at += (size_t)snprintf(text + at, room - at, "%s %u",
+		                       i == 0                       ? ""
+		                       : i + 1 == used->share_count ? " and"
+		                                                    : ",",
+		                       used->shares[i].block);
+	if (used->share_count > named)
+		snprintf(text + at, room - at, " and %u more", used->share_count - named);
+}
+
+/* What the traced job itself did, and whether there is anything to gain. */
 static void job_print(const struct tune *tune, uint32_t width)
 {
 	const struct trace_file *file = tune->source.traces != NULL ? tune->source.traces[0] : NULL;
-	char sent[16], received[16], text[256];
+	const struct tune_row *best = &tune->rows[tune->best];
+	char a[16], b[16], blocks[96], text[512];
 
-	if (file == NULL || !file->ended)
+	if (file == NULL || tune->used.share_count == 0)
 		return;
-	snprintf(text, sizeof(text),
-	         "Job %s itself: worker 0 sent %sB and received %sB in %llu operations, with block "
-	         "%u.\n",
-	         file->head.job, text_si((double)file->end.sent_bytes, sent),
-	         text_si((double)file->end.received_bytes, received),
-	         (unsigned long long)file->end.operations, file->entries[0].record.block);
+	blocks_text(&tune->used, blocks, sizeof(blocks));
 	printf("\n");
+	if (file->ended) {
+		snprintf(text, sizeof(text),
+		         "Job %s itself: worker 0 sent %sB and received %sB in %llu operations.\n",
+		         file->head.job, text_si((double)file->end.sent_bytes, a),
+		         text_si((double)file->end.received_bytes, b),
+		         (unsigned long long)file->end.operations);
+		fold(text, width);
+	}
+	snprintf(text, sizeof(text), "The operations looked at have %s%s", blocks,
+	         tune->used.parts ? ", cut at the rows of tables" : "");
+	if (tune->used.share_count == 1 && tune->used.shares[0].block == best->block)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text),
+		         ". Nothing to do: that is the best.\n");
+	else if (tune_used_enough(tune))
+		snprintf(text + strlen(text), sizeof(text) - strlen(text),
+		         ". Nothing to do: one takes %s with that, and %s with block %u for all.\n",
+		         time_text(tune_used_s(tune), a), time_text(best->time_s, b), best->block);
+	else if (tune_used_s(tune) > 0)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text),
+		         ": one takes %s with that, and %s with block %u for all.\n",
+		         time_text(tune_used_s(tune), a), time_text(best->time_s, b), best->block);
+	else
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), ".\n");
 	fold(text, width);
 }
 
