@@ -55,5 +55,21 @@ python '^ok +python +python \?\[2J' "$tmp/odd"
 grep -qE '^- +torch +ImportError torch$' "$tmp/doctor.out" || fail "torch: $(cat "$tmp/doctor.out")"
 grep -qE '^ok +winnow package +winnow /somewhere$' "$tmp/doctor.out" || fail "package: $(cat "$tmp/doctor.out")"
 [ -n "${SAN:-}" ] || PYTHONPATH=client/python python '^ok +winnow package +winnow .*client/python/winnow' /usr/bin/python3
+
+# Without --python: the environment that is active, whether by its variable or by the PATH; what it lacks is said with its name.
+if /usr/bin/python3 -m venv --without-pip "$tmp/venv" 2>/dev/null; then
+	mkdir "$tmp/broken"
+	echo 'raise OSError("no library")' >"$tmp/broken/winnow.py"
+	active() { # pattern, variable=value..
+		env -u VIRTUAL_ENV -u PYTHONPATH "${@:2}" "$w" doctor >"$tmp/doctor.out" || fail "doctor in an environment: exit status $?"
+		grep -qE -- "$1" "$tmp/doctor.out" || fail "doctor with ${*:2}: no /$1/ in: $(cat "$tmp/doctor.out")"
+	}
+	active "^ok +python +python 3[.0-9]+[^ ]*, $tmp/venv/bin/python" VIRTUAL_ENV="$tmp/venv"
+	grep -qE "^- +winnow package +ModuleNotFoundError" "$tmp/doctor.out" || fail "a package from nowhere: $(cat "$tmp/doctor.out")"
+	grep -qF "> $tmp/venv/bin/python -m pip install" "$tmp/doctor.out" || fail "nothing to mend it: $(cat "$tmp/doctor.out")"
+	active "^ok +python +python 3[.0-9]+[^ ]*, $tmp/venv/bin/python" PATH="$tmp/venv/bin:$PATH"
+	active '^ok +python ' VIRTUAL_ENV=/no/such
+	active '^warn +winnow package +OSError no library$' VIRTUAL_ENV="$tmp/venv" PYTHONPATH="$tmp/broken"
+fi
 refuses 2 'no option --devise; did you mean --device' "$w" doctor --devise x
 echo "looked at, and left as it was"

@@ -21,8 +21,8 @@ static const struct option list[] = {
 	{"device", "IFACE", OPTION_TEXT, &doctor.device, NULL, NULL, 0, 0,
          "network interface to look at; else all that are up"},
 	COMM_OPTIONS_KEY(doctor),
-	{"python", "PROGRAM", OPTION_TEXT, &doctor.python, "python3", NULL, 0, 0,
-         "that imports torch; no: leave it out"},
+	{"python", "PROGRAM", OPTION_TEXT, &doctor.python, NULL, NULL, 0, 0,
+         "that imports torch; default: VIRTUAL_ENV's, else python3; no: leave it out"},
 	{"json", NULL, OPTION_FLAG, &json, "0", NULL, 0, 0, "print one JSON object"},
 	{0},
 };

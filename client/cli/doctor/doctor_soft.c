@@ -4,10 +4,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -122,43 +124,72 @@ static bool python_says(const char *python, const char *code, char *text, size_t
 	return used > 0;
 }
 
+/* The one that a training script would run with: of the environment that is active, or the first of the PATH. */
+static const char *python_active(char path[PATH_MAX])
+{
+	const char *environment = getenv("VIRTUAL_ENV");
+
+	if (environment != NULL && *environment != '\0' &&
+	    snprintf(path, PATH_MAX, "%s/bin/python", environment) < PATH_MAX &&
+	    access(path, X_OK) == 0)
+		return path;
+	return "python3";
+}
+
+/* One line of its answer: "- why" is not there, "! why" is there and broken. */
+static void add_line(struct doctor *doctor, const char *python, const char *name, const char *line)
+{
+	bool absent = *line == '-', broken = *line == '!';
+	struct doctor_check *check = doctor_add(doctor,
+	                                        absent   ? DOCTOR_ABSENT
+	                                        : broken ? DOCTOR_WARN
+	                                                 : DOCTOR_OK,
+	                                        name, "%s", absent || broken ? line + 2 : line);
+
+	if (absent && strcmp(name, "torch") == 0)
+		doctor_fix(check, "only workers that train with PyTorch need it");
+	else if (absent)
+		doctor_fix(check,
+		           "%s -m pip install winnow-*.whl (make wheel), or client/python on "
+		           "PYTHONPATH",
+		           python);
+	else if (broken)
+		doctor_fix(check, "%s -c 'import winnow' shows all of it; install it again",
+		           python);
+}
+
 static void check_python(struct doctor *doctor)
 {
 	static const char code[] =
 		"import sys\n"
-		"print('python', sys.version.split()[0])\n"
+		"print('python', sys.version.split()[0] + ',', sys.executable)\n"
 		"try:\n"
 		"  import torch\n"
 		"  print('torch', torch.__version__, 'cuda', torch.version.cuda, 'gpus', "
-	        "torch.cuda.device_count(), 'distributed', torch.distributed.is_available())\n"
+		"torch.cuda.device_count(), 'distributed', torch.distributed.is_available())\n"
 		"except Exception as e: print('-', type(e).__name__, str(e)[:80])\n"
 		"try:\n"
 		"  import winnow\n"
-		"  print('winnow', winnow.__file__)\n"
-		"except Exception as e: print('-', type(e).__name__, str(e)[:80])\n";
+		"  print('winnow', winnow.__version__ + ',', winnow.__file__)\n"
+		"except Exception as e: print('-' if getattr(e, 'name', 0) == 'winnow' else '!', "
+		"type(e).__name__, str(e)[:200])\n";
 	static const char *const names[] = {"python", "torch", "winnow package"};
-	char text[1024], *line = text;
+	char text[1024], path[PATH_MAX], *line = text;
+	const char *python = doctor->python != NULL ? doctor->python : python_active(path);
 	struct doctor_check *check;
 
-	if (option_is_off(doctor->python))
+	if (option_is_off(python))
 		return;
-	if (!python_says(doctor->python, code, text, sizeof(text))) {
-		check = doctor_add(doctor, DOCTOR_ABSENT, "python", "cannot run %s",
-		                   doctor->python);
+	if (!python_says(python, code, text, sizeof(text))) {
+		check = doctor_add(doctor, DOCTOR_ABSENT, "python", "cannot run %s", python);
 		doctor_fix(check, "--python PROGRAM names the one that training uses");
 		return;
 	}
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && *line != '\0'; i++) {
 		char *end = line + strcspn(line, "\n"), *next = *end != '\0' ? end + 1 : end;
-		bool absent = *line == '-';
 
 		*end = '\0';
-		check = doctor_add(doctor, absent ? DOCTOR_ABSENT : DOCTOR_OK, names[i], "%s",
-		                   absent ? line + 2 : line);
-		if (absent && i == 1)
-			doctor_fix(check, "only workers that train with PyTorch need it");
-		if (absent && i == 2)
-			doctor_fix(check, "pip install ./client/python, or put it on PYTHONPATH");
+		add_line(doctor, python, names[i], line);
 		line = next;
 	}
 }
