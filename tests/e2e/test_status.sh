@@ -39,6 +39,19 @@ status 0 "^$m1: healthy; winnowd .* 0 jobs" "$m1"
 status 0 "" "$m1" "$m2" --quiet
 [ ! -s "$tmp/status.out" ] || fail "--quiet has said something: $(cat "$tmp/status.out")"
 
+# Whose it is: said to others, and by JSON; nothing is known of what is not here.
+status 0 "" "$m1"
+! grep -q 'not yours' "$tmp/status.out" || fail "one's own is another's: $(cat "$tmp/status.out")"
+status 0 "" "$m1" --json
+is 'v["aggregators"][0]["user"] == "'"$(id -un)"'"'
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+	mkdir "$tmp/bin"
+	cp "$BUILD/winnow" "$BUILD/libwinnow.so" "$BUILD/libwinnow.so.0" "$tmp/bin/"
+	chmod -R a+rX "$tmp"
+	setpriv --reuid=65534 --regid=65534 --clear-groups "$tmp/bin/winnow" status "$m1" >"$tmp/status.out" || fail "status as nobody"
+	grep -q "^  it is user root's, not yours: winnow status HOST:PORT looks at another" "$tmp/status.out" || fail "whose it is: $(cat "$tmp/status.out")"
+fi
+
 # A job that runs, by ranks whose pids are known.
 for rank in 0 1 2; do
 	"$w" bench --aggregator "$one" --insecure-no-key --job frozen --rank $rank --world 3 --size 1M --iters 1000000 \

@@ -15,6 +15,7 @@
 #include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
 #include "aggregator/net/sockaddr.h"
+#include "client/cli/status/owner.h"
 
 #define STOP_CHECK_MS 100
 #define CHUNK_BYTES 65536
@@ -61,6 +62,7 @@ static void ask(struct call *call, const char *path)
 	                      call->fetch->address);
 
 	call->asked = true;
+	call->fetch->owner = owner_of(call->fd);
 	if (send(call->fd, request, (size_t)length, MSG_NOSIGNAL) != length)
 		call_end(call, "cannot connect: does winnowd run there, and is this its --metrics "
 		               "address?");
@@ -176,6 +178,7 @@ void fetch_all(struct fetch fetches[], uint32_t count, const char *path, uint64_
 	for (uint32_t i = 0; i < count; i++) {
 		fetches[i].body = NULL;
 		fetches[i].bytes = 0;
+		fetches[i].owner = -1;
 		if (ready)
 			why_set(&fetches[i].why, 0, "no answer within %.1f s",
 			        (double)timeout_us / 1e6);

@@ -22,10 +22,11 @@ struct fetch {
 	char *body;          /* malloc'ed, with a 0 behind it; NULL: there is none, */
 	size_t bytes;
 	struct why why; /* because of this */
+	int64_t owner; /* the user that the server runs as, if it is of this machine; -1: not known */
 };
 
 /*
- * fetch_all - fills in body, bytes and why of each of `fetches`. Returns when all have answered
+ * fetch_all - fills in body, bytes, why and owner of each of `fetches`. Returns when all have answered
  * or failed, after timeout_us, or when stop() (asked ten times a second; may be NULL) says so.
  */
 void fetch_all(struct fetch fetches[], uint32_t count, const char *path, uint64_t timeout_us,

@@ -9,6 +9,7 @@
 
 #include "aggregator/control/options.h"
 #include "client/cli/cli.h"
+#include "client/cli/status/owner.h"
 
 static struct {
 	const char *metrics;
@@ -41,8 +42,8 @@ static const struct options options = {
 	.program = "winnow status",
 	.usage = "[HOST:PORT..] [...]",
 	.about = "Shows jobs, workers that keep others waiting, and losses of aggregators, asked "
-                 "at their --metrics address.\nExit status: 0 healthy, 1 degraded, 2 unreachable "
-                 "(or wrong usage); of several, the worst.",
+		 "at their --metrics address.\nExit status: 0 healthy, 1 degraded, 2 unreachable "
+		 "(or wrong usage); of several, the worst.",
 	.examples = "  winnow status\n"
 		    "  winnow status 10.0.0.1:9555 10.0.0.2:9555 --late 30s\n"
 		    "  winnow status --alive --quiet        # HEALTHCHECK of a container\n",
@@ -58,7 +59,12 @@ static json_t *target_json(const struct status_target *target)
 	json_t *object = json_pack("{s:s, s:s}", "address", target->address, "status",
 	                           status_health_name(target->health));
 	json_t *problems = json_array();
+	char name[OWNER_NAME_BYTES];
 
+	if (target->report != NULL && target->owner >= 0) {
+		owner_name(target->owner, name);
+		json_object_set_new(object, "user", json_string(name));
+	}
 	if (target->report == NULL)
 		json_object_set_new(object, "why", json_string(target->why.text));
 	for (uint32_t i = 0; i < target->problem_count; i++)

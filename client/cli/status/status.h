@@ -19,6 +19,7 @@ enum status_health { STATUS_HEALTHY, STATUS_DEGRADED, STATUS_UNREACHABLE };
 struct status_target {
 	char address[280]; /* "HOST:PORT" */
 	enum status_health health;
+	int64_t owner;          /* the user that it runs as; -1: not known */
 	struct why why;         /* it is unreachable */
 	struct report *report;  /* NULL: unreachable */
 	struct report *earlier; /* the answer before, for rates; NULL: none */

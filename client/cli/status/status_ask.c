@@ -57,6 +57,7 @@ static void take_answer(struct status_target *target, const struct fetch *fetch,
 	target->report = NULL;
 	target->problem_count = 0;
 	target->health = STATUS_UNREACHABLE;
+	target->owner = fetch->owner;
 	if (fetch->body == NULL) {
 		text_safe(target->why.text, sizeof(target->why.text), fetch->why.text);
 		return;

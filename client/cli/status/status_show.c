@@ -3,7 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "client/cli/status/owner.h"
 #include "client/cli/status/status.h"
 
 #define WAIT_SHOWN_S 0.1 /* shorter is how any operation goes */
@@ -280,8 +282,15 @@ static void show_problems(const struct status_target *target, uint32_t width, FI
 static void show_notes(const struct status_target *target, uint32_t width, FILE *out)
 {
 	const struct report *report = target->report;
-	char text[1600], counts[1024], age[16];
+	char text[1600], counts[1024], age[16], name[OWNER_NAME_BYTES];
 
+	if (target->owner >= 0 && target->owner != (int64_t)geteuid()) {
+		owner_name(target->owner, name);
+		snprintf(text, sizeof(text),
+		         "  it is user %s's, not yours: winnow status HOST:PORT looks at another",
+		         name);
+		line(out, width, text);
+	}
 	if (report->drop_count > 0) {
 		list_counts(counts, sizeof(counts), report->drops, report->drop_count);
 		snprintf(text, sizeof(text), "  dropped: %s", counts);
