@@ -14,8 +14,8 @@
 struct connection {
 	uv_tcp_t tcp;
 	struct connections *all;
-	struct jobs_peer *peer; /* NULL: no more to do with jobs */
-	const char *why;        /* we have cut it off because; NULL: we have not */
+	struct jobs_peer *peer; /* NULL: jobs.c is done with it */
+	const char *why;        /* why we have cut it off; NULL: we have not */
 	uint64_t shut_us;
 	uv_shutdown_t shutdown;
 	struct connection *next, **place; /* in one of the two lists */
@@ -59,7 +59,7 @@ static void closed(uv_handle_t *handle)
 	free(handle->data);
 }
 
-/* The socket is closed at once; the memory stays until the loop says so. */
+/* The socket is closed at once; the memory stays until the loop has finished with it. */
 static void connection_end(struct connection *connection)
 {
 	if (uv_is_closing((uv_handle_t *)&connection->tcp))
@@ -74,7 +74,9 @@ static void shut_done(uv_shutdown_t *request, int status)
 	connection_end(request->data);
 }
 
-/* Close when what was written has gone; connections_tick() sees to those that take too long. */
+/*
+ * Close when everything written has left; connections_tick() deals with peers that take too long.
+ */
 void connections_shut(void *unused, struct jobs_peer *peer)
 {
 	struct connection *connection = jobs_peer_handle(peer);
@@ -100,7 +102,7 @@ void connections_tick(struct connections *connections, uint64_t now_us)
 	}
 }
 
-/* The peer will be gone for jobs.c as well, but not before its call of us has returned. */
+/* jobs.c must also learn that the peer is gone, but not before its call to us has returned. */
 static void cut_off(struct connection *connection, const char *why)
 {
 	int fd;
@@ -165,7 +167,7 @@ static int take_line(void *context, const char *line)
 	return connection->peer != NULL ? 0 : 1;
 }
 
-/* It ends by itself, or because we have cut it off. */
+/* The connection ended by itself, or because we cut it off. */
 static void connection_gone(struct connection *connection, ssize_t why)
 {
 	const char *reason = why == UV_EOF ? "connection closed" : uv_strerror((int)why);
@@ -232,7 +234,10 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 		jobs_connected(all->jobs, from, local_ip(fd), connection, uv_hrtime() / 1000);
 }
 
-/* No descriptor is left: one that has nothing more to do, or that has not joined, gives its up. */
+/*
+ * No descriptor is left: a connection that has nothing more to do, or that has not joined, gives up
+ * its own.
+ */
 static bool make_room(void *context)
 {
 	struct connections *all = context;

@@ -2,8 +2,8 @@
 /*
  * connections.h - the control connections: TCP between jobs.c and its peers
  *
- * Bytes that come in become lines for jobs.c; its lines go out, up to a limit that a peer may leave
- * unread. On the control thread's loop.
+ * Incoming bytes become lines for jobs.c. Its lines go out; a peer may leave a limited amount of
+ * them unread. On the control thread's loop.
  */
 #ifndef AGGREGATOR_CONNECTIONS_H
 #define AGGREGATOR_CONNECTIONS_H
@@ -18,7 +18,7 @@
 
 struct connection;
 
-/* Part of its owner, who closes the listener's handles with all others of the loop. */
+/* Part of its owner, which closes the listener's handles together with all others of the loop. */
 struct connections {
 	uv_loop_t *loop;
 	struct jobs *jobs;
@@ -34,7 +34,10 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 /* connections_stop - take no new ones. */
 void connections_stop(struct connections *connections);
 
-/* connections_end - close all, at once. Those of peers that jobs.c knows are its business: it has ended. */
+/*
+ * connections_end - close all, at once. jobs.c is responsible for those of peers that it knows: it
+ * has ended.
+ */
 void connections_end(struct connections *connections);
 
 /* connections_close - after connections_end(), when the loop has closed its handles. */
@@ -42,7 +45,9 @@ void connections_close(struct connections *connections);
 
 bool connections_none(const struct connections *connections);
 
-/* connections_tick - now and then: give up those that do not take their last lines. */
+/*
+ * connections_tick - call it now and then: gives up connections that do not take their last lines.
+ */
 void connections_tick(struct connections *connections, uint64_t now_us);
 
 /* For struct jobs_ports. */

@@ -27,7 +27,7 @@ struct control {
 	struct http *http;
 	uint64_t drain_until_us; /* 0: not draining */
 	bool ending;
-	bool lost; /* a data thread has said that the network port is gone */
+	bool lost; /* a data thread has reported that the network port is gone */
 };
 
 static uint64_t loop_us(void)
@@ -51,7 +51,7 @@ static void wake(void *context)
 	uv_async_send(&((struct control *)context)->async);
 }
 
-/* Workers are told, and winnowd ends: whoever started it will know what to do. */
+/* Workers are told, and winnowd ends: its service manager knows what to do. */
 static void port_lost(struct control *control, const char *why)
 {
 	struct why text;
@@ -163,7 +163,7 @@ static void end_asked(void *context, int number)
 		jobs_drain(control->jobs);
 		control->drain_until_us = loop_us() + control->config.drain_us;
 	} else {
-		control->drain_until_us = 1; /* the second time is meant */
+		control->drain_until_us = 1; /* the second signal is meant */
 	}
 	tick(&control->timer);
 }
@@ -177,7 +177,7 @@ static void reload_asked(void *context)
 	service_tell("READY=1");
 }
 
-/* A data thread answers only if it turns. */
+/* A data thread answers only while it turns. */
 static void alive_asked(void *context)
 {
 	struct control *control = context;

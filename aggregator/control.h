@@ -17,10 +17,10 @@ struct control;
 struct control_config {
 	struct jobs_config jobs;
 	struct net_addr listen;
-	const char *bytes_from;  /* whence jobs.bytes_max: "option", "default", "memory" */
+	const char *bytes_from; /* where jobs.bytes_max comes from: "option", "default", "memory" */
 	struct net_addr metrics; /* port 0: no HTTP */
-	bool metrics_auto;       /* do without HTTP if it cannot be had */
-	uint64_t drain_us;       /* after SIGTERM, jobs may go on for so long */
+	bool metrics_auto;       /* continue without HTTP if its port is taken */
+	uint64_t drain_us;       /* how long jobs may continue after SIGTERM */
 	struct data *data;
 	struct reports *reports;                  /* of the data threads */
 	struct offload *offload;                  /* NULL: udp alone */
@@ -32,7 +32,7 @@ struct control_config {
  */
 int control_open(const struct control_config *config, struct control **out, struct why *why);
 
-/* control_run - until SIGTERM or SIGINT has been obeyed: 0. -ENODEV: the network port was lost. */
+/* control_run - returns after SIGTERM or SIGINT: 0. -ENODEV: the network port was lost. */
 int control_run(struct control *control);
 
 void control_close(struct control *control);

@@ -51,7 +51,7 @@ static void outlet_free(struct outlet *outlet)
 	free(outlet);
 }
 
-/* It is told at every look: a report may find no room, and the job's end puts an end to them. */
+/* Reported at every look: one report may find no room, and the job's end stops them. */
 static bool check_stalls(struct data_thread *t)
 {
 	uint64_t now_us = clock_us();
@@ -119,7 +119,7 @@ static void order_detach(struct data_thread *t, struct order *order)
 	t->last = NULL;
 }
 
-/* Carry out what the control thread waits for; false: stop. */
+/* Carries out what the control thread waits for; false: stop. */
 static bool take_order(struct data_thread *t)
 {
 	bool stop = false;
@@ -181,7 +181,7 @@ static void check_health(struct data_thread *t)
 		t->data->config.lost(t->data->config.context, why.text);
 }
 
-/* Nothing came: sleep as long as the net allows, but for orders. */
+/* Nothing arrived: sleep as long as the net allows, unless orders come. */
 static void rest(struct data_thread *t, struct pollfd fds[2], bool busy)
 {
 	const struct net_backend *net = t->data->config.backend;
@@ -213,8 +213,8 @@ static void *run(void *context)
 	uint64_t next_check_us = 0;
 	bool busy = false, going = true;
 
-	(void)privileges_drop(); /* winnowd.c says it if it cannot be done */
-	/* From here on it allocates nothing: tests count by this name. */
+	(void)privileges_drop(); /* winnowd.c reports it if this cannot be done */
+	/* From here on the thread allocates nothing: tests count by this name. */
 	pthread_setname_np(pthread_self(), "winnow-data");
 	while (going) {
 		bool received = data_turn(t) > 0;

@@ -20,10 +20,13 @@ struct data;
 /* Called from a data thread: an operation has waited too long on channel `id`. */
 typedef void data_stalled_fn(void *context, uint16_t id, const struct channel_stall *stall);
 
-/* Called from a data thread, about once a second while it lasts: a worker of channel `id` is not reached. */
+/*
+ * Called from a data thread, about once a second while it lasts: a worker of channel `id` cannot be
+ * reached.
+ */
 typedef void data_trouble_fn(void *context, uint16_t id, const struct jobs_trouble *trouble);
 
-/* Called from a data thread, again and again: its net will carry nothing any more. */
+/* Called from a data thread, repeatedly: its net will carry nothing any more. */
 typedef void data_lost_fn(void *context, const char *why);
 
 struct data_config {

@@ -16,10 +16,10 @@
 
 #define DATA_PROBE_SIZES 8
 
-/* Trouble with a worker, as far as it goes on. */
+/* Trouble with a worker, for as long as it lasts. */
 struct outlet_trouble {
 	uint64_t since_us, last_us, told_us;
-	uint64_t received;        /* by the channel, when it began */
+	uint64_t received;        /* by the channel: when it began */
 	struct jobs_trouble what; /* count 0: none */
 };
 
@@ -75,7 +75,7 @@ struct data {
 	struct data_thread *threads[JOBS_THREADS_MAX];
 };
 
-/* A moment, where the system says that there is something to do and there is not. */
+/* A moment, for when the system says that there is something to do and there is nothing. */
 static inline void data_nap(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);

@@ -37,8 +37,8 @@ struct outlet *outlet_named(struct data_thread *t, uint16_t id)
 /* ---- sending ---- */
 
 /*
- * Wait for room; false: there is none. A thread whose network is stuck waits once, and from then on
- * goes without: it has orders to take, and other jobs.
+ * Waits for room; false: there is none. A thread whose network is stuck waits once and from then on
+ * does not wait: it has orders to take, and other jobs.
  */
 static bool wait_ready(struct data_thread *t)
 {
@@ -106,7 +106,7 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint1
 	send_all(t, to_count, count);
 }
 
-/* All that a channel has to say, in batches to the same receiver. */
+/* Everything that a channel has to say, in batches for the same receiver. */
 static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	uint32_t count = 0, bytes = 0;
@@ -140,7 +140,7 @@ static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 
 /* ---- receiving ---- */
 
-/* The kernel may answer this worker, once it adds for the channel. */
+/* The kernel may answer this worker once it adds for the channel. */
 void outlet_address_tell(struct outlet *outlet, uint32_t rank)
 {
 	const struct net_addr *address = &outlet->path[rank].to;
@@ -159,8 +159,8 @@ static enum wire_drop token_check(const struct outlet *outlet, const struct pack
 }
 
 /*
- * Every worker knocks, and every PROBE reaches all of them: one for each KNOCK would be the square
- * of their number.
+ * Every worker knocks, and every PROBE reaches all of them: a PROBE for each KNOCK would be the
+ * square of their number.
  */
 static bool probe_due(struct outlet *outlet, uint32_t bytes, uint64_t now_us)
 {
@@ -177,7 +177,7 @@ static bool probe_due(struct outlet *outlet, uint32_t bytes, uint64_t now_us)
 	return true;
 }
 
-/* PROTOCOL.md section 5.3: note both addresses, answer in kind, and probe the group. */
+/* PROTOCOL.md section 5.3: note both addresses, answer with the same size, and probe the group. */
 static void knock_answer(struct data_thread *t, struct outlet *outlet, const struct packet *packet,
                          const struct net_in *in, uint64_t now_us)
 {
@@ -262,7 +262,7 @@ static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us
 	}
 }
 
-/* One burst in and its answers out; how many datagrams there were. */
+/* Handles one burst and its answers; returns how many datagrams there were. */
 uint32_t data_turn(struct data_thread *t)
 {
 	uint32_t count = t->data->config.backend->recv(t->net, t->in, NET_BURST_MAX);

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * data_trouble.c - workers whose paths are wrong: the system refuses to send to them, or what they send comes in
- * a form that is of no use
+ * data_trouble.c - workers with a bad path: the system refuses to send to them, or their datagrams
+ * arrive in a form that is of no use
  *
- * A datagram that is refused now and then is repaired like one that is lost. Trouble is what goes on while
- * the channel gets no further: an MTU that has become smaller, a firewall, a route that is gone.
+ * A datagram that is refused now and then is repaired like one that is lost. Trouble is what lasts
+ * while the channel makes no progress: an MTU that has become smaller, a firewall, a route that is
+ * gone.
  */
 
 #include <errno.h>
 
 #include "aggregator/data_impl.h"
 
-#define TROUBLE_US 700000        /* so long is no accident */
+#define TROUBLE_US 700000        /* what lasts this long is no accident */
 #define TROUBLE_PAUSE_US 1500000 /* workers ask again at least as often */
 #define TELL_US 1000000
 #define SLOW_US 2000000 /* PUSHes of so long, */
 #define SLOW_PUSHES 500 /* if there were so many, */
 #define SLOW_SHARE 3    /* and the kernel added less than a third of what it left to us */
 
-/* Whose address is that? WIRE_EVERYONE: the group's; worker_count: nobody's. */
+/* Whose address is this? WIRE_EVERYONE: the group's; worker_count: nobody's. */
 static uint16_t rank_at(const struct outlet *outlet, const struct net_addr *peer)
 {
 	uint16_t rank = 0;
@@ -36,7 +37,10 @@ static uint64_t received(const struct outlet *outlet)
 	return outlet->channel != NULL ? channel_stats(outlet->channel)->received : 0;
 }
 
-/* While workers try how much their paths carry, what is too large is no trouble, nor is a group. */
+/*
+ * While workers try how much their paths carry, datagrams that are too large are not trouble, nor
+ * is a group.
+ */
 static bool matters(const struct outlet *outlet, uint16_t rank, int error)
 {
 	if (rank != WIRE_EVERYONE && rank >= outlet->info.worker_count)
@@ -85,7 +89,7 @@ static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 		*trouble = (struct outlet_trouble){0};
 		return;
 	}
-	/* What is lost in coming may leave a rest with which a channel creeps on. */
+	/* Losses on the way in may leave enough for a channel to creep on. */
 	if (outlet->channel != NULL && trouble->what.kind == JOBS_UNSENT)
 		stuck_us = channel_stuck_us(outlet->channel, now_us);
 	trouble->what.for_us = stuck_us < for_us ? stuck_us : for_us;
@@ -96,7 +100,7 @@ static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 	t->data->config.trouble(t->data->config.context, outlet->info.id, &trouble->what);
 }
 
-/* Most of what the kernel might have added has come to us. */
+/* Most of what the kernel could have added has come to us. */
 static void judge_fast(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	const struct channel_stats *stats = channel_stats(outlet->channel);

@@ -23,7 +23,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* The number in a file; UINT64_MAX: there is none ("max"), or no such file. */
+/* The number in a file; UINT64_MAX: no number ("max"), or no such file. */
 static uint64_t number_in(const char *path)
 {
 	FILE *file = fopen(path, "re");
@@ -38,8 +38,9 @@ static uint64_t number_in(const char *path)
 }
 
 /*
- * The least limit of the group `path` and of all above it. A container may see its own group as
- * the top of the tree while `path` is still the host's name for it: what is not there limits nothing.
+ * The smallest limit of the group `path` and of all above it. A container may see its own group as
+ * the top of the tree while `path` is still the host's name for it: a group that is not there
+ * limits nothing.
  */
 static uint64_t least_above(const char *top, char *path, const char *name)
 {
@@ -76,7 +77,7 @@ static uint64_t limit_of(const char *root, char *line)
 	*path++ = '\0';
 	controllers++;
 	path[strcspn(path, "\n")] = '\0';
-	if (strstr(path, "/..") != NULL) /* it lies outside of what we see of the tree */
+	if (strstr(path, "/..") != NULL) /* it lies outside the tree that we can see */
 		*path = '\0';
 	if (lists_memory(controllers)) {
 		snprintf(top, sizeof(top), "%s/sys/fs/cgroup/memory", root);
@@ -111,7 +112,7 @@ uint64_t limits_memory(const char *root)
 	return limit;
 }
 
-/* Of this process, now. */
+/* What this process uses now. */
 static uint64_t resident(void)
 {
 	FILE *file = fopen("/proc/self/statm", "re");

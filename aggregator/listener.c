@@ -16,7 +16,7 @@
 #include "aggregator/net/sockaddr.h"
 
 #define BACKLOG 1024
-#define TURN_MAX 16 /* connections taken before others on the loop have their turn */
+#define TURN_MAX 16 /* connections accepted before others on the loop have their turn */
 #define PAUSE_MS 100
 
 static void reserve_take(struct listener *listener)
@@ -39,7 +39,7 @@ static int take(const struct listener *listener, struct net_addr *from)
 	return fd;
 }
 
-/* With the reserve: say so, and that is all. False: there is no reserve either. */
+/* Uses the reserve to say so, and no more. False: there is no reserve either. */
 static bool turn_away(struct listener *listener)
 {
 	struct net_addr from;
@@ -74,7 +74,7 @@ static void say_full(struct listener *listener, int err)
 	          "a connection cannot be taken: %s; see ulimit -n", strerror(-err));
 }
 
-/* There is room again, or the connection has been dealt with: go on. */
+/* There is room again, or the connection has been dealt with: continue. */
 static bool full(struct listener *listener, int err)
 {
 	if (listener->hooks.make_room != NULL && listener->hooks.make_room(listener->hooks.context))
@@ -93,8 +93,9 @@ static void paused(uv_timer_t *timer)
 }
 
 /*
- * False: connections wait in the kernel, and we cannot take them. accept() wants a descriptor before
- * it looks whether anybody is there: only the first one's want means that somebody is.
+ * False: connections wait in the kernel, and we cannot accept them. accept() wants a descriptor
+ * before it looks whether a connection waits: only for the first does its failure mean that one
+ * does.
  */
 static bool take_turn(struct listener *listener)
 {
@@ -124,7 +125,8 @@ static void polled(uv_poll_t *poll, int status, int events)
 
 	(void)status;
 	(void)events;
-	reserve_take(listener); /* it may be missing since others took what was free */
+	reserve_take(
+		listener); /* it may be missing because others took the descriptor that was free */
 	if (take_turn(listener) || listener->fd < 0)
 		return;
 	uv_poll_stop(&listener->poll);

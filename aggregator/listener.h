@@ -2,8 +2,8 @@
 /*
  * listener.h - a TCP port on the control thread's loop
  *
- * It goes on taking connections when the process has no descriptor left: its owner may give one
- * back, else a descriptor kept in reserve takes the connection for as long as it takes to say so.
+ * It continues to accept connections when the process has no descriptor left: its owner may give
+ * one back; otherwise a descriptor kept in reserve takes the connection for long enough to say so.
  * So nobody waits for an answer that does not come, and the loop does not spin.
  */
 #ifndef AGGREGATOR_LISTENER_H
@@ -19,11 +19,11 @@
 
 struct listener_hooks {
 	void *context;
-	/* A connection: its socket, which does not block, is the callee's. */
+	/* A new connection: its socket, non-blocking, belongs to the callee. */
 	void (*taken)(void *context, int fd, const struct net_addr *from);
 	/* No descriptor is left. True: one is free now. May be NULL. */
 	bool (*make_room)(void *context);
-	/* What a connection is told that there is no descriptor for: malloc'ed; NULL: nothing. */
+	/* What to tell a connection that there is no descriptor for: malloc'ed; NULL: nothing. */
 	char *(*sorry)(void *context);
 };
 
@@ -44,7 +44,7 @@ struct listener {
 int listener_open(struct listener *listener, uv_loop_t *loop, const struct net_addr *address,
                   const char *what, const struct listener_hooks *hooks, struct why *why);
 
-/* listener_stop - take no more; what has been taken goes on. Also of LISTENER_NONE. */
+/* listener_stop - accept no more; accepted connections continue. Also of LISTENER_NONE. */
 void listener_stop(struct listener *listener);
 
 /* listener_close - when the loop has closed its handles. Also of LISTENER_NONE. */

@@ -21,7 +21,7 @@
 #define KINDS_MAX 64 /* there are fewer */
 #define NAME_BYTES 32
 
-/* How often an event, of those that have one with this code=, has been written in its window. */
+/* How often an event, or an event with this code=, has been written in its window. */
 struct kind {
 	char name[NAME_BYTES],
 		code[NAME_BYTES]; /* "refused", "key"; no name: free; code may be "" */
@@ -191,7 +191,10 @@ static bool queue_put(const struct timespec *now, const struct event *event)
 	return true;
 }
 
-/* Lines flow again: say what has not come. Until half the queue is free more are lost, so that it is said once. */
+/*
+ * Lines flow again: say how many are lost. Until half the queue is free more get lost, so wait for
+ * that and say it once.
+ */
 static void say_lost(const struct timespec *now)
 {
 	const struct event event = {.level = "warn",
@@ -281,7 +284,7 @@ int log_open(int fd)
 	return err;
 }
 
-/* A writer that stands still is left alone: it ends with the process. */
+/* A writer that is stuck is left alone: it ends with the process. */
 void log_close(void)
 {
 	struct timespec until;

@@ -3,13 +3,13 @@
  * log.h - winnowd's log: one line an event on stderr, logfmt or JSON; never from the data path
  *
  * Nothing here waits for a reader of stderr. Lines are queued, and a thread writes them: a pipe
- * that nobody drains, a stopped terminal or a slow disk keeps that thread alone. stderr may be
- * others' too, so it is not made non-blocking. Beyond LOG_QUEUE_BYTES lines are lost, and counted;
- * event=lines_lost says how many as soon as lines flow again.
+ * that nobody drains, a stopped terminal or a slow disk blocks only that thread. stderr may also
+ * belong to others, so it is not made non-blocking. Beyond LOG_QUEUE_BYTES lines are lost and
+ * counted; event=lines_lost says how many as soon as lines flow again.
  *
- * Of one event, or of one with the same code=, at most LOG_BURST lines are written in LOG_WINDOW_S
- * seconds (errors are not counted); what is left out is said when the window is over:
- * event=left_out.
+ * Of one event, or of one event with the same code=, at most LOG_BURST lines are written in
+ * LOG_WINDOW_S seconds (errors are not limited); when the window is over event=left_out says how
+ * many were left out.
  */
 #ifndef AGGREGATOR_LOG_H
 #define AGGREGATOR_LOG_H
@@ -23,11 +23,11 @@
 #define LOG_WINDOW_S 10
 #define LOG_QUEUE_BYTES (256u * 1024)
 #define LOG_TEXT_BYTES 1024 /* what is longer is cut */
-#define LOG_END_MS 1000     /* what is queued at the end has so long to get out */
+#define LOG_END_MS 1000     /* how long queued lines have at the end */
 
 /*
- * log_open - write to `fd` from now on, what was logged before this included. 0, or -errno when
- * there can be no thread.
+ * log_open - write to `fd` from now on, including what was logged before. 0, or -errno when the
+ * thread cannot be started.
  */
 int log_open(int fd);
 
@@ -53,7 +53,9 @@ void log_event(const char *level, const char *name, const struct log_field field
 void log_fields(void *unused, const char *level, const char *name, const struct log_field fields[],
                 const char *text);
 
-/* Now and then, and at the end: say what has been left out in windows that are over, or in all. */
+/*
+ * Call it now and then, and at the end: says what was left out in windows that are over, or in all.
+ */
 void log_flush(bool all);
 
 #endif /* AGGREGATOR_LOG_H */

@@ -80,7 +80,7 @@ const char *offload_share(struct offload *offload, const struct jobs_channel *ch
 
 	if (offload == NULL)
 		return "";
-	if (offload->index[channel->id] != INDEX_NONE) /* left by a job that never came to be */
+	if (offload->index[channel->id] != INDEX_NONE) /* left by a job that was never opened */
 		offload_release(offload, channel->id);
 	if (channel->worker_count > FAST_WORKERS_MAX)
 		why = "more than 64 workers";

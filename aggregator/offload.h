@@ -2,9 +2,9 @@
 /*
  * offload.h - which channels the kernel helps with: between jobs and the XDP program
  *
- * The program drops packets of channels that it does not know, so every channel is named to it
- * from before its first packet until after its last. Control thread only. All functions
- * but offload_open() do nothing when `offload` is NULL.
+ * The program drops packets of channels that it does not know, so every channel is registered with
+ * it from before its first packet until after its last. Control thread only. All functions but
+ * offload_open() do nothing when `offload` is NULL.
  */
 #ifndef AGGREGATOR_OFFLOAD_H
 #define AGGREGATOR_OFFLOAD_H
@@ -30,9 +30,9 @@ void offload_close(struct offload *offload);
 const char *offload_describe(const struct offload *offload);
 
 /*
- * offload_share - name `channel` to the program, and give config memory to share with it if
- * the program can serve such a channel and has room. NULL if so, else why not in a few words; ""
- * if there is no program.
+ * offload_share - registers `channel` with the program, and gives config memory to share with it if
+ * the program can serve such a channel and has room. Returns NULL if so, else why not in a few
+ * words; "" if there is no program.
  */
 const char *offload_share(struct offload *offload, const struct jobs_channel *channel,
                           struct channel_config *config);

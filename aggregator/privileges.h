@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* privileges.h - capabilities are for opening sockets, buffers and devices; after that nobody needs one */
+/* privileges.h - capabilities are only for opening sockets, buffers and devices */
 #ifndef AGGREGATOR_PRIVILEGES_H
 #define AGGREGATOR_PRIVILEGES_H
 

@@ -2,9 +2,9 @@
 /*
  * reports.h - what data threads have to tell the control thread
  *
- * Stalled operations, workers that are not reached, and a network port that is gone. Data threads
- * put, the control thread takes. It is older than both: what is put before the control thread
- * listens is kept.
+ * Stalled operations, workers that cannot be reached, and a network port that is gone. Data threads
+ * put reports in, the control thread takes them. This object is older than both: it keeps what
+ * arrives before the control thread listens.
  */
 #ifndef AGGREGATOR_REPORTS_H
 #define AGGREGATOR_REPORTS_H
@@ -29,7 +29,7 @@ struct report {
 
 struct reports {
 	pthread_mutex_t lock;
-	uint32_t count; /* those beyond the limit are dropped: they are made again and again */
+	uint32_t count; /* those beyond the limit are dropped: they are reported again */
 	struct report list[REPORTS_MAX];
 	struct why lost;             /* why the port is gone; "" while it is there */
 	void (*wake)(void *context); /* NULL: nobody listens */
@@ -40,8 +40,8 @@ void reports_init(struct reports *reports);
 void reports_destroy(struct reports *reports);
 
 /*
- * reports_listen - from now on wake() is called when there is something to take, by the thread
- * that has put it; at once if there is something already. NULL: no more after this returns.
+ * reports_listen - from now on the thread that puts a report calls wake(); at once if there is a
+ * report already. NULL: no more calls after this returns.
  */
 void reports_listen(struct reports *reports, void (*wake)(void *context), void *context);
 

@@ -29,7 +29,7 @@ static void tell(const char *path, const char *text)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return;
-	/* A manager that does not listen is its own problem: it will say so. */
+	/* If the manager does not listen, that is its own problem, and it will say so. */
 	(void)!sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)&to,
 	              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
 	close(fd);
@@ -49,7 +49,7 @@ void service_tell(const char *format, ...)
 	tell(path, text);
 }
 
-/* Half the time after which the manager gives us up, in ms; 0: it does not watch us. */
+/* Half the time after which the manager gives up on us, in ms; 0: it does not watch us. */
 static uint64_t watchdog_ms(void)
 {
 	const char *limit = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * service.h - winnowd as a service: signals, and what a service manager wants to be told
+ * service.h - winnowd as a service: signals, and what a service manager wants to know
  *
- * SIGTERM and SIGINT end, SIGHUP reads again what can be. Where $NOTIFY_SOCKET is set (systemd,
- * podman), the manager hears of the start, reloads and the end in the datagrams of
+ * SIGTERM and SIGINT end it, SIGHUP reloads what can be reloaded. If $NOTIFY_SOCKET is set
+ * (systemd, podman), the manager learns of the start, reloads and the end through datagrams of
  * sd_notify(3), and, if it set $WATCHDOG_USEC, twice in that time that all threads still turn.
  */
 #ifndef AGGREGATOR_SERVICE_H

@@ -29,7 +29,7 @@
 	32 /* for the control thread's loop, its ports, and files that are read again */
 #define HELLO_US 5000000
 
-/* What the options say that goes elsewhere than into struct control_config. */
+/* Options that do not go into struct control_config. */
 static struct {
 	const char *config, *listen, *datapath, *device, *metrics, *key_file, *key, *eal,
 		*data_address, *gateway, *multicast;
@@ -267,7 +267,9 @@ static void port_log(const char *level, const char *text)
 	log_fields(NULL, level, "port", NULL, text);
 }
 
-/* DPDK's AF_XDP driver needs its interfaces to itself: what a winnowd before us has left there goes. */
+/*
+ * DPDK's AF_XDP driver needs its interfaces to itself: what an earlier winnowd has left there goes.
+ */
 static int sweep(struct why *why)
 {
 	const char *at = settings.eal != NULL ? strstr(settings.eal, "net_af_xdp") : NULL;
@@ -291,7 +293,7 @@ static int sweep(struct why *why)
 	return 0;
 }
 
-/* The back end that --datapath names, and the port of one that needs one. */
+/* The back end that --datapath names, and its port if it needs one. */
 static int data_path(struct data_config *data, struct net_port *port)
 {
 	bool kernel = strcmp(settings.datapath, "auto") == 0 ||
@@ -324,7 +326,10 @@ static int data_path(struct data_config *data, struct net_port *port)
 	return 0;
 }
 
-/* Workers are told only what differs from where they connect to: it may be a proxy, or be translated. */
+/*
+ * Workers are told only what differs from the address that they connect to: that may be a proxy, or
+ * be translated.
+ */
 static void name_data_address(struct net_addr data)
 {
 	if (data.ip == config.listen.ip && data.port == config.listen.port)
@@ -360,7 +365,7 @@ static void say_ready(const struct data_config *data)
 	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config.listen, text));
 }
 
-/* What the options leave open, by what the system grants. */
+/* Fills in what the options leave open, by what the system grants. */
 static int fit(void)
 {
 	uint64_t kernel_bytes =
@@ -460,7 +465,10 @@ int main(int argc, char **argv)
 	if (status != 0)
 		return status;
 	fill();
-	/* The log has a descriptor of its own: while DPDK starts, stderr is turned away from its chatter. */
+	/*
+	 * The log has its own descriptor: while DPDK starts, stderr is redirected to keep out its
+	 * chatter.
+	 */
 	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0) {
 		fprintf(stderr, "winnowd: cannot start a thread to write the log\n");

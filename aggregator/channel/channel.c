@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* channel.c - memory, acknowledgements, and who has to do with a packet that comes */
+/* channel.c - memory, acknowledgements, and which file handles a packet that arrives */
 
 #include "aggregator/channel/channel.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- memory: one block, laid out by the same walk that measures it ---- */
 
-/* For AddressSanitizer the pieces lie apart, so that it sees when one is overrun. */
+/* For AddressSanitizer the pieces lie apart, so that it notices when one is overrun. */
 #ifdef __has_feature
 #define HAS_FEATURE(name) __has_feature(name)
 #else
@@ -192,7 +192,7 @@ static void base_update(struct channel *channel, uint64_t now_us)
 	slot_open_more(channel);
 }
 
-/* PROTOCOL.md section 8.3. An acknowledgement of what was never open is no news. */
+/* PROTOCOL.md section 8.3. An acknowledgement of a frame that was never open tells nothing new. */
 static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint64_t now_us)
 {
 	struct member *member = &channel->members[rank];

@@ -2,10 +2,10 @@
 /*
  * channel.h - the aggregator's half of the protocol, for one channel of one job
  *
- * A channel takes announcements, plans them, adds PUSHes into a window of slots and
- * says what to send. It is pure: packets and time go in, packets come out; it owns no
- * socket, clock, thread or random number, and allocates only in channel_open(). A job
- * has one channel for each thread of the aggregator; they know nothing of each other.
+ * A channel takes announcements, plans them, adds PUSHes into a window of slots, and says what to
+ * send. It is pure: packets and time go in, packets come out; it owns no socket, clock, thread or
+ * random number, and allocates only in channel_open(). A job has one channel for each thread of the
+ * aggregator; they know nothing of each other.
  *
  * One thread at a time. Nothing blocks.
  */
@@ -35,7 +35,7 @@ struct channel_config {
 	uint32_t window;         /* frames; a power of two, 4 .. WIRE_WINDOW_MAX */
 	uint32_t op_slots;       /* operations that one worker may have under way, 1 .. 1024 */
 	uint32_t segments_ahead; /* segments of one operation under way, 1 .. 64 */
-	uint32_t first_frame;    /* any number: workers are told it when they join */
+	uint32_t first_frame;    /* any number: workers learn it when they join */
 	uint64_t group_token;    /* what our packets carry */
 	const uint64_t *tokens;  /* [worker_count], what theirs carry; copied */
 	uint64_t stall_us;       /* how long one operation may wait for a worker */
@@ -73,7 +73,7 @@ struct channel_stall {
 	uint64_t tag;
 	uint16_t rank;    /* the first worker that is missing */
 	uint16_t missing; /* how many are */
-	bool streaming;   /* false: it has not announced; true: its data or acks do not come */
+	bool streaming; /* false: it has not announced; true: its data or acknowledgements are missing */
 	uint64_t waited_us;
 };
 
@@ -126,7 +126,7 @@ uint64_t channel_stuck_us(const struct channel *channel, uint64_t now_us);
 /* channel_look - what it is busy with now; as cheap. */
 void channel_look(struct channel *channel, uint64_t now_us, struct channel_view *out);
 
-/* channel_late_us - operations waited so long, in sum, for this worker alone to call them. */
+/* channel_late_us - how long operations waited, in total, for this worker alone to call them. */
 uint64_t channel_late_us(const struct channel *channel, uint32_t rank);
 
 uint32_t channel_payload(const struct channel *channel);

@@ -43,7 +43,7 @@ void fast_start(struct channel *channel)
 		return;
 	assert(channel->config.payload <= FAST_PAYLOAD_MAX);
 	fast->window_mask = channel->config.window - 1;
-	/* The program sends by its device alone: every worker must be on that side. */
+	/* The program sends only through its own device, so every worker must be on that side. */
 	fast->multicast = channel->config.to_group && LOAD(fast->knocked) == all_workers(channel);
 	for (uint32_t i = 0; i < channel->config.worker_count; i++) {
 		fast->ack[i] = fast->told[i] = channel->base;
@@ -59,7 +59,7 @@ void fast_start(struct channel *channel)
 
 /* ---- slots ---- */
 
-/* Close what an earlier frame left there: this frame is not for the kernel. */
+/* Close what an earlier frame left there: the kernel has no part in this frame. */
 void fast_close(struct channel *channel, struct slot *slot)
 {
 	struct fast_slot *shared;
@@ -80,7 +80,7 @@ void fast_open(struct channel *channel, struct slot *slot, const struct segment 
 	struct fast_slot *shared = shared_slot(channel, slot->frame);
 
 	lock(shared);
-	STORE(shared->state, FAST_CLOSED); /* for those who look without the lock */
+	STORE(shared->state, FAST_CLOSED); /* for readers without the lock */
 	shared->frame = slot->frame;
 	shared->expected = slot->expected;
 	shared->arrived = 0;
@@ -147,8 +147,8 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 }
 
 /*
- * fast_unsent - is it complete, and ours to send, and not queued yet? It is from now on. The kernel
- * does not let go of the lock between completing a frame and sending its RESULT.
+ * fast_unsent - is the frame complete, ours to send, and not queued yet? From now on it is queued.
+ * The kernel keeps the lock from completing a frame until it has sent the RESULT.
  */
 bool fast_unsent(struct slot *slot)
 {
@@ -200,14 +200,14 @@ uint16_t fast_sequence(struct channel *channel, bool next)
 	return (uint16_t)LOAD(fast->sequence);
 }
 
-/* So many RESULTs the kernel may now send to this worker alone, before it leaves them to us. */
+/* The kernel may now send this many RESULTs to this worker alone; then it leaves them to us. */
 void fast_answers(struct channel *channel, uint32_t rank, uint32_t count)
 {
 	if (channel->config.fast != NULL)
 		STORE(channel->config.fast->answers[rank], count);
 }
 
-/* The kernel's RESULTs tell credit, too. */
+/* The kernel's RESULTs also carry credit. */
 void fast_advertised(struct channel *channel)
 {
 	uint32_t told;

@@ -34,8 +34,9 @@
 #define ROUND_US_MAX 400000 /* nor later: PROTOCOL.md section 10.1 */
 
 /*
- * What a worker asks for again is sent to it again, but no more than a window of frames a round, and
- * rounds grow as long as its ack stands still for all that: a few bytes must not draw many forever.
+ * What a worker asks for again is sent again, but at most a window of frames in each round, and
+ * rounds become longer while its acknowledgement does not move: otherwise a few bytes could draw
+ * many forever.
  */
 struct member {
 	uint64_t token;
@@ -64,7 +65,7 @@ struct operation {
 	uint16_t asked_by;
 	struct geometry cut;
 	struct plan_mismatch mismatch; /* when failed */
-	uint32_t segments_done;        /* planned and acknowledged by all */
+	uint32_t segments_done;        /* planned, and acknowledged by all */
 	uint32_t bound_count;
 	uint64_t *bound;     /* [rank words] workers that have announced any of it */
 	uint64_t started_us; /* when its first announcement came, */
@@ -203,7 +204,10 @@ void slot_open_more(struct channel *channel); /* after base or planned moved */
 void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us);
 void slot_nack(struct channel *channel, const struct packet *packet);
 
-/* channel_send.c. Replies and results that find no room are dropped and counted: they are asked for again. */
+/*
+ * channel_send.c. Replies and results that find no room are dropped and counted: workers ask for
+ * them again.
+ */
 void reply_put(struct channel *channel, const struct reply *reply);
 void reply_put_plan(struct channel *channel, const struct segment *segment, uint16_t rank);
 void result_put(struct channel *channel, const struct slot *slot); /* a RESULT for everyone */
@@ -225,7 +229,7 @@ void fast_stats(const struct channel *channel, struct channel_stats *stats);
 
 enum fast_push {
 	FAST_PUSH_AGAIN,     /* had it already */
-	FAST_PUSH_UNSENT,    /* likewise, and the frame is complete, and has been told to nobody */
+	FAST_PUSH_UNSENT,    /* likewise, when the frame is complete and nobody has been told */
 	FAST_PUSH_ADDED,     /* others are missing */
 	FAST_PUSH_COMPLETED, /* it was the last */
 };
@@ -234,19 +238,22 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 
 /* channel_sum.c */
 
-/* What numbers travel and how they are added. Fixed-point ones are integers to us: the workers convert. */
+/*
+ * Which numbers travel, and how they are added. Fixed-point numbers are integers here: the workers
+ * convert them.
+ */
 struct sum sum_of(const struct channel *channel, const struct segment *segment);
 
 /* sum_add - the blocks in `mask` follow each other at `data`. Runs that are alike take one call. */
 void sum_add(const struct sum *sum, const uint64_t *mask, const uint8_t *data);
 
 /*
- * sum_finish - from sums to what travels, without gaps. `owned`: blocks that every worker has sent, the
- * others had zeros. Returns the bytes.
+ * sum_finish - turns sums into what travels, without gaps. `owned`: blocks that every worker has
+ * sent; in the others some had zeros. Returns the bytes.
  */
 uint32_t sum_finish(const struct sum *sum, const uint64_t *owned, uint32_t worker_count);
 
-/* channel_check.c: the part that costs nothing, after every packet. */
+/* channel_check.c: the part that costs almost nothing, after every packet. */
 void channel_check_edges(const struct channel *channel);
 
 /* channel_state.c */

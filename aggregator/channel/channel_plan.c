@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * channel_plan.c - operations: who has announced what, do all agree, what is the union
+ * channel_plan.c - operations: who has announced what, whether all agree, what the union is
  *
- * Announcements find their operation by tag; a worker's operation slot and generation
- * tell a late duplicate from a new use of the same tag. A segment is planned when its
- * last worker has announced it, in whatever order segments become complete.
- * PROTOCOL.md sections 6 and 7.
+ * Announcements find their operation by tag. A worker's operation slot and generation distinguish a
+ * late duplicate from a new use of the same tag. A segment is planned when its last worker has
+ * announced it, in whatever order segments become complete. PROTOCOL.md sections 6 and 7.
  */
 
 #include <assert.h>
@@ -266,9 +265,9 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 /* ---- announcements ---- */
 
 /*
- * The bitmap of an announcement, into `bits`. Returns what follows it, or NULL when flags,
- * bitmap and length do not fit each other; then `bits` is garbage that nobody reads, its
- * worker having not joined.
+ * The bitmap of an announcement, into `bits`. Returns what follows it, or NULL when flags, bitmap
+ * and length do not match; then `bits` holds garbage, which nobody reads because its worker has not
+ * joined the operation.
  */
 static const uint8_t *bitmap_take(const struct geometry *cut, const struct announce *a,
                                   uint32_t block_count, uint64_t *bits)
@@ -389,7 +388,10 @@ void plan_release(struct channel *channel, uint64_t now_us)
 
 		if (frame_before(channel->base, segment->first + segment->frame_count))
 			return;
-		/* Acknowledged before it was sent: nobody asks for it, and its place is reused. */
+		/*
+		 * All workers acknowledged it before it was sent: nobody asks for it, and its place
+		 * is reused.
+		 */
 		if (channel->plans_sent == channel->order_head)
 			channel->plans_sent++;
 		channel->order_head++;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * channel_slot.c - frames: who owes what, adding it up, handing out the sums
+ * channel_slot.c - frames: which worker owes what, adding, handing out the sums
  *
- * A slot is opened with the list of its blocks and the number of workers that own one;
- * a PUSH is accepted once from each, in any order, and must hold exactly the blocks that
- * its sender announced. PROTOCOL.md section 8.
+ * A slot is opened with the list of its blocks and the number of workers that own one. A PUSH is
+ * accepted once from each of them, in any order, and must hold exactly the blocks that its sender
+ * announced. PROTOCOL.md section 8.
  */
 
 #include <assert.h>
@@ -131,9 +131,9 @@ static void push_again(struct channel *channel, const struct slot *slot, uint16_
 }
 
 /*
- * The kernel may have added it, and completed the frame, before it passed the packet up: for its
- * ack, or for us to send the RESULT. Duplicates of what was sent it answers itself, if it can; a
- * NACK asks for the others.
+ * The kernel may have added this PUSH, and completed the frame, before it passed the packet up: for
+ * its acknowledgement, or because we are to send the RESULT. The kernel answers duplicates of what
+ * it sent itself, if it can; a NACK asks for the rest.
  */
 static void push_fast(struct channel *channel, struct slot *slot, const struct sum *sum,
                       const struct packet *packet)
@@ -192,7 +192,7 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 /* ---- asking again ---- */
 
 /*
- * Is the RESULT lost, or still on its way? Lost if the worker has seen something that was
+ * Is the RESULT lost, or still on its way? It is lost if the worker has seen something that was
  * sent later (section 10.2).
  */
 static bool result_lost(const struct slot *slot, const struct packet *nack)
@@ -202,7 +202,9 @@ static bool result_lost(const struct slot *slot, const struct packet *nack)
 	return slot->sent && !sequence_before((uint16_t)nack->mask, slot->sequence);
 }
 
-/* One frame that a worker lacks: true when that is because its own PUSH is missing here. */
+/*
+ * Handles one frame that a worker lacks: true when the cause is that its own PUSH is missing here.
+ */
 static bool nack_frame(struct channel *channel, const struct packet *nack, uint32_t frame)
 {
 	uint16_t rank = nack->worker;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * channel_watch.c - who waits for whom, and for how long
+ * channel_watch.c - which worker the others wait for, and for how long
  *
- * Of an operation that not all have called, of a segment that not all have announced, and of the
- * oldest frame that not all have acknowledged, the one that has waited longest is what people
- * want to hear of, and what ends a job when it has waited too long. PROTOCOL.md section 11.3.
- * And what is counted of operations that are over.
+ * Three things can wait: an operation that not all have called, a segment that not all have
+ * announced, and the oldest frame that not all have acknowledged. The one that has waited longest
+ * is shown to people, and ends the job when it has waited too long. PROTOCOL.md section 11.3. This
+ * file also counts operations that are over.
  */
 
 #include "aggregator/channel/channel_impl.h"
@@ -15,7 +15,7 @@ bool channel_idle(const struct channel *channel)
 	return channel->ops_used == 0 && channel->base == channel->planned;
 }
 
-/* Something that waits, and whom for. */
+/* Something that waits, and the workers it waits for. */
 struct wait {
 	uint64_t tag;
 	uint64_t since_us;
@@ -74,7 +74,9 @@ static void look_operations(const struct channel *channel, uint64_t now_us,
 	}
 }
 
-/* A worker that is busy with something else has its time: it counts since it last did anything. */
+/*
+ * A worker that is busy with something else has time: its wait counts from the last thing it did.
+ */
 static void look_segments(const struct channel *channel, uint64_t now_us, struct channel_view *out)
 {
 	uint32_t count = channel->config.op_slots * channel->config.segments_ahead;
@@ -165,7 +167,10 @@ uint64_t channel_late_us(const struct channel *channel, uint32_t rank)
 	return channel->members[rank].late_us;
 }
 
-/* The last worker to call an operation has kept all the others waiting, and it alone, since the one before. */
+/*
+ * The last worker to call an operation has kept all others waiting, alone, since the call before
+ * it.
+ */
 void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us)
 {
 	if (op->bound_count == channel->config.worker_count && op->bound_count > 1)

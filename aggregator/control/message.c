@@ -111,8 +111,8 @@ bool message_name_valid(const char *name)
 }
 
 /*
- * Peers' texts end up on terminals and, between double quotes, in logs: nothing but printable
- * ASCII gets there, and nothing that ends the quotes.
+ * Peers' texts end up on terminals and in logs, often between quotes: only printable ASCII gets
+ * there, and nothing that ends the quotes.
  */
 static char printable(char c)
 {
@@ -253,7 +253,7 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 
 	memset(out, 0, sizeof(*out));
 	if (root == NULL) {
-		/* The parser quotes what it was given. */
+		/* The JSON parser quotes its input in its message. */
 		copy_printable(error.text, quoted, sizeof(quoted));
 		return why_set(why, -EINVAL, "not JSON: %s", quoted);
 	}

@@ -33,7 +33,7 @@ enum control_kind {
 	CONTROL_ABORT,
 	/* worker: end the job, because */
 	CONTROL_FAILED, /* aggregator: the job, or your joining it, has ended, because */
-	CONTROL_PATH,   /* worker: my datagrams are not answered any more */
+	CONTROL_PATH,   /* worker: my datagrams get no answers any more */
 	CONTROL_MOVE, /* worker: may my address be another? Aggregator: it may, with this number */
 };
 
@@ -76,15 +76,15 @@ struct control_message {
 };
 
 /*
- * message_parse - 0; or -EINVAL with a short reason in `why`. *out is then
- * not to be used, but for out->kind: 0 if even the type was not to be made out.
+ * message_parse - 0; or -EINVAL with a short reason in `why`. Then only out->kind may be used: 0 if
+ * not even the type could be read.
  */
 int message_parse(const char *line, struct control_message *out, struct why *why);
 
 /* message_format - one line with its newline, in malloc'ed memory; NULL: out of memory. */
 char *message_format(const struct control_message *message);
 
-/* A path that gives no answer for so long is dead: it is noticed before operations stall by it. */
+/* A path without an answer for this long is dead: workers notice it before operations stall. */
 static inline uint64_t control_path_us(uint64_t silence_us, uint64_t stall_us)
 {
 	return silence_us < stall_us / 4 * 3 ? silence_us : stall_us / 4 * 3;

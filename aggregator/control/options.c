@@ -124,7 +124,10 @@ void option_choices(const char *choices, const char *between, const char *last, 
 	}
 }
 
-/* Of each kind: the units of its numbers, what people are told to give, the size of what `out` points to. */
+/*
+ * For each kind: the units of its numbers, what the error text asks for, the size of what `out`
+ * points to.
+ */
 static const struct {
 	const struct unit *units;
 	const char *wanted;
@@ -234,7 +237,10 @@ static int range_tell(const struct option *option, bool plain, const char *where
 	return why_set(why, -ERANGE, "%s is %s: want at least %s%s", where, text, low, or_0);
 }
 
-/* `where`: what it was called, for the reason. What is wrong leaves all bits of the value set: no value of its kind. */
+/*
+ * `where`: what the user called the option, for the error text. A wrong value sets all bits of
+ * *out, which is no value of its kind.
+ */
 static int value_set(const struct option *option, bool plain_ms, const char *where,
                      const char *text, struct why *why)
 {
@@ -431,7 +437,9 @@ static int file_read(struct reading *reading, const char *path)
 	               "%s, line %d: want \"name = value\" or \"[section]\"", path, err);
 }
 
-/* NULL: the environment does not say. An empty variable does only of a flag, which is then off. */
+/*
+ * NULL: the environment does not say. An empty variable counts only for a flag, which is then off.
+ */
 static const char *env_named(const struct option *option, const char *name)
 {
 	const char *value = getenv(name);

@@ -38,7 +38,10 @@ enum option_kind {
 
 struct option {
 	const char *name; /* "listen" for --listen and WINNOW_LISTEN */
-	/* What help calls the value: "ADDR:PORT". Of a choice all of them: "f32,float|f16", where help shows the first names. */
+	/*
+	 * What help calls the value: "ADDR:PORT". For a choice all of them: "f32,float|f16", of
+	 * which help shows the first names.
+	 */
 	const char *value;
 	enum option_kind kind;
 	void *out;
@@ -73,26 +76,32 @@ struct options {
 };
 
 /*
- * options_read - 0: all are set; 1: help, version or a dump was asked for and printed; 2: wrong
- * usage, said on stderr. Texts point into argv, the environment, or memory that is kept for the
- * life of the process.
+ * options_read - 0: all are set; 1: help, version or a dump was asked for and has been printed; 2:
+ * wrong usage, with a line on stderr. Texts point into argv, the environment, or memory that is
+ * kept for the life of the process.
  */
 int options_read(const struct options *options, int argc, char **argv);
 
 void options_help(const struct options *options);
 
 /*
- * For a library, which has no command line and returns what is wrong: 0, or -errno and `why`. A
- * number that is wrong becomes all ones, so that option_check() can tell later.
+ * For a library, which has no command line and returns errors: 0, or -errno and `why`. A wrong
+ * number becomes all ones, so that option_check() can report it later.
  */
 void options_preset(const struct option list[]);
 int options_file(const struct options *options, const char *path, struct why *why);
 int option_env(const struct option *option, struct why *why);
 
-/* option_check - is what *out holds now in the range? Of a 32-bit kind, or a text, which always is. */
+/*
+ * option_check - is what *out holds now in range? The kind must be a 32-bit one or a text; a text
+ * always is.
+ */
 int option_check(const struct option *option, struct why *why);
 
-/* Is it one of the ways to say no? Of an option that is switched off where others give a name. */
+/*
+ * Is it one of the ways to say no? For an option that can be switched off instead of naming
+ * something.
+ */
 bool option_is_off(const char *text);
 
 /* "f32, f16 or bf16" of a choice's `value`, with ", " between and " or " before the last. */

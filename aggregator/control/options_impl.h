@@ -9,7 +9,7 @@
 #define OPTIONS_MAX 64
 #define ORIGIN_BYTES 96
 
-/* Where an option's value is from; `text` as it was written, NULL: it has none. */
+/* Where an option's value comes from; `text` as the user wrote it, NULL: it has none. */
 struct origin {
 	const char *text;
 	char *owned; /* memory of `text` that ends with the reading, or NULL */

@@ -39,7 +39,10 @@ void options_help(const struct options *options)
 		printf("\nexamples:\n%s", options->examples);
 }
 
-/* What is not to be read back is a comment: what is not set, is secret, or names the file itself. */
+/*
+ * A line that must not be read back is a comment: an option that is not set, is secret, or names
+ * the file itself.
+ */
 void options_dump(const struct options *options, const struct origin origins[])
 {
 	printf("[%s]\n", options->section);

@@ -54,9 +54,9 @@ int proof_key_from_text(const char *text, struct proof_key *out);
 struct proof_keys;
 
 /*
- * proof_keys_load - from `path`, or when that is NULL one key for all jobs from `text`.
- * Returns 0 and *out (the caller frees it), or -errno with a one-line reason in `why`
- * (256 bytes): -ENOENT and the like from opening, -EINVAL for a bad line, -ENOMEM.
+ * proof_keys_load - from `path`, or when that is NULL one key for all jobs from `text`. Returns 0
+ * and *out (the caller frees it), or -errno with one line in `why`: -ENOENT and the like from
+ * opening, -EINVAL for a bad line, -ENOMEM.
  */
 int proof_keys_load(const char *path, const char *text, struct proof_keys **out, struct why *why);
 void proof_keys_free(struct proof_keys *keys);

@@ -135,9 +135,9 @@ static char *sorry(void *unused)
 }
 
 /*
- * Who asks what winnowd is like, a probe above all, gets an answer whatever strangers do: a
- * connection is served as soon as its request is there, and until then only a newer one of an
- * address that has as many may push it out.
+ * A client that asks for winnowd's state, above all a probe, gets an answer whatever strangers do:
+ * a connection is served as soon as its request is complete, and until then only a newer connection
+ * from an address that has as many may push it out.
  */
 static void connection_new(void *context, int fd, const struct net_addr *from)
 {
@@ -147,7 +147,7 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 	if (http->crowd.count == HTTP_CONNECTIONS_MAX)
 		crowd_out(http);
 	crowd_add(&http->crowd, from->ip, member(fd));
-	/* What it does not take it closes, without a word to connection_ended(). */
+	/* If it does not take the connection it closes it, without calling connection_ended(). */
 	if (MHD_add_connection(http->daemon, fd, (struct sockaddr *)&address, sizeof(address)) !=
 	    MHD_YES)
 		crowd_remove(&http->crowd, member(fd));

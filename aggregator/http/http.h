@@ -13,7 +13,7 @@
 #include "aggregator/jobs/jobs.h"
 #include "aggregator/offload.h"
 
-#define HTTP_CONNECTIONS_MAX 128 /* at a time; one too many pushes out an old one */
+#define HTTP_CONNECTIONS_MAX 128 /* at a time; one more pushes out an old one */
 
 struct http;
 
@@ -36,7 +36,7 @@ int http_open(const struct net_addr *listen, uv_loop_t *loop, const struct http_
               struct http **out, struct why *why);
 void http_close(struct http *http); /* NULL is fine */
 
-/* The bodies, in malloc'ed memory; NULL when out of memory. For tests, too. */
+/* The bodies, in malloc'ed memory; NULL when out of memory. Also for tests. */
 char *http_metrics(const struct http_sources *sources);
 char *http_status(const struct http_sources *sources, uint64_t uptime_us);
 

@@ -76,7 +76,7 @@ static void job_counters(FILE *out, const struct snapshot *now)
 	}
 }
 
-/* What is no plain field of the statistics. */
+/* Numbers that are not a plain field of the statistics. */
 static void job_sums(FILE *out, const struct snapshot *now)
 {
 	family(out, "allreduce_total", "counter", "Operations that all workers have finished.");

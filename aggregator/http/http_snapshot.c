@@ -23,7 +23,9 @@ static void add_view(struct job_snapshot *job, const struct channel_view *one)
 	job->slots_used += one->slots_used;
 }
 
-/* The first channel stands for all: which one is the slowest changes, and a counter must not. */
+/*
+ * The first channel stands for all: which one is slowest changes, and a counter must not go back.
+ */
 static void add_times(struct job_snapshot *job, const struct channel_stats *one, bool first)
 {
 	for (uint32_t k = 0; k <= CHANNEL_TIMES; k++)
@@ -31,7 +33,7 @@ static void add_times(struct job_snapshot *job, const struct channel_stats *one,
 	job->times_us += one->eager_times_us + (first ? one->times_us : 0);
 }
 
-/* An operation is on all channels, but an eager one on one of them. */
+/* An operation is on all channels, but an eager one is on one of them. */
 static void job_take(struct data *data, struct job_snapshot *job)
 {
 	uint64_t most = 0;

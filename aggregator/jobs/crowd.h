@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * crowd.h - those who take up room and have shown nothing for it yet, and which of them gives way
+ * crowd.h - members that take up room without having proved their purpose, and which of them gives
+ * way
  *
- * Each belongs to an owner: the address it came from, a key. When there is no room for one more,
- * the oldest of the owner that has most gives way. So a stranger who opens thousands pushes out
- * his own, and one that is new has the time to show what it is for.
+ * Each belongs to an owner: the address that it came from, or a key. When there is no room for one
+ * more, the oldest member of the owner with the most members gives way. So a stranger who opens
+ * thousands of connections pushes out his own, and a newcomer has time to show its purpose.
  */
 #ifndef AGGREGATOR_CROWD_H
 #define AGGREGATOR_CROWD_H
@@ -27,7 +28,7 @@ struct crowd {
 	} * table; /* [table_size], by owner; of crowd_heaviest() alone */
 };
 
-/* The owner that has most; of several the one whose oldest is oldest. */
+/* The owner with the most members; of several, the one whose oldest member is oldest. */
 struct crowd_heaviest {
 	void *oldest; /* NULL: the crowd is empty */
 	uint32_t count;

@@ -116,7 +116,7 @@ void *jobs_peer_handle(const struct jobs_peer *peer)
 
 /* ---- what comes ---- */
 
-/* A worker goes in peace; the job ends with the last. */
+/* A worker leaves in order; the job ends with the last one. */
 static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 {
 	struct control_message message = {.kind = CONTROL_LEFT, .rank = peer->rank};
@@ -156,7 +156,7 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 		peer_lost(jobs, peer, "it gave up", false);
 		return;
 	}
-	/* A worker that was told of a loss elsewhere passes it on as what it is. */
+	/* A worker passes on a loss that it has been told of elsewhere, as what it is. */
 	if (strcmp(message->code, "lost") == 0 || strcmp(message->code, "stalled") == 0)
 		code = message->code;
 	job_fail(jobs, job, rank, code, "rank %u (%s) aborted the job: %s", rank, host,
@@ -227,7 +227,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 			            (double)jobs->config.hello_us / 1e6);
 		return;
 	}
-	/* What others ask for it does not know before WELCOME. */
+	/* Before WELCOME it does not know what the others ask for. */
 	silence_us = peer->job->state == JOB_FORMING ? peer->silence_us : peer->job->silence_us;
 	if (now_us - peer->pinged_us >= silence_us / 4) {
 		peer->pinged_us = now_us;

@@ -80,7 +80,7 @@ struct jobs_heard {
 
 struct jobs_ports {
 	void *context;
-	/* Queue bytes to a peer; never fails here: a dead peer shows as jobs_gone(). */
+	/* Queue bytes for a peer. This never fails: a dead peer shows in jobs_gone(). */
 	void (*send)(void *context, struct jobs_peer *peer, const char *line);
 	/* Close after what was sent has gone; the peer is not used again. */
 	void (*close)(void *context, struct jobs_peer *peer);
@@ -93,7 +93,7 @@ struct jobs_ports {
 	 */
 	const char *(*share)(void *context, const struct jobs_channel *channel,
 	                     struct channel_config *config);
-	/* The channel will make no use of what share() gave, if anything. May be NULL. */
+	/* The channel will not use what share() returned, if anything. May be NULL. */
 	void (*unshare)(void *context, uint16_t id);
 	/*
 	 * From now on the channel gets packets of all kinds; jobs owns it, the data plane uses it
@@ -101,7 +101,10 @@ struct jobs_ports {
 	 */
 	void (*start)(void *context, uint16_t id, struct channel *channel, const bool multicast[]);
 	void (*detach)(void *context, uint16_t id);
-	/* A KNOCK of this worker with this number, which is not 0, may come from another address. */
+	/*
+	 * One KNOCK of this worker that carries this number, which is not 0, may come from another
+	 * address.
+	 */
 	void (*move)(void *context, uint16_t id, uint32_t rank, uint64_t number);
 	/* When did a worker's KNOCKs last come? */
 	void (*heard)(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out);
@@ -124,7 +127,7 @@ struct jobs_view {
 	const uint16_t *channel_ids;
 	uint64_t state_us; /* it has been in this state for so long */
 	uint64_t silence_us, stall_us;
-	const char *trouble; /* "", or a line on a path with which something is wrong */
+	const char *trouble; /* "", or one line about a path with a problem */
 };
 
 /* One worker of a job; what it does not know yet is "" or 0. */
@@ -141,7 +144,7 @@ struct jobs_failure {
 	uint64_t age_us;
 };
 
-/* Why workers are not let in: the code that they are told, too. */
+/* Reasons to refuse a worker: the worker receives the same code. */
 #define JOBS_REFUSALS 12
 extern const char *const jobs_refusals[JOBS_REFUSALS];
 
@@ -160,10 +163,10 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 void jobs_close(struct jobs *jobs); /* after jobs_end() */
 
 /*
- * jobs_connected - a new control connection from `from` to our address `local_ip`. When there
- * are more than peers_max, one that has not joined gives way, of the address that has most of
- * them the oldest: it is told so, code "connections", and closed. NULL: that was this one.
- * `handle` is the caller's: see jobs_peer_handle().
+ * jobs_connected - a new control connection from `from` to our address `local_ip`. When there are
+ * more than peers_max, one that has not joined gives way: the oldest of the address with the most
+ * connections. It is told so, with code "connections", and closed. NULL: the new connection was the
+ * one. `handle` is the caller's: see jobs_peer_handle().
  */
 struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from, uint32_t local_ip,
                                  void *handle, uint64_t now_us);
@@ -173,14 +176,17 @@ void *jobs_peer_handle(const struct jobs_peer *peer);
 bool jobs_crowd_out(struct jobs *jobs);
 
 /*
- * jobs_no_room - a connection cannot even be taken: it is counted, and what to tell it returned
- * in malloc'ed memory; NULL: out of memory.
+ * jobs_no_room - the process cannot accept a connection: jobs counts it, and returns what to tell
+ * it, in malloc'ed memory; NULL: out of memory.
  */
 char *jobs_no_room(struct jobs *jobs);
 
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us);
 
-/* The peer sent what is no line (jobs_garbage; it is told why), or its connection ended (jobs_gone). */
+/*
+ * The peer sent something that is not a line (jobs_garbage; it is told why), or its connection
+ * ended (jobs_gone).
+ */
 void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why);
 void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason);
 
@@ -188,8 +194,9 @@ void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason);
 void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall);
 
 /*
- * The same for trouble with a worker's path, again and again while it lasts: the job ends, at once if it
- * will not pass by itself, else after the silence time. Until then jobs_view() has it.
+ * The same for trouble with a worker's path, reported repeatedly while it lasts. The job ends: at
+ * once if the trouble cannot pass by itself, otherwise after the silence time. Until then
+ * jobs_view() shows it.
  */
 void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trouble *trouble);
 
@@ -199,7 +206,7 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us);
 /* Refuse new jobs from now on. */
 void jobs_drain(struct jobs *jobs);
 
-/* From now on workers join by these keys; those that have joined stay. NULL: anyone may. */
+/* From now on workers join with these keys; those that have joined stay. NULL: anyone may join. */
 void jobs_keys_set(struct jobs *jobs, const struct proof_keys *keys);
 
 /* End every job with a reason. */

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * jobs_blame.c - a job gets no further: who does not call, or which way do datagrams get lost?
+ * jobs_blame.c - a job makes no progress: which worker does not call, or where do datagrams get
+ * lost?
  *
- * What a worker says of itself is held against what has been heard of it. PROTOCOL.md sections 5.3,
- * 11.3 and 11.5. And what the data plane sees of a path with which something is wrong, in a line for
+ * It compares what a worker says about itself with what has been heard from it. PROTOCOL.md
+ * sections 5.3, 11.3 and 11.5. It also turns what the data plane sees of a bad path into a line for
  * people.
  */
 
@@ -16,8 +17,8 @@
 /* ---- datagrams that get lost ---- */
 
 /*
- * A worker's datagrams are not answered. Which way they get lost it cannot know, but we know whether
- * they came: it has knocked until just now.
+ * A worker's datagrams get no answers. It cannot know in which direction they are lost, but we know
+ * whether they arrived: we have heard its KNOCKs until now.
  */
 void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
 {
@@ -54,8 +55,8 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 }
 
 /*
- * A worker gets no answers, and its address may be another now: it wants to knock from there. Who
- * can only read or forge datagrams does not learn the number.
+ * A worker gets no answers, perhaps because its address has changed: it wants to knock from the new
+ * one. Someone who can only read or forge datagrams does not learn the number.
  */
 void move_take(struct jobs *jobs, struct jobs_peer *peer)
 {
@@ -78,7 +79,10 @@ void move_take(struct jobs *jobs, struct jobs_peer *peer)
 
 #define OP_BYTES 32
 
-/* What people call an operation: its tag, or, where they gave none, which one it was (PROTOCOL.md section 6.3). */
+/*
+ * What people call an operation: its tag, or without a tag its number in order (PROTOCOL.md section
+ * 6.3).
+ */
 static const char *op_text(uint64_t tag, char text[OP_BYTES])
 {
 	const uint64_t untagged = UINT64_C(1) << 63, parts = untagged + (UINT64_C(1) << 62);
@@ -91,7 +95,7 @@ static const char *op_text(uint64_t tag, char text[OP_BYTES])
 	return text;
 }
 
-/* What a worker does instead of what it is awaited for, by its heartbeats. */
+/* What a worker is doing, by its heartbeats, instead of what the others wait for. */
 static void doing_text(const struct jobs_peer *peer, char *text, size_t room)
 {
 	char op[OP_BYTES];
@@ -140,8 +144,8 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 #define NAME_BYTES (CONTROL_NAME_BYTES + ADDRESS_BYTES + 64)
 #define ADVICE_BYTES 112
 #define MERGED_US 2000000 /* a job that loses */
-#define MERGED_SHARE 8    /* one datagram in so many, or more, for so long, gets nowhere */
-#define FRESH_US 5000000  /* what was told so long ago is over */
+#define MERGED_SHARE 8    /* if at least one datagram in so many, for so long, gets nowhere */
+#define FRESH_US 5000000  /* a report this old is out of date */
 
 /* A size or a rule stays until somebody changes it; a network that is down may come back. */
 static bool trouble_stays(int error)
@@ -149,7 +153,7 @@ static bool trouble_stays(int error)
 	return error == EMSGSIZE || error == EPERM || error == EACCES;
 }
 
-/* Does the job end for it? */
+/* Does this end the job? */
 static bool trouble_is_fatal(const struct job *job, const struct jobs_trouble *trouble)
 {
 	if (trouble->kind == JOBS_UNSENT)

@@ -47,7 +47,7 @@ struct job {
 	uint32_t joined, ready, left;
 	struct jobs_peer **members; /* [world]; NULL: not here, or has left */
 	uint64_t since_us;
-	uint64_t silence_us, stall_us; /* the shortest that any of its workers asks for */
+	uint64_t silence_us, stall_us; /* the shortest that any of its workers has asked for */
 	uint32_t opener;               /* rank of the first worker */
 	size_t bytes;
 	uint32_t payload, window, first_frame;
@@ -72,11 +72,11 @@ struct jobs {
 	struct jobs_config config;
 	struct jobs_ports ports;
 	struct jobs_peer *peers; /* [places] */
-	uint32_t places;         /* one more than peers_max: there is always one for a newcomer */
-	uint32_t peer_count;     /* used */
-	struct crowd waiting;    /* peers without a job, by address */
-	struct job *jobs;        /* [jobs_max] */
-	struct crowd unstarted;  /* jobs that do not run yet, by owner */
+	uint32_t places; /* one more than peers_max, so that there is always one for a newcomer */
+	uint32_t peer_count;    /* used */
+	struct crowd waiting;   /* peers without a job, by address */
+	struct job *jobs;       /* [jobs_max] */
+	struct crowd unstarted; /* jobs that do not run yet, by owner */
 	size_t bytes;
 	bool draining;
 	uint64_t now_us;             /* when anything last came in, or the clock ticked */

@@ -23,7 +23,7 @@ static struct job *job_named(struct jobs *jobs, const char *name, struct job **f
 	return NULL;
 }
 
-/* The keys may change before the last worker of its job comes: it is answered by this one. */
+/* The keys may change before the last worker of its job arrives: the job keeps this one. */
 static bool proof_holds(const struct jobs *jobs, struct jobs_peer *peer,
                         const struct control_message *join)
 {
@@ -48,7 +48,7 @@ static bool proof_holds(const struct jobs *jobs, struct jobs_peer *peer,
 	return proof_equal(want, join->proof);
 }
 
-/* Reasons that need no look at other jobs. True when there is one; then the peer is gone. */
+/* Reasons that do not depend on other jobs. True when there is one; then the peer is gone. */
 static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
                              const struct control_message *join)
 {
@@ -100,7 +100,7 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 	return true;
 }
 
-/* ---- from all have joined to START ---- */
+/* ---- from the last JOIN to START ---- */
 
 static uint32_t power_of_two_below(uint64_t value)
 {
@@ -158,8 +158,8 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 }
 
 /*
- * A group is sent to by one of our interfaces, the one with this address. Workers on other networks
- * hear no PROBE from there and get copies.
+ * Only one of our interfaces, the one with this address, sends to a group. Workers on other
+ * networks hear no PROBE from it and get copies.
  */
 static uint32_t busiest_address(const struct job *job)
 {
@@ -179,8 +179,8 @@ static uint32_t busiest_address(const struct job *job)
 }
 
 /*
- * Reserve what the job takes with its present payload and window: first as the workers' interfaces
- * have it, then, at START, as their paths do. False: the job has failed.
+ * Reserve what the job needs with its present payload and window: at first as the workers'
+ * interfaces allow, then, at START, as their paths do. False: the job has failed.
  */
 static bool job_reserve(struct jobs *jobs, struct job *job)
 {
@@ -207,8 +207,8 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 }
 
 /*
- * The data plane learns of the job's channels, on every thread. The kernel lends slots now, since it
- * is to see by what road KNOCKs come: as many as the largest datagrams that it takes would want.
+ * The data plane learns of the job's channels, on every thread. The kernel lends slots already now,
+ * because it has to see which way KNOCKs come: as many as its largest datagrams would need.
  */
 static bool job_attach(struct jobs *jobs, struct job *job)
 {
@@ -297,7 +297,7 @@ static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 	job_tell_welcome(jobs, job, now_us);
 }
 
-/* Now that the payload is known: slots that the kernel cannot use others may have. */
+/* The payload is known now: other jobs may have the slots that the kernel cannot use. */
 static void fast_settle(struct jobs *jobs, struct job *job)
 {
 	bool fits = job->payload <= FAST_PAYLOAD_MAX;
@@ -401,7 +401,10 @@ done:
 
 /* ---- messages ---- */
 
-/* Whose a job is: of those who know the key that its first worker has shown, or of the address it came from. */
+/*
+ * The owner of a job: everyone with the key that its first worker has proved, or else the address
+ * it came from.
+ */
 static uint64_t owner_of(const struct jobs_peer *peer)
 {
 	uint64_t owner = peer->ip;
@@ -412,9 +415,9 @@ static uint64_t owner_of(const struct jobs_peer *peer)
 }
 
 /*
- * All places are taken. The owner that has most jobs that do not run yet gives up the oldest, if that
- * is more than its share of the places and the newcomer has fewer: so nobody keeps others out by
- * joins that lead to nothing. The free place, or NULL.
+ * All places are taken. The owner with the most jobs that do not run yet gives up the oldest of
+ * them, if it has more than its share of the places and the newcomer has fewer: so nobody keeps
+ * others out with joins that lead to nothing. Returns the free place, or NULL.
  */
 static struct job *job_crowd_out(struct jobs *jobs, uint64_t newcomer)
 {
@@ -452,7 +455,7 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	return true;
 }
 
-/* The shortest patience among the workers that are here is the job's. */
+/* The shortest patience of the workers that have joined is the job's. */
 static void job_times(struct job *job)
 {
 	job->silence_us = job->stall_us = UINT64_MAX;

@@ -68,7 +68,7 @@ void jobs_count_refusal(struct jobs *jobs, const char *code)
 	jobs->totals.refused[at]++;
 }
 
-/* A connection that is no member of a job is told why, and closed. */
+/* Tells a connection that is not a member of a job why it is refused, and closes it. */
 void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
                  ...)
 {
@@ -123,7 +123,7 @@ static void job_note_failure(struct jobs *jobs, const struct job *job,
 	jobs->failed_us = jobs->now_us;
 }
 
-/* `rank` is the worker that is to blame, or job->world when none is. */
+/* `rank` is the worker to blame, or job->world when there is none. */
 void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
               const char *format, ...)
 {

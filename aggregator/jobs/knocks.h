@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * knocks.h - from where a channel takes a worker's datagrams, and do they arrive?
+ * knocks.h - from which address a channel takes a worker's datagrams, and whether they arrive
  *
  * A worker's address is where its KNOCK came from. Once the job has started, a token alone does not
- * move it: a KNOCK from elsewhere must carry the number that the worker has been given over its
- * control connection (PROTOCOL.md section 5.3). Pure: the data plane, and the simulation, have one
- * struct knocker for each worker of each channel.
+ * move it: a KNOCK from elsewhere must carry the number that the worker was given over its control
+ * connection (PROTOCOL.md section 5.3). Pure: the data plane, and the simulation, have one struct
+ * knocker for each worker of each channel.
  */
 #ifndef AGGREGATOR_KNOCKS_H
 #define AGGREGATOR_KNOCKS_H
@@ -19,10 +19,10 @@ struct knocker {
 		whole_us; /* when the last KNOCK came, and the last as large as the job's datagrams */
 };
 
-/* knock_moves - may the worker's address become that of this KNOCK, which has come from elsewhere? */
+/* knock_moves - may the worker's address become that of this KNOCK, which came from elsewhere? */
 bool knock_moves(const struct knocker *knocker, const struct packet *packet, bool started);
 
-/* A KNOCK is answered; `whole`: it is as large as the job's datagrams. A number is good for one. */
+/* A KNOCK is answered; `whole`: it is as large as the job's datagrams. A number works once. */
 void knock_note(struct knocker *knocker, bool whole, uint64_t now_us);
 
 /* How long ago the last ones came. */

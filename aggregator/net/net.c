@@ -122,7 +122,7 @@ static int split(const char *text, char host[256], uint16_t *port, struct why *w
 	return 0;
 }
 
-/* The name service has no IPv4 address for it. Has it another? */
+/* The name service has no IPv4 address for it. Does it have another? */
 static int tell_unknown(const char *host, int err, struct why *why)
 {
 	struct addrinfo hints = {.ai_family = AF_INET6, .ai_socktype = SOCK_STREAM}, *found;

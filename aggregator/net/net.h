@@ -2,13 +2,13 @@
 /*
  * net.h - datagrams in and out, by whatever road this machine has
  *
- * A struct net is one queue of one back end and belongs to one thread; nothing here takes
- * a lock. It moves UDP payloads and knows nothing of what they mean. Only files named
- * net_*.c know which road is in use.
+ * A struct net is one queue of one back end and belongs to one thread; nothing here takes a lock.
+ * It moves UDP payloads and knows nothing about their meaning. Only files named net_*.c know which
+ * road is in use.
  *
- * Received datagrams are lent until the next recv() on the same net. What is sent is
- * gathered from the caller's memory; when send() returns the memory is the caller's again.
- * No call blocks, and none allocates after open().
+ * Received datagrams are lent until the next recv() on the same net. send() gathers from the
+ * caller's memory, which is the caller's again when send() returns. No call blocks, and none
+ * allocates after open().
  */
 #ifndef AGGREGATOR_NET_H
 #define AGGREGATOR_NET_H
@@ -77,15 +77,15 @@ struct net_config {
 struct net_stats {
 	uint64_t received, received_bytes, sent, sent_bytes; /* datagrams, UDP payload */
 	uint64_t rx_calls, tx_calls;                         /* system calls, or bursts */
-	uint64_t tx_errors; /* datagrams that the system would not take */
-	uint64_t tx_waits;  /* times that there was no room */
+	uint64_t tx_errors;                                  /* datagrams that the system refused */
+	uint64_t tx_waits;                                   /* times that there was no room */
 	uint64_t rx_errors; /* frames that were damaged, or that the port could not take */
 	uint64_t rx_others; /* frames that are not for us: other ports, addresses, protocols */
 };
 
 /*
- * A peer that datagrams do not reach, since the system would not send them; or whose datagrams come
- * several in one, as no network card has cut them apart, and are lost.
+ * A peer that datagrams do not reach, because the system refuses to send them; or one whose
+ * datagrams arrive several in one, because no network card has cut them apart, and are lost.
  */
 struct net_trouble {
 	struct net_addr peer;
@@ -109,28 +109,32 @@ struct net_backend {
 	uint32_t (*recv)(struct net *net, struct net_in in[], uint32_t max);
 
 	/*
-	 * send - datagrams out[0 .. count) to each of to[0 .. to_count), count <= NET_BURST_MAX,
-	 * in all at most NET_BATCH_BYTES_MAX bytes. They may overtake each other. Returns how many
-	 * receivers are served, at least one: what there is no room for at once is kept in a copy;
-	 * then ready() is false, and until it is true again send() may not be called.
+	 * send - sends datagrams out[0 .. count) to each of to[0 .. to_count), count <=
+	 * NET_BURST_MAX, at most NET_BATCH_BYTES_MAX bytes in all. They may overtake each other.
+	 * Returns how many receivers are served, at least one. What finds no room is kept as a
+	 * copy; then ready() is false, and the caller must not call send() until it is true again.
 	 */
 	uint32_t (*send)(struct net *net, const struct net_path to[], uint32_t to_count,
 	                 const struct net_out out[], uint32_t count);
 
-	/* ready - try to get rid of what is kept; true when nothing is. */
+	/* ready - tries to send what is kept; true when nothing is left. */
 	bool (*ready)(struct net *net);
 
 	/*
-	 * rest - recv() had nothing, and the caller would sleep: for how many microseconds it may,
-	 * until it must look again. 0: not at all. NET_REST_FD: until fd() is readable.
+	 * rest - recv() returned nothing, and the caller wants to sleep: for how many microseconds
+	 * may it, before it must look again? 0: not at all. NET_REST_FD: until fd() is readable.
 	 */
 	uint32_t (*rest)(struct net *net);
 	int (*fd)(const struct net *net); /* readable when something was received; -1: has none */
 
-	/* troubles - with whom there has been trouble since the last call; returns with how many. */
+	/*
+	 * troubles - peers that there has been trouble with since the last call; returns how many.
+	 */
 	uint32_t (*troubles)(struct net *net, struct net_trouble out[NET_TROUBLES_MAX]);
 
-	/* health - 0; or -errno and one line in `why` when nothing will come or go here again. */
+	/*
+	 * health - 0; or -errno and one line in `why` when nothing will arrive or leave here again.
+	 */
 	int (*health)(struct net *net, struct why *why);
 	void (*stats)(const struct net *net, struct net_stats *out);
 	/* The receive buffer granted, as the kernel counts. */
@@ -151,14 +155,14 @@ struct net_plugin {
 };
 
 /*
- * net_plugin_path - where winnow-NAME.so is, into `path` [PATH_MAX]: beside the program or library that
- * this code is in, or where `make install` puts it. False: it is not there.
+ * net_plugin_path - where winnow-NAME.so is, into `path` [PATH_MAX]: beside the program or library
+ * that holds this code, or where `make install` puts it. False: it is not there.
  */
 bool net_plugin_path(const char *name, char *path);
 
 /*
- * net_backend_named - the back end called `name`. Those that need libraries which few have,
- * dpdk, are objects of their own (winnow-NAME.so), opened at the first call and never closed.
+ * net_backend_named - the back end called `name`. One that needs a library that few machines have
+ * (dpdk) is an object of its own (winnow-NAME.so), opened at the first call and never closed.
  * -ENOENT: there is none of that name; -ELIBACC: it cannot be opened; one line in `why`.
  */
 int net_backend_named(const char *name, const struct net_backend **out, struct why *why);
@@ -167,17 +171,17 @@ int net_backend_named(const char *name, const struct net_backend **out, struct w
 const char *net_backend_about(const char *name);
 
 /*
- * net_resolve - "HOST:PORT" to an address (blocks for the name service). -EINVAL when it does
- * not have that form or is IPv6, -EHOSTUNREACH when the name is not known or has IPv6 addresses
- * only; one line in `why`.
+ * net_resolve - turns "HOST:PORT" into an address; blocks for the name service. -EINVAL when the
+ * text does not have that form or is IPv6, -EHOSTUNREACH when the name is unknown or has only IPv6
+ * addresses; one line in `why`.
  */
 int net_resolve(const char *text, struct net_addr *out, struct why *why);
 
 #define NET_NAME_ADDRESSES_MAX 8
 
 /*
- * net_resolve_all - the same for all addresses of the name, each once, in the name service's
- * order, to out[NET_NAME_ADDRESSES_MAX]; what is beyond that is left out. *count: 1 at least.
+ * net_resolve_all - the same for all addresses of the name, each once, in the name service's order,
+ * into out[NET_NAME_ADDRESSES_MAX]; more than that are left out. *count: at least 1.
  */
 int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, struct why *why);
 
@@ -187,7 +191,10 @@ int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, str
  */
 int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, struct why *why);
 
-/* net_route_mtu - of the way to this address, as the kernel knows it; 0, and errno: there is no way. */
+/*
+ * net_route_mtu - the MTU of the route to this address, as the kernel knows it; 0, and errno: there
+ * is no route.
+ */
 uint32_t net_route_mtu(const struct net_addr *to);
 
 /* net_format - "10.0.0.1:5555" into `text` (at least 24 bytes); returns it. */

@@ -2,10 +2,10 @@
 /*
  * net_udp.c - sockets, with UDP_GRO and UDP_SEGMENT
  *
- * A send() call sorts its datagrams by size into bins; each bin leaves as one system call's
- * worth of up to 64 KB that the kernel cuts (or does not need to: super-packets cross veth,
- * bridge and qdisc whole). Receiving is the reverse. Without either offload everything
- * works one by one. What the socket has no room for waits in the backlog.
+ * A send() call sorts its datagrams by size into bins. Each bin leaves in one system call of up to
+ * 64 KB, which the kernel cuts, or does not need to: super-packets cross veth, bridge and qdisc
+ * whole. Receiving is the reverse. Without either offload everything works one by one. What the
+ * socket has no room for waits in the backlog.
  */
 
 #include "aggregator/net/net.h"
@@ -41,7 +41,7 @@
 #define CONTROL_BYTES 64
 #define NONE UINT32_MAX
 
-/* A super-packet, or a single datagram: a chain of equal ones of the caller's. */
+/* A super-packet, or a single datagram: a chain of the caller's datagrams of equal size. */
 struct message {
 	uint32_t bytes, segments, segment_bytes;
 	uint32_t iovec_count;
@@ -56,7 +56,7 @@ struct net {
 	struct net_stats stats;
 	struct net_troubles troubles;
 
-	/* Receiving: messages of the last call, and how far they have been handed out. */
+	/* Receiving: the messages of the last call, and how far they have been handed out. */
 	uint32_t rx_count, rx_at, rx_offset;
 	struct mmsghdr rx_headers[RX_MESSAGES];
 	struct iovec rx_iovecs[RX_MESSAGES];
@@ -75,7 +75,7 @@ struct net {
 	struct iovec iovecs[TX_IOVECS_MAX];
 	uint8_t tx_control[CONTROL_BYTES];
 
-	/* What the kernel did not take: copies, to the same receiver, one after the other. */
+	/* What the kernel did not take: copies for one receiver, one after the other. */
 	uint32_t kept_count, kept_at, kept_offset;
 	struct message kept[NET_BURST_MAX];
 	uint8_t *backlog; /* [NET_BATCH_BYTES_MAX] */
@@ -237,7 +237,7 @@ static int send_iovecs(struct net *net, const struct message *m, struct iovec *i
 	return sendmsg(net->fd, &header, MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
-/* Count what became of a message. -EAGAIN: nothing yet, the kernel has no room. */
+/* Counts what happened to a message. -EAGAIN: nothing yet, because the kernel has no room. */
 static int judge(struct net *net, const struct message *m, int err)
 {
 	if (err == -EAGAIN || err == -ENOBUFS)
@@ -264,7 +264,10 @@ static uint32_t gather(struct net *net, const struct message *m, const struct ne
 	return count;
 }
 
-/* Either the route does not segment, or it does not take them at all. If it does: one by one from now on. */
+/*
+ * Either the route cannot segment, or the system refuses these datagrams. In the first case we send
+ * one by one from now on.
+ */
 static void send_apart(struct net *net, const struct message *m, const struct net_out out[])
 {
 	for (uint32_t i = m->first; i != NONE; i = net->next[i]) {
@@ -290,7 +293,10 @@ static int send_message(struct net *net, const struct message *m, const struct n
 	return judge(net, m, err);
 }
 
-/* Copy messages from `from` on, of a batch that fits: the caller's memory will not be ours any more. */
+/*
+ * Copies messages from `from` on, of a batch that fits, because the caller's memory will not be
+ * ours any longer.
+ */
 static void keep(struct net *net, uint32_t from, const struct net_out out[])
 {
 	uint32_t used = 0;

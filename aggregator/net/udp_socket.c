@@ -66,8 +66,9 @@ static void set_options(int fd, const struct net_config *config, uint32_t *buffe
 	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE;
 
 	/*
-	 * Workers on one machine share a group's port. Elsewhere it must not be: among sockets that
-	 * have it the system gives the same free port to two, and one of them hears nothing.
+	 * Workers on one machine share a group's port. Other sockets must not share theirs: among
+	 * sockets that allow it, the system gives the same free port to two, and one of them hears
+	 * nothing.
 	 */
 	if (config->group_ip != 0)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
