@@ -125,8 +125,7 @@ static void polled(uv_poll_t *poll, int status, int events)
 
 	(void)status;
 	(void)events;
-	reserve_take(
-		listener); /* it may be missing because others took the descriptor that was free */
+	reserve_take(listener); /* others may have taken the descriptor that was free */
 	if (take_turn(listener) || listener->fd < 0)
 		return;
 	uv_poll_stop(&listener->poll);

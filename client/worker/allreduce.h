@@ -2,8 +2,8 @@
 /*
  * allreduce.h - one operation as the worker's machines see it
  *
- * Whoever submits it owns it and fills the first part; the engine writes the rest, and
- * neither reads nor writes it, or the buffers, after `done` is called.
+ * The submitter owns it and fills the first part; the engine writes the rest, and does not touch it
+ * or the buffers after it has called `done`.
  */
 #ifndef CLIENT_ALLREDUCE_H
 #define CLIENT_ALLREDUCE_H
@@ -17,11 +17,11 @@
 
 struct allreduce;
 
-/* What is looked for in a segment of all shards. */
+/* What to look for in a segment of all shards. */
 struct access_scan {
 	struct bitmap_pool *pool;
 	uint64_t *bits;             /* of its blocks, in tensor order, from bit 0 */
-	uint64_t *spare;            /* as many words, for what nobody reads */
+	uint64_t *spare;            /* as many words, for blocks that nobody reads */
 	struct bitmap_range *range; /* of its values; NULL: not wanted */
 };
 
@@ -38,9 +38,9 @@ struct access_plan {
 };
 
 /*
- * A frame of a segment of one shard, by its number on the channel, where those before `edge` are over.
- * The sums of an operation without frames are handed over as if they had some, numbered from 0, each
- * of WIRE_FRAME_BLOCKS_MAX blocks but for the last.
+ * A frame of a segment of one shard, by its number on the channel; frames before `edge` are over.
+ * The sums of an operation without frames are handed over as if it had some: numbered from 0, each
+ * of WIRE_FRAME_BLOCKS_MAX blocks except the last.
  */
 struct access_frame {
 	uint32_t segment, shard, number, edge;
@@ -55,11 +55,11 @@ struct access_frame {
 };
 
 /*
- * How streams and engine reach a tensor: two arrays in this process's memory (array.h), a list of blocks
- * (rows.h), or memory of a GPU (staging.h). Segments are scanned in ascending order.
+ * How streams and engine reach a tensor: two arrays in this process's memory (array.h), a list of
+ * blocks (rows.h), or memory of a GPU (staging.h). Segments are scanned in ascending order.
  */
 struct access {
-	/* The operation is cut, and begins. -ENOMEM. */
+	/* The operation has been cut, and begins. -ENOMEM. */
 	int (*begin)(struct allreduce *task);
 
 	/* May segment `number`, the next one, be scanned? */
@@ -68,13 +68,16 @@ struct access {
 	/* Returns how many of the segment's blocks are there. */
 	uint64_t (*scan)(struct allreduce *task, uint32_t number, const struct access_scan *scan);
 
-	/* Of an operation without frames: the blocks in `own`, whole, which travel with its announcement. */
+	/*
+	 * For an operation without frames: the blocks in `own`, whole, which travel with its
+	 * announcement.
+	 */
 	void (*eager)(const struct allreduce *task, const uint64_t *own,
 	              const struct bitmap_engine *engine, struct packet_out *out);
 
 	/*
-	 * The union of a segment of one shard is known. What nobody has is zero in the result. -EINVAL:
-	 * the tensor lacks a block of it; -ENOMEM.
+	 * The union of a segment of one shard is known. Blocks that no worker has are zero in the
+	 * result. -EINVAL: the tensor lacks a block of the union; -ENOMEM.
 	 */
 	int (*plan)(struct allreduce *task, const struct access_plan *plan);
 
@@ -85,7 +88,7 @@ struct access {
 	void (*push)(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
 	             struct packet_out *out);
 
-	/* What has come of a frame. False: there is no room for it yet, so it counts as lost. */
+	/* What has arrived of a frame. False: there is no room for it yet, so it counts as lost. */
 	bool (*store)(struct allreduce *task, const struct access_frame *frame,
 	              const uint8_t *data);
 
@@ -109,7 +112,7 @@ struct allreduce {
 	bool is_guard;     /* of segments: see comm_parts.c */
 	uint64_t whole,
 		first; /* for traces: it is what begins at `first` in operation `whole`; 0: itself */
-	bool form_auto; /* FIXED32 is our choice: not for what fits its announcement natively */
+	bool form_auto; /* FIXED32 is our choice: not for tensors that fit their announcement natively */
 	void (*done)(struct allreduce *task);
 	void *context; /* the submitter's */
 

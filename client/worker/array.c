@@ -18,7 +18,7 @@ static uint64_t block_of(const struct allreduce *task, const struct access_frame
 	                              frame->blocks[index]);
 }
 
-/* Of a block that has `bytes`, those that the frame has of it, from `offset` on. */
+/* Of the `bytes` of a block, those that belong to the frame, from `offset` on. */
 static uint32_t part_bytes(const struct access_frame *frame, uint32_t offset, uint32_t bytes)
 {
 	if (bytes <= offset)
@@ -158,7 +158,7 @@ static void array_eager(const struct allreduce *task, const uint64_t *own,
 	packet_point(out, out->scratch, whole);
 }
 
-/* Bytes of a result from which on it does not stay in a cache until somebody reads it. */
+/* A result of this many bytes or more does not stay in a cache until it is read. */
 #define STREAM_BYTES_MIN (8u << 20)
 
 /* Neighbours in the shard are neighbours in the tensor only when it is the only one. */
@@ -173,7 +173,7 @@ static uint32_t absent_run(const struct allreduce *task, const struct access_pla
 	return end - first;
 }
 
-/* In place, what nobody has is zero already. */
+/* In place, blocks that no worker has are zero already. */
 int array_plan(struct allreduce *task, const struct access_plan *plan)
 {
 	uint64_t before = (uint64_t)plan->segment * task->cut.segment_blocks;

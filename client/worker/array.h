@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * array.h - tensors that are two arrays in this process's memory, and what other kinds have of them
+ * array.h - tensors that are two arrays in this process's memory, and what other kinds share with
+ * them
  *
- * The struct access of array_access, and its functions for kinds of which a part is an array, or that
- * can give, or take, their blocks one by one.
+ * Both the struct access of array_access, and its functions for kinds that consist partly of an
+ * array, or that can give and take their blocks one by one.
  */
 #ifndef CLIENT_ARRAY_H
 #define CLIENT_ARRAY_H
@@ -17,7 +18,7 @@ bool array_ready(struct allreduce *task, uint32_t number);
 bool array_pushable(const struct allreduce *task, const struct access_frame *frame);
 void array_received(struct allreduce *task, uint32_t shard, uint32_t segment);
 
-/* Clears what nobody has. */
+/* Clears the blocks that no worker has. */
 int array_plan(struct allreduce *task, const struct access_plan *plan);
 bool array_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data);
 

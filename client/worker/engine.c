@@ -2,16 +2,17 @@
 /*
  * engine.c - see engine.h
  *
- * Operations start in the order in which they were submitted, each in an operation slot
- * that is free on every channel. Scanning prefers the oldest, but goes on to the next when
- * the oldest has its fill of segments under way: so every operation that has a slot is
- * announced, whatever the others wait for, and workers that submit in different orders
- * cannot block each other (PROTOCOL.md section 6.3).
+ * Operations start in the order of submission, each in an operation slot that is free on every
+ * channel. Scanning prefers the oldest operation, but continues with the next when the oldest has
+ * as many segments under way as it may: so every operation that has a slot is announced, whatever
+ * the others wait for, and workers that submit in different orders cannot block each other
+ * (PROTOCOL.md section 6.3).
  *
- * Frames are numbered when they are planned, and go out in that order: what is announced
- * cannot be overtaken. So while operations with a priority are under way, no more is announced
- * than keeps the channels busy, the highest first. Nothing waits for an announcement then:
- * what fills a channel has its plan, or had no time to get it yet, and drains by itself.
+ * Frames are numbered when they are planned, and go out in that order: nothing can overtake what is
+ * announced. So while operations with a priority are under way, the engine announces only enough to
+ * keep the channels busy, highest priority first. Nothing waits for an announcement then: a channel
+ * is filled by operations that have their plan, or that are too new to have one, and drains by
+ * itself.
  */
 
 #include "client/worker/engine.h"
@@ -24,7 +25,7 @@
 
 #define PASSED_MAX 16 /* segments of others that may come before one of a lower priority */
 
-/* Operations in the order in which they came. */
+/* Operations in the order in which they were submitted. */
 struct task_list {
 	struct allreduce *first, *last;
 };
@@ -42,7 +43,7 @@ struct engine {
 	uint64_t *found;      /* [stream_count * SEGMENT_WORDS] bits of one scan, in tensor order */
 	uint64_t *shard_bits; /* [stream_count * SEGMENT_WORDS] the same, by shard */
 	uint64_t *
-		failed_tags; /* [op_slots] of what failed in a slot and may still be withdrawn; 0: none */
+		failed_tags; /* [op_slots] what failed in a slot and may still be withdrawn; 0: nothing */
 	struct stream *streams[];
 };
 
@@ -178,7 +179,7 @@ static struct allreduce *next_waiting(const struct engine *engine)
 	return task;
 }
 
-/* Give waiting operations slots, as long as there are any. */
+/* Gives slots to waiting operations while there are any. */
 static void start_waiting(struct engine *engine)
 {
 	for (uint32_t slot = 0; slot < engine->op_slots; slot++) {
@@ -255,7 +256,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 
 /* ---- scanning ---- */
 
-/* Deal the bits of groups [first, first + groups) out to the shards that own them. */
+/* Deals the bits of groups [first, first + groups) out to the shards that own them. */
 static void deal_bits(const struct engine *engine, const struct geometry *cut, uint64_t first_group,
                       uint32_t groups)
 {
@@ -327,7 +328,10 @@ static bool has_room(const struct engine *engine, struct allreduce *task)
 
 /* ---- which is next ---- */
 
-/* Does `a` go before the older `b`? What fits its announcement holds up nobody. This turn counts in `passed`. */
+/*
+ * Does `a` go before the older `b`? An operation that fits its announcement delays nobody. This
+ * turn counts in `passed`.
+ */
 static bool goes_before(const struct allreduce *a, const struct allreduce *b)
 {
 	bool a_first = a->cut.eager || a->passed > PASSED_MAX;
@@ -344,7 +348,10 @@ static bool all_busy(const struct engine *engine)
 	return true;
 }
 
-/* Without priorities the oldest, and no other is asked: memory of a GPU takes staging room then. */
+/*
+ * Without priorities take the oldest, and ask no other: asking takes staging room if the tensor is
+ * on a GPU.
+ */
 static struct allreduce *next_by_age(const struct engine *engine)
 {
 	struct allreduce *task = engine->active.first;

@@ -2,10 +2,10 @@
 /*
  * engine.h - operations on all channels of a job: queue, scan, announce, finish
  *
- * The engine cuts each operation over the job's channels, scans it segment by segment
- * while earlier segments stream, and calls `done` when every channel has finished. Pure
- * like the streams it owns: the caller brings packets and time and sends what it gives.
- * One thread at a time; engine_work() is the only call that may take milliseconds.
+ * The engine cuts each operation over the job's channels, scans it segment by segment while earlier
+ * segments stream, and calls `done` when every channel has finished. Pure like the streams that it
+ * owns: the caller brings packets and time, and sends what the engine returns. One thread at a
+ * time; engine_work() is the only call that may take milliseconds.
  */
 #ifndef CLIENT_ENGINE_H
 #define CLIENT_ENGINE_H
@@ -52,10 +52,13 @@ uint64_t engine_deadline(const struct engine *engine);
 /* Nothing is queued or under way, and all have acknowledged everything. */
 bool engine_quiet(const struct engine *engine);
 
-/* When operations last came forward, or began to wait; UINT64_MAX when there are none. */
+/* When operations last made progress, or began to wait; UINT64_MAX when there are none. */
 uint64_t engine_progress_us(const struct engine *engine);
 
-/* Since when streams [first, end) wait without news, the longest of them: see stream_waits_us(). */
+/*
+ * Since when streams [first, end) have waited without news; the longest wait of them: see
+ * stream_waits_us().
+ */
 uint64_t engine_waits_us(const struct engine *engine, uint32_t first, uint32_t end);
 
 /* How many operations are queued or under way, and the oldest one's tag. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* explain.h - what workers disagree about in words, and what codes of aggregators are to callers */
+/*
+ * explain.h - in words what workers disagree about, and what an aggregator's code means for callers
+ */
 #ifndef CLIENT_EXPLAIN_H
 #define CLIENT_EXPLAIN_H
 
@@ -11,7 +13,10 @@
 /* One line for an operation that failed with WINNOW_ERR_MISMATCH. */
 void explain_mismatch(const struct allreduce *task, char *text, size_t room);
 
-/* What callers are told for a code of FAILED (PROTOCOL.md section 5.4), or one that link.c makes. */
+/*
+ * What callers are told for a code of FAILED (PROTOCOL.md section 5.4), or for one that link.c
+ * makes.
+ */
 enum winnow_result explain_code(const char *code, bool joined);
 
 #endif /* CLIENT_EXPLAIN_H */

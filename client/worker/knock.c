@@ -72,7 +72,10 @@ void knock_probed(struct knock *knock)
 		knock_finish(knock);
 }
 
-/* This size does not pass, or nothing does: try the next smaller, and the largest after all. */
+/*
+ * This size, or nothing at all, fails to pass: try the next smaller, and after all of them the
+ * largest again.
+ */
 static void next_size(struct knock *knock, uint64_t now_us)
 {
 	uint32_t size = knock_smaller(knock->size);
@@ -91,8 +94,8 @@ bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_
 	if (knock->turn == 0 && knock->rounds == ROUNDS_PER_SIZE && !all_answered(knock))
 		next_size(knock, now_us);
 	/*
-	 * When all have answered, one KNOCK a round is for the PROBE that it draws. More would be
-	 * too many: each PROBE goes to all workers.
+	 * When all have answered, one KNOCK a round is enough for the PROBE that it draws. More
+	 * would be too many: each PROBE goes to all workers.
 	 */
 	*bytes = knock->size;
 	while (knock->turn < knock->channel_count) {

@@ -2,9 +2,9 @@
 /*
  * knock.h - a worker's KNOCKs while it joins: which datagrams pass, and does multicast arrive?
  *
- * On each channel, from the largest size that may work downwards, until all have answered one; then
- * on one of them for a while, since each KNOCK draws a PROBE. PROTOCOL.md section 5.3. A machine
- * without I/O, part of its link; path.h has what comes of KNOCKs later.
+ * It knocks on each channel, from the largest size that may work downwards, until all have answered
+ * one size; then on one channel for a while, because each KNOCK draws a PROBE. PROTOCOL.md section
+ * 5.3. A machine without I/O, part of its link; path.h handles later KNOCKs.
  */
 #ifndef CLIENT_KNOCK_H
 #define CLIENT_KNOCK_H
@@ -38,7 +38,7 @@ void knock_begin(struct knock *knock, uint32_t channel_count, uint32_t largest, 
 /* knock_pull - the next KNOCK: on which channel, how large. False: none is due. */
 bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_t *bytes);
 
-/* A KNOCK of `bytes` bytes was answered; a PROBE has arrived, or will be of no use. */
+/* A KNOCK of `bytes` bytes was answered; a PROBE has arrived, or is no longer of use. */
 void knock_answer(struct knock *knock, uint32_t channel, uint32_t bytes, uint64_t now_us);
 void knock_probed(struct knock *knock);
 

@@ -34,7 +34,7 @@ struct link {
 	uint32_t size; /* that READY says */
 
 	struct path path; /* when running */
-	uint64_t number;  /* that our KNOCKs carry, should our address be another now */
+	uint64_t number;  /* that our KNOCKs carry in case our address has changed */
 	bool number_asked;
 	struct path_verdict verdict;
 	uint64_t verdict_due_us; /* told of it, the aggregator must have ended the job by then */
@@ -354,7 +354,7 @@ void link_abort(struct link *link, const char *code, const char *text)
 
 /* ---- knocking ---- */
 
-/* Datagrams pass: what else there is to wait for has come, or will not. */
+/* Datagrams pass: anything else to wait for has arrived, or will not arrive. */
 static void probing_look(struct link *link)
 {
 	if (link->state == LINK_PROBING && link->knock.done)
@@ -470,7 +470,7 @@ uint64_t link_deadline(const struct link *link)
 	if (link->state == LINK_FAILED)
 		return NEVER;
 	if (link->send_ready || link->send_path || link->send_move)
-		return 0; /* they may be due without anything having come */
+		return 0; /* they may be due although nothing has arrived */
 	if (link->heard_us != NEVER)
 		sooner(&due_us, link->heard_us + link->silence_us);
 	if (link->state != LINK_RUNNING)

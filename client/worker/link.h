@@ -71,11 +71,12 @@ void link_ready(struct link *link, uint32_t payload);
 /* In. Silence is counted from link_connected() on. */
 void link_connected(struct link *link, uint64_t now_us);
 void link_line(struct link *link, const char *line, uint64_t now_us);
-void link_gone(struct link *link, const char *reason); /* the connection ended */
+void link_gone(struct link *link, const char *reason); /* the TCP connection ended */
 
 /*
- * link_again - instead of link_gone(): the connection ended before all had joined, the aggregator
- * may have had no room for it. True, once: make another, the link is as it was at its opening.
+ * link_again - instead of link_gone(): the connection ended before all had joined, perhaps because
+ * the aggregator had no room for it. True, once: make another; the link is as it was when it was
+ * opened.
  */
 bool link_again(struct link *link);
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);
@@ -85,8 +86,8 @@ void link_no_multicast(struct link *link); /* the group's socket cannot be opene
 void link_doing(struct link *link, uint32_t open, uint64_t tag);
 
 /*
- * Since when operations on its channels wait, and nothing comes of it (UINT64_MAX: none does). While
- * they do the link knocks again. When nothing answers, the aggregator is told and ends the job.
+ * Since when operations on its channels have waited without progress (UINT64_MAX: none does). While
+ * they wait the link knocks again. When nothing answers, it tells the aggregator and ends the job.
  */
 void link_waits(struct link *link, uint64_t since_us, uint64_t now_us);
 

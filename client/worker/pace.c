@@ -4,7 +4,7 @@
 #include "client/worker/pace.h"
 
 #define WINDOW_FLOOR 8
-#define ROUND_PACKETS_MIN 64 /* fewer say nothing about a loss ratio of per cents */
+#define ROUND_PACKETS_MIN 64 /* fewer say nothing about a loss ratio of a few per cent */
 #define ROUND_US_MIN 1000
 #define SLACK_PER_1024 10 /* loss above 1.5 times the base line that is not yet a sign */
 

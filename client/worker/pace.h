@@ -2,11 +2,11 @@
 /*
  * pace.h - how long to wait, and how much to have under way
  *
- * The retransmission timer of RFC 6298 (with a minimum fit for a data centre) and a
- * window that shrinks when loss answers to it. Random loss does not: when halving the
- * window does not lower the loss ratio, the ratio becomes the base line and the window
- * goes back, so a link that loses 5 % of everything still runs full. Pure: time comes
- * in as an argument, in microseconds of any clock that does not run backwards.
+ * The retransmission timer of RFC 6298, with a minimum that suits a data centre, and a window that
+ * shrinks when this reduces loss. Random loss does not react: when halving the window does not
+ * lower the loss ratio, the ratio becomes the base line and the window goes back, so a link that
+ * loses 5 % of everything still runs full. Pure: time comes in as an argument, in microseconds of
+ * any clock that does not run backwards.
  */
 #ifndef AGGREGATOR_NET_PACE_H
 #define AGGREGATOR_NET_PACE_H

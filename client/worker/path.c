@@ -7,10 +7,12 @@
 
 #include "client/worker/knock.h"
 
-/* In sixty-fourths of our patience: a quarter without news, then a check of three quarters. */
+/*
+ * In sixty-fourths of our patience: a quarter without news, then a check that takes three quarters.
+ */
 #define QUARTER_ROUNDS 16
 #define CHECK_ROUNDS 48
-#define LOST_ROUNDS 4 /* so many more without an answer are no accident */
+#define LOST_ROUNDS 4 /* after this many more without an answer it is no accident */
 
 void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t patience_us)
 {
@@ -44,7 +46,7 @@ void path_waits(struct path *path, uint64_t since_us, uint64_t now_us)
 	path->waits_us = since_us;
 	if (since_us > path->began_us)
 		path->checking =
-			false; /* since then something has come by all channels that wait */
+			false; /* since then something has arrived on all channels that wait */
 	if (path->checking || now_us < check_due_us(path))
 		return;
 	path->checking = true;
@@ -56,7 +58,10 @@ void path_waits(struct path *path, uint64_t since_us, uint64_t now_us)
 	memset(path->passing, 0, sizeof(path->passing));
 }
 
-/* The smaller size of this round: one after the other, down to the smallest and again. */
+/*
+ * The smaller size of this round: one after the other down to the smallest, then again from the
+ * top.
+ */
 static uint32_t smaller_of_round(const struct path *path)
 {
 	uint32_t bytes = path->payload;

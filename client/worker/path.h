@@ -2,11 +2,11 @@
 /*
  * path.h - do datagrams still pass between a worker and one of its aggregators?
  *
- * While operations wait, and nothing comes of it, a worker cannot tell by that whether another
- * worker is late or its own datagrams are lost. So it knocks again, on each channel, with datagrams
- * as large as the job's: where an answer comes all is well, and it is somebody else who is awaited.
- * Where none comes for long enough the path is dead, or carries only smaller ones, which
- * are tried beside them. PROTOCOL.md section 11.5. A machine without I/O, part of its link.
+ * While operations wait without progress, a worker cannot know whether another worker is late or
+ * its own datagrams are lost. So it knocks again on each channel, with datagrams as large as the
+ * job's. Where an answer arrives the path is fine, and the wait is for somebody else. Where none
+ * arrives for long enough the path is dead, or carries only smaller datagrams, which are tried as
+ * well. PROTOCOL.md section 11.5. A machine without I/O, part of its link.
  */
 #ifndef CLIENT_PATH_H
 #define CLIENT_PATH_H
@@ -21,8 +21,8 @@
 struct path {
 	uint32_t channel_count;
 	uint32_t payload;     /* the job's */
-	uint64_t patience_us; /* without any answer for so long it is dead */
-	uint64_t waits_us;    /* since when something is awaited, and nothing has come */
+	uint64_t patience_us; /* without any answer for this long it is dead */
+	uint64_t waits_us;    /* since when something is awaited without any news */
 	uint64_t fine_us;     /* when all channels last answered */
 
 	/* A check under way. */
@@ -44,7 +44,7 @@ struct path_verdict {
 
 void path_init(struct path *path, uint32_t channel_count, uint32_t payload, uint64_t patience_us);
 
-/* Since when operations have waited without news; PATH_NEVER: nothing is awaited, or comes. */
+/* Since when operations have waited without news; PATH_NEVER: none waits, or there is news. */
 void path_waits(struct path *path, uint64_t since_us, uint64_t now_us);
 
 /* path_pull - the next KNOCK that is due: on which channel, how large; false when there is none. */
@@ -58,8 +58,9 @@ void path_answer(struct path *path, uint32_t channel, uint32_t bytes, uint64_t n
 bool path_failed(const struct path *path, uint64_t now_us, struct path_verdict *out);
 
 /*
- * path_lost - have several KNOCKs gone without an answer? Then our address may be another, and KNOCKs
- * need a number that says so. path_told(): they have one, and a few rounds more to be answered.
+ * path_lost - have several KNOCKs gone without an answer? Then our address may have changed, and
+ * KNOCKs need a number to prove who we are. path_told(): they have one, and get a few more rounds
+ * to be answered.
  */
 bool path_lost(const struct path *path);
 void path_told(struct path *path);

@@ -10,7 +10,7 @@
 
 #include "client/worker/array.h"
 
-/* One segment of one shard: the union's blocks there, in ascending order. */
+/* One segment of one shard: the union's blocks in it, in ascending order. */
 struct rows_chunk {
 	uint8_t *values;
 	uint32_t count;
@@ -187,7 +187,7 @@ void rows_read(const struct winnow_rows *rows, int64_t *index, void *values)
 
 /* ---- as the machines reach it ---- */
 
-/* Makes room to note what comes, if that is a list. */
+/* Makes room for the result, if that is a list. */
 static int list_begin(struct allreduce *task)
 {
 	struct winnow_rows *rows = task->access_state;
@@ -256,7 +256,7 @@ static void list_push(const struct allreduce *task, const struct access_frame *f
 	blocks_push(task, frame, mask, out, list_from);
 }
 
-/* Room for what will come of a segment of one shard. */
+/* Room for the result of a segment of one shard. */
 static int gather_plan(struct allreduce *task, const struct access_plan *plan)
 {
 	struct winnow_rows *rows = task->access_state;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rows.h - the tensor of one operation, given as those of its blocks that are there
+ * rows.h - the tensor of one operation, given as a list of its non-zero blocks
  *
- * What a worker sends is a list of block numbers and their values; what it receives is a
- * whole tensor, or such a list again, which grows as plans tell what the union holds. On
- * the wire nothing differs from an operation on the whole tensor. Pure; one thread at a time.
+ * A worker sends a list of block numbers and their values. It receives a whole tensor, or another
+ * such list, which grows as plans tell what the union holds. On the wire nothing differs from an
+ * operation on the whole tensor. Pure; one thread at a time.
  */
 #ifndef CLIENT_ROWS_H
 #define CLIENT_ROWS_H
@@ -19,7 +19,7 @@
 struct rows_chunk;
 
 struct winnow_rows {
-	_Atomic uint32_t holders; /* rows_close() by the last one */
+	_Atomic uint32_t holders; /* the last holder calls rows_close() */
 
 	/* What is sent. */
 	uint64_t *blocks;      /* [count] ascending */

@@ -20,14 +20,14 @@ struct session {
 	uint32_t link_count;
 	struct link *links[SESSION_LINKS_MAX];
 	const char *names[SESSION_LINKS_MAX];
-	uint64_t silence_us, stall_us; /* that hold; the shortest of all links */
+	uint64_t silence_us, stall_us; /* that apply: the shortest of all links */
 	uint32_t world;
-	uint64_t left_due_us; /* a worker has left: operations must be done by then */
+	uint64_t left_due_us; /* a worker has left: operations must be done by this time */
 	struct engine *engine;
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *bitmap;
 	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
-	uint64_t strays; /* datagrams that no stream could be found for */
+	uint64_t strays;                              /* datagrams for which no stream was found */
 };
 
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)

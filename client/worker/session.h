@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * session.h - all that a worker does, as one machine without I/O
+ * session.h - everything that a worker does, as one machine without I/O
  *
- * One link an aggregator, and, once all links run, the engine over all their channels. What
- * ends one link ends the session: its operations fail, the other aggregators are told, and
- * there is one line that says why. The communicator (comm.c) brings sockets and a clock;
- * the simulation brings its own. One thread; nothing blocks.
+ * One link for each aggregator, and, once all links run, the engine over all their channels.
+ * Whatever ends one link ends the session: its operations fail, the other aggregators are told, and
+ * one line says why. The communicator (comm.c) brings sockets and a clock; the simulation brings
+ * its own. One thread; nothing blocks.
  */
 #ifndef CLIENT_SESSION_H
 #define CLIENT_SESSION_H
@@ -45,7 +45,10 @@ uint64_t session_tokens(const struct session *session);
 
 void session_no_multicast(struct session *session, uint32_t index);
 
-/* Where aggregator `index` wants its datagrams; false before it is known, or where the connection goes. */
+/*
+ * Where aggregator `index` wants its datagrams; false before that is known, or when it is where the
+ * connection goes.
+ */
 bool session_data(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port);
 
 /* The connection to aggregator `index` is there. */

@@ -103,8 +103,8 @@ static void stream_advance(struct stream *s, uint64_t now_us)
 }
 
 /*
- * base, credit, sequence and planned of any packet. They only move forward; values that could not
- * come from the channel's aggregator are no news.
+ * base, credit, sequence and planned, from any packet. They only move forward; values that cannot
+ * come from the channel's aggregator are ignored.
  */
 static void edges_take(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
@@ -163,7 +163,10 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 		if (packet->worker == s->config.rank)
 			pace_rtt(&s->pace, (uint32_t)now_us - packet->frame);
 		if (s->ack != s->next && s->gap_due_us == NEVER) {
-			/* RESULTs sent before this, the last ones of a burst too, should be here. */
+			/*
+			 * RESULTs sent before this one, including the last of a burst, should be
+			 * here.
+			 */
 			s->gap_due_us = now_us + REORDER_US_MIN;
 			s->gap_edge = s->next;
 		}
@@ -180,8 +183,8 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 /* ---- sending ---- */
 
 /*
- * Frames to look at for NACKs; a range still under way is widened. Those that wait for our
- * own PUSH to be sent at all are no news.
+ * Frames to examine for NACKs; a range still under way is widened. Frames whose own PUSH has not
+ * been sent are skipped.
  */
 static void nack_range(struct stream *s, uint32_t to, bool overdue)
 {
@@ -259,8 +262,8 @@ static bool ask_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 }
 
 /*
- * Now and then, while frames are under way, an ACK asks for a CREDIT: the round trip to the
- * aggregator and back. PUSH to RESULT would measure the slowest worker, and its losses.
+ * Now and then, while frames are under way, an ACK asks for a CREDIT: this measures the round trip
+ * to the aggregator. PUSH to RESULT would measure the slowest worker and its losses.
  */
 static bool ack_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {

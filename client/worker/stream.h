@@ -52,8 +52,8 @@ void stream_close(struct stream *stream);
 bool stream_slot_free(const struct stream *stream, uint32_t slot);
 
 /*
- * stream_begin - `task` uses task->slot on this channel from now on, until its shard is
- * finished: then task->shards_left is lowered, and at 0 the engine's finish is called.
+ * stream_begin - `task` uses task->slot on this channel from now on, until its shard is finished:
+ * then the stream lowers task->shards_left, and at 0 it calls the engine's finish.
  */
 void stream_begin(struct stream *stream, struct allreduce *task);
 
@@ -72,7 +72,7 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
 
 /*
  * stream_is_busy - is there as much to push, planned or about to be, as goes out in two round
- * trips? Announcements that have been without an answer for a time-out do not count.
+ * trips? Announcements that have had no answer for a time-out do not count.
  */
 bool stream_is_busy(const struct stream *stream);
 
@@ -100,12 +100,15 @@ bool stream_pull(struct stream *stream, uint64_t now_us, struct packet_out *out)
 uint64_t stream_deadline(const struct stream *stream);
 
 /*
- * Since when something has been under way here without news: an announcement, frames, what others are
- * to acknowledge. UINT64_MAX: nothing is.
+ * Since when something has been under way here without news: an announcement, frames, or
+ * acknowledgements of others. UINT64_MAX: nothing is.
  */
 uint64_t stream_waits_us(const struct stream *stream);
 
-/* Has every worker acknowledged all that this one has received, and is nothing announced without an answer? */
+/*
+ * Has every worker acknowledged everything that this one has received, and has every announcement
+ * an answer?
+ */
 bool stream_quiet(const struct stream *stream);
 
 const struct stream_stats *stream_stats(const struct stream *stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* stream_frame.c - what leaves the tensor and what comes to it: PROTOCOL.md sections 8 to 10 */
+/* stream_frame.c - data out of the tensor and into it: PROTOCOL.md sections 8 to 10 */
 
 #include <assert.h>
 
@@ -185,7 +185,7 @@ void want_take(struct stream *s, const struct packet *packet)
 
 /* ---- results ---- */
 
-/* RESULTs that this one has overtaken may be lost: ask when they are late. */
+/* RESULTs that this one has overtaken may be lost: ask for them when they are late. */
 static void result_timers(struct stream *s, struct stream_frame *frame, uint32_t number,
                           uint64_t now_us)
 {

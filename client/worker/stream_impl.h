@@ -102,7 +102,7 @@ struct stream {
 	uint32_t *announced;
 	uint32_t announced_count;
 
-	uint64_t news_us; /* when anything last came that operations wait for, or they began to */
+	uint64_t news_us; /* when operations last got what they wait for, or began to wait */
 
 	uint32_t ack_sent;
 	bool answer_due; /* the next ACK asks for a CREDIT */
@@ -115,8 +115,8 @@ struct stream {
 	uint64_t gap_due_us; /* RESULTs before gap_edge are late then */
 	uint32_t gap_edge;
 	uint64_t rto_due_us;
-	uint32_t nack_from, nack_to; /* frames to go through for NACKs */
-	bool nack_overdue;           /* by time-out: ask even for what was asked lately */
+	uint32_t nack_from, nack_to; /* frames to examine for NACKs */
+	bool nack_overdue;           /* by time-out: ask even for frames asked for lately */
 
 	uint32_t jitter; /* state of the spread of timers: see stream_spread() */
 	struct stream_stats stats;
@@ -151,8 +151,8 @@ static inline void stream_drop(struct stream *s, enum wire_drop drop)
 }
 
 /*
- * Up to a half more of `us`, different each time and for each worker: workers that time
- * out together must not come back together, or the same ones are lost again.
+ * Adds up to half of `us`, different each time and for each worker: workers that time out together
+ * must not send together again, or the same datagrams are lost again.
  */
 static inline uint64_t stream_spread(struct stream *s, uint64_t us)
 {

@@ -66,7 +66,7 @@ bool stream_has_room(const struct stream *stream, const struct allreduce *task, 
 
 /* ---- announcing ---- */
 
-/* The bitmap goes without saying when all bits are alike. */
+/* The bitmap is left out when all bits are equal. */
 static uint8_t bitmap_flags(uint32_t set, uint32_t block_count)
 {
 	if (set == 0)
@@ -86,7 +86,7 @@ static void segment_queue(struct stream *s, struct stream_segment *segment, uint
 	sooner(&s->announce_due_us, now_us);
 }
 
-/* No longer to be announced: it has a plan, or its operation is over. */
+/* Nothing more to announce: it has a plan, or its operation is over. */
 static void segment_unqueue(struct stream *s, struct stream_segment *segment)
 {
 	uint32_t index = (uint32_t)(segment - s->segments), place = 0;
@@ -214,7 +214,10 @@ static struct stream_op *op_named(struct stream *s, uint64_t tag)
 	return NULL;
 }
 
-/* Into the list of known plans, which is sorted by first frame; then see how far it reaches. */
+/*
+ * Into the list of known plans, sorted by first frame; then find out how far it reaches without a
+ * gap.
+ */
 static void order_insert(struct stream *s, struct stream_segment *segment)
 {
 	uint32_t place = s->order_count++;
@@ -247,7 +250,7 @@ static bool plan_is_news(const struct stream *s, uint32_t first, uint32_t frame_
 	return true;
 }
 
-/* Workers find out that they disagree before anything is planned, or not at all. */
+/* Workers find out that they disagree before anything is planned, or never. */
 static struct allreduce *plan_failed(struct stream *s, struct stream_op *op,
                                      const struct plan *plan, uint32_t first)
 {
@@ -275,7 +278,7 @@ static struct allreduce *plan_failed(struct stream *s, struct stream_op *op,
 	return task;
 }
 
-/* The union, checked: it holds all our blocks and makes as many frames as the plan says. */
+/* The union, checked: it must hold all our blocks and make as many frames as the plan says. */
 static bool union_take(const struct allreduce *task, const struct plan *plan,
                        struct stream_segment *segment, uint32_t *eager_at)
 {
@@ -311,7 +314,10 @@ static bool union_take(const struct allreduce *task, const struct plan *plan,
 	               (task->cut.eager ? count * task->cut.block_bytes : 0);
 }
 
-/* Section 9.2 holds only with an exponent that is no smaller than ours, and none of our NaNs. */
+/*
+ * Section 9.2 applies only with an exponent that is not smaller than ours, and without NaNs of
+ * ours.
+ */
 static bool exponent_fits(const struct allreduce *task, const struct stream_segment *segment,
                           const struct plan *plan)
 {
@@ -321,7 +327,7 @@ static bool exponent_fits(const struct allreduce *task, const struct stream_segm
 	       plan->exponent >= segment->exponent;
 }
 
-/* The tensor learns what will come. False: the union has blocks that the tensor lacks. */
+/* Tells the tensor what will arrive. False: the union has blocks that the tensor lacks. */
 static bool access_told(const struct stream *s, struct allreduce *task,
                         const struct stream_segment *segment, uint32_t first)
 {
