@@ -39,7 +39,7 @@ static pid_t child_start(const struct children *c, char *const argv[], const int
 	fflush(stdout);
 	child = fork();
 	if (child > 0 && c->grouped)
-		setpgid(child, child); /* as the child does: neither waits for the other */
+		setpgid(child, child); /* as the child does, so that neither waits for the other */
 	if (child != 0)
 		return child;
 	if (c->grouped)
@@ -171,7 +171,7 @@ bool children_ended(struct children *c, uint32_t *number, int *wait_status)
 {
 	pid_t pid;
 
-	/* A shell that has become us may have left us children of its own. */
+	/* A shell that has replaced itself with us may have left us children of its own. */
 	while ((pid = waitpid(-1, wait_status, WNOHANG)) > 0) {
 		if (pid == c->winnowd) {
 			c->winnowd = 0;

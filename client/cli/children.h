@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * children.h - winnowd and workers as children on this machine: for winnow run, colocate, bench and tune
+ * children.h - winnowd and workers as children on this machine: for winnow run, colocate, bench and
+ * tune
  *
- * A child ends with us, whatever ends us: the kernel sees to it. One thread.
+ * When we end, for whatever reason, the kernel ends the children. One thread.
  */
 #ifndef CLIENT_CLI_CHILDREN_H
 #define CLIENT_CLI_CHILDREN_H
@@ -15,13 +16,13 @@
 
 #define CHILDREN_MAX 512
 
-/* What a child has as stdin, stdout or stderr, where it is no descriptor. */
+/* What a child gets as stdin, stdout or stderr instead of a descriptor. */
 #define CHILD_OURS (-1)
 #define CHILD_NOTHING (-2)
 
 struct children {
 	bool grouped; /* each leads a process group, so that what it starts ends with it */
-	uint32_t count, running;  /* workers: begun, and not ended */
+	uint32_t count, running;  /* workers: started, and still running */
 	pid_t winnowd;            /* 0: none */
 	pid_t pids[CHILDREN_MAX]; /* workers; 0: ended */
 };
@@ -33,30 +34,34 @@ bool children_worker(struct children *c, char *const argv[], const int files[3])
 bool children_winnowd(struct children *c, char *argv[], const int files[3]);
 
 /*
- * Start one for workers on this machine: without a key, which is taken out of our environment, and
- * silent unless it fails. It listens on `address`, a free port on loopback. `threads` NULL: its default.
+ * Starts one for workers on this machine: without a key, which is removed from our environment, and
+ * silent unless it fails. It listens on `address`, a free port on loopback. `threads` NULL: its
+ * default.
  */
 bool children_winnowd_local(struct children *c, const char *threads, char address[32]);
 
-/* One that has ended, if there is one: which worker, or UINT32_MAX for winnowd, and how. */
+/* A child that has ended, if there is one: which worker, or UINT32_MAX for winnowd, and how. */
 bool children_ended(struct children *c, uint32_t *number, int *wait_status);
 
 /* The exit status, or 128 and the signal that ended it. */
 int child_status(int wait_status);
 
-/* A signal for all workers that run, with what they have started if they are grouped. */
+/* Sends a signal to all running workers, and to what they have started if they are grouped. */
 void children_signal(const struct children *c, int number);
 
-/* Tell winnowd to end, if there is one, and wait until it has. */
+/* Tells winnowd to end, if there is one, and waits until it has. */
 void children_winnowd_end(struct children *c);
 
 /* RANK and the other variables of worker `place` of `each` on host `host` of `hosts`. */
 void children_environment(uint32_t hosts, uint32_t host, uint32_t each, uint32_t place);
 
-/* Blocks the signals that end us, and SIGCHLD; they come back in `set`. Children have none blocked. */
+/*
+ * Blocks SIGCHLD and the signals that end us, and returns them in `set`. Children have none
+ * blocked.
+ */
 void children_signals_block(sigset_t *set);
 
-/* winnowd beside this program, or else its name, for the PATH. */
+/* The path of winnowd beside this program, or else its name, for the PATH. */
 void children_winnowd_path(char *path, size_t room);
 
 /* A port that is free now, on loopback, into "127.0.0.1:PORT". False: none. */

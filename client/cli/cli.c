@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* cli.c - what subcommands have to say on stderr */
+/* cli.c - what subcommands print on stderr */
 
 #include "client/cli/cli.h"
 

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* What is said from now on is said by this subcommand. */
+/* From now on cli_error() speaks for this subcommand. */
 void cli_begin(const char *name);
 
 /* A line on stderr, "winnow NAME: ...". Returns `status`. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cli_json.h - numbers in JSON: what is whole is printed as such */
+/* cli_json.h - numbers in JSON: whole numbers are printed as such */
 #ifndef CLIENT_CLI_JSON_H
 #define CLIENT_CLI_JSON_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * colocate.c - winnow colocate: on each host the same command; starts this host's aggregator and its workers
+ * colocate.c - winnow colocate: the same command on each host starts its aggregator and its workers
  *
- * The colocated mode: as many aggregators as hosts, no servers besides. Workers find each other's aggregators
- * by the list of hosts, and try again until those have started.
+ * The colocated mode: as many aggregators as hosts, and no other servers. Workers find each other's
+ * aggregators by the list of hosts, and try again until those have started.
  */
 
 #include <arpa/inet.h>
@@ -33,13 +33,13 @@ static struct {
 
 static const struct option list[] = {
 	{"hosts", "HOST,HOST,..", OPTION_TEXT, &settings.hosts, NULL, NULL, 0, 0,
-         "all hosts, the same list on each of them"},
+         "all hosts; the same list on each of them"},
 	{"index", "N", OPTION_COUNT, &settings.index, NULL, NULL, 0, HOSTS_MAX - 1,
-         "which of them this is, from 0; else the one whose address is ours"},
+         "number of this host in the list, from 0; default: the one with our address"},
 	{"per-host", "N", OPTION_COUNT, &settings.per_host, "1", NULL, 1, PER_HOST_MAX,
          "workers on each host"},
 	{"port", "N", OPTION_COUNT, &settings.port, "5555", NULL, 1, 65535,
-         "of the aggregators, TCP and UDP"},
+         "port of the aggregators, TCP and UDP"},
 	{0},
 };
 
@@ -47,14 +47,14 @@ static const struct options options = {
 	.program = "winnow colocate",
 	.usage = "--hosts HOST,HOST,.. [...] -- COMMAND [ARGUMENT..]",
 	.about = "Give it on every host: starts an aggregator on this host and COMMAND beside it, "
-                 "with WINNOW_AGGREGATORS,\nRANK, LOCAL_RANK, GROUP_RANK (the host), WORLD_SIZE, "
-                 "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT\n(29500, if not set) for a job of "
-                 "all hosts. The aggregator ends when COMMAND has, and all others are\ndone with "
-                 "it. WINNOW_KEY_FILE, WINNOW_KEY or WINNOW_INSECURE_NO_KEY=1 hold for both, and "
-                 "WINNOW_CONFIG\nfor the aggregator. Exit status: that of COMMAND.",
+		 "with WINNOW_AGGREGATORS,\nRANK, LOCAL_RANK, GROUP_RANK (the host), WORLD_SIZE, "
+		 "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT\n(29500, if not set) for a job of "
+		 "all hosts. The aggregator ends when COMMAND has, and all others are\ndone with "
+		 "it. WINNOW_KEY_FILE, WINNOW_KEY or WINNOW_INSECURE_NO_KEY=1 hold for both, and "
+		 "WINNOW_CONFIG\nfor the aggregator. Exit status: that of COMMAND.",
 	.examples = "  winnow colocate --hosts node0,node1,node2,node3 -- python3 train.py\n"
 		    "  srun -N 4 winnow colocate --hosts node0,node1,node2,node3 --per-host 8 -- "
-                    "python3 train.py\n",
+		    "python3 train.py\n",
 	.list = list,
 	.section = "colocate",
 };
@@ -86,10 +86,10 @@ static int hosts_read(void)
 		size_t length = strcspn(at, ",");
 
 		if (length == 0 || length >= HOST_BYTES || run.host_count == HOSTS_MAX)
-			return cli_error(
-				2,
-				"--hosts is '%s': want at most 256 names, a comma between two" SEE,
-				settings.hosts);
+			return cli_error(2,
+			                 "--hosts is '%s': want at most 256 names with a comma "
+			                 "between two" SEE,
+			                 settings.hosts);
 		memcpy(run.hosts[run.host_count], at, length);
 		at += length;
 		snprintf(text, sizeof(text), "%s:%u", run.hosts[run.host_count],
@@ -101,7 +101,7 @@ static int hosts_read(void)
 	return 0;
 }
 
-/* An address is ours if a socket can have it. */
+/* An address is ours if we can bind a socket to it. */
 static bool is_ours(const struct net_addr *address)
 {
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address->ip)};
@@ -185,7 +185,7 @@ static void end(int status)
 	children_signal(&run.children, SIGTERM);
 }
 
-/* Take those that have ended. */
+/* Collect the children that have ended. */
 static void reap(void)
 {
 	uint32_t number;
@@ -202,7 +202,10 @@ static void reap(void)
 	}
 }
 
-/* Workers first; then the aggregator drains: workers elsewhere may still fetch what they missed. */
+/*
+ * Workers end first. Then the aggregator drains: workers on other hosts may still fetch what they
+ * missed.
+ */
 static void watch(const sigset_t *waited)
 {
 	struct children *c = &run.children;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* config.c - winnow config dump: every option's value and where it is from; options.c does it */
+/*
+ * config.c - winnow config dump: every option's value and where it comes from; options.c does the
+ * work
+ */
 
 #include <errno.h>
 #include <stdio.h>
@@ -56,7 +59,7 @@ static int dump_winnowd(char **argv)
 	return cli_error(1, "cannot run %s: %s", path, strerror(errno));
 }
 
-/* COMMAND and its options, and behind them what makes it dump them. */
+/* COMMAND and its options, followed by the option that makes it dump them. */
 static int dump_one(int argc, char **argv)
 {
 	char **longer = calloc((size_t)argc + 2, sizeof(*longer));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* median.h - of what has been measured */
+/* median.h - the median of measurements */
 #ifndef CLIENT_CLI_MEDIAN_H
 #define CLIENT_CLI_MEDIAN_H
 

@@ -37,7 +37,9 @@ void pattern_bits(const struct pattern *pattern, uint32_t rank, uint64_t each, u
 	uint64_t unit = 0, rest = pattern->units - wanted;
 	bool window = pattern->overlap == PATTERN_NONE;
 
-	/* Windows of neighbours lie as far apart as they fit; else it is selection sampling. */
+	/*
+	 * Neighbours' windows lie as far apart as possible; otherwise this is selection sampling.
+	 */
 	if (window && pattern->world > 1)
 		unit = rest * rank / (pattern->world - 1);
 	for (; wanted > 0; unit++) {

@@ -19,7 +19,7 @@
 
 #define LINE_BYTES 8192  /* longer lines come in pieces */
 #define PATIENCE_MS 5000 /* between SIGTERM and SIGKILL */
-#define DRAIN_MS 200     /* for the last words of what workers have started */
+#define DRAIN_MS 200     /* for the last output of processes that workers have started */
 
 static struct {
 	uint64_t workers;
@@ -31,7 +31,7 @@ static const struct option list[] = {
 	{"workers", "N", OPTION_COUNT, &settings.workers, "2", NULL, 1, CHILDREN_MAX,
          "how many processes"},
 	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregator, NULL, NULL, 0, 0,
-         "where winnowd listens; without it, one is started for the job"},
+         "where winnowd listens; without it, winnow run starts one for the job"},
 	{"bare", NULL, OPTION_FLAG, &settings.bare, "0", NULL, 0, 0,
          "print lines as they are, without the worker's number in front"},
 	{0},
@@ -94,7 +94,7 @@ static bool start_worker(struct launch *launch, uint32_t rank, char **command)
 	return true;
 }
 
-/* What all workers find in their environment, beside their numbers. */
+/* What all workers find in their environment, besides their ranks. */
 static bool set_environment(const struct launch *launch)
 {
 	long threads = sysconf(_SC_NPROCESSORS_ONLN) / (long)launch->count;
@@ -202,7 +202,7 @@ static void take_signal(struct launch *launch)
 		end_all(launch, 128 + (int)info.ssi_signo);
 }
 
-/* False when there was nothing for `wait_ms`. */
+/* False when nothing happened for `wait_ms`. */
 static bool turn(struct launch *launch, int wait_ms)
 {
 	struct pollfd fds[2 * CHILDREN_MAX + 1];

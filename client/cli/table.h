@@ -2,9 +2,9 @@
 /*
  * table.h - text in aligned columns, for people
  *
- * Columns stand in order of importance: where there is no room for all, the last are left
- * out, and a '>' at the end of the head says so. Nothing here knows what it shows; cells are plain
- * ASCII (see text_safe()).
+ * Columns stand in order of importance: if there is no room for all, the last are left out, and a
+ * '>' at the end of the head says so. Nothing here knows what it shows; cells are plain ASCII (see
+ * text_safe()).
  */
 #ifndef CLIENT_CLI_TABLE_H
 #define CLIENT_CLI_TABLE_H
@@ -21,7 +21,7 @@ struct table {
 	uint32_t column_count, row_count, row_room, filled;
 	const char *titles[TABLE_COLUMNS_MAX];
 	bool left[TABLE_COLUMNS_MAX];       /* aligned; else right */
-	uint32_t widths[TABLE_COLUMNS_MAX]; /* the caller may set least widths, and keep them */
+	uint32_t widths[TABLE_COLUMNS_MAX]; /* the caller may set minimum widths, and keep them */
 	char (*cells)[TABLE_CELL_BYTES];    /* [row_room * TABLE_COLUMNS_MAX] */
 };
 
@@ -42,7 +42,7 @@ char *text_si(double value, char text[16]);
 /* "3.2s", "4m05s", "2h07m", "3d04h": an age or a time. */
 char *text_age(double seconds, char text[16]);
 
-/* Copy what others wrote: printable ASCII, '?' for anything else, cut to room. */
+/* Copies text of others: printable ASCII, '?' for anything else, cut to the room. */
 void text_safe(char *to, size_t room, const char *from);
 
 #endif /* CLIENT_CLI_TABLE_H */

@@ -25,9 +25,9 @@ static struct {
 } settings;
 
 static const struct option list[] = {
-	{"job", "NAME", OPTION_TEXT, &settings.job, NULL, NULL, 0, 0, "workers of this job only"},
+	{"job", "NAME", OPTION_TEXT, &settings.job, NULL, NULL, 0, 0, "only workers of this job"},
 	{"pid", "PID", OPTION_COUNT, &settings.pid, "0", NULL, 0, INT32_MAX,
-         "workers of this process only; 0: of all"},
+         "only workers of this process; 0: of all"},
 	{"limit", "SIZE", OPTION_SIZE, &settings.limit, "64M", "WINNOW_TRACE_LIMIT", 1, 1e18,
          "a file ends there"},
 	{"block", "ELEMENTS", OPTION_COUNT, &settings.block, "4", "WINNOW_TRACE_BLOCK", 1,
@@ -41,9 +41,9 @@ static const struct options options = {
 	.program = "winnow trace",
 	.usage = "[start FOLDER | stop] [...]",
 	.about = "Asks the workers of running jobs on this machine to record which parts of their "
-                 "tensors are\nnon-zero, for winnow tune, as WINNOW_TRACE=FOLDER does from a job's "
-                 "start. Without start or stop:\nshows the workers. One's own only, and as root "
-                 "everybody's. A job on several machines: on each.",
+		 "tensors are\nnon-zero, for winnow tune, as WINNOW_TRACE=FOLDER does from a job's "
+		 "start. Without start or stop:\nshows the workers. One's own only, and as root "
+		 "everybody's. A job on several machines: on each.",
 	.examples = "  winnow trace\n"
 		    "  winnow trace start /tmp/t --job train1; sleep 60; winnow trace stop\n"
 		    "  winnow tune /tmp/t\n",
@@ -57,7 +57,7 @@ static const struct options options = {
 /* One communicator that may be there, and what it has answered. */
 struct asked {
 	uint32_t pid, number;
-	bool done; /* it has answered, or is not there any more */
+	bool done; /* it has answered, or no longer exists */
 	bool answered;
 	struct trace_answer answer;
 };
@@ -170,13 +170,13 @@ static int request_make(struct trace_request *request)
 	else if (settings.operand_count > 0)
 		return cli_error(2, "say start FOLDER, or stop, or nothing; not %s", order);
 	if (request->order == TRACE_START && folder == NULL)
-		return cli_error(2, "start where to? winnow trace start FOLDER");
+		return cli_error(2, "start needs a folder: winnow trace start FOLDER");
 	if (request->order != TRACE_START && folder != NULL)
-		return cli_error(2, "a folder is for start only: %s", folder);
+		return cli_error(2, "only start takes a folder: %s", folder);
 	if (folder == NULL)
 		return 0;
 	if (folder[0] != '/' && getcwd(here, sizeof(here)) == NULL)
-		return cli_error(1, "cannot tell the current folder: %s", strerror(errno));
+		return cli_error(1, "cannot find the current folder: %s", strerror(errno));
 	if ((size_t)snprintf(request->folder, sizeof(request->folder), "%s%s%s", here,
 	                     folder[0] != '/' ? "/" : "", folder) >= sizeof(request->folder) - 200)
 		return cli_error(2, "the folder's name is too long");
@@ -234,7 +234,7 @@ static void show(void)
 	}
 }
 
-/* What did not work, a line each; the exit status. */
+/* Prints what failed, one line each; returns the exit status. */
 static int judge(void)
 {
 	char text[TRACE_PATH_BYTES + 128];
@@ -244,7 +244,7 @@ static int judge(void)
 	for (uint32_t i = 0; i < asked_count; i++) {
 		const struct trace_answer *answer = &asked[i].answer;
 
-		/* A child of a process that has ended keeps what it got from it. */
+		/* A child of a process that has ended keeps the sockets that it inherited. */
 		if (!asked[i].answered && !asked[i].done &&
 		    (kill((pid_t)asked[i].pid, 0) == 0 || errno != ESRCH)) {
 			cli_error(1, "process %u does not answer: is it stopped?", asked[i].pid);
@@ -273,7 +273,9 @@ static int run(int fd, const struct trace_request *request)
 	struct trace_request look = {.order = TRACE_SHOW};
 	int status;
 
-	/* Which jobs' they are comes first: nothing is started that was not meant. */
+	/*
+	 * Asks first which jobs they belong to, so that nothing starts that the user did not mean.
+	 */
 	for (uint32_t i = 0; i < asked_count; i++)
 		ask(fd, &asked[i], &look);
 	answers_wait(fd);

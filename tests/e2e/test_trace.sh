@@ -83,9 +83,9 @@ grep -q "process $first does not answer" trace.err || fail "a stopped worker"
 grep -qE "^$job +1 " trace.log || fail "the other one is not shown"
 kill -CONT "$first"
 
-refuses 2 'start where to' "$w" trace start
+refuses 2 'start needs a folder' "$w" trace start
 refuses 2 'not begin$' "$w" trace begin
-refuses 2 'a folder is for start only' "$w" trace stop x
+refuses 2 'only start takes a folder' "$w" trace stop x
 refuses 2 'not UTF-8' "$w" trace start $'/\xff'
 refuses 2 'block is 0: want 1' "$w" trace start x --block 0
 refuses 1 'no worker of this job is on this machine: nobody' "$w" trace --job nobody

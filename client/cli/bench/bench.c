@@ -32,7 +32,7 @@ static const struct option list[] = {
 	{"size", "SIZE[,..]", OPTION_TEXT, &settings.size_text, "100M", NULL, 0, 0,
          "bytes of the tensor; several make several rows"},
 	{"minbytes", "SIZE", OPTION_SIZE, &settings.minbytes, "0", NULL, 0, SIZE_MOST,
-         "in place of --size, a sweep: from this size"},
+         "instead of --size, a sweep: from this size"},
 	{"maxbytes", "SIZE", OPTION_SIZE, &settings.maxbytes, "0", NULL, 0, SIZE_MOST,
          "to this one"},
 	{"stepfactor", "N", OPTION_COUNT, &settings.stepfactor, "2", NULL, 2, 65536,
@@ -40,8 +40,7 @@ static const struct option list[] = {
 	{"dtype", CLI_DTYPES, OPTION_CHOICE, &settings.dtype, "f32", NULL, WINNOW_F32, WINNOW_I64,
          "of its elements"},
 	{"op", "sum|avg,average,mean|min,minimum|max,maximum|prod,product", OPTION_CHOICE,
-         &settings.op, "sum", NULL, WINNOW_SUM, WINNOW_PROD,
-         "what workers' elements are reduced by"},
+         &settings.op, "sum", NULL, WINNOW_SUM, WINNOW_PROD, "the reduction"},
 	{"density", "D[,..]", OPTION_TEXT, &settings.density_text, "0.1", NULL, 0, 0,
          "share of each worker's blocks that is non-zero"},
 	{"overlap", "HOW", OPTION_TEXT, &settings.overlap_text, "random", NULL, 0, 0,
@@ -218,7 +217,7 @@ static int say(const char *what, int result)
 	return result;
 }
 
-/* One operation, timed; workers start together because an empty one goes before it. */
+/* One operation, timed. An empty operation before it makes workers start together. */
 static int iteration(struct winnow_comm *comm, const void *send, void *recv, struct bench_row *row,
                      struct bench_times *times, double *time_us)
 {
@@ -368,7 +367,7 @@ static int run_rows(struct winnow_comm *comm)
 	return cli_flush(1) != 0 || wrong > 0 ? 1 : 0;
 }
 
-/* Say what "auto" has become. */
+/* Say what "auto" has resolved to. */
 static void wire_resolve(struct winnow_comm *comm)
 {
 	struct winnow_stats stats;

@@ -51,7 +51,7 @@ struct bench_times {
 	uint64_t wrong;                    /* elements */
 };
 
-/* One row of the table. A sweep measures both places; else it is the one that --in-place says. */
+/* One row of the table. A sweep measures both places; otherwise --in-place says which. */
 struct bench_row {
 	uint64_t bytes, count;
 	double density;       /* of this worker's blocks, as it turned out */
@@ -95,13 +95,16 @@ double bench_busbw(const struct bench_settings *settings, const struct bench_row
 
 struct bench_data;
 
-/* The tensor of `rank` with `density` of its blocks non-zero; NULL: out of memory, or said on stderr. */
+/*
+ * The tensor of `rank` with `density` of its blocks non-zero; NULL: out of memory, or an error that
+ * has been printed.
+ */
 struct bench_data *bench_data_make(const struct bench_settings *settings, uint64_t count,
                                    double density);
 void bench_data_free(struct bench_data *data);
 const void *bench_data_tensor(const struct bench_data *data);
 
-/* How many elements of `result` are wrong, by working out all workers' tensors here. */
+/* How many elements of `result` are wrong; computes all workers' tensors here. */
 uint64_t bench_data_check(const struct bench_data *data, const void *result);
 
 /* ---- bench_local.c ---- */

@@ -2,8 +2,8 @@
 /*
  * bench_data.c - tensors with the wanted non-zero blocks, and whether results are right
  *
- * Every worker can work out every other worker's tensor, so each checks its own result
- * alone. Values are small whole numbers: sums are exact in f32 and wider whatever the order.
+ * Every worker can compute every other worker's tensor, so each checks its own result alone. Values
+ * are small whole numbers: sums are exact in f32 and wider types in any order.
  */
 
 #include <errno.h>

@@ -8,7 +8,10 @@
 #include "client/cli/cli_json.h"
 #include "ebpf/geometry.h"
 
-/* AUTO makes an exception for what fits its announcement: client/worker/engine.c, the same arithmetic. */
+/*
+ * AUTO makes an exception for tensors that fit their announcement: client/worker/engine.c, the same
+ * arithmetic.
+ */
 static const char *wire_used(const struct bench_settings *settings, const struct bench_row *row)
 {
 	struct geometry_input input = {

@@ -17,9 +17,9 @@ static bool json;
 
 static const struct option list[] = {
 	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &doctor.aggregators, NULL,
-         "WINNOW_AGGREGATORS", 0, 0, "try the way to these, by a job of one worker"},
+         "WINNOW_AGGREGATORS", 0, 0, "try the path to these, with a job of one worker"},
 	{"device", "IFACE", OPTION_TEXT, &doctor.device, NULL, NULL, 0, 0,
-         "network interface to look at; else all that are up"},
+         "network interface to check; default: all that are up"},
 	COMM_OPTIONS_KEY(doctor),
 	{"python", "PROGRAM", OPTION_TEXT, &doctor.python, NULL, NULL, 0, 0,
          "that imports torch; default: VIRTUAL_ENV's, else python3; no: leave it out"},

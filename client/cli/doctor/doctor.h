@@ -5,12 +5,12 @@
  * doctor.c          options, the list as text and JSON
  * doctor_host.c     kernel, CPU, clock, memory, capabilities
  * doctor_net.c      sockets and devices
- * doctor_netlink.c  what a driver says of itself
- * doctor_path.c     the way to aggregators, by a job of one worker
+ * doctor_netlink.c  what a driver reports
+ * doctor_path.c     the path to aggregators, with a job of one worker
  * doctor_soft.c     GPU driver, NCCL, PyTorch
  *
- * Nothing here changes the machine: files are read, sockets opened on the quiet, and an XDP program
- * is loaded but attached nowhere.
+ * Nothing here changes the machine: it reads files, opens sockets without sending on them, and
+ * loads an XDP program without attaching it.
  */
 #ifndef CLIENT_CLI_DOCTOR_H
 #define CLIENT_CLI_DOCTOR_H
@@ -21,7 +21,7 @@
 
 #define DOCTOR_CHECKS_MAX 128
 
-/* ABSENT: something that only some need is not there. WARN: slower. FAIL: it will not work. */
+/* ABSENT: something is missing that only some users need. WARN: slower. FAIL: it will not work. */
 enum doctor_state { DOCTOR_OK, DOCTOR_ABSENT, DOCTOR_WARN, DOCTOR_FAIL };
 
 struct doctor_check {
@@ -41,7 +41,10 @@ struct doctor {
 	struct doctor_check checks[DOCTOR_CHECKS_MAX];
 };
 
-/* doctor_add - a finding, printf-like; the text is made printable. Returns where a fix may go. */
+/*
+ * doctor_add - adds a finding, printf-like; the text is made printable. Returns it, for
+ * doctor_fix().
+ */
 struct doctor_check *doctor_add(struct doctor *doctor, enum doctor_state state, const char *name,
                                 const char *format, ...) __attribute__((format(printf, 4, 5)));
 
@@ -61,8 +64,8 @@ bool doctor_read(const char *path, char *text, size_t room);
 bool doctor_capable(int capability);
 
 /*
- * doctor_xdp_features - what the driver of device `index` says that it can do with XDP: bits of
- * the kernel's enum netdev_xdp_act. False: this kernel cannot say (before 6.3).
+ * doctor_xdp_features - what the driver of device `index` reports that it can do with XDP: bits of
+ * the kernel's enum netdev_xdp_act. False: this kernel cannot report it (before 6.3).
  */
 #define DOCTOR_XDP_BASIC 1
 bool doctor_xdp_features(uint32_t index, uint64_t *out);

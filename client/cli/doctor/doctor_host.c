@@ -13,7 +13,7 @@
 #include "client/cli/doctor/doctor.h"
 
 #define CLOCK_READS 10000
-#define CLOCK_SLOW_NS 300 /* a clock that takes a system call; those that do not take 20 to 70 */
+#define CLOCK_SLOW_NS 300 /* a clock that takes a system call; others take 20 to 70 */
 
 static void check_kernel(struct doctor *doctor)
 {
@@ -32,7 +32,7 @@ static void check_kernel(struct doctor *doctor)
 	}
 	check = doctor_add(doctor, DOCTOR_WARN, "kernel", "%s %s %s is older than 5.18: no XDP",
 	                   name.sysname, name.release, name.machine);
-	doctor_fix(check, "install a newer kernel on aggregators that shall use --device");
+	doctor_fix(check, "install a newer kernel on aggregators that are to use --device");
 }
 
 static void check_cpu(struct doctor *doctor)

@@ -31,7 +31,7 @@
 
 /* ---- sockets ---- */
 
-/* What the kernel counts is twice what one may ask for. */
+/* The kernel counts twice what one may ask for. */
 static void check_buffer(struct doctor *doctor, int fd, int force, int plain, const char *name,
                          const char *key)
 {
@@ -201,7 +201,7 @@ static void check_devices(struct doctor *doctor)
 		           "%u more; --device looks at one of them", count - DEVICES_MAX);
 }
 
-/* Does the kernel take the program? It is attached nowhere, and gone at once. */
+/* Does the kernel accept the program? It is not attached, and closed at once. */
 static void check_xdp_program(struct doctor *doctor)
 {
 	struct xdp_config config = {.slot_count = 1, .port = 1};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * doctor_netlink.c - what a device's driver says that it can do with XDP, by generic netlink
+ * doctor_netlink.c - what a device's driver reports that it can do with XDP, by generic netlink
  *
- * The family "netdev" exists since Linux 6.3; headers and libbpf of older distributions do not know
- * it, so its few numbers stand here.
+ * The family "netdev" exists since Linux 6.3. Headers and libbpf of older distributions do not know
+ * it, so the few numbers that it needs are defined here.
  */
 
 #include <linux/genetlink.h>
@@ -49,7 +49,7 @@ static void attribute_put(struct message *message, uint16_t type, const void *va
 	message->head.nlmsg_len += (uint32_t)NLA_ALIGN(attribute.nla_len);
 }
 
-/* Send, and take the answer: its length, or 0 when it is an error or does not come. */
+/* Sends the message and receives the answer: returns its length, or 0 for an error or no answer. */
 static size_t exchange(int fd, const struct message *message, uint8_t answer[MESSAGE_BYTES])
 {
 	struct nlmsghdr head;

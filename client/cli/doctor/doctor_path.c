@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * doctor_path.c - the way to aggregators, by what workers do: a job of one worker joins, finds the
- * largest datagram and whether multicast arrives, and sums something
+ * doctor_path.c - the path to aggregators, tried as workers use it: a job of one worker joins,
+ * finds the largest datagram and whether multicast arrives, and sums something
  */
 
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@
 #define TEST_COUNT (256u * 1024) /* elements: 1 MB */
 #define PINGS 21
 
-/* The MTU of our end of the way; 0: no way. */
+/* The MTU at our end of the route; 0: no route. */
 static int route_mtu(const char *address)
 {
 	struct net_addr found;
@@ -50,7 +50,7 @@ static int ping(struct winnow_comm *comm, double *median_us)
 	return result;
 }
 
-/* Sums a megabyte of non-zero numbers; how many come back wrong. */
+/* Sums a megabyte of non-zero numbers, and counts those that come back wrong. */
 static int sum_up(struct winnow_comm *comm, uint32_t *wrong)
 {
 	int32_t *send = calloc(TEST_COUNT, sizeof(*send)), *got = calloc(TEST_COUNT, sizeof(*got));
@@ -74,7 +74,7 @@ static void report_size(struct doctor *doctor, const char *address,
 	int mtu = route_mtu(address), carried = (int)stats->payload + WIRE_IP_UDP_BYTES;
 	struct doctor_check *check;
 
-	/* winnowd's own limit is 8972; below it, what does not pass is the network's doing. */
+	/* winnowd's own limit is 8972; below that the network is what does not let them pass. */
 	if (mtu == 0 || carried >= mtu || carried >= 9000) {
 		doctor_add(doctor, DOCTOR_OK, "mtu", "%s: %u bytes a datagram pass; our MTU is %d",
 		           address, stats->payload, mtu);
@@ -105,7 +105,7 @@ static void report_multicast(struct doctor *doctor, const char *address,
 	                  "--multicast off on winnowd, or 239.77.0.0/16 filtered?");
 }
 
-/* The library's line begins with "aggregator HOST:PORT: ", which we say ourselves. */
+/* The library's line begins with "aggregator HOST:PORT: ", which we print ourselves. */
 static const char *reason(const char *address)
 {
 	static const char head[] = "aggregator ";
@@ -154,7 +154,7 @@ static void try_job(struct doctor *doctor, const char *address, struct winnow_co
 	report_multicast(doctor, address, &stats);
 }
 
-/* TCP came first: what timed out after it is UDP. */
+/* TCP came first, so a time-out after it concerns UDP. */
 static void join_fix(struct doctor_check *check, int result)
 {
 	if (result == WINNOW_ERR_TIMEOUT)

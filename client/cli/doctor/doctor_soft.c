@@ -117,7 +117,7 @@ static bool python_says(const char *python, const char *code, char *text, size_t
 	close(ends[1]);
 	if (err == 0) {
 		used = read_until(ends[0], text, room);
-		kill(child, SIGKILL); /* it has said all that we want to hear */
+		kill(child, SIGKILL); /* we have read all that we want */
 		waitpid(child, NULL, 0);
 	}
 	close(ends[0]);

@@ -43,7 +43,7 @@ static void call_start(struct call *call)
 
 	if (net_resolve(call->fetch->address, &to, &call->fetch->why) != 0)
 		return;
-	/* 0 is what a daemon listens on when it listens everywhere. */
+	/* A daemon that listens everywhere shows as 0. */
 	to.ip = to.ip != 0 ? to.ip : INADDR_LOOPBACK;
 	in = net_sockaddr(&to);
 	call->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -53,7 +53,7 @@ static void call_start(struct call *call)
 		(void)connect(call->fd, (const struct sockaddr *)&in, sizeof(in));
 }
 
-/* The connection stands, or will not. Version 1.0: then the body comes in one piece. */
+/* The connection is made, or has failed. HTTP/1.0, so that the body comes in one piece. */
 static void ask(struct call *call, const char *path)
 {
 	char request[1024];
@@ -78,7 +78,7 @@ static void body_take(struct call *call, const char *body, size_t bytes)
 	call_end(call, NULL);
 }
 
-/* Is what has come an answer? `ended`: nothing more will come. */
+/* Is what has arrived an answer? `ended`: nothing more will arrive. */
 static void look(struct call *call, bool ended)
 {
 	static const char begin[] = "HTTP/1.", field[] = "\r\nContent-Length:";

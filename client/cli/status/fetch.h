@@ -3,7 +3,8 @@
  * fetch.h - GET a page from several servers at once, within a time
  *
  * Plain HTTP inside a cluster: one request, one answer of a known length or until its end. libcurl
- * would bring 27 packages along. What comes is bytes from a stranger: bounded, and not looked at here.
+ * would bring 27 packages along. The answers are bytes from a stranger: bounded, and not
+ * interpreted here.
  */
 #ifndef CLIENT_CLI_FETCH_H
 #define CLIENT_CLI_FETCH_H

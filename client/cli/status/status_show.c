@@ -8,7 +8,7 @@
 #include "client/cli/status/owner.h"
 #include "client/cli/status/status.h"
 
-#define WAIT_SHOWN_S 0.1 /* shorter is how any operation goes */
+#define WAIT_SHOWN_S 0.1 /* shorter waits are normal */
 
 /* ---- differences ---- */
 
@@ -23,7 +23,7 @@ static const struct report_job *job_before(const struct status_target *target,
 	return NULL;
 }
 
-/* Seconds between the two answers, by winnowd's own clock; 0: it is another winnowd. */
+/* Seconds between the two answers, by winnowd's own clock; 0: another winnowd has answered. */
 static double seconds_between(const struct status_target *target)
 {
 	double seconds = 0;
@@ -33,7 +33,7 @@ static double seconds_between(const struct status_target *target)
 	return seconds > 0 ? seconds : 0;
 }
 
-/* A counter that went back is another job's of the same name. */
+/* A counter that went back belongs to another job of the same name. */
 static void cell_rate(struct table *table, double now, double before, double seconds)
 {
 	double rate = seconds > 0 ? (now - before) / seconds : 0;
@@ -77,7 +77,7 @@ static void cell_share(struct table *table, double share)
 		table_cell(table, "%.3f", share);
 }
 
-/* "6.2s for 1,3+4": the workers that keep the others. */
+/* "6.2s for 1,3+4": the workers that the others wait for. */
 static void cell_waits(struct table *table, const struct report_job *job)
 {
 	char text[TABLE_CELL_BYTES], age[16];
@@ -159,7 +159,7 @@ static void job_row(struct table *table, const struct status_target *target,
 	cell_share(table, job->density);
 	cell_share(table, job->united);
 	cell_loss(table, job);
-	/* A winnowd with XDP serves jobs that XDP cannot by sockets. */
+	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
 	if (!job->fast && strcmp(path, "xdp") == 0)
 		path = "udp";
 	table_cell(table, "%s%s", path, job->multicast ? "+mcast" : "");

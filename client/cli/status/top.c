@@ -30,17 +30,17 @@ static uint32_t widths[TABLE_COLUMNS_MAX]; /* so that columns do not dance */
 
 static const struct option list[] = {
 	{"metrics", "HOST:PORT[,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
-         "where to look if no argument says it: winnowd's --metrics"},
+         "where to look without an argument: winnowd's --metrics"},
 	{"interval", "TIME", OPTION_TIME, &settings.interval_us, "1", NULL, 100000, 3600e6,
          "between two looks"},
 	{"count", "N", OPTION_COUNT, &settings.count, "0", NULL, 0, 0,
-         "end after so many looks; 0: go on"},
+         "end after this many looks; 0: never"},
 	{"workers", NULL, OPTION_FLAG, &settings.workers, "0", NULL, 0, 0,
-         "show each worker of each job, too (on a terminal)"},
+         "also show each worker of each job (on a terminal)"},
 	{"late", "TIME", OPTION_TIME, &settings.late_us, "5", NULL, 0, 86400e6,
-         "degraded when workers keep others waiting for so long"},
+         "report degraded when workers keep others waiting this long"},
 	{"plain", NULL, OPTION_FLAG, &settings.plain, "0", NULL, 0, 0,
-         "lines, one after the other, even on a terminal"},
+         "print line after line, even on a terminal"},
 	{0},
 };
 
@@ -48,7 +48,8 @@ static const struct options options = {
 	.program = "winnow top",
 	.usage = "[HOST:PORT..] [...]",
 	.about = "Shows jobs of aggregators live: operations, bytes and packets a second. q or ^C "
-		 "ends it.\nWhere stdout is no terminal it prints a line a job, again and again.",
+		 "ends it.\nIf stdout is not a terminal it prints a line for each job, again and "
+		 "again.",
 	.examples = "  winnow top\n"
 		    "  winnow top 10.0.0.1:9555 10.0.0.2:9555 --interval 5\n"
 		    "  winnow top --count 60 >minute.txt\n",
@@ -60,8 +61,8 @@ static const struct options options = {
 };
 
 /*
- * When to look again. After an answer that took long, a whole interval later: rates over a
- * moment would be noise.
+ * When to look again. After an answer that took long, a whole interval later: rates over a moment
+ * would be noise.
  */
 static uint64_t next_look(uint64_t due_us)
 {

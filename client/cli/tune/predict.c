@@ -124,7 +124,7 @@ static uint32_t count_bits(const uint64_t *words, uint32_t count)
 	return sum;
 }
 
-/* Bytes of a bitmap of `blocks` blocks, `set` of them: none if it goes without saying. */
+/* Bytes of a bitmap of `blocks` blocks, `set` of them: none if all bits are equal. */
 static uint64_t map_bytes(uint32_t blocks, uint32_t set)
 {
 	return set == 0 || set == blocks ? 0 : (uint64_t)(blocks + 63) / 64 * 8;

@@ -2,9 +2,9 @@
 /*
  * predict.h - what an operation will put on the wire, counted with the protocol's own geometry
  *
- * From the workers' bitmaps: every ANNOUNCE, PLAN, PUSH and RESULT (docs/PROTOCOL.md sections 4
- * to 8), to the byte. Only acknowledgements and credits, which depend on time, are estimated.
- * Packets that are lost and sent again are not foreseen. Pure.
+ * It counts every ANNOUNCE, PLAN, PUSH and RESULT (docs/PROTOCOL.md sections 4 to 8) from the
+ * workers' bitmaps, to the byte. Only acknowledgements and credits, which depend on time, are
+ * estimated. It does not foresee packets that are lost and sent again. Pure.
  */
 #ifndef CLIENT_CLI_PREDICT_H
 #define CLIENT_CLI_PREDICT_H
@@ -37,7 +37,7 @@ struct predict_flow {
 	uint64_t data_bytes; /* blocks, zeros in them included */
 };
 
-/* Who has most to carry. */
+/* Which port has most to carry. */
 enum predict_limit { LIMIT_SEND, LIMIT_RECEIVE, LIMIT_COLLECT, LIMIT_SPREAD, LIMIT_COUNT };
 
 /* Sums over operations, for one block size. */
@@ -50,7 +50,7 @@ struct predict {
 	struct predict_flow *sent;    /* [world] */
 	struct predict_flow received; /* by each worker */
 	double time_s;                /* at least, one operation after the other */
-	double limit_s[LIMIT_COUNT];  /* of that, by who decided */
+	double limit_s[LIMIT_COUNT];  /* of that, by the port that decides */
 };
 
 bool predict_open(struct predict *p, uint32_t block, uint32_t world); /* false: out of memory */

@@ -2,8 +2,8 @@
 /*
  * source.h - where winnow tune's operations come from: .npy files, a job's trace, or a pattern
  *
- * Whatever they come from, an operation is a tensor's size and type, and for each worker a bitmap
- * with a bit for `fine` elements, made when it is asked for.
+ * From any of them, an operation is a tensor's size and type, and for each worker a bitmap with a
+ * bit for `fine` elements, made on request.
  */
 #ifndef CLIENT_CLI_SOURCE_H
 #define CLIENT_CLI_SOURCE_H
@@ -32,7 +32,7 @@ struct source {
 	uint32_t fine; /* elements of a bit; of files and patterns the caller chooses it */
 	uint32_t op_count;
 	struct source_op *ops;
-	char note[512]; /* something that people should know; "" if nothing */
+	char note[512]; /* something that the user should know; "" if nothing */
 
 	/* Files: [op_count * world], by operation; owned by the caller. */
 	const char **paths;

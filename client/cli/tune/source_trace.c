@@ -204,7 +204,7 @@ static int match_all(struct source *s, struct why *why)
 	return status;
 }
 
-/* Those operations that all workers have recorded, closed up, in rank 0's order. */
+/* Keeps the operations that all workers have recorded, in rank 0's order. */
 static void ops_fill(struct source *s)
 {
 	const struct trace_file *file = s->traces[0];

@@ -22,9 +22,9 @@ static const struct option list[] = {
 	{"rate", "BIT/S", OPTION_RATE, &settings.rate, "10G", NULL, 1000, 1e15,
          "link rate of workers"},
 	{"blocks", "ELEMENTS[,..]", OPTION_TEXT, &settings.blocks_text, NULL, NULL, 0, 0,
-         "block sizes to look at; default: 8 to 8192, and rows"},
+         "block sizes to compare; default: 8 to 8192, and rows"},
 	{"world", "N", OPTION_COUNT, &settings.world, "0", "WORLD_SIZE", 0, 4096,
-         "workers; 0: as many as files or the trace has; of a pattern 4"},
+         "workers; 0: as many as there are files or traces; for a pattern 4"},
 	{"aggregators", "N", OPTION_TEXT, &settings.aggregators_text, NULL, NULL, 0, 0,
          "how many; default: the traced job's, or 1"},
 	{"aggregator-rate", "BIT/S", OPTION_RATE, &settings.aggregator_rate, "0", NULL, 0, 1e15,
@@ -37,37 +37,38 @@ static const struct option list[] = {
 	{"multicast", "1|0", OPTION_FLAG, &settings.multicast, "1", NULL, 0, 0,
          "0: aggregators send results one by one"},
 	{"job", "NAME", OPTION_TEXT, &settings.job, NULL, NULL, 0, 0,
-         "which of several traced jobs; the job to join"},
+         "which of several traced jobs to use; or which job to join"},
 	{"ops", "N", OPTION_COUNT, &settings.ops, "64", NULL, 0, 1e9,
-         "operations of a trace to look at, spread over it; 0: all"},
+         "operations of a trace to use, spread over it; 0: all"},
 	{"names", "FILE", OPTION_TEXT, &settings.names, NULL, NULL, 0, 0,
-         "JSON: names, offsets and shapes of parameters, and shows each; default: what PyTorch's "
-         "hook has written beside the trace"},
+         "JSON with names, offsets and shapes of parameters, to show each; default: what "
+         "PyTorch's hook has written beside the trace"},
 	{"size", "SIZE", OPTION_SIZE, &settings.size, "100M", NULL, 0, 1e15, "of a pattern: bytes"},
 	{"dtype", CLI_DTYPES, OPTION_CHOICE, &settings.dtype, "f32", NULL, WINNOW_F32, WINNOW_I64,
          "of a pattern"},
 	{"density", "D", OPTION_REAL, &settings.density, "0.1", NULL, 0, 1,
-         "of a pattern: share of units that a worker has non-zero"},
+         "of a pattern: share of a worker's units that is non-zero"},
 	{"unit", "ELEMENTS", OPTION_COUNT, &settings.unit, "256", NULL, 1, 1e9,
-         "of a pattern: elements that are zero or not together, a row"},
+         "of a pattern: elements that are zero or non-zero together; a row"},
 	{"overlap", "random|all|none", OPTION_CHOICE, &settings.overlap, "random", NULL,
          PATTERN_RANDOM, PATTERN_NONE, "of a pattern"},
 	{"seed", "N", OPTION_COUNT, &settings.seed, "1", NULL, 0, 0, "of a pattern"},
 	{"local", "N", OPTION_COUNT, &settings.local, "0", NULL, 0, 512,
-         "measure, too: an aggregator and N workers on this machine"},
+         "also measure, with an aggregator and N workers on this machine"},
 	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregator, NULL, NULL, 0, 0,
-         "measure, too: start this on every worker, with --rank and --world"},
+         "also measure: start this on every worker, with --rank and --world"},
 	{"rank", "R", OPTION_COUNT, &settings.rank, "0", "RANK", 0, 4095, "this worker, from 0"},
 	{"iters", "N", OPTION_COUNT, &settings.iters, "5", NULL, 1, 1000000,
          "times to measure each"},
-	{"warmup", "N", OPTION_COUNT, &settings.warmup, "1", NULL, 0, 1000000, "times before them"},
+	{"warmup", "N", OPTION_COUNT, &settings.warmup, "1", NULL, 0, 1000000,
+         "unmeasured times before them"},
 	{"plot", "FILE", OPTION_TEXT, &settings.plot, NULL, NULL, 0, 0,
          "draw the curve, .png or .svg; needs libcairo2"},
 	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
 	{"write", "FILE", OPTION_TEXT, &settings.write, NULL, NULL, 0, 0,
          "write the best block size into a file for WINNOW_CONFIG or bench --config"},
 	{"apply", NULL, OPTION_FLAG, &settings.apply, "0", NULL, 0, 0,
-         "the same, into the file that WINNOW_CONFIG names: what starts from then on uses it"},
+         "the same, into the file that WINNOW_CONFIG names: jobs that start later use it"},
 	COMM_OPTIONS_KEY(settings),
 	{0},
 };
@@ -159,7 +160,7 @@ static int source_open(struct source *source)
 	return 0;
 }
 
-/* What the options say, else the traced job's, else the usual. */
+/* What the options say, otherwise the traced job's values, otherwise the usual ones. */
 static int net_choose(struct tune *tune)
 {
 	const struct trace_head *head =
@@ -226,7 +227,7 @@ static int run(struct tune *tune, int argc, char **argv)
 		status = tune_blocks_choose(tune);
 	if (status == 0)
 		status = net_choose(tune);
-	/* What a job is given says more than what we think it will. */
+	/* What a job is given counts more than what we expect. */
 	if (status == 0 && measure)
 		status = tune_join(tune, argc, argv, &runner);
 	if (status == 0 && settings.rank == 0)

@@ -24,8 +24,8 @@
 #define TUNE_PARAMS_MAX 4096
 #define TUNE_NAME_BYTES 80
 /*
- * Times the least: as good as the least, and then the larger block is better: every block costs
- * each worker and the aggregator some nanoseconds, whatever it holds.
+ * Block sizes within this factor of the fastest count as equal, and then the larger one is better:
+ * every block costs each worker and the aggregator some nanoseconds, whatever it holds.
  */
 #define TUNE_NEAR 1.05
 
@@ -112,10 +112,13 @@ struct tune {
 int tune_blocks_choose(struct tune *tune);
 int tune_predict(struct tune *tune);
 
-/* Which is best: the largest of those that take hardly longer than the fastest. */
+/* Decides which is best: the largest of those that are nearly as fast as the fastest. */
 void tune_judge(struct tune *tune);
 
-/* Bitmaps of all workers of an operation, [world] and one piece of memory behind. NULL: said. */
+/*
+ * Bitmaps of all workers of an operation, [world], in one piece of memory. NULL: an error that has
+ * been printed.
+ */
 uint64_t **tune_bits(const struct source *source, uint32_t op);
 
 /* ---- tune_used.c ---- */

@@ -17,7 +17,7 @@ static int cannot(const char *path)
 	return cli_error(1, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* Who reads the file: the library, and winnow bench. */
+/* The readers of the file: the library, and winnow bench. */
 static const char *const sections[] = {"winnow", "bench"};
 
 #define SECTION_COUNT (sizeof(sections) / sizeof(sections[0]))
@@ -40,7 +40,7 @@ static void block_put(const struct tune *tune, size_t section, FILE *out)
 	fprintf(out, "block = %u\n", best->block);
 }
 
-/* What an earlier tuning, or somebody, has put there. */
+/* A line that an earlier tuning, or a user, has written. */
 static bool is_ours(const char *line)
 {
 	line += strspn(line, " \t");
@@ -98,7 +98,7 @@ static void lines_put(const struct tune *tune, FILE *old, FILE *out)
 	}
 }
 
-/* Whole or not at all: a job may start at any moment. */
+/* All of it or nothing: a job may start at any moment. */
 static int replace(const struct tune *tune, const char *path)
 {
 	char name[NAME_BYTES];

@@ -26,7 +26,7 @@ static uint64_t largest(const struct source *source)
 	return most;
 }
 
-/* Once each; not beyond the tensors; of a trace only what its bits can tell. */
+/* Adds a size once; not beyond the tensors; from a trace only what its bits can tell. */
 static bool block_add(struct tune *tune, uint64_t block)
 {
 	const struct source *source = &tune->source;
@@ -66,7 +66,7 @@ static void blocks_preset(struct tune *tune)
 		uint64_t common = geometry_gcd(tune->params[i].row, tune->params[i].offset);
 
 		rows_add(tune, tune->params[i].row);
-		if (common >= 8) /* then no block reaches over a row's edge */
+		if (common >= 8) /* then no block crosses a row's edge */
 			block_add(tune, common);
 	}
 	if (tune->block_count == 0)
@@ -220,7 +220,10 @@ int tune_predict(struct tune *tune)
 	return status;
 }
 
-/* What decides: the job's own network, if it was measured; a loopback's times say nothing of a link. */
+/*
+ * The time that decides: on the job's own network the measured one; loopback says nothing about a
+ * link.
+ */
 static double time_of(const struct tune *tune, const struct tune_row *row)
 {
 	return tune->settings->aggregator != NULL && tune->settings->local == 0 ? row->measured_s

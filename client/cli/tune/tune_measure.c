@@ -153,7 +153,7 @@ void tune_leave(struct tune_runner *runner)
 
 /* ---- measuring ---- */
 
-/* What one pass over all operations took and cost. */
+/* What one pass over all operations took. */
 struct pass {
 	double time_s, sent, received;
 	uint64_t retransmits;
@@ -198,7 +198,7 @@ static int pass_run(struct tune_runner *runner, uint32_t block, struct pass *out
 	return status;
 }
 
-/* Medians: a pass in which something was lost is no measure of the block size. */
+/* Takes medians: a pass that lost something does not measure the block size. */
 static int row_measure(struct tune_runner *runner, struct tune_row *row)
 {
 	const struct tune *tune = runner->tune;

@@ -217,7 +217,7 @@ static int by_tag(const void *a, const void *b)
 	return x->tag < y->tag ? -1 : x->tag > y->tag;
 }
 
-/* A last line without its end is what a killed process leaves. */
+/* A killed process leaves a last line without its end. */
 static bool lines_read(struct names *names, FILE *file)
 {
 	size_t room_bytes = 0;

@@ -16,8 +16,8 @@ static bool test(const uint64_t *bits, uint64_t bit)
 }
 
 /*
- * Elements of the parameter that travel, of all workers and of their union: blocks that reach over
- * its edges count as far as they are its own.
+ * Elements of the parameter that travel, for all workers and for their union: a block that crosses
+ * its edges counts as far as it belongs to the parameter.
  */
 static void span(uint64_t first, uint64_t elems, uint32_t block, uint32_t world,
                  const uint64_t *const *blocks, double *own, double *united)
@@ -139,7 +139,9 @@ static void own_judge(struct tune_param *p, const struct predict *costs, uint32_
 	}
 }
 
-/* Operations that hold the parameter at a whole bit, one after the other, as if it came alone. */
+/*
+ * Operations that hold the parameter at a whole bit, one after the other, as if it travelled alone.
+ */
 static int own_cost(struct tune *tune, uint32_t index, uint64_t ***bits)
 {
 	struct tune_param *p = &tune->params[index];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* tune_plot.c - time against block size, as a picture; what a worker sends and receives, too */
+/* tune_plot.c - a picture of time against block size, with what a worker sends and receives */
 
 #include <math.h>
 #include <stdio.h>

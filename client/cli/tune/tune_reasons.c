@@ -26,7 +26,7 @@ static void say(struct lines *lines, const char *format, ...)
 	lines->used += length < 0 ? 0 : (size_t)length < left ? (size_t)length : left - 1;
 }
 
-/* The way that decides: what workers send, or what they receive. */
+/* The direction that decides: what workers send, or what they receive. */
 static const char *limit_text(enum predict_limit limit)
 {
 	static const char *const texts[LIMIT_COUNT] = {
@@ -72,7 +72,7 @@ static void compare(const struct tune *tune, uint32_t other, struct lines *lines
 	    row->block, (row->time_s / best->time_s - 1) * 100, data, heads, maps);
 }
 
-/* The next that differs by more than what counts as equal, or the last. */
+/* The next size that differs by more than what counts as equal, or the last. */
 static bool neighbour(const struct tune *tune, int step, uint32_t *out)
 {
 	double best_s = tune->rows[tune->best].time_s;
