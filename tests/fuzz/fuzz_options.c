@@ -21,6 +21,8 @@ static struct {
 	uint64_t count, size, rate, time;
 	double real;
 	bool flag;
+	enum { FIRST = 1, THIRD = 3 } choice;
+	uint32_t ms, count32;
 } out;
 
 static const struct option list[] = {
@@ -32,6 +34,10 @@ static const struct option list[] = {
 	{"join-time", "TIME", OPTION_TIME, &out.time, "10", NULL, 1000, 86400e6, "time"},
 	{"real", "X", OPTION_REAL, &out.real, "0.5", NULL, 0, 1, "real"},
 	{"flag", NULL, OPTION_FLAG, &out.flag, NULL, NULL, 0, 0, "flag"},
+	{"choice", "first,one|second|third", OPTION_CHOICE, &out.choice, "first", NULL, FIRST,
+         THIRD, "choice"},
+	{"ms", "TIME", OPTION_MS, &out.ms, "10", NULL, 100, 60e3, "time"},
+	{"count32", "N", OPTION_COUNT32, &out.count32, "0", NULL, 10, 4000000000, "count"},
 	{0},
 };
 
@@ -45,10 +51,10 @@ static const struct options options = {
 	.file_option = "config",
 };
 
-static const char *const variables[] = {"WINNOW_TEXT", "WINNOW_COUNT", "WINNOW_SIZE",
-                                        "WINNOW_RATE", "WINNOW_TIME",  "WINNOW_JOIN_TIME",
-                                        "WINNOW_REAL", "WINNOW_FLAG",  "TEXT",
-                                        "COUNT",       "WINNOW_CONFIG"};
+static const char *const variables[] = {
+	"WINNOW_TEXT",      "WINNOW_COUNT",  "WINNOW_SIZE", "WINNOW_RATE",  "WINNOW_TIME",
+	"WINNOW_JOIN_TIME", "WINNOW_REAL",   "WINNOW_FLAG", "TEXT",         "COUNT",
+	"WINNOW_CONFIG",    "WINNOW_CHOICE", "WINNOW_MS",   "WINNOW_MS_MS", "WINNOW_COUNT32"};
 
 /* Put the pieces of `text` that `separator` parts into `pieces`; returns how many. */
 static int split(char *text, char separator, char *pieces[], int max)
@@ -100,6 +106,9 @@ static void check_values(void)
 	assert(out.size >= 16 && out.size <= 1 << 30);
 	assert(out.time >= 1000 && out.time <= UINT64_C(86400000000));
 	assert(out.real >= 0 && out.real <= 1);
+	assert(out.choice >= FIRST && out.choice <= THIRD);
+	assert(out.ms >= 100 && out.ms <= 60000);
+	assert(out.count32 == 0 || (out.count32 >= 10 && out.count32 <= 4000000000));
 	assert(out.text != NULL && strlen(out.text) < 5000);
 }
 
