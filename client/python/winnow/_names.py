@@ -22,6 +22,17 @@ class Names:
         for name, parameter in module.named_parameters():
             self._names[id(parameter)] = name
 
+    def holding(self, parameters, wanted):
+        """For people: those parameters of a bucket for whose slice of it wanted(slice) is true."""
+        found, offset = [], 0
+        for number, parameter in enumerate(parameters):
+            end = offset + parameter.numel()
+            if wanted(slice(offset, end)):
+                found.append(self._names.get(id(parameter), f"({number})"))
+            offset = end
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        return ", ".join(found[:3]) + more or "a bucket"
+
     def note(self, comm, tag, parameters):
         """Operation `tag` is a tensor of these parameters. The first worker's word is enough."""
         if comm.rank != 0 or not parameters:

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _cuda, _group, _names, _places, _sparse, _timeline
 from ._comm import Comm
 from ._futures import Completer
-from ._member import OpStats, Shares, brief
+from ._member import OpStats, Shares, WinnowError, brief, flag_of
 from ._node import Node
 
 _group.register()
@@ -55,7 +55,7 @@ class HookStats(
 
 
 @brief
-def attach(ddp, comm=None, *, block=None, wire=None, node=False):
+def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None):
     """Makes `ddp` average its gradients over Winnow; returns the HookState.
 
     ddp: a DistributedDataParallel, compiled or not. Several in a process are so many jobs.
@@ -64,6 +64,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False):
     block, wire: as in Comm.allreduce(). Whatever the block, large tables (the weights of
     embeddings) are cut at their rows, but not with nodes.
     node: True: each host's GPUs are one worker, as in make_node(); the model is on this process's GPU.
+    check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
+    gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
@@ -79,7 +81,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False):
         )
     if node or isinstance(comm, Node):
         gpu = _only_gpu(ddp, comm)
-    state = HookState(comm, block=block, wire=wire, node=node)
+    state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan)
     state.name(ddp.module)
     ddp.register_comm_hook(state, hook)
     if node:
@@ -148,8 +150,9 @@ class HookState:
     Pickles as its settings: a copy joins the job that the environment names when it is first used.
     """
 
-    def __init__(self, comm=None, *, block=None, wire=None, node=False):
+    def __init__(self, comm=None, *, block=None, wire=None, node=False, check_nan=None):
         self.comm = None
+        self.check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
         self.node = node or isinstance(comm, Node)
         self.block = block
         self.wire = wire
@@ -221,6 +224,8 @@ class HookState:
                 )
             if self.comm is None:
                 self.open(gpu=device.index if self.node else None)
+            if self.check_nan:
+                self._refuse_nan(tensor, parameters)
             options.update(self._options(priority))  # tags are drawn in the order of buckets
             return start(options)
 
@@ -235,7 +240,7 @@ class HookState:
         return self._completer.future(submit, done, self._failed, device, staged)
 
     def __getstate__(self):
-        return {"block": self.block, "wire": self.wire, "node": self.node}
+        return {"block": self.block, "wire": self.wire, "node": self.node, "check_nan": self.check_nan}
 
     def __setstate__(self, settings):
         self.__init__(**settings)
@@ -278,6 +283,16 @@ class HookState:
 
     def _options(self, priority):
         return {"op": "avg", "tag": next(self._tags), "wire": self.wire, "priority": priority}
+
+    def _refuse_nan(self, tensor, parameters):
+        """Before it is in everybody's sum; the other ranks learn whose it is."""
+        values = tensor._values() if tensor.is_sparse else tensor
+        if not values.isnan().any():
+            return
+        where = self._names.holding(parameters, lambda part: tensor.is_sparse or values[part].isnan().any())
+        text = f"NaN in the gradient of {where} on rank {self.comm.rank}, before it was averaged"
+        self.comm.abort(text)
+        raise WinnowError(WinnowError.ABORTED, text)
 
     def _failed(self, error):
         self.error = self.error or error
