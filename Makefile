@@ -105,20 +105,34 @@ $(BUILD)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
 		$(filter %.o,$^) $(core_libs) -o $@
 	@ln -sf libwinnow.so $(BUILD)/libwinnow.so.0
 
-# For a wheel: it finds beside itself what it needs and a machine may lack.
-$(BUILD)/wheel/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map $(BUILD)/libwinnow.so
-	@mkdir -p $(@D)
-	$(call say,LD,$@)$(link) -shared -Wl,-soname,libwinnow.so.0 -Wl,--version-script=client/libwinnow.map \
-		-Wl,-rpath,'$$ORIGIN' $(filter %.o,$^) $(core_libs) -o $@
-	$(Q)ldd $(BUILD)/libwinnow.so | awk '$$1 ~ /^lib(sodium|jansson|inih)/ { print $$3 }' | xargs cp -Lt $(@D)
+# For a wheel: programs and objects side by side, with the libraries that they load. DT_RPATH, since it holds for what those load.
+wheel_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
+wheel := $(addprefix $(BUILD)/wheel/,$(notdir $(binaries)))
+
+$(wheel): | $(BUILD)/wheel
+$(BUILD)/wheel:
+	@mkdir -p $@
+
+$(BUILD)/wheel/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
+	$(call say,LD,$@)$(wheel_link) -shared -Wl,-soname,libwinnow.so -Wl,--version-script=client/libwinnow.map \
+		$(filter %.o,$^) $(core_libs) -o $@
+
+$(BUILD)/wheel/winnow: $(call object,$(cli)) $(BUILD)/wheel/libwinnow.so $(BUILD)/libcore.a
+	$(call say,LD,$@)$(wheel_link) $(filter %.o,$^) -L$(BUILD)/wheel -lwinnow $(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
+
+$(BUILD)/wheel/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
+	$(call say,LD,$@)$(wheel_link) $(filter %.o,$^) $(daemon_libs) -o $@
+
+$(BUILD)/wheel/winnow-dpdk.so: $(call object,$(dpdk))
+	$(call say,LD,$@)$(wheel_link) -shared $(filter %.o,$^) $(dpdk_libs) -o $@
 
 $(BUILD)/wheel/winnow-cuda.so: $(BUILD)/winnow-cuda.so
-	@mkdir -p $(@D)
 	$(call say,COPY,$@)strip -o $@ $<
 
-wheel-library: $(BUILD)/wheel/libwinnow.so $(if $(have_cuda),$(BUILD)/wheel/winnow-cuda.so)
+wheel-library: $(wheel)
+	$(Q)docker/package/libraries.sh $(BUILD)/wheel $^
 
-wheel: wheel-library ## a wheel of the Python package with the library inside, in build/wheel
+wheel: wheel-library ## a wheel of the Python package with programs and libraries inside, in build/wheel
 	$(Q)/usr/bin/python3 -m pip wheel -q --no-deps --no-build-isolation -w $(BUILD)/wheel client/python
 	@ls $(BUILD)/wheel/*.whl
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What pyproject.toml cannot say: in a repository the wheel holds the library, built by make.
+"""What pyproject.toml cannot say: in a repository the wheel holds library and programs, built by make.
 
-The library is plain C behind ctypes, so one wheel serves every Python 3 and every torch. Elsewhere
-the wheel is the package alone, and the library that of `make install` or WINNOW_LIBRARY.
+They are plain C behind ctypes or on their own, so one wheel serves every Python 3 and every torch; what they load
+lies beside them, but for the C library. Elsewhere the wheel is the package alone, and the library that of
+`make install` or WINNOW_LIBRARY.
 """
 
 import pathlib
+import platform
+import re
 import shutil
 import subprocess
 
@@ -19,6 +22,7 @@ except ImportError:  # setuptools before 70.1
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 IN_REPOSITORY = (REPOSITORY / "client" / "winnow.h").exists()
+MADE = REPOSITORY / "build" / "wheel"
 
 
 class BuildWithLibrary(build_py):
@@ -27,8 +31,23 @@ class BuildWithLibrary(build_py):
         if not IN_REPOSITORY or self.editable_mode:
             return
         subprocess.run(["make", "-s", "-C", REPOSITORY, "wheel-library"], check=True)
-        for library in (REPOSITORY / "build" / "wheel").glob("*.so*"):
-            shutil.copy(library, pathlib.Path(self.build_lib) / "winnow")
+        package = pathlib.Path(self.build_lib) / "winnow"
+        for file in contents():
+            shutil.copy(file, package)
+        shutil.copytree(MADE / "licenses", package / "licenses", dirs_exist_ok=True)
+
+
+def contents():
+    """Programs, objects and libraries."""
+    return [*MADE.glob("*.so*"), MADE / "winnow", MADE / "winnowd"]
+
+
+def glibc():
+    """The minor version of glibc that they all run with, 36 for 2.36: what a manylinux tag says."""
+    command = ["readelf", "-WV", *contents()]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    relr = [36] if "GLIBC_ABI_DT_RELR" in said else []
+    return max(relr + [int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", said)])
 
 
 class WithLibrary(Distribution):
@@ -38,8 +57,8 @@ class WithLibrary(Distribution):
 
 class WheelForAnyPython(bdist_wheel):
     def get_tag(self):
-        _, _, platform = super().get_tag()
-        return "py3", "none", platform
+        _, _, tag = super().get_tag()
+        return "py3", "none", f"manylinux_2_{glibc()}_{platform.machine()}" if IN_REPOSITORY else tag
 
 
 options = {}

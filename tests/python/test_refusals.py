@@ -220,7 +220,7 @@ class Package(unittest.TestCase):
                 [*command, "--target", target, harness.PACKAGE], check=True, capture_output=True
             )
             (metadata,) = pathlib.Path(target).glob("winnow-*.dist-info")
-            self.assertRegex((metadata / "WHEEL").read_text(), r"Tag: py3-none-linux_\w+\n")
+            self.assertRegex((metadata / "WHEEL").read_text(), r"Tag: py3-none-manylinux_2_\d+_\w+\n")
             environment = {k: v for k, v in os.environ.items() if k != "WINNOW_LIBRARY"}
             environment["PYTHONPATH"] = target
             script = "import winnow; print(winnow.library_path)"

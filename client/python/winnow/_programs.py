@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The commands `winnow` and `winnowd` of an environment: the programs in the package, or else those of the machine."""
+
+import os
+import pathlib
+import sys
+
+
+def winnow():
+    _become("winnow")
+
+
+def winnowd():
+    _become("winnowd")
+
+
+def _become(name):
+    program = _find(name)
+    if program is None:
+        sys.exit(
+            f"{name}: this package was built without the programs: install the wheel that `make wheel` makes, or run `make install`"
+        )
+    # By its whole path: programs look for objects beside themselves.
+    os.execv(program, [str(program), *sys.argv[1:]])
+
+
+def _find(name):
+    package = pathlib.Path(__file__).resolve().parent
+    places = [package]
+    if len(package.parents) > 2 and (package.parents[1] / "winnow.h").exists():
+        places.append(package.parents[2] / "build")  # <repository>/client/python/winnow
+    places += [pathlib.Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    for place in places:
+        if _is_program(place / name):
+            return place / name
+    return None
+
+
+def _is_program(path):
+    """No script, such as this one's own."""
+    try:
+        with open(path, "rb") as file:
+            return os.access(path, os.X_OK) and file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
