@@ -41,17 +41,29 @@ def recipes():
             yield chapter.splitlines()[0], section.splitlines()[0], text, script
 
 
+def command(text):
+    """What starts the script: the line of its section, or `winnow run`."""
+    own = re.search(r"^    (.*)torchrun (.*)$", text, flags=re.M)
+    if own:
+        return [*own[1].split(), sys.executable, "-m", "torch.distributed.run", *own[2].split()]
+    world = "4" if "-n 4" in text else "2"
+    return [str(harness.BUILD / "winnow"), "run", "-n", world, "--", sys.executable, "recipe.py"]
+
+
 def run(text, script, package, job):
     """The lines that begin with "loss", of all ranks, sorted."""
-    world = "4" if "-n 4" in text else "2"
     with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "recipe.py"
-        file.write_text(script)
-        command = [str(harness.BUILD / "winnow"), "run", "-n", world, "--", sys.executable, str(file)]
+        (pathlib.Path(folder) / "recipe.py").write_text(script)
         environment = {**os.environ, "PYTHONPATH": str(package), "WINNOW_INSECURE_NO_KEY": "1", "WINNOW_JOB": job}
         environment["OMP_NUM_THREADS"] = "1"
         result = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL
+            ["env", *command(text)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            stdin=subprocess.DEVNULL,
         )
     if result.returncode != 0:
         raise AssertionError(f"exit status {result.returncode}\n{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
