@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
+from winnow import _group, _places
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 
@@ -185,6 +186,21 @@ def late_for_a_wait(rank, world, job):
     return found
 
 
+def restarted(rank, world, job):
+    """In a store that an earlier run has used, as torchrun's; rank 0 is late to say what the job's name is now."""
+    os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
+    store = dist.PrefixStore(job, dist.distributed_c10d._get_default_store())
+    store.set("winnow-job", f"{job}-before")
+    dist.barrier()
+    draw = _places.draw_job
+    _places.draw_job = lambda: time.sleep(rank == 0) or draw()
+    group = _group.ProcessGroupWinnow(store, rank, world, seconds(5))
+    mine = torch.ones(3)
+    group.allreduce([mine]).wait()
+    group.shutdown()
+    return mine.tolist()
+
+
 def under_ddp(rank, world, job, kind, **options):
     group = group_of(job)
     want = train(rank, kind, lambda ddp: None, **options)
@@ -229,6 +245,9 @@ class Group(harness.TeamCase):
 
     def test_sub_groups(self):
         self.team.run(sub_groups, harness.fresh_job())
+
+    def test_restarted(self):
+        self.assertEqual(self.team.run(restarted, harness.fresh_job()), [[3.0] * 3] * 3)
 
     def test_under_ddp(self):
         for kind in ("dense", "mixed"):

@@ -184,9 +184,10 @@ class ProcessGroupWinnow(dist.ProcessGroup):
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
         self._rank, self._size = rank, size
-        self._store, self._timeout = store, timeout
+        self._timeout = timeout
         self._limit = None  # for an operation, where it is not the library's own
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+        self._store = store = dist.PrefixStore(self._drawn(), store)
         self._nccl = None
         self._tags = itertools.count(1)
         if rank == 0:
@@ -200,6 +201,12 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             kind = dist.ProcessGroup.BackendType.GLOO
             self._register_backend(torch.device("cpu"), kind, self._gloo)
             self._set_default_backend(kind)
+
+    def _drawn(self):
+        """Rank 0's random word: a restarted job may find in the store what its earlier self has left there."""
+        word = torch.tensor([int.from_bytes(os.urandom(7), "little")])
+        self._gloo.broadcast([word], dist.BroadcastOptions()).wait()
+        return f"winnow-{word.item():x}"
 
     def getBackendName(self):
         return "winnow"
