@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Training steps over Gloo and over Winnow on shaped links: train.sh [BUILD [WORKERS..]]; needs root.
+# Training steps over Gloo and over Winnow on shaped links, with the newest torch of PyPI or that of PYTHON=: train.sh [BUILD [WORKERS..]]; needs root.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/bench/links.sh
@@ -15,6 +15,7 @@ finish() {
 	rm -rf "$tmp"
 }
 trap finish EXIT
+[ -n "${PYTHON:-}" ] || . tests/e2e/newest_torch.sh
 export PYTHONPATH=$PWD/client/python WINNOW_LIBRARY=$build/libwinnow.so PYTHONDONTWRITEBYTECODE=1 GLOO_SOCKET_IFNAME=eth0
 export WINNOW_AGGREGATORS=10.77.0.101:5555 WINNOW_INSECURE_NO_KEY=1
 
@@ -24,7 +25,7 @@ for world in "${worlds[@]}"; do
 	pids=($!)
 	workers=()
 	for ((rank = 0; rank < world; rank++)); do
-		ip netns exec "$net-w$rank" "${PYTHON:-/usr/bin/python3}" tests/bench/train_bench.py "$rank" "$world" "$tmp/store$world" &
+		ip netns exec "$net-w$rank" "$PYTHON" tests/bench/train_bench.py "$rank" "$world" "$tmp/store$world" &
 		workers+=($!)
 		pids+=($!)
 	done
