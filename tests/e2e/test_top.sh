@@ -40,7 +40,10 @@ run_top
 grep -qE '^JOB +STATE +WORKERS +OPS/S +IN B/S +OUT B/S +PKTS/S +WAITS +SLOTS +D +U +LOSS +PATH +OPERATION$' "$tmp/screen.log" || fail "the head of the table"
 [ "$("${terminal[@]}" display-message -p '#{cursor_flag}#{alternate_on}')" = 01 ] || fail "no screen of its own, or a cursor on it"
 first=$(head -n 1 "$tmp/screen.log")
-sleep 1.5
+for _ in $(seq 100); do
+	[ "$(screen | head -n 1)" = "$first" ] || break
+	sleep 0.1
+done
 [ "$(screen | head -n 1)" != "$first" ] || fail "the screen stands still"
 # Narrower: columns go, lines are cut, and nothing wraps.
 "${terminal[@]}" resize-window -x 50 -y 8
