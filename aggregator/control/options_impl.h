@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options_impl.h - what options.c (reading) and options_print.c (help, dump) share; private to them */
+/* options_impl.h - what option_value.c (one value), options.c (all sources) and options_print.c (help, dump) share; private to them */
 #ifndef AGGREGATOR_CONTROL_OPTIONS_IMPL_H
 #define AGGREGATOR_CONTROL_OPTIONS_IMPL_H
 
@@ -16,6 +16,23 @@ struct origin {
 	char where[ORIGIN_BYTES];
 };
 
+/* option_value.c */
+bool option_is_text(const struct option *option);
+bool option_is_flag(const struct option *option);
+
+/*
+ * option_set - 0; or -EINVAL, -ERANGE and `why`. `where`: what the user called the option, for the
+ * error text; `plain_ms`: "NAME-ms", a plain number. A wrong value sets all bits of *out, which is no
+ * value of its kind.
+ */
+int option_set(const struct option *option, bool plain_ms, const char *where, const char *text,
+               struct why *why);
+
+/* What *out holds, of a kind of 32 bits or a text: has option_set() left it wrong? Is it in range? */
+bool option_is_wrong(const struct option *option);
+int option_range(const struct option *option, struct why *why);
+
+/* options_print.c */
 void options_dump(const struct options *options, const struct origin origins[]);
 
 #endif /* AGGREGATOR_CONTROL_OPTIONS_IMPL_H */

@@ -13,16 +13,15 @@ void options_help(const struct options *options)
 	       options->file_option != NULL ? ", or name = value in the file" : "");
 	for (const struct option *o = options->list; o->name != NULL; o++) {
 		char left[OPTION_NAME_BYTES * 4], value[OPTION_NAME_BYTES * 2] = "";
-		bool flag = o->kind == OPTION_FLAG || o->kind == OPTION_INT_FLAG;
 
 		if (o->kind == OPTION_CHOICE)
 			option_choices(o->value, "|", "|", value, sizeof(value));
 		else if (o->value != NULL)
 			snprintf(value, sizeof(value), "%s", o->value);
 		snprintf(left, sizeof(left), "--%s%s%s", o->name,
-		         value[0] == '\0' ? ""
-		         : flag           ? "="
-		                          : " ",
+		         value[0] == '\0'    ? ""
+		         : option_is_flag(o) ? "="
+		                             : " ",
 		         value);
 		printf("  %-32s %s", left, o->help);
 		for (const struct option_letter *l = options->letters; l != NULL && l->name != NULL;
