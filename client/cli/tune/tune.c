@@ -34,9 +34,9 @@ static const struct option list[] = {
 	{"mtu", "BYTES", OPTION_COUNT, &settings.mtu, "0", NULL,
          WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES, WIRE_PAYLOAD_MAX + WIRE_IP_UDP_BYTES,
          "of the network; 0: the traced job's, or 1500"},
-	{"multicast", "1|0", OPTION_FLAG, &settings.multicast, "1", NULL, 0, 0,
+	{"multicast", "1|0", OPTION_INT_FLAG, &settings.comm.multicast, "1", NULL, 0, 0,
          "0: aggregators send results one by one"},
-	{"job", "NAME", OPTION_TEXT, &settings.job, NULL, NULL, 0, 0,
+	{"job", "NAME", OPTION_TEXT, &settings.comm.job, NULL, NULL, 0, 0,
          "which of several traced jobs to use; or which job to join"},
 	{"ops", "N", OPTION_COUNT, &settings.ops, "64", NULL, 0, 1e9,
          "operations of a trace to use, spread over it; 0: all"},
@@ -55,9 +55,10 @@ static const struct option list[] = {
 	{"seed", "N", OPTION_COUNT, &settings.seed, "1", NULL, 0, 0, "of a pattern"},
 	{"local", "N", OPTION_COUNT, &settings.local, "0", NULL, 0, 512,
          "also measure, with an aggregator and N workers on this machine"},
-	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregator, NULL, NULL, 0, 0,
+	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.comm.aggregators, NULL, NULL, 0, 0,
          "also measure: start this on every worker, with --rank and --world"},
-	{"rank", "R", OPTION_COUNT, &settings.rank, "0", "RANK", 0, 4095, "this worker, from 0"},
+	{"rank", "R", OPTION_COUNT32, &settings.comm.rank, "0", "RANK", 0, 4095,
+         "this worker, from 0"},
 	{"iters", "N", OPTION_COUNT, &settings.iters, "5", NULL, 1, 1000000,
          "times to measure each"},
 	{"warmup", "N", OPTION_COUNT, &settings.warmup, "1", NULL, 0, 1000000,
@@ -69,7 +70,7 @@ static const struct option list[] = {
          "write the best block size into a file for WINNOW_CONFIG or bench --config"},
 	{"apply", NULL, OPTION_FLAG, &settings.apply, "0", NULL, 0, 0,
          "the same, into the file that WINNOW_CONFIG names: jobs that start later use it"},
-	COMM_OPTIONS_KEY(settings),
+	COMM_OPTIONS_KEY(settings.comm),
 	{0},
 };
 
@@ -115,9 +116,9 @@ static int settings_check(void)
 {
 	const char *dot = settings.plot != NULL ? strrchr(settings.plot, '.') : NULL;
 
-	if (settings.local != 0 && settings.aggregator != NULL)
+	if (settings.local != 0 && settings.comm.aggregators != NULL)
 		return cli_error(2, "--local starts its own aggregator: leave --aggregator out");
-	if (settings.aggregator != NULL && settings.world <= settings.rank)
+	if (settings.comm.aggregators != NULL && settings.world <= settings.comm.rank)
 		return cli_error(2, "--rank must be below --world: ranks are 0 to world - 1");
 	if (settings.local != 0 && settings.world != 0 && settings.world != settings.local)
 		settings.world = settings.local;
@@ -150,7 +151,7 @@ static int source_open(struct source *source)
 		result = source_pattern(source, &pattern, world, &why);
 	else if (settings.operand_count == 1 && stat(settings.operands[0], &status) == 0 &&
 	         S_ISDIR(status.st_mode))
-		result = source_trace(source, settings.operands[0], settings.job, world, &why);
+		result = source_trace(source, settings.operands[0], settings.comm.job, world, &why);
 	else
 		result = source_files(source, settings.operands, settings.operand_count, world,
 		                      &why);
@@ -171,7 +172,7 @@ static int net_choose(struct tune *tune)
 		.world = tune->source.world,
 		.aggregators = head != NULL ? head->aggregators : 1,
 		.payload = head != NULL ? head->payload : MTU_DEFAULT - WIRE_IP_UDP_BYTES,
-		.multicast = settings.multicast,
+		.multicast = settings.comm.multicast,
 		.rate = (double)settings.rate / 8,
 	};
 	if (settings.aggregators != 0)
@@ -218,7 +219,7 @@ static int output(const struct tune *tune)
 static int run(struct tune *tune, int argc, char **argv)
 {
 	struct tune_runner *runner = NULL;
-	bool measure = settings.local != 0 || settings.aggregator != NULL;
+	bool measure = settings.local != 0 || settings.comm.aggregators != NULL;
 	int status = source_open(&tune->source);
 
 	if (status == 0)
@@ -230,12 +231,12 @@ static int run(struct tune *tune, int argc, char **argv)
 	/* What a job is given counts more than what we expect. */
 	if (status == 0 && measure)
 		status = tune_join(tune, argc, argv, &runner);
-	if (status == 0 && settings.rank == 0)
+	if (status == 0 && settings.comm.rank == 0)
 		status = tune_predict(tune);
 	if (status == 0 && measure)
 		status = tune_measure(tune, runner);
 	tune_leave(runner);
-	if (status != 0 || settings.rank != 0)
+	if (status != 0 || settings.comm.rank != 0)
 		return status;
 	tune_judge(tune);
 	status = tune_params_cost(tune);
@@ -245,15 +246,18 @@ static int run(struct tune *tune, int argc, char **argv)
 int cli_tune(int argc, char **argv)
 {
 	static struct tune tune;
-	int status = options_read(&options, argc, argv);
+	int status;
 
+	winnow_config_init(&settings.comm);
+	settings.comm.aggregators = settings.comm.job = NULL; /* unless an option gives them */
+	status = options_read(&options, argc, argv);
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	status = settings_check();
 	if (status != 0)
 		return status;
-	if (settings.aggregator == NULL)
-		settings.rank = 0; /* a job's environment is no worker's of ours */
+	if (settings.comm.aggregators == NULL)
+		settings.comm.rank = 0; /* a job's environment is no worker's of ours */
 	tune = (struct tune){.settings = &settings};
 	status = run(&tune, argc, argv);
 	for (uint32_t i = 0; i < tune.block_count; i++)

@@ -32,11 +32,10 @@
 struct tune_settings {
 	const char *operands[SOURCE_FILES_MAX];
 	uint32_t operand_count;
-	const char *job, *names, *blocks_text, *plot, *write, *aggregators_text;
-	const char *aggregator, *key_file, *key;
-	bool json, apply, multicast;
-	int insecure_no_key;
-	uint64_t world, rank, local, rate, aggregator_rate, channels, mtu, ops, size, unit, seed;
+	struct winnow_config comm; /* to measure; what it leaves open, tune_join() fills in */
+	const char *names, *blocks_text, *plot, *write, *aggregators_text;
+	bool json, apply;
+	uint64_t world, local, rate, aggregator_rate, channels, mtu, ops, size, unit, seed;
 	uint64_t iters, warmup;
 	double density;
 	enum winnow_dtype dtype;

@@ -226,8 +226,9 @@ int tune_predict(struct tune *tune)
  */
 static double time_of(const struct tune *tune, const struct tune_row *row)
 {
-	return tune->settings->aggregator != NULL && tune->settings->local == 0 ? row->measured_s
-	                                                                        : row->time_s;
+	return tune->settings->comm.aggregators != NULL && tune->settings->local == 0
+	               ? row->measured_s
+	               : row->time_s;
 }
 
 void tune_judge(struct tune *tune)

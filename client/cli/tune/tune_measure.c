@@ -22,7 +22,7 @@ struct tune_runner {
 
 static void progress(const struct tune *tune, uint64_t done, uint64_t of)
 {
-	if (tune->settings->rank != 0 || !isatty(STDERR_FILENO))
+	if (tune->settings->comm.rank != 0 || !isatty(STDERR_FILENO))
 		return;
 	if (done < of)
 		fprintf(stderr, "\r\033[Kmeasuring %llu/%llu", (unsigned long long)done + 1,
@@ -35,7 +35,7 @@ static void progress(const struct tune *tune, uint64_t done, uint64_t of)
 static int failed(const struct tune *tune, const char *what)
 {
 	progress(tune, 1, 0);
-	return cli_error(1, "rank %llu: %s: %s", (unsigned long long)tune->settings->rank, what,
+	return cli_error(1, "rank %u: %s: %s", tune->settings->comm.rank, what,
 	                 winnow_last_error());
 }
 
@@ -57,8 +57,7 @@ static int tensors_make(struct tune_runner *runner)
 	for (uint32_t op = 0; op < source->op_count; op++) {
 		const struct source_op *o = &source->ops[op];
 
-		runner->tensors[op] =
-			source_tensor(source, op, (uint32_t)tune->settings->rank, &why);
+		runner->tensors[op] = source_tensor(source, op, tune->settings->comm.rank, &why);
 		if (runner->tensors[op] == NULL)
 			return cli_error(1, "%s", why.text);
 		if (o->count * dtype_bytes(o->dtype) > most)
@@ -73,20 +72,12 @@ static int tensors_make(struct tune_runner *runner)
 
 static void config_fill(const struct tune *tune, struct winnow_config *config)
 {
-	const struct tune_settings *s = tune->settings;
-
-	winnow_config_init(config);
-	config->aggregators = s->aggregator;
-	config->job = s->job != NULL ? s->job : "tune";
-	config->rank = (uint32_t)s->rank;
+	if (config->job == NULL)
+		config->job = "tune";
 	config->world = tune->source.world;
-	config->key_file = s->key_file;
-	config->key = s->key;
-	config->insecure_no_key = s->insecure_no_key;
-	config->multicast = s->multicast;
 	config->block = 256; /* each operation says its own */
 	config->wire = WINNOW_WIRE_NATIVE;
-	config->payload = s->mtu != 0 ? tune->net.payload : 0;
+	config->payload = tune->settings->mtu != 0 ? tune->net.payload : 0;
 }
 
 /* What the job was given, for the prediction. */
@@ -96,7 +87,7 @@ static void net_learn(struct tune *tune, struct winnow_comm *comm)
 
 	winnow_comm_stats(comm, &stats);
 	tune->net.aggregators = 1;
-	for (const char *c = tune->settings->aggregator; *c != '\0'; c++)
+	for (const char *c = tune->settings->comm.aggregators; *c != '\0'; c++)
 		tune->net.aggregators += *c == ',';
 	tune->net.channels = stats.channels;
 	tune->net.payload = stats.payload;
@@ -110,7 +101,6 @@ int tune_join(struct tune *tune, int argc, char **argv, struct tune_runner **out
 {
 	struct tune_settings *s = tune->settings;
 	struct tune_runner *runner = calloc(1, sizeof(*runner));
-	struct winnow_config config;
 	int status;
 
 	if (runner == NULL)
@@ -119,18 +109,18 @@ int tune_join(struct tune *tune, int argc, char **argv, struct tune_runner **out
 	runner->tune = tune;
 	unsetenv("WINNOW_TRACE"); /* these operations are no job's */
 	if (s->local != 0) {
-		status = bench_local_begin((uint32_t)s->local, argc, argv, &s->aggregator);
+		status = bench_local_begin((uint32_t)s->local, argc, argv, &s->comm.aggregators);
 		if (status != 0)
 			return status;
 		runner->local = true;
-		s->insecure_no_key = true;
-		s->key = s->key_file = NULL;
+		s->comm.insecure_no_key = true;
+		s->comm.key = s->comm.key_file = NULL;
 	}
 	status = tensors_make(runner);
 	if (status != 0)
 		return status;
-	config_fill(tune, &config);
-	if (winnow_comm_create(&config, &runner->comm) != WINNOW_OK)
+	config_fill(tune, &s->comm);
+	if (winnow_comm_create(&s->comm, &runner->comm) != WINNOW_OK)
 		return failed(tune, "cannot join");
 	net_learn(tune, runner->comm);
 	return 0;

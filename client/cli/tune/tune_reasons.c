@@ -96,7 +96,7 @@ static void explain_choice(const struct tune *tune, struct lines *lines)
 
 	if (least == best)
 		return;
-	if (tune->settings->aggregator != NULL && tune->settings->local == 0)
+	if (tune->settings->comm.aggregators != NULL && tune->settings->local == 0)
 		say(lines,
 		    "  block %u would take %.1f %% less of the link, but what was measured "
 		    "decides\n",
