@@ -403,6 +403,13 @@ WINNOW_API const char *winnow_last_error(void);
 WINNOW_API const char *winnow_comm_trace(struct winnow_comm *comm);
 
 WINNOW_API void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats);
+
+/*
+ * winnow_comm_late - whom this worker's operation has been waiting for, for some seconds: "waiting in
+ * operation #7 for rank 3 (host): in no operation for 8 s". "": nobody, or another worker is told; of
+ * those that wait the first one is. Valid until the next call from the same thread.
+ */
+WINNOW_API const char *winnow_comm_late(struct winnow_comm *comm);
 WINNOW_API uint32_t winnow_comm_rank(const struct winnow_comm *comm);
 WINNOW_API uint32_t winnow_comm_world(const struct winnow_comm *comm);
 

@@ -85,6 +85,7 @@ static const struct field fields[] = {
 	{"number", FIELD_HEX64, AT(number), 0, 0, BIT(MOVE)},
 	{"open", FIELD_U32, AT(open), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
 	{"tag", FIELD_HEX64, AT(tag), 0, 0, BIT(PING) | MAY_MISS},
+	{"late", FIELD_TEXT, AT(text), 0, 0, BIT(PING) | MAY_MISS},
 	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
 	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT)},
 };
@@ -333,6 +334,13 @@ static json_t *write_field(const struct control_message *message, const struct f
 	return NULL;
 }
 
+/* A text that may be missing is, where there is nothing to say. */
+static bool left_out(const struct control_message *message, const struct field *field)
+{
+	return field->used_by & MAY_MISS && field->kind == FIELD_TEXT &&
+	       *((const char *)message + field->offset) == '\0';
+}
+
 char *message_format(const struct control_message *message)
 {
 	json_t *root = json_pack("{s:s}", "type", kind_names[message->kind]);
@@ -340,7 +348,7 @@ char *message_format(const struct control_message *message)
 	size_t length;
 
 	for (size_t i = 0; root != NULL && i < FIELD_COUNT; i++)
-		if (fields[i].used_by & 1u << message->kind)
+		if (fields[i].used_by & 1u << message->kind && !left_out(message, &fields[i]))
 			json_object_set_new(root, fields[i].name, write_field(message, &fields[i]));
 	text = json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII);
 	json_decref(root);

@@ -72,7 +72,8 @@ struct control_message {
 	uint64_t tag;    /* and the oldest one's */
 
 	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
-	char text[CONTROL_TEXT_BYTES]; /* FAILED, ABORT: one line for people */
+	char text
+		[CONTROL_TEXT_BYTES]; /* FAILED, ABORT: one line for people; PING: see JOBS_LATE_US */
 };
 
 /*

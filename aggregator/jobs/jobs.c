@@ -190,6 +190,8 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		ready_take(jobs, peer, &message);
 		break;
 	case CONTROL_PING:
+		if (message.open != peer->open || message.tag != peer->tag)
+			peer->same_us = now_us;
 		peer->open = message.open;
 		peer->tag = message.tag;
 		break;
@@ -231,6 +233,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 	silence_us = peer->job->state == JOB_FORMING ? peer->silence_us : peer->job->silence_us;
 	if (now_us - peer->pinged_us >= silence_us / 4) {
 		peer->pinged_us = now_us;
+		late_text(jobs, peer, ping.text);
 		peer_send(jobs, peer, &ping);
 	}
 	if (now_us - peer->heard_us < silence_us)

@@ -139,6 +139,53 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 		job_stalled(jobs, job, stall);
 }
 
+/* ---- who is late ---- */
+
+static bool waits(const struct jobs *jobs, const struct jobs_peer *peer)
+{
+	return peer != NULL && peer->open > 0 && jobs->now_us - peer->same_us >= JOBS_LATE_US;
+}
+
+/* In no operation for long; or frozen, whatever it was in. */
+static bool idles(const struct jobs *jobs, const struct jobs_peer *peer)
+{
+	return peer != NULL && ((peer->open == 0 && jobs->now_us - peer->same_us >= JOBS_LATE_US) ||
+	                        jobs->now_us - peer->heard_us >= JOBS_LATE_US);
+}
+
+void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES])
+{
+	const struct jobs_peer *first = NULL;
+	const struct job *job = peer->job;
+	uint32_t late = 0, rank = 0;
+	uint64_t since_us;
+	char op[OP_BYTES], more[32] = "";
+
+	text[0] = '\0';
+	if (job->state != JOB_RUNNING || !waits(jobs, peer))
+		return;
+	while (!waits(jobs, job->members[rank]) || idles(jobs, job->members[rank]))
+		if (++rank == job->world)
+			return;
+	if (rank != peer->rank)
+		return;
+	for (rank = 0; rank < job->world; rank++) {
+		if (!idles(jobs, job->members[rank]))
+			continue;
+		first = first != NULL ? first : job->members[rank];
+		late++;
+	}
+	if (first == NULL)
+		return;
+	since_us = first->open == 0 ? first->same_us : first->heard_us;
+	if (late > 1)
+		snprintf(more, sizeof(more), " and %u more", late - 1);
+	snprintf(text, CONTROL_TEXT_BYTES, "waiting in %s for rank %u (%s)%s: %s for %.0f s",
+	         op_text(peer->tag, op), first->rank, first->host, more,
+	         first->open == 0 ? "in no operation" : "silent",
+	         (double)(jobs->now_us - since_us) / 1e6);
+}
+
 /* ---- paths with which something is wrong ---- */
 
 #define NAME_BYTES (CONTROL_NAME_BYTES + ADDRESS_BYTES + 64)

@@ -31,7 +31,8 @@ struct jobs_peer {
 	void *handle;
 	uint64_t since_us, heard_us, pinged_us;
 	uint32_t open;                      /* operations that it was in when it last pinged, */
-	uint64_t tag;                       /* and the oldest one's */
+	uint64_t tag;                       /* and the oldest one's; */
+	uint64_t same_us;                   /* since when it says so */
 	struct proof_key key;               /* it has shown that it knows; */
 	bool keyed;                         /* false: none was asked for */
 	uint8_t nonce[CONTROL_NONCE_BYTES]; /* ours */
@@ -89,6 +90,14 @@ struct jobs {
 bool job_troubled(const struct jobs *jobs, const struct job *job); /* has it been told of lately? */
 void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 void move_take(struct jobs *jobs, struct jobs_peer *peer);
+
+/*
+ * Whom `peer` is to tell its program that the job waits for, in a line; "": nobody, or another tells.
+ * One does, the first of those that wait.
+ */
+#define JOBS_LATE_US 5000000
+void late_text(const struct jobs *jobs, const struct jobs_peer *peer,
+               char text[CONTROL_TEXT_BYTES]);
 
 /* jobs_join.c */
 void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message,

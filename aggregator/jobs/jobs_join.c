@@ -277,7 +277,7 @@ static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us
 		       job->channel_count * sizeof(message.channels[0]));
 		if (peer->keyed)
 			proof_make(&peer->key, PROOF_WELCOME, &statement, message.proof);
-		peer->heard_us = peer->pinged_us = now_us;
+		peer->heard_us = peer->pinged_us = peer->same_us = now_us;
 		peer_send(jobs, peer, &message);
 	}
 }

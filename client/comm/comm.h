@@ -143,6 +143,7 @@ struct winnow_comm {
 	char abort_text[CONTROL_TEXT_BYTES];
 	bool stats_wanted;
 	struct winnow_stats stats;
+	char late[CONTROL_TEXT_BYTES];     /* with them */
 	uint64_t next_tag;                 /* for operations that are matched by order */
 	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": no trace is being written */
 

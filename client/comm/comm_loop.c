@@ -161,6 +161,7 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	}
 	if (comm->stats_wanted) {
 		session_stats(comm->session, &comm->stats);
+		snprintf(comm->late, sizeof(comm->late), "%s", session_late(comm->session));
 		comm->stats.pinned_bytes = comm_gpu_pinned_bytes(comm);
 		comm->stats_wanted = false;
 		pthread_cond_broadcast(&comm->changed);

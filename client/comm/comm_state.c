@@ -188,15 +188,32 @@ const char *winnow_comm_error(struct winnow_comm *comm)
 	return error_copy.text;
 }
 
-void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)
+/* Under the lock: the thread fills in what callers ask for. */
+static void stats_ask(struct winnow_comm *comm)
 {
-	pthread_mutex_lock(&comm->lock);
 	comm->stats_wanted = true;
 	comm_wake(comm);
 	while (comm->stats_wanted)
 		pthread_cond_wait(&comm->changed, &comm->lock);
+}
+
+void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats)
+{
+	pthread_mutex_lock(&comm->lock);
+	stats_ask(comm);
 	*stats = comm->stats;
 	pthread_mutex_unlock(&comm->lock);
+}
+
+const char *winnow_comm_late(struct winnow_comm *comm)
+{
+	static _Thread_local char copy[CONTROL_TEXT_BYTES];
+
+	pthread_mutex_lock(&comm->lock);
+	stats_ask(comm);
+	snprintf(copy, sizeof(copy), "%s", comm->late);
+	pthread_mutex_unlock(&comm->lock);
+	return copy;
 }
 
 uint32_t winnow_comm_rank(const struct winnow_comm *comm)

@@ -45,6 +45,7 @@ struct link {
 	char error_code[CONTROL_NAME_BYTES];
 	uint32_t left_rank;
 	char left_text[CONTROL_TEXT_BYTES];
+	char late[CONTROL_TEXT_BYTES];
 };
 
 int link_open(const struct link_config *config, uint64_t now_us, struct link **out)
@@ -113,6 +114,11 @@ uint32_t link_left_rank(const struct link *link)
 const char *link_left_text(const struct link *link)
 {
 	return link->left_text;
+}
+
+const char *link_late(const struct link *link)
+{
+	return link->late;
 }
 
 const struct link_config *link_worker(const struct link *link)
@@ -235,8 +241,10 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why.text);
 		return;
 	}
-	if (message.kind == CONTROL_PING)
+	if (message.kind == CONTROL_PING) {
+		snprintf(link->late, sizeof(link->late), "%s", message.text);
 		return;
+	}
 	if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
 	else if (message.kind == CONTROL_HELLO && link->state == LINK_JOINING)
@@ -336,6 +344,8 @@ char *link_take_line(struct link *link, uint64_t now_us)
 
 void link_doing(struct link *link, uint32_t open, uint64_t tag)
 {
+	if (open == 0 || tag != link->tag)
+		link->late[0] = '\0'; /* said of another operation */
 	link->open = open;
 	link->tag = tag;
 }

@@ -58,6 +58,9 @@ const char *link_error_code(const struct link *link);
 uint32_t link_left_rank(const struct link *link);
 const char *link_left_text(const struct link *link);
 
+/* Whom the job waits for, as the aggregator has last said to this worker; "": nobody, or another is told. */
+const char *link_late(const struct link *link);
+
 const struct link_config *link_worker(const struct link *link);
 
 /* WELCOME, from LINK_PROBING on; START, when running. */

@@ -422,6 +422,14 @@ static const char *who_left(const struct session *s)
 	return "";
 }
 
+const char *session_late(const struct session *session)
+{
+	for (uint32_t i = 0; i < session->link_count; i++)
+		if (*link_late(session->links[i]) != '\0')
+			return link_late(session->links[i]);
+	return "";
+}
+
 void session_tick(struct session *session, uint64_t now_us)
 {
 	for (uint32_t i = 0; i < session->link_count; i++) {

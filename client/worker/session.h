@@ -93,6 +93,9 @@ uint32_t session_op_slots(const struct session *session);
 
 void session_stats(const struct session *session, struct winnow_stats *out);
 
+/* Whom the job waits for, by the first link that says so: see link_late(). */
+const char *session_late(const struct session *session);
+
 void session_check(const struct session *session); /* see engine_check() */
 
 #endif /* CLIENT_SESSION_H */

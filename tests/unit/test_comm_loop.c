@@ -123,6 +123,12 @@ uint32_t session_op_slots(const struct session *session)
 	return 32;
 }
 
+const char *session_late(const struct session *session)
+{
+	(void)session;
+	return "";
+}
+
 void session_stats(const struct session *session, struct winnow_stats *out)
 {
 	(void)session;

@@ -122,6 +122,8 @@ static const struct {
 	{CONTROL_START, "{\"type\":\"start\",\"payload\":1472,\"window\":4,\"window_start\":1,"
                         "\"multicast\":true,\"fast\":true}\n"},
 	{CONTROL_PING, "{\"type\":\"ping\",\"open\":3,\"tag\":\"0123456789abcdef\"}\n"},
+	{CONTROL_PING,
+         "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"late\":\"rank 3\"}\n"},
 	{CONTROL_LEAVE, "{\"type\":\"leave\"}\n"},
 	{CONTROL_LEFT, "{\"type\":\"left\",\"rank\":3,\"text\":\"rank 3 left\"}\n"},
 	{CONTROL_ABORT, "{\"type\":\"abort\",\"code\":\"aborted\",\"text\":\"why not\"}\n"},
@@ -146,7 +148,7 @@ static struct control_message parsed(const char *line)
 static void test_messages(void **state)
 {
 	(void)state;
-	assert_int_equal(WIRE_COUNT, CONTROL_MOVE);
+	assert_int_equal(WIRE_COUNT, CONTROL_MOVE + 1); /* a ping with and without a text */
 	for (size_t i = 0; i < WIRE_COUNT; i++) {
 		struct control_message message = parsed(wire[i].line);
 		char *line = message_format(&message);

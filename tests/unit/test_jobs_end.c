@@ -190,6 +190,40 @@ static void test_silence(void **state)
 	expect_lost(b, "lost", "silent for 4.0 s");
 }
 
+/* Of those that wait the first is told for whom, after some seconds, and until it is over. */
+static void test_late(void **state)
+{
+	struct bench *b = usual_open();
+	struct control_message in = {.kind = CONTROL_PING, .open = 1, .tag = UINT64_C(1) << 63};
+	struct control_message out = {.kind = CONTROL_PING};
+	const char *said[4];
+
+	(void)state;
+	job_running(b, 0, "job", 4);
+	for (unsigned second = 1; second <= 12; second++) {
+		tick(b, 1000000);
+		for (uint32_t i = 0; i < 4; i++)
+			said[i] = expect_line(b, i, CONTROL_PING)->text;
+		assert_string_equal(said[0], "");
+		assert_string_equal(said[2], "");
+		assert_string_equal(said[3], "");
+		/* In the operation since second 1, told as of second 6; another one from second 8 on, which all are in. */
+		if (second < 6 || second > 8)
+			assert_string_equal(said[1], "");
+		else if (second == 6)
+			assert_string_equal(
+				said[1], "waiting in operation #1 for rank 0 (host0) and 1 more: "
+					 "in no operation for 6 s");
+		if (second == 8)
+			in.tag++;
+		say(b, 0, second < 8 ? &out : &in);
+		say(b, 1, &in);
+		say(b, 2, &in);
+		say(b, 3, second < 8 ? &out : &in);
+	}
+	bench_close(b);
+}
+
 /* The shortest silence and stall that any worker asks for are the job's. */
 static void test_shortest(void **state)
 {
@@ -618,15 +652,15 @@ static void test_thousand(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_death),       cmocka_unit_test(test_death_while_forming),
-		cmocka_unit_test(test_garbage),     cmocka_unit_test(test_wrong_time),
-		cmocka_unit_test(test_silence),     cmocka_unit_test(test_shortest),
-		cmocka_unit_test(test_own_silence), cmocka_unit_test(test_no_join),
-		cmocka_unit_test(test_looking),     cmocka_unit_test(test_join_timeouts),
-		cmocka_unit_test(test_leave),       cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_stalled),     cmocka_unit_test(test_path),
-		cmocka_unit_test(test_move),        cmocka_unit_test(test_shutdown),
-		cmocka_unit_test(test_thousand),
+		cmocka_unit_test(test_death),         cmocka_unit_test(test_death_while_forming),
+		cmocka_unit_test(test_garbage),       cmocka_unit_test(test_wrong_time),
+		cmocka_unit_test(test_silence),       cmocka_unit_test(test_late),
+		cmocka_unit_test(test_shortest),      cmocka_unit_test(test_own_silence),
+		cmocka_unit_test(test_no_join),       cmocka_unit_test(test_looking),
+		cmocka_unit_test(test_join_timeouts), cmocka_unit_test(test_leave),
+		cmocka_unit_test(test_abort),         cmocka_unit_test(test_stalled),
+		cmocka_unit_test(test_path),          cmocka_unit_test(test_move),
+		cmocka_unit_test(test_shutdown),      cmocka_unit_test(test_thousand),
 	};
 
 	random_seed();

@@ -50,6 +50,21 @@ static void test_join(void **state)
 	say(link, &(struct control_message){.kind = CONTROL_LEFT, .rank = 2, .text = "gone home"});
 	assert_int_equal(link_left_rank(link), 2);
 	assert_string_equal(link_left_text(link), "gone home");
+	/* Who is late holds until the next heartbeat, or until it is another operation that waits. */
+	assert_string_equal(link_late(link), "");
+	link_doing(link, 2, 7);
+	say(link, &(struct control_message){.kind = CONTROL_PING, .text = "rank 3 is late"});
+	assert_string_equal(link_late(link), "rank 3 is late");
+	link_doing(link, 1, 7);
+	assert_string_equal(link_late(link), "rank 3 is late");
+	link_doing(link, 1, 8);
+	assert_string_equal(link_late(link), "");
+	say(link, &(struct control_message){.kind = CONTROL_PING, .text = "rank 3 is late"});
+	link_doing(link, 0, 8);
+	assert_string_equal(link_late(link), "");
+	say(link, &(struct control_message){.kind = CONTROL_PING, .text = "rank 3 is late"});
+	say(link, &(struct control_message){.kind = CONTROL_PING});
+	assert_string_equal(link_late(link), "");
 	link_leave(link);
 	heard(link, CONTROL_LEAVE);
 	assert_null(link_take_line(link, now_us));

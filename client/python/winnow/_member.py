@@ -10,6 +10,7 @@ import collections
 import contextlib
 import ctypes
 import functools
+import logging
 import os
 import sys
 import threading
@@ -22,11 +23,16 @@ from ._native import lib
 # Python handles signals between C calls only: how long Ctrl-C may have to wait.
 _SLICE_MS = 100
 _MOMENT_S = 0.001
+_LATE_S = 5  # of waiting, until it is asked who is late
+_LATE_AGAIN_S = 60
 _GIVE_UP_S = 3  # for the library to take back that we have joined
 _NOT_DONE = 2**64 - 1
 _TAG_MAX = 2**63 - 1
 _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
 BLOCK_MAX = 65536
+
+
+_log = logging.getLogger("winnow")
 
 
 class WinnowError(RuntimeError):
@@ -140,9 +146,11 @@ class Request:
         Raises WinnowError when the operation failed, TimeoutError when it is not done after
         `timeout` seconds; it goes on then and can be waited for again.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        began = time.monotonic()
+        deadline = None if timeout is None else began + timeout
         while True:
             left = _SLICE_MS / 1000
+            self._member._tell_late(began)
             if deadline is not None:
                 left = min(left, max(deadline - time.monotonic(), 0))
             if self._poll(left):
@@ -315,6 +323,23 @@ class Member:
             if request._handle:
                 request._poll(0)
 
+    def late(self):
+        """None: a node does not know."""
+        return None
+
+    def _tell_late(self, began):
+        """For a wait that began then: who is late, once after some seconds, and again when twice the time is over."""
+        now = time.monotonic()
+        if now - began < _LATE_S or now < self._late_due:
+            return
+        self._late_due = now + 1
+        with contextlib.suppress(WinnowError):  # another thread closes it
+            text = self.late()
+            if text is not None:
+                self._late_due = now + max(_LATE_AGAIN_S, now - began)
+                _log.warning("rank %d: %s", self.rank, text)
+
+    _late_due = 0
     _turn = 0
 
     def stats(self):

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Who is late is said in the log `winnow`: once, on one of the ranks that wait, with the rank that they wait for."""
+
+import logging
+import time
+import unittest
+
+import harness
+import numpy
+
+import winnow
+
+LATE_S = 9  # and pings come twice a second
+
+
+class Lines(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append((record.levelname, record.getMessage()))
+
+
+def job(rank, world, name, late):
+    """Rank `late` computes for long between two operations. What each rank has logged."""
+    log = Lines()
+    logging.getLogger("winnow").addHandler(log)
+    with winnow.Comm(job=name, rank=rank, world=world, insecure_no_key=True, silence_ms=2000) as comm:
+        comm.allreduce(numpy.ones(1000, numpy.float32))
+        if rank == late:
+            time.sleep(LATE_S)
+        assert (comm.allreduce(numpy.ones(1000, numpy.float32)) == world).all()
+        said = comm.late()
+        comm.allreduce(numpy.ones(1000, numpy.float32))
+    return log.lines, said
+
+
+class Late(unittest.TestCase):
+    def check(self, late, teller):
+        with harness.Team(3) as team:
+            results = team.run(job, harness.fresh_job(), late)
+        for rank, (lines, said) in enumerate(results):
+            self.assertIsNone(said)  # it is over
+            if rank != teller:
+                self.assertEqual(lines, [], f"rank {rank}")
+                continue
+            self.assertEqual(len(lines), 1, lines)
+            level, text = lines[0]
+            self.assertEqual(level, "WARNING")
+            self.assertRegex(
+                text, rf"^rank {rank}: waiting in operation #2 for rank {late} \(.+\): in no operation for [5-9] s$"
+            )
+
+    def test_last(self):
+        self.check(2, 0)
+
+    def test_first(self):
+        self.check(0, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
