@@ -71,7 +71,7 @@ mkdir "$tmp/bare" "$tmp/elsewhere"
 cp -r client/python/winnow "$tmp/bare/"
 cp build/wheel/{winnow,libwinnow.so} build/wheel/lib*.so.* "$tmp/elsewhere/"
 bare() { env -i PATH="$tmp/venv/bin:$1" WINNOW_LIBRARY="$package/libwinnow.so" PYTHONPATH="$tmp/bare" "$tmp/venv/bin/python" -c 'from winnow import _programs; _programs.winnow()' --version; }
-bare "$tmp/elsewhere" | grep -q '^winnow ' || fail "the machine's program is not found"
+bare "$tmp/elsewhere" | seen '^winnow ' || fail "the machine's program is not found"
 bare /bin 2>"$tmp/bare.err" && fail "a program from nowhere"
 grep -q 'built without the programs: install the wheel' "$tmp/bare.err" || fail "without programs: $(cat "$tmp/bare.err")"
 echo "one install: $(basename "$wheel"), $(stat -c %s "$wheel") bytes"
