@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import tempfile
+import threading
 import unittest
 
 import harness
@@ -15,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
+from winnow import _names
 
 STEPS = 4
 ROW = 96
@@ -97,6 +99,37 @@ class Tune(unittest.TestCase):
                     self.assertRegex(said, rf"{folder}/.*\.{rank}\.trace")
                 self.assertEqual(len(list(pathlib.Path(folder).glob("*.names"))), 1)
                 self.check(folder, want)
+
+    def test_threads(self):
+        """Several threads complete operations: none loses what it has to say while another begins the file."""
+
+        class Traced:
+            rank = 0
+
+            def __init__(self, path):
+                self.path = path
+
+            def trace(self):
+                return self.path
+
+        parameters = [nn.Parameter(torch.zeros(3))]
+        with tempfile.TemporaryDirectory() as folder:
+            for turn in range(20):
+                names, comm, start = _names.Names(), Traced(f"{folder}/{turn}.trace"), threading.Barrier(6)
+
+                def note(tag):
+                    start.wait()
+                    names.note(comm, tag, parameters)
+
+                threads = [threading.Thread(target=note, args=(tag,)) for tag in range(6)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                lines = [json.loads(line) for line in pathlib.Path(folder, f"{turn}.names").read_text().splitlines()]
+                self.assertEqual(sorted(line["tag"] for line in lines if "tag" in line), list(range(6)))
+                self.assertEqual([line["layout"] for line in lines], [0] * 7)
+                self.assertIn("parameters", lines[0])
 
     def test_used(self):
         """Blocks are those of operations with data, not a guard's hash; where tables are cut at rows nothing is to do."""

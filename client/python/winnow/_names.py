@@ -7,6 +7,7 @@ operation which of them it is. DDP makes its buckets anew after the first step, 
 
 import json
 import sys
+import threading
 
 from ._member import WinnowError
 
@@ -17,6 +18,7 @@ class Names:
         self._trace = None
         self._file = None
         self._layouts = {}
+        self._lock = threading.Lock()  # several threads complete operations
 
     def learn(self, module):
         for name, parameter in module.named_parameters():
@@ -41,14 +43,15 @@ class Names:
             trace = comm.trace()
         except WinnowError:
             return  # it is being closed
-        if trace != self._trace:
-            self._begin(trace)
-        if self._file is None:
-            return
-        try:
-            self._write(tag, parameters)
-        except OSError as error:
-            self._end(error)
+        with self._lock:
+            if trace != self._trace:
+                self._begin(trace)
+            if self._file is None:
+                return
+            try:
+                self._write(tag, parameters)
+            except OSError as error:
+                self._end(error)
 
     def _begin(self, trace):
         if self._file is not None:
