@@ -170,9 +170,8 @@ enum winnow_memory {
 	 *   What is put into any stream after that finds it: winnow_stream_wait() says so to CUDA.
 	 * Needs winnow-cuda.so beside the library and a driver for the CUDA with which that was built.
 	 * Streams that are being captured into a graph are refused (INVALID). The first operation on a GPU
-	 * reserves pinned memory (staging_mb), and may wait for what the GPU does; later ones reserve
-	 * nothing. A call waits while as many operations are under way on the GPU as an aggregator
-	 * allows a job (--op-slots, 32).
+	 * reserves pinned memory (staging_mb), and may wait for what the GPU does; later ones reserve and
+	 * wait for nothing, however many are under way.
 	 */
 	WINNOW_MEMORY_CUDA = 1,
 };
@@ -492,7 +491,7 @@ WINNOW_API WINNOW_CHECK int winnow_node_allreduce(const void *const send[], void
 /*
  * winnow_node_allreduce_async - the same with options (their `memory` and `stream` are ignored) and a
  * request, which is done when all GPUs of this process have the result. Operations happen one after the
- * other; a call waits while 32 have been submitted and not begun.
+ * other; no call waits for those before it.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cuda_call.h - chains of CUDA's calls: the first that fails is the one that is explained */
+/*
+ * cuda_call.h - chains of CUDA's calls, of which the first that fails is explained; a thread's visit
+ * to a GPU
+ */
 #ifndef KERNELS_CUDA_CALL_H
 #define KERNELS_CUDA_CALL_H
 
@@ -26,5 +29,37 @@ static inline int cuda_failed(struct why *why, const char *call, int device, cud
 	} while (0)
 
 #define TRY_CUDA(err, device, call, arguments) TRY_CUDA_AS(err, device, #call, call arguments)
+
+/* The state of a caller's thread, restored by cuda_leave(). */
+struct cuda_visit {
+	int device;
+	enum cudaStreamCaptureMode mode;
+};
+
+/*
+ * Switch the thread to a GPU and to relaxed capture mode. In the other modes, while another thread
+ * captures a graph, even a query fails and invalidates the capture. A thread of ours does not leave:
+ * going back might create a context where it was.
+ */
+static inline int cuda_enter(int device, struct cuda_visit *before, struct why *why)
+{
+	int err = 0;
+
+	*before = (struct cuda_visit){.device = device, .mode = cudaStreamCaptureModeRelaxed};
+	TRY_CUDA(err, device, cudaGetDevice, (&before->device));
+	if (before->device != device)
+		TRY_CUDA(err, device, cudaSetDevice, (device));
+	/* Not earlier, because this call creates a context on the thread's current GPU. */
+	if (err == 0)
+		(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
+	return err;
+}
+
+static inline void cuda_leave(int device, struct cuda_visit *before)
+{
+	(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
+	if (before->device != device)
+		(void)cudaSetDevice(before->device);
+}
 
 #endif /* KERNELS_CUDA_CALL_H */

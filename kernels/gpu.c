@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* gpu.c - see gpu.h: the communicator's table, implemented with CUDA */
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda_call.h"
 #include "kernels/cuda_kernels.h"
+#include "kernels/node.h"
 
 struct gpu {
 	int device, processors;
-	cudaStream_t out, in, rest;
+	cudaStream_t out, in, scans;
 	struct gpu_memory memory;
 	uint32_t *tickets; /* on the device: one for each direction of copies */
-	pthread_mutex_t lock;
-	cudaEvent_t event; /* of follow(), under the lock */
 };
 
 /* ---- errors ---- */
@@ -41,86 +37,6 @@ static int no_device(struct why *why, cudaError_t err)
 			version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
 			CUDART_VERSION % 1000 / 10);
 	return why_set(why, -ENODEV, "cudaGetDeviceCount: %s", cudaGetErrorString(err));
-}
-
-/* ---- a thread's GPU ---- */
-
-/* A function of the driver; NULL: it does not exist. */
-static void *driver_call(const char *name)
-{
-	void *call = NULL;
-	cudaError_t err;
-
-#if CUDART_VERSION >= 12050
-	enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;
-
-	err = cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found);
-	if (found != cudaDriverEntryPointSuccess)
-		call = NULL;
-#elif CUDART_VERSION >= 12000
-	err = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, NULL);
-#else
-	err = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault);
-#endif
-	if (err == cudaSuccess)
-		return call;
-	(void)cudaGetLastError();
-	return NULL;
-}
-
-/* The state of a caller's thread, restored by leave(). */
-struct visit {
-	int device;
-	CUcontext context; /* the thread may have made one of its own */
-	enum cudaStreamCaptureMode mode;
-};
-
-/*
- * Switch the thread to our device and to relaxed capture mode. In the other modes, while another
- * thread captures a graph, even cudaStreamQuery() fails and invalidates the capture.
- */
-static int enter(int device, struct visit *before, struct why *why)
-{
-	CUresult (*current)(CUcontext *);
-	void *call;
-	int err = 0;
-
-	*before = (struct visit){.device = device, .mode = cudaStreamCaptureModeRelaxed};
-	TRY_CUDA(err, device, cudaGetDevice, (&before->device));
-	if (err == 0 && before->device != device) {
-		call = driver_call("cuCtxGetCurrent");
-		memcpy(&current, &call, sizeof(call));
-		if (current != NULL)
-			(void)current(&before->context);
-		TRY_CUDA(err, device, cudaSetDevice, (device));
-	}
-	/* Not earlier, because this call creates a context on the thread's current GPU. */
-	if (err == 0)
-		(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
-	return err;
-}
-
-static void leave(int device, struct visit *before)
-{
-	CUresult (*set)(CUcontext);
-	void *call;
-
-	(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
-	if (before->device == device)
-		return;
-	call = driver_call("cuCtxSetCurrent");
-	memcpy(&set, &call, sizeof(call));
-	(void)cudaSetDevice(before->device);
-	if (set != NULL && before->context != NULL)
-		(void)set(before->context);
-}
-
-/* The communicator's thread: it stays where it was last. */
-static int use(const struct gpu *gpu, struct why *why)
-{
-	struct visit ignored;
-
-	return enter(gpu->device, &ignored, why);
 }
 
 /* ---- what callers have ---- */
@@ -153,54 +69,63 @@ static int locate(const void *memory, int *device, struct why *why)
 	return 0;
 }
 
+/* ---- marks ---- */
+
 /* Is it part of a capture, also by way of the legacy stream, which waits for those that are? */
-static int is_captured(int device, cudaStream_t stream, bool *out, struct why *why)
+static int refuse_capture(int device, cudaStream_t stream, struct why *why)
 {
 	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
 	cudaError_t state = cudaStreamIsCapturing(stream, &capture);
 	int err = 0;
 
-	*out = state == cudaErrorStreamCaptureImplicit || capture != cudaStreamCaptureStatusNone;
 	if (state == cudaErrorStreamCaptureImplicit)
 		(void)cudaGetLastError();
 	else
 		TRY_CUDA_AS(err, device, "cudaStreamIsCapturing", state);
-	return err;
+	if (state != cudaErrorStreamCaptureImplicit && capture == cudaStreamCaptureStatusNone)
+		return err;
+	return why_set(why, -EINVAL,
+	               "the stream is being captured: an allreduce cannot be part of a CUDA graph");
 }
 
-/* Find the stream's GPU. Before CUDA 12.8 there is no such call, so *device stays the caller's. */
-static cudaError_t device_of(cudaStream_t stream, int *device)
+static int record(int device, cudaEvent_t event, cudaStream_t stream, struct why *why)
 {
-#if CUDART_VERSION >= 12080
-	return cudaStreamGetDevice(stream, device);
-#else
-	(void)stream;
-	(void)device;
-	return cudaSuccess;
-#endif
+	cudaError_t state = cudaEventRecord(event, stream);
+	int err = 0;
+
+	if (state != cudaErrorInvalidResourceHandle) {
+		TRY_CUDA_AS(err, device, "cudaEventRecord", state);
+		return err;
+	}
+	(void)cudaGetLastError();
+	return why_set(why, -EINVAL, "the buffers are on GPU %d, and the stream is on another GPU",
+	               device);
 }
 
-static int admit(int device, void *stream, struct why *why)
+static void unmark(struct gpu_mark *mark)
 {
-	struct visit before;
-	bool captured = false;
-	int of = device, err = enter(device, &before, why);
+	if (mark != NULL)
+		(void)cudaEventDestroy((cudaEvent_t)(void *)mark);
+}
+
+/* A mark is an event. */
+static int mark(int device, void *stream, struct gpu_mark **out, struct why *why)
+{
+	struct cuda_visit before;
+	cudaEvent_t event = NULL;
+	int err = cuda_enter(device, &before, why);
 
 	if (err != 0)
 		return err;
-	err = is_captured(device, stream, &captured, why);
-	if (stream != NULL && !captured)
-		TRY_CUDA_AS(err, device, "cudaStreamGetDevice", device_of(stream, &of));
-	leave(device, &before);
-	if (err == 0 && captured)
-		return why_set(
-			why, -EINVAL,
-			"the stream is being captured: an allreduce cannot be part of a CUDA "
-			"graph");
-	if (err == 0 && of != device)
-		return why_set(why, -EINVAL,
-		               "the buffers are on GPU %d, and the stream is on GPU %d", device,
-		               of);
+	err = refuse_capture(device, stream, why);
+	TRY_CUDA(err, device, cudaEventCreateWithFlags, (&event, cudaEventDisableTiming));
+	if (err == 0)
+		err = record(device, event, stream, why);
+	if (err == 0)
+		*out = (struct gpu_mark *)(void *)event;
+	else if (event != NULL)
+		(void)cudaEventDestroy(event);
+	cuda_leave(device, &before);
 	return err;
 }
 
@@ -217,8 +142,8 @@ static int open_streams(struct gpu *gpu, struct why *why)
 	         (&gpu->out, cudaStreamNonBlocking, greatest));
 	TRY_CUDA(err, device, cudaStreamCreateWithPriority,
 	         (&gpu->in, cudaStreamNonBlocking, greatest));
-	TRY_CUDA(err, device, cudaStreamCreateWithPriority, (&gpu->rest, cudaStreamNonBlocking, 0));
-	TRY_CUDA(err, device, cudaEventCreateWithFlags, (&gpu->event, cudaEventDisableTiming));
+	TRY_CUDA(err, device, cudaStreamCreateWithPriority,
+	         (&gpu->scans, cudaStreamNonBlocking, 0));
 	return err;
 }
 
@@ -249,29 +174,26 @@ static int open_all(struct gpu *gpu, struct why *why)
 
 static void gpu_close(struct gpu *gpu)
 {
-	cudaStream_t streams[] = {gpu->out, gpu->in, gpu->rest};
+	cudaStream_t streams[] = {gpu->out, gpu->in, gpu->scans};
 	struct why why;
-	struct visit before;
+	struct cuda_visit before;
 
-	if (enter(gpu->device, &before, &why) == 0) {
+	if (cuda_enter(gpu->device, &before, &why) == 0) {
 		for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
 			if (streams[i] != NULL && cudaStreamSynchronize(streams[i]) == cudaSuccess)
 				(void)cudaStreamDestroy(streams[i]);
-		if (gpu->event != NULL)
-			(void)cudaEventDestroy(gpu->event);
 		(void)cudaFree(gpu->memory.device);
 		(void)cudaFreeHost(gpu->memory.pinned);
 		(void)cudaGetLastError();
-		leave(gpu->device, &before);
+		cuda_leave(gpu->device, &before);
 	}
-	pthread_mutex_destroy(&gpu->lock);
 	free(gpu);
 }
 
 static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, struct why *why)
 {
 	struct gpu *gpu = calloc(1, sizeof(*gpu));
-	struct visit before;
+	struct cuda_visit before;
 	int err;
 
 	if (gpu == NULL)
@@ -279,11 +201,10 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 	gpu->device = device;
 	gpu->memory.pinned_bytes = memory->pinned_bytes;
 	gpu->memory.device_bytes = (memory->device_bytes + 3) / 4 * 4;
-	pthread_mutex_init(&gpu->lock, NULL);
-	err = enter(device, &before, why);
+	err = cuda_enter(device, &before, why);
 	if (err == 0) {
 		err = open_all(gpu, why);
-		leave(device, &before);
+		cuda_leave(device, &before);
 	}
 	if (err != 0) {
 		gpu_close(gpu);
@@ -297,36 +218,35 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 
 /* ---- work ---- */
 
-static int scan_in(const struct gpu *gpu, const struct gpu_scan *what, cudaStream_t stream,
-                   struct why *why)
+/* The communicator's thread: it stays where it was last. */
+static int use(const struct gpu *gpu, struct why *why)
 {
-	int err = 0;
+	struct cuda_visit ignored;
 
-	if (what->clear != NULL)
-		TRY_CUDA(err, gpu->device, cudaMemsetAsync,
-		         (what->clear, 0, what->clear_bytes, stream));
-	TRY_CUDA_AS(err, gpu->device, "cudaLaunchKernel",
-	            cuda_scan(what, (uint32_t)gpu->processors, stream));
+	return cuda_enter(gpu->device, &ignored, why);
+}
+
+static int is_past(struct gpu *gpu, struct gpu_mark *mark, struct why *why)
+{
+	int err = use(gpu, why);
+	cudaError_t state = err == 0 ? cudaEventQuery((cudaEvent_t)(void *)mark) : cudaSuccess;
+
+	if (state == cudaErrorNotReady)
+		return 1;
+	TRY_CUDA_AS(err, gpu->device, "cudaEventQuery", state);
 	return err;
 }
 
-static int scan(struct gpu *gpu, const struct gpu_scan *what, void *stream, struct why *why)
-{
-	struct visit before;
-	int err = enter(gpu->device, &before, why);
-
-	if (err != 0)
-		return err;
-	err = scan_in(gpu, what, stream, why);
-	leave(gpu->device, &before);
-	return err;
-}
-
-static int scan_later(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
+static int scan(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
 {
 	int err = use(gpu, why);
 
-	return err != 0 ? err : scan_in(gpu, what, gpu->rest, why);
+	if (what->clear != NULL)
+		TRY_CUDA(err, gpu->device, cudaMemsetAsync,
+		         (what->clear, 0, what->clear_bytes, gpu->scans));
+	TRY_CUDA_AS(err, gpu->device, "cudaLaunchKernel",
+	            cuda_scan(what, (uint32_t)gpu->processors, gpu->scans));
+	return err;
 }
 
 static int copy(struct gpu *gpu, const struct gpu_copy *what, struct why *why)
@@ -341,22 +261,24 @@ static int copy(struct gpu *gpu, const struct gpu_copy *what, struct why *why)
 
 static int follow(struct gpu *gpu, void *stream, struct why *why)
 {
-	struct visit before;
-	int err = enter(gpu->device, &before, why);
+	struct cuda_visit before;
+	struct gpu_mark *point = NULL;
+	int err = mark(gpu->device, gpu->in, &point, why);
 
-	if (err != 0)
-		return err;
-	pthread_mutex_lock(&gpu->lock);
-	TRY_CUDA(err, gpu->device, cudaEventRecord, (gpu->event, gpu->in));
-	TRY_CUDA(err, gpu->device, cudaStreamWaitEvent, (stream, gpu->event, 0));
-	pthread_mutex_unlock(&gpu->lock);
-	leave(gpu->device, &before);
+	if (err == 0)
+		err = cuda_enter(gpu->device, &before, why);
+	if (err == 0) {
+		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
+		         (stream, (cudaEvent_t)(void *)point, 0));
+		cuda_leave(gpu->device, &before);
+	}
+	unmark(point);
 	return err;
 }
 
 static int check(struct gpu *gpu, struct why *why)
 {
-	cudaStream_t streams[] = {gpu->out, gpu->in, gpu->rest};
+	cudaStream_t streams[] = {gpu->out, gpu->in, gpu->scans};
 	int err = use(gpu, why);
 
 	for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
@@ -370,12 +292,16 @@ static int check(struct gpu *gpu, struct why *why)
 
 __attribute__((visibility("default"))) const struct gpu_calls winnow_gpu = {
 	.version = WINNOW_VERSION,
+#if __has_include(<nccl.h>)
+	.node = &nccl_node,
+#endif
 	.locate = locate,
-	.admit = admit,
+	.mark = mark,
+	.is_past = is_past,
+	.unmark = unmark,
 	.open = gpu_open,
 	.close = gpu_close,
 	.scan = scan,
-	.scan_later = scan_later,
 	.copy = copy,
 	.follow = follow,
 	.check = check,

@@ -10,8 +10,8 @@
  * in pinned memory, and the host polls it. Only open() and close() wait for the GPU or allocate.
  *
  * Functions that can fail return 0, -EINVAL (the caller's mistake), -ENODEV, -ENOMEM or -EIO (the
- * GPU or its driver), and explain it in `why`. Any thread may call locate(), admit(),
- * open(), scan() and follow(); one at a time the others.
+ * GPU or its driver), and explain it in `why`. Any thread may call locate(), mark(), unmark(), open()
+ * and follow(); one at a time the others.
  */
 #ifndef KERNELS_GPU_H
 #define KERNELS_GPU_H
@@ -121,25 +121,31 @@ struct gpu_memory {
 	uint8_t *pinned, *device;
 };
 
+struct gpu_mark;
+struct node_calls;
+
 struct gpu_calls {
-	const char *version; /* WINNOW_VERSION of the build */
+	const char *version;           /* WINNOW_VERSION of the build */
+	const struct node_calls *node; /* NULL: the build knows no NCCL */
 
 	/* Which GPU does this memory belong to? NULL: which does this thread use? -ENODEV: there is none. */
 	int (*locate)(const void *memory, int *device, struct why *why);
 
-	/* May work be put into this stream of the GPU's? -EINVAL: it is being captured into a graph. */
-	int (*admit)(int device, void *stream, struct why *why);
+	/*
+	 * mark - the end of the work that is now in a stream of the GPU's; NULL is the default stream.
+	 * -EINVAL: the stream is another GPU's, or is being captured into a graph.
+	 * is_past - has the GPU come to the mark? 1: not yet; -EIO.
+	 */
+	int (*mark)(int device, void *stream, struct gpu_mark **out, struct why *why);
+	int (*is_past)(struct gpu *gpu, struct gpu_mark *mark, struct why *why);
+	void (*unmark)(struct gpu_mark *mark); /* NULL is fine */
 
 	/* *memory: sizes are given, places come back. Both may wait for all that the GPU does. */
 	int (*open)(int device, struct gpu_memory *memory, struct gpu **out, struct why *why);
 	void (*close)(struct gpu *gpu);
 
-	/* In the caller's stream, after what is there; NULL is the default stream, which is one, too. */
-	int (*scan)(struct gpu *gpu, const struct gpu_scan *scan, void *stream, struct why *why);
-	int (*scan_later)(struct gpu *gpu, const struct gpu_scan *scan,
-	                  struct why *why); /* in our own */
-
-	/* Copies out happen one after the other, and so do those in. */
+	/* Scans happen one after the other; so do copies out, and copies in. */
+	int (*scan)(struct gpu *gpu, const struct gpu_scan *scan, struct why *why);
 	int (*copy)(struct gpu *gpu, const struct gpu_copy *copy, struct why *why);
 
 	/* What comes next in the stream comes after all copies in so far. */

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * nccl.c - see node.h: reduce-scatter and all-gather inside a node; only nccl*.c use NCCL
+ * nccl.c - see node.h: reduce-scatter and all-gather inside a node; the only file that uses NCCL
  *
  * Each GPU has one communicator and one stream, because operations of two communicators that run at
  * the same time may wait for each other; within one, NCCL runs them in the order of their calls.
  * Communicators are non-blocking, because NCCL waits for ever for a dead rank.
  */
 
+#if __has_include(<nccl.h>) /* else the build is without nodes */
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <errno.h>
-#include <stdio.h>
-
-#include "kernels/node.h"
-
-#if __has_include(<nccl.h>)
-
+#include <nccl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "kernels/nccl_library.h"
+#include "kernels/cuda_call.h"
+#include "kernels/node.h"
 
+#define NCCL_OLDEST 21800 /* ncclCommSplit */
 #define SETTLE_SPINS 2000
-#define FINALIZE_MS 2000
 
 /* One GPU of this process. */
 struct node_gpu {
 	int device;
 	ncclComm_t comm;
 	cudaStream_t stream;
-	cudaEvent_t notes[NODE_NOTES];
 };
 
 struct node_gpus {
@@ -39,38 +39,87 @@ struct node_gpus {
 	struct node_gpu gpu[NODE_GPUS_MAX]; /* [count] */
 };
 
-/* The state of a caller's thread, restored by leave(): its GPU and its capture mode. */
-struct visit {
-	int device;
-	enum cudaStreamCaptureMode mode;
-};
+/* ---- NCCL's functions, loaded at run time ---- */
 
-/* The first GPU of ours comes first: any other call makes a context wherever the thread is. */
-static int enter(const struct node_gpus *gpus, struct visit *before, struct why *why)
+#define NCCL_CALLS(x)                                                                              \
+	x(GetVersion) x(GetUniqueId) x(GetErrorString) x(CommInitRankConfig) x(CommAbort)          \
+		x(CommGetAsyncError) x(ReduceScatter) x(Reduce) x(AllGather) x(Broadcast)          \
+			x(GroupStart) x(GroupEnd)
+
+static struct {
+#define NCCL_POINTER(name) __typeof__(&nccl##name) name;
+	NCCL_CALLS(NCCL_POINTER)
+} nccl;
+
+static struct why nccl_why; /* why it is not open; "": it is */
+
+/* NCCL says no more than that CUDA failed; after most failures every call of CUDA's says how. */
+static int nccl_failed(struct why *why, const char *call, int device, ncclResult_t result)
 {
-	int err = 0;
+	cudaError_t err = cudaSuccess;
 
-	*before = (struct visit){.mode = cudaStreamCaptureModeRelaxed};
-	TRY_CUDA(err, gpus->gpu[0].device, cudaGetDevice, (&before->device));
-	TRY_CUDA(err, gpus->gpu[0].device, cudaSetDevice, (gpus->gpu[0].device));
-	if (err == 0)
-		(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
-	return err;
-}
-
-static void leave(struct visit *before)
-{
-	(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
-	(void)cudaSetDevice(before->device);
+	if (result == ncclUnhandledCudaError && cudaSetDevice(device) == cudaSuccess)
+		err = cudaFree(NULL);
+	else if (result == ncclUnhandledCudaError)
+		err = cudaPeekAtLastError();
+	if (err != cudaSuccess)
+		return cuda_failed(why, call, device, err);
 	(void)cudaGetLastError();
+	return why_set(why, -EIO, "%s on GPU %d: %s", call, device, nccl.GetErrorString(result));
 }
+
+/* As TRY_CUDA(). */
+#define TRY_NCCL(err, device, call, arguments)                                                     \
+	do {                                                                                       \
+		ncclResult_t tried_ = (err) == 0 ? nccl.call arguments : ncclSuccess;              \
+		if (tried_ != ncclSuccess && tried_ != ncclInProgress)                             \
+			(err) = nccl_failed(why, "nccl" #call, device, tried_);                    \
+	} while (0)
+
+static void find_library(void)
+{
+	const char *name = getenv("WINNOW_NCCL");
+	void *library, *symbol = NULL;
+	int version = 0;
+
+	if (name == NULL || name[0] == '\0')
+		name = "libnccl.so.2";
+	library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	if (library == NULL) {
+		why_set(&nccl_why, -ENOENT,
+		        "cannot open NCCL: %.160s; WINNOW_NCCL says where it is", dlerror());
+		return;
+	}
+#define NCCL_FIND(name)                                                                            \
+	symbol = dlsym(library, "nccl" #name);                                                     \
+	memcpy(&nccl.name, &symbol, sizeof(symbol));                                               \
+	if (symbol == NULL)                                                                        \
+		why_set(&nccl_why, -ENOENT, "NCCL lacks %s", "nccl" #name);
+	NCCL_CALLS(NCCL_FIND)
+	if (nccl.GetVersion != NULL && nccl.GetVersion(&version) == ncclSuccess &&
+	    version < NCCL_OLDEST)
+		why_set(&nccl_why, -ENOENT, "NCCL is of version %d.%d: 2.18 is the oldest",
+		        version / 10000, version / 100 % 100);
+}
+
+/* 0, or -ENOENT. */
+static int nccl_open(struct why *why)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, find_library);
+	*why = nccl_why;
+	return why->text[0] == '\0' ? 0 : -ENOENT;
+}
+
+/* ---- threads ---- */
 
 /* The node's own thread stays where it was last: to go back would make a context there. */
 static int use(const struct node_gpus *gpus, struct why *why)
 {
-	struct visit ignored;
+	struct cuda_visit ignored;
 
-	return enter(gpus, &ignored, why);
+	return cuda_enter(gpus->gpu[0].device, &ignored, why);
 }
 
 /*
@@ -123,9 +172,6 @@ static int open_gpu(struct node_gpu *gpu, struct why *why)
 	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
 	TRY_CUDA(err, gpu->device, cudaStreamCreateWithFlags,
 	         (&gpu->stream, cudaStreamNonBlocking));
-	for (uint32_t i = 0; i < NODE_NOTES; i++)
-		TRY_CUDA(err, gpu->device, cudaEventCreateWithFlags,
-		         (&gpu->notes[i], cudaEventDisableTiming));
 	return err;
 }
 
@@ -165,40 +211,21 @@ static void abort_comms(struct node_gpus *gpus)
 	(void)cudaGetLastError();
 }
 
-/* Finalize waits for all ranks, and one may be dead: give up after FINALIZE_MS. */
-static void close_comm(ncclComm_t comm)
-{
-	ncclResult_t result = nccl.CommFinalize(comm);
-
-	for (int i = 0; result == ncclInProgress && i < FINALIZE_MS * 10; i++) {
-		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-		if (nccl.CommGetAsyncError(comm, &result) != ncclSuccess)
-			break;
-	}
-	if (result == ncclSuccess)
-		(void)nccl.CommDestroy(comm);
-	else
-		(void)nccl.CommAbort(comm);
-}
-
+/* Nothing is under way, so there is nothing to finalize: that would wait for ranks that are dead. */
 static void close_gpus(struct node_gpus *gpus)
 {
-	struct visit before;
+	struct cuda_visit before;
 	struct why why;
 
-	if (enter(gpus, &before, &why) == 0) {
+	if (cuda_enter(gpus->gpu[0].device, &before, &why) == 0) {
+		abort_comms(gpus);
 		for (uint32_t i = 0; i < gpus->count; i++) {
-			struct node_gpu *gpu = &gpus->gpu[i];
-
-			(void)cudaSetDevice(gpu->device);
-			if (gpu->comm != NULL)
-				close_comm(gpu->comm);
-			if (gpu->stream != NULL)
-				(void)cudaStreamDestroy(gpu->stream);
-			for (uint32_t n = 0; n < NODE_NOTES && gpu->notes[n] != NULL; n++)
-				(void)cudaEventDestroy(gpu->notes[n]);
+			(void)cudaSetDevice(gpus->gpu[i].device);
+			if (gpus->gpu[i].stream != NULL)
+				(void)cudaStreamDestroy(gpus->gpu[i].stream);
 		}
-		leave(&before);
+		(void)cudaSetDevice(gpus->gpu[0].device);
+		cuda_leave(gpus->gpu[0].device, &before);
 	}
 	free(gpus);
 }
@@ -206,7 +233,7 @@ static void close_gpus(struct node_gpus *gpus)
 static int open_gpus(const struct node_setup *setup, struct node_gpus **out, struct why *why)
 {
 	struct node_gpus *gpus;
-	struct visit before;
+	struct cuda_visit before;
 	int err = nccl_open(why);
 
 	if (err != 0)
@@ -221,7 +248,7 @@ static int open_gpus(const struct node_setup *setup, struct node_gpus **out, str
 	gpus->context = setup->context;
 	for (uint32_t i = 0; i < gpus->count; i++)
 		gpus->gpu[i].device = setup->devices[i];
-	err = enter(gpus, &before, why);
+	err = cuda_enter(gpus->gpu[0].device, &before, why);
 	if (err != 0) {
 		free(gpus);
 		return err;
@@ -230,9 +257,9 @@ static int open_gpus(const struct node_setup *setup, struct node_gpus **out, str
 		err = open_gpu(&gpus->gpu[i], why);
 	if (err == 0)
 		err = open_comms(gpus, setup->id, why);
-	leave(&before);
+	(void)cudaSetDevice(gpus->gpu[0].device);
+	cuda_leave(gpus->gpu[0].device, &before);
 	if (err != 0) {
-		abort_comms(gpus);
 		close_gpus(gpus);
 		return err;
 	}
@@ -262,24 +289,7 @@ static ncclRedOp_t op_of(enum reduction reduction)
 	return ops[reduction];
 }
 
-static int note(struct node_gpus *gpus, uint32_t number, void *const *streams, struct why *why)
-{
-	struct visit before;
-	int err = enter(gpus, &before, why);
-
-	if (err != 0)
-		return err;
-	for (uint32_t i = 0; i < gpus->count; i++) {
-		struct node_gpu *gpu = &gpus->gpu[i];
-
-		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-		TRY_CUDA(err, gpu->device, cudaEventRecord, (gpu->notes[number], streams[i]));
-	}
-	leave(&before);
-	return err;
-}
-
-static int after(struct node_gpus *gpus, uint32_t number, struct why *why)
+static int after(struct node_gpus *gpus, struct gpu_mark *const *marks, struct why *why)
 {
 	int err = use(gpus, why);
 
@@ -288,7 +298,7 @@ static int after(struct node_gpus *gpus, uint32_t number, struct why *why)
 
 		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
 		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
-		         (gpu->stream, gpu->notes[number], 0));
+		         (gpu->stream, (cudaEvent_t)(void *)marks[i], 0));
 	}
 	return err;
 }
@@ -398,12 +408,9 @@ static int look(struct node_gpus *gpus, struct why *why)
 	return state;
 }
 
-__attribute__((visibility("default"))) extern const struct node_calls winnow_node_gpus;
-const struct node_calls winnow_node_gpus = {
-	.version = WINNOW_VERSION,
+const struct node_calls nccl_node = {
 	.id = make_id,
 	.open = open_gpus,
-	.note = note,
 	.after = after,
 	.scatter = scatter,
 	.gather = gather,
@@ -413,25 +420,6 @@ const struct node_calls winnow_node_gpus = {
 	.close = close_gpus,
 };
 
-#else /* a build without NCCL's header, but with everything else that needs CUDA */
-
-static int make_id(char *id, struct why *why)
-{
-	(void)id;
-	return why_set(why, -ENOENT, "this build knows no NCCL: its header was not there");
-}
-
-static int open_gpus(const struct node_setup *setup, struct node_gpus **out, struct why *why)
-{
-	(void)setup, (void)out;
-	return make_id(NULL, why);
-}
-
-__attribute__((visibility("default"))) extern const struct node_calls winnow_node_gpus;
-const struct node_calls winnow_node_gpus = {
-	.version = WINNOW_VERSION,
-	.id = make_id,
-	.open = open_gpus,
-};
-
+#else
+typedef int nccl_is_empty;
 #endif

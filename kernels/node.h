@@ -7,15 +7,15 @@
  * gather() put work into one stream of each GPU and do not wait for it. The caller calls gather()
  * when the shares have arrived, so no stream waits for the network.
  *
- * Like gpu.h this is a table in winnow-cuda.so, the object that needs CUDA. NCCL (libnccl.so.2, or
- * the file that WINNOW_NCCL names) is opened with the first node.
+ * This is a part of gpu.h's table. NCCL (libnccl.so.2, or the file that WINNOW_NCCL names) is opened
+ * with the first node.
  *
  * Functions that can fail return 0 or: -EINVAL, the caller's mistake; -ENOENT, there is no NCCL;
  * -ECANCELED, given_up() said so; -EIO, NCCL, a GPU or its driver failed. They explain it in
  * `why` with call and GPU. After -EIO or -ECANCELED there is only abort() and close().
  *
- * Threads: any thread may call note(); only one thread at a time may call the others. All processes
- * of a node make the same calls of scatter() and gather() in the same order.
+ * Only one thread at a time may call them. All processes of a node make the same calls of scatter()
+ * and gather() in the same order.
  */
 #ifndef KERNELS_NODE_H
 #define KERNELS_NODE_H
@@ -27,11 +27,10 @@
 #include "bitmap/why.h"
 
 #define NODE_ID_BYTES 128
-#define NODE_PLUGIN_SYMBOL "winnow_node_gpus"
 #define NODE_GPUS_MAX 64
-#define NODE_NOTES 32
 
 struct node_gpus;
+struct gpu_mark;
 
 struct node_setup {
 	char id[NODE_ID_BYTES]; /* made by id() in one process of the node */
@@ -71,17 +70,11 @@ static inline struct node_share node_share(uint64_t count, uint32_t block_elems,
 }
 
 struct node_calls {
-	const char *version; /* WINNOW_VERSION of the build */
-
 	int (*id)(char *id, struct why *why);
 	int (*open)(const struct node_setup *setup, struct node_gpus **out, struct why *why);
 
-	/*
-	 * note - record the work that is now in the callers' streams as note `note`, below
-	 * NODE_NOTES; after() makes the node's streams wait for it.
-	 */
-	int (*note)(struct node_gpus *gpus, uint32_t note, void *const *streams, struct why *why);
-	int (*after)(struct node_gpus *gpus, uint32_t note, struct why *why);
+	/* What comes next in the node's streams comes after the marks, one on each GPU. */
+	int (*after)(struct node_gpus *gpus, struct gpu_mark *const *marks, struct why *why);
 
 	int (*scatter)(struct node_gpus *gpus, const struct node_task *task, struct why *why);
 	int (*gather)(struct node_gpus *gpus, const struct node_task *task, struct why *why);
@@ -96,5 +89,7 @@ struct node_calls {
 	void (*abort)(struct node_gpus *gpus);
 	void (*close)(struct node_gpus *gpus); /* when no work is under way, or after abort() */
 };
+
+extern const struct node_calls nccl_node;
 
 #endif /* KERNELS_NODE_H */

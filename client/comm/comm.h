@@ -72,8 +72,7 @@ struct winnow_request {
 	struct winnow_request *whole; /* comm_parts.c: the request that it is a part of, or NULL */
 	struct winnow_rows *rows;     /* comm_rows.c: the list that is its tensor, or NULL */
 	struct comm_gpu *gpu;         /* comm_gpu.c: the GPU that has its tensor, or NULL */
-	struct staging_op *staged;    /* likewise, until it is done */
-	struct staging_bytes staged_bytes;
+	struct staged staged;         /* likewise */
 	int32_t nothing[COMM_GUARD_COUNT_MAX]; /* a guard's tensor: see comm_parts.c */
 	struct why why;                        /* when it has failed */
 	/* Under the lock. */
@@ -127,7 +126,7 @@ struct winnow_comm {
 
 	atomic_bool woken; /* set under the lock: the thread must read the fields below it */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;   /* state, stats, gpu_turns, abort_wanted */
+	pthread_cond_t changed;   /* state, stats, abort_wanted */
 	enum session_state state; /* thread: wo */
 	/* Likewise; written once, before `state` becomes SESSION_RUNNING: */
 	bool fast;
@@ -147,8 +146,6 @@ struct winnow_comm {
 	uint64_t next_tag;                 /* for operations that are matched by order */
 	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": no trace is being written */
 
-	uint32_t gpu_turns;   /* under the lock: counts turns in which GPUs finished something */
-	uint32_t gpu_waiting; /* under the lock: callers that wait for such a turn */
 	_Atomic uint32_t trace_fine; /* elements per bit of a present or coming trace, or 0 */
 
 	pthread_mutex_t gpu_lock; /* for adding to: */
@@ -200,7 +197,7 @@ uint64_t comm_part_tag(uint64_t tag, uint32_t number);
 /*
  * comm_gpu.c. comm_gpu_admit() and comm_gpu_post() return an enum winnow_result and explain it.
  * comm_gpu_admit() checks whether comm_gpu_post() can succeed. comm_gpu_post() takes a request that
- * is not queued yet, and waits while the GPU has as many operations as the job may have.
+ * is not queued yet.
  */
 bool comm_gpu_wanted(const struct winnow_options *options);
 int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,

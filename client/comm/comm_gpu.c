@@ -9,9 +9,9 @@
 #include "client/comm/comm.h"
 #include "client/gpu/gpu_plugin.h"
 
-#define CHECK_US 50000   /* between checks of a busy GPU, because its failures wake no thread */
-#define POLL_US_MIN 20   /* between polls of its words while it copies */
-#define POLL_US_MAX 1000 /* while it scans, since the scan may be behind other work */
+#define CHECK_US 50000 /* between checks of a busy GPU, because its failures wake no thread */
+#define POLL_US_MIN 20 /* between polls of its words and of callers' marks */
+#define POLL_US_MAX 1000
 
 /* This communicator's state for one GPU. */
 struct comm_gpu {
@@ -40,7 +40,7 @@ static int gpu_failed(struct winnow_comm *comm, int err, const char *why)
 
 /* Whose memory it is. */
 static int gpu_find(const struct gpu_calls *calls, const struct allreduce *task, int *device,
-                struct why *why)
+                    struct why *why)
 {
 	int other, err;
 
@@ -58,27 +58,25 @@ static int gpu_find(const struct gpu_calls *calls, const struct allreduce *task,
 	return err;
 }
 
-static int admit(const struct allreduce *task, const struct winnow_options *options,
-                 const struct gpu_calls **calls, int *device, struct why *why)
-{
-	int err = gpu_plugin_open(calls, why);
-
-	if (err == 0)
-		err = gpu_find(*calls, task, device, why);
-	return err != 0 ? err : (*calls)->admit(*device, options->stream, why);
-}
-
 int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
                    const struct winnow_options *options)
 {
 	const struct gpu_calls *calls;
+	struct gpu_mark *mark;
 	struct why why;
 	int device, result = winnow_comm_check(comm), err;
 
 	if (result != WINNOW_OK)
 		return result;
-	err = admit(task, options, &calls, &device, &why);
-	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
+	err = gpu_plugin_open(&calls, &why);
+	if (err == 0)
+		err = gpu_find(calls, task, &device, &why);
+	if (err == 0)
+		err = calls->mark(device, options->stream, &mark, &why);
+	if (err != 0)
+		return gpu_failed(comm, err, why.text);
+	calls->unmark(mark);
+	return WINNOW_OK;
 }
 
 /* Called by the thread when an operation's work on the GPU is done, or the GPU has failed. */
@@ -86,7 +84,6 @@ static void passed(void *context, bool there)
 {
 	struct winnow_request *request = context;
 
-	request->staged_bytes = staging_bytes(request->staged);
 	if (!there)
 		session_fail(request->comm->session, WINNOW_ERR_GPU,
 		             staging_error(request->gpu->staging));
@@ -146,61 +143,28 @@ int comm_gpu_open(struct winnow_comm *comm, int device)
 	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
 }
 
-/* Wait until a GPU has finished something since turn `seen`, or the communicator ends. */
-static void await_room(struct winnow_comm *comm, uint32_t seen)
-{
-	pthread_mutex_lock(&comm->lock);
-	comm->gpu_waiting++;
-	while (comm->gpu_turns == seen && comm->state == SESSION_RUNNING &&
-	       comm->abort_result == WINNOW_OK)
-		pthread_cond_wait(&comm->changed, &comm->lock);
-	comm->gpu_waiting--;
-	pthread_mutex_unlock(&comm->lock);
-}
-
-static uint32_t turns(struct winnow_comm *comm)
-{
-	uint32_t seen;
-
-	pthread_mutex_lock(&comm->lock);
-	seen = comm->gpu_turns;
-	pthread_mutex_unlock(&comm->lock);
-	return seen;
-}
-
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options)
 {
 	struct winnow_comm *comm = request->comm;
-	struct staging_post what = {.task = &request->task,
-	                            .stream = options->stream,
-	                            .context = request,
-	                            .fine = atomic_load(&comm->trace_fine)};
 	const struct gpu_calls *calls;
 	struct why why = {"out of memory"};
-	int device, result = winnow_comm_check(comm);
-	uint32_t seen;
-	int err;
+	int device, result = winnow_comm_check(comm), err;
 
 	if (result != WINNOW_OK)
 		return result;
-	err = admit(&request->task, options, &calls, &device, &why);
+	err = gpu_plugin_open(&calls, &why);
+	if (err == 0)
+		err = gpu_find(calls, &request->task, &device, &why);
 	if (err == 0)
 		err = gpu_for(comm, calls, device, &request->gpu, &why);
-	while (err == 0) {
-		seen = turns(comm);
-		err = staging_post(request->gpu->staging, &what, &request->staged, &why);
-		if (err != -EAGAIN)
-			break;
-		await_room(comm, seen);
-		result = winnow_comm_check(comm);
-		if (result != WINNOW_OK)
-			return result;
-		err = 0;
-	}
+	request->staged.context = request;
+	request->staged.fine = atomic_load(&comm->trace_fine);
+	if (err == 0)
+		err = staging_post(request->gpu->staging, options->stream, &request->staged, &why);
 	if (err != 0)
 		return gpu_failed(comm, err, why.text);
 	request->task.access = &staging_access;
-	request->task.access_state = request->staged;
+	request->task.access_state = &request->staged;
 	return WINNOW_OK;
 }
 
@@ -237,16 +201,6 @@ uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)
 
 /* ---- the communicator's thread ---- */
 
-/* Wake callers in await_room(). */
-static void tell_turn(struct winnow_comm *comm)
-{
-	pthread_mutex_lock(&comm->lock);
-	comm->gpu_turns++;
-	if (comm->gpu_waiting > 0)
-		pthread_cond_broadcast(&comm->changed);
-	pthread_mutex_unlock(&comm->lock);
-}
-
 bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
 {
 	bool any = false, check = now_us >= comm->gpu_check_us;
@@ -261,34 +215,29 @@ bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
 	}
 	if (check)
 		comm->gpu_check_us = now_us + CHECK_US;
-	if (!any)
-		return false;
-	comm->gpu_moved_us = now_us;
-	tell_turn(comm);
-	return true;
+	if (any)
+		comm->gpu_moved_us = now_us;
+	return any;
 }
 
 /* The longer nothing has happened, the longer the thread sleeps. */
 uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 {
 	uint64_t now_us = clock_us(), wait_us = (now_us - comm->gpu_moved_us) / 8;
-	enum staging_work work = STAGING_IDLE;
-	bool idle = true;
+	bool waits = false, idle = true;
 
 	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next) {
-		enum staging_work one = staging_work(gpu->staging);
-
-		work = one > work ? one : work;
+		waits = waits || staging_waits(gpu->staging);
 		idle = idle && staging_idle(gpu->staging);
 	}
-	if (work == STAGING_IDLE)
+	if (!waits)
 		return idle ? UINT64_MAX : comm->gpu_check_us;
 	/* Reduce the timer slack, which would lengthen such short sleeps. */
 	if (!comm->gpu_sleeps)
 		(void)prctl(PR_SET_TIMERSLACK, 1000);
 	comm->gpu_sleeps = true;
 	wait_us = wait_us > POLL_US_MAX ? POLL_US_MAX : wait_us;
-	return now_us + (work == STAGING_COPIES || wait_us < POLL_US_MIN ? POLL_US_MIN : wait_us);
+	return now_us + (wait_us < POLL_US_MIN ? POLL_US_MIN : wait_us);
 }
 
 bool comm_gpu_full(const struct winnow_comm *comm)

@@ -116,10 +116,8 @@ static void task_done(struct allreduce *task)
 {
 	struct winnow_request *request = task->context;
 
-	if (request->staged == NULL)
+	if (!staging_finish(&request->staged, task->status != WINNOW_OK))
 		comm_complete(request);
-	else
-		staging_finish(request->staged, task->status != WINNOW_OK);
 }
 
 static void submit_all(struct winnow_comm *comm, struct winnow_request *list, uint64_t now_us)

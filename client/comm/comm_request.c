@@ -59,10 +59,9 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 	request->done_us = 0;
 	request->whole = NULL;
 	request->parts_left = 0;
-	request->staged_bytes = (struct staging_bytes){0};
 	request->done = false;
 	request->gpu = NULL;
-	request->staged = NULL;
+	request->staged = (struct staged){0};
 	request->why.text[0] = '\0';
 	request->holders = 2;
 	return request;
@@ -177,8 +176,8 @@ static void part_done(struct winnow_request *whole, const struct winnow_request 
 	whole->task.blocks += part->task.blocks;
 	whole->task.blocks_nonzero += part->task.blocks_nonzero;
 	whole->task.blocks_union += part->task.blocks_union;
-	whole->staged_bytes.out += part->staged_bytes.out;
-	whole->staged_bytes.in += part->staged_bytes.in;
+	whole->staged.out_bytes += part->staged.out_bytes;
+	whole->staged.in_bytes += part->staged.in_bytes;
 }
 
 /* The library is done with the request; its result is final. */
@@ -245,8 +244,8 @@ static int tell(const struct winnow_request *request, struct winnow_op_stats *st
 			.blocks_nonzero = request->task.blocks_nonzero,
 			.blocks_union = request->task.blocks_union,
 			.time_us = request->done_us - request->submitted_us,
-			.staged_out_bytes = request->staged_bytes.out,
-			.staged_in_bytes = request->staged_bytes.in,
+			.staged_out_bytes = request->staged.out_bytes,
+			.staged_in_bytes = request->staged.in_bytes,
 		};
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, request->why.text);
 }

@@ -84,24 +84,14 @@ const char *winnow_comm_trace(struct winnow_comm *comm)
 	return copy;
 }
 
-/* For a tensor on a GPU comm_trace_viewed() follows, unless the operation predates the trace. */
-static void wait_for_view(struct winnow_comm *comm, const struct allreduce *task)
-{
-	bool lacks;
-
-	if (!staging_viewed(task->access_state, &lacks) && lacks)
-		trace_lacks_memory(comm->trace);
-}
-
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
 {
 	if (session_state(comm->session) != SESSION_RUNNING)
 		return;
 	if (!comm->trace_tried)
 		begin_by_environment(comm);
-	if (comm->trace != NULL && task->access == &staging_access)
-		wait_for_view(comm, task);
-	else if (comm->trace != NULL)
+	/* For a tensor on a GPU comm_trace_viewed() follows, unless the operation predates the trace. */
+	if (comm->trace != NULL && task->access != &staging_access)
 		trace_operation(comm->trace, task);
 	path_publish(comm);
 }
@@ -114,7 +104,10 @@ void comm_trace_viewed(void *context, uint32_t fine, const uint64_t *bits)
 	/* The trace that wanted this bitmap may have ended, and another may have begun. */
 	if (comm->trace == NULL || trace_fine(comm->trace) != fine)
 		return;
-	trace_bitmap(comm->trace, &request->task, bits);
+	if (bits == NULL)
+		trace_lacks_memory(comm->trace);
+	else
+		trace_bitmap(comm->trace, &request->task, bits);
 	path_publish(comm);
 }
 

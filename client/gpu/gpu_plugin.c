@@ -13,7 +13,7 @@
 
 #include "aggregator/net/net.h"
 
-static int open_once(void **out, struct why *why)
+static int open_once(const struct gpu_calls **out, struct why *why)
 {
 	const char *named = getenv("WINNOW_CUDA_PLUGIN");
 	const struct gpu_calls *calls;
@@ -34,31 +34,20 @@ static int open_once(void **out, struct why *why)
 		return why_set(why, -ELIBACC, "%s belongs to another version, not to %s", path,
 		               WINNOW_VERSION);
 	}
-	*out = object;
+	*out = calls;
 	return 0;
 }
 
-int gpu_plugin_find(const char *symbol, const void **out, struct why *why)
+int gpu_plugin_open(const struct gpu_calls **out, struct why *why)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static void *opened;
+	static const struct gpu_calls *opened;
 	int err = 0;
 
 	pthread_mutex_lock(&lock);
 	if (opened == NULL)
 		err = open_once(&opened, why);
-	*out = err == 0 ? dlsym(opened, symbol) : NULL;
+	*out = opened;
 	pthread_mutex_unlock(&lock);
-	if (err != 0 || *out != NULL)
-		return err;
-	return why_set(why, -ELIBACC, "winnow-cuda.so lacks %s", symbol);
-}
-
-int gpu_plugin_open(const struct gpu_calls **out, struct why *why)
-{
-	const void *found;
-	int err = gpu_plugin_find(GPU_PLUGIN_SYMBOL, &found, why);
-
-	*out = found;
 	return err;
 }

@@ -12,7 +12,4 @@
  */
 int gpu_plugin_open(const struct gpu_calls **out, struct why *why);
 
-/* The same for what it exports under another name: a table that is there as long as the process. */
-int gpu_plugin_find(const char *symbol, const void **out, struct why *why);
-
 #endif /* CLIENT_GPU_PLUGIN_H */

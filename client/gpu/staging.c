@@ -13,6 +13,7 @@
 #define BITS_MAX (1u << 30) /* of one operation that are known at a time */
 #define BITS_SHARE 8        /* bits take 1/8 of the pinned memory */
 #define PIECE_SEGMENTS 1024 /* whose magnitudes are known at a time */
+#define ASKED_MAX 4 /* marks in a turn, from the oldest operation's on: each is a call of CUDA's */
 
 /* ---- opening ---- */
 
@@ -86,7 +87,10 @@ static int open_all(struct staging *s, struct why *why)
 	s->ops = calloc(c->op_slots, sizeof(*s->ops));
 	s->parts = calloc(c->op_slots * each, sizeof(*s->parts));
 	s->channels = calloc(c->shard_count + 1, sizeof(*s->channels));
-	if (s->ops == NULL || s->parts == NULL || s->channels == NULL)
+	s->out.parts = calloc(GPU_RUNS_MAX, sizeof(*s->out.parts));
+	s->in.parts = calloc(GPU_RUNS_MAX, sizeof(*s->in.parts));
+	if (s->ops == NULL || s->parts == NULL || s->channels == NULL || s->out.parts == NULL ||
+	    s->in.parts == NULL)
 		return -ENOMEM;
 	choose_sizes(s);
 	for (uint32_t i = 0; i < c->shard_count; i++) {
@@ -123,10 +127,11 @@ void staging_close(struct staging *staging)
 		free(staging->channels[i].cells);
 	for (uint32_t i = 0; staging->ops != NULL && i < staging->config.op_slots; i++)
 		free(staging->ops[i].view);
+	free(staging->out.parts);
+	free(staging->in.parts);
 	free(staging->channels);
 	free(staging->parts);
 	free(staging->ops);
-	pthread_mutex_destroy(&staging->lock);
 	free(staging);
 }
 
@@ -139,7 +144,6 @@ int staging_open(const struct staging_config *config, struct staging **out, stru
 	if (s == NULL)
 		return err;
 	s->config = *config;
-	pthread_mutex_init(&s->lock, NULL);
 	err = open_all(s, why);
 	if (err != 0) {
 		staging_close(s);
@@ -156,16 +160,263 @@ uint64_t staging_pinned_bytes(const struct staging *staging)
 
 /* ---- callers ---- */
 
-static struct staging_op *op_take(struct staging *s)
+int staging_post(struct staging *staging, void *stream, struct staged *out, struct why *why)
 {
-	struct staging_op *op;
+	const struct staging_config *config = &staging->config;
 
-	pthread_mutex_lock(&s->lock);
-	op = s->free_ops;
-	if (op != NULL)
-		s->free_ops = op->next;
-	pthread_mutex_unlock(&s->lock);
-	return op;
+	out->staging = staging;
+	return config->calls->mark(config->device, stream, &out->mark, why);
+}
+
+int staging_follow(struct staging *staging, void *stream, struct why *why)
+{
+	return staging->config.calls->follow(staging->gpu, stream, why);
+}
+
+/* ---- bits ---- */
+
+/* Choose the granularity of bits, and the number of segments in a piece, at least one. */
+static void choose_grain(struct staging_op *op)
+{
+	const struct geometry *cut = &op->task->cut;
+	uint64_t blocks = (uint64_t)cut->segment_blocks * cut->shard_count, all, most;
+	uint32_t fine = op->staged->fine, grain;
+
+	all = (cut->block_count + 63) / 64 * 64;
+	blocks = blocks < all || all == 0 ? blocks : all;
+	grain = fine > 0 ? (uint32_t)geometry_gcd(cut->block_elems, fine) : cut->block_elems;
+	if (fine > 0 && cut->block_elems / grain * blocks <= op->staging->bits)
+		op->view = calloc(bitmap_word_count(bitmap_block_count(op->task->count, fine)),
+		                  sizeof(*op->view));
+	op->grain = op->view != NULL ? grain : cut->block_elems;
+	op->ratio = cut->block_elems / op->grain;
+	most = op->staging->bits / (op->ratio * blocks);
+	op->piece_segments = (uint32_t)(most < PIECE_SEGMENTS ? most : PIECE_SEGMENTS);
+}
+
+/* The blocks of `segments` segments, in all shards; fewer at the end of the tensor. */
+static uint64_t segment_blocks(const struct staging_op *op, uint32_t segment, uint32_t segments,
+                               uint64_t *first)
+{
+	const struct geometry *cut = &op->task->cut;
+	uint64_t each = (uint64_t)cut->segment_blocks * cut->shard_count, left;
+
+	*first = segment * each;
+	left = cut->block_count > *first ? cut->block_count - *first : 0;
+	return left < segments * each ? left : segments * each;
+}
+
+/* How many bits have one magnitude: those of a segment in all shards. 0: none are wanted. */
+static uint64_t range_bits(const struct staging_op *op)
+{
+	const struct geometry *cut = &op->task->cut;
+
+	return op->task->form == WIRE_FIXED32
+	               ? (uint64_t)cut->segment_blocks * cut->shard_count * op->ratio
+	               : 0;
+}
+
+/* Scan the piece that begins with segment op->piece. */
+static void scan_piece(struct staging_op *op)
+{
+	struct staging *s = op->staging;
+	const struct allreduce *task = op->task;
+	uint64_t first, blocks = segment_blocks(op, op->piece, op->piece_segments, &first);
+	uint64_t first_elem = first * task->cut.block_elems, elems = blocks * task->cut.block_elems;
+	struct gpu_scan scan = {
+		.tensor = {.data = (const uint8_t *)task->send + first_elem * task->cut.elem_bytes,
+	                   .count = elems < task->count - first_elem ? elems
+	                                                             : task->count - first_elem,
+	                   .block_elems = op->grain,
+	                   .dtype = (enum dtype)task->dtype},
+		.range_blocks = range_bits(op),
+		.scratch = op->scratch,
+		.found = op->found,
+		.done = {op->word, ++op->scans},
+	};
+	struct why why;
+
+	/* In place, blocks that no worker has are already zero. */
+	if (op->piece == 0 && task->recv != task->send) {
+		scan.clear = task->recv;
+		scan.clear_bytes = task->count * task->cut.elem_bytes;
+	}
+	op->seen = false;
+	op->piece_bits = bitmap_block_count(scan.tensor.count, op->grain);
+	if (s->config.calls->scan(s->gpu, &scan, &why) != 0)
+		staging_failed(s, why.text);
+}
+
+/*
+ * Add the piece's bits [first, end) to `out`, where they are bits `at` and following, and there one
+ * bit stands for `ratio` of them.
+ */
+static void coarsen(const struct staging_op *op, uint64_t first, uint64_t end, uint32_t ratio,
+                    uint64_t *out, uint64_t at)
+{
+	const uint64_t *found = (const uint64_t *)(void *)op->found;
+
+	if (ratio == 1) {
+		memcpy(out + at / 64, found + first / 64, bitmap_word_count(end - first) * 8);
+		return;
+	}
+	for (uint64_t i = first / 64; i < bitmap_word_count(end); i++)
+		for (uint64_t left = found[i]; left != 0; left &= left - 1) {
+			uint64_t bit = i * 64 + (uint64_t)__builtin_ctzll(left);
+
+			bit_set(out, (at + bit - first) / ratio);
+		}
+}
+
+/* A new piece has arrived: count its bytes, and add it to the bitmap that is wanted. */
+static void see_piece(struct staging_op *op)
+{
+	const struct staging_config *config = &op->staging->config;
+	const uint32_t fine = op->staged->fine;
+	uint64_t first;
+
+	op->seen = true;
+	op->staged->out_bytes += gpu_scan_room(op->piece_bits, range_bits(op)) * 4;
+	if (fine == 0)
+		return;
+	(void)segment_blocks(op, op->piece, 1, &first);
+	if (op->view != NULL)
+		coarsen(op, 0, op->piece_bits, fine / op->grain, op->view, first * op->ratio);
+	if (op->piece + op->piece_segments >= op->task->cut.segment_count)
+		config->viewed(op->staged->context, fine, op->view);
+}
+
+/* Are the bits of this segment here? Starts the scan of the next piece when it is needed. */
+static bool has_bits(struct staging_op *op, uint32_t number)
+{
+	if (op->task->count == 0)
+		return true;
+	if (number == op->piece + op->piece_segments) {
+		op->piece = number;
+		scan_piece(op);
+	}
+	if (!staging_reached(op->word, op->scans))
+		return false;
+	if (!op->seen)
+		see_piece(op);
+	return true;
+}
+
+/* ---- what the engine asks for ---- */
+
+static void unmark(struct staged *staged)
+{
+	staged->staging->config.calls->unmark(staged->mark);
+	staged->mark = NULL;
+}
+
+static int staged_begin(struct allreduce *task)
+{
+	(void)task;
+	return 0;
+}
+
+/* Take an operation's memory and scan its tensor, once the GPU has come to its mark. */
+static bool op_begin(struct allreduce *task)
+{
+	struct staged *staged = task->access_state;
+	struct staging *s = staged->staging;
+	struct staging_op *op = s->free_ops;
+	struct why why;
+	int state;
+
+	if (op == NULL || s->asked == ASKED_MAX)
+		return false;
+	s->asked++;
+	state = s->config.calls->is_past(s->gpu, staged->mark, &why);
+	if (state < 0)
+		staging_failed(s, why.text);
+	if (state != 0)
+		return false;
+	unmark(staged);
+	s->free_ops = op->next;
+	op->next = s->under_way;
+	s->under_way = op;
+	op->staged = staged;
+	op->task = task;
+	staged->op = op;
+	choose_grain(op);
+	if (task->count > 0)
+		scan_piece(op);
+	return true;
+}
+
+static bool staged_ready(struct allreduce *task, uint32_t number)
+{
+	const struct staged *staged = task->access_state;
+
+	if (staged->staging->error.text[0] != '\0' || (staged->op == NULL && !op_begin(task)))
+		return false;
+	return has_bits(staged->op, number) && frames_ready(staged->op, number);
+}
+
+static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
+{
+	struct staging_op *op = staging_op_of(task);
+	const uint32_t *magnitudes = op->found + 2 * bitmap_word_count(op->piece_bits);
+	uint64_t first, before, end, blocks = segment_blocks(op, number, 1, &first);
+
+	(void)segment_blocks(op, op->piece, 1, &before);
+	end = (first - before + blocks) * op->ratio;
+	memset(scan->bits, 0, bitmap_word_count(blocks) * sizeof(*scan->bits));
+	coarsen(op, (first - before) * op->ratio, end < op->piece_bits ? end : op->piece_bits,
+	        op->ratio, scan->bits, 0);
+	if (task->form == WIRE_FIXED32 && blocks > 0)
+		*scan->range =
+			bitmap_range_of(magnitudes[number - op->piece], (enum dtype)task->dtype);
+	for (uint32_t shard = 0; shard < task->cut.shard_count && !task->cut.eager; shard++)
+		staging_part_of(op, number, shard)->state = PART_ANNOUNCED;
+	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
+}
+
+/* They have been carried out before they were announced. */
+static void staged_eager(const struct allreduce *task, const uint64_t *own,
+                         const struct bitmap_engine *engine, struct packet_out *out)
+{
+	(void)own, (void)engine;
+	packet_point(out, staging_op_of(task)->eager,
+	             (uint32_t)task->blocks_nonzero * task->cut.block_bytes);
+}
+
+const struct access staging_access = {
+	.begin = staged_begin,
+	.ready = staged_ready,
+	.scan = staged_scan,
+	.eager = staged_eager,
+	.plan = frames_plan,
+	.pushable = frames_pushable,
+	.push = frames_push,
+	.store = frames_store,
+	.received = frames_received,
+};
+
+/* ---- ending ---- */
+
+bool staging_finish(struct staged *staged, bool failed)
+{
+	struct staging_op *op = staged->op;
+
+	if (staged->mark != NULL)
+		unmark(staged);
+	if (op == NULL)
+		return false;
+	op->finishing = true;
+	if (failed)
+		frames_forget(op);
+	return true;
+}
+
+/* Has the GPU finished reading and writing for this operation? */
+static bool is_over(const struct staging_op *op)
+{
+	if (!op->finishing || op->staging->error.text[0] != '\0')
+		return op->finishing;
+	return op->waiting == 0 && op->copies == 0 && staging_reached(op->word, op->scans);
 }
 
 static void op_return(struct staging_op *op)
@@ -183,369 +434,58 @@ static void op_return(struct staging_op *op)
 	                          .word = op->word,
 	                          .scans = op->scans,
 	                          .parts = op->parts,
-	                          .eager = op->eager};
-	pthread_mutex_lock(&s->lock);
-	op->next = s->free_ops;
+	                          .eager = op->eager,
+	                          .next = s->free_ops};
 	s->free_ops = op;
-	pthread_mutex_unlock(&s->lock);
-}
-
-/* Cut the tensor as the engine will: with form_auto an eager operation uses the native form. */
-static bool cut_task(const struct staging *s, const struct allreduce *task, bool *fixed,
-                     struct geometry *cut)
-{
-	struct geometry_input input = {
-		.count = task->count,
-		.block_elems = task->block_elems,
-		.elem_bytes = dtype_bytes((enum dtype)task->dtype),
-		.shard_count = s->config.shard_count,
-		.payload = s->config.payload,
-	};
-
-	*fixed = task->form == WIRE_FIXED32;
-	if (!geometry_compute(&input, cut))
-		return false;
-	if (*fixed && task->form_auto && cut->eager)
-		*fixed = false;
-	input.fixed32 = *fixed;
-	return geometry_compute(&input, cut);
-}
-
-/* Choose the granularity of bits, and the number of segments in a piece, at least one. */
-static void choose_grain(struct staging_op *op, uint32_t fine)
-{
-	const struct geometry *cut = &op->cut;
-	uint64_t blocks = (uint64_t)cut->segment_blocks * cut->shard_count, all, most;
-
-	op->fine = fine;
-	op->grain = fine > 0 ? (uint32_t)geometry_gcd(cut->block_elems, fine) : cut->block_elems;
-	op->ratio = cut->block_elems / op->grain;
-	all = (cut->block_count + 63) / 64 * 64;
-	blocks = blocks < all || all == 0 ? blocks : all;
-	if (fine > 0 && op->ratio * blocks <= op->staging->bits)
-		op->view = calloc(bitmap_word_count(bitmap_block_count(op->count, op->grain)),
-		                  sizeof(uint64_t));
-	if (op->view == NULL) {
-		op->grain = cut->block_elems;
-		op->ratio = 1;
-	}
-	most = op->staging->bits / (op->ratio * blocks);
-	op->piece_segments = (uint32_t)(most < PIECE_SEGMENTS ? most : PIECE_SEGMENTS);
-}
-
-/* The blocks of `segments` segments, in all shards; fewer at the end of the tensor. */
-static uint64_t segment_blocks(const struct staging_op *op, uint32_t segment, uint32_t segments,
-                               uint64_t *first)
-{
-	uint64_t each = (uint64_t)op->cut.segment_blocks * op->cut.shard_count;
-	uint64_t left;
-
-	*first = segment * each;
-	left = op->cut.block_count > *first ? op->cut.block_count - *first : 0;
-	return left < segments * each ? left : segments * each;
-}
-
-/* The bits of a segment in all shards. */
-static uint64_t range_blocks(const struct staging_op *op)
-{
-	return (uint64_t)op->cut.segment_blocks * op->cut.shard_count * op->ratio;
-}
-
-/* A scan of the piece that begins with segment op->piece. */
-static struct gpu_scan scan_of(struct staging_op *op)
-{
-	uint64_t first, blocks = segment_blocks(op, op->piece, op->piece_segments, &first);
-	uint64_t first_elem = first * op->cut.block_elems, elems = blocks * op->cut.block_elems;
-	struct gpu_scan scan = {
-		.tensor = {.data = op->send + first_elem * op->cut.elem_bytes,
-	                   .count = elems < op->count - first_elem ? elems : op->count - first_elem,
-	                   .block_elems = op->grain,
-	                   .dtype = op->dtype},
-		.scratch = op->scratch,
-		.found = op->found,
-		.done = {op->word, ++op->scans},
-	};
-
-	op->seen = false;
-	op->piece_bits = bitmap_block_count(scan.tensor.count, op->grain);
-	if (op->fixed)
-		scan.range_blocks = range_blocks(op);
-	return scan;
-}
-
-int staging_post(struct staging *staging, const struct staging_post *what, struct staging_op **out,
-                 struct why *why)
-{
-	const struct allreduce *task = what->task;
-	struct gpu_scan scan;
-	struct geometry cut;
-	struct staging_op *op;
-	int err = 0;
-	bool fixed;
-
-	if (!cut_task(staging, task, &fixed, &cut))
-		return why_set(why, -EINVAL, "the tensor has too many blocks");
-	op = op_take(staging);
-	if (op == NULL)
-		return -EAGAIN;
-	op->context = what->context;
-	op->cut = cut;
-	op->fixed = fixed;
-	op->send = task->send;
-	op->count = task->count;
-	op->dtype = (enum dtype)task->dtype;
-	choose_grain(op, task->count > 0 ? what->fine : 0);
-	if (task->count > 0) {
-		scan = scan_of(op);
-		/* In place, blocks that no worker has are already zero. */
-		scan.clear = task->recv != task->send ? task->recv : NULL;
-		scan.clear_bytes = task->count * cut.elem_bytes;
-		err = staging->config.calls->scan(staging->gpu, &scan, what->stream, why);
-	}
-	if (err != 0) {
-		op->scans--;
-		op_return(op);
-		return err;
-	}
-	*out = op;
-	return 0;
-}
-
-int staging_follow(struct staging *staging, void *stream, struct why *why)
-{
-	return staging->config.calls->follow(staging->gpu, stream, why);
-}
-
-bool staging_viewed(const struct staging_op *op, bool *lacks)
-{
-	*lacks = op->fine != 0 && op->view == NULL;
-	return op->fine != 0 && op->view != NULL;
-}
-
-struct staging_bytes staging_bytes(const struct staging_op *op)
-{
-	return op->bytes;
-}
-
-/* ---- what the engine asks for ---- */
-
-static void link_op(struct staging_op *op)
-{
-	struct staging *s = op->staging;
-
-	if (op->linked)
-		return;
-	op->linked = true;
-	op->next = s->under_way;
-	s->under_way = op;
-	/* Of these nothing is under way. */
-	op->packing = staging_word(s->out.word);
-	op->unpacking = staging_word(s->in.word);
-}
-
-static int staged_begin(struct allreduce *task)
-{
-	struct staging_op *op = task->access_state;
-
-	assert(op->cut.block_count == task->cut.block_count && op->cut.eager == task->cut.eager);
-	op->task = task;
-	link_op(op);
-	return 0;
-}
-
-/* Turn the bitmap from a bit per `grain` elements to a bit per `fine` elements, a multiple. */
-static void make_view(struct staging_op *op)
-{
-	const uint64_t bits = bitmap_block_count(op->count, op->grain);
-	const uint32_t ratio = op->fine / op->grain;
-
-	for (uint64_t i = 0; ratio > 1 && i < bitmap_word_count(bits); i++) {
-		uint64_t left = op->view[i];
-
-		for (op->view[i] = 0; left != 0; left &= left - 1) {
-			uint64_t bit = (i * 64 + (uint64_t)__builtin_ctzll(left)) / ratio;
-
-			bit_set(op->view, bit);
-		}
-	}
-}
-
-/* A new piece has arrived: count its bytes and add it to the view. */
-static void see_piece(struct staging_op *op)
-{
-	const struct staging_config *config = &op->staging->config;
-	uint64_t first;
-
-	op->seen = true;
-	op->bytes.out += gpu_scan_room(op->piece_bits, op->fixed ? range_blocks(op) : 0) * 4;
-	if (op->view == NULL)
-		return;
-	(void)segment_blocks(op, op->piece, 1, &first);
-	memcpy(op->view + first * op->ratio / 64, op->found, bitmap_word_count(op->piece_bits) * 8);
-	if (op->piece + op->piece_segments < op->cut.segment_count)
-		return;
-	make_view(op);
-	config->viewed(op->context, op->fine, op->view);
-	free(op->view);
-	op->view = NULL;
-}
-
-/* Are the bits of this segment here? Starts the scan of the next piece when it is needed. */
-static bool has_bits(struct staging_op *op, uint32_t number)
-{
-	struct staging *s = op->staging;
-	struct why why;
-
-	if (op->count == 0)
-		return true;
-	if (number == op->piece + op->piece_segments) {
-		struct gpu_scan scan;
-
-		op->piece = number;
-		scan = scan_of(op);
-		if (s->config.calls->scan_later(s->gpu, &scan, &why) != 0)
-			staging_failed(s, why.text);
-	}
-	if (!staging_reached(op->word, op->scans))
-		return false;
-	if (!op->seen)
-		see_piece(op);
-	return true;
-}
-
-static bool staged_ready(struct allreduce *task, uint32_t number)
-{
-	struct staging_op *op = task->access_state;
-
-	return op->staging->error.text[0] == '\0' && has_bits(op, number) &&
-	       frames_ready(op, number);
-}
-
-/* Write the bits of `count` blocks of the piece, from block `first` on, a multiple of 64. */
-static void coarsen(const struct staging_op *op, uint64_t first, uint64_t count, uint64_t *bits)
-{
-	const uint64_t *found = (const uint64_t *)(void *)op->found;
-	uint64_t end = (first + count) * op->ratio;
-
-	if (op->ratio == 1) {
-		memcpy(bits, found + first / 64, bitmap_word_count(count) * sizeof(*bits));
-		return;
-	}
-	end = end < op->piece_bits ? end : op->piece_bits;
-	memset(bits, 0, bitmap_word_count(count) * sizeof(*bits));
-	for (uint64_t i = first * op->ratio / 64; i < bitmap_word_count(end); i++)
-		for (uint64_t left = found[i]; left != 0; left &= left - 1) {
-			uint64_t bit = i * 64 + (uint64_t)__builtin_ctzll(left);
-			uint64_t block = bit / op->ratio - first;
-
-			bit_set(bits, block);
-		}
-}
-
-static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
-{
-	struct staging_op *op = task->access_state;
-	const uint32_t *magnitudes = op->found + 2 * bitmap_word_count(op->piece_bits);
-	uint64_t first, before, blocks = segment_blocks(op, number, 1, &first);
-
-	(void)segment_blocks(op, op->piece, 1, &before);
-	coarsen(op, first - before, blocks, scan->bits);
-	if (op->fixed && blocks > 0)
-		*scan->range = bitmap_range_of(magnitudes[number - op->piece], op->dtype);
-	for (uint32_t shard = 0; shard < op->cut.shard_count && !op->cut.eager; shard++)
-		staging_part_of(op, number, shard)->state = PART_ANNOUNCED;
-	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
-}
-
-/* They have been carried out before they were announced. */
-static void staged_eager(const struct allreduce *task, const uint64_t *own,
-                         const struct bitmap_engine *engine, struct packet_out *out)
-{
-	const struct staging_op *op = task->access_state;
-
-	(void)own, (void)engine;
-	packet_point(out, op->eager, (uint32_t)task->blocks_nonzero * task->cut.block_bytes);
-}
-
-const struct access staging_access = {
-	.begin = staged_begin,
-	.ready = staged_ready,
-	.scan = staged_scan,
-	.eager = staged_eager,
-	.plan = frames_plan,
-	.pushable = frames_pushable,
-	.push = frames_push,
-	.store = frames_store,
-	.received = frames_received,
-};
-
-/* ---- ending ---- */
-
-void staging_finish(struct staging_op *op, bool failed)
-{
-	link_op(op);
-	op->finishing = true;
-	if (failed)
-		frames_forget(op);
-}
-
-/* Has the GPU finished reading and writing for this operation? */
-static bool is_over(const struct staging_op *op)
-{
-	const struct staging *s = op->staging;
-
-	if (!op->finishing || s->error.text[0] != '\0')
-		return op->finishing;
-	return op->waiting == 0 && (op->count == 0 || staging_reached(op->word, op->scans)) &&
-	       staging_reached(s->out.word, op->packing) &&
-	       staging_reached(s->in.word, op->unpacking);
 }
 
 bool staging_turn(struct staging *staging)
 {
 	struct staging_op **at = &staging->under_way;
-	bool any = false;
+	bool well = staging->error.text[0] == '\0', any = well && frames_copy(staging);
 
-	if (staging->error.text[0] == '\0')
-		any = frames_copy(staging);
+	staging->asked = 0;
+	well = staging->error.text[0] == '\0';
 	while (*at != NULL) {
 		struct staging_op *op = *at;
+		struct staged *staged = op->staged;
 
 		if (!is_over(op)) {
 			at = &op->next;
 			continue;
 		}
-		if (staging->error.text[0] != '\0')
+		if (!well)
 			frames_forget(op);
 		*at = op->next;
 		any = true;
-		staging->config.passed(op->context, staging->error.text[0] == '\0');
 		op_return(op);
+		staged->op = NULL;
+		staging->config.passed(staged->context, well);
 	}
 	return any;
 }
 
-enum staging_work staging_work(const struct staging *staging)
+bool staging_waits(const struct staging *staging)
 {
 	const struct staging *s = staging;
 
 	if (s->error.text[0] != '\0')
-		return STAGING_IDLE;
-	if (!staging_reached(s->out.word, s->out.last) || !staging_reached(s->in.word, s->in.last))
-		return STAGING_COPIES;
+		return false;
+	if (s->out.run_count > 0 || s->in.run_count > 0 || s->asked > 0)
+		return true;
 	for (const struct staging_op *op = s->under_way; op != NULL; op = op->next)
 		if (!staging_reached(op->word, op->scans))
-			return STAGING_SCANS;
-	return STAGING_IDLE;
+			return true;
+	return false;
 }
 
 /* A window's worth of further sums may arrive while frames wait or are being copied. */
 bool staging_full(const struct staging *staging)
 {
 	const struct staging *s = staging;
-	uint32_t leaving = staging_reached(s->in.word, s->in.last) ? 0 : s->in.frames;
 
-	return s->error.text[0] == '\0' && s->waiting + leaving > s->frame_count - s->config.window;
+	return s->error.text[0] == '\0' &&
+	       s->waiting + s->in.frames > s->frame_count - s->config.window;
 }
 
 bool staging_check(struct staging *staging)

@@ -2,8 +2,9 @@
 /*
  * staging.h - operations whose tensors are in the memory of one GPU
  *
- * A tensor is scanned once, in the caller's stream, and announced from the resulting bits. Its data
- * stays on the GPU until the plans arrive. Then frame f of a channel goes to place f modulo the
+ * When the GPU has come to the point of the caller's stream where the operation began, the tensor is
+ * scanned once, and announced from the resulting bits. Its data stays on the GPU until the plans
+ * arrive. Then frame f of a channel goes to place f modulo the
  * length of a ring of pinned memory; there are two rings, one for each direction, at least as long
  * as the channel's window. The aggregator places frames in its slots in the same way. So all
  * workers use their memory in the same order, whatever the order of their operations, and no worker
@@ -32,8 +33,22 @@ struct staging_config {
 	uint64_t pinned_bytes; /* about; more if the window needs more */
 	/* staging_turn() calls it when an operation is over. `there`: the tensor has its result. */
 	void (*passed)(void *op_context, bool there);
-	/* Called before that if a bitmap was wanted; it has a bit for each `fine` elements. */
+	/*
+	 * Called before that if a bitmap was wanted; it has a bit for each `fine` elements. NULL: there
+	 * is no memory for it.
+	 */
 	void (*viewed)(void *op_context, uint32_t fine, const uint64_t *bits);
+};
+
+/* An operation's part on the GPU, a member of its owner's. All zero: it has none. */
+struct staged {
+	struct staging *staging;
+	void *context; /* for passed() and viewed() */
+	uint32_t fine; /* not 0: a bitmap is wanted, with a bit for each `fine` elements */
+	struct gpu_mark
+		*mark; /* where it began in the caller's stream; NULL: it has been scanned */
+	struct staging_op *op;        /* from then on until passed() */
+	uint64_t out_bytes, in_bytes; /* over the bus, in passed() */
 };
 
 /* -EIO, -ENOMEM; one line in `why`, here and below. */
@@ -45,18 +60,11 @@ uint64_t staging_pinned_bytes(const struct staging *staging);
 /* ---- callers' threads ---- */
 
 /*
- * staging_post - start an operation after the work that is now in `stream`. The caller then puts
- * staging_access and *out into `task` and gives that to the engine. -EAGAIN: op_slots operations
- * are under way; -EINVAL: the caller's mistake; -EIO.
+ * staging_post - begin an operation after the work that is now in `stream`; `context` and `fine` of
+ * *out are set. The caller then puts staging_access and `out` into a task and gives that to the
+ * engine. -EINVAL: the caller's mistake; -EIO.
  */
-struct staging_post {
-	const struct allreduce *task; /* its first part */
-	void *stream;
-	void *context; /* for passed() and viewed() */
-	uint32_t fine; /* not 0: a bitmap is wanted, with a bit for each `fine` elements */
-};
-int staging_post(struct staging *staging, const struct staging_post *what, struct staging_op **out,
-                 struct why *why);
+int staging_post(struct staging *staging, void *stream, struct staged *out, struct why *why);
 
 /* What comes next in `stream` comes after the results of all operations that are over. -EIO. */
 int staging_follow(struct staging *staging, void *stream, struct why *why);
@@ -65,26 +73,18 @@ int staging_follow(struct staging *staging, void *stream, struct why *why);
 
 extern const struct access staging_access;
 
-/* Will viewed() be called? *lacks: it was wanted, but there is no memory for it. */
-bool staging_viewed(const struct staging_op *op, bool *lacks);
-
 /*
  * staging_finish - call this when the engine has called done() or refused the operation. passed()
- * follows when the GPU has finished its work for the operation. `failed`: the result is invalid.
+ * follows when the GPU has finished its work for the operation; false: it has none. `failed`: the
+ * result is invalid.
  */
-void staging_finish(struct staging_op *op, bool failed);
+bool staging_finish(struct staged *staged, bool failed);
 
-struct staging_bytes {
-	uint64_t out, in; /* over the bus */
-};
-struct staging_bytes staging_bytes(const struct staging_op *op); /* in passed() */
-
-/* Poll the GPU and start the next copies. True: something has happened. */
+/* Poll the GPU and start the next copies. True: something has happened. The engine works after it. */
 bool staging_turn(struct staging *staging);
 
-/* The work that the GPU has not finished; copies count before scans. */
-enum staging_work { STAGING_IDLE, STAGING_SCANS, STAGING_COPIES };
-enum staging_work staging_work(const struct staging *staging);
+/* Is there anything that staging_turn(), or a task's ready(), may find the GPU to have finished? */
+bool staging_waits(const struct staging *staging);
 
 /* There is no room for more sums: leave them in the sockets until the GPU has caught up. */
 bool staging_full(const struct staging *staging);

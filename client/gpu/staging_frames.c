@@ -64,15 +64,15 @@ static void part_fill(struct staging_part *part, uint32_t segment, uint32_t shar
 {
 	const struct staging_op *op = part->op;
 	const struct staging *s = op->staging;
-	const struct geometry *cut = &op->cut;
+	const struct geometry *cut = &op->task->cut;
 	const struct staging_channel *channel;
 
 	part->channel = cut->eager ? s->config.shard_count : shard;
 	channel = &s->channels[part->channel];
 	*part->gpu = (struct gpu_plan){
-		.send = op->send,
+		.send = op->task->send,
 		.recv = op->task->recv,
-		.tensor_bytes = op->count * cut->elem_bytes,
+		.tensor_bytes = op->task->count * cut->elem_bytes,
 		.first_index = (uint64_t)segment * cut->segment_blocks,
 		.out = cut->eager ? op->eager : channel->out,
 		.in = cut->eager ? op->eager : channel->in,
@@ -113,12 +113,11 @@ static void carry_out(struct staging_part *part, uint32_t blocks, uint32_t own)
 	struct staging_op *op = part->op;
 
 	assert(!part->queued_out);
-	part->packed = part->first;
-	part->packing = staging_word(op->staging->out.word);
+	part->packed = part->pushable = part->first;
 	if (own == 0)
 		return;
-	op->bytes.in += 2 * 8 * bitmap_word_count(blocks);
-	op->bytes.out += (uint64_t)own * op->cut.block_bytes;
+	op->staged->in_bytes += 2 * 8 * bitmap_word_count(blocks);
+	op->staged->out_bytes += (uint64_t)own * op->task->cut.block_bytes;
 	queue_out(&op->staging->channels[part->channel], part);
 }
 
@@ -126,9 +125,9 @@ static void carry_out(struct staging_part *part, uint32_t blocks, uint32_t own)
 static bool eager_ready(struct staging_op *op)
 {
 	struct staging_part *part = staging_part_of(op, 0, 0);
-	uint32_t blocks = (uint32_t)op->cut.block_count, own;
+	uint32_t blocks = (uint32_t)op->task->cut.block_count, own;
 
-	if (op->count == 0)
+	if (op->task->count == 0)
 		return true;
 	if (part->state == PART_FREE) {
 		part->state = PART_ANNOUNCED;
@@ -136,26 +135,22 @@ static bool eager_ready(struct staging_op *op)
 		part_fill(part, 0, 0);
 		own = bits_copy(part->gpu->own, (const uint64_t *)(void *)op->found, blocks);
 		memcpy(part->gpu->united, part->gpu->own, sizeof(part->gpu->own));
-		part->end = frames_for(&op->cut, own);
+		part->end = frames_for(&op->task->cut, own);
 		carry_out(part, blocks, own);
 	}
-	return part->packed == part->end && staging_reached(op->staging->out.word, op->packing);
+	return part->pushable == part->end;
 }
 
 /* A segment reuses the parts of an earlier one, when the GPU has finished that on all shards. */
 bool frames_ready(struct staging_op *op, uint32_t segment)
 {
-	const struct staging *s = op->staging;
-
-	if (op->cut.eager)
+	if (op->task->cut.eager)
 		return eager_ready(op);
-	for (uint32_t shard = 0; shard < op->cut.shard_count; shard++) {
+	for (uint32_t shard = 0; shard < op->task->cut.shard_count; shard++) {
 		const struct staging_part *part = staging_part_of(op, segment, shard);
 
-		if (part->state != PART_FREE &&
-		    (part->state != PART_RECEIVED || part->unpacked != part->end ||
-		     !staging_reached(s->in.word, part->unpacking) ||
-		     !staging_reached(s->out.word, part->packing)))
+		if (part->state != PART_FREE && (part->state != PART_RECEIVED ||
+		                                 part->unpacked != part->end || part->copies > 0))
 			return false;
 	}
 	return true;
@@ -163,16 +158,15 @@ bool frames_ready(struct staging_op *op, uint32_t segment)
 
 int frames_plan(struct allreduce *task, const struct access_plan *plan)
 {
-	struct staging_op *op = task->access_state;
+	struct staging_op *op = staging_op_of(task);
 	struct staging *s = op->staging;
 	struct staging_part *part = staging_part_of(op, plan->segment, plan->shard);
 	uint32_t own;
 
 	part->state = PART_PLANNED;
-	part->first = op->cut.eager ? 0 : plan->first;
-	part->end = part->first + frames_for(&op->cut, plan->union_count);
+	part->first = op->task->cut.eager ? 0 : plan->first;
+	part->end = part->first + frames_for(&op->task->cut, plan->union_count);
 	part->stored = part->unpacked = part->first;
-	part->unpacking = staging_word(s->in.word);
 	part_fill(part, plan->segment, plan->shard);
 	own = bits_copy(part->gpu->own, plan->own, plan->block_count);
 	(void)bits_copy(part->gpu->united, plan->united, plan->block_count);
@@ -180,9 +174,9 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 		gpu_plan_fixed(part->gpu, plan->shift,
 		               task->reduction == REDUCE_AVG ? s->config.world : 1);
 	if (part->end != part->first)
-		op->bytes.in += 8 * bitmap_word_count(plan->block_count) +
-		                (uint64_t)plan->union_count * op->cut.block_bytes;
-	if (op->cut.eager)
+		op->staged->in_bytes += 8 * bitmap_word_count(plan->block_count) +
+		                        (uint64_t)plan->union_count * op->task->cut.block_bytes;
+	if (op->task->cut.eager)
 		return 0;
 	s->channels[part->channel].edge = plan->edge;
 	carry_out(part, plan->block_count, own);
@@ -193,19 +187,17 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 
 bool frames_pushable(const struct allreduce *task, const struct access_frame *frame)
 {
-	const struct staging_op *op = task->access_state;
-	struct staging *s = op->staging;
-	const struct staging_part *part = staging_part_of(op, frame->segment, frame->shard);
+	const struct staging_op *op = staging_op_of(task);
 
-	s->channels[frame->shard].edge = frame->edge;
-	return (int32_t)(frame->number - part->packed) < 0 &&
-	       staging_reached(s->out.word, cell_of(s, frame->shard, frame->number)->packing);
+	op->staging->channels[frame->shard].edge = frame->edge;
+	return (int32_t)(frame->number -
+	                 staging_part_of(op, frame->segment, frame->shard)->pushable) < 0;
 }
 
 void frames_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
                  struct packet_out *out)
 {
-	const struct staging_op *op = task->access_state;
+	const struct staging_op *op = staging_op_of(task);
 	const struct staging *s = op->staging;
 
 	packet_point(out, s->channels[frame->shard].out + place_of(s, frame->number),
@@ -231,14 +223,14 @@ static void count_in(struct staging_part *part, uint32_t frames)
 
 bool frames_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data)
 {
-	struct staging_op *op = task->access_state;
+	struct staging_op *op = staging_op_of(task);
 	struct staging *s = op->staging;
 	struct staging_part *part = staging_part_of(op, frame->segment, frame->shard);
 	struct staging_channel *channel = &s->channels[frame->shard];
 	uint32_t bytes = frame->count * frame->unit_bytes, more = 0;
 	struct staging_cell *cell;
 
-	if (op->cut.eager) {
+	if (op->task->cut.eager) {
 		memcpy(op->eager + (size_t)frame->number * EAGER_FRAME_BLOCKS * frame->unit_bytes,
 		       data, bytes);
 		count_in(part, 1);
@@ -246,15 +238,13 @@ bool frames_store(struct allreduce *task, const struct access_frame *frame, cons
 	}
 	channel->edge = frame->edge;
 	cell = cell_of(s, frame->shard, frame->number);
-	if (cell->state == CELL_STORED ||
-	    (cell->state == CELL_UNPACKING && !staging_reached(s->in.word, cell->unpacking)))
+	if (cell->taken)
 		return false;
 	memcpy(channel->in + place_of(s, frame->number), data, bytes);
-	cell->state = CELL_STORED;
-	cell->frame = frame->number;
+	*cell = (struct staging_cell){.taken = true, .frame = frame->number};
 	while (part->stored + more != part->end) {
 		cell = cell_of(s, frame->shard, part->stored + more);
-		if (cell->state != CELL_STORED || cell->frame != part->stored + more)
+		if (!cell->taken || cell->frame != part->stored + more)
 			break;
 		more++;
 	}
@@ -265,7 +255,7 @@ bool frames_store(struct allreduce *task, const struct access_frame *frame, cons
 /* Sums of all frames have arrived, so frames not copied out yet have no blocks of ours. */
 void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment)
 {
-	struct staging_part *part = staging_part_of(task->access_state, segment, shard);
+	struct staging_part *part = staging_part_of(staging_op_of(task), segment, shard);
 
 	unqueue_out(part);
 	part->state = PART_RECEIVED;
@@ -273,12 +263,15 @@ void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment)
 
 /* ---- copies ---- */
 
-static void add_run(struct staging_lane *lane, uint32_t *runs, const struct staging_part *part,
-                    uint32_t frame, uint32_t count)
+static void add_run(struct staging_lane *lane, struct staging_part *part, uint32_t frame,
+                    uint32_t count)
 {
-	lane->runs[(*runs)++] = (struct gpu_run){
+	lane->parts[lane->run_count] = part;
+	lane->runs[lane->run_count++] = (struct gpu_run){
 		.plan = part->gpu, .frame = frame, .count = count, .before = lane->frames};
 	lane->frames += count;
+	part->copies++;
+	part->op->copies++;
 }
 
 /* How many frames of the channel's first part have room, since the frames before them are over. */
@@ -293,71 +286,70 @@ static uint32_t room_for(const struct staging *s, const struct staging_channel *
 	return room <= 0 ? 0 : (uint32_t)room < left ? (uint32_t)room : left;
 }
 
-static uint32_t gather_out(struct staging *s, uint32_t number)
+static void gather_out(struct staging *s)
 {
-	uint32_t runs = 0;
-
 	for (uint32_t i = 0; i <= s->config.shard_count; i++) {
 		struct staging_channel *channel = &s->channels[i];
 		struct staging_part *part;
 
-		while ((part = channel->first) != NULL && runs < GPU_RUNS_MAX) {
-			uint32_t end = part->packed + room_for(s, channel);
+		while ((part = channel->first) != NULL && s->out.run_count < GPU_RUNS_MAX) {
+			uint32_t count = room_for(s, channel);
 
-			if (end == part->packed)
+			if (count == 0)
 				break;
-			add_run(&s->out, &runs, part, part->packed, end - part->packed);
-			part->packing = part->op->packing = number;
-			for (; part->packed != end; part->packed++)
-				if (channel->cells != NULL)
-					cell_of(s, i, part->packed)->packing = number;
-			if (end != part->end)
+			add_run(&s->out, part, part->packed, count);
+			part->packed += count;
+			if (part->packed != part->end)
 				break;
 			unqueue_out(part);
 		}
 	}
-	return runs;
 }
 
-static uint32_t gather_in(struct staging *s, uint32_t number)
+static void gather_in(struct staging *s)
 {
-	uint32_t runs = 0;
-
-	while (s->to_unpack != NULL && runs < GPU_RUNS_MAX) {
+	while (s->to_unpack != NULL && s->in.run_count < GPU_RUNS_MAX) {
 		struct staging_part *part = s->to_unpack;
-		struct staging_op *op = part->op;
 		uint32_t count = part->stored - part->unpacked;
 
 		s->to_unpack = part->next_in;
 		part->queued_in = false;
-		part->unpacking = op->unpacking = number;
-		op->waiting -= count;
+		part->op->waiting -= count;
 		s->waiting -= count;
-		add_run(&s->in, &runs, part, part->unpacked, count);
-		for (; part->unpacked != part->stored; part->unpacked++) {
-			struct staging_cell *cell;
-
-			if (op->cut.eager)
-				continue;
-			cell = cell_of(s, part->channel, part->unpacked);
-			cell->state = CELL_UNPACKING;
-			cell->unpacking = number;
-		}
+		add_run(&s->in, part, part->unpacked, count);
+		part->unpacked = part->stored;
 	}
-	return runs;
 }
 
+/* What a run has carried out may be pushed; what it has carried in leaves its places. */
+static void run_done(struct staging *s, const struct gpu_run *run, struct staging_part *part,
+                     bool out)
+{
+	part->copies--;
+	part->op->copies--;
+	if (out)
+		part->pushable = run->frame + run->count;
+	for (uint32_t i = 0; !out && s->channels[part->channel].cells != NULL && i < run->count;
+	     i++)
+		cell_of(s, part->channel, run->frame + i)->taken = false;
+}
+
+/* False: nothing has changed. */
 static bool copy_next(struct staging *s, struct staging_lane *lane, bool out)
 {
 	struct gpu_copy copy = {.out = out, .runs = lane->runs};
+	bool was_busy = lane->run_count > 0;
 	struct why why;
 
-	if (!staging_reached(lane->word, lane->last))
+	if (was_busy && !staging_reached(lane->word, lane->last))
 		return false;
-	lane->frames = 0;
-	copy.run_count = (out ? gather_out : gather_in)(s, lane->last + 1);
-	if (copy.run_count == 0)
-		return false;
+	for (uint32_t i = 0; i < lane->run_count; i++)
+		run_done(s, &lane->runs[i], lane->parts[i], out);
+	lane->run_count = lane->frames = 0;
+	(out ? gather_out : gather_in)(s);
+	if (lane->run_count == 0)
+		return was_busy;
+	copy.run_count = lane->run_count;
 	copy.frame_count = lane->frames;
 	copy.done = (struct gpu_word){lane->word, ++lane->last};
 	if (s->config.calls->copy(s->gpu, &copy, &why) != 0)
@@ -392,7 +384,7 @@ void frames_forget(struct staging_op *op)
 {
 	for (uint32_t i = 0; i < STAGING_AHEAD * op->staging->config.shard_count; i++)
 		if (op->parts[i].state > PART_ANNOUNCED ||
-		    (op->parts[i].state == PART_ANNOUNCED && op->cut.eager))
+		    (op->parts[i].state == PART_ANNOUNCED && op->task->cut.eager))
 			part_forget(&op->parts[i]);
 	op->staging->waiting -= op->waiting;
 	op->waiting = 0;

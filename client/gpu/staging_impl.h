@@ -8,8 +8,6 @@
 #ifndef CLIENT_STAGING_IMPL_H
 #define CLIENT_STAGING_IMPL_H
 
-#include <pthread.h>
-
 #include "client/gpu/staging.h"
 
 #define STAGING_AHEAD 8 /* segments of an operation that may be announced and not unpacked */
@@ -23,21 +21,18 @@ struct staging_part {
 	uint32_t channel;
 	uint32_t first, end; /* frames */
 	uint32_t packed;     /* copies out have been started for frames before it */
-	uint32_t packing;    /* number of the last such copy */
+	uint32_t pushable;   /* and are done for those before it */
 	uint32_t stored;     /* results have arrived for frames before it */
 	uint32_t unpacked;   /* copies in have been started for frames before it */
-	uint32_t unpacking;  /* number of the last such copy */
+	uint32_t copies;     /* that are not done, of both directions */
 	struct staging_part *next_out, *next_in;
 	bool queued_out, queued_in;
 };
 
-/* A place in a channel's two rings. */
-enum cell_state { CELL_FREE, CELL_STORED, CELL_UNPACKING };
+/* A place in a channel's ring of sums. */
 struct staging_cell {
-	uint32_t packing;   /* out: number of the copy that brings a frame's own blocks */
-	uint32_t frame;     /* in: the frame whose sums are here */
-	uint32_t unpacking; /* in: number of the copy that takes them away */
-	uint8_t state;      /* in */
+	bool taken;     /* from when the sums of a frame arrive until they have been unpacked */
+	uint32_t frame; /* its number */
 };
 
 /* One for each shard, and one more, without rings, for operations that have no frames. */
@@ -48,38 +43,32 @@ struct staging_channel {
 	struct staging_part *first; /* planned but not completely packed, by frame number */
 };
 
-/* Copies in one direction, numbered; one runs at a time. */
+/* Copies in one direction, of which one runs at a time. */
 struct staging_lane {
-	struct gpu_run *runs; /* pinned, [GPU_RUNS_MAX] */
-	uint32_t *word;       /* pinned: number of the last copy that is done */
-	uint32_t last;        /* number of the last copy that was started */
-	uint32_t frames;      /* in that copy */
+	struct gpu_run *runs;        /* pinned, [GPU_RUNS_MAX] */
+	struct staging_part **parts; /* [GPU_RUNS_MAX], of the runs */
+	uint32_t *word;              /* pinned: number of the last copy that is done */
+	uint32_t last;               /* number of the last copy that was started */
+	uint32_t run_count, frames;  /* of that copy; 0: it is done */
 };
 
 struct staging_op {
 	struct staging *staging;
-	void *context;
-	struct allreduce *task; /* NULL: it has not begun */
-	const uint8_t *send;
-	uint64_t count;
-	enum dtype dtype;
-	bool fixed;
-	struct geometry cut;
+	struct staged *staged;
+	struct allreduce *task;
 	/* Bits are known for one piece of the tensor at a time, a number of segments. */
 	uint32_t *scratch, *found, *word; /* as in struct gpu_scan */
 	uint32_t scans;                   /* number of the last scan */
 	uint32_t grain, ratio;            /* elements per bit, bits per block */
 	uint32_t piece, piece_segments;   /* the first segment, and the most that a piece has */
 	uint64_t piece_bits;
-	bool seen;                  /* see_piece() has seen the piece */
-	uint32_t fine;              /* granularity of the bitmap that is wanted; see staging_post */
-	uint64_t *view;             /* that bitmap; NULL: none, or delivered */
+	bool seen;      /* see_piece() has seen the piece */
+	uint64_t *view; /* the bitmap that is wanted; NULL: none, or there is no memory */
 	struct staging_part *parts; /* [STAGING_AHEAD * shard_count] */
 	uint8_t *eager;             /* without frames: its own blocks, later the sums */
-	uint32_t packing, unpacking; /* numbers of its last copies */
-	uint32_t waiting;            /* frames stored but not in a copy yet */
-	bool linked, finishing;
-	struct staging_bytes bytes;
+	uint32_t copies;            /* of its parts */
+	uint32_t waiting;           /* frames stored but not in a copy yet */
+	bool finishing;
 	struct staging_op *next; /* under way, or free */
 };
 
@@ -93,28 +82,24 @@ struct staging {
 	struct staging_channel *channels; /* [shard_count + 1] */
 	struct staging_part *parts;       /* of all operations */
 	struct gpu_plan *plans;           /* likewise, pinned */
-
-	/* Used by the communicator's thread only. */
-	struct staging_op *under_way;
+	struct staging_op *free_ops, *under_way;
 	struct staging_lane out, in;
 	struct staging_part *to_unpack;
 	uint32_t waiting; /* frames, of all operations */
+	uint32_t asked;   /* marks that the GPU had not come to, since the last turn */
 	struct why error;
-
-	pthread_mutex_t lock;
-	struct staging_op *free_ops; /* under the lock */
 };
-
-/* The GPU's last number so far. */
-static inline uint32_t staging_word(const uint32_t *word)
-{
-	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
 
 /* Has the GPU come to this number? Numbers begin again after 2^32. */
 static inline bool staging_reached(const uint32_t *word, uint32_t number)
 {
-	return (int32_t)(staging_word(word) - number) >= 0;
+	return (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - number) >= 0;
+}
+
+/* An operation that has been scanned. */
+static inline struct staging_op *staging_op_of(const struct allreduce *task)
+{
+	return ((const struct staged *)task->access_state)->op;
 }
 
 static inline struct staging_part *staging_part_of(const struct staging_op *op, uint32_t segment,
@@ -135,7 +120,7 @@ void frames_push(const struct allreduce *task, const struct access_frame *frame,
 void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment);
 bool frames_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data);
 
-/* Start the next copy in each direction whose last copy is done. True: a copy was started. */
+/* In each direction whose last copy is done, start the next. True: one was done or started. */
 bool frames_copy(struct staging *s);
 
 /* Drop the frames of an operation that has failed. */

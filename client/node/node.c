@@ -2,34 +2,12 @@
 /* node.c - operations of a node's GPUs: winnow.h's calls */
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "client/gpu/gpu_plugin.h"
 #include "client/node/node_impl.h"
 
 /* ---- requests ---- */
-
-void node_request_free(struct winnow_node_request *request)
-{
-	*request->older_of = request->older;
-	if (request->older != NULL)
-		request->older->older_of = request->older_of;
-	free(request->segments);
-	free(request);
-}
-
-void node_request_drop(struct winnow_node_request *request)
-{
-	struct winnow_node *node = request->node;
-
-	pthread_mutex_lock(&node->lock);
-	if (--request->holders == 0)
-		node_request_free(request);
-	pthread_mutex_unlock(&node->lock);
-}
 
 void winnow_node_request_free(struct winnow_node_request **request)
 {
@@ -41,29 +19,26 @@ void winnow_node_request_free(struct winnow_node_request **request)
 
 /* ---- arguments ---- */
 
-/* A buffer is where it should be, and a stream can be followed: NCCL would find out too late. */
-static int check_places(const struct winnow_node_request *request, void *const streams[],
-                        struct why *why)
+/* NCCL would find out too late. */
+static int check_places(const struct winnow_node_request *request, struct why *why)
 {
 	const struct winnow_node *node = request->node;
-	const struct gpu_calls *gpu;
-	int found, err = gpu_plugin_open(&gpu, why);
+	int found, err = 0;
 
 	for (uint32_t i = 0; i < 2 * node->gpu_count && err == 0 && request->task.count > 0; i++) {
 		const bool send = i % 2 == 0;
 
-		err = gpu->locate(send ? request->send[i / 2] : request->recv[i / 2], &found, why);
+		err = node->gpu->locate(send ? request->send[i / 2] : request->recv[i / 2], &found,
+		                        why);
 		if (err != 0 || found == node->gpus[i / 2])
 			continue;
 		err = why_set(why, -EINVAL, "%s[%u] is on GPU %d, not on GPU %d",
 		              send ? "send" : "recv", i / 2, found, node->gpus[i / 2]);
 	}
-	for (uint32_t i = 0; i < node->gpu_count && err == 0; i++)
-		err = gpu->admit(node->gpus[i], streams[i], why);
 	return err;
 }
 
-static int check_arguments(const struct winnow_node_request *request, void *const streams[])
+static int check_arguments(const struct winnow_node_request *request)
 {
 	const struct winnow_node *node = request->node;
 	const struct node_task *task = &request->task;
@@ -87,7 +62,7 @@ static int check_arguments(const struct winnow_node_request *request, void *cons
 		wrong = "averages of integers are not supported: each node would truncate its own";
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	err = check_places(request, streams, &why);
+	err = check_places(request, &why);
 	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why.text);
 }
 
@@ -106,42 +81,29 @@ static int copy_segments(struct winnow_node_request *request, const struct winno
 	return WINNOW_OK;
 }
 
-/* Wait until the next note is free: notes are reused in turn, each once its operation has begun. */
-static int await_note(struct winnow_node *node)
-{
-	pthread_mutex_lock(&node->lock);
-	while (node->submitted - node->begun >= NODE_NOTES && !atomic_load(&node->failed))
-		pthread_cond_wait(&node->changed, &node->lock);
-	pthread_mutex_unlock(&node->lock);
-	return node_check(node);
-}
-
-static int submit(struct winnow_node_request *request, void *const streams[])
+static int mark_streams(struct winnow_node_request *request, void *const streams[])
 {
 	struct winnow_node *node = request->node;
 	struct why why;
-	int result, err = 0;
+	int err = 0;
 
-	pthread_mutex_lock(&node->submitting);
-	result = await_note(node);
-	if (result == WINNOW_OK)
-		err = node->calls->note(node->node_gpus, (uint32_t)(node->submitted % NODE_NOTES),
-		                        streams, &why);
-	if (err != 0) {
-		node_fail(node, node_result(err), why.text);
-		result = node_check(node);
-	}
-	if (result == WINNOW_OK) {
-		pthread_mutex_lock(&node->lock);
-		request->holders++;
-		*node->end = request;
-		node->end = &request->next;
-		node->submitted++;
-		pthread_cond_broadcast(&node->changed);
-		pthread_mutex_unlock(&node->lock);
-	}
-	pthread_mutex_unlock(&node->submitting);
-	return result;
+	for (uint32_t i = 0; i < node->gpu_count && err == 0; i++)
+		err = node->gpu->mark(node->gpus[i], streams[i], &request->marks[i], &why);
+	if (err == -EIO)
+		node_fail(node, WINNOW_ERR_GPU, why.text);
+	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why.text);
+}
+
+static void queue(struct winnow_node_request *request)
+{
+	struct winnow_node *node = request->node;
+
+	pthread_mutex_lock(&node->lock);
+	request->holders++;
+	*node->end = request;
+	node->end = &request->next;
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->lock);
 }
 
 static void list(struct winnow_node_request *request)
@@ -188,14 +150,17 @@ static int begin(struct winnow_node *node, const void *const send[], void *const
 	list(request);
 	result = copy_segments(request, segments, segment_count);
 	if (result == WINNOW_OK)
-		result = check_arguments(request, streams);
+		result = check_arguments(request);
 	if (result == WINNOW_OK)
-		result = submit(request, streams);
+		result = node_check(node);
+	if (result == WINNOW_OK)
+		result = mark_streams(request, streams);
 	if (result == WINNOW_OK) {
+		queue(request);
 		*out = request;
-		return WINNOW_OK;
+	} else {
+		node_request_drop(request);
 	}
-	node_request_drop(request);
 	return result;
 }
 

@@ -3,8 +3,10 @@
  * node_impl.h - the GPUs of a node as one worker; private to node*.c
  *
  * node.c       operations: winnow.h's calls
- * node_run.c   the thread that owns NCCL: inside the node, across nodes, inside the node again
  * node_life.c  making and ending a node
+ * node_run.c   the thread that owns NCCL: inside the node, across nodes, inside the node again
+ *
+ * The first two call the third.
  *
  * A process has a communicator for each of its GPUs: one job connects GPU g of every node. If a
  * node has several processes, one more job, the guard, connects all GPUs of all nodes and reduces
@@ -22,13 +24,15 @@
 #include <stdatomic.h>
 
 #include "client/comm/comm.h"
+#include "kernels/gpu.h"
 #include "kernels/node.h"
 
 struct winnow_node_request {
 	struct winnow_node *node;
 	const void *send[NODE_GPUS_MAX]; /* [gpu_count], and recv also */
 	void *recv[NODE_GPUS_MAX];
-	struct node_task task; /* points to send and recv */
+	struct node_task task;                 /* points to send and recv */
+	struct gpu_mark *marks[NODE_GPUS_MAX]; /* where it began in the callers' streams */
 	struct winnow_options options;
 	struct winnow_segment *segments; /* [segment_count], owned; NULL: no segments were given */
 	uint32_t segment_count;
@@ -44,6 +48,7 @@ struct winnow_node_request {
 };
 
 struct winnow_node {
+	const struct gpu_calls *gpu;
 	const struct node_calls *calls;
 	pid_t pid; /* of the process that created it */
 	uint32_t local_world, local_rank, gpu_count;
@@ -62,11 +67,9 @@ struct winnow_node {
 	uint64_t watch_due_us;
 	struct winnow_request *under_way[2][NODE_GPUS_MAX]; /* shares of two chunks */
 
-	pthread_mutex_t submitting; /* one caller at a time; taken before `lock` */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool stop;
-	uint64_t submitted, begun; /* operations so far */
 	bool busy;
 	struct winnow_node_request *first, **end; /* the queue */
 	struct winnow_node_request *newest;       /* the list of all requests */
@@ -76,6 +79,10 @@ struct winnow_node {
 };
 
 /* ---- node_run.c ---- */
+
+/* node_request_drop - release one reference. free: none is left; under the lock. */
+void node_request_drop(struct winnow_node_request *request);
+void node_request_free(struct winnow_node_request *request);
 
 void *node_run(void *node);
 
@@ -97,9 +104,5 @@ enum winnow_result node_result(int err);
  */
 uint32_t node_segments_of(struct node_share share, const struct winnow_segment *all, uint32_t count,
                           struct winnow_segment *out);
-
-/* node.c. drop: release one reference. free: none is left; under the lock. */
-void node_request_drop(struct winnow_node_request *request);
-void node_request_free(struct winnow_node_request *request);
 
 #endif /* CLIENT_NODE_IMPL_H */

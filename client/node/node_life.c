@@ -2,33 +2,32 @@
 /* node_life.c - creating and destroying a node */
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/gpu/gpu_plugin.h"
 #include "client/node/node_impl.h"
 
-static int plugin(const struct node_calls **out, struct why *why)
+/* NCCL's part of the plugin. */
+static int plugin(const struct gpu_calls **gpu, struct why *why)
 {
-	const void *found;
-	int err = gpu_plugin_find(NODE_PLUGIN_SYMBOL, &found, why);
+	int err = gpu_plugin_open(gpu, why);
 
-	*out = found;
+	if (err == 0 && (*gpu)->node == NULL)
+		err = why_set(why, -ENOENT, "this build knows no NCCL: its header was not there");
 	return err;
 }
 
 int winnow_node_id_make(struct winnow_node_id *out)
 {
-	const struct node_calls *calls;
+	const struct gpu_calls *gpu;
 	struct why why;
-	int err = plugin(&calls, &why);
+	int err = plugin(&gpu, &why);
 
 	if (err == 0)
-		err = calls->id(out->bytes, &why);
+		err = gpu->node->id(out->bytes, &why);
 	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why.text);
 }
 
@@ -148,7 +147,6 @@ static void init(struct winnow_node *node, const struct winnow_node_config *conf
 	node->timeout_us = (uint64_t)config->config->timeout_ms * 1000;
 	memcpy(node->gpus, config->gpus, config->gpu_count * sizeof(node->gpus[0]));
 	node->end = &node->first;
-	pthread_mutex_init(&node->submitting, NULL);
 	pthread_mutex_init(&node->lock, NULL);
 	comm_cond_init(&node->changed);
 }
@@ -166,11 +164,12 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	node = calloc(1, sizeof(*node));
 	if (node == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	err = plugin(&node->calls, &why);
+	err = plugin(&node->gpu, &why);
 	if (err != 0) {
 		free(node);
 		return comm_fail((int)node_result(err), why.text);
 	}
+	node->calls = node->gpu->node;
 	init(node, config);
 	result = create(node, config);
 	if (result == WINNOW_OK) {
@@ -230,7 +229,6 @@ void winnow_node_destroy(struct winnow_node *node)
 		node->calls->close(node->node_gpus);
 	while (node->newest != NULL)
 		node_request_free(node->newest);
-	pthread_mutex_destroy(&node->submitting);
 	pthread_mutex_destroy(&node->lock);
 	pthread_cond_destroy(&node->changed);
 	free(node);

@@ -35,6 +35,29 @@ enum winnow_result node_result(int err)
 	}
 }
 
+/* ---- requests ---- */
+
+void node_request_free(struct winnow_node_request *request)
+{
+	*request->older_of = request->older;
+	if (request->older != NULL)
+		request->older->older_of = request->older_of;
+	for (uint32_t i = 0; i < request->node->gpu_count; i++)
+		request->node->gpu->unmark(request->marks[i]);
+	free(request->segments);
+	free(request);
+}
+
+void node_request_drop(struct winnow_node_request *request)
+{
+	struct winnow_node *node = request->node;
+
+	pthread_mutex_lock(&node->lock);
+	if (--request->holders == 0)
+		node_request_free(request);
+	pthread_mutex_unlock(&node->lock);
+}
+
 /* ---- failing ---- */
 
 void node_fail(struct winnow_node *node, enum winnow_result result, const char *why)
@@ -299,12 +322,12 @@ static bool gather(struct winnow_node *node, struct winnow_node_request *request
 	       well(node, node->calls->gather(node->node_gpus, &chunk, &why), &why);
 }
 
-static void perform(struct winnow_node *node, struct winnow_node_request *request, uint32_t note)
+static void perform(struct winnow_node *node, struct winnow_node_request *request)
 {
 	uint32_t chunks = chunk_count(node, &request->task);
 	struct why why;
 	bool going = watch(node, UINT64_MAX) &&
-	             well(node, node->calls->after(node->node_gpus, note, &why), &why);
+	             well(node, node->calls->after(node->node_gpus, request->marks, &why), &why);
 	int state = 1, result;
 
 	if (going && chunks > 1) {
@@ -354,7 +377,7 @@ static void complete(struct winnow_node *node, struct winnow_node_request *reque
 }
 
 /* Wait for the next operation; NULL: none has arrived within IDLE_US. */
-static struct winnow_node_request *next(struct winnow_node *node, uint32_t *note)
+static struct winnow_node_request *next(struct winnow_node *node)
 {
 	struct winnow_node_request *request;
 
@@ -366,9 +389,7 @@ static struct winnow_node_request *next(struct winnow_node *node, uint32_t *note
 		node->first = request->next;
 		if (node->first == NULL)
 			node->end = &node->first;
-		*note = (uint32_t)(node->begun++ % NODE_NOTES);
 		node->busy = true;
-		pthread_cond_broadcast(&node->changed);
 	}
 	pthread_mutex_unlock(&node->lock);
 	return request;
@@ -378,14 +399,13 @@ void *node_run(void *context)
 {
 	struct winnow_node *node = context;
 	bool over = false, ended = false;
-	uint32_t note;
 
 	pthread_setname_np(pthread_self(), "winnow-node");
 	while (!over) {
-		struct winnow_node_request *request = next(node, &note);
+		struct winnow_node_request *request = next(node);
 
 		if (request != NULL && !ended)
-			perform(node, request, note);
+			perform(node, request);
 		else if (!ended)
 			(void)watch(node, UINT64_MAX);
 		if (!ended && atomic_load(&node->failed)) {

@@ -67,18 +67,11 @@ static int called(uint64_t begun_ns, int work, struct gpu_word word, int err)
 	return err;
 }
 
-static int metered_scan(struct gpu *gpu, const struct gpu_scan *scan, void *stream, struct why *why)
+static int metered_scan(struct gpu *gpu, const struct gpu_scan *scan, struct why *why)
 {
 	uint64_t begun_ns = now_ns();
 
-	return called(begun_ns, SCAN, scan->done, winnow_gpu.scan(gpu, scan, stream, why));
-}
-
-static int metered_later(struct gpu *gpu, const struct gpu_scan *scan, struct why *why)
-{
-	uint64_t begun_ns = now_ns();
-
-	return called(begun_ns, SCAN, scan->done, winnow_gpu.scan_later(gpu, scan, why));
+	return called(begun_ns, SCAN, scan->done, winnow_gpu.scan(gpu, scan, why));
 }
 
 static int metered_copy(struct gpu *gpu, const struct gpu_copy *copy, struct why *why)
@@ -222,16 +215,15 @@ static void turn(struct staging *staging)
 
 static double operate(struct staging *staging, struct allreduce *task, cudaStream_t stream)
 {
-	struct staging_post what = {.task = task, .stream = stream};
+	struct staged staged = {0};
 	uint32_t announced = 0, at = 0, first = 0;
 	uint64_t begun_ns = now_ns();
-	struct staging_op *op;
 	struct why why;
 
-	if (staging_post(staging, &what, &op, &why) != 0)
+	if (staging_post(staging, stream, &staged, &why) != 0)
 		die("staging_post", why.text);
 	task->access = &staging_access;
-	task->access_state = op;
+	task->access_state = &staged;
 	(void)staging_access.begin(task);
 	over = false;
 	while (at < task->cut.segment_count) {
@@ -244,7 +236,7 @@ static double operate(struct staging *staging, struct allreduce *task, cudaStrea
 		(void)move(task, &at, announced);
 		turn(staging);
 	}
-	staging_finish(op, false);
+	(void)staging_finish(&staged, false);
 	while (!over)
 		turn(staging);
 	if (!there)
@@ -325,7 +317,6 @@ int main(int argc, char **argv)
 
 	metered = winnow_gpu;
 	metered.scan = metered_scan;
-	metered.scan_later = metered_later;
 	metered.copy = metered_copy;
 	printf("One worker, no network: the best of %d.\n\n", times);
 	printf("| form | block, bytes | density | MB | ms | tensor GB/s | calls a segment "

@@ -11,7 +11,7 @@ winnowd --insecure-no-key
 timeout 200 "${faults[@]}" "$HOST:$PORT" || fail "what is right goes wrong"
 
 calls="cudaLaunchKernel kernel cudaMemsetAsync cudaEventRecord cudaStreamWaitEvent cudaPointerGetAttributes
-	cudaStreamIsCapturing cudaStreamGetDevice cudaHostAlloc cudaMalloc cudaStreamCreateWithPriority
+	cudaStreamIsCapturing cudaEventQuery cudaHostAlloc cudaMalloc cudaStreamCreateWithPriority
 	cudaEventCreateWithFlags cudaFuncGetAttributes cudaStreamSynchronize cudaDeviceGetAttribute"
 case ${SAN:-} in # each failure is a process, and takes seconds there
 *thread*) calls="cudaLaunchKernel" ;;

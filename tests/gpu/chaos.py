@@ -21,7 +21,7 @@ import time
 CALLS = (
     "cudaEventCreateWithFlags cudaEventRecord cudaFuncGetAttributes cudaHostAlloc cudaLaunchHostFunc cudaLaunchKernel"
     " cudaMalloc cudaMemcpyAsync cudaMemsetAsync cudaPointerGetAttributes cudaSetDevice cudaStreamCreateWithPriority"
-    " cudaStreamGetDevice cudaStreamIsCapturing cudaStreamQuery cudaStreamSynchronize cudaStreamWaitEvent kernel kernel"
+    " cudaEventQuery cudaStreamIsCapturing cudaStreamQuery cudaStreamSynchronize cudaStreamWaitEvent kernel kernel"
 ).split()
 NCCL = "ncclAllGather ncclBroadcast ncclReduce ncclReduceScatter async".split()
 WELL, FAILED, CUDA_FAILED = 0, 1, 3  # exit statuses of the programs; the last: their own call of CUDA's

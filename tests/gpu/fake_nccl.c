@@ -183,22 +183,6 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqu
 	return ncclInProgress;
 }
 
-EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
-{
-	(void)comm;
-	FAIL("ncclCommFinalize");
-	return ncclInProgress;
-}
-
-EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
-{
-	FAIL("ncclCommDestroy");
-	pthread_mutex_lock(&lock);
-	unuse(comm);
-	pthread_mutex_unlock(&lock);
-	return ncclSuccess;
-}
-
 /* What waits for a stream goes; what is in one ends when its turn comes. */
 EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {

@@ -16,10 +16,7 @@
 #include "ebpf/deal.h"
 #include "tests/sim/world_impl.h"
 
-#define STREAMS 6 /* of callers, then our own */
-#define STREAM_OUT 3
-#define STREAM_IN 4
-#define STREAM_REST 5
+enum { STREAM_SCAN, STREAM_OUT, STREAM_IN, STREAMS };
 #define GARBAGE 0xee
 #define CHECK_US 50000
 
@@ -38,10 +35,12 @@ struct gpu {
 	struct gpu_memory memory;
 	uint64_t free_us[STREAMS]; /* when each has nothing more to do */
 	struct work *first;        /* by time, and of the same time by order */
+	uint64_t marks_due_us;     /* when to ask again for those that were not due */
 };
 
 static struct world *current; /* the table's calls have no place for it */
 static struct sim_worker *opening;
+static const struct job_spec *marking;
 
 /* ---- what the GPU does ---- */
 
@@ -180,10 +179,32 @@ static int locate(const void *memory, int *device, struct why *why)
 	return 0;
 }
 
-static int admit(int device, void *stream, struct why *why)
+/* What is in a caller's stream takes as long as a scan. */
+struct gpu_mark {
+	uint64_t due_us;
+};
+
+static int mark(int device, void *stream, struct gpu_mark **out, struct why *why)
 {
 	(void)device, (void)stream, (void)why;
+	*out = calloc(1, sizeof(**out));
+	(*out)->due_us = now_us() + simnet_between(current->net, 0, marking->gpu_scan_us);
 	return 0;
+}
+
+static int is_past(struct gpu *gpu, struct gpu_mark *at, struct why *why)
+{
+	if (dead(gpu, why))
+		return -EIO;
+	if (at->due_us <= now_us())
+		return 0;
+	gpu->marks_due_us = at->due_us < gpu->marks_due_us ? at->due_us : gpu->marks_due_us;
+	return 1;
+}
+
+static void unmark(struct gpu_mark *at)
+{
+	free(at);
 }
 
 static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, struct why *why)
@@ -214,7 +235,7 @@ static void gpu_close(struct gpu *gpu)
 	free(gpu);
 }
 
-static int scan_in(struct gpu *gpu, const struct gpu_scan *scan, uint32_t stream, struct why *why)
+static int gpu_scan(struct gpu *gpu, const struct gpu_scan *scan, struct why *why)
 {
 	uint64_t blocks = bitmap_block_count(scan->tensor.count, scan->tensor.block_elems);
 	struct work *work;
@@ -225,17 +246,7 @@ static int scan_in(struct gpu *gpu, const struct gpu_scan *scan, uint32_t stream
 	work->kind = WORK_SCAN;
 	work->scan = *scan;
 	memset(scan->found, GARBAGE, gpu_scan_room(blocks, scan->range_blocks) * 4);
-	return put(gpu, work, stream);
-}
-
-static int gpu_scan(struct gpu *gpu, const struct gpu_scan *scan, void *stream, struct why *why)
-{
-	return scan_in(gpu, scan, (uint32_t)(uintptr_t)stream, why);
-}
-
-static int scan_later(struct gpu *gpu, const struct gpu_scan *scan, struct why *why)
-{
-	return scan_in(gpu, scan, STREAM_REST, why);
+	return put(gpu, work, STREAM_SCAN);
 }
 
 static int gpu_copy(struct gpu *gpu, const struct gpu_copy *copy, struct why *why)
@@ -272,11 +283,12 @@ static int check(struct gpu *gpu, struct why *why)
 
 static const struct gpu_calls calls = {
 	.locate = locate,
-	.admit = admit,
+	.mark = mark,
+	.is_past = is_past,
+	.unmark = unmark,
 	.open = gpu_open,
 	.close = gpu_close,
 	.scan = gpu_scan,
-	.scan_later = scan_later,
 	.copy = gpu_copy,
 	.follow = follow,
 	.check = check,
@@ -295,13 +307,9 @@ static void passed(void *context, bool there)
 	/* It is the caller's again. */
 	if (op->send != op->recv)
 		memset(op->send, GARBAGE, spec->count * data_elem_bytes(spec->dtype));
-	op->staged = NULL;
 	op->dones++;
 	w->finished++;
 	w->world->last_us = now_us();
-	if (w->gpu_awaited)
-		simnet_timer(current->net, w->node, TIMER_SUBMIT, now_us());
-	w->gpu_awaited = false;
 }
 
 static void open_gpu(struct sim_worker *w)
@@ -325,32 +333,20 @@ static void open_gpu(struct sim_worker *w)
 		abort();
 }
 
-bool gpu_post(struct sim_worker *w, struct sim_op *op)
+void gpu_post(struct sim_worker *w, struct sim_op *op)
 {
 	struct why why;
-	struct staging_post what = {
-		.task = &op->task,
-		.stream = (void *)(uintptr_t)simnet_between(w->world->net, 0, STREAM_OUT - 1),
-		.context = op,
-	};
-	int err;
 
 	current = w->world;
-	op->staged = NULL;
+	marking = job_of(w);
+	op->staged = (struct staged){.context = op};
 	if (session_state(w->session) != SESSION_RUNNING)
-		return true; /* as winnow_comm_check() would say; submitting it does, too */
+		return; /* as winnow_comm_check() would say; submitting it does, too */
 	if (w->staging == NULL)
 		open_gpu(w);
-	err = staging_post(w->staging, &what, &op->staged, &why);
-	if (err == -EAGAIN)
-		return false;
-	if (err != 0) {
-		session_fail(w->session, WINNOW_ERR_GPU, why.text);
-		return true;
-	}
+	(void)staging_post(w->staging, NULL, &op->staged, &why);
 	op->task.access = &staging_access;
-	op->task.access_state = op->staged;
-	return true;
+	op->task.access_state = &op->staged;
 }
 
 bool gpu_turn(struct sim_worker *w)
@@ -373,6 +369,7 @@ bool gpu_turn(struct sim_worker *w)
 		(void)staging_check(w->staging);
 		w->gpu_check_us = now_us() + CHECK_US;
 	}
+	w->gpu->marks_due_us = UINT64_MAX;
 	any = staging_turn(w->staging);
 	if (staging_error(w->staging)[0] != '\0')
 		session_fail(w->session, WINNOW_ERR_GPU, staging_error(w->staging));
@@ -383,9 +380,11 @@ uint64_t gpu_due_us(struct sim_worker *w)
 {
 	uint64_t due_us = w->gpu_check_us;
 
-	if (w->staging == NULL || staging_idle(w->staging))
+	if (w->staging == NULL)
 		return UINT64_MAX;
+	if (staging_idle(w->staging))
+		due_us = UINT64_MAX;
 	if (!w->gpu_dead && w->gpu->first != NULL && w->gpu->first->due_us < due_us)
 		due_us = w->gpu->first->due_us;
-	return due_us;
+	return w->gpu->marks_due_us < due_us ? w->gpu->marks_due_us : due_us;
 }

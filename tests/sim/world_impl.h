@@ -83,9 +83,9 @@ struct sim_op {
 	struct sim_worker *worker;
 	struct allreduce task;
 	uint8_t *send, *recv;
-	struct winnow_rows *rows;  /* NULL: the whole tensor is submitted */
-	uint8_t *list;             /* their values */
-	struct staging_op *staged; /* NULL: it is not on the GPU */
+	struct winnow_rows *rows; /* NULL: the whole tensor is submitted */
+	uint8_t *list;            /* their values */
+	struct staged staged;
 	bool on_gpu;
 	uint32_t dones;
 	bool submitted;
@@ -102,7 +102,7 @@ struct sim_worker {
 	struct session *session;
 	struct staging *staging; /* NULL: no operation has been on its GPU yet */
 	struct gpu *gpu;
-	bool gpu_dead, gpu_awaited; /* the next operation comes when one of the GPU's is over */
+	bool gpu_dead;
 	uint64_t gpu_check_us;
 	uint32_t order[WORLD_OPS_MAX];
 	uint32_t submitted, finished;
@@ -172,7 +172,7 @@ void rows_make(struct sim_worker *w, struct sim_op *op, const struct op_spec *sp
 void rows_scatter(struct sim_op *op, const struct op_spec *spec);
 
 /* world_gpu.c. False: the GPU has as many operations as there may be. Then what the GPU has done. */
-bool gpu_post(struct sim_worker *w, struct sim_op *op);
+void gpu_post(struct sim_worker *w, struct sim_op *op);
 bool gpu_turn(struct sim_worker *w);
 uint64_t gpu_due_us(struct sim_worker *w);
 

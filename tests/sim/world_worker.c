@@ -74,10 +74,8 @@ static void task_done(struct allreduce *task)
 	struct sim_op *op = task->context;
 	struct sim_worker *w = op->worker;
 
-	if (op->staged != NULL) {
-		staging_finish(op->staged, task->status != WINNOW_OK);
+	if (staging_finish(&op->staged, task->status != WINNOW_OK))
 		return;
-	}
 	if (op->rows != NULL && op->rows->gather && task->status == 0)
 		rows_scatter(op, worker_op(w, (uint32_t)(op - w->ops)));
 	op->dones++;
@@ -156,8 +154,7 @@ static uint32_t priority_of(const struct sim_worker *w, const struct op_spec *sp
 	                                 : spec->priority;
 }
 
-/* False: not now. */
-static bool submit(struct sim_worker *w)
+static void submit(struct sim_worker *w)
 {
 	uint32_t number = w->order[w->submitted];
 	const struct op_spec *spec = worker_op(w, number);
@@ -182,18 +179,17 @@ static bool submit(struct sim_worker *w)
 		.done = task_done,
 		.context = op,
 	};
-	if (op->on_gpu && !gpu_post(w, op))
-		return false;
+	if (op->on_gpu)
+		gpu_post(w, op);
 	result = session_submit(w->session, &op->task, simnet_now(w->world->net));
 	op->submitted = true;
 	w->submitted++;
 	if (result == 0)
-		return true;
+		return;
 	op->task.status = result;
 	task_done(&op->task);
 	if (session_state(w->session) != SESSION_FAILED)
 		world_fail(w->world, "job %u rank %u: submit gave %d", w->job, w->rank, result);
-	return true;
 }
 
 static void submit_next(struct sim_worker *w)
@@ -206,9 +202,7 @@ static void submit_next(struct sim_worker *w)
 	faults_arm(world, w->job);
 	if (world->first_us == 0)
 		world->first_us = now_us;
-	w->gpu_awaited = !submit(w);
-	if (w->gpu_awaited)
-		return;
+	submit(w);
 	if (!simnet_chance(world->net, job_of(w)->eager_ppm))
 		pause_us = simnet_between(world->net, 0, job_of(w)->gap_us);
 	simnet_timer(world->net, w->node, TIMER_SUBMIT, now_us + pause_us);
@@ -317,8 +311,8 @@ void worker_run(struct sim_worker *w)
 	}
 	do {
 		room = datagrams_out(w);
-		worked = session_work(w->session, now_us);
-		worked = gpu_turn(w) || worked;
+		worked = gpu_turn(w);
+		worked = session_work(w->session, now_us) || worked;
 	} while (worked);
 	leave_when_done(w);
 	lines_out(w);

@@ -43,7 +43,6 @@ enum {
 	cudaEventDisableTiming = 2,
 	cudaHostAllocPortable = 1,
 	cudaHostAllocMapped = 2,
-	cudaEnableDefault = 0,
 };
 
 enum cudaMemcpyKind {
@@ -78,12 +77,6 @@ enum cudaStreamCaptureMode {
 	cudaStreamCaptureModeRelaxed = 2,
 };
 
-enum cudaDriverEntryPointQueryResult {
-	cudaDriverEntryPointSuccess = 0,
-	cudaDriverEntryPointSymbolNotFound = 1,
-	cudaDriverEntryPointVersionNotSufficent = 2,
-};
-
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 
 struct cudaFuncAttributes {
@@ -109,9 +102,6 @@ cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
-cudaError_t cudaGetDriverEntryPointByVersion(
-	const char *symbol, void **function, unsigned version, unsigned long long flags,
-	enum cudaDriverEntryPointQueryResult *status EMULATED_DEFAULT(NULL));
 
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);
@@ -135,7 +125,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned flags EMULATED_DEFAULT(0));
-cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);

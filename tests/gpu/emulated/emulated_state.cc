@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <cuda.h>
-
 #include "tests/gpu/emulated/emulated_impl.h"
 
 thread_local int emulated_current;
@@ -158,13 +156,8 @@ cudaError_t emulated_cuda_sticky(int device)
 /* All others need one, also those that one would not think of. */
 static bool makes_context(const char *name)
 {
-	static const char *const without[] = {"cudaGetDeviceCount", "cudaDeviceGetAttribute",
-	                                      "cudaGetDriverEntryPointByVersion"};
-
-	for (const char *each : without)
-		if (!std::strcmp(each, name))
-			return false;
-	return true;
+	return std::strcmp(name, "cudaGetDeviceCount") != 0 &&
+	       std::strcmp(name, "cudaDeviceGetAttribute") != 0;
 }
 
 cudaError_t emulated_enter(const char *name)
@@ -305,36 +298,5 @@ int emulated_cuda_has_context(int device)
 cudaError_t cudaDriverGetVersion(int *version)
 {
 	*version = CUDART_VERSION;
-	return cudaSuccess;
-}
-
-/* ---- what is asked of the driver ---- */
-
-/* A context is its device, and nothing more. */
-static CUresult current_context(CUcontext *context)
-{
-	*context = reinterpret_cast<CUcontext>(static_cast<uintptr_t>(emulated_current) + 1);
-	return CUDA_SUCCESS;
-}
-
-static CUresult set_context(CUcontext context)
-{
-	emulated_current = static_cast<int>(reinterpret_cast<uintptr_t>(context) - 1);
-	return CUDA_SUCCESS;
-}
-
-/* As CUDA: a name that is not there is told by status alone. */
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
-                                             unsigned long long flags,
-                                             enum cudaDriverEntryPointQueryResult *status)
-{
-	(void)version, (void)flags;
-	EMULATED_ENTER("cudaGetDriverEntryPointByVersion");
-	*function = nullptr;
-	if (!std::strcmp(symbol, "cuCtxGetCurrent"))
-		*function = reinterpret_cast<void *>(current_context);
-	if (!std::strcmp(symbol, "cuCtxSetCurrent"))
-		*function = reinterpret_cast<void *>(set_context);
-	*status = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
 	return cudaSuccess;
 }

@@ -175,13 +175,6 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
 	return stream->queue.empty() ? emulated_sticky(stream->device) : cudaErrorNotReady;
 }
 
-cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
-{
-	EMULATED_STREAM("cudaStreamGetDevice", handle, stream);
-	*device = stream->device;
-	return cudaSuccess;
-}
-
 cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *argument)
 {
 	EMULATED_STREAM("cudaLaunchHostFunc", handle, stream);
