@@ -27,8 +27,12 @@
 #include "kernels/gpu.h"
 #include "kernels/node.h"
 
-struct winnow_node_request {
-	struct winnow_node *node;
+/*
+ * An operation. Its request, a winnow_node_request to the caller, is one of the first share's
+ * communicator, which has no operation itself.
+ */
+struct node_op {
+	struct winnow_request *request;
 	const void *send[NODE_GPUS_MAX]; /* [gpu_count], and recv also */
 	void *recv[NODE_GPUS_MAX];
 	struct node_task task;                 /* points to send and recv */
@@ -36,15 +40,7 @@ struct winnow_node_request {
 	struct winnow_options options;
 	struct winnow_segment *segments; /* [segment_count], owned; NULL: no segments were given */
 	uint32_t segment_count;
-	uint64_t submitted_us;
-	struct winnow_op_stats stats;
-	/* Under the lock. */
-	bool done;
-	int result; /* when done, and why */
-	struct why why;
-	uint32_t holders;                 /* the node until it is done, and the caller */
-	struct winnow_node_request *next; /* in the queue */
-	struct winnow_node_request *older, **older_of; /* the list of all requests */
+	struct node_op *next; /* in the queue */
 };
 
 struct winnow_node {
@@ -71,8 +67,7 @@ struct winnow_node {
 	pthread_cond_t changed;
 	bool stop;
 	bool busy;
-	struct winnow_node_request *first, **end; /* the queue */
-	struct winnow_node_request *newest;       /* the list of all requests */
+	struct node_op *first, **end; /* the queue */
 	atomic_bool failed;
 	enum winnow_result result; /* when failed */
 	struct why error;
@@ -80,9 +75,8 @@ struct winnow_node {
 
 /* ---- node_run.c ---- */
 
-/* node_request_drop - release one reference. free: none is left; under the lock. */
-void node_request_drop(struct winnow_node_request *request);
-void node_request_free(struct winnow_node_request *request);
+/* node_op_free - of one that is done, or has not been queued. */
+void node_op_free(struct winnow_node *node, struct node_op *op);
 
 void *node_run(void *node);
 

@@ -227,8 +227,6 @@ void winnow_node_destroy(struct winnow_node *node)
 	winnow_comm_destroy(node->guard);
 	if (node->node_gpus != NULL)
 		node->calls->close(node->node_gpus);
-	while (node->newest != NULL)
-		node_request_free(node->newest);
 	pthread_mutex_destroy(&node->lock);
 	pthread_cond_destroy(&node->changed);
 	free(node);

@@ -35,27 +35,12 @@ enum winnow_result node_result(int err)
 	}
 }
 
-/* ---- requests ---- */
-
-void node_request_free(struct winnow_node_request *request)
+void node_op_free(struct winnow_node *node, struct node_op *op)
 {
-	*request->older_of = request->older;
-	if (request->older != NULL)
-		request->older->older_of = request->older_of;
-	for (uint32_t i = 0; i < request->node->gpu_count; i++)
-		request->node->gpu->unmark(request->marks[i]);
-	free(request->segments);
-	free(request);
-}
-
-void node_request_drop(struct winnow_node_request *request)
-{
-	struct winnow_node *node = request->node;
-
-	pthread_mutex_lock(&node->lock);
-	if (--request->holders == 0)
-		node_request_free(request);
-	pthread_mutex_unlock(&node->lock);
+	for (uint32_t i = 0; i < node->gpu_count; i++)
+		node->gpu->unmark(op->marks[i]);
+	free(op->segments);
+	free(op);
 }
 
 /* ---- failing ---- */
@@ -162,10 +147,10 @@ static bool watch(struct winnow_node *node, uint64_t since_us)
 	return well(node, node->calls->look(node->node_gpus, &why), &why);
 }
 
-static bool nap(struct winnow_node *node, const struct winnow_node_request *request)
+static bool nap(struct winnow_node *node, const struct node_op *op)
 {
 	nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000}, NULL);
-	return watch(node, request->submitted_us);
+	return watch(node, op->request->submitted_us);
 }
 
 /* ---- shares ---- */
@@ -193,11 +178,10 @@ uint32_t node_segments_of(struct node_share share, const struct winnow_segment *
 }
 
 /* Start the allreduce of one GPU's share of a chunk, after earlier work in the node's stream. */
-static int reduce_share(struct winnow_node *node, uint32_t index,
-                        const struct winnow_node_request *request, const struct node_task *chunk,
-                        uint64_t tag, struct winnow_request **out)
+static int reduce_share(struct winnow_node *node, uint32_t index, const struct node_op *op,
+                        const struct node_task *chunk, uint64_t tag, struct winnow_request **out)
 {
-	struct winnow_options options = request->options;
+	struct winnow_options options = op->options;
 	struct node_share share = node_share(chunk->count, chunk->block_elems, node->local_world,
 	                                     node->local_rank + index);
 	struct winnow_segment *segments = NULL;
@@ -212,12 +196,11 @@ static int reduce_share(struct winnow_node *node, uint32_t index,
 	tensor.send = tensor.recv =
 		(uint8_t *)chunk->recv[index] + share.first * dtype_bytes(chunk->dtype);
 	options.stream = node->calls->stream(node->node_gpus, index);
-	if (request->segments != NULL) {
-		segments = calloc(request->segment_count + 1u, sizeof(*segments));
+	if (op->segments != NULL) {
+		segments = calloc(op->segment_count + 1u, sizeof(*segments));
 		if (segments == NULL)
 			return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-		count = node_segments_of(share, request->segments, request->segment_count,
-		                         segments);
+		count = node_segments_of(share, op->segments, op->segment_count, segments);
 	}
 	result = comm_allreduce(node->shares[index], &tensor, segments, count, &options, out);
 	free(segments);
@@ -225,10 +208,10 @@ static int reduce_share(struct winnow_node *node, uint32_t index,
 }
 
 /* Wait for all shares that were started. False: the node has failed. */
-static bool await_shares(struct winnow_node *node, struct winnow_node_request *request,
+static bool await_shares(struct winnow_node *node, struct node_op *op,
                          struct winnow_request **shares)
 {
-	struct winnow_op_stats *total = &request->stats;
+	struct winnow_request *total = op->request;
 
 	for (uint32_t i = 0; i < node->gpu_count; i++) {
 		struct winnow_op_stats stats = {0};
@@ -236,7 +219,7 @@ static bool await_shares(struct winnow_node *node, struct winnow_node_request *r
 
 		while (!done) {
 			result = winnow_test(shares[i], &done, &stats);
-			if (!done && !nap(node, request))
+			if (!done && !nap(node, op))
 				return false;
 		}
 		winnow_request_free(&shares[i]);
@@ -244,11 +227,11 @@ static bool await_shares(struct winnow_node *node, struct winnow_node_request *r
 			fail_by_comm(node, result);
 			return false;
 		}
-		total->blocks += stats.blocks;
-		total->blocks_nonzero += stats.blocks_nonzero;
-		total->blocks_union += stats.blocks_union;
-		total->staged_out_bytes += stats.staged_out_bytes;
-		total->staged_in_bytes += stats.staged_in_bytes;
+		total->task.blocks += stats.blocks;
+		total->task.blocks_nonzero += stats.blocks_nonzero;
+		total->task.blocks_union += stats.blocks_union;
+		total->staged.out_bytes += stats.staged_out_bytes;
+		total->staged.in_bytes += stats.staged_in_bytes;
 	}
 	return true;
 }
@@ -280,70 +263,67 @@ static struct node_task chunk_of(const struct winnow_node *node, const struct no
  * Nodes that disagree on a tensor's size might still have a chunk of the same size. So an operation
  * without data precedes the chunks, and fails unless all nodes agree on the size.
  */
-static int agree(struct winnow_node *node, const struct winnow_node_request *request)
+static int agree(struct winnow_node *node, const struct node_op *op)
 {
-	const uint64_t what[] = {request->task.count, request->task.dtype, request->task.reduction,
-	                         request->task.block_elems};
+	const uint64_t what[] = {op->task.count, op->task.dtype, op->task.reduction,
+	                         op->task.block_elems};
 	int result = WINNOW_OK;
 
 	for (uint32_t i = 0; i < node->gpu_count && result == WINNOW_OK; i++)
 		result = comm_agree(node->shares[i], what, sizeof(what) / sizeof(what[0]),
-		                    request->options.tag);
+		                    op->options.tag);
 	return result;
 }
 
-static bool scatter(struct winnow_node *node, const struct winnow_node_request *request,
-                    uint32_t number, uint32_t count)
+static bool scatter(struct winnow_node *node, const struct node_op *op, uint32_t number,
+                    uint32_t count)
 {
-	struct node_task chunk = chunk_of(node, &request->task, number, count);
-	uint64_t tag = count > 1 ? comm_part_tag(request->options.tag, number) : 0;
+	struct node_task chunk = chunk_of(node, &op->task, number, count);
+	uint64_t tag = count > 1 ? comm_part_tag(op->options.tag, number) : 0;
 	struct why why;
 	int result = WINNOW_OK;
 
 	if (!well(node, node->calls->scatter(node->node_gpus, &chunk, &why), &why))
 		return false;
 	/* Empty shares also detect mismatches. An empty tensor may have no address. */
-	for (uint32_t i = 0; i < node->gpu_count && request->task.count > 0 && result == WINNOW_OK;
-	     i++)
-		result = reduce_share(node, i, request, &chunk, tag,
-		                      &node->under_way[number % 2][i]);
+	for (uint32_t i = 0; i < node->gpu_count && op->task.count > 0 && result == WINNOW_OK; i++)
+		result = reduce_share(node, i, op, &chunk, tag, &node->under_way[number % 2][i]);
 	if (result != WINNOW_OK)
 		fail_by_comm(node, result);
 	return result == WINNOW_OK;
 }
 
-static bool gather(struct winnow_node *node, struct winnow_node_request *request, uint32_t number,
-                   uint32_t count)
+static bool gather(struct winnow_node *node, struct node_op *op, uint32_t number, uint32_t count)
 {
-	struct node_task chunk = chunk_of(node, &request->task, number, count);
+	struct node_task chunk = chunk_of(node, &op->task, number, count);
 	struct why why;
 
-	return await_shares(node, request, node->under_way[number % 2]) &&
+	return await_shares(node, op, node->under_way[number % 2]) &&
 	       well(node, node->calls->gather(node->node_gpus, &chunk, &why), &why);
 }
 
-static void perform(struct winnow_node *node, struct winnow_node_request *request)
+static void perform(struct winnow_node *node, struct node_op *op)
 {
-	uint32_t chunks = chunk_count(node, &request->task);
+	uint32_t chunks = chunk_count(node, &op->task);
 	struct why why;
 	bool going = watch(node, UINT64_MAX) &&
-	             well(node, node->calls->after(node->node_gpus, request->marks, &why), &why);
+	             well(node, node->calls->after(node->node_gpus, op->marks, &why), &why);
 	int state = 1, result;
 
 	if (going && chunks > 1) {
-		result = agree(node, request);
+		result = agree(node, op);
 		going = result == WINNOW_OK;
 		if (!going)
 			fail_by_comm(node, result);
 	}
 	for (uint32_t i = 0; i <= chunks && going; i++) {
-		going = i == chunks || scatter(node, request, i, chunks);
+		going = i == chunks || scatter(node, op, i, chunks);
 		if (going && i > 0)
-			going = gather(node, request, i - 1, chunks);
+			going = gather(node, op, i - 1, chunks);
 	}
 	while (going && state > 0) {
 		state = node->calls->look(node->node_gpus, &why);
-		going = well(node, state, &why) && (state == 0 || nap(node, request));
+		going = well(node, state, &why) && (state == 0 || nap(node, op));
 	}
 }
 
@@ -361,38 +341,42 @@ static void give_up(struct winnow_node *node)
 	}
 }
 
-static void complete(struct winnow_node *node, struct winnow_node_request *request)
+static void complete(struct winnow_node *node, struct node_op *op)
 {
+	enum winnow_result result = WINNOW_OK;
+	struct why why = {""};
+
 	pthread_mutex_lock(&node->lock);
 	if (atomic_load(&node->failed)) {
-		request->result = (int)node->result;
-		request->why = node->error;
+		result = node->result;
+		why = node->error;
 	}
-	request->stats.time_us = clock_us() - request->submitted_us;
-	request->done = true;
+	pthread_mutex_unlock(&node->lock);
+	comm_parts_begun(op->request, (int)result, why.text);
+	node_op_free(node, op);
+	pthread_mutex_lock(&node->lock);
 	node->busy = false;
 	pthread_cond_broadcast(&node->changed);
 	pthread_mutex_unlock(&node->lock);
-	node_request_drop(request);
 }
 
 /* Wait for the next operation; NULL: none has arrived within IDLE_US. */
-static struct winnow_node_request *next(struct winnow_node *node)
+static struct node_op *next(struct winnow_node *node)
 {
-	struct winnow_node_request *request;
+	struct node_op *op;
 
 	pthread_mutex_lock(&node->lock);
 	if (node->first == NULL && !node->stop)
 		(void)comm_cond_wait(&node->changed, &node->lock, clock_us() + IDLE_US);
-	request = node->first;
-	if (request != NULL) {
-		node->first = request->next;
+	op = node->first;
+	if (op != NULL) {
+		node->first = op->next;
 		if (node->first == NULL)
 			node->end = &node->first;
 		node->busy = true;
 	}
 	pthread_mutex_unlock(&node->lock);
-	return request;
+	return op;
 }
 
 void *node_run(void *context)
@@ -402,18 +386,18 @@ void *node_run(void *context)
 
 	pthread_setname_np(pthread_self(), "winnow-node");
 	while (!over) {
-		struct winnow_node_request *request = next(node);
+		struct node_op *op = next(node);
 
-		if (request != NULL && !ended)
-			perform(node, request);
+		if (op != NULL && !ended)
+			perform(node, op);
 		else if (!ended)
 			(void)watch(node, UINT64_MAX);
 		if (!ended && atomic_load(&node->failed)) {
 			give_up(node);
 			ended = true;
 		}
-		if (request != NULL)
-			complete(node, request);
+		if (op != NULL)
+			complete(node, op);
 		pthread_mutex_lock(&node->lock);
 		over = node->stop && node->first == NULL;
 		pthread_mutex_unlock(&node->lock);

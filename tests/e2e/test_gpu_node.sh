@@ -41,7 +41,7 @@ for i in 0 1; do node_each "n$i" $i 2 2 job=b seed=2 "ops=$(scaled 40)"; done
 all_well 2 2
 node_all n0 0 1 4 job=c seed=3 "ops=$(scaled 30)" # a node alone
 all_well 1
-for i in 0 1; do node_each "n$i" $i 2 1 job=ahead seed=9 lanes=40 "ops=$(scaled 120)"; done # more than notes
+for i in 0 1; do node_each "n$i" $i 2 1 job=ahead seed=9 lanes=40 "ops=$(scaled 120)"; done # many at a time
 all_well 2 1
 for i in 0 1; do node_each "n$i" $i 2 2 job=chunks seed=10 count=5000000 density=0.02 block=256 lanes=2 ops=3; done # of several chunks
 all_well 2 2
