@@ -71,7 +71,7 @@ struct gpu_plan {
 	uint64_t first_index;        /* the shard's block that bit 0 stands for: ebpf/deal.h */
 	uint8_t *out, *in;           /* frames of each direction, pinned, aligned to 16 */
 	uint32_t shard, shard_count; /* shard < shard_count */
-	uint32_t block_bytes, elem_bytes;
+	uint32_t block_bytes;
 	uint32_t frame_blocks;            /* 1 .. 64 */
 	uint32_t block_parts, part_bytes; /* frames per block, and bytes in each but the last */
 	uint32_t frame_first, frame_mask, frame_stride; /* the stride is a multiple of 16 */

@@ -79,7 +79,6 @@ static void part_fill(struct staging_part *part, uint32_t segment, uint32_t shar
 		.shard = shard,
 		.shard_count = cut->shard_count,
 		.block_bytes = cut->block_bytes,
-		.elem_bytes = cut->elem_bytes,
 		.frame_blocks = cut->eager ? EAGER_FRAME_BLOCKS : cut->frame_blocks,
 		.block_parts = cut->eager ? 1 : cut->block_parts,
 		.part_bytes = cut->eager ? cut->block_bytes : cut->part_bytes,

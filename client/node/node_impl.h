@@ -40,6 +40,7 @@ struct node_op {
 	struct winnow_options options;
 	struct winnow_segment *segments; /* [segment_count], owned; NULL: no segments were given */
 	uint32_t segment_count;
+	uint64_t begun_us;    /* by the thread */
 	struct node_op *next; /* in the queue */
 };
 

@@ -150,7 +150,7 @@ static bool watch(struct winnow_node *node, uint64_t since_us)
 static bool nap(struct winnow_node *node, const struct node_op *op)
 {
 	nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000}, NULL);
-	return watch(node, op->request->submitted_us);
+	return watch(node, op->begun_us);
 }
 
 /* ---- shares ---- */
@@ -310,6 +310,7 @@ static void perform(struct winnow_node *node, struct node_op *op)
 	             well(node, node->calls->after(node->node_gpus, op->marks, &why), &why);
 	int state = 1, result;
 
+	op->begun_us = clock_us();
 	if (going && chunks > 1) {
 		result = agree(node, op);
 		going = result == WINNOW_OK;

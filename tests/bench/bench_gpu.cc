@@ -161,7 +161,6 @@ static void plan_all(struct load *load, unsigned char *to, uint64_t most, bool f
 		plan->out = plan->in = to + used;
 		plan->shard_count = 1;
 		plan->block_bytes = load->block_bytes;
-		plan->elem_bytes = dtype_bytes(load->tensor.dtype);
 		plan->frame_blocks = std::min(64u, std::max(1u, FRAME_BYTES / plan->block_bytes));
 		plan->block_parts = (plan->block_bytes + FRAME_BYTES - 1) / FRAME_BYTES;
 		plan->part_bytes = plan->block_parts > 1 ? FRAME_BYTES : plan->block_bytes;

@@ -298,11 +298,10 @@ static void choose_bits(struct planned *p, uint64_t block_count)
 	}
 }
 
-static void choose_frames(struct planned *p, uint32_t room, uint32_t mask)
+static void choose_frames(struct planned *p, uint32_t elem_bytes, uint32_t room, uint32_t mask)
 {
 	struct gpu_plan *plan = p->plan;
-	const uint32_t each =
-		std::max(plan->elem_bytes, room / plan->elem_bytes * plan->elem_bytes);
+	const uint32_t each = std::max(elem_bytes, room / elem_bytes * elem_bytes);
 
 	plan->block_parts = (plan->block_bytes + each - 1) / each;
 	plan->part_bytes = plan->block_parts > 1 ? each : plan->block_bytes;
@@ -412,13 +411,12 @@ static void add_plan(struct copied *c)
 	plan->send = c->s.device.at;
 	plan->recv = c->recv.at;
 	plan->tensor_bytes = c->s.host.size();
-	plan->elem_bytes = static_cast<uint32_t>(c->s.elem_bytes);
 	plan->block_bytes = static_cast<uint32_t>(c->s.tensor.block_elems * c->s.elem_bytes);
 	plan->first_index = random_below(c->s.block_count / plan->shard_count + 1) / 64 * 64;
 	if (c->fixed)
 		gpu_plan_fixed(plan, c->shift, c->average ? 3 : 1);
 	choose_bits(p, c->s.block_count);
-	choose_frames(p, room, c->mask);
+	choose_frames(p, static_cast<uint32_t>(c->s.elem_bytes), room, c->mask);
 	c->rings[c->count] = arena_make(size_t{plan->frame_stride} * (c->mask + 1), 16, true);
 	c->ring[c->count] = bytes_t(c->rings[c->count].bytes, POISON);
 	plan->out = plan->in = c->rings[c->count].at;
