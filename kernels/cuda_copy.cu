@@ -38,23 +38,16 @@ static __device__ __forceinline__ void share(void *to, const void *from, uint32_
 		static_cast<uint32_t *>(to)[i] = static_cast<const uint32_t *>(from)[i];
 }
 
-/* Compute the ranks, two words per lane; the first warp calls it. */
+/* Compute the ranks; all threads call it. */
 static __device__ __forceinline__ void rank_words(copy_shared *shared)
 {
-	const uint32_t lane = threadIdx.x % 32;
-	const uint32_t low = __popcll(shared->plan.united[2 * lane]);
-	const uint32_t both = low + __popcll(shared->plan.united[2 * lane + 1]);
-	uint32_t upto = both;
+	uint32_t rank = 0;
 
-	for (uint32_t distance = 1; distance < 32; distance *= 2) {
-		const uint32_t before = __shfl_up_sync(ALL_LANES, upto, distance);
-
-		upto += lane >= distance ? before : 0;
-	}
-	shared->ranks[2 * lane] = upto - both;
-	shared->ranks[2 * lane + 1] = upto - both + low;
-	if (lane == 31)
-		shared->ranks[GPU_PLAN_WORDS] = upto;
+	if (threadIdx.x > GPU_PLAN_WORDS)
+		return;
+	for (uint32_t word = 0; word < threadIdx.x; word++)
+		rank += __popcll(shared->plan.united[word]);
+	shared->ranks[threadIdx.x] = rank;
 }
 
 /*
@@ -232,8 +225,7 @@ static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(cop
 			continue;
 		share(&shared.plan, run.plan, sizeof(shared.plan) / 4);
 		__syncthreads();
-		if (warp == 0)
-			rank_words(&shared);
+		rank_words(&shared);
 		__syncthreads();
 		for (uint32_t frame = from + warp; frame < to; frame += CTA_WARPS)
 			copy_frame_of<OUT>(shared, run.frame + frame - run.before,

@@ -340,7 +340,7 @@ static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_ta
 static int step(struct node_gpus *gpus, const struct node_task *task, bool scatter, struct why *why)
 {
 	struct why ignored, *end_why = why;
-	int err = 0, end = 0;
+	int err = use(gpus, why), end = 0;
 
 	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
 	if (err != 0)
@@ -358,16 +358,12 @@ static int step(struct node_gpus *gpus, const struct node_task *task, bool scatt
 
 static int scatter(struct node_gpus *gpus, const struct node_task *task, struct why *why)
 {
-	int err = use(gpus, why);
-
-	return err != 0 ? err : step(gpus, task, true, why);
+	return step(gpus, task, true, why);
 }
 
 static int gather(struct node_gpus *gpus, const struct node_task *task, struct why *why)
 {
-	int err = use(gpus, why);
-
-	return err != 0 ? err : step(gpus, task, false, why);
+	return step(gpus, task, false, why);
 }
 
 static void *stream_of(struct node_gpus *gpus, uint32_t index)

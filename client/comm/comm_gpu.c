@@ -39,11 +39,14 @@ static int gpu_failed(struct winnow_comm *comm, int err, const char *why)
 }
 
 /* Whose memory it is. */
-static int gpu_find(const struct gpu_calls *calls, const struct allreduce *task, int *device,
+static int gpu_find(const struct allreduce *task, const struct gpu_calls **out, int *device,
                     struct why *why)
 {
-	int other, err;
+	int other, err = gpu_plugin_open(out, why);
+	const struct gpu_calls *calls = *out;
 
+	if (err != 0)
+		return err;
 	/* An empty tensor may have no address: then take this thread's GPU. */
 	if (task->count == 0 && (task->send == NULL || calls->locate(task->send, device, why) != 0))
 		return calls->locate(NULL, device, why);
@@ -68,9 +71,7 @@ int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
 
 	if (result != WINNOW_OK)
 		return result;
-	err = gpu_plugin_open(&calls, &why);
-	if (err == 0)
-		err = gpu_find(calls, task, &device, &why);
+	err = gpu_find(task, &calls, &device, &why);
 	if (err == 0)
 		err = calls->mark(device, options->stream, &mark, &why);
 	if (err != 0)
@@ -152,9 +153,7 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 
 	if (result != WINNOW_OK)
 		return result;
-	err = gpu_plugin_open(&calls, &why);
-	if (err == 0)
-		err = gpu_find(calls, &request->task, &device, &why);
+	err = gpu_find(&request->task, &calls, &device, &why);
 	if (err == 0)
 		err = gpu_for(comm, calls, device, &request->gpu, &why);
 	request->staged.context = request;
