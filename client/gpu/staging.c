@@ -312,7 +312,9 @@ static void unmark(struct staged *staged)
 
 static int staged_begin(struct allreduce *task)
 {
-	(void)task;
+	const struct staged *staged = task->access_state;
+
+	staged->staging->moved = true;
 	return 0;
 }
 
@@ -334,6 +336,7 @@ static bool op_begin(struct allreduce *task)
 	if (state != 0)
 		return false;
 	unmark(staged);
+	s->moved = true;
 	s->free_ops = op->next;
 	op->next = s->under_way;
 	s->under_way = op;
@@ -444,6 +447,8 @@ bool staging_turn(struct staging *staging)
 	struct staging_op **at = &staging->under_way;
 	bool well = staging->error.text[0] == '\0', any = well && frames_copy(staging);
 
+	any = any || staging->moved;
+	staging->moved = false;
 	staging->asked = 0;
 	well = staging->error.text[0] == '\0';
 	while (*at != NULL) {

@@ -80,7 +80,10 @@ extern const struct access staging_access;
  */
 bool staging_finish(struct staged *staged, bool failed);
 
-/* Poll the GPU and start the next copies. True: something has happened. The engine works after it. */
+/*
+ * Poll the GPU and start the next copies; the engine works after it. True: something has happened,
+ * also since the last turn.
+ */
 bool staging_turn(struct staging *staging);
 
 /* Is there anything that staging_turn(), or a task's ready(), may find the GPU to have finished? */

@@ -87,6 +87,7 @@ struct staging {
 	struct staging_part *to_unpack;
 	uint32_t waiting; /* frames, of all operations */
 	uint32_t asked;   /* marks that the GPU had not come to, since the last turn */
+	bool moved;       /* an operation has come, or its scan has begun, since then */
 	struct why error;
 };
 
