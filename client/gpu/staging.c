@@ -87,10 +87,7 @@ static int open_all(struct staging *s, struct why *why)
 	s->ops = calloc(c->op_slots, sizeof(*s->ops));
 	s->parts = calloc(c->op_slots * each, sizeof(*s->parts));
 	s->channels = calloc(c->shard_count + 1, sizeof(*s->channels));
-	s->out.parts = calloc(GPU_RUNS_MAX, sizeof(*s->out.parts));
-	s->in.parts = calloc(GPU_RUNS_MAX, sizeof(*s->in.parts));
-	if (s->ops == NULL || s->parts == NULL || s->channels == NULL || s->out.parts == NULL ||
-	    s->in.parts == NULL)
+	if (s->ops == NULL || s->parts == NULL || s->channels == NULL)
 		return -ENOMEM;
 	choose_sizes(s);
 	for (uint32_t i = 0; i < c->shard_count; i++) {
@@ -127,8 +124,6 @@ void staging_close(struct staging *staging)
 		free(staging->channels[i].cells);
 	for (uint32_t i = 0; staging->ops != NULL && i < staging->config.op_slots; i++)
 		free(staging->ops[i].view);
-	free(staging->out.parts);
-	free(staging->in.parts);
 	free(staging->channels);
 	free(staging->parts);
 	free(staging->ops);
