@@ -4,14 +4,14 @@
  *
  * When the GPU has come to the point of the caller's stream where the operation began, the tensor is
  * scanned once, and announced from the resulting bits. Its data stays on the GPU until the plans
- * arrive. Then frame f of a channel goes to place f modulo the
- * length of a ring of pinned memory; there are two rings, one for each direction, at least as long
- * as the channel's window. The aggregator places frames in its slots in the same way. So all
- * workers use their memory in the same order, whatever the order of their operations, and no worker
- * waits for memory that another worker's order holds. Memory is reserved when the GPU is opened.
+ * arrive. Then frame f of a channel goes to place f modulo the length of a ring of pinned memory;
+ * there are two rings, one for each direction, at least as long as the channel's window. The
+ * aggregator places frames in its slots in the same way. So all workers use their memory in the same
+ * order, whatever the order of their operations, and no worker waits for memory that another
+ * worker's order holds. Memory is reserved when the GPU is opened.
  *
  * This code uses the GPU only through the table in kernels/gpu.h, and neither sockets nor time. The
- * GPU signals only by words in pinned memory, so the caller must poll with staging_turn().
+ * GPU wakes nobody, so the caller must poll with staging_turn().
  */
 #ifndef CLIENT_STAGING_H
 #define CLIENT_STAGING_H
@@ -45,8 +45,8 @@ struct staged {
 	struct staging *staging;
 	void *context; /* for passed() and viewed() */
 	uint32_t fine; /* not 0: a bitmap is wanted, with a bit for each `fine` elements */
-	struct gpu_mark
-		*mark; /* where it began in the caller's stream; NULL: it has been scanned */
+	/* Where it began in the caller's stream, until the GPU has come there. */
+	struct gpu_mark *mark;
 	struct staging_op *op;        /* from then on until passed() */
 	uint64_t out_bytes, in_bytes; /* over the bus, in passed() */
 };
