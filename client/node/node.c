@@ -26,12 +26,21 @@ static int check_places(const struct winnow_node *node, const struct node_op *op
 	return err;
 }
 
-static int check_arguments(const struct winnow_node *node, const struct node_op *op)
+/* A GPU that fails in a call ends the node, as it would later. A caller's mistake does no harm. */
+static int answer(struct winnow_node *node, int err, const struct why *why)
+{
+	if (err == 0)
+		return WINNOW_OK;
+	if (err == -EIO)
+		node_fail(node, WINNOW_ERR_GPU, why->text);
+	return comm_fail((int)node_result(err), why->text);
+}
+
+static int check_arguments(struct winnow_node *node, const struct node_op *op)
 {
 	const struct node_task *task = &op->task;
 	struct why why;
 	const char *wrong = comm_wrong_segments(op->segments, op->segment_count, task->count);
-	int err;
 
 	for (uint32_t i = 0; i < node->gpu_count && wrong == NULL; i++) {
 		struct allreduce each = {
@@ -48,8 +57,7 @@ static int check_arguments(const struct winnow_node *node, const struct node_op 
 		wrong = "averages of integers are not supported: each node would truncate its own";
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	err = check_places(node, op, &why);
-	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why.text);
+	return answer(node, check_places(node, op, &why), &why);
 }
 
 /* ---- submitting ---- */
@@ -73,9 +81,7 @@ static int mark_streams(struct winnow_node *node, struct node_op *op, void *cons
 
 	for (uint32_t i = 0; i < node->gpu_count && err == 0; i++)
 		err = node->gpu->mark(node->gpus[i], streams[i], &op->marks[i], &why);
-	if (err == -EIO)
-		node_fail(node, WINNOW_ERR_GPU, why.text);
-	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why.text);
+	return answer(node, err, &why);
 }
 
 static void queue(struct winnow_node *node, struct node_op *op)

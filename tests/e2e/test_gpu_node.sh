@@ -95,6 +95,12 @@ node_all n1 1 2 2 job=broken ops=0
 expect n0 30 1 'on GPU [01]: an illegal memory access was encountered'
 expect n1 30 1 'on GPU [01]: an illegal memory access was encountered'
 
+# A GPU that fails in a call is everybody's failure, although nothing of that call has begun.
+fault=EMULATED_CUDA_FAIL=cudaPointerGetAttributes:38
+node_each n0 0 1 3 job=places ops=0
+for i in 0 1 2; do expect n0-$i 20 1 'cudaPointerGetAttributes on GPU 0'; done
+fault=""
+
 # Who cannot even begin does not keep the others waiting.
 WINNOW_NCCL=/nowhere/libnccl.so.2 node_all n0 0 1 2 job=missing
 expect n0 10 1 'cannot open NCCL: /nowhere/libnccl.so.2'
