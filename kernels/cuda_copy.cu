@@ -118,6 +118,7 @@ template <bool OUT, bool FIXED, uint32_t WIDTH>
 static __device__ __forceinline__ void copy_units(const struct gpu_plan &plan, const copy_frame &f)
 {
 	const uint32_t each = f.block_bytes / WIDTH, total = f.blocks * each;
+	const uint32_t inverse = inverse_of(each);
 
 	for (uint32_t first = threadIdx.x % 32; first < total; first += 32 * UNDER_WAY) {
 		unit<WIDTH> units[UNDER_WAY];
@@ -125,7 +126,7 @@ static __device__ __forceinline__ void copy_units(const struct gpu_plan &plan, c
 
 #pragma unroll
 		for (uint32_t i = 0; i < UNDER_WAY; i++) {
-			const uint32_t index = first + 32 * i, block = index / each;
+			const uint32_t index = first + 32 * i, block = divide(index, inverse);
 
 			units[i] = {};
 			places[i] = f.tensor_bytes;
