@@ -11,11 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/cli/cli.h"
+
+#define PORT_FIRST 10000
+#define PORT_TRIES 100
 
 /* ---- starting ---- */
 
@@ -139,17 +143,56 @@ void children_winnowd_path(char *path, size_t room)
 	strcpy(path, "winnowd");
 }
 
-bool children_free_address(char address[32])
+/* The first port that the kernel gives to sockets which ask for any. */
+static uint32_t ephemeral_port(void)
 {
-	struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t size = sizeof(any);
+	FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+	unsigned first = 32768;
+
+	if (file != NULL) {
+		if (fscanf(file, "%u", &first) != 1)
+			first = 32768;
+		fclose(file);
+	}
+	return first;
+}
+
+/* Can this port be had now? 0: any; it is written back. */
+static bool port_is_free(uint16_t *port)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET,
+	                         .sin_port = htons(*port),
+	                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(at);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bool found = fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof(any)) == 0 &&
-	             getsockname(fd, (struct sockaddr *)&any, &size) == 0;
+	bool found = fd >= 0 && bind(fd, (const struct sockaddr *)&at, size) == 0 &&
+	             getsockname(fd, (struct sockaddr *)&at, &size) == 0;
 
 	if (fd >= 0)
 		close(fd);
-	snprintf(address, 32, "127.0.0.1:%u", ntohs(any.sin_port));
+	*port = ntohs(at.sin_port);
+	return found;
+}
+
+/*
+ * Workers use it seconds later, when they have imported PyTorch. By then the kernel may have given
+ * a port of its own range to some connection, so a random one below that range comes first.
+ */
+bool children_free_address(char address[32])
+{
+	uint32_t end = ephemeral_port(), tries = end > PORT_FIRST ? PORT_TRIES : 0;
+	uint16_t port = 0, drawn;
+	bool found = false;
+
+	while (!found && tries-- > 0 && getrandom(&drawn, sizeof(drawn), 0) == sizeof(drawn)) {
+		port = (uint16_t)(PORT_FIRST + drawn % (end - PORT_FIRST));
+		found = port_is_free(&port);
+	}
+	if (!found) {
+		port = 0;
+		found = port_is_free(&port);
+	}
+	snprintf(address, 32, "127.0.0.1:%u", port);
 	return found;
 }
 

@@ -16,6 +16,9 @@ for rank in 0 1 2; do
 	grep -qE "^\[$rank\] [0-9]+ 127.0.0.1:[0-9]+$" "$tmp/run.err" || fail "worker $rank has no aggregator"
 done
 [ "$(awk '{ print $NF }' "$tmp/run.out" | sort -u | wc -l)" = 1 ] || fail "workers differ in MASTER_PORT"
+# No connection may be given it before a worker listens there.
+read -r first _ </proc/sys/net/ipv4/ip_local_port_range
+[ "$(awk 'NR == 1 { print $NF }' "$tmp/run.out")" -lt "$first" ] || fail "MASTER_PORT is one that the kernel gives to others"
 run 0 -n 1 --bare --aggregators 10.9.8.7:1 -- sh -c 'printf "%s" "$WINNOW_AGGREGATORS"; seq 3000'
 [ "$(head -n 1 "$tmp/run.out")" = 10.9.8.7:11 ] || fail "--bare or --aggregators"
 [ "$(wc -l <"$tmp/run.out")" = 3000 ] || fail "lines are missing"
