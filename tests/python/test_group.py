@@ -90,11 +90,15 @@ def the_rest(rank, world, job):
     got = [torch.zeros(r) for r in range(world)]
     dist.all_gather(got, torch.full((rank,), float(rank)), group=group)
     assert [part.tolist() for part in got] == [[r] * r for r in range(world)], got
-    # A list that no all_gather can fill is refused, by Gloo's words.
+    # A list that no all_gather can fill is refused, in Gloo's words.
     for odd in ([torch.zeros(3, dtype=torch.float64 if r == 0 else torch.float32) for r in range(world)],
                 [torch.zeros(3 + (r == rank)) for r in range(world)]):
-        text, _ = what_it_raises(lambda odd=odd: dist.all_gather(odd, torch.zeros(3), group=group))
-        assert "tensor" in text, text
+        try:
+            dist.all_gather(odd, torch.zeros(3), group=group)
+        except (RuntimeError, ValueError) as error:  # newer versions of torch look at the types themselves
+            assert "tensor" in str(error), error
+        else:
+            raise AssertionError(odd)
     part = torch.empty(300 * rank + 1)
     dist.reduce_scatter(part, [torch.full((300 * r + 1,), float(r)) for r in range(world)], group=group)
     assert part.tolist() == [rank * world] * (300 * rank + 1)
