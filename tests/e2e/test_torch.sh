@@ -15,7 +15,7 @@ export RECIPES="With the hook,With torch 2,With other packages"
 cd tests/python || exit 1
 # shellcheck disable=SC2086 # a pattern
 mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-newest_*}.py)
-[ -n "${PYTHON_TESTS:-}" ] || modules+=(test_group test_ddp test_recipes test_sparse_ddp)
+[ -n "${PYTHON_TESTS:-}" ] || modules=(test_recipes "${modules[@]}" test_group test_ddp test_sparse_ddp) # the longest first
 export python tmp
 # Two at a time: they wait for each other's processes about half of the time.
 printf '%s\n' "${modules[@]}" | xargs -P 2 -I% sh -c '$python -m unittest -v % >"$tmp/%.out" 2>&1'
