@@ -18,6 +18,7 @@ mapfile -t modules < <(basename -s .py test_${PYTHON_TESTS:-newest_*}.py)
 [ -n "${PYTHON_TESTS:-}" ] || modules=(test_recipes "${modules[@]}" test_group test_ddp test_sparse_ddp) # the longest first
 export python tmp
 # Two at a time: they wait for each other's processes about half of the time.
+# shellcheck disable=SC2016 # sh expands it
 printf '%s\n' "${modules[@]}" | xargs -P 2 -I% sh -c '$python -m unittest -v % >"$tmp/%.out" 2>&1'
 for module in "${modules[@]}"; do
 	cat "$tmp/$module.out"
