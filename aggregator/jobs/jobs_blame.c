@@ -141,16 +141,27 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 
 /* ---- who is late ---- */
 
+/* Workers say what they are in every quarter of the silence time, so less than two of them is no evidence. */
+static uint64_t late_us(const struct job *job)
+{
+	return job->silence_us / 2 > JOBS_LATE_US ? job->silence_us / 2 : JOBS_LATE_US;
+}
+
 static bool waits(const struct jobs *jobs, const struct jobs_peer *peer)
 {
-	return peer != NULL && peer->open > 0 && jobs->now_us - peer->same_us >= JOBS_LATE_US;
+	return peer != NULL && peer->open > 0 && jobs->now_us - peer->same_us >= late_us(peer->job);
 }
 
 /* In no operation for long; or frozen, whatever it was in. */
 static bool idles(const struct jobs *jobs, const struct jobs_peer *peer)
 {
-	return peer != NULL && ((peer->open == 0 && jobs->now_us - peer->same_us >= JOBS_LATE_US) ||
-	                        jobs->now_us - peer->heard_us >= JOBS_LATE_US);
+	uint64_t since_us;
+
+	if (peer == NULL)
+		return false;
+	since_us =
+		peer->open == 0 && peer->same_us < peer->heard_us ? peer->same_us : peer->heard_us;
+	return jobs->now_us - since_us >= late_us(peer->job);
 }
 
 void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES])

@@ -95,7 +95,7 @@ void move_take(struct jobs *jobs, struct jobs_peer *peer);
  * Whom `peer` is to tell its program that the job waits for, in a line; "": nobody, or another tells.
  * One does, the first of those that wait.
  */
-#define JOBS_LATE_US 5000000
+#define JOBS_LATE_US 5000000 /* at least; or half the silence time, two heartbeats */
 void late_text(const struct jobs *jobs, const struct jobs_peer *peer,
                char text[CONTROL_TEXT_BYTES]);
 

@@ -224,6 +224,50 @@ static void test_late(void **state)
 	bench_close(b);
 }
 
+/* Heartbeats are as rare as the silence time is long: between two of them nobody is late. */
+static void test_rare_heartbeats(void **state)
+{
+	struct bench *b = usual_open();
+	struct control_message in = {.kind = CONTROL_PING, .open = 1, .tag = 1};
+	struct control_message out = {.kind = CONTROL_PING};
+
+	(void)state;
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		struct control_message m = join_of("job", rank, 2);
+
+		m.silence_ms = 60000;
+		connect_worker(b, rank);
+		say(b, rank, &m);
+	}
+	for (uint32_t rank = 0; rank < 2; rank++)
+		expect_line(b, rank, CONTROL_WELCOME);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		say_kind(b, rank, CONTROL_READY);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		expect_line(b, rank, CONTROL_START);
+	/* Both are in one long operation; rank 0 says so in the middle between two of our pings. */
+	for (uint32_t i = 0; i < 4; i++) {
+		tick(b, 7000000);
+		say(b, 0, &in);
+		tick(b, 7000000);
+		say(b, 1, &in);
+		tick(b, 1000000);
+		for (uint32_t rank = 0; rank < 2; rank++)
+			assert_string_equal(expect_line(b, rank, CONTROL_PING)->text, "");
+	}
+	/* Now rank 0 is in none. */
+	for (uint32_t i = 0; i < 3; i++) {
+		say(b, 0, &out);
+		say(b, 1, &in);
+		tick(b, 15000000);
+		expect_line(b, 0, CONTROL_PING);
+		if (i < 2)
+			expect_line(b, 1, CONTROL_PING);
+	}
+	assert_non_null(strstr(expect_line(b, 1, CONTROL_PING)->text, "for rank 0 (host0)"));
+	bench_close(b);
+}
+
 /* The shortest silence and stall that any worker asks for are the job's. */
 static void test_shortest(void **state)
 {
@@ -652,15 +696,25 @@ static void test_thousand(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_death),         cmocka_unit_test(test_death_while_forming),
-		cmocka_unit_test(test_garbage),       cmocka_unit_test(test_wrong_time),
-		cmocka_unit_test(test_silence),       cmocka_unit_test(test_late),
-		cmocka_unit_test(test_shortest),      cmocka_unit_test(test_own_silence),
-		cmocka_unit_test(test_no_join),       cmocka_unit_test(test_looking),
-		cmocka_unit_test(test_join_timeouts), cmocka_unit_test(test_leave),
-		cmocka_unit_test(test_abort),         cmocka_unit_test(test_stalled),
-		cmocka_unit_test(test_path),          cmocka_unit_test(test_move),
-		cmocka_unit_test(test_shutdown),      cmocka_unit_test(test_thousand),
+		cmocka_unit_test(test_death),
+		cmocka_unit_test(test_death_while_forming),
+		cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_wrong_time),
+		cmocka_unit_test(test_silence),
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_rare_heartbeats),
+		cmocka_unit_test(test_shortest),
+		cmocka_unit_test(test_own_silence),
+		cmocka_unit_test(test_no_join),
+		cmocka_unit_test(test_looking),
+		cmocka_unit_test(test_join_timeouts),
+		cmocka_unit_test(test_leave),
+		cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_stalled),
+		cmocka_unit_test(test_path),
+		cmocka_unit_test(test_move),
+		cmocka_unit_test(test_shutdown),
+		cmocka_unit_test(test_thousand),
 	};
 
 	random_seed();
