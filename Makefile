@@ -140,10 +140,10 @@ $(BUILD)/winnow: $(call object,$(cli)) $(BUILD)/libwinnow.so $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) -L$(BUILD) -lwinnow -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' \
 		$(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
 
-demo: ## install what is missing, build, train two models over Gloo and over Winnow (a minute or two; STEPS=10 for less)
+demo: ## install what is missing, build, train two models over Gloo and over Winnow (a minute or two; DEMO_STEPS=10 for less)
 	$(Q)docker/install-packages.sh build demo
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)/usr/bin/python3 client/python/demo/demo.py $(if $(STEPS),--steps $(STEPS))
+	$(Q)/usr/bin/python3 client/python/demo/demo.py $(if $(DEMO_STEPS),--steps $(DEMO_STEPS))
 
 format: ## let clang-format rewrite all sources
 	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cc' | xargs clang-format -i

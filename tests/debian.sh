@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . tests/e2e/debian.sh
-export STEPS=${STEPS:-} # of the demo
+export DEMO_STEPS=${DEMO_STEPS:-}
 suite=$1
 root=$PWD/$2/debian-$suite
 shift 2
@@ -31,5 +31,5 @@ git -C "$root/root/winnow" add -A
 exec unshare --mount --propagation private bash -c '
 	mount --bind "$0" "$0" && mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" &&
 		mount -t tmpfs tmpfs "$0/run" && mount -t tmpfs tmpfs "$0/tmp" && cd "$0" && pivot_root . mnt && umount -l /mnt &&
-		cd /root/winnow && exec env -i STEPS="$STEPS" HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
+		cd /root/winnow && exec env -i DEMO_STEPS="$DEMO_STEPS" HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
 			bash -c '\''make demo && "$@"'\'' run "$@"' "$root" "$@"

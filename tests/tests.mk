@@ -53,8 +53,8 @@ all_cpus = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 check: run := check
 check-release: run := release
 check: ## install what is missing, build, run the tests; TESTS="channel dpdk*" for some, SAN=... for all with sanitizers
-check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers
-check-unit: ## the unit tests alone, in a minute
+check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers, sanitizers, Debian 13
+check-unit: ## the unit tests alone
 	$(Q)docker/install-packages.sh build dpdk unit
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) $(unit_tests)
 	$(Q)tests/run.sh $(BUILD) '$(SAN)' unit $(TESTS:%='%')
