@@ -261,6 +261,10 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 	t->outlets = outlets;
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->carried_out, NULL);
+	if (strays_open(&t->strays) != 0) {
+		err = why_set(why, -ENOMEM, "out of memory");
+		goto fail_net;
+	}
 	err = config->backend->open(&net, &t->net, why);
 	if (err != 0)
 		goto fail_net;
@@ -281,6 +285,7 @@ fail_thread:
 fail_wake:
 	config->backend->close(t->net);
 fail_net:
+	strays_close(&t->strays);
 	free(outlets);
 	free(t);
 	return err;
@@ -311,11 +316,15 @@ void data_close(struct data *data)
 	if (data == NULL)
 		return;
 	for (uint32_t i = 0; i < data->thread_count; i++) {
-		struct data_thread *t = data->threads[i];
 		struct order order = {.kind = ORDER_STOP};
 
-		give_order(t, &order);
-		pthread_join(t->thread, NULL);
+		give_order(data->threads[i], &order);
+		pthread_join(data->threads[i]->thread, NULL);
+	}
+	for (uint32_t i = 0; i < data->thread_count; i++) {
+		struct data_thread *t = data->threads[i];
+
+		strays_close(&t->strays);
 		data->config.backend->close(t->net);
 		close(t->wake_fd);
 		pthread_mutex_destroy(&t->lock);
@@ -348,11 +357,6 @@ uint32_t data_payload(const struct data *data)
 
 /* ---- for the control thread ---- */
 
-static struct data_thread *thread_of(struct data *data, uint16_t id)
-{
-	return data->threads[(id & 0xff) % data->thread_count];
-}
-
 int data_attach(void *context, const struct jobs_channel *channel)
 {
 	struct data *data = context;
@@ -369,7 +373,7 @@ int data_attach(void *context, const struct jobs_channel *channel)
 		return -ENOMEM;
 	}
 	outlet->info = *channel;
-	give_order(thread_of(data, channel->id), &order);
+	give_order(data_owner(data, channel->id), &order);
 	return 0;
 }
 
@@ -378,28 +382,28 @@ void data_start(void *context, uint16_t id, struct channel *channel, const bool 
 	struct order order = {
 		.kind = ORDER_START, .id = id, .channel = channel, .multicast = multicast};
 
-	give_order(thread_of(context, id), &order);
+	give_order(data_owner(context, id), &order);
 }
 
 void data_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out)
 {
 	struct order order = {.kind = ORDER_HEARD, .id = id, .rank = rank, .heard = out};
 
-	give_order(thread_of(context, id), &order);
+	give_order(data_owner(context, id), &order);
 }
 
 void data_move(void *context, uint16_t id, uint32_t rank, uint64_t number)
 {
 	struct order order = {.kind = ORDER_MOVE, .id = id, .rank = rank, .number = number};
 
-	give_order(thread_of(context, id), &order);
+	give_order(data_owner(context, id), &order);
 }
 
 void data_detach(void *context, uint16_t id)
 {
 	struct order order = {.kind = ORDER_DETACH, .id = id};
 
-	give_order(thread_of(context, id), &order);
+	give_order(data_owner(context, id), &order);
 	outlet_free(order.outlet);
 }
 
@@ -424,6 +428,6 @@ bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *sta
 	                      .channel_view = view,
 	                      .late_us = late_us};
 
-	give_order(thread_of(data, id), &order);
+	give_order(data_owner(data, id), &order);
 	return order.found;
 }

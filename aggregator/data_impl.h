@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * data_impl.h - what data.c (threads, orders), data_packets.c (packets in and out) and data_trouble.c
- * (workers that are not reached) share; private to them
+ * data_impl.h - what data.c (threads, orders), data_packets.c (packets in and out), data_strays.c
+ * (datagrams for another thread) and data_trouble.c (workers that are not reached) share; private to
+ * them
  */
 #ifndef AGGREGATOR_DATA_IMPL_H
 #define AGGREGATOR_DATA_IMPL_H
@@ -15,6 +16,7 @@
 #include "aggregator/net/clock.h"
 
 #define DATA_PROBE_SIZES 8
+#define STRAYS_BYTES (256u * 1024)
 
 /* Trouble with a worker, for as long as it lasts. */
 struct outlet_trouble {
@@ -40,6 +42,18 @@ struct outlet {
 	uint64_t fast_us, fast_added, fast_missed; /* as last looked at, and when */
 };
 
+/* Datagrams that other threads have received for this one: they fill one box, it empties the other. */
+struct data_strays {
+	pthread_mutex_t lock;
+	atomic_bool waiting; /* the box that is being filled has some */
+	uint32_t filling;    /* owner: rw under the lock, others: ro under it */
+	struct stray_box {
+		uint32_t count, bytes;
+		struct net_in in[NET_BURST_MAX];
+		uint8_t *memory; /* [STRAYS_BYTES] */
+	} boxes[2];
+};
+
 struct order;
 
 struct data_thread {
@@ -52,12 +66,13 @@ struct data_thread {
 	pthread_cond_t carried_out;
 	struct order *order; /* control: wo, thread: ro, then NULL again */
 	atomic_bool ordered; /* control: wo, thread: ro: look at `order` */
+	struct data_strays strays;
 
 	/* The thread's own. */
 	struct outlet **outlets; /* [jobs_max] */
 	uint32_t outlet_count;
 	struct outlet *last; /* of the packet before: packets come in runs */
-	struct outlet *dirty[NET_BURST_MAX];
+	struct outlet *dirty[JOBS_MAX];
 	uint32_t dirty_count;
 	struct data_stats stats;
 	bool stuck; /* the network has been full for SEND_WAIT_MS, and still is */
@@ -80,6 +95,20 @@ static inline void data_nap(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
+
+/* The thread that has channel `id`, if anybody has. */
+static inline struct data_thread *data_owner(const struct data *data, uint16_t id)
+{
+	return data->threads[(id & 0xff) % data->thread_count];
+}
+
+/* data_strays.c */
+int strays_open(struct data_strays *strays); /* 0, or -1: out of memory */
+void strays_close(struct data_strays *strays);
+bool strays_put(struct data_thread *owner,
+                const struct net_in *in); /* any thread; false: is full */
+/* What has come since the last call, lent until the next one; returns how many. */
+uint32_t strays_take(struct data_strays *strays, const struct net_in **in);
 
 /* data_trouble.c */
 void data_troubles(struct data_thread *t, uint64_t now_us); /* a few times a second */

@@ -233,6 +233,18 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 	return WIRE_DROP_NONE;
 }
 
+/* It may have come by our net because the kernel had joined it with one of ours (data_strays.c). */
+static bool hand_over(const struct data_thread *t, uint16_t id, const struct net_in *in)
+{
+	struct data_thread *owner;
+
+	/* Each job has a channel here too. Without any, the other threads may not be there yet. */
+	if (t->outlet_count == 0)
+		return false;
+	owner = data_owner(t->data, id);
+	return owner != t && strays_put(owner, in);
+}
+
 static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
 {
 	struct packet packet;
@@ -241,6 +253,8 @@ static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us
 
 	if (drop == WIRE_DROP_NONE)
 		outlet = outlet_named(t, packet.channel);
+	if (drop == WIRE_DROP_NONE && outlet == NULL && hand_over(t, packet.channel, in))
+		return;
 	if (drop == WIRE_DROP_NONE &&
 	    (outlet == NULL || (outlet->channel == NULL && packet.kind != WIRE_KNOCK)))
 		drop = WIRE_DROP_CHANNEL;
@@ -265,13 +279,17 @@ static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us
 /* Handles one burst and its answers; returns how many datagrams there were. */
 uint32_t data_turn(struct data_thread *t)
 {
+	const struct net_in *strays;
 	uint32_t count = t->data->config.backend->recv(t->net, t->in, NET_BURST_MAX);
-	uint64_t now_us = count > 0 ? clock_us() : 0;
+	uint32_t stray_count = strays_take(&t->strays, &strays);
+	uint64_t now_us = count + stray_count > 0 ? clock_us() : 0;
 
 	for (uint32_t i = 0; i < count; i++)
 		take(t, &t->in[i], now_us);
+	for (uint32_t i = 0; i < stray_count; i++)
+		take(t, &strays[i], now_us);
 	for (uint32_t i = 0; i < t->dirty_count; i++)
 		drain(t, t->dirty[i], now_us);
 	t->dirty_count = 0;
-	return count;
+	return count + stray_count;
 }

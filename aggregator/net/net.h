@@ -23,6 +23,7 @@
 #define NET_BATCH_BYTES_MAX (512u * 1024) /* of one send() */
 #define NET_REST_FD UINT32_MAX            /* rest(): as long as fd() has nothing */
 #define NET_TROUBLES_MAX 64               /* peers that one troubles() names */
+#define NET_STEERING_BYTE 4               /* of a datagram; its receiver may have several nets */
 
 struct net;
 
@@ -69,7 +70,7 @@ struct net_config {
 	uint32_t payload_max;  /* largest datagram sent or received */
 	uint32_t buffer_bytes; /* of the kernel, each way; what the system grants is used */
 	uint32_t queue;        /* 0-based place among queue_count nets on one port */
-	uint32_t queue_count;  /* > 1: byte 4 of a datagram, modulo it, chooses the net */
+	uint32_t queue_count;  /* > 1: datagram[NET_STEERING_BYTE], modulo it, chooses the net */
 	const struct net_port *port; /* NULL where the kernel's sockets are the road */
 };
 

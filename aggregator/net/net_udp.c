@@ -2,8 +2,8 @@
 /*
  * net_udp.c - sockets, with UDP_GRO and UDP_SEGMENT
  *
- * A send() call sorts its datagrams by size into bins. Each bin leaves in one system call of up to
- * 64 KB, which the kernel cuts, or does not need to: super-packets cross veth, bridge and qdisc
+ * A send() call sorts its datagrams into bins, by size and by the net that they are steered to. Each
+ * bin leaves in one system call of up to 64 KB, which the kernel cuts, or does not need to: super-packets cross veth, bridge and qdisc
  * whole. Receiving is the reverse. Without either offload everything works one by one. What the
  * socket has no room for waits in the backlog.
  */
@@ -37,13 +37,17 @@
 #define TX_SEGMENTS_MAX 64 /* UDP_MAX_SEGMENTS of the kernels before 6.9 */
 #define TX_BYTES_MAX 65000 /* of one super-packet */
 #define TX_IOVECS_MAX 1024 /* of one super-packet: UIO_MAXIOV */
-#define BINS 4             /* sizes that are collected at the same time */
+#define BINS 8             /* super-packets that are collected at the same time */
 #define CONTROL_BYTES 64
-#define NONE UINT32_MAX
+#define NONE UINT32_MAX /* all its bytes are 0xff */
 
-/* A super-packet, or a single datagram: a chain of the caller's datagrams of equal size. */
+/*
+ * A super-packet, or a single datagram: a chain of the caller's datagrams of equal size. A receiver
+ * with several nets gets a super-packet on one of them, whole: so all its datagrams are steered alike.
+ */
 struct message {
 	uint32_t bytes, segments, segment_bytes;
+	uint8_t steering;
 	uint32_t iovec_count;
 	uint32_t first, last; /* indices of the caller's array, linked by net->next */
 };
@@ -331,11 +335,22 @@ static bool udp_ready(struct net *net)
 	return true;
 }
 
+/* Callers' first piece holds the header; one that is shorter is steered like a datagram of zeros. */
+static uint8_t steering_of(const struct net_out *out)
+{
+	const struct iovec *first = out->pieces;
+
+	if (out->piece_count == 0 || first->iov_len <= NET_STEERING_BYTE)
+		return 0;
+	return ((const uint8_t *)first->iov_base)[NET_STEERING_BYTE];
+}
+
 /* Room in this super-packet? */
 static bool fits(const struct net *net, const struct message *m, const struct net_out *out)
 {
 	return net->segment_offload && out->bytes == m->segment_bytes &&
-	       m->segments < TX_SEGMENTS_MAX && m->bytes + out->bytes <= TX_BYTES_MAX &&
+	       steering_of(out) == m->steering && m->segments < TX_SEGMENTS_MAX &&
+	       m->bytes + out->bytes <= TX_BYTES_MAX &&
 	       m->iovec_count + out->piece_count <= TX_IOVECS_MAX;
 }
 
@@ -347,15 +362,17 @@ static struct message *bin_for(struct net *net, uint32_t bins[BINS], const struc
 			return &net->messages[bins[i]];
 	memmove(bins + 1, bins, (BINS - 1) * sizeof(bins[0]));
 	bins[0] = net->message_count++;
-	net->messages[bins[0]] = (struct message){.segment_bytes = out->bytes, .last = NONE};
+	net->messages[bins[0]] = (struct message){
+		.segment_bytes = out->bytes, .steering = steering_of(out), .last = NONE};
 	return &net->messages[bins[0]];
 }
 
-static void sort_by_size(struct net *net, const struct net_out out[], uint32_t count)
+static void sort_into_bins(struct net *net, const struct net_out out[], uint32_t count)
 {
-	uint32_t bins[BINS] = {NONE, NONE, NONE, NONE}, bytes = 0;
+	uint32_t bins[BINS], bytes = 0;
 
 	assert(count <= NET_BURST_MAX);
+	memset(bins, 0xff, sizeof(bins));
 	net->message_count = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		struct message *m = bin_for(net, bins, &out[i]);
@@ -392,7 +409,7 @@ static uint32_t udp_send(struct net *net, const struct net_path to[], uint32_t t
 	uint32_t served = 0;
 
 	assert(net->kept_at == net->kept_count);
-	sort_by_size(net, out, count);
+	sort_into_bins(net, out, count);
 	do
 		send_one(net, &to[served++], out);
 	while (served < to_count && net->kept_at == net->kept_count);

@@ -38,11 +38,11 @@ static uint32_t set_buffer(int fd, int option, int force, uint32_t bytes)
 	return (uint32_t)granted;
 }
 
-/* Datagrams go to the net that byte 4 names (classic BPF on the UDP payload; no privilege). */
+/* The steering byte names the net (classic BPF on the UDP payload; no privilege). */
 static int set_steering(int fd, uint32_t queue_count)
 {
 	struct sock_filter code[] = {
-		{BPF_LD | BPF_B | BPF_ABS, 0, 0, 4},
+		{BPF_LD | BPF_B | BPF_ABS, 0, 0, NET_STEERING_BYTE},
 		{BPF_ALU | BPF_MOD | BPF_K, 0, 0, queue_count},
 		{BPF_RET | BPF_A, 0, 0, 0},
 	};

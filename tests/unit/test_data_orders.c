@@ -131,6 +131,43 @@ static void test_channels(void **state)
 	world_close(w);
 }
 
+/* Datagrams of three threads come in one burst, joined by the kernel: each goes to its own thread. */
+static void test_strays(void **state)
+{
+	struct channel_config configs[3];
+	struct datagram *list[1 + 3 * WORKERS];
+	struct world *w = world_open(3);
+	struct data_stats stats;
+	uint32_t count = 0;
+
+	(void)state;
+	for (uint16_t i = 0; i < 3; i++) {
+		configs[i] = channel_usual((uint16_t)(0x0100 + i));
+		attach(w, &configs[i]);
+	}
+	for (uint16_t rank = 0; rank < WORKERS; rank++)
+		for (uint16_t i = 0; i < 3; i++)
+			list[count++] = knock_of(configs[i].id, rank, 600);
+	list[count++] = knock_of(0x0201, 0, 600); /* of thread 1, and nobody's */
+	deliver(nets[2], list, count);
+	for (uint16_t i = 0; i < 3; i++)
+		for (uint16_t rank = 0; rank < WORKERS; rank++)
+			await(nets[configs[i].id % 256 % 3],
+			      count_sent(nets[configs[i].id % 256 % 3], WIRE_KNOCKED,
+			                 WORKER_IP(rank)) == 1);
+	do
+		data_stats(w->data, &stats);
+	while (stats.drops[WIRE_DROP_CHANNEL] == 0);
+	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 1);
+	for (uint16_t i = 0; i < 3; i++)
+		data_detach(w->data, configs[i].id);
+	deliver(nets[2], (struct datagram *[]){knock_of(configs[0].id, 0, 600)}, 1);
+	do
+		data_stats(w->data, &stats);
+	while (stats.drops[WIRE_DROP_CHANNEL] == 1);
+	world_close(w);
+}
+
 /* A net that cannot be opened: the line is its own, and those before it are closed. */
 static void test_open_fails(void **state)
 {
@@ -153,9 +190,9 @@ static void test_open_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lost),       cmocka_unit_test(test_orders),
-		cmocka_unit_test(test_counters),   cmocka_unit_test(test_channels),
-		cmocka_unit_test(test_open_fails),
+		cmocka_unit_test(test_lost),     cmocka_unit_test(test_orders),
+		cmocka_unit_test(test_counters), cmocka_unit_test(test_channels),
+		cmocka_unit_test(test_strays),   cmocka_unit_test(test_open_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -41,8 +41,8 @@ static void test_backlog(void **state)
 		struct batch *batch = batch_new(), *copy = batch_new();
 
 		for (uint32_t i = 0; i < 200; i++) {
-			batch_add(batch, 100 + i % 7 * 200);
-			batch_add(copy, 100 + i % 7 * 200);
+			batch_add(batch, 100 + i % 13 * 100); /* more sizes than bins */
+			batch_add(copy, 100 + i % 13 * 100);
 		}
 		sends_left = room;
 		full = room % 3 == 1 ? ENOBUFS : EAGAIN;

@@ -206,6 +206,40 @@ static void test_many_pieces(void **state)
 	net_udp.close(to);
 }
 
+/* A super-packet goes to one queue, whole: what is steered to another queue must not be in it. */
+static void test_steered_apart(void **state)
+{
+	struct net *queues[3], *from = opened(0, 0, 1);
+	struct batch *batch = batch_new();
+	struct net_addr target;
+
+	(void)state;
+	queues[0] = opened(0, 0, 3);
+	target = net_udp.address(queues[0]);
+	queues[1] = opened(target.port, 1, 3);
+	queues[2] = opened(target.port, 2, 3);
+	for (uint32_t i = 0; i < 90; i++) {
+		batch_add(batch, 200);
+		batch->data[200 * i + NET_STEERING_BYTE] = (uint8_t)(i % 10);
+	}
+	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
+	for (uint32_t queue = 0; queue < 3; queue++) {
+		uint32_t expect = queue == 0 ? 36 : 27, count; /* 0, 3, 6, 9; 1, 4, 7; 2, 5, 8 */
+		struct net_in in[NET_BURST_MAX];
+
+		for (uint32_t got = 0; got < expect; got += count) {
+			count = receive(queues[queue], in, NET_BURST_MAX);
+			assert_in_range(count, 1, expect - got);
+			for (uint32_t i = 0; i < count; i++)
+				assert_int_equal(in[i].data[NET_STEERING_BYTE] % 3, queue);
+		}
+		assert_int_equal(net_udp.recv(queues[queue], in, 1), 0);
+		net_udp.close(queues[queue]);
+	}
+	batch_free(batch);
+	net_udp.close(from);
+}
+
 /* Byte 4 of a datagram chooses the queue. */
 static void test_steering(void **state)
 {
@@ -243,7 +277,7 @@ int main(void)
 		cmocka_unit_test(test_port_unreachable),
 
 		cmocka_unit_test(test_steering),         cmocka_unit_test(test_many_pieces),
-
+		cmocka_unit_test(test_steered_apart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

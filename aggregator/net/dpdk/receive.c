@@ -6,7 +6,6 @@
 #include "aggregator/net/dpdk/queue.h"
 
 #define PORT_BURST 64
-#define STEERING_BYTE 4 /* of a datagram: see net.h */
 
 /* ---- what is not for a net ---- */
 
@@ -74,9 +73,9 @@ static void take_merged(struct queue *queue, const struct frame *frame)
 /* The queue whose net a datagram is for. */
 static uint32_t owner_of(const struct queue *queue, const struct frame *frame)
 {
-	if (queue->device->queue_count == 1 || frame->payload_bytes <= STEERING_BYTE)
+	if (queue->device->queue_count == 1 || frame->payload_bytes <= NET_STEERING_BYTE)
 		return queue->index;
-	return frame->payload[STEERING_BYTE] % queue->device->queue_count;
+	return frame->payload[NET_STEERING_BYTE] % queue->device->queue_count;
 }
 
 /* False when that queue has no room: the frame is lost. */
