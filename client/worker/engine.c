@@ -315,15 +315,15 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 static bool has_room(const struct engine *engine, struct allreduce *task)
 {
 	uint32_t number = task->segments_scanned;
+	bool room = true;
 
 	if (number == task->cut.segment_count || !task->access->ready(task, number))
 		return false;
 	if (task->cut.eager)
 		return true;
 	for (uint32_t i = 0; i < engine->stream_count; i++)
-		if (!stream_has_room(engine->streams[i], task, number))
-			return false;
-	return true;
+		room = stream_ask_room(engine->streams[i], task, number) && room;
+	return room;
 }
 
 /* ---- which is next ---- */

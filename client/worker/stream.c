@@ -96,7 +96,7 @@ static void stream_advance(struct stream *s, uint64_t now_us)
 		s->next = s->ack;
 	if (frame_before(s->highest, s->ack))
 		s->highest = s->ack;
-	if (s->ack - s->ack_sent >= s->config.window / 4)
+	if (s->ack - s->ack_sent >= s->config.window / 4 || stream_ack_urgent(s))
 		s->ack_due_us = now_us;
 	else
 		sooner(&s->ack_due_us, now_us + ACK_DELAY_US);
@@ -108,8 +108,10 @@ static void stream_advance(struct stream *s, uint64_t now_us)
  */
 static void edges_take(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
-	if (frame_before(s->base, packet->edge) && !frame_before(s->ack, packet->edge))
+	if (frame_before(s->base, packet->edge) && !frame_before(s->ack, packet->edge)) {
 		s->base = packet->edge;
+		s->wants_base = false; /* or it is asked again */
+	}
 	if (packet->window <= s->config.window &&
 	    frame_before(s->credit, packet->edge + packet->window) &&
 	    !frame_before(s->base, packet->edge))

@@ -57,8 +57,11 @@ bool stream_slot_free(const struct stream *stream, uint32_t slot);
  */
 void stream_begin(struct stream *stream, struct allreduce *task);
 
-/* May segment `number` be announced now? Segments are announced in order. */
-bool stream_has_room(const struct stream *stream, const struct allreduce *task, uint32_t number);
+/*
+ * May segment `number` be announced now? Segments are announced in order. After a "no" the stream
+ * sees to it that the answer does not wait for its own acknowledgements.
+ */
+bool stream_ask_room(struct stream *stream, const struct allreduce *task, uint32_t number);
 
 /* What a scan found of one segment of this shard. */
 struct stream_scan {

@@ -105,6 +105,7 @@ struct stream {
 	uint64_t news_us; /* when operations last got what they wait for, or began to wait */
 
 	uint32_t ack_sent;
+	bool wants_base; /* the engine has more to announce, and base keeps it from doing so */
 	bool answer_due; /* the next ACK asks for a CREDIT */
 	uint64_t ack_due_us, quiet_due_us, ping_due_us;
 	uint8_t quiet_tries;
@@ -158,6 +159,15 @@ static inline uint64_t stream_spread(struct stream *s, uint64_t us)
 {
 	s->jitter = s->jitter * 1664525 + 1013904223;
 	return us + us * (s->jitter >> 24) / 512;
+}
+
+/*
+ * base cannot pass this worker's own acknowledgement. So a worker that wants it to move, and has
+ * nothing else to send that would carry one, does not wait for more to acknowledge.
+ */
+static inline bool stream_ack_urgent(const struct stream *s)
+{
+	return s->wants_base && s->ack == s->horizon && s->ack != s->ack_sent;
 }
 
 static inline void sooner(uint64_t *due_us, uint64_t when_us)

@@ -56,12 +56,22 @@ void stream_begin(struct stream *stream, struct allreduce *task)
 	stream->ops[task->slot].task = task;
 }
 
-bool stream_has_room(const struct stream *stream, const struct allreduce *task, uint32_t number)
+static bool has_room(const struct stream *stream, const struct stream_segment *segment)
 {
-	const struct stream_segment *segment = stream_segment_of(stream, task->slot, number);
-
 	return segment->state == SEGMENT_IDLE &&
 	       !frame_before(stream->base, segment->first + segment->frame_count);
+}
+
+bool stream_ask_room(struct stream *stream, const struct allreduce *task, uint32_t number)
+{
+	const struct stream_segment *segment = stream_segment_of(stream, task->slot, number);
+	bool room = has_room(stream, segment);
+
+	if (!room && segment->state == SEGMENT_IDLE)
+		stream->wants_base = true;
+	if (stream_ack_urgent(stream))
+		stream->ack_due_us = 0;
+	return room;
 }
 
 /* ---- announcing ---- */
@@ -111,7 +121,7 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
 	struct stream_segment *segment = stream_segment_of(stream, task->slot, number);
 	uint32_t words, set;
 
-	assert(stream_has_room(stream, task, number));
+	assert(has_room(stream, segment));
 	segment->number = number;
 	segment->block_count = geometry_segment_blocks(&task->cut, number);
 	words = (segment->block_count + 63) / 64;

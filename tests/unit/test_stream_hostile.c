@@ -73,7 +73,7 @@ static void hostile_submit(struct hostile *h)
 			stream_begin(h->b->stream, task);
 		}
 		if (task == NULL || h->announced[slot] == task->cut.segment_count ||
-		    !stream_has_room(h->b->stream, task, h->announced[slot]))
+		    !stream_ask_room(h->b->stream, task, h->announced[slot]))
 			continue;
 		random_words(words, geometry_segment_blocks(&task->cut, h->announced[slot]));
 		stream_announce(h->b->stream, task, h->announced[slot]++, &scan, h->b->now_us);
