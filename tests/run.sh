@@ -17,6 +17,9 @@
 #   one lane runs tests that compute or download, among them scripts with a line "# aside", at the lowest priority,
 #   so that they use only idle CPU time; in the end on all CPUs.
 # Scripts with a line "# late", and those of images, come last, one after the other.
+#
+# Without names, a test that failed beside others runs once more in the end, alone: a busy machine may have been its
+# only fault. Both runs are shown; if the second passes, the test counts as passed and is listed as unsteady.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=$1 san=$2 kind=$3 only=("${@:4}")
@@ -41,7 +44,7 @@ wanted() { # name kind: is it to be run now?
 	[ ${#only[@]} = 0 ] || return
 	[ -n "$san" ] || [ "$([ "$kind" = release ] && echo release)" = "$([ "$2" = release ] && echo release)" ]
 }
-names=() limits=() commands=() reported=() lanes=()
+names=() limits=() commands=() reported=() lanes=() again=() unsteady=()
 state=$(mktemp -d)
 add() { # kind name seconds command..
 	wanted "$2" "$1" || return 0
@@ -99,8 +102,26 @@ collect() { # reports what has ended
 	for i in "${!names[@]}"; do
 		if [ ! -e "$state/$i/end" ] || [ -n "${reported[i]}" ]; then continue; fi
 		read -r status seconds <"$state/$i/end"
-		report "${names[i]}" "$status" "$seconds" "$(cpu_of "$state/$i/times")" "$([ "$i" -lt "$waiting" ] || [ "$i" -ge "$late" ] || echo aside)"
 		reported[i]=yes
+		if [[ $status != 0 && $status != 77 && ${#only[@]} = 0 && ! -e $logs/${names[i]}.first ]]; then
+			echo "again ${names[i]} (exit status $status, $seconds s), alone and later; its last lines:"
+			mv "$logs/${names[i]}" "$logs/${names[i]}.first"
+			tail -n 25 "$logs/${names[i]}.first" | sed 's/^/      /'
+			again+=("$i")
+			continue
+		fi
+		report "${names[i]}" "$status" "$seconds" "$(cpu_of "$state/$i/times")" "$([ "$i" -lt "$waiting" ] || [ "$i" -ge "$late" ] || echo aside)"
+	done
+}
+run_again() { # those that failed beside others
+	local i
+	for i in "${again[@]}"; do
+		rm -rf "${state:?}/$i"
+		reported[i]=
+		lane 0 "$i:$((i + 1))" &
+		lanes=($!)
+		await "$i" "$((i + 1))" "${lanes[@]}"
+		[ "$(cut -d ' ' -f 1 "$state/$i/end" 2>/dev/null)" != 0 ] || unsteady+=("${names[i]}")
 	done
 }
 await() { # FIRST END LANE..: until these have ended, or nobody is there to run them
@@ -204,6 +225,8 @@ start_lane 0 "$late:$all"
 await "$late" "$all" "${lanes[5]}"
 await "$shared" "$late" "$aside" "${lanes[4]}"
 wait "${lanes[@]}" 2>/dev/null # those that are not known any more have ended
+run_again
+wait "${lanes[@]}" 2>/dev/null
 lanes=()
 for i in "${!names[@]}"; do
 	[ -n "${reported[i]}" ] || report "${names[i]}" "not run" 0 0 aside
@@ -214,6 +237,7 @@ if [ $((passed + failed + skipped)) = 0 ]; then
 	failed=1
 else
 	slowest 8
+	[ ${#unsteady[@]} = 0 ] || echo "unsteady: ${unsteady[*]} failed beside others and passed alone"
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]
