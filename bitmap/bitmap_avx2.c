@@ -122,18 +122,4 @@ static void f16_narrow(void *restrict dst, const float *restrict src, uint64_t c
 		out[i] = _cvtss_sh(src[i], _MM_FROUND_TO_NEAREST_INT);
 }
 
-const struct bitmap_engine bitmap_avx2 = {
-	.name = "avx2",
-	.usable = bitmap_cpu_avx2,
-	.scan = scan,
-	.scan_range = scan_range,
-	.pack = pack,
-	.unpack = unpack,
-	.clear = clear,
-	.reduce = reduce,
-	.load = load,
-	.zero_fold = zero_fold,
-	.finish = finish,
-	.fixed_encode = fixed_encode,
-	.fixed_decode = fixed_decode,
-};
+DEFINE_ENGINE(avx2);

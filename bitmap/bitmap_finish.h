@@ -7,46 +7,22 @@
 
 /* dst may be acc in the functions below. */
 
-static void divide_f32(void *dst, const void *acc, uint64_t count, uint32_t divisor)
-{
-	const float by = (float)divisor;
-	const f32_any *in = acc;
-	f32_any *out = dst;
+#define DEFINE_DIVIDE(name, any, type, by_type)                                                    \
+	static void divide_##name(void *dst, const void *acc, uint64_t count, uint32_t divisor)    \
+	{                                                                                          \
+		const by_type by = (by_type)divisor;                                               \
+		const any *in = acc;                                                               \
+		any *out = dst;                                                                    \
+                                                                                                   \
+		for (uint64_t i = 0; i < count; i++)                                               \
+			out[i] = (type)((by_type)in[i] / by);                                      \
+	}
 
-	for (uint64_t i = 0; i < count; i++)
-		out[i] = in[i] / by;
-}
-
-static void divide_f64(void *dst, const void *acc, uint64_t count, uint32_t divisor)
-{
-	const double by = divisor;
-	const f64_any *in = acc;
-	f64_any *out = dst;
-
-	for (uint64_t i = 0; i < count; i++)
-		out[i] = in[i] / by;
-}
-
+DEFINE_DIVIDE(f32, f32_any, float, float)
+DEFINE_DIVIDE(f64, f64_any, double, double)
 /* A double holds every int32, and no quotient of 32-bit integers rounds up to a whole number. */
-static void divide_i32(void *dst, const void *acc, uint64_t count, uint32_t divisor)
-{
-	const double by = divisor;
-	const i32_any *in = acc;
-	i32_any *out = dst;
-
-	for (uint64_t i = 0; i < count; i++)
-		out[i] = (int32_t)((double)in[i] / by);
-}
-
-static void divide_i64(void *dst, const void *acc, uint64_t count, uint32_t divisor)
-{
-	const int64_t by = divisor;
-	const i64_any *in = acc;
-	i64_any *out = dst;
-
-	for (uint64_t i = 0; i < count; i++)
-		out[i] = in[i] / by;
-}
+DEFINE_DIVIDE(i32, i32_any, int32_t, double)
+DEFINE_DIVIDE(i64, i64_any, int64_t, int64_t)
 
 static void finish_half(void *dst, const float *acc, uint64_t count, enum dtype dtype,
                         uint32_t divisor)

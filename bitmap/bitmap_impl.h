@@ -22,10 +22,28 @@ extern const struct bitmap_engine bitmap_scalar;
 extern const struct bitmap_engine bitmap_avx2;
 extern const struct bitmap_engine bitmap_avx512;
 
-/* In bitmap.c, which is compiled for the baseline CPU. */
-bool bitmap_cpu_any(void);
+/* bitmap_cpu.c */
+bool bitmap_cpu_scalar(void);
 bool bitmap_cpu_avx2(void);
 bool bitmap_cpu_avx512(void);
+
+/* The last line of an engine's file. */
+#define DEFINE_ENGINE(isa)                                                                         \
+	const struct bitmap_engine bitmap_##isa = {                                                \
+		.name = #isa,                                                                      \
+		.usable = bitmap_cpu_##isa,                                                        \
+		.scan = scan,                                                                      \
+		.scan_range = scan_range,                                                          \
+		.pack = pack,                                                                      \
+		.unpack = unpack,                                                                  \
+		.clear = clear,                                                                    \
+		.reduce = reduce,                                                                  \
+		.load = load,                                                                      \
+		.zero_fold = zero_fold,                                                            \
+		.finish = finish,                                                                  \
+		.fixed_encode = fixed_encode,                                                      \
+		.fixed_decode = fixed_decode,                                                      \
+	}
 
 /* A tensor in bytes. No block is longer than the tensor, so no product overflows. */
 struct cut {

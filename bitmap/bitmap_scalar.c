@@ -141,18 +141,4 @@ static void f16_narrow(void *restrict dst, const float *restrict src, uint64_t c
 		out[i] = f16_of_f32(src[i]);
 }
 
-const struct bitmap_engine bitmap_scalar = {
-	.name = "scalar",
-	.usable = bitmap_cpu_any,
-	.scan = scan,
-	.scan_range = scan_range,
-	.pack = pack,
-	.unpack = unpack,
-	.clear = clear,
-	.reduce = reduce,
-	.load = load,
-	.zero_fold = zero_fold,
-	.finish = finish,
-	.fixed_encode = fixed_encode,
-	.fixed_decode = fixed_decode,
-};
+DEFINE_ENGINE(scalar);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* dtype.c - the names of element types and reductions */
+/* dtype.c - names of element types and reductions, and what the bits of a magnitude say */
 
 #include "bitmap/dtype.h"
 
 #include <stddef.h>
+
+#include "bitmap/bitmap.h"
 
 const char *dtype_name(enum dtype dtype)
 {
@@ -17,4 +19,31 @@ const char *reduction_name(enum reduction reduction)
 	static const char *const names[] = {NULL, "sum", "avg", "min", "max", "prod"};
 
 	return reduction >= REDUCE_SUM && reduction <= REDUCE_COUNT ? names[reduction] : "?";
+}
+
+/* Position of the highest bit that is 1; value is not 0. */
+static int32_t top_bit(uint64_t value)
+{
+	return 63 - __builtin_clzll(value);
+}
+
+struct bitmap_range bitmap_range_of(uint64_t magnitude, enum dtype dtype)
+{
+	/* How the mantissa's width and the exponent's bias differ is all that formats differ in. */
+	const int32_t mantissa_bits = dtype == DTYPE_F64   ? 52
+	                              : dtype == DTYPE_F32 ? 23
+	                              : dtype == DTYPE_F16 ? 10
+	                                                   : 7;
+	const int32_t bias = dtype == DTYPE_F64 ? 1023 : dtype == DTYPE_F16 ? 15 : 127;
+	const int32_t biased = (int32_t)(magnitude >> mantissa_bits);
+
+	if (magnitude == 0)
+		return (struct bitmap_range){.exponent = BITMAP_EXPONENT_NONE};
+	if (biased > 2 * bias)
+		return (struct bitmap_range){.exponent = BITMAP_EXPONENT_NONE, .nonfinite = true};
+	if (biased == 0) /* subnormal: magnitude times 2^(1 - bias - mantissa_bits) */
+		return (struct bitmap_range){
+			.exponent = top_bit(magnitude) + 1 + 1 - bias - mantissa_bits,
+		};
+	return (struct bitmap_range){.exponent = biased - bias + 1};
 }
