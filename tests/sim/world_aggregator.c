@@ -268,6 +268,7 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 		packet_flatten(&out, a->world->flat);
 		a->pulled++;
 		memcpy(&port->base, a->world->flat + offsetof(struct wire_header, edge), 4);
+		port->base_known = true;
 		fan_out(a, port, out.dest, a->world->flat, out.bytes);
 	}
 	channel_check(port->channel);

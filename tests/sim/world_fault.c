@@ -186,7 +186,8 @@ static void forge_many(struct world *world, const struct sim_worker *w, forge_fn
 		for (uint32_t p = 0; p < PORTS_MAX; p++) {
 			const struct sim_port *port = &world->aggregators[i].ports[p];
 
-			for (uint32_t k = 0; k < FORGED_COUNT && port->used; k++)
+			for (uint32_t k = 0; k < FORGED_COUNT && port->used && port->base_known;
+			     k++)
 				if (port->node[w->rank] == w->node)
 					one(world, port, i, w);
 		}
@@ -299,7 +300,12 @@ static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, ui
 		return strcmp(error, "its GPU has failed") == 0;
 	if (fault->spec->kind == FAULT_ABSENT)
 		return absence_told(w, who);
-	snprintf(name, sizeof(name), rule->of_worker ? "rank %u (" : "agg%u", who);
+	/* Nobody knows the host of one that has left any more. */
+	snprintf(name, sizeof(name),
+	         fault->spec->kind == FAULT_LEAVE ? "rank %u "
+	         : rule->of_worker                ? "rank %u ("
+	                                          : "agg%u",
+	         who);
 	return strstr(error, name) != NULL && strstr(error, rule->text) != NULL;
 }
 
