@@ -42,7 +42,7 @@ object = $(patsubst %,$(BUILD)/%.o,$(1))
 core_libs := -lsodium -ljansson -linih -lm -ldl
 # The dpdk data path is an object of its own, opened when somebody wants it; without DPDK's headers it is left out.
 dpdk := $(call sources_of,aggregator/net/dpdk)
-frames := $(addprefix aggregator/net/dpdk/,frame neighbours sum sum_any sum_avx2)# which need no DPDK
+frames := $(addprefix aggregator/net/dpdk/,frame neighbours)# which need no DPDK
 have_dpdk := $(shell pkg-config --exists libdpdk 2>/dev/null && echo yes)
 dpdk_flags := $(if $(have_dpdk),$(shell pkg-config --cflags libdpdk)) -DALLOW_EXPERIMENTAL_API
 dpdk_libs := $(if $(have_dpdk),$(shell pkg-config --libs libdpdk))
@@ -63,9 +63,6 @@ $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
 $(BUILD)/bitmap/bitmap_avx2.o: private extra := -O3 -mavx2 -mf16c
 $(BUILD)/bitmap/bitmap_avx512.o: private extra := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
 
-$(BUILD)/aggregator/net/dpdk/sum_any.o: private extra := -O3
-$(BUILD)/aggregator/net/dpdk/sum_avx2.o: private extra := -O3 -mavx2
-
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)$(CC) $(compile) -c $< -o $@
@@ -73,7 +70,7 @@ $(BUILD)/%.o: %.c Makefile
 # DPDK's headers are not made for our warnings.
 dpdk_extra = $(dpdk_flags) -Wno-pedantic -Wno-conversion -Wno-shadow -Wno-undef
 $(BUILD)/aggregator/net/dpdk/%.o: private extra := $(dpdk_extra)
-$(patsubst %,$(BUILD)/aggregator/net/dpdk/%.o,frame neighbours sum): private extra :=
+$(call object,$(frames)): private extra := -O3# for checksums
 
 $(BUILD)/winnow-dpdk.so: $(call object,$(dpdk))
 	$(call say,LD,$@)$(link) -shared $^ $(dpdk_libs) -o $@

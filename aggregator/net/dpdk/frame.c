@@ -4,10 +4,7 @@
 #include "aggregator/net/dpdk/frame.h"
 
 #include <arpa/inet.h>
-#include <stdatomic.h>
 #include <string.h>
-
-#include "aggregator/net/dpdk/sum.h"
 
 #define ETHER_BYTES 14
 #define ETHER_IP 0x0800
@@ -59,17 +56,36 @@ static void put32(uint8_t *at, uint32_t value)
 
 /* ---- checksums ---- */
 
+/* Halves of a 32-bit word fold to the same as two words of 16 bits; 2^32 words fit the sum. */
+__attribute__((always_inline)) static inline uint64_t sum_loop(const uint8_t *at, size_t size)
+{
+	size_t words = size / sizeof(uint32_t);
+	uint64_t sum = 0;
+	uint32_t word;
+
+	for (size_t i = 0; i < words; i++) {
+		memcpy(&word, at + i * sizeof(word), sizeof(word));
+		sum += word;
+	}
+	word = 0;
+	memcpy(&word, at + words * sizeof(word), size % sizeof(word));
+	return sum + word;
+}
+
+/* The compiler makes eight words at a time of it. */
+__attribute__((target("avx2"))) static uint64_t sum_avx2(const uint8_t *data, size_t size)
+{
+	return sum_loop(data, size);
+}
+
+uint64_t frame_sum_any(const void *data, size_t size)
+{
+	return sum_loop(data, size);
+}
+
 uint64_t frame_sum(const void *data, size_t size)
 {
-	static sum_fn *_Atomic best;
-	sum_fn *sum = atomic_load_explicit(&best, memory_order_relaxed);
-
-	/* All who find none choose the same. */
-	if (sum == NULL) {
-		sum = sum_best();
-		atomic_store_explicit(&best, sum, memory_order_relaxed);
-	}
-	return sum(data, size);
+	return __builtin_cpu_supports("avx2") ? sum_avx2(data, size) : frame_sum_any(data, size);
 }
 
 /* Of a few words, whose number the compiler knows. */

@@ -50,8 +50,13 @@ struct frame {
  */
 void frame_parse(const uint8_t *bytes, size_t size, unsigned checked, struct frame *out);
 
-/* frame_sum - of 16-bit words as they lie in memory; an odd last byte is padded with 0. */
+/*
+ * frame_sum - of 16-bit words as they lie in memory, not folded; an odd last byte is padded with 0.
+ * A software port has it made over every byte that comes and goes, so it is the largest single part
+ * of what a frame costs there. frame_sum_any() is the same for CPUs without AVX2.
+ */
 uint64_t frame_sum(const void *data, size_t size);
+uint64_t frame_sum_any(const void *data, size_t size);
 
 /* Sums of pieces with an even number of bytes before them can be added; the result is folded. */
 uint16_t frame_fold(uint64_t sum);
