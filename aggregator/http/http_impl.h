@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * http_impl.h - what http.c (answering), http_metrics.c and http_status.c (the bodies) share;
- * private to them
+ * http_impl.h - what http.c (answering), http_metrics.c and http_status.c (the bodies),
+ * http_numbers.c (what they show) and http_snapshot.c (where it comes from) share; private to them
  */
 #ifndef AGGREGATOR_HTTP_IMPL_H
 #define AGGREGATOR_HTTP_IMPL_H
@@ -15,6 +15,7 @@ struct job_snapshot {
 	struct channel_view busy;   /* the oldest operation and the longest wait of all channels */
 	uint32_t slots, slots_used; /* of all channels */
 	uint64_t operations;        /* whole ones, however many channels they took */
+	uint64_t blocks_zero;
 	uint64_t times[CHANNEL_TIMES + 1], times_us; /* of the eager ones and the first channel's */
 	uint64_t *late_us;                           /* [view.world] */
 };
@@ -25,6 +26,7 @@ struct snapshot {
 	struct job_snapshot *jobs;
 	struct jobs_totals totals;
 	struct data_stats data;
+	uint64_t log_lines_lost;
 	uint64_t drops[WIRE_DROP_COUNT]; /* of the data threads, of the XDP program, and of jobs */
 	uint64_t fast[FAST_COUNTER_COUNT]; /* of the XDP program */
 };
@@ -32,6 +34,20 @@ struct snapshot {
 /* False: out of memory. */
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out);
 void snapshot_free(struct snapshot *snapshot);
+
+/* One number, for both pages. */
+struct http_number {
+	enum { NUMBER_COUNTER, NUMBER_GAUGE, NUMBER_BOOL, NUMBER_SECONDS } kind;
+	size_t at, bytes; /* in a struct job_snapshot, or a struct snapshot; of seconds: in us */
+	const char *key;  /* in /status; NULL: it is not there */
+	const char *metric, *label; /* in /metrics, the label beside the job's; NULL: likewise */
+	const char *help;           /* NULL: as the one before, which has the same name */
+};
+
+/* Each ends with 0 bytes. Those of packets are an object of their own in /status. */
+extern const struct http_number http_job_numbers[], http_numbers[], http_packet_numbers[];
+
+uint64_t http_number(const struct http_number *number, const void *of);
 
 const char *http_datapath(const struct http_sources *sources);
 

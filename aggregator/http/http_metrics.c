@@ -2,98 +2,47 @@
 /* http_metrics.c - /metrics: Prometheus text, version 0.0.4 */
 
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "aggregator/http/http_impl.h"
-#include "aggregator/log.h"
 
 static void family(FILE *out, const char *name, const char *type, const char *help)
 {
 	fprintf(out, "# HELP winnow_%s %s\n# TYPE winnow_%s %s\n", name, help, name, type);
 }
 
-static void single(FILE *out, const char *name, const char *type, const char *help, uint64_t value)
+static void value(FILE *out, const struct http_number *number, const void *of)
 {
-	family(out, name, type, help);
-	fprintf(out, "winnow_%s %" PRIu64 "\n", name, value);
+	uint64_t value = http_number(number, of);
+
+	if (number->kind == NUMBER_SECONDS)
+		fprintf(out, " %.15g\n", (double)value / 1e6);
+	else
+		fprintf(out, " %" PRIu64 "\n", value);
 }
 
-struct job_metric {
-	const char *name;
-	const char *label; /* beside the job's */
-	const char *help;  /* NULL: as the one before */
-	size_t offset;     /* in struct channel_stats */
-};
-
-#define METRIC(name, label, field, help)                                                           \
-	{                                                                                          \
-		name, label, help, offsetof(struct channel_stats, field)                           \
-	}
-
-/* Counters of running jobs; a job's series ends with it. Those of one name follow each other. */
-static const struct job_metric job_metrics[] = {
-	METRIC("mismatches_total", "", mismatches,
-               "Operations that failed because workers disagreed."),
-	METRIC("tensor_bytes_total", "", tensor_bytes,
-               "Bytes of one worker's tensors, zeros included."),
-	METRIC("wire_bytes_total", ",direction=\"received\"", received_bytes,
-               "UDP payload bytes; what is sent to a group counts once."),
-	METRIC("wire_bytes_total", ",direction=\"sent\"", sent_bytes, NULL),
-	METRIC("blocks_owned_total", "", blocks_owned,
-               "Blocks that each worker had non-zero, of all workers together."),
-	METRIC("pushes_total", "", pushes, "Frames of data accepted from workers."),
-	METRIC("fast_pushes_total", ",by=\"kernel\"", fast_added,
-               "Of the frames that the XDP program may add to: PUSHes that it has added, and those "
-               "that came to user space."),
-	METRIC("fast_pushes_total", ",by=\"user\"", fast_missed, NULL),
-	METRIC("results_total", "", results, "Frames of sums completed."),
-	METRIC("passed_through_total", "", passed_through, "Frames that had one contributor."),
-	METRIC("retransmits_total", ",reason=\"result\"", result_resends,
-               "Packets sent again: a sum or a plan to a worker that asked, or asking it for "
-               "data."),
-	METRIC("retransmits_total", ",reason=\"plan\"", plan_resends, NULL),
-	METRIC("retransmits_total", ",reason=\"want\"", wants, NULL),
-};
-
-static void job_counters(FILE *out, const struct snapshot *now)
+static void numbers(FILE *out, const struct http_number list[], const struct snapshot *now,
+                    bool of_jobs)
 {
-	for (size_t m = 0; m < sizeof(job_metrics) / sizeof(job_metrics[0]); m++) {
-		const struct job_metric *metric = &job_metrics[m];
-
-		if (metric->help != NULL)
-			family(out, metric->name, "counter", metric->help);
-		for (uint32_t i = 0; i < now->job_count; i++) {
-			uint64_t value;
-
-			memcpy(&value, (const uint8_t *)&now->jobs[i].stats + metric->offset,
-			       sizeof(value));
-			fprintf(out, "winnow_%s{job=\"%s\"%s} %" PRIu64 "\n", metric->name,
-			        now->jobs[i].view.name, metric->label, value);
+	for (const struct http_number *n = list; n->bytes > 0; n++) {
+		if (n->help != NULL)
+			family(out, n->metric, n->kind == NUMBER_COUNTER ? "counter" : "gauge",
+			       n->help);
+		if (n->metric != NULL && !of_jobs) {
+			fprintf(out, "winnow_%s", n->metric);
+			value(out, n, now);
+		}
+		for (uint32_t i = 0; n->metric != NULL && of_jobs && i < now->job_count; i++) {
+			fprintf(out, "winnow_%s{job=\"%s\"%s}", n->metric, now->jobs[i].view.name,
+			        n->label);
+			value(out, n, &now->jobs[i]);
 		}
 	}
 }
 
-/* Numbers that are not a plain field of the statistics. */
-static void job_sums(FILE *out, const struct snapshot *now)
+static void job_stragglers(FILE *out, const struct snapshot *now)
 {
-	family(out, "allreduce_total", "counter", "Operations that all workers have finished.");
-	for (uint32_t i = 0; i < now->job_count; i++)
-		fprintf(out, "winnow_allreduce_total{job=\"%s\"} %" PRIu64 "\n",
-		        now->jobs[i].view.name, now->jobs[i].operations);
-	family(out, "blocks_total", "counter",
-	       "Blocks of the tensors reduced: nonzero if any worker had it so.");
-	for (uint32_t i = 0; i < now->job_count; i++) {
-		const struct channel_stats *stats = &now->jobs[i].stats;
-		const char *name = now->jobs[i].view.name;
-
-		fprintf(out, "winnow_blocks_total{job=\"%s\",kind=\"nonzero\"} %" PRIu64 "\n", name,
-		        stats->blocks_nonzero);
-		fprintf(out, "winnow_blocks_total{job=\"%s\",kind=\"zero\"} %" PRIu64 "\n", name,
-		        stats->blocks - stats->blocks_nonzero);
-	}
 	family(out, "straggler_seconds_total", "counter",
 	       "So long operations waited for this worker alone to call them.");
 	for (uint32_t i = 0; i < now->job_count; i++)
@@ -132,36 +81,6 @@ static void job_times(FILE *out, const struct snapshot *now)
 	}
 }
 
-static void job_gauges(FILE *out, const struct snapshot *now)
-{
-	static const char *const gauges[][2] = {
-		{"job_workers", "Workers that the job has."},
-		{"job_members", "Workers that have joined and not left."},
-		{"job_memory_bytes", "Slots and tables, reserved."},
-		{"job_slots", "Frames that may be under way."},
-		{"job_slots_in_use", "Frames under way."},
-		{"job_wait_seconds", "For so long some worker has kept the others waiting."},
-	};
-
-	for (size_t g = 0; g < sizeof(gauges) / sizeof(gauges[0]); g++) {
-		family(out, gauges[g][0], "gauge", gauges[g][1]);
-		for (uint32_t i = 0; i < now->job_count; i++) {
-			const struct job_snapshot *job = &now->jobs[i];
-			const double values[] = {
-				job->view.world,
-				job->view.joined,
-				(double)job->view.bytes,
-				job->slots,
-				job->slots_used,
-				(double)job->busy.wait.stall.waited_us / 1e6,
-			};
-
-			fprintf(out, "winnow_%s{job=\"%s\"} %.15g\n", gauges[g][0], job->view.name,
-			        values[g]);
-		}
-	}
-}
-
 static void drop_metrics(FILE *out, const struct snapshot *now)
 {
 	family(out, "packets_dropped_total", "counter",
@@ -181,49 +100,12 @@ static void fast_metrics(FILE *out, const struct snapshot *now)
 		        fast_counter_name((enum fast_counter)i), now->fast[i]);
 }
 
-static void totals_metrics(FILE *out, const struct snapshot *now)
+static void refusal_metrics(FILE *out, const struct jobs_totals *totals)
 {
-	const struct jobs_totals *t = &now->totals;
-	const struct net_stats *net = &now->data.net;
-
-	single(out, "jobs", "gauge", "Jobs that are here.", t->jobs);
-	single(out, "connections", "gauge", "Control connections.", t->peers);
-	single(out, "memory_reserved_bytes", "gauge", "Slots and tables of all jobs.", t->bytes);
-	single(out, "memory_limit_bytes", "gauge",
-	       "What they may be, together: --bytes-max, or what the container's memory leaves.",
-	       t->bytes_max);
-	single(out, "draining", "gauge", "1 when no new jobs are taken.", t->draining);
-	single(out, "jobs_started_total", "counter", "Jobs that have begun.", t->jobs_started);
-	single(out, "jobs_finished_total", "counter", "Jobs that all workers left.",
-	       t->jobs_finished);
-	single(out, "jobs_failed_total", "counter", "Jobs that ended with an error.",
-	       t->jobs_failed);
 	family(out, "joins_refused_total", "counter", "Workers that were not let in, by reason.");
 	for (uint32_t i = 0; i < JOBS_REFUSALS; i++)
 		fprintf(out, "winnow_joins_refused_total{reason=\"%s\"} %" PRIu64 "\n",
-		        jobs_refusals[i], t->refused[i]);
-	single(out, "packets_received_total", "counter", "Datagrams.", net->received);
-	single(out, "packets_received_bytes_total", "counter", "UDP payload bytes.",
-	       net->received_bytes);
-	single(out, "packets_sent_total", "counter", "Datagrams; to a group counts once.",
-	       net->sent);
-	single(out, "packets_sent_bytes_total", "counter", "UDP payload bytes.", net->sent_bytes);
-	single(out, "packets_send_errors_total", "counter", "Datagrams that the system refused.",
-	       net->tx_errors);
-	single(out, "packets_unsent_total", "counter",
-	       "Datagrams given up: the network stayed full.", now->data.unsent);
-	single(out, "net_tx_waits_total", "counter", "Times that the network was full.",
-	       net->tx_waits);
-	single(out, "net_rx_errors_total", "counter",
-	       "dpdk: frames that were damaged or fragmented, or that there was no room for.",
-	       net->rx_errors);
-	single(out, "net_rx_others_total", "counter",
-	       "dpdk: frames that were not for winnowd: other protocols, addresses, ports.",
-	       net->rx_others);
-	single(out, "log_lines_lost_total", "counter",
-	       "Lines of the log that nobody will read: what reads stderr was too slow, or is "
-	       "gone.",
-	       log_lines_lost());
+		        jobs_refusals[i], totals->refused[i]);
 }
 
 char *http_metrics(const struct http_sources *sources)
@@ -239,14 +121,15 @@ char *http_metrics(const struct http_sources *sources)
 		family(out, "build_info", "gauge", "What this is.");
 		fprintf(out, "winnow_build_info{version=\"%s\",isa=\"%s\",datapath=\"%s\"} 1\n",
 		        WINNOW_VERSION, bitmap_best()->name, http_datapath(sources));
-		totals_metrics(out, &now);
+		numbers(out, http_numbers, &now, false);
+		refusal_metrics(out, &now.totals);
+		numbers(out, http_packet_numbers, &now, false);
 		drop_metrics(out, &now);
 		if (sources->offload != NULL)
 			fast_metrics(out, &now);
-		job_counters(out, &now);
-		job_sums(out, &now);
+		numbers(out, http_job_numbers, &now, true);
+		job_stragglers(out, &now);
 		job_times(out, &now);
-		job_gauges(out, &now);
 		snapshot_free(&now);
 	}
 	fclose(out);

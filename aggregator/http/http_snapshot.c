@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "aggregator/http/http_impl.h"
+#include "aggregator/log.h"
 
 /* The oldest operation and the longest wait may be on different channels. */
 static void add_view(struct job_snapshot *job, const struct channel_view *one)
@@ -51,11 +52,12 @@ static void job_take(struct data *data, struct job_snapshot *job)
 			most = stats.operations - stats.eager;
 	}
 	job->operations = job->stats.eager + most;
+	job->blocks_zero = job->stats.blocks - job->stats.blocks_nonzero;
 }
 
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 {
-	*out = (struct snapshot){0};
+	*out = (struct snapshot){.log_lines_lost = log_lines_lost()};
 	jobs_totals(sources->jobs, &out->totals);
 	data_stats(sources->data, &out->data);
 	offload_counters(sources->offload, out->fast);
