@@ -79,12 +79,6 @@ static void take_reports(uv_async_t *async)
 			jobs_trouble(control->jobs, list[i].id, &list[i].trouble);
 }
 
-static const char *port_share(void *context, const struct jobs_channel *channel,
-                              struct channel_config *config)
-{
-	return offload_share(((struct control *)context)->config.offload, channel, config);
-}
-
 static int port_attach(void *context, const struct jobs_channel *channel)
 {
 	struct control *control = context;
@@ -93,26 +87,6 @@ static int port_attach(void *context, const struct jobs_channel *channel)
 	if (err != 0)
 		offload_release(control->config.offload, channel->id);
 	return err;
-}
-
-static void port_start(void *context, uint16_t id, struct channel *channel, const bool multicast[])
-{
-	data_start(((struct control *)context)->config.data, id, channel, multicast);
-}
-
-static void port_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out)
-{
-	data_heard(((struct control *)context)->config.data, id, rank, out);
-}
-
-static void port_move(void *context, uint16_t id, uint32_t rank, uint64_t number)
-{
-	data_move(((struct control *)context)->config.data, id, rank, number);
-}
-
-static void port_unshare(void *context, uint16_t id)
-{
-	offload_unshare(((struct control *)context)->config.offload, id);
 }
 
 static void port_detach(void *context, uint16_t id)
@@ -231,14 +205,16 @@ int control_open(const struct control_config *config, struct control **out, stru
 	struct control *control = calloc(1, sizeof(*control));
 	struct jobs_ports ports = {
 		.context = control,
+		.kernel = config->offload,
+		.data = config->data,
 		.send = connections_send,
 		.close = connections_shut,
-		.share = port_share,
-		.unshare = port_unshare,
+		.share = offload_share,
+		.unshare = offload_unshare,
 		.attach = port_attach,
-		.start = port_start,
-		.heard = port_heard,
-		.move = port_move,
+		.start = data_start,
+		.heard = data_heard,
+		.move = data_move,
 		.detach = port_detach,
 		.random = proof_random_for,
 		.log = log_fields,

@@ -18,15 +18,8 @@ struct offload {
 	int16_t index[65536]; /* by channel number: which of xdp_channels(), or INDEX_NONE */
 };
 
-int offload_open(const struct offload_config *config, struct offload **out, struct why *why)
+int offload_open(const struct xdp_config *config, struct offload **out, struct why *why)
 {
-	struct xdp_config xdp = {
-		.device = config->device,
-		.mode = config->mode,
-		.ip = config->listen.ip,
-		.port = config->listen.port,
-		.slot_count = config->slot_count,
-	};
 	struct offload *offload = malloc(sizeof(*offload));
 	int err;
 
@@ -34,7 +27,7 @@ int offload_open(const struct offload_config *config, struct offload **out, stru
 		return why_set(why, -ENOMEM, "out of memory");
 	for (uint32_t id = 0; id < 65536; id++)
 		offload->index[id] = INDEX_NONE;
-	err = xdp_open(&xdp, &offload->xdp, why);
+	err = xdp_open(config, &offload->xdp, why);
 	if (err != 0) {
 		free(offload);
 		return err;
@@ -72,9 +65,10 @@ static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
 	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
 }
 
-const char *offload_share(struct offload *offload, const struct jobs_channel *channel,
+const char *offload_share(void *context, const struct jobs_channel *channel,
                           struct channel_config *config)
 {
+	struct offload *offload = context;
 	const char *why = "other jobs have the slots: see --xdp-slots";
 	int index = -ENOSPC;
 
@@ -97,8 +91,10 @@ const char *offload_share(struct offload *offload, const struct jobs_channel *ch
 	return NULL;
 }
 
-void offload_unshare(struct offload *offload, uint16_t id)
+void offload_unshare(void *context, uint16_t id)
 {
+	struct offload *offload = context;
+
 	if (offload == NULL || offload->index[id] == INDEX_NONE)
 		return;
 	xdp_channel_leave(offload->xdp, offload->index[id]);

@@ -10,35 +10,29 @@
 #define AGGREGATOR_OFFLOAD_H
 
 #include "aggregator/jobs/jobs.h"
-#include "aggregator/net/net.h"
 #include "ebpf/xdp.h"
 
 struct offload;
 
-struct offload_config {
-	const char *device; /* where our packets arrive */
-	enum xdp_mode mode;
-	struct net_addr listen;
-	uint32_t slot_count; /* frames under way on all channels together */
-};
-
 /* offload_open - 0, or -errno with one line in `why`. */
-int offload_open(const struct offload_config *config, struct offload **out, struct why *why);
+int offload_open(const struct xdp_config *config, struct offload **out, struct why *why);
 void offload_close(struct offload *offload);
 
 /* "native", or "generic: " and why; "no" for NULL. It lives as long as `offload`. */
 const char *offload_describe(const struct offload *offload);
 
 /*
+ * For struct jobs_ports.
+ *
  * offload_share - registers `channel` with the program, and gives config memory to share with it if
  * the program can serve such a channel and has room. Returns NULL if so, else why not in a few
  * words; "" if there is no program.
  */
-const char *offload_share(struct offload *offload, const struct jobs_channel *channel,
+const char *offload_share(void *offload, const struct jobs_channel *channel,
                           struct channel_config *config);
 
 /* offload_unshare - the channel does not use the memory: others may. Unknown ids are fine. */
-void offload_unshare(struct offload *offload, uint16_t id);
+void offload_unshare(void *offload, uint16_t id);
 
 /* offload_release - the channel is detached: the program forgets it. Unknown ids are fine. */
 void offload_release(struct offload *offload, uint16_t id);

@@ -238,10 +238,11 @@ static void fill(void)
 
 static int offload(void)
 {
-	struct offload_config offload = {
+	struct xdp_config xdp = {
 		.device = settings.device,
 		.mode = settings.xdp_mode,
-		.listen = config.listen,
+		.ip = config.listen.ip,
+		.port = config.listen.port,
 		.slot_count = settings.xdp_slots,
 	};
 	struct why why;
@@ -249,7 +250,7 @@ static int offload(void)
 	if (settings.device == NULL ||
 	    (strcmp(settings.datapath, "xdp") != 0 && strcmp(settings.datapath, "auto") != 0))
 		return 0;
-	if (offload_open(&offload, &config.offload, &why) == 0)
+	if (offload_open(&xdp, &config.offload, &why) == 0)
 		return 0;
 	if (strcmp(settings.datapath, "xdp") == 0) {
 		fprintf(stderr, "winnowd: no xdp on %s: %s\n", settings.device, why.text);

@@ -49,8 +49,7 @@ const struct http_number http_job_numbers[] = {
          ",reason=\"plan\"", NULL},
 	{NUMBER_COUNTER, OF_JOB(stats.wants), "wants", "retransmits_total", ",reason=\"want\"",
          NULL},
-	{NUMBER_GAUGE, OF_JOB(view.world), "world", "job_workers", "",
-         "Workers that the job has."},
+	{NUMBER_GAUGE, OF_JOB(view.world), "world", "job_workers", "", "Workers that the job has."},
 	{NUMBER_GAUGE, OF_JOB(view.joined), "members", "job_members", "",
          "Workers that have joined and not left."},
 	{NUMBER_GAUGE, OF_JOB(view.bytes), "bytes", "job_memory_bytes", "",
@@ -119,7 +118,7 @@ uint64_t http_number(const struct http_number *number, const void *of)
 {
 	const uint8_t *at = (const uint8_t *)of + number->at;
 
-	return number->bytes == sizeof(uint64_t) ? *(const uint64_t *)(const void *)at
+	return number->bytes == sizeof(uint64_t)   ? *(const uint64_t *)(const void *)at
 	       : number->bytes == sizeof(uint32_t) ? *(const uint32_t *)(const void *)at
 	                                           : *at;
 }

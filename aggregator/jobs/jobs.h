@@ -79,7 +79,9 @@ struct jobs_heard {
 };
 
 struct jobs_ports {
-	void *context;
+	void *context; /* of all but these: */
+	void *kernel;  /* of share() and unshare() */
+	void *data;    /* of start(), move() and heard() */
 	/* Queue bytes for a peer. This never fails: a dead peer shows in jobs_gone(). */
 	void (*send)(void *context, struct jobs_peer *peer, const char *line);
 	/* Close after what was sent has gone; the peer is not used again. */
@@ -89,25 +91,24 @@ struct jobs_ports {
 	/*
 	 * Give the channel-to-be memory to share with the kernel (config->fast, fast_slots), as many
 	 * slots as config->window; unshare() or detach() takes it back. NULL, or why there is none.
-	 * May be NULL itself.
 	 */
-	const char *(*share)(void *context, const struct jobs_channel *channel,
+	const char *(*share)(void *kernel, const struct jobs_channel *channel,
 	                     struct channel_config *config);
-	/* The channel will not use what share() returned, if anything. May be NULL. */
-	void (*unshare)(void *context, uint16_t id);
+	/* The channel will not use what share() returned, if anything. */
+	void (*unshare)(void *kernel, uint16_t id);
 	/*
 	 * From now on the channel gets packets of all kinds; jobs owns it, the data plane uses it
 	 * until detach(). attach(), start() and detach() return only when the data thread has done it.
 	 */
-	void (*start)(void *context, uint16_t id, struct channel *channel, const bool multicast[]);
+	void (*start)(void *data, uint16_t id, struct channel *channel, const bool multicast[]);
 	void (*detach)(void *context, uint16_t id);
 	/*
 	 * One KNOCK of this worker that carries this number, which is not 0, may come from another
 	 * address.
 	 */
-	void (*move)(void *context, uint16_t id, uint32_t rank, uint64_t number);
+	void (*move)(void *data, uint16_t id, uint32_t rank, uint64_t number);
 	/* When did a worker's KNOCKs last come? */
-	void (*heard)(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out);
+	void (*heard)(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
 	void (*random)(void *context, void *out, size_t bytes);
 	/* One event: level is "info" or "warn"; fields and text may be NULL. */
 	void (*log)(void *context, const char *level, const char *event,

@@ -34,7 +34,7 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		jobs_garbage(jobs, peer, "path: not now, or not one of your channels");
 		return;
 	}
-	jobs->ports.heard(jobs->ports.context, message->channel, peer->rank, &heard);
+	jobs->ports.heard(jobs->ports.data, message->channel, peer->rank, &heard);
 	arrive = (message->passing > 0 ? heard.whole_us : heard.any_us) < patience_us / 2;
 	if (message->passing > 0)
 		job_fail(jobs, job, peer->rank, "path",
@@ -70,8 +70,7 @@ void move_take(struct jobs *jobs, struct jobs_peer *peer)
 	while (answer.number == 0)
 		jobs->ports.random(jobs->ports.context, &answer.number, sizeof(answer.number));
 	for (uint32_t i = 0; i < job->channel_count; i++)
-		jobs->ports.move(jobs->ports.context, job->channel_ids[i], peer->rank,
-		                 answer.number);
+		jobs->ports.move(jobs->ports.data, job->channel_ids[i], peer->rank, answer.number);
 	peer_send(jobs, peer, &answer);
 }
 

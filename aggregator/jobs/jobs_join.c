@@ -227,11 +227,10 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 			.group_port = jobs->config.group_port,
 		};
 
-		const char *why = "";
+		const char *why;
 
 		channel_config_fill(jobs, job, &config);
-		if (jobs->ports.share != NULL)
-			why = jobs->ports.share(jobs->ports.context, &info, &config);
+		why = jobs->ports.share(jobs->ports.kernel, &info, &config);
 		job->slow = why != NULL ? why : job->slow;
 		if (jobs->ports.attach(jobs->ports.context, &info) != 0)
 			return false;
@@ -312,8 +311,8 @@ static void fast_settle(struct jobs *jobs, struct job *job)
 			continue;
 		}
 		job->fast = false;
-		if (channel->fast != NULL && jobs->ports.unshare != NULL)
-			jobs->ports.unshare(jobs->ports.context, job->channel_ids[i]);
+		if (channel->fast != NULL)
+			jobs->ports.unshare(jobs->ports.kernel, job->channel_ids[i]);
 		channel->fast = NULL;
 	}
 	if (!job->fast && job->slow == NULL)
@@ -339,7 +338,7 @@ static bool job_channels_open(struct jobs *jobs, struct job *job, const bool mul
 		config.fast_slots = channel->fast_slots;
 		if (channel_open(&config, &channel->channel) != 0)
 			return false;
-		jobs->ports.start(jobs->ports.context, config.id, channel->channel, multicast);
+		jobs->ports.start(jobs->ports.data, config.id, channel->channel, multicast);
 	}
 	return true;
 }

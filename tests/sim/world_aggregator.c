@@ -146,9 +146,11 @@ static void jobs_begin(struct sim_aggregator *a)
 	};
 	struct jobs_ports ports = {
 		.context = a,
+		.kernel = a,
+		.data = a,
 		.send = port_send,
 		.close = port_close,
-		.share = spec->fast ? kernel_share : NULL,
+		.share = kernel_share,
 		.unshare = kernel_unshare,
 		.attach = port_attach,
 		.start = port_start,

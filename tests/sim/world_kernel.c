@@ -22,6 +22,8 @@ const char *kernel_share(void *context, const struct jobs_channel *channel,
 	struct sim_aggregator *a = context;
 	struct fast_channel *fast;
 
+	if (!a->spec->fast)
+		return "";
 	if (channel->worker_count > FAST_WORKERS_MAX)
 		return "too many workers";
 	fast = zeroed(1, sizeof(*fast));

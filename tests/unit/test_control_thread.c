@@ -225,7 +225,7 @@ void data_stats(struct data *data, struct data_stats *out)
 	notes.looks++;
 }
 
-const char *offload_share(struct offload *offload, const struct jobs_channel *channel,
+const char *offload_share(void *offload, const struct jobs_channel *channel,
                           struct channel_config *channel_config)
 {
 	(void)offload;
@@ -235,7 +235,7 @@ const char *offload_share(struct offload *offload, const struct jobs_channel *ch
 	return "no";
 }
 
-void offload_unshare(struct offload *offload, uint16_t id)
+void offload_unshare(void *offload, uint16_t id)
 {
 	(void)offload;
 	(void)id;
@@ -471,17 +471,17 @@ static void test_ports(void **state)
 
 	(void)state;
 	open_control();
-	assert_string_equal(notes.ports.share(notes.ports.context, &channel, &wanted), "no");
+	assert_string_equal(notes.ports.share(notes.ports.kernel, &channel, &wanted), "no");
 	assert_int_equal(notes.ports.attach(notes.ports.context, &channel), 0);
 	assert_true(notes.shared == 1 && notes.attached == 1 && notes.id == 3 &&
 	            notes.released == 0);
-	notes.ports.start(notes.ports.context, 4, (struct channel *)&started_channel, multicast);
+	notes.ports.start(notes.ports.data, 4, (struct channel *)&started_channel, multicast);
 	assert_true(notes.started == 1 && notes.id == 4);
-	notes.ports.heard(notes.ports.context, 4, 7, &heard);
+	notes.ports.heard(notes.ports.data, 4, 7, &heard);
 	assert_true(heard.any_us == 4 && heard.whole_us == 7);
-	notes.ports.move(notes.ports.context, 4, 7, 99);
+	notes.ports.move(notes.ports.data, 4, 7, 99);
 	assert_true(notes.moved == 99);
-	notes.ports.unshare(notes.ports.context, 3);
+	notes.ports.unshare(notes.ports.kernel, 3);
 	assert_int_equal(notes.unshared, 1);
 	/* What has no thread is not the kernel's either. */
 	notes.attach_err = -ENOMEM;

@@ -209,6 +209,8 @@ static inline struct bench *bench_open(const struct jobs_config *config)
 	struct bench *b = calloc(1, sizeof(*b));
 	struct jobs_ports ports = {
 		.context = b,
+		.kernel = b,
+		.data = b,
 		.send = port_send,
 		.close = port_close,
 		.attach = port_attach,
