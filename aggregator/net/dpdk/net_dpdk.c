@@ -35,8 +35,6 @@ static void queue_free(struct queue *queue)
 {
 	for (uint32_t i = 0; i < queue->device->port_count; i++)
 		rte_pktmbuf_free_bulk(queue->kept[i], queue->kept_count[i]);
-	for (uint32_t i = 0; i < queue->held_count; i++)
-		rte_pktmbuf_free(queue->held[i].frame);
 	rte_pktmbuf_free_bulk(queue->mbufs, queue->mbuf_count);
 	rte_mempool_free(queue->headers);
 	queues[queue->index] = NULL;
@@ -75,7 +73,6 @@ static void dpdk_close(struct net *net)
 		;
 	*place = net->next;
 	queue_forget(net);
-	queue_forget_held(queue, net);
 	if (net->group_fd >= 0)
 		close(net->group_fd);
 	free(net);
@@ -201,7 +198,7 @@ static uint32_t dpdk_rest(struct net *net)
 		return 0;
 	if (!queue_flush(queue))
 		return RTE_MIN(most_us, (uint32_t)FULL_REST_US);
-	if (idle_us > LONG_IDLE_US && queue->held_count == 0)
+	if (idle_us > LONG_IDLE_US)
 		most_us *= LONG_IDLE_FACTOR;
 	return (uint32_t)RTE_MIN((uint64_t)most_us, idle_us / 4);
 }

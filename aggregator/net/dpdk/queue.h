@@ -13,7 +13,6 @@
 #include "aggregator/net/dpdk/device.h"
 #include "aggregator/net/trouble.h"
 
-#define QUEUE_HELD_MAX 256 /* frames that wait for an answer to ARP */
 #define QUEUE_ASKED_MAX 16
 
 struct net {
@@ -31,12 +30,9 @@ struct queue_item {
 	struct net_in in;
 };
 
-struct queue_held {
-	struct rte_mbuf *frame;
-	struct net *net; /* whose it is, */
-	struct net_addr to;
-	uint32_t hop;
-	uint64_t since_us;
+struct queue_asked {
+	uint32_t ip;
+	uint64_t since_us, when_us; /* first and last */
 };
 
 struct queue {
@@ -58,14 +54,8 @@ struct queue {
 	struct rte_mbuf *frames[NET_BURST_MAX];
 	uint32_t kept_count[DEVICE_PORTS_MAX]; /* what a port had no room for */
 	struct rte_mbuf *kept[DEVICE_PORTS_MAX][NET_BURST_MAX];
-	uint32_t held_count;
-	struct queue_held held[QUEUE_HELD_MAX];
-	uint32_t asked_at;
-	struct {
-		uint32_t ip;
-		uint64_t when_us;
-	} asked[QUEUE_ASKED_MAX];
-	uint64_t tx_errors; /* frames that waited in vain */
+	struct queue_asked asked[QUEUE_ASKED_MAX];
+	uint64_t tx_errors; /* frames that found no room */
 	uint64_t rx_errors, rx_others;
 };
 
@@ -82,11 +72,5 @@ bool queue_flush(struct queue *queue); /* true: nothing is kept */
 
 /* queue_small - a frame of FRAME_SMALL_BYTES by one port; lost if there is no room. */
 void queue_small(struct queue *queue, uint32_t port, const uint8_t frame[FRAME_SMALL_BYTES]);
-
-/* queue_forget_held - what this net has sent and waits for an address may go, or be lost unnoticed. */
-void queue_forget_held(struct queue *queue, const struct net *net);
-
-/* queue_release_held - send what waited for addresses that are known now; drop what waited too long. */
-void queue_release_held(struct queue *queue);
 
 #endif /* AGGREGATOR_NET_DPDK_QUEUE_H */

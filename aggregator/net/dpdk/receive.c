@@ -225,8 +225,6 @@ static void fill(struct queue *queue)
 	/* More may wait behind what was not for us. */
 	if (frames > 0)
 		queue->idle_since_us = 0;
-	if (queue->held_count > 0)
-		queue_release_held(queue);
 }
 
 uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max)

@@ -16,8 +16,8 @@
 #define TTL 64
 #define TTL_MULTICAST 1
 #define ASK_AGAIN_US 50000
-#define STALE_US 30000000 /* a neighbour not heard of for so long is asked for again */
-#define HOLD_US 1000000
+#define STALE_US 30000000  /* a neighbour not heard of for so long is asked for again */
+#define MISSING_US 1000000 /* whoever has not answered for so long is not there */
 
 /* ---- frames to ports ---- */
 
@@ -91,15 +91,19 @@ void queue_small(struct queue *queue, uint32_t port, const uint8_t frame[FRAME_S
 
 /* ---- neighbours ---- */
 
-static bool asked_lately(struct queue *queue, uint32_t ip, uint64_t now_us)
+/* What we asked for `ip` lately; the oldest question makes room for a new one. */
+static struct queue_asked *asked_of(struct queue *queue, uint32_t ip, uint64_t now_us)
 {
-	for (uint32_t i = 0; i < QUEUE_ASKED_MAX; i++)
-		if (queue->asked[i].ip == ip && now_us - queue->asked[i].when_us < ASK_AGAIN_US)
-			return true;
-	queue->asked[queue->asked_at].ip = ip;
-	queue->asked[queue->asked_at].when_us = now_us;
-	queue->asked_at = (queue->asked_at + 1) % QUEUE_ASKED_MAX;
-	return false;
+	struct queue_asked *asked = queue->asked;
+
+	for (uint32_t i = 0; i < QUEUE_ASKED_MAX; i++) {
+		if (queue->asked[i].ip == ip && now_us - queue->asked[i].when_us < MISSING_US)
+			return &queue->asked[i];
+		if (queue->asked[i].when_us < asked->when_us)
+			asked = &queue->asked[i];
+	}
+	*asked = (struct queue_asked){.ip = ip, .since_us = now_us};
+	return asked;
 }
 
 /* Find out who has `ip`; true when the kernel knew it at once. */
@@ -107,9 +111,11 @@ static bool ask(struct queue *queue, uint32_t ip, uint64_t now_us)
 {
 	struct device *device = queue->device;
 	uint8_t frame[FRAME_SMALL_BYTES], mac[FRAME_MAC_BYTES];
+	struct queue_asked *asked = asked_of(queue, ip, now_us);
 
-	if (asked_lately(queue, ip, now_us))
+	if (now_us - asked->when_us < ASK_AGAIN_US)
 		return false;
+	asked->when_us = now_us;
 	for (uint32_t i = 0; i < device->port_count; i++) {
 		struct device_port *port = &device->ports[i];
 
@@ -144,63 +150,16 @@ static uint32_t hop_to(const struct device *device, uint32_t ip)
 	return device_on_link(device, ip) ? ip : device->gateway_ip;
 }
 
-/* The frames wait; the MAC address that they lack is filled in when it is known. */
-static void hold(struct queue *queue, struct net *net, const struct net_addr *to, uint32_t hop,
-                 struct rte_mbuf *frames[], uint32_t count)
+/* Nobody knows whereto yet: the datagrams are lost, like others, and will be asked for. */
+static void lose(struct net *net, const struct net_addr *to, uint32_t hop, uint32_t count)
 {
 	uint64_t now_us = clock_us();
 
-	for (uint32_t i = 0; i < count; i++) {
-		if (queue->held_count == QUEUE_HELD_MAX || hop == 0) {
-			rte_pktmbuf_free(frames[i]);
-			net->stats.tx_errors++;
-			trouble_note(&net->troubles, to, hop == 0 ? ENETUNREACH : EHOSTUNREACH, 1);
-			continue;
-		}
-		queue->held[queue->held_count++] = (struct queue_held){
-			.frame = frames[i], .net = net, .to = *to, .hop = hop, .since_us = now_us};
-	}
-}
-
-/* The net is closed: nobody is to be told of what waits. */
-void queue_forget_held(struct queue *queue, const struct net *net)
-{
-	for (uint32_t i = 0; i < queue->held_count; i++)
-		if (queue->held[i].net == net)
-			queue->held[i].net = NULL;
-}
-
-static void mac_set(struct rte_mbuf *frame, const uint8_t to[FRAME_MAC_BYTES],
-                    const uint8_t from[FRAME_MAC_BYTES])
-{
-	uint8_t *ether = rte_pktmbuf_mtod(frame, uint8_t *);
-
-	memcpy(ether, to, FRAME_MAC_BYTES);
-	memcpy(ether + FRAME_MAC_BYTES, from, FRAME_MAC_BYTES);
-}
-
-void queue_release_held(struct queue *queue)
-{
-	uint64_t now_us = clock_us();
-	uint32_t left = 0;
-
-	for (uint32_t i = 0; i < queue->held_count; i++) {
-		struct queue_held *held = &queue->held[i];
-		struct neighbour hop;
-
-		if (hop_find(queue, held->hop, &hop)) {
-			mac_set(held->frame, hop.mac, queue->device->ports[hop.port].mac);
-			emit(queue, hop.port, &held->frame, 1);
-		} else if (now_us - held->since_us > HOLD_US) {
-			rte_pktmbuf_free(held->frame);
-			queue->tx_errors++;
-			if (held->net != NULL)
-				trouble_note(&held->net->troubles, &held->to, EHOSTUNREACH, 1);
-		} else {
-			queue->held[left++] = *held;
-		}
-	}
-	queue->held_count = left;
+	net->stats.tx_errors += count;
+	if (hop == 0)
+		trouble_note(&net->troubles, to, ENETUNREACH, count);
+	else if (now_us - asked_of(net->queue, hop, now_us)->since_us >= MISSING_US)
+		trouble_note(&net->troubles, to, EHOSTUNREACH, count);
 }
 
 /* ---- datagrams to frames ---- */
@@ -328,25 +287,24 @@ static void send_to(struct net *net, const struct net_addr *to, uint32_t count, 
 	                            .to_ip = to->ip,
 	                            .to_port = to->port,
 	                            .ttl = TTL};
-	struct neighbour hop = {.port = 0};
+	struct neighbour hop;
 	uint32_t ip, made;
-	bool known;
 
 	if (frame_ip_multicast(to->ip)) {
 		send_to_group(queue, &route, count, last, &net->stats);
 		return;
 	}
 	ip = hop_to(device, to->ip);
-	known = ip != 0 && hop_find(queue, ip, &hop);
-	if (known) {
-		memcpy(route.to_mac, hop.mac, FRAME_MAC_BYTES);
-		memcpy(route.from_mac, device->ports[hop.port].mac, FRAME_MAC_BYTES);
+	if (ip == 0 || !hop_find(queue, ip, &hop)) {
+		lose(net, to, ip, count);
+		if (last)
+			rte_pktmbuf_free_bulk(queue->payloads, count);
+		return;
 	}
+	memcpy(route.to_mac, hop.mac, FRAME_MAC_BYTES);
+	memcpy(route.from_mac, device->ports[hop.port].mac, FRAME_MAC_BYTES);
 	made = frames_make(queue, &device->ports[hop.port], &route, count, last, &net->stats);
-	if (known)
-		emit(queue, hop.port, queue->frames, made);
-	else
-		hold(queue, net, to, ip, queue->frames, made);
+	emit(queue, hop.port, queue->frames, made);
 }
 
 static bool any_kept(const struct queue *queue)
