@@ -84,9 +84,14 @@ static int pools_new(uint32_t room, struct why *why)
 	return 0;
 }
 
-static void configuration(const struct rte_eth_dev_info *info, const struct device_port *port,
-                          struct rte_eth_conf *out)
+static bool driven_by(const struct device_port *port, const char *driver)
 {
+	return strcmp(port->info.driver_name, driver) == 0;
+}
+
+static void configuration(const struct device_port *port, struct rte_eth_conf *out)
+{
+	const struct rte_eth_dev_info *info = &port->info;
 	static const uint64_t rx = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
 	static const uint64_t tx = RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 
@@ -101,17 +106,17 @@ static void configuration(const struct rte_eth_dev_info *info, const struct devi
 }
 
 /* The largest frames that the driver takes: what we want, or what it says, or Ethernet's. */
-static int configure(struct device_port *port, const struct rte_eth_dev_info *info)
+static int configure(struct device_port *port)
 {
 	uint32_t wanted = device.payload_max + FRAME_IP_UDP_BYTES;
-	uint32_t mtus[] = {wanted, RTE_MIN(wanted, (uint32_t)info->max_mtu), 0};
+	uint32_t mtus[] = {wanted, RTE_MIN(wanted, (uint32_t)port->info.max_mtu), 0};
 	struct rte_eth_conf conf;
 	int err = -EINVAL;
 
-	configuration(info, port, &conf);
+	configuration(port, &conf);
 	/* A driver of 24.11 marks its ring's places as parts of chains, and leaves the marks there. */
 	port->chains = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 &&
-	               strcmp(info->driver_name, DRIVER_MEMIF) != 0;
+	               !driven_by(port, DRIVER_MEMIF);
 	port->finishes_udp = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
 	for (size_t i = 0; i < RTE_DIM(mtus) && err != 0; i++) {
 		conf.rxmode.mtu = mtus[i];
@@ -137,12 +142,12 @@ static int queues_set(struct device_port *port, uint16_t rx_count, uint16_t tx_c
  * the kernel, which has nobody to give it to. And frames that cross a page are lost in the
  * kernel, without a word, unless the next page follows in memory as it does in a huge one.
  */
-static int check_af_xdp(const struct device_port *port, const char *driver, struct why *why)
+static int check_af_xdp(const struct device_port *port, struct why *why)
 {
 	uint32_t queues = kernel_rx_queues(port->if_index);
 	char name[IF_NAMESIZE] = "";
 
-	if (strcmp(driver, DRIVER_AF_XDP) != 0)
+	if (!driven_by(port, DRIVER_AF_XDP))
 		return 0;
 	if (!rte_eal_has_hugepages())
 		return why_set(why, -EINVAL,
@@ -162,32 +167,24 @@ static int check_af_xdp(const struct device_port *port, const char *driver, stru
 static int port_set_up(struct device_port *port, struct why *why)
 {
 	uint16_t rx_count = DESCRIPTORS, tx_count = DESCRIPTORS;
-	struct rte_eth_dev_info info;
 	struct rte_ether_addr mac;
-	uint32_t queues;
-	int err = rte_eth_dev_info_get(port->id, &info);
-
-	if (err != 0)
-		return explain(why, err, "says nothing of itself", port);
-	port->if_index = info.if_index;
-	port->packet_socket = strcmp(info.driver_name, DRIVER_AF_PACKET) == 0;
-	queues = device.queue_count;
 	/* The other side of a memif decides how many there are; one there is always. */
-	if (strcmp(info.driver_name, DRIVER_MEMIF) == 0)
-		queues = 1;
-	port->rx_queues = (uint16_t)RTE_MIN(queues, (uint32_t)info.max_rx_queues);
-	port->tx_queues = (uint16_t)RTE_MIN(queues, (uint32_t)info.max_tx_queues);
-	err = check_af_xdp(port, info.driver_name, why);
+	uint32_t queues = driven_by(port, DRIVER_MEMIF) ? 1 : device.queue_count;
+	int err;
+
+	port->rx_queues = (uint16_t)RTE_MIN(queues, (uint32_t)port->info.max_rx_queues);
+	port->tx_queues = (uint16_t)RTE_MIN(queues, (uint32_t)port->info.max_tx_queues);
+	err = check_af_xdp(port, why);
 	if (err != 0)
 		return err;
-	err = configure(port, &info);
+	err = configure(port);
 	if (err != 0)
 		return explain(why, err, "cannot be configured", port);
 	rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &rx_count, &tx_count);
 	err = queues_set(port, rx_count, tx_count);
 	if (err != 0) {
 		explain(why, err,
-		        strcmp(info.driver_name, DRIVER_AF_XDP) == 0
+		        driven_by(port, DRIVER_AF_XDP)
 		                ? "cannot have queues (is an XDP program there? ip link show)"
 		                : "cannot have queues",
 		        port);
@@ -205,13 +202,13 @@ static int port_set_up(struct device_port *port, struct why *why)
 
 /* ---- all ports ---- */
 
-static bool wanted_port(const char *name, uint16_t id, const struct rte_eth_dev_info *info)
+static bool wanted_port(const char *name, const struct device_port *port)
 {
 	uint16_t named;
 
-	if (name == NULL || (rte_eth_dev_get_port_by_name(name, &named) == 0 && named == id))
+	if (name == NULL || (rte_eth_dev_get_port_by_name(name, &named) == 0 && named == port->id))
 		return true;
-	return info->if_index != 0 && info->if_index == if_nametoindex(name);
+	return port->if_index != 0 && port->if_index == if_nametoindex(name);
 }
 
 static int ports_find(const char *name, struct why *why)
@@ -222,16 +219,17 @@ static int ports_find(const char *name, struct why *why)
 	RTE_ETH_FOREACH_DEV(id)
 	{
 		struct device_port *port = &device.ports[device.port_count];
-		struct rte_eth_dev_info info;
 
-		if (device.port_count == DEVICE_PORTS_MAX || rte_eth_dev_info_get(id, &info) != 0 ||
-		    !wanted_port(name, id, &info))
-			continue;
+		if (device.port_count == DEVICE_PORTS_MAX)
+			break;
 		memset(port, 0, sizeof(*port));
 		port->id = id;
 		port->single_fd = -1;
+		if (rte_eth_dev_info_get(id, &port->info) != 0)
+			continue;
+		port->if_index = port->info.if_index;
 		rte_eth_dev_get_name_by_port(id, port->name);
-		device.port_count++;
+		device.port_count += wanted_port(name, port);
 	}
 	if (device.port_count > 0) {
 		environment_forget();
@@ -290,7 +288,7 @@ static int ports_start(struct why *why)
 		/* Results may come to any group, and a driver without filters needs none set. */
 		rte_eth_allmulticast_enable(port->id);
 		port->up = true;
-		if (port->packet_socket)
+		if (driven_by(port, DRIVER_AF_PACKET))
 			ask_for_single_frames(port);
 	}
 	return 0;
@@ -332,24 +330,23 @@ static int addresses(const struct net_config *config, struct why *why)
  * What a buffer of the port's shared memory holds; 0: it has none. A driver of 22.11 loses its place
  * in a ring that fills up in the middle of a frame of several buffers: so each frame gets one.
  */
-static uint32_t memif_buffer(const struct rte_eth_dev_info *info)
+static uint32_t memif_buffer(const struct device_port *port)
 {
-	const struct rte_devargs *args = rte_dev_devargs(info->device);
+	const struct rte_devargs *args = rte_dev_devargs(port->info.device);
 	const char *size = args != NULL && args->args != NULL ? strstr(args->args, "bsize=") : NULL;
 
-	if (strcmp(info->driver_name, DRIVER_MEMIF) != 0)
+	if (!driven_by(port, DRIVER_MEMIF))
 		return 0;
 	return size != NULL ? (uint32_t)strtoul(size + strlen("bsize="), NULL, 10) : MEMIF_BUFFER;
 }
 
 /* A shared interface's MTU is the kernel's affair. */
-static void limit_payload(const struct device_port *port, const struct rte_eth_dev_info *info)
+static void limit_payload(const struct device_port *port)
 {
-	uint32_t frame = memif_buffer(info), mtu = kernel_mtu(port->if_index);
+	uint32_t frame = memif_buffer(port), mtu = kernel_mtu(port->if_index);
 
-	if (strcmp(info->driver_name, DRIVER_AF_XDP) == 0)
+	if (driven_by(port, DRIVER_AF_XDP))
 		device.driver_room = XDP_ROOM;
-
 	if (frame > FRAME_UDP_BYTES && frame - FRAME_UDP_BYTES < device.payload_max)
 		device.payload_max = frame - FRAME_UDP_BYTES;
 	if (mtu > FRAME_IP_UDP_BYTES && mtu - FRAME_IP_UDP_BYTES < device.payload_max)
@@ -424,18 +421,8 @@ static int start(const struct net_config *config, struct why *why)
 	device.neighbours = neighbours_new();
 	why_set(why, -ENOMEM, "out of memory");
 	err = device.neighbours != NULL ? ports_find(config->port->device, why) : -ENOMEM;
-	/* Not known before a port has been asked. */
-	for (uint32_t i = 0; i < device.port_count && err == 0; i++) {
-		struct rte_eth_dev_info info;
-
-		err = rte_eth_dev_info_get(device.ports[i].id, &info);
-		if (err != 0) {
-			explain(why, err, "says nothing of itself", &device.ports[i]);
-			break;
-		}
-		device.ports[i].if_index = info.if_index;
-		limit_payload(&device.ports[i], &info);
-	}
+	for (uint32_t i = 0; i < device.port_count && err == 0; i++)
+		limit_payload(&device.ports[i]);
 	device.payload_now = device.payload_max;
 	if (err == 0)
 		err = rings_new(why);

@@ -26,9 +26,9 @@
 struct device_port {
 	uint16_t id; /* DPDK's */
 	char name[DEVICE_NAME_BYTES];
+	struct rte_eth_dev_info info;
 	uint32_t if_index; /* of the kernel's interface that it shares; 0: none */
-	bool packet_socket;
-	int single_fd; /* see kernel_single_frames(); below 0: none */
+	int single_fd;     /* see kernel_single_frames(); below 0: none */
 	uint8_t mac[FRAME_MAC_BYTES];
 	uint16_t rx_queues, tx_queues;
 	bool chains;       /* sends chains of mbufs */

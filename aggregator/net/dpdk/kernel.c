@@ -73,11 +73,9 @@ uint32_t kernel_gateway(uint32_t if_index)
 static bool interface_ask(uint32_t if_index, unsigned long what, struct ifreq *request)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool done;
+	bool done = fd >= 0 && if_indextoname(if_index, request->ifr_name) != NULL &&
+	            ioctl(fd, what, request) == 0;
 
-	memset(request, 0, sizeof(*request));
-	done = fd >= 0 && if_indextoname(if_index, request->ifr_name) != NULL &&
-	       ioctl(fd, what, request) == 0;
 	if (fd >= 0)
 		close(fd);
 	return done;
@@ -85,14 +83,14 @@ static bool interface_ask(uint32_t if_index, unsigned long what, struct ifreq *r
 
 uint32_t kernel_mtu(uint32_t if_index)
 {
-	struct ifreq request;
+	struct ifreq request = {0};
 
 	return interface_ask(if_index, SIOCGIFMTU, &request) ? (uint32_t)request.ifr_mtu : 0;
 }
 
 bool kernel_carrier(uint32_t if_index)
 {
-	struct ifreq request;
+	struct ifreq request = {0};
 
 	return interface_ask(if_index, SIOCGIFFLAGS, &request) &&
 	       (request.ifr_flags & IFF_RUNNING) != 0;
@@ -102,13 +100,8 @@ bool kernel_carrier(uint32_t if_index)
 static bool ethtool_ask(uint32_t if_index, void *what)
 {
 	struct ifreq request = {.ifr_data = what};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool known = fd >= 0 && if_indextoname(if_index, request.ifr_name) != NULL &&
-	             ioctl(fd, SIOCETHTOOL, &request) == 0;
 
-	if (fd >= 0)
-		close(fd);
-	return known;
+	return interface_ask(if_index, SIOCETHTOOL, &request);
 }
 
 uint32_t kernel_rx_queues(uint32_t if_index)
@@ -166,6 +159,16 @@ void kernel_ask(uint32_t if_index, uint32_t ip)
 	close(fd);
 }
 
+/* `fd`, or -errno, and it is closed. */
+static int unless(bool failed, int fd)
+{
+	int err = -errno;
+
+	if (failed && fd >= 0)
+		close(fd);
+	return failed ? err : fd;
+}
+
 /* A filter that lets nothing in. */
 static int refuse_all(int fd)
 {
@@ -180,16 +183,12 @@ int kernel_reserve(uint32_t ip, uint16_t *port)
 	struct sockaddr_in address = {
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(ip), .sin_port = htons(*port)};
 	socklen_t size = sizeof(address);
-	int fd = socket_on(0), err;
+	int fd = socket_on(0);
+	bool failed = fd < 0 || refuse_all(fd) != 0 ||
+	              bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
+	              getsockname(fd, (struct sockaddr *)&address, &size) != 0;
 
-	if (fd < 0 || refuse_all(fd) != 0 ||
-	    bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
-	    getsockname(fd, (struct sockaddr *)&address, &size) != 0) {
-		err = -errno;
-		if (fd >= 0)
-			close(fd);
-		return err;
-	}
+	fd = unless(failed, fd);
 	*port = ntohs(address.sin_port);
 	return fd;
 }
@@ -240,14 +239,9 @@ int kernel_join(uint32_t if_index, uint32_t group_ip)
 {
 	struct ip_mreqn request = {.imr_multiaddr.s_addr = htonl(group_ip),
 	                           .imr_ifindex = (int)if_index};
-	int fd = socket_on(if_index), err;
+	int fd = socket_on(if_index);
 
-	if (fd < 0 ||
-	    setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof(request)) != 0) {
-		err = -errno;
-		if (fd >= 0)
-			close(fd);
-		return err;
-	}
-	return fd;
+	return unless(fd < 0 || setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request,
+	                                   sizeof(request)) != 0,
+	              fd);
 }

@@ -173,18 +173,6 @@ static uint32_t dpdk_recv(struct net *net, struct net_in in[], uint32_t max)
 	return queue_receive(net, in, max);
 }
 
-/* A port has one address: everything goes from there. */
-static uint32_t dpdk_send(struct net *net, const struct net_path to[], uint32_t to_count,
-                          const struct net_out out[], uint32_t count)
-{
-	return queue_send(net, to, to_count, out, count);
-}
-
-static bool dpdk_ready(struct net *net)
-{
-	return queue_flush(net->queue);
-}
-
 static uint32_t dpdk_rest(struct net *net)
 {
 	struct queue *queue = net->queue;
@@ -196,7 +184,7 @@ static uint32_t dpdk_rest(struct net *net)
 	idle_us = now_us - queue->idle_since_us;
 	if (most_us == 0 || idle_us < SPIN_US || queue->at < queue->count)
 		return 0;
-	if (!queue_flush(queue))
+	if (!queue_ready(net))
 		return RTE_MIN(most_us, (uint32_t)FULL_REST_US);
 	if (idle_us > LONG_IDLE_US)
 		most_us *= LONG_IDLE_FACTOR;
@@ -263,8 +251,8 @@ static const struct net_backend net_dpdk = {
 	.name = "dpdk",
 	.open = dpdk_open,
 	.recv = dpdk_recv,
-	.send = dpdk_send,
-	.ready = dpdk_ready,
+	.send = queue_send,
+	.ready = queue_ready,
 	.rest = dpdk_rest,
 	.fd = dpdk_fd,
 	.troubles = dpdk_troubles,

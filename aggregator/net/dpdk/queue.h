@@ -65,10 +65,10 @@ uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max);
 /* queue_forget - what has come for this net and was not handed out: others wait behind it. */
 void queue_forget(const struct net *net);
 
-/* transmit.c */
+/* transmit.c; a port has one address, from which everything goes. */
 uint32_t queue_send(struct net *net, const struct net_path to[], uint32_t to_count,
                     const struct net_out out[], uint32_t count);
-bool queue_flush(struct queue *queue); /* true: nothing is kept */
+bool queue_ready(struct net *net); /* sends what a port had no room for; false: some is left */
 
 /* queue_small - a frame of FRAME_SMALL_BYTES by one port; lost if there is no room. */
 void queue_small(struct queue *queue, uint32_t port, const uint8_t frame[FRAME_SMALL_BYTES]);

@@ -57,8 +57,9 @@ static void emit(struct queue *queue, uint32_t port, struct rte_mbuf *frames[], 
 	}
 }
 
-bool queue_flush(struct queue *queue)
+bool queue_ready(struct net *net)
 {
+	struct queue *queue = net->queue;
 	bool empty = true;
 
 	for (uint32_t i = 0; i < queue->device->port_count; i++) {
