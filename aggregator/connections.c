@@ -18,7 +18,7 @@ struct connection {
 	const char *why;        /* why we have cut it off; NULL: we have not */
 	uint64_t shut_us;
 	uv_shutdown_t shutdown;
-	struct connection *next, **place; /* in one of the two lists */
+	LIST_ENTRY(connection) place; /* in one of the two lists */
 	struct lines lines;
 };
 
@@ -29,27 +29,9 @@ struct written {
 	char line[];
 };
 
-/* ---- lists ---- */
-
-static void unlink_from(struct connection *connection)
-{
-	*connection->place = connection->next;
-	if (connection->next != NULL)
-		connection->next->place = connection->place;
-}
-
-static void link_to(struct connection **list, struct connection *connection)
-{
-	connection->next = *list;
-	connection->place = list;
-	if (*list != NULL)
-		(*list)->place = &connection->next;
-	*list = connection;
-}
-
 bool connections_none(const struct connections *connections)
 {
-	return connections->open == NULL && connections->shut == NULL;
+	return LIST_EMPTY(&connections->open) && LIST_EMPTY(&connections->shut);
 }
 
 /* ---- ends ---- */
@@ -64,7 +46,7 @@ static void connection_end(struct connection *connection)
 {
 	if (uv_is_closing((uv_handle_t *)&connection->tcp))
 		return;
-	unlink_from(connection);
+	LIST_REMOVE(connection, place);
 	uv_close((uv_handle_t *)&connection->tcp, closed);
 }
 
@@ -85,8 +67,8 @@ void connections_shut(void *unused, struct jobs_peer *peer)
 	connection->peer = NULL;
 	connection->shut_us = uv_hrtime() / 1000;
 	connection->shutdown.data = connection;
-	unlink_from(connection);
-	link_to(&connection->all->shut, connection);
+	LIST_REMOVE(connection, place);
+	LIST_INSERT_HEAD(&connection->all->shut, connection, place);
 	if (uv_shutdown(&connection->shutdown, (uv_stream_t *)&connection->tcp, shut_done) != 0)
 		connection_end(connection);
 }
@@ -95,8 +77,8 @@ void connections_tick(struct connections *connections, uint64_t now_us)
 {
 	struct connection *next;
 
-	for (struct connection *c = connections->shut; c != NULL; c = next) {
-		next = c->next;
+	for (struct connection *c = LIST_FIRST(&connections->shut); c != NULL; c = next) {
+		next = LIST_NEXT(c, place);
 		if (now_us - c->shut_us > CONNECTIONS_LINGER_US)
 			connection_end(c);
 	}
@@ -219,7 +201,7 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 	uv_tcp_init(all->loop, &connection->tcp);
 	connection->tcp.data = connection;
 	connection->all = all;
-	link_to(&all->open, connection);
+	LIST_INSERT_HEAD(&all->open, connection, place);
 	err = uv_tcp_open(&connection->tcp, fd);
 	if (err != 0)
 		close(fd);
@@ -242,10 +224,10 @@ static bool make_room(void *context)
 {
 	struct connections *all = context;
 
-	if (all->shut == NULL && !jobs_crowd_out(all->jobs))
+	if (LIST_EMPTY(&all->shut) && !jobs_crowd_out(all->jobs))
 		return false;
-	if (all->shut != NULL)
-		connection_end(all->shut);
+	if (!LIST_EMPTY(&all->shut))
+		connection_end(LIST_FIRST(&all->shut));
 	return true;
 }
 
@@ -279,10 +261,10 @@ void connections_stop(struct connections *connections)
 
 void connections_end(struct connections *connections)
 {
-	while (connections->open != NULL)
-		connection_end(connections->open);
-	while (connections->shut != NULL)
-		connection_end(connections->shut);
+	while (!LIST_EMPTY(&connections->open))
+		connection_end(LIST_FIRST(&connections->open));
+	while (!LIST_EMPTY(&connections->shut))
+		connection_end(LIST_FIRST(&connections->shut));
 }
 
 void connections_close(struct connections *connections)

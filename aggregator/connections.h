@@ -8,6 +8,7 @@
 #ifndef AGGREGATOR_CONNECTIONS_H
 #define AGGREGATOR_CONNECTIONS_H
 
+#include <sys/queue.h>
 #include <uv.h>
 
 #include "aggregator/jobs/jobs.h"
@@ -16,15 +17,13 @@
 #define CONNECTIONS_QUEUE_BYTES (256u * 1024) /* that a peer may leave unread before it is lost */
 #define CONNECTIONS_LINGER_US 2000000         /* for the last line to reach a peer */
 
-struct connection;
-
 /* Part of its owner, which closes the listener's handles together with all others of the loop. */
 struct connections {
 	uv_loop_t *loop;
 	struct jobs *jobs;
 	struct listener listener;
-	struct connection *open;
-	struct connection *shut; /* they only wait for what was written to go */
+	LIST_HEAD(connection_list, connection) open;
+	struct connection_list shut; /* they only wait for what was written to go */
 };
 
 /* connections_open - 0, or -errno with one line in `why`. */

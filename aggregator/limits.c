@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
+#include <uv.h>
 
 #include "aggregator/log.h"
 
@@ -89,16 +89,9 @@ static uint64_t limit_of(const char *root, char *line)
 	return least_above(top, path, "memory.max");
 }
 
-static uint64_t machine_memory(void)
-{
-	long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-
-	return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes : UINT64_MAX;
-}
-
 uint64_t limits_memory(const char *root)
 {
-	uint64_t limit = machine_memory();
+	uint64_t limit = uv_get_total_memory();
 	char line[LINE_BYTES];
 	FILE *file;
 
@@ -112,24 +105,13 @@ uint64_t limits_memory(const char *root)
 	return limit;
 }
 
-/* What this process uses now. */
-static uint64_t resident(void)
-{
-	FILE *file = fopen("/proc/self/statm", "re");
-	uint64_t pages = 0;
-
-	if (file == NULL)
-		return 0;
-	if (fscanf(file, "%*u %" SCNu64, &pages) != 1)
-		pages = 0;
-	fclose(file);
-	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 uint64_t limits_bytes(uint64_t preset, uint64_t kernel_bytes)
 {
-	uint64_t limit = limits_memory(""), own = resident() + kernel_bytes, room;
+	uint64_t limit = limits_memory(""), own, room;
+	size_t resident = 0;
 
+	(void)uv_resident_set_memory(&resident);
+	own = resident + kernel_bytes;
 	/* The rest is for connections, sockets and the kernel. */
 	room = limit > own ? (limit - own) / 4 * 3 : 0;
 	if (room >= preset)

@@ -3,7 +3,7 @@
 
 #include "aggregator/control/proof.h"
 
-#include <ctype.h>
+#include <endian.h>
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ struct named_key {
 };
 
 struct proof_keys {
-	uint32_t count, room;
+	uint32_t count;
 	struct named_key *keys;
 };
 
@@ -43,10 +43,8 @@ void proof_random_for(void *unused, void *out, size_t bytes)
 
 static void hash_u32(crypto_generichash_state *state, uint32_t value)
 {
-	uint8_t bytes[4] = {(uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
-	                    (uint8_t)(value >> 24)};
-
-	crypto_generichash_update(state, bytes, sizeof(bytes));
+	value = htole32(value);
+	crypto_generichash_update(state, (const uint8_t *)&value, sizeof(value));
 }
 
 void proof_make(const struct proof_key *key, enum proof_side side,
@@ -80,24 +78,18 @@ int proof_key_from_text(const char *text, struct proof_key *out)
 
 static int key_add(struct proof_keys *keys, const char *job, const char *text)
 {
-	struct named_key *grown;
+	struct named_key *grown, *key;
 
-	if (keys->count == keys->room) {
-		uint32_t room = keys->room > 0 ? keys->room * 2 : 4;
-
-		if (keys->count >= KEYS_MAX)
-			return -E2BIG;
-		grown = realloc(keys->keys, room * sizeof(*grown));
-		if (grown == NULL)
-			return -ENOMEM;
-		keys->keys = grown;
-		keys->room = room;
-	}
-	if (strlen(job) >= CONTROL_NAME_BYTES)
+	if (keys->count == KEYS_MAX)
+		return -E2BIG;
+	grown = realloc(keys->keys, (keys->count + 1) * sizeof(*grown));
+	if (grown == NULL)
+		return -ENOMEM;
+	keys->keys = grown;
+	key = &grown[keys->count];
+	if (strlen(job) >= sizeof(key->job) || proof_key_from_text(text, &key->key) != 0)
 		return -EINVAL;
-	strcpy(keys->keys[keys->count].job, job);
-	if (proof_key_from_text(text, &keys->keys[keys->count].key) != 0)
-		return -EINVAL;
+	strcpy(key->job, job);
 	keys->count++;
 	return 0;
 }
@@ -174,8 +166,7 @@ void proof_keys_free(struct proof_keys *keys)
 {
 	if (keys == NULL)
 		return;
-	if (keys->keys != NULL)
-		sodium_memzero(keys->keys, keys->room * sizeof(*keys->keys));
+	sodium_memzero(keys->keys, keys->count * sizeof(*keys->keys));
 	free(keys->keys);
 	free(keys);
 }
