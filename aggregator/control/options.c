@@ -91,7 +91,7 @@ static int unknown(const struct options *options, const char *prefix, const char
 	               options->program);
 }
 
-/* ---- sources, weakest first ---- */
+/* ---- sources ---- */
 
 /* One reading of all sources. */
 struct reading {
@@ -101,17 +101,31 @@ struct reading {
 	struct why why; /* what is wrong */
 };
 
-static struct origin *origin_of(struct reading *reading, const struct option *option)
+/*
+ * A source gives a value, unless a stronger one has given another. `named`: what it calls the
+ * option, for the error text; `where`: for the dump.
+ */
+static int take(struct reading *reading, const struct option *option, enum source source,
+                bool plain_ms, const char *named, const char *where, const char *value)
 {
-	return &reading->origins[option - reading->options->list];
-}
+	struct origin *origin = &reading->origins[option - reading->options->list];
+	char *copy = NULL;
+	int err;
 
-static void note(struct origin *origin, const char *text, const char *where)
-{
+	if (source < origin->source)
+		return 0;
+	if (source == SOURCE_FILE) { /* the parser's memory does not last */
+		copy = strdup(value);
+		if (copy == NULL)
+			return why_set(&reading->why, -ENOMEM, "out of memory");
+		value = copy;
+	}
+	err = option_set(option, plain_ms, named, value, &reading->why);
 	free(origin->owned);
-	origin->owned = NULL;
-	origin->text = text;
+	*origin = (struct origin){.source = source, .text = value};
+	origin->owned = err != 0 || !option_is_text(option) ? copy : NULL;
 	snprintf(origin->where, sizeof(origin->where), "%s", where);
+	return err;
 }
 
 void options_preset(const struct option list[])
@@ -136,7 +150,7 @@ static int file_line(void *context, const char *section, const char *name, const
 	struct file_context *file = context;
 	struct reading *reading = file->reading;
 	const struct options *options = reading->options;
-	char where[OPTION_NAME_BYTES + 300], *kept;
+	char named[OPTION_NAME_BYTES + 300];
 	const struct option *option;
 	bool plain_ms;
 
@@ -147,25 +161,13 @@ static int file_line(void *context, const char *section, const char *name, const
 		return 0; /* the parser goes on, but the first error is said */
 	option = find(options->list, name, &plain_ms);
 	if (option == NULL) {
-		snprintf(where, sizeof(where), "%s: ", file->path);
-		file->err = unknown(options, where, name, &reading->why);
-		return 0;
+		snprintf(named, sizeof(named), "%s: ", file->path);
+		file->err = unknown(options, named, name, &reading->why);
+	} else {
+		snprintf(named, sizeof(named), "%s in %s", name, file->path);
+		file->err = take(reading, option, SOURCE_FILE, plain_ms, named, file->path, value);
 	}
-	kept = strdup(value);
-	if (kept == NULL) {
-		file->err = why_set(&reading->why, -ENOMEM, "out of memory");
-		return 0;
-	}
-	snprintf(where, sizeof(where), "%s in %s", name, file->path);
-	file->err = option_set(option, plain_ms, where, kept, &reading->why);
-	if (file->err != 0) {
-		free(kept);
-		return 0;
-	}
-	note(origin_of(reading, option), kept, file->path);
-	if (!option_is_text(option))
-		origin_of(reading, option)->owned = kept;
-	return 1;
+	return file->err == 0;
 }
 
 static int file_read(struct reading *reading, const char *path)
@@ -213,45 +215,38 @@ static const char *env_value(const struct option *option, char name[OPTION_NAME_
 	return env_named(option, name);
 }
 
-static int env_set(const struct option *option, struct origin *origin, struct why *why)
+int option_env(const struct option *option, struct why *why)
 {
 	char name[OPTION_NAME_BYTES];
 	bool plain_ms;
 	const char *value = env_value(option, name, &plain_ms);
-	int err = value != NULL ? option_set(option, plain_ms, name, value, why) : 0;
 
-	if (err == 0 && value != NULL && origin != NULL)
-		note(origin, value, name);
-	return err;
-}
-
-int option_env(const struct option *option, struct why *why)
-{
-	return env_set(option, NULL, why);
+	return value != NULL ? option_set(option, plain_ms, name, value, why) : 0;
 }
 
 static int env_read(struct reading *reading)
 {
+	char name[OPTION_NAME_BYTES];
 	int err = 0;
 
-	for (const struct option *o = reading->options->list; o->name != NULL && err == 0; o++)
-		err = env_set(o, origin_of(reading, o), &reading->why);
+	for (const struct option *o = reading->options->list; o->name != NULL && err == 0; o++) {
+		bool plain_ms;
+		const char *value = env_value(o, name, &plain_ms);
+
+		if (value != NULL)
+			err = take(reading, o, SOURCE_ENVIRONMENT, plain_ms, name, name, value);
+	}
 	return err;
 }
 
-/* `where`: how the option was named. `value` NULL: it has none. */
+/* `named`: how the option was named. `value` NULL: it has none. */
 static int value_read(struct reading *reading, const struct option *option, bool plain_ms,
-                      const char *where, const char *value)
+                      const char *named, const char *value)
 {
-	int err;
-
 	if (value == NULL)
-		return why_set(&reading->why, -EINVAL, "%s wants a value: %s", where,
+		return why_set(&reading->why, -EINVAL, "%s wants a value: %s", named,
 		               option->value);
-	err = option_set(option, plain_ms, where, value, &reading->why);
-	if (err == 0)
-		note(origin_of(reading, option), value, "command line");
-	return err;
+	return take(reading, option, SOURCE_ARGUMENT, plain_ms, named, "command line", value);
 }
 
 /* --name VALUE, --name=VALUE, --flag. */
@@ -338,28 +333,25 @@ static int arguments_read(struct reading *reading, int argc, char **argv)
 static int sources_read(struct reading *reading, int argc, char **argv)
 {
 	const struct options *options = reading->options;
-	const char *path = NULL;
+	const struct option *file;
 	int status;
+	bool unused;
 
 	options_preset(options->list);
 	for (const struct option *o = options->list; o->name != NULL; o++) {
 		assert(o - options->list < OPTIONS_MAX);
-		note(origin_of(reading, o), o->preset, o->preset != NULL ? "default" : "not set");
+		reading->origins[o - options->list] = (struct origin){
+			.text = o->preset, .where = "not set", .source = SOURCE_PRESET};
+		if (o->preset != NULL)
+			strcpy(reading->origins[o - options->list].where, "default");
 	}
-	/* Once to find the file's name, and once more over what the file says. */
-	for (int round = 0; round < 2; round++) {
-		status = round == 0 ? 0 : file_read(reading, path);
-		if (status == 0)
-			status = env_read(reading);
-		if (status == 0)
-			status = arguments_read(reading, argc, argv);
-		for (const struct option *o = options->list; o->name != NULL; o++)
-			if (options->file_option != NULL &&
-			    strcmp(o->name, options->file_option) == 0)
-				path = *(const char **)o->out;
-		if (status != 0 || path == NULL)
-			break;
-	}
+	status = arguments_read(reading, argc, argv);
+	if (status == 0)
+		status = env_read(reading);
+	file = options->file_option != NULL ? find(options->list, options->file_option, &unused)
+	                                    : NULL;
+	if (status == 0 && file != NULL && *(const char **)file->out != NULL)
+		status = file_read(reading, *(const char **)file->out);
 	return status;
 }
 

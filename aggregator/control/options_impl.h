@@ -9,8 +9,12 @@
 #define OPTIONS_MAX 64
 #define ORIGIN_BYTES 96
 
+/* The weakest first. */
+enum source { SOURCE_PRESET, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_ARGUMENT };
+
 /* Where an option's value comes from; `text` as the user wrote it, NULL: it has none. */
 struct origin {
+	enum source source;
 	const char *text;
 	char *owned; /* memory of `text` that ends with the reading, or NULL */
 	char where[ORIGIN_BYTES];
