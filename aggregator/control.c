@@ -21,7 +21,7 @@ struct control {
 	uv_loop_t loop;
 	uv_timer_t timer;
 	struct service service;
-	uv_async_t async;
+	uv_poll_t reports;
 	struct jobs *jobs;
 	struct connections connections;
 	struct http *http;
@@ -46,11 +46,6 @@ static void end(struct control *control, const char *text)
 
 /* ---- data threads ---- */
 
-static void wake(void *context)
-{
-	uv_async_send(&((struct control *)context)->async);
-}
-
 /* Workers are told, and winnowd ends: its service manager knows what to do. */
 static void port_lost(struct control *control, const char *why)
 {
@@ -63,20 +58,20 @@ static void port_lost(struct control *control, const char *why)
 	control->drain_until_us = 1;
 }
 
-static void take_reports(uv_async_t *async)
+static void take_reports(uv_poll_t *poll, int status, int events)
 {
-	struct control *control = async->data;
-	struct report list[REPORTS_MAX];
-	struct why lost;
-	uint32_t count = reports_take(control->config.reports, list, &lost);
+	struct control *control = poll->data;
+	struct report report;
 
-	if (lost.text[0] != '\0' && !control->ending)
-		port_lost(control, lost.text);
-	for (uint32_t i = 0; i < count; i++)
-		if (list[i].kind == REPORT_STALL)
-			jobs_stalled(control->jobs, list[i].id, &list[i].stall);
-		else
-			jobs_trouble(control->jobs, list[i].id, &list[i].trouble);
+	(void)status;
+	(void)events;
+	while (reports_take(control->config.reports, &report))
+		if (report.kind == REPORT_STALL)
+			jobs_stalled(control->jobs, report.id, &report.stall);
+		else if (report.kind == REPORT_TROUBLE)
+			jobs_trouble(control->jobs, report.id, &report.trouble);
+		else if (!control->ending)
+			port_lost(control, report.lost.text);
 }
 
 static int port_attach(void *context, const struct jobs_channel *channel)
@@ -95,7 +90,7 @@ static void port_detach(void *context, uint16_t id)
 
 	data_detach(control->config.data, id);
 	offload_release(control->config.offload, id);
-	reports_forget(control->config.reports, id); /* the next job may get this number */
+	reports_forget(control->config.reports); /* the next job may get this number */
 }
 
 /* ---- time and signals ---- */
@@ -172,10 +167,10 @@ static void handles_init(struct control *control)
 	};
 
 	uv_timer_init(&control->loop, &control->timer);
-	uv_async_init(&control->loop, &control->async, take_reports);
+	uv_poll_init(&control->loop, &control->reports, control->config.reports->read_fd);
 	control->timer.data = control;
-	control->async.data = control;
-	reports_listen(control->config.reports, wake, control);
+	control->reports.data = control;
+	uv_poll_start(&control->reports, UV_READABLE, take_reports);
 	uv_timer_start(&control->timer, tick, TICK_MS, TICK_MS);
 	service_start(&control->service, &control->loop, &hooks);
 }
@@ -261,7 +256,6 @@ void control_close(struct control *control)
 {
 	if (control->jobs != NULL)
 		jobs_end(control->jobs, "the aggregator is shutting down");
-	reports_listen(control->config.reports, NULL, NULL);
 	connections_end(&control->connections);
 	uv_walk(&control->loop, close_handle, NULL);
 	uv_run(&control->loop, UV_RUN_DEFAULT);

@@ -3,43 +3,32 @@
 
 #include "aggregator/reports.h"
 
-#include <stdio.h>
-#include <string.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
 
-void reports_init(struct reports *reports)
+_Static_assert(sizeof(struct report) <= PIPE_BUF, "a pipe takes a report whole or not at all");
+
+int reports_open(struct reports *reports)
 {
-	memset(reports, 0, sizeof(*reports));
-	pthread_mutex_init(&reports->lock, NULL);
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
+		return -errno;
+	*reports = (struct reports){.read_fd = fds[0], .write_fd = fds[1]};
+	return 0;
 }
 
-void reports_destroy(struct reports *reports)
+void reports_close(struct reports *reports)
 {
-	pthread_mutex_destroy(&reports->lock);
+	close(reports->read_fd);
+	close(reports->write_fd);
 }
 
-/* With the lock. */
-static void wake(const struct reports *reports)
+static void put(const struct reports *reports, const struct report *report)
 {
-	if (reports->wake != NULL && (reports->count > 0 || reports->lost.text[0] != '\0'))
-		reports->wake(reports->wake_context);
-}
-
-void reports_listen(struct reports *reports, void (*wake_up)(void *context), void *context)
-{
-	pthread_mutex_lock(&reports->lock);
-	reports->wake = wake_up;
-	reports->wake_context = context;
-	wake(reports);
-	pthread_mutex_unlock(&reports->lock);
-}
-
-static void put(struct reports *reports, const struct report *report)
-{
-	pthread_mutex_lock(&reports->lock);
-	if (reports->count < REPORTS_MAX)
-		reports->list[reports->count++] = *report;
-	wake(reports);
-	pthread_mutex_unlock(&reports->lock);
+	(void)!write(reports->write_fd, report, sizeof(*report));
 }
 
 void reports_stalled(void *context, uint16_t id, const struct channel_stall *stall)
@@ -54,35 +43,21 @@ void reports_trouble(void *context, uint16_t id, const struct jobs_trouble *trou
 
 void reports_lost(void *context, const char *why)
 {
-	struct reports *reports = context;
+	struct report report = {.kind = REPORT_LOST};
 
-	pthread_mutex_lock(&reports->lock);
-	why_set(&reports->lost, 0, "%s", why);
-	wake(reports);
-	pthread_mutex_unlock(&reports->lock);
+	why_set(&report.lost, 0, "%s", why);
+	put(context, &report);
 }
 
-uint32_t reports_take(struct reports *reports, struct report out[REPORTS_MAX], struct why *lost)
+bool reports_take(const struct reports *reports, struct report *out)
 {
-	uint32_t count;
-
-	pthread_mutex_lock(&reports->lock);
-	count = reports->count;
-	memcpy(out, reports->list, count * sizeof(out[0]));
-	*lost = reports->lost;
-	reports->count = 0;
-	pthread_mutex_unlock(&reports->lock);
-	return count;
+	return read(reports->read_fd, out, sizeof(*out)) == sizeof(*out);
 }
 
-void reports_forget(struct reports *reports, uint16_t id)
+void reports_forget(const struct reports *reports)
 {
-	uint32_t kept = 0;
+	struct report unused;
 
-	pthread_mutex_lock(&reports->lock);
-	for (uint32_t i = 0; i < reports->count; i++)
-		if (reports->list[i].id != id)
-			reports->list[kept++] = reports->list[i];
-	reports->count = kept;
-	pthread_mutex_unlock(&reports->lock);
+	while (reports_take(reports, &unused))
+		;
 }

@@ -3,20 +3,17 @@
  * reports.h - what data threads have to tell the control thread
  *
  * Stalled operations, workers that cannot be reached, and a network port that is gone. Data threads
- * put reports in, the control thread takes them. This object is older than both: it keeps what
- * arrives before the control thread listens.
+ * put reports into a pipe, the control thread takes them out. This object is older than both: the
+ * pipe keeps what arrives before the control thread listens. What it has no room for is dropped:
+ * data threads report again for as long as something is wrong.
  */
 #ifndef AGGREGATOR_REPORTS_H
 #define AGGREGATOR_REPORTS_H
 
-#include <pthread.h>
-
 #include "aggregator/jobs/jobs.h"
 #include "aggregator/net/net.h"
 
-#define REPORTS_MAX 64
-
-enum report_kind { REPORT_STALL, REPORT_TROUBLE };
+enum report_kind { REPORT_STALL, REPORT_TROUBLE, REPORT_LOST };
 
 struct report {
 	enum report_kind kind;
@@ -24,34 +21,25 @@ struct report {
 	union {
 		struct channel_stall stall;
 		struct jobs_trouble trouble;
+		struct why lost; /* why the port is gone */
 	};
 };
 
 struct reports {
-	pthread_mutex_t lock;
-	uint32_t count; /* those beyond the limit are dropped: they are reported again */
-	struct report list[REPORTS_MAX];
-	struct why lost;             /* why the port is gone; "" while it is there */
-	void (*wake)(void *context); /* NULL: nobody listens */
-	void *wake_context;
+	int read_fd; /* readable while there are reports */
+	int write_fd;
 };
 
-void reports_init(struct reports *reports);
-void reports_destroy(struct reports *reports);
-
-/*
- * reports_listen - from now on the thread that puts a report calls wake(); at once if there is a
- * report already. NULL: no more calls after this returns.
- */
-void reports_listen(struct reports *reports, void (*wake)(void *context), void *context);
+int reports_open(struct reports *reports); /* -errno */
+void reports_close(struct reports *reports);
 
 /* Data threads; for struct data_config, whose context is the struct reports. */
 void reports_stalled(void *reports, uint16_t id, const struct channel_stall *stall);
 void reports_trouble(void *reports, uint16_t id, const struct jobs_trouble *trouble);
 void reports_lost(void *reports, const char *why);
 
-/* The control thread. reports_take() returns how many there are in `out`. */
-uint32_t reports_take(struct reports *reports, struct report out[REPORTS_MAX], struct why *lost);
-void reports_forget(struct reports *reports, uint16_t id); /* the channel's are void */
+/* The control thread. reports_take(): false: there is none. reports_forget(): all are void. */
+bool reports_take(const struct reports *reports, struct report *out);
+void reports_forget(const struct reports *reports);
 
 #endif /* AGGREGATOR_REPORTS_H */

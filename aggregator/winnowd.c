@@ -435,7 +435,10 @@ static int serve(void)
 
 	if (status != 0)
 		return status;
-	reports_init(&reports);
+	if (reports_open(&reports) != 0) {
+		perror("winnowd: cannot make a pipe");
+		return 1;
+	}
 	config.reports = &reports;
 	if (data_open(&data, &config.data, &why) == 0) {
 		status = control(&data);
@@ -444,7 +447,7 @@ static int serve(void)
 		fprintf(stderr, "winnowd: %s\n", why.text);
 		status = 1;
 	}
-	reports_destroy(&reports);
+	reports_close(&reports);
 	return status;
 }
 

@@ -260,7 +260,7 @@ static int begin(void **state)
 {
 	(void)state;
 	memset(&notes, 0, sizeof(notes));
-	reports_init(&reports);
+	assert_int_equal(reports_open(&reports), 0);
 	config = (struct control_config){
 		.listen = {.port = 5555},
 		.metrics = {.port = 9555},
@@ -275,7 +275,7 @@ static int begin(void **state)
 static int end(void **state)
 {
 	(void)state;
-	reports_destroy(&reports);
+	reports_close(&reports);
 	return 0;
 }
 
