@@ -340,18 +340,18 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .state = states[job->state],
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
-	                          .payload = job->payload,
-	                          .window = job->window,
+	                          .payload = job->shape.payload,
+	                          .window = job->shape.window,
 	                          .fast = job->fast,
 	                          .bytes = job->bytes,
 	                          .channel_count = job->channel_count,
 	                          .channel_ids = job->channel_ids,
 	                          .state_us = jobs->now_us - job->since_us,
 	                          .silence_us = job->silence_us,
-	                          .stall_us = job->stall_us,
+	                          .stall_us = job->shape.stall_us,
 	                          .trouble = job_troubled(jobs, job) ? job->trouble : ""};
 	for (uint32_t rank = 0; rank < job->world; rank++)
-		if (job->members[rank] != NULL && job->members[rank]->multicast)
+		if (job->members[rank] != NULL && job->multicast[rank])
 			out->multicast = true;
 	return true;
 }
@@ -368,7 +368,7 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	*out = (struct jobs_worker){.state = peer->ready ? "ready" : "joined",
 	                            .host = peer->host,
 	                            .address = peer->address,
-	                            .multicast = peer->multicast,
+	                            .multicast = job->multicast[rank],
 	                            .silent_us = jobs->now_us - peer->heard_us};
 }
 

@@ -23,7 +23,7 @@
 void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
 {
 	struct job *job = peer->job;
-	uint64_t patience_us = control_path_us(job->silence_us, job->stall_us);
+	uint64_t patience_us = control_path_us(job->silence_us, job->shape.stall_us);
 	struct jobs_heard heard;
 	uint32_t index = 0;
 	bool arrive;
@@ -225,7 +225,7 @@ static void trouble_advice(const struct job *job, int error, char out[ADVICE_BYT
 		snprintf(out, ADVICE_BYTES,
 		         "its interface's MTU is now smaller than the %u that the job began with: "
 		         "raise it, or join again",
-		         job->payload + WIRE_IP_UDP_BYTES);
+		         job->shape.payload + WIRE_IP_UDP_BYTES);
 	else if (error == EPERM || error == EACCES)
 		snprintf(out, ADVICE_BYTES, "does a firewall on its host drop outgoing UDP?");
 	else

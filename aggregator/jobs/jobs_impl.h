@@ -22,7 +22,6 @@ enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING };
 struct jobs_peer {
 	bool used;
 	bool ready;
-	bool multicast;
 	struct job *job; /* NULL before JOIN is accepted */
 	uint32_t rank;
 	uint32_t payload, rcvbuf;
@@ -48,13 +47,13 @@ struct job {
 	uint32_t joined, ready, left;
 	struct jobs_peer **members; /* [world]; NULL: not here, or has left */
 	uint64_t since_us;
-	uint64_t silence_us, stall_us; /* the shortest that any of its workers has asked for */
-	uint32_t opener;               /* rank of the first worker */
+	uint64_t silence_us; /* the shortest that any of its workers has asked for; stall_us too */
+	uint32_t opener;     /* rank of the first worker */
 	size_t bytes;
-	uint32_t payload, window, first_frame;
-	uint64_t group_token;
+	struct channel_config shape; /* of all its channels, as far as they are alike */
 	uint32_t group_ip;
 	uint64_t *tokens;                 /* [world] */
+	bool *multicast;                  /* [world]: who gets results so */
 	bool fast;                        /* the kernel adds its int32 frames, on all channels; */
 	const char *slow;                 /* or why it does not */
 	uint32_t fast_window;             /* slots that the kernel has for a channel of this job */
@@ -116,6 +115,7 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
                  ...) __attribute__((format(printf, 4, 5)));
 void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
 void job_tell(struct jobs *jobs, struct job *job, const struct control_message *message);
+void job_forget(struct job *job); /* its memory is free, and it */
 void job_release(struct jobs *jobs, struct job *job);
 void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
               const char *format, ...) __attribute__((format(printf, 5, 6)));

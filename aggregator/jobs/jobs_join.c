@@ -125,32 +125,25 @@ static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint3
 	return power_of_two_below(frames);
 }
 
-/* What a channel is opened with; `config` says the window, and what it shares with the kernel. */
-static void channel_config_fill(const struct jobs *jobs, const struct job *job,
-                                struct channel_config *config)
+/* What the paths of all workers carry, as far as it is known. */
+static void least_payload(struct job *job)
 {
-	config->worker_count = (uint16_t)job->world;
-	config->payload = job->payload;
-	config->op_slots = jobs->config.op_slots;
-	config->segments_ahead = jobs->config.segments_ahead;
-	config->first_frame = job->first_frame;
-	config->group_token = job->group_token;
-	config->tokens = job->tokens;
-	config->stall_us = job->stall_us;
-	config->engine = jobs->config.engine;
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		if (job->members[rank]->payload < job->shape.payload)
+			job->shape.payload = job->members[rank]->payload;
 }
 
 static void job_numbers(struct jobs *jobs, struct job *job)
 {
 	uint16_t group;
 
-	job->payload = jobs->config.payload_max;
-	for (uint32_t rank = 0; rank < job->world; rank++)
-		if (job->members[rank]->payload < job->payload)
-			job->payload = job->members[rank]->payload;
-	job->window = window_for(jobs, job, job->payload);
-	jobs->ports.random(jobs->ports.context, &job->first_frame, sizeof(job->first_frame));
-	jobs->ports.random(jobs->ports.context, &job->group_token, sizeof(job->group_token));
+	job->shape.payload = jobs->config.payload_max;
+	least_payload(job);
+	job->shape.window = window_for(jobs, job, job->shape.payload);
+	jobs->ports.random(jobs->ports.context, &job->shape.first_frame,
+	                   sizeof(job->shape.first_frame));
+	jobs->ports.random(jobs->ports.context, &job->shape.group_token,
+	                   sizeof(job->shape.group_token));
 	jobs->ports.random(jobs->ports.context, job->tokens, job->world * sizeof(*job->tokens));
 	jobs->ports.random(jobs->ports.context, &group, sizeof(group));
 	if (jobs->config.group_net != 0)
@@ -184,11 +177,9 @@ static uint32_t busiest_address(const struct job *job)
  */
 static bool job_reserve(struct jobs *jobs, struct job *job)
 {
-	struct channel_config config = {.window = job->window};
-	size_t bytes, others = jobs->bytes - job->bytes;
+	size_t bytes = channel_memory(&job->shape) * jobs->config.threads;
+	size_t others = jobs->bytes - job->bytes;
 
-	channel_config_fill(jobs, job, &config);
-	bytes = channel_memory(&config) * jobs->config.threads;
 	if (bytes == 0 || bytes > jobs->config.job_bytes_max) {
 		job_fail(jobs, job, job->world, "memory",
 		         "the job needs %zu bytes here, %zu are allowed (job_bytes_max)", bytes,
@@ -212,15 +203,16 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
  */
 static bool job_attach(struct jobs *jobs, struct job *job)
 {
-	uint32_t payload = job->payload < FAST_PAYLOAD_MAX ? job->payload : FAST_PAYLOAD_MAX;
+	uint32_t payload =
+		job->shape.payload < FAST_PAYLOAD_MAX ? job->shape.payload : FAST_PAYLOAD_MAX;
 
 	job->fast_window = window_for(jobs, job, payload);
 	for (uint32_t thread = 0; thread < jobs->config.threads; thread++) {
-		struct channel_config config = {.window = job->fast_window};
+		struct channel_config config = job->shape;
 		struct jobs_channel info = {
 			.id = job_channel_id(jobs, job, thread),
 			.worker_count = (uint16_t)job->world,
-			.group_token = job->group_token,
+			.group_token = job->shape.group_token,
 			.tokens = job->tokens,
 			.group_ip = job->group_ip,
 			.group_from_ip = busiest_address(job),
@@ -229,7 +221,7 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 
 		const char *why;
 
-		channel_config_fill(jobs, job, &config);
+		config.window = job->fast_window;
 		why = jobs->ports.share(jobs->ports.kernel, &info, &config);
 		job->slow = why != NULL ? why : job->slow;
 		if (jobs->ports.attach(jobs->ports.context, &info) != 0)
@@ -258,14 +250,14 @@ static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us
 			.kind = CONTROL_WELCOME,
 			.channel_count = job->channel_count,
 			.token = job->tokens[rank],
-			.group_token = job->group_token,
-			.payload = job->payload,
+			.group_token = job->shape.group_token,
+			.payload = job->shape.payload,
 			.silence_ms = (uint32_t)(job->silence_us / 1000),
-			.stall_ms = (uint32_t)(job->stall_us / 1000),
-			.window = job->window,
+			.stall_ms = (uint32_t)(job->shape.stall_us / 1000),
+			.window = job->shape.window,
 			.op_slots = jobs->config.op_slots,
 			.segments_ahead = jobs->config.segments_ahead,
-			.first_frame = job->first_frame,
+			.first_frame = job->shape.first_frame,
 			.group_ip = job->group_ip,
 			.group_port = jobs->config.group_port,
 			.data_ip = jobs->config.data_ip,
@@ -299,15 +291,15 @@ static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 /* The payload is known now: other jobs may have the slots that the kernel cannot use. */
 static void fast_settle(struct jobs *jobs, struct job *job)
 {
-	bool fits = job->payload <= FAST_PAYLOAD_MAX;
+	bool fits = job->shape.payload <= FAST_PAYLOAD_MAX;
 
 	job->fast = true;
 	for (uint32_t i = 0; i < job->channel_count; i++) {
 		struct job_channel *channel = &job->channels[i];
 
 		if (channel->fast != NULL && fits) {
-			if (job->window > job->fast_window)
-				job->window = job->fast_window;
+			if (job->shape.window > job->fast_window)
+				job->shape.window = job->fast_window;
 			continue;
 		}
 		job->fast = false;
@@ -323,13 +315,10 @@ static void fast_settle(struct jobs *jobs, struct job *job)
 }
 
 /* Slot machines on every thread. */
-static bool job_channels_open(struct jobs *jobs, struct job *job, const bool multicast[])
+static bool job_channels_open(struct jobs *jobs, struct job *job)
 {
-	struct channel_config config = {.window = job->window, .to_group = true};
+	struct channel_config config = job->shape;
 
-	channel_config_fill(jobs, job, &config);
-	for (uint32_t rank = 0; rank < job->world; rank++)
-		config.to_group = config.to_group && multicast[rank];
 	for (uint32_t i = 0; i < job->channel_count; i++) {
 		struct job_channel *channel = &job->channels[i];
 
@@ -338,26 +327,26 @@ static bool job_channels_open(struct jobs *jobs, struct job *job, const bool mul
 		config.fast_slots = channel->fast_slots;
 		if (channel_open(&config, &channel->channel) != 0)
 			return false;
-		jobs->ports.start(jobs->ports.data, config.id, channel->channel, multicast);
+		jobs->ports.start(jobs->ports.data, config.id, channel->channel, job->multicast);
 	}
 	return true;
 }
 
-static void job_tell_start(struct jobs *jobs, struct job *job, const bool multicast[])
+static void job_tell_start(struct jobs *jobs, struct job *job)
 {
-	uint32_t room = jobs->config.rcvbuf_bytes / (2 * job->payload) / job->world;
+	uint32_t room = jobs->config.rcvbuf_bytes / (2 * job->shape.payload) / job->world;
 	struct control_message message = {
 		.kind = CONTROL_START,
-		.payload = job->payload,
-		.window = job->window,
+		.payload = job->shape.payload,
+		.window = job->shape.window,
 		.fast = job->fast,
 	};
 
 	message.window_start = room < 8 ? 8 : room;
-	if (message.window_start > job->window)
-		message.window_start = job->window;
+	if (message.window_start > job->shape.window)
+		message.window_start = job->shape.window;
 	for (uint32_t rank = 0; rank < job->world; rank++) {
-		message.multicast = multicast[rank];
+		message.multicast = job->multicast[rank];
 		peer_send(jobs, job->members[rank], &message);
 	}
 }
@@ -365,23 +354,21 @@ static void job_tell_start(struct jobs *jobs, struct job *job, const bool multic
 /* All are ready: what their paths carry is known, and with it how many frames may be under way. */
 static void job_start(struct jobs *jobs, struct job *job)
 {
-	bool *multicast = calloc(job->world, sizeof(*multicast));
 	uint32_t with_multicast = 0;
 	char share[32];
 
-	for (uint32_t rank = 0; multicast != NULL && rank < job->world; rank++) {
-		multicast[rank] = job->members[rank]->multicast;
-		with_multicast += multicast[rank];
-	}
-	job->window = window_for(jobs, job, job->payload);
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		with_multicast += job->multicast[rank];
+	job->shape.to_group = with_multicast == job->world;
+	job->shape.window = window_for(jobs, job, job->shape.payload);
 	fast_settle(jobs, job);
 	if (!job_reserve(jobs, job))
-		goto done;
-	if (multicast == NULL || !job_channels_open(jobs, job, multicast)) {
+		return;
+	if (!job_channels_open(jobs, job)) {
 		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
-		goto done;
+		return;
 	}
-	job_tell_start(jobs, job, multicast);
+	job_tell_start(jobs, job);
 	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;
 	job->since_us = jobs->now_us;
@@ -389,13 +376,11 @@ static void job_start(struct jobs *jobs, struct job *job)
 	snprintf(share, sizeof(share), "%u/%u", with_multicast, job->world);
 	jobs_log(jobs, "info", "job_started",
 	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world),
-	                    LOG_NUMBER("payload", job->payload), LOG_NUMBER("window", job->window),
-	                    LOG_WORD("multicast", share),
+	                    LOG_NUMBER("payload", job->shape.payload),
+	                    LOG_NUMBER("window", job->shape.window), LOG_WORD("multicast", share),
 	                    LOG_WORD("fast", job->fast ? "yes" : "no"),
 	                    LOG_NUMBER("bytes", job->bytes)),
 	         NULL);
-done:
-	free(multicast);
 }
 
 /* ---- messages ---- */
@@ -439,10 +424,9 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 {
 	job->members = calloc(join->world, sizeof(struct jobs_peer *));
 	job->tokens = calloc(join->world, sizeof(*job->tokens));
-	if (job->members == NULL || job->tokens == NULL) {
-		free(job->members);
-		free(job->tokens);
-		*job = (struct job){0};
+	job->multicast = calloc(join->world, sizeof(*job->multicast));
+	if (job->members == NULL || job->tokens == NULL || job->multicast == NULL) {
+		job_forget(job);
 		return false;
 	}
 	crowd_add(&jobs->unstarted, owner_of(opener), job);
@@ -451,20 +435,27 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	job->world = join->world;
 	job->since_us = now_us;
 	job->opener = join->rank;
+	job->shape = (struct channel_config){
+		.worker_count = (uint16_t)join->world,
+		.op_slots = jobs->config.op_slots,
+		.segments_ahead = jobs->config.segments_ahead,
+		.tokens = job->tokens,
+		.engine = jobs->config.engine,
+	};
 	return true;
 }
 
 /* The shortest patience of the workers that have joined is the job's. */
 static void job_times(struct job *job)
 {
-	job->silence_us = job->stall_us = UINT64_MAX;
+	job->silence_us = job->shape.stall_us = UINT64_MAX;
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
 
 		if (peer != NULL && peer->silence_us < job->silence_us)
 			job->silence_us = peer->silence_us;
-		if (peer != NULL && peer->stall_us < job->stall_us)
-			job->stall_us = peer->stall_us;
+		if (peer != NULL && peer->stall_us < job->shape.stall_us)
+			job->shape.stall_us = peer->stall_us;
 	}
 }
 
@@ -512,17 +503,15 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 	struct job *job = peer->job;
 
 	if (job->state != JOB_PROBING || peer->ready || message->payload < WIRE_PAYLOAD_MIN ||
-	    message->payload > job->payload) {
+	    message->payload > job->shape.payload) {
 		jobs_garbage(jobs, peer, "ready: not now, or not with that payload");
 		return;
 	}
 	peer->ready = true;
-	peer->multicast = message->multicast && job->group_ip != 0;
+	job->multicast[peer->rank] = message->multicast && job->group_ip != 0;
 	peer->payload = message->payload;
 	if (++job->ready < job->world)
 		return;
-	for (uint32_t rank = 0; rank < job->world; rank++)
-		if (job->members[rank]->payload < job->payload)
-			job->payload = job->members[rank]->payload;
+	least_payload(job);
 	job_start(jobs, job);
 }

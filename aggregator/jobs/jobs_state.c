@@ -88,6 +88,14 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 
 /* ---- jobs ---- */
 
+void job_forget(struct job *job)
+{
+	free(job->members);
+	free(job->tokens);
+	free(job->multicast);
+	*job = (struct job){0};
+}
+
 /* Give back all that a job holds; its members have been told. */
 void job_release(struct jobs *jobs, struct job *job)
 {
@@ -100,9 +108,7 @@ void job_release(struct jobs *jobs, struct job *job)
 	}
 	jobs->bytes -= job->bytes;
 	crowd_remove(&jobs->unstarted, job);
-	free(job->members);
-	free(job->tokens);
-	*job = (struct job){0};
+	job_forget(job);
 }
 
 void job_tell(struct jobs *jobs, struct job *job, const struct control_message *message)
@@ -194,7 +200,7 @@ static void check_peer(const struct jobs *jobs, const struct jobs_peer *peer)
 	assert(job->state != JOB_FREE && peer->rank < job->world);
 	assert(job->members[peer->rank] == peer);
 	assert(peer->ready <= (job->state != JOB_FORMING));
-	assert(job->silence_us <= peer->silence_us && job->stall_us <= peer->stall_us);
+	assert(job->silence_us <= peer->silence_us && job->shape.stall_us <= peer->stall_us);
 }
 
 /* Peers without a job, jobs that do not run yet: each is in its crowd, and nobody else. */
@@ -241,15 +247,17 @@ static void check_channels(const struct jobs *jobs, const struct job *job)
 	assert(job->channel_count == (formed ? jobs->config.threads : 0));
 	assert((job->bytes > 0) == formed);
 	assert(job->bytes <= jobs->config.job_bytes_max);
-	assert(!formed || job->payload >= WIRE_PAYLOAD_MIN);
-	assert(job->payload <= jobs->config.payload_max && job->window <= WIRE_WINDOW_MAX);
-	assert((job->window & (job->window - 1)) == 0);
+	assert(!formed || job->shape.payload >= WIRE_PAYLOAD_MIN);
+	assert(job->shape.payload <= jobs->config.payload_max &&
+	       job->shape.window <= WIRE_WINDOW_MAX);
+	assert((job->shape.window & (job->shape.window - 1)) == 0);
 	for (uint32_t i = 0; i < job->channel_count; i++) {
 		const struct job_channel *channel = &job->channels[i];
 
 		assert(job->channel_ids[i] == job_channel_id(jobs, job, i));
 		assert((channel->channel != NULL) == (job->state == JOB_RUNNING));
-		assert(!job->fast || (channel->fast != NULL && job->window <= job->fast_window));
+		assert(!job->fast ||
+		       (channel->fast != NULL && job->shape.window <= job->fast_window));
 	}
 }
 
