@@ -4,8 +4,10 @@
 #include "aggregator/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,12 +32,6 @@ struct kind {
 	uint32_t count, left_out;
 };
 
-struct line {
-	struct line *next;
-	size_t bytes;
-	char *text; /* with its newline */
-};
-
 static const char *const levels[] = {"info", "warn", "error"};
 static int threshold;
 static bool json;
@@ -42,14 +39,12 @@ static bool json;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
 static struct kind kinds[KINDS_MAX];
 static struct {
-	struct line *first, **end; /* the first is being written */
-	size_t bytes;
+	int in, out; /* a pipe: lines are in it until the writer takes them out; -1: none yet */
 	uint64_t lost, lost_unsaid;
-	pthread_cond_t changed;
 	pthread_t writer;
 	int fd;
-	bool open, ending;
-} queue = {.end = &queue.first};
+	bool open;
+} queue = {.in = -1, .out = -1};
 
 static int level_of(const char *level)
 {
@@ -172,23 +167,30 @@ static char *line_of(const struct timespec *now, const struct event *event)
 
 /* ---- the queue ---- */
 
+static bool queue_ready(void)
+{
+	int ends[2];
+
+	if (queue.in >= 0)
+		return true;
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		return false;
+	queue.out = ends[0];
+	queue.in = ends[1];
+	(void)fcntl(queue.in, F_SETFL, O_NONBLOCK);
+	(void)fcntl(queue.in, F_SETPIPE_SZ, LOG_QUEUE_BYTES);
+	return true;
+}
+
+/* A pipe takes what is no longer than PIPE_BUF whole, or not at all. */
 static bool queue_put(const struct timespec *now, const struct event *event)
 {
-	struct line *line = calloc(1, sizeof(*line));
 	char *text = line_of(now, event);
-	size_t bytes = text != NULL ? strlen(text) : 0;
+	size_t bytes = text != NULL ? strlen(text) : PIPE_BUF + 1;
+	bool done = bytes <= PIPE_BUF && queue_ready() && write(queue.in, text, bytes) > 0;
 
-	if (line == NULL || text == NULL || queue.bytes + bytes > LOG_QUEUE_BYTES) {
-		free(line);
-		free(text);
-		return false;
-	}
-	*line = (struct line){.bytes = bytes, .text = text};
-	*queue.end = line;
-	queue.end = &line->next;
-	queue.bytes += bytes;
-	pthread_cond_broadcast(&queue.changed);
-	return true;
+	free(text);
+	return done;
 }
 
 /*
@@ -201,8 +203,10 @@ static void say_lost(const struct timespec *now)
 	                            .name = "lines_lost",
 	                            .fields = LOG_FIELDS(LOG_NUMBER("lines", queue.lost_unsaid)),
 	                            .text = "whatever reads stderr was too slow"};
+	int waiting = 0;
 
-	if (queue.lost_unsaid > 0 && queue.bytes <= LOG_QUEUE_BYTES / 2 && queue_put(now, &event))
+	if (queue.lost_unsaid > 0 && ioctl(queue.in, FIONREAD, &waiting) == 0 &&
+	    waiting <= fcntl(queue.in, F_GETPIPE_SZ) / 2 && queue_put(now, &event))
 		queue.lost_unsaid = 0;
 }
 
@@ -216,13 +220,13 @@ static void write_line(const struct timespec *now, const struct event *event)
 }
 
 /* False: nobody will ever read it. */
-static bool write_whole(int fd, const struct line *line)
+static bool write_whole(int fd, const char *text, size_t bytes)
 {
 	struct pollfd full = {.fd = fd, .events = POLLOUT};
 	size_t done = 0;
 
-	while (done < line->bytes) {
-		ssize_t wrote = write(fd, line->text + done, line->bytes - done);
+	while (done < bytes) {
+		ssize_t wrote = write(fd, text + done, bytes - done);
 
 		if (wrote > 0)
 			done += (size_t)wrote;
@@ -234,53 +238,39 @@ static bool write_whole(int fd, const struct line *line)
 	return true;
 }
 
-static void *run(void *unused)
+static void *run(void *context)
 {
+	int out = (int)(intptr_t)context;
+	char text[PIPE_BUF];
 	struct timespec now;
-	struct line *line;
+	ssize_t count;
 	bool written;
 
-	(void)unused;
 	pthread_setname_np(pthread_self(), "winnow-log");
 	(void)privileges_drop();
-	pthread_mutex_lock(&lock);
-	while (queue.first != NULL || !queue.ending) {
-		line = queue.first;
-		if (line == NULL) {
-			pthread_cond_wait(&queue.changed, &lock);
-			continue;
-		}
-		pthread_mutex_unlock(&lock);
-		written = write_whole(queue.fd, line);
+	while ((count = read(out, text, sizeof(text))) > 0) {
+		written = write_whole(queue.fd, text, (size_t)count);
 		clock_gettime(CLOCK_REALTIME, &now);
 		pthread_mutex_lock(&lock);
-		queue.lost += !written;
-		queue.bytes -= line->bytes;
-		queue.first = line->next;
-		if (queue.first == NULL)
-			queue.end = &queue.first;
-		free(line->text);
-		free(line);
+		for (ssize_t i = 0; i < count && !written; i++)
+			queue.lost += text[i] == '\n';
 		say_lost(&now);
-		pthread_cond_broadcast(&queue.changed);
+		pthread_mutex_unlock(&lock);
 	}
-	pthread_mutex_unlock(&lock);
+	close(out);
 	return NULL;
 }
 
 int log_open(int fd)
 {
-	pthread_condattr_t by_monotonic;
-	int err;
+	int err = -EMFILE;
 
-	pthread_condattr_init(&by_monotonic);
-	pthread_condattr_setclock(&by_monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&queue.changed, &by_monotonic);
-	pthread_condattr_destroy(&by_monotonic);
+	pthread_mutex_lock(&lock);
 	queue.fd = fd;
-	queue.ending = false;
-	err = -pthread_create(&queue.writer, NULL, run, NULL);
+	if (queue_ready())
+		err = -pthread_create(&queue.writer, NULL, run, (void *)(intptr_t)queue.out);
 	queue.open = err == 0;
+	pthread_mutex_unlock(&lock);
 	return err;
 }
 
@@ -288,24 +278,19 @@ int log_open(int fd)
 void log_close(void)
 {
 	struct timespec until;
-	bool stuck = false;
 
 	if (!queue.open)
 		return;
 	log_flush(true);
+	pthread_mutex_lock(&lock);
+	close(queue.in); /* the writer ends when it has written the rest */
+	queue.in = -1;
+	queue.open = false;
+	pthread_mutex_unlock(&lock);
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += LOG_END_MS / 1000;
-	pthread_mutex_lock(&lock);
-	queue.ending = true;
-	pthread_cond_broadcast(&queue.changed);
-	while (queue.first != NULL && !stuck)
-		stuck = pthread_cond_timedwait(&queue.changed, &lock, &until) == ETIMEDOUT;
-	pthread_mutex_unlock(&lock);
-	queue.open = false;
-	if (stuck)
+	if (pthread_clockjoin_np(queue.writer, NULL, CLOCK_MONOTONIC, &until) != 0)
 		pthread_detach(queue.writer);
-	else
-		pthread_join(queue.writer, NULL);
 }
 
 uint64_t log_lines_lost(void)

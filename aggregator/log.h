@@ -2,10 +2,10 @@
 /*
  * log.h - winnowd's log: one line an event on stderr, logfmt or JSON; never from the data path
  *
- * Nothing here waits for a reader of stderr. Lines are queued, and a thread writes them: a pipe
- * that nobody drains, a stopped terminal or a slow disk blocks only that thread. stderr may also
- * belong to others, so it is not made non-blocking. Beyond LOG_QUEUE_BYTES lines are lost and
- * counted; event=lines_lost says how many as soon as lines flow again.
+ * Nothing here waits for a reader of stderr. Lines go into a pipe of our own, and a thread writes
+ * them: a reader that drains nothing, a stopped terminal or a slow disk blocks only that thread.
+ * stderr may also belong to others, so it is not made non-blocking. Beyond LOG_QUEUE_BYTES lines are
+ * lost and counted; event=lines_lost says how many as soon as lines flow again.
  *
  * Of one event, or of one event with the same code=, at most LOG_BURST lines are written in
  * LOG_WINDOW_S seconds (errors are not limited); when the window is over event=left_out says how
@@ -22,7 +22,7 @@
 #define LOG_BURST 100
 #define LOG_WINDOW_S 10
 #define LOG_QUEUE_BYTES (256u * 1024)
-#define LOG_TEXT_BYTES 1024 /* what is longer is cut */
+#define LOG_TEXT_BYTES 1024 /* what is longer is cut; a line of more than 4 KB is lost */
 #define LOG_END_MS 1000     /* how long queued lines have at the end */
 
 /*
