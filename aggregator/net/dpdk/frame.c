@@ -4,30 +4,23 @@
 #include "aggregator/net/dpdk/frame.h"
 
 #include <arpa/inet.h>
+#include <net/ethernet.h>
+#include <net/if_arp.h>
+#include <netinet/igmp.h>
+#include <netinet/ip.h>
 #include <string.h>
 
-#define ETHER_BYTES 14
-#define ETHER_IP 0x0800
-#define ETHER_ARP 0x0806
-#define ETHER_VLAN 0x8100
 #define VLAN_BYTES 4
 #define VLAN_ID 0x0fff
 #define IP_BYTES 20
 #define IP_FRAGMENT 0x3fff /* more fragments, or an offset */
-#define IP_DONT_FRAGMENT 0x4000
 #define IP_TTL_OFFSET 8
 #define IP_PROTOCOL_OFFSET 9
 #define IP_SUM_OFFSET 10
-#define PROTOCOL_IGMP 2
-#define PROTOCOL_UDP 17
 #define UDP_BYTES 8
 #define UDP_SUM_OFFSET 6
 #define ARP_BYTES 28
-#define ARP_REQUEST 1
-#define ARP_REPLY 2
 #define IGMP_BYTES 8
-#define IGMP_QUERY 0x11
-#define IGMP_REPORT 0x16
 
 static const uint8_t arp_kind[] = {0, 1, 8, 0, 6, 4}; /* Ethernet, IPv4, lengths of addresses */
 static const uint8_t router_alert[] = {0x94, 4, 0, 0};
@@ -88,19 +81,6 @@ uint64_t frame_sum(const void *data, size_t size)
 	return __builtin_cpu_supports("avx2") ? sum_avx2(data, size) : frame_sum_any(data, size);
 }
 
-/* Of a few words, whose number the compiler knows. */
-static inline uint64_t sum_words(const uint8_t *at, uint32_t words)
-{
-	uint64_t sum = 0;
-	uint32_t word;
-
-	for (uint32_t i = 0; i < words; i++) {
-		memcpy(&word, at + i * sizeof(word), sizeof(word));
-		sum += word;
-	}
-	return sum;
-}
-
 uint16_t frame_fold(uint64_t sum)
 {
 	while (sum >> 16 != 0)
@@ -110,7 +90,7 @@ uint16_t frame_fold(uint64_t sum)
 
 static uint64_t pseudo_sum(const uint8_t *addresses, uint32_t udp_bytes)
 {
-	return sum_words(addresses, 2) + htons(PROTOCOL_UDP) + htons((uint16_t)udp_bytes);
+	return sum_loop(addresses, 8) + htons(IPPROTO_UDP) + htons((uint16_t)udp_bytes);
 }
 
 /* The stored sum makes the whole 0xffff; or only the pseudo-header has been summed yet. */
@@ -134,42 +114,38 @@ static enum frame_kind parse_arp(const uint8_t *arp, size_t size, struct frame *
 		return FRAME_DAMAGED;
 	operation = get16(arp + 6);
 	if (memcmp(arp, arp_kind, sizeof(arp_kind)) != 0 ||
-	    (operation != ARP_REQUEST && operation != ARP_REPLY))
+	    (operation != ARPOP_REQUEST && operation != ARPOP_REPLY))
 		return FRAME_OTHER;
-	out->arp_request = operation == ARP_REQUEST;
+	out->arp_request = operation == ARPOP_REQUEST;
 	out->arp_mac = arp + 8;
 	out->from_ip = get32(arp + 14);
 	out->to_ip = get32(arp + 24);
 	return FRAME_ARP;
 }
 
-static enum frame_kind parse_udp(const uint8_t *ip, const uint8_t *udp, uint32_t size,
+/*
+ * `said`: by IP. More than what has come: several datagrams that were handed on in one, say, by a
+ * sender's kernel.
+ */
+static enum frame_kind parse_udp(const uint8_t *ip, const uint8_t *udp, size_t size, uint32_t said,
                                  unsigned checked, struct frame *out)
 {
 	uint32_t bytes;
 
-	if (size < UDP_BYTES)
+	if (size < UDP_BYTES || said < UDP_BYTES)
 		return FRAME_DAMAGED;
 	bytes = get16(udp + 4);
-	if (bytes < UDP_BYTES || bytes > size)
+	out->from_port = (uint16_t)get16(udp);
+	out->to_port = (uint16_t)get16(udp + 2);
+	if (said > size)
+		return bytes == said ? FRAME_CUT : FRAME_DAMAGED;
+	if (bytes < UDP_BYTES || bytes > said)
 		return FRAME_DAMAGED;
 	if (!(checked & FRAME_UDP_CHECKED) && !udp_sum_right(udp, bytes, ip + 12))
 		return FRAME_DAMAGED;
-	out->from_port = (uint16_t)get16(udp);
-	out->to_port = (uint16_t)get16(udp + 2);
 	out->payload = udp + UDP_BYTES;
 	out->payload_bytes = bytes - UDP_BYTES;
 	return FRAME_UDP;
-}
-
-/* Longer than what has come: several datagrams that were handed on in one, say, by a sender's kernel. */
-static enum frame_kind parse_cut(const uint8_t *udp, size_t size, uint32_t bytes, struct frame *out)
-{
-	if (size < UDP_BYTES || get16(udp + 4) != bytes)
-		return FRAME_DAMAGED;
-	out->from_port = (uint16_t)get16(udp);
-	out->to_port = (uint16_t)get16(udp + 2);
-	return FRAME_CUT;
 }
 
 static enum frame_kind parse_ip(const uint8_t *ip, size_t size, unsigned checked, struct frame *out)
@@ -182,20 +158,18 @@ static enum frame_kind parse_ip(const uint8_t *ip, size_t size, unsigned checked
 	bytes = get16(ip + 2);
 	if (ip[0] >> 4 != 4 || header < IP_BYTES || bytes < header || header > size)
 		return FRAME_DAMAGED;
-	if (!(checked & FRAME_IP_CHECKED) && frame_fold(sum_words(ip, header / 4)) != 0xffff)
+	if (!(checked & FRAME_IP_CHECKED) && frame_fold(sum_loop(ip, header)) != 0xffff)
 		return FRAME_DAMAGED;
 	out->from_ip = get32(ip + 12);
 	out->to_ip = get32(ip + 16);
-	if (bytes > size && (ip[IP_PROTOCOL_OFFSET] != PROTOCOL_UDP || get16(ip + 6) & IP_FRAGMENT))
+	if (bytes > size && (ip[IP_PROTOCOL_OFFSET] != IPPROTO_UDP || get16(ip + 6) & IP_FRAGMENT))
 		return FRAME_DAMAGED;
-	if (bytes > size)
-		return parse_cut(ip + header, size - header, bytes - header, out);
 	if (get16(ip + 6) & IP_FRAGMENT)
 		return FRAME_PIECE;
-	if (ip[IP_PROTOCOL_OFFSET] == PROTOCOL_UDP)
-		return parse_udp(ip, ip + header, bytes - header, checked, out);
-	if (ip[IP_PROTOCOL_OFFSET] != PROTOCOL_IGMP || bytes - header < IGMP_BYTES ||
-	    ip[header] != IGMP_QUERY)
+	if (ip[IP_PROTOCOL_OFFSET] == IPPROTO_UDP)
+		return parse_udp(ip, ip + header, size - header, bytes - header, checked, out);
+	if (ip[IP_PROTOCOL_OFFSET] != IPPROTO_IGMP || bytes - header < IGMP_BYTES ||
+	    ip[header] != IGMP_MEMBERSHIP_QUERY)
 		return FRAME_OTHER;
 	out->to_ip = get32(ip + header + 4);
 	return FRAME_IGMP_QUERY;
@@ -203,23 +177,23 @@ static enum frame_kind parse_ip(const uint8_t *ip, size_t size, unsigned checked
 
 void frame_parse(const uint8_t *bytes, size_t size, unsigned checked, struct frame *out)
 {
-	size_t at = ETHER_BYTES;
+	size_t at = ETHER_HDR_LEN;
 	uint32_t type;
 
 	*out = (struct frame){.kind = FRAME_DAMAGED};
-	if (size < ETHER_BYTES)
+	if (size < ETHER_HDR_LEN)
 		return;
 	out->to_mac = bytes;
 	out->from_mac = bytes + FRAME_MAC_BYTES;
 	type = get16(bytes + 12);
-	if (type == ETHER_VLAN && size >= ETHER_BYTES + VLAN_BYTES &&
-	    (get16(bytes + ETHER_BYTES) & VLAN_ID) == 0) {
-		type = get16(bytes + ETHER_BYTES + 2);
+	if (type == ETHERTYPE_VLAN && size >= ETHER_HDR_LEN + VLAN_BYTES &&
+	    (get16(bytes + ETHER_HDR_LEN) & VLAN_ID) == 0) {
+		type = get16(bytes + ETHER_HDR_LEN + 2);
 		at += VLAN_BYTES;
 	}
-	if (type == ETHER_IP)
+	if (type == ETHERTYPE_IP)
 		out->kind = parse_ip(bytes + at, size - at, checked, out);
-	else if (type == ETHER_ARP)
+	else if (type == ETHERTYPE_ARP)
 		out->kind = parse_arp(bytes + at, size - at, out);
 	else
 		out->kind = FRAME_OTHER;
@@ -242,34 +216,34 @@ static void write_ip(uint8_t *ip, uint32_t header, uint32_t bytes, uint8_t proto
 	memset(ip, 0, header);
 	ip[0] = (uint8_t)(4 << 4 | header / 4);
 	put16(ip + 2, bytes);
-	put16(ip + 6, IP_DONT_FRAGMENT);
+	put16(ip + 6, IP_DF);
 	ip[IP_TTL_OFFSET] = ttl;
 	ip[IP_PROTOCOL_OFFSET] = protocol;
 	put32(ip + 12, from);
 	put32(ip + 16, to);
 	if (header > IP_BYTES)
 		memcpy(ip + IP_BYTES, router_alert, sizeof(router_alert));
-	sum = (uint16_t)~frame_fold(sum_words(ip, header / 4));
+	sum = (uint16_t)~frame_fold(sum_loop(ip, header));
 	memcpy(ip + IP_SUM_OFFSET, &sum, sizeof(sum));
 }
 
 void frame_udp(uint8_t out[FRAME_UDP_BYTES], const struct frame_route *route,
                uint32_t payload_bytes, uint64_t payload_sum, bool finish)
 {
-	uint8_t *ip = out + ETHER_BYTES, *udp = ip + IP_BYTES;
+	uint8_t *ip = out + ETHER_HDR_LEN, *udp = ip + IP_BYTES;
 	uint32_t bytes = UDP_BYTES + payload_bytes;
 	uint64_t pseudo;
 	uint16_t sum;
 
-	write_ether(out, route->to_mac, route->from_mac, ETHER_IP);
-	write_ip(ip, IP_BYTES, IP_BYTES + bytes, PROTOCOL_UDP, route->ttl, route->from_ip,
+	write_ether(out, route->to_mac, route->from_mac, ETHERTYPE_IP);
+	write_ip(ip, IP_BYTES, IP_BYTES + bytes, IPPROTO_UDP, route->ttl, route->from_ip,
 	         route->to_ip);
 	put16(udp, route->from_port);
 	put16(udp + 2, route->to_port);
 	put16(udp + 4, bytes);
 	put16(udp + UDP_SUM_OFFSET, 0);
 	pseudo = pseudo_sum(ip + 12, bytes);
-	sum = frame_fold(finish ? pseudo : pseudo + sum_words(udp, UDP_BYTES / 4) + payload_sum);
+	sum = frame_fold(finish ? pseudo : pseudo + sum_loop(udp, UDP_BYTES) + payload_sum);
 	if (!finish)
 		sum = (uint16_t)(sum == 0xffff ? sum : ~sum); /* 0 would mean: no checksum */
 	memcpy(udp + UDP_SUM_OFFSET, &sum, sizeof(sum));
@@ -279,12 +253,12 @@ void frame_arp(uint8_t out[FRAME_SMALL_BYTES], bool request, const uint8_t *from
                uint32_t from_ip, const uint8_t *to_mac, uint32_t to_ip)
 {
 	static const uint8_t everyone[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-	uint8_t *arp = out + ETHER_BYTES;
+	uint8_t *arp = out + ETHER_HDR_LEN;
 
 	memset(out, 0, FRAME_SMALL_BYTES);
-	write_ether(out, to_mac != NULL ? to_mac : everyone, from_mac, ETHER_ARP);
+	write_ether(out, to_mac != NULL ? to_mac : everyone, from_mac, ETHERTYPE_ARP);
 	memcpy(arp, arp_kind, sizeof(arp_kind));
-	put16(arp + 6, request ? ARP_REQUEST : ARP_REPLY);
+	put16(arp + 6, request ? ARPOP_REQUEST : ARPOP_REPLY);
 	memcpy(arp + 8, from_mac, FRAME_MAC_BYTES);
 	put32(arp + 14, from_ip);
 	if (to_mac != NULL)
@@ -295,16 +269,16 @@ void frame_arp(uint8_t out[FRAME_SMALL_BYTES], bool request, const uint8_t *from
 void frame_igmp_report(uint8_t out[FRAME_SMALL_BYTES], const uint8_t *from_mac, uint32_t from_ip,
                        uint32_t group)
 {
-	uint8_t to_mac[FRAME_MAC_BYTES], *ip = out + ETHER_BYTES;
+	uint8_t to_mac[FRAME_MAC_BYTES], *ip = out + ETHER_HDR_LEN;
 	uint32_t header = IP_BYTES + sizeof(router_alert);
 	uint8_t *igmp = ip + header;
 	uint16_t sum;
 
 	memset(out, 0, FRAME_SMALL_BYTES);
 	frame_multicast_mac(group, to_mac);
-	write_ether(out, to_mac, from_mac, ETHER_IP);
-	write_ip(ip, header, header + IGMP_BYTES, PROTOCOL_IGMP, 1, from_ip, group);
-	igmp[0] = IGMP_REPORT;
+	write_ether(out, to_mac, from_mac, ETHERTYPE_IP);
+	write_ip(ip, header, header + IGMP_BYTES, IPPROTO_IGMP, 1, from_ip, group);
+	igmp[0] = IGMP_V2_MEMBERSHIP_REPORT;
 	put32(igmp + 4, group);
 	sum = (uint16_t)~frame_fold(frame_sum(igmp, IGMP_BYTES));
 	memcpy(igmp + 2, &sum, sizeof(sum));
