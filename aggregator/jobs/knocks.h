@@ -20,12 +20,27 @@ struct knocker {
 };
 
 /* knock_moves - may the worker's address become that of this KNOCK, which came from elsewhere? */
-bool knock_moves(const struct knocker *knocker, const struct packet *packet, bool started);
+static inline bool knock_moves(const struct knocker *knocker, const struct packet *packet,
+                               bool started)
+{
+	return !started || (knocker->number != 0 && packet->mask == knocker->number);
+}
 
 /* A KNOCK is answered; `whole`: it is as large as the job's datagrams. A number works once. */
-void knock_note(struct knocker *knocker, bool whole, uint64_t now_us);
+static inline void knock_note(struct knocker *knocker, bool whole, uint64_t now_us)
+{
+	knocker->number = 0;
+	knocker->any_us = now_us;
+	if (whole)
+		knocker->whole_us = now_us;
+}
 
 /* How long ago the last ones came. */
-void knock_ages(const struct knocker *knocker, uint64_t now_us, struct jobs_heard *out);
+static inline void knock_ages(const struct knocker *knocker, uint64_t now_us,
+                              struct jobs_heard *out)
+{
+	out->any_us = knocker->any_us != 0 ? now_us - knocker->any_us : UINT64_MAX;
+	out->whole_us = knocker->whole_us != 0 ? now_us - knocker->whole_us : UINT64_MAX;
+}
 
 #endif /* AGGREGATOR_KNOCKS_H */
