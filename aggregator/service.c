@@ -83,21 +83,17 @@ static void signalled(uv_signal_t *handle, int number)
 		service->hooks.end(service->hooks.context, number);
 }
 
-static void signal_start(struct service *service, uv_loop_t *loop, uv_signal_t *handle, int number)
-{
-	uv_signal_init(loop, handle);
-	handle->data = service;
-	uv_signal_start(handle, signalled, number);
-}
-
 void service_start(struct service *service, uv_loop_t *loop, const struct service_hooks *hooks)
 {
+	static const int numbers[SERVICE_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
 	uint64_t every_ms = watchdog_ms();
 
 	service->hooks = *hooks;
-	signal_start(service, loop, &service->terminate, SIGTERM);
-	signal_start(service, loop, &service->interrupt, SIGINT);
-	signal_start(service, loop, &service->hangup, SIGHUP);
+	for (uint32_t i = 0; i < SERVICE_SIGNALS; i++) {
+		uv_signal_init(loop, &service->signals[i]);
+		service->signals[i].data = service;
+		uv_signal_start(&service->signals[i], signalled, numbers[i]);
+	}
 	uv_timer_init(loop, &service->watchdog);
 	service->watchdog.data = service;
 	if (every_ms > 0)

@@ -11,6 +11,8 @@
 
 #include <uv.h>
 
+#define SERVICE_SIGNALS 3
+
 /* On the control thread. */
 struct service_hooks {
 	void *context;
@@ -22,7 +24,7 @@ struct service_hooks {
 /* Part of its owner: uv_walk() and uv_close() with no callback of its own end it. */
 struct service {
 	struct service_hooks hooks;
-	uv_signal_t terminate, interrupt, hangup;
+	uv_signal_t signals[SERVICE_SIGNALS];
 	uv_timer_t watchdog;
 };
 

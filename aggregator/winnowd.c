@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <net/if.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,12 +134,17 @@ static const struct options options = {
 	.built_with = built_with,
 };
 
-static int usage_error(const char *format, const char *value)
+/* `status`: 2 for wrong usage, 1 for what fails. */
+__attribute__((format(printf, 2, 3))) static int give_up(int status, const char *format, ...)
 {
+	va_list args;
+
 	fprintf(stderr, "winnowd: ");
-	fprintf(stderr, format, value);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
 	fprintf(stderr, "\n");
-	return 2;
+	return status;
 }
 
 static struct proof_keys *the_keys; /* NULL: anyone may join */
@@ -148,16 +154,16 @@ static int keys_load(void)
 	struct why why;
 
 	if (settings.insecure_no_key && (settings.key_file != NULL || settings.key != NULL))
-		return usage_error("--insecure-no-key contradicts %s: give one of them",
-		                   settings.key_file != NULL ? "--key-file" : "WINNOW_KEY");
+		return give_up(2, "--insecure-no-key contradicts %s: give one of them",
+		               settings.key_file != NULL ? "--key-file" : "WINNOW_KEY");
 	if (settings.insecure_no_key)
 		return 0;
 	if (settings.key_file == NULL && settings.key == NULL)
-		return usage_error("no job key: give --key-file FILE%s",
-		                   " or, to try things out, --insecure-no-key");
+		return give_up(2, "no job key: give --key-file FILE or, to try things out, "
+		                  "--insecure-no-key");
 	if (proof_keys_load(settings.key_file, settings.key, &the_keys, &why) == 0)
 		return 0;
-	return usage_error("%s", why.text);
+	return give_up(2, "%s", why.text);
 }
 
 /* SIGHUP: a key file that cannot be read leaves the keys as they are. */
@@ -199,8 +205,8 @@ static int multicast_net(uint32_t *out)
 		return 0;
 	snprintf(text, sizeof(text), "%s:1", settings.multicast);
 	if (net_resolve(text, &net, &why) != 0 || net.ip >> 28 != 0xe || (net.ip & 0xffff) != 0)
-		return usage_error(
-			"--multicast is '%s': want a multicast /16 such as 239.77.0.0, or no",
+		return give_up(
+			2, "--multicast is '%s': want a multicast /16 such as 239.77.0.0, or no",
 			settings.multicast);
 	*out = net.ip;
 	return 0;
@@ -211,16 +217,15 @@ static int addresses(void)
 	struct why why;
 
 	if (net_resolve(settings.listen, &config.listen, &why) != 0)
-		return usage_error("--listen: %s", why.text);
+		return give_up(2, "--listen: %s", why.text);
 	config.metrics_auto = strcmp(settings.metrics, "auto") == 0;
 	if (config.metrics_auto)
 		settings.metrics = METRICS_DEFAULT;
 	if (!option_is_off(settings.metrics) &&
 	    net_resolve(settings.metrics, &config.metrics, &why) != 0)
-		return usage_error("--metrics: %s", why.text);
+		return give_up(2, "--metrics: %s", why.text);
 	if (strcmp(settings.datapath, "xdp") == 0 && settings.device == NULL)
-		return usage_error("--datapath xdp needs --device IFACE: where packets arrive%s",
-		                   "");
+		return give_up(2, "--datapath xdp needs --device IFACE: where packets arrive");
 	config.jobs.group_port = config.listen.port;
 	return multicast_net(&config.jobs.group_net);
 }
@@ -253,8 +258,7 @@ static int offload(void)
 	if (offload_open(&xdp, &config.offload, &why) == 0)
 		return 0;
 	if (strcmp(settings.datapath, "xdp") == 0) {
-		fprintf(stderr, "winnowd: no xdp on %s: %s\n", settings.device, why.text);
-		return 1;
+		return give_up(1, "no xdp on %s: %s", settings.device, why.text);
 	}
 	log_event("warn", "no_xdp", LOG_FIELDS(LOG_WORD("device", settings.device)),
 	          "%s; going on without", why.text);
@@ -304,15 +308,15 @@ static int data_path(struct data_config *data, struct net_port *port)
 	uint32_t bits;
 
 	if (!kernel && sweep(&why) != 0)
-		return usage_error("%s", why.text);
+		return give_up(2, "%s", why.text);
 	if (net_backend_named(kernel ? "udp" : settings.datapath, &data->backend, &why) != 0)
-		return usage_error("--datapath: %s", why.text);
+		return give_up(2, "--datapath: %s", why.text);
 	if (kernel)
 		return 0;
 	if (settings.device == NULL && settings.eal == NULL)
-		return usage_error(
-			"--datapath %s needs --device IFACE, or --eal with DPDK's arguments",
-			settings.datapath);
+		return give_up(2,
+		               "--datapath %s needs --device IFACE, or --eal with DPDK's arguments",
+		               settings.datapath);
 	*port = (struct net_port){.eal = settings.eal,
 	                          .device = settings.device,
 	                          .idle_us = (uint32_t)settings.idle_us,
@@ -320,10 +324,10 @@ static int data_path(struct data_config *data, struct net_port *port)
 	data->port = port;
 	if (settings.data_address != NULL &&
 	    net_network(settings.data_address, &data->listen.ip, &port->prefix_bits, &why) != 0)
-		return usage_error("--data-address: %s", why.text);
+		return give_up(2, "--data-address: %s", why.text);
 	if (settings.gateway != NULL &&
 	    net_network(settings.gateway, &port->gateway_ip, &bits, &why) != 0)
-		return usage_error("--gateway: %s", why.text);
+		return give_up(2, "--gateway: %s", why.text);
 	return 0;
 }
 
@@ -375,8 +379,7 @@ static int fit(void)
 	struct why why;
 
 	if (limits_connections(config.jobs.peers_max, others, &config.jobs.peers_max, &why) != 0) {
-		fprintf(stderr, "winnowd: %s\n", why.text);
-		return 1;
+		return give_up(1, "%s", why.text);
 	}
 	config.bytes_from = "option";
 	if (config.jobs.bytes_max != 0)
@@ -401,8 +404,7 @@ static int control(const struct data_config *data)
 	if (data->port != NULL)
 		name_data_address(data_address(config.data));
 	if (control_open(&config, &control, &why) != 0) {
-		fprintf(stderr, "winnowd: %s\n", why.text);
-		return 1;
+		return give_up(1, "%s", why.text);
 	}
 	err = privileges_drop();
 	if (err != 0)
@@ -435,17 +437,14 @@ static int serve(void)
 
 	if (status != 0)
 		return status;
-	if (reports_open(&reports) != 0) {
-		perror("winnowd: cannot make a pipe");
-		return 1;
-	}
+	if (reports_open(&reports) != 0)
+		return give_up(1, "cannot make a pipe: %s", strerror(errno));
 	config.reports = &reports;
 	if (data_open(&data, &config.data, &why) == 0) {
 		status = control(&data);
 		data_close(config.data);
 	} else {
-		fprintf(stderr, "winnowd: %s\n", why.text);
-		status = 1;
+		status = give_up(1, "%s", why.text);
 	}
 	reports_close(&reports);
 	return status;
@@ -460,8 +459,7 @@ int main(int argc, char **argv)
 	log_set(settings.log_level, settings.log_format);
 	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
 	if (proof_init() != 0) {
-		fprintf(stderr, "winnowd: libsodium cannot start: no source of randomness?\n");
-		return 1;
+		return give_up(1, "libsodium cannot start: no source of randomness?");
 	}
 	status = addresses();
 	if (status == 0)
@@ -475,8 +473,7 @@ int main(int argc, char **argv)
 	 */
 	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0) {
-		fprintf(stderr, "winnowd: cannot start a thread to write the log\n");
-		return 1;
+		return give_up(1, "cannot start a thread to write the log");
 	}
 	status = offload();
 	if (status == 0)

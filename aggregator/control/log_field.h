@@ -24,18 +24,10 @@ struct log_field {
 	uint64_t number;
 };
 
-#define LOG_WORD(name, word)                                                                       \
-	{                                                                                          \
-		name, LOG_KIND_WORD, word, 0                                                       \
-	}
-#define LOG_TEXT(name, text)                                                                       \
-	{                                                                                          \
-		name, LOG_KIND_TEXT, text, 0                                                       \
-	}
-#define LOG_NUMBER(name, number)                                                                   \
-	{                                                                                          \
-		name, LOG_KIND_NUMBER, NULL, number                                                \
-	}
+#define LOG_FIELD(name, kind, text, number) ((struct log_field){name, kind, text, number})
+#define LOG_WORD(name, word) LOG_FIELD(name, LOG_KIND_WORD, word, 0)
+#define LOG_TEXT(name, text) LOG_FIELD(name, LOG_KIND_TEXT, text, 0)
+#define LOG_NUMBER(name, number) LOG_FIELD(name, LOG_KIND_NUMBER, NULL, number)
 #define LOG_FIELDS(...) ((const struct log_field[]){__VA_ARGS__, {0}})
 
 #endif /* AGGREGATOR_CONTROL_LOG_FIELD_H */

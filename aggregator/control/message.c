@@ -344,23 +344,20 @@ static bool left_out(const struct control_message *message, const struct field *
 char *message_format(const struct control_message *message)
 {
 	json_t *root = json_pack("{s:s}", "type", kind_names[message->kind]);
-	char *text, *line;
-	size_t length;
+	char *line = NULL;
+	size_t bytes = 0;
+	FILE *out;
 
 	for (size_t i = 0; root != NULL && i < FIELD_COUNT; i++)
 		if (fields[i].used_by & 1u << message->kind && !left_out(message, &fields[i]))
 			json_object_set_new(root, fields[i].name, write_field(message, &fields[i]));
-	text = json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII);
+	out = open_memstream(&line, &bytes);
+	if (out != NULL && json_dumpf(root, out, JSON_COMPACT | JSON_ENSURE_ASCII) == 0)
+		fputc('\n', out);
 	json_decref(root);
-	if (text == NULL)
-		return NULL;
-	length = strlen(text);
-	line = realloc(text, length + 2);
-	if (line == NULL) {
-		free(text);
+	if (out == NULL || fclose(out) != 0 || bytes == 0 || line[bytes - 1] != '\n') {
+		free(line);
 		return NULL;
 	}
-	line[length] = '\n';
-	line[length + 1] = '\0';
 	return line;
 }
