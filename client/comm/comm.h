@@ -28,6 +28,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 
 #include "aggregator/control/lines.h"
@@ -118,7 +119,7 @@ struct winnow_comm {
 	uint64_t gpu_moved_us;            /* when a GPU last finished something */
 	bool gpu_sleeps;                  /* the thread's timer slack is short */
 
-	struct winnow_comm *forked_next; /* for comm_fork.c */
+	LIST_ENTRY(winnow_comm) forked; /* for comm_fork.c */
 
 	pthread_t thread;
 	bool thread_started;
@@ -228,7 +229,7 @@ int comm_open_session(struct winnow_comm *comm, struct why *why);
  * close-on-exec and non-blocking.
  */
 void comm_fork_add(struct winnow_comm *comm);
-void comm_fork_remove(const struct winnow_comm *comm);
+void comm_fork_remove(struct winnow_comm *comm);
 int comm_fork_socket(int *fd, int domain, int type);
 void comm_fork_close(int *fd);
 

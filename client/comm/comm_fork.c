@@ -15,7 +15,7 @@
 
 /* Held while one of these descriptors is opened or closed, and during a fork. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct winnow_comm *first;
+static LIST_HEAD(, winnow_comm) all = LIST_HEAD_INITIALIZER(all);
 
 static void hold(void)
 {
@@ -29,14 +29,17 @@ static void release(void)
 
 static void close_in_child(void)
 {
-	for (const struct winnow_comm *comm = first; comm != NULL; comm = comm->forked_next) {
+	const struct winnow_comm *comm;
+
+	LIST_FOREACH(comm, &all, forked)
+	{
 		for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
 			if (comm->peers[i].fd >= 0)
 				close(comm->peers[i].fd);
 		if (comm->ask_fd >= 0)
 			close(comm->ask_fd);
 	}
-	first = NULL; /* the child may reuse the descriptors' numbers */
+	LIST_INIT(&all); /* the child may reuse the descriptors' numbers */
 	release();
 }
 
@@ -51,20 +54,14 @@ void comm_fork_add(struct winnow_comm *comm)
 
 	pthread_once(&once, watch_forks);
 	hold();
-	comm->forked_next = first;
-	first = comm;
+	LIST_INSERT_HEAD(&all, comm, forked);
 	release();
 }
 
-void comm_fork_remove(const struct winnow_comm *comm)
+void comm_fork_remove(struct winnow_comm *comm)
 {
 	hold();
-	for (struct winnow_comm **at = &first; *at != NULL; at = &(*at)->forked_next) {
-		if (*at != comm)
-			continue;
-		*at = comm->forked_next;
-		break;
-	}
+	LIST_REMOVE(comm, forked);
 	release();
 }
 

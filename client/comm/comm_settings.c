@@ -13,22 +13,14 @@
 #include "client/comm/comm.h"
 #include "client/comm/comm_options.h"
 
-#define HOW_MAX 12
-#define WHO_MAX 16
+#define SETTINGS_MAX 32
 
-/* Two tables over one struct: what the file may say, and what only the environment and the caller may. */
-struct settings {
-	struct option how[HOW_MAX], who[WHO_MAX];
-};
-
-static void settings_of(struct winnow_config *c, struct settings *out)
+/*
+ * A table over `c`, in `out`. First comes what only the environment and the caller may say; what is
+ * returned is the rest, which the file may say too.
+ */
+static const struct option *settings_of(struct winnow_config *c, struct option out[SETTINGS_MAX])
 {
-	const struct option how[] = {
-		COMM_OPTIONS_HOW(*c),
-		{"staging-mb", "MB", OPTION_COUNT32, &c->staging_mb, "64", NULL, 0, 1 << 20,
-	         "pinned memory for each GPU"},
-		{0},
-	};
 	const struct option who[] = {
 		{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &c->aggregators, NULL, NULL, 0, 0,
 	         "aggregators, the same list on all workers"},
@@ -36,13 +28,18 @@ static void settings_of(struct winnow_config *c, struct settings *out)
 		COMM_OPTIONS_RANK(*c),
 		COMM_OPTIONS_KEY(*c),
 		COMM_OPTIONS_PORT(*c),
+	};
+	const struct option how[] = {
+		COMM_OPTIONS_HOW(*c),
+		{"staging-mb", "MB", OPTION_COUNT32, &c->staging_mb, "64", NULL, 0, 1 << 20,
+	         "pinned memory for each GPU"},
 		{0},
 	};
 
-	_Static_assert(sizeof(how) <= sizeof(out->how) && sizeof(who) <= sizeof(out->who),
-	               "the tables hold all entries");
-	memcpy(out->how, how, sizeof(how));
-	memcpy(out->who, who, sizeof(who));
+	_Static_assert(sizeof(who) + sizeof(how) <= SETTINGS_MAX * sizeof(out[0]),
+	               "the table holds all entries");
+	memcpy(out, who, sizeof(who));
+	return memcpy(out + sizeof(who) / sizeof(who[0]), how, sizeof(how));
 }
 
 static int file_read(const struct option how[], struct why *why)
@@ -57,18 +54,16 @@ static int file_read(const struct option how[], struct why *why)
 
 void winnow_config_init(struct winnow_config *config)
 {
-	struct settings settings;
-	const struct option *const tables[] = {settings.how, settings.who};
+	struct option settings[SETTINGS_MAX];
+	const struct option *how;
 	struct why unused; /* what is wrong is said at create, unless the caller mends it */
 
 	*config = (struct winnow_config){0};
-	settings_of(config, &settings);
-	options_preset(settings.how);
-	options_preset(settings.who);
-	(void)file_read(settings.how, &unused);
-	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
-		for (const struct option *o = tables[i]; o->name != NULL; o++)
-			(void)option_env(o, &unused);
+	how = settings_of(config, settings);
+	options_preset(settings);
+	(void)file_read(how, &unused);
+	for (const struct option *o = settings; o->name != NULL; o++)
+		(void)option_env(o, &unused);
 }
 
 /* ---- checking ---- */
@@ -76,18 +71,13 @@ void winnow_config_init(struct winnow_config *config)
 static int check_values(const struct winnow_config *config, struct why *why)
 {
 	struct winnow_config copy = *config, from_file = *config;
-	struct settings settings;
-	int result;
+	struct option settings[SETTINGS_MAX];
+	int result = file_read(settings_of(&from_file, settings), why);
 
-	settings_of(&from_file, &settings);
-	result = file_read(settings.how, why);
 	if (result != WINNOW_OK)
 		return result;
-	settings_of(&copy, &settings);
-	for (const struct option *o = settings.how; o->name != NULL; o++)
-		if (option_check(o, why) != 0)
-			return WINNOW_ERR_INVALID;
-	for (const struct option *o = settings.who; o->name != NULL; o++)
+	settings_of(&copy, settings);
+	for (const struct option *o = settings; o->name != NULL; o++)
 		if (option_check(o, why) != 0)
 			return WINNOW_ERR_INVALID;
 	return WINNOW_OK;
@@ -95,15 +85,7 @@ static int check_values(const struct winnow_config *config, struct why *why)
 
 static int ask_read(bool *wanted, struct why *why)
 {
-	const struct option ask = {"trace-socket",
-	                           NULL,
-	                           OPTION_FLAG,
-	                           wanted,
-	                           "1",
-	                           NULL,
-	                           0,
-	                           0,
-	                           "open a socket for winnow trace"};
+	const struct option ask = {.name = "trace-socket", .kind = OPTION_FLAG, .out = wanted};
 
 	*wanted = true;
 	return option_env(&ask, why);
