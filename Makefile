@@ -48,7 +48,7 @@ dpdk_flags := $(if $(have_dpdk),$(shell pkg-config --cflags libdpdk)) -DALLOW_EX
 dpdk_libs := $(if $(have_dpdk),$(shell pkg-config --libs libdpdk))
 
 daemon_libs := $(core_libs) -luv -lmicrohttpd -lbpf -lcap
-cli_libs := -lbpf -lcap -ldl
+cli_libs := -lbpf -lcap -ldl -luv
 
 include kernels/kernels.mk
 binaries := $(addprefix $(BUILD)/,winnowd winnow libwinnow.so $(if $(have_dpdk),winnow-dpdk.so) $(if $(have_cuda),winnow-cuda.so))

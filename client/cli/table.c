@@ -10,50 +10,51 @@
 
 #define GAP 2
 
-void table_column(struct table *table, const char *title, bool left)
+void table_columns(struct table *table, const char *const titles[])
 {
-	uint32_t column = table->column_count++;
+	assert(table->row_count == 0);
+	for (; *titles != NULL; titles++) {
+		uint32_t column = table->column_count++;
+		bool left = **titles == '<';
+		const char *title = left ? *titles + 1 : *titles;
 
-	assert(column < TABLE_COLUMNS_MAX && table->row_count == 0);
-	table->titles[column] = title;
-	table->left[column] = left;
-	if (table->widths[column] < strlen(title))
-		table->widths[column] = (uint32_t)strlen(title);
+		assert(column < TABLE_COLUMNS_MAX);
+		table->titles[column] = title;
+		table->left[column] = left;
+		if (table->widths[column] < strlen(title))
+			table->widths[column] = (uint32_t)strlen(title);
+	}
 }
 
-static bool row_add(struct table *table)
+bool table_row(struct table *table, const char *format, ...)
 {
-	uint32_t room = table->row_room > 0 ? table->row_room * 2 : 16;
-	void *cells = table->cells;
+	char text[TABLE_COLUMNS_MAX * TABLE_CELL_BYTES], *at = text;
+	va_list args;
 
 	if (table->row_count == table->row_room) {
-		cells = realloc(cells, (size_t)room * TABLE_COLUMNS_MAX * TABLE_CELL_BYTES);
+		uint32_t room = table->row_room * 2 + 16;
+		void *cells =
+			realloc(table->cells, (size_t)room * TABLE_COLUMNS_MAX * TABLE_CELL_BYTES);
+
 		if (cells == NULL)
 			return false;
 		table->cells = cells;
 		table->row_room = room;
 	}
-	table->row_count++;
-	table->filled = 0;
-	return true;
-}
-
-bool table_cell(struct table *table, const char *format, ...)
-{
-	uint32_t column, width;
-	va_list args;
-	char *cell;
-
-	if ((table->row_count == 0 || table->filled == table->column_count) && !row_add(table))
-		return false;
-	column = table->filled++;
-	cell = table->cells[(size_t)(table->row_count - 1) * TABLE_COLUMNS_MAX + column];
 	va_start(args, format);
-	vsnprintf(cell, TABLE_CELL_BYTES, format, args);
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	width = (uint32_t)strlen(cell);
-	if (table->widths[column] < width)
-		table->widths[column] = width;
+	for (uint32_t column = 0; column < table->column_count; column++) {
+		char *cell = table->cells[(size_t)table->row_count * TABLE_COLUMNS_MAX + column];
+		char *end = at + strcspn(at, "\t"), *next = *end != '\0' ? end + 1 : end;
+
+		*end = '\0';
+		text_safe(cell, TABLE_CELL_BYTES, at);
+		if (table->widths[column] < strlen(cell))
+			table->widths[column] = (uint32_t)strlen(cell);
+		at = next;
+	}
+	table->row_count++;
 	return true;
 }
 
@@ -108,13 +109,10 @@ void table_print(struct table *table, bool head, uint32_t width, FILE *out)
 	if (head)
 		print_head(table, count, width, out);
 	for (uint32_t row = 0; row < table->row_count; row++) {
-		bool whole = row + 1 < table->row_count || table->filled == table->column_count;
-
-		for (uint32_t i = 0; i < count && whole; i++)
+		for (uint32_t i = 0; i < count; i++)
 			print_cell(table, i, i + 1 == count,
 			           table->cells[(size_t)row * TABLE_COLUMNS_MAX + i], width, out);
-		if (whole)
-			fprintf(out, "\n");
+		fprintf(out, "\n");
 	}
 }
 
@@ -122,7 +120,7 @@ void table_clear(struct table *table)
 {
 	free(table->cells);
 	table->cells = NULL;
-	table->row_count = table->row_room = table->filled = 0;
+	table->row_count = table->row_room = 0;
 }
 
 char *text_si(double value, char text[16])

@@ -3,8 +3,8 @@
  * table.h - text in aligned columns, for people
  *
  * Columns stand in order of importance: if there is no room for all, the last are left out, and a
- * '>' at the end of the head says so. Nothing here knows what it shows; cells are plain ASCII (see
- * text_safe()).
+ * '>' at the end of the head says so. Nothing here knows what it shows; whatever is in a cell, it is
+ * shown as plain ASCII.
  */
 #ifndef CLIENT_CLI_TABLE_H
 #define CLIENT_CLI_TABLE_H
@@ -18,18 +18,18 @@
 #define TABLE_CELL_BYTES 80
 
 struct table {
-	uint32_t column_count, row_count, row_room, filled;
+	uint32_t column_count, row_count, row_room;
 	const char *titles[TABLE_COLUMNS_MAX];
 	bool left[TABLE_COLUMNS_MAX];       /* aligned; else right */
 	uint32_t widths[TABLE_COLUMNS_MAX]; /* the caller may set minimum widths, and keep them */
 	char (*cells)[TABLE_CELL_BYTES];    /* [row_room * TABLE_COLUMNS_MAX] */
 };
 
-/* A column that is `left` aligned. All columns come before the first row. */
-void table_column(struct table *table, const char *title, bool left);
+/* More columns, before the first row. The list ends with NULL; "<TITLE" is aligned left. */
+void table_columns(struct table *table, const char *const titles[]);
 
-/* The next cell, by rows: false when out of memory; then the table is short. */
-bool table_cell(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A row: its cells, with a tab between two. False when out of memory: then the table is short. */
+bool table_row(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* table_print - within `width` characters a line; 0: as wide as it is. */
 void table_print(struct table *table, bool head, uint32_t width, FILE *out);

@@ -206,22 +206,17 @@ static void show(void)
 		any = any || wanted(&asked[i]);
 	if (!any)
 		return;
-	table_column(&table, "JOB", true);
-	table_column(&table, "RANK", false);
-	table_column(&table, "OF", false);
-	table_column(&table, "PID", false);
-	table_column(&table, "OPERATIONS", false);
+	table_columns(&table,
+	              (const char *const[]){"<JOB", "RANK", "OF", "PID", "OPERATIONS", NULL});
 	for (uint32_t i = 0; i < asked_count; i++) {
 		const struct trace_answer *answer = &asked[i].answer;
 
 		if (!wanted(&asked[i]))
 			continue;
-		table_cell(&table, "%s", answer->job);
-		table_cell(&table, "%u", answer->rank);
-		table_cell(&table, "%u", answer->world);
-		table_cell(&table, "%u", asked[i].pid);
-		table_cell(&table, answer->path[0] != '\0' ? "%llu" : "-",
-		           (unsigned long long)answer->operations);
+		table_row(&table,
+		          answer->path[0] != '\0' ? "%s\t%u\t%u\t%u\t%llu" : "%s\t%u\t%u\t%u\t-",
+		          answer->job, answer->rank, answer->world, asked[i].pid,
+		          (unsigned long long)answer->operations);
 	}
 	table_print(&table, true, 0, stdout);
 	table_clear(&table);

@@ -30,15 +30,9 @@ static const char *printed(struct table *table, bool head, uint32_t width)
 
 static void fill(struct table *table)
 {
-	table_column(table, "JOB", true);
-	table_column(table, "N", false);
-	table_column(table, "LAST", true);
-	table_cell(table, "a");
-	table_cell(table, "%d", 12345);
-	table_cell(table, "x");
-	table_cell(table, "longer");
-	table_cell(table, "1");
-	table_cell(table, "yy");
+	table_columns(table, (const char *const[]){"<JOB", "N", "<LAST", NULL});
+	table_row(table, "a\t%d\tx", 12345);
+	table_row(table, "longer\t1\tyy");
 }
 
 static void test_columns(void **state)
@@ -52,9 +46,14 @@ static void test_columns(void **state)
 	                                              "longer      1  yy\n");
 	assert_string_equal(printed(&table, false, 80), "a       12345  x\n"
 	                                                "longer      1  yy\n");
-	/* Kept widths, and a row that is not complete. */
-	table_cell(&table, "z");
-	assert_string_equal(printed(&table, false, 0), "a       12345  x\nlonger      1  yy\n");
+	/* A row that is not complete, one with too many cells, and what a terminal would obey. */
+	table_row(&table, "z");
+	table_row(&table, "%s\t2\ty\tmore", "\033[2J");
+	assert_string_equal(printed(&table, false, 0), "a       12345  x\n"
+	                                               "longer      1  yy\n"
+	                                               "z              \n"
+	                                               "?[2J        2  y\n");
+	/* Kept widths. */
 	table_clear(&table);
 	assert_int_equal(table.row_count, 0);
 	assert_int_equal(table.widths[0], 6);
@@ -89,9 +88,9 @@ static void test_many_rows(void **state)
 	struct table table = {0};
 
 	(void)state;
-	table_column(&table, "I", false);
+	table_columns(&table, (const char *const[]){"I", NULL});
 	for (int i = 0; i < 1000; i++)
-		assert_true(table_cell(&table, "%d", i));
+		assert_true(table_row(&table, "%d", i));
 	assert_int_equal(table.row_count, 1000);
 	assert_string_equal(table.cells[(size_t)999 * TABLE_COLUMNS_MAX], "999");
 	table_clear(&table);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* owner.c - see owner.h; the kernel's table of TCP sockets has the users */
+/* owner.c - as which user a daemon of this machine runs: the kernel's table of TCP sockets says it */
 
-#include "client/cli/status/owner.h"
+#include "client/cli/status/status.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pwd.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <sys/socket.h>
 
 #define STATE_LISTEN 0x0a

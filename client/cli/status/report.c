@@ -1,227 +1,204 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* report.c - see report.h; report_judge.c says whether it is well */
+/* report.c - see report.h; an aggregator is degraded when people wait, or will soon */
 
 #include "client/cli/status/report.h"
 
-#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/cli/table.h"
 
+#define RANKS_NAMED 4
+
 /* ---- fields ---- */
 
-static double number(const json_t *object, const char *name)
+json_t *report_parse(const char *text, size_t bytes, struct why *why)
+{
+	json_t *root = json_loadb(text, bytes, 0, NULL);
+
+	if (json_is_string(json_object_get(root, "version")) &&
+	    json_is_array(json_object_get(root, "jobs")))
+		return root;
+	why_set(why, 0, "what answers is not winnowd: %s",
+	        root == NULL ? "no JSON" : "no list of jobs");
+	json_decref(root);
+	return NULL;
+}
+
+double report_number(const json_t *object, const char *name)
 {
 	double value = json_number_value(json_object_get(object, name));
 
 	return value > 0 ? value : 0;
 }
 
-static uint32_t whole(const json_t *object, const char *name)
+uint32_t report_whole(const json_t *object, const char *name)
 {
-	double value = number(object, name);
+	double value = report_number(object, name);
 
 	return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
 }
 
-static bool flag(const json_t *object, const char *name)
-{
-	return json_is_true(json_object_get(object, name));
-}
-
-static double share(const json_t *object, const char *name)
-{
-	return json_is_number(json_object_get(object, name)) ? number(object, name) : -1;
-}
-
-static void text(char *to, size_t room, const json_t *object, const char *name)
+const char *report_text(const json_t *object, const char *name)
 {
 	const char *value = json_string_value(json_object_get(object, name));
 
-	text_safe(to, room, value != NULL ? value : "");
+	return value != NULL ? value : "";
 }
 
-#define TEXT(field, object, name) text(field, sizeof(field), object, name)
-
-/* ---- parts ---- */
-
-static uint32_t drops_read(const json_t *object, struct report_drop drops[REPORT_DROPS_MAX])
+static bool text_is(const json_t *object, const char *name, const char *text)
 {
-	uint32_t count = 0;
-	const char *name;
-	json_t *value;
-
-	json_object_foreach((json_t *)(uintptr_t)object, name, value)
-	{
-		if (count == REPORT_DROPS_MAX || !(json_number_value(value) > 0))
-			continue;
-		text_safe(drops[count].reason, sizeof(drops[count].reason), name);
-		drops[count++].count = json_number_value(value);
-	}
-	return count;
+	return strcmp(report_text(object, name), text) == 0;
 }
 
-static int workers_read(const json_t *list, struct report_job *job)
+/* ---- what is wrong ---- */
+
+struct verdict {
+	struct report_problem *problems;
+	uint32_t count;
+};
+
+static void add(struct verdict *verdict, const char *code, const json_t *job, const char *format,
+                ...) __attribute__((format(printf, 4, 5)));
+
+static void add(struct verdict *verdict, const char *code, const json_t *job, const char *format,
+                ...)
 {
-	size_t count = json_array_size(list);
+	struct report_problem *problem = &verdict->problems[verdict->count];
+	va_list args;
 
-	if (count > REPORT_WORKERS_MAX)
-		count = REPORT_WORKERS_MAX;
-	job->workers = calloc(count + 1, sizeof(*job->workers));
-	if (job->workers == NULL)
-		return -ENOMEM;
-	for (size_t i = 0; i < count; i++) {
-		const json_t *from = json_array_get(list, i);
-		struct report_worker *worker = &job->workers[i];
-
-		worker->rank = whole(from, "rank");
-		worker->multicast = flag(from, "multicast");
-		worker->silent_s = number(from, "silent_s");
-		TEXT(worker->state, from, "state");
-		TEXT(worker->host, from, "host");
-		TEXT(worker->address, from, "address");
-	}
-	job->worker_count = (uint32_t)count;
-	return 0;
-}
-
-static void activity_read(const json_t *from, struct report_job *job)
-{
-	const json_t *operation = json_object_get(from, "operation");
-	const json_t *waiting = json_object_get(from, "waiting");
-	const json_t *slots = json_object_get(from, "slots");
-	const json_t *ranks = json_object_get(waiting, "ranks");
-	char reason[8];
-
-	job->under_way = whole(from, "under_way");
-	TEXT(job->dtype, operation, "dtype");
-	TEXT(job->op, operation, "op");
-	TEXT(job->wire, operation, "wire");
-	job->count = number(operation, "count");
-	job->age_s = number(operation, "age_s");
-	job->missing = whole(waiting, "missing");
-	job->waited_s = number(waiting, "waited_s");
-	TEXT(reason, waiting, "for");
-	job->for_data = strcmp(reason, "data") == 0;
-	for (size_t i = 0; i < json_array_size(ranks) && i < REPORT_RANKS_MAX; i++)
-		job->ranks[job->rank_count++] =
-			(uint32_t)json_integer_value(json_array_get(ranks, i));
-	job->slots = whole(slots, "total");
-	job->slots_used = whole(slots, "used");
-}
-
-static int job_read(const json_t *from, struct report_job *job)
-{
-	TEXT(job->name, from, "name");
-	TEXT(job->state, from, "state");
-	job->state_s = number(from, "state_s");
-	job->silence_limit_s = number(from, "silence_limit_s");
-	job->stall_limit_s = number(from, "stall_limit_s");
-	job->world = whole(from, "world");
-	job->members = whole(from, "members");
-	job->multicast = flag(from, "multicast");
-	job->fast = flag(from, "fast");
-	job->density = share(from, "density");
-	job->united = share(from, "union");
-	job->operations = number(from, "operations");
-	job->results = number(from, "results");
-	job->result_resends = number(from, "result_resends");
-	job->received_packets = number(from, "received_packets");
-	job->received_bytes = number(from, "received_bytes");
-	job->sent_packets = number(from, "sent_packets");
-	job->sent_bytes = number(from, "sent_bytes");
-	TEXT(job->trouble, from, "trouble");
-	activity_read(from, job);
-	return workers_read(json_object_get(from, "workers"), job);
-}
-
-static int jobs_read(const json_t *list, struct report *report)
-{
-	size_t count = json_array_size(list);
-	int err = 0;
-
-	if (count > REPORT_JOBS_MAX)
-		count = REPORT_JOBS_MAX;
-	report->jobs = calloc(count + 1, sizeof(*report->jobs));
-	if (report->jobs == NULL)
-		return -ENOMEM;
-	for (size_t i = 0; i < count && err == 0; i++) {
-		err = job_read(json_array_get(list, i), &report->jobs[i]);
-		report->job_count++;
-	}
-	return err;
-}
-
-static void totals_read(const json_t *root, struct report *report)
-{
-	const json_t *packets = json_object_get(root, "packets");
-	const json_t *failure = json_object_get(root, "last_failure");
-
-	TEXT(report->version, root, "version");
-	TEXT(report->datapath, root, "datapath");
-	TEXT(report->isa, root, "isa");
-	TEXT(report->xdp, root, "xdp");
-	report->threads = whole(root, "threads");
-	report->uptime_s = number(root, "uptime_s");
-	report->memory_bytes = number(root, "memory_reserved_bytes");
-	report->memory_limit_bytes = number(root, "memory_limit_bytes");
-	report->rcvbuf_bytes = number(root, "rcvbuf_bytes");
-	report->draining = flag(root, "draining");
-	report->jobs_started = number(root, "jobs_started");
-	report->jobs_finished = number(root, "jobs_finished");
-	report->jobs_failed = number(root, "jobs_failed");
-	report->joins_refused = number(root, "joins_refused");
-	report->log_lines_lost = number(root, "log_lines_lost");
-	report->received = number(packets, "received");
-	report->received_bytes = number(packets, "received_bytes");
-	report->sent = number(packets, "sent");
-	report->sent_bytes = number(packets, "sent_bytes");
-	report->unsent = number(packets, "unsent");
-	report->send_errors = number(packets, "send_errors");
-	TEXT(report->failure.job, failure, "job");
-	TEXT(report->failure.text, failure, "text");
-	report->failure.age_s = number(failure, "age_s");
-	report->drop_count = drops_read(json_object_get(root, "drops"), report->drops);
-	report->fast_count = drops_read(json_object_get(root, "xdp_packets"), report->fast);
-}
-
-int report_parse(const char *body, size_t bytes, struct report **out, struct why *why)
-{
-	json_error_t error;
-	json_t *root = json_loadb(body, bytes, 0, &error);
-	struct report *report;
-
-	if (root == NULL)
-		return why_set(why, -EINVAL, "what answers is not winnowd: no JSON");
-	if (!json_is_string(json_object_get(root, "version")) ||
-	    !json_is_array(json_object_get(root, "jobs"))) {
-		json_decref(root);
-		return why_set(why, -EINVAL, "what answers is not winnowd: no list of jobs");
-	}
-	report = calloc(1, sizeof(*report));
-	if (report != NULL) {
-		totals_read(root, report);
-		report->json = root;
-	}
-	if (report == NULL || jobs_read(json_object_get(root, "jobs"), report) != 0) {
-		if (report == NULL)
-			json_decref(root);
-		report_free(report);
-		return why_set(why, -ENOMEM, "out of memory");
-	}
-	*out = report;
-	return 0;
-}
-
-void report_free(struct report *report)
-{
-	if (report == NULL)
+	if (verdict->count == REPORT_PROBLEMS_MAX)
 		return;
-	for (uint32_t i = 0; i < report->job_count; i++)
-		free(report->jobs[i].workers);
-	free(report->jobs);
-	json_decref(report->json);
-	free(report);
+	verdict->count++;
+	problem->code = code;
+	text_safe(problem->job, sizeof(problem->job), report_text(job, "name"));
+	va_start(args, format);
+	vsnprintf(problem->text, sizeof(problem->text), format, args);
+	va_end(args);
+	text_safe(problem->text, sizeof(problem->text), problem->text);
+}
+
+/* "1 (host-a), 3 (host-b) and 2 more" */
+struct names {
+	char text[RANKS_NAMED * 80];
+	uint32_t count;
+};
+
+static void name_add(struct names *names, const json_t *job, uint32_t rank)
+{
+	const char *host = "";
+	size_t used = strlen(names->text), index;
+	json_t *worker;
+
+	if (names->count++ >= RANKS_NAMED)
+		return;
+	json_array_foreach(json_object_get(job, "workers"), index, worker)
+	{
+		if (report_whole(worker, "rank") != rank)
+			continue;
+		host = report_text(worker, "host");
+		break;
+	}
+	snprintf(names->text + used, sizeof(names->text) - used, "%s%u%s%.60s%s",
+	         used > 0 ? ", " : "", rank, *host != '\0' ? " (" : "", host,
+	         *host != '\0' ? ")" : "");
+}
+
+static const char *names_end(struct names *names, uint32_t total)
+{
+	uint32_t named = names->count < RANKS_NAMED ? names->count : RANKS_NAMED;
+	size_t used = strlen(names->text);
+
+	if (total > named)
+		snprintf(names->text + used, sizeof(names->text) - used, " and %u more",
+		         total - named);
+	return names->text;
+}
+
+static void judge_waiting(struct verdict *verdict, const json_t *job, double late_s)
+{
+	const json_t *waiting = json_object_get(job, "waiting"), *rank;
+	uint32_t missing = report_whole(waiting, "missing");
+	double waited_s = report_number(waiting, "waited_s");
+	struct names names = {0};
+	size_t index;
+	char age[16];
+
+	if (missing == 0 || waited_s < late_s)
+		return;
+	json_array_foreach(json_object_get(waiting, "ranks"), index, rank)
+	{
+		name_add(&names, job, (uint32_t)json_integer_value(rank));
+	}
+	add(verdict, "straggler", job, "others have waited %s for rank %s, which %s",
+	    text_age(waited_s, age), names_end(&names, missing),
+	    text_is(waiting, "for", "data") ? "sent no data" : "did not call the operation");
+}
+
+/* Not running: some have not come, or their UDP does not. */
+static void judge_joining(struct verdict *verdict, const json_t *job, double late_s)
+{
+	double state_s = report_number(job, "state_s");
+	bool forming = text_is(job, "state", "forming");
+	struct names names = {0};
+	size_t index;
+	json_t *worker;
+	char age[16];
+
+	if (text_is(job, "state", "running") || state_s < late_s)
+		return;
+	json_array_foreach(json_object_get(job, "workers"), index, worker)
+	{
+		if (forming ? text_is(worker, "state", "missing")
+		            : !text_is(worker, "state", "ready"))
+			name_add(&names, job, report_whole(worker, "rank"));
+	}
+	add(verdict, "joining", job, "%.11s for %s: %s rank %s", report_text(job, "state"),
+	    text_age(state_s, age), forming ? "waits for" : "no UDP answer from",
+	    names_end(&names, names.count));
+}
+
+static void judge_silence(struct verdict *verdict, const json_t *job)
+{
+	double limit_s = report_number(job, "silence_limit_s"), worst_s = 0;
+	struct names names = {0};
+	char age[16], limit[16];
+	json_t *worker;
+	size_t index;
+
+	json_array_foreach(json_object_get(job, "workers"), index, worker)
+	{
+		double silent_s = report_number(worker, "silent_s");
+
+		if (silent_s < limit_s / 2)
+			continue;
+		name_add(&names, job, report_whole(worker, "rank"));
+		worst_s = silent_s > worst_s ? silent_s : worst_s;
+	}
+	if (limit_s > 0 && names.count > 0)
+		add(verdict, "silent", job,
+		    "nothing was heard for %s from rank %s: lost, and the job with it, after %s",
+		    text_age(worst_s, age), names_end(&names, names.count),
+		    text_age(limit_s, limit));
+}
+
+uint32_t report_judge(const json_t *report, double late_s,
+                      struct report_problem problems[REPORT_PROBLEMS_MAX])
+{
+	struct verdict verdict = {.problems = problems};
+	size_t index;
+	json_t *job;
+
+	if (json_is_true(json_object_get(report, "draining")))
+		add(&verdict, "draining", NULL, "draining: it takes no new jobs");
+	json_array_foreach(json_object_get(report, "jobs"), index, job)
+	{
+		judge_joining(&verdict, job, late_s);
+		judge_waiting(&verdict, job, late_s);
+		judge_silence(&verdict, job);
+		if (*report_text(job, "trouble") != '\0')
+			add(&verdict, "path", job, "%s", report_text(job, "trouble"));
+	}
+	return verdict.count;
 }

@@ -4,37 +4,23 @@
 #include "client/cli/status/screen.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <termios.h>
-#include <time.h>
 #include <unistd.h>
-
-#include "aggregator/net/clock.h"
 
 #define ENTER "\033[?1049h\033[?25l\033[?7l" /* other screen, no cursor, no wrapping */
 #define LEAVE "\033[?7h\033[?25h\033[?1049l"
 #define WIDTH_MIN 20
 #define HEIGHT_MIN 4
 
-static struct termios before;
-static sigset_t unblocked; /* while waiting; else signals wait until they are asked for */
-static volatile sig_atomic_t ended, resized, suspended;
-static bool quit;
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP};
 
-static void on_signal(int number)
-{
-	if (number == SIGWINCH)
-		resized = 1;
-	else if (number == SIGTSTP)
-		suspended = 1;
-	else
-		ended = 1;
-}
+static uv_tty_t keyboard;
+static uv_signal_t signals[sizeof(numbers) / sizeof(numbers[0])];
+static void (*on_key)(int key);
 
 bool screen_usable(void)
 {
@@ -61,51 +47,68 @@ static bool write_all(const char *text, size_t bytes)
 
 static int take_over(void)
 {
-	struct termios raw = before;
+	int err = uv_tty_set_mode(&keyboard, UV_TTY_MODE_RAW);
 
-	raw.c_lflag &= (tcflag_t) ~(ICANON | ECHO);
-	raw.c_cc[VMIN] = 0;
-	raw.c_cc[VTIME] = 0;
-	if (tcsetattr(STDIN_FILENO, TCSANOW, &raw) != 0)
-		return -errno;
-	return write_all(ENTER, strlen(ENTER)) ? 0 : -EIO;
-}
-
-static void give_back(void)
-{
-	(void)write_all(LEAVE, strlen(LEAVE));
-	tcsetattr(STDIN_FILENO, TCSANOW, &before);
-}
-
-int screen_open(void)
-{
-	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP};
-	struct sigaction action = {.sa_handler = on_signal};
-	sigset_t ours;
-
-	sigemptyset(&ours);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		sigaddset(&ours, numbers[i]);
-	sigprocmask(SIG_BLOCK, &ours, &unblocked);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		sigaction(numbers[i], &action, NULL);
-	if (tcgetattr(STDIN_FILENO, &before) != 0)
-		return -errno;
-	return take_over();
+	return err != 0 ? err : write_all(ENTER, strlen(ENTER)) ? 0 : -EIO;
 }
 
 void screen_close(void)
 {
-	give_back();
+	(void)write_all(LEAVE, strlen(LEAVE));
+	uv_tty_set_mode(&keyboard, UV_TTY_MODE_NORMAL);
 }
 
-/* ^Z: the shell gets its terminal back, and we ours when it lets us go on. */
+/* The shell gets its terminal back, and we ours when it lets us go on. */
 static void suspend(void)
 {
-	suspended = 0;
-	give_back();
+	screen_close();
 	raise(SIGSTOP);
 	(void)take_over();
+}
+
+static void on_signal(uv_signal_t *signal, int number)
+{
+	(void)signal;
+	if (number == SIGTSTP)
+		suspend();
+	on_key(number == SIGTSTP || number == SIGWINCH ? 'r' : 'q');
+}
+
+static void on_room(uv_handle_t *handle, size_t wanted, uv_buf_t *out)
+{
+	static char keys[64];
+
+	(void)handle;
+	(void)wanted;
+	*out = uv_buf_init(keys, sizeof(keys));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *keys)
+{
+	bool quit = count < 0; /* the terminal is gone */
+
+	(void)stream;
+	for (ssize_t i = 0; i < count; i++) {
+		quit = quit || memchr("qQ\003", keys->base[i], 3) != NULL;
+		if (keys->base[i] == CTRL('Z'))
+			suspend();
+	}
+	on_key(quit ? 'q' : 'r');
+}
+
+int screen_open(uv_loop_t *loop, void (*key)(int key))
+{
+	int err = uv_tty_init(loop, &keyboard, STDIN_FILENO, 1);
+
+	on_key = key;
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && err == 0; i++) {
+		err = uv_signal_init(loop, &signals[i]);
+		if (err == 0)
+			err = uv_signal_start(&signals[i], on_signal, numbers[i]);
+	}
+	if (err == 0)
+		err = take_over();
+	return err != 0 ? err : uv_read_start((uv_stream_t *)&keyboard, on_room, on_read);
 }
 
 void screen_size(uint32_t *width, uint32_t *height)
@@ -143,39 +146,4 @@ bool screen_draw(const char *text)
 	drawn = fclose(out) == 0 && write_all(picture, bytes);
 	free(picture);
 	return drawn;
-}
-
-/* Keys that wait; others than 'q' and ^C mean: draw again. */
-static int keys_read(void)
-{
-	char keys[64];
-	ssize_t count = read(STDIN_FILENO, keys, sizeof(keys));
-
-	if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN))
-		quit = true; /* the terminal is gone */
-	for (ssize_t i = 0; i < count; i++)
-		quit = quit || keys[i] == 'q' || keys[i] == 'Q' || keys[i] == 3;
-	return quit ? 'q' : 'r';
-}
-
-int screen_wait(uint64_t timeout_us)
-{
-	struct timespec timeout = clock_timespec(timeout_us);
-	struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
-	int count = ppoll(&in, 1, &timeout, &unblocked);
-
-	if (ended || quit)
-		return 'q';
-	if (suspended || resized) {
-		if (suspended)
-			suspend();
-		resized = 0;
-		return 'r';
-	}
-	return count > 0 ? keys_read() : 0;
-}
-
-bool screen_stop(void)
-{
-	return screen_wait(0) == 'q';
 }

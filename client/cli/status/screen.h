@@ -12,12 +12,16 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <uv.h>
 
 /* screen_usable - are stdin and stdout a terminal that can do it? */
 bool screen_usable(void);
 
-/* screen_open - take the terminal over; signals, too. 0, or -errno. */
-int screen_open(void);
+/*
+ * screen_open - take the terminal over; signals, too. Calls key() with 'q' for q, ^C, SIGTERM and the
+ * like, and with 'r' when the picture is to be drawn again. 0, or libuv's -errno.
+ */
+int screen_open(uv_loop_t *loop, void (*key)(int key));
 void screen_close(void);
 
 /* screen_size - now; a window may be of any size. */
@@ -25,12 +29,5 @@ void screen_size(uint32_t *width, uint32_t *height);
 
 /* screen_draw - lines that are no longer than the width; what is below the last is cut off. */
 bool screen_draw(const char *text);
-
-/* screen_wait - for a key, a signal or the time. 'q' also for ^C and SIGTERM; 'r' when the
- * picture is to be drawn again; 0: the time is over. */
-int screen_wait(uint64_t timeout_us);
-
-/* screen_stop - has somebody asked for the end? Reads nothing else. */
-bool screen_stop(void);
 
 #endif /* CLIENT_CLI_SCREEN_H */

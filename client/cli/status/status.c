@@ -9,7 +9,6 @@
 
 #include "aggregator/control/options.h"
 #include "client/cli/cli.h"
-#include "client/cli/status/owner.h"
 
 static struct {
 	const char *metrics;
@@ -20,6 +19,7 @@ static struct {
 } settings;
 
 static struct status_targets targets;
+static enum status_health worst;
 
 static const struct option list[] = {
 	{"metrics", "HOST:PORT[,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
@@ -74,11 +74,11 @@ static json_t *target_json(const struct status_target *target)
 		                                target->problems[i].text));
 	json_object_set_new(object, "problems", problems);
 	if (target->report != NULL)
-		json_object_set(object, "report", target->report->json);
+		json_object_set(object, "report", target->report);
 	return object;
 }
 
-static void print_json(enum status_health worst)
+static void print_json(void)
 {
 	json_t *aggregators = json_array();
 	json_t *root = json_pack("{s:s}", "status", status_health_name(worst));
@@ -92,9 +92,14 @@ static void print_json(enum status_health worst)
 	json_decref(root);
 }
 
+static void answered(enum status_health of_all)
+{
+	worst = of_all;
+}
+
 int cli_status(int argc, char **argv)
 {
-	enum status_health worst;
+	struct status_view view = {0};
 	int status = options_read(&options, argc, argv);
 
 	if (status != 0)
@@ -103,14 +108,15 @@ int cli_status(int argc, char **argv)
 	                             &targets);
 	if (status != 0)
 		return status;
-	worst = status_ask(&targets, settings.timeout_us, (double)settings.late_us / 1e6, NULL);
+	targets.timeout_us = settings.timeout_us;
+	targets.late_s = (double)settings.late_us / 1e6;
+	status_ask(uv_default_loop(), &targets, answered);
+	uv_run(uv_default_loop(), UV_RUN_DEFAULT);
+	view = (struct status_view){.workers = settings.workers, .brief = settings.quiet};
 	if (settings.json)
-		print_json(worst);
+		print_json();
 	else
-		status_show(
-			&targets,
-			&(struct status_view){.workers = settings.workers, .brief = settings.quiet},
-			stdout);
+		status_show(&targets, &view, stdout);
 	status_targets_free(&targets);
 	if (cli_flush(1) != 0)
 		return STATUS_UNREACHABLE;

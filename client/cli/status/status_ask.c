@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* status_ask.c - which aggregators to look at, and asking them all at once */
+/*
+ * status_ask.c - which aggregators to look at, and asking them all at once
+ *
+ * Plain HTTP inside a cluster: one request, and an answer until its end. libcurl would bring 27
+ * packages along. The answers are bytes from a stranger, and bounded.
+ */
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/control/options.h"
+#include "aggregator/net/net.h"
+#include "aggregator/net/sockaddr.h"
 #include "client/cli/cli.h"
-#include "client/cli/status/fetch.h"
 #include "client/cli/status/status.h"
+
+/* ---- which ---- */
 
 /* "a:1,b:2" */
 static int list_read(const char *list, struct status_targets *out)
@@ -50,47 +59,11 @@ int status_targets_read(const char *const operands[], uint32_t count, const char
 	return status;
 }
 
-static void take_answer(struct status_target *target, const struct fetch *fetch, double late_s)
-{
-	report_free(target->earlier);
-	target->earlier = target->report;
-	target->report = NULL;
-	target->problem_count = 0;
-	target->health = STATUS_UNREACHABLE;
-	target->owner = fetch->owner;
-	if (fetch->body == NULL) {
-		text_safe(target->why.text, sizeof(target->why.text), fetch->why.text);
-		return;
-	}
-	if (report_parse(fetch->body, fetch->bytes, &target->report, &target->why) != 0)
-		return;
-	target->problem_count = report_judge(target->report, late_s, target->problems);
-	target->health = target->problem_count > 0 ? STATUS_DEGRADED : STATUS_HEALTHY;
-}
-
-enum status_health status_ask(struct status_targets *targets, uint64_t timeout_us, double late_s,
-                              bool (*stop)(void))
-{
-	enum status_health worst = STATUS_HEALTHY;
-	struct fetch fetches[STATUS_TARGETS_MAX];
-
-	for (uint32_t i = 0; i < targets->count; i++)
-		fetches[i].address = targets->list[i].address;
-	fetch_all(fetches, targets->count, "/status", timeout_us, stop);
-	for (uint32_t i = 0; i < targets->count; i++) {
-		take_answer(&targets->list[i], &fetches[i], late_s);
-		free(fetches[i].body);
-		if (targets->list[i].health > worst)
-			worst = targets->list[i].health;
-	}
-	return worst;
-}
-
 void status_targets_free(struct status_targets *targets)
 {
 	for (uint32_t i = 0; i < targets->count; i++) {
-		report_free(targets->list[i].report);
-		report_free(targets->list[i].earlier);
+		json_decref(targets->list[i].report);
+		json_decref(targets->list[i].earlier);
 	}
 }
 
@@ -99,4 +72,202 @@ const char *status_health_name(enum status_health health)
 	static const char *const names[] = {"healthy", "degraded", "unreachable"};
 
 	return names[health];
+}
+
+/* ---- asking ---- */
+
+static struct {
+	struct status_targets *targets;
+	void (*done)(enum status_health worst);
+	uv_timer_t timer;
+	uint32_t open; /* calls */
+	struct call {
+		struct status_target *target;
+		uv_tcp_t tcp;
+		uv_connect_t connect;
+		uv_write_t write;
+		char request[400];
+		char *got; /* with a 0 behind it */
+		size_t bytes, room;
+	} calls[STATUS_TARGETS_MAX];
+} asking;
+
+static void all_over(uv_handle_t *timer)
+{
+	struct status_targets *targets = asking.targets;
+	enum status_health worst = STATUS_HEALTHY;
+
+	(void)timer;
+	for (uint32_t i = 0; i < targets->count; i++)
+		if (targets->list[i].health > worst)
+			worst = targets->list[i].health;
+	asking.done(worst);
+}
+
+static void end_if_over(void)
+{
+	if (asking.open == 0)
+		uv_close((uv_handle_t *)&asking.timer, all_over);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct call *call = handle->data;
+
+	free(call->got);
+	asking.open--;
+	end_if_over();
+}
+
+/* `why` NULL: it is said already. */
+static void call_end(struct call *call, const char *why)
+{
+	if (uv_is_closing((uv_handle_t *)&call->tcp))
+		return;
+	if (why != NULL)
+		why_set(&call->target->why, 0, "%s", why);
+	uv_close((uv_handle_t *)&call->tcp, on_closed);
+}
+
+static void on_timeout(uv_timer_t *timer)
+{
+	struct status_targets *targets = asking.targets;
+
+	(void)timer;
+	for (uint32_t i = 0; i < targets->count; i++)
+		if (asking.calls[i].tcp.data != NULL)
+			call_end(&asking.calls[i], NULL);
+}
+
+/* All that has arrived. NULL, or what is wrong with it. */
+static const char *answer_take(struct call *call, bool ended)
+{
+	static const char field[] = "\r\nContent-Length:";
+	struct status_target *target = call->target;
+	char *body = call->got != NULL ? strstr(call->got, "\r\n\r\n") : NULL, *length;
+	size_t bytes;
+	int code = 0;
+
+	if (call->bytes == 0)
+		return "the connection ended before the answer did";
+	if (body == NULL || sscanf(call->got, "HTTP/1.%*d %3d", &code) != 1)
+		return "what answers does not speak HTTP";
+	*body = '\0'; /* the head is a text of its own */
+	body += 4;
+	bytes = call->bytes - (size_t)(body - call->got);
+	length = strcasestr(call->got, field);
+	if (code != 200)
+		why_set(&target->why, 0, "it answers with HTTP %d", code);
+	else if (!ended)
+		return "the answer is too long";
+	else if (length != NULL && strtoull(length + sizeof(field) - 1, NULL, 10) > bytes)
+		return "the answer broke off";
+	else
+		target->report = report_parse(body, bytes, &target->why);
+	if (target->report == NULL)
+		return NULL;
+	target->problem_count =
+		report_judge(target->report, asking.targets->late_s, target->problems);
+	target->health = target->problem_count > 0 ? STATUS_DEGRADED : STATUS_HEALTHY;
+	return NULL;
+}
+
+static void on_room(uv_handle_t *handle, size_t wanted, uv_buf_t *out)
+{
+	struct call *call = handle->data;
+
+	if (call->room - call->bytes <= wanted) {
+		size_t room = call->room * 2 + wanted + 1;
+		char *longer = realloc(call->got, room);
+
+		*out = uv_buf_init(NULL, 0); /* which ends the call */
+		if (longer == NULL)
+			return;
+		call->got = longer;
+		call->room = room;
+	}
+	*out = uv_buf_init(call->got + call->bytes, (unsigned)(call->room - call->bytes - 1));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *unused)
+{
+	struct call *call = stream->data;
+
+	(void)unused;
+	if (count > 0) {
+		call->bytes += (size_t)count;
+		call->got[call->bytes] = '\0';
+	}
+	if (count < 0 || call->bytes > STATUS_BODY_MAX)
+		call_end(call, answer_take(call, count < 0));
+}
+
+/* HTTP/1.0, so that the body comes in one piece, and the connection ends with it. */
+static void on_connect(uv_connect_t *connect, int status)
+{
+	struct call *call = connect->handle->data;
+	uv_buf_t request = uv_buf_init(call->request, 0);
+	uv_os_fd_t fd;
+
+	if (status == UV_ECANCELED)
+		return;
+	if (uv_fileno((uv_handle_t *)&call->tcp, &fd) == 0)
+		call->target->owner = owner_of(fd);
+	request.len = (size_t)snprintf(call->request, sizeof(call->request),
+	                               "GET /status HTTP/1.0\r\nHost: %s\r\n"
+	                               "Connection: close\r\n\r\n",
+	                               call->target->address);
+	if (status != 0 || uv_write(&call->write, connect->handle, &request, 1, NULL) != 0 ||
+	    uv_read_start(connect->handle, on_room, on_read) != 0)
+		call_end(call, "cannot connect: does winnowd run there, and is this its --metrics "
+		               "address?");
+}
+
+static void call_start(uv_loop_t *loop, struct call *call)
+{
+	struct status_target *target = call->target;
+	struct sockaddr_in in;
+	struct net_addr to;
+	int err;
+
+	if (net_resolve(target->address, &to, &target->why) != 0) {
+		text_safe(target->why.text, sizeof(target->why.text), target->why.text);
+		return;
+	}
+	/* A daemon that listens everywhere shows as 0. */
+	to.ip = to.ip != 0 ? to.ip : INADDR_LOOPBACK;
+	in = net_sockaddr(&to);
+	uv_tcp_init(loop, &call->tcp);
+	call->tcp.data = call;
+	asking.open++;
+	err = uv_tcp_connect(&call->connect, &call->tcp, (const struct sockaddr *)&in, on_connect);
+	if (err != 0) {
+		why_set(&target->why, 0, "cannot make a connection: %s", uv_strerror(err));
+		call_end(call, NULL);
+	}
+}
+
+void status_ask(uv_loop_t *loop, struct status_targets *targets,
+                void (*done)(enum status_health worst))
+{
+	memset(&asking, 0, sizeof(asking));
+	asking.targets = targets;
+	asking.done = done;
+	uv_timer_init(loop, &asking.timer);
+	uv_timer_start(&asking.timer, on_timeout, targets->timeout_us / 1000, 0);
+	for (uint32_t i = 0; i < targets->count; i++) {
+		struct status_target *target = &targets->list[i];
+
+		json_decref(target->earlier);
+		target->earlier = target->report;
+		target->report = NULL;
+		target->problem_count = 0;
+		target->health = STATUS_UNREACHABLE;
+		target->owner = -1;
+		why_set(&target->why, 0, "no answer within %.1f s",
+		        (double)targets->timeout_us / 1e6);
+		asking.calls[i].target = target;
+		call_start(loop, &asking.calls[i]);
+	}
+	end_if_over();
 }

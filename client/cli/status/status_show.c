@@ -1,25 +1,42 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* status_show.c - the answers of aggregators as tables and lines; winnow status and top alike */
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "client/cli/status/owner.h"
 #include "client/cli/status/status.h"
 
 #define WAIT_SHOWN_S 0.1 /* shorter waits are normal */
+#define LINE_BYTES 1600
+
+static uint32_t job_count(const json_t *report)
+{
+	size_t count = json_array_size(json_object_get(report, "jobs"));
+
+	return count < STATUS_JOBS_MAX ? (uint32_t)count : STATUS_JOBS_MAX;
+}
+
+static const json_t *job_at(const json_t *report, uint32_t index)
+{
+	return json_array_get(json_object_get(report, "jobs"), index);
+}
+
+static bool flag(const json_t *object, const char *name)
+{
+	return json_is_true(json_object_get(object, name));
+}
 
 /* ---- differences ---- */
 
-static const struct report_job *job_before(const struct status_target *target,
-                                           const struct report_job *job)
+static const json_t *job_before(const struct status_target *target, const json_t *job)
 {
-	const struct report *earlier = target->earlier;
+	const char *name = report_text(job, "name");
 
-	for (uint32_t i = 0; earlier != NULL && i < earlier->job_count; i++)
-		if (strcmp(earlier->jobs[i].name, job->name) == 0)
-			return &earlier->jobs[i];
+	for (uint32_t i = 0; i < job_count(target->earlier); i++)
+		if (strcmp(report_text(job_at(target->earlier, i), "name"), name) == 0)
+			return job_at(target->earlier, i);
 	return NULL;
 }
 
@@ -29,198 +46,196 @@ static double seconds_between(const struct status_target *target)
 	double seconds = 0;
 
 	if (target->earlier != NULL && target->report != NULL)
-		seconds = target->report->uptime_s - target->earlier->uptime_s;
+		seconds = report_number(target->report, "uptime_s") -
+		          report_number(target->earlier, "uptime_s");
 	return seconds > 0 ? seconds : 0;
 }
 
 /* A counter that went back belongs to another job of the same name. */
-static void cell_rate(struct table *table, double now, double before, double seconds)
+static void rate_text(double now, double before, double seconds, char text[16])
 {
 	double rate = seconds > 0 ? (now - before) / seconds : 0;
-	char text[16];
 
-	if (!(seconds > 0) || before < 0 || now < before)
-		table_cell(table, "-");
+	if (!(seconds > 0) || now < before)
+		strcpy(text, "-");
 	else if (rate > 0 && rate < 9.95)
-		table_cell(table, "%.1f", rate); /* large operations are few a second */
+		snprintf(text, 16, "%.1f", rate); /* large operations are few a second */
 	else
-		table_cell(table, "%s", text_si(rate, text));
+		text_si(rate, text);
 }
 
 /* ---- the table of jobs ---- */
 
-static void jobs_columns(struct table *table, bool several, bool rates)
+static void share_text(const json_t *job, const char *name, char text[16])
 {
-	if (several)
-		table_column(table, "AGGREGATOR", true);
-	table_column(table, "JOB", true);
-	table_column(table, "STATE", true);
-	table_column(table, "WORKERS", false);
-	table_column(table, rates ? "OPS/S" : "OPS", false);
-	table_column(table, rates ? "IN B/S" : "IN B", false);
-	table_column(table, rates ? "OUT B/S" : "OUT B", false);
-	table_column(table, rates ? "PKTS/S" : "PKTS", false);
-	table_column(table, "WAITS", true);
-	table_column(table, "SLOTS", false);
-	table_column(table, "D", false);
-	table_column(table, "U", false);
-	table_column(table, "LOSS", false);
-	table_column(table, "PATH", true);
-	table_column(table, "OPERATION", true);
-}
+	double share = report_number(job, name);
 
-static void cell_share(struct table *table, double share)
-{
-	if (share < 0 || share > 1)
-		table_cell(table, "-");
-	else
-		table_cell(table, "%.3f", share);
+	snprintf(text, 16, json_is_number(json_object_get(job, name)) && share <= 1 ? "%.3f" : "-",
+	         share);
 }
 
 /* "6.2s for 1,3+4": the workers that the others wait for. */
-static void cell_waits(struct table *table, const struct report_job *job)
+static void waits_text(const json_t *waiting, char text[TABLE_CELL_BYTES])
 {
-	char text[TABLE_CELL_BYTES], age[16];
+	uint32_t missing = report_whole(waiting, "missing");
+	double waited_s = report_number(waiting, "waited_s");
+	const json_t *ranks = json_object_get(waiting, "ranks");
 	size_t used;
+	char age[16];
 
-	if (job->missing == 0 || job->waited_s < WAIT_SHOWN_S) {
-		table_cell(table, "-");
+	strcpy(text, "-");
+	if (missing == 0 || waited_s < WAIT_SHOWN_S)
 		return;
-	}
-	used = (size_t)snprintf(text, sizeof(text), "%s for ", text_age(job->waited_s, age));
-	for (uint32_t i = 0; i < job->rank_count && i < 3; i++)
-		used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%u", i > 0 ? "," : "",
-		                         job->ranks[i]);
-	if (job->missing > 3)
-		snprintf(text + used, sizeof(text) - used, "+%u", job->missing - 3);
-	table_cell(table, "%s", text);
+	used = (size_t)sprintf(text, "%s for ", text_age(waited_s, age));
+	for (size_t i = 0; i < json_array_size(ranks) && i < 3; i++)
+		used += (size_t)sprintf(text + used, "%s%u", i > 0 ? "," : "",
+		                        (uint32_t)json_integer_value(json_array_get(ranks, i)));
+	if (missing > 3)
+		sprintf(text + used, "+%u", missing - 3);
 }
 
-static void cell_operation(struct table *table, const struct report_job *job)
+static void operation_text(const json_t *job, char text[TABLE_CELL_BYTES])
 {
+	const json_t *operation = json_object_get(job, "operation");
+	uint32_t under_way = report_whole(job, "under_way");
 	char count[16], more[16] = "";
 
-	if (job->under_way == 0) {
-		table_cell(table, "-");
+	strcpy(text, "-");
+	if (under_way == 0)
 		return;
-	}
-	if (job->under_way > 1)
-		snprintf(more, sizeof(more), " +%u", job->under_way - 1);
-	table_cell(table, "%s %s %s%s%s", job->op, job->dtype, text_si(job->count, count),
-	           strcmp(job->wire, "fixed32") == 0 ? " fixed32" : "", more);
+	if (under_way > 1)
+		snprintf(more, sizeof(more), " +%u", under_way - 1);
+	snprintf(text, TABLE_CELL_BYTES, "%.8s %.8s %s%s%s", report_text(operation, "op"),
+	         report_text(operation, "dtype"), text_si(report_number(operation, "count"), count),
+	         strcmp(report_text(operation, "wire"), "fixed32") == 0 ? " fixed32" : "", more);
 }
 
 /* Of the results, as many as had to be sent again to some worker. */
-static void cell_loss(struct table *table, const struct report_job *job)
+static void loss_text(const json_t *job, char text[16])
 {
-	double copies = job->results * job->world;
+	double copies = report_number(job, "results") * report_number(job, "world");
 
-	if (copies > 0)
-		table_cell(table, "%.2f%%", 100 * job->result_resends / copies);
-	else
-		table_cell(table, "-");
+	snprintf(text, 16, copies > 0 ? "%.2f%%" : "-",
+	         100 * report_number(job, "result_resends") / copies);
 }
 
-static void cells_traffic(struct table *table, const struct report_job *job,
-                          const struct report_job *before, double seconds, bool rates)
+/* "OPS\tIN B\tOUT B\tPKTS" or, of the difference from the answer before, each a second. */
+static void traffic_text(const struct status_target *target, const json_t *job, bool rates,
+                         char text[TABLE_CELL_BYTES])
 {
-	double now[] = {job->operations, job->received_bytes, job->sent_bytes,
-	                job->received_packets + job->sent_packets};
-	double then[] = {-1, -1, -1, -1};
-	char text[16];
+	static const char *const names[] = {"operations", "received_bytes", "sent_bytes",
+	                                    "received_packets"};
+	const json_t *before = job_before(target, job);
+	double seconds = before != NULL ? seconds_between(target) : 0;
+	size_t used = 0;
+	char number[16];
 
-	if (before != NULL) {
-		then[0] = before->operations;
-		then[1] = before->received_bytes;
-		then[2] = before->sent_bytes;
-		then[3] = before->received_packets + before->sent_packets;
-	}
-	for (size_t i = 0; i < sizeof(now) / sizeof(now[0]); i++) {
+	for (size_t i = 0; i < 4; i++) {
+		const char *also = i == 3 ? "sent_packets" : "";
+		double now = report_number(job, names[i]) + report_number(job, also);
+		double then = report_number(before, names[i]) + report_number(before, also);
+
 		if (rates)
-			cell_rate(table, now[i], then[i], seconds);
+			rate_text(now, then, seconds, number);
 		else
-			table_cell(table, "%s", text_si(now[i], text));
+			text_si(now, number);
+		used += (size_t)snprintf(text + used, TABLE_CELL_BYTES - used, "%s%s",
+		                         i > 0 ? "\t" : "", number);
 	}
 }
 
-static void job_row(struct table *table, const struct status_target *target,
-                    const struct report_job *job, bool several, bool rates)
+static void job_row(struct table *table, const struct status_target *target, const json_t *job,
+                    bool rates, const char *before)
 {
-	const char *path = job->fast ? "xdp" : target->report->datapath;
+	const json_t *slots = json_object_get(job, "slots");
+	const char *path = report_text(target->report, "datapath");
+	char traffic[TABLE_CELL_BYTES], waits[TABLE_CELL_BYTES], operation[TABLE_CELL_BYTES];
+	char density[16], united[16], loss[16];
 
-	if (several)
-		table_cell(table, "%s", target->address);
-	table_cell(table, "%s", job->name);
-	table_cell(table, "%s", job->state);
-	table_cell(table, "%u/%u", job->members, job->world);
-	cells_traffic(table, job, job_before(target, job), seconds_between(target), rates);
-	cell_waits(table, job);
-	table_cell(table, "%u/%u", job->slots_used, job->slots);
-	cell_share(table, job->density);
-	cell_share(table, job->united);
-	cell_loss(table, job);
 	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
-	if (!job->fast && strcmp(path, "xdp") == 0)
-		path = "udp";
-	table_cell(table, "%s%s", path, job->multicast ? "+mcast" : "");
-	cell_operation(table, job);
+	if (flag(job, "fast") || strcmp(path, "xdp") == 0)
+		path = flag(job, "fast") ? "xdp" : "udp";
+	traffic_text(target, job, rates, traffic);
+	waits_text(json_object_get(job, "waiting"), waits);
+	share_text(job, "density", density);
+	share_text(job, "union", united);
+	loss_text(job, loss);
+	operation_text(job, operation);
+	table_row(table, "%s%.64s\t%.11s\t%u/%u\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%.15s%s\t%s", before,
+	          report_text(job, "name"), report_text(job, "state"), report_whole(job, "members"),
+	          report_whole(job, "world"), traffic, waits, report_whole(slots, "used"),
+	          report_whole(slots, "total"), density, united, loss, path,
+	          flag(job, "multicast") ? "+mcast" : "", operation);
 }
 
-void status_jobs_table(const struct status_targets *targets, bool rates, struct table *out)
+void status_jobs_table(const struct status_targets *targets, bool rates, const char *time,
+                       struct table *out)
 {
-	bool several = targets->count > 1;
+	static const char *const sums[] = {"OPS", "IN B", "OUT B", "PKTS", NULL};
+	static const char *const differences[] = {"OPS/S", "IN B/S", "OUT B/S", "PKTS/S", NULL};
+	char before[400];
 
-	jobs_columns(out, several, rates);
+	if (time != NULL)
+		table_columns(out, (const char *const[]){"<TIME", NULL});
+	if (targets->count > 1)
+		table_columns(out, (const char *const[]){"<AGGREGATOR", NULL});
+	table_columns(out, (const char *const[]){"<JOB", "<STATE", "WORKERS", NULL});
+	table_columns(out, rates ? differences : sums);
+	table_columns(out, (const char *const[]){"<WAITS", "SLOTS", "D", "U", "LOSS", "<PATH",
+	                                         "<OPERATION", NULL});
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
 
-		for (uint32_t k = 0; target->report != NULL && k < target->report->job_count; k++)
-			job_row(out, target, &target->report->jobs[k], several, rates);
+		snprintf(before, sizeof(before), "%s%s%s%s", time != NULL ? time : "",
+		         time != NULL ? "\t" : "", targets->count > 1 ? target->address : "",
+		         targets->count > 1 ? "\t" : "");
+		for (uint32_t k = 0; k < job_count(target->report); k++)
+			job_row(out, target, job_at(target->report, k), rates, before);
 	}
 }
 
 /* ---- the table of workers ---- */
 
-static void worker_row(struct table *table, const struct status_target *target,
-                       const struct report_job *job, const struct report_worker *worker,
-                       bool several)
+static void worker_row(struct table *table, const char *before, const char *job,
+                       const json_t *worker)
 {
-	bool ready = strcmp(worker->state, "ready") == 0, here = *worker->address != '\0';
+	const char *address = report_text(worker, "address"), *state = report_text(worker, "state");
+	bool here = *address != '\0';
 	char age[16];
 
-	if (several)
-		table_cell(table, "%s", target->address);
-	table_cell(table, "%s", job->name);
-	table_cell(table, "%u", worker->rank);
-	table_cell(table, "%s", worker->state);
-	table_cell(table, "%s", here ? worker->host : "-");
-	table_cell(table, "%s", here ? worker->address : "-");
-	table_cell(table, "%s", !ready ? "-" : worker->multicast ? "multicast" : "unicast");
-	table_cell(table, "%s", here ? text_age(worker->silent_s, age) : "-");
+	table_row(table, "%s%.64s\t%u\t%.11s\t%.64s\t%.47s\t%s\t%s", before, job,
+	          report_whole(worker, "rank"), state, here ? report_text(worker, "host") : "-",
+	          here ? address : "-",
+	          strcmp(state, "ready") != 0 ? "-"
+	          : flag(worker, "multicast") ? "multicast"
+	                                      : "unicast",
+	          here ? text_age(report_number(worker, "silent_s"), age) : "-");
 }
 
 static void show_workers(const struct status_targets *targets, uint32_t width, FILE *out)
 {
 	struct table table = {0};
-	bool several = targets->count > 1;
+	char before[300];
+	json_t *worker;
+	size_t w;
 
-	if (several)
-		table_column(&table, "AGGREGATOR", true);
-	table_column(&table, "JOB", true);
-	table_column(&table, "RANK", false);
-	table_column(&table, "STATE", true);
-	table_column(&table, "HOST", true);
-	table_column(&table, "ADDRESS", true);
-	table_column(&table, "RESULTS BY", true);
-	table_column(&table, "SILENT", false);
+	if (targets->count > 1)
+		table_columns(&table, (const char *const[]){"<AGGREGATOR", NULL});
+	table_columns(&table, (const char *const[]){"<JOB", "RANK", "<STATE", "<HOST", "<ADDRESS",
+	                                            "<RESULTS BY", "SILENT", NULL});
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
-		uint32_t job_count = target->report != NULL ? target->report->job_count : 0;
 
-		for (uint32_t k = 0; k < job_count; k++)
-			for (uint32_t w = 0; w < target->report->jobs[k].worker_count; w++)
-				worker_row(&table, target, &target->report->jobs[k],
-				           &target->report->jobs[k].workers[w], several);
+		snprintf(before, sizeof(before), "%s%s", targets->count > 1 ? target->address : "",
+		         targets->count > 1 ? "\t" : "");
+		for (uint32_t k = 0; k < job_count(target->report); k++) {
+			const json_t *job = job_at(target->report, k);
+
+			json_array_foreach(json_object_get(job, "workers"), w, worker)
+			{
+				worker_row(&table, before, report_text(job, "name"), worker);
+			}
+		}
 	}
 	fprintf(out, "\n");
 	table_print(&table, true, width, out);
@@ -229,103 +244,105 @@ static void show_workers(const struct status_targets *targets, uint32_t width, F
 
 /* ---- lines ---- */
 
-static void line(FILE *out, uint32_t width, const char *text)
+struct lines {
+	FILE *out;
+	uint32_t width; /* 0: any */
+};
+
+static void line(const struct lines *to, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void line(const struct lines *to, const char *format, ...)
 {
-	fprintf(out, "%.*s\n", width != 0 ? (int)width : REPORT_TEXT_BYTES * 2, text);
+	char text[LINE_BYTES];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	text_safe(text, to->width != 0 && to->width < sizeof(text) ? to->width + 1 : sizeof(text),
+	          text);
+	fprintf(to->out, "%s\n", text);
 }
 
-static void show_head(const struct status_target *target, uint32_t width, FILE *out)
+static void show_head(const struct status_target *target, const struct lines *to)
 {
-	const struct report *report = target->report;
-	char text[1024], age[16], memory[16], limit[16];
+	const json_t *report = target->report;
+	uint32_t threads = report_whole(report, "threads"), jobs = job_count(report);
+	char age[16], memory[16], limit[16];
 
 	if (report == NULL) {
-		snprintf(text, sizeof(text), "%s: unreachable: %s", target->address,
-		         target->why.text);
-	} else {
-		snprintf(text, sizeof(text),
-		         "%s: %s; winnowd %s, up %s, %s, %s, %u thread%s, %u job%s, %sB of %sB for "
-		         "slots",
-		         target->address, status_health_name(target->health), report->version,
-		         text_age(report->uptime_s, age), report->datapath, report->isa,
-		         report->threads, report->threads == 1 ? "" : "s", report->job_count,
-		         report->job_count == 1 ? "" : "s", text_si(report->memory_bytes, memory),
-		         text_si(report->memory_limit_bytes, limit));
+		line(to, "%s: unreachable: %s", target->address, target->why.text);
+		return;
 	}
-	line(out, width, text);
+	line(to,
+	     "%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s, %u job%s, %sB of %sB for "
+	     "slots",
+	     target->address, status_health_name(target->health), report_text(report, "version"),
+	     text_age(report_number(report, "uptime_s"), age), report_text(report, "datapath"),
+	     report_text(report, "isa"), threads, threads == 1 ? "" : "s", jobs,
+	     jobs == 1 ? "" : "s", text_si(report_number(report, "memory_reserved_bytes"), memory),
+	     text_si(report_number(report, "memory_limit_bytes"), limit));
 }
 
-static void list_counts(char *text, size_t room, const struct report_drop counts[], uint32_t count)
+/* "stale 3, short 9": those above 0, as far as there is room. */
+static const char *counts_text(const json_t *counts, char *text, size_t room)
 {
 	size_t used = 0;
+	const char *name;
+	json_t *value;
 	char number[16];
 
 	*text = '\0';
-	for (uint32_t i = 0; i < count && used < room; i++)
-		used += (size_t)snprintf(text + used, room - used, "%s%s %s", i > 0 ? ", " : "",
-		                         counts[i].reason, text_si(counts[i].count, number));
-}
-
-static void show_problems(const struct status_target *target, uint32_t width, FILE *out)
-{
-	char text[1024];
-
-	for (uint32_t i = 0; i < target->problem_count; i++) {
-		const struct report_problem *problem = &target->problems[i];
-
-		snprintf(text, sizeof(text), "  ! %s%s%s%s", *problem->job != '\0' ? "job " : "",
-		         problem->job, *problem->job != '\0' ? ": " : "", problem->text);
-		line(out, width, text);
+	json_object_foreach((json_t *)(uintptr_t)counts, name, value)
+	{
+		if (json_number_value(value) > 0 && used + 64 < room)
+			used += (size_t)snprintf(text + used, room - used, "%s%.31s %s",
+			                         used > 0 ? ", " : "", name,
+			                         text_si(json_number_value(value), number));
 	}
+	return text;
 }
 
-static void show_notes(const struct status_target *target, uint32_t width, FILE *out)
+static void show_notes(const struct status_target *target, const struct lines *to)
 {
-	const struct report *report = target->report;
-	char text[1600], counts[1024], age[16], name[OWNER_NAME_BYTES];
+	const json_t *report = target->report, *packets = json_object_get(report, "packets");
+	const json_t *failure = json_object_get(report, "last_failure");
+	double refused = report_number(packets, "send_errors");
+	double given_up = report_number(packets, "unsent");
+	double lost = report_number(report, "log_lines_lost");
+	char counts[1024], age[16], name[OWNER_NAME_BYTES];
 
 	if (target->owner >= 0 && target->owner != (int64_t)geteuid()) {
 		owner_name(target->owner, name);
-		snprintf(text, sizeof(text),
-		         "  it is user %s's, not yours: winnow status HOST:PORT looks at another",
-		         name);
-		line(out, width, text);
+		line(to, "  it is user %s's, not yours: winnow status HOST:PORT looks at another",
+		     name);
 	}
-	if (report->drop_count > 0) {
-		list_counts(counts, sizeof(counts), report->drops, report->drop_count);
-		snprintf(text, sizeof(text), "  dropped: %s", counts);
-		line(out, width, text);
-	}
-	if (strcmp(report->datapath, "xdp") == 0) {
-		list_counts(counts, sizeof(counts), report->fast, report->fast_count);
-		snprintf(text, sizeof(text), "  xdp %s: %s", report->xdp,
-		         report->fast_count > 0 ? counts : "no packets yet");
-		line(out, width, text);
-	}
-	if (report->unsent + report->send_errors > 0) {
-		snprintf(text, sizeof(text),
-		         "  not sent: %.0f datagrams that the system refused, %.0f given up "
-		         "because the network stayed full",
-		         report->send_errors, report->unsent);
-		line(out, width, text);
-	}
-	if (report->log_lines_lost > 0) {
-		snprintf(text, sizeof(text),
-		         "  log: %.0f lines are lost: what reads winnowd's stderr is too slow, or "
-		         "gone",
-		         report->log_lines_lost);
-		line(out, width, text);
-	}
-	if (*report->failure.text != '\0') {
-		snprintf(text, sizeof(text), "  last failure, %s ago: job %s: %s",
-		         text_age(report->failure.age_s, age), report->failure.job,
-		         report->failure.text);
-		line(out, width, text);
-	}
+	if (*counts_text(json_object_get(report, "drops"), counts, sizeof(counts)) != '\0')
+		line(to, "  dropped: %s", counts);
+	counts_text(json_object_get(report, "xdp_packets"), counts, sizeof(counts));
+	if (strcmp(report_text(report, "datapath"), "xdp") == 0)
+		line(to, "  xdp %.500s: %s", report_text(report, "xdp"),
+		     *counts != '\0' ? counts : "no packets yet");
+	if (refused + given_up > 0)
+		line(to,
+		     "  not sent: %.0f datagrams that the system refused, %.0f given up "
+		     "because the network stayed full",
+		     refused, given_up);
+	if (lost > 0)
+		line(to,
+		     "  log: %.0f lines are lost: what reads winnowd's stderr is too slow, or "
+		     "gone",
+		     lost);
+	if (*report_text(failure, "text") != '\0')
+		line(to, "  last failure, %s ago: job %.64s: %s",
+		     text_age(report_number(failure, "age_s"), age), report_text(failure, "job"),
+		     report_text(failure, "text"));
 }
 
 void status_show(const struct status_targets *targets, const struct status_view *view, FILE *out)
 {
+	const struct lines to = {.out = out, .width = view->width};
 	struct table jobs = {0};
 
 	for (uint32_t i = 0; i < targets->count; i++) {
@@ -333,16 +350,21 @@ void status_show(const struct status_targets *targets, const struct status_view 
 
 		if (view->brief && target->health == STATUS_HEALTHY)
 			continue;
-		show_head(target, view->width, out);
-		show_problems(target, view->width, out);
+		show_head(target, &to);
+		for (uint32_t k = 0; k < target->problem_count; k++) {
+			const struct report_problem *problem = &target->problems[k];
+
+			line(&to, "  ! %s%s%s%s", *problem->job != '\0' ? "job " : "", problem->job,
+			     *problem->job != '\0' ? ": " : "", problem->text);
+		}
 		if (target->report != NULL && !view->brief)
-			show_notes(target, view->width, out);
+			show_notes(target, &to);
 	}
 	if (view->brief)
 		return;
 	if (view->widths != NULL)
 		memcpy(jobs.widths, view->widths, sizeof(jobs.widths));
-	status_jobs_table(targets, view->rates, &jobs);
+	status_jobs_table(targets, view->rates, NULL, &jobs);
 	if (jobs.row_count > 0) {
 		fprintf(out, "\n");
 		table_print(&jobs, true, view->width, out);

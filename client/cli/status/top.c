@@ -9,13 +9,12 @@
 #include <time.h>
 
 #include "aggregator/control/options.h"
-#include "aggregator/net/clock.h"
 #include "client/cli/cli.h"
 #include "client/cli/status/screen.h"
 #include "client/cli/status/status.h"
 
-#define WITHIN_US 2000000
-#define HEAD_EVERY 20 /* lines of a plain display */
+#define WITHIN_US 2000000 /* long enough for a lost SYN to be sent again */
+#define HEAD_EVERY 20     /* lines of a plain display */
 
 static struct {
 	const char *metrics;
@@ -60,136 +59,117 @@ static const struct options options = {
 	.operand_max = STATUS_TARGETS_MAX,
 };
 
-/*
- * When to look again. After an answer that took long, a whole interval later: rates over a moment
- * would be noise.
- */
-static uint64_t next_look(uint64_t due_us)
-{
-	uint64_t now = clock_us();
+static uint64_t looks, due_ms;
+static uv_timer_t timer;
+static int exit_status;
 
-	due_us += settings.interval_us;
-	return due_us > now ? due_us : now + settings.interval_us;
+static void end(int status)
+{
+	exit_status = status;
+	uv_stop(uv_default_loop());
 }
 
-/* Long enough for a lost SYN to be sent again. */
-static void ask(bool (*stop)(void))
+static void clock_text(char text[16])
 {
-	(void)status_ask(&targets, WITHIN_US, (double)settings.late_us / 1e6, stop);
-}
+	time_t now = time(NULL);
 
-static bool more(uint64_t looks)
-{
-	return settings.count == 0 || looks < settings.count;
+	strftime(text, 16, "%H:%M:%S", localtime(&now));
 }
 
 /* ---- on a terminal ---- */
 
-static bool draw(void)
+static void draw(void)
 {
 	struct status_view view = {.rates = true, .workers = settings.workers, .widths = widths};
-	char *text = NULL, clock_text[16];
-	time_t now = time(NULL);
+	char *text = NULL, now[16];
 	uint32_t height;
 	size_t bytes;
-	bool drawn;
 	FILE *out = open_memstream(&text, &bytes);
 
-	if (out == NULL)
-		return false;
+	if (out == NULL) {
+		end(1);
+		return;
+	}
 	screen_size(&view.width, &height);
-	strftime(clock_text, sizeof(clock_text), "%H:%M:%S", localtime(&now));
-	fprintf(out, "winnow top  %s  every %.3gs  q: quit\n\n", clock_text,
+	clock_text(now);
+	fprintf(out, "winnow top  %s  every %.3gs  q: quit\n\n", now,
 	        (double)settings.interval_us / 1e6);
 	status_show(&targets, &view, out);
-	drawn = fclose(out) == 0 && screen_draw(text);
+	if (fclose(out) != 0 || !screen_draw(text))
+		end(1);
 	free(text);
-	return drawn;
 }
 
-static int run_on_screen(void)
+static void on_key(int key)
 {
-	int key = 0, err = screen_open();
-	bool drawn = true;
-
-	if (err != 0)
-		return cli_error(1, "cannot use the terminal: %s; try --plain", strerror(-err));
-	for (uint64_t looks = 0; key != 'q' && drawn && more(looks); looks++) {
-		uint64_t next_us = clock_us();
-
-		ask(screen_stop);
-		next_us = next_look(next_us);
-		key = 'r';
-		while (key == 'r' && drawn) {
-			uint64_t left_us = clock_us();
-
-			drawn = draw();
-			left_us = left_us < next_us && more(looks + 1) ? next_us - left_us : 0;
-			key = screen_wait(left_us);
-		}
-	}
-	screen_close();
-	return drawn ? 0 : 1;
+	if (key == 'q')
+		end(0);
+	else if (looks > 0)
+		draw();
 }
 
 /* ---- elsewhere ---- */
 
 /* A line a job behind the time; what is unreachable says so in its line. */
-static void print_lines(bool head)
+static void print_lines(void)
 {
-	struct table table = {0}, all = {0};
-	time_t now = time(NULL);
-	char clock_text[16];
+	struct table table = {0};
+	char now[16];
 
-	strftime(clock_text, sizeof(clock_text), "%H:%M:%S", localtime(&now));
+	clock_text(now);
 	memcpy(table.widths, widths, sizeof(widths));
-	status_jobs_table(&targets, true, &table);
-	all = table;
-	if (head) {
-		all.row_count = 0;
-		printf("%-8s  ", "TIME");
-		table_print(&all, true, 0, stdout);
-	}
-	for (uint32_t row = 0; row < table.row_count; row++) {
-		all.cells = table.cells + (size_t)row * TABLE_COLUMNS_MAX;
-		all.row_count = 1;
-		all.filled = table.column_count;
-		printf("%s  ", clock_text);
-		table_print(&all, false, 0, stdout);
-	}
-	for (uint32_t i = 0; i < targets.count; i++)
-		if (targets.list[i].health == STATUS_UNREACHABLE)
-			printf("%s  %s: unreachable: %s\n", clock_text, targets.list[i].address,
-			       targets.list[i].why.text);
-		else if (targets.list[i].report->job_count == 0)
-			printf("%s  %s: no jobs\n", clock_text, targets.list[i].address);
+	status_jobs_table(&targets, true, now, &table);
+	table_print(&table, (looks - 1) % HEAD_EVERY == 0, 0, stdout);
 	memcpy(widths, table.widths, sizeof(widths));
 	table_clear(&table);
+	for (uint32_t i = 0; i < targets.count; i++)
+		if (targets.list[i].report == NULL)
+			printf("%s  %s: unreachable: %s\n", now, targets.list[i].address,
+			       targets.list[i].why.text);
+		else if (json_array_size(json_object_get(targets.list[i].report, "jobs")) == 0)
+			printf("%s  %s: no jobs\n", now, targets.list[i].address);
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return;
+	end(errno == EPIPE ? 0 /* the reader has seen enough */
+	                   : cli_error(1, "cannot write: %s", strerror(errno)));
 }
 
-static int run_plain(void)
+/* ---- again and again ---- */
+
+static void look(uv_timer_t *unused);
+
+/*
+ * After an answer that took long, the next look is a whole interval later: rates over a moment would
+ * be noise.
+ */
+static void looked(enum status_health worst)
 {
-	uint64_t next_us = clock_us();
+	uint64_t interval_ms = settings.interval_us / 1000, now;
 
-	for (uint64_t looks = 0; more(looks); looks++) {
-		struct timespec next = clock_timespec(next_us);
+	(void)worst;
+	looks++;
+	if (settings.plain)
+		print_lines();
+	else
+		draw();
+	uv_update_time(uv_default_loop());
+	now = uv_now(uv_default_loop());
+	due_ms = due_ms + interval_ms > now ? due_ms + interval_ms : now + interval_ms;
+	if (looks == settings.count)
+		uv_stop(uv_default_loop());
+	else
+		uv_timer_start(&timer, look, due_ms - now, 0);
+}
 
-		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
-		ask(NULL);
-		next_us = next_look(next_us);
-		print_lines(looks % HEAD_EVERY == 0);
-		if (fflush(stdout) != 0 || ferror(stdout)) {
-			if (errno == EPIPE)
-				return 0; /* the reader has seen enough */
-			return cli_error(1, "cannot write: %s", strerror(errno));
-		}
-	}
-	return 0;
+static void look(uv_timer_t *unused)
+{
+	(void)unused;
+	status_ask(uv_default_loop(), &targets, looked);
 }
 
 int cli_top(int argc, char **argv)
 {
-	int status = options_read(&options, argc, argv);
+	int err = 0, status = options_read(&options, argc, argv);
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
@@ -197,8 +177,20 @@ int cli_top(int argc, char **argv)
 	                             &targets);
 	if (status != 0)
 		return status;
+	targets.timeout_us = WITHIN_US;
+	targets.late_s = (double)settings.late_us / 1e6;
+	settings.plain = settings.plain || !screen_usable();
 	signal(SIGPIPE, SIG_IGN);
-	status = settings.plain || !screen_usable() ? run_plain() : run_on_screen();
+	if (!settings.plain)
+		err = screen_open(uv_default_loop(), on_key);
+	if (err != 0)
+		return cli_error(1, "cannot use the terminal: %s; try --plain", uv_strerror(err));
+	due_ms = uv_now(uv_default_loop());
+	uv_timer_init(uv_default_loop(), &timer);
+	uv_timer_start(&timer, look, 0, 0);
+	uv_run(uv_default_loop(), UV_RUN_DEFAULT);
+	if (!settings.plain)
+		screen_close();
 	status_targets_free(&targets);
-	return status;
+	return exit_status;
 }

@@ -59,19 +59,13 @@ static void head(const struct tune *tune)
 
 static void columns(struct table *table, bool measured)
 {
-	static const char *const titles[] = {"BLOCK", "D",        "U",       "SENT",    "RECEIVED",
-	                                     "TIME",  "PKTS OUT", "PKTS IN", "HEADERS", "BITMAPS"};
-
-	table_column(table, "", true);
-	for (size_t i = 0; i < 6; i++)
-		table_column(table, titles[i], false);
-	if (measured) {
-		table_column(table, "MEASURED", false);
-		table_column(table, "SENT/PRED", false);
-		table_column(table, "RECV/PRED", false);
-	}
-	for (size_t i = 6; i < 10; i++)
-		table_column(table, titles[i], false);
+	table_columns(table, (const char *const[]){"<", "BLOCK", "D", "U", "SENT", "RECEIVED",
+	                                           "TIME", NULL});
+	if (measured)
+		table_columns(table,
+		              (const char *const[]){"MEASURED", "SENT/PRED", "RECV/PRED", NULL});
+	table_columns(table,
+	              (const char *const[]){"PKTS OUT", "PKTS IN", "HEADERS", "BITMAPS", NULL});
 }
 
 static void row_print(const struct tune *tune, const struct tune_row *row, struct table *table)
@@ -80,24 +74,21 @@ static void row_print(const struct tune *tune, const struct tune_row *row, struc
 	const struct predict_flow *received = &row->predicted.received;
 	double ops = (double)row->predicted.operations;
 	double both = (double)(predict_bytes(&sent) + predict_bytes(received));
-	char text[16];
+	char bytes[2][16], times[2][16], packets[2][16], measured[80] = "";
 
-	table_cell(table, "%s", row == &tune->rows[tune->best] ? "*" : "");
-	table_cell(table, "%u", row->block);
-	table_cell(table, "%.4f", row->d);
-	table_cell(table, "%.4f", row->united);
-	table_cell(table, "%s", text_si(row->sent_bytes, text));
-	table_cell(table, "%s", text_si(row->received_bytes, text));
-	table_cell(table, "%s", time_text(row->time_s, text));
-	if (row->measured_s > 0) {
-		table_cell(table, "%s", time_text(row->measured_s, text));
-		table_cell(table, "%.4f", row->counted_sent / row->own_sent_bytes);
-		table_cell(table, "%.4f", row->counted_received / row->received_bytes);
-	}
-	table_cell(table, "%s", text_si((double)sent.packets / ops, text));
-	table_cell(table, "%s", text_si((double)received->packets / ops, text));
-	table_cell(table, "%.1f%%", share((double)(sent.head_bytes + received->head_bytes), both));
-	table_cell(table, "%.1f%%", share((double)(sent.map_bytes + received->map_bytes), both));
+	if (row->measured_s > 0)
+		snprintf(measured, sizeof(measured), "%s\t%.4f\t%.4f\t",
+		         time_text(row->measured_s, times[1]),
+		         row->counted_sent / row->own_sent_bytes,
+		         row->counted_received / row->received_bytes);
+	table_row(table, "%s\t%u\t%.4f\t%.4f\t%s\t%s\t%s\t%s%s\t%s\t%.1f%%\t%.1f%%",
+	          row == &tune->rows[tune->best] ? "*" : "", row->block, row->d, row->united,
+	          text_si(row->sent_bytes, bytes[0]), text_si(row->received_bytes, bytes[1]),
+	          time_text(row->time_s, times[0]), measured,
+	          text_si((double)sent.packets / ops, packets[0]),
+	          text_si((double)received->packets / ops, packets[1]),
+	          share((double)(sent.head_bytes + received->head_bytes), both),
+	          share((double)(sent.map_bytes + received->map_bytes), both));
 }
 
 /* Lines of words, folded between them where they are wider than the window. */
@@ -156,52 +147,38 @@ static void curve(const struct tune *tune, uint32_t width)
 
 /* ---- parameters ---- */
 
+static void param_row(const struct tune_param *p, double all, struct table *table)
+{
+	char inside[80] = "-\t-\t-\t-", own[40] = "-\t-", row[40] = "-\t-", text[16];
+
+	if (p->operations > 0)
+		snprintf(inside, sizeof(inside), "%.4f\t%.4f\t%s\t%.1f%%", p->d, p->united,
+		         text_si(p->sent_bytes, text), share(p->sent_bytes, all));
+	if (p->own_block > 0)
+		snprintf(own, sizeof(own), "%u\t%s", p->own_block, text_si(p->own_sent, text));
+	if (p->row_sent > 0)
+		snprintf(row, sizeof(row), "%llu\t%s", (unsigned long long)p->row,
+		         text_si(p->row_sent, text));
+	table_row(table, "%s\t%s\t%s\t%s\t%llu\t%s", p->name, inside, own, row,
+	          (unsigned long long)p->offset, p->shape);
+}
+
 static void params_print(const struct tune *tune, uint32_t width)
 {
 	struct table table = {0};
 	double all = 0;
-	char text[16];
 
 	if (tune->param_count == 0)
 		return;
 	printf("\n# parameters at block %u; OWN: each as a tensor of its own\n",
 	       tune->rows[tune->best].block);
-	table_column(&table, "PARAMETER", true);
-	table_column(&table, "D", false);
-	table_column(&table, "U", false);
-	table_column(&table, "SENT", false);
-	table_column(&table, "SHARE", false);
-	table_column(&table, "OWN BEST", false);
-	table_column(&table, "SENT", false);
-	table_column(&table, "OWN ROW", false);
-	table_column(&table, "SENT", false);
-	table_column(&table, "OFFSET", false);
-	table_column(&table, "SHAPE", true);
+	table_columns(&table,
+	              (const char *const[]){"<PARAMETER", "D", "U", "SENT", "SHARE", "OWN BEST",
+	                                    "SENT", "OWN ROW", "SENT", "OFFSET", "<SHAPE", NULL});
 	for (uint32_t i = 0; i < tune->param_count; i++)
 		all += tune->params[i].sent_bytes;
-	for (uint32_t i = 0; i < tune->param_count; i++) {
-		const struct tune_param *p = &tune->params[i];
-
-		table_cell(&table, "%s", p->name);
-		if (p->operations == 0) {
-			for (uint32_t c = 1; c < 9; c++)
-				table_cell(&table, "-");
-		} else {
-			table_cell(&table, "%.4f", p->d);
-			table_cell(&table, "%.4f", p->united);
-			table_cell(&table, "%s", text_si(p->sent_bytes, text));
-			table_cell(&table, "%.1f%%", share(p->sent_bytes, all));
-			table_cell(&table, p->own_block > 0 ? "%u" : "-", p->own_block);
-			table_cell(&table, "%s",
-			           p->own_block > 0 ? text_si(p->own_sent, text) : "-");
-			table_cell(&table, p->row_sent > 0 ? "%llu" : "-",
-			           (unsigned long long)p->row);
-			table_cell(&table, "%s",
-			           p->row_sent > 0 ? text_si(p->row_sent, text) : "-");
-		}
-		table_cell(&table, "%llu", (unsigned long long)p->offset);
-		table_cell(&table, "%s", p->shape);
-	}
+	for (uint32_t i = 0; i < tune->param_count; i++)
+		param_row(&tune->params[i], all, &table);
 	table_print(&table, true, width, stdout);
 	table_clear(&table);
 }
