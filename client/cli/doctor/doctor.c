@@ -39,32 +39,28 @@ static const struct options options = {
 	.section = "doctor",
 };
 
-struct doctor_check *doctor_add(struct doctor *to, enum doctor_state state, const char *name,
-                                const char *format, ...)
-{
-	struct doctor_check *check =
-		&to->checks[to->count < DOCTOR_CHECKS_MAX - 1 ? to->count++ : to->count];
-	char text[sizeof(check->text)];
-	va_list args;
+static json_t *checks;
+static uint32_t counts[DOCTOR_STATES];
 
-	*check = (struct doctor_check){.state = state};
-	text_safe(check->name, sizeof(check->name), name);
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	text_safe(check->text, sizeof(check->text), text);
-	return check;
-}
+/* As JSON has them, and as people see them. */
+static const char *const state_names[][2] = {
+	{"ok", "ok"}, {"absent", "-"}, {"warn", "warn"}, {"fail", "FAIL"}};
 
-void doctor_fix(struct doctor_check *check, const char *format, ...)
+void doctor_say(enum doctor_state state, const char *name, const char *fix, const char *format, ...)
 {
-	char text[sizeof(check->fix)];
+	char text[512], safe_name[40], safe_fix[320];
 	va_list args;
 
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	text_safe(check->fix, sizeof(check->fix), text);
+	text_safe(text, sizeof(text), text);
+	text_safe(safe_name, sizeof(safe_name), name);
+	text_safe(safe_fix, sizeof(safe_fix), fix != NULL ? fix : "");
+	counts[state]++;
+	json_array_append_new(checks,
+	                      json_pack("{s:s, s:s, s:s, s:s}", "name", safe_name, "state",
+	                                state_names[state][0], "text", text, "fix", safe_fix));
 }
 
 bool doctor_read(const char *path, char *text, size_t room)
@@ -81,52 +77,34 @@ bool doctor_read(const char *path, char *text, size_t room)
 	return read;
 }
 
-static const char *state_name(enum doctor_state state)
-{
-	static const char *const names[] = {"ok", "-", "warn", "FAIL"};
-
-	return names[state];
-}
-
-static uint32_t count_of(enum doctor_state state)
-{
-	uint32_t count = 0;
-
-	for (uint32_t i = 0; i < doctor.count; i++)
-		count += doctor.checks[i].state == state;
-	return count;
-}
-
 static void print_text(void)
 {
-	for (uint32_t i = 0; i < doctor.count; i++) {
-		const struct doctor_check *check = &doctor.checks[i];
+	const char *name, *state, *text, *fix;
+	json_t *check;
+	size_t index;
 
-		printf("%-5s %-16s %s\n", state_name(check->state), check->name, check->text);
-		if (*check->fix != '\0')
-			printf("%22s > %s\n", "", check->fix);
+	json_array_foreach(checks, index, check)
+	{
+		json_unpack(check, "{s:s, s:s, s:s, s:s}", "name", &name, "state", &state, "text",
+		            &text, "fix", &fix);
+		for (uint32_t i = 0; i < DOCTOR_STATES; i++)
+			if (strcmp(state, state_names[i][0]) == 0)
+				printf("%-5s %-16s %s\n", state_names[i][1], name, text);
+		if (*fix != '\0')
+			printf("%22s > %s\n", "", fix);
 	}
 	printf("\n%u ok, %u to look at, %u failed; '-': not here, and only some need it\n",
-	       count_of(DOCTOR_OK), count_of(DOCTOR_WARN), count_of(DOCTOR_FAIL));
+	       counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
 }
 
 static void print_json(void)
 {
-	static const char *const names[] = {"ok", "absent", "warn", "fail"};
-	json_t *checks = json_array(), *root;
+	json_t *root = json_pack("{s:s, s:O}", "status",
+	                         counts[DOCTOR_FAIL] > 0   ? "fail"
+	                         : counts[DOCTOR_WARN] > 0 ? "warn"
+	                                                   : "ok",
+	                         "checks", checks);
 
-	for (uint32_t i = 0; i < doctor.count; i++) {
-		const struct doctor_check *check = &doctor.checks[i];
-
-		json_array_append_new(checks, json_pack("{s:s, s:s, s:s, s:s}", "name", check->name,
-		                                        "state", names[check->state], "text",
-		                                        check->text, "fix", check->fix));
-	}
-	root = json_pack("{s:s, s:o}", "status",
-	                 count_of(DOCTOR_FAIL) > 0   ? "fail"
-	                 : count_of(DOCTOR_WARN) > 0 ? "warn"
-	                                             : "ok",
-	                 "checks", checks);
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	printf("\n");
 	json_decref(root);
@@ -138,7 +116,8 @@ int cli_doctor(int argc, char **argv)
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
-	doctor_host(&doctor);
+	checks = json_array();
+	doctor_host();
 	doctor_net(&doctor);
 	doctor_path(&doctor);
 	doctor_soft(&doctor);
@@ -146,5 +125,6 @@ int cli_doctor(int argc, char **argv)
 		print_json();
 	else
 		print_text();
-	return cli_flush(1) != 0 || count_of(DOCTOR_FAIL) > 0 ? 1 : 0;
+	json_decref(checks);
+	return cli_flush(1) != 0 || counts[DOCTOR_FAIL] > 0 ? 1 : 0;
 }

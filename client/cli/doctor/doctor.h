@@ -19,43 +19,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DOCTOR_CHECKS_MAX 128
-
 /* ABSENT: something is missing that only some users need. WARN: slower. FAIL: it will not work. */
-enum doctor_state { DOCTOR_OK, DOCTOR_ABSENT, DOCTOR_WARN, DOCTOR_FAIL };
+enum doctor_state { DOCTOR_OK, DOCTOR_ABSENT, DOCTOR_WARN, DOCTOR_FAIL, DOCTOR_STATES };
 
-struct doctor_check {
-	enum doctor_state state;
-	char name[40];
-	char text[512];
-	char fix[320]; /* "": none is needed */
-};
-
+/* What was asked for. */
 struct doctor {
-	/* What was asked for. */
 	const char *aggregators, *device, *python;
 	const char *key_file, *key;
 	int insecure_no_key;
-
-	uint32_t count;
-	struct doctor_check checks[DOCTOR_CHECKS_MAX];
 };
 
 /*
- * doctor_add - adds a finding, printf-like; the text is made printable. Returns it, for
- * doctor_fix().
+ * doctor_say - a finding, printf-like, and how to mend it; `fix` NULL: it need not be, or cannot.
+ * Both are made printable.
  */
-struct doctor_check *doctor_add(struct doctor *doctor, enum doctor_state state, const char *name,
-                                const char *format, ...) __attribute__((format(printf, 4, 5)));
+void doctor_say(enum doctor_state state, const char *name, const char *fix, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 
-/* doctor_fix - how to mend it, printf-like. */
-void doctor_fix(struct doctor_check *check, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-void doctor_host(struct doctor *doctor);
-void doctor_net(struct doctor *doctor);
-void doctor_path(struct doctor *doctor);
-void doctor_soft(struct doctor *doctor);
+void doctor_host(void);
+void doctor_net(const struct doctor *doctor);
+void doctor_path(const struct doctor *doctor);
+void doctor_soft(const struct doctor *doctor);
 
 /* The first line of a file without its newline; false: it cannot be read. */
 bool doctor_read(const char *path, char *text, size_t room);

@@ -18,7 +18,8 @@
 #include "client/cli/doctor/doctor.h"
 #include "ebpf/xdp.h"
 
-#define BUFFER_WANTED (16 << 20) /* winnowd's and the library's --buffer-bytes */
+#define BUFFER_WANTED 16777216 /* winnowd's and the library's --buffer-bytes */
+#define BUFFER_TEXT "16777216"
 #define NATIVE_MTU_MAX 3498
 #define DEVICES_MAX 16
 
@@ -32,55 +33,51 @@
 /* ---- sockets ---- */
 
 /* The kernel counts twice what one may ask for. */
-static void check_buffer(struct doctor *doctor, int fd, int force, int plain, const char *name,
-                         const char *key)
+static void check_buffer(int fd, int force, int plain, const char *name, const char *fix)
 {
 	int wanted = BUFFER_WANTED, granted = 0;
 	socklen_t size = sizeof(granted);
-	struct doctor_check *check;
 
 	if (setsockopt(fd, SOL_SOCKET, force, &wanted, sizeof(wanted)) != 0)
 		setsockopt(fd, SOL_SOCKET, plain, &wanted, sizeof(wanted));
 	getsockopt(fd, SOL_SOCKET, plain, &granted, &size);
 	granted /= 2;
-	if (granted >= wanted) {
-		doctor_add(doctor, DOCTOR_OK, name, "%d KB granted", granted / 1024);
-		return;
-	}
-	check = doctor_add(doctor, DOCTOR_WARN, name,
-	                   "%d KB granted of %d asked for: the window shrinks, bursts are lost",
-	                   granted / 1024, wanted / 1024);
-	doctor_fix(check, "sysctl -w %s=%d", key, wanted);
+	if (granted >= wanted)
+		doctor_say(DOCTOR_OK, name, NULL, "%d KB granted", granted / 1024);
+	else
+		doctor_say(DOCTOR_WARN, name, fix,
+		           "%d KB granted of %d asked for: the window shrinks, bursts are lost",
+		           granted / 1024, wanted / 1024);
 }
 
-static void check_offload(struct doctor *doctor, int fd)
+static void check_offload(int fd)
 {
 	int segment = 1400, on = 1;
 	bool sends = setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment)) == 0;
 	bool receives = setsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, sizeof(on)) == 0;
-	struct doctor_check *check;
 
-	check = doctor_add(doctor, sends && receives ? DOCTOR_OK : DOCTOR_WARN, "udp offload",
-	                   "segmentation %s, GRO %s", sends ? "yes" : "no",
-	                   receives ? "yes" : "no");
-	if (!sends || !receives)
-		doctor_fix(check, "Linux 5.0 has both: without, each datagram costs a system call");
+	doctor_say(sends && receives ? DOCTOR_OK : DOCTOR_WARN, "udp offload",
+	           sends && receives
+	                   ? NULL
+	                   : "Linux 5.0 has both: without, each datagram costs a system call",
+	           "segmentation %s, GRO %s", sends ? "yes" : "no", receives ? "yes" : "no");
 }
 
-static void check_sockets(struct doctor *doctor)
+static void check_sockets(void)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct doctor_check *check;
 
 	if (fd < 0) {
-		check = doctor_add(doctor, DOCTOR_FAIL, "udp", "no UDP socket: %s",
-		                   strerror(errno));
-		doctor_fix(check, "a seccomp filter or the limit of open files may forbid it");
+		doctor_say(DOCTOR_FAIL, "udp",
+		           "a seccomp filter or the limit of open files may forbid it",
+		           "no UDP socket: %s", strerror(errno));
 		return;
 	}
-	check_buffer(doctor, fd, SO_RCVBUFFORCE, SO_RCVBUF, "receive buffer", "net.core.rmem_max");
-	check_buffer(doctor, fd, SO_SNDBUFFORCE, SO_SNDBUF, "send buffer", "net.core.wmem_max");
-	check_offload(doctor, fd);
+	check_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, "receive buffer",
+	             "sysctl -w net.core.rmem_max=" BUFFER_TEXT);
+	check_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, "send buffer",
+	             "sysctl -w net.core.wmem_max=" BUFFER_TEXT);
+	check_offload(fd);
 	close(fd);
 }
 
@@ -119,66 +116,60 @@ static bool device_look(const char *name, struct device *out)
 	return there;
 }
 
-static void check_device_xdp(struct doctor *doctor, const struct device *device)
+static void check_device_xdp(const struct device *device)
 {
-	char name[40];
+	char name[40], fix[64];
 	struct why why;
-	struct doctor_check *check;
 	uint64_t features = 0;
 
 	snprintf(name, sizeof(name), "xdp %.20s", device->name);
-	if (xdp_taken(device->name, &why) == -EBUSY) {
-		doctor_add(doctor, DOCTOR_WARN, name, "%s", why.text);
-		return;
-	}
-	if (!doctor_xdp_features(if_nametoindex(device->name), &features)) {
-		doctor_add(doctor, DOCTOR_ABSENT, name,
+	snprintf(fix, sizeof(fix), "ip link set %.20s mtu %d, on workers too", device->name,
+	         NATIVE_MTU_MAX);
+	if (xdp_taken(device->name, &why) == -EBUSY)
+		doctor_say(DOCTOR_WARN, name, NULL, "%s", why.text);
+	else if (!doctor_xdp_features(if_nametoindex(device->name), &features))
+		doctor_say(DOCTOR_ABSENT, name, NULL,
 		           "this kernel cannot say whether %s does native XDP; winnowd's first log "
 		           "line will",
 		           device->driver);
-	} else if (!(features & DOCTOR_XDP_BASIC)) {
-		doctor_add(doctor, DOCTOR_ABSENT, name,
+	else if (!(features & DOCTOR_XDP_BASIC))
+		doctor_say(DOCTOR_ABSENT, name, NULL,
 		           "generic only: %s has no XDP, or not with its present settings",
 		           device->driver);
-	} else if (device->mtu > NATIVE_MTU_MAX) {
-		check = doctor_add(doctor, DOCTOR_WARN, name,
-		                   "%s has native XDP, but an MTU of %d may keep it to generic",
-		                   device->driver, device->mtu);
-		doctor_fix(check, "ip link set %s mtu %d, on workers too", device->name,
-		           NATIVE_MTU_MAX);
-	} else {
-		doctor_add(doctor, DOCTOR_OK, name, "native, says %s", device->driver);
-	}
+	else if (device->mtu > NATIVE_MTU_MAX)
+		doctor_say(DOCTOR_WARN, name, fix,
+		           "%s has native XDP, but an MTU of %d may keep it to generic",
+		           device->driver, device->mtu);
+	else
+		doctor_say(DOCTOR_OK, name, NULL, "native, says %s", device->driver);
 }
 
-static void check_device(struct doctor *doctor, const char *name)
+static void check_device(const char *name)
 {
-	char label[40], speed[32] = "";
-	struct doctor_check *check;
+	char label[40], speed[32] = "", fix[80];
 	struct device device;
 
 	snprintf(label, sizeof(label), "device %.20s", name);
 	if (!device_look(name, &device)) {
-		check = doctor_add(doctor, DOCTOR_FAIL, label, "no network device is called so");
-		doctor_fix(check, "ip link shows those that there are");
+		doctor_say(DOCTOR_FAIL, label, "ip link shows those that there are",
+		           "no network device is called so");
 		return;
 	}
+	snprintf(fix, sizeof(fix), "ip link set %.20s %s", name,
+	         device.up ? "multicast on" : "up; is the cable in?");
 	if (!device.up) {
-		check = doctor_add(doctor, DOCTOR_FAIL, label, "%s: it is down", device.driver);
-		doctor_fix(check, "ip link set %s up; is the cable in?", name);
+		doctor_say(DOCTOR_FAIL, label, fix, "%s: it is down", device.driver);
 		return;
 	}
 	if (device.mbits > 0)
 		snprintf(speed, sizeof(speed), ", %g Gbit/s", device.mbits / 1e3);
-	check = doctor_add(doctor, device.multicast ? DOCTOR_OK : DOCTOR_WARN, label,
-	                   "%s, MTU %d%s%s", device.driver, device.mtu, speed,
-	                   device.multicast ? "" : ", no multicast: each worker gets a copy");
-	if (!device.multicast)
-		doctor_fix(check, "ip link set %s multicast on", name);
-	check_device_xdp(doctor, &device);
+	doctor_say(device.multicast ? DOCTOR_OK : DOCTOR_WARN, label, device.multicast ? NULL : fix,
+	           "%s, MTU %d%s%s", device.driver, device.mtu, speed,
+	           device.multicast ? "" : ", no multicast: each worker gets a copy");
+	check_device_xdp(&device);
 }
 
-static void check_devices(struct doctor *doctor)
+static void check_devices(void)
 {
 	struct if_nameindex *all = if_nameindex();
 	uint32_t count = 0;
@@ -190,19 +181,19 @@ static void check_devices(struct doctor *doctor)
 		    !device.up)
 			continue;
 		if (count++ < DEVICES_MAX)
-			check_device(doctor, i->if_name);
+			check_device(i->if_name);
 	}
 	if (all != NULL)
 		if_freenameindex(all);
 	if (count == 0)
-		doctor_add(doctor, DOCTOR_WARN, "devices", "no network but loopback is up");
+		doctor_say(DOCTOR_WARN, "devices", NULL, "no network but loopback is up");
 	if (count > DEVICES_MAX)
-		doctor_add(doctor, DOCTOR_ABSENT, "devices",
-		           "%u more; --device looks at one of them", count - DEVICES_MAX);
+		doctor_say(DOCTOR_ABSENT, "devices", NULL, "%u more; --device looks at one of them",
+		           count - DEVICES_MAX);
 }
 
 /* Does the kernel accept the program? It is not attached, and closed at once. */
-static void check_xdp_program(struct doctor *doctor)
+static void check_xdp_program(void)
 {
 	struct xdp_config config = {.slot_count = 1, .port = 1};
 	struct why why;
@@ -210,22 +201,22 @@ static void check_xdp_program(struct doctor *doctor)
 
 	if (!doctor_capable(CAP_BPF) || !doctor_capable(CAP_NET_ADMIN) ||
 	    !doctor_capable(CAP_PERFMON)) {
-		doctor_add(doctor, DOCTOR_ABSENT, "xdp program",
+		doctor_say(DOCTOR_ABSENT, "xdp program", NULL,
 		           "not tried: it takes root or the capabilities above");
 	} else if (xdp_open(&config, &xdp, &why) == 0) {
 		xdp_close(xdp);
-		doctor_add(doctor, DOCTOR_OK, "xdp program", "the kernel's verifier takes it");
+		doctor_say(DOCTOR_OK, "xdp program", NULL, "the kernel's verifier takes it");
 	} else {
-		doctor_add(doctor, DOCTOR_WARN, "xdp program", "%s", why.text);
+		doctor_say(DOCTOR_WARN, "xdp program", NULL, "%s", why.text);
 	}
 }
 
-void doctor_net(struct doctor *doctor)
+void doctor_net(const struct doctor *doctor)
 {
-	check_sockets(doctor);
-	check_xdp_program(doctor);
+	check_sockets();
+	check_xdp_program();
 	if (doctor->device != NULL)
-		check_device(doctor, doctor->device);
+		check_device(doctor->device);
 	else
-		check_devices(doctor);
+		check_devices();
 }

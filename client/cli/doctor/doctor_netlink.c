@@ -24,46 +24,35 @@
 #define ATTR_HEAD sizeof(struct nlattr) /* NLA_HDRLEN, which is of type int */
 #define HEAD_BYTES ((size_t)NLMSG_LENGTH(GENL_HDRLEN))
 
-struct message {
-	struct nlmsghdr head;
-	struct genlmsghdr general;
-	uint8_t attributes[64];
-};
-
-static void message_begin(struct message *message, uint16_t type, uint8_t command)
+/* Sends a command with one attribute, of 8 bytes at most: the length of the answer, or 0. */
+static size_t ask(int fd, uint16_t type, uint8_t command, uint16_t attribute, const void *value,
+                  uint16_t bytes, uint8_t answer[MESSAGE_BYTES])
 {
-	*message = (struct message){
-		.head = {.nlmsg_len = HEAD_BYTES, .nlmsg_type = type, .nlmsg_flags = NLM_F_REQUEST},
+	struct {
+		struct nlmsghdr head;
+		struct genlmsghdr general;
+		struct nlattr attribute;
+		uint8_t value[8];
+	} message = {
+		.head = {.nlmsg_len = sizeof(message),
+	                 .nlmsg_type = type,
+	                 .nlmsg_flags = NLM_F_REQUEST},
 		.general = {.cmd = command, .version = 1},
+		.attribute = {.nla_len = (uint16_t)(ATTR_HEAD + bytes), .nla_type = attribute},
 	};
-}
-
-/* Attributes here are small enough for the room that struct message has. */
-static void attribute_put(struct message *message, uint16_t type, const void *value, uint16_t bytes)
-{
-	struct nlattr attribute = {.nla_len = (uint16_t)(ATTR_HEAD + bytes), .nla_type = type};
-	uint8_t *to = (uint8_t *)message + message->head.nlmsg_len;
-
-	memcpy(to, &attribute, sizeof(attribute));
-	memcpy(to + ATTR_HEAD, value, bytes);
-	message->head.nlmsg_len += (uint32_t)NLA_ALIGN(attribute.nla_len);
-}
-
-/* Sends the message and receives the answer: returns its length, or 0 for an error or no answer. */
-static size_t exchange(int fd, const struct message *message, uint8_t answer[MESSAGE_BYTES])
-{
 	struct nlmsghdr head;
-	ssize_t bytes;
+	ssize_t count;
 
-	if (send(fd, message, message->head.nlmsg_len, 0) < 0)
+	memcpy(message.value, value, bytes);
+	message.head.nlmsg_len -= 8u - (uint32_t)NLA_ALIGN(bytes);
+	if (send(fd, &message, message.head.nlmsg_len, 0) < 0)
 		return 0;
-	bytes = recv(fd, answer, MESSAGE_BYTES, 0);
-	if (bytes < (ssize_t)HEAD_BYTES)
+	count = recv(fd, answer, MESSAGE_BYTES, 0);
+	if (count < (ssize_t)HEAD_BYTES)
 		return 0;
 	memcpy(&head, answer, sizeof(head));
-	if (head.nlmsg_type == NLMSG_ERROR || head.nlmsg_len > (size_t)bytes)
-		return 0;
-	return head.nlmsg_len;
+	return head.nlmsg_type == NLMSG_ERROR || head.nlmsg_len > (size_t)count ? 0
+	                                                                        : head.nlmsg_len;
 }
 
 /* The value of an attribute, if it is there with at least `room` bytes. */
@@ -92,7 +81,6 @@ bool doctor_xdp_features(uint32_t index, uint64_t *out)
 	struct timeval limit = {.tv_usec = ANSWER_LIMIT_US};
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_GENERIC);
 	uint8_t answer[MESSAGE_BYTES];
-	struct message message;
 	uint16_t family = 0;
 	bool found = false;
 	size_t bytes;
@@ -100,13 +88,10 @@ bool doctor_xdp_features(uint32_t index, uint64_t *out)
 	if (fd < 0)
 		return false;
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	message_begin(&message, GENL_ID_CTRL, CTRL_CMD_GETFAMILY);
-	attribute_put(&message, CTRL_ATTR_FAMILY_NAME, FAMILY, sizeof(FAMILY));
-	bytes = exchange(fd, &message, answer);
+	bytes = ask(fd, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, FAMILY,
+	            sizeof(FAMILY), answer);
 	if (attribute_get(answer, bytes, CTRL_ATTR_FAMILY_ID, &family, sizeof(family))) {
-		message_begin(&message, family, DEV_GET);
-		attribute_put(&message, ATTR_IFINDEX, &index, sizeof(index));
-		bytes = exchange(fd, &message, answer);
+		bytes = ask(fd, family, DEV_GET, ATTR_IFINDEX, &index, sizeof(index), answer);
 		found = attribute_get(answer, bytes, ATTR_FEATURES, out, sizeof(*out));
 	}
 	close(fd);

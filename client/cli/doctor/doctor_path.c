@@ -68,41 +68,35 @@ static int sum_up(struct winnow_comm *comm, uint32_t *wrong)
 	return result;
 }
 
-static void report_size(struct doctor *doctor, const char *address,
-                        const struct winnow_stats *stats)
+static void report_size(const char *address, const struct winnow_stats *stats)
 {
 	int mtu = route_mtu(address), carried = (int)stats->payload + WIRE_IP_UDP_BYTES;
-	struct doctor_check *check;
+	char fix[400];
 
+	snprintf(fix, sizeof(fix), "tracepath %.*s finds the hop; give the whole way one MTU",
+	         (int)strcspn(address, ":"), address);
 	/* winnowd's own limit is 8972; below that the network is what does not let them pass. */
-	if (mtu == 0 || carried >= mtu || carried >= 9000) {
-		doctor_add(doctor, DOCTOR_OK, "mtu", "%s: %u bytes a datagram pass; our MTU is %d",
+	if (mtu == 0 || carried >= mtu || carried >= 9000)
+		doctor_say(DOCTOR_OK, "mtu", NULL, "%s: %u bytes a datagram pass; our MTU is %d",
 		           address, stats->payload, mtu);
-		return;
-	}
-	check = doctor_add(doctor, DOCTOR_WARN, "mtu",
-	                   "%s: only %u bytes a datagram pass, though our MTU of %d has room for "
-	                   "%d: the other end, or something between, has a smaller one",
-	                   address, stats->payload, mtu, mtu - WIRE_IP_UDP_BYTES);
-	doctor_fix(check, "tracepath %.*s finds the hop; give the whole way one MTU",
-	           (int)strcspn(address, ":"), address);
+	else
+		doctor_say(DOCTOR_WARN, "mtu", fix,
+		           "%s: only %u bytes a datagram pass, though our MTU of %d has room for "
+		           "%d: the other end, or something between, has a smaller one",
+		           address, stats->payload, mtu, mtu - WIRE_IP_UDP_BYTES);
 }
 
-static void report_multicast(struct doctor *doctor, const char *address,
-                             const struct winnow_stats *stats)
+static void report_multicast(const char *address, const struct winnow_stats *stats)
 {
-	struct doctor_check *check;
-
-	if (stats->multicast > 0) {
-		doctor_add(doctor, DOCTOR_OK, "multicast",
+	if (stats->multicast > 0)
+		doctor_say(DOCTOR_OK, "multicast", NULL,
 		           "%s: its probe arrives: results are sent once", address);
-		return;
-	}
-	check = doctor_add(doctor, DOCTOR_WARN, "multicast",
-	                   "%s: no probe arrived: every worker gets its own copy of each result",
-	                   address);
-	doctor_fix(check, "the VLAN needs IGMP snooping with a querier, or flooding; is "
-	                  "--multicast off on winnowd, or 239.77.0.0/16 filtered?");
+	else
+		doctor_say(DOCTOR_WARN, "multicast",
+		           "the VLAN needs IGMP snooping with a querier, or flooding; is "
+		           "--multicast off on winnowd, or 239.77.0.0/16 filtered?",
+		           "%s: no probe arrived: every worker gets its own copy of each result",
+		           address);
 }
 
 /* The library's line begins with "aggregator HOST:PORT: ", which we print ourselves. */
@@ -119,10 +113,9 @@ static const char *reason(const char *address)
 	return line;
 }
 
-static void try_job(struct doctor *doctor, const char *address, struct winnow_comm *comm)
+static void try_job(const char *address, struct winnow_comm *comm)
 {
 	struct winnow_stats stats;
-	struct doctor_check *check;
 	double median_us = 0;
 	uint32_t wrong;
 	bool lossy;
@@ -132,44 +125,47 @@ static void try_job(struct doctor *doctor, const char *address, struct winnow_co
 		result = sum_up(comm, &wrong);
 	winnow_comm_stats(comm, &stats);
 	if (result != WINNOW_OK) {
-		doctor_add(doctor, DOCTOR_FAIL, "aggregator", "%s: %s", address, reason(address));
+		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: %s", address, reason(address));
 		return;
 	}
 	if (wrong > 0) {
-		doctor_add(doctor, DOCTOR_FAIL, "aggregator", "%s: %u of %u sums are wrong",
-		           address, wrong, TEST_COUNT);
+		doctor_say(DOCTOR_FAIL, "aggregator", NULL, "%s: %u of %u sums are wrong", address,
+		           wrong, TEST_COUNT);
 		return;
 	}
 	lossy = stats.retransmits * 100 > stats.sent_packets;
-	check = doctor_add(doctor, lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
-	                   "%s: joined; 1 MB summed, %llu of %llu packets sent again; smallest "
-	                   "allreduce %.0f us%s",
-	                   address, (unsigned long long)stats.retransmits,
-	                   (unsigned long long)stats.sent_packets, median_us,
-	                   stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
-	if (lossy)
-		doctor_fix(check, "packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and "
-		                  "the buffers above, on both hosts");
-	report_size(doctor, address, &stats);
-	report_multicast(doctor, address, &stats);
+	doctor_say(lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
+	           lossy ? "packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and the "
+	                   "buffers above, on both hosts"
+	                 : NULL,
+	           "%s: joined; 1 MB summed, %llu of %llu packets sent again; smallest allreduce "
+	           "%.0f us%s",
+	           address, (unsigned long long)stats.retransmits,
+	           (unsigned long long)stats.sent_packets, median_us,
+	           stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
+	report_size(address, &stats);
+	report_multicast(address, &stats);
 }
 
 /* TCP came first, so a time-out after it concerns UDP. */
-static void join_fix(struct doctor_check *check, int result)
+static const char *join_fix(int result)
 {
-	if (result == WINNOW_ERR_TIMEOUT)
-		doctor_fix(check, "TCP passes; open the same port for UDP, both ways");
-	else if (result == WINNOW_ERR_UNREACHABLE)
-		doctor_fix(check, "start winnowd there, open its port for TCP and UDP");
-	else if (result == WINNOW_ERR_REFUSED || result == WINNOW_ERR_INVALID)
-		doctor_fix(check, "both sides need the same key: --key-file, or WINNOW_KEY_FILE");
+	switch (result) {
+	case WINNOW_ERR_TIMEOUT:
+		return "TCP passes; open the same port for UDP, both ways";
+	case WINNOW_ERR_UNREACHABLE:
+		return "start winnowd there, open its port for TCP and UDP";
+	case WINNOW_ERR_REFUSED:
+	case WINNOW_ERR_INVALID:
+		return "both sides need the same key: --key-file, or WINNOW_KEY_FILE";
+	}
+	return NULL;
 }
 
-static void check_aggregator(struct doctor *doctor, const char *address)
+static void check_aggregator(const struct doctor *doctor, const char *address)
 {
 	struct winnow_config config;
 	struct winnow_comm *comm;
-	struct doctor_check *check;
 	char job[64];
 	int result;
 
@@ -186,27 +182,23 @@ static void check_aggregator(struct doctor *doctor, const char *address)
 	config.timeout_ms = JOIN_MS;
 	result = winnow_comm_create(&config, &comm);
 	if (result != WINNOW_OK) {
-		check = doctor_add(doctor, DOCTOR_FAIL, "aggregator", "%s: %s", address,
-		                   reason(address));
-		join_fix(check, result);
+		doctor_say(DOCTOR_FAIL, "aggregator", join_fix(result), "%s: %s", address,
+		           reason(address));
 		return;
 	}
-	try_job(doctor, address, comm);
+	try_job(address, comm);
 	winnow_comm_destroy(comm);
 }
 
-void doctor_path(struct doctor *doctor)
+void doctor_path(const struct doctor *doctor)
 {
-	const char *at = doctor->aggregators;
 	char address[300];
 
-	if (at == NULL) {
-		struct doctor_check *check = doctor_add(doctor, DOCTOR_ABSENT, "aggregator",
-		                                        "none given: the network was not tried");
-
-		doctor_fix(check, "winnow doctor --aggregator HOST:PORT --key-file FILE");
-	}
-	while (at != NULL) {
+	if (doctor->aggregators == NULL)
+		doctor_say(DOCTOR_ABSENT, "aggregator",
+		           "winnow doctor --aggregator HOST:PORT --key-file FILE",
+		           "none given: the network was not tried");
+	for (const char *at = doctor->aggregators; at != NULL;) {
 		snprintf(address, sizeof(address), "%.*s", (int)strcspn(at, ","), at);
 		check_aggregator(doctor, address);
 		at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL;

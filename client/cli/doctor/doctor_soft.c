@@ -2,12 +2,10 @@
 /* doctor_soft.c - what training brings along: GPU driver, NCCL, PyTorch, and our package in its Python */
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,62 +15,57 @@
 #include "client/cli/doctor/doctor.h"
 #include "aggregator/control/options.h"
 #include "aggregator/net/clock.h"
+#include "client/cli/children.h"
 #include "client/winnow.h"
 
 #define PYTHON_LIMIT_MS 30000 /* torch from a cold disk */
 
-extern char **environ;
-
-static void check_library(struct doctor *doctor)
+static void check_library(void)
 {
-	struct doctor_check *check;
-
-	if (strcmp(winnow_version(), WINNOW_VERSION) == 0) {
-		doctor_add(doctor, DOCTOR_OK, "libwinnow", "%s, ABI %d", winnow_version(),
+	if (strcmp(winnow_version(), WINNOW_VERSION) == 0)
+		doctor_say(DOCTOR_OK, "libwinnow", NULL, "%s, ABI %d", winnow_version(),
 		           winnow_abi_version());
-		return;
-	}
-	check = doctor_add(doctor, DOCTOR_WARN, "libwinnow",
-	                   "this command is %s, the library it finds is %s", WINNOW_VERSION,
-	                   winnow_version());
-	doctor_fix(check, "install both from one build; ldd shows which library is found");
+	else
+		doctor_say(DOCTOR_WARN, "libwinnow",
+		           "install both from one build; ldd shows which library is found",
+		           "this command is %s, the library it finds is %s", WINNOW_VERSION,
+		           winnow_version());
 }
 
-static void check_gpu(struct doctor *doctor)
+static void check_gpu(void)
 {
 	char text[160];
 	void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-	struct doctor_check *check;
 
-	if (doctor_read("/proc/driver/nvidia/version", text, sizeof(text))) {
-		check = doctor_add(doctor, driver != NULL ? DOCTOR_OK : DOCTOR_WARN, "gpu", "%s%s",
-		                   text, driver != NULL ? "" : "; but libcuda.so.1 is not found");
-		if (driver == NULL)
-			doctor_fix(check, "in a container, run it with the NVIDIA runtime; else "
-			                  "install the driver's libraries");
-	} else {
-		doctor_add(doctor, DOCTOR_ABSENT, "gpu", "no NVIDIA driver is loaded");
-	}
+	if (!doctor_read("/proc/driver/nvidia/version", text, sizeof(text)))
+		doctor_say(DOCTOR_ABSENT, "gpu", NULL, "no NVIDIA driver is loaded");
+	else if (driver != NULL)
+		doctor_say(DOCTOR_OK, "gpu", NULL, "%s", text);
+	else
+		doctor_say(DOCTOR_WARN, "gpu",
+		           "in a container, run it with the NVIDIA runtime; else install the "
+		           "driver's libraries",
+		           "%s; but libcuda.so.1 is not found", text);
 	if (driver != NULL)
 		dlclose(driver);
 }
 
-static void check_nccl(struct doctor *doctor)
+static void check_nccl(void)
 {
 	void *library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
 	int (*get_version)(int *) = NULL;
 	int version = 0;
 
 	if (library == NULL) {
-		doctor_add(doctor, DOCTOR_ABSENT, "nccl",
+		doctor_say(DOCTOR_ABSENT, "nccl", NULL,
 		           "no libnccl.so.2 on the library path (PyTorch may bring its own)");
 		return;
 	}
 	*(void **)&get_version = dlsym(library, "ncclGetVersion");
 	if (get_version == NULL || get_version(&version) != 0)
-		doctor_add(doctor, DOCTOR_WARN, "nccl", "libnccl.so.2 does not tell its version");
+		doctor_say(DOCTOR_WARN, "nccl", NULL, "libnccl.so.2 does not tell its version");
 	else
-		doctor_add(doctor, DOCTOR_OK, "nccl", "%d.%d.%d", version / 10000,
+		doctor_say(DOCTOR_OK, "nccl", NULL, "%d.%d.%d", version / 10000,
 		           version / 100 % 100, version % 100);
 	dlclose(library);
 }
@@ -101,24 +94,20 @@ static size_t read_until(int fd, char *text, size_t room)
 static bool python_says(const char *python, const char *code, char *text, size_t room)
 {
 	const char *const argv[] = {python, "-c", code, NULL};
-	posix_spawn_file_actions_t actions;
-	int ends[2], err;
+	struct children children = {0};
 	size_t used = 0;
-	pid_t child;
+	int ends[2];
+	bool started;
 
 	if (pipe2(ends, O_CLOEXEC) != 0)
 		return false;
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-	posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-	err = posix_spawnp(&child, python, &actions, NULL, (char *const *)(uintptr_t)argv, environ);
-	posix_spawn_file_actions_destroy(&actions);
+	started = children_worker(&children, (char *const *)(uintptr_t)argv,
+	                          (const int[]){CHILD_NOTHING, ends[1], CHILD_NOTHING});
 	close(ends[1]);
-	if (err == 0) {
+	if (started) {
 		used = read_until(ends[0], text, room);
-		kill(child, SIGKILL); /* we have read all that we want */
-		waitpid(child, NULL, 0);
+		children_signal(&children, SIGKILL); /* we have read all that we want */
+		waitpid(children.pids[0], NULL, 0);
 	}
 	close(ends[0]);
 	return used > 0;
@@ -137,28 +126,28 @@ static const char *python_active(char path[PATH_MAX])
 }
 
 /* One line of its answer: "- why" is not there, "! why" is there and broken. */
-static void add_line(struct doctor *doctor, const char *python, const char *name, const char *line)
+static void say_line(const char *python, const char *name, const char *line)
 {
-	bool absent = *line == '-', broken = *line == '!';
-	struct doctor_check *check = doctor_add(doctor,
-	                                        absent   ? DOCTOR_ABSENT
-	                                        : broken ? DOCTOR_WARN
-	                                                 : DOCTOR_OK,
-	                                        name, "%s", absent || broken ? line + 2 : line);
+	char install[400], again[400];
 
-	if (absent && strcmp(name, "torch") == 0)
-		doctor_fix(check, "only workers that train with PyTorch need it");
-	else if (absent)
-		doctor_fix(check,
-		           "%s -m pip install winnow-*.whl (make wheel), or client/python on "
-		           "PYTHONPATH",
-		           python);
-	else if (broken)
-		doctor_fix(check, "%s -c 'import winnow' shows all of it; install it again",
-		           python);
+	snprintf(install, sizeof(install),
+	         "%.200s -m pip install winnow-*.whl (make wheel), or client/python on PYTHONPATH",
+	         python);
+	snprintf(again, sizeof(again),
+	         "%.200s -c 'import winnow' shows all of it; install it again", python);
+	if (strncmp(line, "- ", 2) == 0)
+		doctor_say(DOCTOR_ABSENT, name,
+		           strcmp(name, "torch") == 0
+		                   ? "only workers that train with PyTorch need it"
+		                   : install,
+		           "%s", line + 2);
+	else if (strncmp(line, "! ", 2) == 0)
+		doctor_say(DOCTOR_WARN, name, again, "%s", line + 2);
+	else
+		doctor_say(DOCTOR_OK, name, NULL, "%s", line);
 }
 
-static void check_python(struct doctor *doctor)
+static void check_python(const struct doctor *doctor)
 {
 	static const char code[] =
 		"import sys\n"
@@ -176,28 +165,28 @@ static void check_python(struct doctor *doctor)
 	static const char *const names[] = {"python", "torch", "winnow package"};
 	char text[1024], path[PATH_MAX], *line = text;
 	const char *python = doctor->python != NULL ? doctor->python : python_active(path);
-	struct doctor_check *check;
 
 	if (option_is_off(python))
 		return;
 	if (!python_says(python, code, text, sizeof(text))) {
-		check = doctor_add(doctor, DOCTOR_ABSENT, "python", "cannot run %s", python);
-		doctor_fix(check, "--python PROGRAM names the one that training uses");
+		doctor_say(DOCTOR_ABSENT, "python",
+		           "--python PROGRAM names the one that training uses", "cannot run %s",
+		           python);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && *line != '\0'; i++) {
 		char *end = line + strcspn(line, "\n"), *next = *end != '\0' ? end + 1 : end;
 
 		*end = '\0';
-		add_line(doctor, python, names[i], line);
+		say_line(python, names[i], line);
 		line = next;
 	}
 }
 
-void doctor_soft(struct doctor *doctor)
+void doctor_soft(const struct doctor *doctor)
 {
-	check_library(doctor);
-	check_gpu(doctor);
-	check_nccl(doctor);
+	check_library();
+	check_gpu();
+	check_nccl();
 	check_python(doctor);
 }
