@@ -102,10 +102,10 @@ static void test_bad(void **state)
 	refuses("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }", "records");
 	refuses("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }", "Fortran");
 	refuses("{'descr': '<f4', 'fortran_order': 1, 'shape': (3,), }", "neither True nor");
-	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (3, }", "not a tuple");
+	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (3, }", "not a dictionary");
 	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': 3, }", "not a tuple");
 	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (-3,), }", "not a tuple");
-	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (3 4), }", "not a tuple");
+	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (3 4), }", "not a dictionary");
 	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }",
 	        "below 2^48");
 	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (281474976710656, 2), }",
@@ -115,7 +115,11 @@ static void test_bad(void **state)
 	        "more than 16 dimensions");
 	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'x': 1}", "unknown entry");
 	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (9000000,), }", "cut short");
-	refuses("{'descr': '<f\\4', 'fortran_order': False, 'shape': (3,), }", "records");
+	refuses("{'descr': '<f\\4', 'fortran_order': False, 'shape': (3,), }", "not a dictionary");
+	refuses("{'descr': '<f\"4', 'fortran_order': False, 'shape': (3,), }", "not a dictionary");
+	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (3,,), }", "not a dictionary");
+	refuses("{'descr': '<f4', 'fortran_order': False, 'shape': (3.5,), }", "not a tuple");
+	refuses("{'descr': '<(F,)', 'fortran_order': False, 'shape': (3,), }", "its type is <(F,)");
 }
 
 static void test_cut(void **state)

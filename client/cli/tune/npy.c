@@ -3,6 +3,7 @@
  * npy.c - see npy.h
  *
  * The head is a Python dictionary in text: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+ * With other quotes and brackets it is JSON.
  */
 
 #include "client/cli/tune/npy.h"
@@ -10,6 +11,8 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,96 +20,57 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define COUNT_MAX (UINT64_C(1) << 48)
+#define COUNT_MAX 0x1p48
 
 /* ---- the dictionary ---- */
 
-struct text {
-	const char *at, *end;
-};
-
-static void skip_space(struct text *text)
+/* Makes JSON of Python, in place; whatever else it is becomes nothing that JSON knows. */
+static void json_make(char *text, size_t bytes)
 {
-	while (text->at < text->end && isspace((unsigned char)*text->at))
-		text->at++;
-}
+	static const char python[] = "'()TF", same[] = "\"[]tf";
+	size_t comma = SIZE_MAX; /* the last thing but spaces was one */
+	char quote = '\0';
 
-/* The next character that is no space, if it is `c`. */
-static bool take(struct text *text, char c)
-{
-	skip_space(text);
-	if (text->at == text->end || *text->at != c)
-		return false;
-	text->at++;
-	return true;
-}
+	for (size_t i = 0; i < bytes; i++) {
+		const char *known = strchr(python, text[i]);
 
-static bool take_word(struct text *text, const char *word)
-{
-	size_t length = strlen(word);
-
-	skip_space(text);
-	if ((size_t)(text->end - text->at) < length || memcmp(text->at, word, length) != 0)
-		return false;
-	text->at += length;
-	return true;
-}
-
-/* 'descr' or "descr"; no escapes. */
-static bool take_string(struct text *text, char *out, size_t room)
-{
-	size_t used = 0;
-	char quote;
-
-	skip_space(text);
-	if (text->at == text->end || (*text->at != '\'' && *text->at != '"'))
-		return false;
-	quote = *text->at++;
-	for (; text->at < text->end && *text->at != quote; text->at++) {
-		if (used + 1 == room || *text->at == '\\' || !isprint((unsigned char)*text->at))
-			return false;
-		out[used++] = *text->at;
+		if (text[i] == '\\' || (!isprint((unsigned char)text[i]) && text[i] != '\n'))
+			text[i] = '\1'; /* what is in a message shall be printable */
+		if (quote != '\0' && text[i] != quote)
+			continue;
+		if (text[i] == '\'' || text[i] == '"')
+			quote = quote != '\0' ? '\0' : text[i];
+		if (known != NULL && *known != '\0')
+			text[i] = same[known - python];
+		if (comma != SIZE_MAX && (text[i] == ']' || text[i] == '}'))
+			text[comma] = ' ';
+		if (!isspace((unsigned char)text[i]))
+			comma = text[i] == ',' ? i : SIZE_MAX;
 	}
-	out[used] = '\0';
-	return text->at < text->end && *text->at++ == quote;
 }
 
-static bool take_number(struct text *text, uint64_t *out)
+static int shape_take(const json_t *shape, struct npy *npy, struct why *why)
 {
-	skip_space(text);
-	if (text->at == text->end || !isdigit((unsigned char)*text->at))
-		return false;
-	for (*out = 0; text->at < text->end && isdigit((unsigned char)*text->at); text->at++) {
-		*out = *out * 10 + (uint64_t)(*text->at - '0');
-		if (*out > COUNT_MAX)
-			return false;
-	}
-	return true;
-}
+	double count = 1;
 
-static int shape_take(struct text *text, struct npy *npy, struct why *why)
-{
-	if (!take(text, '('))
+	if (!json_is_array(shape))
 		return why_set(why, -EINVAL, "its shape is not a tuple");
-	npy->count = 1;
-	for (npy->dimensions = 0; !take(text, ')'); npy->dimensions++) {
-		uint64_t size;
+	if (json_array_size(shape) > NPY_DIMENSIONS_MAX)
+		return why_set(why, -EINVAL, "it has more than %d dimensions", NPY_DIMENSIONS_MAX);
+	npy->dimensions = (uint32_t)json_array_size(shape);
+	for (uint32_t i = 0; i < npy->dimensions; i++) {
+		const json_t *value = json_array_get(shape, i);
+		double size = json_is_real(value) ? json_real_value(value) : -1;
 
-		if (npy->dimensions == NPY_DIMENSIONS_MAX)
-			return why_set(why, -EINVAL, "it has more than %d dimensions",
-			               NPY_DIMENSIONS_MAX);
-		if (!take_number(text, &size))
+		if (!(size >= 0 && size <= COUNT_MAX && size == floor(size)))
 			return why_set(why, -EINVAL,
 			               "its shape is not a tuple of numbers below 2^48");
-		npy->shape[npy->dimensions] = size;
-		if (size != 0 && npy->count > COUNT_MAX / size)
+		npy->shape[i] = (uint64_t)size;
+		count *= size;
+		if (count > COUNT_MAX)
 			return why_set(why, -EINVAL, "it has more than 2^48 elements");
-		npy->count *= size;
-		if (!take(text, ',') &&
-		    (skip_space(text), text->at == text->end || *text->at != ')'))
-			return why_set(why, -EINVAL,
-			               "its shape is not a tuple of numbers below 2^48");
 	}
+	npy->count = (uint64_t)count;
 	return 0;
 }
 
@@ -128,62 +92,58 @@ static int type_of(const char *descr, enum dtype *out, struct why *why)
 		*out = known[i].dtype;
 		return 0;
 	}
-	return why_set(why, -EINVAL,
-	               "its type is %s: want little-endian float32, float16, float64, int32, int64 "
-	               "or bfloat16",
-	               descr);
+	return why_set(
+		why, -EINVAL,
+		"its type is %.31s: want little-endian float32, float16, float64, int32, int64 "
+		"or bfloat16",
+		descr);
 }
 
-static int entry_take(struct text *text, struct npy *npy, uint32_t *seen, struct why *why)
+static int dictionary_take(const json_t *root, struct npy *npy, struct why *why)
 {
-	char name[32], descr[32];
-
-	if (!take_string(text, name, sizeof(name)) || !take(text, ':'))
-		return why_set(why, -EINVAL, "its head is not a dictionary");
-	if (strcmp(name, "descr") == 0) {
-		*seen |= 1;
-		if (!take_string(text, descr, sizeof(descr)))
-			return why_set(why, -EINVAL,
-			               "its elements are records: want one of numbers");
-		return type_of(descr, &npy->dtype, why);
-	}
-	if (strcmp(name, "fortran_order") == 0) {
-		*seen |= 2;
-		if (take_word(text, "False"))
-			return 0;
-		if (take_word(text, "True")) {
-			*seen |= 8;
-			return 0;
-		}
-		return why_set(why, -EINVAL, "its fortran_order is neither True nor False");
-	}
-	if (strcmp(name, "shape") != 0)
-		return why_set(why, -EINVAL, "its head has an unknown entry '%s'", name);
-	*seen |= 4;
-	return shape_take(text, npy, why);
-}
-
-static int dictionary_take(struct text *text, struct npy *npy, struct why *why)
-{
-	uint32_t seen = 0;
+	const json_t *descr = json_object_get(root, "descr");
+	const json_t *order = json_object_get(root, "fortran_order");
+	const json_t *shape = json_object_get(root, "shape"), *value;
+	const char *name;
 	int err;
 
-	if (!take(text, '{'))
+	if (!json_is_object(root))
 		return why_set(why, -EINVAL, "its head is not a dictionary");
-	while (!take(text, '}')) {
-		err = entry_take(text, npy, &seen, why);
-		if (err != 0)
-			return err;
-		if (!take(text, ',') &&
-		    (skip_space(text), text->at == text->end || *text->at != '}'))
-			return why_set(why, -EINVAL, "its head is not a dictionary");
+	json_object_foreach((json_t *)(uintptr_t)root, name, value)
+	{
+		if (value != descr && value != order && value != shape)
+			return why_set(why, -EINVAL, "its head has an unknown entry '%.31s'", name);
 	}
-	if ((seen & 7) != 7)
+	if (descr == NULL || order == NULL || shape == NULL)
 		return why_set(why, -EINVAL, "its head lacks type, order or shape");
-	if ((seen & 8) && npy->dimensions > 1)
-		return why_set(why, -EINVAL,
-		               "it is in Fortran's order: save numpy.ascontiguousarray() of it");
-	return 0;
+	if (!json_is_string(descr))
+		return why_set(why, -EINVAL, "its elements are records: want one of numbers");
+	if (!json_is_boolean(order))
+		return why_set(why, -EINVAL, "its fortran_order is neither True nor False");
+	err = type_of(json_string_value(descr), &npy->dtype, why);
+	if (err == 0)
+		err = shape_take(shape, npy, why);
+	if (err == 0 && json_is_true(order) && npy->dimensions > 1)
+		err = why_set(why, -EINVAL,
+		              "it is in Fortran's order: save numpy.ascontiguousarray() of it");
+	return err;
+}
+
+static int text_take(const uint8_t *text, size_t bytes, struct npy *npy, struct why *why)
+{
+	char *copy = malloc(bytes + 1);
+	json_t *root;
+	int err;
+
+	if (copy == NULL)
+		return why_set(why, -ENOMEM, "out of memory");
+	memcpy(copy, text, bytes);
+	json_make(copy, bytes);
+	root = json_loadb(copy, bytes, JSON_DECODE_INT_AS_REAL, NULL);
+	err = dictionary_take(root, npy, why);
+	json_decref(root);
+	free(copy);
+	return err;
 }
 
 /* ---- the file ---- */
@@ -192,7 +152,6 @@ int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy
               struct why *why)
 {
 	struct npy npy = {0};
-	struct text text;
 	uint64_t text_bytes, data_bytes;
 	uint32_t before = 10;
 	int err;
@@ -214,9 +173,7 @@ int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy
 		               (unsigned long long)text_bytes);
 	if (bytes < before + text_bytes)
 		return why_set(why, -EINVAL, "it ends within its head");
-	text = (struct text){(const char *)head + before,
-	                     (const char *)head + before + (size_t)text_bytes};
-	err = dictionary_take(&text, &npy, why);
+	err = text_take(head + before, (size_t)text_bytes, &npy, why);
 	if (err != 0)
 		return err;
 	npy.data_from = before + text_bytes;
