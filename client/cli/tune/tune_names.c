@@ -23,28 +23,12 @@
 
 #define COUNT_MAX (INT64_C(1) << 48)
 #define LAYOUTS_MAX 4096
-#define PARTS_MAX (1u << 20) /* of all layouts */
-#define TAGS_MAX (1u << 24)
-
-/* A parameter in a layout. */
-struct part {
-	uint32_t layout, param;
-	uint64_t offset;
-};
-
-struct tagged {
-	uint64_t tag;
-	uint32_t layout;
-};
 
 struct names {
 	struct tune *tune;
 	const char *path;
-	uint32_t layout_count, part_count, tag_count;
-	uint64_t counts[LAYOUTS_MAX];
-	struct part *parts;
-	bool by_count; /* or by their tags */
-	struct tagged *tags;
+	json_t *layouts; /* as they are in the file; a parameter's "number" is its place in tune->params */
+	json_t *tags; /* "TAG": the number of its layout; NULL: layouts are found by count */
 	char wrong[256];
 };
 
@@ -54,31 +38,15 @@ static bool wrong(struct names *names, const char *what)
 	return false;
 }
 
-/* Room for one more in a list whose room is a power of two less one. */
-static bool room(void **list, uint32_t count, size_t each)
-{
-	void *longer;
-
-	if ((count & (count + 1)) != 0)
-		return true;
-	longer = realloc(*list, ((size_t)count * 2 + 1) * each);
-	if (longer == NULL)
-		return false;
-	*list = longer;
-	return true;
-}
-
 /* ---- what both files have ---- */
 
-static bool number(const json_t *object, const char *name, uint64_t most, uint64_t *out)
+/* A whole number from 0 to `most`; -1: there is none. */
+static json_int_t number(const json_t *object, const char *name, json_int_t most)
 {
 	const json_t *value = json_object_get(object, name);
+	json_int_t whole = json_is_integer(value) ? json_integer_value(value) : -1;
 
-	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-	    (uint64_t)json_integer_value(value) > most)
-		return false;
-	*out = (uint64_t)json_integer_value(value);
-	return true;
+	return whole <= most ? whole : -1;
 }
 
 /* The elements, the last dimension as a row, and a text for people. */
@@ -121,47 +89,40 @@ static uint32_t param_number(struct tune *tune, const struct tune_param *param)
 	return i;
 }
 
-static bool part_read(struct names *names, const json_t *object)
+static bool part_read(struct names *names, json_t *object, json_int_t count)
 {
 	const char *name = json_string_value(json_object_get(object, "name"));
-	uint64_t count = names->counts[names->layout_count];
-	struct tune_param param = {0};
-	struct part part = {.layout = names->layout_count};
+	json_int_t offset = number(object, "offset", COUNT_MAX);
+	struct tune_param param = {.offset = (uint64_t)offset};
+	uint32_t index;
 
-	if (name == NULL || !number(object, "offset", COUNT_MAX, &param.offset) ||
-	    !shape_read(json_object_get(object, "shape"), &param))
+	if (name == NULL || offset < 0 || !shape_read(json_object_get(object, "shape"), &param))
 		return wrong(names, "a parameter lacks name, offset or shape");
-	if (param.elems > count || param.offset > count - param.elems)
+	if ((json_int_t)param.elems > count - offset)
 		return wrong(names, "a parameter ends behind its tensor");
 	text_safe(param.name, sizeof(param.name), name);
-	part.offset = param.offset;
-	part.param = param_number(names->tune, &param);
-	if (part.param == TUNE_PARAMS_MAX)
+	index = param_number(names->tune, &param);
+	if (index == TUNE_PARAMS_MAX)
 		return wrong(names, "it has more than 4096 parameters");
-	if (names->part_count == PARTS_MAX ||
-	    !room((void **)&names->parts, names->part_count, sizeof(*names->parts)))
-		return wrong(names, "it has too many parameters");
-	names->parts[names->part_count++] = part;
-	return true;
+	return json_object_set_new(object, "number", json_integer(index)) == 0;
 }
 
-static bool layout_read(struct names *names, const json_t *object)
+static bool layout_read(struct names *names, json_t *object)
 {
-	const json_t *list = json_object_get(object, "parameters"), *value;
+	json_t *list = json_object_get(object, "parameters"), *value;
+	json_int_t count = number(object, "count", COUNT_MAX);
 	size_t index;
 
-	if (names->layout_count == LAYOUTS_MAX)
+	if (json_array_size(names->layouts) == LAYOUTS_MAX)
 		return wrong(names, "it has more than 4096 tensors");
-	if (!json_is_array(list) ||
-	    !number(object, "count", COUNT_MAX, &names->counts[names->layout_count]))
+	if (!json_is_array(list) || count < 0)
 		return wrong(names, "a tensor lacks count or parameters");
 	json_array_foreach(list, index, value)
 	{
-		if (!part_read(names, value))
+		if (!part_read(names, value, count))
 			return false;
 	}
-	names->layout_count++;
-	return true;
+	return json_array_append(names->layouts, object) == 0;
 }
 
 /* ---- --names ---- */
@@ -170,7 +131,7 @@ static bool file_read(struct names *names)
 {
 	json_error_t error;
 	json_t *root = json_load_file(names->path, 0, &error), *value;
-	const json_t *list = json_object_get(root, "tensors");
+	json_t *list = json_object_get(root, "tensors");
 	bool good = true;
 	size_t index;
 
@@ -188,44 +149,34 @@ static bool file_read(struct names *names)
 
 /* ---- beside a trace ---- */
 
-static bool line_read(struct names *names, const json_t *line)
+static bool line_read(struct names *names, json_t *line)
 {
-	struct tagged tagged;
-	uint64_t layout;
+	json_int_t known = (json_int_t)json_array_size(names->layouts);
+	json_int_t layout = number(line, "layout", LAYOUTS_MAX);
+	json_int_t tag = number(line, "tag", INT64_MAX);
+	char key[32];
 
-	if (!number(line, "layout", LAYOUTS_MAX, &layout))
+	if (layout < 0)
 		return wrong(names, "a line has no layout");
-	if (!number(line, "tag", INT64_MAX, &tagged.tag)) {
-		if (layout != names->layout_count)
-			return wrong(names, "layouts are not in their order");
-		return layout_read(names, line);
-	}
-	if (layout >= names->layout_count)
+	if (tag < 0)
+		return layout == known ? layout_read(names, line)
+		                       : wrong(names, "layouts are not in their order");
+	if (layout >= known)
 		return wrong(names, "a line has a layout that is not there");
-	tagged.layout = (uint32_t)layout;
-	if (names->tag_count == TAGS_MAX ||
-	    !room((void **)&names->tags, names->tag_count, sizeof(*names->tags)))
-		return wrong(names, "it has too many lines");
-	names->tags[names->tag_count++] = tagged;
-	return true;
-}
-
-static int by_tag(const void *a, const void *b)
-{
-	const struct tagged *x = a, *y = b;
-
-	return x->tag < y->tag ? -1 : x->tag > y->tag;
+	snprintf(key, sizeof(key), "%lld", (long long)tag);
+	return json_object_set_new(names->tags, key, json_integer(layout)) == 0;
 }
 
 /* A killed process leaves a last line without its end. */
 static bool lines_read(struct names *names, FILE *file)
 {
-	size_t room_bytes = 0;
+	size_t room = 0;
 	char *line = NULL;
 	ssize_t bytes;
 	bool good = true;
 
-	while (good && (bytes = getline(&line, &room_bytes, file)) > 0 && line[bytes - 1] == '\n') {
+	names->tags = json_object();
+	while (good && (bytes = getline(&line, &room, file)) > 0 && line[bytes - 1] == '\n') {
 		json_t *object = json_loads(line, 0, NULL);
 
 		good = object != NULL ? line_read(names, object)
@@ -233,59 +184,66 @@ static bool lines_read(struct names *names, FILE *file)
 		json_decref(object);
 	}
 	free(line);
-	if (names->tag_count > 0)
-		qsort(names->tags, names->tag_count, sizeof(*names->tags), by_tag);
 	return good;
 }
 
 /* ---- which operation holds what ---- */
 
-/* LAYOUTS_MAX: none. */
-static uint32_t layout_tagged(const struct names *names, const struct source_op *op)
+/* Is operation `op` a tensor of this layout? */
+static bool holds(const struct names *names, const struct source_op *op, size_t layout)
 {
-	struct tagged key = {.tag = op->whole};
-	const struct tagged *found = NULL;
+	uint64_t count =
+		(uint64_t)number(json_array_get(names->layouts, layout), "count", COUNT_MAX);
+	const json_t *tagged;
+	char key[32];
 
-	if (names->tag_count > 0)
-		found = bsearch(&key, names->tags, names->tag_count, sizeof(key), by_tag);
+	if (names->tags == NULL)
+		return count == op->count;
+	snprintf(key, sizeof(key), "%llu", (unsigned long long)op->whole);
+	tagged = json_object_get(names->tags, key);
 	/* The guard of an operation on segments has its tag, and no data. */
-	if (found == NULL || (op->whole == op->tag && op->count != names->counts[found->layout]))
-		return LAYOUTS_MAX;
-	return found->layout;
+	return tagged != NULL && json_integer_value(tagged) == (json_int_t)layout &&
+	       (op->whole != op->tag || op->count == count);
 }
 
-static bool place_add(struct names *names, uint32_t index, const struct part *part)
+static bool place_add(struct names *names, uint32_t index, const json_t *part)
 {
 	struct tune *tune = names->tune;
 	const struct source_op *op = &tune->source.ops[index];
-	struct tune_param *param = &tune->params[part->param];
+	uint32_t number_of_it = (uint32_t)number(part, "number", TUNE_PARAMS_MAX);
+	uint64_t offset = (uint64_t)number(part, "offset", COUNT_MAX);
+	struct tune_param *param = &tune->params[number_of_it];
+	struct tune_place *longer;
 
-	if (part->offset < op->first || param->elems > op->count ||
-	    part->offset - op->first > op->count - param->elems)
+	if (offset < op->first || param->elems > op->count ||
+	    offset - op->first > op->count - param->elems)
 		return true; /* another part of its tensor holds it */
-	if (!room((void **)&tune->places, tune->place_count, sizeof(*tune->places)))
+	longer = realloc(tune->places, ((size_t)tune->place_count + 1) * sizeof(*longer));
+	if (longer == NULL)
 		return wrong(names, "out of memory");
-	param->offset = part->offset - op->first;
-	tune->places[tune->place_count++] = (struct tune_place){index, part->param, param->offset};
+	tune->places = longer;
+	param->offset = offset - op->first;
+	longer[tune->place_count++] = (struct tune_place){index, number_of_it, param->offset};
 	return true;
 }
 
 static bool places_make(struct names *names)
 {
 	const struct source *source = &names->tune->source;
+	json_t *layout, *part;
+	size_t l, p;
 	bool good = true;
 
-	for (uint32_t i = 0; i < source->op_count; i++) {
-		uint32_t tagged = names->by_count ? 0 : layout_tagged(names, &source->ops[i]);
-
-		for (uint32_t p = 0; p < names->part_count && good && tagged != LAYOUTS_MAX; p++) {
-			uint32_t layout = names->parts[p].layout;
-
-			if (names->by_count ? names->counts[layout] == source->ops[i].count
-			                    : layout == tagged)
-				good = place_add(names, i, &names->parts[p]);
+	for (uint32_t i = 0; i < source->op_count; i++)
+		json_array_foreach(names->layouts, l, layout)
+		{
+			if (!holds(names, &source->ops[i], l))
+				continue;
+			json_array_foreach(json_object_get(layout, "parameters"), p, part)
+			{
+				good = good && place_add(names, i, part);
+			}
 		}
-	}
 	return good;
 }
 
@@ -301,40 +259,32 @@ static bool path_beside(const struct tune *tune, char *path, size_t bytes)
 
 int tune_names_read(struct tune *tune)
 {
-	struct names *names = calloc(1, sizeof(*names));
+	struct names names = {.tune = tune, .path = tune->settings->names, .layouts = json_array()};
 	char beside[4300];
 	FILE *file = NULL;
 	int status = 0;
-	bool good;
+	bool good = true; /* perhaps nobody has written any */
 
 	tune->params = calloc(TUNE_PARAMS_MAX, sizeof(*tune->params));
-	if (names == NULL || tune->params == NULL) {
-		free(names);
+	if (tune->params == NULL)
 		return cli_error(1, "out of memory");
-	}
-	names->tune = tune;
-	names->path = tune->settings->names;
-	if (names->path != NULL) {
-		names->by_count = true;
-		good = file_read(names);
-	} else if (path_beside(tune, beside, sizeof(beside)) &&
-	           (file = fopen(beside, "re")) != NULL) {
-		names->path = beside;
-		good = lines_read(names, file);
-	} else {
-		good = true; /* nobody has written any */
-	}
-	good = good && places_make(names);
-	if (!good && file != NULL)
-		status = cli_error(1, "%s: %s; move it away, or say --names FILE", names->path,
-		                   names->wrong);
-	else if (!good)
-		status = cli_error(1, "cannot use --names %s: %s; see docs/TUNING.md", names->path,
-		                   names->wrong);
-	if (file != NULL)
+	if (names.path != NULL)
+		good = file_read(&names);
+	else if (path_beside(tune, beside, sizeof(beside)))
+		file = fopen(beside, "re");
+	if (file != NULL) {
+		names.path = beside;
+		good = lines_read(&names, file);
 		fclose(file);
-	free(names->parts);
-	free(names->tags);
-	free(names);
+	}
+	good = good && places_make(&names);
+	if (!good && names.path == beside)
+		status = cli_error(1, "%s: %s; move it away, or say --names FILE", names.path,
+		                   names.wrong);
+	else if (!good)
+		status = cli_error(1, "cannot use --names %s: %s; see docs/TUNING.md", names.path,
+		                   names.wrong);
+	json_decref(names.layouts);
+	json_decref(names.tags);
 	return status;
 }
