@@ -125,24 +125,20 @@ static void answer_read(int fd)
 	}
 }
 
-static uint32_t open_count(void)
-{
-	uint32_t count = 0;
-
-	for (uint32_t i = 0; i < asked_count; i++)
-		count += !asked[i].done;
-	return count;
-}
-
 static void answers_wait(int fd)
 {
-	for (uint64_t waited_us = 0; open_count() > 0 && waited_us < settings.timeout_us;) {
+	uint32_t open = 1;
+
+	for (uint64_t waited_us = 0; open > 0 && waited_us < settings.timeout_us;) {
 		struct pollfd ready = {.fd = fd, .events = POLLIN};
 
 		if (poll(&ready, 1, 10) > 0)
 			answer_read(fd);
 		else
 			waited_us += 10000;
+		open = 0;
+		for (uint32_t i = 0; i < asked_count; i++)
+			open += !asked[i].done;
 	}
 }
 
@@ -200,12 +196,7 @@ static void show(void)
 {
 	struct table table = {0};
 	char path[TRACE_PATH_BYTES];
-	bool any = false;
 
-	for (uint32_t i = 0; i < asked_count; i++)
-		any = any || wanted(&asked[i]);
-	if (!any)
-		return;
 	table_columns(&table,
 	              (const char *const[]){"<JOB", "RANK", "OF", "PID", "OPERATIONS", NULL});
 	for (uint32_t i = 0; i < asked_count; i++) {
@@ -213,12 +204,13 @@ static void show(void)
 
 		if (!wanted(&asked[i]))
 			continue;
-		table_row(&table,
-		          answer->path[0] != '\0' ? "%s\t%u\t%u\t%u\t%llu" : "%s\t%u\t%u\t%u\t-",
-		          answer->job, answer->rank, answer->world, asked[i].pid,
-		          (unsigned long long)answer->operations);
+		snprintf(path, sizeof(path), answer->path[0] != '\0' ? "%llu" : "-",
+		         (unsigned long long)answer->operations);
+		table_row(&table, "%s\t%u\t%u\t%u\t%s", answer->job, answer->rank, answer->world,
+		          asked[i].pid, path);
 	}
-	table_print(&table, true, 0, stdout);
+	if (table.row_count > 0)
+		table_print(&table, true, 0, stdout);
 	table_clear(&table);
 	for (uint32_t i = 0; i < asked_count; i++) {
 		if (!wanted(&asked[i]) || asked[i].answer.path[0] == '\0')

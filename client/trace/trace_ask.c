@@ -51,48 +51,32 @@ size_t trace_answer_put(const struct trace_answer *answer, char *text)
 	           text);
 }
 
-static bool number(const json_t *object, const char *name, uint64_t least, uint64_t most,
-                   uint64_t *out)
+static bool copy(char *out, size_t room, const char *text)
 {
-	const json_t *value = json_object_get(object, name);
-
-	if (!json_is_integer(value) || json_integer_value(value) < 0)
-		return false;
-	*out = (uint64_t)json_integer_value(value);
-	return *out >= least && *out <= most;
-}
-
-static bool field(const json_t *object, const char *name, char *out, size_t room)
-{
-	const char *value = json_string_value(json_object_get(object, name));
-
-	return value != NULL && (size_t)snprintf(out, room, "%s", value) < room;
-}
-
-static bool start_take(const json_t *object, struct trace_request *out)
-{
-	uint64_t fine = 0;
-	bool good = field(object, "folder", out->folder, sizeof(out->folder)) &&
-	            out->folder[0] == '/' &&
-	            number(object, "limit", 1, INT64_MAX, &out->limit_bytes) &&
-	            number(object, "block", 1, TRACE_FINE_MAX, &fine);
-
-	out->fine = (uint32_t)fine;
-	return good;
+	return (size_t)snprintf(out, room, "%s", text) < room;
 }
 
 bool trace_request_take(const char *text, size_t bytes, struct trace_request *out)
 {
 	json_t *object = json_loadb(text, bytes, 0, NULL);
-	const char *order = json_string_value(json_object_get(object, "order"));
+	const char *order = "", *folder = "";
+	json_int_t limit = 0, fine = 0;
 	bool good = false;
 
 	*out = (struct trace_request){0};
-	for (uint32_t i = 0; i < sizeof(orders) / sizeof(orders[0]) && order != NULL; i++) {
+	(void)json_unpack(object, "{s:s, s?s, s?I, s?I}", "order", &order, "folder", &folder,
+	                  "limit", &limit, "block", &fine);
+	for (uint32_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
 		if (strcmp(orders[i], order) != 0)
 			continue;
 		out->order = (enum trace_order)i;
-		good = i != TRACE_START || start_take(object, out);
+		good = true;
+	}
+	if (good && out->order == TRACE_START) {
+		out->limit_bytes = (uint64_t)limit;
+		out->fine = (uint32_t)fine;
+		good = copy(out->folder, sizeof(out->folder), folder) && folder[0] == '/' &&
+		       limit >= 1 && fine >= 1 && fine <= TRACE_FINE_MAX;
 	}
 	json_decref(object);
 	return good;
@@ -101,20 +85,23 @@ bool trace_request_take(const char *text, size_t bytes, struct trace_request *ou
 bool trace_answer_take(const char *text, size_t bytes, struct trace_answer *out)
 {
 	json_t *object = json_loadb(text, bytes, 0, NULL);
-	uint64_t pid = 0, rank = 0, world = 0;
-	bool good;
+	json_int_t pid, rank, world, operations;
+	const char *job, *path, *error;
+	bool good = json_unpack(object, "{s:I, s:I, s:I, s:I, s:s, s:s, s:s}", "pid", &pid, "world",
+	                        &world, "rank", &rank, "operations", &operations, "job", &job,
+	                        "trace", &path, "error", &error) == 0;
 
 	*out = (struct trace_answer){0};
-	good = number(object, "pid", 1, INT32_MAX, &pid) &&
-	       number(object, "world", 1, WIRE_WORKERS_MAX, &world) &&
-	       number(object, "rank", 0, world - 1, &rank) &&
-	       number(object, "operations", 0, INT64_MAX, &out->operations) &&
-	       field(object, "job", out->job, sizeof(out->job)) && message_name_valid(out->job) &&
-	       field(object, "trace", out->path, sizeof(out->path)) &&
-	       field(object, "error", out->error, sizeof(out->error));
-	out->pid = (uint32_t)pid;
-	out->rank = (uint32_t)rank;
-	out->world = (uint32_t)world;
+	good = good && pid >= 1 && pid <= INT32_MAX && world >= 1 && world <= WIRE_WORKERS_MAX &&
+	       rank >= 0 && rank < world && operations >= 0 && message_name_valid(job) &&
+	       copy(out->job, sizeof(out->job), job) && copy(out->path, sizeof(out->path), path) &&
+	       copy(out->error, sizeof(out->error), error);
+	if (good) {
+		out->pid = (uint32_t)pid;
+		out->rank = (uint32_t)rank;
+		out->world = (uint32_t)world;
+		out->operations = (uint64_t)operations;
+	}
 	json_decref(object);
 	return good;
 }

@@ -3,7 +3,6 @@
 
 #include "client/trace/trace_format.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "aggregator/control/message.h"
@@ -15,64 +14,26 @@
 
 static const char magic[8] = {'W', 'N', 'T', 'R', 'A', 'C', 'E', '\n'};
 
-static void put(uint8_t **at, uint64_t value, uint32_t bytes)
-{
-	for (uint32_t i = 0; i < bytes; i++)
-		*(*at)++ = (uint8_t)(value >> (8 * i));
-}
-
-static uint64_t take(const uint8_t **at, uint32_t bytes)
-{
-	uint64_t value = 0;
-
-	for (uint32_t i = 0; i < bytes; i++)
-		value |= (uint64_t) * (*at)++ << (8 * i);
-	return value;
-}
-
-static uint32_t take_u32(const uint8_t **at)
-{
-	return (uint32_t)take(at, 4);
-}
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "traces are little-endian: this machine would have to swap bytes"
+#endif
 
 void trace_head_put(const struct trace_head *head, uint8_t to[TRACE_HEAD_BYTES])
 {
-	uint8_t *at = to;
+	struct trace_head whole = *head;
 
-	memset(to, 0, TRACE_HEAD_BYTES);
-	memcpy(at, magic, sizeof(magic));
-	at += sizeof(magic);
-	put(&at, TRACE_VERSION, 4);
-	put(&at, head->rank, 4);
-	put(&at, head->world, 4);
-	put(&at, head->aggregators, 4);
-	put(&at, head->channels, 4);
-	put(&at, head->payload, 4);
-	put(&at, head->window, 4);
-	put(&at, head->multicast, 4);
-	put(&at, head->run, 8);
-	put(&at, head->started_s, 8);
-	snprintf((char *)at, TRACE_JOB_BYTES, "%s", head->job);
+	memcpy(whole.magic, magic, sizeof(magic));
+	whole.version = TRACE_VERSION;
+	memcpy(to, &whole, sizeof(whole));
 }
 
 const char *trace_head_take(const uint8_t *from, size_t bytes, struct trace_head *out)
 {
-	const uint8_t *at = from + sizeof(magic);
-
 	if (bytes < TRACE_HEAD_BYTES || memcmp(from, magic, sizeof(magic)) != 0)
 		return "it is not a trace of Winnow";
-	if (take_u32(&at) != TRACE_VERSION)
+	memcpy(out, from, sizeof(*out));
+	if (out->version != TRACE_VERSION)
 		return "it is a trace of another version of Winnow";
-	out->rank = take_u32(&at);
-	out->world = take_u32(&at);
-	out->aggregators = take_u32(&at);
-	out->channels = take_u32(&at);
-	out->payload = take_u32(&at);
-	out->window = take_u32(&at);
-	out->multicast = take_u32(&at);
-	out->run = take(&at, 8);
-	out->started_s = take(&at, 8);
-	memcpy(out->job, at, TRACE_JOB_BYTES);
 	out->job[TRACE_JOB_BYTES - 1] = '\0';
 	if (!message_name_valid(out->job) || out->world == 0 || out->world > WIRE_WORKERS_MAX ||
 	    out->rank >= out->world || out->channels == 0 || out->channels > WIRE_SHARDS_MAX ||
@@ -85,22 +46,10 @@ const char *trace_head_take(const uint8_t *from, size_t bytes, struct trace_head
 
 void trace_record_put(const struct trace_record *record, uint8_t to[TRACE_RECORD_BYTES])
 {
-	uint8_t *at = to;
+	struct trace_record whole = *record;
 
-	memset(to, 0, TRACE_RECORD_BYTES);
-	put(&at, RECORD_MARK, 4);
-	put(&at, record->kind, 1);
-	put(&at, record->dtype, 1);
-	put(&at, record->reduction, 1);
-	put(&at, record->form, 1);
-	put(&at, record->encoding, 4);
-	put(&at, record->block, 4);
-	put(&at, record->fine, 4);
-	put(&at, record->body_bytes, 4);
-	put(&at, record->kind == TRACE_END ? record->operations : record->tag, 8);
-	put(&at, record->kind == TRACE_END ? record->sent_bytes : record->count, 8);
-	put(&at, record->kind == TRACE_END ? record->received_bytes : record->whole, 8);
-	put(&at, record->kind == TRACE_END ? record->retransmits : record->first, 8);
+	whole.mark = RECORD_MARK;
+	memcpy(to, &whole, sizeof(whole));
 }
 
 static const char *operation_check(const struct trace_record *r)
@@ -125,33 +74,15 @@ static const char *operation_check(const struct trace_record *r)
 
 const char *trace_record_take(const uint8_t *from, size_t bytes, struct trace_record *out)
 {
-	const uint8_t *at = from;
-
 	*out = (struct trace_record){0};
-	if (bytes < TRACE_RECORD_BYTES || take_u32(&at) != RECORD_MARK)
+	if (bytes >= TRACE_RECORD_BYTES)
+		memcpy(out, from, sizeof(*out));
+	if (out->mark != RECORD_MARK)
 		return "a record does not begin where it should";
-	out->kind = (uint8_t)take(&at, 1);
-	out->dtype = (uint8_t)take(&at, 1);
-	out->reduction = (uint8_t)take(&at, 1);
-	out->form = (uint8_t)take(&at, 1);
-	out->encoding = (uint8_t)take(&at, 4);
-	out->block = take_u32(&at);
-	out->fine = take_u32(&at);
-	out->body_bytes = take_u32(&at);
-	if (out->kind == TRACE_OPERATION) {
-		out->tag = take(&at, 8);
-		out->count = take(&at, 8);
-		out->whole = take(&at, 8);
-		out->first = take(&at, 8);
+	if (out->kind == TRACE_OPERATION)
 		return operation_check(out);
-	}
-	if (out->kind != TRACE_END || out->body_bytes != 0)
-		return "a record is of an unknown kind";
-	out->operations = take(&at, 8);
-	out->sent_bytes = take(&at, 8);
-	out->received_bytes = take(&at, 8);
-	out->retransmits = take(&at, 8);
-	return NULL;
+	return out->kind == TRACE_END && out->body_bytes == 0 ? NULL
+	                                                      : "a record is of an unknown kind";
 }
 
 /* ---- bitmaps ---- */
@@ -197,7 +128,7 @@ static bool runs_put(const uint64_t *bitmap, uint64_t bits, uint8_t *to, size_t 
 	return true;
 }
 
-uint32_t trace_bitmap_put(const uint64_t *bitmap, uint64_t bits, uint8_t *to, uint8_t *encoding)
+uint32_t trace_bitmap_put(const uint64_t *bitmap, uint64_t bits, uint8_t *to, uint32_t *encoding)
 {
 	uint64_t words = (bits + 63) / 64;
 	size_t used;
@@ -206,12 +137,11 @@ uint32_t trace_bitmap_put(const uint64_t *bitmap, uint64_t bits, uint8_t *to, ui
 	if (runs_put(bitmap, bits, to, trace_bitmap_room(bits), &used))
 		return (uint32_t)used;
 	*encoding = TRACE_WORDS;
-	for (uint64_t i = 0; i < words; i++) {
-		uint64_t word = bitmap[i];
+	memcpy(to, bitmap, words * 8);
+	if (bits % 64 != 0) {
+		uint64_t last = bitmap[words - 1] & ((UINT64_C(1) << (bits % 64)) - 1);
 
-		if (i + 1 == words && bits % 64 != 0)
-			word &= (UINT64_C(1) << (bits % 64)) - 1;
-		put(&to, word, 8);
+		memcpy(to + (words - 1) * 8, &last, 8);
 	}
 	return (uint32_t)(words * 8);
 }
@@ -259,7 +189,6 @@ bool trace_bitmap_take(const uint8_t *from, const struct trace_record *record, u
 	memset(bitmap, 0, words * 8);
 	if (record->encoding == TRACE_RUNS)
 		return runs_take(from, record->body_bytes, bits, bitmap);
-	for (uint64_t i = 0; i < words; i++)
-		bitmap[i] = take(&from, 8);
+	memcpy(bitmap, from, words * 8);
 	return bits % 64 == 0 || bitmap[words - 1] >> (bits % 64) == 0;
 }

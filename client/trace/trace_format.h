@@ -22,32 +22,46 @@
 #define TRACE_FINE_MAX 65536
 #define TRACE_BITS_MAX (UINT64_C(1) << 32) /* in one record */
 
+/* Head and record are as they lie in the file. Magic, version and mark are filled in by the put. */
 struct trace_head {
-	char job[TRACE_JOB_BYTES];
-	uint64_t run;       /* the same on all workers of one run of a job, and on no other */
-	uint64_t started_s; /* since 1970 */
+	char magic[8];
+	uint32_t version;
 	uint32_t rank, world;
 	uint32_t aggregators, channels, payload, window;
 	uint32_t multicast; /* aggregators whose results came by multicast */
+	uint64_t run;       /* the same on all workers of one run of a job, and on no other */
+	uint64_t started_s; /* since 1970 */
+	char job[TRACE_JOB_BYTES];
+	char zeros[7];
 };
 
 enum trace_kind { TRACE_OPERATION = 1, TRACE_END = 2 };
 enum trace_encoding { TRACE_WORDS = 0, TRACE_RUNS = 1 };
 
 struct trace_record {
+	uint32_t mark;
 	uint8_t kind;
 	/* Of an operation. */
 	uint8_t dtype, reduction, form;
-	uint8_t encoding;    /* enum trace_encoding */
+	uint32_t encoding;   /* enum trace_encoding */
 	uint32_t block;      /* that it was reduced with */
 	uint32_t fine;       /* elements a bit stands for */
 	uint32_t body_bytes; /* of the bitmap, behind this */
-	uint64_t tag, count;
-	uint64_t whole,
-		first; /* it is what begins at `first` in operation `whole`; 0: all of itself */
-	/* Of the end. */
-	uint64_t operations, sent_bytes, received_bytes, retransmits;
+	union {
+		struct {
+			uint64_t tag, count;
+			uint64_t whole; /* it is what begins at `first` in operation `whole`; */
+			uint64_t first; /* 0: all of itself */
+		};
+		struct { /* of the end */
+			uint64_t operations, sent_bytes, received_bytes, retransmits;
+		};
+	};
+	uint64_t zero;
 };
+
+_Static_assert(sizeof(struct trace_head) == TRACE_HEAD_BYTES, "as in the file");
+_Static_assert(sizeof(struct trace_record) == TRACE_RECORD_BYTES, "as in the file");
 
 /* Bits that an operation's bitmap has. */
 static inline uint64_t trace_bits(const struct trace_record *record)
@@ -67,7 +81,7 @@ const char *trace_record_take(const uint8_t *from, size_t bytes, struct trace_re
  * trace_bitmap_room(bits). Bits past the last one do not matter.
  */
 size_t trace_bitmap_room(uint64_t bits);
-uint32_t trace_bitmap_put(const uint64_t *bitmap, uint64_t bits, uint8_t *to, uint8_t *encoding);
+uint32_t trace_bitmap_put(const uint64_t *bitmap, uint64_t bits, uint8_t *to, uint32_t *encoding);
 
 /* trace_bitmap_take - fill bitmap[(bits + 63) / 64]; false: `from` is not such a bitmap. */
 bool trace_bitmap_take(const uint8_t *from, const struct trace_record *record, uint64_t *bitmap);

@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define ENTRIES_MAX (1u << 22)
 
-static bool entry_add(struct trace_file *file, const struct trace_record *record, uint64_t body_at)
+static bool entry_add(struct trace_file *file, const struct trace_record *record,
+                      const uint8_t *body)
 {
 	if ((file->count & (file->count + 1)) == 0) { /* the room is a power of two less one */
 		size_t room = (size_t)file->count * 2 + 1;
@@ -23,34 +25,30 @@ static bool entry_add(struct trace_file *file, const struct trace_record *record
 			return false;
 		file->entries = longer;
 	}
-	file->entries[file->count++] = (struct trace_entry){*record, body_at};
+	file->entries[file->count++] = (struct trace_entry){*record, body};
 	return true;
 }
 
 /* All records; one that is not whole ends the file, as a killed process leaves it. */
-static int index_make(struct trace_file *file, uint64_t at, uint64_t file_bytes, struct why *why)
+static int index_make(struct trace_file *file, struct why *why)
 {
-	uint8_t bytes[TRACE_RECORD_BYTES];
+	const uint8_t *at = file->memory + TRACE_HEAD_BYTES, *end = file->memory + file->bytes;
 	struct trace_record record;
 
-	while (at < file_bytes && !file->ended) {
+	while (at < end && !file->ended) {
 		const char *wrong;
 
-		if (file_bytes - at < sizeof(bytes)) {
-			file->cut = true;
+		file->cut = (size_t)(end - at) < TRACE_RECORD_BYTES;
+		if (file->cut)
 			return 0;
-		}
-		if (pread(file->fd, bytes, sizeof(bytes), (off_t)at) != (ssize_t)sizeof(bytes))
-			return why_set(why, -EIO, "it cannot be read");
-		wrong = trace_record_take(bytes, sizeof(bytes), &record);
+		wrong = trace_record_take(at, TRACE_RECORD_BYTES, &record);
 		if (wrong != NULL)
-			return why_set(why, -EINVAL, "%s (byte %llu)", wrong,
-			               (unsigned long long)at);
-		at += sizeof(bytes);
-		if (record.body_bytes > file_bytes - at) {
-			file->cut = true;
+			return why_set(why, -EINVAL, "%s (byte %zu)", wrong,
+			               (size_t)(at - file->memory));
+		at += TRACE_RECORD_BYTES;
+		file->cut = (size_t)(end - at) < record.body_bytes;
+		if (file->cut)
 			return 0;
-		}
 		if (record.kind == TRACE_END) {
 			file->ended = true;
 			file->end = record;
@@ -59,31 +57,34 @@ static int index_make(struct trace_file *file, uint64_t at, uint64_t file_bytes,
 		}
 		at += record.body_bytes;
 	}
-	return at == file_bytes ? 0 : why_set(why, -EINVAL, "something follows its end");
+	return at == end ? 0 : why_set(why, -EINVAL, "something follows its end");
 }
 
 int trace_file_open(const char *path, struct trace_file **out, struct why *why)
 {
 	struct trace_file *file = calloc(1, sizeof(*file));
-	uint8_t head[TRACE_HEAD_BYTES];
+	int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;
+	struct stat status = {0};
 	const char *wrong;
-	struct stat status;
-	ssize_t bytes;
-	int err;
 
 	if (file == NULL)
-		return why_set(why, -ENOMEM, "out of memory");
+		err = -ENOMEM;
+	else if (fd < 0 || fstat(fd, &status) != 0)
+		err = -errno;
+	if (err == 0 && status.st_size > 0) {
+		file->memory = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+		err = file->memory == MAP_FAILED ? -errno : 0;
+		file->bytes = err == 0 ? (size_t)status.st_size : 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (err != 0) {
+		free(file);
+		return why_set(why, err, "%s", strerror(-err));
+	}
 	snprintf(file->path, sizeof(file->path), "%s", path);
-	file->fd = open(path, O_RDONLY | O_CLOEXEC);
-	bytes = file->fd >= 0 ? pread(file->fd, head, sizeof(head), 0) : -1;
-	if (bytes < 0 || fstat(file->fd, &status) != 0)
-		wrong = strerror(errno);
-	else
-		wrong = trace_head_take(head, (size_t)bytes, &file->head);
-	if (wrong != NULL)
-		err = why_set(why, -EINVAL, "%s", wrong);
-	else
-		err = index_make(file, sizeof(head), (uint64_t)status.st_size, why);
+	wrong = trace_head_take(file->memory, file->bytes, &file->head);
+	err = wrong != NULL ? why_set(why, -EINVAL, "%s", wrong) : index_make(file, why);
 	if (err != 0)
 		trace_file_close(file);
 	else
@@ -95,8 +96,8 @@ void trace_file_close(struct trace_file *file)
 {
 	if (file == NULL)
 		return;
-	if (file->fd >= 0)
-		close(file->fd);
+	if (file->bytes > 0)
+		munmap(file->memory, file->bytes);
 	free(file->entries);
 	free(file);
 }
@@ -105,17 +106,8 @@ int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *b
                       struct why *why)
 {
 	const struct trace_entry *entry = &file->entries[index];
-	uint8_t *body = malloc(entry->record.body_bytes + 1u);
-	ssize_t bytes;
-	int err = 0;
 
-	if (body == NULL)
-		return why_set(why, -ENOMEM, "out of memory");
-	bytes = pread(file->fd, body, entry->record.body_bytes, (off_t)entry->body_at);
-	if (bytes != (ssize_t)entry->record.body_bytes)
-		err = why_set(why, -EIO, "it cannot be read");
-	else if (!trace_bitmap_take(body, &entry->record, bitmap))
-		err = why_set(why, -EINVAL, "a record's bitmap is damaged");
-	free(body);
-	return err;
+	return trace_bitmap_take(entry->body, &entry->record, bitmap)
+	               ? 0
+	               : why_set(why, -EINVAL, "a record's bitmap is damaged");
 }

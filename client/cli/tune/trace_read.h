@@ -8,12 +8,13 @@
 
 struct trace_entry {
 	struct trace_record record;
-	uint64_t body_at; /* in the file */
+	const uint8_t *body; /* in the file's memory */
 };
 
 struct trace_file {
 	char path[4200];
-	int fd;
+	uint8_t *memory; /* [bytes] mapped */
+	size_t bytes;
 	struct trace_head head;
 	struct trace_entry *entries; /* [count], operations only */
 	uint32_t count;
