@@ -15,11 +15,15 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "client/cli/cli.h"
 
 #define PORT_FIRST 10000
 #define PORT_TRIES 100
+
+static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+#define SIGNALS (sizeof(numbers) / sizeof(numbers[0]))
 
 /* ---- starting ---- */
 
@@ -37,11 +41,16 @@ static void files_set(const int files[3])
 static pid_t child_start(const struct children *c, char *const argv[], const int files[3])
 {
 	pid_t parent = getpid(), child;
-	sigset_t none;
+	sigset_t all, before;
 	bool missing;
 
 	fflush(stdout);
+	/* Until it runs a program of its own, a child must not take signals as we do. */
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
 	child = fork();
+	if (child != 0)
+		sigprocmask(SIG_SETMASK, &before, NULL);
 	if (child > 0 && c->grouped)
 		setpgid(child, child); /* as the child does, so that neither waits for the other */
 	if (child != 0)
@@ -52,8 +61,10 @@ static pid_t child_start(const struct children *c, char *const argv[], const int
 	if (getppid() != parent)
 		_exit(1);
 	files_set(files);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	for (size_t i = 0; i < SIGNALS; i++)
+		signal(numbers[i], SIG_DFL);
+	sigemptyset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
 	execvp(argv[0], argv);
 	missing = errno == ENOENT;
 	cli_error(1, "cannot run %s: %s", argv[0], strerror(errno));
@@ -116,16 +127,6 @@ void children_environment(uint32_t hosts, uint32_t host, uint32_t each, uint32_t
 	set_number("GROUP_RANK", host);
 	set_number("RANK", host * each + place);
 	set_number("LOCAL_RANK", place);
-}
-
-void children_signals_block(sigset_t *set)
-{
-	sigemptyset(set);
-	sigaddset(set, SIGCHLD);
-	sigaddset(set, SIGINT);
-	sigaddset(set, SIGTERM);
-	sigaddset(set, SIGHUP);
-	sigprocmask(SIG_BLOCK, set, NULL);
 }
 
 void children_winnowd_path(char *path, size_t room)
@@ -198,11 +199,6 @@ bool children_free_address(char address[32])
 
 /* ---- ending ---- */
 
-int child_status(int wait_status)
-{
-	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
-
 void children_signal(const struct children *c, int number)
 {
 	for (uint32_t i = 0; i < c->count; i++)
@@ -210,29 +206,105 @@ void children_signal(const struct children *c, int number)
 			kill(c->grouped ? -c->pids[i] : c->pids[i], number);
 }
 
-bool children_ended(struct children *c, uint32_t *number, int *wait_status)
-{
-	pid_t pid;
+static uv_signal_t signals[SIGNALS];
+static uv_timer_t patience;
 
-	/* A shell that has replaced itself with us may have left us children of its own. */
-	while ((pid = waitpid(-1, wait_status, WNOHANG)) > 0) {
-		if (pid == c->winnowd) {
-			c->winnowd = 0;
-			*number = UINT32_MAX;
-			return true;
-		}
-		for (uint32_t i = 0; i < c->count; i++) {
-			if (c->pids[i] != pid)
-				continue;
-			if (c->grouped)
-				kill(-pid, SIGKILL); /* what it has left behind */
-			c->pids[i] = 0;
-			c->running--;
-			*number = i;
-			return true;
-		}
+static void on_patience(uv_timer_t *timer)
+{
+	children_signal(timer->data, SIGKILL);
+}
+
+void children_end(struct children *c, int status)
+{
+	if (c->status == 0)
+		c->status = status;
+	if (c->ending)
+		return;
+	c->ending = true;
+	children_signal(c, SIGTERM);
+	if (c->patience_ms != 0)
+		uv_timer_start(&patience, on_patience, c->patience_ms, 0);
+}
+
+static void worker_ended(struct children *c, uint32_t number, int how)
+{
+	if (c->grouped)
+		kill(-c->pids[number], SIGKILL); /* what it has left behind */
+	c->pids[number] = 0;
+	c->running--;
+	if (how == 0 || c->ending)
+		return;
+	cli_error(1, "worker %u %s %d: ending the others", number,
+	          WIFSIGNALED(how) ? "was ended by signal" : "has failed with exit status",
+	          WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+	children_end(c, WIFSIGNALED(how) ? 128 + WTERMSIG(how) : WEXITSTATUS(how));
+}
+
+static void winnowd_ended(struct children *c, int how)
+{
+	c->winnowd = 0;
+	if (c->running == 0 || c->ending)
+		return;
+	cli_error(1, "this host's aggregator has ended with status %d",
+	          WIFSIGNALED(how) ? 128 + WTERMSIG(how) : WEXITSTATUS(how));
+	children_end(c, 1);
+}
+
+/* A shell that has replaced itself with us may have left us children of its own. */
+static void reap(struct children *c)
+{
+	uint32_t before = c->running;
+	pid_t pid;
+	int how;
+
+	while ((pid = waitpid(-1, &how, WNOHANG)) > 0) {
+		if (pid == c->winnowd)
+			winnowd_ended(c, how);
+		for (uint32_t i = 0; i < c->count; i++)
+			if (c->pids[i] == pid)
+				worker_ended(c, i, how);
 	}
-	return false;
+	/* It drains then: workers on other hosts may still fetch what they missed. */
+	if (before > 0 && c->running == 0 && c->winnowd > 0)
+		kill(c->winnowd, SIGTERM);
+	if (c->running == 0 && c->winnowd == 0)
+		uv_stop(uv_default_loop());
+}
+
+static void on_signal(uv_signal_t *signal, int number)
+{
+	struct children *c = signal->data;
+
+	if (number == SIGCHLD) {
+		reap(c);
+		return;
+	}
+	children_end(c, 128 + number);
+	if (c->running == 0 && c->winnowd > 0)
+		kill(c->winnowd, SIGTERM); /* once more: it is draining */
+}
+
+void children_watch(struct children *c)
+{
+	for (size_t i = 0; i < SIGNALS; i++) {
+		uv_signal_init(uv_default_loop(), &signals[i]);
+		signals[i].data = c;
+		uv_signal_start(&signals[i], on_signal, numbers[i]);
+	}
+	uv_timer_init(uv_default_loop(), &patience);
+	patience.data = c;
+}
+
+int children_wait(struct children *c)
+{
+	if (c->running == 0 && c->winnowd > 0)
+		kill(c->winnowd, SIGTERM);
+	if (c->running > 0 || c->winnowd > 0)
+		uv_run(uv_default_loop(), UV_RUN_DEFAULT);
+	uv_timer_stop(&patience);
+	for (size_t i = 0; i < SIGNALS; i++)
+		uv_signal_stop(&signals[i]);
+	return c->status;
 }
 
 void children_winnowd_end(struct children *c)

@@ -8,7 +8,6 @@
 #ifndef CLIENT_CLI_CHILDREN_H
 #define CLIENT_CLI_CHILDREN_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,10 +20,13 @@
 #define CHILD_NOTHING (-2)
 
 struct children {
-	bool grouped; /* each leads a process group, so that what it starts ends with it */
+	bool grouped;         /* each leads a process group, so that what it starts ends with it */
+	uint64_t patience_ms; /* between SIGTERM and SIGKILL for workers; 0: no end to it */
 	uint32_t count, running;  /* workers: started, and still running */
 	pid_t winnowd;            /* 0: none */
 	pid_t pids[CHILDREN_MAX]; /* workers; 0: ended */
+	bool ending;              /* they have been told to */
+	int status;               /* of the first that failed */
 };
 
 /* Start one more worker. `files` are its stdin, stdout and stderr. False: errno. */
@@ -40,11 +42,18 @@ bool children_winnowd(struct children *c, char *argv[], const int files[3]);
  */
 bool children_winnowd_local(struct children *c, const char *threads, char address[32]);
 
-/* A child that has ended, if there is one: which worker, or UINT32_MAX for winnowd, and how. */
-bool children_ended(struct children *c, uint32_t *number, int *wait_status);
+/* children_watch - before the first is started: from now on libuv's default loop gets their signals. */
+void children_watch(struct children *c);
 
-/* The exit status, or 128 and the signal that ended it. */
-int child_status(int wait_status);
+/* Workers shall end, for this reason: an exit status. */
+void children_end(struct children *c, int status);
+
+/*
+ * children_wait - until all have ended, with the default loop running. The first worker that fails,
+ * winnowd's end or a signal to us ends the others. winnowd is told to end when all workers have.
+ * Returns the exit status: that of the first that failed, and 128 and the signal if it was one.
+ */
+int children_wait(struct children *c);
 
 /* Sends a signal to all running workers, and to what they have started if they are grouped. */
 void children_signal(const struct children *c, int number);
@@ -54,12 +63,6 @@ void children_winnowd_end(struct children *c);
 
 /* RANK and the other variables of worker `place` of `each` on host `host` of `hosts`. */
 void children_environment(uint32_t hosts, uint32_t host, uint32_t each, uint32_t place);
-
-/*
- * Blocks SIGCHLD and the signals that end us, and returns them in `set`. Children have none
- * blocked.
- */
-void children_signals_block(sigset_t *set);
 
 /* The path of winnowd beside this program, or else its name, for the PATH. */
 void children_winnowd_path(char *path, size_t room);

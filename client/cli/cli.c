@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* cli.c - what subcommands print on stderr */
+/* cli.c - what subcommands have in common: lines on stderr, and where their own arguments end */
 
 #include "client/cli/cli.h"
 
@@ -32,4 +32,13 @@ int cli_flush(int status)
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return 0;
 	return cli_error(status, "cannot write: %s", strerror(errno));
+}
+
+int cli_command_at(int argc, char **argv)
+{
+	int at = 1;
+
+	while (at < argc && strcmp(argv[at], "--") != 0)
+		at++;
+	return at;
 }

@@ -14,6 +14,9 @@ int cli_error(int status, const char *format, ...) __attribute__((format(printf,
 /* 0; or, when what was printed cannot be written, `status` and a line on stderr. */
 int cli_flush(int status);
 
+/* The place of "--", behind which another command stands; argc: there is none. */
+int cli_command_at(int argc, char **argv);
+
 /* The value of an option that names an element type; the first is WINNOW_F32. */
 #define CLI_DTYPES                                                                                 \
 	"f32,float32,float|f16,float16,half|bf16,bfloat16|f64,float64,double|i32,int32,int|i64,"   \

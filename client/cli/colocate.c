@@ -9,7 +9,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +63,6 @@ struct run {
 	struct net_addr addresses[HOSTS_MAX];
 	uint32_t host_count, index;
 	struct children children;
-	int status; /* of the first worker that failed */
-	bool ending;
 };
 
 static struct run run;
@@ -175,68 +172,10 @@ static bool start_all(char **command)
 	return started;
 }
 
-/* ---- until it is over ---- */
-
-static void end(int status)
-{
-	if (run.status == 0)
-		run.status = status;
-	run.ending = true;
-	children_signal(&run.children, SIGTERM);
-}
-
-/* Collect the children that have ended. */
-static void reap(void)
-{
-	uint32_t number;
-	int ended;
-
-	while (children_ended(&run.children, &number, &ended)) {
-		bool early = number == UINT32_MAX && run.children.running > 0;
-		int status = child_status(ended);
-
-		if (early && !run.ending)
-			cli_error(1, "this host's aggregator has ended with status %d", status);
-		if (!run.ending && (early || (number != UINT32_MAX && status != 0)))
-			end(early ? 1 : status);
-	}
-}
-
-/*
- * Workers end first. Then the aggregator drains: workers on other hosts may still fetch what they
- * missed.
- */
-static void watch(const sigset_t *waited)
-{
-	struct children *c = &run.children;
-	bool drained = false;
-
-	while (c->running > 0 || c->winnowd > 0) {
-		siginfo_t info;
-
-		if (c->running == 0 && !drained) {
-			kill(c->winnowd, SIGTERM);
-			drained = true;
-		}
-		if (sigwaitinfo(waited, &info) < 0)
-			continue;
-		if (info.si_signo != SIGCHLD) {
-			end(128 + info.si_signo);
-			if (drained)
-				kill(c->winnowd, SIGTERM);
-		}
-		reap();
-	}
-}
-
 int cli_colocate(int argc, char **argv)
 {
-	sigset_t waited;
-	int at = 1, status;
+	int at = cli_command_at(argc, argv), status = options_read(&options, at, argv);
 
-	while (at < argc && strcmp(argv[at], "--") != 0)
-		at++;
-	status = options_read(&options, at, argv);
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	if (at + 1 >= argc)
@@ -246,9 +185,8 @@ int cli_colocate(int argc, char **argv)
 		status = index_find();
 	if (status != 0)
 		return status;
-	children_signals_block(&waited);
+	children_watch(&run.children);
 	if (!start_all(argv + at + 1))
-		end(1);
-	watch(&waited);
-	return run.status;
+		children_end(&run.children, 1);
+	return children_wait(&run.children);
 }
