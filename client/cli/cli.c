@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *command = "";
 
@@ -32,6 +33,19 @@ int cli_flush(int status)
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return 0;
 	return cli_error(status, "cannot write: %s", strerror(errno));
+}
+
+void cli_progress(const char *format, ...)
+{
+	va_list args;
+
+	if (!isatty(STDERR_FILENO))
+		return;
+	fprintf(stderr, "\r\033[K");
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fflush(stderr);
 }
 
 int cli_command_at(int argc, char **argv)

@@ -14,6 +14,9 @@ int cli_error(int status, const char *format, ...) __attribute__((format(printf,
 /* 0; or, when what was printed cannot be written, `status` and a line on stderr. */
 int cli_flush(int status);
 
+/* What is being done, on stderr if that is a terminal, in the place of what was there; "" clears it. */
+void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* The place of "--", behind which another command stands; argc: there is none. */
 int cli_command_at(int argc, char **argv);
 

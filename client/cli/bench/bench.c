@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/net/clock.h"
 #include "bitmap/dtype.h"
 #include "client/cli/cli.h"
 #include "client/cli/median.h"
@@ -210,47 +209,13 @@ static double bound_us(const struct bench_row *row)
 
 /* ---- measuring ---- */
 
-static int say(const char *what, int result)
+static void progress(const char *what, uint64_t done, uint64_t of)
 {
-	if (result != WINNOW_OK)
-		cli_error(1, "rank %u: %s: %s", settings.comm.rank, what, winnow_last_error());
-	return result;
-}
-
-/* One operation, timed. An empty operation before it makes workers start together. */
-static int iteration(struct winnow_comm *comm, const void *send, void *recv, struct bench_row *row,
-                     struct bench_times *times, double *time_us)
-{
-	struct winnow_options plain = {.wire = settings.comm.wire};
-	struct winnow_stats before, after;
-	struct winnow_op_stats stats;
-	struct winnow_request *request;
-	int result =
-		say("starting line", winnow_allreduce(send, recv, 0, WINNOW_I32, WINNOW_SUM, comm));
-	uint64_t start_ns;
-
-	if (result != WINNOW_OK)
-		return result;
-	winnow_comm_stats(comm, &before);
-	start_ns = clock_ns();
-	result = winnow_allreduce_async(send, recv, row->count, settings.dtype, settings.op, &plain,
-	                                comm, &request);
-	if (result == WINNOW_OK)
-		result = winnow_wait(request, -1, &stats);
-	*time_us = (double)(clock_ns() - start_ns) / 1e3;
-	winnow_request_free(&request);
-	if (say("allreduce", result) != WINNOW_OK)
-		return result;
-	winnow_comm_stats(comm, &after);
-	times->sent_bytes += (double)(after.sent_bytes - before.sent_bytes);
-	times->received_bytes += (double)(after.received_bytes - before.received_bytes);
-	times->retransmits += after.retransmits - before.retransmits;
-	times->nacks += after.nacks - before.nacks;
-	if (stats.blocks > 0) {
-		row->density = (double)stats.blocks_nonzero / (double)stats.blocks;
-		row->union_density = (double)stats.blocks_union / (double)stats.blocks;
-	}
-	return WINNOW_OK;
+	if (settings.comm.rank == 0 && of > 0)
+		cli_progress("%s %llu/%llu", what, (unsigned long long)done + 1,
+		             (unsigned long long)of);
+	else if (settings.comm.rank == 0)
+		cli_progress("%s", what);
 }
 
 static void summarize(struct bench_times *times, double us[], uint64_t n)
@@ -259,8 +224,8 @@ static void summarize(struct bench_times *times, double us[], uint64_t n)
 	times->time_us_min = us[0];
 	times->time_us_p99 = us[(n * 99 + 99) / 100 - 1];
 	times->time_us_max = us[n - 1];
-	times->sent_bytes /= (double)n;
-	times->received_bytes /= (double)n;
+	times->sums.sent_bytes /= (double)n;
+	times->sums.received_bytes /= (double)n;
 }
 
 static int measure(struct winnow_comm *comm, const struct bench_data *data, void *recv, double us[],
@@ -268,31 +233,42 @@ static int measure(struct winnow_comm *comm, const struct bench_data *data, void
 {
 	const void *tensor = bench_data_tensor(data);
 	struct bench_times *times = &row->times[place];
+	const struct bench_op op = {
+		.send = place == BENCH_IN_PLACE ? recv : tensor,
+		.recv = recv,
+		.count = row->count,
+		.dtype = settings.dtype,
+		.op = settings.op,
+		.options = {.wire = settings.comm.wire},
+	};
+	struct winnow_op_stats stats;
 
 	for (uint64_t i = 0; i < settings.warmup + settings.iters; i++) {
 		bool counted = i >= settings.warmup;
-		struct bench_times unused = {0};
-		double time_us;
-		int result;
+		double before_us;
 
-		bench_progress(&settings, counted ? "iteration" : "warm-up",
-		               counted ? i - settings.warmup : i,
-		               counted ? settings.iters : settings.warmup);
+		progress(counted ? "iteration" : "warm-up", counted ? i - settings.warmup : i,
+		         counted ? settings.iters : settings.warmup);
+		if (i == settings.warmup)
+			times->sums = (struct bench_sums){0};
+		before_us = times->sums.time_us;
 		if (place == BENCH_IN_PLACE)
 			memcpy(recv, tensor, row->bytes);
-		result = iteration(comm, place == BENCH_IN_PLACE ? recv : tensor, recv, row,
-		                   counted ? times : &unused, &time_us);
-		if (result != WINNOW_OK)
-			return result;
+		if (bench_once(comm, settings.comm.rank, &op, &times->sums, &stats) != 0)
+			return 1;
 		if (counted)
-			us[i - settings.warmup] = time_us;
+			us[i - settings.warmup] = times->sums.time_us - before_us;
+	}
+	if (stats.blocks > 0) {
+		row->density = (double)stats.blocks_nonzero / (double)stats.blocks;
+		row->union_density = (double)stats.blocks_union / (double)stats.blocks;
 	}
 	summarize(times, us, settings.iters);
 	if (settings.check) {
-		bench_progress(&settings, "checking", 0, 0);
+		progress("checking", 0, 0);
 		times->wrong = bench_data_check(data, recv);
 	}
-	return WINNOW_OK;
+	return 0;
 }
 
 /* In each place that is asked for. */
@@ -300,12 +276,12 @@ static int measure_row(struct winnow_comm *comm, const struct bench_data *data, 
                        double us[], struct bench_row *row)
 {
 	struct winnow_stats stats;
-	int result = WINNOW_OK;
+	int status = 0;
 
-	for (int place = 0; place < BENCH_PLACES && result == WINNOW_OK; place++) {
+	for (int place = 0; place < BENCH_PLACES && status == 0; place++) {
 		memset(recv, 0x5a, row->bytes);
 		if (bench_measures(&settings, (enum bench_place)place))
-			result = measure(comm, data, recv, us, row, (enum bench_place)place);
+			status = measure(comm, data, recv, us, row, (enum bench_place)place);
 	}
 	winnow_comm_stats(comm, &stats);
 	row->payload = stats.payload;
@@ -313,7 +289,7 @@ static int measure_row(struct winnow_comm *comm, const struct bench_data *data, 
 	row->channels = stats.channels;
 	row->multicast = stats.multicast;
 	row->bound_us = bound_us(row);
-	return result;
+	return status;
 }
 
 static int run_row(struct winnow_comm *comm, struct bench_row *row)
@@ -321,24 +297,23 @@ static int run_row(struct winnow_comm *comm, struct bench_row *row)
 	struct bench_data *data;
 	double *us = calloc(settings.iters, sizeof(*us));
 	void *recv = NULL;
-	int result = WINNOW_ERR_MEMORY;
+	int status;
 
-	bench_progress(&settings, "making tensors", 0, 0);
+	progress("making tensors", 0, 0);
 	data = bench_data_make(&settings, row->count, row->density);
 	if (posix_memalign(&recv, 4096, row->bytes > 0 ? row->bytes : 1) != 0)
 		recv = NULL;
-	if (data == NULL || recv == NULL || us == NULL) {
-		cli_error(1, "no memory for two tensors of %llu bytes",
-		          (unsigned long long)row->bytes);
-	} else {
-		row->iters = settings.iters;
-		result = measure_row(comm, data, recv, us, row);
-	}
+	row->iters = settings.iters;
+	if (data == NULL || recv == NULL || us == NULL)
+		status = cli_error(1, "no memory for two tensors of %llu bytes",
+		                   (unsigned long long)row->bytes);
+	else
+		status = measure_row(comm, data, recv, us, row);
 	if (data != NULL)
 		bench_data_free(data);
 	free(recv);
 	free(us);
-	return result;
+	return status;
 }
 
 static int run_rows(struct winnow_comm *comm)
@@ -355,7 +330,7 @@ static int run_rows(struct winnow_comm *comm)
 			row->count = settings.sizes[s] / elem_bytes;
 			row->bytes = row->count * elem_bytes;
 			row->density = settings.densities[d];
-			if (run_row(comm, row) != WINNOW_OK)
+			if (run_row(comm, row) != 0)
 				return 1;
 			bench_print_row(&settings, row);
 			wrong += bench_wrong(row);
@@ -367,27 +342,21 @@ static int run_rows(struct winnow_comm *comm)
 	return cli_flush(1) != 0 || wrong > 0 ? 1 : 0;
 }
 
-/* Say what "auto" has resolved to. */
-static void wire_resolve(struct winnow_comm *comm)
-{
-	struct winnow_stats stats;
-
-	winnow_comm_stats(comm, &stats);
-	if (settings.comm.wire != WINNOW_WIRE_AUTO || stats.wire != WINNOW_WIRE_FIXED32 ||
-	    settings.dtype != WINNOW_F32 || settings.op > WINNOW_AVG)
-		return;
-	settings.auto_fixed32 = true;
-}
-
 static int join_and_run(void)
 {
 	struct winnow_comm *comm;
+	struct winnow_stats stats;
 	int status;
 
-	bench_progress(&settings, "joining", 0, 0);
-	if (say("cannot join", winnow_comm_create(&settings.comm, &comm)) != WINNOW_OK)
-		return 1;
-	wire_resolve(comm);
+	progress("joining", 0, 0);
+	if (winnow_comm_create(&settings.comm, &comm) != WINNOW_OK)
+		return cli_error(1, "rank %u: cannot join: %s", settings.comm.rank,
+		                 winnow_last_error());
+	winnow_comm_stats(comm, &stats);
+	/* What "auto" has resolved to. */
+	settings.auto_fixed32 = settings.comm.wire == WINNOW_WIRE_AUTO &&
+	                        stats.wire == WINNOW_WIRE_FIXED32 && settings.dtype == WINNOW_F32 &&
+	                        settings.op <= WINNOW_AVG;
 	status = run_rows(comm);
 	winnow_comm_destroy(comm);
 	return status;

@@ -3,9 +3,10 @@
  * bench.h - what the files of winnow bench share
  *
  * bench.c        options, the measured loop
+ * bench_once.c   one measured operation
  * bench_data.c   tensors with the wanted non-zero blocks, and whether results are right
  * bench_local.c  --local: an aggregator and the other workers as child processes
- * bench_print.c  tables and the progress line;  bench_json.c  the same for programs
+ * bench_print.c  tables;  bench_json.c  the same for programs
  */
 #ifndef CLIENT_CLI_BENCH_H
 #define CLIENT_CLI_BENCH_H
@@ -43,12 +44,27 @@ struct bench_settings {
 /* Where the result goes: into a tensor of its own, or into the one that is sent. */
 enum bench_place { BENCH_OUT_OF_PLACE, BENCH_IN_PLACE, BENCH_PLACES };
 
+/* One allreduce to be measured. */
+struct bench_op {
+	const void *send;
+	void *recv;
+	uint64_t count;
+	enum winnow_dtype dtype;
+	enum winnow_op op;
+	struct winnow_options options;
+};
+
+/* Sums over measured operations, of this worker. */
+struct bench_sums {
+	double time_us, sent_bytes, received_bytes;
+	uint64_t retransmits, nacks;
+};
+
 /* What has been measured of a row in one place. */
 struct bench_times {
 	double time_us_min, time_us_median, time_us_p99, time_us_max;
-	double sent_bytes, received_bytes; /* of this worker, an iteration */
-	uint64_t retransmits, nacks;       /* in all iterations */
-	uint64_t wrong;                    /* elements */
+	struct bench_sums sums;
+	uint64_t wrong; /* elements */
 };
 
 /* One row of the table. A sweep measures both places; otherwise --in-place says which. */
@@ -85,6 +101,13 @@ static inline uint64_t bench_wrong(const struct bench_row *row)
 {
 	return row->times[BENCH_OUT_OF_PLACE].wrong + row->times[BENCH_IN_PLACE].wrong;
 }
+
+/*
+ * bench_once - one operation: adds what it took to *sums. `stats` may be NULL. 0, or 1 and a line on
+ * stderr, for rank `rank`.
+ */
+int bench_once(struct winnow_comm *comm, uint32_t rank, const struct bench_op *op,
+               struct bench_sums *sums, struct winnow_op_stats *stats);
 
 /* nccl-tests' algbw in bytes/s, and its busbw: what each link of a ring would carry. */
 double bench_algbw(const struct bench_row *row, const struct bench_times *times);
@@ -125,9 +148,6 @@ void bench_print_head(const struct bench_settings *settings);
 void bench_print_row(const struct bench_settings *settings, const struct bench_row *row);
 void bench_print_foot(const struct bench_settings *settings, const struct bench_row rows[],
                       uint32_t count);
-void bench_progress(const struct bench_settings *settings, const char *what, uint64_t done,
-                    uint64_t of);
-void bench_progress_clear(void);
 
 /* ---- bench_json.c ---- */
 

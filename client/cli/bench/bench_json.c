@@ -5,6 +5,7 @@
 
 #include "bitmap/dtype.h"
 #include "client/cli/bench/bench.h"
+#include "client/cli/cli.h"
 #include "client/cli/cli_json.h"
 #include "ebpf/geometry.h"
 
@@ -37,10 +38,11 @@ static json_t *times_json(const struct bench_settings *settings, const struct be
 	                         times->time_us_max);
 
 	return json_pack("{s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:I}", "time_us", time, "sent_bytes",
-	                 cli_json_whole(times->sent_bytes), "received_bytes",
-	                 cli_json_whole(times->received_bytes), "retransmits",
-	                 (json_int_t)times->retransmits, "nacks", (json_int_t)times->nacks,
-	                 "algbw_bytes_s", cli_json_whole(bench_algbw(row, times)), "busbw_bytes_s",
+	                 cli_json_whole(times->sums.sent_bytes), "received_bytes",
+	                 cli_json_whole(times->sums.received_bytes), "retransmits",
+	                 (json_int_t)times->sums.retransmits, "nacks",
+	                 (json_int_t)times->sums.nacks, "algbw_bytes_s",
+	                 cli_json_whole(bench_algbw(row, times)), "busbw_bytes_s",
 	                 cli_json_whole(bench_busbw(settings, row, times)), "errors",
 	                 (json_int_t)times->wrong);
 }
@@ -89,7 +91,7 @@ void bench_json(const struct bench_settings *settings, const struct bench_row ro
 			json_array_append_new(list, row_json(settings, &rows[i]));
 		json_object_set_new(object, "rows", list);
 	}
-	bench_progress_clear();
+	cli_progress("%s", "");
 	json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
 	printf("\n");
 	json_decref(object);

@@ -2,34 +2,14 @@
 /* bench_print.c - tables and the progress line; docs/BENCHMARKS.md defines every column */
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include "bitmap/dtype.h"
 #include "client/cli/bench/bench.h"
+#include "client/cli/cli.h"
 
 static bool prints(const struct bench_settings *settings)
 {
 	return settings->comm.rank == 0 && !settings->json;
-}
-
-void bench_progress(const struct bench_settings *settings, const char *what, uint64_t done,
-                    uint64_t of)
-{
-	if (settings->comm.rank != 0 || !isatty(STDERR_FILENO))
-		return;
-	if (of > 0)
-		fprintf(stderr, "\r\033[K%s %llu/%llu", what, (unsigned long long)done + 1,
-		        (unsigned long long)of);
-	else
-		fprintf(stderr, "\r\033[K%s", what);
-	fflush(stderr);
-}
-
-void bench_progress_clear(void)
-{
-	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r\033[K");
 }
 
 double bench_algbw(const struct bench_row *row, const struct bench_times *times)
@@ -51,7 +31,7 @@ static double saving(const struct bench_settings *settings, const struct bench_r
 	const struct bench_times *times = bench_times(settings, row);
 	double world = (double)settings->comm.world;
 	double ring = 4 * (world - 1) / world * (double)row->bytes;
-	double ours = times->sent_bytes + times->received_bytes;
+	double ours = times->sums.sent_bytes + times->sums.received_bytes;
 
 	return ours > 0 ? ring / ours : 0;
 }
@@ -85,9 +65,9 @@ static void wire_row(const struct bench_settings *settings, const struct bench_r
 	       dtype_name((enum dtype)settings->dtype),
 	       reduction_name((enum reduction)settings->op), row->density, row->union_density,
 	       times->time_us_median, bench_algbw(row, times) / 1e9,
-	       bench_busbw(settings, row, times) / 1e9, times->sent_bytes / 1e6,
-	       times->received_bytes / 1e6, saving(settings, row),
-	       (unsigned long long)times->retransmits, wrong_text(settings, times, wrong));
+	       bench_busbw(settings, row, times) / 1e9, times->sums.sent_bytes / 1e6,
+	       times->sums.received_bytes / 1e6, saving(settings, row),
+	       (unsigned long long)times->sums.retransmits, wrong_text(settings, times, wrong));
 	if (settings->rate != 0)
 		printf(" %11.1f %6.2f", row->bound_us,
 		       row->bound_us > 0 ? times->time_us_median / row->bound_us : 0);
@@ -150,7 +130,7 @@ void bench_print_head(const struct bench_settings *settings)
 
 	if (!prints(settings))
 		return;
-	bench_progress_clear();
+	cli_progress("%s", "");
 	printf("# winnow bench %s: %u workers, block %u, overlap %s, wire %s, %llu iterations "
 	       "after %llu\n",
 	       winnow_version(), settings->comm.world, settings->comm.block, settings->overlap_text,
@@ -167,7 +147,7 @@ void bench_print_row(const struct bench_settings *settings, const struct bench_r
 {
 	if (!prints(settings))
 		return;
-	bench_progress_clear();
+	cli_progress("%s", "");
 	if (bench_sweeps(settings))
 		sweep_row(settings, row);
 	else

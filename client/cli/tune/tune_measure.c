@@ -4,10 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/cli/bench/bench.h"
-#include "aggregator/net/clock.h"
 #include "client/cli/median.h"
 #include "client/cli/tune/tune.h"
 
@@ -19,25 +17,6 @@ struct tune_runner {
 	double *times, *sent, *received; /* [iters] of one block size */
 	bool local;
 };
-
-static void progress(const struct tune *tune, uint64_t done, uint64_t of)
-{
-	if (tune->settings->comm.rank != 0 || !isatty(STDERR_FILENO))
-		return;
-	if (done < of)
-		fprintf(stderr, "\r\033[Kmeasuring %llu/%llu", (unsigned long long)done + 1,
-		        (unsigned long long)of);
-	else
-		fprintf(stderr, "\r\033[K");
-	fflush(stderr);
-}
-
-static int failed(const struct tune *tune, const char *what)
-{
-	progress(tune, 1, 0);
-	return cli_error(1, "rank %u: %s: %s", tune->settings->comm.rank, what,
-	                 winnow_last_error());
-}
 
 /* ---- before ---- */
 
@@ -121,7 +100,7 @@ int tune_join(struct tune *tune, int argc, char **argv, struct tune_runner **out
 		return status;
 	config_fill(tune, &s->comm);
 	if (winnow_comm_create(&s->comm, &runner->comm) != WINNOW_OK)
-		return failed(tune, "cannot join");
+		return cli_error(1, "rank %u: cannot join: %s", s->comm.rank, winnow_last_error());
 	net_learn(tune, runner->comm);
 	return 0;
 }
@@ -143,48 +122,25 @@ void tune_leave(struct tune_runner *runner)
 
 /* ---- measuring ---- */
 
-/* What one pass over all operations took. */
-struct pass {
-	double time_s, sent, received;
-	uint64_t retransmits;
-};
-
-/* One operation; an empty one before it is the starting line. */
-static int operation(struct tune_runner *runner, uint32_t op, uint32_t block, struct pass *sum)
+/* All operations, one after the other. */
+static int pass_run(struct tune_runner *runner, uint32_t block, struct bench_sums *out)
 {
-	const struct source_op *o = &runner->tune->source.ops[op];
-	struct winnow_options options = {.block = block, .wire = WINNOW_WIRE_NATIVE};
-	struct winnow_stats before, after;
-	struct winnow_request *request;
-	uint64_t start_ns;
-
-	if (winnow_allreduce(runner->recv, runner->recv, 0, WINNOW_I32, WINNOW_SUM, runner->comm) !=
-	    WINNOW_OK)
-		return failed(runner->tune, "starting line");
-	winnow_comm_stats(runner->comm, &before);
-	start_ns = clock_ns();
-	if (winnow_allreduce_async(runner->tensors[op], runner->recv, o->count,
-	                           (enum winnow_dtype)o->dtype, WINNOW_SUM, &options, runner->comm,
-	                           &request) != WINNOW_OK ||
-	    winnow_wait(request, -1, NULL) != WINNOW_OK)
-		return failed(runner->tune,
-		              "allreduce"); /* what is left of it goes with the communicator */
-	sum->time_s += (double)(clock_ns() - start_ns) / 1e9;
-	winnow_request_free(&request);
-	winnow_comm_stats(runner->comm, &after);
-	sum->sent += (double)(after.sent_bytes - before.sent_bytes);
-	sum->received += (double)(after.received_bytes - before.received_bytes);
-	sum->retransmits += after.retransmits - before.retransmits;
-	return 0;
-}
-
-static int pass_run(struct tune_runner *runner, uint32_t block, struct pass *out)
-{
+	const struct tune *tune = runner->tune;
 	int status = 0;
 
-	*out = (struct pass){0};
-	for (uint32_t op = 0; op < runner->tune->source.op_count && status == 0; op++)
-		status = operation(runner, op, block, out);
+	*out = (struct bench_sums){0};
+	for (uint32_t op = 0; op < tune->source.op_count && status == 0; op++) {
+		const struct bench_op operation = {
+			.send = runner->tensors[op],
+			.recv = runner->recv,
+			.count = tune->source.ops[op].count,
+			.dtype = (enum winnow_dtype)tune->source.ops[op].dtype,
+			.op = WINNOW_SUM,
+			.options = {.block = block, .wire = WINNOW_WIRE_NATIVE},
+		};
+
+		status = bench_once(runner->comm, tune->settings->comm.rank, &operation, out, NULL);
+	}
 	return status;
 }
 
@@ -194,16 +150,16 @@ static int row_measure(struct tune_runner *runner, struct tune_row *row)
 	const struct tune *tune = runner->tune;
 	uint64_t iters = tune->settings->iters;
 	double ops = tune->source.op_count;
-	struct pass pass;
+	struct bench_sums pass;
 	int status = 0;
 
 	for (uint64_t i = 0; i < tune->settings->warmup && status == 0; i++)
 		status = pass_run(runner, row->block, &pass);
 	for (uint64_t i = 0; i < iters && status == 0; i++) {
 		status = pass_run(runner, row->block, &pass);
-		runner->times[i] = pass.time_s;
-		runner->sent[i] = pass.sent;
-		runner->received[i] = pass.received;
+		runner->times[i] = pass.time_us / 1e6;
+		runner->sent[i] = pass.sent_bytes;
+		runner->received[i] = pass.received_bytes;
 		row->retransmits += pass.retransmits;
 	}
 	if (status != 0)
@@ -216,12 +172,15 @@ static int row_measure(struct tune_runner *runner, struct tune_row *row)
 
 int tune_measure(struct tune *tune, struct tune_runner *runner)
 {
+	bool shows = tune->settings->comm.rank == 0;
 	int status = 0;
 
 	for (uint32_t i = 0; i < tune->block_count && status == 0; i++) {
-		progress(tune, i, tune->block_count);
+		if (shows)
+			cli_progress("measuring %u/%u", i + 1, tune->block_count);
 		status = row_measure(runner, &tune->rows[i]);
 	}
-	progress(tune, 1, 0);
+	if (shows)
+		cli_progress("%s", "");
 	return status;
 }
