@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bitmap/bitmap.h"
 #include "ebpf/geometry.h"
 
 #define EMPTY_BYTES (WIRE_ETHERNET_BYTES + WIRE_HEADER_BYTES) /* a packet with nothing in it */
@@ -78,11 +79,6 @@ uint64_t predict_sent_most(const struct predict *p)
 
 /* ---- bitmaps ---- */
 
-static bool test(const uint64_t *bits, uint64_t bit)
-{
-	return bits[bit / 64] >> (bit % 64) & 1;
-}
-
 void predict_coarsen(const uint64_t *fine, uint64_t fine_bits, uint64_t ratio, uint64_t *bits)
 {
 	uint64_t blocks = (fine_bits + ratio - 1) / ratio;
@@ -97,7 +93,7 @@ void predict_coarsen(const uint64_t *fine, uint64_t fine_bits, uint64_t ratio, u
 
 			if (bit >= fine_bits)
 				return;
-			bits[block / 64] |= UINT64_C(1) << (block % 64);
+			bit_set(bits, block);
 			if (next / 64 > word)
 				break; /* the rest of the word is of the same block */
 			left &= UINT64_MAX << (next % 64);
@@ -113,15 +109,6 @@ static void packet(struct predict_flow *flow, uint32_t head, uint64_t map, uint6
 	flow->head_bytes += EMPTY_BYTES + head;
 	flow->map_bytes += map;
 	flow->data_bytes += data;
-}
-
-static uint32_t count_bits(const uint64_t *words, uint32_t count)
-{
-	uint32_t sum = 0;
-
-	for (uint32_t i = 0; i < count; i++)
-		sum += (uint32_t)__builtin_popcountll(words[i]);
-	return sum;
 }
 
 /* Bytes of a bitmap of `blocks` blocks, `set` of them: none if all bits are equal. */
@@ -173,16 +160,16 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 		uint64_t block = geometry_block(&w->cut, shard, first + i);
 
 		for (uint32_t rank = 0; rank < world && block < w->cut.block_count; rank++)
-			if (test(w->bits + rank * w->words, block))
-				w->own[rank * SEGMENT_WORDS + i / 64] |= UINT64_C(1) << (i % 64);
+			if (bit_test(w->bits + rank * w->words, block))
+				bit_set(w->own + rank * SEGMENT_WORDS, i);
 	}
 	for (uint32_t rank = 0; rank < world; rank++)
 		for (uint32_t i = 0; i < words; i++)
 			united[i] |= w->own[rank * SEGMENT_WORDS + i];
-	union_count = count_bits(united, words);
+	union_count = (uint32_t)bitmap_set_count(united, words);
 	for (uint32_t rank = 0; rank < world; rank++) {
 		const uint64_t *own = w->own + (size_t)rank * SEGMENT_WORDS;
-		uint32_t set = count_bits(own, words);
+		uint32_t set = (uint32_t)bitmap_set_count(own, words);
 		struct predict_flow flow = {0};
 
 		announce(w, blocks, set, &flow);

@@ -128,24 +128,17 @@ static int file_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_
 
 /* ---- patterns ---- */
 
-int source_pattern(struct source *s, const struct source_pattern *pattern, uint32_t world,
-                   struct why *why)
+int source_pattern(struct source *s, const struct pattern *pattern, const struct source_op *op,
+                   uint32_t world, struct why *why)
 {
 	*s = (struct source){
-		.world = world != 0 ? world : 4,
-		.fine = 1,
-		.op_count = 1,
-		.unit = pattern->unit,
-		.seed = pattern->seed,
-		.density = pattern->density,
-		.overlap = pattern->overlap,
-	};
+		.world = world != 0 ? world : 4, .fine = 1, .op_count = 1, .pattern = *pattern};
+	s->pattern.world = s->world;
+	s->pattern.units = bitmap_block_count(op->count, op->row);
 	s->ops = calloc(1, sizeof(*s->ops));
 	if (s->ops == NULL)
 		return why_set(why, 1, "out of memory");
-	s->ops[0] = (struct source_op){.count = pattern->bytes / dtype_bytes(pattern->dtype),
-	                               .dtype = pattern->dtype,
-	                               .row = pattern->unit};
+	s->ops[0] = *op;
 	return 0;
 }
 
@@ -159,15 +152,8 @@ int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bi
 	if (s->paths != NULL)
 		return file_bits(s, op, rank, bits, why);
 	if (s->traces == NULL) {
-		const struct pattern pattern = {
-			.units = s->ops[0].count / s->unit + (s->ops[0].count % s->unit != 0),
-			.seed = s->seed,
-			.density = s->density,
-			.overlap = s->overlap,
-			.world = s->world,
-		};
-
-		pattern_bits(&pattern, rank, s->unit / s->fine, source_bit_count(s, 0), bits);
+		pattern_bits(&s->pattern, rank, s->ops[0].row / s->fine, source_bit_count(s, 0),
+		             bits);
 		return 0;
 	}
 	if (trace_file_bitmap(s->traces[rank], s->entries[place], bits, why) == 0)

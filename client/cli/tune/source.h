@@ -40,10 +40,7 @@ struct source {
 	struct trace_file **traces;
 	uint32_t trace_count;
 	uint32_t *entries;
-	/* A pattern: units of so many elements are non-zero. */
-	uint64_t unit, seed;
-	double density;
-	enum pattern_overlap overlap;
+	struct pattern pattern; /* else */
 };
 
 /*
@@ -57,15 +54,9 @@ int source_files(struct source *s, const char **paths, uint32_t count, uint32_t 
 int source_trace(struct source *s, const char *folder, const char *job, uint32_t world,
                  struct why *why);
 
-struct source_pattern {
-	uint64_t bytes, unit, seed;
-	enum dtype dtype;
-	double density;
-	enum pattern_overlap overlap;
-};
-
-int source_pattern(struct source *s, const struct source_pattern *pattern, uint32_t world,
-                   struct why *why);
+/* One made-up operation, whose rows are the pattern's units. */
+int source_pattern(struct source *s, const struct pattern *pattern, const struct source_op *op,
+                   uint32_t world, struct why *why);
 
 void source_close(struct source *s);
 

@@ -46,13 +46,13 @@ static const struct option list[] = {
 	{"size", "SIZE", OPTION_SIZE, &settings.size, "100M", NULL, 0, 1e15, "of a pattern: bytes"},
 	{"dtype", CLI_DTYPES, OPTION_CHOICE, &settings.dtype, "f32", NULL, WINNOW_F32, WINNOW_I64,
          "of a pattern"},
-	{"density", "D", OPTION_REAL, &settings.density, "0.1", NULL, 0, 1,
+	{"density", "D", OPTION_REAL, &settings.pattern.density, "0.1", NULL, 0, 1,
          "of a pattern: share of a worker's units that is non-zero"},
 	{"unit", "ELEMENTS", OPTION_COUNT, &settings.unit, "256", NULL, 1, 1e9,
          "of a pattern: elements that are zero or non-zero together; a row"},
-	{"overlap", "random|all|none", OPTION_CHOICE, &settings.overlap, "random", NULL,
+	{"overlap", "random|all|none", OPTION_CHOICE, &settings.pattern.overlap, "random", NULL,
          PATTERN_RANDOM, PATTERN_NONE, "of a pattern"},
-	{"seed", "N", OPTION_COUNT, &settings.seed, "1", NULL, 0, 0, "of a pattern"},
+	{"seed", "N", OPTION_COUNT, &settings.pattern.seed, "1", NULL, 0, 0, "of a pattern"},
 	{"local", "N", OPTION_COUNT, &settings.local, "0", NULL, 0, 512,
          "also measure, with an aggregator and N workers on this machine"},
 	{"aggregator", "HOST:PORT[,..]", OPTION_TEXT, &settings.comm.aggregators, NULL, NULL, 0, 0,
@@ -135,20 +135,17 @@ static int settings_check(void)
 static int source_open(struct source *source)
 {
 	uint32_t world = (uint32_t)(settings.local != 0 ? settings.local : settings.world);
-	struct source_pattern pattern = {
-		.bytes = settings.size,
-		.unit = settings.unit,
-		.seed = settings.seed,
-		.dtype = (enum dtype)settings.dtype,
-		.density = settings.density,
-		.overlap = settings.overlap,
-	};
+	uint64_t count = settings.size / dtype_bytes((enum dtype)settings.dtype);
 	struct why why = {""};
 	struct stat status;
 	int result;
 
 	if (settings.operand_count == 0)
-		result = source_pattern(source, &pattern, world, &why);
+		result = source_pattern(source, &settings.pattern,
+		                        &(struct source_op){.count = count,
+		                                            .dtype = (enum dtype)settings.dtype,
+		                                            .row = settings.unit},
+		                        world, &why);
 	else if (settings.operand_count == 1 && stat(settings.operands[0], &status) == 0 &&
 	         S_ISDIR(status.st_mode))
 		result = source_trace(source, settings.operands[0], settings.comm.job, world, &why);
@@ -199,6 +196,8 @@ static int net_choose(struct tune *tune)
 
 static int output(const struct tune *tune)
 {
+	const char *config = getenv("WINNOW_CONFIG");
+	char done[9000];
 	int status = 0;
 
 	if (settings.json)
@@ -209,10 +208,19 @@ static int output(const struct tune *tune)
 		status = cli_flush(1);
 	if (status == 0 && settings.plot != NULL)
 		status = tune_plot(tune, settings.plot);
-	if (status == 0 && settings.write != NULL)
-		status = tune_write(tune, settings.write);
-	if (status == 0 && settings.apply)
-		status = tune_apply(tune);
+	if (status == 0 && settings.write != NULL) {
+		snprintf(done, sizeof(done),
+		         "Written: %s, for WINNOW_CONFIG=%s or winnow bench --config %s",
+		         settings.write, settings.write, settings.write);
+		status = tune_write(tune, settings.write, done);
+	}
+	if (status == 0 && settings.apply) {
+		snprintf(done, sizeof(done),
+		         "Applied: %s says block = %u; jobs that start from now on use it, those "
+		         "that run keep theirs",
+		         config, tune->rows[tune->best].block);
+		status = tune_write(tune, config, done);
+	}
 	return status;
 }
 

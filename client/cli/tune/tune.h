@@ -15,6 +15,8 @@
 #ifndef CLIENT_CLI_TUNE_H
 #define CLIENT_CLI_TUNE_H
 
+#include <stdio.h>
+
 #include "client/cli/cli.h"
 #include "client/cli/tune/predict.h"
 #include "client/cli/tune/source.h"
@@ -35,11 +37,10 @@ struct tune_settings {
 	struct winnow_config comm; /* to measure; what it leaves open, tune_join() fills in */
 	const char *names, *blocks_text, *plot, *write, *aggregators_text;
 	bool json, apply;
-	uint64_t world, local, rate, aggregator_rate, channels, mtu, ops, size, unit, seed;
+	uint64_t world, local, rate, aggregator_rate, channels, mtu, ops, size, unit;
 	uint64_t iters, warmup;
-	double density;
+	struct pattern pattern;
 	enum winnow_dtype dtype;
-	enum pattern_overlap overlap;
 	uint32_t aggregators; /* worked out; 0: not said */
 };
 
@@ -114,11 +115,14 @@ int tune_predict(struct tune *tune);
 /* Decides which is best: the largest of those that are nearly as fast as the fastest. */
 void tune_judge(struct tune *tune);
 
-/*
- * Bitmaps of all workers of an operation, [world], in one piece of memory. NULL: an error that has
- * been printed.
- */
+/* Bitmaps of `bits` zeros for each worker, in one piece of memory. NULL: out of memory. */
+uint64_t **tune_bits_make(uint32_t world, uint64_t bits);
+
+/* Those of all workers of an operation, likewise. NULL: an error that has been printed. */
 uint64_t **tune_bits(const struct source *source, uint32_t op);
+
+/* What is predicted of it; `bits` stay the caller's. */
+struct predict_op tune_op(const struct source *source, uint32_t op, uint64_t *const *bits);
 
 /* ---- tune_used.c ---- */
 
@@ -150,10 +154,11 @@ void tune_leave(struct tune_runner *runner); /* NULL is fine */
 void tune_print(const struct tune *tune);
 int tune_json(const struct tune *tune);
 int tune_plot(const struct tune *tune, const char *path);
-int tune_write(const struct tune *tune, const char *path);
-int tune_apply(const struct tune *tune);
 
-/* What the best block size is better for than its neighbours: lines in text[..]. */
-void tune_reasons(const struct tune *tune, char *text, size_t room);
+/* Into a file of options; `done` says in the user's words that it is. */
+int tune_write(const struct tune *tune, const char *path, const char *done);
+
+/* What the best block size is better for than its neighbours: lines. */
+void tune_reasons(const struct tune *tune, FILE *out);
 
 #endif /* CLIENT_CLI_TUNE_H */

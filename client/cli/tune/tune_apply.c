@@ -10,17 +10,10 @@
 
 #include "client/cli/tune/tune.h"
 
-#define NAME_BYTES 4200
-
-static int cannot(const char *path)
-{
-	return cli_error(1, "cannot write %s: %s", path, strerror(errno));
-}
-
 /* The readers of the file: the library, and winnow bench. */
 static const char *const sections[] = {"winnow", "bench"};
 
-#define SECTION_COUNT (sizeof(sections) / sizeof(sections[0]))
+#define SECTIONS (sizeof(sections) / sizeof(sections[0]))
 
 static void block_put(const struct tune *tune, size_t section, FILE *out)
 {
@@ -40,57 +33,36 @@ static void block_put(const struct tune *tune, size_t section, FILE *out)
 	fprintf(out, "block = %u\n", best->block);
 }
 
-/* A line that an earlier tuning, or a user, has written. */
-static bool is_ours(const char *line)
-{
-	line += strspn(line, " \t");
-	if (strncmp(line, "# winnow tune, ", 15) == 0)
-		return true;
-	if (strncmp(line, "block", 5) != 0)
-		return false;
-	line += 5 + strspn(line + 5, " \t");
-	return *line == '=' || *line == ':';
-}
-
-/* "[bench]" is 1; SECTION_COUNT: another one; -1: not the beginning of a section. */
-static int section_of(const char *line)
-{
-	line += strspn(line, " \t");
-	if (line[0] != '[')
-		return -1;
-	for (size_t i = 0; i < SECTION_COUNT; i++) {
-		size_t length = strlen(sections[i]);
-
-		if (strncmp(line + 1, sections[i], length) == 0 && line[1 + length] == ']')
-			return (int)i;
-	}
-	return SECTION_COUNT;
-}
-
 /* The old file with the new block under both sections; all its other lines stay. */
 static void lines_put(const struct tune *tune, FILE *old, FILE *out)
 {
-	bool done[SECTION_COUNT] = {false}, ours = false;
-	size_t room = 0;
-	char *line = NULL;
+	bool done[SECTIONS] = {false};
+	size_t section = SECTIONS, room = 0;
+	char *line = NULL, name[16], sign[2];
 
 	while (old != NULL && getline(&line, &room, old) >= 0) {
-		int section = section_of(line);
+		bool begins = sscanf(line, " [%15[^]]]", name) == 1;
 
-		if (section >= 0)
-			ours = section < (int)SECTION_COUNT;
-		if (section < 0 && ours && is_ours(line))
+		/* What an earlier tuning, or a user, has written. */
+		if (!begins && section < SECTIONS &&
+		    (sscanf(line, " block %1[=:]", sign) == 1 ||
+		     sscanf(line, " # winnow tune%1[,]", sign) == 1))
 			continue;
 		fputs(line, out);
 		if (strchr(line, '\n') == NULL)
 			fputc('\n', out);
-		if (section < 0 || !ours || done[section])
+		if (!begins)
 			continue;
-		block_put(tune, (size_t)section, out);
+		for (section = 0; section < SECTIONS; section++)
+			if (strcmp(name, sections[section]) == 0)
+				break;
+		if (section == SECTIONS || done[section])
+			continue;
+		block_put(tune, section, out);
 		done[section] = true;
 	}
 	free(line);
-	for (size_t i = 0; i < SECTION_COUNT; i++) {
+	for (size_t i = 0; i < SECTIONS; i++) {
 		if (done[i])
 			continue;
 		fprintf(out, "[%s]\n", sections[i]);
@@ -99,47 +71,28 @@ static void lines_put(const struct tune *tune, FILE *old, FILE *out)
 }
 
 /* All of it or nothing: a job may start at any moment. */
-static int replace(const struct tune *tune, const char *path)
+int tune_write(const struct tune *tune, const char *path, const char *done)
 {
-	char name[NAME_BYTES];
+	char name[4200];
 	FILE *out, *old;
 	bool good;
 
 	snprintf(name, sizeof(name), "%.4000s.%ld", path, (long)getpid());
 	out = fopen(name, "wxe");
 	if (out == NULL)
-		return cannot(name);
+		return cli_error(1, "cannot write %s: %s", name, strerror(errno));
 	old = fopen(path, "re");
 	lines_put(tune, old, out);
 	if (old != NULL)
 		fclose(old);
 	good = fflush(out) == 0 && !ferror(out);
 	good = fclose(out) == 0 && good;
-	if (good && rename(name, path) == 0)
-		return 0;
-	cannot(path);
-	unlink(name);
-	return 1;
-}
-
-int tune_write(const struct tune *tune, const char *path)
-{
-	int status = replace(tune, path);
-
-	if (status == 0 && !tune->settings->json)
-		printf("Written: %s, for WINNOW_CONFIG=%s or winnow bench --config %s\n", path,
-		       path, path);
-	return status;
-}
-
-int tune_apply(const struct tune *tune)
-{
-	const char *path = getenv("WINNOW_CONFIG");
-	int status = replace(tune, path);
-
-	if (status == 0 && !tune->settings->json)
-		printf("Applied: %s says block = %u; jobs that start from now on use it, those "
-		       "that run keep theirs\n",
-		       path, tune->rows[tune->best].block);
-	return status;
+	if (!good || rename(name, path) != 0) {
+		cli_error(1, "cannot write %s: %s", path, strerror(errno));
+		unlink(name);
+		return 1;
+	}
+	if (!tune->settings->json)
+		printf("%s\n", done);
+	return 0;
 }

@@ -107,7 +107,9 @@ static int blocks_read(struct tune *tune, const char *text)
 int tune_blocks_choose(struct tune *tune)
 {
 	struct source *source = &tune->source;
-	uint64_t fine = source->traces != NULL ? source->fine : source->unit;
+	uint64_t fine = source->traces != NULL  ? source->fine
+	                : source->paths != NULL ? 0
+	                                        : source->ops[0].row;
 	int status = 0;
 
 	if (tune->settings->blocks_text != NULL)
@@ -134,44 +136,51 @@ int tune_blocks_choose(struct tune *tune)
 
 /* ---- what each costs ---- */
 
+uint64_t **tune_bits_make(uint32_t world, uint64_t bits)
+{
+	size_t words = bits / 64 + 1;
+	uint64_t **rows = calloc(world, sizeof(*rows) + words * 8);
+
+	for (uint32_t rank = 0; rank < world && rows != NULL; rank++)
+		rows[rank] = (uint64_t *)(rows + world) + rank * words;
+	return rows;
+}
+
 uint64_t **tune_bits(const struct source *source, uint32_t op)
 {
-	uint64_t words = (source_bit_count(source, op) + 63) / 64 + 1;
-	uint64_t **bits = calloc(source->world, sizeof(*bits));
-	uint64_t *memory = calloc((size_t)source->world * words, sizeof(*memory));
+	uint64_t **bits = tune_bits_make(source->world, source_bit_count(source, op));
 	struct why why;
 
-	if (bits == NULL || memory == NULL) {
-		free(bits);
-		free(memory);
+	if (bits == NULL)
 		cli_error(1, "no memory for the bitmaps of %u workers: give a coarser --blocks",
 		          source->world);
-		return NULL;
-	}
-	for (uint32_t rank = 0; rank < source->world; rank++) {
-		bits[rank] = memory + rank * words;
+	for (uint32_t rank = 0; rank < source->world && bits != NULL; rank++) {
 		if (source_bits(source, op, rank, bits[rank], &why) == 0)
 			continue;
 		cli_error(1, "%s", why.text);
-		free(memory);
-		free(bits);
-		return NULL;
+		free((void *)bits);
+		bits = NULL;
 	}
 	return bits;
+}
+
+struct predict_op tune_op(const struct source *source, uint32_t op, uint64_t *const *bits)
+{
+	const struct source_op *o = &source->ops[op];
+
+	return (struct predict_op){.count = o->count,
+	                           .tag = o->tag,
+	                           .dtype = o->dtype,
+	                           .fixed32 = o->fixed32,
+	                           .fine = source->fine,
+	                           .bits = (const uint64_t *const *)bits};
 }
 
 static int op_predict(struct tune *tune, uint32_t op)
 {
 	const struct source_op *o = &tune->source.ops[op];
 	uint64_t **bits = tune_bits(&tune->source, op);
-	struct predict_op input = {
-		.count = o->count,
-		.tag = o->tag,
-		.dtype = o->dtype,
-		.fixed32 = o->fixed32,
-		.fine = tune->source.fine,
-		.bits = (const uint64_t *const *)bits,
-	};
+	struct predict_op input = tune_op(&tune->source, op, bits);
 	double world = tune->net.world;
 	bool good = bits != NULL;
 
@@ -179,12 +188,9 @@ static int op_predict(struct tune *tune, uint32_t op)
 		good = predict_add(&tune->rows[i].predicted, &tune->net, &input);
 	if (tune->source.traces != NULL && good)
 		good = tune_used_add(tune, op, &input);
-	if (bits != NULL) {
-		if (!good)
-			cli_error(1, "no memory for bitmaps, or a tensor that no job may have");
-		free(bits[0]);
-		free((void *)bits);
-	}
+	if (bits != NULL && !good)
+		cli_error(1, "no memory for bitmaps, or a tensor that no job may have");
+	free((void *)bits);
 	tune->ring_s += 2 * (world - 1) / world * (double)(o->count * dtype_bytes(o->dtype)) /
 	                tune->net.rate / tune->source.op_count;
 	return good ? 0 : 1;

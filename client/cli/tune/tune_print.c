@@ -2,6 +2,7 @@
 /* tune_print.c - the table, the curve and the reasons, for people */
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -114,6 +115,23 @@ static void fold(const char *text, uint32_t width)
 	}
 }
 
+/* What print() says, behind an empty line. */
+static void folded(const struct tune *tune, void (*print)(const struct tune *tune, FILE *out),
+                   uint32_t width)
+{
+	char *text = NULL;
+	size_t bytes;
+	FILE *out = open_memstream(&text, &bytes);
+
+	if (out == NULL)
+		return;
+	print(tune, out);
+	fclose(out);
+	printf("\n");
+	fold(text, width);
+	free(text);
+}
+
 /* ---- the curve ---- */
 
 static void bar(double value, double most, uint32_t room, char *text)
@@ -184,63 +202,53 @@ static void params_print(const struct tune *tune, uint32_t width)
 }
 
 /* "block 128"; "blocks 128, 256 and 2 more": those with most bytes first. */
-static void blocks_text(const struct tune_used *used, char *text, size_t room)
+static void blocks_print(const struct tune_used *used, FILE *out)
 {
 	uint32_t named = used->share_count < 4 ? used->share_count : 3;
-	size_t at = (size_t)snprintf(text, room, "%s", used->share_count == 1 ? "block" : "blocks");
 
+	fprintf(out, used->share_count == 1 ? "block" : "blocks");
 	for (uint32_t i = 0; i < named; i++)
-		at += (size_t)snprintf(text + at, room - at, "%s %u",
-		                       i == 0                       ? ""
-		                       : i + 1 == used->share_count ? " and"
-		                                                    : ",",
-		                       used->shares[i].block);
+		fprintf(out, "%s %u",
+		        i == 0                       ? ""
+		        : i + 1 == used->share_count ? " and"
+		                                     : ",",
+		        used->shares[i].block);
 	if (used->share_count > named)
-		snprintf(text + at, room - at, " and %u more", used->share_count - named);
+		fprintf(out, " and %u more", used->share_count - named);
 }
 
 /* What the traced job itself did, and whether there is anything to gain. */
-static void job_print(const struct tune *tune, uint32_t width)
+static void job_print(const struct tune *tune, FILE *out)
 {
-	const struct trace_file *file = tune->source.traces != NULL ? tune->source.traces[0] : NULL;
+	const struct trace_file *file = tune->source.traces[0];
 	const struct tune_row *best = &tune->rows[tune->best];
-	char a[16], b[16], blocks[96], text[512];
+	bool has_best = tune->used.share_count == 1 && tune->used.shares[0].block == best->block;
+	char a[16], b[16];
 
-	if (file == NULL || tune->used.share_count == 0)
-		return;
-	blocks_text(&tune->used, blocks, sizeof(blocks));
-	printf("\n");
-	if (file->ended) {
-		snprintf(text, sizeof(text),
-		         "Job %s itself: worker 0 sent %sB and received %sB in %llu operations.\n",
-		         file->head.job, text_si((double)file->end.sent_bytes, a),
-		         text_si((double)file->end.received_bytes, b),
-		         (unsigned long long)file->end.operations);
-		fold(text, width);
-	}
-	snprintf(text, sizeof(text), "The operations looked at have %s%s", blocks,
-	         tune->used.parts ? ", cut at the rows of tables" : "");
-	if (tune->used.share_count == 1 && tune->used.shares[0].block == best->block)
-		snprintf(text + strlen(text), sizeof(text) - strlen(text),
-		         ". Nothing to do: that is the best.\n");
-	else if (tune_used_enough(tune))
-		snprintf(text + strlen(text), sizeof(text) - strlen(text),
-		         ". Nothing to do: one takes %s with that, and %s with block %u for all.\n",
-		         time_text(tune_used_s(tune), a), time_text(best->time_s, b), best->block);
+	if (file->ended)
+		fprintf(out,
+		        "Job %s itself: worker 0 sent %sB and received %sB in %llu operations.\n",
+		        file->head.job, text_si((double)file->end.sent_bytes, a),
+		        text_si((double)file->end.received_bytes, b),
+		        (unsigned long long)file->end.operations);
+	fprintf(out, "The operations looked at have ");
+	blocks_print(&tune->used, out);
+	if (tune->used.parts)
+		fprintf(out, ", cut at the rows of tables");
+	if (has_best || tune_used_enough(tune))
+		fprintf(out, ". Nothing to do");
+	if (has_best)
+		fprintf(out, ": that is the best");
 	else if (tune_used_s(tune) > 0)
-		snprintf(text + strlen(text), sizeof(text) - strlen(text),
-		         ": one takes %s with that, and %s with block %u for all.\n",
-		         time_text(tune_used_s(tune), a), time_text(best->time_s, b), best->block);
-	else
-		snprintf(text + strlen(text), sizeof(text) - strlen(text), ".\n");
-	fold(text, width);
+		fprintf(out, ": one takes %s with that, and %s with block %u for all",
+		        time_text(tune_used_s(tune), a), time_text(best->time_s, b), best->block);
+	fprintf(out, ".\n");
 }
 
 void tune_print(const struct tune *tune)
 {
 	struct table table = {0};
 	uint32_t width = line_width();
-	char why[1024];
 
 	head(tune);
 	columns(&table, tune->rows[0].measured_s > 0);
@@ -249,9 +257,8 @@ void tune_print(const struct tune *tune)
 	table_print(&table, true, width, stdout);
 	table_clear(&table);
 	curve(tune, width);
-	tune_reasons(tune, why, sizeof(why));
-	printf("\n");
-	fold(why, width);
+	folded(tune, tune_reasons, width);
 	params_print(tune, width);
-	job_print(tune, width);
+	if (tune->source.traces != NULL && tune->used.share_count > 0)
+		folded(tune, job_print, width);
 }

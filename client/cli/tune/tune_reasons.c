@@ -1,30 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* tune_reasons.c - what makes the best block size better than its neighbours, in words */
 
-#include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "client/cli/tune/tune.h"
-
-struct lines {
-	char *text;
-	size_t room, used;
-};
-
-static void say(struct lines *lines, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void say(struct lines *lines, const char *format, ...)
-{
-	size_t left = lines->room - lines->used;
-	va_list args;
-	int length;
-
-	va_start(args, format);
-	length = vsnprintf(lines->text + lines->used, left, format, args);
-	va_end(args);
-	lines->used += length < 0 ? 0 : (size_t)length < left ? (size_t)length : left - 1;
-}
 
 /* The direction that decides: what workers send, or what they receive. */
 static const char *limit_text(enum predict_limit limit)
@@ -55,7 +34,7 @@ static struct predict_flow flow_of(const struct predict *p, enum predict_limit l
 }
 
 /* The best against another one, in the bytes that decide. */
-static void compare(const struct tune *tune, uint32_t other, struct lines *lines)
+static void compare(const struct tune *tune, uint32_t other, FILE *out)
 {
 	const struct tune_row *best = &tune->rows[tune->best], *row = &tune->rows[other];
 	enum predict_limit limit = limit_of(&best->predicted);
@@ -66,10 +45,11 @@ static void compare(const struct tune *tune, uint32_t other, struct lines *lines
 	double heads = ((double)b.head_bytes - (double)a.head_bytes) / whole;
 	double maps = ((double)b.map_bytes - (double)a.map_bytes) / whole;
 
-	say(lines,
-	    "  block %u takes %+.1f %%: blocks and the zeros in them %+.1f, headers %+.1f, bitmaps "
-	    "%+.1f\n",
-	    row->block, (row->time_s / best->time_s - 1) * 100, data, heads, maps);
+	fprintf(out,
+	        "  block %u takes %+.1f %%: blocks and the zeros in them %+.1f, headers %+.1f, "
+	        "bitmaps "
+	        "%+.1f\n",
+	        row->block, (row->time_s / best->time_s - 1) * 100, data, heads, maps);
 }
 
 /* The next size that differs by more than what counts as equal, or the last. */
@@ -89,7 +69,7 @@ static bool neighbour(const struct tune *tune, int step, uint32_t *out)
 }
 
 /* The best is not the one that loads the link least. */
-static void explain_choice(const struct tune *tune, struct lines *lines)
+static void explain_choice(const struct tune *tune, FILE *out)
 {
 	const struct tune_row *best = &tune->rows[tune->best];
 	const struct tune_row *least = &tune->rows[tune->predicted_best];
@@ -97,43 +77,44 @@ static void explain_choice(const struct tune *tune, struct lines *lines)
 	if (least == best)
 		return;
 	if (tune->settings->comm.aggregators != NULL && tune->settings->local == 0)
-		say(lines,
-		    "  block %u would take %.1f %% less of the link, but what was measured "
-		    "decides\n",
-		    least->block, (1 - least->time_s / best->time_s) * 100);
+		fprintf(out,
+		        "  block %u would take %.1f %% less of the link, but what was measured "
+		        "decides\n",
+		        least->block, (1 - least->time_s / best->time_s) * 100);
 	else
-		say(lines,
-		    "  block %u is %.1f %% better, but of what is within %.0f %% the larger costs "
-		    "less CPU time\n",
-		    least->block, (1 - least->time_s / best->time_s) * 100, (TUNE_NEAR - 1) * 100);
+		fprintf(out,
+		        "  block %u is %.1f %% better, but of what is within %.0f %% the larger "
+		        "costs "
+		        "less CPU time\n",
+		        least->block, (1 - least->time_s / best->time_s) * 100,
+		        (TUNE_NEAR - 1) * 100);
 }
 
-void tune_reasons(const struct tune *tune, char *text, size_t room)
+void tune_reasons(const struct tune *tune, FILE *out)
 {
 	const struct tune_row *best = &tune->rows[tune->best];
 	const struct tune_row *fastest = &tune->rows[tune->measured_best];
-	struct lines lines = {.text = text, .room = room};
 	uint32_t other;
 
-	text[0] = '\0';
-	say(&lines, "Best: block %u. The link is busy with %s.\n", best->block,
-	    limit_text(limit_of(&best->predicted)));
+	fprintf(out, "Best: block %u. The link is busy with %s.\n", best->block,
+	        limit_text(limit_of(&best->predicted)));
 	if (neighbour(tune, -1, &other))
-		compare(tune, other, &lines);
+		compare(tune, other, out);
 	if (neighbour(tune, 1, &other))
-		compare(tune, other, &lines);
-	explain_choice(tune, &lines);
+		compare(tune, other, out);
+	explain_choice(tune, out);
 	if (best->d > 0.95)
-		say(&lines,
-		    "  the gradients are dense: hardly any block is zero, whatever its size\n");
+		fprintf(out,
+		        "  the gradients are dense: hardly any block is zero, whatever its size\n");
 	if (tune->settings->local != 0 && fastest->measured_s * 1.05 < best->measured_s)
-		say(&lines,
-		    "  on this machine block %u was faster by %.0f %%: its CPUs decide, not a "
-		    "link\n",
-		    fastest->block, (best->measured_s / fastest->measured_s - 1) * 100);
+		fprintf(out,
+		        "  on this machine block %u was faster by %.0f %%: its CPUs decide, not a "
+		        "link\n",
+		        fastest->block, (best->measured_s / fastest->measured_s - 1) * 100);
 	if (tune->ring_s > 0 && tune->ring_s < best->time_s)
-		say(&lines,
-		    "  a ring would take %.0f %% of that: few zeros, few workers, or an aggregator "
-		    "with a port no faster than theirs\n",
-		    100 * tune->ring_s / best->time_s);
+		fprintf(out,
+		        "  a ring would take %.0f %% of that: few zeros, few workers, or an "
+		        "aggregator "
+		        "with a port no faster than theirs\n",
+		        100 * tune->ring_s / best->time_s);
 }
