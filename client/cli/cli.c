@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* cli.c - what subcommands have in common: lines on stderr, and where their own arguments end */
+/* cli.c - what subcommands have in common: lines on stderr, where their own arguments end, medians */
 
 #include "client/cli/cli.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,4 +56,17 @@ int cli_command_at(int argc, char **argv)
 	while (at < argc && strcmp(argv[at], "--") != 0)
 		at++;
 	return at;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+double median(double values[], uint64_t count)
+{
+	qsort(values, count, sizeof(values[0]), ascending);
+	return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }

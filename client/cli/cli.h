@@ -4,6 +4,7 @@
 #define CLIENT_CLI_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* From now on cli_error() speaks for this subcommand. */
 void cli_begin(const char *name);
@@ -19,6 +20,9 @@ void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)))
 
 /* The place of "--", behind which another command stands; argc: there is none. */
 int cli_command_at(int argc, char **argv);
+
+/* The median of `count` values, 1 at least. Afterwards they are in ascending order. */
+double median(double values[], uint64_t count);
 
 /* The value of an option that names an element type; the first is WINNOW_F32. */
 #define CLI_DTYPES                                                                                 \

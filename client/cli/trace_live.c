@@ -11,11 +11,12 @@
 #include <unistd.h>
 
 #include "aggregator/control/options.h"
+#include "aggregator/net/clock.h"
 #include "client/cli/cli.h"
 #include "client/cli/table.h"
 #include "client/trace/trace_ask.h"
 
-#define ASKED_MAX 1024
+#define ASKED_MAX 512
 
 static struct {
 	const char *operands[2];
@@ -56,16 +57,34 @@ static const struct options options = {
 
 /* One communicator that may be there, and what it has answered. */
 struct asked {
-	uint32_t pid, number;
-	bool done; /* it has answered, or no longer exists */
-	bool answered;
+	uint32_t pid;
+	int fd;        /* connected to it; -1: it no longer exists */
+	bool answered; /* the last question */
 	struct trace_answer answer;
 };
 
-static struct asked *asked;
+static struct asked asked[ASKED_MAX];
 static uint32_t asked_count;
 
 /* ---- who is there ---- */
+
+/* A socket of its own for each: an answer in it is that worker's. */
+static bool worker_find(uint32_t pid, uint32_t number, struct asked *out)
+{
+	const struct sockaddr_un own = {.sun_family = AF_UNIX}; /* the kernel chooses a name */
+	struct sockaddr_un address;
+	socklen_t bytes = trace_ask_address(pid, number, &address);
+
+	*out = (struct asked){.pid = pid, .fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+	if (out->fd < 0 ||
+	    bind(out->fd, (const struct sockaddr *)&own, sizeof(own.sun_family)) != 0)
+		return false;
+	if (connect(out->fd, (const struct sockaddr *)&address, bytes) == 0)
+		return true;
+	close(out->fd);
+	out->fd = -1;
+	return true;
+}
 
 /* The abstract sockets of this network namespace: the last word of each line. */
 static int sockets_find(void)
@@ -83,7 +102,8 @@ static int sockets_find(void)
 		    sscanf(name, " @" TRACE_ASK_PREFIX "%u.%u", &pid, &number) != 2 || pid == 0 ||
 		    (settings.pid != 0 && pid != settings.pid))
 			continue;
-		asked[asked_count++] = (struct asked){.pid = pid, .number = number};
+		if (!worker_find(pid, number, &asked[asked_count++]))
+			return cli_error(1, "cannot make a socket: %s", strerror(errno));
 	}
 	fclose(file);
 	return 0;
@@ -91,64 +111,44 @@ static int sockets_find(void)
 
 /* ---- asking ---- */
 
-static void ask(int fd, struct asked *one, const struct trace_request *request)
-{
-	struct sockaddr_un address;
-	socklen_t address_bytes = trace_ask_address(one->pid, one->number, &address);
-	char text[TRACE_ASK_BYTES];
-	size_t bytes = trace_request_put(request, text);
-
-	one->done = one->answered = false;
-	if (sendto(fd, text, bytes, 0, (struct sockaddr *)&address, address_bytes) < 0)
-		one->done = true;
-}
-
-/* Answers come in any order; their senders' addresses say whose they are. */
-static void answer_read(int fd)
-{
-	char text[TRACE_ASK_BYTES];
-	struct sockaddr_un from;
-	socklen_t from_bytes = sizeof(from);
-	ssize_t bytes = recvfrom(fd, text, sizeof(text), MSG_DONTWAIT, (struct sockaddr *)&from,
-	                         &from_bytes);
-
-	for (uint32_t i = 0; i < asked_count && bytes > 0; i++) {
-		struct sockaddr_un address;
-		socklen_t address_bytes =
-			trace_ask_address(asked[i].pid, asked[i].number, &address);
-
-		if (asked[i].done || address_bytes != from_bytes ||
-		    memcmp(&address, &from, from_bytes) != 0)
-			continue;
-		asked[i].answered = trace_answer_take(text, (size_t)bytes, &asked[i].answer);
-		asked[i].done = asked[i].answered;
-	}
-}
-
-static void answers_wait(int fd)
-{
-	uint32_t open = 1;
-
-	for (uint64_t waited_us = 0; open > 0 && waited_us < settings.timeout_us;) {
-		struct pollfd ready = {.fd = fd, .events = POLLIN};
-
-		if (poll(&ready, 1, 10) > 0)
-			answer_read(fd);
-		else
-			waited_us += 10000;
-		open = 0;
-		for (uint32_t i = 0; i < asked_count; i++)
-			open += !asked[i].done;
-	}
-}
-
-/* ---- what is wanted ---- */
-
 static bool wanted(const struct asked *one)
 {
 	return one->answered &&
 	       (settings.job == NULL || strcmp(one->answer.job, settings.job) == 0);
 }
+
+/* All workers that are wanted so far, or all, and waits for their answers. */
+static void ask(const struct trace_request *request, bool all)
+{
+	uint64_t end_us = clock_us() + settings.timeout_us;
+	char text[TRACE_ASK_BYTES];
+	size_t bytes = trace_request_put(request, text);
+	bool waits[ASKED_MAX];
+
+	for (uint32_t i = 0; i < asked_count; i++) {
+		struct asked *one = &asked[i];
+
+		waits[i] = all || wanted(one);
+		if (waits[i])
+			one->answered = false;
+		if (waits[i] && send(one->fd, text, bytes, 0) < 0)
+			one->fd = -1;
+	}
+	for (uint32_t i = 0; i < asked_count; i++) {
+		struct asked *one = &asked[i];
+		struct pollfd in = {.fd = one->fd, .events = POLLIN};
+		uint64_t now_us = clock_us();
+		ssize_t count;
+
+		if (!waits[i] || one->fd < 0 ||
+		    poll(&in, 1, end_us > now_us ? (int)((end_us - now_us) / 1000) : 0) <= 0)
+			continue;
+		count = recv(one->fd, text, sizeof(text), 0);
+		one->answered = count > 0 && trace_answer_take(text, (size_t)count, &one->answer);
+	}
+}
+
+/* ---- what is wanted ---- */
 
 static int request_make(struct trace_request *request)
 {
@@ -232,7 +232,7 @@ static int judge(void)
 		const struct trace_answer *answer = &asked[i].answer;
 
 		/* A child of a process that has ended keeps the sockets that it inherited. */
-		if (!asked[i].answered && !asked[i].done &&
+		if (!asked[i].answered && asked[i].fd >= 0 &&
 		    (kill((pid_t)asked[i].pid, 0) == 0 || errno != ESRCH)) {
 			cli_error(1, "process %u does not answer: is it stopped?", asked[i].pid);
 			status = 1;
@@ -255,47 +255,25 @@ static int judge(void)
 	return status;
 }
 
-static int run(int fd, const struct trace_request *request)
-{
-	struct trace_request look = {.order = TRACE_SHOW};
-	int status;
-
-	/*
-	 * Asks first which jobs they belong to, so that nothing starts that the user did not mean.
-	 */
-	for (uint32_t i = 0; i < asked_count; i++)
-		ask(fd, &asked[i], &look);
-	answers_wait(fd);
-	for (uint32_t i = 0; i < asked_count; i++)
-		if (request->order != TRACE_SHOW && wanted(&asked[i]))
-			ask(fd, &asked[i], request);
-	answers_wait(fd);
-	qsort(asked, asked_count, sizeof(*asked), by_rank);
-	status = judge();
-	if (request->order != TRACE_STOP)
-		show();
-	return cli_flush(1) != 0 ? 1 : status;
-}
-
 int cli_trace(int argc, char **argv)
 {
-	struct sockaddr_un own = {.sun_family = AF_UNIX}; /* the kernel chooses a name */
-	struct trace_request request;
-	int fd, status = options_read(&options, argc, argv);
+	struct trace_request request, look = {.order = TRACE_SHOW};
+	int status = options_read(&options, argc, argv);
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	status = request_make(&request);
+	if (status == 0)
+		status = sockets_find();
 	if (status != 0)
 		return status;
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&own, sizeof(own.sun_family)) != 0)
-		return cli_error(1, "cannot make a socket: %s", strerror(errno));
-	asked = calloc(ASKED_MAX, sizeof(*asked));
-	status = asked == NULL ? cli_error(1, "out of memory") : sockets_find();
-	if (status == 0)
-		status = run(fd, &request);
-	free(asked);
-	close(fd);
-	return status;
+	/* First which jobs they belong to, so that nothing starts that the user did not mean. */
+	ask(&look, true);
+	if (request.order != TRACE_SHOW)
+		ask(&request, false);
+	qsort(asked, asked_count, sizeof(*asked), by_rank);
+	status = judge();
+	if (request.order != TRACE_STOP)
+		show();
+	return cli_flush(1) != 0 ? 1 : status;
 }

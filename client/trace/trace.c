@@ -13,9 +13,6 @@
 #include "client/worker/array.h"
 #include "client/worker/rows.h"
 
-#define FINE_DEFAULT 4 /* embeddings' rows are multiples of it */
-#define LIMIT_DEFAULT (UINT64_C(64) << 20)
-
 struct trace {
 	struct trace_config config;
 	FILE *file; /* NULL: the trace has ended early */
@@ -28,32 +25,26 @@ struct trace {
 
 bool trace_config_read(struct trace_config *config)
 {
-	const char *folder = getenv("WINNOW_TRACE"), *limit = getenv("WINNOW_TRACE_LIMIT");
-	const char *fine = getenv("WINNOW_TRACE_BLOCK");
-	uint64_t number = FINE_DEFAULT;
-	char *end = NULL;
+	const struct option list[] = {
+		{"trace", "FOLDER", OPTION_TEXT, &config->folder, NULL, NULL, 0, 0, NULL},
+		{"trace-limit", "SIZE", OPTION_SIZE, &config->limit_bytes, "64M", NULL, 1, 0, NULL},
+		/* Embeddings' rows are multiples of the preset. */
+		{"trace-block", "ELEMENTS", OPTION_COUNT32, &config->fine, "4", NULL, 1,
+	         TRACE_FINE_MAX, NULL},
+		{0},
+	};
+	struct why why;
 
-	if (folder == NULL || folder[0] == '\0')
-		return false;
-	*config = (struct trace_config){.limit_bytes = LIMIT_DEFAULT};
-	if (limit != NULL && option_size(limit, &config->limit_bytes) != 0) {
-		fprintf(stderr,
-		        "winnow: WINNOW_TRACE_LIMIT is '%s': want a size such as 64M; no trace is "
-		        "made\n",
-		        limit);
-		return false;
+	*config = (struct trace_config){0};
+	options_preset(list);
+	for (const struct option *o = list; o->name != NULL; o++) {
+		if (option_env(o, &why) != 0) {
+			fprintf(stderr, "winnow: %s; no trace is made\n", why.text);
+			return false;
+		}
+		if (config->folder == NULL)
+			return false;
 	}
-	if (fine != NULL)
-		number = strtoul(fine, &end, 10);
-	if (number == 0 || number > TRACE_FINE_MAX || (end != NULL && *end != '\0')) {
-		fprintf(stderr,
-		        "winnow: WINNOW_TRACE_BLOCK is '%s': want 1 to %d elements; no trace is "
-		        "made\n",
-		        fine, TRACE_FINE_MAX);
-		return false;
-	}
-	config->fine = (uint32_t)number;
-	config->folder = folder;
 	return true;
 }
 

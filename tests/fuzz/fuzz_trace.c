@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "bitmap/dtype.h"
-#include "client/cli/tune/trace_read.h"
+#include "client/cli/tune/source.h"
 #include "tests/fuzz/fuzz.h"
 
 #define BITS_MAX 4096

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli/status/report.h"
+#include "client/cli/status/status.h"
 
 static struct report_problem problems[REPORT_PROBLEMS_MAX];
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli/tune/trace_read.h"
+#include "client/cli/tune/source.h"
 #include "client/worker/rows.h"
 #include "client/trace/trace.h"
 

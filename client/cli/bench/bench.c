@@ -11,7 +11,6 @@
 
 #include "bitmap/dtype.h"
 #include "client/cli/cli.h"
-#include "client/cli/median.h"
 #include "client/comm/comm_options.h"
 #include "ebpf/geometry.h"
 

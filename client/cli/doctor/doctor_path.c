@@ -14,8 +14,8 @@
 
 #include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
+#include "client/cli/cli.h"
 #include "client/cli/doctor/doctor.h"
-#include "client/cli/median.h"
 #include "ebpf/wire.h"
 #include "client/winnow.h"
 

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* report.c - see report.h; an aggregator is degraded when people wait, or will soon */
+/* report.c - see status.h; an aggregator is degraded when people wait, or will soon */
 
-#include "client/cli/status/report.h"
+#include "client/cli/status/status.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "client/cli/table.h"
 
 #define RANKS_NAMED 4
 

@@ -2,6 +2,7 @@
 /*
  * status.h - what winnow status and winnow top share
  *
+ * report.c        what winnowd says, and whether it is well
  * status_ask.c    which aggregators, and asking them all
  * status_show.c   the answers as text
  * owner.c         whose they are
@@ -10,10 +11,14 @@
 #define CLIENT_CLI_STATUS_H
 
 #include <uv.h>
+#include <jansson.h>
 
-#include "client/cli/status/report.h"
+#include "bitmap/why.h"
 #include "client/cli/table.h"
 
+#define REPORT_NAME_BYTES 65
+#define REPORT_TEXT_BYTES 512
+#define REPORT_PROBLEMS_MAX 64
 #define STATUS_TARGETS_MAX 64
 #define STATUS_JOBS_MAX 1024 /* shown of one aggregator */
 #define STATUS_BODY_MAX (16u << 20)
@@ -21,6 +26,13 @@
 
 /* Their numbers are exit statuses, and the worst of several aggregators is the whole's. */
 enum status_health { STATUS_HEALTHY, STATUS_DEGRADED, STATUS_UNREACHABLE };
+
+/* Something that a person should look into; printable ASCII. */
+struct report_problem {
+	const char *code; /* "draining", "straggler", "joining", "silent", "path" */
+	char job[REPORT_NAME_BYTES];
+	char text[REPORT_TEXT_BYTES];
+};
 
 struct status_target {
 	char address[280]; /* "HOST:PORT" */
@@ -39,6 +51,34 @@ struct status_targets {
 	uint32_t count;
 	struct status_target list[STATUS_TARGETS_MAX];
 };
+
+/* ---- report.c: what a winnowd says of itself, read with distrust ---- */
+
+/*
+ * A report is the JSON that has arrived. Whatever answered: a number that is missing, negative or no
+ * number is 0, a text that is missing is "". Texts and lists are as they came: those who show them
+ * make them printable and limit them.
+ */
+
+/*
+ * report_parse - of text[bytes]; the caller frees it with json_decref(). NULL: it is not what winnowd
+ * says at /status, and one line in `why`.
+ */
+json_t *report_parse(const char *text, size_t bytes, struct why *why);
+
+/* A field of an object, or of what is no object at all. */
+double report_number(const json_t *object, const char *name);
+uint32_t report_whole(const json_t *object, const char *name);
+const char *report_text(const json_t *object, const char *name);
+
+/*
+ * report_judge - what makes the aggregator degraded; 0: it is healthy. docs/OPERATE.md has the
+ * definition. `late_s`: so long may workers keep others waiting.
+ */
+uint32_t report_judge(const json_t *report, double late_s,
+                      struct report_problem problems[REPORT_PROBLEMS_MAX]);
+
+/* ---- status_ask.c ---- */
 
 /*
  * status_targets_read - from arguments (each may be a list with commas), or else from `fallback`.

@@ -14,9 +14,38 @@
 #include "bitmap/dtype.h"
 #include "bitmap/why.h"
 #include "client/cli/pattern.h"
-#include "client/cli/tune/trace_read.h"
+#include "client/trace/trace_format.h"
 
 #define SOURCE_FILES_MAX 4096
+
+/* ---- trace_read.c: one worker's trace, an index of it, and bitmaps on demand ---- */
+
+struct trace_entry {
+	struct trace_record record;
+	const uint8_t *body; /* in the file's memory */
+};
+
+struct trace_file {
+	char path[4200];
+	uint8_t *memory; /* [bytes] mapped */
+	size_t bytes;
+	struct trace_head head;
+	struct trace_entry *entries; /* [count], operations only */
+	uint32_t count;
+	bool ended; /* with an end record: `end` */
+	bool cut;   /* in the middle of a record, which is left out */
+	struct trace_record end;
+};
+
+/* 0, or -errno and one line in `why`, without the path. */
+int trace_file_open(const char *path, struct trace_file **out, struct why *why);
+void trace_file_close(struct trace_file *file); /* NULL is fine */
+
+/* The bitmap of operation `index`: bitmap[(trace_bits() + 63) / 64]. */
+int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *bitmap,
+                      struct why *why);
+
+/* ---- source.c, source_trace.c ---- */
 
 struct source_op {
 	uint64_t count, tag;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* trace_read.c - see trace_read.h */
+/* trace_read.c - the file that WINNOW_TRACE names, mapped; see source.h */
 
-#include "client/cli/tune/trace_read.h"
+#include "client/cli/tune/source.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "client/cli/bench/bench.h"
-#include "client/cli/median.h"
 #include "client/cli/tune/tune.h"
 
 struct tune_runner {
