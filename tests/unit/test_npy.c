@@ -166,9 +166,9 @@ static void test_read(void **state)
 	assert_non_null(strstr(why.text, "cut short: 4 bytes"));
 	close(fd);
 	unlink(path);
-	assert_int_equal(npy_open(path, &npy, &why), -ENOENT);
+	assert_int_equal(npy_read(path, &npy, NULL, &why), -ENOENT);
 	assert_non_null(strstr(why.text, "No such file"));
-	assert_int_equal(npy_open("/tmp", &npy, &why), -EINVAL);
+	assert_int_equal(npy_read("/tmp", &npy, NULL, &why), -EINVAL);
 }
 
 int main(void)

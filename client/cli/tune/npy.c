@@ -10,7 +10,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
@@ -18,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define COUNT_MAX 0x1p48
 
@@ -185,60 +183,37 @@ int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy
 	return 0;
 }
 
-static int file_open(const char *path, struct npy *out, int *fd, struct why *why)
+int npy_read(const char *path, struct npy *out, void **data, struct why *why)
 {
-	uint8_t *head = malloc(NPY_HEAD_BYTES_MAX);
+	uint8_t *head = malloc(NPY_HEAD_BYTES_MAX), *memory = NULL;
+	FILE *file = fopen(path, "re");
 	struct stat status;
-	ssize_t bytes = -1;
-	int err;
+	uint64_t bytes;
+	int err = 0;
 
-	*fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (*fd < 0 || fstat(*fd, &status) != 0 || head == NULL)
+	if (head == NULL || file == NULL || fstat(fileno(file), &status) != 0)
 		err = why_set(why, head == NULL ? -ENOMEM : -errno, "%s", strerror(errno));
 	else if (!S_ISREG(status.st_mode))
 		err = why_set(why, -EINVAL, "it is not a plain file");
-	else if ((bytes = pread(*fd, head, NPY_HEAD_BYTES_MAX, 0)) < 0)
-		err = why_set(why, -errno, "%s", strerror(errno));
-	else
-		err = npy_parse(head, (size_t)bytes, (uint64_t)status.st_size, out, why);
-	free(head);
-	if (err != 0 && *fd >= 0)
-		close(*fd);
-	return err;
-}
-
-int npy_open(const char *path, struct npy *out, struct why *why)
-{
-	int fd, err = file_open(path, out, &fd, why);
-
 	if (err == 0)
-		close(fd);
+		err = npy_parse(head, fread(head, 1, NPY_HEAD_BYTES_MAX, file),
+		                (uint64_t)status.st_size, out, why);
+	if (err == 0 && data != NULL) {
+		bytes = out->count * dtype_bytes(out->dtype);
+		if (posix_memalign((void **)&memory, 4096, bytes + 1) != 0)
+			err = why_set(why, -ENOMEM, "no memory for its %llu bytes",
+			              (unsigned long long)bytes);
+		else if (fseeko(file, (off_t)out->data_from, SEEK_SET) != 0 ||
+		         fread(memory, 1, bytes, file) != bytes)
+			err = why_set(why, -EIO, "cannot read it: %s",
+			              ferror(file) ? strerror(errno) : "it has become shorter");
+		if (err == 0)
+			*data = memory;
+		else
+			free(memory);
+	}
+	free(head);
+	if (file != NULL)
+		fclose(file);
 	return err;
-}
-
-int npy_read(const char *path, struct npy *out, void **data, struct why *why)
-{
-	uint64_t bytes, done = 0;
-	uint8_t *memory = NULL;
-	ssize_t count = 1;
-	int fd, err = file_open(path, out, &fd, why);
-
-	if (err != 0)
-		return err;
-	bytes = out->count * dtype_bytes(out->dtype);
-	if (posix_memalign((void **)&memory, 4096, bytes > 0 ? bytes : 1) != 0) {
-		close(fd);
-		return why_set(why, -ENOMEM, "no memory for its %llu bytes",
-		               (unsigned long long)bytes);
-	}
-	for (; done < bytes && count > 0; done += count > 0 ? (uint64_t)count : 0)
-		count = pread(fd, memory + done, bytes - done, (off_t)(out->data_from + done));
-	close(fd);
-	if (done == bytes) {
-		*data = memory;
-		return 0;
-	}
-	free(memory);
-	return why_set(why, -EIO, "cannot read it: %s",
-	               count < 0 ? strerror(errno) : "it has become shorter");
 }

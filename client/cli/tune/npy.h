@@ -31,10 +31,10 @@ struct npy {
 int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy *out,
               struct why *why);
 
-/* npy_open - only the head of the file. 0, or -errno and one line in `why`. */
-int npy_open(const char *path, struct npy *out, struct why *why);
-
-/* npy_read - open it, and read the elements into malloc'ed memory that the caller frees. */
+/*
+ * npy_read - the file's head, and the elements in malloc'ed memory that the caller frees; `data` NULL:
+ * only the head. 0, or -errno and one line in `why`.
+ */
 int npy_read(const char *path, struct npy *out, void **data, struct why *why);
 
 #endif /* CLIENT_CLI_NPY_H */

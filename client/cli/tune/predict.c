@@ -3,6 +3,7 @@
 
 #include "client/cli/tune/predict.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,12 +20,12 @@ struct work {
 	const struct predict_op *op;
 	struct geometry cut;
 	struct predict *p;
-	uint64_t words;            /* of one worker's bitmap, in blocks */
-	uint64_t *bits;            /* [world][words] */
-	uint64_t *own;             /* [world][SEGMENT_WORDS] of one segment */
-	struct predict_flow *sent; /* [world] of this operation */
-	struct predict_flow received;
+	uint64_t words;               /* of one worker's bitmap, in blocks */
+	uint64_t *bits;               /* [world][words], and behind them in the same memory: */
+	uint64_t *own;                /* [world][SEGMENT_WORDS] of one segment */
 	uint64_t *collected, *spread; /* [channels] bytes */
+	struct predict_flow *sent;    /* [world] of this operation */
+	struct predict_flow received;
 	uint64_t frames;
 };
 
@@ -139,12 +140,6 @@ static void pushes(struct work *w, const uint64_t *own, const uint64_t *united, 
 	flow->data_bytes += blocks * w->cut.block_bytes;
 }
 
-static void announce(struct work *w, uint32_t blocks, uint32_t set, struct predict_flow *flow)
-{
-	packet(flow, WIRE_ANNOUNCE_BYTES, map_bytes(blocks, set),
-	       w->cut.eager ? (uint64_t)set * w->cut.block_bytes : 0);
-}
-
 /* A segment of a shard: section 6 to 8. Bytes that each worker sends go to the channel's account. */
 static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 {
@@ -172,7 +167,8 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 		uint32_t set = (uint32_t)bitmap_set_count(own, words);
 		struct predict_flow flow = {0};
 
-		announce(w, blocks, set, &flow);
+		packet(&flow, WIRE_ANNOUNCE_BYTES, map_bytes(blocks, set),
+		       w->cut.eager ? (uint64_t)set * w->cut.block_bytes : 0);
 		if (!w->cut.eager)
 			pushes(w, own, united, words, &flow);
 		w->p->own += set;
@@ -196,11 +192,6 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 
 /* ---- time ---- */
 
-static double larger(double a, double b)
-{
-	return a > b ? a : b;
-}
-
 /* Seconds that each port is busy; the longest decides. */
 static double op_time(const struct work *w, enum predict_limit *limit)
 {
@@ -209,7 +200,7 @@ static double op_time(const struct work *w, enum predict_limit *limit)
 	double in = 0, out = 0;
 
 	for (uint32_t rank = 0; rank < net->world; rank++)
-		most = larger(most, (double)predict_bytes(&w->sent[rank]));
+		most = fmax(most, (double)predict_bytes(&w->sent[rank]));
 	times[LIMIT_SEND] = most / net->rate;
 	times[LIMIT_RECEIVE] = (double)predict_bytes(&w->received) / net->rate;
 	for (uint32_t channel = 0; channel < net->channels; channel++) {
@@ -219,8 +210,8 @@ static double op_time(const struct work *w, enum predict_limit *limit)
 		    (uint64_t)channel * net->aggregators / net->channels ==
 		            (uint64_t)(channel + 1) * net->aggregators / net->channels)
 			continue; /* the next channel is the same aggregator's */
-		times[LIMIT_COLLECT] = larger(times[LIMIT_COLLECT], in / net->aggregator_rate);
-		times[LIMIT_SPREAD] = larger(times[LIMIT_SPREAD], out / net->aggregator_rate);
+		times[LIMIT_COLLECT] = fmax(times[LIMIT_COLLECT], in / net->aggregator_rate);
+		times[LIMIT_SPREAD] = fmax(times[LIMIT_SPREAD], out / net->aggregator_rate);
 		in = out = 0;
 	}
 	*limit = LIMIT_SEND;
@@ -241,9 +232,9 @@ static void acks_add(struct work *w, double time_s)
 	double pings = time_s / PING_S * channels;
 
 	for (uint32_t rank = 0; rank < w->net->world; rank++) {
-		double moves = larger(quarters, time_s / ACK_DELAY_S * channels);
+		double moves = fmax(quarters, time_s / ACK_DELAY_S * channels);
 		double carried = (double)w->sent[rank].packets;
-		double alone = channels + pings + larger(0, moves - carried);
+		double alone = channels + pings + fmax(0, moves - carried);
 
 		w->sent[rank].packets += (uint64_t)(alone + 0.5);
 		w->sent[rank].head_bytes += (uint64_t)(alone + 0.5) * EMPTY_BYTES;
@@ -253,28 +244,6 @@ static void acks_add(struct work *w, double time_s)
 }
 
 /* ---- an operation ---- */
-
-static bool work_open(struct work *w)
-{
-	uint32_t world = w->net->world;
-
-	w->words = (w->cut.block_count + 63) / 64 + 1;
-	w->bits = calloc((size_t)world * w->words, 8);
-	w->own = calloc((size_t)world * SEGMENT_WORDS, 8);
-	w->sent = calloc(world, sizeof(*w->sent));
-	w->collected = calloc(w->net->channels, 8);
-	w->spread = calloc(w->net->channels, 8);
-	return w->bits && w->own && w->sent && w->collected && w->spread;
-}
-
-static void work_close(struct work *w)
-{
-	free(w->bits);
-	free(w->own);
-	free(w->sent);
-	free(w->collected);
-	free(w->spread);
-}
 
 static void op_add(struct work *w)
 {
@@ -312,14 +281,22 @@ bool predict_add(struct predict *p, const struct predict_net *net, const struct 
 		.fixed32 = op->fixed32,
 	};
 	struct work w = {.net = net, .op = op, .p = p};
-	bool done = false;
+	size_t world = net->world;
+	bool good;
 
 	if (!geometry_compute(&input, &w.cut))
 		return false;
-	if (work_open(&w)) {
+	w.words = (w.cut.block_count + 63) / 64 + 1;
+	w.bits = calloc(world * (w.words + SEGMENT_WORDS) + 2u * net->channels, 8);
+	w.sent = calloc(world, sizeof(*w.sent));
+	good = w.bits != NULL && w.sent != NULL;
+	if (good) {
+		w.own = w.bits + world * w.words;
+		w.collected = w.own + world * SEGMENT_WORDS;
+		w.spread = w.collected + net->channels;
 		op_add(&w);
-		done = true;
 	}
-	work_close(&w);
-	return done;
+	free(w.bits);
+	free(w.sent);
+	return good;
 }

@@ -53,7 +53,7 @@ static int file_op(struct source *s, uint32_t op, struct why *why)
 	for (uint32_t rank = 0; rank < s->world; rank++) {
 		const char *path = s->paths[(uint64_t)op * s->world + rank];
 
-		if (npy_open(path, &npy, why) != 0)
+		if (npy_read(path, &npy, NULL, why) != 0)
 			return why_set(why, 1, "cannot use %s: %s", path, why->text);
 		if (rank == 0)
 			first = npy;

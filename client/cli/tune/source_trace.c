@@ -22,45 +22,41 @@ static void folder_close(struct folder *folder)
 	free((void *)folder->files);
 }
 
-static int folder_add(struct folder *folder, const char *path, struct why *why)
+static int is_trace(const struct dirent *entry)
 {
-	void *longer = realloc((void *)folder->files,
-	                       ((size_t)folder->count + 1) * sizeof(struct trace_file *));
+	const char *dot = strrchr(entry->d_name, '.');
 
-	if (longer == NULL)
-		return why_set(why, 1, "out of memory");
-	folder->files = longer;
-	if (trace_file_open(path, &folder->files[folder->count], why) != 0)
-		return why_set(why, 1, "cannot use %s: %s", path, why->text);
-	folder->count++;
-	return 0;
+	return dot != NULL && strcmp(dot, ".trace") == 0;
 }
 
 static int folder_open(struct folder *folder, const char *path, struct why *why)
 {
-	DIR *list = opendir(path);
-	const struct dirent *entry;
-	int status = 0;
+	struct dirent **names = NULL;
+	int count = scandir(path, &names, is_trace, alphasort), status = 0;
 
-	if (list == NULL)
+	if (count < 0)
 		return why_set(why, 1, "cannot read %s: %s", path, strerror(errno));
-	while (status == 0 && (entry = readdir(list)) != NULL) {
-		const char *dot = strrchr(entry->d_name, '.');
-		char file[4200];
-
-		if (dot == NULL || strcmp(dot, ".trace") != 0)
-			continue;
-		if (folder->count == SOURCE_FILES_MAX)
-			status = why_set(why, 1, "%s holds more than %d traces", path,
-			                 SOURCE_FILES_MAX);
-		snprintf(file, sizeof(file), "%.3900s/%s", path, entry->d_name);
-		if (status == 0)
-			status = folder_add(folder, file, why);
-	}
-	closedir(list);
-	if (status == 0 && folder->count == 0)
+	folder->files = calloc((size_t)count + 1, sizeof(struct trace_file *));
+	if (folder->files == NULL)
+		status = why_set(why, 1, "out of memory");
+	else if (count == 0)
 		status = why_set(why, 1, "%s holds no trace: run the job with WINNOW_TRACE=%s",
 		                 path, path);
+	else if (count > SOURCE_FILES_MAX)
+		status = why_set(why, 1, "%s holds more than %d traces", path, SOURCE_FILES_MAX);
+	for (int i = 0; i < count; i++) {
+		char file[4200];
+
+		snprintf(file, sizeof(file), "%.3900s/%s", path, names[i]->d_name);
+		free(names[i]);
+		if (status != 0)
+			continue;
+		if (trace_file_open(file, &folder->files[i], why) != 0)
+			status = why_set(why, 1, "cannot use %s: %s", file, why->text);
+		else
+			folder->count++;
+	}
+	free((void *)names);
 	return status;
 }
 
@@ -122,86 +118,68 @@ static int files_take(struct source *s, struct folder *folder, const struct trac
 
 /* ---- which operations belong together: by tag, and by order where a tag comes again ---- */
 
-struct tagged {
-	uint64_t tag;
-	uint32_t entry;
-};
-
-static int by_tag(const void *a, const void *b)
+static int by_tag(const void *a, const void *b, void *file)
 {
-	const struct tagged *x = a, *y = b;
+	const struct trace_entry *entries = ((const struct trace_file *)file)->entries;
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	uint64_t x_tag = entries[x].record.tag, y_tag = entries[y].record.tag;
 
-	if (x->tag != y->tag)
-		return x->tag < y->tag ? -1 : 1;
-	return x->entry < y->entry ? -1 : x->entry > y->entry;
+	if (x_tag != y_tag)
+		return x_tag < y_tag ? -1 : 1;
+	return x < y ? -1 : x > y;
 }
 
-static struct tagged *sorted(const struct trace_file *file)
+/* The entries' numbers. */
+static uint32_t *sorted(struct trace_file *file)
 {
-	struct tagged *list = calloc((size_t)file->count + 1, sizeof(*list));
+	uint32_t *list = calloc((size_t)file->count + 1, sizeof(*list));
 
 	for (uint32_t i = 0; list != NULL && i < file->count; i++)
-		list[i] = (struct tagged){file->entries[i].record.tag, i};
+		list[i] = i;
 	if (list != NULL)
-		qsort(list, file->count, sizeof(*list), by_tag);
+		qsort_r(list, file->count, sizeof(*list), by_tag, file);
 	return list;
 }
 
-static bool alike(const struct trace_record *a, const struct trace_record *b)
-{
-	return a->count == b->count && a->dtype == b->dtype && a->block == b->block &&
-	       a->form == b->form && a->fine == b->fine;
-}
-
 /* match[entry of rank 0] = entry of `rank`, UINT32_MAX: none. Both lists are sorted by tag. */
-static void match(const struct source *s, uint32_t rank, const struct tagged *first,
-                  const struct tagged *list, uint32_t *out)
+static void match(const struct source *s, uint32_t rank, const uint32_t *first,
+                  const uint32_t *list, uint32_t *out)
 {
 	const struct trace_file *a = s->traces[0], *b = s->traces[rank];
-	uint32_t i = 0, j = 0;
 
-	while (i < a->count && j < b->count) {
-		if (first[i].tag < list[j].tag) {
-			i++;
-		} else if (first[i].tag > list[j].tag) {
-			j++;
-		} else {
-			if (alike(&a->entries[first[i].entry].record,
-			          &b->entries[list[j].entry].record))
-				out[(uint64_t)first[i].entry * s->world + rank] = list[j].entry;
-			i++;
-			j++;
-		}
+	for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
+		const struct trace_record *x = &a->entries[first[i]].record;
+		const struct trace_record *y = &b->entries[list[j]].record;
+
+		if (x->tag == y->tag && x->count == y->count && x->dtype == y->dtype &&
+		    x->block == y->block && x->form == y->form && x->fine == y->fine)
+			out[(uint64_t)first[i] * s->world + rank] = list[j];
+		i += x->tag <= y->tag;
+		j += y->tag <= x->tag;
 	}
 }
 
 static int match_all(struct source *s, struct why *why)
 {
-	const struct trace_file *file = s->traces[0];
-	uint64_t places = (uint64_t)file->count * s->world;
-	struct tagged *first = sorted(file);
-	int status = 0;
+	uint64_t count = s->traces[0]->count, places = count * s->world;
+	uint32_t *first = sorted(s->traces[0]);
+	bool good;
 
 	s->entries = malloc((places + 1) * sizeof(*s->entries));
-	s->ops = calloc((size_t)file->count + 1, sizeof(*s->ops));
-	if (first == NULL || s->entries == NULL || s->ops == NULL) {
-		free(first);
-		return why_set(why, 1, "out of memory");
-	}
-	memset(s->entries, 0xff, places * sizeof(*s->entries));
-	for (uint32_t i = 0; i < file->count; i++)
-		s->entries[(uint64_t)i * s->world] = i;
-	for (uint32_t rank = 1; rank < s->world && status == 0; rank++) {
-		struct tagged *list = sorted(s->traces[rank]);
+	s->ops = calloc(count + 1, sizeof(*s->ops));
+	good = first != NULL && s->entries != NULL && s->ops != NULL;
+	for (uint64_t i = 0; good && i < places; i++)
+		s->entries[i] = i % s->world == 0 ? (uint32_t)(i / s->world) : UINT32_MAX;
+	for (uint32_t rank = 1; good && rank < s->world; rank++) {
+		uint32_t *list = sorted(s->traces[rank]);
 
-		if (list == NULL)
-			status = why_set(why, 1, "out of memory");
-		else
+		good = list != NULL;
+		if (good)
 			match(s, rank, first, list, s->entries);
 		free(list);
 	}
 	free(first);
-	return status;
+	return good ? 0 : why_set(why, 1, "out of memory");
 }
 
 /* Keeps the operations that all workers have recorded, in rank 0's order. */
