@@ -144,25 +144,11 @@ void children_winnowd_path(char *path, size_t room)
 	strcpy(path, "winnowd");
 }
 
-/* The first port that the kernel gives to sockets which ask for any. */
-static uint32_t ephemeral_port(void)
-{
-	FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
-	unsigned first = 32768;
-
-	if (file != NULL) {
-		if (fscanf(file, "%u", &first) != 1)
-			first = 32768;
-		fclose(file);
-	}
-	return first;
-}
-
-/* Can this port be had now? 0: any; it is written back. */
-static bool port_is_free(uint16_t *port)
+/* Can this port be had now? 0: any. Into "127.0.0.1:PORT". */
+static bool port_is_free(uint16_t port, char address[32])
 {
 	struct sockaddr_in at = {.sin_family = AF_INET,
-	                         .sin_port = htons(*port),
+	                         .sin_port = htons(port),
 	                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t size = sizeof(at);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -171,7 +157,7 @@ static bool port_is_free(uint16_t *port)
 
 	if (fd >= 0)
 		close(fd);
-	*port = ntohs(at.sin_port);
+	snprintf(address, 32, "127.0.0.1:%u", ntohs(at.sin_port));
 	return found;
 }
 
@@ -181,20 +167,19 @@ static bool port_is_free(uint16_t *port)
  */
 bool children_free_address(char address[32])
 {
-	uint32_t end = ephemeral_port(), tries = end > PORT_FIRST ? PORT_TRIES : 0;
-	uint16_t port = 0, drawn;
-	bool found = false;
+	FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+	unsigned end = 32768;
+	uint16_t drawn;
 
-	while (!found && tries-- > 0 && getrandom(&drawn, sizeof(drawn), 0) == sizeof(drawn)) {
-		port = (uint16_t)(PORT_FIRST + drawn % (end - PORT_FIRST));
-		found = port_is_free(&port);
+	if (file != NULL) {
+		(void)!fscanf(file, "%u", &end);
+		fclose(file);
 	}
-	if (!found) {
-		port = 0;
-		found = port_is_free(&port);
-	}
-	snprintf(address, 32, "127.0.0.1:%u", port);
-	return found;
+	for (uint32_t tries = 0; tries < PORT_TRIES && end > PORT_FIRST; tries++)
+		if (getrandom(&drawn, sizeof(drawn), 0) == sizeof(drawn) &&
+		    port_is_free((uint16_t)(PORT_FIRST + drawn % (end - PORT_FIRST)), address))
+			return true;
+	return port_is_free(0, address);
 }
 
 /* ---- ending ---- */

@@ -58,6 +58,23 @@ int cli_command_at(int argc, char **argv)
 	return at;
 }
 
+const char *cli_item(const char *list, char *item, size_t room)
+{
+	size_t length = strcspn(list, ",");
+
+	snprintf(item, room, "%.*s", (int)length, list);
+	return list[length] == ',' ? list + length + 1 : NULL;
+}
+
+uint32_t cli_item_count(const char *list)
+{
+	uint32_t count = 1;
+
+	for (; *list != '\0'; list++)
+		count += *list == ',';
+	return count;
+}
+
 static int ascending(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;

@@ -79,21 +79,20 @@ static int hosts_read(void)
 
 	if (at == NULL || *at == '\0')
 		return cli_error(2, "say which hosts take part: --hosts node0,node1" SEE);
-	for (; at != NULL; at = *at == ',' ? at + 1 : NULL) {
-		size_t length = strcspn(at, ",");
+	if (cli_item_count(at) > HOSTS_MAX)
+		at = ",";
+	for (; at != NULL; run.host_count++) {
+		char *host = run.hosts[run.host_count];
 
-		if (length == 0 || length >= HOST_BYTES || run.host_count == HOSTS_MAX)
+		at = cli_item(at, host, HOST_BYTES);
+		if (*host == '\0')
 			return cli_error(2,
 			                 "--hosts is '%s': want at most 256 names with a comma "
 			                 "between two" SEE,
 			                 settings.hosts);
-		memcpy(run.hosts[run.host_count], at, length);
-		at += length;
-		snprintf(text, sizeof(text), "%s:%u", run.hosts[run.host_count],
-		         (unsigned)settings.port);
+		snprintf(text, sizeof(text), "%s:%u", host, (unsigned)settings.port);
 		if (net_resolve(text, &run.addresses[run.host_count], &why) != 0)
 			return cli_error(2, "--hosts: %s" SEE, why.text);
-		run.host_count++;
 	}
 	return 0;
 }
@@ -120,20 +119,14 @@ static int index_find(void)
 		               ? 0
 		               : cli_error(2, "--index is beyond --hosts %s" SEE, settings.hosts);
 	}
-	for (uint32_t i = 0; i < run.host_count; i++) {
-		if (is_ours(&run.addresses[i])) {
+	for (uint32_t i = 0; i < run.host_count; i++)
+		if (is_ours(&run.addresses[i]) && ++found > 0)
 			run.index = i;
-			found++;
-		}
-	}
-	if (found == 0)
-		return cli_error(2, "no address of --hosts %s is this host's: give --index" SEE,
-		                 settings.hosts);
-	if (found > 1)
-		return cli_error(
-			2, "several addresses of --hosts %s are this host's: give --index" SEE,
-			settings.hosts);
-	return 0;
+	if (found == 1)
+		return 0;
+	return cli_error(2, "%s of --hosts %s %s this host's: give --index" SEE,
+	                 found == 0 ? "no address" : "several addresses", settings.hosts,
+	                 found == 0 ? "is" : "are");
 }
 
 /* ---- what it starts ---- */

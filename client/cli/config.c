@@ -29,24 +29,6 @@ static void help(FILE *out)
 	             "  winnow config dump winnowd --config /etc/winnow.ini\n");
 }
 
-static int dump_all(void)
-{
-	int status = 0;
-
-	for (const struct command *c = cli_commands; c->name != NULL && status == 0; c++) {
-		char name[16];
-		char *argv[] = {name, dump_option, NULL};
-
-		if (!c->has_options)
-			continue;
-		snprintf(name, sizeof(name), "%s", c->name);
-		if (c != cli_commands)
-			printf("\n");
-		status = c->run(2, argv);
-	}
-	return status;
-}
-
 /* winnowd has its own table of options: it prints it itself. */
 static int dump_winnowd(char **argv)
 {
@@ -59,24 +41,36 @@ static int dump_winnowd(char **argv)
 	return cli_error(1, "cannot run %s: %s", path, strerror(errno));
 }
 
-/* COMMAND and its options, followed by the option that makes it dump them. */
-static int dump_one(int argc, char **argv)
+/* argv[0] is the command, followed by its options; NULL: all of them. */
+static int dump(int argc, char **argv)
 {
-	char **longer = calloc((size_t)argc + 2, sizeof(*longer));
-	int status = -1;
+	char **longer = calloc((size_t)argc + 3, sizeof(*longer)), *name = argv[0];
+	bool any = false;
+	int status = 0;
 
 	if (longer == NULL)
 		return cli_error(1, "out of memory");
 	memcpy(longer, argv, (size_t)argc * sizeof(*longer));
-	longer[argc] = dump_option;
-	for (const struct command *c = cli_commands; c->name != NULL; c++)
-		if (c->has_options && strcmp(c->name, argv[0]) == 0)
-			status = c->run(argc + 1, longer);
-	if (strcmp(argv[0], "winnowd") == 0)
-		status = dump_winnowd(longer);
-	if (status < 0)
-		status = cli_error(2, "no options of a command '%s'; see winnow config --help",
-		                   argv[0]);
+	longer[argc > 0 ? argc : 1] = dump_option;
+	for (const struct command *c = cli_commands; c->name != NULL && status == 0; c++) {
+		char text[16];
+
+		if (!c->has_options || (name != NULL && strcmp(c->name, name) != 0))
+			continue;
+		if (any)
+			printf("\n");
+		any = true;
+		snprintf(text, sizeof(text), "%s", c->name);
+		longer[0] = text;
+		status = c->run(argc > 0 ? argc + 1 : 2, longer);
+	}
+	if (!any)
+		status = strcmp(name, "winnowd") == 0
+		                 ? dump_winnowd(longer)
+		                 : cli_error(
+					   2,
+					   "no options of a command '%s'; see winnow config --help",
+					   name);
 	free(longer);
 	return status;
 }
@@ -89,5 +83,5 @@ int cli_config(int argc, char **argv)
 	}
 	if (argc < 2 || strcmp(argv[1], "dump") != 0)
 		return cli_error(2, "say what: dump; see winnow config --help");
-	return argc == 2 ? dump_all() : dump_one(argc - 2, argv + 2);
+	return dump(argc - 2, argv + 2);
 }

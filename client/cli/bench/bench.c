@@ -81,37 +81,37 @@ static const struct options options = {
 	.file_option = "config",
 };
 
-/* "1M,10M": each item through `take`. */
-static int list_read(const char *text, uint32_t *count, int (*take)(const char *, uint32_t))
+/* "1M,10M" */
+static bool sizes_read(void)
 {
+	const char *at = settings.size_text;
 	char item[64];
 
-	*count = 0;
-	for (const char *at = text; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-		size_t length = strcspn(at, ",");
-
-		if (length == 0 || length >= sizeof(item) || *count == BENCH_LIST_MAX)
-			return -1;
-		memcpy(item, at, length);
-		item[length] = '\0';
-		if (take(item, *count) != 0)
-			return -1;
-		++*count;
+	for (uint64_t *size = settings.sizes; at != NULL; size++, settings.size_count++) {
+		if (settings.size_count == BENCH_LIST_MAX)
+			return false;
+		at = cli_item(at, item, sizeof(item));
+		if (option_size(item, size) != 0 || *size > SIZE_MOST)
+			return false;
 	}
-	return 0;
+	return true;
 }
 
-static int take_size(const char *text, uint32_t index)
+static bool densities_read(void)
 {
-	return option_size(text, &settings.sizes[index]) != 0 || settings.sizes[index] > SIZE_MOST;
-}
+	const char *at = settings.density_text;
+	char item[64], *end;
 
-static int take_density(const char *text, uint32_t index)
-{
-	char *end;
-
-	settings.densities[index] = strtod(text, &end);
-	return *end != '\0' || !(settings.densities[index] >= 0) || settings.densities[index] > 1;
+	for (double *density = settings.densities; at != NULL;
+	     density++, settings.density_count++) {
+		if (settings.density_count == BENCH_LIST_MAX)
+			return false;
+		at = cli_item(at, item, sizeof(item));
+		*density = strtod(item, &end);
+		if (end == item || *end != '\0' || !(*density >= 0) || *density > 1)
+			return false;
+	}
+	return true;
 }
 
 /* -b, -e and -f as a list of sizes. */
@@ -138,10 +138,10 @@ static int sweep_read(void)
 
 static int texts_read(void)
 {
-	if (list_read(settings.size_text, &settings.size_count, take_size) != 0)
+	if (!sizes_read())
 		return cli_error(2, "--size is '%s': want sizes such as 100M or 4K,1M,100M",
 		                 settings.size_text);
-	if (list_read(settings.density_text, &settings.density_count, take_density) != 0)
+	if (!densities_read())
 		return cli_error(
 			2, "--density is '%s': want numbers from 0 to 1 such as 0.1 or 1,0.1,0.01",
 			settings.density_text);
@@ -377,9 +377,7 @@ int cli_bench(int argc, char **argv)
 		if (status != 0)
 			return status;
 	}
-	settings.aggregators = 1;
-	for (const char *c = settings.comm.aggregators; *c != '\0'; c++)
-		settings.aggregators += *c == ',';
+	settings.aggregators = cli_item_count(settings.comm.aggregators);
 	status = join_and_run();
 	if (settings.local != 0)
 		bench_local_stop();

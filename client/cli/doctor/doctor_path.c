@@ -199,8 +199,7 @@ void doctor_path(const struct doctor *doctor)
 		           "winnow doctor --aggregator HOST:PORT --key-file FILE",
 		           "none given: the network was not tried");
 	for (const char *at = doctor->aggregators; at != NULL;) {
-		snprintf(address, sizeof(address), "%.*s", (int)strcspn(at, ","), at);
+		at = cli_item(at, address, sizeof(address));
 		check_aggregator(doctor, address);
-		at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL;
 	}
 }

@@ -20,25 +20,26 @@
 /* ---- which ---- */
 
 /* "a:1,b:2" */
-static int list_read(const char *list, struct status_targets *out)
+static int list_read(const char *at, struct status_targets *out)
 {
-	for (const char *at = list; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-		size_t length = strcspn(at, ",");
-		const char *colon = memchr(at, ':', length);
+	while (at != NULL) {
 		struct status_target *target = &out->list[out->count];
-		unsigned long port = colon != NULL ? strtoul(colon + 1, NULL, 10) : 0;
+		size_t length = strcspn(at, ",");
+		const char *item = at, *colon;
+		unsigned long port;
 
-		if (colon == NULL || colon == at || port == 0 || port > 65535 ||
-		    strspn(colon + 1, "0123456789") != (size_t)(at + length - colon - 1) ||
+		if (out->count == STATUS_TARGETS_MAX)
+			return cli_error(2, "more than %d aggregators", STATUS_TARGETS_MAX);
+		at = cli_item(at, target->address, sizeof(target->address));
+		colon = strchr(target->address, ':');
+		port = colon != NULL ? strtoul(colon + 1, NULL, 10) : 0;
+		if (port == 0 || port > 65535 || colon == target->address ||
+		    colon[1 + strspn(colon + 1, "0123456789")] != '\0' ||
 		    length >= sizeof(target->address))
 			return cli_error(2,
 			                 "'%.*s' is not HOST:PORT: give the address of winnowd's "
 			                 "--metrics, such as " METRICS_DEFAULT,
-			                 length < 100 ? (int)length : 100, at);
-		if (out->count == STATUS_TARGETS_MAX)
-			return cli_error(2, "more than %d aggregators", STATUS_TARGETS_MAX);
-		memcpy(target->address, at, length);
-		target->address[length] = '\0';
+			                 length < 100 ? (int)length : 100, item);
 		out->count++;
 	}
 	return 0;

@@ -60,6 +60,7 @@ static const struct options options = {
 };
 
 static uint64_t looks, due_ms;
+static bool asking; /* then there is nothing to be drawn */
 static uv_timer_t timer;
 static int exit_status;
 
@@ -104,7 +105,7 @@ static void on_key(int key)
 {
 	if (key == 'q')
 		end(0);
-	else if (looks > 0)
+	else if (looks > 0 && !asking)
 		draw();
 }
 
@@ -147,6 +148,7 @@ static void looked(enum status_health worst)
 	uint64_t interval_ms = settings.interval_us / 1000, now;
 
 	(void)worst;
+	asking = false;
 	looks++;
 	if (settings.plain)
 		print_lines();
@@ -164,6 +166,7 @@ static void looked(enum status_health worst)
 static void look(uv_timer_t *unused)
 {
 	(void)unused;
+	asking = true;
 	status_ask(uv_default_loop(), &targets, looked);
 }
 

@@ -100,9 +100,7 @@ static int aggregators_read(void)
 	if (text == NULL)
 		return 0;
 	if (strchr(text, ':') != NULL) {
-		settings.aggregators = 1;
-		for (; *text != '\0'; text++)
-			settings.aggregators += *text == ',';
+		settings.aggregators = cli_item_count(text);
 		return 0;
 	}
 	number = strtoul(text, &end, 10);

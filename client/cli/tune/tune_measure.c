@@ -64,9 +64,7 @@ static void net_learn(struct tune *tune, struct winnow_comm *comm)
 	struct winnow_stats stats;
 
 	winnow_comm_stats(comm, &stats);
-	tune->net.aggregators = 1;
-	for (const char *c = tune->settings->comm.aggregators; *c != '\0'; c++)
-		tune->net.aggregators += *c == ',';
+	tune->net.aggregators = cli_item_count(tune->settings->comm.aggregators);
 	tune->net.channels = stats.channels;
 	tune->net.payload = stats.payload;
 	tune->net.window = stats.window;

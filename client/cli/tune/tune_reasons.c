@@ -6,17 +6,12 @@
 #include "client/cli/tune/tune.h"
 
 /* The direction that decides: what workers send, or what they receive. */
-static const char *limit_text(enum predict_limit limit)
-{
-	static const char *const texts[LIMIT_COUNT] = {
-		[LIMIT_SEND] = "what a worker sends",
-		[LIMIT_RECEIVE] = "what a worker receives: the union",
-		[LIMIT_COLLECT] = "what an aggregator receives from all workers",
-		[LIMIT_SPREAD] = "what an aggregator sends to all workers",
-	};
-
-	return texts[limit];
-}
+static const char *const limit_texts[LIMIT_COUNT] = {
+	[LIMIT_SEND] = "what a worker sends",
+	[LIMIT_RECEIVE] = "what a worker receives: the union",
+	[LIMIT_COLLECT] = "what an aggregator receives from all workers",
+	[LIMIT_SPREAD] = "what an aggregator sends to all workers",
+};
 
 static enum predict_limit limit_of(const struct predict *p)
 {
@@ -97,7 +92,7 @@ void tune_reasons(const struct tune *tune, FILE *out)
 	uint32_t other;
 
 	fprintf(out, "Best: block %u. The link is busy with %s.\n", best->block,
-	        limit_text(limit_of(&best->predicted)));
+	        limit_texts[limit_of(&best->predicted)]);
 	if (neighbour(tune, -1, &other))
 		compare(tune, other, out);
 	if (neighbour(tune, 1, &other))
