@@ -4,8 +4,9 @@
 #include "client/cli/pattern.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "bitmap/bitmap.h"
 
 uint64_t pattern_hash(uint64_t a, uint64_t b)
 {
@@ -50,51 +51,37 @@ void pattern_bits(const struct pattern *pattern, uint32_t rank, uint64_t each, u
 			continue;
 		wanted--;
 		for (uint64_t bit = unit * each; bit < (unit + 1) * each && bit < total; bit++)
-			bits[bit / 64] |= UINT64_C(1) << (bit % 64);
+			bit_set(bits, bit);
 	}
 }
 
-static uint16_t half_of(int value) /* exact: |value| <= 2048 */
+/* Of a 16-bit type; they are converted once. */
+static uint16_t half_of(enum dtype dtype, int value)
 {
-	uint32_t sign = value < 0 ? 0x8000 : 0, exponent = 15;
-	uint32_t magnitude = (uint32_t)abs(value);
+	static uint16_t known[2][513]; /* -256 to 256 */
+	uint16_t *halves = known[dtype == DTYPE_BF16];
+	float all[513];
 
-	if (magnitude == 0)
-		return (uint16_t)sign;
-	while (magnitude >= 2u << (exponent - 15))
-		exponent++;
-	return (uint16_t)(sign | exponent << 10 | ((magnitude << 10 >> (exponent - 15)) & 1023));
-}
-
-static uint16_t bfloat_of(int value)
-{
-	float single = (float)value;
-	uint32_t bits;
-
-	memcpy(&bits, &single, sizeof(bits));
-	return (uint16_t)(bits >> 16);
+	if (halves[0] == 0) {
+		for (int i = 0; i < 513; i++)
+			all[i] = (float)(i - 256);
+		bitmap_best()->finish(halves, all, 513, dtype, REDUCE_SUM, 1);
+	}
+	return halves[value + 256];
 }
 
 void pattern_put(void *tensor, uint64_t index, enum dtype dtype, int value)
 {
-	switch (dtype) {
-	case DTYPE_F32:
-		((float *)tensor)[index] = (float)value;
-		break;
-	case DTYPE_F16:
-		((uint16_t *)tensor)[index] = half_of(value);
-		break;
-	case DTYPE_BF16:
-		((uint16_t *)tensor)[index] = bfloat_of(value);
-		break;
-	case DTYPE_F64:
-		((double *)tensor)[index] = value;
-		break;
-	case DTYPE_I32:
-		((int32_t *)tensor)[index] = value;
-		break;
-	case DTYPE_I64:
-		((int64_t *)tensor)[index] = value;
-		break;
-	}
+	void *to = (uint8_t *)tensor + index * dtype_bytes(dtype);
+
+	if (dtype == DTYPE_F32)
+		*(float *)to = (float)value;
+	else if (dtype == DTYPE_F64)
+		*(double *)to = value;
+	else if (dtype == DTYPE_I32)
+		*(int32_t *)to = value;
+	else if (dtype == DTYPE_I64)
+		*(int64_t *)to = value;
+	else
+		*(uint16_t *)to = half_of(dtype, value);
 }

@@ -447,9 +447,9 @@ static void test_source(void **state)
 	assert_int_equal(source.op_count, 3);
 	assert_int_equal(source.ops[0].tag, 8);
 	assert_int_equal(source.ops[1].tag, 9);
-	assert_int_equal(source.entries[1], 1); /* worker 1's 8 is its second */
-	assert_int_equal(source.entries[3], 0);
-	assert_int_equal(source.entries[5], 2);
+	assert_int_equal(source.ops[0].entries[1], 1); /* worker 1's 8 is its second */
+	assert_int_equal(source.ops[1].entries[1], 0);
+	assert_int_equal(source.ops[2].entries[1], 2);
 	assert_non_null(strstr(source.note, "latest"));
 	assert_int_equal(source.traces[0]->head.run, 2);
 	assert_int_equal(source_bits(&source, 2, 1, &bits, &why), 0);

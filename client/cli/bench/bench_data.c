@@ -24,11 +24,6 @@ struct bench_data {
 	void *tensor;
 };
 
-static bool has(const uint64_t *bits, uint64_t block)
-{
-	return bits[block / 64] >> (block % 64) & 1;
-}
-
 /* ---- which blocks ---- */
 
 /* A recorded bitmap: bytes, least significant bit first; repeated if it is too short. */
@@ -59,7 +54,7 @@ static bool choose_from_file(uint64_t *bits, uint64_t total, const char *pattern
 		uint64_t at = block % ((uint64_t)size * 8);
 
 		if (bytes[at / 8] >> (at % 8) & 1)
-			bits[block / 64] |= UINT64_C(1) << (block % 64);
+			bit_set(bits, block);
 	}
 	free(bytes);
 	fclose(file);
@@ -127,7 +122,7 @@ struct bench_data *bench_data_make(const struct bench_settings *settings, uint64
 	memset(data->tensor, 0, count * data->elem_bytes);
 	own = data->bits + settings->comm.rank * data->words;
 	for (uint64_t i = 0; i < count; i++)
-		if (has(own, i / data->block_elems))
+		if (bit_test(own, i / data->block_elems))
 			pattern_put(data->tensor, i, (enum dtype)settings->dtype,
 			            value_at(data, settings->comm.rank, i));
 	return data;
@@ -183,7 +178,7 @@ static double expected(const struct bench_data *data, uint64_t index)
 	for (uint32_t rank = 0; rank < s->comm.world; rank++) {
 		double x = 0;
 
-		if (has(data->bits + rank * data->words, block))
+		if (bit_test(data->bits + rank * data->words, block))
 			x = value_at(data, rank, index);
 		if (rank == 0)
 			result = x;

@@ -16,23 +16,9 @@ void source_close(struct source *s)
 	for (uint32_t i = 0; i < s->trace_count; i++)
 		trace_file_close(s->traces[i]);
 	free((void *)s->traces);
-	free((void *)s->paths);
 	free(s->entries);
 	free(s->ops);
 	*s = (struct source){0};
-}
-
-static void move_op(struct source *s, uint32_t to, uint32_t from)
-{
-	s->ops[to] = s->ops[from];
-	for (uint32_t rank = 0; rank < s->world; rank++) {
-		uint64_t t = (uint64_t)to * s->world + rank, f = (uint64_t)from * s->world + rank;
-
-		if (s->paths != NULL)
-			s->paths[t] = s->paths[f];
-		if (s->entries != NULL)
-			s->entries[t] = s->entries[f];
-	}
 }
 
 void source_thin(struct source *s, uint32_t most)
@@ -40,36 +26,35 @@ void source_thin(struct source *s, uint32_t most)
 	if (most == 0 || s->op_count <= most)
 		return;
 	for (uint32_t i = 0; i < most; i++)
-		move_op(s, i, (uint32_t)((uint64_t)i * s->op_count / most));
+		s->ops[i] = s->ops[(uint64_t)i * s->op_count / most];
 	s->op_count = most;
 }
 
 /* ---- files ---- */
 
-static int file_op(struct source *s, uint32_t op, struct why *why)
+static int file_op(struct source *s, uint32_t op, const char **paths, struct why *why)
 {
 	struct npy npy, first = {0};
 
 	for (uint32_t rank = 0; rank < s->world; rank++) {
-		const char *path = s->paths[(uint64_t)op * s->world + rank];
-
-		if (npy_read(path, &npy, NULL, why) != 0)
-			return why_set(why, 1, "cannot use %s: %s", path, why->text);
+		if (npy_read(paths[rank], &npy, NULL, why) != 0)
+			return why_set(why, 1, "cannot use %s: %s", paths[rank], why->text);
 		if (rank == 0)
 			first = npy;
 		if (npy.count != first.count || npy.dtype != first.dtype)
 			return why_set(why, 1,
 			               "%s has %llu elements of %s and %s %llu of %s: the workers "
 			               "of an operation have the same",
-			               s->paths[(uint64_t)op * s->world],
-			               (unsigned long long)first.count, dtype_name(first.dtype),
-			               path, (unsigned long long)npy.count, dtype_name(npy.dtype));
+			               paths[0], (unsigned long long)first.count,
+			               dtype_name(first.dtype), paths[rank],
+			               (unsigned long long)npy.count, dtype_name(npy.dtype));
 	}
 	s->ops[op] = (struct source_op){
 		.count = first.count,
 		.tag = op,
 		.dtype = first.dtype,
 		.row = first.dimensions > 1 ? first.shape[first.dimensions - 1] : 0,
+		.paths = paths,
 	};
 	return 0;
 }
@@ -87,43 +72,24 @@ int source_files(struct source *s, const char **paths, uint32_t count, uint32_t 
 		               count, s->world);
 	s->op_count = count / s->world;
 	s->ops = calloc(s->op_count, sizeof(*s->ops));
-	s->paths = calloc(count, sizeof(*s->paths));
-	if (s->ops == NULL || s->paths == NULL)
+	if (s->ops == NULL)
 		return why_set(why, 1, "out of memory");
-	memcpy((void *)s->paths, (const void *)paths, count * sizeof(*paths));
 	for (uint32_t op = 0; op < s->op_count && status == 0; op++)
-		status = file_op(s, op, why);
+		status = file_op(s, op, paths + (uint64_t)op * s->world, why);
 	return status;
 }
 
-static int file_read(const struct source *s, uint32_t op, uint32_t rank, void **data,
-                     struct why *why)
+static int file_read(const struct source_op *op, uint32_t rank, void **data, struct why *why)
 {
-	const char *path = s->paths[(uint64_t)op * s->world + rank];
 	struct npy npy;
 
-	if (npy_read(path, &npy, data, why) != 0)
-		return why_set(why, 1, "cannot read %s: %s", path, why->text);
-	if (npy.count == s->ops[op].count && npy.dtype == s->ops[op].dtype)
+	if (npy_read(op->paths[rank], &npy, data, why) != 0)
+		return why_set(why, 1, "cannot read %s: %s", op->paths[rank], why->text);
+	if (npy.count == op->count && npy.dtype == op->dtype)
 		return 0;
 	free(*data);
 	*data = NULL;
-	return why_set(why, 1, "%s has changed meanwhile", path);
-}
-
-static int file_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits,
-                     struct why *why)
-{
-	struct bitmap_tensor tensor = {
-		.count = s->ops[op].count, .block_elems = s->fine, .dtype = s->ops[op].dtype};
-	void *data;
-
-	if (file_read(s, op, rank, &data, why) != 0)
-		return 1;
-	tensor.data = data;
-	bitmap_best()->scan(&tensor, bits);
-	free(data);
-	return 0;
+	return why_set(why, 1, "%s has changed meanwhile", op->paths[rank]);
 }
 
 /* ---- patterns ---- */
@@ -146,19 +112,24 @@ int source_pattern(struct source *s, const struct pattern *pattern, const struct
 
 int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits, struct why *why)
 {
-	uint64_t place = (uint64_t)op * s->world + rank;
+	const struct source_op *o = &s->ops[op];
+	struct bitmap_tensor tensor = {
+		.count = o->count, .block_elems = s->fine, .dtype = o->dtype};
+	void *data = NULL;
 
 	memset(bits, 0, (source_bit_count(s, op) + 63) / 64 * 8);
-	if (s->paths != NULL)
-		return file_bits(s, op, rank, bits, why);
-	if (s->traces == NULL) {
-		pattern_bits(&s->pattern, rank, s->ops[0].row / s->fine, source_bit_count(s, 0),
-		             bits);
-		return 0;
+	if (o->paths != NULL) {
+		if (file_read(o, rank, &data, why) != 0)
+			return 1;
+		tensor.data = data;
+		bitmap_best()->scan(&tensor, bits);
+		free(data);
+	} else if (s->traces == NULL) {
+		pattern_bits(&s->pattern, rank, o->row / s->fine, source_bit_count(s, 0), bits);
+	} else if (trace_file_bitmap(s->traces[rank], o->entries[rank], bits, why) != 0) {
+		return why_set(why, 1, "cannot use %s: %s", s->traces[rank]->path, why->text);
 	}
-	if (trace_file_bitmap(s->traces[rank], s->entries[place], bits, why) == 0)
-		return 0;
-	return why_set(why, 1, "cannot use %s: %s", s->traces[rank]->path, why->text);
+	return 0;
 }
 
 static void *tensor_of_bits(const struct source *s, uint32_t op, const uint64_t *bits)
@@ -181,8 +152,8 @@ void *source_tensor(const struct source *s, uint32_t op, uint32_t rank, struct w
 	void *tensor = NULL;
 	uint64_t *bits;
 
-	if (s->paths != NULL)
-		return file_read(s, op, rank, &tensor, why) == 0 ? tensor : NULL;
+	if (s->ops[op].paths != NULL)
+		return file_read(&s->ops[op], rank, &tensor, why) == 0 ? tensor : NULL;
 	bits = malloc((source_bit_count(s, op) + 64) / 64 * 8);
 	why_set(why, 1, "out of memory");
 	if (bits != NULL && source_bits(s, op, rank, bits, why) == 0)

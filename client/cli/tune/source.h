@@ -52,8 +52,10 @@ struct source_op {
 	uint64_t whole, first; /* of a trace: it is what begins at `first` in operation `whole` */
 	enum dtype dtype;
 	bool fixed32;
-	uint32_t block; /* that a job used; 0: unknown, or a guard's, which is a hash */
-	uint64_t row;   /* elements of a row, when there are rows; 0: unknown */
+	uint32_t block;          /* that a job used; 0: unknown, or a guard's, which is a hash */
+	uint64_t row;            /* elements of a row, when there are rows; 0: unknown */
+	const char **paths;      /* [world] of files, owned by the caller; else NULL */
+	const uint32_t *entries; /* [world] of a trace: which of the workers' entries it is */
 };
 
 struct source {
@@ -63,13 +65,11 @@ struct source {
 	struct source_op *ops;
 	char note[512]; /* something that the user should know; "" if nothing */
 
-	/* Files: [op_count * world], by operation; owned by the caller. */
-	const char **paths;
-	/* A trace: the workers' files, and which entries are operation `op`'s: [op_count * world]. */
+	/* A trace: the workers' files, and what ops[].entries point into. */
 	struct trace_file **traces;
 	uint32_t trace_count;
 	uint32_t *entries;
-	struct pattern pattern; /* else */
+	struct pattern pattern; /* of a pattern */
 };
 
 /*

@@ -189,13 +189,11 @@ static void ops_fill(struct source *s)
 
 	for (uint32_t i = 0; i < file->count; i++) {
 		const struct trace_record *record = &file->entries[i].record;
-		uint32_t *to = s->entries + (uint64_t)s->op_count * s->world;
+		const uint32_t *entries = s->entries + (uint64_t)i * s->world;
 		bool whole = record->fine == s->fine;
 
-		for (uint32_t rank = 0; rank < s->world; rank++) {
-			to[rank] = s->entries[(uint64_t)i * s->world + rank];
-			whole = whole && to[rank] != UINT32_MAX;
-		}
+		for (uint32_t rank = 0; rank < s->world; rank++)
+			whole = whole && entries[rank] != UINT32_MAX;
 		if (!whole)
 			continue;
 		s->ops[s->op_count++] = (struct source_op){
@@ -206,6 +204,7 @@ static void ops_fill(struct source *s)
 			.dtype = (enum dtype)record->dtype,
 			.fixed32 = record->form != 0,
 			.block = record->block,
+			.entries = entries,
 		};
 	}
 	if (s->op_count < file->count && s->note[0] == '\0')

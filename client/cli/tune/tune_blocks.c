@@ -107,9 +107,9 @@ static int blocks_read(struct tune *tune, const char *text)
 int tune_blocks_choose(struct tune *tune)
 {
 	struct source *source = &tune->source;
-	uint64_t fine = source->traces != NULL  ? source->fine
-	                : source->paths != NULL ? 0
-	                                        : source->ops[0].row;
+	uint64_t fine = source->traces != NULL         ? source->fine
+	                : source->ops[0].paths != NULL ? 0
+	                                               : source->ops[0].row;
 	int status = 0;
 
 	if (tune->settings->blocks_text != NULL)
