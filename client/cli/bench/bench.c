@@ -373,7 +373,7 @@ int cli_bench(int argc, char **argv)
 	if (status != 0)
 		return status;
 	if (settings.local != 0) {
-		status = bench_local_start(&settings, argc, argv);
+		status = bench_local_start(&settings.comm, settings.local, argc, argv);
 		if (status != 0)
 			return status;
 	}

@@ -133,13 +133,10 @@ uint64_t bench_data_check(const struct bench_data *data, const void *result);
 /* ---- bench_local.c ---- */
 
 /*
- * Start winnowd and workers 1 .. world - 1 as children that run this program with `argv`'s
- * options; sets settings->aggregator, rank, world. 0, or an exit status, said on stderr.
+ * Start winnowd and workers 1 .. world - 1 as children that run this command, argv[0], with its
+ * options; says so in `comm`. 0, or an exit status, said on stderr.
  */
-int bench_local_start(struct bench_settings *settings, int argc, char **argv);
-
-/* The same for any command argv[0] that takes these options; its address goes to *aggregator. */
-int bench_local_begin(uint32_t world, int argc, char **argv, const char **aggregator);
+int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv);
 void bench_local_stop(void);
 
 /* ---- bench_print.c ---- */

@@ -16,17 +16,15 @@ static char address[32];
 
 static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 {
-	char rank_text[24], world_text[24], aggregator[64], path[4096];
+	char rank_text[24], world_text[24], aggregator[64], path[4096] = "";
 	char local[] = "--local=0", key[] = "--insecure-no-key";
 	char *last[] = {local,     key,        aggregator,
 	                rank_text, world_text, NULL}; /* later options win */
 	char **arguments =
 		calloc((size_t)argc + 1 + sizeof(last) / sizeof(last[0]), sizeof(*arguments));
-	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
 	bool started = false;
 
-	if (arguments != NULL && length > 0) {
-		path[length] = '\0';
+	if (arguments != NULL && readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) {
 		snprintf(aggregator, sizeof(aggregator), "--aggregator=%s", address);
 		snprintf(rank_text, sizeof(rank_text), "--rank=%u", rank);
 		snprintf(world_text, sizeof(world_text), "--world=%u", world);
@@ -40,12 +38,15 @@ static bool start_worker(uint32_t rank, uint32_t world, int argc, char **argv)
 	return started;
 }
 
-int bench_local_begin(uint32_t world, int argc, char **argv, const char **out)
+int bench_local_start(struct winnow_config *comm, uint32_t world, int argc, char **argv)
 {
-	bool started;
+	bool started = children_winnowd_local(&children, "1", address);
 
-	*out = address;
-	started = children_winnowd_local(&children, "1", address);
+	comm->rank = 0;
+	comm->world = world;
+	comm->aggregators = address;
+	comm->insecure_no_key = true;
+	comm->key_file = comm->key = NULL;
 	for (uint32_t rank = 1; rank < world && started; rank++)
 		started = start_worker(rank, world, argc, argv);
 	if (started)
@@ -53,15 +54,6 @@ int bench_local_begin(uint32_t world, int argc, char **argv, const char **out)
 	cli_error(1, "cannot start processes: %s", strerror(errno));
 	bench_local_stop();
 	return 1;
-}
-
-int bench_local_start(struct bench_settings *settings, int argc, char **argv)
-{
-	settings->comm.rank = 0;
-	settings->comm.world = settings->local;
-	settings->comm.insecure_no_key = true;
-	settings->comm.key_file = settings->comm.key = NULL;
-	return bench_local_begin(settings->comm.world, argc, argv, &settings->comm.aggregators);
 }
 
 /* Workers end by themselves; the aggregator is told to. */

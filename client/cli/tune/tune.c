@@ -224,7 +224,6 @@ static int output(const struct tune *tune)
 
 static int run(struct tune *tune, int argc, char **argv)
 {
-	struct tune_runner *runner = NULL;
 	bool measure = settings.local != 0 || settings.comm.aggregators != NULL;
 	int status = source_open(&tune->source);
 
@@ -236,12 +235,12 @@ static int run(struct tune *tune, int argc, char **argv)
 		status = net_choose(tune);
 	/* What a job is given counts more than what we expect. */
 	if (status == 0 && measure)
-		status = tune_join(tune, argc, argv, &runner);
+		status = tune_join(tune, argc, argv);
 	if (status == 0 && settings.comm.rank == 0)
 		status = tune_predict(tune);
 	if (status == 0 && measure)
-		status = tune_measure(tune, runner);
-	tune_leave(runner);
+		status = tune_measure(tune);
+	tune_leave(tune);
 	if (status != 0 || settings.comm.rank != 0)
 		return status;
 	tune_judge(tune);

@@ -144,10 +144,10 @@ int tune_params_cost(struct tune *tune);
 
 /* ---- tune_measure.c ---- */
 
-struct tune_runner;
-int tune_join(struct tune *tune, int argc, char **argv, struct tune_runner **out);
-int tune_measure(struct tune *tune, struct tune_runner *runner);
-void tune_leave(struct tune_runner *runner); /* NULL is fine */
+/* tune_join - tensors, and the communicator, whose network is then tune->net; tune_leave() in any case. */
+int tune_join(struct tune *tune, int argc, char **argv);
+int tune_measure(struct tune *tune);
+void tune_leave(const struct tune *tune);
 
 /* ---- output ---- */
 

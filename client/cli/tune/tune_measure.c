@@ -8,62 +8,50 @@
 #include "client/cli/bench/bench.h"
 #include "client/cli/tune/tune.h"
 
-struct tune_runner {
-	struct tune *tune;
+static struct {
 	struct winnow_comm *comm;
 	void **tensors; /* [op_count] this worker's */
 	void *recv;
 	double *times, *sent, *received; /* [iters] of one block size */
 	bool local;
-};
+} runner;
 
 /* ---- before ---- */
 
-static int tensors_make(struct tune_runner *runner)
+static int tensors_make(const struct tune *tune)
 {
-	const struct tune *tune = runner->tune;
 	const struct source *source = &tune->source;
 	struct why why;
 	uint64_t most = 1;
 
-	runner->tensors = calloc(source->op_count, sizeof(void *));
-	runner->times = calloc(3 * tune->settings->iters, sizeof(*runner->times));
-	if (runner->tensors == NULL || runner->times == NULL)
+	runner.tensors = calloc(source->op_count, sizeof(void *));
+	runner.times = calloc(3 * tune->settings->iters, sizeof(*runner.times));
+	if (runner.tensors == NULL || runner.times == NULL)
 		return cli_error(1, "out of memory");
-	runner->sent = runner->times + tune->settings->iters;
-	runner->received = runner->sent + tune->settings->iters;
+	runner.sent = runner.times + tune->settings->iters;
+	runner.received = runner.sent + tune->settings->iters;
 	for (uint32_t op = 0; op < source->op_count; op++) {
 		const struct source_op *o = &source->ops[op];
 
-		runner->tensors[op] = source_tensor(source, op, tune->settings->comm.rank, &why);
-		if (runner->tensors[op] == NULL)
+		runner.tensors[op] = source_tensor(source, op, tune->settings->comm.rank, &why);
+		if (runner.tensors[op] == NULL)
 			return cli_error(1, "%s", why.text);
 		if (o->count * dtype_bytes(o->dtype) > most)
 			most = o->count * dtype_bytes(o->dtype);
 	}
-	if (posix_memalign(&runner->recv, 4096, most) != 0)
+	if (posix_memalign(&runner.recv, 4096, most) != 0)
 		return cli_error(1, "no memory for a result of %llu bytes",
 		                 (unsigned long long)most);
-	memset(runner->recv, 0x5a, most);
+	memset(runner.recv, 0x5a, most);
 	return 0;
 }
 
-static void config_fill(const struct tune *tune, struct winnow_config *config)
-{
-	if (config->job == NULL)
-		config->job = "tune";
-	config->world = tune->source.world;
-	config->block = 256; /* each operation says its own */
-	config->wire = WINNOW_WIRE_NATIVE;
-	config->payload = tune->settings->mtu != 0 ? tune->net.payload : 0;
-}
-
 /* What the job was given, for the prediction. */
-static void net_learn(struct tune *tune, struct winnow_comm *comm)
+static void net_learn(struct tune *tune)
 {
 	struct winnow_stats stats;
 
-	winnow_comm_stats(comm, &stats);
+	winnow_comm_stats(runner.comm, &stats);
 	tune->net.aggregators = cli_item_count(tune->settings->comm.aggregators);
 	tune->net.channels = stats.channels;
 	tune->net.payload = stats.payload;
@@ -73,101 +61,93 @@ static void net_learn(struct tune *tune, struct winnow_comm *comm)
 		tune->source.ops[op].fixed32 = false;
 }
 
-int tune_join(struct tune *tune, int argc, char **argv, struct tune_runner **out)
+int tune_join(struct tune *tune, int argc, char **argv)
 {
-	struct tune_settings *s = tune->settings;
-	struct tune_runner *runner = calloc(1, sizeof(*runner));
-	int status;
+	struct winnow_config *comm = &tune->settings->comm;
+	uint32_t local = (uint32_t)tune->settings->local;
+	int status = 0;
 
-	if (runner == NULL)
-		return cli_error(1, "out of memory");
-	*out = runner;
-	runner->tune = tune;
 	unsetenv("WINNOW_TRACE"); /* these operations are no job's */
-	if (s->local != 0) {
-		status = bench_local_begin((uint32_t)s->local, argc, argv, &s->comm.aggregators);
-		if (status != 0)
-			return status;
-		runner->local = true;
-		s->comm.insecure_no_key = true;
-		s->comm.key = s->comm.key_file = NULL;
-	}
-	status = tensors_make(runner);
+	if (local != 0)
+		status = bench_local_start(comm, local, argc, argv);
+	runner.local = local != 0 && status == 0;
+	if (status == 0)
+		status = tensors_make(tune);
 	if (status != 0)
 		return status;
-	config_fill(tune, &s->comm);
-	if (winnow_comm_create(&s->comm, &runner->comm) != WINNOW_OK)
-		return cli_error(1, "rank %u: cannot join: %s", s->comm.rank, winnow_last_error());
-	net_learn(tune, runner->comm);
+	if (comm->job == NULL)
+		comm->job = "tune";
+	comm->world = tune->source.world;
+	comm->block = 256; /* each operation says its own */
+	comm->wire = WINNOW_WIRE_NATIVE;
+	comm->payload = tune->settings->mtu != 0 ? tune->net.payload : 0;
+	if (winnow_comm_create(comm, &runner.comm) != WINNOW_OK)
+		return cli_error(1, "rank %u: cannot join: %s", comm->rank, winnow_last_error());
+	net_learn(tune);
 	return 0;
 }
 
-void tune_leave(struct tune_runner *runner)
+void tune_leave(const struct tune *tune)
 {
-	if (runner == NULL)
-		return;
-	winnow_comm_destroy(runner->comm);
-	if (runner->local)
+	winnow_comm_destroy(runner.comm);
+	if (runner.local)
 		bench_local_stop();
-	for (uint32_t op = 0; runner->tensors != NULL && op < runner->tune->source.op_count; op++)
-		free(runner->tensors[op]);
-	free((void *)runner->tensors);
-	free(runner->recv);
-	free(runner->times);
-	free(runner);
+	for (uint32_t op = 0; runner.tensors != NULL && op < tune->source.op_count; op++)
+		free(runner.tensors[op]);
+	free((void *)runner.tensors);
+	free(runner.recv);
+	free(runner.times);
 }
 
 /* ---- measuring ---- */
 
 /* All operations, one after the other. */
-static int pass_run(struct tune_runner *runner, uint32_t block, struct bench_sums *out)
+static int pass_run(const struct tune *tune, uint32_t block, struct bench_sums *out)
 {
-	const struct tune *tune = runner->tune;
 	int status = 0;
 
 	*out = (struct bench_sums){0};
 	for (uint32_t op = 0; op < tune->source.op_count && status == 0; op++) {
 		const struct bench_op operation = {
-			.send = runner->tensors[op],
-			.recv = runner->recv,
+			.send = runner.tensors[op],
+			.recv = runner.recv,
 			.count = tune->source.ops[op].count,
 			.dtype = (enum winnow_dtype)tune->source.ops[op].dtype,
 			.op = WINNOW_SUM,
 			.options = {.block = block, .wire = WINNOW_WIRE_NATIVE},
 		};
 
-		status = bench_once(runner->comm, tune->settings->comm.rank, &operation, out, NULL);
+		status = bench_once(runner.comm, tune->settings->comm.rank, &operation, out, NULL);
 	}
 	return status;
 }
 
 /* Takes medians: a pass that lost something does not measure the block size. */
-static int row_measure(struct tune_runner *runner, struct tune_row *row)
+static int row_measure(const struct tune *tune, struct tune_row *row)
 {
-	const struct tune *tune = runner->tune;
 	uint64_t iters = tune->settings->iters;
 	double ops = tune->source.op_count;
 	struct bench_sums pass;
 	int status = 0;
 
 	for (uint64_t i = 0; i < tune->settings->warmup && status == 0; i++)
-		status = pass_run(runner, row->block, &pass);
+		status = pass_run(tune, row->block, &pass);
 	for (uint64_t i = 0; i < iters && status == 0; i++) {
-		status = pass_run(runner, row->block, &pass);
-		runner->times[i] = pass.time_us / 1e6;
-		runner->sent[i] = pass.sent_bytes;
-		runner->received[i] = pass.received_bytes;
+		status = pass_run(tune, row->block, &pass);
+		runner.times[i] = pass.time_us / 1e6;
+		runner.sent[i] = pass.sent_bytes;
+		runner.received[i] = pass.received_bytes;
 		row->retransmits += pass.retransmits;
 	}
 	if (status != 0)
 		return status;
-	row->measured_s = median(runner->times, iters) / ops;
-	row->counted_sent = median(runner->sent, iters) / ops;
-	row->counted_received = median(runner->received, iters) / ops;
+	row->measured_s = median(runner.times, iters) / ops;
+	row->counted_sent = median(runner.sent, iters) / ops;
+	row->counted_received = median(runner.received, iters) / ops;
 	return 0;
 }
 
-int tune_measure(struct tune *tune, struct tune_runner *runner)
+int tune_measure(struct tune *tune)
 {
 	bool shows = tune->settings->comm.rank == 0;
 	int status = 0;
@@ -175,7 +155,7 @@ int tune_measure(struct tune *tune, struct tune_runner *runner)
 	for (uint32_t i = 0; i < tune->block_count && status == 0; i++) {
 		if (shows)
 			cli_progress("measuring %u/%u", i + 1, tune->block_count);
-		status = row_measure(runner, &tune->rows[i]);
+		status = row_measure(tune, &tune->rows[i]);
 	}
 	if (shows)
 		cli_progress("%s", "");
