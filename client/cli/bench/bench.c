@@ -240,7 +240,7 @@ static int measure(struct winnow_comm *comm, const struct bench_data *data, void
 		.op = settings.op,
 		.options = {.wire = settings.comm.wire},
 	};
-	struct winnow_op_stats stats;
+	struct winnow_op_stats stats = {0};
 
 	for (uint64_t i = 0; i < settings.warmup + settings.iters; i++) {
 		bool counted = i >= settings.warmup;
