@@ -69,6 +69,6 @@ awk '
 	}
 	END {
 		for (arch in count) { kinds++; printf "%s: %d kernels\n", arch, count[arch]; if (count[arch] != count["sm_90"]) bad = 1 }
-		if (kinds < 2 || count["sm_80"] < 6) { print "the resource report is not whole"; bad = 1 }
+		if (kinds < 2 || count["sm_80"] < 4) { print "the resource report is not whole"; bad = 1 }
 		exit bad
 	}' "$build/kernels.txt"
