@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* staging.c - see staging.h: memory, the bits of a tensor, the end of an operation */
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +42,7 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 	s->in.word = room_place(&pinned, sizeof(uint32_t));
 	s->out.runs = room_place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
 	s->in.runs = room_place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
-	s->plans = room_place(&pinned, sizeof(struct gpu_plan) * STAGING_AHEAD * c->shard_count *
-	                                       c->op_slots);
+	s->plans = room_place(&pinned, sizeof(struct gpu_plan) * s->part_count * c->op_slots);
 	for (uint32_t i = 0; i < c->op_slots; i++) {
 		struct staging_op *op = &s->ops[i];
 
@@ -54,8 +52,8 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 		op->scratch = room_place(&device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
 	}
 	for (uint32_t i = 0; i < c->shard_count; i++) {
-		s->channels[i].out = room_place(&pinned, ring_bytes);
-		s->channels[i].in = room_place(&pinned, ring_bytes);
+		s->rings[i].out = room_place(&pinned, ring_bytes);
+		s->rings[i].in = room_place(&pinned, ring_bytes);
 	}
 	memory->pinned_bytes = pinned.bytes;
 	memory->device_bytes = device.bytes;
@@ -81,37 +79,25 @@ static void choose_sizes(struct staging *s)
 static int open_all(struct staging *s, struct why *why)
 {
 	const struct staging_config *c = &s->config;
-	size_t each = (size_t)STAGING_AHEAD * c->shard_count;
 	int err;
 
+	s->part_count = STAGING_AHEAD * c->shard_count;
 	s->ops = calloc(c->op_slots, sizeof(*s->ops));
-	s->parts = calloc(c->op_slots * each, sizeof(*s->parts));
-	s->channels = calloc(c->shard_count + 1, sizeof(*s->channels));
-	if (s->ops == NULL || s->parts == NULL || s->channels == NULL)
+	s->parts = calloc((size_t)c->op_slots * s->part_count, sizeof(*s->parts));
+	s->rings = calloc(c->shard_count, sizeof(*s->rings));
+	if (s->ops == NULL || s->parts == NULL || s->rings == NULL)
 		return -ENOMEM;
 	choose_sizes(s);
 	for (uint32_t i = 0; i < c->shard_count; i++) {
-		s->channels[i].cells = calloc(s->frame_count, sizeof(struct staging_cell));
-		if (s->channels[i].cells == NULL)
+		s->rings[i].cells = calloc(s->frame_count, sizeof(struct staging_cell));
+		if (s->rings[i].cells == NULL)
 			return -ENOMEM;
 	}
 	lay_out(s, &s->memory);
 	err = c->calls->open(c->device, &s->memory, &s->gpu, why);
-	if (err != 0)
-		return err;
-	lay_out(s, &s->memory);
-	for (uint32_t i = 0; i < c->op_slots; i++) {
-		struct staging_op *op = &s->ops[i];
-
-		op->staging = s;
-		op->parts = &s->parts[i * each];
-		for (size_t p = 0; p < each; p++)
-			op->parts[p] =
-				(struct staging_part){.op = op, .gpu = &s->plans[i * each + p]};
-		op->next = s->free_ops;
-		s->free_ops = op;
-	}
-	return 0;
+	if (err == 0)
+		lay_out(s, &s->memory);
+	return err;
 }
 
 void staging_close(struct staging *staging)
@@ -120,11 +106,11 @@ void staging_close(struct staging *staging)
 		return;
 	if (staging->gpu != NULL)
 		staging->config.calls->close(staging->gpu);
-	for (uint32_t i = 0; staging->channels != NULL && i < staging->config.shard_count; i++)
-		free(staging->channels[i].cells);
+	for (uint32_t i = 0; staging->rings != NULL && i < staging->config.shard_count; i++)
+		free(staging->rings[i].cells);
 	for (uint32_t i = 0; staging->ops != NULL && i < staging->config.op_slots; i++)
 		free(staging->ops[i].view);
-	free(staging->channels);
+	free(staging->rings);
 	free(staging->parts);
 	free(staging->ops);
 	free(staging);
@@ -180,12 +166,12 @@ static void choose_grain(struct staging_op *op)
 	all = (cut->block_count + 63) / 64 * 64;
 	blocks = blocks < all || all == 0 ? blocks : all;
 	grain = fine > 0 ? (uint32_t)geometry_gcd(cut->block_elems, fine) : cut->block_elems;
-	if (fine > 0 && cut->block_elems / grain * blocks <= op->staging->bits)
+	if (fine > 0 && cut->block_elems / grain * blocks <= op->staged->staging->bits)
 		op->view = calloc(bitmap_word_count(bitmap_block_count(op->task->count, fine)),
 		                  sizeof(*op->view));
 	op->grain = op->view != NULL ? grain : cut->block_elems;
 	op->ratio = cut->block_elems / op->grain;
-	most = op->staging->bits / (op->ratio * blocks);
+	most = op->staged->staging->bits / (op->ratio * blocks);
 	op->piece_segments = (uint32_t)(most < PIECE_SEGMENTS ? most : PIECE_SEGMENTS);
 }
 
@@ -214,7 +200,7 @@ static uint64_t range_bits(const struct staging_op *op)
 /* Scan the piece that begins with segment op->piece. */
 static void scan_piece(struct staging_op *op)
 {
-	struct staging *s = op->staging;
+	struct staging *s = op->staged->staging;
 	const struct allreduce *task = op->task;
 	uint64_t first, blocks = segment_blocks(op, op->piece, op->piece_segments, &first);
 	uint64_t first_elem = first * task->cut.block_elems, elems = blocks * task->cut.block_elems;
@@ -266,7 +252,7 @@ static void coarsen(const struct staging_op *op, uint64_t first, uint64_t end, u
 /* A new piece has arrived: count its bytes, and add it to the bitmap that is wanted. */
 static void see_piece(struct staging_op *op)
 {
-	const struct staging_config *config = &op->staging->config;
+	const struct staging_config *config = &op->staged->staging->config;
 	const uint32_t fine = op->staged->fine;
 	uint64_t first;
 
@@ -313,16 +299,39 @@ static int staged_begin(struct allreduce *task)
 	return 0;
 }
 
+/* An operation with the memory that is free, all else as new; NULL: none is free. */
+static struct staging_op *op_take(struct staging *s)
+{
+	uint32_t at = 0;
+	struct staging_op *op;
+
+	while (at < s->config.op_slots && s->ops[at].staged != NULL)
+		at++;
+	if (at == s->config.op_slots)
+		return NULL;
+	op = &s->ops[at];
+	*op = (struct staging_op){.scratch = op->scratch,
+	                          .found = op->found,
+	                          .word = op->word,
+	                          .scans = op->scans,
+	                          .parts = &s->parts[(size_t)at * s->part_count],
+	                          .eager = op->eager};
+	for (uint32_t i = 0; i < s->part_count; i++)
+		op->parts[i] =
+			(struct staging_part){.gpu = &s->plans[(size_t)at * s->part_count + i]};
+	return op;
+}
+
 /* Take an operation's memory and scan its tensor, once the GPU has come to its mark. */
 static bool op_begin(struct allreduce *task)
 {
 	struct staged *staged = task->access_state;
 	struct staging *s = staged->staging;
-	struct staging_op *op = s->free_ops;
+	struct staging_op *op = s->asked < ASKED_MAX ? op_take(s) : NULL;
 	struct why why;
 	int state;
 
-	if (op == NULL || s->asked == ASKED_MAX)
+	if (op == NULL)
 		return false;
 	s->asked++;
 	state = s->config.calls->is_past(s->gpu, staged->mark, &why);
@@ -332,9 +341,6 @@ static bool op_begin(struct allreduce *task)
 		return false;
 	unmark(staged);
 	s->moved = true;
-	s->free_ops = op->next;
-	op->next = s->under_way;
-	s->under_way = op;
 	op->staged = staged;
 	op->task = task;
 	staged->op = op;
@@ -368,7 +374,7 @@ static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struc
 		*scan->range =
 			bitmap_range_of(magnitudes[number - op->piece], (enum dtype)task->dtype);
 	for (uint32_t shard = 0; shard < task->cut.shard_count && !task->cut.eager; shard++)
-		staging_part_of(op, number, shard)->state = PART_ANNOUNCED;
+		staging_part_of(op, number, shard)->expected = true;
 	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
 }
 
@@ -409,58 +415,34 @@ bool staging_finish(struct staged *staged, bool failed)
 	return true;
 }
 
-/* Has the GPU finished reading and writing for this operation? */
+/* Has the GPU finished reading and writing for this operation, or failed? */
 static bool is_over(const struct staging_op *op)
 {
-	if (!op->finishing || op->staging->error.text[0] != '\0')
-		return op->finishing;
-	return op->waiting == 0 && op->copies == 0 && staging_reached(op->word, op->scans);
-}
-
-static void op_return(struct staging_op *op)
-{
-	struct staging *s = op->staging;
-
-	for (uint32_t i = 0; i < STAGING_AHEAD * s->config.shard_count; i++) {
-		assert(!op->parts[i].queued_out && !op->parts[i].queued_in);
-		op->parts[i].state = PART_FREE;
-	}
-	free(op->view);
-	*op = (struct staging_op){.staging = s,
-	                          .scratch = op->scratch,
-	                          .found = op->found,
-	                          .word = op->word,
-	                          .scans = op->scans,
-	                          .parts = op->parts,
-	                          .eager = op->eager,
-	                          .next = s->free_ops};
-	s->free_ops = op;
+	return op->finishing && (op->staged->staging->error.text[0] != '\0' ||
+	                         (frames_over(op) && staging_reached(op->word, op->scans)));
 }
 
 bool staging_turn(struct staging *staging)
 {
-	struct staging_op **at = &staging->under_way;
+	const struct staging_config *config = &staging->config;
 	bool well = staging->error.text[0] == '\0', any = well && frames_copy(staging);
 
 	any = any || staging->moved;
 	staging->moved = false;
 	staging->asked = 0;
 	well = staging->error.text[0] == '\0';
-	while (*at != NULL) {
-		struct staging_op *op = *at;
+	for (uint32_t i = 0; i < config->op_slots; i++) {
+		struct staging_op *op = &staging->ops[i];
 		struct staged *staged = op->staged;
 
-		if (!is_over(op)) {
-			at = &op->next;
+		if (staged == NULL || !is_over(op))
 			continue;
-		}
-		if (!well)
-			frames_forget(op);
-		*at = op->next;
 		any = true;
-		op_return(op);
+		free(op->view);
+		op->view = NULL;
+		op->staged = NULL;
 		staged->op = NULL;
-		staging->config.passed(staged->context, well);
+		config->passed(staged->context, well);
 	}
 	return any;
 }
@@ -473,8 +455,8 @@ bool staging_waits(const struct staging *staging)
 		return false;
 	if (s->out.run_count > 0 || s->in.run_count > 0 || s->asked > 0)
 		return true;
-	for (const struct staging_op *op = s->under_way; op != NULL; op = op->next)
-		if (!staging_reached(op->word, op->scans))
+	for (uint32_t i = 0; i < s->config.op_slots; i++)
+		if (s->ops[i].staged != NULL && !staging_reached(s->ops[i].word, s->ops[i].scans))
 			return true;
 	return false;
 }
@@ -488,11 +470,20 @@ bool staging_full(const struct staging *staging)
 	       s->waiting + s->in.frames > s->frame_count - s->config.window;
 }
 
+bool staging_idle(const struct staging *staging)
+{
+	uint32_t at = 0;
+
+	while (at < staging->config.op_slots && staging->ops[at].staged == NULL)
+		at++;
+	return at == staging->config.op_slots;
+}
+
 bool staging_check(struct staging *staging)
 {
 	struct why why;
 
-	if (staging->error.text[0] == '\0' && staging->under_way != NULL &&
+	if (staging->error.text[0] == '\0' && !staging_idle(staging) &&
 	    staging->config.calls->check(staging->gpu, &why) != 0)
 		staging_failed(staging, why.text);
 	return staging->error.text[0] == '\0';
@@ -501,9 +492,4 @@ bool staging_check(struct staging *staging)
 const char *staging_error(const struct staging *staging)
 {
 	return staging->error.text;
-}
-
-bool staging_idle(const struct staging *staging)
-{
-	return staging->under_way == NULL;
 }

@@ -8,17 +8,16 @@
  * frames that have become ready meanwhile.
  */
 
-#include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "client/gpu/staging_impl.h"
 
 #define EAGER_FRAME_BLOCKS WIRE_FRAME_BLOCKS_MAX /* as struct access_frame has it */
 
-static struct staging_cell *cell_of(const struct staging *s, uint32_t channel, uint32_t frame)
+static struct staging_cell *cell_of(const struct staging *s, const struct staging_ring *ring,
+                                    uint32_t frame)
 {
-	return &s->channels[channel].cells[frame & (s->frame_count - 1)];
+	return &ring->cells[frame & (s->frame_count - 1)];
 }
 
 static size_t place_of(const struct staging *s, uint32_t frame)
@@ -35,107 +34,67 @@ void staging_failed(struct staging *s, const char *why)
 
 /* ---- what is planned ---- */
 
-/* Insert by frame number, because plans may arrive out of order. */
-static void queue_out(struct staging_channel *channel, struct staging_part *part)
+/*
+ * A part with the frames of `blocks` blocks begins: what is known of it but for its bits. Frames
+ * outside of a ring follow each other.
+ */
+static void part_begin(struct staging_op *op, struct staging_part *part, uint32_t segment,
+                       uint32_t shard, uint32_t first, uint32_t blocks)
 {
-	struct staging_part **at = &channel->first;
-
-	while (*at != NULL && (int32_t)((*at)->first - part->first) < 0)
-		at = &(*at)->next_out;
-	part->next_out = *at;
-	part->queued_out = true;
-	*at = part;
-}
-
-static void unqueue_out(struct staging_part *part)
-{
-	struct staging_part **at = &part->op->staging->channels[part->channel].first;
-
-	if (!part->queued_out)
-		return;
-	while (*at != part)
-		at = &(*at)->next_out;
-	*at = part->next_out;
-	part->queued_out = false;
-}
-
-/* What the kernels have to know of a part, but for its bits. Frames of one without any follow each other. */
-static void part_fill(struct staging_part *part, uint32_t segment, uint32_t shard)
-{
-	const struct staging_op *op = part->op;
-	const struct staging *s = op->staging;
+	const struct staging *s = op->staged->staging;
 	const struct geometry *cut = &op->task->cut;
-	const struct staging_channel *channel;
+	struct staging_ring *ring = cut->eager ? NULL : &s->rings[shard];
+	const uint32_t frame_blocks = cut->eager ? EAGER_FRAME_BLOCKS : cut->frame_blocks;
 
-	part->channel = cut->eager ? s->config.shard_count : shard;
-	channel = &s->channels[part->channel];
+	part->ring = ring;
+	part->end = first + (blocks + frame_blocks - 1) / frame_blocks * cut->block_parts;
+	part->packed = part->pushable = part->stored = part->unpacked = first;
 	*part->gpu = (struct gpu_plan){
 		.send = op->task->send,
 		.recv = op->task->recv,
 		.tensor_bytes = op->task->count * cut->elem_bytes,
 		.first_index = (uint64_t)segment * cut->segment_blocks,
-		.out = cut->eager ? op->eager : channel->out,
-		.in = cut->eager ? op->eager : channel->in,
+		.out = ring != NULL ? ring->out : op->eager,
+		.in = ring != NULL ? ring->in : op->eager,
 		.shard = shard,
 		.shard_count = cut->shard_count,
 		.block_bytes = cut->block_bytes,
-		.frame_blocks = cut->eager ? EAGER_FRAME_BLOCKS : cut->frame_blocks,
-		.block_parts = cut->eager ? 1 : cut->block_parts,
-		.part_bytes = cut->eager ? cut->block_bytes : cut->part_bytes,
-		.frame_first = part->first,
-		.frame_mask = cut->eager ? UINT32_MAX : s->frame_count - 1,
-		.frame_stride =
-			cut->eager ? EAGER_FRAME_BLOCKS * cut->block_bytes : s->frame_stride,
+		.frame_blocks = frame_blocks,
+		.block_parts = cut->block_parts,
+		.part_bytes = cut->part_bytes,
+		.frame_first = first,
+		.frame_mask = ring != NULL ? s->frame_count - 1 : UINT32_MAX,
+		.frame_stride = ring != NULL ? s->frame_stride : frame_blocks * cut->block_bytes,
 	};
 }
 
-static uint32_t frames_for(const struct geometry *cut, uint32_t blocks)
+/* Count what crosses the bus to carry out `own` blocks of ours. Kernels read both bitmaps. */
+static void count_out(const struct staging_op *op, uint32_t blocks, uint32_t own)
 {
-	if (cut->eager)
-		return (blocks + EAGER_FRAME_BLOCKS - 1) / EAGER_FRAME_BLOCKS;
-	return blocks > 0 ? geometry_frame_count(cut, blocks) : 0;
-}
-
-static uint32_t bits_copy(uint64_t *to, const uint64_t *from, uint32_t blocks)
-{
-	uint32_t count = 0;
-
-	memcpy(to, from, bitmap_word_count(blocks) * sizeof(*to));
-	for (uint32_t i = 0; i < bitmap_word_count(blocks); i++)
-		count += (uint32_t)__builtin_popcountll(to[i]);
-	return count;
-}
-
-/* Queue a part that has `own` blocks of ours to copy out. Kernels read both bitmaps. */
-static void carry_out(struct staging_part *part, uint32_t blocks, uint32_t own)
-{
-	struct staging_op *op = part->op;
-
-	assert(!part->queued_out);
-	part->packed = part->pushable = part->first;
 	if (own == 0)
 		return;
 	op->staged->in_bytes += 2 * 8 * bitmap_word_count(blocks);
 	op->staged->out_bytes += (uint64_t)own * op->task->cut.block_bytes;
-	queue_out(&op->staging->channels[part->channel], part);
 }
 
 /* An eager operation announces its own blocks. Copy them out; true when they are here. */
 static bool eager_ready(struct staging_op *op)
 {
 	struct staging_part *part = staging_part_of(op, 0, 0);
-	uint32_t blocks = (uint32_t)op->task->cut.block_count, own;
+	const uint64_t *found = (const uint64_t *)(void *)op->found;
+	const uint32_t blocks = (uint32_t)op->task->cut.block_count;
+	const uint64_t words = bitmap_word_count(blocks);
+	uint32_t own;
 
 	if (op->task->count == 0)
 		return true;
-	if (part->state == PART_FREE) {
-		part->state = PART_ANNOUNCED;
-		part->first = 0;
-		part_fill(part, 0, 0);
-		own = bits_copy(part->gpu->own, (const uint64_t *)(void *)op->found, blocks);
-		memcpy(part->gpu->united, part->gpu->own, sizeof(part->gpu->own));
-		part->end = frames_for(&op->task->cut, own);
-		carry_out(part, blocks, own);
+	if (!part->expected) {
+		part->expected = true;
+		own = (uint32_t)bitmap_set_count(found, words);
+		part_begin(op, part, 0, 0, 0, own);
+		memcpy(part->gpu->own, found, words * sizeof(*found));
+		memcpy(part->gpu->united, found, words * sizeof(*found));
+		count_out(op, blocks, own);
 	}
 	return part->pushable == part->end;
 }
@@ -148,8 +107,7 @@ bool frames_ready(struct staging_op *op, uint32_t segment)
 	for (uint32_t shard = 0; shard < op->task->cut.shard_count; shard++) {
 		const struct staging_part *part = staging_part_of(op, segment, shard);
 
-		if (part->state != PART_FREE && (part->state != PART_RECEIVED ||
-		                                 part->unpacked != part->end || part->copies > 0))
+		if (part->expected || part->unpacked != part->end || part->copies > 0)
 			return false;
 	}
 	return true;
@@ -158,27 +116,28 @@ bool frames_ready(struct staging_op *op, uint32_t segment)
 int frames_plan(struct allreduce *task, const struct access_plan *plan)
 {
 	struct staging_op *op = staging_op_of(task);
-	struct staging *s = op->staging;
 	struct staging_part *part = staging_part_of(op, plan->segment, plan->shard);
-	uint32_t own;
+	const uint64_t words = bitmap_word_count(plan->block_count);
+	const uint32_t own = (uint32_t)bitmap_set_count(plan->own, words);
+	const bool eager = task->cut.eager;
 
-	part->state = PART_PLANNED;
-	part->first = op->task->cut.eager ? 0 : plan->first;
-	part->end = part->first + frames_for(&op->task->cut, plan->union_count);
-	part->stored = part->unpacked = part->first;
-	part_fill(part, plan->segment, plan->shard);
-	own = bits_copy(part->gpu->own, plan->own, plan->block_count);
-	(void)bits_copy(part->gpu->united, plan->united, plan->block_count);
+	part_begin(op, part, plan->segment, plan->shard, eager ? 0 : plan->first,
+	           plan->union_count);
+	memcpy(part->gpu->own, plan->own, words * sizeof(*plan->own));
+	memcpy(part->gpu->united, plan->united, words * sizeof(*plan->united));
 	if (plan->fixed)
 		gpu_plan_fixed(part->gpu, plan->shift,
-		               task->reduction == REDUCE_AVG ? s->config.world : 1);
-	if (part->end != part->first)
-		op->staged->in_bytes += 8 * bitmap_word_count(plan->block_count) +
-		                        (uint64_t)plan->union_count * op->task->cut.block_bytes;
-	if (op->task->cut.eager)
-		return 0;
-	s->channels[part->channel].edge = plan->edge;
-	carry_out(part, plan->block_count, own);
+		               task->reduction == REDUCE_AVG ? op->staged->staging->config.world
+		                                             : 1);
+	if (plan->union_count > 0)
+		op->staged->in_bytes +=
+			8 * words + (uint64_t)plan->union_count * task->cut.block_bytes;
+	if (!eager) {
+		part->ring->edge = plan->edge;
+		count_out(op, plan->block_count, own);
+	}
+	if (eager || own == 0)
+		part->packed = part->end;
 	return 0;
 }
 
@@ -186,68 +145,56 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 
 bool frames_pushable(const struct allreduce *task, const struct access_frame *frame)
 {
-	const struct staging_op *op = staging_op_of(task);
+	const struct staging_part *part =
+		staging_part_of(staging_op_of(task), frame->segment, frame->shard);
 
-	op->staging->channels[frame->shard].edge = frame->edge;
-	return (int32_t)(frame->number -
-	                 staging_part_of(op, frame->segment, frame->shard)->pushable) < 0;
+	part->ring->edge = frame->edge;
+	return (int32_t)(frame->number - part->pushable) < 0;
 }
 
 void frames_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
                  struct packet_out *out)
 {
-	const struct staging_op *op = staging_op_of(task);
-	const struct staging *s = op->staging;
+	const struct staging *s = staging_op_of(task)->staged->staging;
 
-	packet_point(out, s->channels[frame->shard].out + place_of(s, frame->number),
+	packet_point(out, s->rings[frame->shard].out + place_of(s, frame->number),
 	             (uint32_t)__builtin_popcountll(mask) * frame->unit_bytes);
 }
 
-/* The next `frames` consecutive frames have been stored: queue them to be copied in. */
-static void count_in(struct staging_part *part, uint32_t frames)
+/* Sums of a frame have arrived. Returns how many frames may be unpacked because of that. */
+static uint32_t store_in_ring(struct staging *s, struct staging_part *part, uint32_t number)
 {
-	struct staging *s = part->op->staging;
+	uint32_t more = 0;
 
-	if (frames == 0)
-		return;
-	part->stored += frames;
-	part->op->waiting += frames;
-	s->waiting += frames;
-	if (part->queued_in)
-		return;
-	part->queued_in = true;
-	part->next_in = s->to_unpack;
-	s->to_unpack = part;
+	*cell_of(s, part->ring, number) = (struct staging_cell){.taken = true, .frame = number};
+	while (part->stored + more != part->end) {
+		const struct staging_cell *cell = cell_of(s, part->ring, part->stored + more);
+
+		if (!cell->taken || cell->frame != part->stored + more)
+			break;
+		more++;
+	}
+	return more;
 }
 
 bool frames_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data)
 {
 	struct staging_op *op = staging_op_of(task);
-	struct staging *s = op->staging;
+	struct staging *s = op->staged->staging;
 	struct staging_part *part = staging_part_of(op, frame->segment, frame->shard);
-	struct staging_channel *channel = &s->channels[frame->shard];
-	uint32_t bytes = frame->count * frame->unit_bytes, more = 0;
-	struct staging_cell *cell;
+	uint32_t bytes = frame->count * frame->unit_bytes, more = 1;
 
-	if (op->task->cut.eager) {
-		memcpy(op->eager + (size_t)frame->number * EAGER_FRAME_BLOCKS * frame->unit_bytes,
-		       data, bytes);
-		count_in(part, 1);
-		return true;
+	if (part->ring == NULL) {
+		memcpy(op->eager + (size_t)frame->number * part->gpu->frame_stride, data, bytes);
+	} else {
+		part->ring->edge = frame->edge;
+		if (cell_of(s, part->ring, frame->number)->taken)
+			return false;
+		memcpy(part->ring->in + place_of(s, frame->number), data, bytes);
+		more = store_in_ring(s, part, frame->number);
 	}
-	channel->edge = frame->edge;
-	cell = cell_of(s, frame->shard, frame->number);
-	if (cell->taken)
-		return false;
-	memcpy(channel->in + place_of(s, frame->number), data, bytes);
-	*cell = (struct staging_cell){.taken = true, .frame = frame->number};
-	while (part->stored + more != part->end) {
-		cell = cell_of(s, frame->shard, part->stored + more);
-		if (!cell->taken || cell->frame != part->stored + more)
-			break;
-		more++;
-	}
-	count_in(part, more);
+	part->stored += more;
+	s->waiting += more;
 	return true;
 }
 
@@ -256,68 +203,41 @@ void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment)
 {
 	struct staging_part *part = staging_part_of(staging_op_of(task), segment, shard);
 
-	unqueue_out(part);
-	part->state = PART_RECEIVED;
+	part->packed = part->end;
+	part->expected = false;
 }
 
 /* ---- copies ---- */
 
-static void add_run(struct staging_lane *lane, struct staging_part *part, uint32_t frame,
-                    uint32_t count)
+/* How many of a part's frames may be copied out: those whose places' last frames are over. */
+static uint32_t frames_out(const struct staging *s, const struct staging_part *part)
 {
-	lane->parts[lane->run_count] = part;
-	lane->runs[lane->run_count++] = (struct gpu_run){
-		.plan = part->gpu, .frame = frame, .count = count, .before = lane->frames};
-	lane->frames += count;
-	part->copies++;
-	part->op->copies++;
-}
-
-/* How many frames of the channel's first part have room, since the frames before them are over. */
-static uint32_t room_for(const struct staging *s, const struct staging_channel *channel)
-{
-	const struct staging_part *part = channel->first;
-	int32_t room = (int32_t)(channel->edge + s->frame_count - part->packed);
 	uint32_t left = part->end - part->packed;
+	int32_t room;
 
-	if (channel->cells == NULL)
+	if (part->ring == NULL || left == 0)
 		return left;
+	room = (int32_t)(part->ring->edge + s->frame_count - part->packed);
 	return room <= 0 ? 0 : (uint32_t)room < left ? (uint32_t)room : left;
 }
 
-static void gather_out(struct staging *s)
+/* Add to the next copy what the part has for it. */
+static void add_run(struct staging *s, struct staging_lane *lane, struct staging_part *part,
+                    bool out)
 {
-	for (uint32_t i = 0; i <= s->config.shard_count; i++) {
-		struct staging_channel *channel = &s->channels[i];
-		struct staging_part *part;
+	uint32_t *at = out ? &part->packed : &part->unpacked;
+	uint32_t count = out ? frames_out(s, part) : part->stored - part->unpacked;
 
-		while ((part = channel->first) != NULL && s->out.run_count < GPU_RUNS_MAX) {
-			uint32_t count = room_for(s, channel);
-
-			if (count == 0)
-				break;
-			add_run(&s->out, part, part->packed, count);
-			part->packed += count;
-			if (part->packed != part->end)
-				break;
-			unqueue_out(part);
-		}
-	}
-}
-
-static void gather_in(struct staging *s)
-{
-	while (s->to_unpack != NULL && s->in.run_count < GPU_RUNS_MAX) {
-		struct staging_part *part = s->to_unpack;
-		uint32_t count = part->stored - part->unpacked;
-
-		s->to_unpack = part->next_in;
-		part->queued_in = false;
-		part->op->waiting -= count;
+	if (count == 0)
+		return;
+	lane->parts[lane->run_count] = part;
+	lane->runs[lane->run_count++] = (struct gpu_run){
+		.plan = part->gpu, .frame = *at, .count = count, .before = lane->frames};
+	lane->frames += count;
+	part->copies++;
+	*at += count;
+	if (!out)
 		s->waiting -= count;
-		add_run(&s->in, part, part->unpacked, count);
-		part->unpacked = part->stored;
-	}
 }
 
 /* What a run has carried out may be pushed; what it has carried in leaves its places. */
@@ -325,12 +245,10 @@ static void run_done(struct staging *s, const struct gpu_run *run, struct stagin
                      bool out)
 {
 	part->copies--;
-	part->op->copies--;
 	if (out)
 		part->pushable = run->frame + run->count;
-	for (uint32_t i = 0; !out && s->channels[part->channel].cells != NULL && i < run->count;
-	     i++)
-		cell_of(s, part->channel, run->frame + i)->taken = false;
+	for (uint32_t i = 0; !out && part->ring != NULL && i < run->count; i++)
+		cell_of(s, part->ring, run->frame + i)->taken = false;
 }
 
 /* False: nothing has changed. */
@@ -345,7 +263,11 @@ static bool copy_next(struct staging *s, struct staging_lane *lane, bool out)
 	for (uint32_t i = 0; i < lane->run_count; i++)
 		run_done(s, &lane->runs[i], lane->parts[i], out);
 	lane->run_count = lane->frames = 0;
-	(out ? gather_out : gather_in)(s);
+	for (uint32_t op = 0; op < s->config.op_slots; op++)
+		for (uint32_t i = 0; s->ops[op].staged != NULL && i < s->part_count &&
+		                     lane->run_count < GPU_RUNS_MAX;
+		     i++)
+			add_run(s, lane, &s->ops[op].parts[i], out);
 	if (lane->run_count == 0)
 		return was_busy;
 	copy.run_count = lane->run_count;
@@ -365,26 +287,24 @@ bool frames_copy(struct staging *s)
 
 /* ---- ending ---- */
 
-static void part_forget(struct staging_part *part)
-{
-	struct staging *s = part->op->staging;
-	struct staging_part **at = &s->to_unpack;
-
-	unqueue_out(part);
-	while (*at != NULL && *at != part)
-		at = &(*at)->next_in;
-	if (*at != NULL)
-		*at = part->next_in;
-	part->queued_in = false;
-}
-
 /* It fails before it has plans, or with its whole session, so its places need not be freed. */
 void frames_forget(struct staging_op *op)
 {
-	for (uint32_t i = 0; i < STAGING_AHEAD * op->staging->config.shard_count; i++)
-		if (op->parts[i].state > PART_ANNOUNCED ||
-		    (op->parts[i].state == PART_ANNOUNCED && op->task->cut.eager))
-			part_forget(&op->parts[i]);
-	op->staging->waiting -= op->waiting;
-	op->waiting = 0;
+	struct staging *s = op->staged->staging;
+
+	for (uint32_t i = 0; i < s->part_count; i++) {
+		struct staging_part *part = &op->parts[i];
+
+		part->packed = part->end;
+		s->waiting -= part->stored - part->unpacked;
+		part->unpacked = part->stored;
+	}
+}
+
+bool frames_over(const struct staging_op *op)
+{
+	for (uint32_t i = 0; i < op->staged->staging->part_count; i++)
+		if (op->parts[i].copies > 0 || op->parts[i].unpacked != op->parts[i].stored)
+			return false;
+	return true;
 }

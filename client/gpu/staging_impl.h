@@ -12,35 +12,31 @@
 
 #define STAGING_AHEAD 8 /* segments of an operation that may be announced and not unpacked */
 
-/* A segment of a shard, from its announcement until it is in the tensor. */
-enum part_state { PART_FREE, PART_ANNOUNCED, PART_PLANNED, PART_RECEIVED };
-struct staging_part {
-	struct staging_op *op;
-	struct gpu_plan *gpu;
-	enum part_state state;
-	uint32_t channel;
-	uint32_t first, end; /* frames */
-	uint32_t packed;     /* copies out have been started for frames before it */
-	uint32_t pushable;   /* and are done for those before it */
-	uint32_t stored;     /* results have arrived for frames before it */
-	uint32_t unpacked;   /* copies in have been started for frames before it */
-	uint32_t copies;     /* that are not done, of both directions */
-	struct staging_part *next_out, *next_in;
-	bool queued_out, queued_in;
-};
-
 /* A place in a channel's ring of sums. */
 struct staging_cell {
 	bool taken;     /* from when the sums of a frame arrive until they have been unpacked */
 	uint32_t frame; /* its number */
 };
 
-/* One for each shard, and one more, without rings, for operations that have no frames. */
-struct staging_channel {
+/* One for each shard. */
+struct staging_ring {
 	struct staging_cell *cells; /* [frame_count] */
 	uint8_t *out, *in;          /* pinned */
 	uint32_t edge;              /* frames before it are over */
-	struct staging_part *first; /* planned but not completely packed, by frame number */
+};
+
+/* A segment of a shard; its frames are those before `end`. All zero: there is none. */
+struct staging_part {
+	struct gpu_plan *gpu;
+	struct staging_ring
+		*ring; /* NULL: it travels with its announcement, in the operation's `eager` */
+	bool expected; /* from its announcement until all sums have arrived */
+	uint32_t end;
+	uint32_t packed;   /* copies out have been started for frames before it */
+	uint32_t pushable; /* and are done for those before it */
+	uint32_t stored;   /* results have arrived for frames before it */
+	uint32_t unpacked; /* copies in have been started for frames before it */
+	uint32_t copies;   /* that are not done, of both directions */
 };
 
 /* Copies in one direction, of which one runs at a time. */
@@ -52,8 +48,8 @@ struct staging_lane {
 	uint32_t run_count, frames;               /* of that copy; 0: it is done */
 };
 
+/* `staged` is NULL: it is free. */
 struct staging_op {
-	struct staging *staging;
 	struct staged *staged;
 	struct allreduce *task;
 	/* Bits are known for one piece of the tensor at a time, a number of segments. */
@@ -64,12 +60,9 @@ struct staging_op {
 	uint64_t piece_bits;
 	bool seen;      /* see_piece() has seen the piece */
 	uint64_t *view; /* the bitmap that is wanted; NULL: none, or there is no memory */
-	struct staging_part *parts; /* [STAGING_AHEAD * shard_count] */
+	struct staging_part *parts; /* [part_count] */
 	uint8_t *eager;             /* without frames: its own blocks, later the sums */
-	uint32_t copies;            /* of its parts */
-	uint32_t waiting;           /* frames stored but not in a copy yet */
 	bool finishing;
-	struct staging_op *next; /* under way, or free */
 };
 
 struct staging {
@@ -78,14 +71,13 @@ struct staging {
 	struct gpu_memory memory;
 	uint32_t bits; /* that an operation has room for */
 	uint32_t frame_count, frame_stride;
-	struct staging_op *ops;           /* [op_slots] */
-	struct staging_channel *channels; /* [shard_count + 1] */
-	struct staging_part *parts;       /* of all operations */
-	struct gpu_plan *plans;           /* likewise, pinned */
-	struct staging_op *free_ops, *under_way;
+	uint32_t part_count;        /* of an operation: STAGING_AHEAD * shard_count */
+	struct staging_op *ops;     /* [op_slots] */
+	struct staging_ring *rings; /* [shard_count] */
+	struct staging_part *parts; /* of all operations */
+	struct gpu_plan *plans;     /* likewise, pinned */
 	struct staging_lane out, in;
-	struct staging_part *to_unpack;
-	uint32_t waiting; /* frames, of all operations */
+	uint32_t waiting; /* frames stored but not in a copy yet */
 	uint32_t asked;   /* marks that the GPU had not come to, since the last turn */
 	bool moved;       /* an operation has come, or its scan has begun, since then */
 	struct why error;
@@ -106,7 +98,8 @@ static inline struct staging_op *staging_op_of(const struct allreduce *task)
 static inline struct staging_part *staging_part_of(const struct staging_op *op, uint32_t segment,
                                                    uint32_t shard)
 {
-	return &op->parts[segment % STAGING_AHEAD * op->staging->config.shard_count + shard];
+	return &op->parts[segment % STAGING_AHEAD * op->staged->staging->config.shard_count +
+	                  shard];
 }
 
 /* staging_frames.c. The GPU has failed: operations will. */
@@ -124,7 +117,10 @@ bool frames_store(struct allreduce *task, const struct access_frame *frame, cons
 /* In each direction whose last copy is done, start the next. True: one was done or started. */
 bool frames_copy(struct staging *s);
 
-/* Drop the frames of an operation that has failed. */
+/* Start no more copies for an operation that has failed. */
 void frames_forget(struct staging_op *op);
+
+/* Has the GPU finished all copies of the operation, and is none left to start? */
+bool frames_over(const struct staging_op *op);
 
 #endif /* CLIENT_STAGING_IMPL_H */
