@@ -29,11 +29,9 @@ static int check_places(const struct winnow_node *node, const struct node_op *op
 /* A GPU that fails in a call ends the node, as it would later. A caller's mistake does no harm. */
 static int answer(struct winnow_node *node, int err, const struct why *why)
 {
-	if (err == 0)
-		return WINNOW_OK;
 	if (err == -EIO)
 		node_fail(node, WINNOW_ERR_GPU, why->text);
-	return comm_fail((int)node_result(err), why->text);
+	return node_result(err, why);
 }
 
 static int check_arguments(struct winnow_node *node, const struct node_op *op)
@@ -65,9 +63,9 @@ static int check_arguments(struct winnow_node *node, const struct node_op *op)
 static int copy_segments(struct node_op *op, const struct winnow_segment *segments, uint32_t count)
 {
 	op->segment_count = count;
-	if (segments == NULL)
+	if (count == 0)
 		return WINNOW_OK;
-	op->segments = malloc((count + 1u) * sizeof(*segments));
+	op->segments = malloc(2 * (size_t)count * sizeof(*segments));
 	if (op->segments == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	memcpy(op->segments, segments, count * sizeof(*segments));
@@ -93,63 +91,6 @@ static void queue(struct winnow_node *node, struct node_op *op)
 	pthread_mutex_unlock(&node->lock);
 }
 
-/* All allreduce calls of winnow.h end here. `segments` is NULL if none were given. */
-static int begin(struct winnow_node *node, const void *const send[], void *const recv[],
-                 const struct node_task *task, const struct winnow_segment *segments,
-                 uint32_t segment_count, void *const streams[],
-                 const struct winnow_options *options, struct winnow_node_request **out)
-{
-	struct node_op *op;
-	int result;
-
-	if (out == NULL)
-		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
-	*out = NULL;
-	op = calloc(1, sizeof(*op));
-	if (op == NULL)
-		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	op->task = *task;
-	memcpy(op->send, send, node->gpu_count * sizeof(send[0]));
-	memcpy(op->recv, recv, node->gpu_count * sizeof(recv[0]));
-	op->task.send = op->send;
-	op->task.recv = op->recv;
-	if (options != NULL)
-		op->options = *options;
-	op->options.memory = WINNOW_MEMORY_CUDA;
-	op->task.block_elems = op->options.block != 0 ? op->options.block : node->block;
-	result = copy_segments(op, segments, segment_count);
-	if (result == WINNOW_OK)
-		result = check_arguments(node, op);
-	if (result == WINNOW_OK)
-		result = node_check(node);
-	if (result == WINNOW_OK)
-		result = mark_streams(node, op, streams);
-	if (result == WINNOW_OK) {
-		op->request = comm_request_new(node->shares[0]);
-		result = op->request != NULL ? WINNOW_OK
-		                             : comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	}
-	if (result != WINNOW_OK) {
-		node_op_free(node, op);
-		return result;
-	}
-	op->request->parts_left = 1;
-	*out = (struct winnow_node_request *)op->request;
-	queue(node, op);
-	return WINNOW_OK;
-}
-
-int winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
-                                enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
-                                const struct winnow_options *options, struct winnow_node *node,
-                                struct winnow_node_request **request)
-{
-	struct node_task task = {
-		.count = count, .dtype = (enum dtype)dtype, .reduction = (enum reduction)op};
-
-	return begin(node, send, recv, &task, NULL, 0, streams, options, request);
-}
-
 int winnow_node_allreduce_segments_async(const void *const send[], void *const recv[],
                                          uint64_t count, enum winnow_dtype dtype, enum winnow_op op,
                                          const struct winnow_segment *segments,
@@ -158,12 +99,57 @@ int winnow_node_allreduce_segments_async(const void *const send[], void *const r
                                          struct winnow_node *node,
                                          struct winnow_node_request **request)
 {
-	static const struct winnow_segment none;
-	struct node_task task = {
-		.count = count, .dtype = (enum dtype)dtype, .reduction = (enum reduction)op};
+	struct node_op *made;
+	int result;
 
-	return begin(node, send, recv, &task, segment_count > 0 ? segments : &none, segment_count,
-	             streams, options, request);
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
+	*request = NULL;
+	made = calloc(1, sizeof(*made));
+	if (made == NULL)
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	memcpy(made->send, send, node->gpu_count * sizeof(send[0]));
+	memcpy(made->recv, recv, node->gpu_count * sizeof(recv[0]));
+	if (options != NULL)
+		made->options = *options;
+	made->options.memory = WINNOW_MEMORY_CUDA;
+	made->task = (struct node_task){
+		.send = made->send,
+		.recv = made->recv,
+		.count = count,
+		.dtype = (enum dtype)dtype,
+		.reduction = (enum reduction)op,
+		.block_elems = made->options.block != 0 ? made->options.block : node->block,
+	};
+	result = copy_segments(made, segments, segment_count);
+	if (result == WINNOW_OK)
+		result = check_arguments(node, made);
+	if (result == WINNOW_OK)
+		result = winnow_node_check(node);
+	if (result == WINNOW_OK)
+		result = mark_streams(node, made, streams);
+	if (result == WINNOW_OK) {
+		made->request = comm_request_new(node->shares[0]);
+		if (made->request == NULL)
+			result = comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	}
+	if (result != WINNOW_OK) {
+		node_op_free(node, made);
+		return result;
+	}
+	made->request->parts_left = 1;
+	*request = (struct winnow_node_request *)made->request;
+	queue(node, made);
+	return WINNOW_OK;
+}
+
+int winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
+                                enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
+                                const struct winnow_options *options, struct winnow_node *node,
+                                struct winnow_node_request **request)
+{
+	return winnow_node_allreduce_segments_async(send, recv, count, dtype, op, NULL, 0, streams,
+	                                            options, node, request);
 }
 
 int winnow_node_allreduce(const void *const send[], void *const recv[], uint64_t count,
@@ -199,11 +185,6 @@ void winnow_node_request_free(struct winnow_node_request **request)
 		(struct winnow_request *)__atomic_exchange_n(request, NULL, __ATOMIC_ACQ_REL);
 
 	winnow_request_free(&ours);
-}
-
-int winnow_node_check(struct winnow_node *node)
-{
-	return node_check(node);
 }
 
 void winnow_node_abort(struct winnow_node *node, const char *text)

@@ -38,7 +38,8 @@ struct node_op {
 	struct node_task task;                 /* points to send and recv */
 	struct gpu_mark *marks[NODE_GPUS_MAX]; /* where it began in the callers' streams */
 	struct winnow_options options;
-	struct winnow_segment *segments; /* [segment_count], owned; NULL: no segments were given */
+	struct winnow_segment
+		*segments; /* [segment_count], then as many of a share; owned; or NULL */
 	uint32_t segment_count;
 	uint64_t begun_us;    /* by the thread */
 	struct node_op *next; /* in the queue */
@@ -66,12 +67,8 @@ struct winnow_node {
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	bool stop;
-	bool busy;
+	bool stop, over;              /* the thread is to end; it has */
 	struct node_op *first, **end; /* the queue */
-	atomic_bool failed;
-	enum winnow_result result; /* when failed */
-	struct why error;
 };
 
 /* ---- node_run.c ---- */
@@ -81,17 +78,17 @@ void node_op_free(struct winnow_node *node, struct node_op *op);
 
 void *node_run(void *node);
 
-/* node_fail - end the node and tell the other workers. Only the first call has an effect. */
-void node_fail(struct winnow_node *node, enum winnow_result result, const char *why);
-
-/* node_check - OK, or what ended the node or a communicator, with winnow_last_error(). */
-int node_check(struct winnow_node *node);
+/*
+ * node_fail - end the node: all its communicators, of which each tells the other workers. What has
+ * ended one of them before counts there.
+ */
+void node_fail(struct winnow_node *node, int result, const char *why);
 
 /* node_given_up - for struct node_setup: is waiting for the node's other GPUs pointless? */
 bool node_given_up(void *node);
 
-/* node_result - turns an error from node_calls into a winnow_result. */
-enum winnow_result node_result(int err);
+/* node_result - turns an error from node_calls into an enum winnow_result, explained to the caller. */
+int node_result(int err, const struct why *why);
 
 /*
  * node_segments_of - write the parts of `all` that lie in a share to out[count], with offsets from

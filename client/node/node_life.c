@@ -28,7 +28,7 @@ int winnow_node_id_make(struct winnow_node_id *out)
 
 	if (err == 0)
 		err = gpu->node->id(out->bytes, &why);
-	return err == 0 ? WINNOW_OK : comm_fail((int)node_result(err), why.text);
+	return node_result(err, &why);
 }
 
 /* ---- making ---- */
@@ -74,8 +74,8 @@ static int join_guard(struct winnow_node *node, const struct winnow_node_config 
 	            nodes * node->local_world, &node->guard);
 }
 
-static int open_gpus(struct winnow_node *node, const struct winnow_node_config *config,
-                     struct why *why)
+/* If another process failed first, its error is the cause. */
+static int open_gpus(struct winnow_node *node, const struct winnow_node_config *config)
 {
 	struct node_setup setup = {
 		.world = node->local_world,
@@ -85,15 +85,17 @@ static int open_gpus(struct winnow_node *node, const struct winnow_node_config *
 		.given_up = node_given_up,
 		.context = node,
 	};
-	int err;
+	struct why why;
+	int result, err;
 
 	memcpy(setup.id, config->id.bytes, sizeof(setup.id));
 	node->open_until_us = clock_us() + (uint64_t)config->config->join_timeout_ms * 1000;
 	node->give_up = config->config->give_up;
-	err = node->calls->open(&setup, &node->node_gpus, why);
+	err = node->calls->open(&setup, &node->node_gpus, &why);
 	node->open_until_us = 0;
 	node->give_up = NULL;
-	return err == 0 ? WINNOW_OK : (int)node_result(err);
+	result = winnow_node_check(node);
+	return result != WINNOW_OK ? result : node_result(err, &why);
 }
 
 /* All nodes join in ascending order, because each join waits for all nodes. */
@@ -120,23 +122,6 @@ static int start_thread(struct winnow_node *node)
 	                            : comm_fail(WINNOW_ERR_SYSTEM, "cannot start a thread");
 }
 
-static int create(struct winnow_node *node, const struct winnow_node_config *config)
-{
-	struct why why;
-	int guard, result = join_guard(node, config);
-
-	if (result != WINNOW_OK)
-		return result;
-	result = open_gpus(node, config, &why);
-	if (result != WINNOW_OK) {
-		/* If another process failed first, its error is the cause. */
-		guard = node->guard != NULL ? winnow_comm_check(node->guard) : WINNOW_OK;
-		return guard != WINNOW_OK ? guard : comm_fail(result, why.text);
-	}
-	result = join_shares(node, config);
-	return result != WINNOW_OK ? result : start_thread(node);
-}
-
 static void init(struct winnow_node *node, const struct winnow_node_config *config)
 {
 	node->pid = getpid();
@@ -156,7 +141,7 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	const char *wrong = wrong_config(config);
 	struct winnow_node *node;
 	struct why why;
-	int result, err;
+	int result;
 
 	*out = NULL;
 	if (wrong != NULL)
@@ -164,20 +149,26 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	node = calloc(1, sizeof(*node));
 	if (node == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	err = plugin(&node->gpu, &why);
-	if (err != 0) {
+	result = node_result(plugin(&node->gpu, &why), &why);
+	if (result != WINNOW_OK) {
 		free(node);
-		return comm_fail((int)node_result(err), why.text);
+		return result;
 	}
 	node->calls = node->gpu->node;
 	init(node, config);
-	result = create(node, config);
+	result = join_guard(node, config);
+	if (result == WINNOW_OK)
+		result = open_gpus(node, config);
+	if (result == WINNOW_OK)
+		result = join_shares(node, config);
+	if (result == WINNOW_OK)
+		result = start_thread(node);
 	if (result == WINNOW_OK) {
 		*out = node;
 		return WINNOW_OK;
 	}
 	why_set(&why, 0, "%s", winnow_last_error());
-	node_fail(node, (enum winnow_result)result, why.text);
+	node_fail(node, result, why.text);
 	winnow_node_destroy(node);
 	return comm_fail(result, why.text);
 }
@@ -191,10 +182,10 @@ static void stop_thread(struct winnow_node *node)
 	int err = 0;
 
 	pthread_mutex_lock(&node->lock);
-	while ((node->first != NULL || node->busy) && err == 0)
-		err = comm_cond_wait(&node->changed, &node->lock, until_us);
 	node->stop = true;
 	pthread_cond_broadcast(&node->changed);
+	while (!node->over && err == 0)
+		err = comm_cond_wait(&node->changed, &node->lock, until_us);
 	pthread_mutex_unlock(&node->lock);
 	if (err != 0)
 		node_fail(node, WINNOW_ERR_ABORTED, "a node was destroyed while it had work");

@@ -8,7 +8,6 @@
  */
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,17 +20,19 @@
 #define WATCH_US UINT64_C(20000)
 #define IDLE_US UINT64_C(100000)
 
-enum winnow_result node_result(int err)
+int node_result(int err, const struct why *why)
 {
 	switch (err) {
+	case 0:
+		return WINNOW_OK;
 	case -EIO:
-		return WINNOW_ERR_GPU;
+		return comm_fail(WINNOW_ERR_GPU, why->text);
 	case -ENOMEM:
-		return WINNOW_ERR_MEMORY;
+		return comm_fail(WINNOW_ERR_MEMORY, why->text);
 	case -ECANCELED:
-		return WINNOW_ERR_TIMEOUT;
+		return comm_fail(WINNOW_ERR_TIMEOUT, why->text);
 	default:
-		return WINNOW_ERR_INVALID;
+		return comm_fail(WINNOW_ERR_INVALID, why->text);
 	}
 }
 
@@ -45,28 +46,16 @@ void node_op_free(struct winnow_node *node, struct node_op *op)
 
 /* ---- failing ---- */
 
-void node_fail(struct winnow_node *node, enum winnow_result result, const char *why)
+void node_fail(struct winnow_node *node, int result, const char *why)
 {
-	bool first;
-
-	pthread_mutex_lock(&node->lock);
-	first = !atomic_load(&node->failed);
-	if (first) {
-		node->result = result;
-		why_set(&node->error, 0, "%s", why);
-		atomic_store(&node->failed, true);
-		pthread_cond_broadcast(&node->changed);
-	}
-	pthread_mutex_unlock(&node->lock);
-	for (uint32_t i = 0; first && i < node->gpu_count; i++)
+	if (node->guard != NULL)
+		comm_end(node->guard, (enum winnow_result)result, why);
+	for (uint32_t i = 0; i < node->gpu_count; i++)
 		if (node->shares[i] != NULL)
-			winnow_comm_abort(node->shares[i], why);
-	if (first && node->guard != NULL)
-		winnow_comm_abort(node->guard, why);
+			comm_end(node->shares[i], (enum winnow_result)result, why);
 }
 
-/* OK, or the result of the first communicator that has ended, with winnow_last_error(). */
-static int check_comms(struct winnow_node *node)
+int winnow_node_check(struct winnow_node *node)
 {
 	int result = node->guard != NULL ? winnow_comm_check(node->guard) : WINNOW_OK;
 
@@ -74,20 +63,6 @@ static int check_comms(struct winnow_node *node)
 		if (node->shares[i] != NULL)
 			result = winnow_comm_check(node->shares[i]);
 	return result;
-}
-
-int node_check(struct winnow_node *node)
-{
-	struct why why;
-	int result;
-
-	if (!atomic_load(&node->failed))
-		return check_comms(node);
-	pthread_mutex_lock(&node->lock);
-	result = (int)node->result;
-	why = node->error;
-	pthread_mutex_unlock(&node->lock);
-	return comm_fail(result, why.text);
 }
 
 bool node_given_up(void *context)
@@ -98,59 +73,52 @@ bool node_given_up(void *context)
 		return true;
 	if (node->give_up != NULL && *node->give_up != 0)
 		return true;
-	return node_check(node) != WINNOW_OK;
+	return winnow_node_check(node) != WINNOW_OK;
 }
 
-static void fail_by_comm(struct winnow_node *node, int result)
+/* Any result but OK, with winnow_last_error(), ends the node. */
+static bool going_on(struct winnow_node *node, int result)
 {
 	struct why why;
 
+	if (result == WINNOW_OK)
+		return true;
 	why_set(&why, 0, "%s", winnow_last_error());
-	node_fail(node, (enum winnow_result)result, why.text);
+	node_fail(node, result, why.text);
+	return false;
 }
 
-/* False: the node has failed. Where NCCL waits in vain a communicator may know why. */
+/* False: the node has ended. `err` is of node_calls. Where NCCL waits in vain a communicator knows why. */
 static bool well(struct winnow_node *node, int err, const struct why *why)
 {
-	int result = err == -ECANCELED ? check_comms(node) : WINNOW_OK;
+	int result = winnow_node_check(node);
 
-	if (result != WINNOW_OK)
-		fail_by_comm(node, result);
-	else if (err < 0)
-		node_fail(node, node_result(err), why->text);
-	return !atomic_load(&node->failed);
+	return going_on(node, result == WINNOW_OK && err < 0 ? node_result(err, why) : result);
 }
 
-/*
- * Check communicators, NCCL and the time limit; false: the node has failed. `since_us` is the start
- * of the operation under way; UINT64_MAX: there is none.
- */
-static bool watch(struct winnow_node *node, uint64_t since_us)
+/* Now and then check communicators, NCCL and the time limit of an operation, or NULL. */
+static bool watch(struct winnow_node *node, const struct node_op *op)
 {
 	uint64_t now_us = clock_us();
 	struct why why;
-	int result;
+	int err;
 
-	if (atomic_load(&node->failed) || now_us < node->watch_due_us)
-		return !atomic_load(&node->failed);
+	if (now_us < node->watch_due_us)
+		return true;
 	node->watch_due_us = now_us + WATCH_US;
-	result = check_comms(node);
-	if (result != WINNOW_OK)
-		fail_by_comm(node, result);
-	else if (since_us != UINT64_MAX && now_us > since_us + node->timeout_us) {
-		why_set(&why, 0,
-		        "an operation of the node's GPUs did not end within %llu ms: not all of "
-		        "them have come to it",
-		        (unsigned long long)(node->timeout_us / 1000));
-		node_fail(node, WINNOW_ERR_TIMEOUT, why.text);
-	}
-	return well(node, node->calls->look(node->node_gpus, &why), &why);
+	err = node->calls->look(node->node_gpus, &why);
+	if (err >= 0 && op != NULL && now_us > op->begun_us + node->timeout_us)
+		err = why_set(&why, -ECANCELED,
+		              "an operation of the node's GPUs did not end within %llu ms: not all "
+		              "of them have come to it",
+		              (unsigned long long)(node->timeout_us / 1000));
+	return well(node, err, &why);
 }
 
 static bool nap(struct winnow_node *node, const struct node_op *op)
 {
 	nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000}, NULL);
-	return watch(node, op->begun_us);
+	return watch(node, op);
 }
 
 /* ---- shares ---- */
@@ -190,21 +158,16 @@ static int reduce_share(struct winnow_node *node, uint32_t index, const struct n
 	                           .dtype = (uint8_t)chunk->dtype,
 	                           .reduction = (uint8_t)chunk->reduction};
 	uint32_t count = 0;
-	int result;
 
 	share.first += chunk->first;
 	tensor.send = tensor.recv =
 		(uint8_t *)chunk->recv[index] + share.first * dtype_bytes(chunk->dtype);
 	options.stream = node->calls->stream(node->node_gpus, index);
 	if (op->segments != NULL) {
-		segments = calloc(op->segment_count + 1u, sizeof(*segments));
-		if (segments == NULL)
-			return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+		segments = op->segments + op->segment_count;
 		count = node_segments_of(share, op->segments, op->segment_count, segments);
 	}
-	result = comm_allreduce(node->shares[index], &tensor, segments, count, &options, out);
-	free(segments);
-	return result;
+	return comm_allreduce(node->shares[index], &tensor, segments, count, &options, out);
 }
 
 /* Wait for all shares that were started. False: the node has failed. */
@@ -223,10 +186,8 @@ static bool await_shares(struct winnow_node *node, struct node_op *op,
 				return false;
 		}
 		winnow_request_free(&shares[i]);
-		if (result != WINNOW_OK) {
-			fail_by_comm(node, result);
+		if (!going_on(node, result))
 			return false;
-		}
 		total->task.blocks += stats.blocks;
 		total->task.blocks_nonzero += stats.blocks_nonzero;
 		total->task.blocks_union += stats.blocks_union;
@@ -263,7 +224,7 @@ static struct node_task chunk_of(const struct winnow_node *node, const struct no
  * Nodes that disagree on a tensor's size might still have a chunk of the same size. So an operation
  * without data precedes the chunks, and fails unless all nodes agree on the size.
  */
-static int agree(struct winnow_node *node, const struct node_op *op)
+static bool agree(struct winnow_node *node, const struct node_op *op)
 {
 	const uint64_t what[] = {op->task.count, op->task.dtype, op->task.reduction,
 	                         op->task.block_elems};
@@ -272,7 +233,7 @@ static int agree(struct winnow_node *node, const struct node_op *op)
 	for (uint32_t i = 0; i < node->gpu_count && result == WINNOW_OK; i++)
 		result = comm_agree(node->shares[i], what, sizeof(what) / sizeof(what[0]),
 		                    op->options.tag);
-	return result;
+	return going_on(node, result);
 }
 
 static bool scatter(struct winnow_node *node, const struct node_op *op, uint32_t number,
@@ -288,9 +249,7 @@ static bool scatter(struct winnow_node *node, const struct node_op *op, uint32_t
 	/* Empty shares also detect mismatches. An empty tensor may have no address. */
 	for (uint32_t i = 0; i < node->gpu_count && op->task.count > 0 && result == WINNOW_OK; i++)
 		result = reduce_share(node, i, op, &chunk, tag, &node->under_way[number % 2][i]);
-	if (result != WINNOW_OK)
-		fail_by_comm(node, result);
-	return result == WINNOW_OK;
+	return going_on(node, result);
 }
 
 static bool gather(struct winnow_node *node, struct node_op *op, uint32_t number, uint32_t count)
@@ -302,21 +261,18 @@ static bool gather(struct winnow_node *node, struct node_op *op, uint32_t number
 	       well(node, node->calls->gather(node->node_gpus, &chunk, &why), &why);
 }
 
-static void perform(struct winnow_node *node, struct node_op *op)
+/* False: the node has ended. */
+static bool perform(struct winnow_node *node, struct node_op *op)
 {
 	uint32_t chunks = chunk_count(node, &op->task);
 	struct why why;
-	bool going = watch(node, UINT64_MAX) &&
+	int state = 1;
+	bool going = watch(node, NULL) &&
 	             well(node, node->calls->after(node->node_gpus, op->marks, &why), &why);
-	int state = 1, result;
 
 	op->begun_us = clock_us();
-	if (going && chunks > 1) {
-		result = agree(node, op);
-		going = result == WINNOW_OK;
-		if (!going)
-			fail_by_comm(node, result);
-	}
+	if (going && chunks > 1)
+		going = agree(node, op);
 	for (uint32_t i = 0; i <= chunks && going; i++) {
 		going = i == chunks || scatter(node, op, i, chunks);
 		if (going && i > 0)
@@ -326,9 +282,10 @@ static void perform(struct winnow_node *node, struct node_op *op)
 		state = node->calls->look(node->node_gpus, &why);
 		going = well(node, state, &why) && (state == 0 || nap(node, op));
 	}
+	return going;
 }
 
-/* Abort NCCL, then wait for the shares; node_fail() has aborted their communicators. */
+/* Abort NCCL, then wait for the shares, whose communicators have ended. */
 static void give_up(struct winnow_node *node)
 {
 	node->calls->abort(node->node_gpus);
@@ -340,25 +297,6 @@ static void give_up(struct winnow_node *node)
 			(void)!winnow_wait(*share, -1, NULL);
 		winnow_request_free(share);
 	}
-}
-
-static void complete(struct winnow_node *node, struct node_op *op)
-{
-	enum winnow_result result = WINNOW_OK;
-	struct why why = {""};
-
-	pthread_mutex_lock(&node->lock);
-	if (atomic_load(&node->failed)) {
-		result = node->result;
-		why = node->error;
-	}
-	pthread_mutex_unlock(&node->lock);
-	comm_parts_begun(op->request, (int)result, why.text);
-	node_op_free(node, op);
-	pthread_mutex_lock(&node->lock);
-	node->busy = false;
-	pthread_cond_broadcast(&node->changed);
-	pthread_mutex_unlock(&node->lock);
 }
 
 /* Wait for the next operation; NULL: none has arrived within IDLE_US. */
@@ -374,7 +312,6 @@ static struct node_op *next(struct winnow_node *node)
 		node->first = op->next;
 		if (node->first == NULL)
 			node->end = &node->first;
-		node->busy = true;
 	}
 	pthread_mutex_unlock(&node->lock);
 	return op;
@@ -383,24 +320,25 @@ static struct node_op *next(struct winnow_node *node)
 void *node_run(void *context)
 {
 	struct winnow_node *node = context;
-	bool over = false, ended = false;
+	bool over = false, going = true;
 
 	pthread_setname_np(pthread_self(), "winnow-node");
 	while (!over) {
 		struct node_op *op = next(node);
 
-		if (op != NULL && !ended)
-			perform(node, op);
-		else if (!ended)
-			(void)watch(node, UINT64_MAX);
-		if (!ended && atomic_load(&node->failed)) {
-			give_up(node);
-			ended = true;
+		if (going) {
+			going = op != NULL ? perform(node, op) : watch(node, NULL);
+			if (!going)
+				give_up(node);
 		}
-		if (op != NULL)
-			complete(node, op);
+		if (op != NULL) {
+			comm_parts_begun(op->request, going ? WINNOW_OK : winnow_node_check(node),
+			                 winnow_last_error());
+			node_op_free(node, op);
+		}
 		pthread_mutex_lock(&node->lock);
-		over = node->stop && node->first == NULL;
+		over = node->over = node->stop && node->first == NULL;
+		pthread_cond_broadcast(&node->changed);
 		pthread_mutex_unlock(&node->lock);
 	}
 	return NULL;
