@@ -46,6 +46,7 @@
 #define COMM_LEAVE_US 2000000             /* how long to wait for acknowledgements when leaving */
 #define COMM_FLUSH_US 500000              /* how long to wait for the last lines to go out */
 #define COMM_GUARD_COUNT_MAX 64
+#define COMM_DEVICES_MAX 64
 
 /* An aggregator as seen from here. */
 struct comm_peer {
@@ -72,8 +73,7 @@ struct winnow_request {
 	uint64_t submitted_us, done_us;
 	struct winnow_request *whole; /* comm_parts.c: the request that it is a part of, or NULL */
 	struct winnow_rows *rows;     /* comm_rows.c: the list that is its tensor, or NULL */
-	struct comm_gpu *gpu;         /* comm_gpu.c: the GPU that has its tensor, or NULL */
-	struct staged staged;         /* likewise */
+	struct staged staged;         /* comm_gpu.c: what it has on a GPU */
 	int32_t nothing[COMM_GUARD_COUNT_MAX]; /* a guard's tensor: see comm_parts.c */
 	struct why why;                        /* when it has failed */
 	/* Under the lock. */
@@ -149,8 +149,8 @@ struct winnow_comm {
 
 	_Atomic uint32_t trace_fine; /* elements per bit of a present or coming trace, or 0 */
 
-	pthread_mutex_t gpu_lock; /* for adding to: */
-	_Atomic(struct comm_gpu *) gpus;
+	pthread_mutex_t gpu_lock;                         /* for adding to: */
+	_Atomic(struct staging *) gpus[COMM_DEVICES_MAX]; /* by device number */
 };
 
 /* comm_request.c: a request without an operation; NULL: out of memory. */
@@ -207,11 +207,10 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 int comm_gpu_open(struct winnow_comm *comm, int device); /* else the first operation does */
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm);
 
-/* For the thread. While comm_gpu_full(), receive nothing. */
+/* For the thread. The state is that of all its GPUs: while it has STAGING_FULL, receive nothing. */
 bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us);
 uint64_t comm_gpu_due_us(struct winnow_comm *comm);
-bool comm_gpu_full(const struct winnow_comm *comm);
-bool comm_gpu_idle(const struct winnow_comm *comm);
+unsigned comm_gpu_state(const struct winnow_comm *comm);
 void comm_gpu_close(struct winnow_comm *comm);
 
 /* comm_settings.c: an enum winnow_result, explained: of WINNOW_CONFIG, the environment and `config`. */

@@ -13,12 +13,15 @@
 #define POLL_US_MIN 20 /* between polls of its words and of callers' marks */
 #define POLL_US_MAX 1000
 
-/* This communicator's state for one GPU. */
-struct comm_gpu {
-	struct staging *staging;
-	int device;
-	struct comm_gpu *next;
-};
+/* The next GPU in use, from number *device on; NULL: there is none. */
+static struct staging *next_gpu(const struct winnow_comm *comm, uint32_t *device)
+{
+	struct staging *found = NULL;
+
+	while (found == NULL && *device < COMM_DEVICES_MAX)
+		found = atomic_load_explicit(&comm->gpus[(*device)++], memory_order_acquire);
+	return found;
+}
 
 bool comm_gpu_wanted(const struct winnow_options *options)
 {
@@ -80,22 +83,18 @@ int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
 	return WINNOW_OK;
 }
 
-/* Called by the thread when an operation's work on the GPU is done, or the GPU has failed. */
+/* Called by the thread. A GPU that fails after the last sums have arrived has failed the operation, too. */
 static void passed(void *context, bool there)
 {
 	struct winnow_request *request = context;
 
-	if (!there)
-		session_fail(request->comm->session, WINNOW_ERR_GPU,
-		             staging_error(request->gpu->staging));
-	/* The GPU failed after the last sums had arrived. */
 	if (!there && request->task.status == WINNOW_OK)
 		request->task.status = WINNOW_ERR_GPU;
 	comm_complete(request);
 }
 
 static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int device,
-                   struct comm_gpu **out, struct why *why)
+                   struct staging **out, struct why *why)
 {
 	struct staging_config config = {
 		.calls = calls,
@@ -109,25 +108,16 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 		.passed = passed,
 		.viewed = comm_trace_viewed,
 	};
-	struct comm_gpu *gpu;
 	int err = 0;
 
+	if (device < 0 || device >= COMM_DEVICES_MAX)
+		return why_set(why, -EINVAL, "GPU %d: only the first %d may be used", device,
+		               COMM_DEVICES_MAX);
 	pthread_mutex_lock(&comm->gpu_lock);
-	for (gpu = atomic_load(&comm->gpus); gpu != NULL && gpu->device != device; gpu = gpu->next)
-		;
-	if (gpu == NULL) {
-		gpu = calloc(1, sizeof(*gpu));
-		err = gpu != NULL ? staging_open(&config, &gpu->staging, why) : -ENOMEM;
-		if (err == 0) {
-			gpu->device = device;
-			gpu->next = atomic_load(&comm->gpus);
-			atomic_store(&comm->gpus, gpu);
-		} else {
-			free(gpu);
-			gpu = NULL;
-		}
-	}
-	*out = gpu;
+	*out = atomic_load(&comm->gpus[device]);
+	if (*out == NULL)
+		err = staging_open(&config, out, why);
+	atomic_store(&comm->gpus[device], *out);
 	pthread_mutex_unlock(&comm->gpu_lock);
 	return err;
 }
@@ -135,12 +125,12 @@ static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int 
 int comm_gpu_open(struct winnow_comm *comm, int device)
 {
 	const struct gpu_calls *calls;
-	struct why why = {"out of memory"};
-	struct comm_gpu *gpu;
+	struct staging *ignored;
+	struct why why;
 	int err = gpu_plugin_open(&calls, &why);
 
 	if (err == 0)
-		err = gpu_for(comm, calls, device, &gpu, &why);
+		err = gpu_for(comm, calls, device, &ignored, &why);
 	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
 }
 
@@ -148,18 +138,19 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 {
 	struct winnow_comm *comm = request->comm;
 	const struct gpu_calls *calls;
-	struct why why = {"out of memory"};
+	struct staging *staging;
+	struct why why;
 	int device, result = winnow_comm_check(comm), err;
 
 	if (result != WINNOW_OK)
 		return result;
 	err = gpu_find(&request->task, &calls, &device, &why);
 	if (err == 0)
-		err = gpu_for(comm, calls, device, &request->gpu, &why);
+		err = gpu_for(comm, calls, device, &staging, &why);
 	request->staged.context = request;
 	request->staged.fine = atomic_load(&comm->trace_fine);
 	if (err == 0)
-		err = staging_post(request->gpu->staging, options->stream, &request->staged, &why);
+		err = staging_post(staging, options->stream, &request->staged, &why);
 	if (err != 0)
 		return gpu_failed(comm, err, why.text);
 	request->task.access = &staging_access;
@@ -180,21 +171,22 @@ int winnow_stream_wait(struct winnow_request *request, void *stream)
 	pthread_mutex_lock(&comm->lock);
 	done = request->done;
 	pthread_mutex_unlock(&comm->lock);
-	if (request->gpu == NULL)
+	if (request->staged.staging == NULL)
 		return comm_fail(WINNOW_ERR_INVALID, "the operation was on no GPU's memory");
 	if (!done)
 		return comm_fail(WINNOW_ERR_INVALID,
 		                 "the operation is not done: no stream may wait for the network");
-	err = staging_follow(request->gpu->staging, stream, &why);
+	err = staging_follow(request->staged.staging, stream, &why);
 	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
 }
 
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)
 {
+	const struct staging *gpu;
 	uint64_t bytes = 0;
 
-	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next)
-		bytes += staging_pinned_bytes(gpu->staging);
+	for (uint32_t at = 0; (gpu = next_gpu(comm, &at)) != NULL;)
+		bytes += staging_pinned_bytes(gpu);
 	return bytes;
 }
 
@@ -203,14 +195,13 @@ uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)
 bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
 {
 	bool any = false, check = now_us >= comm->gpu_check_us;
+	struct staging *gpu;
 
-	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next) {
-		if (check)
-			(void)staging_check(gpu->staging);
-		if (staging_turn(gpu->staging))
+	for (uint32_t at = 0; (gpu = next_gpu(comm, &at)) != NULL;) {
+		if (staging_error(gpu)[0] != '\0')
+			session_fail(comm->session, WINNOW_ERR_GPU, staging_error(gpu));
+		if (staging_turn(gpu, check))
 			any = true;
-		if (staging_error(gpu->staging)[0] != '\0')
-			session_fail(comm->session, WINNOW_ERR_GPU, staging_error(gpu->staging));
 	}
 	if (check)
 		comm->gpu_check_us = now_us + CHECK_US;
@@ -219,18 +210,24 @@ bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us)
 	return any;
 }
 
+unsigned comm_gpu_state(const struct winnow_comm *comm)
+{
+	const struct staging *gpu;
+	unsigned state = 0;
+
+	for (uint32_t at = 0; (gpu = next_gpu(comm, &at)) != NULL;)
+		state |= staging_state(gpu);
+	return state;
+}
+
 /* The longer nothing has happened, the longer the thread sleeps. */
 uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 {
 	uint64_t now_us = clock_us(), wait_us = (now_us - comm->gpu_moved_us) / 8;
-	bool waits = false, idle = true;
+	unsigned state = comm_gpu_state(comm);
 
-	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next) {
-		waits = waits || staging_waits(gpu->staging);
-		idle = idle && staging_idle(gpu->staging);
-	}
-	if (!waits)
-		return idle ? UINT64_MAX : comm->gpu_check_us;
+	if ((state & STAGING_WAITS) == 0)
+		return (state & STAGING_BUSY) != 0 ? comm->gpu_check_us : UINT64_MAX;
 	/* Reduce the timer slack, which would lengthen such short sleeps. */
 	if (!comm->gpu_sleeps)
 		(void)prctl(PR_SET_TIMERSLACK, 1000);
@@ -239,29 +236,8 @@ uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 	return now_us + (wait_us < POLL_US_MIN ? POLL_US_MIN : wait_us);
 }
 
-bool comm_gpu_full(const struct winnow_comm *comm)
-{
-	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next)
-		if (staging_full(gpu->staging))
-			return true;
-	return false;
-}
-
-bool comm_gpu_idle(const struct winnow_comm *comm)
-{
-	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = gpu->next)
-		if (!staging_idle(gpu->staging))
-			return false;
-	return true;
-}
-
 void comm_gpu_close(struct winnow_comm *comm)
 {
-	struct comm_gpu *next;
-
-	for (struct comm_gpu *gpu = atomic_load(&comm->gpus); gpu != NULL; gpu = next) {
-		next = gpu->next;
-		staging_close(gpu->staging);
-		free(gpu);
-	}
+	for (uint32_t device = 0; device < COMM_DEVICES_MAX; device++)
+		staging_close(atomic_load(&comm->gpus[device]));
 }

@@ -212,7 +212,8 @@ static bool leave(struct winnow_comm *comm, uint64_t now_us)
 	for (uint32_t i = 0; i < comm->peer_count; i++)
 		if (comm->peers[i].connected && !comm->peers[i].gone)
 			comm_peer_write(comm, &comm->peers[i], now_us);
-	return comm_gpu_idle(comm) && (lines_flushed(comm) || now_us >= comm->leave_until_us);
+	return (comm_gpu_state(comm) & STAGING_BUSY) == 0 &&
+	       (lines_flushed(comm) || now_us >= comm->leave_until_us);
 }
 
 /* ---- sleeping ---- */
@@ -228,7 +229,7 @@ static void sleep_until(struct winnow_comm *comm, uint64_t due_us)
 	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
 	uint32_t rest_us = comm->backend->rest(comm->net);
 	bool polled = rest_us != NET_REST_FD, ready;
-	short in = comm_gpu_full(comm) ? 0 : POLLIN;
+	short in = (comm_gpu_state(comm) & STAGING_FULL) != 0 ? 0 : POLLIN;
 	uint64_t drained;
 	nfds_t count = 0;
 	struct timespec wait;
@@ -293,7 +294,7 @@ static void turn(struct winnow_comm *comm)
 	uint64_t now_us;
 
 	/* Sums that a GPU has no room for stay in the sockets, so that windows do not move. */
-	active = !comm_gpu_full(comm) && receive(comm);
+	active = (comm_gpu_state(comm) & STAGING_FULL) == 0 && receive(comm);
 	now_us = clock_us();
 	if (!active || now_us >= session_deadline(comm->session)) {
 		comm_peers_turn(comm, now_us);

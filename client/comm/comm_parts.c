@@ -209,7 +209,7 @@ static int part_begin(struct winnow_request *whole, const struct allreduce *task
 	if (result != WINNOW_OK)
 		return result;
 	(*out)->whole = whole;
-	whole->gpu = (*out)->gpu;
+	whole->staged.staging = (*out)->staged.staging;
 	pthread_mutex_lock(&comm->lock);
 	whole->parts_left++;
 	pthread_mutex_unlock(&comm->lock);

@@ -60,7 +60,6 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 	request->whole = NULL;
 	request->parts_left = 0;
 	request->done = false;
-	request->gpu = NULL;
 	request->staged = (struct staged){0};
 	request->why.text[0] = '\0';
 	request->holders = 2;

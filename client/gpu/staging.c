@@ -422,15 +422,36 @@ static bool is_over(const struct staging_op *op)
 	                         (frames_over(op) && staging_reached(op->word, op->scans)));
 }
 
-bool staging_turn(struct staging *staging)
+/* A window's worth of further sums may arrive while frames wait or are being copied. */
+unsigned staging_state(const struct staging *staging)
+{
+	const struct staging *s = staging;
+	bool waits = s->out.run_count > 0 || s->in.run_count > 0 || s->asked > 0;
+	bool full = s->waiting + s->in.frames > s->frame_count - s->config.window;
+	unsigned state = 0;
+
+	for (uint32_t i = 0; i < s->config.op_slots; i++) {
+		const struct staging_op *op = &s->ops[i];
+
+		if (op->staged == NULL)
+			continue;
+		state = STAGING_BUSY;
+		waits = waits || !staging_reached(op->word, op->scans);
+	}
+	if (s->error.text[0] != '\0')
+		return state;
+	return state | (waits ? STAGING_WAITS : 0) | (full ? STAGING_FULL : 0);
+}
+
+/* What is over passes before the next copies fail, so that the owner knows of a failure first. */
+bool staging_turn(struct staging *staging, bool check)
 {
 	const struct staging_config *config = &staging->config;
-	bool well = staging->error.text[0] == '\0', any = well && frames_copy(staging);
+	bool well = staging->error.text[0] == '\0', any = staging->moved;
+	struct why why;
 
-	any = any || staging->moved;
 	staging->moved = false;
 	staging->asked = 0;
-	well = staging->error.text[0] == '\0';
 	for (uint32_t i = 0; i < config->op_slots; i++) {
 		struct staging_op *op = &staging->ops[i];
 		struct staged *staged = op->staged;
@@ -444,49 +465,10 @@ bool staging_turn(struct staging *staging)
 		staged->op = NULL;
 		config->passed(staged->context, well);
 	}
-	return any;
-}
-
-bool staging_waits(const struct staging *staging)
-{
-	const struct staging *s = staging;
-
-	if (s->error.text[0] != '\0')
-		return false;
-	if (s->out.run_count > 0 || s->in.run_count > 0 || s->asked > 0)
-		return true;
-	for (uint32_t i = 0; i < s->config.op_slots; i++)
-		if (s->ops[i].staged != NULL && !staging_reached(s->ops[i].word, s->ops[i].scans))
-			return true;
-	return false;
-}
-
-/* A window's worth of further sums may arrive while frames wait or are being copied. */
-bool staging_full(const struct staging *staging)
-{
-	const struct staging *s = staging;
-
-	return s->error.text[0] == '\0' &&
-	       s->waiting + s->in.frames > s->frame_count - s->config.window;
-}
-
-bool staging_idle(const struct staging *staging)
-{
-	uint32_t at = 0;
-
-	while (at < staging->config.op_slots && staging->ops[at].staged == NULL)
-		at++;
-	return at == staging->config.op_slots;
-}
-
-bool staging_check(struct staging *staging)
-{
-	struct why why;
-
-	if (staging->error.text[0] == '\0' && !staging_idle(staging) &&
-	    staging->config.calls->check(staging->gpu, &why) != 0)
+	if (well && check && (staging_state(staging) & STAGING_BUSY) != 0 &&
+	    config->calls->check(staging->gpu, &why) != 0)
 		staging_failed(staging, why.text);
-	return staging->error.text[0] == '\0';
+	return (well && frames_copy(staging)) || any;
 }
 
 const char *staging_error(const struct staging *staging)

@@ -81,25 +81,23 @@ extern const struct access staging_access;
 bool staging_finish(struct staged *staged, bool failed);
 
 /*
- * Poll the GPU and start the next copies; the engine works after it. True: something has happened,
- * also since the last turn.
- */
-bool staging_turn(struct staging *staging);
-
-/* Is there anything that staging_turn(), or a task's ready(), may find the GPU to have finished? */
-bool staging_waits(const struct staging *staging);
-
-/* There is no room for more sums: leave them in the sockets until the GPU has caught up. */
-bool staging_full(const struct staging *staging);
-
-/*
- * staging_check - check the GPU for failures; call it now and then, because a failure raises no
- * other signal. False: the GPU has failed, staging_error() explains it, and operations end only by
+ * Poll the GPU and start the next copies; the engine works after it. `check`: check the GPU for
+ * failures, now and then, because a failure raises no other signal. True: something has happened, also
+ * since the last turn. When the GPU has failed, staging_error() explains it, and operations end only by
  * staging_finish().
  */
-bool staging_check(struct staging *staging);
+bool staging_turn(struct staging *staging, bool check);
 const char *staging_error(const struct staging *staging); /* "": no error */
 
-bool staging_idle(const struct staging *staging); /* no operation is under way */
+enum {
+	STAGING_BUSY = 1, /* operations are under way */
+	STAGING_WAITS =
+		2, /* staging_turn(), or a task's ready(), may find that the GPU has finished something */
+	STAGING_FULL =
+		4, /* no room for more sums: leave them in the sockets until the GPU has caught up */
+};
+
+/* Which of these are so, ORed together. */
+unsigned staging_state(const struct staging *staging);
 
 #endif /* CLIENT_STAGING_H */

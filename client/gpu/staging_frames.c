@@ -30,6 +30,7 @@ void staging_failed(struct staging *s, const char *why)
 {
 	if (s->error.text[0] == '\0')
 		why_set(&s->error, 0, "%s", why);
+	s->moved = true;
 }
 
 /* ---- what is planned ---- */

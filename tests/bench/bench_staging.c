@@ -205,9 +205,7 @@ static void turn(struct staging *staging)
 {
 	static uint64_t looks;
 
-	if (++looks % 4096 == 0)
-		(void)staging_check(staging);
-	(void)staging_turn(staging);
+	(void)staging_turn(staging, ++looks % 4096 == 0);
 	look();
 	if (staging_error(staging)[0] != '\0')
 		die("the GPU", staging_error(staging));

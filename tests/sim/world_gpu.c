@@ -365,14 +365,12 @@ bool gpu_turn(struct sim_worker *w)
 			do_copy(work);
 		free(work);
 	}
-	if (now_us() >= w->gpu_check_us) {
-		(void)staging_check(w->staging);
-		w->gpu_check_us = now_us() + CHECK_US;
-	}
 	w->gpu->marks_due_us = UINT64_MAX;
-	any = staging_turn(w->staging);
 	if (staging_error(w->staging)[0] != '\0')
 		session_fail(w->session, WINNOW_ERR_GPU, staging_error(w->staging));
+	any = staging_turn(w->staging, now_us() >= w->gpu_check_us);
+	if (now_us() >= w->gpu_check_us)
+		w->gpu_check_us = now_us() + CHECK_US;
 	return any;
 }
 
@@ -382,7 +380,7 @@ uint64_t gpu_due_us(struct sim_worker *w)
 
 	if (w->staging == NULL)
 		return UINT64_MAX;
-	if (staging_idle(w->staging))
+	if ((staging_state(w->staging) & STAGING_BUSY) == 0)
 		due_us = UINT64_MAX;
 	if (!w->gpu_dead && w->gpu->first != NULL && w->gpu->first->due_us < due_us)
 		due_us = w->gpu->first->due_us;

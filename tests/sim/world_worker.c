@@ -351,7 +351,8 @@ static bool stays_out(struct sim_worker *w, struct sim_event *event)
 	uint64_t busy_us = w->thread.busy_until_us, due_us = 0;
 	bool stays;
 
-	if (event->kind == SIM_DATAGRAM && w->staging != NULL && staging_full(w->staging) &&
+	if (event->kind == SIM_DATAGRAM && w->staging != NULL &&
+	    (staging_state(w->staging) & STAGING_FULL) != 0 &&
 	    !simnet_chance(w->world->net, 100000))
 		due_us = gpu_due_us(w);
 	if (due_us != UINT64_MAX && due_us > busy_us)

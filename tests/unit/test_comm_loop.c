@@ -266,16 +266,10 @@ uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 	return UINT64_MAX;
 }
 
-bool comm_gpu_full(const struct winnow_comm *comm)
+unsigned comm_gpu_state(const struct winnow_comm *comm)
 {
 	(void)comm;
-	return false;
-}
-
-bool comm_gpu_idle(const struct winnow_comm *comm)
-{
-	(void)comm;
-	return true;
+	return 0;
 }
 
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)
