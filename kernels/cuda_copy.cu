@@ -105,7 +105,10 @@ static __device__ __forceinline__ uint32_t convert(const struct gpu_plan &plan, 
 	return __float_as_uint(plan.divisor == 1 ? value : __fdiv_rn(value, plan.divisor));
 }
 
-/* The places of a frame's units: `block_bytes` from `offset` on of each of its blocks. */
+/*
+ * The places of a frame's units: `block_bytes` from `offset` on of each of its blocks. Units are in the
+ * tensor, or all of one is after its end.
+ */
 struct copy_frame {
 	unsigned char *tensor; /* the segment's first block */
 	unsigned char *frame;
@@ -136,12 +139,8 @@ static __device__ __forceinline__ void copy_units(const struct gpu_plan &plan, c
 			            f.offset + (index - block * each) * WIDTH;
 			if (!OUT)
 				units[i] = load_unit<WIDTH>(f.frame + index * WIDTH);
-			else if (places[i] + WIDTH <= f.tensor_bytes)
-				units[i] = load_unit<WIDTH>(f.tensor + places[i]);
 			else if (places[i] < f.tensor_bytes)
-				units[i] = load_part<WIDTH>(
-					f.tensor + places[i],
-					static_cast<uint32_t>(f.tensor_bytes - places[i]));
+				units[i] = load_unit<WIDTH>(f.tensor + places[i]);
 		}
 #pragma unroll
 		for (uint32_t i = 0; i < UNDER_WAY; i++) {
@@ -152,12 +151,8 @@ static __device__ __forceinline__ void copy_units(const struct gpu_plan &plan, c
 				units[i].word[w] = convert<OUT>(plan, units[i].word[w]);
 			if (OUT && index < total)
 				store_unit<WIDTH>(f.frame + index * WIDTH, units[i]);
-			else if (!OUT && places[i] + WIDTH <= f.tensor_bytes)
-				store_unit<WIDTH>(f.tensor + places[i], units[i]);
 			else if (!OUT && places[i] < f.tensor_bytes)
-				store_part<WIDTH>(
-					f.tensor + places[i], units[i],
-					static_cast<uint32_t>(f.tensor_bytes - places[i]));
+				store_unit<WIDTH>(f.tensor + places[i], units[i]);
 		}
 	}
 }
@@ -171,6 +166,7 @@ static __device__ __forceinline__ void copy_frame_of(const copy_shared &shared, 
 	const uint32_t index = plan.block_parts == 1 ? place : place / plan.block_parts;
 	const uint32_t part = place - index * plan.block_parts, rank = index * plan.frame_blocks;
 	const uint64_t base = plan.first_index * plan.shard_count * plan.block_bytes;
+	uint64_t end = 0;
 	copy_frame f;
 
 	f.list = list;
@@ -183,8 +179,11 @@ static __device__ __forceinline__ void copy_frame_of(const copy_shared &shared, 
 	f.frame = (OUT ? plan.out : plan.in) +
 	          static_cast<uint64_t>(number & plan.frame_mask) * plan.frame_stride;
 	__syncwarp();
+	/* Narrower ones where the tensor ends within the frame's last block. */
+	if (f.blocks > 0 && (list[f.blocks - 1] + UINT64_C(1)) * plan.block_bytes > f.tensor_bytes)
+		end = f.tensor_bytes;
 	switch (unit_bytes(reinterpret_cast<uintptr_t>(f.tensor) | plan.block_bytes |
-	                   plan.part_bytes) |
+	                   plan.part_bytes | end) |
 	        plan.fixed) {
 	case 16 + 1:
 		copy_units<OUT, true, 16>(plan, f);
@@ -247,20 +246,13 @@ int cuda_copy(const struct gpu_copy *copy, uint32_t most, uint32_t *ticket, void
 	ctas = ctas < most ? ctas : most;
 	job.per_cta = (copy->frame_count + ctas - 1) / ctas;
 	ctas = (copy->frame_count + job.per_cta - 1) / job.per_cta;
-	return launch(copy->out ? copy_kernel<true> : copy_kernel<false>, ctas,
-	              static_cast<cudaStream_t>(stream), job);
-}
-
-cudaError_t cuda_copy_load(void)
-{
-	cudaError_t error = load(copy_kernel<true>);
-
-	return error == cudaSuccess ? load(copy_kernel<false>) : error;
+	return launch(copy->out ? copy_kernel<true> : copy_kernel<false>, ctas, stream, job);
 }
 
 int cuda_load(void)
 {
 	cudaError_t error = cuda_scan_load();
 
-	return error == cudaSuccess ? cuda_copy_load() : error;
+	error = error == cudaSuccess ? load(copy_kernel<true>) : error;
+	return error == cudaSuccess ? load(copy_kernel<false>) : error;
 }

@@ -2,8 +2,8 @@
 /*
  * cuda_impl.h - shared by the kernels: launching, units of memory, the word at the end
  *
- * Private to *.cu. Kernels are launched only by launch(), because only nvcc understands <<<>>> and
- * tests use an emulated CUDA. A unit is the 2 to 16 bytes that a lane reads or writes at once: the
+ * Private to *.cu. Kernels are launched by launch(), because only nvcc understands <<<>>>, and g++
+ * compiles them, too, for an emulated CUDA. A unit is the 2 to 16 bytes that a lane reads or writes at once: the
  * widest to which all addresses are aligned.
  */
 #ifndef KERNELS_CUDA_IMPL_H
@@ -12,64 +12,43 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include <type_traits>
+
 #include "kernels/cuda_kernels.h"
 
 #define ALL_LANES 0xffffffffu
 #define CTA_THREADS 256
 #define CTA_WARPS (CTA_THREADS / 32)
 
-/* Parts of cuda_load(). */
+/* Part of cuda_load(). */
 cudaError_t cuda_scan_load(void);
-cudaError_t cuda_copy_load(void);
 
 /* ---- launching ---- */
 
-#ifdef WINNOW_EMULATED_CUDA
-
-/* The arguments are copied, as a launch does. */
 template <typename J>
-static inline cudaError_t launch(void (*kernel)(J), uint32_t ctas, cudaStream_t stream,
-                                 const J &job)
-{
-	return emulated_launch(stream, ctas, CTA_THREADS, [=] { kernel(job); });
-}
-
-#else
-
-template <typename J>
-static inline cudaError_t launch(void (*kernel)(J), uint32_t ctas, cudaStream_t stream, J job)
+static inline cudaError_t launch(void (*kernel)(J), uint32_t ctas, void *stream, J job)
 {
 	void *arguments[] = {&job};
 
-	return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(ctas),
-	                        dim3(CTA_THREADS), arguments, 0, stream);
+	return cudaLaunchKernel(kernel, dim3(ctas), dim3(CTA_THREADS), arguments, 0,
+	                        static_cast<cudaStream_t>(stream));
 }
-
-#endif
 
 /* Make the driver load a kernel now instead of at its first launch. */
 template <typename J> static inline cudaError_t load(void (*kernel)(J))
 {
 	struct cudaFuncAttributes ignored;
 
-	return cudaFuncGetAttributes(&ignored, reinterpret_cast<const void *>(kernel));
+	return cudaFuncGetAttributes(&ignored, kernel);
 }
 
 /* ---- units ---- */
 
-template <uint32_t BYTES> struct unit_of;
-template <> struct unit_of<2> {
-	typedef unsigned short type;
-};
-template <> struct unit_of<4> {
-	typedef unsigned type;
-};
-template <> struct unit_of<8> {
-	typedef uint2 type;
-};
-template <> struct unit_of<16> {
-	typedef uint4 type;
-};
+template <uint32_t BYTES>
+using vector_of = std::conditional_t<
+	BYTES == 16, uint4,
+	std::conditional_t<BYTES == 8, uint2,
+                           std::conditional_t<BYTES == 4, unsigned, unsigned short>>>;
 
 /* A unit of any size as words. */
 template <uint32_t BYTES> struct unit {
@@ -81,8 +60,7 @@ template <uint32_t BYTES> struct unit {
 template <uint32_t BYTES>
 static __device__ __forceinline__ unit<BYTES> load_unit(const unsigned char *at)
 {
-	typedef typename unit_of<BYTES>::type type;
-	const type value = __ldcs(reinterpret_cast<const type *>(at));
+	const vector_of<BYTES> value = __ldcs(reinterpret_cast<const vector_of<BYTES> *>(at));
 	unit<BYTES> out = {};
 
 	memcpy(&out, &value, sizeof(value));
@@ -92,37 +70,10 @@ static __device__ __forceinline__ unit<BYTES> load_unit(const unsigned char *at)
 template <uint32_t BYTES>
 static __device__ __forceinline__ void store_unit(unsigned char *at, const unit<BYTES> &from)
 {
-	typedef typename unit_of<BYTES>::type type;
-	type value;
+	vector_of<BYTES> value;
 
 	memcpy(&value, &from, sizeof(value));
-	__stcs(reinterpret_cast<type *>(at), value);
-}
-
-/* Load the first `bytes` of a unit, 16 bits at a time: the memory after them may not be ours. */
-template <uint32_t BYTES>
-static __device__ __forceinline__ unit<BYTES> load_part(const unsigned char *at, uint32_t bytes)
-{
-	unit<BYTES> out = {};
-
-#pragma unroll
-	for (uint32_t i = 0; i < BYTES; i += 2)
-		if (i < bytes)
-			out.word[i / 4] |=
-				static_cast<uint32_t>(*reinterpret_cast<const uint16_t *>(at + i))
-				<< i % 4 * 8;
-	return out;
-}
-
-template <uint32_t BYTES>
-static __device__ __forceinline__ void store_part(unsigned char *at, const unit<BYTES> &from,
-                                                  uint32_t bytes)
-{
-#pragma unroll
-	for (uint32_t i = 0; i < BYTES; i += 2)
-		if (i < bytes)
-			*reinterpret_cast<uint16_t *>(at + i) =
-				static_cast<uint16_t>(from.word[i / 4] >> i % 4 * 8);
+	__stcs(reinterpret_cast<vector_of<BYTES> *>(at), value);
 }
 
 /* The widest unit to which all addresses and sizes in `bits`, ORed together, are aligned. */

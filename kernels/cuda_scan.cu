@@ -34,6 +34,21 @@ struct scan_job {
 
 /* ---- findings of a lane ---- */
 
+/* Load the first `bytes` of a unit, 16 bits at a time: the memory after them may not be ours. */
+template <uint32_t BYTES>
+static __device__ __forceinline__ unit<BYTES> load_part(const unsigned char *at, uint32_t bytes)
+{
+	unit<BYTES> out = {};
+
+#pragma unroll
+	for (uint32_t i = 0; i < BYTES; i += 2)
+		if (i < bytes)
+			out.word[i / 4] |=
+				static_cast<uint32_t>(*reinterpret_cast<const uint16_t *>(at + i))
+				<< i % 4 * 8;
+	return out;
+}
+
 /* Non-zero if the unit is. With RANGE this is its largest magnitude, which *top also takes. */
 template <bool RANGE, uint32_t BYTES>
 static __device__ __forceinline__ uint32_t look(const scan_job &job, const unit<BYTES> &seen,
@@ -266,8 +281,8 @@ int cuda_scan(const struct gpu_scan *scan, uint32_t processors, void *stream)
 		return cudaErrorInvalidValue;
 	ctas = job.piece_count / CTA_WARPS + 1;
 	ctas = ctas < processors * SCAN_CTAS ? ctas : processors * SCAN_CTAS;
-	return launch(job.range_blocks > 0 ? scan_kernel<true> : scan_kernel<false>, ctas,
-	              static_cast<cudaStream_t>(stream), job);
+	return launch(job.range_blocks > 0 ? scan_kernel<true> : scan_kernel<false>, ctas, stream,
+	              job);
 }
 
 cudaError_t cuda_scan_load(void)

@@ -79,6 +79,23 @@ uint64_t emulated_collect(enum emulated_collective what, unsigned mask, uint64_t
 cudaError_t emulated_launch(cudaStream_t stream, dim3 grid, unsigned threads,
                             std::function<void()> body);
 
+/* CUDA's are templates, too; these take kernels of one argument, which is copied. */
+template <typename J>
+static inline cudaError_t cudaLaunchKernel(void (*kernel)(J), dim3 grid, dim3 threads,
+                                           void **arguments, size_t, cudaStream_t stream)
+{
+	const J job = *static_cast<const J *>(arguments[0]);
+
+	return emulated_launch(stream, grid, threads.x, [=] { kernel(job); });
+}
+
+template <typename J>
+static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes,
+                                                void (*kernel)(J))
+{
+	return cudaFuncGetAttributes(attributes, reinterpret_cast<const void *>(kernel));
+}
+
 #define EMULATED_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 static inline void __syncthreads(EMULATED_SITE)
