@@ -55,10 +55,12 @@ static inline int cuda_enter(int device, struct cuda_visit *before, struct why *
 	return err;
 }
 
-static inline void cuda_leave(int device, struct cuda_visit *before)
+static inline void cuda_leave(struct cuda_visit *before)
 {
+	int device;
+
 	(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
-	if (before->device != device)
+	if (cudaGetDevice(&device) == cudaSuccess && before->device != device)
 		(void)cudaSetDevice(before->device);
 }
 

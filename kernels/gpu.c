@@ -125,7 +125,7 @@ static int mark(int device, void *stream, struct gpu_mark **out, struct why *why
 		*out = (struct gpu_mark *)(void *)event;
 	else if (event != NULL)
 		(void)cudaEventDestroy(event);
-	cuda_leave(device, &before);
+	cuda_leave(&before);
 	return err;
 }
 
@@ -185,7 +185,7 @@ static void gpu_close(struct gpu *gpu)
 		(void)cudaFree(gpu->memory.device);
 		(void)cudaFreeHost(gpu->memory.pinned);
 		(void)cudaGetLastError();
-		cuda_leave(gpu->device, &before);
+		cuda_leave(&before);
 	}
 	free(gpu);
 }
@@ -204,7 +204,7 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 	err = cuda_enter(device, &before, why);
 	if (err == 0) {
 		err = open_all(gpu, why);
-		cuda_leave(device, &before);
+		cuda_leave(&before);
 	}
 	if (err != 0) {
 		gpu_close(gpu);
@@ -270,7 +270,7 @@ static int follow(struct gpu *gpu, void *stream, struct why *why)
 	if (err == 0) {
 		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
 		         (stream, (cudaEvent_t)(void *)point, 0));
-		cuda_leave(gpu->device, &before);
+		cuda_leave(&before);
 	}
 	unmark(point);
 	return err;

@@ -33,10 +33,8 @@ struct node_gpu {
 };
 
 struct node_gpus {
-	uint32_t world, rank, count;
-	bool (*given_up)(void *context);
-	void *context;
-	struct node_gpu gpu[NODE_GPUS_MAX]; /* [count] */
+	struct node_setup setup;
+	struct node_gpu gpu[NODE_GPUS_MAX]; /* [setup.count] */
 };
 
 /* ---- NCCL's functions, loaded at run time ---- */
@@ -128,7 +126,7 @@ static int use(const struct node_gpus *gpus, struct why *why)
  */
 static int settle(struct node_gpus *gpus, const char *call, struct why *why)
 {
-	for (uint32_t i = 0; i < gpus->count; i++) {
+	for (uint32_t i = 0; i < gpus->setup.count; i++) {
 		const struct node_gpu *gpu = &gpus->gpu[i];
 		ncclResult_t result = ncclInProgress;
 		int err = 0;
@@ -137,7 +135,7 @@ static int settle(struct node_gpus *gpus, const char *call, struct why *why)
 			TRY_NCCL(err, gpu->device, CommGetAsyncError, (gpu->comm, &result));
 			if (err != 0)
 				return err;
-			if (result == ncclInProgress && gpus->given_up(gpus->context))
+			if (result == ncclInProgress && gpus->setup.given_up(gpus->setup.context))
 				return why_set(why, -ECANCELED,
 				               "%s on GPU %d: the node's other GPUs did not come",
 				               call, gpu->device);
@@ -175,21 +173,22 @@ static int open_gpu(struct node_gpu *gpu, struct why *why)
 	return err;
 }
 
-static int open_comms(struct node_gpus *gpus, const char *id, struct why *why)
+static int open_comms(struct node_gpus *gpus, struct why *why)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	ncclUniqueId unique;
 	int err = 0;
 
 	config.blocking = 0;
-	memcpy(&unique, id, NODE_ID_BYTES);
+	memcpy(&unique, gpus->setup.id, NODE_ID_BYTES);
 	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
-	for (uint32_t i = 0; i < gpus->count; i++) {
+	for (uint32_t i = 0; i < gpus->setup.count; i++) {
 		struct node_gpu *gpu = &gpus->gpu[i];
 
 		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
 		TRY_NCCL(err, gpu->device, CommInitRankConfig,
-		         (&gpu->comm, (int)gpus->world, unique, (int)(gpus->rank + i), &config));
+		         (&gpu->comm, (int)gpus->setup.world, unique, (int)(gpus->setup.rank + i),
+		          &config));
 	}
 	TRY_NCCL(err, gpus->gpu[0].device, GroupEnd, ());
 	return err != 0 ? err : settle(gpus, "ncclCommInitRankConfig", why);
@@ -202,7 +201,7 @@ static int open_comms(struct node_gpus *gpus, const char *id, struct why *why)
 static void abort_comms(struct node_gpus *gpus)
 {
 	(void)nccl.GroupStart();
-	for (uint32_t i = 0; i < gpus->count; i++) {
+	for (uint32_t i = 0; i < gpus->setup.count; i++) {
 		if (gpus->gpu[i].comm != NULL)
 			(void)nccl.CommAbort(gpus->gpu[i].comm);
 		gpus->gpu[i].comm = NULL;
@@ -219,13 +218,12 @@ static void close_gpus(struct node_gpus *gpus)
 
 	if (cuda_enter(gpus->gpu[0].device, &before, &why) == 0) {
 		abort_comms(gpus);
-		for (uint32_t i = 0; i < gpus->count; i++) {
+		for (uint32_t i = 0; i < gpus->setup.count; i++) {
 			(void)cudaSetDevice(gpus->gpu[i].device);
 			if (gpus->gpu[i].stream != NULL)
 				(void)cudaStreamDestroy(gpus->gpu[i].stream);
 		}
-		(void)cudaSetDevice(gpus->gpu[0].device);
-		cuda_leave(gpus->gpu[0].device, &before);
+		cuda_leave(&before);
 	}
 	free(gpus);
 }
@@ -241,30 +239,24 @@ static int open_gpus(const struct node_setup *setup, struct node_gpus **out, str
 	gpus = calloc(1, sizeof(*gpus));
 	if (gpus == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
-	gpus->world = setup->world;
-	gpus->rank = setup->rank;
-	gpus->count = setup->count;
-	gpus->given_up = setup->given_up;
-	gpus->context = setup->context;
-	for (uint32_t i = 0; i < gpus->count; i++)
+	gpus->setup = *setup;
+	for (uint32_t i = 0; i < setup->count; i++)
 		gpus->gpu[i].device = setup->devices[i];
 	err = cuda_enter(gpus->gpu[0].device, &before, why);
 	if (err != 0) {
 		free(gpus);
 		return err;
 	}
-	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
+	for (uint32_t i = 0; i < setup->count && err == 0; i++)
 		err = open_gpu(&gpus->gpu[i], why);
 	if (err == 0)
-		err = open_comms(gpus, setup->id, why);
-	(void)cudaSetDevice(gpus->gpu[0].device);
-	cuda_leave(gpus->gpu[0].device, &before);
-	if (err != 0) {
+		err = open_comms(gpus, why);
+	cuda_leave(&before);
+	if (err == 0)
+		*out = gpus;
+	else
 		close_gpus(gpus);
-		return err;
-	}
-	*out = gpus;
-	return 0;
+	return err;
 }
 
 /* ---- operations ---- */
@@ -289,17 +281,14 @@ static ncclRedOp_t op_of(enum reduction reduction)
 	return ops[reduction];
 }
 
-static int after(struct node_gpus *gpus, struct gpu_mark *const *marks, struct why *why)
+/* What comes next in the GPU's stream comes after the caller's work. */
+static int wait_for_caller(const struct node_gpu *gpu, const struct gpu_mark *mark, struct why *why)
 {
-	int err = use(gpus, why);
+	int err = 0;
 
-	for (uint32_t i = 0; i < gpus->count; i++) {
-		struct node_gpu *gpu = &gpus->gpu[i];
-
-		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
-		         (gpu->stream, (cudaEvent_t)(void *)marks[i], 0));
-	}
+	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
+	TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
+	         (gpu->stream, (cudaEvent_t)(void *)(uintptr_t)mark, 0));
 	return err;
 }
 
@@ -308,16 +297,17 @@ static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_ta
                     bool scatter, struct why *why)
 {
 	struct node_gpu *gpu = &gpus->gpu[index];
-	const uint64_t each = node_share(task->count, task->block_elems, gpus->world, 0).count;
-	const uint64_t rest = task->count - each * gpus->world;
+	const uint64_t each =
+		node_share(task->count, task->block_elems, gpus->setup.world, 0).count;
+	const uint64_t rest = task->count - each * gpus->setup.world;
 	const size_t bytes = dtype_bytes(task->dtype);
 	const uint8_t *send = (const uint8_t *)task->send[index] + task->first * bytes;
 	uint8_t *recv = (uint8_t *)task->recv[index] + task->first * bytes;
-	uint8_t *own = recv + (gpus->rank + index) * each * bytes;
-	const uint64_t rest_at = each * gpus->world * bytes;
+	uint8_t *own = recv + (gpus->setup.rank + index) * each * bytes;
+	const uint64_t rest_at = each * gpus->setup.world * bytes;
 	ncclDataType_t type = type_of(task->dtype);
 	ncclRedOp_t op = op_of(task->reduction);
-	int last = (int)gpus->world - 1, err = 0;
+	int last = (int)gpus->setup.world - 1, err = 0;
 
 	if (scatter && each > 0)
 		TRY_NCCL(err, gpu->device, ReduceScatter,
@@ -342,10 +332,12 @@ static int step(struct node_gpus *gpus, const struct node_task *task, bool scatt
 	struct why ignored, *end_why = why;
 	int err = use(gpus, why), end = 0;
 
+	for (uint32_t i = 0; scatter && i < gpus->setup.count && err == 0; i++)
+		err = wait_for_caller(&gpus->gpu[i], task->marks[i], why);
 	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
 	if (err != 0)
 		return err;
-	for (uint32_t i = 0; i < gpus->count && err == 0; i++)
+	for (uint32_t i = 0; i < gpus->setup.count && err == 0; i++)
 		err = step_one(gpus, i, task, scatter, why);
 	/* End the group even after an error; keep the first explanation. */
 	if (err != 0)
@@ -354,16 +346,6 @@ static int step(struct node_gpus *gpus, const struct node_task *task, bool scatt
 	if (err != 0 || end != 0)
 		return err != 0 ? err : end;
 	return settle(gpus, scatter ? "ncclReduceScatter" : "ncclAllGather", end_why);
-}
-
-static int scatter(struct node_gpus *gpus, const struct node_task *task, struct why *why)
-{
-	return step(gpus, task, true, why);
-}
-
-static int gather(struct node_gpus *gpus, const struct node_task *task, struct why *why)
-{
-	return step(gpus, task, false, why);
 }
 
 static void *stream_of(struct node_gpus *gpus, uint32_t index)
@@ -396,7 +378,7 @@ static int look(struct node_gpus *gpus, struct why *why)
 {
 	int state = use(gpus, why);
 
-	for (uint32_t i = 0; i < gpus->count && state >= 0; i++) {
+	for (uint32_t i = 0; i < gpus->setup.count && state >= 0; i++) {
 		int one = look_gpu(&gpus->gpu[i], why);
 
 		state = one != 0 ? one : state;
@@ -407,9 +389,7 @@ static int look(struct node_gpus *gpus, struct why *why)
 const struct node_calls nccl_node = {
 	.id = make_id,
 	.open = open_gpus,
-	.after = after,
-	.scatter = scatter,
-	.gather = gather,
+	.step = step,
 	.stream = stream_of,
 	.look = look,
 	.abort = abort_comms,

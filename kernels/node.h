@@ -2,10 +2,10 @@
 /*
  * node.h - the GPUs of one node as one worker: NCCL's part before and after the network
  *
- * An allreduce has three steps: scatter() leaves each GPU with its share of the node's sum, the
- * caller reduces the shares across nodes, gather() gives all shares to all GPUs. scatter() and
- * gather() put work into one stream of each GPU and do not wait for it. The caller calls gather()
- * when the shares have arrived, so no stream waits for the network.
+ * An allreduce has three steps: one call of step() scatters the node's sum, so that each GPU has its
+ * share, the caller reduces the shares across nodes, another call gathers all shares on all GPUs. Both
+ * put work into one stream of each GPU and do not wait for it. The caller gathers when the shares have
+ * arrived, so no stream waits for the network.
  *
  * This is a part of gpu.h's table. NCCL (libnccl.so.2, or the file that WINNOW_NCCL names) is opened
  * with the first node.
@@ -14,8 +14,8 @@
  * -ECANCELED, given_up() said so; -EIO, NCCL, a GPU or its driver failed. They explain it in
  * `why` with call and GPU. After -EIO or -ECANCELED there is only abort() and close().
  *
- * Only one thread at a time may call them. All processes of a node make the same calls of scatter()
- * and gather() in the same order.
+ * Only one thread at a time may call them. All processes of a node make the same calls of step() in
+ * the same order.
  */
 #ifndef KERNELS_NODE_H
 #define KERNELS_NODE_H
@@ -50,7 +50,8 @@ struct node_task {
 	uint64_t first, count;   /* the range, in elements */
 	enum dtype dtype;
 	enum reduction reduction;
-	uint32_t block_elems; /* shares are multiples of it */
+	uint32_t block_elems;          /* shares are multiples of it */
+	struct gpu_mark *const *marks; /* the sum comes after them, one on each GPU */
 };
 
 /* A GPU's part of a range, counted from the range's first element; the last GPU takes the rest. */
@@ -73,13 +74,11 @@ struct node_calls {
 	int (*id)(char *id, struct why *why);
 	int (*open)(const struct node_setup *setup, struct node_gpus **out, struct why *why);
 
-	/* What comes next in the node's streams comes after the marks, one on each GPU. */
-	int (*after)(struct node_gpus *gpus, struct gpu_mark *const *marks, struct why *why);
+	/* Scatter the node's sum, or gather all shares. */
+	int (*step)(struct node_gpus *gpus, const struct node_task *task, bool scatter,
+	            struct why *why);
 
-	int (*scatter)(struct node_gpus *gpus, const struct node_task *task, struct why *why);
-	int (*gather)(struct node_gpus *gpus, const struct node_task *task, struct why *why);
-
-	/* The node's stream. Work that is put there after scatter() finds the share in recv. */
+	/* The node's stream. Work that is put there after a sum was scattered finds the share in recv. */
 	void *(*stream)(struct node_gpus *gpus, uint32_t index);
 
 	/* Are NCCL and the GPUs still well? 0: nothing is under way; 1: something is. */

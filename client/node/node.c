@@ -120,6 +120,7 @@ int winnow_node_allreduce_segments_async(const void *const send[], void *const r
 		.dtype = (enum dtype)dtype,
 		.reduction = (enum reduction)op,
 		.block_elems = made->options.block != 0 ? made->options.block : node->block,
+		.marks = made->marks,
 	};
 	result = copy_segments(made, segments, segment_count);
 	if (result == WINNOW_OK)

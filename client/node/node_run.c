@@ -244,7 +244,7 @@ static bool scatter(struct winnow_node *node, const struct node_op *op, uint32_t
 	struct why why;
 	int result = WINNOW_OK;
 
-	if (!well(node, node->calls->scatter(node->node_gpus, &chunk, &why), &why))
+	if (!well(node, node->calls->step(node->node_gpus, &chunk, true, &why), &why))
 		return false;
 	/* Empty shares also detect mismatches. An empty tensor may have no address. */
 	for (uint32_t i = 0; i < node->gpu_count && op->task.count > 0 && result == WINNOW_OK; i++)
@@ -258,7 +258,7 @@ static bool gather(struct winnow_node *node, struct node_op *op, uint32_t number
 	struct why why;
 
 	return await_shares(node, op, node->under_way[number % 2]) &&
-	       well(node, node->calls->gather(node->node_gpus, &chunk, &why), &why);
+	       well(node, node->calls->step(node->node_gpus, &chunk, false, &why), &why);
 }
 
 /* False: the node has ended. */
@@ -267,8 +267,7 @@ static bool perform(struct winnow_node *node, struct node_op *op)
 	uint32_t chunks = chunk_count(node, &op->task);
 	struct why why;
 	int state = 1;
-	bool going = watch(node, NULL) &&
-	             well(node, node->calls->after(node->node_gpus, op->marks, &why), &why);
+	bool going = watch(node, NULL);
 
 	op->begun_us = clock_us();
 	if (going && chunks > 1)
