@@ -160,41 +160,29 @@ int staging_follow(struct staging *staging, void *stream, struct why *why)
 static void choose_grain(struct staging_op *op)
 {
 	const struct geometry *cut = &op->task->cut;
+	const uint32_t room = op->staged->staging->bits, fine = op->staged->fine;
 	uint64_t blocks = (uint64_t)cut->segment_blocks * cut->shard_count, all, most;
-	uint32_t fine = op->staged->fine, grain;
+	uint32_t grain;
 
+	op->grain = cut->block_elems;
 	all = (cut->block_count + 63) / 64 * 64;
-	blocks = blocks < all || all == 0 ? blocks : all;
+	most = blocks < all || all == 0 ? blocks : all;
 	grain = fine > 0 ? (uint32_t)geometry_gcd(cut->block_elems, fine) : cut->block_elems;
-	if (fine > 0 && cut->block_elems / grain * blocks <= op->staged->staging->bits)
+	if (fine > 0 && cut->block_elems / grain * most <= room)
 		op->view = calloc(bitmap_word_count(bitmap_block_count(op->task->count, fine)),
 		                  sizeof(*op->view));
-	op->grain = op->view != NULL ? grain : cut->block_elems;
+	if (op->view != NULL)
+		op->grain = grain;
 	op->ratio = cut->block_elems / op->grain;
-	most = op->staged->staging->bits / (op->ratio * blocks);
+	op->segment_bits = blocks * op->ratio;
+	most = room / (op->ratio * most);
 	op->piece_segments = (uint32_t)(most < PIECE_SEGMENTS ? most : PIECE_SEGMENTS);
 }
 
-/* The blocks of `segments` segments, in all shards; fewer at the end of the tensor. */
-static uint64_t segment_blocks(const struct staging_op *op, uint32_t segment, uint32_t segments,
-                               uint64_t *first)
-{
-	const struct geometry *cut = &op->task->cut;
-	uint64_t each = (uint64_t)cut->segment_blocks * cut->shard_count, left;
-
-	*first = segment * each;
-	left = cut->block_count > *first ? cut->block_count - *first : 0;
-	return left < segments * each ? left : segments * each;
-}
-
-/* How many bits have one magnitude: those of a segment in all shards. 0: none are wanted. */
+/* How many bits have one magnitude: those of a segment. 0: none are wanted. */
 static uint64_t range_bits(const struct staging_op *op)
 {
-	const struct geometry *cut = &op->task->cut;
-
-	return op->task->form == WIRE_FIXED32
-	               ? (uint64_t)cut->segment_blocks * cut->shard_count * op->ratio
-	               : 0;
+	return op->task->form == WIRE_FIXED32 ? op->segment_bits : 0;
 }
 
 /* Scan the piece that begins with segment op->piece. */
@@ -202,12 +190,11 @@ static void scan_piece(struct staging_op *op)
 {
 	struct staging *s = op->staged->staging;
 	const struct allreduce *task = op->task;
-	uint64_t first, blocks = segment_blocks(op, op->piece, op->piece_segments, &first);
-	uint64_t first_elem = first * task->cut.block_elems, elems = blocks * task->cut.block_elems;
+	const uint64_t first = op->piece * op->segment_bits * op->grain;
+	const uint64_t most = op->piece_segments * op->segment_bits * op->grain;
 	struct gpu_scan scan = {
-		.tensor = {.data = (const uint8_t *)task->send + first_elem * task->cut.elem_bytes,
-	                   .count = elems < task->count - first_elem ? elems
-	                                                             : task->count - first_elem,
+		.tensor = {.data = (const uint8_t *)task->send + first * task->cut.elem_bytes,
+	                   .count = most < task->count - first ? most : task->count - first,
 	                   .block_elems = op->grain,
 	                   .dtype = (enum dtype)task->dtype},
 		.range_blocks = range_bits(op),
@@ -254,15 +241,14 @@ static void see_piece(struct staging_op *op)
 {
 	const struct staging_config *config = &op->staged->staging->config;
 	const uint32_t fine = op->staged->fine;
-	uint64_t first;
 
 	op->seen = true;
 	op->staged->out_bytes += gpu_scan_room(op->piece_bits, range_bits(op)) * 4;
 	if (fine == 0)
 		return;
-	(void)segment_blocks(op, op->piece, 1, &first);
 	if (op->view != NULL)
-		coarsen(op, 0, op->piece_bits, fine / op->grain, op->view, first * op->ratio);
+		coarsen(op, 0, op->piece_bits, fine / op->grain, op->view,
+		        op->piece * op->segment_bits);
 	if (op->piece + op->piece_segments >= op->task->cut.segment_count)
 		config->viewed(op->staged->context, fine, op->view);
 }
@@ -363,19 +349,20 @@ static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struc
 {
 	struct staging_op *op = staging_op_of(task);
 	const uint32_t *magnitudes = op->found + 2 * bitmap_word_count(op->piece_bits);
-	uint64_t first, before, end, blocks = segment_blocks(op, number, 1, &first);
+	uint64_t first = (number - op->piece) * op->segment_bits, end = first + op->segment_bits;
+	uint64_t words;
 
-	(void)segment_blocks(op, op->piece, 1, &before);
-	end = (first - before + blocks) * op->ratio;
-	memset(scan->bits, 0, bitmap_word_count(blocks) * sizeof(*scan->bits));
-	coarsen(op, (first - before) * op->ratio, end < op->piece_bits ? end : op->piece_bits,
-	        op->ratio, scan->bits, 0);
-	if (task->form == WIRE_FIXED32 && blocks > 0)
+	end = end < op->piece_bits ? end : op->piece_bits;
+	words = end > first ? bitmap_word_count(bitmap_block_count(end - first, op->ratio)) : 0;
+	memset(scan->bits, 0, words * sizeof(*scan->bits));
+	if (words > 0)
+		coarsen(op, first, end, op->ratio, scan->bits, 0);
+	if (task->form == WIRE_FIXED32 && words > 0)
 		*scan->range =
 			bitmap_range_of(magnitudes[number - op->piece], (enum dtype)task->dtype);
 	for (uint32_t shard = 0; shard < task->cut.shard_count && !task->cut.eager; shard++)
 		staging_part_of(op, number, shard)->expected = true;
-	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
+	return bitmap_set_count(scan->bits, words);
 }
 
 /* They have been carried out before they were announced. */

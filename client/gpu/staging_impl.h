@@ -56,6 +56,7 @@ struct staging_op {
 	uint32_t *scratch, *found, *word; /* as in struct gpu_scan */
 	uint32_t scans;                   /* number of the last scan */
 	uint32_t grain, ratio;            /* elements per bit, bits per block */
+	uint64_t segment_bits;            /* of a whole segment, in all shards */
 	uint32_t piece, piece_segments;   /* the first segment, and the most that a piece has */
 	uint64_t piece_bits;
 	bool seen;      /* see_piece() has seen the piece */
