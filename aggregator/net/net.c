@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-bool net_plugin_path(const char *name, char *path)
+/* Where winnow-NAME.so is: beside what holds this code, or where `make install` puts it. False: nowhere. */
+static bool plugin_path(const char *name, char *path)
 {
 	static const char *const places[] = {"", "winnow/", "../lib/winnow/"};
 	static const char here;
@@ -30,45 +31,50 @@ bool net_plugin_path(const char *name, char *path)
 	return false;
 }
 
-static int plugin_open(const char *name, const struct net_plugin **out, struct why *why)
+int net_plugin_open(const char *name, const char *path, const char *symbol, const void **out,
+                    struct why *why)
 {
-	const struct net_plugin *plugin;
-	char path[PATH_MAX];
+	const char *const *version;
+	char found[PATH_MAX];
 	void *object;
 
-	if (strchr(name, '/') != NULL || !net_plugin_path(name, path))
-		return why_set(why, -ENOENT, "there is no datapath '%.60s' in this build", name);
+	if (path == NULL && (strchr(name, '/') != NULL || !plugin_path(name, found)))
+		return why_set(why, -ENOENT, "there is no winnow-%.60s.so in this build", name);
+	path = path != NULL ? path : found;
 	object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (object == NULL)
-		return why_set(why, -ELIBACC, "cannot open datapath %s: %s", name, dlerror());
-	plugin = dlsym(object, NET_PLUGIN_SYMBOL);
-	if (plugin == NULL || strcmp(plugin->version, WINNOW_VERSION) != 0) {
+		return why_set(why, -ELIBACC, "cannot open winnow-%s.so: %.180s", name, dlerror());
+	*out = version = dlsym(object, symbol);
+	if (version == NULL || strcmp(*version, WINNOW_VERSION) != 0) {
 		dlclose(object);
 		return why_set(why, -ELIBACC, "%s belongs to another version, not to %s", path,
 		               WINNOW_VERSION);
 	}
-	*out = plugin;
 	return 0;
 }
 
 int net_backend_named(const char *name, const struct net_backend **out, struct why *why)
 {
-	const struct net_plugin *plugin;
+	const void *plugin;
 	int err;
 
 	*out = &net_udp;
 	if (strcmp(name, "udp") == 0)
 		return 0;
-	err = plugin_open(name, &plugin, why);
+	err = net_plugin_open(name, NULL, NET_PLUGIN_SYMBOL, &plugin, why);
+	if (err == -ENOENT)
+		why_set(why, err, "there is no datapath '%.60s' in this build", name);
 	if (err == 0)
-		*out = plugin->backend;
+		*out = ((const struct net_plugin *)plugin)->backend;
 	return err;
 }
 
 const char *net_backend_about(const char *name)
 {
-	const struct net_plugin *plugin;
+	const void *plugin;
 	struct why why;
 
-	return plugin_open(name, &plugin, &why) == 0 ? plugin->about : NULL;
+	return net_plugin_open(name, NULL, NET_PLUGIN_SYMBOL, &plugin, &why) == 0
+	               ? ((const struct net_plugin *)plugin)->about
+	               : NULL;
 }

@@ -156,10 +156,12 @@ struct net_plugin {
 };
 
 /*
- * net_plugin_path - where winnow-NAME.so is, into `path` [PATH_MAX]: beside the program or library
- * that holds this code, or where `make install` puts it. False: it is not there.
+ * net_plugin_open - the table `symbol` of winnow-NAME.so, or of the object at `path` if not NULL. The
+ * table's first member is the version that it was built with. The object is never closed. -ENOENT:
+ * there is none; -ELIBACC: it cannot be opened; one line in `why`.
  */
-bool net_plugin_path(const char *name, char *path);
+int net_plugin_open(const char *name, const char *path, const char *symbol, const void **out,
+                    struct why *why);
 
 /*
  * net_backend_named - the back end called `name`. One that needs a library that few machines have

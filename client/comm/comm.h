@@ -201,6 +201,13 @@ uint64_t comm_part_tag(uint64_t tag, uint32_t number);
  * is not queued yet.
  */
 bool comm_gpu_wanted(const struct winnow_options *options);
+
+/*
+ * The table of winnow-cuda.so, which is opened at the first call; WINNOW_CUDA_PLUGIN=PATH names another,
+ * for tests. Errors as of net_plugin_open(). Any thread.
+ */
+int comm_gpu_calls(const struct gpu_calls **out, struct why *why);
+
 int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
                    const struct winnow_options *options);
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);

@@ -7,7 +7,6 @@
 #include <sys/prctl.h>
 
 #include "client/comm/comm.h"
-#include "client/gpu/gpu_plugin.h"
 
 #define CHECK_US 50000 /* between checks of a busy GPU, because its failures wake no thread */
 #define POLL_US_MIN 20 /* between polls of its words and of callers' marks */
@@ -28,6 +27,23 @@ bool comm_gpu_wanted(const struct winnow_options *options)
 	return options != NULL && options->memory == WINNOW_MEMORY_CUDA;
 }
 
+int comm_gpu_calls(const struct gpu_calls **out, struct why *why)
+{
+	static _Atomic(const void *) opened;
+	const void *table = atomic_load(&opened);
+	int err = 0;
+
+	if (table == NULL)
+		err = net_plugin_open("cuda", getenv("WINNOW_CUDA_PLUGIN"), GPU_PLUGIN_SYMBOL,
+		                      &table, why);
+	if (err == -ENOENT)
+		why_set(why, err, "winnow-cuda.so is missing: this build has no support for GPUs");
+	if (err == 0)
+		atomic_store(&opened, table);
+	*out = table;
+	return err;
+}
+
 /* ---- submitting ---- */
 
 /* The GPU has failed in a caller's thread: the job ends. What is impossible here does no harm. */
@@ -45,7 +61,7 @@ static int gpu_failed(struct winnow_comm *comm, int err, const char *why)
 static int gpu_find(const struct allreduce *task, const struct gpu_calls **out, int *device,
                     struct why *why)
 {
-	int other, err = gpu_plugin_open(out, why);
+	int other, err = comm_gpu_calls(out, why);
 	const struct gpu_calls *calls = *out;
 
 	if (err != 0)
@@ -127,7 +143,7 @@ int comm_gpu_open(struct winnow_comm *comm, int device)
 	const struct gpu_calls *calls;
 	struct staging *ignored;
 	struct why why;
-	int err = gpu_plugin_open(&calls, &why);
+	int err = comm_gpu_calls(&calls, &why);
 
 	if (err == 0)
 		err = gpu_for(comm, calls, device, &ignored, &why);

@@ -7,13 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/gpu/gpu_plugin.h"
 #include "client/node/node_impl.h"
 
 /* NCCL's part of the plugin. */
 static int plugin(const struct gpu_calls **gpu, struct why *why)
 {
-	int err = gpu_plugin_open(gpu, why);
+	int err = comm_gpu_calls(gpu, why);
 
 	if (err == 0 && (*gpu)->node == NULL)
 		err = why_set(why, -ENOENT, "this build knows no NCCL: its header was not there");

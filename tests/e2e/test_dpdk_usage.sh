@@ -54,7 +54,7 @@ refuses 1 "no datapath 'dpdk' in this build" "$tmp/bare/winnow" bench --aggregat
 "$BUILD/winnowd" --version | seen 'dpdk with DPDK' || fail "--version does not name dpdk"
 # What is there but is something else.
 echo "no object" >"$tmp/bare/winnow-dpdk.so"
-refuses 2 'cannot open datapath dpdk' "$tmp/bare/winnowd" --insecure-no-key --datapath dpdk --device lo
+refuses 2 'cannot open winnow-dpdk.so' "$tmp/bare/winnowd" --insecure-no-key --datapath dpdk --device lo
 # Who uses sockets loads none of it.
 winnowd --insecure-no-key
 grep -q librte_ "/proc/$DAEMON/maps" && fail "DPDK's libraries are loaded for --datapath udp"
