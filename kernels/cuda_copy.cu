@@ -90,18 +90,25 @@ static __device__ __forceinline__ uint32_t list_blocks(const copy_shared &shared
 	return found;
 }
 
-/* As fixed_encode() and fixed_decode() of bitmap.h: round to nearest, ties to even. */
+/* A power of two within the range of f32. */
+static __device__ __forceinline__ float power(int exponent)
+{
+	return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);
+}
+
+/*
+ * As fixed_encode() and fixed_decode() of bitmap.h: round to nearest, ties to even. The scale may be
+ * out of the range of f32, so it is applied in two halves.
+ */
 template <bool OUT>
 static __device__ __forceinline__ uint32_t convert(const struct gpu_plan &plan, uint32_t word)
 {
-	float value;
+	const int shift = OUT ? plan.shift : -plan.shift, half = shift / 2;
+	float value = OUT ? __uint_as_float(word) : __int2float_rn(static_cast<int>(word));
 
-	if (OUT) {
-		value = __fmul_rn(__fmul_rn(__uint_as_float(word), plan.encode[0]), plan.encode[1]);
+	value = __fmul_rn(__fmul_rn(value, power(half)), power(shift - half));
+	if (OUT)
 		return static_cast<uint32_t>(__float2int_rn(value));
-	}
-	value = __fmul_rn(__fmul_rn(__int2float_rn(static_cast<int>(word)), plan.decode[0]),
-	                  plan.decode[1]);
 	return __float_as_uint(plan.divisor == 1 ? value : __fdiv_rn(value, plan.divisor));
 }
 
@@ -236,9 +243,10 @@ static __global__ void __launch_bounds__(CTA_THREADS, COPY_CTAS) copy_kernel(cop
 		tell(job.done);
 }
 
-int cuda_copy(const struct gpu_copy *copy, uint32_t most, uint32_t *ticket, void *stream)
+int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream)
 {
-	copy_job job = {copy->runs, copy->run_count, copy->frame_count, 0, ticket, copy->done};
+	copy_job job = {copy->runs, copy->run_count, copy->frame_count,
+	                0,          copy->ticket,    copy->done};
 	uint32_t ctas = (copy->frame_count + CTA_WARPS - 1) / CTA_WARPS;
 
 	if (copy->run_count == 0 || copy->run_count > GPU_RUNS_MAX || copy->frame_count == 0)

@@ -24,8 +24,8 @@ int cuda_load(void);
 
 int cuda_scan(const struct gpu_scan *scan, uint32_t processors, void *stream);
 
-/* `ticket` is on the device, 0 before and after. `ctas` of 256 threads at most are used. */
-int cuda_copy(const struct gpu_copy *copy, uint32_t ctas, uint32_t *ticket, void *stream);
+/* `ctas` of 256 threads at most are used. */
+int cuda_copy(const struct gpu_copy *copy, uint32_t ctas, void *stream);
 
 #ifdef __cplusplus
 }

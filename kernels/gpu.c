@@ -11,11 +11,12 @@
 #include "kernels/cuda_kernels.h"
 #include "kernels/node.h"
 
+enum { SCANS, OUT, IN, STREAMS };
+
 struct gpu {
 	int device, processors;
-	cudaStream_t out, in, scans;
+	cudaStream_t stream[STREAMS];
 	struct gpu_memory memory;
-	uint32_t *tickets; /* on the device: one for each direction of copies */
 };
 
 /* ---- errors ---- */
@@ -131,57 +132,44 @@ static int mark(int device, void *stream, struct gpu_mark **out, struct why *why
 
 /* ---- opening ---- */
 
-/* Frames come before other work, since workers wait for them; a scan is work like any other. */
-static int open_streams(struct gpu *gpu, struct why *why)
-{
-	const int device = gpu->device;
-	int least = 0, greatest = 0, err = 0;
-
-	TRY_CUDA(err, device, cudaDeviceGetStreamPriorityRange, (&least, &greatest));
-	TRY_CUDA(err, device, cudaStreamCreateWithPriority,
-	         (&gpu->out, cudaStreamNonBlocking, greatest));
-	TRY_CUDA(err, device, cudaStreamCreateWithPriority,
-	         (&gpu->in, cudaStreamNonBlocking, greatest));
-	TRY_CUDA(err, device, cudaStreamCreateWithPriority,
-	         (&gpu->scans, cudaStreamNonBlocking, 0));
-	return err;
-}
-
-/* A kernel, or CUDA's own that fills memory, is loaded when it is first used, which may wait. */
+/*
+ * Frames come before other work, since workers wait for them; a scan is work like any other. A kernel,
+ * or CUDA's own that fills memory, is loaded when it is first used, which may wait.
+ */
 static int open_all(struct gpu *gpu, struct why *why)
 {
 	struct gpu_memory *memory = &gpu->memory;
-	const int device = gpu->device;
-	int err = open_streams(gpu, why);
+	int least = 0, greatest = 0, err = 0;
 
-	TRY_CUDA(err, device, cudaDeviceGetAttribute,
-	         (&gpu->processors, cudaDevAttrMultiProcessorCount, device));
-	TRY_CUDA_AS(err, device, "cudaFuncGetAttributes", cuda_load());
-	TRY_CUDA(err, device, cudaHostAlloc,
+	TRY_CUDA(err, gpu->device, cudaDeviceGetStreamPriorityRange, (&least, &greatest));
+	for (int i = 0; i < STREAMS; i++)
+		TRY_CUDA(err, gpu->device, cudaStreamCreateWithPriority,
+		         (&gpu->stream[i], cudaStreamNonBlocking, i == SCANS ? 0 : greatest));
+	TRY_CUDA(err, gpu->device, cudaDeviceGetAttribute,
+	         (&gpu->processors, cudaDevAttrMultiProcessorCount, gpu->device));
+	TRY_CUDA_AS(err, gpu->device, "cudaFuncGetAttributes", cuda_load());
+	TRY_CUDA(err, gpu->device, cudaHostAlloc,
 	         ((void **)&memory->pinned, memory->pinned_bytes,
 	          cudaHostAllocPortable | cudaHostAllocMapped));
 	if (err == 0)
 		memset(memory->pinned, 0, memory->pinned_bytes);
-	TRY_CUDA(err, device, cudaMalloc,
-	         ((void **)&memory->device, memory->device_bytes + 2 * sizeof(uint32_t)));
-	TRY_CUDA(err, device, cudaMemsetAsync,
-	         (memory->device, 0, memory->device_bytes + 2 * sizeof(uint32_t), gpu->in));
-	TRY_CUDA(err, device, cudaStreamSynchronize, (gpu->in));
-	if (err == 0)
-		gpu->tickets = (uint32_t *)(void *)(memory->device + memory->device_bytes);
+	TRY_CUDA(err, gpu->device, cudaMalloc, ((void **)&memory->device, memory->device_bytes));
+	TRY_CUDA(err, gpu->device, cudaMemsetAsync,
+	         (memory->device, 0, memory->device_bytes, gpu->stream[IN]));
+	TRY_CUDA(err, gpu->device, cudaStreamSynchronize, (gpu->stream[IN]));
 	return err;
 }
 
 static void gpu_close(struct gpu *gpu)
 {
-	cudaStream_t streams[] = {gpu->out, gpu->in, gpu->scans};
 	struct why why;
 	struct cuda_visit before;
 
 	if (cuda_enter(gpu->device, &before, &why) == 0) {
-		for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++)
-			if (streams[i] != NULL && cudaStreamSynchronize(streams[i]) == cudaSuccess)
-				(void)cudaStreamDestroy(streams[i]);
+		for (int i = 0; i < STREAMS; i++)
+			if (gpu->stream[i] != NULL &&
+			    cudaStreamSynchronize(gpu->stream[i]) == cudaSuccess)
+				(void)cudaStreamDestroy(gpu->stream[i]);
 		(void)cudaFree(gpu->memory.device);
 		(void)cudaFreeHost(gpu->memory.pinned);
 		(void)cudaGetLastError();
@@ -199,8 +187,7 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 	if (gpu == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
 	gpu->device = device;
-	gpu->memory.pinned_bytes = memory->pinned_bytes;
-	gpu->memory.device_bytes = (memory->device_bytes + 3) / 4 * 4;
+	gpu->memory = *memory;
 	err = cuda_enter(device, &before, why);
 	if (err == 0) {
 		err = open_all(gpu, why);
@@ -210,8 +197,7 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 		gpu_close(gpu);
 		return err;
 	}
-	memory->pinned = gpu->memory.pinned;
-	memory->device = gpu->memory.device;
+	*memory = gpu->memory;
 	*out = gpu;
 	return 0;
 }
@@ -243,9 +229,9 @@ static int scan(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
 
 	if (what->clear != NULL)
 		TRY_CUDA(err, gpu->device, cudaMemsetAsync,
-		         (what->clear, 0, what->clear_bytes, gpu->scans));
+		         (what->clear, 0, what->clear_bytes, gpu->stream[SCANS]));
 	TRY_CUDA_AS(err, gpu->device, "cudaLaunchKernel",
-	            cuda_scan(what, (uint32_t)gpu->processors, gpu->scans));
+	            cuda_scan(what, (uint32_t)gpu->processors, gpu->stream[SCANS]));
 	return err;
 }
 
@@ -254,8 +240,7 @@ static int copy(struct gpu *gpu, const struct gpu_copy *what, struct why *why)
 	int err = use(gpu, why);
 
 	TRY_CUDA_AS(err, gpu->device, "cudaLaunchKernel",
-	            cuda_copy(what, GPU_BUS_CTAS, &gpu->tickets[what->out],
-	                      what->out ? gpu->out : gpu->in));
+	            cuda_copy(what, GPU_BUS_CTAS, gpu->stream[what->out ? OUT : IN]));
 	return err;
 }
 
@@ -263,7 +248,7 @@ static int follow(struct gpu *gpu, void *stream, struct why *why)
 {
 	struct cuda_visit before;
 	struct gpu_mark *point = NULL;
-	int err = mark(gpu->device, gpu->in, &point, why);
+	int err = mark(gpu->device, gpu->stream[IN], &point, why);
 
 	if (err == 0)
 		err = cuda_enter(gpu->device, &before, why);
@@ -278,11 +263,10 @@ static int follow(struct gpu *gpu, void *stream, struct why *why)
 
 static int check(struct gpu *gpu, struct why *why)
 {
-	cudaStream_t streams[] = {gpu->out, gpu->in, gpu->scans};
 	int err = use(gpu, why);
 
-	for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
-		cudaError_t state = err == 0 ? cudaStreamQuery(streams[i]) : cudaErrorNotReady;
+	for (int i = 0; i < STREAMS; i++) {
+		cudaError_t state = err == 0 ? cudaStreamQuery(gpu->stream[i]) : cudaErrorNotReady;
 
 		if (state != cudaErrorNotReady)
 			TRY_CUDA_AS(err, gpu->device, "cudaStreamQuery", state);

@@ -16,7 +16,6 @@
 #ifndef KERNELS_GPU_H
 #define KERNELS_GPU_H
 
-#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -75,26 +74,12 @@ struct gpu_plan {
 	uint32_t frame_blocks;            /* 1 .. 64 */
 	uint32_t block_parts, part_bytes; /* frames per block, and bytes in each but the last */
 	uint32_t frame_first, frame_mask, frame_stride; /* the stride is a multiple of 16 */
-	uint32_t fixed;                      /* convert f32 to int32 on the way out, and back */
-	float encode[2], decode[2], divisor; /* two factors each: see fixed_encode() of bitmap.h */
+	uint32_t
+		fixed; /* f32 goes out as int32, scaled by 2^shift, and comes back divided by divisor */
+	int32_t shift; /* -200 .. 200 */
+	float divisor;
 	uint64_t united[GPU_PLAN_WORDS], own[GPU_PLAN_WORDS]; /* zero past the last block */
 };
-
-/*
- * Send f32 as int32, scaled by 2^shift (-200 .. 200). 2^shift may lie outside the range of f32, so
- * the scale is kept as two factors.
- */
-static inline void gpu_plan_fixed(struct gpu_plan *plan, int shift, uint32_t divisor)
-{
-	const int half = shift / 2, rest = shift - shift / 2;
-
-	plan->fixed = 1;
-	plan->encode[0] = ldexpf(1, half);
-	plan->encode[1] = ldexpf(1, rest);
-	plan->decode[0] = ldexpf(1, -half);
-	plan->decode[1] = ldexpf(1, -rest);
-	plan->divisor = (float)divisor;
-}
 
 /* Consecutive frames of one plan. */
 struct gpu_run {
@@ -112,10 +97,11 @@ struct gpu_copy {
 	bool out;
 	uint32_t run_count, frame_count; /* at least 1 */
 	const struct gpu_run *runs;      /* pinned, [run_count] */
+	uint32_t *ticket;                /* device, zero before and after */
 	struct gpu_word done;
 };
 
-/* Memory that exists as long as the GPU is open, zeroed at first. */
+/* Memory that exists as long as the GPU is open, zeroed at first. At open, places are NULL. */
 struct gpu_memory {
 	size_t pinned_bytes, device_bytes;
 	uint8_t *pinned, *device;

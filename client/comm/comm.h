@@ -208,6 +208,9 @@ bool comm_gpu_wanted(const struct winnow_options *options);
  */
 int comm_gpu_calls(const struct gpu_calls **out, struct why *why);
 
+/* An error of that table as an enum winnow_result, explained to the caller. */
+int comm_gpu_result(int err, const struct why *why);
+
 int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
                    const struct winnow_options *options);
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);

@@ -46,15 +46,28 @@ int comm_gpu_calls(const struct gpu_calls **out, struct why *why)
 
 /* ---- submitting ---- */
 
-/* The GPU has failed in a caller's thread: the job ends. What is impossible here does no harm. */
-static int gpu_failed(struct winnow_comm *comm, int err, const char *why)
+int comm_gpu_result(int err, const struct why *why)
 {
-	if (err == -ENOMEM)
-		return comm_fail(WINNOW_ERR_MEMORY, why);
-	if (err != -EIO)
-		return comm_fail(WINNOW_ERR_INVALID, why);
-	comm_end(comm, WINNOW_ERR_GPU, why);
-	return comm_fail(WINNOW_ERR_GPU, why);
+	switch (err) {
+	case 0:
+		return WINNOW_OK;
+	case -EIO:
+		return comm_fail(WINNOW_ERR_GPU, why->text);
+	case -ENOMEM:
+		return comm_fail(WINNOW_ERR_MEMORY, why->text);
+	case -ECANCELED:
+		return comm_fail(WINNOW_ERR_TIMEOUT, why->text);
+	default:
+		return comm_fail(WINNOW_ERR_INVALID, why->text);
+	}
+}
+
+/* A GPU that fails in a caller's thread ends the job. What is impossible here does no harm. */
+static int answer(struct winnow_comm *comm, int err, const struct why *why)
+{
+	if (err == -EIO)
+		comm_end(comm, WINNOW_ERR_GPU, why->text);
+	return comm_gpu_result(err, why);
 }
 
 /* Whose memory it is. */
@@ -93,10 +106,9 @@ int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
 	err = gpu_find(task, &calls, &device, &why);
 	if (err == 0)
 		err = calls->mark(device, options->stream, &mark, &why);
-	if (err != 0)
-		return gpu_failed(comm, err, why.text);
-	calls->unmark(mark);
-	return WINNOW_OK;
+	if (err == 0)
+		calls->unmark(mark);
+	return answer(comm, err, &why);
 }
 
 /* Called by the thread. A GPU that fails after the last sums have arrived has failed the operation, too. */
@@ -147,30 +159,30 @@ int comm_gpu_open(struct winnow_comm *comm, int device)
 
 	if (err == 0)
 		err = gpu_for(comm, calls, device, &ignored, &why);
-	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
+	return answer(comm, err, &why);
 }
 
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options)
 {
 	struct winnow_comm *comm = request->comm;
 	const struct gpu_calls *calls;
-	struct staging *staging;
+	struct staged *staged = &request->staged;
 	struct why why;
 	int device, result = winnow_comm_check(comm), err;
 
 	if (result != WINNOW_OK)
 		return result;
+	staged->context = request;
+	staged->fine = atomic_load(&comm->trace_fine);
 	err = gpu_find(&request->task, &calls, &device, &why);
 	if (err == 0)
-		err = gpu_for(comm, calls, device, &staging, &why);
-	request->staged.context = request;
-	request->staged.fine = atomic_load(&comm->trace_fine);
+		err = gpu_for(comm, calls, device, &staged->staging, &why);
 	if (err == 0)
-		err = staging_post(staging, options->stream, &request->staged, &why);
+		err = calls->mark(device, options->stream, &staged->mark, &why);
 	if (err != 0)
-		return gpu_failed(comm, err, why.text);
+		return answer(comm, err, &why);
 	request->task.access = &staging_access;
-	request->task.access_state = &request->staged;
+	request->task.access_state = staged;
 	return WINNOW_OK;
 }
 
@@ -193,7 +205,7 @@ int winnow_stream_wait(struct winnow_request *request, void *stream)
 		return comm_fail(WINNOW_ERR_INVALID,
 		                 "the operation is not done: no stream may wait for the network");
 	err = staging_follow(request->staged.staging, stream, &why);
-	return err == 0 ? WINNOW_OK : gpu_failed(comm, err, why.text);
+	return answer(comm, err, &why);
 }
 
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)

@@ -40,6 +40,8 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 
 	s->out.word = room_place(&pinned, sizeof(uint32_t));
 	s->in.word = room_place(&pinned, sizeof(uint32_t));
+	s->out.ticket = room_place(&device, sizeof(uint32_t));
+	s->in.ticket = room_place(&device, sizeof(uint32_t));
 	s->out.runs = room_place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
 	s->in.runs = room_place(&pinned, GPU_RUNS_MAX * sizeof(struct gpu_run));
 	s->plans = room_place(&pinned, sizeof(struct gpu_plan) * s->part_count * c->op_slots);
@@ -137,16 +139,6 @@ int staging_open(const struct staging_config *config, struct staging **out, stru
 uint64_t staging_pinned_bytes(const struct staging *staging)
 {
 	return staging->memory.pinned_bytes;
-}
-
-/* ---- callers ---- */
-
-int staging_post(struct staging *staging, void *stream, struct staged *out, struct why *why)
-{
-	const struct staging_config *config = &staging->config;
-
-	out->staging = staging;
-	return config->calls->mark(config->device, stream, &out->mark, why);
 }
 
 int staging_follow(struct staging *staging, void *stream, struct why *why)

@@ -40,13 +40,17 @@ struct staging_config {
 	void (*viewed)(void *op_context, uint32_t fine, const uint64_t *bits);
 };
 
-/* An operation's part on the GPU, a member of its owner's. All zero: it has none. */
+/*
+ * An operation's part on the GPU, a member of its owner's. All zero: it has none. Whoever begins one
+ * fills the first part, puts staging_access and this into a task and gives that to the engine.
+ */
 struct staged {
 	struct staging *staging;
 	void *context; /* for passed() and viewed() */
 	uint32_t fine; /* not 0: a bitmap is wanted, with a bit for each `fine` elements */
-	/* Where it began in the caller's stream, until the GPU has come there. */
-	struct gpu_mark *mark;
+	struct gpu_mark
+		*mark; /* where it begins in the caller's stream, until the GPU has come there */
+
 	struct staging_op *op;        /* from then on until passed() */
 	uint64_t out_bytes, in_bytes; /* over the bus, in passed() */
 };
@@ -57,16 +61,7 @@ void staging_close(struct staging *staging); /* when idle; NULL is fine */
 
 uint64_t staging_pinned_bytes(const struct staging *staging);
 
-/* ---- callers' threads ---- */
-
-/*
- * staging_post - begin an operation after the work that is now in `stream`; `context` and `fine` of
- * *out are set. The caller then puts staging_access and `out` into a task and gives that to the
- * engine. -EINVAL: the caller's mistake; -EIO.
- */
-int staging_post(struct staging *staging, void *stream, struct staged *out, struct why *why);
-
-/* What comes next in `stream` comes after the results of all operations that are over. -EIO. */
+/* What comes next in `stream` comes after the results of all operations that are over. -EIO. Any thread. */
 int staging_follow(struct staging *staging, void *stream, struct why *why);
 
 /* ---- the communicator's thread ---- */

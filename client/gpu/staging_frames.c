@@ -126,10 +126,10 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 	           plan->union_count);
 	memcpy(part->gpu->own, plan->own, words * sizeof(*plan->own));
 	memcpy(part->gpu->united, plan->united, words * sizeof(*plan->united));
-	if (plan->fixed)
-		gpu_plan_fixed(part->gpu, plan->shift,
-		               task->reduction == REDUCE_AVG ? op->staged->staging->config.world
-		                                             : 1);
+	part->gpu->fixed = plan->fixed;
+	part->gpu->shift = plan->shift;
+	part->gpu->divisor =
+		task->reduction == REDUCE_AVG ? (float)op->staged->staging->config.world : 1;
 	if (plan->union_count > 0)
 		op->staged->in_bytes +=
 			8 * words + (uint64_t)plan->union_count * task->cut.block_bytes;
@@ -255,7 +255,7 @@ static void run_done(struct staging *s, const struct gpu_run *run, struct stagin
 /* False: nothing has changed. */
 static bool copy_next(struct staging *s, struct staging_lane *lane, bool out)
 {
-	struct gpu_copy copy = {.out = out, .runs = lane->runs};
+	struct gpu_copy copy = {.out = out, .runs = lane->runs, .ticket = lane->ticket};
 	bool was_busy = lane->run_count > 0;
 	struct why why;
 

@@ -44,6 +44,7 @@ struct staging_lane {
 	struct gpu_run *runs;                     /* pinned, [GPU_RUNS_MAX] */
 	struct staging_part *parts[GPU_RUNS_MAX]; /* of the runs */
 	uint32_t *word;                           /* pinned: number of the last copy that is done */
+	uint32_t *ticket;                         /* on the device */
 	uint32_t last;                            /* number of the last copy that was started */
 	uint32_t run_count, frames;               /* of that copy; 0: it is done */
 };

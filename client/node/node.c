@@ -31,7 +31,7 @@ static int answer(struct winnow_node *node, int err, const struct why *why)
 {
 	if (err == -EIO)
 		node_fail(node, WINNOW_ERR_GPU, why->text);
-	return node_result(err, why);
+	return comm_gpu_result(err, why);
 }
 
 static int check_arguments(struct winnow_node *node, const struct node_op *op)

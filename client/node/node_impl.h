@@ -87,9 +87,6 @@ void node_fail(struct winnow_node *node, int result, const char *why);
 /* node_given_up - for struct node_setup: is waiting for the node's other GPUs pointless? */
 bool node_given_up(void *node);
 
-/* node_result - turns an error from node_calls into an enum winnow_result, explained to the caller. */
-int node_result(int err, const struct why *why);
-
 /*
  * node_segments_of - write the parts of `all` that lie in a share to out[count], with offsets from
  * the share's first element. Returns their number.

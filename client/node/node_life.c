@@ -27,7 +27,7 @@ int winnow_node_id_make(struct winnow_node_id *out)
 
 	if (err == 0)
 		err = gpu->node->id(out->bytes, &why);
-	return node_result(err, &why);
+	return comm_gpu_result(err, &why);
 }
 
 /* ---- making ---- */
@@ -94,7 +94,7 @@ static int open_gpus(struct winnow_node *node, const struct winnow_node_config *
 	node->open_until_us = 0;
 	node->give_up = NULL;
 	result = winnow_node_check(node);
-	return result != WINNOW_OK ? result : node_result(err, &why);
+	return result != WINNOW_OK ? result : comm_gpu_result(err, &why);
 }
 
 /* All nodes join in ascending order, because each join waits for all nodes. */
@@ -148,7 +148,7 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	node = calloc(1, sizeof(*node));
 	if (node == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	result = node_result(plugin(&node->gpu, &why), &why);
+	result = comm_gpu_result(plugin(&node->gpu, &why), &why);
 	if (result != WINNOW_OK) {
 		free(node);
 		return result;

@@ -20,22 +20,6 @@
 #define WATCH_US UINT64_C(20000)
 #define IDLE_US UINT64_C(100000)
 
-int node_result(int err, const struct why *why)
-{
-	switch (err) {
-	case 0:
-		return WINNOW_OK;
-	case -EIO:
-		return comm_fail(WINNOW_ERR_GPU, why->text);
-	case -ENOMEM:
-		return comm_fail(WINNOW_ERR_MEMORY, why->text);
-	case -ECANCELED:
-		return comm_fail(WINNOW_ERR_TIMEOUT, why->text);
-	default:
-		return comm_fail(WINNOW_ERR_INVALID, why->text);
-	}
-}
-
 void node_op_free(struct winnow_node *node, struct node_op *op)
 {
 	for (uint32_t i = 0; i < node->gpu_count; i++)
@@ -93,7 +77,7 @@ static bool well(struct winnow_node *node, int err, const struct why *why)
 {
 	int result = winnow_node_check(node);
 
-	return going_on(node, result == WINNOW_OK && err < 0 ? node_result(err, why) : result);
+	return going_on(node, result == WINNOW_OK && err < 0 ? comm_gpu_result(err, why) : result);
 }
 
 /* Now and then check communicators, NCCL and the time limit of an operation, or NULL. */

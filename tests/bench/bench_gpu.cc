@@ -167,7 +167,7 @@ static void plan_all(struct load *load, unsigned char *to, uint64_t most, bool f
 		plan->frame_mask = UINT32_MAX;
 		plan->frame_stride = (plan->frame_blocks * plan->part_bytes + 15) / 16 * 16;
 		if (fixed)
-			gpu_plan_fixed(plan, 20, 3);
+			plan->fixed = 1, plan->shift = 20, plan->divisor = 3;
 		for (uint32_t b = 0;
 		     b < std::min(uint64_t{SEGMENT_BLOCKS}, blocks - plan->first_index); b++)
 			if (random_bits() >> 32 < limit) {
@@ -184,6 +184,7 @@ static void plan_all(struct load *load, unsigned char *to, uint64_t most, bool f
 		load->set_bytes += uint64_t{set} * plan->block_bytes;
 	}
 	load->copy.runs = runs;
+	load->copy.ticket = scratch;
 	load->copy.done = gpu_word{word, 1};
 }
 
@@ -199,7 +200,7 @@ static void copy_row(struct load *load, const char *what, bool out, uint32_t cta
 		plans[i].send = plans[i].recv = tensors[0];
 	load->copy.out = out;
 	row(*load, what, bytes, yardstick, goal,
-	    [=](size_t) { cuda_ok(cuda_copy(&load->copy, ctas, scratch, stream)); });
+	    [=](size_t) { cuda_ok(cuda_copy(&load->copy, ctas, stream)); });
 }
 
 static void rows_of(enum dtype dtype, uint32_t block_bytes, double density)

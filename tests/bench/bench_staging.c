@@ -213,13 +213,13 @@ static void turn(struct staging *staging)
 
 static double operate(struct staging *staging, struct allreduce *task, cudaStream_t stream)
 {
-	struct staged staged = {0};
+	struct staged staged = {.staging = staging};
 	uint32_t announced = 0, at = 0, first = 0;
 	uint64_t begun_ns = now_ns();
 	struct why why;
 
-	if (staging_post(staging, stream, &staged, &why) != 0)
-		die("staging_post", why.text);
+	if (winnow_gpu.mark(0, stream, &staged.mark, &why) != 0)
+		die("mark", why.text);
 	task->access = &staging_access;
 	task->access_state = &staged;
 	(void)staging_access.begin(task);

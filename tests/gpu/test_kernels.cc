@@ -13,6 +13,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -381,7 +382,7 @@ static int choose_shift(const bytes_t &host)
 		most = std::max(most, value < 0 ? -value : value);
 	}
 	for (int shift = 190; shift > -190; shift--)
-		if (ldexp(static_cast<double>(most), shift) < 1073741824)
+		if (std::ldexp(static_cast<double>(most), shift) < 1073741824)
 			return shift;
 	return 300;
 }
@@ -413,8 +414,9 @@ static void add_plan(struct copied *c)
 	plan->tensor_bytes = c->s.host.size();
 	plan->block_bytes = static_cast<uint32_t>(c->s.tensor.block_elems * c->s.elem_bytes);
 	plan->first_index = random_below(c->s.block_count / plan->shard_count + 1) / 64 * 64;
-	if (c->fixed)
-		gpu_plan_fixed(plan, c->shift, c->average ? 3 : 1);
+	plan->fixed = c->fixed;
+	plan->shift = c->shift;
+	plan->divisor = c->average ? 3 : 1;
 	choose_bits(p, c->s.block_count);
 	choose_frames(p, static_cast<uint32_t>(c->s.elem_bytes), room, c->mask);
 	c->rings[c->count] = arena_make(size_t{plan->frame_stride} * (c->mask + 1), 16, true);
@@ -434,9 +436,9 @@ static void run_copy(struct copied *c, bool out, const uint32_t *skip)
 	struct arena runs = arena_make(PLANS_MAX * sizeof(struct gpu_run), 16, true);
 	struct gpu_run *run = reinterpret_cast<struct gpu_run *>(runs.at);
 	struct gpu_copy copy = {};
-	uint32_t *ticket = scratch;
 
 	copy.out = out;
+	copy.ticket = scratch;
 	copy.runs = run;
 	for (uint32_t i = 0; i < c->count; i++)
 		if (skip[i] < c->plans[i].frames) {
@@ -449,8 +451,7 @@ static void run_copy(struct copied *c, bool out, const uint32_t *skip)
 		}
 	copy.done = gpu_word{word, *word + 1};
 	if (copy.run_count > 0) {
-		cuda_ok(cuda_copy(&copy, 1 + static_cast<uint32_t>(random_below(40)), ticket,
-		                  stream));
+		cuda_ok(cuda_copy(&copy, 1 + static_cast<uint32_t>(random_below(40)), stream));
 		finish(copy.done.value);
 	}
 	cuda_ok(cudaFreeHost(runs.memory));
@@ -581,7 +582,7 @@ static void check_refused()
 	for (const struct gpu_scan &other : others)
 		require(cuda_scan(&other, 1, stream) == cudaErrorInvalidValue,
 		        "a scan of nonsense");
-	require(cuda_copy(&copy, 1, scratch, stream) == cudaErrorInvalidValue, "a copy of nothing");
+	require(cuda_copy(&copy, 1, stream) == cudaErrorInvalidValue, "a copy of nothing");
 	finish(0);
 }
 

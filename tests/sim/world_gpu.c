@@ -8,7 +8,6 @@
  */
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,15 +85,14 @@ static void copy_part(const struct gpu_plan *plan, bool out, uint64_t block, uin
 	uint64_t at = block * plan->block_bytes + offset;
 	uint64_t left = plan->tensor_bytes > at ? plan->tensor_bytes - at : 0;
 	uint32_t have = left < bytes ? (uint32_t)left : bytes;
-	int shift = plan->fixed ? ilogbf(plan->encode[0]) + ilogbf(plan->encode[1]) : 0;
 
 	if (out) {
 		memset(frame, 0, bytes);
 		memcpy(frame, plan->send + at, have);
 		if (plan->fixed)
-			engine->fixed_encode(frame, frame, bytes / 4, shift);
+			engine->fixed_encode(frame, frame, bytes / 4, plan->shift);
 	} else if (plan->fixed) {
-		engine->fixed_decode(plan->recv + at, frame, have / 4, shift,
+		engine->fixed_decode(plan->recv + at, frame, have / 4, plan->shift,
 		                     (uint32_t)plan->divisor);
 	} else {
 		memcpy(plan->recv + at, frame, have);
@@ -339,12 +337,13 @@ void gpu_post(struct sim_worker *w, struct sim_op *op)
 
 	current = w->world;
 	marking = job_of(w);
-	op->staged = (struct staged){.context = op};
+	op->staged = (struct staged){0};
 	if (session_state(w->session) != SESSION_RUNNING)
 		return; /* as winnow_comm_check() would say; submitting it does, too */
 	if (w->staging == NULL)
 		open_gpu(w);
-	(void)staging_post(w->staging, NULL, &op->staged, &why);
+	op->staged = (struct staged){.staging = w->staging, .context = op};
+	(void)mark(0, NULL, &op->staged.mark, &why);
 	op->task.access = &staging_access;
 	op->task.access_state = &op->staged;
 }
