@@ -196,9 +196,8 @@ int comm_agree(struct winnow_comm *comm, const uint64_t *what, size_t count, uin
 uint64_t comm_part_tag(uint64_t tag, uint32_t number);
 
 /*
- * comm_gpu.c. comm_gpu_admit() and comm_gpu_post() return an enum winnow_result and explain it.
- * comm_gpu_admit() checks whether comm_gpu_post() can succeed. comm_gpu_post() takes a request that
- * is not queued yet.
+ * comm_gpu.c. comm_gpu_post() takes a request that is not queued yet; it returns an enum winnow_result
+ * and explains it.
  */
 bool comm_gpu_wanted(const struct winnow_options *options);
 
@@ -211,8 +210,6 @@ int comm_gpu_calls(const struct gpu_calls **out, struct why *why);
 /* An error of that table as an enum winnow_result, explained to the caller. */
 int comm_gpu_result(int err, const struct why *why);
 
-int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
-                   const struct winnow_options *options);
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
 int comm_gpu_open(struct winnow_comm *comm, int device); /* else the first operation does */
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm);

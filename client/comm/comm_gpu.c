@@ -93,24 +93,6 @@ static int gpu_find(const struct allreduce *task, const struct gpu_calls **out, 
 	return err;
 }
 
-int comm_gpu_admit(struct winnow_comm *comm, const struct allreduce *task,
-                   const struct winnow_options *options)
-{
-	const struct gpu_calls *calls;
-	struct gpu_mark *mark;
-	struct why why;
-	int device, result = winnow_comm_check(comm), err;
-
-	if (result != WINNOW_OK)
-		return result;
-	err = gpu_find(task, &calls, &device, &why);
-	if (err == 0)
-		err = calls->mark(device, options->stream, &mark, &why);
-	if (err == 0)
-		calls->unmark(mark);
-	return answer(comm, err, &why);
-}
-
 /* Called by the thread. A GPU that fails after the last sums have arrived has failed the operation, too. */
 static void passed(void *context, bool there)
 {

@@ -209,7 +209,6 @@ static int part_begin(struct winnow_request *whole, const struct allreduce *task
 	if (result != WINNOW_OK)
 		return result;
 	(*out)->whole = whole;
-	whole->staged.staging = (*out)->staged.staging;
 	pthread_mutex_lock(&comm->lock);
 	whole->parts_left++;
 	pthread_mutex_unlock(&comm->lock);
@@ -247,11 +246,8 @@ static int submit(struct winnow_request *whole, const struct parts *parts,
 
 	whole->parts_left = 1;
 	result = part_begin(whole, &task, options, &guard);
-	if (result != WINNOW_OK) {
-		comm_request_drop(whole);
-		comm_request_drop(whole);
+	if (result != WINNOW_OK)
 		return result;
-	}
 	result = begin_parts(whole, parts, guard, tensor, options);
 	comm_request_drop(guard);
 	comm_parts_begun(whole, result, winnow_last_error());
@@ -262,22 +258,28 @@ static int begin_segments(struct winnow_comm *comm, const struct allreduce *tens
                           const struct winnow_segment *segments, uint32_t segment_count,
                           const struct winnow_options *options, struct winnow_request **out)
 {
-	struct winnow_request *whole = NULL;
-	struct parts *parts;
-	int result;
-
-	result = comm_gpu_wanted(options) ? comm_gpu_admit(comm, tensor, options) : WINNOW_OK;
-	if (result != WINNOW_OK)
-		return result;
-	parts = cut(tensor->count, dtype_bytes((enum dtype)tensor->dtype),
+	struct winnow_request *whole = comm_request_new(comm);
+	struct parts *parts =
+		cut(tensor->count, dtype_bytes((enum dtype)tensor->dtype),
 	            options != NULL && options->block != 0 ? options->block : comm->config.block,
 	            segments, segment_count);
-	if (parts != NULL)
-		whole = comm_request_new(comm);
-	result = whole != NULL ? submit(whole, parts, tensor, options)
-	                       : comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	int result = whole != NULL && parts != NULL ? WINNOW_OK
+	                                            : comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+
+	/* Parts can begin on a GPU if the whole could. */
+	if (result == WINNOW_OK && comm_gpu_wanted(options)) {
+		whole->task = *tensor;
+		result = comm_gpu_post(whole, options);
+		(void)staging_finish(&whole->staged, true);
+	}
+	if (result == WINNOW_OK)
+		result = submit(whole, parts, tensor, options);
 	if (result == WINNOW_OK)
 		*out = whole;
+	if (result != WINNOW_OK && whole != NULL) {
+		whole->holders = 1; /* nobody else has it */
+		comm_request_drop(whole);
+	}
 	free(parts);
 	return result;
 }

@@ -46,12 +46,12 @@ struct staging_config {
  */
 struct staged {
 	struct staging *staging;
-	void *context; /* for passed() and viewed() */
-	uint32_t fine; /* not 0: a bitmap is wanted, with a bit for each `fine` elements */
-	struct gpu_mark
-		*mark; /* where it begins in the caller's stream, until the GPU has come there */
+	void *context;         /* for passed() and viewed() */
+	uint32_t fine;         /* not 0: a bitmap is wanted, with a bit for each `fine` elements */
+	struct gpu_mark *mark; /* where it begins in the caller's stream */
 
-	struct staging_op *op;        /* from then on until passed() */
+	/* From when the GPU has come there, and `mark` is NULL, until passed(). */
+	struct staging_op *op;
 	uint64_t out_bytes, in_bytes; /* over the bus, in passed() */
 };
 
