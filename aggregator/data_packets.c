@@ -88,20 +88,36 @@ static struct net_path group_of(const struct outlet *outlet)
 	};
 }
 
-/* Packets [0, count) of the batch to one worker, or to all: once to the group, once each to the rest. */
-static void send_batch(struct data_thread *t, const struct outlet *outlet, uint16_t dest,
-                       uint32_t count)
+/* The whole packets to the worker that receives them; what is left of them for the others is the head. */
+static void send_receiver(struct data_thread *t, const struct outlet *outlet, uint16_t receiver,
+                          uint32_t count)
 {
+	send_to(t, &outlet->path[receiver], count);
+	for (uint32_t i = 0; i < count; i++) {
+		t->out[i].piece_count = 1;
+		t->out[i].bytes = (uint32_t)t->out[i].pieces[0].iov_len;
+	}
+}
+
+/*
+ * Packets [0, count) of the batch to one worker, or to all: once to the group, once each to the rest.
+ * The first one says to whom: they are alike in that.
+ */
+static void send_batch(struct data_thread *t, const struct outlet *outlet, uint32_t count)
+{
+	uint16_t dest = t->packets[0].dest, receiver = t->packets[0].receiver;
 	uint32_t to_count = 0;
 
 	if (dest != WIRE_EVERYONE) {
 		send_to(t, &outlet->path[dest], count);
 		return;
 	}
+	if (receiver != WIRE_EVERYONE)
+		send_receiver(t, outlet, receiver, count);
 	if (outlet->some_multicast)
 		t->to[to_count++] = group_of(outlet);
 	for (uint32_t rank = 0; rank < outlet->info.worker_count && !outlet->all_multicast; rank++)
-		if (!outlet->multicast[rank] && outlet->path[rank].to.port != 0)
+		if (!outlet->multicast[rank] && rank != receiver && outlet->path[rank].to.port != 0)
 			t->to[to_count++] = outlet->path[rank];
 	send_all(t, to_count, count);
 }
@@ -110,32 +126,31 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint1
 static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	uint32_t count = 0, bytes = 0;
-	uint16_t dest = 0;
 
 	outlet->dirty = false;
 	while (channel_pull(outlet->channel, now_us, &t->packets[count])) {
 		struct packet_out *packet = &t->packets[count];
 
-		if (count > 0 &&
-		    (packet->dest != dest || bytes + packet->bytes > NET_BATCH_BYTES_MAX)) {
-			send_batch(t, outlet, dest, count);
+		if (count > 0 && (packet->dest != t->packets[0].dest ||
+		                  packet->receiver != t->packets[0].receiver ||
+		                  bytes + packet->bytes > NET_BATCH_BYTES_MAX)) {
+			send_batch(t, outlet, count);
 			t->packets[0] = *packet;
 			t->packets[0].pieces[0].iov_base = t->packets[0].head;
 			packet = &t->packets[0];
 			count = bytes = 0;
 		}
-		dest = packet->dest;
 		t->out[count] = (struct net_out){.pieces = packet->pieces,
 		                                 .piece_count = packet->piece_count,
 		                                 .bytes = packet->bytes};
 		bytes += packet->bytes;
 		if (++count == NET_BURST_MAX) {
-			send_batch(t, outlet, dest, count);
+			send_batch(t, outlet, count);
 			count = bytes = 0;
 		}
 	}
 	if (count > 0)
-		send_batch(t, outlet, dest, count);
+		send_batch(t, outlet, count);
 }
 
 /* ---- receiving ---- */

@@ -54,13 +54,13 @@ enum winnow_result {
 	WINNOW_ERR_SYSTEM = 3,      /* the system refused a socket or a thread */
 	WINNOW_ERR_UNREACHABLE = 4, /* no aggregator answers there */
 	WINNOW_ERR_REFUSED = 5,     /* an aggregator refused us: key, rank, world, limits */
-	WINNOW_ERR_MISMATCH = 6,    /* workers do not agree on count, type, block or operation */
-	WINNOW_ERR_LOST = 7,        /* a worker or an aggregator is gone */
-	WINNOW_ERR_ABORTED = 8,     /* some worker called winnow_comm_abort() */
-	WINNOW_ERR_TIMEOUT = 9,     /* waited as long as the configuration allows */
-	WINNOW_ERR_BUSY = 10,       /* an operation with this tag is under way */
-	WINNOW_ERR_PROTOCOL = 11,   /* something that is not a Winnow aggregator answered */
-	WINNOW_ERR_GPU = 12,        /* a GPU or its driver failed; the line names call and GPU */
+	WINNOW_ERR_MISMATCH = 6, /* workers do not agree on call, count, type, block or operation */
+	WINNOW_ERR_LOST = 7,     /* a worker or an aggregator is gone */
+	WINNOW_ERR_ABORTED = 8,  /* some worker called winnow_comm_abort() */
+	WINNOW_ERR_TIMEOUT = 9,  /* waited as long as the configuration allows */
+	WINNOW_ERR_BUSY = 10,    /* an operation with this tag is under way */
+	WINNOW_ERR_PROTOCOL = 11, /* something that is not a Winnow aggregator answered */
+	WINNOW_ERR_GPU = 12,      /* a GPU or its driver failed; the line names call and GPU */
 };
 
 /* Element types; the numbers never change. */
@@ -203,7 +203,7 @@ struct winnow_options {
 struct winnow_op_stats {
 	uint64_t blocks;         /* in the tensor */
 	uint64_t blocks_nonzero; /* that this worker sent */
-	uint64_t blocks_union;   /* that any worker sent: received by this one */
+	uint64_t blocks_union;   /* that any worker sent, and this one received */
 	uint64_t time_us;        /* from submission to completion */
 	/* That a GPU sent over its bus: bitmaps and packed blocks; and received: plans and sums. */
 	uint64_t staged_out_bytes;
@@ -271,6 +271,26 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce_async(const void *send, void *recv,
                                                    const struct winnow_options *options,
                                                    struct winnow_comm *comm,
                                                    struct winnow_request **request);
+
+/*
+ * winnow_reduce_scatter - recv[i] = send[rank * recv_count + i] (op) the other workers' send[rank * recv_count
+ * + i], for i < recv_count: each worker gets its share of the result, and receives no more than that. `send`
+ * has recv_count elements for each worker and is only read; recv is send + rank * recv_count (in place) or
+ * apart from send. All workers pass the same recv_count, dtype and op; a worker that calls
+ * winnow_allreduce() meanwhile is a MISMATCH. Small operations (up to about a datagram in all) come as a
+ * whole to all. Blocks until the result is there. Errors as winnow_allreduce().
+ */
+WINNOW_API WINNOW_CHECK int winnow_reduce_scatter(const void *send, void *recv, uint64_t recv_count,
+                                                  enum winnow_dtype dtype, enum winnow_op op,
+                                                  struct winnow_comm *comm);
+
+/* The same without waiting, as winnow_allreduce_async(). INVALID, too: options->memory is a GPU's. */
+WINNOW_API WINNOW_CHECK int winnow_reduce_scatter_async(const void *send, void *recv,
+                                                        uint64_t recv_count,
+                                                        enum winnow_dtype dtype, enum winnow_op op,
+                                                        const struct winnow_options *options,
+                                                        struct winnow_comm *comm,
+                                                        struct winnow_request **request);
 
 /*
  * winnow_allreduce_cuda - winnow_allreduce() on buffers in a GPU's memory, after what is in `stream` (a

@@ -38,14 +38,15 @@ struct fast_slot {
 	__u32 lock;  /* 0 free, 1 taken; by exchange */
 	__u32 state; /* enum fast_state */
 	__u32 frame;
-	__u16 expected;                /* workers that own a block of it */
-	__u16 arrived;                 /* of them */
-	__u32 unit_bytes;              /* of one block, or part of a block; a multiple of 4 */
-	__u32 block_count;             /* block_count * unit_bytes <= FAST_DATA_BYTES */
-	__u32 sent;                    /* the RESULT has gone out to everyone, */
-	__u32 sequence;                /* as this one */
-	__u64 came;                    /* a bit for each worker whose PUSH has been added */
-	__u64 touched;                 /* a bit for each block that holds a sum */
+	__u16 expected;    /* workers that own a block of it */
+	__u16 arrived;     /* of them */
+	__u32 unit_bytes;  /* of one block, or part of a block; a multiple of 4 */
+	__u16 block_count; /* block_count * unit_bytes <= FAST_DATA_BYTES */
+	__u16 private;     /* one worker alone gets its data: the kernel adds, user space sends */
+	__u32 sent;        /* the RESULT has gone out to everyone, */
+	__u32 sequence;    /* as this one */
+	__u64 came;        /* a bit for each worker whose PUSH has been added */
+	__u64 touched;     /* a bit for each block that holds a sum */
 	__u64 owned[FAST_WORKERS_MAX]; /* what each worker's mask must be; 0: it owes nothing */
 	__u8 data[FAST_DATA_BYTES];
 };

@@ -22,10 +22,14 @@ struct geometry {
 	uint32_t block_bytes;   /* on the wire */
 	uint32_t payload_bytes; /* data bytes that fit a datagram beside the header */
 	uint64_t block_count;   /* in the tensor */
-	uint64_t shard_blocks;  /* blocks of one shard: one in each group of shard_count */
+	uint32_t share_count;   /* workers that each receive a share; 1: all receive everything */
+	uint64_t share_elems;   /* of one share: the tensor's, if there is one */
+	uint64_t share_blocks;  /* likewise; blocks begin where a share begins */
+	uint64_t shard_blocks;  /* of one shard in one share: one in each group of shard_count */
 	uint32_t shard_count;
 	uint32_t segment_blocks; /* blocks of one shard in one whole segment; a multiple of 64 */
-	uint32_t segment_count;  /* at least 1, even for no elements */
+	uint32_t share_segments; /* of one share; at least 1, even for no elements */
+	uint32_t segment_count;  /* of all shares */
 	uint32_t frame_blocks;   /* blocks in a frame: 1 .. WIRE_FRAME_BLOCKS_MAX */
 	uint32_t block_parts;    /* frames that a block larger than a datagram takes, else 1 */
 	uint32_t part_bytes;     /* of all parts but the last; block_bytes when block_parts is 1 */
@@ -40,6 +44,8 @@ struct geometry_input {
 	uint32_t shard_count; /* channels of the job, 1 .. WIRE_SHARDS_MAX */
 	uint32_t payload;     /* UDP payload of the job, header included */
 	bool fixed32;
+	uint32_t
+		scatter; /* workers, if each receives a share of its own: they divide `count`; or 0 */
 };
 
 /* geometry_compute - false when the input is out of range; *out is then unchanged. */
@@ -48,7 +54,7 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out);
 /* The greatest common divisor: of block sizes, the grain at which one bitmap serves them all. */
 uint64_t geometry_gcd(uint64_t a, uint64_t b);
 
-/* Blocks that one shard has in `segment`: segment_blocks, fewer in the last, 0 if empty. */
+/* Blocks that one shard has in `segment`: segment_blocks, fewer in a share's last, 0 if empty. */
 uint32_t geometry_segment_blocks(const struct geometry *geometry, uint32_t segment);
 
 /* Frames for `union_blocks` blocks of a segment; at least 1. */
@@ -58,12 +64,24 @@ uint32_t geometry_frame_count(const struct geometry *geometry, uint32_t union_bl
 uint32_t geometry_part_bytes(const struct geometry *geometry, uint32_t part);
 
 /*
- * Block number in the tensor of block `index` of `shard`. May be block_count or more in the last
- * group: then the shard has no such block.
+ * geometry_receiver - the rank of the worker whose share `segment` belongs to: the others need none of
+ * its sums; WIRE_EVERYONE: all workers receive it.
+ */
+uint32_t geometry_receiver(const struct geometry *geometry, uint32_t segment);
+
+/* geometry_span - blocks of the tensor that `segment` has on all shards; they follow each other from *first on. */
+uint64_t geometry_span(const struct geometry *geometry, uint32_t segment, uint64_t *first);
+
+/* geometry_elems - elements of `block`, of which the first is number *first; 0: there is no such block. */
+uint32_t geometry_elems(const struct geometry *geometry, uint64_t block, uint64_t *first);
+
+/*
+ * Block number in the tensor of block `index` of `shard`, counted in whole segments: the first of segment n
+ * is n * segment_blocks. May be block_count or more in the last group: then the shard has no such block.
  */
 uint64_t geometry_block(const struct geometry *geometry, uint32_t shard, uint64_t index);
 
-/* The shard that owns `block`; its index there is block / shard_count. */
+/* The shard that owns `block`. With one share its index there is block / shard_count. */
 uint32_t geometry_shard(const struct geometry *geometry, uint64_t block);
 
 /* The channel, of `channel_count`, that carries an eager operation with this tag. */

@@ -108,7 +108,7 @@ enum wire_drop announce_parse(const struct packet *packet, struct announce *out)
 	out->flags = wire.flags;
 	out->rest = packet->body + sizeof(wire);
 	out->rest_bytes = packet->body_bytes - (uint32_t)sizeof(wire);
-	return wire.flags & ~WIRE_FLAGS ? WIRE_DROP_LENGTH : WIRE_DROP_NONE;
+	return wire.flags & ~WIRE_ANNOUNCE_FLAGS ? WIRE_DROP_LENGTH : WIRE_DROP_NONE;
 }
 
 static enum wire_drop mismatch_parse(struct plan *plan)
@@ -176,6 +176,7 @@ void packet_begin(struct packet_out *out, const struct packet_head *head)
 	} else {
 		wire.mask = head->mask;
 	}
+	out->receiver = WIRE_EVERYONE;
 	out->bytes = 0;
 	out->piece_count = 1;
 	out->pieces[0].iov_base = out->head;

@@ -114,6 +114,8 @@ struct packet_head {
  */
 struct packet_out {
 	uint16_t dest; /* a rank, or WIRE_EVERYONE */
+	uint16_t
+		receiver; /* to everyone: a rank, and the others get only the first piece; or WIRE_EVERYONE */
 	uint16_t piece_count;
 	uint32_t bytes; /* of all pieces */
 	void *scratch;

@@ -155,7 +155,7 @@ static __always_inline int answer_result(struct xdp_md *ctx, struct fast_channel
 	if (worker >= FAST_WORKERS_MAX)
 		return XDP_PASS;
 	left = load_now(channel->answers[worker]);
-	if (left == 0)
+	if (left == 0 || load_now(slot->private))
 		return XDP_PASS;
 	answer.data_bytes = slot->block_count * slot->unit_bytes;
 	if (answer.data_bytes > FAST_DATA_BYTES || !answer_size(ctx, answer.data_bytes)) {
@@ -333,7 +333,8 @@ static __always_inline int push(struct xdp_md *ctx, struct fast_channel *channel
 	if (slot->came >> in->worker & 1)
 		return push_again(ctx, channel, slot, in, due);
 	if (slot->arrived + 1 == slot->expected) {
-		verdict = push_last(ctx, channel, slot, in, channel->multicast && !due);
+		verdict = push_last(ctx, channel, slot, in,
+		                    channel->multicast && !slot->private && !due);
 	} else {
 		add(ctx, slot, in, 0);
 		verdict = due ? XDP_PASS : XDP_DROP;

@@ -81,7 +81,9 @@ struct wire_header {
 #define WIRE_NONE 0x02      /* no bit is set; the bitmap is left out */
 #define WIRE_EAGER 0x04     /* the blocks follow in this packet; there will be no frames */
 #define WIRE_NONFINITE 0x08 /* ANNOUNCE: a NaN or infinity occurs; PLAN: so it travels as f32 */
-#define WIRE_FLAGS (WIRE_ALL | WIRE_NONE | WIRE_EAGER | WIRE_NONFINITE) /* no others */
+#define WIRE_FLAGS (WIRE_ALL | WIRE_NONE | WIRE_EAGER | WIRE_NONFINITE) /* of a PLAN: no others */
+#define WIRE_SCATTER 0x10 /* ANNOUNCE only: each worker receives only its own share (section 4.5) */
+#define WIRE_ANNOUNCE_FLAGS (WIRE_FLAGS | WIRE_SCATTER)
 
 enum wire_form {
 	WIRE_NATIVE = 0,  /* values travel in their own type */
@@ -133,6 +135,7 @@ enum wire_field {
 	WIRE_FIELD_REDUCTION = 4,
 	WIRE_FIELD_FORM = 5,
 	WIRE_FIELD_SHARDS = 6,
+	WIRE_FIELD_SCATTER = 7,
 };
 
 struct wire_mismatch {

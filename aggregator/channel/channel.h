@@ -49,7 +49,7 @@ struct channel_config {
 /* Written by the channel's thread alone; others read with relaxed atomic loads. */
 struct channel_stats {
 	uint64_t received, received_bytes; /* UDP payload bytes */
-	uint64_t sent, sent_bytes;         /* a packet to everyone counts once here */
+	uint64_t sent, sent_bytes;         /* a packet to everyone counts once here, whole */
 	uint64_t drops[WIRE_DROP_COUNT];
 	uint64_t operations;             /* finished by all workers */
 	uint64_t eager;                  /* of these, those that took one channel of the job's */

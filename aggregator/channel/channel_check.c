@@ -101,6 +101,7 @@ static void check_shared(const struct channel *c, const struct slot *slot)
 	assert(shared->lock == 0 && shared->state != FAST_CLOSED && shared->frame == slot->frame);
 	assert(shared->expected == slot->expected && shared->unit_bytes == slot->unit_bytes);
 	assert(shared->block_count == slot->block_count && shared->arrived <= shared->expected);
+	assert(shared->private == (slot->receiver != WIRE_EVERYONE));
 	assert(shared->arrived == __builtin_popcountll(shared->came));
 	assert((shared->state == FAST_DONE) == (shared->arrived == shared->expected));
 	assert(slot->state != SLOT_DONE || shared->state == FAST_DONE);
@@ -119,6 +120,7 @@ static void check_slot(const struct channel *c, const struct segment *segment, u
 	assert(slot->block_count <= c->ops[segment->op].cut.frame_blocks);
 	assert(slot->block_count * slot->unit_bytes <= c->config.payload - WIRE_HEADER_BYTES);
 	assert(slot->part < c->ops[segment->op].cut.block_parts);
+	assert(slot->receiver == WIRE_EVERYONE || slot->receiver < c->config.worker_count);
 	assert(last < segment->block_count && last - slot->blocks[0] >= slot->block_count - 1);
 	assert(bit_test(segment->united, slot->blocks[0]) && bit_test(segment->united, last));
 	assert(slot->expected >= 1 && slot->expected <= c->config.worker_count);

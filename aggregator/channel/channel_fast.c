@@ -86,6 +86,7 @@ void fast_open(struct channel *channel, struct slot *slot, const struct segment 
 	shared->arrived = 0;
 	shared->unit_bytes = slot->unit_bytes;
 	shared->block_count = slot->block_count;
+	shared->private = slot->receiver != WIRE_EVERYONE;
 	shared->sent = 0;
 	shared->came = 0;
 	shared->touched = 0;

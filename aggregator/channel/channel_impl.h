@@ -110,6 +110,7 @@ struct slot {
 	uint32_t segment;
 	uint32_t part;          /* of a block larger than a frame */
 	uint32_t unit_bytes;    /* on the wire, of one block, or of this part */
+	uint16_t receiver;      /* who gets the RESULT's data: a rank, or WIRE_EVERYONE */
 	struct fast_slot *fast; /* NULL; or where its contributors and sums are */
 	bool queued;            /* of a fast slot: its RESULT has been put into `results` */
 	bool sent;              /* the RESULT has gone out to everyone, */

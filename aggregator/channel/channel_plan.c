@@ -63,6 +63,7 @@ static bool announce_cut(const struct channel *channel, const struct announce *a
 		.shard_count = a->shard_count,
 		.payload = channel->config.payload,
 		.fixed32 = a->form == WIRE_FIXED32,
+		.scatter = a->flags & WIRE_SCATTER ? channel->config.worker_count : 0,
 	};
 
 	return a->dtype >= 1 && a->dtype <= DTYPE_COUNT && a->reduction >= 1 &&
@@ -83,6 +84,8 @@ static uint16_t first_difference(const struct announce *a, const struct announce
 		uint16_t field;
 		uint64_t a, b;
 	} fields[] = {
+		{WIRE_FIELD_SCATTER, (a->flags & WIRE_SCATTER) != 0,
+	         (b->flags & WIRE_SCATTER) != 0},
 		{WIRE_FIELD_COUNT, a->count, b->count},
 		{WIRE_FIELD_DTYPE, a->dtype, b->dtype},
 		{WIRE_FIELD_BLOCK, a->block_elems, b->block_elems},

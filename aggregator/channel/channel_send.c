@@ -122,7 +122,11 @@ static bool result_build(struct channel *channel, uint32_t frame, uint16_t dest,
 		fast_sent(slot);
 	}
 	head_begin(channel, out, WIRE_RESULT, dest, frame);
+	if (dest != WIRE_EVERYONE && slot->receiver != WIRE_EVERYONE && dest != slot->receiver)
+		return true; /* all that this worker needs to know is that the frame is complete */
 	packet_point(out, fast_data(slot), slot->block_count * slot->unit_bytes);
+	if (dest == WIRE_EVERYONE)
+		out->receiver = slot->receiver;
 	return true;
 }
 

@@ -58,6 +58,7 @@ static void open_slot(struct channel *channel, struct segment *segment)
 	slot->segment = (uint32_t)(segment - channel->segments);
 	slot->part = (channel->opened - segment->first) % cut->block_parts;
 	slot->unit_bytes = geometry_part_bytes(cut, slot->part);
+	slot->receiver = (uint16_t)geometry_receiver(cut, segment->number);
 	slot->sent = false;
 	slot->touched = 0;
 	slot->arrived = 0;

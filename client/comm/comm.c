@@ -185,6 +185,50 @@ int winnow_allreduce(const void *send, void *recv, uint64_t count, enum winnow_d
 	return result;
 }
 
+int winnow_reduce_scatter_async(const void *send, void *recv, uint64_t recv_count,
+                                enum winnow_dtype dtype, enum winnow_op op,
+                                const struct winnow_options *options, struct winnow_comm *comm,
+                                struct winnow_request **out)
+{
+	struct allreduce task = {
+		.send = send,
+		.recv = recv,
+		.count = recv_count * comm->world,
+		.dtype = (uint8_t)dtype,
+		.reduction = (uint8_t)op,
+		.scatter = true,
+		.share_first = recv_count * comm->rank,
+		.share_count = recv_count,
+		.access = &array_access,
+	};
+	const char *wrong;
+
+	if (out == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
+	*out = NULL;
+	if (recv_count > (UINT64_C(1) << 48) / comm->world)
+		wrong = "recv_count times the number of workers is above 2^48";
+	else
+		wrong = comm_wrong_argument(&task, options);
+	if (wrong == NULL && options != NULL && options->memory != WINNOW_MEMORY_HOST)
+		wrong = "reduce_scatter takes no tensors on a GPU: copy them to the host's memory";
+	return wrong != NULL ? comm_fail(WINNOW_ERR_INVALID, wrong)
+	                     : comm_allreduce(comm, &task, NULL, 0, options, out);
+}
+
+int winnow_reduce_scatter(const void *send, void *recv, uint64_t recv_count,
+                          enum winnow_dtype dtype, enum winnow_op op, struct winnow_comm *comm)
+{
+	struct winnow_request *request;
+	int result = winnow_reduce_scatter_async(send, recv, recv_count, dtype, op, NULL, comm,
+	                                         &request);
+
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, -1, NULL);
+	winnow_request_free(&request);
+	return result;
+}
+
 int winnow_allreduce_cuda(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
                           enum winnow_op op, struct winnow_comm *comm, void *stream,
                           struct winnow_request **out)

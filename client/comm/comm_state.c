@@ -102,11 +102,14 @@ static bool aligned(const void *buffer, uint32_t bytes)
 	return (uintptr_t)buffer % bytes == 0;
 }
 
-static bool apart(const void *a, const void *b, uint64_t bytes)
+/* Or in place: `recv` is the part of `send` that it is for. */
+static bool apart(const struct allreduce *task, uint32_t elem_bytes)
 {
-	uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+	uintptr_t send = (uintptr_t)task->send, recv = (uintptr_t)task->recv;
+	uint64_t count = task->scatter ? task->share_count : task->count;
 
-	return x == y || x + bytes <= y || y + bytes <= x;
+	return recv == send + task->share_first * elem_bytes ||
+	       send + task->count * elem_bytes <= recv || recv + count * elem_bytes <= send;
 }
 
 const char *comm_wrong_argument(const struct allreduce *task, const struct winnow_options *options)
@@ -123,8 +126,10 @@ const char *comm_wrong_argument(const struct allreduce *task, const struct winno
 		return "a buffer is NULL";
 	if (!aligned(task->send, elem_bytes) || !aligned(task->recv, elem_bytes))
 		return "a buffer is not aligned for its element type";
-	if (!apart(task->send, task->recv, task->count * elem_bytes))
-		return "the buffers overlap: they must be equal or apart";
+	if (!apart(task, elem_bytes))
+		return task->scatter ? "the buffers overlap: recv must be send + rank * "
+		                       "recv_count, or apart"
+		                     : "the buffers overlap: they must be equal or apart";
 	if (options == NULL)
 		return NULL;
 	if (options->tag >= COMM_TAG_BY_ORDER)

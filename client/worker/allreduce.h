@@ -97,10 +97,14 @@ struct access {
 };
 
 struct allreduce {
-	/* What to do. Buffers of `count` elements; equal, or apart. */
+	/*
+	 * What to do. Buffers of `count` elements; equal, or apart. Of a reduce-scatter `recv` has room for
+	 * this worker's share alone, and is that part of `send`, or apart.
+	 */
 	const void *send;
 	void *recv;
 	uint64_t count;
+	bool scatter; /* each worker receives its share: only array_access, and world divides count */
 	const struct access *access; /* array_access: the buffers */
 	void *access_state;
 	uint64_t tag; /* matches the operations of all workers; unique among those under way */
@@ -121,10 +125,12 @@ struct allreduce {
 	struct plan_mismatch mismatch; /* when status is WINNOW_ERR_MISMATCH */
 	uint64_t blocks;               /* of the tensor */
 	uint64_t blocks_nonzero;       /* of this worker */
-	uint64_t blocks_union;         /* of any worker */
+	uint64_t blocks_union; /* of any worker; of a reduce-scatter those that came to this one */
 
 	/* The engine's own. */
 	struct geometry cut;
+	uint64_t share_first,
+		share_count;       /* the elements that `recv` is for: [first, first + count) */
 	uint32_t slot;             /* operation slot, the same on all channels */
 	uint32_t segments_scanned; /* segments before it have been announced */
 	uint32_t passed;      /* segments of others announced since one of this could have been */

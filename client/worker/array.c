@@ -85,29 +85,28 @@ void blocks_store(const struct allreduce *task, const struct access_frame *frame
 
 /* ---- the arrays ---- */
 
-static uint64_t array_place(const struct allreduce *task, uint64_t block, uint32_t *bytes)
+static uint32_t elem_bytes(const struct allreduce *task)
 {
-	uint64_t first = block * task->cut.block_elems;
-	uint64_t left = first < task->count ? task->count - first : 0;
-
-	*bytes = task->cut.block_bytes;
-	if (left < task->cut.block_elems)
-		*bytes = (uint32_t)left * task->cut.elem_bytes;
-	return first * task->cut.elem_bytes;
+	return task->cut.elem_bytes;
 }
 
 static const uint8_t *array_from(const struct allreduce *task, uint64_t block, uint32_t *bytes)
 {
-	uint64_t place = array_place(task, block, bytes);
+	uint64_t first = 0;
 
-	return *bytes > 0 ? (const uint8_t *)task->send + place : NULL;
+	*bytes = geometry_elems(&task->cut, block, &first) * elem_bytes(task);
+	return *bytes > 0 ? (const uint8_t *)task->send + first * elem_bytes(task) : NULL;
 }
 
+/* Of a reduce-scatter, one of this worker's share. */
 static uint8_t *array_to(const struct allreduce *task, uint64_t block, uint32_t *bytes)
 {
-	uint64_t place = array_place(task, block, bytes);
+	uint64_t first = 0;
 
-	return *bytes > 0 ? (uint8_t *)task->recv + place : NULL;
+	*bytes = geometry_elems(&task->cut, block, &first) * elem_bytes(task);
+	if (*bytes > 0 && task->scatter)
+		first -= task->share_first;
+	return *bytes > 0 ? (uint8_t *)task->recv + first * elem_bytes(task) : NULL;
 }
 
 static int array_begin(struct allreduce *task)
@@ -125,19 +124,18 @@ bool array_ready(struct allreduce *task, uint32_t number)
 static uint64_t array_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
 {
 	const struct geometry *cut = &task->cut;
-	uint64_t first = (uint64_t)number * cut->segment_blocks * cut->shard_count;
-	uint64_t blocks = (uint64_t)geometry_segment_blocks(cut, number) * cut->shard_count;
-	uint64_t first_elem = first * cut->block_elems, elems = blocks * cut->block_elems;
+	uint64_t first, blocks = geometry_span(cut, number, &first);
 	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
 
-	if (task->count - first_elem < elems)
-		elems = task->count - first_elem;
-	tensor.count = elems;
-	if (elems > 0)
-		tensor.data = (const uint8_t *)task->send + first_elem * cut->elem_bytes;
+	if (blocks > 0) {
+		uint64_t last_first = 0;
+		uint32_t last = geometry_elems(cut, first + blocks - 1, &last_first), bytes;
+
+		tensor.count = (blocks - 1) * cut->block_elems + last;
+		tensor.data = array_from(task, first, &bytes);
+	}
 	bitmap_pool_scan(scan->pool, &tensor, scan->bits, scan->range);
-	return bitmap_set_count(scan->bits,
-	                        bitmap_word_count(bitmap_block_count(elems, cut->block_elems)));
+	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
 }
 
 /* Packed, and padded with zeros. */
@@ -173,14 +171,22 @@ static uint32_t absent_run(const struct allreduce *task, const struct access_pla
 	return end - first;
 }
 
-/* In place, blocks that no worker has are zero already. */
-int array_plan(struct allreduce *task, const struct access_plan *plan)
+static bool in_place(const struct allreduce *task)
+{
+	const uint8_t *own = task->send;
+
+	if (task->scatter && own != NULL)
+		own += task->share_first * task->cut.elem_bytes;
+	return own == task->recv;
+}
+
+static void clear_absent(struct allreduce *task, const struct access_plan *plan)
 {
 	uint64_t before = (uint64_t)plan->segment * task->cut.segment_blocks;
 	bool large = task->count * task->cut.elem_bytes >= STREAM_BYTES_MIN;
 	uint32_t run;
 
-	for (uint32_t b = 0; b < plan->block_count && task->send != task->recv; b += run) {
+	for (uint32_t b = 0; b < plan->block_count; b += run) {
 		uint64_t first = geometry_block(&task->cut, plan->shard, before + b), bytes;
 		uint32_t last_bytes;
 
@@ -188,7 +194,7 @@ int array_plan(struct allreduce *task, const struct access_plan *plan)
 		if (bit_test(plan->united, b))
 			continue;
 		run = absent_run(task, plan, b);
-		(void)array_place(task, first + run - 1, &last_bytes);
+		(void)array_to(task, first + run - 1, &last_bytes);
 		bytes = (uint64_t)(run - 1) * task->cut.block_bytes + last_bytes;
 		if (bytes == 0)
 			continue;
@@ -197,6 +203,19 @@ int array_plan(struct allreduce *task, const struct access_plan *plan)
 		else
 			memset(array_to(task, first, &last_bytes), 0, bytes);
 	}
+}
+
+/* In place, blocks that no worker has are zero already. */
+int array_plan(struct allreduce *task, const struct access_plan *plan)
+{
+	uint32_t receiver = geometry_receiver(&task->cut, plan->segment);
+
+	if (in_place(task) || task->count == 0)
+		return 0;
+	if (task->scatter && task->cut.eager) /* blocks may lie across the share's borders */
+		memset(task->recv, 0, task->share_count * task->cut.elem_bytes);
+	else if (receiver == WIRE_EVERYONE || receiver == task->share_first / task->cut.share_elems)
+		clear_absent(task, plan);
 	return 0;
 }
 
@@ -212,9 +231,31 @@ static void array_push(const struct allreduce *task, const struct access_frame *
 	blocks_push(task, frame, mask, out, array_from);
 }
 
+/* Of an eager reduce-scatter everything comes, in blocks that know of no shares: section 4.5. */
+static void store_own(struct allreduce *task, const struct access_frame *frame, const uint8_t *data)
+{
+	uint64_t own = task->share_first, own_end = own + task->share_count;
+
+	for (uint32_t i = 0; i < frame->count; i++, data += frame->unit_bytes) {
+		uint64_t first = 0, from, end;
+
+		end = geometry_elems(&task->cut, block_of(task, frame, i), &first);
+		end += first;
+		from = first > own ? first : own;
+		end = end < own_end ? end : own_end;
+		if (from < end)
+			memcpy((uint8_t *)task->recv + (from - own) * elem_bytes(task),
+			       data + (from - first) * elem_bytes(task),
+			       (end - from) * elem_bytes(task));
+	}
+}
+
 bool array_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data)
 {
-	blocks_store(task, frame, data, array_to);
+	if (task->scatter && task->cut.eager)
+		store_own(task, frame, data);
+	else
+		blocks_store(task, frame, data, array_to);
 	return true;
 }
 

@@ -36,6 +36,7 @@ struct engine {
 	uint32_t stream_count;
 	uint32_t op_slots;
 	uint32_t payload;
+	uint32_t rank, world;
 	int failed; /* status of engine_fail(), or 0 */
 	uint64_t progress_us;
 	struct task_list waiting; /* for a slot */
@@ -115,12 +116,14 @@ int engine_open(const struct engine_config *config, struct engine **out)
 	if (e->failed_tags == NULL)
 		goto fail;
 	e->payload = config->streams[0].payload;
+	e->rank = config->streams[0].rank;
+	e->world = config->streams[0].world;
 	for (; e->stream_count < config->stream_count; e->stream_count++) {
 		const struct stream_config *c = &config->streams[e->stream_count];
 
 		err = -EINVAL;
 		if (c->shard != e->stream_count || c->shard_count != config->stream_count ||
-		    c->payload != e->payload)
+		    c->payload != e->payload || c->rank != e->rank || c->world != e->world)
 			goto fail;
 		if (c->op_slots < e->op_slots)
 			e->op_slots = c->op_slots;
@@ -225,6 +228,7 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 		.shard_count = engine->stream_count,
 		.payload = engine->payload,
 		.fixed32 = task->form == WIRE_FIXED32,
+		.scatter = task->scatter ? engine->world : 0,
 	};
 
 	if (engine->failed != 0)
@@ -239,6 +243,8 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 		return WINNOW_ERR_INVALID;
 	if (list_has_tag(&engine->active, task->tag) || list_has_tag(&engine->waiting, task->tag))
 		return WINNOW_ERR_BUSY;
+	task->share_count = task->scatter ? task->count / engine->world : task->count;
+	task->share_first = task->scatter ? task->share_count * engine->rank : 0;
 	task->status = 0;
 	task->blocks = task->cut.block_count;
 	task->blocks_nonzero = task->blocks_union = 0;
@@ -256,16 +262,12 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 
 /* ---- scanning ---- */
 
-/* Deals the bits of groups [first, first + groups) out to the shards that own them. */
-static void deal_bits(const struct engine *engine, const struct geometry *cut, uint64_t first_group,
-                      uint32_t groups)
+/* Deals the bits of a segment out to the shards that own them. */
+static void deal_bits(const struct engine *engine, const struct geometry *cut, uint32_t segment)
 {
 	uint32_t shards = cut->shard_count;
-	uint64_t first_block = first_group * shards;
-	uint64_t blocks = cut->block_count - first_block;
+	uint64_t first_block, blocks = geometry_span(cut, segment, &first_block);
 
-	if (blocks > (uint64_t)groups * shards)
-		blocks = (uint64_t)groups * shards;
 	memset(engine->shard_bits, 0, (size_t)shards * SEGMENT_WORDS * 8);
 	for (uint64_t word = 0; word < (blocks + 63) / 64; word++) {
 		for (uint64_t left = engine->found[word]; left != 0; left &= left - 1) {
@@ -282,8 +284,6 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 {
 	const struct geometry *cut = &task->cut;
 	uint32_t number = task->segments_scanned++;
-	uint64_t first_group = (uint64_t)number * cut->segment_blocks;
-	uint32_t groups = geometry_segment_blocks(cut, number);
 	struct bitmap_range range = {.exponent = BITMAP_EXPONENT_NONE};
 	struct access_scan want = {.pool = engine->pool,
 	                           .bits = engine->found,
@@ -301,7 +301,7 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 		stream_announce(engine->streams[0], task, number, &scan, now_us);
 		return;
 	}
-	deal_bits(engine, cut, first_group, groups);
+	deal_bits(engine, cut, number);
 	for (uint32_t i = 0; i < cut->shard_count; i++) {
 		uint32_t stream = i;
 

@@ -18,6 +18,9 @@ static void value_text(uint16_t field, uint64_t value, char *text, size_t room)
 	case WIRE_FIELD_FORM:
 		snprintf(text, room, "%s", value == WIRE_FIXED32 ? "fixed32" : "native");
 		break;
+	case WIRE_FIELD_SCATTER:
+		snprintf(text, room, "%s", value != 0 ? "reduce_scatter" : "allreduce");
+		break;
 	case WIRE_FIELD_SHARDS:
 		snprintf(text, room, "%" PRIu64 " of %" PRIu64, value & 0xffff, value >> 16);
 		break;
@@ -35,6 +38,7 @@ void explain_mismatch(const struct allreduce *task, char *text, size_t room)
 		[WIRE_FIELD_REDUCTION] = "operation",
 		[WIRE_FIELD_FORM] = "wire form",
 		[WIRE_FIELD_SHARDS] = "aggregator (place in the list)",
+		[WIRE_FIELD_SCATTER] = "the call",
 	};
 	const struct plan_mismatch *m = &task->mismatch;
 	const char *name = "parameters";

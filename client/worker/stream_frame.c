@@ -205,13 +205,40 @@ static void result_timers(struct stream *s, struct stream_frame *frame, uint32_t
 	s->rto_due_us = now_us + pace_rto_us(&s->pace);
 }
 
+/* To all workers but the one that receives the frame; it may reach that one, by the group. */
+static bool is_head(const struct packet *packet)
+{
+	return packet->body_bytes == 0 && packet->worker == WIRE_EVERYONE;
+}
+
+/* What the RESULT holds, if it is this worker's. False: it is dropped. */
+static bool result_store(struct stream *s, struct allreduce *task,
+                         const struct stream_segment *segment, const struct packet *packet)
+{
+	struct access_frame which = frame_of(s, task, segment, packet->frame);
+	bool received = is_received(s, task, segment);
+
+	if (received && is_head(packet) && task->cut.share_count > 1)
+		return false; /* to the group, for all others: ours comes alone */
+	if (packet->body_bytes != (received ? which.count * which.unit_bytes : 0)) {
+		stream_drop(s, WIRE_DROP_LENGTH);
+		return false;
+	}
+	if (received && !task->access->store(task, &which, packet->body)) {
+		stream_drop(s, WIRE_DROP_STALE);
+		return false;
+	}
+	return true;
+}
+
 struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
 	struct stream_frame *frame = stream_frame_of(s, packet->frame);
 	struct stream_segment *segment;
-	struct access_frame which;
 	struct allreduce *task;
 
+	if (is_head(packet) && frame_before(packet->frame, s->ack))
+		return NULL; /* see is_head() */
 	if (frame_before(packet->frame, s->ack) || !frame_before(packet->frame, s->credit)) {
 		stream_drop(s, WIRE_DROP_STALE);
 		return NULL;
@@ -222,7 +249,8 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 		return NULL;
 	}
 	if (frame->flags & FRAME_HAVE) {
-		stream_drop(s, WIRE_DROP_DUPLICATE);
+		if (!is_head(packet))
+			stream_drop(s, WIRE_DROP_DUPLICATE);
 		return NULL;
 	}
 	task = s->ops[segment->slot].task;
@@ -230,15 +258,8 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 		stream_drop(s, WIRE_DROP_OPERATION);
 		return NULL;
 	}
-	which = frame_of(s, task, segment, packet->frame);
-	if (packet->body_bytes != which.count * which.unit_bytes) {
-		stream_drop(s, WIRE_DROP_LENGTH);
+	if (!result_store(s, task, segment, packet))
 		return NULL;
-	}
-	if (!task->access->store(task, &which, packet->body)) {
-		stream_drop(s, WIRE_DROP_STALE);
-		return NULL;
-	}
 	result_timers(s, frame, packet->frame, now_us);
 	frame->flags |= FRAME_HAVE;
 	if (++segment->received < segment->frame_count)

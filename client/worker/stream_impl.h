@@ -140,6 +140,15 @@ static inline uint32_t shard_of(const struct stream *s, const struct allreduce *
 	return task->cut.eager ? 0 : s->config.shard;
 }
 
+/* Do this worker's results include this segment? Of the others it learns only that they are complete. */
+static inline bool is_received(const struct stream *s, const struct allreduce *task,
+                               const struct stream_segment *segment)
+{
+	uint32_t receiver = geometry_receiver(&task->cut, segment->number);
+
+	return receiver == WIRE_EVERYONE || receiver == s->config.rank;
+}
+
 /* Do this segment's blocks travel as int32? Known when it is planned. */
 static inline bool travels_fixed(const struct allreduce *task, const struct stream_segment *segment)
 {

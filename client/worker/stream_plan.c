@@ -39,7 +39,8 @@ static void op_begin(struct stream *s, const struct allreduce *task, enum op_sta
 		.dtype = task->dtype,
 		.reduction = task->reduction,
 		.form = task->form,
-		.flags = task->cut.eager ? WIRE_EAGER : 0,
+		.flags = (uint8_t)((task->cut.eager ? WIRE_EAGER : 0) |
+	                           (task->scatter ? WIRE_SCATTER : 0)),
 	};
 	for (uint32_t i = 0; i < s->config.segments_ahead; i++) {
 		struct stream_segment *segment = stream_segment_of(s, task->slot, i);
@@ -416,7 +417,8 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	op->end_frame = frame_before(op->end_frame, packet->frame + plan.frame_count)
 	                        ? packet->frame + plan.frame_count
 	                        : op->end_frame;
-	task->blocks_union += segment->union_count;
+	if (is_received(s, task, segment))
+		task->blocks_union += segment->union_count;
 	order_insert(s, segment);
 	if (!segment->hollow)
 		return NULL;

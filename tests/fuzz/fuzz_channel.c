@@ -66,7 +66,11 @@ static void check_packet(const struct channel *c, const struct packet_out *out)
 		assert(frame_before(c->base, packet.frame + plan.frame_count));
 	} else if (packet.kind == WIRE_RESULT) {
 		assert(slot_at(c, packet.frame)->frame == packet.frame &&
-		       slot_at(c, packet.frame)->state == SLOT_DONE && packet.body_bytes > 0);
+		       slot_at(c, packet.frame)->state == SLOT_DONE);
+		assert((packet.body_bytes > 0) ==
+		       (out->dest == WIRE_EVERYONE ||
+		        slot_at(c, packet.frame)->receiver == WIRE_EVERYONE ||
+		        slot_at(c, packet.frame)->receiver == out->dest));
 	}
 	free(data);
 }
@@ -218,14 +222,18 @@ static void build_announce(struct machine *m)
 
 	announce_fill(m, &a);
 	announce_twist(m, &a);
-	a.flags = script_u8(&m->script) & (WIRE_ALL | WIRE_NONE | WIRE_NONFINITE);
-	if (geometry_compute(&(struct geometry_input){.count = a.count,
-	                                              .block_elems = a.block_elems,
-	                                              .elem_bytes = dtype_bytes(a.dtype),
-	                                              .shard_count = a.shard_count,
-	                                              .payload = m->channel->config.payload,
-	                                              .fixed32 = a.form == WIRE_FIXED32},
-	                     &cut)) {
+	a.flags = script_u8(&m->script) & (WIRE_ALL | WIRE_NONE | WIRE_NONFINITE | WIRE_SCATTER);
+	if (geometry_compute(
+		    &(struct geometry_input){.count = a.count,
+	                                     .block_elems = a.block_elems,
+	                                     .elem_bytes = dtype_bytes(a.dtype),
+	                                     .shard_count = a.shard_count,
+	                                     .payload = m->channel->config.payload,
+	                                     .fixed32 = a.form == WIRE_FIXED32,
+	                                     .scatter = a.flags & WIRE_SCATTER
+	                                                        ? m->channel->config.worker_count
+	                                                        : 0},
+		    &cut)) {
 		blocks = geometry_segment_blocks(&cut, a.segment);
 		words = (blocks + 63) / 64;
 		script_fill(&m->script, bits, words * 8);

@@ -34,10 +34,11 @@ static void check_cut(const struct announce *a)
 		.payload =
 			WIRE_PAYLOAD_MIN + a->op_slot % (WIRE_PAYLOAD_MAX - WIRE_PAYLOAD_MIN + 1),
 		.fixed32 = a->form == WIRE_FIXED32,
+		.scatter = a->flags & WIRE_SCATTER ? a->op_slot % 5000u : 0,
 	};
 	struct geometry cut;
 	uint32_t in_segment, frames, last;
-	uint64_t index;
+	uint64_t index, share;
 
 	if (!geometry_compute(&input, &cut))
 		return;
@@ -54,10 +55,18 @@ static void check_cut(const struct announce *a)
 
 	/* Every block has one place, and the way there leads back. */
 	index = cut.shard_blocks > 0 ? a->tag % cut.shard_blocks : 0;
+	share = a->generation % cut.share_count;
+	index += share * cut.share_segments * cut.segment_blocks;
 	for (uint32_t shard = 0; shard < cut.shard_count; shard++) {
-		uint64_t block = geometry_block(&cut, shard, index);
+		uint64_t block = geometry_block(&cut, shard, index), first = 0;
+		uint32_t elems = geometry_elems(&cut, block, &first);
 
-		assert(block / cut.shard_count == index && geometry_shard(&cut, block) == shard);
+		assert(elems <= cut.block_elems && first + elems <= input.count);
+		assert((elems > 0) == (block < cut.block_count));
+		if (elems > 0)
+			assert(geometry_shard(&cut, block) == shard &&
+			       first / cut.share_elems == share &&
+			       (first + elems - 1) / cut.share_elems == share);
 	}
 	assert(geometry_eager_channel(a->tag, input.shard_count) < input.shard_count);
 }

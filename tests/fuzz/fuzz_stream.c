@@ -43,6 +43,7 @@ struct machine {
 	uint32_t stream_count;
 	struct peer peers[STREAMS_MAX];
 	struct allreduce tasks[TASKS_MAX];
+	bool in_place[TASKS_MAX];
 	bool running[TASKS_MAX];
 	uint64_t now_us, next_tag;
 	struct packet_head head;
@@ -58,6 +59,7 @@ static void machine_open(void)
 	static const uint32_t payloads[] = {WIRE_PAYLOAD_MIN, 1472, 600, 3470};
 	struct script *s = &m.script;
 	uint16_t world = (uint16_t)(1 + script_u8(s) % 8);
+	uint16_t rank = (uint16_t)(script_u8(s) % world);
 	uint32_t payload = payloads[script_u8(s) % 4];
 	uint8_t size = script_u8(s);
 
@@ -67,7 +69,7 @@ static void machine_open(void)
 			.channel = (uint16_t)i,
 			.shard = (uint16_t)i,
 			.shard_count = (uint16_t)m.stream_count,
-			.rank = (uint16_t)(script_u8(s) % world),
+			.rank = rank,
 			.world = world,
 			.payload = payload,
 			.window = 4u << size % 4,
@@ -97,9 +99,9 @@ static void task_done(struct allreduce *task)
 
 	assert(m.running[index]);
 	m.running[index] = false;
-	if (task->send != task->recv)
-		free((void *)(uintptr_t)task->send);
-	free(task->recv);
+	if (!m.in_place[index])
+		free(task->recv);
+	free((void *)(uintptr_t)task->send);
 }
 
 static void *new_tensor(size_t bytes)
@@ -123,7 +125,7 @@ static void submit(void)
 	uint32_t index = script_u8(s) % TASKS_MAX;
 	uint8_t size = script_u8(s), kind = script_u8(s);
 	struct allreduce *task = &m.tasks[index];
-	size_t bytes;
+	size_t bytes, share;
 
 	if (m.running[index])
 		return;
@@ -141,9 +143,18 @@ static void submit(void)
 		task->reduction = (uint8_t)(1 + kind % 2);
 		task->form = WIRE_FIXED32;
 	}
+	task->scatter = kind & 64;
+	if (task->scatter)
+		task->count -= task->count % m.configs[0].world;
 	bytes = task->count * dtype_bytes(task->dtype);
+	share = task->scatter ? bytes / m.configs[0].world : bytes;
 	task->send = new_tensor(bytes);
-	task->recv = size < 64 ? (void *)(uintptr_t)task->send : exact_copy(task->send, bytes);
+	m.in_place[index] = size < 64;
+	if (m.in_place[index])
+		task->recv = (uint8_t *)(uintptr_t)task->send +
+		             (task->scatter ? share * m.configs[0].rank : 0);
+	else
+		task->recv = exact_copy(task->send, share);
 	m.running[index] = true;
 	if (engine_submit(m.engine, task, m.now_us) != 0)
 		task_done(task);
@@ -167,6 +178,7 @@ static void announce_keep(struct peer *peer, const struct packet *packet, uint32
 		.shard_count = known->announce.shard_count,
 		.payload = m.configs[stream].payload,
 		.fixed32 = known->announce.form == WIRE_FIXED32,
+		.scatter = known->announce.flags & WIRE_SCATTER ? m.configs[stream].world : 0,
 	};
 	assert(geometry_compute(&input, &known->cut));
 	assert(known->announce.segment < known->cut.segment_count);
@@ -338,13 +350,16 @@ static void build_plan(struct peer *peer)
 static void build_result(struct peer *peer)
 {
 	struct known *known = some_known(peer);
-	uint32_t number, left;
+	uint32_t number, left, receiver;
 
 	if (known == NULL || !known->planned || known->union_count == 0)
 		return;
 	number = script_u8(&m.script) % known->frame_count;
 	m.head.frame = known->first + number;
 	m.head.sequence = ++peer->sequence;
+	receiver = geometry_receiver(&known->cut, known->announce.segment);
+	if (receiver != WIRE_EVERYONE && receiver != m.configs[0].rank)
+		return; /* its head is all */
 	left = known->union_count - number / known->cut.block_parts * known->cut.frame_blocks;
 	if (left > known->cut.frame_blocks)
 		left = known->cut.frame_blocks;

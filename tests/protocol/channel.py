@@ -43,7 +43,7 @@ class Channel:
         self.force_due, self.force_tries = NEVER, 0
         self.nack_due, self.nack_end = NEVER, first
         self.ask_due, self.ask_tries = NEVER, 0
-        names = "sent pushes repushes results nacks forced asks acks announcements again strange duplicates measured"
+        names = "sent pushes repushes results nacks forced asks acks announcements again strange duplicates measured data"
         self.counts = dict.fromkeys(names.split(), 0)
 
     def silent(self, now):
@@ -115,13 +115,16 @@ class Channel:
         self.end = max(self.end, first + len(frames))
 
     def on_result(self, packet, now):
-        """8.2: all blocks of the frame. Without its plan it is dropped."""
+        """8.2: all blocks of the frame; none if they are another worker's. Without its plan it is dropped."""
         frame = self.frames.get(extend(packet.frame, self.ack))
         if not frame or frame.done:
             return self.count("duplicates")
-        if len(packet.body) != frame.bytes:
+        if frame.result_bytes and not packet.body and packet.worker == wire.EVERYONE:
+            return  # to the group, for all others
+        if len(packet.body) != frame.result_bytes:
             return self.count("strange")
         self.count("results")
+        self.counts["data"] += len(packet.body)
         frame.deposit(packet.body)
         self.under_way -= frame.pushed_at is not None
         self.received_to = max(self.received_to, frame.number + 1)

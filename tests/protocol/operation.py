@@ -9,23 +9,25 @@ from cut import Cut, turn
 
 
 class Operation:
-    """One allreduce: the tensor in blocks, and what comes back."""
+    """One allreduce or reduce-scatter: the tensor in blocks, and what comes back."""
 
-    def __init__(self, array, dtype, reduction, block_elems, form, tag, world):
+    def __init__(self, array, dtype, reduction, block_elems, form, tag, world, scatter=False):
         self.kind = element.TYPES[dtype]
         self.array = np.ascontiguousarray(array, dtype=self.kind.array).reshape(-1)
         self.reduction, self.block_elems, self.form = reduction, block_elems, form
-        self.tag, self.world = tag, world
+        self.tag, self.world, self.scatter = tag, world, scatter
         self.error, self.withdrawn = None, False  # 11.1
         self.shares = []
 
     def begin(self, channels, payload, op_slot, generation):
         """6.2: it has got a slot. 4.4: which channels carry it."""
         count, native = self.array.size, self.form == element.NATIVE
-        self.cut = cut = Cut(count, self.array.itemsize, self.block_elems, len(channels), payload, native)
+        workers = self.world if self.scatter else 1
+        self.cut = cut = Cut(count, self.array.itemsize, self.block_elems, len(channels), payload, native, workers)
+        self.rank = channels[0].rank
         self.op_slot, self.generation, self.shard_count = op_slot, generation, len(channels)
-        padded = np.zeros(cut.T * cut.b, dtype=self.kind.array)
-        padded[:count] = self.array
+        padded = np.zeros((cut.N, cut.R * cut.b), dtype=self.kind.array)
+        padded[:, : cut.Q] = self.array.reshape(cut.N, cut.Q)
         self.rows = padded.reshape(cut.T, cut.b)
         self.own = element.nonzero(self.rows, self.kind).any(axis=1)
         self.sums = np.zeros_like(self.rows)  # 7: blocks that no worker has stay zero
@@ -55,7 +57,10 @@ class Operation:
 
     @property
     def result(self):
-        return self.sums.reshape(-1)[: self.array.size]
+        """Of a reduce-scatter the worker's share: 4.5."""
+        whole = self.sums.reshape(self.cut.N, -1)[:, : self.cut.Q].reshape(-1)
+        count = self.array.size // self.world
+        return whole[self.rank * count : (self.rank + 1) * count] if self.scatter else whole
 
 
 class Share:
@@ -123,14 +128,14 @@ class Segment:
         op = self.op = share.op
         self.blocks = op.cut.blocks(share.shard, n)
         self.exists = self.blocks < op.cut.T
+        self.received = op.cut.receiver(n) in (None, op.rank)
         self.own = np.zeros(len(self.blocks), dtype=bool)
         self.exponent, self.nonfinite = wire.NO_EXPONENT, False
         if not withdrawn:
             self.own[self.exists] = op.own[self.blocks[self.exists]]
             if op.form == element.FIXED32:  # 9.1: of all shards' segments n, which are neighbours
-                span = op.cut.L * op.cut.S
-                self.exponent, self.nonfinite = element.exponent(op.rows[n * span : (n + 1) * span])
-        flags = wire.EAGER * op.cut.eager | wire.NONFINITE * self.nonfinite
+                self.exponent, self.nonfinite = element.exponent(op.rows[op.cut.neighbours(n)])
+        flags = wire.EAGER * op.cut.eager | wire.NONFINITE * self.nonfinite | wire.SCATTER * op.scatter
         rest = b""
         if not self.own.any():
             flags |= wire.NONE
@@ -195,6 +200,7 @@ class Frame:
         size = segment.op.array.itemsize
         self.elements = slice(c // size, d // size)
         self.bytes = len(blocks) * (d - c)
+        self.result_bytes = self.bytes if segment.received else 0  # 8.2
         self.done = not self.bytes
         self.planned_at = self.pushed_at = self.asked_at = None
 
@@ -206,9 +212,11 @@ class Frame:
     def deposit(self, data):
         """8.2, 9.2"""
         op, shift = self.segment.op, self.segment.shift
+        self.done = True
+        self.segment.missing -= 1
+        if not data:
+            return
         values = np.frombuffer(data, dtype=op.kind.array if shift is None else "<i4")
         if shift is not None:
             values = element.from_fixed(values, shift, op.world if op.reduction == element.AVERAGE else 1)
         op.sums[self.blocks, self.elements] = values.reshape(len(self.blocks), -1)
-        self.done = True
-        self.segment.missing -= 1

@@ -37,7 +37,10 @@ class Real:
     def start(self, comm, op):
         wire = "fixed32" if op["form"] else "native"
         what = dict(op=NAMES[op["reduction"]], tag=op["tag"], block=op["block_elems"], wire=wire)
-        return comm.allreduce_async(self.data(op), **what)
+        if not op["scatter"]:
+            return comm.allreduce_async(self.data(op), **what)
+        data = self.data(op)
+        return comm.reduce_scatter_async(data, data[: len(data) // comm.world] * 0, **what)
 
     def outcome(self, request):
         try:

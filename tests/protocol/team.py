@@ -86,7 +86,7 @@ class Team:
         }
         return total.get(name) if name else total
 
-    def operation(self, tensors, dtype="f32", reduction=1, block_elems=256, form=0):
+    def operation(self, tensors, dtype="f32", reduction=1, block_elems=256, form=0, scatter=False):
         self.tag += 1
         return dict(
             tensors=tensors,
@@ -95,6 +95,7 @@ class Team:
             block_elems=block_elems,
             form=form,
             tag=self.tag,
+            scatter=scatter,
         )
 
     def run(self, operations, limit_s=60, order=None):
@@ -123,6 +124,9 @@ class Team:
             what = {key: value for key, value in op.items() if key != "tensors"}
             arrays = [result if isinstance(result, np.ndarray) else result.result for result in results]
             expected = want[i] if want else reduce(op["tensors"], op["dtype"], op["reduction"])
+            if op["scatter"]:  # each worker has its share
+                ranks = [worker.rank for worker in [*self.workers, *self.real]]
+                arrays = [np.concatenate([array for _, array in sorted(zip(ranks, arrays), key=lambda pair: pair[0])])]
             bad = differences(arrays[0], expected, op["dtype"])
             assert not len(bad), (what, bad[:5], arrays[0][bad[:5]], expected[bad[:5]])
             for array in arrays[1:]:
@@ -151,6 +155,16 @@ def all_kinds(team, rng, exact):
             for count, block, density in ((37, 5, 0.6), (1500, 32, 1.0), (30000, 100, 0.3)):
                 yield team.operation([tensor(rng, count, dtype, block, density, exact, 0.02) for _ in range(team.world)],
                                      dtype, reduction, block)  # fmt: skip
+
+
+def scattered(team, rng):
+    """4.5: shares of no element, of one, of blocks and a rest, of several segments; eager, and in parts of blocks."""
+    for count, block, dtype in ((0, 8, "f32"), (1, 256, "i64"), (5, 3, "f16"), (100, 7, "bf16"), (999, 100, "f32"),
+                                (30011, 64, "i32"), (9000, 1, "f64"), (7001, 5000, "f32"), (70000, 65536, "i32")):  # fmt: skip
+        for reduction in OPERATIONS.values():
+            for density in (1.0, 0.3):
+                tensors = [tensor(rng, count * team.world, dtype, block, density, True) for _ in range(team.world)]
+                yield team.operation(tensors, dtype, reduction, block, scatter=True)
 
 
 def sizes(team, rng):

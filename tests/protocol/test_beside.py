@@ -8,7 +8,7 @@ import numpy as np
 import element
 from endpoint import Weather
 from reference import fixed, fixed_want, tensor
-from team import KEYED, Team, all_kinds, sizes
+from team import KEYED, Team, all_kinds, scattered, sizes
 
 
 class Beside(unittest.TestCase):
@@ -49,6 +49,14 @@ class Beside(unittest.TestCase):
         with Team(3, real=[2], weather=lambda rank: Weather(0.05, 0.05, 0.1, seed=rank)) as team:
             team.check([team.operation([tensor(rng, n, "f32", 64, 0.4, True) for _ in range(3)], block_elems=64)
                         for n in (10, 100000, 3000, 0, 40000)])  # fmt: skip
+
+    def test_scatter(self):
+        rng = np.random.default_rng(18)
+        with Team(4, 2, real=[0, 2]) as team:
+            team.check(list(scattered(team, rng)))
+        with Team(3, real=[2], weather=lambda rank: Weather(0.05, 0.05, 0.1, seed=rank)) as team:
+            team.check([team.operation([tensor(rng, n, "f32", 64, 0.4, True) for _ in range(3)], block_elems=64,
+                                       scatter=True) for n in (12, 99999, 3000, 0, 60000)])  # fmt: skip
 
     def test_minimal(self):
         """A worker that heeds no advice, and does not listen to the group."""

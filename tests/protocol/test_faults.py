@@ -279,16 +279,17 @@ class Loss(unittest.TestCase):
 class Disagreement(unittest.TestCase):
     """11.1"""
 
-    OURS = {"count": 50000, "dtype": "f32", "reduction": 1, "block_elems": 256, "form": 0}
+    OURS = {"count": 50001, "dtype": "f32", "reduction": 1, "block_elems": 256, "form": 0, "scatter": False}
     CASES = {
-        1: ({"count": 50001}, {"count": 10}, {"count": 0}),
+        1: ({"count": 50002}, {"count": 10}, {"count": 0}),
         2: ({"dtype": "i32"}, {"dtype": "f64"}),
         3: ({"block_elems": 128},),
         4: ({"reduction": 3},),
         5: ({"form": 1},),
+        7: ({"scatter": True}, {"scatter": True, "count": 60000}),
     }
     VALUES = {1: ("count", int), 2: ("dtype", {"f32": 1, "f64": 4, "i32": 5}.get), 3: ("block_elems", int),
-              4: ("reduction", int), 5: ("form", int)}  # fmt: skip
+              4: ("reduction", int), 5: ("form", int), 7: ("scatter", int)}  # fmt: skip
 
     def submit(self, worker, tag, count, **what):
         worker_type = {"f64": "<f8", "i32": "<i4"}.get(what["dtype"], "<f4")

@@ -8,7 +8,7 @@ import numpy as np
 
 import element
 from reference import fixed, fixed_want, tensor
-from team import Team, all_kinds, sizes
+from team import Team, all_kinds, scattered, sizes
 
 
 class Sums(unittest.TestCase):
@@ -69,6 +69,34 @@ class Sums(unittest.TestCase):
                     tensors = [fixed(rng, 300000, scale) for scale in scales]
                     operation = team.operation(tensors, "f32", 2 if average else 1, 256, element.FIXED32)
                     team.check([operation], [fixed_want(tensors, 4096 * 256 * channels, average)])
+
+    def test_scatter(self):
+        rng = np.random.default_rng(9)
+        for world, aggregators, multicast in ((1, 1, True), (2, 2, False), (3, 1, True), (5, 3, True)):
+            with Team(world, aggregators, settings=lambda rank: {"multicast": multicast or rank == 0}) as team:
+                team.check(list(scattered(team, rng)))
+
+    def test_scatter_bytes(self):
+        """8.2: all RESULTs come, but only a worker's own have data."""
+        rng = np.random.default_rng(10)
+        with Team(4) as team:
+            tensors = [tensor(rng, 400000, "f32", 256, 1.0, True) for _ in range(4)]
+            team.check([team.operation(tensors, "f32", scatter=True)])
+            for worker in team.workers:
+                # 391 blocks of 1024 bytes, of which the last is padded
+                self.assertEqual(team.counts(worker, "data"), 391 * 1024)
+                self.assertGreaterEqual(team.counts(worker, "results"), 4 * 391 * 1024 // worker.worker.payload)
+
+    def test_scatter_fixed(self):
+        rng = np.random.default_rng(11)
+        for world in (2, 3):
+            with Team(world) as team:
+                tensors = [fixed(rng, 90000 * world, scale) for scale in (1.0, 1e-7, 1e30)[:world]]
+                want = [fixed_want([x[r * 90000 : (r + 1) * 90000] for x in tensors],
+                                   4096 * 256 * len(team.workers[0].worker.channels), True)
+                        for r in range(world)]  # fmt: skip
+                team.check([team.operation(tensors, "f32", 2, 256, element.FIXED32, scatter=True)],
+                           [np.concatenate(want)])  # fmt: skip
 
     def test_fixed_nonfinite(self):
         """9.1: a segment with a NaN travels as f32, the others do not."""

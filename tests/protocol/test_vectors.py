@@ -109,8 +109,9 @@ class Cuts(unittest.TestCase):
                     number(fields, n)
                     for n in ("count", "element_bytes", "block_elems", "channels", "payload")
                 ]
-                cut = Cut(*given, native=number(fields, "form") == 0)
-                for name in "b w T eager S G L segments k p m".split():
+                workers = number(fields, "workers") if "workers" in fields else 1
+                cut = Cut(*given, native=number(fields, "form") == 0, workers=workers)
+                for name in "b w T eager S G L segments k p m".split() + "N R M".split() * ("workers" in fields):
                     self.assertEqual(int(getattr(cut, name)), number(fields, name), name)
                 for text in fields.get("blocks", []):
                     shard, segment, first, *blocks = map(int, text.split())
@@ -124,8 +125,8 @@ class Cuts(unittest.TestCase):
                     self.assertEqual(turn(tag) % number(fields, "channels"), channel)
 
     def test_each_block_once(self):
-        for channels in (1, 2, 7, 256):
-            cut = Cut(99991, 4, 3, channels, 1472, True)
+        for channels, workers in ((1, 1), (2, 1), (7, 1), (256, 1), (1, 3), (2, 3), (7, 300)):
+            cut = Cut(99900, 4, 3, channels, 1472, True, workers)
             blocks = np.concatenate([cut.blocks(s, n) for s in range(channels) for n in range(cut.segments)])
             self.assertEqual(sorted(blocks[blocks < cut.T]), list(range(cut.T)))
 

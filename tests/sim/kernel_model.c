@@ -67,7 +67,8 @@ static enum kernel_verdict answer(struct run *run, const struct fast_slot *slot)
 {
 	uint32_t body_bytes = slot->block_count * slot->unit_bytes;
 
-	if (!fits(run, body_bytes) || run->channel->answers[run->packet.worker] == 0)
+	if (slot->private || !fits(run, body_bytes) ||
+	    run->channel->answers[run->packet.worker] == 0)
 		return KERNEL_PASS;
 	run->channel->answers[run->packet.worker]--;
 	run->packet.frame = slot->frame;
@@ -103,7 +104,8 @@ static enum kernel_verdict complete(struct run *run, struct fast_slot *slot)
 	uint32_t body_bytes = slot->block_count * slot->unit_bytes;
 
 	slot->state = FAST_DONE;
-	if (!run->channel->multicast || notice_due(run) || !fits(run, body_bytes)) {
+	if (!run->channel->multicast || slot->private || notice_due(run) ||
+	    !fits(run, body_bytes)) {
 		told(run);
 		return KERNEL_PASS;
 	}

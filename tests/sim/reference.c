@@ -292,23 +292,25 @@ double data_reference_at(const struct data_reference *reference, uint64_t index)
 	                                  : reference->value[index];
 }
 
-static bool right(const struct data_reference *r, const void *result, uint64_t i)
+/* Is result[at] what element i must be? */
+static bool right(const struct data_reference *r, const void *result, uint64_t at, uint64_t i)
 {
 	double got;
 
 	if (r->spec.dtype == I32)
-		return ((const int32_t *)result)[i] == (int32_t)r->integer[i];
+		return ((const int32_t *)result)[at] == (int32_t)r->integer[i];
 	if (r->spec.dtype == I64)
-		return ((const int64_t *)result)[i] == r->integer[i];
-	got = data_value(r->spec.dtype, result, i);
+		return ((const int64_t *)result)[at] == r->integer[i];
+	got = data_value(r->spec.dtype, result, at);
 	return isnan(r->value[i]) ? isnan(got) : got == r->value[i];
 }
 
-uint64_t data_check(const struct data_reference *reference, const void *result)
+uint64_t data_check(const struct data_reference *reference, const void *result, uint64_t first,
+                    uint64_t count)
 {
-	uint64_t i = 0;
+	uint64_t at = 0;
 
-	while (i < reference->spec.count && right(reference, result, i))
-		i++;
-	return i;
+	while (at < count && right(reference, result, at, first + at))
+		at++;
+	return first + at;
 }

@@ -22,6 +22,7 @@ struct op_spec {
 	uint8_t dtype;     /* as in winnow.h */
 	uint8_t reduction; /* as in winnow.h */
 	bool fixed32;
+	bool scatter;         /* each worker gets its share of the result: as many divide count */
 	bool nonfinite;       /* some values are NaN or infinite */
 	uint32_t run;         /* elements that are zero or not together */
 	uint32_t density_ppm; /* share of runs that are not zero */
@@ -38,8 +39,12 @@ struct data_reference;
 struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t world);
 void data_reference_free(struct data_reference *reference);
 
-/* Index of the first element of `result` that is wrong, or count. */
-uint64_t data_check(const struct data_reference *reference, const void *result);
+/*
+ * Index of the first element that is wrong of [first, first + count), or first + count. `result` has these
+ * elements alone.
+ */
+uint64_t data_check(const struct data_reference *reference, const void *result, uint64_t first,
+                    uint64_t count);
 
 /* Blocks that have a non-zero element: of each worker, added up; and of any. */
 uint64_t data_blocks_owned(const struct data_reference *reference);

@@ -220,7 +220,16 @@ static void operation(struct dice *dice, struct op_spec *op, uint32_t number, ui
 	op->shared_ppm = PICK(dice, 0, 0, 500000, 1000000);
 }
 
-static void other_op(struct dice *dice, const struct op_spec *op, struct op_spec *out)
+/* No dice: worlds of seeds are otherwise what they were without. */
+static void scatter(struct op_spec *op, uint32_t world)
+{
+	op->scatter = op->seed % 4 == 0;
+	if (op->scatter)
+		op->count -= op->count % world;
+}
+
+static void other_op(struct dice *dice, const struct op_spec *op, uint32_t world,
+                     struct op_spec *out)
 {
 	*out = *op;
 	switch (between(dice, 0, 3)) {
@@ -238,6 +247,12 @@ static void other_op(struct dice *dice, const struct op_spec *op, struct op_spec
 	}
 	if (out->dtype != WINNOW_F32 || out->reduction > WINNOW_AVG)
 		out->fixed32 = false;
+	if (op->scatter && out->count != op->count)
+		out->count = op->count + world * (out->count - op->count);
+	if (op->seed >> 8 & 1 && op->count % world == 0) {
+		*out = *op;
+		out->scatter = !op->scatter;
+	}
 }
 
 /* False: it makes no sense in this job. */
@@ -265,7 +280,7 @@ static bool fault_make(struct dice *dice, const struct world_spec *spec, const s
 		return true;
 	case FAULT_MISMATCH:
 		out->op = between(dice, 0, job->op_count - 1);
-		other_op(dice, &job->ops[out->op], &out->other_op);
+		other_op(dice, &job->ops[out->op], job->world, &out->other_op);
 		return !alone;
 	case FAULT_LEAVE:
 		return !alone && job->op_count > 1; /* else it would leave before it has joined */
@@ -346,6 +361,7 @@ static void job_make(struct dice *dice, const struct world_spec *spec, struct jo
 		operation(dice, op, i, ELEMENTS_MAX / job->world / job->op_count / spec->job_count);
 		if (job->list_ppm > 0 && op->count > op->block)
 			op->count -= op->count % op->block;
+		scatter(op, job->world);
 	}
 	/* Any order is fine as long as each worker's operations all have slots (section 6.3). */
 	job->own_order = job->op_count <= op_slots_least(spec) && one_in(dice, 2);

@@ -241,15 +241,22 @@ static void send_one(struct sim_aggregator *a, const struct sim_port *port, uint
 		               bytes);
 }
 
-/* To one worker; or to all: once to the group, once each to the rest. */
-static void fan_out(struct sim_aggregator *a, const struct sim_port *port, uint16_t dest,
-                    const void *data, uint32_t bytes)
+/*
+ * To one worker; or to all: once to the group, once each to the rest. What one worker alone receives goes to
+ * it first, and its head to all others.
+ */
+static void fan_out(struct sim_aggregator *a, const struct sim_port *port,
+                    const struct packet_out *out, const void *data)
 {
-	uint32_t group[SIM_WORLD_MAX], count = 0;
+	uint32_t group[SIM_WORLD_MAX], count = 0, bytes = out->bytes;
 
-	if (dest != WIRE_EVERYONE) {
-		send_one(a, port, dest, data, bytes);
+	if (out->dest != WIRE_EVERYONE) {
+		send_one(a, port, out->dest, data, bytes);
 		return;
+	}
+	if (out->receiver != WIRE_EVERYONE) {
+		send_one(a, port, out->receiver, data, bytes);
+		bytes = (uint32_t)out->pieces[0].iov_len;
 	}
 	for (uint32_t rank = 0; rank < port->info.worker_count; rank++)
 		if (port->multicast[rank] && port->address[rank] != 0)
@@ -257,7 +264,7 @@ static void fan_out(struct sim_aggregator *a, const struct sim_port *port, uint1
 	if (count > 0 && waits_for_room(a))
 		simnet_send(a->world->net, a->node, group, count, data, bytes);
 	for (uint16_t rank = 0; rank < port->info.worker_count; rank++)
-		if (!port->multicast[rank])
+		if (!port->multicast[rank] && rank != out->receiver)
 			send_one(a, port, rank, data, bytes);
 }
 
@@ -271,7 +278,7 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 		a->pulled++;
 		memcpy(&port->base, a->world->flat + offsetof(struct wire_header, edge), 4);
 		port->base_known = true;
-		fan_out(a, port, out.dest, a->world->flat, out.bytes);
+		fan_out(a, port, &out, a->world->flat);
 	}
 	channel_check(port->channel);
 }

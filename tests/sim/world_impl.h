@@ -88,6 +88,7 @@ struct sim_op {
 	uint8_t *list;            /* their values */
 	struct staged staged;
 	bool on_gpu;
+	bool in_place; /* recv is in send */
 	uint32_t dones;
 	bool submitted;
 };
@@ -181,6 +182,12 @@ uint64_t gpu_due_us(struct sim_worker *w);
 static inline const struct job_spec *job_of(const struct sim_worker *w)
 {
 	return w->world->jobs[w->job].spec;
+}
+
+/* Elements of the result that a worker gets. */
+static inline uint64_t share_of(const struct sim_worker *w, const struct op_spec *spec)
+{
+	return spec->scatter ? spec->count / job_of(w)->world : spec->count;
 }
 
 void worker_open(struct world *world, uint32_t index, uint32_t job, uint32_t rank);

@@ -14,7 +14,7 @@ static void judge_op(struct world *world, const struct sim_worker *w, uint32_t n
 	const struct op_spec *spec = worker_op(w, number);
 	const struct sim_op *op = &w->ops[number];
 	const struct data_reference *reference = world->jobs[w->job].references[number];
-	uint64_t wrong;
+	uint64_t count = share_of(w, spec), first = spec->scatter ? w->rank * count : 0, wrong;
 
 	if (!op->submitted)
 		return;
@@ -36,12 +36,13 @@ static void judge_op(struct world *world, const struct sim_worker *w, uint32_t n
 		return;
 	}
 	world->out->operations++;
-	wrong = data_check(reference, op->recv);
-	if (wrong < spec->count)
-		world_fail(world, "job %u rank %u op %u: element %llu of %llu is %.17g, want %.17g",
-		           w->job, w->rank, number, (unsigned long long)wrong,
-		           (unsigned long long)spec->count,
-		           data_value(spec->dtype, op->recv, wrong),
+	wrong = data_check(reference, op->recv, first, count);
+	if (wrong < first + count)
+		world_fail(world,
+		           "job %u rank %u op %u%s: element %llu of %llu is %.17g, want %.17g",
+		           w->job, w->rank, number, spec->scatter ? " (scatter)" : "",
+		           (unsigned long long)wrong, (unsigned long long)spec->count,
+		           data_value(spec->dtype, op->recv, wrong - first),
 		           data_reference_at(reference, wrong));
 }
 
@@ -144,17 +145,20 @@ static void judge_bound(struct world *world, const char *what, uint64_t is, uint
 
 static void judge_counters(struct world *world)
 {
-	bool lists = false; /* a block of zeros that is listed is sent */
-	bool gpus = false;  /* a slow one keeps sums waiting, so that they are asked for again */
+	bool lists = false;    /* a block of zeros that is listed is sent */
+	bool gpus = false;     /* a slow one keeps sums waiting, so that they are asked for again */
+	bool scatters = false; /* blocks of shares begin elsewhere */
 
 	for (uint32_t j = 0; j < world->spec->job_count; j++) {
 		if (world->spec->jobs[j].fault_count > 0)
 			return;
 		lists = lists || world->spec->jobs[j].list_ppm > 0;
 		gpus = gpus || world->spec->jobs[j].gpu_ppm > 0;
+		for (uint32_t op = 0; op < world->spec->jobs[j].op_count; op++)
+			scatters = scatters || world->spec->jobs[j].ops[op].scatter;
 	}
 	judge_traffic(world);
-	if (!lists)
+	if (!lists && !scatters)
 		judge_blocks(world);
 	/* Whatever the network does, and however slow nodes are: not more than that. */
 	if (!gpus)

@@ -117,17 +117,18 @@ static void buffers_make(struct sim_worker *w, uint32_t number)
 	const struct op_spec *spec = worker_op(w, number);
 	struct sim_op *op = &w->ops[number];
 	size_t bytes = spec->count * data_elem_bytes(spec->dtype);
-	size_t room = bytes > 0 ? bytes : 1;
+	size_t share = share_of(w, spec) * data_elem_bytes(spec->dtype);
 
-	op->send = malloc(room);
-	op->recv = op->send;
-	op->on_gpu = simnet_chance(w->world->net, job_of(w)->gpu_ppm);
+	op->send = malloc(bytes > 0 ? bytes : 1);
+	op->recv = op->send + (spec->scatter ? w->rank * share : 0);
+	op->on_gpu = simnet_chance(w->world->net, job_of(w)->gpu_ppm) && !spec->scatter;
 	data_fill(spec, w->rank, op->send);
-	if (simnet_chance(w->world->net, job_of(w)->in_place_ppm))
+	op->in_place = simnet_chance(w->world->net, job_of(w)->in_place_ppm);
+	if (op->in_place)
 		return;
-	op->recv = malloc(room);
-	memset(op->recv, 0xa5, room);
-	if (!op->on_gpu)
+	op->recv = malloc(share > 0 ? share : 1);
+	memset(op->recv, 0xa5, share);
+	if (!op->on_gpu && !spec->scatter)
 		rows_make(w, op, spec);
 }
 
@@ -138,7 +139,7 @@ void worker_close(struct sim_worker *worker)
 	for (uint32_t i = 0; i < WORLD_OPS_MAX; i++) {
 		rows_close(worker->ops[i].rows);
 		free(worker->ops[i].list);
-		if (worker->ops[i].recv != worker->ops[i].send)
+		if (!worker->ops[i].in_place)
 			free(worker->ops[i].recv);
 		free(worker->ops[i].send);
 	}
@@ -168,6 +169,7 @@ static void submit(struct sim_worker *w)
 		.send = op->send,
 		.recv = op->recv,
 		.count = spec->count,
+		.scatter = spec->scatter,
 		.access = rows_access(op->rows),
 		.access_state = op->rows,
 		.tag = spec->tag,

@@ -43,7 +43,7 @@ struct bench {
 	uint64_t now_us;
 	/* What bench_pull() last returned. */
 	struct packet got;
-	uint16_t dest;
+	uint16_t dest, receiver;
 	uint8_t bytes[WIRE_PAYLOAD_MAX];
 };
 
@@ -244,6 +244,7 @@ static inline bool bench_pull(struct bench *b)
 	packet_flatten(&out, b->bytes);
 	assert_int_equal(packet_parse(b->bytes, out.bytes, true, &b->got), WIRE_DROP_NONE);
 	b->dest = out.dest;
+	b->receiver = out.receiver;
 	assert_int_equal(b->got.channel, CHANNEL_ID);
 	assert_int_equal(b->got.worker, out.dest);
 	assert_true(b->got.token == GROUP_TOKEN);

@@ -114,6 +114,39 @@ static void test_completed(void **state)
 	bench_close(b);
 }
 
+/* Of a reduce-scatter the kernel adds, and we send: it knows of no one worker that gets the data. */
+static void test_scatter(void **state)
+{
+	struct announce a = announce_of(TAG + 1, WIRE_ALL | WIRE_SCATTER);
+	struct bench *b = shared_open();
+	uint32_t frame = FIRST + FRAMES;
+
+	(void)state;
+	assert_int_equal(slot_of(FIRST)->private, 0);
+	a.op_slot = 1;
+	a.dtype = DTYPE_I32;
+	a.count = UINT64_C(3) * FRAME_BLOCKS * BLOCK_ELEMS;
+	announce_all(b, &a);
+	expect_plan(b, WIRE_EVERYONE, frame);
+	for (uint32_t i = 0; i < FRAMES; i++)
+		for (uint32_t rank = 0; i < WINDOW && rank < 3; rank++)
+			kernel_adds(FIRST + i, rank);
+	send_ack_all(b, FIRST + WINDOW);
+	for (uint32_t i = WINDOW; i < FRAMES; i++)
+		for (uint32_t rank = 0; rank < 3; rank++)
+			kernel_adds(FIRST + i, rank);
+	send_ack_all(b, frame);
+	pull_all(b);
+	assert_int_equal(slot_of(frame)->frame, frame);
+	assert_int_equal(slot_of(frame)->private, 1);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		kernel_adds(frame, rank);
+	send_push(b, 2, frame, 0xf, zeros, PUSHED_BYTES); /* it passes up the last one */
+	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, frame);
+	assert_int_equal(b->receiver, 0);
+	bench_close(b);
+}
+
 /* A PUSH that comes to us is added in the kernel's slot, once, whoever was first; each is counted by who added it. */
 static void test_either_road(void **state)
 {
@@ -172,10 +205,9 @@ static void test_acks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_missing),
-		cmocka_unit_test(test_completed),
-		cmocka_unit_test(test_either_road),
-		cmocka_unit_test(test_acks),
+		cmocka_unit_test(test_missing),     cmocka_unit_test(test_completed),
+		cmocka_unit_test(test_either_road), cmocka_unit_test(test_acks),
+		cmocka_unit_test(test_scatter),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

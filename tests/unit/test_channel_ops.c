@@ -3,6 +3,64 @@
 
 #include "tests/unit/test_channel.h"
 
+/* ---- reduce-scatter: section 4.5 ---- */
+
+/* Worker 1 asks for the frame again, and then worker 0; the sum is 3 everywhere. */
+static void check_share(struct bench *b, uint32_t frame, uint16_t receiver)
+{
+	static const float three = 3;
+
+	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, frame);
+	assert_int_equal(b->receiver, receiver);
+	assert_int_equal(b->got.body_bytes, FRAME_BLOCKS * BLOCK_BYTES);
+	assert_memory_equal(b->got.body, &three, 4);
+	for (uint16_t rank = 0; rank < 2; rank++) {
+		send_nack(b, rank, frame, 1, WIRE_NACK_FORCE);
+		expect_packet(b, WIRE_RESULT, rank, frame);
+		assert_int_equal(b->receiver, WIRE_EVERYONE);
+		assert_int_equal(b->got.body_bytes,
+		                 rank == receiver ? FRAME_BLOCKS * BLOCK_BYTES : 0);
+	}
+}
+
+/* Two shares of 8 blocks, each a segment of two frames: its data goes to one worker, now and later. */
+static void test_scatter(void **state)
+{
+	struct bench *b = bench_open(2, 16, 7);
+	struct announce a = announce_of(TAG, WIRE_ALL | WIRE_SCATTER);
+	float ones[2][FRAME_BLOCKS * BLOCK_ELEMS];
+
+	(void)state;
+	for (uint32_t i = 0; i < FRAME_BLOCKS * BLOCK_ELEMS; i++)
+		ones[0][i] = 1, ones[1][i] = 2;
+	a.count = UINT64_C(2) * 8 * BLOCK_ELEMS;
+	announce_all(b, &a);
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 7).frame_count, 2);
+	a.segment = 1;
+	announce_all(b, &a);
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 9).segment, 1);
+	for (uint32_t frame = 7; frame < 11; frame++) {
+		for (uint16_t rank = 0; rank < 2; rank++)
+			send_push(b, rank, frame, 0xf, ones[rank], sizeof(ones[0]));
+		check_share(b, frame, frame < 9 ? 0 : 1);
+	}
+	expect_drop(b, WIRE_DROP_NONE);
+	send_ack_all(b, 11);
+	pull_all(b);
+	assert_true(channel_idle(b->channel));
+	/* The workers do not divide this count; there is no third share. */
+	a.generation = 2;
+	a.segment = 0;
+	a.count++;
+	send_announce(b, 0, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_OPERATION);
+	a.count--;
+	a.segment = 2;
+	send_announce(b, 0, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_OPERATION);
+	bench_close(b);
+}
+
 /* ---- mismatch: section 11.1 ---- */
 
 /* Worker 0 says `usual`, worker 1 says `odd`, worker 2 as worker 0. */
@@ -61,6 +119,9 @@ static void test_mismatch(void **state)
 	MISMATCH(form, WIRE_FIXED32, WIRE_FIELD_FORM, WIRE_NATIVE, WIRE_FIXED32);
 	MISMATCH(shard_count, 3, WIRE_FIELD_SHARDS, 0x10000, 0x30000);
 #undef MISMATCH
+	odd = announce_of(TAG, WIRE_NONE | WIRE_SCATTER);
+	odd.count = 3201; /* three workers: not the count is named */
+	check_mismatch(&usual, &odd, WIRE_FIELD_SCATTER, 0, 1);
 	odd = announce_of(TAG, WIRE_NONE);
 	odd.shard_count = 3;
 	odd.shard = 2;
@@ -412,7 +473,7 @@ int main(void)
 		cmocka_unit_test(test_eager_narrow), cmocka_unit_test(test_fixed),
 		cmocka_unit_test(test_stalls),       cmocka_unit_test(test_stall_later_segment),
 		cmocka_unit_test(test_stall_busy),   cmocka_unit_test(test_window),
-		cmocka_unit_test(test_look),
+		cmocka_unit_test(test_look),         cmocka_unit_test(test_scatter),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -175,6 +175,70 @@ static void test_receivers(void **state)
 	receivers(none, false);
 }
 
+/* RESULTs of `bytes` bytes that have gone to `ip` for frames [first, first + SHARE_BLOCKS). */
+#define SHARE_BLOCKS 8
+static uint32_t count_share(const struct net *net, uint32_t ip, uint32_t first, uint32_t bytes)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < net->sent_count; i++)
+		count += net->sent[i].kind == WIRE_RESULT && net->sent[i].to.to.ip == ip &&
+		         net->sent[i].frame - first < SHARE_BLOCKS && net->sent[i].bytes == bytes;
+	return count;
+}
+
+/* Of a reduce-scatter one worker gets the whole RESULTs, and all others, or the group, their heads. */
+static void scatter(const bool multicast[WORKERS])
+{
+	const struct channel_config config = channel_usual(ID);
+	const uint32_t head = WIRE_HEADER_BYTES, whole = head + BLOCK_ELEMS * 4;
+	struct announce a = announce_usual(WORKERS * SHARE_BLOCKS, BLOCK_ELEMS);
+	struct world *w = started(&config, multicast);
+	struct net *net = nets[0];
+	uint32_t group = 0, batches = 0;
+
+	a.flags |= WIRE_SCATTER;
+	for (a.segment = 0; a.segment < 2; a.segment++)
+		for (uint16_t rank = 0; rank < WORKERS; rank++)
+			deliver(net, (struct datagram *[]){announce_made(ID, rank, &a)}, 1);
+	push_all(net, ID, 2 * SHARE_BLOCKS, BLOCK_ELEMS);
+	deliver(net, (struct datagram *[]){bare_of(ID, 2, WIRE_ACK, WIRE_ACK_ANSWER)}, 1);
+	await(net, net->in_count == 0 &&
+	                   count_share(net, WORKER_IP(1), FIRST_FRAME + SHARE_BLOCKS, whole) ==
+	                           SHARE_BLOCKS &&
+	                   count_sent(net, WIRE_CREDIT, WORKER_IP(2)) == 1);
+	for (uint16_t rank = 0; rank < WORKERS; rank++)
+		group += multicast[rank];
+	for (uint32_t share = 0; share < 2; share++) {
+		uint32_t first = FIRST_FRAME + share * SHARE_BLOCKS;
+
+		for (uint16_t rank = 0; rank < WORKERS; rank++) {
+			bool receives = rank == share, alone = !receives && !multicast[rank];
+
+			assert_int_equal(count_share(net, WORKER_IP(rank), first, whole),
+			                 receives ? SHARE_BLOCKS : 0);
+			assert_int_equal(count_share(net, WORKER_IP(rank), first, head),
+			                 alone ? SHARE_BLOCKS : 0);
+		}
+		assert_int_equal(count_share(net, GROUP_IP, first, whole), 0);
+		assert_int_equal(count_share(net, GROUP_IP, first, head),
+		                 group > 0 ? SHARE_BLOCKS : 0);
+	}
+	for (uint32_t i = 0; i < net->sent_count; i++)
+		batches += i == 0 || net->sent[i].batch != net->sent[i - 1].batch;
+	assert_in_range(batches, 5, 40); /* not one for each datagram */
+	data_detach(w->data, ID);
+	world_close(w);
+}
+
+static void test_scatter(void **state)
+{
+	(void)state;
+	scatter(all);
+	scatter(some);
+	scatter(none);
+}
+
 /* A batch holds at most NET_BATCH_BYTES_MAX, whatever a channel has to say; fake_send() looks. */
 static void test_batches(void **state)
 {
@@ -385,15 +449,11 @@ static void test_no_allocation(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_knocks),
-		cmocka_unit_test(test_probes),
-		cmocka_unit_test(test_receivers),
-		cmocka_unit_test(test_batches),
-		cmocka_unit_test(test_not_ready),
-		cmocka_unit_test(test_stuck),
-		cmocka_unit_test(test_writable_but_full),
-		cmocka_unit_test(test_stall),
-		cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_knocks),        cmocka_unit_test(test_probes),
+		cmocka_unit_test(test_receivers),     cmocka_unit_test(test_scatter),
+		cmocka_unit_test(test_batches),       cmocka_unit_test(test_not_ready),
+		cmocka_unit_test(test_stuck),         cmocka_unit_test(test_writable_but_full),
+		cmocka_unit_test(test_stall),         cmocka_unit_test(test_idle),
 
 		cmocka_unit_test(test_no_allocation),
 

@@ -257,12 +257,20 @@ static inline struct datagram *knock_of(uint16_t id, uint16_t rank, uint32_t byt
 	return datagram_of(rank, &out);
 }
 
-/* An operation of one segment, all of it non-zero, of `blocks` blocks that fill a frame each. */
-static inline struct datagram *announce_of(uint16_t id, uint16_t rank, uint32_t blocks,
-                                           uint32_t block_elems)
+static inline struct datagram *announce_made(uint16_t id, uint16_t rank, const struct announce *a)
 {
 	struct packet_head head = head_of(id, rank, WIRE_ANNOUNCE, 0, 0);
-	struct announce a = {
+	struct packet_out out;
+
+	packet_begin(&out, &head);
+	packet_put_announce(&out, a);
+	return datagram_of(rank, &out);
+}
+
+/* An operation of one segment, all of it non-zero, of `blocks` blocks that fill a frame each. */
+static inline struct announce announce_usual(uint32_t blocks, uint32_t block_elems)
+{
+	return (struct announce){
 		.tag = TAG,
 		.count = (uint64_t)blocks * block_elems,
 		.block_elems = block_elems,
@@ -273,11 +281,14 @@ static inline struct datagram *announce_of(uint16_t id, uint16_t rank, uint32_t 
 		.reduction = REDUCE_SUM,
 		.flags = WIRE_ALL,
 	};
-	struct packet_out out;
+}
 
-	packet_begin(&out, &head);
-	packet_put_announce(&out, &a);
-	return datagram_of(rank, &out);
+static inline struct datagram *announce_of(uint16_t id, uint16_t rank, uint32_t blocks,
+                                           uint32_t block_elems)
+{
+	struct announce a = announce_usual(blocks, block_elems);
+
+	return announce_made(id, rank, &a);
 }
 
 static inline struct datagram *push_of(uint16_t id, uint16_t rank, uint32_t frame,

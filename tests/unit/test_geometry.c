@@ -235,6 +235,121 @@ static void test_every_element(void **state)
 	}
 }
 
+/* ---- shares of a reduce-scatter ---- */
+
+/* Marks the elements of one segment of one shard, which all belong to its receiver's share. */
+static void mark_segment(const struct geometry *g, uint64_t share, uint32_t shard, uint32_t segment,
+                         uint8_t *seen)
+{
+	uint64_t first_block, blocks = geometry_span(g, segment, &first_block);
+
+	for (uint32_t i = 0; i < geometry_segment_blocks(g, segment); i++) {
+		uint64_t index = (uint64_t)segment * g->segment_blocks + i, first = 0;
+		uint64_t block = geometry_block(g, shard, index);
+		uint32_t elems = geometry_elems(g, block, &first);
+
+		assert_int_equal(elems == 0, block >= g->block_count);
+		if (elems == 0)
+			continue;
+		assert_in_range(block, first_block, first_block + blocks - 1);
+		assert_int_equal(geometry_shard(g, block), shard);
+		assert_int_equal(first / share, geometry_receiver(g, segment));
+		assert_int_equal((first + elems - 1) / share, geometry_receiver(g, segment));
+		for (uint64_t e = first; e < first + elems; e++)
+			assert_int_equal(seen[e]++, 0);
+	}
+}
+
+static void test_shares(void **state)
+{
+	const uint32_t workers[] = {2, 3, 4, 7, 64};
+
+	(void)state;
+	for (unsigned round = 0; round < 300; round++) {
+		uint32_t world = workers[random_below(5)];
+		uint64_t share = 1 + random_below(round % 3 == 0 ? 40 : 20000), left = 0;
+		struct geometry_input input = {
+			.count = share * world,
+			.block_elems = 1 + (uint32_t)random_below(300),
+			.elem_bytes = 2u << random_below(3),
+			.shard_count = 1 + (uint32_t)random_below(5),
+			.payload = 584 + (uint32_t)random_below(3000),
+			.fixed32 = round % 2,
+			.scatter = world,
+		};
+		struct geometry_input part = input;
+		struct geometry g, of_share;
+		uint8_t *seen = calloc(1, input.count);
+
+		assert_non_null(seen);
+		assert_true(geometry_compute(&input, &g));
+		/* A share is cut like a tensor of its own, which is no eager one. */
+		part.count = share;
+		part.scatter = 0;
+		part.fixed32 = true;
+		assert_true(geometry_compute(&part, &of_share));
+		if (!g.eager) {
+			assert_int_equal(g.share_count, world);
+			assert_int_equal(g.block_elems, of_share.block_elems);
+			assert_int_equal(g.block_count, world * of_share.block_count);
+			assert_int_equal(g.segment_count, world * of_share.segment_count);
+			for (uint32_t shard = 0; shard < g.shard_count; shard++)
+				for (uint32_t n = 0; n < g.segment_count; n++)
+					mark_segment(&g, share, shard, n, seen);
+			for (uint64_t e = 0; e < input.count; e++)
+				left += seen[e] == 0;
+			assert_int_equal(left, 0);
+		}
+		assert_int_equal(geometry_segment_blocks(&g, g.segment_count), 0);
+		free(seen);
+	}
+}
+
+/* Eager, empty, or of one worker: cut as if there were no shares. What does not divide is refused. */
+static void test_no_shares(void **state)
+{
+	struct geometry_input input = {
+		.block_elems = 7, .elem_bytes = 4, .shard_count = 3, .payload = 1472};
+	const struct {
+		uint64_t count;
+		uint32_t workers;
+		bool fixed32;
+	} cases[] = {{300, 4, false}, {0, 4, true}, {0, 4, false}, {50000, 1, false}};
+	struct geometry plain, g;
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		input.count = cases[i].count;
+		input.fixed32 = cases[i].fixed32;
+		input.scatter = 0;
+		assert_true(geometry_compute(&input, &plain));
+		input.scatter = cases[i].workers;
+		assert_true(geometry_compute(&input, &g));
+		assert_int_equal(g.share_count, 1);
+		assert_int_equal(g.eager, plain.eager);
+		assert_int_equal(g.share_elems, input.count);
+		assert_int_equal(g.block_elems, plain.block_elems);
+		assert_int_equal(g.block_count, plain.block_count);
+		assert_int_equal(g.segment_count, plain.segment_count);
+		assert_int_equal(geometry_receiver(&g, 0), WIRE_EVERYONE);
+	}
+	input.count = 50000;
+	input.scatter = 3;
+	assert_false(geometry_compute(&input, &g));
+	input.scatter = WIRE_WORKERS_MAX + 1;
+	input.count = (uint64_t)input.scatter * 100;
+	assert_false(geometry_compute(&input, &g));
+	/* As without shares, a shard has fewer than 2^38 blocks. */
+	input.scatter = 4096;
+	input.block_elems = 1;
+	input.shard_count = 1;
+	input.count = (UINT64_C(1) << 38) - 4096;
+	assert_true(geometry_compute(&input, &g));
+	assert_int_equal(g.segment_count, (UINT64_C(1) << 38) / 4096);
+	input.count = UINT64_C(1) << 38;
+	assert_false(geometry_compute(&input, &g));
+}
+
 static void test_nothing(void **state)
 {
 	struct geometry_input input = {
@@ -369,10 +484,11 @@ static void test_spread(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random),  cmocka_unit_test(test_every_element),
-		cmocka_unit_test(test_nothing), cmocka_unit_test(test_eager_edge),
-		cmocka_unit_test(test_limits),  cmocka_unit_test(test_eager_channel),
-		cmocka_unit_test(test_spread),
+		cmocka_unit_test(test_random),    cmocka_unit_test(test_every_element),
+		cmocka_unit_test(test_nothing),   cmocka_unit_test(test_eager_edge),
+		cmocka_unit_test(test_limits),    cmocka_unit_test(test_eager_channel),
+		cmocka_unit_test(test_spread),    cmocka_unit_test(test_shares),
+		cmocka_unit_test(test_no_shares),
 	};
 
 	random_seed();

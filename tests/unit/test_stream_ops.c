@@ -307,13 +307,118 @@ static void test_fixed_padding(void **state)
 	bench_close(b);
 }
 
+/* ---- reduce-scatter: section 4.5 ---- */
+
+/* Two shares of 8 blocks. This worker is rank 1: the second share is its own. */
+static struct allreduce *scatter_open(struct bench *b, const uint64_t *bits)
+{
+	struct allreduce *task = task_open(b, UINT64_C(2) * 8 * BLOCK_ELEMS);
+	struct geometry_input input = {.count = task->count,
+	                               .block_elems = BLOCK_ELEMS,
+	                               .elem_bytes = 4,
+	                               .shard_count = 1,
+	                               .payload = WIRE_PAYLOAD_MIN,
+	                               .scatter = 2};
+	struct stream_scan scan = {.bits = bits, .exponent = WIRE_EXPONENT_NONE};
+
+	assert_true(geometry_compute(&input, &task->cut));
+	assert_int_equal(task->cut.segment_count, 2);
+	task->scatter = true;
+	task->share_first = task->share_count = UINT64_C(8) * BLOCK_ELEMS;
+	stream_begin(b->stream, task);
+	for (uint32_t number = 0; number < 2; number++) {
+		struct announce a;
+
+		stream_announce(b->stream, task, number, &scan, b->now_us);
+		expect_packet(b, WIRE_ANNOUNCE, 0);
+		assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
+		assert_int_equal(a.flags & WIRE_SCATTER, WIRE_SCATTER);
+	}
+	return task;
+}
+
+/* Only its own share's sums are taken and only it is cleared; of the other's frames their heads. */
+static void test_scatter(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	const uint64_t some = 0x0f, united = 0x3f; /* 6 of 8 blocks of each share */
+	struct allreduce *task = scatter_open(b, &some);
+	struct plan plan = plan_of(TAG, 2, 0);
+	const uint8_t *recv = task->recv;
+	uint8_t sums[FRAME_BYTES];
+
+	(void)state;
+	memset(sums, 9, sizeof(sums));
+	b->planned += 4;
+	assert_null(send_plan(b, FIRST, &plan, &united, 8));
+	plan.segment = 1;
+	assert_null(send_plan(b, FIRST + 2, &plan, &united, 8));
+	assert_true(is_poison(recv, 6 * BLOCK_BYTES));
+	assert_memory_equal(recv + 6 * BLOCK_BYTES, (uint8_t[2 * BLOCK_BYTES]){0}, 2 * BLOCK_BYTES);
+	assert_true(is_poison(recv + 8 * BLOCK_BYTES, 8 * BLOCK_BYTES)); /* beyond its share */
+	expect_packet(b, WIRE_PUSH, FIRST); /* what it has of all shares */
+	expect_packet(b, WIRE_PUSH, FIRST + 2);
+	/* The other's, of which it must not get data; twice is no harm. */
+	assert_null(send_result(b, FIRST, sums, FRAME_BYTES));
+	expect_drop(b, WIRE_DROP_LENGTH);
+	assert_null(send_result(b, FIRST, NULL, 0));
+	assert_null(send_result(b, FIRST, NULL, 0));
+	assert_null(send_result(b, FIRST + 1, NULL, 0));
+	/* Its own: a head for all others tells it nothing. */
+	assert_null(send_result(b, FIRST + 2, NULL, 0));
+	expect_drop(b, WIRE_DROP_NONE);
+	assert_true(is_poison(recv, 6 * BLOCK_BYTES));
+	assert_null(send_result(b, FIRST + 2, sums, FRAME_BYTES));
+	assert_null(send_result(b, FIRST + 2, NULL, 0));
+	expect_drop(b, WIRE_DROP_NONE);
+	assert_ptr_equal(send_result(b, FIRST + 3, sums, 2 * BLOCK_BYTES), task);
+	assert_null(send_result(b, FIRST + 3, NULL, 0));
+	expect_drop(b, WIRE_DROP_NONE);
+	assert_memory_equal(recv, sums, FRAME_BYTES);
+	assert_memory_equal(recv + FRAME_BYTES, sums, 2 * BLOCK_BYTES);
+	assert_int_equal(task->blocks_union, 6);
+	task_close(task);
+	bench_close(b);
+}
+
+/* In what was sent again to it alone, too, data is for the receiver, and the others have none. */
+static void test_scatter_again(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = scatter_open(b, no_bits);
+	struct packet_head head = bench_head(b, WIRE_RESULT, FIRST + 1);
+	struct plan plan = plan_of(TAG, 1, 0);
+	const uint64_t one = 1;
+	uint8_t sums[BLOCK_BYTES] = {9};
+
+	(void)state;
+	b->planned += 2;
+	assert_null(send_plan(b, FIRST, &plan, &one, 8));
+	plan.segment = 1;
+	assert_null(send_plan(b, FIRST + 1, &plan, &one, 8));
+	head.worker = RANK;
+	assert_null(send_head(b, &head, NULL, 0)); /* its own frame */
+	expect_drop(b, WIRE_DROP_LENGTH);
+	assert_null(send_head(b, &head, sums, BLOCK_BYTES));
+	head.frame = FIRST;
+	assert_null(send_head(b, &head, sums, BLOCK_BYTES));
+	expect_drop(b, WIRE_DROP_LENGTH);
+	assert_ptr_equal(send_head(b, &head, NULL, 0), task);
+	expect_drop(b, WIRE_DROP_NONE);
+	assert_memory_equal(task->recv, sums, BLOCK_BYTES);
+	task_close(task);
+	bench_close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_segments),     cmocka_unit_test(test_base_wanted),
-		cmocka_unit_test(test_withdraw_two), cmocka_unit_test(test_hollow_beyond_gap),
-		cmocka_unit_test(test_quiet),        cmocka_unit_test(test_empty_words),
-		cmocka_unit_test(test_under_way),    cmocka_unit_test(test_fixed_padding),
+		cmocka_unit_test(test_segments),          cmocka_unit_test(test_withdraw_two),
+		cmocka_unit_test(test_hollow_beyond_gap), cmocka_unit_test(test_quiet),
+		cmocka_unit_test(test_empty_words),       cmocka_unit_test(test_under_way),
+		cmocka_unit_test(test_fixed_padding),     cmocka_unit_test(test_scatter),
+		cmocka_unit_test(test_scatter_again),
+		cmocka_unit_test(test_base_wanted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -112,7 +112,16 @@ static void check_blocks(const struct geometry *cut, char *text)
 	index += strtoull(text, &text, 10);
 	for (char *end; *text != '\0'; text = end, index++)
 		assert_true(geometry_block(cut, shard, index) == strtoull(text, &end, 10));
-	assert_true(index <= cut->shard_blocks);
+	assert_true(index <= (uint64_t)cut->segment_count * cut->segment_blocks);
+}
+
+static bool has(const struct paragraph *p, const char *key)
+{
+	uint32_t i = 0;
+
+	while (i < p->count && strcmp(p->lines[i].key, key) != 0)
+		i++;
+	return i < p->count;
 }
 
 static void check_cut(struct paragraph *p)
@@ -124,6 +133,7 @@ static void check_cut(struct paragraph *p)
 		.shard_count = (uint32_t)number_of(p, "channels"),
 		.payload = (uint32_t)number_of(p, "payload"),
 		.fixed32 = number_of(p, "form") == WIRE_FIXED32,
+		.scatter = has(p, "workers") ? (uint32_t)number_of(p, "workers") : 0,
 	};
 	struct geometry cut;
 
@@ -139,6 +149,11 @@ static void check_cut(struct paragraph *p)
 	assert_int_equal(cut.frame_blocks, number_of(p, "k"));
 	assert_int_equal(cut.part_bytes, number_of(p, "p"));
 	assert_int_equal(cut.block_parts, number_of(p, "m"));
+	if (has(p, "workers")) {
+		assert_int_equal(cut.share_count, number_of(p, "N"));
+		assert_int_equal(cut.share_blocks, number_of(p, "R"));
+		assert_int_equal(cut.share_segments, number_of(p, "M"));
+	}
 	for (uint32_t i = 0; i < p->count; i++) {
 		struct line *line = &p->lines[i];
 		char *rest;

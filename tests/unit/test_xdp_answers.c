@@ -382,6 +382,31 @@ static void test_last_push_wakes(void **state)
 	assert_int_equal(world->channel->sequence, 0);
 }
 
+/* Data for one worker alone: the program adds, and all that sends is passed up, as it came. */
+static void test_private(void **state)
+{
+	struct world *world = *state;
+	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, sizeof(block), 1, 2);
+	struct frame frame;
+
+	slot->private = 1;
+	push_block(&frame, 0, FIRST_FRAME, FIRST_FRAME);
+	expect(world, &frame, XDP_DROP);
+	push_block(&frame, 1, FIRST_FRAME, FIRST_FRAME);
+	expect(world, &frame, XDP_PASS);
+	assert_int_equal(slot->state, FAST_DONE);
+	assert_int_equal(slot->sent, 0);
+	assert_int_equal(slot->arrived, 2);
+	assert_int_equal(world->channel->sequence, 0);
+	slot->sent = 1; /* user space has */
+	slot->sequence = world->channel->sequence = 1;
+	expect(world, &frame, XDP_PASS);
+	nack_make(&frame, 0, FIRST_FRAME, 1, WIRE_NACK_FORCE | 1);
+	expect(world, &frame, XDP_PASS);
+	slot->private = 0;
+	expect_result(world, &frame, FIRST_FRAME);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -397,6 +422,7 @@ int main(void)
 		in_world(test_ack_forward),
 		in_world(test_push_wakes),
 		in_world(test_last_push_wakes),
+		in_world(test_private),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -64,7 +64,8 @@ struct fast_slot *slot_open(const struct world *world, uint32_t frame, uint32_t 
 	slot->state = FAST_CLOSED;
 	slot->frame = frame;
 	slot->unit_bytes = unit_bytes;
-	slot->block_count = block_count;
+	slot->block_count = (uint16_t)block_count;
+	slot->private = 0;
 	slot->sent = slot->sequence = 0;
 	slot->came = slot->touched = 0;
 	slot->arrived = slot->expected = 0;

@@ -132,6 +132,36 @@ class Comm(Member):
         return self._start(request, start, (*what, ctypes.byref(options)))
 
     @brief
+    def reduce_scatter(self, data, out, op="sum", tag=0, block=0, wire=None, priority=0):
+        """Combines `data` of all workers, and returns this worker's share of the result in `out`.
+
+        data: numpy array or torch tensor on the CPU, contiguous, with as many elements for each worker as
+            `out` has: share 0, share 1 and so on. The same size and type everywhere. It is only read.
+        out: this worker's share: data's own part number `rank` (in place), or apart from data.
+        The rest as in allreduce(). No worker receives more than its share; small operations, up to about a
+        datagram in all, come as a whole.
+        """
+        return self.reduce_scatter_async(data, out, op, tag, block, wire, priority).wait()
+
+    @brief
+    def reduce_scatter_async(self, data, out, op="sum", tag=0, block=0, wire=None, priority=0):
+        """The same without waiting: a Request. Leave both buffers alone until it is done."""
+        send, recv = _buffers.describe(data, "data"), _buffers.describe(out, "out")
+        if "cuda" in (send.memory, recv.memory):
+            raise TypeError("reduce_scatter takes no arrays on a GPU: pass data.cpu() and out.cpu()")
+        if not recv.writable:
+            raise ValueError("out is read-only")
+        if recv.dtype != send.dtype or send.count != recv.count * self.world:
+            raise ValueError(
+                f"data has {send.count} elements and out {recv.count}: want the same type, "
+                f"and {self.world} times as many, since there are {self.world} workers"
+            )
+        what = (send.address, recv.address, recv.count, send.dtype, choice("op", op, _native.OPS))
+        options = options_of(tag, block, wire, priority)
+        request = Request(self, (send, recv), recv.owner)
+        return self._start(request, lib.winnow_reduce_scatter_async, (*what, ctypes.byref(options)))
+
+    @brief
     def allreduce_rows(self, index, values, count, op="sum", tag=0, wire=None, priority=0):
         """Combines tables of `count` rows of which each worker has some; returns (index, values).
 

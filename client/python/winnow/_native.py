@@ -138,6 +138,11 @@ FUNCTIONS = {
         _int,
         _buffers + [ctypes.POINTER(Options), _pointer, _slot],
     ),
+    "winnow_reduce_scatter": (_int, _buffers + [_pointer]),
+    "winnow_reduce_scatter_async": (
+        _int,
+        _buffers + [ctypes.POINTER(Options), _pointer, _slot],
+    ),
     "winnow_allreduce_segments_async": (
         _int,
         _buffers + _segments + _start + [_slot],
