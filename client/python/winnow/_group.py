@@ -5,8 +5,8 @@
     torch.distributed.init_process_group("winnow", ...)     # or new_group(backend="winnow")
 
 Through Winnow go all_reduce, dense or sparse, with SUM, AVG, MIN, MAX and PRODUCT, of tensors on the
-CPU or a GPU; and, of tensors on the CPU and any type, broadcast, all_gather, barrier; and reduce_scatter,
-as an all_reduce of which each keeps its part. Everything else, and types that the library does not add
+CPU or a GPU; reduce_scatter of tensors on the CPU, of which each receives only its part; and, of tensors on
+the CPU and any type, broadcast, all_gather, barrier. Everything else, and types that the library does not add
 (bytes, booleans, complex), goes through a Gloo group inside, or through an NCCL group inside if the
 tensors are on a GPU.
 
@@ -43,7 +43,7 @@ _OPS = {
 _FALLBACK = (
     "all_gather_single_coalesced all_to_all_single allgather_coalesced allreduce_coalesced alltoall "
     "alltoall_base gather gather_into_tensor gather_single recv recv_anysource reduce "
-    "reduce_scatter_single_coalesced scatter send"
+    "scatter send"
 ).split()
 _BLOCK = 256
 _JOIN_MS = 65000  # the library's: each has waited for the others before, in Gloo
@@ -336,29 +336,59 @@ class ProcessGroupWinnow(dist.ProcessGroup):
     @_eager
     def reduce_scatter(self, outputs, inputs, opts=None):
         (output,) = outputs = _listed(outputs)
-        op = _OPS.get(_plain_op(opts))
-        if op is None or not _scatterable(output):
+        op, (parts,) = _OPS.get(_plain_op(opts)), inputs
+        if op is None or not _scatterable(output, *parts):
             return self._other(outputs).reduce_scatter(
                 outputs, inputs, *_given(opts)
             )
-        first = sum(t.numel() for t in inputs[0][: self._rank])
-        return self._scatter(output, torch.cat([t.reshape(-1) for t in inputs[0]]), first, op, outputs, opts)
+        whole = torch.cat([t.detach().reshape(-1) for t in parts])
+        if all(t.numel() == output.numel() for t in parts):
+            return self._scatter([output], whole, op, outputs, opts)
+        # Of different sizes: an all_reduce of which each keeps its part.
+        first = sum(t.numel() for t in parts[: self._rank])
+        mine = whole[first : first + output.numel()]
+        return self._run(
+            lambda tag: self._comm.allreduce_async(whole, op=op, tag=tag),
+            lambda request: output.detach().copy_(mine.view(output.shape)),
+            outputs,
+            opts,
+        )
 
     @_eager
     def _reduce_scatter_base(self, output, tensor, opts=None):
         op = _OPS.get(_plain_op(opts))
-        if op is None or not _scatterable(output):
+        if op is None or not _scatterable(output, tensor) or tensor.numel() != output.numel() * self._size:
             return self._other([output])._reduce_scatter_base(output, tensor, *_given(opts))
-        first = self._rank * output.numel()
-        return self._scatter(output, tensor.detach().clone().view(-1), first, op, [output], opts)
+        whole = tensor.detach().contiguous().view(-1)
+        return self._scatter([output], whole, op, [output], opts)
 
-    def _scatter(self, output, whole, first, op, value, opts):
-        part = whole[first : first + output.numel()]
+    @_eager
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
+        """One operation for all: each share is the shares of all tensors."""
+        op = _OPS.get(_plain_op(opts))
+        fitting = len(outputs) == len(inputs) > 0 and all(
+            tensor.numel() == output.numel() * self._size for output, tensor in zip(outputs, inputs)
+        )
+        if op is None or not fitting or not _scatterable(*outputs, *inputs):
+            other = self._other([*outputs, *inputs])
+            return other.reduce_scatter_tensor_coalesced(outputs, inputs, *_given(opts))
+        shares = [tensor.detach().reshape(self._size, -1) for tensor in inputs]
+        return self._scatter(outputs, torch.cat(shares, dim=1).view(-1), op, outputs, opts)
+
+    def _scatter(self, outputs, whole, op, value, opts):
+        """This rank's share of what `whole` reduces to, into the outputs, one after the other."""
+        share = outputs[0].detach() if len(outputs) == 1 else None
+        if share is None or not share.is_contiguous() or _overlap(share, whole):
+            share = whole.new_empty(whole.numel() // self._size)
+        share = share.view(-1)
+
+        def finish(request):
+            for output, part in zip(outputs, share.split([output.numel() for output in outputs])):
+                if output.data_ptr() != part.data_ptr():
+                    output.detach().copy_(part.view(output.shape))
+
         return self._run(
-            lambda tag: self._comm.allreduce_async(whole, op=op, tag=tag),
-            lambda request: output.detach().copy_(part.view(output.shape)),
-            value,
-            opts,
+            lambda tag: self._comm.reduce_scatter_async(whole, share, op=op, tag=tag), finish, value, opts
         )
 
     @_eager
@@ -419,6 +449,7 @@ for _name in _FALLBACK:
 # What torch calls them from 2.15 on.
 ProcessGroupWinnow.all_gather_single = ProcessGroupWinnow._allgather_base
 ProcessGroupWinnow.reduce_scatter_single = ProcessGroupWinnow._reduce_scatter_base
+ProcessGroupWinnow.reduce_scatter_single_coalesced = ProcessGroupWinnow.reduce_scatter_tensor_coalesced
 
 
 def register():
@@ -488,8 +519,14 @@ def _reducible(tensor):
     )
 
 
-def _scatterable(tensor):
-    return _reducible(tensor) and tensor.device.type == "cpu"
+def _scatterable(*tensors):
+    alike = {tensor.dtype for tensor in tensors}
+    return len(alike) == 1 and all(_reducible(t) and t.device.type == "cpu" and not t.is_sparse for t in tensors)
+
+
+def _overlap(a, b):
+    """Do two contiguous tensors share memory?"""
+    return a.data_ptr() < b.data_ptr() + _size(b) and b.data_ptr() < a.data_ptr() + _size(a)
 
 
 def _movable(tensor):
