@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """reduce_scatter, of a communicator and of the process group "winnow": sums, bytes received, what is refused."""
 
+import ctypes
 import unittest
 
 import harness
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from test_group import DTYPES, group_of, tensor_of
 
 import winnow
+from winnow import _native
 
 OPS = {"sum": numpy.add, "min": numpy.minimum, "max": numpy.maximum, "prod": numpy.multiply}
 WORLD = 4
@@ -118,6 +120,35 @@ class Scatter(unittest.TestCase):
                 self.assertEqual(result.code, winnow.WinnowError.MISMATCH)
                 self.assertRegex(str(result), f"^workers do not agree on the operation: {text} .* rank 1")
         self.check(400, "float64")
+
+    def test_in_c(self):
+        """The call that waits, and what only C can pass."""
+        lib, count, f32, plus = _native.lib, 3000, _native.DTYPES["float32"], _native.OPS["sum"]
+        data, outs = numpy.ones(count * WORLD, numpy.float32), [numpy.zeros(count, numpy.float32) for _ in self.comms]
+        address = data.ctypes.data
+        codes = harness.on_threads(
+            WORLD,
+            lambda rank: lib.winnow_reduce_scatter(
+                address, outs[rank].ctypes.data, count, f32, plus, self.comms[rank]._handle
+            ),
+        )
+        self.assertEqual(codes, [_native.OK] * WORLD)
+        self.assertTrue(all((out == WORLD).all() for out in outs))
+        request, handle = ctypes.c_void_p(), self.comms[0]._handle
+        cuda = _native.Options(memory=_native.MEMORIES["cuda"])
+        for send, recv, elems, options, text in (
+            (None, address, 5, None, "a buffer is NULL"),
+            (address, None, 5, None, "a buffer is NULL"),
+            (address + 2, outs[0].ctypes.data, 5, None, "not aligned"),
+            (address, outs[0].ctypes.data, 2**47, None, "above 2^48"),
+            (address, outs[0].ctypes.data, 5, ctypes.byref(cuda), "takes no tensors on a GPU"),
+        ):
+            code = lib.winnow_reduce_scatter_async(
+                send, recv, elems, f32, plus, options, handle, ctypes.byref(request)
+            )
+            self.assertEqual(code, winnow.WinnowError.INVALID)
+            self.assertIn(text, lib.winnow_last_error().decode())
+            self.assertIsNone(request.value)
 
     def test_refused(self):
         comm, data = self.comms[1], numpy.ones(8 * WORLD, numpy.float32)
