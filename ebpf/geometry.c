@@ -8,8 +8,7 @@
 #include "ebpf/deal.h"
 
 #define COUNT_MAX (UINT64_C(1) << 48)
-#define SHARD_BLOCKS_MAX                                                                           \
-	(UINT64_C(1) << 38) /* so that 64 in a segment are fewer than 2^32 segments */
+#define SHARD_BLOCKS_MAX (UINT64_C(1) << 38) /* at 64 a segment, 2^32 segments */
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {

@@ -44,8 +44,7 @@ struct geometry_input {
 	uint32_t shard_count; /* channels of the job, 1 .. WIRE_SHARDS_MAX */
 	uint32_t payload;     /* UDP payload of the job, header included */
 	bool fixed32;
-	uint32_t
-		scatter; /* workers, if each receives a share of its own: they divide `count`; or 0 */
+	uint32_t scatter; /* workers that each receive a share; they divide `count`. 0: none */
 };
 
 /* geometry_compute - false when the input is out of range; *out is then unchanged. */

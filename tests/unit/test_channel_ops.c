@@ -48,6 +48,7 @@ static void test_scatter(void **state)
 	send_ack_all(b, 11);
 	pull_all(b);
 	assert_true(channel_idle(b->channel));
+	assert_int_equal(channel_stats(b->channel)->tensor_bytes, 16 * BLOCK_BYTES);
 	/* The workers do not divide this count; there is no third share. */
 	a.generation = 2;
 	a.segment = 0;
