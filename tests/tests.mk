@@ -8,6 +8,7 @@ unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(BUILD)/tests/sim/sim \
 	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/steady $(BUILD)/tests/e2e/caller $(BUILD)/tests/e2e/lose.bpf.o \
 	$(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/gpu/device_worker
+benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_xdp flood nic mpi_bench $(if $(have_dpdk),dpdk_source dpdk_bytes))
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .PHONY: tests check check-unit check-release check-debian bench fuzz fuzzers lint
@@ -34,6 +35,13 @@ $(BUILD)/tests/bench/dpdk_source: $(call object,tests/bench/dpdk_source tests/be
 $(BUILD)/tests/bench/dpdk_bytes: $(BUILD)/tests/bench/dpdk_bytes.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $^ $(dpdk_libs) $(daemon_libs) -o $@
 $(BUILD)/tests/bench/dpdk_source.o $(BUILD)/tests/bench/dpdk_job.o $(BUILD)/tests/bench/dpdk_bytes.o: private extra := $(dpdk_extra)
+
+# Open MPI's headers are not made for our warnings; mpicc would take a compiler of its own.
+mpi_flags = $(shell pkg-config --cflags ompi-c)
+$(BUILD)/tests/bench/mpi_bench.o: private extra = $(patsubst -I%,-isystem %,$(mpi_flags))
+$(BUILD)/tests/bench/mpi_bench: $(BUILD)/tests/bench/mpi_bench.o $(BUILD)/libcore.a
+	$(call say,LD,$@)$(link) $^ $(shell pkg-config --libs ompi-c) $(core_libs) -o $@
+
 $(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
 $(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
 $(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra $(werror)
@@ -52,6 +60,7 @@ fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
 all_cpus = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 check: run := check
 check-release: run := release
+check-release: also := $(if $(SAN),,$(benches))# or nobody would see that they do not compile
 check: ## install what is missing, build, run the tests; TESTS="channel dpdk*" for some, SAN=... for all with sanitizers
 check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers, sanitizers, Debian 13
 check-unit: ## the unit tests alone
@@ -60,7 +69,7 @@ check-unit: ## the unit tests alone
 	$(Q)tests/run.sh $(BUILD) '$(SAN)' unit $(TESTS:%='%')
 check check-release:
 	$(Q)docker/install-packages.sh build dpdk check
-	$(Q)$(MAKE) --no-print-directory $(all_cpus) tests
+	$(Q)$(MAKE) --no-print-directory $(all_cpus) tests $(also)
 	$(Q)tests/run.sh $(BUILD) '$(SAN)' $(run) $(TESTS:%='%')
 
 SUITE ?= trixie
@@ -69,11 +78,8 @@ check-debian: ## demo and check in a fresh Debian of another release (root, long
 
 bench: ## install what is missing, measure all of docs/BENCHMARKS.md (root, long); PARTS="bound loss"
 	$(Q)docker/install-packages.sh build dpdk bench
-	$(Q)$(MAKE) --no-print-directory all $(BUILD)/tests/bench/bench_bitmap \
-		$(BUILD)/tests/bench/bench_xdp $(BUILD)/tests/bench/flood \
-		$(BUILD)/tests/gpu/device_worker $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
-		$(BUILD)/tests/bench/nic $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o \
-		$(if $(have_dpdk),$(BUILD)/tests/bench/dpdk_source $(BUILD)/tests/bench/dpdk_bytes)
+	$(Q)$(MAKE) --no-print-directory all $(benches) $(BUILD)/tests/gpu/device_worker $(BUILD)/winnow-cuda-emulated.so \
+		$(fake_nccl) $(BUILD)/ebpf/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o
 	$(Q)tests/bench/bench.sh $(BUILD) $(PARTS)
 
 SECONDS ?= 60

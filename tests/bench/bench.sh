@@ -32,12 +32,6 @@ trap 'exit 1' INT TERM
 	echo "bench: shaped links are network namespaces, which need root: sudo make bench" >&2
 	exit 1
 }
-gcc_mpi() {
-	OMPI_CC=gcc mpicc -std=c11 -D_GNU_SOURCE -O2 -I. tests/bench/mpi_bench.c "$build/client/cli/bench/bench_data.o" \
-		"$build/libcore.a" -linih -lm -o "$raw/mpi_bench"
-}
-gcc_mpi
-
 # bash's wait tells the status of the last alone.
 all_end() { # pid..
 	local pid
@@ -84,7 +78,7 @@ mpi() { # workers out-file mode density overlap
 		exec mpirun -n $1 -H ${hosts%,} --mca plm_rsh_agent $PWD/tests/bench/mpi_agent.sh --mca btl self,tcp \
 		--mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 --bind-to none \
 		--mca mpi_yield_when_idle 1 --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4 \
-		$PWD/$raw/mpi_bench $3 $SIZE $4 $5 $ITERS" </dev/null >"$2" 2>"$2.log"
+		$PWD/$build/tests/bench/mpi_bench $3 $SIZE $4 $5 $ITERS" </dev/null >"$2" 2>"$2.log"
 }
 
 gloo() { # workers out-file

@@ -108,9 +108,7 @@ static void settings_fill(struct bench_settings *settings, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &world);
 	*settings = (struct bench_settings){
-		.rank = (uint64_t)rank,
-		.world = (uint64_t)world,
-		.block = 256,
+		.comm = {.rank = (uint32_t)rank, .world = (uint32_t)world, .block = 256},
 		.seed = 1,
 		.dtype = WINNOW_F32,
 		.op = WINNOW_SUM,
@@ -162,7 +160,7 @@ int main(int argc, char **argv)
 	}
 	wrong = bench_data_check(data, result);
 	qsort(times, (size_t)iters, sizeof(times[0]), ascending);
-	if (settings.rank == 0)
+	if (settings.comm.rank == 0)
 		printf("{\"system\": \"mpi-%s\", \"time_us\": %.1f, \"errors\": %llu}\n", argv[1],
 		       times[iters / 2] * 1e6, (unsigned long long)wrong);
 	MPI_Finalize();
