@@ -7,6 +7,7 @@
  */
 
 #include <cpuid.h>
+#include <stdatomic.h>
 
 #include "bitmap/bitmap_impl.h"
 
@@ -15,12 +16,22 @@ bool bitmap_cpu_scalar(void)
 	return true;
 }
 
-/* clang 14 has no name for F16C in __builtin_cpu_supports(). */
+/*
+ * clang 14 has no name for F16C in __builtin_cpu_supports(). The CPU is asked once: in a virtual
+ * machine each question takes tens of microseconds.
+ */
 static bool cpu_f16c(void)
 {
+	static atomic_int answer; /* 0: not asked */
 	unsigned int eax, ebx, ecx, edx;
+	int known = atomic_load_explicit(&answer, memory_order_relaxed);
 
-	return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+	if (known == 0) {
+		known = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0 ? 1
+		                                                                             : -1;
+		atomic_store_explicit(&answer, known, memory_order_relaxed);
+	}
+	return known > 0;
 }
 
 /* libgcc also reads XCR0, so these are false where the kernel does not save the registers. */

@@ -134,6 +134,7 @@ static void record_write(struct trace *trace, const struct trace_record *record)
 static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bits)
 {
 	uint32_t length = task->block_elems, bytes = dtype_bytes((enum dtype)task->dtype) * length;
+	const struct bitmap_engine *engine = bitmap_best();
 	const struct winnow_rows *rows = task->access_state;
 	uint64_t found[WIRE_BLOCK_ELEMS_MAX / 64];
 	struct bitmap_tensor block = {.block_elems = 1, .dtype = task->dtype};
@@ -143,7 +144,7 @@ static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bit
 
 		block.data = rows->values + i * bytes;
 		block.count = task->count - first < length ? task->count - first : length;
-		bitmap_best()->scan(&block, found);
+		engine->scan(&block, found);
 		for (uint64_t e = 0; e < block.count; e++)
 			if (bit_test(found, e))
 				bit_set(bits, (first + e) / fine);

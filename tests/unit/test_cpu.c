@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_cpu.c - the CPU is asked once what it can do: in a virtual machine each question is slow */
+
+#include <cpuid.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static unsigned int questions;
+
+static int counted_cpuid(unsigned int leaf, unsigned int *eax, unsigned int *ebx, unsigned int *ecx,
+                         unsigned int *edx)
+{
+	questions++;
+	return __get_cpuid(leaf, eax, ebx, ecx, edx);
+}
+
+#define __get_cpuid counted_cpuid
+#include "bitmap/bitmap_cpu.c"
+
+static void test_asked_once(void **state)
+{
+	const struct bitmap_engine *best = bitmap_best();
+	unsigned int asked = questions;
+
+	(void)state;
+	assert_true(asked <= 1); /* none on a CPU without AVX2 */
+	for (int i = 0; i < 10; i++)
+		assert_ptr_equal(bitmap_best(), best);
+	assert_int_equal(questions, asked);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_asked_once)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
