@@ -2,7 +2,9 @@
 """The process group backend "winnow" against Gloo, operation by operation, and under DDP."""
 
 import datetime
+import itertools
 import os
+import threading
 import time
 import traceback
 import unittest
@@ -18,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from winnow import _group, _places
+from winnow import _futures, _group, _places
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 
@@ -213,6 +215,30 @@ def under_ddp(rank, world, job, kind, **options):
     return max(max(abs(a - b) for a, b in zip(want[0], got[0])), furthest(want[1], got[1]))
 
 
+def side_by_side(rank, world, job):
+    """Of each bucket of a step: whether the last one had begun before anybody waited for it to be over."""
+    ddp = DistributedDataParallel(
+        nn.Sequential(*(nn.Linear(600, 600) for _ in range(4))), process_group=group_of(job), bucket_cap_mb=1
+    )
+    ddp(torch.ones(2, 600)).sum().backward()
+    loss = ddp(torch.ones(2, 600)).sum()  # DDP has made its buckets anew
+    start, wait = winnow.Comm.allreduce_async, _futures._Order.wait
+    begun, last, found = itertools.count(1), threading.Event(), []
+
+    def started(*arguments, **options):
+        if next(begun) == 4:
+            last.set()
+        return start(*arguments, **options)
+
+    def waited(order):
+        found.append(last.wait(3))
+        wait(order)
+
+    with mock.patch.object(winnow.Comm, "allreduce_async", started), mock.patch.object(_futures._Order, "wait", waited):
+        loss.backward()
+    return found
+
+
 def until_one_dies(rank, world, job, kind):
     """The text of what backward() raises, of a failed all_reduce, and how long each took."""
     group = group_of(job)
@@ -259,6 +285,10 @@ class Group(harness.TeamCase):
             with self.subTest(kind=kind):
                 for difference in self.team.run(under_ddp, harness.fresh_job(), kind, uneven=True):
                     self.assertLess(difference, 2e-5)
+
+
+    def test_buckets_side_by_side(self):
+        self.assertEqual(self.team.run(side_by_side, harness.fresh_job()), [[True] * 4] * self.world)
 
 
 class TimeOuts(unittest.TestCase):

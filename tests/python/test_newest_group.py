@@ -4,13 +4,14 @@
 import datetime
 import multiprocessing
 import os
+import sys
 import unittest
 
 import harness
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from test_group import group_of
+from test_group import group_of, side_by_side
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -146,6 +147,12 @@ def compiled_ddp(rank, world):
     assert max(map(abs, difference)) < 1e-6, difference
 
 
+def buckets(rank, world):
+    """The compiler puts frames of its own between DDP and a group."""
+    assert "torch._dynamo" in sys.modules
+    return side_by_side(rank, world, os.environ["WINNOW_JOB"])
+
+
 def point_to_point(rank, world):
     sent, got = torch.full((3,), float(rank)), torch.zeros(3)
     to, of = (rank + 1) % world, (rank - 1) % world
@@ -209,6 +216,9 @@ class Built(unittest.TestCase):
 
     def test_compiled_ddp(self):
         self.check(compiled_ddp)
+
+    def test_buckets_side_by_side(self):
+        self.check(buckets, wanted=[True] * 4)
 
     def test_point_to_point(self):
         self.check(point_to_point)

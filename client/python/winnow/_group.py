@@ -51,6 +51,7 @@ _TIMEOUT_MS = (100, 86400000)  # the library's limits
 # torch 1.13 keeps a Work's C++ half only: each of ours is kept until somebody has waited for it.
 _works = collections.OrderedDict()
 _WORKS_MAX = 4096
+_BETWEEN = (__name__, "torch._dynamo", "torch._compile")  # modules of frames that _eager() adds
 _SLICE_S = 0.1  # Python looks at signals in between
 
 
@@ -122,10 +123,14 @@ class _Operation:
 
 def _asked_by_python():
     """Not by DDP's reducer, whose callbacks begin nothing: it need not have one bucket wait for another."""
-    try:
-        return not sys._getframe(2).f_globals.get("__name__", "").startswith("torch.autograd")
-    except ValueError:  # a thread of C++
-        return False
+    frame = sys._getframe(1)
+    while frame is not None and _module(frame).startswith(_BETWEEN):
+        frame = frame.f_back
+    return frame is not None and not _module(frame).startswith("torch.autograd")  # None: a thread of C++
+
+
+def _module(frame):
+    return frame.f_globals.get("__name__") or ""
 
 
 class _Work(getattr(dist, "_Work", None) or dist.Work):
