@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from winnow import _futures, _group, _places
+from winnow import _futures, _group, _places, _sparse
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 
@@ -75,6 +75,15 @@ def sparse_all_reduce(rank, world, job):
         wanted[[r, r + 3]] += 1
     dist.all_reduce(mine, group=group)
     assert torch.equal(mine.to_dense(), wanted), mine
+    assert mine.is_coalesced() and not mine.requires_grad
+    # The result is handed over without a copy; the tensor is still the caller's, and a leaf of his.
+    results, from_rows = [], _sparse.from_rows
+    leaf = torch.sparse_coo_tensor([[1, 1]], torch.ones(2, 4), (5, 4), requires_grad=True)
+    with mock.patch.object(_sparse, "from_rows", lambda *rows: results.append(from_rows(*rows)) or results[0]):
+        dist.all_reduce(leaf, group=group)
+    assert leaf.requires_grad and leaf.is_leaf and leaf.is_coalesced()
+    assert leaf.detach().to_dense()[1].tolist() == [2 * world] * 4
+    assert leaf.detach().values().data_ptr() == results[0].values().data_ptr()
 
 
 def the_rest(rank, world, job):
