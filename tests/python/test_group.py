@@ -146,6 +146,94 @@ def the_rest(rank, world, job):
     assert time.monotonic() - begun > 0.25
 
 
+def gathers(rank, world, job):
+    """all_gather in each of its forms: of all types, shapes and sizes, and of nothing."""
+    group = group_of(job)
+    names = "float32 bfloat16 int8 int16 bool complex64 float8_e4m3fn uint16"
+    for dtype in [getattr(torch, name) for name in names.split() if hasattr(torch, name)]:
+        parts = [tensor_of(r, torch.float32, (2, 3)).to(dtype) for r in range(world)]
+        bits = [part.view(torch.uint8) for part in parts]
+        for shapes in ([(2, 3)] * world, [(3, 2)] * world, [(6,)] + [(2, 3)] * (world - 1)):
+            got = [torch.zeros(shape, dtype=dtype) for shape in shapes]
+            dist.all_gather(got, parts[rank], group=group)
+            for r in range(world):
+                assert torch.equal(got[r].view(torch.uint8).view(-1), bits[r].view(-1)), (dtype, shapes)
+        got = [torch.zeros((3, 2), dtype=dtype).t() for _ in range(world)]
+        dist.all_gather(got, parts[rank], group=group)
+        assert all(torch.equal(got[r].contiguous().view(torch.uint8), bits[r]) for r in range(world)), dtype
+    # Lists of different sizes, among them nothing.
+    got = [torch.zeros(r % 2 * 3, dtype=torch.int16) for r in range(world)]
+    dist.all_gather(got, torch.full((rank % 2 * 3,), rank, dtype=torch.int16), group=group)
+    assert [part.tolist() for part in got] == [[r] * (r % 2 * 3) for r in range(world)], got
+    # Torch 1.13 over Gloo divides by the size.
+    dist.all_gather([torch.zeros(0) for _ in range(world)], torch.zeros(0), group=group)
+    dist.all_gather_coalesced([[torch.zeros(0), torch.zeros(0, 2)]] * world, [torch.zeros(0), torch.zeros(0, 2)], group)
+    if hasattr(dist, "all_gather_into_tensor"):
+        into_tensors(rank, world, group)
+    got = [[torch.zeros(2), torch.zeros(r)] for r in range(world)]
+    mine = [torch.full((2,), float(rank)), torch.full((rank,), float(rank))]
+    dist.all_gather_coalesced(got, mine, group)
+    assert [[part.tolist() for part in parts] for parts in got] == [[[r] * 2, [r] * r] for r in range(world)], got
+    # The value of a future is what was passed.
+    for shapes in ([3] * world, range(world)):
+        got = [torch.zeros(shape) for shape in shapes]
+        work = dist.all_gather(got, torch.ones(len(got[rank])), group=group, async_op=True)
+        (value,) = work.get_future().wait()
+        assert [part.data_ptr() for part in value] == [part.data_ptr() for part in got] and work.is_success()
+        assert all(torch.equal(part, torch.ones(len(part))) for part in got)
+
+
+def into_tensors(rank, world, group):
+    everyone = [float(r) for r in range(world) for _ in range(6)]
+    for shape in ((6 * world,), (1, 6 * world), (world, 6), (2 * world, 3), (world, 2, 3), (6, world)):
+        got = torch.zeros(shape)
+        dist.all_gather_into_tensor(got, torch.full((2, 3), float(rank)), group=group)
+        assert got.view(-1).tolist() == everyone, shape
+    for dtype in (torch.int16, torch.bool):
+        got = torch.zeros((1, world), dtype=dtype)
+        dist.all_gather_into_tensor(got, torch.tensor(rank % 2, dtype=dtype), group=group)
+        assert got.tolist() == [[r % 2 for r in range(world)]], dtype
+    dist.all_gather_into_tensor(torch.zeros(0), torch.zeros(0), group=group)
+    for odd in (5 * world, 6 * world + 1):
+        assert "size" in what_it_raises(lambda: dist.all_gather_into_tensor(torch.zeros(odd), torch.ones(6), group=group))[0]
+    if not hasattr(dist, "_coalescing_manager"):
+        return
+    for dtype in (torch.float32, torch.int16):
+        got = [torch.zeros((1, 6 * world), dtype=dtype), torch.zeros(0, dtype=dtype), torch.zeros((world, 2), dtype=dtype)]
+        with dist._coalescing_manager(group):
+            for tensor in got:
+                mine = torch.full((tensor.numel() // world,), rank, dtype=dtype)
+                dist.all_gather_into_tensor(tensor, mine, group=group)
+        wanted = [[everyone], [], [[float(r)] * 2 for r in range(world)]]
+        assert [tensor.tolist() for tensor in got] == wanted, got
+
+
+def among_others(rank, world, job):
+    """all_gathers between all_reduces, in the program and in callbacks: ranks agree on their order."""
+    group = group_of(job)
+
+    def gathered(value):
+        got = [torch.zeros(1) for _ in range(world)]
+        dist.all_gather(got, torch.tensor([value + rank / 10]), group=group)
+        assert torch.equal(torch.cat(got), value + torch.arange(world) / 10), (value, got)
+
+    for turn in range(20):
+        future = dist.all_reduce(torch.ones(1), group=group, async_op=True).get_future()
+        if turn % 2:
+            parts = [torch.zeros(1) for _ in range(world)]
+            future = dist.all_gather(parts, torch.ones(1), group=group, async_op=True).get_future()
+
+        def back(f):
+            time.sleep(0.003 * ((turn + rank) % world))
+            gathered(turn)
+
+        done = future.then(back)
+        time.sleep(0.003 * (turn % world == rank))
+        gathered(turn + 100)
+        dist.all_reduce(torch.ones(1), group=group)
+        done.wait()
+
+
 def sub_groups(rank, world, job):
     """Two groups, of which each rank is in one; and both at the same time."""
     os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
@@ -154,6 +242,9 @@ def sub_groups(rank, world, job):
     mine = torch.ones(1000)
     dist.all_reduce(mine, group=groups[rank % 2])
     assert float(mine[0]) == len(halves[rank % 2])
+    got = [torch.zeros(3) for _ in halves[rank % 2]]
+    dist.all_gather(got, torch.full((3,), float(rank)), group=groups[rank % 2])
+    assert [part.tolist() for part in got] == [[r] * 3 for r in halves[rank % 2]]
 
 
 def seconds(count):
@@ -180,6 +271,15 @@ def late_for_the_group(rank, world, job):
     group = group_with(job, seconds(1))
     time.sleep(3 * (rank == 1))
     return what_it_raises(lambda: dist.all_reduce(torch.ones(3), group=group))
+
+
+def late_for_a_gather(rank, world, job):
+    group = group_with(job, seconds(1))
+    time.sleep(3 * (rank == 1))
+    found = what_it_raises(lambda: dist.all_gather([torch.zeros(3)] * world, torch.ones(3), group=group))
+    uneven = [torch.zeros(r + 1) for r in range(world)]
+    what_it_raises(lambda: dist.all_gather(uneven, torch.ones(rank + 1), group=group))
+    return found
 
 
 def late_for_the_call(rank, world, job):
@@ -283,6 +383,12 @@ class Group(harness.TeamCase):
     def test_the_rest(self):
         self.team.run(the_rest, harness.fresh_job())
 
+    def test_gathers(self):
+        self.team.run(gathers, harness.fresh_job())
+
+    def test_gathers_among_others(self):
+        self.team.run(among_others, harness.fresh_job())
+
     def test_sub_groups(self):
         self.team.run(sub_groups, harness.fresh_job())
 
@@ -323,6 +429,9 @@ class TimeOuts(unittest.TestCase):
 
     def test_of_the_group(self):
         self.assertNotEqual(self.check(late_for_the_group, "rank 1"), "nothing")
+
+    def test_of_a_gather(self):
+        self.check(late_for_a_gather, "imed out")
 
     def test_of_a_call(self):
         self.assertIn("its timeout of 1 s", self.check(late_for_the_call, "its timeout of 1 s"))

@@ -177,6 +177,9 @@ def split(rank, world):
     dist.all_reduce(mine, group=group)
     assert mine.tolist() == [world // 2] * 10, mine
     assert dist.get_backend(group) == "winnow"
+    got = torch.zeros(1, 2 * (world // 2))
+    dist.all_gather_into_tensor(got, torch.full((2,), float(rank)), group=group)
+    assert got.tolist() == [[r for r in halves[rank // (world // 2)] for _ in range(2)]], got
     only = dist.split_group(split_ranks=[[0, 1]])
     assert (only is None or only == dist.GroupMember.NON_GROUP_MEMBER) == (rank > 1), only
 

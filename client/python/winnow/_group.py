@@ -6,9 +6,9 @@
 
 Through Winnow go all_reduce, dense or sparse, with SUM, AVG, MIN, MAX and PRODUCT, of tensors on the
 CPU or a GPU; reduce_scatter of tensors on the CPU, of which each receives only its part; and, of tensors on
-the CPU and any type, broadcast, all_gather, barrier. Everything else, and types that the library does not add
+the CPU and any type, broadcast, barrier. Everything else, and types that the library does not add
 (bytes, booleans, complex), goes through a Gloo group inside, or through an NCCL group inside if the
-tensors are on a GPU.
+tensors are on a GPU. all_gather is among that: a sum of parts would also send each worker its own part back.
 
 WINNOW_NODE=1: dense tensors on a GPU go through a winnow.Node, made when the first one comes.
 """
@@ -41,10 +41,13 @@ _OPS = {
 }
 # Whatever is not defined below, where Gloo has it.
 _FALLBACK = (
-    "all_gather_single_coalesced all_to_all_single allgather_coalesced allreduce_coalesced alltoall "
+    "all_to_all_single allreduce_coalesced alltoall "
     "alltoall_base gather gather_into_tensor gather_single recv recv_anysource reduce "
     "scatter send"
 ).split()
+_GLOO_TYPES = {torch.float32, torch.float64, torch.float16, torch.int32, torch.int64, torch.int8, torch.uint8}
+if hasattr(dist.ProcessGroup, "_register_backend"):  # torch 2
+    _GLOO_TYPES |= {torch.bfloat16, torch.bool}
 _BLOCK = 256
 _JOIN_MS = 65000  # the library's: each has waited for the others before, in Gloo
 _TIMEOUT_MS = (100, 86400000)  # the library's limits
@@ -184,6 +187,38 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):
         return self._future
 
 
+class _Elsewhere:
+    """Gloo's work as a request of the library, but for the time-out, which it has itself; None: there is nothing to do."""
+
+    def __init__(self, work):
+        self._work = work
+
+    def wait(self, seconds=None):
+        if self._work is not None:
+            self._work.wait()
+
+
+class _Lent(_Work):
+    """Gloo's work: only where somebody asks for its future does a thread of ours wait for it."""
+
+    def __init__(self, work, promise, operation):
+        super().__init__(None, operation)
+        self._work, self._promise = work, promise
+        del self._future
+
+    @functools.cached_property
+    def _future(self):
+        return self._promise()
+
+    @_eager
+    def wait(self, timeout=None):
+        _works.pop(id(self), None)
+        return self._work.wait(*_given(timeout))
+
+    def is_completed(self):
+        return self._work.is_completed()
+
+
 class ProcessGroupWinnow(dist.ProcessGroup):
     @brief
     def __init__(self, store, rank, size, timeout):
@@ -309,34 +344,59 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
     @_eager
     def allgather(self, outputs, inputs, opts=None):
-        (tensor,) = inputs = _listed(inputs)
-        sizes = {(t.dtype, t.numel()) for t in (tensor, outputs[0][self._rank])}
-        if not _movable(tensor) or len(sizes) > 1 or len({t.dtype for t in outputs[0]}) > 1:
-            return self._other(inputs).allgather(outputs, inputs, *_given(opts))
-        return self._gather(outputs[0], tensor, outputs, opts)
+        inputs = _listed(inputs)
+        direct = lambda group: group.allgather(outputs, inputs, *_given(opts))
+        return self._gather([[output] for output in outputs[0]], inputs, direct, outputs, opts)
+
+    @_eager
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        direct = lambda group: group.allgather_coalesced(outputs, inputs, *_given(opts))
+        return self._gather(outputs, inputs, direct, outputs, opts)
 
     @_eager
     def _allgather_base(self, output, tensor, opts=None):
-        if not _movable(tensor) or not output.is_contiguous():
-            return self._other([tensor])._allgather_base(
-                output, tensor, *_given(opts)
-            )
-        return self._gather(output.view(-1).chunk(self._size), tensor, [output], opts)
+        if not _movable(output) or not output.is_contiguous():
+            return self._other([output, tensor])._allgather_base(output, tensor, *_given(opts))
+        return self.allgather([self._parts(output)], [tensor.reshape(-1)], opts)
 
-    def _gather(self, outputs, tensor, value, opts):
-        """Each worker's part of one long tensor: whole blocks, which it alone sends."""
-        lengths = [-(-_words(output) // _BLOCK) * _BLOCK for output in outputs]
-        everyone = torch.zeros(sum(lengths), dtype=torch.int32)
-        parts = everyone.split(lengths)
-        _bytes(parts[self._rank])[: _size(tensor)] = _bytes(tensor)
+    @_eager
+    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+        if not all(_movable(output) and output.is_contiguous() for output in outputs):
+            other = self._other([*outputs, *inputs])
+            return other.all_gather_single_coalesced(outputs, inputs, *_given(opts))
+        parts = [list(ranks) for ranks in zip(*map(self._parts, outputs))]
+        return self.allgather_coalesced(parts, [tensor.reshape(-1) for tensor in inputs], opts)
+
+    def _parts(self, output):
+        return list(output.detach().view(-1).chunk(self._size))
+
+    def _gather(self, outputs, inputs, direct, value, opts):
+        """Each rank's `outputs` from its `inputs`: Gloo's direct(group), or, where Gloo knows none of the kind, bytes."""
+        fits = len(outputs) == self._size and [_kind(t) for t in outputs[self._rank]] == [_kind(t) for t in inputs]
+        fits = fits and all([t.dtype for t in part] == [t.dtype for t in inputs] for part in outputs)
+        shapes = [[t.shape for t in part] for part in (inputs, *outputs)]
+        usual = {t.dtype for t in inputs} <= _GLOO_TYPES and shapes.count(shapes[0]) == len(shapes)
+        if not all(map(_movable, inputs)):
+            return direct(self._other(inputs))
+        if not fits or (usual and any(t.numel() for t in inputs)):
+            operation = _Operation()
+            work = direct(self._gloo)
+            promise = lambda: self._promise(operation, lambda: _Elsewhere(work), lambda request: None, value, opts)
+            return _Lent(work, promise, operation)
+        sizes = [sum(map(_size, part)) for part in outputs]
+        mine = torch.zeros(max(sizes), dtype=torch.uint8)
+        mine[: sizes[self._rank]] = torch.cat([_bytes(t) for t in inputs])
+        everyone = [torch.empty_like(mine) for _ in outputs]
 
         def finish(request):
-            for output, words in zip(outputs, parts):
-                _fill(output, _bytes(words))
+            for part, data in zip(outputs, everyone):
+                for tensor in part:
+                    _fill(tensor, data)
+                    data = data[_size(tensor) :]
 
-        return self._run(
-            lambda tag: self._comm.allreduce_async(everyone, block=_BLOCK, tag=tag), finish, value, opts
-        )
+        # Of nothing, Gloo of torch 1.13 ends the process.
+        start = lambda tag: _Elsewhere(self._gloo.allgather([everyone], [mine], *_given(opts)) if len(mine) else None)
+        return self._run(start, finish, value, opts)
 
     @_eager
     def reduce_scatter(self, outputs, inputs, opts=None):
@@ -405,15 +465,16 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
     def _run(self, start, finish, value, opts, device=None, staged=False):
         """start takes a tag: operations that wait for a GPU first are submitted out of order."""
-        operation = _Operation()
-        tag = next(self._tags)
+        operation, tag = _Operation(), next(self._tags)
+        return _Work(self._promise(operation, lambda: start(tag), finish, value, opts, device, staged), operation)
 
+    def _promise(self, operation, start, finish, value, opts, device=None, staged=False):
         def finished(request):
             finish(request)
             return value
 
-        future = self._completer.future(
-            lambda: start(tag),
+        return self._completer.future(
+            start,
             finished,
             operation.fail,
             device,
@@ -421,7 +482,6 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             operation,
             _seconds(getattr(opts, "timeout", None)) or self._limit,
         )
-        return _Work(future, operation)
 
     def _other(self, tensors):
         """The group that does what we do not: Gloo, or, for tensors on a GPU, NCCL."""
@@ -453,6 +513,7 @@ for _name in _FALLBACK:
         setattr(ProcessGroupWinnow, _name, _eager(_through_other(_name)))
 # What torch calls them from 2.15 on.
 ProcessGroupWinnow.all_gather_single = ProcessGroupWinnow._allgather_base
+ProcessGroupWinnow.allgather_into_tensor_coalesced = ProcessGroupWinnow.all_gather_single_coalesced
 ProcessGroupWinnow.reduce_scatter_single = ProcessGroupWinnow._reduce_scatter_base
 ProcessGroupWinnow.reduce_scatter_single_coalesced = ProcessGroupWinnow.reduce_scatter_tensor_coalesced
 
@@ -536,6 +597,10 @@ def _overlap(a, b):
 
 def _movable(tensor):
     return tensor.device.type == "cpu" and tensor.layout == torch.strided
+
+
+def _kind(tensor):
+    return tensor.dtype, tensor.numel(), tensor.device
 
 
 def _size(tensor):
