@@ -32,28 +32,22 @@ MEMORIES = {"host": 0, "cuda": 1}
 WIRES = {"auto": 0, "native": 1, "f32": 1, "fixed32": 2}
 
 
+def _all(names, kind):
+    return [(name, kind) for name in names.split()]
+
+
 class Config(ctypes.Structure):
     _fields_ = [
-        ("aggregators", ctypes.c_char_p),
-        ("job", ctypes.c_char_p),
-        ("rank", ctypes.c_uint32),
-        ("world", ctypes.c_uint32),
-        ("key_file", ctypes.c_char_p),
-        ("key", ctypes.c_char_p),
+        *_all("aggregators job", ctypes.c_char_p),
+        *_all("rank world", ctypes.c_uint32),
+        *_all("key_file key", ctypes.c_char_p),
         ("insecure_no_key", ctypes.c_int),
         ("block", ctypes.c_uint32),
         ("wire", ctypes.c_int),
-        ("threads", ctypes.c_uint32),
-        ("silence_ms", ctypes.c_uint32),
-        ("timeout_ms", ctypes.c_uint32),
-        ("join_timeout_ms", ctypes.c_uint32),
+        *_all("threads silence_ms timeout_ms join_timeout_ms", ctypes.c_uint32),
         ("multicast", ctypes.c_int),
         ("payload", ctypes.c_uint32),
-        ("datapath", ctypes.c_char_p),
-        ("eal", ctypes.c_char_p),
-        ("device", ctypes.c_char_p),
-        ("data_address", ctypes.c_char_p),
-        ("gateway", ctypes.c_char_p),
+        *_all("datapath eal device data_address gateway", ctypes.c_char_p),
         ("give_up", ctypes.POINTER(ctypes.c_int)),
         ("staging_mb", ctypes.c_uint32),
     ]
@@ -90,31 +84,13 @@ class NodeConfig(ctypes.Structure):
 
 
 class OpStats(ctypes.Structure):
-    _fields_ = [
-        ("blocks", ctypes.c_uint64),
-        ("blocks_nonzero", ctypes.c_uint64),
-        ("blocks_union", ctypes.c_uint64),
-        ("time_us", ctypes.c_uint64),
-        ("staged_out_bytes", ctypes.c_uint64),
-        ("staged_in_bytes", ctypes.c_uint64),
-    ]
+    _fields_ = _all("blocks blocks_nonzero blocks_union time_us staged_out_bytes staged_in_bytes", ctypes.c_uint64)
 
 
 class CommStats(ctypes.Structure):
     _fields_ = [
-        ("sent_packets", ctypes.c_uint64),
-        ("sent_bytes", ctypes.c_uint64),
-        ("received_packets", ctypes.c_uint64),
-        ("received_bytes", ctypes.c_uint64),
-        ("retransmits", ctypes.c_uint64),
-        ("nacks", ctypes.c_uint64),
-        ("dropped", ctypes.c_uint64),
-        ("payload", ctypes.c_uint32),
-        ("window", ctypes.c_uint32),
-        ("channels", ctypes.c_uint32),
-        ("multicast", ctypes.c_uint32),
-        ("wire", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        *_all("sent_packets sent_bytes received_packets received_bytes retransmits nacks dropped", ctypes.c_uint64),
+        *_all("payload window channels multicast wire reserved", ctypes.c_uint32),
         ("pinned_bytes", ctypes.c_uint64),
     ]
 
