@@ -189,6 +189,9 @@ def into_tensors(rank, world, group):
         got = torch.zeros(shape)
         dist.all_gather_into_tensor(got, torch.full((2, 3), float(rank)), group=group)
         assert got.view(-1).tolist() == everyone, shape
+    work = dist.all_gather_into_tensor(got, torch.full((2, 3), float(rank)), group=group, async_op=True)
+    (value,) = work.get_future().wait()
+    assert value.shape == got.shape and value.data_ptr() == got.data_ptr()
     for dtype in (torch.int16, torch.bool):
         got = torch.zeros((1, world), dtype=dtype)
         dist.all_gather_into_tensor(got, torch.tensor(rank % 2, dtype=dtype), group=group)

@@ -343,21 +343,21 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         )
 
     @_eager
-    def allgather(self, outputs, inputs, opts=None):
+    def allgather(self, outputs, inputs, opts=None, value=None):
         inputs = _listed(inputs)
         direct = lambda group: group.allgather(outputs, inputs, *_given(opts))
-        return self._gather([[output] for output in outputs[0]], inputs, direct, outputs, opts)
+        return self._gather([[output] for output in outputs[0]], inputs, direct, value or outputs, opts)
 
     @_eager
-    def allgather_coalesced(self, outputs, inputs, opts=None):
+    def allgather_coalesced(self, outputs, inputs, opts=None, value=None):
         direct = lambda group: group.allgather_coalesced(outputs, inputs, *_given(opts))
-        return self._gather(outputs, inputs, direct, outputs, opts)
+        return self._gather(outputs, inputs, direct, value or outputs, opts)
 
     @_eager
     def _allgather_base(self, output, tensor, opts=None):
         if not _movable(output) or not output.is_contiguous():
             return self._other([output, tensor])._allgather_base(output, tensor, *_given(opts))
-        return self.allgather([self._parts(output)], [tensor.reshape(-1)], opts)
+        return self.allgather([self._parts(output)], [tensor.reshape(-1)], opts, [output])
 
     @_eager
     def all_gather_single_coalesced(self, outputs, inputs, opts=None):
@@ -365,7 +365,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             other = self._other([*outputs, *inputs])
             return other.all_gather_single_coalesced(outputs, inputs, *_given(opts))
         parts = [list(ranks) for ranks in zip(*map(self._parts, outputs))]
-        return self.allgather_coalesced(parts, [tensor.reshape(-1) for tensor in inputs], opts)
+        return self.allgather_coalesced(parts, [tensor.reshape(-1) for tensor in inputs], opts, outputs)
 
     def _parts(self, output):
         return list(output.detach().view(-1).chunk(self._size))
