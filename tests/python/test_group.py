@@ -198,11 +198,12 @@ def into_tensors(rank, world, group):
         assert got.tolist() == [[r % 2 for r in range(world)]], dtype
     dist.all_gather_into_tensor(torch.zeros(0), torch.zeros(0), group=group)
     for odd in (5 * world, 6 * world + 1):
-        assert "size" in what_it_raises(lambda: dist.all_gather_into_tensor(torch.zeros(odd), torch.ones(6), group=group))[0]
+        text, _ = what_it_raises(lambda: dist.all_gather_into_tensor(torch.zeros(odd), torch.ones(6), group=group))
+        assert "size" in text, text
     if not hasattr(dist, "_coalescing_manager"):
         return
     for dtype in (torch.float32, torch.int16):
-        got = [torch.zeros((1, 6 * world), dtype=dtype), torch.zeros(0, dtype=dtype), torch.zeros((world, 2), dtype=dtype)]
+        got = [torch.zeros(shape, dtype=dtype) for shape in ((1, 6 * world), (0,), (world, 2))]
         with dist._coalescing_manager(group):
             for tensor in got:
                 mine = torch.full((tensor.numel() // world,), rank, dtype=dtype)

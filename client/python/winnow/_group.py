@@ -73,7 +73,6 @@ def _eager(call):
     return run
 
 
-
 class _Operation:
     """A place in the one order in which all ranks begin their operations.
 
@@ -188,7 +187,7 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):
 
 
 class _Elsewhere:
-    """Gloo's work as a request of the library, but for the time-out, which it has itself; None: there is nothing to do."""
+    """Gloo's work as a request of the library, with a time-out of its own; None: there is nothing to do."""
 
     def __init__(self, work):
         self._work = work
@@ -371,7 +370,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         return list(output.detach().view(-1).chunk(self._size))
 
     def _gather(self, outputs, inputs, direct, value, opts):
-        """Each rank's `outputs` from its `inputs`: Gloo's direct(group), or, where Gloo knows none of the kind, bytes."""
+        """`outputs` of each rank: Gloo's direct(group) fills them, or, of what Gloo does not take, its bytes do."""
         fits = len(outputs) == self._size and [_kind(t) for t in outputs[self._rank]] == [_kind(t) for t in inputs]
         fits = fits and all([t.dtype for t in part] == [t.dtype for t in inputs] for part in outputs)
         shapes = [[t.shape for t in part] for part in (inputs, *outputs)]
