@@ -417,8 +417,7 @@ int main(void)
 		cmocka_unit_test(test_hollow_beyond_gap), cmocka_unit_test(test_quiet),
 		cmocka_unit_test(test_empty_words),       cmocka_unit_test(test_under_way),
 		cmocka_unit_test(test_fixed_padding),     cmocka_unit_test(test_scatter),
-		cmocka_unit_test(test_scatter_again),
-		cmocka_unit_test(test_base_wanted),
+		cmocka_unit_test(test_scatter_again),     cmocka_unit_test(test_base_wanted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
