@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* doctor.c - winnow doctor: what this machine has and lacks, and how to mend it */
+/* doctor.c - winnow doctor: its options, and the order of its checks */
 
 #include "client/cli/doctor/doctor.h"
 
-#include <jansson.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "client/cli/cli.h"
-#include "client/cli/table.h"
 #include "client/comm/comm_options.h"
 
 static struct doctor doctor;
@@ -39,92 +33,16 @@ static const struct options options = {
 	.section = "doctor",
 };
 
-static json_t *checks;
-static uint32_t counts[DOCTOR_STATES];
-
-/* As JSON has them, and as people see them. */
-static const char *const state_names[][2] = {
-	{"ok", "ok"}, {"absent", "-"}, {"warn", "warn"}, {"fail", "FAIL"}};
-
-void doctor_say(enum doctor_state state, const char *name, const char *fix, const char *format, ...)
-{
-	char text[512], safe_name[40], safe_fix[320];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	text_safe(text, sizeof(text), text);
-	text_safe(safe_name, sizeof(safe_name), name);
-	text_safe(safe_fix, sizeof(safe_fix), fix != NULL ? fix : "");
-	counts[state]++;
-	json_array_append_new(checks,
-	                      json_pack("{s:s, s:s, s:s, s:s}", "name", safe_name, "state",
-	                                state_names[state][0], "text", text, "fix", safe_fix));
-}
-
-bool doctor_read(const char *path, char *text, size_t room)
-{
-	FILE *file = fopen(path, "re");
-	bool read;
-
-	if (file == NULL)
-		return false;
-	read = fgets(text, (int)room, file) != NULL;
-	fclose(file);
-	if (read)
-		text[strcspn(text, "\n")] = '\0';
-	return read;
-}
-
-static void print_text(void)
-{
-	const char *name, *state, *text, *fix;
-	json_t *check;
-	size_t index;
-
-	json_array_foreach(checks, index, check)
-	{
-		json_unpack(check, "{s:s, s:s, s:s, s:s}", "name", &name, "state", &state, "text",
-		            &text, "fix", &fix);
-		for (uint32_t i = 0; i < DOCTOR_STATES; i++)
-			if (strcmp(state, state_names[i][0]) == 0)
-				printf("%-5s %-16s %s\n", state_names[i][1], name, text);
-		if (*fix != '\0')
-			printf("%22s > %s\n", "", fix);
-	}
-	printf("\n%u ok, %u to look at, %u failed; '-': not here, and only some need it\n",
-	       counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
-}
-
-static void print_json(void)
-{
-	json_t *root = json_pack("{s:s, s:O}", "status",
-	                         counts[DOCTOR_FAIL] > 0   ? "fail"
-	                         : counts[DOCTOR_WARN] > 0 ? "warn"
-	                                                   : "ok",
-	                         "checks", checks);
-
-	json_dumpf(root, stdout, JSON_INDENT(2));
-	printf("\n");
-	json_decref(root);
-}
-
 int cli_doctor(int argc, char **argv)
 {
 	int status = options_read(&options, argc, argv);
 
 	if (status != 0)
 		return status == 1 ? 0 : status;
-	checks = json_array();
 	doctor_host();
 	doctor_net(&doctor);
 	doctor_path(&doctor);
 	doctor_soft(&doctor);
-	if (json)
-		print_json();
-	else
-		print_text();
-	json_decref(checks);
-	return cli_flush(1) != 0 || counts[DOCTOR_FAIL] > 0 ? 1 : 0;
+	status = doctor_print(json);
+	return cli_flush(1) != 0 ? 1 : status;
 }

@@ -2,7 +2,8 @@
 /*
  * doctor.h - what the files of winnow doctor share
  *
- * doctor.c          options, the list as text and JSON
+ * doctor.c          options, the order of the checks
+ * doctor_say.c      what has been found, as text and JSON
  * doctor_host.c     kernel, CPU, clock, memory, capabilities
  * doctor_net.c      sockets and devices
  * doctor_netlink.c  what a driver reports
@@ -35,6 +36,9 @@ struct doctor {
  */
 void doctor_say(enum doctor_state state, const char *name, const char *fix, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+
+/* All findings, after which there are none; returns 1 if something has failed, else 0. */
+int doctor_print(bool json);
 
 void doctor_host(void);
 void doctor_net(const struct doctor *doctor);
