@@ -61,9 +61,18 @@ workers_come_in() { # job..
 # ---- the metrics port ----
 hold idle "${metrics#*:}" 127.0.0.1 300 ""
 hold slow "${metrics#*:}" 127.0.0.2 300 "GET /healthz HTTP/1.1\r\nX-More: "
+# A prober comes again, as Kubernetes' does: on a busy machine the strangers may open a hundred connections before it has asked.
+asked() { # command..: up to three times
+	local i
+	for i in 1 2 3; do
+		"$@" >"$tmp/status" 2>&1 && return
+		echo "try $i: $(tail -n 1 "$tmp/status")"
+	done
+	return 1
+}
 for i in $(seq 10); do
-	"$BUILD/winnow" status --alive --quiet "$metrics" >"$tmp/status" 2>&1 || fail "probe $i was not answered: $(cat "$tmp/status")"
-	python3 -c 'import sys, urllib.request; assert urllib.request.urlopen("http://%s/healthz" % sys.argv[1], timeout=1).status == 200' "$metrics" ||
+	asked "$BUILD/winnow" status --alive --quiet "$metrics" || fail "probe $i was not answered"
+	asked python3 -c 'import sys, urllib.request; assert urllib.request.urlopen("http://%s/healthz" % sys.argv[1], timeout=1).status == 200' "$metrics" ||
 		fail "/healthz was not answered within a second, the ${i}th time"
 done
 let_go idle slow
@@ -111,7 +120,7 @@ grep -qE 'event=few_descriptors limit=200 connections_max=[0-9]+ wanted=4096' "$
 hold many "$PORT" 127.0.0.2 300 ""
 hold probes "${metrics#*:}" 127.0.0.2 300 ""
 workers_come_in nine ten
-"$BUILD/winnow" status --alive --quiet "$metrics" >"$tmp/status" 2>&1 || fail "a probe was not answered: $(cat "$tmp/status")"
+asked "$BUILD/winnow" status --alive --quiet "$metrics" || fail "a probe was not answered"
 ! grep -q event=no_descriptors "$log" || fail "it has run out of descriptors all the same"
 let_go many probes
 kill -TERM "$DAEMON"

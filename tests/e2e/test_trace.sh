@@ -26,6 +26,12 @@ for _ in $(seq 100); do
 done
 [ "$(grep -cE "^$job +[01] +2 +[0-9]+ +-$" "$tmp/trace.log")" = 2 ] || fail "the workers are not shown"
 
+for _ in $(seq 100); do
+	grep -q event=job_started "$tmp/winnowd-$PORT.log" && break
+	sleep 0.1
+done
+sleep 1 # until its workers have heard so
+
 # From a folder that is not there, relative; it grows; what it holds is what the job sends.
 cd "$tmp" || exit 1
 BUILD=$OLDPWD/$BUILD
