@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "aggregator/data_impl.h"
+#include "ebpf/seal.h"
 
 #define PROBE_US 5000    /* one PROBE of a size in this time is enough for all workers */
 #define SEND_WAIT_MS 100 /* how long to wait for a full network before giving packets up */
@@ -32,6 +33,33 @@ struct outlet *outlet_named(struct data_thread *t, uint16_t id)
 	if (place != NULL)
 		t->last = *place;
 	return place != NULL ? *place : NULL;
+}
+
+/* ---- seals ---- */
+
+/* PROTOCOL.md section 2.4. A channel writes tokens into its packets and looks at those that come. */
+static void outlet_seal(const struct outlet *outlet, struct packet_out *packet)
+{
+	const struct seals *seals = outlet->info.seals;
+
+	if (seals != NULL)
+		seal_write(packet, &seals->stretch, &seals->group,
+		           outlet->channel != NULL ? channel_edge(outlet->channel) : 0);
+}
+
+/* Whoever has made a right seal has the token, and nobody else. */
+static void outlet_unseal(const struct outlet *outlet, const struct net_in *in,
+                          struct packet *packet)
+{
+	const struct seals *seals = outlet->info.seals;
+	uint64_t edge = outlet->channel != NULL ? channel_edge(outlet->channel) : 0;
+
+	if (seals == NULL || packet->worker >= outlet->info.worker_count)
+		return;
+	packet->token = outlet->info.tokens[packet->worker];
+	if (!seal_right(in->data, in->bytes, &seals->stretch, &seals->workers[packet->worker],
+	                edge))
+		packet->token = ~packet->token;
 }
 
 /* ---- sending ---- */
@@ -94,8 +122,12 @@ static void send_receiver(struct data_thread *t, const struct outlet *outlet, ui
 {
 	send_to(t, &outlet->path[receiver], count);
 	for (uint32_t i = 0; i < count; i++) {
-		t->out[i].piece_count = 1;
-		t->out[i].bytes = (uint32_t)t->out[i].pieces[0].iov_len;
+		struct packet_out *head = &t->packets[i];
+
+		head->piece_count = 1;
+		head->bytes = (uint32_t)head->pieces[0].iov_len;
+		outlet_seal(outlet, head); /* a seal is of the contents, too */
+		t->out[i] = (struct net_out){head->pieces, 1, head->bytes};
 	}
 }
 
@@ -131,6 +163,7 @@ static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 	while (channel_pull(outlet->channel, now_us, &t->packets[count])) {
 		struct packet_out *packet = &t->packets[count];
 
+		outlet_seal(outlet, packet);
 		if (count > 0 && (packet->dest != t->packets[0].dest ||
 		                  packet->receiver != t->packets[0].receiver ||
 		                  bytes + packet->bytes > NET_BATCH_BYTES_MAX)) {
@@ -164,13 +197,13 @@ void outlet_address_tell(struct outlet *outlet, uint32_t rank)
 		channel_address(outlet->channel, rank, htonl(address->ip), htons(address->port));
 }
 
-/* Does the packet carry the token of the worker that it names? */
+/* Does the packet carry the token of the worker that it names, or its seal? */
 static enum wire_drop token_check(const struct outlet *outlet, const struct packet *packet)
 {
 	if (packet->worker >= outlet->info.worker_count)
 		return WIRE_DROP_WORKER;
 	return packet->token == outlet->info.tokens[packet->worker] ? WIRE_DROP_NONE
-	                                                            : WIRE_DROP_TOKEN;
+	                                                            : WIRE_DROP_SEAL;
 }
 
 /*
@@ -209,6 +242,7 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	outlet_address_tell(outlet, packet->worker);
 	packet_begin(answer, &head);
 	packet_point(answer, t->knock, packet->body_bytes);
+	outlet_seal(outlet, answer);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
 	send_to(t, &outlet->path[packet->worker], 1);
 	if (group.to.ip == 0 || outlet->channel != NULL ||
@@ -218,6 +252,7 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	head.worker = WIRE_EVERYONE;
 	packet_begin(answer, &head);
 	packet_point(answer, t->knock, packet->body_bytes);
+	outlet_seal(outlet, answer);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
 	send_to(t, &group, 1);
 }
@@ -273,7 +308,9 @@ static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us
 	if (drop == WIRE_DROP_NONE &&
 	    (outlet == NULL || (outlet->channel == NULL && packet.kind != WIRE_KNOCK)))
 		drop = WIRE_DROP_CHANNEL;
-	else if (drop == WIRE_DROP_NONE && packet.kind == WIRE_KNOCK)
+	if (drop == WIRE_DROP_NONE)
+		outlet_unseal(outlet, in, &packet);
+	if (drop == WIRE_DROP_NONE && packet.kind == WIRE_KNOCK)
 		drop = knock_take(t, outlet, &packet, in, now_us);
 	else if (drop == WIRE_DROP_NONE && token_check(outlet, &packet) == WIRE_DROP_NONE &&
 	         !at_home(outlet, &packet, in))

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ebpf/seal.h"
+
 #define GROUP_TTL 1 /* as the sockets' own: one network */
 #define INDEX_NONE (-1)
 
@@ -63,6 +65,12 @@ static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
 	fast->group_port = htons(channel->group_port);
 	fast->ttl = GROUP_TTL;
 	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
+	fast->sealed = channel->seals != NULL;
+	if (!fast->sealed)
+		return;
+	fast->stretch = channel->seals->stretch;
+	fast->keys[FAST_KEY_GROUP] = channel->seals->group;
+	memcpy(fast->keys, channel->seals->workers, channel->worker_count * sizeof(fast->keys[0]));
 }
 
 const char *offload_share(void *context, const struct jobs_channel *channel,

@@ -13,7 +13,7 @@
 
 #include <bpf/bpf_endian.h>
 
-#include "ebpf/fold.bpf.h"
+#include "ebpf/seal.bpf.h"
 
 #define ANSWER_TTL 64      /* to one worker */
 #define ANSWER_DF 0x4000   /* host byte order */
@@ -86,18 +86,21 @@ static __always_inline void answer_ip(struct iphdr *ip, __u32 to, __u8 ttl, __u1
 	ip->daddr = to;
 }
 
-/* Magic, version and channel stay as they came. Returns the header's part of the checksum. */
+/*
+ * Magic, version and channel stay as they came; a seal comes later. Returns the header's part of the
+ * checksum.
+ */
 static __always_inline __u64 answer_wire(struct wire_header *wire,
                                          const struct fast_channel *channel, __u32 base,
                                          const struct answer *answer)
 {
 	__u16 window = (__u16)(channel->window_mask + 1);
 	__u32 planned = *(volatile const __u32 *)&channel->planned;
-	__u64 token = channel->group_token;
+	__u64 token = channel->sealed ? 0 : channel->group_token;
 
 	wire->kind = answer->kind;
 	wire->worker = answer->worker;
-	wire->token = token;
+	wire->seal = token;
 	wire->frame = answer->frame;
 	wire->edge = base;
 	wire->window = window;
@@ -106,6 +109,25 @@ static __always_inline __u64 answer_wire(struct wire_header *wire,
 	return (__u64)WIRE_MAGIC + WIRE_VERSION + (answer->kind << 8) + wire->channel +
 	       answer->worker + (token & 0xffffffff) + (token >> 32) + answer->frame + base +
 	       window + answer->sequence + planned;
+}
+
+/* The UDP checksum, and before it the seal, if the job has seals. Returns XDP_TX. */
+static __always_inline int answer_finish(struct xdp_md *ctx, struct fast_channel *channel,
+                                         __u32 high, __u64 sum)
+{
+	__u64 seal = channel->sealed ? seal_packet(ctx, channel, FAST_KEY_GROUP, high) : 0;
+	void *end = (void *)(long)ctx->data_end;
+	struct udphdr *udp = (void *)(long)ctx->data + sizeof(struct ethhdr) + sizeof(struct iphdr);
+	struct wire_header *wire = (void *)(udp + 1);
+	__u16 check;
+
+	if ((void *)(wire + 1) > end)
+		return XDP_ABORTED;
+	if (channel->sealed)
+		wire->seal = seal;
+	check = checksum_fold(sum + (seal & 0xffffffff) + (seal >> 32));
+	udp->check = check == 0 ? 0xffff : check;
+	return XDP_TX;
 }
 
 /* answer_write - everything but the data. The packet has its size already. Returns XDP_TX. */
@@ -119,8 +141,9 @@ static __always_inline int answer_write(struct xdp_md *ctx, struct fast_channel 
 	struct wire_header *wire = (void *)(udp + 1);
 	__u16 bytes = (__u16)(sizeof(*udp) + sizeof(*wire) + answer->data_bytes);
 	int everyone = answer->worker == WIRE_EVERYONE;
-	__u32 base = *(volatile __u32 *)&channel->base;
-	__u16 port, check;
+	__u64 edge = *(volatile __u64 *)&channel->base;
+	__u32 base = (__u32)edge;
+	__u16 port;
 	__u64 sum;
 
 	if ((void *)(wire + 1) > end)
@@ -137,11 +160,9 @@ static __always_inline int answer_write(struct xdp_md *ctx, struct fast_channel 
 	sum = answer->sum + answer_wire(wire, channel, base, answer);
 	sum += (__u64)ip->saddr + ip->daddr + bpf_htons(IPPROTO_UDP) + bpf_htons(bytes) +
 	       udp->source + port + udp->len;
-	check = checksum_fold(sum);
-	udp->check = check == 0 ? 0xffff : check;
 	__sync_fetch_and_add(&channel->stats[FAST_STAT_SENT], 1);
 	__sync_fetch_and_add(&channel->stats[FAST_STAT_SENT_BYTES], bytes - sizeof(*udp));
-	return XDP_TX;
+	return answer_finish(ctx, channel, (__u32)(edge >> 32), sum);
 }
 
 #endif /* EBPF_ANSWER_BPF_H */

@@ -23,6 +23,7 @@
 
 #include <linux/types.h>
 
+#include "ebpf/seal_words.h"
 #include "ebpf/wire.h"
 
 #define FAST_WORKERS_MAX 64   /* of a job on the fast path: bits of `came` */
@@ -30,6 +31,7 @@
 #define FAST_DATA_BYTES 3456  /* of a frame: MTU 3498 less all headers, in whole 64 bytes */
 #define FAST_PAYLOAD_MAX (WIRE_HEADER_BYTES + FAST_DATA_BYTES)
 #define FAST_LOCK_TRIES 2048
+#define FAST_KEY_GROUP FAST_WORKERS_MAX /* of fast_channel's keys */
 
 enum fast_state { FAST_CLOSED, FAST_OPEN, FAST_DONE };
 
@@ -77,11 +79,14 @@ struct fast_channel {
 	__u32 group_ip;   /* network byte order */
 	__u16 group_port; /* likewise */
 	__u8 ttl;
-	__u8 reserved[5];
+	__u8 sealed; /* datagrams carry seals; else tokens */
+	__u8 reserved[4];
 	__u64 tokens[FAST_WORKERS_MAX];
+	struct seal_key keys[FAST_WORKERS_MAX + 1]; /* of each worker, then of what we send */
+	struct seal_stretch stretch;
 
-	/* User: wo. Kernel: ro, copied into what it sends. */
-	__u32 base;
+	/* User: wo. Kernel: ro, copied into what it sends; base's upper half is in seals only. */
+	__u64 base;
 	__u32 planned;
 
 	/*

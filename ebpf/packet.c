@@ -74,7 +74,7 @@ enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, st
 	out->kind = wire.kind;
 	out->channel = wire.channel;
 	out->worker = wire.worker;
-	out->token = wire.token;
+	out->token = wire.seal;
 	out->frame = wire.frame;
 	out->edge = wire.edge;
 	out->mask = to_worker ? 0 : wire.mask;
@@ -164,7 +164,7 @@ void packet_begin(struct packet_out *out, const struct packet_head *head)
 		.kind = head->kind,
 		.channel = head->channel,
 		.worker = head->worker,
-		.token = head->token,
+		.seal = head->token,
 		.frame = head->frame,
 		.edge = head->edge,
 	};
@@ -267,7 +267,7 @@ const char *drop_name(enum wire_drop drop)
 		[WIRE_DROP_NONE] = "none",         [WIRE_DROP_SHORT] = "short",
 		[WIRE_DROP_MAGIC] = "bad_magic",   [WIRE_DROP_VERSION] = "bad_version",
 		[WIRE_DROP_KIND] = "bad_kind",     [WIRE_DROP_CHANNEL] = "unknown_channel",
-		[WIRE_DROP_WORKER] = "bad_worker", [WIRE_DROP_TOKEN] = "bad_token",
+		[WIRE_DROP_WORKER] = "bad_worker", [WIRE_DROP_SEAL] = "bad_seal",
 		[WIRE_DROP_LENGTH] = "bad_length", [WIRE_DROP_FRAME] = "closed_frame",
 		[WIRE_DROP_MASK] = "bad_mask",     [WIRE_DROP_OPERATION] = "bad_operation",
 		[WIRE_DROP_STALE] = "stale",       [WIRE_DROP_DUPLICATE] = "duplicate",

@@ -42,7 +42,8 @@ struct packet {
 	uint8_t kind; /* enum wire_kind */
 	uint16_t channel;
 	uint16_t worker;
-	uint64_t token;
+	uint64_t
+		token; /* that stands where seals do; of a sealed packet that was right, put there */
 	uint32_t frame;
 	uint32_t edge;             /* ack or base */
 	uint64_t mask;             /* to the aggregator only */

@@ -45,7 +45,7 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-/* A PUSH, ACK or NACK of a worker that its token has vouched for. */
+/* A PUSH, ACK or NACK of a worker that its seal or token has vouched for. */
 struct inbound {
 	__u32 worker; /* below FAST_WORKERS_MAX */
 	__u32 frame;
@@ -392,13 +392,28 @@ static __always_inline int ask_again(struct xdp_md *ctx, struct fast_channel *ch
 
 /* ---- what comes in ---- */
 
+/* Does it carry the token of its worker, or its seal? */
+static __always_inline int vouched(struct xdp_md *ctx, struct fast_channel *channel,
+                                   const struct wire_header *wire, __u32 worker)
+{
+	__u64 seal = wire->seal;
+	__u32 high = 0;
+
+	if (!channel->sealed)
+		return worker < FAST_WORKERS_MAX && seal == channel->tokens[worker];
+	if (wire->kind != WIRE_KNOCK)
+		high = (__u32)(seal_extend(load_now(channel->base), wire->edge) >> 32);
+	return seal == seal_packet(ctx, channel, worker, high);
+}
+
 /* This worker is on our side: what we send to the group may reach it. All before the job starts. */
-static __always_inline void knock_note(struct fast_channel *channel, const struct wire_header *wire)
+static __always_inline void knock_note(struct xdp_md *ctx, struct fast_channel *channel,
+                                       const struct wire_header *wire)
 {
 	__u32 worker = wire->worker;
 
 	if (worker < FAST_WORKERS_MAX && worker < channel->worker_count &&
-	    wire->token == channel->tokens[worker])
+	    vouched(ctx, channel, wire, worker))
 		__sync_fetch_and_or(&channel->knocked, 1ULL << worker);
 }
 
@@ -412,24 +427,29 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 	                     .ack = wire->edge,
 	                     .mask = wire->mask,
 	                     .body_bytes = payload_bytes - WIRE_HEADER_BYTES};
-	int verdict = XDP_PASS;
+	__u8 kind = wire->kind;
+	int verdict;
 
 	if (in.worker < FAST_WORKERS_MAX)
 		in.at_home = ip->saddr == load_now(channel->address[in.worker]) &&
 		             udp->source == load_now(channel->port[in.worker]);
 	if (in.worker >= channel->worker_count || in.worker >= FAST_WORKERS_MAX)
 		verdict = count(WIRE_DROP_WORKER, XDP_DROP);
-	else if (wire->token != channel->tokens[in.worker])
-		verdict = count(WIRE_DROP_TOKEN, XDP_DROP);
-	else if (wire->kind == WIRE_KNOCK)
+	else if (!channel->sealed && wire->seal != channel->tokens[in.worker])
+		verdict = count(WIRE_DROP_SEAL, XDP_DROP);
+	else if (kind == WIRE_KNOCK)
 		verdict = XDP_PASS; /* user space says whether it may have moved */
 	else if (!in.at_home)
 		verdict = count(WIRE_DROP_ADDRESS, XDP_DROP);
-	else if (wire->kind == WIRE_PUSH)
+	else if (kind != WIRE_PUSH && kind != WIRE_ACK && kind != WIRE_NACK)
+		verdict = XDP_PASS;
+	else if (channel->sealed && !vouched(ctx, channel, wire, in.worker))
+		verdict = XDP_PASS; /* forged, or several that an offload has put together */
+	else if (kind == WIRE_PUSH)
 		verdict = push(ctx, channel, &in);
-	else if (wire->kind == WIRE_ACK)
+	else if (kind == WIRE_ACK)
 		verdict = acknowledge(ctx, channel, &in);
-	else if (wire->kind == WIRE_NACK)
+	else
 		verdict = ask_again(ctx, channel, &in);
 	if (verdict != XDP_PASS) {
 		stat(channel, FAST_STAT_RECEIVED, 1);
@@ -461,7 +481,7 @@ static __always_inline int datagram(struct xdp_md *ctx, const struct fast_settin
 	channel = bpf_map_lookup_elem(&channels, &known);
 	if (!channel || !load_now(channel->active)) {
 		if (channel && wire->kind == WIRE_KNOCK)
-			knock_note(channel, wire);
+			knock_note(ctx, channel, wire);
 		return count(FAST_COUNT_PASSED, XDP_PASS);
 	}
 	verdict = receive(ctx, channel, wire, payload_bytes);

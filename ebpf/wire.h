@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wire.h - the aggregation protocol, version 1, as bytes
+ * wire.h - the aggregation protocol, version 2, as bytes
  *
  * docs/PROTOCOL.md says what the messages mean and when they are sent; this file
  * says only where the bytes are. Everything is little-endian. gcc, clang -target
@@ -13,7 +13,7 @@
 #include <linux/types.h>
 
 #define WIRE_MAGIC 0x4e57 /* "WN" as the first two payload bytes */
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 
 /* Limits that the format itself sets (PROTOCOL.md section 4). */
 #define WIRE_WORKERS_MAX 4096    /* workers of one job */
@@ -57,7 +57,7 @@ struct wire_header {
 	__u8 kind;      /* enum wire_kind */
 	__le16 channel; /* which slot machine; its low byte chooses the aggregator's thread */
 	__le16 worker;  /* rank of the sender, or of the receiver, or WIRE_EVERYONE */
-	__le64 token;   /* the sending worker's token, or the job's group token */
+	__le64 seal;    /* section 2.4; without a key the worker's token, or the group's */
 	__le32 frame;   /* see each kind; of an ACK, a cookie that the CREDIT it asks for returns */
 	__le32 edge;    /* ack: I have all before it; base: all workers have all before it */
 	union {
@@ -159,7 +159,7 @@ enum wire_drop {
 	WIRE_DROP_KIND,      /* unknown kind, or the wrong direction */
 	WIRE_DROP_CHANNEL,   /* no such channel here */
 	WIRE_DROP_WORKER,    /* rank out of range */
-	WIRE_DROP_TOKEN,     /* not that worker's token */
+	WIRE_DROP_SEAL,      /* not made with that worker's key, or not its token */
 	WIRE_DROP_LENGTH,    /* length and contents disagree */
 	WIRE_DROP_FRAME,     /* a frame that is not open */
 	WIRE_DROP_MASK,      /* blocks that this worker did not announce */

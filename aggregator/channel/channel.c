@@ -171,7 +171,7 @@ static bool knows(struct channel *channel, const struct packet *packet)
 		return false;
 	}
 	if (packet->token != channel->members[packet->worker].token) {
-		count_drop(channel, WIRE_DROP_TOKEN);
+		count_drop(channel, WIRE_DROP_SEAL);
 		return false;
 	}
 	return true;
@@ -186,6 +186,7 @@ static void base_update(struct channel *channel, uint64_t now_us)
 			least = channel->members[i].ack - channel->base;
 	if (least == 0)
 		return;
+	channel->turns += channel->base + least < channel->base;
 	channel->base += least;
 	channel->progress_us = now_us;
 	plan_release(channel, now_us);
@@ -266,6 +267,11 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 uint32_t channel_payload(const struct channel *channel)
 {
 	return channel->config.payload;
+}
+
+uint64_t channel_edge(const struct channel *channel)
+{
+	return (uint64_t)channel->turns << 32 | channel->base;
 }
 
 const struct channel_stats *channel_stats(struct channel *channel)

@@ -131,6 +131,9 @@ uint64_t channel_late_us(const struct channel *channel, uint32_t rank);
 
 uint32_t channel_payload(const struct channel *channel);
 
+/* channel_edge - base, with the upper half that only seals carry. */
+uint64_t channel_edge(const struct channel *channel);
+
 /* No operation is under way and every worker has acknowledged everything. */
 bool channel_idle(const struct channel *channel);
 

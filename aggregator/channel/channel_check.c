@@ -167,7 +167,7 @@ static void check_fast(const struct channel *c)
 {
 	const struct fast_channel *fast = c->config.fast;
 
-	assert(fast->base == c->base && fast->planned == c->planned);
+	assert(fast->base == channel_edge(c) && fast->planned == c->planned);
 	for (uint32_t rank = 0; rank < c->config.worker_count; rank++)
 		assert(fast->seen[rank] == c->members[rank].ack);
 }

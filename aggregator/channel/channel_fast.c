@@ -182,7 +182,7 @@ void fast_publish(struct channel *channel)
 	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
 		STORE(fast->seen[rank], channel->members[rank].ack);
 	STORE(fast->planned, channel->planned);
-	STORE(fast->base, channel->base);
+	STORE(fast->base, channel_edge(channel));
 }
 
 uint32_t fast_ack(const struct channel *channel, uint32_t rank)

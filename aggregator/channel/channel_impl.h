@@ -144,6 +144,7 @@ struct channel {
 	uint32_t ops_used;
 
 	uint32_t base, opened, planned;
+	uint32_t turns;      /* how often base has passed 2^32 */
 	uint32_t advertised; /* the credit that all have been told */
 	uint64_t now_us;     /* of the packet in hand */
 	uint64_t

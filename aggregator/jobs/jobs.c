@@ -179,6 +179,7 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		return;
 	}
 	if (peer->job == NULL) {
+		transcript_add(&peer->transcript, line);
 		if (message.kind == CONTROL_JOIN)
 			join_take(jobs, peer, &message, now_us);
 		else

@@ -48,13 +48,16 @@ struct jobs_config {
 };
 
 /* A channel as the data plane needs it. */
+struct seals; /* ebpf/seal.h */
+
 struct jobs_channel {
 	uint16_t id; /* its low byte is the thread */
 	uint16_t worker_count;
 	uint64_t group_token;
-	const uint64_t *tokens; /* [worker_count]; jobs owns them until detach() */
-	uint32_t group_ip;      /* host byte order; 0: no multicast */
-	uint32_t group_from_ip; /* ours: most workers are connected to this one */
+	const uint64_t *tokens;    /* [worker_count]; jobs owns them until detach(), */
+	const struct seals *seals; /* and these. NULL: datagrams are not sealed */
+	uint32_t group_ip;         /* host byte order; 0: no multicast */
+	uint32_t group_from_ip;    /* ours: most workers are connected to this one */
 	uint16_t group_port;
 };
 

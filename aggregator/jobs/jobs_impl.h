@@ -13,7 +13,9 @@
 #define AGGREGATOR_JOBS_IMPL_H
 
 #include "aggregator/jobs/crowd.h"
+#include "aggregator/control/seal_keys.h"
 #include "aggregator/jobs/jobs.h"
+#include "ebpf/seal.h"
 
 #define ADDRESS_BYTES 24
 
@@ -29,12 +31,13 @@ struct jobs_peer {
 	uint32_t local_ip, ip;         /* ours, its */
 	void *handle;
 	uint64_t since_us, heard_us, pinged_us;
-	uint32_t open;                      /* operations that it was in when it last pinged, */
-	uint64_t tag;                       /* and the oldest one's; */
-	uint64_t same_us;                   /* since when it says so */
-	struct proof_key key;               /* it has shown that it knows; */
-	bool keyed;                         /* false: none was asked for */
-	uint8_t nonce[CONTROL_NONCE_BYTES]; /* ours */
+	uint32_t open;        /* operations that it was in when it last pinged, */
+	uint64_t tag;         /* and the oldest one's; */
+	uint64_t same_us;     /* since when it says so */
+	struct proof_key key; /* it has shown that it knows; */
+	bool keyed;           /* false: none was asked for */
+	struct transcript transcript;
+	uint8_t nonce[CONTROL_NONCE_BYTES];        /* ours */
 	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* its */
 	char host[CONTROL_NAME_BYTES];
 	char address[ADDRESS_BYTES];
@@ -52,8 +55,11 @@ struct job {
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */
 	uint32_t group_ip;
-	uint64_t *tokens;                 /* [world] */
-	bool *multicast;                  /* [world]: who gets results so */
+	uint64_t *tokens;     /* [world] */
+	bool *multicast;      /* [world]: who gets results so */
+	struct proof_key key; /* that its first worker has proved; */
+	struct seals *seals;  /* [world] keys made of it. NULL: there is none */
+	uint8_t salt[PROOF_BYTES];
 	bool fast;                        /* the kernel adds its int32 frames, on all channels; */
 	const char *slow;                 /* or why it does not */
 	uint32_t fast_window;             /* slots that the kernel has for a channel of this job */

@@ -84,7 +84,15 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 	const struct jobs_peer *other = join->world == job->world ? job->members[join->rank] : NULL;
 	const struct jobs_peer *opener = job->members[job->opener];
 
-	if (join->world != job->world)
+	const bool same_key = peer->keyed == (job->seals != NULL) &&
+	                      (!peer->keyed || proof_equal(peer->key.bytes, job->key.bytes));
+
+	if (!same_key)
+		peer_refuse(jobs, peer, "key",
+		            "job '%s' was opened with another key: the aggregator's keys have "
+		            "changed meanwhile; start the job anew",
+		            job->name);
+	else if (join->world != job->world)
 		peer_refuse(jobs, peer, "world",
 		            "job '%s' has world %u (opened by rank %u, %s), you say %u", job->name,
 		            job->world, job->opener, opener != NULL ? opener->host : "gone",
@@ -146,6 +154,7 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 	                   sizeof(job->shape.group_token));
 	jobs->ports.random(jobs->ports.context, job->tokens, job->world * sizeof(*job->tokens));
 	jobs->ports.random(jobs->ports.context, &group, sizeof(group));
+	jobs->ports.random(jobs->ports.context, job->salt, sizeof(job->salt));
 	if (jobs->config.group_net != 0)
 		job->group_ip = jobs->config.group_net + group;
 }
@@ -210,10 +219,11 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 	for (uint32_t thread = 0; thread < jobs->config.threads; thread++) {
 		struct channel_config config = job->shape;
 		struct jobs_channel info = {
-			.id = job_channel_id(jobs, job, thread),
+			.id = job->channel_ids[thread],
 			.worker_count = (uint16_t)job->world,
 			.group_token = job->shape.group_token,
 			.tokens = job->tokens,
+			.seals = job->seals,
 			.group_ip = job->group_ip,
 			.group_from_ip = busiest_address(job),
 			.group_port = jobs->config.group_port,
@@ -228,8 +238,72 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 			return false;
 		job->channels[thread] =
 			(struct job_channel){.fast = config.fast, .fast_slots = config.fast_slots};
-		job->channel_ids[thread] = info.id;
 		job->channel_count++;
+	}
+	return true;
+}
+
+static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_t rank,
+                         struct control_message *out)
+{
+	const struct jobs_peer *peer = job->members[rank];
+	struct proof_statement statement = {
+		.server_nonce = peer->nonce,
+		.client_nonce = peer->client_nonce,
+		.job = job->name,
+		.rank = rank,
+		.world = job->world,
+	};
+
+	*out = (struct control_message){
+		.kind = CONTROL_WELCOME,
+		.channel_count = jobs->config.threads,
+		.payload = job->shape.payload,
+		.silence_ms = (uint32_t)(job->silence_us / 1000),
+		.stall_ms = (uint32_t)(job->shape.stall_us / 1000),
+		.window = job->shape.window,
+		.op_slots = jobs->config.op_slots,
+		.segments_ahead = jobs->config.segments_ahead,
+		.first_frame = job->shape.first_frame,
+		.group_ip = job->group_ip,
+		.group_port = jobs->config.group_port,
+		.data_ip = jobs->config.data_ip,
+		.data_port = jobs->config.data_port,
+	};
+	memcpy(out->channels, job->channel_ids, out->channel_count * sizeof(out->channels[0]));
+	if (peer->keyed) {
+		proof_make(&peer->key, PROOF_WELCOME, &statement, out->proof);
+		memcpy(out->salt, job->salt, sizeof(out->salt));
+	} else {
+		out->token = job->tokens[rank];
+		out->group_token = job->shape.group_token;
+	}
+}
+
+/* The keys, of what each worker and we have said, what we are about to say included. */
+static bool job_seal(const struct jobs *jobs, struct job *job)
+{
+	struct control_message message;
+	struct job_secret secret;
+
+	for (uint32_t thread = 0; thread < jobs->config.threads; thread++)
+		job->channel_ids[thread] = job_channel_id(jobs, job, thread);
+	if (job->seals == NULL)
+		return true;
+	job_secret_make(&job->key, job->salt, job->name, job->world, &secret);
+	seal_stretch_make(&secret, &job->seals->stretch);
+	seal_group_key(&secret, &job->seals->group);
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		struct transcript *transcript = &job->members[rank]->transcript;
+		char *line;
+
+		welcome_fill(jobs, job, rank, &message);
+		line = message_format(&message);
+		if (line == NULL)
+			return false;
+		transcript_add(transcript, line);
+		free(line);
+		seal_worker_key(&secret, transcript, &job->seals->workers[rank]);
 	}
 	return true;
 }
@@ -237,37 +311,12 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 /* The job's times hold from here on, so silence is counted anew. */
 static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
+	struct control_message message;
+
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		struct jobs_peer *peer = job->members[rank];
-		struct proof_statement statement = {
-			.server_nonce = peer->nonce,
-			.client_nonce = peer->client_nonce,
-			.job = job->name,
-			.rank = rank,
-			.world = job->world,
-		};
-		struct control_message message = {
-			.kind = CONTROL_WELCOME,
-			.channel_count = job->channel_count,
-			.token = job->tokens[rank],
-			.group_token = job->shape.group_token,
-			.payload = job->shape.payload,
-			.silence_ms = (uint32_t)(job->silence_us / 1000),
-			.stall_ms = (uint32_t)(job->shape.stall_us / 1000),
-			.window = job->shape.window,
-			.op_slots = jobs->config.op_slots,
-			.segments_ahead = jobs->config.segments_ahead,
-			.first_frame = job->shape.first_frame,
-			.group_ip = job->group_ip,
-			.group_port = jobs->config.group_port,
-			.data_ip = jobs->config.data_ip,
-			.data_port = jobs->config.data_port,
-		};
 
-		memcpy(message.channels, job->channel_ids,
-		       job->channel_count * sizeof(message.channels[0]));
-		if (peer->keyed)
-			proof_make(&peer->key, PROOF_WELCOME, &statement, message.proof);
+		welcome_fill(jobs, job, rank, &message);
 		peer->heard_us = peer->pinged_us = peer->same_us = now_us;
 		peer_send(jobs, peer, &message);
 	}
@@ -279,7 +328,7 @@ static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 	job_numbers(jobs, job);
 	if (!job_reserve(jobs, job))
 		return;
-	if (!job_attach(jobs, job)) {
+	if (!job_seal(jobs, job) || !job_attach(jobs, job)) {
 		job_fail(jobs, job, job->world, "memory", "the aggregator is out of memory");
 		return;
 	}
@@ -425,7 +474,11 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	job->members = calloc(join->world, sizeof(struct jobs_peer *));
 	job->tokens = calloc(join->world, sizeof(*job->tokens));
 	job->multicast = calloc(join->world, sizeof(*job->multicast));
-	if (job->members == NULL || job->tokens == NULL || job->multicast == NULL) {
+	if (opener->keyed)
+		job->seals = calloc(1, sizeof(*job->seals) +
+		                               join->world * sizeof(job->seals->workers[0]));
+	if (job->members == NULL || job->tokens == NULL || job->multicast == NULL ||
+	    (opener->keyed && job->seals == NULL)) {
 		job_forget(job);
 		return false;
 	}
@@ -442,6 +495,7 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 		.tokens = job->tokens,
 		.engine = jobs->config.engine,
 	};
+	job->key = opener->key;
 	return true;
 }
 

@@ -41,6 +41,8 @@ void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 
 	if (line == NULL)
 		return; /* out of memory: the peer's time-out will end it */
+	if (message->kind == CONTROL_HELLO)
+		transcript_add(&peer->transcript, line);
 	jobs->ports.send(jobs->ports.context, peer, line);
 	free(line);
 }
@@ -93,6 +95,7 @@ void job_forget(struct job *job)
 	free(job->members);
 	free(job->tokens);
 	free(job->multicast);
+	free(job->seals);
 	*job = (struct job){0};
 }
 

@@ -507,6 +507,11 @@ const struct stream_stats *engine_stream_stats(const struct engine *engine, uint
 	return stream_stats(engine->streams[index]);
 }
 
+uint64_t engine_stream_edge(const struct engine *engine, uint32_t index)
+{
+	return stream_edge(engine->streams[index]);
+}
+
 /* ---- what always holds ---- */
 
 /* Streams that have something of an operation in this slot. */

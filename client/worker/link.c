@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/control/seal_keys.h"
+#include "ebpf/seal.h"
+
 #define NEVER UINT64_MAX
 
 struct link {
@@ -20,6 +23,10 @@ struct link {
 	enum link_state state;
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message welcome, start;
+	struct transcript transcript;
+	bool sealed; /* there is a key, and WELCOME has come */
+	struct seal_stretch stretch;
+	struct seal_key own_key, group_key;
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move;
@@ -170,6 +177,24 @@ static void hello_take(struct link *link, const struct control_message *message)
 	}
 }
 
+/*
+ * The machines write and compare tokens, which do not leave us. They have to be some: streams wait
+ * differently on each worker by their token.
+ */
+static void keys_make(struct link *link)
+{
+	struct job_secret secret;
+
+	job_secret_make(link->config.key, link->welcome.salt, link->job, link->config.world,
+	                &secret);
+	seal_stretch_make(&secret, &link->stretch);
+	seal_group_key(&secret, &link->group_key);
+	seal_worker_key(&secret, &link->transcript, &link->own_key);
+	memcpy(&link->welcome.token, link->config.nonce, sizeof(link->welcome.token));
+	memcpy(&link->welcome.group_token, link->welcome.salt, sizeof(link->welcome.group_token));
+	link->sealed = true;
+}
+
 static void welcome_take(struct link *link, const struct control_message *message, uint64_t now_us)
 {
 	uint8_t want[PROOF_BYTES];
@@ -186,6 +211,8 @@ static void welcome_take(struct link *link, const struct control_message *messag
 		return;
 	}
 	link->welcome = *message;
+	if (link->config.key != NULL)
+		keys_make(link);
 	link->silence_us = (uint64_t)message->silence_ms * 1000;
 	if (now_us + link->silence_us / 4 < link->ping_due_us)
 		link->ping_due_us = now_us + link->silence_us / 4;
@@ -247,11 +274,14 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 	}
 	if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
-	else if (message.kind == CONTROL_HELLO && link->state == LINK_JOINING)
+	else if (message.kind == CONTROL_HELLO && link->state == LINK_JOINING) {
+		transcript_begin(&link->transcript);
+		transcript_add(&link->transcript, line);
 		hello_take(link, &message);
-	else if (message.kind == CONTROL_WELCOME && link->state == LINK_JOINING)
+	} else if (message.kind == CONTROL_WELCOME && link->state == LINK_JOINING) {
+		transcript_add(&link->transcript, line);
 		welcome_take(link, &message, now_us);
-	else if (message.kind == CONTROL_START && link->state == LINK_WAITING)
+	} else if (message.kind == CONTROL_START && link->state == LINK_WAITING)
 		start_take(link, &message);
 	else if (message.kind == CONTROL_MOVE && link->state == LINK_RUNNING)
 		move_take(link, &message);
@@ -309,6 +339,7 @@ static bool flag_take(bool *flag)
 char *link_take_line(struct link *link, uint64_t now_us)
 {
 	struct control_message message = {0};
+	char *line;
 
 	if (flag_take(&link->send_join)) {
 		join_fill(link, &message);
@@ -339,7 +370,10 @@ char *link_take_line(struct link *link, uint64_t now_us)
 	} else {
 		return NULL;
 	}
-	return message_format(&message);
+	line = message_format(&message);
+	if (message.kind == CONTROL_JOIN && line != NULL)
+		transcript_add(&link->transcript, line);
+	return line;
 }
 
 void link_doing(struct link *link, uint32_t open, uint64_t tag)
@@ -360,6 +394,24 @@ void link_abort(struct link *link, const char *code, const char *text)
 	snprintf(link->abort_code, sizeof(link->abort_code), "%s", code);
 	snprintf(link->abort_text, sizeof(link->abort_text), "%s", text);
 	link->send_abort = true;
+}
+
+/* ---- seals ---- */
+
+void link_seal(const struct link *link, struct packet_out *packet, uint64_t edge)
+{
+	if (link->sealed)
+		seal_write(packet, &link->stretch, &link->own_key, edge);
+}
+
+void link_unseal(const struct link *link, const void *data, uint32_t bytes, uint64_t edge,
+                 struct packet *packet)
+{
+	if (!link->sealed)
+		return;
+	packet->token = link->welcome.group_token;
+	if (!seal_right(data, bytes, &link->stretch, &link->group_key, edge))
+		packet->token = ~packet->token;
 }
 
 /* ---- knocking ---- */

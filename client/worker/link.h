@@ -83,6 +83,16 @@ void link_gone(struct link *link, const char *reason); /* the TCP connection end
  */
 bool link_again(struct link *link);
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);
+
+/*
+ * PROTOCOL.md section 2.4: seals, where there is a key; without one nothing happens. `edge`: a
+ * 64-bit number near the packet's. link_unseal() puts the token into a packet that is right, and
+ * another into one that is not.
+ */
+void link_seal(const struct link *link, struct packet_out *packet, uint64_t edge);
+void link_unseal(const struct link *link, const void *data, uint32_t bytes, uint64_t edge,
+                 struct packet *packet);
+
 void link_no_multicast(struct link *link); /* the group's socket cannot be opened */
 
 /* For heartbeats: how many operations are under way, and the oldest one's tag. */

@@ -260,7 +260,7 @@ uint64_t session_tokens(const struct session *session)
 	uint64_t tokens = 0;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		tokens ^= link_welcome(session->links[i])->group_token;
+		tokens ^= link_welcome(session->links[i])->group_token; /* with a key: the salt's */
 	return tokens;
 }
 
@@ -317,6 +317,16 @@ static bool stream_named(const struct session *s, uint32_t link, uint16_t channe
 	return false;
 }
 
+/* What the upper half of its numbers is: PROTOCOL.md section 2.4. 0 before there are any. */
+static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel)
+{
+	uint32_t stream;
+
+	if (s->state != SESSION_RUNNING || !stream_named(s, link, channel, &stream))
+		return 0;
+	return engine_stream_edge(s->engine, stream);
+}
+
 void session_datagram(struct session *session, uint32_t index, const void *data, uint32_t bytes,
                       uint64_t now_us)
 {
@@ -327,6 +337,8 @@ void session_datagram(struct session *session, uint32_t index, const void *data,
 		session->strays++;
 		return;
 	}
+	link_unseal(session->links[index], data, bytes, edge_of(session, index, packet.channel),
+	            &packet);
 	if (packet.kind == WIRE_KNOCKED || packet.kind == WIRE_PROBE)
 		link_packet(session->links[index], &packet, bytes, now_us);
 	else if (session->state == SESSION_RUNNING &&
@@ -368,16 +380,20 @@ char *session_take_line(struct session *session, uint32_t index, uint64_t now_us
 
 bool session_pull(struct session *session, uint32_t index, uint64_t now_us, struct packet_out *out)
 {
+	uint16_t channel;
+
 	if (session->state == SESSION_FAILED)
 		return false;
-	if (session->state == SESSION_RUNNING &&
-	    engine_pull(session->engine, session->first_stream[index],
-	                session->first_stream[index + 1], now_us, out))
-		return true;
-	if (link_pull(session->links[index], now_us, out))
-		return true;
-	ready_if_all_probed(session);
-	return false;
+	if (!(session->state == SESSION_RUNNING &&
+	      engine_pull(session->engine, session->first_stream[index],
+	                  session->first_stream[index + 1], now_us, out)) &&
+	    !link_pull(session->links[index], now_us, out)) {
+		ready_if_all_probed(session);
+		return false;
+	}
+	memcpy(&channel, out->head + offsetof(struct wire_header, channel), sizeof(channel));
+	link_seal(session->links[index], out, edge_of(session, index, channel));
+	return true;
 }
 
 bool session_work(struct session *session, uint64_t now_us)

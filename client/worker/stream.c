@@ -82,7 +82,7 @@ static void stream_advance(struct stream *s, uint64_t now_us)
 		       (segment->hollow || (stream_frame_of(s, s->ack)->flags & FRAME_HAVE))) {
 			if (!segment->hollow)
 				*stream_frame_of(s, s->ack) = (struct stream_frame){0};
-			s->ack++;
+			s->turns += ++s->ack == 0;
 		}
 		if (s->ack != end)
 			break;
@@ -141,7 +141,7 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 	s->stats.received++;
 	s->stats.received_bytes += WIRE_HEADER_BYTES + packet->body_bytes;
 	if (packet->token != s->config.group_token) {
-		stream_drop(s, WIRE_DROP_TOKEN);
+		stream_drop(s, WIRE_DROP_SEAL);
 		return NULL;
 	}
 	if (packet->worker != s->config.rank && packet->worker != WIRE_EVERYONE) {
@@ -347,6 +347,11 @@ bool stream_quiet(const struct stream *stream)
 {
 	return stream->announced_count == 0 && stream->base == stream->ack &&
 	       stream->ack == stream->ack_sent && !frame_before(stream->horizon, stream->planned);
+}
+
+uint64_t stream_edge(const struct stream *stream)
+{
+	return (uint64_t)stream->turns << 32 | stream->ack;
 }
 
 const struct stream_stats *stream_stats(const struct stream *stream)

@@ -116,6 +116,9 @@ bool stream_quiet(const struct stream *stream);
 
 const struct stream_stats *stream_stats(const struct stream *stream);
 
+/* stream_edge - ack, with the upper half that only seals carry. */
+uint64_t stream_edge(const struct stream *stream);
+
 /* stream_check - asserts all that always holds; for tests. */
 void stream_check(const struct stream *stream);
 

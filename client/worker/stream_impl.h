@@ -87,6 +87,7 @@ struct stream {
 	struct stream_frame *frames;
 
 	uint32_t ack, base, next, credit, horizon;
+	uint32_t turns;     /* how often ack has passed 2^32 */
 	uint32_t highest;   /* frame after the last RESULT seen */
 	uint32_t planned;   /* what the aggregator says has plans */
 	uint16_t sequence;  /* the latest seen: what was sent before it and is not here is lost */

@@ -42,7 +42,7 @@ static __always_inline int prepare(struct xdp_md *ctx)
 	udp->dest = bench.to_port;
 	wire->kind = WIRE_PUSH;
 	wire->worker = (__u16)worker;
-	wire->token = worker + 1;
+	wire->seal = worker + 1;
 	wire->frame = frame;
 	wire->edge = 0;
 	wire->mask = 1;
@@ -66,6 +66,39 @@ SEC("xdp")
 int bench_winnow(struct xdp_md *ctx)
 {
 	return prepare(ctx) ? packet(ctx) : XDP_ABORTED;
+}
+
+/* The same for a job with seals, on a channel of its own. */
+static __always_inline int prepare_sealed(struct xdp_md *ctx)
+{
+	__u32 key = 1;
+	struct fast_channel *channel = bpf_map_lookup_elem(&channels, &key);
+	struct wire_header *wire;
+	__u64 seal;
+
+	if (!channel || !prepare(ctx))
+		return 0;
+	wire = (void *)(long)ctx->data + HEADERS_BYTES - WIRE_HEADER_BYTES;
+	if ((void *)(wire + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	seal = seal_packet(ctx, channel, wire->worker & (BENCH_WORKERS - 1), 0);
+	wire = (void *)(long)ctx->data + HEADERS_BYTES - WIRE_HEADER_BYTES;
+	if ((void *)(wire + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	wire->seal = seal;
+	return 1;
+}
+
+SEC("xdp")
+int bench_prepare_sealed(struct xdp_md *ctx)
+{
+	return prepare_sealed(ctx) ? XDP_DROP : XDP_ABORTED;
+}
+
+SEC("xdp")
+int bench_sealed(struct xdp_md *ctx)
+{
+	return prepare_sealed(ctx) ? packet(ctx) : XDP_ABORTED;
 }
 
 /* The least that an answer takes: addresses and ports turned round. */

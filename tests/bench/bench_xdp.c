@@ -40,7 +40,7 @@
 #define BOUND 1.5
 #define BOUND_ELEMS 256 /* of smaller frames, what is the same for all sizes takes the most */
 
-enum program { PREPARE, WINNOW, ECHO, ADD, PROGRAMS };
+enum program { PREPARE, WINNOW, ECHO, ADD, PREPARE_SEALED, SEALED, PROGRAMS };
 
 struct __attribute__((packed)) bytes {
 	struct ethhdr eth;
@@ -81,10 +81,24 @@ static int fill_maps(struct bench_xdp_bpf *skeleton)
 
 	settings.port = htons(PORT);
 	settings.known[CHANNEL] = FAST_KNOWN_FIRST;
-	for (uint32_t i = 0; i < BENCH_WORKERS; i++)
+	for (uint32_t i = 0; i < BENCH_WORKERS; i++) {
 		channel.tokens[i] = i + 1;
+		channel.address[i] = htonl(WORKER_IP);
+		channel.port[i] = htons(20000);
+	}
 	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &key, &settings, 0) != 0 ||
 	    bpf_map_update_elem(bpf_map__fd(skeleton->maps.channels), &key, &channel, 0) != 0)
+		return refuse("filling the maps");
+	key = 1;
+	settings.known[CHANNEL + 1] = FAST_KNOWN_FIRST + 1;
+	channel.id = CHANNEL + 1;
+	channel.sealed = 1;
+	memset(channel.keys, 0x35, sizeof(channel.keys));
+	memset(&channel.stretch, 0x53, sizeof(channel.stretch));
+	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.channels), &key, &channel, 0) != 0)
+		return refuse("filling the maps");
+	key = 0;
+	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &key, &settings, 0) != 0)
 		return refuse("filling the maps");
 	return 0;
 }
@@ -123,6 +137,8 @@ static int bench_open(struct bench *bench)
 	bench->programs[WINNOW] = bpf_program__fd(skeleton->progs.bench_winnow);
 	bench->programs[ECHO] = bpf_program__fd(skeleton->progs.bench_echo);
 	bench->programs[ADD] = bpf_program__fd(skeleton->progs.bench_add);
+	bench->programs[PREPARE_SEALED] = bpf_program__fd(skeleton->progs.bench_prepare_sealed);
+	bench->programs[SEALED] = bpf_program__fd(skeleton->progs.bench_sealed);
 	return fill_maps(skeleton);
 }
 
@@ -163,10 +179,9 @@ static int run(const struct bench *bench, enum program program, double *ns)
 }
 
 /* Did the fast path add and answer, and do nothing else? */
-static int check_counters(const struct bench *bench, uint64_t pushes)
+static int check_counters(const struct bench *bench, uint32_t key, uint64_t pushes)
 {
-	struct fast_channel channel;
-	uint32_t key = 0;
+	static struct fast_channel channel;
 
 	if (bpf_map_lookup_elem(bpf_map__fd(bench->skeleton->maps.channels), &key, &channel) != 0)
 		return refuse("reading the channel");
@@ -183,12 +198,14 @@ static int check_counters(const struct bench *bench, uint64_t pushes)
 static int measure(struct bench *bench, uint32_t elems, uint64_t *pushes, int *missed)
 {
 	double ns[PROGRAMS] = {0};
-	double push, echo, add;
+	double push, echo, add, sealed;
 
 	if (bench_frame(bench, elems * 4) != 0)
 		return -1;
 	for (int turn = 0; turn < TURNS; turn++) {
 		for (int program = 0; program < PROGRAMS; program++) {
+			bench->packet.wire.channel =
+				program >= PREPARE_SEALED ? CHANNEL + 1 : CHANNEL;
 			if (run(bench, (enum program)program, &ns[program]) != 0)
 				return -1;
 		}
@@ -198,8 +215,9 @@ static int measure(struct bench *bench, uint32_t elems, uint64_t *pushes, int *m
 	echo = ns[ECHO] - ns[PREPARE];
 	add = ns[ADD] - ns[PREPARE];
 	*missed |= elems >= BOUND_ELEMS && push > BOUND * (echo + add);
-	printf("%8u %10.0f %10.0f %10.0f %10.0f %12.2f\n", elems, ns[PREPARE], push, echo, add,
-	       push / (echo + add));
+	sealed = ns[SEALED] - ns[PREPARE_SEALED];
+	printf("%8u %10.0f %10.0f %10.0f %10.0f %12.2f %10.0f %12.2f\n", elems, ns[PREPARE], push,
+	       echo, add, push / (echo + add), sealed, sealed / (echo + add));
 	return 0;
 }
 
@@ -212,12 +230,14 @@ int main(void)
 
 	status = bench_open(&bench);
 	if (status == 0)
-		printf("%8s %10s %10s %10s %10s %12s\n", "elements", "prepare ns", "PUSH ns",
-		       "echo ns", "add ns", "PUSH / both");
+		printf("%8s %10s %10s %10s %10s %12s %10s %12s\n", "elements", "prepare ns",
+		       "PUSH ns", "echo ns", "add ns", "PUSH / both", "sealed ns", "sealed / both");
 	for (size_t i = 0; status == 0 && i < sizeof(elems) / sizeof(elems[0]); i++)
 		status = measure(&bench, elems[i], &pushes, &missed);
 	if (status == 0)
-		status = check_counters(&bench, pushes);
+		status = check_counters(&bench, 0, pushes);
+	if (status == 0)
+		status = check_counters(&bench, 1, pushes);
 	bench_xdp_bpf__destroy(bench.skeleton);
 	return status != 0 || missed;
 }

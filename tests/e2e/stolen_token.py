@@ -37,7 +37,7 @@ def udp():
 
 
 def send(s, kind, mask=0, size=32):
-    s.send(struct.pack("<HBBHHQIIQ", 0x4E57, 1, kind, channel, 0, token, 0, first, mask).ljust(size, b"\0"))
+    s.send(struct.pack("<HBBHHQIIQ", 0x4E57, 2, kind, channel, 0, token, 0, first, mask).ljust(size, b"\0"))
 
 
 def answer(s):
@@ -54,7 +54,7 @@ def expect(what, got, want):
 
 hear("hello")
 zeros = "0" * 64
-say(type="join", version=1, software="stranger", nonce=os.urandom(32).hex(), proof=zeros, job="stranger", host="here",
+say(type="join", version=2, software="stranger", nonce=os.urandom(32).hex(), proof=zeros, job="stranger", host="here",
     rank=0, world=1, payload=1472, rcvbuf=1 << 20, silence_ms=60000, stall_ms=60000)
 welcome = hear("welcome")
 channel, token, first = welcome["channels"][0], int(welcome["token"], 16), welcome["first_frame"]

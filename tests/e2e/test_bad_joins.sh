@@ -53,7 +53,7 @@ import json, socket, sys
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5)
 f = s.makefile("rw")
 f.readline()
-join = dict(type="join", version=1, software="raw", nonce="0" * 64, proof="0" * 64, job="raw", host="h", rank=0,
+join = dict(type="join", version=2, software="raw", nonce="0" * 64, proof="0" * 64, job="raw", host="h", rank=0,
             world=1, payload=1472, rcvbuf=1 << 20, silence_ms=1000, stall_ms=1000)
 join.update(json.loads(sys.argv[2]))
 f.write(json.dumps(join) + "\n")

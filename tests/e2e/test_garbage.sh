@@ -14,7 +14,7 @@ to = (sys.argv[1], int(sys.argv[2]))
 for i in range(20000):
     u.sendto(os.urandom(random.choice((0, 1, 5, 31, 32, 33, 100, 1400))), to)
     kind, channel = random.choice((1, 2, 3, 4, 5, 6, 7, 0x81, 0x82, 255)), random.choice((0, 0, 1, 256, 65535))
-    head = struct.pack("<HBBHHQIIQ", 0x4e57, random.choice((1, 1, 1, 0, 2)), kind, channel, random.choice((0, 1, 2, 65535)),
+    head = struct.pack("<HBBHHQIIQ", 0x4e57, random.choice((2, 2, 2, 0, 1)), kind, channel, random.choice((0, 1, 2, 65535)),
                        random.getrandbits(64), random.getrandbits(32), random.getrandbits(32), random.getrandbits(64))
     u.sendto(head + os.urandom(random.choice((0, 1, 40, 100, 1000))), to)
 held = []
@@ -57,7 +57,7 @@ assert closed == 40, "only %d of 40 half-open peers were cut off" % closed
 P
 "${worker_side[@]}" python3 -c 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())' \
 	"http://$HOST:$metrics/metrics" >"$tmp/metrics"
-for reason in short bad_magic bad_version bad_kind unknown_channel bad_token; do
+for reason in short bad_magic bad_version bad_kind unknown_channel bad_seal; do
 	grep -qE "^winnow_packets_dropped_total\{reason=\"$reason\"\} [1-9]" "$tmp/metrics" || fail "no drops for $reason"
 done
 [[ ${WINNOWD_OPTIONS:-} != *xdp* ]] || grep -qE '^winnow_xdp_packets_total\{verdict="added"\} [1-9]' "$tmp/metrics" ||

@@ -5,7 +5,8 @@
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
 need_modules numpy torch
-WINNOW_KEY=correct-horse-battery winnowd --threads 1 --metrics no
+sealed=$(free_port)
+WINNOW_KEY=correct-horse-battery winnowd --threads 1 --metrics "$HOST:$sealed"
 keyed=$HOST:$PORT
 open=() metrics=$(free_port)
 for threads in 2 1 2; do
@@ -23,3 +24,6 @@ for reason in short bad_magic bad_version bad_kind bad_worker bad_length bad_mas
 	count=$(metric "$HOST:$metrics" "winnow_packets_dropped_total{reason=\"$reason\"}")
 	[ "$count" = 0 ] || fail "$count packets were dropped: $reason"
 done
+
+# Those with another bit, and those of another job or turn of the numbers, were seen as what they are.
+[ "$(metric "$HOST:$sealed" 'winnow_packets_dropped_total{reason="bad_seal"}')" -gt 50 ] || fail "forged datagrams are not counted"

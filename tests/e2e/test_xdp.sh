@@ -126,6 +126,18 @@ for mode in native generic; do
 	daemon $mode
 	bench_inside 4 $one 60 "${common[@]}" --size 1M
 	stop
+
+	# With a key: the program checks the seals of what it adds, and seals what it sends.
+	echo correct-horse-battery >"$tmp/key"
+	winnowd_inside 0 --key-file "$tmp/key" --xdp-mode "$mode" --metrics $metrics
+	bench_inside 4 $one 60 --key-file "$tmp/key" --iters 2 --warmup 1 --json --size 4K,3M --density 1,0.1 --wire fixed32
+	# Of 3 MB at density 1 alone, four workers push 36,864.
+	[ "$(added)" -gt 30000 ] || fail "$mode: of sealed PUSHes the kernel has added $(added) only"
+	loss 0.03
+	bench_inside 4 $one 60 --key-file "$tmp/key" --iters 2 --warmup 1 --json --size 3M --dtype i32 --density 0.5
+	loss 0
+	[ "$(counter 'winnow_packets_dropped_total{reason="bad_seal"}')" = 0 ] || fail "$mode: right seals were taken for wrong"
+	stop
 done
 
 # Larger datagrams: native mode takes MTU 3498, generic mode more, but the program's slots end at 3,488 bytes.

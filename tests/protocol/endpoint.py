@@ -28,10 +28,11 @@ class Weather:
     """Between a worker and the network: each datagram is lost, doubled or late with these chances, by seed.
 
     lose: a function of a datagram and whether it is on its way to the worker; what it wants lost is lost.
+    change: the chance that a bit of it is another when it arrives.
     """
 
-    def __init__(self, loss=0.0, double=0.0, late=0.0, seed=1, lose=lambda datagram, inward: False):
-        self.loss, self.double, self.late, self.lose = loss, double, late, lose
+    def __init__(self, loss=0.0, double=0.0, late=0.0, seed=1, lose=lambda datagram, inward: False, change=0.0):
+        self.loss, self.double, self.late, self.lose, self.change = loss, double, late, lose, change
         self.rng, self.held, self.number = random.Random(seed), [], 0
 
     def take(self, item, now):
@@ -39,6 +40,10 @@ class Weather:
         chance = self.rng.random
         copies = 0 if chance() < self.loss else 2 if chance() < self.double else 1
         copies = 0 if self.lose(*item[1:]) else copies
+        if chance() < self.change:
+            changed = bytearray(item[1])
+            changed[self.rng.randrange(len(changed))] ^= 1 << self.rng.randrange(8)
+            item = (item[0], bytes(changed), item[2])
         at_once = []
         for _ in range(copies):
             if chance() < self.late:
@@ -169,13 +174,19 @@ class Endpoint:
                 link.udp.sendto(datagram, link.to)
             except OSError:
                 pass  # too large for the path, or a full buffer: lost
-        elif self.worker:
-            link.joining.datagram(datagram, now)
-            channel = link.channels.get(int.from_bytes(datagram[4:6], "little"))
-            if channel:
-                channel.receive(datagram, now)
-        else:
-            link.joining.datagram(datagram, now)
+            return
+        datagram = link.joining.unseal(datagram, self.edge(link, datagram))
+        if datagram is None:
+            return
+        link.joining.datagram(datagram, now)
+        channel = link.channels.get(int.from_bytes(datagram[4:6], "little"))
+        if channel and self.worker:
+            channel.receive(datagram, now)
+
+    def edge(self, link, datagram):
+        """2.4: a number near the datagram's own."""
+        channel = link.channels.get(int.from_bytes(datagram[4:6], "little"))
+        return channel.ack if channel else 0
 
     def join(self, now):
         """5.3: READY when all aggregators' paths are known; operations when all have said START."""
@@ -221,7 +232,7 @@ class Endpoint:
         if self.worker:
             out += [(channel.link, datagram) for channel, datagram in self.worker.poll(now)]
         for link, datagram in out:
-            self.pass_on((link, datagram, False), now)
+            self.pass_on((link, link.joining.seal(datagram, self.edge(link, datagram)), False), now)
         for link in self.links:
             self.flush(link)
 

@@ -6,6 +6,7 @@ import json
 import os
 
 import wire
+from seal import Keys, Transcript
 from way import SIZES, Way
 
 
@@ -33,6 +34,8 @@ class Joining:
         self.multicast, self.silence_ms, self.stall_ms = multicast, silence_ms, stall_ms
         self.nonce, self.rcvbuf = os.urandom(32), 0
         self.out = b""  # lines to send
+        self.transcript, self.keys = Transcript(), None
+        self.forged = 0  # datagrams with a wrong seal
         self.hello = self.welcome = self.start = None
         self.probed = False
         self.left = None  # (rank, when) of the first
@@ -42,7 +45,10 @@ class Joining:
         self.silent = 0  # how long they have waited without news of this aggregator
 
     def say(self, kind, **fields):
-        self.out += json.dumps({"type": kind, **fields}).encode() + b"\n"
+        line = json.dumps({"type": kind, **fields}).encode() + b"\n"
+        if kind == "join":
+            self.transcript.add(line)  # 5.5
+        self.out += line
 
     # ---- what the aggregator says ----
 
@@ -57,6 +63,8 @@ class Joining:
         )
         if said["type"] not in (turn, "ping", "failed") + (("move",) if self.start else ()):
             raise Ended("protocol", self.world, f"{said['type']} where {turn} was due")
+        if said["type"] in ("hello", "welcome"):
+            self.transcript.add(line)  # 5.5
         getattr(self, "on_" + said["type"])(said, now)
 
     def on_ping(self, said, now):
@@ -73,12 +81,12 @@ class Joining:
 
     def on_hello(self, said, now):
         self.hello, self.hello_nonce = said, bytes.fromhex(said["nonce"])
-        if said["version"] != 1:
+        if said["version"] != 2:
             raise Ended("version", self.world, "the aggregator speaks another version")
         if self.key and not said["key"]:
             raise Ended("key", self.world, "the aggregator wants no proof")
         shown = self.proof("winnow join 1")
-        self.say("join", version=1, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
+        self.say("join", version=2, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
                  host="python", rank=self.rank, world=self.world, payload=self.payload, rcvbuf=self.rcvbuf,
                  silence_ms=self.silence_ms, stall_ms=self.stall_ms)  # fmt: skip
         self.ping_at = now + self.silence_ms * 250
@@ -90,6 +98,8 @@ class Joining:
         if bytes.fromhex(said["proof"]) != self.proof("winnow welcome 1"):
             raise Ended("key", self.world, "the aggregator does not know the key")
         self.welcome = said
+        if self.key:
+            self.keys = Keys(self.key, bytes.fromhex(said["salt"]), self.job, self.world, self.transcript.hash)
         self.silence_ms, self.stall_ms = said["silence_ms"], said["stall_ms"]
         self.ping_at = min(self.ping_at, now + self.silence_ms * 250)
         self.size, self.knocks, self.knock_at = said["payload"], 0, now
@@ -142,6 +152,18 @@ class Joining:
         if self.answered == set(channels):
             channels = channels[:1]  # what is still missing is a PROBE
         return [self.knock_of(channel, self.size) for channel in channels]
+
+    def seal(self, datagram, edge=0):
+        """2.4; without a key there are tokens."""
+        return self.keys.sealed(datagram, edge) if self.keys else datagram
+
+    def unseal(self, datagram, edge=0):
+        """None: not the aggregator's."""
+        if not self.keys:
+            return datagram
+        opened = self.keys.opened(datagram, edge)
+        self.forged += opened is None
+        return opened
 
     def datagram(self, datagram, now):
         """5.3: KNOCKED and PROBE"""

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What goes wrong: datagrams (PROTOCOL.md 10) and workers (11)."""
 
+import os
 import time
 import unittest
 
 import numpy as np
 
 import wire
-from endpoint import Weather
+from endpoint import Weather, now_us
 from reference import tensor
-from team import OPEN, Team, outcome, rest
+from team import KEYED, OPEN, Team, outcome, rest
 
 
 def kind(datagram):
@@ -546,6 +547,63 @@ class Ways(unittest.TestCase):
             with self.assertRaises(BlockingIOError):
                 stranger.recv(65536)
             stranger.close()
+
+
+class Forged(unittest.TestCase):
+    """2.4: where there is a key, nobody without it changes anything."""
+
+    def sums(self, team, rounds=3):
+        rng = np.random.default_rng(11)
+        team.check([op for _ in range(rounds) for op in mixed(team, rng)])
+
+    def forged(self, team):
+        return [worker.links[0].joining.forged for worker in team.workers]
+
+    def test_changed(self):
+        """One datagram of twenty arrives with another bit, in both directions."""
+        with Team(2, at=[KEYED], weather=lambda rank: Weather(seed=rank, change=0.05)) as team:
+            self.sums(team)
+            self.assertGreater(min(self.forged(team)), 0)
+
+    def test_replayed(self):
+        """All datagrams of a job, again in the next one of the same name, from and to the same worker."""
+        job, recorded = f"replayed-{os.getpid()}", []
+
+        def record(datagram, inward):
+            recorded.append((datagram, inward))
+            return False
+
+        with Team(2, at=[KEYED], job=job, weather=lambda rank: Weather(lose=record) if rank else None) as team:
+            self.sums(team, 1)
+        old, recorded = recorded, []
+        self.assertGreater(len(old), 100)
+        time.sleep(0.3)  # the job has ended
+        with Team(2, at=[KEYED], job=job) as team:
+            worker = team.workers[1]
+            for datagram, inward in old:
+                for link in worker.links:
+                    number = link.joining.welcome["channels"][0].to_bytes(2, "little")
+                    worker.arrive((link, datagram[:4] + number + datagram[6:], inward), now_us())
+            self.sums(team, 1)
+            self.assertEqual(self.forged(team)[1], sum(inward for _, inward in old))
+
+    def test_wrapped(self):
+        """What was sent 2^32 frames ago has the same numbers on the wire, and another seal."""
+        with Team(2, at=[KEYED]) as team:
+            self.sums(team, 1)
+            link = team.workers[0].links[0]
+            channel = next(iter(link.channels.values()))
+            ack = wire.to_aggregator(wire.ACK, channel.number, 0, 0, 0, channel.ack, 1)
+            now, old = link.joining.seal(ack, channel.ack), link.joining.seal(ack, channel.ack - 2**32)
+            self.assertEqual(now[:8] + now[16:], old[:8] + old[16:])
+            self.assertNotEqual(now, old)
+            before = channel.counts["measured"]
+            link.udp.sendto(old, link.to)
+            rest(team.workers, 0.3)
+            self.assertEqual(channel.counts["measured"], before)
+            link.udp.sendto(now, link.to)
+            rest(team.workers, 0.3)
+            self.assertEqual(channel.counts["measured"], before + 1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from endpoint import Endpoint
 from joining import proof
 from team import KEY, KEYED, OPEN, Team, outcome
 
-JOIN = {"type": "join", "version": 1, "software": "raw", "nonce": "11" * 32, "proof": "00" * 32, "job": "raw", "host": "raw",
+JOIN = {"type": "join", "version": 2, "software": "raw", "nonce": "11" * 32, "proof": "00" * 32, "job": "raw", "host": "raw",
         "rank": 0, "world": 1, "payload": 1472, "rcvbuf": 1 << 20, "silence_ms": 1000, "stall_ms": 1000}  # fmt: skip
 
 
@@ -56,7 +56,7 @@ class Refusals(unittest.TestCase):
 
     def test_hello(self):
         raw, other = Raw(), Raw()
-        self.assertEqual((raw.hello["type"], raw.hello["version"], raw.hello["key"]), ("hello", 1, False))
+        self.assertEqual((raw.hello["type"], raw.hello["version"], raw.hello["key"]), ("hello", 2, False))
         self.assertNotEqual(raw.hello["nonce"], other.hello["nonce"])
         self.assertEqual(len(bytes.fromhex(raw.hello["nonce"])), 32)
         raw.close(), other.close()
@@ -77,7 +77,7 @@ class Refusals(unittest.TestCase):
                 self.assertIn(f"'{field}'", answer["text"])
 
     def test_impossible_workers(self):
-        self.refused("version", {"version": 2})
+        self.refused("version", {"version": 3})
         self.refused("rank", {"rank": 1})
         self.refused("world", {"world": 0})
         self.refused("world", {"world": 5000})
@@ -112,7 +112,7 @@ class Refusals(unittest.TestCase):
             and value == value.lower()
             and int(value, 16) >= 0
         )
-        table = {"proof": hexes(64), "token": hexes(16), "group_token": hexes(16), "payload": whole(584, 1472),
+        table = {"proof": hexes(64), "salt": hexes(64), "token": hexes(16), "group_token": hexes(16), "payload": whole(584, 1472),
                  "silence_ms": whole(1000, 1000), "stall_ms": whole(1000, 1000), "op_slots": whole(1, 1024), "segments_ahead": whole(1, 64), "first_frame": whole(0, 2**32 - 1),
                  "group_ip": whole(239 << 24, 240 << 24), "group_port": whole(1, 65535), "data_ip": whole(0, 0),
                  "data_port": whole(0, 65535), "window": lambda value: 4 <= value <= 8192 and value & (value - 1) == 0,
@@ -120,6 +120,8 @@ class Refusals(unittest.TestCase):
         for field, holds in table.items():
             self.assertTrue(holds(said[field]), (field, said[field]))
         self.assertEqual(int(said["proof"], 16), 0)
+        self.assertEqual(int(said["salt"], 16), 0)
+        self.assertNotEqual(int(said["token"], 16), 0)
 
     def test_window_fits_the_buffer(self):
         """5.1: every datagram has twice its payload's room in the smallest receive buffer."""

@@ -3,7 +3,7 @@
 
 #include "tests/sim/kernel_model.h"
 
-#include "ebpf/packet.h"
+#include "ebpf/seal.h"
 
 struct run {
 	const struct kernel_model *model;
@@ -24,16 +24,17 @@ static enum kernel_verdict turn(struct run *run, enum wire_kind kind, uint16_t w
 		.worker = worker,
 		.token = channel->group_token,
 		.frame = run->packet.frame,
-		.edge = channel->base,
+		.edge = (uint32_t)channel->base,
 		.window = (uint16_t)(channel->window_mask + 1),
 		.sequence = sequence,
 		.planned = channel->planned,
 	};
 
 	packet_begin(&out, &head);
+	packet_point(&out, body, body_bytes);
+	if (channel->sealed)
+		seal_write(&out, &channel->stretch, &channel->keys[FAST_KEY_GROUP], channel->base);
 	packet_flatten(&out, run->bytes_at);
-	if (body_bytes > 0)
-		memcpy(run->bytes_at + WIRE_HEADER_BYTES, body, body_bytes);
 	*run->bytes = WIRE_HEADER_BYTES + body_bytes;
 	return worker == WIRE_EVERYONE ? KERNEL_GROUP : KERNEL_BACK;
 }
@@ -111,7 +112,7 @@ static enum kernel_verdict complete(struct run *run, struct fast_slot *slot)
 	}
 	slot->sequence = (uint16_t)++run->channel->sequence;
 	slot->sent = 1;
-	run->channel->told_base = run->channel->base;
+	run->channel->told_base = (uint32_t)run->channel->base;
 	return turn(run, WIRE_RESULT, WIRE_EVERYONE, slot->data, body_bytes,
 	            (uint16_t)slot->sequence);
 }
@@ -194,12 +195,16 @@ enum kernel_verdict kernel_model(const struct kernel_model *model, uint8_t *pack
 	if (!run.channel->active)
 		return KERNEL_PASS;
 	if (run.packet.worker >= run.channel->worker_count ||
-	    run.packet.token != run.channel->tokens[run.packet.worker])
+	    (!run.channel->sealed && run.packet.token != run.channel->tokens[run.packet.worker]))
 		return KERNEL_DROP;
 	if (run.packet.kind == WIRE_KNOCK)
 		return KERNEL_PASS;
 	if (!model->at_home)
 		return KERNEL_DROP;
+	if (run.channel->sealed &&
+	    !seal_right(packet, *bytes, &run.channel->stretch,
+	                &run.channel->keys[run.packet.worker], run.channel->base))
+		return KERNEL_PASS;
 	switch (run.packet.kind) {
 	case WIRE_PUSH:
 		return push(&run);

@@ -279,6 +279,19 @@ static void arrive(struct simnet *net, struct sim_event event, struct shared *sh
 	put(net, &event);
 }
 
+static void arrive_changed(struct simnet *net, const struct sim_event *event,
+                           const struct shared *shared)
+{
+	struct shared *copy = share(shared->data, event->bytes);
+	uint64_t bit = simnet_between(net, 0, (uint64_t)event->bytes * 8 - 1);
+	struct sim_event changed = *event;
+
+	copy->data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	changed.changed = true;
+	arrive(net, changed, copy);
+	release(copy);
+}
+
 /* One that has left the sender, on its way to one receiver. */
 static void deliver(struct simnet *net, const struct sim_event *event, struct shared *shared)
 {
@@ -286,6 +299,11 @@ static void deliver(struct simnet *net, const struct sim_event *event, struct sh
 
 	if (vanishes(net, in, event->bytes)) {
 		net->stats.lost++;
+		return;
+	}
+	if (simnet_chance(net, in->flip_ppm)) {
+		net->stats.lost++;
+		arrive_changed(net, event, shared);
 		return;
 	}
 	arrive(net, *event, shared);

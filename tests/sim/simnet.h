@@ -21,6 +21,7 @@ struct simnet;
 /* One direction of a node's link. All zero: nothing is lost, and it takes no time. */
 struct simnet_path {
 	uint32_t loss_ppm, duplicate_ppm, reorder_ppm; /* of datagrams, in millionths */
+	uint32_t flip_ppm; /* in: they arrive with a bit that is another, and count as lost */
 	uint64_t delay_us_min, delay_us_max;
 	uint64_t reorder_us;   /* extra delay, at most, of a datagram that is overtaken */
 	uint64_t line_us;      /* extra delay of lines of control connections */
@@ -42,7 +43,8 @@ struct sim_event {
 	uint32_t address; /* DATAGRAM: the sender's, as it was then */
 	uint32_t channel; /* TIMER: the setter's */
 	uint32_t bytes;
-	bool again; /* has been put back by simnet_postpone() */
+	bool again;   /* has been put back by simnet_postpone() */
+	bool changed; /* a bit is not as it was sent */
 	const uint8_t *data;
 };
 

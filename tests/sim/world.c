@@ -38,6 +38,25 @@ static void nodes_connect(struct world *world)
 		*simnet_out(world->net, spec->aggregator_count + i) = spec->workers[i].out;
 		*simnet_in(world->net, spec->aggregator_count + i) = spec->workers[i].in;
 	}
+	/* Where datagrams get lost, some are changed. */
+	for (uint32_t i = 0; i < world->nobody && world->keys != NULL; i++) {
+		struct simnet_path *in = simnet_in(world->net, i);
+
+		in->flip_ppm = in->loss_ppm / 4;
+		in->loss_ppm -= in->flip_ppm;
+	}
+}
+
+/* Three worlds of four have a key. */
+static void key_make(struct world *world)
+{
+	static const char text[] = "correct horse battery staple";
+
+	if (world->spec->seed % 4 == 0)
+		return;
+	if (proof_init() != 0 || proof_keys_load(NULL, text, &world->keys, &(struct why){0}) != 0 ||
+	    proof_key_from_text(text, &world->key) != 0)
+		abort();
 }
 
 static void job_build(struct world *world, uint32_t index)
@@ -69,6 +88,7 @@ static void build(struct world *world)
 
 	world->nobody = spec->aggregator_count + spec->worker_count;
 	world->net = simnet_open(spec->seed, world->nobody + 1);
+	key_make(world);
 	nodes_connect(world);
 	world->engine = spec->isa != NULL ? bitmap_named(spec->isa) : bitmap_best();
 	if (world->engine == NULL)
@@ -94,6 +114,7 @@ static void tear_down(struct world *world)
 			data_reference_free(world->jobs[j].references[op]);
 	bitmap_pool_close(world->pool);
 	simnet_close(world->net);
+	proof_keys_free(world->keys);
 	free(world->aggregators);
 	free(world->workers);
 	free(world->flat);

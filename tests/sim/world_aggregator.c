@@ -127,6 +127,7 @@ static void jobs_begin(struct sim_aggregator *a)
 	const struct aggregator_spec *spec = a->spec;
 	struct jobs_config config = {
 		.software = "sim",
+		.keys = a->world->keys,
 		.threads = spec->threads,
 		.peers_max = a->world->spec->worker_count + 4,
 		.jobs_max = 40,
@@ -213,6 +214,31 @@ void aggregator_kill(struct sim_aggregator *aggregator)
 			simnet_gone(world->net, aggregator->node, aggregator->peers[i].worker_node);
 }
 
+/* ---- seals ---- */
+
+static void port_seal(const struct sim_port *port, struct packet_out *packet)
+{
+	const struct seals *seals = port->info.seals;
+
+	if (seals != NULL)
+		seal_write(packet, &seals->stretch, &seals->group,
+		           port->channel != NULL ? channel_edge(port->channel) : 0);
+}
+
+static void port_unseal(const struct sim_port *port, const struct sim_event *event,
+                        struct packet *packet)
+{
+	const struct seals *seals = port->info.seals;
+	uint64_t edge = port->channel != NULL ? channel_edge(port->channel) : 0;
+
+	if (seals == NULL || packet->worker >= port->info.worker_count)
+		return;
+	packet->token = port->info.tokens[packet->worker];
+	if (!seal_right(event->data, event->bytes, &seals->stretch, &seals->workers[packet->worker],
+	                edge))
+		packet->token = ~packet->token;
+}
+
 /* ---- sending ---- */
 
 /* A thread whose socket is full waits for room; false: for too long, and the datagram is given up. */
@@ -245,8 +271,8 @@ static void send_one(struct sim_aggregator *a, const struct sim_port *port, uint
  * To one worker; or to all: once to the group, once each to the rest. What one worker alone receives goes to
  * it first, and its head to all others.
  */
-static void fan_out(struct sim_aggregator *a, const struct sim_port *port,
-                    const struct packet_out *out, const void *data)
+static void fan_out(struct sim_aggregator *a, const struct sim_port *port, struct packet_out *out,
+                    void *data)
 {
 	uint32_t group[SIM_WORLD_MAX], count = 0, bytes = out->bytes;
 
@@ -256,7 +282,10 @@ static void fan_out(struct sim_aggregator *a, const struct sim_port *port,
 	}
 	if (out->receiver != WIRE_EVERYONE) {
 		send_one(a, port, out->receiver, data, bytes);
-		bytes = (uint32_t)out->pieces[0].iov_len;
+		out->piece_count = 1;
+		out->bytes = bytes = (uint32_t)out->pieces[0].iov_len;
+		port_seal(port, out);
+		packet_flatten(out, data);
 	}
 	for (uint32_t rank = 0; rank < port->info.worker_count; rank++)
 		if (port->multicast[rank] && port->address[rank] != 0)
@@ -274,6 +303,7 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 
 	port->dirty = false;
 	while (channel_pull(port->channel, simnet_now(a->world->net), &out)) {
+		port_seal(port, &out);
 		packet_flatten(&out, a->world->flat);
 		a->pulled++;
 		memcpy(&port->base, a->world->flat + offsetof(struct wire_header, edge), 4);
@@ -328,6 +358,7 @@ static void knock_reply(struct sim_aggregator *a, struct sim_port *port,
 	packet_begin(&out, &head);
 	memset(world->scratch, 0, packet->body_bytes);
 	packet_point(&out, world->scratch, packet->body_bytes);
+	port_seal(port, &out);
 	packet_flatten(&out, world->flat);
 	send_one(a, port, packet->worker, world->flat, out.bytes);
 	if (port->channel != NULL ||
@@ -339,6 +370,7 @@ static void knock_reply(struct sim_aggregator *a, struct sim_port *port,
 	head.worker = WIRE_EVERYONE;
 	packet_begin(&out, &head);
 	packet_point(&out, world->scratch, packet->body_bytes);
+	port_seal(port, &out);
 	packet_flatten(&out, world->flat);
 	probe_group(a, world->flat, out.bytes);
 }
@@ -381,6 +413,7 @@ static void datagram(struct sim_aggregator *a, struct sim_event *event)
 		return;
 	if (thread_busy(a->world, &a->thread, event))
 		return;
+	port_unseal(port, event, &packet);
 	if (packet.kind == WIRE_KNOCK) {
 		knock_take(a, port, &packet, event);
 		return;

@@ -129,7 +129,10 @@ static void worker_dies(struct sim_worker *w, bool resets)
 		simnet_gone(w->world->net, w->node, i);
 }
 
-/* One datagram of somebody who has read the worker's token, from another address than the worker's. */
+/*
+ * One datagram of somebody who has read the worker's token, from another address than the worker's; or
+ * where there is a key, of somebody who knows all that is not secret, from the worker's own.
+ */
 static void forge(struct world *world, const struct sim_port *port, uint32_t aggregator,
                   const struct sim_worker *w)
 {
@@ -152,7 +155,8 @@ static void forge(struct world *world, const struct sim_port *port, uint32_t agg
 	memset(data, (int)simnet_between(world->net, 0, 255), sizeof(data));
 	packet_point(&out, data, (uint32_t)simnet_between(world->net, 0, 64) * 8);
 	packet_flatten(&out, world->flat);
-	simnet_send(world->net, world->nobody, &aggregator, 1, world->flat, out.bytes);
+	simnet_send(world->net, world->keys != NULL ? w->node : world->nobody, &aggregator, 1,
+	            world->flat, out.bytes);
 }
 
 /* One that seems to come from the worker, and asks for all that is there. */
@@ -174,6 +178,9 @@ static void flood(struct world *world, const struct sim_port *port, uint32_t agg
 	memset(words, 0xff, sizeof(words));
 	packet_begin(&out, &head);
 	packet_put_words(&out, words, WIRE_NACK_WORDS_MAX);
+	if (port->info.seals != NULL)
+		seal_write(&out, &port->info.seals->stretch, &port->info.seals->workers[w->rank],
+		           port->channel != NULL ? channel_edge(port->channel) : 0);
 	packet_flatten(&out, world->flat);
 	simnet_send(world->net, w->node, &aggregator, 1, world->flat, out.bytes);
 }

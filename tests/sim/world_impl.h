@@ -19,6 +19,7 @@
 #include "client/worker/rows.h"
 #include "client/worker/session.h"
 #include "client/gpu/staging.h"
+#include "ebpf/seal.h"
 #include "tests/sim/world.h"
 
 #define PORTS_MAX 128
@@ -137,6 +138,8 @@ struct world {
 	struct sim_aggregator *aggregators; /* nodes 0 and up */
 	struct sim_worker *workers;         /* nodes after these */
 	struct sim_job jobs[WORLD_JOBS_MAX];
+	struct proof_keys *keys; /* NULL: the jobs have none, and datagrams no seals */
+	struct proof_key key;
 	uint32_t nobody;            /* the node of what happens from outside */
 	uint64_t first_us, last_us; /* operations: the first one's start, the last one's end */
 	uint8_t *flat, *scratch;    /* [WIRE_PAYLOAD_MAX] */

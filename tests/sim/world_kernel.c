@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ebpf/seal.h"
 #include "tests/sim/kernel_model.h"
 #include "tests/sim/world_impl.h"
 
@@ -32,6 +33,13 @@ const char *kernel_share(void *context, const struct jobs_channel *channel,
 	fast->group_token = channel->group_token;
 	fast->knocked = UINT64_MAX >> (FAST_WORKERS_MAX - channel->worker_count);
 	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
+	fast->sealed = channel->seals != NULL;
+	if (fast->sealed) {
+		fast->stretch = channel->seals->stretch;
+		fast->keys[FAST_KEY_GROUP] = channel->seals->group;
+		memcpy(fast->keys, channel->seals->workers,
+		       channel->worker_count * sizeof(fast->keys[0]));
+	}
 	config->fast = a->fast = fast;
 	config->fast_slots = a->fast_slots = zeroed(config->window, sizeof(*a->fast_slots));
 	return NULL;

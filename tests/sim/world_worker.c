@@ -55,6 +55,7 @@ static void session_begin(struct sim_worker *w)
 			.join_us = 30000000,
 			.multicast = true,
 		};
+		links[i].key = w->world->keys != NULL ? &w->world->key : NULL;
 		memset(links[i].nonce, (int)w->node, sizeof(links[i].nonce));
 	}
 	if (session_open(&config, simnet_now(w->world->net), &w->session) != 0)
@@ -333,6 +334,21 @@ static void timer(struct sim_worker *w, uint32_t channel)
 	worker_run(w);
 }
 
+/* It may reach a stream, another than it was sent to, or none. */
+static void changed_take(struct sim_worker *w, const struct sim_event *event)
+{
+	struct winnow_stats before, after;
+
+	session_stats(w->session, &before);
+	session_datagram(w->session, event->from, event->data, event->bytes,
+	                 simnet_now(w->world->net));
+	session_stats(w->session, &after);
+	w->received += after.received_packets - before.received_packets;
+	w->received_bytes +=
+		after.received_bytes - before.received_bytes -
+		(after.received_packets - before.received_packets) * WIRE_ETHERNET_BYTES;
+}
+
 static void datagram(struct sim_worker *w, const struct sim_event *event)
 {
 	struct world *world = w->world;
@@ -340,9 +356,12 @@ static void datagram(struct sim_worker *w, const struct sim_event *event)
 
 	if (simnet_chance(world->net, w->spec->pause_ppm))
 		w->thread.busy_until_us = now_us + simnet_between(world->net, 1, w->spec->pause_us);
-	if (session_state(w->session) == SESSION_RUNNING)
+	if (event->changed)
+		changed_take(w, event);
+	else if (session_state(w->session) == SESSION_RUNNING)
 		count(event->data, event->bytes, &w->received, &w->received_bytes);
-	session_datagram(w->session, event->from, event->data, event->bytes, now_us);
+	if (!event->changed)
+		session_datagram(w->session, event->from, event->data, event->bytes, now_us);
 	if (!thread_gathers(world, &w->thread, w->node, w->spec->turn_us))
 		worker_run(w);
 }

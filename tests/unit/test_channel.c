@@ -20,16 +20,16 @@ static void test_strangers(void **state)
 	expect_drop(b, WIRE_DROP_WORKER);
 	b->tokens[0] ^= 1;
 	send_announce(b, 0, &a, NULL, 0);
-	expect_drop(b, WIRE_DROP_TOKEN);
+	expect_drop(b, WIRE_DROP_SEAL);
 	b->tokens[0] = b->tokens[1];
 	send_announce(b, 0, &a, NULL, 0);
-	expect_drop(b, WIRE_DROP_TOKEN);
+	expect_drop(b, WIRE_DROP_SEAL);
 	send_announce(b, 1, &a, NULL, 0);
 	expect_drop(b, WIRE_DROP_NONE);
 	/* A stranger's acknowledgement is not taken either. */
 	b->tokens[0] = 0;
 	send_ack(b, 0, 1000);
-	expect_drop(b, WIRE_DROP_TOKEN);
+	expect_drop(b, WIRE_DROP_SEAL);
 	send_bare(b, 1, WIRE_KNOCK, 0, 0);
 	expect_drop(b, WIRE_DROP_KIND);
 	assert_int_equal(channel_stats(b->channel)->received, 7);

@@ -104,7 +104,7 @@ static const struct {
 } wire[] = {
 #define NONCE "00ff10203040506070809000a0b0c0d0e0f0112233445566778899aabbccddee"
 #define PROOF "ffffffffffffffffffffffffffffffff00000000000000000000000000000001"
-	{CONTROL_HELLO, "{\"type\":\"hello\",\"version\":1,\"key\":true,\"software\":\"winnowd 1\","
+	{CONTROL_HELLO, "{\"type\":\"hello\",\"version\":2,\"key\":true,\"software\":\"winnowd 1\","
                         "\"nonce\":\"" NONCE "\"}\n"},
 	{CONTROL_JOIN,
          "{\"type\":\"join\",\"version\":4294967295,\"software\":\"\",\"nonce\":\"" NONCE
@@ -113,7 +113,8 @@ static const struct {
          "\"stall_ms\":864000000}\n"},
 	{CONTROL_WELCOME,
          "{\"type\":\"welcome\",\"proof\":\"" PROOF "\",\"payload\":1472,"
-         "\"silence_ms\":86400000,\"stall_ms\":100,\"channels\":[0,65535],\"token\":"
+         "\"silence_ms\":86400000,\"stall_ms\":100,\"channels\":[0,65535],\"salt\":\"" NONCE
+         "\",\"token\":"
          "\"0123456789abcdef\","
          "\"group_token\":\"ffffffffffffffff\",\"window\":8192,\"op_slots\":1024,"
          "\"segments_ahead\":64,\"first_frame\":4294967295,\"group_ip\":4014800896,"

@@ -89,7 +89,7 @@ static void test_knocks(void **state)
 	data_stats(w->data, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 2);
 	assert_int_equal(stats.drops[WIRE_DROP_MAGIC], 1);
-	assert_int_equal(stats.drops[WIRE_DROP_TOKEN], 1);
+	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
 	assert_false(data_channel_look(w->data, ID, &of_channel, &view, late_us));
 	data_detach(w->data, ID);
 	world_close(w);

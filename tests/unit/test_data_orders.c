@@ -85,13 +85,13 @@ static void test_counters(void **state)
 		deliver(nets[0], (struct datagram *[]){bad}, 1);
 		do
 			assert_true(data_channel_look(w->data, ID, &of_channel, &view, late_us));
-		while (of_channel.drops[WIRE_DROP_TOKEN] == 0);
-		assert_int_equal(of_channel.drops[WIRE_DROP_TOKEN], 1);
+		while (of_channel.drops[WIRE_DROP_SEAL] == 0);
+		assert_int_equal(of_channel.drops[WIRE_DROP_SEAL], 1);
 		data_stats(w->data, &stats);
-		assert_int_equal(stats.drops[WIRE_DROP_TOKEN], job); /* of those that have ended */
+		assert_int_equal(stats.drops[WIRE_DROP_SEAL], job); /* of those that have ended */
 		data_detach(w->data, ID);
 		data_stats(w->data, &stats);
-		assert_int_equal(stats.drops[WIRE_DROP_TOKEN], job + 1);
+		assert_int_equal(stats.drops[WIRE_DROP_SEAL], job + 1);
 	}
 	/* For nobody now. */
 	deliver(nets[0], (struct datagram *[]){push_of(ID, 1, FIRST_FRAME, BLOCK_ELEMS)}, 1);

@@ -336,7 +336,7 @@ static inline struct control_message join_of(const char *job, uint32_t rank, uin
 {
 	struct control_message join = {
 		.kind = CONTROL_JOIN,
-		.version = 1,
+		.version = WIRE_VERSION,
 		.software = "test",
 		.rank = rank,
 		.world = world,

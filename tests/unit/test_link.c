@@ -144,9 +144,9 @@ static void test_hello(void **state)
 	struct proof_key key;
 
 	(void)state;
-	other.version = 2;
+	other.version = 3;
 	say(link, &other);
-	assert_failed(link, "version", "version 2");
+	assert_failed(link, "version", "version 3");
 	link_close(link);
 	link = opened(&config);
 	other = hello;

@@ -270,7 +270,7 @@ static void test_drop_names(void **state)
 {
 	const char *const names[] = {
 		"none",       "short",           "bad_magic",  "bad_version",
-		"bad_kind",   "unknown_channel", "bad_worker", "bad_token",
+		"bad_kind",   "unknown_channel", "bad_worker", "bad_seal",
 		"bad_length", "closed_frame",    "bad_mask",   "bad_operation",
 		"stale",      "duplicate",       "table_full", "bad_address",
 	};

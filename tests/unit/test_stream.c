@@ -82,10 +82,10 @@ static void test_strangers(void **state)
 	head = bench_head(b, WIRE_CREDIT, 0);
 	head.token ^= UINT64_C(1) << 63;
 	assert_null(send_head(b, &head, NULL, 0));
-	expect_drop(b, WIRE_DROP_TOKEN);
+	expect_drop(b, WIRE_DROP_SEAL);
 	head.token = TOKEN;
 	assert_null(send_head(b, &head, NULL, 0));
-	expect_drop(b, WIRE_DROP_TOKEN);
+	expect_drop(b, WIRE_DROP_SEAL);
 	head.token = GROUP_TOKEN;
 	head.worker = RANK + 1;
 	assert_null(send_head(b, &head, NULL, 0));

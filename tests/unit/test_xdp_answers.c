@@ -251,7 +251,7 @@ static void test_knock(void **state)
 
 	channel->active = 0;
 	frame_make(&frame, WIRE_KNOCK, 2, NULL, 0);
-	frame.at.wire.token ^= 1;
+	frame.at.wire.seal ^= 1;
 	expect_pass(world, &frame);
 	frame_make(&frame, WIRE_KNOCK, channel->worker_count, NULL, 0);
 	expect_pass(world, &frame);
@@ -425,5 +425,9 @@ int main(void)
 		in_world(test_private),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	int failed = cmocka_run_group_tests_name("with tokens", tests, NULL, NULL);
+
+	world_sealed = true;
+	failed += cmocka_run_group_tests_name("sealed", tests, NULL, NULL);
+	return failed != 0;
 }

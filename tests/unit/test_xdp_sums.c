@@ -184,6 +184,12 @@ int main(void)
 		in_world(test_checksum_never_zero),
 	};
 
+	const struct CMUnitTest sealed[] = {in_world(test_random_frames)};
+	int failed;
+
 	random_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	failed = cmocka_run_group_tests_name("with tokens", tests, NULL, NULL);
+	world_sealed = true;
+	failed += cmocka_run_group_tests_name("sealed", sealed, NULL, NULL);
+	return failed != 0;
 }

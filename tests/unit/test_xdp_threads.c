@@ -285,5 +285,9 @@ int main(void)
 		in_world(test_reopened),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	int failed = cmocka_run_group_tests_name("with tokens", tests, NULL, NULL);
+
+	world_sealed = true;
+	failed += cmocka_run_group_tests_name("sealed", tests, NULL, NULL);
+	return failed != 0;
 }

@@ -8,12 +8,48 @@ uint32_t below(uint32_t limit)
 	return (uint32_t)random_below(limit);
 }
 
+bool world_sealed;
+
 uint64_t token_of(uint32_t worker)
 {
 	return (worker + 1) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 /* ---- a world ---- */
+
+static void channel_seal(struct fast_channel *channel)
+{
+	uint8_t *stretch = (uint8_t *)&channel->stretch, *keys = (uint8_t *)channel->keys;
+
+	channel->sealed = world_sealed;
+	for (uint32_t i = 0; i < sizeof(channel->stretch); i++)
+		stretch[i] = (uint8_t)(i * i * 31 + i / 256 + 5);
+	for (uint32_t i = 0; i < sizeof(channel->keys); i++)
+		keys[i] = (uint8_t)(i * i * 37 + i / 256 + 11);
+}
+
+/* A packet that carries its worker's token, as tests make them, becomes one that carries its seal. */
+static void frame_seal(const struct world *world, struct frame *frame)
+{
+	struct wire_header head, *wire = &head;
+	struct packet_out out = {.piece_count = 1, .bytes = frame->length - 42};
+	uint32_t payload = ntohs(frame->at.udp.len) - 8u;
+
+	memcpy(&head, &frame->at.wire, sizeof(head));
+	if (!world->channel->sealed || wire->worker >= world->channel->worker_count ||
+	    payload < sizeof(*wire) || payload > frame->length - 42 ||
+	    (wire->seal != token_of(wire->worker) && wire->seal != frame->sealed))
+		return;
+	memcpy(out.head, wire, sizeof(*wire));
+	out.bytes = sizeof(*wire);
+	out.pieces[0] = (struct iovec){out.head, sizeof(*wire)};
+	packet_point(&out, frame->at.data, payload - (uint32_t)sizeof(*wire));
+	seal_write(&out, &world->channel->stretch, &world->channel->keys[wire->worker],
+	           world->channel->base);
+	memcpy(wire, out.head, sizeof(*wire));
+	memcpy(&frame->at.wire, wire, sizeof(*wire));
+	frame->sealed = wire->seal;
+}
 
 void world_open(struct world *world, uint16_t worker_count)
 {
@@ -45,6 +81,7 @@ void world_open(struct world *world, uint16_t worker_count)
 		channel->ack[i] = channel->told[i] = FIRST_FRAME;
 		channel->answers[i] = WINDOW;
 	}
+	channel_seal(channel);
 	__atomic_store_n(&channel->active, 1, __ATOMIC_RELEASE);
 	world->channel = channel;
 	world->slots = xdp_slots(world->xdp) + channel->first_slot;
@@ -137,7 +174,7 @@ void frame_make(struct frame *frame, uint8_t kind, uint32_t worker, const void *
 		.kind = kind,
 		.channel = CHANNEL,
 		.worker = (uint16_t)worker,
-		.token = token_of(worker),
+		.seal = token_of(worker),
 		.edge = FIRST_FRAME,
 	};
 	if (data_bytes > 0)
@@ -157,6 +194,7 @@ uint32_t frame_run(const struct world *world, const struct frame *in, struct fra
 {
 	union bpf_attr attr;
 
+	frame_seal(world, (struct frame *)(uintptr_t)in);
 	memset(&attr, 0, sizeof(attr));
 	memset(out, 0, sizeof(*out));
 	attr.test.prog_fd = (uint32_t)xdp_program(world->xdp);
@@ -238,8 +276,13 @@ void check_answer(const struct world *world, const struct frame *out, uint16_t w
 	assert_int_equal(packet_parse(&out->at.wire, out->length - 42, true, packet), 0);
 	assert_int_equal(packet->channel, CHANNEL);
 	assert_int_equal(packet->worker, worker);
-	assert_int_equal(packet->token, GROUP_TOKEN);
-	assert_int_equal(packet->edge, world->channel->base);
+	if (world->channel->sealed)
+		assert_true(seal_right(&out->at.wire, out->length - 42, &world->channel->stretch,
+		                       &world->channel->keys[FAST_KEY_GROUP],
+		                       world->channel->base));
+	else
+		assert_int_equal(packet->token, GROUP_TOKEN);
+	assert_int_equal(packet->edge, (uint32_t)world->channel->base);
 	assert_int_equal(packet->window, WINDOW);
 	assert_int_equal(packet->sequence, (uint16_t)world->channel->sequence);
 	assert_int_equal(packet->planned, world->channel->planned);

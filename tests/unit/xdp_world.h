@@ -27,6 +27,7 @@
 
 #include "ebpf/packet.h"
 #include "ebpf/xdp.h"
+#include "ebpf/seal.h"
 #include "tests/unit/test_random.h"
 
 #define HEADERS_BYTES 74     /* Ethernet, IPv4, UDP, ours */
@@ -55,6 +56,8 @@ struct __attribute__((packed)) bytes {
 struct frame { /* of a link: a packet as the program sees it */
 	struct bytes at;
 	uint32_t length;
+	uint64_t
+		sealed; /* the seal that frame_run() has put in; one that a test has put in stays */
 };
 
 struct world {
@@ -63,6 +66,9 @@ struct world {
 	struct fast_slot *slots; /* of the channel */
 	int index;
 };
+
+/* Are the jobs of worlds to come sealed? */
+extern bool world_sealed;
 
 /* 0 .. limit - 1 */
 uint32_t below(uint32_t limit);

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* seal_keys.c - see seal_keys.h */
+
+#include "aggregator/control/seal_keys.h"
+
+#include <sodium.h>
+#include <string.h>
+
+#define BLOCK_BYTES 64 /* of the stretch, made at a time */
+
+void transcript_begin(struct transcript *transcript)
+{
+	memset(transcript, 0, sizeof(*transcript));
+}
+
+void transcript_add(struct transcript *transcript, const char *line)
+{
+	crypto_generichash_state state;
+
+	crypto_generichash_init(&state, NULL, 0, PROOF_BYTES);
+	crypto_generichash_update(&state, transcript->hash, sizeof(transcript->hash));
+	crypto_generichash_update(&state, (const uint8_t *)line, strcspn(line, "\n"));
+	crypto_generichash_final(&state, transcript->hash, sizeof(transcript->hash));
+}
+
+/* Keyed BLAKE2b of a label and what follows it. */
+static void derive(const uint8_t key[PROOF_BYTES], const char *label, const void *data,
+                   size_t bytes, void *out, size_t out_bytes)
+{
+	crypto_generichash_state state;
+
+	crypto_generichash_init(&state, key, PROOF_BYTES, out_bytes);
+	crypto_generichash_update(&state, (const uint8_t *)label, strlen(label));
+	crypto_generichash_update(&state, data, bytes);
+	crypto_generichash_final(&state, out, out_bytes);
+}
+
+void job_secret_make(const struct proof_key *key, const uint8_t salt[PROOF_BYTES], const char *job,
+                     uint32_t world, struct job_secret *out)
+{
+	uint8_t said[PROOF_BYTES + 4 + 256];
+	size_t length = strnlen(job, 256);
+
+	memcpy(said, salt, PROOF_BYTES);
+	for (uint32_t i = 0; i < 4; i++)
+		said[PROOF_BYTES + i] = (uint8_t)(world >> 8 * i);
+	memcpy(said + PROOF_BYTES + 4, job, length);
+	derive(key->bytes, "winnow job 2", said, PROOF_BYTES + 4 + length, out->bytes,
+	       sizeof(out->bytes));
+}
+
+void seal_stretch_make(const struct job_secret *secret, struct seal_stretch *out)
+{
+	uint8_t block[BLOCK_BYTES], number = 0;
+
+	for (size_t at = 0; at < sizeof(*out); at += BLOCK_BYTES, number++) {
+		size_t left = sizeof(*out) - at;
+
+		derive(secret->bytes, "winnow stretch 2", &number, 1, block, sizeof(block));
+		memcpy((uint8_t *)out + at, block, left < BLOCK_BYTES ? left : BLOCK_BYTES);
+	}
+}
+
+void seal_group_key(const struct job_secret *secret, struct seal_key *out)
+{
+	derive(secret->bytes, "winnow group 2", NULL, 0, out, sizeof(*out));
+}
+
+void seal_worker_key(const struct job_secret *secret, const struct transcript *transcript,
+                     struct seal_key *out)
+{
+	derive(secret->bytes, "winnow worker 2", transcript->hash, sizeof(transcript->hash), out,
+	       sizeof(*out));
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * seal_keys.h - the keys of a job's datagrams, which both sides make of what they have said at the join
+ *
+ * PROTOCOL.md section 5.5. None is ever sent. The transcript holds the lines of HELLO, JOIN and
+ * WELCOME, so whoever changes one of them on its way gets no datagram through.
+ */
+#ifndef AGGREGATOR_CONTROL_SEAL_KEYS_H
+#define AGGREGATOR_CONTROL_SEAL_KEYS_H
+
+#include "aggregator/control/proof.h"
+#include "ebpf/seal_words.h"
+
+struct transcript {
+	uint8_t hash[PROOF_BYTES];
+};
+
+/* The secret of one start of a job. */
+struct job_secret {
+	uint8_t bytes[PROOF_BYTES];
+};
+
+void transcript_begin(struct transcript *transcript);
+void transcript_add(struct transcript *transcript, const char *line); /* up to its newline */
+
+void job_secret_make(const struct proof_key *key, const uint8_t salt[PROOF_BYTES], const char *job,
+                     uint32_t world, struct job_secret *out);
+
+void seal_stretch_make(const struct job_secret *secret, struct seal_stretch *out);
+void seal_group_key(const struct job_secret *secret, struct seal_key *out);
+void seal_worker_key(const struct job_secret *secret, const struct transcript *transcript,
+                     struct seal_key *out);
+
+#endif /* AGGREGATOR_CONTROL_SEAL_KEYS_H */

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * seal.bpf.h - the seal of the packet in hand, by winnow.bpf.c
+ *
+ * ebpf/seal.c is the same for user space; PROTOCOL.md section 2.4. As in fold.bpf.h, the loop is a
+ * global function, and its checks of bounds are what the verifier asks for.
+ */
+#ifndef EBPF_SEAL_BPF_H
+#define EBPF_SEAL_BPF_H
+
+#include "ebpf/fold.bpf.h"
+
+#define SEAL_STEP 64 /* bytes at a time; a chunk is a multiple */
+
+/* What NH makes of one chunk, both passes. */
+struct nh_sums {
+	__u64 first, second;
+};
+
+static __always_inline void nh_step(const void *packet, const __u64 *key, struct nh_sums *sums,
+                                    int pairs)
+{
+#pragma unroll
+	for (int i = 0; i < pairs; i++) {
+		const __u32 *k = (const __u32 *)(key + i), *other = k + SEAL_SHIFT / 4;
+		__u32 low = ((const __u32 *)packet)[2 * i],
+		      high = ((const __u32 *)packet)[2 * i + 1];
+
+		sums->first += (__u64)(low + k[0]) * (high + k[1]);
+		sums->second += (__u64)(low + other[0]) * (high + other[1]);
+	}
+}
+
+/*
+ * seal_chunk - NH of packet data [at, at + bytes), at most a chunk of it and whole 4 bytes, which
+ * SipHash then has. Returns 0 where the packet is shorter.
+ */
+static __always_inline int seal_chunk(struct xdp_md *ctx, const struct fast_channel *channel,
+                                      struct sip *sip, __u32 at, __u32 bytes)
+{
+	void *end = (void *)(long)ctx->data_end;
+	void *packet = (void *)(long)ctx->data + HEADERS_BYTES;
+	const __u64 *key = channel->stretch.pairs;
+	struct nh_sums sums = {0};
+	__u32 pair = 0;
+
+	if (at > FAST_DATA_BYTES)
+		return 0;
+	packet += at;
+	for (; bytes >= SEAL_STEP; bytes -= SEAL_STEP) {
+		keep_register(packet);
+		keep_register(pair);
+		if (packet + SEAL_STEP > end || pair > (SEAL_CHUNK - SEAL_STEP) / 8)
+			return 0;
+		nh_step(packet, key + pair, &sums, SEAL_STEP / 8);
+		packet += SEAL_STEP;
+		pair += SEAL_STEP / 8;
+	}
+	for (; bytes >= 8; bytes -= 8) {
+		keep_register(packet);
+		keep_register(pair);
+		if (packet + 8 > end || pair > SEAL_CHUNK / 8 - 1)
+			return 0;
+		nh_step(packet, key + pair, &sums, 1);
+		packet += 8;
+		pair++;
+	}
+	if (bytes > 0) {
+		keep_register(packet);
+		keep_register(pair);
+		if (packet + 4 > end || pair > SEAL_CHUNK / 8 - 1)
+			return 0;
+		sums.first += nh_pair(*(__u32 *)packet, key[pair]);
+		sums.second += nh_pair(*(__u32 *)packet, key[pair + SEAL_SHIFT / 8]);
+	}
+	sip_word(sip, sums.first);
+	sip_word(sip, sums.second);
+	return 1;
+}
+
+/*
+ * seal_packet - of the datagram in hand, its UDP length and header as they are, by one of the
+ * channel's keys; `high` is the upper half of `edge`. 0, which may also be a seal, where it cannot be
+ * made: data that is too long, or not whole 4 bytes. Its own function, as those of fold.bpf.h.
+ */
+__noinline __u64 seal_packet(struct xdp_md *ctx, struct fast_channel *channel, __u32 which,
+                             __u32 high)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct udphdr *udp = (void *)(long)ctx->data + sizeof(struct ethhdr) + sizeof(struct iphdr);
+	const __u64 *words = (void *)(udp + 1);
+	__u32 bytes, hashed = 32;
+	struct sip sip;
+
+	if (!channel || which > FAST_KEY_GROUP || (void *)(words + 4) > end)
+		return 0;
+	bytes = bpf_ntohs(udp->len) - sizeof(*udp);
+	sip_begin(&sip, &channel->keys[which]);
+	sip_word(&sip, words[0]);
+	sip_word(&sip, words[2]);
+	sip_word(&sip, words[3]);
+	sip_word(&sip, seal_length_word(bytes, high));
+	bytes -= WIRE_HEADER_BYTES;
+	if (bytes > FAST_DATA_BYTES || bytes % 4 != 0)
+		return 0;
+	for (__u32 at = 0; at < FAST_DATA_BYTES && at < bytes; at += SEAL_CHUNK) {
+		__u32 left = bytes - at;
+
+		if (!seal_chunk(ctx, channel, &sip, at, left < SEAL_CHUNK ? left : SEAL_CHUNK))
+			return 0;
+		hashed += 16;
+	}
+	return sip_end(&sip, hashed);
+}
+
+#endif /* EBPF_SEAL_BPF_H */

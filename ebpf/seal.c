@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* seal.c - see seal.h */
+
+#include "ebpf/seal.h"
+
+#include <stddef.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+/* A seal that is being made. */
+struct run {
+	const struct seal_stretch *stretch;
+	struct sip sip;
+	uint64_t first, second; /* of the chunk so far: one for each pass */
+	uint32_t at;            /* bytes of it */
+	uint32_t words;         /* that SipHash has had */
+	uint8_t rest[8];        /* a pair that is not complete */
+	uint32_t rest_bytes;
+};
+
+/* ---- NH ---- */
+
+static void nh_plain(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t sums[2])
+{
+	for (uint32_t i = 0; i < bytes / 8; i++) {
+		uint64_t pair;
+
+		memcpy(&pair, data + i * 8, 8);
+		sums[0] += nh_pair(pair, key[i]);
+		sums[1] += nh_pair(pair, key[i + SEAL_SHIFT / 8]);
+	}
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) static inline __m256i nh_four(__m256i sum, const __u64 *key,
+                                                              __m256i data)
+{
+	__m256i t = _mm256_add_epi32(data, _mm256_loadu_si256((const __m256i *)(const void *)key));
+
+	return _mm256_add_epi64(sum, _mm256_mul_epu32(t, _mm256_srli_epi64(t, 32)));
+}
+
+__attribute__((target("avx2"))) static uint64_t across(__m256i sum)
+{
+	__m128i half = _mm_add_epi64(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+
+	return (uint64_t)_mm_cvtsi128_si64(half) + (uint64_t)_mm_extract_epi64(half, 1);
+}
+
+/* A multiple of 64 bytes. */
+__attribute__((target("avx2"))) static void nh_wide(const __u64 *key, const uint8_t *data,
+                                                    uint32_t bytes, uint64_t sums[2])
+{
+	const __u64 *other = key + SEAL_SHIFT / 8;
+	__m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
+
+	for (uint32_t i = 0; i < bytes / 8; i += 8) {
+		const __m256i *from = (const __m256i *)(const void *)(data + (size_t)i * 8);
+		__m256i low = _mm256_loadu_si256(from), high = _mm256_loadu_si256(from + 1);
+
+		a = nh_four(a, key + i, low);
+		b = nh_four(b, key + i + 4, high);
+		c = nh_four(c, other + i, low);
+		d = nh_four(d, other + i + 4, high);
+	}
+	sums[0] += across(_mm256_add_epi64(a, b));
+	sums[1] += across(_mm256_add_epi64(c, d));
+}
+#endif
+
+/* Whole pairs, within one chunk. */
+static void nh(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t sums[2])
+{
+	uint32_t wide = 0;
+
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx2")) {
+		wide = bytes / 64 * 64;
+		nh_wide(key, data, wide, sums);
+	}
+#endif
+	nh_plain(key + wide / 8, data + wide, bytes - wide, sums);
+}
+
+/* ---- one datagram ---- */
+
+static void run_word(struct run *run, uint64_t word)
+{
+	sip_word(&run->sip, word);
+	run->words++;
+}
+
+static void chunk_end(struct run *run)
+{
+	run_word(run, run->first);
+	run_word(run, run->second);
+	run->first = run->second = 0;
+	run->at = 0;
+}
+
+static void run_pairs(struct run *run, const uint8_t *data, uint32_t bytes)
+{
+	while (bytes > 0) {
+		uint32_t now = bytes < SEAL_CHUNK - run->at ? bytes : SEAL_CHUNK - run->at;
+		uint64_t sums[2] = {run->first, run->second};
+
+		nh(run->stretch->pairs + run->at / 8, data, now, sums);
+		run->first = sums[0];
+		run->second = sums[1];
+		run->at += now;
+		data += now;
+		bytes -= now;
+		if (run->at == SEAL_CHUNK)
+			chunk_end(run);
+	}
+}
+
+/* Pieces may end anywhere. */
+static void run_add(struct run *run, const uint8_t *data, uint32_t bytes)
+{
+	uint32_t whole;
+
+	if (run->rest_bytes > 0) {
+		uint32_t room = 8 - run->rest_bytes, now = bytes < room ? bytes : room;
+
+		memcpy(run->rest + run->rest_bytes, data, now);
+		run->rest_bytes += now;
+		data += now;
+		bytes -= now;
+		if (run->rest_bytes < 8)
+			return;
+		run_pairs(run, run->rest, 8);
+		run->rest_bytes = 0;
+	}
+	whole = bytes / 8 * 8;
+	run_pairs(run, data, whole);
+	run->rest_bytes = bytes - whole;
+	memcpy(run->rest, data + whole, run->rest_bytes);
+}
+
+static uint64_t run_end(struct run *run)
+{
+	if (run->rest_bytes > 0) {
+		memset(run->rest + run->rest_bytes, 0, 8 - run->rest_bytes);
+		run_pairs(run, run->rest, 8);
+	}
+	if (run->at > 0)
+		chunk_end(run);
+	return sip_end(&run->sip, run->words * 8);
+}
+
+static bool edge_counts(uint8_t kind)
+{
+	return kind != WIRE_KNOCK && kind != WIRE_KNOCKED && kind != WIRE_PROBE;
+}
+
+/* The header but for the seal, and the length. */
+static void run_begin(struct run *run, const struct seal_stretch *stretch,
+                      const struct seal_key *key, const uint8_t *header, uint32_t bytes,
+                      uint64_t edge)
+{
+	struct wire_header wire;
+	uint64_t words[WIRE_HEADER_BYTES / 8];
+	uint32_t high = 0;
+
+	memcpy(&wire, header, sizeof(wire));
+	memcpy(words, header, sizeof(words));
+	if (edge_counts(wire.kind))
+		high = (uint32_t)(seal_extend(edge, wire.edge) >> 32);
+	*run = (struct run){.stretch = stretch};
+	sip_begin(&run->sip, key);
+	run_word(run, words[0]);
+	run_word(run, words[2]);
+	run_word(run, words[3]);
+	run_word(run, seal_length_word(bytes, high));
+}
+
+void seal_write(struct packet_out *packet, const struct seal_stretch *stretch,
+                const struct seal_key *key, uint64_t edge)
+{
+	struct run run;
+	uint64_t seal;
+
+	run_begin(&run, stretch, key, packet->head, packet->bytes, edge);
+	run_add(&run, packet->head + WIRE_HEADER_BYTES,
+	        (uint32_t)packet->pieces[0].iov_len - WIRE_HEADER_BYTES);
+	for (uint32_t i = 1; i < packet->piece_count; i++)
+		run_add(&run, packet->pieces[i].iov_base, (uint32_t)packet->pieces[i].iov_len);
+	seal = run_end(&run);
+	memcpy(packet->head + offsetof(struct wire_header, seal), &seal, sizeof(seal));
+}
+
+bool seal_right(const void *datagram, uint32_t bytes, const struct seal_stretch *stretch,
+                const struct seal_key *key, uint64_t edge)
+{
+	const uint8_t *data = datagram;
+	struct run run;
+	uint64_t seal;
+
+	run_begin(&run, stretch, key, data, bytes, edge);
+	run_add(&run, data + WIRE_HEADER_BYTES, bytes - WIRE_HEADER_BYTES);
+	memcpy(&seal, data + offsetof(struct wire_header, seal), sizeof(seal));
+	return run_end(&run) == seal;
+}
+
+uint64_t seal_hash(const struct seal_key *key, const uint64_t words[], uint32_t count)
+{
+	struct sip sip;
+
+	sip_begin(&sip, key);
+	for (uint32_t i = 0; i < count; i++)
+		sip_word(&sip, words[i]);
+	return sip_end(&sip, count * 8);
+}
+
+void seal_nh(const struct seal_stretch *stretch, const void *data, uint32_t bytes, uint64_t out[2])
+{
+	out[0] = out[1] = 0;
+	nh(stretch->pairs, data, bytes, out);
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Somebody on the path changes, forges and replays datagrams: without a key sums are wrong; with one they are right, and he
+# is counted. docs/SECURITY.md says what he can do.
+. "$(dirname "$0")/lib.sh"
+WINNOW_KEY=correct-horse-battery
+metrics=$HOST:$(free_port)
+forger() { # what..
+	PROXY=$(free_port)
+	python3 tests/e2e/forged.py "$PROXY" "$PORT" "$@" >"$tmp/forger.out" &
+	FORGER=$!
+	pids+=("$FORGER")
+	wait_port "$HOST" "$PROXY" || fail "the forger does not listen"
+}
+forger_ends() {
+	kill -TERM $FORGER
+	wait $FORGER || fail "the forger ended with status $?"
+	cat "$tmp/forger.out"
+}
+did() { sed -E "s/.*$1=([0-9]+).*/\1/" "$tmp/forger.out"; }
+workers() { # bench options..
+	local rank
+	rm -f "$tmp"/r?.status
+	for rank in 0 1; do
+		start r$rank "$BUILD/winnow" bench --aggregator "$HOST:$PROXY" --job forged --rank $rank --world 2 --check --json --warmup 0 --multicast=0 "$@"
+	done
+}
+all_right() { for rank in 0 1; do expect r$rank 60 0; done; }
+drops() { metric "$metrics" "winnow_packets_dropped_total{reason=\"$1\"}"; }
+
+winnowd --insecure-no-key --metrics no --payload-max 1472
+forger data
+workers --insecure-no-key --size 1M --density 0.5 --iters 3 --wire f32
+for _ in $(seq 600); do
+	[ ! -e "$tmp/r0.status" ] || [ ! -e "$tmp/r1.status" ] || break
+	sleep 0.1
+done
+forger_ends
+[ "$(json "$tmp/r0.out" errors)" != 0 ] || fail "what the forger does changes nothing even without a key"
+
+export WINNOW_KEY
+winnowd --metrics "$metrics" --payload-max 1472
+forger flip data double knock
+workers --size 0,4K,1M --density 0.5 --iters 5 --wire f32
+all_right
+workers --size 1M --density 0.2 --iters 5 --wire fixed32
+all_right
+forger_ends
+for what in flip data double knock; do [ "$(did $what)" -gt 5 ] || fail "the forger did little: $what"; done
+[ "$(did answered)" = 0 ] || fail "a forged KNOCK was answered"
+before=$(drops bad_seal)
+[ "$before" -gt 20 ] || fail "$before datagrams were seen as forged"
+
+# The job's next start: what was sent in the first is sent again, from where it came.
+forger replay
+workers --size 1M --density 0.5 --iters 3
+all_right
+workers --size 1M --density 0.5 --iters 3
+all_right
+forger_ends
+[ "$(did replay)" -gt 100 ] || fail "nothing was replayed"
+[ "$(($(drops bad_seal) - before))" -ge "$(($(did replay) / 2))" ] || fail "$(($(drops bad_seal) - before)) of $(did replay) replayed were seen as such"
+
+# An abort from somebody who is not of the job: he has not joined.
+python3 - "$PORT" <<'P' || fail "an abort of a stranger"
+import socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+s.sendall(b'{"type":"abort","code":"aborted","text":"forged"}\n')
+assert b"the first message is 'join'" in s.makefile("rb").read()
+P
