@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* neighbours.c - see neighbours.h; a hash table whose entries are three atomic words */
+/* neighbours.c - see neighbours.h; a hash table whose readers look twice, at words that are atomic */
 
 #include "aggregator/net/dpdk/neighbours.h"
 
@@ -11,6 +11,7 @@
 #define REACH 8      /* places that an address may be in */
 
 struct entry {
+	_Atomic uint32_t turn;    /* odd while it is given to another address or station */
 	_Atomic uint32_t ip;      /* 0: empty */
 	_Atomic uint64_t station; /* port, then the six bytes of the MAC address */
 	_Atomic uint64_t heard_us;
@@ -47,14 +48,19 @@ bool neighbours_find(const struct neighbours *neighbours, uint32_t ip, struct ne
 {
 	for (uint32_t step = 0; step < REACH; step++) {
 		const struct entry *entry = &neighbours->entries[place(ip, step)];
+		uint32_t turn = atomic_load_explicit(&entry->turn, memory_order_acquire);
 		uint64_t station;
 
 		if (atomic_load_explicit(&entry->ip, memory_order_acquire) != ip || ip == 0)
 			continue;
 		station = atomic_load_explicit(&entry->station, memory_order_acquire);
-		out->heard_us = atomic_load_explicit(&entry->heard_us, memory_order_relaxed);
-		/* Replaced meanwhile by another address? */
-		if (atomic_load_explicit(&entry->ip, memory_order_acquire) != ip)
+		out->heard_us = atomic_load_explicit(&entry->heard_us, memory_order_acquire);
+		/*
+		 * Given away meanwhile? The address alone does not tell: it may have left, and come
+		 * back. What was read before is not older than the turn that is read now.
+		 */
+		if (turn % 2 != 0 ||
+		    atomic_load_explicit(&entry->turn, memory_order_relaxed) != turn)
 			return false;
 		out->port = (uint8_t)(station >> 48);
 		for (uint32_t i = 0; i < 6; i++)
@@ -87,6 +93,7 @@ void neighbours_learn(struct neighbours *neighbours, uint32_t ip, const uint8_t 
 {
 	uint64_t station = port;
 	struct entry *entry;
+	uint32_t turn;
 
 	if (ip == 0)
 		return;
@@ -94,11 +101,16 @@ void neighbours_learn(struct neighbours *neighbours, uint32_t ip, const uint8_t 
 		station = station << 8 | mac[i];
 	pthread_mutex_lock(&neighbours->lock);
 	entry = entry_for(neighbours, ip);
-	/* A reader must not see the new address with the old station. */
-	if (entry->ip != ip)
-		atomic_store_explicit(&entry->ip, 0, memory_order_seq_cst);
-	atomic_store_explicit(&entry->station, station, memory_order_release);
-	atomic_store_explicit(&entry->heard_us, now_us, memory_order_relaxed);
-	atomic_store_explicit(&entry->ip, ip, memory_order_seq_cst);
+	if (entry->ip == ip && entry->station == station) {
+		atomic_store_explicit(&entry->heard_us, now_us, memory_order_relaxed);
+	} else {
+		turn = atomic_load_explicit(&entry->turn, memory_order_relaxed);
+		atomic_store_explicit(&entry->turn, turn + 1, memory_order_relaxed);
+		/* A reader that sees one of these also sees the odd turn. */
+		atomic_store_explicit(&entry->station, station, memory_order_release);
+		atomic_store_explicit(&entry->heard_us, now_us, memory_order_release);
+		atomic_store_explicit(&entry->ip, ip, memory_order_release);
+		atomic_store_explicit(&entry->turn, turn + 2, memory_order_release);
+	}
 	pthread_mutex_unlock(&neighbours->lock);
 }
