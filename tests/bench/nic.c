@@ -260,7 +260,7 @@ static void make_head(struct nic *nic, uint32_t rank)
 	                           .kind = WIRE_PUSH,
 	                           .channel = welcome->channels[0],
 	                           .worker = (uint16_t)rank,
-	                           .token = welcome->token,
+	                           .seal = welcome->token,
 	                           .mask = 1};
 	uint32_t sum;
 

@@ -194,7 +194,9 @@ class Interrupts(unittest.TestCase):
             self.assertLess(time.monotonic() - begun, SOON_SECONDS)
             second = worker(JOIN, job, "1")
             for process in (first, second):
-                said, failed = process.communicate(timeout=30)
+                # communicate() would lose what came together with the first line.
+                process.wait(timeout=30)
+                said, failed = process.stdout.read(), process.stderr.read()
                 with self.subTest(seed=SEED, run=run):
                     self.assertEqual((said, process.returncode), ("2\n", 0), failed)
 
