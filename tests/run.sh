@@ -180,10 +180,9 @@ waiting=${#names[@]}
 for test in "${scripts[@]}"; do
 	is_late "$test" || ! marked aside "$test" || add_script "$test"
 done
-[ -n "$san" ] || add release images 2400 tests/e2e/images.sh
-# Fuzzers are built with clang and sanitizers of their own, so once is enough.
-[ -n "$san" ] || add release fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
 shared=${#names[@]} # from here on, whoever has nothing else to do
+[ -n "$san" ] || add release images 2400 tests/e2e/images.sh
+built=${#names[@]} # what those that come last need
 if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
 	# Two halves, for two CPUs: check has the first 600 of 3,000 seeds.
 	case ${san:+san}$kind in
@@ -195,6 +194,8 @@ if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
 		add "$kind" "sim-seeds-$first-to-$((first + count - 1))" 1800 "$build/tests/sim/sim" "$first" "$count"
 	done
 fi
+# Fuzzers are built with clang and sanitizers of their own, so once is enough.
+[ -n "$san" ] || add release fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
 for test in $([ -n "$san" ] || echo tests/fuzz/fuzz_*.c); do
 	name=$(basename "$test" .c)
 	add release "${name/_/-}" 600 tests/fuzz/run.sh 10 build/fuzz "${name#fuzz_}"
@@ -218,12 +219,12 @@ start_lane 19 "$waiting:$late"
 aside=${lanes[3]}
 await 0 "$turn" "${lanes[@]:0:2}"
 await "$turn" "$waiting" "${lanes[2]}"
-# Images and fuzzers are there, and the machine has a CPU for others.
-await "$waiting" "$shared" "$aside"
+# The machine has a CPU for others.
 start_lane 19 "$shared:$late"
+await "$waiting" "$built" "$aside" "${lanes[4]}"
 start_lane 0 "$late:$all"
 await "$late" "$all" "${lanes[5]}"
-await "$shared" "$late" "$aside" "${lanes[4]}"
+await "$built" "$late" "$aside" "${lanes[4]}"
 wait "${lanes[@]}" 2>/dev/null # those that are not known any more have ended
 run_again
 wait "${lanes[@]}" 2>/dev/null

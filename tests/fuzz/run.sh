@@ -10,7 +10,7 @@ seconds=$1 build=$2
 shift 2
 mkdir -p "$build"
 
-if ! make --no-print-directory -j"$(nproc)" CC=clang BUILD="$build" SAN=fuzzer-no-link,address,undefined \
+if ! flock "$build" make --no-print-directory -j"$(nproc)" CC=clang BUILD="$build" SAN=fuzzer-no-link,address,undefined \
 	CFLAGS='-O1 -g -fno-sanitize-recover=all' fuzzers >"$build/build.log" 2>&1; then
 	tail -n 20 "$build/build.log"
 	exit 1
