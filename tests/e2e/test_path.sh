@@ -39,7 +39,7 @@ mtu 1500
 work each --multicast=0
 running each
 mtu 1000
-ends each ".*the aggregator cannot send to rank [0-2] \(.*10.77.0.[1-3]:[0-9]+\) and 2 more: $datagrams"
+ends each ".*the aggregator cannot send to rank [0-2] \(.*10.77.0.[1-3]:[0-9]+\) and [12] more: $datagrams"
 mtu 1500
 work filtered --multicast=0
 running filtered
@@ -81,7 +81,7 @@ if [ -e "$BUILD/winnow-dpdk.so" ]; then
 	work dpdk --block 64 --density 0.05 --overlap none
 	running dpdk
 	mtu 1000
-	ends dpdk ".*the aggregator cannot send to (the multicast group 239.77.[0-9.]+|rank [0-2] .* and 2 more): $datagrams"
+	ends dpdk ".*the aggregator cannot send to (the multicast group 239.77.[0-9.]+|rank [0-2] .* and [12] more): $datagrams"
 	grep -q 'event=port .*MTU is smaller now' "$tmp/winnowd-a0.log" || fail "dpdk: the log does not say that the MTU has changed"
 	mtu 1500
 	bench_inside 3 $server 60 --insecure-no-key --size 3M --iters 3
