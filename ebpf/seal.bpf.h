@@ -80,8 +80,8 @@ static __always_inline int seal_chunk(struct xdp_md *ctx, const struct fast_chan
 
 /*
  * seal_packet - of the datagram in hand, its UDP length and header as they are, by one of the
- * channel's keys; `high` is the upper half of `edge`. 0, which may also be a seal, where it cannot be
- * made: data that is too long, or not whole 4 bytes. Its own function, as those of fold.bpf.h.
+ * channel's keys; `high` is the upper half of `edge`. 0 where it cannot be made (data that is too long,
+ * or not whole 4 bytes), so 0 is never a right seal here. Its own function, as those of fold.bpf.h.
  */
 __noinline __u64 seal_packet(struct xdp_md *ctx, struct fast_channel *channel, __u32 which,
                              __u32 high)

@@ -396,14 +396,15 @@ static __always_inline int ask_again(struct xdp_md *ctx, struct fast_channel *ch
 static __always_inline int vouched(struct xdp_md *ctx, struct fast_channel *channel,
                                    const struct wire_header *wire, __u32 worker)
 {
-	__u64 seal = wire->seal;
+	__u64 seal = wire->seal, made;
 	__u32 high = 0;
 
 	if (!channel->sealed)
 		return worker < FAST_WORKERS_MAX && seal == channel->tokens[worker];
 	if (wire->kind != WIRE_KNOCK)
 		high = (__u32)(seal_extend(load_now(channel->base), wire->edge) >> 32);
-	return seal == seal_packet(ctx, channel, worker, high);
+	made = seal_packet(ctx, channel, worker, high);
+	return made != 0 && seal == made;
 }
 
 /* This worker is on our side: what we send to the group may reach it. All before the job starts. */

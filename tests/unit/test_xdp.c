@@ -150,6 +150,17 @@ static void test_forged(void **state)
 	forged.sealed = 0;
 	expect_pass(world, &forged);
 	world->channel->base -= UINT64_C(1) << 32;
+	/* What the program cannot make a seal of has none, and that is not the seal 0. */
+	for (uint32_t odd = 1; odd < 4; odd++) {
+		uint32_t known = world->channel->ack[1];
+
+		frame_make(&forged, WIRE_ACK, 1, block, odd);
+		forged.at.wire.seal = 0;
+		forged.sealed = 1; /* or it gets a right one */
+		forged.at.wire.edge = FIRST_FRAME + odd;
+		expect_pass(world, &forged);
+		assert_int_equal(world->channel->ack[1], known);
+	}
 	assert_int_equal(slot->came, 0);
 	assert_int_equal(slot->data[0], 0xa5);
 	expect(world, &frame, XDP_DROP);
