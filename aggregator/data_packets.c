@@ -56,10 +56,8 @@ static void outlet_unseal(const struct outlet *outlet, const struct net_in *in,
 
 	if (seals == NULL || packet->worker >= outlet->info.worker_count)
 		return;
-	packet->token = outlet->info.tokens[packet->worker];
-	if (!seal_right(in->data, in->bytes, &seals->stretch, &seals->workers[packet->worker],
-	                edge))
-		packet->token = ~packet->token;
+	seal_check(packet, in->data, in->bytes, outlet->info.tokens[packet->worker],
+	           &seals->stretch, &seals->workers[packet->worker], edge);
 }
 
 /* ---- sending ---- */

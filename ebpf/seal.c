@@ -205,6 +205,12 @@ bool seal_right(const void *datagram, uint32_t bytes, const struct seal_stretch 
 	return run_end(&run) == seal;
 }
 
+void seal_check(struct packet *packet, const void *datagram, uint32_t bytes, uint64_t token,
+                const struct seal_stretch *stretch, const struct seal_key *key, uint64_t edge)
+{
+	packet->token = seal_right(datagram, bytes, stretch, key, edge) ? token : ~token;
+}
+
 uint64_t seal_hash(const struct seal_key *key, const uint64_t words[], uint32_t count)
 {
 	struct sip sip;

@@ -409,9 +409,8 @@ void link_unseal(const struct link *link, const void *data, uint32_t bytes, uint
 {
 	if (!link->sealed)
 		return;
-	packet->token = link->welcome.group_token;
-	if (!seal_right(data, bytes, &link->stretch, &link->group_key, edge))
-		packet->token = ~packet->token;
+	seal_check(packet, data, bytes, link->welcome.group_token, &link->stretch, &link->group_key,
+	           edge);
 }
 
 /* ---- knocking ---- */

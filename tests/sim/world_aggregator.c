@@ -233,10 +233,8 @@ static void port_unseal(const struct sim_port *port, const struct sim_event *eve
 
 	if (seals == NULL || packet->worker >= port->info.worker_count)
 		return;
-	packet->token = port->info.tokens[packet->worker];
-	if (!seal_right(event->data, event->bytes, &seals->stretch, &seals->workers[packet->worker],
-	                edge))
-		packet->token = ~packet->token;
+	seal_check(packet, event->data, event->bytes, port->info.tokens[packet->worker],
+	           &seals->stretch, &seals->workers[packet->worker], edge);
 }
 
 /* ---- sending ---- */
