@@ -47,9 +47,9 @@ struct jobs_config {
 	const struct bitmap_engine *engine;
 };
 
-/* A channel as the data plane needs it. */
 struct seals; /* ebpf/seal.h */
 
+/* A channel as the data plane needs it. */
 struct jobs_channel {
 	uint16_t id; /* its low byte is the thread */
 	uint16_t worker_count;

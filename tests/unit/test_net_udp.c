@@ -206,6 +206,18 @@ static void test_many_pieces(void **state)
 	net_udp.close(to);
 }
 
+/* Three queues of one port, whose address it returns. */
+static struct net_addr three_opened(struct net *queues[3])
+{
+	struct net_addr address;
+
+	queues[0] = opened(0, 0, 3);
+	address = net_udp.address(queues[0]);
+	queues[1] = opened(address.port, 1, 3);
+	queues[2] = opened(address.port, 2, 3);
+	return address;
+}
+
 /* A super-packet goes to one queue, whole: what is steered to another queue must not be in it. */
 static void test_steered_apart(void **state)
 {
@@ -214,10 +226,7 @@ static void test_steered_apart(void **state)
 	struct net_addr target;
 
 	(void)state;
-	queues[0] = opened(0, 0, 3);
-	target = net_udp.address(queues[0]);
-	queues[1] = opened(target.port, 1, 3);
-	queues[2] = opened(target.port, 2, 3);
+	target = three_opened(queues);
 	for (uint32_t i = 0; i < 90; i++) {
 		batch_add(batch, 200);
 		batch->data[200 * i + NET_STEERING_BYTE] = (uint8_t)(i % 10);
@@ -248,10 +257,7 @@ static void test_steering(void **state)
 	struct net_addr target;
 
 	(void)state;
-	queues[0] = opened(0, 0, 3);
-	target = net_udp.address(queues[0]);
-	queues[1] = opened(target.port, 1, 3);
-	queues[2] = opened(target.port, 2, 3);
+	target = three_opened(queues);
 	for (uint32_t value = 0; value < 256; value++) {
 		struct batch *batch = batch_new();
 		struct net_in in[4];
