@@ -66,12 +66,13 @@ int option_rate(const char *text, uint64_t *out)
 	return whole_read(text, rate_units, out);
 }
 
-int option_count(const char *text, uint64_t *out)
+static int option_count(const char *text, uint64_t *out)
 {
 	return strpbrk(text, ".eEpPxX") != NULL ? -EINVAL : whole_read(text, plain_units, out);
 }
 
-int option_flag(const char *text, bool *out)
+/* 1, yes, true, on; 0, no, false, off, nothing */
+static int option_flag(const char *text, bool *out)
 {
 	static const char *const names[] = {"1",  "yes",   "true", "on", "0",
 	                                    "no", "false", "off",  ""};

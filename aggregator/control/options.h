@@ -111,7 +111,5 @@ void option_choices(const char *choices, const char *between, const char *last, 
 /* The single values, for other parsers: 0 or -EINVAL. */
 int option_size(const char *text, uint64_t *out);
 int option_rate(const char *text, uint64_t *out);
-int option_count(const char *text, uint64_t *out);
-int option_flag(const char *text, bool *out); /* 1, yes, true, on; 0, no, false, off, nothing */
 
 #endif /* AGGREGATOR_CONTROL_OPTIONS_H */
