@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * fuzz_coded.c - coded sets: what is taken is what the set it stands for is coded as, and any set
+ * comes back; the first three bytes say how many bits there are and which of the two to do
+ */
+
+#include "bitmap/bitmap.h"
+#include "bitmap/coded.h"
+#include "tests/fuzz/fuzz.h"
+
+static void check_there(const uint64_t *words, size_t count, const uint8_t *want, size_t bytes)
+{
+	uint8_t *coded = malloc(bytes + 1);
+
+	assert(coded != NULL);
+	assert(bits_coded_bytes(words, count) == bytes);
+	assert(bits_code(words, count, coded, bytes) == bytes);
+	assert(bytes == 0 || memcmp(coded, want, bytes) == 0);
+	free(coded);
+}
+
+static void decode(const uint8_t *from, size_t bytes, uint64_t *words, size_t count)
+{
+	uint8_t *in = exact_copy(from, bytes);
+
+	if (bits_decode(in, bytes, words, count) == 0) {
+		assert(count % 64 == 0 || words[count / 64] >> count % 64 == 0);
+		check_there(words, count, in, bytes);
+	}
+	free(in);
+}
+
+static void code(struct script *script, uint64_t *words, size_t count)
+{
+	size_t map_bytes = bitmap_word_count(count) * 8, bytes;
+	uint64_t *back = malloc(map_bytes + 1);
+	uint8_t *coded = malloc(map_bytes + 1);
+
+	assert(back != NULL && coded != NULL);
+	script_fill(script, words, map_bytes);
+	for (size_t i = script_u8(script) % 4; i > 0; i--) /* thinner */
+		for (size_t w = 0; w < bitmap_word_count(count); w++)
+			words[w] &= words[w] >> script_u8(script) % 64;
+	if (count % 64 != 0)
+		words[count / 64] &= (UINT64_C(1) << count % 64) - 1;
+	bytes = bits_code(words, count, coded, map_bytes);
+	assert(bytes == bits_coded_bytes(words, count) && (bytes == 0 || bytes < map_bytes));
+	if (bytes > 0) {
+		assert(bits_decode(coded, bytes, back, count) == 0);
+		assert(memcmp(words, back, map_bytes) == 0);
+	}
+	free(coded);
+	free(back);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	struct script script = {data, bytes};
+	size_t count = script_below(&script, 16385);
+	uint8_t flags = script_u8(&script);
+	uint64_t *words;
+
+	if (flags >> 1 == 127)
+		count *= 64; /* up to 2^20, which takes milliseconds */
+	words = malloc(bitmap_word_count(count) * 8 + 1);
+	assert(words != NULL);
+	if (flags & 1)
+		code(&script, words, count);
+	else
+		decode(script.at, script.left, words, count);
+	free(words);
+	return 0;
+}
