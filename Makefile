@@ -60,8 +60,8 @@ all: $(binaries) ## build winnowd, winnow and libwinnow.so
 
 # Flags for one file only: no other file may use these instructions.
 $(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
-$(BUILD)/bitmap/bitmap_avx2.o: private extra := -O3 -mavx2 -mf16c
-$(BUILD)/bitmap/bitmap_avx512.o: private extra := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
+$(BUILD)/bitmap/bitmap_avx2.o: private extra := -O3 -mavx2 -mf16c -mbmi -mbmi2
+$(BUILD)/bitmap/bitmap_avx512.o: private extra := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mbmi -mbmi2 -mprefer-vector-width=512
 
 $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)

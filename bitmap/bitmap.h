@@ -10,8 +10,8 @@
  *
  * Rules that hold for every function here
  * - Tensors are aligned as C asks of their element type, no more, with one
- *   exception: `src` of reduce(), load() and the fixed-point functions and
- *   `dst` of finish() may have any address, because they point into packets.
+ *   exception: `src` of unpack(), reduce(), reduce_at(), load() and the fixed-point
+ *   functions and `dst` of pack() and finish() may have any address, because they point into packets.
  * - No byte outside the given elements is read or written, not even within the
  *   same cache line. Inputs are const and stay as they were.
  * - All counts may be 0. All engines give bit-identical results, except that the
@@ -92,6 +92,13 @@ struct bitmap_tensor {
 	enum dtype dtype;
 };
 
+/* Blocks of sums, side by side, and some of them. */
+struct bitmap_lanes {
+	const uint64_t *bits; /* [block_count]: which */
+	uint64_t block_count;
+	uint32_t block_elems; /* >= 1 */
+};
+
 struct bitmap_engine {
 	const char *name; /* "scalar", "avx2", "avx512": for logs and options */
 
@@ -111,7 +118,7 @@ struct bitmap_engine {
 	/*
 	 * pack - copy the blocks whose bit is set, in order and without gaps, to dst.
 	 * A short last block is copied short. Returns the elements written. dst has room
-	 * for them, is aligned like a tensor, and does not overlap the tensor.
+	 * for them and does not overlap the tensor.
 	 */
 	uint64_t (*pack)(const struct bitmap_tensor *tensor, const uint64_t bits[], void *dst);
 
@@ -147,6 +154,28 @@ struct bitmap_engine {
 	 * Nothing to do for sum and avg; inf * 0 is NaN in a product.
 	 */
 	void (*zero_fold)(void *acc, uint64_t count, enum dtype dtype, enum reduction op);
+
+	/*
+	 * within - where one worker's blocks lie among those of the union: lane i is 1 when `mine`
+	 * has block number i of `united`, counted from bit `first` of both, for block_count
+	 * blocks; lanes[bitmap_word_count(block_count)] ends in zeros. From `first` on `united`
+	 * has so many blocks. Returns the number of ones.
+	 */
+	uint64_t (*within)(const uint64_t mine[], const uint64_t united[], uint64_t first,
+	                   uint64_t block_count, uint64_t lanes[]);
+
+	/*
+	 * neutral - acc[i] = the number that reduce() turns into src[i]; only -0 may become +0.
+	 * Same layout as reduce().
+	 */
+	void (*neutral)(void *acc, uint64_t count, enum dtype dtype, enum reduction op);
+
+	/*
+	 * reduce_at - reduce() for some blocks of acc: those lanes that are 1 take the blocks of
+	 * src in order. acc and src do not overlap.
+	 */
+	void (*reduce_at)(void *acc, const struct bitmap_lanes *lanes, const void *src,
+	                  enum dtype dtype, enum reduction op);
 
 	/*
 	 * finish - dst[i] = acc[i] in the wire type (round to nearest even), divided by

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bitmap_avx2.c - 32 bytes a step; compiled with -mavx2 -mf16c */
+/* bitmap_avx2.c - 32 bytes a step; compiled with -mavx2, -mf16c, -mbmi and -mbmi2 */
 
 #include <immintrin.h>
 
@@ -11,6 +11,7 @@ typedef __m256i vector;
 #include "bitmap/bitmap_fold.h"
 #include "bitmap/bitmap_pack.h"
 #include "bitmap/bitmap_scan.h"
+#include "bitmap/bitmap_sparse.h"
 
 static inline __m256i load_vector(const unsigned char *at)
 {
@@ -120,6 +121,11 @@ static void f16_narrow(void *restrict dst, const float *restrict src, uint64_t c
 	}
 	for (; i < count; i++)
 		out[i] = _cvtss_sh(src[i], _MM_FROUND_TO_NEAREST_INT);
+}
+
+static inline uint64_t word_within(uint64_t mine, uint64_t united)
+{
+	return _pext_u64(mine, united);
 }
 
 DEFINE_ENGINE(avx2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bitmap_avx512.c - 64 bytes a step; compiled with -mavx512f, bw, dq and vl, and -mf16c */
+/* bitmap_avx512.c - 64 bytes a step; compiled with -mavx512f, bw, dq, vl and what AVX2 needs */
 
 #include <immintrin.h>
 
@@ -11,6 +11,7 @@ typedef __m512i vector;
 #include "bitmap/bitmap_fold.h"
 #include "bitmap/bitmap_pack.h"
 #include "bitmap/bitmap_scan.h"
+#include "bitmap/bitmap_sparse.h"
 
 /* 1 .. 63 bytes, and zeros; a masked load does not touch what it leaves out. */
 static inline void clear_line(unsigned char *at)
@@ -120,6 +121,11 @@ static void f16_narrow(void *restrict dst, const float *restrict src, uint64_t c
 		_mm256_mask_storeu_epi16(out + i, rest,
 		                         _mm512_cvtps_ph(_mm512_maskz_loadu_ps(rest, src + i),
 		                                         _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline uint64_t word_within(uint64_t mine, uint64_t united)
+{
+	return _pext_u64(mine, united);
 }
 
 DEFINE_ENGINE(avx512);

@@ -37,12 +37,13 @@ static bool cpu_f16c(void)
 /* libgcc also reads XCR0, so these are false where the kernel does not save the registers. */
 bool bitmap_cpu_avx2(void)
 {
-	return __builtin_cpu_supports("avx2") && cpu_f16c();
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+	       __builtin_cpu_supports("bmi2") && cpu_f16c();
 }
 
 bool bitmap_cpu_avx512(void)
 {
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-	       cpu_f16c();
+	       bitmap_cpu_avx2();
 }

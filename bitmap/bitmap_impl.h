@@ -3,7 +3,7 @@
  * bitmap_impl.h - what the files of bitmap/ share; private to it
  *
  * An engine is one file, compiled with the flags of one instruction set. It includes
- * bitmap_scan.h, bitmap_pack.h, bitmap_fold.h and bitmap_finish.h, which hold the
+ * bitmap_scan.h, bitmap_pack.h, bitmap_fold.h, bitmap_sparse.h and bitmap_finish.h, which hold the
  * loops that are the same in every engine, and defines the few functions that those
  * name as hooks. All of it is static, so that no other file can call code compiled
  * with those flags except through the engine's table.
@@ -40,6 +40,9 @@ bool bitmap_cpu_avx512(void);
 		.reduce = reduce,                                                                  \
 		.load = load,                                                                      \
 		.zero_fold = zero_fold,                                                            \
+		.within = within,                                                                  \
+		.neutral = neutral,                                                                \
+		.reduce_at = reduce_at,                                                            \
 		.finish = finish,                                                                  \
 		.fixed_encode = fixed_encode,                                                      \
 		.fixed_decode = fixed_decode,                                                      \

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bitmap_sparse.h - within(), neutral() and reduce_at() of an engine; private to bitmap/ */
+#ifndef BITMAP_BITMAP_SPARSE_H
+#define BITMAP_BITMAP_SPARSE_H
+
+#include "bitmap/bitmap_fold.h"
+#include "bitmap/bitmap_pack.h"
+
+/* Hook: the bits of `mine` at those of `united`, side by side. */
+static inline uint64_t word_within(uint64_t mine, uint64_t united);
+
+static uint64_t within(const uint64_t mine[], const uint64_t united[], uint64_t first,
+                       uint64_t block_count, uint64_t lanes[])
+{
+	uint64_t bits = UINT64_MAX << first % 64, lane = 0, own = 0, next = 0;
+
+	for (uint64_t w = first / 64; lane < block_count; w++, bits = UINT64_MAX) {
+		const uint64_t word = united[w] & bits;
+		const uint64_t left = block_count - lane;
+		uint64_t found = word_within(mine[w], word);
+		uint64_t count = (uint64_t)__builtin_popcountll(word);
+
+		if (count > left) {
+			count = left;
+			found &= (UINT64_C(1) << left) - 1;
+		}
+		own += (uint64_t)__builtin_popcountll(found);
+		next |= found << lane % 64;
+		if (lane % 64 + count >= 64) {
+			lanes[lane / 64] = next;
+			next = lane % 64 == 0 ? 0 : found >> (64 - lane % 64);
+		}
+		lane += count;
+	}
+	if (lane % 64 != 0)
+		lanes[lane / 64] = next;
+	return own;
+}
+
+/* Bits of the number that changes no other one of the accumulator's type `wide`. */
+static inline uint64_t neutral_of(enum dtype wide, enum reduction op)
+{
+	const bool is_float = dtype_is_float(wide);
+	const unsigned int bits = dtype_bytes(wide) * 8;
+	const uint64_t sign = UINT64_C(1) << (bits - 1);
+	const uint64_t infinity = wide == DTYPE_F32 ? 0x7f800000 : UINT64_C(0x7ff) << 52;
+
+	switch (op) {
+	case REDUCE_SUM:
+	case REDUCE_AVG:
+		return 0;
+	case REDUCE_MIN:
+		return is_float ? infinity : sign - 1;
+	case REDUCE_MAX:
+		return is_float ? infinity | sign : sign;
+	case REDUCE_PROD:
+		break;
+	}
+	return !is_float ? 1 : wide == DTYPE_F32 ? 0x3f800000 : UINT64_C(0x3ff) << 52;
+}
+
+/* The type in which `dtype` is summed. */
+static inline enum dtype wide_of(enum dtype dtype)
+{
+	return dtype_bytes(dtype) == 2 ? DTYPE_F32 : dtype;
+}
+
+static void neutral(void *acc, uint64_t count, enum dtype dtype, enum reduction op)
+{
+	const uint64_t number = neutral_of(wide_of(dtype), op);
+	u32_any *narrow = acc;
+	u64_any *wide = acc;
+
+	assert(in_range(dtype, op));
+	if (dtype_acc_bytes(dtype) == 4)
+		for (uint64_t i = 0; i < count; i++)
+			narrow[i] = (uint32_t)number;
+	else
+		for (uint64_t i = 0; i < count; i++)
+			wide[i] = number;
+}
+
+/* Blocks of up to so many elements are added where they lie side by side, and then put back. */
+#define SMALL_BLOCK_ELEMS_MAX 16
+#define GATHER_BYTES (SMALL_BLOCK_ELEMS_MAX * 64 * DTYPE_BYTES_MAX)
+
+/* `tensor` is a piece of the sums that fits; returns the elements that src had for it. */
+static uint64_t reduce_gathered(const struct bitmap_tensor *tensor, const uint64_t bits[],
+                                const void *src, enum dtype dtype, enum reduction op)
+{
+	_Alignas(64) unsigned char sums[GATHER_BYTES];
+	const uint64_t count = pack(tensor, bits, sums);
+
+	reduce(sums, src, count, dtype, op);
+	unpack(tensor, bits, sums, false, (void *)(uintptr_t)tensor->data);
+	return count;
+}
+
+static void reduce_small(unsigned char *acc, const struct bitmap_lanes *lanes,
+                         const unsigned char *src, enum dtype dtype, enum reduction op)
+{
+	const uint64_t elem_bytes = dtype_acc_bytes(dtype);
+	const uint64_t block_bytes = lanes->block_elems * elem_bytes;
+	const uint64_t step = GATHER_BYTES / block_bytes / 64 * 64;
+	uint64_t blocks;
+
+	for (uint64_t at = 0; at < lanes->block_count; at += blocks) {
+		const uint64_t left = lanes->block_count - at;
+		struct bitmap_tensor tensor = {.data = acc + at * block_bytes,
+		                               .block_elems = lanes->block_elems,
+		                               .dtype = wide_of(dtype)};
+
+		blocks = left < step ? left : step;
+		tensor.count = blocks * lanes->block_elems;
+		src += reduce_gathered(&tensor, lanes->bits + at / 64, src, dtype, op) *
+		       dtype_bytes(dtype);
+	}
+}
+
+static void reduce_at(void *acc, const struct bitmap_lanes *lanes, const void *src,
+                      enum dtype dtype, enum reduction op)
+{
+	const uint64_t elems = lanes->block_elems;
+	const unsigned char *in = src;
+	unsigned char *sums = acc;
+
+	assert(in_range(dtype, op) && elems > 0);
+	if (elems <= SMALL_BLOCK_ELEMS_MAX) {
+		reduce_small(acc, lanes, src, dtype, op);
+		return;
+	}
+	for (uint64_t at = 0; at < lanes->block_count; at += 64) {
+		const uint64_t left = lanes->block_count - at;
+		uint64_t word = lanes->bits[at / 64];
+
+		word &= left < 64 ? (UINT64_C(1) << left) - 1 : UINT64_MAX;
+		while (word != 0) {
+			const uint64_t first = (uint64_t)__builtin_ctzll(word);
+			const uint64_t rest = ~(word >> first);
+			const uint64_t run = rest != 0 ? (uint64_t)__builtin_ctzll(rest) : 64;
+
+			reduce(sums + (at + first) * elems * dtype_acc_bytes(dtype), in,
+			       run * elems, dtype, op);
+			in += run * elems * dtype_bytes(dtype);
+			word = first + run == 64 ? 0 : word >> (first + run) << (first + run);
+		}
+	}
+}
+
+#endif /* BITMAP_BITMAP_SPARSE_H */
