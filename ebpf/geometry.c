@@ -4,6 +4,7 @@
 #include "ebpf/geometry.h"
 
 #include <assert.h>
+#include <stddef.h>
 
 #include "ebpf/deal.h"
 
@@ -15,64 +16,103 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+static uint64_t divide_up(uint64_t a, uint64_t b)
+{
+	return a / b + (a % b != 0);
+}
+
+/* ---- cutting ---- */
+
 /* Section 4.4: a small operation is one segment on one channel and needs no frames. */
-static bool is_eager(const struct geometry *g, bool fixed32)
+static bool is_eager(const struct geometry *g, const struct geometry_part *part)
 {
 	uint64_t room = g->payload_bytes - WIRE_ANNOUNCE_BYTES;
-	uint64_t bitmap_bytes = (g->block_count + 63) / 64 * 8;
+	uint64_t bitmap_bytes = divide_up(part->block_count, 64) * 8;
 
-	return !fixed32 && g->block_count <= WIRE_SEGMENT_BLOCKS_MAX &&
-	       g->block_count * g->block_bytes + bitmap_bytes <= room;
+	return part->block_count <= WIRE_SEGMENT_BLOCKS_MAX &&
+	       part->block_count * part->frames.block_bytes + bitmap_bytes <= room;
 }
 
-static void cut_frames(struct geometry *g)
+static struct geometry_frames cut_frames(uint32_t block_bytes, uint32_t payload_bytes)
 {
-	if (g->block_bytes <= g->payload_bytes) {
-		g->frame_blocks = min_u32(WIRE_FRAME_BLOCKS_MAX, g->payload_bytes / g->block_bytes);
-		g->block_parts = 1;
-		g->part_bytes = g->block_bytes;
-		return;
+	struct geometry_frames frames = {.block_bytes = block_bytes,
+	                                 .frame_blocks = 1,
+	                                 .block_parts = 1,
+	                                 .part_bytes = block_bytes};
+
+	if (block_bytes <= payload_bytes) {
+		frames.frame_blocks = min_u32(WIRE_FRAME_BLOCKS_MAX, payload_bytes / block_bytes);
+		return frames;
 	}
-	g->frame_blocks = 1;
-	g->part_bytes = g->payload_bytes & ~7u;
-	g->block_parts = (g->block_bytes + g->part_bytes - 1) / g->part_bytes;
+	frames.part_bytes = payload_bytes & ~7u;
+	frames.block_parts = (uint32_t)divide_up(block_bytes, frames.part_bytes);
+	return frames;
 }
 
-static void cut_segments(struct geometry *g)
+/* Section 4.1. False: there is no such part. */
+static bool cut_blocks(const struct geometry *g, struct geometry_part *part)
 {
-	uint32_t blocks = WIRE_SEGMENT_BYTES / g->block_bytes & ~63u;
+	uint64_t columns = part->columns > 0 ? part->columns : part->count;
+
+	if (part->count > COUNT_MAX || part->tile_rows == 0 || part->tile_columns == 0 ||
+	    (uint64_t)part->tile_rows * part->tile_columns > WIRE_BLOCK_ELEMS_MAX ||
+	    (part->columns > 0 && part->count % part->columns != 0))
+		return false;
+	part->rows = part->columns > 0 ? part->count / part->columns : part->count > 0;
+	if (part->tile_columns > columns)
+		part->tile_columns = columns > 0 ? (uint32_t)columns : 1;
+	if (part->tile_rows > part->rows)
+		part->tile_rows = part->rows > 0 ? (uint32_t)part->rows : 1;
+	part->across = divide_up(columns, part->tile_columns);
+	part->block_count = part->across * divide_up(part->rows, part->tile_rows);
+	part->frames =
+		cut_frames(part->tile_rows * part->tile_columns * g->elem_bytes, g->payload_bytes);
+	return true;
+}
+
+/* Sections 4.2 and 4.3. */
+static void cut_segments(const struct geometry *g, struct geometry_part *part)
+{
+	uint32_t blocks = WIRE_SEGMENT_BYTES / part->frames.block_bytes & ~63u;
 
 	if (blocks < 64)
 		blocks = 64;
-	g->segment_blocks = min_u32(blocks, WIRE_SEGMENT_BLOCKS_MAX);
-	g->share_segments =
-		(uint32_t)((g->shard_blocks + g->segment_blocks - 1) / g->segment_blocks);
-	if (g->share_segments == 0)
-		g->share_segments = 1;
+	part->segment_blocks = min_u32(blocks, WIRE_SEGMENT_BLOCKS_MAX);
+	part->shard_blocks = divide_up(part->block_count, g->shard_count);
+	part->segment_count = (uint32_t)divide_up(part->shard_blocks, part->segment_blocks);
+	if (part->segment_count == 0)
+		part->segment_count = 1;
 }
 
-/* Section 4.5. What is eager, or has no elements, is not worth shares. */
-static void cut_shares(struct geometry *g, const struct geometry_input *input)
+/* One part after the other. */
+static bool cut_parts(struct geometry *g, struct geometry_part *parts, uint64_t count)
 {
-	g->share_count = 1;
-	g->share_elems = input->count;
-	g->share_blocks = g->block_count;
-	if (input->scatter <= 1 || g->eager || input->count == 0)
-		return;
-	g->share_count = input->scatter;
-	g->share_elems = input->count / input->scatter;
-	if (g->share_elems < g->block_elems) {
-		g->block_elems = (uint32_t)g->share_elems;
-		g->block_bytes = g->block_elems * g->elem_bytes;
+	uint64_t elems = 0, shard_blocks = 0, segments = 0;
+
+	for (uint32_t i = 0; i < g->part_count; i++) {
+		struct geometry_part *part = &parts[i];
+
+		if (part->copies == 0 || !cut_blocks(g, part) ||
+		    part->count > (COUNT_MAX - elems) / part->copies ||
+		    divide_up(part->block_count, g->shard_count) >= SHARD_BLOCKS_MAX)
+			return false;
+		cut_segments(g, part);
+		part->first = elems;
+		part->first_block = g->block_count;
+		part->first_segment = (uint32_t)segments;
+		elems += part->count * part->copies;
+		g->block_count += part->block_count * part->copies;
+		shard_blocks += part->shard_blocks * part->copies;
+		segments += (uint64_t)part->segment_count * part->copies;
+		if (shard_blocks >= SHARD_BLOCKS_MAX || segments > UINT32_MAX)
+			return false;
 	}
-	g->share_blocks = (g->share_elems + g->block_elems - 1) / g->block_elems;
-	g->block_count = g->share_blocks * g->share_count;
+	g->segment_count = (uint32_t)segments;
+	return elems == count;
 }
 
-bool geometry_compute(const struct geometry_input *input, struct geometry *out)
+static bool is_possible(const struct geometry_input *input)
 {
-	struct geometry g = {0};
-
 	if (input->count > COUNT_MAX || input->block_elems == 0 ||
 	    input->block_elems > WIRE_BLOCK_ELEMS_MAX || input->shard_count == 0 ||
 	    input->shard_count > WIRE_SHARDS_MAX || input->payload < WIRE_PAYLOAD_MIN ||
@@ -80,26 +120,39 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out)
 		return false;
 	if (input->elem_bytes != 2 && input->elem_bytes != 4 && input->elem_bytes != 8)
 		return false;
-	if (input->scatter > WIRE_WORKERS_MAX ||
-	    (input->scatter > 1 && input->count % input->scatter != 0))
-		return false;
+	return input->scatter <= 1 || (input->scatter <= WIRE_WORKERS_MAX &&
+	                               input->count % input->scatter == 0 && input->parts == NULL);
+}
 
-	g.elem_bytes = input->elem_bytes;
-	g.block_elems = input->block_elems;
-	if (input->count < g.block_elems)
-		g.block_elems = input->count > 0 ? (uint32_t)input->count : 1;
-	g.block_bytes = g.block_elems * g.elem_bytes;
-	g.payload_bytes = input->payload - WIRE_HEADER_BYTES;
-	g.block_count = (input->count + g.block_elems - 1) / g.block_elems;
-	g.eager = is_eager(&g, input->fixed32);
-	cut_shares(&g, input);
-	g.shard_count = g.eager ? 1 : input->shard_count;
-	g.shard_blocks = (g.share_blocks + g.shard_count - 1) / g.shard_count;
-	if (g.shard_blocks * g.share_count >= SHARD_BLOCKS_MAX)
+bool geometry_compute(const struct geometry_input *input, struct geometry *out)
+{
+	struct geometry g = {.elem_bytes = input->elem_bytes, .shard_count = 1, .part_count = 1};
+	struct geometry_part *parts = &g.one;
+
+	if (!is_possible(input))
 		return false;
-	cut_frames(&g);
-	cut_segments(&g);
-	g.segment_count = g.share_segments * g.share_count;
+	g.payload_bytes = input->payload - WIRE_HEADER_BYTES;
+	g.one = (struct geometry_part){.count = input->count,
+	                               .tile_rows = 1,
+	                               .tile_columns = input->block_elems,
+	                               .copies = 1};
+	if (!cut_blocks(&g, &g.one))
+		return false;
+	g.eager = !input->fixed32 && is_eager(&g, &g.one);
+	if (!g.eager)
+		g.shard_count = input->shard_count;
+	/* Section 4.5. What is eager, or has no elements, is not worth parts or shares. */
+	if (!g.eager && input->count > 0 && input->scatter > 1) {
+		g.scatter = true;
+		g.one.count /= input->scatter;
+		g.one.copies = input->scatter;
+	}
+	if (!g.eager && input->count > 0 && input->parts != NULL) {
+		g.parts = parts = input->parts;
+		g.part_count = input->part_count;
+	}
+	if (!cut_parts(&g, parts, input->count))
+		return false;
 	*out = g;
 	return true;
 }
@@ -115,92 +168,102 @@ uint64_t geometry_gcd(uint64_t a, uint64_t b)
 	return a;
 }
 
-/* Blocks of its share that one shard has before `segment`. */
-static uint64_t before_in_share(const struct geometry *geometry, uint32_t segment)
-{
-	uint32_t within = segment % geometry->share_segments;
+/* ---- segments ---- */
 
-	return (uint64_t)within * geometry->segment_blocks;
+/* The part that segment `number` is of. */
+static const struct geometry_part *part_of(const struct geometry *g, uint32_t number)
+{
+	const struct geometry_part *parts = g->parts != NULL ? g->parts : &g->one;
+	uint32_t low = 0, high = g->part_count;
+
+	while (high - low > 1) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (parts[middle].first_segment <= number)
+			low = middle;
+		else
+			high = middle;
+	}
+	return &parts[low];
 }
 
-uint32_t geometry_segment_blocks(const struct geometry *geometry, uint32_t segment)
+struct geometry_segment geometry_segment(const struct geometry *geometry, uint32_t number)
 {
-	uint64_t before = before_in_share(geometry, segment);
+	const struct geometry_part *part = part_of(geometry, number);
+	uint32_t within = number - part->first_segment, copy = within / part->segment_count;
+	struct geometry_segment segment = {.part = part, .frames = part->frames};
+	uint64_t left;
 
-	if (segment >= geometry->segment_count || before >= geometry->shard_blocks)
-		return 0;
-	if (geometry->shard_blocks - before < geometry->segment_blocks)
-		return (uint32_t)(geometry->shard_blocks - before);
-	return geometry->segment_blocks;
+	assert(number < geometry->segment_count);
+	segment.receiver = geometry->scatter ? copy : WIRE_EVERYONE;
+	segment.index = (uint64_t)(within % part->segment_count) * part->segment_blocks;
+	segment.first_block = part->first_block + copy * part->block_count;
+	segment.first = part->first + copy * part->count;
+	left = part->shard_blocks - segment.index;
+	segment.block_count = left < part->segment_blocks ? (uint32_t)left : part->segment_blocks;
+	return segment;
 }
 
-uint32_t geometry_frame_count(const struct geometry *geometry, uint32_t union_blocks)
+uint32_t geometry_frame_count(const struct geometry_frames *frames, uint32_t union_blocks)
 {
-	uint32_t frames = union_blocks * geometry->block_parts;
+	uint32_t count = union_blocks * frames->block_parts;
 
-	if (geometry->block_parts == 1)
-		frames = (union_blocks + geometry->frame_blocks - 1) / geometry->frame_blocks;
-	return frames > 0 ? frames : 1;
+	if (frames->block_parts == 1)
+		count = (union_blocks + frames->frame_blocks - 1) / frames->frame_blocks;
+	return count > 0 ? count : 1;
 }
 
-uint32_t geometry_part_bytes(const struct geometry *geometry, uint32_t part)
+uint32_t geometry_part_bytes(const struct geometry_frames *frames, uint32_t part)
 {
-	if (part + 1 < geometry->block_parts)
-		return geometry->part_bytes;
-	return geometry->block_bytes - part * geometry->part_bytes;
+	if (part + 1 < frames->block_parts)
+		return frames->part_bytes;
+	return frames->block_bytes - part * frames->part_bytes;
 }
 
-uint64_t geometry_block(const struct geometry *geometry, uint32_t shard, uint64_t index)
-{
-	uint64_t per_share, share, block;
+/* ---- blocks ---- */
 
+uint64_t geometry_span(const struct geometry *geometry, const struct geometry_segment *segment,
+                       uint64_t *first)
+{
+	uint64_t blocks = (uint64_t)segment->block_count * geometry->shard_count, left;
+
+	*first = segment->index * geometry->shard_count;
+	left = segment->part->block_count - *first;
+	return blocks < left ? blocks : left;
+}
+
+uint64_t geometry_block(const struct geometry *geometry, const struct geometry_segment *segment,
+                        uint32_t shard, uint32_t index)
+{
 	assert(shard < geometry->shard_count);
-	if (geometry->share_count == 1)
-		return deal_block(geometry->shard_count, shard, index);
-	per_share = (uint64_t)geometry->share_segments * geometry->segment_blocks;
-	share = index / per_share;
-	block = deal_block(geometry->shard_count, shard, index - share * per_share);
-	return block < geometry->share_blocks ? share * geometry->share_blocks + block
-	                                      : geometry->block_count;
+	return deal_block(geometry->shard_count, shard, segment->index + index);
 }
 
 uint32_t geometry_shard(const struct geometry *geometry, uint64_t block)
 {
-	if (geometry->share_count > 1)
-		block %= geometry->share_blocks;
 	return deal_shard(geometry->shard_count, block);
 }
 
-uint32_t geometry_receiver(const struct geometry *geometry, uint32_t segment)
+struct geometry_tile geometry_tile(const struct geometry_segment *segment, uint64_t block)
 {
-	return geometry->share_count > 1 ? segment / geometry->share_segments : WIRE_EVERYONE;
-}
+	const struct geometry_part *part = segment->part;
+	struct geometry_tile tile = {.width = part->tile_columns,
+	                             .stride = part->columns > 0 ? part->columns : part->count};
+	uint64_t row = 0, column = block, left;
 
-uint64_t geometry_span(const struct geometry *geometry, uint32_t segment, uint64_t *first)
-{
-	uint64_t before = before_in_share(geometry, segment) * geometry->shard_count;
-	uint64_t blocks =
-		(uint64_t)geometry_segment_blocks(geometry, segment) * geometry->shard_count;
-	uint64_t left = geometry->share_blocks - before;
-
-	*first = segment / geometry->share_segments * geometry->share_blocks + before;
-	return blocks < left ? blocks : left;
-}
-
-uint32_t geometry_elems(const struct geometry *geometry, uint64_t block, uint64_t *first)
-{
-	uint64_t share = 0, left;
-
-	if (block >= geometry->block_count)
-		return 0;
-	if (geometry->share_count > 1) {
-		share = block / geometry->share_blocks;
-		block -= share * geometry->share_blocks;
+	if (block >= part->block_count)
+		return tile;
+	if (part->rows > 1) {
+		row = block / part->across * part->tile_rows;
+		column = block % part->across;
 	}
-	*first = block * geometry->block_elems;
-	left = geometry->share_elems - *first;
-	*first += share * geometry->share_elems;
-	return left < geometry->block_elems ? (uint32_t)left : geometry->block_elems;
+	column *= part->tile_columns;
+	left = part->rows - row;
+	tile.rows = left < part->tile_rows ? (uint32_t)left : part->tile_rows;
+	left = tile.stride - column;
+	tile.columns = left < part->tile_columns ? (uint32_t)left : part->tile_columns;
+	tile.first = segment->first + row * tile.stride + column;
+	return tile;
 }
 
 uint32_t geometry_eager_channel(uint64_t tag, uint32_t channel_count)

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * geometry.h - how a tensor is cut into shards, segments, blocks and frames
+ * geometry.h - how a tensor is cut into parts, shards, segments, blocks and frames
  *
- * PROTOCOL.md section 4 as arithmetic. Both sides compute it from the numbers that
- * an ANNOUNCE carries, so they agree without sending it. Pure; any thread.
+ * PROTOCOL.md section 4 as arithmetic. Pure; any thread.
+ *
+ * A tensor is a list of parts, one after the other. A part is a matrix that is cut into tiles; a flat
+ * part is a matrix of one row, so its tiles are stretches of it. A tile is a block. Shards, segments
+ * and frames are of one part each. The shares of a reduce-scatter are copies of one part.
  */
 #ifndef EBPF_GEOMETRY_H
 #define EBPF_GEOMETRY_H
@@ -16,24 +19,45 @@
 
 #define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64) /* of a bitmap of a segment */
 
+/* How blocks of one size travel: section 4.3. */
+struct geometry_frames {
+	uint32_t block_bytes;  /* on the wire */
+	uint32_t frame_blocks; /* blocks in a frame: 1 .. WIRE_FRAME_BLOCKS_MAX */
+	uint32_t block_parts;  /* frames that a block larger than a datagram takes, else 1 */
+	uint32_t part_bytes;   /* of all of these but the last; block_bytes when block_parts is 1 */
+};
+
+struct geometry_part {
+	/* Given. */
+	uint64_t count;   /* elements of one copy */
+	uint64_t columns; /* of the matrix; they divide `count`. 0: it is flat */
+	uint32_t tile_rows,
+		tile_columns; /* of a block; of a flat part 1 and the block's elements */
+	uint32_t copies;      /* how many such parts follow each other; each is cut for itself */
+
+	/* Computed. */
+	uint64_t rows;           /* of the matrix */
+	uint64_t across;         /* blocks beside each other */
+	uint64_t block_count;    /* of one copy, as are the next three */
+	uint64_t shard_blocks;   /* of one shard: one in each group of shard_count */
+	uint32_t segment_count;  /* at least 1, even for no elements */
+	uint32_t segment_blocks; /* of one shard in a whole segment; a multiple of 64 */
+	uint32_t first_segment;
+	uint64_t first, first_block; /* in the tensor */
+	struct geometry_frames frames;
+};
+
 struct geometry {
-	uint32_t block_elems;   /* of a whole block: at most the tensor's count */
 	uint32_t elem_bytes;    /* on the wire */
-	uint32_t block_bytes;   /* on the wire */
 	uint32_t payload_bytes; /* data bytes that fit a datagram beside the header */
 	uint64_t block_count;   /* in the tensor */
-	uint32_t share_count;   /* workers that each receive a share; 1: all receive everything */
-	uint64_t share_elems;   /* of one share: the tensor's, if there is one */
-	uint64_t share_blocks;  /* likewise; blocks begin where a share begins */
-	uint64_t shard_blocks;  /* of one shard in one share: one in each group of shard_count */
 	uint32_t shard_count;
-	uint32_t segment_blocks; /* blocks of one shard in one whole segment; a multiple of 64 */
-	uint32_t share_segments; /* of one share; at least 1, even for no elements */
-	uint32_t segment_count;  /* of all shares */
-	uint32_t frame_blocks;   /* blocks in a frame: 1 .. WIRE_FRAME_BLOCKS_MAX */
-	uint32_t block_parts;    /* frames that a block larger than a datagram takes, else 1 */
-	uint32_t part_bytes;     /* of all parts but the last; block_bytes when block_parts is 1 */
-	bool eager;              /* travels inside its announcement, on one channel */
+	uint32_t segment_count;
+	bool eager;   /* travels inside its announcement, on one channel: one flat part */
+	bool scatter; /* worker r receives copy r of the one part */
+	uint32_t part_count;
+	const struct geometry_part *parts; /* the caller's; NULL: `one` is all */
+	struct geometry_part one;
 };
 
 /* What the cut depends on. */
@@ -45,43 +69,68 @@ struct geometry_input {
 	uint32_t payload;     /* UDP payload of the job, header included */
 	bool fixed32;
 	uint32_t scatter; /* workers that each receive a share; they divide `count`. 0: none */
+	uint32_t part_count;
+	struct geometry_part
+		*parts; /* they make up the tensor; NULL: it is flat. Not with `scatter` */
 };
 
-/* geometry_compute - false when the input is out of range; *out is then unchanged. */
+/*
+ * geometry_compute - false when the input is out of range; *out is then unchanged. What is computed of
+ * parts is written to input->parts, which *out points to.
+ */
 bool geometry_compute(const struct geometry_input *input, struct geometry *out);
 
 /* The greatest common divisor: of block sizes, the grain at which one bitmap serves them all. */
 uint64_t geometry_gcd(uint64_t a, uint64_t b);
 
-/* Blocks that one shard has in `segment`: segment_blocks, fewer in a share's last, 0 if empty. */
-uint32_t geometry_segment_blocks(const struct geometry *geometry, uint32_t segment);
+/* A segment, with what is the same on all shards. */
+struct geometry_segment {
+	const struct geometry_part *part;
+	struct geometry_frames frames;
+	uint32_t block_count; /* of each shard: segment_blocks, fewer in a copy's last, or 0 */
+	uint32_t receiver;    /* the others need none of its sums; WIRE_EVERYONE: all do */
+	uint64_t index;       /* its first block is number `index` of its shard's in the copy, */
+	uint64_t first_block; /* whose first block in the tensor is this one, */
+	uint64_t first;       /* and whose first element */
+};
+
+/* geometry_segment - number < segment_count. */
+struct geometry_segment geometry_segment(const struct geometry *geometry, uint32_t number);
 
 /* Frames for `union_blocks` blocks of a segment; at least 1. */
-uint32_t geometry_frame_count(const struct geometry *geometry, uint32_t union_blocks);
+uint32_t geometry_frame_count(const struct geometry_frames *frames, uint32_t union_blocks);
 
 /* Bytes of part `part` of a block: part_bytes, or what is left in the last. */
-uint32_t geometry_part_bytes(const struct geometry *geometry, uint32_t part);
+uint32_t geometry_part_bytes(const struct geometry_frames *frames, uint32_t part);
+
+/* Blocks are numbered in their copy of a part from here on. */
+
+/* geometry_span - blocks that the segment has on all shards; they follow each other from *first on. */
+uint64_t geometry_span(const struct geometry *geometry, const struct geometry_segment *segment,
+                       uint64_t *first);
 
 /*
- * geometry_receiver - the rank of the worker whose share `segment` belongs to: the others need none of
- * its sums; WIRE_EVERYONE: all workers receive it.
+ * Number of block `index` of the segment, of `shard`. It may be the part's block_count or more in the
+ * last group: then the shard has no such block.
  */
-uint32_t geometry_receiver(const struct geometry *geometry, uint32_t segment);
+uint64_t geometry_block(const struct geometry *geometry, const struct geometry_segment *segment,
+                        uint32_t shard, uint32_t index);
 
-/* geometry_span - blocks of the tensor that `segment` has on all shards; they follow each other from *first on. */
-uint64_t geometry_span(const struct geometry *geometry, uint32_t segment, uint64_t *first);
-
-/* geometry_elems - elements of `block`, of which the first is number *first; 0: there is no such block. */
-uint32_t geometry_elems(const struct geometry *geometry, uint64_t block, uint64_t *first);
-
-/*
- * Block number in the tensor of block `index` of `shard`, counted in whole segments: the first of segment n
- * is n * segment_blocks. May be block_count or more in the last group: then the shard has no such block.
- */
-uint64_t geometry_block(const struct geometry *geometry, uint32_t shard, uint64_t index);
-
-/* The shard that owns `block`. With one share its index there is block / shard_count. */
+/* The shard that owns `block`; its index there is block / shard_count. */
 uint32_t geometry_shard(const struct geometry *geometry, uint64_t block);
+
+/*
+ * Elements of a block: `rows` stretches of `columns`, of which the first begins at element `first` of the
+ * tensor, and each `stride` after the one before it. On the wire they are `width` apart; what is left
+ * is zero.
+ */
+struct geometry_tile {
+	uint64_t first, stride;
+	uint32_t rows, columns; /* 0: there is no such block */
+	uint32_t width;
+};
+
+struct geometry_tile geometry_tile(const struct geometry_segment *segment, uint64_t block);
 
 /* The channel, of `channel_count`, that carries an eager operation with this tag. */
 uint32_t geometry_eager_channel(uint64_t tag, uint32_t channel_count);

@@ -54,7 +54,7 @@ struct channel_stats {
 	uint64_t operations;             /* finished by all workers */
 	uint64_t eager;                  /* of these, those that took one channel of the job's */
 	uint64_t mismatches;             /* operations that failed because workers disagreed */
-	uint64_t tensor_bytes;           /* of the finished operations' shards, for one worker */
+	uint64_t tensor_bytes;           /* of the planned segments, for one worker */
 	uint64_t blocks, blocks_nonzero; /* planned: all, and those in the union */
 	uint64_t blocks_owned;           /* of each worker the non-zero ones, added up */
 	uint64_t pushes;                 /* accepted */

@@ -76,7 +76,6 @@ static void check_segment(const struct channel *c, uint32_t index)
 	if (segment->state == SEGMENT_IDLE || op->failed)
 		return;
 	assert(segment->number < op->cut.segment_count);
-	assert(segment->block_count == geometry_segment_blocks(&op->cut, segment->number));
 	for (uint32_t i = 0; i < c->rank_words; i++)
 		assert((segment->joined[i] & ~op->bound[i]) == 0);
 	if (segment->state == SEGMENT_GATHERING) {
@@ -89,7 +88,8 @@ static void check_segment(const struct channel *c, uint32_t index)
 	assert(segment->hollow == (op->cut.eager || segment->union_count == 0));
 	assert(op->cut.eager || segment->eager_bytes == 0);
 	assert(segment->frame_count ==
-	       (segment->hollow ? 1 : geometry_frame_count(&op->cut, segment->union_count)));
+	       (segment->hollow ? 1
+	                        : geometry_frame_count(&segment->frames, segment->union_count)));
 }
 
 /* Where the kernel adds, too; nothing else touches it while this looks. */
@@ -117,9 +117,9 @@ static void check_slot(const struct channel *c, const struct segment *segment, u
 	assert(slot->frame == frame && slot->state != SLOT_EMPTY);
 	assert(&c->segments[slot->segment] == segment);
 	assert(slot->block_count >= 1);
-	assert(slot->block_count <= c->ops[segment->op].cut.frame_blocks);
+	assert(slot->block_count <= segment->frames.frame_blocks);
 	assert(slot->block_count * slot->unit_bytes <= c->config.payload - WIRE_HEADER_BYTES);
-	assert(slot->part < c->ops[segment->op].cut.block_parts);
+	assert(slot->part < segment->frames.block_parts);
 	assert(slot->receiver == WIRE_EVERYONE || slot->receiver < c->config.worker_count);
 	assert(last < segment->block_count && last - slot->blocks[0] >= slot->block_count - 1);
 	assert(bit_test(segment->united, slot->blocks[0]) && bit_test(segment->united, last));

@@ -81,6 +81,8 @@ struct segment {
 	uint32_t number; /* when idle: the next one that may live here */
 	uint32_t op;
 	uint32_t block_count;
+	struct geometry_frames frames;
+	uint16_t receiver; /* who gets the RESULTs' data: a rank, or WIRE_EVERYONE */
 	uint32_t joined_count;
 	uint64_t *joined; /* [rank words] */
 	uint64_t *bits;   /* [worker_count][SEGMENT_WORDS] */

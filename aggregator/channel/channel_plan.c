@@ -217,7 +217,7 @@ static struct sum eager_sum(const struct channel *channel, struct segment *segme
 	struct operation *op = &channel->ops[segment->op];
 	struct sum sum = sum_of(channel, segment);
 
-	sum.unit_elems = op->cut.block_elems;
+	sum.unit_elems = segment->frames.block_bytes / dtype_bytes(sum.dtype);
 	sum.block_count = segment->block_count;
 	sum.touched = segment->united;
 	sum.sums = op->eager;
@@ -259,8 +259,9 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 	}
 	segment->hollow = op->cut.eager || segment->union_count == 0;
 	segment->frame_count =
-		segment->hollow ? 1 : geometry_frame_count(&op->cut, segment->union_count);
+		segment->hollow ? 1 : geometry_frame_count(&segment->frames, segment->union_count);
 	channel->stats.blocks += segment->block_count;
+	channel->stats.tensor_bytes += (uint64_t)segment->block_count * segment->frames.block_bytes;
 	channel->stats.blocks_nonzero += segment->union_count;
 	plan_number(channel, segment, now_us);
 }
@@ -272,8 +273,8 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
  * and length do not match; then `bits` holds garbage, which nobody reads because its worker has not
  * joined the operation.
  */
-static const uint8_t *bitmap_take(const struct geometry *cut, const struct announce *a,
-                                  uint32_t block_count, uint64_t *bits)
+static const uint8_t *bitmap_take(const struct announce *a, uint32_t block_count,
+                                  uint32_t block_bytes, uint64_t *bits)
 {
 	uint32_t words = (block_count + 63) / 64, tail = block_count % 64, count = 0;
 	uint32_t bitmap_bytes = a->flags & (WIRE_ALL | WIRE_NONE) ? 0 : words * 8;
@@ -292,7 +293,7 @@ static const uint8_t *bitmap_take(const struct geometry *cut, const struct annou
 		return NULL;
 	for (uint32_t i = 0; i < words; i++)
 		count += (uint32_t)__builtin_popcountll(bits[i]);
-	if (a->rest_bytes - bitmap_bytes != (cut->eager ? count * cut->block_bytes : 0))
+	if (a->rest_bytes - bitmap_bytes != (a->flags & WIRE_EAGER ? count * block_bytes : 0))
 		return NULL;
 	return a->rest + bitmap_bytes;
 }
@@ -302,8 +303,8 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 {
 	struct operation *op = &channel->ops[segment->op];
 	uint64_t *bits = segment_bits(segment, rank);
-	uint32_t block_count = geometry_segment_blocks(&op->cut, a->segment);
-	const uint8_t *blocks = bitmap_take(&op->cut, a, block_count, bits);
+	struct geometry_segment cut = geometry_segment(&op->cut, a->segment);
+	const uint8_t *blocks = bitmap_take(a, cut.block_count, cut.frames.block_bytes, bits);
 
 	if (blocks == NULL) {
 		count_drop(channel, WIRE_DROP_LENGTH);
@@ -311,7 +312,9 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 	}
 	if (segment->state == SEGMENT_IDLE) {
 		segment->state = SEGMENT_GATHERING;
-		segment->block_count = block_count;
+		segment->block_count = cut.block_count;
+		segment->frames = cut.frames;
+		segment->receiver = (uint16_t)cut.receiver;
 		segment->exponent = EXPONENT_NONE;
 		segment->nonfinite = false;
 		segment->since_us = now_us;

@@ -13,10 +13,9 @@
 
 /* ---- opening ---- */
 
-static void take_blocks(struct channel *channel, const struct segment *segment,
-                        const struct geometry *cut, struct slot *slot)
+static void take_blocks(struct channel *channel, const struct segment *segment, struct slot *slot)
 {
-	uint32_t want = cut->frame_blocks;
+	uint32_t want = segment->frames.frame_blocks;
 	uint32_t left = segment->union_count - channel->open_rank;
 	uint32_t bit = channel->open_bit;
 
@@ -33,7 +32,7 @@ static void take_blocks(struct channel *channel, const struct segment *segment,
 		bit += (uint32_t)__builtin_ctzll(word);
 		slot->blocks[i++] = (uint16_t)bit;
 	}
-	if (slot->part + 1 < cut->block_parts)
+	if (slot->part + 1 < segment->frames.block_parts)
 		return; /* the next frame takes the next part of the same block */
 	channel->open_bit = bit;
 	channel->open_rank += want;
@@ -50,22 +49,21 @@ static bool kernel_adds(const struct channel *channel, const struct segment *seg
 
 static void open_slot(struct channel *channel, struct segment *segment)
 {
-	const struct geometry *cut = &channel->ops[segment->op].cut;
 	struct slot *slot = slot_at(channel, channel->opened);
 
 	slot->frame = channel->opened;
 	slot->state = SLOT_OPEN;
 	slot->segment = (uint32_t)(segment - channel->segments);
-	slot->part = (channel->opened - segment->first) % cut->block_parts;
-	slot->unit_bytes = geometry_part_bytes(cut, slot->part);
-	slot->receiver = (uint16_t)geometry_receiver(cut, segment->number);
+	slot->part = (channel->opened - segment->first) % segment->frames.block_parts;
+	slot->unit_bytes = geometry_part_bytes(&segment->frames, slot->part);
+	slot->receiver = segment->receiver;
 	slot->sent = false;
 	slot->touched = 0;
 	slot->arrived = 0;
 	slot->expected = 0;
 	slot->owned = UINT64_MAX;
 	memset(slot->came, 0, channel->rank_words * 8);
-	take_blocks(channel, segment, cut, slot);
+	take_blocks(channel, segment, slot);
 	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++) {
 		uint64_t mask = slot_owned(segment, slot, rank);
 

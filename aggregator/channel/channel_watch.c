@@ -187,7 +187,6 @@ void watch_finished(struct channel *channel, const struct operation *op, uint64_
 	while (at < CHANNEL_TIMES && us > channel_times_us[at])
 		at++;
 	stats->operations++;
-	stats->tensor_bytes += op->cut.shard_blocks * op->cut.share_count * op->cut.block_bytes;
 	if (op->cut.eager) {
 		stats->eager++;
 		stats->eager_times[at]++;

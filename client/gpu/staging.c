@@ -148,27 +148,40 @@ int staging_follow(struct staging *staging, void *stream, struct why *why)
 
 /* ---- bits ---- */
 
-/* Choose the granularity of bits, and the number of segments in a piece, at least one. */
-static void choose_grain(struct staging_op *op)
+/* Choose the granularity of a part's bits. Returns the number of segments in a piece, at least one. */
+static uint32_t choose_grain(struct staging_op *op)
 {
-	const struct geometry *cut = &op->task->cut;
+	const struct geometry_part *part = op->part;
 	const uint32_t room = op->staged->staging->bits, fine = op->staged->fine;
-	uint64_t blocks = (uint64_t)cut->segment_blocks * cut->shard_count, all, most;
-	uint32_t grain;
+	uint64_t blocks = (uint64_t)part->segment_blocks * op->task->cut.shard_count, all, most;
+	uint32_t block = part->tile_columns, grain;
 
-	op->grain = cut->block_elems;
-	all = (cut->block_count + 63) / 64 * 64;
+	op->grain = block;
+	all = (part->block_count + 63) / 64 * 64;
 	most = blocks < all || all == 0 ? blocks : all;
-	grain = fine > 0 ? (uint32_t)geometry_gcd(cut->block_elems, fine) : cut->block_elems;
-	if (fine > 0 && cut->block_elems / grain * most <= room)
-		op->view = calloc(bitmap_word_count(bitmap_block_count(op->task->count, fine)),
+	grain = fine > 0 ? (uint32_t)geometry_gcd(block, fine) : block;
+	if (fine > 0 && op->view == NULL && block / grain * most <= room)
+		op->view = calloc(bitmap_word_count(bitmap_block_count(part->count, fine)),
 		                  sizeof(*op->view));
 	if (op->view != NULL)
 		op->grain = grain;
-	op->ratio = cut->block_elems / op->grain;
+	op->ratio = block / op->grain;
 	op->segment_bits = blocks * op->ratio;
 	most = room / (op->ratio * most);
-	op->piece_segments = (uint32_t)(most < PIECE_SEGMENTS ? most : PIECE_SEGMENTS);
+	return (uint32_t)(most < PIECE_SEGMENTS ? most : PIECE_SEGMENTS);
+}
+
+/* The next piece begins with segment `number`: as much of its part as there is room for. */
+static void choose_piece(struct staging_op *op, uint32_t number)
+{
+	uint32_t left;
+
+	op->part = geometry_segment(&op->task->cut, number).part;
+	op->piece = number;
+	op->piece_segments = choose_grain(op);
+	left = op->part->first_segment + op->part->segment_count - number;
+	if (op->piece_segments > left)
+		op->piece_segments = left;
 }
 
 /* How many bits have one magnitude: those of a segment. 0: none are wanted. */
@@ -177,16 +190,18 @@ static uint64_t range_bits(const struct staging_op *op)
 	return op->task->form == WIRE_FIXED32 ? op->segment_bits : 0;
 }
 
-/* Scan the piece that begins with segment op->piece. */
 static void scan_piece(struct staging_op *op)
 {
 	struct staging *s = op->staged->staging;
 	const struct allreduce *task = op->task;
-	const uint64_t first = op->piece * op->segment_bits * op->grain;
+	const struct geometry_part *part = op->part;
+	const uint64_t before = op->piece - part->first_segment;
+	const uint64_t first = before * op->segment_bits * op->grain;
 	const uint64_t most = op->piece_segments * op->segment_bits * op->grain;
 	struct gpu_scan scan = {
-		.tensor = {.data = (const uint8_t *)task->send + first * task->cut.elem_bytes,
-	                   .count = most < task->count - first ? most : task->count - first,
+		.tensor = {.data = (const uint8_t *)task->send +
+	                           (part->first + first) * task->cut.elem_bytes,
+	                   .count = most < part->count - first ? most : part->count - first,
 	                   .block_elems = op->grain,
 	                   .dtype = (enum dtype)task->dtype},
 		.range_blocks = range_bits(op),
@@ -240,9 +255,12 @@ static void see_piece(struct staging_op *op)
 		return;
 	if (op->view != NULL)
 		coarsen(op, 0, op->piece_bits, fine / op->grain, op->view,
-		        op->piece * op->segment_bits);
-	if (op->piece + op->piece_segments >= op->task->cut.segment_count)
-		config->viewed(op->staged->context, fine, op->view);
+		        (op->piece - op->part->first_segment) * op->segment_bits);
+	if (op->piece + op->piece_segments < op->part->first_segment + op->part->segment_count)
+		return;
+	config->viewed(op->staged->context, fine, op->view);
+	free(op->view);
+	op->view = NULL;
 }
 
 /* Are the bits of this segment here? Starts the scan of the next piece when it is needed. */
@@ -251,7 +269,7 @@ static bool has_bits(struct staging_op *op, uint32_t number)
 	if (op->task->count == 0)
 		return true;
 	if (number == op->piece + op->piece_segments) {
-		op->piece = number;
+		choose_piece(op, number);
 		scan_piece(op);
 	}
 	if (!staging_reached(op->word, op->scans))
@@ -322,7 +340,7 @@ static bool op_begin(struct allreduce *task)
 	op->staged = staged;
 	op->task = task;
 	staged->op = op;
-	choose_grain(op);
+	choose_piece(op, 0);
 	if (task->count > 0)
 		scan_piece(op);
 	return true;
@@ -363,7 +381,7 @@ static void staged_eager(const struct allreduce *task, const uint64_t *own,
 {
 	(void)own, (void)engine;
 	packet_point(out, staging_op_of(task)->eager,
-	             (uint32_t)task->blocks_nonzero * task->cut.block_bytes);
+	             (uint32_t)task->blocks_nonzero * task->cut.one.frames.block_bytes);
 }
 
 const struct access staging_access = {

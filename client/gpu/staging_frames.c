@@ -39,26 +39,29 @@ void staging_failed(struct staging *s, const char *why)
  * A part with the frames of `blocks` blocks begins: what is known of it but for its bits. Frames
  * outside of a ring follow each other.
  */
-static void part_begin(struct staging_op *op, struct staging_part *part, uint32_t segment,
-                       uint32_t shard, uint32_t first, uint32_t blocks)
+static void part_begin(struct staging_op *op, struct staging_part *part,
+                       const struct geometry_segment *segment, uint32_t shard, uint32_t first,
+                       uint32_t blocks)
 {
 	const struct staging *s = op->staged->staging;
-	const struct geometry *cut = &op->task->cut;
-	struct staging_ring *ring = cut->eager ? NULL : &s->rings[shard];
-	const uint32_t frame_blocks = cut->eager ? EAGER_FRAME_BLOCKS : cut->frame_blocks;
+	const struct geometry *tensor = &op->task->cut;
+	const struct geometry_frames *cut = &segment->frames;
+	const uint64_t before = segment->first * tensor->elem_bytes;
+	struct staging_ring *ring = tensor->eager ? NULL : &s->rings[shard];
+	const uint32_t frame_blocks = tensor->eager ? EAGER_FRAME_BLOCKS : cut->frame_blocks;
 
 	part->ring = ring;
 	part->end = first + (blocks + frame_blocks - 1) / frame_blocks * cut->block_parts;
 	part->packed = part->pushable = part->stored = part->unpacked = first;
 	*part->gpu = (struct gpu_plan){
-		.send = op->task->send,
-		.recv = op->task->recv,
-		.tensor_bytes = op->task->count * cut->elem_bytes,
-		.first_index = (uint64_t)segment * cut->segment_blocks,
+		.send = (const uint8_t *)op->task->send + before,
+		.recv = (uint8_t *)op->task->recv + before,
+		.tensor_bytes = segment->part->count * tensor->elem_bytes,
+		.first_index = segment->index,
 		.out = ring != NULL ? ring->out : op->eager,
 		.in = ring != NULL ? ring->in : op->eager,
 		.shard = shard,
-		.shard_count = cut->shard_count,
+		.shard_count = tensor->shard_count,
 		.block_bytes = cut->block_bytes,
 		.frame_blocks = frame_blocks,
 		.block_parts = cut->block_parts,
@@ -70,12 +73,13 @@ static void part_begin(struct staging_op *op, struct staging_part *part, uint32_
 }
 
 /* Count what crosses the bus to carry out `own` blocks of ours. Kernels read both bitmaps. */
-static void count_out(const struct staging_op *op, uint32_t blocks, uint32_t own)
+static void count_out(const struct staging_op *op, const struct geometry_segment *segment,
+                      uint32_t own)
 {
 	if (own == 0)
 		return;
-	op->staged->in_bytes += 2 * 8 * bitmap_word_count(blocks);
-	op->staged->out_bytes += (uint64_t)own * op->task->cut.block_bytes;
+	op->staged->in_bytes += 2 * 8 * bitmap_word_count(segment->block_count);
+	op->staged->out_bytes += (uint64_t)own * segment->frames.block_bytes;
 }
 
 /* An eager operation announces its own blocks. Copy them out; true when they are here. */
@@ -83,8 +87,8 @@ static bool eager_ready(struct staging_op *op)
 {
 	struct staging_part *part = staging_part_of(op, 0, 0);
 	const uint64_t *found = (const uint64_t *)(void *)op->found;
-	const uint32_t blocks = (uint32_t)op->task->cut.block_count;
-	const uint64_t words = bitmap_word_count(blocks);
+	const struct geometry_segment segment = geometry_segment(&op->task->cut, 0);
+	const uint64_t words = bitmap_word_count(segment.block_count);
 	uint32_t own;
 
 	if (op->task->count == 0)
@@ -92,10 +96,10 @@ static bool eager_ready(struct staging_op *op)
 	if (!part->expected) {
 		part->expected = true;
 		own = (uint32_t)bitmap_set_count(found, words);
-		part_begin(op, part, 0, 0, 0, own);
+		part_begin(op, part, &segment, 0, 0, own);
 		memcpy(part->gpu->own, found, words * sizeof(*found));
 		memcpy(part->gpu->united, found, words * sizeof(*found));
-		count_out(op, blocks, own);
+		count_out(op, &segment, own);
 	}
 	return part->pushable == part->end;
 }
@@ -118,12 +122,11 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 {
 	struct staging_op *op = staging_op_of(task);
 	struct staging_part *part = staging_part_of(op, plan->segment, plan->shard);
-	const uint64_t words = bitmap_word_count(plan->block_count);
+	const uint64_t words = bitmap_word_count(plan->cut->block_count);
 	const uint32_t own = (uint32_t)bitmap_set_count(plan->own, words);
 	const bool eager = task->cut.eager;
 
-	part_begin(op, part, plan->segment, plan->shard, eager ? 0 : plan->first,
-	           plan->union_count);
+	part_begin(op, part, plan->cut, plan->shard, eager ? 0 : plan->first, plan->union_count);
 	memcpy(part->gpu->own, plan->own, words * sizeof(*plan->own));
 	memcpy(part->gpu->united, plan->united, words * sizeof(*plan->united));
 	part->gpu->fixed = plan->fixed;
@@ -132,10 +135,10 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 		task->reduction == REDUCE_AVG ? (float)op->staged->staging->config.world : 1;
 	if (plan->union_count > 0)
 		op->staged->in_bytes +=
-			8 * words + (uint64_t)plan->union_count * task->cut.block_bytes;
+			8 * words + (uint64_t)plan->union_count * plan->cut->frames.block_bytes;
 	if (!eager) {
 		part->ring->edge = plan->edge;
-		count_out(op, plan->block_count, own);
+		count_out(op, plan->cut, own);
 	}
 	if (eager || own == 0)
 		part->packed = part->end;

@@ -53,12 +53,13 @@ struct staging_lane {
 struct staging_op {
 	struct staged *staged;
 	struct allreduce *task;
-	/* Bits are known for one piece of the tensor at a time, a number of segments. */
+	/* Bits are known for one piece of the tensor at a time, a number of segments of one part. */
+	const struct geometry_part *part;
 	uint32_t *scratch, *found, *word; /* as in struct gpu_scan */
 	uint32_t scans;                   /* number of the last scan */
 	uint32_t grain, ratio;            /* elements per bit, bits per block */
 	uint64_t segment_bits;            /* of a whole segment, in all shards */
-	uint32_t piece, piece_segments;   /* the first segment, and the most that a piece has */
+	uint32_t piece, piece_segments;   /* the first segment, and how many the piece has */
 	uint64_t piece_bits;
 	bool seen;      /* see_piece() has seen the piece */
 	uint64_t *view; /* the bitmap that is wanted; NULL: none, or there is no memory */

@@ -28,9 +28,9 @@ struct access_scan {
 /* What will travel of a segment of one shard. */
 struct access_plan {
 	uint32_t segment, shard;
-	uint32_t block_count; /* of the shard in this segment */
+	const struct geometry_segment *cut;
 	uint32_t union_count;
-	const uint64_t *united, *own; /* [(block_count + 63) / 64] */
+	const uint64_t *united, *own; /* [(cut->block_count + 63) / 64] */
 	uint32_t first, edge;         /* number of its first frame; those before `edge` are over */
 	bool fixed;                   /* it travels as int32, as `shift` says */
 	int shift;
@@ -44,6 +44,7 @@ struct access_plan {
  */
 struct access_frame {
 	uint32_t segment, shard, number, edge;
+	const struct geometry_segment *cut;
 	uint32_t count;      /* blocks of the union in it */
 	uint32_t part;       /* of a block that takes several frames */
 	uint32_t unit_bytes; /* of a block, or of this part of it */

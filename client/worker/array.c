@@ -13,9 +13,7 @@ static const uint8_t zeros[WIRE_PAYLOAD_MAX];
 static uint64_t block_of(const struct allreduce *task, const struct access_frame *frame,
                          uint32_t index)
 {
-	return geometry_block(&task->cut, frame->shard,
-	                      (uint64_t)frame->segment * task->cut.segment_blocks +
-	                              frame->blocks[index]);
+	return geometry_block(&task->cut, frame->cut, frame->shard, frame->blocks[index]);
 }
 
 /* Of the `bytes` of a block, those that belong to the frame, from `offset` on. */
@@ -40,14 +38,15 @@ static void encode(const struct access_frame *frame, const uint8_t *from, uint32
 
 void blocks_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
                  struct packet_out *out,
-                 const uint8_t *(*place)(const struct allreduce *task, uint64_t block,
+                 const uint8_t *(*place)(const struct allreduce *task,
+                                         const struct access_frame *frame, uint64_t block,
                                          uint32_t *bytes))
 {
-	uint32_t offset = frame->part * task->cut.part_bytes;
+	uint32_t offset = frame->part * frame->cut->frames.part_bytes;
 
 	for (; mask != 0; mask &= mask - 1) {
 		uint32_t index = (uint32_t)__builtin_ctzll(mask), bytes;
-		const uint8_t *from = place(task, block_of(task, frame, index), &bytes);
+		const uint8_t *from = place(task, frame, block_of(task, frame, index), &bytes);
 
 		bytes = part_bytes(frame, offset, bytes);
 		from = bytes > 0 ? from + offset : NULL;
@@ -63,14 +62,15 @@ void blocks_push(const struct allreduce *task, const struct access_frame *frame,
 
 void blocks_store(const struct allreduce *task, const struct access_frame *frame,
                   const uint8_t *data,
-                  uint8_t *(*place)(const struct allreduce *task, uint64_t block, uint32_t *bytes))
+                  uint8_t *(*place)(const struct allreduce *task, const struct access_frame *frame,
+                                    uint64_t block, uint32_t *bytes))
 {
-	uint32_t offset = frame->part * task->cut.part_bytes;
+	uint32_t offset = frame->part * frame->cut->frames.part_bytes;
 	uint32_t divisor = task->reduction == REDUCE_AVG ? frame->world : 1;
 
 	for (uint32_t i = 0; i < frame->count; i++, data += frame->unit_bytes) {
 		uint32_t bytes;
-		uint8_t *to = place(task, block_of(task, frame, i), &bytes);
+		uint8_t *to = place(task, frame, block_of(task, frame, i), &bytes);
 
 		bytes = part_bytes(frame, offset, bytes);
 		if (bytes == 0)
@@ -90,24 +90,156 @@ static uint32_t elem_bytes(const struct allreduce *task)
 	return task->cut.elem_bytes;
 }
 
-static const uint8_t *array_from(const struct allreduce *task, uint64_t block, uint32_t *bytes)
+static const uint8_t *send_at(const struct allreduce *task, uint64_t element)
 {
-	uint64_t first = 0;
-
-	*bytes = geometry_elems(&task->cut, block, &first) * elem_bytes(task);
-	return *bytes > 0 ? (const uint8_t *)task->send + first * elem_bytes(task) : NULL;
+	return (const uint8_t *)task->send + element * elem_bytes(task);
 }
 
-/* Of a reduce-scatter, one of this worker's share. */
-static uint8_t *array_to(const struct allreduce *task, uint64_t block, uint32_t *bytes)
+/* Of a reduce-scatter `element` is one of this worker's share. */
+static uint8_t *recv_at(const struct allreduce *task, uint64_t element)
 {
-	uint64_t first = 0;
-
-	*bytes = geometry_elems(&task->cut, block, &first) * elem_bytes(task);
-	if (*bytes > 0 && task->scatter)
-		first -= task->share_first;
-	return *bytes > 0 ? (uint8_t *)task->recv + first * elem_bytes(task) : NULL;
+	return (uint8_t *)task->recv +
+	       (element - (task->scatter ? task->share_first : 0)) * elem_bytes(task);
 }
+
+/* Blocks of a flat part are in one piece; see below for the others. */
+static const uint8_t *array_from(const struct allreduce *task, const struct access_frame *frame,
+                                 uint64_t block, uint32_t *bytes)
+{
+	struct geometry_tile tile = geometry_tile(frame->cut, block);
+
+	*bytes = tile.columns * elem_bytes(task);
+	return *bytes > 0 ? send_at(task, tile.first) : NULL;
+}
+
+static uint8_t *array_to(const struct allreduce *task, const struct access_frame *frame,
+                         uint64_t block, uint32_t *bytes)
+{
+	struct geometry_tile tile = geometry_tile(frame->cut, block);
+
+	*bytes = tile.columns * elem_bytes(task);
+	return *bytes > 0 ? recv_at(task, tile.first) : NULL;
+}
+
+/* ---- tiles: rows of a matrix, in pieces ---- */
+
+/* What a frame has of one row of a tile. */
+struct piece {
+	uint64_t element; /* its first, in the tensor */
+	uint32_t at;      /* bytes from the beginning of the frame's part of the block */
+	uint32_t bytes;
+};
+
+/* False: nothing. */
+static bool piece_of(const struct allreduce *task, const struct access_frame *frame,
+                     const struct geometry_tile *tile, uint32_t row, struct piece *out)
+{
+	uint32_t from = frame->part * frame->cut->frames.part_bytes, end = from + frame->unit_bytes;
+	uint32_t begin = row * tile->width * elem_bytes(task), first = begin;
+	uint32_t last = begin + tile->columns * elem_bytes(task);
+
+	first = first > from ? first : from;
+	last = last < end ? last : end;
+	if (first >= last)
+		return false;
+	out->element = tile->first + row * tile->stride + (first - begin) / elem_bytes(task);
+	out->at = first - from;
+	out->bytes = last - first;
+	return true;
+}
+
+static void tiles_push(const struct allreduce *task, const struct access_frame *frame,
+                       uint64_t mask, struct packet_out *out)
+{
+	for (; mask != 0; mask &= mask - 1) {
+		uint32_t index = (uint32_t)__builtin_ctzll(mask);
+		struct geometry_tile tile = geometry_tile(frame->cut, block_of(task, frame, index));
+		uint8_t *to = (uint8_t *)out->scratch + packet_body_bytes(out);
+		struct piece piece;
+
+		memset(to, 0, frame->unit_bytes);
+		for (uint32_t row = 0; row < tile.rows; row++) {
+			if (!piece_of(task, frame, &tile, row, &piece))
+				continue;
+			if (frame->fixed)
+				frame->engine->fixed_encode(to + piece.at,
+				                            send_at(task, piece.element),
+				                            piece.bytes / 4, frame->shift);
+			else
+				memcpy(to + piece.at, send_at(task, piece.element), piece.bytes);
+		}
+		packet_point(out, to, frame->unit_bytes);
+	}
+}
+
+static void tiles_store(const struct allreduce *task, const struct access_frame *frame,
+                        const uint8_t *data)
+{
+	uint32_t divisor = task->reduction == REDUCE_AVG ? frame->world : 1;
+
+	for (uint32_t i = 0; i < frame->count; i++, data += frame->unit_bytes) {
+		struct geometry_tile tile = geometry_tile(frame->cut, block_of(task, frame, i));
+		struct piece piece;
+
+		for (uint32_t row = 0; row < tile.rows; row++) {
+			if (!piece_of(task, frame, &tile, row, &piece))
+				continue;
+			if (frame->fixed)
+				frame->engine->fixed_decode(recv_at(task, piece.element),
+				                            data + piece.at, piece.bytes / 4,
+				                            frame->shift, divisor);
+			else
+				memcpy(recv_at(task, piece.element), data + piece.at, piece.bytes);
+		}
+	}
+}
+
+/* Adds bits [0, count) of `from` to those of `to` from `at` on. */
+static void bits_add(uint64_t *to, uint64_t at, const uint64_t *from, uint64_t count)
+{
+	for (uint64_t i = 0; i < bitmap_word_count(count); i++) {
+		to[at / 64 + i] |= from[i] << at % 64;
+		if (at % 64 != 0 && from[i] >> (64 - at % 64) != 0)
+			to[at / 64 + i + 1] |= from[i] >> (64 - at % 64);
+	}
+}
+
+static void range_add(struct bitmap_range *range, const struct bitmap_range *other)
+{
+	range->nonfinite = range->nonfinite || other->nonfinite;
+	if (other->exponent > range->exponent)
+		range->exponent = other->exponent;
+}
+
+/* The blocks from `first` on, of which those beside each other are scanned together, row by row. */
+static void tiles_scan(const struct allreduce *task, const struct geometry_segment *segment,
+                       uint64_t first, uint64_t blocks, const struct access_scan *scan)
+{
+	const struct geometry_part *part = segment->part;
+	struct bitmap_tensor tensor = {.block_elems = part->tile_columns, .dtype = task->dtype};
+	struct bitmap_range range = {0}, *wanted = scan->range != NULL ? &range : NULL;
+	uint64_t end = first + blocks, beside;
+
+	memset(scan->bits, 0, bitmap_word_count(blocks) * sizeof(*scan->bits));
+	for (uint64_t block = first; block < end; block += beside) {
+		struct geometry_tile tile = geometry_tile(segment, block);
+		uint64_t column = block % part->across;
+
+		beside = part->across - column < end - block ? part->across - column : end - block;
+		tensor.count = (column + beside == part->across ? part->columns
+		                                                : (column + beside) * tile.width) -
+		               column * tile.width;
+		for (uint32_t row = 0; row < tile.rows; row++) {
+			tensor.data = send_at(task, tile.first + row * tile.stride);
+			bitmap_pool_scan(scan->pool, &tensor, scan->spare, wanted);
+			if (wanted != NULL)
+				range_add(scan->range, &range);
+			bits_add(scan->bits, block - first, scan->spare, beside);
+		}
+	}
+}
+
+/* ---- what the machines ask for ---- */
 
 static int array_begin(struct allreduce *task)
 {
@@ -123,16 +255,19 @@ bool array_ready(struct allreduce *task, uint32_t number)
 
 static uint64_t array_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
 {
-	const struct geometry *cut = &task->cut;
-	uint64_t first, blocks = geometry_span(cut, number, &first);
-	struct bitmap_tensor tensor = {.block_elems = cut->block_elems, .dtype = task->dtype};
+	struct geometry_segment segment = geometry_segment(&task->cut, number);
+	uint64_t first, blocks = geometry_span(&task->cut, &segment, &first);
+	struct bitmap_tensor tensor = {.block_elems = segment.part->tile_columns,
+	                               .dtype = task->dtype};
 
+	if (segment.part->rows > 1) {
+		tiles_scan(task, &segment, first, blocks, scan);
+		return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
+	}
 	if (blocks > 0) {
-		uint64_t last_first = 0;
-		uint32_t last = geometry_elems(cut, first + blocks - 1, &last_first), bytes;
-
-		tensor.count = (blocks - 1) * cut->block_elems + last;
-		tensor.data = array_from(task, first, &bytes);
+		tensor.data = send_at(task, geometry_tile(&segment, first).first);
+		tensor.count = (blocks - 1) * tensor.block_elems +
+		               geometry_tile(&segment, first + blocks - 1).columns;
 	}
 	bitmap_pool_scan(scan->pool, &tensor, scan->bits, scan->range);
 	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
@@ -145,13 +280,13 @@ static void array_eager(const struct allreduce *task, const uint64_t *own,
 	struct bitmap_tensor tensor = {
 		.data = task->send,
 		.count = task->count,
-		.block_elems = task->cut.block_elems,
+		.block_elems = task->cut.one.tile_columns,
 		.dtype = task->dtype,
 	};
-	uint32_t bytes, whole;
+	uint32_t block_bytes = task->cut.one.frames.block_bytes, bytes, whole;
 
 	bytes = (uint32_t)engine->pack(&tensor, own, out->scratch) * task->cut.elem_bytes;
-	whole = (bytes + task->cut.block_bytes - 1) / task->cut.block_bytes * task->cut.block_bytes;
+	whole = (bytes + block_bytes - 1) / block_bytes * block_bytes;
 	memset((uint8_t *)out->scratch + bytes, 0, whole - bytes);
 	packet_point(out, out->scratch, whole);
 }
@@ -165,8 +300,8 @@ static uint32_t absent_run(const struct allreduce *task, const struct access_pla
 {
 	uint32_t end = first + 1;
 
-	while (task->cut.shard_count == 1 && end < plan->block_count &&
-	       !bit_test(plan->united, end))
+	while (task->cut.shard_count == 1 && plan->cut->part->rows <= 1 &&
+	       end < plan->cut->block_count && !bit_test(plan->united, end))
 		end++;
 	return end - first;
 }
@@ -180,41 +315,51 @@ static bool in_place(const struct allreduce *task)
 	return own == task->recv;
 }
 
+/* `run` blocks from the tile on, which are neighbours in the tensor if they are several. */
+static void clear_run(const struct allreduce *task, const struct access_plan *plan,
+                      const struct geometry_tile *tile, uint64_t elements)
+{
+	bool large = task->count * elem_bytes(task) >= STREAM_BYTES_MIN;
+
+	for (uint32_t row = 0; row < tile->rows; row++) {
+		uint8_t *at = recv_at(task, tile->first + row * tile->stride);
+
+		if (large)
+			plan->engine->clear(at, elements * elem_bytes(task));
+		else
+			memset(at, 0, elements * elem_bytes(task));
+	}
+}
+
 static void clear_absent(struct allreduce *task, const struct access_plan *plan)
 {
-	uint64_t before = (uint64_t)plan->segment * task->cut.segment_blocks;
-	bool large = task->count * task->cut.elem_bytes >= STREAM_BYTES_MIN;
 	uint32_t run;
 
-	for (uint32_t b = 0; b < plan->block_count; b += run) {
-		uint64_t first = geometry_block(&task->cut, plan->shard, before + b), bytes;
-		uint32_t last_bytes;
+	for (uint32_t b = 0; b < plan->cut->block_count; b += run) {
+		struct geometry_tile tile, last;
+		uint64_t block;
 
 		run = 1;
 		if (bit_test(plan->united, b))
 			continue;
 		run = absent_run(task, plan, b);
-		(void)array_to(task, first + run - 1, &last_bytes);
-		bytes = (uint64_t)(run - 1) * task->cut.block_bytes + last_bytes;
-		if (bytes == 0)
-			continue;
-		if (large)
-			plan->engine->clear(array_to(task, first, &last_bytes), bytes);
-		else
-			memset(array_to(task, first, &last_bytes), 0, bytes);
+		block = geometry_block(&task->cut, plan->cut, plan->shard, b);
+		tile = geometry_tile(plan->cut, block);
+		last = geometry_tile(plan->cut, block + run - 1);
+		clear_run(task, plan, &tile, (uint64_t)(run - 1) * tile.width + last.columns);
 	}
 }
 
 /* In place, blocks that no worker has are zero already. */
 int array_plan(struct allreduce *task, const struct access_plan *plan)
 {
-	uint32_t receiver = geometry_receiver(&task->cut, plan->segment);
+	uint32_t receiver = plan->cut->receiver;
 
 	if (in_place(task) || task->count == 0)
 		return 0;
 	if (task->scatter && task->cut.eager) /* blocks may lie across the share's borders */
 		memset(task->recv, 0, task->share_count * task->cut.elem_bytes);
-	else if (receiver == WIRE_EVERYONE || receiver == task->share_first / task->cut.share_elems)
+	else if (receiver == WIRE_EVERYONE || receiver == task->share_first / task->share_count)
 		clear_absent(task, plan);
 	return 0;
 }
@@ -228,7 +373,10 @@ bool array_pushable(const struct allreduce *task, const struct access_frame *fra
 static void array_push(const struct allreduce *task, const struct access_frame *frame,
                        uint64_t mask, struct packet_out *out)
 {
-	blocks_push(task, frame, mask, out, array_from);
+	if (frame->cut->part->rows > 1)
+		tiles_push(task, frame, mask, out);
+	else
+		blocks_push(task, frame, mask, out, array_from);
 }
 
 /* Of an eager reduce-scatter everything comes, in blocks that know of no shares: section 4.5. */
@@ -237,10 +385,9 @@ static void store_own(struct allreduce *task, const struct access_frame *frame, 
 	uint64_t own = task->share_first, own_end = own + task->share_count;
 
 	for (uint32_t i = 0; i < frame->count; i++, data += frame->unit_bytes) {
-		uint64_t first = 0, from, end;
+		struct geometry_tile tile = geometry_tile(frame->cut, block_of(task, frame, i));
+		uint64_t first = tile.first, end = first + tile.columns, from;
 
-		end = geometry_elems(&task->cut, block_of(task, frame, i), &first);
-		end += first;
 		from = first > own ? first : own;
 		end = end < own_end ? end : own_end;
 		if (from < end)
@@ -254,6 +401,8 @@ bool array_store(struct allreduce *task, const struct access_frame *frame, const
 {
 	if (task->scatter && task->cut.eager)
 		store_own(task, frame, data);
+	else if (frame->cut->part->rows > 1)
+		tiles_store(task, frame, data);
 	else
 		blocks_store(task, frame, data, array_to);
 	return true;

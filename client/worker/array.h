@@ -28,10 +28,12 @@ bool array_store(struct allreduce *task, const struct access_frame *frame, const
  */
 void blocks_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
                  struct packet_out *out,
-                 const uint8_t *(*place)(const struct allreduce *task, uint64_t block,
+                 const uint8_t *(*place)(const struct allreduce *task,
+                                         const struct access_frame *frame, uint64_t block,
                                          uint32_t *bytes));
 void blocks_store(const struct allreduce *task, const struct access_frame *frame,
                   const uint8_t *data,
-                  uint8_t *(*place)(const struct allreduce *task, uint64_t block, uint32_t *bytes));
+                  uint8_t *(*place)(const struct allreduce *task, const struct access_frame *frame,
+                                    uint64_t block, uint32_t *bytes));
 
 #endif /* CLIENT_ARRAY_H */

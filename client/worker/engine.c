@@ -266,7 +266,8 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 static void deal_bits(const struct engine *engine, const struct geometry *cut, uint32_t segment)
 {
 	uint32_t shards = cut->shard_count;
-	uint64_t first_block, blocks = geometry_span(cut, segment, &first_block);
+	struct geometry_segment of = geometry_segment(cut, segment);
+	uint64_t first_block, blocks = geometry_span(cut, &of, &first_block);
 
 	memset(engine->shard_bits, 0, (size_t)shards * SEGMENT_WORDS * 8);
 	for (uint64_t word = 0; word < (blocks + 63) / 64; word++) {

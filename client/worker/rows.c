@@ -195,7 +195,6 @@ static int list_begin(struct allreduce *task)
 
 	rows->cursor = 0;
 	rows->shard_count = task->cut.shard_count;
-	rows->segment_blocks = task->cut.segment_blocks;
 	if (!rows->gather)
 		return 0;
 	if (chunks > UINT32_MAX)
@@ -211,27 +210,29 @@ static uint64_t list_scan(struct allreduce *task, uint32_t number, const struct 
 {
 	const struct geometry *cut = &task->cut;
 	struct winnow_rows *rows = task->access_state;
-	uint64_t first = (uint64_t)number * cut->segment_blocks * cut->shard_count;
-	uint64_t blocks = (uint64_t)geometry_segment_blocks(cut, number) * cut->shard_count;
+	struct geometry_segment segment = geometry_segment(cut, number);
+	uint64_t first, blocks = geometry_span(cut, &segment, &first);
 	uint64_t begin = rows->cursor, count;
 	struct bitmap_tensor found = {.data = rows->values + begin * rows->block_bytes,
-	                              .block_elems = cut->block_elems,
+	                              .block_elems = cut->one.tile_columns,
 	                              .dtype = task->dtype};
 
 	memset(scan->bits, 0, (blocks + 63) / 64 * 8);
 	while (rows->cursor < rows->count && rows->blocks[rows->cursor] - first < blocks)
 		bit_set(scan->bits, rows->blocks[rows->cursor++] - first);
 	count = rows->cursor - begin;
-	found.count = count * cut->block_elems;
+	found.count = count * found.block_elems;
 	if (scan->range != NULL && count > 0)
 		bitmap_pool_scan(scan->pool, &found, scan->spare, scan->range);
 	return count;
 }
 
-static const uint8_t *list_from(const struct allreduce *task, uint64_t block, uint32_t *bytes)
+static const uint8_t *list_from(const struct allreduce *task, const struct access_frame *frame,
+                                uint64_t block, uint32_t *bytes)
 {
 	const struct winnow_rows *rows = task->access_state;
 
+	(void)frame;
 	*bytes = rows->block_bytes;
 	return rows->values + place_of(rows->blocks, rows->count, block) * rows->block_bytes;
 }
@@ -240,14 +241,15 @@ static const uint8_t *list_from(const struct allreduce *task, uint64_t block, ui
 static void list_eager(const struct allreduce *task, const uint64_t *own,
                        const struct bitmap_engine *engine, struct packet_out *out)
 {
+	const struct winnow_rows *rows = task->access_state;
 	uint64_t first = 0;
 	uint32_t bytes;
 
 	(void)engine;
 	while (!bit_test(own, first))
 		first++;
-	packet_point(out, list_from(task, first, &bytes),
-	             (uint32_t)task->blocks_nonzero * task->cut.block_bytes);
+	packet_point(out, list_from(task, NULL, first, &bytes),
+	             (uint32_t)task->blocks_nonzero * rows->block_bytes);
 }
 
 static void list_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
@@ -260,7 +262,6 @@ static void list_push(const struct allreduce *task, const struct access_frame *f
 static int gather_plan(struct allreduce *task, const struct access_plan *plan)
 {
 	struct winnow_rows *rows = task->access_state;
-	uint64_t before = (uint64_t)plan->segment * task->cut.segment_blocks;
 	size_t list_bytes = plan->union_count * sizeof(uint64_t);
 	struct rows_chunk *chunk;
 	uint32_t count = 0;
@@ -270,8 +271,8 @@ static int gather_plan(struct allreduce *task, const struct access_plan *plan)
 	chunk = malloc(sizeof(*chunk) + list_bytes + (size_t)plan->union_count * rows->block_bytes);
 	if (chunk == NULL)
 		return -ENOMEM;
-	for (uint32_t b = 0; b < plan->block_count; b++) {
-		uint64_t block = geometry_block(&task->cut, plan->shard, before + b);
+	for (uint32_t b = 0; b < plan->cut->block_count; b++) {
+		uint64_t block = geometry_block(&task->cut, plan->cut, plan->shard, b);
 
 		if (bit_test(plan->united, b) && block < task->cut.block_count)
 			chunk->blocks[count++] = block;
@@ -287,12 +288,12 @@ static int gather_plan(struct allreduce *task, const struct access_plan *plan)
 	return 0;
 }
 
-static uint8_t *gather_to(const struct allreduce *task, uint64_t block, uint32_t *bytes)
+static uint8_t *gather_to(const struct allreduce *task, const struct access_frame *frame,
+                          uint64_t block, uint32_t *bytes)
 {
 	const struct winnow_rows *rows = task->access_state;
-	uint64_t segment = block / rows->shard_count / rows->segment_blocks;
-	uint32_t shard = geometry_shard(&task->cut, block);
-	const struct rows_chunk *chunk = rows->chunks[segment * rows->shard_count + shard];
+	size_t at = (size_t)frame->segment * rows->shard_count + frame->shard;
+	const struct rows_chunk *chunk = rows->chunks[at];
 
 	*bytes = rows->block_bytes;
 	return chunk->values + place_of(chunk->blocks, chunk->count, block) * rows->block_bytes;

@@ -33,7 +33,6 @@ struct winnow_rows {
 	uint64_t found; /* blocks of all chunks */
 	uint32_t block_bytes;
 	uint32_t shard_count;
-	uint32_t segment_blocks;
 	uint32_t chunk_count;
 	struct rows_chunk **chunks; /* [segment_count * shard_count] */
 };

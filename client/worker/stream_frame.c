@@ -10,7 +10,7 @@
 /* The word of the union bitmap that holds its block number `rank`. */
 static uint32_t word_of_rank(const struct stream_segment *segment, uint32_t rank)
 {
-	uint32_t low = 0, high = (segment->block_count + 63) / 64;
+	uint32_t low = 0, high = (segment->cut.block_count + 63) / 64;
 
 	while (high - low > 1) {
 		uint32_t middle = (low + high) / 2;
@@ -27,9 +27,9 @@ static uint32_t word_of_rank(const struct stream_segment *segment, uint32_t rank
 static struct access_frame frame_of(const struct stream *s, const struct allreduce *task,
                                     const struct stream_segment *segment, uint32_t number)
 {
-	const struct geometry *cut = &task->cut;
-	uint32_t index = cut->eager ? number : number - segment->first;
-	uint32_t blocks = cut->eager ? WIRE_FRAME_BLOCKS_MAX : cut->frame_blocks;
+	const struct geometry_frames *cut = &segment->cut.frames;
+	uint32_t index = task->cut.eager ? number : number - segment->first;
+	uint32_t blocks = task->cut.eager ? WIRE_FRAME_BLOCKS_MAX : cut->frame_blocks;
 	uint32_t rank = index / cut->block_parts * blocks;
 	uint32_t word = word_of_rank(segment, rank);
 	uint64_t left = segment->united[word];
@@ -37,6 +37,7 @@ static struct access_frame frame_of(const struct stream *s, const struct allredu
 	                             .shard = shard_of(s, task),
 	                             .number = number,
 	                             .edge = s->ack,
+	                             .cut = &segment->cut,
 	                             .count = segment->union_count - rank,
 	                             .part = index % cut->block_parts,
 	                             .fixed = travels_fixed(task, segment),
@@ -216,9 +217,9 @@ static bool result_store(struct stream *s, struct allreduce *task,
                          const struct stream_segment *segment, const struct packet *packet)
 {
 	struct access_frame which = frame_of(s, task, segment, packet->frame);
-	bool received = is_received(s, task, segment);
+	bool received = is_received(s, segment);
 
-	if (received && is_head(packet) && task->cut.share_count > 1)
+	if (received && is_head(packet) && segment->cut.receiver != WIRE_EVERYONE)
 		return false; /* to the group, for all others: ours comes alone */
 	if (packet->body_bytes != (received ? which.count * which.unit_bytes : 0)) {
 		stream_drop(s, WIRE_DROP_LENGTH);

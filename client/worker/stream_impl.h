@@ -42,7 +42,7 @@ struct stream_segment {
 	int16_t exponent;
 	uint32_t slot;
 	uint32_t number;
-	uint32_t block_count;
+	struct geometry_segment cut;
 	uint32_t own_frames; /* that our own blocks would fill */
 	uint64_t announce_due_us;
 	uint32_t union_count;
@@ -142,10 +142,9 @@ static inline uint32_t shard_of(const struct stream *s, const struct allreduce *
 }
 
 /* Do this worker's results include this segment? Of the others it learns only that they are complete. */
-static inline bool is_received(const struct stream *s, const struct allreduce *task,
-                               const struct stream_segment *segment)
+static inline bool is_received(const struct stream *s, const struct stream_segment *segment)
 {
-	uint32_t receiver = geometry_receiver(&task->cut, segment->number);
+	uint32_t receiver = segment->cut.receiver;
 
 	return receiver == WIRE_EVERYONE || receiver == s->config.rank;
 }

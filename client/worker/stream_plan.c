@@ -124,13 +124,13 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
 
 	assert(has_room(stream, segment));
 	segment->number = number;
-	segment->block_count = geometry_segment_blocks(&task->cut, number);
-	words = (segment->block_count + 63) / 64;
+	segment->cut = geometry_segment(&task->cut, number);
+	words = (segment->cut.block_count + 63) / 64;
 	memcpy(segment->own, scan->bits, words * 8);
 	segment->exponent = scan->exponent;
 	set = (uint32_t)bitmap_set_count(segment->own, words);
-	segment->own_frames = task->cut.eager ? 0 : geometry_frame_count(&task->cut, set);
-	segment->announce_flags = bitmap_flags(set, segment->block_count);
+	segment->own_frames = task->cut.eager ? 0 : geometry_frame_count(&segment->cut.frames, set);
+	segment->announce_flags = bitmap_flags(set, segment->cut.block_count);
 	if (scan->nonfinite)
 		segment->announce_flags |= WIRE_NONFINITE;
 	segment_queue(stream, segment, now_us);
@@ -151,7 +151,8 @@ void stream_withdraw(struct stream *stream, struct allreduce *task, uint64_t now
 	if (op->planned)
 		return; /* all agree here: the job ends when nobody sends data (section 11.1) */
 	segment->number = 0;
-	segment->block_count = segment->own_frames = 0;
+	segment->cut = geometry_segment(&task->cut, 0);
+	segment->own_frames = 0;
 	segment->exponent = WIRE_EXPONENT_NONE;
 	segment->announce_flags = WIRE_NONE;
 	segment_queue(stream, segment, now_us);
@@ -168,7 +169,7 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 	stream_head(s, out, WIRE_ANNOUNCE, 0, 0);
 	packet_put_announce(out, &a);
 	if (!(a.flags & (WIRE_ALL | WIRE_NONE)))
-		packet_point(out, segment->own, (segment->block_count + 63) / 64 * 8);
+		packet_point(out, segment->own, (segment->cut.block_count + 63) / 64 * 8);
 	if ((a.flags & WIRE_EAGER) && !(a.flags & WIRE_NONE))
 		op->task->access->eager(op->task, segment->own, s->config.engine, out);
 }
@@ -293,7 +294,7 @@ static struct allreduce *plan_failed(struct stream *s, struct stream_op *op,
 static bool union_take(const struct allreduce *task, const struct plan *plan,
                        struct stream_segment *segment, uint32_t *eager_at)
 {
-	uint32_t words = (segment->block_count + 63) / 64, tail = segment->block_count % 64;
+	uint32_t words = (segment->cut.block_count + 63) / 64, tail = segment->cut.block_count % 64;
 	uint32_t bitmap_bytes = plan->flags & (WIRE_ALL | WIRE_NONE) ? 0 : words * 8;
 	uint32_t count = 0, frames;
 
@@ -317,12 +318,12 @@ static bool union_take(const struct allreduce *task, const struct plan *plan,
 	}
 	segment->union_count = count;
 	segment->hollow = task->cut.eager || count == 0;
-	frames = segment->hollow ? 1 : geometry_frame_count(&task->cut, count);
+	frames = segment->hollow ? 1 : geometry_frame_count(&segment->cut.frames, count);
 	*eager_at = bitmap_bytes;
 	return frames == plan->frame_count &&
 	       ((plan->flags & WIRE_EAGER) != 0) == task->cut.eager &&
 	       plan->rest_bytes - bitmap_bytes ==
-	               (task->cut.eager ? count * task->cut.block_bytes : 0);
+	               (task->cut.eager ? count * segment->cut.frames.block_bytes : 0);
 }
 
 /*
@@ -345,7 +346,7 @@ static bool access_told(const struct stream *s, struct allreduce *task,
 	struct access_plan plan = {
 		.segment = segment->number,
 		.shard = shard_of(s, task),
-		.block_count = segment->block_count,
+		.cut = &segment->cut,
 		.union_count = segment->union_count,
 		.united = segment->united,
 		.own = segment->own,
@@ -417,7 +418,7 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	op->end_frame = frame_before(op->end_frame, packet->frame + plan.frame_count)
 	                        ? packet->frame + plan.frame_count
 	                        : op->end_frame;
-	if (is_received(s, task, segment))
+	if (is_received(s, segment))
 		task->blocks_union += segment->union_count;
 	order_insert(s, segment);
 	if (!segment->hollow)

@@ -110,8 +110,8 @@ static void check_planned(const struct stream *s, const struct stream_segment *s
 		return;
 	}
 	assert(segment->union_count ==
-	       bitmap_set_count(segment->united, (segment->block_count + 63) / 64));
-	for (uint32_t i = 0; i < (segment->block_count + 63) / 64; i++)
+	       bitmap_set_count(segment->united, (segment->cut.block_count + 63) / 64));
+	for (uint32_t i = 0; i < (segment->cut.block_count + 63) / 64; i++)
 		assert((segment->own[i] & ~segment->united[i]) == 0);
 	for (uint32_t frame = segment->first; frame != end && frame_before(frame, s->credit);
 	     frame++)

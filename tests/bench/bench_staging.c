@@ -138,38 +138,38 @@ static void announce(struct allreduce *task, uint32_t number, uint32_t *first, u
 	uint64_t bits[GPU_PLAN_WORDS];
 	struct bitmap_range range;
 	struct access_scan scan = {.bits = bits, .range = &range};
+	const struct geometry_segment cut = geometry_segment(&task->cut, number);
 	struct access_plan plan = {.segment = number,
+	                           .cut = &cut,
 	                           .united = bits,
 	                           .own = bits,
 	                           .first = *first,
 	                           .edge = edge,
 	                           .fixed = task->form == WIRE_FIXED32,
 	                           .shift = 16};
-	uint64_t blocks = task->cut.block_count - (uint64_t)number * task->cut.segment_blocks;
 
-	plan.block_count =
-		blocks < task->cut.segment_blocks ? (uint32_t)blocks : task->cut.segment_blocks;
 	plan.union_count = (uint32_t)staging_access.scan(task, number, &scan);
 	(void)staging_access.plan(task, &plan);
 	segments[number] = (struct segment){.first = *first, .sent = *first, .end = *first};
 	segments[number].blocks = plan.union_count;
 	if (plan.union_count > 0)
-		segments[number].end += geometry_frame_count(&task->cut, plan.union_count);
+		segments[number].end += geometry_frame_count(&cut.frames, plan.union_count);
 	*first = segments[number].end;
 }
 
 static struct access_frame frame_next(const struct allreduce *task, uint32_t at)
 {
 	const struct segment *s = &segments[at];
-	uint32_t place = s->sent - s->first, index = place / task->cut.block_parts;
-	uint32_t left = s->blocks - index * task->cut.frame_blocks;
+	const struct geometry_frames *f = &task->cut.one.frames;
+	uint32_t place = s->sent - s->first, index = place / f->block_parts;
+	uint32_t left = s->blocks - index * f->frame_blocks;
 
 	return (struct access_frame){
 		.segment = at,
 		.number = s->sent,
 		.edge = s->sent,
-		.count = left < task->cut.frame_blocks ? left : task->cut.frame_blocks,
-		.unit_bytes = geometry_part_bytes(&task->cut, place % task->cut.block_parts),
+		.count = left < f->frame_blocks ? left : f->frame_blocks,
+		.unit_bytes = geometry_part_bytes(f, place % f->block_parts),
 	};
 }
 

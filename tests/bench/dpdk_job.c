@@ -369,8 +369,8 @@ static void welcomed(struct job *job, const struct control_message *welcome)
 	                               .flags = WIRE_ALL};
 	input.count = UINT64_C(1) << 20;
 	geometry_compute(&input, &cut);
-	job->segment_frames = cut.segment_blocks / cut.frame_blocks;
-	job->asked.count = (uint64_t)cut.segment_blocks * SEGMENTS * input.block_elems;
+	job->segment_frames = cut.one.segment_blocks / cut.one.frames.frame_blocks;
+	job->asked.count = (uint64_t)cut.one.segment_blocks * SEGMENTS * input.block_elems;
 	for (uint32_t rank = 0; rank < job->source->worker_count; rank++) {
 		job->workers[rank].next = job->workers[rank].ack = job->first;
 		job->workers[rank].told = job->first;

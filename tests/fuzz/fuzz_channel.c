@@ -234,7 +234,9 @@ static void build_announce(struct machine *m)
 	                                                        ? m->channel->config.worker_count
 	                                                        : 0},
 		    &cut)) {
-		blocks = geometry_segment_blocks(&cut, a.segment);
+		blocks = a.segment < cut.segment_count
+		                 ? geometry_segment(&cut, a.segment).block_count
+		                 : 0;
 		words = (blocks + 63) / 64;
 		script_fill(&m->script, bits, words * 8);
 		if (a.flags & (WIRE_ALL | WIRE_NONE))
@@ -250,8 +252,9 @@ static void build_announce(struct machine *m)
 		}
 		if (cut.eager) {
 			a.flags |= WIRE_EAGER;
-			script_fill(&m->script, m->body + m->body_bytes, count * cut.block_bytes);
-			m->body_bytes += count * cut.block_bytes;
+			script_fill(&m->script, m->body + m->body_bytes,
+			            count * cut.one.frames.block_bytes);
+			m->body_bytes += count * cut.one.frames.block_bytes;
 		}
 	}
 	packet_begin(&out, &m->head);

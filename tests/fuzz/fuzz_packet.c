@@ -37,36 +37,38 @@ static void check_cut(const struct announce *a)
 		.scatter = a->flags & WIRE_SCATTER ? a->op_slot % 5000u : 0,
 	};
 	struct geometry cut;
-	uint32_t in_segment, frames, last;
-	uint64_t index, share;
+	const struct geometry_part *part = &cut.one;
+	const struct geometry_frames *f = &part->frames;
+	struct geometry_segment segment;
+	uint32_t frames, last, index;
 
 	if (!geometry_compute(&input, &cut))
 		return;
-	in_segment = geometry_segment_blocks(&cut, a->segment);
-	frames = geometry_frame_count(&cut, in_segment);
-	assert(in_segment <= cut.segment_blocks && cut.segment_blocks <= WIRE_SEGMENT_BLOCKS_MAX);
-	assert((in_segment > 0) == (a->segment < cut.segment_count && cut.block_count > 0));
-	assert(cut.frame_blocks >= 1 && cut.frame_blocks <= WIRE_FRAME_BLOCKS_MAX);
-	assert((uint64_t)cut.frame_blocks * cut.part_bytes <= cut.payload_bytes);
-	assert(frames >= 1 && (uint64_t)frames * cut.frame_blocks >= in_segment);
-	last = geometry_part_bytes(&cut, cut.block_parts - 1);
-	assert(last > 0 && last <= cut.part_bytes);
-	assert((cut.block_parts - 1) * cut.part_bytes + last == cut.block_bytes);
+	segment = geometry_segment(&cut, a->segment % cut.segment_count);
+	frames = geometry_frame_count(f, segment.block_count);
+	assert(segment.block_count <= part->segment_blocks &&
+	       part->segment_blocks <= WIRE_SEGMENT_BLOCKS_MAX);
+	assert((segment.block_count > 0) == (cut.block_count > 0));
+	assert(f->frame_blocks >= 1 && f->frame_blocks <= WIRE_FRAME_BLOCKS_MAX);
+	assert((uint64_t)f->frame_blocks * f->part_bytes <= cut.payload_bytes);
+	assert(frames >= 1 && (uint64_t)frames * f->frame_blocks >= segment.block_count);
+	last = geometry_part_bytes(f, f->block_parts - 1);
+	assert(last > 0 && last <= f->part_bytes);
+	assert((f->block_parts - 1) * f->part_bytes + last == f->block_bytes);
 
 	/* Every block has one place, and the way there leads back. */
-	index = cut.shard_blocks > 0 ? a->tag % cut.shard_blocks : 0;
-	share = a->generation % cut.share_count;
-	index += share * cut.share_segments * cut.segment_blocks;
+	index = segment.block_count > 0 ? (uint32_t)(a->tag % segment.block_count) : 0;
 	for (uint32_t shard = 0; shard < cut.shard_count; shard++) {
-		uint64_t block = geometry_block(&cut, shard, index), first = 0;
-		uint32_t elems = geometry_elems(&cut, block, &first);
+		uint64_t block = geometry_block(&cut, &segment, shard, index);
+		struct geometry_tile tile = geometry_tile(&segment, block);
 
-		assert(elems <= cut.block_elems && first + elems <= input.count);
-		assert((elems > 0) == (block < cut.block_count));
-		if (elems > 0)
+		assert(tile.columns <= part->tile_columns && tile.rows <= 1);
+		assert((tile.rows > 0) == (block < part->block_count));
+		if (tile.rows > 0)
 			assert(geometry_shard(&cut, block) == shard &&
-			       first / cut.share_elems == share &&
-			       (first + elems - 1) / cut.share_elems == share);
+			       tile.first >= segment.first &&
+			       tile.first + tile.columns <= segment.first + part->count &&
+			       segment.first + part->count <= input.count);
 	}
 	assert(geometry_eager_channel(a->tag, input.shard_count) < input.shard_count);
 }

@@ -23,6 +23,7 @@ struct known {
 	bool used, planned;
 	struct announce announce;
 	struct geometry cut;
+	struct geometry_segment segment;
 	uint64_t bits[WIRE_SEGMENT_BLOCKS_MAX / 64];
 	uint32_t block_count, union_count;
 	uint32_t first, frame_count;
@@ -182,7 +183,8 @@ static void announce_keep(struct peer *peer, const struct packet *packet, uint32
 	};
 	assert(geometry_compute(&input, &known->cut));
 	assert(known->announce.segment < known->cut.segment_count);
-	known->block_count = geometry_segment_blocks(&known->cut, known->announce.segment);
+	known->segment = geometry_segment(&known->cut, known->announce.segment);
+	known->block_count = known->segment.block_count;
 	words = (known->block_count + 63) / 64;
 	if (known->announce.flags & WIRE_ALL)
 		memset(known->bits, 0xff, words * 8);
@@ -284,10 +286,11 @@ static void union_build(struct known *known, struct plan *plan)
 	if (known->cut.eager) {
 		plan->flags |= WIRE_EAGER;
 		script_fill(&m.script, m.body + m.body_bytes,
-		            known->union_count * known->cut.block_bytes);
-		m.body_bytes += known->union_count * known->cut.block_bytes;
+		            known->union_count * known->segment.frames.block_bytes);
+		m.body_bytes += known->union_count * known->segment.frames.block_bytes;
 	} else if (known->union_count > 0) {
-		plan->frame_count = geometry_frame_count(&known->cut, known->union_count);
+		plan->frame_count =
+			geometry_frame_count(&known->segment.frames, known->union_count);
 	}
 }
 
@@ -357,13 +360,15 @@ static void build_result(struct peer *peer)
 	number = script_u8(&m.script) % known->frame_count;
 	m.head.frame = known->first + number;
 	m.head.sequence = ++peer->sequence;
-	receiver = geometry_receiver(&known->cut, known->announce.segment);
+	receiver = known->segment.receiver;
 	if (receiver != WIRE_EVERYONE && receiver != m.configs[0].rank)
 		return; /* its head is all */
-	left = known->union_count - number / known->cut.block_parts * known->cut.frame_blocks;
-	if (left > known->cut.frame_blocks)
-		left = known->cut.frame_blocks;
-	m.body_bytes = left * geometry_part_bytes(&known->cut, number % known->cut.block_parts);
+	left = known->union_count -
+	       number / known->segment.frames.block_parts * known->segment.frames.frame_blocks;
+	if (left > known->segment.frames.frame_blocks)
+		left = known->segment.frames.frame_blocks;
+	m.body_bytes = left * geometry_part_bytes(&known->segment.frames,
+	                                          number % known->segment.frames.block_parts);
 	if (m.body_bytes > sizeof(m.body))
 		m.body_bytes = sizeof(m.body);
 	script_fill(&m.script, m.body, m.body_bytes);

@@ -98,58 +98,69 @@ static struct geometry_input random_input(void)
 
 static void check_cut(const struct geometry *g, const struct reference *r)
 {
-	assert_int_equal(g->block_elems, r->b);
-	assert_int_equal(g->block_bytes, r->w);
+	const struct geometry_part *part = &g->one;
+
+	assert_int_equal(part->tile_columns, r->b);
+	assert_int_equal(part->frames.block_bytes, r->w);
 	assert_int_equal(g->block_count, r->T);
 	assert_int_equal(g->payload_bytes, r->P);
 	assert_int_equal(g->eager, r->eager);
 	assert_int_equal(g->shard_count, r->S);
-	assert_int_equal(g->shard_blocks, r->G);
-	assert_int_equal(g->segment_blocks, r->L);
+	assert_int_equal(part->shard_blocks, r->G);
+	assert_int_equal(part->segment_blocks, r->L);
 	assert_int_equal(g->segment_count, r->segments);
-	assert_int_equal(g->frame_blocks, r->k);
-	assert_int_equal(g->block_parts, r->m);
-	assert_int_equal(g->part_bytes, r->p);
+	assert_int_equal(part->frames.frame_blocks, r->k);
+	assert_int_equal(part->frames.block_parts, r->m);
+	assert_int_equal(part->frames.part_bytes, r->p);
 }
 
 /* What must be true of any cut, whatever the formulas. */
-static void check_frames(const struct geometry *g)
+static void check_frames(const struct geometry *g, const struct geometry_part *part)
 {
+	const struct geometry_frames *f = &part->frames;
 	uint64_t bytes = 0;
-	uint32_t some = 1 + (uint32_t)random_below(g->segment_blocks);
+	uint32_t some = 1 + (uint32_t)random_below(part->segment_blocks);
 
-	assert_true(g->segment_blocks % 64 == 0 && g->segment_blocks <= WIRE_SEGMENT_BLOCKS_MAX);
-	assert_in_range(g->frame_blocks, 1, WIRE_FRAME_BLOCKS_MAX);
-	for (uint32_t part = 0; part < g->block_parts; part++) {
-		uint32_t part_bytes = geometry_part_bytes(g, part);
+	assert_true(part->segment_blocks % 64 == 0 &&
+	            part->segment_blocks <= WIRE_SEGMENT_BLOCKS_MAX);
+	assert_in_range(f->frame_blocks, 1, WIRE_FRAME_BLOCKS_MAX);
+	for (uint32_t piece = 0; piece < f->block_parts; piece++) {
+		uint32_t part_bytes = geometry_part_bytes(f, piece);
 
 		assert_in_range(part_bytes, 1, g->payload_bytes);
-		assert_true(part_bytes * g->frame_blocks <= g->payload_bytes);
+		assert_true(part_bytes * f->frame_blocks <= g->payload_bytes);
 		assert_int_equal(part_bytes % g->elem_bytes, 0);
 		bytes += part_bytes;
 	}
-	assert_int_equal(bytes, g->block_bytes);
-	assert_int_equal(geometry_frame_count(g, 0), 1);
-	if (g->block_parts > 1)
-		assert_int_equal(geometry_frame_count(g, some), some * g->block_parts);
+	assert_int_equal(bytes, f->block_bytes);
+	assert_int_equal(geometry_frame_count(f, 0), 1);
+	if (f->block_parts > 1)
+		assert_int_equal(geometry_frame_count(f, some), some * f->block_parts);
 	else
-		assert_int_equal(geometry_frame_count(g, some), ceiling(some, g->frame_blocks));
+		assert_int_equal(geometry_frame_count(f, some), ceiling(some, f->frame_blocks));
 }
 
-/* Segments of a shard hold all its blocks; those behind the last are empty. */
+/* Segments of a shard hold all its blocks. */
 static void check_segments(const struct geometry *g)
 {
-	uint32_t last = g->segment_count - 1;
+	const struct geometry_part *part = &g->one;
+	uint32_t last = g->segment_count - 1, last_blocks = geometry_segment(g, last).block_count;
 
-	assert_int_equal((wide)last * g->segment_blocks + geometry_segment_blocks(g, last),
-	                 g->shard_blocks);
-	assert_true(g->shard_blocks == 0 || geometry_segment_blocks(g, last) > 0);
+	assert_int_equal((wide)last * part->segment_blocks + last_blocks, part->shard_blocks);
+	assert_true(part->shard_blocks == 0 || last_blocks > 0);
 	if (last > 0) {
-		assert_int_equal(geometry_segment_blocks(g, 0), g->segment_blocks);
-		assert_int_equal(geometry_segment_blocks(g, last - 1), g->segment_blocks);
+		assert_int_equal(geometry_segment(g, 0).block_count, part->segment_blocks);
+		assert_int_equal(geometry_segment(g, last - 1).block_count, part->segment_blocks);
 	}
-	assert_int_equal(geometry_segment_blocks(g, last + 1), 0);
-	assert_int_equal(geometry_segment_blocks(g, UINT32_MAX), 0);
+}
+
+/* Block number `index` of a shard, in a tensor of one flat part. */
+static uint64_t block_at(const struct geometry *g, uint32_t shard, uint64_t index)
+{
+	struct geometry_segment segment =
+		geometry_segment(g, (uint32_t)(index / g->one.segment_blocks));
+
+	return geometry_block(g, &segment, shard, (uint32_t)(index % g->one.segment_blocks));
 }
 
 /* Each group deals its blocks out once to each shard, turned by its number. */
@@ -159,7 +170,7 @@ static void check_group(const struct geometry *g, uint64_t group)
 	bool seen[WIRE_SHARDS_MAX] = {false};
 
 	for (uint32_t shard = 0; shard < g->shard_count; shard++) {
-		uint64_t block = geometry_block(g, shard, group);
+		uint64_t block = block_at(g, shard, group);
 		uint32_t place = (uint32_t)(block % g->shard_count);
 		wide want = (shard + (wide)g->shard_count * turn - turn) % g->shard_count;
 
@@ -185,11 +196,11 @@ static void test_random(void **state)
 		}
 		assert_true(geometry_compute(&input, &g));
 		check_cut(&g, &r);
-		check_frames(&g);
+		check_frames(&g, &g.one);
 		check_segments(&g);
-		if (g.shard_blocks > 0) {
-			check_group(&g, random_below(g.shard_blocks));
-			check_group(&g, g.shard_blocks - 1);
+		if (g.one.shard_blocks > 0) {
+			check_group(&g, random_below(g.one.shard_blocks));
+			check_group(&g, g.one.shard_blocks - 1);
 		}
 	}
 }
@@ -217,16 +228,17 @@ static void test_every_element(void **state)
 		seen = calloc(1, g.block_count + 1);
 		assert_non_null(seen);
 		for (uint32_t shard = 0; shard < g.shard_count; shard++) {
-			for (uint64_t i = 0; i < g.shard_blocks; i++) {
-				uint64_t block = geometry_block(&g, shard, i);
-				uint64_t first = block * g.block_elems;
+			for (uint64_t i = 0; i < g.one.shard_blocks; i++) {
+				const uint32_t block_elems = g.one.tile_columns;
+				uint64_t block = block_at(&g, shard, i);
+				uint64_t first = block * block_elems;
 
 				if (block >= g.block_count)
 					continue;
 				assert_int_equal(seen[block]++, 0);
 				blocks++;
-				elems += input.count - first < g.block_elems ? input.count - first
-				                                             : g.block_elems;
+				elems += input.count - first < block_elems ? input.count - first
+				                                           : block_elems;
 			}
 		}
 		free(seen);
@@ -235,28 +247,33 @@ static void test_every_element(void **state)
 	}
 }
 
-/* ---- shares of a reduce-scatter ---- */
+/* ---- parts, and shares of a reduce-scatter, which are copies of one ---- */
 
-/* Marks the elements of one segment of one shard, which all belong to its receiver's share. */
-static void mark_segment(const struct geometry *g, uint64_t share, uint32_t shard, uint32_t segment,
-                         uint8_t *seen)
+/* Marks the elements of one segment of one shard, which are all from `from` on and before `end`. */
+static void mark_segment(const struct geometry *g, const struct geometry_segment *segment,
+                         uint32_t shard, uint64_t from, uint64_t end, uint8_t *seen)
 {
 	uint64_t first_block, blocks = geometry_span(g, segment, &first_block);
 
-	for (uint32_t i = 0; i < geometry_segment_blocks(g, segment); i++) {
-		uint64_t index = (uint64_t)segment * g->segment_blocks + i, first = 0;
-		uint64_t block = geometry_block(g, shard, index);
-		uint32_t elems = geometry_elems(g, block, &first);
+	for (uint32_t i = 0; i < segment->block_count; i++) {
+		uint64_t block = geometry_block(g, segment, shard, i);
+		struct geometry_tile tile = geometry_tile(segment, block);
 
-		assert_int_equal(elems == 0, block >= g->block_count);
-		if (elems == 0)
+		assert_int_equal(tile.rows == 0, block >= segment->part->block_count);
+		assert_int_equal(tile.columns == 0, tile.rows == 0);
+		if (tile.rows == 0)
 			continue;
 		assert_in_range(block, first_block, first_block + blocks - 1);
 		assert_int_equal(geometry_shard(g, block), shard);
-		assert_int_equal(first / share, geometry_receiver(g, segment));
-		assert_int_equal((first + elems - 1) / share, geometry_receiver(g, segment));
-		for (uint64_t e = first; e < first + elems; e++)
-			assert_int_equal(seen[e]++, 0);
+		assert_true(tile.columns <= tile.width);
+		assert_true(tile.rows * tile.width * g->elem_bytes <= segment->frames.block_bytes);
+		for (uint32_t row = 0; row < tile.rows; row++)
+			for (uint64_t e = 0; e < tile.columns; e++) {
+				uint64_t at = tile.first + row * tile.stride + e;
+
+				assert_in_range(at, from, end - 1);
+				assert_int_equal(seen[at]++, 0);
+			}
 	}
 }
 
@@ -289,20 +306,201 @@ static void test_shares(void **state)
 		part.fixed32 = true;
 		assert_true(geometry_compute(&part, &of_share));
 		if (!g.eager) {
-			assert_int_equal(g.share_count, world);
-			assert_int_equal(g.block_elems, of_share.block_elems);
+			assert_true(g.scatter);
+			assert_int_equal(g.one.copies, world);
+			assert_int_equal(g.one.tile_columns, of_share.one.tile_columns);
 			assert_int_equal(g.block_count, world * of_share.block_count);
 			assert_int_equal(g.segment_count, world * of_share.segment_count);
 			for (uint32_t shard = 0; shard < g.shard_count; shard++)
-				for (uint32_t n = 0; n < g.segment_count; n++)
-					mark_segment(&g, share, shard, n, seen);
+				for (uint32_t n = 0; n < g.segment_count; n++) {
+					struct geometry_segment s = geometry_segment(&g, n);
+					uint64_t first = s.receiver * share;
+
+					assert_int_equal(s.receiver, n / of_share.segment_count);
+					mark_segment(&g, &s, shard, first, first + share, seen);
+				}
 			for (uint64_t e = 0; e < input.count; e++)
 				left += seen[e] == 0;
 			assert_int_equal(left, 0);
 		}
-		assert_int_equal(geometry_segment_blocks(&g, g.segment_count), 0);
 		free(seen);
 	}
+}
+
+static struct geometry_part random_part(void)
+{
+	const uint32_t sides[] = {1, 2, 7, 32, 100};
+	struct geometry_part part = {.tile_rows = 1,
+	                             .tile_columns = 1 + (uint32_t)random_below(300),
+	                             .copies = random_below(4) == 0 ? 3 : 1};
+
+	part.count = 1 + random_below(random_below(3) == 0 ? 40 : 20000);
+	if (random_below(2) == 0)
+		return part;
+	part.columns = 1 + random_below(200);
+	part.count = part.columns * (1 + random_below(100));
+	part.tile_rows = sides[random_below(5)];
+	part.tile_columns = sides[random_below(5)];
+	return part;
+}
+
+/* A part of its own, like a copy of it, is cut like a tensor that has no other; it is no eager one. */
+static void check_part(const struct geometry_input *whole, const struct geometry *g,
+                       const struct geometry_part *part, uint64_t first, uint32_t segment,
+                       uint8_t *seen)
+{
+	struct geometry_part alone = {.count = part->count,
+	                              .columns = part->columns,
+	                              .tile_rows = part->tile_rows,
+	                              .tile_columns = part->tile_columns,
+	                              .copies = 1};
+	struct geometry_input input = *whole;
+	struct geometry own;
+
+	input.count = part->count;
+	input.fixed32 = true;
+	input.part_count = 1;
+	input.parts = &alone;
+	assert_true(geometry_compute(&input, &own));
+	check_frames(g, part);
+	assert_int_equal(part->frames.block_bytes,
+	                 part->tile_rows * part->tile_columns * whole->elem_bytes);
+	assert_int_equal(part->segment_count, own.segment_count);
+	for (uint32_t n = 0; n < own.segment_count; n++) {
+		struct geometry_segment s = geometry_segment(g, segment + n);
+		struct geometry_segment wanted = geometry_segment(&own, n);
+
+		assert_ptr_equal(s.part, part);
+		assert_int_equal(s.block_count, wanted.block_count);
+		assert_int_equal(s.index, wanted.index);
+		assert_int_equal(s.receiver, WIRE_EVERYONE);
+		assert_memory_equal(&s.frames, &wanted.frames, sizeof(s.frames));
+		for (uint32_t shard = 0; shard < g->shard_count; shard++)
+			mark_segment(g, &s, shard, first, first + part->count, seen);
+	}
+}
+
+/* Parts of any shape, in any order: every element is in one block of one segment of its part. */
+static void test_parts(void **state)
+{
+	(void)state;
+	for (unsigned round = 0; round < 300; round++) {
+		struct geometry_part parts[9];
+		struct geometry_input input = {
+			.block_elems = 256,
+			.elem_bytes = 2u << random_below(3),
+			.shard_count = 1 + (uint32_t)random_below(5),
+			.payload = 584 + (uint32_t)random_below(3000),
+			.fixed32 = true,
+			.part_count = 1 + (uint32_t)random_below(9),
+			.parts = parts,
+		};
+		uint64_t first = 0, blocks = 0;
+		uint32_t segment = 0;
+		struct geometry g;
+		uint8_t *seen;
+
+		for (uint32_t i = 0; i < input.part_count; i++) {
+			parts[i] = random_part();
+			input.count += parts[i].count * parts[i].copies;
+		}
+		seen = calloc(1, input.count);
+		assert_non_null(seen);
+		assert_true(geometry_compute(&input, &g));
+		for (uint32_t i = 0; i < input.part_count; i++)
+			for (uint32_t copy = 0; copy < parts[i].copies; copy++) {
+				assert_int_equal(geometry_segment(&g, segment).first, first);
+				assert_int_equal(geometry_segment(&g, segment).first_block, blocks);
+				check_part(&input, &g, &parts[i], first, segment, seen);
+				first += parts[i].count;
+				segment += parts[i].segment_count;
+				blocks += parts[i].block_count;
+			}
+		assert_int_equal(segment, g.segment_count);
+		assert_int_equal(blocks, g.block_count);
+		assert_null(memchr(seen, 0, input.count));
+		free(seen);
+	}
+}
+
+/* Tiles of 2 x 3 in a matrix of 3 x 7: six of them, those at the edges short. */
+static void test_tiles(void **state)
+{
+	static const struct {
+		uint64_t first;
+		uint32_t rows, columns;
+	} want[] = {{5, 2, 3}, {8, 2, 3}, {11, 2, 1}, {19, 1, 3}, {22, 1, 3}, {25, 1, 1}};
+	struct geometry_part parts[] = {
+		{.count = 5, .tile_rows = 1, .tile_columns = 4, .copies = 1},
+		{.count = 21, .columns = 7, .tile_rows = 2, .tile_columns = 3, .copies = 1}};
+	struct geometry_input input = {.count = 26,
+	                               .block_elems = 4,
+	                               .elem_bytes = 4,
+	                               .shard_count = 1,
+	                               .payload = 584,
+	                               .fixed32 = true,
+	                               .part_count = 2,
+	                               .parts = parts};
+	struct geometry_segment segment;
+	struct geometry g;
+
+	(void)state;
+	assert_true(geometry_compute(&input, &g));
+	assert_int_equal(g.segment_count, 2);
+	assert_int_equal(g.block_count, 2 + 6);
+	segment = geometry_segment(&g, 1);
+	assert_int_equal(segment.block_count, 6);
+	assert_int_equal(segment.frames.block_bytes, 24);
+	for (uint64_t block = 0; block < 6; block++) {
+		struct geometry_tile tile = geometry_tile(&segment, block);
+
+		assert_int_equal(tile.first, want[block].first);
+		assert_int_equal(tile.rows, want[block].rows);
+		assert_int_equal(tile.columns, want[block].columns);
+		assert_int_equal(tile.stride, 7);
+		assert_int_equal(tile.width, 3);
+	}
+	assert_int_equal(geometry_tile(&segment, 6).rows, 0);
+	/* What is small is eager, and flat. */
+	input.fixed32 = false;
+	assert_true(geometry_compute(&input, &g) && g.eager);
+	assert_int_equal(g.block_count, 7);
+	assert_ptr_equal(geometry_segment(&g, 0).part, &g.one);
+}
+
+static void test_parts_refused(void **state)
+{
+	const struct geometry_part good = {
+		.count = 3000, .columns = 30, .tile_rows = 8, .tile_columns = 4, .copies = 1};
+	struct geometry_part part;
+	struct geometry_input input = {.count = 3000,
+	                               .block_elems = 256,
+	                               .elem_bytes = 4,
+	                               .shard_count = 2,
+	                               .payload = 1472,
+	                               .part_count = 1,
+	                               .parts = &part};
+	struct geometry g;
+
+	(void)state;
+#define PART(field, value, accepted)                                                               \
+	(part = good, part.field = (value),                                                        \
+	 assert_int_equal(geometry_compute(&input, &g), accepted))
+	PART(copies, 1, true);
+	PART(copies, 0, false);
+	PART(copies, 2, false); /* then they are more than the tensor */
+	PART(count, 2970, false);
+	PART(columns, 31, false);
+	PART(columns, 0, true);
+	PART(tile_rows, 0, false);
+	PART(tile_columns, 0, false);
+	PART(tile_rows, 65536 / 4, true);
+	PART(tile_rows, 65536 / 4 + 1, false);
+	PART(tile_columns, UINT32_MAX, false);
+#undef PART
+	part = good;
+	input.scatter = 2;
+	assert_false(geometry_compute(&input, &g));
 }
 
 /* Eager, empty, or of one worker: cut as if there were no shares. What does not divide is refused. */
@@ -325,13 +523,14 @@ static void test_no_shares(void **state)
 		assert_true(geometry_compute(&input, &plain));
 		input.scatter = cases[i].workers;
 		assert_true(geometry_compute(&input, &g));
-		assert_int_equal(g.share_count, 1);
+		assert_false(g.scatter);
+		assert_int_equal(g.one.copies, 1);
 		assert_int_equal(g.eager, plain.eager);
-		assert_int_equal(g.share_elems, input.count);
-		assert_int_equal(g.block_elems, plain.block_elems);
+		assert_int_equal(g.one.count, input.count);
+		assert_int_equal(g.one.tile_columns, plain.one.tile_columns);
 		assert_int_equal(g.block_count, plain.block_count);
 		assert_int_equal(g.segment_count, plain.segment_count);
-		assert_int_equal(geometry_receiver(&g, 0), WIRE_EVERYONE);
+		assert_int_equal(geometry_segment(&g, 0).receiver, WIRE_EVERYONE);
 	}
 	input.count = 50000;
 	input.scatter = 3;
@@ -362,11 +561,11 @@ static void test_nothing(void **state)
 		assert_true(geometry_compute(&input, &g));
 		assert_int_equal(g.eager, !fixed);
 		assert_int_equal(g.block_count, 0);
-		assert_int_equal(g.block_elems, 1);
+		assert_int_equal(g.one.tile_columns, 1);
 		assert_int_equal(g.shard_count, fixed ? 4 : 1);
 		assert_int_equal(g.segment_count, 1);
-		assert_int_equal(geometry_segment_blocks(&g, 0), 0);
-		assert_int_equal(geometry_frame_count(&g, 0), 1);
+		assert_int_equal(geometry_segment(&g, 0).block_count, 0);
+		assert_int_equal(geometry_frame_count(&g.one.frames, 0), 1);
 	}
 }
 
@@ -488,7 +687,8 @@ int main(void)
 		cmocka_unit_test(test_nothing),   cmocka_unit_test(test_eager_edge),
 		cmocka_unit_test(test_limits),    cmocka_unit_test(test_eager_channel),
 		cmocka_unit_test(test_spread),    cmocka_unit_test(test_shares),
-		cmocka_unit_test(test_no_shares),
+		cmocka_unit_test(test_no_shares), cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_tiles),     cmocka_unit_test(test_parts_refused),
 	};
 
 	random_seed();

@@ -52,7 +52,8 @@ static struct allreduce task_of(struct winnow_rows *rows, uint32_t shard_count)
 /* A frame of one block of the first segment, of one shard: where a PUSH points. */
 static const uint8_t *pushed(const struct allreduce *task, uint16_t block)
 {
-	struct access_frame frame = {.count = 1, .unit_bytes = 8, .blocks = {block}};
+	struct geometry_segment cut = geometry_segment(&task->cut, 0);
+	struct access_frame frame = {.cut = &cut, .count = 1, .unit_bytes = 8, .blocks = {block}};
 	struct packet_out out;
 
 	packet_begin(&out, &(struct packet_head){0});
@@ -135,12 +136,13 @@ static void test_refused(void **state)
 /* Every third block of a segment of one shard. */
 static void receive_part(struct allreduce *task, uint32_t segment, uint32_t shard)
 {
-	uint64_t united[SEGMENT_WORDS] = {0}, before = (uint64_t)segment * task->cut.segment_blocks;
-	struct access_plan plan = {.segment = segment, .shard = shard, .united = united};
+	struct geometry_segment cut = geometry_segment(&task->cut, segment);
+	uint64_t united[SEGMENT_WORDS] = {0};
+	struct access_plan plan = {
+		.segment = segment, .shard = shard, .cut = &cut, .united = united};
 
-	plan.block_count = geometry_segment_blocks(&task->cut, segment);
-	for (uint32_t i = 0; i < plan.block_count; i++) {
-		uint64_t block = geometry_block(&task->cut, shard, before + i);
+	for (uint32_t i = 0; i < cut.block_count; i++) {
+		uint64_t block = geometry_block(&task->cut, &cut, shard, i);
 
 		if (block >= task->cut.block_count || block % 3 != 0)
 			continue;
@@ -148,11 +150,11 @@ static void receive_part(struct allreduce *task, uint32_t segment, uint32_t shar
 		plan.union_count++;
 	}
 	assert_int_equal(task->access->plan(task, &plan), 0);
-	for (uint16_t i = 0; i < plan.block_count; i++) {
-		int32_t value[LENGTH] = {(int32_t)geometry_block(&task->cut, shard, before + i),
-		                         -1};
+	for (uint16_t i = 0; i < cut.block_count; i++) {
+		int32_t value[LENGTH] = {(int32_t)geometry_block(&task->cut, &cut, shard, i), -1};
 		struct access_frame frame = {.segment = segment,
 		                             .shard = shard,
+		                             .cut = &cut,
 		                             .count = 1,
 		                             .unit_bytes = sizeof(value),
 		                             .blocks = {i}};

@@ -75,7 +75,7 @@ static void hostile_submit(struct hostile *h)
 		if (task == NULL || h->announced[slot] == task->cut.segment_count ||
 		    !stream_ask_room(h->b->stream, task, h->announced[slot]))
 			continue;
-		random_words(words, geometry_segment_blocks(&task->cut, h->announced[slot]));
+		random_words(words, geometry_segment(&task->cut, h->announced[slot]).block_count);
 		stream_announce(h->b->stream, task, h->announced[slot]++, &scan, h->b->now_us);
 	}
 }
@@ -116,8 +116,10 @@ static void random_plan(struct hostile *h)
 
 	if (task == NULL)
 		return;
-	blocks = geometry_segment_blocks(&task->cut, segment);
-	frames = geometry_frame_count(&task->cut, blocks);
+	blocks = segment < task->cut.segment_count
+	                 ? geometry_segment(&task->cut, segment).block_count
+	                 : 0;
+	frames = geometry_frame_count(&task->cut.one.frames, blocks);
 	plan.segment = segment;
 	plan.frame_count = random_below(8) == 0 ? 1 + (uint32_t)random_below(300) : frames;
 	plan.exponent = (int16_t)(random_below(8) == 0 ? random_bits() : 5);
@@ -126,7 +128,7 @@ static void random_plan(struct hostile *h)
 	if (task->cut.eager) {
 		plan.frame_count = 1;
 		plan.flags = WIRE_EAGER | (blocks > 0 ? WIRE_ALL : WIRE_NONE);
-		bytes = blocks * task->cut.block_bytes;
+		bytes = blocks * task->cut.one.frames.block_bytes;
 	}
 	if (random_below(8) == 0)
 		plan.flags = (uint8_t)random_below(16);

@@ -107,12 +107,17 @@ static uint32_t hex_read(const char *hex, uint8_t *out)
 static void check_blocks(const struct geometry *cut, char *text)
 {
 	uint32_t shard = (uint32_t)strtoul(text, &text, 10);
-	uint64_t index = strtoull(text, &text, 10) * cut->segment_blocks;
+	struct geometry_segment segment = geometry_segment(cut, (uint32_t)strtoul(text, &text, 10));
+	uint32_t index = (uint32_t)strtoul(text, &text, 10);
 
-	index += strtoull(text, &text, 10);
-	for (char *end; *text != '\0'; text = end, index++)
-		assert_true(geometry_block(cut, shard, index) == strtoull(text, &end, 10));
-	assert_true(index <= (uint64_t)cut->segment_count * cut->segment_blocks);
+	for (char *end; *text != '\0'; text = end, index++) {
+		uint64_t block = geometry_block(cut, &segment, shard, index);
+
+		block = block < segment.part->block_count ? segment.first_block + block
+		                                          : cut->block_count;
+		assert_true(block == strtoull(text, &end, 10));
+	}
+	assert_true(index <= segment.block_count);
 }
 
 static bool has(const struct paragraph *p, const char *key)
@@ -135,24 +140,26 @@ static void check_cut(struct paragraph *p)
 		.fixed32 = number_of(p, "form") == WIRE_FIXED32,
 		.scatter = has(p, "workers") ? (uint32_t)number_of(p, "workers") : 0,
 	};
+	const struct geometry_part *part;
 	struct geometry cut;
 
 	assert_true(geometry_compute(&input, &cut));
-	assert_int_equal(cut.block_elems, number_of(p, "b"));
-	assert_int_equal(cut.block_bytes, number_of(p, "w"));
+	part = &cut.one;
+	assert_int_equal(part->tile_columns, number_of(p, "b"));
+	assert_int_equal(part->frames.block_bytes, number_of(p, "w"));
 	assert_true(cut.block_count == number_of(p, "T"));
 	assert_int_equal(cut.eager, number_of(p, "eager"));
 	assert_int_equal(cut.shard_count, number_of(p, "S"));
-	assert_true(cut.shard_blocks == number_of(p, "G"));
-	assert_int_equal(cut.segment_blocks, number_of(p, "L"));
+	assert_true(part->shard_blocks == number_of(p, "G"));
+	assert_int_equal(part->segment_blocks, number_of(p, "L"));
 	assert_int_equal(cut.segment_count, number_of(p, "segments"));
-	assert_int_equal(cut.frame_blocks, number_of(p, "k"));
-	assert_int_equal(cut.part_bytes, number_of(p, "p"));
-	assert_int_equal(cut.block_parts, number_of(p, "m"));
+	assert_int_equal(part->frames.frame_blocks, number_of(p, "k"));
+	assert_int_equal(part->frames.part_bytes, number_of(p, "p"));
+	assert_int_equal(part->frames.block_parts, number_of(p, "m"));
 	if (has(p, "workers")) {
-		assert_int_equal(cut.share_count, number_of(p, "N"));
-		assert_int_equal(cut.share_blocks, number_of(p, "R"));
-		assert_int_equal(cut.share_segments, number_of(p, "M"));
+		assert_int_equal(part->copies, number_of(p, "N"));
+		assert_int_equal(part->block_count, number_of(p, "R"));
+		assert_int_equal(part->segment_count, number_of(p, "M"));
 	}
 	for (uint32_t i = 0; i < p->count; i++) {
 		struct line *line = &p->lines[i];
@@ -163,7 +170,7 @@ static void check_cut(struct paragraph *p)
 		if (strcmp(line->key, "blocks") == 0)
 			check_blocks(&cut, line->value);
 		else if (strcmp(line->key, "frames") == 0) /* none: a hollow one */
-			assert_int_equal(geometry_frame_count(&cut, (uint32_t)first),
+			assert_int_equal(geometry_frame_count(&part->frames, (uint32_t)first),
 			                 first > 0 ? second : 1);
 		else if (strcmp(line->key, "channel") == 0)
 			assert_int_equal(geometry_eager_channel(first, input.shard_count), second);

@@ -198,7 +198,9 @@ static double bound_us(const struct bench_row *row)
 
 	if (settings.rate == 0 || !geometry_compute(&input, &cut))
 		return 0;
-	frame_bytes = cut.block_parts > 1 ? cut.part_bytes : cut.frame_blocks * cut.block_bytes;
+	frame_bytes = cut.one.frames.block_parts > 1
+	                      ? cut.one.frames.part_bytes
+	                      : cut.one.frames.frame_blocks * cut.one.frames.block_bytes;
 	wire_bytes = (double)row->bytes * (frame_bytes + WIRE_HEADER_BYTES + WIRE_ETHERNET_BYTES) /
 	             frame_bytes;
 	aggregators_rate *= settings.aggregators;

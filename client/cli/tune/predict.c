@@ -122,7 +122,7 @@ static uint64_t map_bytes(uint32_t blocks, uint32_t set)
 static void pushes(struct work *w, const uint64_t *own, const uint64_t *united, uint32_t words,
                    struct predict_flow *flow)
 {
-	uint32_t place = 0, frame = UINT32_MAX, k = w->cut.frame_blocks;
+	uint32_t place = 0, frame = UINT32_MAX, k = w->cut.one.frames.frame_blocks;
 	uint64_t blocks = 0, frames = 0;
 
 	for (uint32_t word = 0; word < words; word++) {
@@ -134,17 +134,19 @@ static void pushes(struct work *w, const uint64_t *own, const uint64_t *united, 
 			frame = place / k;
 		}
 	}
-	frames *= w->cut.block_parts;
+	frames *= w->cut.one.frames.block_parts;
 	flow->packets += frames;
 	flow->head_bytes += frames * EMPTY_BYTES;
-	flow->data_bytes += blocks * w->cut.block_bytes;
+	flow->data_bytes += blocks * w->cut.one.frames.block_bytes;
 }
 
 /* A segment of a shard: section 6 to 8. Bytes that each worker sends go to the channel's account. */
 static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 {
-	uint64_t united[SEGMENT_WORDS] = {0}, first = (uint64_t)number * w->cut.segment_blocks;
-	uint32_t blocks = geometry_segment_blocks(&w->cut, number), words = (blocks + 63) / 64;
+	const struct geometry_segment segment = geometry_segment(&w->cut, number);
+	const uint32_t block_bytes = segment.frames.block_bytes;
+	uint64_t united[SEGMENT_WORDS] = {0};
+	uint32_t blocks = segment.block_count, words = (blocks + 63) / 64;
 	uint32_t world = w->net->world, union_count;
 	uint32_t channel =
 		w->cut.eager ? geometry_eager_channel(w->op->tag, w->net->channels) : shard;
@@ -152,7 +154,7 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 
 	memset(w->own, 0, (size_t)world * SEGMENT_WORDS * 8);
 	for (uint32_t i = 0; i < blocks; i++) {
-		uint64_t block = geometry_block(&w->cut, shard, first + i);
+		uint64_t block = geometry_block(&w->cut, &segment, shard, i);
 
 		for (uint32_t rank = 0; rank < world && block < w->cut.block_count; rank++)
 			if (bit_test(w->bits + rank * w->words, block))
@@ -168,7 +170,7 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 		struct predict_flow flow = {0};
 
 		packet(&flow, WIRE_ANNOUNCE_BYTES, map_bytes(blocks, set),
-		       w->cut.eager ? (uint64_t)set * w->cut.block_bytes : 0);
+		       w->cut.eager ? (uint64_t)set * block_bytes : 0);
 		if (!w->cut.eager)
 			pushes(w, own, united, words, &flow);
 		w->p->own += set;
@@ -176,13 +178,13 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 		flow_add(&w->sent[rank], &flow);
 	}
 	packet(&results, WIRE_PLAN_BYTES, map_bytes(blocks, union_count),
-	       w->cut.eager ? (uint64_t)union_count * w->cut.block_bytes : 0);
+	       w->cut.eager ? (uint64_t)union_count * block_bytes : 0);
 	if (!w->cut.eager && union_count > 0) {
-		uint64_t frames = geometry_frame_count(&w->cut, union_count);
+		uint64_t frames = geometry_frame_count(&segment.frames, union_count);
 
 		results.packets += frames;
 		results.head_bytes += frames * EMPTY_BYTES;
-		results.data_bytes += (uint64_t)union_count * w->cut.block_bytes;
+		results.data_bytes += (uint64_t)union_count * block_bytes;
 		w->frames += frames;
 	}
 	w->p->united += union_count;
