@@ -22,9 +22,9 @@ struct control_config {
 	bool metrics_auto;       /* continue without HTTP if its port is taken */
 	uint64_t drain_us;       /* how long jobs may continue after SIGTERM */
 	struct data *data;
-	struct reports *reports;                  /* of the data threads */
-	struct offload *offload;                  /* NULL: udp alone */
-	const struct proof_keys *(*reload)(void); /* on SIGHUP: the keys from now on */
+	struct reports *reports;            /* of the data threads */
+	struct offload *offload;            /* NULL: udp alone */
+	struct proof_keys *(*reload)(void); /* on SIGHUP: the keys from now on */
 };
 
 /*

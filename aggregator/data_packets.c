@@ -276,7 +276,7 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 	knocker = &outlet->knockers[packet->worker];
 	if (!at_home(outlet, packet, in) && !knock_moves(knocker, packet, outlet->channel != NULL))
 		return WIRE_DROP_ADDRESS;
-	knock_note(knocker, in->bytes >= payload, now_us);
+	knock_note(knocker, packet, in->bytes >= payload, now_us);
 	knock_answer(t, outlet, packet, in, now_us);
 	return WIRE_DROP_NONE;
 }

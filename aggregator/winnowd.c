@@ -167,7 +167,7 @@ static int keys_load(void)
 }
 
 /* SIGHUP: a key file that cannot be read leaves the keys as they are. */
-static const struct proof_keys *keys_reload(void)
+static struct proof_keys *keys_reload(void)
 {
 	struct proof_keys *fresh;
 	struct why why;

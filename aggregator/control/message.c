@@ -66,6 +66,7 @@ static const struct field fields[] = {
 	{"silence_ms", FIELD_U32, AT(silence_ms), 100, 86400000, BIT(JOIN) | BIT(WELCOME)},
 	{"stall_ms", FIELD_U32, AT(stall_ms), 100, 864000000, BIT(JOIN) | BIT(WELCOME)},
 	{"channels", FIELD_CHANNELS, AT(channels), 0, UINT16_MAX, BIT(WELCOME)},
+	{"epoch", FIELD_U32, AT(epoch), 0, UINT32_MAX, BIT(WELCOME)},
 	{"salt", FIELD_BYTES32, AT(salt), 0, 0, BIT(WELCOME)},
 	{"token", FIELD_HEX64, AT(token), 0, 0, BIT(WELCOME)},
 	{"group_token", FIELD_HEX64, AT(group_token), 0, 0, BIT(WELCOME)},

@@ -57,6 +57,7 @@ struct control_message {
 	uint8_t salt
 		[CONTROL_NONCE_BYTES]; /* of the keys for datagrams; all zero when there is no key, */
 	uint64_t token, group_token;   /* and these when there is one */
+	uint32_t epoch;                /* of the job's membership; 0 so far */
 	uint32_t window, op_slots, segments_ahead, first_frame;
 	uint32_t group_ip; /* host byte order; 0: no multicast */
 	uint16_t group_port;

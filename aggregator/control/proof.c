@@ -15,8 +15,14 @@
 #define KEYS_MAX 4096
 #define LINE_BYTES 1024
 
+/* RFC 7914: 16 MiB, and some 50 ms. */
+#define SCRYPT_N 16384
+#define SCRYPT_R 8
+#define SCRYPT_P 1
+
 struct named_key {
 	char job[CONTROL_NAME_BYTES]; /* "*": all others */
+	char *text;                   /* NULL once `key` is made of it */
 	struct proof_key key;
 };
 
@@ -68,12 +74,28 @@ bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES])
 	return sodium_memcmp(a, b, PROOF_BYTES) == 0;
 }
 
+/* As `winnow key` makes them: as many random bits as the hash has. */
+static bool generated(const char *text)
+{
+	return strlen(text) == 2 * PROOF_BYTES &&
+	       strspn(text, "0123456789abcdef") == 2 * PROOF_BYTES;
+}
+
 int proof_key_from_text(const char *text, struct proof_key *out)
 {
-	if (strlen(text) < PROOF_KEY_TEXT_MIN)
+	static const char salt[] = "winnow key 2";
+	const uint8_t *bytes = (const uint8_t *)text;
+	size_t length = strlen(text);
+
+	if (length < PROOF_KEY_TEXT_MIN)
 		return -EINVAL;
-	crypto_generichash(out->bytes, PROOF_BYTES, (const uint8_t *)text, strlen(text), NULL, 0);
-	return 0;
+	if (generated(text))
+		return crypto_generichash(out->bytes, PROOF_BYTES, bytes, length, NULL, 0);
+	return crypto_pwhash_scryptsalsa208sha256_ll(bytes, length, (const uint8_t *)salt,
+	                                             strlen(salt), SCRYPT_N, SCRYPT_R, SCRYPT_P,
+	                                             out->bytes, PROOF_BYTES) == 0
+	               ? 0
+	               : -ENOMEM;
 }
 
 static int key_add(struct proof_keys *keys, const char *job, const char *text)
@@ -87,9 +109,12 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text)
 		return -ENOMEM;
 	keys->keys = grown;
 	key = &grown[keys->count];
-	if (strlen(job) >= sizeof(key->job) || proof_key_from_text(text, &key->key) != 0)
+	if (strlen(job) >= sizeof(key->job) || strlen(text) < PROOF_KEY_TEXT_MIN)
 		return -EINVAL;
 	strcpy(key->job, job);
+	key->text = strdup(text);
+	if (key->text == NULL)
+		return -ENOMEM;
 	keys->count++;
 	return 0;
 }
@@ -162,10 +187,20 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 	return 0;
 }
 
+static void text_free(struct named_key *key)
+{
+	if (key->text != NULL)
+		sodium_memzero(key->text, strlen(key->text));
+	free(key->text);
+	key->text = NULL;
+}
+
 void proof_keys_free(struct proof_keys *keys)
 {
 	if (keys == NULL)
 		return;
+	for (uint32_t i = 0; i < keys->count; i++)
+		text_free(&keys->keys[i]);
 	sodium_memzero(keys->keys, keys->count * sizeof(*keys->keys));
 	free(keys->keys);
 	free(keys);
@@ -176,15 +211,26 @@ uint32_t proof_keys_count(const struct proof_keys *keys)
 	return keys->count;
 }
 
-const struct proof_key *proof_keys_find(const struct proof_keys *keys, const char *job)
+/* Made when it is first needed: a file may have thousands, and each takes its time. */
+static const struct proof_key *key_made(struct named_key *key)
 {
-	const struct proof_key *other = NULL;
+	if (key->text != NULL && proof_key_from_text(key->text, &key->key) != 0)
+		return NULL;
+	text_free(key);
+	return &key->key;
+}
+
+const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job)
+{
+	struct named_key *found = NULL;
 
 	for (uint32_t i = 0; keys != NULL && i < keys->count; i++) {
-		if (strcmp(keys->keys[i].job, job) == 0)
-			return &keys->keys[i].key;
-		if (strcmp(keys->keys[i].job, "*") == 0)
-			other = &keys->keys[i].key;
+		struct named_key *key = &keys->keys[i];
+
+		if (strcmp(key->job, job) == 0)
+			return key_made(key);
+		if (strcmp(key->job, "*") == 0)
+			found = key;
 	}
-	return other;
+	return found != NULL ? key_made(found) : NULL;
 }

@@ -4,7 +4,7 @@
  *
  * Both sides hash the other's nonce and what is being agreed with the key (keyed BLAKE2b,
  * libsodium): PROTOCOL.md section 5.2. Keys come from a file or the environment; they are
- * texts of any length, hashed to 32 bytes. Nothing here is secret from someone who reads
+ * texts of any length, made into 32 bytes. Nothing here is secret from someone who reads
  * packets on the path: it keeps strangers and strays out, it does not encrypt.
  */
 #ifndef AGGREGATOR_CONTROL_PROOF_H
@@ -44,7 +44,11 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 /* In constant time. */
 bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES]);
 
-/* proof_key_from_text - -EINVAL when the text is shorter than PROOF_KEY_TEXT_MIN. */
+/*
+ * proof_key_from_text - slowly (scrypt, 50 ms and 16 MiB), so that guessing takes long, unless the
+ * text is one that `winnow key` may have made. -EINVAL when it is shorter than PROOF_KEY_TEXT_MIN,
+ * -ENOMEM.
+ */
 int proof_key_from_text(const char *text, struct proof_key *out);
 
 /*
@@ -62,7 +66,7 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 void proof_keys_free(struct proof_keys *keys);
 uint32_t proof_keys_count(const struct proof_keys *keys);
 
-/* The key for a job, NULL when there is none. */
-const struct proof_key *proof_keys_find(const struct proof_keys *keys, const char *job);
+/* The key for a job, made now if this is its first use; NULL when there is none, or no memory to make it. */
+const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job);
 
 #endif /* AGGREGATOR_CONTROL_PROOF_H */

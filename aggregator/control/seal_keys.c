@@ -35,17 +35,19 @@ static void derive(const uint8_t key[PROOF_BYTES], const char *label, const void
 	crypto_generichash_final(&state, out, out_bytes);
 }
 
-void job_secret_make(const struct proof_key *key, const uint8_t salt[PROOF_BYTES], const char *job,
-                     uint32_t world, struct job_secret *out)
+void job_secret_make(const struct proof_key *key, const uint8_t salt[PROOF_BYTES], uint32_t epoch,
+                     const char *job, uint32_t world, struct job_secret *out)
 {
-	uint8_t said[PROOF_BYTES + 4 + 256];
+	uint8_t said[PROOF_BYTES + 8 + 256];
 	size_t length = strnlen(job, 256);
 
 	memcpy(said, salt, PROOF_BYTES);
-	for (uint32_t i = 0; i < 4; i++)
-		said[PROOF_BYTES + i] = (uint8_t)(world >> 8 * i);
-	memcpy(said + PROOF_BYTES + 4, job, length);
-	derive(key->bytes, "winnow job 2", said, PROOF_BYTES + 4 + length, out->bytes,
+	for (uint32_t i = 0; i < 4; i++) {
+		said[PROOF_BYTES + i] = (uint8_t)(epoch >> 8 * i);
+		said[PROOF_BYTES + 4 + i] = (uint8_t)(world >> 8 * i);
+	}
+	memcpy(said + PROOF_BYTES + 8, job, length);
+	derive(key->bytes, "winnow job 2", said, PROOF_BYTES + 8 + length, out->bytes,
 	       sizeof(out->bytes));
 }
 
@@ -71,4 +73,10 @@ void seal_worker_key(const struct job_secret *secret, const struct transcript *t
 {
 	derive(secret->bytes, "winnow worker 2", transcript->hash, sizeof(transcript->hash), out,
 	       sizeof(*out));
+}
+
+void line_key(const struct job_secret *secret, const struct transcript *transcript,
+              const char *label, uint8_t out[PROOF_BYTES])
+{
+	derive(secret->bytes, label, transcript->hash, sizeof(transcript->hash), out, PROOF_BYTES);
 }

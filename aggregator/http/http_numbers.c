@@ -87,6 +87,8 @@ const struct http_number http_numbers[] = {
 	{NUMBER_COUNTER, OF_ALL(totals.jobs_failed), "jobs_failed", "jobs_failed_total", "",
          "Jobs that ended with an error."},
 	{NUMBER_COUNTER, OF_ALL(totals.joins_refused), "joins_refused", NULL, NULL, NULL},
+	{NUMBER_COUNTER, OF_ALL(totals.lines_forged), "lines_forged", "lines_forged_total", "",
+         "Lines of control connections with a wrong proof: somebody on the path made them."},
 	{NUMBER_COUNTER, OF_ALL(log_lines_lost), "log_lines_lost", "log_lines_lost_total", "",
          "Lines of the log that nobody will read: what reads stderr was too slow, or is gone."},
 	{0},

@@ -163,17 +163,41 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 	         message->text);
 }
 
+/*
+ * A line without its proof, in a job with a key: somebody on the path has made it, and it is not
+ * heard; or the worker did, before our WELCOME came to it.
+ */
+static void line_forged(struct jobs *jobs, struct jobs_peer *peer, const char *line)
+{
+	if (peer->lines_in.next == 0 && *line == '{')
+		return;
+	if (!peer->forged)
+		jobs_log(jobs, "warn", "forged",
+		         LOG_FIELDS(LOG_WORD("job", peer->job->name),
+		                    LOG_NUMBER("rank", peer->rank)),
+		         "a line of its control connection has a wrong proof: somebody on the path "
+		         "has made or changed it");
+	peer->forged = true;
+	jobs->totals.lines_forged++;
+}
+
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
 {
 	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
 	struct control_message message;
 	struct why why;
+	const char *said;
 
 	if (!peer->used)
 		return;
 	jobs->now_us = now_us;
+	said = line_proven(&peer->lines_in, line);
+	if (said == NULL) {
+		line_forged(jobs, peer, line);
+		return;
+	}
 	peer->heard_us = now_us;
-	if (message_parse(line, &message, &why) != 0) {
+	if (message_parse(said, &message, &why) != 0) {
 		jobs_garbage(jobs, peer,
 		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
 		return;
@@ -301,7 +325,7 @@ void jobs_drain(struct jobs *jobs)
 	jobs->draining = true;
 }
 
-void jobs_keys_set(struct jobs *jobs, const struct proof_keys *keys)
+void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys)
 {
 	jobs->config.keys = keys;
 }

@@ -26,17 +26,17 @@ struct jobs;
 struct jobs_peer; /* one control connection */
 
 struct jobs_config {
-	const struct proof_keys *keys; /* NULL: anyone may join */
-	const char *software;          /* for HELLO */
-	uint32_t threads;              /* data threads: a job gets a channel on each */
-	uint32_t peers_max;            /* connections */
-	uint32_t jobs_max;             /* 1 .. JOBS_MAX */
-	uint32_t workers_max;          /* of one job */
-	size_t job_bytes_max;          /* slots and tables of one job */
-	size_t bytes_max;              /* of all jobs */
-	uint32_t payload_max;          /* UDP payload */
-	uint32_t window_bytes;         /* what a job may have under way, per channel */
-	uint32_t rcvbuf_bytes;         /* of one data thread's socket */
+	struct proof_keys *keys; /* NULL: anyone may join */
+	const char *software;    /* for HELLO */
+	uint32_t threads;        /* data threads: a job gets a channel on each */
+	uint32_t peers_max;      /* connections */
+	uint32_t jobs_max;       /* 1 .. JOBS_MAX */
+	uint32_t workers_max;    /* of one job */
+	size_t job_bytes_max;    /* slots and tables of one job */
+	size_t bytes_max;        /* of all jobs */
+	uint32_t payload_max;    /* UDP payload */
+	uint32_t window_bytes;   /* what a job may have under way, per channel */
+	uint32_t rcvbuf_bytes;   /* of one data thread's socket */
 	uint32_t op_slots, segments_ahead;
 	uint64_t join_us;   /* how long the first worker of a job waits for the last */
 	uint64_t hello_us;  /* how long a connection may stay without joining */
@@ -157,6 +157,7 @@ struct jobs_totals {
 	uint64_t jobs_started, jobs_finished, jobs_failed;
 	uint64_t joins_refused;
 	uint64_t refused[JOBS_REFUSALS]; /* the same, by reason */
+	uint64_t lines_forged;           /* of control connections, with a wrong proof */
 	size_t bytes;                    /* reserved now */
 	uint32_t jobs;                   /* now */
 	uint32_t peers;                  /* now */
@@ -211,7 +212,7 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us);
 void jobs_drain(struct jobs *jobs);
 
 /* From now on workers join with these keys; those that have joined stay. NULL: anyone may join. */
-void jobs_keys_set(struct jobs *jobs, const struct proof_keys *keys);
+void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys);
 
 /* End every job with a reason. */
 void jobs_end(struct jobs *jobs, const char *text);

@@ -13,7 +13,7 @@
 #define AGGREGATOR_JOBS_IMPL_H
 
 #include "aggregator/jobs/crowd.h"
-#include "aggregator/control/seal_keys.h"
+#include "aggregator/control/line_proof.h"
 #include "aggregator/jobs/jobs.h"
 #include "ebpf/seal.h"
 
@@ -37,6 +37,8 @@ struct jobs_peer {
 	struct proof_key key; /* it has shown that it knows; */
 	bool keyed;           /* false: none was asked for */
 	struct transcript transcript;
+	struct line_proof lines_in, lines_out;     /* on once it has its WELCOME */
+	bool forged;                               /* a line with a wrong proof has come */
 	uint8_t nonce[CONTROL_NONCE_BYTES];        /* ours */
 	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* its */
 	char host[CONTROL_NAME_BYTES];
@@ -52,6 +54,7 @@ struct job {
 	uint64_t since_us;
 	uint64_t silence_us; /* the shortest that any of its workers has asked for; stall_us too */
 	uint32_t opener;     /* rank of the first worker */
+	uint32_t epoch;      /* of its membership: 0, since members do not change yet */
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */
 	uint32_t group_ip;

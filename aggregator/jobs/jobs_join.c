@@ -257,6 +257,7 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 
 	*out = (struct control_message){
 		.kind = CONTROL_WELCOME,
+		.epoch = job->epoch,
 		.channel_count = jobs->config.threads,
 		.payload = job->shape.payload,
 		.silence_ms = (uint32_t)(job->silence_us / 1000),
@@ -290,20 +291,21 @@ static bool job_seal(const struct jobs *jobs, struct job *job)
 		job->channel_ids[thread] = job_channel_id(jobs, job, thread);
 	if (job->seals == NULL)
 		return true;
-	job_secret_make(&job->key, job->salt, job->name, job->world, &secret);
+	job_secret_make(&job->key, job->salt, job->epoch, job->name, job->world, &secret);
 	seal_stretch_make(&secret, &job->seals->stretch);
 	seal_group_key(&secret, &job->seals->group);
 	for (uint32_t rank = 0; rank < job->world; rank++) {
-		struct transcript *transcript = &job->members[rank]->transcript;
+		struct jobs_peer *peer = job->members[rank];
 		char *line;
 
 		welcome_fill(jobs, job, rank, &message);
 		line = message_format(&message);
 		if (line == NULL)
 			return false;
-		transcript_add(transcript, line);
+		transcript_add(&peer->transcript, line);
 		free(line);
-		seal_worker_key(&secret, transcript, &job->seals->workers[rank]);
+		seal_worker_key(&secret, &peer->transcript, &job->seals->workers[rank]);
+		line_proofs_make(&secret, &peer->transcript, &peer->lines_in, &peer->lines_out);
 	}
 	return true;
 }
@@ -319,6 +321,7 @@ static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us
 		welcome_fill(jobs, job, rank, &message);
 		peer->heard_us = peer->pinged_us = peer->same_us = now_us;
 		peer_send(jobs, peer, &message);
+		peer->lines_in.on = peer->lines_out.on = peer->keyed;
 	}
 }
 

@@ -37,7 +37,7 @@ uint16_t job_channel_id(const struct jobs *jobs, const struct job *job, uint32_t
 
 void peer_send(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
 {
-	char *line = message_format(message);
+	char *line = line_prove(&peer->lines_out, message_format(message));
 
 	if (line == NULL)
 		return; /* out of memory: the peer's time-out will end it */

@@ -2,9 +2,9 @@
 /*
  * knocks.h - from which address a channel takes a worker's datagrams, and whether they arrive
  *
- * A worker's address is where its KNOCK came from. Once the job has started, a token alone does not
- * move it: a KNOCK from elsewhere must carry the number that the worker was given over its control
- * connection (PROTOCOL.md section 5.3). Pure: the data plane, and the simulation, have one struct
+ * A worker's address is where its latest KNOCK came from; KNOCKs are counted, so one that somebody has
+ * recorded and sends again moves nothing. Once the job has started, a KNOCK from elsewhere must carry
+ * the number that the worker was given over its control connection (PROTOCOL.md section 5.3). Pure: the data plane, and the simulation, have one struct
  * knocker for each worker of each channel.
  */
 #ifndef AGGREGATOR_KNOCKS_H
@@ -15,6 +15,7 @@
 /* All zero: nothing has come yet, and the address may not change. */
 struct knocker {
 	uint64_t number; /* what a KNOCK from elsewhere must carry, once; 0: there is none */
+	uint32_t count;  /* of the latest */
 	uint64_t any_us,
 		whole_us; /* when the last KNOCK came, and the last as large as the job's datagrams */
 };
@@ -23,13 +24,18 @@ struct knocker {
 static inline bool knock_moves(const struct knocker *knocker, const struct packet *packet,
                                bool started)
 {
-	return !started || (knocker->number != 0 && packet->mask == knocker->number);
+	if (!started)
+		return knocker->any_us == 0 || frame_before(knocker->count, packet->frame);
+	return knocker->number != 0 && packet->mask == knocker->number;
 }
 
 /* A KNOCK is answered; `whole`: it is as large as the job's datagrams. A number works once. */
-static inline void knock_note(struct knocker *knocker, bool whole, uint64_t now_us)
+static inline void knock_note(struct knocker *knocker, const struct packet *packet, bool whole,
+                              uint64_t now_us)
 {
 	knocker->number = 0;
+	if (knocker->any_us == 0 || frame_before(knocker->count, packet->frame))
+		knocker->count = packet->frame;
 	knocker->any_us = now_us;
 	if (whole)
 		knocker->whole_us = now_us;

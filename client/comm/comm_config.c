@@ -34,9 +34,11 @@ static int load_key(struct winnow_comm *comm, const struct winnow_config *c, str
 	}
 	proof_keys_free(keys);
 	return key != NULL ? WINNOW_OK
-	                   : why_set(why, WINNOW_ERR_INVALID,
-	                             "key file %s has no key for job '%s' and none for '*'",
-	                             c->key_file, c->job);
+	       : c->key_file == NULL
+	               ? why_set(why, WINNOW_ERR_MEMORY, "out of memory: a key takes 16 MB")
+	               : why_set(why, WINNOW_ERR_INVALID,
+	                         "key file %s has no key for job '%s' and none for '*'",
+	                         c->key_file, c->job);
 }
 
 /* An earlier aggregator with the same address as `peer`, or NULL. */

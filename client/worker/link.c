@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/control/seal_keys.h"
+#include "aggregator/control/line_proof.h"
 #include "ebpf/seal.h"
 
 #define NEVER UINT64_MAX
@@ -27,6 +27,8 @@ struct link {
 	bool sealed; /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
 	struct seal_key own_key, group_key;
+	struct line_proof lines_out, lines_in;
+	uint32_t forged; /* lines with a wrong proof */
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move;
@@ -37,6 +39,7 @@ struct link {
 	uint64_t tag;  /* and the oldest one's */
 
 	struct knock knock; /* while probing */
+	uint32_t knocks;    /* that have gone out */
 	bool multicast_seen;
 	uint32_t size; /* that READY says */
 
@@ -185,11 +188,13 @@ static void keys_make(struct link *link)
 {
 	struct job_secret secret;
 
-	job_secret_make(link->config.key, link->welcome.salt, link->job, link->config.world,
-	                &secret);
+	job_secret_make(link->config.key, link->welcome.salt, link->welcome.epoch, link->job,
+	                link->config.world, &secret);
 	seal_stretch_make(&secret, &link->stretch);
 	seal_group_key(&secret, &link->group_key);
 	seal_worker_key(&secret, &link->transcript, &link->own_key);
+	line_proofs_make(&secret, &link->transcript, &link->lines_out, &link->lines_in);
+	link->lines_out.on = link->lines_in.on = true;
 	memcpy(&link->welcome.token, link->config.nonce, sizeof(link->welcome.token));
 	memcpy(&link->welcome.group_token, link->welcome.salt, sizeof(link->welcome.group_token));
 	link->sealed = true;
@@ -263,6 +268,11 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 
 	if (link->state == LINK_FAILED)
 		return;
+	line = line_proven(&link->lines_in, line);
+	if (line == NULL) {
+		link->forged++;
+		return;
+	}
 	link->heard_us = now_us;
 	if (message_parse(line, &message, &why) != 0) {
 		link_fail(link, "protocol", "it does not speak Winnow's protocol: %s", why.text);
@@ -373,7 +383,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 	line = message_format(&message);
 	if (message.kind == CONTROL_JOIN && line != NULL)
 		transcript_add(&link->transcript, line);
-	return line;
+	return line_prove(&link->lines_out, line);
 }
 
 void link_doing(struct link *link, uint32_t open, uint64_t tag)
@@ -481,6 +491,7 @@ static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struc
 		.channel = link->welcome.channels[index],
 		.worker = (uint16_t)link->config.rank,
 		.token = link->welcome.token,
+		.frame = ++link->knocks,
 		.mask = link->number,
 	};
 
@@ -563,7 +574,8 @@ void link_tick(struct link *link, uint64_t now_us)
 	if (link->state == LINK_FAILED)
 		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
-		link_fail(link, "gone", "silent for %.1f s", (double)link->silence_us / 1e6);
+		link_fail(link, "gone", "silent for %.1f s%s", (double)link->silence_us / 1e6,
+		          link->forged > 0 ? ": lines come, but with wrong proofs" : "");
 	else if (link->state != LINK_RUNNING && now_us - link->opened_us >= link->config.join_us)
 		link_fail(link, "timeout", "could not join within %.1f s: %s",
 		          (double)link->config.join_us / 1e6, link_awaits(link));

@@ -3,6 +3,9 @@
 
 TCP is passed on as it is, datagrams too, but for what he does to them:
 
+  lines    before each line that has a proof go others in the same direction: one that ends the job, without a proof and with
+           this line's, and this line with another end
+
   flip     one of fifty has another bit, anywhere, on either way
   data     one of fifty PUSHes and RESULTs has other data, and its own header
   double   before one of twenty goes another with its header and seal, and other data or other numbers; from the same socket
@@ -19,7 +22,7 @@ import sys
 
 port, server, what = int(sys.argv[1]), ("127.0.0.1", int(sys.argv[2])), set(sys.argv[3:])
 rng = random.Random(5)
-count = dict.fromkeys("passed flip data double knock answered replay".split(), 0)
+count = dict.fromkeys("passed lines flip data double knock answered replay".split(), 0)
 PUSH, KNOCK, RESULT = 2, 6, 0x82
 
 
@@ -34,6 +37,7 @@ front = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 front.bind(("127.0.0.1", port))
 front.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
 own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+accepted = set()
 peers, clients, backs = {}, {}, {}  # TCP: each to the other; UDP: address to socket, and back
 recorded, replaying = [], False
 
@@ -84,6 +88,24 @@ def from_worker(data, address):
     back.send(attacked(data, back.send))
 
 
+END = b'{"type":"%s","rank":0,"code":"aborted","text":"forged"}'
+texts = {}  # by socket: what has come of a line
+
+
+def lines_of(sock, data):
+    """The lines that are whole now, with those that he puts before them."""
+    *lines, texts[sock] = (texts.get(sock, b"") + data).split(b"\n")
+    out = []
+    for line in lines:
+        proof = line[:49]
+        if "lines" in what and proof[:1] != b"{":
+            end = END % (b"abort" if sock in accepted else b"failed")
+            out += [end, proof + end, line[:-1] + b" }", end + proof]
+            count["lines"] += 4
+        out.append(line)
+    return b"".join(line + b"\n" for line in out)
+
+
 while True:
     readable, _, _ = select.select([listener, front, own, *peers, *backs], [], [])
     for sock in readable:
@@ -92,6 +114,7 @@ while True:
             replaying = replaying or (bool(recorded) and not peers)
             aggregator = socket.create_connection(server)
             peers[worker], peers[aggregator] = aggregator, worker
+            accepted.add(worker)
         elif sock is front:
             try:
                 from_worker(*front.recvfrom(65536))
@@ -110,10 +133,12 @@ while True:
         elif sock in peers:
             try:
                 data = sock.recv(65536)
-                peers[sock].sendall(data)
+                peers[sock].sendall(lines_of(sock, data))
             except OSError:
                 data = b""
             if not data:
                 for end in (sock, peers[sock]):
                     peers.pop(end, None)
+                    texts.pop(end, None)
+                    accepted.discard(end)
                     end.close()

@@ -39,14 +39,15 @@ forger_ends
 
 export WINNOW_KEY
 winnowd --metrics "$metrics" --payload-max 1472
-forger flip data double knock
+forger lines flip data double knock
 workers --size 0,4K,1M --density 0.5 --iters 5 --wire f32
 all_right
 workers --size 1M --density 0.2 --iters 5 --wire fixed32
 all_right
 forger_ends
-for what in flip data double knock; do [ "$(did $what)" -gt 5 ] || fail "the forger did little: $what"; done
+for what in lines flip data double knock; do [ "$(did $what)" -gt 5 ] || fail "the forger did little: $what"; done
 [ "$(did answered)" = 0 ] || fail "a forged KNOCK was answered"
+[ "$(metric "$metrics" winnow_lines_forged_total)" -ge 24 ] || fail "forged lines are not counted"
 before=$(drops bad_seal)
 [ "$before" -gt 20 ] || fail "$before datagrams were seen as forged"
 

@@ -6,7 +6,7 @@ import json
 import os
 
 import wire
-from seal import Keys, Transcript
+from seal import Keys, Lines, Transcript, stretched
 from way import SIZES, Way
 
 
@@ -18,10 +18,9 @@ def proof(key, label, hello_nonce, join_nonce, rank, world, job):
     """5.2; without a key zeros."""
     if key is None:
         return bytes(32)
-    K = hashlib.blake2b(key.encode(), digest_size=32).digest()
     numbers = rank.to_bytes(4, "little") + world.to_bytes(4, "little")
     said = label.encode() + hello_nonce + join_nonce + numbers + job.encode()
-    return hashlib.blake2b(said, digest_size=32, key=K).digest()
+    return hashlib.blake2b(said, digest_size=32, key=stretched(key)).digest()
 
 
 class Joining:
@@ -35,6 +34,8 @@ class Joining:
         self.nonce, self.rcvbuf = os.urandom(32), 0
         self.out = b""  # lines to send
         self.transcript, self.keys = Transcript(), None
+        self.proves, self.proven = Lines(), Lines()  # ours, the aggregator's
+        self.knocked = 0  # KNOCKs that have gone out
         self.forged = 0  # datagrams with a wrong seal
         self.hello = self.welcome = self.start = None
         self.probed = False
@@ -48,12 +49,15 @@ class Joining:
         line = json.dumps({"type": kind, **fields}).encode() + b"\n"
         if kind == "join":
             self.transcript.add(line)  # 5.5
-        self.out += line
+        self.out += self.proves.prove(line)
 
     # ---- what the aggregator says ----
 
     def line(self, line, now):
         """5.1: a message out of turn has no method, and ends the connection."""
+        line = self.proven.check(line)
+        if line is None:
+            return
         said = json.loads(line)
         self.heard_at = now
         turn = (
@@ -99,7 +103,9 @@ class Joining:
             raise Ended("key", self.world, "the aggregator does not know the key")
         self.welcome = said
         if self.key:
-            self.keys = Keys(self.key, bytes.fromhex(said["salt"]), self.job, self.world, self.transcript.hash)
+            salt = bytes.fromhex(said["salt"])
+            self.keys = Keys(self.key, salt, said["epoch"], self.job, self.world, self.transcript.hash)
+            self.proves, self.proven = Lines(self.keys.to_aggregator), Lines(self.keys.to_worker)
         self.silence_ms, self.stall_ms = said["silence_ms"], said["stall_ms"]
         self.ping_at = min(self.ping_at, now + self.silence_ms * 250)
         self.size, self.knocks, self.knock_at = said["payload"], 0, now
@@ -138,7 +144,8 @@ class Joining:
     def knock_of(self, channel, size):
         token, number = int(self.welcome["token"], 16), self.way.number if self.way else 0
         padding = bytes(size - wire.HEADER_BYTES)
-        return wire.to_aggregator(wire.KNOCK, channel, self.rank, token, 0, 0, number, padding)
+        self.knocked += 1
+        return wire.to_aggregator(wire.KNOCK, channel, self.rank, token, self.knocked, 0, number, padding)
 
     def knock(self, now):
         """5.3"""

@@ -349,7 +349,7 @@ static void knock_reply(struct sim_aggregator *a, struct sim_port *port,
 
 	if (event->from == world->nobody)
 		world_fail(world, "a stranger's KNOCK is answered");
-	knock_note(&port->knockers[packet->worker],
+	knock_note(&port->knockers[packet->worker], packet,
 	           port->channel != NULL && event->bytes >= channel_payload(port->channel), now_us);
 	port->node[packet->worker] = event->from;
 	port->address[packet->worker] = event->address;

@@ -563,6 +563,10 @@ static void test_config(void **state)
 
 /* ---- keys ---- */
 
+/* As if generated, since making keys of other texts takes its time. */
+#define RIGHT_KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define WRONG_KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdee"
+
 /* A worker that proves `claim` and asks for `asked`; a bit of nonce or proof may be flipped. */
 static void check_key(const char *key_text, const struct control_message *claim,
                       const struct control_message *asked, uint8_t flip, bool good)
@@ -577,7 +581,7 @@ static void check_key(const char *key_text, const struct control_message *claim,
 	struct why why;
 	struct bench *b;
 
-	assert_int_equal(proof_keys_load(NULL, "the right key", &keys, &why), 0);
+	assert_int_equal(proof_keys_load(NULL, RIGHT_KEY, &keys, &why), 0);
 	assert_int_equal(proof_key_from_text(key_text, &key), 0);
 	config.keys = keys;
 	b = bench_open(&config);
@@ -608,12 +612,55 @@ static void test_keys(void **state)
 
 	(void)state;
 	assert_int_equal(proof_init(), 0);
-	check_key("the wrong key", &joins[0], &joins[0], 0, false);
-	check_key("the right key", &joins[0], &joins[0], 1, false);
-	check_key("the right key", &joins[0], &joins[0], 2, false);
+	check_key(WRONG_KEY, &joins[0], &joins[0], 0, false);
+	check_key(RIGHT_KEY, &joins[0], &joins[0], 1, false);
+	check_key(RIGHT_KEY, &joins[0], &joins[0], 2, false);
 	for (size_t claim = 0; claim < 4; claim++)
 		for (size_t asked = 0; asked < 4; asked++)
-			check_key("the right key", &joins[claim], &joins[asked], 0, claim == asked);
+			check_key(RIGHT_KEY, &joins[claim], &joins[asked], 0, claim == asked);
+}
+
+/* A line that has no proof, or a wrong one, is not heard once the job has keys. */
+static void test_proven_lines(void **state)
+{
+#define WRONG "000000000000000000000000000000000000000000000000 "
+	static const char *const wrong[] = {
+		WRONG "{\"type\":\"abort\",\"code\":\"aborted\",\"text\":\"\"}",
+		WRONG "{\"type\":\"leave\"}",
+		WRONG,
+		"",
+		"garbage",
+		"{\"type\":\"abort\",\"code\":\"aborted\",\"text\":\"\"}",
+		"{\"type\":\"ready\",\"payload\":1472,\"multicast\":false}"};
+#undef WRONG
+	struct jobs_config config = config_usual();
+	struct control_message join = join_of("secret", 0, 1);
+	struct proof_statement statement = {.job = "secret", .rank = 0, .world = 1};
+	struct proof_key key;
+	struct bench *b;
+	struct why why;
+
+	(void)state;
+	assert_int_equal(proof_init(), 0);
+	assert_int_equal(proof_keys_load(NULL, RIGHT_KEY, &config.keys, &why), 0);
+	assert_int_equal(proof_key_from_text(RIGHT_KEY, &key), 0);
+	b = bench_open(&config);
+	connect_worker(b, 0);
+	memset(join.nonce, 7, sizeof(join.nonce));
+	statement.server_nonce = b->workers[0].server_nonce;
+	statement.client_nonce = join.nonce;
+	proof_make(&key, PROOF_JOIN, &statement, join.proof);
+	say(b, 0, &join);
+	expect_line(b, 0, CONTROL_WELCOME);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		b->now_us += 1000;
+		jobs_line(b->jobs, b->workers[0].peer, wrong[i], b->now_us);
+		assert_false(b->workers[0].closed);
+	}
+	assert_int_equal(totals_of(b).jobs, 1);
+	assert_int_equal(totals_of(b).lines_forged, 5); /* the others may have crossed WELCOME */
+	bench_close(b);
+	proof_keys_free(config.keys);
 }
 
 int main(void)
@@ -638,6 +685,7 @@ int main(void)
 		cmocka_unit_test(test_slots_given_back),
 		cmocka_unit_test(test_config),
 		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_proven_lines),
 	};
 
 	random_seed();

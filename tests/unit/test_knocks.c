@@ -15,8 +15,19 @@ static void test_moves(void **state)
 	struct packet knock = {.kind = WIRE_KNOCK};
 
 	(void)state;
-	assert_true(knock_moves(&knocker, &knock, false)); /* before the job starts any does */
-	assert_false(knock_moves(&knocker, &knock, true));
+	knock.frame = UINT32_MAX;
+	assert_true(knock_moves(&knocker, &knock, false)); /* the first one does */
+	knock_note(&knocker, &knock, false, 900);
+	assert_false(knock_moves(&knocker, &knock, false)); /* sent again, it does not */
+	knock.frame = 0;                                    /* numbers wrap */
+	assert_true(knock_moves(&knocker, &knock, false));
+	knock_note(&knocker, &knock, false, 900);
+	knock.frame = UINT32_MAX;
+	knock_note(&knocker, &knock, false, 900); /* an old one, from where it came */
+	assert_int_equal(knocker.count, 0);
+	assert_false(knock_moves(&knocker, &knock, false));
+	knock.frame = 1;
+	assert_false(knock_moves(&knocker, &knock, true)); /* once the job has started, a number */
 	knock.mask = 77;
 	assert_false(knock_moves(&knocker, &knock, true));
 	knocker.number = 78;
@@ -25,10 +36,11 @@ static void test_moves(void **state)
 	assert_false(knock_moves(&knocker, &knock, true));
 	knock.mask = 78;
 	assert_true(knock_moves(&knocker, &knock, true));
-	knock_note(&knocker, false, 1000);
+	knock_note(&knocker, &knock, false, 1000);
 	assert_false(knock_moves(&knocker, &knock, true)); /* it is used up */
 	knocker.number = 79;
-	knock_note(&knocker, false, 1000); /* a KNOCK from the known address: it has not moved */
+	knock_note(&knocker, &knock, false,
+	           1000); /* a KNOCK from the known address: it has not moved */
 	knock.mask = 79;
 	assert_false(knock_moves(&knocker, &knock, true));
 }
@@ -41,8 +53,8 @@ static void test_ages(void **state)
 	(void)state;
 	knock_ages(&knocker, 5000, &heard);
 	assert_true(heard.any_us == UINT64_MAX && heard.whole_us == UINT64_MAX);
-	knock_note(&knocker, true, 5000);
-	knock_note(&knocker, false, 5200);
+	knock_note(&knocker, &(struct packet){0}, true, 5000);
+	knock_note(&knocker, &(struct packet){0}, false, 5200);
 	knock_ages(&knocker, 6000, &heard);
 	assert_int_equal(heard.any_us, 800);
 	assert_int_equal(heard.whole_us, 1000);

@@ -196,6 +196,44 @@ static void test_key(void **state)
 	}
 }
 
+/* Once there are keys each line has a proof: one without, of somebody on the path, is not the aggregator's. */
+static void test_proven_lines(void **state)
+{
+	static const struct control_message ends = {
+		.kind = CONTROL_FAILED, .code = "aborted", .text = "forged"};
+	struct link_config config = basic();
+	static uint8_t server_nonce[CONTROL_NONCE_BYTES];
+	struct proof_statement statement = {server_nonce, config.nonce, "job", 1, 4};
+	struct control_message first = hello, message = welcome();
+	struct proof_key key;
+	struct link *link;
+	char *line;
+
+	(void)state;
+	assert_int_equal(proof_key_from_text("12345678", &key), 0);
+	config.key = &key;
+	first.key = true;
+	proof_make(&key, PROOF_WELCOME, &statement, message.proof);
+	link = opened(&config);
+	say(link, &first);
+	heard(link, CONTROL_JOIN);
+	say(link, &message);
+	assert_int_equal(link_state(link), LINK_PROBING);
+	now_us += SILENCE_US / 4;
+	line = link_take_line(link, now_us);
+	assert_non_null(line);
+	assert_int_equal(strspn(line, "0123456789abcdef"), 48);
+	assert_int_equal(strncmp(line + 48, " {\"type\":\"ping\"", 15), 0);
+	free(line);
+	now_us += SILENCE_US / 2;
+	say(link, &ends);
+	assert_int_equal(link_state(link), LINK_PROBING);
+	now_us += SILENCE_US / 4; /* it was no sign of life */
+	link_tick(link, now_us);
+	assert_failed(link, "gone", "silent for 4.0 s: lines come, but with wrong proofs");
+	link_close(link);
+}
+
 static void test_senseless(void **state)
 {
 	struct link_config config = basic();
@@ -576,23 +614,15 @@ static void test_no_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_join),
-		cmocka_unit_test(test_out_of_turn),
-		cmocka_unit_test(test_garbage),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_hello),
-		cmocka_unit_test(test_key),
-		cmocka_unit_test(test_senseless),
-		cmocka_unit_test(test_heartbeat),
-		cmocka_unit_test(test_join_timeout),
-		cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_effective_times),
-		cmocka_unit_test(test_failed_stays),
-		cmocka_unit_test(test_path_dead),
-		cmocka_unit_test(test_move),
-		cmocka_unit_test(test_path_time),
-		cmocka_unit_test(test_least),
-		cmocka_unit_test(test_again),
+		cmocka_unit_test(test_join),         cmocka_unit_test(test_out_of_turn),
+		cmocka_unit_test(test_garbage),      cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_hello),        cmocka_unit_test(test_key),
+		cmocka_unit_test(test_proven_lines), cmocka_unit_test(test_senseless),
+		cmocka_unit_test(test_heartbeat),    cmocka_unit_test(test_join_timeout),
+		cmocka_unit_test(test_abort),        cmocka_unit_test(test_effective_times),
+		cmocka_unit_test(test_failed_stays), cmocka_unit_test(test_path_dead),
+		cmocka_unit_test(test_move),         cmocka_unit_test(test_path_time),
+		cmocka_unit_test(test_least),        cmocka_unit_test(test_again),
 		cmocka_unit_test(test_no_room),
 	};
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/control/seal_keys.h"
+#include "aggregator/control/line_proof.h"
 #include "ebpf/seal.h"
 #include "tests/unit/test_random.h"
 
@@ -19,16 +19,17 @@
 
 static struct seal_stretch stretch;
 static struct seal_key group_key, worker_key;
+static struct line_proof to_aggregator, to_worker;
 
 /* ---- vectors ---- */
 
 /* A paragraph: what its lines said last, with bytes joined. */
 struct said {
-	char kind[16], key[64], job[64], by[16];
+	char kind[16], key[64], job[64], by[16], line[128], proof[64];
 	uint8_t bytes[2048], salt[32], hash[32], begin[32], end[32], group[16], worker[16];
 	uint32_t byte_count;
 	uint64_t number, first, second, edge;
-	uint32_t world;
+	uint32_t epoch, world;
 	struct transcript transcript;
 };
 
@@ -60,15 +61,33 @@ static void check_keys(const struct said *said)
 	struct proof_key key;
 
 	assert_int_equal(proof_key_from_text(said->key, &key), 0);
-	job_secret_make(&key, said->salt, said->job, said->world, &secret);
+	job_secret_make(&key, said->salt, said->epoch, said->job, said->world, &secret);
 	seal_stretch_make(&secret, &stretch);
 	seal_group_key(&secret, &group_key);
 	seal_worker_key(&secret, &said->transcript, &worker_key);
+	line_proofs_make(&secret, &said->transcript, &to_aggregator, &to_worker);
+	to_aggregator.on = to_worker.on = true;
 	assert_memory_equal(said->transcript.hash, said->hash, 32);
 	assert_memory_equal(made, said->begin, 32);
 	assert_memory_equal(made + SEAL_STRETCH_BYTES - 32, said->end, 32);
 	assert_memory_equal(&group_key, said->group, 16);
 	assert_memory_equal(&worker_key, said->worker, 16);
+}
+
+static void check_proof(const struct said *said)
+{
+	struct line_proof *way = said->by[0] == 'w' ? &to_worker : &to_aggregator;
+	char text[256], *line;
+
+	way->next = said->number;
+	snprintf(text, sizeof(text), "%s %s\n", said->proof, said->line);
+	line = line_prove(way, strdup(strchr(text, ' ') + 1));
+	assert_string_equal(line, text);
+	free(line);
+	assert_true(way->next == said->number + 1);
+	way->next = said->number;
+	text[strcspn(text, "\n")] = '\0';
+	assert_string_equal(line_proven(way, text), said->line);
 }
 
 static void check_nh(const struct said *said)
@@ -95,10 +114,18 @@ static void line_take(struct said *said, const char *key, const char *value)
 		snprintf(said->key, sizeof(said->key), "%s", value);
 	else if (strcmp(key, "job") == 0)
 		snprintf(said->job, sizeof(said->job), "%s", value);
-	else if (strcmp(key, "by") == 0)
+	else if (strcmp(key, "by") == 0 || strcmp(key, "to") == 0)
 		snprintf(said->by, sizeof(said->by), "%s", value);
 	else if (strcmp(key, "line") == 0)
 		transcript_add(&said->transcript, value);
+	else if (strcmp(key, "said") == 0)
+		snprintf(said->line, sizeof(said->line), "%s", value);
+	else if (strcmp(key, "proof") == 0)
+		snprintf(said->proof, sizeof(said->proof), "%s", value);
+	else if (strcmp(key, "number") == 0)
+		said->number = strtoull(value, NULL, 0);
+	else if (strcmp(key, "epoch") == 0)
+		said->epoch = (uint32_t)strtoul(value, NULL, 0);
 	else if (strcmp(key, "world") == 0)
 		said->world = (uint32_t)strtoul(value, NULL, 0);
 	else if (strcmp(key, "hash") == 0)
@@ -133,6 +160,8 @@ static void check(const struct said *said)
 		check_sip(said);
 	else if (strcmp(said->kind, "keys") == 0)
 		check_keys(said);
+	else if (strcmp(said->kind, "proof") == 0)
+		check_proof(said);
 	else if (strcmp(said->kind, "nh") == 0)
 		check_nh(said);
 	else
@@ -172,7 +201,7 @@ static void test_vectors(void **state)
 			line_take(&said, line, space + 1);
 	}
 	fclose(file);
-	assert_int_equal(checked, 5 + 1 + 4 + 9);
+	assert_int_equal(checked, 5 + 1 + 4 + 4 + 9);
 }
 
 /* ---- datagrams ---- */
@@ -262,6 +291,52 @@ static void test_wrong(void **state)
 	}
 }
 
+/* ---- lines ---- */
+
+/* What arrives in place of the lines that were sent is seen: it is NULL. */
+static void assert_taken(struct line_proof way, const char *line, bool taken)
+{
+	assert_true((line_proven(&way, line) != NULL) == taken);
+}
+
+static void test_lines(void **state)
+{
+	struct line_proof out = {.on = true, .key = {1}}, other = {.on = true, .key = {2}},
+			  in = out;
+	char *first = line_prove(&out, strdup("{\"type\":\"ping\"}")), *second, *theirs;
+
+	(void)state;
+	second = line_prove(&out, strdup("{\"type\":\"ping\"}"));
+	theirs = line_prove(&other, strdup("{\"type\":\"ping\"}"));
+	assert_string_not_equal(first, second);
+	assert_taken(in, first, true);
+	assert_taken(in, second, true); /* one was held back */
+	assert_taken(in, theirs, false);
+	assert_taken(in, strchr(first, ' ') + 1, false);
+	assert_taken(in, "", false);
+	for (size_t at = 0; at < strlen(first); at++) {
+		first[at] ^= 1;
+		assert_taken(in, first, false);
+		first[at] ^= 1;
+	}
+	for (size_t left = strlen(first); left-- > 0;) {
+		char *shorter = strndup(first, left);
+
+		assert_taken(in, shorter, false);
+		free(shorter);
+	}
+	assert_non_null(line_proven(&in, first));
+	assert_taken(in, first, false); /* again */
+	assert_int_equal(in.next, 1);
+	assert_string_equal(line_proven(&in, second), "{\"type\":\"ping\"}");
+	out.on = false;
+	assert_string_equal(line_proven(&out, "x"), "x");
+	assert_null(line_prove(&in, NULL));
+	free(first);
+	free(second);
+	free(theirs);
+}
+
 /* Whoever changes a line of the join, or the job's name, has other keys. */
 static void test_keys_cover(void **state)
 {
@@ -273,13 +348,13 @@ static void test_keys_cover(void **state)
 	uint8_t salt[32] = {2};
 
 	(void)state;
-	job_secret_make(&key, salt, "job", 4, &one);
-	job_secret_make(&key, salt, "job", 5, &two);
+	job_secret_make(&key, salt, 0, "job", 4, &one);
+	job_secret_make(&key, salt, 0, "job", 5, &two);
 	assert_memory_not_equal(&one, &two, sizeof(one));
-	job_secret_make(&key, salt, "jo", 4, &two);
+	job_secret_make(&key, salt, 0, "jo", 4, &two);
 	assert_memory_not_equal(&one, &two, sizeof(one));
 	salt[31] ^= 1;
-	job_secret_make(&key, salt, "job", 4, &two);
+	job_secret_make(&key, salt, 0, "job", 4, &two);
 	assert_memory_not_equal(&one, &two, sizeof(one));
 	transcript_begin(&a);
 	transcript_begin(&b);
@@ -300,9 +375,8 @@ static void test_keys_cover(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_vectors),
-		cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_wrong),
+		cmocka_unit_test(test_vectors),    cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_wrong),      cmocka_unit_test(test_lines),
 		cmocka_unit_test(test_keys_cover),
 	};
 
