@@ -339,8 +339,7 @@ static void name_data_address(struct net_addr data)
 {
 	if (data.ip == config.listen.ip && data.port == config.listen.port)
 		return;
-	config.jobs.data_ip = data.ip;
-	config.jobs.data_port = data.port;
+	config.jobs.data = data;
 }
 
 /* What was asked for and what there is. */

@@ -14,8 +14,8 @@
 #include "aggregator/control/seal_keys.h"
 
 struct line_proof {
-	bool on;        /* false: lines are as they are */
-	uint64_t next;  /* number; an earlier one has been used */
+	bool on;       /* false: lines are as they are */
+	uint64_t next; /* number; an earlier one has been used */
 	uint8_t key[PROOF_BYTES];
 };
 

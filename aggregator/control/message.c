@@ -3,6 +3,7 @@
 
 #include "aggregator/control/message.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <endian.h>
 #include <errno.h>
@@ -22,9 +23,11 @@ enum field_kind {
 	FIELD_NAME,     /* CONTROL_NAME_BYTES, any printable text */
 	FIELD_JOB,      /* a valid name */
 	FIELD_TEXT,     /* CONTROL_TEXT_BYTES, made printable */
+	FIELD_ADDRESS,  /* CONTROL_ADDRESS_BYTES: IP address and port; or nothing */
 	FIELD_BYTES32,  /* 64 hex digits */
 	FIELD_HEX64,    /* 16 hex digits: JSON numbers do not hold 64 bits everywhere */
 	FIELD_CHANNELS, /* array of numbers, with channel_count */
+	FIELD_FEATURES, /* array of names, those that we do not know left out */
 };
 
 /* What a field must be, for people; numbers: NULL. */
@@ -33,9 +36,11 @@ static const char *const kind_wants[] = {
 	[FIELD_NAME] = "a text",
 	[FIELD_JOB] = "1 to 64 letters, digits, '.', '_' or '-'",
 	[FIELD_TEXT] = "a text",
+	[FIELD_ADDRESS] = "an IP address and port, or empty",
 	[FIELD_BYTES32] = "64 lower-case hex digits",
 	[FIELD_HEX64] = "16 lower-case hex digits",
 	[FIELD_CHANNELS] = "1 to 64 numbers below 65536",
+	[FIELD_FEATURES] = "a list of texts",
 };
 
 struct field {
@@ -56,6 +61,7 @@ static const struct field fields[] = {
 	{"software", FIELD_NAME, AT(software), 0, 0, BIT(HELLO) | BIT(JOIN)},
 	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN)},
 	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME)},
+	{"features", FIELD_FEATURES, AT(features), 0, 0, BIT(HELLO) | BIT(JOIN) | BIT(WELCOME)},
 	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN)},
 	{"host", FIELD_NAME, AT(host), 0, 0, BIT(JOIN)},
 	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX, BIT(JOIN) | BIT(LEFT) | BIT(FAILED)},
@@ -74,10 +80,8 @@ static const struct field fields[] = {
 	{"op_slots", FIELD_U32, AT(op_slots), 1, 1024, BIT(WELCOME)},
 	{"segments_ahead", FIELD_U32, AT(segments_ahead), 1, 64, BIT(WELCOME)},
 	{"first_frame", FIELD_U32, AT(first_frame), 0, UINT32_MAX, BIT(WELCOME)},
-	{"group_ip", FIELD_U32, AT(group_ip), 0, UINT32_MAX, BIT(WELCOME)},
-	{"group_port", FIELD_U16, AT(group_port), 0, UINT16_MAX, BIT(WELCOME)},
-	{"data_ip", FIELD_U32, AT(data_ip), 0, UINT32_MAX, BIT(WELCOME)},
-	{"data_port", FIELD_U16, AT(data_port), 0, UINT16_MAX, BIT(WELCOME)},
+	{"group", FIELD_ADDRESS, AT(group), 0, 0, BIT(WELCOME)},
+	{"data_address", FIELD_ADDRESS, AT(data_address), 0, 0, BIT(WELCOME)},
 	{"window_start", FIELD_U32, AT(window_start), 1, WIRE_WINDOW_MAX, BIT(START)},
 	{"multicast", FIELD_BOOL, AT(multicast), 0, 0, BIT(READY) | BIT(START)},
 	{"fast", FIELD_BOOL, AT(fast), 0, 0, BIT(START)},
@@ -102,6 +106,13 @@ static const char *const kind_names[] = {
 };
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
+
+static const char *const feature_names[CONTROL_FEATURE_NAMES] = {"scatter"};
+
+const char *message_feature(uint32_t index)
+{
+	return feature_names[index];
+}
 
 bool message_name_valid(const char *name)
 {
@@ -173,6 +184,29 @@ static bool read_text(const json_t *value, char *out, size_t room)
 	return true;
 }
 
+/* "1.2.3.4:5", "[fd00::1]:5" or "". */
+static bool read_address(const json_t *value, char *out)
+{
+	const char *text = json_string_value(value), *port;
+	bool six = text != NULL && text[0] == '[';
+	char host[CONTROL_ADDRESS_BYTES], end;
+	uint8_t address[16];
+	unsigned number;
+
+	if (text == NULL || strlen(text) >= sizeof(host))
+		return false;
+	strcpy(out, text);
+	if (text[0] == '\0')
+		return true;
+	snprintf(host, sizeof(host), "%s", text + six);
+	port = strrchr(host, ':');
+	if (port == NULL || port == host || sscanf(port, ":%5u%c", &number, &end) != 1 ||
+	    number == 0 || number > UINT16_MAX || (six && port[-1] != ']'))
+		return false;
+	host[port - host - six] = '\0';
+	return inet_pton(six ? AF_INET6 : AF_INET, host, address) == 1;
+}
+
 static bool read_channels(const json_t *value, const struct field *field,
                           struct control_message *out)
 {
@@ -189,6 +223,20 @@ static bool read_channels(const json_t *value, const struct field *field,
 	}
 	out->channel_count = (uint32_t)count;
 	return true;
+}
+
+static bool read_features(const json_t *value, uint32_t *out)
+{
+	for (size_t i = 0; i < json_array_size(value); i++) {
+		const char *name = json_string_value(json_array_get(value, i));
+
+		if (name == NULL)
+			return false;
+		for (uint32_t bit = 0; bit < CONTROL_FEATURE_NAMES; bit++)
+			if (strcmp(name, feature_names[bit]) == 0)
+				*out |= 1u << bit;
+	}
+	return json_is_array(value);
 }
 
 static bool read_field(const json_t *value, const struct field *field, struct control_message *out)
@@ -214,12 +262,16 @@ static bool read_field(const json_t *value, const struct field *field, struct co
 		return read_text(value, at, CONTROL_NAME_BYTES);
 	case FIELD_TEXT:
 		return read_text(value, at, CONTROL_TEXT_BYTES);
+	case FIELD_ADDRESS:
+		return read_address(value, at);
 	case FIELD_BYTES32:
 		return read_hex(json_string_value(value), at, CONTROL_NONCE_BYTES);
 	case FIELD_HEX64:
 		return read_hex64(json_string_value(value), at);
 	case FIELD_CHANNELS:
 		return read_channels(value, field, out);
+	case FIELD_FEATURES:
+		return read_features(value, at);
 	}
 	return false;
 }
@@ -308,6 +360,16 @@ static json_t *channel_array(const struct control_message *message)
 	return array;
 }
 
+static json_t *feature_array(uint32_t features)
+{
+	json_t *array = json_array();
+
+	for (uint32_t bit = 0; array != NULL && bit < CONTROL_FEATURE_NAMES; bit++)
+		if (features & 1u << bit)
+			json_array_append_new(array, json_string(feature_names[bit]));
+	return array;
+}
+
 static json_t *write_field(const struct control_message *message, const struct field *field)
 {
 	const void *at = (const uint8_t *)message + field->offset;
@@ -325,6 +387,8 @@ static json_t *write_field(const struct control_message *message, const struct f
 		return text_string(at, CONTROL_NAME_BYTES);
 	case FIELD_TEXT:
 		return text_string(at, CONTROL_TEXT_BYTES);
+	case FIELD_ADDRESS:
+		return text_string(at, CONTROL_ADDRESS_BYTES);
 	case FIELD_BYTES32:
 		return hex_string(at, CONTROL_NONCE_BYTES);
 	case FIELD_HEX64:
@@ -332,6 +396,8 @@ static json_t *write_field(const struct control_message *message, const struct f
 		return json_string(hex);
 	case FIELD_CHANNELS:
 		return channel_array(message);
+	case FIELD_FEATURES:
+		return feature_array(*(const uint32_t *)at);
 	}
 	return NULL;
 }

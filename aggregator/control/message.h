@@ -19,7 +19,18 @@
 #define CONTROL_NAME_BYTES 65
 #define CONTROL_TEXT_BYTES 320
 #define CONTROL_NONCE_BYTES 32
-#define CONTROL_CHANNELS_MAX 64 /* of one aggregator for one job */
+#define CONTROL_ADDRESS_BYTES 56 /* "[", an IPv6 address, "]:65535" */
+#define CONTROL_CHANNELS_MAX 64  /* of one aggregator for one job */
+
+/*
+ * What not every worker and aggregator need know: a job has what all of them say that they have.
+ * message.c has the names, in this order.
+ */
+enum control_feature {
+	CONTROL_SCATTER = 1, /* reduce-scatters */
+};
+#define CONTROL_FEATURES CONTROL_SCATTER /* all of them */
+#define CONTROL_FEATURE_NAMES 1
 
 enum control_kind {
 	CONTROL_HELLO = 1, /* aggregator: here is my nonce */
@@ -45,6 +56,7 @@ struct control_message {
 	uint8_t nonce[CONTROL_NONCE_BYTES]; /* of the sender */
 	uint8_t proof[CONTROL_NONCE_BYTES]; /* all zero when there is no key */
 
+	uint32_t features;            /* HELLO, JOIN: the sender's; WELCOME: the job's */
 	char job[CONTROL_NAME_BYTES]; /* letters, digits, '.', '_', '-' */
 	char host[CONTROL_NAME_BYTES];
 	uint32_t rank, world;
@@ -59,11 +71,9 @@ struct control_message {
 	uint64_t token, group_token;   /* and these when there is one */
 	uint32_t epoch;                /* of the job's membership; 0 so far */
 	uint32_t window, op_slots, segments_ahead, first_frame;
-	uint32_t group_ip; /* host byte order; 0: no multicast */
-	uint16_t group_port;
-	uint32_t data_ip; /* where datagrams go; 0: where this connection goes */
-	uint16_t data_port;
-	uint32_t window_start; /* frames a worker may have under way at first */
+	char group[CONTROL_ADDRESS_BYTES];        /* "239.77.1.2:5555"; "": no multicast */
+	char data_address[CONTROL_ADDRESS_BYTES]; /* where datagrams go; "": where this line goes */
+	uint32_t window_start;                    /* frames a worker may have under way at first */
 	bool multicast;
 	bool fast; /* START: int32 frames are added by the kernel; fixed32 is worth choosing */
 	uint16_t
@@ -93,6 +103,9 @@ static inline uint64_t control_path_us(uint64_t silence_us, uint64_t stall_us)
 {
 	return silence_us < stall_us / 4 * 3 ? silence_us : stall_us / 4 * 3;
 }
+
+/* What bit `index` of features means, below CONTROL_FEATURE_NAMES. */
+const char *message_feature(uint32_t index);
 
 /* Is it a job name: 1 to 64 letters, digits, '.', '_' or '-'? */
 bool message_name_valid(const char *name);

@@ -80,6 +80,7 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 	jobs->ports.random(jobs->ports.context, peer->nonce, sizeof(peer->nonce));
 	memcpy(hello.nonce, peer->nonce, sizeof(hello.nonce));
 	hello.key = jobs->config.keys != NULL;
+	hello.features = CONTROL_FEATURES;
 	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
 	peer_send(jobs, peer, &hello);
 }
@@ -365,6 +366,7 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .state = states[job->state],
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
+	                          .features = job->features,
 	                          .payload = job->shape.payload,
 	                          .window = job->shape.window,
 	                          .fast = job->fast,

@@ -42,8 +42,7 @@ struct jobs_config {
 	uint64_t hello_us;  /* how long a connection may stay without joining */
 	uint32_t group_net; /* host byte order; 16 random bits are added; 0: no multicast */
 	uint16_t group_port;
-	uint32_t data_ip; /* where workers send datagrams; 0: where they have connected to */
-	uint16_t data_port;
+	struct net_addr data; /* where workers send datagrams; ip 0: where they have connected to */
 	const struct bitmap_engine *engine;
 };
 
@@ -123,6 +122,8 @@ struct jobs_view {
 	const char *name;
 	const char *state; /* "forming", "probing", "running" */
 	uint32_t world, joined;
+	uint32_t
+		features; /* bits, as in message.h; all of them until somebody joins who lacks one */
 	uint32_t payload, window;
 	bool multicast; /* at least one worker gets results so */
 	bool fast;      /* the kernel adds its int32 frames */

@@ -50,6 +50,7 @@ struct job {
 	char name[CONTROL_NAME_BYTES];
 	uint32_t world;
 	uint32_t joined, ready, left;
+	uint32_t features;          /* that we and all who have joined have */
 	struct jobs_peer **members; /* [world]; NULL: not here, or has left */
 	uint64_t since_us;
 	uint64_t silence_us; /* the shortest that any of its workers has asked for; stall_us too */

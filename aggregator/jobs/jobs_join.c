@@ -243,6 +243,13 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 	return true;
 }
 
+/* "" for none. */
+static void address_text(const struct net_addr *address, char out[CONTROL_ADDRESS_BYTES])
+{
+	if (address->ip != 0)
+		net_format(address, out);
+}
+
 static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_t rank,
                          struct control_message *out)
 {
@@ -258,6 +265,7 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 	*out = (struct control_message){
 		.kind = CONTROL_WELCOME,
 		.epoch = job->epoch,
+		.features = job->features,
 		.channel_count = jobs->config.threads,
 		.payload = job->shape.payload,
 		.silence_ms = (uint32_t)(job->silence_us / 1000),
@@ -266,11 +274,9 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 		.op_slots = jobs->config.op_slots,
 		.segments_ahead = jobs->config.segments_ahead,
 		.first_frame = job->shape.first_frame,
-		.group_ip = job->group_ip,
-		.group_port = jobs->config.group_port,
-		.data_ip = jobs->config.data_ip,
-		.data_port = jobs->config.data_port,
 	};
+	address_text(&(struct net_addr){job->group_ip, jobs->config.group_port}, out->group);
+	address_text(&jobs->config.data, out->data_address);
 	memcpy(out->channels, job->channel_ids, out->channel_count * sizeof(out->channels[0]));
 	if (peer->keyed) {
 		proof_make(&peer->key, PROOF_WELCOME, &statement, out->proof);
@@ -489,6 +495,7 @@ static bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer
 	job->state = JOB_FORMING;
 	snprintf(job->name, sizeof(job->name), "%s", join->job);
 	job->world = join->world;
+	job->features = CONTROL_FEATURES;
 	job->since_us = now_us;
 	job->opener = join->rank;
 	job->shape = (struct channel_config){
@@ -544,6 +551,7 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->rank = join->rank;
 	peer->payload = join->payload;
 	peer->rcvbuf = join->rcvbuf;
+	job->features &= join->features;
 	memcpy(peer->client_nonce, join->nonce, sizeof(peer->client_nonce));
 	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
 	peer->silence_us = (uint64_t)join->silence_ms * 1000;

@@ -131,6 +131,7 @@ struct winnow_comm {
 	enum session_state state; /* thread: wo */
 	/* Likewise; written once, before `state` becomes SESSION_RUNNING: */
 	bool fast;
+	uint32_t features; /* of the job: see session_features() */
 	uint32_t channels, payload, window, op_slots;
 	enum winnow_result result; /* thread: wo; when failed */
 	struct why error;

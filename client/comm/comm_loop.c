@@ -31,13 +31,18 @@ static void groups_open(struct winnow_comm *comm)
 			.payload_max = comm->config.payload,
 			.buffer_bytes = comm->backend->buffer(comm->net),
 		};
+		const char *data = session_data(comm->session, i);
+		const char *group = session_group(comm->session, i);
+		struct net_addr to;
 		struct why why;
 
-		session_data(comm->session, i, &peer->data.ip, &peer->data.port);
-		if (peer->group_tried ||
-		    !session_group(comm->session, i, &config.group_ip, &config.local.port))
+		if (data != NULL)
+			net_resolve(data, &peer->data, &why);
+		if (peer->group_tried || group == NULL || net_resolve(group, &to, &why) != 0)
 			continue;
 		peer->group_tried = true;
+		config.group_ip = to.ip;
+		config.local.port = to.port;
 		if (!comm->config.multicast ||
 		    comm->backend->open(&config, &peer->group, &why) != 0)
 			session_no_multicast(comm->session, i);

@@ -77,6 +77,7 @@ static void publish_shape(struct winnow_comm *comm)
 
 	session_stats(comm->session, &stats);
 	comm->fast = session_fast(comm->session);
+	comm->features = session_features(comm->session);
 	comm->channels = stats.channels;
 	comm->payload = stats.payload;
 	comm->window = session_window(comm->session);

@@ -223,7 +223,7 @@ static void welcome_take(struct link *link, const struct control_message *messag
 		link->ping_due_us = now_us + link->silence_us / 4;
 	link->state = LINK_PROBING;
 	knock_begin(&link->knock, message->channel_count, message->payload,
-	            link->config.multicast && message->group_ip != 0, now_us);
+	            link->config.multicast && *message->group != '\0', now_us);
 }
 
 static void start_take(struct link *link, const struct control_message *message)
@@ -330,6 +330,7 @@ static void join_fill(const struct link *link, struct control_message *out)
 	statement_make(link, PROOF_JOIN, out->proof);
 	snprintf(out->job, sizeof(out->job), "%s", link->job);
 	snprintf(out->host, sizeof(out->host), "%s", link->host);
+	out->features = CONTROL_FEATURES;
 	out->rank = link->config.rank;
 	out->world = link->config.world;
 	out->payload = link->config.payload;

@@ -233,26 +233,29 @@ bool session_fast(const struct session *session)
 	return fast;
 }
 
-bool session_group(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port)
+uint32_t session_features(const struct session *session)
 {
-	const struct control_message *welcome = link_welcome(session->links[index]);
+	uint32_t features = CONTROL_FEATURES;
 
-	if (link_state(session->links[index]) != LINK_PROBING || welcome->group_ip == 0)
-		return false;
-	*ip = welcome->group_ip;
-	*port = welcome->group_port;
-	return true;
+	for (uint32_t i = 0; i < session->link_count; i++)
+		features &= link_welcome(session->links[i])->features;
+	return features;
 }
 
-bool session_data(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port)
+/* A text of WELCOME, which may be empty. */
+static const char *told_in_welcome(const struct session *session, uint32_t index, const char *text)
 {
-	const struct control_message *welcome = link_welcome(session->links[index]);
+	return link_state(session->links[index]) == LINK_PROBING && *text != '\0' ? text : NULL;
+}
 
-	if (link_state(session->links[index]) != LINK_PROBING || welcome->data_ip == 0)
-		return false;
-	*ip = welcome->data_ip;
-	*port = welcome->data_port;
-	return true;
+const char *session_group(const struct session *session, uint32_t index)
+{
+	return told_in_welcome(session, index, link_welcome(session->links[index])->group);
+}
+
+const char *session_data(const struct session *session, uint32_t index)
+{
+	return told_in_welcome(session, index, link_welcome(session->links[index])->data_address);
 }
 
 uint64_t session_tokens(const struct session *session)

@@ -38,18 +38,18 @@ const char *session_error(const struct session *session);         /* one line; "
 /* Do all aggregators add int32 frames in the kernel? False before it runs. */
 bool session_fast(const struct session *session);
 
-/* The multicast group of aggregator `index`, once it is known; false before, or if none. */
-bool session_group(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port);
+/* What all aggregators and workers of the job have, bits of enum control_feature; when it runs. */
+uint32_t session_features(const struct session *session);
+
+/* The multicast group of aggregator `index`, as WELCOME has it; NULL: not known yet, or none. */
+const char *session_group(const struct session *session, uint32_t index);
 /* Of the job on all aggregators, in one number; when it runs. */
 uint64_t session_tokens(const struct session *session);
 
 void session_no_multicast(struct session *session, uint32_t index);
 
-/*
- * Where aggregator `index` wants its datagrams; false before that is known, or when it is where the
- * connection goes.
- */
-bool session_data(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port);
+/* Where aggregator `index` wants its datagrams; NULL: not known yet, or where the connection goes. */
+const char *session_data(const struct session *session, uint32_t index);
 
 /* The connection to aggregator `index` is there. */
 void session_connected(struct session *session, uint32_t index, uint64_t now_us);

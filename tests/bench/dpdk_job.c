@@ -351,9 +351,13 @@ static void welcomed(struct job *job, const struct control_message *welcome)
 	                               .elem_bytes = 4,
 	                               .shard_count = 1,
 	                               .payload = welcome->payload};
+	struct net_addr data;
+	struct why why;
 
-	job->aggregator_ip = welcome->data_ip;
-	job->aggregator_port = welcome->data_port;
+	if (net_resolve(welcome->data_address, &data, &why) != 0)
+		stop("%s", why.text);
+	job->aggregator_ip = data.ip;
+	job->aggregator_port = data.port;
 	job->channel = welcome->channels[0];
 	job->first = job->base = job->planned = welcome->first_frame;
 	job->window = welcome->window;

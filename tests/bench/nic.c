@@ -183,15 +183,16 @@ static void knock_turn(struct nic *nic, struct worker *worker, struct net *net)
 static void group_open(struct nic *nic)
 {
 	const struct control_message *welcome = link_welcome(nic->workers[0].link);
-	struct net_config config = {.local.port = welcome->group_port,
-	                            .group_ip = welcome->group_ip,
-	                            .device_ip = nic->device_ip,
-	                            .payload_max = PAYLOAD,
-	                            .buffer_bytes = 16 << 20};
+	struct net_config config = {
+		.device_ip = nic->device_ip, .payload_max = PAYLOAD, .buffer_bytes = 16 << 20};
 	struct why why;
 
-	if (welcome->group_ip == 0 || welcome->channel_count != 1)
+	struct net_addr group;
+
+	if (welcome->channel_count != 1 || net_resolve(welcome->group, &group, &why) != 0)
 		stop("the aggregator must use multicast, and one thread");
+	config.group_ip = group.ip;
+	config.local.port = group.port;
 	if (net_udp.open(&config, &nic->group, &why) != 0)
 		stop("%s", why.text);
 }

@@ -142,6 +142,8 @@ static void our_message(struct script *s)
 	message.window = within(script_u16(s), 4, 8192);
 	message.window_start = within(script_u16(s), 1, 8192);
 	message.op_slots = within(script_u16(s), 1, 1024);
+	message.features = script_u8(s) & CONTROL_FEATURES;
+	strcpy(message.group, script_u8(s) & 1 ? "[ff15::1]:5555" : "");
 	message.segments_ahead = within(script_u16(s), 1, 64);
 	script_fill(s, message.nonce, sizeof(message.nonce));
 	script_fill(s, message.proof, sizeof(message.proof));

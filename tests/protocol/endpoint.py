@@ -5,7 +5,6 @@ import heapq
 import random
 import select
 import socket
-import struct
 import time
 
 from channel import Channel
@@ -19,9 +18,10 @@ def now_us():
     return time.monotonic_ns() // 1000
 
 
-def dotted(number):
-    """5.1: group_ip, data_ip"""
-    return socket.inet_ntoa(struct.pack(">I", number))
+def address(text):
+    """5.1: group, data_address"""
+    host, port = text.rsplit(":", 1)
+    return host.strip("[]"), int(port)
 
 
 class Weather:
@@ -82,13 +82,13 @@ class Link:
         """5.1: where datagrams go, and the group."""
         welcome, here = self.joining.welcome, self.tcp.getsockname()[0]
         self.to = self.tcp.getpeername()
-        if welcome["data_ip"]:
-            self.to = (dotted(welcome["data_ip"]), welcome["data_port"])
-        if welcome["group_ip"] and self.joining.multicast:
-            group = dotted(welcome["group_ip"])
+        if welcome["data_address"]:
+            self.to = address(welcome["data_address"])
+        if welcome["group"] and self.joining.multicast:
+            group, port = address(welcome["group"])
             self.group = self.datagram_socket()
             self.group.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.group.bind((group, welcome["group_port"]))
+            self.group.bind((group, port))
             membership = socket.inet_aton(group) + socket.inet_aton(here)
             self.group.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
 

@@ -27,10 +27,12 @@ class Joining:
     """From HELLO to START, and what is said after that."""
 
     def __init__(
-        self, job, rank, world, key=None, payload=8972, multicast=True, silence_ms=10000, stall_ms=600000
+        self, job, rank, world, key=None, payload=8972, multicast=True, silence_ms=10000, stall_ms=600000,
+        features=("scatter",),
     ):
         self.job, self.rank, self.world, self.key, self.payload = job, rank, world, key, payload
         self.multicast, self.silence_ms, self.stall_ms = multicast, silence_ms, stall_ms
+        self.features = list(features)
         self.nonce, self.rcvbuf = os.urandom(32), 0
         self.out = b""  # lines to send
         self.transcript, self.keys = Transcript(), None
@@ -91,7 +93,7 @@ class Joining:
             raise Ended("key", self.world, "the aggregator wants no proof")
         shown = self.proof("winnow join 1")
         self.say("join", version=2, software="tests/protocol", nonce=self.nonce.hex(), proof=shown.hex(), job=self.job,
-                 host="python", rank=self.rank, world=self.world, payload=self.payload, rcvbuf=self.rcvbuf,
+                 host="python", rank=self.rank, world=self.world, payload=self.payload, features=self.features, rcvbuf=self.rcvbuf,
                  silence_ms=self.silence_ms, stall_ms=self.stall_ms)  # fmt: skip
         self.ping_at = now + self.silence_ms * 250
 
@@ -192,5 +194,5 @@ class Joining:
         """5.3: the size that passes, once that is known and a PROBE has come or been waited for; else None."""
         if self.answered_at is None:
             return None
-        waits = self.multicast and self.welcome["group_ip"] and not self.probed
+        waits = self.multicast and self.welcome["group"] and not self.probed
         return None if waits and now < self.answered_at + 100000 else self.size

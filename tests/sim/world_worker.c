@@ -248,13 +248,9 @@ static void lines_out(struct sim_worker *w)
 
 static void groups_join(struct sim_worker *w)
 {
-	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
-		uint32_t ip;
-		uint16_t port;
-
-		if (session_group(w->session, i, &ip, &port))
+	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++)
+		if (session_group(w->session, i) != NULL)
 			w->group_known[i] = true;
-	}
 }
 
 /* What streams send and receive: KNOCKs and their answers are the links'. */

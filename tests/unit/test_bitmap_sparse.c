@@ -241,7 +241,8 @@ static void test_reduce_at(void **state)
 		src = arena_place(&buffers->src, count * dtype_bytes(shape.dtype), 1);
 		fill_elements(src, count, shape.dtype);
 		arena_protect(&buffers->src, PROT_READ);
-		fill_elements(buffers->before, acc_bytes(&shape) / dtype_bytes(acc_dtype(shape.dtype)),
+		fill_elements(buffers->before,
+		              acc_bytes(&shape) / dtype_bytes(acc_dtype(shape.dtype)),
 		              acc_dtype(shape.dtype));
 		check_reduce_at(buffers, &shape, src);
 	}

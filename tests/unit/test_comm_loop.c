@@ -135,12 +135,10 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 	*out = (struct winnow_stats){.channels = 6, .payload = 1472};
 }
 
-bool session_group(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port)
+const char *session_group(const struct session *session, uint32_t index)
 {
 	(void)session;
-	*ip = 0xef4d0101;
-	*port = 5600;
-	return index == 1 && told(w.has_group);
+	return index == 1 && told(w.has_group) ? "239.77.1.1:5600" : NULL;
 }
 
 void session_no_multicast(struct session *session, uint32_t index)
@@ -150,13 +148,17 @@ void session_no_multicast(struct session *session, uint32_t index)
 	say(w.no_multicast++);
 }
 
-bool session_data(const struct session *session, uint32_t index, uint32_t *ip, uint16_t *port)
+const char *session_data(const struct session *session, uint32_t index)
 {
 	(void)session;
-	(void)ip;
-	(void)port;
 	assert_true(index < PEERS);
-	return false;
+	return NULL;
+}
+
+uint32_t session_features(const struct session *session)
+{
+	(void)session;
+	return CONTROL_FEATURES;
 }
 
 void session_datagram(struct session *session, uint32_t index, const void *data, uint32_t bytes,

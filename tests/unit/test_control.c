@@ -105,20 +105,22 @@ static const struct {
 #define NONCE "00ff10203040506070809000a0b0c0d0e0f0112233445566778899aabbccddee"
 #define PROOF "ffffffffffffffffffffffffffffffff00000000000000000000000000000001"
 	{CONTROL_HELLO, "{\"type\":\"hello\",\"version\":2,\"key\":true,\"software\":\"winnowd 1\","
-                        "\"nonce\":\"" NONCE "\"}\n"},
+                        "\"nonce\":\"" NONCE "\",\"features\":[]}\n"},
 	{CONTROL_JOIN,
          "{\"type\":\"join\",\"version\":4294967295,\"software\":\"\",\"nonce\":\"" NONCE
-         "\",\"proof\":\"" PROOF "\",\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
+         "\",\"proof\":\"" PROOF
+         "\",\"features\":[\"scatter\"],\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
          "\"world\":4096,\"payload\":8972,\"rcvbuf\":1048576,\"silence_ms\":100,"
          "\"stall_ms\":864000000}\n"},
 	{CONTROL_WELCOME,
-         "{\"type\":\"welcome\",\"proof\":\"" PROOF "\",\"payload\":1472,"
+         "{\"type\":\"welcome\",\"proof\":\"" PROOF
+         "\",\"features\":[\"scatter\"],\"payload\":1472,"
          "\"silence_ms\":86400000,\"stall_ms\":100,\"channels\":[0,65535],\"epoch\":4294967295,"
          "\"salt\":\"" NONCE "\",\"token\":"
          "\"0123456789abcdef\","
          "\"group_token\":\"ffffffffffffffff\",\"window\":8192,\"op_slots\":1024,"
-         "\"segments_ahead\":64,\"first_frame\":4294967295,\"group_ip\":4014800896,"
-         "\"group_port\":65535,\"data_ip\":167772161,\"data_port\":5555}\n"},
+         "\"segments_ahead\":64,\"first_frame\":4294967295,\"group\":\"239.77.0.0:65535\","
+         "\"data_address\":\"[fd00:1:2:3:4:5:6:7]:5555\"}\n"},
 	{CONTROL_READY, "{\"type\":\"ready\",\"payload\":584,\"multicast\":false}\n"},
 	{CONTROL_START, "{\"type\":\"start\",\"payload\":1472,\"window\":4,\"window_start\":1,"
                         "\"multicast\":true,\"fast\":true}\n"},
@@ -178,10 +180,10 @@ static void test_message_fields(void **state)
 	assert_int_equal(welcome.channel_count, 2);
 	assert_int_equal(welcome.channels[1], 65535);
 	assert_true(welcome.token == 0x0123456789abcdef && welcome.group_token == UINT64_MAX);
-	assert_int_equal(welcome.group_ip, 4014800896u);
-	assert_int_equal(welcome.group_port, 65535);
-	assert_int_equal(welcome.data_ip, 0x0a000001);
-	assert_int_equal(welcome.data_port, 5555);
+	assert_string_equal(welcome.group, "239.77.0.0:65535");
+	assert_string_equal(welcome.data_address, "[fd00:1:2:3:4:5:6:7]:5555");
+	assert_int_equal(welcome.features, CONTROL_SCATTER);
+	assert_int_equal(parsed(wire[0].line).features, 0);
 }
 
 static void assert_refused(const char *line, const char *reason)
@@ -219,9 +221,13 @@ static void test_message_missing(void **state)
 			else
 				assert_int_equal(parsed(line).kind, CONTROL_PING);
 			for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++) {
-				/* Any text does for a text. */
+				/* Any text does for a text, and any list of features for a list. */
 				if (wrong[k][0] == '"' && *value == '"' && end - value < 60 &&
-				    strncmp(name, "job", 3) != 0 && strstr(at, "token") == NULL)
+				    strncmp(name, "job", 3) != 0 && strstr(at, "token") == NULL &&
+				    strncmp(name, "group\"", 6) != 0 &&
+				    strncmp(name, "data_address", 12) != 0)
+					continue;
+				if (wrong[k][1] == ']' && strncmp(name, "features", 8) == 0)
 					continue;
 				snprintf(line, sizeof(line), "%.*s%s%s",
 				         (int)(value - wire[i].line), wire[i].line, wrong[k], end);
@@ -258,7 +264,21 @@ static void test_message_ranges(void **state)
 	assert_refused(changed(2, "1024", "1025"), "'op_slots'");
 	assert_refused(changed(2, "1024", "0"), "'op_slots'");
 	assert_refused(changed(2, ":64,", ":65,"), "'segments_ahead'");
-	assert_refused(changed(2, "\"group_port\":65535", "\"group_port\":65536"), "'group_port'");
+	assert_refused(changed(2, "0.0:65535", "0.0:65536"), "'group'");
+	assert_refused(changed(2, "0.0:65535", "0.0:0"), "'group'");
+	assert_refused(changed(2, "0.0:65535", "0.0:1x"), "'group'");
+	assert_refused(changed(2, "239.77.0.0:", "239.77.0:"), "'group'");
+	assert_refused(changed(2, "239.77.0.0:", "host:"), "'group'");
+	assert_refused(changed(2, "239.77.0.0:", ""), "'group'");
+	assert_refused(changed(2, "239.77.0.0:", ":"), "'group'");
+	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "fd00:1:2:3:4:5:6:7:"),
+	               "'data_address'");
+	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[fd00:1:2:3:4:5:6:7:"),
+	               "'data_address'");
+	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[1.2.3.4]:"), "'data_address'");
+	assert_refused(changed(2, "[fd00:1:2:3:4:5:6:7]:", "[]:"), "'data_address'");
+	assert_refused(changed(0, "[]", "[1]"), "'features'");
+	assert_refused(changed(0, "[]", "{}"), "'features'");
 	assert_refused(changed(2, "[0,65535]", "[0,65536]"), "'channels'");
 	assert_refused(changed(2, "[0,65535]", "[\"0\"]"), "'channels'");
 	for (int i = 1; i < CONTROL_CHANNELS_MAX; i++)

@@ -36,7 +36,8 @@ static void test_way(void **state)
 		assert_int_equal(welcome[i]->window, 16);
 		assert_int_equal(welcome[i]->op_slots, 2);
 		assert_int_equal(welcome[i]->segments_ahead, 2);
-		assert_int_equal(welcome[i]->group_ip, 0);
+		assert_string_equal(welcome[i]->group, "");
+		assert_string_equal(welcome[i]->data_address, "");
 	}
 	assert_true(welcome[0]->token != welcome[1]->token);
 	assert_true(welcome[0]->group_token == welcome[1]->group_token);
@@ -94,6 +95,30 @@ static void test_patience(void **state)
 	}
 }
 
+/* What all of a job's workers have, in whatever order they come. */
+static void test_features(void **state)
+{
+	const struct jobs_config config = config_usual();
+	struct bench *b = bench_open(&config);
+	struct jobs_view view;
+
+	(void)state;
+	join(b, 0, "all", 0, 2);
+	join(b, 1, "all", 1, 2);
+	assert_int_equal(expect_line(b, 0, CONTROL_WELCOME)->features, CONTROL_FEATURES);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		struct control_message message = join_of("few", rank, 2);
+
+		message.features = rank == 0 ? 0 : CONTROL_FEATURES;
+		connect_worker(b, 2 + rank);
+		say(b, 2 + rank, &message);
+	}
+	assert_int_equal(expect_line(b, 2, CONTROL_WELCOME)->features, 0);
+	assert_int_equal(expect_line(b, 3, CONTROL_WELCOME)->features, 0);
+	assert_true(jobs_view(b->jobs, 1, &view) && view.features == 0);
+	bench_close(b);
+}
+
 /* By worker, as far as the PROBEs came. */
 static void test_multicast(void **state)
 {
@@ -104,19 +129,19 @@ static void test_multicast(void **state)
 	(void)state;
 	config.group_net = 0xefc00000;
 	config.group_port = 4711;
-	config.data_ip = 0x0a000001;
-	config.data_port = 4712;
+	config.data = (struct net_addr){0x0a000001, 4712};
 	b = bench_open(&config);
 	for (uint32_t rank = 0; rank < 2; rank++)
 		join(b, rank, "group", rank, 2);
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		const struct control_message *m = expect_line(b, rank, CONTROL_WELCOME);
 
-		assert_int_equal(m->group_ip >> 16, 0xefc0);
-		assert_int_equal(m->group_port, 4711);
-		assert_int_equal(m->data_ip, 0x0a000001);
-		assert_int_equal(m->data_port, 4712);
-		assert_int_equal(b->attached[0].group_ip, m->group_ip);
+		char group[24];
+
+		net_format(&(struct net_addr){b->attached[0].group_ip, 4711}, group);
+		assert_string_equal(m->group, group);
+		assert_memory_equal(m->group, "239.192.", 8);
+		assert_string_equal(m->data_address, "10.0.0.1:4712");
 	}
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		ready.multicast = rank == 1;
@@ -137,6 +162,7 @@ static void test_group_address(void **state)
 
 	(void)state;
 	config.group_net = 0xefc00000;
+	config.group_port = 4711;
 	b = bench_open(&config);
 	for (uint32_t rank = 0; rank < 3; rank++)
 		join(b, rank, "each", rank, 3);
@@ -669,6 +695,7 @@ int main(void)
 		cmocka_unit_test(test_way),
 		cmocka_unit_test(test_patience),
 		cmocka_unit_test(test_multicast),
+		cmocka_unit_test(test_features),
 		cmocka_unit_test(test_group_address),
 		cmocka_unit_test(test_channel_numbers),
 		cmocka_unit_test(test_refused),

@@ -341,6 +341,7 @@ static inline struct control_message join_of(const char *job, uint32_t rank, uin
 		.software = "test",
 		.rank = rank,
 		.world = world,
+		.features = CONTROL_FEATURES,
 		.payload = PAYLOAD,
 		.rcvbuf = 1 << 20,
 		.silence_ms = 4000,

@@ -22,6 +22,7 @@ static void test_trouble(void **state)
 
 	(void)state;
 	config.group_net = 0xef4d0000;
+	config.group_port = 4711;
 	b = bench_open(&config);
 	job_running(b, 3, "other", 1);
 	job_running(b, 0, "job", 3);

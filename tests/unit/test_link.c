@@ -283,7 +283,7 @@ static void test_least(void **state)
 
 	(void)state;
 	message.payload = WIRE_PAYLOAD_MIN;
-	message.group_ip = 0;
+	*message.group = '\0';
 	say(link, &hello);
 	say(link, &message);
 	answer(link, WIRE_KNOCKED, 5, WIRE_PAYLOAD_MIN);

@@ -88,8 +88,7 @@ static inline struct control_message welcome(void)
 		.window = 64,
 		.op_slots = 4,
 		.segments_ahead = 2,
-		.group_ip = 0xef4d0001,
-		.group_port = 5555,
+		.group = "239.77.0.1:5555",
 	};
 }
 

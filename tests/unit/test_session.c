@@ -95,7 +95,7 @@ static void welcomed(struct session *session, uint32_t index, uint32_t payload)
 	message.payload = payload;
 	message.channel_count = 1;
 	message.channels[0] = (uint16_t)(5 + index);
-	message.group_ip = message.group_port = 0;
+	*message.group = '\0';
 	tell(session, index, &hello);
 	told(session, index, CONTROL_JOIN);
 	tell(session, index, &message);
