@@ -84,6 +84,46 @@ static inline uint64_t bitmap_set_count(const uint64_t *words, uint64_t word_cou
 	return count;
 }
 
+/* bitmap_fill - sets so many bits, and clears those after them in the last word. */
+static inline void bitmap_fill(uint64_t *words, uint64_t count)
+{
+	for (uint64_t i = 0; i < bitmap_word_count(count); i++)
+		words[i] = UINT64_MAX;
+	if (count % 64 != 0)
+		words[count / 64] = (UINT64_C(1) << (count % 64)) - 1;
+}
+
+/* bitmap_word_between - word `index`, but only its bits from `first` to before `end`. */
+static inline uint64_t bitmap_word_between(const uint64_t *words, uint64_t index, uint64_t first,
+                                           uint64_t end)
+{
+	uint64_t word = words[index];
+
+	if (index == first / 64)
+		word &= UINT64_MAX << (first % 64);
+	if (index == end / 64)
+		word &= ~(UINT64_MAX << (end % 64));
+	return word;
+}
+
+/* bitmap_count_between - bits that are set from `first` to before `end`. */
+static inline uint32_t bitmap_count_between(const uint64_t *words, uint64_t first, uint64_t end)
+{
+	uint32_t count = 0;
+
+	for (uint64_t i = first / 64; i * 64 < end; i++)
+		count += (uint32_t)__builtin_popcountll(bitmap_word_between(words, i, first, end));
+	return count;
+}
+
+/* bitmap_select - the place of a word's set bit number `rank`, counted from 0; it has that many. */
+static inline uint32_t bitmap_select(uint64_t word, uint32_t rank)
+{
+	for (; rank > 0; rank--)
+		word &= word - 1;
+	return (uint32_t)__builtin_ctzll(word);
+}
+
 /* One tensor and how it is cut. */
 struct bitmap_tensor {
 	const void *data; /* [count] elements; may be NULL when count is 0 */

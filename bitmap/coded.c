@@ -195,3 +195,24 @@ int bits_decode(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
 		return -EINVAL;
 	return 0;
 }
+
+size_t bits_write(const uint64_t words[], size_t count, uint8_t *out)
+{
+	size_t raw = bitmap_word_count(count) * 8;
+	size_t bytes = bits_code(words, count, out, raw);
+
+	if (bytes > 0)
+		return bytes;
+	memcpy(out, words, raw);
+	return raw;
+}
+
+int bits_read(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
+{
+	size_t raw = bitmap_word_count(count) * 8;
+
+	if (bytes != raw)
+		return bits_decode(in, bytes, words, count);
+	memcpy(words, in, raw);
+	return count % 64 != 0 && words[count / 64] >> (count % 64) != 0 ? -EINVAL : 0;
+}

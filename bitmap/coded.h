@@ -45,4 +45,11 @@ size_t bits_code(const uint64_t words[], size_t count, uint8_t *out, size_t room
  */
 int bits_decode(const uint8_t *in, size_t bytes, uint64_t words[], size_t count);
 
+/*
+ * bits_write - the shorter of the two, the coding or the bitmap: at most 8 bytes a word, and `out`
+ * has room for that. Returns the bytes, by whose number bits_read() tells which it is.
+ */
+size_t bits_write(const uint64_t words[], size_t count, uint8_t *out);
+int bits_read(const uint8_t *in, size_t bytes, uint64_t words[], size_t count); /* -EINVAL */
+
 #endif /* BITMAP_CODED_H */

@@ -27,6 +27,7 @@
 #include "ebpf/wire.h"
 
 #define FAST_WORKERS_MAX 64   /* of a job on the fast path: bits of `came` */
+#define FAST_BLOCKS_MAX 64    /* of a frame: bits of `touched`. Others are user space's alone */
 #define FAST_CHANNELS_MAX 128 /* at a time */
 #define FAST_DATA_BYTES 3456  /* of a frame: MTU 3498 less all headers, in whole 64 bytes */
 #define FAST_PAYLOAD_MAX (WIRE_HEADER_BYTES + FAST_DATA_BYTES)
@@ -49,7 +50,8 @@ struct fast_slot {
 	__u32 sequence;    /* as this one */
 	__u64 came;        /* a bit for each worker whose PUSH has been added */
 	__u64 touched;     /* a bit for each block that holds a sum */
-	__u64 owned[FAST_WORKERS_MAX]; /* what each worker's mask must be; 0: it owes nothing */
+	__u64 owned
+		[FAST_WORKERS_MAX]; /* which blocks each worker sends, one after the other; 0: none */
 	__u8 data[FAST_DATA_BYTES];
 };
 

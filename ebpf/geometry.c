@@ -26,7 +26,7 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
 /* Section 4.4: a small operation is one segment on one channel and needs no frames. */
 static bool is_eager(const struct geometry *g, const struct geometry_part *part)
 {
-	uint64_t room = g->payload_bytes - WIRE_ANNOUNCE_BYTES;
+	uint64_t room = g->payload_bytes - WIRE_ANNOUNCE_BYTES - WIRE_SET_BYTES;
 	uint64_t bitmap_bytes = divide_up(part->block_count, 64) * 8;
 
 	return part->block_count <= WIRE_SEGMENT_BLOCKS_MAX &&
@@ -41,7 +41,7 @@ static struct geometry_frames cut_frames(uint32_t block_bytes, uint32_t payload_
 	                                 .part_bytes = block_bytes};
 
 	if (block_bytes <= payload_bytes) {
-		frames.frame_blocks = min_u32(WIRE_FRAME_BLOCKS_MAX, payload_bytes / block_bytes);
+		frames.frame_blocks = payload_bytes / block_bytes;
 		return frames;
 	}
 	frames.part_bytes = payload_bytes & ~7u;
@@ -70,6 +70,14 @@ static bool cut_blocks(const struct geometry *g, struct geometry_part *part)
 	return true;
 }
 
+/* Its bitmap fits an announcement. */
+uint32_t geometry_segment_max(uint32_t payload)
+{
+	uint32_t blocks = (payload - WIRE_HEADER_BYTES - WIRE_ANNOUNCE_BYTES) / 8 * 64;
+
+	return min_u32(blocks, WIRE_SEGMENT_BLOCKS_MAX);
+}
+
 /* Sections 4.2 and 4.3. */
 static void cut_segments(const struct geometry *g, struct geometry_part *part)
 {
@@ -77,7 +85,8 @@ static void cut_segments(const struct geometry *g, struct geometry_part *part)
 
 	if (blocks < 64)
 		blocks = 64;
-	part->segment_blocks = min_u32(blocks, WIRE_SEGMENT_BLOCKS_MAX);
+	part->segment_blocks =
+		min_u32(blocks, geometry_segment_max(g->payload_bytes + WIRE_HEADER_BYTES));
 	part->shard_blocks = divide_up(part->block_count, g->shard_count);
 	part->segment_count = (uint32_t)divide_up(part->shard_blocks, part->segment_blocks);
 	if (part->segment_count == 0)

@@ -17,12 +17,12 @@
 #include "ebpf/packet.h"
 #include "ebpf/wire.h"
 
-#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64) /* of a bitmap of a segment */
+#define SEGMENT_WORDS (WIRE_SEGMENT_BLOCKS_MAX / 64) /* of the largest bitmap of a segment */
 
 /* How blocks of one size travel: section 4.3. */
 struct geometry_frames {
 	uint32_t block_bytes;  /* on the wire */
-	uint32_t frame_blocks; /* blocks in a frame: 1 .. WIRE_FRAME_BLOCKS_MAX */
+	uint32_t frame_blocks; /* blocks in a frame: as many as fit, at least 1 */
 	uint32_t block_parts;  /* frames that a block larger than a datagram takes, else 1 */
 	uint32_t part_bytes;   /* of all of these but the last; block_bytes when block_parts is 1 */
 };
@@ -79,6 +79,9 @@ struct geometry_input {
  * parts is written to input->parts, which *out points to.
  */
 bool geometry_compute(const struct geometry_input *input, struct geometry *out);
+
+/* geometry_segment_max - blocks of the longest segment in a job with this payload: a multiple of 64. */
+uint32_t geometry_segment_max(uint32_t payload);
 
 /* The greatest common divisor: of block sizes, the grain at which one bitmap serves them all. */
 uint64_t geometry_gcd(uint64_t a, uint64_t b);

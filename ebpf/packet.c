@@ -86,6 +86,33 @@ enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, st
 	return WIRE_DROP_NONE;
 }
 
+/* `flags` of a packet, and what follows its fields. */
+static enum wire_drop set_parse(uint8_t flags, const uint8_t *data, uint32_t bytes,
+                                struct packet_set *out)
+{
+	const uint32_t none_or_all = flags & (WIRE_ALL | WIRE_NONE);
+	uint16_t wire;
+
+	*out = (struct packet_set){.data = data, .bytes = bytes, .blocks = data};
+	if (none_or_all == (WIRE_ALL | WIRE_NONE))
+		return WIRE_DROP_LENGTH;
+	if (none_or_all != 0) {
+		out->blocks_bytes = bytes;
+		out->bytes = 0;
+	} else if (flags & WIRE_EAGER) {
+		if (bytes < sizeof(wire))
+			return WIRE_DROP_LENGTH;
+		memcpy(&wire, data, sizeof(wire));
+		if (wire > bytes - sizeof(wire))
+			return WIRE_DROP_LENGTH;
+		out->data = data + sizeof(wire);
+		out->bytes = wire;
+		out->blocks = out->data + wire;
+		out->blocks_bytes = bytes - (uint32_t)sizeof(wire) - wire;
+	}
+	return WIRE_DROP_NONE;
+}
+
 enum wire_drop announce_parse(const struct packet *packet, struct announce *out)
 {
 	struct wire_announce wire;
@@ -106,18 +133,20 @@ enum wire_drop announce_parse(const struct packet *packet, struct announce *out)
 	out->reduction = wire.reduction;
 	out->form = wire.form;
 	out->flags = wire.flags;
-	out->rest = packet->body + sizeof(wire);
-	out->rest_bytes = packet->body_bytes - (uint32_t)sizeof(wire);
-	return wire.flags & ~WIRE_ANNOUNCE_FLAGS ? WIRE_DROP_LENGTH : WIRE_DROP_NONE;
+	if (wire.flags & ~WIRE_ANNOUNCE_FLAGS)
+		return WIRE_DROP_LENGTH;
+	return set_parse(wire.flags, packet->body + sizeof(wire),
+	                 packet->body_bytes - (uint32_t)sizeof(wire), &out->set);
 }
 
-static enum wire_drop mismatch_parse(struct plan *plan)
+static enum wire_drop mismatch_parse(const uint8_t *data, uint32_t bytes, struct plan *plan)
 {
 	struct wire_mismatch wire;
 
-	if (plan->rest_bytes != sizeof(wire))
+	plan->set = (struct packet_set){0};
+	if (bytes != sizeof(wire))
 		return WIRE_DROP_LENGTH;
-	memcpy(&wire, plan->rest, sizeof(wire));
+	memcpy(&wire, data, sizeof(wire));
 	plan->mismatch.value_a = wire.value_a;
 	plan->mismatch.value_b = wire.value_b;
 	plan->mismatch.rank_a = wire.rank_a;
@@ -129,6 +158,8 @@ static enum wire_drop mismatch_parse(struct plan *plan)
 enum wire_drop plan_parse(const struct packet *packet, struct plan *out)
 {
 	struct wire_plan wire;
+	const uint8_t *rest;
+	uint32_t rest_bytes;
 
 	if (packet->body_bytes < sizeof(wire))
 		return WIRE_DROP_SHORT;
@@ -139,11 +170,12 @@ enum wire_drop plan_parse(const struct packet *packet, struct plan *out)
 	out->status = wire.status;
 	out->exponent = (int16_t)wire.exponent;
 	out->flags = wire.flags;
-	out->rest = packet->body + sizeof(wire);
-	out->rest_bytes = packet->body_bytes - (uint32_t)sizeof(wire);
+	rest = packet->body + sizeof(wire);
+	rest_bytes = packet->body_bytes - (uint32_t)sizeof(wire);
 	if (wire.frame_count == 0 || wire.status > WIRE_MISMATCH || (wire.flags & ~WIRE_FLAGS))
 		return WIRE_DROP_LENGTH;
-	return wire.status == WIRE_MISMATCH ? mismatch_parse(out) : WIRE_DROP_NONE;
+	return wire.status == WIRE_MISMATCH ? mismatch_parse(rest, rest_bytes, out)
+	                                    : set_parse(wire.flags, rest, rest_bytes, &out->set);
 }
 
 uint32_t nack_parse(const struct packet *packet, uint64_t words[WIRE_NACK_WORDS_MAX])
@@ -183,6 +215,15 @@ void packet_begin(struct packet_out *out, const struct packet_head *head)
 	put_bytes(out, &wire, sizeof(wire));
 }
 
+/* The length of a set, where blocks follow it. */
+static void put_set_bytes(struct packet_out *out, uint8_t flags, uint32_t bytes)
+{
+	uint16_t wire = (uint16_t)bytes;
+
+	if ((flags & WIRE_EAGER) && !(flags & (WIRE_ALL | WIRE_NONE)))
+		put_bytes(out, &wire, sizeof(wire));
+}
+
 void packet_put_announce(struct packet_out *out, const struct announce *announce)
 {
 	struct wire_announce wire = {
@@ -202,6 +243,7 @@ void packet_put_announce(struct packet_out *out, const struct announce *announce
 	};
 
 	put_bytes(out, &wire, sizeof(wire));
+	put_set_bytes(out, announce->flags, announce->set.bytes);
 }
 
 void packet_put_plan(struct packet_out *out, const struct plan *plan)
@@ -226,6 +268,8 @@ void packet_put_plan(struct packet_out *out, const struct plan *plan)
 		};
 
 		put_bytes(out, &mismatch, sizeof(mismatch));
+	} else {
+		put_set_bytes(out, plan->flags, plan->set.bytes);
 	}
 }
 
@@ -264,14 +308,21 @@ void packet_flatten(const struct packet_out *out, void *buffer)
 const char *drop_name(enum wire_drop drop)
 {
 	static const char *const names[WIRE_DROP_COUNT] = {
-		[WIRE_DROP_NONE] = "none",         [WIRE_DROP_SHORT] = "short",
-		[WIRE_DROP_MAGIC] = "bad_magic",   [WIRE_DROP_VERSION] = "bad_version",
-		[WIRE_DROP_KIND] = "bad_kind",     [WIRE_DROP_CHANNEL] = "unknown_channel",
-		[WIRE_DROP_WORKER] = "bad_worker", [WIRE_DROP_SEAL] = "bad_seal",
-		[WIRE_DROP_LENGTH] = "bad_length", [WIRE_DROP_FRAME] = "closed_frame",
-		[WIRE_DROP_MASK] = "bad_mask",     [WIRE_DROP_OPERATION] = "bad_operation",
-		[WIRE_DROP_STALE] = "stale",       [WIRE_DROP_DUPLICATE] = "duplicate",
-		[WIRE_DROP_FULL] = "table_full",   [WIRE_DROP_ADDRESS] = "bad_address",
+		[WIRE_DROP_NONE] = "none",
+		[WIRE_DROP_SHORT] = "short",
+		[WIRE_DROP_MAGIC] = "bad_magic",
+		[WIRE_DROP_VERSION] = "bad_version",
+		[WIRE_DROP_KIND] = "bad_kind",
+		[WIRE_DROP_CHANNEL] = "unknown_channel",
+		[WIRE_DROP_WORKER] = "bad_worker",
+		[WIRE_DROP_SEAL] = "bad_seal",
+		[WIRE_DROP_LENGTH] = "bad_length",
+		[WIRE_DROP_FRAME] = "closed_frame",
+		[WIRE_DROP_OPERATION] = "bad_operation",
+		[WIRE_DROP_STALE] = "stale",
+		[WIRE_DROP_DUPLICATE] = "duplicate",
+		[WIRE_DROP_FULL] = "table_full",
+		[WIRE_DROP_ADDRESS] = "bad_address",
 	};
 
 	return drop < WIRE_DROP_COUNT ? names[drop] : "?";

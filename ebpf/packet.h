@@ -17,7 +17,8 @@
 
 #include "ebpf/wire.h"
 
-#define PACKET_HEAD_MAX 208 /* header and the largest part that is built, not pointed to */
+#define PACKET_HEAD_MAX 208  /* header and the largest part that is built, not pointed to */
+#define PACKET_POINTS_MAX 66 /* pieces that are pointed to */
 
 /* Serial numbers (RFC 1982): is a before b, when they are less than 2^31 apart? */
 static inline bool frame_before(uint32_t a, uint32_t b)
@@ -53,6 +54,14 @@ struct packet {
 	uint32_t body_bytes;
 };
 
+/* What follows an announcement's or a plan's fields: a set of blocks, and perhaps these blocks. */
+struct packet_set {
+	const uint8_t *data; /* as bits_read() takes it; none if all or no blocks are in the set */
+	uint32_t bytes;
+	const uint8_t *blocks; /* if eager; their sums in a plan */
+	uint32_t blocks_bytes;
+};
+
 struct announce {
 	uint64_t tag;
 	uint64_t count;
@@ -67,8 +76,7 @@ struct announce {
 	uint8_t reduction;
 	uint8_t form;
 	uint8_t flags;
-	const uint8_t *rest; /* bitmap, then eager blocks */
-	uint32_t rest_bytes;
+	struct packet_set set;
 };
 
 struct plan_mismatch {
@@ -85,8 +93,7 @@ struct plan {
 	int16_t exponent;
 	uint8_t flags;
 	struct plan_mismatch mismatch; /* only when status is WIRE_MISMATCH */
-	const uint8_t *rest;           /* bitmap, then eager sums */
-	uint32_t rest_bytes;
+	struct packet_set set;
 };
 
 /* What to write into the header of a packet to send. */
@@ -120,7 +127,7 @@ struct packet_out {
 	uint16_t piece_count;
 	uint32_t bytes; /* of all pieces */
 	void *scratch;
-	struct iovec pieces[WIRE_FRAME_BLOCKS_MAX + 3]; /* [0]: the head */
+	struct iovec pieces[1 + PACKET_POINTS_MAX]; /* [0]: the head */
 	uint8_t head[PACKET_HEAD_MAX];
 };
 
@@ -140,7 +147,10 @@ uint32_t nack_parse(const struct packet *packet, uint64_t words[WIRE_NACK_WORDS_
 /* Begin `out` with a header; leaves dest to the caller. */
 void packet_begin(struct packet_out *out, const struct packet_head *head);
 
-/* Append to the built head (announce, plan, nack words). */
+/*
+ * Append to the built head (announce, plan, nack words). Of a set only `bytes` counts, and only if the
+ * operation is eager: the caller points at the set, and then at the blocks.
+ */
 void packet_put_announce(struct packet_out *out, const struct announce *announce);
 void packet_put_plan(struct packet_out *out, const struct plan *plan);
 void packet_put_words(struct packet_out *out, const uint64_t words[], uint32_t word_count);

@@ -51,8 +51,8 @@ struct inbound {
 	__u32 frame;
 	__u32 ack;
 	__u32 body_bytes; /* behind the header */
-	__u64 mask;
-	int at_home; /* it comes from where the worker knocked; nothing else is taken */
+	__u64 mask;       /* of ACK and NACK */
+	int at_home;      /* it comes from where the worker knocked; nothing else is taken */
 };
 
 #define order_keep() asm volatile("" ::: "memory") /* x86 keeps the order of writes itself */
@@ -187,7 +187,7 @@ __noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask
 		return 0;
 	unit = slot->unit_bytes;
 	touched = slot->touched;
-	for (int i = 0; i < WIRE_FRAME_BLOCKS_MAX && mask; i++) {
+	for (int i = 0; i < FAST_BLOCKS_MAX && mask; i++) {
 		__u64 lowest = mask & -mask;
 		int again = (touched & lowest) != 0;
 		__u64 alike = again ? mask & touched : mask & ~touched;
@@ -213,7 +213,7 @@ __noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask
 static __always_inline __u64 add(struct xdp_md *ctx, struct fast_slot *slot,
                                  const struct inbound *in, int sum)
 {
-	__u64 mask = in->mask, touched = slot->touched & mask;
+	__u64 mask = slot->owned[in->worker], touched = slot->touched & mask;
 	int whole = (mask & (mask + 1)) == 0 && (touched == 0 || touched == mask);
 	__u64 total = 0;
 
@@ -298,7 +298,7 @@ static __always_inline int push_again(struct xdp_md *ctx, struct fast_channel *c
 static __always_inline enum wire_drop push_check(const struct fast_slot *slot,
                                                  const struct inbound *in)
 {
-	__u32 bytes = (__u32)__builtin_popcountll(in->mask) * slot->unit_bytes;
+	__u32 bytes = (__u32)__builtin_popcountll(slot->owned[in->worker]) * slot->unit_bytes;
 
 	if (load_now(slot->frame) != in->frame || load_now(slot->state) == FAST_CLOSED)
 		return WIRE_DROP_FRAME;
@@ -306,9 +306,7 @@ static __always_inline enum wire_drop push_check(const struct fast_slot *slot,
 		count(FAST_COUNT_MERGED, 0);
 		return WIRE_DROP_FRAME;
 	}
-	if (in->mask == 0 || in->mask != slot->owned[in->worker])
-		return WIRE_DROP_MASK;
-	return in->body_bytes == bytes ? WIRE_DROP_NONE : WIRE_DROP_LENGTH;
+	return bytes != 0 && in->body_bytes == bytes ? WIRE_DROP_NONE : WIRE_DROP_LENGTH;
 }
 
 static __always_inline int push(struct xdp_md *ctx, struct fast_channel *channel,

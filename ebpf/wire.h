@@ -16,15 +16,14 @@
 #define WIRE_VERSION 2
 
 /* Limits that the format itself sets (PROTOCOL.md section 4). */
-#define WIRE_WORKERS_MAX 4096    /* workers of one job */
-#define WIRE_SHARDS_MAX 256      /* channels that share one tensor */
-#define WIRE_FRAME_BLOCKS_MAX 64 /* blocks in one frame: bits of the mask */
+#define WIRE_WORKERS_MAX 4096 /* workers of one job */
+#define WIRE_SHARDS_MAX 256   /* channels that share one tensor */
 #define WIRE_BLOCK_ELEMS_MAX 65536
-#define WIRE_SEGMENT_BLOCKS_MAX 4096
+#define WIRE_SEGMENT_BLOCKS_MAX 16384
 #define WIRE_SEGMENT_BYTES (4u << 20) /* what a segment aims at */
 #define WIRE_WINDOW_MAX 8192          /* frames: a quarter of what `sequence` tells apart */
 #define WIRE_NACK_WORDS_MAX 16        /* 1024 frames in one NACK or WANT */
-#define WIRE_PAYLOAD_MIN 584   /* UDP payload bytes: an announcement and its largest bitmap */
+#define WIRE_PAYLOAD_MIN 584   /* UDP payload bytes: an announcement and a bitmap of 4096 blocks */
 #define WIRE_PAYLOAD_MAX 65000 /* UDP payload bytes, header included */
 
 #define WIRE_EVERYONE 0xffff /* `worker` of a packet for the whole group */
@@ -49,7 +48,7 @@ enum wire_kind {
 
 /*
  * The head of every packet. The last sixteen bytes read differently by direction:
- * a worker sends ack and mask, an aggregator base, window, sequence and planned.
+ * a worker sends ack and notes, an aggregator base, window, sequence and planned.
  */
 struct wire_header {
 	__le16 magic;
@@ -61,9 +60,9 @@ struct wire_header {
 	__le32 frame;   /* see each kind; of an ACK, a cookie that the CREDIT it asks for returns */
 	__le32 edge;    /* ack: I have all before it; base: all workers have all before it */
 	union {
-		__le64 mask; /* to aggregator: PUSH blocks present; ACK, NACK: flags below; KNOCK: a number */
-		struct {                 /* to worker */
-			__le16 window;   /* frames before base + window may be pushed */
+		__le64 mask;           /* to aggregator: ACK, NACK: flags below; KNOCK: a number */
+		struct {               /* to worker */
+			__le16 window; /* frames before base + window may be pushed */
 			__le16 sequence; /* of the last RESULT sent to everyone, this one included */
 			__le32 planned;  /* frames before this one have a plan */
 		};
@@ -77,8 +76,8 @@ struct wire_header {
 #define WIRE_NACK_FORCE 0x10000 /* answer whatever the sequence says */
 
 /* Flags of ANNOUNCE and PLAN. */
-#define WIRE_ALL 0x01       /* every bit of the bitmap is set; the bitmap is left out */
-#define WIRE_NONE 0x02      /* no bit is set; the bitmap is left out */
+#define WIRE_ALL 0x01       /* every block is in the set; it is left out */
+#define WIRE_NONE 0x02      /* no block is; likewise */
 #define WIRE_EAGER 0x04     /* the blocks follow in this packet; there will be no frames */
 #define WIRE_NONFINITE 0x08 /* ANNOUNCE: a NaN or infinity occurs; PLAN: so it travels as f32 */
 #define WIRE_FLAGS (WIRE_ALL | WIRE_NONE | WIRE_EAGER | WIRE_NONFINITE) /* of a PLAN: no others */
@@ -90,7 +89,7 @@ enum wire_form {
 	WIRE_FIXED32 = 1, /* f32 travels as int32 (section 9) */
 };
 
-/* After the header of an ANNOUNCE; then the bitmap, then, if eager, the blocks. */
+/* After the header of an ANNOUNCE; then the set of blocks, then, if eager, the blocks. */
 struct wire_announce {
 	__le64 tag;
 	__le64 count;       /* elements of the whole tensor */
@@ -111,12 +110,12 @@ struct wire_announce {
 #define WIRE_EXPONENT_MIN (-148) /* of the smallest f32 and the largest: section 9.1 */
 #define WIRE_EXPONENT_MAX 128
 
-/* After the header of a PLAN; then the bitmap, then, if eager, the sums. */
+/* After the header of a PLAN; then the set of blocks, then, if eager, the sums. */
 struct wire_plan {
 	__le64 tag;
 	__le32 segment;
 	__le32 frame_count; /* at least 1 */
-	__le16 status;      /* enum wire_status; if not 0, wire_mismatch follows, no bitmap */
+	__le16 status;      /* enum wire_status; if not 0, wire_mismatch follows, no set */
 	__le16 exponent;    /* signed; common to all workers */
 	__u8 flags;
 	__u8 reserved[3];
@@ -162,7 +161,6 @@ enum wire_drop {
 	WIRE_DROP_SEAL,      /* not made with that worker's key, or not its token */
 	WIRE_DROP_LENGTH,    /* length and contents disagree */
 	WIRE_DROP_FRAME,     /* a frame that is not open */
-	WIRE_DROP_MASK,      /* blocks that this worker did not announce */
 	WIRE_DROP_OPERATION, /* impossible parameters, or a segment out of turn */
 	WIRE_DROP_STALE,     /* about something that all have finished */
 	WIRE_DROP_DUPLICATE, /* already have it */
@@ -176,6 +174,7 @@ enum wire_drop {
 #define WIRE_ETHERNET_BYTES 42 /* with Ethernet's */
 #define WIRE_ANNOUNCE_BYTES 40
 #define WIRE_PLAN_BYTES 24
+#define WIRE_SET_BYTES 2 /* before the set of blocks, if eager: its length */
 #define WIRE_MISMATCH_BYTES 24
 
 #ifdef __cplusplus
@@ -187,8 +186,7 @@ WIRE_ASSERT(sizeof(struct wire_header) == WIRE_HEADER_BYTES, "wire_header has pa
 WIRE_ASSERT(sizeof(struct wire_announce) == WIRE_ANNOUNCE_BYTES, "wire_announce has padding");
 WIRE_ASSERT(sizeof(struct wire_plan) == WIRE_PLAN_BYTES, "wire_plan has padding");
 WIRE_ASSERT(sizeof(struct wire_mismatch) == WIRE_MISMATCH_BYTES, "wire_mismatch has padding");
-WIRE_ASSERT(WIRE_PAYLOAD_MIN >=
-                    WIRE_HEADER_BYTES + WIRE_ANNOUNCE_BYTES + WIRE_SEGMENT_BLOCKS_MAX / 8,
+WIRE_ASSERT(WIRE_PAYLOAD_MIN >= WIRE_HEADER_BYTES + WIRE_ANNOUNCE_BYTES + 8,
             "an announcement fits the smallest payload");
 #undef WIRE_ASSERT
 

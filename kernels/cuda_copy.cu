@@ -3,18 +3,18 @@
  * cuda_copy.cu - blocks of a tensor into frames, and frames into a tensor, unchanged or as int32
  *
  * CTAs share the frames evenly. A CTA takes one plan after the other: it loads the plan into shared
- * memory once, and computes the rank of each of its words. A warp takes one frame: it lists the
- * frame's blocks, 32 bits of the union at a time, and copies them unit by unit, four per lane under
- * way. Units are as wide as the tensor is aligned, and adjacent in the frame, so whole lines cross
+ * memory once, and computes the rank of each of its words. A warp takes one frame: it lists up to 64
+ * of the frame's blocks, 32 bits of the union at a time, and copies them unit by unit, four per lane
+ * under way. Units are as wide as the tensor is aligned, and adjacent in the frame, so whole lines cross
  * the bus.
  */
 
 #include "ebpf/deal.h"
 #include "kernels/cuda_impl.h"
 
-#define FRAME_BLOCKS_MAX 64
-#define UNDER_WAY 4 /* units a lane */
-#define COPY_CTAS 4 /* that fit a multiprocessor, at least */
+#define LIST_BLOCKS 64u /* of a frame, at a time */
+#define UNDER_WAY 4     /* units a lane */
+#define COPY_CTAS 4     /* that fit a multiprocessor, at least */
 
 struct copy_job {
 	const struct gpu_run *runs;
@@ -28,7 +28,7 @@ struct copy_shared {
 	struct gpu_run runs[GPU_RUNS_MAX];
 	struct gpu_plan plan;
 	uint32_t ranks[GPU_PLAN_WORDS + 1]; /* set bits before each word */
-	uint32_t lists[CTA_WARPS][FRAME_BLOCKS_MAX];
+	uint32_t lists[CTA_WARPS][LIST_BLOCKS];
 };
 
 /* Copy `count` words into shared memory; all threads call it. */
@@ -41,13 +41,13 @@ static __device__ __forceinline__ void share(void *to, const void *from, uint32_
 /* Compute the ranks; all threads call it. */
 static __device__ __forceinline__ void rank_words(copy_shared *shared)
 {
-	uint32_t rank = 0;
+	for (uint32_t i = threadIdx.x; i <= GPU_PLAN_WORDS; i += CTA_THREADS) {
+		uint32_t rank = 0;
 
-	if (threadIdx.x > GPU_PLAN_WORDS)
-		return;
-	for (uint32_t word = 0; word < threadIdx.x; word++)
-		rank += __popcll(shared->plan.united[word]);
-	shared->ranks[threadIdx.x] = rank;
+		for (uint32_t word = 0; word < i; word++)
+			rank += __popcll(shared->plan.united[word]);
+		shared->ranks[i] = rank;
+	}
 }
 
 /*
@@ -60,10 +60,10 @@ static __device__ __forceinline__ uint32_t list_blocks(const copy_shared &shared
 {
 	const struct gpu_plan &plan = shared.plan;
 	const uint32_t lane = threadIdx.x % 32, below = (1u << lane) - 1;
-	uint32_t found = 0, word;
+	uint32_t found = 0, word = 0;
 
-	word = __popc(__ballot_sync(ALL_LANES, shared.ranks[lane + 1] <= rank));
-	word += __popc(__ballot_sync(ALL_LANES, shared.ranks[lane + 33] <= rank));
+	for (uint32_t i = 1; i < GPU_PLAN_WORDS; i += 32)
+		word += __popc(__ballot_sync(ALL_LANES, shared.ranks[lane + i] <= rank));
 	for (; word < GPU_PLAN_WORDS && shared.ranks[word] < rank + count; word++) {
 		uint32_t before = shared.ranks[word];
 
@@ -165,29 +165,13 @@ static __device__ __forceinline__ void copy_units(const struct gpu_plan &plan, c
 }
 
 template <bool OUT>
-static __device__ __forceinline__ void copy_frame_of(const copy_shared &shared, uint32_t number,
-                                                     uint32_t *list)
+static __device__ __forceinline__ void copy_listed(const struct gpu_plan &plan, const copy_frame &f)
 {
-	const struct gpu_plan &plan = shared.plan;
-	const uint32_t place = number - plan.frame_first;
-	const uint32_t index = plan.block_parts == 1 ? place : place / plan.block_parts;
-	const uint32_t part = place - index * plan.block_parts, rank = index * plan.frame_blocks;
-	const uint64_t base = plan.first_index * plan.shard_count * plan.block_bytes;
 	uint64_t end = 0;
-	copy_frame f;
 
-	f.list = list;
-	f.blocks = list_blocks<OUT>(
-		shared, rank, min(plan.frame_blocks, shared.ranks[GPU_PLAN_WORDS] - rank), list);
-	f.offset = part * plan.part_bytes;
-	f.block_bytes = part + 1 < plan.block_parts ? plan.part_bytes : plan.block_bytes - f.offset;
-	f.tensor = (OUT ? const_cast<unsigned char *>(plan.send) : plan.recv) + base;
-	f.tensor_bytes = plan.tensor_bytes > base ? plan.tensor_bytes - base : 0;
-	f.frame = (OUT ? plan.out : plan.in) +
-	          static_cast<uint64_t>(number & plan.frame_mask) * plan.frame_stride;
-	__syncwarp();
 	/* Narrower ones where the tensor ends within the frame's last block. */
-	if (f.blocks > 0 && (list[f.blocks - 1] + UINT64_C(1)) * plan.block_bytes > f.tensor_bytes)
+	if (f.blocks > 0 &&
+	    (f.list[f.blocks - 1] + UINT64_C(1)) * plan.block_bytes > f.tensor_bytes)
 		end = f.tensor_bytes;
 	switch (unit_bytes(reinterpret_cast<uintptr_t>(f.tensor) | plan.block_bytes |
 	                   plan.part_bytes | end) |
@@ -211,7 +195,35 @@ static __device__ __forceinline__ void copy_frame_of(const copy_shared &shared, 
 	default:
 		copy_units<OUT, false, 2>(plan, f);
 	}
-	__syncwarp(); /* before the list is overwritten */
+}
+
+template <bool OUT>
+static __device__ __forceinline__ void copy_frame_of(const copy_shared &shared, uint32_t number,
+                                                     uint32_t *list)
+{
+	const struct gpu_plan &plan = shared.plan;
+	const uint32_t place = number - plan.frame_first;
+	const uint32_t index = plan.block_parts == 1 ? place : place / plan.block_parts;
+	const uint32_t part = place - index * plan.block_parts, rank = index * plan.frame_blocks;
+	const uint32_t blocks = min(plan.frame_blocks, shared.ranks[GPU_PLAN_WORDS] - rank);
+	const uint64_t base = plan.first_index * plan.shard_count * plan.block_bytes;
+	copy_frame f;
+
+	f.list = list;
+	f.offset = part * plan.part_bytes;
+	f.block_bytes = part + 1 < plan.block_parts ? plan.part_bytes : plan.block_bytes - f.offset;
+	f.tensor = (OUT ? const_cast<unsigned char *>(plan.send) : plan.recv) + base;
+	f.tensor_bytes = plan.tensor_bytes > base ? plan.tensor_bytes - base : 0;
+	f.frame = (OUT ? plan.out : plan.in) +
+	          static_cast<uint64_t>(number & plan.frame_mask) * plan.frame_stride;
+	for (uint32_t done = 0; done < blocks; done += LIST_BLOCKS) {
+		f.blocks = list_blocks<OUT>(shared, rank + done, min(blocks - done, LIST_BLOCKS),
+		                            list);
+		__syncwarp();
+		copy_listed<OUT>(plan, f);
+		f.frame += f.blocks * f.block_bytes;
+		__syncwarp(); /* before the list is overwritten */
+	}
 }
 
 template <bool OUT>

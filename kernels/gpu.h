@@ -25,9 +25,9 @@
 
 #define GPU_PLUGIN_SYMBOL "winnow_gpu"
 
-#define GPU_PLAN_WORDS 64 /* of a segment's bitmap */
-#define GPU_RUNS_MAX 128  /* of one copy */
-#define GPU_BUS_CTAS 32   /* of one copy: with 16 KB under way in each they saturate the bus */
+#define GPU_PLAN_WORDS 256 /* of a segment's bitmap */
+#define GPU_RUNS_MAX 128   /* of one copy */
+#define GPU_BUS_CTAS 32    /* of one copy: with 16 KB under way in each they saturate the bus */
 
 struct gpu;
 
@@ -71,7 +71,7 @@ struct gpu_plan {
 	uint8_t *out, *in;           /* frames of each direction, pinned, aligned to 16 */
 	uint32_t shard, shard_count; /* shard < shard_count */
 	uint32_t block_bytes;
-	uint32_t frame_blocks;            /* 1 .. 64 */
+	uint32_t frame_blocks;            /* at least 1 */
 	uint32_t block_parts, part_bytes; /* frames per block, and bytes in each but the last */
 	uint32_t frame_first, frame_mask, frame_stride; /* the stride is a multiple of 16 */
 	uint32_t

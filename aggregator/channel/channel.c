@@ -64,6 +64,7 @@ static void lay_out_tables(struct channel *ch, struct arena *arena, const struct
 	size_t workers = c->worker_count;
 
 	ch->rank_words = (c->worker_count + 63u) / 64;
+	ch->segment_words = geometry_segment_max(c->payload) / 64;
 	ch->segment_count = power_of_two_above(c->op_slots * c->segments_ahead);
 	ch->members = arena_take(arena, workers, sizeof(*ch->members));
 	ch->binds = arena_take(arena, workers * c->op_slots, sizeof(*ch->binds));
@@ -92,12 +93,14 @@ static void lay_out_buffers(struct channel *ch, struct arena *arena, const struc
 	}
 	for (uint32_t i = 0; i < c->op_slots * c->segments_ahead; i++) {
 		void *joined = arena_take(arena, words, 8);
-		void *united = arena_take(arena, SEGMENT_WORDS, 8);
-		void *bits = arena_take(arena, c->worker_count, SEGMENT_WORDS * 8);
+		void *united = arena_take(arena, ch->segment_words, 8);
+		void *set = arena_take(arena, ch->segment_words, 8);
+		void *bits = arena_take(arena, c->worker_count, ch->segment_words * 8);
 
 		if (real) {
 			ch->segments[i].joined = joined;
 			ch->segments[i].united = united;
+			ch->segments[i].set = set;
 			ch->segments[i].bits = bits;
 		}
 	}

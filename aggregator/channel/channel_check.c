@@ -85,6 +85,7 @@ static void check_segment(const struct channel *c, uint32_t index)
 	}
 	assert(segment->joined_count == c->config.worker_count);
 	assert(segment->union_count == bitmap_set_count(segment->united, words));
+	assert(segment->set_bytes <= words * 8);
 	assert(segment->hollow == (op->cut.eager || segment->union_count == 0));
 	assert(op->cut.eager || segment->eager_bytes == 0);
 	assert(segment->frame_count ==
@@ -100,7 +101,8 @@ static void check_shared(const struct channel *c, const struct slot *slot)
 	assert(shared == &c->config.fast_slots[slot->frame & (c->config.window - 1)]);
 	assert(shared->lock == 0 && shared->state != FAST_CLOSED && shared->frame == slot->frame);
 	assert(shared->expected == slot->expected && shared->unit_bytes == slot->unit_bytes);
-	assert(shared->block_count == slot->block_count && shared->arrived <= shared->expected);
+	assert(slot->block_count <= FAST_BLOCKS_MAX && shared->block_count == slot->block_count);
+	assert(shared->arrived <= shared->expected);
 	assert(shared->private == (slot->receiver != WIRE_EVERYONE));
 	assert(shared->arrived == __builtin_popcountll(shared->came));
 	assert((shared->state == FAST_DONE) == (shared->arrived == shared->expected));
@@ -111,8 +113,6 @@ static void check_shared(const struct channel *c, const struct slot *slot)
 static void check_slot(const struct channel *c, const struct segment *segment, uint32_t frame)
 {
 	const struct slot *slot = slot_at(c, frame);
-	uint64_t all = UINT64_MAX >> (64 - slot->block_count);
-	uint16_t last = slot->blocks[slot->block_count - 1];
 
 	assert(slot->frame == frame && slot->state != SLOT_EMPTY);
 	assert(&c->segments[slot->segment] == segment);
@@ -121,8 +121,9 @@ static void check_slot(const struct channel *c, const struct segment *segment, u
 	assert(slot->block_count * slot->unit_bytes <= c->config.payload - WIRE_HEADER_BYTES);
 	assert(slot->part < segment->frames.block_parts);
 	assert(slot->receiver == WIRE_EVERYONE || slot->receiver < c->config.worker_count);
-	assert(last < segment->block_count && last - slot->blocks[0] >= slot->block_count - 1);
-	assert(bit_test(segment->united, slot->blocks[0]) && bit_test(segment->united, last));
+	assert(slot->first < slot->end && slot->end <= segment->block_count);
+	assert(bit_test(segment->united, slot->first) && bit_test(segment->united, slot->end - 1));
+	assert(bitmap_count_between(segment->united, slot->first, slot->end) == slot->block_count);
 	assert(slot->expected >= 1 && slot->expected <= c->config.worker_count);
 	assert(!slot->sent || slot->state == SLOT_DONE);
 	if (slot->fast != NULL) {
@@ -132,8 +133,6 @@ static void check_slot(const struct channel *c, const struct segment *segment, u
 	assert(slot->arrived == bitmap_set_count(slot->came, c->rank_words));
 	assert(slot->arrived <= slot->expected);
 	assert((slot->state == SLOT_DONE) == (slot->arrived == slot->expected));
-	assert((slot->touched & ~all) == 0 && (slot->touched != 0) == (slot->arrived != 0));
-	assert(slot->state != SLOT_DONE || slot->touched == all);
 }
 
 /* Planned segments follow each other without a gap, from the one that base lies in to `planned`. */

@@ -75,9 +75,10 @@ void fast_close(struct channel *channel, struct slot *slot)
 	unlock(shared);
 }
 
-void fast_open(struct channel *channel, struct slot *slot, const struct segment *segment)
+void fast_open(struct channel *channel, struct slot *slot)
 {
 	struct fast_slot *shared = shared_slot(channel, slot->frame);
+	uint64_t lanes[SEGMENT_WORDS];
 
 	lock(shared);
 	STORE(shared->state, FAST_CLOSED); /* for readers without the lock */
@@ -85,13 +86,15 @@ void fast_open(struct channel *channel, struct slot *slot, const struct segment 
 	shared->expected = slot->expected;
 	shared->arrived = 0;
 	shared->unit_bytes = slot->unit_bytes;
-	shared->block_count = slot->block_count;
+	shared->block_count = (uint16_t)slot->block_count;
 	shared->private = slot->receiver != WIRE_EVERYONE;
 	shared->sent = 0;
 	shared->came = 0;
 	shared->touched = 0;
-	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
-		shared->owned[rank] = slot_owned(segment, slot, rank);
+	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++) {
+		(void)slot_lanes(channel, slot, rank, lanes);
+		shared->owned[rank] = lanes[0];
+	}
 	STORE(shared->state, FAST_OPEN);
 	unlock(shared);
 	slot->fast = shared;
@@ -121,6 +124,18 @@ void fast_sent(struct slot *slot)
 	STORE(slot->fast->sent, 1);
 }
 
+/* What a worker owes, onto what is there: the kernel does not look at blocks that nobody touched. */
+static void shared_add(struct fast_slot *shared, const struct sum *sum, const struct packet *packet)
+{
+	const uint64_t owned = shared->owned[packet->worker];
+
+	for (uint64_t fresh = owned & ~shared->touched; fresh != 0; fresh &= fresh - 1)
+		memset(shared->data + (size_t)__builtin_ctzll(fresh) * shared->unit_bytes, 0,
+		       shared->unit_bytes);
+	sum_add(sum, &owned, (uint32_t)__builtin_popcountll(owned), packet->body, false);
+	shared->touched |= owned;
+}
+
 enum fast_push fast_push(struct channel *channel, struct slot *slot, const struct sum *sum,
                          const struct packet *packet)
 {
@@ -131,9 +146,7 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 	lock(shared);
 	if (!(shared->came & bit)) {
 		shared->came |= bit;
-		slot->touched = shared->touched;
-		sum_add(sum, &packet->mask, packet->body);
-		shared->touched = slot->touched;
+		shared_add(shared, sum, packet);
 		push = FAST_PUSH_ADDED;
 		channel->stats.fast_missed++;
 		if (++shared->arrived == shared->expected) {

@@ -85,8 +85,8 @@ struct segment {
 	uint16_t receiver; /* who gets the RESULTs' data: a rank, or WIRE_EVERYONE */
 	uint32_t joined_count;
 	uint64_t *joined; /* [rank words] */
-	uint64_t *bits;   /* [worker_count][SEGMENT_WORDS] */
-	uint64_t *united; /* [SEGMENT_WORDS] */
+	uint64_t *bits;   /* [worker_count][segment_words] */
+	uint64_t *united; /* [segment_words] */
 	uint32_t union_count;
 	int16_t exponent;
 	bool nonfinite;
@@ -97,6 +97,8 @@ struct segment {
 	uint32_t frame_count; /* at least 1: see `hollow` */
 	bool hollow;          /* its one frame carries no data: the PLAN is all there is */
 	uint8_t plan_flags;
+	uint8_t *set; /* [segment_words * 8] the union as PLANs have it */
+	uint32_t set_bytes;
 	uint32_t eager_bytes; /* sums behind an eager PLAN */
 };
 
@@ -106,10 +108,11 @@ enum slot_state { SLOT_EMPTY, SLOT_OPEN, SLOT_DONE };
 struct slot {
 	uint32_t frame;
 	uint8_t state;
-	uint8_t block_count;
 	uint16_t expected; /* workers that own a block of it */
 	uint16_t arrived;
 	uint32_t segment;
+	uint32_t first, end;    /* from the first of its blocks to after the last: in the segment */
+	uint32_t block_count;   /* of the union there */
 	uint32_t part;          /* of a block larger than a frame */
 	uint32_t unit_bytes;    /* on the wire, of one block, or of this part */
 	uint16_t receiver;      /* who gets the RESULT's data: a rank, or WIRE_EVERYONE */
@@ -117,11 +120,8 @@ struct slot {
 	bool queued;            /* of a fast slot: its RESULT has been put into `results` */
 	bool sent;              /* the RESULT has gone out to everyone, */
 	uint16_t sequence;      /* as this one */
-	uint64_t touched; /* blocks that hold a sum; where `fast` is, as it was last added to */
-	uint64_t owned;   /* blocks that every worker sends */
-	uint64_t *came;   /* [rank words] */
-	uint8_t *data;    /* [2 * payload]: sums, then, when done, the RESULT's data */
-	uint16_t blocks[WIRE_FRAME_BLOCKS_MAX]; /* which of the segment */
+	uint64_t *came;         /* [rank words] */
+	uint8_t *data;          /* [2 * payload]: sums, then, when done, the RESULT's data */
 };
 
 enum reply_kind { REPLY_RESULT, REPLY_PLAN, REPLY_WANT, REPLY_CREDIT };
@@ -137,6 +137,7 @@ struct reply {
 struct channel {
 	struct channel_config config;
 	uint32_t rank_words;
+	uint32_t segment_words; /* of the bitmap of the longest segment */
 	struct member *members;
 	struct bind *binds;
 	struct operation *ops;
@@ -180,13 +181,13 @@ struct sum {
 	enum reduction reduction;
 	uint32_t unit_elems; /* of a block, or of the part of one that a frame has */
 	uint32_t block_count;
-	uint64_t *touched; /* a bit for each block that has a sum */
-	uint8_t *sums;     /* [block_count] units */
+	uint8_t *sums; /* [block_count] units */
 };
 
-static inline uint64_t *segment_bits(const struct segment *segment, uint32_t rank)
+static inline uint64_t *segment_bits(const struct channel *channel, const struct segment *segment,
+                                     uint32_t rank)
 {
-	return segment->bits + (size_t)rank * SEGMENT_WORDS;
+	return segment->bits + (size_t)rank * channel->segment_words;
 }
 
 static inline void count_drop(struct channel *channel, enum wire_drop drop)
@@ -218,7 +219,7 @@ void result_put(struct channel *channel, const struct slot *slot); /* a RESULT f
 
 /* channel_fast.c; most do nothing where the channel, or the slot, is not shared */
 void fast_start(struct channel *channel);
-void fast_open(struct channel *channel, struct slot *slot, const struct segment *segment);
+void fast_open(struct channel *channel, struct slot *slot);
 void fast_close(struct channel *channel, struct slot *slot);
 void fast_look(struct slot *slot); /* take over what the kernel has done to it */
 void fast_sent(struct slot *slot);
@@ -248,14 +249,25 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
  */
 struct sum sum_of(const struct channel *channel, const struct segment *segment);
 
-/* sum_add - the blocks in `mask` follow each other at `data`. Runs that are alike take one call. */
-void sum_add(const struct sum *sum, const uint64_t *mask, const uint8_t *data);
+/*
+ * sum_add - the blocks in `lanes`, `own` of them, follow each other at `data`; `first`: nothing has
+ * been added before.
+ */
+void sum_add(const struct sum *sum, const uint64_t *lanes, uint32_t own, const uint8_t *data,
+             bool first);
+
+/* Do zeros matter? Then the sum needs those of workers that lack a block: the ones not in `all_have`. */
+static inline bool sum_sees_zeros(const struct sum *sum)
+{
+	return sum->reduction != REDUCE_SUM && sum->reduction != REDUCE_AVG;
+}
+void sum_add_zeros(const struct sum *sum, const uint64_t *all_have);
 
 /*
- * sum_finish - turns sums into what travels, without gaps. `owned`: blocks that every worker has
- * sent; in the others some had zeros. Returns the bytes.
+ * sum_finish - turns sums into what travels, of the blocks in `lanes` (NULL: all), without gaps.
+ * Returns the bytes.
  */
-uint32_t sum_finish(const struct sum *sum, const uint64_t *owned, uint32_t worker_count);
+uint32_t sum_finish(const struct sum *sum, const uint64_t *lanes, uint32_t worker_count);
 
 /* channel_check.c: the part that costs almost nothing, after every packet. */
 void channel_check_edges(const struct channel *channel);
@@ -264,7 +276,13 @@ void channel_check_edges(const struct channel *channel);
 struct segment *segment_planned(const struct channel *channel, uint32_t place); /* in `order` */
 struct segment *segment_find(const struct channel *channel, uint32_t frame);    /* NULL: none */
 struct slot *slot_at(const struct channel *channel, uint32_t frame); /* perhaps another's */
-uint64_t slot_owned(const struct segment *segment, const struct slot *slot, uint32_t rank);
+bool slot_owns(const struct channel *channel, const struct slot *slot, uint32_t rank);
+/* Which of the slot's blocks `rank` announced, one after the other in `lanes`; returns how many. */
+uint32_t slot_lanes(const struct channel *channel, const struct slot *slot, uint32_t rank,
+                    uint64_t lanes[SEGMENT_WORDS]);
+/* Words `from` to before `to` of a segment's bitmap: blocks that every worker has. */
+void segment_all_have(const struct channel *channel, const struct segment *segment, uint32_t from,
+                      uint32_t to, uint64_t words[SEGMENT_WORDS]);
 bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank);
 
 #endif /* AGGREGATOR_CHANNEL_IMPL_H */

@@ -10,6 +10,7 @@
 #include <assert.h>
 
 #include "aggregator/channel/channel_impl.h"
+#include "bitmap/coded.h"
 
 #define EXPONENT_NONE INT16_MIN /* WIRE_EXPONENT_NONE */
 
@@ -130,7 +131,7 @@ static void op_start(struct channel *channel, struct operation *op, const struct
 	op->used = true;
 	op->serial = ++channel->op_serial;
 	op->asked = *a;
-	op->asked.rest = NULL;
+	op->asked.set = (struct packet_set){0};
 	op->asked_by = rank;
 	op->started_us = now_us;
 	channel->ops_used++;
@@ -219,27 +220,35 @@ static struct sum eager_sum(const struct channel *channel, struct segment *segme
 
 	sum.unit_elems = segment->frames.block_bytes / dtype_bytes(sum.dtype);
 	sum.block_count = segment->block_count;
-	sum.touched = segment->united;
 	sum.sums = op->eager;
 	return sum;
+}
+
+static void eager_finish(const struct channel *channel, struct segment *segment, uint32_t words)
+{
+	const struct sum sum = eager_sum(channel, segment);
+	uint64_t all_have[SEGMENT_WORDS];
+
+	if (sum_sees_zeros(&sum)) {
+		segment_all_have(channel, segment, 0, words, all_have);
+		sum_add_zeros(&sum, all_have);
+	}
+	segment->eager_bytes = sum_finish(&sum, segment->united, channel->config.worker_count);
 }
 
 static void plan_segment(struct channel *channel, struct segment *segment, uint64_t now_us)
 {
 	struct operation *op = &channel->ops[segment->op];
 	uint32_t words = (segment->block_count + 63) / 64;
-	uint64_t owned[SEGMENT_WORDS]; /* by every worker */
 
 	segment->union_count = 0;
 	for (uint32_t i = 0; i < words; i++) {
 		uint64_t word = 0;
 
-		owned[i] = UINT64_MAX;
 		for (uint32_t rank = 0; rank < channel->config.worker_count; rank++) {
-			uint64_t own = segment_bits(segment, rank)[i];
+			uint64_t own = segment_bits(channel, segment, rank)[i];
 
 			word |= own;
-			owned[i] &= own;
 			channel->stats.blocks_owned += (uint32_t)__builtin_popcountll(own);
 		}
 		segment->united[i] = word;
@@ -250,12 +259,14 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 		segment->plan_flags |= WIRE_NONE;
 	else if (segment->union_count == segment->block_count)
 		segment->plan_flags |= WIRE_ALL;
+	segment->set_bytes = 0;
+	if (!(segment->plan_flags & (WIRE_NONE | WIRE_ALL)))
+		segment->set_bytes =
+			(uint32_t)bits_write(segment->united, segment->block_count, segment->set);
 	segment->eager_bytes = 0;
 	if (op->cut.eager) {
-		struct sum sum = eager_sum(channel, segment);
-
 		segment->plan_flags |= WIRE_EAGER;
-		segment->eager_bytes = sum_finish(&sum, owned, channel->config.worker_count);
+		eager_finish(channel, segment, words);
 	}
 	segment->hollow = op->cut.eager || segment->union_count == 0;
 	segment->frame_count =
@@ -269,44 +280,34 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 /* ---- announcements ---- */
 
 /*
- * The bitmap of an announcement, into `bits`. Returns what follows it, or NULL when flags, bitmap
- * and length do not match; then `bits` holds garbage, which nobody reads because its worker has not
- * joined the operation.
+ * The set of blocks of an announcement, into `bits`, and how many it has. False when set, blocks and
+ * lengths do not match; then `bits` holds garbage, which nobody reads because its worker has not joined
+ * the operation.
  */
-static const uint8_t *bitmap_take(const struct announce *a, uint32_t block_count,
-                                  uint32_t block_bytes, uint64_t *bits)
+static bool set_take(const struct announce *a, uint32_t block_count, uint32_t block_bytes,
+                     uint64_t *bits, uint32_t *count)
 {
-	uint32_t words = (block_count + 63) / 64, tail = block_count % 64, count = 0;
-	uint32_t bitmap_bytes = a->flags & (WIRE_ALL | WIRE_NONE) ? 0 : words * 8;
+	uint32_t words = (block_count + 63) / 64;
 
-	if ((a->flags & WIRE_ALL) && (a->flags & WIRE_NONE))
-		return NULL;
-	if (a->rest_bytes < bitmap_bytes)
-		return NULL;
-	if (a->flags & (WIRE_ALL | WIRE_NONE))
-		memset(bits, a->flags & WIRE_ALL ? 0xff : 0, words * 8);
-	else
-		memcpy(bits, a->rest, bitmap_bytes);
-	if (tail != 0 && (a->flags & WIRE_ALL))
-		bits[words - 1] &= (UINT64_C(1) << tail) - 1;
-	if (tail != 0 && bits[words - 1] >> tail != 0)
-		return NULL;
-	for (uint32_t i = 0; i < words; i++)
-		count += (uint32_t)__builtin_popcountll(bits[i]);
-	if (a->rest_bytes - bitmap_bytes != (a->flags & WIRE_EAGER ? count * block_bytes : 0))
-		return NULL;
-	return a->rest + bitmap_bytes;
+	if (a->flags & WIRE_ALL)
+		bitmap_fill(bits, block_count);
+	else if (a->flags & WIRE_NONE)
+		memset(bits, 0, words * 8);
+	else if (bits_read(a->set.data, a->set.bytes, bits, block_count) != 0)
+		return false;
+	*count = (uint32_t)bitmap_set_count(bits, words);
+	return a->set.blocks_bytes == (a->flags & WIRE_EAGER ? *count * block_bytes : 0);
 }
 
 static void segment_join(struct channel *channel, struct segment *segment, const struct announce *a,
                          uint16_t rank, uint64_t now_us)
 {
 	struct operation *op = &channel->ops[segment->op];
-	uint64_t *bits = segment_bits(segment, rank);
+	uint64_t *bits = segment_bits(channel, segment, rank);
 	struct geometry_segment cut = geometry_segment(&op->cut, a->segment);
-	const uint8_t *blocks = bitmap_take(a, cut.block_count, cut.frames.block_bytes, bits);
+	uint32_t own;
 
-	if (blocks == NULL) {
+	if (!set_take(a, cut.block_count, cut.frames.block_bytes, bits, &own)) {
 		count_drop(channel, WIRE_DROP_LENGTH);
 		return;
 	}
@@ -318,7 +319,6 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 		segment->exponent = EXPONENT_NONE;
 		segment->nonfinite = false;
 		segment->since_us = now_us;
-		memset(segment->united, 0, SEGMENT_WORDS * 8);
 	}
 	if (a->exponent > segment->exponent)
 		segment->exponent = a->exponent;
@@ -326,7 +326,7 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 	if (op->cut.eager) { /* it brings its blocks along; they are added at once, in any order */
 		struct sum sum = eager_sum(channel, segment);
 
-		sum_add(&sum, bits, blocks);
+		sum_add(&sum, bits, own, a->set.blocks, segment->joined_count == 0);
 	}
 	bit_set(segment->joined, rank);
 	segment->joined_count++;

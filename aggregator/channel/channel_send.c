@@ -92,6 +92,7 @@ static void plan_build(struct channel *channel, const struct segment *segment, u
 		.frame_count = segment->frame_count,
 		.exponent = segment->exponent,
 		.flags = segment->plan_flags,
+		.set.bytes = segment->set_bytes,
 	};
 
 	if (op->failed) {
@@ -102,8 +103,7 @@ static void plan_build(struct channel *channel, const struct segment *segment, u
 	packet_put_plan(out, &plan);
 	if (op->failed)
 		return;
-	if (!(segment->plan_flags & (WIRE_ALL | WIRE_NONE)))
-		packet_point(out, segment->united, (segment->block_count + 63) / 64 * 8);
+	packet_point(out, segment->set, segment->set_bytes);
 	packet_point(out, op->eager, segment->eager_bytes);
 }
 

@@ -2,40 +2,34 @@
 /*
  * channel_slot.c - frames: which worker owes what, adding, handing out the sums
  *
- * A slot is opened with the list of its blocks and the number of workers that own one. A PUSH is
- * accepted once from each of them, in any order, and must hold exactly the blocks that its sender
- * announced. PROTOCOL.md section 8.
+ * A slot is opened for a stretch of the union, with the number of workers that own a block of it. A
+ * PUSH is accepted once from each of them, in any order, and must be as long as the blocks that its
+ * sender announced. PROTOCOL.md section 8.
  */
-
-#include <assert.h>
 
 #include "aggregator/channel/channel_impl.h"
 
 /* ---- opening ---- */
 
+/* The next blocks of the union. */
 static void take_blocks(struct channel *channel, const struct segment *segment, struct slot *slot)
 {
-	uint32_t want = segment->frames.frame_blocks;
 	uint32_t left = segment->union_count - channel->open_rank;
-	uint32_t bit = channel->open_bit;
+	uint32_t most = segment->frames.frame_blocks, want = most < left ? most : left;
+	uint32_t word = channel->open_bit / 64;
+	uint64_t bits = segment->united[word] & UINT64_MAX << (channel->open_bit % 64);
 
-	if (want > left)
-		want = left;
-	slot->block_count = (uint8_t)want;
-	for (uint32_t i = 0; i < want; bit++) {
-		uint64_t word = segment->united[bit / 64] >> (bit % 64);
-
-		if (word == 0) {
-			bit |= 63;
-			continue;
-		}
-		bit += (uint32_t)__builtin_ctzll(word);
-		slot->blocks[i++] = (uint16_t)bit;
-	}
+	while (bits == 0)
+		bits = segment->united[++word];
+	slot->block_count = want;
+	slot->first = word * 64 + (uint32_t)__builtin_ctzll(bits);
+	for (uint32_t here; (here = (uint32_t)__builtin_popcountll(bits)) < want; want -= here)
+		bits = segment->united[++word];
+	slot->end = word * 64 + bitmap_select(bits, want - 1) + 1;
 	if (slot->part + 1 < segment->frames.block_parts)
 		return; /* the next frame takes the next part of the same block */
-	channel->open_bit = bit;
-	channel->open_rank += want;
+	channel->open_bit = slot->end;
+	channel->open_rank += slot->block_count;
 }
 
 /* The kernel adds int32, and nothing else. */
@@ -58,21 +52,14 @@ static void open_slot(struct channel *channel, struct segment *segment)
 	slot->unit_bytes = geometry_part_bytes(&segment->frames, slot->part);
 	slot->receiver = segment->receiver;
 	slot->sent = false;
-	slot->touched = 0;
 	slot->arrived = 0;
 	slot->expected = 0;
-	slot->owned = UINT64_MAX;
 	memset(slot->came, 0, channel->rank_words * 8);
 	take_blocks(channel, segment, slot);
-	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++) {
-		uint64_t mask = slot_owned(segment, slot, rank);
-
-		if (mask != 0)
-			slot->expected++;
-		slot->owned &= mask;
-	}
-	if (kernel_adds(channel, segment))
-		fast_open(channel, slot, segment);
+	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
+		slot->expected += slot_owns(channel, slot, rank);
+	if (kernel_adds(channel, segment) && slot->block_count <= FAST_BLOCKS_MAX)
+		fast_open(channel, slot);
 	else
 		fast_close(channel, slot);
 	channel->opened++;
@@ -106,14 +93,26 @@ static struct sum slot_sum(const struct channel *channel, struct slot *slot)
 
 	sum.unit_elems = slot->unit_bytes / dtype_bytes(sum.dtype);
 	sum.block_count = slot->block_count;
-	sum.touched = &slot->touched;
 	sum.sums = fast_data(slot);
 	return sum;
 }
 
+static void slot_add_zeros(const struct channel *channel, const struct slot *slot,
+                           const struct sum *sum)
+{
+	const struct segment *segment = &channel->segments[slot->segment];
+	uint64_t all_have[SEGMENT_WORDS], lanes[SEGMENT_WORDS];
+
+	segment_all_have(channel, segment, slot->first / 64, (slot->end + 63) / 64, all_have);
+	(void)sum->engine->within(all_have, segment->united, slot->first, slot->block_count, lanes);
+	sum_add_zeros(sum, lanes);
+}
+
 static void slot_finish(struct channel *channel, struct slot *slot, const struct sum *sum)
 {
-	(void)sum_finish(sum, &slot->owned, channel->config.worker_count);
+	if (sum_sees_zeros(sum))
+		slot_add_zeros(channel, slot, sum);
+	(void)sum_finish(sum, NULL, channel->config.worker_count);
 	slot->state = SLOT_DONE;
 	channel->stats.results++;
 	channel->stats.passed_through += slot->expected == 1;
@@ -151,8 +150,9 @@ static void push_fast(struct channel *channel, struct slot *slot, const struct s
 void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us)
 {
 	struct slot *slot = slot_at(channel, packet->frame);
+	uint64_t lanes[SEGMENT_WORDS];
 	struct sum sum;
-	uint64_t mask;
+	uint32_t own;
 
 	if (frame_before(packet->frame, channel->base)) {
 		count_drop(channel, WIRE_DROP_STALE);
@@ -162,12 +162,8 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		count_drop(channel, WIRE_DROP_FRAME);
 		return;
 	}
-	mask = slot_owned(&channel->segments[slot->segment], slot, packet->worker);
-	if (mask == 0 || mask != packet->mask) {
-		count_drop(channel, WIRE_DROP_MASK);
-		return;
-	}
-	if (packet->body_bytes != (uint32_t)__builtin_popcountll(mask) * slot->unit_bytes) {
+	own = slot_lanes(channel, slot, packet->worker, lanes);
+	if (own == 0 || packet->body_bytes != own * slot->unit_bytes) {
 		count_drop(channel, WIRE_DROP_LENGTH);
 		return;
 	}
@@ -182,7 +178,7 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		return;
 	}
 	bit_set(slot->came, packet->worker);
-	sum_add(&sum, &mask, packet->body);
+	sum_add(&sum, lanes, own, packet->body, slot->arrived == 0);
 	channel->stats.pushes++;
 	if (++slot->arrived == slot->expected)
 		slot_finish(channel, slot, &sum);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* channel_state.c - where things are in a channel: the ground that all channel_*.c stand on */
 
-#include <assert.h>
-
 #include "aggregator/channel/channel_impl.h"
 
 struct segment *segment_planned(const struct channel *channel, uint32_t place)
@@ -26,30 +24,37 @@ struct slot *slot_at(const struct channel *channel, uint32_t frame)
 	return &channel->slots[frame & (channel->config.window - 1)];
 }
 
-/* Which of the slot's blocks did `rank` announce? Neighbouring blocks are a shift away. */
-uint64_t slot_owned(const struct segment *segment, const struct slot *slot, uint32_t rank)
+bool slot_owns(const struct channel *channel, const struct slot *slot, uint32_t rank)
 {
-	const uint64_t *bits = segment_bits(segment, rank);
-	uint32_t count = slot->block_count;
-	uint32_t first = slot->blocks[0];
-	uint64_t mask = 0;
+	const uint64_t *bits = segment_bits(channel, &channel->segments[slot->segment], rank);
 
-	assert(count >= 1 && count <= WIRE_FRAME_BLOCKS_MAX);
-	if (slot->blocks[count - 1] - first == count - 1) {
-		uint32_t word = first / 64, shift = first % 64;
+	for (uint32_t word = slot->first / 64; word * 64 < slot->end; word++)
+		if (bitmap_word_between(bits, word, slot->first, slot->end) != 0)
+			return true;
+	return false;
+}
 
-		mask = bits[word] >> shift;
-		if (shift > 0 && word + 1 < SEGMENT_WORDS)
-			mask |= bits[word + 1] << (64 - shift);
-		return count < 64 ? mask & ((UINT64_C(1) << count) - 1) : mask;
-	}
-	for (uint32_t i = 0; i < count; i++)
-		mask |= (bits[slot->blocks[i] / 64] >> (slot->blocks[i] % 64) & 1) << i;
-	return mask;
+uint32_t slot_lanes(const struct channel *channel, const struct slot *slot, uint32_t rank,
+                    uint64_t lanes[SEGMENT_WORDS])
+{
+	const struct segment *segment = &channel->segments[slot->segment];
+
+	return (uint32_t)channel->config.engine->within(segment_bits(channel, segment, rank),
+	                                                segment->united, slot->first,
+	                                                slot->block_count, lanes);
+}
+
+void segment_all_have(const struct channel *channel, const struct segment *segment, uint32_t from,
+                      uint32_t to, uint64_t words[SEGMENT_WORDS])
+{
+	for (uint32_t i = from; i < to; i++)
+		words[i] = segment->united[i];
+	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
+		for (uint32_t i = from; i < to; i++)
+			words[i] &= segment_bits(channel, segment, rank)[i];
 }
 
 bool slot_lacks(const struct channel *channel, const struct slot *slot, uint32_t rank)
 {
-	return !bit_test(slot->came, rank) &&
-	       slot_owned(&channel->segments[slot->segment], slot, rank) != 0;
+	return !bit_test(slot->came, rank) && slot_owns(channel, slot, rank);
 }

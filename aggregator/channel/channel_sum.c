@@ -15,56 +15,57 @@ struct sum sum_of(const struct channel *channel, const struct segment *segment)
 	};
 }
 
-/* How many blocks from `first` on are alike, in `a` or not and in `b` or not: within a word, before `end`. */
-static uint32_t run_from(uint32_t first, uint32_t end, const uint64_t *a, const uint64_t *b)
+void sum_add(const struct sum *sum, const uint64_t *lanes, uint32_t own, const uint8_t *data,
+             bool first)
 {
-	uint64_t in_a = a[first / 64] >> (first % 64), in_b = b[first / 64] >> (first % 64);
-	uint64_t others = (in_a ^ -(in_a & 1)) | (in_b ^ -(in_b & 1));
-	uint32_t run = others != 0 ? (uint32_t)__builtin_ctzll(others) : 64;
+	const struct bitmap_lanes which = {
+		.bits = lanes, .block_count = sum->block_count, .block_elems = sum->unit_elems};
+	const uint64_t elems = (uint64_t)sum->block_count * sum->unit_elems;
 
-	run = run < 64 - first % 64 ? run : 64 - first % 64;
-	return run < end - first ? run : end - first;
+	if (own == sum->block_count && first) {
+		sum->engine->load(sum->sums, data, elems, sum->dtype);
+		return;
+	}
+	if (first)
+		sum->engine->neutral(sum->sums, elems, sum->dtype, sum->reduction);
+	if (own == sum->block_count)
+		sum->engine->reduce(sum->sums, data, elems, sum->dtype, sum->reduction);
+	else
+		sum->engine->reduce_at(sum->sums, &which, data, sum->dtype, sum->reduction);
 }
 
-void sum_add(const struct sum *sum, const uint64_t *mask, const uint8_t *data)
+void sum_add_zeros(const struct sum *sum, const uint64_t *all_have)
 {
 	size_t sum_bytes = (size_t)sum->unit_elems * dtype_acc_bytes(sum->dtype);
-	size_t data_bytes = (size_t)sum->unit_elems * dtype_bytes(sum->dtype);
-	uint32_t run;
 
-	for (uint32_t i = 0; i < sum->block_count; i += run) {
-		uint8_t *to = sum->sums + i * sum_bytes;
-
-		run = run_from(i, sum->block_count, mask, sum->touched);
-		if (!bit_test(mask, i))
-			continue;
-		if (bit_test(sum->touched, i))
-			sum->engine->reduce(to, data, (uint64_t)run * sum->unit_elems, sum->dtype,
-			                    sum->reduction);
-		else
-			sum->engine->load(to, data, (uint64_t)run * sum->unit_elems, sum->dtype);
-		data += run * data_bytes;
-	}
-	for (uint32_t word = 0; word < (sum->block_count + 63) / 64; word++)
-		sum->touched[word] |= mask[word];
+	for (uint32_t i = 0; i < sum->block_count; i++)
+		if (!bit_test(all_have, i))
+			sum->engine->zero_fold(sum->sums + i * sum_bytes, sum->unit_elems,
+			                       sum->dtype, sum->reduction);
 }
 
-uint32_t sum_finish(const struct sum *sum, const uint64_t *owned, uint32_t worker_count)
+/* How many blocks from `first` on are in `lanes`. */
+static uint32_t run_from(uint32_t first, uint32_t end, const uint64_t *lanes)
+{
+	uint32_t run = 0;
+
+	while (first + run < end && (lanes == NULL || bit_test(lanes, first + run)))
+		run += lanes == NULL ? end - first : 1;
+	return run;
+}
+
+uint32_t sum_finish(const struct sum *sum, const uint64_t *lanes, uint32_t worker_count)
 {
 	size_t sum_bytes = (size_t)sum->unit_elems * dtype_acc_bytes(sum->dtype);
 	size_t data_bytes = (size_t)sum->unit_elems * dtype_bytes(sum->dtype);
 	uint8_t *to = sum->sums;
 	uint32_t run;
 
-	for (uint32_t i = 0; i < sum->block_count; i++)
-		if (bit_test(sum->touched, i) && !bit_test(owned, i))
-			sum->engine->zero_fold(sum->sums + i * sum_bytes, sum->unit_elems,
-			                       sum->dtype, sum->reduction);
-	for (uint32_t i = 0; i < sum->block_count; i += run) {
+	for (uint32_t i = 0; i < sum->block_count; i += run + 1) {
 		uint8_t *from = sum->sums + i * sum_bytes;
 
-		run = run_from(i, sum->block_count, sum->touched, sum->touched);
-		if (!bit_test(sum->touched, i))
+		run = run_from(i, sum->block_count, lanes);
+		if (run == 0)
 			continue;
 		sum->engine->finish(from, from, (uint64_t)run * sum->unit_elems, sum->dtype,
 		                    sum->reduction, worker_count);

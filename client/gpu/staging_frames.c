@@ -12,8 +12,6 @@
 
 #include "client/gpu/staging_impl.h"
 
-#define EAGER_FRAME_BLOCKS WIRE_FRAME_BLOCKS_MAX /* as struct access_frame has it */
-
 static struct staging_cell *cell_of(const struct staging *s, const struct staging_ring *ring,
                                     uint32_t frame)
 {
@@ -36,8 +34,8 @@ void staging_failed(struct staging *s, const char *why)
 /* ---- what is planned ---- */
 
 /*
- * A part with the frames of `blocks` blocks begins: what is known of it but for its bits. Frames
- * outside of a ring follow each other.
+ * A part with the frames of `blocks` blocks begins: what is known of it but for its bits. Outside of a
+ * ring there is one frame.
  */
 static void part_begin(struct staging_op *op, struct staging_part *part,
                        const struct geometry_segment *segment, uint32_t shard, uint32_t first,
@@ -48,7 +46,7 @@ static void part_begin(struct staging_op *op, struct staging_part *part,
 	const struct geometry_frames *cut = &segment->frames;
 	const uint64_t before = segment->first * tensor->elem_bytes;
 	struct staging_ring *ring = tensor->eager ? NULL : &s->rings[shard];
-	const uint32_t frame_blocks = tensor->eager ? EAGER_FRAME_BLOCKS : cut->frame_blocks;
+	const uint32_t frame_blocks = tensor->eager && blocks > 0 ? blocks : cut->frame_blocks;
 
 	part->ring = ring;
 	part->end = first + (blocks + frame_blocks - 1) / frame_blocks * cut->block_parts;
@@ -68,7 +66,7 @@ static void part_begin(struct staging_op *op, struct staging_part *part,
 		.part_bytes = cut->part_bytes,
 		.frame_first = first,
 		.frame_mask = ring != NULL ? s->frame_count - 1 : UINT32_MAX,
-		.frame_stride = ring != NULL ? s->frame_stride : frame_blocks * cut->block_bytes,
+		.frame_stride = s->frame_stride,
 	};
 }
 
@@ -156,13 +154,13 @@ bool frames_pushable(const struct allreduce *task, const struct access_frame *fr
 	return (int32_t)(frame->number - part->pushable) < 0;
 }
 
-void frames_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
+void frames_push(const struct allreduce *task, const struct access_frame *frame,
                  struct packet_out *out)
 {
 	const struct staging *s = staging_op_of(task)->staged->staging;
 
 	packet_point(out, s->rings[frame->shard].out + place_of(s, frame->number),
-	             (uint32_t)__builtin_popcountll(mask) * frame->unit_bytes);
+	             frame->own_count * frame->unit_bytes);
 }
 
 /* Sums of a frame have arrived. Returns how many frames may be unpacked because of that. */
@@ -189,7 +187,7 @@ bool frames_store(struct allreduce *task, const struct access_frame *frame, cons
 	uint32_t bytes = frame->count * frame->unit_bytes, more = 1;
 
 	if (part->ring == NULL) {
-		memcpy(op->eager + (size_t)frame->number * part->gpu->frame_stride, data, bytes);
+		memcpy(op->eager, data, bytes);
 	} else {
 		part->ring->edge = frame->edge;
 		if (cell_of(s, part->ring, frame->number)->taken)

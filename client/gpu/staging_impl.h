@@ -112,7 +112,7 @@ void staging_failed(struct staging *s, const char *why);
 bool frames_ready(struct staging_op *op, uint32_t segment);
 int frames_plan(struct allreduce *task, const struct access_plan *plan);
 bool frames_pushable(const struct allreduce *task, const struct access_frame *frame);
-void frames_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
+void frames_push(const struct allreduce *task, const struct access_frame *frame,
                  struct packet_out *out);
 void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment);
 bool frames_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data);

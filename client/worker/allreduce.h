@@ -39,20 +39,20 @@ struct access_plan {
 
 /*
  * A frame of a segment of one shard, by its number on the channel; frames before `edge` are over.
- * The sums of an operation without frames are handed over as if it had some: numbered from 0, each
- * of WIRE_FRAME_BLOCKS_MAX blocks except the last.
+ * The sums of an operation without frames are handed over as those of one, with number 0.
  */
 struct access_frame {
 	uint32_t segment, shard, number, edge;
 	const struct geometry_segment *cut;
-	uint32_t count;      /* blocks of the union in it */
-	uint32_t part;       /* of a block that takes several frames */
-	uint32_t unit_bytes; /* of a block, or of this part of it */
-	bool fixed;          /* as above */
+	uint32_t first, end;          /* from its first block to after its last: in the segment */
+	const uint64_t *united, *own; /* the segment's bitmaps */
+	uint32_t count, own_count;    /* blocks in it: of the union, and ours */
+	uint32_t part;                /* of a block that takes several frames */
+	uint32_t unit_bytes;          /* of a block, or of this part of it */
+	bool fixed;                   /* as above */
 	int shift;
 	uint32_t world;
 	const struct bitmap_engine *engine;
-	uint16_t blocks[WIRE_FRAME_BLOCKS_MAX]; /* of the segment */
 };
 
 /*
@@ -71,7 +71,7 @@ struct access {
 
 	/*
 	 * For an operation without frames: the blocks in `own`, whole, which travel with its
-	 * announcement.
+	 * announcement. They may lie at the start of out->scratch.
 	 */
 	void (*eager)(const struct allreduce *task, const uint64_t *own,
 	              const struct bitmap_engine *engine, struct packet_out *out);
@@ -85,8 +85,8 @@ struct access {
 	/* May the frame be pushed yet? Frames become ready by themselves, in the order of their numbers. */
 	bool (*pushable)(const struct allreduce *task, const struct access_frame *frame);
 
-	/* The frame's blocks in `mask`, which are ours, as they travel. */
-	void (*push)(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
+	/* Our blocks of the frame, as they travel. */
+	void (*push)(const struct allreduce *task, const struct access_frame *frame,
 	             struct packet_out *out);
 
 	/* What has arrived of a frame. False: there is no room for it yet, so it counts as lost. */

@@ -10,10 +10,29 @@ static const uint8_t zeros[WIRE_PAYLOAD_MAX];
 
 /* ---- by the block ---- */
 
+/* Frames of more blocks than this are gathered in the packet's scratch memory. */
+#define POINTS_MAX (PACKET_POINTS_MAX - 2)
+
+/* Its number in the tensor. */
 static uint64_t block_of(const struct allreduce *task, const struct access_frame *frame,
                          uint32_t index)
 {
-	return geometry_block(&task->cut, frame->cut, frame->shard, frame->blocks[index]);
+	return geometry_block(&task->cut, frame->cut, frame->shard, index);
+}
+
+/* The frame's next block in `bits`, one of the frame's bitmaps, from `index` on; its end: none. */
+static uint32_t next_block(const struct access_frame *frame, const uint64_t *bits, uint32_t index)
+{
+	uint32_t word = index / 64;
+	uint64_t left;
+
+	if (index >= frame->end)
+		return frame->end;
+	left = bits[word] & UINT64_MAX << (index % 64);
+	while (left == 0 && (word + 1) * 64 < frame->end)
+		left = bits[++word];
+	index = word * 64 + (left != 0 ? (uint32_t)__builtin_ctzll(left) : 64);
+	return index < frame->end ? index : frame->end;
 }
 
 /* Of the `bytes` of a block, those that belong to the frame, from `offset` on. */
@@ -24,34 +43,37 @@ static uint32_t part_bytes(const struct access_frame *frame, uint32_t offset, ui
 	return bytes - offset < frame->unit_bytes ? bytes - offset : frame->unit_bytes;
 }
 
-/* As int32, converted into the packet's scratch memory (PROTOCOL.md section 9). */
-static void encode(const struct access_frame *frame, const uint8_t *from, uint32_t bytes,
-                   struct packet_out *out)
+/* Copied, or as int32 (PROTOCOL.md section 9), into the packet's scratch memory. */
+static void put_block(const struct access_frame *frame, const uint8_t *from, uint32_t bytes,
+                      struct packet_out *out)
 {
 	uint8_t *to = (uint8_t *)out->scratch + packet_body_bytes(out);
 
-	if (bytes > 0)
+	if (bytes > 0 && frame->fixed)
 		frame->engine->fixed_encode(to, from, bytes / 4, frame->shift);
+	else if (bytes > 0)
+		memcpy(to, from, bytes);
 	memset(to + bytes, 0, frame->unit_bytes - bytes);
 	packet_point(out, to, frame->unit_bytes);
 }
 
-void blocks_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
+void blocks_push(const struct allreduce *task, const struct access_frame *frame,
                  struct packet_out *out,
                  const uint8_t *(*place)(const struct allreduce *task,
                                          const struct access_frame *frame, uint64_t block,
                                          uint32_t *bytes))
 {
 	uint32_t offset = frame->part * frame->cut->frames.part_bytes;
+	bool put = frame->fixed || frame->own_count > POINTS_MAX;
 
-	for (; mask != 0; mask &= mask - 1) {
-		uint32_t index = (uint32_t)__builtin_ctzll(mask), bytes;
-		const uint8_t *from = place(task, frame, block_of(task, frame, index), &bytes);
+	for (uint32_t i = frame->first; (i = next_block(frame, frame->own, i)) < frame->end; i++) {
+		uint32_t bytes;
+		const uint8_t *from = place(task, frame, block_of(task, frame, i), &bytes);
 
 		bytes = part_bytes(frame, offset, bytes);
 		from = bytes > 0 ? from + offset : NULL;
-		if (frame->fixed) {
-			encode(frame, from, bytes, out);
+		if (put) {
+			put_block(frame, from, bytes, out);
 			continue;
 		}
 		if (bytes > 0)
@@ -68,7 +90,8 @@ void blocks_store(const struct allreduce *task, const struct access_frame *frame
 	uint32_t offset = frame->part * frame->cut->frames.part_bytes;
 	uint32_t divisor = task->reduction == REDUCE_AVG ? frame->world : 1;
 
-	for (uint32_t i = 0; i < frame->count; i++, data += frame->unit_bytes) {
+	for (uint32_t i = frame->first; (i = next_block(frame, frame->united, i)) < frame->end;
+	     i++, data += frame->unit_bytes) {
 		uint32_t bytes;
 		uint8_t *to = place(task, frame, block_of(task, frame, i), &bytes);
 
@@ -149,11 +172,10 @@ static bool piece_of(const struct allreduce *task, const struct access_frame *fr
 }
 
 static void tiles_push(const struct allreduce *task, const struct access_frame *frame,
-                       uint64_t mask, struct packet_out *out)
+                       struct packet_out *out)
 {
-	for (; mask != 0; mask &= mask - 1) {
-		uint32_t index = (uint32_t)__builtin_ctzll(mask);
-		struct geometry_tile tile = geometry_tile(frame->cut, block_of(task, frame, index));
+	for (uint32_t i = frame->first; (i = next_block(frame, frame->own, i)) < frame->end; i++) {
+		struct geometry_tile tile = geometry_tile(frame->cut, block_of(task, frame, i));
 		uint8_t *to = (uint8_t *)out->scratch + packet_body_bytes(out);
 		struct piece piece;
 
@@ -177,7 +199,8 @@ static void tiles_store(const struct allreduce *task, const struct access_frame 
 {
 	uint32_t divisor = task->reduction == REDUCE_AVG ? frame->world : 1;
 
-	for (uint32_t i = 0; i < frame->count; i++, data += frame->unit_bytes) {
+	for (uint32_t i = frame->first; (i = next_block(frame, frame->united, i)) < frame->end;
+	     i++, data += frame->unit_bytes) {
 		struct geometry_tile tile = geometry_tile(frame->cut, block_of(task, frame, i));
 		struct piece piece;
 
@@ -371,12 +394,12 @@ bool array_pushable(const struct allreduce *task, const struct access_frame *fra
 }
 
 static void array_push(const struct allreduce *task, const struct access_frame *frame,
-                       uint64_t mask, struct packet_out *out)
+                       struct packet_out *out)
 {
 	if (frame->cut->part->rows > 1)
-		tiles_push(task, frame, mask, out);
+		tiles_push(task, frame, out);
 	else
-		blocks_push(task, frame, mask, out, array_from);
+		blocks_push(task, frame, out, array_from);
 }
 
 /* Of an eager reduce-scatter everything comes, in blocks that know of no shares: section 4.5. */
@@ -384,7 +407,8 @@ static void store_own(struct allreduce *task, const struct access_frame *frame, 
 {
 	uint64_t own = task->share_first, own_end = own + task->share_count;
 
-	for (uint32_t i = 0; i < frame->count; i++, data += frame->unit_bytes) {
+	for (uint32_t i = frame->first; (i = next_block(frame, frame->united, i)) < frame->end;
+	     i++, data += frame->unit_bytes) {
 		struct geometry_tile tile = geometry_tile(frame->cut, block_of(task, frame, i));
 		uint64_t first = tile.first, end = first + tile.columns, from;
 

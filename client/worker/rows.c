@@ -252,10 +252,10 @@ static void list_eager(const struct allreduce *task, const uint64_t *own,
 	             (uint32_t)task->blocks_nonzero * rows->block_bytes);
 }
 
-static void list_push(const struct allreduce *task, const struct access_frame *frame, uint64_t mask,
+static void list_push(const struct allreduce *task, const struct access_frame *frame,
                       struct packet_out *out)
 {
-	blocks_push(task, frame, mask, out, list_from);
+	blocks_push(task, frame, out, list_from);
 }
 
 /* Room for the result of a segment of one shard. */

@@ -23,21 +23,36 @@ static uint32_t word_of_rank(const struct stream_segment *segment, uint32_t rank
 	return low;
 }
 
-/* The frame with this number on the channel; of an operation without any, in the segment. */
+/* Where its blocks are: `count` of the union, from number `rank` on. */
+static void frame_find(const struct stream_segment *segment, uint32_t rank,
+                       struct access_frame *frame)
+{
+	uint32_t word = word_of_rank(segment, rank), want = frame->count;
+	uint64_t bits = segment->united[word];
+
+	frame->first = word * 64 + bitmap_select(bits, rank - segment->rank_before[word]);
+	bits &= UINT64_MAX << (frame->first % 64);
+	for (uint32_t here; (here = (uint32_t)__builtin_popcountll(bits)) < want; want -= here)
+		bits = segment->united[++word];
+	frame->end = word * 64 + bitmap_select(bits, want - 1) + 1;
+	frame->own_count = bitmap_count_between(segment->own, frame->first, frame->end);
+}
+
+/* The frame with this number on the channel; of an operation without any, all of the segment. */
 static struct access_frame frame_of(const struct stream *s, const struct allreduce *task,
                                     const struct stream_segment *segment, uint32_t number)
 {
 	const struct geometry_frames *cut = &segment->cut.frames;
-	uint32_t index = task->cut.eager ? number : number - segment->first;
-	uint32_t blocks = task->cut.eager ? WIRE_FRAME_BLOCKS_MAX : cut->frame_blocks;
-	uint32_t rank = index / cut->block_parts * blocks;
-	uint32_t word = word_of_rank(segment, rank);
-	uint64_t left = segment->united[word];
+	const bool eager = task->cut.eager;
+	uint32_t index = eager ? 0 : number - segment->first;
+	uint32_t rank = index / cut->block_parts * cut->frame_blocks;
 	struct access_frame frame = {.segment = segment->number,
 	                             .shard = shard_of(s, task),
-	                             .number = number,
+	                             .number = eager ? 0 : number,
 	                             .edge = s->ack,
 	                             .cut = &segment->cut,
+	                             .united = segment->united,
+	                             .own = segment->own,
 	                             .count = segment->union_count - rank,
 	                             .part = index % cut->block_parts,
 	                             .fixed = travels_fixed(task, segment),
@@ -46,26 +61,10 @@ static struct access_frame frame_of(const struct stream *s, const struct allredu
 	                             .engine = s->config.engine};
 
 	frame.unit_bytes = geometry_part_bytes(cut, frame.part);
-	if (frame.count > blocks)
-		frame.count = blocks;
-	for (uint32_t skip = rank - segment->rank_before[word]; skip > 0; skip--)
-		left &= left - 1;
-	for (uint32_t i = 0; i < frame.count; i++) {
-		while (left == 0)
-			left = segment->united[++word];
-		frame.blocks[i] = (uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(left));
-		left &= left - 1;
-	}
+	if (frame.count > cut->frame_blocks && !eager)
+		frame.count = cut->frame_blocks;
+	frame_find(segment, rank, &frame);
 	return frame;
-}
-
-static uint64_t own_mask(const struct stream_segment *segment, const struct access_frame *frame)
-{
-	uint64_t mask = 0;
-
-	for (uint32_t i = 0; i < frame->count; i++)
-		mask |= (uint64_t)bit_test(segment->own, frame->blocks[i]) << i;
-	return mask;
 }
 
 /* ---- pushing ---- */
@@ -76,19 +75,17 @@ static bool push_build(struct stream *s, const struct stream_segment *segment, u
 {
 	const struct allreduce *task = s->ops[segment->slot].task;
 	struct access_frame frame;
-	uint64_t mask;
 
 	if (task == NULL)
 		return false; /* withdrawn: the tensor is no longer ours to read */
 	frame = frame_of(s, task, segment, number);
-	mask = own_mask(segment, &frame);
-	if (mask == 0)
+	if (frame.own_count == 0)
 		return false;
 	*waits = !task->access->pushable(task, &frame);
 	if (*waits)
 		return false;
-	stream_head(s, out, WIRE_PUSH, number, mask);
-	task->access->push(task, &frame, mask, out);
+	stream_head(s, out, WIRE_PUSH, number, 0);
+	task->access->push(task, &frame, out);
 	return true;
 }
 
@@ -271,10 +268,10 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 void eager_store(const struct stream *s, struct allreduce *task,
                  const struct stream_segment *segment, const uint8_t *sums)
 {
-	for (uint32_t i = 0; i * WIRE_FRAME_BLOCKS_MAX < segment->union_count; i++) {
-		struct access_frame frame = frame_of(s, task, segment, i);
+	struct access_frame frame;
 
-		(void)task->access->store(task, &frame, sums);
-		sums += frame.count * frame.unit_bytes;
-	}
+	if (segment->union_count == 0)
+		return;
+	frame = frame_of(s, task, segment, 0);
+	(void)task->access->store(task, &frame, sums);
 }

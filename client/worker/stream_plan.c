@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "bitmap/coded.h"
 #include "client/worker/stream_impl.h"
 #include "client/winnow.h"
 
@@ -77,8 +78,8 @@ bool stream_ask_room(struct stream *stream, const struct allreduce *task, uint32
 
 /* ---- announcing ---- */
 
-/* The bitmap is left out when all bits are equal. */
-static uint8_t bitmap_flags(uint32_t set, uint32_t block_count)
+/* The set is left out when all bits are equal. */
+static uint8_t set_flags(uint32_t set, uint32_t block_count)
 {
 	if (set == 0)
 		return WIRE_NONE;
@@ -130,7 +131,7 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
 	segment->exponent = scan->exponent;
 	set = (uint32_t)bitmap_set_count(segment->own, words);
 	segment->own_frames = task->cut.eager ? 0 : geometry_frame_count(&segment->cut.frames, set);
-	segment->announce_flags = bitmap_flags(set, segment->cut.block_count);
+	segment->announce_flags = set_flags(set, segment->cut.block_count);
 	if (scan->nonfinite)
 		segment->announce_flags |= WIRE_NONFINITE;
 	segment_queue(stream, segment, now_us);
@@ -162,14 +163,19 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 {
 	const struct stream_op *op = &s->ops[segment->slot];
 	struct announce a = op->asked;
+	uint8_t *set = out->scratch;
 
 	a.segment = segment->number;
 	a.exponent = segment->exponent;
 	a.flags |= segment->announce_flags;
 	stream_head(s, out, WIRE_ANNOUNCE, 0, 0);
+	if (!(a.flags & (WIRE_ALL | WIRE_NONE))) {
+		if (a.flags & WIRE_EAGER) /* its blocks come before it there */
+			set += segment->cut.block_count * segment->cut.frames.block_bytes;
+		a.set.bytes = (uint32_t)bits_write(segment->own, segment->cut.block_count, set);
+	}
 	packet_put_announce(out, &a);
-	if (!(a.flags & (WIRE_ALL | WIRE_NONE)))
-		packet_point(out, segment->own, (segment->cut.block_count + 63) / 64 * 8);
+	packet_point(out, set, a.set.bytes);
 	if ((a.flags & WIRE_EAGER) && !(a.flags & WIRE_NONE))
 		op->task->access->eager(op->task, segment->own, s->config.engine, out);
 }
@@ -290,25 +296,24 @@ static struct allreduce *plan_failed(struct stream *s, struct stream_op *op,
 	return task;
 }
 
+static bool set_take(const struct plan *plan, uint64_t *bits, uint32_t block_count)
+{
+	if (plan->flags & WIRE_ALL)
+		bitmap_fill(bits, block_count);
+	else if (plan->flags & WIRE_NONE)
+		memset(bits, 0, bitmap_word_count(block_count) * 8);
+	else
+		return bits_read(plan->set.data, plan->set.bytes, bits, block_count) == 0;
+	return true;
+}
+
 /* The union, checked: it must hold all our blocks and make as many frames as the plan says. */
 static bool union_take(const struct allreduce *task, const struct plan *plan,
-                       struct stream_segment *segment, uint32_t *eager_at)
+                       struct stream_segment *segment)
 {
-	uint32_t words = (segment->cut.block_count + 63) / 64, tail = segment->cut.block_count % 64;
-	uint32_t bitmap_bytes = plan->flags & (WIRE_ALL | WIRE_NONE) ? 0 : words * 8;
-	uint32_t count = 0, frames;
+	uint32_t words = (segment->cut.block_count + 63) / 64, count = 0, frames;
 
-	if ((plan->flags & WIRE_ALL) && (plan->flags & WIRE_NONE))
-		return false;
-	if (plan->rest_bytes < bitmap_bytes)
-		return false;
-	if (bitmap_bytes > 0)
-		memcpy(segment->united, plan->rest, bitmap_bytes);
-	else
-		memset(segment->united, plan->flags & WIRE_ALL ? 0xff : 0, words * 8);
-	if (tail != 0 && (plan->flags & WIRE_ALL))
-		segment->united[words - 1] &= (UINT64_C(1) << tail) - 1;
-	if (tail != 0 && segment->united[words - 1] >> tail != 0)
+	if (!set_take(plan, segment->united, segment->cut.block_count))
 		return false;
 	for (uint32_t i = 0; i < words; i++) {
 		segment->rank_before[i] = (uint16_t)count;
@@ -319,10 +324,9 @@ static bool union_take(const struct allreduce *task, const struct plan *plan,
 	segment->union_count = count;
 	segment->hollow = task->cut.eager || count == 0;
 	frames = segment->hollow ? 1 : geometry_frame_count(&segment->cut.frames, count);
-	*eager_at = bitmap_bytes;
 	return frames == plan->frame_count &&
 	       ((plan->flags & WIRE_EAGER) != 0) == task->cut.eager &&
-	       plan->rest_bytes - bitmap_bytes ==
+	       plan->set.blocks_bytes ==
 	               (task->cut.eager ? count * segment->cut.frames.block_bytes : 0);
 }
 
@@ -379,7 +383,6 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	struct allreduce *task;
 	struct stream_op *op;
 	struct plan plan;
-	uint32_t eager_at;
 
 	if (plan_parse(packet, &plan) != WIRE_DROP_NONE) {
 		stream_drop(s, WIRE_DROP_LENGTH);
@@ -397,7 +400,7 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 	task = op->task;
 	if (task == NULL || segment->state != SEGMENT_ANNOUNCED ||
 	    segment->number != plan.segment || !exponent_fits(task, segment, &plan) ||
-	    !union_take(task, &plan, segment, &eager_at)) {
+	    !union_take(task, &plan, segment)) {
 		stream_drop(s, WIRE_DROP_OPERATION);
 		return NULL;
 	}
@@ -425,6 +428,6 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 		return NULL;
 	segment->received = 1;
 	if (task->cut.eager)
-		eager_store(s, task, segment, plan.rest + eager_at);
+		eager_store(s, task, segment, plan.set.blocks);
 	return stream_segment_done(s, segment);
 }

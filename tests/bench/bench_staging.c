@@ -169,6 +169,7 @@ static struct access_frame frame_next(const struct allreduce *task, uint32_t at)
 		.number = s->sent,
 		.edge = s->sent,
 		.count = left < f->frame_blocks ? left : f->frame_blocks,
+		.own_count = left < f->frame_blocks ? left : f->frame_blocks,
 		.unit_bytes = geometry_part_bytes(f, place % f->block_parts),
 	};
 }
@@ -191,7 +192,7 @@ static bool move(struct allreduce *task, uint32_t *at, uint32_t announced)
 		frame = frame_next(task, *at);
 		if (!staging_access.pushable(task, &frame))
 			return any;
-		staging_access.push(task, &frame, UINT64_MAX >> (64 - frame.count), &out);
+		staging_access.push(task, &frame, &out);
 		if (!staging_access.store(task, &frame, out.pieces[1].iov_base))
 			return any;
 		s->sent++;

@@ -20,7 +20,7 @@ $python -W error::ResourceWarning -m unittest -v "${tests[@]}" || exit 1
 for pid in "${pids[@]}"; do kill -0 "$pid" || fail "a winnowd ended meanwhile"; done
 
 # Nothing that these workers sent, lost and doubled as it was, made no sense (PROTOCOL.md section 12).
-for reason in short bad_magic bad_version bad_kind bad_worker bad_length bad_mask bad_operation; do
+for reason in short bad_magic bad_version bad_kind bad_worker bad_length bad_operation; do
 	count=$(metric "$HOST:$metrics" "winnow_packets_dropped_total{reason=\"$reason\"}")
 	[ "$count" = 0 ] || fail "$count packets were dropped: $reason"
 done

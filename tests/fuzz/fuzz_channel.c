@@ -134,11 +134,9 @@ static void build_push(struct machine *m)
 	slot = &c->slots[m->head.frame & (c->config.window - 1)];
 	if (slot->state == SLOT_EMPTY)
 		return;
-	bits = segment_bits(&c->segments[slot->segment], m->head.worker % c->config.worker_count);
-	for (uint32_t i = 0; i < slot->block_count; i++)
-		if (bit_test(bits, slot->blocks[i]))
-			m->head.mask |= UINT64_C(1) << i;
-	m->body_bytes = (uint32_t)__builtin_popcountll(m->head.mask) * slot->unit_bytes;
+	bits = segment_bits(c, &c->segments[slot->segment],
+	                    m->head.worker % c->config.worker_count);
+	m->body_bytes = bitmap_count_between(bits, slot->first, slot->end) * slot->unit_bytes;
 	if (m->body_bytes > sizeof(m->body))
 		m->body_bytes = sizeof(m->body);
 	script_fill(&m->script, m->body, m->body_bytes);

@@ -49,7 +49,8 @@ static void check_cut(const struct announce *a)
 	assert(segment.block_count <= part->segment_blocks &&
 	       part->segment_blocks <= WIRE_SEGMENT_BLOCKS_MAX);
 	assert((segment.block_count > 0) == (cut.block_count > 0));
-	assert(f->frame_blocks >= 1 && f->frame_blocks <= WIRE_FRAME_BLOCKS_MAX);
+	assert(f->frame_blocks >= 1 &&
+	       part->segment_blocks / 8 + WIRE_ANNOUNCE_BYTES <= cut.payload_bytes);
 	assert((uint64_t)f->frame_blocks * f->part_bytes <= cut.payload_bytes);
 	assert(frames >= 1 && (uint64_t)frames * f->frame_blocks >= segment.block_count);
 	last = geometry_part_bytes(f, f->block_parts - 1);
@@ -87,15 +88,16 @@ static bool put_body(const struct packet *packet, uint8_t *data, struct packet_o
 			return false;
 		check_cut(&announce);
 		packet_put_announce(out, &announce);
-		packet_point(out, announce.rest, announce.rest_bytes);
+		packet_point(out, announce.set.data, announce.set.bytes);
+		packet_point(out, announce.set.blocks, announce.set.blocks_bytes);
 		return true;
 	case WIRE_PLAN:
 		if (plan_parse(packet, &plan) != WIRE_DROP_NONE)
 			return false;
 		clear_reserved(data, &plan);
 		packet_put_plan(out, &plan);
-		if (plan.status == WIRE_OK)
-			packet_point(out, plan.rest, plan.rest_bytes);
+		packet_point(out, plan.set.data, plan.set.bytes);
+		packet_point(out, plan.set.blocks, plan.set.blocks_bytes);
 		return true;
 	case WIRE_NACK:
 	case WIRE_WANT:

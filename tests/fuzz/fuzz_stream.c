@@ -7,6 +7,7 @@
  * Tensors have exactly their size, so that whatever is written beyond them is seen.
  */
 
+#include "bitmap/coded.h"
 #include "client/worker/array.h"
 #include "client/worker/pace.h"
 #include "client/worker/engine.h"
@@ -189,7 +190,8 @@ static void announce_keep(struct peer *peer, const struct packet *packet, uint32
 	if (known->announce.flags & WIRE_ALL)
 		memset(known->bits, 0xff, words * 8);
 	else if (!(known->announce.flags & WIRE_NONE))
-		memcpy(known->bits, known->announce.rest, words * 8);
+		assert(bits_read(known->announce.set.data, known->announce.set.bytes, known->bits,
+		                 known->block_count) == 0);
 	if (known->block_count % 64 != 0)
 		known->bits[words - 1] &= (UINT64_C(1) << known->block_count % 64) - 1;
 }
@@ -213,7 +215,7 @@ static void worker_packet(const struct packet_out *out)
 	/* base + window is at most ack + window. */
 	if (packet.kind == WIRE_PUSH)
 		assert(packet.frame - packet.edge < m.configs[packet.channel].window &&
-		       packet.mask != 0);
+		       packet.body_bytes != 0);
 	if (packet.kind == WIRE_ANNOUNCE)
 		announce_keep(peer, &packet, packet.channel);
 	free(data);

@@ -110,7 +110,7 @@ class Channel:
         for frame in frames:
             frame.planned_at = now
             self.frames[frame.number] = frame
-        self.to_push += [frame for frame in frames if frame.mask]
+        self.to_push += [frame for frame in frames if len(frame.own)]
         self.to_push.sort(key=lambda frame: -frame.number)  # the last is the next
         self.end = max(self.end, first + len(frames))
 
@@ -135,7 +135,7 @@ class Channel:
         for number in wire.frames_of(extend(packet.frame, self.ack), packet.body) or ():
             frame = self.frames.get(number)
             if frame and not frame.done and frame.pushed_at is not None and not frame.segment.op.error:
-                self.send(wire.PUSH, frame.number, frame.mask, frame.data())
+                self.send(wire.PUSH, frame.number, body=frame.data())
                 self.count("repushes")
                 self.pace.wanted += 1
 
@@ -194,7 +194,7 @@ class Channel:
             frame = self.to_push.pop()
             if frame.segment.op.error:
                 continue  # 11.1: withdrawn
-            self.send(wire.PUSH, frame.number, frame.mask, frame.data())
+            self.send(wire.PUSH, frame.number, body=frame.data())
             self.count("pushes")
             frame.pushed_at = now
             self.under_way += 1
@@ -204,7 +204,7 @@ class Channel:
     def lacks(self, end):
         """10.2: frames before `end` that it knows the plan of, lacks, and owes nothing to."""
         known = (self.frames.get(number) for number in range(self.ack, end))
-        return [f for f in known if f and not f.done and (f.pushed_at is not None or not f.mask)]
+        return [f for f in known if f and not f.done and (f.pushed_at is not None or not len(f.own))]
 
     def nack_soon(self, kind, now):
         """10.2: a RESULT has overtaken others, or a CREDIT the last ones of a burst."""

@@ -25,7 +25,7 @@ class Cut:
         self.b = min(block_elems, max(count, 1))  # 4.1
         self.w = self.b * e
         self.T = up(count, self.b)
-        self.eager = native and self.T <= 4096 and self.T * self.w + 8 * up(self.T, 64) + 40 <= P  # 4.4
+        self.eager = native and self.T <= 16384 and self.T * self.w + 8 * up(self.T, 64) + 42 <= P  # 4.4
         self.N = 1 if self.eager or count == 0 else workers  # 4.5
         self.Q = count // self.N
         self.b = min(self.b, max(self.Q, 1))
@@ -34,12 +34,12 @@ class Cut:
         self.T = self.N * self.R
         self.S = 1 if self.eager else channels
         self.G = up(self.R, self.S)  # 4.2
-        self.L = min(max(4194304 // self.w // 64 * 64, 64), 4096)  # 4.3
+        self.L = max(64, min(4194304 // self.w // 64 * 64, (P - 40) // 8 * 64, 16384))  # 4.3
         self.M = max(1, up(self.G, self.L))
         self.segments = self.N * self.M
         self.k, self.p, self.m = 1, self.w, 1
         if self.w <= P:
-            self.k = min(64, P // self.w)
+            self.k = P // self.w
         else:
             self.p = P // 8 * 8
             self.m = up(self.w, self.p)

@@ -142,7 +142,9 @@ class Segment:
         elif self.own.all():
             flags |= wire.ALL
         else:
-            rest = wire.bitmap(self.own)
+            rest = wire.set_of(self.own)
+            if op.cut.eager:
+                rest = len(rest).to_bytes(2, "little") + rest
         if op.cut.eager and not withdrawn:
             rest += op.rows[self.blocks[self.own]].tobytes()
         self.body = wire.announcement(
@@ -153,16 +155,17 @@ class Segment:
         self.missing = 0  # frames, once it is planned
 
     def union(self, plan):
-        """7: the union over the segment's blocks, and what follows the bitmap; None: it does not fit."""
-        if plan.flags & ~15 or plan.flags & 3 == 3:
+        """7: the union over the segment's blocks, and what follows it; None: it does not fit."""
+        parts = wire.parts(plan.flags, plan.rest)
+        if plan.flags & ~15 or plan.flags & 3 == 3 or parts is None:
             return None
         if plan.flags & 3:
-            bits, rest = np.full(len(self.blocks), bool(plan.flags & wire.ALL)), plan.rest
+            bits = np.full(len(self.blocks), bool(plan.flags & wire.ALL))
         else:
-            bits, rest = wire.bits(plan.rest, len(self.blocks))
+            bits = wire.bits(parts[0], len(self.blocks))
             if bits is None or bits.all() or not bits.any():  # there are flags for those (6.1)
                 return None
-        return None if (bits & ~self.exists).any() else (bits, rest)
+        return None if (bits & ~self.exists).any() else (bits, parts[1])
 
     def accept(self, plan, first):
         """7: its frames, numbered from first; None: the plan does not fit."""
@@ -195,8 +198,7 @@ class Frame:
 
     def __init__(self, segment, number, blocks=(), own=(), c=0, d=0):
         self.segment, self.number, self.blocks = segment, number, blocks
-        self.mask = sum(1 << i for i, mine in enumerate(own) if mine)  # 8.1
-        self.own = blocks[own] if self.mask else ()
+        self.own = blocks[own] if len(blocks) else ()  # 8.1
         size = segment.op.array.itemsize
         self.elements = slice(c // size, d // size)
         self.bytes = len(blocks) * (d - c)
@@ -205,7 +207,7 @@ class Frame:
         self.planned_at = self.pushed_at = self.asked_at = None
 
     def data(self):
-        """8.1, 9.2: the present blocks, without gaps."""
+        """8.1, 9.2: this worker's blocks, without gaps."""
         values, shift = self.segment.op.rows[self.own, self.elements], self.segment.shift
         return (values if shift is None else element.to_fixed(values, shift)).tobytes()
 

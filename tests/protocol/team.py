@@ -10,6 +10,7 @@ import os
 import numpy as np
 
 import element
+from cut import Cut
 from endpoint import Endpoint, drive, now_us
 from reference import OPERATIONS, differences, reduce, tensor
 
@@ -85,6 +86,12 @@ class Team:
             key: sum(c.counts[key] for c in channels) for key in (channels[0].counts if channels else ())
         }
         return total.get(name) if name else total
+
+    def span(self, block_elems):
+        """4.3: elements of f32 or i32 in a whole segment of all shards."""
+        worker = self.workers[0].worker
+        channels = len(worker.channels)
+        return Cut(1 << 40, 4, block_elems, channels, worker.payload, False).L * channels * block_elems
 
     def operation(self, tensors, dtype="f32", reduction=1, block_elems=256, form=0, scatter=False):
         self.tag += 1

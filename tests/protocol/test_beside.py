@@ -32,7 +32,7 @@ class Beside(unittest.TestCase):
         rng = np.random.default_rng(14)
         for world, real in ((2, 1), (3, 0)):  # the largest values are of this folder's, and of libwinnow's
             with Team(world, real=[real]) as team:
-                span = 4096 * 256 * len(team.workers[0].worker.channels)
+                span = team.span(256)
                 tensors = [
                     [fixed(rng, 100000, scale) for scale in (1.0, 1e-7, 1e-40)[:world]] for _ in range(2)
                 ]

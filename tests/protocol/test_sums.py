@@ -42,9 +42,9 @@ class Sums(unittest.TestCase):
         rng = np.random.default_rng(5)
         with Team(2) as team:
             for count, block, density in (
-                (90000, 1, 0.02),
+                (6 * team.span(1), 1, 0.02),
                 (3000000, 1100, 0.03),
-            ):  # 4096 and 896 blocks each
+            ):
                 tensors = [tensor(rng, count, "i32", block, density) for _ in range(2)]
                 team.check([team.operation(tensors, "i32", block_elems=block)])
             few = [[tensor(rng, 50, "i64") for _ in range(2)] for _ in range(200)]
@@ -63,12 +63,11 @@ class Sums(unittest.TestCase):
         rng = np.random.default_rng(7)
         for world in (1, 2, 3, 5):
             with Team(world) as team:
-                channels = len(team.workers[0].worker.channels)
                 for average in (False, True):
                     scales = [rng.choice([1e-38, 1e-3, 1.0, 1e30]) for _ in range(world)]
                     tensors = [fixed(rng, 300000, scale) for scale in scales]
                     operation = team.operation(tensors, "f32", 2 if average else 1, 256, element.FIXED32)
-                    team.check([operation], [fixed_want(tensors, 4096 * 256 * channels, average)])
+                    team.check([operation], [fixed_want(tensors, team.span(256), average)])
 
     def test_scatter(self):
         rng = np.random.default_rng(9)
@@ -93,7 +92,7 @@ class Sums(unittest.TestCase):
             with Team(world) as team:
                 tensors = [fixed(rng, 90000 * world, scale) for scale in (1.0, 1e-7, 1e30)[:world]]
                 want = [fixed_want([x[r * 90000 : (r + 1) * 90000] for x in tensors],
-                                   4096 * 256 * len(team.workers[0].worker.channels), True)
+                                   team.span(256), True)
                         for r in range(world)]  # fmt: skip
                 team.check([team.operation(tensors, "f32", 2, 256, element.FIXED32, scatter=True)],
                            [np.concatenate(want)])  # fmt: skip
@@ -102,7 +101,7 @@ class Sums(unittest.TestCase):
         """9.1: a segment with a NaN travels as f32, the others do not."""
         rng = np.random.default_rng(8)
         with Team(2) as team:
-            span = 4096 * len(team.workers[0].worker.channels)
+            span = team.span(1)
             tensors = [fixed(rng, 3 * span, 1.0) for _ in range(2)]
             tensors[1][span + 5] = np.nan
             for average in (False, True):

@@ -55,10 +55,12 @@ class Packets(unittest.TestCase):
         get = lambda name: int(said[name], 0)
         rest = b"".join(
             bytes.fromhex(said[name])
-            for name in ("bitmap", "blocks", "data", "words", "padding")
+            for name in ("set", "blocks", "data", "words", "padding")
             if name in said
         )
         if get("kind") == wire.ANNOUNCE:
+            if get("flags") & 7 == wire.EAGER:
+                rest = (len(said["set"]) // 2).to_bytes(2, "little") + rest
             names = "tag count block_elems segment generation op_slot shard shard_count exponent dtype reduction form flags"
             rest = wire.announcement(*map(get, names.split()), rest)
         return wire.to_aggregator(
@@ -80,15 +82,17 @@ class Packets(unittest.TestCase):
             said[name] = str(getattr(plan, name))
         if plan.status:
             return said | {name: str(value) for name, value in wire.mismatch(plan.rest)._asdict().items()}
-        bitmap = 8 if plan.flags & wire.EAGER else len(plan.rest)
-        parts = {"bitmap": plan.rest[:bitmap], "sums": plan.rest[bitmap:]}
-        return said | {name: data.hex() for name, data in parts.items() if data}
+        parts = zip(("set", "sums"), wire.parts(plan.flags, plan.rest))
+        return said | {name: data.hex() for name, data in parts if data}
 
-    def test_bitmap(self):
-        """The bitmap of announce-bitmap follows from what its comment says and the cut."""
-        said = next(fields for _, name, fields, _ in read("packets.txt") if name == "announce-bitmap")
+    def test_sets(self):
+        """Two sets of packets.txt follow from what their comments say and the cut."""
+        said = {name: fields for _, name, fields, _ in read("packets.txt")}
+        blocks = Cut(163840, 4, 256, 10, 3498, True).blocks(4, 0)
+        self.assertEqual(wire.bitmap(blocks % 3 != 1).hex(), said["announce-bitmap"]["set"][0])
+        self.assertEqual(wire.set_of(blocks % 3 != 1), wire.bitmap(blocks % 3 != 1))
         blocks = Cut(256000, 4, 256, 10, 3498, True).blocks(4, 0)
-        self.assertEqual(wire.bitmap(blocks % 3 != 1).hex(), said["bitmap"][0])
+        self.assertEqual(wire.set_of(blocks % 9 == 0).hex(), said["announce-gaps"]["set"][0])
 
     def test_words(self):
         """2.2: lists of frames, there and back; 10.2: at most 1024 from the first."""
@@ -99,6 +103,28 @@ class Packets(unittest.TestCase):
             self.assertEqual([f for first, words in runs for f in wire.frames_of(first, words)], frames)
         for words in (b"", bytes(7), bytes(136)):
             self.assertIsNone(wire.frames_of(5, words))
+
+
+class Sets(unittest.TestCase):
+    def test_all(self):
+        for kind, name, fields, _ in read("sets.txt"):
+            data, count = bytes.fromhex(fields["hex"][0]), number(fields, "blocks")
+            with self.subTest(name):
+                if kind == "wrong":
+                    self.assertIsNone(wire.bits(data, count))
+                    continue
+                want = np.zeros(count, dtype=bool)
+                want[[int(block) for text in fields["set"] for block in text.split()]] = True
+                self.assertEqual(wire.set_of(want), data)
+                self.assertEqual(wire.bits(data, count).tolist(), want.tolist())
+
+    def test_there_and_back(self):
+        rng = np.random.default_rng(3)
+        for count in (1, 63, 64, 65, 4096, 16384):
+            for density in (0.001, 0.05, 0.3, 0.9):
+                bits = rng.random(count) < density
+                bits[int(rng.integers(count))] = True
+                self.assertEqual(wire.bits(wire.set_of(bits), count).tolist(), bits.tolist())
 
 
 class Cuts(unittest.TestCase):

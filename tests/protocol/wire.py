@@ -51,24 +51,74 @@ def to_worker(datagram):
 
 
 def announcement(*fields):
-    """6.1: all fields in the table's order; the last is bitmap and blocks."""
+    """6.1: all fields in the table's order; the last is the set and blocks."""
     return ANNOUNCEMENT.pack(*fields[:-1]) + fields[-1]
 
 
 def bitmap(bits):
-    """6.1: 64-bit words, least significant bit first."""
+    """6.6: 64-bit words, least significant bit first."""
     padded = np.zeros((len(bits) + 63) // 64 * 64, dtype=bool)
     padded[: len(bits)] = bits
     return np.packbits(padded, bitorder="little").tobytes()
 
 
+def gaps(bits):
+    """6.6: r, then the gaps before the blocks of the set."""
+    blocks = np.flatnonzero(bits)
+    distances = np.diff(blocks, prepend=-1) - 1
+    r = parameter(len(blocks), int(distances.sum()))
+    ends = 5 + np.cumsum((distances >> r) + 1 + r)  # of the codes
+    out = np.zeros(int(ends[-1]) if len(ends) else 5, dtype=bool)
+    out[:5] = r >> np.arange(5) & 1
+    out[ends - r - 1] = True
+    for i in range(r):
+        out[ends - r + i] = distances >> i & 1
+    return np.packbits(out, bitorder="little").tobytes()
+
+
+def parameter(s, z):
+    """6.6: the largest r with s * 2^r <= z"""
+    r = 0
+    while 0 < s << r + 1 <= z:
+        r += 1
+    return r
+
+
+def set_of(bits):
+    """6.6: the shorter one"""
+    return min(bitmap(bits), gaps(bits), key=len)
+
+
 def bits(data, count):
-    """The first `count` bits of a bitmap and what follows it; None where it does not fit."""
+    """6.6: the set, a bit for each of `count` blocks; None where it does not fit."""
     size = (count + 63) // 64 * 8
-    found = np.unpackbits(np.frombuffer(data[:size], dtype=np.uint8), bitorder="little").astype(bool)
-    if len(data) < size or found[count:].any():
-        return None, b""
-    return found[:count], data[size:]
+    flat = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
+    if len(data) == size:
+        return None if flat[count:].any() else flat[:count].astype(bool)
+    if not 0 < len(data) < size:
+        return None
+    r = int(flat[:5] @ (1 << np.arange(5)))
+    found, at, block = np.zeros(count, dtype=bool), 5, -1
+    text = int.from_bytes(data, "little")
+    for one in np.flatnonzero(flat).tolist():
+        if one < at:
+            continue  # a part of the code before
+        block += 1 + (one - at << r) + (text >> one + 1 & (1 << r) - 1)
+        if block >= count:
+            return None
+        found[block] = True
+        at = one + 1 + r
+    return found if gaps(found) == data else None
+
+
+def parts(flags, rest):
+    """6.1, 7: the set's bytes, and those of the blocks; None where it does not fit."""
+    if flags & 3:
+        return b"", rest
+    if not flags & EAGER:
+        return rest, b""
+    size = int.from_bytes(rest[:2], "little")
+    return (rest[2 : 2 + size], rest[2 + size :]) if len(rest) >= 2 + size else None
 
 
 class Plan(NamedTuple):
@@ -80,7 +130,7 @@ class Plan(NamedTuple):
     status: int
     exponent: int
     flags: int
-    rest: bytes  # bitmap and sums, or what did not match
+    rest: bytes  # set and sums, or what did not match
 
 
 def plan(body):

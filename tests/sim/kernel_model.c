@@ -84,7 +84,7 @@ static void add(const struct run *run, struct fast_slot *slot)
 	for (uint32_t block = 0; block < slot->block_count; block++) {
 		uint8_t *to = slot->data + block * slot->unit_bytes;
 
-		if (!(run->packet.mask >> block & 1))
+		if (!(slot->owned[run->packet.worker] >> block & 1))
 			continue;
 		for (uint32_t i = 0; i < slot->unit_bytes; i += 4) {
 			uint32_t sum = 0, value;
@@ -126,7 +126,7 @@ static enum kernel_verdict push(struct run *run)
 
 	if (slot->frame != packet->frame || slot->state == FAST_CLOSED)
 		return KERNEL_PASS;
-	if (owned == 0 || owned != packet->mask ||
+	if (owned == 0 ||
 	    packet->body_bytes != (uint32_t)__builtin_popcountll(owned) * slot->unit_bytes)
 		return KERNEL_DROP;
 	ack_note(run);

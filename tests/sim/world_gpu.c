@@ -114,13 +114,12 @@ static void copy_frame(const struct gpu_plan *plan, bool out, uint32_t number)
 		part + 1 < plan->block_parts ? plan->part_bytes : plan->block_bytes - offset;
 	uint8_t *frame = place_of(plan, out, number);
 
-	for (uint32_t i = 0; i < GPU_PLAN_WORDS * 64; i++) {
+	for (uint32_t i = 0; i < GPU_PLAN_WORDS * 64 && rank < first + plan->frame_blocks; i++) {
 		uint64_t block = deal_block(plan->shard_count, plan->shard, plan->first_index + i);
 
 		if (!bit(plan->united, i))
 			continue;
-		if (rank >= first && rank < first + plan->frame_blocks &&
-		    (!out || bit(plan->own, i))) {
+		if (rank >= first && (!out || bit(plan->own, i))) {
 			copy_part(plan, out, block, offset, bytes, frame);
 			frame += bytes;
 		}

@@ -169,8 +169,7 @@ static void test_union(void **state)
 	assert_int_equal(plan.status, WIRE_OK);
 	assert_int_equal(plan.exponent, 7);
 	assert_int_equal(plan.flags, 0);
-	assert_int_equal(plan.rest_bytes, WORD_BYTES);
-	assert_memory_equal(plan.rest, want, WORD_BYTES);
+	expect_set(&plan, want, BLOCKS);
 	expect_nothing(b);
 
 	a = announce_of(TAG + 1, WIRE_NONE);
@@ -180,7 +179,7 @@ static void test_union(void **state)
 	assert_int_equal(plan.frame_count, 1);
 	assert_int_equal(plan.flags, WIRE_NONE);
 	assert_int_equal(plan.exponent, WIRE_EXPONENT_NONE);
-	assert_int_equal(plan.rest_bytes, 0);
+	assert_int_equal(plan.set.bytes + plan.set.blocks_bytes, 0);
 	assert_int_equal(b->got.planned, 1);
 	assert_int_equal(channel_stats(b->channel)->blocks, 2 * BLOCKS);
 	assert_int_equal(channel_stats(b->channel)->blocks_nonzero, 5);

@@ -19,6 +19,8 @@
 #include <cmocka.h>
 
 #include "aggregator/channel/channel.h"
+#include "bitmap/coded.h"
+#include "ebpf/geometry.h"
 #include "tests/unit/test_random.h"
 
 #define BENCH_WORKERS_MAX 4
@@ -152,10 +154,10 @@ static inline void send_ack_all(struct bench *b, uint32_t ack)
 		send_ack(b, rank, ack);
 }
 
-static inline void send_push(struct bench *b, uint16_t rank, uint32_t frame, uint64_t mask,
-                             const void *data, uint32_t bytes)
+static inline void send_push(struct bench *b, uint16_t rank, uint32_t frame, const void *data,
+                             uint32_t bytes)
 {
-	struct packet_head head = bench_head(b, rank, WIRE_PUSH, frame, mask);
+	struct packet_head head = bench_head(b, rank, WIRE_PUSH, frame, 0);
 	struct packet_out out;
 
 	packet_begin(&out, &head);
@@ -274,6 +276,15 @@ static inline struct plan expect_plan(struct bench *b, uint16_t dest, uint32_t f
 	expect_packet(b, WIRE_PLAN, dest, first);
 	assert_int_equal(plan_parse(&b->got, &plan), WIRE_DROP_NONE);
 	return plan;
+}
+
+/* Is this the set that the plan has, of a segment of `count` blocks? */
+static inline void expect_set(const struct plan *plan, const uint64_t *want, uint32_t count)
+{
+	uint64_t found[SEGMENT_WORDS];
+
+	assert_int_equal(bits_read(plan->set.data, plan->set.bytes, found, count), 0);
+	assert_memory_equal(found, want, (size_t)(count + 63) / 64 * 8);
 }
 
 static inline void expect_nothing(struct bench *b)

@@ -107,9 +107,9 @@ static void test_completed(void **state)
 	/* It passes up the PUSH that has completed a frame, when it cannot send: added already. */
 	for (uint32_t rank = 0; rank < 3; rank++)
 		kernel_adds(FIRST + 2, rank);
-	send_push(b, 1, FIRST + 2, 0xf, zeros, PUSHED_BYTES);
+	send_push(b, 1, FIRST + 2, zeros, PUSHED_BYTES);
 	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, FIRST + 2);
-	send_push(b, 1, FIRST + 2, 0xf, zeros, PUSHED_BYTES);
+	send_push(b, 1, FIRST + 2, zeros, PUSHED_BYTES);
 	expect_nothing(b);
 	bench_close(b);
 }
@@ -141,7 +141,7 @@ static void test_scatter(void **state)
 	assert_int_equal(slot_of(frame)->private, 1);
 	for (uint32_t rank = 0; rank < 3; rank++)
 		kernel_adds(frame, rank);
-	send_push(b, 2, frame, 0xf, zeros, PUSHED_BYTES); /* it passes up the last one */
+	send_push(b, 2, frame, zeros, PUSHED_BYTES); /* it passes up the last one */
 	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, frame);
 	assert_int_equal(b->receiver, 0);
 	bench_close(b);
@@ -156,14 +156,14 @@ static void test_either_road(void **state)
 	const int32_t *sums = (const int32_t *)(const void *)slot_of(FIRST)->data;
 
 	(void)state;
-	send_push(b, 0, FIRST, 0xf, data, PUSHED_BYTES);
-	send_push(b, 0, FIRST, 0xf, data, PUSHED_BYTES);
+	send_push(b, 0, FIRST, data, PUSHED_BYTES);
+	send_push(b, 0, FIRST, data, PUSHED_BYTES);
 	assert_int_equal(slot_of(FIRST)->came, 1);
 	assert_int_equal(slot_of(FIRST)->arrived, 1);
 	kernel_adds(FIRST, 1);
-	send_push(b, 1, FIRST, 0xf, data, PUSHED_BYTES);
+	send_push(b, 1, FIRST, data, PUSHED_BYTES);
 	expect_nothing(b);
-	send_push(b, 2, FIRST, 0xf, data, PUSHED_BYTES);
+	send_push(b, 2, FIRST, data, PUSHED_BYTES);
 	assert_int_equal(slot_of(FIRST)->state, FAST_DONE);
 	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, FIRST);
 	assert_true(sums[0] == 2 && sums[1] == 4 && sums[2] == 6 && sums[3] == 0);

@@ -41,7 +41,7 @@ static void test_scatter(void **state)
 	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 9).segment, 1);
 	for (uint32_t frame = 7; frame < 11; frame++) {
 		for (uint16_t rank = 0; rank < 2; rank++)
-			send_push(b, rank, frame, 0xf, ones[rank], sizeof(ones[0]));
+			send_push(b, rank, frame, ones[rank], sizeof(ones[0]));
 		check_share(b, frame, frame < 9 ? 0 : 1);
 	}
 	expect_drop(b, WIRE_DROP_NONE);
@@ -170,6 +170,7 @@ static struct announce eager_of(enum reduction reduction, uint8_t flags)
 	a.count = 5;
 	a.block_elems = 2;
 	a.reduction = (uint8_t)reduction;
+	a.set.bytes = 8;
 	return a;
 }
 
@@ -194,15 +195,15 @@ static void eager_once(struct bench *b, uint32_t first, enum reduction reduction
 		plan = expect_plan(b, times == 0 ? WIRE_EVERYONE : 1, first);
 		assert_int_equal(plan.flags, WIRE_EAGER);
 		assert_int_equal(plan.frame_count, 1);
-		assert_int_equal(plan.rest_bytes, 8 + 16);
-		assert_memory_equal(plan.rest, &united, 8);
-		assert_memory_equal(plan.rest + 8, want, 16);
+		expect_set(&plan, &united, 3);
+		assert_int_equal(plan.set.blocks_bytes, 16);
+		assert_memory_equal(plan.set.blocks, want, 16);
 		send_announce(b, 1, &a, &said[1], 8 + 8);
 		expect_drop(b, WIRE_DROP_DUPLICATE);
 	}
 	pull_all(b);
 	/* It is a hollow frame like any other. */
-	send_push(b, 1, first, 1, said, 8);
+	send_push(b, 1, first, said, 8);
 	expect_drop(b, WIRE_DROP_FRAME);
 	send_nack(b, 0, first, 1, 0);
 	expect_plan(b, 0, first);
@@ -220,7 +221,7 @@ static void check_eager(enum reduction reduction, const float want[4])
 	eager_once(b, 1, reduction, want);
 	a.generation = 3;
 	announce_all(b, &a);
-	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 2).rest_bytes, 0);
+	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 2).set.blocks_bytes, 0);
 	bench_close(b);
 }
 
@@ -267,15 +268,16 @@ static void test_eager_narrow(void **state)
 	a.count = 270;
 	a.block_elems = 1;
 	a.dtype = DTYPE_F16;
-	a.count = 240; /* with bitmap and head 552 bytes */
-	for (uint16_t i = 0; i < 240; i++)
+	a.count = 239; /* with bitmap, its length and head 552 bytes */
+	for (uint16_t i = 0; i < 239; i++)
 		data[i] = (uint16_t)(0x3c00 + i); /* 1 + i / 1024 */
 	for (uint16_t rank = 0; rank < 2; rank++)
-		send_announce(b, rank, &a, data, 480);
+		send_announce(b, rank, &a, data, 478);
 	plan = expect_plan(b, WIRE_EVERYONE, 0);
-	assert_int_equal(plan.rest_bytes, 480);
-	for (uint16_t i = 0; i < 240; i++)
-		assert_int_equal(plan.rest[i * 2] + plan.rest[i * 2 + 1] * 256, 0x4000 + i);
+	assert_int_equal(plan.set.blocks_bytes, 478);
+	for (uint16_t i = 0; i < 239; i++)
+		assert_int_equal(plan.set.blocks[i * 2] + plan.set.blocks[i * 2 + 1] * 256,
+		                 0x4000 + i);
 	bench_close(b);
 }
 
@@ -301,7 +303,7 @@ static void test_fixed(void **state)
 		for (uint16_t rank = 0; rank < 2; rank++) {
 			for (unsigned i = 0; i < 32; i++)
 				data[i] = bits[rank];
-			send_push(b, rank, 0, 1, data, sizeof(data));
+			send_push(b, rank, 0, data, sizeof(data));
 		}
 		expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, 0);
 		memcpy(&got, b->got.body + 124, 4);
@@ -344,11 +346,11 @@ static void test_stalls(void **state)
 	pull_all(b);
 	expect_stall(b, 0, 4, true);
 	for (uint16_t rank = 0; rank < 3; rank++)
-		send_push(b, rank, 0, 0xf, data, 512);
+		send_push(b, rank, 0, data, 512);
 	assert_true(channel_stalled(b->channel, b->now_us, &stall));
 	assert_int_equal(stall.rank, 3);
 	assert_int_equal(stall.missing, 1);
-	send_push(b, 3, 0, 0xf, data, 512);
+	send_push(b, 3, 0, data, 512);
 	send_ack(b, 0, 1);
 	send_ack(b, 2, 1);
 	assert_true(channel_stalled(b->channel, b->now_us, &stall));
@@ -433,7 +435,7 @@ static void test_look(void **state)
 	pull_all(b);
 	assert_true(channel_stats(b->channel)->blocks_owned ==
 	            4 * channel_stats(b->channel)->blocks_nonzero);
-	send_push(b, 1, 0, 0xf, data, 512);
+	send_push(b, 1, 0, data, 512);
 	b->now_us += 500;
 	channel_look(b->channel, b->now_us, &view);
 	assert_true(view.slots_used == 16 && view.age_us == 3500);

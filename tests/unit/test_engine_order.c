@@ -21,8 +21,9 @@
 #include "client/winnow.h"
 
 #define BLOCK 32
-#define SEGMENT_ELEMS (WIRE_SEGMENT_BLOCKS_MAX * BLOCK)
-#define SEGMENT_FRAMES (WIRE_SEGMENT_BLOCKS_MAX / 4) /* four blocks to a frame */
+#define SEGMENT_BLOCKS 4096 /* with the smallest payload */
+#define SEGMENT_ELEMS (SEGMENT_BLOCKS * BLOCK)
+#define SEGMENT_FRAMES (SEGMENT_BLOCKS / 4) /* four blocks to a frame */
 #define SEGMENTS_MAX 24
 #define AHEAD 4
 #define WINDOW 64

@@ -42,11 +42,12 @@ static struct reference reference_cut(const struct geometry_input *in)
 		r.b = count > 1 ? count : 1;
 	r.w = r.b * in->elem_bytes;
 	r.T = ceiling(count, r.b);
-	r.eager = !in->fixed32 && r.T <= 4096 && r.T * r.w + 8 * ceiling(r.T, 64) + 40 <= r.P;
+	r.eager = !in->fixed32 && r.T <= 16384 && r.T * r.w + 8 * ceiling(r.T, 64) + 42 <= r.P;
 	r.S = r.eager ? 1 : in->shard_count;
 	r.G = ceiling(r.T, r.S);
 	r.L = 4194304 / r.w / 64 * 64;
-	r.L = r.L < 64 ? 64 : r.L > 4096 ? 4096 : r.L;
+	r.L = r.L < (r.P - 40) / 8 * 64 ? r.L : (r.P - 40) / 8 * 64;
+	r.L = r.L < 64 ? 64 : r.L > 16384 ? 16384 : r.L;
 	r.segments = ceiling(r.G, r.L);
 	if (r.segments == 0)
 		r.segments = 1;
@@ -54,7 +55,7 @@ static struct reference reference_cut(const struct geometry_input *in)
 	r.m = 1;
 	r.p = r.w;
 	if (r.w <= r.P) {
-		r.k = r.P / r.w > 64 ? 64 : r.P / r.w;
+		r.k = r.P / r.w;
 	} else {
 		r.p = r.P / 8 * 8;
 		r.m = ceiling(r.w, r.p);
@@ -123,7 +124,7 @@ static void check_frames(const struct geometry *g, const struct geometry_part *p
 
 	assert_true(part->segment_blocks % 64 == 0 &&
 	            part->segment_blocks <= WIRE_SEGMENT_BLOCKS_MAX);
-	assert_in_range(f->frame_blocks, 1, WIRE_FRAME_BLOCKS_MAX);
+	assert_true(f->frame_blocks >= 1 && part->segment_blocks / 8 + 40 <= g->payload_bytes);
 	for (uint32_t piece = 0; piece < f->block_parts; piece++) {
 		uint32_t part_bytes = geometry_part_bytes(f, piece);
 
@@ -544,7 +545,7 @@ static void test_no_shares(void **state)
 	input.shard_count = 1;
 	input.count = (UINT64_C(1) << 38) - 4096;
 	assert_true(geometry_compute(&input, &g));
-	assert_int_equal(g.segment_count, (UINT64_C(1) << 38) / 4096);
+	assert_int_equal(g.segment_count, 4096 * (((UINT64_C(1) << 26) + 11198) / 11200));
 	input.count = UINT64_C(1) << 38;
 	assert_false(geometry_compute(&input, &g));
 }
@@ -569,7 +570,7 @@ static void test_nothing(void **state)
 	}
 }
 
-/* The largest eager operation, and one more byte; 40 and 8 a word of the bitmap are the overhead. */
+/* The largest eager operation, and one more byte; 42 and 8 a word of the bitmap are the overhead. */
 static void test_eager_edge(void **state)
 {
 	struct geometry_input input = {
@@ -577,16 +578,16 @@ static void test_eager_edge(void **state)
 	struct geometry g;
 
 	(void)state;
-	input.count = 4096;
+	input.count = 16384;
 	assert_true(geometry_compute(&input, &g) && g.eager);
-	input.count = 4097;
+	input.count = 16385;
 	assert_true(geometry_compute(&input, &g) && !g.eager);
 	input.count = 65;
 	for (uint32_t payload = 584; payload < 700; payload++) {
 		input.payload = payload;
 		input.elem_bytes = 8;
 		assert_true(geometry_compute(&input, &g));
-		assert_int_equal(g.eager, payload >= 32 + 40 + 16 + 65 * 8);
+		assert_int_equal(g.eager, payload >= 32 + 42 + 16 + 65 * 8);
 	}
 }
 

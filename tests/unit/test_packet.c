@@ -48,7 +48,6 @@ static void put_header(char *text, const struct packet *p)
 static void put_announce(char *text, const struct packet *p)
 {
 	struct announce a;
-	uint32_t bitmap;
 
 	assert_int_equal(announce_parse(p, &a), WIRE_DROP_NONE);
 	put(text,
@@ -58,16 +57,13 @@ static void put_announce(char *text, const struct packet *p)
 	    "op_slot %u\nshard %u\nshard_count %u\nexponent %d\ndtype %u\nreduction %u\n"
 	    "form %u\nflags 0x%02x\n",
 	    a.op_slot, a.shard, a.shard_count, a.exponent, a.dtype, a.reduction, a.form, a.flags);
-	/* The one eager bitmap of the file is a word long. */
-	bitmap = a.flags & (WIRE_ALL | WIRE_NONE) ? 0 : a.flags & WIRE_EAGER ? 8 : a.rest_bytes;
-	put_hex(text, "bitmap", a.rest, bitmap);
-	put_hex(text, "blocks", a.rest + bitmap, a.rest_bytes - bitmap);
+	put_hex(text, "set", a.set.data, a.set.bytes);
+	put_hex(text, "blocks", a.set.blocks, a.set.blocks_bytes);
 }
 
 static void put_plan(char *text, const struct packet *p)
 {
 	struct plan plan;
-	uint32_t bitmap;
 
 	assert_int_equal(plan_parse(p, &plan), WIRE_DROP_NONE);
 	put(text,
@@ -81,9 +77,8 @@ static void put_plan(char *text, const struct packet *p)
 		    plan.mismatch.rank_b, plan.mismatch.field);
 		return;
 	}
-	bitmap = plan.flags & WIRE_EAGER ? 8 : plan.rest_bytes;
-	put_hex(text, "bitmap", plan.rest, bitmap);
-	put_hex(text, "sums", plan.rest + bitmap, plan.rest_bytes - bitmap);
+	put_hex(text, "set", plan.set.data, plan.set.bytes);
+	put_hex(text, "sums", plan.set.blocks, plan.set.blocks_bytes);
 }
 
 static void put_packet(char *text, const struct packet *p)
@@ -152,13 +147,14 @@ static void build_packet(const struct packet *p, struct packet_out *out)
 	case WIRE_ANNOUNCE:
 		announce_parse(p, &announce);
 		packet_put_announce(out, &announce);
-		packet_point(out, announce.rest, announce.rest_bytes);
+		packet_point(out, announce.set.data, announce.set.bytes);
+		packet_point(out, announce.set.blocks, announce.set.blocks_bytes);
 		return;
 	case WIRE_PLAN:
 		plan_parse(p, &plan);
 		packet_put_plan(out, &plan);
-		if (plan.status == WIRE_OK)
-			packet_point(out, plan.rest, plan.rest_bytes);
+		packet_point(out, plan.set.data, plan.set.bytes);
+		packet_point(out, plan.set.blocks, plan.set.blocks_bytes);
 		return;
 	case WIRE_NACK:
 	case WIRE_WANT:
@@ -234,10 +230,10 @@ static void test_pieces(void **state)
 	assert_int_equal(packet_body_bytes(&out), 20);
 }
 
-/* As many as a frame has blocks, and two more; the words of the longest NACK fit the head. */
+/* As many pieces as there is room for; the words of the longest NACK fit the head. */
 static void test_most_pieces(void **state)
 {
-	static uint8_t memory[2 * (WIRE_FRAME_BLOCKS_MAX + 2)];
+	static uint8_t memory[2 * PACKET_POINTS_MAX];
 	uint64_t words[WIRE_NACK_WORDS_MAX] = {1};
 	struct packet_head head = {.kind = WIRE_NACK};
 	struct packet_out out;
@@ -245,10 +241,10 @@ static void test_most_pieces(void **state)
 	(void)state;
 	packet_begin(&out, &head);
 	packet_put_words(&out, words, WIRE_NACK_WORDS_MAX);
-	for (uint32_t i = 0; i < WIRE_FRAME_BLOCKS_MAX + 2; i++)
+	for (uint32_t i = 0; i < PACKET_POINTS_MAX; i++)
 		packet_point(&out, memory + (size_t)i * 2, 1);
-	assert_int_equal(out.piece_count, WIRE_FRAME_BLOCKS_MAX + 3);
-	assert_int_equal(out.bytes, 32 + 128 + WIRE_FRAME_BLOCKS_MAX + 2);
+	assert_int_equal(out.piece_count, PACKET_POINTS_MAX + 1);
+	assert_int_equal(out.bytes, 32 + 128 + PACKET_POINTS_MAX);
 }
 
 /* ---- numbers ---- */
@@ -269,10 +265,10 @@ static void test_before(void **state)
 static void test_drop_names(void **state)
 {
 	const char *const names[] = {
-		"none",       "short",           "bad_magic",  "bad_version",
-		"bad_kind",   "unknown_channel", "bad_worker", "bad_seal",
-		"bad_length", "closed_frame",    "bad_mask",   "bad_operation",
-		"stale",      "duplicate",       "table_full", "bad_address",
+		"none",       "short",           "bad_magic",     "bad_version",
+		"bad_kind",   "unknown_channel", "bad_worker",    "bad_seal",
+		"bad_length", "closed_frame",    "bad_operation", "stale",
+		"duplicate",  "table_full",      "bad_address",
 	};
 
 	(void)state;

@@ -59,14 +59,14 @@ static void test_eager(void **state)
 
 	(void)state;
 	add(&p, 10, 100, 10, &a, &b);
-	check(&p.sent[0], 1, ANNOUNCE, 8, 80);
-	check(&p.sent[1], 1, ANNOUNCE, 8, 40);
-	check(&p.received, 1, PLAN, 8, 80);
+	check(&p.sent[0], 1, ANNOUNCE, 2 + 2, 80);
+	check(&p.sent[1], 1, ANNOUNCE, 2 + 1, 40);
+	check(&p.received, 1, PLAN, 2 + 2, 80);
 	assert_int_equal(p.own, 3);
 	assert_int_equal(p.united, 2);
 	assert_int_equal(p.blocks, 10);
 	mean = predict_sent_mean(&p);
-	check(&mean, 1, ANNOUNCE, 8, 60);
+	check(&mean, 1, ANNOUNCE, 4, 60);
 	predict_close(&p);
 }
 
@@ -78,16 +78,16 @@ static void test_frames(void **state)
 
 	(void)state;
 	add(&p, 64, 4096, 64, &a, &b);
-	check(&p.sent[0], 3, ANNOUNCE + 2 * EMPTY, 8, 10 * 256);
-	check(&p.sent[1], 3, ANNOUNCE + 2 * EMPTY, 8, 2 * 256);
-	check(&p.received, 4, PLAN + 3 * EMPTY, 8, 11 * 256);
+	check(&p.sent[0], 3, ANNOUNCE + 2 * EMPTY, 2, 10 * 256);
+	check(&p.sent[1], 3, ANNOUNCE + 2 * EMPTY, 3, 2 * 256);
+	check(&p.received, 4, PLAN + 3 * EMPTY, 7, 11 * 256);
 	assert_int_equal(p.frames, 3);
 	predict_close(&p);
 	/* The same blocks told by finer bits, and seen as blocks of 128: 0..4 and 31, two a frame. */
 	add(&p, 128, 4096, 64, &a, &b);
-	check(&p.sent[0], 4, ANNOUNCE + 3 * EMPTY, 8, 5 * 512);
-	check(&p.sent[1], 2 + 1, ANNOUNCE + 1 * EMPTY + EMPTY, 8, 2 * 512);
-	check(&p.received, 4, PLAN + 3 * EMPTY, 8, 6 * 512);
+	check(&p.sent[0], 4, ANNOUNCE + 3 * EMPTY, 2, 5 * 512);
+	check(&p.sent[1], 2 + 1, ANNOUNCE + 1 * EMPTY + EMPTY, 2, 2 * 512);
+	check(&p.received, 4, PLAN + 3 * EMPTY, 4, 6 * 512);
 	predict_close(&p);
 }
 
@@ -114,29 +114,29 @@ static void test_short_last(void **state)
 	(void)state;
 	add(&p, 64, 4000, 64, &a, &b);
 	assert_int_equal(p.blocks, 63);
-	check(&p.sent[0], 2, ANNOUNCE + EMPTY, 8, 256);
-	check(&p.received, 2, PLAN + EMPTY, 8, 256);
+	check(&p.sent[0], 2, ANNOUNCE + EMPTY, 2, 256);
+	check(&p.received, 2, PLAN + EMPTY, 2, 256);
 	predict_close(&p);
 }
 
-/* 4097 blocks are two segments; over two channels a shard has one, of 2049 blocks. */
+/* 11201 blocks are two segments; over two channels a shard has one, of 5601 blocks. */
 static void test_segments_and_shards(void **state)
 {
-	uint64_t a[65] = {0}, b[65] = {0};
+	uint64_t a[176] = {0}, b[176] = {0};
 	struct predict p;
 
 	(void)state;
 	a[0] = 1;
-	b[64] = 1;
-	add(&p, 64, 4097 * 64, 64, a, b);
-	check(&p.sent[0], 3, 2 * ANNOUNCE + EMPTY, 512, 256);
+	b[175] = 1;
+	add(&p, 64, 11201 * 64, 64, a, b);
+	check(&p.sent[0], 3, 2 * ANNOUNCE + EMPTY, 1, 256);
 	check(&p.sent[1], 3, 2 * ANNOUNCE + EMPTY, 0, 256); /* none; and the one block there is */
-	check(&p.received, 4, 2 * PLAN + 2 * EMPTY, 512, 2 * 256);
+	check(&p.received, 4, 2 * PLAN + 2 * EMPTY, 1, 2 * 256);
 	predict_close(&p);
 	net.channels = 2;
-	add(&p, 64, 4097 * 64, 64, a, b);
+	add(&p, 64, 11201 * 64, 64, a, b);
 	assert_int_equal(p.own, 2);
-	assert_int_equal(p.sent[0].map_bytes, 33 * 8); /* the other shard says none */
+	assert_int_equal(p.sent[0].map_bytes, 1); /* the other shard says none */
 	assert_int_equal(p.sent[0].data_bytes, 256);
 	assert_int_equal(p.received.data_bytes, 512);
 	net.channels = 1;

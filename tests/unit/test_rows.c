@@ -41,7 +41,7 @@ static struct allreduce task_of(struct winnow_rows *rows, uint32_t shard_count)
 	                               .block_elems = LENGTH,
 	                               .elem_bytes = 4,
 	                               .shard_count = shard_count,
-	                               .payload = 1472};
+	                               .payload = WIRE_PAYLOAD_MIN};
 
 	assert_true(geometry_compute(&input, &task.cut));
 	assert_true(task.cut.segment_count > 1 || shard_count > 1);
@@ -53,11 +53,19 @@ static struct allreduce task_of(struct winnow_rows *rows, uint32_t shard_count)
 static const uint8_t *pushed(const struct allreduce *task, uint16_t block)
 {
 	struct geometry_segment cut = geometry_segment(&task->cut, 0);
-	struct access_frame frame = {.cut = &cut, .count = 1, .unit_bytes = 8, .blocks = {block}};
+	uint64_t own[SEGMENT_WORDS] = {0};
+	struct access_frame frame = {.cut = &cut,
+	                             .first = block,
+	                             .end = block + 1u,
+	                             .own = own,
+	                             .count = 1,
+	                             .own_count = 1,
+	                             .unit_bytes = 8};
 	struct packet_out out;
 
+	bit_set(own, block);
 	packet_begin(&out, &(struct packet_head){0});
-	task->access->push(task, &frame, 1, &out);
+	task->access->push(task, &frame, &out);
 	assert_int_equal(out.piece_count, 2);
 	assert_int_equal(out.bytes - out.pieces[0].iov_len, 8);
 	return out.pieces[1].iov_base;
@@ -155,9 +163,11 @@ static void receive_part(struct allreduce *task, uint32_t segment, uint32_t shar
 		struct access_frame frame = {.segment = segment,
 		                             .shard = shard,
 		                             .cut = &cut,
+		                             .first = i,
+		                             .end = i + 1u,
+		                             .united = united,
 		                             .count = 1,
-		                             .unit_bytes = sizeof(value),
-		                             .blocks = {i}};
+		                             .unit_bytes = sizeof(value)};
 
 		if (bit_test(united, i))
 			assert_true(task->access->store(task, &frame, (const uint8_t *)value));

@@ -33,8 +33,7 @@ static void test_announce(void **state)
 	assert_int_equal(a.reduction, REDUCE_SUM);
 	assert_int_equal(a.form, WIRE_NATIVE);
 	assert_int_equal(a.flags, 0);
-	assert_int_equal(a.rest_bytes, WORD_BYTES);
-	assert_memory_equal(a.rest, bits, WORD_BYTES);
+	expect_set(&a.set, bits, BLOCKS);
 	assert_false(stream_slot_free(b->stream, 1));
 	assert_true(stream_slot_free(b->stream, 0));
 	task_close(task);
@@ -134,7 +133,7 @@ static void test_bad_plans(void **state)
 		{0, plan_of(TAG, 1, WIRE_NONE), {0}, 0, WIRE_DROP_OPERATION},
 		{0, plan_of(TAG, 24, WIRE_ALL), {0}, 0, WIRE_DROP_OPERATION},
 		{0, plan_of(TAG, 25, WIRE_ALL), {0}, 8, WIRE_DROP_OPERATION},
-		{0, plan_of(TAG, 25, WIRE_ALL | WIRE_NONE), {0}, 0, WIRE_DROP_OPERATION},
+		{0, plan_of(TAG, 25, WIRE_ALL | WIRE_NONE), {0}, 0, WIRE_DROP_LENGTH},
 		{0, plan_of(TAG + 1, 2, 0), {0x1e, 1 << 6}, 16, WIRE_DROP_DUPLICATE},
 		{(uint32_t)-1, plan, {0x1e, 1 << 6}, 16, WIRE_DROP_DUPLICATE},
 		{0x80000000, plan, {0x1e, 1 << 6}, 16, WIRE_DROP_DUPLICATE},
@@ -161,7 +160,6 @@ static void test_bad_plans(void **state)
 	expect_drop(b, WIRE_DROP_NONE);
 	assert_int_equal(task->blocks_union, 5);
 	expect_packet(b, WIRE_PUSH, FIRST);
-	assert_true(b->got.mask == 1);
 	expect_packet(b, WIRE_PUSH, FIRST + 1);
 	assert_null(send_plan(b, FIRST, &plan, good, WORD_BYTES));
 	expect_drop(b, WIRE_DROP_DUPLICATE);
@@ -283,12 +281,14 @@ static void test_eager(void **state)
 	task_begin(b, task, &bits);
 	assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
 	assert_int_equal(a.flags, WIRE_EAGER);
-	assert_int_equal(a.rest_bytes, 8 + 16);
-	assert_memory_equal(a.rest, &bits, 8);
-	assert_memory_equal(a.rest + 8, ((const float[]){1, 2, 5, 0}), 16);
+	assert_int_equal(a.set.bytes, 1); /* the gaps are 0 and 1 */
+	expect_set(&a.set, &bits, 3);
+	assert_int_equal(a.set.blocks_bytes, 16);
+	assert_memory_equal(a.set.blocks, ((const float[]){1, 2, 5, 0}), 16);
+	plan.set.bytes = 8;
 	for (uint32_t bytes = 0; bytes < 32; bytes++) {
 		assert_null(send_plan(b, FIRST, &plan, &rest, bytes));
-		expect_drop(b, WIRE_DROP_OPERATION);
+		expect_drop(b, bytes < 8 ? WIRE_DROP_LENGTH : WIRE_DROP_OPERATION);
 	}
 	plan.flags = 0;
 	assert_null(send_plan(b, FIRST, &plan, &rest, 32));

@@ -18,10 +18,20 @@
 
 #include <cmocka.h>
 
+#include "bitmap/coded.h"
 #include "client/worker/array.h"
 #include "client/worker/stream.h"
 #include "client/winnow.h"
 #include "tests/unit/test_random.h"
+
+/* Is this the set that an announcement has, of a segment of `count` blocks? */
+static inline void expect_set(const struct packet_set *set, const void *want, uint32_t count)
+{
+	uint64_t found[SEGMENT_WORDS];
+
+	assert_int_equal(bits_read(set->data, set->bytes, found, count), 0);
+	assert_memory_equal(found, want, (size_t)(count + 63) / 64 * 8);
+}
 
 #define CHANNEL_ID 0x0102
 #define TOKEN UINT64_C(0x7070707070707070)

@@ -44,11 +44,9 @@ static void test_push(void **state)
 	task_begin(b, task, own);
 	assert_null(send_plan(b, FIRST, &plan, united, 16));
 	expect_packet(b, WIRE_PUSH, FIRST);
-	assert_true(b->got.mask == 6);
 	assert_int_equal(b->got.body_bytes, 2 * BLOCK_BYTES);
 	assert_memory_equal(b->got.body, send + BLOCK_ELEMS, 2 * BLOCK_BYTES);
 	expect_packet(b, WIRE_PUSH, FIRST + 1); /* blocks 63, 98, 99 */
-	assert_true(b->got.mask == 5);
 	assert_int_equal(b->got.body_bytes, 2 * BLOCK_BYTES);
 	memset(want, 0, sizeof(want)); /* the last block is short in the tensor alone */
 	memcpy(want, send + (size_t)63 * BLOCK_ELEMS, BLOCK_BYTES);
@@ -80,7 +78,7 @@ static void test_parts(void **state)
 	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
 	for (uint32_t i = 0; i < 6; i++) {
 		expect_packet(b, WIRE_PUSH, FIRST + i);
-		assert_true(b->got.mask == 1);
+		assert_true(b->got.mask == 0);
 		assert_int_equal(b->got.body_bytes, bytes[i % 3]);
 		memset(want, 0, sizeof(want));
 		if (i < 3)

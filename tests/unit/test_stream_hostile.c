@@ -216,7 +216,7 @@ static void hostile_pull(struct hostile *h)
 		h->ack = h->b->got.edge;
 		if (h->b->got.kind != WIRE_PUSH)
 			continue;
-		assert_true(h->b->got.mask != 0);
+		assert_true(h->b->got.body_bytes != 0);
 		assert_true(h->b->got.frame - h->ack < h->b->config.window);
 	}
 }

@@ -232,7 +232,6 @@ static void test_empty_words(void **state)
 	task_begin(b, task, bits);
 	assert_null(send_plan(b, FIRST, &plan, bits, 40));
 	expect_packet(b, WIRE_PUSH, FIRST);
-	assert_true(b->got.mask == 3);
 	assert_memory_equal(b->got.body, send, BLOCK_BYTES);
 	assert_memory_equal(b->got.body + BLOCK_BYTES, send + (size_t)290 * BLOCK_ELEMS,
 	                    BLOCK_BYTES);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * test_vectors.c - docs/vectors/: cuts, proofs, fixed-point numbers, and whole operations
+ * test_vectors.c - docs/vectors/: sets, cuts, proofs, fixed-point numbers, and whole operations
  *
  * tests/protocol/ reads the same files with an implementation that shares nothing with this one.
  * packets.txt is for test_packet.c.
  */
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,6 +19,7 @@
 
 #include "aggregator/channel/channel.h"
 #include "aggregator/control/proof.h"
+#include "bitmap/coded.h"
 #include "client/worker/array.h"
 #include "client/worker/engine.h"
 #include "client/winnow.h"
@@ -100,6 +102,48 @@ static uint32_t hex_read(const char *hex, uint8_t *out)
 	for (unsigned byte; sscanf(hex + 2 * count, "%2x", &byte) == 1; count++)
 		out[count] = (uint8_t)byte;
 	return count;
+}
+
+/* ---- sets ---- */
+
+static void check_set(const struct paragraph *p, const uint8_t *bytes, uint32_t count)
+{
+	uint64_t want[SEGMENT_WORDS] = {0}, found[SEGMENT_WORDS];
+	uint32_t blocks = (uint32_t)number_of(p, "blocks");
+	uint8_t made[SEGMENT_WORDS * 8];
+
+	if (strcmp(p->kind, "wrong") == 0) {
+		assert_int_equal(bits_read(bytes, count, found, blocks), -EINVAL);
+		return;
+	}
+	for (uint32_t i = 0; i < p->count; i++) {
+		const char *text = p->lines[i].value;
+		char *end;
+
+		if (strcmp(p->lines[i].key, "set") != 0)
+			continue;
+		for (; *text != '\0'; text = end)
+			bit_set(want, strtoull(text, &end, 10));
+	}
+	assert_int_equal(bits_read(bytes, count, found, blocks), 0);
+	assert_memory_equal(found, want, bitmap_word_count(blocks) * 8);
+	assert_int_equal(bits_write(want, blocks, made), count);
+	assert_memory_equal(made, bytes, count);
+}
+
+static void test_sets(void **state)
+{
+	FILE *file = fopen(FOLDER "sets.txt", "r");
+	static struct paragraph p;
+	uint8_t bytes[VALUE_BYTES / 2];
+	uint32_t count = 0;
+
+	(void)state;
+	for (; paragraph_read(file, &p); count++) {
+		check_set(&p, bytes, hex_read(text_of(&p, "hex"), bytes));
+	}
+	assert_int_equal(count, 12);
+	fclose(file);
 }
 
 /* ---- cuts ---- */
@@ -508,9 +552,8 @@ static void test_operations(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cuts),
-		cmocka_unit_test(test_proofs),
-		cmocka_unit_test(test_fixed),
+		cmocka_unit_test(test_sets),       cmocka_unit_test(test_cuts),
+		cmocka_unit_test(test_proofs),     cmocka_unit_test(test_fixed),
 		cmocka_unit_test(test_operations),
 	};
 

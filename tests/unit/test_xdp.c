@@ -39,18 +39,18 @@ static void test_not_ours(void **state)
 	slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
 	xdp_counters(world->xdp, before);
 	for (size_t i = 0; i < sizeof(not_ours) / sizeof(not_ours[0]); i++) {
-		push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+		push_make(&frame, 0, FIRST_FRAME, block, 256);
 		((uint8_t *)&frame.at)[not_ours[i].offset] = not_ours[i].high;
 		((uint8_t *)&frame.at)[not_ours[i].offset + 1] = not_ours[i].low;
 		print_message("%s\n", not_ours[i].what);
 		expect(world, &frame, XDP_PASS);
 	}
 	for (size_t i = 0; i < sizeof(cut) / sizeof(cut[0]); i++) {
-		push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+		push_make(&frame, 0, FIRST_FRAME, block, 256);
 		frame.length = cut[i];
 		expect(world, &frame, XDP_PASS);
 	}
-	push_make(&frame, 0, FIRST_FRAME, 1, block, 256); /* no room for a UDP header */
+	push_make(&frame, 0, FIRST_FRAME, block, 256); /* no room for a UDP header */
 	frame.at.ip.tot_len = htons(27);
 	frame.at.udp.len = htons(7);
 	expect(world, &frame, XDP_PASS);
@@ -59,7 +59,7 @@ static void test_not_ours(void **state)
 	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 0);
 
 	/* And the same packet with nothing wrong. */
-	push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+	push_make(&frame, 0, FIRST_FRAME, block, 256);
 	expect(world, &frame, XDP_DROP);
 	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 1);
 }
@@ -71,7 +71,7 @@ static void test_any_address(void **state)
 
 	slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
 	xdp_settings(world->xdp)->ip = 0;
-	push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+	push_make(&frame, 0, FIRST_FRAME, block, 256);
 	frame.at.ip.daddr = htonl(OUR_IP + 1);
 	expect(world, &frame, XDP_DROP);
 	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 1);
@@ -131,7 +131,7 @@ static void test_forged(void **state)
 
 	if (!world->channel->sealed)
 		return;
-	push_make(&frame, 1, FIRST_FRAME, 1, block, 132);
+	push_make(&frame, 1, FIRST_FRAME, block, 132);
 	world->channel->active = 0; /* for its seal only */
 	expect_pass(world, &frame);
 	world->channel->active = 1;
@@ -181,7 +181,7 @@ static void test_passed_up(void **state)
 		expect_pass(world, &frame);
 	}
 	/* A channel of user space alone: nothing is looked at but the header's form. */
-	push_make(&frame, 1, FIRST_FRAME, 1, block, 256);
+	push_make(&frame, 1, FIRST_FRAME, block, 256);
 	frame.at.wire.channel = other;
 	frame.at.wire.seal = 0;
 	expect_drop(world, &frame, WIRE_DROP_CHANNEL);
@@ -192,7 +192,7 @@ static void test_passed_up(void **state)
 
 	/* One that is not active yet. */
 	slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
-	push_make(&frame, 1, FIRST_FRAME, 1, block, 256);
+	push_make(&frame, 1, FIRST_FRAME, block, 256);
 	world->channel->active = 0;
 	expect_pass(world, &frame);
 	world->channel->active = 1;
@@ -207,11 +207,11 @@ static void test_closed_frames(void **state)
 	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
 	struct frame frame;
 
-	push_make(&frame, 1, FIRST_FRAME - WINDOW, 1, block, 256); /* stale */
+	push_make(&frame, 1, FIRST_FRAME - WINDOW, block, 256); /* stale */
 	expect_pass(world, &frame);
-	push_make(&frame, 1, FIRST_FRAME + WINDOW, 1, block, 256); /* not open yet */
+	push_make(&frame, 1, FIRST_FRAME + WINDOW, block, 256); /* not open yet */
 	expect_pass(world, &frame);
-	push_make(&frame, 1, FIRST_FRAME, 1, block, 256);
+	push_make(&frame, 1, FIRST_FRAME, block, 256);
 	slot->state = FAST_CLOSED;
 	expect_pass(world, &frame);
 	slot->state = FAST_OPEN;
@@ -231,28 +231,20 @@ static void test_bad_push(void **state)
 	struct fast_slot *slot = slot_open(world, FIRST_FRAME, 64, 3, owned);
 	struct frame frame;
 
-	push_make(&frame, 0, FIRST_FRAME, 0x7, block, 192);
-	expect_drop(world, &frame, WIRE_DROP_MASK);
-	push_make(&frame, 0, FIRST_FRAME, 0x3, block, 128);
-	expect_drop(world, &frame, WIRE_DROP_MASK);
-	push_make(&frame, 0, FIRST_FRAME, 0, block, 0);
-	expect_drop(world, &frame, WIRE_DROP_MASK);
-	push_make(&frame, 2, FIRST_FRAME, 0, block, 0); /* who owes nothing */
-	expect_drop(world, &frame, WIRE_DROP_MASK);
-	push_make(&frame, 2, FIRST_FRAME, 1, block, 64);
-	expect_drop(world, &frame, WIRE_DROP_MASK);
+	push_make(&frame, 2, FIRST_FRAME, block, 0); /* who owes nothing */
+	expect_drop(world, &frame, WIRE_DROP_LENGTH);
 	for (uint32_t bytes = 0; bytes < 128; bytes += bytes < 120 ? 17 : 1) {
-		push_make(&frame, 0, FIRST_FRAME, 0x5, block, bytes);
+		push_make(&frame, 0, FIRST_FRAME, block, bytes);
 		if (world->channel->sealed && bytes % 4 != 0)
 			expect_pass(world, &frame); /* the program knows no seal of it */
 		else
 			expect_drop(world, &frame, WIRE_DROP_LENGTH);
 	}
 	/* Longer: perhaps several datagrams in one, which only user space can tell apart. */
-	push_make(&frame, 0, FIRST_FRAME, 0x5, block, 129);
+	push_make(&frame, 0, FIRST_FRAME, block, 129);
 	expect_pass_as(world, &frame,
 	               world->channel->sealed ? FAST_COUNT_PASSED : FAST_COUNT_MERGED);
-	push_make(&frame, 0, FIRST_FRAME, 0x5, block, 192);
+	push_make(&frame, 0, FIRST_FRAME, block, 192);
 	expect_pass_as(world, &frame, FAST_COUNT_MERGED);
 	assert_int_equal(slot->came, 0);
 	assert_int_equal(slot->arrived, 0);
@@ -267,7 +259,7 @@ static void test_push(void **state)
 	struct frame frame, out;
 	struct packet packet;
 
-	push_make(&frame, 1, FIRST_FRAME, 3, block, 256);
+	push_make(&frame, 1, FIRST_FRAME, block, 256);
 	expect(world, &frame, XDP_DROP);
 	assert_int_equal(slot->state, FAST_OPEN);
 	assert_int_equal(slot->came, 2);
@@ -276,12 +268,12 @@ static void test_push(void **state)
 	assert_int_equal(slot->lock, 0);
 	assert_memory_equal(slot->data, block, 256);
 	assert_int_equal(slot->data[256], 0xa5);
-	push_make(&frame, 2, FIRST_FRAME, 3, block, 256);
+	push_make(&frame, 2, FIRST_FRAME, block, 256);
 	expect(world, &frame, XDP_DROP);
 	assert_int_equal(counted(world, FAST_COUNT_ADDED), 2);
 	assert_int_equal(world->channel->sequence, 0);
 
-	push_make(&frame, 0, FIRST_FRAME, 3, block, 256);
+	push_make(&frame, 0, FIRST_FRAME, block, 256);
 	frame.at.udp.check = 0x1234; /* not looked at */
 	world->channel->base = FIRST_FRAME - 3;
 	world->channel->planned = 77;
@@ -320,7 +312,7 @@ static void test_padding(void **state)
 	struct packet packet;
 
 	for (uint32_t worker = 0; worker < 2; worker++) {
-		push_make(&frame, worker, FIRST_FRAME, 1, block, 256);
+		push_make(&frame, worker, FIRST_FRAME, block, 256);
 		memset(frame.at.data + 256, 0xee, 64);
 		frame.length += worker == 0 ? 3 : 64;
 		assert_int_equal(frame_run(world, &frame, &out), worker == 0 ? XDP_DROP : XDP_TX);
@@ -341,7 +333,7 @@ static void test_single_contributor(void **state)
 	struct packet packet;
 
 	world->channel->sequence = 0x2ffff; /* only the low half is told */
-	push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+	push_make(&frame, 0, FIRST_FRAME, block, 256);
 	assert_int_equal(frame_run(world, &frame, &out), XDP_TX);
 	check_answer(world, &out, WIRE_EVERYONE, &packet);
 	assert_int_equal(packet.sequence, 0);
@@ -361,7 +353,7 @@ static void test_no_multicast(void **state)
 	struct frame frame;
 
 	world->channel->multicast = 0;
-	push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+	push_make(&frame, 0, FIRST_FRAME, block, 256);
 	expect(world, &frame, XDP_PASS);
 	assert_int_equal(slot->state, FAST_DONE);
 	assert_int_equal(slot->sent, 0);
@@ -383,10 +375,10 @@ static void test_no_room(void **state)
 	struct fast_slot *slot = slot_open(world, FIRST_FRAME, 432, 8, owned); /* 3456 bytes */
 	struct frame frame;
 
-	push_make(&frame, 0, FIRST_FRAME, 0x3f, data, 6 * 432);
+	push_make(&frame, 0, FIRST_FRAME, data, 6 * 432);
 	expect(world, &frame, XDP_DROP);
 	memset(data, 0x11, sizeof(data));
-	push_make(&frame, 1, FIRST_FRAME, 0xc0, data, 2 * 432);
+	push_make(&frame, 1, FIRST_FRAME, data, 2 * 432);
 	expect(world, &frame, XDP_PASS);
 	assert_int_equal(counted(world, FAST_COUNT_NO_ROOM), 1);
 	assert_int_equal(slot->state, FAST_DONE);
@@ -404,7 +396,7 @@ static void test_busy(void **state)
 	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 256, 1, 1);
 	struct frame frame;
 
-	push_make(&frame, 0, FIRST_FRAME, 1, block, 256);
+	push_make(&frame, 0, FIRST_FRAME, block, 256);
 	slot->lock = 1;
 	expect(world, &frame, XDP_PASS);
 	assert_int_equal(slot->lock, 1);

@@ -9,7 +9,7 @@ static const uint32_t block[64] = {7, 8, 0x80000000, 0xffffffff};
 
 static void push_block(struct frame *frame, uint32_t worker, uint32_t number, uint32_t ack)
 {
-	push_make(frame, worker, number, 1, block, sizeof(block));
+	push_make(frame, worker, number, block, sizeof(block));
 	frame->at.wire.edge = ack;
 }
 
@@ -106,7 +106,7 @@ static void test_again_and_grow(void **state)
 	slot = slot_open(world, FIRST_FRAME, 16, 6, owned);
 	for (uint32_t i = 0; i < 3; i++) {
 		memset(data, (int)i + 1, sizeof(data));
-		push_make(&frame, i, FIRST_FRAME, owned[i], data,
+		push_make(&frame, i, FIRST_FRAME, data,
 		          16 * (uint32_t)__builtin_popcountll(owned[i]));
 		expect(world, &frame, i == 2 ? XDP_TX : XDP_DROP);
 	}

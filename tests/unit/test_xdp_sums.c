@@ -91,7 +91,7 @@ static void shape_push(struct shape *shape, uint32_t worker, struct frame *frame
 			shape->want[i * elems + e] += data[used++];
 		}
 	}
-	push_make(frame, worker, shape->frame, shape->owned[worker], data, used * 4);
+	push_make(frame, worker, shape->frame, data, used * 4);
 }
 
 static void check_result(const struct world *world, const struct shape *shape,
@@ -163,13 +163,13 @@ static void test_checksum_never_zero(void **state)
 
 		/* First see the checksum with data 0; then choose the data that makes it 0. */
 		slot_open_dense(world, FIRST_FRAME + i, 4, 1, 1);
-		push_make(&in, 0, FIRST_FRAME + i, 1, &data, 4);
+		push_make(&in, 0, FIRST_FRAME + i, &data, 4);
 		assert_int_equal(frame_run(world, &in, &out), XDP_TX);
 		check_answer(world, &out, WIRE_EVERYONE, &packet);
 		data = out.at.udp.check;
 		world->channel->sequence--;
 		slot_open_dense(world, FIRST_FRAME + i, 4, 1, 1);
-		push_make(&in, 0, FIRST_FRAME + i, 1, &data, 4);
+		push_make(&in, 0, FIRST_FRAME + i, &data, 4);
 		assert_int_equal(frame_run(world, &in, &out), XDP_TX);
 		check_answer(world, &out, WIRE_EVERYONE, &packet);
 		zero_seen += out.at.udp.check == 0xffff;

@@ -94,7 +94,7 @@ static void play_round(const struct player *player, uint32_t round)
 			continue;
 		for (uint32_t i = 0; i < ELEMS; i++)
 			data[i] = element(worker, round, i);
-		push_make(&in, worker, number, 1, data, sizeof(data));
+		push_make(&in, worker, number, data, sizeof(data));
 		if (match->pairing == KERNEL_AND_USER && player->cpu == 1)
 			push_user(match, slot, &in);
 		else

@@ -182,12 +182,11 @@ void frame_make(struct frame *frame, uint8_t kind, uint32_t worker, const void *
 	frame_resize(frame, WIRE_HEADER_BYTES + data_bytes);
 }
 
-void push_make(struct frame *frame, uint32_t worker, uint32_t number, uint64_t mask,
-               const void *data, uint32_t data_bytes)
+void push_make(struct frame *frame, uint32_t worker, uint32_t number, const void *data,
+               uint32_t data_bytes)
 {
 	frame_make(frame, WIRE_PUSH, worker, data, data_bytes);
 	frame->at.wire.frame = number;
-	frame->at.wire.mask = mask;
 }
 
 uint32_t frame_run(const struct world *world, const struct frame *in, struct frame *out)

@@ -103,8 +103,8 @@ void frame_resize(struct frame *frame, uint32_t payload);
 void frame_make(struct frame *frame, uint8_t kind, uint32_t worker, const void *data,
                 uint32_t data_bytes);
 
-void push_make(struct frame *frame, uint32_t worker, uint32_t number, uint64_t mask,
-               const void *data, uint32_t data_bytes);
+void push_make(struct frame *frame, uint32_t worker, uint32_t number, const void *data,
+               uint32_t data_bytes);
 
 /* frame_run - the program's verdict; *out is what it made of *in. */
 uint32_t frame_run(const struct world *world, const struct frame *in, struct frame *out);

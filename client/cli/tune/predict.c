@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bitmap/bitmap.h"
+#include "bitmap/coded.h"
 #include "ebpf/geometry.h"
 
 #define EMPTY_BYTES (WIRE_ETHERNET_BYTES + WIRE_HEADER_BYTES) /* a packet with nothing in it */
@@ -112,10 +113,16 @@ static void packet(struct predict_flow *flow, uint32_t head, uint64_t map, uint6
 	flow->data_bytes += data;
 }
 
-/* Bytes of a bitmap of `blocks` blocks, `set` of them: none if all bits are equal. */
-static uint64_t map_bytes(uint32_t blocks, uint32_t set)
+/* Bytes of a set of blocks, `set` of `blocks`: section 6.1. */
+static uint64_t map_bytes(const struct work *w, const uint64_t *bits, uint32_t blocks, uint32_t set)
 {
-	return set == 0 || set == blocks ? 0 : (uint64_t)(blocks + 63) / 64 * 8;
+	uint64_t coded;
+
+	if (set == 0 || set == blocks)
+		return 0;
+	coded = bits_coded_bytes(bits, blocks);
+	coded = coded > 0 ? coded : bitmap_word_count(blocks) * 8;
+	return coded + (w->cut.eager ? WIRE_SET_BYTES : 0);
 }
 
 /* The frames of a segment in which a worker has a block, and what it sends in them. */
@@ -169,7 +176,7 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 		uint32_t set = (uint32_t)bitmap_set_count(own, words);
 		struct predict_flow flow = {0};
 
-		packet(&flow, WIRE_ANNOUNCE_BYTES, map_bytes(blocks, set),
+		packet(&flow, WIRE_ANNOUNCE_BYTES, map_bytes(w, own, blocks, set),
 		       w->cut.eager ? (uint64_t)set * block_bytes : 0);
 		if (!w->cut.eager)
 			pushes(w, own, united, words, &flow);
@@ -177,7 +184,7 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 		w->collected[channel] += predict_bytes(&flow);
 		flow_add(&w->sent[rank], &flow);
 	}
-	packet(&results, WIRE_PLAN_BYTES, map_bytes(blocks, union_count),
+	packet(&results, WIRE_PLAN_BYTES, map_bytes(w, united, blocks, union_count),
 	       w->cut.eager ? (uint64_t)union_count * block_bytes : 0);
 	if (!w->cut.eager && union_count > 0) {
 		uint64_t frames = geometry_frame_count(&segment.frames, union_count);
