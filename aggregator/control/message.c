@@ -327,6 +327,9 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 			err = refuse(out->kind, field, why);
 			goto done;
 		}
+		/* `version` comes first: who speaks another one is to hear that, not what lacks. */
+		if (field->offset == AT(version) && out->version != WIRE_VERSION)
+			break;
 	}
 done:
 	json_decref(root);

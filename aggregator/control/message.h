@@ -50,9 +50,9 @@ enum control_kind {
 
 struct control_message {
 	enum control_kind kind;
-	uint32_t version;
-	bool key;                           /* HELLO: a proof is wanted */
-	char software[CONTROL_NAME_BYTES];  /* for logs */
+	uint32_t version;                  /* HELLO, JOIN: if it is another, nothing else is read */
+	bool key;                          /* HELLO: a proof is wanted */
+	char software[CONTROL_NAME_BYTES]; /* for logs */
 	uint8_t nonce[CONTROL_NONCE_BYTES]; /* of the sender */
 	uint8_t proof[CONTROL_NONCE_BYTES]; /* all zero when there is no key */
 

@@ -344,7 +344,7 @@ static void neighbours_ask(struct job *job)
 }
 
 /* WELCOME is here: where to send, and what about. */
-static void welcomed(struct job *job, const struct control_message *welcome)
+static bool welcomed(struct job *job, const struct control_message *welcome)
 {
 	struct geometry cut;
 	struct geometry_input input = {.block_elems = job->source->data_bytes / 4,
@@ -354,8 +354,10 @@ static void welcomed(struct job *job, const struct control_message *welcome)
 	struct net_addr data;
 	struct why why;
 
-	if (net_resolve(welcome->data_address, &data, &why) != 0)
-		stop("%s", why.text);
+	if (net_resolve(welcome->data_address, &data, &why) != 0) {
+		fprintf(stderr, "dpdk_source: %s\n", why.text);
+		return false;
+	}
 	job->aggregator_ip = data.ip;
 	job->aggregator_port = data.port;
 	job->channel = welcome->channels[0];
@@ -381,6 +383,7 @@ static void welcomed(struct job *job, const struct control_message *welcome)
 		memset(job->workers[rank].seen, 0xff, sizeof(job->workers[rank].seen));
 		job->workers[rank].seen[(job->first - 1) % WIRE_WINDOW_MAX] = job->first - 1;
 	}
+	return true;
 }
 
 /* True when all workers run. */
@@ -403,8 +406,9 @@ static bool join_turn(struct job *job, uint64_t *ask_us)
 		running += link_state(link) == LINK_RUNNING;
 		probing += link_state(link) >= LINK_PROBING;
 	}
-	if (probing == source->worker_count && job->aggregator_ip == 0)
-		welcomed(job, link_welcome(job->workers[0].link));
+	if (probing == source->worker_count && job->aggregator_ip == 0 &&
+	    !welcomed(job, link_welcome(job->workers[0].link)))
+		exit(1);
 	if (job->aggregator_ip != 0 && !job->peer_known && source_now_us() > *ask_us) {
 		neighbours_ask(job);
 		*ask_us = source_now_us() + 50000;

@@ -98,16 +98,24 @@ grep -q 'block 2 is left out' "$tmp/two.log" || fail "a block finer than the tra
 # The last line: what the job had, and whether another would be better. Bytes are whole numbers.
 tail -n 1 "$tmp/two.log" | grep -q '^The operations looked at have block 256' || fail "the last line: $(tail -n 1 "$tmp/two.log")"
 "$w" tune "$tmp/trace" | seen 'have block 256\. Nothing to do: that is the best\.$' || fail "the best block, and something to do"
-WINNOW_TRACE=$tmp/small WINNOW_TRACE_BLOCK=2 "$w" bench --local 2 --size 1M --density 1 --block 2 --iters 2 >/dev/null || fail "a job of small blocks"
+# Runs of 64 elements, and each element a block: bitmaps of an eighth of what is sent.
+$python - "$tmp" <<'END'
+import random, sys
+for rank in range(2):
+    draw = random.Random(rank)
+    runs = (b"\xff" * 8 if draw.random() < 0.3 else bytes(8) for _ in range(8192))
+    open(f"{sys.argv[1]}/runs.{rank}.bits", "wb").write(b"".join(runs))
+END
+WINNOW_TRACE=$tmp/small WINNOW_TRACE_BLOCK=1 "$w" bench --local 2 --size 1M --dtype f16 --overlap "file:$tmp/runs.%r.bits" --block 1 --iters 2 >/dev/null || fail "a job of small blocks"
 "$w" tune "$tmp/small" --rate 1G >"$tmp/small.log" || fail "tune of small blocks"
-tail -n 1 "$tmp/small.log" | grep -qE '^The operations looked at have block 2: one takes .* with that, and .* with block [0-9]{2,} for all\.$' ||
+tail -n 1 "$tmp/small.log" | grep -qE '^The operations looked at have block 1: one takes .* with that, and .* with block [0-9]{2,} for all\.$' ||
 	fail "the last line: $(tail -n 1 "$tmp/small.log")"
 "$w" tune "$tmp/small" --rate 1G --json >"$tmp/tune.json" || fail "tune of small blocks"
 $python - "$tmp/tune.json" <<'END' || fail "small blocks: $(cat "$tmp/tune.json")"
 import json, sys
 got = json.load(open(sys.argv[1]))
 job, best = got["traced_job"], next(row for row in got["rows"] if row["best"])
-assert job["blocks"] == [{"block": 2, "operations": 4, "bytes": 4 << 20}] and job["nothing_to_do"] is False
+assert job["blocks"] == [{"block": 1, "operations": 4, "bytes": 4 << 20}] and job["nothing_to_do"] is False
 assert job["predicted_us"] > 1.05 * best["predicted_us"]
 for value in got["bytes"], got["rate_bit_s"], best["sent"]["bytes"], best["received"]["header_bytes"], best["sent_bytes_most"]:
     assert type(value) is int, value

@@ -60,8 +60,8 @@ def evaluate(names):
     with tempfile.TemporaryDirectory() as directory:
         program = pathlib.Path(directory) / "abi"
         (program.with_suffix(".c")).write_text(source)
-        compiler = os.environ.get("CC", "cc")
-        subprocess.run([compiler, "-I", harness.ROOT, f"{program}.c", "-o", program], check=True)
+        compiler = os.environ.get("CC", "cc").split()
+        subprocess.run([*compiler, "-I", harness.ROOT, f"{program}.c", "-o", program], check=True)
         output = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     return [int(line) for line in output.split()]
 

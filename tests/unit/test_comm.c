@@ -179,7 +179,7 @@ static void test_other_protocol(void **state)
 
 	(void)state;
 	fails(&http, WINNOW_ERR_PROTOCOL, "it does not speak Winnow's protocol");
-	fails(&old, WINNOW_ERR_PROTOCOL, "aggregator 127.0.0.1:");
+	fails(&old, WINNOW_ERR_REFUSED, "it speaks version 0 of the protocol, we speak 2");
 }
 
 /* The caller goes away: at once, and the aggregator is told, so that its place is free. */
