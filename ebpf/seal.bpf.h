@@ -12,7 +12,7 @@
 
 #define SEAL_STEP 64 /* bytes at a time; a chunk is a multiple */
 
-/* What NH makes of one chunk, both passes. */
+/* What NH makes of the data, both passes. */
 struct nh_sums {
 	__u64 first, second;
 };
@@ -32,11 +32,11 @@ static __always_inline void nh_step(const void *packet, const __u64 *key, struct
 }
 
 /*
- * seal_chunk - NH of packet data [at, at + bytes), at most a chunk of it and whole 4 bytes, which
- * SipHash then has. Returns 0 where the packet is shorter.
+ * seal_data - both of NH's numbers of `bytes` of packet data, whole 4 bytes of at most one chunk, for
+ * SipHash. Returns 0 where the packet is shorter.
  */
-static __always_inline int seal_chunk(struct xdp_md *ctx, const struct fast_channel *channel,
-                                      struct sip *sip, __u32 at, __u32 bytes)
+static __always_inline int seal_data(struct xdp_md *ctx, const struct fast_channel *channel,
+                                     struct sip *sip, __u32 bytes)
 {
 	void *end = (void *)(long)ctx->data_end;
 	void *packet = (void *)(long)ctx->data + HEADERS_BYTES;
@@ -44,9 +44,6 @@ static __always_inline int seal_chunk(struct xdp_md *ctx, const struct fast_chan
 	struct nh_sums sums = {0};
 	__u32 pair = 0;
 
-	if (at > FAST_DATA_BYTES)
-		return 0;
-	packet += at;
 	for (; bytes >= SEAL_STEP; bytes -= SEAL_STEP) {
 		keep_register(packet);
 		keep_register(pair);
@@ -92,6 +89,7 @@ __noinline __u64 seal_packet(struct xdp_md *ctx, struct fast_channel *channel, _
 	__u32 bytes, hashed = 32;
 	struct sip sip;
 
+	_Static_assert(FAST_DATA_BYTES <= SEAL_CHUNK, "one chunk");
 	if (!channel || which > FAST_KEY_GROUP || (void *)(words + 4) > end)
 		return 0;
 	bytes = bpf_ntohs(udp->len) - sizeof(*udp);
@@ -103,10 +101,8 @@ __noinline __u64 seal_packet(struct xdp_md *ctx, struct fast_channel *channel, _
 	bytes -= WIRE_HEADER_BYTES;
 	if (bytes > FAST_DATA_BYTES || bytes % 4 != 0)
 		return 0;
-	for (__u32 at = 0; at < FAST_DATA_BYTES && at < bytes; at += SEAL_CHUNK) {
-		__u32 left = bytes - at;
-
-		if (!seal_chunk(ctx, channel, &sip, at, left < SEAL_CHUNK ? left : SEAL_CHUNK))
+	if (bytes > 0) {
+		if (!seal_data(ctx, channel, &sip, bytes))
 			return 0;
 		hashed += 16;
 	}

@@ -70,13 +70,46 @@ __attribute__((target("avx2"))) static void nh_wide(const __u64 *key, const uint
 }
 #endif
 
+#ifdef __x86_64__
+__attribute__((target("avx512f"))) static inline __m512i nh_eight(__m512i sum, const __u64 *key,
+                                                                  __m512i data)
+{
+	__m512i t = _mm512_add_epi32(data, _mm512_loadu_si512(key));
+
+	return _mm512_add_epi64(sum, _mm512_mul_epu32(t, _mm512_srli_epi64(t, 32)));
+}
+
+/* A multiple of 128 bytes. */
+__attribute__((target("avx512f"))) static void nh_widest(const __u64 *key, const uint8_t *data,
+                                                         uint32_t bytes, uint64_t sums[2])
+{
+	const __u64 *other = key + SEAL_SHIFT / 8;
+	__m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
+
+	for (uint32_t i = 0; i < bytes / 8; i += 16) {
+		__m512i low = _mm512_loadu_si512(data + (size_t)i * 8);
+		__m512i high = _mm512_loadu_si512(data + (size_t)i * 8 + 64);
+
+		a = nh_eight(a, key + i, low);
+		b = nh_eight(b, key + i + 8, high);
+		c = nh_eight(c, other + i, low);
+		d = nh_eight(d, other + i + 8, high);
+	}
+	sums[0] += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(a, b));
+	sums[1] += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(c, d));
+}
+#endif
+
 /* Whole pairs, within one chunk. */
 static void nh(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t sums[2])
 {
 	uint32_t wide = 0;
 
 #ifdef __x86_64__
-	if (__builtin_cpu_supports("avx2")) {
+	if (__builtin_cpu_supports("avx512f")) {
+		wide = bytes / 128 * 128;
+		nh_widest(key, data, wide, sums);
+	} else if (__builtin_cpu_supports("avx2")) {
 		wide = bytes / 64 * 64;
 		nh_wide(key, data, wide, sums);
 	}

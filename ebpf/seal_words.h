@@ -12,7 +12,7 @@
 
 #include <linux/types.h>
 
-#define SEAL_CHUNK 1024 /* bytes that NH makes two numbers of */
+#define SEAL_CHUNK 4096 /* bytes that NH makes two numbers of */
 #define SEAL_SHIFT 16   /* the second pass begins so many bytes into the stretch */
 #define SEAL_STRETCH_BYTES (SEAL_CHUNK + SEAL_SHIFT)
 #define SEAL_PAIRS (SEAL_STRETCH_BYTES / 8)

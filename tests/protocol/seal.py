@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 MASK = (1 << 64) - 1
-CHUNK, SHIFT = 1024, 16
+CHUNK, SHIFT = 4096, 16
 KNOCKS = (6, 0x86, 0x87)  # their edge means nothing
 
 
@@ -70,7 +70,7 @@ class Keys:
     def __init__(self, key, salt, epoch, job, world, transcript):
         numbers = epoch.to_bytes(4, "little") + world.to_bytes(4, "little")
         secret = blake(stretched(key), b"winnow job 2" + salt + numbers + job.encode())
-        blocks = [blake(secret, b"winnow stretch 2" + bytes([i]), 64) for i in range(17)]
+        blocks = [blake(secret, b"winnow stretch 2" + bytes([i]), 64) for i in range(65)]
         self.stretch = b"".join(blocks)[: CHUNK + SHIFT]
         self.group = blake(secret, b"winnow group 2", 16)
         self.worker = blake(secret, b"winnow worker 2" + transcript, 16)
@@ -120,7 +120,7 @@ def siphash(key, data):
 
 
 def nh_slowly(stretch, data):
-    """2.4: both passes over at most 1024 bytes."""
+    """2.4: both passes over at most 4096 bytes."""
     data += bytes(-len(data) % 8)
     word = lambda text, at: int.from_bytes(text[at : at + 4], "little")
     sums = []

@@ -26,7 +26,7 @@ static struct line_proof to_aggregator, to_worker;
 /* A paragraph: what its lines said last, with bytes joined. */
 struct said {
 	char kind[16], key[64], job[64], by[16], line[128], proof[64];
-	uint8_t bytes[2048], salt[32], hash[32], begin[32], end[32], group[16], worker[16];
+	uint8_t bytes[8192], salt[32], hash[32], begin[32], end[32], group[16], worker[16];
 	uint32_t byte_count;
 	uint64_t number, first, second, edge;
 	uint32_t epoch, world;
@@ -258,8 +258,8 @@ static void test_pieces(void **state)
 /* Each single bit, each length, the other key, another turn of the numbers, another stretch. */
 static void test_wrong(void **state)
 {
-	static const uint32_t sizes[] = {0, 1, 7, 8, 64, 1023, 1024, 1025, 1440};
-	static uint8_t data[1440], flat[1500];
+	static const uint32_t sizes[] = {0, 1, 7, 8, 64, 1440, 4095, 4096, 4097};
+	static uint8_t data[4097], flat[4200];
 	const uint64_t edge = UINT64_C(0x2fffffff0);
 
 	(void)state;
