@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "aggregator/control/lines.h"
+#include "aggregator/net/sockaddr.h"
 
 struct connection {
 	uv_tcp_t tcp;
@@ -179,19 +180,11 @@ static void connection_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *
 
 /* ---- new ones ---- */
 
-static uint32_t local_ip(int fd)
-{
-	struct sockaddr_in name = {0};
-	socklen_t size = sizeof(name);
-
-	(void)getsockname(fd, (struct sockaddr *)&name, &size);
-	return ntohl(name.sin_addr.s_addr);
-}
-
 static void connection_new(void *context, int fd, const struct net_addr *from)
 {
 	struct connections *all = context;
 	struct connection *connection = calloc(1, sizeof(*connection));
+	struct net_addr local;
 	int err;
 
 	if (connection == NULL) {
@@ -212,8 +205,9 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 		return;
 	}
 	uv_tcp_nodelay(&connection->tcp, 1);
+	(void)net_end(getsockname, fd, &local);
 	connection->peer =
-		jobs_connected(all->jobs, from, local_ip(fd), connection, uv_hrtime() / 1000);
+		jobs_connected(all->jobs, from, &local.ip, connection, uv_hrtime() / 1000);
 }
 
 /*

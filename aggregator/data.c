@@ -373,6 +373,8 @@ int data_attach(void *context, const struct jobs_channel *channel)
 		return -ENOMEM;
 	}
 	outlet->info = *channel;
+	if (!net_ip_none(&channel->group) && !net_ip_is_v4(&channel->group))
+		outlet->info.group_from.scope = net_ip_device(&channel->group_from);
 	give_order(data_owner(data, channel->id), &order);
 	return 0;
 }

@@ -109,8 +109,8 @@ static void send_to(struct data_thread *t, const struct net_path *path, uint32_t
 static struct net_path group_of(const struct outlet *outlet)
 {
 	return (struct net_path){
-		.to = {.ip = outlet->info.group_ip, .port = outlet->info.group_port},
-		.local_ip = outlet->info.group_from_ip,
+		.to = {.ip = outlet->info.group, .port = outlet->info.group_port},
+		.local = outlet->info.group_from,
 	};
 }
 
@@ -192,7 +192,8 @@ void outlet_address_tell(struct outlet *outlet, uint32_t rank)
 	const struct net_addr *address = &outlet->path[rank].to;
 
 	if (outlet->channel != NULL)
-		channel_address(outlet->channel, rank, htonl(address->ip), htons(address->port));
+		channel_address(outlet->channel, rank, htonl(net_ip_number(&address->ip)),
+		                htons(address->port));
 }
 
 /* Does the packet carry the token of the worker that it names, or its seal? */
@@ -236,14 +237,14 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	};
 	struct packet_out *answer = &t->packets[0];
 
-	outlet->path[packet->worker] = (struct net_path){in->from, in->local_ip};
+	outlet->path[packet->worker] = (struct net_path){in->from, in->local};
 	outlet_address_tell(outlet, packet->worker);
 	packet_begin(answer, &head);
 	packet_point(answer, t->knock, packet->body_bytes);
 	outlet_seal(outlet, answer);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
 	send_to(t, &outlet->path[packet->worker], 1);
-	if (group.to.ip == 0 || outlet->channel != NULL ||
+	if (net_ip_none(&group.to.ip) || outlet->channel != NULL ||
 	    !probe_due(outlet, answer->bytes, now_us))
 		return;
 	head.kind = WIRE_PROBE;
@@ -258,9 +259,7 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 static bool at_home(const struct outlet *outlet, const struct packet *packet,
                     const struct net_in *in)
 {
-	const struct net_addr *known = &outlet->path[packet->worker].to;
-
-	return known->ip == in->from.ip && known->port == in->from.port;
+	return net_addr_same(&outlet->path[packet->worker].to, &in->from);
 }
 
 static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,

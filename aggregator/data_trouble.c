@@ -24,10 +24,9 @@ static uint16_t rank_at(const struct outlet *outlet, const struct net_addr *peer
 {
 	uint16_t rank = 0;
 
-	if (peer->ip == outlet->info.group_ip && peer->port == outlet->info.group_port)
+	if (net_ip_same(&peer->ip, &outlet->info.group) && peer->port == outlet->info.group_port)
 		return WIRE_EVERYONE;
-	while (rank < outlet->info.worker_count &&
-	       (outlet->path[rank].to.ip != peer->ip || outlet->path[rank].to.port != peer->port))
+	while (rank < outlet->info.worker_count && !net_addr_same(&outlet->path[rank].to, peer))
 		rank++;
 	return rank;
 }

@@ -28,10 +28,9 @@ static void reserve_take(struct listener *listener)
 /* One connection, or -errno. */
 static int take(const struct listener *listener, struct net_addr *from)
 {
-	struct sockaddr_in address;
+	union net_sockaddr address;
 	socklen_t size = sizeof(address);
-	int fd = accept4(listener->fd, (struct sockaddr *)&address, &size,
-	                 SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int fd = accept4(listener->fd, &address.any, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	if (fd < 0)
 		return -errno;
@@ -64,7 +63,7 @@ static bool turn_away(struct listener *listener)
 
 static void say_full(struct listener *listener, int err)
 {
-	char text[24];
+	char text[NET_TEXT_BYTES];
 
 	if (listener->said)
 		return;
@@ -134,15 +133,17 @@ static void polled(uv_poll_t *poll, int status, int events)
 
 static int socket_open(struct listener *listener)
 {
-	struct sockaddr_in address = net_sockaddr(&listener->address);
-	int on = 1;
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(&listener->address, &address);
+	int on = 1, off = 0;
 
-	listener->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	listener->fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (listener->fd < 0)
 		return -errno;
+	if (address.any.sa_family == AF_INET6) /* whatever net.ipv6.bindv6only says */
+		setsockopt(listener->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 	setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (bind(listener->fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
-	    listen(listener->fd, BACKLOG) != 0)
+	if (bind(listener->fd, &address.any, size) != 0 || listen(listener->fd, BACKLOG) != 0)
 		return -errno;
 	return 0;
 }
@@ -150,7 +151,7 @@ static int socket_open(struct listener *listener)
 int listener_open(struct listener *listener, uv_loop_t *loop, const struct net_addr *address,
                   const char *what, const struct listener_hooks *hooks, struct why *why)
 {
-	char text[24];
+	char text[NET_TEXT_BYTES];
 	int err;
 
 	*listener = (struct listener){.hooks = *hooks, .address = *address, .reserve = -1};

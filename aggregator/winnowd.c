@@ -5,6 +5,7 @@
  * Read on from data_open() (packets) and control_open() (connections).
  */
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,6 +30,7 @@
 #define DESCRIPTORS_OWN                                                                            \
 	32 /* for the control thread's loop, its ports, and files that are read again */
 #define HELLO_US 5000000
+#define GROUPS_DEFAULT "239.77.0.0,ff15::8077:0"
 
 /* Options that do not go into struct control_config. */
 static struct {
@@ -48,7 +50,7 @@ static const struct option list[] = {
 	{"config", "FILE", OPTION_TEXT, &settings.config, NULL, NULL, 0, 0,
          "INI file with these options, in section [winnowd]"},
 	{"listen", "ADDR:PORT", OPTION_TEXT, &settings.listen, "0.0.0.0:5555", NULL, 0, 0,
-         "TCP and UDP, control and data"},
+         "TCP and UDP, control and data; [::]:5555 is IPv6 and IPv4"},
 	{"datapath", "NAME", OPTION_TEXT, &settings.datapath, "auto", NULL, 0, 0,
          "auto, udp, xdp or dpdk; auto: xdp if there is a --device and it works"},
 	{"device", "IFACE", OPTION_TEXT, &settings.device, NULL, NULL, 0, 0,
@@ -68,8 +70,8 @@ static const struct option list[] = {
          "let anyone join, to try things out"},
 	{"threads", "N", OPTION_COUNT32, &config.jobs.threads, "0", NULL, 0, JOBS_THREADS_MAX,
          "data threads; 0: half the CPUs, at most 8"},
-	{"multicast", "NET", OPTION_TEXT, &settings.multicast, "239.77.0.0", NULL, 0, 0,
-         "/16 from which jobs get their multicast groups; no: unicast only"},
+	{"multicast", "NET[,NET]", OPTION_TEXT, &settings.multicast, GROUPS_DEFAULT, NULL, 0, 0,
+         "where jobs get their multicast groups from, of IPv4, IPv6 or both; no: unicast only"},
 	{"jobs-max", "N", OPTION_COUNT32, &config.jobs.jobs_max, "64", NULL, 1, JOBS_MAX,
          "jobs at the same time"},
 	{"workers-max", "N", OPTION_COUNT32, &config.jobs.workers_max, "1024", NULL, 1,
@@ -194,22 +196,42 @@ static uint32_t threads_default(void)
 	return cpus < 2 ? 1 : cpus > 16 ? 8 : (uint32_t)(cpus / 2);
 }
 
-static int multicast_net(uint32_t *out)
+/* One of each family at most, with 16 bits to fill in. False: it is none. */
+static bool multicast_net(const char *text, struct net_ip nets[2])
 {
-	char text[64];
-	struct why why;
-	struct net_addr net;
+	struct net_ip ip = {.scope = 0};
+	uint32_t four;
+	bool six = inet_pton(AF_INET6, text, ip.bytes) == 1;
 
-	*out = 0;
-	if (option_is_off(settings.multicast))
+	if (inet_pton(AF_INET, text, &four) == 1)
+		ip = net_ipv4(ntohl(four));
+	if (!net_ip_multicast(&ip) || ip.bytes[14] != 0 || ip.bytes[15] != 0 ||
+	    !net_ip_none(&nets[six]))
+		return false;
+	nets[six] = ip;
+	return true;
+}
+
+static int multicast_nets(struct net_ip nets[2])
+{
+	const char *at = settings.multicast;
+	char text[INET6_ADDRSTRLEN];
+	size_t length;
+	bool good = true;
+
+	for (; good && !option_is_off(settings.multicast); at += length + 1) {
+		length = strcspn(at, ",");
+		snprintf(text, sizeof(text), "%.*s", (int)(length < sizeof(text) ? length : 0), at);
+		good = multicast_net(text, nets);
+		if (at[length] == '\0')
+			break;
+	}
+	if (good)
 		return 0;
-	snprintf(text, sizeof(text), "%s:1", settings.multicast);
-	if (net_resolve(text, &net, &why) != 0 || net.ip >> 28 != 0xe || (net.ip & 0xffff) != 0)
-		return give_up(
-			2, "--multicast is '%s': want a multicast /16 such as 239.77.0.0, or no",
-			settings.multicast);
-	*out = net.ip;
-	return 0;
+	return give_up(2,
+	               "--multicast is '%s': want a multicast /16 such as 239.77.0.0, an IPv6 /112 "
+	               "such as ff15::8077:0, one of each with a comma, or no",
+	               settings.multicast);
 }
 
 static int addresses(void)
@@ -227,7 +249,7 @@ static int addresses(void)
 	if (strcmp(settings.datapath, "xdp") == 0 && settings.device == NULL)
 		return give_up(2, "--datapath xdp needs --device IFACE: where packets arrive");
 	config.jobs.group_port = config.listen.port;
-	return multicast_net(&config.jobs.group_net);
+	return multicast_nets(config.jobs.group_nets);
 }
 
 static void fill(void)
@@ -246,7 +268,7 @@ static int offload(void)
 	struct xdp_config xdp = {
 		.device = settings.device,
 		.mode = settings.xdp_mode,
-		.ip = config.listen.ip,
+		.ip = net_ip_number(&config.listen.ip),
 		.port = config.listen.port,
 		.slot_count = settings.xdp_slots,
 	};
@@ -305,7 +327,7 @@ static int data_path(struct data_config *data, struct net_port *port)
 	              strcmp(settings.datapath, "xdp") == 0 ||
 	              strcmp(settings.datapath, "udp") == 0;
 	struct why why;
-	uint32_t bits;
+	uint32_t bits, ip;
 
 	if (!kernel && sweep(&why) != 0)
 		return give_up(2, "%s", why.text);
@@ -322,9 +344,11 @@ static int data_path(struct data_config *data, struct net_port *port)
 	                          .idle_us = (uint32_t)settings.idle_us,
 	                          .log = port_log};
 	data->port = port;
-	if (settings.data_address != NULL &&
-	    net_network(settings.data_address, &data->listen.ip, &port->prefix_bits, &why) != 0)
-		return give_up(2, "--data-address: %s", why.text);
+	if (settings.data_address != NULL) {
+		if (net_network(settings.data_address, &ip, &port->prefix_bits, &why) != 0)
+			return give_up(2, "--data-address: %s", why.text);
+		data->listen.ip = net_ipv4(ip);
+	}
 	if (settings.gateway != NULL &&
 	    net_network(settings.gateway, &port->gateway_ip, &bits, &why) != 0)
 		return give_up(2, "--gateway: %s", why.text);
@@ -337,7 +361,7 @@ static int data_path(struct data_config *data, struct net_port *port)
  */
 static void name_data_address(struct net_addr data)
 {
-	if (data.ip == config.listen.ip && data.port == config.listen.port)
+	if (net_addr_same(&data, &config.listen))
 		return;
 	config.jobs.data = data;
 }
@@ -346,7 +370,7 @@ static void name_data_address(struct net_addr data)
 static void say_ready(const struct data_config *data)
 {
 	uint64_t wanted = settings.buffer_bytes;
-	char text[24];
+	char text[NET_TEXT_BYTES];
 
 	log_event("info", "ready",
 	          LOG_FIELDS(LOG_WORD("version", WINNOW_VERSION),

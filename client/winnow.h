@@ -114,8 +114,8 @@ struct winnow_rows;
  */
 struct winnow_config {
 	/*
-	 * "HOST:PORT[,HOST:PORT..]", the same on all workers; IPv4. Of a name that has several addresses
-	 * the first that answers is taken. [WINNOW_AGGREGATORS]
+	 * "HOST:PORT[,HOST:PORT..]", the same on all workers; an IPv6 address as "[fd00::1]:5555". Of a
+	 * name that has several addresses the first that answers is taken. [WINNOW_AGGREGATORS]
 	 */
 	const char *aggregators;
 	const char *job;       /* letters, digits, ".-_", at most 64 [WINNOW_JOB; "default"] */

@@ -142,14 +142,14 @@ static char *sorry(void *unused)
 static void connection_new(void *context, int fd, const struct net_addr *from)
 {
 	struct http *http = context;
-	struct sockaddr_in address = net_sockaddr(from);
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(from, &address);
 
 	if (http->crowd.count == HTTP_CONNECTIONS_MAX)
 		crowd_out(http);
-	crowd_add(&http->crowd, from->ip, member(fd));
+	crowd_add(&http->crowd, net_ip_owner(&from->ip), member(fd));
 	/* If it does not take the connection it closes it, without calling connection_ended(). */
-	if (MHD_add_connection(http->daemon, fd, (struct sockaddr *)&address, sizeof(address)) !=
-	    MHD_YES)
+	if (MHD_add_connection(http->daemon, fd, &address.any, size) != MHD_YES)
 		crowd_remove(&http->crowd, member(fd));
 	work(http);
 }

@@ -144,7 +144,7 @@ static json_t *fast_json(const uint64_t counters[FAST_COUNTER_COUNT])
 
 char *http_status(const struct http_sources *sources, uint64_t uptime_us)
 {
-	char listen[24];
+	char listen[NET_TEXT_BYTES];
 	json_t *root, *packets = json_object(), *list = json_array();
 	struct snapshot now;
 	char *text;

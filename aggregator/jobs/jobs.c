@@ -85,15 +85,15 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 	peer_send(jobs, peer, &hello);
 }
 
-struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from, uint32_t local_ip,
-                                 void *handle, uint64_t now_us)
+struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
+                                 const struct net_ip *local, void *handle, uint64_t now_us)
 {
 	struct jobs_peer *peer = jobs->peers;
 
 	while (peer->used)
 		peer++;
 	*peer = (struct jobs_peer){.used = true,
-	                           .local_ip = local_ip,
+	                           .local = *local,
 	                           .ip = from->ip,
 	                           .handle = handle,
 	                           .since_us = now_us,
@@ -101,7 +101,7 @@ struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
 	                           .pinged_us = now_us};
 	net_format(from, peer->address);
 	jobs->peer_count++;
-	crowd_add(&jobs->waiting, from->ip, peer);
+	crowd_add(&jobs->waiting, net_ip_owner(&from->ip), peer);
 	if (jobs->peer_count > jobs->config.peers_max)
 		jobs_crowd_out(jobs);
 	if (!peer->used)

@@ -38,11 +38,11 @@ struct jobs_config {
 	uint32_t window_bytes;   /* what a job may have under way, per channel */
 	uint32_t rcvbuf_bytes;   /* of one data thread's socket */
 	uint32_t op_slots, segments_ahead;
-	uint64_t join_us;   /* how long the first worker of a job waits for the last */
-	uint64_t hello_us;  /* how long a connection may stay without joining */
-	uint32_t group_net; /* host byte order; 16 random bits are added; 0: no multicast */
+	uint64_t join_us;            /* how long the first worker of a job waits for the last */
+	uint64_t hello_us;           /* how long a connection may stay without joining */
+	struct net_ip group_nets[2]; /* IPv4, IPv6; 16 random bits are added; none: no multicast */
 	uint16_t group_port;
-	struct net_addr data; /* where workers send datagrams; ip 0: where they have connected to */
+	struct net_addr data; /* where workers send datagrams; none: where they have connected to */
 	const struct bitmap_engine *engine;
 };
 
@@ -55,9 +55,10 @@ struct jobs_channel {
 	uint64_t group_token;
 	const uint64_t *tokens;    /* [worker_count]; jobs owns them until detach(), */
 	const struct seals *seals; /* and these. NULL: datagrams are not sealed */
-	uint32_t group_ip;         /* host byte order; 0: no multicast */
-	uint32_t group_from_ip;    /* ours: most workers are connected to this one */
+	struct net_ip group;       /* none: no multicast */
+	struct net_ip group_from;  /* ours: most workers are connected to this one */
 	uint16_t group_port;
+	bool six; /* there are workers by IPv6, or the group is */
 };
 
 /* What is wrong with a worker's path. */
@@ -169,13 +170,13 @@ int jobs_open(const struct jobs_config *config, const struct jobs_ports *ports, 
 void jobs_close(struct jobs *jobs); /* after jobs_end() */
 
 /*
- * jobs_connected - a new control connection from `from` to our address `local_ip`. When there are
+ * jobs_connected - a new control connection from `from` to our address `local`. When there are
  * more than peers_max, one that has not joined gives way: the oldest of the address with the most
  * connections. It is told so, with code "connections", and closed. NULL: the new connection was the
  * one. `handle` is the caller's: see jobs_peer_handle().
  */
-struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from, uint32_t local_ip,
-                                 void *handle, uint64_t now_us);
+struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
+                                 const struct net_ip *local, void *handle, uint64_t now_us);
 void *jobs_peer_handle(const struct jobs_peer *peer);
 
 /* jobs_crowd_out - let one give way now. False: all have joined. */

@@ -198,7 +198,7 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 
 /* ---- paths with which something is wrong ---- */
 
-#define NAME_BYTES (CONTROL_NAME_BYTES + ADDRESS_BYTES + 64)
+#define NAME_BYTES (CONTROL_NAME_BYTES + NET_TEXT_BYTES + 64)
 #define ADVICE_BYTES 112
 #define MERGED_US 2000000 /* a job that loses */
 #define MERGED_SHARE 8    /* if at least one datagram in so many, for so long, gets nowhere */
@@ -225,7 +225,7 @@ static void trouble_advice(const struct job *job, int error, char out[ADVICE_BYT
 		snprintf(out, ADVICE_BYTES,
 		         "its interface's MTU is now smaller than the %u that the job began with: "
 		         "raise it, or join again",
-		         job->shape.payload + WIRE_IP_UDP_BYTES);
+		         job->shape.payload + net_headers(&job->group_from));
 	else if (error == EPERM || error == EACCES)
 		snprintf(out, ADVICE_BYTES, "does a firewall on its host drop outgoing UDP?");
 	else
@@ -236,12 +236,12 @@ static void trouble_advice(const struct job *job, int error, char out[ADVICE_BYT
 static void trouble_whom(const struct job *job, const struct jobs_trouble *trouble,
                          char out[NAME_BYTES])
 {
-	uint32_t ip = job->group_ip;
+	char group[NET_TEXT_BYTES];
 	int used;
 
 	if (trouble->rank == WIRE_EVERYONE)
-		used = snprintf(out, NAME_BYTES, "the multicast group %u.%u.%u.%u", ip >> 24,
-		                ip >> 16 & 255, ip >> 8 & 255, ip & 255);
+		used = snprintf(out, NAME_BYTES, "the multicast group %s",
+		                net_ip_format(&job->group, group));
 	else
 		used = snprintf(out, NAME_BYTES, "rank %u (%s, %s)", trouble->rank,
 		                job->members[trouble->rank]->host,

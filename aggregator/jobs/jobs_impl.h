@@ -17,8 +17,6 @@
 #include "aggregator/jobs/jobs.h"
 #include "ebpf/seal.h"
 
-#define ADDRESS_BYTES 24
-
 enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING };
 
 struct jobs_peer {
@@ -28,7 +26,7 @@ struct jobs_peer {
 	uint32_t rank;
 	uint32_t payload, rcvbuf;
 	uint64_t silence_us, stall_us; /* as it has asked; its job's hold once all have joined */
-	uint32_t local_ip, ip;         /* ours, its */
+	struct net_ip local, ip;       /* ours, its */
 	void *handle;
 	uint64_t since_us, heard_us, pinged_us;
 	uint32_t open;        /* operations that it was in when it last pinged, */
@@ -42,7 +40,7 @@ struct jobs_peer {
 	uint8_t nonce[CONTROL_NONCE_BYTES];        /* ours */
 	uint8_t client_nonce[CONTROL_NONCE_BYTES]; /* its */
 	char host[CONTROL_NAME_BYTES];
-	char address[ADDRESS_BYTES];
+	char address[NET_TEXT_BYTES];
 };
 
 struct job {
@@ -58,7 +56,7 @@ struct job {
 	uint32_t epoch;      /* of its membership: 0, since members do not change yet */
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */
-	uint32_t group_ip;
+	struct net_ip group, group_from;
 	uint64_t *tokens;     /* [world] */
 	bool *multicast;      /* [world]: who gets results so */
 	struct proof_key key; /* that its first worker has proved; */

@@ -141,10 +141,44 @@ static void least_payload(struct job *job)
 			job->shape.payload = job->members[rank]->payload;
 }
 
+/*
+ * Only one of our interfaces, the one with this address, sends to a group. Workers on other
+ * networks hear no PROBE from it and get copies.
+ */
+static struct net_ip busiest_address(const struct job *job)
+{
+	const struct net_ip *best = NULL;
+	uint32_t best_count = 0;
+
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		const struct net_ip *ip = &job->members[rank]->local;
+		uint32_t count = 0;
+
+		for (uint32_t other = rank; other < job->world; other++)
+			count += net_ip_same(&job->members[other]->local, ip);
+		if (count > best_count) {
+			best = ip;
+			best_count = count;
+		}
+	}
+	return *best;
+}
+
+/* Of the family in which we send. */
+static void group_choose(const struct jobs *jobs, struct job *job)
+{
+	const struct net_ip *data = &jobs->config.data.ip, *from = &job->group_from;
+	uint16_t number;
+
+	job->group_from = busiest_address(job);
+	job->group = jobs->config.group_nets[!net_ip_is_v4(net_ip_none(data) ? from : data)];
+	jobs->ports.random(jobs->ports.context, &number, sizeof(number));
+	if (!net_ip_none(&job->group))
+		memcpy(job->group.bytes + 14, &number, sizeof(number));
+}
+
 static void job_numbers(struct jobs *jobs, struct job *job)
 {
-	uint16_t group;
-
 	job->shape.payload = jobs->config.payload_max;
 	least_payload(job);
 	job->shape.window = window_for(jobs, job, job->shape.payload);
@@ -153,31 +187,8 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 	jobs->ports.random(jobs->ports.context, &job->shape.group_token,
 	                   sizeof(job->shape.group_token));
 	jobs->ports.random(jobs->ports.context, job->tokens, job->world * sizeof(*job->tokens));
-	jobs->ports.random(jobs->ports.context, &group, sizeof(group));
+	group_choose(jobs, job);
 	jobs->ports.random(jobs->ports.context, job->salt, sizeof(job->salt));
-	if (jobs->config.group_net != 0)
-		job->group_ip = jobs->config.group_net + group;
-}
-
-/*
- * Only one of our interfaces, the one with this address, sends to a group. Workers on other
- * networks hear no PROBE from it and get copies.
- */
-static uint32_t busiest_address(const struct job *job)
-{
-	uint32_t best_ip = 0, best_count = 0;
-
-	for (uint32_t rank = 0; rank < job->world; rank++) {
-		uint32_t ip = job->members[rank]->local_ip, count = 0;
-
-		for (uint32_t other = rank; other < job->world; other++)
-			count += job->members[other]->local_ip == ip;
-		if (count > best_count) {
-			best_ip = ip;
-			best_count = count;
-		}
-	}
-	return best_ip;
 }
 
 /*
@@ -206,6 +217,15 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 	return true;
 }
 
+static bool has_six(const struct job *job)
+{
+	bool six = !net_ip_none(&job->group) && !net_ip_is_v4(&job->group);
+
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		six = six || !net_ip_is_v4(&job->members[rank]->local);
+	return six;
+}
+
 /*
  * The data plane learns of the job's channels, on every thread. The kernel lends slots already now,
  * because it has to see which way KNOCKs come: as many as its largest datagrams would need.
@@ -224,9 +244,10 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 			.group_token = job->shape.group_token,
 			.tokens = job->tokens,
 			.seals = job->seals,
-			.group_ip = job->group_ip,
-			.group_from_ip = busiest_address(job),
+			.group = job->group,
+			.group_from = job->group_from,
 			.group_port = jobs->config.group_port,
+			.six = has_six(job),
 		};
 
 		const char *why;
@@ -246,8 +267,10 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 /* "" for none. */
 static void address_text(const struct net_addr *address, char out[CONTROL_ADDRESS_BYTES])
 {
-	if (address->ip != 0)
-		net_format(address, out);
+	char text[NET_TEXT_BYTES];
+
+	if (!net_ip_none(&address->ip))
+		snprintf(out, CONTROL_ADDRESS_BYTES, "%.55s", net_format(address, text));
 }
 
 static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_t rank,
@@ -275,7 +298,7 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 		.segments_ahead = jobs->config.segments_ahead,
 		.first_frame = job->shape.first_frame,
 	};
-	address_text(&(struct net_addr){job->group_ip, jobs->config.group_port}, out->group);
+	address_text(&(struct net_addr){job->group, jobs->config.group_port}, out->group);
 	address_text(&jobs->config.data, out->data_address);
 	memcpy(out->channels, job->channel_ids, out->channel_count * sizeof(out->channels[0]));
 	if (peer->keyed) {
@@ -449,7 +472,7 @@ static void job_start(struct jobs *jobs, struct job *job)
  */
 static uint64_t owner_of(const struct jobs_peer *peer)
 {
-	uint64_t owner = peer->ip;
+	uint64_t owner = net_ip_owner(&peer->ip);
 
 	if (peer->keyed)
 		memcpy(&owner, peer->key.bytes, sizeof(owner));
@@ -573,7 +596,7 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 		return;
 	}
 	peer->ready = true;
-	job->multicast[peer->rank] = message->multicast && job->group_ip != 0;
+	job->multicast[peer->rank] = message->multicast && !net_ip_none(&job->group);
 	peer->payload = message->payload;
 	if (++job->ready < job->world)
 		return;

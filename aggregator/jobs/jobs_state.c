@@ -214,7 +214,7 @@ static void check_crowds(const struct jobs *jobs, uint32_t waiting, uint32_t uns
 		const struct jobs_peer *peer = jobs->waiting.members[i].who;
 
 		assert(peer->used && peer->job == NULL);
-		assert(jobs->waiting.members[i].owner == peer->ip);
+		assert(jobs->waiting.members[i].owner == net_ip_owner(&peer->ip));
 	}
 	for (uint32_t i = 0; i < unstarted; i++) {
 		const struct job *job = jobs->unstarted.members[i].who;

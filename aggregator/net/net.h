@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/uio.h>
 
 #include "bitmap/why.h"
@@ -27,23 +28,35 @@
 
 struct net;
 
-/* IPv4 only. Both fields in host byte order. */
-struct net_addr {
-	uint32_t ip;
-	uint16_t port;
+/*
+ * An address of either family: in network byte order, one of IPv4 as IPv6 maps it
+ * (::ffff:10.0.0.1). All zeros are IPv6's ::, which stands for both families.
+ */
+struct net_ip {
+	uint8_t bytes[16];
+	uint32_t
+		scope; /* of one that only a link knows, fe80::1%eth0: the interface's index; else 0 */
 };
 
-/* Where datagrams go, and from which of our addresses; local_ip 0: from the system's choice. */
+struct net_addr {
+	struct net_ip ip;
+	uint16_t port; /* host byte order */
+};
+
+/*
+ * Where datagrams go, and from which of our addresses; net_ip_none(local): from the system's choice.
+ * To an IPv6 group they leave by the interface local.scope, if that is not 0.
+ */
 struct net_path {
 	struct net_addr to;
-	uint32_t local_ip;
+	struct net_ip local;
 };
 
 struct net_in {
 	const uint8_t *data; /* UDP payload, at any address */
 	uint32_t bytes;
 	struct net_addr from;
-	uint32_t local_ip; /* of ours: it was sent to this one */
+	struct net_ip local; /* of ours: it was sent to this one */
 };
 
 struct net_out {
@@ -54,9 +67,10 @@ struct net_out {
 
 /* For a road that takes a port of its own, past the kernel's sockets: dpdk. Texts are copied. */
 struct net_port {
-	const char *eal;      /* DPDK's EAL arguments; NULL: what suits `device` */
-	const char *device;   /* DPDK's name of the port, or the kernel's; NULL: all ports */
-	uint32_t gateway_ip;  /* 0: the kernel's, where the address is the kernel's; else none */
+	const char *eal;    /* DPDK's EAL arguments; NULL: what suits `device` */
+	const char *device; /* DPDK's name of the port, or the kernel's; NULL: all ports */
+	uint32_t
+		gateway_ip; /* IPv4; 0: the kernel's, where the address is the kernel's; else none */
 	uint32_t prefix_bits; /* of local.ip's network; 0: the kernel's, or 24 */
 	uint32_t idle_us;     /* the longest sleep of an idle queue; 0: poll without end */
 	/* What happens to the port, a line each; level is "info", "warn" or "error". Any thread. */
@@ -65,8 +79,8 @@ struct net_port {
 
 struct net_config {
 	struct net_addr local; /* where to receive; port 0: any */
-	uint32_t group_ip;     /* 0; or a multicast group to receive instead, on local.port */
-	uint32_t device_ip;    /* with group_ip: our address on the network that it comes by */
+	struct net_ip group;   /* none; or a multicast group to receive instead, on local.port */
+	struct net_ip device;  /* with a group: our address on the network that it comes by */
 	uint32_t payload_max;  /* largest datagram sent or received */
 	uint32_t buffer_bytes; /* of the kernel, each way; what the system grants is used */
 	uint32_t queue;        /* 0-based place among queue_count nets on one port */
@@ -173,23 +187,101 @@ int net_backend_named(const char *name, const struct net_backend **out, struct w
 /* net_backend_about - the library of an object that is there and can be opened; NULL: it is not. */
 const char *net_backend_about(const char *name);
 
-/*
- * net_resolve - turns "HOST:PORT" into an address; blocks for the name service. -EINVAL when the
- * text does not have that form or is IPv6, -EHOSTUNREACH when the name is unknown or has only IPv6
- * addresses; one line in `why`.
- */
-int net_resolve(const char *text, struct net_addr *out, struct why *why);
+/* ---- addresses ---- */
 
+/* One of IPv4 from a number, 10.0.0.1 from 0x0a000001. */
+#define NET_IPV4(number)                                                                           \
+	{                                                                                          \
+		.bytes = {                                                                         \
+			[10] = 0xff,                                                               \
+			0xff,                                                                      \
+			(uint8_t)((number) >> 24),                                                 \
+			(uint8_t)((number) >> 16),                                                 \
+			(uint8_t)((number) >> 8),                                                  \
+			(uint8_t)(number),                                                         \
+		}                                                                                  \
+	}
+
+static inline struct net_ip net_ipv4(uint32_t number)
+{
+	return (struct net_ip)NET_IPV4(number);
+}
+
+static inline bool net_ip_is_v4(const struct net_ip *ip)
+{
+	return memcmp(ip->bytes, (const uint8_t[12]){[10] = 0xff, 0xff}, 12) == 0;
+}
+
+/* And back; 0: it is not of IPv4, or is 0.0.0.0. */
+static inline uint32_t net_ip_number(const struct net_ip *ip)
+{
+	const uint8_t *b = ip->bytes + 12;
+
+	return net_ip_is_v4(ip)
+	               ? (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3]
+	               : 0;
+}
+
+/* :: and 0.0.0.0: no address, or any. */
+static inline bool net_ip_none(const struct net_ip *ip)
+{
+	return memcmp(ip->bytes, (const uint8_t[16]){0}, 16) == 0 ||
+	       (net_ip_is_v4(ip) && net_ip_number(ip) == 0);
+}
+
+static inline bool net_ip_multicast(const struct net_ip *ip)
+{
+	return net_ip_is_v4(ip) ? ip->bytes[12] >> 4 == 0xe : ip->bytes[0] == 0xff;
+}
+
+static inline bool net_ip_same(const struct net_ip *a, const struct net_ip *b)
+{
+	return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0 && a->scope == b->scope;
+}
+
+static inline bool net_addr_same(const struct net_addr *a, const struct net_addr *b)
+{
+	return a->port == b->port && net_ip_same(&a->ip, &b->ip);
+}
+
+/* Of the IP and UDP headers to this address, which an MTU counts. */
+static inline uint32_t net_headers(const struct net_ip *ip)
+{
+	return net_ip_is_v4(ip) ? 28 : 48;
+}
+
+/*
+ * net_ip_owner - whom an address belongs to, as far as it shows: hosts choose the lower half of an
+ * IPv6 address as they like, so it is the network that counts.
+ */
+uint64_t net_ip_owner(const struct net_ip *ip);
+
+/* net_ip_device - the index of the interface that has this address of ours; 0: none has. */
+uint32_t net_ip_device(const struct net_ip *ip);
+
+#define NET_HOST_BYTES 256
 #define NET_NAME_ADDRESSES_MAX 8
 
 /*
- * net_resolve_all - the same for all addresses of the name, each once, in the name service's order,
- * into out[NET_NAME_ADDRESSES_MAX]; more than that are left out. *count: at least 1.
+ * net_split - "HOST:PORT" into its parts. An IPv6 address stands in brackets, which `host` is
+ * without: "[fd00::1]:5555", "[fe80::1%eth0]:5555". -EINVAL when the text does not have that form; one
+ * line in `why`.
+ */
+int net_split(const char *text, char host[NET_HOST_BYTES], uint16_t *port, struct why *why);
+
+/*
+ * net_resolve_all - turns "HOST:PORT" into the addresses of the host, each once, in the name
+ * service's order, into out[NET_NAME_ADDRESSES_MAX]; more than that are left out. *count: at least 1.
+ * Blocks for the name service. -EINVAL as of net_split(), -EHOSTUNREACH when the name is unknown; one
+ * line in `why`.
  */
 int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, struct why *why);
 
+/* net_resolve - the same for one address: the first of IPv4; of a host that has none, its first. */
+int net_resolve(const char *text, struct net_addr *out, struct why *why);
+
 /*
- * net_network - "ADDR" or "ADDR/BITS" to an address and the length of its network's prefix
+ * net_network - "ADDR" or "ADDR/BITS", of IPv4, to an address and the length of its network's prefix
  * (0 when not given). -EINVAL, with one line in `why`.
  */
 int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, struct why *why);
@@ -200,7 +292,10 @@ int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, struct wh
  */
 uint32_t net_route_mtu(const struct net_addr *to);
 
-/* net_format - "10.0.0.1:5555" into `text` (at least 24 bytes); returns it. */
+#define NET_TEXT_BYTES 72
+
+/* Into `text` (at least NET_TEXT_BYTES), and return it: "10.0.0.1:5555", "[fd00::1]:5555"; and without port. */
 char *net_format(const struct net_addr *address, char *text);
+char *net_ip_format(const struct net_ip *ip, char *text);
 
 #endif /* AGGREGATOR_NET_H */

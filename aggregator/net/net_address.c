@@ -3,6 +3,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,100 +14,126 @@
 #include "aggregator/net/net.h"
 #include "aggregator/net/sockaddr.h"
 
-/* "::1", "[::1]:5555" and "::1:5555" are what a user of IPv6 writes. */
-static bool is_ipv6(const char *text)
+uint64_t net_ip_owner(const struct net_ip *ip)
 {
-	char host[64];
-	size_t length = strlen(text);
-	const char *colon = strrchr(text, ':');
+	bool link_local = ip->bytes[0] == 0xfe && (ip->bytes[1] & 0xc0) == 0x80;
+	uint64_t owner;
+
+	memcpy(&owner, ip->bytes + (net_ip_is_v4(ip) || link_local ? 8 : 0), sizeof(owner));
+	return owner;
+}
+
+uint32_t net_ip_device(const struct net_ip *ip)
+{
+	struct ifaddrs *all = NULL;
+	uint32_t found = 0;
+
+	(void)!getifaddrs(&all);
+	for (const struct ifaddrs *at = all; at != NULL && found == 0; at = at->ifa_next) {
+		struct net_addr one;
+
+		if (at->ifa_addr == NULL ||
+		    (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6))
+			continue;
+		one = net_of_sockaddr((const void *)at->ifa_addr);
+		if (memcmp(one.ip.bytes, ip->bytes, sizeof(ip->bytes)) == 0 &&
+		    (ip->scope == 0 || one.ip.scope == ip->scope))
+			found = if_nametoindex(at->ifa_name);
+	}
+	freeifaddrs(all);
+	return found;
+}
+
+static bool is_ipv6(const char *text, size_t length)
+{
+	char host[INET6_ADDRSTRLEN];
 	struct in6_addr address;
 
-	if (text[0] == '[')
-		length = strcspn(++text, "]");
-	else if (colon != NULL && inet_pton(AF_INET6, text, &address) != 1)
-		length = (size_t)(colon - text);
-	if (length >= sizeof(host))
-		return false;
-	memcpy(host, text, length);
-	host[length] = '\0';
+	snprintf(host, sizeof(host), "%.*s", (int)(length < sizeof(host) ? length : 0), text);
 	return inet_pton(AF_INET6, host, &address) == 1;
 }
 
-/* "HOST:PORT" into its parts. */
-static int split(const char *text, char host[256], uint16_t *port, struct why *why)
+int net_split(const char *text, char host[NET_HOST_BYTES], uint16_t *port, struct why *why)
 {
 	const char *colon = strrchr(text, ':');
+	bool six = text[0] == '[';
+	size_t length = colon != NULL ? (size_t)(colon - text) : 0;
 	char *end = NULL;
 	unsigned long number = 0;
 
-	if (is_ipv6(text))
+	/* "::1" and "::1:5555" */
+	if (!six && (is_ipv6(text, strlen(text)) || is_ipv6(text, length)))
 		return why_set(
 			why, -EINVAL,
-			"'%.100s' is an IPv6 address: Winnow uses IPv4 only, give an IPv4 address",
+			"'%.100s' is not HOST:PORT: an IPv6 address stands in brackets, such "
+			"as [fd00::1]:5555",
 			text);
-	if (colon != NULL)
+	if (colon != NULL && colon[1] >= '0' && colon[1] <= '9')
 		number = strtoul(colon + 1, &end, 10);
-	if (colon == NULL || colon == text || colon[1] == '\0' || *end != '\0' || number == 0 ||
-	    number > 65535 || (size_t)(colon - text) >= 256)
-		return why_set(why, -EINVAL, "'%.100s' is not HOST:PORT, such as 10.0.0.1:5555",
+	if (number == 0 || number > 65535 || *end != '\0' || length == 0 ||
+	    length >= NET_HOST_BYTES ||
+	    (six && (colon[-1] != ']' || !is_ipv6(text + 1, strcspn(text, "%]") - 1))))
+		return why_set(why, -EINVAL,
+		               "'%.100s' is not HOST:PORT, such as 10.0.0.1:5555 or [fd00::1]:5555",
 		               text);
-	memcpy(host, text, (size_t)(colon - text));
-	host[colon - text] = '\0';
+	snprintf(host, NET_HOST_BYTES, "%.*s", (int)(length - 2 * six), text + six);
 	*port = (uint16_t)number;
 	return 0;
 }
 
-/* The name service has no IPv4 address for it. Does it have another? */
-static int tell_unknown(const char *host, int err, struct why *why)
+/* One that only a link knows needs its interface. */
+static int check_scope(const char *text, const struct net_addr *address, struct why *why)
 {
-	struct addrinfo hints = {.ai_family = AF_INET6, .ai_socktype = SOCK_STREAM}, *found;
-
-	if (getaddrinfo(host, NULL, &hints, &found) != 0)
-		return why_set(why, -EHOSTUNREACH, "cannot find host '%.100s': %s", host,
-		               gai_strerror(err));
-	freeaddrinfo(found);
-	return why_set(
-		why, -EHOSTUNREACH,
-		"host '%.100s' has IPv6 addresses only: Winnow uses IPv4, give it an IPv4 address",
-		host);
+	if (address->ip.bytes[0] != 0xfe || (address->ip.bytes[1] & 0xc0) != 0x80 ||
+	    address->ip.scope != 0)
+		return 0;
+	return why_set(why, -EINVAL,
+	               "'%.100s' is a link's address: say which interface, such as "
+	               "[fe80::1%%eth0]:5555",
+	               text);
 }
 
 int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, struct why *why)
 {
-	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
 	uint32_t known = 0, i;
-	char host[256];
+	char host[NET_HOST_BYTES];
 	uint16_t port = 0;
-	int err = split(text, host, &port, why);
+	int err = net_split(text, host, &port, why);
 
 	if (err != 0)
 		return err;
 	err = getaddrinfo(host, NULL, &hints, &found);
 	if (err != 0)
-		return tell_unknown(host, err, why);
+		return why_set(why, -EHOSTUNREACH, "cannot find host '%.100s': %s", host,
+		               gai_strerror(err));
 	for (const struct addrinfo *at = found; at != NULL && known < NET_NAME_ADDRESSES_MAX;
 	     at = at->ai_next) {
-		const struct sockaddr_in *in = (const void *)at->ai_addr;
-
-		out[known] = (struct net_addr){.ip = ntohl(in->sin_addr.s_addr), .port = port};
-		for (i = 0; out[i].ip != out[known].ip;)
+		if (at->ai_family != AF_INET && at->ai_family != AF_INET6)
+			continue;
+		out[known] = net_of_sockaddr((const void *)at->ai_addr);
+		out[known].port = port;
+		for (i = 0; !net_addr_same(&out[i], &out[known]);)
 			i++;
 		known += i == known;
 	}
 	freeaddrinfo(found);
 	*count = known;
-	return 0;
+	return check_scope(text, &out[0], why);
 }
 
 int net_resolve(const char *text, struct net_addr *out, struct why *why)
 {
 	struct net_addr all[NET_NAME_ADDRESSES_MAX];
-	uint32_t count;
+	uint32_t count, i = 0;
 	int err = net_resolve_all(text, all, &count, why);
 
-	if (err == 0)
-		*out = all[0];
-	return err;
+	if (err != 0)
+		return err;
+	while (i < count && !net_ip_is_v4(&all[i].ip))
+		i++;
+	*out = all[i < count ? i : 0];
+	return 0;
 }
 
 int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, struct why *why)
@@ -129,26 +157,45 @@ int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, struct wh
 	return 0;
 }
 
+char *net_ip_format(const struct net_ip *ip, char *text)
+{
+	bool v4 = net_ip_is_v4(ip);
+	char name[IF_NAMESIZE];
+	size_t used;
+
+	inet_ntop(v4 ? AF_INET : AF_INET6, ip->bytes + (v4 ? 12 : 0), text, NET_TEXT_BYTES);
+	used = strlen(text);
+	if (ip->scope != 0 && if_indextoname(ip->scope, name) != NULL)
+		snprintf(text + used, NET_TEXT_BYTES - used, "%%%s", name);
+	else if (ip->scope != 0)
+		snprintf(text + used, NET_TEXT_BYTES - used, "%%%u", ip->scope);
+	return text;
+}
+
 char *net_format(const struct net_addr *address, char *text)
 {
-	uint32_t ip = address->ip;
+	bool v4 = net_ip_is_v4(&address->ip);
+	char host[NET_TEXT_BYTES];
 
-	sprintf(text, "%u.%u.%u.%u:%u", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255,
-	        address->port);
+	snprintf(text, NET_TEXT_BYTES, v4 ? "%.60s:%u" : "[%.60s]:%u",
+	         net_ip_format(&address->ip, host), address->port);
 	return text;
 }
 
 uint32_t net_route_mtu(const struct net_addr *to)
 {
-	struct sockaddr_in address = net_sockaddr(to);
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), value = 0, err = 0;
-	socklen_t size = sizeof(value);
+	union net_sockaddr address;
+	socklen_t length = net_sockaddr(to, &address), size = sizeof(int);
+	bool v4 = address.any.sa_family == AF_INET;
+	int fd = socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), value = 0, err = 0;
 
 	if (fd < 0)
 		return 0;
-	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+	if (connect(fd, &address.any, length) != 0)
 		err = errno;
-	else if (getsockopt(fd, IPPROTO_IP, IP_MTU, &value, &size) != 0 || value <= 0)
+	else if (getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU : IPV6_MTU, &value,
+	                    &size) != 0 ||
+	         value <= 0)
 		value = 1500;
 	close(fd);
 	errno = err;

@@ -38,7 +38,7 @@
 #define TX_BYTES_MAX 65000 /* of one super-packet */
 #define TX_IOVECS_MAX 1024 /* of one super-packet: UIO_MAXIOV */
 #define BINS 8             /* super-packets that are collected at the same time */
-#define CONTROL_BYTES 64
+#define CONTROL_BYTES 96
 #define NONE UINT32_MAX /* all its bytes are 0xff */
 
 /*
@@ -54,6 +54,7 @@ struct message {
 
 struct net {
 	int fd;
+	bool six; /* a socket of AF_INET6 */
 	bool segment_offload;
 	struct net_addr local;
 	uint32_t buffer_bytes, payload_max;
@@ -64,15 +65,17 @@ struct net {
 	uint32_t rx_count, rx_at, rx_offset;
 	struct mmsghdr rx_headers[RX_MESSAGES];
 	struct iovec rx_iovecs[RX_MESSAGES];
-	struct sockaddr_in rx_from[RX_MESSAGES];
-	uint32_t rx_segment[RX_MESSAGES]; /* bytes of one datagram in it, */
-	uint32_t rx_local[RX_MESSAGES];   /* and our address that it was sent to */
+	union net_sockaddr rx_names[RX_MESSAGES];
+	uint32_t rx_segment[RX_MESSAGES];     /* bytes of one datagram in it, */
+	struct net_addr rx_from[RX_MESSAGES]; /* where it came from, */
+	struct net_ip rx_local[RX_MESSAGES];  /* and our address that it was sent to */
 	uint8_t rx_control[RX_MESSAGES][CONTROL_BYTES];
 	uint8_t *rx_buffer; /* [RX_MESSAGES * RX_BYTES] */
 
 	/* Sending. */
 	struct net_path path;  /* of the last receiver: also of what is kept */
-	struct sockaddr_in to; /* the same */
+	union net_sockaddr to; /* the same */
+	socklen_t to_bytes;
 	uint32_t message_count;
 	struct message messages[NET_BURST_MAX];
 	uint32_t next[NET_BURST_MAX];
@@ -117,6 +120,7 @@ static int udp_open(const struct net_config *config, struct net **out, struct wh
 		udp_close(net);
 		return err;
 	}
+	net->six = !net_ip_is_v4(&net->local.ip);
 	for (uint32_t i = 0; i < RX_MESSAGES; i++)
 		net->rx_iovecs[i] = (struct iovec){.iov_base = net->rx_buffer + i * RX_BYTES,
 		                                   .iov_len = RX_BYTES};
@@ -129,22 +133,37 @@ no_memory:
 
 /* ---- receiving ---- */
 
+/* Our address, as the kernel says in one of its two ways. The interface counts only where the address needs it. */
+static void local_read(const struct cmsghdr *c, struct net_ip *out)
+{
+	struct in_pktinfo four;
+	struct in6_pktinfo six;
+
+	if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+		memcpy(&four, CMSG_DATA(c), sizeof(four));
+		*out = net_ipv4(ntohl(four.ipi_spec_dst.s_addr));
+	} else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
+		memcpy(&six, CMSG_DATA(c), sizeof(six));
+		memcpy(out->bytes, &six.ipi6_addr, sizeof(out->bytes));
+		out->scope = IN6_IS_ADDR_LINKLOCAL(&six.ipi6_addr) ? six.ipi6_ifindex : 0;
+	}
+}
+
 /* What the kernel says of message `i`: how long its datagrams are, and where they were sent to. */
 static void control_read(struct net *net, uint32_t i)
 {
 	struct msghdr *header = &net->rx_headers[i].msg_hdr;
-	struct in_pktinfo info;
 	int size;
 
 	net->rx_segment[i] = net->rx_headers[i].msg_len;
+	net->rx_from[i] = net_of_sockaddr(&net->rx_names[i]);
 	net->rx_local[i] = net->local.ip;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
 		if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
 			memcpy(&size, CMSG_DATA(c), sizeof(size));
 			net->rx_segment[i] = size > 0 ? (uint32_t)size : net->rx_segment[i];
-		} else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
-			memcpy(&info, CMSG_DATA(c), sizeof(info));
-			net->rx_local[i] = ntohl(info.ipi_spec_dst.s_addr);
+		} else {
+			local_read(c, &net->rx_local[i]);
 		}
 	}
 }
@@ -155,8 +174,8 @@ static bool rx_fill(struct net *net)
 
 	for (uint32_t i = 0; i < RX_MESSAGES; i++)
 		net->rx_headers[i].msg_hdr = (struct msghdr){
-			.msg_name = &net->rx_from[i],
-			.msg_namelen = sizeof(net->rx_from[i]),
+			.msg_name = &net->rx_names[i],
+			.msg_namelen = sizeof(net->rx_names[i]),
 			.msg_iov = &net->rx_iovecs[i],
 			.msg_iovlen = 1,
 			.msg_control = net->rx_control[i],
@@ -186,8 +205,8 @@ static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
 
 		one->data = (const uint8_t *)net->rx_iovecs[i].iov_base + net->rx_offset;
 		one->bytes = left < net->rx_segment[i] ? left : net->rx_segment[i];
-		one->from = net_of_sockaddr(&net->rx_from[i]);
-		one->local_ip = net->rx_local[i];
+		one->from = net->rx_from[i];
+		one->local = net->rx_local[i];
 		net->stats.received++;
 		net->stats.received_bytes += one->bytes;
 		net->rx_offset += one->bytes;
@@ -201,29 +220,38 @@ static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
 
 /* ---- sending ---- */
 
+/* One of the kernel's control messages, behind those that are there. */
+static void control_add(struct net *net, struct msghdr *header, int level, int type,
+                        const void *data, size_t bytes)
+{
+	struct cmsghdr *c = (struct cmsghdr *)(void *)(net->tx_control + header->msg_controllen);
+
+	c->cmsg_level = level;
+	c->cmsg_type = type;
+	c->cmsg_len = CMSG_LEN(bytes);
+	memcpy(CMSG_DATA(c), data, bytes);
+	header->msg_controllen += CMSG_SPACE(bytes);
+}
+
+/* A socket of IPv6 takes our mapped addresses as well. */
 static void control_fill(struct net *net, struct msghdr *header, const struct message *m)
 {
+	const struct net_ip *local = &net->path.local;
 	uint16_t size = (uint16_t)m->segment_bytes;
-	struct in_pktinfo info = {.ipi_spec_dst.s_addr = htonl(net->path.local_ip)};
-	struct cmsghdr *c = (struct cmsghdr *)(void *)net->tx_control;
+	struct in_pktinfo four = {.ipi_spec_dst.s_addr = htonl(net_ip_number(local))};
+	struct in6_pktinfo six = {.ipi6_ifindex = local->scope};
 
 	header->msg_controllen = 0;
 	header->msg_control = net->tx_control;
-	if (m->segments > 1) {
-		c->cmsg_level = SOL_UDP;
-		c->cmsg_type = UDP_SEGMENT;
-		c->cmsg_len = CMSG_LEN(sizeof(size));
-		memcpy(CMSG_DATA(c), &size, sizeof(size));
-		header->msg_controllen = CMSG_SPACE(sizeof(size));
-		c = (struct cmsghdr *)(void *)(net->tx_control + CMSG_SPACE(sizeof(size)));
-	}
-	if (net->path.local_ip != 0) {
-		c->cmsg_level = IPPROTO_IP;
-		c->cmsg_type = IP_PKTINFO;
-		c->cmsg_len = CMSG_LEN(sizeof(info));
-		memcpy(CMSG_DATA(c), &info, sizeof(info));
-		header->msg_controllen += CMSG_SPACE(sizeof(info));
-	}
+	if (m->segments > 1)
+		control_add(net, header, SOL_UDP, UDP_SEGMENT, &size, sizeof(size));
+	if (net_ip_none(local))
+		return;
+	memcpy(&six.ipi6_addr, local->bytes, sizeof(local->bytes));
+	if (net->six)
+		control_add(net, header, IPPROTO_IPV6, IPV6_PKTINFO, &six, sizeof(six));
+	else
+		control_add(net, header, IPPROTO_IP, IP_PKTINFO, &four, sizeof(four));
 }
 
 static int send_iovecs(struct net *net, const struct message *m, struct iovec *iovecs,
@@ -231,7 +259,7 @@ static int send_iovecs(struct net *net, const struct message *m, struct iovec *i
 {
 	struct msghdr header = {
 		.msg_name = &net->to,
-		.msg_namelen = sizeof(net->to),
+		.msg_namelen = net->to_bytes,
 		.msg_iov = iovecs,
 		.msg_iovlen = count,
 	};
@@ -393,7 +421,8 @@ static void sort_into_bins(struct net *net, const struct net_out out[], uint32_t
 
 static void send_one(struct net *net, const struct net_path *path, const struct net_out out[])
 {
-	net->to = net_sockaddr(&path->to);
+	net->to_bytes =
+		net->six ? net_sockaddr6(&path->to, &net->to) : net_sockaddr(&path->to, &net->to);
 	net->path = *path;
 	for (uint32_t i = 0; i < net->message_count; i++) {
 		if (send_message(net, &net->messages[i], out) == 0)

@@ -18,8 +18,7 @@ static inline void trouble_note(struct net_troubles *troubles, const struct net_
 {
 	uint32_t i = 0;
 
-	while (i < troubles->count &&
-	       (troubles->list[i].peer.ip != peer->ip || troubles->list[i].peer.port != peer->port))
+	while (i < troubles->count && !net_addr_same(&troubles->list[i].peer, peer))
 		i++;
 	if (i == NET_TROUBLES_MAX)
 		return;

@@ -17,11 +17,14 @@
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
+#ifndef IPV6_MULTICAST_ALL
+#define IPV6_MULTICAST_ALL 29
+#endif
 
 static int explain(struct why *why, const char *what, const struct net_addr *address)
 {
 	int err = errno;
-	char text[24];
+	char text[NET_TEXT_BYTES];
 
 	return why_set(why, -err, "%s %s: %s", what, net_format(address, text), strerror(err));
 }
@@ -51,66 +54,103 @@ static int set_steering(int fd, uint32_t queue_count)
 	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program));
 }
 
+/* IPv4 takes the device's address if that is one of IPv4, or else its index, as IPv6 does. */
 static int set_group(int fd, const struct net_config *config)
 {
-	struct ip_mreqn request = {
-		.imr_multiaddr.s_addr = htonl(config->group_ip),
-		.imr_address.s_addr = htonl(config->device_ip),
+	bool by_address = net_ip_is_v4(&config->group) && net_ip_is_v4(&config->device);
+	uint32_t index = by_address ? 0 : net_ip_device(&config->device);
+	struct ip_mreqn four = {
+		.imr_multiaddr.s_addr = htonl(net_ip_number(&config->group)),
+		.imr_address.s_addr = htonl(net_ip_number(&config->device)),
+		.imr_ifindex = (int)index,
 	};
+	struct ipv6_mreq six = {.ipv6mr_interface = index};
 
-	return setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof(request));
+	if (net_ip_is_v4(&config->group))
+		return setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &four, sizeof(four));
+	memcpy(&six.ipv6mr_multiaddr, config->group.bytes, sizeof(six.ipv6mr_multiaddr));
+	return setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &six, sizeof(six));
+}
+
+/* Datagrams are not cut, and come only of groups that were joined. An IPv6 socket of :: has both families. */
+static void set_family(int fd, int family, const struct net_config *config)
+{
+	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;
+	bool any = net_ip_none(&config->local.ip) && net_ip_none(&config->group);
+
+	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
+	setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof(off));
+	if (family == AF_INET) {
+		if (any)
+			setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on));
+		return;
+	}
+	setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+	setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe6, sizeof(probe6));
+	setsockopt(fd, IPPROTO_IPV6, IPV6_DONTFRAG, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, &off, sizeof(off));
+	if (any)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof(on));
 }
 
 static void set_options(int fd, const struct net_config *config, uint32_t *buffer_bytes)
 {
-	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE;
+	int on = 1;
 
 	/*
 	 * Workers on one machine share a group's port. Other sockets must not share theirs: among
 	 * sockets that allow it, the system gives the same free port to two, and one of them hears
 	 * nothing.
 	 */
-	if (config->group_ip != 0)
+	if (!net_ip_none(&config->group))
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (config->queue_count > 1)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
-	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
-	setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof(off));
 	setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof(on));
-	if (config->local.ip == 0 && config->group_ip == 0)
-		setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on));
 	*buffer_bytes = set_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE, config->buffer_bytes);
 	set_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE, config->buffer_bytes);
 }
 
-static int bind_to(int fd, const struct net_config *config, struct net_addr *local, struct why *why)
+static int bind_to(int fd, const struct net_config *config, const struct net_addr *at,
+                   struct net_addr *local, struct why *why)
 {
-	uint32_t ip = config->group_ip != 0 ? config->group_ip : config->local.ip;
-	struct sockaddr_in address =
-		net_sockaddr(&(struct net_addr){.ip = ip, .port = config->local.port});
-	socklen_t size = sizeof(address);
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(at, &address);
 
-	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
-	    getsockname(fd, (struct sockaddr *)&address, &size) != 0)
+	if (bind(fd, &address.any, size) != 0 || net_end(getsockname, fd, local) != 0)
 		return explain(why, "cannot bind UDP", &config->local);
-	*local = net_of_sockaddr(&address);
 	if (config->queue_count > 1 && set_steering(fd, config->queue_count) != 0)
 		return explain(why, "cannot steer datagrams of UDP", &config->local);
-	if (config->group_ip != 0 && set_group(fd, config) != 0)
+	if (!net_ip_none(&config->group) && set_group(fd, config) != 0)
 		return explain(why, "cannot join the multicast group for", &config->local);
 	return 0;
+}
+
+static int socket_of(const struct net_addr *at)
+{
+	int family = net_ip_is_v4(&at->ip) ? AF_INET : AF_INET6;
+
+	return socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
 int udp_socket_open(const struct net_config *config, int *fd, struct net_addr *local,
                     uint32_t *buffer_bytes, struct why *why)
 {
+	struct net_addr at = {.ip = net_ip_none(&config->group) ? config->local.ip : config->group,
+	                      .port = config->local.port};
 	int err;
 
-	*fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	*fd = socket_of(&at);
+	/* A system without IPv6: then all that there is is IPv4. */
+	if (*fd < 0 && errno == EAFNOSUPPORT && net_ip_none(&at.ip)) {
+		at.ip = net_ipv4(0);
+		*fd = socket_of(&at);
+	}
 	if (*fd < 0)
 		return explain(why, "cannot open a UDP socket for", &config->local);
+	set_family(*fd, net_ip_is_v4(&at.ip) ? AF_INET : AF_INET6, config);
 	set_options(*fd, config, buffer_bytes);
-	err = bind_to(*fd, config, local, why);
+	err = bind_to(*fd, config, &at, local, why);
 	if (err != 0) {
 		close(*fd);
 		*fd = -1;

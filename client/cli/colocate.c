@@ -17,6 +17,7 @@
 
 #include "aggregator/control/options.h"
 #include "aggregator/net/net.h"
+#include "aggregator/net/sockaddr.h"
 #include "client/cli/children.h"
 #include "client/cli/cli.h"
 
@@ -68,6 +69,11 @@ struct run {
 static struct run run;
 
 #define SEE "; see winnow colocate --help"
+/* An IPv6 address needs brackets. */
+#define HOST_PORT "%s%s%s:%u"
+#define HOST_PORT_OF(host)                                                                         \
+	strchr(host, ':') != NULL ? "[" : "", host, strchr(host, ':') != NULL ? "]" : "",          \
+		(unsigned)settings.port
 
 /* ---- which hosts, and which of them is this ---- */
 
@@ -90,7 +96,7 @@ static int hosts_read(void)
 			                 "--hosts is '%s': want at most 256 names with a comma "
 			                 "between two" SEE,
 			                 settings.hosts);
-		snprintf(text, sizeof(text), "%s:%u", host, (unsigned)settings.port);
+		snprintf(text, sizeof(text), HOST_PORT, HOST_PORT_OF(host));
 		if (net_resolve(text, &run.addresses[run.host_count], &why) != 0)
 			return cli_error(2, "--hosts: %s" SEE, why.text);
 	}
@@ -100,9 +106,11 @@ static int hosts_read(void)
 /* An address is ours if we can bind a socket to it. */
 static bool is_ours(const struct net_addr *address)
 {
-	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address->ip)};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool ours = fd >= 0 && bind(fd, (const struct sockaddr *)&in, sizeof(in)) == 0;
+	const struct net_addr any_port = {.ip = address->ip};
+	union net_sockaddr at;
+	socklen_t size = net_sockaddr(&any_port, &at);
+	int fd = socket(at.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool ours = fd >= 0 && bind(fd, &at.any, size) == 0;
 
 	if (fd >= 0)
 		close(fd);
@@ -137,8 +145,8 @@ static void environment_set(void)
 	size_t used = 0;
 
 	for (uint32_t i = 0; i < run.host_count; i++)
-		used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s:%u",
-		                         i > 0 ? "," : "", run.hosts[i], (unsigned)settings.port);
+		used += (size_t)snprintf(all + used, sizeof(all) - used, "%s" HOST_PORT,
+		                         i > 0 ? "," : "", HOST_PORT_OF(run.hosts[i]));
 	setenv("WINNOW_AGGREGATORS", all, 1);
 	setenv("MASTER_ADDR", run.hosts[0], 1);
 	setenv("MASTER_PORT", "29500", 0);
@@ -147,7 +155,7 @@ static void environment_set(void)
 static bool start_all(char **command)
 {
 	static const int ours[] = {CHILD_OURS, CHILD_OURS, CHILD_OURS};
-	char listen_option[] = "--listen", address[24], threads[] = "--threads=1";
+	char listen_option[] = "--listen", address[NET_TEXT_BYTES], threads[] = "--threads=1";
 	char *winnowd[] = {NULL, listen_option, address, threads, NULL};
 	uint32_t each = (uint32_t)settings.per_host;
 	bool started;

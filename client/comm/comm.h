@@ -54,7 +54,7 @@ struct comm_peer {
 	struct net_addr addresses[NET_NAME_ADDRESSES_MAX]; /* that the name resolves to, for TCP */
 	uint32_t address_count, address_at; /* at: the one in use, being tried, or next */
 	struct net_addr data; /* where datagrams go, usually the same; valid when connected */
-	uint32_t local_ip;    /* our address towards it; valid when connected */
+	struct net_ip local;  /* our address towards it; valid when connected */
 	int fd;               /* TCP; -1: not connected */
 	bool connected;
 	bool gone;
@@ -242,6 +242,8 @@ void comm_fork_close(int *fd);
 
 /* comm_peers.c */
 void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);
+/* Datagrams of this aggregator go there. */
+void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const struct net_addr *to);
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
 
 /*

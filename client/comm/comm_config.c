@@ -47,8 +47,7 @@ static const struct comm_peer *same_as(const struct winnow_comm *comm, const str
 	for (const struct comm_peer *other = comm->peers; other < peer; other++)
 		for (uint32_t i = 0; i < other->address_count; i++)
 			for (uint32_t k = 0; k < peer->address_count; k++)
-				if (other->addresses[i].ip == peer->addresses[k].ip &&
-				    other->addresses[i].port == peer->addresses[k].port)
+				if (net_addr_same(&other->addresses[i], &peer->addresses[k]))
 					return other;
 	return NULL;
 }

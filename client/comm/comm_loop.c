@@ -26,7 +26,7 @@ static void groups_open(struct winnow_comm *comm)
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 		struct net_config config = {
-			.device_ip = peer->local_ip,
+			.device = peer->local,
 			.port = &comm->port,
 			.payload_max = comm->config.payload,
 			.buffer_bytes = comm->backend->buffer(comm->net),
@@ -36,12 +36,12 @@ static void groups_open(struct winnow_comm *comm)
 		struct net_addr to;
 		struct why why;
 
-		if (data != NULL)
-			net_resolve(data, &peer->data, &why);
+		if (data != NULL && net_resolve(data, &to, &why) == 0)
+			comm_peer_data(comm, peer, &to);
 		if (peer->group_tried || group == NULL || net_resolve(group, &to, &why) != 0)
 			continue;
 		peer->group_tried = true;
-		config.group_ip = to.ip;
+		config.group = to.ip;
 		config.local.port = to.port;
 		if (!comm->config.multicast ||
 		    comm->backend->open(&config, &peer->group, &why) != 0)
@@ -59,8 +59,7 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
 
 		/* All aggregators send to the shared socket: find the sender. */
 		while (net == comm->net && index < comm->peer_count &&
-		       (comm->peers[index].data.ip != in->from.ip ||
-		        comm->peers[index].data.port != in->from.port))
+		       !net_addr_same(&comm->peers[index].data, &in->from))
 			index++;
 		if (index < comm->peer_count)
 			session_datagram(comm->session, index, in->data, in->bytes, now_us);

@@ -16,17 +16,18 @@
 #define BUFFER_BYTES (16u << 20)
 #define IDLE_US 50 /* the longest sleep where a queue must be polled */
 
-/* The least MTU of the ways to this aggregator: by which address it will be reached shows later. */
-static int probe_route(const struct comm_peer *peer, uint32_t *mtu, struct why *why)
+/* What the ways to this aggregator carry at least: by which address it will be reached shows later. */
+static int probe_route(const struct comm_peer *peer, uint32_t *bytes, struct why *why)
 {
-	*mtu = UINT32_MAX;
+	*bytes = UINT32_MAX;
 	for (uint32_t i = 0; i < peer->address_count; i++) {
-		uint32_t one = net_route_mtu(&peer->addresses[i]);
+		uint32_t mtu = net_route_mtu(&peer->addresses[i]);
+		uint32_t headers = net_headers(&peer->addresses[i].ip);
 
-		if (one != 0 && one < *mtu)
-			*mtu = one;
+		if (mtu > headers && mtu - headers < *bytes)
+			*bytes = mtu - headers;
 	}
-	if (*mtu != UINT32_MAX)
+	if (*bytes != UINT32_MAX)
 		return WINNOW_OK;
 	return why_set(why, WINNOW_ERR_UNREACHABLE, "no route to aggregator %s: %s", peer->name,
 	               strerror(errno));
@@ -36,7 +37,7 @@ static int probe_route(const struct comm_peer *peer, uint32_t *mtu, struct why *
 static int choose(struct winnow_comm *comm, const struct winnow_config *config,
                   struct net_config *net, struct why *why)
 {
-	uint32_t bits;
+	uint32_t bits, ip;
 	int err = net_backend_named(config->datapath != NULL ? config->datapath : "udp",
 	                            &comm->backend, why);
 
@@ -45,9 +46,10 @@ static int choose(struct winnow_comm *comm, const struct winnow_config *config,
 	comm->port.eal = config->eal;
 	comm->port.device = config->device;
 	comm->port.idle_us = IDLE_US;
-	if (err == 0 && config->data_address != NULL)
-		err = net_network(config->data_address, &net->local.ip, &comm->port.prefix_bits,
-		                  why);
+	if (err == 0 && config->data_address != NULL) {
+		err = net_network(config->data_address, &ip, &comm->port.prefix_bits, why);
+		net->local.ip = net_ipv4(err == 0 ? ip : 0);
+	}
 	if (err == 0 && config->gateway != NULL)
 		err = net_network(config->gateway, &comm->port.gateway_ip, &bits, why);
 	net->port = &comm->port;
@@ -66,18 +68,31 @@ static int scratch_new(struct winnow_comm *comm, struct why *why)
 	return WINNOW_OK;
 }
 
+/* Then a socket of IPv4 alone does. */
+static bool all_v4(const struct winnow_comm *comm)
+{
+	bool all = true;
+
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		for (uint32_t k = 0; k < comm->peers[i].address_count; k++)
+			all = all && net_ip_is_v4(&comm->peers[i].addresses[k].ip);
+	return all;
+}
+
 int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, struct why *why)
 {
-	struct net_config net = {.buffer_bytes = BUFFER_BYTES};
+	struct net_config net = {.local.ip =
+	                                 all_v4(comm) ? net_ipv4(0) : (struct net_ip){.scope = 0},
+	                         .buffer_bytes = BUFFER_BYTES};
 	uint32_t payload = config->payload != 0 ? config->payload : PAYLOAD_DEFAULT_MAX;
 	int result = choose(comm, config, &net, why);
 
 	for (uint32_t i = 0; i < comm->peer_count && result == WINNOW_OK; i++) {
-		uint32_t mtu;
+		uint32_t bytes;
 
-		result = probe_route(&comm->peers[i], &mtu, why);
-		if (result == WINNOW_OK && net.port == NULL && mtu - WIRE_IP_UDP_BYTES < payload)
-			payload = mtu - WIRE_IP_UDP_BYTES;
+		result = probe_route(&comm->peers[i], &bytes, why);
+		if (result == WINNOW_OK && net.port == NULL && bytes < payload)
+			payload = bytes;
 	}
 	if (result != WINNOW_OK)
 		return result;

@@ -15,6 +15,8 @@
 #include "aggregator/net/sockaddr.h"
 #include "client/comm/comm.h"
 
+#define ETHERNET_BYTES 14
+
 static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const char *reason,
                       uint64_t now_us)
 {
@@ -32,11 +34,24 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 	session_gone(comm->session, (uint32_t)(peer - comm->peers), reason);
 }
 
+/* Those that were tried; "": the name is an address, or has one. */
+static const char *addresses_text(const struct comm_peer *peer, char *out, size_t room)
+{
+	char one[NET_TEXT_BYTES];
+	size_t used = 0;
+
+	*out = '\0';
+	for (uint32_t i = 0; i < peer->address_count && peer->address_count > 1 && used < room; i++)
+		used += (size_t)snprintf(out + used, room - used, "%s%s", i > 0 ? ", " : " from ",
+		                         net_ip_format(&peer->addresses[i].ip, one));
+	return out;
+}
+
 /* Try the name's next address; after the last one start again, as winnowd may still be starting. */
 static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int error,
                            uint64_t now_us)
 {
-	char reason[128], of_all[40] = "";
+	char reason[320], all[256];
 
 	comm_fork_close(&peer->fd);
 	peer->address_at = (peer->address_at + 1) % peer->address_count;
@@ -44,42 +59,47 @@ static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int
 		peer->connect_due_us = now_us + (peer->address_at == 0 ? COMM_CONNECT_AGAIN_US : 0);
 		return;
 	}
-	if (peer->address_count > 1)
-		snprintf(of_all, sizeof(of_all), " by any of its %u addresses",
-		         peer->address_count);
-	snprintf(reason, sizeof(reason), "no answer%s: %s; is winnowd running there?", of_all,
-	         strerror(error));
+	snprintf(reason, sizeof(reason), "no answer%s: %s; is winnowd running there?",
+	         addresses_text(peer, all, sizeof(all)), strerror(error));
 	peer->gone = true;
 	session_unreachable(comm->session, (uint32_t)(peer - comm->peers), reason);
 }
 
+void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const struct net_addr *to)
+{
+	peer->data = *to;
+	session_headers(comm->session, (uint32_t)(peer - comm->peers),
+	                ETHERNET_BYTES + net_headers(&to->ip));
+}
+
 static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	struct sockaddr_in ours = {0};
-	socklen_t size = sizeof(ours);
+	struct net_addr ours;
 
-	if (getsockname(peer->fd, (struct sockaddr *)&ours, &size) == 0)
-		peer->local_ip = ntohl(ours.sin_addr.s_addr);
-	peer->data = peer->addresses[peer->address_at];
+	if (net_end(getsockname, peer->fd, &ours) == 0)
+		peer->local = ours.ip;
+	comm_peer_data(comm, peer, &peer->addresses[peer->address_at]);
 	peer->connected = true;
 	session_connected(comm->session, (uint32_t)(peer - comm->peers), now_us);
 }
 
 static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	const struct net_addr *to = &peer->addresses[peer->address_at];
-	struct sockaddr_in address = net_sockaddr(to);
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(&peer->addresses[peer->address_at], &address);
 	uint64_t left_us = peer->connect_until_us > now_us ? peer->connect_until_us - now_us : 0;
 	int on = 1;
 
 	peer->attempt_until_us = now_us + left_us / (peer->address_count - peer->address_at);
-
-	if (comm_fork_socket(&peer->fd, AF_INET, SOCK_STREAM) < 0) {
-		peer_gone(comm, peer, strerror(errno), now_us);
+	if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) < 0) {
+		if (errno == EAFNOSUPPORT) /* a name's other address may be of a family we have */
+			connect_failed(comm, peer, errno, now_us);
+		else
+			peer_gone(comm, peer, strerror(errno), now_us);
 		return;
 	}
 	setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (connect(peer->fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
+	if (connect(peer->fd, &address.any, size) == 0)
 		connected(comm, peer, now_us);
 	else if (errno != EINPROGRESS)
 		connect_failed(comm, peer, errno, now_us);

@@ -20,7 +20,8 @@ struct session {
 	uint32_t link_count;
 	struct link *links[SESSION_LINKS_MAX];
 	const char *names[SESSION_LINKS_MAX];
-	uint64_t silence_us, stall_us; /* that apply: the shortest of all links */
+	uint32_t headers[SESSION_LINKS_MAX]; /* bytes before each datagram */
+	uint64_t silence_us, stall_us;       /* that apply: the shortest of all links */
 	uint32_t world;
 	uint64_t left_due_us; /* a worker has left: operations must be done by this time */
 	struct engine *engine;
@@ -45,6 +46,7 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 	s->left_due_us = s->silence_us = s->stall_us = NEVER;
 	for (; s->link_count < config->link_count; s->link_count++) {
 		s->names[s->link_count] = config->names[s->link_count];
+		s->headers[s->link_count] = WIRE_ETHERNET_BYTES;
 		if (link_open(&config->links[s->link_count], now_us, &s->links[s->link_count]) !=
 		    0) {
 			session_close(s);
@@ -301,6 +303,11 @@ bool session_again(struct session *session, uint32_t index)
 	return link_again(session->links[index]);
 }
 
+void session_headers(struct session *session, uint32_t index, uint32_t bytes)
+{
+	session->headers[index] = bytes;
+}
+
 void session_unreachable(struct session *session, uint32_t index, const char *reason)
 {
 	session_end_with(session, index, WINNOW_ERR_UNREACHABLE, "aggregator %s: %s",
@@ -529,14 +536,17 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 	out->payload = link_start(session->links[0])->payload;
 	out->window = link_start(session->links[0])->window;
 	out->channels = session->first_stream[session->link_count];
-	for (uint32_t i = 0; i < out->channels; i++) {
+	for (uint32_t i = 0, link = 0; i < out->channels; i++) {
 		const struct stream_stats *stats = engine_stream_stats(session->engine, i);
+		uint32_t headers;
+
+		link += i == session->first_stream[link + 1];
+		headers = session->headers[link];
 
 		out->sent_packets += stats->sent;
-		out->sent_bytes += stats->sent_bytes + stats->sent * WIRE_ETHERNET_BYTES;
+		out->sent_bytes += stats->sent_bytes + stats->sent * headers;
 		out->received_packets += stats->received;
-		out->received_bytes +=
-			stats->received_bytes + stats->received * WIRE_ETHERNET_BYTES;
+		out->received_bytes += stats->received_bytes + stats->received * headers;
 		out->retransmits += stats->retransmits;
 		out->nacks += stats->nacks;
 		for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++)

@@ -51,6 +51,9 @@ void session_no_multicast(struct session *session, uint32_t index);
 /* Where aggregator `index` wants its datagrams; NULL: not known yet, or where the connection goes. */
 const char *session_data(const struct session *session, uint32_t index);
 
+/* Before each datagram to or from aggregator `index` stand so many bytes: WIRE_ETHERNET_BYTES by IPv4. */
+void session_headers(struct session *session, uint32_t index, uint32_t bytes);
+
 /* The connection to aggregator `index` is there. */
 void session_connected(struct session *session, uint32_t index, uint64_t now_us);
 

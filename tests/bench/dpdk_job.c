@@ -84,7 +84,7 @@ static void control_turn(struct worker *w)
 static bool worker_connect(struct job *job, uint32_t rank, const struct net_addr *to)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
-	                              .sin_addr.s_addr = htonl(to->ip),
+	                              .sin_addr.s_addr = htonl(net_ip_number(&to->ip)),
 	                              .sin_port = htons(to->port)};
 	struct link_config config = {
 		.job = "bench",
@@ -358,7 +358,7 @@ static bool welcomed(struct job *job, const struct control_message *welcome)
 		fprintf(stderr, "dpdk_source: %s\n", why.text);
 		return false;
 	}
-	job->aggregator_ip = data.ip;
+	job->aggregator_ip = net_ip_number(&data.ip);
 	job->aggregator_port = data.port;
 	job->channel = welcome->channels[0];
 	job->first = job->base = job->planned = welcome->first_frame;

@@ -110,10 +110,11 @@ static void worker_open(struct nic *nic, uint32_t rank)
 	                             .stall_us = 60000000,
 	                             .join_us = 10000000,
 	                             .multicast = true};
-	struct net_config net = {
-		.local.ip = nic->device_ip, .payload_max = PAYLOAD, .buffer_bytes = 1 << 20};
+	struct net_config net = {.local.ip = net_ipv4(nic->device_ip),
+	                         .payload_max = PAYLOAD,
+	                         .buffer_bytes = 1 << 20};
 	struct sockaddr_in to = {.sin_family = AF_INET,
-	                         .sin_addr.s_addr = htonl(nic->aggregator.ip),
+	                         .sin_addr.s_addr = htonl(net_ip_number(&nic->aggregator.ip)),
 	                         .sin_port = htons(nic->aggregator.port)};
 	struct why why;
 
@@ -183,15 +184,16 @@ static void knock_turn(struct nic *nic, struct worker *worker, struct net *net)
 static void group_open(struct nic *nic)
 {
 	const struct control_message *welcome = link_welcome(nic->workers[0].link);
-	struct net_config config = {
-		.device_ip = nic->device_ip, .payload_max = PAYLOAD, .buffer_bytes = 16 << 20};
+	struct net_config config = {.device = net_ipv4(nic->device_ip),
+	                            .payload_max = PAYLOAD,
+	                            .buffer_bytes = 16 << 20};
 	struct why why;
 
 	struct net_addr group;
 
 	if (welcome->channel_count != 1 || net_resolve(welcome->group, &group, &why) != 0)
 		stop("the aggregator must use multicast, and one thread");
-	config.group_ip = group.ip;
+	config.group = group.ip;
 	config.local.port = group.port;
 	if (net_udp.open(&config, &nic->group, &why) != 0)
 		stop("%s", why.text);
@@ -255,7 +257,7 @@ static void make_head(struct nic *nic, uint32_t rank)
 		.ttl = 64,
 		.protocol = IPPROTO_UDP,
 		.saddr = htonl(nic->device_ip),
-		.daddr = htonl(nic->aggregator.ip)};
+		.daddr = htonl(net_ip_number(&nic->aggregator.ip))};
 	struct wire_header wire = {.magic = WIRE_MAGIC,
 	                           .version = WIRE_VERSION,
 	                           .kind = WIRE_PUSH,

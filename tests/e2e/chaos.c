@@ -295,8 +295,9 @@ int main(int argc, char **argv)
 		        "usage: chaos LISTEN_PORT SERVER_HOST:PORT SEED LOSS DUPLICATE REORDER\n");
 		return 2;
 	}
-	server = (struct sockaddr_in){
-		.sin_family = AF_INET, .sin_addr.s_addr = htonl(to.ip), .sin_port = htons(to.port)};
+	server = (struct sockaddr_in){.sin_family = AF_INET,
+	                              .sin_addr.s_addr = htonl(net_ip_number(&to.ip)),
+	                              .sin_port = htons(to.port)};
 	state = strtoull(argv[3], NULL, 10);
 	loss = (uint32_t)(atof(argv[4]) * 1e4);
 	duplicate = (uint32_t)(atof(argv[5]) * 1e4);

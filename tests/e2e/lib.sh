@@ -87,10 +87,10 @@ free_port() {
 }
 
 wait_port() { # host port
-	local i
+	local i host=${1#[}
 	for i in $(seq 100); do
 		# shellcheck disable=SC2016 # the inner shell's
-		"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$1" "$2" 2>/dev/null && return 0
+		"${worker_side[@]}" bash -c 'exec 3<>"/dev/tcp/$0/$1"' "${host%]}" "$2" 2>/dev/null && return 0
 		sleep 0.05
 	done
 	return 1

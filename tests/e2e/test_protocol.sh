@@ -13,6 +13,11 @@ for threads in 2 1 2; do
 	winnowd --insecure-no-key --threads $threads --metrics "$([ ${#open[@]} = 0 ] && echo "$HOST:$metrics" || echo no)"
 	open+=("$HOST:$PORT")
 done
+export DUAL=
+if grep -qs ' lo$' /proc/net/if_inet6; then
+	HOST='[::]' winnowd --insecure-no-key --threads 2 --metrics no
+	DUAL="[::1]:$PORT"
+fi
 export AGGREGATORS="${open[*]}" KEYED=$keyed KEY=correct-horse-battery PYTHONPATH=$PWD/client/python:$PWD/tests/protocol
 tests=(test_vectors test_joining test_sums test_faults)
 [ -n "${SAN:-}" ] || tests+=(test_beside)

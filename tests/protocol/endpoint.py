@@ -5,13 +5,16 @@ import heapq
 import random
 import select
 import socket
+import struct
 import time
 
 from channel import Channel
 from joining import Ended, Joining
 from worker import Worker
 
-IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # 2.1: DF
+# 2.1: DF
+DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
+PROBE = 3
 
 
 def now_us():
@@ -22,6 +25,13 @@ def address(text):
     """5.1: group, data_address"""
     host, port = text.rsplit(":", 1)
     return host.strip("[]"), int(port)
+
+
+def interface(here):
+    """The index of the interface with this IPv6 address."""
+    packed = socket.inet_pton(socket.AF_INET6, here).hex()
+    with open("/proc/net/if_inet6", encoding="ascii") as lines:
+        return next(int(line.split()[1], 16) for line in lines if line.startswith(packed))
 
 
 class Weather:
@@ -72,9 +82,9 @@ class Link:
         self.channels = {}
 
     def datagram_socket(self):
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock = socket.socket(self.tcp.family, socket.SOCK_DGRAM)
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
+        sock.setsockopt(*DISCOVER[sock.family], PROBE)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         return sock
 
@@ -86,11 +96,23 @@ class Link:
             self.to = address(welcome["data_address"])
         if welcome["group"] and self.joining.multicast:
             group, port = address(welcome["group"])
-            self.group = self.datagram_socket()
-            self.group.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.group.bind((group, port))
-            membership = socket.inet_aton(group) + socket.inet_aton(here)
+            try:
+                self.join_group(group, port, here)
+            except OSError:  # of the other family, or the aggregator is on this machine and has the port at all addresses
+                self.group.close()
+                self.group = None
+
+    def join_group(self, group, port, here):
+        self.group = self.datagram_socket()
+        self.group.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.group.bind((group, port))
+        membership = socket.inet_pton(self.tcp.family, group)
+        if self.tcp.family == socket.AF_INET:
+            membership += socket.inet_aton(here)
             self.group.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+        else:
+            membership += struct.pack("@I", interface(here))
+            self.group.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, membership)
 
     def sockets(self):
         return [sock for sock in (self.tcp, self.udp, self.group) if sock]

@@ -17,7 +17,7 @@ class Real:
 
     def __init__(self, aggregators, rank, job, world, key=None, **settings):
         self.rank, self.results, self.error = rank, None, None
-        where = ",".join("%s:%d" % address for address in aggregators)
+        where = ",".join("[%s]:%d" % to if ":" in to[0] else "%s:%d" % to for to in aggregators)
         keys = {"key": key} if key else {"insecure_no_key": True}
         self.arguments = dict(aggregators=where, job=job, rank=rank, world=world, **keys, **settings)
         self.operations, self.go = [], threading.Event()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Jobs for the tests: workers of this folder, some of libwinnow's among them, at aggregators that stand.
 
-test_protocol.sh has started them. AGGREGATORS: three, HOST:PORT, without a key; KEYED, KEY: one more, and its key.
+test_protocol.sh has started them. AGGREGATORS: three, HOST:PORT, without a key; KEYED, KEY: one more, and its key; DUAL:
+one more, without a key, at IPv6 and IPv4 addresses, or nothing.
 """
 
 import itertools
@@ -11,11 +12,12 @@ import numpy as np
 
 import element
 from cut import Cut
-from endpoint import Endpoint, drive, now_us
+from endpoint import Endpoint, address, drive, now_us
 from reference import OPERATIONS, differences, reduce, tensor
 
-OPEN = [(host, int(port)) for host, port in (text.split(":") for text in os.environ["AGGREGATORS"].split())]
-KEYED = tuple(int(part) if part.isdigit() else part for part in os.environ["KEYED"].split(":"))
+OPEN = [address(text) for text in os.environ["AGGREGATORS"].split()]
+DUAL = address(os.environ["DUAL"]) if os.environ["DUAL"] else None
+KEYED = address(os.environ["KEYED"])
 KEY = os.environ["KEY"]
 numbers = itertools.count()
 
@@ -36,9 +38,9 @@ class Team:
     ):
         self.world, job = world, job or f"protocol-{os.getpid()}-{next(numbers)}"
         at = at or OPEN[:aggregators]
-        order = lambda rank: at[::-1] if rank in reverse else at
+        order = lambda rank: at(rank) if callable(at) else at[::-1] if rank in reverse else at
         key = {"key": KEY} if at == [KEYED] else {}
-        self.real = [self.libwinnow(at, rank, job, world, **key) for rank in real]
+        self.real = [self.libwinnow(order(rank), rank, job, world, **key) for rank in real]
         ranks = [rank for rank in range(world) if rank not in real]
         self.workers = [
             Endpoint(order(rank), job, rank, world, weather and weather(rank), **key, **settings(rank))

@@ -8,7 +8,7 @@ import numpy as np
 import element
 from endpoint import Weather
 from reference import fixed, fixed_want, tensor
-from team import KEYED, Team, all_kinds, scattered, sizes
+from team import DUAL, KEYED, Team, all_kinds, scattered, sizes
 
 
 class Beside(unittest.TestCase):
@@ -69,6 +69,16 @@ class Beside(unittest.TestCase):
         rng = np.random.default_rng(17)
         with Team(2, real=[1], at=[KEYED]) as team:
             team.check([team.operation([tensor(rng, 5000, "f64") for _ in range(2)], "f64")])
+
+    @unittest.skipUnless(DUAL, "no IPv6 here")
+    def test_families(self):
+        """2.1: workers by IPv6, and by either beside each other."""
+        rng = np.random.default_rng(19)
+        four = ("127.0.0.1", DUAL[1]) if DUAL else None
+        for at in (DUAL, DUAL, DUAL), (DUAL, four, DUAL), (four, DUAL, four):
+            with self.subTest(at=at), Team(3, real=[2], at=lambda rank: [at[rank]]) as team:
+                team.check([team.operation([tensor(rng, n, "f32", 64, 0.4, True) for _ in range(3)], block_elems=64)
+                            for n in (10, 100000, 3000, 0)])  # fmt: skip
 
     def test_features(self):
         """5.1: the job has what all its workers have."""

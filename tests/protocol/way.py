@@ -4,7 +4,7 @@
 import itertools
 
 NEVER = float("inf")
-SIZES = [8972, 3470, 1472, 1432, 1372, 1252, 584]
+SIZES = [8972, 3470, 1472, 1452, 1432, 1372, 1232, 584]
 QUARTER, ROUNDS, LOST = 16, 48, 4
 
 

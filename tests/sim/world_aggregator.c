@@ -141,7 +141,7 @@ static void jobs_begin(struct sim_aggregator *a)
 		.segments_ahead = spec->segments_ahead,
 		.join_us = 20000000,
 		.hello_us = 5000000,
-		.group_net = 0xef4d0000,
+		.group_nets = {NET_IPV4(0xef4d0000)},
 		.group_port = 5555,
 		.engine = a->world->engine,
 	};
@@ -196,11 +196,12 @@ void aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node)
 {
 	struct sim_peer *handle =
 		&aggregator->peers[worker_node - aggregator->world->spec->aggregator_count];
-	const struct net_addr from = {.ip = 0x0a000000 + worker_node, .port = 1};
+	const struct net_ip local = net_ipv4(aggregator->node + 1);
+	const struct net_addr from = {.ip = net_ipv4(0x0a000000 + worker_node), .port = 1};
 
 	handle->aggregator = aggregator;
 	handle->worker_node = worker_node;
-	handle->peer = jobs_connected(aggregator->jobs, &from, aggregator->node + 1, handle,
+	handle->peer = jobs_connected(aggregator->jobs, &from, &local, handle,
 	                              simnet_now(aggregator->world->net));
 }
 

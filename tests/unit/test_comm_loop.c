@@ -54,7 +54,8 @@ static struct world {
 		uint8_t byte;
 	} heard[QUEUE];
 	struct {
-		uint32_t to_ip, count, bytes;
+		struct net_addr to;
+		uint32_t count, bytes;
 	} batches[64];
 	char aborted[128], failed[128];
 	struct net_config group_config;
@@ -247,6 +248,12 @@ void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 		comm->peers[1].pending = told(w.line) > 0 ? line : NULL;
 }
 
+void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const struct net_addr *to)
+{
+	(void)comm;
+	peer->data = *to;
+}
+
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
 	(void)comm;
@@ -346,7 +353,7 @@ static uint32_t fake_send(struct net *net, const struct net_path to[], uint32_t 
 	assert_int_equal(to_count, 1);
 	for (uint32_t i = 0; i < count; i++)
 		bytes += out[i].bytes;
-	say(assert_true(net->ready); w.batches[w.batch_count].to_ip = to->to.ip;
+	say(assert_true(net->ready); w.batches[w.batch_count].to = to->to;
 	    w.batches[w.batch_count].count = count; w.batches[w.batch_count++].bytes = bytes);
 	return 1;
 }
@@ -405,7 +412,7 @@ static void ring(int fd)
 /* ---- a communicator ---- */
 
 static const struct net_addr address[PEERS] = {
-	{0x0a000001, 5555}, {0x0a000002, 5555}, {0x0a000001, 6666}};
+	{NET_IPV4(0x0a000001), 5555}, {NET_IPV4(0x0a000002), 5555}, {NET_IPV4(0x0a000001), 6666}};
 static int far_ends[PEERS]; /* of control connections, which nobody reads */
 
 static int begin(void **state)
@@ -514,11 +521,11 @@ static void test_whose(void **state)
 	} expected[] = {{1, 'g'}, {1, 'a'}, {2, 'b'}, {0, 'c'}, {1, 'e'}, {0, 'f'}};
 
 	comm->peers[1].group = &w.group;
-	put(&w.group, (struct net_addr){1, 2}, 'g');
+	put(&w.group, (struct net_addr){.ip = net_ipv4(1), .port = 2}, 'g');
 	put(&w.shared, address[1], 'a');
 	put(&w.shared, address[2], 'b');
 	put(&w.shared, address[0], 'c');
-	put(&w.shared, (struct net_addr){0x0a000002, 6666}, 'd');
+	put(&w.shared, (struct net_addr){.ip = net_ipv4(0x0a000002), .port = 6666}, 'd');
 	put(&w.shared, address[1], 'e');
 	put(&w.shared, address[0], 'f');
 	start(comm);
@@ -562,7 +569,7 @@ static void batches(struct winnow_comm *comm, uint32_t payload, uint32_t most)
 	w.to_send[2] = 1;
 	start(comm);
 	await(w.batch_count == 4);
-	assert_int_equal(w.batches[0].to_ip, address[0].ip);
+	assert_true(net_addr_same(&w.batches[0].to, &address[0]));
 	assert_int_equal(w.batches[0].count, most);
 	assert_int_equal(w.batches[0].bytes, most);
 	assert_int_equal(w.batches[1].count, 1);
@@ -612,16 +619,16 @@ static void test_groups_open(void **state)
 	struct winnow_comm *comm = *state;
 
 	comm->config.multicast = true;
-	comm->peers[1].local_ip = 0x0a0000fe;
+	comm->peers[1].local = net_ipv4(0x0a0000fe);
 	start(comm);
 	await(w.turns > 0);
 	assert_int_equal(told(w.opened), 0); /* not known yet */
 	say(w.has_group = true);
 	wake(comm);
 	await(w.opened == 1);
-	assert_int_equal(w.group_config.group_ip, 0xef4d0101);
+	assert_int_equal(net_ip_number(&w.group_config.group), 0xef4d0101);
 	assert_int_equal(w.group_config.local.port, 5600);
-	assert_int_equal(w.group_config.device_ip, 0x0a0000fe);
+	assert_int_equal(net_ip_number(&w.group_config.device), 0x0a0000fe);
 	assert_int_equal(w.group_config.payload_max, 1472);
 	assert_int_equal(w.group_config.buffer_bytes, 65536);
 	say(put(&w.group, address[0], 'x'));

@@ -35,14 +35,14 @@ static int listening(struct net_addr *out, int backlog)
 	assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
 	assert_int_equal(listen(fd, backlog), 0);
-	*out = (struct net_addr){.ip = HERE, .port = ntohs(address.sin_port)};
+	*out = (struct net_addr){.ip = net_ipv4(HERE), .port = ntohs(address.sin_port)};
 	return fd;
 }
 
 /* Where nobody listens: another address of the same port. */
 static struct net_addr refusing(const struct net_addr *address)
 {
-	return (struct net_addr){.ip = HERE + 1, .port = address->port};
+	return (struct net_addr){.ip = net_ipv4(HERE + 1), .port = address->port};
 }
 
 /* A communicator that is not connected yet, and has no thread. */
@@ -163,14 +163,14 @@ static void test_next_address(void **state)
 
 	(void)state;
 	peer->addresses[0] = peer->addresses[1] = refusing(&peer->addresses[2]);
-	peer->addresses[1].ip++;
+	peer->addresses[1].ip.bytes[15]++;
 	peer->address_count = 3;
 	turn_until_settled(comm, 0); /* no time passes: one after the other, at once */
 	assert_int_equal(session_state(comm->session), SESSION_JOINING);
 	assert_int_equal(peer->address_at, 2);
-	assert_int_equal(peer->data.ip, HERE);
+	assert_int_equal(net_ip_number(&peer->data.ip), HERE);
 	assert_int_equal(peer->data.port, peer->addresses[2].port);
-	assert_int_equal(peer->local_ip, HERE);
+	assert_int_equal(net_ip_number(&peer->local), HERE);
 	close(listener);
 	closed(comm);
 }
@@ -226,7 +226,7 @@ static void test_refused(void **state)
 		failed_as(comm,
 		          count == 1 ? "aggregator one:1: no answer: Connection refused; is "
 		                       "winnowd running there?"
-		                     : "no answer by any of its 2 addresses: Connection refused");
+		                     : "no answer from 127.0.0.2, 127.0.0.2: Connection refused");
 		close(listener);
 		closed(comm);
 	}
@@ -244,7 +244,7 @@ static void test_started_late(void **state)
 	(void)state;
 	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
-	peer->addresses[0] = (struct net_addr){HERE, ntohs(address.sin_port)};
+	peer->addresses[0] = (struct net_addr){net_ipv4(HERE), ntohs(address.sin_port)};
 	for (uint32_t turn = 0; turn < 5; turn++)
 		comm_peers_turn(comm, 0);
 	assert_false(peer->connected);

@@ -12,7 +12,7 @@
 struct jobs_peer {
 	void *handle;
 	struct net_addr from;
-	uint32_t local_ip;
+	struct net_ip local;
 	uint32_t lines;
 	char line[128];
 	bool garbage, gone, refused;
@@ -31,14 +31,14 @@ void *jobs_peer_handle(const struct jobs_peer *peer)
 	return peer->handle;
 }
 
-struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from, uint32_t local_ip,
-                                 void *handle, uint64_t now_us)
+struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
+                                 const struct net_ip *local, void *handle, uint64_t now_us)
 {
 	struct jobs_peer *peer = &peers[peer_count++];
 
 	(void)jobs;
 	assert_true(now_us > 0 && peer_count <= PEERS);
-	*peer = (struct jobs_peer){.handle = handle, .from = *from, .local_ip = local_ip};
+	*peer = (struct jobs_peer){.handle = handle, .from = *from, .local = *local};
 	connections_send(NULL, peer, "hello\n");
 	return peer;
 }
@@ -149,8 +149,8 @@ static void test_lines(void **state)
 	size_t used = 0;
 
 	(void)state;
-	assert_int_equal(peers[0].from.ip, 0x7f000009);
-	assert_int_equal(peers[0].local_ip, 0x7f000001);
+	assert_int_equal(net_ip_number(&peers[0].from.ip), 0x7f000009);
+	assert_int_equal(net_ip_number(&peers[0].local), 0x7f000001);
 	say_text(fd, "on");
 	turns(20);
 	assert_int_equal(peers[0].lines, 0);
@@ -265,7 +265,7 @@ static void test_linger(void **state)
 static void dial_by(const int fds[], uint32_t count)
 {
 	const struct sockaddr_in to = {.sin_family = AF_INET,
-	                               .sin_addr.s_addr = htonl(address.ip),
+	                               .sin_addr.s_addr = htonl(net_ip_number(&address.ip)),
 	                               .sin_port = htons(address.port)};
 
 	for (uint32_t i = 0; i < count; i++) {

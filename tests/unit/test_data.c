@@ -78,14 +78,14 @@ static void test_knocks(void **state)
 	assert_int_equal(nets[0]->sent[0].kind, WIRE_KNOCKED);
 	assert_int_equal(nets[0]->sent[0].bytes, 1472);
 	assert_int_equal(nets[0]->sent[0].worker, 3);
-	assert_int_equal(nets[0]->sent[0].to.to.ip, WORKER_IP(3));
+	assert_int_equal(net_ip_number(&nets[0]->sent[0].to.to.ip), WORKER_IP(3));
 	assert_int_equal(nets[0]->sent[0].to.to.port, WORKER_PORT(3));
-	assert_int_equal(nets[0]->sent[0].to.local_ip, LOCAL_IP(3));
+	assert_int_equal(net_ip_number(&nets[0]->sent[0].to.local), LOCAL_IP(3));
 	assert_int_equal(nets[0]->sent[1].kind, WIRE_PROBE);
 	assert_int_equal(nets[0]->sent[1].bytes, 1472);
-	assert_int_equal(nets[0]->sent[1].to.to.ip, GROUP_IP);
+	assert_int_equal(net_ip_number(&nets[0]->sent[1].to.to.ip), GROUP_IP);
 	assert_int_equal(nets[0]->sent[1].to.to.port, GROUP_PORT);
-	assert_int_equal(nets[0]->sent[1].to.local_ip, LOCAL_IP(2));
+	assert_int_equal(net_ip_number(&nets[0]->sent[1].to.local), LOCAL_IP(2));
 	data_stats(w->data, &stats);
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 2);
 	assert_int_equal(stats.drops[WIRE_DROP_MAGIC], 1);
@@ -159,9 +159,10 @@ static void receivers(const bool multicast[WORKERS], bool to_group)
 		const struct sent *s = &net->sent[i];
 
 		assert_int_equal(s->worker, s->kind == WIRE_CREDIT ? 2 : WIRE_EVERYONE);
-		assert_int_equal(s->to.local_ip, s->to.to.ip == GROUP_IP
-		                                         ? LOCAL_IP(2)
-		                                         : LOCAL_IP(s->to.to.ip - WORKER_IP(0)));
+		assert_int_equal(net_ip_number(&s->to.local),
+		                 net_ip_number(&s->to.to.ip) == GROUP_IP
+		                         ? LOCAL_IP(2)
+		                         : LOCAL_IP(net_ip_number(&s->to.to.ip) - WORKER_IP(0)));
 	}
 	data_detach(w->data, ID);
 	world_close(w);
@@ -182,7 +183,8 @@ static uint32_t count_share(const struct net *net, uint32_t ip, uint32_t first, 
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < net->sent_count; i++)
-		count += net->sent[i].kind == WIRE_RESULT && net->sent[i].to.to.ip == ip &&
+		count += net->sent[i].kind == WIRE_RESULT &&
+		         net_ip_number(&net->sent[i].to.to.ip) == ip &&
 		         net->sent[i].frame - first < SHARE_BLOCKS && net->sent[i].bytes == bytes;
 	return count;
 }

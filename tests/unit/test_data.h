@@ -133,7 +133,7 @@ static inline struct world *world_open(uint32_t threads)
 	pthread_mutex_init(&w->lock, NULL);
 	w->config = (struct data_config){
 		.backend = &fake,
-		.listen = {OUR_IP, 5555},
+		.listen = {net_ipv4(OUR_IP), 5555},
 		.threads = threads,
 		.jobs_max = 4,
 		.payload_max = 8972,
@@ -190,9 +190,9 @@ static inline void attach(struct world *w, const struct channel_config *config)
 		.worker_count = config->worker_count,
 		.group_token = GROUP_TOKEN,
 		.tokens = config->tokens,
-		.group_ip = GROUP_IP,
+		.group = net_ipv4(GROUP_IP),
 		.group_port = GROUP_PORT,
-		.group_from_ip = LOCAL_IP(2),
+		.group_from = net_ipv4(LOCAL_IP(2)),
 	};
 
 	assert_int_equal(data_attach(w->data, &info), 0);
@@ -214,8 +214,8 @@ static inline struct datagram *datagram_of(uint16_t rank, const struct packet_ou
 	assert_non_null(d);
 	packet_flatten(out, d->data);
 	d->bytes = out->bytes;
-	d->from = (struct net_addr){WORKER_IP(rank), WORKER_PORT(rank)};
-	d->local_ip = LOCAL_IP(rank);
+	d->from = (struct net_addr){net_ipv4(WORKER_IP(rank)), WORKER_PORT(rank)};
+	d->local = net_ipv4(LOCAL_IP(rank));
 	return d;
 }
 
@@ -318,7 +318,7 @@ static inline uint32_t count_sent(const struct net *net, uint8_t kind, uint32_t 
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < net->sent_count; i++)
-		count += net->sent[i].kind == kind && net->sent[i].to.to.ip == ip;
+		count += net->sent[i].kind == kind && net_ip_number(&net->sent[i].to.to.ip) == ip;
 	return count;
 }
 

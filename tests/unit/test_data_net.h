@@ -33,7 +33,7 @@ struct datagram {
 	uint32_t bytes;
 	uint8_t data[WIRE_PAYLOAD_MAX];
 	struct net_addr from;
-	uint32_t local_ip;
+	struct net_ip local;
 };
 
 struct sent {
@@ -105,7 +105,7 @@ static uint32_t fake_recv(struct net *net, struct net_in in[], uint32_t max)
 	for (uint32_t i = 0; i < count; i++) {
 		net->lent[i] = net->in[i];
 		in[i] = (struct net_in){net->in[i]->data, net->in[i]->bytes, net->in[i]->from,
-		                        net->in[i]->local_ip};
+		                        net->in[i]->local};
 	}
 	net->lent_count = count;
 	net->in_count -= count;
@@ -221,7 +221,7 @@ static uint32_t fake_buffer(const struct net *net)
 static struct net_addr fake_address(const struct net *net)
 {
 	(void)net;
-	return (struct net_addr){OUR_IP, 5555};
+	return (struct net_addr){net_ipv4(OUR_IP), 5555};
 }
 
 static uint32_t fake_payload(const struct net *net)

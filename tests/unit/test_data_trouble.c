@@ -15,7 +15,7 @@ static void trouble_with(struct net *net, uint32_t count, const struct net_troub
 
 static struct net_trouble with_worker(uint16_t rank, int error)
 {
-	return (struct net_trouble){{WORKER_IP(rank), WORKER_PORT(rank)}, error, 10};
+	return (struct net_trouble){{net_ipv4(WORKER_IP(rank)), WORKER_PORT(rank)}, error, 10};
 }
 
 /* After so many looks of a thread that has something to do, the number of reports. */
@@ -35,7 +35,7 @@ static void test_trouble(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
 	const struct net_trouble list[] = {
-		{{0x01020304, 5}, EIO, 1}, /* whose is it? nobody's here */
+		{{NET_IPV4(0x01020304), 5}, EIO, 1}, /* whose is it? nobody's here */
 		with_worker(1, EMSGSIZE),
 		with_worker(3, EPERM)};
 	struct world *w = started(&config, none);
@@ -152,7 +152,7 @@ static void test_trouble_with_group(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
 	const struct net_trouble list[] = {with_worker(1, EMSGSIZE),
-	                                   {{GROUP_IP, GROUP_PORT}, EMSGSIZE, 7},
+	                                   {{net_ipv4(GROUP_IP), GROUP_PORT}, EMSGSIZE, 7},
 	                                   with_worker(2, EMSGSIZE)};
 	struct world *w = started(&config, all);
 
@@ -202,7 +202,7 @@ static void test_no_trouble(void **state)
 static void test_trouble_before_start(void **state)
 {
 	const struct channel_config config = channel_usual(ID);
-	const struct net_trouble fine[] = {{{GROUP_IP, GROUP_PORT}, EPERM, 7},
+	const struct net_trouble fine[] = {{{net_ipv4(GROUP_IP), GROUP_PORT}, EPERM, 7},
 	                                   with_worker(1, EMSGSIZE)};
 	const struct net_trouble list[] = {with_worker(1, EPERM)};
 	struct world *w = world_open(1);

@@ -61,7 +61,7 @@ static void arp_is_answered(void)
 static void stranger_is_asked_for(uint32_t to_ip, uint32_t asked_ip)
 {
 	FILE *in = pcap_new("in");
-	const struct net_addr to = {.ip = to_ip, .port = PEER_PORT};
+	const struct net_addr to = {.ip = net_ipv4(to_ip), .port = PEER_PORT};
 	struct net_trouble list[NET_TROUBLES_MAX];
 	uint8_t mac[FRAME_MAC_BYTES], fills[4];
 	struct net_stats stats;
@@ -101,8 +101,7 @@ static void expect_trouble(struct net *net, const struct net_addr *with, int err
 	struct net_trouble list[NET_TROUBLES_MAX];
 
 	assert_int_equal(dpdk->troubles(net, list), 1);
-	assert_int_equal(list[0].peer.ip, with->ip);
-	assert_int_equal(list[0].peer.port, with->port);
+	assert_true(net_addr_same(&list[0].peer, with));
 	assert_int_equal(list[0].error, error);
 	assert_int_equal(list[0].count, count);
 	assert_int_equal(dpdk->troubles(net, list), 0);
@@ -126,7 +125,8 @@ static void strangers_are_told(void)
 		troubles = dpdk->troubles(net, list);
 	}
 	assert_true(clock_us() - since_us >= 1000000);
-	assert_true(troubles == 1 && list[0].peer.ip == to.ip && list[0].error == EHOSTUNREACH);
+	assert_true(troubles == 1 && net_ip_same(&list[0].peer.ip, &to.ip) &&
+	            list[0].error == EHOSTUNREACH);
 	assert_int_equal(list[0].count, 2);
 	dpdk->stats(net, &stats);
 	assert_int_equal(stats.tx_errors, sends * 2);
@@ -170,7 +170,7 @@ static void merged_is_told(void)
 /* Beyond our network, and there is no gateway. */
 static void no_road_is_told(void)
 {
-	const struct net_addr to = {.ip = FAR_IP, .port = PEER_PORT};
+	const struct net_addr to = {.ip = net_ipv4(FAR_IP), .port = PEER_PORT};
 	struct net *net;
 
 	fclose(pcap_new("in"));
@@ -186,7 +186,7 @@ static void no_road_is_told(void)
 static void order_is_kept(void)
 {
 	FILE *in = pcap_new("in");
-	struct net_config group = {.group_ip = GROUP_IP, .local.port = GROUP_PORT};
+	struct net_config group = {.group = net_ipv4(GROUP_IP), .local.port = GROUP_PORT};
 	struct net *own, *other;
 	uint8_t fills[8];
 
@@ -250,7 +250,7 @@ static void frames_are_handed_over(void)
 static void receivers_share(void)
 {
 	FILE *in = pcap_new("in");
-	struct net_addr to[] = {peer(1), {GROUP_IP, GROUP_PORT}, peer(2)};
+	struct net_addr to[] = {peer(1), {NET_IPV4(GROUP_IP), GROUP_PORT}, peer(2)};
 	uint8_t mac[FRAME_MAC_BYTES], fills[4];
 	struct net *net;
 
@@ -266,8 +266,8 @@ static void receivers_share(void)
 		peer_mac(i == 0 ? 1 : 2, mac);
 		if (i == 1)
 			frame_multicast_mac(GROUP_IP, mac);
-		assert_datagram(&sent[2 + 2 * i], to[i].ip, mac, 0x77);
-		assert_datagram(&sent[3 + 2 * i], to[i].ip, mac, 0x77);
+		assert_datagram(&sent[2 + 2 * i], net_ip_number(&to[i].ip), mac, 0x77);
+		assert_datagram(&sent[3 + 2 * i], net_ip_number(&to[i].ip), mac, 0x77);
 		assert_int_equal(sent[3 + 2 * i].frame.to_port, to[i].port);
 	}
 }
@@ -275,7 +275,7 @@ static void receivers_share(void)
 /* A ring that comes back to us fills up: what it does not take is kept, and nothing is lost. */
 static void full_ports_keep(void)
 {
-	const struct net_addr group = {GROUP_IP, GROUP_PORT};
+	const struct net_addr group = {NET_IPV4(GROUP_IP), GROUP_PORT};
 	struct net *net = net_new("--vdev=net_ring0", (struct net_config){0});
 	uint32_t handed = 0;
 	struct net_stats stats;
@@ -303,7 +303,8 @@ static void full_ports_keep(void)
 /* Again and again, to two receivers of which the second finds no room: no payload may stay behind. */
 static void full_ports_give_back(void)
 {
-	const struct net_addr groups[] = {{GROUP_IP, GROUP_PORT}, {GROUP_IP + 1, GROUP_PORT}};
+	const struct net_addr groups[] = {{NET_IPV4(GROUP_IP), GROUP_PORT},
+	                                  {NET_IPV4(GROUP_IP + 1), GROUP_PORT}};
 	struct net *net = net_new("--vdev=net_ring0", (struct net_config){0});
 	uint32_t halves = 0;
 	struct net_stats stats;

@@ -129,8 +129,8 @@ static inline struct net *net_new(const char *vdevs, struct net_config config)
 	port.eal = eal;
 	config.port = &port;
 	config.payload_max = 1472;
-	if (config.local.ip == 0 && config.group_ip == 0)
-		config.local = (struct net_addr){.ip = OUR_IP, .port = OUR_PORT};
+	if (net_ip_none(&config.local.ip) && net_ip_none(&config.group))
+		config.local = (struct net_addr){.ip = net_ipv4(OUR_IP), .port = OUR_PORT};
 	if (dpdk->open(&config, &net, &why) != 0)
 		fail_msg("%s", why.text);
 	return net;
@@ -164,7 +164,7 @@ static inline uint32_t send_fill(struct net *net, const struct net_addr to[], ui
 
 static inline struct net_addr peer(uint32_t n)
 {
-	return (struct net_addr){.ip = PEER_IP + n, .port = PEER_PORT};
+	return (struct net_addr){.ip = net_ipv4(PEER_IP + n), .port = PEER_PORT};
 }
 
 /* Everything that comes to this net now; the first byte of each datagram in `fills`. */

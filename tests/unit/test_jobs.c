@@ -127,18 +127,18 @@ static void test_multicast(void **state)
 	struct bench *b;
 
 	(void)state;
-	config.group_net = 0xefc00000;
+	config.group_nets[0] = net_ipv4(0xefc00000);
 	config.group_port = 4711;
-	config.data = (struct net_addr){0x0a000001, 4712};
+	config.data = (struct net_addr){net_ipv4(0x0a000001), 4712};
 	b = bench_open(&config);
 	for (uint32_t rank = 0; rank < 2; rank++)
 		join(b, rank, "group", rank, 2);
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		const struct control_message *m = expect_line(b, rank, CONTROL_WELCOME);
 
-		char group[24];
+		char group[NET_TEXT_BYTES];
 
-		net_format(&(struct net_addr){b->attached[0].group_ip, 4711}, group);
+		net_format(&(struct net_addr){b->attached[0].group, 4711}, group);
 		assert_string_equal(m->group, group);
 		assert_memory_equal(m->group, "239.192.", 8);
 		assert_string_equal(m->data_address, "10.0.0.1:4712");
@@ -161,19 +161,52 @@ static void test_group_address(void **state)
 	struct bench *b;
 
 	(void)state;
-	config.group_net = 0xefc00000;
+	config.group_nets[0] = net_ipv4(0xefc00000);
 	config.group_port = 4711;
 	b = bench_open(&config);
 	for (uint32_t rank = 0; rank < 3; rank++)
 		join(b, rank, "each", rank, 3);
-	assert_int_equal(b->attached[0].group_from_ip, 0x7f000001);
+	assert_int_equal(net_ip_number(&b->attached[0].group_from), 0x7f000001);
 	b->address_count = 2; /* workers 3 and 5 use the second, 4 the first */
 	join(b, 4, "two", 0, 3);
 	join(b, 3, "two", 1, 3);
 	join(b, 5, "two", 2, 3);
 	assert_int_equal(b->attached_count, 4);
-	assert_int_equal(b->attached[2].group_from_ip, 0x7f000002);
-	assert_int_equal(b->attached[3].group_from_ip, 0x7f000002);
+	assert_int_equal(net_ip_number(&b->attached[2].group_from), 0x7f000002);
+	assert_int_equal(net_ip_number(&b->attached[3].group_from), 0x7f000002);
+	bench_close(b);
+}
+
+/* The group is of the family in which most workers have connected, or in which datagrams go. */
+static void test_group_family(void **state)
+{
+	struct jobs_config config = config_usual();
+	const struct control_message *welcome;
+	struct bench *b;
+
+	(void)state;
+	config.group_nets[0] = net_ipv4(0xefc00000);
+	config.group_nets[1] = (struct net_ip){.bytes = {0xff, 0x15, [13] = 7}};
+	config.group_port = 4711;
+	b = bench_open(&config);
+	b->address_count = 1;
+	join(b, 0, "four", 0, 1);
+	assert_memory_equal(expect_line(b, 0, CONTROL_WELCOME)->group, "239.192.", 8);
+	assert_false(b->attached[0].six);
+	b->six_from = 2;
+	join(b, 2, "six", 0, 3);
+	join(b, 3, "six", 1, 3);
+	join(b, 1, "six", 2, 3);
+	welcome = expect_line(b, 2, CONTROL_WELCOME);
+	assert_memory_equal(welcome->group, "[ff15::7:", 9);
+	assert_non_null(strstr(welcome->group, "]:4711"));
+	assert_int_equal(b->attached[2].group_from.bytes[15], 1);
+	assert_true(b->attached[2].six);
+	bench_close(b);
+	config.data = (struct net_addr){net_ipv4(0x0a000001), 4712};
+	b = bench_open(&config);
+	join(b, 0, "data", 0, 1);
+	assert_memory_equal(expect_line(b, 0, CONTROL_WELCOME)->group, "239.192.", 8);
 	bench_close(b);
 }
 
@@ -697,6 +730,7 @@ int main(void)
 		cmocka_unit_test(test_multicast),
 		cmocka_unit_test(test_features),
 		cmocka_unit_test(test_group_address),
+		cmocka_unit_test(test_group_family),
 		cmocka_unit_test(test_channel_numbers),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_refused_texts),

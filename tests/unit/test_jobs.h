@@ -43,6 +43,7 @@ struct bench {
 	struct worker workers[WORKERS];
 	uint32_t logged;        /* lines */
 	uint32_t address_count; /* of ours: worker i uses i modulo this; 0: each its own */
+	uint32_t six_from;      /* and from this one on an IPv6 one; 0: none does */
 	uint32_t attach_left;   /* calls that succeed */
 	uint32_t attached_count;
 	struct jobs_channel attached[CHANNELS_MAX];
@@ -314,13 +315,15 @@ static inline void say_kind(struct bench *b, uint32_t i, enum control_kind kind)
 /* From this address. False: there was no room. */
 static inline bool connect_from(struct bench *b, uint32_t i, uint32_t ip)
 {
-	const struct net_addr from = {.ip = ip, .port = (uint16_t)(1000 + i)};
+	const struct net_addr from = {.ip = net_ipv4(ip), .port = (uint16_t)(1000 + i)};
+	struct net_ip local =
+		net_ipv4(0x7f000001 + (b->address_count > 0 ? i % b->address_count : i));
 	struct worker *w = &b->workers[i];
 
+	if (b->six_from > 0 && i >= b->six_from)
+		local = (struct net_ip){.bytes = {0xfd, [15] = 1}};
 	*w = (struct worker){0};
-	w->peer = jobs_connected(b->jobs, &from,
-	                         0x7f000001 + (b->address_count > 0 ? i % b->address_count : i), w,
-	                         b->now_us);
+	w->peer = jobs_connected(b->jobs, &from, &local, w, b->now_us);
 	jobs_check(b->jobs);
 	return w->peer != NULL;
 }

@@ -21,7 +21,7 @@ static void test_trouble(void **state)
 	struct bench *b;
 
 	(void)state;
-	config.group_net = 0xef4d0000;
+	config.group_nets[0] = net_ipv4(0xef4d0000);
 	config.group_port = 4711;
 	b = bench_open(&config);
 	job_running(b, 3, "other", 1);

@@ -77,7 +77,7 @@ static inline struct net_addr free_address(void)
 	assert_int_equal(bind(fd, (struct sockaddr *)&any, sizeof(any)), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &size), 0);
 	close(fd);
-	return (struct net_addr){.ip = INADDR_LOOPBACK, .port = ntohs(any.sin_port)};
+	return (struct net_addr){.ip = net_ipv4(INADDR_LOOPBACK), .port = ntohs(any.sin_port)};
 }
 
 /* A connection to it from 127.0.0.`host`, which does not block. */
@@ -86,7 +86,7 @@ static inline int dial(const struct net_addr *to, uint8_t host)
 	struct sockaddr_in from = {.sin_family = AF_INET,
 	                           .sin_addr.s_addr = htonl(0x7f000000u + host)};
 	struct sockaddr_in address = {.sin_family = AF_INET,
-	                              .sin_addr.s_addr = htonl(to->ip),
+	                              .sin_addr.s_addr = htonl(net_ip_number(&to->ip)),
 	                              .sin_port = htons(to->port)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 

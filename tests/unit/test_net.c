@@ -20,7 +20,7 @@
 static void test_buffers(void **state)
 {
 	const struct net_config config = {
-		.local = {.ip = LOOPBACK}, .buffer_bytes = 16384, .queue_count = 1};
+		.local = {.ip = NET_IPV4(LOOPBACK)}, .buffer_bytes = 16384, .queue_count = 1};
 	struct why why;
 	socklen_t size = sizeof(int);
 	struct net *net;
@@ -37,14 +37,14 @@ static void test_buffers(void **state)
 static void test_address_in_use(void **state)
 {
 	struct net *second = NULL;
-	struct net_config config = {.local = {.ip = LOOPBACK},
+	struct net_config config = {.local = {.ip = NET_IPV4(LOOPBACK)},
 	                            .payload_max = 1472,
 	                            .buffer_bytes = 65536,
 	                            .queue_count = 1};
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(LOOPBACK)};
 	socklen_t size = sizeof(address);
-	char text[24];
+	char text[NET_TEXT_BYTES];
 	struct why why = {""};
 
 	(void)state;
@@ -56,7 +56,7 @@ static void test_address_in_use(void **state)
 	assert_null(second);
 	assert_non_null(strstr(why.text, net_format(&config.local, text)));
 	assert_non_null(strstr(why.text, "in use"));
-	config.local = (struct net_addr){.ip = 0x01020304, .port = 0}; /* not ours */
+	config.local = (struct net_addr){.ip = net_ipv4(0x01020304), .port = 0}; /* not ours */
 	assert_int_equal(net_udp.open(&config, &second, &why), -EADDRNOTAVAIL);
 	assert_non_null(strstr(why.text, "1.2.3.4:0"));
 	close(fd);
@@ -66,7 +66,7 @@ static void test_address_in_use(void **state)
 /* A port is one net's, so that no two workers of a machine are given the same; a group's is for all of them. */
 static void test_port_shared(void **state)
 {
-	struct net_config config = {.local = {.ip = LOOPBACK},
+	struct net_config config = {.local = {.ip = NET_IPV4(LOOPBACK)},
 	                            .payload_max = 1472,
 	                            .buffer_bytes = 65536,
 	                            .queue_count = 1};
@@ -79,8 +79,8 @@ static void test_port_shared(void **state)
 	assert_int_equal(net_udp.open(&config, &second, &why), -EADDRINUSE);
 	assert_null(second);
 	net_udp.close(first);
-	config.group_ip = 0xefff0001; /* 239.255.0.1 */
-	config.device_ip = LOOPBACK;
+	config.group = net_ipv4(0xefff0001); /* 239.255.0.1 */
+	config.device = net_ipv4(LOOPBACK);
 	assert_int_equal(net_udp.open(&config, &first, &why), 0);
 	assert_int_equal(net_udp.open(&config, &second, &why), 0);
 	net_udp.close(first);
@@ -95,7 +95,7 @@ static void test_names(void **state)
 		"127.0.0.1:x"};
 	const struct net_backend *backend;
 	struct net_addr address = {0};
-	char text[24], long_name[400];
+	char text[NET_TEXT_BYTES], long_name[400];
 	struct why why;
 
 	(void)state;
@@ -118,20 +118,88 @@ static void test_names(void **state)
 	assert_int_equal(address.port, 65535);
 }
 
+/* A text, and what is wrong with it; or how it comes back. */
+static const struct {
+	const char *text, *wrong, *back;
+} ipv6[] = {
+	{"::1:80", "stands in brackets", NULL},
+	{"::1", "stands in brackets", NULL},
+	{"fe80::1:2:5555", "stands in brackets", NULL},
+	{"::", "stands in brackets", NULL},
+	{"[::1]", "is not HOST:PORT", NULL},
+	{"[::1]:", "is not HOST:PORT", NULL},
+	{"[::1]:0", "is not HOST:PORT", NULL},
+	{"[::1]:65536", "is not HOST:PORT", NULL},
+	{"[::1]:-1", "is not HOST:PORT", NULL},
+	{"[::1:80", "is not HOST:PORT", NULL},
+	{"[::1]80", "is not HOST:PORT", NULL},
+	{"[]:80", "is not HOST:PORT", NULL},
+	{"[::g]:80", "is not HOST:PORT", NULL},
+	{"[10.0.0.1]:80", "is not HOST:PORT", NULL},
+	{"[localhost]:80", "is not HOST:PORT", NULL},
+	{"[fe80::1]:80", "say which interface", NULL},
+	{"[fe80::1%no-such-interface]:80", "cannot find host", NULL},
+	{"[::1]:80", NULL, "[::1]:80"},
+	{"[::]:5555", NULL, "[::]:5555"},
+	{"[2001:0db8:0:0::7]:5555", NULL, "[2001:db8::7]:5555"},
+	{"[fe80::1%lo]:5555", NULL, "[fe80::1%lo]:5555"},
+	{"[::ffff:10.0.0.1]:5555", NULL, "10.0.0.1:5555"},
+};
+
 static void test_ipv6(void **state)
 {
-	static const char *const wrong[] = {"::1:80", "[::1]:80",       "[::1]",
-	                                    "::1",    "fe80::1:2:5555", "[2001:db8::7]:5555"};
-	struct net_addr address = {.port = 7};
-	struct why why;
+	char text[NET_TEXT_BYTES];
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		assert_int_equal(net_resolve(wrong[i], &address, &why), -EINVAL);
-		assert_non_null(strstr(why.text, wrong[i]));
-		assert_non_null(strstr(why.text, "IPv6 address: Winnow uses IPv4 only"));
+	for (size_t i = 0; i < sizeof(ipv6) / sizeof(ipv6[0]); i++) {
+		struct net_addr address = {.port = 7};
+		struct why why = {""};
+		int err = net_resolve(ipv6[i].text, &address, &why);
+
+		assert_int_equal(err == 0, ipv6[i].wrong == NULL);
+		if (err == 0)
+			assert_string_equal(net_format(&address, text), ipv6[i].back);
+		else if (strstr(why.text, ipv6[i].wrong) == NULL || strchr(why.text, '\n') != NULL)
+			fail_msg("%s: %s", ipv6[i].text, why.text);
+		if (err != 0)
+			assert_int_equal(address.port, 7);
 	}
-	assert_int_equal(address.port, 7);
+}
+
+/* The family, none, a group, whose an address is. */
+static void test_kinds(void **state)
+{
+	const struct net_ip four = net_ipv4(0x0a000001), any = net_ipv4(0), none = {.scope = 0};
+	struct net_ip six = {.bytes = {0xfd, 0x77, [15] = 1}}, link = {.bytes = {0xfe, 0x80}};
+	struct net_ip other = six, group = net_ipv4(0xef4d0000);
+
+	(void)state;
+	assert_true(net_ip_is_v4(&four) && net_ip_is_v4(&any));
+	assert_false(net_ip_is_v4(&six) || net_ip_is_v4(&none));
+	assert_int_equal(net_ip_number(&four), 0x0a000001);
+	assert_int_equal(net_ip_number(&six), 0);
+	assert_true(net_ip_none(&any) && net_ip_none(&none));
+	assert_false(net_ip_none(&four) || net_ip_none(&six));
+	assert_true(net_ip_multicast(&group));
+	group = (struct net_ip){.bytes = {0xff, 0x15}};
+	assert_true(net_ip_multicast(&group));
+	assert_false(net_ip_multicast(&four) || net_ip_multicast(&six));
+	assert_int_equal(net_headers(&four), 28);
+	assert_int_equal(net_headers(&six), 48);
+	/* A network's hosts are one owner, those of IPv4 and of a link one each. */
+	other.bytes[8] = 1;
+	assert_int_equal(net_ip_owner(&six), net_ip_owner(&other));
+	other.bytes[7] = 1;
+	assert_int_not_equal(net_ip_owner(&six), net_ip_owner(&other));
+	other = net_ipv4(0x0a000002);
+	assert_int_not_equal(net_ip_owner(&four), net_ip_owner(&other));
+	other = link;
+	other.bytes[15] = 1;
+	assert_int_not_equal(net_ip_owner(&link), net_ip_owner(&other));
+	assert_true(net_ip_same(&link, &link));
+	other = link;
+	other.scope = 2;
+	assert_false(net_ip_same(&link, &other));
 }
 
 static void test_all_addresses(void **state)
@@ -143,7 +211,7 @@ static void test_all_addresses(void **state)
 	(void)state;
 	assert_int_equal(net_resolve_all("10.0.0.1:5555", all, &count, &why), 0);
 	assert_int_equal(count, 1);
-	assert_int_equal(all[0].ip, 0x0a000001);
+	assert_int_equal(net_ip_number(&all[0].ip), 0x0a000001);
 	assert_int_equal(all[0].port, 5555);
 	assert_int_equal(net_resolve_all(":1", all, &count, &why), -EINVAL);
 }
@@ -151,9 +219,10 @@ static void test_all_addresses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_buffers),     cmocka_unit_test(test_address_in_use),
-		cmocka_unit_test(test_port_shared), cmocka_unit_test(test_names),
-		cmocka_unit_test(test_ipv6),        cmocka_unit_test(test_all_addresses),
+		cmocka_unit_test(test_buffers),       cmocka_unit_test(test_address_in_use),
+		cmocka_unit_test(test_port_shared),   cmocka_unit_test(test_names),
+		cmocka_unit_test(test_ipv6),          cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_all_addresses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -8,20 +8,21 @@ static void test_send_errors(void **state)
 {
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
 	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
-	const struct net_addr nowhere = {.ip = 0xffffffff, .port = 9}; /* broadcast: not allowed */
+	const struct net_addr nowhere = {.ip = net_ipv4(0xffffffff),
+	                                 .port = 9}; /* broadcast: not allowed */
 	struct batch *batch = batch_new(), *large = batch_new();
 
 	(void)state;
 	batch_add(batch, 100);
 	batch_add(batch, 200);
-	net_udp.send(from, &(struct net_path){nowhere, 0}, 1, batch->out, 2);
+	net_udp.send(from, &(struct net_path){.to = nowhere}, 1, batch->out, 2);
 	assert_true(net_udp.ready(from));
 	assert_int_equal(stats(from).tx_errors, 2);
 	assert_int_equal(stats(from).sent, 0);
 	batch_add(large, 66000); /* more than UDP carries */
-	net_udp.send(from, &(struct net_path){target, 0}, 1, large->out, 1);
+	net_udp.send(from, &(struct net_path){.to = target}, 1, large->out, 1);
 	assert_int_equal(stats(from).tx_errors, 3);
-	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, 2);
+	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, 2);
 	check_batch(to, batch, &source, 4);
 	assert_int_equal(stats(from).sent, 2);
 	batch_free(batch);
@@ -46,7 +47,7 @@ static void test_backlog(void **state)
 		}
 		sends_left = room;
 		full = room % 3 == 1 ? ENOBUFS : EAGAIN;
-		net_udp.send(from, &(struct net_path){target, room % 2 ? LOOPBACK : 0}, 1,
+		net_udp.send(from, &(struct net_path){target, net_ipv4(room % 2 ? LOOPBACK : 0)}, 1,
 		             batch->out, batch->count);
 		/* The caller's memory is its own again: what is kept is a copy. */
 		memset(batch->data, 0xee, batch->bytes);
@@ -88,7 +89,7 @@ static void test_batch_too_large(void **state)
 		close(STDERR_FILENO);
 		signal(SIGABRT, SIG_DFL);
 		sends_left = INT_MAX; /* even where nothing would have to be kept */
-		net_udp.send(from, &(struct net_path){target, 0}, 1, out, 9);
+		net_udp.send(from, &(struct net_path){.to = target}, 1, out, 9);
 		_exit(0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -112,7 +113,7 @@ static void test_no_segmentation(void **state)
 
 		for (uint32_t i = 0; i < 20; i++)
 			batch_add(batch, 1000);
-		net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
+		net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, batch->count);
 		check_batch(to, batch, &source, NET_BURST_MAX);
 		assert_int_equal(stats(from).tx_calls - calls, round == 0 ? 21 : 20);
 		refusal = round == 0 ? EIO : 0; /* it is not tried again */
@@ -130,7 +131,7 @@ static void test_troubles(void **state)
 {
 	struct net *from = opened(0, 0, 1), *to = opened(0, 0, 1);
 	const struct net_addr source = net_udp.address(from), target = net_udp.address(to);
-	const struct net_addr nowhere = {.ip = 0xffffffff, .port = 9};
+	const struct net_addr nowhere = {.ip = net_ipv4(0xffffffff), .port = 9};
 	struct net_trouble troubles[NET_TROUBLES_MAX];
 	struct batch *batch = batch_new();
 	uint64_t calls;
@@ -139,34 +140,35 @@ static void test_troubles(void **state)
 	for (uint32_t i = 0; i < 20; i++)
 		batch_add(batch, 1000);
 	assert_int_equal(net_udp.troubles(from, troubles), 0);
-	net_udp.send(from, &(struct net_path){nowhere, 0}, 1, batch->out, 2);
+	net_udp.send(from, &(struct net_path){.to = nowhere}, 1, batch->out, 2);
 	refusal = EINVAL; /* as some kernels say of super-packets whose datagrams are too large */
 	refusal_of_all = EMSGSIZE;
-	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, 20);
-	net_udp.send(from, &(struct net_path){nowhere, 0}, 1, batch->out, 3);
+	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, 20);
+	net_udp.send(from, &(struct net_path){.to = nowhere}, 1, batch->out, 3);
 	refusal = refusal_of_all = 0;
 	assert_int_equal(net_udp.troubles(from, troubles), 2);
-	assert_true(troubles[0].peer.ip == nowhere.ip && troubles[0].peer.port == nowhere.port);
+	assert_true(net_addr_same(&troubles[0].peer, &nowhere));
 	assert_int_equal(troubles[0].error, EMSGSIZE); /* the last */
 	assert_int_equal(troubles[0].count, 5);
-	assert_true(troubles[1].peer.ip == target.ip && troubles[1].peer.port == target.port);
+	assert_true(net_addr_same(&troubles[1].peer, &target));
 	assert_int_equal(troubles[1].error, EMSGSIZE);
 	assert_int_equal(troubles[1].count, 20);
 	assert_int_equal(net_udp.troubles(from, troubles), 0);
 	assert_int_equal(stats(from).tx_errors, 25);
 	calls = stats(from).tx_calls;
-	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, 20);
+	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, 20);
 	check_batch(to, batch, &source, NET_BURST_MAX);
 	assert_int_equal(stats(from).tx_calls - calls, 1);
 	/* Of many receivers the first are known. */
 	refusal_of_all = EPERM;
 	for (uint16_t i = 0; i < NET_TROUBLES_MAX + 10; i++)
-		net_udp.send(from, &(struct net_path){{LOOPBACK, (uint16_t)(i + 1)}, 0}, 1,
+		net_udp.send(from,
+		             &(struct net_path){.to = {net_ipv4(LOOPBACK), (uint16_t)(i + 1)}}, 1,
 		             batch->out, 1);
 	/* What was kept is known as well. */
 	refusal_of_all = 0;
 	sends_left = 0;
-	net_udp.send(from, &(struct net_path){{LOOPBACK, 7}, 0}, 1, batch->out, 1);
+	net_udp.send(from, &(struct net_path){.to = {net_ipv4(LOOPBACK), 7}}, 1, batch->out, 1);
 	refusal_of_all = EPERM;
 	sends_left = INT_MAX;
 	assert_true(net_udp.ready(from));

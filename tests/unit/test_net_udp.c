@@ -15,7 +15,8 @@ static void test_boundaries(void **state)
 	uint32_t sent = 0, sent_bytes = 0;
 
 	(void)state;
-	assert_true(target.port != 0 && target.ip == LOOPBACK && source.port != target.port);
+	assert_true(target.port != 0 && net_ip_number(&target.ip) == LOOPBACK &&
+	            source.port != target.port);
 	for (uint32_t round = 0; round < 40; round++) {
 		struct batch *batch = batch_new();
 
@@ -32,8 +33,8 @@ static void test_boundaries(void **state)
 				batch_add(batch, bytes);
 		}
 		assert_true(net_udp.ready(from));
-		net_udp.send(from, &(struct net_path){target, round % 2 ? 0 : LOOPBACK}, 1,
-		             batch->out, batch->count);
+		net_udp.send(from, &(struct net_path){target, net_ipv4(round % 2 ? 0 : LOOPBACK)},
+		             1, batch->out, batch->count);
 		while (!net_udp.ready(from))
 			poll(NULL, 0, 1);
 		check_batch(to, batch, address, round % 3 == 0 ? NET_BURST_MAX : 7);
@@ -64,13 +65,13 @@ static void test_super_packets(void **state)
 		batch_add(batch, 1472);
 	for (uint32_t i = 0; i < 130; i++) /* 64 to a super-packet */
 		batch_add(batch, 16);
-	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
+	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
 	segments = stats(from).tx_calls < 20; /* else the kernel is old */
 	batch->count = batch->bytes = 0;
 	for (uint32_t i = 0; i < 40; i++) /* two sizes by turns: two super-packets */
 		batch_add(batch, i % 2 ? 1472 : 584);
-	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
+	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
 	if (segments)
 		assert_int_equal(stats(from).tx_calls, 2 + 3 + 2);
@@ -89,7 +90,7 @@ static void expect_local(struct net *to, uint32_t count, uint32_t ip)
 
 		assert_in_range(got, 1, count);
 		for (uint32_t i = 0; i < got; i++)
-			assert_int_equal(in[i].local_ip, ip);
+			assert_int_equal(net_ip_number(&in[i].local), ip);
 		count -= got;
 	}
 }
@@ -112,18 +113,56 @@ static void test_local_address(void **state)
 		batch->count = batch->bytes = 0;
 		batch_add(batch, 100);
 		batch_add(batch, 100 + i % 2); /* a super-packet, and single ones */
-		source.ip = LOOPBACK + i;
-		net_udp.send(from, &(struct net_path){target, i > 0 ? source.ip : 0}, 1, batch->out,
-		             batch->count);
+		source.ip = net_ipv4(LOOPBACK + i);
+		net_udp.send(from, &(struct net_path){target, i > 0 ? source.ip : net_ipv4(0)}, 1,
+		             batch->out, batch->count);
 		check_batch(to, batch, &source, 4);
-		net_udp.send(to, &(struct net_path){source, 0}, 1, batch->out, batch->count);
-		expect_local(from, batch->count, source.ip);
-		net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
+		net_udp.send(to, &(struct net_path){.to = source}, 1, batch->out, batch->count);
+		expect_local(from, batch->count, LOOPBACK + i);
+		net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, batch->count);
 		expect_local(to, batch->count, LOOPBACK); /* bound to this one */
 	}
 	batch_free(batch);
 	net_udp.close(from);
 	net_udp.close(to);
+}
+
+/* A socket of :: has both families: super-packets, and answers from the address that was asked. */
+static void test_families(void **state)
+{
+	const struct net_ip loopbacks[] = {{.bytes = {[15] = 1}}, NET_IPV4(LOOPBACK)};
+	struct batch *batch = batch_new();
+	struct net *dual;
+
+	(void)state;
+	if (access("/proc/net/if_inet6", F_OK) != 0 || net_ip_device(&loopbacks[0]) == 0)
+		skip();
+	dual = opened_at((struct net_ip){.scope = 0}, 0, 0, 1);
+	for (uint32_t i = 0; i < 40; i++)
+		batch_add(batch, 1452);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct net *one = opened_at(loopbacks[i], 0, 0, 1);
+		const struct net_addr other = net_udp.address(one);
+		const struct net_addr at_dual = {loopbacks[i], net_udp.address(dual).port};
+		uint64_t calls = stats(dual).tx_calls;
+		struct net_in in[NET_BURST_MAX];
+
+		assert_true(net_ip_same(&other.ip, &loopbacks[i]));
+		net_udp.send(one, &(struct net_path){.to = at_dual}, 1, batch->out, batch->count);
+		assert_int_equal(receive(dual, in, 1), 1);
+		assert_true(net_addr_same(&in[0].from, &other));
+		assert_true(net_ip_same(&in[0].local, &loopbacks[i]));
+		for (uint32_t got = 1; got < batch->count;)
+			got += receive(dual, in, NET_BURST_MAX);
+		net_udp.send(dual, &(struct net_path){other, loopbacks[i]}, 1, batch->out,
+		             batch->count);
+		check_batch(one, batch, &at_dual, NET_BURST_MAX);
+		assert_int_equal(stats(dual).tx_calls - calls, 1);
+		net_udp.close(one);
+	}
+	assert_int_equal(stats(dual).tx_errors, 0);
+	net_udp.close(dual);
+	batch_free(batch);
 }
 
 /* An empty datagram, from anybody, is received as one and nothing stops. */
@@ -168,11 +207,11 @@ static void test_port_unreachable(void **state)
 	net_udp.close(gone);
 	batch_add(batch, 100);
 	for (int i = 0; i < 5; i++) {
-		net_udp.send(from, &(struct net_path){nobody, 0}, 1, batch->out, 1);
+		net_udp.send(from, &(struct net_path){.to = nobody}, 1, batch->out, 1);
 		assert_true(net_udp.ready(from));
 		assert_int_equal(net_udp.recv(from, in, 4), 0);
 	}
-	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, 1);
+	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, 1);
 	check_batch(to, batch, &source, 4);
 	assert_int_equal(stats(from).sent, 6);
 	assert_int_equal(stats(from).tx_errors, 0);
@@ -199,7 +238,7 @@ static void test_many_pieces(void **state)
 		batch->out[i].pieces = pieces[i];
 		batch->out[i].piece_count = 60;
 	}
-	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
+	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, batch->count);
 	check_batch(to, batch, &source, NET_BURST_MAX);
 	batch_free(batch);
 	net_udp.close(from);
@@ -231,7 +270,7 @@ static void test_steered_apart(void **state)
 		batch_add(batch, 200);
 		batch->data[200 * i + NET_STEERING_BYTE] = (uint8_t)(i % 10);
 	}
-	net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, batch->count);
+	net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, batch->count);
 	for (uint32_t queue = 0; queue < 3; queue++) {
 		uint32_t expect = queue == 0 ? 36 : 27, count; /* 0, 3, 6, 9; 1, 4, 7; 2, 5, 8 */
 		struct net_in in[NET_BURST_MAX];
@@ -264,7 +303,7 @@ static void test_steering(void **state)
 
 		batch_add(batch, 64);
 		batch->data[4] = (uint8_t)value;
-		net_udp.send(from, &(struct net_path){target, 0}, 1, batch->out, 1);
+		net_udp.send(from, &(struct net_path){.to = target}, 1, batch->out, 1);
 		assert_int_equal(receive(queues[value % 3], in, 4), 1);
 		assert_int_equal(in[0].data[4], value);
 		assert_int_equal(in[0].from.port, source.port);
@@ -280,8 +319,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_boundaries),       cmocka_unit_test(test_super_packets),
 		cmocka_unit_test(test_empty_datagram),   cmocka_unit_test(test_local_address),
-		cmocka_unit_test(test_port_unreachable),
-
+		cmocka_unit_test(test_port_unreachable), cmocka_unit_test(test_families),
 		cmocka_unit_test(test_steering),         cmocka_unit_test(test_many_pieces),
 		cmocka_unit_test(test_steered_apart),
 	};

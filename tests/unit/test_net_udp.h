@@ -54,10 +54,11 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	return syscall(SYS_sendmsg, fd, message, flags);
 }
 
-static inline struct net *opened(uint16_t port, uint32_t queue, uint32_t queue_count)
+static inline struct net *opened_at(struct net_ip ip, uint16_t port, uint32_t queue,
+                                    uint32_t queue_count)
 {
 	const struct net_config config = {
-		.local = {.ip = LOOPBACK, .port = port},
+		.local = {.ip = ip, .port = port},
 		.payload_max = 65000,
 		.buffer_bytes = 4 << 20,
 		.queue = queue,
@@ -70,6 +71,11 @@ static inline struct net *opened(uint16_t port, uint32_t queue, uint32_t queue_c
 		fail_msg("%s", why.text);
 	assert_true(net_udp.buffer(net) >= 65536);
 	return net;
+}
+
+static inline struct net *opened(uint16_t port, uint32_t queue, uint32_t queue_count)
+{
+	return opened_at(net_ipv4(LOOPBACK), port, queue, queue_count);
 }
 
 static inline struct net_stats stats(const struct net *net)
@@ -160,8 +166,7 @@ static inline uint32_t check_datagram(const struct batch *batch, const struct ne
 	assert_int_equal(in->bytes, batch->out[number].bytes);
 	for (uint32_t i = 4; i < in->bytes; i++)
 		assert_int_equal(in->data[i], expected(number, i));
-	assert_int_equal(in->from.ip, from->ip);
-	assert_int_equal(in->from.port, from->port);
+	assert_true(net_addr_same(&in->from, from));
 	return number;
 }
 

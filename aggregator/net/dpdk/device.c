@@ -300,7 +300,7 @@ static int addresses(const struct net_config *config, struct why *why)
 {
 	uint32_t bits = config->port->prefix_bits, kernel_bits;
 
-	device.ip = config->local.ip;
+	device.ip = net_ip_number(&config->local.ip);
 	device.kernels = false;
 	for (uint32_t i = 0; i < device.port_count && !device.kernels; i++)
 		device.kernels = kernel_address(device.ports[i].if_index, &device.ip, &kernel_bits);

@@ -118,13 +118,20 @@ static bool already_open(const struct queue *queue, uint32_t group_ip)
 
 static int dpdk_open(const struct net_config *config, struct net **out, struct why *why)
 {
+	uint32_t group_ip = net_ip_number(&config->group);
 	struct device *device;
 	struct net *net;
-	int err = device_get(config, &device, why);
+	int err;
 
+	if ((!net_ip_none(&config->local.ip) && !net_ip_is_v4(&config->local.ip)) ||
+	    (!net_ip_none(&config->group) && group_ip == 0))
+		return why_set(
+			why, -EAFNOSUPPORT,
+			"the dpdk datapath carries IPv4 only: give --data-address ADDR/BITS");
+	err = device_get(config, &device, why);
 	if (err != 0)
 		return err;
-	if (already_open(queues[config->queue], config->group_ip)) {
+	if (already_open(queues[config->queue], group_ip)) {
 		device_put(device);
 		return why_set(why, -EBUSY,
 		               "the dpdk datapath serves one communicator a process at a time");
@@ -138,12 +145,12 @@ static int dpdk_open(const struct net_config *config, struct net **out, struct w
 		device_put(device);
 		return -ENOMEM;
 	}
-	net->group_ip = config->group_ip;
-	net->port = config->group_ip != 0 ? config->local.port : device->udp_port;
+	net->group_ip = group_ip;
+	net->port = group_ip != 0 ? config->local.port : device->udp_port;
 	net->group_fd = -1;
 	net->next = net->queue->nets;
 	net->queue->nets = net;
-	err = config->group_ip != 0 ? group_join(net, why) : 0;
+	err = group_ip != 0 ? group_join(net, why) : 0;
 	if (err != 0) {
 		dpdk_close(net);
 		return err;
@@ -238,7 +245,7 @@ static struct net_addr dpdk_address(const struct net *net)
 {
 	const struct device *device = net->queue->device;
 
-	return (struct net_addr){.ip = net->group_ip != 0 ? net->group_ip : device->ip,
+	return (struct net_addr){.ip = net_ipv4(net->group_ip != 0 ? net->group_ip : device->ip),
 	                         .port = net->port};
 }
 

@@ -62,7 +62,7 @@ static struct net *net_for(struct queue *queue, const struct frame *frame)
 /* No datagram to us is as long: several that the sender's kernel has left to a card to be cut apart. */
 static void take_merged(struct queue *queue, const struct frame *frame)
 {
-	const struct net_addr from = {.ip = frame->from_ip, .port = frame->from_port};
+	const struct net_addr from = {.ip = net_ipv4(frame->from_ip), .port = frame->from_port};
 	struct net *net = net_for(queue, frame);
 
 	queue->rx_errors++;
@@ -105,10 +105,11 @@ static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct fr
 		*handed_over = hand_over(queue, owner, mbuf);
 		return false;
 	}
-	item->in = (struct net_in){.data = frame->payload,
-	                           .bytes = frame->payload_bytes,
-	                           .from = {.ip = frame->from_ip, .port = frame->from_port},
-	                           .local_ip = frame->to_ip};
+	item->in =
+		(struct net_in){.data = frame->payload,
+	                        .bytes = frame->payload_bytes,
+	                        .from = {.ip = net_ipv4(frame->from_ip), .port = frame->from_port},
+	                        .local = net_ipv4(frame->to_ip)};
 	item->owner->stats.received++;
 	item->owner->stats.received_bytes += frame->payload_bytes;
 	queue->count++;

@@ -285,17 +285,17 @@ static void send_to(struct net *net, const struct net_addr *to, uint32_t count, 
 	struct device *device = queue->device;
 	struct frame_route route = {.from_ip = device->ip,
 	                            .from_port = device->udp_port,
-	                            .to_ip = to->ip,
+	                            .to_ip = net_ip_number(&to->ip), /* 0: of IPv6 */
 	                            .to_port = to->port,
 	                            .ttl = TTL};
 	struct neighbour hop;
 	uint32_t ip, made;
 
-	if (frame_ip_multicast(to->ip)) {
+	if (frame_ip_multicast(route.to_ip)) {
 		send_to_group(queue, &route, count, last, &net->stats);
 		return;
 	}
-	ip = hop_to(device, to->ip);
+	ip = route.to_ip != 0 ? hop_to(device, route.to_ip) : 0;
 	if (ip == 0 || !hop_find(queue, ip, &hop)) {
 		lose(net, to, ip, count);
 		if (last)

@@ -23,13 +23,15 @@
 #define TEST_COUNT (256u * 1024) /* elements: 1 MB */
 #define PINGS 21
 
-/* The MTU at our end of the route; 0: no route. */
-static int route_mtu(const char *address)
+/* The MTU at our end of the route, 0: no route; and how much of it the headers take. */
+static int route_mtu(const char *address, int *headers)
 {
-	struct net_addr found;
+	struct net_addr found = {.ip = net_ipv4(0)};
 	struct why why;
+	bool known = net_resolve(address, &found, &why) == 0;
 
-	return net_resolve(address, &found, &why) == 0 ? (int)net_route_mtu(&found) : 0;
+	*headers = (int)net_headers(&found.ip);
+	return known ? (int)net_route_mtu(&found) : 0;
 }
 
 /* The median time of the smallest allreduce there is: a round trip and what both ends do. */
@@ -70,11 +72,13 @@ static int sum_up(struct winnow_comm *comm, uint32_t *wrong)
 
 static void report_size(const char *address, const struct winnow_stats *stats)
 {
-	int mtu = route_mtu(address), carried = (int)stats->payload + WIRE_IP_UDP_BYTES;
-	char fix[400];
+	int headers, mtu = route_mtu(address, &headers), carried = (int)stats->payload + headers;
+	char fix[400], host[NET_HOST_BYTES] = "";
+	struct why why;
+	uint16_t port;
 
-	snprintf(fix, sizeof(fix), "tracepath %.*s finds the hop; give the whole way one MTU",
-	         (int)strcspn(address, ":"), address);
+	(void)net_split(address, host, &port, &why);
+	snprintf(fix, sizeof(fix), "tracepath %s finds the hop; give the whole way one MTU", host);
 	/* winnowd's own limit is 8972; below that the network is what does not let them pass. */
 	if (mtu == 0 || carried >= mtu || carried >= 9000)
 		doctor_say(DOCTOR_OK, "mtu", NULL, "%s: %u bytes a datagram pass; our MTU is %d",
@@ -83,7 +87,7 @@ static void report_size(const char *address, const struct winnow_stats *stats)
 		doctor_say(DOCTOR_WARN, "mtu", fix,
 		           "%s: only %u bytes a datagram pass, though our MTU of %d has room for "
 		           "%d: the other end, or something between, has a smaller one",
-		           address, stats->payload, mtu, mtu - WIRE_IP_UDP_BYTES);
+		           address, stats->payload, mtu, mtu - headers);
 }
 
 static void report_multicast(const char *address, const struct winnow_stats *stats)
@@ -92,11 +96,13 @@ static void report_multicast(const char *address, const struct winnow_stats *sta
 		doctor_say(DOCTOR_OK, "multicast", NULL,
 		           "%s: its probe arrives: results are sent once", address);
 	else
-		doctor_say(DOCTOR_WARN, "multicast",
-		           "the VLAN needs IGMP snooping with a querier, or flooding; is "
-		           "--multicast off on winnowd, or 239.77.0.0/16 filtered?",
-		           "%s: no probe arrived: every worker gets its own copy of each result",
-		           address);
+		doctor_say(
+			DOCTOR_WARN, "multicast",
+			"the VLAN needs IGMP (IPv6: MLD) snooping with a querier, or flooding; is "
+			"--multicast off on winnowd, or 239.77.0.0/16 (ff15::8077:0/112) "
+			"filtered?",
+			"%s: no probe arrived: every worker gets its own copy of each result",
+			address);
 }
 
 /* The library's line begins with "aggregator HOST:PORT: ", which we print ourselves. */

@@ -1,52 +1,75 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* owner.c - as which user a daemon of this machine runs: the kernel's table of TCP sockets says it */
+/* owner.c - as which user a daemon of this machine runs: the kernel's tables of TCP sockets say it */
 
 #include "client/cli/status/status.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pwd.h>
+#include <string.h>
 #include <sys/socket.h>
+
+#include "aggregator/net/sockaddr.h"
 
 #define STATE_LISTEN 0x0a
 
 /* The other end of a connection within the machine has one of its addresses. */
-static bool peer_is_here(int fd, struct sockaddr_in *peer)
+static bool peer_is_here(int fd, struct net_addr *peer)
 {
-	socklen_t peer_bytes = sizeof(*peer), own_bytes = sizeof(*peer);
-	struct sockaddr_in own;
+	struct net_addr own;
 
-	if (getpeername(fd, (struct sockaddr *)peer, &peer_bytes) != 0 ||
-	    getsockname(fd, (struct sockaddr *)&own, &own_bytes) != 0 ||
-	    peer->sin_family != AF_INET)
+	if (net_end(getpeername, fd, peer) != 0 || net_end(getsockname, fd, &own) != 0)
 		return false;
-	return peer->sin_addr.s_addr == own.sin_addr.s_addr ||
-	       ntohl(peer->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	return net_ip_same(&peer->ip, &own.ip) || net_ip_number(&peer->ip) >> 24 == IN_LOOPBACKNET;
+}
+
+/* An address as the tables have it: words of the machine, in hex, one or four. */
+static struct net_ip ip_of(const char *hex)
+{
+	uint32_t words[4] = {0};
+	struct net_ip ip = {.scope = 0};
+	int count = sscanf(hex, "%8x%8x%8x%8x", &words[0], &words[1], &words[2], &words[3]);
+
+	if (count == 1)
+		return net_ipv4(ntohl(words[0]));
+	memcpy(ip.bytes, words, sizeof(ip.bytes));
+	return ip;
+}
+
+/* Who listens at that very address comes before who listens at all. */
+static void search(const char *path, const struct net_addr *peer, int64_t *found, bool *exact)
+{
+	FILE *table = fopen(path, "re");
+	unsigned port, state, uid;
+	char line[512], hex[33];
+
+	while (table != NULL && fgets(line, sizeof(line), table) != NULL) {
+		struct net_ip ip;
+
+		if (sscanf(line, " %*d: %32[0-9A-F]:%4X %*[0-9A-F]:%*4X %2X %*X:%*X %*X:%*X %*X %u",
+		           hex, &port, &state, &uid) != 4 ||
+		    state != STATE_LISTEN || port != peer->port)
+			continue;
+		ip = ip_of(hex);
+		if (memcmp(ip.bytes, peer->ip.bytes, sizeof(ip.bytes)) == 0)
+			*exact = true;
+		else if (!net_ip_none(&ip) || *found >= 0 || *exact)
+			continue;
+		*found = uid;
+	}
+	if (table != NULL)
+		fclose(table);
 }
 
 int64_t owner_of(int fd)
 {
-	unsigned ip, port, state, uid;
-	struct sockaddr_in peer;
+	struct net_addr peer;
 	int64_t found = -1;
-	char line[512];
-	FILE *table;
+	bool exact = false;
 
 	if (!peer_is_here(fd, &peer))
 		return -1;
-	table = fopen("/proc/net/tcp", "re");
-	if (table == NULL)
-		return -1;
-	while (fgets(line, sizeof(line), table) != NULL) {
-		if (sscanf(line, " %*d: %8X:%4X %*8X:%*4X %2X %*X:%*X %*X:%*X %*X %u", &ip, &port,
-		           &state, &uid) != 4 ||
-		    state != STATE_LISTEN || port != ntohs(peer.sin_port))
-			continue;
-		/* Who listens at that very address comes before who listens at all. */
-		if (ip == peer.sin_addr.s_addr || (ip == 0 && found < 0))
-			found = uid;
-	}
-	fclose(table);
+	search("/proc/net/tcp", &peer, &found, &exact);
+	search("/proc/net/tcp6", &peer, &found, &exact);
 	return found;
 }
 

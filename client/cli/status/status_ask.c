@@ -25,17 +25,16 @@ static int list_read(const char *at, struct status_targets *out)
 	while (at != NULL) {
 		struct status_target *target = &out->list[out->count];
 		size_t length = strcspn(at, ",");
-		const char *item = at, *colon;
-		unsigned long port;
+		const char *item = at;
+		char host[NET_HOST_BYTES];
+		struct why why;
+		uint16_t port;
 
 		if (out->count == STATUS_TARGETS_MAX)
 			return cli_error(2, "more than %d aggregators", STATUS_TARGETS_MAX);
 		at = cli_item(at, target->address, sizeof(target->address));
-		colon = strchr(target->address, ':');
-		port = colon != NULL ? strtoul(colon + 1, NULL, 10) : 0;
-		if (port == 0 || port > 65535 || colon == target->address ||
-		    colon[1 + strspn(colon + 1, "0123456789")] != '\0' ||
-		    length >= sizeof(target->address))
+		if (length >= sizeof(target->address) ||
+		    net_split(target->address, host, &port, &why) != 0)
 			return cli_error(2,
 			                 "'%.*s' is not HOST:PORT: give the address of winnowd's "
 			                 "--metrics, such as " METRICS_DEFAULT,
@@ -84,6 +83,8 @@ static struct {
 	uint32_t open; /* calls */
 	struct call {
 		struct status_target *target;
+		struct net_addr to[NET_NAME_ADDRESSES_MAX]; /* its name's addresses */
+		uint32_t to_count, to_at;                   /* at: the next to try */
 		uv_tcp_t tcp;
 		uv_connect_t connect;
 		uv_write_t write;
@@ -111,10 +112,17 @@ static void end_if_over(void)
 		uv_close((uv_handle_t *)&asking.timer, all_over);
 }
 
+static void call_try(struct call *call);
+
+/* The name may have another address. */
 static void on_closed(uv_handle_t *handle)
 {
 	struct call *call = handle->data;
 
+	if (call->to_at < call->to_count) {
+		call_try(call);
+		return;
+	}
 	free(call->got);
 	asking.open--;
 	end_if_over();
@@ -123,6 +131,7 @@ static void on_closed(uv_handle_t *handle)
 /* `why` NULL: it is said already. */
 static void call_end(struct call *call, const char *why)
 {
+	call->to_at = call->to_count;
 	if (uv_is_closing((uv_handle_t *)&call->tcp))
 		return;
 	if (why != NULL)
@@ -212,6 +221,10 @@ static void on_connect(uv_connect_t *connect, int status)
 
 	if (status == UV_ECANCELED)
 		return;
+	if (status != 0 && call->to_at < call->to_count) {
+		uv_close((uv_handle_t *)&call->tcp, on_closed);
+		return;
+	}
 	if (uv_fileno((uv_handle_t *)&call->tcp, &fd) == 0)
 		call->target->owner = owner_of(fd);
 	request.len = (size_t)snprintf(call->request, sizeof(call->request),
@@ -224,28 +237,36 @@ static void on_connect(uv_connect_t *connect, int status)
 		               "address?");
 }
 
-static void call_start(uv_loop_t *loop, struct call *call)
+static void call_try(struct call *call)
 {
-	struct status_target *target = call->target;
-	struct sockaddr_in in;
-	struct net_addr to;
+	struct net_addr to = call->to[call->to_at++];
+	union net_sockaddr address;
 	int err;
 
-	if (net_resolve(target->address, &to, &target->why) != 0) {
+	/* A daemon that listens everywhere shows as 0.0.0.0, or as ::. */
+	if (net_ip_none(&to.ip))
+		to.ip = net_ip_is_v4(&to.ip) ? net_ipv4(INADDR_LOOPBACK)
+		                             : (struct net_ip){.bytes = {[15] = 1}};
+	net_sockaddr(&to, &address);
+	uv_tcp_init(asking.timer.loop, &call->tcp);
+	call->tcp.data = call;
+	err = uv_tcp_connect(&call->connect, &call->tcp, &address.any, on_connect);
+	if (err == 0)
+		return;
+	why_set(&call->target->why, 0, "cannot make a connection: %s", uv_strerror(err));
+	uv_close((uv_handle_t *)&call->tcp, on_closed);
+}
+
+static void call_start(struct call *call)
+{
+	struct status_target *target = call->target;
+
+	if (net_resolve_all(target->address, call->to, &call->to_count, &target->why) != 0) {
 		text_safe(target->why.text, sizeof(target->why.text), target->why.text);
 		return;
 	}
-	/* A daemon that listens everywhere shows as 0. */
-	to.ip = to.ip != 0 ? to.ip : INADDR_LOOPBACK;
-	in = net_sockaddr(&to);
-	uv_tcp_init(loop, &call->tcp);
-	call->tcp.data = call;
 	asking.open++;
-	err = uv_tcp_connect(&call->connect, &call->tcp, (const struct sockaddr *)&in, on_connect);
-	if (err != 0) {
-		why_set(&target->why, 0, "cannot make a connection: %s", uv_strerror(err));
-		call_end(call, NULL);
-	}
+	call_try(call);
 }
 
 void status_ask(uv_loop_t *loop, struct status_targets *targets,
@@ -268,7 +289,7 @@ void status_ask(uv_loop_t *loop, struct status_targets *targets,
 		why_set(&target->why, 0, "no answer within %.1f s",
 		        (double)targets->timeout_us / 1e6);
 		asking.calls[i].target = target;
-		call_start(loop, &asking.calls[i]);
+		call_start(&asking.calls[i]);
 	}
 	end_if_over();
 }

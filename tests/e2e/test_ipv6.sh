@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# IPv6, alone and beside IPv4: control and data, multicast, narrow paths, loss; names with several addresses; addresses of a link;
+# a daemon at [::]; status and metrics. Every element is checked on every worker.
+. "$(dirname "$0")/lib.sh"
+need_namespaces
+hosts_up 4 1 1500
+export WINNOW_KEY=correct-horse-battery
+common=(--iters 2 --warmup 1 --json --check --size 4K,3M --density 1,0.1)
+for i in 0 1 2 3; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
+ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
+serve() { # ADDR, option..: with a port to each
+	rm -f "$tmp/winnowd-a0.log"
+	ip netns exec "$net-a0" "$BUILD/winnowd" --listen "$1:5555" --metrics "$1:9555" --threads 2 "${@:2}" 2>"$tmp/winnowd-a0.log" &
+	DAEMON=$!
+	pids+=("$DAEMON")
+	for _ in $(seq 200); do
+		grep -qs event=ready "$tmp/winnowd-a0.log" && return 0
+		sleep 0.05
+	done
+	fail "winnowd does not start"
+}
+stop() {
+	kill -TERM "$DAEMON"
+	wait "$DAEMON" || fail "winnowd ended with status $?"
+}
+job() { # name, then the aggregator's HOST for each rank; -- option..
+	local name=$1 hosts=() rank
+	shift
+	while [ $# -gt 0 ] && [ "$1" != -- ]; do
+		hosts+=("$1")
+		shift
+	done
+	shift
+	for rank in "${!hosts[@]}"; do
+		start "$name$rank" inside "w$rank" "$BUILD/winnow" bench --aggregator "${hosts[rank]}:5555" --job "$name" --rank "$rank" \
+			--world ${#hosts[@]} --join-timeout 15 "${common[@]}" "$@"
+	done
+	for rank in "${!hosts[@]}"; do expect "$name$rank" 60 0; done
+}
+has() { # name field, then each rank's value
+	local name=$1 field=$2 rank=0 want got
+	shift 2
+	for want; do
+		got=$(json "$tmp/$name$rank.out" "$field")
+		[ "$got" = "$want" ] || fail "$name: $field of rank $rank is $got, not $want"
+		rank=$((rank + 1))
+	done
+}
+
+# IPv6 alone: what an MTU of 1500 carries, results once to the group, and to those whom it reaches.
+serve '[fd77::101]'
+job six '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' --
+has six multicast 1 1 1 1
+has six payload 1452 1452 1452 1452
+job copies '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' -- --multicast=0
+has copies multicast 0 0 0 0
+inside w2 ip6tables -A INPUT -d ff00::/8 -p udp -j DROP
+job some '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' --
+has some multicast 1 1 0 1
+ip -n "$net-sw" link set "$net-w3" mtu 1400
+job narrow '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' --
+[ "$(json "$tmp/narrow0.out" payload)" -le 1352 ] || fail "payload is larger than the path"
+ip -n "$net-sw" link set "$net-w3" mtu 1500
+for host in w0 w1 w2 w3 a0; do inside $host ip6tables -A INPUT -p udp -m statistic --mode random --probability 0.03 -j DROP; done
+job lossy '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' --
+for host in w0 w1 w2 w3 a0; do inside $host ip6tables -F INPUT; done
+stop
+
+# Both families at one daemon; the group is of the one that most workers use.
+serve '[::]'
+job both 10.77.0.101 '[fd77::101]' 10.77.0.101 '[fd77::101]' --
+job most 10.77.0.101 '[fd77::101]' '[fd77::101]' '[fd77::101]' --
+has most multicast 1 1 1 1 # a host of both hears it, however its worker is connected
+job few 10.77.0.101 10.77.0.101 10.77.0.101 '[fd77::101]' --
+has few multicast 1 1 1 1
+job four 10.77.0.101 10.77.0.101 10.77.0.101 10.77.0.101 --
+has four payload 1472 1472 1472 1472
+has four multicast 1 1 1 1
+
+# An address that only the link knows.
+link=$(ip -n "$net-a0" -6 -o addr show dev eth0 scope link | sed -n 's/.* \(fe80[^/]*\).*/\1/p')
+job link "[$link%eth0]" "[$link%eth0]" '[fd77::101]' --
+
+# A name: its addresses in turn until one answers. Of these the IPv6 ones come first, and there nobody is.
+named() { # rank, text of /etc/hosts, command..
+	printf '%s\n' "$2" >"$tmp/hosts$1"
+	# shellcheck disable=SC2016 # the inner shell's
+	inside "w$1" sh -c 'mount --bind "$0" /etc/hosts && exec "$@"' "$tmp/hosts$1" "${@:3}"
+}
+several=$'fd77::dead agg\nfd77::2 agg\n10.77.0.101 agg'
+start named0 named 0 "$several" "$BUILD/winnow" bench --aggregator agg:5555 --job named --rank 0 --world 2 --join-timeout 20 "${common[@]}"
+start named1 inside w1 "$BUILD/winnow" bench --aggregator '[fd77::101]:5555' --job named --rank 1 --world 2 --join-timeout 20 "${common[@]}"
+for rank in 0 1; do expect named$rank 60 0; done
+refuses 1 'aggregator agg:5555: no answer from fd77::2, 10.77.0.2: Connection refused' \
+	named 0 $'fd77::2 agg\n10.77.0.2 agg' "$BUILD/winnow" bench --aggregator agg:5555 --job none --rank 0 --world 1 --join-timeout 1
+
+# On a host without IPv6 the name's other address does.
+inside w0 sh -c 'echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6'
+start without named 0 $'fd77::101 agg\n10.77.0.101 agg' "$BUILD/winnow" bench --aggregator agg:5555 --job without --rank 0 --world 1 "${common[@]}"
+expect without 60 0
+
+# Whoever looks at it.
+for address in '[fd77::101]' 10.77.0.101; do
+	inside w1 "$BUILD/winnow" status "$address:9555" | seen 'healthy' || fail "winnow status $address:9555 does not see it"
+	inside w1 curl -sg "http://$address:9555/metrics" | seen winnow_jobs || fail "no metrics at $address"
+done
+inside w1 "$BUILD/winnow" doctor --aggregator '[fd77::101]:5555' >"$tmp/doctor.out"
+grep -qE 'ok +mtu +\[fd77::101\]:5555: 1452 bytes a datagram pass; our MTU is 1500' "$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
+refuses 2 "'::1:5555' is not HOST:PORT: an IPv6 address stands in brackets" "$BUILD/winnowd" --listen ::1:5555
+stop
+
+# XDP passes IPv6 on: the daemon adds it.
+ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
+for mode in native generic; do
+	serve '[::]' --datapath xdp --device eth0 --xdp-mode $mode
+	job "xdp-$mode" 10.77.0.101 '[fd77::101]' '[fd77::101]' '[fd77::101]' -- --wire fixed32
+	grep -q "event=not_fast job=xdp-$mode why=\"workers by IPv6\"" "$tmp/winnowd-a0.log" || fail "the log does not say that the kernel leaves IPv6 to us"
+	job "xdp-four-$mode" 10.77.0.101 10.77.0.101 -- --wire fixed32
+	stop
+done
+echo "all right"
