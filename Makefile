@@ -25,7 +25,7 @@ warnings := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
 	-Wmissing-prototypes -Wvla -Wundef -Wwrite-strings $(werror)
 sanitize := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 compile = -std=c11 -D_GNU_SOURCE -DWINNOW_VERSION='"$(VERSION)"' -I. -I$(BUILD) -MMD -MP -fPIC -fvisibility=hidden \
-	-ffp-contract=off -pthread $(warnings) $(CFLAGS) $(sanitize) $(extra)
+	-ffp-contract=off -mpopcnt -pthread $(warnings) $(CFLAGS) $(sanitize) $(extra)
 link := $(CC) $(sanitize) -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS)
 
 # One list per folder; docs/ARCHITECTURE.md draws who may include whom, tests/check_layers.sh enforces it.

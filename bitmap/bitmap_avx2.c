@@ -24,17 +24,6 @@ static inline __m256i load_four(const unsigned char *at)
 	                       _mm256_or_si256(load_vector(at + 64), load_vector(at + 96)));
 }
 
-static inline void clear_line(unsigned char *at)
-{
-	_mm256_stream_si256((__m256i *)(void *)at, _mm256_setzero_si256());
-	_mm256_stream_si256((__m256i *)(void *)(at + 32), _mm256_setzero_si256());
-}
-
-static inline void clear_end(void)
-{
-	_mm_sfence(); /* streaming stores are not ordered with others */
-}
-
 static __always_inline bool block_any(const unsigned char *block, uint64_t bytes, uint64_t care)
 {
 	const __m256i cares = _mm256_set1_epi64x((long long)care);

@@ -6,6 +6,7 @@
 #include "bitmap/bitmap_impl.h"
 
 typedef __m512i vector;
+#define OWN_LANES_ANY
 
 #include "bitmap/bitmap_finish.h"
 #include "bitmap/bitmap_fold.h"
@@ -14,16 +15,6 @@ typedef __m512i vector;
 #include "bitmap/bitmap_sparse.h"
 
 /* 1 .. 63 bytes, and zeros; a masked load does not touch what it leaves out. */
-static inline void clear_line(unsigned char *at)
-{
-	_mm512_stream_si512((void *)at, _mm512_setzero_si512());
-}
-
-static inline void clear_end(void)
-{
-	_mm_sfence(); /* streaming stores are not ordered with others */
-}
-
 static inline __m512i load_rest(const unsigned char *at, uint64_t bytes)
 {
 	return _mm512_maskz_loadu_epi8((UINT64_C(1) << bytes) - 1, at);
@@ -53,6 +44,23 @@ static __always_inline bool block_any(const unsigned char *block, uint64_t bytes
 	if (at < bytes)
 		any = _mm512_or_si512(any, load_rest(block + at, bytes - at));
 	return _mm512_test_epi64_mask(any, cares) != 0;
+}
+
+static __always_inline uint64_t lanes_any(const unsigned char *at, uint32_t lane_bytes,
+                                          uint64_t care)
+{
+	const __m512i cares = _mm512_set1_epi64((long long)care);
+	uint64_t word = 0;
+
+	for (unsigned i = 0; i < lane_bytes; i++) {
+		__m512i v = _mm512_loadu_si512(at + 64 * i);
+		uint64_t any = lane_bytes == 2   ? _mm512_test_epi16_mask(v, cares)
+		               : lane_bytes == 4 ? _mm512_test_epi32_mask(v, cares)
+		                                 : _mm512_test_epi64_mask(v, cares);
+
+		word |= any << 64 / lane_bytes * i;
+	}
+	return word;
 }
 
 static __always_inline vector vector_max(vector a, vector b, uint32_t lane_bytes)

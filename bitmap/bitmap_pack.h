@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bitmap_pack.h - pack() and unpack(), the same source for every engine; private to bitmap/
+ * bitmap_pack.h - pack(), unpack() and clear(), the same source for every engine; private to bitmap/
  *
  * Included once by each engine's file, so that the copies use that engine's registers.
  */
 #ifndef BITMAP_BITMAP_PACK_H
 #define BITMAP_BITMAP_PACK_H
 
+#include <immintrin.h>
+
 #include "bitmap/bitmap_impl.h"
+#include "bitmap/places.h"
 
 /* Calling memcpy() costs more than copying a block as small as this. */
 #define COPY_INLINE_BYTES_MAX 1024
@@ -24,106 +27,277 @@ static inline void copy(unsigned char *restrict dst, const unsigned char *restri
 	memcpy(dst + bytes - 64, src + bytes - 64, 64); /* some bytes twice, none past the end */
 }
 
-/* Word `index` of a bitmap, without bits past the last block. */
-static inline uint64_t word_of(const struct cut *cut, const uint64_t bits[], uint64_t index)
-{
-	const uint64_t left = cut->block_count - index * 64;
+/* ---- stretches of a bitmap ---- */
 
-	return left >= 64 ? bits[index] : bits[index] & ((UINT64_C(1) << left) - 1);
-}
-
-/* Blocks that lie side by side, in bytes from the start of the tensor. */
-struct run {
-	uint64_t start;
-	uint64_t end;
+/* The whole blocks of 64 * `words` from word `first` on: either all of them, or those listed. */
+struct stretch {
+	uint64_t first, words;
+	bool all;
+	struct places places; /* from the stretch's first block on */
 };
 
-/*
- * Take the first blocks out of *word, which is not 0: all 64 or just one. Longer
- * runs than one are not worth the mispredicted branches it takes to find them.
- */
-static inline struct run take_run(const struct cut *cut, uint64_t index, uint64_t *word)
-{
-	const uint64_t first = index * 64 + (uint64_t)__builtin_ctzll(*word);
-	const uint64_t end = *word == UINT64_MAX ? first + 64 : first + 1;
+#define FIRST_STRETCH(stretch) ((stretch).first = (stretch).words = 0)
 
-	*word = *word == UINT64_MAX ? 0 : *word & (*word - 1);
-	return (struct run){
-		.start = first * cut->block_bytes,
-		.end = end == cut->block_count ? cut->bytes : end * cut->block_bytes,
-	};
+static inline uint64_t stretch_blocks(const struct stretch *stretch)
+{
+	return stretch->all ? stretch->words * 64 : stretch->places.count;
+}
+
+/* Blocks that are as long as the others; a short last one is looked after apart. */
+static inline uint64_t whole_blocks(const struct cut *cut)
+{
+	return cut->block_count > 0 ? cut->bytes / cut->block_bytes : 0;
+}
+
+/*
+ * The stretch after *stretch, of `most` words (at most PLACES_WORDS) unless all their blocks are set.
+ * False: there is none.
+ */
+static inline bool next_stretch(struct stretch *stretch, const uint64_t bits[], uint64_t blocks,
+                                uint64_t most)
+{
+	const uint64_t first = stretch->first + stretch->words, end = blocks / 64;
+	uint64_t at = first;
+	uint32_t count = 0;
+
+	while (at < end && bits[at] == UINT64_MAX)
+		at++;
+	stretch->all = at > first;
+	if (!stretch->all) {
+		for (; at < end && at - first < most && bits[at] != UINT64_MAX; at++)
+			count = places_add(&stretch->places, count, bits[at], at - first);
+		if (at == end && at - first < most && blocks % 64 != 0) {
+			count = places_add(&stretch->places, count,
+			                   bits[at] & ((UINT64_C(1) << blocks % 64) - 1),
+			                   at - first);
+			at++;
+		}
+	}
+	stretch->places.count = count;
+	stretch->first = first;
+	stretch->words = at - first;
+	return at > first;
+}
+
+/* Blocks of so many bytes between a list's places in a tensor and a packed row of them. */
+static __always_inline void move_each(unsigned char *restrict to,
+                                      const unsigned char *restrict from,
+                                      const struct places *places, uint64_t bytes, bool out)
+{
+	for (uint32_t i = 0; i < places->count; i++) {
+		const uint64_t there = places->at[i] * bytes, packed = i * bytes;
+
+		copy(to + (out ? packed : there), from + (out ? there : packed), bytes);
+	}
+}
+
+static __always_inline void move_listed(unsigned char *restrict to,
+                                        const unsigned char *restrict from,
+                                        const struct places *places, uint64_t bytes, bool out)
+{
+	switch (bytes) {
+	case 2:
+		move_each(to, from, places, 2, out);
+		break;
+	case 4:
+		move_each(to, from, places, 4, out);
+		break;
+	case 8:
+		move_each(to, from, places, 8, out);
+		break;
+	case 16:
+		move_each(to, from, places, 16, out);
+		break;
+	case 32:
+		move_each(to, from, places, 32, out);
+		break;
+	default:
+		move_each(to, from, places, bytes, out);
+	}
+}
+
+/* Returns the bytes packed. */
+static inline uint64_t gather(unsigned char *to, const unsigned char *tensor,
+                              const struct stretch *stretch, uint64_t block_bytes)
+{
+	const uint64_t bytes = stretch_blocks(stretch) * block_bytes;
+
+	if (stretch->all)
+		memcpy(to, tensor, bytes);
+	else
+		move_listed(to, tensor, &stretch->places, block_bytes, true);
+	return bytes;
+}
+
+/* Returns the bytes taken. */
+static inline uint64_t scatter(unsigned char *tensor, const unsigned char *from,
+                               const struct stretch *stretch, uint64_t block_bytes)
+{
+	const uint64_t bytes = stretch_blocks(stretch) * block_bytes;
+
+	if (stretch->all)
+		memcpy(tensor, from, bytes);
+	else
+		move_listed(tensor, from, &stretch->places, block_bytes, false);
+	return bytes;
+}
+
+static bool has_short_last(const struct cut *cut, const uint64_t bits[])
+{
+	const uint64_t whole = whole_blocks(cut);
+
+	return whole < cut->block_count && (bits[whole / 64] >> whole % 64 & 1) != 0;
 }
 
 static uint64_t pack(const struct bitmap_tensor *tensor, const uint64_t bits[], void *dst)
 {
 	const struct cut cut = cut_of(tensor);
-	const uint64_t words = bitmap_word_count(cut.block_count);
+	const uint64_t whole = whole_blocks(&cut);
+	struct stretch stretch;
 	unsigned char *out = dst;
-	uint64_t packed = 0;
 
-	for (uint64_t w = 0; w < words; w++) {
-		uint64_t word = word_of(&cut, bits, w);
-
-		while (word != 0) {
-			struct run run = take_run(&cut, w, &word);
-
-			copy(out + packed, cut.data + run.start, run.end - run.start);
-			packed += run.end - run.start;
-		}
+	FIRST_STRETCH(stretch);
+	while (next_stretch(&stretch, bits, whole, PLACES_WORDS))
+		out += gather(out, cut.data + stretch.first * 64 * cut.block_bytes, &stretch,
+		              cut.block_bytes);
+	if (has_short_last(&cut, bits)) {
+		memcpy(out, cut.data + whole * cut.block_bytes, last_bytes(&cut));
+		out += last_bytes(&cut);
 	}
-	return packed / cut.elem_bytes;
+	return (uint64_t)(out - (unsigned char *)dst) / cut.elem_bytes;
 }
 
-static uint64_t unpack(const struct bitmap_tensor *shape, const uint64_t bits[], const void *src,
-                       bool clear_others, void *dst)
+/* ---- past the cache ---- */
+
+/* 64 aligned bytes, in as few pieces as can be: a line that comes in four takes longer. */
+static inline void stream_line(unsigned char *at, const unsigned char *from)
 {
-	const struct cut cut = cut_of(shape);
-	const uint64_t words = bitmap_word_count(cut.block_count);
-	const unsigned char *in = src;
-	unsigned char *out = dst;
-	uint64_t unpacked = 0;
-	uint64_t cleared = 0; /* up to here dst is done */
+#if defined __AVX512F__
+	_mm512_stream_si512((void *)at, _mm512_loadu_si512(from));
+#else
+	for (int i = 0; i < 64; i += 16)
+		_mm_stream_si128((__m128i *)(void *)(at + i),
+		                 _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
+#endif
+}
 
-	for (uint64_t w = 0; w < words; w++) {
-		uint64_t word = word_of(&cut, bits, w);
+static void stream(unsigned char *restrict to, const unsigned char *restrict from, uint64_t bytes)
+{
+	uint64_t at = -(uintptr_t)to & 63;
 
-		while (word != 0) {
-			struct run run = take_run(&cut, w, &word);
-
-			if (clear_others && run.start > cleared)
-				memset(out + cleared, 0, run.start - cleared);
-			copy(out + run.start, in + unpacked, run.end - run.start);
-			unpacked += run.end - run.start;
-			cleared = run.end;
-		}
-	}
-	if (clear_others && cut.bytes > cleared)
-		memset(out + cleared, 0, cut.bytes - cleared);
-	return unpacked / cut.elem_bytes;
+	at = at < bytes ? at : bytes;
+	memcpy(to, from, at);
+	for (; bytes - at >= 64; at += 64)
+		stream_line(to + at, from + at);
+	memcpy(to + at, from + at, bytes - at);
 }
 
 /* Below this, what is cleared is better left in the cache. */
 #define CLEAR_STREAM_BYTES_MIN 8192
 
-/* Hooks: clear_line() writes 64 aligned bytes, clear_end() makes such writes seen in order. */
-static inline void clear_line(unsigned char *at);
-static inline void clear_end(void);
-
 static void clear(void *dst, uint64_t bytes)
 {
+	static const unsigned char zeros[4096];
 	unsigned char *at = dst;
-	uint64_t head = -(uintptr_t)dst & 63;
 
 	if (bytes < CLEAR_STREAM_BYTES_MIN) {
 		if (bytes > 0)
 			memset(at, 0, bytes);
 		return;
 	}
-	memset(at, 0, head);
-	for (at += head, bytes -= head; bytes >= 64; at += 64, bytes -= 64)
-		clear_line(at);
-	clear_end();
-	memset(at, 0, bytes);
+	for (uint64_t n; bytes > 0; bytes -= n, at += n) {
+		n = bytes < sizeof(zeros) ? bytes : sizeof(zeros);
+		stream(at, zeros, n);
+	}
+	_mm_sfence(); /* such stores are not ordered with others */
+}
+
+/* ---- unpack ---- */
+
+/* Blocks of so many bytes at most are put among zeros that are written first; others have them between. */
+#define FINE_BYTES_MAX 32
+
+/* So many bytes of fine blocks and zeros at once; in a buffer, if they go past the cache. */
+#define STAGE_BYTES 2048
+
+/* As scatter(), with zeros for the other blocks: `bytes` in all. */
+static uint64_t scatter_coarse(unsigned char *tensor, const unsigned char *from,
+                               const struct stretch *stretch, uint64_t block_bytes, uint64_t bytes)
+{
+	uint64_t cleared = 0;
+
+	for (uint32_t i = 0; i < stretch->places.count; i++) {
+		const uint64_t start = stretch->places.at[i] * block_bytes;
+
+		memset(tensor + cleared, 0, start - cleared);
+		copy(tensor + start, from + i * block_bytes, block_bytes);
+		cleared = start + block_bytes;
+	}
+	memset(tensor + cleared, 0, bytes - cleared);
+	return stretch->places.count * block_bytes;
+}
+
+static uint64_t scatter_fine(unsigned char *tensor, const unsigned char *from,
+                             const struct stretch *stretch, uint64_t block_bytes, uint64_t bytes,
+                             bool past)
+{
+	_Alignas(64) unsigned char stage[STAGE_BYTES];
+	unsigned char *to = past ? stage : tensor;
+	uint64_t taken;
+
+	memset(to, 0, bytes);
+	taken = scatter(to, from, stretch, block_bytes);
+	if (past)
+		stream(tensor, stage, bytes);
+	return taken;
+}
+
+/* Returns the bytes taken. */
+static uint64_t unpack_whole(const struct cut *cut, const uint64_t bits[], const unsigned char *src,
+                             enum bitmap_others others, unsigned char *dst)
+{
+	const uint64_t whole = whole_blocks(cut), block_bytes = cut->block_bytes;
+	const bool fine = others != BITMAP_STAY && block_bytes <= FINE_BYTES_MAX;
+	const uint64_t fit = fine ? STAGE_BYTES / 64 / block_bytes : PLACES_WORDS;
+	const unsigned char *in = src;
+	struct stretch stretch;
+
+	FIRST_STRETCH(stretch);
+	while (next_stretch(&stretch, bits, whole, fit < PLACES_WORDS ? fit : PLACES_WORDS)) {
+		const uint64_t first = stretch.first * 64, left = whole - first;
+		const uint64_t blocks = stretch.words * 64 < left ? stretch.words * 64 : left;
+		unsigned char *to = dst + first * block_bytes;
+
+		if (others == BITMAP_STAY || stretch.all)
+			in += scatter(to, in, &stretch, block_bytes);
+		else if (fine)
+			in += scatter_fine(to, in, &stretch, block_bytes, blocks * block_bytes,
+			                   others == BITMAP_ZERO_PAST);
+		else
+			in += scatter_coarse(to, in, &stretch, block_bytes, blocks * block_bytes);
+	}
+	if (fine && others == BITMAP_ZERO_PAST)
+		_mm_sfence();
+	return (uint64_t)(in - src);
+}
+
+static uint64_t unpack(const struct bitmap_tensor *shape, const uint64_t bits[], const void *src,
+                       enum bitmap_others others, void *dst)
+{
+	const struct cut cut = cut_of(shape);
+	const uint64_t at = whole_blocks(&cut) * cut.block_bytes, last = cut.bytes - at;
+	uint64_t taken;
+
+	if (cut.block_count == 0)
+		return 0;
+	taken = unpack_whole(&cut, bits, src, others, dst);
+	if (has_short_last(&cut, bits)) {
+		memcpy((unsigned char *)dst + at, (const unsigned char *)src + taken, last);
+		taken += last;
+	} else if (others != BITMAP_STAY && last > 0) {
+		memset((unsigned char *)dst + at, 0, last);
+	}
+	return taken / cut.elem_bytes;
 }
 
 #endif /* BITMAP_BITMAP_PACK_H */

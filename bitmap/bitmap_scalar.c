@@ -19,15 +19,6 @@ static inline uint64_t load_word(const unsigned char *at)
 	return word;
 }
 
-static inline void clear_line(unsigned char *at)
-{
-	memset(at, 0, 64);
-}
-
-static inline void clear_end(void)
-{
-}
-
 static __always_inline bool block_any(const unsigned char *block, uint64_t bytes, uint64_t care)
 {
 	uint64_t at = 0;

@@ -16,6 +16,9 @@
  * each lane of 2, 4 or 8 bytes. No hook may read a byte outside the block.
  */
 static __always_inline bool block_any(const unsigned char *block, uint64_t bytes, uint64_t care);
+/* The non-zero ones of 64 lanes of 2, 4 or 8 bytes; an engine has its own if it defines OWN_LANES_ANY. */
+static __always_inline uint64_t lanes_any(const unsigned char *at, uint32_t lane_bytes,
+                                          uint64_t care);
 static __always_inline vector block_max(const unsigned char *block, uint64_t bytes,
                                         uint32_t lane_bytes);
 static __always_inline vector vector_max(vector a, vector b, uint32_t lane_bytes);
@@ -44,6 +47,80 @@ static __always_inline uint64_t scan_word(const struct cut *cut, const unsigned 
 	return word;
 }
 
+#ifndef OWN_LANES_ANY
+
+/* Bytes of 0 or 1 first: such a loop becomes vector instructions. */
+#define DEFINE_FLAGS(name, lane)                                                                   \
+	static inline void name(const unsigned char *at, uint64_t care, uint8_t flags[64])         \
+	{                                                                                          \
+		const lane *lanes = (const lane *)(const void *)at;                                \
+                                                                                                   \
+		for (unsigned int i = 0; i < 64; i++)                                              \
+			flags[i] = (lanes[i] & (lane)care) != 0;                                   \
+	}
+
+DEFINE_FLAGS(flags_16, u16_any)
+DEFINE_FLAGS(flags_32, u32_any)
+DEFINE_FLAGS(flags_64, u64_any)
+
+static __always_inline uint64_t lanes_any(const unsigned char *at, uint32_t lane_bytes,
+                                          uint64_t care)
+{
+	uint8_t flags[64];
+	uint64_t word = 0;
+
+	if (lane_bytes == 2)
+		flags_16(at, care, flags);
+	else if (lane_bytes == 4)
+		flags_32(at, care, flags);
+	else
+		flags_64(at, care, flags);
+	/* Eight of them side by side in the highest byte: no two products meet in one bit. */
+	for (unsigned int i = 0; i < 64; i += 8) {
+		uint64_t eight;
+
+		memcpy(&eight, flags + i, sizeof(eight));
+		word |= eight * UINT64_C(0x0102040810204080) >> 56 << i;
+	}
+	return word;
+}
+
+#endif /* OWN_LANES_ANY */
+
+/* Bits 2i and 2i + 1 become bit i. */
+static inline uint64_t pairs_any(uint64_t word)
+{
+	word = (word | word >> 1) & UINT64_C(0x5555555555555555);
+	word = (word | word >> 1) & UINT64_C(0x3333333333333333);
+	word = (word | word >> 2) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+	word = (word | word >> 4) & UINT64_C(0x00ff00ff00ff00ff);
+	word = (word | word >> 8) & UINT64_C(0x0000ffff0000ffff);
+	return (word | word >> 16) & UINT32_MAX;
+}
+
+/* Blocks of so many bytes are found by lanes. */
+static inline bool is_fine(uint64_t block_bytes)
+{
+	return block_bytes <= 32 && block_bytes >= 2 && (block_bytes & (block_bytes - 1)) == 0;
+}
+
+/* A word of fine blocks: their lanes are themselves, or two or four for each. */
+static __always_inline uint64_t fine_word(const unsigned char *block, uint64_t block_bytes,
+                                          uint64_t care)
+{
+	const uint64_t lanes = block_bytes / 8;
+	uint64_t word = 0;
+
+	if (lanes <= 1)
+		return lanes_any(block, (uint32_t)block_bytes, care);
+	for (uint64_t i = 0; i < lanes; i++) {
+		uint64_t any = pairs_any(lanes_any(block + 512 * i, 8, care));
+
+		word |= (lanes == 4 ? pairs_any(any) : any) << 64 / lanes * i;
+	}
+	return word;
+}
+
 /* block_bytes is cut->block_bytes, and a constant where the caller knows it. */
 static __always_inline void scan_words(const struct cut *cut, uint64_t block_bytes, uint64_t bits[])
 {
@@ -51,7 +128,8 @@ static __always_inline void scan_words(const struct cut *cut, uint64_t block_byt
 	uint64_t whole = cut->block_count - 1; /* the last one may be short */
 
 	for (; whole >= 64; whole -= 64, block += 64 * block_bytes)
-		*bits++ = scan_word(cut, block, block_bytes, 64);
+		*bits++ = is_fine(block_bytes) ? fine_word(block, block_bytes, cut->care)
+		                               : scan_word(cut, block, block_bytes, 64);
 	*bits = scan_word(cut, block, block_bytes, whole);
 	block += whole * block_bytes;
 	*bits |= (uint64_t)block_any(block, last_bytes(cut), cut->care) << whole;
@@ -64,14 +142,34 @@ static void scan(const struct bitmap_tensor *tensor, uint64_t bits[])
 	if (cut.block_count == 0)
 		return;
 	/* Small blocks of a known size become straight code. */
-	if (cut.block_bytes == 64)
+	switch (cut.block_bytes) {
+	case 2:
+		scan_words(&cut, 2, bits);
+		break;
+	case 4:
+		scan_words(&cut, 4, bits);
+		break;
+	case 8:
+		scan_words(&cut, 8, bits);
+		break;
+	case 16:
+		scan_words(&cut, 16, bits);
+		break;
+	case 32:
+		scan_words(&cut, 32, bits);
+		break;
+	case 64:
 		scan_words(&cut, 64, bits);
-	else if (cut.block_bytes == 128)
+		break;
+	case 128:
 		scan_words(&cut, 128, bits);
-	else if (cut.block_bytes == 256)
+		break;
+	case 256:
 		scan_words(&cut, 256, bits);
-	else
+		break;
+	default:
 		scan_words(&cut, cut.block_bytes, bits);
+	}
 }
 
 static __always_inline uint64_t range_word(vector *top, const unsigned char *block,
@@ -111,8 +209,14 @@ static __always_inline uint64_t range_words(const struct cut *cut, uint64_t bits
 	uint64_t whole = cut->block_count - 1;
 	vector top = {0};
 
-	for (; whole >= 64; whole -= 64, block += 64 * block_bytes)
-		*bits++ = range_word(&top, block, block_bytes, 64, lane_bytes);
+	for (; whole >= 64; whole -= 64, block += 64 * block_bytes) {
+		if (!is_fine(block_bytes)) {
+			*bits++ = range_word(&top, block, block_bytes, 64, lane_bytes);
+			continue;
+		}
+		top = vector_max(top, block_max(block, 64 * block_bytes, lane_bytes), lane_bytes);
+		*bits++ = fine_word(block, block_bytes, cut->care);
+	}
 	*bits = range_word(&top, block, block_bytes, whole, lane_bytes);
 	block += whole * block_bytes;
 	*bits |= range_word(&top, block, last_bytes(cut), 1, lane_bytes) << whole;

@@ -84,36 +84,27 @@ static void neutral(void *acc, uint64_t count, enum dtype dtype, enum reduction 
 #define SMALL_BLOCK_ELEMS_MAX 16
 #define GATHER_BYTES (SMALL_BLOCK_ELEMS_MAX * 64 * DTYPE_BYTES_MAX)
 
-/* `tensor` is a piece of the sums that fits; returns the elements that src had for it. */
-static uint64_t reduce_gathered(const struct bitmap_tensor *tensor, const uint64_t bits[],
-                                const void *src, enum dtype dtype, enum reduction op)
-{
-	_Alignas(64) unsigned char sums[GATHER_BYTES];
-	const uint64_t count = pack(tensor, bits, sums);
-
-	reduce(sums, src, count, dtype, op);
-	unpack(tensor, bits, sums, false, (void *)(uintptr_t)tensor->data);
-	return count;
-}
-
 static void reduce_small(unsigned char *acc, const struct bitmap_lanes *lanes,
                          const unsigned char *src, enum dtype dtype, enum reduction op)
 {
-	const uint64_t elem_bytes = dtype_acc_bytes(dtype);
-	const uint64_t block_bytes = lanes->block_elems * elem_bytes;
-	const uint64_t step = GATHER_BYTES / block_bytes / 64 * 64;
-	uint64_t blocks;
+	const uint64_t block_bytes = (uint64_t)lanes->block_elems * dtype_acc_bytes(dtype);
+	const uint64_t most = GATHER_BYTES / 64 / block_bytes;
+	_Alignas(64) unsigned char gathered[GATHER_BYTES];
+	struct stretch stretch;
 
-	for (uint64_t at = 0; at < lanes->block_count; at += blocks) {
-		const uint64_t left = lanes->block_count - at;
-		struct bitmap_tensor tensor = {.data = acc + at * block_bytes,
-		                               .block_elems = lanes->block_elems,
-		                               .dtype = wide_of(dtype)};
+	FIRST_STRETCH(stretch);
+	while (next_stretch(&stretch, lanes->bits, lanes->block_count, most)) {
+		unsigned char *sums = acc + stretch.first * 64 * block_bytes;
+		uint64_t elems = stretch_blocks(&stretch) * lanes->block_elems;
 
-		blocks = left < step ? left : step;
-		tensor.count = blocks * lanes->block_elems;
-		src += reduce_gathered(&tensor, lanes->bits + at / 64, src, dtype, op) *
-		       dtype_bytes(dtype);
+		if (stretch.all) {
+			reduce(sums, src, elems, dtype, op);
+		} else {
+			gather(gathered, sums, &stretch, block_bytes);
+			reduce(gathered, src, elems, dtype, op);
+			scatter(sums, gathered, &stretch, block_bytes);
+		}
+		src += elems * dtype_bytes(dtype);
 	}
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bitmap/bitmap.h"
+#include "bitmap/places.h"
 
 #define PARAMETER_BITS 5
 
@@ -31,105 +32,154 @@ static unsigned int parameter_of(uint64_t set, uint64_t clear)
 	return mean > 0 ? 63 - (unsigned int)__builtin_clzll(mean) : 0;
 }
 
-/* The set's parameter; *code_bits is how many bits its codes have at least. */
-static unsigned int survey(const uint64_t words[], size_t count, uint64_t *code_bits)
-{
-	uint64_t set = 0, end = 0;
+/* What the coding depends on. */
+struct survey {
+	uint64_t set, clear; /* clear ones before the last of the set ones */
 	unsigned int parameter;
+};
+
+static struct survey survey(const uint64_t words[], size_t count)
+{
+	struct survey of = {0};
+	uint64_t end = 0;
 
 	for (size_t w = 0; w < bitmap_word_count(count); w++) {
 		uint64_t word = word_of(words, count, w);
 
-		set += (uint64_t)__builtin_popcountll(word);
+		of.set += (uint64_t)__builtin_popcountll(word);
 		end = word != 0 ? w * 64 + 64 - (uint64_t)__builtin_clzll(word) : end;
 	}
-	parameter = parameter_of(set, end - set);
-	*code_bits = set * (1 + parameter);
-	return parameter;
+	of.clear = end - of.set;
+	of.parameter = parameter_of(of.set, of.clear);
+	return of;
+}
+
+/* The places of the words from `first` on. Returns the words. */
+static size_t list(const uint64_t words[], size_t count, size_t first, struct places *places)
+{
+	const size_t end = bitmap_word_count(count);
+	uint32_t found = 0;
+	size_t w = first;
+
+	for (; w < end && w - first < PLACES_WORDS; w++)
+		found = places_add(places, found, word_of(words, count, w), w - first);
+	places->count = found;
+	return w - first;
+}
+
+/* At most so many bits. */
+static uint64_t most_bits(const struct survey *of)
+{
+	return PARAMETER_BITS + of->set * (1 + of->parameter) + (of->clear >> of->parameter);
+}
+
+/* The bytes of the set's coding, or more than `most` if they are. */
+static size_t coded_bytes(const uint64_t words[], size_t count, const struct survey *of,
+                          size_t most)
+{
+	uint64_t bits = PARAMETER_BITS + of->set * (1 + of->parameter), next = 0;
+	struct places places;
+	size_t took;
+
+	for (size_t w = 0; w < bitmap_word_count(count) && bits <= most * 8; w += took) {
+		took = list(words, count, w, &places);
+		for (uint32_t i = 0; i < places.count; i++) {
+			bits += (w * 64 + places.at[i] - next) >> of->parameter;
+			next = w * 64 + places.at[i] + 1;
+		}
+	}
+	return (bits + 7) / 8;
 }
 
 size_t bits_coded_bytes(const uint64_t words[], size_t count)
 {
-	uint64_t bits, next = 0;
-	unsigned int parameter;
+	const size_t raw = bitmap_word_count(count) * 8;
+	struct survey of;
 	size_t bytes;
 
 	assert(count <= BITS_COUNT_MAX);
-	parameter = survey(words, count, &bits);
-	if (bits >= bitmap_word_count(count) * 64)
-		return 0;
-	for (size_t w = 0; w < bitmap_word_count(count); w++) {
-		for (uint64_t word = word_of(words, count, w); word != 0; word &= word - 1) {
-			uint64_t at = w * 64 + (uint64_t)__builtin_ctzll(word);
-
-			bits += (at - next) >> parameter;
-			next = at + 1;
-		}
-	}
-	bytes = (PARAMETER_BITS + bits + 7) / 8;
-	return bytes < bitmap_word_count(count) * 8 ? bytes : 0;
+	of = survey(words, count);
+	bytes = coded_bytes(words, count, &of, raw);
+	return bytes < raw ? bytes : 0;
 }
 
-/* Bits on their way out: `filled` of them wait in `pending`, fewer than 64. */
+/* Bits on their way out: `filled` of them wait in `pending`, fewer than 8. */
 struct writer {
-	uint8_t *out;
+	uint8_t *out, *end;
 	uint64_t pending;
 	unsigned int filled;
 };
 
-/* All is little-endian. */
-static inline void writer_flush(struct writer *to)
-{
-	memcpy(to->out, &to->pending, 8);
-	to->out += 8;
-	to->pending = 0;
-}
+/* At most so many bits at once. */
+#define WRITE_BITS_MAX 56
 
-static inline void write_zeros(struct writer *to, uint64_t count)
-{
-	uint64_t filled = to->filled + count;
-
-	for (; filled >= 64; filled -= 64)
-		writer_flush(to);
-	to->filled = (unsigned int)filled;
-}
-
-/* 1 to 32 bits; `value` has no others. */
+/* `value` has no other bits. All is little-endian. */
 static inline void write_bits(struct writer *to, uint64_t value, unsigned int count)
 {
-	to->pending |= value << to->filled;
+	const uint64_t bits = to->pending | value << to->filled;
+
 	to->filled += count;
-	if (to->filled >= 64) {
-		to->filled -= 64;
-		writer_flush(to);
-		to->pending = value >> (count - to->filled);
+	if (to->end - to->out >= 8)
+		memcpy(to->out, &bits, 8);
+	else
+		memcpy(to->out, &bits, (size_t)(to->end - to->out));
+	to->out += to->filled / 8;
+	to->pending = bits >> (to->filled & ~7u);
+	to->filled %= 8;
+}
+
+static void write_zeros(struct writer *to, uint64_t count)
+{
+	for (; count > WRITE_BITS_MAX; count -= WRITE_BITS_MAX)
+		write_bits(to, 0, WRITE_BITS_MAX);
+	write_bits(to, 0, (unsigned int)count);
+}
+
+/* The coding of a gap. */
+static inline void write_gap(struct writer *to, uint64_t gap, unsigned int parameter)
+{
+	const uint64_t low = gap & ((UINT64_C(1) << parameter) - 1);
+	uint64_t zeros = gap >> parameter;
+
+	if (zeros + 1 + parameter > WRITE_BITS_MAX) {
+		write_zeros(to, zeros);
+		zeros = 0;
 	}
+	write_bits(to, (low << 1 | 1) << zeros, (unsigned int)zeros + 1 + parameter);
+}
+
+/* Returns the end. */
+static uint8_t *write_set(const uint64_t words[], size_t count, const struct survey *of,
+                          struct writer to)
+{
+	struct places places;
+	uint64_t next = 0;
+	size_t took;
+
+	write_bits(&to, of->parameter, PARAMETER_BITS);
+	for (size_t w = 0; w < bitmap_word_count(count); w += took) {
+		took = list(words, count, w, &places);
+		for (uint32_t i = 0; i < places.count; i++) {
+			write_gap(&to, w * 64 + places.at[i] - next, of->parameter);
+			next = w * 64 + places.at[i] + 1;
+		}
+	}
+	return to.out + (to.filled > 0);
 }
 
 size_t bits_code(const uint64_t words[], size_t count, uint8_t *out, size_t room)
 {
-	size_t bytes = bits_coded_bytes(words, count);
-	struct writer to = {.out = out};
-	unsigned int parameter;
-	uint64_t bits, next = 0;
+	const size_t raw = bitmap_word_count(count) * 8, most = room < raw ? room : raw - 1;
+	struct survey of;
 
-	if (bytes == 0 || bytes > room)
+	assert(count <= BITS_COUNT_MAX);
+	if (raw == 0)
 		return 0;
-	parameter = survey(words, count, &bits);
-	write_bits(&to, parameter, PARAMETER_BITS);
-	for (size_t w = 0; w < bitmap_word_count(count); w++) {
-		for (uint64_t word = word_of(words, count, w); word != 0; word &= word - 1) {
-			uint64_t at = w * 64 + (uint64_t)__builtin_ctzll(word);
-			uint64_t low = (at - next) & ((UINT64_C(1) << parameter) - 1);
-
-			write_zeros(&to, (at - next) >> parameter);
-			write_bits(&to, low << 1 | 1, 1 + parameter);
-			next = at + 1;
-		}
-	}
-	memcpy(to.out, &to.pending, (to.filled + 7) / 8);
-	assert((size_t)(to.out - out) + (to.filled + 7) / 8 == bytes);
-	return bytes;
+	of = survey(words, count);
+	/* Few sets come so close to the limit that all gaps have to be looked at first. */
+	if (most_bits(&of) > most * 8 && coded_bytes(words, count, &of, most) > most)
+		return 0;
+	return (size_t)(write_set(words, count, &of, (struct writer){out, out + most, 0, 0}) - out);
 }
 
 /* What is left to read. */

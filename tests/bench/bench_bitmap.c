@@ -7,7 +7,12 @@
  * memcpy(), both over as many bytes. "memory" is a working set far larger than
  * the caches, "L2" one that fits there. A density is that of non-zero blocks.
  *
- *   bench_bitmap [engine]
+ * The second table is of blocks of one element or a few, in multiples of the time in which the
+ * read loop reads the tensor, which is far larger than the caches: each function over the whole
+ * tensor, their sum, and all four segment by segment, as a worker calls them. unpack writes
+ * another tensor, zeros too.
+ *
+ *   bench_bitmap [engine [fine]]     fine: the second table alone
  */
 
 #include <immintrin.h>
@@ -17,6 +22,7 @@
 #include <time.h>
 
 #include "bitmap/bitmap.h"
+#include "bitmap/coded.h"
 
 #define MEMORY_BYTES (UINT64_C(256) << 20)
 #define L2_BYTES (UINT64_C(512) << 10)
@@ -29,6 +35,7 @@ struct load {
 	struct bitmap_tensor tensor; /* its data is a */
 	unsigned char *a;
 	unsigned char *b;
+	unsigned char *packed;
 	uint64_t *bits;
 };
 
@@ -53,7 +60,7 @@ static void run_pack(const struct load *load)
 
 static void run_unpack(const struct load *load)
 {
-	load->engine->unpack(&load->tensor, load->bits, load->b, true, load->a);
+	load->engine->unpack(&load->tensor, load->bits, load->b, BITMAP_ZERO, load->a);
 }
 
 static void run_reduce(const struct load *load)
@@ -80,6 +87,62 @@ static void run_encode(const struct load *load)
 static void run_decode(const struct load *load)
 {
 	load->engine->fixed_decode(load->a, load->b, load->tensor.count, 20, 1);
+}
+
+#define SEGMENT_BLOCKS 16384 /* PROTOCOL.md section 4.1 */
+
+/* One segment's tensor, and where the others' parts of it are. */
+static struct bitmap_tensor segment_of(const struct load *load, uint64_t first)
+{
+	const struct bitmap_tensor *whole = &load->tensor;
+	uint64_t elems = SEGMENT_BLOCKS * whole->block_elems;
+	uint64_t at = first * whole->block_elems;
+
+	return (struct bitmap_tensor){
+		.data = (const unsigned char *)whole->data + at * dtype_bytes(whole->dtype),
+		.count = elems < whole->count - at ? elems : whole->count - at,
+		.block_elems = whole->block_elems,
+		.dtype = whole->dtype,
+	};
+}
+
+static uint8_t coded[SEGMENT_BLOCKS / 8];
+
+static void run_code(const struct load *load)
+{
+	const uint64_t blocks = bitmap_block_count(load->tensor.count, load->tensor.block_elems);
+
+	for (uint64_t at = 0; at < blocks; at += SEGMENT_BLOCKS)
+		bits_write(load->bits + at / 64,
+		           blocks - at < SEGMENT_BLOCKS ? blocks - at : SEGMENT_BLOCKS, coded);
+}
+
+/* All of scan, code, pack and unpack: a segment's blocks are packed into a piece of memory. */
+static void run_all(const struct load *load)
+{
+	const uint64_t blocks = bitmap_block_count(load->tensor.count, load->tensor.block_elems);
+	static unsigned char packed[SEGMENT_BLOCKS * 64];
+
+	for (uint64_t at = 0; at < blocks; at += SEGMENT_BLOCKS) {
+		struct bitmap_tensor segment = segment_of(load, at);
+		uint64_t *bits = load->bits + at / 64;
+		uint64_t offset = (uint64_t)((const unsigned char *)segment.data - load->a);
+
+		load->engine->scan(&segment, bits);
+		bits_write(bits, bitmap_block_count(segment.count, segment.block_elems), coded);
+		load->engine->pack(&segment, bits, packed);
+		load->engine->unpack(&segment, bits, packed, BITMAP_ZERO_PAST, load->b + offset);
+	}
+}
+
+static void run_unpack_other(const struct load *load)
+{
+	load->engine->unpack(&load->tensor, load->bits, load->packed, BITMAP_ZERO_PAST, load->b);
+}
+
+static void run_pack_other(const struct load *load)
+{
+	load->engine->pack(&load->tensor, load->bits, load->packed);
 }
 
 static uint64_t read_sink;
@@ -138,11 +201,12 @@ static void run_memcpy(const struct load *load)
 	memcpy(load->b, load->a, load->tensor.count);
 }
 
+/* Of this thread: what others do on a shared machine does not count. */
 static uint64_t now_ns(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
@@ -264,17 +328,22 @@ static void print_rates(struct load *load, const struct row *row, uint64_t set_b
 	printf("  %8.1f  %4.2f", rate, rate / limits[row->reads_only ? 0 : 1]);
 }
 
-/* GB/s of reading and of copying a working set; which loop reads fastest differs by CPU. */
+/* The read loop; which one reads fastest differs by CPU. */
+static double read_fastest_ns(const struct load *load)
+{
+	double wide_ns = time_ns(run_read_wide, load);
+	double narrow_ns = time_ns(run_read, load);
+
+	return wide_ns < narrow_ns ? wide_ns : narrow_ns;
+}
+
+/* GB/s of reading and of copying a working set. */
 static void measure_limits(struct load *load, uint64_t set_bytes, double limits[2])
 {
-	double wide_ns, narrow_ns;
-
 	memset(load->a, 0, set_bytes);
 	memset(load->b, 0, set_bytes);
 	load->tensor.count = set_bytes;
-	wide_ns = time_ns(run_read_wide, load);
-	narrow_ns = time_ns(run_read, load);
-	limits[0] = (double)set_bytes / (wide_ns < narrow_ns ? wide_ns : narrow_ns);
+	limits[0] = (double)set_bytes / read_fastest_ns(load);
 	load->tensor.count = set_bytes / 2;
 	limits[1] = (double)set_bytes / time_ns(run_memcpy, load);
 }
@@ -303,23 +372,82 @@ static void measure(struct load *load)
 	}
 }
 
+/* ---- blocks of few elements ---- */
+
+struct fine {
+	enum dtype dtype;
+	uint32_t block_elems;
+	double density;
+};
+
+static const struct fine fine_rows[] = {
+	{DTYPE_F32, 1, 0.001}, {DTYPE_F32, 1, 0.02},  {DTYPE_F32, 1, 0.1},  {DTYPE_BF16, 1, 0.001},
+	{DTYPE_BF16, 1, 0.02}, {DTYPE_BF16, 1, 0.1},  {DTYPE_F64, 1, 0.02}, {DTYPE_F32, 2, 0.02},
+	{DTYPE_F32, 4, 0.02},  {DTYPE_BF16, 8, 0.02},
+};
+
+/* Median times of the same turn's read loop, so that what else the machine does is in both. */
+static void measure_fine_row(struct load *load, const struct fine *fine)
+{
+	run_fn *const runs[] = {run_scan, run_code, run_pack_other, run_unpack_other, run_all};
+	const struct row row = {.dtype = fine->dtype,
+	                        .block_elems = fine->block_elems,
+	                        .density = fine->density,
+	                        .set_bytes = dtype_bytes(fine->dtype)};
+	struct load read = *load;
+	double times[5], sum = 0, read_ns;
+
+	fill(load, &row, MEMORY_BYTES);
+	run_pack_other(load);
+	read.tensor.count = MEMORY_BYTES;
+	read_ns = read_fastest_ns(&read);
+	printf("  %-5s %5u %7.3f  %7.2f", dtype_name(fine->dtype), fine->block_elems, fine->density,
+	       read_ns / 1e6);
+	for (size_t i = 0; i < 5; i++) {
+		times[i] = time_ns(runs[i], load) / read_ns;
+		sum += i < 4 ? times[i] : 0;
+		printf(i < 4 ? " %7.2f" : " ", times[i]);
+	}
+	printf("%7.2f  %8.2f\n", sum, times[4]);
+	fflush(stdout);
+}
+
+static void measure_fine(struct load *load)
+{
+	printf("\n%s, a tensor of %u MB, in times of reading it\n  %-5s %5s %7s  %7s %7s %7s %7s "
+	       "%7s %7s  %8s\n",
+	       load->engine->name, (unsigned)(MEMORY_BYTES >> 20), "type", "block", "density",
+	       "read ms", "scan", "code", "pack", "unpack", "sum", "segments");
+	for (size_t i = 0; i < sizeof(fine_rows) / sizeof(fine_rows[0]); i++)
+		measure_fine_row(load, &fine_rows[i]);
+}
+
 int main(int argc, char **argv)
 {
 	struct load load = {
 		.a = aligned_alloc(4096, MEMORY_BYTES),
 		.b = aligned_alloc(4096, MEMORY_BYTES),
-		.bits = malloc(MEMORY_BYTES / 64 / 8 + 8),
+		.packed = malloc(MEMORY_BYTES),
+		.bits = malloc(MEMORY_BYTES / 2 / 8),
 	};
+	bool fine_only = argc > 2 && strcmp(argv[2], "fine") == 0;
 
-	if (load.a == NULL || load.b == NULL || load.bits == NULL)
+	if (load.a == NULL || load.b == NULL || load.packed == NULL || load.bits == NULL)
 		return 1;
 	for (size_t i = 0; bitmap_engines[i] != NULL; i++) {
 		load.engine = bitmap_engines[i];
-		if (load.engine->usable() && (argc < 2 || strcmp(argv[1], load.engine->name) == 0))
+		if (!fine_only && load.engine->usable() &&
+		    (argc < 2 || strcmp(argv[1], load.engine->name) == 0))
 			measure(&load);
+	}
+	for (size_t i = 0; bitmap_engines[i] != NULL; i++) {
+		load.engine = bitmap_engines[i];
+		if (load.engine->usable() && (argc < 2 || strcmp(argv[1], load.engine->name) == 0))
+			measure_fine(&load);
 	}
 	free(load.a);
 	free(load.b);
+	free(load.packed);
 	free(load.bits);
 	return 0;
 }
