@@ -54,13 +54,13 @@ enum winnow_result {
 	WINNOW_ERR_SYSTEM = 3,      /* the system refused a socket or a thread */
 	WINNOW_ERR_UNREACHABLE = 4, /* no aggregator answers there */
 	WINNOW_ERR_REFUSED = 5,     /* an aggregator refused us: key, rank, world, limits */
-	WINNOW_ERR_MISMATCH = 6, /* workers do not agree on call, count, type, block or operation */
-	WINNOW_ERR_LOST = 7,     /* a worker or an aggregator is gone */
-	WINNOW_ERR_ABORTED = 8,  /* some worker called winnow_comm_abort() */
-	WINNOW_ERR_TIMEOUT = 9,  /* waited as long as the configuration allows */
-	WINNOW_ERR_BUSY = 10,    /* an operation with this tag is under way */
-	WINNOW_ERR_PROTOCOL = 11, /* something that is not a Winnow aggregator answered */
-	WINNOW_ERR_GPU = 12,      /* a GPU or its driver failed; the line names call and GPU */
+	WINNOW_ERR_MISMATCH = 6,    /* workers differ in call, count, type, layout or operation */
+	WINNOW_ERR_LOST = 7,        /* a worker or an aggregator is gone */
+	WINNOW_ERR_ABORTED = 8,     /* some worker called winnow_comm_abort() */
+	WINNOW_ERR_TIMEOUT = 9,     /* waited as long as the configuration allows */
+	WINNOW_ERR_BUSY = 10,       /* an operation with this tag is under way */
+	WINNOW_ERR_PROTOCOL = 11,   /* something that is not a Winnow aggregator answered */
+	WINNOW_ERR_GPU = 12,        /* a GPU or its driver failed; the line names call and GPU */
 };
 
 /* Element types; the numbers never change. */
@@ -320,9 +320,7 @@ struct winnow_segment {
  * other, as in a bucket of gradients: blocks begin where a segment's rows begin, and a block is a row,
  * or a divisor or multiple of it, so that one row costs one row on the wire. Segments are in ascending
  * order and do not overlap; what lies between them is reduced in blocks of the usual size. All workers
- * pass the same segments. It is one request and as many operations as there are runs of the same
- * block: their blocks are added up in the statistics. If workers do not agree on the segments, the
- * communicator ends. In a GPU's memory, too.
+ * pass the same segments: if not, the operation is a MISMATCH. In a GPU's memory, too.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,

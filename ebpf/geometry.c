@@ -33,8 +33,9 @@ static bool is_eager(const struct geometry *g, const struct geometry_part *part)
 	       part->block_count * part->frames.block_bytes + bitmap_bytes <= room;
 }
 
-static struct geometry_frames cut_frames(uint32_t block_bytes, uint32_t payload_bytes)
+struct geometry_frames geometry_frames(uint32_t block_bytes, uint32_t payload)
 {
+	const uint32_t payload_bytes = payload - WIRE_HEADER_BYTES;
 	struct geometry_frames frames = {.block_bytes = block_bytes,
 	                                 .frame_blocks = 1,
 	                                 .block_parts = 1,
@@ -49,13 +50,25 @@ static struct geometry_frames cut_frames(uint32_t block_bytes, uint32_t payload_
 	return frames;
 }
 
+/* A part whose tiles are as wide as it is, is flat: so each part is written in one way. */
+static void flatten(struct geometry_part *part)
+{
+	uint64_t columns = part->columns;
+
+	if (columns == 0 || (part->tile_columns < columns && part->count > columns))
+		return;
+	if (part->count > columns)
+		part->tile_columns = (uint32_t)(part->tile_rows * columns);
+	part->tile_rows = 1;
+	part->columns = 0;
+}
+
 /* Section 4.1. False: there is no such part. */
 static bool cut_blocks(const struct geometry *g, struct geometry_part *part)
 {
 	uint64_t columns = part->columns > 0 ? part->columns : part->count;
 
 	if (part->count > COUNT_MAX || part->tile_rows == 0 || part->tile_columns == 0 ||
-	    (uint64_t)part->tile_rows * part->tile_columns > WIRE_BLOCK_ELEMS_MAX ||
 	    (part->columns > 0 && part->count % part->columns != 0))
 		return false;
 	part->rows = part->columns > 0 ? part->count / part->columns : part->count > 0;
@@ -63,10 +76,17 @@ static bool cut_blocks(const struct geometry *g, struct geometry_part *part)
 		part->tile_columns = columns > 0 ? (uint32_t)columns : 1;
 	if (part->tile_rows > part->rows)
 		part->tile_rows = part->rows > 0 ? (uint32_t)part->rows : 1;
+	if ((uint64_t)part->tile_rows * part->tile_columns > WIRE_BLOCK_ELEMS_MAX)
+		return false;
+	flatten(part);
+	if (part->columns == 0) {
+		columns = part->count;
+		part->rows = part->count > 0;
+	}
 	part->across = divide_up(columns, part->tile_columns);
 	part->block_count = part->across * divide_up(part->rows, part->tile_rows);
-	part->frames =
-		cut_frames(part->tile_rows * part->tile_columns * g->elem_bytes, g->payload_bytes);
+	part->frames = geometry_frames(part->tile_rows * part->tile_columns * g->elem_bytes,
+	                               g->payload_bytes + WIRE_HEADER_BYTES);
 	return true;
 }
 
@@ -93,6 +113,28 @@ static void cut_segments(const struct geometry *g, struct geometry_part *part)
 		part->segment_count = 1;
 }
 
+uint64_t geometry_hash(uint64_t hash, uint64_t number)
+{
+	for (uint32_t i = 0; i < 8; i++, number >>= 8)
+		hash = (hash ^ (number & 0xff)) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+static uint64_t part_hash(uint64_t hash, const struct geometry_part *part)
+{
+	const uint64_t numbers[] = {part->count, part->columns, part->tile_rows, part->tile_columns,
+	                            part->copies};
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		hash = geometry_hash(hash, numbers[i]);
+	return hash;
+}
+
+uint64_t geometry_layout(const struct geometry *geometry, uint32_t shard, uint32_t channels)
+{
+	return geometry_hash(geometry->layout, (uint64_t)channels << 16 | shard);
+}
+
 /* One part after the other. */
 static bool cut_parts(struct geometry *g, struct geometry_part *parts, uint64_t count)
 {
@@ -111,6 +153,7 @@ static bool cut_parts(struct geometry *g, struct geometry_part *parts, uint64_t 
 		part->first_segment = (uint32_t)segments;
 		elems += part->count * part->copies;
 		g->block_count += part->block_count * part->copies;
+		g->layout = part_hash(g->layout, part);
 		shard_blocks += part->shard_blocks * part->copies;
 		segments += (uint64_t)part->segment_count * part->copies;
 		if (shard_blocks >= SHARD_BLOCKS_MAX || segments > UINT32_MAX)
@@ -141,6 +184,7 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out)
 	if (!is_possible(input))
 		return false;
 	g.payload_bytes = input->payload - WIRE_HEADER_BYTES;
+	g.layout = geometry_hash(GEOMETRY_HASH_FIRST, input->agreed);
 	g.one = (struct geometry_part){.count = input->count,
 	                               .tile_rows = 1,
 	                               .tile_columns = input->block_elems,
@@ -182,7 +226,7 @@ uint64_t geometry_gcd(uint64_t a, uint64_t b)
 /* The part that segment `number` is of. */
 static const struct geometry_part *part_of(const struct geometry *g, uint32_t number)
 {
-	const struct geometry_part *parts = g->parts != NULL ? g->parts : &g->one;
+	const struct geometry_part *parts = geometry_part(g, 0);
 	uint32_t low = 0, high = g->part_count;
 
 	while (high - low > 1) {

@@ -4,9 +4,10 @@
  *
  * PROTOCOL.md section 4 as arithmetic. Pure; any thread.
  *
- * A tensor is a list of parts, one after the other. A part is a matrix that is cut into tiles; a flat
- * part is a matrix of one row, so its tiles are stretches of it. A tile is a block. Shards, segments
- * and frames are of one part each. The shares of a reduce-scatter are copies of one part.
+ * A tensor is a list of parts, one after the other: its layout. A part is a matrix that is cut into
+ * tiles; a flat part is a matrix of one row, so its tiles are stretches of it. A tile is a block. Shards,
+ * segments and frames are of one part each. The shares of a reduce-scatter are copies of one part.
+ * Aggregators know no parts: announcements say how many blocks of what size a segment has.
  */
 #ifndef EBPF_GEOMETRY_H
 #define EBPF_GEOMETRY_H
@@ -53,8 +54,9 @@ struct geometry {
 	uint64_t block_count;   /* in the tensor */
 	uint32_t shard_count;
 	uint32_t segment_count;
-	bool eager;   /* travels inside its announcement, on one channel: one flat part */
-	bool scatter; /* worker r receives copy r of the one part */
+	uint64_t layout; /* of the parts: see geometry_layout() */
+	bool eager;      /* travels inside its announcement, on one channel: one flat part */
+	bool scatter;    /* worker r receives copy r of the one part */
 	uint32_t part_count;
 	const struct geometry_part *parts; /* the caller's; NULL: `one` is all */
 	struct geometry_part one;
@@ -69,6 +71,7 @@ struct geometry_input {
 	uint32_t payload;     /* UDP payload of the job, header included */
 	bool fixed32;
 	uint32_t scatter; /* workers that each receive a share; they divide `count`. 0: none */
+	uint64_t agreed;  /* what else must be the same for all workers, as a number */
 	uint32_t part_count;
 	struct geometry_part
 		*parts; /* they make up the tensor; NULL: it is flat. Not with `scatter` */
@@ -80,11 +83,32 @@ struct geometry_input {
  */
 bool geometry_compute(const struct geometry_input *input, struct geometry *out);
 
+/*
+ * geometry_layout - section 4.6: what announcements on channel `shard` of `channels` say of the layout. It
+ * is the same for all workers, or they do not agree.
+ */
+uint64_t geometry_layout(const struct geometry *geometry, uint32_t shard, uint32_t channels);
+
+/* geometry_hash - 64-bit FNV-1a, continued from `hash`, of a number's eight bytes. */
+uint64_t geometry_hash(uint64_t hash, uint64_t number);
+
+#define GEOMETRY_HASH_FIRST UINT64_C(0xcbf29ce484222325)
+
+/* geometry_frames - section 4.3, of blocks of this size in a job with this payload. */
+struct geometry_frames geometry_frames(uint32_t block_bytes, uint32_t payload);
+
 /* geometry_segment_max - blocks of the longest segment in a job with this payload: a multiple of 64. */
 uint32_t geometry_segment_max(uint32_t payload);
 
 /* The greatest common divisor: of block sizes, the grain at which one bitmap serves them all. */
 uint64_t geometry_gcd(uint64_t a, uint64_t b);
+
+/* geometry_part - number < part_count */
+static inline const struct geometry_part *geometry_part(const struct geometry *geometry,
+                                                        uint32_t number)
+{
+	return geometry->parts != NULL ? &geometry->parts[number] : &geometry->one;
+}
 
 /* A segment, with what is the same on all shards. */
 struct geometry_segment {

@@ -122,12 +122,13 @@ enum wire_drop announce_parse(const struct packet *packet, struct announce *out)
 	memcpy(&wire, packet->body, sizeof(wire));
 	out->tag = wire.tag;
 	out->count = wire.count;
-	out->block_elems = wire.block_elems;
+	out->layout = wire.layout;
 	out->segment = wire.segment;
+	out->segment_count = wire.segment_count;
 	out->generation = wire.generation;
 	out->op_slot = wire.op_slot;
-	out->shard = wire.shard;
-	out->shard_count = wire.shard_count;
+	out->block_count = wire.block_count;
+	out->block_elems = wire.block_last + 1u;
 	out->exponent = (int16_t)wire.exponent;
 	out->dtype = wire.dtype;
 	out->reduction = wire.reduction;
@@ -229,12 +230,13 @@ void packet_put_announce(struct packet_out *out, const struct announce *announce
 	struct wire_announce wire = {
 		.tag = announce->tag,
 		.count = announce->count,
-		.block_elems = announce->block_elems,
+		.layout = announce->layout,
 		.segment = announce->segment,
+		.segment_count = announce->segment_count,
 		.generation = announce->generation,
 		.op_slot = announce->op_slot,
-		.shard = announce->shard,
-		.shard_count = announce->shard_count,
+		.block_count = announce->block_count,
+		.block_last = (uint16_t)(announce->block_elems - 1),
 		.exponent = (uint16_t)announce->exponent,
 		.dtype = announce->dtype,
 		.reduction = announce->reduction,

@@ -65,12 +65,12 @@ struct packet_set {
 struct announce {
 	uint64_t tag;
 	uint64_t count;
-	uint32_t block_elems;
-	uint32_t segment;
+	uint64_t layout;
+	uint32_t segment, segment_count;
 	uint32_t generation;
 	uint16_t op_slot;
-	uint16_t shard;
-	uint16_t shard_count;
+	uint16_t block_count; /* of the segment, */
+	uint32_t block_elems; /* and of each block: 1 .. WIRE_BLOCK_ELEMS_MAX */
 	int16_t exponent;
 	uint8_t dtype;
 	uint8_t reduction;

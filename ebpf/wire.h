@@ -23,7 +23,7 @@
 #define WIRE_SEGMENT_BYTES (4u << 20) /* what a segment aims at */
 #define WIRE_WINDOW_MAX 8192          /* frames: a quarter of what `sequence` tells apart */
 #define WIRE_NACK_WORDS_MAX 16        /* 1024 frames in one NACK or WANT */
-#define WIRE_PAYLOAD_MIN 584   /* UDP payload bytes: an announcement and a bitmap of 4096 blocks */
+#define WIRE_PAYLOAD_MIN 584   /* UDP payload bytes: an announcement and a bitmap of 4032 blocks */
 #define WIRE_PAYLOAD_MAX 65000 /* UDP payload bytes, header included */
 
 #define WIRE_EVERYONE 0xffff /* `worker` of a packet for the whole group */
@@ -92,14 +92,15 @@ enum wire_form {
 /* After the header of an ANNOUNCE; then the set of blocks, then, if eager, the blocks. */
 struct wire_announce {
 	__le64 tag;
-	__le64 count;       /* elements of the whole tensor */
-	__le32 block_elems; /* as given by the user */
+	__le64 count;  /* elements of the whole tensor */
+	__le64 layout; /* a hash of how it is cut: section 4.6 */
 	__le32 segment;
-	__le32 generation; /* of this worker's operation slot */
+	__le32 segment_count; /* of this shard */
+	__le32 generation;    /* of this worker's operation slot */
 	__le16 op_slot;
-	__le16 shard;
-	__le16 shard_count;
-	__le16 exponent; /* signed; WIRE_EXPONENT_NONE when unknown or all zero */
+	__le16 block_count; /* of this segment */
+	__le16 block_last;  /* elements of each, less 1 */
+	__le16 exponent;    /* signed; WIRE_EXPONENT_NONE when unknown or all zero */
 	__u8 dtype;
 	__u8 reduction;
 	__u8 form;
@@ -133,7 +134,7 @@ enum wire_field {
 	WIRE_FIELD_BLOCK = 3,
 	WIRE_FIELD_REDUCTION = 4,
 	WIRE_FIELD_FORM = 5,
-	WIRE_FIELD_SHARDS = 6,
+	WIRE_FIELD_LAYOUT = 6,
 	WIRE_FIELD_SCATTER = 7,
 };
 
@@ -172,7 +173,7 @@ enum wire_drop {
 #define WIRE_HEADER_BYTES 32
 #define WIRE_IP_UDP_BYTES 28   /* of the headers before that: what an MTU counts */
 #define WIRE_ETHERNET_BYTES 42 /* with Ethernet's */
-#define WIRE_ANNOUNCE_BYTES 40
+#define WIRE_ANNOUNCE_BYTES 48
 #define WIRE_PLAN_BYTES 24
 #define WIRE_SET_BYTES 2 /* before the set of blocks, if eager: its length */
 #define WIRE_MISMATCH_BYTES 24

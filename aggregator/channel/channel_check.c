@@ -50,7 +50,7 @@ static void check_operation(const struct channel *c, uint32_t index)
 		return;
 	assert(op->serial <= c->op_serial && op->bound_count <= c->config.worker_count);
 	assert(bit_test(op->bound, op->asked_by) && op->started_us <= op->bound_us);
-	assert(op->segments_done < op->cut.segment_count);
+	assert(op->segments_done < op->asked.segment_count);
 	for (uint32_t i = 0; i < c->config.worker_count * c->config.op_slots; i++) {
 		const struct bind *bind = &c->binds[i];
 
@@ -75,7 +75,7 @@ static void check_segment(const struct channel *c, uint32_t index)
 		assert(segment->joined_count == 0);
 	if (segment->state == SEGMENT_IDLE || op->failed)
 		return;
-	assert(segment->number < op->cut.segment_count);
+	assert(segment->number < op->asked.segment_count);
 	for (uint32_t i = 0; i < c->rank_words; i++)
 		assert((segment->joined[i] & ~op->bound[i]) == 0);
 	if (segment->state == SEGMENT_GATHERING) {
@@ -86,8 +86,8 @@ static void check_segment(const struct channel *c, uint32_t index)
 	assert(segment->joined_count == c->config.worker_count);
 	assert(segment->union_count == bitmap_set_count(segment->united, words));
 	assert(segment->set_bytes <= words * 8);
-	assert(segment->hollow == (op->cut.eager || segment->union_count == 0));
-	assert(op->cut.eager || segment->eager_bytes == 0);
+	assert(segment->hollow == (op_is_eager(op) || segment->union_count == 0));
+	assert(op_is_eager(op) || segment->eager_bytes == 0);
 	assert(segment->frame_count ==
 	       (segment->hollow ? 1
 	                        : geometry_frame_count(&segment->frames, segment->union_count)));

@@ -63,7 +63,6 @@ struct operation {
 	uint64_t serial;       /* never the same twice */
 	struct announce asked; /* as the first worker announced it */
 	uint16_t asked_by;
-	struct geometry cut;
 	struct plan_mismatch mismatch; /* when failed */
 	uint32_t segments_done;        /* planned, and acknowledged by all */
 	uint32_t bound_count;
@@ -173,6 +172,12 @@ struct channel {
 	struct channel_stats stats;
 	struct channel_stats with_fast; /* what channel_stats() returned last */
 };
+
+/* It has one segment, and no frames. */
+static inline bool op_is_eager(const struct operation *op)
+{
+	return (op->asked.flags & WIRE_EAGER) != 0;
+}
 
 /* Blocks that are being added up. */
 struct sum {

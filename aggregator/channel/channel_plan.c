@@ -54,25 +54,33 @@ void plan_reset(struct channel *channel, uint32_t index)
 
 /* ---- does it make sense, and do they agree? ---- */
 
-static bool announce_cut(const struct channel *channel, const struct announce *a,
-                         struct geometry *cut)
+/* Section 4.4. */
+static bool eager_possible(const struct channel *channel, const struct announce *a)
 {
-	struct geometry_input input = {
-		.count = a->count,
-		.block_elems = a->block_elems,
-		.elem_bytes = dtype_bytes(a->dtype),
-		.shard_count = a->shard_count,
-		.payload = channel->config.payload,
-		.fixed32 = a->form == WIRE_FIXED32,
-		.scatter = a->flags & WIRE_SCATTER ? channel->config.worker_count : 0,
-	};
+	uint64_t bytes = (uint64_t)a->block_count * a->block_elems * dtype_bytes(a->dtype);
+	uint32_t room = channel->config.payload - WIRE_HEADER_BYTES - WIRE_ANNOUNCE_BYTES;
 
+	return a->segment_count == 1 && a->form == WIRE_NATIVE &&
+	       bytes + (a->block_count + 63u) / 64 * 8 + WIRE_SET_BYTES <= room;
+}
+
+/* Workers for each of which there are equally many segments, one after the other; 1: all are for all. */
+static uint32_t shares_of(const struct channel *channel, const struct announce *a)
+{
+	bool shared = (a->flags & WIRE_SCATTER) && !(a->flags & WIRE_EAGER) && a->count > 0;
+
+	return shared ? channel->config.worker_count : 1;
+}
+
+static bool announce_possible(const struct channel *channel, const struct announce *a)
+{
 	return a->dtype >= 1 && a->dtype <= DTYPE_COUNT && a->reduction >= 1 &&
-	       a->reduction <= REDUCE_COUNT && a->form <= WIRE_FIXED32 &&
-	       a->shard < a->shard_count && geometry_compute(&input, cut) &&
-	       a->segment < cut->segment_count && a->op_slot < channel->config.op_slots &&
-	       a->generation != 0 && cut->eager == ((a->flags & WIRE_EAGER) != 0) &&
-	       (!input.fixed32 ||
+	       a->reduction <= REDUCE_COUNT && a->form <= WIRE_FIXED32 && a->generation != 0 &&
+	       a->op_slot < channel->config.op_slots && a->segment < a->segment_count &&
+	       a->segment_count % shares_of(channel, a) == 0 &&
+	       a->block_count <= channel->segment_words * 64 &&
+	       (!(a->flags & WIRE_EAGER) || eager_possible(channel, a)) &&
+	       (a->form == WIRE_NATIVE ||
 	        (a->dtype == DTYPE_F32 && a->reduction <= REDUCE_AVG &&
 	         ((a->flags & WIRE_NONFINITE) || exponent_possible(a->exponent))));
 }
@@ -81,6 +89,7 @@ static bool announce_cut(const struct channel *channel, const struct announce *a
 static uint16_t first_difference(const struct announce *a, const struct announce *b,
                                  struct plan_mismatch *out)
 {
+	bool same_segment = a->segment == b->segment;
 	const struct {
 		uint16_t field;
 		uint64_t a, b;
@@ -89,11 +98,13 @@ static uint16_t first_difference(const struct announce *a, const struct announce
 	         (b->flags & WIRE_SCATTER) != 0},
 		{WIRE_FIELD_COUNT, a->count, b->count},
 		{WIRE_FIELD_DTYPE, a->dtype, b->dtype},
-		{WIRE_FIELD_BLOCK, a->block_elems, b->block_elems},
 		{WIRE_FIELD_REDUCTION, a->reduction, b->reduction},
 		{WIRE_FIELD_FORM, a->form, b->form},
-		{WIRE_FIELD_SHARDS, (uint64_t)a->shard_count << 16 | a->shard,
-	         (uint64_t)b->shard_count << 16 | b->shard},
+		{WIRE_FIELD_BLOCK, a->block_elems, same_segment ? b->block_elems : a->block_elems},
+		{WIRE_FIELD_LAYOUT, a->layout, b->layout},
+		/* Not of honest workers, whose layouts are the same. */
+		{WIRE_FIELD_LAYOUT, a->segment_count, b->segment_count},
+		{WIRE_FIELD_LAYOUT, a->flags & WIRE_EAGER, b->flags & WIRE_EAGER},
 	};
 
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
@@ -143,7 +154,7 @@ static void op_start(struct channel *channel, struct operation *op, const struct
  * out of turn or finds no room.
  */
 static struct operation *op_bind(struct channel *channel, const struct announce *a, uint16_t rank,
-                                 const struct geometry *cut, uint64_t now_us)
+                                 uint64_t now_us)
 {
 	struct bind *bind = &channel->binds[(size_t)rank * channel->config.op_slots + a->op_slot];
 	struct operation *op = &channel->ops[bind->op];
@@ -164,10 +175,8 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 		count_drop(channel, WIRE_DROP_FULL);
 		return NULL;
 	}
-	if (!op->used) {
+	if (!op->used)
 		op_start(channel, op, a, rank, now_us);
-		op->cut = *cut;
-	}
 	bind->generation = a->generation;
 	bind->op = op_index(channel, op);
 	bind->op_serial = op->serial;
@@ -264,11 +273,11 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 		segment->set_bytes =
 			(uint32_t)bits_write(segment->united, segment->block_count, segment->set);
 	segment->eager_bytes = 0;
-	if (op->cut.eager) {
+	if (op_is_eager(op)) {
 		segment->plan_flags |= WIRE_EAGER;
 		eager_finish(channel, segment, words);
 	}
-	segment->hollow = op->cut.eager || segment->union_count == 0;
+	segment->hollow = op_is_eager(op) || segment->union_count == 0;
 	segment->frame_count =
 		segment->hollow ? 1 : geometry_frame_count(&segment->frames, segment->union_count);
 	channel->stats.blocks += segment->block_count;
@@ -284,19 +293,40 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
  * lengths do not match; then `bits` holds garbage, which nobody reads because its worker has not joined
  * the operation.
  */
-static bool set_take(const struct announce *a, uint32_t block_count, uint32_t block_bytes,
-                     uint64_t *bits, uint32_t *count)
+static bool set_take(const struct announce *a, uint32_t block_bytes, uint64_t *bits,
+                     uint32_t *count)
 {
-	uint32_t words = (block_count + 63) / 64;
+	uint32_t words = (a->block_count + 63u) / 64;
 
 	if (a->flags & WIRE_ALL)
-		bitmap_fill(bits, block_count);
+		bitmap_fill(bits, a->block_count);
 	else if (a->flags & WIRE_NONE)
 		memset(bits, 0, words * 8);
-	else if (bits_read(a->set.data, a->set.bytes, bits, block_count) != 0)
+	else if (bits_read(a->set.data, a->set.bytes, bits, a->block_count) != 0)
 		return false;
 	*count = (uint32_t)bitmap_set_count(bits, words);
 	return a->set.blocks_bytes == (a->flags & WIRE_EAGER ? *count * block_bytes : 0);
+}
+
+/* The first announcement says what the segment is; all say the same where layouts are. */
+static bool segment_cut(const struct channel *channel, struct segment *segment,
+                        const struct announce *a, uint64_t now_us)
+{
+	uint32_t block_bytes = a->block_elems * dtype_bytes(a->dtype);
+	uint32_t shares = shares_of(channel, a);
+
+	if (segment->state == SEGMENT_GATHERING)
+		return a->block_count == segment->block_count &&
+		       block_bytes == segment->frames.block_bytes;
+	segment->block_count = a->block_count;
+	segment->frames = geometry_frames(block_bytes, channel->config.payload);
+	segment->receiver = WIRE_EVERYONE;
+	if (shares > 1)
+		segment->receiver = (uint16_t)(a->segment / (a->segment_count / shares));
+	segment->exponent = EXPONENT_NONE;
+	segment->nonfinite = false;
+	segment->since_us = now_us;
+	return true;
 }
 
 static void segment_join(struct channel *channel, struct segment *segment, const struct announce *a,
@@ -304,26 +334,22 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 {
 	struct operation *op = &channel->ops[segment->op];
 	uint64_t *bits = segment_bits(channel, segment, rank);
-	struct geometry_segment cut = geometry_segment(&op->cut, a->segment);
 	uint32_t own;
 
-	if (!set_take(a, cut.block_count, cut.frames.block_bytes, bits, &own)) {
+	if (!segment_cut(channel, segment, a, now_us)) {
+		count_drop(channel, WIRE_DROP_OPERATION);
+		return;
+	}
+	if (!set_take(a, segment->frames.block_bytes, bits, &own)) {
 		count_drop(channel, WIRE_DROP_LENGTH);
 		return;
 	}
-	if (segment->state == SEGMENT_IDLE) {
-		segment->state = SEGMENT_GATHERING;
-		segment->block_count = cut.block_count;
-		segment->frames = cut.frames;
-		segment->receiver = (uint16_t)cut.receiver;
-		segment->exponent = EXPONENT_NONE;
-		segment->nonfinite = false;
-		segment->since_us = now_us;
-	}
+	segment->state = SEGMENT_GATHERING;
 	if (a->exponent > segment->exponent)
 		segment->exponent = a->exponent;
 	segment->nonfinite = segment->nonfinite || (a->flags & WIRE_NONFINITE);
-	if (op->cut.eager) { /* it brings its blocks along; they are added at once, in any order */
+	if (op_is_eager(
+		    op)) { /* it brings its blocks along; they are added at once, in any order */
 		struct sum sum = eager_sum(channel, segment);
 
 		sum_add(&sum, bits, own, a->set.blocks, segment->joined_count == 0);
@@ -347,17 +373,16 @@ void plan_announce(struct channel *channel, const struct packet *packet, uint64_
 {
 	struct operation *op;
 	struct segment *segment;
-	struct geometry cut;
 	struct announce a;
 	enum wire_drop drop = announce_parse(packet, &a);
 
-	if (drop == WIRE_DROP_NONE && !announce_cut(channel, &a, &cut))
+	if (drop == WIRE_DROP_NONE && !announce_possible(channel, &a))
 		drop = WIRE_DROP_OPERATION;
 	if (drop != WIRE_DROP_NONE) {
 		count_drop(channel, drop);
 		return;
 	}
-	op = op_bind(channel, &a, packet->worker, &cut, now_us);
+	op = op_bind(channel, &a, packet->worker, now_us);
 	if (op == NULL)
 		return;
 	if (op->failed) {
@@ -402,7 +427,7 @@ void plan_release(struct channel *channel, uint64_t now_us)
 			channel->plans_sent++;
 		channel->order_head++;
 		segment_clear(channel, segment, segment->number + channel->config.segments_ahead);
-		if (!op->failed && ++op->segments_done < op->cut.segment_count)
+		if (!op->failed && ++op->segments_done < op->asked.segment_count)
 			continue;
 		if (!op->failed)
 			watch_finished(channel, op, now_us);

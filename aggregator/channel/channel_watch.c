@@ -187,7 +187,7 @@ void watch_finished(struct channel *channel, const struct operation *op, uint64_
 	while (at < CHANNEL_TIMES && us > channel_times_us[at])
 		at++;
 	stats->operations++;
-	if (op->cut.eager) {
+	if (op_is_eager(op)) {
 		stats->eager++;
 		stats->eager_times[at]++;
 		stats->eager_times_us += us;

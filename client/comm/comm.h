@@ -4,7 +4,7 @@
  *
  * comm.c         the public calls that begin and end communicators, and operations
  * comm_rows.c    operations on lists of blocks
- * comm_parts.c   an operation becomes a request, or several: segments with their own blocks
+ * comm_layout.c  an operation becomes a request: segments with their own blocks
  * comm_config.c  key, addresses, session
  * comm_net.c     which road datagrams take, and how large they may be
  * comm_loop.c    the thread: sockets in, session, sockets out
@@ -45,7 +45,6 @@
 #define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that ended without WELCOME */
 #define COMM_LEAVE_US 2000000             /* how long to wait for acknowledgements when leaving */
 #define COMM_FLUSH_US 500000              /* how long to wait for the last lines to go out */
-#define COMM_GUARD_COUNT_MAX 64
 #define COMM_DEVICES_MAX 64
 
 /* An aggregator as seen from here. */
@@ -71,15 +70,13 @@ struct winnow_request {
 	struct winnow_comm *comm;
 	struct allreduce task;
 	uint64_t submitted_us, done_us;
-	struct winnow_request *whole; /* comm_parts.c: the request that it is a part of, or NULL */
-	struct winnow_rows *rows;     /* comm_rows.c: the list that is its tensor, or NULL */
-	struct staged staged;         /* comm_gpu.c: what it has on a GPU */
-	int32_t nothing[COMM_GUARD_COUNT_MAX]; /* a guard's tensor: see comm_parts.c */
-	struct why why;                        /* when it has failed */
+	struct geometry_part *parts; /* comm_layout.c: of its tensor, or NULL */
+	struct winnow_rows *rows;    /* comm_rows.c: the list that is its tensor, or NULL */
+	struct staged staged;        /* comm_gpu.c: what it has on a GPU */
+	struct why why;              /* when it has failed */
 	/* Under the lock. */
 	bool done;
-	uint32_t holders;    /* references: the caller's, and the library's until done */
-	uint32_t parts_left; /* of a whole: parts under way, plus one while queueing them */
+	uint32_t holders; /* references: the caller's, and the library's until done */
 	pthread_cond_t changed;
 	struct winnow_request *next; /* in `submitted`, or in `unused` */
 	struct winnow_request *made_before;
@@ -163,13 +160,13 @@ void comm_request_drop(struct winnow_request *request); /* release one of its tw
 /* Called by the thread when the request's operation is over. */
 void comm_complete(struct winnow_request *request);
 
-/* Called after the last part of `whole` was queued, or with an error when one could not be. */
-void comm_parts_begun(struct winnow_request *whole, int result, const char *why);
+/* One that was never queued is done; the result and why are its owner's. */
+void comm_request_end(struct winnow_request *request, int result, const char *why);
 
 void comm_requests_free(struct winnow_comm *comm); /* all of them, when the thread has ended */
 extern const char comm_no_request[];
 
-/* comm_parts.c */
+/* comm_layout.c */
 
 /*
  * One for an operation: buffers, count, dtype, reduction and rows of `what`, and if not 0 its tag and
@@ -184,17 +181,11 @@ const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t 
 
 /*
  * Start an operation as in winnow.h. The arguments have been checked; `what` is as in
- * comm_request_make(); `segments` is NULL if none were given. *out is written only on success.
+ * comm_request_make(). *out is written only on success.
  */
 int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what,
                    const struct winnow_segment *segments, uint32_t segment_count,
                    const struct winnow_options *options, struct winnow_request **out);
-
-/* End the communicator unless all workers pass the same values and tag. Does not wait for them. */
-int comm_agree(struct winnow_comm *comm, const uint64_t *what, size_t count, uint64_t tag);
-
-/* The tag of an operation's part: neither a caller's nor one by order. 0 if `tag` is 0. */
-uint64_t comm_part_tag(uint64_t tag, uint32_t number);
 
 /*
  * comm_gpu.c. comm_gpu_post() takes a request that is not queued yet; it returns an enum winnow_result
@@ -248,10 +239,11 @@ void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t 
 
 /*
  * comm_trace.c. Call open to read the environment; comm_trace for each operation submitted; viewed
- * when the bitmap of one on a GPU has arrived; end before the session is closed.
+ * when the bitmap of a part of one on a GPU has arrived; end before the session is closed.
  */
 void comm_trace_open(struct winnow_comm *comm);
-void comm_trace_viewed(void *request, uint32_t fine, const uint64_t *bits);
+void comm_trace_viewed(void *request, const struct geometry_part *part, uint32_t fine,
+                       const uint64_t *bits);
 void comm_trace(struct winnow_comm *comm, const struct allreduce *task);
 void comm_trace_end(struct winnow_comm *comm);
 void comm_trace_order(struct winnow_comm *comm, const struct trace_request *request,

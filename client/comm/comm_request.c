@@ -4,8 +4,7 @@
  *
  * A request has two references: the library's until the operation is done, and the caller's until
  * winnow_request_free(). Releasing the last one recycles it, so the order does not matter, and the
- * caller may read the result any number of times. A request of several operations (comm_parts.c) is
- * done when its last part is.
+ * caller may read the result any number of times.
  */
 
 #include <errno.h>
@@ -57,8 +56,6 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 	request->task = (struct allreduce){.status = WINNOW_OK};
 	request->submitted_us = clock_us();
 	request->done_us = 0;
-	request->whole = NULL;
-	request->parts_left = 0;
 	request->done = false;
 	request->staged = (struct staged){0};
 	request->why.text[0] = '\0';
@@ -71,6 +68,8 @@ static void release(struct winnow_request *request)
 {
 	rows_close(request->rows);
 	request->rows = NULL;
+	free(request->parts);
+	request->parts = NULL;
 }
 
 static void give_back(struct winnow_request *request)
@@ -154,39 +153,11 @@ static void request_explain(const struct winnow_request *request, struct why *wh
 		        comm->error.text[0] != '\0' ? comm->error.text : winnow_strerror(result));
 }
 
-/* The whole takes the first failure of a part, or a later one that explains it. Under the lock. */
-static void part_failed(struct winnow_request *whole, int result, const char *why, bool explains)
-{
-	if (result == WINNOW_OK || (whole->task.status != WINNOW_OK && !explains))
-		return;
-	whole->task.status = result;
-	why_set(&whole->why, 0, "%s", why);
-}
-
-static void part_done(struct winnow_request *whole, const struct winnow_request *part)
-{
-	bool guard = part->task.is_guard;
-
-	/* Where segments differ, so do parts, and their channels may tell so before the guard's. */
-	part_failed(whole, part->task.status, part->why.text,
-	            guard && part->task.status == WINNOW_ERR_MISMATCH);
-	if (guard)
-		return;
-	whole->task.blocks += part->task.blocks;
-	whole->task.blocks_nonzero += part->task.blocks_nonzero;
-	whole->task.blocks_union += part->task.blocks_union;
-	whole->staged.out_bytes += part->staged.out_bytes;
-	whole->staged.in_bytes += part->staged.in_bytes;
-}
-
 /* The library is done with the request; its result is final. */
 static void over(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
 
-	/* Workers that disagree on segments would wait for parts that never come. */
-	if (request->task.is_guard && request->task.status == WINNOW_ERR_MISMATCH)
-		comm_end(comm, (enum winnow_result)request->task.status, request->why.text);
 	pthread_mutex_lock(&comm->lock);
 	request->done_us = clock_us();
 	request->done = true;
@@ -198,34 +169,22 @@ static void over(struct winnow_request *request)
 void comm_complete(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
-	struct winnow_request *whole = request->whole;
-	bool last = false;
 
 	pthread_mutex_lock(&comm->lock);
 	comm_publish(comm);
 	request_explain(request, &request->why);
 	if (request->task.status == WINNOW_ERR_MISMATCH && comm->state != SESSION_FAILED)
 		comm->error = request->why;
-	if (whole != NULL) {
-		part_done(whole, request);
-		last = --whole->parts_left == 0;
-	}
 	pthread_mutex_unlock(&comm->lock);
 	over(request);
-	if (last)
-		over(whole);
 }
 
-void comm_parts_begun(struct winnow_request *whole, int result, const char *why)
+void comm_request_end(struct winnow_request *request, int result, const char *why)
 {
-	bool last;
-
-	pthread_mutex_lock(&whole->comm->lock);
-	part_failed(whole, result, why, false);
-	last = --whole->parts_left == 0;
-	pthread_mutex_unlock(&whole->comm->lock);
-	if (last)
-		over(whole);
+	request->task.status = result;
+	if (result != WINNOW_OK)
+		why_set(&request->why, 0, "%s", why);
+	over(request);
 }
 
 /* ---- reporting ---- */

@@ -96,7 +96,8 @@ void comm_trace(struct winnow_comm *comm, const struct allreduce *task)
 	path_publish(comm);
 }
 
-void comm_trace_viewed(void *context, uint32_t fine, const uint64_t *bits)
+void comm_trace_viewed(void *context, const struct geometry_part *part, uint32_t fine,
+                       const uint64_t *bits)
 {
 	const struct winnow_request *request = context;
 	struct winnow_comm *comm = request->comm;
@@ -107,7 +108,7 @@ void comm_trace_viewed(void *context, uint32_t fine, const uint64_t *bits)
 	if (bits == NULL)
 		trace_lacks_memory(comm->trace);
 	else
-		trace_bitmap(comm->trace, &request->task, bits);
+		trace_bitmap(comm->trace, &request->task, part, bits);
 	path_publish(comm);
 }
 

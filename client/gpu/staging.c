@@ -258,7 +258,7 @@ static void see_piece(struct staging_op *op)
 		        (op->piece - op->part->first_segment) * op->segment_bits);
 	if (op->piece + op->piece_segments < op->part->first_segment + op->part->segment_count)
 		return;
-	config->viewed(op->staged->context, fine, op->view);
+	config->viewed(op->staged->context, op->part, fine, op->view);
 	free(op->view);
 	op->view = NULL;
 }

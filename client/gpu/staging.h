@@ -34,10 +34,11 @@ struct staging_config {
 	/* staging_turn() calls it when an operation is over. `there`: the tensor has its result. */
 	void (*passed)(void *op_context, bool there);
 	/*
-	 * Called before that if a bitmap was wanted; it has a bit for each `fine` elements. NULL: there
-	 * is no memory for it.
+	 * Called before that, for each part, if a bitmap was wanted; it has a bit for each `fine` elements.
+	 * NULL: there is no memory for it.
 	 */
-	void (*viewed)(void *op_context, uint32_t fine, const uint64_t *bits);
+	void (*viewed)(void *op_context, const struct geometry_part *part, uint32_t fine,
+	               const uint64_t *bits);
 };
 
 /*

@@ -138,7 +138,6 @@ int winnow_node_allreduce_segments_async(const void *const send[], void *const r
 		node_op_free(node, made);
 		return result;
 	}
-	made->request->parts_left = 1;
 	*request = (struct winnow_node_request *)made->request;
 	queue(node, made);
 	return WINNOW_OK;

@@ -129,6 +129,20 @@ uint32_t node_segments_of(struct node_share share, const struct winnow_segment *
 	return found;
 }
 
+/*
+ * Nodes that disagree on a tensor's size might still have a chunk of the same size. So each chunk says
+ * what tensor it is of.
+ */
+static uint64_t tensor_hash(const struct node_task *task)
+{
+	const uint64_t what[] = {task->count, task->dtype, task->reduction, task->block_elems};
+	uint64_t hash = GEOMETRY_HASH_FIRST;
+
+	for (size_t i = 0; i < sizeof(what) / sizeof(what[0]); i++)
+		hash = geometry_hash(hash, what[i]);
+	return hash;
+}
+
 /* Start the allreduce of one GPU's share of a chunk, after earlier work in the node's stream. */
 static int reduce_share(struct winnow_node *node, uint32_t index, const struct node_op *op,
                         const struct node_task *chunk, uint64_t tag, struct winnow_request **out)
@@ -139,6 +153,7 @@ static int reduce_share(struct winnow_node *node, uint32_t index, const struct n
 	struct winnow_segment *segments = NULL;
 	struct allreduce tensor = {.count = share.count,
 	                           .tag = tag,
+	                           .agreed = tensor_hash(&op->task),
 	                           .dtype = (uint8_t)chunk->dtype,
 	                           .reduction = (uint8_t)chunk->reduction};
 	uint32_t count = 0;
@@ -204,27 +219,19 @@ static struct node_task chunk_of(const struct winnow_node *node, const struct no
 	return chunk;
 }
 
-/*
- * Nodes that disagree on a tensor's size might still have a chunk of the same size. So an operation
- * without data precedes the chunks, and fails unless all nodes agree on the size.
- */
-static bool agree(struct winnow_node *node, const struct node_op *op)
+/* Neither a caller's tag nor one by order, but the first chunk has the caller's. */
+static uint64_t chunk_tag(uint64_t tag, uint32_t number)
 {
-	const uint64_t what[] = {op->task.count, op->task.dtype, op->task.reduction,
-	                         op->task.block_elems};
-	int result = WINNOW_OK;
+	const uint64_t ours = UINT64_C(3) << 62;
 
-	for (uint32_t i = 0; i < node->gpu_count && result == WINNOW_OK; i++)
-		result = comm_agree(node->shares[i], what, sizeof(what) / sizeof(what[0]),
-		                    op->options.tag);
-	return going_on(node, result);
+	return tag == 0 || number == 0 ? tag : ours | geometry_hash(geometry_hash(tag, number), 0);
 }
 
 static bool scatter(struct winnow_node *node, const struct node_op *op, uint32_t number,
                     uint32_t count)
 {
 	struct node_task chunk = chunk_of(node, &op->task, number, count);
-	uint64_t tag = count > 1 ? comm_part_tag(op->options.tag, number) : 0;
+	uint64_t tag = chunk_tag(op->options.tag, number);
 	struct why why;
 	int result = WINNOW_OK;
 
@@ -254,8 +261,6 @@ static bool perform(struct winnow_node *node, struct node_op *op)
 	bool going = watch(node, NULL);
 
 	op->begun_us = clock_us();
-	if (going && chunks > 1)
-		going = agree(node, op);
 	for (uint32_t i = 0; i <= chunks && going; i++) {
 		going = i == chunks || scatter(node, op, i, chunks);
 		if (going && i > 0)
@@ -315,7 +320,7 @@ void *node_run(void *context)
 				give_up(node);
 		}
 		if (op != NULL) {
-			comm_parts_begun(op->request, going ? WINNOW_OK : winnow_node_check(node),
+			comm_request_end(op->request, going ? WINNOW_OK : winnow_node_check(node),
 			                 winnow_last_error());
 			node_op_free(node, op);
 		}

@@ -164,21 +164,21 @@ void trace_lacks_memory(struct trace *trace)
 
 /* False: there is nothing to write, or it cannot be. */
 static bool record_begin(struct trace *trace, const struct allreduce *task,
-                         struct trace_record *record)
+                         const struct geometry_part *part, struct trace_record *record)
 {
 	*record = (struct trace_record){
 		.kind = TRACE_OPERATION,
 		.dtype = task->dtype,
 		.reduction = task->reduction,
 		.form = task->form,
-		.block = task->block_elems,
+		.block = part->tile_rows * part->tile_columns,
 		.fine = trace->config.fine,
 		.tag = task->tag,
-		.count = task->count,
-		.whole = task->whole,
-		.first = task->first,
+		.count = part->count * part->copies,
+		.first = part->first,
+		.parts = task->cut.part_count,
 	};
-	if (trace->file == NULL || task->count == 0)
+	if (trace->file == NULL || record->count == 0)
 		return false;
 	if (trace_bits(record) <= TRACE_BITS_MAX && room_for(trace, trace_bits(record)))
 		return true;
@@ -196,15 +196,17 @@ static void record_end(struct trace *trace, struct trace_record *record, const u
 		record_write(trace, record);
 }
 
-void trace_operation(struct trace *trace, const struct allreduce *task)
+static void part_look(struct trace *trace, const struct allreduce *task,
+                      const struct geometry_part *part)
 {
+	const uint8_t *send = task->send;
 	struct trace_record record;
-	struct bitmap_tensor tensor = {.data = task->send,
-	                               .count = task->count,
+	struct bitmap_tensor tensor = {.data = send + part->first * task->cut.elem_bytes,
+	                               .count = part->count * part->copies,
 	                               .block_elems = trace->config.fine,
 	                               .dtype = task->dtype};
 
-	if (!record_begin(trace, task, &record))
+	if (!record_begin(trace, task, part, &record))
 		return;
 	if (task->access != &array_access) {
 		memset(trace->bitmap, 0, trace_bitmap_room(trace_bits(&record)));
@@ -215,11 +217,18 @@ void trace_operation(struct trace *trace, const struct allreduce *task)
 	record_end(trace, &record, trace->bitmap);
 }
 
-void trace_bitmap(struct trace *trace, const struct allreduce *task, const uint64_t *bits)
+void trace_operation(struct trace *trace, const struct allreduce *task)
+{
+	for (uint32_t i = 0; i < task->cut.part_count; i++)
+		part_look(trace, task, geometry_part(&task->cut, i));
+}
+
+void trace_bitmap(struct trace *trace, const struct allreduce *task,
+                  const struct geometry_part *part, const uint64_t *bits)
 {
 	struct trace_record record;
 
-	if (record_begin(trace, task, &record))
+	if (record_begin(trace, task, part, &record))
 		record_end(trace, &record, bits);
 }
 

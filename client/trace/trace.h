@@ -44,10 +44,11 @@ uint32_t trace_fine(const struct trace *trace);
 
 /*
  * trace_operation - an operation that has been submitted and not begun; its tensor is read.
- * trace_bitmap(): the same where others have looked: a bit for trace_fine() elements.
+ * trace_bitmap(): a part of one where others have looked: a bit for trace_fine() elements.
  */
 void trace_operation(struct trace *trace, const struct allreduce *task);
-void trace_bitmap(struct trace *trace, const struct allreduce *task, const uint64_t *bits);
+void trace_bitmap(struct trace *trace, const struct allreduce *task,
+                  const struct geometry_part *part, const uint64_t *bits);
 
 /* trace_lacks_memory - nobody could look: it comes to an end. */
 void trace_lacks_memory(struct trace *trace);

@@ -2,8 +2,8 @@
 /*
  * trace_format.h - the file in which a worker records which parts of its tensors are non-zero
  *
- * A head, then records, little-endian. A record holds a bitmap of one operation's tensor, a bit
- * for each `fine` elements, so that any block size that is a multiple of `fine` can be worked out
+ * A head, then records, little-endian. A record holds a bitmap of one operation's tensor, or of one
+ * part of it (geometry.h), a bit for each `fine` elements, so that any block size that is a multiple of `fine` can be worked out
  * later. The last record says what the job has sent and received. Pure: bytes to structs and
  * back; files are written by trace.c and read by cli/trace_read.c. Whatever a file says is
  * checked here.
@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TRACE_VERSION 1
+#define TRACE_VERSION 2
 #define TRACE_HEAD_BYTES 128
 #define TRACE_RECORD_BYTES 64
 #define TRACE_JOB_BYTES 65
@@ -44,14 +44,14 @@ struct trace_record {
 	/* Of an operation. */
 	uint8_t dtype, reduction, form;
 	uint32_t encoding;   /* enum trace_encoding */
-	uint32_t block;      /* that it was reduced with */
+	uint32_t block;      /* elements of one, as it was reduced */
 	uint32_t fine;       /* elements a bit stands for */
 	uint32_t body_bytes; /* of the bitmap, behind this */
 	union {
 		struct {
 			uint64_t tag, count;
-			uint64_t whole; /* it is what begins at `first` in operation `whole`; */
-			uint64_t first; /* 0: all of itself */
+			uint64_t first; /* where it begins in the operation's tensor, */
+			uint64_t parts; /* which has so many such parts */
 		};
 		struct { /* of the end */
 			uint64_t operations, sent_bytes, received_bytes, retransmits;

@@ -114,9 +114,10 @@ struct allreduce {
 	uint8_t dtype;     /* enum dtype */
 	uint8_t reduction; /* enum reduction */
 	uint8_t form;      /* enum wire_form */
-	bool is_guard;     /* of segments: see comm_parts.c */
-	uint64_t whole,
-		first; /* for traces: it is what begins at `first` in operation `whole`; 0: itself */
+	uint32_t part_count;
+	struct geometry_part
+		*parts;  /* the tensor's layout; NULL: it is flat, in blocks of block_elems */
+	uint64_t agreed; /* what else must be the same for all workers */
 	bool form_auto; /* FIXED32 is our choice: not for tensors that fit their announcement natively */
 	void (*done)(struct allreduce *task);
 	void *context; /* the submitter's */

@@ -229,6 +229,9 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 		.payload = engine->payload,
 		.fixed32 = task->form == WIRE_FIXED32,
 		.scatter = task->scatter ? engine->world : 0,
+		.agreed = task->agreed,
+		.part_count = task->part_count,
+		.parts = task->parts,
 	};
 
 	if (engine->failed != 0)

@@ -21,9 +21,6 @@ static void value_text(uint16_t field, uint64_t value, char *text, size_t room)
 	case WIRE_FIELD_SCATTER:
 		snprintf(text, room, "%s", value != 0 ? "reduce_scatter" : "allreduce");
 		break;
-	case WIRE_FIELD_SHARDS:
-		snprintf(text, room, "%" PRIu64 " of %" PRIu64, value & 0xffff, value >> 16);
-		break;
 	default:
 		snprintf(text, room, "%" PRIu64, value);
 	}
@@ -32,22 +29,18 @@ static void value_text(uint16_t field, uint64_t value, char *text, size_t room)
 void explain_mismatch(const struct allreduce *task, char *text, size_t room)
 {
 	static const char *const names[] = {
-		[WIRE_FIELD_COUNT] = "count",
-		[WIRE_FIELD_DTYPE] = "dtype",
-		[WIRE_FIELD_BLOCK] = "block",
-		[WIRE_FIELD_REDUCTION] = "operation",
-		[WIRE_FIELD_FORM] = "wire form",
-		[WIRE_FIELD_SHARDS] = "aggregator (place in the list)",
-		[WIRE_FIELD_SCATTER] = "the call",
+		[WIRE_FIELD_COUNT] = "count",    [WIRE_FIELD_DTYPE] = "dtype",
+		[WIRE_FIELD_BLOCK] = "block",    [WIRE_FIELD_REDUCTION] = "operation",
+		[WIRE_FIELD_FORM] = "wire form", [WIRE_FIELD_SCATTER] = "the call",
 	};
 	const struct plan_mismatch *m = &task->mismatch;
 	const char *name = "parameters";
 	char a[32], b[32];
 
-	if (task->is_guard) {
+	if (m->field == WIRE_FIELD_LAYOUT) {
 		snprintf(text, room,
-		         "workers do not agree on the segments of a tensor: those of rank %u and "
-		         "rank %u differ",
+		         "workers do not agree on the operation: its layout (blocks, segments or "
+		         "tiles, or the order of the aggregators) differs on rank %u and rank %u",
 		         m->rank_a, m->rank_b);
 		return;
 	}

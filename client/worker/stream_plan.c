@@ -31,11 +31,10 @@ static void op_begin(struct stream *s, const struct allreduce *task, enum op_sta
 	op->asked = (struct announce){
 		.tag = task->tag,
 		.count = task->count,
-		.block_elems = task->block_elems,
+		.layout = geometry_layout(&task->cut, s->config.shard, s->config.shard_count),
+		.segment_count = task->cut.segment_count,
 		.generation = op->generation,
 		.op_slot = (uint16_t)task->slot,
-		.shard = s->config.shard,
-		.shard_count = s->config.shard_count,
 		.exponent = WIRE_EXPONENT_NONE,
 		.dtype = task->dtype,
 		.reduction = task->reduction,
@@ -166,6 +165,8 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 	uint8_t *set = out->scratch;
 
 	a.segment = segment->number;
+	a.block_count = (uint16_t)segment->cut.block_count;
+	a.block_elems = segment->cut.frames.block_bytes / dtype_bytes(a.dtype);
 	a.exponent = segment->exponent;
 	a.flags |= segment->announce_flags;
 	stream_head(s, out, WIRE_ANNOUNCE, 0, 0);

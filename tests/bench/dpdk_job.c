@@ -366,8 +366,8 @@ static bool welcomed(struct job *job, const struct control_message *welcome)
 	job->ahead = welcome->segments_ahead;
 	job->asked = (struct announce){.tag = TAG,
 	                               .block_elems = input.block_elems,
+	                               .segment_count = SEGMENTS,
 	                               .generation = 1,
-	                               .shard_count = 1,
 	                               .exponent = WIRE_EXPONENT_NONE,
 	                               .dtype = job->source->integers ? 5 : 1,
 	                               .reduction = 1,
@@ -376,6 +376,7 @@ static bool welcomed(struct job *job, const struct control_message *welcome)
 	input.count = UINT64_C(1) << 20;
 	geometry_compute(&input, &cut);
 	job->segment_frames = cut.one.segment_blocks / cut.one.frames.frame_blocks;
+	job->asked.block_count = (uint16_t)cut.one.segment_blocks;
 	job->asked.count = (uint64_t)cut.one.segment_blocks * SEGMENTS * input.block_elems;
 	for (uint32_t rank = 0; rank < job->source->worker_count; rank++) {
 		job->workers[rank].next = job->workers[rank].ack = job->first;

@@ -158,7 +158,6 @@ static void announce_fill(struct machine *m, struct announce *a)
 		.segment = script_u8(s) % 8,
 		.generation = script_u8(s) % 16,
 		.op_slot = script_u8(s) % 4,
-		.shard_count = 1,
 		.exponent = (int16_t)(script_u8(s) - 128),
 		.dtype = (uint8_t)(1 + (kind >> 5)),
 		.reduction = (uint8_t)(1 + kind % 5),
@@ -179,7 +178,7 @@ static void announce_twist(struct machine *m, struct announce *a)
 		a->count = script_u64(s);
 		break;
 	case 2:
-		a->block_elems = script_u32(s);
+		a->block_elems = 1u + script_u16(s);
 		break;
 	case 3:
 		a->segment = script_u32(s);
@@ -191,8 +190,7 @@ static void announce_twist(struct machine *m, struct announce *a)
 		a->op_slot = script_u16(s);
 		break;
 	case 6:
-		a->shard_count = script_u16(s);
-		a->shard = script_u16(s);
+		a->layout = script_u8(s);
 		break;
 	case 7:
 		a->exponent = (int16_t)script_u16(s);
@@ -225,7 +223,7 @@ static void build_announce(struct machine *m)
 		    &(struct geometry_input){.count = a.count,
 	                                     .block_elems = a.block_elems,
 	                                     .elem_bytes = dtype_bytes(a.dtype),
-	                                     .shard_count = a.shard_count,
+	                                     .shard_count = 1,
 	                                     .payload = m->channel->config.payload,
 	                                     .fixed32 = a.form == WIRE_FIXED32,
 	                                     .scatter = a.flags & WIRE_SCATTER
@@ -235,6 +233,9 @@ static void build_announce(struct machine *m)
 		blocks = a.segment < cut.segment_count
 		                 ? geometry_segment(&cut, a.segment).block_count
 		                 : 0;
+		a.segment_count = cut.segment_count;
+		a.block_elems = cut.one.tile_columns;
+		a.block_count = (uint16_t)blocks;
 		words = (blocks + 63) / 64;
 		script_fill(&m->script, bits, words * 8);
 		if (a.flags & (WIRE_ALL | WIRE_NONE))
@@ -255,6 +256,11 @@ static void build_announce(struct machine *m)
 			m->body_bytes += count * cut.one.frames.block_bytes;
 		}
 	}
+	/* More than the cut says, or less. */
+	if (script_u8(&m->script) % 16 == 0)
+		a.block_count = script_u16(&m->script);
+	if (script_u8(&m->script) % 16 == 0)
+		a.segment_count = script_u32(&m->script);
 	packet_begin(&out, &m->head);
 	packet_put_announce(&out, &a);
 	memcpy(m->body, out.head + WIRE_HEADER_BYTES, WIRE_ANNOUNCE_BYTES);

@@ -15,6 +15,7 @@
 
 #define STREAMS_MAX 3
 #define TASKS_MAX 6
+#define PARTS_MAX 3
 #define KNOWN_MAX 16
 #define GROUP_TOKEN 77
 #define PULLS_MAX 20000 /* far above what windows and segments allow at one time */
@@ -23,8 +24,8 @@
 struct known {
 	bool used, planned;
 	struct announce announce;
-	struct geometry cut;
-	struct geometry_segment segment;
+	struct geometry_frames frames;
+	uint16_t receiver;
 	uint64_t bits[WIRE_SEGMENT_BLOCKS_MAX / 64];
 	uint32_t block_count, union_count;
 	uint32_t first, frame_count;
@@ -45,6 +46,7 @@ struct machine {
 	uint32_t stream_count;
 	struct peer peers[STREAMS_MAX];
 	struct allreduce tasks[TASKS_MAX];
+	struct geometry_part parts[TASKS_MAX][PARTS_MAX];
 	bool in_place[TASKS_MAX];
 	bool running[TASKS_MAX];
 	uint64_t now_us, next_tag;
@@ -119,6 +121,30 @@ static void *new_tensor(size_t bytes)
 	return data;
 }
 
+/* A tensor of several parts, which may be matrices in tiles. */
+static void parts_make(uint32_t index)
+{
+	struct allreduce *task = &m.tasks[index];
+	struct script *s = &m.script;
+	uint64_t left = task->count;
+
+	task->parts = m.parts[index];
+	while (left > 0) {
+		struct geometry_part *part = &task->parts[task->part_count++];
+		uint64_t columns = script_u8(s);
+
+		*part = (struct geometry_part){.count = left,
+		                               .tile_rows = 1 + script_u8(s) % 64,
+		                               .tile_columns = 1 + script_u8(s),
+		                               .copies = 1};
+		if (task->part_count < PARTS_MAX)
+			part->count = 1 + script_u16(s) % left;
+		if (columns > 0 && part->count % columns == 0)
+			part->columns = columns;
+		left -= part->count;
+	}
+}
+
 static void submit(void)
 {
 	static const uint64_t counts[] = {0, 1, 40, 300, 1000, 5000, 9000, 20000};
@@ -148,6 +174,8 @@ static void submit(void)
 	task->scatter = kind & 64;
 	if (task->scatter)
 		task->count -= task->count % m.configs[0].world;
+	else if (script_u8(s) % 2 == 0)
+		parts_make(index);
 	bytes = task->count * dtype_bytes(task->dtype);
 	share = task->scatter ? bytes / m.configs[0].world : bytes;
 	task->send = new_tensor(bytes);
@@ -167,25 +195,22 @@ static void submit(void)
 static void announce_keep(struct peer *peer, const struct packet *packet, uint32_t stream)
 {
 	struct known *known = &peer->known[peer->known_count % KNOWN_MAX];
-	struct geometry_input input;
-	uint32_t words;
+	const struct announce *a = &known->announce;
+	uint32_t words, shares;
 
 	peer->known_count++;
 	*known = (struct known){.used = true};
 	assert(announce_parse(packet, &known->announce) == WIRE_DROP_NONE);
-	input = (struct geometry_input){
-		.count = known->announce.count,
-		.block_elems = known->announce.block_elems,
-		.elem_bytes = dtype_bytes(known->announce.dtype),
-		.shard_count = known->announce.shard_count,
-		.payload = m.configs[stream].payload,
-		.fixed32 = known->announce.form == WIRE_FIXED32,
-		.scatter = known->announce.flags & WIRE_SCATTER ? m.configs[stream].world : 0,
-	};
-	assert(geometry_compute(&input, &known->cut));
-	assert(known->announce.segment < known->cut.segment_count);
-	known->segment = geometry_segment(&known->cut, known->announce.segment);
-	known->block_count = known->segment.block_count;
+	assert(a->segment < a->segment_count && a->block_count <= WIRE_SEGMENT_BLOCKS_MAX);
+	known->block_count = a->block_count;
+	known->frames =
+		geometry_frames(a->block_elems * dtype_bytes(a->dtype), m.configs[stream].payload);
+	shares = (a->flags & (WIRE_SCATTER | WIRE_EAGER)) == WIRE_SCATTER && a->count > 0
+	                 ? m.configs[stream].world
+	                 : 1;
+	assert(a->segment_count % shares == 0);
+	known->receiver =
+		shares > 1 ? (uint16_t)(a->segment / (a->segment_count / shares)) : WIRE_EVERYONE;
 	words = (known->block_count + 63) / 64;
 	if (known->announce.flags & WIRE_ALL)
 		memset(known->bits, 0xff, words * 8);
@@ -285,14 +310,13 @@ static void union_build(struct known *known, struct plan *plan)
 	memcpy(m.body + WIRE_PLAN_BYTES, known->bits, words * 8);
 	m.body_bytes = WIRE_PLAN_BYTES + (plan->flags & (WIRE_ALL | WIRE_NONE) ? 0 : words * 8);
 	plan->frame_count = 1;
-	if (known->cut.eager) {
+	if (known->announce.flags & WIRE_EAGER) {
 		plan->flags |= WIRE_EAGER;
 		script_fill(&m.script, m.body + m.body_bytes,
-		            known->union_count * known->segment.frames.block_bytes);
-		m.body_bytes += known->union_count * known->segment.frames.block_bytes;
+		            known->union_count * known->frames.block_bytes);
+		m.body_bytes += known->union_count * known->frames.block_bytes;
 	} else if (known->union_count > 0) {
-		plan->frame_count =
-			geometry_frame_count(&known->segment.frames, known->union_count);
+		plan->frame_count = geometry_frame_count(&known->frames, known->union_count);
 	}
 }
 
@@ -362,15 +386,14 @@ static void build_result(struct peer *peer)
 	number = script_u8(&m.script) % known->frame_count;
 	m.head.frame = known->first + number;
 	m.head.sequence = ++peer->sequence;
-	receiver = known->segment.receiver;
+	receiver = known->receiver;
 	if (receiver != WIRE_EVERYONE && receiver != m.configs[0].rank)
 		return; /* its head is all */
-	left = known->union_count -
-	       number / known->segment.frames.block_parts * known->segment.frames.frame_blocks;
-	if (left > known->segment.frames.frame_blocks)
-		left = known->segment.frames.frame_blocks;
-	m.body_bytes = left * geometry_part_bytes(&known->segment.frames,
-	                                          number % known->segment.frames.block_parts);
+	left = known->union_count - number / known->frames.block_parts * known->frames.frame_blocks;
+	if (left > known->frames.frame_blocks)
+		left = known->frames.frame_blocks;
+	m.body_bytes =
+		left * geometry_part_bytes(&known->frames, number % known->frames.block_parts);
 	if (m.body_bytes > sizeof(m.body))
 		m.body_bytes = sizeof(m.body);
 	script_fill(&m.script, m.body, m.body_bytes);

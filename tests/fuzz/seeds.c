@@ -43,8 +43,9 @@ static void packet_seeds(void)
 		.tag = 7,
 		.count = 100000,
 		.block_elems = 256,
+		.segment_count = 1,
+		.block_count = 131,
 		.generation = 1,
-		.shard_count = 3,
 		.dtype = 1,
 		.reduction = 1,
 	};

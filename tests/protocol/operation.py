@@ -11,11 +11,11 @@ from cut import Cut, turn
 class Operation:
     """One allreduce or reduce-scatter: the tensor in blocks, and what comes back."""
 
-    def __init__(self, array, dtype, reduction, block_elems, form, tag, world, scatter=False):
+    def __init__(self, array, dtype, reduction, block_elems, form, tag, world, scatter=False, layout=None):
         self.kind = element.TYPES[dtype]
         self.array = np.ascontiguousarray(array, dtype=self.kind.array).reshape(-1)
         self.reduction, self.block_elems, self.form = reduction, block_elems, form
-        self.tag, self.world, self.scatter = tag, world, scatter
+        self.tag, self.world, self.scatter, self.layout = tag, world, scatter, layout
         self.error, self.withdrawn = None, False  # 11.1
         self.shares = []
 
@@ -23,14 +23,17 @@ class Operation:
         """6.2: it has got a slot. 4.4: which channels carry it."""
         count, native = self.array.size, self.form == element.NATIVE
         workers = self.world if self.scatter else 1
-        self.cut = cut = Cut(count, self.array.itemsize, self.block_elems, len(channels), payload, native, workers)
+        self.cut = cut = Cut(count, self.array.itemsize, self.block_elems, len(channels), payload, native, workers,
+                             self.layout)  # fmt: skip
         self.rank = channels[0].rank
         self.op_slot, self.generation, self.shard_count = op_slot, generation, len(channels)
-        padded = np.zeros((cut.N, cut.R * cut.b), dtype=self.kind.array)
-        padded[:, : cut.Q] = self.array.reshape(cut.N, cut.Q)
-        self.rows = padded.reshape(cut.T, cut.b)
-        self.own = element.nonzero(self.rows, self.kind).any(axis=1)
-        self.sums = np.zeros_like(self.rows)  # 7: blocks that no worker has stay zero
+        padded = np.append(self.array, np.zeros(1, dtype=self.kind.array))
+        firsts = np.cumsum([0] + [part.N * part.Q for part in cut.parts])
+        # Of each part the elements of its blocks, which of these are the worker's, and their values.
+        self.elements = [part.elements(int(first), count) for part, first in zip(cut.parts, firsts)]
+        self.rows = [padded[elements] for elements in self.elements]
+        self.own = [element.nonzero(rows, self.kind).any(axis=1) for rows in self.rows]
+        self.sums = np.zeros_like(padded)  # 7: blocks that no worker has stay zero; the last is what does not exist
         used = [channels[turn(self.tag) % len(channels)]] if cut.eager else channels
         for channel in used:
             self.take_part(channel)
@@ -58,7 +61,7 @@ class Operation:
     @property
     def result(self):
         """Of a reduce-scatter the worker's share: 4.5."""
-        whole = self.sums.reshape(self.cut.N, -1)[:, : self.cut.Q].reshape(-1)
+        whole = self.sums[:-1]
         count = self.array.size // self.world
         return whole[self.rank * count : (self.rank + 1) * count] if self.scatter else whole
 
@@ -126,15 +129,16 @@ class Segment:
 
     def __init__(self, share, n, withdrawn=False):
         op = self.op = share.op
+        self.part, self.number, *_ = op.cut.place(n)
         self.blocks = op.cut.blocks(share.shard, n)
-        self.exists = self.blocks < op.cut.T
+        self.exists = self.blocks < self.part.N * self.part.R
         self.received = op.cut.receiver(n) in (None, op.rank)
         self.own = np.zeros(len(self.blocks), dtype=bool)
         self.exponent, self.nonfinite = wire.NO_EXPONENT, False
         if not withdrawn:
-            self.own[self.exists] = op.own[self.blocks[self.exists]]
+            self.own[self.exists] = op.own[self.number][self.blocks[self.exists]]
             if op.form == element.FIXED32:  # 9.1: of all shards' segments n, which are neighbours
-                self.exponent, self.nonfinite = element.exponent(op.rows[op.cut.neighbours(n)])
+                self.exponent, self.nonfinite = element.exponent(op.rows[self.number][op.cut.neighbours(n)])
         flags = wire.EAGER * op.cut.eager | wire.NONFINITE * self.nonfinite | wire.SCATTER * op.scatter
         rest = b""
         if not self.own.any():
@@ -146,10 +150,11 @@ class Segment:
             if op.cut.eager:
                 rest = len(rest).to_bytes(2, "little") + rest
         if op.cut.eager and not withdrawn:
-            rest += op.rows[self.blocks[self.own]].tobytes()
+            rest += op.rows[self.number][self.blocks[self.own]].tobytes()
         self.body = wire.announcement(
-            op.tag, op.array.size, op.block_elems, n, op.generation, op.op_slot, share.channel.index, op.shard_count,
-            self.exponent, op.kind.number, op.reduction, op.form, flags, rest,
+            op.tag, op.array.size, op.cut.hash(share.channel.index, op.shard_count), n, op.cut.segments,
+            op.generation, op.op_slot, len(self.blocks), self.part.b - 1, self.exponent, op.kind.number,
+            op.reduction, op.form, flags, rest,
         )  # fmt: skip
         self.due, self.tries = 0, 0  # 6.5
         self.missing = 0  # frames, once it is planned
@@ -169,7 +174,7 @@ class Segment:
 
     def accept(self, plan, first):
         """7: its frames, numbered from first; None: the plan does not fit."""
-        op, cut, read = self.op, self.op.cut, self.union(plan)
+        op, part, eager, read = self.op, self.part, self.op.cut.eager, self.union(plan)
         if read is None or (self.own & ~read[0]).any():
             return None
         bits, rest = read
@@ -177,19 +182,19 @@ class Segment:
         if not nonfinite and (plan.exponent < self.exponent or self.nonfinite):
             return None
         blocks, own = self.blocks[bits], self.own[bits]
-        hollow = cut.eager or not len(blocks)
-        if plan.frame_count != (1 if hollow else cut.frame_count(len(blocks))):
+        hollow = eager or not len(blocks)
+        if plan.frame_count != (1 if hollow else part.frame_count(len(blocks))):
             return None
-        if len(rest) != len(blocks) * cut.w * cut.eager or bool(plan.flags & wire.EAGER) != cut.eager:
+        if len(rest) != len(blocks) * part.w * eager or bool(plan.flags & wire.EAGER) != eager:
             return None
-        if cut.eager:
-            op.sums[blocks] = np.frombuffer(rest, dtype=op.kind.array).reshape(-1, cut.b)
+        if eager:
+            op.sums[op.elements[0][blocks]] = np.frombuffer(rest, dtype=op.kind.array).reshape(-1, part.b)
         if hollow:
             return [Frame(self, first)]
         self.shift = None  # 9.1: a segment with a NaN or infinity travels as f32
         if op.form == element.FIXED32 and not nonfinite:
             self.shift = element.shift(plan.exponent, op.world)
-        cuts = enumerate(cut.frames(len(blocks)))
+        cuts = enumerate(part.frames(len(blocks)))
         return [Frame(self, first + i, blocks[a:b], own[a:b], c, d) for i, (a, b, c, d) in cuts]
 
 
@@ -208,7 +213,7 @@ class Frame:
 
     def data(self):
         """8.1, 9.2: this worker's blocks, without gaps."""
-        values, shift = self.segment.op.rows[self.own, self.elements], self.segment.shift
+        values, shift = self.segment.op.rows[self.segment.number][self.own, self.elements], self.segment.shift
         return (values if shift is None else element.to_fixed(values, shift)).tobytes()
 
     def deposit(self, data):
@@ -221,4 +226,4 @@ class Frame:
         values = np.frombuffer(data, dtype=op.kind.array if shift is None else "<i4")
         if shift is not None:
             values = element.from_fixed(values, shift, op.world if op.reduction == element.AVERAGE else 1)
-        op.sums[self.blocks, self.elements] = values.reshape(len(self.blocks), -1)
+        op.sums[op.elements[self.segment.number][self.blocks, self.elements]] = values.reshape(len(self.blocks), -1)

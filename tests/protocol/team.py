@@ -95,7 +95,7 @@ class Team:
         channels = len(worker.channels)
         return Cut(1 << 40, 4, block_elems, channels, worker.payload, False).L * channels * block_elems
 
-    def operation(self, tensors, dtype="f32", reduction=1, block_elems=256, form=0, scatter=False):
+    def operation(self, tensors, dtype="f32", reduction=1, block_elems=256, form=0, scatter=False, layout=None):
         self.tag += 1
         return dict(
             tensors=tensors,
@@ -105,6 +105,7 @@ class Team:
             form=form,
             tag=self.tag,
             scatter=scatter,
+            layout=layout,
         )
 
     def run(self, operations, limit_s=60, order=None):
@@ -180,7 +181,7 @@ def sizes(team, rng):
     """Around every edge of section 4, that of 4.4 for this payload among them, and blocks larger than a datagram."""
     room = team.workers[0].worker.payload - 32
     edges = [
-        (max(T for T in range(4097) if T * 4 * b + (T + 63) // 64 * 8 + 40 <= room) * b, b)
+        (max(T for T in range(4097) if T * 4 * b + (T + 63) // 64 * 8 + 50 <= room) * b, b)
         for b in (1, 5, 24)
     ]
     cases = [(0, 1), (0, 256), (1, 1), (1, 65536), (255, 256), (256, 256), (257, 256), (4096, 1), (4097, 1)]

@@ -61,7 +61,7 @@ class Packets(unittest.TestCase):
         if get("kind") == wire.ANNOUNCE:
             if get("flags") & 7 == wire.EAGER:
                 rest = (len(said["set"]) // 2).to_bytes(2, "little") + rest
-            names = "tag count block_elems segment generation op_slot shard shard_count exponent dtype reduction form flags"
+            names = "tag count layout segment segment_count generation op_slot block_count block_last exponent dtype reduction form flags"
             rest = wire.announcement(*map(get, names.split()), rest)
         return wire.to_aggregator(
             *map(get, ("kind", "channel", "worker", "token", "frame", "ack", "mask")), rest
@@ -136,9 +136,16 @@ class Cuts(unittest.TestCase):
                     for n in ("count", "element_bytes", "block_elems", "channels", "payload")
                 ]
                 workers = number(fields, "workers") if "workers" in fields else 1
-                cut = Cut(*given, native=number(fields, "form") == 0, workers=workers)
-                for name in "b w T eager S G L segments k p m".split() + "N R M".split() * ("workers" in fields):
+                layout = [tuple(map(int, text.split())) for text in fields.get("part", [])]
+                cut = Cut(*given, native=number(fields, "form") == 0, workers=workers, layout=layout)
+                letters = "T eager S segments" + " b w G L k p m" * (not layout) + " N R M" * ("workers" in fields)
+                for name in letters.split():
                     self.assertEqual(int(getattr(cut, name)), number(fields, name), name)
+                for text in fields.get("layout", []):
+                    shard, value = text.split()
+                    self.assertEqual(cut.hash(int(shard), number(fields, "channels")), int(value, 0))
+                for text in fields.get("block", []):
+                    self.check_block(cut, *map(int, text.split()))
                 for text in fields.get("blocks", []):
                     shard, segment, first, *blocks = map(int, text.split())
                     self.assertEqual(list(cut.blocks(shard, segment)[first : first + len(blocks)]), blocks)
@@ -150,11 +157,28 @@ class Cuts(unittest.TestCase):
                     tag, channel = map(int, text.split())
                     self.assertEqual(turn(tag) % number(fields, "channels"), channel)
 
+    def check_block(self, cut, segment, block, first, h, v):
+        part, number, _, _ = cut.place(segment)
+        begin = sum(before.N * before.Q for before in cut.parts[:number])
+        rows = part.elements(begin, -1)[block].reshape(part.h, part.v)
+        want = np.full_like(rows, -1)
+        want[:h, :v] = first + np.arange(h)[:, None] * (part.columns or 1) + np.arange(v)
+        self.assertEqual(rows.tolist(), want.tolist())
+
     def test_each_block_once(self):
         for channels, workers in ((1, 1), (2, 1), (7, 1), (256, 1), (1, 3), (2, 3), (7, 300)):
             cut = Cut(99900, 4, 3, channels, 1472, True, workers)
             blocks = np.concatenate([cut.blocks(s, n) for s in range(channels) for n in range(cut.segments)])
             self.assertEqual(sorted(blocks[blocks < cut.T]), list(range(cut.T)))
+
+    def test_each_element_once(self):
+        layouts = [[(35, 0, 1, 10)], [(35, 7, 2, 3)], [(10, 0, 1, 4), (21, 7, 2, 3), (4, 4, 1, 1)], [(35, 5, 3, 5)]]
+        for layout in layouts:
+            cut = Cut(35, 4, 256, 2, 1472, False, layout=layout)
+            firsts = np.cumsum([0] + [part.Q for part in cut.parts])
+            found = [part.elements(int(first), -1) for part, first in zip(cut.parts, firsts)]
+            elements = np.concatenate([elements.reshape(-1) for elements in found])
+            self.assertEqual(sorted(elements[elements >= 0]), list(range(35)))
 
 
 class Proofs(unittest.TestCase):

@@ -15,7 +15,7 @@ NO_EXPONENT = -32768
 HEADER_BYTES = 32
 TO_AGGREGATOR = struct.Struct("<HBBHHQIIQ")
 TO_WORKER = struct.Struct("<HBBHHQIIHHI")
-ANNOUNCEMENT = struct.Struct("<QQIIIHHHhBBBB")
+ANNOUNCEMENT = struct.Struct("<QQQIIIHHHhBBBB")
 PLANNED = struct.Struct("<QIIHhB3x")
 MISMATCH = struct.Struct("<QQHHHxx")
 

@@ -17,11 +17,12 @@ class Worker:
         self.waiting, self.active = deque(), []
         self.untagged = 0
 
-    def submit(self, array, dtype="f32", reduction=1, block_elems=256, form=0, tag=None, scatter=False):
+    def submit(self, array, dtype="f32", reduction=1, block_elems=256, form=0, tag=None, scatter=False,
+               layout=None):  # fmt: skip
         """6.3"""
         if tag is None:
             tag, self.untagged = UNTAGGED + self.untagged, self.untagged + 1
-        op = Operation(array, dtype, reduction, block_elems, form, tag, self.world, scatter)
+        op = Operation(array, dtype, reduction, block_elems, form, tag, self.world, scatter, layout)
         self.waiting.append(op)
         return op
 

@@ -132,13 +132,13 @@ class Tune(unittest.TestCase):
                 self.assertIn("parameters", lines[0])
 
     def test_used(self):
-        """Blocks are those of operations with data, not a guard's hash; where tables are cut at rows nothing is to do."""
+        """Blocks are those of the parts; where tables are cut at rows nothing is to do."""
         with tempfile.TemporaryDirectory() as folder, harness.Team(2) as team:
             team.run(train, harness.fresh_job(), folder, False, table)
             got = tune(folder)
             job = got["traced_job"]
             self.assertEqual((job["block"], job["nothing_to_do"], got["best"]), (ROW, True, ROW))
-            # Per step: the table's part, and its guard, which has no data; no other block is there.
+            # Per step: the table; no other block is there.
             self.assertEqual(job["blocks"], [{"block": ROW, "operations": STEPS, "bytes": STEPS * 4000 * ROW * 4}])
             self.assertRegex(shown(folder, "--blocks", "4"), "Nothing to do: one takes .* and .* with block 4 for all")
             self.assertEqual(

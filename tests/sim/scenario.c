@@ -228,6 +228,22 @@ static void scatter(struct op_spec *op, uint32_t world)
 		op->count -= op->count % world;
 }
 
+/* Likewise. */
+static void layout(struct op_spec *op)
+{
+	if (!op->scatter && op->seed >> 16 & 1)
+		op->layout = op->seed >> 20 << 1 | 1;
+}
+
+/* Tensors on GPUs have only flat parts, and those of the other workers are the same. */
+static void layouts_flat(struct job_spec *job)
+{
+	for (uint32_t i = 0; i < job->op_count; i++)
+		job->ops[i].layout &= ~UINT64_C(1);
+	for (uint32_t i = 0; i < job->fault_count; i++)
+		job->faults[i].other_op.layout &= ~UINT64_C(1);
+}
+
 static void other_op(struct dice *dice, const struct op_spec *op, uint32_t world,
                      struct op_spec *out)
 {
@@ -247,11 +263,16 @@ static void other_op(struct dice *dice, const struct op_spec *op, uint32_t world
 	}
 	if (out->dtype != WINNOW_F32 || out->reduction > WINNOW_AVG)
 		out->fixed32 = false;
+	if (op->layout != 0 && op->count > 70000 && op->seed >> 9 & 1) {
+		*out = *op; /* no eager one, which has no layout */
+		out->layout += 2;
+	}
 	if (op->scatter && out->count != op->count)
 		out->count = op->count + world * (out->count - op->count);
 	if (op->seed >> 8 & 1 && op->count % world == 0) {
 		*out = *op;
 		out->scatter = !op->scatter;
+		out->layout = 0;
 	}
 }
 
@@ -362,12 +383,15 @@ static void job_make(struct dice *dice, const struct world_spec *spec, struct jo
 		if (job->list_ppm > 0 && op->count > op->block)
 			op->count -= op->count % op->block;
 		scatter(op, job->world);
+		layout(op);
 	}
 	/* Any order is fine as long as each worker's operations all have slots (section 6.3). */
 	job->own_order = job->op_count <= op_slots_least(spec) && one_in(dice, 2);
 	faults_make(dice, spec, job);
 	priorities(dice, job);
 	gpus(dice, job);
+	if (job->gpu_ppm > 0)
+		layouts_flat(job);
 }
 
 /* ---- a world ---- */

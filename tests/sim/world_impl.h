@@ -81,10 +81,13 @@ struct sim_peer {
 	struct jobs_peer *peer; /* NULL: closed */
 };
 
+#define SIM_PARTS_MAX 4
+
 struct sim_op {
 	struct sim_worker *worker;
 	struct allreduce task;
 	uint8_t *send, *recv;
+	struct geometry_part parts[SIM_PARTS_MAX];
 	struct winnow_rows *rows; /* NULL: the whole tensor is submitted */
 	uint8_t *list;            /* their values */
 	struct staged staged;
@@ -175,6 +178,9 @@ struct sim_port *port_named(struct sim_aggregator *a, uint16_t id);
 /* world_rows.c: sometimes the operation is given as a list of its blocks, and its result is one. */
 void rows_make(struct sim_worker *w, struct sim_op *op, const struct op_spec *spec);
 void rows_scatter(struct sim_op *op, const struct op_spec *spec);
+
+/* world_layout.c: the parts of the task's tensor, as op->parts. */
+void layout_make(struct sim_op *op, const struct op_spec *spec);
 
 /* world_gpu.c. False: the GPU has as many operations as there may be. Then what the GPU has done. */
 void gpu_post(struct sim_worker *w, struct sim_op *op);

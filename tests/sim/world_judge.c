@@ -145,9 +145,9 @@ static void judge_bound(struct world *world, const char *what, uint64_t is, uint
 
 static void judge_counters(struct world *world)
 {
-	bool lists = false;    /* a block of zeros that is listed is sent */
-	bool gpus = false;     /* a slow one keeps sums waiting, so that they are asked for again */
-	bool scatters = false; /* blocks of shares begin elsewhere */
+	bool lists = false;  /* a block of zeros that is listed is sent */
+	bool gpus = false;   /* a slow one keeps sums waiting, so that they are asked for again */
+	bool others = false; /* blocks of shares and of parts begin elsewhere */
 
 	for (uint32_t j = 0; j < world->spec->job_count; j++) {
 		if (world->spec->jobs[j].fault_count > 0)
@@ -155,10 +155,11 @@ static void judge_counters(struct world *world)
 		lists = lists || world->spec->jobs[j].list_ppm > 0;
 		gpus = gpus || world->spec->jobs[j].gpu_ppm > 0;
 		for (uint32_t op = 0; op < world->spec->jobs[j].op_count; op++)
-			scatters = scatters || world->spec->jobs[j].ops[op].scatter;
+			others = others || world->spec->jobs[j].ops[op].scatter ||
+			         world->spec->jobs[j].ops[op].layout != 0;
 	}
 	judge_traffic(world);
-	if (!lists && !scatters)
+	if (!lists && !others)
 		judge_blocks(world);
 	/* Whatever the network does, and however slow nodes are: not more than that. */
 	if (!gpus)

@@ -129,7 +129,7 @@ static void buffers_make(struct sim_worker *w, uint32_t number)
 		return;
 	op->recv = malloc(share > 0 ? share : 1);
 	memset(op->recv, 0xa5, share);
-	if (!op->on_gpu && !spec->scatter)
+	if (!op->on_gpu && !spec->scatter && spec->layout == 0)
 		rows_make(w, op, spec);
 }
 
@@ -182,6 +182,7 @@ static void submit(struct sim_worker *w)
 		.done = task_done,
 		.context = op,
 	};
+	layout_make(op, spec);
 	if (op->on_gpu)
 		gpu_post(w, op);
 	result = session_submit(w->session, &op->task, simnet_now(w->world->net));

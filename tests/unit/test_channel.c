@@ -33,7 +33,7 @@ static void test_strangers(void **state)
 	send_bare(b, 1, WIRE_KNOCK, 0, 0);
 	expect_drop(b, WIRE_DROP_KIND);
 	assert_int_equal(channel_stats(b->channel)->received, 7);
-	assert_int_equal(channel_stats(b->channel)->received_bytes, 5 * 72 + 2 * 32);
+	assert_int_equal(channel_stats(b->channel)->received_bytes, 5 * 80 + 2 * 32);
 	expect_nothing(b);
 	bench_close(b);
 }
@@ -52,7 +52,7 @@ static void refuse(struct bench *b, const struct announce *a, enum wire_drop rea
 static void test_impossible(void **state)
 {
 	struct bench *b = bench_open(2, 16, 0);
-	const struct announce good = announce_of(TAG, WIRE_ALL);
+	const struct announce good = announce_cut(b, announce_of(TAG, WIRE_ALL));
 	struct announce a;
 
 	(void)state;
@@ -63,20 +63,24 @@ static void test_impossible(void **state)
 	REFUSE(reduction, 0);
 	REFUSE(reduction, REDUCE_COUNT + 1);
 	REFUSE(form, 2);
-	REFUSE(shard, 1);
-	REFUSE(shard_count, 0);
-	REFUSE(shard_count, 257);
-	REFUSE(block_elems, 0);
-	REFUSE(block_elems, 65537);
-	REFUSE(count, (UINT64_C(1) << 48) + 1);
+	REFUSE(block_count, 4033);
+	REFUSE(block_count, UINT16_MAX);
 	REFUSE(segment, 1);
 	REFUSE(segment, UINT32_MAX);
 	REFUSE(op_slot, 2);
 	REFUSE(op_slot, UINT16_MAX);
 	REFUSE(generation, 0);
-	REFUSE(flags, WIRE_ALL | WIRE_EAGER);
-	REFUSE(count, 10); /* so few would be eager */
+	REFUSE(flags, WIRE_ALL | WIRE_EAGER);   /* more than fits a packet */
+	REFUSE(flags, WIRE_ALL | WIRE_SCATTER); /* two workers, but one segment */
 #undef REFUSE
+	a = good;
+	a.flags = WIRE_NONE | WIRE_EAGER;
+	a.block_count = 3;
+	a.segment_count = 2;
+	refuse(b, &a, WIRE_DROP_OPERATION);
+	a.segment_count = 1;
+	a.form = WIRE_FIXED32;
+	refuse(b, &a, WIRE_DROP_OPERATION);
 	a = good;
 	a.form = WIRE_FIXED32;
 	a.dtype = DTYPE_I32;
@@ -306,11 +310,11 @@ static void test_generations(void **state)
 	bench_close(b);
 }
 
-/* The same slot and generation, but another operation. */
+/* The same slot and generation, but another operation; or the same layout, but another segment. */
 static void test_contradiction(void **state)
 {
 	struct bench *b = bench_open(2, 64, 0);
-	const struct announce good = announce_of(TAG, WIRE_ALL);
+	const struct announce good = announce_cut(b, announce_of(TAG, WIRE_ALL));
 	struct announce a = good;
 
 	(void)state;
@@ -323,6 +327,13 @@ static void test_contradiction(void **state)
 	a = good;
 	a.tag++;
 	refuse(b, &a, WIRE_DROP_OPERATION);
+	a = good;
+	a.layout++;
+	refuse(b, &a, WIRE_DROP_OPERATION);
+	a = good;
+	a.block_count--;
+	send_announce(b, 1, &a, NULL, 0);
+	expect_drop(b, WIRE_DROP_OPERATION);
 	send_announce(b, 1, &good, NULL, 0);
 	expect_drop(b, WIRE_DROP_NONE);
 	expect_plan(b, WIRE_EVERYONE, 0);
@@ -378,14 +389,14 @@ static void test_same_tag_twice(void **state)
 	bench_close(b);
 }
 
-/* Five segments of 4096 blocks, two of which may be under way. */
+/* Five segments of 4032 blocks, two of which may be under way. */
 static void test_segments_in_turn(void **state)
 {
 	struct bench *b = bench_open(1, 4, 0);
 	struct announce a = announce_of(TAG, WIRE_NONE);
 
 	(void)state;
-	a.count = (uint64_t)BLOCK_ELEMS * 4096 * 5;
+	a.count = (uint64_t)BLOCK_ELEMS * 4032 * 5;
 	for (uint32_t segment = 0; segment < 5; segment++) {
 		a.segment = segment + 2;
 		send_announce(b, 0, &a, NULL, 0);

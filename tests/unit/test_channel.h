@@ -187,7 +187,7 @@ static inline void send_words(struct bench *b, uint16_t rank, uint32_t first, co
 	bench_send(b, &out);
 }
 
-/* 100 blocks of f32 to be summed; on a job with one channel. */
+/* 100 blocks of f32 to be summed. What it lacks a worker adds when it has cut its tensor: announce_cut(). */
 static inline struct announce announce_of(uint64_t tag, uint8_t flags)
 {
 	return (struct announce){
@@ -195,7 +195,6 @@ static inline struct announce announce_of(uint64_t tag, uint8_t flags)
 		.count = (uint64_t)BLOCKS * BLOCK_ELEMS,
 		.block_elems = BLOCK_ELEMS,
 		.generation = 1,
-		.shard_count = 1,
 		.exponent = WIRE_EXPONENT_NONE,
 		.dtype = DTYPE_F32,
 		.reduction = REDUCE_SUM,
@@ -203,14 +202,39 @@ static inline struct announce announce_of(uint64_t tag, uint8_t flags)
 	};
 }
 
+/* In a job with one channel; nothing changes if it has been cut, or cannot be. */
+static inline struct announce announce_cut(const struct bench *b, struct announce a)
+{
+	struct geometry_input input = {
+		.count = a.count,
+		.block_elems = a.block_elems,
+		.elem_bytes = dtype_bytes(a.dtype) > 0 ? dtype_bytes(a.dtype) : 4,
+		.shard_count = 1,
+		.payload = b->config.payload,
+		.fixed32 = a.form != WIRE_NATIVE,
+		.scatter = a.flags & WIRE_SCATTER ? b->config.worker_count : 0,
+	};
+	struct geometry cut;
+
+	if (a.segment_count != 0 || !geometry_compute(&input, &cut))
+		return a;
+	a.layout = geometry_layout(&cut, 0, 1);
+	a.segment_count = cut.segment_count;
+	a.block_elems = cut.one.tile_columns;
+	if (a.segment < a.segment_count)
+		a.block_count = (uint16_t)geometry_segment(&cut, a.segment).block_count;
+	return a;
+}
+
 static inline void send_announce(struct bench *b, uint16_t rank, const struct announce *a,
                                  const void *rest, uint32_t bytes)
 {
 	struct packet_head head = bench_head(b, rank, WIRE_ANNOUNCE, 0, 0);
+	const struct announce whole = announce_cut(b, *a);
 	struct packet_out out;
 
 	packet_begin(&out, &head);
-	packet_put_announce(&out, a);
+	packet_put_announce(&out, &whole);
 	packet_point(&out, rest, bytes);
 	bench_send(b, &out);
 }

@@ -49,13 +49,14 @@ static void test_scatter(void **state)
 	pull_all(b);
 	assert_true(channel_idle(b->channel));
 	assert_int_equal(channel_stats(b->channel)->tensor_bytes, 16 * BLOCK_BYTES);
-	/* The workers do not divide this count; there is no third share. */
+	/* The workers do not divide this number of segments; there is no third share. */
 	a.generation = 2;
 	a.segment = 0;
-	a.count++;
+	a = announce_cut(b, a);
+	a.segment_count = 3;
 	send_announce(b, 0, &a, NULL, 0);
 	expect_drop(b, WIRE_DROP_OPERATION);
-	a.count--;
+	a.segment_count = 2;
 	a.segment = 2;
 	send_announce(b, 0, &a, NULL, 0);
 	expect_drop(b, WIRE_DROP_OPERATION);
@@ -118,23 +119,32 @@ static void test_mismatch(void **state)
 	MISMATCH(block_elems, 64, WIRE_FIELD_BLOCK, 32, 64);
 	MISMATCH(reduction, REDUCE_MAX, WIRE_FIELD_REDUCTION, REDUCE_SUM, REDUCE_MAX);
 	MISMATCH(form, WIRE_FIXED32, WIRE_FIELD_FORM, WIRE_NATIVE, WIRE_FIXED32);
-	MISMATCH(shard_count, 3, WIRE_FIELD_SHARDS, 0x10000, 0x30000);
 #undef MISMATCH
 	odd = announce_of(TAG, WIRE_NONE | WIRE_SCATTER);
 	odd.count = 3201; /* three workers: not the count is named */
 	check_mismatch(&usual, &odd, WIRE_FIELD_SCATTER, 0, 1);
-	odd = announce_of(TAG, WIRE_NONE);
-	odd.shard_count = 3;
-	odd.shard = 2;
-	check_mismatch(&usual, &odd, WIRE_FIELD_SHARDS, 0x10000, 0x30002);
 	/* Of several differences the first counts. */
+	odd = announce_of(TAG, WIRE_NONE);
 	odd.count = 4000;
 	odd.reduction = REDUCE_MAX;
 	check_mismatch(&usual, &odd, WIRE_FIELD_COUNT, 3200, 4000);
+	/* All that can be seen is the same, and the cut is not. */
+	usual.segment_count = odd.segment_count = 1;
+	usual.block_count = odd.block_count = BLOCKS;
 	odd = usual;
-	odd.shard_count = usual.shard_count = 3;
-	usual.shard = 1;
-	check_mismatch(&usual, &odd, WIRE_FIELD_SHARDS, 0x30001, 0x30000);
+	odd.layout = 5;
+	check_mismatch(&usual, &odd, WIRE_FIELD_LAYOUT, 0, 5);
+	/* Blocks are compared where both speak of the same segment. */
+	odd = usual;
+	odd.layout = 5;
+	odd.segment_count = 2;
+	odd.segment = 1;
+	odd.block_elems = 64;
+	check_mismatch(&usual, &odd, WIRE_FIELD_LAYOUT, 0, 5);
+	/* Not of honest workers. */
+	odd.layout = 0;
+	odd.block_elems = BLOCK_ELEMS;
+	check_mismatch(&usual, &odd, WIRE_FIELD_LAYOUT, 1, 2);
 }
 
 /* Who differs first is named, whoever comes later. */
@@ -145,7 +155,7 @@ static void test_mismatch_ranks(void **state)
 	struct plan plan;
 
 	(void)state;
-	a.count = (uint64_t)BLOCK_ELEMS * 4096 * 3; /* one of three segments is enough to end it */
+	a.count = (uint64_t)BLOCK_ELEMS * 4032 * 3; /* one of three segments is enough to end it */
 	send_announce(b, 2, &a, NULL, 0);
 	a.dtype = DTYPE_I32;
 	send_announce(b, 1, &a, NULL, 0);
@@ -261,21 +271,20 @@ static void test_eager_narrow(void **state)
 {
 	struct bench *b = bench_open(2, 16, 0);
 	struct announce a = announce_of(TAG, WIRE_EAGER | WIRE_ALL);
-	uint16_t data[270];
+	uint16_t data[235];
 	struct plan plan;
 
 	(void)state;
-	a.count = 270;
 	a.block_elems = 1;
 	a.dtype = DTYPE_F16;
-	a.count = 239; /* with bitmap, its length and head 552 bytes */
-	for (uint16_t i = 0; i < 239; i++)
+	a.count = 235; /* with bitmap, its length and head 552 bytes */
+	for (uint16_t i = 0; i < 235; i++)
 		data[i] = (uint16_t)(0x3c00 + i); /* 1 + i / 1024 */
 	for (uint16_t rank = 0; rank < 2; rank++)
-		send_announce(b, rank, &a, data, 478);
+		send_announce(b, rank, &a, data, 470);
 	plan = expect_plan(b, WIRE_EVERYONE, 0);
-	assert_int_equal(plan.set.blocks_bytes, 478);
-	for (uint16_t i = 0; i < 239; i++)
+	assert_int_equal(plan.set.blocks_bytes, 470);
+	for (uint16_t i = 0; i < 235; i++)
 		assert_int_equal(plan.set.blocks[i * 2] + plan.set.blocks[i * 2 + 1] * 256,
 		                 0x4000 + i);
 	bench_close(b);
@@ -373,7 +382,7 @@ static void test_stall_later_segment(void **state)
 	struct channel_stall stall;
 
 	(void)state;
-	a.count = (uint64_t)BLOCK_ELEMS * 4096 * 2;
+	a.count = (uint64_t)BLOCK_ELEMS * 4032 * 2;
 	announce_all(b, &a);
 	send_ack_all(b, 1);
 	pull_all(b);

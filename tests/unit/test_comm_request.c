@@ -276,133 +276,101 @@ static void test_rows(void **state)
 
 static const struct winnow_segment two[] = {{0, 2 * COUNT, 16}, {2 * COUNT, 2 * COUNT, 32}};
 
-static struct winnow_request *begin_parts(struct winnow_comm *comm)
+static struct winnow_request *begin_parts(struct winnow_comm *comm,
+                                          const struct winnow_segment *segments, uint32_t count)
 {
 	struct winnow_request *request;
 
 	assert_int_equal(winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32,
-	                                                 WINNOW_SUM, two, 2, NULL, comm, &request),
+	                                                 WINNOW_SUM, segments, count, NULL, comm,
+	                                                 &request),
 	                 WINNOW_OK);
 	return request;
 }
 
-static void test_parts_in_any_order(void **state)
-{
-	static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
-	                                 {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-
-	(void)state;
-	for (int order = 0; order < 12; order++) {
-		bool freed = order >= 6;
-		struct winnow_comm *comm = opened();
-		struct winnow_request *whole = begin_parts(comm), *parts[3];
-		struct winnow_op_stats stats;
-
-		for (int i = 0; i < 3; i++)
-			parts[i] = taken(comm);
-		assert_null(comm->submitted_first);
-		assert_true(parts[0]->task.is_guard);
-		assert_int_equal(parts[1]->task.block_elems, 16);
-		assert_int_equal(parts[2]->task.block_elems, 32);
-		if (freed)
-			winnow_request_free(&whole);
-		for (int i = 0; i < 3; i++) {
-			int done = 0;
-
-			if (!freed)
-				assert_int_equal(winnow_test(whole, &done, NULL), WINNOW_OK);
-			assert_int_equal(done, 0);
-			end(parts[orders[order % 6][i]], WINNOW_OK);
-		}
-		if (!freed) {
-			assert_int_equal(winnow_wait(whole, 0, &stats), WINNOW_OK);
-			assert_int_equal(stats.blocks, 6); /* the guard's do not count */
-			assert_int_equal(stats.blocks_nonzero, 4);
-			assert_int_equal(stats.blocks_union, 2);
-			winnow_request_free(&whole);
-		}
-		assert_int_equal(unused(comm), 4);
-		assert_int_equal(made(comm), 4);
-		closed(comm);
-	}
-}
-
-/* The first failure of a part is that of the whole; the rest still has to end. */
-static void test_parts_fail(void **state)
-{
-	struct winnow_comm *comm = opened();
-	struct winnow_request *whole = begin_parts(comm), *guard = taken(comm);
-
-	(void)state;
-	end(guard, WINNOW_OK);
-	end(taken(comm), WINNOW_ERR_BUSY);
-	assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_TIMEOUT);
-	session_fail(comm->session, WINNOW_ERR_LOST, "rank 1 is lost");
-	end(taken(comm), WINNOW_ERR_LOST);
-	assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_BUSY);
-	assert_non_null(strstr(winnow_last_error(), "is under way"));
-	assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_BUSY);
-	winnow_request_free(&whole);
-	closed(comm);
-}
-
-/* Workers that do not agree on the segments: the job ends at once, whoever waits or does not. */
-static void test_guard_ends_all(void **state)
+/* One operation, whose layout is the request's until that is freed. */
+static void test_parts(void **state)
 {
 	(void)state;
 	for (int freed = 0; freed < 2; freed++) {
 		struct winnow_comm *comm = opened();
-		struct winnow_request *whole = begin_parts(comm), *guard = taken(comm);
+		struct winnow_request *request = begin_parts(comm, two, 2), *queued = taken(comm);
+		struct winnow_op_stats stats;
 
+		assert_ptr_equal(queued, request);
+		assert_null(comm->submitted_first);
+		assert_int_equal(queued->task.part_count, 2);
+		assert_int_equal(queued->task.parts[0].count, 2 * COUNT);
+		assert_int_equal(queued->task.parts[0].tile_columns, 16);
+		assert_int_equal(queued->task.parts[1].count, 2 * COUNT);
+		assert_int_equal(queued->task.parts[1].tile_columns, 32);
 		if (freed)
-			winnow_request_free(&whole);
-		guard->task.mismatch = (struct plan_mismatch){.field = WIRE_FIELD_COUNT};
-		end(guard, WINNOW_ERR_MISMATCH);
-		assert_int_equal(comm->abort_result, WINNOW_ERR_MISMATCH);
-		/* The thread ends the session then, and with it the parts. */
-		session_fail(comm->session, WINNOW_ERR_MISMATCH, comm->abort_text);
-		end(taken(comm), WINNOW_ERR_MISMATCH);
-		end(taken(comm), WINNOW_ERR_MISMATCH);
+			winnow_request_free(&request);
+		end(queued, WINNOW_OK);
 		if (!freed)
-			assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_MISMATCH);
-		winnow_request_free(&whole);
-		assert_int_equal(unused(comm), 4);
+			assert_int_equal(winnow_wait(request, 0, &stats), WINNOW_OK);
+		winnow_request_free(&request);
+		assert_int_equal(unused(comm), 1);
+		assert_int_equal(made(comm), 1);
+		/* The next operation has no parts. */
+		begin(comm);
+		assert_int_equal(taken(comm)->task.part_count, 0);
 		closed(comm);
 	}
 }
 
-/* Their parts may differ, too, and on another channel that may be known first: the segments are the reason. */
-static void test_guard_explains(void **state)
+/* What lies between segments has the usual block; neighbours with the same block and grid are one part. */
+static void test_parts_of_segments(void **state)
 {
-	struct winnow_comm *comm = opened();
-	struct winnow_request *whole = begin_parts(comm), *guard = taken(comm), *part = taken(comm);
+	static const struct {
+		struct winnow_segment segments[3];
+		uint32_t count, parts;
+		struct {
+			uint64_t count;
+			uint32_t block;
+		} want[3];
+	} cases[] = {
+		{{{0}}, 0, 0, {{0}}},
+		{{{0, 64, 0}}, 1, 1, {{64, 256}}},
+		{{{16, 16, 16}}, 1, 3, {{16, 256}, {16, 16}, {32, 256}}},
+		{{{0, 16, 16}, {16, 32, 16}, {48, 16, 16}}, 3, 1, {{64, 16}}},
+		{{{0, 24, 16}, {24, 40, 16}}, 2, 2, {{24, 16}, {40, 16}}},
+		{{{0, 64, 4}}, 1, 1, {{64, 16}}},
+		{{{0, 64, 3}}, 1, 1, {{64, 18}}},
+	};
 
 	(void)state;
-	part->task.mismatch = guard->task.mismatch =
-		(struct plan_mismatch){.field = WIRE_FIELD_COUNT};
-	end(part, WINNOW_ERR_MISMATCH);
-	end(guard, WINNOW_ERR_MISMATCH);
-	session_fail(comm->session, WINNOW_ERR_MISMATCH, comm->abort_text);
-	end(taken(comm), WINNOW_ERR_MISMATCH);
-	assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_MISMATCH);
-	assert_non_null(strstr(winnow_last_error(), "do not agree on the segments"));
-	winnow_request_free(&whole);
-	closed(comm);
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		struct winnow_comm *comm = opened();
+		struct winnow_request *request =
+			begin_parts(comm, cases[c].segments, cases[c].count);
+
+		taken(comm);
+		assert_int_equal(request->task.part_count, cases[c].parts);
+		for (uint32_t i = 0; i < cases[c].parts; i++) {
+			assert_int_equal(request->task.parts[i].count, cases[c].want[i].count);
+			assert_int_equal(request->task.parts[i].tile_columns,
+			                 cases[c].want[i].block);
+			assert_int_equal(request->task.parts[i].columns, 0);
+		}
+		end(request, WINNOW_OK);
+		closed(comm);
+	}
 }
 
-/* A tag that is taken is the caller's affair: it does not end the job. */
-static void test_guard_is_busy(void **state)
+/* Workers that do not agree on the segments: the operation fails, and the job goes on. */
+static void test_parts_differ(void **state)
 {
 	struct winnow_comm *comm = opened();
-	struct winnow_request *whole = begin_parts(comm);
+	struct winnow_request *request = begin_parts(comm, two, 2);
 
 	(void)state;
-	end(taken(comm), WINNOW_ERR_BUSY);
-	end(taken(comm), WINNOW_OK);
-	end(taken(comm), WINNOW_OK);
+	request->task.mismatch = (struct plan_mismatch){.field = WIRE_FIELD_LAYOUT, .rank_b = 3};
+	end(taken(comm), WINNOW_ERR_MISMATCH);
+	assert_int_equal(winnow_wait(request, 0, NULL), WINNOW_ERR_MISMATCH);
+	assert_non_null(strstr(winnow_last_error(), "differs on rank 0 and rank 3"));
 	assert_int_equal(comm->abort_result, WINNOW_OK);
-	assert_int_equal(winnow_wait(whole, 0, NULL), WINNOW_ERR_BUSY);
-	winnow_request_free(&whole);
+	winnow_request_free(&request);
 	closed(comm);
 }
 
@@ -416,11 +384,9 @@ int main(void)
 		cmocka_unit_test(test_many_wait),
 		cmocka_unit_test(test_never_freed),
 		cmocka_unit_test(test_rows),
-		cmocka_unit_test(test_parts_in_any_order),
-		cmocka_unit_test(test_parts_fail),
-		cmocka_unit_test(test_guard_ends_all),
-		cmocka_unit_test(test_guard_explains),
-		cmocka_unit_test(test_guard_is_busy),
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_parts_of_segments),
+		cmocka_unit_test(test_parts_differ),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,6 +200,8 @@ static void scatter(const bool multicast[WORKERS])
 	uint32_t group = 0, batches = 0;
 
 	a.flags |= WIRE_SCATTER;
+	a.segment_count = WORKERS;
+	a.block_count = SHARE_BLOCKS;
 	for (a.segment = 0; a.segment < 2; a.segment++)
 		for (uint16_t rank = 0; rank < WORKERS; rank++)
 			deliver(net, (struct datagram *[]){announce_made(ID, rank, &a)}, 1);

@@ -112,7 +112,7 @@ static void fast_operation(uint32_t frames, uint32_t share, bool slow)
 	w = started(&config, all);
 	for (uint16_t rank = 0; rank < WORKERS; rank++) {
 		list[rank] = announce_of(ID, rank, frames, BLOCK_ELEMS);
-		list[rank]->data[68] = DTYPE_I32;
+		list[rank]->data[76] = DTYPE_I32;
 	}
 	deliver(nets[0], list, WORKERS);
 	await(nets[0], count_sent(nets[0], WIRE_PLAN, GROUP_IP) == 1);

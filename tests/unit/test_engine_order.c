@@ -21,7 +21,7 @@
 #include "client/winnow.h"
 
 #define BLOCK 32
-#define SEGMENT_BLOCKS 4096 /* with the smallest payload */
+#define SEGMENT_BLOCKS 4032 /* with the smallest payload */
 #define SEGMENT_ELEMS (SEGMENT_BLOCKS * BLOCK)
 #define SEGMENT_FRAMES (SEGMENT_BLOCKS / 4) /* four blocks to a frame */
 #define SEGMENTS_MAX 24

@@ -42,11 +42,11 @@ static struct reference reference_cut(const struct geometry_input *in)
 		r.b = count > 1 ? count : 1;
 	r.w = r.b * in->elem_bytes;
 	r.T = ceiling(count, r.b);
-	r.eager = !in->fixed32 && r.T <= 16384 && r.T * r.w + 8 * ceiling(r.T, 64) + 42 <= r.P;
+	r.eager = !in->fixed32 && r.T <= 16384 && r.T * r.w + 8 * ceiling(r.T, 64) + 50 <= r.P;
 	r.S = r.eager ? 1 : in->shard_count;
 	r.G = ceiling(r.T, r.S);
 	r.L = 4194304 / r.w / 64 * 64;
-	r.L = r.L < (r.P - 40) / 8 * 64 ? r.L : (r.P - 40) / 8 * 64;
+	r.L = r.L < (r.P - 48) / 8 * 64 ? r.L : (r.P - 48) / 8 * 64;
 	r.L = r.L < 64 ? 64 : r.L > 16384 ? 16384 : r.L;
 	r.segments = ceiling(r.G, r.L);
 	if (r.segments == 0)
@@ -124,7 +124,7 @@ static void check_frames(const struct geometry *g, const struct geometry_part *p
 
 	assert_true(part->segment_blocks % 64 == 0 &&
 	            part->segment_blocks <= WIRE_SEGMENT_BLOCKS_MAX);
-	assert_true(f->frame_blocks >= 1 && part->segment_blocks / 8 + 40 <= g->payload_bytes);
+	assert_true(f->frame_blocks >= 1 && part->segment_blocks / 8 + 48 <= g->payload_bytes);
 	for (uint32_t piece = 0; piece < f->block_parts; piece++) {
 		uint32_t part_bytes = geometry_part_bytes(f, piece);
 
@@ -495,13 +495,81 @@ static void test_parts_refused(void **state)
 	PART(columns, 0, true);
 	PART(tile_rows, 0, false);
 	PART(tile_columns, 0, false);
-	PART(tile_rows, 65536 / 4, true);
-	PART(tile_rows, 65536 / 4 + 1, false);
-	PART(tile_columns, UINT32_MAX, false);
+	PART(tile_rows, UINT32_MAX, true);    /* as high as the matrix, */
+	PART(tile_columns, UINT32_MAX, true); /* or as wide */
 #undef PART
 	part = good;
 	input.scatter = 2;
 	assert_false(geometry_compute(&input, &g));
+	/* A block has at most 65536 elements. */
+	input.scatter = 0;
+	for (uint32_t rows = 8190; rows < 8196; rows++) {
+		part = good;
+		input.count = part.count = 30 * 10000;
+		part.tile_rows = rows;
+		part.tile_columns = 8;
+		assert_int_equal(geometry_compute(&input, &g), rows <= 8192);
+	}
+}
+
+static uint64_t layout_of(struct geometry_part part, uint64_t agreed, uint32_t channels)
+{
+	struct geometry_input input = {.count = part.count * part.copies,
+	                               .block_elems = 256,
+	                               .elem_bytes = 4,
+	                               .shard_count = channels,
+	                               .payload = 1472,
+	                               .agreed = agreed,
+	                               .part_count = 1,
+	                               .parts = &part};
+	struct geometry g;
+
+	assert_true(geometry_compute(&input, &g));
+	return geometry_layout(&g, 0, channels);
+}
+
+/* The hash depends on all that the cut does, and not on how a part is written. */
+static void test_layout(void **state)
+{
+	const struct geometry_part good = {
+		.count = 30000, .columns = 30, .tile_rows = 8, .tile_columns = 4, .copies = 1};
+	const uint64_t usual = layout_of(good, 0, 2);
+	struct geometry_part part;
+
+	(void)state;
+	assert_true(geometry_hash(GEOMETRY_HASH_FIRST, 0) == UINT64_C(0xa8c7f832281a39c5));
+	assert_true(geometry_hash(GEOMETRY_HASH_FIRST, UINT64_C(0x6261)) !=
+	            geometry_hash(GEOMETRY_HASH_FIRST, UINT64_C(0x6162)));
+#define PART(field, value, same)                                                                   \
+	(part = good, part.field = (value), assert_int_equal(layout_of(part, 0, 2) == usual, same))
+	PART(count, 30000, true);
+	PART(count, 29970, false);
+	PART(columns, 60, false);
+	PART(columns, 0, false);
+	PART(tile_rows, 9, false);
+	PART(tile_columns, 3, false);
+	PART(copies, 2, false);
+#undef PART
+	assert_true(layout_of(good, 1, 2) != usual);
+	assert_true(layout_of(good, 0, 3) != usual);
+	part = good;
+	part.tile_rows = 5000;
+	assert_true(layout_of(good, 0, 2) != layout_of(part, 0, 2));
+	part.tile_rows = 1000;
+	part.tile_columns = 7;
+	{
+		struct geometry_part higher = part;
+
+		higher.tile_rows = 1001; /* than the matrix */
+		assert_true(layout_of(part, 0, 2) == layout_of(higher, 0, 2));
+	}
+	part = good;
+	part.tile_columns = 30; /* its tiles are as wide as it is: they are stretches of 8 rows */
+	assert_true(layout_of(part, 0, 2) == layout_of((struct geometry_part){.count = 30000,
+	                                                                      .tile_rows = 1,
+	                                                                      .tile_columns = 240,
+	                                                                      .copies = 1},
+	                                               0, 2));
 }
 
 /* Eager, empty, or of one worker: cut as if there were no shares. What does not divide is refused. */
@@ -545,7 +613,7 @@ static void test_no_shares(void **state)
 	input.shard_count = 1;
 	input.count = (UINT64_C(1) << 38) - 4096;
 	assert_true(geometry_compute(&input, &g));
-	assert_int_equal(g.segment_count, 4096 * (((UINT64_C(1) << 26) + 11198) / 11200));
+	assert_int_equal(g.segment_count, 4096 * (((UINT64_C(1) << 26) + 11134) / 11136));
 	input.count = UINT64_C(1) << 38;
 	assert_false(geometry_compute(&input, &g));
 }
@@ -570,7 +638,7 @@ static void test_nothing(void **state)
 	}
 }
 
-/* The largest eager operation, and one more byte; 42 and 8 a word of the bitmap are the overhead. */
+/* The largest eager operation, and one more byte; 50 and 8 a word of the bitmap are the overhead. */
 static void test_eager_edge(void **state)
 {
 	struct geometry_input input = {
@@ -587,7 +655,7 @@ static void test_eager_edge(void **state)
 		input.payload = payload;
 		input.elem_bytes = 8;
 		assert_true(geometry_compute(&input, &g));
-		assert_int_equal(g.eager, payload >= 32 + 42 + 16 + 65 * 8);
+		assert_int_equal(g.eager, payload >= 32 + 50 + 16 + 65 * 8);
 	}
 }
 
@@ -690,6 +758,7 @@ int main(void)
 		cmocka_unit_test(test_spread),    cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_no_shares), cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_tiles),     cmocka_unit_test(test_parts_refused),
+		cmocka_unit_test(test_layout),
 	};
 
 	random_seed();

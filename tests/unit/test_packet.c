@@ -51,12 +51,14 @@ static void put_announce(char *text, const struct packet *p)
 
 	assert_int_equal(announce_parse(p, &a), WIRE_DROP_NONE);
 	put(text,
-	    "tag 0x%016" PRIx64 "\ncount %" PRIu64 "\nblock_elems %u\nsegment %u\ngeneration %u\n",
-	    a.tag, a.count, a.block_elems, a.segment, a.generation);
+	    "tag 0x%016" PRIx64 "\ncount %" PRIu64 "\nlayout 0x%016" PRIx64
+	    "\nsegment %u\nsegment_count %u\ngeneration %u\n",
+	    a.tag, a.count, a.layout, a.segment, a.segment_count, a.generation);
 	put(text,
-	    "op_slot %u\nshard %u\nshard_count %u\nexponent %d\ndtype %u\nreduction %u\n"
+	    "op_slot %u\nblock_count %u\nblock_last %u\nexponent %d\ndtype %u\nreduction %u\n"
 	    "form %u\nflags 0x%02x\n",
-	    a.op_slot, a.shard, a.shard_count, a.exponent, a.dtype, a.reduction, a.form, a.flags);
+	    a.op_slot, a.block_count, a.block_elems - 1, a.exponent, a.dtype, a.reduction, a.form,
+	    a.flags);
 	put_hex(text, "set", a.set.data, a.set.bytes);
 	put_hex(text, "blocks", a.set.blocks, a.set.blocks_bytes);
 }

@@ -30,9 +30,9 @@ static enum wire_drop drop_at(uint8_t kind, uint32_t bytes, bool mismatch, bool 
 		return WIRE_DROP_SHORT;
 	switch (kind) {
 	case 1:
-		if (bytes < 72)
+		if (bytes < 80)
 			return WIRE_DROP_SHORT;
-		return eager && bytes < 72 + 2 + 1 ? WIRE_DROP_LENGTH : WIRE_DROP_NONE;
+		return eager && bytes < 80 + 2 + 1 ? WIRE_DROP_LENGTH : WIRE_DROP_NONE;
 	case 0x81:
 		if (bytes < 56)
 			return WIRE_DROP_SHORT;
@@ -119,7 +119,7 @@ static void test_flags_refused(void **state)
 	static const struct {
 		const char *vector;
 		unsigned at, end;
-	} places[] = {{"announce-all", 71, 32}, {"plan-all", 52, 16}};
+	} places[] = {{"announce-all", 79, 32}, {"plan-all", 52, 16}};
 
 	(void)state;
 	for (unsigned i = 0; i < 2; i++) {

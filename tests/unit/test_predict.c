@@ -13,7 +13,7 @@
 #include "tests/unit/test_random.h"
 
 #define EMPTY (42 + 32) /* Ethernet, IP, UDP; the header of section 2.2 */
-#define ANNOUNCE (EMPTY + 40)
+#define ANNOUNCE (EMPTY + 48)
 #define PLAN (EMPTY + 24)
 
 static struct predict_net net = {
@@ -127,14 +127,14 @@ static void test_segments_and_shards(void **state)
 
 	(void)state;
 	a[0] = 1;
-	b[175] = 1;
-	add(&p, 64, 11201 * 64, 64, a, b);
+	b[174] = 1;
+	add(&p, 64, 11137 * 64, 64, a, b);
 	check(&p.sent[0], 3, 2 * ANNOUNCE + EMPTY, 1, 256);
 	check(&p.sent[1], 3, 2 * ANNOUNCE + EMPTY, 0, 256); /* none; and the one block there is */
 	check(&p.received, 4, 2 * PLAN + 2 * EMPTY, 1, 2 * 256);
 	predict_close(&p);
 	net.channels = 2;
-	add(&p, 64, 11201 * 64, 64, a, b);
+	add(&p, 64, 11137 * 64, 64, a, b);
 	assert_int_equal(p.own, 2);
 	assert_int_equal(p.sent[0].map_bytes, 1); /* the other shard says none */
 	assert_int_equal(p.sent[0].data_bytes, 256);

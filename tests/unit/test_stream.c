@@ -26,8 +26,9 @@ static void test_announce(void **state)
 	assert_int_equal(a.segment, 0);
 	assert_int_equal(a.generation, 1);
 	assert_int_equal(a.op_slot, 1);
-	assert_int_equal(a.shard, 0);
-	assert_int_equal(a.shard_count, 1);
+	assert_int_equal(a.segment_count, 1);
+	assert_int_equal(a.block_count, BLOCKS);
+	assert_true(a.layout == geometry_layout(&task->cut, 0, 1));
 	assert_int_equal(a.exponent, WIRE_EXPONENT_NONE);
 	assert_int_equal(a.dtype, DTYPE_F32);
 	assert_int_equal(a.reduction, REDUCE_SUM);
@@ -57,7 +58,7 @@ static void test_announce_again(void **state)
 		bench_wait(b, wait_us + wait_us / 2);
 		assert_true(b->now_us - before_us >= wait_us);
 		expect_packet(b, WIRE_ANNOUNCE, 0);
-		assert_int_equal(b->got.body_bytes, 40);
+		assert_int_equal(b->got.body_bytes, 48);
 		assert_int_equal(stream_stats(b->stream)->announces_again, i);
 		wait_us = wait_us * 2 < 200000 ? wait_us * 2 : 200000;
 	}

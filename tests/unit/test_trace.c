@@ -225,15 +225,17 @@ static struct trace *opened(uint32_t rank, uint64_t run, uint64_t limit)
 
 static void record(struct trace *trace, uint64_t tag)
 {
-	struct allreduce task = {.send = tensor,
-	                         .count = 7,
-	                         .tag = tag,
-	                         .whole = tag + 100,
-	                         .first = tag * 8,
-	                         .block_elems = 4,
-	                         .dtype = DTYPE_F32,
-	                         .reduction = REDUCE_SUM,
-	                         .access = &array_access};
+	struct allreduce task = {
+		.send = tensor,
+		.count = 7,
+		.tag = tag,
+		.block_elems = 4,
+		.cut = {.elem_bytes = 4,
+	                .part_count = 1,
+	                .one = {.count = 7, .tile_rows = 1, .tile_columns = 4, .copies = 1}},
+		.dtype = DTYPE_F32,
+		.reduction = REDUCE_SUM,
+		.access = &array_access};
 
 	trace_operation(trace, &task);
 }
@@ -293,13 +295,56 @@ static void test_record_and_read(void **state)
 	assert_int_equal(file->count, 2);
 	assert_int_equal(file->entries[1].record.tag, 6);
 	assert_int_equal(file->entries[1].record.count, 7);
-	assert_int_equal(file->entries[1].record.whole, 106);
-	assert_int_equal(file->entries[1].record.first, 48);
+	assert_int_equal(file->entries[1].record.block, 4);
+	assert_int_equal(file->entries[1].record.first, 0);
+	assert_int_equal(file->entries[1].record.parts, 1);
 	assert_true(file->ended);
 	assert_false(file->cut);
 	assert_int_equal(file->end.received_bytes, 20);
 	assert_int_equal(trace_file_bitmap(file, 1, &bits, &why), 0);
 	assert_int_equal(bits, 4); /* pairs of elements: 0 0 1 0 */
+	trace_file_close(file);
+	remove_all();
+}
+
+/* Each part is a record, with its own block. */
+static void test_parts(void **state)
+{
+	struct geometry_part parts[] = {
+		{.count = 2, .tile_rows = 1, .tile_columns = 1, .copies = 1},
+		{.first = 2, .count = 5, .tile_rows = 1, .tile_columns = 3, .copies = 1}};
+	struct allreduce task = {.send = tensor,
+	                         .count = 7,
+	                         .tag = 9,
+	                         .dtype = DTYPE_F32,
+	                         .reduction = REDUCE_SUM,
+	                         .access = &array_access,
+	                         .cut = {.elem_bytes = 4, .part_count = 2, .parts = parts}};
+	struct trace *trace = opened(0, 1, 1 << 20);
+	const uint64_t want[] = {0, 2};
+	struct trace_file *file;
+	struct why why;
+
+	(void)state;
+	assert_non_null(trace);
+	trace_operation(trace, &task);
+	trace_bitmap(trace, &task, &parts[1], want + 1);
+	trace_close(trace, 0, 0, 0);
+	file = read_back(0);
+	assert_int_equal(file->count, 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		const struct trace_record *record = &file->entries[i].record;
+		const struct geometry_part *part = &parts[i > 0];
+		uint64_t bits;
+
+		assert_int_equal(record->tag, 9);
+		assert_int_equal(record->parts, 2);
+		assert_int_equal(record->first, part->first);
+		assert_int_equal(record->count, part->count);
+		assert_int_equal(record->block, part->tile_columns);
+		assert_int_equal(trace_file_bitmap(file, i, &bits, &why), 0);
+		assert_int_equal(bits, want[i > 0]);
+	}
 	trace_file_close(file);
 	remove_all();
 }
@@ -479,6 +524,7 @@ int main(void)
 		cmocka_unit_test(test_bitmaps),
 		cmocka_unit_test(test_hostile_runs),
 		cmocka_unit_test(test_record_and_read),
+		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_limits),

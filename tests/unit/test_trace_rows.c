@@ -26,12 +26,16 @@ static void test_lists(void **state)
 	                           .block_elems = 3,
 	                           .elem_bytes = 4,
 	                           .elems = 3000};
-	struct allreduce task = {.send = values,
-	                         .count = 3000,
-	                         .tag = 9,
-	                         .block_elems = 3,
-	                         .dtype = DTYPE_F32,
-	                         .reduction = REDUCE_SUM};
+	struct allreduce task = {
+		.send = values,
+		.count = 3000,
+		.tag = 9,
+		.block_elems = 3,
+		.cut = {.elem_bytes = 4,
+	                .part_count = 1,
+	                .one = {.count = 3000, .tile_rows = 1, .tile_columns = 3, .copies = 1}},
+		.dtype = DTYPE_F32,
+		.reduction = REDUCE_SUM};
 	char folder[] = "/tmp/winnow-trace-XXXXXX", path[128];
 	struct trace_config config = {.folder = folder,
 	                              .limit_bytes = 1 << 20,

@@ -173,8 +173,64 @@ static bool has(const struct paragraph *p, const char *key)
 	return i < p->count;
 }
 
+#define PARTS_MAX 4
+
+/* The parts of the layout, if it has any. Returns their number. */
+static uint32_t parts_of(struct paragraph *p, struct geometry_part parts[PARTS_MAX])
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < p->count; i++) {
+		char *at = p->lines[i].value;
+		uint64_t numbers[4];
+
+		if (strcmp(p->lines[i].key, "part") != 0)
+			continue;
+		assert_true(count < PARTS_MAX);
+		for (uint32_t n = 0; n < 4; n++)
+			numbers[n] = strtoull(at, &at, 10);
+		parts[count++] = (struct geometry_part){.count = numbers[0],
+		                                        .columns = numbers[1],
+		                                        .tile_rows = (uint32_t)numbers[2],
+		                                        .tile_columns = (uint32_t)numbers[3],
+		                                        .copies = 1};
+	}
+	return count;
+}
+
+static void check_tile(const struct geometry *cut, char *text)
+{
+	struct geometry_segment segment =
+		geometry_segment(cut, (uint32_t)strtoull(text, &text, 10));
+	struct geometry_tile tile = geometry_tile(&segment, strtoull(text, &text, 10));
+
+	assert_true(tile.first == strtoull(text, &text, 10));
+	assert_true(tile.rows == strtoull(text, &text, 10));
+	assert_true(tile.columns == strtoull(text, &text, 10));
+}
+
+/* By the document's letters: of a layout of one part. */
+static void check_part(const struct paragraph *p, const struct geometry *cut)
+{
+	const struct geometry_part *part = &cut->one;
+
+	assert_int_equal(part->tile_columns, number_of(p, "b"));
+	assert_int_equal(part->frames.block_bytes, number_of(p, "w"));
+	assert_true(part->shard_blocks == number_of(p, "G"));
+	assert_int_equal(part->segment_blocks, number_of(p, "L"));
+	assert_int_equal(part->frames.frame_blocks, number_of(p, "k"));
+	assert_int_equal(part->frames.part_bytes, number_of(p, "p"));
+	assert_int_equal(part->frames.block_parts, number_of(p, "m"));
+	if (has(p, "workers")) {
+		assert_int_equal(part->copies, number_of(p, "N"));
+		assert_int_equal(part->block_count, number_of(p, "R"));
+		assert_int_equal(part->segment_count, number_of(p, "M"));
+	}
+}
+
 static void check_cut(struct paragraph *p)
 {
+	struct geometry_part parts[PARTS_MAX];
 	struct geometry_input input = {
 		.count = number_of(p, "count"),
 		.block_elems = (uint32_t)number_of(p, "block_elems"),
@@ -184,38 +240,32 @@ static void check_cut(struct paragraph *p)
 		.fixed32 = number_of(p, "form") == WIRE_FIXED32,
 		.scatter = has(p, "workers") ? (uint32_t)number_of(p, "workers") : 0,
 	};
-	const struct geometry_part *part;
 	struct geometry cut;
 
+	input.part_count = parts_of(p, parts);
+	input.parts = input.part_count > 0 ? parts : NULL;
 	assert_true(geometry_compute(&input, &cut));
-	part = &cut.one;
-	assert_int_equal(part->tile_columns, number_of(p, "b"));
-	assert_int_equal(part->frames.block_bytes, number_of(p, "w"));
 	assert_true(cut.block_count == number_of(p, "T"));
 	assert_int_equal(cut.eager, number_of(p, "eager"));
 	assert_int_equal(cut.shard_count, number_of(p, "S"));
-	assert_true(part->shard_blocks == number_of(p, "G"));
-	assert_int_equal(part->segment_blocks, number_of(p, "L"));
 	assert_int_equal(cut.segment_count, number_of(p, "segments"));
-	assert_int_equal(part->frames.frame_blocks, number_of(p, "k"));
-	assert_int_equal(part->frames.part_bytes, number_of(p, "p"));
-	assert_int_equal(part->frames.block_parts, number_of(p, "m"));
-	if (has(p, "workers")) {
-		assert_int_equal(part->copies, number_of(p, "N"));
-		assert_int_equal(part->block_count, number_of(p, "R"));
-		assert_int_equal(part->segment_count, number_of(p, "M"));
-	}
+	if (input.parts == NULL)
+		check_part(p, &cut);
 	for (uint32_t i = 0; i < p->count; i++) {
 		struct line *line = &p->lines[i];
 		char *rest;
-		uint64_t first = strtoull(line->value, &rest, 10),
-			 second = strtoull(rest, NULL, 10);
+		uint64_t first = strtoull(line->value, &rest, 10), second = strtoull(rest, NULL, 0);
 
 		if (strcmp(line->key, "blocks") == 0)
 			check_blocks(&cut, line->value);
 		else if (strcmp(line->key, "frames") == 0) /* none: a hollow one */
-			assert_int_equal(geometry_frame_count(&part->frames, (uint32_t)first),
+			assert_int_equal(geometry_frame_count(&cut.one.frames, (uint32_t)first),
 			                 first > 0 ? second : 1);
+		else if (strcmp(line->key, "block") == 0)
+			check_tile(&cut, line->value);
+		else if (strcmp(line->key, "layout") == 0)
+			assert_true(geometry_layout(&cut, (uint32_t)first, input.shard_count) ==
+			            second);
 		else if (strcmp(line->key, "channel") == 0)
 			assert_int_equal(geometry_eager_channel(first, input.shard_count), second);
 	}

@@ -199,8 +199,8 @@ static void ops_fill(struct source *s)
 		s->ops[s->op_count++] = (struct source_op){
 			.count = record->count,
 			.tag = record->tag,
-			.whole = record->whole != 0 ? record->whole : record->tag,
 			.first = record->first,
+			.parts = record->parts,
 			.dtype = (enum dtype)record->dtype,
 			.fixed32 = record->form != 0,
 			.block = record->block,
@@ -212,32 +212,6 @@ static void ops_fill(struct source *s)
 		         "%u of worker 0's %u operations are not in all workers' traces and are "
 		         "left out",
 		         file->count - s->op_count, file->count);
-}
-
-static int ascending(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* Of an operation in several parts the first has no data, and a hash for a block (client/comm/comm_parts.c). */
-static int guards_mark(struct source *s, struct why *why)
-{
-	uint64_t *wholes = calloc((size_t)s->op_count + 1, sizeof(*wholes));
-	uint32_t count = 0;
-
-	if (wholes == NULL)
-		return why_set(why, 1, "out of memory");
-	for (uint32_t i = 0; i < s->op_count; i++)
-		if (s->ops[i].whole != s->ops[i].tag)
-			wholes[count++] = s->ops[i].whole;
-	qsort(wholes, count, sizeof(*wholes), ascending);
-	for (uint32_t i = 0; i < s->op_count; i++)
-		if (bsearch(&s->ops[i].tag, wholes, count, sizeof(*wholes), ascending) != NULL)
-			s->ops[i].block = 0;
-	free(wholes);
-	return 0;
 }
 
 int source_trace(struct source *s, const char *folder_path, const char *job, uint32_t world,
@@ -271,8 +245,6 @@ int source_trace(struct source *s, const char *folder_path, const char *job, uin
 	status = match_all(s, why);
 	if (status == 0)
 		ops_fill(s);
-	if (status == 0)
-		status = guards_mark(s, why);
 	if (status == 0 && s->op_count == 0)
 		status = why_set(why, 1, "no operation is in all workers' traces");
 	return status;

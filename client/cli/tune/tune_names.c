@@ -199,11 +199,10 @@ static bool holds(const struct names *names, const struct source_op *op, size_t 
 
 	if (names->tags == NULL)
 		return count == op->count;
-	snprintf(key, sizeof(key), "%llu", (unsigned long long)op->whole);
+	snprintf(key, sizeof(key), "%llu", (unsigned long long)op->tag);
 	tagged = json_object_get(names->tags, key);
-	/* The guard of an operation on segments has its tag, and no data. */
 	return tagged != NULL && json_integer_value(tagged) == (json_int_t)layout &&
-	       (op->whole != op->tag || op->count == count);
+	       (op->parts > 1 || op->count == count);
 }
 
 static bool place_add(struct names *names, uint32_t index, const json_t *part)

@@ -28,7 +28,7 @@ bool tune_used_add(struct tune *tune, uint32_t number, const struct predict_op *
 
 	if (op->block != 0)
 		share_add(used, op);
-	used->parts = used->parts || op->whole != op->tag;
+	used->parts = used->parts || op->parts > 1;
 	if (op->block % input->fine != 0) {
 		used->unknown = true;
 		return true;
@@ -36,8 +36,7 @@ bool tune_used_add(struct tune *tune, uint32_t number, const struct predict_op *
 	if (used->predicted.sent == NULL &&
 	    !predict_open(&used->predicted, input->fine, tune->net.world))
 		return false;
-	used->predicted.block =
-		op->block != 0 ? op->block : input->fine; /* of a guard any will do */
+	used->predicted.block = op->block != 0 ? op->block : input->fine;
 	return predict_add(&used->predicted, &tune->net, input);
 }
 

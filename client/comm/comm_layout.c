@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * comm_layout.c - operations, and the layouts of their tensors
+ *
+ * Segments of rows become parts of the tensor (geometry.h), each with its own block: a row, several
+ * small ones, or an equal share of one. Neighbours that have the same block and grid are one part.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/comm/comm.h"
+
+#define BLOCK_BYTES_MIN 64 /* smaller rows share a block */
+
+/* ---- one operation ---- */
+
+static uint8_t form_for(const struct winnow_comm *comm, uint8_t dtype, uint8_t op,
+                        const struct winnow_options *options, bool *is_auto)
+{
+	enum winnow_wire wire = options != NULL ? options->wire : WINNOW_WIRE_AUTO;
+
+	if (wire == WINNOW_WIRE_AUTO)
+		wire = comm->config.wire;
+	*is_auto = wire == WINNOW_WIRE_AUTO;
+	if (wire == WINNOW_WIRE_AUTO && comm->fast)
+		wire = WINNOW_WIRE_FIXED32;
+	if (wire == WINNOW_WIRE_FIXED32 && dtype == WINNOW_F32 &&
+	    (op == WINNOW_SUM || op == WINNOW_AVG))
+		return WIRE_FIXED32;
+	return WIRE_NATIVE;
+}
+
+static uint32_t block_of(const struct winnow_comm *comm, const struct winnow_options *options)
+{
+	return options != NULL && options->block != 0 ? options->block : comm->config.block;
+}
+
+int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
+                      const struct winnow_options *options, struct winnow_request **out)
+{
+	struct winnow_request *request = comm_request_new(comm);
+	int result = WINNOW_OK;
+
+	if (request == NULL)
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	request->task = *what;
+	if (what->tag == 0 && options != NULL)
+		request->task.tag = options->tag;
+	if (what->block_elems == 0)
+		request->task.block_elems = block_of(comm, options);
+	request->task.form =
+		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
+	request->task.priority = options != NULL ? options->priority : 0;
+	if (comm_gpu_wanted(options))
+		result = comm_gpu_post(request, options);
+	if (result == WINNOW_OK)
+		*out = request;
+	if (result != WINNOW_OK) {
+		request->holders = 1; /* nobody else has it */
+		comm_request_drop(request);
+	}
+	return result;
+}
+
+/* ---- layouts ---- */
+
+struct layout {
+	uint32_t usual; /* block of what is no row */
+	uint32_t elem_bytes;
+	uint32_t count;
+	struct geometry_part *parts;
+};
+
+/* A row, several small rows, or the largest divisor of a row up to the default block. */
+static uint32_t block_for(const struct layout *layout, uint64_t row)
+{
+	uint32_t least = BLOCK_BYTES_MIN / layout->elem_bytes;
+
+	if (row <= 1)
+		return layout->usual;
+	if (row < least)
+		return (uint32_t)(row * ((least + row - 1) / row));
+	for (uint64_t share = row < layout->usual ? row : layout->usual; share >= least; share--)
+		if (row % share == 0)
+			return (uint32_t)share;
+	return row <= WIRE_BLOCK_ELEMS_MAX ? (uint32_t)row : layout->usual;
+}
+
+/* The next `count` elements, in the last part if possible. */
+static void append(struct layout *layout, uint64_t count, uint32_t block)
+{
+	struct geometry_part *last = layout->count > 0 ? &layout->parts[layout->count - 1] : NULL;
+
+	if (count == 0)
+		return;
+	if (last != NULL && last->tile_columns == block && last->count % block == 0) {
+		last->count += count;
+		return;
+	}
+	layout->parts[layout->count++] = (struct geometry_part){
+		.count = count, .tile_rows = 1, .tile_columns = block, .copies = 1};
+}
+
+const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
+                                uint64_t count)
+{
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < segment_count; i++) {
+		const struct winnow_segment *s = &segments[i];
+
+		if (s->offset < end)
+			return "segments overlap or are not in ascending order";
+		if (s->offset > count || s->count > count - s->offset)
+			return "a segment is outside of the tensor";
+		end = s->offset + s->count;
+	}
+	return NULL;
+}
+
+/* False: out of memory. */
+static bool lay_out(struct layout *layout, uint64_t count, const struct winnow_segment *segments,
+                    uint32_t segment_count)
+{
+	uint64_t end = 0;
+
+	layout->parts = calloc(2 * (size_t)segment_count + 1, sizeof(*layout->parts));
+	if (layout->parts == NULL)
+		return false;
+	for (uint32_t i = 0; i < segment_count; i++) {
+		const struct winnow_segment *s = &segments[i];
+
+		append(layout, s->offset - end, layout->usual);
+		append(layout, s->count, block_for(layout, s->row));
+		end = s->offset + s->count;
+	}
+	append(layout, count - end, layout->usual);
+	return true;
+}
+
+/* ---- submitting ---- */
+
+int comm_allreduce(struct winnow_comm *comm, const struct allreduce *what,
+                   const struct winnow_segment *segments, uint32_t segment_count,
+                   const struct winnow_options *options, struct winnow_request **out)
+{
+	struct layout layout = {.usual = block_of(comm, options),
+	                        .elem_bytes = dtype_bytes((enum dtype)what->dtype)};
+	struct allreduce tensor = *what;
+	int result;
+
+	if (segment_count > 0 && !lay_out(&layout, what->count, segments, segment_count))
+		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
+	tensor.parts = layout.parts;
+	tensor.part_count = layout.count;
+	result = comm_request_make(comm, &tensor, options, out);
+	if (result != WINNOW_OK) {
+		free(layout.parts);
+		return result;
+	}
+	(*out)->parts = layout.parts;
+	comm_request_queue(*out);
+	return WINNOW_OK;
+}
+
+int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
+                                    enum winnow_dtype dtype, enum winnow_op op,
+                                    const struct winnow_segment *segments, uint32_t segment_count,
+                                    const struct winnow_options *options, struct winnow_comm *comm,
+                                    struct winnow_request **out)
+{
+	struct allreduce tensor = {.send = send,
+	                           .recv = recv,
+	                           .count = count,
+	                           .dtype = (uint8_t)dtype,
+	                           .reduction = (uint8_t)op,
+	                           .access = &array_access};
+	const char *wrong = comm_wrong_argument(&tensor, options);
+
+	if (out == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
+	*out = NULL;
+	if (wrong == NULL)
+		wrong = comm_wrong_segments(segments, segment_count, count);
+	if (wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, wrong);
+	return comm_allreduce(comm, &tensor, segments, segment_count, options, out);
+}
