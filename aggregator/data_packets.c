@@ -190,10 +190,13 @@ static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 void outlet_address_tell(struct outlet *outlet, uint32_t rank)
 {
 	const struct net_addr *address = &outlet->path[rank].to;
+	struct fast_home home = {.four = htonl(net_ip_number(&address->ip)),
+	                         .port = htons(address->port)};
 
+	if (!net_ip_is_v4(&address->ip))
+		memcpy(home.six, address->ip.bytes, sizeof(home.six));
 	if (outlet->channel != NULL)
-		channel_address(outlet->channel, rank, htonl(net_ip_number(&address->ip)),
-		                htons(address->port));
+		channel_address(outlet->channel, rank, &home);
 }
 
 /* Does the packet carry the token of the worker that it names, or its seal? */

@@ -62,6 +62,9 @@ static void fill(struct fast_channel *fast, const struct jobs_channel *channel,
 	fast->worker_count = channel->worker_count;
 	fast->group_token = channel->group_token;
 	fast->group_ip = htonl(net_ip_number(&channel->group));
+	memset(fast->group_six, 0, sizeof(fast->group_six));
+	if (fast->group_ip == 0)
+		memcpy(fast->group_six, channel->group.bytes, sizeof(fast->group_six));
 	fast->group_port = htons(channel->group_port);
 	fast->ttl = GROUP_TTL;
 	memcpy(fast->tokens, config->tokens, channel->worker_count * sizeof(fast->tokens[0]));
@@ -86,8 +89,6 @@ const char *offload_share(void *context, const struct jobs_channel *channel,
 		offload_release(offload, channel->id);
 	if (channel->worker_count > FAST_WORKERS_MAX)
 		why = "more than 64 workers";
-	else if (channel->six)
-		why = "workers by IPv6";
 	else
 		index = xdp_channel_open(offload->xdp, channel->id, config->window);
 	if (index < 0) {

@@ -268,12 +268,17 @@ static int offload(void)
 	struct xdp_config xdp = {
 		.device = settings.device,
 		.mode = settings.xdp_mode,
+		.families = net_ip_is_v4(&config.listen.ip)  ? XDP_FOUR
+	                    : net_ip_none(&config.listen.ip) ? XDP_BOTH
+	                                                     : XDP_SIX,
 		.ip = net_ip_number(&config.listen.ip),
 		.port = config.listen.port,
 		.slot_count = settings.xdp_slots,
 	};
 	struct why why;
 
+	if (xdp.families == XDP_SIX)
+		memcpy(xdp.six, config.listen.ip.bytes, sizeof(xdp.six));
 	if (settings.device == NULL ||
 	    (strcmp(settings.datapath, "xdp") != 0 && strcmp(settings.datapath, "auto") != 0))
 		return 0;

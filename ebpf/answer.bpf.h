@@ -19,6 +19,8 @@
 #define ANSWER_DF 0x4000   /* host byte order */
 #define ANSWER_IHL 0x45    /* version 4, five words of header */
 #define GROUP_MAC 0x5e0001 /* 01:00:5e as a little-endian number */
+#define GROUP_MAC_SIX 0x3333
+#define ANSWER_SIX 0x60 /* version 6, and no class or flow */
 
 struct answer {
 	__u32 frame;
@@ -40,15 +42,16 @@ static __always_inline __u16 checksum_fold(__u64 sum)
 }
 
 /* answer_size - make the packet as long as its answer; false if there is no room for it. */
-static __always_inline int answer_size(struct xdp_md *ctx, __u32 data_bytes)
+static __always_inline int answer_size(struct xdp_md *ctx, __u32 data_bytes, int six)
 {
 	int now = (int)(ctx->data_end - ctx->data);
-	int want = (int)(HEADERS_BYTES + data_bytes);
+	int want = (int)(HEADERS_BYTES(six) + data_bytes);
 
 	return now == want || bpf_xdp_adjust_tail(ctx, want - now) == 0;
 }
 
-static __always_inline void answer_ethernet(struct ethhdr *eth, const struct fast_channel *group)
+static __always_inline void answer_ethernet(struct ethhdr *eth, const struct fast_channel *group,
+                                            int six)
 {
 	__u16 *to = (__u16 *)eth->h_dest;
 	__u16 *from = (__u16 *)eth->h_source;
@@ -58,7 +61,12 @@ static __always_inline void answer_ethernet(struct ethhdr *eth, const struct fas
 	from[0] = to[0];
 	from[1] = to[1];
 	from[2] = to[2];
-	if (group) {
+	if (group && six) {
+		low = (__u32)(group->group_six[1] >> 32);
+		to[0] = GROUP_MAC_SIX;
+		to[1] = (__u16)low;
+		to[2] = (__u16)(low >> 16);
+	} else if (group) {
 		low = group->group_ip; /* network byte order: its first byte is the lowest here */
 		to[0] = GROUP_MAC & 0xffff;
 		to[1] = (__u16)((GROUP_MAC >> 16) | (low & 0x7f00));
@@ -70,7 +78,8 @@ static __always_inline void answer_ethernet(struct ethhdr *eth, const struct fas
 	}
 }
 
-static __always_inline void answer_ip(struct iphdr *ip, __u32 to, __u8 ttl, __u16 bytes)
+/* Returns the addresses' part of the UDP checksum. */
+static __always_inline __u64 answer_ip(struct iphdr *ip, __u32 to, __u8 ttl, __u16 bytes)
 {
 	__u64 sum = ANSWER_IHL + bpf_htons(bytes) + bpf_htons(ANSWER_DF);
 
@@ -84,6 +93,27 @@ static __always_inline void answer_ip(struct iphdr *ip, __u32 to, __u8 ttl, __u1
 	ip->check = checksum_fold(sum);
 	ip->saddr = ip->daddr;
 	ip->daddr = to;
+	return (__u64)ip->saddr + to;
+}
+
+static __always_inline __u64 answer_ip6(struct ipv6hdr *ip, const __u64 *group, __u8 hops,
+                                        __u16 bytes)
+{
+	__u64 *from = (__u64 *)&ip->saddr, *to = (__u64 *)&ip->daddr;
+	__u64 sum = 0, peer0 = group ? group[0] : from[0], peer1 = group ? group[1] : from[1];
+
+	*(__u32 *)ip = ANSWER_SIX;
+	ip->payload_len = bpf_htons(bytes);
+	ip->hop_limit = hops;
+	from[0] = to[0];
+	from[1] = to[1];
+	to[0] = peer0;
+	to[1] = peer1;
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+		sum += (from[i] & 0xffffffff) + (from[i] >> 32) + (to[i] & 0xffffffff) +
+		       (to[i] >> 32);
+	return sum;
 }
 
 /*
@@ -113,11 +143,11 @@ static __always_inline __u64 answer_wire(struct wire_header *wire,
 
 /* The UDP checksum, and before it the seal, if the job has seals. Returns XDP_TX. */
 static __always_inline int answer_finish(struct xdp_md *ctx, struct fast_channel *channel,
-                                         __u32 high, __u64 sum)
+                                         __u32 high, __u64 sum, int six)
 {
-	__u64 seal = channel->sealed ? seal_packet(ctx, channel, FAST_KEY_GROUP, high) : 0;
+	__u64 seal = channel->sealed ? seal_packet(ctx, channel, FAST_KEY_GROUP, high, six) : 0;
 	void *end = (void *)(long)ctx->data_end;
-	struct udphdr *udp = (void *)(long)ctx->data + sizeof(struct ethhdr) + sizeof(struct iphdr);
+	struct udphdr *udp = (void *)(long)ctx->data + UDP_AT(six);
 	struct wire_header *wire = (void *)(udp + 1);
 	__u16 check;
 
@@ -132,12 +162,12 @@ static __always_inline int answer_finish(struct xdp_md *ctx, struct fast_channel
 
 /* answer_write - everything but the data. The packet has its size already. Returns XDP_TX. */
 static __always_inline int answer_write(struct xdp_md *ctx, struct fast_channel *channel,
-                                        const struct answer *answer)
+                                        const struct answer *answer, int six)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct udphdr *udp = (void *)eth + UDP_AT(six);
 	struct iphdr *ip = (void *)(eth + 1);
-	struct udphdr *udp = (void *)(ip + 1);
 	struct wire_header *wire = (void *)(udp + 1);
 	__u16 bytes = (__u16)(sizeof(*udp) + sizeof(*wire) + answer->data_bytes);
 	int everyone = answer->worker == WIRE_EVERYONE;
@@ -150,19 +180,24 @@ static __always_inline int answer_write(struct xdp_md *ctx, struct fast_channel 
 		return XDP_ABORTED; /* cannot be: the packet was as long before */
 	if (everyone)
 		channel->told_base = base;
-	answer_ethernet(eth, everyone ? channel : NULL);
-	answer_ip(ip, everyone ? channel->group_ip : ip->saddr,
-	          everyone ? channel->ttl : ANSWER_TTL, (__u16)(sizeof(*ip) + bytes));
+	answer_ethernet(eth, everyone ? channel : NULL, six);
+	sum = answer->sum;
+	if (six)
+		sum += answer_ip6((void *)ip, everyone ? channel->group_six : NULL,
+		                  everyone ? channel->ttl : ANSWER_TTL, bytes);
+	else
+		sum += answer_ip(ip, everyone ? channel->group_ip : ip->saddr,
+		                 everyone ? channel->ttl : ANSWER_TTL,
+		                 (__u16)(sizeof(*ip) + bytes));
 	port = everyone ? channel->group_port : udp->source;
 	udp->source = udp->dest;
 	udp->dest = port;
 	udp->len = bpf_htons(bytes);
-	sum = answer->sum + answer_wire(wire, channel, base, answer);
-	sum += (__u64)ip->saddr + ip->daddr + bpf_htons(IPPROTO_UDP) + bpf_htons(bytes) +
-	       udp->source + port + udp->len;
+	sum += answer_wire(wire, channel, base, answer);
+	sum += (__u64)bpf_htons(IPPROTO_UDP) + bpf_htons(bytes) + udp->source + port + udp->len;
 	__sync_fetch_and_add(&channel->stats[FAST_STAT_SENT], 1);
 	__sync_fetch_and_add(&channel->stats[FAST_STAT_SENT_BYTES], bytes - sizeof(*udp));
-	return answer_finish(ctx, channel, (__u32)(edge >> 32), sum);
+	return answer_finish(ctx, channel, (__u32)(edge >> 32), sum, six);
 }
 
 #endif /* EBPF_ANSWER_BPF_H */

@@ -69,6 +69,14 @@ enum fast_stat {
 	FAST_STAT_COUNT,
 };
 
+/* Where a worker is, network byte order; of the family that it does not use, zeros. */
+struct fast_home {
+	__u64 six[2];
+	__u32 four;
+	__u16 port;
+	__u16 reserved;
+};
+
 /* One value of the map `channels`. User space fills it in, then sets `active`. */
 struct fast_channel {
 	__u32 active; /* 0: pass everything */
@@ -78,11 +86,12 @@ struct fast_channel {
 	__u32 window_mask; /* window - 1 */
 	__u64 group_token;
 	__u32 multicast;  /* all workers hear what the device sends to the group: the kernel may */
-	__u32 group_ip;   /* network byte order */
+	__u32 group_ip;   /* of IPv4, network byte order; 0: it is not */
 	__u16 group_port; /* likewise */
 	__u8 ttl;
 	__u8 sealed; /* datagrams carry seals; else tokens */
 	__u8 reserved[4];
+	__u64 group_six[2]; /* the group, if it is of IPv6; else zeros */
 	__u64 tokens[FAST_WORKERS_MAX];
 	struct seal_key keys[FAST_WORKERS_MAX + 1]; /* of each worker, then of what we send */
 	struct seal_stretch stretch;
@@ -115,11 +124,10 @@ struct fast_channel {
 	__u64 knocked;
 
 	/*
-	 * User: wo. Kernel: ro. Where each worker's KNOCK came from, network byte order. What comes
-	 * from elsewhere is dropped, but for a KNOCK.
+	 * User: wo. Kernel: ro. Where each worker's KNOCK came from. What comes from elsewhere is
+	 * dropped, but for a KNOCK.
 	 */
-	__u32 address[FAST_WORKERS_MAX];
-	__u16 port[FAST_WORKERS_MAX];
+	struct fast_home home[FAST_WORKERS_MAX];
 
 	/*
 	 * User: wo, kernel: rw. RESULTs that the kernel may still send to each worker alone; at 0 it
@@ -135,6 +143,7 @@ struct fast_settings {
 	__u32 ip;   /* network byte order; of the listening address, or the device; 0: any */
 	__u16 port; /* likewise */
 	__u16 reserved;
+	__u64 six[2]; /* the same of IPv6; zeros: none, so that it is left to user space */
 	/*
 	 * By channel number: 0 unknown, so drop; FAST_KNOWN_USER, user space alone; else the
 	 * index of its struct fast_channel plus FAST_KNOWN_FIRST.

@@ -3,8 +3,8 @@
  * fold.bpf.h - the loops of winnow.bpf.c over a frame's data, packet against slot
  *
  * Each loop is a global function, so that the verifier looks at it once and not on every path
- * that leads there. Offsets and bytes are multiples of 4; the caller has checked that they
- * lie within packet and slot, and the checks here never fail: they are what the verifier asks
+ * that leads there. packet_at counts from the packet's first byte, headers included; slot_at and
+ * bytes are multiples of 4. The caller has checked that they lie within packet and slot, and the checks here never fail: they are what the verifier asks
  * for, one for every 64 bytes. Packets are read at any alignment: x86 does not mind.
  */
 #ifndef EBPF_FOLD_BPF_H
@@ -13,14 +13,17 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/udp.h>
 
 #include <bpf/bpf_helpers.h>
 
 #include "ebpf/fastpath.h"
 
-#define HEADERS_BYTES                                                                              \
-	(sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr) + WIRE_HEADER_BYTES)
+/* Where UDP begins; what a datagram's data stands behind. `six`: of IPv6. */
+#define UDP_AT(six)                                                                                \
+	(sizeof(struct ethhdr) + ((six) ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)))
+#define HEADERS_BYTES(six) (UDP_AT(six) + sizeof(struct udphdr) + WIRE_HEADER_BYTES)
 #define FOLD_CHUNK 64
 
 /* What is checked must be what is used: not a copy that the compiler made of it. */
@@ -68,10 +71,10 @@ static __always_inline __u64 fold(struct xdp_md *ctx, struct fast_slot *slot, __
                                   __u32 slot_at, __u32 bytes, enum fold_kind kind)
 {
 	void *end = (void *)(long)ctx->data_end;
-	void *packet = (void *)(long)ctx->data + HEADERS_BYTES;
+	void *packet = (void *)(long)ctx->data;
 	__u64 sum = 0;
 
-	if (!slot || bytes > FAST_DATA_BYTES || packet_at > FAST_DATA_BYTES ||
+	if (!slot || bytes > FAST_DATA_BYTES || packet_at > FAST_DATA_BYTES + HEADERS_BYTES(1) ||
 	    slot_at > FAST_DATA_BYTES)
 		return 0;
 	packet += packet_at;
@@ -120,9 +123,9 @@ __noinline __u64 fold_add_sum(struct xdp_md *ctx, struct fast_slot *slot, __u32 
 	return fold(ctx, slot, packet_at, slot_at, bytes, FOLD_ADD_SUM);
 }
 
-__noinline __u64 fold_emit(struct xdp_md *ctx, struct fast_slot *slot, __u32 bytes)
+__noinline __u64 fold_emit(struct xdp_md *ctx, struct fast_slot *slot, __u32 packet_at, __u32 bytes)
 {
-	return fold(ctx, slot, 0, 0, bytes, FOLD_EMIT);
+	return fold(ctx, slot, packet_at, 0, bytes, FOLD_EMIT);
 }
 
 #endif /* EBPF_FOLD_BPF_H */

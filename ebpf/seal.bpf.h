@@ -36,10 +36,10 @@ static __always_inline void nh_step(const void *packet, const __u64 *key, struct
  * SipHash. Returns 0 where the packet is shorter.
  */
 static __always_inline int seal_data(struct xdp_md *ctx, const struct fast_channel *channel,
-                                     struct sip *sip, __u32 bytes)
+                                     struct sip *sip, __u32 bytes, int six)
 {
 	void *end = (void *)(long)ctx->data_end;
-	void *packet = (void *)(long)ctx->data + HEADERS_BYTES;
+	void *packet = (void *)(long)ctx->data + HEADERS_BYTES(six);
 	const __u64 *key = channel->stretch.pairs;
 	struct nh_sums sums = {0};
 	__u32 pair = 0;
@@ -81,10 +81,10 @@ static __always_inline int seal_data(struct xdp_md *ctx, const struct fast_chann
  * or not whole 4 bytes), so 0 is never a right seal here. Its own function, as those of fold.bpf.h.
  */
 __noinline __u64 seal_packet(struct xdp_md *ctx, struct fast_channel *channel, __u32 which,
-                             __u32 high)
+                             __u32 high, int six)
 {
 	void *end = (void *)(long)ctx->data_end;
-	struct udphdr *udp = (void *)(long)ctx->data + sizeof(struct ethhdr) + sizeof(struct iphdr);
+	struct udphdr *udp = (void *)(long)ctx->data + UDP_AT(six);
 	const __u64 *words = (void *)(udp + 1);
 	__u32 bytes, hashed = 32;
 	struct sip sip;
@@ -102,7 +102,7 @@ __noinline __u64 seal_packet(struct xdp_md *ctx, struct fast_channel *channel, _
 	if (bytes > FAST_DATA_BYTES || bytes % 4 != 0)
 		return 0;
 	if (bytes > 0) {
-		if (!seal_data(ctx, channel, &sip, bytes))
+		if (!seal_data(ctx, channel, &sip, bytes, six))
 			return 0;
 		hashed += 16;
 	}

@@ -53,6 +53,7 @@ struct inbound {
 	__u32 body_bytes; /* behind the header */
 	__u64 mask;       /* of ACK and NACK */
 	int at_home;      /* it comes from where the worker knocked; nothing else is taken */
+	int six;          /* by IPv6: a constant wherever it is used */
 };
 
 #define order_keep() asm volatile("" ::: "memory") /* x86 keeps the order of writes itself */
@@ -147,7 +148,7 @@ static __always_inline int slot_holds(const struct fast_slot *slot, __u32 frame,
 
 /* answer_result - the packet in hand as the RESULT to one worker. Needs no lock. */
 static __always_inline int answer_result(struct xdp_md *ctx, struct fast_channel *channel,
-                                         struct fast_slot *slot, __u32 worker, __u32 frame)
+                                         struct fast_slot *slot, __u32 worker, __u32 frame, int six)
 {
 	struct answer answer = {.kind = WIRE_RESULT, .worker = (__u16)worker, .frame = frame};
 	__u32 left;
@@ -158,29 +159,30 @@ static __always_inline int answer_result(struct xdp_md *ctx, struct fast_channel
 	if (left == 0 || load_now(slot->private))
 		return XDP_PASS;
 	answer.data_bytes = slot->block_count * slot->unit_bytes;
-	if (answer.data_bytes > FAST_DATA_BYTES || !answer_size(ctx, answer.data_bytes)) {
+	if (answer.data_bytes > FAST_DATA_BYTES || !answer_size(ctx, answer.data_bytes, six)) {
 		count(FAST_COUNT_NO_ROOM, 0);
 		return XDP_PASS;
 	}
-	answer.sum = fold_emit(ctx, slot, answer.data_bytes);
+	answer.sum = fold_emit(ctx, slot, HEADERS_BYTES(six), answer.data_bytes);
 	order_keep();
 	if (!slot_holds(slot, frame, FAST_DONE))
 		return XDP_DROP; /* opened anew while we copied */
 	store_now(channel->answers[worker], left - 1);
 	answer.sequence = (__u16)load_now(channel->sequence);
 	stat(channel, FAST_STAT_RESENDS, 1);
-	return answer_write(ctx, channel, &answer);
+	return answer_write(ctx, channel, &answer, six);
 }
 
 /* ---- PUSH ---- */
 
 /*
- * add_runs - add the runs of blocks that are alike, touched or not. With `sum` the packet becomes
+ * add_runs - add the runs of blocks that are alike, touched or not, from packet_at on. With `sum` the packet becomes
  * the RESULT's data on the way. Its own function, as those of fold.bpf.h.
  */
-__noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask, int sum)
+__noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask, __u32 packet_at,
+                          int sum)
 {
-	__u32 unit, packet_at = 0;
+	__u32 unit;
 	__u64 touched, total = 0;
 
 	if (!slot)
@@ -215,18 +217,19 @@ static __always_inline __u64 add(struct xdp_md *ctx, struct fast_slot *slot,
 {
 	__u64 mask = slot->owned[in->worker], touched = slot->touched & mask;
 	int whole = (mask & (mask + 1)) == 0 && (touched == 0 || touched == mask);
+	__u32 at = HEADERS_BYTES(in->six);
 	__u64 total = 0;
 
 	if (whole && touched && sum)
-		total = fold_add_sum(ctx, slot, 0, 0, in->body_bytes);
+		total = fold_add_sum(ctx, slot, at, 0, in->body_bytes);
 	else if (whole && touched)
-		fold_add(ctx, slot, 0, 0, in->body_bytes);
+		fold_add(ctx, slot, at, 0, in->body_bytes);
 	else if (whole && sum)
-		total = fold_copy_sum(ctx, slot, 0, 0, in->body_bytes);
+		total = fold_copy_sum(ctx, slot, at, 0, in->body_bytes);
 	else if (whole)
-		fold_copy(ctx, slot, 0, 0, in->body_bytes);
+		fold_copy(ctx, slot, at, 0, in->body_bytes);
 	else
-		total = add_runs(ctx, slot, mask, sum);
+		total = add_runs(ctx, slot, mask, at, sum);
 	slot->touched |= mask;
 	slot->came |= 1ULL << in->worker;
 	slot->arrived++;
@@ -235,7 +238,7 @@ static __always_inline __u64 add(struct xdp_md *ctx, struct fast_slot *slot,
 
 /* The slot is done and locked, and the packet's size and data are the RESULT's. */
 static __always_inline int send_result(struct xdp_md *ctx, struct fast_channel *channel,
-                                       struct fast_slot *slot, struct answer *answer)
+                                       struct fast_slot *slot, struct answer *answer, int six)
 {
 	__u32 sequence = __sync_fetch_and_add(&channel->sequence, 1) + 1;
 
@@ -243,7 +246,13 @@ static __always_inline int send_result(struct xdp_md *ctx, struct fast_channel *
 	store_now(slot->sequence, sequence & 0xffff);
 	order_keep();
 	store_now(slot->sent, 1);
-	return answer_write(ctx, channel, answer);
+	return answer_write(ctx, channel, answer, six);
+}
+
+/* May we send to the group, and is it of this packet's family? */
+static __always_inline int group_ours(const struct fast_channel *channel, int six)
+{
+	return channel->multicast && (six ? channel->group_six[0] != 0 : channel->group_ip != 0);
 }
 
 /* The last PUSH of a frame, under the lock; `quiet`: user space need not see it. */
@@ -257,7 +266,7 @@ static __always_inline int push_last(struct xdp_md *ctx, struct fast_channel *ch
 	answer.data_bytes = slot->block_count * slot->unit_bytes;
 	/* A body as long as the whole frame holds every block in its place. */
 	one_pass = quiet && in->body_bytes == answer.data_bytes &&
-	           length == HEADERS_BYTES + in->body_bytes;
+	           length == HEADERS_BYTES(in->six) + in->body_bytes;
 	stat(channel, FAST_STAT_RESULTS, 1);
 	if (slot->expected == 1)
 		stat(channel, FAST_STAT_SINGLE, 1);
@@ -267,13 +276,14 @@ static __always_inline int push_last(struct xdp_md *ctx, struct fast_channel *ch
 	if (!quiet)
 		return XDP_PASS;
 	if (!one_pass) {
-		if (answer.data_bytes > FAST_DATA_BYTES || !answer_size(ctx, answer.data_bytes)) {
+		if (answer.data_bytes > FAST_DATA_BYTES ||
+		    !answer_size(ctx, answer.data_bytes, in->six)) {
 			count(FAST_COUNT_NO_ROOM, 0);
 			return XDP_PASS;
 		}
-		answer.sum = fold_emit(ctx, slot, answer.data_bytes);
+		answer.sum = fold_emit(ctx, slot, HEADERS_BYTES(in->six), answer.data_bytes);
 	}
-	return send_result(ctx, channel, slot, &answer);
+	return send_result(ctx, channel, slot, &answer, in->six);
 }
 
 /* A PUSH that the slot already has. Unlocks. */
@@ -291,7 +301,7 @@ static __always_inline int push_again(struct xdp_md *ctx, struct fast_channel *c
 		return XDP_PASS;
 	if (!done || before(in->frame, in->ack))
 		return XDP_DROP;
-	return answer_result(ctx, channel, slot, in->worker, in->frame);
+	return answer_result(ctx, channel, slot, in->worker, in->frame, in->six);
 }
 
 /* What is wrong with a PUSH for this slot; _FRAME: that is for user space to say. */
@@ -332,7 +342,7 @@ static __always_inline int push(struct xdp_md *ctx, struct fast_channel *channel
 		return push_again(ctx, channel, slot, in, due);
 	if (slot->arrived + 1 == slot->expected) {
 		verdict = push_last(ctx, channel, slot, in,
-		                    channel->multicast && !slot->private && !due);
+		                    group_ours(channel, in->six) && !slot->private && !due);
 	} else {
 		add(ctx, slot, in, 0);
 		verdict = due ? XDP_PASS : XDP_DROP;
@@ -359,9 +369,9 @@ static __always_inline int acknowledge(struct xdp_md *ctx, struct fast_channel *
 	answer.worker = (__u16)in->worker;
 	answer.frame = in->frame; /* the cookie */
 	answer.sequence = (__u16)load_now(channel->sequence);
-	if (!answer_size(ctx, 0))
+	if (!answer_size(ctx, 0, in->six))
 		return XDP_PASS;
-	return answer_write(ctx, channel, &answer);
+	return answer_write(ctx, channel, &answer, in->six);
 }
 
 /* Only the commonest one, which asks for a single frame. */
@@ -369,7 +379,7 @@ static __always_inline int ask_again(struct xdp_md *ctx, struct fast_channel *ch
                                      const struct inbound *in)
 {
 	void *end = (void *)(long)ctx->data_end;
-	__u64 *word = (void *)(long)ctx->data + HEADERS_BYTES;
+	__u64 *word = (void *)(long)ctx->data + HEADERS_BYTES(in->six);
 	struct fast_slot *slot;
 	__u32 frame;
 
@@ -385,14 +395,14 @@ static __always_inline int ask_again(struct xdp_md *ctx, struct fast_channel *ch
 	    (__s16)(__u16)((__u16)in->mask - (__u16)load_now(slot->sequence)) < 0)
 		return XDP_PASS;
 	ack_note(channel, in);
-	return answer_result(ctx, channel, slot, in->worker, frame);
+	return answer_result(ctx, channel, slot, in->worker, frame, in->six);
 }
 
 /* ---- what comes in ---- */
 
 /* Does it carry the token of its worker, or its seal? */
 static __always_inline int vouched(struct xdp_md *ctx, struct fast_channel *channel,
-                                   const struct wire_header *wire, __u32 worker)
+                                   const struct wire_header *wire, __u32 worker, int six)
 {
 	__u64 seal = wire->seal, made;
 	__u32 high = 0;
@@ -401,37 +411,50 @@ static __always_inline int vouched(struct xdp_md *ctx, struct fast_channel *chan
 		return worker < FAST_WORKERS_MAX && seal == channel->tokens[worker];
 	if (wire->kind != WIRE_KNOCK)
 		high = (__u32)(seal_extend(load_now(channel->base), wire->edge) >> 32);
-	made = seal_packet(ctx, channel, worker, high);
+	made = seal_packet(ctx, channel, worker, high, six);
 	return made != 0 && seal == made;
 }
 
 /* This worker is on our side: what we send to the group may reach it. All before the job starts. */
 static __always_inline void knock_note(struct xdp_md *ctx, struct fast_channel *channel,
-                                       const struct wire_header *wire)
+                                       const struct wire_header *wire, int six)
 {
 	__u32 worker = wire->worker;
 
 	if (worker < FAST_WORKERS_MAX && worker < channel->worker_count &&
-	    vouched(ctx, channel, wire, worker))
+	    vouched(ctx, channel, wire, worker, six))
 		__sync_fetch_and_or(&channel->knocked, 1ULL << worker);
 }
 
-static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *channel,
-                                   const struct wire_header *wire, __u32 payload_bytes)
+/* Does the datagram come from there? */
+static __always_inline int is_home(const struct fast_home *home, const struct wire_header *wire,
+                                   int six)
 {
 	const struct udphdr *udp = (const void *)wire - sizeof(*udp);
 	const struct iphdr *ip = (const void *)udp - sizeof(*ip);
+	const struct ipv6hdr *ip6 = (const void *)udp - sizeof(*ip6);
+	const __u64 *from = (const __u64 *)&ip6->saddr;
+
+	if (udp->source != load_now(home->port))
+		return 0;
+	return six ? from[0] == load_now(home->six[0]) && from[1] == load_now(home->six[1])
+	           : ip->saddr == load_now(home->four);
+}
+
+static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *channel,
+                                   const struct wire_header *wire, __u32 payload_bytes, int six)
+{
 	struct inbound in = {.worker = wire->worker,
 	                     .frame = wire->frame,
 	                     .ack = wire->edge,
 	                     .mask = wire->mask,
-	                     .body_bytes = payload_bytes - WIRE_HEADER_BYTES};
+	                     .body_bytes = payload_bytes - WIRE_HEADER_BYTES,
+	                     .six = six};
 	__u8 kind = wire->kind;
 	int verdict;
 
 	if (in.worker < FAST_WORKERS_MAX)
-		in.at_home = ip->saddr == load_now(channel->address[in.worker]) &&
-		             udp->source == load_now(channel->port[in.worker]);
+		in.at_home = is_home(&channel->home[in.worker], wire, six);
 	if (in.worker >= channel->worker_count || in.worker >= FAST_WORKERS_MAX)
 		verdict = count(WIRE_DROP_WORKER, XDP_DROP);
 	else if (!channel->sealed && wire->seal != channel->tokens[in.worker])
@@ -442,7 +465,7 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 		verdict = count(WIRE_DROP_ADDRESS, XDP_DROP);
 	else if (kind != WIRE_PUSH && kind != WIRE_ACK && kind != WIRE_NACK)
 		verdict = XDP_PASS;
-	else if (channel->sealed && !vouched(ctx, channel, wire, in.worker))
+	else if (channel->sealed && !vouched(ctx, channel, wire, in.worker, six))
 		verdict = XDP_PASS; /* forged, or several that an offload has put together */
 	else if (kind == WIRE_PUSH)
 		verdict = push(ctx, channel, &in);
@@ -459,7 +482,7 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 
 /* A datagram to our port. The same checks as packet_parse(). */
 static __always_inline int datagram(struct xdp_md *ctx, const struct fast_settings *fast,
-                                    const struct wire_header *wire, __u32 payload_bytes)
+                                    const struct wire_header *wire, __u32 payload_bytes, int six)
 {
 	struct fast_channel *channel;
 	__u32 known;
@@ -480,10 +503,10 @@ static __always_inline int datagram(struct xdp_md *ctx, const struct fast_settin
 	channel = bpf_map_lookup_elem(&channels, &known);
 	if (!channel || !load_now(channel->active)) {
 		if (channel && wire->kind == WIRE_KNOCK)
-			knock_note(ctx, channel, wire);
+			knock_note(ctx, channel, wire, six);
 		return count(FAST_COUNT_PASSED, XDP_PASS);
 	}
-	verdict = receive(ctx, channel, wire, payload_bytes);
+	verdict = receive(ctx, channel, wire, payload_bytes, six);
 	return verdict == XDP_PASS ? count(FAST_COUNT_PASSED, XDP_PASS) : verdict;
 }
 
@@ -511,13 +534,69 @@ static __always_inline int packet(struct xdp_md *ctx)
 	if (udp_bytes < sizeof(*udp) || ip_bytes != udp_bytes + sizeof(*ip) ||
 	    ctx->data_end - ctx->data < sizeof(*eth) + ip_bytes)
 		return XDP_PASS;
-	return datagram(ctx, fast, (void *)(udp + 1), udp_bytes - sizeof(*udp));
+	return datagram(ctx, fast, (void *)(udp + 1), udp_bytes - sizeof(*udp), 0);
+}
+
+/* The same by IPv6. What has further headers goes up. */
+static __always_inline int packet_six(struct xdp_md *ctx)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct ipv6hdr *ip = (void *)(eth + 1);
+	struct udphdr *udp = (void *)(ip + 1);
+	const __u64 *to = (const __u64 *)&ip->daddr;
+	const struct fast_settings *fast;
+	__u32 key = 0, bytes;
+
+	fast = bpf_map_lookup_elem(&settings, &key);
+	if (!fast || (void *)(udp + 1) > end || udp->dest != fast->port)
+		return XDP_PASS;
+	if (eth->h_proto != bpf_htons(ETH_P_IPV6) || *(__u8 *)ip >> 4 != 6 ||
+	    ip->nexthdr != IPPROTO_UDP || udp->check == 0)
+		return XDP_PASS;
+	if (to[0] != fast->six[0] || to[1] != fast->six[1] || (to[0] | to[1]) == 0 ||
+	    (eth->h_dest[0] & 1) != 0)
+		return XDP_PASS;
+	bytes = bpf_ntohs(udp->len);
+	if (bytes < sizeof(*udp) || bpf_ntohs(ip->payload_len) != bytes ||
+	    ctx->data_end - ctx->data < UDP_AT(1) + bytes)
+		return XDP_PASS;
+	return datagram(ctx, fast, (void *)(udp + 1), bytes - sizeof(*udp), 1);
+}
+
+/*
+ * A program of its own: the verifier counts the ways through each for itself, and IPv4's is not
+ * longer for it.
+ */
+SEC("xdp")
+int winnow_six(struct xdp_md *ctx)
+{
+	return packet_six(ctx);
+}
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__array(values, int(void *));
+} families SEC(".maps") = {.values = {(void *)&winnow_six}};
+
+static __always_inline int either(struct xdp_md *ctx)
+{
+	const struct ethhdr *eth = (void *)(long)ctx->data;
+
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return XDP_PASS;
+	if (eth->h_proto != bpf_htons(ETH_P_IPV6))
+		return packet(ctx);
+	bpf_tail_call(ctx, &families, 0);
+	return XDP_PASS;
 }
 
 SEC("xdp")
 int winnow(struct xdp_md *ctx)
 {
-	return packet(ctx);
+	return either(ctx);
 }
 
 char program_license[] SEC("license") = "Dual BSD/GPL";

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <linux/if_link.h>
 #include <linux/membarrier.h>
 #include <net/if.h>
@@ -131,6 +132,43 @@ static uint32_t device_ip(const char *device)
 
 	memcpy(&address, &found.ifr_addr, sizeof(address));
 	return address.sin_addr.s_addr;
+}
+
+/* One of IPv6, if there is one that more than its link knows; zeros: it has none. */
+static void device_six(const char *device, uint8_t out[16])
+{
+	struct ifaddrs *all = NULL;
+	bool found = false;
+
+	(void)!getifaddrs(&all);
+	for (const struct ifaddrs *at = all; at != NULL && !found; at = at->ifa_next) {
+		const struct sockaddr_in6 *in6 = (const void *)at->ifa_addr;
+
+		if (in6 == NULL || in6->sin6_family != AF_INET6 ||
+		    strcmp(at->ifa_name, device) != 0)
+			continue;
+		memcpy(out, &in6->sin6_addr, 16);
+		found = !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
+	}
+	freeifaddrs(all);
+}
+
+/* What the program takes, and what it leaves to user space. */
+static void addresses_set(struct fast_settings *settings, const struct xdp_config *config)
+{
+	static const uint8_t none[16];
+	uint8_t six[16];
+
+	settings->ip = htonl(config->ip);
+	if (config->families == XDP_SIX)
+		settings->ip = INADDR_NONE; /* no datagram is sent to this one */
+	else if (config->ip == 0 && config->device != NULL)
+		settings->ip = device_ip(config->device);
+	memcpy(six, config->six, sizeof(six));
+	if (config->families != XDP_FOUR && config->device != NULL &&
+	    memcmp(six, none, sizeof(six)) == 0)
+		device_six(config->device, six);
+	memcpy(settings->six, six, sizeof(six));
 }
 
 int xdp_taken(const char *device, struct why *why)
@@ -263,9 +301,7 @@ int xdp_open(const struct xdp_config *config, struct xdp **out, struct why *why)
 	xdp->slot_count = config->slot_count;
 	status = load(xdp, why);
 	if (status == 0) {
-		xdp->settings->ip = config->ip == 0 && config->device != NULL
-		                            ? device_ip(config->device)
-		                            : htonl(config->ip);
+		addresses_set(xdp->settings, config);
 		xdp->settings->port = htons(config->port);
 		if (config->device != NULL)
 			status = attach(xdp, config, why);

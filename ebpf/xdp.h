@@ -26,8 +26,10 @@ enum xdp_mode { XDP_MODE_AUTO, XDP_MODE_NATIVE, XDP_MODE_GENERIC };
 struct xdp_config {
 	const char *device; /* an interface's name; NULL: load, attach nowhere (tests) */
 	enum xdp_mode mode; /* AUTO: native if the device can, else generic */
-	uint32_t ip;        /* host byte order; of the listening address; 0: the device's first */
-	uint16_t port;      /* likewise */
+	enum { XDP_FOUR, XDP_SIX, XDP_BOTH } families; /* by which winnowd listens */
+	uint32_t ip;     /* host byte order; of the listening address; 0: the device's first */
+	uint8_t six[16]; /* the same of IPv6; zeros: the device's first */
+	uint16_t port;   /* host byte order */
 	uint32_t
 		slot_count; /* for all channels together, 1 .. XDP_SLOTS_MAX; memory is used at once */
 };

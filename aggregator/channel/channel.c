@@ -284,12 +284,17 @@ const struct channel_stats *channel_stats(struct channel *channel)
 	return &channel->with_fast;
 }
 
-void channel_address(struct channel *channel, uint32_t rank, uint32_t ip, uint16_t port)
+void channel_address(struct channel *channel, uint32_t rank, const struct fast_home *home)
 {
+	struct fast_home *to;
+
 	if (channel->config.fast == NULL)
 		return;
-	__atomic_store_n(&channel->config.fast->address[rank], ip, __ATOMIC_RELAXED);
-	__atomic_store_n(&channel->config.fast->port[rank], port, __ATOMIC_RELAXED);
+	to = &channel->config.fast->home[rank];
+	__atomic_store_n(&to->six[0], home->six[0], __ATOMIC_RELAXED);
+	__atomic_store_n(&to->six[1], home->six[1], __ATOMIC_RELAXED);
+	__atomic_store_n(&to->four, home->four, __ATOMIC_RELAXED);
+	__atomic_store_n(&to->port, home->port, __ATOMIC_RELAXED);
 }
 
 bool channel_is_fast(const struct channel *channel)

@@ -140,8 +140,8 @@ bool channel_idle(const struct channel *channel);
 /* channel_stats - the kernel's part included; valid until the next call for this channel. */
 const struct channel_stats *channel_stats(struct channel *channel);
 
-/* channel_address - where a worker's KNOCK came from, network byte order: the kernel may answer. */
-void channel_address(struct channel *channel, uint32_t rank, uint32_t ip, uint16_t port);
+/* channel_address - where a worker's KNOCK came from: the kernel may answer. */
+void channel_address(struct channel *channel, uint32_t rank, const struct fast_home *home);
 
 /* channel_is_fast - does the kernel add this channel's int32 frames? */
 bool channel_is_fast(const struct channel *channel);

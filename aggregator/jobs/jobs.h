@@ -58,7 +58,6 @@ struct jobs_channel {
 	struct net_ip group;       /* none: no multicast */
 	struct net_ip group_from;  /* ours: most workers are connected to this one */
 	uint16_t group_port;
-	bool six; /* there are workers by IPv6, or the group is */
 };
 
 /* What is wrong with a worker's path. */

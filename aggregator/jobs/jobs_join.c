@@ -217,15 +217,6 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 	return true;
 }
 
-static bool has_six(const struct job *job)
-{
-	bool six = !net_ip_none(&job->group) && !net_ip_is_v4(&job->group);
-
-	for (uint32_t rank = 0; rank < job->world; rank++)
-		six = six || !net_ip_is_v4(&job->members[rank]->local);
-	return six;
-}
-
 /*
  * The data plane learns of the job's channels, on every thread. The kernel lends slots already now,
  * because it has to see which way KNOCKs come: as many as its largest datagrams would need.
@@ -247,7 +238,6 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 			.group = job->group,
 			.group_from = job->group_from,
 			.group_port = jobs->config.group_port,
-			.six = has_six(job),
 		};
 
 		const char *why;

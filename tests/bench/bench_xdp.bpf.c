@@ -65,7 +65,7 @@ int bench_prepare(struct xdp_md *ctx)
 SEC("xdp")
 int bench_winnow(struct xdp_md *ctx)
 {
-	return prepare(ctx) ? packet(ctx) : XDP_ABORTED;
+	return prepare(ctx) ? either(ctx) : XDP_ABORTED;
 }
 
 /* The same for a job with seals, on a channel of its own. */
@@ -78,11 +78,11 @@ static __always_inline int prepare_sealed(struct xdp_md *ctx)
 
 	if (!channel || !prepare(ctx))
 		return 0;
-	wire = (void *)(long)ctx->data + HEADERS_BYTES - WIRE_HEADER_BYTES;
+	wire = (void *)(long)ctx->data + HEADERS_BYTES(0) - WIRE_HEADER_BYTES;
 	if ((void *)(wire + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	seal = seal_packet(ctx, channel, wire->worker & (BENCH_WORKERS - 1), 0);
-	wire = (void *)(long)ctx->data + HEADERS_BYTES - WIRE_HEADER_BYTES;
+	seal = seal_packet(ctx, channel, wire->worker & (BENCH_WORKERS - 1), 0, 0);
+	wire = (void *)(long)ctx->data + HEADERS_BYTES(0) - WIRE_HEADER_BYTES;
 	if ((void *)(wire + 1) > (void *)(long)ctx->data_end)
 		return 0;
 	wire->seal = seal;
@@ -98,7 +98,7 @@ int bench_prepare_sealed(struct xdp_md *ctx)
 SEC("xdp")
 int bench_sealed(struct xdp_md *ctx)
 {
-	return prepare_sealed(ctx) ? packet(ctx) : XDP_ABORTED;
+	return prepare_sealed(ctx) ? either(ctx) : XDP_ABORTED;
 }
 
 /* The least that an answer takes: addresses and ports turned round. */
@@ -146,6 +146,6 @@ int bench_add(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	slot = bpf_map_lookup_elem(&slots, &place);
 	if (slot)
-		fold_add(ctx, slot, 0, 0, bench.data_bytes);
+		fold_add(ctx, slot, HEADERS_BYTES(0), 0, bench.data_bytes);
 	return XDP_DROP;
 }

@@ -83,8 +83,8 @@ static int fill_maps(struct bench_xdp_bpf *skeleton)
 	settings.known[CHANNEL] = FAST_KNOWN_FIRST;
 	for (uint32_t i = 0; i < BENCH_WORKERS; i++) {
 		channel.tokens[i] = i + 1;
-		channel.address[i] = htonl(WORKER_IP);
-		channel.port[i] = htons(20000);
+		channel.home[i] =
+			(struct fast_home){.four = htonl(WORKER_IP), .port = htons(20000)};
 	}
 	if (bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &key, &settings, 0) != 0 ||
 	    bpf_map_update_elem(bpf_map__fd(skeleton->maps.channels), &key, &channel, 0) != 0)

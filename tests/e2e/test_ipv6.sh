@@ -98,6 +98,8 @@ refuses 1 'aggregator agg:5555: no answer from fd77::2, 10.77.0.2: Connection re
 inside w0 sh -c 'echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6'
 start without named 0 $'fd77::101 agg\n10.77.0.101 agg' "$BUILD/winnow" bench --aggregator agg:5555 --job without --rank 0 --world 1 "${common[@]}"
 expect without 60 0
+inside w0 sh -c 'echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6'
+ip -n "$net-w0" addr add fd77::1/64 dev eth0 nodad
 
 # Whoever looks at it.
 for address in '[fd77::101]' 10.77.0.101; do
@@ -109,13 +111,23 @@ grep -qE 'ok +mtu +\[fd77::101\]:5555: 1452 bytes a datagram pass; our MTU is 15
 refuses 2 "'::1:5555' is not HOST:PORT: an IPv6 address stands in brackets" "$BUILD/winnowd" --listen ::1:5555
 stop
 
-# XDP passes IPv6 on: the daemon adds it.
+# The kernel adds what comes by either family, and sends to a group of that of the last PUSH.
 ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
 for mode in native generic; do
-	serve '[::]' --datapath xdp --device eth0 --xdp-mode $mode
-	job "xdp-$mode" 10.77.0.101 '[fd77::101]' '[fd77::101]' '[fd77::101]' -- --wire fixed32
-	grep -q "event=not_fast job=xdp-$mode why=\"workers by IPv6\"" "$tmp/winnowd-a0.log" || fail "the log does not say that the kernel leaves IPv6 to us"
-	job "xdp-four-$mode" 10.77.0.101 10.77.0.101 -- --wire fixed32
-	stop
+	[ $mode = native ] || whole_frames a0
+	for listen in '[fd77::101]' '[::]'; do
+		serve "$listen" --datapath xdp --device eth0 --xdp-mode $mode
+		job "xdp-$mode" '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' -- --wire fixed32
+		has "xdp-$mode" multicast 1 1 1 1
+		added=$(inside w1 curl -sg 'http://[fd77::101]:9555/metrics' | sed -n 's/^winnow_xdp_packets_total{.*"added"} //p')
+		[ "${added%.*}" -gt 2000 ] || fail "$mode at $listen: the kernel has added $added PUSHes"
+		if [ "$listen" = '[::]' ]; then
+			job "mixed-$mode" 10.77.0.101 '[fd77::101]' '[fd77::101]' 10.77.0.101 -- --wire fixed32
+			job "four-$mode" 10.77.0.101 10.77.0.101 -- --wire fixed32
+			job "link-$mode" "[$link%eth0]" '[fd77::101]' -- --wire fixed32
+		fi
+		! grep -q event=not_fast "$tmp/winnowd-a0.log" || fail "$mode: the kernel adds nothing"
+		stop
+	done
 done
 echo "all right"

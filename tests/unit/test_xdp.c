@@ -3,6 +3,8 @@
 
 #include "tests/unit/xdp_world.h"
 
+#include <linux/ipv6.h>
+
 static const uint32_t block[64] = {1, 2, 3, 0xffffffff};
 
 /* ---- not ours: passed, untouched, uncounted ---- */
@@ -62,6 +64,72 @@ static void test_not_ours(void **state)
 	push_make(&frame, 0, FIRST_FRAME, block, 256);
 	expect(world, &frame, XDP_DROP);
 	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 1);
+}
+
+#define at_six(field) (offsetof(struct ethhdr, h_proto) + 2 + offsetof(struct ipv6hdr, field))
+
+static const struct {
+	const char *what;
+	struct six_edit edit;
+} not_ours_six[] = {
+	{"IPv4's number", {offsetof(struct ethhdr, h_proto), 0x08, 0x00}},
+	{"IP version 4", {14, 0x40, 0x00}},
+	{"an extension header", {at_six(nexthdr), 0, 61}},
+	{"a fragment", {at_six(nexthdr), 44, 61}},
+	{"TCP", {at_six(nexthdr), 6, 61}},
+	{"another address", {at_six(daddr) + 14, 0x00, 0x02}},
+	{"another network", {at_six(daddr), 0xfd, 0x78}},
+	{"another port", {54 + 2, (OUR_PORT + 1) >> 8, (OUR_PORT + 1) & 0xff}},
+	{"no checksum", {54 + 6, 0, 0}},
+	{"UDP longer than IP", {54 + 4, (296 + 4) >> 8, (296 + 4) & 0xff}},
+	{"UDP shorter than IP", {54 + 4, (296 - 4) >> 8, (296 - 4) & 0xff}},
+	{"IP longer than UDP", {at_six(payload_len), (296 + 4) >> 8, (296 + 4) & 0xff}},
+};
+
+static void test_not_ours_six(void **state)
+{
+	struct world *world = *state;
+	struct frame frame, out;
+
+	slot_open_dense(world, FIRST_FRAME, 256, 1, 2);
+	for (size_t i = 0; i < sizeof(not_ours_six) / sizeof(not_ours_six[0]); i++) {
+		push_make(&frame, 0, FIRST_FRAME, block, 256);
+		world_six_edit = not_ours_six[i].edit;
+		print_message("%s\n", not_ours_six[i].what);
+		assert_int_equal(frame_run(world, &frame, &out), XDP_PASS);
+	}
+	world_six_edit = (struct six_edit){0};
+	push_make(&frame, 0, FIRST_FRAME, block, 256); /* to a group of Ethernet's */
+	frame.at.eth.h_dest[0] |= 1;
+	expect(world, &frame, XDP_PASS);
+	push_make(&frame, 0, FIRST_FRAME, block, 256); /* cut off */
+	frame.length -= 4;
+	expect(world, &frame, XDP_PASS);
+	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 0);
+	push_make(&frame, 0, FIRST_FRAME, block, 256); /* a daemon that listens by IPv4 */
+	memset(xdp_settings(world->xdp)->six, 0, sizeof(xdp_settings(world->xdp)->six));
+	expect(world, &frame, XDP_PASS);
+	assert_int_equal(world->slots[FIRST_FRAME & (WINDOW - 1)].came, 0);
+}
+
+/* The group is of the other family than the last PUSH: it is added, and user space sends. */
+static void test_other_group(void **state)
+{
+	struct world *world = *state;
+	struct fast_slot *slot = slot_open_dense(world, FIRST_FRAME, 256, 1, 1);
+	struct frame frame;
+
+	if (world_six) {
+		world->channel->group_ip = htonl(GROUP_IP);
+		memset(world->channel->group_six, 0, sizeof(world->channel->group_six));
+	} else {
+		world->channel->group_ip = 0;
+		world->channel->group_six[0] = 0x15ff;
+	}
+	push_make(&frame, 0, FIRST_FRAME, block, 256);
+	expect(world, &frame, XDP_PASS);
+	assert_int_equal(slot->state, FAST_DONE);
+	assert_int_equal(slot->sent, 0);
 }
 
 static void test_any_address(void **state)
@@ -417,12 +485,22 @@ int main(void)
 		in_world(test_bad_push),      in_world(test_push),
 		in_world(test_padding),       in_world(test_single_contributor),
 		in_world(test_no_multicast),  in_world(test_no_room),
-		in_world(test_busy),
+		in_world(test_busy),          in_world(test_other_group),
+	};
+	const struct CMUnitTest six[] = {
+		in_world(test_not_ours_six), in_world(test_bad_headers),
+		in_world(test_passed_up),    in_world(test_closed_frames),
+		in_world(test_forged),       in_world(test_bad_push),
+		in_world(test_push),         in_world(test_padding),
+		in_world(test_no_multicast), in_world(test_single_contributor),
+		in_world(test_no_room),      in_world(test_other_group),
 	};
 
 	int failed = cmocka_run_group_tests_name("with tokens", tests, NULL, NULL);
 
 	world_sealed = true;
 	failed += cmocka_run_group_tests_name("sealed", tests, NULL, NULL);
+	world_six = true;
+	failed += cmocka_run_group_tests_name("sealed, by IPv6", six, NULL, NULL);
 	return failed != 0;
 }

@@ -284,6 +284,13 @@ static void test_answers_end(void **state)
 	expect(world, &nack, XDP_PASS);
 }
 
+/* To another address, of either family, and back. */
+static void elsewhere(const struct world *world)
+{
+	world->channel->home[0].four ^= 1;
+	world->channel->home[0].six[1] ^= 1;
+}
+
 /* What comes from elsewhere than the worker knocked from is dropped, and counted, whatever it is; but a KNOCK. */
 static void test_away(void **state)
 {
@@ -298,22 +305,22 @@ static void test_away(void **state)
 		frame.at.wire.frame = FIRST_FRAME + 1;
 		frame.at.wire.mask = 1;
 		if (i % 2 == 0)
-			world->channel->port[0]++;
+			world->channel->home[0].port++;
 		else
-			world->channel->address[0]++;
+			elsewhere(world);
 		expect(world, &frame, XDP_DROP);
 		if (i % 2 == 0)
-			world->channel->port[0]--;
+			world->channel->home[0].port--;
 		else
-			world->channel->address[0]--;
+			elsewhere(world);
 		assert_int_equal(counted(world, WIRE_DROP_ADDRESS), away + i + 1);
 	}
 	assert_int_equal(world->slots[(FIRST_FRAME + 1) & (WINDOW - 1)].came, 0);
 	assert_int_equal(world->channel->ack[0], FIRST_FRAME);
-	world->channel->port[0]++;
+	world->channel->home[0].port++;
 	frame_make(&frame, WIRE_KNOCK, 0, NULL, 0);
 	expect(world, &frame, XDP_PASS);
-	world->channel->port[0]--;
+	world->channel->home[0].port--;
 	push_block(&frame, 0, FIRST_FRAME + 1, FIRST_FRAME);
 	expect(world, &frame, XDP_DROP); /* added */
 	assert_int_equal(world->slots[(FIRST_FRAME + 1) & (WINDOW - 1)].came, 1);
@@ -429,5 +436,7 @@ int main(void)
 
 	world_sealed = true;
 	failed += cmocka_run_group_tests_name("sealed", tests, NULL, NULL);
+	world_six = true;
+	failed += cmocka_run_group_tests_name("sealed, by IPv6", tests, NULL, NULL);
 	return failed != 0;
 }

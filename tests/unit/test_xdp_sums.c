@@ -191,5 +191,9 @@ int main(void)
 	failed = cmocka_run_group_tests_name("with tokens", tests, NULL, NULL);
 	world_sealed = true;
 	failed += cmocka_run_group_tests_name("sealed", sealed, NULL, NULL);
+	world_six = true;
+	failed += cmocka_run_group_tests_name("sealed, by IPv6", sealed, NULL, NULL);
+	world_sealed = false;
+	failed += cmocka_run_group_tests_name("by IPv6", tests, NULL, NULL);
 	return failed != 0;
 }
