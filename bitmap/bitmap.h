@@ -124,13 +124,6 @@ static inline uint32_t bitmap_select(uint64_t word, uint32_t rank)
 	return (uint32_t)__builtin_ctzll(word);
 }
 
-/* What unpack() makes of the blocks whose bit is not set. */
-enum bitmap_others {
-	BITMAP_STAY,
-	BITMAP_ZERO,
-	BITMAP_ZERO_PAST, /* zero; where blocks are small, all is written past the cache */
-};
-
 /* One tensor and how it is cut. */
 struct bitmap_tensor {
 	const void *data; /* [count] elements; may be NULL when count is 0 */
@@ -170,11 +163,11 @@ struct bitmap_engine {
 	uint64_t (*pack)(const struct bitmap_tensor *tensor, const uint64_t bits[], void *dst);
 
 	/*
-	 * unpack - the reverse: fill the blocks of `dst` whose bit is set from `src`.
-	 * `shape->data` is not used. Returns the elements read from src.
+	 * unpack - the reverse: fill the blocks of `dst` whose bit is set from `src`; the
+	 * others stay. `shape->data` is not used. Returns the elements read from src.
 	 */
 	uint64_t (*unpack)(const struct bitmap_tensor *shape, const uint64_t bits[],
-	                   const void *src, enum bitmap_others others, void *dst);
+	                   const void *src, void *dst);
 
 	/*
 	 * clear - dst[0 .. bytes) = 0, for any address. Areas of many pages are written past

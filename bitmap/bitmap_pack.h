@@ -167,6 +167,26 @@ static uint64_t pack(const struct bitmap_tensor *tensor, const uint64_t bits[], 
 	return (uint64_t)(out - (unsigned char *)dst) / cut.elem_bytes;
 }
 
+static uint64_t unpack(const struct bitmap_tensor *shape, const uint64_t bits[], const void *src,
+                       void *dst)
+{
+	const struct cut cut = cut_of(shape);
+	const uint64_t whole = whole_blocks(&cut);
+	const unsigned char *in = src;
+	unsigned char *out = dst;
+	struct stretch stretch;
+
+	FIRST_STRETCH(stretch);
+	while (next_stretch(&stretch, bits, whole, PLACES_WORDS))
+		in += scatter(out + stretch.first * 64 * cut.block_bytes, in, &stretch,
+		              cut.block_bytes);
+	if (has_short_last(&cut, bits)) {
+		memcpy(out + whole * cut.block_bytes, in, last_bytes(&cut));
+		in += last_bytes(&cut);
+	}
+	return (uint64_t)(in - (const unsigned char *)src) / cut.elem_bytes;
+}
+
 /* ---- past the cache ---- */
 
 /* 64 aligned bytes, in as few pieces as can be: a line that comes in four takes longer. */
@@ -210,94 +230,6 @@ static void clear(void *dst, uint64_t bytes)
 		stream(at, zeros, n);
 	}
 	_mm_sfence(); /* such stores are not ordered with others */
-}
-
-/* ---- unpack ---- */
-
-/* Blocks of so many bytes at most are put among zeros that are written first; others have them between. */
-#define FINE_BYTES_MAX 32
-
-/* So many bytes of fine blocks and zeros at once; in a buffer, if they go past the cache. */
-#define STAGE_BYTES 2048
-
-/* As scatter(), with zeros for the other blocks: `bytes` in all. */
-static uint64_t scatter_coarse(unsigned char *tensor, const unsigned char *from,
-                               const struct stretch *stretch, uint64_t block_bytes, uint64_t bytes)
-{
-	uint64_t cleared = 0;
-
-	for (uint32_t i = 0; i < stretch->places.count; i++) {
-		const uint64_t start = stretch->places.at[i] * block_bytes;
-
-		memset(tensor + cleared, 0, start - cleared);
-		copy(tensor + start, from + i * block_bytes, block_bytes);
-		cleared = start + block_bytes;
-	}
-	memset(tensor + cleared, 0, bytes - cleared);
-	return stretch->places.count * block_bytes;
-}
-
-static uint64_t scatter_fine(unsigned char *tensor, const unsigned char *from,
-                             const struct stretch *stretch, uint64_t block_bytes, uint64_t bytes,
-                             bool past)
-{
-	_Alignas(64) unsigned char stage[STAGE_BYTES];
-	unsigned char *to = past ? stage : tensor;
-	uint64_t taken;
-
-	memset(to, 0, bytes);
-	taken = scatter(to, from, stretch, block_bytes);
-	if (past)
-		stream(tensor, stage, bytes);
-	return taken;
-}
-
-/* Returns the bytes taken. */
-static uint64_t unpack_whole(const struct cut *cut, const uint64_t bits[], const unsigned char *src,
-                             enum bitmap_others others, unsigned char *dst)
-{
-	const uint64_t whole = whole_blocks(cut), block_bytes = cut->block_bytes;
-	const bool fine = others != BITMAP_STAY && block_bytes <= FINE_BYTES_MAX;
-	const uint64_t fit = fine ? STAGE_BYTES / 64 / block_bytes : PLACES_WORDS;
-	const unsigned char *in = src;
-	struct stretch stretch;
-
-	FIRST_STRETCH(stretch);
-	while (next_stretch(&stretch, bits, whole, fit < PLACES_WORDS ? fit : PLACES_WORDS)) {
-		const uint64_t first = stretch.first * 64, left = whole - first;
-		const uint64_t blocks = stretch.words * 64 < left ? stretch.words * 64 : left;
-		unsigned char *to = dst + first * block_bytes;
-
-		if (others == BITMAP_STAY || stretch.all)
-			in += scatter(to, in, &stretch, block_bytes);
-		else if (fine)
-			in += scatter_fine(to, in, &stretch, block_bytes, blocks * block_bytes,
-			                   others == BITMAP_ZERO_PAST);
-		else
-			in += scatter_coarse(to, in, &stretch, block_bytes, blocks * block_bytes);
-	}
-	if (fine && others == BITMAP_ZERO_PAST)
-		_mm_sfence();
-	return (uint64_t)(in - src);
-}
-
-static uint64_t unpack(const struct bitmap_tensor *shape, const uint64_t bits[], const void *src,
-                       enum bitmap_others others, void *dst)
-{
-	const struct cut cut = cut_of(shape);
-	const uint64_t at = whole_blocks(&cut) * cut.block_bytes, last = cut.bytes - at;
-	uint64_t taken;
-
-	if (cut.block_count == 0)
-		return 0;
-	taken = unpack_whole(&cut, bits, src, others, dst);
-	if (has_short_last(&cut, bits)) {
-		memcpy((unsigned char *)dst + at, (const unsigned char *)src + taken, last);
-		taken += last;
-	} else if (others != BITMAP_STAY && last > 0) {
-		memset((unsigned char *)dst + at, 0, last);
-	}
-	return taken / cut.elem_bytes;
 }
 
 #endif /* BITMAP_BITMAP_PACK_H */

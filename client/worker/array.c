@@ -144,6 +144,70 @@ static uint8_t *array_to(const struct allreduce *task, const struct access_frame
 	return *bytes > 0 ? recv_at(task, tile.first) : NULL;
 }
 
+/* ---- one shard of a flat part: what is one stretch of the tensor ---- */
+
+static bool is_stretch(const struct allreduce *task, const struct access_frame *frame)
+{
+	return task->cut.shard_count == 1 && frame->cut->part->rows <= 1 &&
+	       frame->cut->frames.block_parts == 1;
+}
+
+/*
+ * The frame's blocks and those between them, from that on whose bit is the first of a word; `own` and no
+ * others of them are in bits[]. Returns the first element.
+ */
+static uint64_t stretch_of(const struct allreduce *task, const struct access_frame *frame,
+                           const uint64_t *own, struct bitmap_tensor *stretch, uint64_t bits[])
+{
+	const uint32_t first_word = frame->first / 64;
+	const struct geometry_part *part = frame->cut->part;
+	const uint64_t block = block_of(task, frame, first_word * 64);
+	const uint64_t at = block * part->tile_columns, left = part->count - at;
+
+	for (uint32_t i = first_word; i * 64 < frame->end; i++)
+		bits[i - first_word] = bitmap_word_between(own, i, frame->first, frame->end);
+	*stretch = (struct bitmap_tensor){
+		.count = (uint64_t)(frame->end - first_word * 64) * part->tile_columns,
+		.block_elems = part->tile_columns,
+		.dtype = task->dtype,
+	};
+	stretch->count = stretch->count < left ? stretch->count : left;
+	return frame->cut->first + at;
+}
+
+static void stretch_push(const struct allreduce *task, const struct access_frame *frame,
+                         struct packet_out *out)
+{
+	uint32_t whole = frame->own_count * frame->unit_bytes, bytes;
+	uint8_t *to = (uint8_t *)out->scratch + packet_body_bytes(out);
+	uint64_t bits[SEGMENT_WORDS];
+	struct bitmap_tensor stretch;
+
+	stretch.data = send_at(task, stretch_of(task, frame, frame->own, &stretch, bits));
+	bytes = (uint32_t)frame->engine->pack(&stretch, bits, to) * elem_bytes(task);
+	if (frame->fixed)
+		frame->engine->fixed_encode(to, to, bytes / 4, frame->shift);
+	memset(to + bytes, 0, whole - bytes);
+	packet_point(out, to, whole);
+}
+
+static void stretch_store(const struct allreduce *task, const struct access_frame *frame,
+                          const uint8_t *data)
+{
+	uint32_t divisor = task->reduction == REDUCE_AVG ? frame->world : 1;
+	uint8_t decoded[WIRE_PAYLOAD_MAX];
+	uint64_t bits[SEGMENT_WORDS];
+	struct bitmap_tensor stretch;
+	uint64_t first = stretch_of(task, frame, frame->united, &stretch, bits);
+
+	if (frame->fixed) {
+		frame->engine->fixed_decode(decoded, data, frame->count * frame->unit_bytes / 4,
+		                            frame->shift, divisor);
+		data = decoded;
+	}
+	frame->engine->unpack(&stretch, bits, data, recv_at(task, first));
+}
+
 /* ---- tiles: rows of a matrix, in pieces ---- */
 
 /* What a frame has of one row of a tile. */
@@ -262,6 +326,43 @@ static void tiles_scan(const struct allreduce *task, const struct geometry_segme
 	}
 }
 
+/* ---- zeros ---- */
+
+static bool in_place(const struct allreduce *task)
+{
+	const uint8_t *own = task->send;
+
+	if (task->scatter && own != NULL)
+		own += task->share_first * task->cut.elem_bytes;
+	return own == task->recv;
+}
+
+static bool is_receiver(const struct allreduce *task, uint32_t receiver)
+{
+	return receiver == WIRE_EVERYONE || receiver == task->share_first / task->share_count;
+}
+
+/* Blocks of up to so many bytes are not worth to be cleared one by one when the union is known. */
+#define FINE_BYTES_MAX 64
+
+static bool is_fine(const struct allreduce *task, const struct geometry_part *part)
+{
+	return task->access == &array_access && !task->cut.eager && part->rows <= 1 &&
+	       part->frames.block_bytes <= FINE_BYTES_MAX;
+}
+
+/*
+ * All blocks of a segment, of all shards, when it is scanned: nothing has been stored then, and until it
+ * is the segment stays in a cache.
+ */
+static void clear_fine(const struct allreduce *task, const struct geometry_segment *segment,
+                       uint64_t first, uint64_t elements)
+{
+	if (elements > 0 && is_fine(task, segment->part) && !in_place(task) &&
+	    is_receiver(task, segment->receiver))
+		memset(recv_at(task, first), 0, elements * elem_bytes(task));
+}
+
 /* ---- what the machines ask for ---- */
 
 static int array_begin(struct allreduce *task)
@@ -279,7 +380,7 @@ bool array_ready(struct allreduce *task, uint32_t number)
 static uint64_t array_scan(struct allreduce *task, uint32_t number, const struct access_scan *scan)
 {
 	struct geometry_segment segment = geometry_segment(&task->cut, number);
-	uint64_t first, blocks = geometry_span(&task->cut, &segment, &first);
+	uint64_t first, blocks = geometry_span(&task->cut, &segment, &first), start = 0;
 	struct bitmap_tensor tensor = {.block_elems = segment.part->tile_columns,
 	                               .dtype = task->dtype};
 
@@ -288,11 +389,13 @@ static uint64_t array_scan(struct allreduce *task, uint32_t number, const struct
 		return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
 	}
 	if (blocks > 0) {
-		tensor.data = send_at(task, geometry_tile(&segment, first).first);
+		start = geometry_tile(&segment, first).first;
+		tensor.data = send_at(task, start);
 		tensor.count = (blocks - 1) * tensor.block_elems +
 		               geometry_tile(&segment, first + blocks - 1).columns;
 	}
 	bitmap_pool_scan(scan->pool, &tensor, scan->bits, scan->range);
+	clear_fine(task, &segment, start, tensor.count);
 	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
 }
 
@@ -327,15 +430,6 @@ static uint32_t absent_run(const struct allreduce *task, const struct access_pla
 	       end < plan->cut->block_count && !bit_test(plan->united, end))
 		end++;
 	return end - first;
-}
-
-static bool in_place(const struct allreduce *task)
-{
-	const uint8_t *own = task->send;
-
-	if (task->scatter && own != NULL)
-		own += task->share_first * task->cut.elem_bytes;
-	return own == task->recv;
 }
 
 /* `run` blocks from the tile on, which are neighbours in the tensor if they are several. */
@@ -376,13 +470,11 @@ static void clear_absent(struct allreduce *task, const struct access_plan *plan)
 /* In place, blocks that no worker has are zero already. */
 int array_plan(struct allreduce *task, const struct access_plan *plan)
 {
-	uint32_t receiver = plan->cut->receiver;
-
-	if (in_place(task) || task->count == 0)
+	if (in_place(task) || task->count == 0 || is_fine(task, plan->cut->part))
 		return 0;
 	if (task->scatter && task->cut.eager) /* blocks may lie across the share's borders */
 		memset(task->recv, 0, task->share_count * task->cut.elem_bytes);
-	else if (receiver == WIRE_EVERYONE || receiver == task->share_first / task->share_count)
+	else if (is_receiver(task, plan->cut->receiver))
 		clear_absent(task, plan);
 	return 0;
 }
@@ -398,6 +490,8 @@ static void array_push(const struct allreduce *task, const struct access_frame *
 {
 	if (frame->cut->part->rows > 1)
 		tiles_push(task, frame, out);
+	else if (is_stretch(task, frame) && (frame->fixed || frame->own_count > POINTS_MAX))
+		stretch_push(task, frame, out);
 	else
 		blocks_push(task, frame, out, array_from);
 }
@@ -427,6 +521,8 @@ bool array_store(struct allreduce *task, const struct access_frame *frame, const
 		store_own(task, frame, data);
 	else if (frame->cut->part->rows > 1)
 		tiles_store(task, frame, data);
+	else if (is_stretch(task, frame))
+		stretch_store(task, frame, data);
 	else
 		blocks_store(task, frame, data, array_to);
 	return true;

@@ -60,7 +60,8 @@ static void run_pack(const struct load *load)
 
 static void run_unpack(const struct load *load)
 {
-	load->engine->unpack(&load->tensor, load->bits, load->b, BITMAP_ZERO, load->a);
+	load->engine->clear(load->a, load->tensor.count * dtype_bytes(load->tensor.dtype));
+	load->engine->unpack(&load->tensor, load->bits, load->b, load->a);
 }
 
 static void run_reduce(const struct load *load)
@@ -131,13 +132,15 @@ static void run_all(const struct load *load)
 		load->engine->scan(&segment, bits);
 		bits_write(bits, bitmap_block_count(segment.count, segment.block_elems), coded);
 		load->engine->pack(&segment, bits, packed);
-		load->engine->unpack(&segment, bits, packed, BITMAP_ZERO_PAST, load->b + offset);
+		memset(load->b + offset, 0, segment.count * dtype_bytes(segment.dtype));
+		load->engine->unpack(&segment, bits, packed, load->b + offset);
 	}
 }
 
 static void run_unpack_other(const struct load *load)
 {
-	load->engine->unpack(&load->tensor, load->bits, load->packed, BITMAP_ZERO_PAST, load->b);
+	load->engine->clear(load->b, load->tensor.count * dtype_bytes(load->tensor.dtype));
+	load->engine->unpack(&load->tensor, load->bits, load->packed, load->b);
 }
 
 static void run_pack_other(const struct load *load)

@@ -55,6 +55,11 @@ END
 "$w" bench --local 2 --size 64K,4K --iters 2 >"$tmp/table" || fail "a table ends with $?"
 [ "$(grep -cE ' algbw +busbw |\(GB/s\) +\(GB/s\)' "$tmp/table") $(grep -vc '^#' "$tmp/table")" = "2 2" ] || fail "the table: $(cat "$tmp/table")"
 
+# Single elements, random ones: several segments, the last of them short.
+for how in "--dtype f32 --in-place" "--dtype bf16" "--wire fixed32"; do
+	"$w" bench --local 2 --block 1 --size 300004 --density 0.02 --iters 2 --check $how >"$tmp/table" || fail "single elements, $how: $(cat "$tmp/table")"
+done
+
 # A file's --size gives way.
 printf '[bench]\nsize = 3G\n' >"$tmp/b.ini"
 "$w" bench --config "$tmp/b.ini" --local 1 -b 4 -e 4 -n 1 --json >"$tmp/json" || fail "one size ends with $?"

@@ -310,14 +310,13 @@ static void check_unpack(const struct bitmap_engine *engine, const struct bitmap
 {
 	const size_t size = dtype_bytes(tensor->dtype);
 	const unsigned char *data = tensor->data;
-	const enum bitmap_others others = (enum bitmap_others)random_below(3);
 	struct bitmap_tensor shape = *tensor;
 	unsigned char *out = arena_place(arena, tensor->count * size, size);
 	unsigned char other[DTYPE_BYTES_MAX];
 
-	memset(other, others == BITMAP_STAY ? POISON : 0, sizeof(other));
+	memset(other, POISON, sizeof(other));
 	shape.data = NULL;
-	assert_int_equal(engine->unpack(&shape, bits, packed, others, out), packed_count);
+	assert_int_equal(engine->unpack(&shape, bits, packed, out), packed_count);
 	arena_check(arena, out, tensor->count * size, engine->name);
 	for (uint64_t i = 0; i < tensor->count; i++, out += size)
 		if (memcmp(out, in_set_block(tensor, bits, i) ? data + i * size : other, size) != 0)
@@ -371,9 +370,7 @@ static void test_nothing(void **state)
 
 			engine->scan(&nothing, NULL);
 			assert_int_equal(engine->pack(&nothing, NULL, NULL), 0);
-			assert_int_equal(
-				engine->unpack(&nothing, NULL, NULL, BITMAP_ZERO_PAST, NULL), 0);
-			engine->unpack(&nothing, NULL, NULL, BITMAP_STAY, NULL);
+			assert_int_equal(engine->unpack(&nothing, NULL, NULL, NULL), 0);
 			if (!dtype_is_float(dtypes[d]))
 				continue;
 			engine->scan_range(&nothing, NULL, &range);
