@@ -7,6 +7,8 @@
  * blocks. The lanes load eight steps before they look at the first. A step costs more only where it
  * finds something: then a lane votes for its unit's block. Where no step has parts of two blocks (blocks
  * of a multiple of 512 bytes, aligned to 16), a lane votes for all of a step, for eight steps at once.
+ * Blocks of 2, 4 or 8 bytes in a tensor aligned to 16 have units of 16 bytes, too: then each lane finds
+ * the bits of its unit's blocks, and neighbouring lanes put theirs together into a word.
  *
  * Bits are collected in the GPU's memory, with one atomic operation for many blocks; the last CTA
  * copies them to pinned memory. Floats without their sign sort like unsigned integers.
@@ -173,6 +175,104 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 		atomicMax(job.ranges + first / job.range_blocks, top);
 }
 
+/* ---- blocks of 2, 4 or 8 bytes: several of them in a unit ---- */
+
+/* The bits of a unit's EACH blocks. */
+template <bool RANGE, uint32_t EACH>
+static __device__ __forceinline__ uint32_t look_each(const scan_job &job, const unit<16> &seen,
+                                                     uint32_t *top)
+{
+	uint32_t bits = 0;
+
+#pragma unroll
+	for (uint32_t i = 0; i < 4; i++) {
+		const uint32_t word = seen.word[i] & (i % 2 == 0 ? job.care_even : job.care_odd);
+
+		if (RANGE)
+			*top = max(*top, seen.word[i] & 0x7fffffffu);
+		if (EACH == 8)
+			bits |= (word << 16 != 0 ? 1u << 2 * i : 0) |
+			        (word >> 16 != 0 ? 2u << 2 * i : 0);
+		else
+			bits |= word != 0 ? 1u << i * EACH / 4 : 0;
+	}
+	return bits;
+}
+
+/* As scan_piece(), of a group of one piece. So many neighbouring lanes have a word of the bitmap. */
+template <bool RANGE, uint32_t EACH>
+static __device__ __forceinline__ void scan_fine(const scan_job &job, const unsigned char *group,
+                                                 uint32_t first, uint32_t to)
+{
+	const uint32_t lane = threadIdx.x % 32, lanes = 32 / EACH,
+		       step_words = 512 / (16 / EACH) / 32;
+	uint32_t *words = job.bits + first / 32, top = 0;
+
+	for (uint32_t from = 0; from + 16 <= to; from += PIECE_STEPS * STEP_BYTES) {
+		unit<16> units[PIECE_STEPS];
+
+#pragma unroll
+		for (uint32_t i = 0; i < PIECE_STEPS; i++) {
+			const uint32_t here = from + i * STEP_BYTES + lane * 16;
+
+			units[i] = {};
+			if (here + 16 <= to)
+				units[i] = load_unit<16>(group + here);
+		}
+#pragma unroll
+		for (uint32_t i = 0; i < PIECE_STEPS; i++) {
+			uint32_t bits = look_each<RANGE, EACH>(job, units[i], &top)
+			                << lane % lanes * EACH;
+
+#pragma unroll
+			for (uint32_t far = 1; far < lanes; far *= 2)
+				bits |= __shfl_xor_sync(ALL_LANES, bits, far);
+			if (lane % lanes == 0 && bits != 0)
+				atomicOr(words + (from / STEP_BYTES + i) * step_words +
+				                 lane / lanes,
+				         bits);
+		}
+	}
+	if (to % 16 != 0 && lane == 0) { /* the tensor ends within a unit */
+		const uint32_t here = to - to % 16, block = here / 16 * EACH;
+		const unit<16> seen = load_part<16>(group + here, to - here);
+		const uint32_t bits = look_each<RANGE, EACH>(job, seen, &top);
+
+		add_bits(job, first / 32 + block / 32, bits << block % 32);
+	}
+	if (!RANGE)
+		return;
+	top = __reduce_max_sync(ALL_LANES, top);
+	if (lane == 0 && top != 0)
+		atomicMax(job.ranges + first / job.range_blocks, top);
+}
+
+template <bool RANGE, uint32_t EACH>
+static __device__ __forceinline__ void scan_fine_pieces(const scan_job &job)
+{
+	const uint32_t stride = gridDim.x * CTA_WARPS, group_bytes = job.group_blocks * (16 / EACH);
+
+	for (uint32_t piece = blockIdx.x * CTA_WARPS + threadIdx.x / 32; piece < job.piece_count;
+	     piece += stride) {
+		const uint64_t at = static_cast<uint64_t>(piece) * group_bytes,
+			       left = job.bytes - at;
+
+		scan_fine<RANGE, EACH>(job, job.data + at, piece * job.group_blocks,
+		                       left < group_bytes ? static_cast<uint32_t>(left)
+		                                          : group_bytes);
+	}
+}
+
+/* False: the blocks are not as small, or not aligned. */
+template <bool RANGE> static __device__ __forceinline__ bool is_fine(const scan_job &job)
+{
+	if (reinterpret_cast<uintptr_t>(job.data) % 16 != 0)
+		return false;
+	return (job.block_bytes == 2 && !RANGE) || job.block_bytes == 4 || job.block_bytes == 8;
+}
+
+/* ---- all of it ---- */
+
 template <bool RANGE, uint32_t WIDTH, bool WHOLE>
 static __device__ __forceinline__ void scan_pieces(const scan_job &job)
 {
@@ -196,7 +296,19 @@ static __device__ __forceinline__ void scan_pieces(const scan_job &job)
 template <bool RANGE>
 static __global__ void __launch_bounds__(CTA_THREADS, SCAN_CTAS) scan_kernel(scan_job job)
 {
-	switch (unit_bytes(reinterpret_cast<uintptr_t>(job.data) | job.block_bytes)) {
+	switch (is_fine<RANGE>(job)
+	                ? job.block_bytes + 16
+	                : unit_bytes(reinterpret_cast<uintptr_t>(job.data) | job.block_bytes)) {
+	case 8 + 16:
+		scan_fine_pieces<RANGE, 2>(job);
+		break;
+	case 4 + 16:
+		scan_fine_pieces<RANGE, 4>(job);
+		break;
+	case 2 + 16:
+		if (!RANGE)
+			scan_fine_pieces<false, 8>(job);
+		break;
 	case 16:
 		if (job.block_bytes % STEP_BYTES == 0)
 			scan_pieces<RANGE, 16, true>(job);

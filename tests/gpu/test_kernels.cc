@@ -155,7 +155,7 @@ static uint64_t random_block_elems()
 
 	switch (random_below(4)) {
 	case 0:
-		return 1 + random_below(70);
+		return 1 + random_below(random_below(2) == 0 ? 4 : 70);
 	case 1:
 		return 1 + random_below(3000);
 	case 2:
@@ -306,8 +306,7 @@ static void choose_frames(struct planned *p, uint32_t elem_bytes, uint32_t room,
 
 	plan->block_parts = (plan->block_bytes + each - 1) / each;
 	plan->part_bytes = plan->block_parts > 1 ? each : plan->block_bytes;
-	plan->frame_blocks =
-		plan->block_parts > 1 ? 1 : std::min(64u, std::max(1u, room / plan->block_bytes));
+	plan->frame_blocks = plan->block_parts > 1 ? 1 : std::max(1u, room / plan->block_bytes);
 	plan->frame_stride = (room + 8 + 15) / 16 * 16;
 	plan->frame_mask = mask;
 	plan->frame_first = static_cast<uint32_t>(random_bits());
