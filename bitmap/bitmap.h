@@ -218,26 +218,29 @@ struct bitmap_engine {
 
 	/*
 	 * finish - dst[i] = acc[i] in the wire type (round to nearest even), divided by
-	 * `workers` (>= 1) first when op is REDUCE_AVG (integers: truncated towards zero).
+	 * `workers` (>= 1) first when op is REDUCE_AVG (integers: truncated towards zero). For
+	 * DTYPE_I16 and DTYPE_I8 divided by 2^dtype_headroom(workers), so that it fits.
 	 * dst == acc is allowed; otherwise they do not overlap.
 	 */
 	void (*finish)(void *dst, const void *acc, uint64_t count, enum dtype dtype,
 	               enum reduction op, uint32_t workers);
 
 	/*
-	 * fixed_encode - dst[i] = src[i] * 2^shift, rounded to nearest even. The caller
-	 * picks shift so that no |result| exceeds 2^30 (docs/PROTOCOL.md section 9);
-	 * -200 <= shift <= 200. src may have any address (f32), so may dst (int32).
-	 * dst == src is allowed, here and in fixed_decode(); otherwise they do not overlap.
+	 * fixed_encode - dst[i] = src[i] * 2^shift, rounded to nearest even. `dtype` is that of
+	 * dst: DTYPE_I32, or DTYPE_I16 and DTYPE_I8, whose results are clamped to 32767 and 127.
+	 * The caller picks shift so that no |result| exceeds 2^30 before that (docs/PROTOCOL.md
+	 * section 9); -200 <= shift <= 200. src (f32) and dst may have any address. dst == src is
+	 * allowed for DTYPE_I32, here and in fixed_decode(); otherwise they do not overlap.
 	 */
-	void (*fixed_encode)(void *dst, const void *src, uint64_t count, int shift);
+	void (*fixed_encode)(void *dst, const void *src, uint64_t count, enum dtype dtype,
+	                     int shift);
 
 	/*
 	 * fixed_decode - dst[i] = (float)src[i] * 2^-shift, divided by `divisor` (>= 1)
-	 * after that. src (int32) and dst (f32) may have any address.
+	 * after that. src (of `dtype`, as above) and dst (f32) may have any address.
 	 */
-	void (*fixed_decode)(void *dst, const void *src, uint64_t count, int shift,
-	                     uint32_t divisor);
+	void (*fixed_decode)(void *dst, const void *src, uint64_t count, enum dtype dtype,
+	                     int shift, uint32_t divisor);
 };
 
 /*

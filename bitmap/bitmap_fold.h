@@ -127,15 +127,39 @@ DEFINE_FOLDS(f64, f64_any, f64_any, (a < b || a != a), (a > b || a != a))
 DEFINE_FOLDS(i32, i32_any, u32_any, (a < b), (a > b))
 DEFINE_FOLDS(i64, i64_any, u64_any, (a < b), (a > b))
 
+/* acc[i] += src[i], where acc is twice as wide: for so few workers that it does not overflow. */
+#define DEFINE_ADD(name, narrow, wide, wide_any)                                                   \
+	static void name(void *restrict acc, const void *restrict src, uint64_t count)             \
+	{                                                                                          \
+		wide_any *restrict sums = acc;                                                     \
+		const narrow *restrict in = src;                                                   \
+                                                                                                   \
+		for (uint64_t i = 0; i < count; i++)                                               \
+			sums[i] = (wide)(sums[i] + (wide)in[i]);                                   \
+	}                                                                                          \
+                                                                                                   \
+	static void name##_widen(void *restrict acc, const void *restrict src, uint64_t count)     \
+	{                                                                                          \
+		wide_any *restrict sums = acc;                                                     \
+		const narrow *restrict in = src;                                                   \
+                                                                                                   \
+		for (uint64_t i = 0; i < count; i++)                                               \
+			sums[i] = (wide)in[i];                                                     \
+	}
+
+DEFINE_ADD(add_i16, i16_any, int32_t, i32_any)
+DEFINE_ADD(add_i8, int8_t, int16_t, i16_any)
+
 /* By accumulator: the 16-bit floats are summed in f32. */
-static const struct folds *const folds_of[DTYPE_COUNT + 1] = {
+static const struct folds *const folds_of[DTYPE_WIRE_COUNT + 1] = {
 	[DTYPE_F32] = &f32_folds, [DTYPE_F16] = &f32_folds, [DTYPE_BF16] = &f32_folds,
 	[DTYPE_F64] = &f64_folds, [DTYPE_I32] = &i32_folds, [DTYPE_I64] = &i64_folds,
 };
 
 static inline bool in_range(enum dtype dtype, enum reduction op)
 {
-	return dtype >= 1 && dtype <= DTYPE_COUNT && op >= 1 && op <= REDUCE_COUNT;
+	return dtype >= 1 && op >= 1 && op <= REDUCE_COUNT &&
+	       (dtype <= DTYPE_COUNT || (dtype <= DTYPE_WIRE_COUNT && op == REDUCE_SUM));
 }
 
 static void load(void *acc, const void *src, uint64_t count, enum dtype dtype)
@@ -145,6 +169,10 @@ static void load(void *acc, const void *src, uint64_t count, enum dtype dtype)
 		f16_widen(acc, src, count);
 	else if (dtype == DTYPE_BF16)
 		bf16_widen(acc, src, count);
+	else if (dtype == DTYPE_I16)
+		add_i16_widen(acc, src, count);
+	else if (dtype == DTYPE_I8)
+		add_i8_widen(acc, src, count);
 	else if (count > 0)
 		memcpy(acc, src, count * dtype_bytes(dtype));
 }
@@ -157,7 +185,15 @@ static void reduce(void *acc, const void *src, uint64_t count, enum dtype dtype,
 	uint64_t n;
 
 	assert(in_range(dtype, op));
-	if (dtype_bytes(dtype) != 2) {
+	if (dtype == DTYPE_I16) {
+		add_i16(acc, src, count);
+		return;
+	}
+	if (dtype == DTYPE_I8) {
+		add_i8(acc, src, count);
+		return;
+	}
+	if (dtype_acc(dtype) == dtype) {
 		folds_of[dtype]->fold[op](acc, src, count);
 		return;
 	}
@@ -171,7 +207,7 @@ static void reduce(void *acc, const void *src, uint64_t count, enum dtype dtype,
 static void zero_fold(void *acc, uint64_t count, enum dtype dtype, enum reduction op)
 {
 	assert(in_range(dtype, op));
-	if (folds_of[dtype]->fold_zero[op] != NULL)
+	if (folds_of[dtype] != NULL && folds_of[dtype]->fold_zero[op] != NULL)
 		folds_of[dtype]->fold_zero[op](acc, count);
 }
 

@@ -71,6 +71,8 @@ static inline uint64_t care_mask(enum dtype dtype)
 		return UINT64_C(0x7fffffffffffffff);
 	case DTYPE_I32:
 	case DTYPE_I64:
+	case DTYPE_I16:
+	case DTYPE_I8:
 		break;
 	}
 	return UINT64_MAX;

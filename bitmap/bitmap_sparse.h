@@ -59,20 +59,16 @@ static inline uint64_t neutral_of(enum dtype wide, enum reduction op)
 	return !is_float ? 1 : wide == DTYPE_F32 ? 0x3f800000 : UINT64_C(0x3ff) << 52;
 }
 
-/* The type in which `dtype` is summed. */
-static inline enum dtype wide_of(enum dtype dtype)
-{
-	return dtype_bytes(dtype) == 2 ? DTYPE_F32 : dtype;
-}
-
 static void neutral(void *acc, uint64_t count, enum dtype dtype, enum reduction op)
 {
-	const uint64_t number = neutral_of(wide_of(dtype), op);
+	const uint64_t number = neutral_of(dtype_acc(dtype), op);
 	u32_any *narrow = acc;
 	u64_any *wide = acc;
 
 	assert(in_range(dtype, op));
-	if (dtype_acc_bytes(dtype) == 4)
+	if (dtype_acc_bytes(dtype) == 2)
+		memset(acc, 0, 2 * count);
+	else if (dtype_acc_bytes(dtype) == 4)
 		for (uint64_t i = 0; i < count; i++)
 			narrow[i] = (uint32_t)number;
 	else

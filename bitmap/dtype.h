@@ -22,9 +22,13 @@ enum dtype {
 	DTYPE_F64 = 4,
 	DTYPE_I32 = 5,
 	DTYPE_I64 = 6,
+	/* Of frames alone, added by REDUCE_SUM alone: what fixed16 and fixed8 make of f32. */
+	DTYPE_I16 = 7,
+	DTYPE_I8 = 8,
 };
 
-#define DTYPE_COUNT 6 /* valid values are 1 .. DTYPE_COUNT */
+#define DTYPE_COUNT 6      /* a tensor's are 1 .. DTYPE_COUNT, */
+#define DTYPE_WIRE_COUNT 8 /* a frame's up to this */
 
 enum reduction {
 	REDUCE_SUM = 1,
@@ -42,8 +46,11 @@ enum reduction {
 static inline uint32_t dtype_bytes(enum dtype dtype)
 {
 	switch (dtype) {
+	case DTYPE_I8:
+		return 1;
 	case DTYPE_F16:
 	case DTYPE_BF16:
+	case DTYPE_I16:
 		return 2;
 	case DTYPE_F32:
 	case DTYPE_I32:
@@ -55,10 +62,42 @@ static inline uint32_t dtype_bytes(enum dtype dtype)
 	return 0;
 }
 
-/* Bytes of one element while it is being summed: the 16-bit floats are summed in f32. */
+/* What a tensor's elements travel in; `form` is the number of a type, or 0: their own. */
+static inline enum dtype dtype_in_form(uint32_t form, enum dtype dtype)
+{
+	return form != 0 ? (enum dtype)form : dtype;
+}
+
+/* What it is summed in: twice as wide, if it is less than 4 bytes. */
+static inline enum dtype dtype_acc(enum dtype dtype)
+{
+	switch (dtype) {
+	case DTYPE_F16:
+	case DTYPE_BF16:
+		return DTYPE_F32;
+	case DTYPE_I16:
+		return DTYPE_I32;
+	case DTYPE_I8:
+		return DTYPE_I16;
+	default:
+		return dtype;
+	}
+}
+
+/* Bytes of one element while it is being summed. */
 static inline uint32_t dtype_acc_bytes(enum dtype dtype)
 {
-	return dtype_bytes(dtype) == 2 ? 4 : dtype_bytes(dtype);
+	return dtype_bytes(dtype_acc(dtype));
+}
+
+/* The least h with 2^h >= count: how many bits a sum of so many has more than one of them. */
+static inline int dtype_headroom(uint32_t count)
+{
+	int bits = 0;
+
+	while (bits < 31 && 1u << bits < count)
+		bits++;
+	return bits;
 }
 
 static inline bool dtype_is_float(enum dtype dtype)

@@ -99,6 +99,18 @@ enum winnow_wire {
 	 * other types travel as they are. Error: PROTOCOL.md section 9.
 	 */
 	WINNOW_WIRE_FIXED32 = 2,
+	/*
+	 * Narrower, for links that are too thin: as int16 or int8, scaled likewise and summed in
+	 * twice as many bits, the sum rounded once more to 16 or 8; or as bf16, summed in f32.
+	 * With N workers and M the largest magnitude in a segment (up to 16,384 blocks), a sum is
+	 * off by at most N * 2^-13 * M (FIXED16), N * 2^-5 * M (FIXED8; at most 256 workers), or
+	 * 2^-8 of the sum of magnitudes and 2^-8 of itself (BF16). A NaN or an infinity of any worker makes all sums of its
+	 * segment NaN with the integers; with BF16 it adds up as in f32. Tensors of about a
+	 * datagram or less travel as f32. Not of GPUs' tensors: WINNOW_ERR_INVALID.
+	 */
+	WINNOW_WIRE_FIXED16 = 3,
+	WINNOW_WIRE_FIXED8 = 4,
+	WINNOW_WIRE_BF16 = 5,
 };
 
 struct winnow_comm;

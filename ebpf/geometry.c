@@ -170,7 +170,8 @@ static bool is_possible(const struct geometry_input *input)
 	    input->shard_count > WIRE_SHARDS_MAX || input->payload < WIRE_PAYLOAD_MIN ||
 	    input->payload > WIRE_PAYLOAD_MAX)
 		return false;
-	if (input->elem_bytes != 2 && input->elem_bytes != 4 && input->elem_bytes != 8)
+	if (input->elem_bytes != 1 && input->elem_bytes != 2 && input->elem_bytes != 4 &&
+	    input->elem_bytes != 8)
 		return false;
 	return input->scatter <= 1 || (input->scatter <= WIRE_WORKERS_MAX &&
 	                               input->count % input->scatter == 0 && input->parts == NULL);
@@ -191,7 +192,7 @@ bool geometry_compute(const struct geometry_input *input, struct geometry *out)
 	                               .copies = 1};
 	if (!cut_blocks(&g, &g.one))
 		return false;
-	g.eager = !input->fixed32 && is_eager(&g, &g.one);
+	g.eager = !input->converted && is_eager(&g, &g.one);
 	if (!g.eager)
 		g.shard_count = input->shard_count;
 	/* Section 4.5. What is eager, or has no elements, is not worth parts or shares. */

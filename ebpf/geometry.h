@@ -69,9 +69,9 @@ struct geometry_input {
 	uint32_t elem_bytes;  /* 2, 4 or 8 */
 	uint32_t shard_count; /* channels of the job, 1 .. WIRE_SHARDS_MAX */
 	uint32_t payload;     /* UDP payload of the job, header included */
-	bool fixed32;
-	uint32_t scatter; /* workers that each receive a share; they divide `count`. 0: none */
-	uint64_t agreed;  /* what else must be the same for all workers, as a number */
+	bool converted;       /* values travel in another type: never eager */
+	uint32_t scatter;     /* workers that each receive a share; they divide `count`. 0: none */
+	uint64_t agreed;      /* what else must be the same for all workers, as a number */
 	uint32_t part_count;
 	struct geometry_part
 		*parts; /* they make up the tensor; NULL: it is flat. Not with `scatter` */

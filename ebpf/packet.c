@@ -329,3 +329,14 @@ const char *drop_name(enum wire_drop drop)
 
 	return drop < WIRE_DROP_COUNT ? names[drop] : "?";
 }
+
+const char *packet_form_name(uint64_t form)
+{
+	static const char *const names[] = {[WIRE_NATIVE] = "native",
+	                                    [WIRE_BF16] = "bf16",
+	                                    [WIRE_FIXED32] = "fixed32",
+	                                    [WIRE_FIXED16] = "fixed16",
+	                                    [WIRE_FIXED8] = "fixed8"};
+
+	return form <= WIRE_FIXED8 && names[form] != NULL ? names[form] : "?";
+}

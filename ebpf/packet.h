@@ -170,4 +170,7 @@ void packet_flatten(const struct packet_out *out, void *buffer);
 /* "short", "bad magic" and so on: the label of a counter. */
 const char *drop_name(enum wire_drop drop);
 
+/* packet_form_name - "native", "fixed32", ..; "?" for what is no enum wire_form */
+const char *packet_form_name(uint64_t form);
+
 #endif /* EBPF_PACKET_H */

@@ -76,18 +76,25 @@ struct wire_header {
 #define WIRE_NACK_FORCE 0x10000 /* answer whatever the sequence says */
 
 /* Flags of ANNOUNCE and PLAN. */
-#define WIRE_ALL 0x01       /* every block is in the set; it is left out */
-#define WIRE_NONE 0x02      /* no block is; likewise */
-#define WIRE_EAGER 0x04     /* the blocks follow in this packet; there will be no frames */
-#define WIRE_NONFINITE 0x08 /* ANNOUNCE: a NaN or infinity occurs; PLAN: so it travels as f32 */
+#define WIRE_ALL 0x01   /* every block is in the set; it is left out */
+#define WIRE_NONE 0x02  /* no block is; likewise */
+#define WIRE_EAGER 0x04 /* the blocks follow in this packet; there will be no frames */
+#define WIRE_NONFINITE                                                                             \
+	0x08 /* ANNOUNCE: a NaN or infinity occurs; PLAN: of any worker, section 9.1 */
 #define WIRE_FLAGS (WIRE_ALL | WIRE_NONE | WIRE_EAGER | WIRE_NONFINITE) /* of a PLAN: no others */
 #define WIRE_SCATTER 0x10 /* ANNOUNCE only: each worker receives only its own share (section 4.5) */
 #define WIRE_ANNOUNCE_FLAGS (WIRE_FLAGS | WIRE_SCATTER)
 
+/* The type in which f32 travels, by its number in section 3. */
 enum wire_form {
-	WIRE_NATIVE = 0,  /* values travel in their own type */
-	WIRE_FIXED32 = 1, /* f32 travels as int32 (section 9) */
+	WIRE_NATIVE = 0, /* values travel in their own type */
+	WIRE_BF16 = 3,
+	WIRE_FIXED32 = 5, /* integers: section 9 */
+	WIRE_FIXED16 = 7,
+	WIRE_FIXED8 = 8,
 };
+
+#define WIRE_FIXED8_WORKERS_MAX 256
 
 /* After the header of an ANNOUNCE; then the set of blocks, then, if eager, the blocks. */
 struct wire_announce {

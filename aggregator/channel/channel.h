@@ -90,8 +90,7 @@ struct channel_view {
 	uint32_t slots, slots_used; /* frames that may be, and are, under way */
 	uint64_t tag, count;        /* of the oldest operation, if there is one: */
 	uint64_t age_us;            /* since its first announcement */
-	uint8_t dtype, reduction;
-	bool fixed32;
+	uint8_t dtype, reduction, form;
 	struct channel_wait wait; /* the longest */
 };
 

@@ -54,6 +54,26 @@ void plan_reset(struct channel *channel, uint32_t index)
 
 /* ---- does it make sense, and do they agree? ---- */
 
+/* Sums of 8 bits are of 16, and so of few enough workers. */
+static bool form_possible(const struct channel *channel, const struct announce *a)
+{
+	switch (a->form) {
+	case WIRE_NATIVE:
+		return true;
+	case WIRE_FIXED8:
+		if (channel->config.worker_count > WIRE_FIXED8_WORKERS_MAX)
+			return false;
+		break;
+	case WIRE_BF16:
+	case WIRE_FIXED32:
+	case WIRE_FIXED16:
+		break;
+	default:
+		return false;
+	}
+	return a->dtype == DTYPE_F32 && a->reduction <= REDUCE_AVG;
+}
+
 /* Section 4.4. */
 static bool eager_possible(const struct channel *channel, const struct announce *a)
 {
@@ -75,14 +95,13 @@ static uint32_t shares_of(const struct channel *channel, const struct announce *
 static bool announce_possible(const struct channel *channel, const struct announce *a)
 {
 	return a->dtype >= 1 && a->dtype <= DTYPE_COUNT && a->reduction >= 1 &&
-	       a->reduction <= REDUCE_COUNT && a->form <= WIRE_FIXED32 && a->generation != 0 &&
+	       a->reduction <= REDUCE_COUNT && form_possible(channel, a) && a->generation != 0 &&
 	       a->op_slot < channel->config.op_slots && a->segment < a->segment_count &&
 	       a->segment_count % shares_of(channel, a) == 0 &&
 	       a->block_count <= channel->segment_words * 64 &&
 	       (!(a->flags & WIRE_EAGER) || eager_possible(channel, a)) &&
-	       (a->form == WIRE_NATIVE ||
-	        (a->dtype == DTYPE_F32 && a->reduction <= REDUCE_AVG &&
-	         ((a->flags & WIRE_NONFINITE) || exponent_possible(a->exponent))));
+	       (a->form < WIRE_FIXED32 || (a->flags & WIRE_NONFINITE) ||
+	        exponent_possible(a->exponent));
 }
 
 /* The first thing that two workers disagree about; 0 when they agree. */
@@ -312,7 +331,7 @@ static bool set_take(const struct announce *a, uint32_t block_bytes, uint64_t *b
 static bool segment_cut(const struct channel *channel, struct segment *segment,
                         const struct announce *a, uint64_t now_us)
 {
-	uint32_t block_bytes = a->block_elems * dtype_bytes(a->dtype);
+	uint32_t block_bytes = a->block_elems * dtype_bytes(dtype_in_form(a->form, a->dtype));
 	uint32_t shares = shares_of(channel, a);
 
 	if (segment->state == SEGMENT_GATHERING)

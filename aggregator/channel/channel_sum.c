@@ -6,12 +6,14 @@
 struct sum sum_of(const struct channel *channel, const struct segment *segment)
 {
 	const struct operation *op = &channel->ops[segment->op];
-	bool fixed = op->asked.form == WIRE_FIXED32 && !segment->nonfinite;
+	uint8_t form = op->asked.form;
 
+	if (form == WIRE_FIXED32 && segment->nonfinite)
+		form = WIRE_NATIVE;
 	return (struct sum){
 		.engine = channel->config.engine,
-		.dtype = fixed ? DTYPE_I32 : op->asked.dtype,
-		.reduction = fixed ? REDUCE_SUM : op->asked.reduction,
+		.dtype = dtype_in_form(form, op->asked.dtype),
+		.reduction = form >= WIRE_FIXED32 ? REDUCE_SUM : op->asked.reduction,
 	};
 }
 

@@ -63,7 +63,7 @@ static void look_operations(const struct channel *channel, uint64_t now_us,
 			out->count = op->asked.count;
 			out->dtype = op->asked.dtype;
 			out->reduction = op->asked.reduction;
-			out->fixed32 = op->asked.form == WIRE_FIXED32;
+			out->form = op->asked.form;
 			out->age_us = age_us;
 		}
 		if (op->bound_count < channel->config.worker_count &&

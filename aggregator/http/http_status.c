@@ -6,6 +6,7 @@
 
 #include "aggregator/http/http_impl.h"
 #include "bitmap/dtype.h"
+#include "ebpf/packet.h"
 
 static json_t *number(uint64_t value)
 {
@@ -51,8 +52,8 @@ static json_t *operation_json(const struct channel_view *busy)
 	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "tag", tag, "dtype",
 	                 dtype_name((enum dtype)busy->dtype), "op",
 	                 reduction_name((enum reduction)busy->reduction), "wire",
-	                 busy->fixed32 ? "fixed32" : "native", "count", number(busy->count),
-	                 "age_s", seconds(busy->age_us));
+	                 packet_form_name(busy->form), "count", number(busy->count), "age_s",
+	                 seconds(busy->age_us));
 }
 
 static json_t *wait_json(const struct channel_wait *wait)

@@ -18,16 +18,21 @@
 static uint8_t form_for(const struct winnow_comm *comm, uint8_t dtype, uint8_t op,
                         const struct winnow_options *options, bool *is_auto)
 {
+	static const uint8_t forms[] = {
+		[WINNOW_WIRE_FIXED32] = WIRE_FIXED32,
+		[WINNOW_WIRE_FIXED16] = WIRE_FIXED16,
+		[WINNOW_WIRE_FIXED8] = WIRE_FIXED8,
+		[WINNOW_WIRE_BF16] = WIRE_BF16,
+	};
 	enum winnow_wire wire = options != NULL ? options->wire : WINNOW_WIRE_AUTO;
 
 	if (wire == WINNOW_WIRE_AUTO)
 		wire = comm->config.wire;
-	*is_auto = wire == WINNOW_WIRE_AUTO;
+	*is_auto = wire != WINNOW_WIRE_FIXED32;
 	if (wire == WINNOW_WIRE_AUTO && comm->fast)
 		wire = WINNOW_WIRE_FIXED32;
-	if (wire == WINNOW_WIRE_FIXED32 && dtype == WINNOW_F32 &&
-	    (op == WINNOW_SUM || op == WINNOW_AVG))
-		return WIRE_FIXED32;
+	if (dtype == WINNOW_F32 && (op == WINNOW_SUM || op == WINNOW_AVG))
+		return forms[wire];
 	return WIRE_NATIVE;
 }
 
@@ -52,7 +57,13 @@ int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
 	request->task.form =
 		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
 	request->task.priority = options != NULL ? options->priority : 0;
-	if (comm_gpu_wanted(options))
+	if (request->task.form == WIRE_FIXED8 && comm->config.world > WIRE_FIXED8_WORKERS_MAX)
+		result = comm_fail(WINNOW_ERR_INVALID, "wire fixed8 is for at most 256 workers");
+	else if (comm_gpu_wanted(options) && request->task.form != WIRE_NATIVE &&
+	         request->task.form != WIRE_FIXED32)
+		result = comm_fail(WINNOW_ERR_INVALID, "wire fixed16, fixed8 and bf16 are for "
+		                                       "tensors in main memory");
+	else if (comm_gpu_wanted(options))
 		result = comm_gpu_post(request, options);
 	if (result == WINNOW_OK)
 		*out = request;

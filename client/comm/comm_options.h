@@ -19,8 +19,8 @@
 #define COMM_OPTIONS_HOW(c) \
 	{"block", "ELEMENTS", OPTION_COUNT32, &(c).block, "256", NULL, 1, WIRE_BLOCK_ELEMS_MAX, \
 	 "elements of a block"}, \
-	{"wire", "auto|f32,native|fixed32", OPTION_CHOICE, &(c).wire, "auto", NULL, WINNOW_WIRE_AUTO, \
-	 WINNOW_WIRE_FIXED32, "how f32 travels"}, \
+	{"wire", "auto|f32,native|fixed32|fixed16|fixed8|bf16", OPTION_CHOICE, &(c).wire, "auto", NULL, WINNOW_WIRE_AUTO, \
+	 WINNOW_WIRE_BF16, "how f32 travels"}, \
 	{"threads", "N", OPTION_COUNT32, &(c).threads, "1", NULL, 1, BITMAP_POOL_THREADS_MAX, \
 	 "that scan the tensor"}, \
 	{"payload", "BYTES", OPTION_SIZE32, &(c).payload, "0", NULL, WIRE_PAYLOAD_MIN, WIRE_PAYLOAD_MAX, \

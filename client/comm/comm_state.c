@@ -117,7 +117,7 @@ const char *comm_wrong_argument(const struct allreduce *task, const struct winno
 {
 	uint32_t elem_bytes = dtype_bytes((enum dtype)task->dtype);
 
-	if (elem_bytes == 0)
+	if (task->dtype < 1 || task->dtype > DTYPE_COUNT)
 		return "unknown element type";
 	if (task->reduction < WINNOW_SUM || task->reduction > WINNOW_PROD)
 		return "unknown operation";
@@ -137,7 +137,7 @@ const char *comm_wrong_argument(const struct allreduce *task, const struct winno
 		return "tags are 1 to 2^63 - 1";
 	if (options->block > WIRE_BLOCK_ELEMS_MAX)
 		return "block is above 65536";
-	if (options->wire > WINNOW_WIRE_FIXED32)
+	if (options->wire > WINNOW_WIRE_BF16)
 		return "unknown wire form";
 	if (options->memory > WINNOW_MEMORY_CUDA)
 		return "unknown kind of memory";

@@ -127,7 +127,7 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan)
 	part_begin(op, part, plan->cut, plan->shard, eager ? 0 : plan->first, plan->union_count);
 	memcpy(part->gpu->own, plan->own, words * sizeof(*plan->own));
 	memcpy(part->gpu->united, plan->united, words * sizeof(*plan->united));
-	part->gpu->fixed = plan->fixed;
+	part->gpu->fixed = plan->wire != (enum dtype)task->dtype;
 	part->gpu->shift = plan->shift;
 	part->gpu->divisor =
 		task->reduction == REDUCE_AVG ? (float)op->staged->staging->config.world : 1;

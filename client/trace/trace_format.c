@@ -7,6 +7,7 @@
 
 #include "aggregator/control/message.h"
 #include "bitmap/dtype.h"
+#include "ebpf/packet.h"
 #include "ebpf/wire.h"
 
 #define RECORD_MARK UINT32_C(0x43455257) /* "WREC" */
@@ -56,8 +57,8 @@ static const char *operation_check(const struct trace_record *r)
 {
 	uint64_t bits;
 
-	if (dtype_bytes((enum dtype)r->dtype) == 0 || r->reduction < REDUCE_SUM ||
-	    r->reduction > REDUCE_PROD || r->form > WIRE_FIXED32)
+	if (r->dtype < 1 || r->dtype > DTYPE_COUNT || r->reduction < REDUCE_SUM ||
+	    r->reduction > REDUCE_PROD || strcmp(packet_form_name(r->form), "?") == 0)
 		return "a record has an unknown type or operation";
 	if (r->count == 0 || r->count > COUNT_MAX || r->block == 0 ||
 	    r->block > WIRE_BLOCK_ELEMS_MAX || r->fine == 0 || r->fine > TRACE_FINE_MAX ||

@@ -32,8 +32,9 @@ struct access_plan {
 	uint32_t union_count;
 	const uint64_t *united, *own; /* [(cut->block_count + 63) / 64] */
 	uint32_t first, edge;         /* number of its first frame; those before `edge` are over */
-	bool fixed;                   /* it travels as int32, as `shift` says */
-	int shift;
+	enum dtype wire;              /* what it travels in; where not the tensor's own type: */
+	int shift;                    /* of integers: section 9; */
+	bool nonfinite;               /* integers that cannot say so: the results are NaN */
 	const struct bitmap_engine *engine;
 };
 
@@ -49,8 +50,9 @@ struct access_frame {
 	uint32_t count, own_count;    /* blocks in it: of the union, and ours */
 	uint32_t part;                /* of a block that takes several frames */
 	uint32_t unit_bytes;          /* of a block, or of this part of it */
-	bool fixed;                   /* as above */
+	enum dtype wire;              /* as above */
 	int shift;
+	bool nonfinite;
 	uint32_t world;
 	const struct bitmap_engine *engine;
 };
@@ -118,7 +120,7 @@ struct allreduce {
 	struct geometry_part
 		*parts;  /* the tensor's layout; NULL: it is flat, in blocks of block_elems */
 	uint64_t agreed; /* what else must be the same for all workers */
-	bool form_auto; /* FIXED32 is our choice: not for tensors that fit their announcement natively */
+	bool form_auto;  /* tensors that fit their announcement natively travel so */
 	void (*done)(struct allreduce *task);
 	void *context; /* the submitter's */
 

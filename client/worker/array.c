@@ -43,16 +43,66 @@ static uint32_t part_bytes(const struct access_frame *frame, uint32_t offset, ui
 	return bytes - offset < frame->unit_bytes ? bytes - offset : frame->unit_bytes;
 }
 
-/* Copied, or as int32 (PROTOCOL.md section 9), into the packet's scratch memory. */
-static void put_block(const struct access_frame *frame, const uint8_t *from, uint32_t bytes,
-                      struct packet_out *out)
+static uint32_t elem_bytes(const struct allreduce *task)
+{
+	return dtype_bytes((enum dtype)task->dtype);
+}
+
+/* What has so many bytes in the tensor, on the wire; and the reverse. */
+static uint32_t wire_bytes(const struct allreduce *task, const struct access_frame *frame,
+                           uint32_t bytes)
+{
+	return bytes / elem_bytes(task) * dtype_bytes(frame->wire);
+}
+
+static uint32_t own_bytes(const struct allreduce *task, const struct access_frame *frame,
+                          uint32_t bytes)
+{
+	return bytes / dtype_bytes(frame->wire) * elem_bytes(task);
+}
+
+/* `bytes` of elements as they travel (PROTOCOL.md section 9). */
+static void encode(const struct allreduce *task, const struct access_frame *frame, uint8_t *to,
+                   const uint8_t *from, uint32_t bytes)
+{
+	const uint32_t count = bytes / dtype_bytes(frame->wire);
+
+	if (frame->wire == task->dtype)
+		memcpy(to, from, bytes);
+	else if (frame->wire == DTYPE_BF16)
+		frame->engine->finish(to, from, count, DTYPE_BF16, REDUCE_SUM, 1);
+	else if (frame->nonfinite)
+		memset(to, 0, bytes);
+	else
+		frame->engine->fixed_encode(to, from, count, frame->wire, frame->shift);
+}
+
+static void decode(const struct allreduce *task, const struct access_frame *frame, uint8_t *to,
+                   const uint8_t *from, uint32_t bytes)
+{
+	const uint32_t count = bytes / dtype_bytes(frame->wire);
+	const uint32_t divisor = task->reduction == REDUCE_AVG ? frame->world : 1;
+	const int lost = frame->wire == DTYPE_I32 ? 0 : dtype_headroom(frame->world);
+
+	if (frame->wire == task->dtype)
+		memcpy(to, from, bytes);
+	else if (frame->wire == DTYPE_BF16)
+		frame->engine->load(to, from, count, DTYPE_BF16);
+	else if (frame->nonfinite)
+		memset(to, 0xff, own_bytes(task, frame, bytes)); /* NaN */
+	else
+		frame->engine->fixed_decode(to, from, count, frame->wire, frame->shift - lost,
+		                            divisor);
+}
+
+/* Into the packet's scratch memory. */
+static void put_block(const struct allreduce *task, const struct access_frame *frame,
+                      const uint8_t *from, uint32_t bytes, struct packet_out *out)
 {
 	uint8_t *to = (uint8_t *)out->scratch + packet_body_bytes(out);
 
-	if (bytes > 0 && frame->fixed)
-		frame->engine->fixed_encode(to, from, bytes / 4, frame->shift);
-	else if (bytes > 0)
-		memcpy(to, from, bytes);
+	if (bytes > 0)
+		encode(task, frame, to, from, bytes);
 	memset(to + bytes, 0, frame->unit_bytes - bytes);
 	packet_point(out, to, frame->unit_bytes);
 }
@@ -64,16 +114,16 @@ void blocks_push(const struct allreduce *task, const struct access_frame *frame,
                                          uint32_t *bytes))
 {
 	uint32_t offset = frame->part * frame->cut->frames.part_bytes;
-	bool put = frame->fixed || frame->own_count > POINTS_MAX;
+	bool put = frame->wire != task->dtype || frame->own_count > POINTS_MAX;
 
 	for (uint32_t i = frame->first; (i = next_block(frame, frame->own, i)) < frame->end; i++) {
 		uint32_t bytes;
 		const uint8_t *from = place(task, frame, block_of(task, frame, i), &bytes);
 
-		bytes = part_bytes(frame, offset, bytes);
-		from = bytes > 0 ? from + offset : NULL;
+		bytes = part_bytes(frame, offset, wire_bytes(task, frame, bytes));
+		from = bytes > 0 ? from + own_bytes(task, frame, offset) : NULL;
 		if (put) {
-			put_block(frame, from, bytes, out);
+			put_block(task, frame, from, bytes, out);
 			continue;
 		}
 		if (bytes > 0)
@@ -88,30 +138,19 @@ void blocks_store(const struct allreduce *task, const struct access_frame *frame
                                     uint64_t block, uint32_t *bytes))
 {
 	uint32_t offset = frame->part * frame->cut->frames.part_bytes;
-	uint32_t divisor = task->reduction == REDUCE_AVG ? frame->world : 1;
 
 	for (uint32_t i = frame->first; (i = next_block(frame, frame->united, i)) < frame->end;
 	     i++, data += frame->unit_bytes) {
 		uint32_t bytes;
 		uint8_t *to = place(task, frame, block_of(task, frame, i), &bytes);
 
-		bytes = part_bytes(frame, offset, bytes);
-		if (bytes == 0)
-			continue;
-		if (frame->fixed)
-			frame->engine->fixed_decode(to + offset, data, bytes / 4, frame->shift,
-			                            divisor);
-		else
-			memcpy(to + offset, data, bytes);
+		bytes = part_bytes(frame, offset, wire_bytes(task, frame, bytes));
+		if (bytes > 0)
+			decode(task, frame, to + own_bytes(task, frame, offset), data, bytes);
 	}
 }
 
 /* ---- the arrays ---- */
-
-static uint32_t elem_bytes(const struct allreduce *task)
-{
-	return task->cut.elem_bytes;
-}
 
 static const uint8_t *send_at(const struct allreduce *task, uint64_t element)
 {
@@ -145,6 +184,9 @@ static uint8_t *array_to(const struct allreduce *task, const struct access_frame
 }
 
 /* ---- one shard of a flat part: what is one stretch of the tensor ---- */
+
+#define WIDE_BYTES_MAX                                                                             \
+	(4 * WIRE_PAYLOAD_MAX) /* of a frame's elements as f32: they travel as one byte at least */
 
 static bool is_stretch(const struct allreduce *task, const struct access_frame *frame)
 {
@@ -180,13 +222,14 @@ static void stretch_push(const struct allreduce *task, const struct access_frame
 {
 	uint32_t whole = frame->own_count * frame->unit_bytes, bytes;
 	uint8_t *to = (uint8_t *)out->scratch + packet_body_bytes(out);
+	uint8_t wide[WIDE_BYTES_MAX], *packed = frame->wire == task->dtype ? to : wide;
 	uint64_t bits[SEGMENT_WORDS];
 	struct bitmap_tensor stretch;
 
 	stretch.data = send_at(task, stretch_of(task, frame, frame->own, &stretch, bits));
-	bytes = (uint32_t)frame->engine->pack(&stretch, bits, to) * elem_bytes(task);
-	if (frame->fixed)
-		frame->engine->fixed_encode(to, to, bytes / 4, frame->shift);
+	bytes = (uint32_t)frame->engine->pack(&stretch, bits, packed) * dtype_bytes(frame->wire);
+	if (packed == wide)
+		encode(task, frame, to, wide, bytes);
 	memset(to + bytes, 0, whole - bytes);
 	packet_point(out, to, whole);
 }
@@ -194,16 +237,14 @@ static void stretch_push(const struct allreduce *task, const struct access_frame
 static void stretch_store(const struct allreduce *task, const struct access_frame *frame,
                           const uint8_t *data)
 {
-	uint32_t divisor = task->reduction == REDUCE_AVG ? frame->world : 1;
-	uint8_t decoded[WIRE_PAYLOAD_MAX];
+	uint8_t wide[WIDE_BYTES_MAX];
 	uint64_t bits[SEGMENT_WORDS];
 	struct bitmap_tensor stretch;
 	uint64_t first = stretch_of(task, frame, frame->united, &stretch, bits);
 
-	if (frame->fixed) {
-		frame->engine->fixed_decode(decoded, data, frame->count * frame->unit_bytes / 4,
-		                            frame->shift, divisor);
-		data = decoded;
+	if (frame->wire != task->dtype) {
+		decode(task, frame, wide, data, frame->count * frame->unit_bytes);
+		data = wide;
 	}
 	frame->engine->unpack(&stretch, bits, data, recv_at(task, first));
 }
@@ -218,18 +259,19 @@ struct piece {
 };
 
 /* False: nothing. */
-static bool piece_of(const struct allreduce *task, const struct access_frame *frame,
-                     const struct geometry_tile *tile, uint32_t row, struct piece *out)
+static bool piece_of(const struct access_frame *frame, const struct geometry_tile *tile,
+                     uint32_t row, struct piece *out)
 {
 	uint32_t from = frame->part * frame->cut->frames.part_bytes, end = from + frame->unit_bytes;
-	uint32_t begin = row * tile->width * elem_bytes(task), first = begin;
-	uint32_t last = begin + tile->columns * elem_bytes(task);
+	uint32_t bytes = dtype_bytes(frame->wire);
+	uint32_t begin = row * tile->width * bytes, first = begin;
+	uint32_t last = begin + tile->columns * bytes;
 
 	first = first > from ? first : from;
 	last = last < end ? last : end;
 	if (first >= last)
 		return false;
-	out->element = tile->first + row * tile->stride + (first - begin) / elem_bytes(task);
+	out->element = tile->first + row * tile->stride + (first - begin) / bytes;
 	out->at = first - from;
 	out->bytes = last - first;
 	return true;
@@ -245,14 +287,9 @@ static void tiles_push(const struct allreduce *task, const struct access_frame *
 
 		memset(to, 0, frame->unit_bytes);
 		for (uint32_t row = 0; row < tile.rows; row++) {
-			if (!piece_of(task, frame, &tile, row, &piece))
-				continue;
-			if (frame->fixed)
-				frame->engine->fixed_encode(to + piece.at,
-				                            send_at(task, piece.element),
-				                            piece.bytes / 4, frame->shift);
-			else
-				memcpy(to + piece.at, send_at(task, piece.element), piece.bytes);
+			if (piece_of(frame, &tile, row, &piece))
+				encode(task, frame, to + piece.at, send_at(task, piece.element),
+				       piece.bytes);
 		}
 		packet_point(out, to, frame->unit_bytes);
 	}
@@ -261,22 +298,15 @@ static void tiles_push(const struct allreduce *task, const struct access_frame *
 static void tiles_store(const struct allreduce *task, const struct access_frame *frame,
                         const uint8_t *data)
 {
-	uint32_t divisor = task->reduction == REDUCE_AVG ? frame->world : 1;
-
 	for (uint32_t i = frame->first; (i = next_block(frame, frame->united, i)) < frame->end;
 	     i++, data += frame->unit_bytes) {
 		struct geometry_tile tile = geometry_tile(frame->cut, block_of(task, frame, i));
 		struct piece piece;
 
 		for (uint32_t row = 0; row < tile.rows; row++) {
-			if (!piece_of(task, frame, &tile, row, &piece))
-				continue;
-			if (frame->fixed)
-				frame->engine->fixed_decode(recv_at(task, piece.element),
-				                            data + piece.at, piece.bytes / 4,
-				                            frame->shift, divisor);
-			else
-				memcpy(recv_at(task, piece.element), data + piece.at, piece.bytes);
+			if (piece_of(frame, &tile, row, &piece))
+				decode(task, frame, recv_at(task, piece.element), data + piece.at,
+				       piece.bytes);
 		}
 	}
 }
@@ -333,7 +363,7 @@ static bool in_place(const struct allreduce *task)
 	const uint8_t *own = task->send;
 
 	if (task->scatter && own != NULL)
-		own += task->share_first * task->cut.elem_bytes;
+		own += task->share_first * elem_bytes(task);
 	return own == task->recv;
 }
 
@@ -411,7 +441,7 @@ static void array_eager(const struct allreduce *task, const uint64_t *own,
 	};
 	uint32_t block_bytes = task->cut.one.frames.block_bytes, bytes, whole;
 
-	bytes = (uint32_t)engine->pack(&tensor, own, out->scratch) * task->cut.elem_bytes;
+	bytes = (uint32_t)engine->pack(&tensor, own, out->scratch) * elem_bytes(task);
 	whole = (bytes + block_bytes - 1) / block_bytes * block_bytes;
 	memset((uint8_t *)out->scratch + bytes, 0, whole - bytes);
 	packet_point(out, out->scratch, whole);
@@ -473,7 +503,7 @@ int array_plan(struct allreduce *task, const struct access_plan *plan)
 	if (in_place(task) || task->count == 0 || is_fine(task, plan->cut->part))
 		return 0;
 	if (task->scatter && task->cut.eager) /* blocks may lie across the share's borders */
-		memset(task->recv, 0, task->share_count * task->cut.elem_bytes);
+		memset(task->recv, 0, task->share_count * elem_bytes(task));
 	else if (is_receiver(task, plan->cut->receiver))
 		clear_absent(task, plan);
 	return 0;
@@ -490,7 +520,8 @@ static void array_push(const struct allreduce *task, const struct access_frame *
 {
 	if (frame->cut->part->rows > 1)
 		tiles_push(task, frame, out);
-	else if (is_stretch(task, frame) && (frame->fixed || frame->own_count > POINTS_MAX))
+	else if (is_stretch(task, frame) &&
+	         (frame->wire != task->dtype || frame->own_count > POINTS_MAX))
 		stretch_push(task, frame, out);
 	else
 		blocks_push(task, frame, out, array_from);

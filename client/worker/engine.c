@@ -211,12 +211,11 @@ static void start_waiting(struct engine *engine)
 }
 
 /* One round trip instead of two (PROTOCOL.md section 4.4). */
-static bool fits_announcement(struct geometry_input input)
+static bool fits_announcement(const struct geometry_input *input)
 {
 	struct geometry cut;
 
-	input.fixed32 = false;
-	return geometry_compute(&input, &cut) && cut.eager;
+	return geometry_compute(input, &cut) && cut.eager;
 }
 
 int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us)
@@ -224,10 +223,9 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 	struct geometry_input input = {
 		.count = task->count,
 		.block_elems = task->block_elems,
-		.elem_bytes = dtype_bytes(task->dtype),
+		.elem_bytes = dtype_bytes((enum dtype)task->dtype),
 		.shard_count = engine->stream_count,
 		.payload = engine->payload,
-		.fixed32 = task->form == WIRE_FIXED32,
 		.scatter = task->scatter ? engine->world : 0,
 		.agreed = task->agreed,
 		.part_count = task->part_count,
@@ -236,13 +234,15 @@ int engine_submit(struct engine *engine, struct allreduce *task, uint64_t now_us
 
 	if (engine->failed != 0)
 		return engine->failed;
-	if (task->form_auto && fits_announcement(input)) {
+	if (task->form_auto && fits_announcement(&input))
 		task->form = WIRE_NATIVE;
-		input.fixed32 = false;
+	if (task->form != WIRE_NATIVE) {
+		input.elem_bytes = dtype_bytes((enum dtype)task->form);
+		input.converted = true;
 	}
 	if (!geometry_compute(&input, &task->cut))
 		return WINNOW_ERR_INVALID;
-	if (input.fixed32 && (task->dtype != DTYPE_F32 || task->reduction > REDUCE_AVG))
+	if (input.converted && (task->dtype != DTYPE_F32 || task->reduction > REDUCE_AVG))
 		return WINNOW_ERR_INVALID;
 	if (list_has_tag(&engine->active, task->tag) || list_has_tag(&engine->waiting, task->tag))
 		return WINNOW_ERR_BUSY;
@@ -292,7 +292,7 @@ static void scan_segment(struct engine *engine, struct allreduce *task, uint64_t
 	struct access_scan want = {.pool = engine->pool,
 	                           .bits = engine->found,
 	                           .spare = engine->shard_bits,
-	                           .range = task->form == WIRE_FIXED32 ? &range : NULL};
+	                           .range = task->form >= WIRE_FIXED32 ? &range : NULL};
 	struct stream_scan scan = {.exponent = WIRE_EXPONENT_NONE};
 
 	task->blocks_nonzero += task->access->scan(task, number, &want);

@@ -2,6 +2,7 @@
 /* explain.c - see explain.h */
 
 #include "client/worker/explain.h"
+#include "ebpf/packet.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ static void value_text(uint16_t field, uint64_t value, char *text, size_t room)
 		snprintf(text, room, "%s", reduction_name((enum reduction)value));
 		break;
 	case WIRE_FIELD_FORM:
-		snprintf(text, room, "%s", value == WIRE_FIXED32 ? "fixed32" : "native");
+		snprintf(text, room, "%s", packet_form_name(value));
 		break;
 	case WIRE_FIELD_SCATTER:
 		snprintf(text, room, "%s", value != 0 ? "reduce_scatter" : "allreduce");

@@ -55,8 +55,9 @@ static struct access_frame frame_of(const struct stream *s, const struct allredu
 	                             .own = segment->own,
 	                             .count = segment->union_count - rank,
 	                             .part = index % cut->block_parts,
-	                             .fixed = travels_fixed(task, segment),
+	                             .wire = wire_dtype(task, segment),
 	                             .shift = segment->shift,
+	                             .nonfinite = segment->plan_flags & WIRE_NONFINITE,
 	                             .world = s->config.world,
 	                             .engine = s->config.engine};
 

@@ -49,7 +49,7 @@ struct stream_segment {
 	uint32_t first;
 	uint32_t frame_count;
 	uint32_t received;
-	int shift; /* fixed32 */
+	int shift; /* of section 9 */
 	uint64_t own[SEGMENT_WORDS];
 	uint64_t united[SEGMENT_WORDS];
 	uint16_t rank_before[SEGMENT_WORDS]; /* union blocks before each word */
@@ -149,10 +149,13 @@ static inline bool is_received(const struct stream *s, const struct stream_segme
 	return receiver == WIRE_EVERYONE || receiver == s->config.rank;
 }
 
-/* Do this segment's blocks travel as int32? Known when it is planned. */
-static inline bool travels_fixed(const struct allreduce *task, const struct stream_segment *segment)
+/* The type that this segment's blocks travel in. Known when it is planned. */
+static inline enum dtype wire_dtype(const struct allreduce *task,
+                                    const struct stream_segment *segment)
 {
-	return task->form == WIRE_FIXED32 && !(segment->plan_flags & WIRE_NONFINITE);
+	if (task->form == WIRE_FIXED32 && (segment->plan_flags & WIRE_NONFINITE))
+		return (enum dtype)task->dtype;
+	return dtype_in_form(task->form, (enum dtype)task->dtype);
 }
 
 static inline void stream_drop(struct stream *s, enum wire_drop drop)

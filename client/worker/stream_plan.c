@@ -166,7 +166,8 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 
 	a.segment = segment->number;
 	a.block_count = (uint16_t)segment->cut.block_count;
-	a.block_elems = segment->cut.frames.block_bytes / dtype_bytes(a.dtype);
+	a.block_elems = segment->cut.frames.block_bytes /
+	                dtype_bytes(dtype_in_form(a.form, (enum dtype)a.dtype));
 	a.exponent = segment->exponent;
 	a.flags |= segment->announce_flags;
 	stream_head(s, out, WIRE_ANNOUNCE, 0, 0);
@@ -338,7 +339,7 @@ static bool union_take(const struct allreduce *task, const struct plan *plan,
 static bool exponent_fits(const struct allreduce *task, const struct stream_segment *segment,
                           const struct plan *plan)
 {
-	if (task->form != WIRE_FIXED32 || (plan->flags & WIRE_NONFINITE))
+	if (task->form < WIRE_FIXED32 || (plan->flags & WIRE_NONFINITE))
 		return true;
 	return !(segment->announce_flags & WIRE_NONFINITE) && exponent_possible(plan->exponent) &&
 	       plan->exponent >= segment->exponent;
@@ -357,8 +358,9 @@ static bool access_told(const struct stream *s, struct allreduce *task,
 		.own = segment->own,
 		.first = first,
 		.edge = s->ack,
-		.fixed = travels_fixed(task, segment),
+		.wire = wire_dtype(task, segment),
 		.shift = segment->shift,
+		.nonfinite = segment->plan_flags & WIRE_NONFINITE,
 		.engine = s->config.engine,
 	};
 	int err = task->access->plan(task, &plan);
@@ -368,14 +370,14 @@ static bool access_told(const struct stream *s, struct allreduce *task,
 	return err != -EINVAL;
 }
 
-/* Section 9.2: headroom for the sum of all workers below bit 30. */
-static int fixed_shift(const struct stream *s, int16_t exponent)
+/* Section 9.2. The sum of all workers stays below bit 30; narrower types have wider sums. */
+static int fixed_shift(const struct stream *s, uint8_t form, int16_t exponent)
 {
-	int headroom = 0;
+	const int bits = form == WIRE_FIXED32   ? 30 - dtype_headroom(s->config.world)
+	                 : form == WIRE_FIXED16 ? 15
+	                                        : 7;
 
-	while (1u << headroom < s->config.world)
-		headroom++;
-	return exponent == WIRE_EXPONENT_NONE ? 0 : 30 - headroom - exponent;
+	return exponent == WIRE_EXPONENT_NONE ? 0 : bits - exponent;
 }
 
 struct allreduce *plan_take(struct stream *s, const struct packet *packet)
@@ -406,7 +408,7 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 		return NULL;
 	}
 	segment->plan_flags = plan.flags;
-	segment->shift = fixed_shift(s, plan.exponent);
+	segment->shift = fixed_shift(s, task->form, plan.exponent);
 	if (!access_told(s, task, segment, packet->frame)) {
 		stream_drop(s, WIRE_DROP_OPERATION);
 		return NULL;

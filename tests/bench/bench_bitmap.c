@@ -82,12 +82,12 @@ static void run_finish(const struct load *load)
 
 static void run_encode(const struct load *load)
 {
-	load->engine->fixed_encode(load->b, load->a, load->tensor.count, 20);
+	load->engine->fixed_encode(load->b, load->a, load->tensor.count, DTYPE_I32, 20);
 }
 
 static void run_decode(const struct load *load)
 {
-	load->engine->fixed_decode(load->a, load->b, load->tensor.count, 20, 1);
+	load->engine->fixed_decode(load->a, load->b, load->tensor.count, DTYPE_I32, 20, 1);
 }
 
 #define SEGMENT_BLOCKS 16384 /* PROTOCOL.md section 4.1 */

@@ -124,7 +124,7 @@ static void cut(struct allreduce *task)
 		.elem_bytes = 4,
 		.shard_count = 1,
 		.payload = PAYLOAD,
-		.fixed32 = task->form == WIRE_FIXED32,
+		.converted = task->form == WIRE_FIXED32,
 	};
 
 	if (!geometry_compute(&input, &task->cut) || task->cut.segment_count > SEGMENTS_MAX ||
@@ -145,7 +145,7 @@ static void announce(struct allreduce *task, uint32_t number, uint32_t *first, u
 	                           .own = bits,
 	                           .first = *first,
 	                           .edge = edge,
-	                           .fixed = task->form == WIRE_FIXED32,
+	                           .wire = dtype_in_form(task->form, (enum dtype)task->dtype),
 	                           .shift = 16};
 
 	plan.union_count = (uint32_t)staging_access.scan(task, number, &scan);

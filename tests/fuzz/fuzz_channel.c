@@ -148,6 +148,7 @@ static const uint32_t block_lengths[] = {1, 16, 64, 100, 256, 1000, 4096, 65536}
 /* The same operation for all workers, most of the time. */
 static void announce_fill(struct machine *m, struct announce *a)
 {
+	static const uint8_t forms[] = {WIRE_FIXED32, WIRE_FIXED16, WIRE_FIXED8, WIRE_BF16};
 	struct script *s = &m->script;
 	uint8_t kind = script_u8(s);
 
@@ -165,7 +166,7 @@ static void announce_fill(struct machine *m, struct announce *a)
 	if (a->dtype > DTYPE_COUNT) {
 		a->dtype = DTYPE_F32;
 		a->reduction = (uint8_t)(1 + kind % 2);
-		a->form = WIRE_FIXED32;
+		a->form = forms[kind % 4];
 	}
 }
 
@@ -220,15 +221,15 @@ static void build_announce(struct machine *m)
 	announce_twist(m, &a);
 	a.flags = script_u8(&m->script) & (WIRE_ALL | WIRE_NONE | WIRE_NONFINITE | WIRE_SCATTER);
 	if (geometry_compute(
-		    &(struct geometry_input){.count = a.count,
-	                                     .block_elems = a.block_elems,
-	                                     .elem_bytes = dtype_bytes(a.dtype),
-	                                     .shard_count = 1,
-	                                     .payload = m->channel->config.payload,
-	                                     .fixed32 = a.form == WIRE_FIXED32,
-	                                     .scatter = a.flags & WIRE_SCATTER
-	                                                        ? m->channel->config.worker_count
-	                                                        : 0},
+		    &(struct geometry_input){
+			    .count = a.count,
+			    .block_elems = a.block_elems,
+			    .elem_bytes = dtype_bytes(dtype_in_form(a.form, a.dtype)),
+			    .shard_count = 1,
+			    .payload = m->channel->config.payload,
+			    .converted = a.form != WIRE_NATIVE,
+			    .scatter =
+				    a.flags & WIRE_SCATTER ? m->channel->config.worker_count : 0},
 		    &cut)) {
 		blocks = a.segment < cut.segment_count
 		                 ? geometry_segment(&cut, a.segment).block_count

@@ -29,11 +29,11 @@ static void check_cut(const struct announce *a)
 	struct geometry_input input = {
 		.count = a->count,
 		.block_elems = a->block_elems,
-		.elem_bytes = 2u << a->dtype % 3,
+		.elem_bytes = 1u << a->dtype % 4,
 		.shard_count = a->block_count % 300u,
 		.payload =
 			WIRE_PAYLOAD_MIN + a->op_slot % (WIRE_PAYLOAD_MAX - WIRE_PAYLOAD_MIN + 1),
-		.fixed32 = a->form == WIRE_FIXED32,
+		.converted = a->form != WIRE_NATIVE,
 		.scatter = a->flags & WIRE_SCATTER ? a->op_slot % 5000u : 0,
 	};
 	struct geometry cut;

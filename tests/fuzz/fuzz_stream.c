@@ -147,6 +147,7 @@ static void parts_make(uint32_t index)
 
 static void submit(void)
 {
+	static const uint8_t forms[] = {WIRE_FIXED32, WIRE_FIXED16, WIRE_FIXED8, WIRE_BF16};
 	static const uint64_t counts[] = {0, 1, 40, 300, 1000, 5000, 9000, 20000};
 	static const uint32_t block_lengths[] = {1, 16, 64, 100, 256, 1000, 4096, 65536};
 	struct script *s = &m.script;
@@ -169,7 +170,7 @@ static void submit(void)
 	if (kind >= 192) {
 		task->dtype = DTYPE_F32;
 		task->reduction = (uint8_t)(1 + kind % 2);
-		task->form = WIRE_FIXED32;
+		task->form = forms[kind % 4];
 	}
 	task->scatter = kind & 64;
 	if (task->scatter)
@@ -204,7 +205,8 @@ static void announce_keep(struct peer *peer, const struct packet *packet, uint32
 	assert(a->segment < a->segment_count && a->block_count <= WIRE_SEGMENT_BLOCKS_MAX);
 	known->block_count = a->block_count;
 	known->frames =
-		geometry_frames(a->block_elems * dtype_bytes(a->dtype), m.configs[stream].payload);
+		geometry_frames(a->block_elems * dtype_bytes(dtype_in_form(a->form, a->dtype)),
+	                        m.configs[stream].payload);
 	shares = (a->flags & (WIRE_SCATTER | WIRE_EAGER)) == WIRE_SCATTER && a->count > 0
 	                 ? m.configs[stream].world
 	                 : 1;

@@ -331,7 +331,7 @@ static uint32_t plain_encode(uint32_t bits, int shift)
 	int32_t value;
 	const float from = as_float(bits);
 
-	bitmap_named("scalar")->fixed_encode(&value, &from, 1, shift);
+	bitmap_named("scalar")->fixed_encode(&value, &from, 1, DTYPE_I32, shift);
 	memcpy(&out, &value, 4);
 	return out;
 }
@@ -341,7 +341,7 @@ static uint32_t plain_decode(uint32_t bits, int shift, uint32_t divisor)
 	uint32_t out;
 	float value;
 
-	bitmap_named("scalar")->fixed_decode(&value, &bits, 1, shift, divisor);
+	bitmap_named("scalar")->fixed_decode(&value, &bits, 1, DTYPE_I32, shift, divisor);
 	memcpy(&out, &value, 4);
 	return out;
 }

@@ -23,7 +23,7 @@ class Operation:
         """6.2: it has got a slot. 4.4: which channels carry it."""
         count, native = self.array.size, self.form == element.NATIVE
         workers = self.world if self.scatter else 1
-        self.cut = cut = Cut(count, self.array.itemsize, self.block_elems, len(channels), payload, native, workers,
+        self.cut = cut = Cut(count, element.wire_bytes(self.kind, self.form), self.block_elems, len(channels), payload, native, workers,
                              self.layout)  # fmt: skip
         self.rank = channels[0].rank
         self.op_slot, self.generation, self.shard_count = op_slot, generation, len(channels)
@@ -137,7 +137,7 @@ class Segment:
         self.exponent, self.nonfinite = wire.NO_EXPONENT, False
         if not withdrawn:
             self.own[self.exists] = op.own[self.number][self.blocks[self.exists]]
-            if op.form == element.FIXED32:  # 9.1: of all shards' segments n, which are neighbours
+            if op.form in element.INTEGERS:  # 9.1: of all shards' segments n, which are neighbours
                 self.exponent, self.nonfinite = element.exponent(op.rows[self.number][op.cut.neighbours(n)])
         flags = wire.EAGER * op.cut.eager | wire.NONFINITE * self.nonfinite | wire.SCATTER * op.scatter
         rest = b""
@@ -191,9 +191,12 @@ class Segment:
             op.sums[op.elements[0][blocks]] = np.frombuffer(rest, dtype=op.kind.array).reshape(-1, part.b)
         if hollow:
             return [Frame(self, first)]
-        self.shift = None  # 9.1: a segment with a NaN or infinity travels as f32
-        if op.form == element.FIXED32 and not nonfinite:
-            self.shift = element.shift(plan.exponent, op.world)
+        self.nan = nonfinite and op.form in (element.FIXED16, element.FIXED8)
+        self.form = op.form  # 9.1: a segment with a NaN or infinity travels as f32
+        if nonfinite and op.form == element.FIXED32:
+            self.form = element.NATIVE
+        if self.form in element.INTEGERS and not self.nan:
+            self.shift = element.shift(op.form, plan.exponent, op.world)
         cuts = enumerate(part.frames(len(blocks)))
         return [Frame(self, first + i, blocks[a:b], own[a:b], c, d) for i, (a, b, c, d) in cuts]
 
@@ -204,7 +207,7 @@ class Frame:
     def __init__(self, segment, number, blocks=(), own=(), c=0, d=0):
         self.segment, self.number, self.blocks = segment, number, blocks
         self.own = blocks[own] if len(blocks) else ()  # 8.1
-        size = segment.op.array.itemsize
+        size = element.wire_bytes(segment.op.kind, segment.op.form)
         self.elements = slice(c // size, d // size)
         self.bytes = len(blocks) * (d - c)
         self.result_bytes = self.bytes if segment.received else 0  # 8.2
@@ -213,17 +216,28 @@ class Frame:
 
     def data(self):
         """8.1, 9.2: this worker's blocks, without gaps."""
-        values, shift = self.segment.op.rows[self.segment.number][self.own, self.elements], self.segment.shift
-        return (values if shift is None else element.to_fixed(values, shift)).tobytes()
+        segment, values = self.segment, self.segment.op.rows[self.segment.number][self.own, self.elements]
+        if segment.nan:
+            return bytes(values.size * element.wire_bytes(segment.op.kind, segment.form))
+        if segment.form in element.INTEGERS:
+            values = element.to_fixed(values, segment.form, segment.shift)
+        return (element.to_bf16(values) if segment.form == element.BF16 else values).tobytes()
 
     def deposit(self, data):
         """8.2, 9.2"""
-        op, shift = self.segment.op, self.segment.shift
+        op, segment = self.segment.op, self.segment
         self.done = True
         self.segment.missing -= 1
         if not data:
             return
-        values = np.frombuffer(data, dtype=op.kind.array if shift is None else "<i4")
-        if shift is not None:
-            values = element.from_fixed(values, shift, op.world if op.reduction == element.AVERAGE else 1)
-        op.sums[op.elements[self.segment.number][self.blocks, self.elements]] = values.reshape(len(self.blocks), -1)
+        if segment.form == element.BF16:
+            values = element.from_bf16(np.frombuffer(data, "<u2"))
+        elif segment.nan:
+            values = np.full(len(data) // element.wire_bytes(op.kind, op.form), np.nan, "<f4")
+        elif segment.form in element.INTEGERS:
+            divisor = op.world if op.reduction == element.AVERAGE else 1
+            numbers = np.frombuffer(data, element.INTEGERS[segment.form])
+            values = element.from_fixed(numbers, segment.form, segment.shift, op.world, divisor)
+        else:
+            values = np.frombuffer(data, dtype=op.kind.array)
+        op.sums[op.elements[segment.number][self.blocks, self.elements]] = values.reshape(len(self.blocks), -1)

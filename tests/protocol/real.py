@@ -7,6 +7,8 @@ import numpy as np
 import torch
 import winnow
 
+import element
+
 from reference import OPERATIONS
 
 NAMES = {number: name for name, number in OPERATIONS.items()}
@@ -35,7 +37,7 @@ class Real:
             self.error = error
 
     def start(self, comm, op):
-        wire = "fixed32" if op["form"] else "native"
+        wire = {form: name for name, form in element.FORMS.items()}[op["form"]]
         what = dict(op=NAMES[op["reduction"]], tag=op["tag"], block=op["block_elems"], wire=wire)
         if not op["scatter"]:
             return comm.allreduce_async(self.data(op), **what)

@@ -74,14 +74,18 @@ def fixed(rng, count, scale):
     return (rng.standard_normal(count) * 2.0 ** rng.integers(-20, 3, count) * scale).astype("<f4")
 
 
-def fixed_want(tensors, span, average):
-    """9.2, written a second time: segments of `span` elements, in Python's integers."""
+def fixed_want(tensors, span, average, bits=None):
+    """9.2, written a second time: segments of `span` elements, in Python's integers. bits: 15, 7; None: fixed32."""
     want, N = np.zeros_like(tensors[0]), len(tensors)
     h = (N - 1).bit_length()
+    up = bits if bits else 30 - h
+    limit = 2**bits - 1 if bits else 2**30
     for at in range(0, len(want), span):
         parts = [x[at : at + span].astype(np.float64) for x in tensors]
         E = max(int(np.frexp(np.abs(part).max(initial=0))[1]) for part in parts)
-        total = sum(np.rint(np.ldexp(part, 30 - h - E)).astype(np.int64) for part in parts)
-        result = np.ldexp(total.astype("<f4").astype(np.float64), E + h - 30).astype("<f4")
+        total = sum(np.clip(np.rint(np.ldexp(part, up - E)), -limit, limit).astype(np.int64) for part in parts)
+        if bits:  # the aggregator's division
+            total, E = np.rint(np.ldexp(total.astype(np.float64), -h)).astype(np.int64), E + h
+        result = np.ldexp(total.astype("<f4").astype(np.float64), E - up).astype("<f4")
         want[at : at + span] = result / np.float32(N) if average else result
     return want

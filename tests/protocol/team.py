@@ -89,11 +89,11 @@ class Team:
         }
         return total.get(name) if name else total
 
-    def span(self, block_elems):
-        """4.3: elements of f32 or i32 in a whole segment of all shards."""
+    def span(self, block_elems, e=4):
+        """4.3: elements in a whole segment of all shards, of e bytes each."""
         worker = self.workers[0].worker
         channels = len(worker.channels)
-        return Cut(1 << 40, 4, block_elems, channels, worker.payload, False).L * channels * block_elems
+        return Cut(1 << 40, e, block_elems, channels, worker.payload, False).L * channels * block_elems
 
     def operation(self, tensors, dtype="f32", reduction=1, block_elems=256, form=0, scatter=False, layout=None):
         self.tag += 1

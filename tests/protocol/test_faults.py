@@ -7,6 +7,7 @@ import unittest
 
 import numpy as np
 
+import element
 import wire
 from endpoint import Weather, now_us
 from reference import tensor
@@ -58,12 +59,12 @@ def mixed(team, rng):
     for count, block, density, form in (
         (100, 8, 0.5, 0),
         (60000, 64, 0.2, 0),
-        (60000, 256, 1.0, 1),
+        (60000, 256, 1.0, element.FIXED32),
         (0, 1, 1.0, 0),
         (30000, 7000, 0.7, 0),
-        (500, 500, 1.0, 1),
+        (500, 500, 1.0, element.FIXED32),
         (5000, 4, 0.05, 0),
-        (20000, 4, 0.3, 1),
+        (20000, 4, 0.3, element.FIXED32),
     ):
         tensors = [tensor(rng, count, "f32", block, density, True) for _ in range(team.world)]
         yield team.operation(tensors, block_elems=block, form=form)
@@ -282,7 +283,7 @@ class Disagreement(unittest.TestCase):
         2: ({"dtype": "i32"}, {"dtype": "f64"}),
         3: ({"block_elems": 128}, {"layout": [(50001, 7143, 1, 9)]}),
         4: ({"reduction": 3},),
-        5: ({"form": 1},),
+        5: ({"form": 5}, {"form": 7}, {"form": 3}),
         # The first segment has blocks of 256 in any case.
         6: ({"layout": [(40000, 0, 1, 256), (10001, 0, 1, 64)]}, {"layout": [(25000, 50, 32, 8), (25001, 0, 1, 256)]}),
         7: ({"scatter": True}, {"scatter": True, "count": 60000}),

@@ -69,6 +69,42 @@ class Sums(unittest.TestCase):
                     operation = team.operation(tensors, "f32", 2 if average else 1, 256, element.FIXED32)
                     team.check([operation], [fixed_want(tensors, team.span(256), average)])
 
+    def test_narrow(self):
+        """9.2: integers of 16 and 8 bits, and their frames."""
+        rng = np.random.default_rng(17)
+        for world in (1, 2, 3, 5):
+            with Team(world) as team:
+                for form, bits in ((element.FIXED16, 15), (element.FIXED8, 7)):
+                    span = team.span(256, element.wire_bytes(element.TYPES["f32"], form))
+                    tensors = [fixed(rng, 300000, scale) for scale in (1.0, 1e-2, 3.0, 1.0, 1e-7)[:world]]
+                    for average in (False, True):
+                        team.check([team.operation(tensors, "f32", 2 if average else 1, 256, form)],
+                                   [fixed_want(tensors, span, average, bits)])  # fmt: skip
+
+    def test_narrow_nonfinite(self):
+        """9.1: all of its segment's sums are NaN."""
+        rng = np.random.default_rng(18)
+        with Team(2) as team:
+            for form, bits in ((element.FIXED16, 15), (element.FIXED8, 7)):
+                span = team.span(1, element.wire_bytes(element.TYPES["f32"], form))
+                tensors = [fixed(rng, 3 * span, 1.0) for _ in range(2)]
+                tensors[1][span + 5] = -np.inf
+                want = fixed_want([np.nan_to_num(x) for x in tensors], span, False, bits)
+                want[span : 2 * span] = np.nan
+                team.check([team.operation(tensors, "f32", 1, 1, form)], [want])
+
+    def test_bf16(self):
+        """9.4"""
+        rng = np.random.default_rng(19)
+        for world, aggregators in ((1, 1), (2, 1), (3, 2)):
+            with Team(world, aggregators) as team:
+                tensors = [tensor(rng, 200000, "f32", 64, 0.5, True) * np.float32(1.003) for _ in range(world)]
+                rounded = [element.from_bf16(element.to_bf16(x)) for x in tensors]
+                for average in (False, True):
+                    want = np.sum(rounded, axis=0, dtype="<f4") / np.float32(world if average else 1)
+                    team.check([team.operation(tensors, "f32", 2 if average else 1, 64, element.BF16)],
+                               [element.from_bf16(element.to_bf16(want))])  # fmt: skip
+
     def test_scatter(self):
         rng = np.random.default_rng(9)
         for world, aggregators, multicast in ((1, 1, True), (2, 2, False), (3, 1, True), (5, 3, True)):

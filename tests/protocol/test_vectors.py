@@ -199,16 +199,21 @@ class FixedPoint(unittest.TestCase):
                         element.exponent(float_of(fields["values"][0]))[0], number(fields, "exponent")
                     )
                     continue
-                s = element.shift(number(fields, "E"), number(fields, "world"))
+                if kind == "finish":
+                    sums, world = np.array([number(fields, "sum")]), number(fields, "world")
+                    got = np.rint(sums / 2.0 ** element.headroom(world))
+                    self.assertEqual(int(got[0]), number(fields, "result"))
+                    continue
+                form, world = element.FORMS[fields["form"][0]], number(fields, "world")
+                s = element.shift(form, number(fields, "E"), world)
                 self.assertEqual(s, number(fields, "s"))
                 value = float_of(fields["value"][0])
                 if kind == "number":
-                    self.assertEqual(element.to_fixed(value, s)[0], number(fields, "sent"))
+                    self.assertEqual(element.to_fixed(value, form, s)[0], number(fields, "sent"))
                 else:
-                    sums = np.array([number(fields, "sum")], dtype="<i4")
-                    self.assertEqual(
-                        element.from_fixed(sums, s, number(fields, "divisor")).tobytes(), value.tobytes()
-                    )
+                    sums = np.array([number(fields, "sum")], dtype=element.INTEGERS[form])
+                    result = element.from_fixed(sums, form, s, world, number(fields, "divisor"))
+                    self.assertEqual(result.tobytes(), value.tobytes())
 
     def test_nonfinite(self):
         values = np.array([1.0, np.nan, -np.inf, 3.0], dtype="<f4")

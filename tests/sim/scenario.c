@@ -183,6 +183,15 @@ static void workers_make(struct dice *dice, const struct usual *usual, struct wo
 
 /* ---- jobs ---- */
 
+/* How f32 travels: as int32 most often. */
+static uint8_t form_of(struct dice *dice)
+{
+	static const uint8_t forms[] = {WIRE_FIXED32, WIRE_FIXED32, WIRE_FIXED32,
+	                                WIRE_FIXED16, WIRE_FIXED8,  WIRE_BF16};
+
+	return forms[between(dice, 0, 5)];
+}
+
 static void numbers(struct dice *dice, struct op_spec *op)
 {
 	op->dtype = (uint8_t)between(dice, WINNOW_F32, WINNOW_I64);
@@ -190,9 +199,9 @@ static void numbers(struct dice *dice, struct op_spec *op)
 	if (one_in(dice, 4)) {
 		op->dtype = WINNOW_F32;
 		op->reduction = (uint8_t)between(dice, WINNOW_SUM, WINNOW_AVG);
-		op->fixed32 = true;
+		op->form = form_of(dice);
 	}
-	op->nonfinite = op->dtype <= WINNOW_F64 && one_in(dice, 8);
+	op->nonfinite = op->dtype <= WINNOW_F64 && one_in(dice, 8) && op->form < WIRE_FIXED16;
 }
 
 static void operation(struct dice *dice, struct op_spec *op, uint32_t number, uint32_t count_max)
@@ -262,7 +271,7 @@ static void other_op(struct dice *dice, const struct op_spec *op, uint32_t world
 		out->reduction = (uint8_t)(out->reduction % WINNOW_PROD + 1);
 	}
 	if (out->dtype != WINNOW_F32 || out->reduction > WINNOW_AVG)
-		out->fixed32 = false;
+		out->form = WIRE_NATIVE;
 	if (op->layout != 0 && op->count > 70000 && op->seed >> 9 & 1) {
 		*out = *op; /* no eager one, which has no layout */
 		out->layout += 2;

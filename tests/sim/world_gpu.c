@@ -90,9 +90,9 @@ static void copy_part(const struct gpu_plan *plan, bool out, uint64_t block, uin
 		memset(frame, 0, bytes);
 		memcpy(frame, plan->send + at, have);
 		if (plan->fixed)
-			engine->fixed_encode(frame, frame, bytes / 4, plan->shift);
+			engine->fixed_encode(frame, frame, bytes / 4, DTYPE_I32, plan->shift);
 	} else if (plan->fixed) {
-		engine->fixed_decode(plan->recv + at, frame, have / 4, plan->shift,
+		engine->fixed_decode(plan->recv + at, frame, have / 4, DTYPE_I32, plan->shift,
 		                     (uint32_t)plan->divisor);
 	} else {
 		memcpy(plan->recv + at, frame, have);

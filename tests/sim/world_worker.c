@@ -122,7 +122,8 @@ static void buffers_make(struct sim_worker *w, uint32_t number)
 
 	op->send = malloc(bytes > 0 ? bytes : 1);
 	op->recv = op->send + (spec->scatter ? w->rank * share : 0);
-	op->on_gpu = simnet_chance(w->world->net, job_of(w)->gpu_ppm) && !spec->scatter;
+	op->on_gpu = simnet_chance(w->world->net, job_of(w)->gpu_ppm) && !spec->scatter &&
+	             (spec->form == WIRE_NATIVE || spec->form == WIRE_FIXED32);
 	data_fill(spec, w->rank, op->send);
 	op->in_place = simnet_chance(w->world->net, job_of(w)->in_place_ppm);
 	if (op->in_place)
@@ -178,7 +179,7 @@ static void submit(struct sim_worker *w)
 		.block_elems = spec->block,
 		.dtype = spec->dtype,
 		.reduction = spec->reduction,
-		.form = spec->fixed32 ? WIRE_FIXED32 : WIRE_NATIVE,
+		.form = spec->form,
 		.done = task_done,
 		.context = op,
 	};

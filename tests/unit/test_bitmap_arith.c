@@ -279,8 +279,8 @@ static void test_nothing(void **state)
 			engine->reduce(NULL, NULL, 0, dtype, op);
 			engine->zero_fold(NULL, 0, dtype, op);
 			engine->finish(NULL, NULL, 0, dtype, op, 3);
-			engine->fixed_encode(NULL, NULL, 0, 200);
-			engine->fixed_decode(NULL, NULL, 0, -200, 3);
+			engine->fixed_encode(NULL, NULL, 0, DTYPE_I32, 200);
+			engine->fixed_decode(NULL, NULL, 0, DTYPE_I8, -200, 3);
 		}
 }
 

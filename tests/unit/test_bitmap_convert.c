@@ -264,6 +264,28 @@ static float random_fixed(int shift)
 	return isfinite(x) ? x : 0;
 }
 
+static enum dtype fixed_dtype(unsigned round)
+{
+	static const enum dtype dtypes[] = {DTYPE_I32, DTYPE_I16, DTYPE_I8};
+
+	return dtypes[round / 2 % 3];
+}
+
+static int32_t fixed_number(const unsigned char *from, enum dtype dtype)
+{
+	int32_t word;
+	int16_t half;
+
+	if (dtype == DTYPE_I8)
+		return (int8_t)*from;
+	if (dtype == DTYPE_I32) {
+		memcpy(&word, from, 4);
+		return word;
+	}
+	memcpy(&half, from, 2);
+	return half;
+}
+
 static void test_fixed_encode(void **state)
 {
 	const struct arena src_arena = arena_open(COUNT_MAX * 4);
@@ -274,27 +296,37 @@ static void test_fixed_encode(void **state)
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		const int shift = (int)random_below(401) - 200;
 		const uint64_t count = random_below(round % 2 ? 80 : COUNT_MAX);
+		const enum dtype dtype = fixed_dtype(round);
+		const uint32_t bytes = dtype_bytes(dtype);
+		const double limit = dtype == DTYPE_I8 ? 127 : dtype == DTYPE_I16 ? 32767 : 0x1p30;
 		unsigned char *src = arena_place(&src_arena, count * 4, 1);
 		unsigned char *dst;
 
 		for (uint64_t i = 0; i < count; i++) {
-			float x = random_fixed(shift);
+			/* Some at the narrow type's limits, as PROTOCOL.md has them. */
+			int up = dtype == DTYPE_I32 || random_below(4) == 0 ? 0
+			         : dtype == DTYPE_I16                       ? 15
+			                                                    : 23;
+			float x = (float)ldexp((double)random_fixed(shift), -up);
 
 			memcpy(src + i * 4, &x, 4);
 		}
 		arena_protect(&src_arena, PROT_READ);
 		for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++) {
-			dst = arena_place(&dst_arena, count * 4, 1);
-			memcpy(dst, src, count * 4);
-			engine->fixed_encode(dst, round % 3 == 0 ? dst : src, count, shift);
-			arena_check(&dst_arena, dst, count * 4, engine->name);
+			bool in_place = dtype == DTYPE_I32 && round % 2 == 0;
+
+			dst = arena_place(&dst_arena, count * bytes, 1);
+			if (in_place)
+				memcpy(dst, src, count * 4);
+			engine->fixed_encode(dst, in_place ? dst : src, count, dtype, shift);
+			arena_check(&dst_arena, dst, count * bytes, engine->name);
 			for (uint64_t i = 0; i < count; i++) {
 				double x = plain_value(fetch_element(src + i * 4, DTYPE_F32),
 				                       DTYPE_F32);
-				int32_t got;
+				double want = nearbyint(ldexp(x, shift));
+				int32_t got = fixed_number(dst + i * bytes, dtype);
 
-				memcpy(&got, dst + i * 4, 4);
-				if (got != nearbyint(ldexp(x, shift)))
+				if (got != (want > limit ? limit : want < -limit ? -limit : want))
 					fail_msg("%s: %a * 2^%d became %d", engine->name, x, shift,
 					         got);
 			}
@@ -303,6 +335,53 @@ static void test_fixed_encode(void **state)
 	}
 	arena_close(&src_arena);
 	arena_close(&dst_arena);
+}
+
+/* Sums of narrow integers, in blocks or whole, and what their frames' results are. */
+static void test_fixed_sums(void **state)
+{
+	enum { ELEMS = 777, WORKERS_MAX = 256 };
+	static int16_t halves[ELEMS];
+	static int8_t bytes[ELEMS];
+	static int32_t sums[ELEMS], want[ELEMS];
+	const struct bitmap_engine *engine;
+
+	(void)state;
+	for (unsigned round = 0; round < 60; round++) {
+		const enum dtype dtype = round % 2 ? DTYPE_I16 : DTYPE_I8;
+		const int limit = round % 2 ? 32767 : 127, extreme = round % 3 == 0;
+		const uint32_t workers = 1 + (uint32_t)random_below(round < 4 ? 3 : WORKERS_MAX);
+		const double by = ldexp(1, dtype_headroom(workers));
+
+		for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++) {
+			const void *src = round % 2 ? (void *)halves : (void *)bytes;
+
+			memset(want, 0, sizeof(want));
+			for (uint32_t w = 0; w < workers; w++) {
+				for (int i = 0; i < ELEMS; i++) {
+					int x = (int)random_below(2 * (unsigned)limit + 1) - limit;
+
+					x = extreme ? (i % 2 ? limit : -limit) : x;
+					halves[i] = (int16_t)x;
+					bytes[i] = (int8_t)x;
+					want[i] += x;
+				}
+				if (w == 0 && round % 4 < 2)
+					engine->load(sums, src, ELEMS, dtype);
+				else if (w == 0)
+					engine->neutral(sums, ELEMS, dtype, REDUCE_SUM);
+				if (w > 0 || round % 4 >= 2)
+					engine->reduce(sums, src, ELEMS, dtype, REDUCE_SUM);
+			}
+			engine->finish(sums, sums, ELEMS, dtype, REDUCE_SUM, workers);
+			for (int i = 0; i < ELEMS; i++)
+				assert_int_equal(
+					fixed_number((unsigned char *)sums +
+				                             (size_t)i * dtype_bytes(dtype),
+				                     dtype),
+					nearbyint(want[i] / by));
+		}
+	}
 }
 
 static void test_fixed_decode(void **state)
@@ -316,20 +395,28 @@ static void test_fixed_decode(void **state)
 		const int shift = (int)random_below(401) - 200;
 		const uint32_t divisor = random_below(2) ? 1 : 1 + (uint32_t)random_below(1000);
 		const uint64_t count = random_below(round % 2 ? 80 : COUNT_MAX);
-		unsigned char *src = arena_place(&src_arena, count * 4, 1);
+		const enum dtype dtype = fixed_dtype(round);
+		const uint32_t bytes = dtype_bytes(dtype);
+		unsigned char *src = arena_place(&src_arena, count * bytes, 1);
 		unsigned char *dst;
 
-		for (uint64_t i = 0; i < count; i++)
-			store_element(src + i * 4, DTYPE_I32, random_element(DTYPE_I32));
+		for (uint64_t i = 0; i < count; i++) {
+			uint64_t bits = random_element(DTYPE_I32);
+
+			memcpy(src + i * bytes, &bits, bytes);
+		}
 		arena_protect(&src_arena, PROT_READ);
 		for (size_t e = 0; (engine = usable_engine(e)) != NULL; e++) {
+			bool in_place = dtype == DTYPE_I32 && round % 2 == 0;
+
 			dst = arena_place(&dst_arena, count * 4, 1);
-			memcpy(dst, src, count * 4);
-			engine->fixed_decode(dst, round % 3 == 0 ? dst : src, count, shift,
+			if (in_place)
+				memcpy(dst, src, count * 4);
+			engine->fixed_decode(dst, in_place ? dst : src, count, dtype, shift,
 			                     divisor);
 			arena_check(&dst_arena, dst, count * 4, engine->name);
 			for (uint64_t i = 0; i < count; i++) {
-				int32_t x = (int32_t)fetch_element(src + i * 4, DTYPE_I32);
+				int32_t x = fixed_number(src + i * bytes, dtype);
 				float scaled = (float)ldexp((double)(float)x, -shift);
 				float want = (float)((double)scaled / divisor);
 
@@ -350,6 +437,7 @@ int main(void)
 		cmocka_unit_test(test_load_each_half),   cmocka_unit_test(test_load_anywhere),
 		cmocka_unit_test(test_finish_each_half), cmocka_unit_test(test_finish),
 		cmocka_unit_test(test_fixed_encode),     cmocka_unit_test(test_fixed_decode),
+		cmocka_unit_test(test_fixed_sums),
 	};
 
 	random_seed();

@@ -211,7 +211,7 @@ static inline struct announce announce_cut(const struct bench *b, struct announc
 		.elem_bytes = dtype_bytes(a.dtype) > 0 ? dtype_bytes(a.dtype) : 4,
 		.shard_count = 1,
 		.payload = b->config.payload,
-		.fixed32 = a.form != WIRE_NATIVE,
+		.converted = a.form != WIRE_NATIVE,
 		.scatter = a.flags & WIRE_SCATTER ? b->config.worker_count : 0,
 	};
 	struct geometry cut;

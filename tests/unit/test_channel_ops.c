@@ -439,7 +439,8 @@ static void test_look(void **state)
 	            !view.wait.stall.streaming);
 	assert_true(view.wait.stall.missing == 1 && view.wait.rank_count == 1 &&
 	            view.wait.ranks[0] == 0);
-	assert_true(view.dtype == a.dtype && view.reduction == a.reduction && !view.fixed32);
+	assert_true(view.dtype == a.dtype && view.reduction == a.reduction &&
+	            view.form == WIRE_NATIVE);
 	send_announce(b, 0, &a, NULL, 0);
 	pull_all(b);
 	assert_true(channel_stats(b->channel)->blocks_owned ==

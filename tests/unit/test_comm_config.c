@@ -119,7 +119,8 @@ static void test_numbers(void **state)
 		{"WINNOW_JOIN_TIMEOUT_MS", "1", "WINNOW_JOIN_TIMEOUT_MS is 1: want 100 to"},
 		{"WINNOW_PAYLOAD", "100", "WINNOW_PAYLOAD is 100: want 584 to 65000, or 0"},
 		{"WINNOW_PAYLOAD", "99999999999999999999", "WINNOW_PAYLOAD is '9999"},
-		{"WINNOW_WIRE", "f16", "WINNOW_WIRE is 'f16': want auto, f32 or fixed32"},
+		{"WINNOW_WIRE", "f16",
+	         "WINNOW_WIRE is 'f16': want auto, f32, fixed32, fixed16, fixed8 or bf16"},
 	};
 
 	(void)state;
@@ -163,7 +164,7 @@ static void test_file(void **state)
 		{"multicast = maybe", "is 'maybe': want yes or no"},
 		{"block = 4 rows", "is '4 rows': want a whole number"},
 		{"block = 70000", "WINNOW_CONFIG: block in "},
-		{"wire = f8", "is 'f8': want auto, f32 or fixed32"},
+		{"wire = f8", "is 'f8': want auto, f32, fixed32, fixed16, fixed8 or bf16"},
 		{"rank = 3", "no option "},
 		{"silence_ms = 1", "silence_ms; "},
 		{"nothing", "line 2"},

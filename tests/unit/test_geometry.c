@@ -42,7 +42,7 @@ static struct reference reference_cut(const struct geometry_input *in)
 		r.b = count > 1 ? count : 1;
 	r.w = r.b * in->elem_bytes;
 	r.T = ceiling(count, r.b);
-	r.eager = !in->fixed32 && r.T <= 16384 && r.T * r.w + 8 * ceiling(r.T, 64) + 50 <= r.P;
+	r.eager = !in->converted && r.T <= 16384 && r.T * r.w + 8 * ceiling(r.T, 64) + 50 <= r.P;
 	r.S = r.eager ? 1 : in->shard_count;
 	r.G = ceiling(r.T, r.S);
 	r.L = 4194304 / r.w / 64 * 64;
@@ -80,10 +80,10 @@ static struct geometry_input random_input(void)
 	struct geometry_input input = {
 		.count = random_bits() >> (16 + random_below(48)),
 		.block_elems = blocks[random_below(12)],
-		.elem_bytes = 2u << random_below(3),
+		.elem_bytes = 1u << random_below(4),
 		.shard_count = shards[random_below(10)],
 		.payload = payloads[random_below(9)],
-		.fixed32 = random_below(4) == 0,
+		.converted = random_below(4) == 0,
 	};
 
 	if (random_below(3) == 0)
@@ -219,7 +219,7 @@ static void test_every_element(void **state)
 			.elem_bytes = 2u << random_below(3),
 			.shard_count = shards[random_below(5)],
 			.payload = 584,
-			.fixed32 = round % 2,
+			.converted = round % 2,
 		};
 		uint64_t elems = 0, blocks = 0;
 		struct geometry g;
@@ -292,7 +292,7 @@ static void test_shares(void **state)
 			.elem_bytes = 2u << random_below(3),
 			.shard_count = 1 + (uint32_t)random_below(5),
 			.payload = 584 + (uint32_t)random_below(3000),
-			.fixed32 = round % 2,
+			.converted = round % 2,
 			.scatter = world,
 		};
 		struct geometry_input part = input;
@@ -304,7 +304,7 @@ static void test_shares(void **state)
 		/* A share is cut like a tensor of its own, which is no eager one. */
 		part.count = share;
 		part.scatter = 0;
-		part.fixed32 = true;
+		part.converted = true;
 		assert_true(geometry_compute(&part, &of_share));
 		if (!g.eager) {
 			assert_true(g.scatter);
@@ -359,7 +359,7 @@ static void check_part(const struct geometry_input *whole, const struct geometry
 	struct geometry own;
 
 	input.count = part->count;
-	input.fixed32 = true;
+	input.converted = true;
 	input.part_count = 1;
 	input.parts = &alone;
 	assert_true(geometry_compute(&input, &own));
@@ -392,7 +392,7 @@ static void test_parts(void **state)
 			.elem_bytes = 2u << random_below(3),
 			.shard_count = 1 + (uint32_t)random_below(5),
 			.payload = 584 + (uint32_t)random_below(3000),
-			.fixed32 = true,
+			.converted = true,
 			.part_count = 1 + (uint32_t)random_below(9),
 			.parts = parts,
 		};
@@ -439,7 +439,7 @@ static void test_tiles(void **state)
 	                               .elem_bytes = 4,
 	                               .shard_count = 1,
 	                               .payload = 584,
-	                               .fixed32 = true,
+	                               .converted = true,
 	                               .part_count = 2,
 	                               .parts = parts};
 	struct geometry_segment segment;
@@ -463,7 +463,7 @@ static void test_tiles(void **state)
 	}
 	assert_int_equal(geometry_tile(&segment, 6).rows, 0);
 	/* What is small is eager, and flat. */
-	input.fixed32 = false;
+	input.converted = false;
 	assert_true(geometry_compute(&input, &g) && g.eager);
 	assert_int_equal(g.block_count, 7);
 	assert_ptr_equal(geometry_segment(&g, 0).part, &g.one);
@@ -580,14 +580,14 @@ static void test_no_shares(void **state)
 	const struct {
 		uint64_t count;
 		uint32_t workers;
-		bool fixed32;
+		bool converted;
 	} cases[] = {{300, 4, false}, {0, 4, true}, {0, 4, false}, {50000, 1, false}};
 	struct geometry plain, g;
 
 	(void)state;
 	for (unsigned i = 0; i < 4; i++) {
 		input.count = cases[i].count;
-		input.fixed32 = cases[i].fixed32;
+		input.converted = cases[i].converted;
 		input.scatter = 0;
 		assert_true(geometry_compute(&input, &plain));
 		input.scatter = cases[i].workers;
@@ -626,7 +626,7 @@ static void test_nothing(void **state)
 
 	(void)state;
 	for (unsigned fixed = 0; fixed < 2; fixed++) {
-		input.fixed32 = fixed;
+		input.converted = fixed;
 		assert_true(geometry_compute(&input, &g));
 		assert_int_equal(g.eager, !fixed);
 		assert_int_equal(g.block_count, 0);
@@ -695,7 +695,7 @@ static void test_limits(void **state)
 	LIMIT(shard_count, 257, false);
 	LIMIT(count, (UINT64_C(1) << 38) * 10, true);
 	for (uint32_t bytes = 0; bytes < 20; bytes++)
-		LIMIT(elem_bytes, bytes, bytes == 2 || bytes == 4 || bytes == 8);
+		LIMIT(elem_bytes, bytes, bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
 	LIMIT(elem_bytes, UINT32_MAX, false);
 #undef LIMIT
 	in = base;

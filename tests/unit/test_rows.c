@@ -60,6 +60,7 @@ static const uint8_t *pushed(const struct allreduce *task, uint16_t block)
 	                             .own = own,
 	                             .count = 1,
 	                             .own_count = 1,
+	                             .wire = DTYPE_I32,
 	                             .unit_bytes = 8};
 	struct packet_out out;
 
@@ -167,6 +168,7 @@ static void receive_part(struct allreduce *task, uint32_t segment, uint32_t shar
 		                             .end = i + 1u,
 		                             .united = united,
 		                             .count = 1,
+		                             .wire = DTYPE_I32,
 		                             .unit_bytes = sizeof(value)};
 
 		if (bit_test(united, i))

@@ -39,7 +39,7 @@ static struct allreduce *hostile_task(const struct hostile *h, uint32_t slot)
 	};
 
 	task->form = random_below(3) == 0 && task->count > 5 ? WIRE_FIXED32 : WIRE_NATIVE;
-	input.fixed32 = task->form == WIRE_FIXED32;
+	input.converted = task->form == WIRE_FIXED32;
 	task->block_elems = input.block_elems;
 	task->reduction = random_below(2) ? REDUCE_SUM : REDUCE_AVG;
 	assert_true(geometry_compute(&input, &task->cut));

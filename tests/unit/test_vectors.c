@@ -237,7 +237,7 @@ static void check_cut(struct paragraph *p)
 		.elem_bytes = (uint32_t)number_of(p, "element_bytes"),
 		.shard_count = (uint32_t)number_of(p, "channels"),
 		.payload = (uint32_t)number_of(p, "payload"),
-		.fixed32 = number_of(p, "form") == WIRE_FIXED32,
+		.converted = number_of(p, "form") == WIRE_FIXED32,
 		.scatter = has(p, "workers") ? (uint32_t)number_of(p, "workers") : 0,
 	};
 	struct geometry cut;
@@ -341,17 +341,39 @@ static void check_exponent(const struct bitmap_engine *engine, const struct para
 
 static void check_fixed(const struct bitmap_engine *engine, const struct paragraph *p)
 {
-	float value = float_of(text_of(p, "value")), decoded;
-	int shift = (int)number_of(p, "s");
-	int32_t number;
+	float value, decoded;
+	uint32_t world = (uint32_t)number_of(p, "world");
+	int shift, lost;
+	const char *form = text_of(p, "form");
+	enum dtype dtype = strcmp(form, "fixed8") == 0    ? DTYPE_I8
+	                   : strcmp(form, "fixed16") == 0 ? DTYPE_I16
+	                                                  : DTYPE_I32;
+	int32_t number = 0;
 
+	if (strcmp(p->kind, "finish") == 0) {
+		int32_t sum = (int32_t)number_of(p, "sum");
+		int16_t half = (int16_t)sum;
+
+		engine->finish(&number, dtype == DTYPE_I8 ? (void *)&half : (void *)&sum, 1, dtype,
+		               REDUCE_SUM, world);
+		assert_int_equal(dtype == DTYPE_I8 ? (int8_t)number : (int16_t)number,
+		                 (int32_t)number_of(p, "result"));
+		return;
+	}
+	value = float_of(text_of(p, "value"));
+	shift = (int)number_of(p, "s");
+	lost = dtype == DTYPE_I32 ? 0 : dtype_headroom(world);
 	if (strcmp(p->kind, "number") == 0) {
-		engine->fixed_encode(&number, &value, 1, shift);
+		engine->fixed_encode(&number, &value, 1, dtype, shift);
+		number = dtype == DTYPE_I8    ? (int8_t)number
+		         : dtype == DTYPE_I16 ? (int16_t)number
+		                              : number;
 		assert_int_equal(number, (int32_t)number_of(p, "sent"));
 		return;
 	}
 	number = (int32_t)number_of(p, "sum");
-	engine->fixed_decode(&decoded, &number, 1, shift, (uint32_t)number_of(p, "divisor"));
+	engine->fixed_decode(&decoded, &number, 1, dtype, shift - lost,
+	                     (uint32_t)number_of(p, "divisor"));
 	assert_memory_equal(&decoded, &value, sizeof(value));
 }
 

@@ -150,9 +150,10 @@ static int texts_read(void)
 	if (settings.size_count * settings.density_count > BENCH_ROWS_MAX)
 		return cli_error(2, "more than %d rows: give fewer sizes or densities",
 		                 BENCH_ROWS_MAX);
-	if (settings.comm.wire == WINNOW_WIRE_FIXED32 &&
+	if (settings.comm.wire >= WINNOW_WIRE_FIXED32 &&
 	    (settings.dtype != WINNOW_F32 || settings.op > WINNOW_AVG))
-		return cli_error(2, "--wire fixed32 is for --dtype f32 with --op sum or avg");
+		return cli_error(2, "--wire %s is for --dtype f32 with --op sum or avg",
+		                 bench_wires[settings.comm.wire]);
 	if (strncmp(settings.overlap_text, "file:", 5) == 0)
 		settings.overlap = PATTERN_FILE;
 	else if (!pattern_overlap_read(settings.overlap_text, &settings.overlap))

@@ -141,6 +141,7 @@ void bench_local_stop(void);
 
 /* ---- bench_print.c ---- */
 
+extern const char *const bench_wires[]; /* names of enum winnow_wire */
 void bench_print_head(const struct bench_settings *settings);
 void bench_print_row(const struct bench_settings *settings, const struct bench_row *row);
 void bench_print_foot(const struct bench_settings *settings, const struct bench_row rows[],

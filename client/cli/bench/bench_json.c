@@ -24,9 +24,12 @@ static const char *wire_used(const struct bench_settings *settings, const struct
 	};
 	struct geometry cut;
 
-	if (settings->comm.wire == WINNOW_WIRE_FIXED32 ||
-	    (settings->auto_fixed32 && geometry_compute(&input, &cut) && !cut.eager))
+	bool eager = geometry_compute(&input, &cut) && cut.eager;
+
+	if (settings->comm.wire == WINNOW_WIRE_FIXED32 || (settings->auto_fixed32 && !eager))
 		return "fixed32";
+	if (settings->comm.wire > WINNOW_WIRE_FIXED32 && !eager)
+		return bench_wires[settings->comm.wire];
 	return dtype_name((enum dtype)settings->dtype);
 }
 

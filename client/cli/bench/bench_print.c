@@ -124,17 +124,17 @@ static void sweep_foot(const struct bench_settings *settings, const struct bench
 
 /* ---- either ---- */
 
+const char *const bench_wires[] = {"auto", "f32", "fixed32", "fixed16", "fixed8", "bf16"};
+
 void bench_print_head(const struct bench_settings *settings)
 {
-	static const char *const wires[] = {"auto", "f32", "fixed32"};
-
 	if (!prints(settings))
 		return;
 	cli_progress("%s", "");
 	printf("# winnow bench %s: %u workers, block %u, overlap %s, wire %s, %llu iterations "
 	       "after %llu\n",
 	       winnow_version(), settings->comm.world, settings->comm.block, settings->overlap_text,
-	       settings->auto_fixed32 ? "auto: fixed32" : wires[settings->comm.wire],
+	       settings->auto_fixed32 ? "auto: fixed32" : bench_wires[settings->comm.wire],
 	       (unsigned long long)settings->iters, (unsigned long long)settings->warmup);
 	if (bench_sweeps(settings))
 		sweep_head();

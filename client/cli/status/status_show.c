@@ -98,6 +98,8 @@ static void operation_text(const json_t *job, char text[TABLE_CELL_BYTES])
 {
 	const json_t *operation = json_object_get(job, "operation");
 	uint32_t under_way = report_whole(job, "under_way");
+	const char *wire = report_text(operation, "wire");
+	bool native = wire[0] == '\0' || strcmp(wire, "native") == 0;
 	char count[16], more[16] = "";
 
 	strcpy(text, "-");
@@ -105,9 +107,9 @@ static void operation_text(const json_t *job, char text[TABLE_CELL_BYTES])
 		return;
 	if (under_way > 1)
 		snprintf(more, sizeof(more), " +%u", under_way - 1);
-	snprintf(text, TABLE_CELL_BYTES, "%.8s %.8s %s%s%s", report_text(operation, "op"),
+	snprintf(text, TABLE_CELL_BYTES, "%.8s %.8s %s%s%.8s%s", report_text(operation, "op"),
 	         report_text(operation, "dtype"), text_si(report_number(operation, "count"), count),
-	         strcmp(report_text(operation, "wire"), "fixed32") == 0 ? " fixed32" : "", more);
+	         native ? "" : " ", native ? "" : wire, more);
 }
 
 /* Of the results, as many as had to be sent again to some worker. */

@@ -284,10 +284,10 @@ bool predict_add(struct predict *p, const struct predict_net *net, const struct 
 	struct geometry_input input = {
 		.count = op->count,
 		.block_elems = p->block,
-		.elem_bytes = dtype_bytes(op->dtype),
+		.elem_bytes = dtype_bytes(dtype_in_form(op->form, op->dtype)),
 		.shard_count = net->channels,
 		.payload = net->payload,
-		.fixed32 = op->fixed32,
+		.converted = op->form != 0,
 	};
 	struct work w = {.net = net, .op = op, .p = p};
 	size_t world = net->world;

@@ -24,7 +24,7 @@ struct predict_net {
 struct predict_op {
 	uint64_t count, tag;
 	enum dtype dtype;
-	bool fixed32;
+	uint8_t form;                /* enum wire_form */
 	uint32_t fine;               /* elements that a bit stands for */
 	const uint64_t *const *bits; /* [world] bitmaps */
 };

@@ -51,7 +51,7 @@ struct source_op {
 	uint64_t count, tag;
 	uint64_t first, parts; /* of a trace: it begins at `first` in a tensor of so many parts */
 	enum dtype dtype;
-	bool fixed32;
+	uint8_t form;
 	uint32_t block;          /* that a job used; 0: unknown */
 	uint64_t row;            /* elements of a row, when there are rows; 0: unknown */
 	const char **paths;      /* [world] of files, owned by the caller; else NULL */

@@ -202,7 +202,7 @@ static void ops_fill(struct source *s)
 			.first = record->first,
 			.parts = record->parts,
 			.dtype = (enum dtype)record->dtype,
-			.fixed32 = record->form != 0,
+			.form = record->form,
 			.block = record->block,
 			.entries = entries,
 		};

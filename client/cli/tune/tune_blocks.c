@@ -171,7 +171,7 @@ struct predict_op tune_op(const struct source *source, uint32_t op, uint64_t *co
 	return (struct predict_op){.count = o->count,
 	                           .tag = o->tag,
 	                           .dtype = o->dtype,
-	                           .fixed32 = o->fixed32,
+	                           .form = o->form,
 	                           .fine = source->fine,
 	                           .bits = (const uint64_t *const *)bits};
 }

@@ -7,6 +7,7 @@
 
 #include "client/cli/bench/bench.h"
 #include "client/cli/tune/tune.h"
+#include "ebpf/wire.h"
 
 static struct {
 	struct winnow_comm *comm;
@@ -58,7 +59,7 @@ static void net_learn(struct tune *tune)
 	tune->net.window = stats.window;
 	tune->net.multicast = stats.multicast == tune->net.aggregators;
 	for (uint32_t op = 0; op < tune->source.op_count; op++)
-		tune->source.ops[op].fixed32 = false;
+		tune->source.ops[op].form = WIRE_NATIVE;
 }
 
 int tune_join(struct tune *tune, int argc, char **argv)

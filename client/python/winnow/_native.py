@@ -29,7 +29,7 @@ ERRORS = {
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int32": 5, "int64": 6}
 OPS = {"sum": 1, "avg": 2, "min": 3, "max": 4, "prod": 5}
 MEMORIES = {"host": 0, "cuda": 1}
-WIRES = {"auto": 0, "native": 1, "f32": 1, "fixed32": 2}
+WIRES = {"auto": 0, "native": 1, "f32": 1, "fixed32": 2, "fixed16": 3, "fixed8": 4, "bf16": 5}
 
 
 def _all(names, kind):
