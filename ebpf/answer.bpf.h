@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /*
- * answer.bpf.h - turns the packet in hand into the one that winnow.bpf.c answers with
+ * answer.bpf.h - turns the packet in hand, the last PUSH of a frame, into the RESULT to everyone
  *
- * All addresses of the answer are the received ones, turned round; only the group's come from
- * the channel. Both checksums are made here. The UDP one is never 0: receivers merge only datagrams
+ * It goes to the group, from the address that the PUSH came to. Both checksums are made here. The UDP one is never 0: receivers merge only datagrams
  * that carry one (UDP_GRO), and a sum of 0 is sent as 0xffff.
  */
 #ifndef EBPF_ANSWER_BPF_H
@@ -15,7 +14,6 @@
 
 #include "ebpf/seal.bpf.h"
 
-#define ANSWER_TTL 64      /* to one worker */
 #define ANSWER_DF 0x4000   /* host byte order */
 #define ANSWER_IHL 0x45    /* version 4, five words of header */
 #define GROUP_MAC 0x5e0001 /* 01:00:5e as a little-endian number */
@@ -25,9 +23,7 @@
 struct answer {
 	__u32 frame;
 	__u32 data_bytes; /* behind the header */
-	__u16 worker;
 	__u16 sequence;
-	__u8 kind; /* enum wire_kind; to everyone goes to the group */
 	__u64 sum; /* of the data */
 };
 
@@ -55,26 +51,21 @@ static __always_inline void answer_ethernet(struct ethhdr *eth, const struct fas
 {
 	__u16 *to = (__u16 *)eth->h_dest;
 	__u16 *from = (__u16 *)eth->h_source;
-	__u16 old0 = from[0], old1 = from[1], old2 = from[2];
 	__u32 low;
 
 	from[0] = to[0];
 	from[1] = to[1];
 	from[2] = to[2];
-	if (group && six) {
+	if (six) {
 		low = (__u32)(group->group_six[1] >> 32);
 		to[0] = GROUP_MAC_SIX;
 		to[1] = (__u16)low;
 		to[2] = (__u16)(low >> 16);
-	} else if (group) {
+	} else {
 		low = group->group_ip; /* network byte order: its first byte is the lowest here */
 		to[0] = GROUP_MAC & 0xffff;
 		to[1] = (__u16)((GROUP_MAC >> 16) | (low & 0x7f00));
 		to[2] = (__u16)(low >> 16);
-	} else {
-		to[0] = old0;
-		to[1] = old1;
-		to[2] = old2;
 	}
 }
 
@@ -100,15 +91,15 @@ static __always_inline __u64 answer_ip6(struct ipv6hdr *ip, const __u64 *group, 
                                         __u16 bytes)
 {
 	__u64 *from = (__u64 *)&ip->saddr, *to = (__u64 *)&ip->daddr;
-	__u64 sum = 0, peer0 = group ? group[0] : from[0], peer1 = group ? group[1] : from[1];
+	__u64 sum = 0;
 
 	*(__u32 *)ip = ANSWER_SIX;
 	ip->payload_len = bpf_htons(bytes);
 	ip->hop_limit = hops;
 	from[0] = to[0];
 	from[1] = to[1];
-	to[0] = peer0;
-	to[1] = peer1;
+	to[0] = group[0];
+	to[1] = group[1];
 #pragma unroll
 	for (int i = 0; i < 2; i++)
 		sum += (from[i] & 0xffffffff) + (from[i] >> 32) + (to[i] & 0xffffffff) +
@@ -128,16 +119,16 @@ static __always_inline __u64 answer_wire(struct wire_header *wire,
 	__u32 planned = *(volatile const __u32 *)&channel->planned;
 	__u64 token = channel->sealed ? 0 : channel->group_token;
 
-	wire->kind = answer->kind;
-	wire->worker = answer->worker;
+	wire->kind = WIRE_RESULT;
+	wire->worker = WIRE_EVERYONE;
 	wire->seal = token;
 	wire->frame = answer->frame;
 	wire->edge = base;
 	wire->window = window;
 	wire->sequence = answer->sequence;
 	wire->planned = planned;
-	return (__u64)WIRE_MAGIC + WIRE_VERSION + (answer->kind << 8) + wire->channel +
-	       answer->worker + (token & 0xffffffff) + (token >> 32) + answer->frame + base +
+	return (__u64)WIRE_MAGIC + WIRE_VERSION + (WIRE_RESULT << 8) + wire->channel +
+	       WIRE_EVERYONE + (token & 0xffffffff) + (token >> 32) + answer->frame + base +
 	       window + answer->sequence + planned;
 }
 
@@ -170,31 +161,25 @@ static __always_inline int answer_write(struct xdp_md *ctx, struct fast_channel 
 	struct iphdr *ip = (void *)(eth + 1);
 	struct wire_header *wire = (void *)(udp + 1);
 	__u16 bytes = (__u16)(sizeof(*udp) + sizeof(*wire) + answer->data_bytes);
-	int everyone = answer->worker == WIRE_EVERYONE;
 	__u64 edge = *(volatile __u64 *)&channel->base;
 	__u32 base = (__u32)edge;
-	__u16 port;
 	__u64 sum;
 
 	if ((void *)(wire + 1) > end)
 		return XDP_ABORTED; /* cannot be: the packet was as long before */
-	if (everyone)
-		channel->told_base = base;
-	answer_ethernet(eth, everyone ? channel : NULL, six);
+	channel->told_base = base;
+	answer_ethernet(eth, channel, six);
 	sum = answer->sum;
 	if (six)
-		sum += answer_ip6((void *)ip, everyone ? channel->group_six : NULL,
-		                  everyone ? channel->ttl : ANSWER_TTL, bytes);
+		sum += answer_ip6((void *)ip, channel->group_six, channel->ttl, bytes);
 	else
-		sum += answer_ip(ip, everyone ? channel->group_ip : ip->saddr,
-		                 everyone ? channel->ttl : ANSWER_TTL,
-		                 (__u16)(sizeof(*ip) + bytes));
-	port = everyone ? channel->group_port : udp->source;
+		sum += answer_ip(ip, channel->group_ip, channel->ttl, (__u16)(sizeof(*ip) + bytes));
 	udp->source = udp->dest;
-	udp->dest = port;
+	udp->dest = channel->group_port;
 	udp->len = bpf_htons(bytes);
 	sum += answer_wire(wire, channel, base, answer);
-	sum += (__u64)bpf_htons(IPPROTO_UDP) + bpf_htons(bytes) + udp->source + port + udp->len;
+	sum += (__u64)bpf_htons(IPPROTO_UDP) + bpf_htons(bytes) + udp->source + udp->dest +
+	       udp->len;
 	__sync_fetch_and_add(&channel->stats[FAST_STAT_SENT], 1);
 	__sync_fetch_and_add(&channel->stats[FAST_STAT_SENT_BYTES], bytes - sizeof(*udp));
 	return answer_finish(ctx, channel, (__u32)(edge >> 32), sum, six);

@@ -61,10 +61,9 @@ enum fast_stat {
 	FAST_STAT_RECEIVED_BYTES, /* their UDP payloads */
 	FAST_STAT_PUSHES,         /* PUSHes added by the kernel */
 	FAST_STAT_RESULTS,        /* frames that it completed */
-	FAST_STAT_SENT,           /* RESULTs and CREDITs that it sent, */
+	FAST_STAT_SENT,           /* RESULTs that it sent, */
 	FAST_STAT_SENT_BYTES,     /* their UDP payloads */
 	FAST_STAT_SINGLE,         /* of the results, those with one contributor */
-	FAST_STAT_RESENDS,        /* RESULTs to one worker: duplicate PUSHes and NACKs answered */
 	FAST_STAT_DUPLICATES,
 	FAST_STAT_COUNT,
 };
@@ -100,12 +99,6 @@ struct fast_channel {
 	__u64 base;
 	__u32 planned;
 
-	/*
-	 * User: wo. Kernel: ro. The latest ack of each worker that user space knows. What is passed
-	 * up may be lost on the way, so only this says that it has arrived.
-	 */
-	__u32 seen[FAST_WORKERS_MAX];
-
 	/* Both, by atomic addition: of the last RESULT sent to everyone; its low 16 bits count. */
 	__u32 sequence;
 
@@ -113,12 +106,11 @@ struct fast_channel {
 	__u32 told_base;
 
 	/*
-	 * Kernel: wo. User: ro. The latest ack that a PUSH of each worker carried, and the latest
-	 * that was passed up. When ack is a quarter of a window past told, the PUSH goes up once
-	 * it is added: that wakes user space, which then looks at all of `ack`.
+	 * Kernel: wo. User: ro. The latest ack that a PUSH of each worker carried. The PUSHes of the
+	 * last frame of each quarter of a window go up once they are added: that wakes user space, which
+	 * then looks at all of `ack`.
 	 */
 	__u32 ack[FAST_WORKERS_MAX];
-	__u32 told[FAST_WORKERS_MAX];
 
 	/* Kernel: wo. User: ro. A bit for each worker whose KNOCK came by the device. */
 	__u64 knocked;
@@ -128,12 +120,6 @@ struct fast_channel {
 	 * dropped, but for a KNOCK.
 	 */
 	struct fast_home home[FAST_WORKERS_MAX];
-
-	/*
-	 * User: wo, kernel: rw. RESULTs that the kernel may still send to each worker alone; at 0 it
-	 * passes up what asks for one, and user space decides (section 10.6 of the protocol).
-	 */
-	__u32 answers[FAST_WORKERS_MAX];
 
 	__u64 stats[FAST_STAT_COUNT];
 };

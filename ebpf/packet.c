@@ -23,36 +23,16 @@ static bool kind_known(uint8_t kind)
 	switch ((enum wire_kind)kind) {
 	case WIRE_ANNOUNCE:
 	case WIRE_PUSH:
-	case WIRE_ACK:
-	case WIRE_NACK:
-	case WIRE_ASK:
+	case WIRE_STATUS:
 	case WIRE_KNOCK:
 	case WIRE_PLAN:
 	case WIRE_RESULT:
-	case WIRE_CREDIT:
-	case WIRE_WANT:
+	case WIRE_STATUS_BACK:
 	case WIRE_KNOCKED:
 	case WIRE_PROBE:
 		return true;
 	}
 	return false;
-}
-
-/* Of the kinds whose length does not depend on what they say: section 2.2. */
-static bool length_fits(uint8_t kind, uint32_t body_bytes)
-{
-	switch ((enum wire_kind)kind) {
-	case WIRE_ACK:
-	case WIRE_ASK:
-	case WIRE_CREDIT:
-		return body_bytes == 0;
-	case WIRE_NACK:
-	case WIRE_WANT:
-		return body_bytes > 0 && body_bytes % 8 == 0 &&
-		       body_bytes <= WIRE_NACK_WORDS_MAX * 8;
-	default:
-		return true;
-	}
 }
 
 enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, struct packet *out)
@@ -68,8 +48,6 @@ enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, st
 		return WIRE_DROP_VERSION;
 	if (!kind_known(wire.kind) || ((wire.kind & WIRE_TO_WORKER) != 0) != to_worker)
 		return WIRE_DROP_KIND;
-	if (!length_fits(wire.kind, bytes - (uint32_t)sizeof(wire)))
-		return WIRE_DROP_LENGTH;
 
 	out->kind = wire.kind;
 	out->channel = wire.channel;
@@ -77,10 +55,7 @@ enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, st
 	out->token = wire.seal;
 	out->frame = wire.frame;
 	out->edge = wire.edge;
-	out->mask = to_worker ? 0 : wire.mask;
-	out->window = to_worker ? wire.window : 0;
-	out->sequence = to_worker ? wire.sequence : 0;
-	out->planned = to_worker ? wire.planned : 0;
+	out->number = wire.number;
 	out->body = (const uint8_t *)data + sizeof(wire);
 	out->body_bytes = bytes - (uint32_t)sizeof(wire);
 	return WIRE_DROP_NONE;
@@ -179,14 +154,23 @@ enum wire_drop plan_parse(const struct packet *packet, struct plan *out)
 	                                    : set_parse(wire.flags, rest, rest_bytes, &out->set);
 }
 
-uint32_t nack_parse(const struct packet *packet, uint64_t words[WIRE_NACK_WORDS_MAX])
+enum wire_drop status_parse(const struct packet *packet, struct status *out)
 {
-	uint32_t bytes = packet->body_bytes;
+	uint32_t words_bytes = packet->body_bytes - WIRE_STATUS_BYTES;
+	struct wire_status wire;
 
-	if (bytes % 8 != 0 || bytes > WIRE_NACK_WORDS_MAX * 8)
-		return 0;
-	memcpy(words, packet->body, bytes);
-	return bytes / 8;
+	if (packet->body_bytes < sizeof(wire))
+		return WIRE_DROP_SHORT;
+	memcpy(&wire, packet->body, sizeof(wire));
+	if (words_bytes % 8 != 0 || words_bytes > sizeof(out->words) ||
+	    (wire.flags & ~WIRE_STATUS_ASKS) != 0)
+		return WIRE_DROP_LENGTH;
+	out->stamp = wire.stamp;
+	out->asks = wire.flags & WIRE_STATUS_ASKS;
+	out->first = packet->frame;
+	out->word_count = words_bytes / 8;
+	memcpy(out->words, packet->body + sizeof(wire), words_bytes);
+	return WIRE_DROP_NONE;
 }
 
 void packet_begin(struct packet_out *out, const struct packet_head *head)
@@ -200,15 +184,9 @@ void packet_begin(struct packet_out *out, const struct packet_head *head)
 		.seal = head->token,
 		.frame = head->frame,
 		.edge = head->edge,
+		.number = head->number,
 	};
 
-	if (head->kind & WIRE_TO_WORKER) {
-		wire.window = head->window;
-		wire.sequence = head->sequence;
-		wire.planned = head->planned;
-	} else {
-		wire.mask = head->mask;
-	}
 	out->receiver = WIRE_EVERYONE;
 	out->bytes = 0;
 	out->piece_count = 1;
@@ -275,10 +253,16 @@ void packet_put_plan(struct packet_out *out, const struct plan *plan)
 	}
 }
 
-void packet_put_words(struct packet_out *out, const uint64_t words[], uint32_t word_count)
+void packet_put_status(struct packet_out *out, const struct status *status)
 {
-	assert(word_count <= WIRE_NACK_WORDS_MAX);
-	put_bytes(out, words, word_count * 8);
+	struct wire_status wire = {
+		.stamp = status->stamp,
+		.flags = status->asks ? WIRE_STATUS_ASKS : 0,
+	};
+
+	assert(status->word_count <= WIRE_STATUS_WORDS_MAX);
+	put_bytes(out, &wire, sizeof(wire));
+	put_bytes(out, status->words, status->word_count * 8);
 }
 
 void packet_point(struct packet_out *out, const void *data, uint32_t bytes)

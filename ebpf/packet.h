@@ -46,11 +46,20 @@ struct packet {
 	uint64_t
 		token; /* that stands where seals do; of a sealed packet that was right, put there */
 	uint32_t frame;
-	uint32_t edge;             /* ack or base */
-	uint64_t mask;             /* to the aggregator only */
-	uint16_t window, sequence; /* to a worker only */
-	uint32_t planned;          /* likewise */
-	const uint8_t *body;       /* what follows the header; any alignment */
+	uint32_t edge; /* ack or base */
+	union {
+		uint64_t number; /* of a KNOCK; of others: */
+		struct {
+			union {
+				uint16_t window, late;
+			};
+			uint16_t sequence;
+			union {
+				uint32_t planned, pushed;
+			};
+		};
+	};
+	const uint8_t *body; /* what follows the header; any alignment */
 	uint32_t body_bytes;
 };
 
@@ -89,12 +98,33 @@ struct plan {
 	uint64_t tag;
 	uint32_t segment;
 	uint32_t frame_count;
-	uint16_t status; /* enum wire_status */
+	uint16_t status; /* enum wire_plan_status */
 	int16_t exponent;
 	uint8_t flags;
 	struct plan_mismatch mismatch; /* only when status is WIRE_MISMATCH */
 	struct packet_set set;
 };
+
+struct status {
+	uint32_t stamp;
+	bool asks;
+	uint32_t first; /* frame: of the first bit */
+	uint32_t word_count;
+	uint64_t words[WIRE_STATUS_WORDS_MAX]; /* frames that its sender lacks */
+};
+
+/* Lists a frame, after those before it; false if there is no room for it. */
+static inline bool status_list(struct status *status, uint32_t frame)
+{
+	uint32_t bit = status->word_count > 0 ? frame - status->first : 0;
+
+	if (bit >= WIRE_STATUS_WORDS_MAX * 64)
+		return false;
+	status->first = frame - bit;
+	status->words[bit / 64] |= UINT64_C(1) << (bit % 64);
+	status->word_count = bit / 64 + 1;
+	return true;
+}
 
 /* What to write into the header of a packet to send. */
 struct packet_head {
@@ -105,11 +135,15 @@ struct packet_head {
 	uint32_t frame;
 	uint32_t edge;
 	union {
-		uint64_t mask;
+		uint64_t number;
 		struct {
-			uint16_t window;
+			union {
+				uint16_t window, late;
+			};
 			uint16_t sequence;
-			uint32_t planned;
+			union {
+				uint32_t planned, pushed;
+			};
 		};
 	};
 };
@@ -141,19 +175,18 @@ enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, st
 enum wire_drop announce_parse(const struct packet *packet, struct announce *out);
 enum wire_drop plan_parse(const struct packet *packet, struct plan *out);
 
-/* NACK, WANT: words of 64 frames each, first bit first frame. Returns their count, 0 if bad. */
-uint32_t nack_parse(const struct packet *packet, uint64_t words[WIRE_NACK_WORDS_MAX]);
+enum wire_drop status_parse(const struct packet *packet, struct status *out);
 
 /* Begin `out` with a header; leaves dest to the caller. */
 void packet_begin(struct packet_out *out, const struct packet_head *head);
 
 /*
- * Append to the built head (announce, plan, nack words). Of a set only `bytes` counts, and only if the
+ * Append to the built head (announce, plan, status). Of a set only `bytes` counts, and only if the
  * operation is eager: the caller points at the set, and then at the blocks.
  */
 void packet_put_announce(struct packet_out *out, const struct announce *announce);
 void packet_put_plan(struct packet_out *out, const struct plan *plan);
-void packet_put_words(struct packet_out *out, const uint64_t words[], uint32_t word_count);
+void packet_put_status(struct packet_out *out, const struct status *status);
 
 /* Bytes behind the head so far. */
 static inline uint32_t packet_body_bytes(const struct packet_out *out)

@@ -45,13 +45,12 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-/* A PUSH, ACK or NACK of a worker that its seal or token has vouched for. */
+/* A PUSH of a worker that its seal or token has vouched for. */
 struct inbound {
 	__u32 worker; /* below FAST_WORKERS_MAX */
 	__u32 frame;
 	__u32 ack;
 	__u32 body_bytes; /* behind the header */
-	__u64 mask;       /* of ACK and NACK */
 	int at_home;      /* it comes from where the worker knocked; nothing else is taken */
 	int six;          /* by IPv6: a constant wherever it is used */
 };
@@ -79,10 +78,8 @@ static __always_inline void stat(struct fast_channel *channel, enum fast_stat wh
 	__sync_fetch_and_add(&channel->stats[which], more);
 }
 
-/* ---- acknowledgements ---- */
-
-/* ack_note - remember the packet's ack if it is news; returns the latest one. */
-static __always_inline __u32 ack_note(struct fast_channel *channel, const struct inbound *in)
+/* Remember the packet's ack, if it is news, for user space. */
+static __always_inline void ack_note(struct fast_channel *channel, const struct inbound *in)
 {
 	__u32 *place = &channel->ack[in->worker];
 	__u32 known = load_now(*place);
@@ -91,23 +88,18 @@ static __always_inline __u32 ack_note(struct fast_channel *channel, const struct
 		__u32 found = __sync_val_compare_and_swap(place, known, in->ack);
 
 		if (found == known)
-			return in->ack;
+			return;
 		known = found;
 	}
-	return known;
 }
 
-/* ack_due - has it moved so far that user space must look? The caller then passes the packet. */
-static __always_inline int ack_due(struct fast_channel *channel, __u32 worker, __u32 ack)
+/*
+ * Four times a window a PUSH goes up once it is added: user space then looks at all acks, and for what is
+ * lost.
+ */
+static __always_inline int is_call(const struct fast_channel *channel, __u32 frame)
 {
-	__s32 news = (__s32)(ack - load_now(channel->told[worker]));
-
-	return news >= (__s32)((channel->window_mask + 1) / 4);
-}
-
-static __always_inline void ack_told(struct fast_channel *channel, __u32 worker, __u32 ack)
-{
-	store_now(channel->told[worker], ack);
+	return (~frame & channel->window_mask >> 2) == 0;
 }
 
 /* ---- slots ---- */
@@ -139,38 +131,6 @@ static __always_inline struct fast_slot *slot_of(const struct fast_channel *chan
 	__u32 place = channel->first_slot + (frame & channel->window_mask);
 
 	return bpf_map_lookup_elem(&slots, &place);
-}
-
-static __always_inline int slot_holds(const struct fast_slot *slot, __u32 frame, __u32 state)
-{
-	return load_now(slot->frame) == frame && load_now(slot->state) == state;
-}
-
-/* answer_result - the packet in hand as the RESULT to one worker. Needs no lock. */
-static __always_inline int answer_result(struct xdp_md *ctx, struct fast_channel *channel,
-                                         struct fast_slot *slot, __u32 worker, __u32 frame, int six)
-{
-	struct answer answer = {.kind = WIRE_RESULT, .worker = (__u16)worker, .frame = frame};
-	__u32 left;
-
-	if (worker >= FAST_WORKERS_MAX)
-		return XDP_PASS;
-	left = load_now(channel->answers[worker]);
-	if (left == 0 || load_now(slot->private))
-		return XDP_PASS;
-	answer.data_bytes = slot->block_count * slot->unit_bytes;
-	if (answer.data_bytes > FAST_DATA_BYTES || !answer_size(ctx, answer.data_bytes, six)) {
-		count(FAST_COUNT_NO_ROOM, 0);
-		return XDP_PASS;
-	}
-	answer.sum = fold_emit(ctx, slot, HEADERS_BYTES(six), answer.data_bytes);
-	order_keep();
-	if (!slot_holds(slot, frame, FAST_DONE))
-		return XDP_DROP; /* opened anew while we copied */
-	store_now(channel->answers[worker], left - 1);
-	answer.sequence = (__u16)load_now(channel->sequence);
-	stat(channel, FAST_STAT_RESENDS, 1);
-	return answer_write(ctx, channel, &answer, six);
 }
 
 /* ---- PUSH ---- */
@@ -259,7 +219,7 @@ static __always_inline int group_ours(const struct fast_channel *channel, int si
 static __always_inline int push_last(struct xdp_md *ctx, struct fast_channel *channel,
                                      struct fast_slot *slot, const struct inbound *in, int quiet)
 {
-	struct answer answer = {.kind = WIRE_RESULT, .worker = WIRE_EVERYONE, .frame = in->frame};
+	struct answer answer = {.frame = in->frame};
 	__u32 length = (__u32)(ctx->data_end - ctx->data);
 	int one_pass;
 
@@ -286,24 +246,6 @@ static __always_inline int push_last(struct xdp_md *ctx, struct fast_channel *ch
 	return send_result(ctx, channel, slot, &answer, in->six);
 }
 
-/* A PUSH that the slot already has. Unlocks. */
-static __always_inline int push_again(struct xdp_md *ctx, struct fast_channel *channel,
-                                      struct fast_slot *slot, const struct inbound *in, int due)
-{
-	int done = slot->state == FAST_DONE, sent = load_now(slot->sent) != 0;
-
-	slot_unlock(slot);
-	stat(channel, FAST_STAT_DUPLICATES, 1);
-	count(WIRE_DROP_DUPLICATE, 0);
-	if (done && !sent)
-		return XDP_PASS; /* user space is about to send it */
-	if (due)
-		return XDP_PASS;
-	if (!done || before(in->frame, in->ack))
-		return XDP_DROP;
-	return answer_result(ctx, channel, slot, in->worker, in->frame, in->six);
-}
-
 /* What is wrong with a PUSH for this slot; _FRAME: that is for user space to say. */
 static __always_inline enum wire_drop push_check(const struct fast_slot *slot,
                                                  const struct inbound *in)
@@ -324,8 +266,7 @@ static __always_inline int push(struct xdp_md *ctx, struct fast_channel *channel
 {
 	struct fast_slot *slot = slot_of(channel, in->frame);
 	enum wire_drop wrong;
-	int due, verdict;
-	__u32 ack;
+	int call = is_call(channel, in->frame), verdict = call ? XDP_PASS : XDP_DROP;
 
 	if (!slot || !slot_lock(slot))
 		return slot ? count(FAST_COUNT_BUSY, XDP_PASS) : XDP_PASS;
@@ -334,68 +275,20 @@ static __always_inline int push(struct xdp_md *ctx, struct fast_channel *channel
 		slot_unlock(slot);
 		return wrong == WIRE_DROP_FRAME ? XDP_PASS : count(wrong, XDP_DROP);
 	}
-	ack = ack_note(channel, in);
-	due = ack_due(channel, in->worker, ack);
-	if (due)
-		ack_told(channel, in->worker, ack);
-	if (slot->came >> in->worker & 1)
-		return push_again(ctx, channel, slot, in, due);
-	if (slot->arrived + 1 == slot->expected) {
-		verdict = push_last(ctx, channel, slot, in,
-		                    group_ours(channel, in->six) && !slot->private && !due);
-	} else {
-		add(ctx, slot, in, 0);
-		verdict = due ? XDP_PASS : XDP_DROP;
+	ack_note(channel, in);
+	if (slot->came >> in->worker & 1) {
+		slot_unlock(slot);
+		stat(channel, FAST_STAT_DUPLICATES, 1);
+		return count(WIRE_DROP_DUPLICATE, verdict);
 	}
+	if (slot->arrived + 1 == slot->expected)
+		verdict = push_last(ctx, channel, slot, in,
+		                    group_ours(channel, in->six) && !slot->private && !call);
+	else
+		add(ctx, slot, in, 0);
 	slot_unlock(slot);
 	stat(channel, FAST_STAT_PUSHES, 1);
 	return count(FAST_COUNT_ADDED, verdict);
-}
-
-/* ---- ACK and NACK ---- */
-
-static __always_inline int acknowledge(struct xdp_md *ctx, struct fast_channel *channel,
-                                       const struct inbound *in)
-{
-	struct answer answer = {.kind = WIRE_CREDIT};
-	__u32 ack = ack_note(channel, in);
-
-	/* One that user space knows is no news: then all the worker wants is the credit. */
-	if (!(in->mask & WIRE_ACK_ANSWER) || in->body_bytes != 0 ||
-	    ack != load_now(channel->seen[in->worker])) {
-		ack_told(channel, in->worker, ack);
-		return XDP_PASS;
-	}
-	answer.worker = (__u16)in->worker;
-	answer.frame = in->frame; /* the cookie */
-	answer.sequence = (__u16)load_now(channel->sequence);
-	if (!answer_size(ctx, 0, in->six))
-		return XDP_PASS;
-	return answer_write(ctx, channel, &answer, in->six);
-}
-
-/* Only the commonest one, which asks for a single frame. */
-static __always_inline int ask_again(struct xdp_md *ctx, struct fast_channel *channel,
-                                     const struct inbound *in)
-{
-	void *end = (void *)(long)ctx->data_end;
-	__u64 *word = (void *)(long)ctx->data + HEADERS_BYTES(in->six);
-	struct fast_slot *slot;
-	__u32 frame;
-
-	if (in->body_bytes != sizeof(*word) || (void *)(word + 1) > end || *word == 0 ||
-	    (*word & (*word - 1)) != 0)
-		return XDP_PASS;
-	frame = in->frame + (__u32)__builtin_popcountll(*word - 1);
-	slot = slot_of(channel, frame);
-	if (!slot || !slot_holds(slot, frame, FAST_DONE) || !load_now(slot->sent))
-		return XDP_PASS;
-	order_keep();
-	if (!(in->mask & WIRE_NACK_FORCE) &&
-	    (__s16)(__u16)((__u16)in->mask - (__u16)load_now(slot->sequence)) < 0)
-		return XDP_PASS;
-	ack_note(channel, in);
-	return answer_result(ctx, channel, slot, in->worker, frame, in->six);
 }
 
 /* ---- what comes in ---- */
@@ -447,7 +340,6 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 	struct inbound in = {.worker = wire->worker,
 	                     .frame = wire->frame,
 	                     .ack = wire->edge,
-	                     .mask = wire->mask,
 	                     .body_bytes = payload_bytes - WIRE_HEADER_BYTES,
 	                     .six = six};
 	__u8 kind = wire->kind;
@@ -463,16 +355,12 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 		verdict = XDP_PASS; /* user space says whether it may have moved */
 	else if (!in.at_home)
 		verdict = count(WIRE_DROP_ADDRESS, XDP_DROP);
-	else if (kind != WIRE_PUSH && kind != WIRE_ACK && kind != WIRE_NACK)
+	else if (kind != WIRE_PUSH)
 		verdict = XDP_PASS;
 	else if (channel->sealed && !vouched(ctx, channel, wire, in.worker, six))
 		verdict = XDP_PASS; /* forged, or several that an offload has put together */
-	else if (kind == WIRE_PUSH)
-		verdict = push(ctx, channel, &in);
-	else if (kind == WIRE_ACK)
-		verdict = acknowledge(ctx, channel, &in);
 	else
-		verdict = ask_again(ctx, channel, &in);
+		verdict = push(ctx, channel, &in);
 	if (verdict != XDP_PASS) {
 		stat(channel, FAST_STAT_RECEIVED, 1);
 		stat(channel, FAST_STAT_RECEIVED_BYTES, payload_bytes);

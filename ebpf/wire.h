@@ -22,7 +22,7 @@
 #define WIRE_SEGMENT_BLOCKS_MAX 16384
 #define WIRE_SEGMENT_BYTES (4u << 20) /* what a segment aims at */
 #define WIRE_WINDOW_MAX 8192          /* frames: a quarter of what `sequence` tells apart */
-#define WIRE_NACK_WORDS_MAX 16        /* 1024 frames in one NACK or WANT */
+#define WIRE_STATUS_WORDS_MAX 16      /* 1024 frames in one STATUS */
 #define WIRE_PAYLOAD_MIN 584   /* UDP payload bytes: an announcement and a bitmap of 4032 blocks */
 #define WIRE_PAYLOAD_MAX 65000 /* UDP payload bytes, header included */
 
@@ -30,25 +30,22 @@
 
 /* Bit 7 is the direction: clear from worker to aggregator, set the other way. */
 enum wire_kind {
-	WIRE_ANNOUNCE = 1,   /* section 6: which of my blocks are non-zero */
-	WIRE_PUSH = 2,       /* section 8: my blocks of one frame */
-	WIRE_ACK = 3,        /* section 8: only the header */
-	WIRE_NACK = 4,       /* section 10: RESULTs I lack */
-	WIRE_ASK = 5,        /* section 10: I lack the plan of this frame */
-	WIRE_KNOCK = 6,      /* section 5: this is my address, and does this size pass? */
-	WIRE_PLAN = 0x81,    /* section 7: the union, and its frames */
-	WIRE_RESULT = 0x82,  /* section 8: the sums of one frame */
-	WIRE_CREDIT = 0x83,  /* section 8: only the header */
-	WIRE_WANT = 0x84,    /* section 10: PUSHes I lack */
-	WIRE_KNOCKED = 0x86, /* section 5: answer to a KNOCK, of the same size */
-	WIRE_PROBE = 0x87,   /* section 5: to the group: does multicast arrive? */
+	WIRE_ANNOUNCE = 1,       /* section 6: which of my blocks are non-zero */
+	WIRE_PUSH = 2,           /* section 8: my blocks of one frame */
+	WIRE_STATUS = 3,         /* section 2.5: how things are, and what I lack */
+	WIRE_KNOCK = 4,          /* section 5: this is my address, and does this size pass? */
+	WIRE_PLAN = 0x81,        /* section 7: the union, and its frames */
+	WIRE_RESULT = 0x82,      /* section 8: the sums of one frame */
+	WIRE_STATUS_BACK = 0x83, /* section 2.5: the same from the aggregator */
+	WIRE_KNOCKED = 0x84,     /* section 5: answer to a KNOCK, of the same size */
+	WIRE_PROBE = 0x85,       /* section 5: to the group: does multicast arrive? */
 };
 
 #define WIRE_TO_WORKER 0x80
 
 /*
- * The head of every packet. The last sixteen bytes read differently by direction:
- * a worker sends ack and notes, an aggregator base, window, sequence and planned.
+ * The head of every packet. Some of the last twelve bytes read differently by
+ * direction: an aggregator sends base, window and planned where a worker sends ack, late and pushed.
  */
 struct wire_header {
 	__le16 magic;
@@ -57,23 +54,32 @@ struct wire_header {
 	__le16 channel; /* which slot machine; its low byte chooses the aggregator's thread */
 	__le16 worker;  /* rank of the sender, or of the receiver, or WIRE_EVERYONE */
 	__le64 seal;    /* section 2.4; without a key the worker's token, or the group's */
-	__le32 frame;   /* see each kind; of an ACK, a cookie that the CREDIT it asks for returns */
+	__le32 frame;   /* see each kind */
 	__le32 edge;    /* ack: I have all before it; base: all workers have all before it */
 	union {
-		__le64 mask;           /* to aggregator: ACK, NACK: flags below; KNOCK: a number */
-		struct {               /* to worker */
-			__le16 window; /* frames before base + window may be pushed */
-			__le16 sequence; /* of the last RESULT sent to everyone, this one included */
-			__le32 planned;  /* frames before this one have a plan */
+		__le64 number; /* of a KNOCK */
+		struct {
+			union {
+				__le16 window; /* frames before base + window may be pushed */
+				__le16 late;   /* us: what is overtaken for so long is lost */
+			};
+			__le16 sequence; /* of the last RESULT sent to everyone; section 10.2 */
+			union {
+				__le32 planned; /* frames before this one have a plan */
+				__le32 pushed;  /* ours of the frames before this one are sent */
+			};
 		};
 	};
 };
 
-/* Bits of an ACK's mask. */
-#define WIRE_ACK_ANSWER 1 /* reply with CREDIT */
+/* After the header of a STATUS; then up to WIRE_STATUS_WORDS_MAX words of 64 bits. */
+struct wire_status {
+	__le32 stamp; /* a worker's clock, not 0; back: of the STATUS answered, or 0 */
+	__u8 flags;   /* from a worker */
+	__u8 reserved[11];
+};
 
-/* Of a NACK's: its low 16 bits are the latest sequence seen. */
-#define WIRE_NACK_FORCE 0x10000 /* answer whatever the sequence says */
+#define WIRE_STATUS_ASKS 1 /* answer with a STATUS */
 
 /* Flags of ANNOUNCE and PLAN. */
 #define WIRE_ALL 0x01   /* every block is in the set; it is left out */
@@ -123,13 +129,13 @@ struct wire_plan {
 	__le64 tag;
 	__le32 segment;
 	__le32 frame_count; /* at least 1 */
-	__le16 status;      /* enum wire_status; if not 0, wire_mismatch follows, no set */
+	__le16 status;      /* enum wire_plan_status; if not 0, wire_mismatch follows, no set */
 	__le16 exponent;    /* signed; common to all workers */
 	__u8 flags;
 	__u8 reserved[3];
 };
 
-enum wire_status {
+enum wire_plan_status {
 	WIRE_OK = 0,
 	WIRE_MISMATCH = 1, /* the workers do not agree on what to reduce */
 };
@@ -180,6 +186,7 @@ enum wire_drop {
 #define WIRE_HEADER_BYTES 32
 #define WIRE_IP_UDP_BYTES 28   /* of the headers before that: what an MTU counts */
 #define WIRE_ETHERNET_BYTES 42 /* with Ethernet's */
+#define WIRE_STATUS_BYTES 16
 #define WIRE_ANNOUNCE_BYTES 48
 #define WIRE_PLAN_BYTES 24
 #define WIRE_SET_BYTES 2 /* before the set of blocks, if eager: its length */
@@ -191,6 +198,7 @@ enum wire_drop {
 #define WIRE_ASSERT _Static_assert
 #endif
 WIRE_ASSERT(sizeof(struct wire_header) == WIRE_HEADER_BYTES, "wire_header has padding");
+WIRE_ASSERT(sizeof(struct wire_status) == WIRE_STATUS_BYTES, "wire_status has padding");
 WIRE_ASSERT(sizeof(struct wire_announce) == WIRE_ANNOUNCE_BYTES, "wire_announce has padding");
 WIRE_ASSERT(sizeof(struct wire_plan) == WIRE_PLAN_BYTES, "wire_plan has padding");
 WIRE_ASSERT(sizeof(struct wire_mismatch) == WIRE_MISMATCH_BYTES, "wire_mismatch has padding");

@@ -150,7 +150,8 @@ int channel_open(const struct channel_config *config, struct channel **out)
 	ch->advertised = ch->base + config->window;
 	for (uint32_t i = 0; i < config->worker_count; i++) {
 		ch->members[i].token = config->tokens[i];
-		ch->members[i].ack = ch->base;
+		ch->members[i].ack = ch->members[i].pushed = ch->base;
+		ch->members[i].looked = ch->members[i].settled = ch->base;
 	}
 	for (uint32_t i = 0; i < config->op_slots; i++)
 		plan_reset(ch, i);
@@ -219,16 +220,6 @@ static void acks_take(struct channel *channel, const struct packet *packet, uint
 		ack_take(channel, rank, fast_ack(channel, rank), now_us);
 }
 
-static void ask_answer(struct channel *channel, const struct packet *packet)
-{
-	const struct segment *segment = segment_find(channel, packet->frame);
-
-	if (segment == NULL)
-		count_drop(channel, WIRE_DROP_FRAME);
-	else
-		reply_put_plan(channel, segment, packet->worker);
-}
-
 void channel_receive(struct channel *channel, const struct packet *packet, uint64_t now_us)
 {
 	struct channel_stats *stats = &channel->stats;
@@ -246,21 +237,13 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 	case WIRE_ANNOUNCE:
 		plan_announce(channel, packet, now_us);
 		break;
-	case WIRE_NACK:
-		slot_nack(channel, packet);
-		break;
-	case WIRE_ASK:
-		ask_answer(channel, packet);
-		break;
-	case WIRE_ACK:
-		if (packet->mask & WIRE_ACK_ANSWER)
-			reply_put(channel, &(struct reply){.kind = REPLY_CREDIT,
-			                                   .rank = packet->worker,
-			                                   .number = packet->frame});
+	case WIRE_STATUS:
+		slot_status(channel, packet);
 		break;
 	default:
 		count_drop(channel, WIRE_DROP_KIND);
 	}
+	slot_look(channel, packet);
 	fast_publish(channel);
 	channel_check_edges(channel);
 }

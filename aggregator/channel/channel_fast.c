@@ -46,8 +46,7 @@ void fast_start(struct channel *channel)
 	/* The program sends only through its own device, so every worker must be on that side. */
 	fast->multicast = channel->config.to_group && LOAD(fast->knocked) == all_workers(channel);
 	for (uint32_t i = 0; i < channel->config.worker_count; i++) {
-		fast->ack[i] = fast->told[i] = channel->base;
-		fast->answers[i] = channel->config.window;
+		fast->ack[i] = channel->base;
 	}
 	for (uint32_t i = 0; i < channel->config.window; i++)
 		STORE(channel->config.fast_slots[i].state, FAST_CLOSED);
@@ -98,7 +97,6 @@ void fast_open(struct channel *channel, struct slot *slot)
 	STORE(shared->state, FAST_OPEN);
 	unlock(shared);
 	slot->fast = shared;
-	slot->queued = false;
 }
 
 void fast_look(struct slot *slot)
@@ -161,7 +159,7 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 }
 
 /*
- * fast_unsent - is the frame complete, ours to send, and not queued yet? From now on it is queued.
+ * fast_unsent - is the frame complete, ours to send, and not queued yet?
  * The kernel keeps the lock from completing a frame until it has sent the RESULT.
  */
 bool fast_unsent(struct slot *slot)
@@ -170,11 +168,10 @@ bool fast_unsent(struct slot *slot)
 	bool unsent;
 
 	if (shared == NULL)
-		return false;
+		return slot->state == SLOT_DONE && !slot->sent && !slot->queued;
 	lock(shared);
 	unsent = shared->state == FAST_DONE && !shared->sent && !slot->queued;
 	unlock(shared);
-	slot->queued = slot->queued || unsent;
 	fast_look(slot);
 	return unsent;
 }
@@ -192,8 +189,6 @@ void fast_publish(struct channel *channel)
 
 	if (fast == NULL)
 		return;
-	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
-		STORE(fast->seen[rank], channel->members[rank].ack);
 	STORE(fast->planned, channel->planned);
 	STORE(fast->base, channel_edge(channel));
 }
@@ -212,13 +207,6 @@ uint16_t fast_sequence(struct channel *channel, bool next)
 	if (next)
 		return (uint16_t)(__atomic_add_fetch(&fast->sequence, 1, __ATOMIC_ACQ_REL));
 	return (uint16_t)LOAD(fast->sequence);
-}
-
-/* The kernel may now send this many RESULTs to this worker alone; then it leaves them to us. */
-void fast_answers(struct channel *channel, uint32_t rank, uint32_t count)
-{
-	if (channel->config.fast != NULL)
-		STORE(channel->config.fast->answers[rank], count);
 }
 
 /* The kernel's RESULTs also carry credit. */
@@ -249,6 +237,5 @@ void fast_stats(const struct channel *channel, struct channel_stats *stats)
 	stats->sent += counts[FAST_STAT_SENT];
 	stats->sent_bytes += counts[FAST_STAT_SENT_BYTES];
 	stats->passed_through += counts[FAST_STAT_SINGLE];
-	stats->result_resends += counts[FAST_STAT_RESENDS];
 	stats->drops[WIRE_DROP_DUPLICATE] += counts[FAST_STAT_DUPLICATES];
 }

@@ -32,6 +32,8 @@
 #define SEGMENT_NONE UINT32_MAX
 #define ROUND_US_MIN 2000   /* no worker asks for a frame again sooner, */
 #define ROUND_US_MAX 400000 /* nor later: PROTOCOL.md section 10.1 */
+#define LATE_US_MIN 300     /* and what no worker calls lost sooner, */
+#define LATE_US_MAX 5000    /* nor later: section 2.2 */
 
 /*
  * What a worker asks for again is sent again, but at most a window of frames in each round, and
@@ -47,6 +49,10 @@ struct member {
 	uint64_t progress_us;  /* when it last sent something new */
 	uint64_t late_us;      /* see channel_late_us() */
 	uint32_t ack;
+
+	/* PUSHes of frames before `pushed` have been sent; those before `looked` that are missing were listed. */
+	uint32_t looked, settled, pushed;
+	uint64_t looked_us; /* when `settled` was what `pushed` is now, or before it */
 };
 
 /* What worker w's operation slot s is about: binds[w * op_slots + s]. */
@@ -116,21 +122,20 @@ struct slot {
 	uint32_t unit_bytes;    /* on the wire, of one block, or of this part */
 	uint16_t receiver;      /* who gets the RESULT's data: a rank, or WIRE_EVERYONE */
 	struct fast_slot *fast; /* NULL; or where its contributors and sums are */
-	bool queued;            /* of a fast slot: its RESULT has been put into `results` */
+	bool queued;            /* its RESULT has been put into `results` */
 	bool sent;              /* the RESULT has gone out to everyone, */
 	uint16_t sequence;      /* as this one */
 	uint64_t *came;         /* [rank words] */
 	uint8_t *data;          /* [2 * payload]: sums, then, when done, the RESULT's data */
 };
 
-enum reply_kind { REPLY_RESULT, REPLY_PLAN, REPLY_WANT, REPLY_CREDIT };
+enum reply_kind { REPLY_RESULT, REPLY_PLAN, REPLY_STATUS };
 
 struct reply {
 	enum reply_kind kind;
 	uint16_t rank;
-	uint32_t number; /* frame; segment index for a plan; cookie for a credit */
-	uint32_t word_count;
-	uint64_t words[WIRE_NACK_WORDS_MAX];
+	uint32_t number;      /* frame; segment index for a plan */
+	struct status status; /* if that is what it is */
 };
 
 struct channel {
@@ -212,7 +217,8 @@ void watch_finished(struct channel *channel, const struct operation *op, uint64_
 /* channel_slot.c */
 void slot_open_more(struct channel *channel); /* after base or planned moved */
 void slot_push(struct channel *channel, const struct packet *packet, uint64_t now_us);
-void slot_nack(struct channel *channel, const struct packet *packet);
+void slot_status(struct channel *channel, const struct packet *packet);
+void slot_look(struct channel *channel, const struct packet *packet); /* for lost PUSHes */
 
 /*
  * channel_send.c. Replies and results that find no room are dropped and counted: workers ask for
@@ -220,7 +226,7 @@ void slot_nack(struct channel *channel, const struct packet *packet);
  */
 void reply_put(struct channel *channel, const struct reply *reply);
 void reply_put_plan(struct channel *channel, const struct segment *segment, uint16_t rank);
-void result_put(struct channel *channel, const struct slot *slot); /* a RESULT for everyone */
+void result_put(struct channel *channel, struct slot *slot); /* a RESULT for everyone */
 
 /* channel_fast.c; most do nothing where the channel, or the slot, is not shared */
 void fast_start(struct channel *channel);
@@ -234,7 +240,6 @@ void fast_publish(struct channel *channel);  /* after base or planned moved, and
 uint32_t fast_ack(const struct channel *channel, uint32_t rank);
 uint16_t fast_sequence(struct channel *channel, bool next);
 void fast_advertised(struct channel *channel);
-void fast_answers(struct channel *channel, uint32_t rank, uint32_t count);
 void fast_stats(const struct channel *channel, struct channel_stats *stats);
 
 enum fast_push {

@@ -9,7 +9,7 @@
 
 /* ---- what waits ---- */
 
-/* Section 10.6. May a frame or a plan go to this worker once more now? */
+/* Section 10.5. May a frame or a plan go to this worker once more now? */
 static bool answer_allowed(struct channel *channel, uint32_t rank)
 {
 	struct member *member = &channel->members[rank];
@@ -23,7 +23,6 @@ static bool answer_allowed(struct channel *channel, uint32_t rank)
 		member->round_us = channel->now_us;
 		member->round_ack = member->ack;
 		member->round_left = channel->config.window;
-		fast_answers(channel, rank, channel->config.window);
 	}
 	if (member->round_left == 0)
 		return false;
@@ -50,7 +49,7 @@ void reply_put_plan(struct channel *channel, const struct segment *segment, uint
 	                                   .number = (uint32_t)(segment - channel->segments)});
 }
 
-void result_put(struct channel *channel, const struct slot *slot)
+void result_put(struct channel *channel, struct slot *slot)
 {
 	uint32_t waiting = channel->results_tail - channel->results_head;
 
@@ -59,6 +58,7 @@ void result_put(struct channel *channel, const struct slot *slot)
 		return;
 	}
 	channel->results[channel->results_tail++ & (channel->config.window - 1)] = slot->frame;
+	slot->queued = true;
 }
 
 /* ---- packets ---- */
@@ -130,6 +130,13 @@ static bool result_build(struct channel *channel, uint32_t frame, uint16_t dest,
 	return true;
 }
 
+static void status_build(struct channel *channel, const struct status *status, uint16_t dest,
+                         struct packet_out *out)
+{
+	head_begin(channel, out, WIRE_STATUS_BACK, dest, status->first);
+	packet_put_status(out, status);
+}
+
 /* False when what was asked for is over and done with. */
 static bool reply_build(struct channel *channel, const struct reply *reply, struct packet_out *out)
 {
@@ -148,13 +155,9 @@ static bool reply_build(struct channel *channel, const struct reply *reply, stru
 			return false;
 		channel->stats.result_resends++;
 		return true;
-	case REPLY_WANT:
-		head_begin(channel, out, WIRE_WANT, reply->rank, reply->number);
-		packet_put_words(out, reply->words, reply->word_count);
-		channel->stats.wants++;
-		return true;
-	case REPLY_CREDIT:
-		head_begin(channel, out, WIRE_CREDIT, reply->rank, reply->number);
+	case REPLY_STATUS:
+		status_build(channel, &reply->status, reply->rank, out);
+		channel->stats.wants += reply->status.word_count > 0;
 		return true;
 	}
 	return false;
@@ -190,7 +193,7 @@ static bool pull_one(struct channel *channel, struct packet_out *out)
 			return true;
 	fast_advertised(channel);
 	if (credit_due(channel)) {
-		head_begin(channel, out, WIRE_CREDIT, WIRE_EVERYONE, 0);
+		status_build(channel, &(struct status){0}, WIRE_EVERYONE, out);
 		return true;
 	}
 	return false;

@@ -51,7 +51,7 @@ static void open_slot(struct channel *channel, struct segment *segment)
 	slot->part = (channel->opened - segment->first) % segment->frames.block_parts;
 	slot->unit_bytes = geometry_part_bytes(&segment->frames, slot->part);
 	slot->receiver = segment->receiver;
-	slot->sent = false;
+	slot->sent = slot->queued = false;
 	slot->arrived = 0;
 	slot->expected = 0;
 	memset(slot->came, 0, channel->rank_words * 8);
@@ -119,19 +119,9 @@ static void slot_finish(struct channel *channel, struct slot *slot, const struct
 	result_put(channel, slot);
 }
 
-static void push_again(struct channel *channel, const struct slot *slot, uint16_t rank)
-{
-	struct reply reply = {.kind = REPLY_RESULT, .rank = rank, .number = slot->frame};
-
-	count_drop(channel, WIRE_DROP_DUPLICATE);
-	if (slot->state == SLOT_DONE && !frame_before(slot->frame, channel->members[rank].ack))
-		reply_put(channel, &reply);
-}
-
 /*
- * The kernel may have added this PUSH, and completed the frame, before it passed the packet up: for
- * its acknowledgement, or because we are to send the RESULT. The kernel answers duplicates of what
- * it sent itself, if it can; a NACK asks for the rest.
+ * The kernel may have added this PUSH, and completed the frame, before it passed the packet up: to
+ * wake us, or because we are to send the RESULT.
  */
 static void push_fast(struct channel *channel, struct slot *slot, const struct sum *sum,
                       const struct packet *packet)
@@ -174,7 +164,7 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		return;
 	}
 	if (bit_test(slot->came, packet->worker)) {
-		push_again(channel, slot, packet->worker);
+		count_drop(channel, WIRE_DROP_DUPLICATE);
 		return;
 	}
 	bit_set(slot->came, packet->worker);
@@ -184,68 +174,115 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		slot_finish(channel, slot, &sum);
 }
 
-/* ---- asking again ---- */
+/* ---- what is missing ---- */
 
 /*
- * Is the RESULT lost, or still on its way? It is lost if the worker has seen something that was
- * sent later (section 10.2).
+ * What a worker lacks. A RESULT is lost if the worker has seen something that was sent later, else on
+ * its way, or there is none yet. PROTOCOL.md section 10.2.
  */
-static bool result_lost(const struct slot *slot, const struct packet *nack)
+static void send_again(struct channel *channel, const struct packet *packet, uint32_t frame)
 {
-	if (nack->mask & WIRE_NACK_FORCE)
-		return true;
-	return slot->sent && !sequence_before((uint16_t)nack->mask, slot->sequence);
-}
-
-/*
- * Handles one frame that a worker lacks: true when the cause is that its own PUSH is missing here.
- */
-static bool nack_frame(struct channel *channel, const struct packet *nack, uint32_t frame)
-{
-	uint16_t rank = nack->worker;
+	struct reply reply = {.kind = REPLY_RESULT, .rank = packet->worker, .number = frame};
 	struct slot *slot = slot_at(channel, frame);
-	struct reply reply = {.kind = REPLY_RESULT, .rank = rank, .number = frame};
 	const struct segment *segment;
 
-	if (frame_before(frame, channel->base) || !frame_before(frame, channel->opened))
-		return false;
-	fast_look(slot);
-	if (slot->frame == frame && slot->state == SLOT_DONE) {
-		if (fast_unsent(slot)) { /* we never saw the PUSH that completed it */
-			result_put(channel, slot);
-		} else if (result_lost(slot, nack)) {
-			reply_put(channel, &reply);
-		}
-		return false;
-	}
-	if (slot->frame == frame && slot->state == SLOT_OPEN)
-		return slot_lacks(channel, slot, rank);
-	segment = segment_find(channel, frame);
-	if (segment != NULL && segment->hollow)
-		reply_put_plan(channel, segment, rank);
-	return false;
-}
-
-void slot_nack(struct channel *channel, const struct packet *packet)
-{
-	struct reply want = {.kind = REPLY_WANT, .rank = packet->worker, .number = packet->frame};
-	uint64_t words[WIRE_NACK_WORDS_MAX];
-	uint64_t any = 0;
-
-	want.word_count = nack_parse(packet, words);
-	if (want.word_count == 0) {
-		count_drop(channel, WIRE_DROP_LENGTH);
+	if (!frame_before(frame, packet->pushed)) {
+		segment = segment_find(channel, frame);
+		if (segment != NULL)
+			reply_put_plan(channel, segment, packet->worker);
 		return;
 	}
-	for (uint32_t word = 0; word < want.word_count; word++) {
-		for (uint64_t left = words[word]; left != 0; left &= left - 1) {
-			uint32_t bit = (uint32_t)__builtin_ctzll(left);
+	if (frame_before(frame, channel->base) || slot->frame != frame)
+		return;
+	fast_look(slot);
+	if (slot->sent && !sequence_before(packet->sequence, slot->sequence))
+		reply_put(channel, &reply);
+}
 
-			if (nack_frame(channel, packet, packet->frame + word * 64 + bit))
-				want.words[word] |= UINT64_C(1) << bit;
-		}
-		any |= want.words[word];
+/*
+ * missing_find - the frames from `from` to before `to` that lack this worker's PUSH, as a STATUS has
+ * them; those that it has no room for are found another time. A RESULT that the kernel has left to us,
+ * with a packet that was lost on its way up, is sent now.
+ */
+static void missing_find(struct channel *channel, uint32_t rank, uint32_t from, uint32_t to,
+                         struct status *out)
+{
+	if (to - from > channel->opened - channel->base)
+		return; /* what it has pushed lies before what it has acknowledged */
+	for (uint32_t frame = from; frame != to; frame++) {
+		struct slot *slot = slot_at(channel, frame);
+
+		if (slot->frame != frame)
+			continue; /* hollow */
+		fast_look(slot);
+		if (slot->state == SLOT_DONE && !slot->sent && fast_unsent(slot))
+			result_put(channel, slot);
+		if (slot->state == SLOT_OPEN && slot_lacks(channel, slot, rank) &&
+		    !status_list(out, frame))
+			return;
 	}
-	if (any != 0)
-		reply_put(channel, &want);
+}
+
+static uint32_t later(uint32_t a, uint32_t b)
+{
+	return frame_before(a, b) ? b : a;
+}
+
+/* Like ack_take(): more than has a slot cannot be. */
+static void pushed_take(const struct channel *channel, struct member *member, uint32_t pushed)
+{
+	if (frame_before(member->pushed, pushed) && !frame_before(channel->opened, pushed))
+		member->pushed = pushed;
+	member->pushed = later(member->pushed, member->ack);
+}
+
+void slot_status(struct channel *channel, const struct packet *packet)
+{
+	struct member *member = &channel->members[packet->worker];
+	struct reply reply = {.kind = REPLY_STATUS, .rank = packet->worker};
+	enum wire_drop drop = status_parse(packet, &reply.status);
+	struct status *status = &reply.status;
+
+	if (drop != WIRE_DROP_NONE) {
+		count_drop(channel, drop);
+		return;
+	}
+	for (uint32_t word = 0; word < status->word_count; word++) {
+		for (uint64_t left = status->words[word]; left != 0; left &= left - 1) {
+			uint32_t bit = word * 64 + (uint32_t)__builtin_ctzll(left);
+
+			send_again(channel, packet, status->first + bit);
+		}
+	}
+	if (!status->asks)
+		return;
+	*status = (struct status){.stamp = status->stamp};
+	pushed_take(channel, member, packet->pushed);
+	missing_find(channel, packet->worker, member->ack, member->pushed, status);
+	reply_put(channel, &reply);
+}
+
+/*
+ * PROTOCOL.md section 10.3. Whenever a worker's packets go on for long enough, what it had pushed when
+ * that began has come, or is lost.
+ */
+void slot_look(struct channel *channel, const struct packet *packet)
+{
+	struct member *member = &channel->members[packet->worker];
+	uint64_t late_us = packet->late < LATE_US_MIN ? LATE_US_MIN : packet->late;
+	struct reply reply;
+
+	if (late_us > LATE_US_MAX)
+		late_us = LATE_US_MAX;
+	pushed_take(channel, member, packet->pushed);
+	if (channel->now_us - member->looked_us < late_us)
+		return;
+	reply = (struct reply){.kind = REPLY_STATUS, .rank = packet->worker};
+	missing_find(channel, packet->worker, later(member->looked, member->ack), member->settled,
+	             &reply.status);
+	member->looked = member->settled;
+	member->settled = member->pushed;
+	member->looked_us = channel->now_us;
+	if (reply.status.word_count > 0)
+		reply_put(channel, &reply);
 }

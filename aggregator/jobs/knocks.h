@@ -26,7 +26,7 @@ static inline bool knock_moves(const struct knocker *knocker, const struct packe
 {
 	if (!started)
 		return knocker->any_us == 0 || frame_before(knocker->count, packet->frame);
-	return knocker->number != 0 && packet->mask == knocker->number;
+	return knocker->number != 0 && packet->number == knocker->number;
 }
 
 /* A KNOCK is answered; `whole`: it is as large as the job's datagrams. A number works once. */

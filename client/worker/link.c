@@ -493,7 +493,7 @@ static void knock_build(struct link *link, uint32_t index, uint32_t bytes, struc
 		.worker = (uint16_t)link->config.rank,
 		.token = link->welcome.token,
 		.frame = ++link->knocks,
-		.mask = link->number,
+		.number = link->number,
 	};
 
 	out->dest = (uint16_t)link->config.rank;

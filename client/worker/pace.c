@@ -53,6 +53,15 @@ uint64_t pace_rto_us(const struct pace *pace)
 	return rto < PACE_RTO_MAX_US ? rto : PACE_RTO_MAX_US;
 }
 
+uint64_t pace_late_us(const struct pace *pace)
+{
+	uint64_t late = pace->srtt_us / 8;
+
+	if (late < PACE_LATE_MIN_US)
+		return PACE_LATE_MIN_US;
+	return late < PACE_LATE_MAX_US ? late : PACE_LATE_MAX_US;
+}
+
 void pace_timeout(struct pace *pace)
 {
 	if (pace->backoff < 16)

@@ -17,6 +17,8 @@
 #define PACE_RTO_MIN_US 2000
 #define PACE_RTO_START_US 20000
 #define PACE_RTO_MAX_US 400000
+#define PACE_LATE_MIN_US 300
+#define PACE_LATE_MAX_US 5000
 
 struct pace {
 	uint64_t srtt_us; /* 0 before the first sample */
@@ -45,6 +47,9 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us);
 /* How long to wait now before asking again: with back-off, and without. */
 uint64_t pace_rto_us(const struct pace *pace);
 uint64_t pace_base_us(const struct pace *pace);
+
+/* When a packet that another one has overtaken is taken for lost. */
+uint64_t pace_late_us(const struct pace *pace);
 
 /* A time-out passed, or something arrived. */
 void pace_timeout(struct pace *pace);

@@ -44,7 +44,7 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	s->credit = s->base + config->window;
 	s->ack_due_us = s->quiet_due_us = s->announce_due_us = NEVER;
 	s->ping_due_us = 0;
-	s->ask_due_us = s->gap_due_us = s->rto_due_us = NEVER;
+	s->gap_due_us = NEVER;
 	for (uint32_t i = 0; i < segment_count; i++)
 		s->segments[i].slot = i / config->segments_ahead;
 	s->jitter = (uint32_t)config->token;
@@ -94,8 +94,6 @@ static void stream_advance(struct stream *s, uint64_t now_us)
 		return;
 	if (frame_before(s->next, s->ack))
 		s->next = s->ack;
-	if (frame_before(s->highest, s->ack))
-		s->highest = s->ack;
 	if (s->ack - s->ack_sent >= s->config.window / 4 || stream_ack_urgent(s))
 		s->ack_due_us = now_us;
 	else
@@ -106,7 +104,7 @@ static void stream_advance(struct stream *s, uint64_t now_us)
  * base, credit, sequence and planned, from any packet. They only move forward; values that cannot
  * come from the channel's aggregator are ignored.
  */
-static void edges_take(struct stream *s, const struct packet *packet, uint64_t now_us)
+static void edges_take(struct stream *s, const struct packet *packet)
 {
 	if (frame_before(s->base, packet->edge) && !frame_before(s->ack, packet->edge)) {
 		s->base = packet->edge;
@@ -118,19 +116,52 @@ static void edges_take(struct stream *s, const struct packet *packet, uint64_t n
 		s->credit = packet->edge + packet->window;
 	if (sequence_before(s->sequence, packet->sequence))
 		s->sequence = packet->sequence;
-	if (frame_before(s->planned, packet->planned)) {
+	if (frame_before(s->planned, packet->planned))
 		s->planned = packet->planned;
-		if (frame_before(s->horizon, s->planned) && s->ask_due_us == NEVER) {
-			s->ask_due_us = now_us + REORDER_US_MIN;
-			s->ask_tries = 0;
-		}
+}
+
+/*
+ * Each frame that has data has one RESULT to everyone, so if fewer are here than have been sent some are
+ * lost, or will come late.
+ */
+static void gap_look(struct stream *s, uint64_t now_us)
+{
+	bool gap = sequence_before(s->stored, s->sequence) || frame_before(s->horizon, s->planned);
+
+	if (!gap) {
+		s->gap_due_us = NEVER;
+	} else if (s->gap_due_us == NEVER) {
+		s->gap_due_us = now_us + pace_late_us(&s->pace);
+		s->gap_sequence = s->sequence;
+		s->gap_answered_us = s->answered_us;
+		s->gap_count = (uint16_t)(s->sequence - s->stored);
 	}
 }
 
-static void quiet_restart(struct stream *s, uint64_t now_us)
+/* Something that operations wait for. */
+static void news_take(struct stream *s, uint64_t now_us)
 {
-	s->quiet_tries = 0;
-	s->quiet_due_us = s->base != s->ack ? now_us + pace_rto_us(&s->pace) : NEVER;
+	s->news_us = now_us;
+	pace_progress(&s->pace);
+	s->quiet_due_us = NEVER;
+	if (s->base != s->next || frame_before(s->horizon, s->planned))
+		s->quiet_due_us = now_us + pace_rto_us(&s->pace);
+}
+
+static void status_take(struct stream *s, const struct packet *packet, uint64_t now_us)
+{
+	struct status status;
+	enum wire_drop drop = status_parse(packet, &status);
+
+	if (drop != WIRE_DROP_NONE)
+		stream_drop(s, drop);
+	if (drop != WIRE_DROP_NONE || packet->worker == WIRE_EVERYONE)
+		return;
+	if (status.stamp != 0)
+		pace_rtt(&s->pace, (uint32_t)now_us - status.stamp);
+	if (status.stamp != 0 && frame_before(s->answered_us, status.stamp))
+		s->answered_us = status.stamp;
+	resend_take(s, &status, now_us);
 }
 
 struct allreduce *stream_receive(struct stream *s, const struct packet *packet, uint64_t now_us)
@@ -148,168 +179,131 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 		stream_drop(s, WIRE_DROP_WORKER);
 		return NULL;
 	}
-	edges_take(s, packet, now_us);
-	if (s->base != base || packet->kind == WIRE_RESULT || packet->kind == WIRE_PLAN)
-		s->news_us = now_us;
+	edges_take(s, packet);
 	switch (packet->kind) {
 	case WIRE_RESULT:
-		task = result_take(s, packet, now_us);
+		task = result_take(s, packet);
 		break;
 	case WIRE_PLAN:
 		task = plan_take(s, packet);
 		break;
-	case WIRE_WANT:
-		want_take(s, packet);
-		break;
-	case WIRE_CREDIT:
-		if (packet->worker == s->config.rank)
-			pace_rtt(&s->pace, (uint32_t)now_us - packet->frame);
-		if (s->ack != s->next && s->gap_due_us == NEVER) {
-			/*
-			 * RESULTs sent before this one, including the last of a burst, should be
-			 * here.
-			 */
-			s->gap_due_us = now_us + REORDER_US_MIN;
-			s->gap_edge = s->next;
-		}
+	case WIRE_STATUS_BACK:
+		status_take(s, packet, now_us);
 		break;
 	default:
 		stream_drop(s, WIRE_DROP_KIND);
 	}
 	stream_advance(s, now_us);
-	quiet_restart(s, now_us);
+	if (s->base != base || packet->kind == WIRE_RESULT || packet->kind == WIRE_PLAN)
+		news_take(s, now_us);
+	gap_look(s, now_us);
 	stream_check_edges(s);
 	return task;
 }
 
 /* ---- sending ---- */
 
-/*
- * Frames to examine for NACKs; a range still under way is widened. Frames whose own PUSH has not
- * been sent are skipped.
- */
-static void nack_range(struct stream *s, uint32_t to, bool overdue)
+/* May what was asked for then be asked for again: has the answer come, or should it have? */
+static bool may_ask(const struct stream *s, uint32_t asked_us, uint32_t now_us)
 {
-	if (frame_before(s->next, to))
-		to = s->next;
-	if (s->nack_from == s->nack_to || frame_before(s->nack_to, to))
-		s->nack_to = to;
-	s->nack_from = s->ack;
-	s->nack_overdue = overdue;
+	return asked_us == 0 || !frame_before(s->gap_answered_us, asked_us) ||
+	       now_us - asked_us >= pace_base_us(&s->pace);
 }
 
-static bool nack_wanted(struct stream *s, uint32_t frame, uint32_t now_us, uint32_t rto_us)
+static bool is_lacked(const struct stream *s, uint32_t frame, uint32_t now_us)
 {
 	const struct stream_frame *f = stream_frame_of(s, frame);
 	const struct stream_segment *segment;
 
-	if (f->flags & (FRAME_HAVE | FRAME_RESEND))
+	if ((f->flags & (FRAME_HAVE | FRAME_RESEND)) || !may_ask(s, f->asked_us, now_us))
 		return false;
 	segment = stream_find(s, frame);
-	if (segment == NULL || segment->hollow)
-		return false; /* a missing plan is asked for by ask_pull() */
-	if (s->nack_overdue)
-		return now_us - f->sent_us >= rto_us;
-	return f->asked_us == 0 || now_us - f->asked_us >= rto_us;
+	return segment != NULL && !segment->hollow && s->ops[segment->slot].task != NULL;
 }
 
-/* One NACK for up to 1024 frames; false when the range holds nothing (more) to ask for. */
-static bool nack_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
+/* What is missing and has not been asked for lately. */
+static void gap_list(struct stream *s, uint32_t now_us, struct status *out)
 {
-	uint32_t rto_us = (uint32_t)pace_base_us(&s->pace);
-	uint64_t words[WIRE_NACK_WORDS_MAX] = {0};
-	uint32_t first = 0, word_count = 0;
+	uint16_t count = (uint16_t)(s->sequence - s->stored);
+	uint32_t listed = 0;
+	bool late;
 
-	if (frame_before(s->nack_from, s->ack))
-		s->nack_from = s->ack;
-	for (; frame_before(s->nack_from, s->nack_to); s->nack_from++) {
-		uint32_t bit = s->nack_from - first;
-
-		if (!nack_wanted(s, s->nack_from, (uint32_t)now_us, rto_us))
-			continue;
-		if (word_count == 0) {
-			first = s->nack_from;
-			bit = 0;
-		}
-		if (bit >= WIRE_NACK_WORDS_MAX * 64)
+	count = count < s->gap_count ? count : s->gap_count;
+	late = count > s->gap_asked;
+	count -= s->gap_asked;
+	if (late) {
+		s->gap_asked += count;
+		s->gap_asked_us = now_us | 1;
+	}
+	for (uint32_t frame = s->ack; late && frame != s->next; frame++) {
+		if (!frame_before(frame, s->highest) && listed >= count)
 			break;
-		bit_set(words, bit);
-		word_count = bit / 64 + 1;
-		stream_frame_of(s, s->nack_from)->asked_us = (uint32_t)now_us | 1;
+		if (!is_lacked(s, frame, now_us))
+			continue;
+		listed++;
+		if (!status_list(out, frame))
+			return;
+		stream_frame_of(s, frame)->asked_us = now_us | 1;
 	}
-	if (word_count == 0) {
-		s->nack_from = s->nack_to;
-		return false;
-	}
-	stream_head(s, out, WIRE_NACK, first,
-	            s->sequence | (s->nack_overdue ? WIRE_NACK_FORCE : 0u));
-	packet_put_words(out, words, word_count);
-	s->stats.nacks++;
-	return true;
+	if (frame_before(s->horizon, s->planned) && may_ask(s, s->plan_asked_us, now_us) &&
+	    status_list(out, s->horizon))
+		s->plan_asked_us = now_us | 1;
 }
 
-static bool ask_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
+static void status_build(struct stream *s, struct status *status, uint64_t now_us,
+                         struct packet_out *out)
 {
-	if (now_us < s->ask_due_us)
-		return false;
-	if (!frame_before(s->horizon, s->planned)) {
-		s->ask_due_us = NEVER;
-		return false;
+	status->stamp = (uint32_t)now_us | 1;
+	if (status->asks) {
+		s->ping_due_us = now_us + PING_US;
+		s->ping_wanted = false;
 	}
-	s->ask_due_us = now_us + stream_spread(s, pace_rto_us(&s->pace) << s->ask_tries);
-	if (s->ask_tries < 5)
-		s->ask_tries++;
-	stream_head(s, out, WIRE_ASK, s->horizon, 0);
-	return true;
+	stream_head(s, out, WIRE_STATUS, status->first);
+	packet_put_status(out, status);
+}
+
+static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
+{
+	struct status status = {.asks = true};
+
+	if (now_us < s->gap_due_us)
+		return false;
+	if (may_ask(s, s->gap_asked_us, (uint32_t)now_us))
+		s->gap_asked = 0;
+	gap_list(s, (uint32_t)now_us, &status);
+	if (status.word_count > 0) {
+		status_build(s, &status, now_us, out);
+		s->stats.nacks++;
+	}
+	s->gap_due_us = NEVER;
+	gap_look(s, now_us + (status.word_count > 0 ? pace_late_us(&s->pace) : 0));
+	return status.word_count > 0;
 }
 
 /*
- * Now and then, while frames are under way, an ACK asks for a CREDIT: this measures the round trip
- * to the aggregator. PUSH to RESULT would measure the slowest worker and its losses.
+ * An acknowledgement that nothing else carries; or the aggregator is to answer: because nothing has
+ * come for long, or now and then, while frames are under way, to measure the round trip. PUSH to RESULT
+ * would measure the slowest worker and its losses.
  */
-static bool ack_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
+static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
-	bool ping = now_us >= s->ping_due_us && s->ack != s->next;
+	bool quiet = now_us >= s->quiet_due_us;
+	bool ping = now_us >= s->ping_due_us && s->ping_wanted && s->under_way > 0;
 
-	if (now_us < s->ack_due_us && !s->answer_due && !ping)
+	if (now_us < s->ack_due_us && !quiet && !ping)
 		return false;
-	if (ping)
-		s->ping_due_us = now_us + PING_US;
-	stream_head(s, out, WIRE_ACK, (uint32_t)now_us,
-	            s->answer_due || ping ? WIRE_ACK_ANSWER : 0);
-	s->answer_due = false;
-	return true;
-}
-
-static void timers_run(struct stream *s, uint64_t now_us)
-{
-	if (now_us >= s->gap_due_us) {
-		s->gap_due_us = NEVER;
-		nack_range(s, s->gap_edge, false);
-	}
-	if (now_us >= s->rto_due_us && s->ack == s->next) {
-		s->rto_due_us = NEVER;
-	} else if (now_us >= s->rto_due_us) {
+	if (quiet) {
 		pace_timeout(&s->pace);
-		nack_range(s, s->next, true);
-		s->rto_due_us = now_us + stream_spread(s, pace_rto_us(&s->pace));
+		s->quiet_due_us = now_us + stream_spread(s, pace_rto_us(&s->pace));
 	}
-	if (now_us >= s->quiet_due_us) {
-		uint64_t wait_us = stream_spread(s, pace_rto_us(&s->pace) << s->quiet_tries);
-
-		if (s->quiet_tries < 6)
-			s->quiet_tries++;
-		s->quiet_due_us = s->base != s->ack ? now_us + wait_us : NEVER;
-		s->answer_due = s->base != s->ack;
-	}
+	status_build(s, &(struct status){.asks = quiet || ping}, now_us, out);
+	return true;
 }
 
 bool stream_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
-	timers_run(s, now_us);
 	if (!resend_pull(s, now_us, out) && !announce_pull(s, now_us, out) &&
-	    !nack_pull(s, now_us, out) && !ask_pull(s, now_us, out) && !push_pull(s, now_us, out) &&
-	    !ack_pull(s, now_us, out))
+	    !gap_pull(s, now_us, out) && !push_pull(s, now_us, out) && !status_pull(s, now_us, out))
 		return false;
 	s->stats.sent++;
 	s->stats.sent_bytes += out->bytes;
@@ -322,10 +316,8 @@ uint64_t stream_deadline(const struct stream *s)
 
 	sooner(&due_us, s->quiet_due_us);
 	sooner(&due_us, s->announce_due_us);
-	sooner(&due_us, s->ask_due_us);
 	sooner(&due_us, s->gap_due_us);
-	sooner(&due_us, s->rto_due_us);
-	if (s->ack != s->next)
+	if (s->ping_wanted && s->under_way > 0)
 		sooner(&due_us, s->ping_due_us);
 	return due_us;
 }

@@ -85,7 +85,7 @@ static bool push_build(struct stream *s, const struct stream_segment *segment, u
 	*waits = !task->access->pushable(task, &frame);
 	if (*waits)
 		return false;
-	stream_head(s, out, WIRE_PUSH, number, 0);
+	stream_head(s, out, WIRE_PUSH, number);
 	task->access->push(task, &frame, out);
 	return true;
 }
@@ -96,8 +96,8 @@ static void frame_passed(struct stream *s, uint64_t now_us)
 
 	frame->sent_us = (uint32_t)now_us;
 	s->next++;
-	if (s->rto_due_us == NEVER)
-		s->rto_due_us = now_us + pace_rto_us(&s->pace);
+	if (s->quiet_due_us == NEVER)
+		s->quiet_due_us = now_us + pace_rto_us(&s->pace);
 }
 
 bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
@@ -126,11 +126,21 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		}
 		frame->flags |= FRAME_SENT;
 		frame_passed(s, now_us);
-		s->under_way++;
+		if (s->under_way++ == 0 && s->pace.srtt_us != 0 &&
+		    s->ping_due_us < now_us + pace_late_us(&s->pace))
+			s->ping_due_us = now_us + pace_late_us(&s->pace);
+		s->ping_wanted = true;
 		pace_sent(&s->pace, 1, now_us);
 		return true;
 	}
 	return false;
+}
+
+/* It is to be known by then what has come. */
+static void ping_soon(struct stream *s, uint64_t when_us)
+{
+	s->ping_wanted = true;
+	sooner(&s->ping_due_us, when_us);
 }
 
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
@@ -150,27 +160,38 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		segment = stream_find(s, number);
 		if ((frame->flags & FRAME_HAVE) || !push_build(s, segment, number, out, &waits))
 			continue;
+		frame->flags |= FRAME_AGAIN;
 		frame->sent_us = (uint32_t)now_us;
 		s->stats.retransmits++;
+		ping_soon(s, now_us + s->pace.srtt_us + pace_late_us(&s->pace));
 		return true;
 	}
 	return false;
 }
 
-void want_take(struct stream *s, const struct packet *packet)
+/*
+ * Those listed, but for what may have been overtaken by the STATUS that is answered. Of itself the
+ * aggregator lists each but once, so what has been pushed again is not meant.
+ */
+void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 {
-	uint64_t words[WIRE_NACK_WORDS_MAX];
-	uint32_t word_count = nack_parse(packet, words);
+	uint32_t late_us = (uint32_t)pace_late_us(&s->pace);
 
-	for (uint32_t bit = 0; bit < word_count * 64; bit++) {
-		uint32_t number = packet->frame + bit;
+	for (uint32_t bit = 0; bit < status->word_count * 64; bit++) {
+		uint32_t number = status->first + bit;
 		struct stream_frame *frame = stream_frame_of(s, number);
 
-		if (!bit_test(words, bit) || frame_before(number, s->ack) ||
+		if (!bit_test(status->words, bit) || frame_before(number, s->ack) ||
 		    !frame_before(number, s->next))
 			continue;
 		if (!(frame->flags & FRAME_SENT) || (frame->flags & (FRAME_HAVE | FRAME_RESEND)))
 			continue;
+		if (status->stamp == 0 && (frame->flags & FRAME_AGAIN))
+			continue;
+		if (status->stamp != 0 && frame_before(status->stamp, frame->sent_us + late_us)) {
+			ping_soon(s, now_us + late_us);
+			continue;
+		}
 		frame->flags |= FRAME_RESEND;
 		if (!frame_before(s->resend_from, s->resend_to))
 			s->resend_from = s->resend_to = number;
@@ -183,26 +204,6 @@ void want_take(struct stream *s, const struct packet *packet)
 }
 
 /* ---- results ---- */
-
-/* RESULTs that this one has overtaken may be lost: ask for them when they are late. */
-static void result_timers(struct stream *s, struct stream_frame *frame, uint32_t number,
-                          uint64_t now_us)
-{
-	uint64_t reorder_us = s->pace.srtt_us / 8;
-
-	if (frame->flags & FRAME_SENT)
-		s->under_way--;
-	pace_progress(&s->pace);
-	if (!frame_before(number, s->highest))
-		s->highest = number + 1;
-	reorder_us = reorder_us < REORDER_US_MIN ? REORDER_US_MIN : reorder_us;
-	reorder_us = reorder_us > REORDER_US_MAX ? REORDER_US_MAX : reorder_us;
-	if (s->gap_due_us == NEVER && s->highest - s->ack > 1) {
-		s->gap_due_us = now_us + reorder_us;
-		s->gap_edge = s->highest;
-	}
-	s->rto_due_us = now_us + pace_rto_us(&s->pace);
-}
 
 /* To all workers but the one that receives the frame; it may reach that one, by the group. */
 static bool is_head(const struct packet *packet)
@@ -230,7 +231,7 @@ static bool result_store(struct stream *s, struct allreduce *task,
 	return true;
 }
 
-struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us)
+struct allreduce *result_take(struct stream *s, const struct packet *packet)
 {
 	struct stream_frame *frame = stream_frame_of(s, packet->frame);
 	struct stream_segment *segment;
@@ -244,7 +245,7 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	}
 	segment = stream_find(s, packet->frame);
 	if (segment == NULL || segment->hollow) {
-		stream_drop(s, WIRE_DROP_FRAME); /* its plan was lost; edges_take() asks for it */
+		stream_drop(s, WIRE_DROP_FRAME); /* its plan was lost, and is asked for */
 		return NULL;
 	}
 	if (frame->flags & FRAME_HAVE) {
@@ -259,8 +260,14 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet, uin
 	}
 	if (!result_store(s, task, segment, packet))
 		return NULL;
-	result_timers(s, frame, packet->frame, now_us);
+	if (frame->flags & FRAME_SENT)
+		s->under_way--;
 	frame->flags |= FRAME_HAVE;
+	s->stored++;
+	if (!frame_before(packet->frame, s->highest))
+		s->highest = packet->frame + 1;
+	if (packet->worker != WIRE_EVERYONE && s->gap_asked > 0)
+		s->gap_asked--;
 	if (++segment->received < segment->frame_count)
 		return NULL;
 	return stream_segment_done(s, segment);

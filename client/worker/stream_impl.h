@@ -23,8 +23,6 @@
 #define NEVER UINT64_MAX
 #define ACK_DELAY_US 1000
 #define PING_US 10000 /* between measurements of the round trip */
-#define REORDER_US_MIN 300
-#define REORDER_US_MAX 5000
 #define ANNOUNCE_US_MIN 5000
 #define ANNOUNCE_US_MAX 200000
 #define BUSY_FRAMES_MIN 256
@@ -71,12 +69,13 @@ struct stream_op {
 #define FRAME_HAVE 1   /* RESULT is here */
 #define FRAME_SENT 2   /* pushed at least once */
 #define FRAME_RESEND 4 /* to be pushed again */
+#define FRAME_AGAIN 8  /* has been pushed again */
 
 /* frames[frame % window] */
 struct stream_frame {
 	uint8_t flags;
 	uint32_t sent_us;  /* low 32 bits of the clock */
-	uint32_t asked_us; /* of the last NACK; 0: none */
+	uint32_t asked_us; /* stamp of the STATUS that last listed it; 0: none has */
 };
 
 struct stream {
@@ -88,9 +87,10 @@ struct stream {
 
 	uint32_t ack, base, next, credit, horizon;
 	uint32_t turns;     /* how often ack has passed 2^32 */
-	uint32_t highest;   /* frame after the last RESULT seen */
+	uint32_t highest;   /* frame after the last RESULT stored */
 	uint32_t planned;   /* what the aggregator says has plans */
-	uint16_t sequence;  /* the latest seen: what was sent before it and is not here is lost */
+	uint16_t sequence;  /* the latest seen: so many RESULTs have been sent to everyone, */
+	uint16_t stored;    /* and so many are here */
 	uint32_t under_way; /* frames pushed whose RESULT is not here */
 
 	/* Known plans that reach beyond ack, by first frame: order[head .. tail). */
@@ -107,18 +107,20 @@ struct stream {
 
 	uint32_t ack_sent;
 	bool wants_base; /* the engine has more to announce, and base keeps it from doing so */
-	bool answer_due; /* the next ACK asks for a CREDIT */
-	uint64_t ack_due_us, quiet_due_us, ping_due_us;
-	uint8_t quiet_tries;
+	uint64_t ack_due_us;
+	uint64_t quiet_due_us; /* without news until then, ask */
+	uint64_t ping_due_us;  /* likewise, to measure, */
+	bool ping_wanted;      /* if something has been pushed since then */
 
 	uint64_t announce_due_us; /* no announcement is due before it */
-	uint64_t ask_due_us;      /* a plan is missing */
-	uint8_t ask_tries;
-	uint64_t gap_due_us; /* RESULTs before gap_edge are late then */
-	uint32_t gap_edge;
-	uint64_t rto_due_us;
-	uint32_t nack_from, nack_to; /* frames to examine for NACKs */
-	bool nack_overdue;           /* by time-out: ask even for frames asked for lately */
+	uint64_t gap_due_us;      /* something is missing; until then it may only be late, */
+	uint16_t gap_sequence;    /* if it was sent after this one, */
+	uint32_t gap_answered_us; /* or in answer to a STATUS with a later stamp. */
+	uint16_t gap_count;       /* RESULTs missing; */
+	uint16_t gap_asked;       /* asked for, and neither here nor refused by an answer, */
+	uint32_t gap_asked_us;    /* the last time with this stamp */
+	uint32_t answered_us;     /* the latest stamp that has come back */
+	uint32_t plan_asked_us;   /* as asked_us; 0: not since the last PLAN came */
 
 	uint32_t jitter; /* state of the spread of timers: see stream_spread() */
 	struct stream_stats stats;
@@ -195,8 +197,8 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet);
 /* stream_frame.c */
 bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
-struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us);
-void want_take(struct stream *s, const struct packet *packet);
+struct allreduce *result_take(struct stream *s, const struct packet *packet);
+void resend_take(struct stream *s, const struct status *status, uint64_t now_us);
 /* The sums of an operation without frames, which came with its plan. */
 void eager_store(const struct stream *s, struct allreduce *task,
                  const struct stream_segment *segment, const uint8_t *sums);
@@ -205,8 +207,7 @@ void eager_store(const struct stream *s, struct allreduce *task,
 struct stream_segment *stream_find(const struct stream *s,
                                    uint32_t frame); /* its plan is known; or NULL */
 struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *segment);
-void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame,
-                 uint64_t mask);
+void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame);
 void stream_check_edges(const struct stream *s); /* the part of stream_check() that costs nothing */
 
 #endif /* CLIENT_STREAM_IMPL_H */

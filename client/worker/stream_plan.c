@@ -170,7 +170,7 @@ static void announce_build(struct stream *s, struct stream_segment *segment, str
 	                dtype_bytes(dtype_in_form(a.form, (enum dtype)a.dtype));
 	a.exponent = segment->exponent;
 	a.flags |= segment->announce_flags;
-	stream_head(s, out, WIRE_ANNOUNCE, 0, 0);
+	stream_head(s, out, WIRE_ANNOUNCE, 0);
 	if (!(a.flags & (WIRE_ALL | WIRE_NONE))) {
 		if (a.flags & WIRE_EAGER) /* its blocks come before it there */
 			set += segment->cut.block_count * segment->cut.frames.block_bytes;
@@ -243,6 +243,7 @@ static void order_insert(struct stream *s, struct stream_segment *segment)
 	uint32_t place = s->order_count++;
 
 	assert(place < s->config.op_slots * s->config.segments_ahead);
+	s->plan_asked_us = 0;
 	while (place > 0 && frame_before(segment->first, s->segments[s->order[place - 1]].first)) {
 		s->order[place] = s->order[place - 1];
 		place--;
@@ -396,7 +397,6 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 		stream_drop(s, WIRE_DROP_DUPLICATE);
 		return NULL;
 	}
-	pace_progress(&s->pace);
 	if (plan.status == WIRE_MISMATCH)
 		return plan_failed(s, op, &plan, packet->frame);
 	segment = stream_segment_of(s, (uint32_t)(op - s->ops), plan.segment);

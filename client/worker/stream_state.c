@@ -32,8 +32,7 @@ struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *s
 	return task;
 }
 
-void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame,
-                 uint64_t mask)
+void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame)
 {
 	struct packet_head head = {
 		.kind = (uint8_t)kind,
@@ -42,7 +41,9 @@ void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, 
 		.token = s->config.token,
 		.frame = frame,
 		.edge = s->ack,
-		.mask = mask,
+		.late = (uint16_t)pace_late_us(&s->pace),
+		.sequence = s->gap_sequence,
+		.pushed = s->next,
 	};
 
 	out->dest = s->config.rank;
@@ -72,12 +73,10 @@ void stream_check_edges(const struct stream *s)
 	assert(in_order(s->base, s->ack, s->next) && !frame_before(s->horizon, s->next));
 	assert(in_order(s->base, s->ack_sent, s->ack) || frame_before(s->ack_sent, s->base));
 	assert(!frame_before(s->base + s->config.window, s->credit));
-	assert(!frame_before(s->highest, s->ack));
 	assert(s->under_way <= s->next - s->ack && s->next - s->ack <= s->config.window);
 	assert(s->order_count + s->announced_count <=
 	       s->config.op_slots * s->config.segments_ahead);
-	assert(s->ack == s->next || s->rto_due_us != NEVER);
-	assert(s->quiet_due_us == NEVER || s->base != s->ack);
+	assert(s->base == s->next || s->quiet_due_us != NEVER);
 }
 
 /* Frames that we have pushed wait for their RESULT, or have it and wait for one before them. */

@@ -45,7 +45,7 @@ static __always_inline int prepare(struct xdp_md *ctx)
 	wire->seal = worker + 1;
 	wire->frame = frame;
 	wire->edge = 0;
-	wire->mask = 1;
+	wire->number = 0;
 	if (worker != 0)
 		return 1;
 	slot->frame = frame;

@@ -48,6 +48,7 @@ struct job {
 	uint64_t group_token;
 	uint32_t first, window, ahead; /* WELCOME's */
 	uint32_t base, planned;
+	uint16_t sequence;
 	uint32_t segment_frames;
 	struct announce asked;
 	uint32_t turn, looked;
@@ -136,7 +137,9 @@ static struct packet_head head_of(const struct job *job, uint32_t rank, uint8_t 
 	                            .channel = job->channel,
 	                            .worker = (uint16_t)rank,
 	                            .token = link_welcome(job->workers[rank].link)->token,
-	                            .edge = job->workers[rank].ack};
+	                            .edge = job->workers[rank].ack,
+	                            .sequence = job->sequence,
+	                            .pushed = job->workers[rank].ack};
 }
 
 static void announce(struct job *job, uint32_t rank, uint32_t segment)
@@ -150,14 +153,22 @@ static void announce(struct job *job, uint32_t rank, uint32_t segment)
 	datagram_send(job, rank, &out);
 }
 
-static void ack_send(struct job *job, uint32_t rank, bool answer)
+/* With `lacks`, what has been pushed and has no RESULT here is listed. */
+static void status_send(struct job *job, uint32_t rank, bool lacks)
 {
-	struct packet_head head = head_of(job, rank, WIRE_ACK);
+	struct packet_head head = head_of(job, rank, WIRE_STATUS);
+	struct status status = {.stamp = 1, .asks = lacks};
+	struct worker *w = &job->workers[rank];
 	struct packet_out out;
 
-	head.mask = answer ? WIRE_ACK_ANSWER : 0;
-	job->workers[rank].told = job->workers[rank].ack;
+	for (uint32_t frame = w->ack; lacks && frame_before(frame, w->next); frame++)
+		if (w->seen[frame % WIRE_WINDOW_MAX] != frame && !status_list(&status, frame))
+			break;
+	w->told = w->ack;
+	head.frame = status.first;
+	head.pushed = lacks ? w->next : w->ack;
 	packet_begin(&out, &head);
+	packet_put_status(&out, &status);
 	datagram_send(job, rank, &out);
 }
 
@@ -213,6 +224,8 @@ static void packet_take(struct job *job, uint32_t first, uint32_t last, const st
 		job->base = packet.edge;
 	if (frame_before(job->planned, packet.planned))
 		job->planned = packet.planned;
+	if (sequence_before(job->sequence, packet.sequence))
+		job->sequence = packet.sequence;
 	if (packet.kind != WIRE_RESULT)
 		return;
 	for (uint32_t rank = first; rank < last; rank++)
@@ -276,8 +289,8 @@ static void again(struct job *job)
 
 		if (frame_before(w->ack, w->next))
 			job->source->resent += w->next - w->ack;
+		status_send(job, rank, true);
 		w->next = w->ack;
-		ack_send(job, rank, true);
 		for (uint32_t i = 0; i < job->ahead && i < w->announced; i++)
 			announce(job, rank, w->announced - 1 - i);
 	}
@@ -289,7 +302,6 @@ static uint32_t push_some(struct job *job, uint32_t rank)
 	struct packet_head head = head_of(job, rank, WIRE_PUSH);
 	uint32_t made = 0;
 
-	head.mask = 1;
 	if (frame_before(w->next, w->ack))
 		w->next = w->ack; /* see again() */
 	while (made < SOURCE_BURST && frame_before(w->next, job->planned) &&
@@ -304,7 +316,7 @@ static uint32_t push_some(struct job *job, uint32_t rank)
 	if (made > 0)
 		w->told = w->ack;
 	else if (w->ack - w->told >= job->window / 4)
-		ack_send(job, rank, false);
+		status_send(job, rank, false);
 	return made;
 }
 

@@ -206,8 +206,7 @@ static uint32_t echo_turn(struct echo *echo)
 		                           .channel = 1,
 		                           .worker = (uint16_t)echo->worker,
 		                           .frame = echo->frame + made,
-		                           .edge = echo->frame,
-		                           .mask = 1};
+		                           .edge = echo->frame};
 
 		if (!source_push(source, echo->worker, &head))
 			break;

@@ -263,8 +263,7 @@ static void make_head(struct nic *nic, uint32_t rank)
 	                           .kind = WIRE_PUSH,
 	                           .channel = welcome->channels[0],
 	                           .worker = (uint16_t)rank,
-	                           .seal = welcome->token,
-	                           .mask = 1};
+	                           .seal = welcome->token};
 	uint32_t sum;
 
 	memcpy(eth.h_source, nic->device_mac, 6);

@@ -11,7 +11,7 @@ import socket
 import struct
 import sys
 
-ACK, NACK, KNOCK, CREDIT, KNOCKED = 3, 4, 6, 0x83, 0x86
+STATUS, KNOCK, STATUS_BACK, KNOCKED = 3, 4, 0x83, 0x84
 server = ("127.0.0.1", int(sys.argv[1]))
 control = socket.create_connection(server)
 lines = control.makefile("rw", newline="\n")
@@ -36,8 +36,13 @@ def udp():
     return s
 
 
-def send(s, kind, mask=0, size=32):
-    s.send(struct.pack("<HBBHHQIIQ", 0x4E57, 2, kind, channel, 0, token, 0, first, mask).ljust(size, b"\0"))
+def send(s, kind, number=0, size=32):
+    s.send(struct.pack("<HBBHHQIIQ", 0x4E57, 2, kind, channel, 0, token, 0, first, number).ljust(size, b"\0"))
+
+
+def ask(s):
+    """2.5"""
+    s.send(struct.pack("<HBBHHQIIHHIIB11x", 0x4E57, 2, STATUS, channel, 0, token, 0, first, 300, 0, first, 1, 1))
 
 
 def answer(s):
@@ -65,15 +70,15 @@ expect("KNOCK before the start", answer(home), KNOCKED)
 say(type="ready", payload=1472, multicast=False)
 hear("start")
 
-send(home, ACK, 1)
-expect("ACK from home", answer(home), CREDIT)
-for mask in (0, 1, 0xFFFFFFFFFFFFFFFF):
-    send(away, KNOCK, mask, 1472)
+ask(home)
+expect("STATUS from home", answer(home), STATUS_BACK)
+for number in (0, 1, 0xFFFFFFFFFFFFFFFF):
+    send(away, KNOCK, number, 1472)
 expect("KNOCK with the token alone", answer(away), None)
-send(away, ACK, 1)
-expect("ACK from elsewhere", answer(away), None)
-send(home, ACK, 1)
-expect("ACK from home after a stranger's KNOCK", answer(home), CREDIT)
+ask(away)
+expect("STATUS from elsewhere", answer(away), None)
+ask(home)
+expect("STATUS from home after a stranger's KNOCK", answer(home), STATUS_BACK)
 
 say(type="move", number="0" * 16)
 number = int(hear("move")["number"], 16)
@@ -81,10 +86,10 @@ send(away, KNOCK, number ^ 1)
 expect("KNOCK with a wrong number", answer(away), None)
 send(away, KNOCK, number)
 expect("KNOCK with the number", answer(away), KNOCKED)
-send(home, ACK, 1)
-expect("ACK from where the worker no longer is", answer(home), None)
-send(away, ACK, 1)
-expect("ACK from where it is now", answer(away), CREDIT)
+ask(home)
+expect("STATUS from where the worker no longer is", answer(home), None)
+ask(away)
+expect("STATUS from where it is now", answer(away), STATUS_BACK)
 send(home, KNOCK, number)
 expect("KNOCK with a number that is used up", answer(home), None)
 say(type="leave")

@@ -105,8 +105,9 @@ static void deliver(struct machine *m)
 	packet_flatten(&out, data);
 	if (packet_parse(data, out.bytes, false, &packet) == WIRE_DROP_NONE &&
 	    packet.kind != WIRE_KNOCK) {
-		if (packet.kind == WIRE_NACK) /* a RESULT or PLAN a bit, and one WANT */
+		if (packet.kind == WIRE_STATUS) /* a RESULT or PLAN a bit, and an answer */
 			items = packet.body_bytes * 8 + 1;
+		items++; /* what is missing of this worker's */
 		channel_receive(m->channel, &packet, m->now_us);
 		assert(m->channel->replies_tail - m->channel->replies_head <= waiting + items);
 	}
@@ -276,16 +277,15 @@ static void build_body(struct machine *m, uint8_t kind)
 	case WIRE_PUSH:
 		build_push(m);
 		break;
-	case WIRE_NACK:
-		m->head.frame = near_frame(m);
-		m->head.mask = script_u32(&m->script);
-		m->body_bytes = 8u * (1 + script_u8(&m->script) % WIRE_NACK_WORDS_MAX);
-		script_fill(&m->script, m->body, m->body_bytes);
-		break;
 	default:
 		m->head.frame = near_frame(m);
-		m->head.mask = script_u8(&m->script);
+		m->head.sequence = script_u16(&m->script);
+		m->body_bytes = WIRE_STATUS_BYTES +
+		                8u * (script_u8(&m->script) % (WIRE_STATUS_WORDS_MAX + 1));
+		script_fill(&m->script, m->body, m->body_bytes);
+		m->body[4] &= WIRE_STATUS_ASKS;
 	}
+	m->head.pushed = near_frame(m);
 }
 
 /* One thing about a packet that is otherwise right. */
@@ -307,7 +307,7 @@ static void twist(struct machine *m)
 		m->head.edge = script_u32(s);
 		break;
 	case 5:
-		m->head.mask ^= script_u64(s);
+		m->head.number ^= script_u64(s);
 		break;
 	case 6:
 		m->body_bytes -= script_u8(s) % (m->body_bytes + 1);
@@ -328,8 +328,8 @@ static void twist(struct machine *m)
 
 static void send_one(struct machine *m)
 {
-	static const uint8_t kinds[8] = {WIRE_ANNOUNCE, WIRE_PUSH, WIRE_ACK,  WIRE_ANNOUNCE,
-	                                 WIRE_PUSH,     WIRE_ACK,  WIRE_NACK, WIRE_ASK};
+	static const uint8_t kinds[8] = {WIRE_ANNOUNCE, WIRE_PUSH,   WIRE_STATUS, WIRE_ANNOUNCE,
+	                                 WIRE_PUSH,     WIRE_STATUS, WIRE_STATUS, WIRE_PUSH};
 	struct channel *c = m->channel;
 	uint8_t byte = script_u8(&m->script);
 	uint16_t worker = (uint16_t)(byte / 8 % c->config.worker_count);
@@ -342,7 +342,7 @@ static void send_one(struct machine *m)
 		.token = m->tokens[worker],
 		.edge = c->members[worker].ack,
 	};
-	if (m->head.kind == WIRE_ACK)
+	if (byte % 8 == 2)
 		m->head.edge = near_frame(m) + 1;
 	build_body(m, m->head.kind);
 	twist(m);
@@ -354,10 +354,11 @@ static void acknowledge_all(struct machine *m)
 {
 	uint32_t edge = m->channel->opened;
 
-	m->body_bytes = 0;
+	memset(m->body, 0, WIRE_STATUS_BYTES);
+	m->body_bytes = WIRE_STATUS_BYTES;
 	for (uint16_t i = 0; i < m->channel->config.worker_count; i++) {
 		m->head = (struct packet_head){
-			.kind = WIRE_ACK, .worker = i, .token = m->tokens[i], .edge = edge};
+			.kind = WIRE_STATUS, .worker = i, .token = m->tokens[i], .edge = edge};
 		deliver(m);
 	}
 }

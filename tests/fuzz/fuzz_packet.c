@@ -77,10 +77,9 @@ static void check_cut(const struct announce *a)
 /* Put the body together from what was read; false when the kind's parser refused it. */
 static bool put_body(const struct packet *packet, uint8_t *data, struct packet_out *out)
 {
-	uint64_t words[WIRE_NACK_WORDS_MAX];
 	struct announce announce;
+	struct status status;
 	struct plan plan;
-	uint32_t count;
 
 	switch (packet->kind) {
 	case WIRE_ANNOUNCE:
@@ -99,12 +98,12 @@ static bool put_body(const struct packet *packet, uint8_t *data, struct packet_o
 		packet_point(out, plan.set.data, plan.set.bytes);
 		packet_point(out, plan.set.blocks, plan.set.blocks_bytes);
 		return true;
-	case WIRE_NACK:
-	case WIRE_WANT:
-		count = nack_parse(packet, words);
-		if (count == 0)
+	case WIRE_STATUS:
+	case WIRE_STATUS_BACK:
+		if (status_parse(packet, &status) != WIRE_DROP_NONE)
 			return false;
-		packet_put_words(out, words, count);
+		memset(data + WIRE_HEADER_BYTES + 5, 0, 11); /* reserved */
+		packet_put_status(out, &status);
 		return true;
 	default:
 		packet_point(out, packet->body, packet->body_bytes);
@@ -121,17 +120,11 @@ static void check_same(const struct packet *packet, uint8_t *data, uint32_t byte
 		.token = packet->token,
 		.frame = packet->frame,
 		.edge = packet->edge,
+		.number = packet->number,
 	};
 	struct packet_out out;
 	uint8_t *again;
 
-	if (packet->kind & WIRE_TO_WORKER) {
-		head.window = packet->window;
-		head.sequence = packet->sequence;
-		head.planned = packet->planned;
-	} else {
-		head.mask = packet->mask;
-	}
 	packet_begin(&out, &head);
 	if (!put_body(packet, data, &out))
 		return;
@@ -147,10 +140,10 @@ static void check_same(const struct packet *packet, uint8_t *data, uint32_t byte
 static void mend(uint8_t *data, bool to_worker)
 {
 	static const uint8_t kinds[2][8] = {
-		{WIRE_ANNOUNCE, WIRE_PUSH, WIRE_ACK, WIRE_NACK, WIRE_ASK, WIRE_KNOCK, WIRE_ANNOUNCE,
-	         WIRE_NACK},
-		{WIRE_PLAN, WIRE_RESULT, WIRE_CREDIT, WIRE_WANT, WIRE_KNOCKED, WIRE_PROBE,
-	         WIRE_PLAN, WIRE_WANT},
+		{WIRE_ANNOUNCE, WIRE_PUSH, WIRE_STATUS, WIRE_KNOCK, WIRE_ANNOUNCE, WIRE_STATUS,
+	         WIRE_ANNOUNCE, WIRE_STATUS},
+		{WIRE_PLAN, WIRE_RESULT, WIRE_STATUS_BACK, WIRE_KNOCKED, WIRE_PROBE, WIRE_PLAN,
+	         WIRE_STATUS_BACK, WIRE_PLAN},
 	};
 
 	data[0] = WIRE_MAGIC & 0xff;

@@ -446,8 +446,9 @@ static void twist(void)
 
 static void send_one(void)
 {
-	static const uint8_t kinds[8] = {WIRE_PLAN,   WIRE_RESULT, WIRE_RESULT, WIRE_CREDIT,
-	                                 WIRE_RESULT, WIRE_WANT,   WIRE_PLAN,   WIRE_RESULT};
+	static const uint8_t kinds[8] = {WIRE_PLAN,        WIRE_RESULT, WIRE_RESULT,
+	                                 WIRE_STATUS_BACK, WIRE_RESULT, WIRE_STATUS_BACK,
+	                                 WIRE_PLAN,        WIRE_RESULT};
 	uint8_t byte = script_u8(&m.script);
 	uint32_t stream = byte / 8 % m.stream_count;
 	struct peer *peer = &m.peers[stream];
@@ -466,12 +467,15 @@ static void send_one(void)
 		build_plan(peer);
 	if (m.head.kind == WIRE_RESULT)
 		build_result(peer);
-	if (m.head.kind == WIRE_CREDIT)
-		m.head.frame = (uint32_t)m.now_us - script_u8(&m.script);
-	if (m.head.kind == WIRE_WANT) {
+	if (m.head.kind == WIRE_STATUS_BACK) {
+		uint32_t stamp = (uint32_t)m.now_us - script_u8(&m.script);
+
 		m.head.frame = peer->ack;
-		m.body_bytes = 8u * (1 + script_u8(&m.script) % WIRE_NACK_WORDS_MAX);
+		m.body_bytes = WIRE_STATUS_BYTES +
+		               8u * (script_u8(&m.script) % (WIRE_STATUS_WORDS_MAX + 1));
 		script_fill(&m.script, m.body, m.body_bytes);
+		memcpy(m.body, &stamp, byte & 32 ? 4 : 0);
+		m.body[4] = 0;
 	}
 	twist();
 	deliver(stream);

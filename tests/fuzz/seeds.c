@@ -50,7 +50,8 @@ static void packet_seeds(void)
 		.reduction = 1,
 	};
 	struct plan plan = {.tag = 7, .frame_count = 12};
-	const uint64_t words[WIRE_NACK_WORDS_MAX] = {1, 2, 3};
+	const uint64_t words[16] = {1, 2, 3};
+	const struct status status = {.stamp = 9, .word_count = 3, .words = {1, 2, 3}};
 	struct packet_head head = {.kind = WIRE_ANNOUNCE, .token = 99, .frame = 5};
 	struct packet_out out;
 
@@ -67,10 +68,10 @@ static void packet_seeds(void)
 	packet_begin(&out, &head);
 	packet_put_plan(&out, &plan);
 	packet_seed("mismatch", &out);
-	head.kind = WIRE_NACK;
+	head.kind = WIRE_STATUS;
 	packet_begin(&out, &head);
-	packet_put_words(&out, words, 3);
-	packet_seed("nack", &out);
+	packet_put_status(&out, &status);
+	packet_seed("status", &out);
 	head.kind = WIRE_RESULT;
 	packet_begin(&out, &head);
 	packet_point(&out, words, sizeof(words));

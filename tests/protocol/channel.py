@@ -2,7 +2,8 @@
 """One channel as a worker sees it: PROTOCOL.md 7, 8 and 10. Pure: datagrams and time (us) in, datagrams out.
 
 Frame numbers are counted on beyond 2^32 inside, so that "before" is "<" (1). With advice=False it does nothing
-that the document only advises: no plain NACK, no ASK, no round trips, no more under way than window_start.
+that the document only advises: it asks when a time-out is over, measures no round trips, and has no more
+under way than window_start.
 """
 
 import wire
@@ -33,17 +34,20 @@ class Channel:
         self.pushed_to = self.received_to = first  # after the last frame pushed, received
         self.under_way = 0
         self.sequence = 0  # 10.2: the latest
+        self.stored = 0  # frames
+        self.answered = 0  # the latest stamp that has come back
         self.came_at = 0  # 11.3: the last PLAN or RESULT
         self.news_at = 0  # 11.5: that, or base has moved; or nothing was under way
         self.clock, self.pace = Clock(advice), Pace(start["window_start"], self.window, advice)
-        # 10.5: when what is due, and how often it was without news
+        # 10.4: when what is due, and how often it was without news
         self.ack_sent, self.ack_due = first, NEVER
         self.quiet_due, self.quiet_tries = NEVER, 0
-        self.measure_due = 0
-        self.force_due, self.force_tries = NEVER, 0
-        self.nack_due, self.nack_end = NEVER, first
-        self.ask_due, self.ask_tries = NEVER, 0
-        names = "sent pushes repushes results nacks forced asks acks announcements again strange duplicates measured data"
+        self.measure_due, self.to_measure = 0, False
+        self.gap_due = NEVER  # 10.2: what is missing is late then, not only reordered
+        self.before = 0, 0, 0  # the sequence, the stamp that had come back, and how many were missing, before
+        self.plan_asked = {}
+        self.listed, self.listed_at = 0, None  # how many RESULTs it has asked for, and when
+        names = "sent pushes repushes results lists asks statuses announcements again strange duplicates measured data"
         self.counts = dict.fromkeys(names.split(), 0)
 
     def silent(self, now):
@@ -71,18 +75,16 @@ class Channel:
             self.on_plan(packet, now)
         elif packet.kind == wire.RESULT:
             self.on_result(packet, now)
-        elif packet.kind == wire.CREDIT and packet.worker == self.rank:
-            self.clock.measured((now - packet.frame) & 0xFFFFFFFF)  # 10.1
-            self.count("measured")
-        elif packet.kind == wire.WANT:
-            self.on_want(packet)
+        elif packet.kind == wire.STATUS_BACK and packet.worker == self.rank:
+            self.on_status(packet, now)
         self.advance(now)
-        self.nack_soon(packet.kind, now)
-        self.quiet_tries = 0
-        self.quiet_due = now + self.clock.timeout if self.ack > self.base else NEVER
+        self.look(now)
+        if max(self.news_at, self.came_at) == now:
+            self.quiet_tries = 0
+            self.quiet_due = now + self.clock.timeout
 
     def edges(self, packet, now):
-        """8.3, 8.4, 10.2, 10.4: what every packet tells."""
+        """8.3, 8.4, 10.2: what every packet tells."""
         base = extend(packet.base, self.base)
         if base <= self.ack:
             self.news_at = now if base > self.base else self.news_at
@@ -91,8 +93,6 @@ class Channel:
             self.count("strange")
         self.planned = max(self.planned, extend(packet.planned, self.planned))
         self.sequence = max(self.sequence, extend(packet.sequence, self.sequence, 16))
-        if self.advice and self.gap < self.planned and self.ask_due == NEVER:
-            self.ask_due, self.ask_tries = now + 300, 0
 
     def on_plan(self, packet, now):
         """7"""
@@ -106,9 +106,8 @@ class Channel:
         frames = share.refuse(plan, first) if plan.status else share.accept(plan, first)
         if frames is None:
             return self.count("strange")
-        self.came_at, self.force_tries, self.force_due = now, 0, min(self.force_due, now + self.clock.timeout)
+        self.came_at = now
         for frame in frames:
-            frame.planned_at = now
             self.frames[frame.number] = frame
         self.to_push += [frame for frame in frames if len(frame.own)]
         self.to_push.sort(key=lambda frame: -frame.number)  # the last is the next
@@ -128,16 +127,51 @@ class Channel:
         frame.deposit(packet.body)
         self.under_way -= frame.pushed_at is not None
         self.received_to = max(self.received_to, frame.number + 1)
-        self.came_at, self.force_tries, self.force_due = now, 0, now + self.clock.timeout
+        self.came_at = now
+        self.stored += 1
+        self.listed -= self.listed > 0 and packet.worker == self.rank
 
-    def on_want(self, packet):
-        """10.3"""
-        for number in wire.frames_of(extend(packet.frame, self.ack), packet.body) or ():
+    def on_status(self, packet, now):
+        """2.5, 10.1, 10.3"""
+        said = wire.stated(packet.body)
+        if not said:
+            return self.count("strange")
+        stamp, _, words = said
+        asked = extend(stamp, now) if stamp else None
+        if stamp:
+            self.clock.measured((now - stamp) & 0xFFFFFFFF)
+            self.answered = max(self.answered, asked)
+            self.count("measured")
+        for number in wire.frames_of(extend(packet.frame, self.ack), words):
             frame = self.frames.get(number)
-            if frame and not frame.done and frame.pushed_at is not None and not frame.segment.op.error:
-                self.send(wire.PUSH, frame.number, body=frame.data())
-                self.count("repushes")
-                self.pace.wanted += 1
+            if not frame or frame.done or frame.pushed_at is None or frame.segment.op.error:
+                continue
+            if not stamp and frame.again:
+                continue  # not meant
+            if stamp and frame.pushed_at + self.clock.late > asked:
+                self.measure_soon(now + self.clock.late)  # overtaken?
+                continue
+            self.send(wire.PUSH, frame.number, body=frame.data())
+            self.count("repushes")
+            frame.pushed_at, frame.again = now, True
+            self.measure_soon(now + self.clock.srtt + self.clock.late)
+            self.pace.wanted += 1
+
+    def measure_soon(self, when):
+        """10.3: until it is known what has come."""
+        self.measure_due, self.to_measure = min(self.measure_due, when), True
+
+    @property
+    def missing(self):
+        return self.sequence - self.stored
+
+    def look(self, now, pause=0):
+        """10.2: what has been sent and is not here is missing; after a while it is not only late."""
+        if not self.missing and self.gap >= self.planned:
+            self.gap_due = NEVER
+        elif self.gap_due == NEVER:
+            self.gap_due = now + pause + (self.clock.late if self.advice else self.clock.timeout)
+            self.before = self.sequence, self.answered, self.missing
 
     def advance(self, now):
         """8.3: ack over all that is here without a gap."""
@@ -156,23 +190,27 @@ class Channel:
 
     # ---- what goes ----
 
-    def send(self, kind, frame=0, mask=0, body=b""):
+    def send(self, kind, frame=0, body=b""):
         """8.3: ack rides on everything."""
-        self.out.append(
-            wire.to_aggregator(kind, self.number, self.rank, self.token, frame, self.ack, mask, body)
-        )
+        edges = self.ack, self.clock.late, self.before[0], self.pushed
+        self.out.append(wire.to_aggregator(kind, self.number, self.rank, self.token, frame, *edges, body))
         self.ack_sent, self.ack_due = self.ack, NEVER
         self.count("sent")
 
+    @property
+    def pushed(self):
+        """2.2: pushed, as far as it is known what there is to push."""
+        return min(self.to_push[-1].number if self.to_push else self.gap, self.gap, self.credit)
+
     def spread(self, wait):
-        """10.5"""
+        """10.4"""
         return int(wait * (1 + self.rng.random() / 2))
 
     def poll(self, now):
         """All that is due."""
         self.announce(now)
         self.push(now)
-        self.ask_again(now)
+        self.list_missing(now)
         self.acknowledge(now)
         out, self.out = self.out, []
         return out
@@ -191,72 +229,72 @@ class Channel:
     def push(self, now):
         """8.1, 8.4, 8.5"""
         while self.to_push and self.to_push[-1].number < self.credit and self.under_way < self.pace.limit:
-            frame = self.to_push.pop()
+            frame = self.to_push[-1]
+            if not frame.segment.op.error:  # 11.1: withdrawn
+                self.send(wire.PUSH, frame.number, body=frame.data())
+            self.to_push.pop()
             if frame.segment.op.error:
-                continue  # 11.1: withdrawn
-            self.send(wire.PUSH, frame.number, body=frame.data())
+                continue
             self.count("pushes")
             frame.pushed_at = now
-            self.under_way += 1
+            if not self.under_way:
+                self.measure_due = max(self.measure_due, now + self.clock.late * bool(self.clock.srtt))
+                self.quiet_due = min(self.quiet_due, now + self.clock.timeout)
+            self.under_way, self.to_measure = self.under_way + 1, True
             self.pushed_to = max(self.pushed_to, frame.number + 1)
             self.pace.sent(now, self.clock.srtt)
 
-    def lacks(self, end):
-        """10.2: frames before `end` that it knows the plan of, lacks, and owes nothing to."""
-        known = (self.frames.get(number) for number in range(self.ack, end))
-        return [f for f in known if f and not f.done and (f.pushed_at is not None or not len(f.own))]
+    def lacks(self):
+        """10.2: frames before `pushed` that it knows the plan of and lacks; and what it knows no plan of."""
+        known = (self.frames.get(number) for number in range(self.ack, self.pushed))
+        return [frame for frame in known if frame and not frame.done and not frame.segment.op.error]
 
-    def nack_soon(self, kind, now):
-        """10.2: a RESULT has overtaken others, or a CREDIT the last ones of a burst."""
-        if not self.advice or self.nack_due != NEVER:
+    def list_missing(self, now):
+        """10.2"""
+        if now < self.gap_due:
             return
-        if kind == wire.RESULT and self.received_to > self.ack:
-            self.nack_due, self.nack_end = now + min(max(self.clock.srtt / 8, 300), 5000), self.received_to
-        if kind == wire.CREDIT and self.pushed_to > self.ack:
-            self.nack_due, self.nack_end = now + 300, self.pushed_to
-
-    def ask_again(self, now):
-        """10.2, 10.4"""
-        if now >= self.nack_due:
-            self.nack_due = NEVER
-            self.nack(self.lacks(self.nack_end), now, 0)
-        if now >= self.force_due:
-            self.force_tries = min(self.force_tries + 1, 10)
-            wait = self.spread(min(self.clock.timeout * 2**self.force_tries, 400000))
-            self.force_due = now + wait if self.ack < self.end else NEVER
-            self.nack(self.lacks(self.end), now, 1 << 16)
-        if now >= self.ask_due:
-            self.ask_due = NEVER
-            if self.gap < self.planned:
-                self.send(wire.ASK, self.gap)
-                self.count("asks")
-                self.ask_due = now + self.spread(self.clock.timeout * 2**self.ask_tries)
-                self.ask_tries = min(self.ask_tries + 1, 5)
-
-    def nack(self, frames, now, force):
-        """10.2, 10.5: forced for frames that are older than a time-out; else not the same one twice within it."""
-        since = [(f.pushed_at or f.planned_at) if force else f.asked_at for f in frames]
-        due = [f for f, then in zip(frames, since) if then is None or now >= then + self.clock.timeout]
-        for frame in due:
-            frame.asked_at = now
-        sequence = self.sequence & 0xFFFF if self.advice else 0  # with force it is not looked at
-        for first, bits in wire.words_of([frame.number for frame in due]):
-            self.send(wire.NACK, first, force | sequence, bits)
-            self.count("forced" if force else "nacks")
+        _, answered, missing = self.before
+        may = lambda at: at is None or at <= answered or now - at >= self.clock.timeout
+        self.listed = 0 if may(self.listed_at) else self.listed
+        missing = min(missing, self.missing)
+        due = [frame for frame in self.lacks() if may(frame.asked_at)] if missing > self.listed else []
+        if self.advice:
+            below = [frame for frame in due if frame.number < self.received_to]
+            due = below if len(below) >= missing - self.listed else due
+        numbers = [frame.number for frame in due]
+        if missing > self.listed:
+            self.listed, self.listed_at = missing, now
+        if self.gap < self.planned and may(self.plan_asked.get(self.gap)):
+            numbers.append(self.gap)
+        if numbers:
+            first, words = wire.words_of(numbers)
+            for frame in due:
+                if frame.number < first + 1024:
+                    frame.asked_at = now
+            if numbers[-1] == self.gap and self.gap < first + 1024:
+                self.plan_asked = {self.gap: now}
+            self.send_status(now, True, first, words)
+            self.count("lists")
+        self.gap_due = NEVER
+        self.look(now, self.clock.late if numbers else 0)
 
     def acknowledge(self, now):
-        """8.3, 8.4, 10.1"""
-        if now >= self.quiet_due and self.ack > self.base:
-            self.quiet_due = now + self.spread(self.clock.timeout * 2**self.quiet_tries)
-            self.quiet_tries = min(self.quiet_tries + 1, 6)
-            self.send_ack(now, 1)
-        elif self.advice and self.under_way and now >= self.measure_due:
-            self.measure_due = now + 10000
-            self.send_ack(now, 1)
+        """8.3, 8.4, 10.1, 10.3"""
+        if now >= self.quiet_due:
+            self.quiet_due = NEVER
+            if self.base < self.pushed or self.gap < self.planned:
+                self.quiet_tries = min(self.quiet_tries + 1, 10)
+                self.quiet_due = now + self.spread(min(self.clock.timeout * 2**self.quiet_tries, 400000))
+                self.send_status(now, True)
+        if self.advice and self.under_way and self.to_measure and now >= self.measure_due:
+            self.send_status(now, True)
         elif now >= self.ack_due:
-            self.send_ack(now, 0)
+            self.send_status(now, False)
 
-    def send_ack(self, now, asks):
-        """2.2: the clock is the cookie."""
-        self.send(wire.ACK, now, asks)
-        self.count("acks")
+    def send_status(self, now, asks, first=0, words=b""):
+        """2.5: the clock, made odd, is the stamp."""
+        if asks:
+            self.measure_due, self.to_measure = now + 10000, False
+            self.count("asks")
+        self.send(wire.STATUS, first, wire.status(now | 1, asks, words))
+        self.count("statuses")

@@ -120,7 +120,7 @@ class Joining:
     # ---- time ----
 
     def tick(self, now):
-        """Pings and silence (10.5); the KNOCKs that are due."""
+        """Pings and silence (10.4); the KNOCKs that are due."""
         if self.heard_at is not None and now - self.heard_at > self.silence_ms * 1000:
             raise Ended("lost", self.world, "the aggregator is silent")
         if self.ping_at is not None and now >= self.ping_at:
@@ -145,9 +145,8 @@ class Joining:
 
     def knock_of(self, channel, size):
         token, number = int(self.welcome["token"], 16), self.way.number if self.way else 0
-        padding = bytes(size - wire.HEADER_BYTES)
         self.knocked += 1
-        return wire.to_aggregator(wire.KNOCK, channel, self.rank, token, self.knocked, 0, number, padding)
+        return wire.knock(channel, self.rank, token, self.knocked, number, size)
 
     def knock(self, now):
         """5.3"""

@@ -212,7 +212,8 @@ class Frame:
         self.bytes = len(blocks) * (d - c)
         self.result_bytes = self.bytes if segment.received else 0  # 8.2
         self.done = not self.bytes
-        self.planned_at = self.pushed_at = self.asked_at = None
+        self.pushed_at = self.asked_at = None
+        self.again = False  # pushed more than once
 
     def data(self):
         """8.1, 9.2: this worker's blocks, without gaps."""

@@ -21,6 +21,11 @@ class Clock:
     def timeout(self):
         return int(min(max(self.srtt + 4 * self.rttvar, 2000), 400000)) if self.srtt else 20000
 
+    @property
+    def late(self):
+        """10.1: when what another has overtaken is lost"""
+        return int(min(max(self.srtt / 8, 300), 5000))
+
 
 class Pace:
     """8.5"""

@@ -9,7 +9,7 @@ import numpy as np
 
 MASK = (1 << 64) - 1
 CHUNK, SHIFT = 4096, 16
-KNOCKS = (6, 0x86, 0x87)  # their edge means nothing
+KNOCKS = (4, 0x84, 0x85)  # their edge means nothing
 
 
 def blake(key, said, size=32):

@@ -51,7 +51,7 @@ def wrong_pushes(channel, frame, body):
     ]
     for what in ({**right, **each} for each in wrong):
         number, rank, token, frame, body = what.values()
-        yield wire.to_aggregator(wire.PUSH, number, rank, token, frame, channel.ack, 0, body)
+        yield wire.to_aggregator(wire.PUSH, number, rank, token, frame, channel.ack, pushed=channel.pushed, body=body)
 
 
 def mixed(team, rng):
@@ -83,7 +83,7 @@ class Loss(unittest.TestCase):
     def test_none(self):
         """10.2: where nothing is lost, next to nothing comes twice: the group is read before unicast is believed."""
         counts = self.check(2, lambda rank: None, 2)
-        self.assertEqual(counts["repushes"] + counts["asks"], 0)
+        self.assertEqual(counts["repushes"], 0)
         self.assertLess(counts["duplicates"], 0.1 * counts["results"])
         self.assertGreater(counts["measured"], 0)
 
@@ -100,7 +100,7 @@ class Loss(unittest.TestCase):
     def test_five_percent(self):
         counts = self.check(3, lambda rank: Weather(0.05, 0.05, 0.2, seed=rank), 2)
         self.assertGreater(counts["repushes"], 0)
-        self.assertGreater(counts["nacks"], 0)
+        self.assertGreater(counts["lists"], 0)
 
     def test_twenty_percent(self):
         self.check(4, lambda rank: Weather(0.2, 0.2, 0.2, seed=rank))
@@ -112,15 +112,14 @@ class Loss(unittest.TestCase):
         self.check(3, lambda rank: Weather(0.05, 0.05, 0.2, seed=rank), multicast=False)
 
     def test_no_advice(self):
-        """What is a must is enough: no NACK but those with force, no ASK, no round trips."""
+        """What is a must is enough: time-outs, and no round trips."""
         counts = self.check(3, lambda rank: Weather(0.1, 0.1, 0.2, seed=rank), advice=False)
-        self.assertEqual(counts["nacks"] + counts["asks"], 0)
-        self.assertGreater(counts["forced"], 0)
+        self.assertGreater(counts["lists"], 0)
 
     def test_each_kind(self):
         """One datagram of a kind, and then nothing that would tell of it: repaired all the same."""
         rng = np.random.default_rng(5)
-        for lost in (wire.ANNOUNCE, wire.PUSH, wire.ACK, wire.PLAN, wire.RESULT, wire.CREDIT):
+        for lost in (wire.ANNOUNCE, wire.PUSH, wire.STATUS, wire.PLAN, wire.RESULT, wire.STATUS_BACK):
             for advice in (True, False):
                 for count in (4, 40000):
                     with self.subTest(kind=lost, advice=advice, count=count):
@@ -141,19 +140,34 @@ class Loss(unittest.TestCase):
             team.check([team.operation(pair, "i32") for pair in tensors], limit_s=10)
             self.assertEqual(loses.left, 0)
 
-    def test_nack_is_enough(self):
-        """10.2: a NACK without force brings the RESULT, or a WANT."""
+    def test_advice_is_enough(self):
+        """10.2, 10.3: what is lost is found before a time-out is over."""
 
-        def no_force(channel):
-            nack = channel.nack
-            channel.nack = lambda frames, now, force: None if force else nack(frames, now, force)
+        def no_timeouts(channel):
+            acknowledge = channel.acknowledge
+
+            def early(now):
+                channel.quiet_due = float("inf")
+                acknowledge(now)
+
+            channel.acknowledge = early
 
         for lost in (wire.RESULT, wire.PUSH):
-            for skip in (0, 19):  # the last of 20 frames: only a CREDIT tells of it
-                self.alone(lost, no_force, skip=skip)
+            for skip in (0, 10):
+                self.alone(lost, no_timeouts, skip=skip)
 
-    def test_nack_of_what_is_on_its_way(self):
-        """10.2: without force, a RESULT that was sent after the NACK's sequence is not sent again; before, it is."""
+    def test_third_ones_losses(self):
+        """10: a worker asks for nothing, and is asked for nothing, when it is another one's PUSHes that get lost."""
+        rng = np.random.default_rng(12)
+        loses = lambda datagram, inward: kind(datagram) == wire.PUSH and not inward and rng.random() < 0.1
+        with Team(3, weather=lambda rank: Weather(lose=loses) if rank == 1 else None) as team:
+            team.check([team.operation([tensor(rng, 300000, "i32") for _ in range(3)], "i32")])
+            again = [team.counts(worker, "repushes") for worker in team.workers]
+            self.assertEqual((again[0], again[1] > 10, again[2]), (0, True, 0))
+            self.assertLess(team.counts(team.workers[0], "lists") + team.counts(team.workers[2], "lists"), 4)
+
+    def test_what_is_on_its_way(self):
+        """10.2: a RESULT that was sent after the STATUS's sequence is not sent again; before, it is."""
         with Team(2, at=OPEN[1:2], settings=lambda rank: {"multicast": False}) as team:
             first, second = (worker.worker.channels[0] for worker in team.workers)
             advance, second.advance = second.advance, lambda now: None  # its ack holds base
@@ -161,16 +175,17 @@ class Loss(unittest.TestCase):
             team.until(lambda: all(op.done for op in ops), 10)
             frame, heard = first.ack - 1, []
             first.receive = lambda datagram, now: heard.append(datagram)
-            for mask, answers in ((0, 0), (first.sequence, 1), (1 << 16, 1)):
-                first.send(wire.NACK, frame, mask, wire.bitmap(np.ones(1, dtype=bool)))
+            for sequence, answers in ((0, 0), (first.sequence - 1, 0), (first.sequence, 1)):
+                first.before = sequence, 0, 0
+                first.send(wire.STATUS, frame, wire.status(1, False, wire.bitmap(np.ones(1, dtype=bool))))
                 rest(team.workers, 0.3)
-                self.assertEqual(sum(kind(datagram) == wire.RESULT for datagram in heard), answers, mask)
+                self.assertEqual(sum(kind(datagram) == wire.RESULT for datagram in heard), answers, sequence)
                 heard.clear()
             del first.receive
             second.advance = advance
 
-    def test_ask_is_enough(self):
-        """10.4: the plan comes though the announcement is not repeated."""
+    def test_plan_again_is_enough(self):
+        """10.2: the plan comes though the announcement is not repeated."""
 
         def no_repeating(channel):
             announce, once = channel.announce, set()
@@ -186,12 +201,12 @@ class Loss(unittest.TestCase):
 
         self.alone(wire.PLAN, no_repeating, 9, 2)
 
-    def test_credit_is_enough(self):
+    def test_status_to_everyone_is_enough(self):
         """8.4: base is told when all that is planned is over, to workers that do not ask."""
 
         def no_asking(channel):
-            ack = channel.send_ack
-            channel.send_ack = lambda now, asks: None if asks else ack(now, 0)
+            status = channel.send_status
+            channel.send_status = lambda now, asks, *what: None if asks else status(now, asks, *what)
 
         self.alone(wire.ANNOUNCE, no_asking)
 
@@ -218,27 +233,15 @@ class Loss(unittest.TestCase):
             channel = team.workers[1].worker.channels[0]
             send = channel.send
 
-            def nonsense(kind, frame=0, mask=0, body=b""):
+            def nonsense(kind, frame=0, body=b""):
                 if kind == wire.PUSH:
                     channel.out += wrong_pushes(channel, frame, body)
-                send(kind, frame, mask, body)
+                send(kind, frame, body)
 
             channel.send = nonsense
             for count, block in ((40000, 256), (30000, 7000)):
                 tensors = [tensor(rng, count, "i32", block, 0.7) for _ in range(2)]
                 team.check([team.operation(tensors, "i32", block_elems=block)])
-
-    def test_push_again_is_enough(self):
-        """10.3: a PUSH that the aggregator has is answered with the RESULT."""
-
-        def pushes_again(channel):
-            def push(frames, now, force):
-                for frame in frames:
-                    channel.send(wire.PUSH, frame.number, body=frame.data())
-
-            channel.nack = push
-
-        self.alone(wire.RESULT, pushes_again)
 
     def test_group_is_cut_off(self):
         """No PROBE arrives: results come by unicast (5.3)."""
@@ -594,8 +597,8 @@ class Forged(unittest.TestCase):
             self.sums(team, 1)
             link = team.workers[0].links[0]
             channel = next(iter(link.channels.values()))
-            ack = wire.to_aggregator(wire.ACK, channel.number, 0, 0, 0, channel.ack, 1)
-            now, old = link.joining.seal(ack, channel.ack), link.joining.seal(ack, channel.ack - 2**32)
+            status = wire.to_aggregator(wire.STATUS, channel.number, 0, 0, 0, channel.ack, body=wire.status(1, True))
+            now, old = link.joining.seal(status, channel.ack), link.joining.seal(status, channel.ack - 2**32)
             self.assertEqual(now[:8] + now[16:], old[:8] + old[16:])
             self.assertNotEqual(now, old)
             before = channel.counts["measured"]

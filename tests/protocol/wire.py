@@ -7,23 +7,30 @@ from typing import NamedTuple
 import numpy as np
 
 MAGIC, VERSION, EVERYONE = 0x4E57, 2, 0xFFFF
-ANNOUNCE, PUSH, ACK, NACK, ASK, KNOCK = range(1, 7)
-PLAN, RESULT, CREDIT, WANT, KNOCKED, PROBE = 0x81, 0x82, 0x83, 0x84, 0x86, 0x87
+ANNOUNCE, PUSH, STATUS, KNOCK = range(1, 5)
+PLAN, RESULT, STATUS_BACK, KNOCKED, PROBE = range(0x81, 0x86)
 ALL, NONE, EAGER, NONFINITE, SCATTER = 1, 2, 4, 8, 16
 NO_EXPONENT = -32768
 
 HEADER_BYTES = 32
-TO_AGGREGATOR = struct.Struct("<HBBHHQIIQ")
+TO_AGGREGATOR = struct.Struct("<HBBHHQIIHHI")
 TO_WORKER = struct.Struct("<HBBHHQIIHHI")
+STATED = struct.Struct("<IB11x")
 ANNOUNCEMENT = struct.Struct("<QQQIIIHHHhBBBB")
 PLANNED = struct.Struct("<QIIHhB3x")
 MISMATCH = struct.Struct("<QQHHHxx")
 
 
-def to_aggregator(kind, channel, worker, token, frame, ack, mask=0, body=b""):
-    """2.2: a worker's datagram. Frame numbers wrap."""
-    frame, ack = frame & 0xFFFFFFFF, ack & 0xFFFFFFFF
-    return TO_AGGREGATOR.pack(MAGIC, VERSION, kind, channel, worker, token, frame, ack, mask) + body
+def to_aggregator(kind, channel, worker, token, frame, ack, late=0, sequence=0, pushed=0, body=b""):
+    """2.2: a worker's datagram. Numbers wrap."""
+    frame, ack, sequence, pushed = frame & 0xFFFFFFFF, ack & 0xFFFFFFFF, sequence & 0xFFFF, pushed & 0xFFFFFFFF
+    return TO_AGGREGATOR.pack(MAGIC, VERSION, kind, channel, worker, token, frame, ack, late, sequence, pushed) + body
+
+
+def knock(channel, worker, token, count, number, size):
+    """5.3"""
+    halves = (number & 0xFFFF, number >> 16 & 0xFFFF, number >> 32)
+    return to_aggregator(KNOCK, channel, worker, token, count, 0, *halves).ljust(size, b"\0")
 
 
 class Packet(NamedTuple):
@@ -154,19 +161,25 @@ def mismatch(rest):
 
 
 def words_of(frames):
-    """The frames of a NACK, in ascending order: [(first, words)], at most 16 words each."""
-    runs = []
-    for frame in frames:
-        if not runs or frame - runs[-1][0] >= 1024:
-            runs.append((frame, 0))
-        first, bits = runs[-1]
-        runs[-1] = (first, bits | 1 << (frame - first))
-    return [(first, bits.to_bytes((bits.bit_length() + 63) // 64 * 8, "little")) for first, bits in runs]
+    """2.5: (first, words) of as many of these frames, in ascending order, as fit."""
+    bits = sum(1 << frame - frames[0] for frame in frames if frame - frames[0] < 1024)
+    return (frames[0] if frames else 0), bits.to_bytes((bits.bit_length() + 63) // 64 * 8, "little")
+
+
+def status(stamp, asks, words=b""):
+    """2.5: the body"""
+    return STATED.pack(stamp & 0xFFFFFFFF, asks) + words
+
+
+def stated(body):
+    """2.5: (stamp, flags, words), or None"""
+    words = len(body) - STATED.size
+    if words % 8 or not 0 <= words <= 128 or body[4] > 1:
+        return None
+    return *STATED.unpack_from(body), body[STATED.size :]
 
 
 def frames_of(first, words):
-    """The frames that a WANT lists; None if it has not 1 to 16 words."""
-    if len(words) % 8 or not 8 <= len(words) <= 128:
-        return None
+    """2.5: the frames listed."""
     bits = int.from_bytes(words, "little")
     return [first + i for i in range(bits.bit_length()) if bits >> i & 1]

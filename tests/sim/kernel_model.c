@@ -13,42 +13,35 @@ struct run {
 	uint32_t *bytes;
 };
 
-static enum kernel_verdict turn(struct run *run, enum wire_kind kind, uint16_t worker,
-                                const uint8_t *body, uint32_t body_bytes, uint16_t sequence)
+static enum kernel_verdict send(struct run *run, const struct fast_slot *slot)
 {
+	uint32_t body_bytes = slot->block_count * slot->unit_bytes;
 	const struct fast_channel *channel = run->channel;
 	struct packet_out out;
 	struct packet_head head = {
-		.kind = (uint8_t)kind,
+		.kind = WIRE_RESULT,
 		.channel = channel->id,
-		.worker = worker,
+		.worker = WIRE_EVERYONE,
 		.token = channel->group_token,
 		.frame = run->packet.frame,
 		.edge = (uint32_t)channel->base,
 		.window = (uint16_t)(channel->window_mask + 1),
-		.sequence = sequence,
+		.sequence = (uint16_t)slot->sequence,
 		.planned = channel->planned,
 	};
 
 	packet_begin(&out, &head);
-	packet_point(&out, body, body_bytes);
+	packet_point(&out, slot->data, body_bytes);
 	if (channel->sealed)
 		seal_write(&out, &channel->stretch, &channel->keys[FAST_KEY_GROUP], channel->base);
 	packet_flatten(&out, run->bytes_at);
 	*run->bytes = WIRE_HEADER_BYTES + body_bytes;
-	return worker == WIRE_EVERYONE ? KERNEL_GROUP : KERNEL_BACK;
+	return KERNEL_GROUP;
 }
 
-static bool notice_due(const struct run *run)
+static bool is_call(const struct run *run)
 {
-	uint32_t told = run->channel->told[run->packet.worker];
-
-	return (int32_t)(run->packet.edge - told) >= (int32_t)((run->channel->window_mask + 1) / 4);
-}
-
-static void told(struct run *run)
-{
-	run->channel->told[run->packet.worker] = run->packet.edge;
+	return (run->packet.frame + 1) % ((run->channel->window_mask + 1) / 4) == 0;
 }
 
 static bool fits(const struct run *run, uint32_t body_bytes)
@@ -62,19 +55,6 @@ static void ack_note(struct run *run)
 
 	if (frame_before(*known, run->packet.edge))
 		*known = run->packet.edge;
-}
-
-static enum kernel_verdict answer(struct run *run, const struct fast_slot *slot)
-{
-	uint32_t body_bytes = slot->block_count * slot->unit_bytes;
-
-	if (slot->private || !fits(run, body_bytes) ||
-	    run->channel->answers[run->packet.worker] == 0)
-		return KERNEL_PASS;
-	run->channel->answers[run->packet.worker]--;
-	run->packet.frame = slot->frame;
-	return turn(run, WIRE_RESULT, run->packet.worker, slot->data, body_bytes,
-	            (uint16_t)run->channel->sequence);
 }
 
 static void add(const struct run *run, struct fast_slot *slot)
@@ -105,16 +85,12 @@ static enum kernel_verdict complete(struct run *run, struct fast_slot *slot)
 	uint32_t body_bytes = slot->block_count * slot->unit_bytes;
 
 	slot->state = FAST_DONE;
-	if (!run->channel->multicast || slot->private || notice_due(run) ||
-	    !fits(run, body_bytes)) {
-		told(run);
+	if (!run->channel->multicast || slot->private || is_call(run) || !fits(run, body_bytes))
 		return KERNEL_PASS;
-	}
 	slot->sequence = (uint16_t)++run->channel->sequence;
 	slot->sent = 1;
 	run->channel->told_base = (uint32_t)run->channel->base;
-	return turn(run, WIRE_RESULT, WIRE_EVERYONE, slot->data, body_bytes,
-	            (uint16_t)slot->sequence);
+	return send(run, slot);
 }
 
 static enum kernel_verdict push(struct run *run)
@@ -130,59 +106,13 @@ static enum kernel_verdict push(struct run *run)
 	    packet->body_bytes != (uint32_t)__builtin_popcountll(owned) * slot->unit_bytes)
 		return KERNEL_DROP;
 	ack_note(run);
-	if (slot->came & bit) {
-		if (slot->state == FAST_DONE && !slot->sent)
-			return KERNEL_PASS;
-		if (notice_due(run)) {
-			told(run);
-			return KERNEL_PASS;
-		}
-		if (slot->state != FAST_DONE)
-			return KERNEL_DROP;
-		return frame_before(packet->frame, packet->edge) ? KERNEL_DROP : answer(run, slot);
-	}
+	if (slot->came & bit)
+		return is_call(run) ? KERNEL_PASS : KERNEL_DROP;
 	slot->came |= bit;
 	add(run, slot);
 	if (++slot->arrived == slot->expected)
 		return complete(run, slot);
-	if (!notice_due(run))
-		return KERNEL_DROP;
-	told(run);
-	return KERNEL_PASS;
-}
-
-static enum kernel_verdict nack(struct run *run)
-{
-	const struct packet *packet = &run->packet;
-	uint64_t words[WIRE_NACK_WORDS_MAX];
-	const struct fast_slot *slot;
-	uint32_t frame;
-
-	if (nack_parse(packet, words) != 1 || __builtin_popcountll(words[0]) != 1)
-		return KERNEL_PASS;
-	frame = packet->frame + (uint32_t)__builtin_ctzll(words[0]);
-	slot = &run->model->slots[frame & run->channel->window_mask];
-	if (slot->frame != frame || slot->state != FAST_DONE || !slot->sent)
-		return KERNEL_PASS;
-	if (!(packet->mask & WIRE_NACK_FORCE) &&
-	    sequence_before((uint16_t)packet->mask, (uint16_t)slot->sequence))
-		return KERNEL_PASS;
-	ack_note(run);
-	return answer(run, slot);
-}
-
-static enum kernel_verdict ack(struct run *run)
-{
-	const struct packet *packet = &run->packet;
-	const struct fast_channel *channel = run->channel;
-
-	ack_note(run);
-	if (!(packet->mask & WIRE_ACK_ANSWER) ||
-	    channel->ack[packet->worker] != channel->seen[packet->worker]) {
-		told(run);
-		return KERNEL_PASS;
-	}
-	return turn(run, WIRE_CREDIT, packet->worker, NULL, 0, (uint16_t)channel->sequence);
+	return is_call(run) ? KERNEL_PASS : KERNEL_DROP;
 }
 
 enum kernel_verdict kernel_model(const struct kernel_model *model, uint8_t *packet, uint32_t *bytes)
@@ -205,14 +135,5 @@ enum kernel_verdict kernel_model(const struct kernel_model *model, uint8_t *pack
 	    !seal_right(packet, *bytes, &run.channel->stretch,
 	                &run.channel->keys[run.packet.worker], run.channel->base))
 		return KERNEL_PASS;
-	switch (run.packet.kind) {
-	case WIRE_PUSH:
-		return push(&run);
-	case WIRE_ACK:
-		return ack(&run);
-	case WIRE_NACK:
-		return nack(&run);
-	default:
-		return KERNEL_PASS;
-	}
+	return run.packet.kind == WIRE_PUSH ? push(&run) : KERNEL_PASS;
 }

@@ -17,7 +17,6 @@ enum kernel_verdict {
 	KERNEL_PASS,  /* to user space, as it came */
 	KERNEL_DROP,  /* taken, or no good */
 	KERNEL_GROUP, /* `packet` is now a RESULT for everyone */
-	KERNEL_BACK,  /* `packet` is now an answer for its sender */
 };
 
 struct kernel_model {
@@ -29,7 +28,7 @@ struct kernel_model {
 
 /*
  * kernel_model - one datagram of `*bytes` bytes, in a buffer of FAST_PAYLOAD_MAX; its channel is
- * the model's. Changes the slots, and for GROUP and BACK the packet.
+ * the model's. Changes the slots, and for GROUP the packet.
  */
 enum kernel_verdict kernel_model(const struct kernel_model *model, uint8_t *packet,
                                  uint32_t *bytes);

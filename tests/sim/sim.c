@@ -24,14 +24,14 @@ static void report(uint64_t seed, const struct world_outcome *o)
 {
 	printf("seed %llu: %s, %.3f s virtual, %.3f s busy, %llu operations, %llu errors as "
 	       "expected, %llu datagrams, %llu lost, %llu overflowed, %llu unsent, %llu PUSHes and "
-	       "%llu RESULTs sent again, %llu NACKs, %llu forced\n",
+	       "%llu RESULTs sent again, %llu STATUSes that list something, %llu that ask\n",
 	       (unsigned long long)seed, o->ok ? "ok" : o->why, (double)o->virtual_us / 1e6,
 	       (double)o->busy_us / 1e6, (unsigned long long)o->operations,
 	       (unsigned long long)o->failures, (unsigned long long)o->datagrams,
 	       (unsigned long long)o->lost, (unsigned long long)o->overflowed,
 	       (unsigned long long)o->unsent, (unsigned long long)o->sent_again,
 	       (unsigned long long)o->answered_again, (unsigned long long)o->asked,
-	       (unsigned long long)o->forced);
+	       (unsigned long long)o->asking);
 	if (o->error[0] != '\0')
 		printf("seed %llu: told \"%s\"\n", (unsigned long long)seed, o->error);
 }

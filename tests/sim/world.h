@@ -102,7 +102,7 @@ struct world_bounds {
 	uint64_t time_us;        /* from the first operation to the last one's end */
 	uint64_t sent_again;     /* PUSHes */
 	uint64_t answered_again; /* RESULTs to one worker */
-	uint64_t forced;         /* NACKs of workers that have waited for a time-out */
+	uint64_t asking;         /* STATUSes that want an answer */
 	uint64_t overflowed;     /* datagrams that found a queue full */
 	uint64_t again_percent;  /* PUSHes and RESULTs sent again, of all datagrams that got lost */
 	bool nothing_wasted;     /* nothing is sent twice, nothing is of no use */
@@ -133,7 +133,7 @@ struct world_outcome {
 	uint64_t datagrams, lost, overflowed, unsent;
 	uint64_t sent_again, answered_again, planned_again, asked;
 	uint64_t dropped; /* received by workers and of no use */
-	uint64_t forced;  /* NACKs of workers that have waited for a time-out */
+	uint64_t asking;  /* STATUSes of workers that want an answer */
 };
 
 void world_run(const struct world_spec *spec, struct world_outcome *out);

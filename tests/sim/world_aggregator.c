@@ -306,6 +306,7 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 		packet_flatten(&out, a->world->flat);
 		a->pulled++;
 		memcpy(&port->base, a->world->flat + offsetof(struct wire_header, edge), 4);
+		memcpy(&port->sequence, a->world->flat + offsetof(struct wire_header, sequence), 2);
 		port->base_known = true;
 		fan_out(a, port, &out, a->world->flat);
 	}
@@ -401,6 +402,7 @@ static void datagram(struct sim_aggregator *a, struct sim_event *event)
 {
 	struct sim_port *port;
 	struct packet packet;
+	struct status status;
 
 	if (packet_parse(event->data, event->bytes, false, &packet) != WIRE_DROP_NONE)
 		return;
@@ -421,7 +423,8 @@ static void datagram(struct sim_aggregator *a, struct sim_event *event)
 		a->strange++;
 		return;
 	}
-	a->world->out->forced += packet.kind == WIRE_NACK && (packet.mask & WIRE_NACK_FORCE) != 0;
+	if (packet.kind == WIRE_STATUS && status_parse(&packet, &status) == WIRE_DROP_NONE)
+		a->world->out->asking += status.asks;
 	a->received++;
 	channel_receive(port->channel, &packet, simnet_now(a->world->net));
 	channel_check(port->channel);

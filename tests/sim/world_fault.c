@@ -136,9 +136,7 @@ static void worker_dies(struct sim_worker *w, bool resets)
 static void forge(struct world *world, const struct sim_port *port, uint32_t aggregator,
                   const struct sim_worker *w)
 {
-	static const uint8_t kinds[] = {WIRE_ANNOUNCE, WIRE_PUSH, WIRE_ACK,
-	                                WIRE_NACK,     WIRE_ASK,  WIRE_KNOCK};
-	static const uint64_t masks[] = {0, 1, WIRE_NACK_FORCE | 0xffff};
+	static const uint8_t kinds[] = {WIRE_ANNOUNCE, WIRE_PUSH, WIRE_STATUS, WIRE_KNOCK};
 	uint8_t data[WIRE_PAYLOAD_MIN] = {0};
 	struct packet_out out;
 	struct packet_head head = {
@@ -148,7 +146,8 @@ static void forge(struct world *world, const struct sim_port *port, uint32_t agg
 		.token = port->info.tokens[w->rank],
 		.frame = port->base + (uint32_t)simnet_between(world->net, 0, 20),
 		.edge = port->base + (uint32_t)simnet_between(world->net, 0, 20),
-		.mask = masks[simnet_between(world->net, 0, 2)],
+		.sequence = (uint16_t)simnet_between(world->net, 0, 2),
+		.pushed = port->base + (uint32_t)simnet_between(world->net, 0, 20),
 	};
 
 	packet_begin(&out, &head);
@@ -163,21 +162,23 @@ static void forge(struct world *world, const struct sim_port *port, uint32_t agg
 static void flood(struct world *world, const struct sim_port *port, uint32_t aggregator,
                   const struct sim_worker *w)
 {
-	uint64_t words[WIRE_NACK_WORDS_MAX];
 	struct packet_out out;
 	struct packet_head head = {
-		.kind = WIRE_NACK,
+		.kind = WIRE_STATUS,
 		.channel = port->info.id,
 		.worker = (uint16_t)w->rank,
 		.token = port->info.tokens[w->rank],
 		.frame = port->base,
 		.edge = port->base,
-		.mask = WIRE_NACK_FORCE | 0xffff,
+		.sequence = port->sequence,
+		.pushed = port->base + WIRE_STATUS_WORDS_MAX * 64,
 	};
+	struct status status = {
+		.asks = true, .first = port->base, .word_count = WIRE_STATUS_WORDS_MAX};
 
-	memset(words, 0xff, sizeof(words));
+	memset(status.words, 0xff, sizeof(status.words));
 	packet_begin(&out, &head);
-	packet_put_words(&out, words, WIRE_NACK_WORDS_MAX);
+	packet_put_status(&out, &status);
 	if (port->info.seals != NULL)
 		seal_write(&out, &port->info.seals->stretch, &port->info.seals->workers[w->rank],
 		           port->channel != NULL ? channel_edge(port->channel) : 0);

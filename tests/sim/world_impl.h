@@ -50,8 +50,9 @@ struct sim_port {
 	uint32_t node[SIM_WORLD_MAX];    /* likewise: the node that has it */
 	bool multicast[SIM_WORLD_MAX];
 	struct knocker knockers[SIM_WORLD_MAX];
-	uint32_t base;   /* as it was last told, */
-	bool base_known; /* if it ever was */
+	uint32_t base; /* as it was last told, */
+	uint16_t sequence;
+	bool base_known; /* if they ever were */
 	uint32_t probe_bytes;
 	uint64_t probe_us;         /* when the last PROBE went out */
 	struct fast_channel *fast; /* NULL: no kernel before this one */

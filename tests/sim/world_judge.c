@@ -179,20 +179,21 @@ static void judge_bounds(struct world *world)
 	judge_bound(world, "microseconds", out->busy_us, bounds->time_us);
 	judge_bound(world, "PUSHes sent again", out->sent_again, bounds->sent_again);
 	judge_bound(world, "RESULTs sent again", out->answered_again, bounds->answered_again);
-	judge_bound(world, "forced NACKs", out->forced, bounds->forced);
+	judge_bound(world, "STATUSes that ask", out->asking, bounds->asking);
 	judge_bound(world, "PUSHes and RESULTs sent again", out->sent_again + out->answered_again,
 	            (out->lost + out->overflowed) * bounds->again_percent / 100);
 	judge_bound(world, "datagrams that found a queue full", out->overflowed,
 	            bounds->overflowed);
-	if (bounds->nothing_wasted && (out->sent_again + out->answered_again + out->forced > 0 ||
+	if (bounds->nothing_wasted && (out->sent_again + out->answered_again + out->asked > 0 ||
 	                               out->dropped > out->planned_again))
-		world_fail(
-			world,
-			"%llu PUSHes and %llu RESULTs sent again, %llu forced NACKs, %llu useless "
-			"packets of which %llu are PLANs that crossed an announcement",
-			(unsigned long long)out->sent_again,
-			(unsigned long long)out->answered_again, (unsigned long long)out->forced,
-			(unsigned long long)out->dropped, (unsigned long long)out->planned_again);
+		world_fail(world,
+		           "%llu PUSHes and %llu RESULTs sent again, %llu STATUSes that list "
+		           "something, %llu "
+		           "useless packets of which %llu are PLANs that crossed an announcement",
+		           (unsigned long long)out->sent_again,
+		           (unsigned long long)out->answered_again, (unsigned long long)out->asked,
+		           (unsigned long long)out->dropped,
+		           (unsigned long long)out->planned_again);
 }
 
 void world_judge(struct world *world)

@@ -97,11 +97,6 @@ bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct 
 			simnet_send(world->net, a->node, port->node, port->info.worker_count,
 			            packet, bytes);
 		return true;
-	case KERNEL_BACK:
-		if (has_room(a))
-			simnet_send_to(world->net, a->node, event->from, event->address, packet,
-			               bytes);
-		return true;
 	}
 	return false;
 }

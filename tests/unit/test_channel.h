@@ -118,7 +118,7 @@ static inline void bench_send(struct bench *b, const struct packet_out *out)
 }
 
 static inline struct packet_head bench_head(const struct bench *b, uint16_t rank, uint8_t kind,
-                                            uint32_t frame, uint64_t mask)
+                                            uint32_t frame)
 {
 	return (struct packet_head){
 		.kind = kind,
@@ -127,25 +127,55 @@ static inline struct packet_head bench_head(const struct bench *b, uint16_t rank
 		.token = b->tokens[rank],
 		.frame = frame,
 		.edge = b->acks[rank],
-		.mask = mask,
+		.pushed = b->acks[rank],
 	};
 }
 
-/* ACK, ASK: only the header. */
-static inline void send_bare(struct bench *b, uint16_t rank, uint8_t kind, uint32_t frame,
-                             uint64_t mask)
+/* `sequence`, and what has been pushed, as the worker says. */
+static inline void send_status(struct bench *b, uint16_t rank, const struct status *status,
+                               uint16_t sequence, uint32_t pushed)
 {
-	struct packet_head head = bench_head(b, rank, kind, frame, mask);
+	struct packet_head head = bench_head(b, rank, WIRE_STATUS, status->first);
 	struct packet_out out;
 
+	head.sequence = sequence;
+	head.pushed = pushed;
 	packet_begin(&out, &head);
+	packet_put_status(&out, status);
 	bench_send(b, &out);
 }
 
 static inline void send_ack(struct bench *b, uint16_t rank, uint32_t ack)
 {
+	struct status status = {.stamp = 1};
+
 	b->acks[rank] = ack;
-	send_bare(b, rank, WIRE_ACK, 0, 0);
+	send_status(b, rank, &status, 0, ack);
+}
+
+/* All frames before `pushed` are sent; how are things? */
+static inline void send_ask(struct bench *b, uint16_t rank, uint32_t stamp, uint32_t pushed)
+{
+	struct status status = {.stamp = stamp, .asks = true};
+
+	send_status(b, rank, &status, 0, pushed);
+}
+
+/* Lacks the RESULTs of these frames, though it has seen this sequence. */
+static inline void send_lacks(struct bench *b, uint16_t rank, uint32_t first, uint64_t word,
+                              uint16_t sequence)
+{
+	struct status status = {.stamp = 1, .first = first, .word_count = 1, .words = {word}};
+
+	send_status(b, rank, &status, sequence, first + 64);
+}
+
+/* Lacks the plan of this frame. */
+static inline void send_lacks_plan(struct bench *b, uint16_t rank, uint32_t frame)
+{
+	struct status status = {.stamp = 1, .first = frame, .word_count = 1, .words = {1}};
+
+	send_status(b, rank, &status, 0, frame);
 }
 
 static inline void send_ack_all(struct bench *b, uint32_t ack)
@@ -157,33 +187,11 @@ static inline void send_ack_all(struct bench *b, uint32_t ack)
 static inline void send_push(struct bench *b, uint16_t rank, uint32_t frame, const void *data,
                              uint32_t bytes)
 {
-	struct packet_head head = bench_head(b, rank, WIRE_PUSH, frame, 0);
+	struct packet_head head = bench_head(b, rank, WIRE_PUSH, frame);
 	struct packet_out out;
 
 	packet_begin(&out, &head);
 	packet_point(&out, data, bytes);
-	bench_send(b, &out);
-}
-
-static inline void send_nack(struct bench *b, uint16_t rank, uint32_t first, uint64_t word,
-                             uint64_t mask)
-{
-	struct packet_head head = bench_head(b, rank, WIRE_NACK, first, mask);
-	struct packet_out out;
-
-	packet_begin(&out, &head);
-	packet_put_words(&out, &word, 1);
-	bench_send(b, &out);
-}
-
-static inline void send_words(struct bench *b, uint16_t rank, uint32_t first, const uint64_t *words,
-                              uint32_t word_count)
-{
-	struct packet_head head = bench_head(b, rank, WIRE_NACK, first, 0);
-	struct packet_out out;
-
-	packet_begin(&out, &head);
-	packet_put_words(&out, words, word_count);
 	bench_send(b, &out);
 }
 
@@ -229,7 +237,7 @@ static inline struct announce announce_cut(const struct bench *b, struct announc
 static inline void send_announce(struct bench *b, uint16_t rank, const struct announce *a,
                                  const void *rest, uint32_t bytes)
 {
-	struct packet_head head = bench_head(b, rank, WIRE_ANNOUNCE, 0, 0);
+	struct packet_head head = bench_head(b, rank, WIRE_ANNOUNCE, 0);
 	const struct announce whole = announce_cut(b, *a);
 	struct packet_out out;
 
@@ -309,6 +317,42 @@ static inline void expect_set(const struct plan *plan, const uint64_t *want, uin
 
 	assert_int_equal(bits_read(plan->set.data, plan->set.bytes, found, count), 0);
 	assert_memory_equal(found, want, (size_t)(count + 63) / 64 * 8);
+}
+
+static inline struct status expect_status(struct bench *b, uint16_t dest, uint32_t stamp)
+{
+	struct status status;
+
+	assert_true(bench_pull(b));
+	assert_int_equal(b->got.kind, WIRE_STATUS_BACK);
+	assert_int_equal(b->dest, dest);
+	assert_int_equal(status_parse(&b->got, &status), WIRE_DROP_NONE);
+	assert_int_equal(status.stamp, stamp);
+	assert_false(status.asks);
+	return status;
+}
+
+/* To everyone: new credit. */
+static inline void expect_credit(struct bench *b)
+{
+	assert_int_equal(expect_status(b, WIRE_EVERYONE, 0).word_count, 0);
+}
+
+/* In answer to one with this stamp: nothing is missing. */
+static inline void expect_answer(struct bench *b, uint16_t dest, uint32_t stamp)
+{
+	assert_int_equal(expect_status(b, dest, stamp).word_count, 0);
+}
+
+/* That lists these frames, from the first bit that is set. */
+static inline void expect_wants(struct bench *b, uint16_t dest, uint32_t stamp, uint32_t first,
+                                uint64_t word)
+{
+	struct status status = expect_status(b, dest, stamp);
+
+	assert_int_equal(status.word_count, 1);
+	assert_int_equal(status.first, first);
+	assert_true(status.words[0] == word);
 }
 
 static inline void expect_nothing(struct bench *b)

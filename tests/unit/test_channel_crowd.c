@@ -88,7 +88,7 @@ static void crowd_begin(struct crowd *c, uint32_t generation)
 	assert_int_equal(expect_plan(c->b, WIRE_EVERYONE, c->first).frame_count, c->frame_count);
 }
 
-/* Right pushes in any order and number; between them wrong ones, acks and NACKs at random. */
+/* Right pushes in any order and number; between them wrong ones, acks and lists at random. */
 static void crowd_step(struct crowd *c)
 {
 	uint16_t rank = (uint16_t)random_below(3);
@@ -103,8 +103,8 @@ static void crowd_step(struct crowd *c)
 			crowd_push(c, rank, frame, wrong);
 		return;
 	case 1:
-		send_nack(c->b, rank, c->first + frame - 20, random_bits(),
-		          random_bits() & 0x1ffff);
+		send_lacks(c->b, rank, c->first + frame - 20, random_bits(),
+		           (uint16_t)random_bits());
 		return;
 	case 2:
 		send_push(c->b, rank, (uint32_t)random_bits(), c->tensor, 128);

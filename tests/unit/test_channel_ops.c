@@ -15,7 +15,7 @@ static void check_share(struct bench *b, uint32_t frame, uint16_t receiver)
 	assert_int_equal(b->got.body_bytes, FRAME_BLOCKS * BLOCK_BYTES);
 	assert_memory_equal(b->got.body, &three, 4);
 	for (uint16_t rank = 0; rank < 2; rank++) {
-		send_nack(b, rank, frame, 1, WIRE_NACK_FORCE);
+		send_lacks(b, rank, frame, 1, b->sequence);
 		expect_packet(b, WIRE_RESULT, rank, frame);
 		assert_int_equal(b->receiver, WIRE_EVERYONE);
 		assert_int_equal(b->got.body_bytes,
@@ -215,7 +215,7 @@ static void eager_once(struct bench *b, uint32_t first, enum reduction reduction
 	/* It is a hollow frame like any other. */
 	send_push(b, 1, first, said, 8);
 	expect_drop(b, WIRE_DROP_FRAME);
-	send_nack(b, 0, first, 1, 0);
+	send_lacks_plan(b, 0, first);
 	expect_plan(b, 0, first);
 	send_ack_all(b, first + 1);
 	pull_all(b);
@@ -467,14 +467,14 @@ static void test_window(void **state)
 	announce_all(b, &a);
 	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).frame_count, FRAMES);
 	expect_nothing(b);
-	send_bare(b, 0, WIRE_PUSH, 7, 0xf);
+	send_push(b, 0, 7, NULL, 0);
 	expect_drop(b, WIRE_DROP_LENGTH);
-	send_bare(b, 0, WIRE_PUSH, 8, 0xf);
+	send_push(b, 0, 8, NULL, 0);
 	expect_drop(b, WIRE_DROP_FRAME);
 	send_ack(b, 0, 1);
 	expect_nothing(b);
 	send_ack(b, 0, 2);
-	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);
+	expect_credit(b);
 	bench_close(b);
 }
 

@@ -86,7 +86,10 @@ static void test_hollow(void **state)
 	expect_plan(b, WIRE_EVERYONE, 0);
 	send_push(b, 0, 0, zeros, BLOCK_BYTES);
 	expect_drop(b, WIRE_DROP_FRAME);
-	send_nack(b, 1, 0, 3, 0); /* frame 1 does not exist */
+	send_lacks(b, 1, 0, 3, 0); /* no such frame has a RESULT */
+	expect_nothing(b);
+	send_lacks_plan(b, 1, 0);
+	send_lacks_plan(b, 1, 1); /* this one does not exist */
 	expect_plan(b, 1, 0);
 	expect_nothing(b);
 	bench_close(b);
@@ -176,18 +179,11 @@ static void test_doubles(void **state)
 	expect_nothing(b);
 	push_value(b, 2, 3, 100);
 	expect_drop(b, WIRE_DROP_NONE);
-	push_value(b, 1, 3, 1000); /* answered to him alone, even before the others */
+	push_value(b, 1, 3, 1000);
 	expect_drop(b, WIRE_DROP_DUPLICATE);
-	expect_result(b, 1, 3, 111);
 	expect_result(b, WIRE_EVERYONE, 3, 111);
-	expect_nothing(b);
-	assert_int_equal(channel_stats(b->channel)->result_resends, 1);
-	/* Not when he says that he has it. */
-	b->acks[1] = 3;
-	push_value(b, 1, 3, 1000);
-	expect_result(b, 1, 3, 111);
-	b->acks[1] = 4;
-	push_value(b, 1, 3, 1000);
+	push_value(b, 1, 3, 1000); /* draws nothing: who lacks the RESULT says so */
+	expect_drop(b, WIRE_DROP_DUPLICATE);
 	expect_nothing(b);
 	assert_int_equal(channel_stats(b->channel)->pushes, 3);
 	bench_close(b);
@@ -204,24 +200,24 @@ static void test_acks(void **state)
 	send_ack(b, 0, first + 2);
 	expect_nothing(b); /* the other is still at the first */
 	send_ack(b, 1, first + 3);
-	send_bare(b, 0, WIRE_ACK, 77, WIRE_ACK_ANSWER);
-	expect_packet(b, WIRE_CREDIT, 0, 77);
+	send_ask(b, 0, 77, first + 2);
+	expect_answer(b, 0, 77);
 	assert_int_equal(b->got.edge, first + 2);
 	/* Backwards, and beyond what has a slot: no news. */
 	b->acks[0] = first;
-	send_bare(b, 0, WIRE_ACK, 78, WIRE_ACK_ANSWER);
+	send_ask(b, 0, 78, first + 2);
 	b->acks[0] = first + 19;
-	send_bare(b, 0, WIRE_ACK, 79, WIRE_ACK_ANSWER);
+	send_ask(b, 0, 79, first + 2);
 	b->acks[0] = first + 0x90000000;
-	send_bare(b, 0, WIRE_ACK, 80, WIRE_ACK_ANSWER);
+	send_ask(b, 0, 80, first + 2);
 	b->acks[0] = first + 2;
-	for (uint32_t cookie = 78; cookie <= 80; cookie++)
-		expect_packet(b, WIRE_CREDIT, 0, cookie);
+	for (uint32_t stamp = 78; stamp <= 80; stamp++)
+		expect_answer(b, 0, stamp);
 	expect_nothing(b);
 	/* The last slot that is open may be acknowledged. */
 	send_ack(b, 0, first + 18);
 	send_ack(b, 1, first + 18);
-	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);
+	expect_credit(b);
 	expect_nothing(b);
 	bench_close(b);
 }
@@ -235,11 +231,11 @@ static void test_credit(void **state)
 	for (uint32_t ack = 1; ack < FRAMES; ack++) {
 		send_ack(b, 0, ack);
 		if (ack % 4 == 0)
-			expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);
+			expect_credit(b);
 		expect_nothing(b);
 	}
 	send_ack(b, 0, FRAMES);
-	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);
+	expect_credit(b);
 	expect_nothing(b);
 	assert_true(channel_idle(b->channel));
 	bench_close(b);
@@ -257,7 +253,7 @@ static void test_credit_rides(void **state)
 	send_ack(b, 0, 6);
 	expect_nothing(b);
 	send_ack(b, 0, 7);
-	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0);
+	expect_credit(b);
 	bench_close(b);
 }
 
@@ -266,13 +262,13 @@ static void test_reply_table_full(void **state)
 	struct bench *b = bench_open(1, 16, 0);
 
 	(void)state;
-	for (uint32_t cookie = 0; cookie < 1024; cookie++)
-		send_bare(b, 0, WIRE_ACK, cookie, WIRE_ACK_ANSWER);
+	for (uint32_t stamp = 1; stamp <= 1024; stamp++)
+		send_ask(b, 0, stamp, 0);
 	expect_drop(b, WIRE_DROP_NONE);
-	send_bare(b, 0, WIRE_ACK, 1024, WIRE_ACK_ANSWER);
+	send_ask(b, 0, 1025, 0);
 	expect_drop(b, WIRE_DROP_FULL);
-	for (uint32_t cookie = 0; cookie < 1024; cookie++)
-		expect_packet(b, WIRE_CREDIT, 0, cookie);
+	for (uint32_t stamp = 1; stamp <= 1024; stamp++)
+		expect_answer(b, 0, stamp);
 	expect_nothing(b);
 	bench_close(b);
 }
@@ -289,17 +285,18 @@ static void test_result_table_full(void **state)
 	send_ack(b, 0, 4);
 	push_value(b, 0, 4, 5);
 	expect_drop(b, WIRE_DROP_FULL);
-	push_value(b, 0, 4, 5);
-	expect_drop(b, WIRE_DROP_DUPLICATE);
-	expect_result(b, 0, 4, 5);
-	expect_packet(b, WIRE_CREDIT, WIRE_EVERYONE, 0); /* frame 0's slot holds frame 4 */
+	expect_credit(b); /* frame 0's slot holds frame 4 */
+	send_ask(b, 0, 9, 5);
+	expect_answer(b, 0, 9);
+	expect_result(b, WIRE_EVERYONE, 4, 5);
+	expect_nothing(b);
 	bench_close(b);
 }
 
-/* ---- NACK ---- */
+/* ---- what workers lack ---- */
 
 /* By sequence: sent to all before the latest that the worker has seen, or not. */
-static void test_nack_sequence(void **state)
+static void test_lacks_sequence(void **state)
 {
 	struct bench *b = dense_open(2, 16, 0);
 
@@ -307,47 +304,47 @@ static void test_nack_sequence(void **state)
 	for (uint32_t frame = 0; frame < 3; frame++)
 		for (uint16_t rank = 0; rank < 2; rank++)
 			push_value(b, rank, frame, 1);
-	send_nack(b, 1, 0, 7, 0xffff); /* none has been sent: all are on their way */
-	send_nack(b, 1, 0, 7, 0);
+	send_lacks(b, 1, 0, 7, 0xffff); /* none has been sent: all are on their way */
+	send_lacks(b, 1, 0, 7, 0);
 	expect_drop(b, WIRE_DROP_NONE);
 	for (uint32_t frame = 0; frame < 3; frame++)
 		expect_result(b, WIRE_EVERYONE, frame, 2);
 	expect_nothing(b);
-	send_nack(b, 1, 0, 7, 0);
+	send_lacks(b, 1, 0, 7, 0);
 	expect_nothing(b);
-	send_nack(b, 1, 0, 7, 2);
+	send_lacks(b, 1, 0, 7, 2);
 	expect_result(b, 1, 0, 2);
 	expect_result(b, 1, 1, 2);
 	expect_nothing(b);
-	send_nack(b, 1, 1, 3, 0x8004); /* far behind, by serial numbers */
+	send_lacks(b, 1, 1, 3, 0x8004); /* far behind, by serial numbers */
 	expect_nothing(b);
-	send_nack(b, 1, 0, 4, WIRE_NACK_FORCE);
+	send_lacks(b, 1, 0, 4, 3);
 	expect_result(b, 1, 2, 2);
 	expect_nothing(b);
 	/* What all have is not sent again; what has not been sent is on its way in its slot, too. */
 	send_ack_all(b, 1);
-	send_nack(b, 1, 0, 1, WIRE_NACK_FORCE);
+	send_lacks(b, 1, 0, 1, 3);
 	expect_nothing(b);
 	push_value(b, 0, 16, 3);
 	push_value(b, 1, 16, 4);
-	send_nack(b, 1, 16, 1, 3);
+	send_lacks(b, 1, 16, 1, 3);
 	expect_result(b, WIRE_EVERYONE, 16, 7);
 	expect_nothing(b);
 	bench_close(b);
 }
 
 /* What all have acknowledged is over, even while it still lies in its slot. */
-static void test_nack_before_base(void **state)
+static void test_lacks_before_base(void **state)
 {
 	struct bench *b = dense_open(1, 64, 0);
 
 	(void)state;
 	push_value(b, 0, 0, 1);
 	expect_result(b, WIRE_EVERYONE, 0, 1);
-	send_nack(b, 0, 0, 1, WIRE_NACK_FORCE);
+	send_lacks(b, 0, 0, 1, 1);
 	expect_result(b, 0, 0, 1);
 	send_ack(b, 0, 1);
-	send_nack(b, 0, 0, 1, WIRE_NACK_FORCE);
+	send_lacks(b, 0, 0, 1, 1);
 	expect_nothing(b);
 	bench_close(b);
 }
@@ -368,10 +365,10 @@ static void test_sequence_wraps(void **state)
 			push_value(b, 0, frame, 1);
 			expect_result(b, WIRE_EVERYONE, frame, 1);
 			if (round > 1 && b->sequence == 1) { /* sent just after the wrap */
-				send_nack(b, 0, frame - 1, 3, 0);
+				send_lacks(b, 0, frame - 1, 3, 0);
 				expect_result(b, 0, frame - 1, 1);
 				expect_nothing(b);
-				send_nack(b, 0, frame - 1, 3, 0xffff);
+				send_lacks(b, 0, frame - 1, 3, 0xffff);
 				expect_nothing(b);
 			}
 			if (i != FRAMES - 1 && b->sequence > 1)
@@ -388,13 +385,13 @@ static void test_sequence_wraps(void **state)
 	bench_close(b);
 }
 
-/* Forced NACKs for all 16 frames, `count` of them: how many RESULTs they draw. */
+/* STATUSes that list all 16 frames, `count` of them: how many RESULTs they draw. */
 static uint32_t flood(struct bench *b, uint16_t rank, uint32_t count)
 {
 	uint32_t drawn = 0;
 
 	while (count-- > 0) {
-		send_nack(b, rank, 0, 0xffff, WIRE_NACK_FORCE);
+		send_lacks(b, rank, 0, 0xffff, b->sequence);
 		while (bench_pull(b)) {
 			assert_true(b->got.kind == WIRE_RESULT && b->dest == rank);
 			drawn++;
@@ -407,7 +404,7 @@ static uint32_t flood(struct bench *b, uint16_t rank, uint32_t count)
  * What is asked for again is sent again, but to each worker no more than a window a round; and as long
  * as its ack stands still, rounds grow, from 2 ms to 400.
  */
-static void test_nack_flood(void **state)
+static void test_lacks_flood(void **state)
 {
 	struct bench *b = dense_open(2, 16, 0);
 	uint32_t length_us = 2000;
@@ -436,8 +433,8 @@ static void test_nack_flood(void **state)
 	bench_close(b);
 }
 
-/* An announcement, an ASK and a PUSH that come again draw answers from the same store. */
-static void test_ask_flood(void **state)
+/* An announcement that comes again, and a plan that is lacking, draw answers from the same store. */
+static void test_plan_flood(void **state)
 {
 	struct bench *b = dense_open(2, 16, 0);
 	struct announce a = announce_of(TAG, WIRE_ALL);
@@ -449,8 +446,8 @@ static void test_ask_flood(void **state)
 	pull_all(b);
 	for (uint32_t i = 0; i < 100; i++) {
 		send_announce(b, 0, &a, NULL, 0);
-		send_bare(b, 0, WIRE_ASK, 0, 0);
-		push_value(b, 0, 0, 1);
+		send_lacks_plan(b, 0, 0);
+		push_value(b, 0, 0, 1); /* draws nothing */
 		while (bench_pull(b)) {
 			assert_true(b->dest == 0);
 			drawn++;
@@ -460,33 +457,123 @@ static void test_ask_flood(void **state)
 	bench_close(b);
 }
 
-/* A frame that waits for this worker's own PUSH is wanted; one that waits for others is not. */
-static void test_want(void **state)
+/* Who asks is told what is missing of its own PUSHes, as far as it has pushed; nothing of others'. */
+static void test_wants(void **state)
 {
-	struct bench *b = dense_open(2, 16, 0);
-	uint64_t word;
+	struct bench *b = dense_open(2, 16, UINT32_MAX - 1);
+	const uint32_t first = UINT32_MAX - 1;
 
 	(void)state;
-	push_value(b, 0, 1, 1);
-	push_value(b, 1, 2, 1);
-	send_nack(b, 0, 0, UINT64_MAX, 0);
-	expect_packet(b, WIRE_WANT, 0, 0);
-	assert_int_equal(b->got.body_bytes, 8);
-	memcpy(&word, b->got.body, 8);
-	assert_true(word == 0xfffd); /* frames 16 and on are not open */
-	expect_nothing(b);
-	send_nack(b, 0, 1, 1, 0);
-	expect_nothing(b);
-	send_nack(b, 1, UINT32_MAX - 7, 0x3ff, 0); /* those before base are nobody's */
-	expect_packet(b, WIRE_WANT, 1, UINT32_MAX - 7);
-	memcpy(&word, b->got.body, 8);
-	assert_true(word == 0x300);
-	send_words(b, 1, UINT32_MAX - 63, (const uint64_t[]){UINT64_MAX, 5, 0, 1}, 4);
-	expect_packet(b, WIRE_WANT, 1, UINT32_MAX - 63);
-	assert_int_equal(b->got.body_bytes, 32);
-	assert_memory_equal(b->got.body, ((const uint64_t[]){0, 1, 0, 0}), 32);
-	assert_int_equal(channel_stats(b->channel)->wants, 3);
+	push_value(b, 0, first + 1, 1);
+	push_value(b, 1, first + 2, 1);
+	send_ask(b, 0, 5, first + 4);
+	expect_wants(b, 0, 5, first, 0xd);
+	send_ask(b, 0, 6, first); /* what it has pushed does not become less */
+	expect_wants(b, 0, 6, first, 0xd);
+	send_ask(b, 1, 7, first + 1);
+	expect_wants(b, 1, 7, first, 1);
+	send_ask(b, 1, 8, first + 17); /* only 16 have a slot: that is no news */
+	expect_wants(b, 1, 8, first, 1);
+	send_ask(b, 1, 9, first + 16);
+	expect_wants(b, 1, 9, first, 0xfffb);
+	/* From its ack on. */
+	b->acks[1] = first + 4;
+	send_ask(b, 1, 10, 0);
+	expect_wants(b, 1, 10, first + 4, 0xfff);
+	assert_int_equal(channel_stats(b->channel)->wants, 6);
 	expect_drop(b, WIRE_DROP_NONE);
+	expect_nothing(b);
+	bench_close(b);
+}
+
+static void send_push_of(struct bench *b, uint16_t rank, uint32_t frame, uint16_t late)
+{
+	static const uint8_t data[FRAME_BLOCKS * BLOCK_BYTES];
+	struct packet_head head = bench_head(b, rank, WIRE_PUSH, frame);
+	struct packet_out out;
+
+	head.pushed = frame;
+	head.late = late;
+	packet_begin(&out, &head);
+	packet_point(&out, data, sizeof(data));
+	bench_send(b, &out);
+}
+
+/*
+ * Without being asked: each once, when a packet comes `late` or more after one that said it was pushed.
+ */
+static void test_wants_unasked(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+
+	(void)state;
+	send_push_of(b, 0, 0, 400);
+	send_push_of(b, 0, 2, 400); /* 1 is lost, or late */
+	b->now_us += 400;
+	send_push_of(b, 0, 4, 400); /* that it was is known from now on, and that 3 was */
+	b->now_us += 399;
+	send_push_of(b, 0, 5, 400);
+	expect_nothing(b);
+	send_push_of(b, 0, 3, 400); /* was late */
+	b->now_us += 1;
+	send_push_of(b, 1, 0, 400); /* the other worker has nothing to do with it */
+	pull_all(b);
+	send_push_of(b, 0, 6, 400);
+	expect_wants(b, 0, 0, 1, 1);
+	b->now_us += 5000;
+	send_push_of(b, 0, 7, 400);
+	expect_nothing(b);
+	/* No sooner than 300 us, no later than 5 ms, whatever the worker says. */
+	send_push_of(b, 0, 9, 0);
+	b->now_us += 300;
+	send_push_of(b, 0, 10, 0);
+	b->now_us += 299;
+	send_push_of(b, 0, 11, 0);
+	expect_nothing(b);
+	b->now_us += 1;
+	send_push_of(b, 0, 12, 0);
+	expect_wants(b, 0, 0, 8, 1);
+	b->now_us += 4999;
+	send_push_of(b, 0, 14, 65535);
+	expect_nothing(b);
+	b->now_us += 1;
+	send_push_of(b, 0, 15, 65535);
+	b->now_us += 5000;
+	send_push_of(b, 0, 15, 65535);
+	expect_wants(b, 0, 0, 13, 1);
+	bench_close(b);
+}
+
+/* What fits one STATUS; the rest when it is asked for again. */
+static void test_wants_many(void **state)
+{
+	struct bench *b = bench_open(1, 2048, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	struct status status;
+
+	(void)state;
+	a.count = UINT64_C(1100) * FRAME_BLOCKS * BLOCK_ELEMS;
+	announce_all(b, &a);
+	pull_all(b);
+	send_ask(b, 0, 3, 1000);
+	status = expect_status(b, 0, 3);
+	assert_int_equal(status.word_count, 16);
+	assert_true(status.first == 0 && status.words[0] == UINT64_MAX);
+	bench_close(b);
+}
+
+/* Nonsense about what has been pushed and acknowledged does not make it look for long. */
+static void test_wants_nonsense(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+
+	(void)state;
+	for (uint32_t i = 0; i < 200; i++) {
+		b->now_us += 5000;
+		send_ask(b, (uint16_t)(i % 2), 1 + i, (uint32_t)random_bits());
+		while (bench_pull(b))
+			assert_int_equal(b->got.kind, WIRE_STATUS_BACK);
+	}
 	bench_close(b);
 }
 
@@ -496,8 +583,8 @@ static void test_want_owners(void **state)
 	struct bench *b = bench_open(2, 16, 0);
 	struct announce a = announce_of(TAG, 0);
 	const uint64_t words[2][2] = {{1, 0}, {0, 1}};
-	uint8_t nack[12] = {0xff};
-	struct packet packet = {.kind = WIRE_NACK, .token = b->tokens[0], .body = nack};
+	uint8_t body[20] = {0xff};
+	struct packet packet = {.kind = WIRE_STATUS, .token = b->tokens[0], .body = body};
 
 	(void)state;
 	a.count = 300 * 100;
@@ -505,13 +592,11 @@ static void test_want_owners(void **state)
 	for (uint16_t rank = 0; rank < 2; rank++)
 		send_announce(b, rank, &a, words[rank], 16);
 	assert_int_equal(expect_plan(b, WIRE_EVERYONE, 0).frame_count, 6);
-	send_nack(b, 0, 0, 0x3f, 0);
-	expect_packet(b, WIRE_WANT, 0, 0);
-	assert_int_equal(b->got.body[0], 0x07);
-	send_nack(b, 1, 0, 0x3f, 0);
-	expect_packet(b, WIRE_WANT, 1, 0);
-	assert_int_equal(b->got.body[0], 0x38);
-	packet.body_bytes = 12;
+	send_ask(b, 0, 1, 6);
+	expect_wants(b, 0, 1, 0, 7);
+	send_ask(b, 1, 1, 6);
+	expect_wants(b, 1, 1, 3, 7);
+	packet.body_bytes = 20;
 	channel_receive(b->channel, &packet, b->now_us);
 	expect_drop(b, WIRE_DROP_LENGTH);
 	/* Each part has its own length. */
@@ -532,10 +617,11 @@ int main(void)
 		cmocka_unit_test(test_doubles),          cmocka_unit_test(test_acks),
 		cmocka_unit_test(test_credit),           cmocka_unit_test(test_credit_rides),
 		cmocka_unit_test(test_reply_table_full), cmocka_unit_test(test_result_table_full),
-		cmocka_unit_test(test_nack_flood),       cmocka_unit_test(test_ask_flood),
-		cmocka_unit_test(test_nack_sequence),    cmocka_unit_test(test_nack_before_base),
-		cmocka_unit_test(test_sequence_wraps),   cmocka_unit_test(test_want),
-		cmocka_unit_test(test_want_owners),
+		cmocka_unit_test(test_lacks_flood),      cmocka_unit_test(test_plan_flood),
+		cmocka_unit_test(test_lacks_sequence),   cmocka_unit_test(test_lacks_before_base),
+		cmocka_unit_test(test_sequence_wraps),   cmocka_unit_test(test_wants),
+		cmocka_unit_test(test_wants_unasked),    cmocka_unit_test(test_wants_many),
+		cmocka_unit_test(test_wants_nonsense),   cmocka_unit_test(test_want_owners),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -145,20 +145,20 @@ static void receivers(const bool multicast[WORKERS], bool to_group)
 	if (to_group)
 		await(net, count_sent(net, WIRE_RESULT, GROUP_IP) == BLOCKS);
 	/* An answer to one worker comes after all of them, and goes to it alone. */
-	deliver(net, (struct datagram *[]){bare_of(ID, 2, WIRE_ACK, WIRE_ACK_ANSWER)}, 1);
-	await(net, count_sent(net, WIRE_CREDIT, WORKER_IP(2)) == 1);
+	deliver(net, (struct datagram *[]){status_of(ID, 2, FIRST_FRAME, true)}, 1);
+	await(net, count_sent(net, WIRE_STATUS_BACK, WORKER_IP(2)) == 1);
 	assert_int_equal(count_sent(net, WIRE_PLAN, GROUP_IP), to_group);
 	assert_int_equal(count_sent(net, WIRE_RESULT, GROUP_IP), to_group ? BLOCKS : 0);
 	for (uint16_t rank = 0; rank < WORKERS; rank++) {
 		assert_int_equal(count_sent(net, WIRE_PLAN, WORKER_IP(rank)), !multicast[rank]);
 		assert_int_equal(count_sent(net, WIRE_RESULT, WORKER_IP(rank)),
 		                 multicast[rank] ? 0 : BLOCKS);
-		assert_int_equal(count_sent(net, WIRE_CREDIT, WORKER_IP(rank)), rank == 2);
+		assert_int_equal(count_sent(net, WIRE_STATUS_BACK, WORKER_IP(rank)), rank == 2);
 	}
 	for (uint32_t i = 0; i < net->sent_count; i++) {
 		const struct sent *s = &net->sent[i];
 
-		assert_int_equal(s->worker, s->kind == WIRE_CREDIT ? 2 : WIRE_EVERYONE);
+		assert_int_equal(s->worker, s->kind == WIRE_STATUS_BACK ? 2 : WIRE_EVERYONE);
 		assert_int_equal(net_ip_number(&s->to.local),
 		                 net_ip_number(&s->to.to.ip) == GROUP_IP
 		                         ? LOCAL_IP(2)
@@ -206,11 +206,11 @@ static void scatter(const bool multicast[WORKERS])
 		for (uint16_t rank = 0; rank < WORKERS; rank++)
 			deliver(net, (struct datagram *[]){announce_made(ID, rank, &a)}, 1);
 	push_all(net, ID, 2 * SHARE_BLOCKS, BLOCK_ELEMS);
-	deliver(net, (struct datagram *[]){bare_of(ID, 2, WIRE_ACK, WIRE_ACK_ANSWER)}, 1);
+	deliver(net, (struct datagram *[]){status_of(ID, 2, FIRST_FRAME, true)}, 1);
 	await(net, net->in_count == 0 &&
 	                   count_share(net, WORKER_IP(1), FIRST_FRAME + SHARE_BLOCKS, whole) ==
 	                           SHARE_BLOCKS &&
-	                   count_sent(net, WIRE_CREDIT, WORKER_IP(2)) == 1);
+	                   count_sent(net, WIRE_STATUS_BACK, WORKER_IP(2)) == 1);
 	for (uint16_t rank = 0; rank < WORKERS; rank++)
 		group += multicast[rank];
 	for (uint32_t share = 0; share < 2; share++) {
@@ -314,7 +314,8 @@ static void test_stuck(void **state)
 	/* Announcements, pushes and questions, in many turns. */
 	operation(net, BLOCKS);
 	for (uint32_t i = 0; i < 100; i++) {
-		deliver(net, (struct datagram *[]){bare_of(ID, i % WORKERS, WIRE_ACK, 1)}, 1);
+		deliver(net, (struct datagram *[]){status_of(ID, i % WORKERS, FIRST_FRAME, true)},
+		        1);
 		await(net, net->in_count == 0);
 	}
 	while (stats.unsent < 3 * (1 + BLOCKS) + 100 && clock_ms() < from_ms + LIMIT_MS)
@@ -328,14 +329,14 @@ static void test_stuck(void **state)
 	pthread_mutex_lock(&net->lock);
 	net->full_calls = 0;
 	pthread_mutex_unlock(&net->lock);
-	deliver(net, (struct datagram *[]){bare_of(ID, 1, WIRE_ACK, WIRE_ACK_ANSWER)}, 1);
-	await(net, count_sent(net, WIRE_CREDIT, WORKER_IP(1)) == 1);
+	deliver(net, (struct datagram *[]){status_of(ID, 1, FIRST_FRAME, true)}, 1);
+	await(net, count_sent(net, WIRE_STATUS_BACK, WORKER_IP(1)) == 1);
 	/* And it waits again. */
 	pthread_mutex_lock(&net->lock);
 	net->full_calls = 5;
 	pthread_mutex_unlock(&net->lock);
-	deliver(net, (struct datagram *[]){bare_of(ID, 3, WIRE_ACK, WIRE_ACK_ANSWER)}, 1);
-	await(net, count_sent(net, WIRE_CREDIT, WORKER_IP(3)) == 1);
+	deliver(net, (struct datagram *[]){status_of(ID, 3, FIRST_FRAME, true)}, 1);
+	await(net, count_sent(net, WIRE_STATUS_BACK, WORKER_IP(3)) == 1);
 	data_stats(w->data, &stats);
 	assert_int_equal(stats.unsent, 3 * (1 + BLOCKS) + 100);
 	data_detach(w->data, ID);
@@ -355,7 +356,7 @@ static void test_writable_but_full(void **state)
 	net->full_calls = UINT32_MAX;
 	before = net->ready_calls;
 	pthread_mutex_unlock(&net->lock);
-	deliver(net, (struct datagram *[]){bare_of(ID, 1, WIRE_ACK, WIRE_ACK_ANSWER)}, 1);
+	deliver(net, (struct datagram *[]){status_of(ID, 1, FIRST_FRAME, true)}, 1);
 	usleep(500000); /* an eventfd is always writable */
 	pthread_mutex_lock(&net->lock);
 	after = net->ready_calls;

@@ -219,8 +219,7 @@ static inline struct datagram *datagram_of(uint16_t rank, const struct packet_ou
 	return d;
 }
 
-static inline struct packet_head head_of(uint16_t id, uint16_t rank, uint8_t kind, uint32_t frame,
-                                         uint64_t mask)
+static inline struct packet_head head_of(uint16_t id, uint16_t rank, uint8_t kind, uint32_t frame)
 {
 	return (struct packet_head){
 		.kind = kind,
@@ -229,7 +228,7 @@ static inline struct packet_head head_of(uint16_t id, uint16_t rank, uint8_t kin
 		.token = TOKEN(rank),
 		.frame = frame,
 		.edge = FIRST_FRAME,
-		.mask = mask,
+		.pushed = FIRST_FRAME,
 	};
 }
 
@@ -249,7 +248,7 @@ static inline void deliver(struct net *net, struct datagram *const list[], uint3
 static inline struct datagram *knock_of(uint16_t id, uint16_t rank, uint32_t bytes)
 {
 	static uint8_t padding[WIRE_PAYLOAD_MAX];
-	struct packet_head head = head_of(id, rank, WIRE_KNOCK, 0, 0);
+	struct packet_head head = head_of(id, rank, WIRE_KNOCK, 0);
 	struct packet_out out;
 
 	packet_begin(&out, &head);
@@ -259,7 +258,7 @@ static inline struct datagram *knock_of(uint16_t id, uint16_t rank, uint32_t byt
 
 static inline struct datagram *announce_made(uint16_t id, uint16_t rank, const struct announce *a)
 {
-	struct packet_head head = head_of(id, rank, WIRE_ANNOUNCE, 0, 0);
+	struct packet_head head = head_of(id, rank, WIRE_ANNOUNCE, 0);
 	struct packet_out out;
 
 	packet_begin(&out, &head);
@@ -296,7 +295,7 @@ static inline struct datagram *push_of(uint16_t id, uint16_t rank, uint32_t fram
                                        uint32_t block_elems)
 {
 	static uint8_t zeros[WIRE_PAYLOAD_MAX];
-	struct packet_head head = head_of(id, rank, WIRE_PUSH, frame, 1);
+	struct packet_head head = head_of(id, rank, WIRE_PUSH, frame);
 	struct packet_out out;
 
 	packet_begin(&out, &head);
@@ -304,12 +303,15 @@ static inline struct datagram *push_of(uint16_t id, uint16_t rank, uint32_t fram
 	return datagram_of(rank, &out);
 }
 
-static inline struct datagram *bare_of(uint16_t id, uint16_t rank, uint8_t kind, uint64_t mask)
+/* From `ack` on nothing is here; what is there? */
+static inline struct datagram *status_of(uint16_t id, uint16_t rank, uint32_t ack, bool asks)
 {
-	struct packet_head head = head_of(id, rank, kind, 99, mask);
+	struct packet_head head = head_of(id, rank, WIRE_STATUS, 0);
 	struct packet_out out;
 
+	head.edge = ack;
 	packet_begin(&out, &head);
+	packet_put_status(&out, &(struct status){.stamp = 99, .asks = asks});
 	return datagram_of(rank, &out);
 }
 

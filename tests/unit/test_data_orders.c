@@ -121,11 +121,11 @@ static void test_channels(void **state)
 	}
 	forget_sent(net);
 	for (uint16_t i = 0; i < 4; i++)
-		list[i] = bare_of(configs[i].id, i, WIRE_ACK, WIRE_ACK_ANSWER);
+		list[i] = status_of(configs[i].id, i, FIRST_FRAME, true);
 	deliver(net, list, 4);
 	await(net, net->sent_count == 4);
 	for (uint16_t i = 0; i < 4; i++) {
-		assert_int_equal(count_sent(net, WIRE_CREDIT, WORKER_IP(i)), 1);
+		assert_int_equal(count_sent(net, WIRE_STATUS_BACK, WORKER_IP(i)), 1);
 		assert_int_equal(net->sent[i].worker, i);
 	}
 	for (uint16_t i = 0; i < 4; i++)

@@ -73,7 +73,7 @@ static void test_trouble_merged(void **state)
 	(void)state;
 	deliver(nets[0], (struct datagram *[]){announce_of(ID, 0, BLOCKS, BLOCK_ELEMS)}, 1);
 	for (uint32_t i = 0; i < 30; i++)
-		deliver(nets[0], (struct datagram *[]){bare_of(ID, 1, WIRE_ACK, 0)}, 1);
+		deliver(nets[0], (struct datagram *[]){status_of(ID, 1, FIRST_FRAME, false)}, 1);
 	await(nets[0], nets[0]->in_count == 0);
 	reports_after(w, 2); /* what comes before counts no more */
 	trouble_with(nets[0], 1, list);
@@ -84,7 +84,7 @@ static void test_trouble_merged(void **state)
 	of = told_of(w).trouble.of;
 	assert_int_equal(of, 0);
 	for (uint32_t i = 0; i < 50; i++)
-		deliver(nets[0], (struct datagram *[]){bare_of(ID, 1, WIRE_ACK, 0)}, 1);
+		deliver(nets[0], (struct datagram *[]){status_of(ID, 1, FIRST_FRAME, false)}, 1);
 	await(nets[0], nets[0]->in_count == 0);
 	await(w, w->told.troubles >= 3);
 	assert_int_equal(told_of(w).trouble.of, of + 50);
@@ -183,12 +183,9 @@ static void test_no_trouble(void **state)
 	/* A frame every 100 ms or so, for 2 s. */
 	for (uint32_t i = 1; i <= 20; i++) {
 		for (uint16_t rank = 0; rank < WORKERS; rank++) {
-			struct packet_head head = head_of(ID, rank, WIRE_ACK, 0, 0);
-			struct packet_out out;
-
-			head.edge = FIRST_FRAME + i;
-			packet_begin(&out, &head);
-			deliver(nets[0], (struct datagram *[]){datagram_of(rank, &out)}, 1);
+			deliver(nets[0],
+			        (struct datagram *[]){status_of(ID, rank, FIRST_FRAME + i, false)},
+			        1);
 		}
 		usleep(100000);
 	}

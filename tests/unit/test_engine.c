@@ -132,14 +132,14 @@ static struct heard listen_to(struct bench *b)
 	return heard;
 }
 
-/* A PLAN that says that the workers disagree, or with no tag a CREDIT. */
+/* A PLAN that says that the workers disagree, or with no tag a STATUS. */
 static void tell(struct bench *b, uint16_t channel, uint64_t tag)
 {
 	struct plan plan = {.tag = tag,
 	                    .frame_count = 1,
 	                    .status = WIRE_MISMATCH,
 	                    .mismatch = {.value_a = 1, .rank_b = 1, .field = WIRE_FIELD_COUNT}};
-	struct packet_head head = {.kind = tag != 0 ? WIRE_PLAN : WIRE_CREDIT,
+	struct packet_head head = {.kind = tag != 0 ? WIRE_PLAN : WIRE_STATUS_BACK,
 	                           .channel = channel,
 	                           .worker = WIRE_EVERYONE,
 	                           .token = GROUP_TOKEN,
@@ -154,6 +154,8 @@ static void tell(struct bench *b, uint16_t channel, uint64_t tag)
 	packet_begin(&out, &head);
 	if (tag != 0)
 		packet_put_plan(&out, &plan);
+	else
+		packet_put_status(&out, &(struct status){0});
 	packet_flatten(&out, bytes);
 	assert_int_equal(packet_parse(bytes, out.bytes, true, &packet), WIRE_DROP_NONE);
 	engine_receive(b->engine, channel, &packet, b->now_us);

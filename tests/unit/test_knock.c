@@ -46,7 +46,7 @@ static void test_wrong_answers(void **state)
 	link_packet(link, &packet, 8972, now_us);
 	answer(link, WIRE_KNOCKED, 5, 3470);
 	answer(link, WIRE_KNOCKED, 6, 8972);
-	answer(link, WIRE_CREDIT, 5, 8972);
+	answer(link, WIRE_STATUS_BACK, 5, 8972);
 	answer(link, WIRE_PROBE, 5, 8972);
 	assert_int_equal(link_state(link), LINK_PROBING);
 	assert_int_equal(knocks(link, 8972, &channels), 1); /* who has answered is left alone */

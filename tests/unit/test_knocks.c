@@ -28,20 +28,20 @@ static void test_moves(void **state)
 	assert_false(knock_moves(&knocker, &knock, false));
 	knock.frame = 1;
 	assert_false(knock_moves(&knocker, &knock, true)); /* once the job has started, a number */
-	knock.mask = 77;
+	knock.number = 77;
 	assert_false(knock_moves(&knocker, &knock, true));
 	knocker.number = 78;
 	assert_false(knock_moves(&knocker, &knock, true));
-	knock.mask = 0;
+	knock.number = 0;
 	assert_false(knock_moves(&knocker, &knock, true));
-	knock.mask = 78;
+	knock.number = 78;
 	assert_true(knock_moves(&knocker, &knock, true));
 	knock_note(&knocker, &knock, false, 1000);
 	assert_false(knock_moves(&knocker, &knock, true)); /* it is used up */
 	knocker.number = 79;
 	knock_note(&knocker, &knock, false,
 	           1000); /* a KNOCK from the known address: it has not moved */
-	knock.mask = 79;
+	knock.number = 79;
 	assert_false(knock_moves(&knocker, &knock, true));
 }
 

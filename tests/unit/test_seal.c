@@ -210,8 +210,12 @@ static void test_vectors(void **state)
 static void packet_make(struct packet_out *out, const uint8_t *data, uint32_t bytes,
                         uint32_t pieces)
 {
-	struct packet_head head = {
-		.kind = WIRE_PUSH, .channel = 7, .worker = 3, .frame = 100, .edge = 90, .mask = 5};
+	struct packet_head head = {.kind = WIRE_PUSH,
+	                           .channel = 7,
+	                           .worker = 3,
+	                           .frame = 100,
+	                           .edge = 90,
+	                           .pushed = 5};
 
 	packet_begin(out, &head);
 	for (uint32_t i = 0; i < pieces && bytes > 0; i++) {

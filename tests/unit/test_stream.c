@@ -19,7 +19,7 @@ static void test_announce(void **state)
 	task->slot = 1;
 	task_begin(b, task, bits);
 	assert_int_equal(b->got.edge, FIRST);
-	assert_true(b->got.mask == 0);
+	assert_true(b->got.sequence == 0);
 	assert_int_equal(announce_parse(&b->got, &a), WIRE_DROP_NONE);
 	assert_true(a.tag == TAG && a.count == BLOCKS * BLOCK_ELEMS - 5);
 	assert_int_equal(a.block_elems, BLOCK_ELEMS);
@@ -79,7 +79,7 @@ static void test_strangers(void **state)
 
 	(void)state;
 	b->planned += 5; /* nothing of a stranger's header is believed */
-	head = bench_head(b, WIRE_CREDIT, 0);
+	head = bench_head(b, WIRE_STATUS_BACK, 0);
 	head.token ^= UINT64_C(1) << 63;
 	assert_null(send_head(b, &head, NULL, 0));
 	expect_drop(b, WIRE_DROP_SEAL);
@@ -247,7 +247,7 @@ static void test_hollow(void **state)
 	b->now_us += 999;
 	expect_nothing(b);
 	b->now_us++;
-	expect_packet(b, WIRE_ACK, 0);
+	expect_status(b, false);
 	assert_int_equal(b->got.edge, FIRST + 1);
 	assert_false(stream_slot_free(b->stream, 0));
 	b->base++;
@@ -338,7 +338,7 @@ static void test_mismatch(void **state)
 	stream_withdraw(b->stream, task, b->now_us);
 	task_close(task);
 	b->now_us += 1000;
-	expect_packet(b, WIRE_ACK, 0);
+	expect_status(b, false);
 	assert_int_equal(b->got.edge, FIRST + 1);
 	expect_nothing(b);
 	assert_false(stream_slot_free(b->stream, 0));
@@ -421,7 +421,7 @@ static void test_withdraw_after_plan(void **state)
 	for (unsigned i = 0; i < 100; i++) {
 		bench_wait(b, 1000000);
 		while (bench_pull(b))
-			assert_true(b->got.kind == WIRE_NACK || b->got.kind == WIRE_ACK);
+			assert_int_equal(b->got.kind, WIRE_STATUS);
 	}
 	assert_false(stream_slot_free(b->stream, 0));
 	bench_close(b);

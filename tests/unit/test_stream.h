@@ -156,11 +156,24 @@ static inline struct allreduce *send_head(struct bench *b, const struct packet_h
 	return bench_send(b, &out);
 }
 
+/* A STATUS in answer to the one with this stamp, or of itself, that lists these frames. */
+static inline void send_status(struct bench *b, uint16_t worker, uint32_t stamp, uint32_t first,
+                               uint64_t word)
+{
+	struct status status = {
+		.stamp = stamp, .first = first, .word_count = word != 0, .words = {word}};
+	struct packet_head head = bench_head(b, WIRE_STATUS_BACK, first);
+	struct packet_out out;
+
+	head.worker = worker;
+	packet_begin(&out, &head);
+	packet_put_status(&out, &status);
+	assert_null(bench_send(b, &out));
+}
+
 static inline void send_credit(struct bench *b)
 {
-	struct packet_head head = bench_head(b, WIRE_CREDIT, 0);
-
-	assert_null(send_head(b, &head, NULL, 0));
+	send_status(b, WIRE_EVERYONE, 0, 0, 0);
 }
 
 static inline struct allreduce *send_result(struct bench *b, uint32_t frame, const void *data,
@@ -173,10 +186,7 @@ static inline struct allreduce *send_result(struct bench *b, uint32_t frame, con
 
 static inline void send_want(struct bench *b, uint32_t first, uint64_t word)
 {
-	struct packet_head head = bench_head(b, WIRE_WANT, first);
-
-	head.worker = RANK;
-	assert_null(send_head(b, &head, &word, 8));
+	send_status(b, RANK, 0, first, word);
 }
 
 static inline struct plan plan_of(uint64_t tag, uint32_t frame_count, uint8_t flags)
@@ -223,8 +233,43 @@ static inline void expect_packet(struct bench *b, uint8_t kind, uint32_t frame)
 {
 	assert_true(bench_pull(b));
 	assert_int_equal(b->got.kind, kind);
-	if (kind != WIRE_ACK)
-		assert_int_equal(b->got.frame, frame);
+	assert_int_equal(b->got.frame, frame);
+}
+
+/* The STATUS in b->got. */
+static inline struct status got_status(const struct bench *b)
+{
+	struct status status;
+
+	assert_int_equal(b->got.kind, WIRE_STATUS);
+	assert_int_equal(status_parse(&b->got, &status), WIRE_DROP_NONE);
+	assert_int_equal(status.stamp, (uint32_t)b->now_us | 1);
+	return status;
+}
+
+/* The next packet is a STATUS that lists nothing. */
+static inline void expect_status(struct bench *b, bool asks)
+{
+	struct status status;
+
+	assert_true(bench_pull(b));
+	status = got_status(b);
+	assert_int_equal(status.word_count, 0);
+	assert_int_equal(status.asks, asks);
+}
+
+/* It lists these frames, and asks. */
+static inline void expect_lacks(struct bench *b, uint32_t first, uint64_t word, uint16_t sequence)
+{
+	struct status status;
+
+	assert_true(bench_pull(b));
+	status = got_status(b);
+	assert_true(status.asks);
+	assert_int_equal(status.word_count, 1);
+	assert_int_equal(status.first, first);
+	assert_true(status.words[0] == word);
+	assert_int_equal(b->got.sequence, sequence);
 }
 
 static inline void expect_nothing(struct bench *b)

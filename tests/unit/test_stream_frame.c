@@ -78,7 +78,7 @@ static void test_parts(void **state)
 	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
 	for (uint32_t i = 0; i < 6; i++) {
 		expect_packet(b, WIRE_PUSH, FIRST + i);
-		assert_true(b->got.mask == 0);
+		assert_true(b->got.sequence == 0);
 		assert_int_equal(b->got.body_bytes, bytes[i % 3]);
 		memset(want, 0, sizeof(want));
 		if (i < 3)
@@ -213,7 +213,7 @@ static void test_credit(void **state)
 	bench_close(b);
 }
 
-/* ---- WANT ---- */
+/* ---- what the aggregator lacks ---- */
 
 static void test_want(void **state)
 {
@@ -239,23 +239,35 @@ static void test_want(void **state)
 	}
 	assert_true(asked == 0xf7fa);
 	assert_int_equal(stream_stats(b->stream)->retransmits, 13);
+	/* Of itself it lists each once: these have been pushed again since. */
 	send_want(b, FIRST + 9, 1);
-	send_want(b, FIRST + 4, 1);
-	send_want(b, FIRST + 4, 1);
+	expect_nothing(b);
+	b->now_us += 300;
+	send_status(b, RANK, (uint32_t)b->now_us, FIRST + 9, 1);
+	send_status(b, RANK, (uint32_t)b->now_us, FIRST + 4, 1);
+	send_status(b, RANK, (uint32_t)b->now_us, FIRST + 4, 1);
 	expect_packet(b, WIRE_PUSH, FIRST + 4);
 	expect_packet(b, WIRE_PUSH, FIRST + 9);
 	assert_null(result_of(b, FIRST + 9, 1));
-	send_want(b, FIRST + 6, 1);
+	b->now_us += 300;
+	send_status(b, RANK, (uint32_t)b->now_us, FIRST + 6, 1);
 	assert_null(result_of(b, FIRST + 6, 1)); /* here before it was sent again */
-	expect_nothing(b);
+	/* What it had pushed less than `late` before the stamp may have been overtaken. */
+	send_status(b, RANK, (uint32_t)b->now_us - 1, FIRST + 4, 1);
+	pull_all(b);
+	send_status(b, RANK, (uint32_t)b->now_us, FIRST + 4, 1);
+	expect_packet(b, WIRE_PUSH, FIRST + 4);
+	/* What is for everyone lists nothing. */
+	send_status(b, WIRE_EVERYONE, 0, FIRST + 5, 1);
+	pull_all(b);
 	task_close(task);
 	bench_close(b);
 }
 
 /* ---- asking ---- */
 
-/* A plan that others have seen is asked for after 0.3 ms, then after time-outs. */
-static void test_ask(void **state)
+/* Frames whose plan has been made, and is not here, are asked for: the first of them. */
+static void test_plan_lacks(void **state)
 {
 	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS);
@@ -269,70 +281,120 @@ static void test_ask(void **state)
 	b->now_us += 299;
 	expect_nothing(b);
 	b->now_us++;
-	expect_packet(b, WIRE_ASK, FIRST);
+	expect_lacks(b, FIRST, 1, 0);
+	assert_int_equal(b->got.pushed, FIRST);
 	for (unsigned i = 0; i < 20; i++) {
+		uint64_t asked_us = b->now_us;
+
 		do {
 			bench_wait(b, 1000000);
 		} while (!bench_pull(b) || b->got.kind == WIRE_ANNOUNCE);
-		assert_int_equal(b->got.kind, WIRE_ASK);
+		assert_true(got_status(b).word_count == 1 && got_status(b).first == FIRST);
+		assert_true(b->now_us - asked_us >= 20000);
 	}
 	assert_null(send_plan(b, FIRST, &plan, NULL, 0));
-	b->now_us += 10000000;
+	b->now_us += 1000000;
 	while (bench_pull(b))
-		assert_int_not_equal(b->got.kind, WIRE_ASK);
+		assert_true(b->got.kind != WIRE_STATUS || got_status(b).word_count == 0);
 	task_close(task);
 	bench_close(b);
 }
 
-/* Results that others have overtaken are asked for, with the sequence; then by force. */
-static void test_nack(void **state)
+/* A RESULT shows by its sequence that others were sent before it: they are asked for when they are late. */
+static void test_lacks(void **state)
 {
 	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = task_planned(b, all_bits);
+	uint32_t stamp;
 
 	(void)state;
 	assert_int_equal(pushes(b, FIRST), 16);
-	b->sequence = 100;
+	b->sequence = 3;
 	assert_null(result_of(b, FIRST + 5, 1));
-	b->sequence = 97; /* a late packet */
+	b->now_us += 100;
+	b->sequence = 1; /* a late packet: one more is missing */
 	assert_null(result_of(b, FIRST + 3, 1));
-	b->now_us += 299;
+	b->sequence = 4; /* sent after the wait began */
+	send_status(b, RANK, 0, 0, 0);
+	b->now_us += 199;
 	expect_nothing(b);
 	b->now_us++;
-	expect_packet(b, WIRE_NACK, FIRST);
-	assert_true(b->got.mask == 100);
-	assert_int_equal(b->got.body_bytes, 8);
-	assert_int_equal(b->got.body[0], 0x17); /* 0, 1, 2, 4 */
-	expect_nothing(b);
-	do {
-		bench_wait(b, 100000);
-	} while (!bench_pull(b) || b->got.kind != WIRE_NACK);
-	assert_true(b->got.mask == (100 | WIRE_NACK_FORCE));
-	assert_int_equal(b->got.body[0], 0xd7); /* all that were pushed */
-	assert_int_equal(b->got.body[1], 0xff);
+	expect_lacks(b, FIRST, 0x17,
+	             3); /* 0, 1, 2, 4: nothing before the last that came is wanting */
+	assert_int_equal(b->got.pushed, FIRST + 16);
+	stamp = (uint32_t)b->now_us | 1;
+	/* Nothing is listed twice, until an answer shows that what was listed has not been sent. */
+	b->now_us += 5000;
+	pull_all(b);
+	assert_int_equal(stream_stats(b->stream)->nacks, 1);
+	send_status(b, RANK, stamp, 0, 0);
+	b->now_us += 700;
+	pull_all(b); /* that was before the answer */
+	assert_int_equal(stream_stats(b->stream)->nacks, 1);
+	b->now_us += 700;
+	pull_all(b);
 	assert_int_equal(stream_stats(b->stream)->nacks, 2);
 	task_close(task);
 	bench_close(b);
 }
 
-/* By force only for what was sent a time-out ago: what has just been sent again is under way. */
-static void test_nack_resent(void **state)
+/* RESULTs that wait for other workers' PUSHes are not asked for, whatever has overtaken them. */
+static void test_not_lacks(void **state)
 {
 	struct bench *b = bench_open(16, FIRST);
 	struct allreduce *task = task_planned(b, all_bits);
 
 	(void)state;
 	assert_int_equal(pushes(b, FIRST), 16);
-	b->now_us += 15000;
-	send_want(b, FIRST + 4, 1);
-	expect_packet(b, WIRE_PUSH, FIRST + 4);
-	for (uint32_t round = 0; round < 2; round++) {
-		while (!bench_pull(b) || b->got.kind != WIRE_NACK ||
-		       !(b->got.mask & WIRE_NACK_FORCE))
-			b->now_us += 100;
-		assert_int_equal(b->got.body[0], round == 0 ? 0xef : 0xff);
-		assert_int_equal(b->got.body[1], 0xff);
+	for (uint32_t i = 0; i < 8; i++) {
+		b->sequence++;
+		assert_null(result_of(b, FIRST + 2 * i + 1, 1));
+		b->now_us += 1000;
+		pull_all(b);
 	}
+	assert_int_equal(stream_stats(b->stream)->nacks, 0);
+	task_close(task);
+	bench_close(b);
+}
+
+/* Only STATUSes that ask for nothing. */
+static void pull_all_status(struct bench *b)
+{
+	while (bench_pull(b))
+		assert_false(got_status(b).asks);
+}
+
+/* To measure: at first, and every 10 ms, as long as it pushes; `late` after a first PUSH. */
+static void test_ping(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task = task_planned(b, all_bits);
+
+	(void)state;
+	for (uint32_t i = 0; i < 16; i++)
+		expect_packet(b, WIRE_PUSH, FIRST + i);
+	expect_status(b, true); /* nothing has been measured */
+	expect_nothing(b);
+	b->now_us += 1600;
+	send_status(b, RANK, 5000001, 0, 0);
+	for (uint32_t i = 0; i < 16; i++) {
+		b->sequence++;
+		assert_null(result_of(b, FIRST + i, 1));
+	}
+	b->now_us += 1000;
+	pull_all_status(b);
+	b->base += 16;
+	send_credit(b);
+	b->now_us = 5009800;
+	assert_int_equal(pushes(b, FIRST + 16), 9); /* the first one when nothing was under way */
+	b->now_us = 5010099;                        /* 10 ms after the first STATUS */
+	expect_nothing(b);
+	b->now_us++;
+	expect_status(b, true);
+	/* Nothing has been pushed since: there is nothing to measure. */
+	b->sequence++;
+	assert_null(result_of(b, FIRST + 16, 1));
+	pull_all_status(b);
 	task_close(task);
 	bench_close(b);
 }
@@ -350,7 +412,7 @@ static void test_ack(void **state)
 		assert_null(result_of(b, FIRST + frame, 1));
 	expect_nothing(b);
 	assert_null(result_of(b, FIRST + 3, 1));
-	expect_packet(b, WIRE_ACK, 0);
+	expect_status(b, false);
 	assert_int_equal(b->got.edge, FIRST + 4);
 	assert_null(result_of(b, FIRST + 5, 1)); /* a gap */
 	expect_nothing(b);
@@ -358,15 +420,13 @@ static void test_ack(void **state)
 	b->now_us += 999;
 	expect_nothing(b);
 	b->now_us++;
-	expect_packet(b, WIRE_ACK, 0);
+	expect_status(b, false);
 	assert_int_equal(b->got.edge, FIRST + 6);
-	assert_true(b->got.mask == 0);
 	/* The aggregator does not say that it has heard: it is asked. */
 	do {
 		bench_wait(b, 100000);
 		assert_true(b->now_us < UINT64_C(5200000));
-	} while (!bench_pull(b) || !(b->got.mask & WIRE_ACK_ANSWER));
-	assert_int_equal(b->got.kind, WIRE_ACK);
+	} while (!bench_pull(b) || !got_status(b).asks);
 	task_close(task);
 	bench_close(b);
 }
@@ -481,10 +541,10 @@ int main(void)
 		cmocka_unit_test(test_push),        cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_bad_results), cmocka_unit_test(test_results),
 		cmocka_unit_test(test_credit),      cmocka_unit_test(test_want),
-		cmocka_unit_test(test_ask),         cmocka_unit_test(test_nack),
-		cmocka_unit_test(test_nack_resent), cmocka_unit_test(test_ack),
-		cmocka_unit_test(test_exponents),   cmocka_unit_test(test_fixed),
-		cmocka_unit_test(test_config),
+		cmocka_unit_test(test_plan_lacks),  cmocka_unit_test(test_lacks),
+		cmocka_unit_test(test_not_lacks),   cmocka_unit_test(test_ping),
+		cmocka_unit_test(test_ack),         cmocka_unit_test(test_exponents),
+		cmocka_unit_test(test_fixed),       cmocka_unit_test(test_config),
 	};
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)

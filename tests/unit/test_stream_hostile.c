@@ -164,7 +164,8 @@ static void random_result(struct hostile *h)
 /* The header lies about base, window and planned. */
 static void random_credit(struct hostile *h)
 {
-	struct packet_head head = bench_head(h->b, WIRE_CREDIT, (uint32_t)random_bits());
+	struct packet_head head = bench_head(h->b, WIRE_STATUS_BACK, (uint32_t)random_bits());
+	uint64_t body[4] = {random_bits() & 0xffffffff, 0, random_bits(), random_bits()};
 
 	head.worker = random_below(2) ? RANK : WIRE_EVERYONE;
 	if (random_below(2))
@@ -176,7 +177,7 @@ static void random_credit(struct hostile *h)
 		head.window = (uint16_t)random_bits();
 	if (random_below(20) == 0)
 		head.planned += (uint32_t)random_below(1000);
-	send_head(h->b, &head, NULL, 0);
+	send_head(h->b, &head, body, (uint32_t)random_below(5) * 8);
 }
 
 static void hostile_step(struct hostile *h)

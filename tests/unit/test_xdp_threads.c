@@ -25,7 +25,6 @@ struct match {
 	enum pairing pairing;
 	pthread_barrier_t barrier;
 	uint32_t results;  /* to everyone, of the round; atomic */
-	uint32_t answers;  /* to one worker */
 	uint64_t given_up; /* duplicates that met a taken lock */
 };
 
@@ -33,6 +32,12 @@ struct player {
 	struct match *match;
 	uint32_t cpu;
 };
+
+/* None of those whose PUSHes go up. */
+static uint32_t number_of(uint32_t round)
+{
+	return FIRST_FRAME + round * (WINDOW / 4);
+}
 
 static uint32_t element(uint32_t worker, uint32_t round, uint32_t i)
 {
@@ -53,9 +58,7 @@ static void push_kernel(struct match *match, const struct fast_slot *slot, const
 		}
 	}
 	if (verdict == XDP_TX)
-		__atomic_add_fetch(out.at.wire.worker == WIRE_EVERYONE ? &match->results
-		                                                       : &match->answers,
-		                   1, __ATOMIC_RELAXED);
+		__atomic_add_fetch(&match->results, 1, __ATOMIC_RELAXED);
 }
 
 static void push_user(struct match *match, struct fast_slot *slot, const struct frame *in)
@@ -82,7 +85,7 @@ static void push_user(struct match *match, struct fast_slot *slot, const struct 
 static void play_round(const struct player *player, uint32_t round)
 {
 	struct match *match = player->match;
-	uint32_t number = FIRST_FRAME + round;
+	uint32_t number = number_of(round);
 	struct fast_slot *slot = &match->world->slots[number & (WINDOW - 1)];
 	struct frame in;
 
@@ -104,7 +107,7 @@ static void play_round(const struct player *player, uint32_t round)
 
 static void check_round(const struct match *match, uint32_t round)
 {
-	const struct fast_slot *slot = &match->world->slots[(FIRST_FRAME + round) & (WINDOW - 1)];
+	const struct fast_slot *slot = &match->world->slots[number_of(round) & (WINDOW - 1)];
 	uint32_t sums[ELEMS];
 
 	memcpy(sums, slot->data, sizeof(sums));
@@ -141,7 +144,7 @@ static void *play(void *argument)
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		if (player->cpu == 0) {
 			match->results = 0;
-			slot_open_dense(match->world, FIRST_FRAME + round, ELEMS * 4, 1, WORKERS);
+			slot_open_dense(match->world, number_of(round), ELEMS * 4, 1, WORKERS);
 		}
 		pthread_barrier_wait(&match->barrier);
 		play_round(player, round);
@@ -160,8 +163,6 @@ static void run_match(struct world *world, enum pairing pairing)
 	pthread_t other;
 
 	world->channel->worker_count = WORKERS;
-	for (uint32_t i = 0; i < WORKERS; i++)
-		world->channel->answers[i] = UINT32_MAX;
 	assert_int_equal(pthread_barrier_init(&match.barrier, NULL, 2), 0);
 	assert_int_equal(pthread_create(&other, NULL, play, &players[1]), 0);
 	play(&players[0]);
@@ -176,12 +177,11 @@ static void run_match(struct world *world, enum pairing pairing)
 	assert_int_equal(counted(world, FAST_COUNT_ADDED), stat_of(world, FAST_STAT_PUSHES));
 	assert_int_equal(stat_of(world, FAST_STAT_DUPLICATES),
 	                 pairing == KERNELS_BOTH ? pushes - match.given_up : 0);
-	assert_int_equal(stat_of(world, FAST_STAT_RESENDS), match.answers);
 	if (pairing == KERNEL_AND_USER)
 		return;
 	assert_int_equal(stat_of(world, FAST_STAT_RESULTS), ROUNDS);
 	assert_int_equal(world->channel->sequence, ROUNDS);
-	assert_int_equal(stat_of(world, FAST_STAT_SENT), ROUNDS + match.answers);
+	assert_int_equal(stat_of(world, FAST_STAT_SENT), ROUNDS);
 }
 
 static void test_kernels_apart(void **state)
@@ -199,90 +199,12 @@ static void test_kernel_and_user(void **state)
 	run_match(*state, KERNEL_AND_USER);
 }
 
-/* ---- a slot that is opened anew while its RESULT is copied ---- */
-
-#define NACKS 60000
-#define WIDE_BYTES 3072
-
-struct reopener {
-	struct fast_slot *slot;
-	bool stop; /* atomic */
-};
-
-/* Every word of a frame's data is its number. */
-static void *reopen(void *argument)
-{
-	struct reopener *reopener = argument;
-	struct fast_slot *slot = reopener->slot;
-	uint32_t number = slot->frame;
-
-	move_to(1);
-	while (!__atomic_load_n(&reopener->stop, __ATOMIC_RELAXED)) {
-		number += WINDOW;
-		while (__atomic_exchange_n(&slot->lock, 1, __ATOMIC_ACQUIRE) != 0)
-			sched_yield();
-		__atomic_store_n(&slot->state, FAST_CLOSED, __ATOMIC_SEQ_CST);
-		__atomic_store_n(&slot->frame, number, __ATOMIC_RELEASE);
-		for (uint32_t i = 0; i < WIDE_BYTES; i += 4)
-			memcpy(slot->data + i, &number, 4);
-		__atomic_store_n(&slot->state, FAST_DONE, __ATOMIC_RELEASE);
-		__atomic_store_n(&slot->lock, 0, __ATOMIC_RELEASE);
-		for (volatile int pause = 0; pause < 6000; pause++)
-			;
-	}
-	return NULL;
-}
-
-static void check_whole(const struct frame *out)
-{
-	uint32_t number = out->at.wire.frame, word;
-
-	assert_int_equal(out->length, HEADERS_BYTES + WIDE_BYTES);
-	for (uint32_t i = 0; i < WIDE_BYTES; i += 4) {
-		memcpy(&word, out->at.data + i, 4);
-		assert_int_equal(word, number);
-	}
-}
-
-static void test_reopened(void **state)
-{
-	struct world *world = *state;
-	struct reopener reopener = {.slot = slot_open_dense(world, 0, WIDE_BYTES, 1, 1)};
-	struct fast_slot *slot = reopener.slot;
-	uint32_t sent = 0, dropped = 0;
-	uint64_t bit = 1;
-	struct frame in, out;
-	pthread_t thread;
-
-	slot->sent = 1;
-	move_to(0);
-	assert_int_equal(pthread_create(&thread, NULL, reopen, &reopener), 0);
-	for (uint32_t i = 0; i < NACKS; i++) {
-		uint32_t verdict;
-
-		frame_make(&in, WIRE_NACK, 0, &bit, sizeof(bit));
-		in.at.wire.mask = WIRE_NACK_FORCE;
-		in.at.wire.frame = __atomic_load_n(&slot->frame, __ATOMIC_RELAXED);
-		verdict = frame_run(world, &in, &out);
-		dropped += verdict == XDP_DROP;
-		if (verdict != XDP_TX)
-			continue;
-		sent++;
-		check_whole(&out);
-	}
-	__atomic_store_n(&reopener.stop, true, __ATOMIC_RELAXED);
-	assert_int_equal(pthread_join(thread, NULL), 0);
-	print_message("%u RESULTs sent, %u dropped because the slot had changed\n", sent, dropped);
-	assert_true(sent > 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		in_world(test_kernels_apart),
 		in_world(test_kernels_both),
 		in_world(test_kernel_and_user),
-		in_world(test_reopened),
 	};
 
 	int failed = cmocka_run_group_tests_name("with tokens", tests, NULL, NULL);

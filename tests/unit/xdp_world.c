@@ -183,8 +183,7 @@ void world_open(struct world *world, uint16_t worker_count)
 	for (uint32_t i = 0; i < FAST_WORKERS_MAX; i++) {
 		channel->tokens[i] = token_of(i);
 		channel->home[i] = home_of(i);
-		channel->ack[i] = channel->told[i] = FIRST_FRAME;
-		channel->answers[i] = WINDOW;
+		channel->ack[i] = FIRST_FRAME;
 	}
 	channel_seal(channel);
 	__atomic_store_n(&channel->active, 1, __ATOMIC_RELEASE);
@@ -381,20 +380,14 @@ void check_udp(const struct frame *out, uint16_t port)
 	assert_int_equal(ntohs(out->at.udp.dest), port);
 }
 
-void check_answer(const struct world *world, const struct frame *out, uint16_t worker,
-                  struct packet *packet)
+void check_answer(const struct world *world, const struct frame *out, struct packet *packet)
 {
-	bool everyone = worker == WIRE_EVERYONE;
-	uint8_t mac[6] = {2, 0xaa, 0xbb, 0xcc, 0xdd, (uint8_t)worker};
-
-	if (everyone)
-		memcpy(mac, "\x01\x00\x5e\x41\x62\x07", 6);
-	assert_memory_equal(out->at.eth.h_dest, mac, 6);
-	check_ip(out, everyone ? GROUP_IP : WORKER_IP(worker), everyone ? 3 : 64);
-	check_udp(out, everyone ? GROUP_PORT : WORKER_PORT(worker));
+	assert_memory_equal(out->at.eth.h_dest, "\x01\x00\x5e\x41\x62\x07", 6);
+	check_ip(out, GROUP_IP, 3);
+	check_udp(out, GROUP_PORT);
 	assert_int_equal(packet_parse(&out->at.wire, out->length - 42, true, packet), 0);
 	assert_int_equal(packet->channel, CHANNEL);
-	assert_int_equal(packet->worker, worker);
+	assert_int_equal(packet->worker, WIRE_EVERYONE);
 	if (world->channel->sealed)
 		assert_true(seal_right(&out->at.wire, out->length - 42, &world->channel->stretch,
 		                       &world->channel->keys[FAST_KEY_GROUP],

@@ -132,9 +132,8 @@ void check_ip(const struct frame *out, uint32_t to, uint8_t ttl);
 
 void check_udp(const struct frame *out, uint16_t port);
 
-/* check_answer - headers of a packet to one worker, or with WIRE_EVERYONE to the group. */
-void check_answer(const struct world *world, const struct frame *out, uint16_t worker,
-                  struct packet *packet);
+/* check_answer - headers of a packet to the group. */
+void check_answer(const struct world *world, const struct frame *out, struct packet *packet);
 
 uint64_t counted(const struct world *world, uint32_t counter);
 
