@@ -305,6 +305,23 @@ WINNOW_API WINNOW_CHECK int winnow_reduce_scatter_async(const void *send, void *
                                                         struct winnow_request **request);
 
 /*
+ * winnow_broadcast - data[0 .. bytes) of worker `root`, with every bit as it is, to all workers. Blocks of
+ * zeros do not travel. `bytes` is a multiple of 4, `data` aligned for it; all workers pass the same bytes and
+ * root, or MISMATCH. The others' data is written only. Blocks until it is there. Errors as winnow_allreduce().
+ */
+WINNOW_API WINNOW_CHECK int winnow_broadcast(void *data, uint64_t bytes, uint32_t root,
+                                             struct winnow_comm *comm);
+
+/*
+ * The same without waiting, as winnow_allreduce_async(). options->wire does not matter; INVALID, too:
+ * options->memory is a GPU's.
+ */
+WINNOW_API WINNOW_CHECK int winnow_broadcast_async(void *data, uint64_t bytes, uint32_t root,
+                                                   const struct winnow_options *options,
+                                                   struct winnow_comm *comm,
+                                                   struct winnow_request **request);
+
+/*
  * winnow_allreduce_cuda - winnow_allreduce() on buffers in a GPU's memory, after what is in `stream` (a
  * cudaStream_t). With `request` NULL it returns when the result is there; else it is
  * winnow_allreduce_async().

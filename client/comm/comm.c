@@ -152,6 +152,8 @@ void winnow_comm_abort(struct winnow_comm *comm, const char *text)
 
 /* ---- operations ---- */
 
+#define BROADCAST_HASHED UINT64_C(0x7473616364616f72) /* no other kind of operation hashes it */
+
 int winnow_allreduce_async(const void *send, void *recv, uint64_t count, enum winnow_dtype dtype,
                            enum winnow_op op, const struct winnow_options *options,
                            struct winnow_comm *comm, struct winnow_request **out)
@@ -225,6 +227,51 @@ int winnow_reduce_scatter(const void *send, void *recv, uint64_t recv_count,
 	struct winnow_request *request;
 	int result = winnow_reduce_scatter_async(send, recv, recv_count, dtype, op, NULL, comm,
 	                                         &request);
+
+	if (result == WINNOW_OK)
+		result = winnow_wait(request, -1, NULL);
+	winnow_request_free(&request);
+	return result;
+}
+
+int winnow_broadcast_async(void *data, uint64_t bytes, uint32_t root,
+                           const struct winnow_options *options, struct winnow_comm *comm,
+                           struct winnow_request **out)
+{
+	/* Words of the root's, to which nobody adds anything, come out with every bit as it was. */
+	struct allreduce task = {
+		.send = data,
+		.recv = data,
+		.count = bytes / 4,
+		.dtype = DTYPE_I32,
+		.reduction = REDUCE_SUM,
+		.agreed = geometry_hash(geometry_hash(GEOMETRY_HASH_FIRST, BROADCAST_HASHED), root),
+		.access = &array_access,
+	};
+	const char *wrong = comm_wrong_argument(&task, options);
+
+	if (out == NULL)
+		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
+	*out = NULL;
+	if (wrong == NULL && bytes % 4 != 0)
+		wrong = "bytes is no multiple of 4";
+	if (wrong == NULL && root >= comm->world)
+		wrong = "there is no such root";
+	if (wrong == NULL && options != NULL && options->memory != WINNOW_MEMORY_HOST)
+		wrong = "broadcast takes no tensors on a GPU: copy them to the host's memory";
+	if (wrong != NULL)
+		return comm_fail(WINNOW_ERR_INVALID, wrong);
+	if (root != comm->rank) {
+		task.access = &listener_access;
+		task.send = NULL;
+	}
+	return comm_allreduce(comm, &task, NULL, 0, options, out);
+}
+
+int winnow_broadcast(void *data, uint64_t bytes, uint32_t root, struct winnow_comm *comm)
+{
+	struct winnow_request *request;
+	int result = winnow_broadcast_async(data, bytes, root, NULL, comm, &request);
 
 	if (result == WINNOW_OK)
 		result = winnow_wait(request, -1, NULL);

@@ -564,6 +564,30 @@ void array_received(struct allreduce *task, uint32_t shard, uint32_t segment)
 	(void)task, (void)shard, (void)segment;
 }
 
+static uint64_t listener_scan(struct allreduce *task, uint32_t number,
+                              const struct access_scan *scan)
+{
+	struct geometry_segment segment = geometry_segment(&task->cut, number);
+	uint64_t first;
+
+	memset(scan->bits, 0,
+	       bitmap_word_count(geometry_span(&task->cut, &segment, &first)) *
+	               sizeof(*scan->bits));
+	return 0;
+}
+
+const struct access listener_access = {
+	.begin = array_begin,
+	.ready = array_ready,
+	.scan = listener_scan,
+	.eager = array_eager,
+	.plan = array_plan,
+	.pushable = array_pushable,
+	.push = array_push,
+	.store = array_store,
+	.received = array_received,
+};
+
 const struct access array_access = {
 	.begin = array_begin,
 	.ready = array_ready,

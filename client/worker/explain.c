@@ -41,7 +41,8 @@ void explain_mismatch(const struct allreduce *task, char *text, size_t room)
 	if (m->field == WIRE_FIELD_LAYOUT) {
 		snprintf(text, room,
 		         "workers do not agree on the operation: its layout (blocks, segments or "
-		         "tiles, or the order of the aggregators) differs on rank %u and rank %u",
+		         "tiles, a broadcast's root, or the order of the aggregators) differs on "
+		         "rank %u and rank %u",
 		         m->rank_a, m->rank_b);
 		return;
 	}

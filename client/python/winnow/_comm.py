@@ -163,6 +163,29 @@ class Comm(Member):
         return self._start(request, lib.winnow_reduce_scatter_async, (*what, ctypes.byref(options)))
 
     @brief
+    def broadcast(self, data, root=0, tag=0, block=0, priority=0):
+        """Gives all workers the contents of worker `root`'s `data`, with every bit as it is; returns it.
+
+        data: numpy array or torch tensor on the CPU, contiguous, of a multiple of 4 bytes; the same size
+            everywhere. The others' is only written. Blocks of zeros do not travel.
+        tag, block (in elements of 4 bytes), priority: as in allreduce().
+        """
+        return self.broadcast_async(data, root, tag, block, priority).wait()
+
+    @brief
+    def broadcast_async(self, data, root=0, tag=0, block=0, priority=0):
+        """The same without waiting: a Request. Leave the buffer alone until it is done."""
+        what = _buffers.describe(data, "data")
+        if what.memory == "cuda":
+            raise TypeError("broadcast takes no arrays on a GPU: pass data.cpu()")
+        if not what.writable:
+            raise ValueError("data is read-only")
+        options = options_of(tag, block, None, priority)
+        request = Request(self, (what,), what.owner)
+        args = (what.address, what.count * _native.SIZES[what.dtype], root)
+        return self._start(request, lib.winnow_broadcast_async, (*args, ctypes.byref(options)))
+
+    @brief
     def allreduce_rows(self, index, values, count, op="sum", tag=0, wire=None, priority=0):
         """Combines tables of `count` rows of which each worker has some; returns (index, values).
 

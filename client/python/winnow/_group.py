@@ -330,12 +330,12 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         (tensor,) = tensors = _listed(tensors)
         if not _movable(tensor):
             return self._other(tensors).broadcast(tensors, opts)
-        words = torch.zeros(_words(tensor), dtype=torch.int32)
+        words = torch.empty(_words(tensor), dtype=torch.int32)
         if self._rank == opts.rootRank:
+            words[-1:] = 0
             _bytes(words)[: _size(tensor)] = _bytes(tensor)
-        # The others have nothing to add, and their blocks of zeros stay where they are.
         return self._run(
-            lambda tag: self._comm.allreduce_async(words, block=_BLOCK, tag=tag),
+            lambda tag: self._comm.broadcast_async(words, opts.rootRank, block=_BLOCK, tag=tag),
             lambda request: _fill(tensor, _bytes(words)),
             tensors,
             opts,

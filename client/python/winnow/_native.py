@@ -27,6 +27,7 @@ ERRORS = {
     "GPU": 12,
 }
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int32": 5, "int64": 6}
+SIZES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8}  # bytes, by these numbers
 OPS = {"sum": 1, "avg": 2, "min": 3, "max": 4, "prod": 5}
 MEMORIES = {"host": 0, "cuda": 1}
 WIRES = {"auto": 0, "native": 1, "f32": 1, "fixed32": 2, "fixed16": 3, "fixed8": 4, "bf16": 5}
@@ -115,6 +116,8 @@ FUNCTIONS = {
         _buffers + [ctypes.POINTER(Options), _pointer, _slot],
     ),
     "winnow_reduce_scatter": (_int, _buffers + [_pointer]),
+    "winnow_broadcast": (_int, [_pointer, ctypes.c_uint64, ctypes.c_uint32, _pointer]),
+    "winnow_broadcast_async": (_int, [_pointer, ctypes.c_uint64, ctypes.c_uint32] + _start + [_slot]),
     "winnow_reduce_scatter_async": (
         _int,
         _buffers + [ctypes.POINTER(Options), _pointer, _slot],
