@@ -66,7 +66,26 @@ job lossy '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' --
 for host in w0 w1 w2 w3 a0; do inside $host ip6tables -F INPUT; done
 stop
 
-# Both families at one daemon; the group is of the one that most workers use.
+# Nothing is cut into fragments: what has become too large is told.
+serve '[fd77::101]'
+for rank in 0 1; do
+	start shrinks$rank inside w$rank "$BUILD/winnow" bench --aggregator '[fd77::101]:5555' --job shrinks --rank $rank --world 2 \
+		--check --size 1M --block 350 --iters 1000000 --multicast=0
+done
+for _ in $(seq 200); do
+	grep -q 'event=job_started job=shrinks ' "$tmp/winnowd-a0.log" && break
+	sleep 0.05
+done
+sleep 0.3
+ip -n "$net-a0" link set eth0 mtu 1300
+for rank in 0 1; do
+	expect shrinks$rank 20 1 "cannot send to rank [01] .*Message too long .* its interface's MTU is now smaller than the 1500 that the job began with"
+done
+ip -n "$net-a0" link set eth0 mtu 1500
+stop
+
+# Both families at one daemon, whatever the system's default is; the group is of the one that most workers use.
+inside a0 sh -c 'echo 1 >/proc/sys/net/ipv6/bindv6only'
 serve '[::]'
 job both 10.77.0.101 '[fd77::101]' 10.77.0.101 '[fd77::101]' --
 job most 10.77.0.101 '[fd77::101]' '[fd77::101]' '[fd77::101]' --
@@ -76,6 +95,23 @@ has few multicast 1 1 1 1
 job four 10.77.0.101 10.77.0.101 10.77.0.101 10.77.0.101 --
 has four payload 1472 1472 1472 1472
 has four multicast 1 1 1 1
+
+# A second address: answers come from the one that was written to.
+ip -n "$net-a0" addr add fd77::111/64 dev eth0 nodad
+job second '[fd77::111]' '[fd77::101]' '[fd77::111]' --
+has second multicast 1 1 1
+
+# A second network, to w1 alone: a group is sent to by the interface of the address that its workers have connected to.
+ip link add two netns "$net-w1" mtu 1500 type veth peer name eth1 netns "$net-a0" mtu 1500
+ip -n "$net-w1" addr add fd88::1/64 dev two nodad
+ip -n "$net-a0" addr add fd88::101/64 dev eth1 nodad
+ip -n "$net-w1" link set two up
+ip -n "$net-a0" link set eth1 up
+job nets '[fd77::101]' '[fd88::101]' '[fd77::101]' --
+has nets multicast 1 0 1
+start alone inside w1 "$BUILD/winnow" bench --aggregator '[fd88::101]:5555' --job alone --rank 0 --world 1 "${common[@]}"
+expect alone 60 0
+[ "$(json "$tmp/alone.out" multicast)" = 1 ] || fail "the group of fd88:: is not sent to by its interface"
 
 # An address that only the link knows.
 link=$(ip -n "$net-a0" -6 -o addr show dev eth0 scope link | sed -n 's/.* \(fe80[^/]*\).*/\1/p')
@@ -110,6 +146,8 @@ inside w1 "$BUILD/winnow" doctor --aggregator '[fd77::101]:5555' >"$tmp/doctor.o
 grep -qE 'ok +mtu +\[fd77::101\]:5555: 1452 bytes a datagram pass; our MTU is 1500' "$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
 refuses 2 "'::1:5555' is not HOST:PORT: an IPv6 address stands in brackets" "$BUILD/winnowd" --listen ::1:5555
 stop
+[ ! -e "$BUILD/winnow-dpdk.so" ] || refuses 1 'the dpdk datapath carries IPv4 only: give --data-address ADDR/BITS' \
+	inside a0 "$BUILD/winnowd" --listen '[fd77::101]:5555' --datapath dpdk --device eth0
 
 # The kernel adds what comes by either family, and sends to a group of that of the last PUSH.
 ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
