@@ -31,6 +31,7 @@
 #define FAST_CHANNELS_MAX 128 /* at a time */
 #define FAST_DATA_BYTES 3456  /* of a frame: MTU 3498 less all headers, in whole 64 bytes */
 #define FAST_PAYLOAD_MAX (WIRE_HEADER_BYTES + FAST_DATA_BYTES)
+#define FAST_ADDRESSES_MAX 8 /* of IPv6, at which the kernel takes datagrams */
 #define FAST_LOCK_TRIES 2048
 #define FAST_KEY_GROUP FAST_WORKERS_MAX /* of fast_channel's keys */
 
@@ -129,7 +130,8 @@ struct fast_settings {
 	__u32 ip;   /* network byte order; of the listening address, or the device; 0: any */
 	__u16 port; /* likewise */
 	__u16 reserved;
-	__u64 six[2]; /* the same of IPv6; zeros: none, so that it is left to user space */
+	__u64 six[FAST_ADDRESSES_MAX]
+		 [2]; /* the same of IPv6; zeros: none, it is left to user space */
 	/*
 	 * By channel number: 0 unknown, so drop; FAST_KNOWN_USER, user space alone; else the
 	 * index of its struct fast_channel plus FAST_KNOWN_FIRST.

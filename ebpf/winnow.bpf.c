@@ -425,6 +425,16 @@ static __always_inline int packet(struct xdp_md *ctx)
 	return datagram(ctx, fast, (void *)(udp + 1), udp_bytes - sizeof(*udp), 0);
 }
 
+static __always_inline int is_ours(const struct fast_settings *fast, const __u64 *to)
+{
+	int ours = 0;
+
+#pragma unroll
+	for (int i = 0; i < FAST_ADDRESSES_MAX; i++)
+		ours |= to[0] == fast->six[i][0] && to[1] == fast->six[i][1];
+	return ours && (to[0] | to[1]) != 0;
+}
+
 /* The same by IPv6. What has further headers goes up. */
 static __always_inline int packet_six(struct xdp_md *ctx)
 {
@@ -442,8 +452,7 @@ static __always_inline int packet_six(struct xdp_md *ctx)
 	if (eth->h_proto != bpf_htons(ETH_P_IPV6) || *(__u8 *)ip >> 4 != 6 ||
 	    ip->nexthdr != IPPROTO_UDP || udp->check == 0)
 		return XDP_PASS;
-	if (to[0] != fast->six[0] || to[1] != fast->six[1] || (to[0] | to[1]) == 0 ||
-	    (eth->h_dest[0] & 1) != 0)
+	if (!is_ours(fast, to) || (eth->h_dest[0] & 1) != 0)
 		return XDP_PASS;
 	bytes = bpf_ntohs(udp->len);
 	if (bytes < sizeof(*udp) || bpf_ntohs(ip->payload_len) != bytes ||

@@ -134,21 +134,20 @@ static uint32_t device_ip(const char *device)
 	return address.sin_addr.s_addr;
 }
 
-/* One of IPv6, if there is one that more than its link knows; zeros: it has none. */
-static void device_six(const char *device, uint8_t out[16])
+/* The device's addresses of IPv6, as many as the program takes. */
+static void device_six(const char *device, __u64 out[FAST_ADDRESSES_MAX][2])
 {
 	struct ifaddrs *all = NULL;
-	bool found = false;
+	uint32_t count = 0;
 
 	(void)!getifaddrs(&all);
-	for (const struct ifaddrs *at = all; at != NULL && !found; at = at->ifa_next) {
+	for (const struct ifaddrs *at = all; at != NULL && count < FAST_ADDRESSES_MAX;
+	     at = at->ifa_next) {
 		const struct sockaddr_in6 *in6 = (const void *)at->ifa_addr;
 
-		if (in6 == NULL || in6->sin6_family != AF_INET6 ||
-		    strcmp(at->ifa_name, device) != 0)
-			continue;
-		memcpy(out, &in6->sin6_addr, 16);
-		found = !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
+		if (in6 != NULL && in6->sin6_family == AF_INET6 &&
+		    strcmp(at->ifa_name, device) == 0)
+			memcpy(out[count++], &in6->sin6_addr, sizeof(out[0]));
 	}
 	freeifaddrs(all);
 }
@@ -156,19 +155,14 @@ static void device_six(const char *device, uint8_t out[16])
 /* What the program takes, and what it leaves to user space. */
 static void addresses_set(struct fast_settings *settings, const struct xdp_config *config)
 {
-	static const uint8_t none[16];
-	uint8_t six[16];
-
 	settings->ip = htonl(config->ip);
 	if (config->families == XDP_SIX)
 		settings->ip = INADDR_NONE; /* no datagram is sent to this one */
 	else if (config->ip == 0 && config->device != NULL)
 		settings->ip = device_ip(config->device);
-	memcpy(six, config->six, sizeof(six));
-	if (config->families != XDP_FOUR && config->device != NULL &&
-	    memcmp(six, none, sizeof(six)) == 0)
-		device_six(config->device, six);
-	memcpy(settings->six, six, sizeof(six));
+	memcpy(settings->six[0], config->six, sizeof(config->six));
+	if (config->families == XDP_BOTH && config->device != NULL)
+		device_six(config->device, settings->six);
 }
 
 int xdp_taken(const char *device, struct why *why)
