@@ -219,10 +219,49 @@ static inline bool read_zeros(struct reader *from, uint64_t *zeros)
 	return true;
 }
 
+/* What has been decoded. */
+struct decoded {
+	uint64_t *words;
+	uint64_t count, set, next; /* `next`: after the last that is set */
+};
+
+/* False: it is past the end. */
+static inline bool decoded_add(struct decoded *to, uint64_t gap)
+{
+	to->next += gap;
+	if (to->next >= to->count)
+		return false;
+	bit_set(to->words, to->next++);
+	to->set++;
+	return true;
+}
+
+/* The codes that lie within one window, but not those with a longer gap. False: one is past the end. */
+static inline bool read_window(struct reader *from, unsigned int parameter, struct decoded *to)
+{
+	const uint64_t mask = (UINT64_C(1) << parameter) - 1;
+	uint64_t bits = window(from), left = WINDOW_BITS;
+
+	while (bits != 0) {
+		const uint64_t zeros = (uint64_t)__builtin_ctzll(bits);
+		const uint64_t length = zeros + 1 + parameter;
+
+		if (length > left)
+			return true;
+		if (!decoded_add(to, zeros << parameter | (bits >> (zeros + 1) & mask)))
+			return false;
+		bits >>= length;
+		left -= length;
+		from->at += length;
+	}
+	return true;
+}
+
 int bits_decode(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
 {
 	struct reader from = {.in = in, .bytes = bytes, .at = PARAMETER_BITS};
-	uint64_t set = 0, next = 0, zeros, end = PARAMETER_BITS;
+	struct decoded to = {.words = words, .count = count};
+	uint64_t zeros, end = PARAMETER_BITS;
 	unsigned int parameter;
 
 	assert(count <= BITS_COUNT_MAX);
@@ -230,18 +269,20 @@ int bits_decode(const uint8_t *in, size_t bytes, uint64_t words[], size_t count)
 		return -EINVAL;
 	parameter = in[0] & ((1u << PARAMETER_BITS) - 1);
 	memset(words, 0, bitmap_word_count(count) * 8);
-	while (read_zeros(&from, &zeros)) {
-		uint64_t low = window(&from) & ((UINT64_C(1) << parameter) - 1);
-
-		next += zeros << parameter | low;
-		from.at += parameter;
-		if (next >= count)
+	for (;;) {
+		if (!read_window(&from, parameter, &to))
 			return -EINVAL;
-		bit_set(words, next++);
-		set++;
+		if (to.set > 0)
+			end = from.at;
+		if (!read_zeros(&from, &zeros))
+			break;
+		if (!decoded_add(&to, zeros << parameter |
+		                              (window(&from) & ((UINT64_C(1) << parameter) - 1))))
+			return -EINVAL;
+		from.at += parameter;
 		end = from.at;
 	}
-	if (parameter != parameter_of(set, next - set) || bytes != (end + 7) / 8)
+	if (parameter != parameter_of(to.set, to.next - to.set) || bytes != (end + 7) / 8)
 		return -EINVAL;
 	return 0;
 }
