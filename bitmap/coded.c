@@ -40,16 +40,17 @@ struct survey {
 
 static struct survey survey(const uint64_t words[], size_t count)
 {
+	size_t end = bitmap_word_count(count);
 	struct survey of = {0};
-	uint64_t end = 0;
+	uint64_t last;
 
-	for (size_t w = 0; w < bitmap_word_count(count); w++) {
-		uint64_t word = word_of(words, count, w);
-
-		of.set += (uint64_t)__builtin_popcountll(word);
-		end = word != 0 ? w * 64 + 64 - (uint64_t)__builtin_clzll(word) : end;
-	}
-	of.clear = end - of.set;
+	while (end > 0 && word_of(words, count, end - 1) == 0)
+		end--;
+	if (end == 0)
+		return of;
+	last = word_of(words, count, end - 1);
+	of.set = bitmap_set_count(words, end - 1) + (uint64_t)__builtin_popcountll(last);
+	of.clear = end * 64 - (uint64_t)__builtin_clzll(last) - of.set;
 	of.parameter = parameter_of(of.set, of.clear);
 	return of;
 }
