@@ -45,7 +45,7 @@ extern "C" {
 #endif
 
 /* Raised when a program built against an older header would no longer work. */
-#define WINNOW_ABI_VERSION 5
+#define WINNOW_ABI_VERSION 6
 
 enum winnow_result {
 	WINNOW_OK = 0,
@@ -342,14 +342,23 @@ WINNOW_API WINNOW_CHECK int winnow_stream_wait(struct winnow_request *request, v
 struct winnow_segment {
 	uint64_t offset, count;
 	uint64_t row; /* length of a row, 0: none is known */
+	/*
+	 * Not 0: the segment is a matrix of count / row rows, and a block is a tile of it, so many rows high
+	 * and so many columns wide, at most 65536 elements; those at its lower and right edges may be
+	 * smaller. So a matrix in which whole columns are zero costs only the others. Larger than the
+	 * matrix: as high, or as wide, as that. 0, both: blocks are rows.
+	 */
+	uint32_t tile_rows, tile_columns;
 };
 
 /*
  * winnow_allreduce_segments_async - winnow_allreduce_async() of a tensor that is several one after the
  * other, as in a bucket of gradients: blocks begin where a segment's rows begin, and a block is a row,
  * or a divisor or multiple of it, so that one row costs one row on the wire. Segments are in ascending
- * order and do not overlap; what lies between them is reduced in blocks of the usual size. All workers
- * pass the same segments: if not, the operation is a MISMATCH. In a GPU's memory, too.
+ * order and do not overlap; what lies between them is reduced in blocks of the usual size. The array of
+ * segments is free again on return. All workers pass the same segments: if not, the operation is a
+ * MISMATCH. INVALID, too: segments that overlap or end outside of the tensor; tiles of what is no matrix
+ * (count is no multiple of row), too large ones, and tiles in a GPU's memory, where rows are fine.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,

@@ -177,7 +177,7 @@ int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
 
 /* What is wrong with a tensor's segments, or NULL. */
 const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
-                                uint64_t count);
+                                uint64_t count, bool on_gpu);
 
 /*
  * Start an operation as in winnow.h. The arguments have been checked; `what` is as in

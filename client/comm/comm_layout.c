@@ -2,8 +2,8 @@
 /*
  * comm_layout.c - operations, and the layouts of their tensors
  *
- * Segments of rows become parts of the tensor (geometry.h), each with its own block: a row, several
- * small ones, or an equal share of one. Neighbours that have the same block and grid are one part.
+ * Segments become parts of the tensor (geometry.h), each with its own block: a row, several small ones,
+ * an equal share of one, or a tile. Neighbours that have the same block and grid are one part.
  */
 
 #include <stdio.h>
@@ -105,7 +105,8 @@ static void append(struct layout *layout, uint64_t count, uint32_t block)
 
 	if (count == 0)
 		return;
-	if (last != NULL && last->tile_columns == block && last->count % block == 0) {
+	if (last != NULL && last->columns == 0 && last->tile_columns == block &&
+	    last->count % block == 0) {
 		last->count += count;
 		return;
 	}
@@ -113,8 +114,39 @@ static void append(struct layout *layout, uint64_t count, uint32_t block)
 		.count = count, .tile_rows = 1, .tile_columns = block, .copies = 1};
 }
 
+static void append_tiles(struct layout *layout, const struct winnow_segment *s)
+{
+	if (s->count == 0)
+		return;
+	layout->parts[layout->count++] = (struct geometry_part){.count = s->count,
+	                                                        .columns = s->row,
+	                                                        .tile_rows = s->tile_rows,
+	                                                        .tile_columns = s->tile_columns,
+	                                                        .copies = 1};
+}
+
+static const char *wrong_tiles(const struct winnow_segment *s, bool on_gpu)
+{
+	uint64_t rows, high, wide;
+
+	if (s->tile_rows == 0 && s->tile_columns == 0)
+		return NULL;
+	if (s->tile_rows == 0 || s->tile_columns == 0)
+		return "a tile has rows and columns: one of the two is 0";
+	if (s->row == 0 || s->count % s->row != 0)
+		return "a segment in tiles is no matrix: count is no multiple of row";
+	rows = s->count / s->row;
+	high = s->tile_rows < rows ? s->tile_rows : rows;
+	wide = s->tile_columns < s->row ? s->tile_columns : s->row;
+	if (high * wide > WIRE_BLOCK_ELEMS_MAX)
+		return "a tile has more than 65536 elements";
+	return on_gpu ? "a GPU's tensor has no tiles: leave them out, or copy it to the host's "
+	                "memory"
+	              : NULL;
+}
+
 const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t segment_count,
-                                uint64_t count)
+                                uint64_t count, bool on_gpu)
 {
 	uint64_t end = 0;
 
@@ -125,6 +157,8 @@ const char *comm_wrong_segments(const struct winnow_segment *segments, uint32_t 
 			return "segments overlap or are not in ascending order";
 		if (s->offset > count || s->count > count - s->offset)
 			return "a segment is outside of the tensor";
+		if (wrong_tiles(s, on_gpu) != NULL)
+			return wrong_tiles(s, on_gpu);
 		end = s->offset + s->count;
 	}
 	return NULL;
@@ -143,7 +177,10 @@ static bool lay_out(struct layout *layout, uint64_t count, const struct winnow_s
 		const struct winnow_segment *s = &segments[i];
 
 		append(layout, s->offset - end, layout->usual);
-		append(layout, s->count, block_for(layout, s->row));
+		if (s->tile_rows > 0)
+			append_tiles(layout, s);
+		else
+			append(layout, s->count, block_for(layout, s->row));
 		end = s->offset + s->count;
 	}
 	append(layout, count - end, layout->usual);
@@ -193,7 +230,8 @@ int winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count
 		return comm_fail(WINNOW_ERR_INVALID, COMM_WANTS_REQUEST);
 	*out = NULL;
 	if (wrong == NULL)
-		wrong = comm_wrong_segments(segments, segment_count, count);
+		wrong = comm_wrong_segments(segments, segment_count, count,
+		                            comm_gpu_wanted(options));
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
 	return comm_allreduce(comm, &tensor, segments, segment_count, options, out);

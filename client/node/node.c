@@ -38,7 +38,7 @@ static int check_arguments(struct winnow_node *node, const struct node_op *op)
 {
 	const struct node_task *task = &op->task;
 	struct why why;
-	const char *wrong = comm_wrong_segments(op->segments, op->segment_count, task->count);
+	const char *wrong = comm_wrong_segments(op->segments, op->segment_count, task->count, true);
 
 	for (uint32_t i = 0; i < node->gpu_count && wrong == NULL; i++) {
 		struct allreduce each = {

@@ -176,7 +176,8 @@ static bool record_begin(struct trace *trace, const struct allreduce *task,
 		.tag = task->tag,
 		.count = part->count * part->copies,
 		.first = part->first,
-		.parts = task->cut.part_count,
+		.parts = task->cut.parts != NULL ? task->cut.part_count : 0,
+		.columns = part->columns,
 	};
 	if (trace->file == NULL || record->count == 0)
 		return false;

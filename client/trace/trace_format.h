@@ -51,13 +51,13 @@ struct trace_record {
 		struct {
 			uint64_t tag, count;
 			uint64_t first; /* where it begins in the operation's tensor, */
-			uint64_t parts; /* which has so many such parts */
+			uint64_t parts; /* whose layout has so many such parts; 0: it has none */
 		};
 		struct { /* of the end */
 			uint64_t operations, sent_bytes, received_bytes, retransmits;
 		};
 	};
-	uint64_t zero;
+	uint64_t columns; /* of a matrix in tiles, which are its blocks; 0: it is none */
 };
 
 _Static_assert(sizeof(struct trace_head) == TRACE_HEAD_BYTES, "as in the file");

@@ -251,6 +251,18 @@ static void stretch_store(const struct allreduce *task, const struct access_fram
 
 /* ---- tiles: rows of a matrix, in pieces ---- */
 
+/* Rows of a tile that the frame has something of: from the first to before *end. */
+static uint32_t frame_rows(const struct access_frame *frame, const struct geometry_tile *tile,
+                           uint32_t *end)
+{
+	uint32_t row_bytes = tile->width * dtype_bytes(frame->wire);
+	uint32_t from = frame->part * frame->cut->frames.part_bytes;
+	uint32_t last = (from + frame->unit_bytes + row_bytes - 1) / row_bytes;
+
+	*end = last < tile->rows ? last : tile->rows;
+	return from / row_bytes;
+}
+
 /* What a frame has of one row of a tile. */
 struct piece {
 	uint64_t element; /* its first, in the tensor */
@@ -284,9 +296,10 @@ static void tiles_push(const struct allreduce *task, const struct access_frame *
 		struct geometry_tile tile = geometry_tile(frame->cut, block_of(task, frame, i));
 		uint8_t *to = (uint8_t *)out->scratch + packet_body_bytes(out);
 		struct piece piece;
+		uint32_t end, row = frame_rows(frame, &tile, &end);
 
 		memset(to, 0, frame->unit_bytes);
-		for (uint32_t row = 0; row < tile.rows; row++) {
+		for (; row < end; row++) {
 			if (piece_of(frame, &tile, row, &piece))
 				encode(task, frame, to + piece.at, send_at(task, piece.element),
 				       piece.bytes);
@@ -302,13 +315,23 @@ static void tiles_store(const struct allreduce *task, const struct access_frame 
 	     i++, data += frame->unit_bytes) {
 		struct geometry_tile tile = geometry_tile(frame->cut, block_of(task, frame, i));
 		struct piece piece;
+		uint32_t end, row = frame_rows(frame, &tile, &end);
 
-		for (uint32_t row = 0; row < tile.rows; row++) {
+		for (; row < end; row++) {
 			if (piece_of(frame, &tile, row, &piece))
 				decode(task, frame, recv_at(task, piece.element), data + piece.at,
 				       piece.bytes);
 		}
 	}
+}
+
+static bool in_place(const struct allreduce *task)
+{
+	const uint8_t *own = task->send;
+
+	if (task->scatter && own != NULL)
+		own += task->share_first * elem_bytes(task);
+	return own == task->recv;
 }
 
 /* Adds bits [0, count) of `from` to those of `to` from `at` on. */
@@ -328,10 +351,14 @@ static void range_add(struct bitmap_range *range, const struct bitmap_range *oth
 		range->exponent = other->exponent;
 }
 
-/* The blocks from `first` on, of which those beside each other are scanned together, row by row. */
-static void tiles_scan(const struct allreduce *task, const struct geometry_segment *segment,
+/*
+ * The blocks from `first` on, of which those beside each other are scanned together, row by row. So is the
+ * result cleared, all of it: block by block it would be in columns.
+ */
+static void tiles_scan(struct allreduce *task, const struct geometry_segment *segment,
                        uint64_t first, uint64_t blocks, const struct access_scan *scan)
 {
+	const bool apart = !in_place(task);
 	const struct geometry_part *part = segment->part;
 	struct bitmap_tensor tensor = {.block_elems = part->tile_columns, .dtype = task->dtype};
 	struct bitmap_range range = {0}, *wanted = scan->range != NULL ? &range : NULL;
@@ -352,33 +379,27 @@ static void tiles_scan(const struct allreduce *task, const struct geometry_segme
 			if (wanted != NULL)
 				range_add(scan->range, &range);
 			bits_add(scan->bits, block - first, scan->spare, beside);
+			if (apart)
+				memset(recv_at(task, tile.first + row * tile.stride), 0,
+				       tensor.count * elem_bytes(task));
 		}
 	}
 }
 
 /* ---- zeros ---- */
 
-static bool in_place(const struct allreduce *task)
-{
-	const uint8_t *own = task->send;
-
-	if (task->scatter && own != NULL)
-		own += task->share_first * elem_bytes(task);
-	return own == task->recv;
-}
-
 static bool is_receiver(const struct allreduce *task, uint32_t receiver)
 {
 	return receiver == WIRE_EVERYONE || receiver == task->share_first / task->share_count;
 }
 
-/* Blocks of up to so many bytes are not worth to be cleared one by one when the union is known. */
+/* Blocks of up to so many bytes, and tiles, are not worth to be cleared one by one when the union is known. */
 #define FINE_BYTES_MAX 64
 
 static bool is_fine(const struct allreduce *task, const struct geometry_part *part)
 {
-	return task->access == &array_access && !task->cut.eager && part->rows <= 1 &&
-	       part->frames.block_bytes <= FINE_BYTES_MAX;
+	return task->access == &array_access && !task->cut.eager &&
+	       (part->rows > 1 || part->frames.block_bytes <= FINE_BYTES_MAX);
 }
 
 /*
@@ -456,35 +477,21 @@ static uint32_t absent_run(const struct allreduce *task, const struct access_pla
 {
 	uint32_t end = first + 1;
 
-	while (task->cut.shard_count == 1 && plan->cut->part->rows <= 1 &&
-	       end < plan->cut->block_count && !bit_test(plan->united, end))
+	while (task->cut.shard_count == 1 && end < plan->cut->block_count &&
+	       !bit_test(plan->united, end))
 		end++;
 	return end - first;
 }
 
-/* `run` blocks from the tile on, which are neighbours in the tensor if they are several. */
-static void clear_run(const struct allreduce *task, const struct access_plan *plan,
-                      const struct geometry_tile *tile, uint64_t elements)
-{
-	bool large = task->count * elem_bytes(task) >= STREAM_BYTES_MIN;
-
-	for (uint32_t row = 0; row < tile->rows; row++) {
-		uint8_t *at = recv_at(task, tile->first + row * tile->stride);
-
-		if (large)
-			plan->engine->clear(at, elements * elem_bytes(task));
-		else
-			memset(at, 0, elements * elem_bytes(task));
-	}
-}
-
+/* Blocks of a flat part. */
 static void clear_absent(struct allreduce *task, const struct access_plan *plan)
 {
+	const bool large = task->count * elem_bytes(task) >= STREAM_BYTES_MIN;
 	uint32_t run;
 
 	for (uint32_t b = 0; b < plan->cut->block_count; b += run) {
 		struct geometry_tile tile, last;
-		uint64_t block;
+		uint64_t block, bytes;
 
 		run = 1;
 		if (bit_test(plan->united, b))
@@ -493,11 +500,17 @@ static void clear_absent(struct allreduce *task, const struct access_plan *plan)
 		block = geometry_block(&task->cut, plan->cut, plan->shard, b);
 		tile = geometry_tile(plan->cut, block);
 		last = geometry_tile(plan->cut, block + run - 1);
-		clear_run(task, plan, &tile, (uint64_t)(run - 1) * tile.width + last.columns);
+		bytes = ((uint64_t)(run - 1) * tile.width + last.columns) * elem_bytes(task);
+		if (tile.columns == 0)
+			continue;
+		if (large)
+			plan->engine->clear(recv_at(task, tile.first), bytes);
+		else
+			memset(recv_at(task, tile.first), 0, bytes);
 	}
 }
 
-/* In place, blocks that no worker has are zero already. */
+/* In place, blocks that no worker has are zero already; fine ones were cleared when they were scanned. */
 int array_plan(struct allreduce *task, const struct access_plan *plan)
 {
 	if (in_place(task) || task->count == 0 || is_fine(task, plan->cut->part))

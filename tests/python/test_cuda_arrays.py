@@ -110,7 +110,7 @@ class Traces(unittest.TestCase):
         """[what each rank's trace holds between head and end]."""
         with tempfile.TemporaryDirectory() as folder:
             # So little pinned memory that the large one below has to be scanned in two pieces.
-            settings = {"WINNOW_TRACE": folder, "WINNOW_TRACE_BLOCK": str(fine), "WINNOW_STAGING_MB": "8"}
+            settings = {"WINNOW_TRACE": folder, "WINNOW_TRACE_BLOCK": str(fine), "WINNOW_STAGING_MB": "32"}
             with mock.patch.dict(os.environ, settings):
                 comms = harness.join(WORLD)
             harness.on_threads(WORLD, lambda rank: self.work(comms[rank], make))
@@ -126,7 +126,7 @@ class Traces(unittest.TestCase):
                 values[count // 2 : count // 2 + 40 : 3] = -0.0 if dtype[0] == "f" else 0
                 # In place: what is recorded is what was there before the result.
                 comm.allreduce(make(values), block=17)
-        comm.allreduce(make(values_of(comm.rank, "float32", 300_000)), block=17)
+        comm.allreduce(make(values_of(comm.rank, "float32", 1_000_000)), block=17)
         values = values_of(comm.rank, "float32")
         comm.allreduce(make(values), out=make(numpy.empty_like(values)), op="max")
         comm.allreduce(make(values), segments=[(0, 10_000, 100), (10_000, 10_000, 0)])
@@ -162,6 +162,14 @@ class Traces(unittest.TestCase):
 
 
 class Refusals(harness.Refuses, unittest.TestCase):
+    def test_tiles(self):
+        comms = harness.join(1)
+        matrix = numpy.zeros((40, 40), numpy.float32)
+        array = Array(matrix)
+        with self.assertRaisesRegex(winnow.WinnowError, "has no tiles"):
+            comms[0].allreduce(array, segments=[(0, 1600, 40, 8, 8)])
+        comms[0].close()
+
     def test_arrays(self):
         ones = numpy.ones((4, 4), numpy.float32)
         self.refused(Array(ones, typestr="|u1"), "data has dtype '|u1'")

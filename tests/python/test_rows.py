@@ -267,5 +267,91 @@ class Segments(unittest.TestCase):
             self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
 
 
+
+class Tiles(unittest.TestCase):
+    """A matrix with columns of zeros: 5 % are there, of which each rank has its own half."""
+
+    ROWS, COLUMNS = 1024, 1024
+
+    @classmethod
+    def setUpClass(cls):
+        cls.comms = harness.join(WORLD)
+        cls.data = numpy.zeros((WORLD, cls.ROWS, cls.COLUMNS), numpy.float32)
+        cls.columns = numpy.random.default_rng(11).choice(cls.COLUMNS, cls.COLUMNS // 20, replace=False)
+        for rank in range(WORLD):
+            cls.data[rank][:, cls.columns[rank::WORLD]] = rank + 1 + numpy.arange(cls.ROWS)[:, None]
+
+    @classmethod
+    def tearDownClass(cls):
+        harness.on_threads(WORLD, lambda rank: cls.comms[rank].close())
+
+    def reduce(self, make=lambda data: data.copy(), **options):
+        """[(result, statistics, bytes sent)]; each rank may have its own options."""
+
+        def call(rank):
+            comm = self.comms[rank]
+            before = comm.stats().sent_bytes
+            own = {name: value(rank) if callable(value) else value for name, value in options.items()}
+            request = comm.allreduce_async(make(self.data[rank]), **own)
+            return request.wait(), request.stats, comm.stats().sent_bytes - before
+
+        return harness.on_threads(WORLD, call)
+
+    def test_result_and_bytes(self):
+        least = len(self.columns[::WORLD]) * self.ROWS * 4
+        for tile, wire in (((64, 1), "native"), ((1000, 1), "fixed32"), ((5000, 1), None)):
+            for result, stats, sent in self.reduce(tile=tile, wire=wire):
+                numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
+                self.assertEqual(stats.blocks, -(-self.ROWS // tile[0]) * self.COLUMNS)
+                self.assertEqual(stats.blocks_union, -(-self.ROWS // tile[0]) * len(self.columns))
+                self.assertLess(sent, 1.2 * least + 4 * tile[0] * 52)
+        for result, _, sent in self.reduce():
+            numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
+            self.assertGreater(sent, self.data[0].nbytes)
+
+    def test_torch(self):
+        for result, _, _ in self.reduce(lambda data: torch.from_numpy(data.copy()), tile=(128, 2), op="max"):
+            numpy.testing.assert_array_equal(result.numpy(), self.data.max(axis=0))
+
+    def test_among_segments(self):
+        half = self.ROWS // 2 * self.COLUMNS
+        segments = [(0, half, self.COLUMNS, 32, 2), (half, half, self.COLUMNS)]
+        for result, stats, _ in self.reduce(segments=segments):
+            numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
+            self.assertEqual(stats.blocks, self.ROWS // 64 * self.COLUMNS // 2 + self.ROWS // 2 * 4)
+
+    def test_disagreement(self):
+        """One line on each worker, and the job goes on."""
+        comms = harness.join(WORLD)
+        tiles = lambda rank: (64, 2) if rank == 1 else (32, 4)
+        outcomes = harness.outcomes(
+            WORLD, lambda rank: comms[rank].allreduce(self.data[rank].copy(), tile=tiles(rank))
+        )
+        for outcome in outcomes:
+            self.assertIsInstance(outcome, winnow.WinnowError)
+            self.assertEqual(outcome.code, winnow.WinnowError.MISMATCH)
+            self.assertRegex(str(outcome), "its layout .* differs on rank (0|1|2) and rank (0|1|2)$")
+        for result in harness.on_threads(
+            WORLD, lambda rank: comms[rank].allreduce(self.data[rank].copy(), tile=(64, 2))
+        ):
+            numpy.testing.assert_array_equal(result, self.data.sum(axis=0))
+        harness.on_threads(WORLD, lambda rank: comms[rank].close())
+
+    def test_refused(self):
+        data = numpy.zeros((10, 20), numpy.float32)
+        comm = self.comms[0]
+        for why, error, options in (
+            ("2 dimensions|has 1 dimensions", ValueError, {"data": data.reshape(-1), "tile": (2, 2)}),
+            ("each at least 1", ValueError, {"tile": (0, 2)}),
+            ("want 0 to", ValueError, {"tile": (-1, 2)}),
+            ("exclude each other", ValueError, {"tile": (2, 2), "segments": []}),
+            ("no matrix", winnow.WinnowError, {"segments": [(0, 199, 20, 2, 2)]}),
+            ("one of the two is 0", winnow.WinnowError, {"segments": [(0, 200, 20, 2, 0)]}),
+            ("want 0 to", ValueError, {"segments": [(0, 200, 20, 2, 2**32)]}),
+        ):
+            with self.subTest(options=options), self.assertRaisesRegex(error, why):
+                comm.allreduce(**({"data": data} | options))
+
+
 if __name__ == "__main__":
     unittest.main()

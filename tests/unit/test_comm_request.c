@@ -274,7 +274,8 @@ static void test_rows(void **state)
 
 /* ---- tensors of segments ---- */
 
-static const struct winnow_segment two[] = {{0, 2 * COUNT, 16}, {2 * COUNT, 2 * COUNT, 32}};
+static const struct winnow_segment two[] = {{0, 2 * COUNT, 16, 0, 0},
+                                            {2 * COUNT, 2 * COUNT, 32, 0, 0}};
 
 static struct winnow_request *begin_parts(struct winnow_comm *comm,
                                           const struct winnow_segment *segments, uint32_t count)
@@ -327,16 +328,22 @@ static void test_parts_of_segments(void **state)
 		uint32_t count, parts;
 		struct {
 			uint64_t count;
-			uint32_t block;
+			uint32_t block, columns;
 		} want[3];
 	} cases[] = {
 		{{{0}}, 0, 0, {{0}}},
-		{{{0, 64, 0}}, 1, 1, {{64, 256}}},
-		{{{16, 16, 16}}, 1, 3, {{16, 256}, {16, 16}, {32, 256}}},
-		{{{0, 16, 16}, {16, 32, 16}, {48, 16, 16}}, 3, 1, {{64, 16}}},
-		{{{0, 24, 16}, {24, 40, 16}}, 2, 2, {{24, 16}, {40, 16}}},
-		{{{0, 64, 4}}, 1, 1, {{64, 16}}},
-		{{{0, 64, 3}}, 1, 1, {{64, 18}}},
+		{{{0, 64, 0, 0, 0}}, 1, 1, {{64, 256, 0}}},
+		{{{16, 16, 16, 0, 0}}, 1, 3, {{16, 256, 0}, {16, 16, 0}, {32, 256, 0}}},
+		{{{0, 16, 16, 0, 0}, {16, 32, 16, 0, 0}, {48, 16, 16, 0, 0}}, 3, 1, {{64, 16, 0}}},
+		{{{0, 24, 16, 0, 0}, {24, 40, 16, 0, 0}}, 2, 2, {{24, 16, 0}, {40, 16, 0}}},
+		{{{0, 64, 4, 0, 0}}, 1, 1, {{64, 16, 0}}},
+		{{{0, 64, 3, 0, 0}}, 1, 1, {{64, 18, 0}}},
+		/* A matrix in tiles is a part of its own. */
+		{{{0, 16, 16, 0, 0}, {16, 32, 8, 2, 16}, {48, 16, 16, 0, 0}},
+	         3,
+	         3,
+	         {{16, 16, 0}, {32, 16, 8}, {16, 16, 0}}},
+		{{{0, 0, 8, 2, 3}, {0, 64, 8, 2, 3}}, 2, 1, {{64, 3, 8}}},
 	};
 
 	(void)state;
@@ -351,11 +358,50 @@ static void test_parts_of_segments(void **state)
 			assert_int_equal(request->task.parts[i].count, cases[c].want[i].count);
 			assert_int_equal(request->task.parts[i].tile_columns,
 			                 cases[c].want[i].block);
-			assert_int_equal(request->task.parts[i].columns, 0);
+			assert_int_equal(request->task.parts[i].columns, cases[c].want[i].columns);
+			assert_int_equal(request->task.parts[i].tile_rows,
+			                 cases[c].want[i].columns > 0 ? 2 : 1);
 		}
 		end(request, WINNOW_OK);
 		closed(comm);
 	}
+}
+
+/* Tiles that cannot be: nothing is queued. */
+static void test_tiles_refused(void **state)
+{
+	static const struct {
+		struct winnow_segment segment;
+		const char *why;
+	} cases[] = {
+		{{0, 64, 8, 2, 0}, "one of the two is 0"},
+		{{0, 64, 8, 0, 2}, "one of the two is 0"},
+		{{0, 64, 0, 2, 2}, "no matrix"},
+		{{0, 63, 8, 2, 2}, "no matrix"},
+		{{8, 64, 8, 2, 2}, "outside of the tensor"},
+	};
+	struct winnow_comm *comm = opened();
+	const struct winnow_options gpu = {.memory = WINNOW_MEMORY_CUDA};
+	const struct winnow_segment good = {0, 64, 8, 2, 2}, large = {0, 1 << 20, 1024, 65, 1009};
+	struct winnow_request *request;
+
+	(void)state;
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		assert_int_equal(winnow_allreduce_segments_async(
+					 given, received, 4 * COUNT, WINNOW_I32, WINNOW_SUM,
+					 &cases[c].segment, 1, NULL, comm, &request),
+		                 WINNOW_ERR_INVALID);
+		assert_non_null(strstr(winnow_last_error(), cases[c].why));
+		assert_null(request);
+	}
+	assert_non_null(strstr(comm_wrong_segments(&large, 1, 1 << 20, false), "65536 elements"));
+	assert_int_equal(winnow_allreduce_segments_async(given, received, 4 * COUNT, WINNOW_I32,
+	                                                 WINNOW_SUM, &good, 1, &gpu, comm,
+	                                                 &request),
+	                 WINNOW_ERR_INVALID);
+	assert_non_null(strstr(winnow_last_error(), "has no tiles"));
+	assert_null(comm->submitted_first);
+	closed(comm);
 }
 
 /* Workers that do not agree on the segments: the operation fails, and the job goes on. */
@@ -386,6 +432,7 @@ int main(void)
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_parts_of_segments),
+		cmocka_unit_test(test_tiles_refused),
 		cmocka_unit_test(test_parts_differ),
 	};
 

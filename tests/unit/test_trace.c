@@ -297,7 +297,7 @@ static void test_record_and_read(void **state)
 	assert_int_equal(file->entries[1].record.count, 7);
 	assert_int_equal(file->entries[1].record.block, 4);
 	assert_int_equal(file->entries[1].record.first, 0);
-	assert_int_equal(file->entries[1].record.parts, 1);
+	assert_int_equal(file->entries[1].record.parts, 0);
 	assert_true(file->ended);
 	assert_false(file->cut);
 	assert_int_equal(file->end.received_bytes, 20);

@@ -49,10 +49,11 @@ int trace_file_bitmap(const struct trace_file *file, uint32_t index, uint64_t *b
 
 struct source_op {
 	uint64_t count, tag;
-	uint64_t first, parts; /* of a trace: it begins at `first` in a tensor of so many parts */
+	uint64_t first,
+		parts; /* of a trace: it begins at `first` in a tensor of so many parts, if any */
 	enum dtype dtype;
 	uint8_t form;
-	uint32_t block;          /* that a job used; 0: unknown */
+	uint32_t block;          /* that a job used; 0: unknown, or tiles */
 	uint64_t row;            /* elements of a row, when there are rows; 0: unknown */
 	const char **paths;      /* [world] of files, owned by the caller; else NULL */
 	const uint32_t *entries; /* [world] of a trace: which of the workers' entries it is */

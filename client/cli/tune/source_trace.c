@@ -203,7 +203,7 @@ static void ops_fill(struct source *s)
 			.parts = record->parts,
 			.dtype = (enum dtype)record->dtype,
 			.form = record->form,
-			.block = record->block,
+			.block = record->columns == 0 ? record->block : 0,
 			.entries = entries,
 		};
 	}

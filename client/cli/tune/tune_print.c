@@ -206,7 +206,10 @@ static void blocks_print(const struct tune_used *used, FILE *out)
 {
 	uint32_t named = used->share_count < 4 ? used->share_count : 3;
 
-	fprintf(out, used->share_count == 1 ? "block" : "blocks");
+	if (used->share_count == 0)
+		fprintf(out, "tiles");
+	else
+		fprintf(out, used->share_count == 1 ? "block" : "blocks");
 	for (uint32_t i = 0; i < named; i++)
 		fprintf(out, "%s %u",
 		        i == 0                       ? ""
@@ -222,7 +225,8 @@ static void job_print(const struct tune *tune, FILE *out)
 {
 	const struct trace_file *file = tune->source.traces[0];
 	const struct tune_row *best = &tune->rows[tune->best];
-	bool has_best = tune->used.share_count == 1 && tune->used.shares[0].block == best->block;
+	bool has_best = !tune->used.unknown && tune->used.share_count == 1 &&
+	                tune->used.shares[0].block == best->block;
 	char a[16], b[16];
 
 	if (file->ended)

@@ -28,15 +28,15 @@ bool tune_used_add(struct tune *tune, uint32_t number, const struct predict_op *
 
 	if (op->block != 0)
 		share_add(used, op);
-	used->parts = used->parts || op->parts > 1;
-	if (op->block % input->fine != 0) {
+	used->parts = used->parts || op->parts > 0;
+	if (op->block == 0 || op->block % input->fine != 0) {
 		used->unknown = true;
 		return true;
 	}
 	if (used->predicted.sent == NULL &&
 	    !predict_open(&used->predicted, input->fine, tune->net.world))
 		return false;
-	used->predicted.block = op->block != 0 ? op->block : input->fine;
+	used->predicted.block = op->block;
 	return predict_add(&used->predicted, &tune->net, input);
 }
 

@@ -6,7 +6,7 @@ import os
 
 from . import _buffers, _native
 from ._member import BLOCK_MAX, Calls, Member, Request, brief, check_pair, choice, configure, failure
-from ._member import number, options_of, segments_of
+from ._member import number, options_of, segments_of, tiles_of
 from ._native import lib
 
 
@@ -91,7 +91,8 @@ class Comm(Member):
 
     @brief
     def allreduce(
-        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
+        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None,
+        tile=None,
     ):
         """Combines `data` of all workers, element by element, and returns the result.
 
@@ -104,16 +105,20 @@ class Comm(Member):
         wire: how f32 travels, "auto", "native", "fixed32", "fixed16", "fixed8" or "bf16" (docs/TUNING.md); None:
             the communicator's.
         segments: parts of the tensor that are made of rows, so that blocks begin where rows do:
-            a list of (offset, count, row length), in elements; None: the tensor has no rows.
+            a list of (offset, count, row length), in elements; None: the tensor has no rows. With two
+            more numbers, rows and columns of a tile, a segment's blocks are tiles of its matrix.
         priority: of the operations under way, those with higher numbers go first.
         stream: of data on a GPU, the CUDA stream (a number) that it is produced in; None:
             torch's current one, or what the array says. Only the operation waits for it.
+        tile: (rows, columns) of a block, of data that is a matrix on the CPU: columns that are zero on
+            all workers cost nothing. At most 65536 elements; small ones are a few elements wide.
         """
-        return self.allreduce_async(data, out, op, tag, block, wire, segments, priority, stream).wait()
+        return self.allreduce_async(data, out, op, tag, block, wire, segments, priority, stream, tile).wait()
 
     @brief
     def allreduce_async(
-        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None
+        self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None,
+        tile=None,
     ):
         """The same without waiting: a Request. Leave both buffers alone until it is done.
 
@@ -125,6 +130,10 @@ class Comm(Member):
         check_pair(send, recv)
         what = (send.address, recv.address, send.count, send.dtype, choice("op", op, _native.OPS))
         start = lib.winnow_allreduce_async
+        if tile is not None and segments is not None:
+            raise ValueError("tile and segments exclude each other: a segment has its own tile")
+        if tile is not None:
+            segments = tiles_of(data, tile)
         if segments is not None:
             start = lib.winnow_allreduce_segments_async
             what += segments_of(segments)

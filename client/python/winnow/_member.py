@@ -425,8 +425,22 @@ def options_of(tag, block, wire, priority, send=None, stream=None):
 
 
 def segments_of(segments):
-    """A list of (offset, count, row length) as C wants it."""
-    return (_native.Segment * len(segments))(*segments), len(segments)
+    """A list of (offset, count, row length), perhaps with a tile's rows and columns, as C wants it."""
+    for segment in segments:
+        for i, field in enumerate(segment):
+            number("segments", field, 2 ** (64 if i < 3 else 32) - 1)
+    return (_native.Segment * len(segments))(*map(tuple, segments)), len(segments)
+
+
+def tiles_of(data, tile):
+    """The segments of a matrix of which blocks are tiles."""
+    shape = tuple(data.shape)
+    if len(shape) != 2:
+        raise ValueError(f"tile is of a matrix, and data has {len(shape)} dimensions: pass data.reshape(rows, columns)")
+    rows, columns = (number("tile", side) for side in tile)
+    if not rows or not columns:
+        raise ValueError("tile is (rows, columns), each at least 1")
+    return [(0, shape[0] * shape[1], shape[1], rows, columns)]
 
 
 def check_pair(send, recv):

@@ -9,7 +9,7 @@ import ctypes.util
 import os
 import pathlib
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 
 OK = 0
 ERRORS = {
@@ -66,7 +66,13 @@ class Options(ctypes.Structure):
 
 
 class Segment(ctypes.Structure):
-    _fields_ = [("offset", ctypes.c_uint64), ("count", ctypes.c_uint64), ("row", ctypes.c_uint64)]
+    _fields_ = [
+        ("offset", ctypes.c_uint64),
+        ("count", ctypes.c_uint64),
+        ("row", ctypes.c_uint64),
+        ("tile_rows", ctypes.c_uint32),
+        ("tile_columns", ctypes.c_uint32),
+    ]
 
 
 class NodeId(ctypes.Structure):
