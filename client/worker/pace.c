@@ -64,7 +64,7 @@ uint64_t pace_late_us(const struct pace *pace)
 
 void pace_timeout(struct pace *pace)
 {
-	if (pace->backoff < 16)
+	if (pace->backoff < PACE_BACKOFF_MAX)
 		pace->backoff++;
 }
 

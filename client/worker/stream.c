@@ -254,10 +254,8 @@ static void status_build(struct stream *s, struct status *status, uint64_t now_u
                          struct packet_out *out)
 {
 	status->stamp = (uint32_t)now_us | 1;
-	if (status->asks) {
-		s->ping_due_us = now_us + PING_US;
-		s->ping_wanted = false;
-	}
+	if (status->asks)
+		s->ping_due_us = now_us + (PING_US << s->pace.backoff);
 	stream_head(s, out, WIRE_STATUS, status->first);
 	packet_put_status(out, status);
 }
@@ -288,7 +286,7 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	bool quiet = now_us >= s->quiet_due_us;
-	bool ping = now_us >= s->ping_due_us && s->ping_wanted && s->under_way > 0;
+	bool ping = now_us >= s->ping_due_us && s->under_way > 0;
 
 	if (now_us < s->ack_due_us && !quiet && !ping)
 		return false;
@@ -317,7 +315,7 @@ uint64_t stream_deadline(const struct stream *s)
 	sooner(&due_us, s->quiet_due_us);
 	sooner(&due_us, s->announce_due_us);
 	sooner(&due_us, s->gap_due_us);
-	if (s->ping_wanted && s->under_way > 0)
+	if (s->under_way > 0)
 		sooner(&due_us, s->ping_due_us);
 	return due_us;
 }

@@ -129,18 +129,10 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		if (s->under_way++ == 0 && s->pace.srtt_us != 0 &&
 		    s->ping_due_us < now_us + pace_late_us(&s->pace))
 			s->ping_due_us = now_us + pace_late_us(&s->pace);
-		s->ping_wanted = true;
 		pace_sent(&s->pace, 1, now_us);
 		return true;
 	}
 	return false;
-}
-
-/* It is to be known by then what has come. */
-static void ping_soon(struct stream *s, uint64_t when_us)
-{
-	s->ping_wanted = true;
-	sooner(&s->ping_due_us, when_us);
 }
 
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
@@ -163,7 +155,7 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		frame->flags |= FRAME_AGAIN;
 		frame->sent_us = (uint32_t)now_us;
 		s->stats.retransmits++;
-		ping_soon(s, now_us + s->pace.srtt_us + pace_late_us(&s->pace));
+		sooner(&s->ping_due_us, now_us + s->pace.srtt_us + pace_late_us(&s->pace));
 		return true;
 	}
 	return false;
@@ -189,7 +181,7 @@ void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 		if (status->stamp == 0 && (frame->flags & FRAME_AGAIN))
 			continue;
 		if (status->stamp != 0 && frame_before(status->stamp, frame->sent_us + late_us)) {
-			ping_soon(s, now_us + late_us);
+			sooner(&s->ping_due_us, now_us + late_us);
 			continue;
 		}
 		frame->flags |= FRAME_RESEND;

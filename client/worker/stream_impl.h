@@ -22,7 +22,7 @@
 
 #define NEVER UINT64_MAX
 #define ACK_DELAY_US 1000
-#define PING_US 10000 /* between measurements of the round trip */
+#define PING_US 10000 /* between measurements of the round trip; doubled with time-outs */
 #define ANNOUNCE_US_MIN 5000
 #define ANNOUNCE_US_MAX 200000
 #define BUSY_FRAMES_MIN 256
@@ -109,8 +109,7 @@ struct stream {
 	bool wants_base; /* the engine has more to announce, and base keeps it from doing so */
 	uint64_t ack_due_us;
 	uint64_t quiet_due_us; /* without news until then, ask */
-	uint64_t ping_due_us;  /* likewise, to measure, */
-	bool ping_wanted;      /* if something has been pushed since then */
+	uint64_t ping_due_us;  /* likewise, to measure, and to find what is lost */
 
 	uint64_t announce_due_us; /* no announcement is due before it */
 	uint64_t gap_due_us;      /* something is missing; until then it may only be late, */

@@ -42,7 +42,7 @@ class Channel:
         # 10.4: when what is due, and how often it was without news
         self.ack_sent, self.ack_due = first, NEVER
         self.quiet_due, self.quiet_tries = NEVER, 0
-        self.measure_due, self.to_measure = 0, False
+        self.measure_due = 0
         self.gap_due = NEVER  # 10.2: what is missing is late then, not only reordered
         self.before = 0, 0, 0  # the sequence, the stamp that had come back, and how many were missing, before
         self.plan_asked = {}
@@ -149,17 +149,13 @@ class Channel:
             if not stamp and frame.again:
                 continue  # not meant
             if stamp and frame.pushed_at + self.clock.late > asked:
-                self.measure_soon(now + self.clock.late)  # overtaken?
+                self.measure_due = min(self.measure_due, now + self.clock.late)  # overtaken?
                 continue
             self.send(wire.PUSH, frame.number, body=frame.data())
             self.count("repushes")
             frame.pushed_at, frame.again = now, True
-            self.measure_soon(now + self.clock.srtt + self.clock.late)
+            self.measure_due = min(self.measure_due, now + self.clock.srtt + self.clock.late)
             self.pace.wanted += 1
-
-    def measure_soon(self, when):
-        """10.3: until it is known what has come."""
-        self.measure_due, self.to_measure = min(self.measure_due, when), True
 
     @property
     def missing(self):
@@ -240,7 +236,7 @@ class Channel:
             if not self.under_way:
                 self.measure_due = max(self.measure_due, now + self.clock.late * bool(self.clock.srtt))
                 self.quiet_due = min(self.quiet_due, now + self.clock.timeout)
-            self.under_way, self.to_measure = self.under_way + 1, True
+            self.under_way += 1
             self.pushed_to = max(self.pushed_to, frame.number + 1)
             self.pace.sent(now, self.clock.srtt)
 
@@ -283,10 +279,10 @@ class Channel:
         if now >= self.quiet_due:
             self.quiet_due = NEVER
             if self.base < self.pushed or self.gap < self.planned:
-                self.quiet_tries = min(self.quiet_tries + 1, 10)
+                self.quiet_tries = min(self.quiet_tries + 1, 2)
                 self.quiet_due = now + self.spread(min(self.clock.timeout * 2**self.quiet_tries, 400000))
                 self.send_status(now, True)
-        if self.advice and self.under_way and self.to_measure and now >= self.measure_due:
+        if self.advice and self.under_way and now >= self.measure_due:
             self.send_status(now, True)
         elif now >= self.ack_due:
             self.send_status(now, False)
@@ -294,7 +290,7 @@ class Channel:
     def send_status(self, now, asks, first=0, words=b""):
         """2.5: the clock, made odd, is the stamp."""
         if asks:
-            self.measure_due, self.to_measure = now + 10000, False
+            self.measure_due = now + 10000 * 2**self.quiet_tries
             self.count("asks")
         self.send(wire.STATUS, first, wire.status(now | 1, asks, words))
         self.count("statuses")

@@ -112,7 +112,7 @@ static void patience(struct dice *dice, struct world_spec *out)
 		.after_us = between(dice, 200, 4000),
 		.for_us = between(dice, 1000000, 5000000),
 	};
-	out->bounds.asking = 40 * (uint64_t)out->worker_count;
+	out->bounds.asking = 800 * (uint64_t)out->worker_count;
 	out->bounds.time_us = job->faults[0].for_us + 500000;
 }
 

@@ -100,7 +100,9 @@ static void test_completed(void **state)
 	assert_int_equal(b->got.body_bytes, PUSHED_BYTES);
 	expect_nothing(b);
 	send_ask(b, 2, 9, FIRST + 3);
+	send_ask(b, 1, 9, FIRST + 3); /* it is sent once, whoever asks */
 	expect_wants(b, 2, 9, FIRST + 2, 1);
+	expect_wants(b, 1, 9, FIRST + 2, 1);
 	expect_packet(b, WIRE_RESULT, WIRE_EVERYONE, FIRST + 1);
 	assert_int_equal(slot_of(FIRST + 1)->sent, 1);
 	assert_int_equal(slot_of(FIRST + 1)->sequence, 2);

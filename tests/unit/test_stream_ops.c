@@ -199,13 +199,18 @@ static void test_quiet(void **state)
 	assert_ptr_equal(send_plan(b, FIRST, &plan, NULL, 0), task);
 	b->now_us += 1000;
 	expect_status(b, false);
-	for (unsigned i = 0; i < 10; i++) {
+	for (uint64_t i = 0, rto_us = 20000; i < 10; i++) {
+		uint64_t asked_us = b->now_us;
+
 		assert_false(stream_quiet(b->stream));
 		expect_nothing(b);
 		do {
 			bench_wait(b, 600000); /* a time-out, spread */
 		} while (!bench_pull(b));
 		assert_true(got_status(b).asks);
+		if (i > 0) /* the first waits for news that came before */
+			assert_in_range(b->now_us - asked_us, rto_us, rto_us * 3 / 2);
+		rto_us = rto_us < 80000 ? 2 * rto_us : 80000;
 	}
 	b->base = b->planned = FIRST + 1;
 	send_credit(b);
