@@ -153,6 +153,7 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		if ((frame->flags & FRAME_HAVE) || !push_build(s, segment, number, out, &waits))
 			continue;
 		frame->flags |= FRAME_AGAIN;
+		pace_sent(&s->pace, 1, now_us);
 		frame->sent_us = (uint32_t)now_us;
 		s->stats.retransmits++;
 		sooner(&s->ping_due_us, now_us + s->pace.srtt_us + pace_late_us(&s->pace));

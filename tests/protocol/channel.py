@@ -156,6 +156,7 @@ class Channel:
             frame.pushed_at, frame.again = now, True
             self.measure_due = min(self.measure_due, now + self.clock.srtt + self.clock.late)
             self.pace.wanted += 1
+            self.pace.sent(now, self.clock.srtt)
 
     @property
     def missing(self):

@@ -77,7 +77,7 @@ static void narrow(struct dice *dice, struct world_spec *out)
 	in->queue_bytes = between(dice, 300000, 400000);
 	out->aggregators[0].rcvbuf = 212992;
 	dense_op(dice, &out->jobs[0], NARROW_FRAMES / out->worker_count);
-	out->bounds.sent_again = 3700 * (uint64_t)out->worker_count;
+	out->bounds.sent_again = 4200 * (uint64_t)out->worker_count;
 	out->bounds.time_us = NARROW_FRAMES * FRAME_BYTES * 1400000 / in->rate_bytes_s + 50000;
 }
 
