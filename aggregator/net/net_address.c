@@ -109,9 +109,12 @@ int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, str
 		               gai_strerror(err));
 	for (const struct addrinfo *at = found; at != NULL && known < NET_NAME_ADDRESSES_MAX;
 	     at = at->ai_next) {
+		union net_sockaddr address;
+
 		if (at->ai_family != AF_INET && at->ai_family != AF_INET6)
 			continue;
-		out[known] = net_of_sockaddr((const void *)at->ai_addr);
+		memcpy(&address, at->ai_addr, at->ai_addrlen); /* shorter than the union */
+		out[known] = net_of_sockaddr(&address);
 		out[known].port = port;
 		for (i = 0; !net_addr_same(&out[i], &out[known]);)
 			i++;
