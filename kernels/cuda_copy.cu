@@ -129,28 +129,33 @@ static __device__ __forceinline__ void copy_units(const struct gpu_plan &plan, c
 {
 	const uint32_t each = f.block_bytes / WIDTH, total = f.blocks * each;
 	const uint32_t inverse = inverse_of(each);
+	constexpr uint32_t under_way = FIXED && !OUT ? UNDER_WAY / 2 : UNDER_WAY; /* it divides */
 
-	for (uint32_t first = threadIdx.x % 32; first < total; first += 32 * UNDER_WAY) {
-		unit<WIDTH> units[UNDER_WAY];
-		uint64_t places[UNDER_WAY]; /* in the tensor */
+	for (uint32_t first = threadIdx.x % 32; first < total; first += 32 * under_way) {
+		unit<WIDTH> units[under_way];
+
+		/* Where unit `index` is in the tensor; its end: nowhere. */
+		const auto place = [&](uint32_t index) {
+			const uint32_t block = divide(index, inverse);
+
+			return index >= total
+			               ? f.tensor_bytes
+			               : static_cast<uint64_t>(f.list[block]) * plan.block_bytes +
+			                         f.offset + (index - block * each) * WIDTH;
+		};
 
 #pragma unroll
-		for (uint32_t i = 0; i < UNDER_WAY; i++) {
-			const uint32_t index = first + 32 * i, block = divide(index, inverse);
+		for (uint32_t i = 0; i < under_way; i++) {
+			const uint32_t index = first + 32 * i;
 
 			units[i] = {};
-			places[i] = f.tensor_bytes;
-			if (index >= total)
-				continue;
-			places[i] = static_cast<uint64_t>(f.list[block]) * plan.block_bytes +
-			            f.offset + (index - block * each) * WIDTH;
-			if (!OUT)
+			if (!OUT && index < total)
 				units[i] = load_unit<WIDTH>(f.frame + index * WIDTH);
-			else if (places[i] < f.tensor_bytes)
-				units[i] = load_unit<WIDTH>(f.tensor + places[i]);
+			else if (OUT && place(index) < f.tensor_bytes)
+				units[i] = load_unit<WIDTH>(f.tensor + place(index));
 		}
 #pragma unroll
-		for (uint32_t i = 0; i < UNDER_WAY; i++) {
+		for (uint32_t i = 0; i < under_way; i++) {
 			const uint32_t index = first + 32 * i;
 
 #pragma unroll
@@ -158,8 +163,8 @@ static __device__ __forceinline__ void copy_units(const struct gpu_plan &plan, c
 				units[i].word[w] = convert<OUT>(plan, units[i].word[w]);
 			if (OUT && index < total)
 				store_unit<WIDTH>(f.frame + index * WIDTH, units[i]);
-			else if (!OUT && places[i] < f.tensor_bytes)
-				store_unit<WIDTH>(f.tensor + places[i], units[i]);
+			else if (!OUT && place(index) < f.tensor_bytes)
+				store_unit<WIDTH>(f.tensor + place(index), units[i]);
 		}
 	}
 }

@@ -83,7 +83,7 @@ offers "native" "$BUILD/winnowd" --xdp-mode n
 offers "error info warn" "$BUILD/winnowd" --log ""
 offers "lo" "$BUILD/winnowd" --device lo
 offers "$tmp/keys" "$BUILD/winnowd" --key-file "$tmp/key"
-offers "auto f32 fixed32" "$BUILD/winnow" bench --wire ""
+offers "auto bf16 f32 fixed16 fixed32 fixed8" "$BUILD/winnow" bench --wire ""
 offers "" "$BUILD/winnow" bench --size ""
 # What is offered for a value, the program takes.
 for value in $(complete_it "$BUILD/winnow" bench --dtype ""); do
