@@ -95,8 +95,12 @@ __attribute__((target("avx512f"))) static void nh_widest(const __u64 *key, const
 		c = nh_eight(c, other + i, low);
 		d = nh_eight(d, other + i + 8, high);
 	}
-	sums[0] += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(a, b));
-	sums[1] += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(c, d));
+	a = _mm512_add_epi64(a, b);
+	c = _mm512_add_epi64(c, d);
+	sums[0] += across(
+		_mm256_add_epi64(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1)));
+	sums[1] += across(
+		_mm256_add_epi64(_mm512_castsi512_si256(c), _mm512_extracti64x4_epi64(c, 1)));
 }
 #endif
 
