@@ -152,6 +152,7 @@ static void message_seeds(void)
 	for (int kind = CONTROL_HELLO; kind <= CONTROL_FAILED; kind++) {
 		struct control_message message = {
 			.kind = (enum control_kind)kind,
+			.version = WIRE_VERSION,
 			.job = "job",
 			.channel_count = 2,
 			.window = 64,
