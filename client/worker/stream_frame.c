@@ -135,6 +135,15 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 	return false;
 }
 
+/*
+ * A PUSH that was sent again is not sent once more sooner: where a queue is full, that would fill it
+ * before the window has shrunk.
+ */
+static uint64_t again_us(const struct stream *s)
+{
+	return s->pace.srtt_us + 2 * s->pace.rttvar_us;
+}
+
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	bool waits = false; /* it was sent once, so it does not */
@@ -153,7 +162,6 @@ bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 		if ((frame->flags & FRAME_HAVE) || !push_build(s, segment, number, out, &waits))
 			continue;
 		frame->flags |= FRAME_AGAIN;
-		pace_sent(&s->pace, 1, now_us);
 		frame->sent_us = (uint32_t)now_us;
 		s->stats.retransmits++;
 		sooner(&s->ping_due_us, now_us + s->pace.srtt_us + pace_late_us(&s->pace));
@@ -179,7 +187,9 @@ void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 			continue;
 		if (!(frame->flags & FRAME_SENT) || (frame->flags & (FRAME_HAVE | FRAME_RESEND)))
 			continue;
-		if (status->stamp == 0 && (frame->flags & FRAME_AGAIN))
+		if ((frame->flags & FRAME_AGAIN) &&
+		    (status->stamp == 0 ||
+		     frame_before(status->stamp, frame->sent_us + (uint32_t)again_us(s))))
 			continue;
 		if (status->stamp != 0 && frame_before(status->stamp, frame->sent_us + late_us)) {
 			sooner(&s->ping_due_us, now_us + late_us);

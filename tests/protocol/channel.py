@@ -151,12 +151,13 @@ class Channel:
             if stamp and frame.pushed_at + self.clock.late > asked:
                 self.measure_due = min(self.measure_due, now + self.clock.late)  # overtaken?
                 continue
+            if frame.again and frame.pushed_at + self.clock.again > asked:
+                continue
             self.send(wire.PUSH, frame.number, body=frame.data())
             self.count("repushes")
             frame.pushed_at, frame.again = now, True
             self.measure_due = min(self.measure_due, now + self.clock.srtt + self.clock.late)
             self.pace.wanted += 1
-            self.pace.sent(now, self.clock.srtt)
 
     @property
     def missing(self):

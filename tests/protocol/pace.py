@@ -26,6 +26,11 @@ class Clock:
         """10.1: when what another has overtaken is lost"""
         return int(min(max(self.srtt / 8, 300), 5000))
 
+    @property
+    def again(self):
+        """10.3: what was sent again is not sent once more sooner"""
+        return int(self.srtt + 2 * self.rttvar)
+
 
 class Pace:
     """8.5"""
