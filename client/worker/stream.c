@@ -255,7 +255,7 @@ static void status_build(struct stream *s, struct status *status, uint64_t now_u
 {
 	status->stamp = (uint32_t)now_us | 1;
 	if (status->asks)
-		s->ping_due_us = now_us + (PING_US << s->pace.backoff);
+		s->ping_due_us = now_us + ((uint64_t)PING_US << s->pace.backoff);
 	stream_head(s, out, WIRE_STATUS, status->first);
 	packet_put_status(out, status);
 }
