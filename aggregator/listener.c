@@ -34,7 +34,7 @@ static int take(const struct listener *listener, struct net_addr *from)
 
 	if (fd < 0)
 		return -errno;
-	*from = net_of_sockaddr(&address);
+	*from = net_of_sockaddr(&address.any);
 	return fd;
 }
 

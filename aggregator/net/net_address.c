@@ -35,7 +35,7 @@ uint32_t net_ip_device(const struct net_ip *ip)
 		if (at->ifa_addr == NULL ||
 		    (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6))
 			continue;
-		one = net_of_sockaddr((const void *)at->ifa_addr);
+		one = net_of_sockaddr(at->ifa_addr);
 		if (memcmp(one.ip.bytes, ip->bytes, sizeof(ip->bytes)) == 0 &&
 		    (ip->scope == 0 || one.ip.scope == ip->scope))
 			found = if_nametoindex(at->ifa_name);
@@ -109,12 +109,9 @@ int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, str
 		               gai_strerror(err));
 	for (const struct addrinfo *at = found; at != NULL && known < NET_NAME_ADDRESSES_MAX;
 	     at = at->ai_next) {
-		union net_sockaddr address;
-
 		if (at->ai_family != AF_INET && at->ai_family != AF_INET6)
 			continue;
-		memcpy(&address, at->ai_addr, at->ai_addrlen); /* shorter than the union */
-		out[known] = net_of_sockaddr(&address);
+		out[known] = net_of_sockaddr(at->ai_addr);
 		out[known].port = port;
 		for (i = 0; !net_addr_same(&out[i], &out[known]);)
 			i++;

@@ -156,7 +156,7 @@ static void control_read(struct net *net, uint32_t i)
 	int size;
 
 	net->rx_segment[i] = net->rx_headers[i].msg_len;
-	net->rx_from[i] = net_of_sockaddr(&net->rx_names[i]);
+	net->rx_from[i] = net_of_sockaddr(&net->rx_names[i].any);
 	net->rx_local[i] = net->local.ip;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
 		if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {

@@ -34,15 +34,18 @@ static inline socklen_t net_sockaddr(const struct net_addr *address, union net_s
 	return sizeof(out->in);
 }
 
-static inline struct net_addr net_of_sockaddr(const union net_sockaddr *address)
+/* Reads no more of it than its family has. */
+static inline struct net_addr net_of_sockaddr(const struct sockaddr *address)
 {
-	struct net_addr out = {.ip.scope = address->in6.sin6_scope_id,
-	                       .port = ntohs(address->in6.sin6_port)};
+	const struct sockaddr_in *in = (const void *)address;
+	const struct sockaddr_in6 *in6 = (const void *)address;
+	struct net_addr out;
 
-	if (address->any.sa_family != AF_INET6)
-		return (struct net_addr){.ip = net_ipv4(ntohl(address->in.sin_addr.s_addr)),
-		                         .port = ntohs(address->in.sin_port)};
-	memcpy(out.ip.bytes, &address->in6.sin6_addr, sizeof(out.ip.bytes));
+	if (address->sa_family != AF_INET6)
+		return (struct net_addr){.ip = net_ipv4(ntohl(in->sin_addr.s_addr)),
+		                         .port = ntohs(in->sin_port)};
+	out = (struct net_addr){.ip.scope = in6->sin6_scope_id, .port = ntohs(in6->sin6_port)};
+	memcpy(out.ip.bytes, &in6->sin6_addr, sizeof(out.ip.bytes));
 	return out;
 }
 
@@ -54,7 +57,7 @@ static inline int net_end(int get(int, struct sockaddr *, socklen_t *), int fd,
 	socklen_t size = sizeof(address);
 	int err = get(fd, &address.any, &size);
 
-	*out = net_of_sockaddr(&address);
+	*out = net_of_sockaddr(&address.any);
 	return err;
 }
 
