@@ -261,10 +261,8 @@ int winnow_broadcast_async(void *data, uint64_t bytes, uint32_t root,
 		wrong = "broadcast takes no tensors on a GPU: copy them to the host's memory";
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	if (root != comm->rank) {
-		task.access = &listener_access;
+	if (root != comm->rank)
 		task.send = NULL;
-	}
 	return comm_allreduce(comm, &task, NULL, 0, options, out);
 }
 

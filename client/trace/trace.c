@@ -202,19 +202,19 @@ static void part_look(struct trace *trace, const struct allreduce *task,
 {
 	const uint8_t *send = task->send;
 	struct trace_record record;
-	struct bitmap_tensor tensor = {.data = send +
-	                                       part->first * dtype_bytes((enum dtype)task->dtype),
-	                               .count = part->count * part->copies,
+	struct bitmap_tensor tensor = {.count = part->count * part->copies,
 	                               .block_elems = trace->config.fine,
 	                               .dtype = task->dtype};
 
 	if (!record_begin(trace, task, part, &record))
 		return;
 	memset(trace->bitmap, 0, trace_bitmap_room(trace_bits(&record)));
-	if (task->access == &array_access)
-		bitmap_pool_scan(trace->config.pool, &tensor, trace->bitmap, NULL);
-	else if (task->access != &listener_access)
+	if (task->access != &array_access) {
 		list_scan(task, record.fine, trace->bitmap);
+	} else if (send != NULL) {
+		tensor.data = send + part->first * dtype_bytes((enum dtype)task->dtype);
+		bitmap_pool_scan(trace->config.pool, &tensor, trace->bitmap, NULL);
+	}
 	record_end(trace, &record, trace->bitmap);
 }
 

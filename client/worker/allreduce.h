@@ -102,7 +102,8 @@ struct access {
 struct allreduce {
 	/*
 	 * What to do. Buffers of `count` elements; equal, or apart. Of a reduce-scatter `recv` has room for
-	 * this worker's share alone, and is that part of `send`, or apart.
+	 * this worker's share alone, and is that part of `send`, or apart. Without `send` this worker adds
+	 * nothing: only array_access, of flat tensors.
 	 */
 	const void *send;
 	void *recv;

@@ -445,7 +445,10 @@ static uint64_t array_scan(struct allreduce *task, uint32_t number, const struct
 		tensor.count = (blocks - 1) * tensor.block_elems +
 		               geometry_tile(&segment, first + blocks - 1).columns;
 	}
-	bitmap_pool_scan(scan->pool, &tensor, scan->bits, scan->range);
+	if (task->send == NULL)
+		memset(scan->bits, 0, bitmap_word_count(blocks) * sizeof(*scan->bits));
+	else
+		bitmap_pool_scan(scan->pool, &tensor, scan->bits, scan->range);
 	clear_fine(task, &segment, start, tensor.count);
 	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
 }
@@ -576,30 +579,6 @@ void array_received(struct allreduce *task, uint32_t shard, uint32_t segment)
 {
 	(void)task, (void)shard, (void)segment;
 }
-
-static uint64_t listener_scan(struct allreduce *task, uint32_t number,
-                              const struct access_scan *scan)
-{
-	struct geometry_segment segment = geometry_segment(&task->cut, number);
-	uint64_t first;
-
-	memset(scan->bits, 0,
-	       bitmap_word_count(geometry_span(&task->cut, &segment, &first)) *
-	               sizeof(*scan->bits));
-	return 0;
-}
-
-const struct access listener_access = {
-	.begin = array_begin,
-	.ready = array_ready,
-	.scan = listener_scan,
-	.eager = array_eager,
-	.plan = array_plan,
-	.pushable = array_pushable,
-	.push = array_push,
-	.store = array_store,
-	.received = array_received,
-};
 
 const struct access array_access = {
 	.begin = array_begin,

@@ -13,9 +13,6 @@
 
 extern const struct access array_access;
 
-/* Of whom the operation needs nothing: `send` is not looked at, and counts as zeros. */
-extern const struct access listener_access;
-
 /* Of tensors that are always there. */
 bool array_ready(struct allreduce *task, uint32_t number);
 bool array_pushable(const struct allreduce *task, const struct access_frame *frame);
