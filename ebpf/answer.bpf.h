@@ -2,8 +2,9 @@
 /*
  * answer.bpf.h - turns the packet in hand, the last PUSH of a frame, into the RESULT to everyone
  *
- * It goes to the group, from the address that the PUSH came to. Both checksums are made here. The UDP one is never 0: receivers merge only datagrams
- * that carry one (UDP_GRO), and a sum of 0 is sent as 0xffff.
+ * It goes to the group, from the address that the PUSH came to. Both checksums are made here. The
+ * UDP one is never 0: receivers merge only datagrams that carry one (UDP_GRO), and a sum of 0 is
+ * sent as 0xffff.
  */
 #ifndef EBPF_ANSWER_BPF_H
 #define EBPF_ANSWER_BPF_H

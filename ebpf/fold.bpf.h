@@ -4,8 +4,9 @@
  *
  * Each loop is a global function, so that the verifier looks at it once and not on every path
  * that leads there. packet_at counts from the packet's first byte, headers included; slot_at and
- * bytes are multiples of 4. The caller has checked that they lie within packet and slot, and the checks here never fail: they are what the verifier asks
- * for, one for every 64 bytes. Packets are read at any alignment: x86 does not mind.
+ * bytes are multiples of 4. The caller has checked that they lie within packet and slot, so the
+ * checks here never fail: they are what the verifier asks for, one for every 64 bytes. Packets are
+ * read at any alignment: x86 does not mind.
  */
 #ifndef EBPF_FOLD_BPF_H
 #define EBPF_FOLD_BPF_H

@@ -192,6 +192,10 @@ enum wire_drop {
 #define WIRE_SET_BYTES 2 /* before the set of blocks, if eager: its length */
 #define WIRE_MISMATCH_BYTES 24
 
+/* Bounds of a header's `late`: PROTOCOL.md section 2.2. */
+#define WIRE_LATE_US_MIN 300
+#define WIRE_LATE_US_MAX 5000
+
 #ifdef __cplusplus
 #define WIRE_ASSERT static_assert
 #else

@@ -32,8 +32,6 @@
 #define SEGMENT_NONE UINT32_MAX
 #define ROUND_US_MIN 2000   /* no worker asks for a frame again sooner, */
 #define ROUND_US_MAX 400000 /* nor later: PROTOCOL.md section 10.1 */
-#define LATE_US_MIN 300     /* and what no worker calls lost sooner, */
-#define LATE_US_MAX 5000    /* nor later: section 2.2 */
 
 /*
  * What a worker asks for again is sent again, but at most a window of frames in each round, and

@@ -367,8 +367,8 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 	if (a->exponent > segment->exponent)
 		segment->exponent = a->exponent;
 	segment->nonfinite = segment->nonfinite || (a->flags & WIRE_NONFINITE);
-	if (op_is_eager(
-		    op)) { /* it brings its blocks along; they are added at once, in any order */
+	/* It brings its blocks along; they are added at once, in any order. */
+	if (op_is_eager(op)) {
 		struct sum sum = eager_sum(channel, segment);
 
 		sum_add(&sum, bits, own, a->set.blocks, segment->joined_count == 0);

@@ -269,11 +269,11 @@ void slot_status(struct channel *channel, const struct packet *packet)
 void slot_look(struct channel *channel, const struct packet *packet)
 {
 	struct member *member = &channel->members[packet->worker];
-	uint64_t late_us = packet->late < LATE_US_MIN ? LATE_US_MIN : packet->late;
+	uint64_t late_us = packet->late < WIRE_LATE_US_MIN ? WIRE_LATE_US_MIN : packet->late;
 	struct reply reply;
 
-	if (late_us > LATE_US_MAX)
-		late_us = LATE_US_MAX;
+	if (late_us > WIRE_LATE_US_MAX)
+		late_us = WIRE_LATE_US_MAX;
 	pushed_take(channel, member, packet->pushed);
 	if (channel->now_us - member->looked_us < late_us)
 		return;

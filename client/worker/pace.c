@@ -3,6 +3,8 @@
 
 #include "client/worker/pace.h"
 
+#include "ebpf/wire.h"
+
 #define WINDOW_FLOOR 8
 #define ROUND_PACKETS_MIN 64 /* fewer say nothing about a loss ratio of a few per cent */
 #define ROUND_US_MIN 1000
@@ -57,9 +59,9 @@ uint64_t pace_late_us(const struct pace *pace)
 {
 	uint64_t late = pace->srtt_us / 8;
 
-	if (late < PACE_LATE_MIN_US)
-		return PACE_LATE_MIN_US;
-	return late < PACE_LATE_MAX_US ? late : PACE_LATE_MAX_US;
+	if (late < WIRE_LATE_US_MIN)
+		return WIRE_LATE_US_MIN;
+	return late < WIRE_LATE_US_MAX ? late : WIRE_LATE_US_MAX;
 }
 
 void pace_timeout(struct pace *pace)

@@ -18,8 +18,6 @@
 #define PACE_RTO_START_US 20000
 #define PACE_RTO_MAX_US 400000
 #define PACE_BACKOFF_MAX 2 /* doublings */
-#define PACE_LATE_MIN_US 300
-#define PACE_LATE_MAX_US 5000
 
 struct pace {
 	uint64_t srtt_us; /* 0 before the first sample */
