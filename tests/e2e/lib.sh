@@ -5,6 +5,7 @@
 #   tmp           a temporary folder for this test
 #   winnowd ARG.. start winnowd on a free loopback port; sets PORT and DAEMON (its pid). When the test has passed, each one
 #                 that still runs gets SIGTERM. All must end with a good status, unless the test killed them
+#   winnowd_stop  stop the last one; its status must be 0
 #   bench ARG..   run winnow bench against it
 #   fail TEXT     end the test
 #   seen PATTERN  true if the pattern is in this pipe's input. (grep -q stops reading early, and the writer then fails)
@@ -109,6 +110,11 @@ winnowd_on() { # port arg..
 
 winnowd() {
 	winnowd_on "$(free_port)" "$@"
+}
+
+winnowd_stop() {
+	kill -TERM "$DAEMON"
+	wait "$DAEMON" || fail "winnowd ended with status $?"
 }
 
 bench() {
@@ -304,7 +310,7 @@ winnowd_inside() { # aggregator number, arg..
 	DAEMON=$!
 	pids+=("$DAEMON")
 	daemons+=("$DAEMON")
-	for i in $(seq 100); do
+	for i in $(seq 200); do
 		grep -qs event=ready "$tmp/winnowd-a$n.log" && return 0
 		sleep 0.05
 	done

@@ -29,19 +29,7 @@ multicast() { # name, then what each rank must have: 1 or 0
 	done
 }
 serve() { # option..: at all of its addresses
-	rm -f "$tmp/winnowd-a0.log"
-	ip netns exec "$net-a0" "$BUILD/winnowd" --listen 0.0.0.0:5555 --insecure-no-key --threads 2 "$@" 2>"$tmp/winnowd-a0.log" &
-	DAEMON=$!
-	pids+=("$DAEMON")
-	for _ in $(seq 200); do
-		grep -qs event=ready "$tmp/winnowd-a0.log" && return 0
-		sleep 0.05
-	done
-	fail "winnowd does not start"
-}
-stop() {
-	kill -TERM "$DAEMON"
-	wait "$DAEMON" || fail "winnowd ended with status $?"
+	winnowd_inside 0 --listen 0.0.0.0:5555 --insecure-no-key --threads 2 "$@"
 }
 
 # A second network, to w1 alone, and a second address on the first one.
@@ -64,7 +52,7 @@ job second w0=10.77.0.111 w1=10.77.0.101 w2=10.77.0.101 --
 multicast second 1 1 1
 job unicast w0=10.77.0.111 w1=10.88.0.101 a0=127.0.0.1 -- --multicast=0
 multicast unicast 0 0 0
-stop
+winnowd_stop
 
 ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
 for mode in native generic; do
@@ -74,7 +62,7 @@ for mode in native generic; do
 	job "nets-$mode" w0=10.77.0.101 w1=10.88.0.101 w2=10.77.0.111 -- --wire fixed32
 	multicast "nets-$mode" 1 0 1
 	job "all-$mode" w0=10.77.0.101 w1=10.77.0.111 w2=10.77.0.111 -- --wire fixed32
-	stop
+	winnowd_stop
 done
 ip -n "$net-sw" link set dev "$net-a0" xdp off
 
@@ -82,6 +70,6 @@ if [ -e "$BUILD/winnow-dpdk.so" ]; then
 	# The port has one address, and workers are told which; what they have connected to is the kernel's affair.
 	serve --datapath dpdk --device eth0
 	job dpdk w0=10.77.0.101 w1=10.77.0.111 w2=10.77.0.101 --
-	stop
+	winnowd_stop
 fi
 echo "all right"

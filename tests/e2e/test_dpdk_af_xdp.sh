@@ -31,8 +31,7 @@ for host in w0 w1 w2 a0; do lossy $host; done
 work 60 --size 4K,3M --density 1,0.05
 for host in w0 w1 w2 a0; do lossy $host off; done
 [ "$(inside w0 bash -c ". tests/e2e/lib.sh; metric 10.77.0.101:9555 winnow_net_rx_errors_total")" = 0 ] || fail "frames were damaged"
-kill -TERM "$DAEMON"
-wait "$DAEMON" || fail "winnowd ended with status $?"
+winnowd_stop
 # It has given its privileges up, and cannot take the program off: the next one does, and also after a violent end.
 for signal in KILL TERM; do
 	winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --eal "$eal"

@@ -51,6 +51,5 @@ expect w0 60 0
 expect w1 60 0
 for rank in 0 1; do [ "$(json "$tmp/w$rank.out" errors)" = 0 ] || fail "rank $rank: wrong results"; done
 quiet
-kill -TERM "$DAEMON"
-wait "$DAEMON" || fail "winnowd ended with status $?"
+winnowd_stop
 echo "$damaged damaged, $others for others, $taken well framed"

@@ -29,10 +29,6 @@ work() { # aggregator: two workers, the second with dpdk
 serve() { # option..
 	winnowd_inside 0 --insecure-no-key --datapath dpdk --threads 2 "$@"
 }
-stop() {
-	kill -TERM "$DAEMON"
-	wait "$DAEMON" || fail "winnowd ended with status $?"
-}
 port=--vdev=net_af_packet0,iface=eth0,framesz=2048,blocksz=65536,framecnt=4096
 
 # Lcore 0 is the main one; the threads take those after it.
@@ -41,19 +37,19 @@ serve --eal "$lcores --no-shconf --no-huge --no-pci -m 256 $port"
 on_two_cpus
 work 10.77.0.101:5555
 uses_huge_pages && fail "huge pages in spite of --no-huge"
-stop
+winnowd_stop
 
 reserve 320
 serve --eal "$lcores --in-memory --no-pci $port"
 uses_huge_pages || fail "winnowd uses no huge pages"
 on_two_cpus
 work 10.77.0.101:5555
-stop
+winnowd_stop
 # Without arguments they are found, and used.
 serve --device eth0
 uses_huge_pages || fail "winnowd by itself uses no huge pages"
 work 10.77.0.101:5555
-stop
+winnowd_stop
 reserve -320
 
 # A tap is a host of its own behind the switch: no kernel answers for its address.
@@ -69,5 +65,5 @@ ip -n "$net-a0" link set dtap0 master br1 up
 whole_frames a0
 work 10.77.0.101:5555
 [ "$(inside w0 ip neigh show 10.77.0.102 | grep -c lladdr)" = 1 ] || fail "ARP for the tap's address was not answered"
-stop
+winnowd_stop
 echo "all right"

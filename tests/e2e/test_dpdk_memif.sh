@@ -39,8 +39,7 @@ for threads in 1 2; do
 	work 60 --size 1M --multicast=0 --wire fixed32
 	[ "$(json "$tmp/w0.out" multicast)" = 0 ] || fail "--multicast=0 did not switch it off"
 	work 60 --size 1M --dtype bf16 --op max --block 64
-	kill -TERM "$DAEMON"
-	wait "$DAEMON" || fail "winnowd ended with status $?"
+	winnowd_stop
 	grep -q 'level=error' "$tmp/winnowd-$PORT.log" && fail "errors in the log"
 done
 echo "all right"

@@ -27,8 +27,7 @@ refuses 1 "'10.0.0.1/33' is not ADDR or ADDR/BITS" work --device eth0 --data-add
 # Two of them on one port.
 winnowd_inside 0 --insecure-no-key --datapath dpdk --device eth0
 refuses 1 'cannot bind|in use' serve --device eth0
-kill -TERM "$DAEMON"
-wait "$DAEMON" || fail "winnowd ended with status $?"
+winnowd_stop
 # Another program has it.
 inside a0 python3 -c 'import socket, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -33,8 +33,7 @@ for datapath in udp dpdk; do
 	workers 60 2 --size 4K,3M --density 1,0.05
 	[ "$(json "$tmp/w0.out" retransmits)" != 0 ] || fail "$datapath: nothing was lost"
 	for host in w0 w1 w2 w3 a0; do lossy $host off; done
-	kill -TERM "$DAEMON"
-	wait "$DAEMON" || fail "winnowd ended with status $?"
+	winnowd_stop
 done
 
 # A worker that dies: the others, with either road, get a line each.

@@ -64,6 +64,5 @@ done
 	fail "the kernel has added nothing"
 steady_ends good
 [ "$(grep -c 'event=refused' "$tmp/winnowd-$PORT.log")" -ge 40 ] || fail "refusals are not logged"
-kill -TERM "$DAEMON"
-wait "$DAEMON" || fail "winnowd did not end well"
+winnowd_stop
 echo "dropped and counted"

@@ -9,19 +9,7 @@ common=(--iters 2 --warmup 1 --json --check --size 4K,3M --density 1,0.1)
 for i in 0 1 2 3; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
 ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
 serve() { # ADDR, option..: with a port to each
-	rm -f "$tmp/winnowd-a0.log"
-	ip netns exec "$net-a0" "$BUILD/winnowd" --listen "$1:5555" --metrics "$1:9555" --threads 2 "${@:2}" 2>"$tmp/winnowd-a0.log" &
-	DAEMON=$!
-	pids+=("$DAEMON")
-	for _ in $(seq 200); do
-		grep -qs event=ready "$tmp/winnowd-a0.log" && return 0
-		sleep 0.05
-	done
-	fail "winnowd does not start"
-}
-stop() {
-	kill -TERM "$DAEMON"
-	wait "$DAEMON" || fail "winnowd ended with status $?"
+	winnowd_inside 0 --listen "$1:5555" --metrics "$1:9555" --threads 2 "${@:2}"
 }
 job() { # name, then the aggregator's HOST for each rank; -- option..
 	local name=$1 hosts=() rank
@@ -64,7 +52,7 @@ ip -n "$net-sw" link set "$net-w3" mtu 1500
 for host in w0 w1 w2 w3 a0; do inside $host ip6tables -A INPUT -p udp -m statistic --mode random --probability 0.03 -j DROP; done
 job lossy '[fd77::101]' '[fd77::101]' '[fd77::101]' '[fd77::101]' --
 for host in w0 w1 w2 w3 a0; do inside $host ip6tables -F INPUT; done
-stop
+winnowd_stop
 
 # Nothing is cut into fragments: what has become too large is told.
 serve '[fd77::101]'
@@ -82,7 +70,7 @@ for rank in 0 1; do
 	expect shrinks$rank 20 1 "cannot send to rank [01] .*Message too long .* its interface's MTU is now smaller than the 1500 that the job began with"
 done
 ip -n "$net-a0" link set eth0 mtu 1500
-stop
+winnowd_stop
 
 # Both families at one daemon, whatever the system's default is; the group is of the one that most workers use.
 inside a0 sh -c 'echo 1 >/proc/sys/net/ipv6/bindv6only'
@@ -145,7 +133,7 @@ done
 inside w1 "$BUILD/winnow" doctor --aggregator '[fd77::101]:5555' >"$tmp/doctor.out"
 grep -qE 'ok +mtu +\[fd77::101\]:5555: 1452 bytes a datagram pass; our MTU is 1500' "$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
 refuses 2 "'::1:5555' is not HOST:PORT: an IPv6 address stands in brackets" "$BUILD/winnowd" --listen ::1:5555
-stop
+winnowd_stop
 [ ! -e "$BUILD/winnow-dpdk.so" ] || refuses 1 'the dpdk datapath carries IPv4 only: give --data-address ADDR/BITS' \
 	inside a0 "$BUILD/winnowd" --listen '[fd77::101]:5555' --datapath dpdk --device eth0
 
@@ -165,7 +153,7 @@ for mode in native generic; do
 			job "link-$mode" "[$link%eth0]" '[fd77::101]' -- --wire fixed32
 		fi
 		! grep -q event=not_fast "$tmp/winnowd-a0.log" || fail "$mode: the kernel adds nothing"
-		stop
+		winnowd_stop
 	done
 done
 echo "all right"

@@ -9,16 +9,12 @@ for _ in range(int(sys.argv[2])):
         peer.sendall(b"nonsense\n")
         while peer.recv(4096): pass' "$PORT" "$1"
 }
-stop() {
-	kill -TERM "$DAEMON"
-	wait "$DAEMON" || fail "exit status $?"
-}
 for format in logfmt json; do
 	winnowd --insecure-no-key --log-format $format --metrics no
 	bench --insecure-no-key --job 'with"quote' --size 4K --iters 1 >/dev/null 2>&1
 	bench --insecure-no-key --job named --size 4K --iters 1 >/dev/null || fail "bench"
 	flood 300
-	stop
+	winnowd_stop
 	cp "$tmp/winnowd-$PORT.log" "$tmp/$format"
 	[ "$(grep -c 'refused' "$tmp/$format")" = 101 ] || fail "$format: want 100 lines of refused and one that counts the rest, got $(grep -c refused "$tmp/$format")"
 done

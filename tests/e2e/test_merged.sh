@@ -19,10 +19,6 @@ work() { # name option..: three workers that go on for long
 			--check --size 3M --iters 1000000 "$@"
 	done
 }
-stop() {
-	kill -TERM "$DAEMON"
-	wait "$DAEMON" || fail "winnowd ended with status $?"
-}
 segmentation on
 
 if [ -e "$BUILD/winnow-dpdk.so" ]; then
@@ -42,7 +38,7 @@ if [ -e "$BUILD/winnow-dpdk.so" ]; then
 			--datapath dpdk --device eth0
 		start d1 inside w1 "$BUILD/winnow" bench --aggregator $server --job d --insecure-no-key --rank 1 --world 2 --check --size 3M
 		for rank in 0 1; do expect d$rank 60 0; done
-		stop
+		winnowd_stop
 		inside a0 ip link show eth0 | seen xdp && fail "a program is left on the device"
 	done
 	for host in w0 w1 w2 a0; do
@@ -70,7 +66,7 @@ if [ -e "$BUILD/winnow-dpdk.so" ]; then
 	grep -q 'last failure, .*come several in one' "$tmp/status.out" || fail "winnow status does not tell: $(cat "$tmp/status.out")"
 	segmentation off # as it says
 	bench_inside 3 $server 60 --insecure-no-key --size 3M --iters 10 --density 1,0.1
-	stop
+	winnowd_stop
 fi
 
 # XDP in generic mode.

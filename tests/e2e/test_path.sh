@@ -61,8 +61,7 @@ sleep 3
 inside a0 ip link set eth0 up
 sleep 3
 for rank in 0 1 2; do [ ! -e "$tmp/down$rank.status" ] || fail "a link that was down for 3 s has ended the job: $(cat "$tmp/down$rank.err")"; done
-kill -TERM "$DAEMON"
-wait "$DAEMON" || fail "winnowd ended with status $?"
+winnowd_stop
 for rank in 0 1 2; do expect down$rank 20 1 'shutting down'; done
 
 # A socket that is full most of the time: nothing is wrong but the rate.
@@ -72,8 +71,7 @@ bench_inside 3 $server 120 --insecure-no-key --size 3M --iters 3 --warmup 0 --mu
 waits=$(inside w0 bash -c ". tests/e2e/lib.sh; metric 10.77.0.101:9555 winnow_net_tx_waits_total")
 [ "$waits" -gt 10 ] || fail "the socket was full $waits times only"
 inside a0 tc qdisc del dev eth0 root
-kill -TERM "$DAEMON"
-wait "$DAEMON" || fail "winnowd ended with status $?"
+winnowd_stop
 
 if [ -e "$BUILD/winnow-dpdk.so" ]; then
 	winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --device eth0

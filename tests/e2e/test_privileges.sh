@@ -34,6 +34,5 @@ for file in /proc/"$DAEMON"/task/*/status; do
 done
 bench_inside 2 $one 60 --insecure-no-key --size 1M --iters 2
 grep -q 'fast=yes' "$tmp/nobody.log" || fail "the job was not fast"
-kill -TERM "$DAEMON"
-wait "$DAEMON" || fail "winnowd ended with status $?"
+winnowd_stop
 echo "nobody is enough"

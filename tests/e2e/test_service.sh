@@ -42,8 +42,7 @@ for socket in "$tmp/notify" "@winnow-test-$$"; do
 	hears 'RELOADING=1 MONOTONIC_USEC=[0-9]+' 5
 	hears '^[0-9.]+ READY=1$' 5
 	logs 'event=reloaded text="there is no key file'
-	kill -TERM "$DAEMON"
-	wait "$DAEMON" || fail "exit status $?"
+	winnowd_stop
 	hears 'STOPPING=1 STATUS=draining: 0 jobs' 5
 done
 # A data thread that hangs is not alive, though the control thread is.

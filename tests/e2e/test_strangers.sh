@@ -104,8 +104,7 @@ for _ in $(seq 50); do
 done
 [ "$(left)" = "2 1" ] || fail "something of the strangers has stayed: $("$BUILD/winnow" status "$metrics")"
 steady_ends good
-kill -TERM "$DAEMON"
-wait "$DAEMON" || fail "exit status $?"
+winnowd_stop
 
 # ---- few descriptors ----
 cat >"$tmp/few" <<'E2'
@@ -123,8 +122,7 @@ workers_come_in nine ten
 asked "$BUILD/winnow" status --alive --quiet "$metrics" || fail "a probe was not answered"
 ! grep -q event=no_descriptors "$log" || fail "it has run out of descriptors all the same"
 let_go many probes
-kill -TERM "$DAEMON"
-wait "$DAEMON" || fail "exit status $?"
+winnowd_stop
 sed -i 's/-n 200/-n 40/' "$tmp/few"
 refuses 1 '40 descriptors may be open, at least [0-9]+ are needed: raise ulimit -n' "$tmp/few" "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --insecure-no-key --metrics no
 # The soft limit is not the end: it is raised as far as it takes.

@@ -16,10 +16,6 @@ daemon() { # mode, arg..
 	shift
 	winnowd_inside 0 --insecure-no-key --xdp-mode "$mode" --metrics $metrics "$@"
 }
-stop() {
-	kill -TERM "$DAEMON"
-	wait "$DAEMON" || fail "winnowd ended with status $?"
-}
 counter() { inside a0 bash -c "$(declare -f metric); metric \"\$@\"" metric $metrics "$1"; }
 added() { counter 'winnow_xdp_packets_total{verdict="added"}'; }
 results() { counter 'winnow_packets_sent_total'; }
@@ -107,7 +103,7 @@ for mode in native generic; do
 		for rank in 0 1 2 3; do expect "$job$rank" 120 0; done
 	done
 	loss 0
-	stop
+	winnowd_stop
 	ip -n "$net-a0" link show eth0 | seen xdp && fail "a program is left on the device"
 
 	# Killed in the middle: workers are told, nothing is left, and the next one works.
@@ -125,7 +121,7 @@ for mode in native generic; do
 	ip -n "$net-a0" link show eth0 | seen xdp && fail "a program is left on the device"
 	daemon $mode
 	bench_inside 4 $one 60 "${common[@]}" --size 1M
-	stop
+	winnowd_stop
 
 	# With a key: the program checks the seals of what it adds, and seals what it sends.
 	echo correct-horse-battery >"$tmp/key"
@@ -137,7 +133,7 @@ for mode in native generic; do
 	bench_inside 4 $one 60 --key-file "$tmp/key" --iters 2 --warmup 1 --json --size 3M --dtype i32 --density 0.5
 	loss 0
 	[ "$(counter 'winnow_packets_dropped_total{reason="bad_seal"}')" = 0 ] || fail "$mode: right seals were taken for wrong"
-	stop
+	winnowd_stop
 done
 
 # Larger datagrams: native mode takes MTU 3498, generic mode more, but the program's slots end at 3,488 bytes.
@@ -155,14 +151,14 @@ bench_inside 4 $one 60 "${common[@]}" --size 4M --block 768 --density 1,0.1
 [ "$(json "$tmp/w0.out" payload)" = 3470 ] || fail "payload is not what MTU 3498 carries"
 [ "$(added)" -gt 15000 ] || fail "MTU 3498: of 16,384 PUSHes at density 1, and more, the kernel has added $(added)"
 bench_inside 4 $one 60 "${common[@]}" --size 4M --block 100 --density 0.3
-stop
+winnowd_stop
 ip -n "$net-sw" link set dev "$net-a0" xdp off
 mtu 9000
 daemon auto
 grep -q 'xdp="generic: eth0 does not take XDP in native mode .*MTU of 9000' "$tmp/winnowd-a0.log" || fail "auto does not say why it is not native"
 bench_inside 4 $one 60 "${common[@]}" --size 4M
 grep -q 'event=not_fast .*more than 3488 bytes' "$tmp/winnowd-a0.log" || fail "no reason for a slow job"
-stop
+winnowd_stop
 # A job that turns out to be too large for the program gives its slots back at once.
 daemon auto --xdp-slots 1024
 for rank in 0 1; do
@@ -178,7 +174,7 @@ for rank in 0 1; do expect b$rank 20 1 'is lost'; done
 daemon auto --payload-max 3470
 bench_inside 4 $one 60 "${common[@]}" --size 4M
 grep -q 'fast=yes' "$tmp/winnowd-a0.log" || fail "--payload-max does not help"
-stop
+winnowd_stop
 mtu 1500
 daemon auto --xdp-slots 1500
 for rank in 0 1; do
@@ -188,7 +184,7 @@ sleep 0.3
 bench_inside 4 $one 60 "${common[@]}" --size 1M
 for rank in 0 1; do expect a$rank 60 0; done
 grep -q 'event=not_fast .*other jobs have the slots' "$tmp/winnowd-a0.log" || fail "no reason for a job without slots"
-stop
+winnowd_stop
 
 # What cannot be had is said in one line.
 refuses 2 'needs --device' "$BUILD/winnowd" --insecure-no-key --datapath xdp

@@ -47,6 +47,20 @@ def join(world, **settings):
     return on_threads(world, lambda rank: winnow.Comm(rank=rank, world=world, **settings))
 
 
+class CommCase(unittest.TestCase):
+    """`comms`, the communicators of one job of `world` workers, for all tests of the class."""
+
+    world = 3
+
+    @classmethod
+    def setUpClass(cls):
+        cls.comms = join(cls.world)
+
+    @classmethod
+    def tearDownClass(cls):
+        on_threads(cls.world, lambda rank: cls.comms[rank].close())
+
+
 def on_threads(count, function):
     """[function(0), .. function(count - 1)], at the same time; the first exception is raised."""
     results = outcomes(count, function)

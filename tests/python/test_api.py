@@ -53,14 +53,8 @@ def reference(parts, dtype, op):
     return numpy.where(result < 0, -(-result // WORLD), result // WORLD).astype(result.dtype)
 
 
-class Api(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.comms = harness.join(WORLD)
-
-    @classmethod
-    def tearDownClass(cls):
-        harness.on_threads(WORLD, lambda rank: cls.comms[rank].close())
+class Api(harness.CommCase):
+    world = WORLD
 
     def reduce(self, parts, **options):
         """Each rank's part, reduced in place."""

@@ -12,14 +12,8 @@ import winnow
 WORLD = 3
 
 
-class Broadcast(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.comms = harness.join(WORLD)
-
-    @classmethod
-    def tearDownClass(cls):
-        harness.on_threads(WORLD, lambda rank: cls.comms[rank].close())
+class Broadcast(harness.CommCase):
+    world = WORLD
 
     def given(self, count, root, seed=0):
         """Bit patterns of all kinds, NaNs and -0 among them, and stretches of zeros; the others have something else."""

@@ -38,14 +38,8 @@ def union(parts):
     return numpy.unique(numpy.concatenate([index for index, _ in parts]))
 
 
-class Rows(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.comms = harness.join(WORLD)
-
-    @classmethod
-    def tearDownClass(cls):
-        harness.on_threads(WORLD, lambda rank: cls.comms[rank].close())
+class Rows(harness.CommCase):
+    world = WORLD
 
     def reduce(self, parts, rows, **options):
         return harness.on_threads(
@@ -172,15 +166,17 @@ class Rows(unittest.TestCase):
         self.assertEqual(code, winnow.WinnowError.INVALID)
 
 
-class Segments(unittest.TestCase):
+class Segments(harness.CommCase):
     """A bucket: 68 loose elements, a table of 64 wide rows, and one of 17 wide rows."""
 
     ROWS, OTHER = 20_000, 900
     OFFSET = 68
 
+    world = WORLD
+
     @classmethod
     def setUpClass(cls):
-        cls.comms = harness.join(WORLD)
+        super().setUpClass()
         cls.count = cls.OFFSET + cls.ROWS * 64 + 5 + cls.OTHER * 17
         cls.segments = [
             (cls.OFFSET, cls.ROWS * 64, 64),
@@ -193,10 +189,6 @@ class Segments(unittest.TestCase):
             for offset, count, row in cls.segments:
                 table = cls.data[rank, offset : offset + count].reshape(-1, row)
                 table[draw.choice(len(table), len(table) // 20, replace=False)] = rank + 1
-
-    @classmethod
-    def tearDownClass(cls):
-        harness.on_threads(WORLD, lambda rank: cls.comms[rank].close())
 
     def reduce(self, **options):
         def call(rank):
@@ -268,22 +260,20 @@ class Segments(unittest.TestCase):
 
 
 
-class Tiles(unittest.TestCase):
+class Tiles(harness.CommCase):
     """A matrix with columns of zeros: 5 % are there, of which each rank has its own half."""
 
     ROWS, COLUMNS = 1024, 1024
 
+    world = WORLD
+
     @classmethod
     def setUpClass(cls):
-        cls.comms = harness.join(WORLD)
+        super().setUpClass()
         cls.data = numpy.zeros((WORLD, cls.ROWS, cls.COLUMNS), numpy.float32)
         cls.columns = numpy.random.default_rng(11).choice(cls.COLUMNS, cls.COLUMNS // 20, replace=False)
         for rank in range(WORLD):
             cls.data[rank][:, cls.columns[rank::WORLD]] = rank + 1 + numpy.arange(cls.ROWS)[:, None]
-
-    @classmethod
-    def tearDownClass(cls):
-        harness.on_threads(WORLD, lambda rank: cls.comms[rank].close())
 
     def reduce(self, make=lambda data: data.copy(), **options):
         """[(result, statistics, bytes sent)]; each rank may have its own options."""

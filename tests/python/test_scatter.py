@@ -25,14 +25,8 @@ def tensors(world, count, dtype, density=1.0, seed=0):
     return found
 
 
-class Scatter(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.comms = harness.join(WORLD)
-
-    @classmethod
-    def tearDownClass(cls):
-        harness.on_threads(WORLD, lambda rank: cls.comms[rank].close())
+class Scatter(harness.CommCase):
+    world = WORLD
 
     def shares(self, data, outs, **options):
         return harness.on_threads(
