@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * sim.c - run seeds: sim FROM COUNT, or one of them with words: sim --seed N
+ * sim.c - run seeds: sim FROM COUNT, or one of them with words: sim --seed N; or measure: sim --share
  *
  * Exit status: 0 all right; 1 a seed failed, and the last lines say how to replay it.
  */
@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "tests/sim/scenario.h"
+#include "tests/sim/share.h"
 
 static double now_s(void)
 {
@@ -60,6 +61,15 @@ static bool run_seed(uint64_t seed, bool verbose, struct world_outcome *total)
 	return outcome.ok;
 }
 
+static int usage(int status)
+{
+	fprintf(stderr, "usage: sim FROM COUNT     worlds from seeds\n"
+	                "       sim --seed N       one of them, with words\n"
+	                "       sim --share [NAME] what jobs get of a queue that they share:\n");
+	share_list();
+	return status;
+}
+
 int main(int argc, char **argv)
 {
 	struct world_outcome total = {0};
@@ -68,10 +78,10 @@ int main(int argc, char **argv)
 
 	if (argc == 3 && strcmp(argv[1], "--seed") == 0)
 		return run_seed(strtoull(argv[2], NULL, 10), true, &total) ? 0 : 1;
-	if (argc != 3) {
-		fprintf(stderr, "usage: sim FROM COUNT | sim --seed N\n");
-		return 2;
-	}
+	if (argc >= 2 && argc <= 3 && strcmp(argv[1], "--share") == 0)
+		return share_run(argv[2]) ? 0 : 1;
+	if (argc != 3)
+		return usage(argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2);
 	from = strtoull(argv[1], NULL, 10);
 	count = strtoull(argv[2], NULL, 10);
 	for (uint64_t seed = from; seed < from + count && bad < 5; seed++) {

@@ -3,16 +3,26 @@
 
 #include "tests/sim/simnet.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct node {
 	struct simnet_path out, in;
-	uint64_t out_free_us, in_free_us; /* when all that queues there has passed */
+	uint64_t out_free_ns, in_free_ns; /* when all that queues there has passed */
 	uint32_t address;
 	uint64_t
 		*line_last_us; /* [nodes] when the last line gets there; NULL: none has been sent */
+};
+
+struct queue {
+	struct simnet_queue spec;
+	uint64_t free_ns;
+	uint64_t first_us, last_us; /* datagrams */
+	double area;                /* bytes that waited, times microseconds */
+	uint64_t bytes_last, bytes_max;
+	struct simnet_meter *meters; /* [nodes] */
 };
 
 struct simnet {
@@ -21,6 +31,8 @@ struct simnet {
 	uint32_t count, room;
 	uint32_t node_count;
 	struct node *nodes;
+	uint32_t queue_count;
+	struct queue *queues;
 	struct simnet_stats stats;
 };
 
@@ -55,6 +67,9 @@ void simnet_close(struct simnet *net)
 		simnet_free(&net->heap[i]);
 	for (uint32_t i = 0; i < net->node_count; i++)
 		free(net->nodes[i].line_last_us);
+	for (uint32_t i = 0; i < net->queue_count; i++)
+		free(net->queues[i].meters);
+	free(net->queues);
 	free(net->heap);
 	free(net->nodes);
 	free(net);
@@ -196,28 +211,28 @@ void simnet_free(struct sim_event *event)
 
 /* ---- datagrams ---- */
 
-static uint64_t backlog_bytes(const struct simnet_path *path, uint64_t free_us, uint64_t at_us)
+static uint64_t backlog_bytes(uint64_t rate_bytes_s, uint64_t free_ns, uint64_t at_us)
 {
-	return free_us > at_us ? (free_us - at_us) * path->rate_bytes_s / 1000000 : 0;
+	return free_ns > at_us * 1000
+	               ? (uint64_t)((double)(free_ns - at_us * 1000) * (double)rate_bytes_s / 1e9)
+	               : 0;
 }
 
-/* A way with a rate takes its time. */
-static uint64_t through(const struct simnet_path *path, uint64_t *free_us, uint32_t bytes,
-                        uint64_t at_us)
+/* What has a rate takes its time. Returns when the last bit has passed. */
+static uint64_t through(uint64_t rate_bytes_s, uint64_t *free_ns, uint32_t bytes, uint64_t at_us)
 {
-	if (path->rate_bytes_s == 0)
+	if (rate_bytes_s == 0)
 		return at_us;
-	if (*free_us < at_us)
-		*free_us = at_us;
-	*free_us += (uint64_t)bytes * 1000000 / path->rate_bytes_s;
-	return *free_us;
+	if (*free_ns < at_us * 1000)
+		*free_ns = at_us * 1000;
+	*free_ns += (bytes + SIMNET_HEADER_BYTES) * UINT64_C(1000000000) / rate_bytes_s;
+	return (*free_ns + 999) / 1000;
 }
 
 uint64_t simnet_ready_us(const struct simnet *net, uint32_t node)
 {
 	const struct node *n = &net->nodes[node];
-	uint64_t backlog =
-		n->out.rate_bytes_s == 0 ? 0 : backlog_bytes(&n->out, n->out_free_us, net->now_us);
+	uint64_t backlog = backlog_bytes(n->out.rate_bytes_s, n->out_free_ns, net->now_us);
 
 	if (backlog <= n->out.queue_bytes)
 		return net->now_us;
@@ -241,18 +256,99 @@ static uint64_t delay(struct simnet *net, const struct simnet_path *path)
 	return us;
 }
 
+/* ---- queues of switches ---- */
+
+uint32_t simnet_queue_add(struct simnet *net, const struct simnet_queue *queue)
+{
+	net->queues = must(realloc(net->queues, (net->queue_count + 1) * sizeof(*net->queues)));
+	net->queues[net->queue_count] = (struct queue){
+		.spec = *queue,
+		.first_us = UINT64_MAX,
+		.meters = must(calloc(net->node_count, sizeof(struct simnet_meter))),
+	};
+	return ++net->queue_count;
+}
+
+const struct simnet_meter *simnet_meter(const struct simnet *net, uint32_t queue, uint32_t node)
+{
+	return &net->queues[queue - 1].meters[node];
+}
+
+void simnet_queue_stats(const struct simnet *net, uint32_t queue, struct simnet_queue_stats *out)
+{
+	const struct queue *q = &net->queues[queue - 1];
+	uint64_t us = q->last_us > q->first_us ? q->last_us - q->first_us : 1;
+
+	*out = (struct simnet_queue_stats){.bytes_max = q->bytes_max,
+	                                   .bytes_mean = q->area / (double)us};
+}
+
+/* Since the last datagram the queue has drained to `bytes`, at its rate. */
+static void queue_drained(struct queue *q, uint64_t bytes, uint64_t now_us)
+{
+	double full_us = (double)q->bytes_last * 8e6 / (double)q->spec.rate_bits_s, us;
+
+	if (q->first_us == UINT64_MAX)
+		q->first_us = q->last_us = now_us;
+	us = (double)(now_us - q->last_us);
+	q->area += (double)(q->bytes_last + bytes) / 2 * (us < full_us ? us : full_us);
+	q->last_us = now_us;
+}
+
+static void meter(struct simnet_meter *meter, uint64_t bytes, bool marked, bool dropped)
+{
+	meter->dropped += dropped;
+	if (dropped)
+		return;
+	meter->datagrams++;
+	meter->bytes += bytes;
+	meter->marked += marked;
+}
+
+/* True: there was room, and at event->at_us it has passed. */
+static bool queue_pass(struct simnet *net, uint32_t number, struct sim_event *event)
+{
+	struct queue *q = &net->queues[number - 1];
+	uint64_t rate_bytes_s = q->spec.rate_bits_s / 8;
+	uint64_t waiting = backlog_bytes(rate_bytes_s, q->free_ns, net->now_us);
+	uint64_t bytes = event->bytes + SIMNET_HEADER_BYTES;
+	bool room = waiting + bytes <= q->spec.buffer_bytes;
+	bool marked = q->spec.mark_bytes > 0 && waiting > q->spec.mark_bytes;
+
+	queue_drained(q, waiting, net->now_us);
+	meter(&q->meters[event->from], bytes, marked, !room);
+	meter(&q->meters[event->to], bytes, marked, !room);
+	q->bytes_last = waiting;
+	if (!room)
+		return false;
+	q->bytes_last += bytes;
+	if (q->bytes_last > q->bytes_max)
+		q->bytes_max = q->bytes_last;
+	event->at_us = through(rate_bytes_s, &q->free_ns, event->bytes, net->now_us);
+	event->marked = event->marked || marked;
+	return true;
+}
+
 /* At a port with a rate: it queues, if there is room, and is there when all before it has passed. */
 static void queue_in(struct simnet *net, struct sim_event *event)
 {
 	struct node *to = &net->nodes[event->to];
+	bool room;
 
-	if (backlog_bytes(&to->in, to->in_free_us, net->now_us) > to->in.queue_bytes) {
+	if (to->in.queue != 0)
+		room = queue_pass(net, to->in.queue, event);
+	else
+		room = backlog_bytes(to->in.rate_bytes_s, to->in_free_ns, net->now_us) <=
+		       to->in.queue_bytes;
+	if (!room) {
 		net->stats.overflowed++;
 		simnet_free(event);
 		return;
 	}
+	if (to->in.queue == 0)
+		event->at_us =
+			through(to->in.rate_bytes_s, &to->in_free_ns, event->bytes, net->now_us);
 	event->kind = SIM_DATAGRAM;
-	event->at_us = through(&to->in, &to->in_free_us, event->bytes, net->now_us);
 	put(net, event);
 }
 
@@ -272,7 +368,7 @@ static void arrive(struct simnet *net, struct sim_event event, struct shared *sh
 {
 	const struct simnet_path *in = &net->nodes[event.to].in;
 
-	event.kind = in->rate_bytes_s != 0 ? SIM_AT_PORT : SIM_DATAGRAM;
+	event.kind = in->rate_bytes_s != 0 || in->queue != 0 ? SIM_AT_PORT : SIM_DATAGRAM;
 	event.at_us += delay(net, in);
 	event.data = shared->data;
 	shared->users++;
@@ -320,10 +416,16 @@ void simnet_send(struct simnet *net, uint32_t from, const uint32_t to[], uint32_
 	struct sim_event event = {.from = from, .address = sender->address, .bytes = bytes};
 	struct shared *shared;
 
+	assert(sender->out.queue == 0 || sender->out.rate_bytes_s == 0);
 	net->stats.datagrams += count;
-	event.at_us = through(&sender->out, &sender->out_free_us, bytes, net->now_us);
+	event.at_us = through(sender->out.rate_bytes_s, &sender->out_free_ns, bytes, net->now_us);
 	if (vanishes(net, &sender->out, bytes)) {
 		net->stats.lost += count;
+		return;
+	}
+	event.to = to[0];
+	if (sender->out.queue != 0 && !queue_pass(net, sender->out.queue, &event)) {
+		net->stats.overflowed += count;
 		return;
 	}
 	event.at_us += delay(net, &sender->out);

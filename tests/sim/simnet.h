@@ -5,7 +5,8 @@
  * Events in order of virtual time: datagrams, lines of control connections, which are reliable and
  * ordered, and timers. Every node has a way out and a way in, and a datagram takes the sender's and
  * then the receiver's. Each may lose, double, delay, reorder, be too narrow for large datagrams, have
- * a rate with a queue in front of it, or be cut; all of that may change while the clock runs.
+ * a rate with a queue in front of it, or be cut; all of that may change while the clock runs. Ways of
+ * several nodes may lead through one queue of a switch, which drops, marks, and counts by node.
  * Everything random comes from one seed. Nodes are numbers, the meaning of bytes is their business.
  */
 #ifndef TESTS_SIM_SIMNET_H
@@ -15,8 +16,16 @@
 #include <stdint.h>
 
 #define SIMNET_NODES_MAX 8192
+#define SIMNET_HEADER_BYTES 42 /* Ethernet, IPv4, UDP: a datagram takes as much more of a link */
 
 struct simnet;
+
+/* A link of a switch, and what waits for it. What does not fit is lost. */
+struct simnet_queue {
+	uint64_t rate_bits_s;
+	uint64_t buffer_bytes;
+	uint64_t mark_bytes; /* who finds more waiting is marked; 0: nobody is */
+};
 
 /* One direction of a node's link. All zero: nothing is lost, and it takes no time. */
 struct simnet_path {
@@ -29,6 +38,7 @@ struct simnet_path {
 	uint64_t rate_bytes_s; /* 0: no limit */
 	uint64_t
 		queue_bytes; /* in front of the rate; in: more is lost; out: see simnet_ready_us() */
+	uint32_t queue;      /* in place of the rate: a switch's, see simnet_queue_add(); 0: none */
 	bool cut;            /* all datagrams vanish; lines pass */
 };
 
@@ -45,11 +55,23 @@ struct sim_event {
 	uint32_t bytes;
 	bool again;   /* has been put back by simnet_postpone() */
 	bool changed; /* a bit is not as it was sent */
+	bool marked;  /* DATAGRAM: congestion experienced */
 	const uint8_t *data;
 };
 
 struct simnet_stats {
 	uint64_t datagrams, lost, doubled, overflowed;
+};
+
+/* What has passed, or not, from or to one node. */
+struct simnet_meter {
+	uint64_t datagrams, bytes; /* that found room */
+	uint64_t marked, dropped;
+};
+
+struct simnet_queue_stats {
+	uint64_t bytes_max;
+	double bytes_mean; /* over time, from the first datagram to the last */
 };
 
 struct simnet *simnet_open(uint64_t seed, uint32_t nodes);
@@ -62,6 +84,11 @@ struct simnet_path *simnet_out(struct simnet *net, uint32_t node);
 struct simnet_path *simnet_in(struct simnet *net, uint32_t node);
 void simnet_move(struct simnet *net, uint32_t node);
 uint32_t simnet_address(const struct simnet *net, uint32_t node);
+
+/* simnet_queue_add - its number: 1 and up. Ways out begin with it, ways in end with it. */
+uint32_t simnet_queue_add(struct simnet *net, const struct simnet_queue *queue);
+const struct simnet_meter *simnet_meter(const struct simnet *net, uint32_t queue, uint32_t node);
+void simnet_queue_stats(const struct simnet *net, uint32_t queue, struct simnet_queue_stats *out);
 
 /* Numbers from the simulation's own stream. */
 uint64_t simnet_random(struct simnet *net);

@@ -38,6 +38,8 @@ static void nodes_connect(struct world *world)
 		*simnet_out(world->net, spec->aggregator_count + i) = spec->workers[i].out;
 		*simnet_in(world->net, spec->aggregator_count + i) = spec->workers[i].in;
 	}
+	for (uint32_t i = 0; i < spec->queue_count; i++)
+		simnet_queue_add(world->net, &spec->queues[i]);
 	/* Where datagrams get lost, some are changed. */
 	for (uint32_t i = 0; i < world->nobody && world->keys != NULL; i++) {
 		struct simnet_path *in = simnet_in(world->net, i);
@@ -88,7 +90,7 @@ static void build(struct world *world)
 	const struct world_spec *spec = world->spec;
 
 	world->nobody = spec->aggregator_count + spec->worker_count;
-	world->net = simnet_open(spec->seed, world->nobody + 1);
+	world->net = simnet_open(spec->seed, world->nobody + 1 + 2 * spec->cross_count);
 	key_make(world);
 	nodes_connect(world);
 	world->engine = spec->isa != NULL ? bitmap_named(spec->isa) : bitmap_best();
@@ -104,6 +106,10 @@ static void build(struct world *world)
 		aggregator_open(world, i);
 	for (uint32_t j = 0; j < spec->job_count; j++)
 		job_build(world, j);
+	world->crosses = calloc(spec->cross_count, sizeof(*world->crosses));
+	for (uint32_t i = 0; i < spec->cross_count; i++)
+		cross_open(world, i);
+	measure_begin(world);
 }
 
 static void tear_down(struct world *world)
@@ -118,6 +124,7 @@ static void tear_down(struct world *world)
 	proof_keys_free(world->keys);
 	free(world->aggregators);
 	free(world->workers);
+	free(world->crosses);
 	free(world->flat);
 	free(world->scratch);
 }
@@ -180,7 +187,11 @@ static void describe_hang(struct world *world)
 
 static void take_event(struct world *world, struct sim_event *event)
 {
-	if (event->to == world->nobody)
+	if (event->to > world->nobody)
+		cross_event(&world->crosses[(event->to - world->nobody - 1) / 2], event);
+	else if (event->to == world->nobody && event->channel == TIMER_TICK)
+		measure_sample(world);
+	else if (event->to == world->nobody)
 		fault_strike(world, event->channel);
 	else if (event->to >= world->spec->aggregator_count)
 		worker_event(&world->workers[event->to - world->spec->aggregator_count], event);
@@ -214,8 +225,10 @@ static void run(struct world *world)
 			continue;
 		check_us = now_us + PROMPT_CHECK_US;
 		faults_check_prompt(world);
-		if (over_us == UINT64_MAX && all_over(world)) /* let LEAVEs arrive */
+		if (!world->over && all_over(world)) { /* let LEAVEs arrive */
+			world->over = true;
 			over_us = now_us + 2 * longest_silence_us(world) + 1000000;
+		}
 		if (now_us > world->spec->limit_us)
 			describe_hang(world);
 	}
@@ -236,6 +249,7 @@ void world_run(const struct world_spec *spec, struct world_outcome *out)
 		aggregator_close(&world.aggregators[i]);
 	if (!world.failed)
 		world_judge(&world);
+	measure_end(&world);
 	tear_down(&world);
 	out->ok = !world.failed;
 }

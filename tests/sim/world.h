@@ -19,6 +19,9 @@
 #define WORLD_JOBS_MAX 4
 #define WORLD_OPS_MAX 12
 #define WORLD_FAULTS_MAX 2
+#define WORLD_QUEUES_MAX 40
+#define WORLD_CROSSES_MAX 2
+#define WORLD_FLOWS_MAX (WORLD_JOBS_MAX + WORLD_CROSSES_MAX)
 
 enum fault_kind {
 	FAULT_CRASH,      /* a worker ends; its connections are reset */
@@ -67,6 +70,7 @@ struct job_spec {
 	uint64_t gpu_bytes;                          /* of pinned memory */
 	uint32_t eager_ppm; /* chance that a worker submits the next operation at once; else */
 	uint64_t gap_us;    /* it computes for up to so long */
+	uint32_t again; /* so often again all operations follow, each when the one before is done */
 	struct op_spec ops[WORLD_OPS_MAX];
 	uint32_t fault_count;
 	struct fault_spec faults[WORLD_FAULTS_MAX];
@@ -97,6 +101,13 @@ struct worker_spec {
 	uint64_t silence_us, stall_us;
 };
 
+/* Traffic beside the jobs: one flow as TCP's, with as much to send as it may. */
+struct cross_spec {
+	struct simnet_path out, in;           /* of its sender, */
+	struct simnet_path sink_out, sink_in; /* and of its receiver */
+	uint64_t start_us;
+};
+
 /* What the world as a whole may take: 0 is no limit. */
 struct world_bounds {
 	uint64_t time_us;        /* from the first operation to the last one's end */
@@ -117,7 +128,12 @@ struct world_spec {
 	struct worker_spec *workers; /* [worker_count] */
 	uint32_t job_count;
 	struct job_spec jobs[WORLD_JOBS_MAX];
-	uint64_t limit_us; /* virtual time in which all must be over */
+	uint32_t queue_count;
+	struct simnet_queue queues[WORLD_QUEUES_MAX]; /* what paths name: the first is 1 */
+	uint32_t cross_count;
+	struct cross_spec crosses[WORLD_CROSSES_MAX];
+	struct world_measures *measures; /* NULL: nobody wants to know */
+	uint64_t limit_us;               /* virtual time in which all must be over */
 	struct world_bounds bounds;
 	const char *isa; /* bitmap engine; NULL: best */
 };
@@ -135,6 +151,36 @@ struct world_outcome {
 	uint64_t dropped; /* received by workers and of no use */
 	uint64_t asking;  /* STATUSes of workers that want an answer */
 };
+
+/* Bytes that queues had taken from and for each job, and then each cross flow, at some time. */
+struct world_sample {
+	uint64_t at_us;
+	uint64_t bytes[WORLD_QUEUES_MAX][WORLD_FLOWS_MAX];
+};
+
+struct job_measures {
+	uint64_t first_us, last_us;      /* the first submission, the last operation's end */
+	uint64_t sent, received;         /* by workers: datagrams, */
+	uint64_t sent_again, came_again; /* of these PUSHes, and RESULTs that were asked for */
+	uint64_t marked, dropped;        /* at queues */
+	uint32_t time_count, time_room;
+	struct op_time {
+		uint64_t end_us;
+		uint64_t us; /* since its submission */
+	} * times;           /* of each operation on each worker */
+};
+
+/* What a world was like; zeroed but for sample_us when it begins. */
+struct world_measures {
+	uint64_t sample_us;
+	uint32_t sample_count, sample_room;
+	struct world_sample *samples;
+	struct simnet_queue_stats queues[WORLD_QUEUES_MAX];
+	struct job_measures jobs[WORLD_JOBS_MAX];
+	uint64_t cross_lost[WORLD_CROSSES_MAX];
+};
+
+void world_measures_free(struct world_measures *measures);
 
 void world_run(const struct world_spec *spec, struct world_outcome *out);
 

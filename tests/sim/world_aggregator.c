@@ -89,8 +89,10 @@ static void port_detach(void *context, uint16_t id)
 {
 	struct sim_port *port = port_named(context, id);
 
-	if (port->channel != NULL)
+	if (port->channel != NULL) {
 		stats_keep(context, port->channel);
+		measure_channel(context, port);
+	}
 	port->used = false;
 	kernel_release(port);
 }

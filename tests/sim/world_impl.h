@@ -9,6 +9,8 @@
  * world_rows.c        operations that are given as lists
  * world_gpu.c         operations whose tensors are on a GPU: what comm_gpu.c does, and the GPU
  * world_fault.c       what happens to a job, and what its workers may be told then
+ * world_cross.c       a flow as TCP's beside the jobs
+ * world_measure.c     what jobs and flows got of the queues, and how long operations took
  * world_judge.c       were the results right, the errors true, the effort within bounds
  */
 #ifndef TESTS_SIM_WORLD_IMPL_H
@@ -31,7 +33,8 @@
 #define TIMER_SUBMIT 2
 #define TIMER_TURN 3    /* it has gathered enough */
 #define TIMER_CONNECT 4 /* a worker's control connections stand */
-#define TIMER_FAULT 5   /* of the world's own node: this and up, by job, number, and begin or end */
+#define TIMER_FAULT                                                                                \
+	5 /* of the world's own node, beside TICK, when it takes a sample: this and up, by job, number, and begin or end */
 
 /* A thread that is busy leaves what comes in its socket. */
 struct sim_thread {
@@ -94,6 +97,7 @@ struct sim_op {
 	struct staged staged;
 	bool on_gpu;
 	bool in_place; /* recv is in send */
+	uint64_t submitted_us;
 	uint32_t dones;
 	bool submitted;
 };
@@ -133,6 +137,21 @@ struct sim_job {
 	struct sim_fault faults[WORLD_FAULTS_MAX];
 };
 
+/* A sender that keeps `window` datagrams under way, to a sink that answers each. */
+#define CROSS_RING 65536
+
+struct sim_cross {
+	struct world *world;
+	uint32_t node; /* and the sink's, the next one */
+	double window, threshold;
+	uint32_t next, oldest,
+		highest;  /* datagrams: to send, neither answered nor lost, answered */
+	uint32_t recover; /* until this one is, another loss counts as the same */
+	uint32_t under_way;
+	uint64_t srtt_us, heard_us, lost;
+	bool answered[CROSS_RING];
+};
+
 struct world {
 	const struct world_spec *spec;
 	struct world_outcome *out;
@@ -144,7 +163,9 @@ struct world {
 	struct sim_job jobs[WORLD_JOBS_MAX];
 	struct proof_keys *keys; /* NULL: the jobs have none, and datagrams no seals */
 	struct proof_key key;
-	uint32_t nobody;            /* the node of what happens from outside */
+	uint32_t nobody;            /* the node of what happens from outside; after it: */
+	struct sim_cross *crosses;  /* two each */
+	bool over;                  /* all workers have left */
 	uint64_t first_us, last_us; /* operations: the first one's start, the last one's end */
 	uint8_t *flat, *scratch;    /* [WIRE_PAYLOAD_MAX] */
 	bool failed;
@@ -194,6 +215,12 @@ static inline const struct job_spec *job_of(const struct sim_worker *w)
 	return w->world->jobs[w->job].spec;
 }
 
+/* How often each of its operations is done. */
+static inline uint32_t rounds_of(const struct job_spec *job)
+{
+	return 1 + job->again;
+}
+
 /* Elements of the result that a worker gets. */
 static inline uint64_t share_of(const struct sim_worker *w, const struct op_spec *spec)
 {
@@ -215,6 +242,17 @@ struct sim_fault *fault_of(struct world *world, const struct sim_worker *worker,
 bool fault_explains(const struct sim_worker *worker, uint32_t op); /* its status and error line */
 void faults_check_prompt(struct world *world);
 const char *fault_name(enum fault_kind kind);
+
+/* world_cross.c */
+void cross_open(struct world *world, uint32_t index);
+void cross_event(struct sim_cross *cross, const struct sim_event *event);
+
+/* world_measure.c: all do nothing when nobody wants to know. */
+void measure_begin(struct world *world);
+void measure_sample(struct world *world);
+void measure_time(struct sim_worker *worker, uint64_t us);
+void measure_channel(struct sim_aggregator *aggregator, const struct sim_port *port);
+void measure_end(struct world *world);
 
 /* world_judge.c */
 void world_judge(struct world *world);

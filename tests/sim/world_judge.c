@@ -5,8 +5,6 @@
 
 #include "tests/sim/world_impl.h"
 
-#define HEADERS_BYTES 42 /* Ethernet, IPv4 and UDP: workers count bytes on the wire */
-
 /* ---- results ---- */
 
 static void judge_op(struct world *world, const struct sim_worker *w, uint32_t number)
@@ -18,7 +16,7 @@ static void judge_op(struct world *world, const struct sim_worker *w, uint32_t n
 
 	if (!op->submitted)
 		return;
-	if (op->dones != 1) {
+	if (op->dones != rounds_of(job_of(w))) {
 		world_fail(world, "job %u rank %u op %u: done %u times; session: %s", w->job,
 		           w->rank, number, op->dones, session_error(w->session));
 		return;
@@ -80,10 +78,10 @@ static void judge_traffic(struct world *world)
 		session_stats(w->session, &stats);
 		judge_equal(world, "sent_packets", stats.sent_packets, w->sent);
 		judge_equal(world, "sent_bytes", stats.sent_bytes,
-		            w->sent_bytes + w->sent * HEADERS_BYTES);
+		            w->sent_bytes + w->sent * SIMNET_HEADER_BYTES);
 		judge_equal(world, "received_packets", stats.received_packets, w->received);
 		judge_equal(world, "received_bytes", stats.received_bytes,
-		            w->received_bytes + w->received * HEADERS_BYTES);
+		            w->received_bytes + w->received * SIMNET_HEADER_BYTES);
 	}
 	for (uint32_t i = 0; i < world->spec->aggregator_count; i++) {
 		const struct sim_aggregator *a = &world->aggregators[i];
@@ -114,7 +112,7 @@ static void judge_blocks(struct world *world)
 		const struct sim_job *job = &world->jobs[j];
 
 		for (uint32_t op = 0; op < job->spec->op_count; op++) {
-			uint64_t sent = 0;
+			uint64_t sent = 0, rounds = rounds_of(job->spec);
 
 			for (uint32_t rank = 0; rank < job->spec->world; rank++) {
 				sent += job->workers[rank].ops[op].task.blocks_nonzero;
@@ -124,10 +122,11 @@ static void judge_blocks(struct world *world)
 			}
 			judge_equal(world, "an operation's blocks_nonzero", sent,
 			            data_blocks_owned(job->references[op]));
-			owned += data_blocks_owned(job->references[op]);
-			united += data_blocks_union(job->references[op]);
-			eager += job->workers[0].ops[op].task.cut.eager;
-			operations += job->workers[0].ops[op].task.cut.eager ? 1 : channels;
+			owned += rounds * data_blocks_owned(job->references[op]);
+			united += rounds * data_blocks_union(job->references[op]);
+			eager += rounds * job->workers[0].ops[op].task.cut.eager;
+			operations +=
+				rounds * (job->workers[0].ops[op].task.cut.eager ? 1 : channels);
 		}
 	}
 	judge_equal(world, "blocks_owned", sum.blocks_owned, owned);

@@ -21,7 +21,7 @@ uint32_t worker_ops(const struct sim_worker *w)
 	bool fewer = fault_of(w->world, w, FAULT_ABSENT) != NULL ||
 	             fault_of(w->world, w, FAULT_LEAVE) != NULL;
 
-	return job_of(w)->op_count - fewer;
+	return rounds_of(job_of(w)) * job_of(w)->op_count - fewer;
 }
 
 /* ---- life ---- */
@@ -70,6 +70,16 @@ static void connect_all(struct sim_worker *w)
 	}
 }
 
+static void submit_later(struct sim_worker *w)
+{
+	struct simnet *net = w->world->net;
+	uint64_t pause_us = 0;
+
+	if (!simnet_chance(net, job_of(w)->eager_ppm))
+		pause_us = simnet_between(net, 0, job_of(w)->gap_us);
+	simnet_timer(net, w->node, TIMER_SUBMIT, simnet_now(net) + pause_us);
+}
+
 static void task_done(struct allreduce *task)
 {
 	struct sim_op *op = task->context;
@@ -82,6 +92,9 @@ static void task_done(struct allreduce *task)
 	op->dones++;
 	w->finished++;
 	w->world->last_us = simnet_now(w->world->net);
+	measure_time(w, w->world->last_us - op->submitted_us);
+	if (job_of(w)->again > 0)
+		submit_later(w);
 }
 
 static void shuffle(struct sim_worker *w, uint32_t count)
@@ -159,7 +172,7 @@ static uint32_t priority_of(const struct sim_worker *w, const struct op_spec *sp
 
 static void submit(struct sim_worker *w)
 {
-	uint32_t number = w->order[w->submitted];
+	uint32_t number = w->order[w->submitted % job_of(w)->op_count];
 	const struct op_spec *spec = worker_op(w, number);
 	struct sim_op *op = &w->ops[number];
 	int result;
@@ -167,6 +180,7 @@ static void submit(struct sim_worker *w)
 	if (op->send == NULL)
 		buffers_make(w, number);
 	op->worker = w;
+	op->submitted_us = simnet_now(w->world->net);
 	op->task = (struct allreduce){
 		.send = op->send,
 		.recv = op->recv,
@@ -200,17 +214,15 @@ static void submit(struct sim_worker *w)
 static void submit_next(struct sim_worker *w)
 {
 	struct world *world = w->world;
-	uint64_t now_us = simnet_now(world->net), pause_us = 0;
 
 	if (w->submitted == worker_ops(w))
 		return;
 	faults_arm(world, w->job);
 	if (world->first_us == 0)
-		world->first_us = now_us;
+		world->first_us = simnet_now(world->net);
 	submit(w);
-	if (!simnet_chance(world->net, job_of(w)->eager_ppm))
-		pause_us = simnet_between(world->net, 0, job_of(w)->gap_us);
-	simnet_timer(world->net, w->node, TIMER_SUBMIT, now_us + pause_us);
+	if (job_of(w)->again == 0)
+		submit_later(w);
 }
 
 static void leave_when_done(struct sim_worker *w)

@@ -1,0 +1,649 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * share.c - see share.h
+ *
+ * Two ways to lay a network. "port": everybody meets at the aggregator's port, in and out. "hosts": the
+ * jobs' workers of a rank share a host, whose link is the narrow one; the aggregator's is not.
+ */
+
+#include "tests/sim/share.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/winnow.h"
+#include "ebpf/wire.h"
+#include "tests/sim/world.h"
+
+#define PAYLOAD 1472
+#define BLOCK 360 /* f32: one block a frame, which fills a datagram */
+#define FRAME_BYTES (WIRE_HEADER_BYTES + 4 * BLOCK + SIMNET_HEADER_BYTES)
+#define MBIT UINT64_C(1000000)
+#define MB UINT64_C(1000000)
+#define SAMPLE_US 500
+
+struct share {
+	const char *name;
+	struct world_spec spec;
+	struct world_measures measures;
+	struct world_outcome outcome;
+	bool missed; /* a bound that must be met */
+};
+
+/* ---- the table ---- */
+
+static void head(void)
+{
+	printf("%-12s %-44s %10s   %-13s\n", "world", "", "is", "should be");
+}
+
+static void row(const struct share *s, double value, const char *format, ...)
+{
+	char text[128];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	printf("%-12s %-44s %10.3f\n", s->name, text, value);
+}
+
+/* From `low` to `high`. */
+static void goal(struct share *s, double value, double low, double high, const char *text)
+{
+	bool met = value >= low && value <= high;
+	char want[32];
+
+	if (low > 0 && high < 1e9)
+		snprintf(want, sizeof(want), "%g to %g", low, high);
+	else
+		snprintf(want, sizeof(want), "%s %g", low > 0 ? ">=" : "<=", low > 0 ? low : high);
+	printf("%-12s %-44s %10.3f   %-13s %s\n", s->name, text, value, want, met ? "" : "missed");
+}
+
+/* ---- worlds ---- */
+
+static void *must(void *memory)
+{
+	if (memory == NULL)
+		abort();
+	return memory;
+}
+
+/* An aggregator and `jobs` of `world` workers, `delay_us` one way; nothing has a rate. */
+static struct share *make(const char *name, uint32_t jobs, uint32_t world, uint64_t delay_us)
+{
+	struct share *s = must(calloc(1, sizeof(*s)));
+	struct world_spec *spec = &s->spec;
+
+	s->name = name;
+	spec->seed = 1;
+	spec->class_name = name;
+	spec->limit_us = 300000000;
+	spec->measures = &s->measures;
+	s->measures.sample_us = SAMPLE_US;
+	spec->aggregator_count = 1;
+	spec->aggregators[0] = (struct aggregator_spec){
+		.in = {.delay_us_min = delay_us, .delay_us_max = delay_us},
+		.rcvbuf = 32u << 20,
+		.threads = 1,
+		.payload_max = PAYLOAD,
+		.window_bytes = 2u << 20,
+		.op_slots = 32,
+		.segments_ahead = 8,
+	};
+	spec->job_count = jobs;
+	spec->worker_count = jobs * world;
+	spec->workers = must(calloc(spec->worker_count, sizeof(*spec->workers)));
+	for (uint32_t j = 0; j < jobs; j++)
+		spec->jobs[j] = (struct job_spec){
+			.world = world, .first_worker = j * world, .eager_ppm = 1000000};
+	for (uint32_t i = 0; i < spec->worker_count; i++)
+		spec->workers[i] = (struct worker_spec){
+			.in = {.delay_us_min = delay_us, .delay_us_max = delay_us},
+			.rcvbuf = 32u << 20,
+			.payload = PAYLOAD,
+			.silence_us = 2000000,
+			.stall_us = 60000000,
+		};
+	return s;
+}
+
+static uint32_t queue(struct share *s, uint64_t rate_bits_s, uint64_t buffer_bytes,
+                      uint64_t mark_bytes)
+{
+	s->spec.queues[s->spec.queue_count] = (struct simnet_queue){
+		.rate_bits_s = rate_bits_s, .buffer_bytes = buffer_bytes, .mark_bytes = mark_bytes};
+	return ++s->spec.queue_count;
+}
+
+/* Queue 1 leads to the aggregator, 2 from it. Workers' links are of 10 Gbit/s. */
+static void port(struct share *s, uint64_t rate_bits_s, uint64_t buffer_bytes, uint64_t mark_bytes)
+{
+	s->spec.aggregators[0].in.queue = queue(s, rate_bits_s, buffer_bytes, mark_bytes);
+	s->spec.aggregators[0].out.queue = queue(s, rate_bits_s, buffer_bytes, mark_bytes);
+	for (uint32_t i = 0; i < s->spec.worker_count; i++) {
+		s->spec.workers[i].out.rate_bytes_s = 10000 * MBIT / 8;
+		s->spec.workers[i].out.queue_bytes = 200000;
+	}
+}
+
+/* Queues 1 and 2 lead from and to host 0, and so on. The aggregator's link is of 10 Gbit/s. */
+static void hosts(struct share *s, uint64_t rate_bits_s, uint64_t buffer_bytes, uint64_t mark_bytes)
+{
+	for (uint32_t rank = 0; rank < s->spec.jobs[0].world; rank++) {
+		uint32_t up = queue(s, rate_bits_s, buffer_bytes, mark_bytes);
+		uint32_t down = queue(s, rate_bits_s, buffer_bytes, mark_bytes);
+
+		for (uint32_t j = 0; j < s->spec.job_count; j++) {
+			struct worker_spec *w =
+				&s->spec.workers[s->spec.jobs[j].first_worker + rank];
+
+			w->out.queue = up;
+			w->in.queue = down;
+		}
+	}
+	s->spec.aggregators[0].out.rate_bytes_s = 10000 * MBIT / 8;
+	s->spec.aggregators[0].out.queue_bytes = 200000;
+}
+
+/* `rounds` operations of `bytes`, one after the other. */
+static void dense(struct share *s, uint32_t job, uint64_t bytes, uint32_t rounds)
+{
+	struct job_spec *j = &s->spec.jobs[job];
+
+	j->op_count = 1;
+	j->again = rounds - 1;
+	j->ops[0] = (struct op_spec){
+		.seed = job + 1,
+		.tag = job + 1,
+		.count = bytes / 4 / BLOCK * BLOCK,
+		.block = BLOCK,
+		.dtype = WINNOW_F32,
+		.reduction = WINNOW_SUM,
+		.run = BLOCK,
+		.density_ppm = 1000000,
+	};
+}
+
+static void small(struct share *s, uint32_t job, uint32_t rounds)
+{
+	dense(s, job, 4096, rounds);
+	s->spec.jobs[job].ops[0].count = 1024;
+	s->spec.jobs[job].ops[0].block = s->spec.jobs[job].ops[0].run = 256;
+}
+
+static void late(struct share *s, uint32_t job, uint64_t us)
+{
+	for (uint32_t i = 0; i < s->spec.jobs[job].world; i++)
+		s->spec.workers[s->spec.jobs[job].first_worker + i].connect_us = us;
+}
+
+static void run(struct share *s)
+{
+	world_run(&s->spec, &s->outcome);
+	if (!s->outcome.ok) {
+		printf("%-12s %s\n", s->name, s->outcome.why);
+		s->missed = true;
+	}
+}
+
+static bool done(struct share *s)
+{
+	bool met = !s->missed;
+
+	world_measures_free(&s->measures);
+	free(s->spec.workers);
+	free(s);
+	fflush(stdout);
+	return met;
+}
+
+/* ---- figures ---- */
+
+static uint64_t bytes_at(const struct share *s, uint32_t queue, uint32_t flow, uint64_t at_us)
+{
+	uint32_t i = (uint32_t)(at_us / SAMPLE_US);
+
+	if (s->measures.sample_count == 0)
+		return 0;
+	if (i >= s->measures.sample_count)
+		i = s->measures.sample_count - 1;
+	return s->measures.samples[i].bytes[queue - 1][flow];
+}
+
+/* Of what two flows send through a queue, the part of the first. */
+static double share_of(const struct share *s, uint32_t queue, const uint32_t flows[2],
+                       const uint64_t from_to_us[2])
+{
+	double a = (double)(bytes_at(s, queue, flows[0], from_to_us[1]) -
+	                    bytes_at(s, queue, flows[0], from_to_us[0]));
+	double b = (double)(bytes_at(s, queue, flows[1], from_to_us[1]) -
+	                    bytes_at(s, queue, flows[1], from_to_us[0]));
+
+	return a + b > 0 ? a / (a + b) : 0;
+}
+
+/* While all jobs run. */
+static void together(const struct share *s, uint64_t from_to_us[2])
+{
+	from_to_us[0] = 0;
+	from_to_us[1] = UINT64_MAX;
+	for (uint32_t j = 0; j < s->spec.job_count; j++) {
+		const struct job_measures *job = &s->measures.jobs[j];
+
+		if (job->first_us > from_to_us[0])
+			from_to_us[0] = job->first_us;
+		if (job->last_us < from_to_us[1])
+			from_to_us[1] = job->last_us;
+	}
+}
+
+/* How much of what a queue could take it took, of all. */
+static double used(const struct share *s, uint32_t queue, const uint64_t from_to_us[2])
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t f = 0; f < s->spec.job_count + s->spec.cross_count; f++)
+		bytes += bytes_at(s, queue, f, from_to_us[1]) -
+		         bytes_at(s, queue, f, from_to_us[0]);
+	return (double)bytes * 8e6 / (double)(from_to_us[1] - from_to_us[0]) /
+	       (double)s->spec.queues[queue - 1].rate_bits_s;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	const struct op_time *x = a, *y = b;
+
+	return (x->us > y->us) - (x->us < y->us);
+}
+
+/* The time that `part` of a job's operations did not exceed, of those while all jobs ran. */
+static double time_at(struct share *s, uint32_t job, double part)
+{
+	struct job_measures *j = &s->measures.jobs[job];
+	uint32_t count = 0;
+	uint64_t all_us[2];
+
+	together(s, all_us);
+	for (uint32_t i = 0; i < j->time_count; i++)
+		if (j->times[i].end_us <= all_us[1] &&
+		    j->times[i].end_us - j->times[i].us >= all_us[0])
+			j->times[count++] = j->times[i];
+	j->time_count = count;
+	if (count == 0)
+		return 0;
+	qsort(j->times, count, sizeof(*j->times), ascending);
+	return (double)j->times[(uint32_t)((count - 1) * part + 0.5)].us;
+}
+
+static double took_us(const struct share *s, uint32_t job)
+{
+	return (double)(s->measures.jobs[job].last_us - s->measures.jobs[job].first_us);
+}
+
+static double percent(uint64_t part, uint64_t whole)
+{
+	return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
+}
+
+static void rows_again(struct share *s, double most)
+{
+	for (uint32_t j = 0; j < s->spec.job_count; j++) {
+		const struct job_measures *job = &s->measures.jobs[j];
+		char text[64];
+
+		snprintf(text, sizeof(text), "job %u: PUSHes sent again, %% of datagrams", j);
+		goal(s, percent(job->sent_again, job->sent), 0, most, text);
+		snprintf(text, sizeof(text), "job %u: RESULTs sent again, %%", j);
+		goal(s, percent(job->came_again, job->received), 0, most, text);
+	}
+}
+
+static void rows_queues(const struct share *s, uint32_t from, uint32_t to)
+{
+	for (uint32_t q = from; q <= to; q++) {
+		row(s, s->measures.queues[q - 1].bytes_mean / 1e3, "queue %u: KB waiting, mean", q);
+		row(s, (double)s->measures.queues[q - 1].bytes_max / 1e3, "queue %u: KB, most", q);
+	}
+	for (uint32_t j = 0; j < s->spec.job_count; j++) {
+		row(s, (double)s->measures.jobs[j].dropped, "job %u: dropped at queues", j);
+		if (s->spec.queues[from - 1].mark_bytes > 0)
+			row(s, (double)s->measures.jobs[j].marked, "job %u: marked", j);
+	}
+}
+
+/* ---- the worlds ---- */
+
+static bool two_dense(struct share *s)
+{
+	const uint32_t flows[] = {0, 1};
+	uint64_t both_us[2];
+
+	dense(s, 0, 6 * MB, 3);
+	dense(s, 1, 6 * MB, 3);
+	run(s);
+	together(s, both_us);
+	goal(s, share_of(s, 1, flows, both_us), 0.45, 0.55, "job 0's share, queue 1");
+	goal(s, share_of(s, 2, flows, both_us), 0.45, 0.55, "job 0's share, queue 2");
+	row(s, used(s, 1, both_us), "use of queue 1");
+	rows_again(s, 1);
+	rows_queues(s, 1, 2);
+	return done(s);
+}
+
+static bool dense_port(void)
+{
+	struct share *s = make("dense-port", 2, 2, 25);
+
+	port(s, 300 * MBIT, MB, 0);
+	return two_dense(s);
+}
+
+static bool dense_hosts(void)
+{
+	struct share *s = make("dense-hosts", 2, 2, 25);
+
+	hosts(s, 300 * MBIT, MB, 0);
+	return two_dense(s);
+}
+
+static bool dense_ecn(void)
+{
+	struct share *s = make("dense-ecn", 2, 2, 25);
+
+	port(s, 300 * MBIT, MB, 100000);
+	return two_dense(s);
+}
+
+static bool dense_four(void)
+{
+	struct share *s = make("dense-four", 4, 4, 100);
+	uint64_t all_us[2];
+	double least = 1, most = 0;
+
+	port(s, 1000 * MBIT, MB, 0);
+	for (uint32_t j = 0; j < 4; j++)
+		dense(s, j, 4 * MB, 3);
+	run(s);
+	together(s, all_us);
+	for (uint32_t j = 0; j < 4; j++) {
+		uint64_t bytes = bytes_at(s, 1, j, all_us[1]) - bytes_at(s, 1, j, all_us[0]);
+		double part = (double)bytes * 8e6 / (double)(all_us[1] - all_us[0]) / 1e9 /
+		              used(s, 1, all_us);
+
+		least = part < least ? part : least;
+		most = part > most ? part : most;
+	}
+	goal(s, least, 0.2, 0.25, "least share of a job");
+	goal(s, most, 0.25, 0.3, "largest share of a job");
+	rows_again(s, 1);
+	rows_queues(s, 1, 2);
+	return done(s);
+}
+
+/* A small job alone, then beside a dense one. */
+static bool small_beside(const char *name,
+                         void (*lay)(struct share *, uint64_t, uint64_t, uint64_t))
+{
+	struct share *s = make(name, 1, 2, 25);
+	double p50, p99;
+
+	lay(s, 300 * MBIT, MB, 0);
+	small(s, 0, 400);
+	run(s);
+	p50 = time_at(s, 0, 0.5);
+	p99 = time_at(s, 0, 0.99);
+	done(s);
+	s = make(name, 2, 2, 25);
+	lay(s, 300 * MBIT, MB, 0);
+	small(s, 0, 400);
+	dense(s, 1, 6 * MB, 16);
+	run(s);
+	row(s, p50, "4 KB alone: median, us");
+	row(s, p99, "4 KB alone: p99, us");
+	row(s, time_at(s, 0, 0.5), "4 KB beside a dense job: median, us");
+	row(s, time_at(s, 0, 0.99), "4 KB beside a dense job: p99, us");
+	goal(s, time_at(s, 0, 0.5) / p50, 0, 3, "median, times its own");
+	goal(s, time_at(s, 0, 0.99) / p99, 0, 10, "p99, times its own");
+	rows_queues(s, 1, 2);
+	return done(s);
+}
+
+static bool small_port(void)
+{
+	return small_beside("small-port", port);
+}
+
+static bool small_hosts(void)
+{
+	return small_beside("small-hosts", hosts);
+}
+
+/* A flow as TCP's through queue `number`; its answers return by other ways. */
+static void cross(struct share *s, uint32_t number)
+{
+	const struct simnet_path still = {.delay_us_min = 25, .delay_us_max = 25};
+
+	s->spec.crosses[s->spec.cross_count] = (struct cross_spec){
+		.sink_in = still, .sink_out = still, .in = still};
+	s->spec.crosses[s->spec.cross_count++].sink_in.queue = number;
+}
+
+static bool tcp_beside(const char *name, uint32_t number, uint64_t buffer_bytes, uint32_t rounds)
+{
+	struct share *s = make(name, 1, 2, 25);
+	const uint32_t flows[] = {1, 0};
+	uint64_t both_us[2];
+
+	hosts(s, 300 * MBIT, buffer_bytes, 0);
+	dense(s, 0, 6 * MB, rounds);
+	cross(s, number);
+	run(s);
+	together(s, both_us);
+	both_us[0] += (both_us[1] - both_us[0]) / 5; /* the start is not the rule */
+	goal(s, share_of(s, number, flows, both_us), 0.4, 0.6, "TCP's share beside a dense job");
+	row(s, used(s, number, both_us), "use of the queue");
+	row(s, (double)s->measures.cross_lost[0], "TCP: lost");
+	rows_again(s, 1);
+	rows_queues(s, 1, 2);
+	return done(s);
+}
+
+static bool tcp_up(void)
+{
+	return tcp_beside("tcp-up", 1, MB, 48);
+}
+
+static bool tcp_down(void)
+{
+	return tcp_beside("tcp-down", 2, MB, 48);
+}
+
+static bool tcp_shallow(void)
+{
+	return tcp_beside("tcp-shallow", 1, 100000, 12);
+}
+
+/* Round trips until the second job's share of five of them is fair, and what they take then. */
+static bool join(void)
+{
+	struct share *s = make("join", 2, 2, 500);
+	const uint32_t flows[] = {1, 0};
+	uint64_t both_us[2], from_us, rtt_us, fair_us = 0;
+
+	port(s, 300 * MBIT, MB, 0);
+	dense(s, 0, 12 * MB, 2);
+	dense(s, 1, 6 * MB, 2);
+	late(s, 1, 300000);
+	run(s);
+	together(s, both_us);
+	from_us = both_us[0];
+	rtt_us = 2000 + (uint64_t)(s->measures.queues[0].bytes_mean * 8 / 300);
+	for (uint64_t at = from_us; at + 5 * rtt_us < both_us[1] && fair_us == 0; at += SAMPLE_US) {
+		const uint64_t window[] = {at, at + 5 * rtt_us};
+
+		if (share_of(s, 1, flows, window) >= 0.45)
+			fair_us = at + 1 - from_us;
+	}
+	row(s, (double)rtt_us / 1e3, "round trip, mean queue included, ms");
+	row(s, fair_us > 0 ? (double)fair_us / 1e3 : -1, "a second job has 0.45 after ms");
+	goal(s, fair_us > 0 ? (double)fair_us / (double)rtt_us : 1e6, 0, 20, "in round trips");
+	goal(s, share_of(s, 1, flows, both_us), 0.45, 0.55, "its share while both run");
+	rows_again(s, 1);
+	rows_queues(s, 1, 2);
+	return done(s);
+}
+
+static double frames_us(uint64_t bytes, uint64_t workers, uint64_t rate_bits_s)
+{
+	return (double)(bytes / 4 / BLOCK * workers * FRAME_BYTES) * 8e6 / (double)rate_bits_s;
+}
+
+static bool incast_by(const char *name, bool multicast)
+{
+	struct share *s = make(name, 1, 16, 25);
+
+	port(s, 1000 * MBIT, 200000, 0);
+	for (uint32_t i = 0; i < 16; i++) {
+		s->spec.workers[i].hears_multicast = multicast;
+		s->spec.workers[i].out.rate_bytes_s = 1000 * MBIT / 8;
+	}
+	dense(s, 0, 2 * MB, 3);
+	run(s);
+	goal(s, 3 * frames_us(2 * MB, 16, 1000 * MBIT) / took_us(s, 0), 0.9, 1.0,
+	     "speed, of what the link could carry");
+	rows_again(s, 1);
+	rows_queues(s, 1, 2);
+	return done(s);
+}
+
+static bool incast(void)
+{
+	return incast_by("incast", true);
+}
+
+static bool incast_unicast(void)
+{
+	return incast_by("incast-uni", false);
+}
+
+/* Time of one operation when each datagram is lost with that chance. */
+static double lossy_us(const char *name, uint32_t loss_ppm, uint64_t delay_us, bool *met)
+{
+	double us = 0;
+
+	for (uint64_t seed = 1; seed <= 3; seed++) {
+		struct share *s = make(name, 1, 4, delay_us);
+
+		s->spec.seed = seed;
+		s->spec.aggregators[0].in.loss_ppm = loss_ppm;
+		s->spec.aggregators[0].out.rate_bytes_s = 1000 * MBIT / 8;
+		s->spec.aggregators[0].out.queue_bytes = 200000;
+		for (uint32_t i = 0; i < 4; i++) {
+			s->spec.workers[i].in.loss_ppm = loss_ppm;
+			s->spec.workers[i].hears_multicast = true;
+			s->spec.workers[i].out = s->spec.aggregators[0].out;
+		}
+		dense(s, 0, 8 * MB, 1);
+		run(s);
+		us += took_us(s, 0) / 3;
+		*met = done(s) && *met;
+	}
+	return us;
+}
+
+static bool loss(void)
+{
+	static const uint64_t delays_us[] = {25, 500};
+	static const uint32_t losses[] = {1, 5};
+	static const double most[] = {1.15, 1.3};
+	struct share s = {.name = "loss"};
+	bool met = true;
+
+	for (int d = 0; d < 2; d++) {
+		double base_us = lossy_us("loss", 0, delays_us[d], &met);
+
+		for (int i = 0; i < 2; i++) {
+			double us = lossy_us("loss", losses[i] * 10000, delays_us[d], &met);
+			char text[64];
+
+			snprintf(text, sizeof(text), "%u %% lost, %u us one way: times lossless",
+			         losses[i], (unsigned)delays_us[d]);
+			goal(&s, us / base_us, 0, most[i], text);
+		}
+	}
+	return met && !s.missed;
+}
+
+/* One job, and nothing else: the bound is what the links carry. */
+static bool alone(void)
+{
+	static const uint64_t rates[] = {300, 1000};
+	static const uint64_t delays_us[] = {25, 500};
+	bool met = true;
+
+	for (int i = 0; i < 4; i++) {
+		struct share *s = make("alone", 1, 2, delays_us[i / 2]);
+		uint64_t rate = rates[i % 2] * MBIT;
+		char text[64];
+
+		hosts(s, rate, MB, 0);
+		for (int w = 0; w < 2; w++) /* its own link, which lets it wait */
+			s->spec.workers[w].out = (struct simnet_path){.rate_bytes_s = rate / 8,
+			                                              .queue_bytes = 200000};
+		dense(s, 0, 16 * MB, 1);
+		run(s);
+		snprintf(text, sizeof(text), "%u Mbit/s, %u us: times the bound",
+		         (unsigned)rates[i % 2], (unsigned)delays_us[i / 2]);
+		goal(s, took_us(s, 0) / frames_us(16 * MB, 1, rate), 0, 1.02, text);
+		rows_again(s, 0.1);
+		rows_queues(s, 2, 2);
+		met = done(s) && met;
+	}
+	return met;
+}
+
+static const struct {
+	const char *name, *about;
+	bool (*run)(void);
+} worlds[] = {
+	{"alone", "one job on links of its own", alone},
+	{"dense-port", "two dense jobs at one port", dense_port},
+	{"dense-hosts", "two dense jobs on shared hosts", dense_hosts},
+	{"dense-ecn", "as dense-port, and the queues mark", dense_ecn},
+	{"dense-four", "four jobs of four workers at one port", dense_four},
+	{"small-port", "4 KB operations beside a dense job at one port", small_port},
+	{"small-hosts", "the same on shared hosts", small_hosts},
+	{"tcp-up", "a TCP flow beside a dense job's PUSHes", tcp_up},
+	{"tcp-down", "a TCP flow beside a dense job's RESULTs", tcp_down},
+	{"tcp-shallow", "as tcp-up, with a tenth of the buffer", tcp_shallow},
+	{"join", "a second dense job joins", join},
+	{"incast", "16 workers, a port of 1 Gbit/s and 200 KB, multicast", incast},
+	{"incast-uni", "the same without multicast", incast_unicast},
+	{"loss", "loss by chance, no queue", loss},
+};
+
+void share_list(void)
+{
+	for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++)
+		fprintf(stderr, "  %-12s %s\n", worlds[i].name, worlds[i].about);
+}
+
+bool share_run(const char *name)
+{
+	bool met = true, found = false;
+
+	head();
+	for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
+		if (name != NULL && strcmp(name, worlds[i].name) != 0)
+			continue;
+		found = true;
+		met = worlds[i].run() && met;
+	}
+	if (!found)
+		fprintf(stderr, "sim: no world is called \"%s\"; see --help\n", name);
+	return found && met;
+}
