@@ -23,8 +23,9 @@
  *
  * Errors are values of enum winnow_result. Where other workers or aggregators are concerned,
  * winnow_comm_error() has one line that says what happened, to whom, and what to do. After any error
- * but INVALID, BUSY, MISMATCH and a timed-out winnow_wait(), the communicator is of no more use:
- * destroy it.
+ * but INVALID, BUSY, MISMATCH and a timed-out winnow_wait(), the membership has ended, on all workers:
+ * call winnow_comm_reconfigure() to continue in another one, without those that are lost, or destroy the
+ * communicator. MEMBERS is the error after which the others can continue.
  */
 #ifndef WINNOW_H
 #define WINNOW_H
@@ -55,12 +56,13 @@ enum winnow_result {
 	WINNOW_ERR_UNREACHABLE = 4, /* no aggregator answers there */
 	WINNOW_ERR_REFUSED = 5,     /* an aggregator refused us: key, rank, world, limits */
 	WINNOW_ERR_MISMATCH = 6,    /* workers differ in call, count, type, layout or operation */
-	WINNOW_ERR_LOST = 7,        /* a worker or an aggregator is gone */
+	WINNOW_ERR_LOST = 7,        /* an aggregator is gone */
 	WINNOW_ERR_ABORTED = 8,     /* some worker called winnow_comm_abort() */
 	WINNOW_ERR_TIMEOUT = 9,     /* waited as long as the configuration allows */
 	WINNOW_ERR_BUSY = 10,       /* an operation with this tag is under way */
 	WINNOW_ERR_PROTOCOL = 11,   /* something that is not a Winnow aggregator answered */
 	WINNOW_ERR_GPU = 12,        /* a GPU or its driver failed; the line names call and GPU */
+	WINNOW_ERR_MEMBERS = 13,    /* a worker is gone, silent or cut off; the line names it */
 };
 
 /* Element types; the numbers never change. */
@@ -130,7 +132,8 @@ struct winnow_config {
 	 * name that has several addresses the first that answers is taken. [WINNOW_AGGREGATORS]
 	 */
 	const char *aggregators;
-	const char *job;       /* letters, digits, ".-_", at most 64 [WINNOW_JOB; "default"] */
+	/* "NAME", or "NAME/ID" for a membership: letters, digits, ".-_", at most 64 [WINNOW_JOB; "default"] */
+	const char *job;
 	uint32_t rank;         /* 0 .. world - 1 [RANK; 0] */
 	uint32_t world;        /* workers of the job [WORLD_SIZE; 1] */
 	const char *key_file;  /* [WINNOW_KEY_FILE; NULL] */
@@ -255,6 +258,32 @@ WINNOW_API WINNOW_CHECK int winnow_comm_create(const struct winnow_config *confi
  * communicator may be running.
  */
 WINNOW_API void winnow_comm_destroy(struct winnow_comm *comm);
+
+/* Who continues together: see winnow_comm_reconfigure(). All zero but these means the defaults. */
+struct winnow_membership {
+	/*
+	 * Its name: letters, digits, ".-_", with the job's name at most 63. All its workers pass the same; each
+	 * membership of a job has another, whatever has become of those before.
+	 */
+	const char *id;
+	uint32_t rank;               /* in it: 0 .. world - 1 */
+	uint32_t world;              /* workers in it */
+	uint32_t join_timeout_ms;    /* from now on; 0: as before */
+	const volatile int *give_up; /* as in struct winnow_config */
+};
+
+/*
+ * winnow_comm_reconfigure - leave the present membership, running or ended, and form another one with all
+ * that pass the same id: fewer workers, more, or others, in any order. The caller decides who they are;
+ * a newcomer creates its communicator with the job "NAME/ID". Operations still under way end with MEMBERS,
+ * here and on the other workers; what has been done on one worker is done on all within two seconds, or
+ * fails there. Blocks until every worker has come or join_timeout_ms has passed. INVALID: nothing was done;
+ * also for an id that this communicator has used before. After another failure there is no membership: call it again, with
+ * another id. Addresses, key and what the paths carry are kept from before; operations without a tag are
+ * counted anew. No other call but waits for requests may be running.
+ */
+WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
+                                                    const struct winnow_membership *membership);
 
 /*
  * winnow_comm_exit - winnow_comm_destroy(), and if status is not 0, winnow_comm_abort() before it.

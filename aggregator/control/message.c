@@ -21,7 +21,7 @@ enum field_kind {
 	FIELD_U16,
 	FIELD_BOOL,
 	FIELD_NAME,     /* CONTROL_NAME_BYTES, any printable text */
-	FIELD_JOB,      /* a valid name */
+	FIELD_JOB,      /* a valid name, perhaps with a membership */
 	FIELD_TEXT,     /* CONTROL_TEXT_BYTES, made printable */
 	FIELD_ADDRESS,  /* CONTROL_ADDRESS_BYTES: IP address and port; or nothing */
 	FIELD_BYTES32,  /* 64 hex digits */
@@ -34,7 +34,7 @@ enum field_kind {
 static const char *const kind_wants[] = {
 	[FIELD_BOOL] = "true or false",
 	[FIELD_NAME] = "a text",
-	[FIELD_JOB] = "1 to 64 letters, digits, '.', '_' or '-'",
+	[FIELD_JOB] = "1 to 64 letters, digits, '.', '_', '-', and one '/' at most",
 	[FIELD_TEXT] = "a text",
 	[FIELD_ADDRESS] = "an IP address and port, or empty",
 	[FIELD_BYTES32] = "64 lower-case hex digits",
@@ -114,14 +114,32 @@ const char *message_feature(uint32_t index)
 	return feature_names[index];
 }
 
+static size_t name_part(const char *text)
+{
+	size_t length = 0;
+
+	while (isalnum((unsigned char)text[length]) ||
+	       (text[length] != '\0' && strchr("._-", text[length]) != NULL))
+		length++;
+	return length;
+}
+
 bool message_name_valid(const char *name)
 {
-	size_t length = strlen(name);
+	size_t base = name_part(name), length = base, membership;
 
-	for (size_t i = 0; i < length; i++)
-		if (!isalnum((unsigned char)name[i]) && strchr("._-", name[i]) == NULL)
+	if (name[base] == '/') {
+		membership = name_part(name + base + 1);
+		if (membership == 0)
 			return false;
-	return length > 0 && length < CONTROL_NAME_BYTES;
+		length += 1 + membership;
+	}
+	return base > 0 && name[length] == '\0' && length < CONTROL_NAME_BYTES;
+}
+
+size_t message_name_base(const char *name)
+{
+	return strcspn(name, "/");
 }
 
 /*

@@ -57,7 +57,7 @@ struct control_message {
 	uint8_t proof[CONTROL_NONCE_BYTES]; /* all zero when there is no key */
 
 	uint32_t features;            /* HELLO, JOIN: the sender's; WELCOME: the job's */
-	char job[CONTROL_NAME_BYTES]; /* letters, digits, '.', '_', '-' */
+	char job[CONTROL_NAME_BYTES]; /* "NAME" or "NAME/MEMBERSHIP" */
 	char host[CONTROL_NAME_BYTES];
 	uint32_t rank, world;
 	uint32_t payload; /* UDP payload bytes: the most that may work; in START: what is used */
@@ -107,7 +107,11 @@ static inline uint64_t control_path_us(uint64_t silence_us, uint64_t stall_us)
 /* What bit `index` of features means, below CONTROL_FEATURE_NAMES. */
 const char *message_feature(uint32_t index);
 
-/* Is it a job name: 1 to 64 letters, digits, '.', '_' or '-'? */
+/*
+ * Is it a job name: "NAME" or "NAME/MEMBERSHIP", letters, digits, '.', '_' or '-', at most 64 characters in
+ * all? Memberships of a name are jobs of their own, which have its key.
+ */
 bool message_name_valid(const char *name);
+size_t message_name_base(const char *name); /* characters of NAME */
 
 #endif /* AGGREGATOR_CONTROL_MESSAGE_H */

@@ -223,11 +223,12 @@ static const struct proof_key *key_made(struct named_key *key)
 const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job)
 {
 	struct named_key *found = NULL;
+	size_t base = message_name_base(job);
 
 	for (uint32_t i = 0; keys != NULL && i < keys->count; i++) {
 		struct named_key *key = &keys->keys[i];
 
-		if (strcmp(key->job, job) == 0)
+		if (strlen(key->job) == base && memcmp(key->job, job, base) == 0)
 			return key_made(key);
 		if (strcmp(key->job, "*") == 0)
 			found = key;

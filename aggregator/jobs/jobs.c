@@ -157,8 +157,14 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 		peer_lost(jobs, peer, "it gave up", false);
 		return;
 	}
+	if (strcmp(message->code, "moved") == 0 && job->state == JOB_RUNNING) {
+		job_fail(jobs, job, rank, "moved", "rank %u (%s) has ended the membership: %s",
+		         rank, host, message->text);
+		return;
+	}
 	/* A worker passes on a loss that it has been told of elsewhere, as what it is. */
-	if (strcmp(message->code, "lost") == 0 || strcmp(message->code, "stalled") == 0)
+	if (strcmp(message->code, "lost") == 0 || strcmp(message->code, "gone") == 0 ||
+	    strcmp(message->code, "stalled") == 0)
 		code = message->code;
 	job_fail(jobs, job, rank, code, "rank %u (%s) aborted the job: %s", rank, host,
 	         message->text);

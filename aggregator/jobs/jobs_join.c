@@ -101,8 +101,9 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 		peer_refuse(jobs, peer, "rank", "rank %u of job '%s' is taken by %s (%s)",
 		            join->rank, job->name, other->host, other->address);
 	else if (job->state != JOB_FORMING)
-		peer_refuse(jobs, peer, "running",
-		            "job '%s' has begun without you; use another name", job->name);
+		peer_refuse(jobs, peer, "running", "job '%s' has begun without you; use another %s",
+		            job->name,
+		            job->name[message_name_base(job->name)] == '/' ? "membership" : "name");
 	else
 		return false;
 	return true;

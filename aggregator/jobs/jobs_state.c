@@ -143,10 +143,18 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 	vsnprintf(message.text, sizeof(message.text), format, args);
 	va_end(args);
 	snprintf(message.code, sizeof(message.code), "%s", code);
-	jobs->totals.jobs_failed++;
-	job_note_failure(jobs, job, &message);
-	jobs_log(jobs, "warn", "job_failed",
-	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_WORD("code", code)), message.text);
+	if (strcmp(code, "moved") == 0) { /* its members have wanted that */
+		jobs->totals.jobs_finished++;
+		jobs_log(jobs, "info", "job_finished",
+		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world)),
+		         message.text);
+	} else {
+		jobs->totals.jobs_failed++;
+		job_note_failure(jobs, job, &message);
+		jobs_log(jobs, "warn", "job_failed",
+		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_WORD("code", code)),
+		         message.text);
+	}
 	job_tell(jobs, job, &message);
 	job_release(jobs, job);
 }

@@ -26,6 +26,7 @@ static void free_all(struct winnow_comm *comm)
 	bitmap_pool_close(comm->pool);
 	comm->backend->close(comm->net);
 	free(comm->scratch);
+	free(comm->members);
 	if (comm->wake_fd >= 0)
 		close(comm->wake_fd);
 	pthread_mutex_destroy(&comm->gpu_lock);
@@ -34,7 +35,7 @@ static void free_all(struct winnow_comm *comm)
 	free(comm);
 }
 
-static int start_thread(struct winnow_comm *comm, struct why *why)
+int comm_start_thread(struct winnow_comm *comm, struct why *why)
 {
 	int err = comm_thread_start(&comm->thread, comm_run, comm);
 
@@ -44,27 +45,34 @@ static int start_thread(struct winnow_comm *comm, struct why *why)
 	return WINNOW_OK;
 }
 
-static void stop_thread(struct winnow_comm *comm)
+void comm_stop_thread(struct winnow_comm *comm)
 {
+	if (!comm->thread_started)
+		return;
 	pthread_mutex_lock(&comm->lock);
 	comm->stop = true;
 	pthread_mutex_unlock(&comm->lock);
 	comm_wake(comm);
 	pthread_join(comm->thread, NULL);
+	comm->thread_started = false;
 }
 
-/* Wait until all workers have joined or joining has failed. False: the caller has given up. */
-static bool await_all(struct winnow_comm *comm, const volatile int *give_up)
+int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
 {
-	bool decided;
+	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->lock);
 	while (comm->state == SESSION_JOINING &&
 	       (give_up == NULL || __atomic_load_n(give_up, __ATOMIC_RELAXED) == 0))
 		comm_cond_wait(&comm->changed, &comm->lock, clock_us() + GIVE_UP_LOOK_US);
-	decided = comm->state != SESSION_JOINING;
+	if (comm->state == SESSION_JOINING) {
+		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
+	} else if (comm->state == SESSION_FAILED) {
+		result = (int)comm->result;
+		*why = comm->error;
+	}
 	pthread_mutex_unlock(&comm->lock);
-	return decided;
+	return result;
 }
 
 static int create(const struct winnow_config *config, struct winnow_comm *comm, struct why *why)
@@ -80,19 +88,11 @@ static int create(const struct winnow_config *config, struct winnow_comm *comm, 
 			               strerror(errno));
 		comm_trace_open(comm);
 		comm_ask_open(comm);
-		result = start_thread(comm, why);
+		result = comm_start_thread(comm, why);
 	}
 	if (result != WINNOW_OK)
 		return result;
-	if (!await_all(comm, config->give_up))
-		return why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
-	pthread_mutex_lock(&comm->lock);
-	if (comm->state == SESSION_FAILED) {
-		result = (int)comm->result;
-		*why = comm->error;
-	}
-	pthread_mutex_unlock(&comm->lock);
-	return result;
+	return comm_await_all(comm, config->give_up, why);
 }
 
 int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **out)
@@ -118,8 +118,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 		*out = comm;
 		return WINNOW_OK;
 	}
-	if (comm->thread_started)
-		stop_thread(comm);
+	comm_stop_thread(comm);
 	free_all(comm);
 	return comm_fail(result, why.text);
 }
@@ -128,7 +127,7 @@ void winnow_comm_destroy(struct winnow_comm *comm)
 {
 	if (comm == NULL || comm->pid != getpid())
 		return; /* in a fork's child, where the thread does not exist */
-	stop_thread(comm);
+	comm_stop_thread(comm);
 	free_all(comm);
 }
 

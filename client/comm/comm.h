@@ -3,6 +3,7 @@
  * comm.h - a communicator: a session, its sockets, its thread; private to comm*.c
  *
  * comm.c         the public calls that begin and end communicators, and operations
+ * comm_members.c another membership for a communicator
  * comm_rows.c    operations on lists of blocks
  * comm_layout.c  an operation becomes a request: segments with their own blocks
  * comm_config.c  key, addresses, session
@@ -57,6 +58,7 @@ struct comm_peer {
 	int fd;               /* TCP; -1: not connected */
 	bool connected;
 	bool gone;
+	bool no_multicast; /* none came from it in an earlier membership: do not wait for any */
 	uint64_t connect_due_us, connect_until_us;
 	uint64_t attempt_until_us; /* when to try the next address */
 	struct net *group;         /* its results' multicast group; NULL: none */
@@ -88,7 +90,10 @@ struct winnow_comm {
 	uint32_t rank, world;
 	struct proof_key key;
 	bool has_key;
-	char job[CONTROL_NAME_BYTES];
+	char job[CONTROL_NAME_BYTES];        /* with its membership, if it has one */
+	char (*members)[CONTROL_NAME_BYTES]; /* comm_members.c: all such names so far, */
+	uint32_t member_count;
+	struct winnow_stats before; /* what they have sent and received; the thread reads it */
 
 	/* Used by the thread only. */
 	struct session *session;
@@ -100,7 +105,8 @@ struct winnow_comm {
 	struct net_port port;
 	struct net *net;
 	bool leaving, left;
-	bool full; /* the net had no room when it was last asked to send */
+	bool moves; /* to another membership: written while there is no thread, or before `stop` */
+	bool full;  /* the net had no room when it was last asked to send */
 	uint64_t leave_until_us;
 	struct net_in in[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];
@@ -212,6 +218,13 @@ uint64_t comm_gpu_due_us(struct winnow_comm *comm);
 unsigned comm_gpu_state(const struct winnow_comm *comm);
 void comm_gpu_close(struct winnow_comm *comm);
 
+/* comm.c */
+int comm_start_thread(struct winnow_comm *comm, struct why *why); /* an enum winnow_result */
+void comm_stop_thread(struct winnow_comm *comm);
+
+/* Wait until all workers have joined. WINNOW_OK, or why not; ABORTED: the caller gave up, it may still join. */
+int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
+
 /* comm_settings.c: an enum winnow_result, explained: of WINNOW_CONFIG, the environment and `config`. */
 int comm_check_config(const struct winnow_config *config, struct why *why);
 bool comm_ask_wanted(void); /* the socket of comm_ask.c */
@@ -278,6 +291,9 @@ int comm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock,
 
 /* Signals are the program's business: the thread takes none. 0, or an errno. */
 int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
+
+/* Add the counters of `more`. */
+void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more);
 
 /* Under the lock: what callers see of the session is what it is now. */
 void comm_publish(struct winnow_comm *comm);

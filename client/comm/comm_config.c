@@ -134,7 +134,7 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 			.silence_us = (uint64_t)comm->config.silence_ms * 1000,
 			.stall_us = (uint64_t)comm->config.timeout_ms * 1000,
 			.join_us = (uint64_t)comm->config.join_timeout_ms * 1000,
-			.multicast = comm->config.multicast != 0,
+			.multicast = comm->config.multicast != 0 && !comm->peers[i].no_multicast,
 		};
 		proof_random(links[i].nonce, sizeof(links[i].nonce));
 		names[i] = comm->peers[i].name;
@@ -143,7 +143,8 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 		comm->peers[i].connect_until_us = now_us + connect_us;
 	}
 	comm->bitmap = bitmap_best();
-	if (bitmap_pool_open(comm->bitmap, comm->config.threads, &comm->pool) != 0)
+	if (comm->pool == NULL &&
+	    bitmap_pool_open(comm->bitmap, comm->config.threads, &comm->pool) != 0)
 		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start %u scan threads",
 		               comm->config.threads);
 	config.link_count = comm->peer_count;

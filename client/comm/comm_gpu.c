@@ -249,5 +249,5 @@ uint64_t comm_gpu_due_us(struct winnow_comm *comm)
 void comm_gpu_close(struct winnow_comm *comm)
 {
 	for (uint32_t device = 0; device < COMM_DEVICES_MAX; device++)
-		staging_close(atomic_load(&comm->gpus[device]));
+		staging_close(atomic_exchange(&comm->gpus[device], NULL));
 }

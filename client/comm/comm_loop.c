@@ -163,6 +163,7 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	}
 	if (comm->stats_wanted) {
 		session_stats(comm->session, &comm->stats);
+		comm_stats_add(&comm->stats, &comm->before);
 		snprintf(comm->late, sizeof(comm->late), "%s", session_late(comm->session));
 		comm->stats.pinned_bytes = comm_gpu_pinned_bytes(comm);
 		comm->stats_wanted = false;
@@ -174,6 +175,23 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 		session_abort(comm->session, why);
 	else if (abort_wanted)
 		session_fail(comm->session, end, why);
+}
+
+/* Those that came while it left. */
+static void refuse_all(struct winnow_comm *comm)
+{
+	struct winnow_request *list, *next;
+
+	pthread_mutex_lock(&comm->lock);
+	list = comm->submitted_first;
+	comm->submitted_first = comm->submitted_last = NULL;
+	pthread_mutex_unlock(&comm->lock);
+	for (struct winnow_request *request = list; request != NULL; request = next) {
+		next = request->next;
+		request->task.context = request;
+		request->task.status = WINNOW_ERR_MEMBERS;
+		task_done(&request->task);
+	}
 }
 
 static void publish_if_changed(struct winnow_comm *comm)
@@ -202,10 +220,15 @@ static bool leave(struct winnow_comm *comm, uint64_t now_us)
 	if (!comm->left) {
 		bool running = session_state(comm->session) == SESSION_RUNNING;
 
-		if (running && session_busy(comm->session))
+		bool busy = session_busy(comm->session);
+
+		if (running && busy && !comm->moves)
 			session_abort(comm->session, "it was destroyed with operations under way");
-		else if (running && !session_quiet(comm->session) && now_us < comm->leave_until_us)
+		else if (running && !busy && !session_quiet(comm->session) &&
+		         now_us < comm->leave_until_us)
 			return false;
+		else if (running && comm->moves)
+			session_move(comm->session);
 		else if (running)
 			session_leave(comm->session);
 		else if (session_state(comm->session) == SESSION_JOINING)
@@ -330,12 +353,16 @@ void *comm_run(void *context)
 			break;
 		turn(comm);
 	}
+	if (comm->moves)
+		refuse_all(comm);
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
 		comm_fork_close(&peer->fd);
 		free(peer->pending);
+		peer->pending = NULL;
 		comm->backend->close(peer->group);
+		peer->group = NULL;
 	}
 	return NULL;
 }

@@ -120,6 +120,10 @@ void comm_request_queue(struct winnow_request *request)
 {
 	struct winnow_comm *comm = request->comm;
 
+	if (comm->session == NULL) {
+		comm_request_end(request, (int)comm->result, comm->error.text);
+		return;
+	}
 	request->next = NULL;
 	pthread_mutex_lock(&comm->lock);
 	if (request->task.tag == 0)

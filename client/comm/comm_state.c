@@ -71,6 +71,17 @@ void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *t
 	comm_wake(comm);
 }
 
+void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
+{
+	stats->sent_packets += more->sent_packets;
+	stats->sent_bytes += more->sent_bytes;
+	stats->received_packets += more->received_packets;
+	stats->received_bytes += more->received_bytes;
+	stats->retransmits += more->retransmits;
+	stats->nacks += more->nacks;
+	stats->dropped += more->dropped;
+}
+
 static void publish_shape(struct winnow_comm *comm)
 {
 	struct winnow_stats stats;
@@ -156,15 +167,16 @@ const char *winnow_strerror(int result)
 		[WINNOW_ERR_UNREACHABLE] = "no aggregator answers",
 		[WINNOW_ERR_REFUSED] = "the aggregator refused this worker",
 		[WINNOW_ERR_MISMATCH] = "workers do not agree on the operation",
-		[WINNOW_ERR_LOST] = "a worker or an aggregator is lost",
+		[WINNOW_ERR_LOST] = "an aggregator is lost",
 		[WINNOW_ERR_ABORTED] = "the job was aborted",
 		[WINNOW_ERR_TIMEOUT] = "timed out",
 		[WINNOW_ERR_BUSY] = "an operation with this tag is under way",
 		[WINNOW_ERR_PROTOCOL] = "not a Winnow aggregator",
 		[WINNOW_ERR_GPU] = "the GPU or its driver failed",
+		[WINNOW_ERR_MEMBERS] = "a worker is lost: the others can continue without it",
 	};
 
-	if (result < 0 || result > WINNOW_ERR_GPU)
+	if (result < 0 || result > WINNOW_ERR_MEMBERS)
 		return "unknown error";
 	return texts[result];
 }
@@ -199,7 +211,7 @@ static void stats_ask(struct winnow_comm *comm)
 {
 	comm->stats_wanted = true;
 	comm_wake(comm);
-	while (comm->stats_wanted)
+	while (comm->stats_wanted && comm->session != NULL)
 		pthread_cond_wait(&comm->changed, &comm->lock);
 }
 

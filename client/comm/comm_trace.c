@@ -40,7 +40,8 @@ static int trace_begin(struct winnow_comm *comm, struct trace_config *config, st
 		.window = stats->window,
 		.multicast = stats->multicast,
 	};
-	memcpy(config->head.job, comm->job, sizeof(config->head.job));
+	memcpy(config->head.job, comm->job,
+	       message_name_base(comm->job)); /* it is in the file's name */
 	return trace_open(config, &comm->trace, why);
 }
 
@@ -156,7 +157,8 @@ void comm_trace_order(struct winnow_comm *comm, const struct trace_request *requ
 		.pid = (uint32_t)comm->pid, .rank = comm->rank, .world = comm->world};
 	if (comm->trace != NULL)
 		answer->operations = trace_operations(comm->trace);
-	snprintf(answer->job, sizeof(answer->job), "%s", comm->job);
+	snprintf(answer->job, sizeof(answer->job), "%.*s", (int)message_name_base(comm->job),
+	         comm->job);
 	snprintf(answer->path, sizeof(answer->path), "%s", comm->trace_path);
 	snprintf(answer->error, sizeof(answer->error), "%s", why.text);
 }

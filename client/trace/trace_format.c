@@ -36,11 +36,12 @@ const char *trace_head_take(const uint8_t *from, size_t bytes, struct trace_head
 	if (out->version != TRACE_VERSION)
 		return "it is a trace of another version of Winnow";
 	out->job[TRACE_JOB_BYTES - 1] = '\0';
-	if (!message_name_valid(out->job) || out->world == 0 || out->world > WIRE_WORKERS_MAX ||
-	    out->rank >= out->world || out->channels == 0 || out->channels > WIRE_SHARDS_MAX ||
-	    out->aggregators == 0 || out->aggregators > out->channels ||
-	    out->payload < WIRE_PAYLOAD_MIN || out->payload > WIRE_PAYLOAD_MAX ||
-	    out->window == 0 || out->window > WIRE_WINDOW_MAX || out->multicast > out->aggregators)
+	if (!message_name_valid(out->job) || strchr(out->job, '/') != NULL || out->world == 0 ||
+	    out->world > WIRE_WORKERS_MAX || out->rank >= out->world || out->channels == 0 ||
+	    out->channels > WIRE_SHARDS_MAX || out->aggregators == 0 ||
+	    out->aggregators > out->channels || out->payload < WIRE_PAYLOAD_MIN ||
+	    out->payload > WIRE_PAYLOAD_MAX || out->window == 0 || out->window > WIRE_WINDOW_MAX ||
+	    out->multicast > out->aggregators)
 		return "its head is damaged";
 	return NULL;
 }

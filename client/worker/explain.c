@@ -61,17 +61,23 @@ enum winnow_result explain_code(const char *code, bool joined)
 		const char *code;
 		enum winnow_result result;
 	} known[] = {
-		{"lost", WINNOW_ERR_LOST},           {"gone", WINNOW_ERR_LOST},
-		{"shutdown", WINNOW_ERR_LOST},       {"aborted", WINNOW_ERR_ABORTED},
-		{"stalled", WINNOW_ERR_TIMEOUT},     {"join_timeout", WINNOW_ERR_TIMEOUT},
-		{"udp_timeout", WINNOW_ERR_TIMEOUT}, {"timeout", WINNOW_ERR_TIMEOUT},
-		{"protocol", WINNOW_ERR_PROTOCOL},   {"unreachable", WINNOW_ERR_UNREACHABLE},
+		{"lost", WINNOW_ERR_MEMBERS},
+		{"moved", WINNOW_ERR_MEMBERS},
+		{"gone", WINNOW_ERR_LOST},
+		{"shutdown", WINNOW_ERR_LOST},
+		{"aborted", WINNOW_ERR_ABORTED},
+		{"stalled", WINNOW_ERR_TIMEOUT},
+		{"join_timeout", WINNOW_ERR_TIMEOUT},
+		{"udp_timeout", WINNOW_ERR_TIMEOUT},
+		{"timeout", WINNOW_ERR_TIMEOUT},
+		{"protocol", WINNOW_ERR_PROTOCOL},
+		{"unreachable", WINNOW_ERR_UNREACHABLE},
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (strcmp(known[i].code, code) == 0)
 			return known[i].result;
-	if (strcmp(code, "path") == 0 && !joined)
-		return WINNOW_ERR_UNREACHABLE;
+	if (strcmp(code, "path") == 0)
+		return joined ? WINNOW_ERR_MEMBERS : WINNOW_ERR_UNREACHABLE;
 	return joined ? WINNOW_ERR_LOST : WINNOW_ERR_REFUSED;
 }

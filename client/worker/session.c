@@ -84,19 +84,30 @@ const char *session_error(const struct session *session)
 
 /* ---- failing ---- */
 
+/* What the aggregators are told: the code of ABORT. */
+static const char *code_of(enum winnow_result result)
+{
+	switch (result) {
+	case WINNOW_ERR_MEMBERS:
+		return "lost";
+	case WINNOW_ERR_LOST:
+		return "gone";
+	case WINNOW_ERR_TIMEOUT:
+		return "stalled";
+	default:
+		return "aborted";
+	}
+}
+
 /* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
 static void session_end(struct session *s, uint32_t except, enum winnow_result result,
-                        const char *told)
+                        const char *code, const char *told)
 {
 	s->state = SESSION_FAILED;
 	s->result = result;
 	for (uint32_t i = 0; i < s->link_count; i++)
 		if (i != except)
-			link_abort(s->links[i],
-			           result == WINNOW_ERR_LOST      ? "lost"
-			           : result == WINNOW_ERR_TIMEOUT ? "stalled"
-			                                          : "aborted",
-			           told);
+			link_abort(s->links[i], code, told);
 	if (s->engine != NULL)
 		engine_fail(s->engine, (int)result);
 }
@@ -113,7 +124,7 @@ __attribute__((format(printf, 4, 5))) static void session_end_with(struct sessio
 	va_start(args, format);
 	vsnprintf(s->error, sizeof(s->error), format, args);
 	va_end(args);
-	session_end(s, except, result, s->error);
+	session_end(s, except, result, code_of(result), s->error);
 }
 
 static void link_check(struct session *s, uint32_t index)
@@ -367,7 +378,7 @@ int session_submit(struct session *session, struct allreduce *task, uint64_t now
 	for (uint32_t i = 0; i < session->link_count; i++) {
 		if (link_left_rank(session->links[i]) == session->world)
 			continue;
-		session_end_with(session, session->link_count, WINNOW_ERR_LOST, "%s",
+		session_end_with(session, session->link_count, WINNOW_ERR_MEMBERS, "%s",
 		                 link_left_text(session->links[i]));
 		return (int)session->result;
 	}
@@ -470,7 +481,7 @@ void session_tick(struct session *session, uint64_t now_us)
 	if (now_us < operation_due_us(session))
 		return;
 	if (session->left_due_us != NEVER)
-		session_end_with(session, session->link_count, WINNOW_ERR_LOST,
+		session_end_with(session, session->link_count, WINNOW_ERR_MEMBERS,
 		                 "%s while an operation needed it", who_left(session));
 	else
 		session_end_with(
@@ -502,7 +513,15 @@ void session_abort(struct session *session, const char *text)
 	if (session->state == SESSION_FAILED)
 		return;
 	snprintf(session->error, sizeof(session->error), "aborted here: %s", text);
-	session_end(session, session->link_count, WINNOW_ERR_ABORTED, text);
+	session_end(session, session->link_count, WINNOW_ERR_ABORTED, "aborted", text);
+}
+
+void session_move(struct session *session)
+{
+	if (session->state == SESSION_FAILED)
+		return;
+	snprintf(session->error, sizeof(session->error), "it has gone on to another membership");
+	session_end(session, session->link_count, WINNOW_ERR_MEMBERS, "moved", session->error);
 }
 
 void session_fail(struct session *session, enum winnow_result result, const char *text)
@@ -518,6 +537,21 @@ uint32_t session_window(const struct session *session)
 		if (link_start(session->links[i])->window > window)
 			window = link_start(session->links[i])->window;
 	return window;
+}
+
+uint32_t session_passes(const struct session *session)
+{
+	uint32_t passes = UINT32_MAX;
+
+	for (uint32_t i = 0; i < session->link_count && session->engine != NULL; i++)
+		if (link_size(session->links[i]) < passes)
+			passes = link_size(session->links[i]);
+	return session->engine != NULL ? passes : 0;
+}
+
+bool session_multicast(const struct session *session, uint32_t index)
+{
+	return session->engine != NULL && link_start(session->links[index])->multicast;
 }
 
 uint32_t session_op_slots(const struct session *session)

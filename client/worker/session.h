@@ -84,12 +84,19 @@ bool session_busy(const struct session *session);
 
 void session_leave(struct session *session);
 void session_abort(struct session *session, const char *text);
+void session_move(struct session *session); /* to another membership: this one ends, for all */
 
 /* session_fail - end everything, here with `result` and everywhere with the line `text`. */
 void session_fail(struct session *session, enum winnow_result result, const char *text);
 
 /* Frames of the largest window; when it runs. */
 uint32_t session_window(const struct session *session);
+
+/* The largest datagram that has passed to and from all aggregators; 0: it has never run. */
+uint32_t session_passes(const struct session *session);
+
+/* Has it run, with the results of aggregator `index` by multicast? */
+bool session_multicast(const struct session *session, uint32_t index);
 
 /* Operations under way at a time; when it runs. */
 uint32_t session_op_slots(const struct session *session);

@@ -268,7 +268,8 @@ class Endpoint:
     def end(self, code, rank, text):
         """11.2: a worker that loses one aggregator tells the others."""
         self.failure = (code, rank, text)
-        self.last_word("abort", code=code if code in ("lost", "stalled") else "aborted", text=text)
+        passed_on = {"lost": "lost", "moved": "lost", "path": "lost", "stalled": "stalled", "gone": "gone"}
+        self.last_word("abort", code=passed_on.get(code, "aborted"), text=text)
 
     def leave(self):
         """11.4"""

@@ -385,7 +385,8 @@ class Ends(unittest.TestCase):
             self.assertEqual([worker.failure for worker in team.workers], [None, None])
 
     def test_abort(self):
-        for code, heard in (("stalled", "stalled"), ("lost", "lost"), ("whim", "aborted")):
+        for code in ("stalled", "lost", "gone", "moved", "whim"):
+            heard = "aborted" if code == "whim" else code
             with self.team() as team:
                 first, *others = team.workers
                 first.last_word("abort", code=code, text="so there")

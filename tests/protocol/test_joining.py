@@ -2,6 +2,7 @@
 """Joining (PROTOCOL.md 5): keys, refusals, and what no worker of ours would say."""
 
 import json
+import os
 import socket
 import unittest
 
@@ -65,7 +66,7 @@ class Refusals(unittest.TestCase):
         """5.1: each is refused, and the line names the field."""
         out = {"silence_ms": (99, 86400001, -1, "1000", None, 1e3, True), "stall_ms": (99, 864000001), "rank": (-1, 2**32, "0"),
                "world": (-1, 2**32, []), "payload": (-1, None), "rcvbuf": (-1, 2**32), "version": ("1", None),
-               "job": ("", "a" * 65, "a/b", "ü", 7), "nonce": ("11" * 31, "11" * 33, "AA" * 32, 5), "proof": ("0" * 63, "g" * 64),
+               "job": ("", "a" * 65, "a/", "/b", "a/b/c", "ü", 7), "nonce": ("11" * 31, "11" * 33, "AA" * 32, 5), "proof": ("0" * 63, "g" * 64),
                "host": (None, 5), "software": (None,)}  # fmt: skip
         for field, values in out.items():
             for value in values:
@@ -92,7 +93,7 @@ class Refusals(unittest.TestCase):
     def test_limits_are_possible(self):
         """What the table of 5.1 allows is let in; unknown fields are ignored; a line may have 8191 bytes."""
         for i, changes in enumerate(({"silence_ms": 100, "stall_ms": 100}, {"silence_ms": 86400000, "stall_ms": 864000000},
-                                     {"payload": 65000}, {"rcvbuf": 0}, {"rcvbuf": 2**32 - 1}, {"job": "aZ0._-" + "b" * 58},
+                                     {"payload": 65000}, {"rcvbuf": 0}, {"rcvbuf": 2**32 - 1}, {"job": "aZ0._-" + "b" * 58}, {"job": "name/aZ0._-"},
                                      {"host": "", "software": "x" * 64}, {"other": {"a": [1]}})):  # fmt: skip
             with self.subTest(changes=changes):
                 answer = Raw().answer({**JOIN, "job": f"limits-{i}", **changes})
@@ -162,6 +163,20 @@ class Keys(unittest.TestCase):
         with Team(2, at=[KEYED]) as team:
             ops = [worker.submit(np.ones(9, dtype="<f4")) for worker in team.workers]
             team.until(lambda: all(op.done for op in ops), 10)
+
+    def test_membership(self):
+        """5.7: a membership has the key of its job, and others of the job beside it."""
+        for other in ("1", "2"):
+            with Team(2, at=[KEYED], job=f"members-{os.getpid()}/{other}") as team:
+                with Team(3, at=[KEYED], job=f"members-{os.getpid()}/beside-{other}") as beside:
+                    for each in (team, beside):
+                        ops = [worker.submit(np.ones(9, dtype="<f4")) for worker in each.workers]
+                        each.until(lambda: all(op.done for op in ops), 10)
+                first, *others = team.workers
+                first.last_word("abort", code="moved", text="it has gone on")
+                team.workers = others
+                self.assertEqual([(code, rank) for code, rank, _ in outcome(others)], [("moved", 0)])
+        self.assertEqual(Raw(KEYED).answer({**JOIN, "job": f"members-{os.getpid()}/3"})["code"], "key")
 
     def test_wrong(self):
         worker = Endpoint([KEYED], "keys", 0, 1, key=KEY + "!")

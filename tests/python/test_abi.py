@@ -15,6 +15,7 @@ from winnow import _native
 
 STRUCTURES = {
     "winnow_config": _native.Config,
+    "winnow_membership": _native.Membership,
     "winnow_options": _native.Options,
     "winnow_segment": _native.Segment,
     "winnow_node_id": _native.NodeId,

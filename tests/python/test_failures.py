@@ -142,7 +142,7 @@ class Deaths(unittest.TestCase):
                 team.start(train, {"job": harness.fresh_job()}, (2, die, None), **options)
                 results = team.collect()
                 self.assertEqual(results[2], "died -9")
-                self.check(results, 2, "rank 2", winnow.WinnowError.LOST)
+                self.check(results, 2, "rank 2", winnow.WinnowError.MEMBERS)
 
     def test_aggregator_dies(self):
         with harness.Aggregator() as aggregator, harness.Team(3) as team:

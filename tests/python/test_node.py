@@ -387,7 +387,7 @@ class Ends(unittest.TestCase):
         self.assertEqual(results.pop(), "died -9")
         for number, code, text, after in results:
             self.assertGreater(number, 0)
-            self.assertIn(code, (winnow.WinnowError.LOST, winnow.WinnowError.ABORTED))
+            self.assertIn(code, (winnow.WinnowError.MEMBERS, winnow.WinnowError.ABORTED))
             self.assertRegex(text, "rank [13] .*(lost|gone|closed|disconnected)")
             self.assertEqual(after, code)
 

@@ -318,7 +318,7 @@ class Deaths(unittest.TestCase):
                     step, text, code = result
                     self.assertEqual(step, 3)
                     self.assertRegex(text, "rank [13] ")
-                    self.assertIn(code, (winnow.WinnowError.LOST, winnow.WinnowError.ABORTED))
+                    self.assertIn(code, (winnow.WinnowError.MEMBERS, winnow.WinnowError.ABORTED))
 
 
 # ---- the process group ----

@@ -47,7 +47,8 @@ static struct world {
 	int line;      /* for the second aggregator: 1: does not fit its socket, -1: has gone out */
 	int submit[4]; /* results, in turn */
 	/* what it was told */
-	uint32_t turns, ticks, lines, opened, no_multicast, left, submitted, completed, traced;
+	uint32_t turns, ticks, lines, opened, no_multicast, left, moved, submitted, completed,
+		traced;
 	uint32_t heard_count, batch_count;
 	struct {
 		uint32_t index;
@@ -229,6 +230,12 @@ void session_abort(struct session *session, const char *text)
 {
 	(void)session;
 	say(snprintf(w.aborted, sizeof(w.aborted), "%s", text));
+}
+
+void session_move(struct session *session)
+{
+	(void)session;
+	say(w.moved++);
 }
 
 void session_fail(struct session *session, enum winnow_result result, const char *text)
@@ -807,6 +814,21 @@ static void test_leaves_busy(void **state)
 	assert_int_equal(w.left, 0);
 }
 
+/* To another membership: this one is over, and so is what was submitted too late for it. */
+static void test_moves(void **state)
+{
+	struct winnow_comm *comm = *state;
+
+	w.busy = true;
+	start(comm);
+	comm->moves = true;
+	stop(comm);
+	ends(comm);
+	assert_int_equal(w.moved, 1);
+	assert_int_equal(w.left, 0);
+	assert_string_equal(w.aborted, "");
+}
+
 /* Others may still need what it has to send again. */
 static void test_leaves_quiet(void **state)
 {
@@ -882,6 +904,7 @@ int main(void)
 		test(test_published),
 		test(test_sleeps),
 		test(test_leaves_busy),
+		test(test_moves),
 		test(test_leaves_quiet),
 		test(test_leaves_unheard),
 		test(test_gives_up),

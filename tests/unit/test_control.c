@@ -296,7 +296,10 @@ static void test_message_ranges(void **state)
 	assert_refused(changed(2, "0123456789abcdef", "0123456789ABCDEF"), "'token'");
 	assert_refused(changed(2, "0123456789abcdef", "0123456789abcdeg"), "'token'");
 	assert_refused(changed(0, NONCE, "00"), "'nonce'");
-	assert_refused(changed(1, "\"a.B_9-\"", "\"a/b\""), "'job'");
+	assert_string_equal(parsed(changed(1, "\"a.B_9-\"", "\"a/b\"")).job, "a/b");
+	assert_refused(changed(1, "\"a.B_9-\"", "\"a/\""), "'job'");
+	assert_refused(changed(1, "\"a.B_9-\"", "\"/b\""), "'job'");
+	assert_refused(changed(1, "\"a.B_9-\"", "\"a/b/c\""), "'job'");
 	assert_refused(changed(1, "\"a.B_9-\"", "\"a b\""), "'job'");
 	memset(long_job + 1, 'j', 65);
 	memcpy(long_job + 66, "\"", 2);
@@ -393,7 +396,9 @@ static void test_key_file(void **state)
 	(void)state;
 	assert_key(keys, "job-a", "key-of-a-");
 	assert_key(keys, "job-b", "key-of-b-");
+	assert_key(keys, "job-a/7", "key-of-a-"); /* of all its memberships */
 	assert_key(keys, "job-c", "key-of-others");
+	assert_key(keys, "job/7", "key-of-others");
 	proof_keys_free(keys);
 	keys = keys_of("job-a key-of-a-\n", 0, NULL);
 	assert_null(proof_keys_find(keys, "job-b"));

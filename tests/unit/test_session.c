@@ -172,7 +172,7 @@ static void test_one_ends(void **state)
 	assert_int_equal(session_result(session), WINNOW_ERR_LOST);
 	assert_string_equal(session_error(session), "aggregator two:2 is lost: connection closed");
 	message = told(session, 0, CONTROL_ABORT);
-	assert_string_equal(message.code, "lost");
+	assert_string_equal(message.code, "gone");
 	assert_string_equal(message.text, "aggregator two:2 is lost: connection closed");
 	assert_null(session_take_line(session, 1, now_us));
 	session_close(session);
@@ -191,6 +191,49 @@ static void submit(struct session *session, struct allreduce *task)
 	                           .done = count_done};
 	done = 0;
 	assert_int_equal(session_submit(session, task, now_us), WINNOW_OK);
+}
+
+/* A member is lost to one aggregator: the others pass it on as that, and so everybody may continue. */
+static void test_members(void **state)
+{
+	static const char *const codes[] = {"lost", "moved", "path"};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		struct session *session = running();
+		struct control_message failed = {.kind = CONTROL_FAILED, .rank = 2}, message;
+
+		strcpy(failed.code, codes[i]);
+		strcpy(failed.text, "rank 2 (host) is lost");
+		tell(session, 1, &failed);
+		assert_int_equal(session_result(session), WINNOW_ERR_MEMBERS);
+		assert_string_equal(session_error(session),
+		                    "aggregator two:2: rank 2 (host) is lost");
+		message = told(session, 0, CONTROL_ABORT);
+		assert_string_equal(message.code, "lost");
+		session_close(session);
+	}
+}
+
+/* The worker itself goes on, and says so to all. */
+static void test_moves(void **state)
+{
+	struct session *session = running();
+	struct allreduce task;
+
+	(void)state;
+	assert_int_equal(session_passes(session), 1472);
+	assert_false(session_multicast(session, 0));
+	submit(session, &task);
+	session_move(session);
+	assert_int_equal(task.status, WINNOW_ERR_MEMBERS);
+	assert_int_equal(session_submit(session, &task, now_us), WINNOW_ERR_MEMBERS);
+	for (uint32_t i = 0; i < LINKS; i++)
+		assert_string_equal(told(session, i, CONTROL_ABORT).code, "moved");
+	session_close(session);
+	session = session_opened();
+	assert_int_equal(session_passes(session), 0);
+	session_close(session);
 }
 
 /* Aggregators that live and send nothing: the limit, and no later. */
@@ -232,7 +275,7 @@ static void test_left(void **state)
 	for (uint32_t i = 0; i < LINKS; i++)
 		tell(session, i, &(struct control_message){.kind = CONTROL_PING});
 	session_tick(session, now_us);
-	assert_int_equal(session_result(session), WINNOW_ERR_LOST);
+	assert_int_equal(session_result(session), WINNOW_ERR_MEMBERS);
 	assert_non_null(strstr(session_error(session), "rank 2 has left"));
 	assert_int_equal(done, 1);
 	session_close(session);
@@ -255,7 +298,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_smallest_size), cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_one_ends),      cmocka_unit_test(test_stall),
+		cmocka_unit_test(test_one_ends),      cmocka_unit_test(test_members),
+		cmocka_unit_test(test_moves),         cmocka_unit_test(test_stall),
 		cmocka_unit_test(test_left),
 	};
 

@@ -11,7 +11,7 @@ which is imported by itself.
 """
 
 from ._comm import Comm, RowsRequest
-from ._member import CommStats, OpStats, Request, WinnowError
+from ._member import CommStats, MembersChanged, OpStats, Request, WinnowError
 from ._native import lib as _lib
 from ._native import library_path
 from ._node import Node, node_id
@@ -22,6 +22,7 @@ library_version = _lib.winnow_version().decode()
 __all__ = [
     "Comm",
     "CommStats",
+    "MembersChanged",
     "Node",
     "OpStats",
     "Request",

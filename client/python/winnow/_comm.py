@@ -3,8 +3,9 @@
 
 import ctypes
 import os
+import threading
 
-from . import _buffers, _native
+from . import _buffers, _member, _native
 from ._member import BLOCK_MAX, Calls, Member, Request, brief, check_pair, choice, configure, failure
 from ._member import number, options_of, segments_of, tiles_of
 from ._native import lib
@@ -223,6 +224,46 @@ class Comm(Member):
             (*what, ctypes.byref(options)),
             (ctypes.byref(request._rows),),
         )
+
+    @brief
+    def reconfigure(self, id, rank, world, timeout=None):
+        """Leaves the present membership, running or ended, and forms another one with all that pass the same id.
+
+        id: its name, a number or a text of letters, digits and ".-_"; each membership of a job has another.
+        rank, world: this worker's place in it, and how many there are: fewer, more, or others.
+        timeout: seconds until all must have come, from now on; None: as before.
+        Operations under way raise MembersChanged, here and on the others. Blocks until all are there. A newcomer
+        makes its Comm with job="NAME/ID". After a failure, but for a refused argument, there is no
+        membership: call it again with another id.
+        """
+        given_up, ends = ctypes.c_int(0), []
+        membership = _native.Membership(
+            id=os.fsencode(str(id)),
+            rank=number("rank", rank),
+            world=number("world", world),
+            join_timeout_ms=0 if timeout is None else max(int(timeout * 1000), 1),
+            give_up=ctypes.pointer(given_up),
+        )
+
+        def form():
+            try:
+                code = self._call(lib.winnow_comm_reconfigure, (), (ctypes.byref(membership),))
+                ends.append(None if code == _native.OK else failure(code))
+            except WinnowError as error:
+                ends.append(error)
+
+        thread = threading.Thread(target=form, name="winnow-join", daemon=True)
+        try:
+            thread.start()
+            thread.join()
+        except BaseException:
+            given_up.value = 1
+            thread.join(_member.GIVE_UP_S)
+            raise
+        finally:
+            self.rank, self.world = (self._call(call, ()) for call in (lib.winnow_comm_rank, lib.winnow_comm_world))
+        if ends[0] is not None:
+            raise ends[0]
 
     def late(self):
         """Whom this worker's operation has been waiting for, for some seconds, in a line; None: nobody, or another

@@ -25,7 +25,7 @@ _SLICE_MS = 100
 _MOMENT_S = 0.001
 _LATE_S = 5  # of waiting, until it is asked who is late
 _LATE_AGAIN_S = 60
-_GIVE_UP_S = 3  # for the library to take back that we have joined
+GIVE_UP_S = 3  # for the library to take back that we have joined
 _NOT_DONE = 2**64 - 1
 _TAG_MAX = 2**63 - 1
 _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
@@ -49,6 +49,13 @@ class WinnowError(RuntimeError):
 for _name, _code in _native.ERRORS.items():
     setattr(WinnowError, _name, _code)
 WinnowError.__module__ = "winnow"
+
+
+class MembersChanged(WinnowError):
+    """A worker is gone, or has gone on without this one: call Comm.reconfigure() and repeat the step."""
+
+
+MembersChanged.__module__ = "winnow"
 
 
 def brief(call):
@@ -97,7 +104,8 @@ def plain(kind, structure):
 
 def failure(code, text=None):
     text = text or lib.winnow_last_error().decode(errors="replace")
-    return WinnowError(code, text or lib.winnow_strerror(code).decode())
+    kind = MembersChanged if code == WinnowError.MEMBERS else WinnowError
+    return kind(code, text or lib.winnow_strerror(code).decode())
 
 
 def number(name, value, highest=2**32 - 1):
@@ -273,7 +281,7 @@ class Member:
             thread.join()
         except BaseException:
             given_up.value = 1
-            until = time.monotonic() + _GIVE_UP_S
+            until = time.monotonic() + GIVE_UP_S
             while thread.ident is not None and not ends and time.monotonic() < until:
                 time.sleep(_MOMENT_S)
             if owner.setdefault("is", "the thread") == "the thread":

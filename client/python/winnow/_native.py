@@ -25,6 +25,7 @@ ERRORS = {
     "BUSY": 10,
     "PROTOCOL": 11,
     "GPU": 12,
+    "MEMBERS": 13,
 }
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int32": 5, "int64": 6}
 SIZES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8}  # bytes, by these numbers
@@ -51,6 +52,14 @@ class Config(ctypes.Structure):
         *_all("datapath eal device data_address gateway", ctypes.c_char_p),
         ("give_up", ctypes.POINTER(ctypes.c_int)),
         ("staging_mb", ctypes.c_uint32),
+    ]
+
+
+class Membership(ctypes.Structure):
+    _fields_ = [
+        ("id", ctypes.c_char_p),
+        *_all("rank world join_timeout_ms", ctypes.c_uint32),
+        ("give_up", ctypes.POINTER(ctypes.c_int)),
     ]
 
 
@@ -114,6 +123,7 @@ _start = [ctypes.POINTER(Options), _pointer]
 FUNCTIONS = {
     "winnow_config_init": (None, [ctypes.POINTER(Config)]),
     "winnow_comm_create": (_int, [ctypes.POINTER(Config), _slot]),
+    "winnow_comm_reconfigure": (_int, [_pointer, ctypes.POINTER(Membership)]),
     "winnow_comm_destroy": (None, [_pointer]),
     "winnow_comm_exit": (None, [ctypes.c_int, _pointer]),
     "winnow_allreduce": (_int, _buffers + [_pointer]),

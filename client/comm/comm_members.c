@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * comm_members.c - another membership for a communicator
+ *
+ * A membership is a job of its own, called "NAME/ID": channels, keys, frame numbers and tags are its own,
+ * so nothing of two memberships can meet. What was found out once stays: addresses, the key, what the
+ * paths carry; so do the data socket, the pool of scanning threads and the caller's requests.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/comm/comm.h"
+
+/* ---- may it be? ---- */
+
+static bool used(const struct winnow_comm *comm, const char *job)
+{
+	for (uint32_t i = 0; i < comm->member_count; i++)
+		if (strcmp(comm->members[i], job) == 0)
+			return true;
+	return strcmp(comm->job, job) == 0;
+}
+
+/* Its name is then in `job`. */
+static int check(const struct winnow_comm *comm, const struct winnow_membership *m,
+                 char job[CONTROL_NAME_BYTES], struct why *why)
+{
+	int length = snprintf(job, CONTROL_NAME_BYTES, "%.*s/%s", (int)message_name_base(comm->job),
+	                      comm->job, m->id != NULL ? m->id : "");
+
+	if (comm->pid != getpid())
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "the communicator is the parent process's: make one after the fork");
+	if (length >= CONTROL_NAME_BYTES || !message_name_valid(job))
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "membership '%.80s': want letters, digits, '.', '_' or '-', at most "
+		               "64 with the job's name and '/'",
+		               m->id != NULL ? m->id : "");
+	if (m->world == 0 || m->world > WIRE_WORKERS_MAX || m->rank >= m->world)
+		return why_set(
+			why, WINNOW_ERR_INVALID,
+			"rank is %u and world is %u: want 1 to %d workers, and a rank below that",
+			m->rank, m->world, WIRE_WORKERS_MAX);
+	if (used(comm, job))
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "membership '%s' was already used: each needs a name of its own",
+		               m->id);
+	return WINNOW_OK;
+}
+
+static int remember(struct winnow_comm *comm, struct why *why)
+{
+	char(*grown)[CONTROL_NAME_BYTES] =
+		realloc(comm->members, (comm->member_count + 1) * sizeof(*grown));
+
+	if (grown == NULL)
+		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
+	comm->members = grown;
+	memcpy(grown[comm->member_count++], comm->job, CONTROL_NAME_BYTES);
+	return WINNOW_OK;
+}
+
+/* ---- one ends ---- */
+
+/* What passed once will do so again; what did not is not tried again, since that takes its time. */
+static void learn(struct winnow_comm *comm)
+{
+	uint32_t passes = session_passes(comm->session);
+
+	if (passes == 0)
+		return;
+	comm->config.payload = passes;
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		comm->peers[i].no_multicast = !session_multicast(comm->session, i);
+}
+
+static void end(struct winnow_comm *comm)
+{
+	struct winnow_stats stats;
+
+	comm->moves = true;
+	comm_stop_thread(comm);
+	if (comm->session == NULL)
+		return;
+	learn(comm);
+	session_stats(comm->session, &stats);
+	comm_stats_add(&comm->before, &stats);
+	comm_trace_end(comm);
+	for (struct winnow_request *r = comm->requests; r != NULL; r = r->made_before)
+		r->staged.staging = NULL; /* all are done: winnow_stream_wait() then says no */
+	comm_gpu_close(comm);
+	session_close(comm->session);
+	comm->session = NULL;
+}
+
+/* ---- another begins ---- */
+
+static void reset(struct winnow_comm *comm)
+{
+	pthread_mutex_lock(&comm->lock);
+	comm->state = SESSION_JOINING;
+	comm->result = WINNOW_OK;
+	comm->error.text[0] = '\0';
+	comm->channels = 0;
+	comm->stop = comm->abort_wanted = false;
+	comm->abort_result = WINNOW_OK;
+	comm->next_tag = 0;
+	pthread_mutex_unlock(&comm->lock);
+	comm->moves = comm->leaving = comm->left = comm->full = comm->gpu_sleeps = false;
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+
+		peer->connected = peer->gone = peer->group_tried = false;
+		peer->lines.used = 0;
+	}
+}
+
+static int begin(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
+{
+	int result;
+
+	reset(comm);
+	result = comm_open_session(comm, why);
+	if (result == WINNOW_OK)
+		result = comm_start_thread(comm, why);
+	if (result == WINNOW_OK)
+		return comm_await_all(comm, give_up, why);
+	session_close(comm->session);
+	comm->session = NULL; /* nobody serves requests: see comm_request_queue() */
+	comm->result = (enum winnow_result)result;
+	comm->error = *why;
+	comm->state = SESSION_FAILED;
+	return result;
+}
+
+int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
+{
+	char job[CONTROL_NAME_BYTES];
+	struct why why = {""};
+	int result = check(comm, membership, job, &why);
+
+	if (result == WINNOW_OK)
+		result = remember(comm, &why);
+	if (result != WINNOW_OK)
+		return comm_fail(result, why.text);
+	end(comm);
+	memcpy(comm->job, job, sizeof(job));
+	comm->rank = membership->rank;
+	comm->world = membership->world;
+	if (membership->join_timeout_ms != 0)
+		comm->config.join_timeout_ms = membership->join_timeout_ms;
+	result = begin(comm, membership->give_up, &why);
+	if (result == WINNOW_ERR_ABORTED)
+		comm_end(comm, WINNOW_ERR_ABORTED, why.text);
+	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * members.c - workers that die, freeze, come and go, and a trainer that tells the others how to continue
+ *
+ *     members SEED ROUNDS WORKERS BYTES      WINNOW_AGGREGATORS, WINNOW_JOB, WINNOW_SILENCE and a key or none
+ *
+ * The parent is the trainer, its children are workers. They sum without end, and check every element. In
+ * each round the trainer kills one or two, freezes one, lets one come, or leaves all as they are; workers
+ * that lose others must say so, in time, and then continue in the membership that the trainer tells.
+ */
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/winnow.h"
+
+#define WORKERS_MAX 64
+#define LIMIT_MS 20000
+#define BLOCK 64
+
+struct order {
+	uint32_t id, rank, world; /* world 0: leave */
+};
+
+struct report {
+	enum { FAILED, FIRST } kind;
+	uint32_t id;
+	int result;
+	double at_ms;
+	char text[256];
+};
+
+static double now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+/* ---- a worker ---- */
+
+/* What a worker gives: other numbers in each membership and turn, so that nothing mixed goes unseen. */
+static float given(uint64_t block, const struct order *in, uint32_t rank, uint64_t turn)
+{
+	uint64_t mixed = (block * 31 + rank * 7 + turn * 131 + in->id * 1009) *
+	                         UINT64_C(0x9e3779b97f4a7c15) >>
+	                 40;
+
+	return mixed % 4 == 0 ? (float)(mixed % 1024) : 0;
+}
+
+static int sum(struct winnow_comm *comm, const struct order *in, float *data, uint64_t blocks,
+               uint64_t turn)
+{
+	int err;
+
+	for (uint64_t i = 0; i < blocks * BLOCK; i++)
+		data[i] = given(i / BLOCK, in, in->rank, turn);
+	err = winnow_allreduce(data, data, blocks * BLOCK, WINNOW_F32, WINNOW_SUM, comm);
+	for (uint64_t block = 0; block < blocks && err == WINNOW_OK; block++) {
+		float want = 0;
+
+		for (uint32_t rank = 0; rank < in->world; rank++)
+			want += given(block, in, rank, turn);
+		for (uint64_t i = 0; i < BLOCK; i++)
+			if (data[block * BLOCK + i] != want)
+				die("rank %u of %u, membership %u: a wrong sum", in->rank,
+				    in->world, in->id);
+	}
+	return err;
+}
+
+static void say(int to, int kind, uint32_t id, int result)
+{
+	struct report report = {.kind = kind, .id = id, .result = result, .at_ms = now_ms()};
+
+	snprintf(report.text, sizeof(report.text), "%s", winnow_last_error());
+	if (write(to, &report, sizeof(report)) != sizeof(report))
+		exit(1);
+}
+
+static bool ordered(int from)
+{
+	struct pollfd fd = {.fd = from, .events = POLLIN};
+
+	return poll(&fd, 1, 0) == 1;
+}
+
+static int form(struct winnow_comm **comm, const struct order *in)
+{
+	struct winnow_config config;
+	struct winnow_membership membership = {.rank = in->rank, .world = in->world};
+	char id[16], job[80];
+
+	snprintf(id, sizeof(id), "%u", in->id);
+	membership.id = id;
+	if (*comm != NULL)
+		return winnow_comm_reconfigure(*comm, &membership);
+	winnow_config_init(&config);
+	snprintf(job, sizeof(job), "%s/%s", config.job, id);
+	config.job = job;
+	config.rank = in->rank;
+	config.world = in->world;
+	config.block = BLOCK;
+	return winnow_comm_create(&config, comm);
+}
+
+static void work(int from, int to, uint64_t blocks)
+{
+	float *data = malloc(blocks * BLOCK * sizeof(*data));
+	struct winnow_comm *comm = NULL;
+	struct order in;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (data != NULL && read(from, &in, sizeof(in)) == sizeof(in) && in.world > 0) {
+		int err = form(&comm, &in);
+
+		for (uint64_t turn = 0; err == WINNOW_OK && !ordered(from); turn++) {
+			err = sum(comm, &in, data, blocks, turn);
+			if (turn == 0 && err == WINNOW_OK)
+				say(to, FIRST, in.id, err);
+		}
+		if (err != WINNOW_OK)
+			say(to, FAILED, in.id, err);
+	}
+	winnow_comm_destroy(comm);
+	exit(0);
+}
+
+/* ---- the trainer ---- */
+
+static struct child {
+	pid_t pid; /* 0: none */
+	int to, from;
+	bool member, frozen;
+} children[WORKERS_MAX];
+static uint32_t workers, last_id;
+static uint64_t dice, blocks;
+static double noticed_ms[4096], resumed_ms[4096];
+static uint32_t losses, memberships;
+
+static uint32_t throw_dice(uint32_t below)
+{
+	dice = dice * UINT64_C(6364136223846793005) + 1442695040888963407;
+	return (uint32_t)(dice >> 33) % below;
+}
+
+static void child_start(struct child *c)
+{
+	int down[2], up[2];
+
+	if (pipe(down) != 0 || pipe(up) != 0)
+		die("pipe: %s", strerror(errno));
+	c->pid = fork();
+	if (c->pid == 0) {
+		for (uint32_t i = 0; i < workers; i++)
+			if (&children[i] != c && children[i].pid != 0)
+				close(children[i].to);
+		close(down[1]);
+		work(down[0], up[1], blocks);
+	}
+	close(down[0]);
+	close(up[1]);
+	c->to = down[1];
+	c->from = up[0];
+	c->member = c->frozen = false;
+}
+
+static void child_kill(struct child *c)
+{
+	kill(c->pid, SIGKILL);
+	waitpid(c->pid, NULL, 0);
+	close(c->to);
+	close(c->from);
+	c->pid = 0;
+	c->member = false;
+}
+
+/* The next report of this kind, which is about the present membership. */
+static double await(struct child *c, int kind)
+{
+	struct pollfd fd = {.fd = c->from, .events = POLLIN};
+	struct report report;
+
+	for (;;) {
+		if (poll(&fd, 1, LIMIT_MS) != 1)
+			die("worker %u says nothing in membership %u", (unsigned)(c - children),
+			    last_id);
+		if (read(c->from, &report, sizeof(report)) != sizeof(report))
+			die("worker %u has ended", (unsigned)(c - children));
+		if (report.kind == FAILED && report.result != WINNOW_ERR_MEMBERS)
+			die("worker %u, membership %u: %d: %s", (unsigned)(c - children), report.id,
+			    report.result, report.text);
+		if (report.kind == FAILED && strstr(report.text, "rank ") == NULL)
+			die("worker %u is not told who: %s", (unsigned)(c - children), report.text);
+		if ((int)report.kind == kind && report.id == last_id)
+			return report.at_ms;
+	}
+}
+
+/* All who live form the next membership, in an order of its own. */
+static double regroup(void)
+{
+	struct order order = {.id = ++last_id};
+	uint32_t turn = throw_dice(workers);
+	double until_ms = 0;
+
+	for (uint32_t i = 0; i < workers; i++)
+		order.world += children[i].pid != 0 && !children[i].frozen;
+	for (uint32_t i = 0; i < workers; i++) {
+		struct child *c = &children[(i + turn) % workers];
+
+		if (c->pid == 0 || c->frozen)
+			continue;
+		if (write(c->to, &order, sizeof(order)) != sizeof(order))
+			die("worker %u has ended", (unsigned)(c - children));
+		c->member = true;
+		order.rank++;
+	}
+	for (uint32_t i = 0; i < workers; i++) {
+		double at_ms = children[i].member ? await(&children[i], FIRST) : 0;
+
+		until_ms = at_ms > until_ms ? at_ms : until_ms;
+	}
+	memberships++;
+	return until_ms;
+}
+
+/* Those who are left must notice. */
+static void lost(double began_ms)
+{
+	double noticed = 0;
+
+	for (uint32_t i = 0; i < workers; i++) {
+		double at_ms = children[i].member ? await(&children[i], FAILED) : 0;
+
+		noticed = at_ms > noticed ? at_ms : noticed;
+	}
+	noticed_ms[losses] = noticed - began_ms;
+	resumed_ms[losses++] = regroup() - began_ms;
+}
+
+static struct child *any(bool living)
+{
+	struct child *c;
+
+	do
+		c = &children[throw_dice(workers)];
+	while ((c->pid != 0) != living);
+	return c;
+}
+
+static void round_go(void)
+{
+	uint32_t living = 0, what = throw_dice(10);
+	struct child *c;
+	double began_ms;
+
+	for (uint32_t i = 0; i < workers; i++)
+		living += children[i].pid != 0;
+	usleep(throw_dice(30000));
+	if (living < workers && (what < 5 || living < 3)) {
+		child_start(any(false));
+		regroup();
+	} else if (what == 5) {
+		c = any(true);
+		kill(c->pid, SIGSTOP);
+		c->frozen = true;
+		c->member = false;
+		lost(now_ms());
+		losses--; /* the silence time is not what is measured */
+		kill(c->pid, SIGCONT);
+		c->frozen = false;
+		regroup();
+	} else if (what == 6) {
+		regroup();
+	} else {
+		began_ms = now_ms();
+		child_kill(any(true));
+		if (what == 7 && living > 3)
+			child_kill(any(true));
+		lost(began_ms);
+	}
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+int main(int argc, char **argv)
+{
+	uint32_t rounds;
+
+	if (argc != 5) {
+		fprintf(stderr, "usage: members SEED ROUNDS WORKERS BYTES\n");
+		return 2;
+	}
+	dice = strtoull(argv[1], NULL, 10) * 2 + 1;
+	rounds = (uint32_t)strtoul(argv[2], NULL, 10);
+	workers = (uint32_t)strtoul(argv[3], NULL, 10);
+	blocks = strtoull(argv[4], NULL, 10) / (BLOCK * sizeof(float)) + 1;
+	if (workers < 3 || workers > WORKERS_MAX || rounds > 4096)
+		die("3 to %d workers, at most 4096 rounds", WORKERS_MAX);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	signal(SIGPIPE, SIG_IGN);
+	for (uint32_t i = 0; i < workers; i++)
+		child_start(&children[i]);
+	regroup();
+	for (uint32_t i = 0; i < rounds; i++)
+		round_go();
+	for (uint32_t i = 0; i < workers; i++) {
+		struct order end = {.id = 0};
+		int status = 0;
+
+		if (children[i].pid == 0)
+			continue;
+		if (write(children[i].to, &end, sizeof(end)) != sizeof(end))
+			die("worker %u has ended", i);
+		waitpid(children[i].pid, &status, 0);
+		if (status != 0)
+			die("worker %u ended with status %d", i, status);
+	}
+	qsort(noticed_ms, losses, sizeof(double), by_size);
+	qsort(resumed_ms, losses, sizeof(double), by_size);
+	printf("%u memberships, %u losses", memberships, losses);
+	if (losses > 0)
+		printf(": noticed after %.1f ms (worst %.1f), next result after %.1f ms (worst "
+		       "%.1f)",
+		       noticed_ms[losses / 2], noticed_ms[losses - 1], resumed_ms[losses / 2],
+		       resumed_ms[losses - 1]);
+	printf("\n");
+	return 0;
+}

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Comm.reconfigure(): memberships that shrink, grow, split and merge, in threads of this process."""
+
+import threading
+import time
+import unittest
+
+import harness
+import numpy
+
+import winnow
+
+
+def formed(comms, id, **options):
+    harness.on_threads(len(comms), lambda rank: comms[rank].reconfigure(id, rank, len(comms), **options))
+
+
+def summed(comms):
+    """Of each one's number in the list, counted from 1."""
+    want = sum(range(1, len(comms) + 1))
+    for count in (3, 100000):  # in one datagram, and in many
+        results = harness.on_threads(
+            len(comms), lambda rank: comms[rank].allreduce(numpy.full(count, rank + 1.0, numpy.float32))
+        )
+        assert all((result == want).all() for result in results), (want, results)
+
+
+class Members(unittest.TestCase):
+    def setUp(self):
+        self.job = harness.fresh_job()
+        self.comms = harness.join(4, job=self.job)
+
+    def tearDown(self):
+        for comm in self.comms:
+            comm.close()
+
+    def test_shrink_and_grow(self):
+        comms = self.comms
+        summed(comms)
+        for id, members in enumerate((comms[:3], [comms[2], comms[0]], comms[1:2], comms, comms[::-1])):
+            formed(members, id)
+            summed(members)
+            self.assertEqual([(comm.rank, comm.world) for comm in members], [(i, len(members)) for i in range(len(members))])
+
+    def test_split_and_merge(self):
+        halves = self.comms[:2], self.comms[2:]
+        for turn in range(3):
+            harness.on_threads(2, lambda i: (formed(halves[i], f"half{i}.{turn}"), summed(halves[i])))
+            formed(self.comms, f"all_{turn}")
+            summed(self.comms)
+
+    def test_newcomer(self):
+        job = harness.fresh_job()
+        first = winnow.Comm(job=job, rank=0, world=1, insecure_no_key=True)
+        both = [first, None]
+
+        def come(rank):
+            if rank == 0:
+                first.reconfigure("2", 0, 2)
+            else:
+                both[1] = winnow.Comm(job=f"{job}/2", rank=1, world=2, insecure_no_key=True)
+
+        with first:
+            harness.on_threads(2, come)
+            summed(both)
+            formed(both, "3")
+            summed(both)
+            both[1].close()
+
+    def test_used_twice(self):
+        formed(self.comms, "once")
+        for comm in self.comms:
+            with self.assertRaises(winnow.WinnowError) as caught:
+                comm.reconfigure("once", 0, 1)
+            self.assertIn("already used", str(caught.exception))
+        summed(self.comms)  # nothing was done
+        with self.assertRaises(winnow.WinnowError) as caught:
+            winnow.Comm(job=f"{self.job}/once", rank=0, world=4, insecure_no_key=True)
+        self.assertRegex(str(caught.exception), "is taken by|use another membership")
+
+    def test_refused(self):
+        comm = self.comms[0]
+        for id, rank, world in (("", 0, 1), ("a b", 0, 1), ("a/b", 0, 1), ("x" * 65, 0, 1), ("r", 1, 1), ("w", 0, 0)):
+            with self.assertRaises(winnow.WinnowError) as caught:
+                comm.reconfigure(id, rank, world)
+            self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
+        summed(self.comms)
+
+    def test_under_way(self):
+        """What is under way fails on all, and those who wait learn it at once."""
+        waiting = [comm.allreduce_async(numpy.ones(100000, numpy.float32)) for comm in self.comms[1:]]
+        begun = time.monotonic()
+        alone = threading.Thread(target=self.comms[0].reconfigure, args=("alone", 0, 1))
+        alone.start()
+        for request in waiting:
+            with self.assertRaises(winnow.MembersChanged) as caught:
+                request.wait(20)
+            self.assertRegex(str(caught.exception), r"rank 0 \(.*\) has ended the membership")
+        self.assertLess(time.monotonic() - begun, 1)
+        alone.join()
+        summed(self.comms[:1])
+        formed(self.comms[1:], "others")
+        summed(self.comms[1:])
+
+    def test_own_under_way(self):
+        request = self.comms[0].allreduce_async(numpy.ones(10))
+        formed(self.comms, 1)
+        with self.assertRaises(winnow.MembersChanged):
+            request.wait(5)
+        summed(self.comms)
+
+    def test_others_stay_away(self):
+        begun = time.monotonic()
+        with self.assertRaises(winnow.WinnowError) as caught:
+            self.comms[0].reconfigure("alone", 0, 2, timeout=0.5)
+        self.assertEqual(caught.exception.code, winnow.WinnowError.TIMEOUT)
+        self.assertLess(time.monotonic() - begun, 5)
+        with self.assertRaises(winnow.WinnowError):
+            self.comms[0].allreduce(numpy.ones(3))
+        formed(self.comms, "together", timeout=20)
+        summed(self.comms)
+
+    def test_after_abort(self):
+        self.comms[2].abort("no more of this")
+        with self.assertRaises(winnow.WinnowError):
+            self.comms[0].allreduce(numpy.ones(3))
+        formed(self.comms, "again")
+        summed(self.comms)
+
+    def test_counters_go_on(self):
+        summed(self.comms)
+        before = self.comms[0].stats()
+        formed(self.comms, "counted")
+        summed(self.comms)
+        after = self.comms[0].stats()
+        self.assertGreaterEqual(after.sent_bytes, before.sent_bytes + 400000)
+        self.assertEqual(after.payload, before.payload)
+
+    def test_many(self):
+        """Nothing grows: the aggregator has room for few jobs at a time."""
+        for turn in range(40):
+            formed(self.comms, f"turn{turn}")
+            summed(self.comms)
+
+
+if __name__ == "__main__":
+    unittest.main()
