@@ -54,6 +54,7 @@ for folder in "${folders[@]}" tests; do
 	mapfile -t files < <(find "$folder" -maxdepth "$depth" -name '*.[ch]' -o -maxdepth "$depth" -name '*.cu' -o -maxdepth "$depth" -name '*.cc')
 	[ ${#files[@]} -eq 0 ] || check "$folder" "${files[@]}"
 done
+# shellcheck disable=SC2046 # lists of files
 if grep -HnE '#[[:space:]]*include <(sys/|net|arpa/|linux/|poll|pthread|threads|time|unistd|fcntl|signal|uv|sodium|event)' \
 	$(printf '%s/*.[ch] ' "${pure[@]}"); then
 	echo "these folders are pure: ${pure[*]}" >&2

@@ -27,6 +27,7 @@ mkdir "$root/root/winnow"
 git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$root/root/winnow"
 git -C "$root/root/winnow" init -q
 git -C "$root/root/winnow" add -A
+# shellcheck disable=SC2016 # the inner shell's
 # Mounts of its own, which end with it; a root that is pivoted, not only changed, since containers are to run in it.
 exec unshare --mount --propagation private bash -c '
 	mount --bind "$0" "$0" && mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" &&

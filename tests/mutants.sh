@@ -112,6 +112,7 @@ area() { # name
 		printf "%-10s %3d of %3d caught, %.2f; at least %.2f %s", a, n, of, n / of, b, (n / of < b ? "MISSED" : "ok") }')")
 }
 rates=()
+# shellcheck disable=SC2086 # a name, and perhaps where to begin
 for name in "${areas[@]}"; do area ${name/:/ }; done
 printf '%s\n' "${rates[@]}"
 cd "$OLDPWD"

@@ -148,7 +148,7 @@ static void least_payload(struct job *job)
  */
 static struct net_ip busiest_address(const struct job *job)
 {
-	const struct net_ip *best = NULL;
+	const struct net_ip *best = &job->members[0]->local;
 	uint32_t best_count = 0;
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {

@@ -174,6 +174,7 @@ steady_ends() { # job
 
 caller() { # job rank world NAME=VALUE..: of its environment
 	mkfifo "$tmp/$1$2.in"
+	# shellcheck disable=SC1083,SC2086,SC2093 # a descriptor that goes into the array
 	exec {caller_in[$1$2]}<>"$tmp/$1$2.in"
 	start "$1$2" "${worker_side[@]}" env "WINNOW_AGGREGATORS=$HOST:$PORT" "WINNOW_JOB=$1" WINNOW_INSECURE_NO_KEY=1 "${@:4}" \
 		"$BUILD/tests/e2e/caller" "$2" "$3" <"$tmp/$1$2.in"

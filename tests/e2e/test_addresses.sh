@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 need_namespaces
 hosts_up 3 1 1500
+# shellcheck disable=SC2054 # lists of sizes
 common=(--insecure-no-key --iters 2 --warmup 1 --json --check --size 4K,1M --density 1,0.1)
 job() { # name, then HOST=ADDRESS of each rank's host and of the aggregator's address that it uses; -- option..
 	local name=$1 places=() rank

@@ -57,6 +57,7 @@ END
 
 # Single elements, random ones: several segments, the last of them short.
 for how in "--dtype f32 --in-place" "--dtype bf16" "--wire fixed32"; do
+	# shellcheck disable=SC2086 # a list
 	"$w" bench --local 2 --block 1 --size 300004 --density 0.02 --iters 2 --check $how >"$tmp/table" || fail "single elements, $how: $(cat "$tmp/table")"
 done
 

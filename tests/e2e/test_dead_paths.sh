@@ -32,7 +32,7 @@ dies() { # name word pattern
 	job "$1" "$2"
 	for rank in 0 1; do expect "$1$rank" 10 1 "$3"; done
 	took=$((($(date +%s%N) - begun) / 1000000))
-	[ $took -gt 1500 ] && [ $took -lt 4000 ] || fail "$1: $took ms, and the silence time is 2000"
+	[[ $took -gt 1500 && $took -lt 4000 ]] || fail "$1: $took ms, and the silence time is 2000"
 }
 
 dies mute mute 'rank 0 \(.*\) sends datagrams that do not arrive \(48 in 2\.0 s\): is UDP from it blocked\?'

@@ -55,7 +55,10 @@ for task in "/proc/$DAEMON/task/"*; do [ "$(cat "$task/comm")" = winnow-data ] &
 [ -n "$hung" ] || fail "no data thread"
 python3 tests/e2e/hang.py "$hung" &
 pids+=($!)
-for i in $(seq 100); do grep -q '^State:[[:space:]]*t' "/proc/$hung/status" && break || sleep 0.1; done
+for i in $(seq 100); do
+	! grep -q '^State:[[:space:]]*t' "/proc/$hung/status" || break
+	sleep 0.1
+done
 [ "$i" -lt 100 ] || fail "the data thread does not stop"
 sleep 1
 before=$(dogs)

@@ -247,8 +247,8 @@ static double used(const struct share *s, uint32_t queue, const uint64_t from_to
 	uint64_t bytes = 0;
 
 	for (uint32_t f = 0; f < s->spec.job_count + s->spec.cross_count; f++)
-		bytes += bytes_at(s, queue, f, from_to_us[1]) -
-		         bytes_at(s, queue, f, from_to_us[0]);
+		bytes +=
+			bytes_at(s, queue, f, from_to_us[1]) - bytes_at(s, queue, f, from_to_us[0]);
 	return (double)bytes * 8e6 / (double)(from_to_us[1] - from_to_us[0]) /
 	       (double)s->spec.queues[queue - 1].rate_bits_s;
 }
@@ -427,8 +427,8 @@ static void cross(struct share *s, uint32_t number)
 {
 	const struct simnet_path still = {.delay_us_min = 25, .delay_us_max = 25};
 
-	s->spec.crosses[s->spec.cross_count] = (struct cross_spec){
-		.sink_in = still, .sink_out = still, .in = still};
+	s->spec.crosses[s->spec.cross_count] =
+		(struct cross_spec){.sink_in = still, .sink_out = still, .in = still};
 	s->spec.crosses[s->spec.cross_count++].sink_in.queue = number;
 }
 

@@ -67,7 +67,7 @@ static struct world {
 #define told(value)                                                                                \
 	__extension__({                                                                            \
 		pthread_mutex_lock(&w.lock);                                                       \
-		__typeof__(value) told_ = (value);                                                 \
+		__auto_type told_ = (value);                                                       \
 		pthread_mutex_unlock(&w.lock);                                                     \
 		told_;                                                                             \
 	})

@@ -369,7 +369,7 @@ static inline void announce_all(struct net *net, uint16_t id, uint32_t blocks, u
 /* Then all push frames [0, count), in one burst. */
 static inline void push_all(struct net *net, uint16_t id, uint32_t count, uint32_t block_elems)
 {
-	struct datagram *list[INBOX_MAX];
+	struct datagram *list[INBOX_MAX] = {0};
 	uint32_t at = 0;
 
 	for (uint32_t i = 0; i < count; i++)

@@ -159,13 +159,13 @@ static void receive_part(struct allreduce *task, uint32_t segment, uint32_t shar
 		plan.union_count++;
 	}
 	assert_int_equal(task->access->plan(task, &plan), 0);
-	for (uint16_t i = 0; i < cut.block_count; i++) {
+	for (uint32_t i = 0; i < cut.block_count; i++) {
 		int32_t value[LENGTH] = {(int32_t)geometry_block(&task->cut, &cut, shard, i), -1};
 		struct access_frame frame = {.segment = segment,
 		                             .shard = shard,
 		                             .cut = &cut,
 		                             .first = i,
-		                             .end = i + 1u,
+		                             .end = i + 1,
 		                             .united = united,
 		                             .count = 1,
 		                             .wire = DTYPE_I32,

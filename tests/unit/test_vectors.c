@@ -189,11 +189,12 @@ static uint32_t parts_of(struct paragraph *p, struct geometry_part parts[PARTS_M
 		assert_true(count < PARTS_MAX);
 		for (uint32_t n = 0; n < 4; n++)
 			numbers[n] = strtoull(at, &at, 10);
-		parts[count++] = (struct geometry_part){.count = numbers[0],
-		                                        .columns = numbers[1],
-		                                        .tile_rows = (uint32_t)numbers[2],
-		                                        .tile_columns = (uint32_t)numbers[3],
-		                                        .copies = 1};
+		parts[count] = (struct geometry_part){.count = numbers[0],
+		                                      .columns = numbers[1],
+		                                      .tile_rows = (uint32_t)numbers[2],
+		                                      .tile_columns = (uint32_t)numbers[3],
+		                                      .copies = 1};
+		count++;
 	}
 	return count;
 }
