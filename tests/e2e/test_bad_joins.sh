@@ -64,7 +64,7 @@ P
 }
 raw '{"version": 7, "features": 1, "nonce": null}' 'you speak version 7'
 raw '{"rank": 5}' 'wrong key'
-raw '{"job": "a/b/c"}' "join: 'job' is missing, or not 1 to 64 letters, digits, '.', '_' or '-'"
+raw '{"job": "a/b/c"}' "join: 'job' is missing, or not 1 to 64 letters, digits, '.', '_', '-', and one '/' at most"
 raw '{"rank": -1}' "join: 'rank' is missing, or not a number from 0 to 4294967295"
 raw '{"world": "two"}' "join: 'world' is missing, or not a number from 0 to 4294967295"
 raw '{"silence_ms": 0}' "join: 'silence_ms' is missing, or not a number from 100 to 86400000"

@@ -210,7 +210,7 @@ class TeamCase(unittest.TestCase):
 
 
 def spawned(function, world, *arguments):
-    """What `world` fresh processes send; function takes (rank, world, store, *arguments, pipe)."""
+    """What `world` fresh processes send, or "died"; function takes (rank, world, store, *arguments, pipe)."""
     context = multiprocessing.get_context(start_method)
     pipes, processes = [], []
     with tempfile.TemporaryDirectory(prefix="winnow-test-") as directory:
@@ -221,12 +221,19 @@ def spawned(function, world, *arguments):
             processes[-1].start()
             theirs.close()
             pipes.append(ours)
-        results = [pipe.recv() if pipe.poll(60) else "hangs" for pipe in pipes]
+        results = [_sent(pipe) for pipe in pipes]
         for process in processes:
             process.join(10)
             if process.is_alive():
                 process.kill()
     return results
+
+
+def _sent(pipe):
+    try:
+        return pipe.recv() if pipe.poll(60) else "hangs"
+    except EOFError:
+        return "died"
 
 
 class Refuses:

@@ -11,6 +11,9 @@ the CPU and any type, broadcast, barrier. Everything else, and types that the li
 tensors are on a GPU. all_gather is among that: a sum of parts would also send each worker its own part back.
 
 WINNOW_NODE=1: dense tensors on a GPU go through a winnow.Node, made when the first one comes.
+
+init_process_group("winnow", enable_reconfigure=True), from torch 2.15 on: a group without members, until
+torch.distributed._reconfigure() names some; again and again, for those who are left and those who come.
 """
 
 import collections
@@ -220,20 +223,25 @@ class _Lent(_Work):
 
 class ProcessGroupWinnow(dist.ProcessGroup):
     @brief
-    def __init__(self, store, rank, size, timeout):
+    def __init__(self, store, rank, size, timeout, *, comm=None, reconfigurable=False):
+        """comm: of these members, and nobody else uses it; the store is then for nothing else, either."""
         super().__init__(rank, size)
         self._rank, self._size = rank, size
         self._timeout = timeout
         self._limit = None  # for an operation, where it is not the library's own
-        self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
-        self._store = store = dist.PrefixStore(self._drawn(), store)
-        self._nccl = None
+        self._reconfigurable = reconfigurable
+        options = {"enable_reconfigure": True} if reconfigurable else {}
+        self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout, **options)
+        self._store, self._comm = store, comm
+        self.error = None
+        """The first failure of an operation in the present membership."""
+        if reconfigurable:
+            # Nobody waits for anybody here: the first word counts.
+            self._job = store.compare_set("winnow-job", "", _places.draw_job()).decode()
+        elif comm is None:
+            self._join()
+        self._nccl = self._node = None
         self._tags = itertools.count(1)
-        if rank == 0:
-            store.set("winnow-job", _places.draw_job())
-        self._job = store.get("winnow-job").decode()
-        self._comm = Comm(job=self._job, rank=rank, world=size, **_time_outs(timeout))
-        self._node = None
         self._completer = Completer("winnow-group")
         if hasattr(dist.ProcessGroup, "_register_backend"):
             # From torch 2 on a group has its name, and what is not defined here, from a backend.
@@ -241,11 +249,69 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             self._register_backend(torch.device("cpu"), kind, self._gloo)
             self._set_default_backend(kind)
 
+    def _join(self):
+        self._store = store = dist.PrefixStore(self._drawn(), self._store)
+        if self._rank == 0:
+            store.set("winnow-job", _places.draw_job())
+        self._job = store.get("winnow-job").decode()
+        self._comm = Comm(job=self._job, rank=self._rank, world=self._size, **_time_outs(self._timeout))
+
     def _drawn(self):
         """Rank 0's random word: a restarted job may find in the store what its earlier self has left there."""
         word = torch.tensor([int.from_bytes(os.urandom(7), "little")])
         self._gloo.broadcast([word], dist.BroadcastOptions()).wait()
         return f"winnow-{word.item():x}"
+
+    def rank(self):
+        return self._rank
+
+    def size(self):
+        return self._size
+
+    @property
+    def supports_reconfigure(self):
+        return self._reconfigurable
+
+    def get_reconfigure_handle(self):
+        return self._gloo.get_reconfigure_handle()
+
+    @brief
+    def reconfigure(self, opts):
+        """Continues with the processes of these handles, in their order."""
+        handles = sorted(opts.handles) if isinstance(opts.handles, set) else list(opts.handles)
+        mine = self.get_reconfigure_handle()
+        if mine not in handles:
+            raise ValueError("this process's own handle is not among the handles: handles change with each membership")
+        place = handles.index(mine), len(handles)
+        operation = _Operation()
+        work = _Work(torch.futures.Future(), operation)
+
+        def form():
+            try:
+                self._gloo.reconfigure(opts).wait()
+                self._move(str(opts.uuid), *place, opts.timeout)
+                work._future.set_result([])
+            except Exception as error:
+                operation.fail(error)
+                work._future.set_exception(error)
+            operation.end()
+
+        threading.Thread(target=form, name="winnow-reconfigure", daemon=True).start()
+        return work
+
+    def _move(self, id, rank, size, timeout):
+        seconds = _seconds(timeout) or _seconds(self._timeout)
+        if self._node is not None:
+            self._node.close()
+        self._node = self._nccl = None
+        if self._comm is None:
+            limits = {**_time_outs(self._timeout), "join_timeout_ms": int(seconds * 1000)}
+            self._comm = Comm(job=f"{self._job}/{id}", rank=rank, world=size, **limits)
+        else:
+            self._comm.reconfigure(id, rank, size, seconds)
+        self._rank, self._size = rank, size
+        self._tags = itertools.count(1)
+        self.error = None
 
     def getBackendName(self):
         return "winnow"
@@ -281,7 +347,10 @@ class ProcessGroupWinnow(dist.ProcessGroup):
                 member.close()
 
     def abort(self):
-        self._comm.abort("its process group was aborted")
+        if self._comm is not None:
+            self._comm.abort("its process group was aborted")
+        if self._reconfigurable:
+            self._gloo.abort()
 
     @_eager
     def allreduce(self, tensors, opts=None):
@@ -472,10 +541,14 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             finish(request)
             return value
 
+        def failed(error):
+            operation.fail(error)
+            self.error = self.error or error
+
         return self._completer.future(
             start,
             finished,
-            operation.fail,
+            failed,
             device,
             staged,
             operation,
@@ -521,10 +594,18 @@ def register():
     """Once: torch refuses a name that it knows."""
     if hasattr(dist.Backend, "WINNOW"):
         return
-    options = {}
-    if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
-        options["devices"] = ["cpu", "cuda"]
-    dist.Backend.register_backend("winnow", ProcessGroupWinnow, **options)
+    known = inspect.signature(dist.Backend.register_backend).parameters
+    options = {"devices": ["cpu", "cuda"]} if "devices" in known else {}
+    if "extended_api" in known:
+        options["extended_api"] = True
+    dist.Backend.register_backend("winnow", _extended if "extended_api" in known else ProcessGroupWinnow, **options)
+
+
+def _extended(opts, backend_options):
+    reconfigurable = getattr(opts, "enable_reconfigure", False)
+    return ProcessGroupWinnow(
+        opts.store, opts.group_rank, opts.group_size, opts.timeout, reconfigurable=reconfigurable
+    )
 
 
 def _time_outs(timeout):
