@@ -403,6 +403,64 @@ static void job_make(struct dice *dice, const struct world_spec *spec, struct jo
 		layouts_flat(job);
 }
 
+/* ---- queues of switches ---- */
+
+/* On which host a worker is: those of a rank share one. */
+static uint32_t host_of(const struct world_spec *spec, uint32_t worker)
+{
+	uint32_t rank = worker;
+
+	for (uint32_t j = 0; j < spec->job_count; j++)
+		if (worker >= spec->jobs[j].first_worker)
+			rank = worker - spec->jobs[j].first_worker;
+	return rank % (WORLD_QUEUES_MAX / 2);
+}
+
+/* At aggregators' ports, or at hosts of workers. */
+static void queue_lay(struct world_spec *out, const struct simnet_queue *queue, bool hosts,
+                      bool both_ways)
+{
+	uint32_t nodes = hosts ? out->worker_count : out->aggregator_count;
+
+	for (uint32_t i = 0; i < nodes; i++) {
+		struct simnet_path *in = hosts ? &out->workers[i].in : &out->aggregators[i].in;
+		struct simnet_path *way = hosts ? &out->workers[i].out : &out->aggregators[i].out;
+		uint32_t number = 2 * (hosts ? host_of(out, i) : i);
+
+		in->queue = number + 1;
+		if (both_ways) {
+			way->queue = number + 2;
+			way->rate_bytes_s = 0;
+		}
+		if (out->queue_count < number + 2)
+			out->queue_count = number + 2;
+	}
+	for (uint32_t i = 0; i < out->queue_count; i++)
+		out->queues[i] = *queue;
+}
+
+/* No dice: worlds of seeds are otherwise what they were without. True: nodes meet at queues. */
+static bool queues_make(uint64_t seed, struct world_spec *out)
+{
+	struct dice dice = {seed * UINT64_C(0x9e6c63d0876a9a47) + 7};
+	struct simnet_queue queue;
+	bool hosts, both_ways;
+
+	if (!one_in(&dice, 5))
+		return false;
+	queue.rate_bits_s = UINT64_C(1000000) * PICK(&dice, 50, 300, 1000, 10000);
+	queue.buffer_bytes = PICK(&dice, 10000, 30000, 100000, 1000000);
+	queue.mark_bytes = one_in(&dice, 2) ? 0 : queue.buffer_bytes / PICK(&dice, 2, 10, 30);
+	hosts = one_in(&dice, 2);
+	both_ways = one_in(&dice, 2);
+	queue_lay(out, &queue, hosts, both_ways);
+	/* Slow is not stalled. */
+	for (uint32_t i = 0; i < out->worker_count; i++)
+		if (out->workers[i].stall_us < 60000000)
+			out->workers[i].stall_us += 60000000;
+	return true;
+}
+
 /* ---- a world ---- */
 
 /* Nothing may be sent twice where nothing goes wrong, and nothing takes longer than a time-out. */
@@ -435,7 +493,7 @@ void scenario_make(uint64_t seed, struct world_spec *out)
 	workers_make(&dice, &usual, out);
 	for (uint32_t i = 0, overlooked = one_in(&dice, 4); i < out->aggregator_count; i++)
 		out->aggregators[i].overlooks_stalls = overlooked;
-	out->bounds.nothing_wasted = must_not_waste(out, &usual);
+	out->bounds.nothing_wasted = !queues_make(seed, out) && must_not_waste(out, &usual);
 }
 
 void scenario_free(struct world_spec *spec)
@@ -506,6 +564,14 @@ void scenario_describe(const struct world_spec *spec, char *text, size_t room)
 		describe_path(&spec->workers[0].out, "out", text, room);
 		add(text, room, ")");
 	}
+	if (spec->queue_count > 0)
+		add(text, room, " queues(%s%s rate=%llu buffer=%llu mark=%llu)",
+		    spec->workers[0].in.queue > 0 ? "hosts" : "ports",
+		    spec->workers[0].out.queue + spec->aggregators[0].out.queue > 0 ? " both ways"
+		                                                                    : "",
+		    (unsigned long long)spec->queues[0].rate_bits_s,
+		    (unsigned long long)spec->queues[0].buffer_bytes,
+		    (unsigned long long)spec->queues[0].mark_bytes);
 	for (uint32_t i = 0; i < spec->job_count; i++)
 		describe_job(&spec->jobs[i], text, room);
 }
