@@ -6,6 +6,7 @@
 # port is as fast as its workers together.
 net=wbench$$
 links_made=()
+links_burst=256kb links_queue=8mb # of a shaped link
 
 links_host() { # name address rate mtu
 	links_made+=("$net-$1")
@@ -17,8 +18,8 @@ links_host() { # name address rate mtu
 	ip -n "$net-$1" link set eth0 up
 	ip netns exec "$net-$1" ethtool -K eth0 gro on >/dev/null 2>&1 || true
 	[ "$3" = 0 ] && return
-	ip netns exec "$net-sw" tc qdisc add dev "$1" root tbf rate "$3" burst 256kb limit 8mb
-	ip netns exec "$net-$1" tc qdisc add dev eth0 root tbf rate "$3" burst 256kb limit 8mb
+	ip netns exec "$net-sw" tc qdisc add dev "$1" root tbf rate "$3" burst $links_burst limit $links_queue
+	ip netns exec "$net-$1" tc qdisc add dev eth0 root tbf rate "$3" burst $links_burst limit $links_queue
 }
 
 links_up() { # workers rate mtu

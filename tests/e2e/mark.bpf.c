@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0
+/*
+ * mark.bpf.c - what a switch does that marks, and what passes it, counted; for tc's egress and ingress
+ *
+ * winnow_mark marks (ECN's CE) what may be marked: a share of it, or what a queue of a given rate would have
+ * made wait behind more than mark_bytes. This queue is only counted: the true one stands behind the program.
+ * winnow_count adds up bytes by time, and RESULTs, of the first jobs of an aggregator with one thread, and of TCP.
+ */
+
+#include <stddef.h>
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/pkt_cls.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "ebpf/wire.h"
+
+#define FLOWS 8
+#define FLOW_TCP 7
+#define FLOW_OTHER 6
+#define BIN_NS 2000000
+#define BINS 8192
+#define SEGMENTS_MAX 64
+#define HEAD_BYTES (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
+#define CE 3
+
+struct mark_rules {
+	__u64 of_1024;
+	__u64 rate_bytes_s, mark_bytes; /* 0: marks by share alone */
+};
+
+enum { COUNT_PLAIN, COUNT_ECT, COUNT_CE, COUNT_MARKED, COUNTS };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct mark_rules);
+} rules SEC(".maps");
+
+/* Datagrams of Winnow and TCP by their ECN field as they came, and those that we have marked. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, COUNTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FLOWS *BINS);
+	__type(key, __u32);
+	__type(value, __u64);
+} bins SEC(".maps");
+
+/* By flow: all RESULTs, and those to one worker. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FLOWS * 2);
+	__type(key, __u32);
+	__type(value, __u64);
+} results SEC(".maps");
+
+static __u64 first_ns, full_bytes, full_ns;
+
+static void add(void *map, __u32 key, __u64 number)
+{
+	__u64 *value = bpf_map_lookup_elem(map, &key);
+
+	if (value != NULL)
+		__sync_fetch_and_add(value, number);
+}
+
+static __u64 segments_of(const struct __sk_buff *skb)
+{
+	return skb->gso_segs > 1 ? skb->gso_segs : 1;
+}
+
+/* On the wire, where each segment has headers. */
+static __u64 bytes_of(const struct __sk_buff *skb)
+{
+	return skb->len + (segments_of(skb) - 1) * HEAD_BYTES;
+}
+
+/* Does the queue, as it would be, hold too much? */
+static int waits(const struct mark_rules *rule, const struct __sk_buff *skb)
+{
+	__u64 now_ns = bpf_ktime_get_ns(), drained;
+
+	if (rule->mark_bytes == 0)
+		return 0;
+	drained = (now_ns - full_ns) / 1000 * rule->rate_bytes_s / 1000000;
+	full_bytes = full_bytes > drained ? full_bytes - drained : 0;
+	full_ns = now_ns;
+	full_bytes += bytes_of(skb);
+	return full_bytes > rule->mark_bytes;
+}
+
+SEC("tc")
+int winnow_mark(struct __sk_buff *skb)
+{
+	struct mark_rules *rule;
+	struct iphdr ip;
+	__u32 zero = 0;
+	int wait;
+
+	if (skb->protocol != bpf_htons(ETH_P_IP) ||
+	    bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &ip, sizeof(ip)) != 0)
+		return TC_ACT_OK;
+	rule = bpf_map_lookup_elem(&rules, &zero);
+	if (rule == NULL || (ip.protocol != IPPROTO_UDP && ip.protocol != IPPROTO_TCP))
+		return TC_ACT_OK;
+	add(&counts,
+	    (ip.tos & CE) == CE  ? COUNT_CE
+	    : (ip.tos & CE) != 0 ? COUNT_ECT
+	                         : COUNT_PLAIN,
+	    segments_of(skb));
+	wait = waits(rule, skb);
+	if (!wait && bpf_get_prandom_u32() % 1024 >= rule->of_1024)
+		return TC_ACT_OK;
+	if ((ip.tos & CE) != CE && bpf_skb_ecn_set_ce(skb) > 0)
+		add(&counts, COUNT_MARKED, segments_of(skb));
+	return TC_ACT_OK;
+}
+
+/* An aggregator with one thread numbers its jobs' channels from 0. */
+static __u32 flow_of(struct __sk_buff *skb, __u32 protocol)
+{
+	struct wire_header head;
+
+	if (protocol == IPPROTO_TCP)
+		return FLOW_TCP;
+	if (bpf_skb_load_bytes(skb, HEAD_BYTES, &head, sizeof(head)) != 0 ||
+	    head.magic != WIRE_MAGIC || head.channel >= FLOW_OTHER)
+		return FLOW_OTHER;
+	return head.channel;
+}
+
+static void results_count(struct __sk_buff *skb, __u32 flow)
+{
+	__u64 segments = segments_of(skb);
+	struct wire_header head;
+
+	for (__u32 i = 0; i < SEGMENTS_MAX && i < segments; i++) {
+		if (bpf_skb_load_bytes(skb, HEAD_BYTES + i * skb->gso_size, &head, sizeof(head)) !=
+		            0 ||
+		    head.kind != WIRE_RESULT)
+			continue;
+		add(&results, flow * 2, 1);
+		if (head.worker != WIRE_EVERYONE)
+			add(&results, flow * 2 + 1, 1);
+	}
+}
+
+SEC("tc")
+int winnow_count(struct __sk_buff *skb)
+{
+	__u64 now_ns = bpf_ktime_get_ns(), bin;
+	struct iphdr ip;
+	__u32 flow;
+
+	if (skb->protocol != bpf_htons(ETH_P_IP) ||
+	    bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &ip, sizeof(ip)) != 0 ||
+	    (ip.protocol != IPPROTO_UDP && ip.protocol != IPPROTO_TCP))
+		return TC_ACT_OK;
+	flow = flow_of(skb, ip.protocol);
+	if (first_ns == 0)
+		first_ns = now_ns;
+	bin = (now_ns - first_ns) / BIN_NS;
+	if (bin < BINS)
+		add(&bins, flow * BINS + (__u32)bin, bytes_of(skb));
+	if (flow < FLOW_OTHER)
+		results_count(skb, flow);
+	return TC_ACT_OK;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
