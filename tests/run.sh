@@ -193,6 +193,7 @@ if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
 	for ((i = 0; i < 2; i++, first += count)); do
 		add "$kind" "sim-seeds-$first-to-$((first + count - 1))" 1800 "$build/tests/sim/sim" "$first" "$count"
 	done
+	[ -n "$san" ] || add release sim-share 1800 "$build/tests/sim/sim" --share
 fi
 # Fuzzers are built with clang and sanitizers of their own, so once is enough.
 [ -n "$san" ] || add release fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
