@@ -42,7 +42,7 @@ object = $(patsubst %,$(BUILD)/%.o,$(1))
 core_libs := -lsodium -ljansson -linih -lm -ldl
 # The dpdk data path is an object of its own, opened when somebody wants it; without DPDK's headers it is left out.
 dpdk := $(call sources_of,aggregator/net/dpdk)
-frames := $(addprefix aggregator/net/dpdk/,frame neighbours)# which need no DPDK
+frames := $(addprefix aggregator/net/dpdk/,frame frame_write neighbours)# which need no DPDK
 have_dpdk := $(shell pkg-config --exists libdpdk 2>/dev/null && echo yes)
 dpdk_flags := $(if $(have_dpdk),$(shell pkg-config --cflags libdpdk)) -DALLOW_EXPERIMENTAL_API
 dpdk_libs := $(if $(have_dpdk),$(shell pkg-config --libs libdpdk))

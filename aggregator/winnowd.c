@@ -332,7 +332,7 @@ static int data_path(struct data_config *data, struct net_port *port)
 	              strcmp(settings.datapath, "xdp") == 0 ||
 	              strcmp(settings.datapath, "udp") == 0;
 	struct why why;
-	uint32_t bits, ip;
+	uint32_t bits;
 
 	if (!kernel && sweep(&why) != 0)
 		return give_up(2, "%s", why.text);
@@ -349,13 +349,11 @@ static int data_path(struct data_config *data, struct net_port *port)
 	                          .idle_us = (uint32_t)settings.idle_us,
 	                          .log = port_log};
 	data->port = port;
-	if (settings.data_address != NULL) {
-		if (net_network(settings.data_address, &ip, &port->prefix_bits, &why) != 0)
-			return give_up(2, "--data-address: %s", why.text);
-		data->listen.ip = net_ipv4(ip);
-	}
+	if (settings.data_address != NULL &&
+	    net_network(settings.data_address, &data->listen.ip, &port->prefix_bits, &why) != 0)
+		return give_up(2, "--data-address: %s", why.text);
 	if (settings.gateway != NULL &&
-	    net_network(settings.gateway, &port->gateway_ip, &bits, &why) != 0)
+	    net_network(settings.gateway, &port->gateway, &bits, &why) != 0)
 		return give_up(2, "--gateway: %s", why.text);
 	return 0;
 }

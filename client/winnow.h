@@ -161,7 +161,10 @@ struct winnow_config {
 	const char *datapath;
 	const char *eal;    /* dpdk: EAL arguments; NULL: suits `device` [WINNOW_EAL; NULL] */
 	const char *device; /* dpdk: kernel interface, or name of the port [WINNOW_DEVICE; NULL] */
-	/* dpdk: our "ADDR/BITS" on it; NULL: the kernel's on that interface [WINNOW_DATA_ADDRESS] */
+	/*
+	 * dpdk: our "ADDR/BITS" on it, of IPv4 or IPv6; NULL: the kernel's on that interface
+	 * [WINNOW_DATA_ADDRESS]
+	 */
 	const char *data_address;
 	const char *gateway; /* dpdk: for addresses beyond; NULL: none [WINNOW_GATEWAY; NULL] */
 

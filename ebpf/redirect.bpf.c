@@ -3,7 +3,7 @@
  * redirect.bpf.c - Winnow's datagrams to AF_XDP sockets, everything else to the kernel
  *
  * For DPDK's net_af_xdp, which without a program of ours takes all that arrives, the control
- * connection and ARP too:
+ * connection, ARP and neighbour discovery too:
  *
  *   --vdev=net_af_xdp0,iface=eth0,xdp_prog=/usr/local/lib/winnow/redirect.bpf.o
  *
@@ -15,6 +15,7 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/udp.h>
 
 #include <bpf/bpf_endian.h>
@@ -33,18 +34,30 @@ struct {
 	__type(value, __u32);
 } xsks_map SEC(".maps");
 
-/* Is it a datagram, whole, that begins as ours do? */
+/* Where the UDP header of a whole datagram is; NULL: it is none. Those of ours have no extension headers. */
+static __always_inline const __u8 *udp_of(const struct ethhdr *eth, const __u8 *end)
+{
+	const struct iphdr *four = (const void *)(eth + 1);
+	const struct ipv6hdr *six = (const void *)(eth + 1);
+
+	if ((const __u8 *)(four + 1) <= end && eth->h_proto == bpf_htons(ETH_P_IP) &&
+	    four->protocol == IPPROTO_UDP && (four->frag_off & bpf_htons(IP_FRAGMENT)) == 0)
+		return (const __u8 *)four + four->ihl * 4;
+	if ((const __u8 *)(six + 1) <= end && eth->h_proto == bpf_htons(ETH_P_IPV6) &&
+	    six->nexthdr == IPPROTO_UDP)
+		return (const __u8 *)(six + 1);
+	return 0;
+}
+
+/* Does it begin as ours do? */
 static __always_inline int ours(const struct xdp_md *ctx)
 {
 	const __u8 *data = (const __u8 *)(long)ctx->data, *end = (const __u8 *)(long)ctx->data_end;
-	const struct ethhdr *eth = (const void *)data;
-	const struct iphdr *ip = (const void *)(eth + 1);
-	const __u8 *payload;
+	const __u8 *payload = udp_of((const void *)data, end);
 
-	if ((const __u8 *)(ip + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP) ||
-	    ip->protocol != IPPROTO_UDP || (ip->frag_off & bpf_htons(IP_FRAGMENT)) != 0)
+	if (payload == 0)
 		return 0;
-	payload = (const __u8 *)ip + ip->ihl * 4 + sizeof(struct udphdr);
+	payload += sizeof(struct udphdr);
 	return payload + 3 <= end && payload[0] == (WIRE_MAGIC & 0xff) &&
 	       payload[1] == WIRE_MAGIC >> 8 && payload[2] == WIRE_VERSION;
 }

@@ -15,7 +15,7 @@ fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,
 tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(fake_nccl) \
 	$(BUILD)/emulated/bench_gpu $(BUILD)/emulated/bench_staging $(tools) ## build the tests, too
 
-$(BUILD)/tests/unit/test_dpdk: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
+$(BUILD)/tests/unit/test_dpdk $(BUILD)/tests/unit/test_dpdk_neighbours: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
 $(filter $(BUILD)/tests/unit/test_xdp%,$(unit_tests)): $(BUILD)/tests/unit/xdp_world.o
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) $(BUILD)/libcore.a -lcmocka $(daemon_libs) $(cli_libs) -o $@

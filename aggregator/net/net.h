@@ -69,9 +69,9 @@ struct net_out {
 struct net_port {
 	const char *eal;    /* DPDK's EAL arguments; NULL: what suits `device` */
 	const char *device; /* DPDK's name of the port, or the kernel's; NULL: all ports */
-	uint32_t
-		gateway_ip; /* IPv4; 0: the kernel's, where the address is the kernel's; else none */
-	uint32_t prefix_bits; /* of local.ip's network; 0: the kernel's, or 24 */
+	/* None: the kernel's, where the address is the kernel's; else there is none. */
+	struct net_ip gateway;
+	uint32_t prefix_bits; /* of local.ip's network; 0: the kernel's, or 24, of IPv6 64 */
 	uint32_t idle_us;     /* the longest sleep of an idle queue; 0: poll without end */
 	/* What happens to the port, a line each; level is "info", "warn" or "error". Any thread. */
 	void (*log)(const char *level, const char *text);
@@ -250,6 +250,12 @@ static inline uint32_t net_headers(const struct net_ip *ip)
 	return net_ip_is_v4(ip) ? 28 : 48;
 }
 
+/* One that only a link knows: fe80::/10. */
+static inline bool net_ip_link_local(const struct net_ip *ip)
+{
+	return ip->bytes[0] == 0xfe && (ip->bytes[1] & 0xc0) == 0x80;
+}
+
 /*
  * net_ip_owner - whom an address belongs to, as far as it shows: hosts choose the lower half of an
  * IPv6 address as they like, so it is the network that counts.
@@ -281,10 +287,10 @@ int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, str
 int net_resolve(const char *text, struct net_addr *out, struct why *why);
 
 /*
- * net_network - "ADDR" or "ADDR/BITS", of IPv4, to an address and the length of its network's prefix
- * (0 when not given). -EINVAL, with one line in `why`.
+ * net_network - "ADDR" or "ADDR/BITS" to an address and the length of its network's prefix (0 when not
+ * given). -EINVAL, with one line in `why`.
  */
-int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, struct why *why);
+int net_network(const char *text, struct net_ip *ip, uint32_t *prefix_bits, struct why *why);
 
 /*
  * net_route_mtu - the MTU of the route to this address, as the kernel knows it; 0, and errno: there

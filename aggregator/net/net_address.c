@@ -16,10 +16,10 @@
 
 uint64_t net_ip_owner(const struct net_ip *ip)
 {
-	bool link_local = ip->bytes[0] == 0xfe && (ip->bytes[1] & 0xc0) == 0x80;
+	bool whole = net_ip_is_v4(ip) || net_ip_link_local(ip);
 	uint64_t owner;
 
-	memcpy(&owner, ip->bytes + (net_ip_is_v4(ip) || link_local ? 8 : 0), sizeof(owner));
+	memcpy(&owner, ip->bytes + (whole ? 8 : 0), sizeof(owner));
 	return owner;
 }
 
@@ -84,8 +84,7 @@ int net_split(const char *text, char host[NET_HOST_BYTES], uint16_t *port, struc
 /* One that only a link knows needs its interface. */
 static int check_scope(const char *text, const struct net_addr *address, struct why *why)
 {
-	if (address->ip.bytes[0] != 0xfe || (address->ip.bytes[1] & 0xc0) != 0x80 ||
-	    address->ip.scope != 0)
+	if (!net_ip_link_local(&address->ip) || address->ip.scope != 0)
 		return 0;
 	return why_set(why, -EINVAL,
 	               "'%.100s' is a link's address: say which interface, such as "
@@ -136,23 +135,27 @@ int net_resolve(const char *text, struct net_addr *out, struct why *why)
 	return 0;
 }
 
-int net_network(const char *text, uint32_t *ip, uint32_t *prefix_bits, struct why *why)
+int net_network(const char *text, struct net_ip *ip, uint32_t *prefix_bits, struct why *why)
 {
 	const char *slash = strchr(text, '/');
 	size_t length = slash != NULL ? (size_t)(slash - text) : strlen(text);
-	struct in_addr address;
-	char host[16], *end;
-	unsigned long bits = slash != NULL ? strtoul(slash + 1, &end, 10) : 0;
+	unsigned long bits = 0;
+	char host[INET6_ADDRSTRLEN], *end = NULL;
+	struct net_ip six = {.scope = 0};
+	struct in_addr four;
+	bool v4;
 
-	if (length < sizeof(host)) {
-		memcpy(host, text, length);
-		host[length] = '\0';
-	}
-	if (length >= sizeof(host) || inet_pton(AF_INET, host, &address) != 1 ||
-	    (slash != NULL && (*end != '\0' || bits == 0 || bits > 32)))
+	snprintf(host, sizeof(host), "%.*s", (int)(length < sizeof(host) ? length : 0), text);
+	v4 = inet_pton(AF_INET, host, &four) == 1;
+	if (slash != NULL && slash[1] >= '0' && slash[1] <= '9')
+		bits = strtoul(slash + 1, &end, 10);
+	if ((!v4 && (inet_pton(AF_INET6, host, six.bytes) != 1 || net_ip_is_v4(&six))) ||
+	    (slash != NULL && (end == NULL || *end != '\0' || bits == 0 || bits > (v4 ? 32 : 128))))
 		return why_set(why, -EINVAL,
-		               "'%.100s' is not ADDR or ADDR/BITS, such as 10.0.0.1/24", text);
-	*ip = ntohl(address.s_addr);
+		               "'%.100s' is not ADDR or ADDR/BITS, such as 10.0.0.1/24 or "
+		               "fd00::1/64",
+		               text);
+	*ip = v4 ? net_ipv4(ntohl(four.s_addr)) : six;
 	*prefix_bits = (uint32_t)bits;
 	return 0;
 }

@@ -33,25 +33,45 @@ static int probe_route(const struct comm_peer *peer, uint32_t *bytes, struct why
 	               strerror(errno));
 }
 
+/*
+ * A socket is of both families: data may come and go by another one than control. A port has one address, of
+ * IPv4 if each aggregator has one of these as well.
+ */
+static struct net_ip any_address(const struct winnow_comm *comm, bool port)
+{
+	struct net_ip any = port ? net_ipv4(0) : (struct net_ip){.scope = 0};
+
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
+		const struct comm_peer *peer = &comm->peers[i];
+		uint32_t four = 0;
+
+		for (uint32_t k = 0; k < peer->address_count; k++)
+			four += net_ip_is_v4(&peer->addresses[k].ip);
+		if (four == 0)
+			any = (struct net_ip){.scope = 0};
+	}
+	return any;
+}
+
 /* Choose the back end, and its port's settings if it has one. */
 static int choose(struct winnow_comm *comm, const struct winnow_config *config,
                   struct net_config *net, struct why *why)
 {
-	uint32_t bits, ip;
+	uint32_t bits;
 	int err = net_backend_named(config->datapath != NULL ? config->datapath : "udp",
 	                            &comm->backend, why);
 
+	net->local.ip = any_address(comm, comm->backend != &net_udp);
 	if (err == 0 && comm->backend == &net_udp)
 		return WINNOW_OK;
 	comm->port.eal = config->eal;
 	comm->port.device = config->device;
 	comm->port.idle_us = IDLE_US;
-	if (err == 0 && config->data_address != NULL) {
-		err = net_network(config->data_address, &ip, &comm->port.prefix_bits, why);
-		net->local.ip = net_ipv4(err == 0 ? ip : 0);
-	}
+	if (err == 0 && config->data_address != NULL)
+		err = net_network(config->data_address, &net->local.ip, &comm->port.prefix_bits,
+		                  why);
 	if (err == 0 && config->gateway != NULL)
-		err = net_network(config->gateway, &comm->port.gateway_ip, &bits, why);
+		err = net_network(config->gateway, &comm->port.gateway, &bits, why);
 	net->port = &comm->port;
 	return err != 0 ? WINNOW_ERR_INVALID : WINNOW_OK;
 }
@@ -68,22 +88,9 @@ static int scratch_new(struct winnow_comm *comm, struct why *why)
 	return WINNOW_OK;
 }
 
-/* Then a socket of IPv4 alone does. */
-static bool all_v4(const struct winnow_comm *comm)
-{
-	bool all = true;
-
-	for (uint32_t i = 0; i < comm->peer_count; i++)
-		for (uint32_t k = 0; k < comm->peers[i].address_count; k++)
-			all = all && net_ip_is_v4(&comm->peers[i].addresses[k].ip);
-	return all;
-}
-
 int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, struct why *why)
 {
-	struct net_config net = {.local.ip =
-	                                 all_v4(comm) ? net_ipv4(0) : (struct net_ip){.scope = 0},
-	                         .buffer_bytes = BUFFER_BYTES};
+	struct net_config net = {.buffer_bytes = BUFFER_BYTES};
 	uint32_t payload = config->payload != 0 ? config->payload : PAYLOAD_DEFAULT_MAX;
 	int result = choose(comm, config, &net, why);
 

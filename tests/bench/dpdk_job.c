@@ -117,18 +117,18 @@ static bool worker_connect(struct job *job, uint32_t rank, const struct net_addr
 static void datagram_send(struct job *job, uint32_t rank, const struct packet_out *out)
 {
 	struct source *source = job->source;
-	struct frame_route route = {.from_ip = source->lanes[rank].ip,
-	                            .to_ip = job->aggregator_ip,
+	struct frame_route route = {.from_ip = net_ipv4(source->lanes[rank].ip),
+	                            .to_ip = net_ipv4(job->aggregator_ip),
 	                            .from_port = (uint16_t)(SOURCE_PORT + rank),
 	                            .to_port = job->aggregator_port,
-	                            .ttl = 64};
-	uint8_t frame[FRAME_UDP_BYTES + WIRE_PAYLOAD_MAX];
+	                            .hops = 64};
+	uint8_t frame[UDP_BYTES + WIRE_PAYLOAD_MAX];
 
 	memcpy(route.from_mac, source->mac, sizeof(route.from_mac));
 	memcpy(route.to_mac, source->peer_mac, sizeof(route.to_mac));
-	packet_flatten(out, frame + FRAME_UDP_BYTES);
-	frame_udp(frame, &route, out->bytes, frame_sum(frame + FRAME_UDP_BYTES, out->bytes), false);
-	source_small(source, frame, FRAME_UDP_BYTES + out->bytes);
+	packet_flatten(out, frame + UDP_BYTES);
+	frame_udp(frame, &route, out->bytes, frame_sum(frame + UDP_BYTES, out->bytes), false);
+	source_small(source, frame, UDP_BYTES + out->bytes);
 }
 
 static struct packet_head head_of(const struct job *job, uint32_t rank, uint8_t kind)
@@ -238,15 +238,14 @@ static void packet_take(struct job *job, uint32_t first, uint32_t last, const st
 static void arp_take(struct job *job, const struct frame *arp)
 {
 	struct source *source = job->source;
-	uint8_t answer[FRAME_SMALL_BYTES];
+	const struct frame_station us = {source->mac, arp->to_ip}, them = {arp->mac, arp->from_ip};
+	uint8_t answer[FRAME_SMALL_BYTES_MAX];
 
-	if (arp->arp_request && arp->to_ip - source->first_ip < source->worker_count) {
-		frame_arp(answer, false, source->mac, arp->to_ip, arp->arp_mac, arp->from_ip);
-		source_small(source, answer, sizeof(answer));
-	}
-	if (arp->from_ip != job->aggregator_ip || job->peer_known)
+	if (arp->asks && net_ip_number(&arp->to_ip) - source->first_ip < source->worker_count)
+		source_small(source, answer, frame_answer(answer, &us, &them));
+	if (net_ip_number(&arp->from_ip) != job->aggregator_ip || job->peer_known)
 		return;
-	memcpy(source->peer_mac, arp->arp_mac, sizeof(source->peer_mac));
+	memcpy(source->peer_mac, arp->mac, sizeof(source->peer_mac));
 	job->peer_known = true;
 }
 
@@ -257,12 +256,12 @@ static void frame_take(struct job *job, const struct rte_mbuf *mbuf)
 
 	frame_parse(rte_pktmbuf_mtod(mbuf, const uint8_t *), rte_pktmbuf_data_len(mbuf),
 	            FRAME_IP_CHECKED | FRAME_UDP_CHECKED, &frame);
-	if (frame.kind == FRAME_ARP)
+	if (frame.kind == FRAME_NEIGHBOUR)
 		arp_take(job, &frame);
-	if (frame.kind != FRAME_UDP || frame.from_ip != job->aggregator_ip)
+	if (frame.kind != FRAME_UDP || net_ip_number(&frame.from_ip) != job->aggregator_ip)
 		return;
-	rank = frame.to_ip - job->source->first_ip;
-	if (frame_ip_multicast(frame.to_ip))
+	rank = net_ip_number(&frame.to_ip) - job->source->first_ip;
+	if (net_ip_multicast(&frame.to_ip))
 		packet_take(job, 0, count, &frame);
 	else if (rank < count)
 		packet_take(job, rank, rank + 1, &frame);
@@ -346,12 +345,13 @@ uint32_t job_turn(struct job *job)
 static void neighbours_ask(struct job *job)
 {
 	struct source *source = job->source;
-	uint8_t frame[FRAME_SMALL_BYTES];
+	const struct net_ip aggregator = net_ipv4(job->aggregator_ip);
+	uint8_t frame[FRAME_SMALL_BYTES_MAX];
 
 	for (uint32_t rank = 0; rank < source->worker_count; rank++) {
-		frame_arp(frame, true, source->mac, source->lanes[rank].ip, NULL,
-		          job->aggregator_ip);
-		source_small(source, frame, sizeof(frame));
+		const struct frame_station us = {source->mac, net_ipv4(source->lanes[rank].ip)};
+
+		source_small(source, frame, frame_ask(frame, &us, &aggregator));
 	}
 }
 

@@ -29,7 +29,7 @@
 #define WARM_US 300000
 #define UP_US 10000000
 #define STUCK_US 10000
-#define DATA_AT (FRAME_UDP_BYTES + WIRE_HEADER_BYTES)
+#define DATA_AT (UDP_BYTES + WIRE_HEADER_BYTES)
 
 uint64_t source_now_us(void)
 {
@@ -44,11 +44,11 @@ uint64_t source_now_us(void)
 void source_aim(struct source *source, uint32_t worker, uint32_t to_ip, uint16_t to_port)
 {
 	struct source_lane *lane = &source->lanes[worker];
-	struct frame_route route = {.from_ip = lane->ip,
-	                            .to_ip = to_ip,
+	struct frame_route route = {.from_ip = net_ipv4(lane->ip),
+	                            .to_ip = net_ipv4(to_ip),
 	                            .from_port = (uint16_t)(SOURCE_PORT + worker),
 	                            .to_port = to_port,
-	                            .ttl = 64};
+	                            .hops = 64};
 
 	memcpy(route.from_mac, source->mac, sizeof(route.from_mac));
 	memcpy(route.to_mac, source->peer_mac, sizeof(route.to_mac));
@@ -69,13 +69,13 @@ bool source_push(struct source *source, uint32_t worker, const struct packet_hea
 	mbuf->data_len = (uint16_t)(DATA_AT + source->data_bytes);
 	mbuf->pkt_len = mbuf->data_len;
 	at = rte_pktmbuf_mtod(mbuf, uint8_t *);
-	memcpy(at, lane->headers, FRAME_UDP_BYTES);
-	memcpy(at + FRAME_UDP_BYTES, packet.head, WIRE_HEADER_BYTES);
-	memcpy(&sum, at + FRAME_UDP_BYTES - 2, sizeof(sum));
+	memcpy(at, lane->headers, UDP_BYTES);
+	memcpy(at + UDP_BYTES, packet.head, WIRE_HEADER_BYTES);
+	memcpy(&sum, at + UDP_BYTES - 2, sizeof(sum));
 	sum = frame_fold((uint16_t)~sum + frame_sum(packet.head, WIRE_HEADER_BYTES) +
 	                 source->data_sum);
 	sum = source->sums ? (uint16_t)(sum == 0xffff ? sum : ~sum) : 0;
-	memcpy(at + FRAME_UDP_BYTES - 2, &sum, sizeof(sum));
+	memcpy(at + UDP_BYTES - 2, &sum, sizeof(sum));
 	source->out[source->out_count++] = mbuf;
 	return true;
 }
@@ -174,7 +174,7 @@ static void echo_receive(struct echo *echo, struct rte_mbuf *frames[], uint32_t 
 	for (uint32_t i = 0; i < count; i++) {
 		const uint8_t *at = rte_pktmbuf_mtod(frames[i], const uint8_t *);
 		bool ours = rte_pktmbuf_data_len(frames[i]) == DATA_AT + source->data_bytes &&
-		            at[FRAME_UDP_BYTES] == (WIRE_MAGIC & 0xff);
+		            at[UDP_BYTES] == (WIRE_MAGIC & 0xff);
 
 		source->received += ours;
 		echo->under_way -= ours && echo->under_way > 0;

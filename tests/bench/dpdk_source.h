@@ -16,10 +16,11 @@
 
 #define SOURCE_BURST 32
 #define SOURCE_WORKERS_MAX 16
+#define UDP_BYTES 42     /* of the headers before a datagram */
 #define SOURCE_PORT 7000 /* UDP, of the first worker */
 
 struct source_lane {
-	uint8_t headers[FRAME_UDP_BYTES]; /* of its PUSHes; the checksum is that of no data */
+	uint8_t headers[UDP_BYTES]; /* of its PUSHes; the checksum is that of no data */
 	uint32_t ip;
 };
 

@@ -9,6 +9,7 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -20,10 +21,15 @@ int winnow_lose(struct xdp_md *context)
 {
 	const void *end = (const void *)(long)context->data_end;
 	const struct ethhdr *ether = (const void *)(long)context->data;
-	const struct iphdr *ip = (const void *)(ether + 1);
+	const struct iphdr *four = (const void *)(ether + 1);
+	const struct ipv6hdr *six = (const void *)(ether + 1);
+	int udp = 0;
 
-	if ((const void *)(ip + 1) > end || ether->h_proto != bpf_htons(ETH_P_IP) ||
-	    ip->protocol != IPPROTO_UDP)
+	if ((const void *)(four + 1) <= end && ether->h_proto == bpf_htons(ETH_P_IP))
+		udp = four->protocol == IPPROTO_UDP;
+	else if ((const void *)(six + 1) <= end && ether->h_proto == bpf_htons(ETH_P_IPV6))
+		udp = six->nexthdr == IPPROTO_UDP;
+	if (!udp)
 		return XDP_PASS;
 	return bpf_get_prandom_u32() % 1024 < LOST_OF_1024 ? XDP_DROP : XDP_PASS;
 }

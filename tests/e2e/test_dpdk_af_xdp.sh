@@ -11,12 +11,13 @@ inside sw ethtool -L "$net-a0" rx 1 tx 1 || fail "cannot set the number of queue
 inside a0 ethtool -L eth0 rx 1 tx 1 || fail "cannot set the number of queues"
 eal="--in-memory --no-pci --vdev=net_af_xdp0,iface=eth0,xdp_prog=$BUILD/ebpf/redirect.bpf.o"
 winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --eal "$eal" --metrics 10.77.0.101:9555
+own=10.77.0.3/24
 work() { # seconds option..
 	local rank limit=$1
 	shift
 	for rank in 0 1 2; do
 		local road=()
-		((rank != 2)) || road=(--datapath dpdk --device eth0)
+		((rank != 2)) || road=(--datapath dpdk --device eth0 --data-address "$own")
 		start w$rank inside w$rank "$BUILD/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $rank --world 3 --check --json \
 			--iters 2 --warmup 1 "${road[@]}" "$@"
 	done
@@ -32,11 +33,16 @@ work 60 --size 4K,3M --density 1,0.05
 for host in w0 w1 w2 a0; do lossy $host off; done
 [ "$(inside w0 bash -c ". tests/e2e/lib.sh; metric 10.77.0.101:9555 winnow_net_rx_errors_total")" = 0 ] || fail "frames were damaged"
 winnowd_stop
-# It has given its privileges up, and cannot take the program off: the next one does, and also after a violent end.
+# It has given its privileges up, and cannot take the program off: the next one does, and also after a violent end. The program
+# knows our datagrams by IPv6 as well.
+for i in 0 1 2; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
+ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
+own=fd77::3/64
 for signal in KILL TERM; do
-	winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --eal "$eal"
+	winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --eal "$eal" --data-address fd77::101/64
 	grep -q event=swept "$tmp/winnowd-a0.log" || fail "nothing was left on the device, or it stayed"
-	work 60 --size 4K --density 1
+	work 60 --size 4K,3M --density 1,0.1
+	[ "$(json "$tmp/w0.out" multicast)$(json "$tmp/w0.out" payload)" = 13450 ] || fail "IPv6: no multicast, or another payload"
 	kill -$signal "$DAEMON"
 	wait "$DAEMON"
 	status=$?

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Processes joined by shared memory, no kernel between: a port of the aggregator for each worker, addresses that no kernel
-# has, ARP by ourselves; control connections go by loopback. One thread and two; multicast and unicast; a job after a job.
+# has, IPv4 and IPv6, ARP and neighbour discovery by ourselves; control connections go by loopback. One thread and two; multicast and
+# unicast; a job after a job.
 # release: another data path
 . "$(dirname "$0")/lib.sh"
 need_dpdk
@@ -16,14 +17,14 @@ server() { # option..
 	for ((rank = 0; rank < workers; rank++)); do
 		ports+=" --vdev=net_memif$rank,role=server,id=$rank,$memif"
 	done
-	winnowd --insecure-no-key --datapath dpdk --eal "$eal 512$ports" --data-address 10.78.0.100/24 --metrics "127.0.0.1:$metrics" "$@"
+	winnowd --insecure-no-key --datapath dpdk --eal "$eal 512$ports" --data-address "${prefix}100/$bits" --metrics "127.0.0.1:$metrics" "$@"
 }
 
 work() { # seconds option..
 	local rank limit=$1
 	shift
 	for ((rank = 0; rank < workers; rank++)); do
-		start w$rank bench --rank $rank --world $workers "${common[@]}" --data-address "10.78.0.$((rank + 1))/24" \
+		start w$rank bench --rank $rank --world $workers "${common[@]}" --data-address "$prefix$((rank + 1))/$bits" \
 			--eal "$eal 192 --vdev=net_memif0,role=client,id=$rank,$memif" "$@"
 	done
 	for ((rank = 0; rank < workers; rank++)); do expect w$rank "$limit" 0; done
@@ -32,7 +33,8 @@ work() { # seconds option..
 	done
 }
 
-for threads in 1 2; do
+for way in "1 10.78.0. 24" "2 10.78.0. 24" "1 fd78:: 64" "2 fd78:: 64"; do
+	read -r threads prefix bits <<<"$way"
 	server --threads $threads
 	work 60 --size 0,4,4K,3M --density 1,0.1,0
 	[ "$(json "$tmp/w0.out" multicast)" = 1 ] || fail "results did not come by multicast"

@@ -135,8 +135,6 @@ inside w1 "$BUILD/winnow" doctor --aggregator '[fd77::101]:5555' >"$tmp/doctor.o
 grep -qE 'ok +mtu +\[fd77::101\]:5555: 1452 bytes a datagram pass; our MTU is 1500' "$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
 refuses 2 "'::1:5555' is not HOST:PORT: an IPv6 address stands in brackets" "$BUILD/winnowd" --listen ::1:5555
 winnowd_stop
-[ ! -e "$BUILD/winnow-dpdk.so" ] || refuses 1 'the dpdk datapath carries IPv4 only: give --data-address ADDR/BITS' \
-	inside a0 "$BUILD/winnowd" --listen '[fd77::101]:5555' --datapath dpdk --device eth0
 
 # The kernel adds what comes by either family, and sends to a group of that of the last PUSH.
 ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"

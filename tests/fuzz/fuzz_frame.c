@@ -2,9 +2,11 @@
 /*
  * fuzz_frame.c - what frame.c takes from the wire lies within it, and what it writes it reads again
  *
- * Byte 0 says what the port has checked already, whether lengths and checksums are mended, and
- * whether a frame is written from the script instead; the rest is the frame.
+ * Byte 0 says what the port has checked already, whether lengths and checksums are mended (those of the
+ * version that is there), and whether a frame is written from the script instead; the rest is the frame.
  */
+
+#include <arpa/inet.h>
 
 #include "aggregator/net/dpdk/frame.h"
 #include "tests/fuzz/fuzz.h"
@@ -14,6 +16,8 @@
 #define AT_IP 14
 #define AT_TYPE 12
 #define IP_BYTES 20
+#define SIX_BYTES 40
+#define AT_SIX (AT_IP + SIX_BYTES)
 
 static bool inside(const uint8_t *at, size_t count, const uint8_t *bytes, size_t size)
 {
@@ -25,25 +29,48 @@ static void check(const struct frame *frame, const uint8_t *bytes, size_t size)
 	switch (frame->kind) {
 	case FRAME_UDP:
 		assert(inside(frame->payload, frame->payload_bytes, bytes, size));
-		assert(frame->payload >= bytes + FRAME_UDP_BYTES);
+		assert(frame->payload >= bytes + frame_udp_bytes(&frame->to_ip));
 		break;
-	case FRAME_ARP:
-		assert(inside(frame->arp_mac, FRAME_MAC_BYTES, bytes, size));
+	case FRAME_NEIGHBOUR:
+		assert(frame->mac == NULL || inside(frame->mac, FRAME_MAC_BYTES, bytes, size));
+		assert(frame->mac != NULL || frame->asks || !net_ip_is_v4(&frame->from_ip));
+		assert(!net_ip_none(&frame->from_ip) || frame->mac == NULL ||
+		       net_ip_is_v4(&frame->from_ip));
 		break;
-	case FRAME_IGMP_QUERY:
+	case FRAME_QUERY:
 	case FRAME_OTHER:
 	case FRAME_DAMAGED:
 	case FRAME_PIECE:
 		break;
 	case FRAME_CUT:
 		assert(frame->payload == NULL && frame->payload_bytes == 0);
-		assert(size >= FRAME_UDP_BYTES);
+		assert(size >= frame_udp_bytes(&frame->to_ip));
 		break;
 	}
 	if (frame->kind != FRAME_DAMAGED) {
 		assert(frame->to_mac == bytes && frame->from_mac == bytes + FRAME_MAC_BYTES);
 		assert(size >= 2 * FRAME_MAC_BYTES + 2);
 	}
+}
+
+/* As above. What is for ICMPv6 has a right checksum, if nothing is between. */
+static void mend_six(uint8_t *bytes, size_t size)
+{
+	uint8_t *ip = bytes + AT_IP;
+	uint32_t count = (uint32_t)(size - AT_SIX);
+	uint16_t sum;
+
+	bytes[AT_TYPE] = 0x86;
+	bytes[AT_TYPE + 1] = 0xdd;
+	ip[0] = 6 << 4;
+	ip[4] = (uint8_t)(count >> 8);
+	ip[5] = (uint8_t)count;
+	if (count < 4 || ip[6] != IPPROTO_ICMPV6)
+		return;
+	memset(ip + SIX_BYTES + 2, 0, 2);
+	sum = (uint16_t)~frame_fold(frame_sum(ip + 8, 32) + htons((uint16_t)count) +
+	                            htons(IPPROTO_ICMPV6) + frame_sum(ip + SIX_BYTES, count));
+	memcpy(ip + SIX_BYTES + 2, &sum, sizeof(sum));
 }
 
 /* Make of it an IP packet of its own length, with a right checksum. */
@@ -55,6 +82,10 @@ static void mend(uint8_t *bytes, size_t size)
 
 	if (size < AT_IP + IP_BYTES)
 		return;
+	if (size >= AT_SIX && ip[0] >> 4 == 6) {
+		mend_six(bytes, size);
+		return;
+	}
 	bytes[AT_TYPE] = 8;
 	bytes[AT_TYPE + 1] = 0;
 	header = (ip[0] & 15u) * 4;
@@ -70,30 +101,71 @@ static void mend(uint8_t *bytes, size_t size)
 	memcpy(ip + 10, &sum, sizeof(sum));
 }
 
+static struct net_ip address(struct script *script, bool six)
+{
+	struct net_ip ip = net_ipv4(six ? 0 : script_u32(script));
+
+	if (six)
+		script_fill(script, ip.bytes, sizeof(ip.bytes));
+	if (six && net_ip_is_v4(&ip))
+		ip.bytes[0] = 0xfd;
+	return ip;
+}
+
+/* Questions, answers and reports are read as what they were written as. */
+static void check_small(const struct frame_route *route)
+{
+	const struct frame_station from = {route->from_mac, route->from_ip};
+	const struct frame_station to = {route->to_mac, route->to_ip};
+	bool odd =
+		!net_ip_is_v4(&to.ip) && (net_ip_multicast(&from.ip) || net_ip_multicast(&to.ip));
+	uint8_t *out = malloc(FRAME_SMALL_BYTES_MAX);
+	struct frame frame;
+
+	assert(out != NULL);
+	frame_parse(out, frame_ask(out, &from, &to.ip), 0, &frame);
+	assert(odd || net_ip_none(&from.ip) || frame.kind == FRAME_NEIGHBOUR);
+	assert(frame.kind != FRAME_NEIGHBOUR || (frame.asks && net_ip_same(&frame.to_ip, &to.ip) &&
+	                                         net_ip_same(&frame.from_ip, &from.ip)));
+	frame_parse(out, frame_answer(out, &from, &to), 0, &frame);
+	assert(odd || frame.kind == FRAME_NEIGHBOUR);
+	assert(frame.kind != FRAME_NEIGHBOUR ||
+	       (!frame.asks && net_ip_same(&frame.from_ip, &from.ip) &&
+	        memcmp(frame.mac, from.mac, FRAME_MAC_BYTES) == 0));
+	frame_parse(out, frame_report(out, &from, &to.ip), 0, &frame);
+	assert(frame.kind == FRAME_OTHER);
+	free(out);
+}
+
 static void check_written(struct script *script)
 {
 	struct frame_route route;
 	struct frame frame;
-	uint32_t bytes;
+	bool six = script_u8(script) % 2 != 0;
+	uint32_t bytes, headers;
 	uint8_t *out;
 
-	route.from_ip = script_u32(script);
-	route.to_ip = script_u32(script);
+	route.from_ip = address(script, six);
+	route.to_ip = address(script, six);
+	headers = frame_udp_bytes(&route.to_ip);
 	route.from_port = script_u16(script);
 	route.to_port = script_u16(script);
-	route.ttl = script_u8(script);
+	route.hops = script_u8(script);
 	script_fill(script, route.from_mac, FRAME_MAC_BYTES);
 	script_fill(script, route.to_mac, FRAME_MAC_BYTES);
 	bytes = script_below(script, 2000);
-	out = malloc(FRAME_UDP_BYTES + bytes);
+	check_small(&route);
+	out = malloc(headers + bytes);
 	assert(out != NULL);
-	script_fill(script, out + FRAME_UDP_BYTES, bytes);
+	script_fill(script, out + headers, bytes);
 	for (int finish = 0; finish < 2; finish++) {
-		frame_udp(out, &route, bytes, frame_sum(out + FRAME_UDP_BYTES, bytes), finish);
-		frame_parse(out, FRAME_UDP_BYTES + bytes, 0, &frame);
-		assert(frame.kind == FRAME_UDP && frame.payload == out + FRAME_UDP_BYTES);
-		assert(frame.payload_bytes == bytes && frame.from_ip == route.from_ip);
-		assert(frame.to_ip == route.to_ip && frame.from_port == route.from_port);
+		frame_udp(out, &route, bytes, frame_sum(out + headers, bytes), finish);
+		frame_parse(out, headers + bytes, 0, &frame);
+		assert(frame.kind == FRAME_UDP && frame.payload == out + headers);
+		assert(frame.payload_bytes == bytes);
+		assert(net_ip_same(&frame.from_ip, &route.from_ip));
+		assert(net_ip_same(&frame.to_ip, &route.to_ip));
+		assert(frame.from_port == route.from_port);
 		assert(frame.to_port == route.to_port);
 	}
 	free(out);

@@ -107,27 +107,36 @@ static void frame_seeds(void)
 	                                0x45, 0, 0,    28, 0, 7, 0,    0, 1, 2, 0, 0, 10, 77,
 	                                0,    9, 224,  0,  0, 1, 0x11, 0, 0, 0, 0, 0, 0,  0};
 	static const uint8_t tag[] = {0x81, 0, 0x60, 0};
-	const struct frame_route route = {.from_mac = {2, 0, 0, 0, 0, 1},
-	                                  .to_mac = {2, 0, 0, 0, 0, 2},
-	                                  .from_ip = 0x0a4d0001,
-	                                  .to_ip = 0x0a4d0065,
-	                                  .from_port = 49152,
-	                                  .to_port = 5555,
-	                                  .ttl = 64};
-	uint8_t bytes[128] = {0}, *payload = bytes + 1 + FRAME_UDP_BYTES;
+	const struct net_ip ours[] = {NET_IPV4(0x0a4d0065), {.bytes = {0xfd, 0x77, [15] = 0x65}}};
+	const struct net_ip theirs[] = {NET_IPV4(0x0a4d0001), {.bytes = {0xfd, 0x77, [15] = 1}}};
+	const struct net_ip groups[] = {NET_IPV4(0xefcd0007), {.bytes = {0xff, 0x15, [15] = 7}}};
+	struct frame_route route = {.from_mac = {2, 0, 0, 0, 0, 1},
+	                            .to_mac = {2, 0, 0, 0, 0, 2},
+	                            .from_port = 49152,
+	                            .to_port = 5555,
+	                            .hops = 64};
+	uint8_t bytes[160] = {0};
 
-	memcpy(payload, "winnow!", 7);
-	frame_udp(bytes + 1, &route, 7, frame_sum(payload, 7), false);
-	seed("udp", bytes, 1 + FRAME_UDP_BYTES + 7);
-	frame_udp(bytes + 1, &route, 7, 0, true);
-	seed("unfinished", bytes, 1 + FRAME_UDP_BYTES + 7);
-	memmove(bytes + 17, bytes + 13, FRAME_UDP_BYTES - 12 + 7);
-	memcpy(bytes + 13, tag, sizeof(tag));
-	seed("tagged", bytes, 1 + FRAME_UDP_BYTES + 4 + 7);
-	frame_arp(bytes + 1, true, route.from_mac, route.from_ip, NULL, route.to_ip);
-	seed("arp", bytes, 1 + FRAME_SMALL_BYTES);
-	frame_igmp_report(bytes + 1, route.from_mac, route.from_ip, 0xefcd0007);
-	seed("report", bytes, 1 + FRAME_SMALL_BYTES);
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct frame_station us = {route.to_mac, ours[i]},
+					   them = {route.from_mac, theirs[i]};
+		uint32_t headers = frame_udp_bytes(&ours[i]);
+
+		route.from_ip = theirs[i];
+		route.to_ip = ours[i];
+		memcpy(bytes + 1 + headers, "winnow!", 7);
+		frame_udp(bytes + 1, &route, 7, frame_sum("winnow!", 7), false);
+		seed(i == 0 ? "udp" : "udp6", bytes, 1 + headers + 7);
+		frame_udp(bytes + 1, &route, 7, 0, true);
+		seed(i == 0 ? "unfinished" : "unfinished6", bytes, 1 + headers + 7);
+		memmove(bytes + 17, bytes + 13, headers - 12 + 7);
+		memcpy(bytes + 13, tag, sizeof(tag));
+		seed(i == 0 ? "tagged" : "tagged6", bytes, 1 + headers + 4 + 7);
+		seed(i == 0 ? "ask" : "ask6", bytes, 1 + frame_ask(bytes + 1, &them, &us.ip));
+		seed(i == 0 ? "answer" : "answer6", bytes, 1 + frame_answer(bytes + 1, &them, &us));
+		seed(i == 0 ? "report" : "report6", bytes,
+		     1 + frame_report(bytes + 1, &them, &groups[i]));
+	}
 	bytes[0] = 7; /* all is checked, and mended */
 	memcpy(bytes + 1, query, sizeof(query));
 	seed("query", bytes, 1 + sizeof(query));

@@ -12,6 +12,7 @@
 
 #define BYTES_MAX 65536
 #define ROUNDS 20000
+#define ARP_BYTES 60 /* and of IGMP, with padding */
 
 static const uint8_t here[] = {2, 0, 0, 0, 0, 1}, there[] = {2, 0, 0, 0, 0, 2};
 
@@ -41,8 +42,8 @@ static void check_text(const char *text, const uint8_t *to_mac)
 		assert_int_equal(frame.kind, FRAME_UDP);
 		assert_memory_equal(frame.to_mac, to_mac, 6);
 		assert_memory_equal(frame.from_mac, here, 6);
-		assert_int_equal(frame.from_ip, HERE);
-		assert_int_equal(frame.to_ip, THERE);
+		assert_int_equal(net_ip_number(&frame.from_ip), HERE);
+		assert_int_equal(net_ip_number(&frame.to_ip), THERE);
 		assert_int_equal(frame.from_port, 49152);
 		assert_int_equal(frame.to_port, 5555);
 		assert_int_equal(frame.payload_bytes, 7);
@@ -68,7 +69,7 @@ static void test_read_udp(void **state)
 	assert_int_equal(frame.kind, FRAME_UDP);
 	frame_parse(bytes, from_hex(UDP_GROUP, bytes), 0, &frame);
 	assert_int_equal(frame.kind, FRAME_UDP);
-	assert_int_equal(frame.to_ip, GROUP);
+	assert_int_equal(net_ip_number(&frame.to_ip), GROUP);
 	assert_int_equal(frame.to_port, 7000);
 	assert_int_equal(frame.payload_bytes, 4);
 }
@@ -158,7 +159,7 @@ static void test_read_tags(void **state)
 		assert_int_equal(frame.kind, FRAME_OTHER);
 	}
 	frame_parse(bytes, tagged(bytes, from_hex(ARP_ASKS, bytes), 0x8100, 0), 0, &frame);
-	assert_int_equal(frame.kind, FRAME_ARP);
+	assert_int_equal(frame.kind, FRAME_NEIGHBOUR);
 }
 
 static void test_read_arp(void **state)
@@ -169,24 +170,24 @@ static void test_read_arp(void **state)
 
 	(void)state;
 	frame_parse(bytes, size, 0, &frame);
-	assert_int_equal(frame.kind, FRAME_ARP);
-	assert_true(frame.arp_request);
-	assert_memory_equal(frame.arp_mac, here, 6);
-	assert_int_equal(frame.from_ip, HERE);
-	assert_int_equal(frame.to_ip, THERE);
+	assert_int_equal(frame.kind, FRAME_NEIGHBOUR);
+	assert_true(frame.asks);
+	assert_memory_equal(frame.mac, here, 6);
+	assert_int_equal(net_ip_number(&frame.from_ip), HERE);
+	assert_int_equal(net_ip_number(&frame.to_ip), THERE);
 	/* "I am here": sender and target are the same. */
 	memcpy(bytes + 38, bytes + 28, 4);
 	frame_parse(bytes, size, 0, &frame);
-	assert_int_equal(frame.kind, FRAME_ARP);
-	assert_int_equal(frame.from_ip, HERE);
-	assert_int_equal(frame.to_ip, HERE);
+	assert_int_equal(frame.kind, FRAME_NEIGHBOUR);
+	assert_int_equal(net_ip_number(&frame.from_ip), HERE);
+	assert_int_equal(net_ip_number(&frame.to_ip), HERE);
 	size = from_hex(ARP_ANSWERS, bytes);
 	/* The address that counts is the packet's, not the frame's. */
 	bytes[11] = 0x77;
 	frame_parse(bytes, size, 0, &frame);
-	assert_int_equal(frame.kind, FRAME_ARP);
-	assert_false(frame.arp_request);
-	assert_memory_equal(frame.arp_mac, here, 6);
+	assert_int_equal(frame.kind, FRAME_NEIGHBOUR);
+	assert_false(frame.asks);
+	assert_memory_equal(frame.mac, here, 6);
 }
 
 static void test_read_igmp(void **state)
@@ -196,11 +197,11 @@ static void test_read_igmp(void **state)
 
 	(void)state;
 	frame_parse(bytes, from_hex(IGMP_ASKS_ALL, bytes), 0, &frame);
-	assert_int_equal(frame.kind, FRAME_IGMP_QUERY);
-	assert_int_equal(frame.to_ip, 0);
+	assert_int_equal(frame.kind, FRAME_QUERY);
+	assert_int_equal(net_ip_number(&frame.to_ip), 0);
 	frame_parse(bytes, from_hex(IGMP_ASKS_ONE, bytes), 0, &frame);
-	assert_int_equal(frame.kind, FRAME_IGMP_QUERY);
-	assert_int_equal(frame.to_ip, GROUP);
+	assert_int_equal(frame.kind, FRAME_QUERY);
+	assert_int_equal(net_ip_number(&frame.to_ip), GROUP);
 	frame_parse(bytes, from_hex(IGMP_REPORTS, bytes), 0, &frame);
 	assert_int_equal(frame.kind, FRAME_OTHER);
 }
@@ -210,11 +211,11 @@ static void test_read_igmp(void **state)
 static const struct frame_route route = {
 	.from_mac = {2, 0, 0, 0, 0, 1},
 	.to_mac = {2, 0, 0, 0, 0, 2},
-	.from_ip = HERE,
-	.to_ip = THERE,
+	.from_ip = NET_IPV4(HERE),
+	.to_ip = NET_IPV4(THERE),
 	.from_port = 49152,
 	.to_port = 5555,
-	.ttl = 64,
+	.hops = 64,
 };
 
 static void check_written(const char *text, const struct frame_route *by)
@@ -241,46 +242,44 @@ static void test_write_udp(void **state)
 	check_written(UDP_TEXT, &route);
 	check_written(UDP_EMPTY, &route);
 	check_written(UDP_ZERO, &route);
-	group.to_ip = GROUP;
-	group.ttl = 1;
+	group.to_ip = net_ipv4(GROUP);
+	group.hops = 1;
 	group.from_port = 5555;
 	group.to_port = 7000;
-	frame_multicast_mac(GROUP, group.to_mac);
+	frame_multicast_mac(&group.to_ip, group.to_mac);
 	check_written(UDP_GROUP, &group);
 }
 
 static void test_write_others(void **state)
 {
-	uint8_t want[64], got[FRAME_SMALL_BYTES];
+	const struct frame_station us = {here, NET_IPV4(HERE)}, them = {there, NET_IPV4(THERE)};
+	const struct net_ip group = net_ipv4(GROUP);
+	uint8_t want[64], got[FRAME_SMALL_BYTES_MAX];
 
 	(void)state;
 	from_hex(ARP_ASKS, want);
 	memset(got, 0xee, sizeof(got));
-	frame_arp(got, true, here, HERE, NULL, THERE);
-	assert_memory_equal(got, want, FRAME_SMALL_BYTES);
+	assert_int_equal(frame_ask(got, &us, &them.ip), ARP_BYTES);
+	assert_memory_equal(got, want, ARP_BYTES);
 	from_hex(ARP_ANSWERS, want);
 	memset(got, 0xee, sizeof(got));
-	frame_arp(got, false, here, HERE, there, THERE);
-	assert_memory_equal(got, want, FRAME_SMALL_BYTES);
+	assert_int_equal(frame_answer(got, &us, &them), ARP_BYTES);
+	assert_memory_equal(got, want, ARP_BYTES);
 	memset(want, 0, sizeof(want));
 	from_hex(IGMP_REPORTS, want);
 	memset(got, 0xee, sizeof(got));
-	frame_igmp_report(got, here, HERE, GROUP);
-	assert_memory_equal(got, want, FRAME_SMALL_BYTES);
+	assert_int_equal(frame_report(got, &us, &group), ARP_BYTES);
+	assert_memory_equal(got, want, ARP_BYTES);
 }
 
 static void test_groups(void **state)
 {
+	const struct net_ip all = net_ipv4(0xefffffff);
 	uint8_t mac[6];
 
 	(void)state;
-	frame_multicast_mac(0xefffffff, mac); /* 23 of 28 bits of a group are in its address */
+	frame_multicast_mac(&all, mac); /* 23 of 28 bits of a group are in its address */
 	assert_memory_equal(mac, "\x01\x00\x5e\x7f\xff\xff", 6);
-	assert_false(frame_ip_multicast(0xdfffffff));
-	assert_true(frame_ip_multicast(0xe0000000));
-	assert_true(frame_ip_multicast(0xefffffff));
-	assert_false(frame_ip_multicast(0xf0000000));
-	assert_false(frame_ip_multicast(0xffffffff));
 }
 
 /* ---- both ---- */
@@ -306,8 +305,8 @@ static void test_round_trips(void **state)
 		struct frame frame;
 
 		random_fill(payload, size);
-		by.from_ip = (uint32_t)random_bits();
-		by.to_ip = (uint32_t)random_bits();
+		by.from_ip = net_ipv4((uint32_t)random_bits());
+		by.to_ip = net_ipv4((uint32_t)random_bits());
 		by.from_port = (uint16_t)random_bits();
 		by.to_port = (uint16_t)random_bits();
 		frame_udp(bytes, &by, size,
@@ -319,8 +318,8 @@ static void test_round_trips(void **state)
 		                 0xffff);
 		frame_parse(bytes, AT_PAYLOAD + size, 0, &frame);
 		assert_int_equal(frame.kind, FRAME_UDP);
-		assert_int_equal(frame.from_ip, by.from_ip);
-		assert_int_equal(frame.to_ip, by.to_ip);
+		assert_true(net_ip_same(&frame.from_ip, &by.from_ip));
+		assert_true(net_ip_same(&frame.to_ip, &by.to_ip));
 		assert_int_equal(frame.from_port, by.from_port);
 		assert_int_equal(frame.to_port, by.to_port);
 		assert_ptr_equal(frame.payload, payload);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_neighbours.c - the table of neighbours: what is learned is found, and no reader ever sees another's address */
 
+#include <endian.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -22,6 +23,18 @@
 #define TURNS 200000
 #define RIVALS 16 /* twice as many as there is room for */
 
+static bool six; /* which family is tested */
+
+/* `ip` in 10.77.0.0 and the like, or in one network of IPv6. */
+static struct net_ip address(uint32_t ip)
+{
+	struct net_ip out = net_ipv4(ip);
+
+	if (six)
+		memcpy(out.bytes, "\xfd\x77\0\1\0\2\0\3\2\0\x5e\xff", 12);
+	return out;
+}
+
 /* A station that tells whose it is. */
 static void mac_for(uint32_t ip, uint32_t version, uint8_t mac[6])
 {
@@ -34,10 +47,18 @@ static void mac_for(uint32_t ip, uint32_t version, uint8_t mac[6])
 
 static void learn(struct neighbours *table, uint32_t ip, uint32_t version, uint64_t now_us)
 {
+	const struct net_ip whose = address(ip);
 	uint8_t mac[6];
 
 	mac_for(ip, version, mac);
-	neighbours_learn(table, ip, mac, (uint8_t)(ip % 16), now_us);
+	neighbours_learn(table, &whose, mac, (uint8_t)(ip % 16), now_us);
+}
+
+static bool find(const struct neighbours *table, uint32_t ip, struct neighbour *out)
+{
+	const struct net_ip whose = address(ip);
+
+	return neighbours_find(table, &whose, out);
 }
 
 static bool right(uint32_t ip, const struct neighbour *found)
@@ -51,27 +72,39 @@ static bool right(uint32_t ip, const struct neighbour *found)
 static void test_one(void **state)
 {
 	struct neighbours *table = neighbours_new();
+	const struct net_ip one = address(0x0a4d0001);
+	const struct net_ip nobody = six ? (struct net_ip){.scope = 0} : net_ipv4(0);
+	struct net_ip other = one;
 	const uint8_t ones[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 	struct neighbour found;
 
 	(void)state;
 	assert_non_null(table);
-	assert_false(neighbours_find(table, 0x0a4d0001, &found));
-	neighbours_learn(table, 0x0a4d0001, (const uint8_t *)"\x02\x11\x22\x33\x44\x55", 7, 99);
-	assert_true(neighbours_find(table, 0x0a4d0001, &found));
+	assert_false(find(table, 0x0a4d0001, &found));
+	neighbours_learn(table, &one, (const uint8_t *)"\x02\x11\x22\x33\x44\x55", 7, 99);
+	assert_true(find(table, 0x0a4d0001, &found));
 	assert_memory_equal(found.mac, "\x02\x11\x22\x33\x44\x55", 6);
 	assert_int_equal(found.port, 7);
 	assert_int_equal(found.heard_us, 99);
-	assert_false(neighbours_find(table, 0x0a4d0002, &found));
+	assert_false(find(table, 0x0a4d0002, &found));
 	/* It moves. */
-	neighbours_learn(table, 0x0a4d0001, ones, 255, 100);
-	assert_true(neighbours_find(table, 0x0a4d0001, &found));
+	neighbours_learn(table, &one, ones, 255, 100);
+	assert_true(find(table, 0x0a4d0001, &found));
 	assert_memory_equal(found.mac, ones, 6);
 	assert_int_equal(found.port, 255);
 	assert_int_equal(found.heard_us, 100);
+	/* An address of a link is the same one on whichever. */
+	other.scope = 3;
+	assert_true(neighbours_find(table, &other, &found));
+	/* Another byte is another address. */
+	for (uint32_t i = six ? 0 : 12; i < 16; i++) {
+		other.bytes[i] ^= 1;
+		assert_false(neighbours_find(table, &other, &found));
+		other.bytes[i] ^= 1;
+	}
 	/* Nobody's. */
-	neighbours_learn(table, 0, ones, 1, 100);
-	assert_false(neighbours_find(table, 0, &found));
+	neighbours_learn(table, &nobody, ones, 1, 100);
+	assert_false(neighbours_find(table, &nobody, &found));
 	neighbours_free(table);
 	neighbours_free(NULL);
 }
@@ -95,7 +128,7 @@ static void test_networks(void **state)
 			for (uint32_t n = 0; n < count; n++) {
 				uint32_t ip = first[i] + n * step[k];
 
-				if (ip == 0 || !neighbours_find(table, ip, &found))
+				if (ip == 0 || !find(table, ip, &found))
 					missing++;
 				else
 					assert_true(right(ip, &found));
@@ -122,14 +155,14 @@ static void test_full(void **state)
 		uint32_t ip = (uint32_t)random_bits() | 1;
 
 		learn(table, ip, 0, i + 1);
-		assert_true(neighbours_find(table, ip, &found));
+		assert_true(find(table, ip, &found));
 		assert_true(right(ip, &found));
 		assert_int_equal(found.heard_us, i + 1);
 		if (i >= CROWD - CROWD / 100)
 			ips[i - (CROWD - CROWD / 100)] = ip;
 	}
 	for (uint32_t i = 0; i < CROWD / 100; i++)
-		there += neighbours_find(table, ips[i], &found);
+		there += find(table, ips[i], &found);
 	print_message("%u of the last %u are there\n", there, CROWD / 100);
 	assert_true(there > CROWD / 100 * 95 / 100);
 	neighbours_free(table);
@@ -148,7 +181,7 @@ static void test_oldest_goes(void **state)
 	for (uint32_t i = 0; i < CROWD; i++) {
 		learn(table, 0x0a4d0001, 0, ++now_us);
 		learn(table, (uint32_t)random_bits() | 1, 0, ++now_us);
-		assert_true(neighbours_find(table, 0x0a4d0001, &found));
+		assert_true(find(table, 0x0a4d0001, &found));
 	}
 	neighbours_free(table);
 }
@@ -171,9 +204,17 @@ static void crowd_find(void)
 {
 	uint32_t count = 0;
 
-	for (uint32_t ip = 1; count < RIVALS; ip++)
-		if ((ip * 2654435769u >> 16) % 8192 == 1000)
+	for (uint32_t ip = 1; count < RIVALS; ip++) {
+		const struct net_ip whose = address(ip);
+		uint64_t high, low;
+
+		memcpy(&high, whose.bytes, 8);
+		memcpy(&low, whose.bytes + 8, 8);
+		if ((be64toh(high) * 0xc2b2ae3d27d4eb4f + be64toh(low)) * 0x9e3779b97f4a7c15 >>
+		            51 ==
+		    1000)
 			crowd[count++] = ip;
+	}
 }
 
 static uint32_t rival(uint32_t number)
@@ -190,7 +231,7 @@ static void *read_on(void *argument)
 		uint32_t ip = rival(number);
 
 		number = number * 1664525 + 1013904223;
-		if (!neighbours_find(player->table, ip, &player->last))
+		if (!find(player->table, ip, &player->last))
 			continue;
 		player->seen++;
 		player->wrong = !right(ip, &player->last);
@@ -239,7 +280,7 @@ static void test_threads(void **state)
 		seen += players[i].seen;
 	}
 	for (uint32_t i = 0; i < RIVALS; i++)
-		there += neighbours_find(table, crowd[i], &players[0].last);
+		there += find(table, crowd[i], &players[0].last);
 	print_message("found %llu times; %u of %u are there\n", (unsigned long long)seen, there,
 	              RIVALS);
 	assert_true(seen > 1000);
@@ -255,5 +296,11 @@ int main(void)
 		cmocka_unit_test(test_threads),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+	int failed = 0;
+
+	for (int family = 0; family < 2; family++) {
+		six = family == 1;
+		failed += cmocka_run_group_tests(tests, NULL, NULL);
+	}
+	return failed != 0;
 }

@@ -166,6 +166,57 @@ static void test_ipv6(void **state)
 	}
 }
 
+/* ADDR/BITS, and what comes of it; NULL: it is refused. */
+static const struct {
+	const char *text, *ip;
+	uint32_t bits;
+} networks[] = {
+	{"10.0.0.1/24", "10.0.0.1", 24},
+	{"10.0.0.1", "10.0.0.1", 0},
+	{"10.0.0.1/32", "10.0.0.1", 32},
+	{"fd77::1/64", "fd77::1", 64},
+	{"fd77::1", "fd77::1", 0},
+	{"fd77:0:0:0:0:0:0:1/128", "fd77::1", 128},
+	{"fe80::1", "fe80::1", 0},
+	{"10.0.0.1/33", NULL, 0},
+	{"10.0.0.1/0", NULL, 0},
+	{"10.0.0.1/", NULL, 0},
+	{"10.0.0.1/-1", NULL, 0},
+	{"10.0.0.1/24x", NULL, 0},
+	{"10.0.0/24", NULL, 0},
+	{"fd77::1/129", NULL, 0},
+	{"fd77::1/0", NULL, 0},
+	{"[fd77::1]/64", NULL, 0},
+	{"fe80::1%lo/64", NULL, 0},
+	{"::ffff:10.0.0.1/120", NULL, 0},
+	{"fd77:0000:0000:0000:0000:0000:0000:0000:0000:0001/64", NULL, 0},
+	{"here", NULL, 0},
+	{"", NULL, 0},
+	{"/24", NULL, 0},
+};
+
+static void test_networks(void **state)
+{
+	char text[NET_TEXT_BYTES];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(networks) / sizeof(networks[0]); i++) {
+		struct net_ip ip = net_ipv4(7);
+		uint32_t bits = 99;
+		struct why why = {""};
+		int err = net_network(networks[i].text, &ip, &bits, &why);
+
+		assert_int_equal(err, networks[i].ip == NULL ? -EINVAL : 0);
+		if (err == 0) {
+			assert_string_equal(net_ip_format(&ip, text), networks[i].ip);
+			assert_int_equal(bits, networks[i].bits);
+		} else {
+			assert_non_null(strstr(why.text, "is not ADDR or ADDR/BITS"));
+			assert_true(net_ip_number(&ip) == 7 && bits == 99);
+		}
+	}
+}
+
 /* The family, none, a group, whose an address is. */
 static void test_kinds(void **state)
 {
@@ -181,6 +232,12 @@ static void test_kinds(void **state)
 	assert_true(net_ip_none(&any) && net_ip_none(&none));
 	assert_false(net_ip_none(&four) || net_ip_none(&six));
 	assert_true(net_ip_multicast(&group));
+	for (uint32_t first = 0; first < 256; first++) {
+		group = net_ipv4(first << 24 | 0xffffff);
+		assert_int_equal(net_ip_multicast(&group), first >> 4 == 0xe);
+	}
+	assert_true(net_ip_link_local(&link));
+	assert_false(net_ip_link_local(&six) || net_ip_link_local(&any));
 	group = (struct net_ip){.bytes = {0xff, 0x15}};
 	assert_true(net_ip_multicast(&group));
 	assert_false(net_ip_multicast(&four) || net_ip_multicast(&six));
@@ -219,10 +276,10 @@ static void test_all_addresses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_buffers),       cmocka_unit_test(test_address_in_use),
-		cmocka_unit_test(test_port_shared),   cmocka_unit_test(test_names),
-		cmocka_unit_test(test_ipv6),          cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_all_addresses),
+		cmocka_unit_test(test_buffers),     cmocka_unit_test(test_address_in_use),
+		cmocka_unit_test(test_port_shared), cmocka_unit_test(test_names),
+		cmocka_unit_test(test_ipv6),        cmocka_unit_test(test_networks),
+		cmocka_unit_test(test_kinds),       cmocka_unit_test(test_all_addresses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -25,7 +25,9 @@
 #define DRIVER_AF_XDP "net_af_xdp"
 #define DRIVER_MEMIF "net_memif"
 #define MEMIF_BUFFER 2048 /* unless bsize= says otherwise */
-#define XDP_ROOM 256      /* that the kernel keeps free before a frame: XDP_PACKET_HEADROOM */
+#define PREFIX_FOUR 24    /* of a network whose length nobody knows */
+#define PREFIX_SIX 64
+#define XDP_ROOM 256 /* that the kernel keeps free before a frame: XDP_PACKET_HEADROOM */
 #define ROOM_MAX 32768
 
 static struct device device = {.reserved_fd = -1};
@@ -94,21 +96,21 @@ static void configuration(const struct device_port *port, struct rte_eth_conf *o
 	const struct rte_eth_dev_info *info = &port->info;
 	static const uint64_t rx = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
 	static const uint64_t tx = RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+	static const uint64_t spread = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
 
 	*out = (struct rte_eth_conf){0};
 	out->rxmode.offloads = info->rx_offload_capa & rx;
 	out->txmode.offloads = info->tx_offload_capa & tx;
-	if (port->rx_queues > 1 && (info->flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP)) {
+	if (port->rx_queues > 1 && (info->flow_type_rss_offloads & spread) != 0) {
 		out->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-		out->rx_adv_conf.rss_conf.rss_hf =
-			info->flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP;
+		out->rx_adv_conf.rss_conf.rss_hf = info->flow_type_rss_offloads & spread;
 	}
 }
 
 /* The largest frames that the driver takes: what we want, or what it says, or Ethernet's. */
 static int configure(struct device_port *port)
 {
-	uint32_t wanted = device.payload_max + FRAME_IP_UDP_BYTES;
+	uint32_t wanted = device.payload_max + net_headers(&device.ip);
 	uint32_t mtus[] = {wanted, RTE_MIN(wanted, (uint32_t)port->info.max_mtu), 0};
 	struct rte_eth_conf conf;
 	int err = -EINVAL;
@@ -224,7 +226,7 @@ static int ports_find(const char *name, struct why *why)
 			break;
 		memset(port, 0, sizeof(*port));
 		port->id = id;
-		port->single_fd = -1;
+		port->single_fd = port->groups_fd = -1;
 		if (rte_eth_dev_info_get(id, &port->info) != 0)
 			continue;
 		port->if_index = port->info.if_index;
@@ -245,7 +247,7 @@ static int ports_find(const char *name, struct why *why)
 /* Room for a frame; then, for drivers with frames of their own, up to all that UDP may hold. */
 static int ports_set_up(struct why *why)
 {
-	uint32_t frame = device.payload_max + FRAME_UDP_BYTES + device.driver_room;
+	uint32_t frame = device.payload_max + frame_udp_bytes(&device.ip) + device.driver_room;
 	int err = -ENOBUFS;
 
 	for (uint32_t room = RTE_ALIGN(frame, 64u); room <= ROOM_MAX && err == -ENOBUFS;
@@ -277,6 +279,16 @@ static void ask_for_single_frames(struct device_port *port)
 		           port->name, name, strerror(-port->single_fd));
 }
 
+/*
+ * Results may come to any group, and in IPv6 so do the questions who we are. A driver without filters
+ * needs none set, and one without a say in them leaves them to the kernel.
+ */
+static void hear_groups(struct device_port *port)
+{
+	if (rte_eth_allmulticast_enable(port->id) != 0 && port->if_index != 0 && !device.kernels)
+		port->groups_fd = kernel_hear_groups(port->if_index);
+}
+
 static int ports_start(struct why *why)
 {
 	for (uint32_t i = 0; i < device.port_count; i++) {
@@ -285,8 +297,7 @@ static int ports_start(struct why *why)
 
 		if (err != 0)
 			return explain(why, err, "does not start", port);
-		/* Results may come to any group, and a driver without filters needs none set. */
-		rte_eth_allmulticast_enable(port->id);
+		hear_groups(port);
 		port->up = true;
 		if (driven_by(port, DRIVER_AF_PACKET))
 			ask_for_single_frames(port);
@@ -296,27 +307,51 @@ static int ports_start(struct why *why)
 
 /* ---- addresses ---- */
 
+/* What was asked for, and can be used together. */
+static int check_addresses(struct why *why)
+{
+	bool v4 = net_ip_is_v4(&device.ip);
+
+	if (net_ip_none(&device.ip))
+		return why_set(why, -EADDRNOTAVAIL,
+		               "no address for datagrams: the port's interface has none; give "
+		               "--data-address ADDR/BITS");
+	if (!device.kernels && (net_ip_link_local(&device.ip) || net_ip_multicast(&device.ip)))
+		return why_set(why, -EADDRNOTAVAIL,
+		               "--data-address is a link's address or a group: give one that all "
+		               "workers can reach");
+	if (!net_ip_none(&device.gateway) && net_ip_is_v4(&device.gateway) != v4)
+		return why_set(why, -EINVAL,
+		               "--gateway is of IPv%d, the address for datagrams of IPv%d",
+		               v4 ? 6 : 4, v4 ? 4 : 6);
+	return 0;
+}
+
 static int addresses(const struct net_config *config, struct why *why)
 {
 	uint32_t bits = config->port->prefix_bits, kernel_bits;
+	bool v4;
+	int err;
 
-	device.ip = net_ip_number(&config->local.ip);
+	device.ip = config->local.ip;
 	device.kernels = false;
 	for (uint32_t i = 0; i < device.port_count && !device.kernels; i++)
 		device.kernels = kernel_address(device.ports[i].if_index, &device.ip, &kernel_bits);
 	if (device.kernels && bits == 0)
 		bits = kernel_bits;
-	if (device.ip == 0)
-		return why_set(why, -EADDRNOTAVAIL,
-		               "no address for datagrams: the port's interface has none; give "
-		               "--data-address ADDR/BITS");
-	device.mask = ~0u << (32 - (bits != 0 ? bits : 24));
-	device.gateway_ip = config->port->gateway_ip;
-	if (device.gateway_ip == 0 && device.kernels)
-		device.gateway_ip = kernel_gateway(device.ports[0].if_index);
+	v4 = net_ip_is_v4(&device.ip);
+	if (bits == 0)
+		bits = v4 ? PREFIX_FOUR : PREFIX_SIX;
+	device.prefix_bits = bits + (v4 ? 96 : 0);
+	device.gateway = config->port->gateway;
+	err = check_addresses(why);
+	if (err != 0)
+		return err;
+	if (net_ip_none(&device.gateway) && device.kernels)
+		device.gateway = kernel_gateway(device.ports[0].if_index, !v4);
 	device.udp_port = config->local.port;
 	if (device.kernels) {
-		device.reserved_fd = kernel_reserve(device.ip, &device.udp_port);
+		device.reserved_fd = kernel_reserve(&device.ip, &device.udp_port);
 		if (device.reserved_fd < 0)
 			return why_set(why, device.reserved_fd, "cannot bind UDP port %u: %s",
 			               config->local.port, strerror(-device.reserved_fd));
@@ -344,13 +379,14 @@ static uint32_t memif_buffer(const struct device_port *port)
 static void limit_payload(const struct device_port *port)
 {
 	uint32_t frame = memif_buffer(port), mtu = kernel_mtu(port->if_index);
+	uint32_t headers = frame_udp_bytes(&device.ip), ip_headers = net_headers(&device.ip);
 
 	if (driven_by(port, DRIVER_AF_XDP))
 		device.driver_room = XDP_ROOM;
-	if (frame > FRAME_UDP_BYTES && frame - FRAME_UDP_BYTES < device.payload_max)
-		device.payload_max = frame - FRAME_UDP_BYTES;
-	if (mtu > FRAME_IP_UDP_BYTES && mtu - FRAME_IP_UDP_BYTES < device.payload_max)
-		device.payload_max = mtu - FRAME_IP_UDP_BYTES;
+	if (frame > headers && frame - headers < device.payload_max)
+		device.payload_max = frame - headers;
+	if (mtu > ip_headers && mtu - ip_headers < device.payload_max)
+		device.payload_max = mtu - ip_headers;
 }
 
 /* ---- the device ---- */
@@ -369,15 +405,21 @@ static int rings_new(struct why *why)
 	return 0;
 }
 
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
 static void shut_down(void)
 {
 	for (uint32_t i = 0; i < device.port_count; i++) {
 		rte_eth_dev_callback_unregister(device.ports[i].id, RTE_ETH_EVENT_INTR_RMV, removed,
 		                                &device.ports[i]);
 		rte_eth_dev_stop(device.ports[i].id);
-		if (device.ports[i].single_fd >= 0)
-			close(device.ports[i].single_fd);
-		device.ports[i].single_fd = -1;
+		close_fd(&device.ports[i].single_fd);
+		close_fd(&device.ports[i].groups_fd);
 	}
 	for (uint32_t i = 0; i < DEVICE_QUEUES_MAX; i++) {
 		rte_ring_free(device.handed_over[i]);
@@ -385,9 +427,7 @@ static void shut_down(void)
 	}
 	neighbours_free(device.neighbours);
 	device.neighbours = NULL;
-	if (device.reserved_fd >= 0)
-		close(device.reserved_fd);
-	device.reserved_fd = -1;
+	close_fd(&device.reserved_fd);
 }
 
 /* What the drivers say of a missing capability does not name it. */
@@ -421,6 +461,8 @@ static int start(const struct net_config *config, struct why *why)
 	device.neighbours = neighbours_new();
 	why_set(why, -ENOMEM, "out of memory");
 	err = device.neighbours != NULL ? ports_find(config->port->device, why) : -ENOMEM;
+	if (err == 0)
+		err = addresses(config, why);
 	for (uint32_t i = 0; i < device.port_count && err == 0; i++)
 		limit_payload(&device.ports[i]);
 	device.payload_now = device.payload_max;
@@ -428,8 +470,6 @@ static int start(const struct net_config *config, struct why *why)
 		err = rings_new(why);
 	if (err == 0)
 		err = ports_set_up(why);
-	if (err == 0)
-		err = addresses(config, why);
 	if (err == 0)
 		err = ports_start(why);
 	environment_mute(false);

@@ -29,6 +29,7 @@ struct device_port {
 	struct rte_eth_dev_info info;
 	uint32_t if_index; /* of the kernel's interface that it shares; 0: none */
 	int single_fd;     /* see kernel_single_frames(); below 0: none */
+	int groups_fd;     /* see kernel_hear_groups(); below 0: none */
 	uint8_t mac[FRAME_MAC_BYTES];
 	uint16_t rx_queues, tx_queues;
 	bool chains;       /* sends chains of mbufs */
@@ -39,7 +40,8 @@ struct device_port {
 };
 
 struct device {
-	uint32_t ip, mask, gateway_ip;
+	struct net_ip ip, gateway; /* of one family, which all datagrams are of */
+	uint32_t prefix_bits;      /* that addresses of our network share, of 128 */
 	uint16_t udp_port;
 	bool kernels; /* the address is the kernel's, too: it answers and asks for us */
 	uint32_t payload_max;
@@ -81,9 +83,33 @@ int device_look(struct device *device, uint64_t now_us, struct why *why);
 /* The CPUs that EAL was told to use for net `queue`; NULL: any. */
 const rte_cpuset_t *device_cpus(uint32_t queue);
 
-static inline bool device_on_link(const struct device *device, uint32_t ip)
+/* Frames know no scope. */
+static inline bool device_is(const struct device *device, const struct net_ip *ip)
 {
-	return ((ip ^ device->ip) & device->mask) == 0;
+	return memcmp(ip->bytes, device->ip.bytes, sizeof(ip->bytes)) == 0;
+}
+
+/* Of which interface an address is that has come by a frame. */
+static inline struct net_ip device_scoped(const struct device *device, struct net_ip ip)
+{
+	ip.scope = net_ip_link_local(&ip) ? device->ip.scope : 0;
+	return ip;
+}
+
+static inline bool device_on_link(const struct device *device, const struct net_ip *ip)
+{
+	const uint8_t *a = ip->bytes, *b = device->ip.bytes;
+	uint32_t whole = device->prefix_bits / 8, rest = device->prefix_bits % 8;
+
+	if (net_ip_link_local(ip))
+		return !net_ip_is_v4(&device->ip);
+	return memcmp(a, b, whole) == 0 && (rest == 0 || (a[whole] ^ b[whole]) >> (8 - rest) == 0);
+}
+
+/* What the port of this number says that it is. */
+static inline struct frame_station device_station(const struct device *device, uint32_t port)
+{
+	return (struct frame_station){.mac = device->ports[port].mac, .ip = device->ip};
 }
 
 /*

@@ -185,8 +185,8 @@ static int arguments_for(const struct environment *wanted, char *text, struct wh
 		return why_set(why, -ENODEV,
 		               "there is no interface '%.60s'; other ports need --eal \"...\"",
 		               wanted->device);
-	if (mtu > wanted->payload_max + FRAME_UDP_BYTES)
-		mtu = wanted->payload_max + FRAME_UDP_BYTES;
+	if (mtu > wanted->payload_max + FRAME_UDP_BYTES_MAX)
+		mtu = wanted->payload_max + FRAME_UDP_BYTES_MAX;
 	while (frame < mtu + PACKET_RING_BYTES)
 		frame *= 2;
 	memory_mb *= frame / 2048;

@@ -1,69 +1,38 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* frame.c - see frame.h */
+/* frame.c - see frame.h: checksums, and reading */
 
-#include "aggregator/net/dpdk/frame.h"
-
-#include <arpa/inet.h>
-#include <net/ethernet.h>
-#include <net/if_arp.h>
-#include <netinet/igmp.h>
-#include <netinet/ip.h>
-#include <string.h>
+#include "aggregator/net/dpdk/frame_impl.h"
 
 #define VLAN_BYTES 4
 #define VLAN_ID 0x0fff
-#define IP_BYTES 20
-#define IP_FRAGMENT 0x3fff /* more fragments, or an offset */
-#define IP_TTL_OFFSET 8
-#define IP_PROTOCOL_OFFSET 9
-#define IP_SUM_OFFSET 10
-#define UDP_BYTES 8
-#define UDP_SUM_OFFSET 6
-#define ARP_BYTES 28
-#define IGMP_BYTES 8
+#define IP_FRAGMENT (IP_MF | IP_OFFMASK)
+#define EXTENSIONS_MAX 8 /* headers between IPv6 and what it carries */
+#define EXTENSION_UNIT 8 /* bytes that lengths count in; also of options */
 
-static const uint8_t arp_kind[] = {0, 1, 8, 0, 6, 4}; /* Ethernet, IPv4, lengths of addresses */
-static const uint8_t router_alert[] = {0x94, 4, 0, 0};
+_Static_assert(FRAME_ETHER_BYTES == sizeof(struct ether_header), "the length of its header");
 
 static uint32_t get16(const uint8_t *at)
 {
 	return (uint32_t)at[0] << 8 | at[1];
 }
 
-static uint32_t get32(const uint8_t *at)
+static struct net_ip four(const void *at)
 {
-	return get16(at) << 16 | get16(at + 2);
+	struct net_ip ip = net_ipv4(0);
+
+	memcpy(ip.bytes + 12, at, sizeof(struct in_addr));
+	return ip;
 }
 
-static void put16(uint8_t *at, uint32_t value)
+static struct net_ip six(const void *at)
 {
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-}
+	struct net_ip ip = {.scope = 0};
 
-static void put32(uint8_t *at, uint32_t value)
-{
-	put16(at, value >> 16);
-	put16(at + 2, value & 0xffff);
+	memcpy(ip.bytes, at, sizeof(ip.bytes));
+	return ip;
 }
 
 /* ---- checksums ---- */
-
-/* Halves of a 32-bit word fold to the same as two words of 16 bits; 2^32 words fit the sum. */
-__attribute__((always_inline)) static inline uint64_t sum_loop(const uint8_t *at, size_t size)
-{
-	size_t words = size / sizeof(uint32_t);
-	uint64_t sum = 0;
-	uint32_t word;
-
-	for (size_t i = 0; i < words; i++) {
-		memcpy(&word, at + i * sizeof(word), sizeof(word));
-		sum += word;
-	}
-	word = 0;
-	memcpy(&word, at + words * sizeof(word), size % sizeof(word));
-	return sum + word;
-}
 
 /* The compiler makes eight words at a time of it. */
 __attribute__((target("avx2"))) static uint64_t sum_avx2(const uint8_t *data, size_t size)
@@ -88,91 +57,236 @@ uint16_t frame_fold(uint64_t sum)
 	return (uint16_t)sum;
 }
 
-static uint64_t pseudo_sum(const uint8_t *addresses, uint32_t udp_bytes)
-{
-	return sum_loop(addresses, 8) + htons(IPPROTO_UDP) + htons((uint16_t)udp_bytes);
-}
-
 /* The stored sum makes the whole 0xffff; or only the pseudo-header has been summed yet. */
-static bool udp_sum_right(const uint8_t *udp, uint32_t bytes, const uint8_t *addresses)
+static bool udp_sum_right(const uint8_t *udp, uint16_t stored, uint32_t bytes,
+                          const struct frame *frame)
 {
-	uint64_t pseudo = pseudo_sum(addresses, bytes);
-	uint16_t stored;
+	uint64_t pseudo = pseudo_sum(&frame->from_ip, &frame->to_ip, IPPROTO_UDP, bytes);
 
-	memcpy(&stored, udp + UDP_SUM_OFFSET, sizeof(stored));
-	return stored == 0 || frame_fold(pseudo + frame_sum(udp, bytes)) == 0xffff ||
-	       stored == frame_fold(pseudo);
+	return (stored == 0 && net_ip_is_v4(&frame->to_ip)) ||
+	       frame_fold(pseudo + frame_sum(udp, bytes)) == 0xffff || stored == frame_fold(pseudo);
 }
 
 /* ---- reading ---- */
 
-static enum frame_kind parse_arp(const uint8_t *arp, size_t size, struct frame *out)
-{
-	uint32_t operation;
+/* What an IP packet carries: `said` bytes, of which `size` have come, or more follow that are not its. */
+struct carried {
+	const uint8_t *at;
+	size_t size;
+	uint32_t said;
+	uint8_t protocol, hops;
+	bool piece; /* of it */
+	unsigned checked;
+};
 
-	if (size < ARP_BYTES)
+static enum frame_kind parse_arp(const uint8_t *bytes, size_t size, struct frame *out)
+{
+	struct ether_arp arp;
+	uint16_t operation;
+
+	if (size < sizeof(arp))
 		return FRAME_DAMAGED;
-	operation = get16(arp + 6);
-	if (memcmp(arp, arp_kind, sizeof(arp_kind)) != 0 ||
+	memcpy(&arp, bytes, sizeof(arp));
+	operation = ntohs(arp.ea_hdr.ar_op);
+	if (ntohs(arp.ea_hdr.ar_hrd) != ARPHRD_ETHER || ntohs(arp.ea_hdr.ar_pro) != ETHERTYPE_IP ||
+	    arp.ea_hdr.ar_hln != sizeof(arp.arp_sha) || arp.ea_hdr.ar_pln != sizeof(arp.arp_spa) ||
 	    (operation != ARPOP_REQUEST && operation != ARPOP_REPLY))
 		return FRAME_OTHER;
-	out->arp_request = operation == ARPOP_REQUEST;
-	out->arp_mac = arp + 8;
-	out->from_ip = get32(arp + 14);
-	out->to_ip = get32(arp + 24);
-	return FRAME_ARP;
+	out->asks = operation == ARPOP_REQUEST;
+	out->mac = bytes + offsetof(struct ether_arp, arp_sha);
+	out->from_ip = four(arp.arp_spa);
+	out->to_ip = four(arp.arp_tpa);
+	return FRAME_NEIGHBOUR;
 }
 
 /*
- * `said`: by IP. More than what has come: several datagrams that were handed on in one, say, by a
- * sender's kernel.
+ * More said than has come: several datagrams that were handed on in one, say, by a sender's
+ * kernel.
  */
-static enum frame_kind parse_udp(const uint8_t *ip, const uint8_t *udp, size_t size, uint32_t said,
-                                 unsigned checked, struct frame *out)
+static enum frame_kind parse_udp(const struct carried *in, struct frame *out)
 {
+	struct udphdr udp;
 	uint32_t bytes;
 
-	if (size < UDP_BYTES || said < UDP_BYTES)
+	if (in->size < sizeof(udp) || in->said < sizeof(udp))
 		return FRAME_DAMAGED;
-	bytes = get16(udp + 4);
-	out->from_port = (uint16_t)get16(udp);
-	out->to_port = (uint16_t)get16(udp + 2);
-	if (said > size)
-		return bytes == said ? FRAME_CUT : FRAME_DAMAGED;
-	if (bytes < UDP_BYTES || bytes > said)
+	memcpy(&udp, in->at, sizeof(udp));
+	bytes = ntohs(udp.uh_ulen);
+	out->from_port = ntohs(udp.uh_sport);
+	out->to_port = ntohs(udp.uh_dport);
+	if (in->said > in->size)
+		return bytes == in->said ? FRAME_CUT : FRAME_DAMAGED;
+	if (bytes < sizeof(udp) || bytes > in->said)
 		return FRAME_DAMAGED;
-	if (!(checked & FRAME_UDP_CHECKED) && !udp_sum_right(udp, bytes, ip + 12))
+	if (!(in->checked & FRAME_UDP_CHECKED) && !udp_sum_right(in->at, udp.uh_sum, bytes, out))
 		return FRAME_DAMAGED;
-	out->payload = udp + UDP_BYTES;
-	out->payload_bytes = bytes - UDP_BYTES;
+	out->payload = in->at + sizeof(udp);
+	out->payload_bytes = bytes - (uint32_t)sizeof(udp);
 	return FRAME_UDP;
 }
 
-static enum frame_kind parse_ip(const uint8_t *ip, size_t size, unsigned checked, struct frame *out)
+static enum frame_kind parse_igmp(const struct carried *in, struct frame *out)
 {
-	uint32_t header, bytes;
+	struct igmp igmp;
 
-	if (size < IP_BYTES)
-		return FRAME_DAMAGED;
-	header = (ip[0] & 15u) * 4;
-	bytes = get16(ip + 2);
-	if (ip[0] >> 4 != 4 || header < IP_BYTES || bytes < header || header > size)
-		return FRAME_DAMAGED;
-	if (!(checked & FRAME_IP_CHECKED) && frame_fold(sum_loop(ip, header)) != 0xffff)
-		return FRAME_DAMAGED;
-	out->from_ip = get32(ip + 12);
-	out->to_ip = get32(ip + 16);
-	if (bytes > size && (ip[IP_PROTOCOL_OFFSET] != IPPROTO_UDP || get16(ip + 6) & IP_FRAGMENT))
-		return FRAME_DAMAGED;
-	if (get16(ip + 6) & IP_FRAGMENT)
-		return FRAME_PIECE;
-	if (ip[IP_PROTOCOL_OFFSET] == IPPROTO_UDP)
-		return parse_udp(ip, ip + header, size - header, bytes - header, checked, out);
-	if (ip[IP_PROTOCOL_OFFSET] != IPPROTO_IGMP || bytes - header < IGMP_BYTES ||
-	    ip[header] != IGMP_MEMBERSHIP_QUERY)
+	if (in->said < sizeof(igmp))
 		return FRAME_OTHER;
-	out->to_ip = get32(ip + header + 4);
-	return FRAME_IGMP_QUERY;
+	memcpy(&igmp, in->at, sizeof(igmp));
+	out->to_ip = four(&igmp.igmp_group);
+	return igmp.igmp_type == IGMP_MEMBERSHIP_QUERY ? FRAME_QUERY : FRAME_OTHER;
+}
+
+/* The MAC address among the options of a neighbour's message. False: they do not fit in. */
+static bool parse_options(const uint8_t *at, size_t size, uint8_t wanted, const uint8_t **mac)
+{
+	struct nd_opt_hdr option;
+
+	for (size_t bytes; size > 0; at += bytes, size -= bytes) {
+		if (size < sizeof(option))
+			return false;
+		memcpy(&option, at, sizeof(option));
+		bytes = (size_t)option.nd_opt_len * EXTENSION_UNIT;
+		if (bytes == 0 || bytes > size)
+			return false;
+		if (option.nd_opt_type == wanted && bytes == sizeof(option) + FRAME_MAC_BYTES)
+			*mac = at + sizeof(option);
+	}
+	return true;
+}
+
+/* What is of the right form, but must not be said so. */
+static bool odd_neighbour(const struct net_ip *target, bool solicited, const struct frame *frame)
+{
+	if (net_ip_multicast(target) || net_ip_is_v4(target))
+		return true;
+	return frame->asks ? net_ip_none(&frame->from_ip) && frame->mac != NULL
+	                   : net_ip_multicast(&frame->to_ip) && solicited;
+}
+
+/* Solicitations, advertisements and MLD's queries have one form, up to the options. */
+static enum frame_kind parse_icmp6(const struct carried *in, struct frame *out)
+{
+	struct nd_neighbor_advert head;
+	struct net_ip target;
+	uint64_t pseudo;
+	bool query;
+
+	if (in->said < sizeof(struct icmp6_hdr))
+		return FRAME_DAMAGED;
+	query = in->at[0] == MLD_LISTENER_QUERY;
+	out->asks = in->at[0] == ND_NEIGHBOR_SOLICIT;
+	if (!query && !out->asks && in->at[0] != ND_NEIGHBOR_ADVERT)
+		return FRAME_OTHER;
+	pseudo = pseudo_sum(&out->from_ip, &out->to_ip, IPPROTO_ICMPV6, in->said);
+	if (in->said < sizeof(head) || frame_fold(pseudo + frame_sum(in->at, in->said)) != 0xffff)
+		return FRAME_DAMAGED;
+	memcpy(&head, in->at, sizeof(head));
+	if (head.nd_na_code != 0 || in->hops != (query ? LINK_HOPS : ND_HOPS))
+		return FRAME_OTHER;
+	target = six(&head.nd_na_target);
+	if (!query) {
+		if (!parse_options(in->at + sizeof(head), in->said - sizeof(head),
+		                   out->asks ? ND_OPT_SOURCE_LINKADDR : ND_OPT_TARGET_LINKADDR,
+		                   &out->mac))
+			return FRAME_DAMAGED;
+		if (odd_neighbour(&target, head.nd_na_flags_reserved & ND_NA_FLAG_SOLICITED, out))
+			return FRAME_OTHER;
+	}
+	*(query || out->asks ? &out->to_ip : &out->from_ip) = target;
+	return query ? FRAME_QUERY : FRAME_NEIGHBOUR;
+}
+
+static enum frame_kind parse_carried(const struct carried *in, struct frame *out)
+{
+	if (in->said > in->size && (in->protocol != IPPROTO_UDP || in->piece))
+		return FRAME_DAMAGED;
+	if (in->piece)
+		return FRAME_PIECE;
+	if (in->protocol == IPPROTO_UDP)
+		return parse_udp(in, out);
+	if (net_ip_is_v4(&out->to_ip))
+		return in->protocol == IPPROTO_IGMP ? parse_igmp(in, out) : FRAME_OTHER;
+	return in->protocol == IPPROTO_ICMPV6 ? parse_icmp6(in, out) : FRAME_OTHER;
+}
+
+static enum frame_kind parse_four(const uint8_t *bytes, size_t size, unsigned checked,
+                                  struct frame *out)
+{
+	struct carried in = {.checked = checked};
+	uint32_t header, said;
+	struct ip ip;
+
+	if (size < sizeof(ip))
+		return FRAME_DAMAGED;
+	memcpy(&ip, bytes, sizeof(ip));
+	header = ip.ip_hl * 4u;
+	said = ntohs(ip.ip_len);
+	if (ip.ip_v != 4 || header < sizeof(ip) || said < header || header > size)
+		return FRAME_DAMAGED;
+	if (!(checked & FRAME_IP_CHECKED) && frame_fold(sum_loop(bytes, header)) != 0xffff)
+		return FRAME_DAMAGED;
+	out->from_ip = four(&ip.ip_src);
+	out->to_ip = four(&ip.ip_dst);
+	in.at = bytes + header;
+	in.size = size - header;
+	in.said = said - header;
+	in.protocol = ip.ip_p;
+	in.hops = ip.ip_ttl;
+	in.piece = (ntohs(ip.ip_off) & IP_FRAGMENT) != 0;
+	return parse_carried(&in, out);
+}
+
+/* Pass over what stands between. False: it does not fit in. */
+static bool skip_extensions(struct carried *in)
+{
+	struct ip6_rthdr extension; /* the other two begin as this one does */
+	uint32_t bytes;
+
+	for (uint32_t i = 0; i < EXTENSIONS_MAX; i++) {
+		if (in->protocol != IPPROTO_HOPOPTS && in->protocol != IPPROTO_ROUTING &&
+		    in->protocol != IPPROTO_DSTOPTS)
+			break;
+		if (in->size < sizeof(extension))
+			return false;
+		memcpy(&extension, in->at, sizeof(extension));
+		bytes = (extension.ip6r_len + 1u) * EXTENSION_UNIT;
+		if (bytes > in->size || bytes > in->said)
+			return false;
+		if (in->protocol == IPPROTO_ROUTING && extension.ip6r_segleft != 0)
+			break; /* it is to go on to others */
+		in->protocol = extension.ip6r_nxt;
+		in->at += bytes;
+		in->size -= bytes;
+		in->said -= bytes;
+	}
+	in->piece = in->protocol == IPPROTO_FRAGMENT;
+	return true;
+}
+
+static enum frame_kind parse_six(const uint8_t *bytes, size_t size, unsigned checked,
+                                 struct frame *out)
+{
+	struct carried in = {.checked = checked};
+	struct ip6_hdr ip;
+
+	if (size < sizeof(ip))
+		return FRAME_DAMAGED;
+	memcpy(&ip, bytes, sizeof(ip));
+	if (ip.ip6_vfc >> 4 != 6)
+		return FRAME_DAMAGED;
+	out->from_ip = six(&ip.ip6_src);
+	out->to_ip = six(&ip.ip6_dst);
+	in.at = bytes + sizeof(ip);
+	in.size = size - sizeof(ip);
+	in.said = ntohs(ip.ip6_plen);
+	in.protocol = ip.ip6_nxt;
+	in.hops = ip.ip6_hlim;
+	if (!skip_extensions(&in))
+		return FRAME_DAMAGED;
+	/* Whoever writes ::ffff:10.0.0.1 there wants to pass for another. */
+	if (net_ip_is_v4(&out->from_ip) || net_ip_is_v4(&out->to_ip))
+		return FRAME_OTHER;
+	return parse_carried(&in, out);
 }
 
 void frame_parse(const uint8_t *bytes, size_t size, unsigned checked, struct frame *out)
@@ -192,108 +306,11 @@ void frame_parse(const uint8_t *bytes, size_t size, unsigned checked, struct fra
 		at += VLAN_BYTES;
 	}
 	if (type == ETHERTYPE_IP)
-		out->kind = parse_ip(bytes + at, size - at, checked, out);
+		out->kind = parse_four(bytes + at, size - at, checked, out);
+	else if (type == ETHERTYPE_IPV6)
+		out->kind = parse_six(bytes + at, size - at, checked, out);
 	else if (type == ETHERTYPE_ARP)
 		out->kind = parse_arp(bytes + at, size - at, out);
 	else
 		out->kind = FRAME_OTHER;
-}
-
-/* ---- writing ---- */
-
-static void write_ether(uint8_t *out, const uint8_t *to, const uint8_t *from, uint32_t type)
-{
-	memcpy(out, to, FRAME_MAC_BYTES);
-	memcpy(out + FRAME_MAC_BYTES, from, FRAME_MAC_BYTES);
-	put16(out + 12, type);
-}
-
-static void write_ip(uint8_t *ip, uint32_t header, uint32_t bytes, uint8_t protocol, uint8_t ttl,
-                     uint32_t from, uint32_t to)
-{
-	uint16_t sum;
-
-	memset(ip, 0, header);
-	ip[0] = (uint8_t)(4 << 4 | header / 4);
-	put16(ip + 2, bytes);
-	put16(ip + 6, IP_DF);
-	ip[IP_TTL_OFFSET] = ttl;
-	ip[IP_PROTOCOL_OFFSET] = protocol;
-	put32(ip + 12, from);
-	put32(ip + 16, to);
-	if (header > IP_BYTES)
-		memcpy(ip + IP_BYTES, router_alert, sizeof(router_alert));
-	sum = (uint16_t)~frame_fold(sum_loop(ip, header));
-	memcpy(ip + IP_SUM_OFFSET, &sum, sizeof(sum));
-}
-
-void frame_udp(uint8_t out[FRAME_UDP_BYTES], const struct frame_route *route,
-               uint32_t payload_bytes, uint64_t payload_sum, bool finish)
-{
-	uint8_t *ip = out + ETHER_HDR_LEN, *udp = ip + IP_BYTES;
-	uint32_t bytes = UDP_BYTES + payload_bytes;
-	uint64_t pseudo;
-	uint16_t sum;
-
-	write_ether(out, route->to_mac, route->from_mac, ETHERTYPE_IP);
-	write_ip(ip, IP_BYTES, IP_BYTES + bytes, IPPROTO_UDP, route->ttl, route->from_ip,
-	         route->to_ip);
-	put16(udp, route->from_port);
-	put16(udp + 2, route->to_port);
-	put16(udp + 4, bytes);
-	put16(udp + UDP_SUM_OFFSET, 0);
-	pseudo = pseudo_sum(ip + 12, bytes);
-	sum = frame_fold(finish ? pseudo : pseudo + sum_loop(udp, UDP_BYTES) + payload_sum);
-	if (!finish)
-		sum = (uint16_t)(sum == 0xffff ? sum : ~sum); /* 0 would mean: no checksum */
-	memcpy(udp + UDP_SUM_OFFSET, &sum, sizeof(sum));
-}
-
-void frame_arp(uint8_t out[FRAME_SMALL_BYTES], bool request, const uint8_t *from_mac,
-               uint32_t from_ip, const uint8_t *to_mac, uint32_t to_ip)
-{
-	static const uint8_t everyone[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-	uint8_t *arp = out + ETHER_HDR_LEN;
-
-	memset(out, 0, FRAME_SMALL_BYTES);
-	write_ether(out, to_mac != NULL ? to_mac : everyone, from_mac, ETHERTYPE_ARP);
-	memcpy(arp, arp_kind, sizeof(arp_kind));
-	put16(arp + 6, request ? ARPOP_REQUEST : ARPOP_REPLY);
-	memcpy(arp + 8, from_mac, FRAME_MAC_BYTES);
-	put32(arp + 14, from_ip);
-	if (to_mac != NULL)
-		memcpy(arp + 18, to_mac, FRAME_MAC_BYTES);
-	put32(arp + 24, to_ip);
-}
-
-void frame_igmp_report(uint8_t out[FRAME_SMALL_BYTES], const uint8_t *from_mac, uint32_t from_ip,
-                       uint32_t group)
-{
-	uint8_t to_mac[FRAME_MAC_BYTES], *ip = out + ETHER_HDR_LEN;
-	uint32_t header = IP_BYTES + sizeof(router_alert);
-	uint8_t *igmp = ip + header;
-	uint16_t sum;
-
-	memset(out, 0, FRAME_SMALL_BYTES);
-	frame_multicast_mac(group, to_mac);
-	write_ether(out, to_mac, from_mac, ETHERTYPE_IP);
-	write_ip(ip, header, header + IGMP_BYTES, IPPROTO_IGMP, 1, from_ip, group);
-	igmp[0] = IGMP_V2_MEMBERSHIP_REPORT;
-	put32(igmp + 4, group);
-	sum = (uint16_t)~frame_fold(frame_sum(igmp, IGMP_BYTES));
-	memcpy(igmp + 2, &sum, sizeof(sum));
-}
-
-bool frame_ip_multicast(uint32_t ip)
-{
-	return ip >> 28 == 0xe;
-}
-
-void frame_multicast_mac(uint32_t group, uint8_t mac[FRAME_MAC_BYTES])
-{
-	mac[0] = 0x01;
-	mac[1] = 0x00;
-	mac[2] = 0x5e;
-	mac[3] = (uint8_t)(group >> 16 & 0x7f);
-	put16(mac + 4, group & 0xffff);
 }

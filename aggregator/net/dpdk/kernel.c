@@ -1,71 +1,75 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* kernel.c - see kernel.h */
+/* kernel.c - see kernel.h; kernel_routes.c has the rest of it */
 
 #include "aggregator/net/dpdk/kernel.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
-#include <inttypes.h>
 #include <linux/bpf.h>
 #include <linux/ethtool.h>
 #include <linux/filter.h>
 #include <linux/if_link.h>
+#include <linux/if_packet.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PORT_DISCARD 9
-#define ARP_COMPLETE 0x2
+#include "aggregator/net/sockaddr.h"
 
-static uint32_t ip_of(const struct sockaddr *address)
+#define PORT_DISCARD 9
+
+static uint32_t bits_of(const struct sockaddr *mask)
 {
-	return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr);
+	union net_sockaddr out = {.any.sa_family = mask->sa_family};
+	uint32_t bits = 0;
+
+	if (mask->sa_family == AF_INET)
+		return (uint32_t)__builtin_popcount(
+			((const struct sockaddr_in *)(const void *)mask)->sin_addr.s_addr);
+	memcpy(&out.in6, mask, sizeof(out.in6));
+	for (size_t i = 0; i < sizeof(out.in6.sin6_addr); i++)
+		bits += (uint32_t)__builtin_popcount(out.in6.sin6_addr.s6_addr[i]);
+	return bits;
 }
 
-bool kernel_address(uint32_t if_index, uint32_t *ip, uint32_t *prefix_bits)
+/* `six`: of which family, where any address will do. */
+static bool address_find(const struct ifaddrs *list, uint32_t if_index, bool six, struct net_ip *ip,
+                         uint32_t *prefix_bits)
 {
+	for (const struct ifaddrs *a = list; a != NULL; a = a->ifa_next) {
+		struct net_ip one;
+
+		if (a->ifa_addr == NULL || a->ifa_netmask == NULL ||
+		    a->ifa_addr->sa_family != (six ? AF_INET6 : AF_INET) ||
+		    if_nametoindex(a->ifa_name) != if_index)
+			continue;
+		one = net_of_sockaddr((const void *)a->ifa_addr).ip;
+		if (net_ip_none(ip) ? net_ip_link_local(&one)
+		                    : memcmp(one.bytes, ip->bytes, sizeof(one.bytes)) != 0)
+			continue;
+		*ip = one;
+		*prefix_bits = bits_of(a->ifa_netmask);
+		return true;
+	}
+	return false;
+}
+
+bool kernel_address(uint32_t if_index, struct net_ip *ip, uint32_t *prefix_bits)
+{
+	bool six = !net_ip_is_v4(ip), found;
 	struct ifaddrs *list;
-	bool found = false;
 
 	if (if_index == 0 || getifaddrs(&list) != 0)
 		return false;
-	for (const struct ifaddrs *a = list; a != NULL && !found; a = a->ifa_next) {
-		if (a->ifa_addr == NULL || a->ifa_addr->sa_family != AF_INET ||
-		    a->ifa_netmask == NULL || if_nametoindex(a->ifa_name) != if_index ||
-		    (*ip != 0 && ip_of(a->ifa_addr) != *ip))
-			continue;
-		*ip = ip_of(a->ifa_addr);
-		*prefix_bits = (uint32_t)__builtin_popcount(ip_of(a->ifa_netmask));
-		found = true;
-	}
+	found = address_find(list, if_index, six, ip, prefix_bits) ||
+	        (net_ip_none(ip) && address_find(list, if_index, !six, ip, prefix_bits));
 	freeifaddrs(list);
-	return found;
-}
-
-uint32_t kernel_gateway(uint32_t if_index)
-{
-	FILE *file = fopen("/proc/thread-self/net/route", "re");
-	char line[256], name[IF_NAMESIZE], device[IF_NAMESIZE];
-	uint32_t found = 0;
-
-	if (file == NULL)
-		return 0;
-	while (if_indextoname(if_index, device) != NULL && found == 0 &&
-	       fgets(line, sizeof(line), file) != NULL) {
-		uint32_t to, by;
-
-		if (sscanf(line, "%15s %" SCNx32 " %" SCNx32, name, &to, &by) == 3 && to == 0 &&
-		    strcmp(name, device) == 0)
-			found = ntohl(by);
-	}
-	fclose(file);
 	return found;
 }
 
@@ -111,33 +115,9 @@ uint32_t kernel_rx_queues(uint32_t if_index)
 	return ethtool_ask(if_index, &channels) ? channels.combined_count + channels.rx_count : 0;
 }
 
-bool kernel_neighbour(uint32_t if_index, uint32_t ip, uint8_t mac[6])
+static int socket_on(uint32_t if_index, int family)
 {
-	FILE *file = fopen("/proc/thread-self/net/arp", "re");
-	char line[256], address[16], name[IF_NAMESIZE], device[IF_NAMESIZE];
-	bool found = false;
-
-	if (file == NULL)
-		return false;
-	while (if_indextoname(if_index, device) != NULL && !found &&
-	       fgets(line, sizeof(line), file) != NULL) {
-		struct in_addr there;
-		unsigned flags, m[6];
-
-		found = sscanf(line, "%15s %*s %x %x:%x:%x:%x:%x:%x %*s %15s", address, &flags,
-		               &m[0], &m[1], &m[2], &m[3], &m[4], &m[5], name) == 9 &&
-		        inet_pton(AF_INET, address, &there) == 1 && ntohl(there.s_addr) == ip &&
-		        (flags & ARP_COMPLETE) != 0 && strcmp(name, device) == 0;
-		for (int i = 0; i < 6 && found; i++)
-			mac[i] = (uint8_t)m[i];
-	}
-	fclose(file);
-	return found;
-}
-
-static int socket_on(uint32_t if_index)
-{
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	char device[IF_NAMESIZE];
 
 	/* Without the right to bind to it, the routing table finds the same one. */
@@ -146,16 +126,20 @@ static int socket_on(uint32_t if_index)
 	return fd;
 }
 
-void kernel_ask(uint32_t if_index, uint32_t ip)
+void kernel_ask(uint32_t if_index, const struct net_ip *ip)
 {
-	struct sockaddr_in to = {.sin_family = AF_INET,
-	                         .sin_addr.s_addr = htonl(ip),
-	                         .sin_port = htons(PORT_DISCARD)};
-	int fd = socket_on(if_index);
+	struct net_addr to = {.ip = *ip, .port = PORT_DISCARD};
+	union net_sockaddr address;
+	socklen_t size;
+	int fd;
 
+	if (net_ip_link_local(ip))
+		to.ip.scope = if_index;
+	size = net_sockaddr(&to, &address);
+	fd = socket_on(if_index, address.any.sa_family);
 	if (fd < 0)
 		return;
-	(void)!sendto(fd, "", 0, MSG_DONTWAIT, (const struct sockaddr *)&to, sizeof(to));
+	(void)!sendto(fd, "", 0, MSG_DONTWAIT, &address.any, size);
 	close(fd);
 }
 
@@ -178,18 +162,17 @@ static int refuse_all(int fd)
 	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }
 
-int kernel_reserve(uint32_t ip, uint16_t *port)
+int kernel_reserve(const struct net_ip *ip, uint16_t *port)
 {
-	struct sockaddr_in address = {
-		.sin_family = AF_INET, .sin_addr.s_addr = htonl(ip), .sin_port = htons(*port)};
-	socklen_t size = sizeof(address);
-	int fd = socket_on(0);
-	bool failed = fd < 0 || refuse_all(fd) != 0 ||
-	              bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
-	              getsockname(fd, (struct sockaddr *)&address, &size) != 0;
+	struct net_addr local = {.ip = *ip, .port = *port};
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(&local, &address);
+	int fd = socket_on(0, address.any.sa_family);
+	bool failed = fd < 0 || refuse_all(fd) != 0 || bind(fd, &address.any, size) != 0 ||
+	              net_end(getsockname, fd, &local) != 0;
 
 	fd = unless(failed, fd);
-	*port = ntohs(address.sin_port);
+	*port = local.port;
 	return fd;
 }
 
@@ -235,13 +218,28 @@ int kernel_single_frames(uint32_t if_index)
 	return link;
 }
 
-int kernel_join(uint32_t if_index, uint32_t group_ip)
+int kernel_join(uint32_t if_index, const struct net_ip *group)
 {
-	struct ip_mreqn request = {.imr_multiaddr.s_addr = htonl(group_ip),
-	                           .imr_ifindex = (int)if_index};
-	int fd = socket_on(if_index);
+	struct ip_mreqn four = {.imr_ifindex = (int)if_index};
+	struct ipv6_mreq six = {.ipv6mr_interface = if_index};
+	bool v4 = net_ip_is_v4(group);
+	int fd = socket_on(if_index, v4 ? AF_INET : AF_INET6), err;
 
-	return unless(fd < 0 || setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request,
+	memcpy(&four.imr_multiaddr, group->bytes + 12, sizeof(four.imr_multiaddr));
+	memcpy(&six.ipv6mr_multiaddr, group->bytes, sizeof(six.ipv6mr_multiaddr));
+	if (fd < 0)
+		return -errno;
+	err = v4 ? setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &four, sizeof(four))
+	         : setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &six, sizeof(six));
+	return unless(err != 0, fd);
+}
+
+int kernel_hear_groups(uint32_t if_index)
+{
+	struct packet_mreq request = {.mr_ifindex = (int)if_index, .mr_type = PACKET_MR_ALLMULTI};
+	int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	return unless(fd < 0 || setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request,
 	                                   sizeof(request)) != 0,
 	              fd);
 }

@@ -2,8 +2,7 @@
 /*
  * kernel.h - what the kernel knows of an interface that a DPDK port shares with it
  *
- * Where our address is the kernel's own, the kernel answers ARP for it, knows the neighbours
- * and the way out, and joins multicast groups; and it must not answer our datagrams.
+ * Where our address is the kernel's own, the kernel answers for it, knows the neighbours and the way out, and joins multicast groups; and it must not answer our datagrams.
  */
 #ifndef AGGREGATOR_NET_DPDK_KERNEL_H
 #define AGGREGATOR_NET_DPDK_KERNEL_H
@@ -11,11 +10,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* kernel_address - does interface if_index have `ip` (0: its first address)? Then all about it. */
-bool kernel_address(uint32_t if_index, uint32_t *ip, uint32_t *prefix_bits);
+#include "aggregator/net/net.h"
 
-/* The default gateway by that interface; 0: none. */
-uint32_t kernel_gateway(uint32_t if_index);
+/*
+ * kernel_address - does interface if_index have *ip? Then all about it. 0.0.0.0 and :: are its first
+ * address of that family that is not the link's alone, or else of the other.
+ */
+bool kernel_address(uint32_t if_index, struct net_ip *ip, uint32_t *prefix_bits);
+
+/* The default gateway by that interface; none: net_ip_none(). */
+struct net_ip kernel_gateway(uint32_t if_index, bool six);
 
 uint32_t kernel_mtu(uint32_t if_index); /* 0: there is no such interface */
 bool kernel_carrier(uint32_t if_index);
@@ -24,16 +28,16 @@ bool kernel_carrier(uint32_t if_index);
 uint32_t kernel_rx_queues(uint32_t if_index);
 
 /* kernel_neighbour - the MAC address of `ip` there; false: not known (yet). */
-bool kernel_neighbour(uint32_t if_index, uint32_t ip, uint8_t mac[6]);
+bool kernel_neighbour(uint32_t if_index, const struct net_ip *ip, uint8_t mac[6]);
 
 /* kernel_ask - let the kernel find out who has `ip`, in its own time. */
-void kernel_ask(uint32_t if_index, uint32_t ip);
+void kernel_ask(uint32_t if_index, const struct net_ip *ip);
 
 /*
- * kernel_reserve - a socket on ip and port that takes nothing, so that nobody else takes the port
- * and the kernel does not call it unreachable. Its fd, or -errno.
+ * kernel_reserve - a socket on ip and *port (0: any) that takes nothing, so that nobody else takes the
+ * port and the kernel does not call it unreachable. Its fd, or -errno.
  */
-int kernel_reserve(uint32_t ip, uint16_t *port);
+int kernel_reserve(const struct net_ip *ip, uint16_t *port);
 
 /*
  * kernel_single_frames - from the other end of a veth come super-packets, which no card has cut apart, and a
@@ -44,6 +48,12 @@ int kernel_reserve(uint32_t ip, uint16_t *port);
 int kernel_single_frames(uint32_t if_index);
 
 /* kernel_join - a socket that makes the interface a member of the group. Its fd, or -errno. */
-int kernel_join(uint32_t if_index, uint32_t group_ip);
+int kernel_join(uint32_t if_index, const struct net_ip *group);
+
+/*
+ * kernel_hear_groups - a socket for whose life the interface takes what is sent to any group, whoever
+ * listens. Its fd, or -errno.
+ */
+int kernel_hear_groups(uint32_t if_index);
 
 #endif /* AGGREGATOR_NET_DPDK_KERNEL_H */

@@ -21,13 +21,13 @@ static bool link_up(const struct device_port *port)
 /* The largest datagram that the kernel's MTU has room for now. */
 static void look_at_mtu(struct device *d)
 {
-	uint32_t least = d->payload_max, before = d->payload_now;
+	uint32_t least = d->payload_max, before = d->payload_now, headers = net_headers(&d->ip);
 
 	for (uint32_t i = 0; i < d->port_count; i++) {
 		uint32_t mtu = kernel_mtu(d->ports[i].if_index);
 
-		if (mtu > FRAME_IP_UDP_BYTES && mtu - FRAME_IP_UDP_BYTES < least)
-			least = mtu - FRAME_IP_UDP_BYTES;
+		if (mtu > headers && mtu - headers < least)
+			least = mtu - headers;
 	}
 	d->payload_now = least;
 	if (least < before)

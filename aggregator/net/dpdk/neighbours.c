@@ -3,16 +3,18 @@
 
 #include "aggregator/net/dpdk/neighbours.h"
 
+#include <endian.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define ENTRIES 8192 /* a power of two, at least twice the workers of a large job */
-#define REACH 8      /* places that an address may be in */
+#define ENTRIES 8192 /* at least twice the workers of a large job */
+#define PLACE_BITS 13
+#define REACH 8 /* places that an address may be in */
 
 struct entry {
 	_Atomic uint32_t turn;    /* odd while it is given to another address or station */
-	_Atomic uint32_t ip;      /* 0: empty */
+	_Atomic uint64_t ip[2];   /* both 0: empty */
 	_Atomic uint64_t station; /* port, then the six bytes of the MAC address */
 	_Atomic uint64_t heard_us;
 };
@@ -38,20 +40,52 @@ void neighbours_free(struct neighbours *neighbours)
 	free(neighbours);
 }
 
-/* Neighbouring addresses go to places far apart. */
-static uint32_t place(uint32_t ip, uint32_t step)
+/* An address as two numbers. */
+struct key {
+	uint64_t high, low;
+};
+
+_Static_assert(ENTRIES == 1 << PLACE_BITS, "places are numbers of so many bits");
+
+static struct key key_of(const struct net_ip *ip)
 {
-	return ((ip * 2654435769u >> 16) + step) % ENTRIES;
+	struct key key;
+
+	memcpy(&key.high, ip->bytes, sizeof(key.high));
+	memcpy(&key.low, ip->bytes + sizeof(key.high), sizeof(key.low));
+	return (struct key){be64toh(key.high), be64toh(key.low)};
 }
 
-bool neighbours_find(const struct neighbours *neighbours, uint32_t ip, struct neighbour *out)
+/* Neighbouring addresses go to places far apart. */
+static uint32_t place(struct key key, uint32_t step)
 {
+	uint64_t mixed = (key.high * 0xc2b2ae3d27d4eb4f + key.low) * 0x9e3779b97f4a7c15;
+
+	return ((uint32_t)(mixed >> (64 - PLACE_BITS)) + step) % ENTRIES;
+}
+
+static bool holds(const struct entry *entry, struct key key, memory_order order)
+{
+	return atomic_load_explicit(&entry->ip[1], order) == key.low &&
+	       atomic_load_explicit(&entry->ip[0], order) == key.high;
+}
+
+static bool empty(const struct entry *entry)
+{
+	return holds(entry, (struct key){0, 0}, memory_order_relaxed);
+}
+
+bool neighbours_find(const struct neighbours *neighbours, const struct net_ip *ip,
+                     struct neighbour *out)
+{
+	struct key key = key_of(ip);
+
 	for (uint32_t step = 0; step < REACH; step++) {
-		const struct entry *entry = &neighbours->entries[place(ip, step)];
+		const struct entry *entry = &neighbours->entries[place(key, step)];
 		uint32_t turn = atomic_load_explicit(&entry->turn, memory_order_acquire);
 		uint64_t station;
 
-		if (atomic_load_explicit(&entry->ip, memory_order_acquire) != ip || ip == 0)
+		if (!holds(entry, key, memory_order_acquire) || net_ip_none(ip))
 			continue;
 		station = atomic_load_explicit(&entry->station, memory_order_acquire);
 		out->heard_us = atomic_load_explicit(&entry->heard_us, memory_order_acquire);
@@ -71,37 +105,37 @@ bool neighbours_find(const struct neighbours *neighbours, uint32_t ip, struct ne
 }
 
 /* Its own place; or an empty one; or that of the entry not heard of for longest. */
-static struct entry *entry_for(struct neighbours *neighbours, uint32_t ip)
+static struct entry *entry_for(struct neighbours *neighbours, struct key key)
 {
 	struct entry *best = NULL;
 
 	for (uint32_t step = 0; step < REACH; step++) {
-		struct entry *entry = &neighbours->entries[place(ip, step)];
-		uint32_t there = atomic_load_explicit(&entry->ip, memory_order_relaxed);
+		struct entry *entry = &neighbours->entries[place(key, step)];
 
-		if (there == ip)
+		if (holds(entry, key, memory_order_relaxed))
 			return entry;
-		if (best == NULL || (there == 0 && best->ip != 0) ||
-		    (best->ip != 0 && entry->heard_us < best->heard_us))
+		if (best == NULL || (empty(entry) && !empty(best)) ||
+		    (!empty(best) && entry->heard_us < best->heard_us))
 			best = entry;
 	}
 	return best;
 }
 
-void neighbours_learn(struct neighbours *neighbours, uint32_t ip, const uint8_t mac[6],
+void neighbours_learn(struct neighbours *neighbours, const struct net_ip *ip, const uint8_t mac[6],
                       uint8_t port, uint64_t now_us)
 {
+	struct key key = key_of(ip);
 	uint64_t station = port;
 	struct entry *entry;
 	uint32_t turn;
 
-	if (ip == 0)
+	if (net_ip_none(ip))
 		return;
 	for (uint32_t i = 0; i < 6; i++)
 		station = station << 8 | mac[i];
 	pthread_mutex_lock(&neighbours->lock);
-	entry = entry_for(neighbours, ip);
-	if (entry->ip == ip && entry->station == station) {
+	entry = entry_for(neighbours, key);
+	if (holds(entry, key, memory_order_relaxed) && entry->station == station) {
 		atomic_store_explicit(&entry->heard_us, now_us, memory_order_relaxed);
 	} else {
 		turn = atomic_load_explicit(&entry->turn, memory_order_relaxed);
@@ -109,7 +143,8 @@ void neighbours_learn(struct neighbours *neighbours, uint32_t ip, const uint8_t 
 		/* A reader that sees one of these also sees the odd turn. */
 		atomic_store_explicit(&entry->station, station, memory_order_release);
 		atomic_store_explicit(&entry->heard_us, now_us, memory_order_release);
-		atomic_store_explicit(&entry->ip, ip, memory_order_release);
+		atomic_store_explicit(&entry->ip[0], key.high, memory_order_release);
+		atomic_store_explicit(&entry->ip[1], key.low, memory_order_release);
 		atomic_store_explicit(&entry->turn, turn + 2, memory_order_release);
 	}
 	pthread_mutex_unlock(&neighbours->lock);

@@ -5,7 +5,7 @@
  *   environment.c  DPDK's start and its log
  *   device.c       ports, addresses
  *   links.c        ports while they run
- *   kernel.c       what the kernel knows of an interface that a port shares with it
+ *   kernel*.c      what the kernel knows of an interface that a port shares with it
  *   receive.c      frames to nets
  *   transmit.c     datagrams to frames
  */
@@ -91,15 +91,19 @@ static void dpdk_close(struct net *net)
 static int group_join(struct net *net, struct why *why)
 {
 	struct device *device = net->queue->device;
-	uint8_t report[FRAME_SMALL_BYTES];
+	const struct net_ip group = net_listens(net);
+	uint8_t report[FRAME_SMALL_BYTES_MAX];
 
-	for (uint32_t i = 0; i < device->port_count; i++) {
+	for (uint32_t i = 0; i < device->port_count && !net_ip_none(&group); i++) {
+		const struct frame_station us = device_station(device, i);
+
 		if (!device->kernels) {
-			frame_igmp_report(report, device->ports[i].mac, device->ip, net->group_ip);
-			queue_small(net->queue, i, report);
+			queue_small(net->queue, i, report, frame_report(report, &us, &group));
 			continue;
 		}
-		net->group_fd = kernel_join(device->ports[i].if_index, net->group_ip);
+		if (net_ip_none(&net->group)) /* the kernel's own affair */
+			continue;
+		net->group_fd = kernel_join(device->ports[i].if_index, &group);
 		if (net->group_fd < 0)
 			return why_set(why, net->group_fd, "cannot join the multicast group: %s",
 			               strerror(-net->group_fd));
@@ -107,31 +111,30 @@ static int group_join(struct net *net, struct why *why)
 	return 0;
 }
 
-static bool already_open(const struct queue *queue, uint32_t group_ip)
+static bool already_open(const struct queue *queue, const struct net_ip *group)
 {
 	for (const struct net *net = queue != NULL ? queue->nets : NULL; net != NULL;
 	     net = net->next)
-		if (net->group_ip == group_ip)
+		if (net_ip_same(&net->group, group))
 			return true;
 	return false;
 }
 
 static int dpdk_open(const struct net_config *config, struct net **out, struct why *why)
 {
-	uint32_t group_ip = net_ip_number(&config->group);
+	bool grouped = !net_ip_none(&config->group);
 	struct device *device;
 	struct net *net;
-	int err;
+	int err = device_get(config, &device, why);
 
-	if ((!net_ip_none(&config->local.ip) && !net_ip_is_v4(&config->local.ip)) ||
-	    (!net_ip_none(&config->group) && group_ip == 0))
-		return why_set(
-			why, -EAFNOSUPPORT,
-			"the dpdk datapath carries IPv4 only: give --data-address ADDR/BITS");
-	err = device_get(config, &device, why);
 	if (err != 0)
 		return err;
-	if (already_open(queues[config->queue], group_ip)) {
+	if (grouped && net_ip_is_v4(&config->group) != net_ip_is_v4(&device->ip)) {
+		device_put(device);
+		return why_set(why, -EAFNOSUPPORT,
+		               "the group is not of the family of the address for datagrams");
+	}
+	if (already_open(queues[config->queue], &config->group)) {
 		device_put(device);
 		return why_set(why, -EBUSY,
 		               "the dpdk datapath serves one communicator a process at a time");
@@ -145,12 +148,12 @@ static int dpdk_open(const struct net_config *config, struct net **out, struct w
 		device_put(device);
 		return -ENOMEM;
 	}
-	net->group_ip = group_ip;
-	net->port = group_ip != 0 ? config->local.port : device->udp_port;
+	net->group = config->group;
+	net->port = grouped ? config->local.port : device->udp_port;
 	net->group_fd = -1;
 	net->next = net->queue->nets;
 	net->queue->nets = net;
-	err = group_ip != 0 ? group_join(net, why) : 0;
+	err = group_join(net, why);
 	if (err != 0) {
 		dpdk_close(net);
 		return err;
@@ -245,7 +248,7 @@ static struct net_addr dpdk_address(const struct net *net)
 {
 	const struct device *device = net->queue->device;
 
-	return (struct net_addr){.ip = net_ipv4(net->group_ip != 0 ? net->group_ip : device->ip),
+	return (struct net_addr){.ip = net_ip_none(&net->group) ? device->ip : net->group,
 	                         .port = net->port};
 }
 

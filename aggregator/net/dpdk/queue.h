@@ -17,10 +17,10 @@
 
 struct net {
 	struct queue *queue;
-	uint32_t group_ip; /* 0: our own address */
-	uint16_t port;     /* that its datagrams are sent to */
-	int group_fd;      /* the kernel's membership, where the address is the kernel's; else -1 */
-	struct net *next;  /* of the queue's */
+	struct net_ip group; /* none: our own address */
+	uint16_t port;       /* that its datagrams are sent to */
+	int group_fd;     /* the kernel's membership, where the address is the kernel's; else -1 */
+	struct net *next; /* of the queue's */
 	struct net_stats stats;
 	struct net_troubles troubles;
 };
@@ -31,7 +31,7 @@ struct queue_item {
 };
 
 struct queue_asked {
-	uint32_t ip;
+	struct net_ip ip;
 	uint64_t since_us, when_us; /* first and last */
 };
 
@@ -59,6 +59,12 @@ struct queue {
 	uint64_t rx_errors, rx_others;
 };
 
+/* The group that switches must know us to be in: its own, or that of those who ask who we are. */
+static inline struct net_ip net_listens(const struct net *net)
+{
+	return net_ip_none(&net->group) ? frame_asked_group(&net->queue->device->ip) : net->group;
+}
+
 /* receive.c */
 uint32_t queue_receive(struct net *net, struct net_in in[], uint32_t max);
 
@@ -70,7 +76,7 @@ uint32_t queue_send(struct net *net, const struct net_path to[], uint32_t to_cou
                     const struct net_out out[], uint32_t count);
 bool queue_ready(struct net *net); /* sends what a port had no room for; false: some is left */
 
-/* queue_small - a frame of FRAME_SMALL_BYTES by one port; lost if there is no room. */
-void queue_small(struct queue *queue, uint32_t port, const uint8_t frame[FRAME_SMALL_BYTES]);
+/* queue_small - a frame of at most FRAME_SMALL_BYTES_MAX by one port; lost if there is no room. */
+void queue_small(struct queue *queue, uint32_t port, const uint8_t *frame, uint32_t bytes);
 
 #endif /* AGGREGATOR_NET_DPDK_QUEUE_H */

@@ -9,39 +9,41 @@
 
 /* ---- what is not for a net ---- */
 
-static void take_arp(struct queue *queue, uint32_t port, const struct frame *frame)
+static void take_neighbour(struct queue *queue, uint32_t port, const struct frame *frame)
 {
 	struct device *device = queue->device;
-	uint8_t answer[FRAME_SMALL_BYTES];
+	const struct frame_station us = device_station(device, port),
+				   them = {.mac = frame->mac != NULL ? frame->mac : frame->from_mac,
+	                                   .ip = frame->from_ip};
+	uint8_t answer[FRAME_SMALL_BYTES_MAX];
+	bool to_us = device_is(device, &frame->to_ip);
 	struct neighbour known;
 
 	queue->rx_others++;
 	if (device->kernels)
 		return;
-	/* RFC 826: news of those we know; those we do not know only if they speak to us. */
-	if (frame->to_ip == device->ip ||
-	    neighbours_find(device->neighbours, frame->from_ip, &known))
-		neighbours_learn(device->neighbours, frame->from_ip, frame->arp_mac, (uint8_t)port,
+	/* RFC 826 and 4861: news of those we know; those we do not know only if they speak to us. */
+	if (frame->mac != NULL &&
+	    (to_us || neighbours_find(device->neighbours, &frame->from_ip, &known)))
+		neighbours_learn(device->neighbours, &frame->from_ip, frame->mac, (uint8_t)port,
 		                 clock_us());
-	if (!frame->arp_request || frame->to_ip != device->ip)
-		return;
-	frame_arp(answer, false, device->ports[port].mac, device->ip, frame->arp_mac,
-	          frame->from_ip);
-	queue_small(queue, port, answer);
+	if (frame->asks && to_us)
+		queue_small(queue, port, answer, frame_answer(answer, &us, &them));
 }
 
-static void take_query(struct queue *queue, uint32_t port, uint32_t group)
+static void take_query(struct queue *queue, uint32_t port, const struct net_ip *group)
 {
-	uint8_t report[FRAME_SMALL_BYTES];
+	const struct frame_station us = device_station(queue->device, port);
+	uint8_t report[FRAME_SMALL_BYTES_MAX];
 
 	queue->rx_others++;
 	for (const struct net *net = queue->nets; net != NULL; net = net->next) {
-		if (net->group_ip == 0 || queue->device->kernels ||
-		    (group != 0 && group != net->group_ip))
+		const struct net_ip ours = net_listens(net);
+
+		if (net_ip_none(&ours) || queue->device->kernels ||
+		    (!net_ip_none(group) && !net_ip_same(group, &ours)))
 			continue;
-		frame_igmp_report(report, queue->device->ports[port].mac, queue->device->ip,
-		                  net->group_ip);
-		queue_small(queue, port, report);
+		queue_small(queue, port, report, frame_report(report, &us, &ours));
 	}
 }
 
@@ -49,12 +51,13 @@ static void take_query(struct queue *queue, uint32_t port, uint32_t group)
 
 static struct net *net_for(struct queue *queue, const struct frame *frame)
 {
-	uint32_t group = frame_ip_multicast(frame->to_ip) ? frame->to_ip : 0;
+	bool grouped = net_ip_multicast(&frame->to_ip);
 
-	if (group == 0 && frame->to_ip != queue->device->ip)
+	if (!grouped && !device_is(queue->device, &frame->to_ip))
 		return NULL;
 	for (struct net *net = queue->nets; net != NULL; net = net->next)
-		if (net->group_ip == group && net->port == frame->to_port)
+		if (net->port == frame->to_port &&
+		    (grouped ? net_ip_same(&net->group, &frame->to_ip) : net_ip_none(&net->group)))
 			return net;
 	return NULL;
 }
@@ -62,7 +65,8 @@ static struct net *net_for(struct queue *queue, const struct frame *frame)
 /* No datagram to us is as long: several that the sender's kernel has left to a card to be cut apart. */
 static void take_merged(struct queue *queue, const struct frame *frame)
 {
-	const struct net_addr from = {.ip = net_ipv4(frame->from_ip), .port = frame->from_port};
+	const struct net_addr from = {.ip = device_scoped(queue->device, frame->from_ip),
+	                              .port = frame->from_port};
 	struct net *net = net_for(queue, frame);
 
 	queue->rx_errors++;
@@ -105,11 +109,11 @@ static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct fr
 		*handed_over = hand_over(queue, owner, mbuf);
 		return false;
 	}
-	item->in =
-		(struct net_in){.data = frame->payload,
-	                        .bytes = frame->payload_bytes,
-	                        .from = {.ip = net_ipv4(frame->from_ip), .port = frame->from_port},
-	                        .local = net_ipv4(frame->to_ip)};
+	item->in = (struct net_in){.data = frame->payload,
+	                           .bytes = frame->payload_bytes,
+	                           .from = {.ip = device_scoped(queue->device, frame->from_ip),
+	                                    .port = frame->from_port},
+	                           .local = frame->to_ip};
 	item->owner->stats.received++;
 	item->owner->stats.received_bytes += frame->payload_bytes;
 	queue->count++;
@@ -156,11 +160,11 @@ static void take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf)
 	case FRAME_CUT:
 		take_merged(queue, &frame);
 		break;
-	case FRAME_ARP:
-		take_arp(queue, port, &frame);
+	case FRAME_NEIGHBOUR:
+		take_neighbour(queue, port, &frame);
 		break;
-	case FRAME_IGMP_QUERY:
-		take_query(queue, port, frame.to_ip);
+	case FRAME_QUERY:
+		take_query(queue, port, &frame.to_ip);
 		break;
 	case FRAME_OTHER:
 		queue->rx_others++;

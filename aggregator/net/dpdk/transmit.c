@@ -13,8 +13,8 @@
 #include "aggregator/net/dpdk/kernel.h"
 #include "aggregator/net/dpdk/queue.h"
 
-#define TTL 64
-#define TTL_MULTICAST 1
+#define HOPS 64
+#define HOPS_MULTICAST 1
 #define ASK_AGAIN_US 50000
 #define STALE_US 30000000  /* a neighbour not heard of for so long is asked for again */
 #define MISSING_US 1000000 /* whoever has not answered for so long is not there */
@@ -76,16 +76,16 @@ bool queue_ready(struct net *net)
 	return empty;
 }
 
-void queue_small(struct queue *queue, uint32_t port, const uint8_t frame[FRAME_SMALL_BYTES])
+void queue_small(struct queue *queue, uint32_t port, const uint8_t *frame, uint32_t bytes)
 {
 	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(queue->headers);
-	char *data = mbuf != NULL ? rte_pktmbuf_append(mbuf, FRAME_SMALL_BYTES) : NULL;
+	char *data = mbuf != NULL ? rte_pktmbuf_append(mbuf, (uint16_t)bytes) : NULL;
 
 	if (data == NULL) {
 		rte_pktmbuf_free(mbuf);
 		return;
 	}
-	memcpy(data, frame, FRAME_SMALL_BYTES);
+	memcpy(data, frame, bytes);
 	if (burst(queue, port, &mbuf, 1) == 0)
 		rte_pktmbuf_free(mbuf);
 }
@@ -93,36 +93,37 @@ void queue_small(struct queue *queue, uint32_t port, const uint8_t frame[FRAME_S
 /* ---- neighbours ---- */
 
 /* What we asked for `ip` lately; the oldest question makes room for a new one. */
-static struct queue_asked *asked_of(struct queue *queue, uint32_t ip, uint64_t now_us)
+static struct queue_asked *asked_of(struct queue *queue, const struct net_ip *ip, uint64_t now_us)
 {
 	struct queue_asked *asked = queue->asked;
 
 	for (uint32_t i = 0; i < QUEUE_ASKED_MAX; i++) {
-		if (queue->asked[i].ip == ip && now_us - queue->asked[i].when_us < MISSING_US)
+		if (net_ip_same(&queue->asked[i].ip, ip) &&
+		    now_us - queue->asked[i].when_us < MISSING_US)
 			return &queue->asked[i];
 		if (queue->asked[i].when_us < asked->when_us)
 			asked = &queue->asked[i];
 	}
-	*asked = (struct queue_asked){.ip = ip, .since_us = now_us};
+	*asked = (struct queue_asked){.ip = *ip, .since_us = now_us};
 	return asked;
 }
 
 /* Find out who has `ip`; true when the kernel knew it at once. */
-static bool ask(struct queue *queue, uint32_t ip, uint64_t now_us)
+static bool ask(struct queue *queue, const struct net_ip *ip, uint64_t now_us)
 {
 	struct device *device = queue->device;
-	uint8_t frame[FRAME_SMALL_BYTES], mac[FRAME_MAC_BYTES];
+	uint8_t frame[FRAME_SMALL_BYTES_MAX], mac[FRAME_MAC_BYTES];
 	struct queue_asked *asked = asked_of(queue, ip, now_us);
 
 	if (now_us - asked->when_us < ASK_AGAIN_US)
 		return false;
 	asked->when_us = now_us;
 	for (uint32_t i = 0; i < device->port_count; i++) {
+		const struct frame_station us = device_station(device, i);
 		struct device_port *port = &device->ports[i];
 
 		if (!device->kernels) {
-			frame_arp(frame, true, port->mac, device->ip, NULL, ip);
-			queue_small(queue, i, frame);
+			queue_small(queue, i, frame, frame_ask(frame, &us, ip));
 		} else if (kernel_neighbour(port->if_index, ip, mac)) {
 			neighbours_learn(device->neighbours, ip, mac, (uint8_t)i, now_us);
 			return true;
@@ -133,7 +134,7 @@ static bool ask(struct queue *queue, uint32_t ip, uint64_t now_us)
 	return false;
 }
 
-static bool hop_find(struct queue *queue, uint32_t hop, struct neighbour *out)
+static bool hop_find(struct queue *queue, const struct net_ip *hop, struct neighbour *out)
 {
 	struct neighbours *neighbours = queue->device->neighbours;
 	uint64_t now_us = clock_us();
@@ -146,18 +147,24 @@ static bool hop_find(struct queue *queue, uint32_t hop, struct neighbour *out)
 	return ask(queue, hop, now_us) && neighbours_find(neighbours, hop, out);
 }
 
-static uint32_t hop_to(const struct device *device, uint32_t ip)
+/* NULL: there is no road. */
+static const struct net_ip *hop_to(const struct device *device, const struct net_ip *ip)
 {
-	return device_on_link(device, ip) ? ip : device->gateway_ip;
+	if (net_ip_is_v4(ip) != net_ip_is_v4(&device->ip))
+		return NULL;
+	if (device_on_link(device, ip))
+		return ip;
+	return net_ip_none(&device->gateway) ? NULL : &device->gateway;
 }
 
 /* Nobody knows whereto yet: the datagrams are lost, like others, and will be asked for. */
-static void lose(struct net *net, const struct net_addr *to, uint32_t hop, uint32_t count)
+static void lose(struct net *net, const struct net_addr *to, const struct net_ip *hop,
+                 uint32_t count)
 {
 	uint64_t now_us = clock_us();
 
 	net->stats.tx_errors += count;
-	if (hop == 0)
+	if (hop == NULL)
 		trouble_note(&net->troubles, to, ENETUNREACH, count);
 	else if (now_us - asked_of(net->queue, hop, now_us)->since_us >= MISSING_US)
 		trouble_note(&net->troubles, to, EHOSTUNREACH, count);
@@ -225,12 +232,17 @@ static void headers_write(struct rte_mbuf *frame, const struct frame_route *rout
                           bool finish)
 {
 	uint32_t bytes = rte_pktmbuf_pkt_len(frame);
-	uint8_t *head = (uint8_t *)rte_pktmbuf_prepend(frame, FRAME_UDP_BYTES);
+	uint32_t headers = frame_udp_bytes(&route->to_ip);
+	uint8_t *head = (uint8_t *)rte_pktmbuf_prepend(frame, (uint16_t)headers);
+	bool v4 = net_ip_is_v4(&route->to_ip);
 
 	frame_udp(head, route, bytes, sum, finish);
 	frame->l2_len = RTE_ETHER_HDR_LEN;
-	frame->l3_len = sizeof(struct rte_ipv4_hdr);
-	frame->ol_flags = finish ? RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM : 0;
+	frame->l3_len = v4 ? sizeof(struct rte_ipv4_hdr) : sizeof(struct rte_ipv6_hdr);
+	frame->ol_flags = 0;
+	if (finish)
+		frame->ol_flags =
+			RTE_MBUF_F_TX_UDP_CKSUM | (v4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6);
 }
 
 /* Frames of payloads[0 .. count) in queue->frames; `last`: the payloads are used up. */
@@ -266,8 +278,8 @@ static void send_to_group(struct queue *queue, struct frame_route *route, uint32
 {
 	struct device *device = queue->device;
 
-	frame_multicast_mac(route->to_ip, route->to_mac);
-	route->ttl = TTL_MULTICAST;
+	frame_multicast_mac(&route->to_ip, route->to_mac);
+	route->hops = HOPS_MULTICAST;
 	for (uint32_t i = 0; i < device->port_count; i++) {
 		struct device_port *port = &device->ports[i];
 		uint32_t made;
@@ -285,18 +297,18 @@ static void send_to(struct net *net, const struct net_addr *to, uint32_t count, 
 	struct device *device = queue->device;
 	struct frame_route route = {.from_ip = device->ip,
 	                            .from_port = device->udp_port,
-	                            .to_ip = net_ip_number(&to->ip), /* 0: of IPv6 */
+	                            .to_ip = to->ip,
 	                            .to_port = to->port,
-	                            .ttl = TTL};
+	                            .hops = HOPS};
+	const struct net_ip *ip = hop_to(device, &to->ip);
 	struct neighbour hop;
-	uint32_t ip, made;
+	uint32_t made;
 
-	if (frame_ip_multicast(route.to_ip)) {
+	if (net_ip_multicast(&to->ip) && net_ip_is_v4(&to->ip) == net_ip_is_v4(&device->ip)) {
 		send_to_group(queue, &route, count, last, &net->stats);
 		return;
 	}
-	ip = route.to_ip != 0 ? hop_to(device, route.to_ip) : 0;
-	if (ip == 0 || !hop_find(queue, ip, &hop)) {
+	if (ip == NULL || !hop_find(queue, ip, &hop)) {
 		lose(net, to, ip, count);
 		if (last)
 			rte_pktmbuf_free_bulk(queue->payloads, count);
