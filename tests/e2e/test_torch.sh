@@ -8,7 +8,8 @@
 winnowd --insecure-no-key --threads 3 --log error
 export WINNOW_AGGREGATORS=$HOST:$PORT
 {
-	pip_install --no-deps accelerate lightning lightning-utilities peft pytorch-lightning torchmetrics transformers &&
+	pip_install --no-deps accelerate lightning lightning-utilities peft pytorch-lightning torchft torchmetrics transformers &&
+		pip_install opentelemetry-api opentelemetry-exporter-otlp-proto-http opentelemetry-sdk &&
 		pip_install aiohttp huggingface_hub packaging psutil pyyaml regex requests safetensors tokenizers tqdm typer
 } 2>"$tmp/pip.log" || echo "no newer packages: $(tail -n 1 "$tmp/pip.log")" # the tests say what is missing
 export RECIPES="With the hook,With torch 2,With other packages"

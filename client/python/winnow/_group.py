@@ -254,7 +254,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         if self._rank == 0:
             store.set("winnow-job", _places.draw_job())
         self._job = store.get("winnow-job").decode()
-        self._comm = Comm(job=self._job, rank=self._rank, world=self._size, **_time_outs(self._timeout))
+        self._comm = Comm(job=self._job, rank=self._rank, world=self._size, **time_outs(self._timeout))
 
     def _drawn(self):
         """Rank 0's random word: a restarted job may find in the store what its earlier self has left there."""
@@ -305,7 +305,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             self._node.close()
         self._node = self._nccl = None
         if self._comm is None:
-            limits = {**_time_outs(self._timeout), "join_timeout_ms": int(seconds * 1000)}
+            limits = {**time_outs(self._timeout), "join_timeout_ms": int(seconds * 1000)}
             self._comm = Comm(job=f"{self._job}/{id}", rank=rank, world=size, **limits)
         else:
             self._comm.reconfigure(id, rank, size, seconds)
@@ -341,10 +341,15 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
     def shutdown(self):
         """destroy_process_group() calls it, from torch 2 on."""
+        self.leave()
+        if self._comm is not None:
+            self._comm.close()
+
+    def leave(self):
+        """Ends this group, but not its communicator."""
         self._completer.close()
-        for member in (self._node, self._comm):
-            if member is not None:
-                member.close()
+        if self._node is not None:
+            self._node.close()
 
     def abort(self):
         if self._comm is not None:
@@ -608,7 +613,7 @@ def _extended(opts, backend_options):
     )
 
 
-def _time_outs(timeout):
+def time_outs(timeout):
     """What a group's timeout is for the library; WINNOW_TIMEOUT has been chosen for Winnow, and comes first."""
     lowest, highest = _TIMEOUT_MS
     limit = min(max(timeout // datetime.timedelta(milliseconds=1), lowest), highest)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fault tolerance with torchft: a process group that its Manager configures.
+
+    import torchft, winnow.torchft
+
+    manager = torchft.Manager(pg=winnow.torchft.ProcessGroupWinnow(), ...)
+    ddp = torchft.DistributedDataParallel(manager, model)
+
+Each quorum is a membership of the job that WINNOW_JOB names (default "torchft"): whoever dies costs a step, and
+who comes back, or comes, is in the next quorum. What goes where is as in the backend "winnow".
+"""
+
+import os
+from datetime import timedelta
+
+from torchft.process_group import ProcessGroupWrapper
+
+from . import _group
+from ._comm import Comm
+from ._member import brief
+
+
+class ProcessGroupWinnow(ProcessGroupWrapper):
+    """For torchft.Manager.
+
+    timeout: for all members of a quorum to come, and for an operation; set_timeout() changes it.
+    settings: of winnow.Comm, as key_file or block; None: as the environment says.
+    """
+
+    def __init__(self, timeout=timedelta(seconds=60), **settings):
+        super().__init__(timeout)
+        self._settings = settings
+        self._comm = None
+        self._name = settings.pop("job", None) or os.environ.get("WINNOW_JOB") or "torchft"
+
+    def getBackendName(self):
+        return "torchft-winnow"
+
+    def abort(self, errored=True):
+        """Ends what is under way, on all members. configure() calls it for a group that is to be another one."""
+        if errored and self._comm is not None:
+            self._comm.abort("its process group was aborted")
+        self._drop()
+
+    def shutdown(self):
+        self._drop()
+        if self._comm is not None:
+            self._comm.close()
+            self._comm = None
+
+    def errored(self):
+        return None if self._pg is None else self._pg.error
+
+    def set_timeout(self, timeout):
+        super().set_timeout(timeout)
+        if self._pg is not None:
+            self._pg.set_timeout(timeout)
+
+    def _drop(self):
+        if self._pg is not None:
+            self._pg.leave()
+            self._pg = None
+
+    @brief
+    def _create_pg(self, store, rank, world_size):
+        self._form(self._drawn(store, rank), rank, world_size)
+        return _group.ProcessGroupWinnow(store, rank, world_size, self._timeout, comm=self._comm)
+
+    def _drawn(self, store, rank):
+        """A lighthouse that was restarted counts quorums anew, so rank 0 adds a random word."""
+        if rank == 0:
+            number = "" if self._quorum_id is None else self._quorum_id
+            store.set("winnow-membership", f"{number}.{self._group_rank or 0}.{os.urandom(4).hex()}")
+        return store.get("winnow-membership").decode()
+
+    def _form(self, id, rank, world):
+        limits = _group.time_outs(self._timeout)
+        if self._comm is None:
+            settings = {**limits, **self._settings}
+            self._comm = Comm(job=f"{self._name}/{id}", rank=rank, world=world, **settings)
+            return
+        self._comm.reconfigure(id, rank, world, limits.get("join_timeout_ms", 0) / 1000 or None)

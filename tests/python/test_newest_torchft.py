@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torchft's Manager with ProcessGroupWinnow: replicas train, are killed, come back."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import harness
+
+TRAIN = """
+import json, os, sys, time
+from datetime import timedelta
+import torch, torchft
+from torch.distributed import TCPStore
+import winnow.torchft
+
+replica, steps, min_size, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+torch.set_num_threads(1)
+torch.manual_seed(int.from_bytes(replica.encode(), "little") % 97)
+model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+limit = timedelta(seconds=20)
+if kind == "gloo":
+    group = torchft.ProcessGroupGloo(timeout=limit)
+else:
+    group = winnow.torchft.ProcessGroupWinnow(timeout=limit, insecure_no_key=True, silence_ms=2000)
+inner = torch.optim.SGD(model.parameters(), lr=0.05)
+manager = torchft.Manager(
+    pg=group, min_replica_size=min_size, rank=0, world_size=1, replica_id=replica,
+    store_addr="127.0.0.1", store_port=store.port, hostname="127.0.0.1", timeout=limit, quorum_timeout=limit,
+    load_state_dict=lambda state: (model.load_state_dict(state["model"]), inner.load_state_dict(state["optimizer"])),
+    state_dict=lambda: {"model": model.state_dict(), "optimizer": inner.state_dict()},
+)
+ddp = torchft.DistributedDataParallel(manager, model)
+optimizer = torchft.Optimizer(manager, inner)
+
+def say(**what):
+    print(json.dumps(what), flush=True)
+
+lost = 0
+while manager.current_step() < steps:
+    step = manager.current_step()
+    draw = torch.Generator().manual_seed(1000 * step + ord(replica[-1]))
+    x = torch.randn(16, 8, generator=draw)
+    optimizer.zero_grad()
+    loss = (ddp(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    optimizer.step()
+    lost += manager.current_step() == step
+    say(step=manager.current_step(), size=manager.num_participants(), at=time.monotonic(), lost=lost, loss=loss.item())
+    if kind != "fast":
+        time.sleep(0.05)
+say(done=[round(p.double().sum().item(), 9) for p in model.parameters()])
+manager.shutdown()
+group.shutdown()
+"""
+
+LIGHTHOUSE = """
+import sys
+from torchft.coordination import LighthouseServer
+server = LighthouseServer(
+    bind="127.0.0.1:0", min_replicas=2, join_timeout_ms=200, quorum_tick_ms=20, heartbeat_timeout_ms=1000
+)
+print(server.address(), flush=True)
+sys.stdin.read()
+"""
+
+
+class Replica:
+    def __init__(self, name, lighthouse, steps, folder, min_size=2, kind="winnow"):
+        self.name, self.file = name, folder / f"{name}-{time.monotonic()}.out"
+        environment = {**os.environ, "TORCHFT_LIGHTHOUSE": lighthouse, "OTEL_SDK_DISABLED": "true"}
+        with open(self.file, "wb") as out, open(f"{self.file}.err", "wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", TRAIN, name, str(steps), str(min_size), kind], stdout=out, stderr=errors, env=environment
+            )
+
+    def said(self):
+        return [json.loads(line) for line in self.file.read_text().splitlines() if line.endswith("}")]
+
+    def until(self, holds, seconds=60):
+        end = time.monotonic() + seconds
+        while not any(map(holds, self.said())):
+            errors = pathlib.Path(f"{self.file}.err").read_text()[-2000:]
+            assert time.monotonic() < end, f"{self.name}: {self.said()[-3:]} {errors}"
+            assert self.process.poll() in (None, 0) or any(map(holds, self.said())), f"{self.name} has ended: {errors}"
+            time.sleep(0.02)
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        return time.monotonic()
+
+
+class Torchft(unittest.TestCase):
+    def setUp(self):
+        os.environ["WINNOW_JOB"] = harness.fresh_job()
+        self.folder = tempfile.TemporaryDirectory()
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.lighthouse = subprocess.Popen([sys.executable, "-c", LIGHTHOUSE], text=True, **streams)
+        self.address = self.lighthouse.stdout.readline().strip()
+        self.replicas = []
+
+    def tearDown(self):
+        for replica in self.replicas:
+            replica.process.kill()
+            replica.process.wait()
+        self.lighthouse.kill()
+        self.lighthouse.communicate()
+        self.folder.cleanup()
+        del os.environ["WINNOW_JOB"]
+
+    def start(self, name, steps=10**9, **options):
+        self.replicas.append(Replica(name, self.address, steps, pathlib.Path(self.folder.name), **options))
+        return self.replicas[-1]
+
+    def test_kill_and_return(self):
+        """Two are left after the kill, then there are three again, and all end with the same parameters."""
+        steps = 120
+        a, b, c = (self.start(name, steps) for name in "abc")
+        for replica in (a, b, c):
+            replica.until(lambda line: line.get("size") == 3 and line["step"] >= 5)
+        c.kill()
+        for replica in (a, b):
+            replica.until(lambda line: line.get("size") == 2)
+        lost = a.said()[-1]["lost"]
+        back = self.start("c", steps)
+        for replica in (a, b, back):
+            replica.until(lambda line: "step" in line and line["size"] == 3 and line["lost"] >= (lost if replica is a else 0))
+            replica.until(lambda line: "done" in line, 90)
+        ends = [replica.said()[-1]["done"] for replica in (a, b, back)]
+        self.assertEqual(ends[0], ends[1])
+        self.assertEqual(ends[0], ends[2])
+        self.assertLessEqual(a.said()[-2]["lost"], 6)  # the death, and quorums that change meanwhile
+
+    def test_freeze(self):
+        a, b, c = (self.start(name) for name in "abc")
+        for replica in (a, b, c):
+            replica.until(lambda line: line.get("size") == 3 and line["step"] >= 5)
+        c.process.send_signal(signal.SIGSTOP)
+        for replica in (a, b):
+            replica.until(lambda line: line.get("size") == 2)
+        c.process.send_signal(signal.SIGCONT)
+        at = a.said()[-1]["step"]
+        for replica in (a, b, c):
+            replica.until(lambda line: line.get("size") == 3 and line["step"] > at)
+
+
+if __name__ == "__main__":
+    unittest.main()
