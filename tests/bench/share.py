@@ -2,7 +2,7 @@
 """share.py - what share.sh has counted, in rows: is, and should be
 
     share.py watch NET                     every 20 ms, the bytes that wait in host w0's queues; until it is killed
-    share.py dense|small|tcp|join PREFIX   of the files PREFIX*
+    share.py dense|small|tcp|join|incast PREFIX   of the files PREFIX*
 """
 import json
 import pathlib
@@ -67,11 +67,11 @@ class Flows:
         return max(a, c), min(b, d)
 
 
-def again(prefix, job):
-    """Per cent of a worker's datagrams."""
+def again(*paths):
+    """Per cent of a worker's datagrams, of the worst."""
     worst = 0
-    for rank in (0, 1):
-        r = json.load(open(f"{prefix}-{job}-{rank}.json"))
+    for path in paths:
+        r = json.load(open(path))
         block = 4 * r["block"]
         frame = 42 + 32 + (r["payload"] - 32) // block * block
         worst = max(worst, 100 * r["retransmits"] * frame / (r["sent_bytes"] * r["iters"]))
@@ -99,7 +99,7 @@ def dense(prefix):
         flows = Flows(prefix, way)
         row(prefix, f"job a's share, {way}", flows.share(0, 1, *flows.together(0, 1)), 0.45, 0.55)
     for flow, job in enumerate("ab"):
-        row(prefix, f"job {job}: PUSHes sent again, % of datagrams", again(prefix, job), None, 1)
+        row(prefix, f"job {job}: PUSHes sent again, % of datagrams", again(*(f"{prefix}-{job}-{rank}.json" for rank in (0, 1))), None, 1)
         row(prefix, f"job {job}: RESULTs sent again, %", results_again(prefix, flow), None, 1)
     if pathlib.Path(f"{prefix}.marks.json").exists():
         plain, ect, ce, marked = numbers(f"{prefix}.marks.json")
@@ -146,7 +146,14 @@ def join(prefix):
     row(prefix, "its share while both run", flows.share(1, 0, begin, end), 0.45, 0.55)
 
 
+def incast(prefix):
+    paths = [f"{prefix}-{rank}.json" for rank in range(16)]
+    r = json.load(open(paths[0]))
+    row(prefix, "speed, of what the link could carry", r["bound_us"] / r["time_us"]["median"], 0.9)
+    row(prefix, "PUSHes sent again, % of datagrams", again(*paths), None, 1)
+
+
 if sys.argv[1] == "watch":
     watch(sys.argv[2])
 else:
-    {"dense": dense, "small": small, "tcp": tcp, "join": join}[sys.argv[1]](sys.argv[2])
+    {"dense": dense, "small": small, "tcp": tcp, "join": join, "incast": incast}[sys.argv[1]](sys.argv[2])

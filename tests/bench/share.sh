@@ -180,14 +180,35 @@ share_join() {
 	share_down
 }
 
+# 16 hosts of 1 Gbit/s send to an aggregator's port of 1 Gbit/s and 200 KB.
+share_incast() {
+	local i workers=()
+	links_burst=32kb links_queue=1mb
+	links_up 16 1gbit 1500
+	ip netns exec "$net-sw" tc qdisc add dev a0 root tbf rate 1gbit burst 32kb limit 200kb
+	share_daemon
+	for ((i = 15; i >= 0; i--)); do
+		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $i --world 16 \
+			--size 8M --block $share_block --density 1 --warmup 1 --iters 5 --rate 1G --aggregator-rate 1G --json \
+			>"$raw/share-incast-$i.json" &
+		workers+=($!)
+	done
+	pids+=("${workers[@]}")
+	all_end "${workers[@]}"
+	stop "$daemon"
+	share_row incast incast
+	links_down
+}
+
 part_share() {
 	echo
 	echo "## Sharing one queue: $share_rate, $share_queue, both ways of each of two hosts, MTU 1500"
 	printf '%-14s %-44s %10s   %s\n' '' '' is 'should be'
 	share_dense dense
-	share_marks=100000 share_dense dense-marks
+	share_marks=30000 share_dense dense-marks
 	share_small
 	share_tcp tcp-up
 	share_tcp tcp-down -R
 	share_join
+	share_incast
 }

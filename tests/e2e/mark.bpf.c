@@ -13,6 +13,7 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <linux/udp.h>
 
@@ -27,8 +28,12 @@
 #define BIN_NS 2000000
 #define BINS 8192
 #define SEGMENTS_MAX 64
-#define HEAD_BYTES (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
 #define CE 3
+
+/* Of a datagram: its protocol, its ECN field, and where what UDP carries begins. */
+struct view {
+	__u32 protocol, ecn, head_bytes;
+};
 
 struct mark_rules {
 	__u64 of_1024;
@@ -44,7 +49,7 @@ struct {
 	__type(value, struct mark_rules);
 } rules SEC(".maps");
 
-/* Datagrams of Winnow and TCP by their ECN field as they came, and those that we have marked. */
+/* Datagrams by UDP, by their ECN field as they came, and those that we have marked. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, COUNTS);
@@ -82,14 +87,38 @@ static __u64 segments_of(const struct __sk_buff *skb)
 	return skb->gso_segs > 1 ? skb->gso_segs : 1;
 }
 
-/* On the wire, where each segment has headers. */
-static __u64 bytes_of(const struct __sk_buff *skb)
+/* False: neither UDP nor TCP. */
+static int look(struct __sk_buff *skb, struct view *out)
 {
-	return skb->len + (segments_of(skb) - 1) * HEAD_BYTES;
+	struct iphdr four;
+	struct ipv6hdr six;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &four, sizeof(four)) != 0)
+			return 0;
+		out->protocol = four.protocol;
+		out->ecn = four.tos & CE;
+		out->head_bytes = sizeof(struct ethhdr) + sizeof(four) + sizeof(struct udphdr);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &six, sizeof(six)) != 0)
+			return 0;
+		out->protocol = six.nexthdr;
+		out->ecn = six.flow_lbl[0] >> 4 & CE;
+		out->head_bytes = sizeof(struct ethhdr) + sizeof(six) + sizeof(struct udphdr);
+	} else {
+		return 0;
+	}
+	return out->protocol == IPPROTO_UDP || out->protocol == IPPROTO_TCP;
+}
+
+/* On the wire, where each segment has headers. */
+static __u64 bytes_of(const struct __sk_buff *skb, const struct view *view)
+{
+	return skb->len + (segments_of(skb) - 1) * view->head_bytes;
 }
 
 /* Does the queue, as it would be, hold too much? */
-static int waits(const struct mark_rules *rule, const struct __sk_buff *skb)
+static int waits(const struct mark_rules *rule, __u64 bytes)
 {
 	__u64 now_ns = bpf_ktime_get_ns(), drained;
 
@@ -98,7 +127,7 @@ static int waits(const struct mark_rules *rule, const struct __sk_buff *skb)
 	drained = (now_ns - full_ns) / 1000 * rule->rate_bytes_s / 1000000;
 	full_bytes = full_bytes > drained ? full_bytes - drained : 0;
 	full_ns = now_ns;
-	full_bytes += bytes_of(skb);
+	full_bytes += bytes;
 	return full_bytes > rule->mark_bytes;
 }
 
@@ -106,50 +135,48 @@ SEC("tc")
 int winnow_mark(struct __sk_buff *skb)
 {
 	struct mark_rules *rule;
-	struct iphdr ip;
+	struct view view = {0};
 	__u32 zero = 0;
 	int wait;
 
-	if (skb->protocol != bpf_htons(ETH_P_IP) ||
-	    bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &ip, sizeof(ip)) != 0)
-		return TC_ACT_OK;
 	rule = bpf_map_lookup_elem(&rules, &zero);
-	if (rule == NULL || (ip.protocol != IPPROTO_UDP && ip.protocol != IPPROTO_TCP))
+	if (rule == NULL || !look(skb, &view))
 		return TC_ACT_OK;
-	add(&counts,
-	    (ip.tos & CE) == CE  ? COUNT_CE
-	    : (ip.tos & CE) != 0 ? COUNT_ECT
-	                         : COUNT_PLAIN,
-	    segments_of(skb));
-	wait = waits(rule, skb);
+	wait = waits(rule, bytes_of(skb, &view));
+	if (view.protocol == IPPROTO_UDP)
+		add(&counts,
+		    view.ecn == CE  ? COUNT_CE
+		    : view.ecn != 0 ? COUNT_ECT
+		                    : COUNT_PLAIN,
+		    segments_of(skb));
 	if (!wait && bpf_get_prandom_u32() % 1024 >= rule->of_1024)
 		return TC_ACT_OK;
-	if ((ip.tos & CE) != CE && bpf_skb_ecn_set_ce(skb) > 0)
+	if (view.ecn != CE && bpf_skb_ecn_set_ce(skb) > 0 && view.protocol == IPPROTO_UDP)
 		add(&counts, COUNT_MARKED, segments_of(skb));
 	return TC_ACT_OK;
 }
 
 /* An aggregator with one thread numbers its jobs' channels from 0. */
-static __u32 flow_of(struct __sk_buff *skb, __u32 protocol)
+static __u32 flow_of(struct __sk_buff *skb, const struct view *view)
 {
 	struct wire_header head;
 
-	if (protocol == IPPROTO_TCP)
+	if (view->protocol == IPPROTO_TCP)
 		return FLOW_TCP;
-	if (bpf_skb_load_bytes(skb, HEAD_BYTES, &head, sizeof(head)) != 0 ||
+	if (bpf_skb_load_bytes(skb, view->head_bytes, &head, sizeof(head)) != 0 ||
 	    head.magic != WIRE_MAGIC || head.channel >= FLOW_OTHER)
 		return FLOW_OTHER;
 	return head.channel;
 }
 
-static void results_count(struct __sk_buff *skb, __u32 flow)
+static void results_count(struct __sk_buff *skb, const struct view *view, __u32 flow)
 {
 	__u64 segments = segments_of(skb);
 	struct wire_header head;
 
 	for (__u32 i = 0; i < SEGMENTS_MAX && i < segments; i++) {
-		if (bpf_skb_load_bytes(skb, HEAD_BYTES + i * skb->gso_size, &head, sizeof(head)) !=
-		            0 ||
+		if (bpf_skb_load_bytes(skb, view->head_bytes + i * skb->gso_size, &head,
+		                       sizeof(head)) != 0 ||
 		    head.kind != WIRE_RESULT)
 			continue;
 		add(&results, flow * 2, 1);
@@ -162,21 +189,19 @@ SEC("tc")
 int winnow_count(struct __sk_buff *skb)
 {
 	__u64 now_ns = bpf_ktime_get_ns(), bin;
-	struct iphdr ip;
+	struct view view = {0};
 	__u32 flow;
 
-	if (skb->protocol != bpf_htons(ETH_P_IP) ||
-	    bpf_skb_load_bytes(skb, sizeof(struct ethhdr), &ip, sizeof(ip)) != 0 ||
-	    (ip.protocol != IPPROTO_UDP && ip.protocol != IPPROTO_TCP))
+	if (!look(skb, &view))
 		return TC_ACT_OK;
-	flow = flow_of(skb, ip.protocol);
+	flow = flow_of(skb, &view);
 	if (first_ns == 0)
 		first_ns = now_ns;
 	bin = (now_ns - first_ns) / BIN_NS;
 	if (bin < BINS)
-		add(&bins, flow * BINS + (__u32)bin, bytes_of(skb));
+		add(&bins, flow * BINS + (__u32)bin, bytes_of(skb, &view));
 	if (flow < FLOW_OTHER)
-		results_count(skb, flow);
+		results_count(skb, &view, flow);
 	return TC_ACT_OK;
 }
 

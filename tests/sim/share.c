@@ -358,7 +358,7 @@ static bool dense_ecn(void)
 {
 	struct share *s = make("dense-ecn", 2, 2, 25);
 
-	port(s, 300 * MBIT, MB, 100000);
+	port(s, 300 * MBIT, MB, 15000);
 	return two_dense(s);
 }
 
