@@ -138,6 +138,12 @@ static int socket_open(struct listener *listener)
 	int on = 1, off = 0;
 
 	listener->fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	/* As for datagrams: of a system without IPv6 [::] is all that there is. */
+	if (listener->fd < 0 && errno == EAFNOSUPPORT && net_ip_none(&listener->address.ip) &&
+	    address.any.sa_family == AF_INET6) {
+		listener->address.ip = net_ipv4(0);
+		return socket_open(listener);
+	}
 	if (listener->fd < 0)
 		return -errno;
 	if (address.any.sa_family == AF_INET6) /* whatever net.ipv6.bindv6only says */

@@ -349,6 +349,9 @@ static int data_path(struct data_config *data, struct net_port *port)
 	                          .idle_us = (uint32_t)settings.idle_us,
 	                          .log = port_log};
 	data->port = port;
+	/* A port has one address; without a word it is of IPv4, if there is one. */
+	if (net_ip_none(&data->listen.ip))
+		data->listen.ip = net_ipv4(0);
 	if (settings.data_address != NULL &&
 	    net_network(settings.data_address, &data->listen.ip, &port->prefix_bits, &why) != 0)
 		return give_up(2, "--data-address: %s", why.text);

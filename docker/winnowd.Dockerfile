@@ -19,7 +19,8 @@ RUN dpkg -x /src/build/winnow_*.deb /stage && /src/docker/closure.sh /image /sta
 FROM scratch
 COPY --from=closure /image /
 USER 65532:65532
-ENV WINNOW_METRICS=0.0.0.0:9555
+# IPv6 and IPv4, or what of it there is.
+ENV WINNOW_LISTEN=[::]:5555 WINNOW_METRICS=[::]:9555
 EXPOSE 5555/tcp 5555/udp 9555/tcp
 STOPSIGNAL SIGTERM
 # Degraded is healthy here: restarting an aggregator does not bring a slow worker back.

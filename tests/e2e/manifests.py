@@ -161,7 +161,7 @@ def check_winnowd(winnowd, container, keys):
     assert answer.returncode == 0, answer.stderr
     said = dict(line.split(" ;")[0].split(" = ", 1) for line in answer.stdout.splitlines() if " = " in line and not line.startswith(";"))
     said = {name.strip(): value.strip() for name, value in said.items()}
-    assert said["metrics"].endswith(f":{9555}") and said["listen"].endswith(":5555"), said
+    assert said["metrics"] == "[::]:9555" and said["listen"] == "[::]:5555", said  # whichever family the cluster has
     drain = float(said["drain-timeout"])
     return said, drain
 

@@ -56,11 +56,23 @@ serve '[::]' --datapath udp
 job udp '[fd77::101]:5555' "${sizes[@]}"
 has udp multicast 1
 winnowd_stop
-# At any address the port's is of IPv6; control may come by IPv4.
-serve '[::]' --datapath dpdk --device eth0
+# Control may come by IPv4.
+serve '[::]' --datapath dpdk --device eth0 --data-address fd77::101
 OWN0=fd77::1 OWN1=fd77::2/64 job mixed 10.77.0.101:5555 "${sizes[@]}"
 has mixed payload 1452
 winnowd_stop
+
+# At any address it is the port's of IPv4, or if it has none that of IPv6.
+serve '[::]' --datapath dpdk --device eth0
+job any 10.77.0.101:5555 --size 1M
+has any payload 1472
+winnowd_stop
+ip -n "$net-a0" addr del 10.77.0.101/24 dev eth0
+serve '[::]' --datapath dpdk --device eth0
+job left '[fd77::101]:5555' --size 1M
+has left payload 1452
+winnowd_stop
+ip -n "$net-a0" addr add 10.77.0.101/24 dev eth0
 
 # Addresses that no kernel has: solicitations, advertisements and reports are ours to send. The switch floods no group that anyone
 # reports; it asks who listens.

@@ -243,10 +243,9 @@ static void call_try(struct call *call)
 	union net_sockaddr address;
 	int err;
 
-	/* A daemon that listens everywhere shows as 0.0.0.0, or as ::. */
+	/* A daemon that listens everywhere shows as 0.0.0.0, or as ::, which takes IPv4 as well. */
 	if (net_ip_none(&to.ip))
-		to.ip = net_ip_is_v4(&to.ip) ? net_ipv4(INADDR_LOOPBACK)
-		                             : (struct net_ip){.bytes = {[15] = 1}};
+		to.ip = net_ipv4(INADDR_LOOPBACK);
 	net_sockaddr(&to, &address);
 	uv_tcp_init(asking.timer.loop, &call->tcp);
 	call->tcp.data = call;
