@@ -17,6 +17,7 @@ tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(device_tests:%=$(BUILD)/%) 
 
 $(BUILD)/tests/unit/test_dpdk $(BUILD)/tests/unit/test_dpdk_neighbours: | $(if $(have_dpdk),$(BUILD)/winnow-dpdk.so)# which it opens
 $(filter $(BUILD)/tests/unit/test_xdp%,$(unit_tests)): $(BUILD)/tests/unit/xdp_world.o
+$(BUILD)/tests/unit/test_simnet: $(BUILD)/tests/sim/simnet.o
 $(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) $(BUILD)/libcore.a -lcmocka $(daemon_libs) $(cli_libs) -o $@
 

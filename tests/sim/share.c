@@ -471,6 +471,27 @@ static bool tcp_shallow(void)
 	return tcp_beside("tcp-shallow", 1, 100000, 12);
 }
 
+/* Two flows of TCP's kind, and hardly anything else: is the measure itself right? */
+static bool tcp_two(void)
+{
+	struct share *s = make("tcp-two", 1, 2, 25);
+	const uint32_t flows[] = {1, 2};
+	uint64_t both_us[2];
+
+	hosts(s, 300 * MBIT, 100000, 0);
+	small(s, 0, 1000);
+	s->spec.jobs[0].eager_ppm = 0;
+	s->spec.jobs[0].gap_us = 2000;
+	cross(s, 1);
+	cross(s, 1);
+	run(s);
+	together(s, both_us);
+	goal(s, used(s, 1, both_us), 0.95, 1.001, "use of the queue");
+	goal(s, share_of(s, 1, flows, both_us), 0.4, 0.6, "one flow's share of both");
+	rows_queues(s, 1, 1);
+	return done(s);
+}
+
 /* Round trips until the second job's share of five of them is fair, and what they take then. */
 static bool join(void)
 {
@@ -691,6 +712,7 @@ static const struct {
 	{"tcp-up", "a TCP flow beside a dense job's PUSHes", tcp_up, false},
 	{"tcp-down", "a TCP flow beside a dense job's RESULTs", tcp_down, false},
 	{"tcp-shallow", "as tcp-up, with a tenth of the buffer", tcp_shallow, false},
+	{"tcp-two", "two TCP flows share a queue, to check the measure", tcp_two, true},
 	{"join", "a second dense job joins", join, false},
 	{"leave", "one of two dense jobs ends", leave, false},
 	{"uneven", "one of four workers has a tenth of the others' rate", uneven, false},
