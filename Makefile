@@ -59,7 +59,7 @@ binaries := $(addprefix $(BUILD)/,winnowd winnow libwinnow.so $(if $(have_dpdk),
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 
 # Flags for one file only: no other file may use these instructions.
-$(BUILD)/bitmap/bitmap_scalar.o: private extra := -O3
+$(BUILD)/bitmap/bitmap_scalar.o $(BUILD)/bitmap/topk.o: private extra := -O3
 $(BUILD)/bitmap/bitmap_avx2.o: private extra := -O3 -mavx2 -mf16c -mbmi -mbmi2
 $(BUILD)/bitmap/bitmap_avx512.o: private extra := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mbmi -mbmi2 -mprefer-vector-width=512
 

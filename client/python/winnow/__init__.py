@@ -11,6 +11,7 @@ which is imported by itself.
 """
 
 from ._comm import Comm, RowsRequest
+from ._compress import topk
 from ._member import CommStats, MembersChanged, OpStats, Request, WinnowError
 from ._native import lib as _lib
 from ._native import library_path
@@ -31,4 +32,5 @@ __all__ = [
     "library_path",
     "library_version",
     "node_id",
+    "topk",
 ]

@@ -50,11 +50,11 @@ def describe(data, name):
     )
 
 
-def describe_on_host(data, name):
+def describe_on_host(data, name, what="lists of rows are"):
     """The same of what has to be in the CPU's memory."""
     found = describe(data, name)
     if found.memory != "host":
-        raise TypeError(f"{name} is on a GPU: lists of rows are on the CPU; pass {name}.cpu()")
+        raise TypeError(f"{name} is on a GPU: {what} on the CPU; pass {name}.cpu()")
     return found
 
 

@@ -154,6 +154,11 @@ FUNCTIONS = {
         _int,
         _blocks + [ctypes.c_uint64, _int, _int] + _start + 2 * [_slot],
     ),
+    "winnow_topk": (
+        _int,
+        [_pointer, _pointer, ctypes.c_uint64, _int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_float]
+        + [ctypes.POINTER(ctypes.c_uint64)],
+    ),
     "winnow_rows_count": (ctypes.c_uint64, [_pointer]),
     "winnow_rows_read": (None, [_pointer, _pointer, _pointer]),
     "winnow_rows_free": (None, [_slot]),

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _cuda, _group, _names, _places, _sparse, _timeline
 from ._comm import Comm
+from ._compress import TopK, compressor_of  # noqa: F401 - TopK is for programs
 from ._futures import Completer
 from ._member import OpStats, Shares, WinnowError, brief, flag_of
 from ._node import Node
@@ -55,7 +56,7 @@ class HookStats(
 
 
 @brief
-def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None):
+def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None):
     """Makes `ddp` average its gradients over Winnow; returns the HookState.
 
     ddp: a DistributedDataParallel, compiled or not. Several in a process are so many jobs.
@@ -66,6 +67,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None)
     node: True: each host's GPUs are one worker, as in make_node(); the model is on this process's GPU.
     check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
+    compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
+    sent later. The same on all ranks; on the CPU, without nodes.
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
@@ -79,9 +82,11 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None)
             f"the communicator has {comm.world} workers and DDP has {world}: "
             "create it with the rank and world of DDP's process group"
         )
+    compress = compressor_of(compress)
+    _refuse_compress(ddp, compress, node or isinstance(comm, Node))
     if node or isinstance(comm, Node):
         gpu = _only_gpu(ddp, comm)
-    state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan)
+    state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan, compress=compress)
     state.name(ddp.module)
     ddp.register_comm_hook(state, hook)
     if node:
@@ -125,16 +130,23 @@ def hook(state, bucket):
     tensor = bucket.buffer()
     parameters = bucket.parameters()
     # DDP takes results in the order in which it has given the buckets: the oldest is needed first.
-    segments = _tables(parameters, tensor) if tensor.layout == torch.strided else None
+    segments = None
+    if tensor.layout == torch.strided:
+        segments = _tables(parameters, tensor, state.compress)
     return state.reduce(tensor, segments, parameters=parameters)
 
 
-def _tables(parameters, buffer):
-    """The segments of a bucket, for Comm.allreduce(); None if no parameter looks like a table."""
+def _tables(parameters, buffer, compress=None):
+    """The segments of a bucket, for Comm.allreduce(); None if no parameter looks like a table.
+
+    Of a parameter that is compressed, single elements travel.
+    """
     segments, offset = [], 0
     for parameter in parameters:
         count, shape = parameter.numel(), parameter.shape
-        if (
+        if compress is not None and count > 0 and compress.takes(parameter):
+            segments.append((offset, count, 1, 1, 1))
+        elif (
             len(shape) == 2
             and shape[0] >= _TABLE_RATIO * shape[1]
             and count * buffer.element_size() >= _TABLE_BYTES
@@ -150,12 +162,13 @@ class HookState:
     Pickles as its settings: a copy joins the job that the environment names when it is first used.
     """
 
-    def __init__(self, comm=None, *, block=None, wire=None, node=False, check_nan=None):
+    def __init__(self, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None):
         self.comm = None
         self.check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
         self.node = node or isinstance(comm, Node)
         self.block = block
         self.wire = wire
+        self.compress = compress
         self.error = None
         """The first failure, a WinnowError for one of the library: backward() has only its text."""
         self._owned = False
@@ -170,6 +183,8 @@ class HookState:
     def name(self, module):
         """Traces (WINNOW_TRACE) tell this module's parameters by their names; attach() calls it."""
         self._names.learn(module)
+        if self.compress is not None:
+            self.compress.learn(module)
 
     @brief
     def open(self, rank=None, world=None, *, group=None, gpu=None):
@@ -226,6 +241,8 @@ class HookState:
                 self.open(gpu=device.index if self.node else None)
             if self.check_nan:
                 self._refuse_nan(tensor, parameters)
+            if self.compress is not None and tensor.layout == torch.strided:
+                self._compress(tensor, parameters)
             options.update(self._options(priority))  # tags are drawn in the order of buckets
             return start(options)
 
@@ -240,7 +257,7 @@ class HookState:
         return self._completer.future(submit, done, self._failed, device, staged)
 
     def __getstate__(self):
-        return {"block": self.block, "wire": self.wire, "node": self.node, "check_nan": self.check_nan}
+        return {name: getattr(self, name) for name in ("block", "wire", "node", "check_nan", "compress")}
 
     def __setstate__(self, settings):
         self.__init__(**settings)
@@ -283,6 +300,14 @@ class HookState:
 
     def _options(self, priority):
         return {"op": "avg", "tag": next(self._tags), "wire": self.wire, "priority": priority}
+
+    def _compress(self, tensor, parameters):
+        offset = 0
+        for parameter in parameters:
+            end = offset + parameter.numel()
+            if self.compress.takes(parameter):
+                self.compress.take(tensor[offset:end], parameter)
+            offset = end
 
     def _refuse_nan(self, tensor, parameters):
         """Before it is in everybody's sum; the other ranks learn whose it is."""
@@ -376,6 +401,19 @@ def _refuse_parameters(ddp):
                 f"parameter {name} is on {parameter.device}: gradients can be on the CPU or on a "
                 "CUDA GPU; train there, or leave the hook out"
             )
+
+
+def _refuse_compress(ddp, compress, node):
+    """All ranks learn of one that differs."""
+    if compress is not None and node:
+        raise ValueError("compress is of gradients on the CPU, and not with nodes: leave one of the two out")
+    if compress is not None:
+        for name, parameter in ddp.module.named_parameters():
+            if parameter.device.type != "cpu":
+                raise ValueError(f"parameter {name} is on {parameter.device}: compress is of gradients on the CPU")
+    for rank, other in enumerate(_exchange(repr(compress), ddp.process_group)):
+        if other != repr(compress):
+            raise ValueError(f"compress is {compress!r} on this rank and {other} on rank {rank}: want the same on all")
 
 
 def _only_gpu(ddp, node):

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * topk.h - the largest elements of a gradient, and a memory of the others
+ *
+ * Top-k with error feedback, as in Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory" (2018):
+ * what a step does not send is added to the next step's gradient. Selection is exact and needs no
+ * sort: a histogram of magnitudes finds the k-th largest. Where several elements are as large as that
+ * one, those with the lower numbers are taken, so every machine chooses alike.
+ *
+ * An element that is not finite is always taken, beyond k, and never remembered: all workers see it,
+ * as they would without this, and the next step is free of it. Pure; nothing is kept between calls.
+ */
+#ifndef BITMAP_TOPK_H
+#define BITMAP_TOPK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bitmap/dtype.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct topk {
+	uint64_t
+		chunk; /* >= 1: elements among which k are chosen; the last chunk may be shorter, */
+	uint64_t k;    /* 1 .. chunk; and has a share of k in proportion, rounded up */
+	float decay;   /* 0 .. 1: what is left of the memory after a step */
+};
+
+/* The types of gradients that it takes. */
+static inline bool topk_knows(enum dtype dtype)
+{
+	return dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16;
+}
+
+/*
+ * topk_take - memory = decay * memory + gradient, in f32. The largest elements of that, rounded to
+ * the gradient's type, replace the gradient, which is zero elsewhere; memory keeps the rest, and what
+ * was rounded off. Returns how many were taken. The two do not overlap.
+ */
+uint64_t topk_take(void *gradient, float *memory, uint64_t count, enum dtype dtype,
+                   const struct topk *topk);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BITMAP_TOPK_H */
