@@ -7,14 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* xorshift64*; WINNOW_SEED in the environment replays another run. */
-static uint64_t random_state;
+/* xorshift64*, one for all of a program's files; WINNOW_SEED in the environment replays another run. */
+__attribute__((weak)) uint64_t random_state = UINT64_C(0x9e3779b97f4a7c15);
 
 static inline void random_seed(void)
 {
 	const char *seed = getenv("WINNOW_SEED");
 
-	random_state = seed != NULL ? strtoull(seed, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
+	if (seed != NULL)
+		random_state = strtoull(seed, NULL, 0);
 	printf("WINNOW_SEED=%#llx\n", (unsigned long long)random_state);
 }
 
