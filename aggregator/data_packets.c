@@ -321,6 +321,8 @@ static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us
 	}
 	if (packet.kind == WIRE_KNOCK)
 		return;
+	packet.came_us = in->came_us;
+	packet.marked = in->marked;
 	channel_receive(outlet->channel, &packet, now_us);
 	if (!outlet->dirty) {
 		outlet->dirty = true;

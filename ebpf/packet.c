@@ -58,6 +58,8 @@ enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, st
 	out->number = wire.number;
 	out->body = (const uint8_t *)data + sizeof(wire);
 	out->body_bytes = bytes - (uint32_t)sizeof(wire);
+	out->came_us = 0;
+	out->marked = false;
 	return WIRE_DROP_NONE;
 }
 
@@ -166,6 +168,8 @@ enum wire_drop status_parse(const struct packet *packet, struct status *out)
 	    (wire.flags & ~WIRE_STATUS_ASKS) != 0)
 		return WIRE_DROP_LENGTH;
 	out->stamp = wire.stamp;
+	out->held = wire.held;
+	out->marked = wire.marked;
 	out->asks = wire.flags & WIRE_STATUS_ASKS;
 	out->first = packet->frame;
 	out->word_count = words_bytes / 8;
@@ -257,6 +261,8 @@ void packet_put_status(struct packet_out *out, const struct status *status)
 {
 	struct wire_status wire = {
 		.stamp = status->stamp,
+		.held = status->held,
+		.marked = status->marked,
 		.flags = status->asks ? WIRE_STATUS_ASKS : 0,
 	};
 

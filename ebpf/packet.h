@@ -38,6 +38,14 @@ static inline bool exponent_possible(int16_t exponent)
 	       (exponent >= WIRE_EXPONENT_MIN && exponent <= WIRE_EXPONENT_MAX);
 }
 
+/* A datagram as it came, for a machine that parses it itself. */
+struct arrival {
+	const void *data;
+	uint32_t bytes;
+	uint64_t came_us; /* when the system received it; 0: not known */
+	bool marked;      /* ECN: a queue on its way was long */
+};
+
 /* A received packet; points into the receiver's buffer. */
 struct packet {
 	uint8_t kind; /* enum wire_kind */
@@ -61,6 +69,8 @@ struct packet {
 	};
 	const uint8_t *body; /* what follows the header; any alignment */
 	uint32_t body_bytes;
+	uint64_t came_us; /* as in struct arrival; not from its bytes: */
+	bool marked;      /* packet_parse() says 0 and false */
 };
 
 /* What follows an announcement's or a plan's fields: a set of blocks, and perhaps these blocks. */
@@ -107,6 +117,7 @@ struct plan {
 
 struct status {
 	uint32_t stamp;
+	uint32_t held, marked;
 	bool asks;
 	uint32_t first; /* frame: of the first bit */
 	uint32_t word_count;

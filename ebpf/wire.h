@@ -76,7 +76,9 @@ struct wire_header {
 struct wire_status {
 	__le32 stamp; /* a worker's clock, not 0; back: of the STATUS answered, or 0 */
 	__u8 flags;   /* from a worker */
-	__u8 reserved[11];
+	__u8 reserved[3];
+	__le32 held;   /* back: us from the arrival of the STATUS answered to this one */
+	__le32 marked; /* datagrams from the receiver of this that came with congestion marked */
 };
 
 #define WIRE_STATUS_ASKS 1 /* answer with a STATUS */

@@ -229,6 +229,7 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 	stats->received_bytes += WIRE_HEADER_BYTES + packet->body_bytes;
 	if (!knows(channel, packet))
 		return;
+	channel->members[packet->worker].marked += packet->marked;
 	acks_take(channel, packet, now_us);
 	switch (packet->kind) {
 	case WIRE_PUSH:

@@ -46,6 +46,7 @@ struct member {
 	uint32_t round_length; /* in microseconds */
 	uint64_t progress_us;  /* when it last sent something new */
 	uint64_t late_us;      /* see channel_late_us() */
+	uint32_t marked;       /* datagrams of it that came with congestion marked */
 	uint32_t ack;
 
 	/* PUSHes of frames before `pushed` have been sent; those before `looked` that are missing were listed. */
@@ -133,7 +134,8 @@ struct reply {
 	enum reply_kind kind;
 	uint16_t rank;
 	uint32_t number;      /* frame; segment index for a plan */
-	struct status status; /* if that is what it is */
+	struct status status; /* if that is what it is, */
+	uint64_t came_us;     /* and when the one came that it answers */
 };
 
 struct channel {

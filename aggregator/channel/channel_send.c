@@ -137,8 +137,20 @@ static void status_build(struct channel *channel, const struct status *status, u
 	packet_put_status(out, status);
 }
 
+/* To one worker. What its STATUS has waited for here says nothing of its path. */
+static void answer_build(struct channel *channel, struct reply *reply, uint64_t now_us,
+                         struct packet_out *out)
+{
+	reply->status.marked = channel->members[reply->rank].marked;
+	if (reply->status.stamp != 0 && now_us > reply->came_us)
+		reply->status.held = (uint32_t)(now_us - reply->came_us);
+	status_build(channel, &reply->status, reply->rank, out);
+	channel->stats.wants += reply->status.word_count > 0;
+}
+
 /* False when what was asked for is over and done with. */
-static bool reply_build(struct channel *channel, const struct reply *reply, struct packet_out *out)
+static bool reply_build(struct channel *channel, struct reply *reply, uint64_t now_us,
+                        struct packet_out *out)
 {
 	const struct segment *segment;
 
@@ -156,8 +168,7 @@ static bool reply_build(struct channel *channel, const struct reply *reply, stru
 		channel->stats.result_resends++;
 		return true;
 	case REPLY_STATUS:
-		status_build(channel, &reply->status, reply->rank, out);
-		channel->stats.wants += reply->status.word_count > 0;
+		answer_build(channel, reply, now_us, out);
 		return true;
 	}
 	return false;
@@ -174,7 +185,7 @@ static bool credit_due(const struct channel *channel)
 	       (news > 0 && channel->base == channel->planned);
 }
 
-static bool pull_one(struct channel *channel, struct packet_out *out)
+static bool pull_one(struct channel *channel, uint64_t now_us, struct packet_out *out)
 {
 	uint32_t mask = channel->config.window - 1;
 
@@ -185,7 +196,7 @@ static bool pull_one(struct channel *channel, struct packet_out *out)
 	}
 	while (channel->replies_head != channel->replies_tail)
 		if (reply_build(channel, &channel->replies[channel->replies_head++ % REPLIES_MAX],
-		                out))
+		                now_us, out))
 			return true;
 	while (channel->results_head != channel->results_tail)
 		if (result_build(channel, channel->results[channel->results_head++ & mask],
@@ -201,8 +212,7 @@ static bool pull_one(struct channel *channel, struct packet_out *out)
 
 bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *out)
 {
-	(void)now_us;
-	if (!pull_one(channel, out))
+	if (!pull_one(channel, now_us, out))
 		return false;
 	if (out->dest == WIRE_EVERYONE)
 		channel->advertised = channel->base + channel->config.window;

@@ -239,7 +239,9 @@ static void pushed_take(const struct channel *channel, struct member *member, ui
 void slot_status(struct channel *channel, const struct packet *packet)
 {
 	struct member *member = &channel->members[packet->worker];
-	struct reply reply = {.kind = REPLY_STATUS, .rank = packet->worker};
+	struct reply reply = {.kind = REPLY_STATUS,
+	                      .rank = packet->worker,
+	                      .came_us = packet->came_us != 0 ? packet->came_us : channel->now_us};
 	enum wire_drop drop = status_parse(packet, &reply.status);
 	struct status *status = &reply.status;
 

@@ -7,6 +7,8 @@
 
 #include "aggregator/jobs/jobs_impl.h"
 
+#define WINDOW_START 8 /* frames: all workers send them at once, perhaps into one small queue */
+
 /* ---- may this worker join? ---- */
 
 static struct job *job_named(struct jobs *jobs, const char *name, struct job **free_job)
@@ -406,17 +408,15 @@ static bool job_channels_open(struct jobs *jobs, struct job *job)
 
 static void job_tell_start(struct jobs *jobs, struct job *job)
 {
-	uint32_t room = jobs->config.rcvbuf_bytes / (2 * job->shape.payload) / job->world;
+	uint32_t window = job->shape.window;
 	struct control_message message = {
 		.kind = CONTROL_START,
 		.payload = job->shape.payload,
-		.window = job->shape.window,
+		.window = window,
+		.window_start = window < WINDOW_START ? window : WINDOW_START,
 		.fast = job->fast,
 	};
 
-	message.window_start = room < 8 ? 8 : room;
-	if (message.window_start > job->shape.window)
-		message.window_start = job->shape.window;
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		message.multicast = job->multicast[rank];
 		peer_send(jobs, job->members[rank], &message);

@@ -57,6 +57,8 @@ struct net_in {
 	uint32_t bytes;
 	struct net_addr from;
 	struct net_ip local; /* of ours: it was sent to this one */
+	uint64_t came_us;    /* by clock_us(), when the system received it; 0: not known */
+	bool marked;         /* ECN: a queue on its way was long */
 };
 
 struct net_out {

@@ -19,8 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "aggregator/net/clock.h"
 #include "aggregator/net/sockaddr.h"
 #include "aggregator/net/trouble.h"
 #include "aggregator/net/udp_socket.h"
@@ -38,8 +40,10 @@
 #define TX_BYTES_MAX 65000 /* of one super-packet */
 #define TX_IOVECS_MAX 1024 /* of one super-packet: UIO_MAXIOV */
 #define BINS 8             /* super-packets that are collected at the same time */
-#define CONTROL_BYTES 96
-#define NONE UINT32_MAX /* all its bytes are 0xff */
+#define CONTROL_BYTES 160
+#define WAITED_US_MAX 10000000 /* longer: a clock was set */
+#define CONGESTION 3           /* in the low two bits of the TOS byte */
+#define NONE UINT32_MAX        /* all its bytes are 0xff */
 
 /*
  * A super-packet, or a single datagram: a chain of the caller's datagrams of equal size. A receiver
@@ -68,7 +72,9 @@ struct net {
 	union net_sockaddr rx_names[RX_MESSAGES];
 	uint32_t rx_segment[RX_MESSAGES];     /* bytes of one datagram in it, */
 	struct net_addr rx_from[RX_MESSAGES]; /* where it came from, */
-	struct net_ip rx_local[RX_MESSAGES];  /* and our address that it was sent to */
+	struct net_ip rx_local[RX_MESSAGES];  /* our address that it was sent to, */
+	uint64_t rx_came_us[RX_MESSAGES];     /* when, */
+	bool rx_marked[RX_MESSAGES];          /* and is congestion marked? */
 	uint8_t rx_control[RX_MESSAGES][CONTROL_BYTES];
 	uint8_t *rx_buffer; /* [RX_MESSAGES * RX_BYTES] */
 
@@ -149,7 +155,38 @@ static void local_read(const struct cmsghdr *c, struct net_ip *out)
 	}
 }
 
-/* What the kernel says of message `i`: how long its datagrams are, and where they were sent to. */
+/* The TOS byte is one byte in IPv4, and an int in IPv6. */
+static bool marked_read(const struct cmsghdr *c, bool *marked)
+{
+	uint8_t four;
+	int six;
+
+	if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+		memcpy(&four, CMSG_DATA(c), sizeof(four));
+		*marked = (four & CONGESTION) == CONGESTION;
+	} else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
+		memcpy(&six, CMSG_DATA(c), sizeof(six));
+		*marked = (six & CONGESTION) == CONGESTION;
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* When the system received it; of our two clocks the kernel takes the other. */
+static uint64_t came_read(const struct cmsghdr *c)
+{
+	uint64_t now_us = clock_us(), waited_us;
+	struct timespec came, now;
+
+	memcpy(&came, CMSG_DATA(c), sizeof(came));
+	clock_gettime(CLOCK_REALTIME, &now);
+	waited_us = (uint64_t)((now.tv_sec - came.tv_sec) * 1000000 +
+	                       (now.tv_nsec - came.tv_nsec) / 1000);
+	return waited_us < WAITED_US_MAX ? now_us - waited_us : now_us;
+}
+
+/* What the kernel says of message `i`: how long its datagrams are, where they were sent to, and when. */
 static void control_read(struct net *net, uint32_t i)
 {
 	struct msghdr *header = &net->rx_headers[i].msg_hdr;
@@ -158,11 +195,15 @@ static void control_read(struct net *net, uint32_t i)
 	net->rx_segment[i] = net->rx_headers[i].msg_len;
 	net->rx_from[i] = net_of_sockaddr(&net->rx_names[i].any);
 	net->rx_local[i] = net->local.ip;
+	net->rx_came_us[i] = 0;
+	net->rx_marked[i] = false;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
 		if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
 			memcpy(&size, CMSG_DATA(c), sizeof(size));
 			net->rx_segment[i] = size > 0 ? (uint32_t)size : net->rx_segment[i];
-		} else {
+		} else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_TIMESTAMPNS) {
+			net->rx_came_us[i] = came_read(c);
+		} else if (!marked_read(c, &net->rx_marked[i])) {
 			local_read(c, &net->rx_local[i]);
 		}
 	}
@@ -207,6 +248,8 @@ static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
 		one->bytes = left < net->rx_segment[i] ? left : net->rx_segment[i];
 		one->from = net->rx_from[i];
 		one->local = net->rx_local[i];
+		one->came_us = net->rx_came_us[i];
+		one->marked = net->rx_marked[i];
 		net->stats.received++;
 		net->stats.received_bytes += one->bytes;
 		net->rx_offset += one->bytes;

@@ -17,6 +17,7 @@
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
+#define ECN_CAPABLE 2 /* in the TOS byte: ECT(0) */
 #ifndef IPV6_MULTICAST_ALL
 #define IPV6_MULTICAST_ALL 29
 #endif
@@ -77,7 +78,10 @@ static void set_family(int fd, int family, const struct net_config *config)
 {
 	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;
 	bool any = net_ip_none(&config->local.ip) && net_ip_none(&config->group);
+	int capable = ECN_CAPABLE;
 
+	setsockopt(fd, IPPROTO_IP, IP_TOS, &capable, sizeof(capable));
+	setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
 	setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof(off));
 	if (family == AF_INET) {
@@ -85,6 +89,8 @@ static void set_family(int fd, int family, const struct net_config *config)
 			setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on));
 		return;
 	}
+	setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &capable, sizeof(capable));
+	setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 	setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe6, sizeof(probe6));
 	setsockopt(fd, IPPROTO_IPV6, IPV6_DONTFRAG, &on, sizeof(on));
@@ -107,6 +113,7 @@ static void set_options(int fd, const struct net_config *config, uint32_t *buffe
 	if (config->queue_count > 1)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
 	setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof(on));
+	setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on));
 	*buffer_bytes = set_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE, config->buffer_bytes);
 	set_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE, config->buffer_bytes);
 }

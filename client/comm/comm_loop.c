@@ -62,7 +62,10 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
 		       !net_addr_same(&comm->peers[index].data, &in->from))
 			index++;
 		if (index < comm->peer_count)
-			session_datagram(comm->session, index, in->data, in->bytes, now_us);
+			session_datagram(
+				comm->session, index,
+				&(struct arrival){in->data, in->bytes, in->came_us, in->marked},
+				now_us);
 		index = net == comm->net ? 0 : index;
 	}
 	return count > 0;

@@ -1,27 +1,66 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* pace.c - see pace.h; PROTOCOL.md section 10 states the same rules in words */
+/* pace.c - see pace.h; PROTOCOL.md sections 8.5 and 10.1 state the same rules in words */
 
 #include "client/worker/pace.h"
 
-#include "ebpf/wire.h"
+#include "ebpf/packet.h"
 
-#define WINDOW_FLOOR 8
-#define ROUND_PACKETS_MIN 64 /* fewer say nothing about a loss ratio of a few per cent */
-#define ROUND_US_MIN 1000
-#define SLACK_PER_1024 10 /* loss above 1.5 times the base line that is not yet a sign */
+#define ROUND_SAMPLES_MIN 3 /* one round trip alone may have waited for a CPU */
+#define MEASURE_US_MIN 500
+#define MEASURE_US_MAX 10000
+#define RTT_SPAN_US 500000
+#define TARGET_US 200
+#define TARGET_SPREAD_US 800 /* more for a window of 1, half of that for one of 4 */
+#define PARTS 256            /* of a packet */
+#define ROOT_OF_PARTS 16
+#define LOSS_ROUND_PACKETS 256 /* fewer say nothing about a loss ratio of a few per cent */
+#define LOSS_SPAN 16           /* rounds */
+#define LOSS_AT_FIRST 51       /* per 1024: taken for the path's own until more is known, */
+#define LOSS_SLACK 51          /* and what may come on top of twice the path's own */
+
+static void window_set(struct pace *pace, uint64_t parts)
+{
+	uint64_t least = (uint64_t)pace->window_min * PARTS;
+	uint64_t most = (uint64_t)pace->window_max * PARTS;
+
+	parts = parts < least ? least : parts;
+	pace->parts = (uint32_t)(parts < most ? parts : most);
+	pace->window = pace->parts / PARTS;
+}
 
 void pace_init(struct pace *pace, uint32_t window_start, uint32_t window_max)
 {
 	*pace = (struct pace){
 		.window_max = window_max,
-		.window_min = WINDOW_FLOOR < window_max ? WINDOW_FLOOR : window_max,
+		.window_min = PACE_WINDOW_MIN < window_max ? PACE_WINDOW_MIN : window_max,
+		.doubling = true,
+		.marked_share = 1024,
+		.round_least_us = UINT64_MAX,
+		.path_us = {.here = UINT64_MAX, .before = UINT64_MAX},
+		.loss = {.until = LOSS_SPAN, .here = LOSS_AT_FIRST, .before = LOSS_AT_FIRST},
 	};
-	pace->window = window_start < window_max ? window_start : window_max;
-	if (pace->window < pace->window_min)
-		pace->window = pace->window_min;
+	window_set(pace, (uint64_t)PARTS * window_start);
 }
 
-void pace_rtt(struct pace *pace, uint64_t rtt_us)
+static uint64_t least_of(const struct pace_least *least)
+{
+	return least->here < least->before ? least->here : least->before;
+}
+
+static void least_take(struct pace_least *least, uint64_t value, uint64_t now, uint64_t span)
+{
+	if (now >= least->until) {
+		least->before = least->here;
+		least->here = value;
+		least->until = now + span;
+	}
+	if (value < least->here)
+		least->here = value;
+}
+
+/* ---- round trips ---- */
+
+static void smooth(struct pace *pace, uint64_t rtt_us)
 {
 	uint64_t distance;
 
@@ -64,10 +103,117 @@ uint64_t pace_late_us(const struct pace *pace)
 	return late < WIRE_LATE_US_MAX ? late : WIRE_LATE_US_MAX;
 }
 
-void pace_timeout(struct pace *pace)
+uint64_t pace_measure_us(const struct pace *pace)
+{
+	uint64_t us = pace->srtt_us / ROUND_SAMPLES_MIN;
+
+	if (pace->srtt_us == 0 || pace->backoff > 0)
+		return (uint64_t)MEASURE_US_MAX << pace->backoff;
+	if (!pace->round_full)
+		return MEASURE_US_MAX;
+	if (pace->doubling && pace->window < pace->window_max)
+		return pace->srtt_us;
+	if (us < MEASURE_US_MIN)
+		return MEASURE_US_MIN;
+	return us < MEASURE_US_MAX ? us : MEASURE_US_MAX;
+}
+
+/* ---- the window ---- */
+
+/*
+ * What queues on the way may take. More for a small window: where many share a queue each has a small
+ * one, and one that has less than the others is to grow.
+ */
+static uint64_t target_us(const struct pace *pace)
+{
+	uint64_t root = 1;
+
+	while ((root + 1) * (root + 1) <= pace->parts)
+		root++;
+	return TARGET_US + TARGET_SPREAD_US * ROOT_OF_PARTS / root;
+}
+
+/*
+ * Far from the target the window grows by a sixteenth, so that a fast link fills soon; near it by
+ * the same for everybody, so that those who share a queue come to have equal parts of it.
+ */
+static void window_grow(struct pace *pace, uint64_t excess_us)
+{
+	uint32_t step = PARTS;
+	bool far = excess_us < TARGET_US / 2;
+
+	pace->doubling = pace->doubling && far;
+	if (pace->doubling)
+		step = pace->parts;
+	else if (far && pace->parts / 16 > step)
+		step = pace->parts / 16;
+	window_set(pace, (uint64_t)pace->parts + step);
+}
+
+/* By a part of itself, but at most by half. */
+static void window_shrink(struct pace *pace, uint64_t part, uint64_t whole)
+{
+	uint64_t cut = pace->parts * part / whole;
+
+	pace->doubling = false;
+	window_set(pace, pace->parts - (cut < pace->parts / 2 ? cut : pace->parts / 2));
+}
+
+static uint32_t share_of(const struct pace_marks *marks)
+{
+	if (marks->marked >= marks->packets)
+		return marks->marked > 0 ? 1024 : 0;
+	return (uint32_t)((uint64_t)marks->marked * 1024 / marks->packets);
+}
+
+/* As DCTCP: half of the share that is marked, of the worse direction. */
+static bool marks_look(struct pace *pace)
+{
+	uint32_t sent = share_of(&pace->round_sent), received = share_of(&pace->round_received);
+	uint32_t share = sent > received ? sent : received;
+
+	pace->marked_share = (15 * pace->marked_share + share + 15) / 16;
+	pace->round_sent = pace->round_received = (struct pace_marks){0};
+	return share > 0;
+}
+
+static void end_round(struct pace *pace)
+{
+	uint64_t excess_us = pace->round_least_us - least_of(&pace->path_us);
+
+	if (marks_look(pace))
+		window_shrink(pace, pace->marked_share, 2048);
+	else if (excess_us > target_us(pace))
+		window_shrink(pace, excess_us + target_us(pace) / 2, pace->srtt_us);
+	else if (pace->round_full)
+		window_grow(pace, excess_us);
+}
+
+void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now_us)
+{
+	smooth(pace, rtt_us);
+	least_take(&pace->path_us, path_us, now_us, RTT_SPAN_US);
+	if (now_us - rtt_us < pace->round_start_us)
+		return;
+	if (path_us < pace->round_least_us)
+		pace->round_least_us = path_us;
+	if (++pace->round_samples < ROUND_SAMPLES_MIN && !pace->doubling)
+		return;
+	end_round(pace);
+	pace->round_start_us = now_us;
+	pace->round_least_us = UINT64_MAX;
+	pace->round_samples = 0;
+	pace->round_full = false;
+}
+
+/* ---- loss ---- */
+
+void pace_timeout(struct pace *pace, bool lost)
 {
 	if (pace->backoff < PACE_BACKOFF_MAX)
 		pace->backoff++;
+	if (lost)
+		window_shrink(pace, 1, 1);
 }
 
 void pace_progress(struct pace *pace)
@@ -75,68 +221,36 @@ void pace_progress(struct pace *pace)
 	pace->backoff = 0;
 }
 
-static void window_grow(struct pace *pace)
+void pace_sent(struct pace *pace, uint32_t under_way)
 {
-	uint32_t step = pace->grown ? pace->window / 8 : pace->window;
+	uint32_t ratio;
 
-	step = step > 0 ? step : 1;
-	pace->window =
-		pace->window_max - pace->window < step ? pace->window_max : pace->window + step;
+	pace->round_full = pace->round_full || under_way >= pace->window;
+	pace->round_sent.packets++;
+	if (++pace->loss_sent < LOSS_ROUND_PACKETS)
+		return;
+	ratio = (uint32_t)((uint64_t)pace->loss_lost * 1024 / pace->loss_sent);
+	if (ratio > 2 * least_of(&pace->loss) + LOSS_SLACK)
+		window_shrink(pace, 3, 10);
+	least_take(&pace->loss, ratio, ++pace->loss_rounds, LOSS_SPAN);
+	pace->loss_sent = pace->loss_lost = 0;
 }
 
-static void window_shrink(struct pace *pace, uint32_t ratio)
+void pace_received(struct pace *pace, bool marked)
 {
-	uint32_t window = pace->window - pace->window * 3 / 10;
-
-	pace->grown = true;
-	if (!pace->shrinking) {
-		pace->shrinking = true;
-		pace->mark = pace->window;
-		pace->mark_ratio = ratio;
-	}
-	if ((pace->window <= pace->mark / 2 || pace->window == pace->window_min) &&
-	    ratio >= pace->mark_ratio - pace->mark_ratio / 4) {
-		pace->loss_base = ratio;
-		pace->window = pace->mark;
-		pace->shrinking = false;
-		return;
-	}
-	pace->window = window > pace->window_min ? window : pace->window_min;
+	pace->round_received.packets++;
+	pace->round_received.marked += marked;
 }
 
-static void end_round(struct pace *pace)
+void pace_marked(struct pace *pace, uint32_t total)
 {
-	uint32_t ratio = (uint32_t)((uint64_t)pace->round_lost * 1024 / pace->round_sent);
-
-	if (ratio > pace->loss_base + pace->loss_base / 2 + SLACK_PER_1024) {
-		window_shrink(pace, ratio);
-		return;
+	if (frame_before(pace->marked_total, total)) {
+		pace->round_sent.marked += total - pace->marked_total;
+		pace->marked_total = total;
 	}
-	pace->shrinking = false;
-	if (ratio < pace->loss_base)
-		pace->loss_base -= (pace->loss_base - ratio + 15) / 16;
-	window_grow(pace);
-}
-
-void pace_sent(struct pace *pace, uint32_t packets, uint64_t now_us)
-{
-	uint64_t round_us = pace->srtt_us > ROUND_US_MIN ? pace->srtt_us : ROUND_US_MIN;
-
-	pace->round_sent += packets;
-	if (pace->round_start_us == 0)
-		pace->round_start_us = now_us; /* the first round begins with its first packet */
-	if (now_us - pace->round_start_us < round_us)
-		return;
-	/* Slow start needs no loss ratio: a round without loss, however small, doubles. */
-	if (pace->round_sent < ROUND_PACKETS_MIN && (pace->grown || pace->round_lost > 0))
-		return;
-	end_round(pace);
-	pace->round_start_us = now_us;
-	pace->round_sent = 0;
-	pace->round_lost = 0;
 }
 
 void pace_lost(struct pace *pace, uint32_t packets)
 {
-	pace->round_lost += packets;
+	pace->loss_lost += packets;
 }

@@ -3,10 +3,11 @@
  * pace.h - how long to wait, and how much to have under way
  *
  * The retransmission timer of RFC 6298, with a minimum that suits a data centre, and a window that
- * shrinks when this reduces loss. Random loss does not react: when halving the window does not
- * lower the loss ratio, the ratio becomes the base line and the window goes back, so a link that
- * loses 5 % of everything still runs full. Pure: time comes in as an argument, in microseconds of
- * any clock that does not run backwards.
+ * keeps the queues on the way short. It shrinks when the network marks congestion, by the share of
+ * datagrams that it marks; and when round trips take longer than the shortest one by more than a
+ * target, in proportion to the excess; each at most once a round trip. Otherwise it grows. Loss is the last sign: only much more of it than the path has shown at its best counts, so
+ * a link that loses 5 % of everything still runs full. Pure: time comes in as an argument, in
+ * microseconds of any clock that does not run backwards.
  */
 #ifndef AGGREGATOR_NET_PACE_H
 #define AGGREGATOR_NET_PACE_H
@@ -18,30 +19,54 @@
 #define PACE_RTO_START_US 20000
 #define PACE_RTO_MAX_US 400000
 #define PACE_BACKOFF_MAX 2 /* doublings */
+#define PACE_WINDOW_MIN 2
+
+/* The least of what has been seen lately: in this span and in the one before. */
+struct pace_least {
+	uint64_t until; /* when the span ends: a time, or a number of rounds */
+	uint64_t here, before;
+};
+
+struct pace_marks {
+	uint32_t packets, marked;
+};
 
 struct pace {
 	uint64_t srtt_us; /* 0 before the first sample */
 	uint64_t rttvar_us;
 	uint32_t backoff; /* doublings since progress was last seen */
 
-	uint32_t window; /* packets that may be under way */
+	uint32_t window; /* packets that may be under way; */
+	uint32_t parts;  /* the same in parts of a packet, of which it changes by a few at a time */
 	uint32_t window_min, window_max;
+	bool doubling; /* there has been no sign of congestion yet */
 
-	/* The round under way: what was sent and lost in it. */
+	/* The round under way: the shortest way there and back, and was the window what held us up? */
 	uint64_t round_start_us;
-	uint32_t round_sent, round_lost;
+	uint64_t round_least_us;
+	uint32_t round_samples;
+	bool round_full;
+	struct pace_marks round_sent, round_received;
+	uint32_t marked_total; /* of what we have sent, as last told */
+	uint32_t marked_share; /* per 1024, smoothed */
+	struct pace_least path_us;
 
-	uint32_t loss_base;  /* loss per 1024 that is taken for the link's own */
-	bool shrinking;      /* loss is being answered */
-	bool grown;          /* the first doubling phase is over */
-	uint32_t mark;       /* window when shrinking began */
-	uint32_t mark_ratio; /* loss per 1024 then */
+	/* Loss has rounds of its own, of many packets. */
+	uint32_t loss_sent, loss_lost;
+	uint64_t loss_rounds;
+	struct pace_least loss; /* per 1024 */
 };
 
 void pace_init(struct pace *pace, uint32_t window_start, uint32_t window_max);
 
-/* A round trip was measured. */
-void pace_rtt(struct pace *pace, uint64_t rtt_us);
+/*
+ * A round trip was measured, of which `path_us` were spent in the network. Ends a round when it is
+ * due, and adapts the window.
+ */
+void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now_us);
+
+/* How long to wait before measuring again, while packets are under way. */
+uint64_t pace_measure_us(const struct pace *pace);
 
 /* How long to wait now before asking again: with back-off, and without. */
 uint64_t pace_rto_us(const struct pace *pace);
@@ -50,12 +75,14 @@ uint64_t pace_base_us(const struct pace *pace);
 /* When a packet that another one has overtaken is taken for lost. */
 uint64_t pace_late_us(const struct pace *pace);
 
-/* A time-out passed, or something arrived. */
-void pace_timeout(struct pace *pace);
+/* A time-out passed, and `lost`: what was asked before had no answer either; or something arrived. */
+void pace_timeout(struct pace *pace, bool lost);
 void pace_progress(struct pace *pace);
 
-/* Count packets; ends a round when it is due and adapts the window. */
-void pace_sent(struct pace *pace, uint32_t packets, uint64_t now_us);
+/* A packet was sent, of which `under_way` are now; some were lost. */
+void pace_sent(struct pace *pace, uint32_t under_way);
+void pace_received(struct pace *pace, bool marked);
+void pace_marked(struct pace *pace, uint32_t total); /* so many of ours have come marked */
 void pace_lost(struct pace *pace, uint32_t packets);
 
 #endif /* AGGREGATOR_NET_PACE_H */

@@ -348,20 +348,22 @@ static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel
 	return engine_stream_edge(s->engine, stream);
 }
 
-void session_datagram(struct session *session, uint32_t index, const void *data, uint32_t bytes,
+void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us)
 {
 	struct packet packet;
 	uint32_t stream;
 
-	if (packet_parse(data, bytes, true, &packet) != WIRE_DROP_NONE) {
+	if (packet_parse(in->data, in->bytes, true, &packet) != WIRE_DROP_NONE) {
 		session->strays++;
 		return;
 	}
-	link_unseal(session->links[index], data, bytes, edge_of(session, index, packet.channel),
-	            &packet);
+	packet.came_us = in->came_us;
+	packet.marked = in->marked;
+	link_unseal(session->links[index], in->data, in->bytes,
+	            edge_of(session, index, packet.channel), &packet);
 	if (packet.kind == WIRE_KNOCKED || packet.kind == WIRE_PROBE)
-		link_packet(session->links[index], &packet, bytes, now_us);
+		link_packet(session->links[index], &packet, in->bytes, now_us);
 	else if (session->state == SESSION_RUNNING &&
 	         stream_named(session, index, packet.channel, &stream))
 		engine_receive(session->engine, stream, &packet, now_us);

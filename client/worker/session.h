@@ -62,7 +62,7 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 void session_gone(struct session *session, uint32_t index, const char *reason);
 bool session_again(struct session *session, uint32_t index); /* see link_again() */
 void session_unreachable(struct session *session, uint32_t index, const char *reason);
-void session_datagram(struct session *session, uint32_t index, const void *data, uint32_t bytes,
+void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us);
 
 /*

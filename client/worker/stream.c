@@ -143,9 +143,23 @@ static void news_take(struct stream *s, uint64_t now_us)
 {
 	s->news_us = now_us;
 	pace_progress(&s->pace);
+	s->quiet_asked_us = 0;
 	s->quiet_due_us = NEVER;
 	if (s->base != s->next || frame_before(s->horizon, s->planned))
 		s->quiet_due_us = now_us + pace_rto_us(&s->pace);
+}
+
+/* A round trip; of the path alone is what it has waited for neither there nor here. */
+static void measured(struct stream *s, const struct packet *packet, const struct status *status,
+                     uint64_t now_us)
+{
+	uint64_t came_us = packet->came_us != 0 ? packet->came_us : now_us;
+	uint32_t rtt_us = (uint32_t)now_us - status->stamp;
+	uint32_t path_us = (uint32_t)came_us - status->stamp;
+
+	path_us = path_us <= rtt_us ? path_us : rtt_us;
+	path_us -= status->held < path_us ? status->held : 0;
+	pace_rtt(&s->pace, rtt_us, path_us, now_us);
 }
 
 static void status_take(struct stream *s, const struct packet *packet, uint64_t now_us)
@@ -157,8 +171,11 @@ static void status_take(struct stream *s, const struct packet *packet, uint64_t 
 		stream_drop(s, drop);
 	if (drop != WIRE_DROP_NONE || packet->worker == WIRE_EVERYONE)
 		return;
-	if (status.stamp != 0)
-		pace_rtt(&s->pace, (uint32_t)now_us - status.stamp);
+	pace_marked(&s->pace, status.marked);
+	if (status.stamp != 0) {
+		measured(s, packet, &status, now_us);
+		sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
+	}
 	if (status.stamp != 0 && frame_before(s->answered_us, status.stamp))
 		s->answered_us = status.stamp;
 	resend_take(s, &status, now_us);
@@ -179,6 +196,8 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 		stream_drop(s, WIRE_DROP_WORKER);
 		return NULL;
 	}
+	pace_received(&s->pace, packet->marked);
+	s->marked += packet->marked;
 	edges_take(s, packet);
 	switch (packet->kind) {
 	case WIRE_RESULT:
@@ -254,8 +273,11 @@ static void status_build(struct stream *s, struct status *status, uint64_t now_u
                          struct packet_out *out)
 {
 	status->stamp = (uint32_t)now_us | 1;
-	if (status->asks)
-		s->ping_due_us = now_us + ((uint64_t)PING_US << s->pace.backoff);
+	status->marked = s->marked;
+	if (status->asks) {
+		s->calm = false;
+		s->ping_due_us = now_us + pace_measure_us(&s->pace);
+	}
 	stream_head(s, out, WIRE_STATUS, status->first);
 	packet_put_status(out, status);
 }
@@ -286,12 +308,14 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	bool quiet = now_us >= s->quiet_due_us;
-	bool ping = now_us >= s->ping_due_us && s->under_way > 0;
+	bool ping = now_us >= s->ping_due_us && (s->under_way > 0 || s->calm);
 
 	if (now_us < s->ack_due_us && !quiet && !ping)
 		return false;
 	if (quiet) {
-		pace_timeout(&s->pace);
+		pace_timeout(&s->pace, s->quiet_asked_us != 0 &&
+		                               frame_before(s->answered_us, s->quiet_asked_us));
+		s->quiet_asked_us = (uint32_t)now_us | 1;
 		s->quiet_due_us = now_us + stream_spread(s, pace_rto_us(&s->pace));
 	}
 	status_build(s, &(struct status){.asks = quiet || ping}, now_us, out);
@@ -315,7 +339,7 @@ uint64_t stream_deadline(const struct stream *s)
 	sooner(&due_us, s->quiet_due_us);
 	sooner(&due_us, s->announce_due_us);
 	sooner(&due_us, s->gap_due_us);
-	if (s->under_way > 0)
+	if (s->under_way > 0 || s->calm)
 		sooner(&due_us, s->ping_due_us);
 	return due_us;
 }

@@ -125,11 +125,14 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 			continue;
 		}
 		frame->flags |= FRAME_SENT;
-		frame_passed(s, now_us);
-		if (s->under_way++ == 0 && s->pace.srtt_us != 0 &&
+		if (s->base == s->next && s->pace.srtt_us != 0 &&
 		    s->ping_due_us < now_us + pace_late_us(&s->pace))
 			s->ping_due_us = now_us + pace_late_us(&s->pace);
-		pace_sent(&s->pace, 1, now_us);
+		frame_passed(s, now_us);
+		s->under_way++;
+		pace_sent(&s->pace, s->under_way);
+		if (s->under_way == s->pace.window)
+			sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
 		return true;
 	}
 	return false;

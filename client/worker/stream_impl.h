@@ -22,10 +22,10 @@
 
 #define NEVER UINT64_MAX
 #define ACK_DELAY_US 1000
-#define PING_US 10000 /* between measurements of the round trip; doubled with time-outs */
 #define ANNOUNCE_US_MIN 5000
 #define ANNOUNCE_US_MAX 200000
 #define BUSY_FRAMES_MIN 256
+#define CALM_FRAMES_MIN 64 /* fewer are not worth a measurement before they go */
 
 enum stream_segment_state { SEGMENT_IDLE, SEGMENT_ANNOUNCED, SEGMENT_PLANNED };
 
@@ -106,6 +106,7 @@ struct stream {
 	uint64_t news_us; /* when operations last got what they wait for, or began to wait */
 
 	uint32_t ack_sent;
+	bool calm;       /* nothing has been pushed yet: a good time to measure the way */
 	bool wants_base; /* the engine has more to announce, and base keeps it from doing so */
 	uint64_t ack_due_us;
 	uint64_t quiet_due_us; /* without news until then, ask */
@@ -119,6 +120,8 @@ struct stream {
 	uint16_t gap_asked;       /* asked for, and neither here nor refused by an answer, */
 	uint32_t gap_asked_us;    /* the last time with this stamp */
 	uint32_t answered_us;     /* the latest stamp that has come back */
+	uint32_t marked;          /* datagrams that came with congestion marked */
+	uint32_t quiet_asked_us;  /* as asked_us, when a time-out had passed; 0: since news came */
 	uint32_t plan_asked_us;   /* as asked_us; 0: not since the last PLAN came */
 
 	uint32_t jitter; /* state of the spread of timers: see stream_spread() */

@@ -89,6 +89,8 @@ static void segment_queue(struct stream *s, struct stream_segment *segment, uint
 {
 	if (stream_waits_us(s) == NEVER)
 		s->news_us = now_us;
+	if (s->base == s->next && segment->own_frames > CALM_FRAMES_MIN)
+		s->calm = true;
 	s->announced[s->announced_count++] = (uint32_t)(segment - s->segments);
 	segment->state = SEGMENT_ANNOUNCED;
 	segment->sent = false;
@@ -108,6 +110,7 @@ static void segment_unqueue(struct stream *s, struct stream_segment *segment)
 	while (s->announced[place] != index)
 		place++;
 	s->announced[place] = s->announced[--s->announced_count];
+	s->calm = s->calm && s->announced_count > 0;
 }
 
 static void op_unqueue(struct stream *s, uint32_t slot)

@@ -136,10 +136,14 @@ class Channel:
         said = wire.stated(packet.body)
         if not said:
             return self.count("strange")
-        stamp, _, words = said
+        stamp, _, held, marked, words = said
         asked = extend(stamp, now) if stamp else None
         if stamp:
-            self.clock.measured((now - stamp) & 0xFFFFFFFF)
+            rtt = (now - stamp) & 0xFFFFFFFF
+            self.clock.measured(rtt)
+            self.pace.marked(marked)
+            self.pace.measured(now, rtt, rtt - held if held < rtt else rtt, self.clock.srtt)
+            self.measure_due = min(self.measure_due, now + self.measure_wait)
             self.answered = max(self.answered, asked)
             self.count("measured")
         for number in wire.frames_of(extend(packet.frame, self.ack), words):
@@ -235,12 +239,15 @@ class Channel:
                 continue
             self.count("pushes")
             frame.pushed_at = now
-            if not self.under_way:
+            if self.base == frame.number:
                 self.measure_due = max(self.measure_due, now + self.clock.late * bool(self.clock.srtt))
+            if not self.under_way:
                 self.quiet_due = min(self.quiet_due, now + self.clock.timeout)
             self.under_way += 1
             self.pushed_to = max(self.pushed_to, frame.number + 1)
-            self.pace.sent(now, self.clock.srtt)
+            self.pace.sent(self.under_way)
+            if self.pace.full:
+                self.measure_due = min(self.measure_due, now + self.measure_wait)
 
     def lacks(self):
         """10.2: frames before `pushed` that it knows the plan of and lacks; and what it knows no plan of."""
@@ -289,10 +296,19 @@ class Channel:
         elif now >= self.ack_due:
             self.send_status(now, False)
 
+    @property
+    def measure_wait(self):
+        """10.1"""
+        if not self.clock.srtt or self.quiet_tries or not self.pace.full:
+            return 10000 * 2**self.quiet_tries
+        if self.pace.doubling and self.pace.limit < self.window:
+            return int(self.clock.srtt)
+        return int(min(max(self.clock.srtt / 3, 500), 10000))
+
     def send_status(self, now, asks, first=0, words=b""):
         """2.5: the clock, made odd, is the stamp."""
         if asks:
-            self.measure_due = now + 10000 * 2**self.quiet_tries
+            self.measure_due = now + self.measure_wait
             self.count("asks")
         self.send(wire.STATUS, first, wire.status(now | 1, asks, words))
         self.count("statuses")

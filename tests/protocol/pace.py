@@ -32,38 +32,76 @@ class Clock:
         return int(self.srtt + 2 * self.rttvar)
 
 
+class Least:
+    """8.5: the least in this span and in the one before."""
+
+    def __init__(self, span, first):
+        self.span, self.until, self.here, self.before = span, None, first, first
+
+    def take(self, value, now):
+        self.until = now + self.span if self.until is None else self.until
+        if now >= self.until:
+            self.before, self.here, self.until = self.here, value, now + self.span
+        self.here = min(self.here, value)
+
+    @property
+    def value(self):
+        return min(self.here, self.before)
+
+
 class Pace:
     """8.5"""
 
     def __init__(self, start, window, advice):
         self.limit, self.window, self.advice = start, window, advice
-        self.pushed = self.wanted = 0  # in this round
-        self.begun = None
-        self.doubling = True
-        self.normal = 0.0  # the base line
-        self.before = None  # (limit, ratio) when it began to shrink
+        self.doubling, self.share = True, 1.0
+        self.way, self.loss, self.losses = Least(500000, float("inf")), Least(16, 0.05), 0
+        self.pushed = self.wanted = 0  # in this round of losses
+        self.told = 0  # how many of ours have come marked
+        self.begin(0)
 
-    def sent(self, now, srtt):
+    def begin(self, now):
+        self.begun, self.ways, self.full, self.sent_here, self.marked_here = now, [], False, 0, 0
+
+    def sent(self, under_way):
+        self.full = self.full or under_way >= self.limit
+        self.sent_here += 1
         self.pushed += 1
-        self.begun = now if self.begun is None else self.begun
-        few = self.pushed < 64 and not (self.doubling and not self.wanted)
-        if not self.advice or few or now - self.begun < max(srtt, 1000):
+        if not self.advice or self.pushed < 256:
             return
         ratio = self.wanted / self.pushed
+        if ratio > 2 * self.loss.value + 0.05:
+            self.shrink(0.3)
+        self.losses += 1
+        self.loss.take(ratio, self.losses)
         self.pushed = self.wanted = 0
-        self.begun = now
-        if ratio > 1.5 * self.normal + 0.01:
-            self.shrink(ratio)
-        else:
-            self.before = None
-            self.normal -= max(self.normal - ratio, 0) / 16
-            self.limit = min(self.limit * (2 if self.doubling else 1.125), self.window)
 
-    def shrink(self, ratio):
+    def marked(self, total):
+        self.marked_here += max(total - self.told, 0)
+        self.told = max(self.told, total)
+
+    def measured(self, now, rtt, way, srtt):
+        """A round trip; `way`: without what the STATUS has waited for at the aggregator."""
+        self.way.take(way, now)
+        if not self.advice or now - rtt < self.begun:
+            return
+        self.ways.append(way)
+        if len(self.ways) < 3 and not self.doubling:
+            return
+        queued, allowed = min(self.ways) - self.way.value, 200 + 800 / self.limit**0.5
+        share = min(self.marked_here / self.sent_here, 1) if self.sent_here else 0
+        self.share += (share - self.share) / 16
+        if share:
+            self.shrink(self.share / 2)
+        elif queued > allowed:
+            self.shrink((queued + allowed / 2) / srtt)
+        elif self.full and self.doubling and queued < 100:
+            self.limit = min(2 * self.limit, self.window)
+        elif self.full:
+            self.doubling = False
+            self.limit = min(self.limit + max(self.limit / 16 if queued < 100 else 1, 1), self.window)
+        self.begin(now)
+
+    def shrink(self, part):
         self.doubling = False
-        self.before = self.before or (self.limit, ratio)
-        limit, at_first = self.before
-        if (self.limit <= limit / 2 or self.limit <= 8) and ratio >= 0.75 * at_first:
-            self.limit, self.normal, self.before = limit, ratio, None
-        else:
-            self.limit = max(self.limit * 0.7, min(8, self.window))
+        self.limit = max(self.limit * (1 - min(part, 0.5)), min(2, self.window))

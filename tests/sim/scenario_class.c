@@ -141,7 +141,7 @@ static void far(struct dice *dice, struct world_spec *out)
 	out->aggregators[0].in.delay_us_min = out->aggregators[0].in.delay_us_max = delay_us;
 	dense_op(dice, &out->jobs[0], frames);
 	out->bounds.nothing_wasted = true;
-	out->bounds.time_us = (10 + frames / 256) * (delay_us + 25);
+	out->bounds.time_us = (22 + frames / 256) * (delay_us + 25);
 }
 
 /* A worker lives, and does not call the last operation. Half of the aggregators do not notice. */

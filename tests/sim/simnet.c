@@ -180,6 +180,8 @@ void simnet_postpone(struct simnet *net, struct sim_event *event, uint64_t at_us
 {
 	struct sim_event later = *event;
 
+	if (!later.again)
+		later.came_us = net->now_us;
 	later.at_us = at_us;
 	later.again = true;
 	put(net, &later);

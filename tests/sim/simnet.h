@@ -47,7 +47,8 @@ enum sim_event_kind { SIM_DATAGRAM, SIM_AT_PORT, SIM_LINE, SIM_GONE, SIM_TIMER }
 
 struct sim_event {
 	uint64_t at_us;
-	uint64_t order; /* of equal times: first come, first served */
+	uint64_t came_us; /* DATAGRAM: when it came, before it was put back; 0: now */
+	uint64_t order;   /* of equal times: first come, first served */
 	enum sim_event_kind kind;
 	uint32_t from, to;
 	uint32_t address; /* DATAGRAM: the sender's, as it was then */

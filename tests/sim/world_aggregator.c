@@ -428,6 +428,8 @@ static void datagram(struct sim_aggregator *a, struct sim_event *event)
 	if (packet.kind == WIRE_STATUS && status_parse(&packet, &status) == WIRE_DROP_NONE)
 		a->world->out->asking += status.asks;
 	a->received++;
+	packet.came_us = event->came_us;
+	packet.marked = event->marked;
 	channel_receive(port->channel, &packet, simnet_now(a->world->net));
 	channel_check(port->channel);
 	port->dirty = true;

@@ -344,14 +344,23 @@ static void timer(struct sim_worker *w, uint32_t channel)
 	worker_run(w);
 }
 
+static void hear(struct sim_worker *w, const struct sim_event *event)
+{
+	session_datagram(w->session, event->from,
+	                 &(struct arrival){.data = event->data,
+	                                   .bytes = event->bytes,
+	                                   .came_us = event->came_us,
+	                                   .marked = event->marked},
+	                 simnet_now(w->world->net));
+}
+
 /* It may reach a stream, another than it was sent to, or none. */
 static void changed_take(struct sim_worker *w, const struct sim_event *event)
 {
 	struct winnow_stats before, after;
 
 	session_stats(w->session, &before);
-	session_datagram(w->session, event->from, event->data, event->bytes,
-	                 simnet_now(w->world->net));
+	hear(w, event);
 	session_stats(w->session, &after);
 	w->received += after.received_packets - before.received_packets;
 	w->received_bytes +=
@@ -371,7 +380,7 @@ static void datagram(struct sim_worker *w, const struct sim_event *event)
 	else if (session_state(w->session) == SESSION_RUNNING)
 		count(event->data, event->bytes, &w->received, &w->received_bytes);
 	if (!event->changed)
-		session_datagram(w->session, event->from, event->data, event->bytes, now_us);
+		hear(w, event);
 	if (!thread_gathers(world, &w->thread, w->node, w->spec->turn_us))
 		worker_run(w);
 }

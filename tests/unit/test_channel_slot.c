@@ -609,6 +609,43 @@ static void test_want_owners(void **state)
 	bench_close(b);
 }
 
+/* An answer says for how long its STATUS has been here, and how many of the worker's came marked. */
+static void test_answer_of_path(void **state)
+{
+	struct bench *b = dense_open(2, 16, 0);
+	struct packet packet = {
+		.kind = WIRE_PUSH, .worker = 1, .token = b->tokens[1], .marked = true};
+	struct packet_head head = bench_head(b, 1, WIRE_STATUS, 0);
+	struct packet_out out;
+	struct status status;
+	uint8_t bytes[64];
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++)
+		channel_receive(b->channel, &packet, b->now_us);
+	packet_begin(&out, &head);
+	packet_put_status(&out, &(struct status){.stamp = 77, .asks = true});
+	packet_flatten(&out, bytes);
+	assert_int_equal(packet_parse(bytes, out.bytes, false, &packet), WIRE_DROP_NONE);
+	assert_true(packet.came_us == 0 && !packet.marked);
+	packet.came_us = b->now_us - 500;
+	packet.marked = true;
+	channel_receive(b->channel, &packet, b->now_us);
+	packet.came_us = 0; /* then since now */
+	packet.marked = false;
+	channel_receive(b->channel, &packet, b->now_us);
+	b->now_us += 40;
+	status = expect_status(b, 1, 77);
+	assert_int_equal(status.held, 540);
+	assert_int_equal(status.marked, 4);
+	status = expect_status(b, 1, 77);
+	assert_int_equal(status.held, 40);
+	assert_int_equal(status.marked, 4);
+	send_ask(b, 0, 5, 0);
+	assert_int_equal(expect_status(b, 0, 5).marked, 0);
+	bench_close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -622,6 +659,7 @@ int main(void)
 		cmocka_unit_test(test_sequence_wraps),   cmocka_unit_test(test_wants),
 		cmocka_unit_test(test_wants_unasked),    cmocka_unit_test(test_wants_many),
 		cmocka_unit_test(test_wants_nonsense),   cmocka_unit_test(test_want_owners),
+		cmocka_unit_test(test_answer_of_path),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

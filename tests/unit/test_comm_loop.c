@@ -163,13 +163,13 @@ uint32_t session_features(const struct session *session)
 	return CONTROL_FEATURES;
 }
 
-void session_datagram(struct session *session, uint32_t index, const void *data, uint32_t bytes,
+void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us)
 {
 	(void)session;
-	assert_true(now_us > 0 && bytes == 1);
+	assert_true(now_us > 0 && in->bytes == 1);
 	say(w.heard[w.heard_count].index = index;
-	    w.heard[w.heard_count++].byte = *(const uint8_t *)data);
+	    w.heard[w.heard_count++].byte = *(const uint8_t *)in->data);
 }
 
 int session_submit(struct session *session, struct allreduce *task, uint64_t now_us)

@@ -104,8 +104,10 @@ static uint32_t fake_recv(struct net *net, struct net_in in[], uint32_t max)
 	count = net->in_count < max ? net->in_count : max;
 	for (uint32_t i = 0; i < count; i++) {
 		net->lent[i] = net->in[i];
-		in[i] = (struct net_in){net->in[i]->data, net->in[i]->bytes, net->in[i]->from,
-		                        net->in[i]->local};
+		in[i] = (struct net_in){.data = net->in[i]->data,
+		                        .bytes = net->in[i]->bytes,
+		                        .from = net->in[i]->from,
+		                        .local = net->in[i]->local};
 	}
 	net->lent_count = count;
 	net->in_count -= count;

@@ -3,6 +3,11 @@
 
 #include "tests/unit/test_net_udp.h"
 
+#include <netinet/in.h>
+
+#include "aggregator/net/clock.h"
+#include "aggregator/net/sockaddr.h"
+
 /* ---- tests ---- */
 
 /* Sizes of which many share a super-packet, all different ones, and the largest. */
@@ -314,6 +319,64 @@ static void test_steering(void **state)
 	net_udp.close(from);
 }
 
+/* What goes out may be marked by the network, and marks of what comes in are seen; and when it came. */
+static void test_marks(void **state)
+{
+	for (int family = AF_INET; family == AF_INET || family == AF_INET6;
+	     family += AF_INET6 - AF_INET) {
+		bool six = family == AF_INET6;
+		const struct net_config config = {.local.ip = six ? (struct net_ip){.bytes[15] = 1}
+		                                                  : net_ipv4(LOOPBACK),
+		                                  .payload_max = 1472,
+		                                  .buffer_bytes = 65536,
+		                                  .queue_count = 1};
+		int level = six ? IPPROTO_IPV6 : IPPROTO_IP, on = 1, other;
+		uint8_t control[64] = {0};
+		struct iovec iovec = {.iov_base = control, .iov_len = 1};
+		struct msghdr header = {.msg_iov = &iovec,
+		                        .msg_iovlen = 1,
+		                        .msg_control = control,
+		                        .msg_controllen = sizeof(control)};
+		union net_sockaddr at = {0};
+		socklen_t size;
+		struct net_addr local;
+		struct net *net;
+		struct net_in in;
+		struct why why;
+
+		other = socket(family, SOCK_DGRAM, 0);
+		if (six && (other < 0 || net_udp.open(&config, &net, &why) != 0))
+			break; /* a system without it */
+		if (!six)
+			assert_int_equal(net_udp.open(&config, &net, &why), 0);
+		local = net_udp.address(net);
+		size = net_sockaddr(&local, &at);
+		for (int tos = 0; tos < 4; tos++) {
+			uint64_t before_us = clock_us();
+
+			assert_int_equal(setsockopt(other, level, six ? IPV6_TCLASS : IP_TOS, &tos,
+			                            sizeof(tos)),
+			                 0);
+			assert_int_equal(sendto(other, "x", 1, 0, &at.any, size), 1);
+			usleep(2000);
+			assert_int_equal(receive(net, &in, 1), 1);
+			assert_int_equal(in.marked, tos == 3);
+			assert_in_range(in.came_us, before_us - 500, clock_us() - 1500);
+		}
+		setsockopt(other, level, six ? IPV6_RECVTCLASS : IP_RECVTOS, &on, sizeof(on));
+		net_udp.send(
+			net, &(struct net_path){.to = in.from}, 1,
+			&(struct net_out){&(struct iovec){.iov_base = control, .iov_len = 1}, 1, 1},
+			1);
+		assert_int_equal(recvmsg(other, &header, 0), 1);
+		assert_non_null(CMSG_FIRSTHDR(&header));
+		assert_int_equal(*CMSG_DATA(CMSG_FIRSTHDR(&header)) & 3, 2);
+		close(other);
+		net_udp.close(net);
+	}
+	(void)state;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -321,7 +384,7 @@ int main(void)
 		cmocka_unit_test(test_empty_datagram),   cmocka_unit_test(test_local_address),
 		cmocka_unit_test(test_port_unreachable), cmocka_unit_test(test_families),
 		cmocka_unit_test(test_steering),         cmocka_unit_test(test_many_pieces),
-		cmocka_unit_test(test_steered_apart),
+		cmocka_unit_test(test_steered_apart),    cmocka_unit_test(test_marks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

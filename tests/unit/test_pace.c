@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_pace.c - the round trip's estimate, time-outs, and a window that answers loss */
+/* test_pace.c - the round trip's estimate, time-outs, and a window that answers marks, delay, and at last loss */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,28 +17,28 @@ static void test_round_trip(void **state)
 	(void)state;
 	pace_init(&pace, 16, 64);
 	assert_int_equal(pace_base_us(&pace), 20000);
-	pace_rtt(&pace, 1000);
+	pace_rtt(&pace, 1000, 1000, 1);
 	assert_int_equal(pace.srtt_us, 1000);
 	assert_int_equal(pace.rttvar_us, 500);
 	assert_int_equal(pace_base_us(&pace), 3000);
-	pace_rtt(&pace, 2000); /* var (3 * 500 + 1000) / 4, srtt (7 * 1000 + 2000) / 8 */
+	pace_rtt(&pace, 2000, 2000, 1); /* var (3 * 500 + 1000) / 4, srtt (7 * 1000 + 2000) / 8 */
 	assert_int_equal(pace.rttvar_us, 625);
 	assert_int_equal(pace.srtt_us, 1125);
 	assert_int_equal(pace_base_us(&pace), 3625);
-	pace_rtt(&pace, 125); /* var (3 * 625 + 1000) / 4, srtt (7 * 1125 + 125) / 8 */
+	pace_rtt(&pace, 125, 125, 1); /* var (3 * 625 + 1000) / 4, srtt (7 * 1125 + 125) / 8 */
 	assert_int_equal(pace.rttvar_us, 718);
 	assert_int_equal(pace.srtt_us, 1000);
 	for (int i = 0; i < 200; i++)
-		pace_rtt(&pace, 400);
+		pace_rtt(&pace, 400, 400, 1);
 	assert_in_range(pace.srtt_us, 400, 410);
 	assert_int_equal(pace_base_us(&pace), 2000); /* the least */
 	for (int i = 0; i < 200; i++)
-		pace_rtt(&pace, 300000);
+		pace_rtt(&pace, 300000, 300000, 1);
 	assert_in_range(pace.srtt_us, 299900, 300000);
-	pace_rtt(&pace, UINT32_MAX); /* what a forged CREDIT may make of it */
+	pace_rtt(&pace, UINT32_MAX, UINT32_MAX, 1); /* what a forged CREDIT may make of it */
 	assert_int_equal(pace_base_us(&pace), 400000);
 	for (int i = 0; i < 500; i++)
-		pace_rtt(&pace, 0);
+		pace_rtt(&pace, 0, 0, 1);
 	assert_in_range(pace.srtt_us, 1, 10);
 }
 
@@ -49,7 +49,7 @@ static void test_round_trip_zero(void **state)
 
 	(void)state;
 	pace_init(&pace, 16, 64);
-	pace_rtt(&pace, 0);
+	pace_rtt(&pace, 0, 0, 1);
 	assert_int_equal(pace.srtt_us, 1);
 	assert_int_equal(pace_base_us(&pace), 2000);
 }
@@ -60,15 +60,15 @@ static void test_timeouts(void **state)
 
 	(void)state;
 	pace_init(&pace, 16, 64);
-	pace_rtt(&pace, 1000);
+	pace_rtt(&pace, 1000, 1000, 1);
 	for (uint64_t want_us = 3000; want_us < 12000; want_us *= 2) {
 		assert_int_equal(pace_rto_us(&pace), want_us);
-		pace_timeout(&pace);
+		pace_timeout(&pace, false);
 	}
 	for (int i = 0; i < 100; i++) {
 		assert_int_equal(pace_rto_us(&pace), 12000);
 		assert_int_equal(pace_base_us(&pace), 3000);
-		pace_timeout(&pace);
+		pace_timeout(&pace, false);
 	}
 	pace_progress(&pace);
 	assert_int_equal(pace_rto_us(&pace), 3000);
@@ -78,8 +78,8 @@ static void test_window_start(void **state)
 {
 	static const uint32_t cases[][4] = {
 		/* start, most; window, least */
-		{16, 64, 16, 8}, {1, 64, 8, 8}, {0, 64, 8, 8},         {100, 64, 64, 8},
-		{64, 64, 64, 8}, {1, 4, 4, 4},  {8192, 8192, 8192, 8},
+		{16, 64, 16, 2}, {1, 64, 2, 2},   {0, 64, 2, 2},         {5, 64, 5, 2},
+		{64, 4, 4, 2},   {8, 8192, 8, 2}, {8192, 8192, 8192, 2}, {1, 1, 1, 1},
 	};
 
 	(void)state;
@@ -93,171 +93,263 @@ static void test_window_start(void **state)
 	}
 }
 
-/* A round of `sent` packets, of which `lost` were. */
-static void round_of(struct pace *pace, uint32_t sent, uint32_t lost)
+static uint64_t now_us;
+
+/* A round whose round trips take so long; the window was full in it. */
+static void round_of(struct pace *pace, uint64_t path_us)
 {
-	if (pace->round_start_us == 0)
-		pace_sent(pace, 0, 1);
-	pace_lost(pace, lost);
-	pace_sent(pace, sent, pace->round_start_us + 1000);
+	pace_sent(pace, pace->window);
+	for (int i = pace->doubling ? 2 : 0; i < 3; i++) {
+		now_us += 2 * path_us;
+		pace_rtt(pace, path_us, path_us, now_us);
+	}
 }
 
+/* One that has doubled up to a window of 64, where a round trip takes 100 us. */
+static void grown_to_64(struct pace *pace, uint32_t most)
+{
+	now_us = 1000;
+	pace_init(pace, 8, most);
+	for (int i = 0; i < 3; i++)
+		round_of(pace, 100);
+	assert_int_equal(pace->window, 64);
+	assert_true(pace->doubling);
+}
+
+/*
+ * Twice as much each round until the first sign; then a sixteenth while nothing queues, and one when
+ * something does, but not what is allowed: 200 us and 800 / sqrt(64).
+ */
 static void test_growth(void **state)
 {
 	struct pace pace;
 
 	(void)state;
-	pace_init(&pace, 16, 1000);
-	pace_sent(&pace, 100, 5000); /* the first round begins */
-	assert_int_equal(pace.window, 16);
-	pace_sent(&pace, 100, 5999); /* and is not over */
-	assert_int_equal(pace.window, 16);
-	pace_sent(&pace, 1, 6000);
+	grown_to_64(&pace, 1000);
+	round_of(&pace, 100 + 301);
+	assert_false(pace.doubling);
 	assert_int_equal(pace.window, 32);
-	round_of(&pace, 1, 0); /* few packets without loss are enough to double */
+	round_of(&pace, 100);
+	assert_int_equal(pace.window, 34);
+	round_of(&pace, 100 + 99);
+	assert_int_equal(pace.window, 36);
+	round_of(&pace, 100 + 100);
+	assert_int_equal(pace.window, 37);
+	for (int i = 0; i < 100; i++)
+		round_of(&pace, 100);
+	assert_int_equal(pace.window, 1000);
+	round_of(&pace, 100);
+	assert_int_equal(pace.window, 1000);
+}
+
+/* Something queues, but not what is allowed: that ends doubling, and takes nothing away. */
+static void test_doubling_ends(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	grown_to_64(&pace, 1000);
+	round_of(&pace, 100 + 99);
+	assert_int_equal(pace.window, 128);
+	round_of(&pace, 100 + 100);
+	assert_int_equal(pace.window, 129);
+	round_of(&pace, 100);
+	assert_int_equal(pace.window, 137);
+}
+
+/* A window that was not full has not shown that more would pass. */
+static void test_unused(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	grown_to_64(&pace, 1000);
+	pace_sent(&pace, 63);
+	pace_rtt(&pace, 100, 100, now_us += 1000);
 	assert_int_equal(pace.window, 64);
-	round_of(&pace, 200, 20); /* the first sign of congestion: 3 tenths less */
-	assert_int_equal(pace.window, 45);
-	round_of(&pace, 63, 0); /* too few to tell from now on: the round goes on */
-	assert_int_equal(pace.window, 45);
-	pace_sent(&pace, 1, pace.round_start_us + 1000);
-	assert_int_equal(pace.window, 50); /* an eighth */
-	round_of(&pace, 64, 0);
-	assert_int_equal(pace.window, 56);
+	round_of(&pace, 100);
+	assert_int_equal(pace.window, 128);
+}
+
+/* By what queues and half of what is allowed, of the whole round trip; a far way is not emptied. */
+static void test_delay(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	now_us = 1000;
+	pace_init(&pace, 8, 64);
+	for (int i = 0; i < 3; i++)
+		round_of(&pace, 10000);
+	round_of(&pace, 10000 + 300);
+	assert_int_equal(pace.window, 64);
+	round_of(&pace, 10000 + 301);
+	assert_int_equal(pace.window, 61); /* 64 * (1 - (301 + 150) / 10061) */
+	for (int i = 0; i < 3; i++)
+		round_of(&pace, 20000);
+	assert_in_range(pace.window, 7, 8);
+}
+
+/* Among round trips of a round the shortest counts; those that began before it do not. */
+static void test_rounds(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	grown_to_64(&pace, 1000);
+	round_of(&pace, 1000);
+	assert_int_equal(pace.window, 32);
+	pace_rtt(&pace, 1000, 1000, now_us + 999); /* asked before the window shrank */
+	pace_rtt(&pace, 1000, 1000, now_us + 1000);
+	pace_rtt(&pace, 1000, 1000, now_us + 1001);
+	assert_int_equal(pace.window, 32);
+	pace_rtt(&pace, 1000, 1000, now_us += 1002);
+	assert_int_equal(pace.window, 16);
+	pace_rtt(&pace, 1000, 1000, now_us += 1000);
+	pace_rtt(&pace, 1000, 1000, now_us += 1000);
+	pace_rtt(&pace, 1000, 100 + 300, now_us += 1000);
+	assert_int_equal(pace.window, 16);
+	for (int i = 0; i < 3; i++) /* the hosts have been slow, and the network was not */
+		pace_rtt(&pace, 5000, 100, now_us += 5000);
+	assert_int_equal(pace.window, 16);
+}
+
+/* A way that has become longer is known as such after two spans. */
+static void test_longer_way(void **state)
+{
+	struct pace pace;
+	int rounds = 0;
+
+	(void)state;
+	grown_to_64(&pace, 64);
+	for (; rounds < 1000 && pace.window > 2; rounds++)
+		round_of(&pace, 3000);
+	assert_int_equal(pace.window, 2);
+	for (; rounds < 1000 && pace.window < 64; rounds++)
+		round_of(&pace, 3000);
+	assert_in_range(now_us, 500000, 2500000);
+}
+
+/* Marks: by half of the share, of either direction. */
+static void test_marks(void **state)
+{
+	struct pace pace;
+	uint32_t total = 0;
+
+	(void)state;
+	grown_to_64(&pace, 64);
+	pace_marked(&pace, total += 1);
+	round_of(&pace, 100);
+	assert_int_equal(pace.window,
+	                 37); /* the share was 1 at first: three rounds of none, one of all */
+	assert_false(pace.doubling);
+	for (int i = 0; i < 200; i++)
+		round_of(&pace, 100);
+	assert_int_equal(pace.window, 64);
+	assert_in_range(pace.marked_share, 0, 16);
+	for (int i = 0; i < 400; i++) { /* a tenth of what comes */
+		for (int k = 0; k < 10; k++)
+			pace_received(&pace, k == 0);
+		round_of(&pace, 100);
+	}
+	assert_in_range(pace.marked_share, 90, 120);
+	assert_int_equal(pace.window, 2);
+	for (int i = 0; i < 200; i++)
+		round_of(&pace, 100);
+	pace_marked(&pace, total); /* an old one, and one that has overtaken it */
+	pace_marked(&pace, total - 1);
+	round_of(&pace, 100);
+	assert_int_equal(pace.window, 64);
+}
+
+static void sent_of(struct pace *pace, uint32_t lost)
+{
+	pace_lost(pace, lost);
+	for (int i = 0; i < 256; i++)
+		pace_sent(pace, 0);
+}
+
+/* Loss of the path's own, however it varies by chance, is no sign; much more of it is. */
+static void test_loss(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	grown_to_64(&pace, 64);
+	for (int i = 0; i < 100; i++)
+		sent_of(&pace, 8 + (uint32_t)i * 7 % 11); /* 3 to 7 per cent */
+	assert_int_equal(pace.window, 64);
+	sent_of(&pace, 32);
+	assert_int_equal(pace.window, 44);
 	for (int i = 0; i < 50; i++)
-		round_of(&pace, 64, 0);
-	assert_int_equal(pace.window, 1000);
-	round_of(&pace, 64, 0);
-	assert_int_equal(pace.window, 1000);
+		sent_of(&pace, 0);
+	sent_of(&pace, 12);
+	assert_int_equal(pace.window, 44);
+	sent_of(&pace, 13); /* 51 of 1024 */
+	assert_int_equal(pace.window, 31);
 }
 
-/* A round lasts a round trip, or a millisecond. */
-static void test_round_length(void **state)
+/* Half of all from the beginning: that is not taken for the path's own at once. */
+static void test_loss_at_first(void **state)
 {
 	struct pace pace;
 
 	(void)state;
-	pace_init(&pace, 16, 1000);
-	pace_rtt(&pace, 5000);
-	pace_sent(&pace, 1, 1);
-	pace_sent(&pace, 100, 5000);
-	assert_int_equal(pace.window, 16);
-	pace_sent(&pace, 1, 5001);
-	assert_int_equal(pace.window, 32);
-	pace_sent(&pace, 1, 10000);
-	assert_int_equal(pace.window, 32);
-	pace_sent(&pace, 1, 10001);
+	grown_to_64(&pace, 64);
+	for (int i = 0; i < 20; i++)
+		sent_of(&pace, 128);
+	assert_int_equal(pace.window, 2);
+}
+
+/* Not even an answer comes. */
+static void test_silence(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	grown_to_64(&pace, 64);
+	pace_timeout(&pace, false);
 	assert_int_equal(pace.window, 64);
+	pace_timeout(&pace, true);
+	assert_int_equal(pace.window, 32);
 }
 
-/* One per cent is no sign; above it is. */
-static void test_slack(void **state)
+/* Often while there is progress, else seldom. */
+static void test_measure(void **state)
 {
 	struct pace pace;
 
 	(void)state;
-	pace_init(&pace, 100, 1000);
-	round_of(&pace, 1024, 10);
-	assert_int_equal(pace.window, 200);
-	round_of(&pace, 1024, 11);
-	assert_int_equal(pace.window, 140);
-	assert_true(pace.grown && pace.shrinking);
-}
-
-/* Loss that halving does not lower is the path's own: back to where it was, and up. */
-static void test_random_loss(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	pace_init(&pace, 100, 128);
-	for (int i = 0; i < 3; i++)
-		round_of(&pace, 1024, 51); /* 70, 49, then enough is known */
-	assert_int_equal(pace.window, 100);
-	assert_int_equal(pace.loss_base, 51);
-	assert_false(pace.shrinking);
-	for (int i = 0; i < 3; i++)
-		round_of(&pace, 1024, 51);
-	assert_int_equal(pace.window, 128);
-	round_of(&pace, 1024, 51 + 25 + 10);
-	assert_int_equal(pace.window, 128);
-	round_of(&pace, 1024, 51 + 25 + 11);
-	assert_int_equal(pace.window, 90);
-	/* When the path recovers, the base line sinks by and by. */
-	round_of(&pace, 1024, 0);
-	assert_int_equal(pace.loss_base, 47);
-	round_of(&pace, 1024, 31);
-	assert_int_equal(pace.loss_base, 46);
-	for (int i = 0; i < 40; i++)
-		round_of(&pace, 1024, 0);
-	assert_in_range(pace.loss_base, 0, 15);
-}
-
-/* What a calm round ends is forgotten: the next loss is a new sign. */
-static void test_calm(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	pace_init(&pace, 100, 128);
-	round_of(&pace, 1024, 100);
-	assert_int_equal(pace.window, 70);
-	round_of(&pace, 1024, 0);
-	assert_int_equal(pace.window, 78);
-	round_of(&pace, 1024, 100);
-	assert_int_equal(pace.mark, 78);
-	round_of(&pace, 1024, 100);
-	assert_int_equal(pace.window, 39);
-	assert_int_equal(pace.loss_base, 0);
-}
-
-/* A quarter less loss at half the window is an answer; less than that is none. */
-static void test_quarter(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	for (uint32_t lost = 799; lost <= 800; lost++) {
-		pace_init(&pace, 100, 128);
-		round_of(&pace, 2048, 1066);
-		assert_int_equal(pace.mark_ratio, 533);
-		round_of(&pace, 2048, 1066);
-		assert_int_equal(pace.window, 49);
-		round_of(&pace, 2048, lost);
-		assert_int_equal(pace.window, lost == 800 ? 100 : 35);
-	}
-}
-
-/* Loss that sinks with the window goes on being answered, down to the least. */
-static void test_congestion(void **state)
-{
-	struct pace pace;
-	uint32_t lost = 500;
-
-	(void)state;
-	pace_init(&pace, 1000, 1000);
-	for (int i = 0; i < 12; i++) {
-		round_of(&pace, 1024, lost);
-		lost = lost * 3 / 4;
-		if (lost < 20)
-			break;
-	}
-	assert_in_range(pace.window, 8, 60);
-	assert_int_equal(pace.loss_base, 0);
-	pace_init(&pace, 9, 1000);
-	round_of(&pace, 1024, 500);
-	assert_int_equal(pace.window, 8);
+	pace_init(&pace, 8, 64);
+	assert_int_equal(pace_measure_us(&pace), 10000);
+	pace_rtt(&pace, 100, 100, 1000);
+	assert_int_equal(pace_measure_us(&pace),
+	                 10000); /* what is under way is not held up by it */
+	pace_sent(&pace, 16);
+	assert_int_equal(pace_measure_us(&pace), 100);
+	pace_timeout(&pace, false);
+	assert_int_equal(pace_measure_us(&pace), 20000);
+	pace_progress(&pace);
+	grown_to_64(&pace, 64);
+	pace_sent(&pace, 64);
+	assert_int_equal(pace_measure_us(&pace), 500);
+	for (int i = 0; i < 100; i++)
+		pace_rtt(&pace, 9000, 9000, now_us += 9000);
+	pace_sent(&pace, 64);
+	assert_in_range(pace_measure_us(&pace), 2900, 3000);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_round_trip_zero),
-		cmocka_unit_test(test_timeouts),   cmocka_unit_test(test_window_start),
-		cmocka_unit_test(test_growth),     cmocka_unit_test(test_round_length),
-		cmocka_unit_test(test_slack),      cmocka_unit_test(test_random_loss),
-		cmocka_unit_test(test_congestion), cmocka_unit_test(test_quarter),
-		cmocka_unit_test(test_calm),
+		cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_round_trip_zero),
+		cmocka_unit_test(test_timeouts),      cmocka_unit_test(test_window_start),
+		cmocka_unit_test(test_growth),        cmocka_unit_test(test_unused),
+		cmocka_unit_test(test_delay),         cmocka_unit_test(test_rounds),
+		cmocka_unit_test(test_longer_way),    cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_loss),          cmocka_unit_test(test_loss_at_first),
+		cmocka_unit_test(test_silence),       cmocka_unit_test(test_measure),
+		cmocka_unit_test(test_doubling_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -74,7 +74,7 @@ static void probe(struct session *session, uint32_t index, uint32_t bytes)
 
 	packet_begin(&out, &head);
 	packet_flatten(&out, data);
-	session_datagram(session, index, data, bytes, now_us);
+	session_datagram(session, index, &(struct arrival){.data = data, .bytes = bytes}, now_us);
 }
 
 /* The thread's turn: what there is to send. */
