@@ -7,6 +7,7 @@ hosts_up 2 1 1500
 gcc -shared -fPIC -O2 -o "$tmp/no_ipv6.so" tests/e2e/no_ipv6.c || fail "no_ipv6.c does not compile"
 where=$(sed -n 's/^ENV \(WINNOW_LISTEN=.*\)/\1/p' docker/winnowd.Dockerfile)
 [[ $where == *METRICS=* ]] || fail "docker/winnowd.Dockerfile says not where to listen"
+# shellcheck disable=SC2054 # lists of sizes
 common=(--insecure-no-key --iters 2 --warmup 1 --json --check --size 4K,1M --density 1,0.1)
 for i in 0 1; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
 try() { # name, what is preloaded, then each address

@@ -30,6 +30,7 @@ has() { # name field value: of every rank
 		[ "$got" = "$3" ] || fail "$1: $2 of rank $rank is $got, not $3"
 	done
 }
+# shellcheck disable=SC2054 # lists of sizes
 sizes=(--size 0,4,4K,3M --density 1,0.1,0)
 
 # The kernel's addresses: it answers for us, and we read its table of neighbours.

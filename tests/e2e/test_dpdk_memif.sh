@@ -35,7 +35,7 @@ work() { # seconds option..
 
 for way in "1 10.78.0. 24" "2 10.78.0. 24" "1 fd78:: 64" "2 fd78:: 64"; do
 	read -r threads prefix bits <<<"$way"
-	server --threads $threads
+	server --threads "$threads"
 	work 60 --size 0,4,4K,3M --density 1,0.1,0
 	[ "$(json "$tmp/w0.out" multicast)" = 1 ] || fail "results did not come by multicast"
 	work 60 --size 1M --multicast=0 --wire fixed32

@@ -45,7 +45,8 @@ struct scenario {
 static const struct net_backend *dpdk;
 static char folder[PATH_MAX];
 static uint32_t gateway_ip = GATEWAY_IP;
-static bool six; /* the same by IPv6 */
+static bool six;             /* the same by IPv6 */
+static uint32_t prefix_bits; /* 0: those of address() */
 
 /* 10.9.0.1 or fd09:a09::a09:1, 239.193.98.7 or ff15::efc1:6207; 0: none. */
 static inline struct net_ip address(uint32_t number)
@@ -123,7 +124,7 @@ static inline void pcap_put_udp(FILE *file, uint32_t peer, uint32_t to_ip, uint1
 static inline void pcap_put_neighbour(FILE *file, uint32_t ip, uint32_t peer, bool asks)
 {
 	static const uint8_t our_mac[FRAME_MAC_BYTES] = {2, 0x70, 0x63, 0x61, 0x70, 0};
-	uint8_t bytes[FRAME_SMALL_BYTES_MAX], mac[FRAME_MAC_BYTES];
+	uint8_t bytes[FRAME_SMALL_BYTES_MAX] = {0}, mac[FRAME_MAC_BYTES];
 	const struct frame_station them = {mac, address(ip)}, us = {our_mac, address(OUR_IP)};
 
 	peer_mac(peer, mac);
@@ -188,8 +189,11 @@ static inline uint32_t pcap_read(const char *name)
 
 static inline struct net *net_new(const char *vdevs, struct net_config config)
 {
-	struct net_port port = {
-		.prefix_bits = six ? 64 : 24, .gateway = address(gateway_ip), .idle_us = 50};
+	struct net_port port = {.prefix_bits = prefix_bits != 0 ? prefix_bits
+	                                       : six            ? 64
+	                                                        : 24,
+	                        .gateway = address(gateway_ip),
+	                        .idle_us = 50};
 	char eal[8 * PATH_MAX];
 	struct why why = {""};
 	struct net *net;

@@ -75,6 +75,19 @@ static void gateway_is_asked_for(void)
 	stranger_is_asked_for(FAR_IP, GATEWAY_IP);
 }
 
+/* A network of four, whose border is within a byte: its last is asked for, of the next one the gateway. */
+static void last_is_asked_for(void)
+{
+	prefix_bits = six ? 126 : 30;
+	stranger_is_asked_for(OUR_IP + 2, OUR_IP + 2);
+}
+
+static void next_is_beyond(void)
+{
+	prefix_bits = six ? 126 : 30;
+	stranger_is_asked_for(OUR_IP + 3, GATEWAY_IP);
+}
+
 /* Nobody answers: asked again and again, and told of after a second. */
 static void strangers_are_told(void)
 {
@@ -191,6 +204,7 @@ static void moved_neighbours(void)
 {
 	FILE *in = pcap_new("in");
 	const struct net_addr known = peer(3), other = peer(4);
+	const struct net_ip none = {.scope = 0};
 	uint8_t bytes[FRAME_SMALL_BYTES_MAX], mac[FRAME_MAC_BYTES], fills[4];
 	struct net *net;
 
@@ -202,8 +216,7 @@ static void moved_neighbours(void)
 		/* To itself in IPv4, to all in IPv6. */
 		pcap_put(in, bytes,
 		         frame_answer(bytes, &now,
-		                      &(struct frame_station){mac, six ? (struct net_ip){.scope = 0}
-		                                                       : now.ip}));
+		                      &(struct frame_station){mac, six ? none : now.ip}));
 	}
 	fclose(in);
 	net = pcap_net();
@@ -280,6 +293,8 @@ static const struct scenario scenarios[] = {
 	{"a neighbour is answered", neighbour_is_answered},
 	{"a neighbour is asked for", neighbour_is_asked_for},
 	{"the gateway is asked for", gateway_is_asked_for},
+	{"the network's last is asked for", last_is_asked_for},
+	{"the next is beyond", next_is_beyond},
 	{"strangers are given up", strangers_are_told},
 	{"no road is told", no_road_is_told},
 	{"queries are answered", query_is_answered},

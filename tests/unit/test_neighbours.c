@@ -73,7 +73,7 @@ static void test_one(void **state)
 {
 	struct neighbours *table = neighbours_new();
 	const struct net_ip one = address(0x0a4d0001);
-	const struct net_ip nobody = six ? (struct net_ip){.scope = 0} : net_ipv4(0);
+	const struct net_ip none = {.scope = 0}, nobody = six ? none : net_ipv4(0);
 	struct net_ip other = one;
 	const uint8_t ones[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 	struct neighbour found;

@@ -123,11 +123,13 @@ static bool look_at_route(const struct nlmsghdr *message, uint32_t if_index, voi
 	bool six = body->rtm_family == AF_INET6;
 	const void *by = attribute(message, sizeof(*body), RTA_GATEWAY, address_bytes(six));
 	const void *device = attribute(message, sizeof(*body), RTA_OIF, sizeof(if_index));
-	struct net_ip found = six ? (struct net_ip){.scope = 0} : net_ipv4(0);
+	struct net_ip found = net_ipv4(0);
 
 	if (message->nlmsg_type != RTM_NEWROUTE || body->rtm_dst_len != 0 || by == NULL ||
 	    device == NULL || memcmp(device, &if_index, sizeof(if_index)) != 0)
 		return false;
+	if (six)
+		found = (struct net_ip){.scope = 0};
 	memcpy(found.bytes + sizeof(found.bytes) - address_bytes(six), by, address_bytes(six));
 	memcpy(gateway, &found, sizeof(found));
 	return true;
