@@ -266,12 +266,13 @@ WINNOW_API void winnow_comm_destroy(struct winnow_comm *comm);
 struct winnow_membership {
 	/*
 	 * Its name: letters, digits, ".-_", with the job's name at most 63. All its workers pass the same; each
-	 * membership of a job has another, whatever has become of those before.
+	 * membership of a job has another, whatever has become of those before. NULL: those who are left
+	 * after a failure continue, as the first aggregator says; `rank` is ignored then.
 	 */
 	const char *id;
-	uint32_t rank;               /* in it: 0 .. world - 1 */
-	uint32_t world;              /* workers in it */
-	uint32_t join_timeout_ms;    /* from now on; 0: as before */
+	uint32_t rank;            /* in it: 0 .. world - 1 */
+	uint32_t world;           /* workers in it; of those who are left, how many there must be */
+	uint32_t join_timeout_ms; /* from now on; 0: as before */
 	const volatile int *give_up; /* as in struct winnow_config */
 };
 
@@ -284,6 +285,12 @@ struct winnow_membership {
  * also for an id that this communicator has used before. After another failure there is no membership: call it again, with
  * another id. Addresses, key and what the paths carry are kept from before; operations without a tag are
  * counted anew. No other call but waits for requests may be running.
+ *
+ * With id NULL, after MEMBERS or TIMEOUT, nobody has to decide: the first aggregator of the list has said who
+ * is left, in the order of their ranks; winnow_comm_rank() and winnow_comm_world() have changed on return.
+ * MEMBERS: fewer than `world` are left. LOST: it has not said so, since it is gone, or since it counts this
+ * worker among the lost. If more are lost meanwhile the rest continues. The aggregators' list must begin with
+ * the same one on all workers.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
                                                     const struct winnow_membership *membership);

@@ -92,6 +92,9 @@ static const struct field fields[] = {
 	{"open", FIELD_U32, AT(open), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
 	{"tag", FIELD_HEX64, AT(tag), 0, 0, BIT(PING) | MAY_MISS},
 	{"late", FIELD_TEXT, AT(text), 0, 0, BIT(PING) | MAY_MISS},
+	{"next", FIELD_JOB, AT(next), 0, 0, BIT(FAILED) | MAY_MISS},
+	{"next_rank", FIELD_U32, AT(next_rank), 0, UINT32_MAX, BIT(FAILED) | MAY_MISS},
+	{"next_world", FIELD_U32, AT(next_world), 0, UINT32_MAX, BIT(FAILED) | MAY_MISS},
 	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
 	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT)},
 };
@@ -140,6 +143,12 @@ bool message_name_valid(const char *name)
 size_t message_name_base(const char *name)
 {
 	return strcspn(name, "/");
+}
+
+bool message_name_is_next(const char *name)
+{
+	name += message_name_base(name);
+	return strncmp(name, "/" CONTROL_NEXT, sizeof("/" CONTROL_NEXT) - 1) == 0;
 }
 
 /*
@@ -426,8 +435,11 @@ static json_t *write_field(const struct control_message *message, const struct f
 /* A text that may be missing is, where there is nothing to say. */
 static bool left_out(const struct control_message *message, const struct field *field)
 {
-	return field->used_by & MAY_MISS && field->kind == FIELD_TEXT &&
-	       *((const char *)message + field->offset) == '\0';
+	if (!(field->used_by & MAY_MISS))
+		return false;
+	if (message->kind == CONTROL_FAILED)
+		return message->next[0] == '\0';
+	return field->kind == FIELD_TEXT && *((const char *)message + field->offset) == '\0';
 }
 
 char *message_format(const struct control_message *message)

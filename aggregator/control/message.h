@@ -84,6 +84,10 @@ struct control_message {
 	uint32_t open;   /* PING of a worker: operations under way, */
 	uint64_t tag;    /* and the oldest one's */
 
+	char next
+		[CONTROL_NAME_BYTES]; /* FAILED: the job in which those who are left continue; "": none */
+	uint32_t next_rank, next_world;
+
 	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
 	char text
 		[CONTROL_TEXT_BYTES]; /* FAILED, ABORT: one line for people; PING: see JOBS_LATE_US */
@@ -113,5 +117,9 @@ const char *message_feature(uint32_t index);
  */
 bool message_name_valid(const char *name);
 size_t message_name_base(const char *name); /* characters of NAME */
+
+/* Does its membership's name begin like those that aggregators give? PROTOCOL.md section 5.8. */
+#define CONTROL_NEXT "next."
+bool message_name_is_next(const char *name);
 
 #endif /* AGGREGATOR_CONTROL_MESSAGE_H */

@@ -299,20 +299,27 @@ static void list_missing(const struct job *job, char *text, size_t room)
 static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
 	char missing[160] = "";
+	uint64_t limit_us = jobs->config.join_us;
 
-	if (job->state == JOB_RUNNING || now_us - job->since_us < jobs->config.join_us)
+	/* All whom we have told are alive: who does not come soon has died meanwhile. */
+	if (message_name_is_next(job->name) && job->silence_us < limit_us)
+		limit_us = job->silence_us;
+	if (job->state == JOB_RUNNING || now_us - job->since_us < limit_us)
 		return;
 	list_missing(job, missing, sizeof(missing));
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		if (job->members[rank] != NULL && job->state == JOB_PROBING)
+			job->members[rank]->gone = !job->members[rank]->ready;
 	if (job->state == JOB_FORMING)
 		job_fail(jobs, job, job->world, "join_timeout",
 		         "rank %s of %u did not join within %.0f s: start it, or check its "
 		         "--job, --world and --aggregator",
-		         missing, job->world, (double)jobs->config.join_us / 1e6);
+		         missing, job->world, (double)limit_us / 1e6);
 	else
 		job_fail(jobs, job, job->world, "udp_timeout",
 		         "no UDP answer for rank %s within %.0f s: does a firewall drop UDP to "
 		         "the aggregator's port?",
-		         missing, (double)jobs->config.join_us / 1e6);
+		         missing, (double)limit_us / 1e6);
 }
 
 void jobs_tick(struct jobs *jobs, uint64_t now_us)

@@ -34,6 +34,7 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		jobs_garbage(jobs, peer, "path: not now, or not one of your channels");
 		return;
 	}
+	peer->gone = true;
 	jobs->ports.heard(jobs->ports.data, message->channel, peer->rank, &heard);
 	arrive = (message->passing > 0 ? heard.whole_us : heard.any_us) < patience_us / 2;
 	if (message->passing > 0)
@@ -296,6 +297,8 @@ void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trou
 		return; /* it has left, and needs nothing any more */
 	trouble_text(job, trouble, text);
 	if (trouble_is_fatal(job, trouble)) {
+		if (trouble->rank < job->world)
+			job->members[trouble->rank]->gone = true;
 		job_fail(jobs, job, trouble->rank < job->world ? trouble->rank : job->world, "path",
 		         "%s", text);
 		return;

@@ -22,6 +22,7 @@ enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING };
 struct jobs_peer {
 	bool used;
 	bool ready;
+	bool gone;       /* the others continue without it: see job_fail() */
 	struct job *job; /* NULL before JOIN is accepted */
 	uint32_t rank;
 	uint32_t payload, rcvbuf;

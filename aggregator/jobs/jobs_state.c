@@ -132,6 +132,48 @@ static void job_note_failure(struct jobs *jobs, const struct job *job,
 	jobs->failed_us = jobs->now_us;
 }
 
+static bool stays(const struct jobs_peer *peer)
+{
+	return peer != NULL && !peer->gone;
+}
+
+/* After these codes those who are still here can continue without the others. */
+static bool has_next(const char *code)
+{
+	static const char *const codes[] = {"lost", "gone", "path", "join_timeout", "udp_timeout"};
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+		if (strcmp(code, codes[i]) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Whoever stays is told in which membership, and with which rank, it may continue. No other aggregator's
+ * word counts for a worker that has us first in its list: PROTOCOL.md section 5.8.
+ */
+static void job_tell_next(struct jobs *jobs, struct job *job, struct control_message *message)
+{
+	struct control_message to_gone = *message;
+	uint64_t number;
+	int length;
+
+	jobs->ports.random(jobs->ports.context, &number, sizeof(number));
+	length = snprintf(message->next, sizeof(message->next), "%.*s/" CONTROL_NEXT "%016llx",
+	                  (int)message_name_base(job->name), job->name, (unsigned long long)number);
+	if (length >= (int)sizeof(message->next))
+		message->next[0] = '\0'; /* the job's name is too long for that */
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		message->next_world += stays(job->members[rank]);
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		bool left = stays(job->members[rank]);
+
+		if (job->members[rank] != NULL)
+			peer_send(jobs, job->members[rank], left ? message : &to_gone);
+		message->next_rank += left;
+	}
+}
+
 /* `rank` is the worker to blame, or job->world when there is none. */
 void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
               const char *format, ...)
@@ -155,7 +197,10 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_WORD("code", code)),
 		         message.text);
 	}
-	job_tell(jobs, job, &message);
+	if (has_next(code))
+		job_tell_next(jobs, job, &message);
+	else
+		job_tell(jobs, job, &message);
 	job_release(jobs, job);
 }
 
@@ -181,6 +226,7 @@ void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bo
 			job_release(jobs, job);
 		return;
 	}
+	peer->gone = true;
 	job_fail(jobs, job, rank, "lost", "rank %u (%s) is lost: %s", rank, host, reason);
 }
 

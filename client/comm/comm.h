@@ -147,7 +147,11 @@ struct winnow_comm {
 	char abort_text[CONTROL_TEXT_BYTES];
 	bool stats_wanted;
 	struct winnow_stats stats;
-	char late[CONTROL_TEXT_BYTES];     /* with them */
+	char late[CONTROL_TEXT_BYTES]; /* with them */
+	char next
+		[CONTROL_NAME_BYTES]; /* thread: wo; the job in which those who are left continue */
+	uint32_t next_rank, next_world;    /* 0: not known, */
+	bool next_none;                    /* and it will not be */
 	uint64_t next_tag;                 /* for operations that are matched by order */
 	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": no trace is being written */
 

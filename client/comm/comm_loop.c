@@ -197,8 +197,29 @@ static void refuse_all(struct winnow_comm *comm)
 	}
 }
 
+/* How those who are left continue: the first aggregator may say so later than another one says that one is lost. */
+static void publish_next(struct winnow_comm *comm)
+{
+	uint32_t rank = 0, world = 0;
+	const char *job = "";
+
+	if (comm->next_world > 0 || comm->next_none)
+		return;
+	if (!session_next(comm->session, &job, &rank, &world) && !comm->peers[0].gone)
+		return;
+	pthread_mutex_lock(&comm->lock);
+	snprintf(comm->next, sizeof(comm->next), "%s", job);
+	comm->next_rank = rank;
+	comm->next_world = world;
+	comm->next_none = world == 0;
+	pthread_cond_broadcast(&comm->changed);
+	pthread_mutex_unlock(&comm->lock);
+}
+
 static void publish_if_changed(struct winnow_comm *comm)
 {
+	if (session_state(comm->session) == SESSION_FAILED)
+		publish_next(comm);
 	if (comm->state == session_state(comm->session))
 		return;
 	pthread_mutex_lock(&comm->lock);

@@ -108,6 +108,8 @@ static void reset(struct winnow_comm *comm)
 	comm->stop = comm->abort_wanted = false;
 	comm->abort_result = WINNOW_OK;
 	comm->next_tag = 0;
+	comm->next_world = 0;
+	comm->next_none = false;
 	pthread_mutex_unlock(&comm->lock);
 	comm->moves = comm->leaving = comm->left = comm->full = comm->gpu_sleeps = false;
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
@@ -136,7 +138,7 @@ static int begin(struct winnow_comm *comm, const volatile int *give_up, struct w
 	return result;
 }
 
-int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
+static int reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
 {
 	char job[CONTROL_NAME_BYTES];
 	struct why why = {""};
@@ -156,4 +158,60 @@ int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_member
 	if (result == WINNOW_ERR_ABORTED)
 		comm_end(comm, WINNOW_ERR_ABORTED, why.text);
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
+}
+
+/* ---- those who are left ---- */
+
+/* The membership that the first aggregator has ordered; its name is then in `id`. */
+static int await_next(struct winnow_comm *comm, struct winnow_membership *next,
+                      char id[CONTROL_NAME_BYTES], struct why *why)
+{
+	uint64_t until_us = clock_us() + 2000 * (uint64_t)comm->config.silence_ms;
+	uint32_t least = next->world;
+	int result = WINNOW_OK, err = 0;
+
+	pthread_mutex_lock(&comm->lock);
+	if (comm->state != SESSION_FAILED) {
+		pthread_mutex_unlock(&comm->lock);
+		return why_set(why, WINNOW_ERR_INVALID,
+		               "the membership has not ended: say which other one is meant");
+	}
+	while (comm->next_world == 0 && !comm->next_none && err == 0)
+		err = comm_cond_wait(&comm->changed, &comm->lock, until_us);
+	if (comm->next_world == 0)
+		result = why_set(why, WINNOW_ERR_LOST,
+		                 "the first aggregator, %s, does not say who continues: %s",
+		                 comm->peers[0].name, comm->error.text);
+	else if (comm->next_world < least)
+		result = why_set(why, WINNOW_ERR_MEMBERS, "%u workers are left, and %u are wanted",
+		                 comm->next_world, least);
+	next->rank = comm->next_rank;
+	next->world = comm->next_world;
+	snprintf(id, CONTROL_NAME_BYTES, "%s", comm->next + message_name_base(comm->next) + 1);
+	pthread_mutex_unlock(&comm->lock);
+	return result;
+}
+
+/* Others may die before the next membership has begun: then there is one after that. */
+static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
+{
+	char id[CONTROL_NAME_BYTES];
+	struct why why = {""};
+	int result;
+
+	do {
+		struct winnow_membership next = *how;
+
+		next.id = id;
+		result = await_next(comm, &next, id, &why);
+		if (result != WINNOW_OK)
+			return comm_fail(result, why.text);
+		result = reconfigure(comm, &next);
+	} while (result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_TIMEOUT);
+	return result;
+}
+
+int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
+{
+	return membership->id != NULL ? reconfigure(comm, membership) : go_on(comm, membership);
 }

@@ -22,7 +22,7 @@ struct link {
 	char host[CONTROL_NAME_BYTES];
 	enum link_state state;
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
-	struct control_message welcome, start;
+	struct control_message welcome, start, failed;
 	struct transcript transcript;
 	bool sealed; /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
@@ -114,6 +114,11 @@ const char *link_error(const struct link *link)
 const char *link_error_code(const struct link *link)
 {
 	return link->error_code;
+}
+
+const struct control_message *link_failed(const struct link *link)
+{
+	return link->failed.kind == CONTROL_FAILED ? &link->failed : NULL;
 }
 
 uint32_t link_left_rank(const struct link *link)
@@ -251,6 +256,7 @@ static void failed_take(struct link *link, const struct control_message *message
 {
 	enum link_state was = link->state;
 
+	link->failed = *message;
 	link_fail(link, message->code, "%s", message->text);
 	if (was == LINK_JOINING && strcmp(message->code, "connections") == 0)
 		link->state = LINK_JOINING; /* until the connection ends: see link_again() */

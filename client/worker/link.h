@@ -54,6 +54,9 @@ enum link_state link_state(const struct link *link);
 const char *link_error(const struct link *link);
 const char *link_error_code(const struct link *link);
 
+/* FAILED, if it came; NULL: not yet. */
+const struct control_message *link_failed(const struct link *link);
+
 /* A worker that has left the job: its rank, else world. And the line to say so. */
 uint32_t link_left_rank(const struct link *link);
 const char *link_left_text(const struct link *link);

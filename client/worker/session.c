@@ -99,6 +99,16 @@ static const char *code_of(enum winnow_result result)
 	}
 }
 
+/*
+ * The first aggregator, where not all have come yet, will say who continues: who aborts the job there would
+ * not be among them.
+ */
+static bool awaits_next(const struct session *s, uint32_t index, enum winnow_result result)
+{
+	return index == 0 && result != WINNOW_ERR_ABORTED &&
+	       link_state(s->links[0]) == LINK_JOINING;
+}
+
 /* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
 static void session_end(struct session *s, uint32_t except, enum winnow_result result,
                         const char *code, const char *told)
@@ -106,7 +116,7 @@ static void session_end(struct session *s, uint32_t except, enum winnow_result r
 	s->state = SESSION_FAILED;
 	s->result = result;
 	for (uint32_t i = 0; i < s->link_count; i++)
-		if (i != except)
+		if (i != except && !awaits_next(s, i, result))
 			link_abort(s->links[i], code, told);
 	if (s->engine != NULL)
 		engine_fail(s->engine, (int)result);
@@ -503,6 +513,18 @@ bool session_quiet(const struct session *session)
 }
 
 /* ---- ending ---- */
+
+bool session_next(const struct session *session, const char **job, uint32_t *rank, uint32_t *world)
+{
+	const struct control_message *failed = link_failed(session->links[0]);
+
+	if (failed == NULL || failed->next[0] == '\0' || failed->next_rank >= failed->next_world)
+		return false;
+	*job = failed->next;
+	*rank = failed->next_rank;
+	*world = failed->next_world;
+	return true;
+}
 
 void session_leave(struct session *session)
 {

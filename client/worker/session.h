@@ -82,6 +82,12 @@ void session_tick(struct session *session, uint64_t now_us); /* at the deadline 
 bool session_quiet(const struct session *session);
 bool session_busy(const struct session *session);
 
+/*
+ * What the first aggregator has said about how those who are left continue; false: nothing, yet.
+ * PROTOCOL.md section 5.8.
+ */
+bool session_next(const struct session *session, const char **job, uint32_t *rank, uint32_t *world);
+
 void session_leave(struct session *session);
 void session_abort(struct session *session, const char *text);
 void session_move(struct session *session); /* to another membership: this one ends, for all */

@@ -2,11 +2,12 @@
 /*
  * members.c - workers that die, freeze, come and go, and a trainer that tells the others how to continue
  *
- *     members SEED ROUNDS WORKERS BYTES      WINNOW_AGGREGATORS, WINNOW_JOB, WINNOW_SILENCE and a key or none
+ *     members SEED ROUNDS WORKERS BYTES [self]      WINNOW_AGGREGATORS, WINNOW_JOB, WINNOW_SILENCE and a key or none
  *
  * The parent is the trainer, its children are workers. They sum without end, and check every element. In
  * each round the trainer kills one or two, freezes one, lets one come, or leaves all as they are; workers
  * that lose others must say so, in time, and then continue in the membership that the trainer tells.
+ * self: it tells nothing but the first one, and kills one or two at a time until two are left.
  */
 
 #include <errno.h>
@@ -28,6 +29,7 @@
 #define WORKERS_MAX 64
 #define LIMIT_MS 20000
 #define BLOCK 64
+#define ALONE 100000 /* numbers of memberships that nobody tells */
 
 struct order {
 	uint32_t id, rank, world; /* world 0: leave */
@@ -109,6 +111,8 @@ static bool ordered(int from)
 	return poll(&fd, 1, 0) == 1;
 }
 
+static bool alone; /* nobody tells them */
+
 static int form(struct winnow_comm **comm, const struct order *in)
 {
 	struct winnow_config config;
@@ -128,6 +132,17 @@ static int form(struct winnow_comm **comm, const struct order *in)
 	return winnow_comm_create(&config, comm);
 }
 
+/* As the first aggregator says. Memberships are told apart by their sizes, since nobody comes. */
+static int go_on(struct winnow_comm *comm, struct order *in)
+{
+	int err = winnow_comm_reconfigure(comm, &(struct winnow_membership){.world = 2});
+
+	in->rank = winnow_comm_rank(comm);
+	in->world = winnow_comm_world(comm);
+	in->id = ALONE + in->world;
+	return err;
+}
+
 static void work(int from, int to, uint64_t blocks)
 {
 	float *data = malloc(blocks * BLOCK * sizeof(*data));
@@ -142,6 +157,10 @@ static void work(int from, int to, uint64_t blocks)
 			err = sum(comm, &in, data, blocks, turn);
 			if (turn == 0 && err == WINNOW_OK)
 				say(to, FIRST, in.id, err);
+			if (err == WINNOW_ERR_MEMBERS && alone) {
+				err = go_on(comm, &in);
+				turn = UINT64_MAX;
+			}
 		}
 		if (err != WINNOW_OK)
 			say(to, FAILED, in.id, err);
@@ -306,6 +325,34 @@ static void round_go(void)
 	}
 }
 
+/* They help themselves, whoever is killed whenever. */
+static void kill_until_two(void)
+{
+	uint32_t living = workers;
+
+	while (living > 2) {
+		double began_ms, resumed = 0;
+
+		usleep(throw_dice(20000));
+		began_ms = now_ms();
+		child_kill(any(true));
+		living--;
+		while (living > 2 && throw_dice(2) == 0) { /* perhaps while they continue */
+			usleep(throw_dice(3) * throw_dice(20000));
+			child_kill(any(true));
+			living--;
+		}
+		last_id = ALONE + living;
+		for (uint32_t i = 0; i < workers; i++) {
+			double at_ms = children[i].member ? await(&children[i], FIRST) : 0;
+
+			resumed = at_ms > resumed ? at_ms : resumed;
+		}
+		resumed_ms[losses++] = resumed - began_ms;
+		memberships++;
+	}
+}
+
 static int by_size(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -317,10 +364,11 @@ int main(int argc, char **argv)
 {
 	uint32_t rounds;
 
-	if (argc != 5) {
-		fprintf(stderr, "usage: members SEED ROUNDS WORKERS BYTES\n");
+	if (argc < 5 || argc > 6 || (argc == 6 && strcmp(argv[5], "self") != 0)) {
+		fprintf(stderr, "usage: members SEED ROUNDS WORKERS BYTES [self]\n");
 		return 2;
 	}
+	alone = argc == 6;
 	dice = strtoull(argv[1], NULL, 10) * 2 + 1;
 	rounds = (uint32_t)strtoul(argv[2], NULL, 10);
 	workers = (uint32_t)strtoul(argv[3], NULL, 10);
@@ -332,7 +380,9 @@ int main(int argc, char **argv)
 	for (uint32_t i = 0; i < workers; i++)
 		child_start(&children[i]);
 	regroup();
-	for (uint32_t i = 0; i < rounds; i++)
+	if (alone)
+		kill_until_two();
+	for (uint32_t i = 0; i < rounds && !alone; i++)
 		round_go();
 	for (uint32_t i = 0; i < workers; i++) {
 		struct order end = {.id = 0};

@@ -15,6 +15,7 @@ go 2 "$rounds" 4 64
 winnowd --key-file "$tmp/keys" --threads 2 --log info
 aggregators=$aggregators,$HOST:$PORT
 go 3 "$rounds" 4 1000000
+for seed in 5 6 7; do go $seed 0 6 30000 self; done
 go 4 "$rounds" 8 20000
 grep -q 'event=job_finished job=trained/[0-9]* .*has gone on to another membership' "$tmp/winnowd-$one.log" || fail "winnowd does not say that members went on"
 grep -q 'event=job_failed job=trained/[0-9]* code=lost' "$tmp/winnowd-$one.log" || fail "winnowd does not say that a member was lost"

@@ -268,6 +268,7 @@ class Endpoint:
     def end(self, code, rank, text):
         """11.2: a worker that loses one aggregator tells the others."""
         self.failure = (code, rank, text)
+        self.failed = [getattr(link.joining, "failed", None) for link in self.links]
         passed_on = {"lost": "lost", "moved": "lost", "path": "lost", "stalled": "stalled", "gone": "gone"}
         self.last_word("abort", code=passed_on.get(code, "aborted"), text=text)
 

@@ -83,6 +83,7 @@ class Joining:
         self.left = self.left or (said["rank"], now)
 
     def on_failed(self, said, now):
+        self.failed = said
         raise Ended(said["code"], said["rank"], said["text"])
 
     def on_hello(self, said, now):

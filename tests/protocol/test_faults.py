@@ -395,6 +395,17 @@ class Ends(unittest.TestCase):
                     self.assertEqual((got, rank), (heard, 0))
                     self.assertIn("so there", text)
 
+    def test_those_who_are_left(self):
+        """5.8: all but the one that is lost are told the same membership, in the order of ranks."""
+        with self.team(4) as team:
+            team.workers[1].links[0].tcp.shutdown(2)
+            lost, team.workers = team.workers[1], [team.workers[i] for i in (0, 2, 3)]
+            outcome(team.workers + [lost])
+            said = [worker.failed[0] for worker in team.workers]
+            self.assertRegex(said[0]["next"], r"^[^/]+/next\.[0-9a-f]{16}$")
+            self.assertEqual({each["next"] for each in said}, {said[0]["next"]})
+            self.assertEqual([(each["next_rank"], each["next_world"]) for each in said], [(0, 3), (1, 3), (2, 3)])
+
     def test_one_aggregator_is_lost(self):
         """11.2: the others are told, with the same code."""
         with self.team(2, aggregators=2) as team:

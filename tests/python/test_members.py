@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Comm.reconfigure(): memberships that shrink, grow, split and merge, in threads of this process."""
 
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -23,6 +25,13 @@ def summed(comms):
             len(comms), lambda rank: comms[rank].allreduce(numpy.full(count, rank + 1.0, numpy.float32))
         )
         assert all((result == want).all() for result in results), (want, results)
+
+
+VICTIM = """
+import sys, time, winnow
+comm = winnow.Comm(job=sys.argv[1], rank=1, world=4, insecure_no_key=True)
+time.sleep(60)
+"""
 
 
 class Members(unittest.TestCase):
@@ -126,6 +135,36 @@ class Members(unittest.TestCase):
             self.comms[0].allreduce(numpy.ones(3))
         formed(self.comms, "again")
         summed(self.comms)
+
+    def test_by_itself(self):
+        """The first aggregator says who is left: the others, in the order of their ranks."""
+        with self.assertRaises(winnow.WinnowError) as caught:
+            self.comms[1].reconfigure()  # nobody is lost
+        self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
+        job = harness.fresh_job()
+        victim = subprocess.Popen([sys.executable, "-c", VICTIM, job])
+        left = harness.on_threads(3, lambda i: winnow.Comm(job=job, rank=(0, 2, 3)[i], world=4, insecure_no_key=True))
+        requests = [comm.allreduce_async(numpy.ones(1000)) for comm in left]
+        victim.kill()
+        victim.wait()
+        for request in requests:
+            with self.assertRaises(winnow.MembersChanged):
+                request.wait(10)
+        with self.assertRaises(winnow.MembersChanged) as caught:
+            left[1].reconfigure(world=4)
+        self.assertIn("3 workers are left, and 4 are wanted", str(caught.exception))
+        harness.on_threads(3, lambda i: left[i].reconfigure(world=3))
+        self.assertEqual([(comm.rank, comm.world) for comm in left], [(0, 3), (1, 3), (2, 3)])
+        summed(left)
+        left[0].abort("that is no loss")
+        with self.assertRaises(winnow.WinnowError):
+            left[1].allreduce(numpy.ones(3))
+        with self.assertRaises(winnow.WinnowError) as caught:
+            left[1].reconfigure()
+        self.assertEqual(caught.exception.code, winnow.WinnowError.LOST)
+        self.assertIn("does not say who continues", str(caught.exception))
+        for comm in left:
+            comm.close()
 
     def test_counters_go_on(self):
         summed(self.comms)

@@ -43,7 +43,7 @@ static struct world {
 	bool busy, quiet;
 	uint64_t deadline_us;
 	uint32_t to_send[PEERS];
-	bool has_group;
+	bool has_group, has_next;
 	int line;      /* for the second aggregator: 1: does not fit its socket, -1: has gone out */
 	int submit[4]; /* results, in turn */
 	/* what it was told */
@@ -212,6 +212,15 @@ bool session_quiet(const struct session *session)
 {
 	(void)session;
 	return told(w.quiet);
+}
+
+bool session_next(const struct session *session, const char **job, uint32_t *rank, uint32_t *world)
+{
+	(void)session;
+	*job = "job/next.1";
+	*rank = 1;
+	*world = 3;
+	return told(w.has_next);
 }
 
 bool session_busy(const struct session *session)
@@ -772,6 +781,17 @@ static void test_published(void **state)
 		pthread_cond_wait(&comm->changed, &comm->lock);
 	assert_int_equal(comm->result, WINNOW_ERR_LOST);
 	assert_string_equal(comm->error.text, "it is lost");
+	pthread_mutex_unlock(&comm->lock);
+	/* The first aggregator says later how the others continue. */
+	assert_int_equal(told(comm->next_world), 0);
+	say(w.has_next = true);
+	wake(comm);
+	pthread_mutex_lock(&comm->lock);
+	while (comm->next_world == 0)
+		pthread_cond_wait(&comm->changed, &comm->lock);
+	assert_string_equal(comm->next, "job/next.1");
+	assert_int_equal(comm->next_rank, 1);
+	assert_int_equal(comm->next_world, 3);
 	pthread_mutex_unlock(&comm->lock);
 }
 

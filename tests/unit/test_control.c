@@ -297,6 +297,8 @@ static void test_message_ranges(void **state)
 	assert_refused(changed(2, "0123456789abcdef", "0123456789abcdeg"), "'token'");
 	assert_refused(changed(0, NONCE, "00"), "'nonce'");
 	assert_string_equal(parsed(changed(1, "\"a.B_9-\"", "\"a/b\"")).job, "a/b");
+	assert_true(message_name_is_next("a/next.1"));
+	assert_false(message_name_is_next("a/next") || message_name_is_next("next.1"));
 	assert_refused(changed(1, "\"a.B_9-\"", "\"a/\""), "'job'");
 	assert_refused(changed(1, "\"a.B_9-\"", "\"/b\""), "'job'");
 	assert_refused(changed(1, "\"a.B_9-\"", "\"a/b/c\""), "'job'");

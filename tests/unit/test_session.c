@@ -215,6 +215,37 @@ static void test_members(void **state)
 	}
 }
 
+/* While not all have come, the first aggregator is not told: it will say who continues. The others are. */
+static void test_next(void **state)
+{
+	struct control_message failed = {.kind = CONTROL_FAILED,
+	                                 .code = "join_timeout",
+	                                 .text = "rank 2 did not join",
+	                                 .next = "job/next.1",
+	                                 .next_rank = 1,
+	                                 .next_world = 3};
+	struct session *session = session_opened();
+	uint32_t rank, world;
+	const char *job;
+
+	(void)state;
+	for (uint32_t i = 0; i < LINKS; i++) {
+		tell(session, i, &hello);
+		told(session, i, CONTROL_JOIN);
+	}
+	tell(session, 1, &failed);
+	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
+	assert_null(session_take_line(session, 0, now_us));
+	assert_false(
+		session_next(session, &job, &rank, &world)); /* the second one's word is nothing */
+	tell(session, 0, &failed);
+	assert_true(session_next(session, &job, &rank, &world));
+	assert_string_equal(job, "job/next.1");
+	assert_int_equal(rank, 1);
+	assert_int_equal(world, 3);
+	session_close(session);
+}
+
 /* The worker itself goes on, and says so to all. */
 static void test_moves(void **state)
 {
@@ -299,8 +330,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_smallest_size), cmocka_unit_test(test_abort),
 		cmocka_unit_test(test_one_ends),      cmocka_unit_test(test_members),
-		cmocka_unit_test(test_moves),         cmocka_unit_test(test_stall),
-		cmocka_unit_test(test_left),
+		cmocka_unit_test(test_moves),         cmocka_unit_test(test_next),
+		cmocka_unit_test(test_stall),         cmocka_unit_test(test_left),
 	};
 
 	return cmocka_run_group_tests(tests, pool_open, pool_close);

@@ -226,8 +226,10 @@ class Comm(Member):
         )
 
     @brief
-    def reconfigure(self, id, rank, world, timeout=None):
+    def reconfigure(self, id=None, rank=0, world=1, timeout=None):
         """Leaves the present membership, running or ended, and forms another one with all that pass the same id.
+        Without an id, those who are left after a failure continue, in the order of their ranks, as the first
+        aggregator says: it is an error if there are fewer than `world`.
 
         id: its name, a number or a text of letters, digits and ".-_"; each membership of a job has another.
         rank, world: this worker's place in it, and how many there are: fewer, more, or others.
@@ -238,7 +240,7 @@ class Comm(Member):
         """
         given_up, ends = ctypes.c_int(0), []
         membership = _native.Membership(
-            id=os.fsencode(str(id)),
+            id=None if id is None else os.fsencode(str(id)),
             rank=number("rank", rank),
             world=number("world", world),
             join_timeout_ms=0 if timeout is None else max(int(timeout * 1000), 1),
