@@ -102,7 +102,7 @@ def dense(prefix):
         row(prefix, f"job {job}: PUSHes sent again, % of datagrams", again(*(f"{prefix}-{job}-{rank}.json" for rank in (0, 1))), None, 1)
         row(prefix, f"job {job}: RESULTs sent again, %", results_again(prefix, flow), None, 1)
     if pathlib.Path(f"{prefix}.marks.json").exists():
-        plain, ect, ce, marked = numbers(f"{prefix}.marks.json")
+        plain, ect, ce, marked, _ = numbers(f"{prefix}.marks.json")
         row(prefix, "w0's queue up: marked, % of datagrams", 100 * marked / (plain + ect + ce))
     queues(prefix)
 

@@ -3,8 +3,8 @@
  * mark.bpf.c - what a switch does that marks, and what passes it, counted; for tc's egress and ingress
  *
  * winnow_mark marks (ECN's CE) what may be marked: a share of it, or what a queue of a given rate would have
- * made wait behind more than mark_bytes. This queue is only counted: the true one stands behind the program.
- * winnow_count adds up bytes by time, and RESULTs, of the first jobs of an aggregator with one thread, and of TCP.
+ * made wait behind more than mark_bytes. This queue is only counted: the true one stands behind the program. It
+ * also reads what STATUSes to workers say of marks. winnow_count adds up bytes by time, and RESULTs, of the first jobs of an aggregator with one thread, and of TCP.
  */
 
 #include <stddef.h>
@@ -40,7 +40,7 @@ struct mark_rules {
 	__u64 rate_bytes_s, mark_bytes; /* 0: marks by share alone */
 };
 
-enum { COUNT_PLAIN, COUNT_ECT, COUNT_CE, COUNT_MARKED, COUNTS };
+enum { COUNT_PLAIN, COUNT_ECT, COUNT_CE, COUNT_MARKED, COUNT_TOLD, COUNTS };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -49,7 +49,7 @@ struct {
 	__type(value, struct mark_rules);
 } rules SEC(".maps");
 
-/* Datagrams by UDP, by their ECN field as they came, and those that we have marked. */
+/* Datagrams by UDP, by their ECN field as they came, those that we have marked, and the most that a worker was told of. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, COUNTS);
@@ -131,6 +131,25 @@ static int waits(const struct mark_rules *rule, __u64 bytes)
 	return full_bytes > rule->mark_bytes;
 }
 
+/* What do STATUSes to a worker say of its marks? */
+static void told_note(struct __sk_buff *skb, const struct view *view)
+{
+	__u64 segments = segments_of(skb), *told;
+	struct {
+		struct wire_header head;
+		struct wire_status status;
+	} packet;
+	__u32 key = COUNT_TOLD;
+
+	told = bpf_map_lookup_elem(&counts, &key);
+	for (__u32 i = 0; told != NULL && i < SEGMENTS_MAX && i < segments; i++)
+		if (bpf_skb_load_bytes(skb, view->head_bytes + i * skb->gso_size, &packet,
+		                       sizeof(packet)) == 0 &&
+		    packet.head.magic == WIRE_MAGIC && packet.head.kind == WIRE_STATUS_BACK &&
+		    packet.status.marked > *told)
+			*told = packet.status.marked;
+}
+
 SEC("tc")
 int winnow_mark(struct __sk_buff *skb)
 {
@@ -143,12 +162,14 @@ int winnow_mark(struct __sk_buff *skb)
 	if (rule == NULL || !look(skb, &view))
 		return TC_ACT_OK;
 	wait = waits(rule, bytes_of(skb, &view));
-	if (view.protocol == IPPROTO_UDP)
+	if (view.protocol == IPPROTO_UDP) {
 		add(&counts,
 		    view.ecn == CE  ? COUNT_CE
 		    : view.ecn != 0 ? COUNT_ECT
 		                    : COUNT_PLAIN,
 		    segments_of(skb));
+		told_note(skb, &view);
+	}
 	if (!wait && bpf_get_prandom_u32() % 1024 >= rule->of_1024)
 		return TC_ACT_OK;
 	if (view.ecn != CE && bpf_skb_ecn_set_ce(skb) > 0 && view.protocol == IPPROTO_UDP)
