@@ -205,7 +205,7 @@ static void moved_neighbours(void)
 	FILE *in = pcap_new("in");
 	const struct net_addr known = peer(3), other = peer(4);
 	const struct net_ip none = {.scope = 0};
-	uint8_t bytes[FRAME_SMALL_BYTES_MAX], mac[FRAME_MAC_BYTES], fills[4];
+	uint8_t bytes[FRAME_SMALL_BYTES_MAX] = {0}, mac[FRAME_MAC_BYTES], fills[4];
 	struct net *net;
 
 	pcap_put_neighbour(in, PEER_IP + 3, 3, true);
@@ -243,7 +243,7 @@ static void without_option(uint8_t *bytes)
 /* What RFC 4861 has beside the usual: who tries out our address, who does not say his own, who is far away. */
 static void odd_neighbours(void)
 {
-	uint8_t bytes[FRAME_SMALL_BYTES_MAX], mac[FRAME_MAC_BYTES], fills[4];
+	uint8_t bytes[FRAME_SMALL_BYTES_MAX] = {0}, mac[FRAME_MAC_BYTES], fills[4];
 	const struct net_ip ours = address(OUR_IP), theirs = address(PEER_IP + 5);
 	FILE *in = pcap_new("in");
 	struct net_stats stats;
