@@ -11,7 +11,10 @@
 #define RTT_SPAN_US 500000
 #define TARGET_US 200
 #define TARGET_SPREAD_US 800 /* more for a window of 1, half of that for one of 4 */
-#define PARTS 256            /* of a packet */
+#define LONG_US                                                                                    \
+	2000 /* what would take so long is not our queue, if it does not become shorter with us */
+#define CONTEND_ROUNDS 512
+#define PARTS 256 /* of a packet */
 #define ROOT_OF_PARTS 16
 #define LOSS_ROUND_PACKETS 256 /* fewer say nothing about a loss ratio of a few per cent */
 #define LOSS_SPAN 16           /* rounds */
@@ -36,6 +39,7 @@ void pace_init(struct pace *pace, uint32_t window_start, uint32_t window_max)
 		.doubling = true,
 		.marked_share = 1024,
 		.round_least_us = UINT64_MAX,
+		.best_us = UINT64_MAX,
 		.path_us = {.here = UINT64_MAX, .before = UINT64_MAX},
 		.loss = {.until = LOSS_SPAN, .here = LOSS_AT_FIRST, .before = LOSS_AT_FIRST},
 	};
@@ -177,12 +181,50 @@ static bool marks_look(struct pace *pace)
 	return share > 0;
 }
 
+/*
+ * A TCP flow fills whatever queue there is: to leave it more would only starve us. So if a long queue
+ * does not become a quarter shorter while our window shrinks to a quarter, the window returns to what
+ * it was, and answers loss for some rounds, as TCP does.
+ */
+static bool is_contended(struct pace *pace)
+{
+	uint64_t queued_us = pace->round_least_us - pace->best_us;
+
+	if (pace->contending > 0)
+		return --pace->contending > 0;
+	if (queued_us < LONG_US) {
+		pace->mark = 0;
+		return false;
+	}
+	if (pace->mark == 0) {
+		pace->mark = pace->parts;
+		pace->mark_us = queued_us;
+	}
+	if ((pace->parts > pace->mark / 4 && pace->window > pace->window_min) ||
+	    queued_us < pace->mark_us - pace->mark_us / 4)
+		return false;
+	window_set(pace, pace->mark);
+	pace->mark = 0;
+	pace->contending = CONTEND_ROUNDS;
+	return true;
+}
+
+static void contend(struct pace *pace)
+{
+	if (pace->round_lost > 0)
+		window_shrink(pace, 3, 10);
+	else if (pace->round_full)
+		window_set(pace, (uint64_t)pace->parts + PARTS);
+}
+
 static void end_round(struct pace *pace)
 {
 	uint64_t excess_us = pace->round_least_us - least_of(&pace->path_us);
 
 	if (marks_look(pace))
 		window_shrink(pace, pace->marked_share, 2048);
+	else if (is_contended(pace))
+		contend(pace);
 	else if (excess_us > target_us(pace))
 		window_shrink(pace, excess_us + target_us(pace) / 2, pace->srtt_us);
 	else if (pace->round_full)
@@ -193,6 +235,8 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 {
 	smooth(pace, rtt_us);
 	least_take(&pace->path_us, path_us, now_us, RTT_SPAN_US);
+	if (path_us < pace->best_us)
+		pace->best_us = path_us;
 	if (now_us - rtt_us < pace->round_start_us)
 		return;
 	if (path_us < pace->round_least_us)
@@ -203,6 +247,7 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 	pace->round_start_us = now_us;
 	pace->round_least_us = UINT64_MAX;
 	pace->round_samples = 0;
+	pace->round_lost = 0;
 	pace->round_full = false;
 }
 
@@ -253,4 +298,5 @@ void pace_marked(struct pace *pace, uint32_t total)
 void pace_lost(struct pace *pace, uint32_t packets)
 {
 	pace->loss_lost += packets;
+	pace->round_lost += packets;
 }

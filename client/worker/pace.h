@@ -50,6 +50,13 @@ struct pace {
 	uint32_t marked_total; /* of what we have sent, as last told */
 	uint32_t marked_share; /* per 1024, smoothed */
 	struct pace_least path_us;
+	uint32_t round_lost;
+
+	/* Where others fill a long queue, whatever we leave to them: see is_contended(). */
+	uint64_t best_us;    /* the shortest way ever */
+	uint32_t mark;       /* what `parts` was before it shrank, 0: the queue is not long; */
+	uint64_t mark_us;    /* and what queued then */
+	uint32_t contending; /* rounds left */
 
 	/* Loss has rounds of its own, of many packets. */
 	uint32_t loss_sent, loss_lost;

@@ -223,11 +223,41 @@ static void test_longer_way(void **state)
 	(void)state;
 	grown_to_64(&pace, 64);
 	for (; rounds < 1000 && pace.window > 2; rounds++)
-		round_of(&pace, 3000);
+		round_of(&pace, 2000);
 	assert_int_equal(pace.window, 2);
 	for (; rounds < 1000 && pace.window < 64; rounds++)
-		round_of(&pace, 3000);
+		round_of(&pace, 2000);
 	assert_in_range(now_us, 500000, 2500000);
+}
+
+/* Where others fill the queue: back to what it was, then as TCP; and once more when that is over. */
+static void test_contended(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	grown_to_64(&pace, 200);
+	round_of(&pace, 20000);
+	round_of(&pace, 20000);
+	assert_int_equal(pace.window, 16);
+	round_of(&pace, 20000);
+	assert_int_equal(pace.contending, 512);
+	assert_int_equal(pace.window, 65);
+	round_of(&pace, 20000);
+	assert_int_equal(pace.window, 66);
+	pace_lost(&pace, 1);
+	round_of(&pace, 30000);
+	assert_int_equal(pace.window, 46);
+	while (pace.contending > 0)
+		round_of(&pace, 20000);
+	assert_int_equal(pace.window, 200);
+	/* A queue of our own becomes shorter. */
+	grown_to_64(&pace, 64);
+	round_of(&pace, 6400);
+	for (int i = 0; i < 20; i++)
+		round_of(&pace, 100 * pace.window);
+	assert_int_equal(pace.contending, 0);
+	assert_in_range(pace.window, 2, 16);
 }
 
 /* Marks: by half of the share, of either direction. */
@@ -349,7 +379,7 @@ int main(void)
 		cmocka_unit_test(test_longer_way),    cmocka_unit_test(test_marks),
 		cmocka_unit_test(test_loss),          cmocka_unit_test(test_loss_at_first),
 		cmocka_unit_test(test_silence),       cmocka_unit_test(test_measure),
-		cmocka_unit_test(test_doubling_ends),
+		cmocka_unit_test(test_doubling_ends), cmocka_unit_test(test_contended),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
