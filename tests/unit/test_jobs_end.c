@@ -165,6 +165,7 @@ static void tick(struct bench *b, uint64_t us)
 static void test_silence(void **state)
 {
 	struct bench *b = usual_open();
+	const struct control_message *m;
 
 	(void)state;
 	job_running(b, 0, "job", 3);
@@ -186,7 +187,9 @@ static void test_silence(void **state)
 		    b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
 			b->workers[i].read++;
 	/* The worker itself is told, too: its connection stands. */
-	assert_non_null(strstr(expect_end(b, 1, "lost", 1)->text, "silent for 4.0 s"));
+	m = expect_end(b, 1, "lost", 1);
+	assert_non_null(strstr(m->text, "silent for 4.0 s"));
+	assert_string_equal(m->next, ""); /* the others continue without it */
 	expect_lost(b, "lost", "silent for 4.0 s");
 }
 
