@@ -320,6 +320,17 @@ static void rows_queues(const struct share *s, uint32_t from, uint32_t to)
 	}
 }
 
+/* On average a datagram waits for no longer than that. */
+static void goal_wait(struct share *s, uint32_t number, double most_ms)
+{
+	const struct simnet_queue_stats *stats = &s->measures.queues[number - 1];
+	char text[64];
+
+	snprintf(text, sizeof(text), "queue %u: ms of its link's time waiting, mean", number);
+	goal(s, stats->bytes_mean * 8e3 / (double)s->spec.queues[number - 1].rate_bits_s, 0,
+	     most_ms, text);
+}
+
 /* ---- the worlds ---- */
 
 static bool two_dense(struct share *s)
@@ -333,7 +344,8 @@ static bool two_dense(struct share *s)
 	together(s, both_us);
 	goal(s, share_of(s, 1, flows, both_us), 0.45, 0.55, "job 0's share, queue 1");
 	goal(s, share_of(s, 2, flows, both_us), 0.45, 0.55, "job 0's share, queue 2");
-	row(s, used(s, 1, both_us), "use of queue 1");
+	goal(s, used(s, 1, both_us), 0.95, 1.001, "use of queue 1");
+	goal_wait(s, 1, 1);
 	rows_again(s, 1);
 	rows_queues(s, 1, 2);
 	return done(s);
@@ -384,6 +396,7 @@ static bool dense_four(void)
 	}
 	goal(s, least, 0.2, 0.25, "least share of a job");
 	goal(s, most, 0.25, 0.3, "largest share of a job");
+	goal_wait(s, 1, 1);
 	rows_again(s, 1);
 	rows_queues(s, 1, 2);
 	return done(s);
