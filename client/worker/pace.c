@@ -11,8 +11,7 @@
 #define RTT_SPAN_US 500000
 #define TARGET_US 200
 #define TARGET_SPREAD_US 800 /* more for a window of 1, half of that for one of 4 */
-#define LONG_US                                                                                    \
-	2000 /* what would take so long is not our queue, if it does not become shorter with us */
+#define LONG_US 2000         /* a queue that may not be ours */
 #define CONTEND_ROUNDS 512
 #define PARTS 256 /* of a packet */
 #define ROOT_OF_PARTS 16
@@ -226,7 +225,7 @@ static void end_round(struct pace *pace)
 	else if (is_contended(pace))
 		contend(pace);
 	else if (excess_us > target_us(pace))
-		window_shrink(pace, excess_us + target_us(pace) / 2, pace->srtt_us);
+		window_shrink(pace, excess_us, pace->srtt_us);
 	else if (pace->round_full)
 		window_grow(pace, excess_us);
 }

@@ -5,9 +5,10 @@
  * The retransmission timer of RFC 6298, with a minimum that suits a data centre, and a window that
  * keeps the queues on the way short. It shrinks when the network marks congestion, by the share of
  * datagrams that it marks; and when round trips take longer than the shortest one by more than a
- * target, in proportion to the excess; each at most once a round trip. Otherwise it grows. Loss is the last sign: only much more of it than the path has shown at its best counts, so
- * a link that loses 5 % of everything still runs full. Pure: time comes in as an argument, in
- * microseconds of any clock that does not run backwards.
+ * target, in proportion to the excess; each at most once a round trip. Otherwise it grows. Loss is
+ * the last sign: only much more of it than the path has shown at its best counts, so a link that
+ * loses 5 % of everything still runs full. Pure: time comes in as an argument, in microseconds of any
+ * clock that does not run backwards.
  */
 #ifndef AGGREGATOR_NET_PACE_H
 #define AGGREGATOR_NET_PACE_H

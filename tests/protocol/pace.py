@@ -94,7 +94,7 @@ class Pace:
         if share:
             self.shrink(self.share / 2)
         elif queued > allowed:
-            self.shrink((queued + allowed / 2) / srtt)
+            self.shrink(queued / srtt)
         elif self.full and self.doubling and queued < 100:
             self.limit = min(2 * self.limit, self.window)
         elif self.full:

@@ -184,7 +184,7 @@ static void test_delay(void **state)
 	round_of(&pace, 10000 + 300);
 	assert_int_equal(pace.window, 64);
 	round_of(&pace, 10000 + 301);
-	assert_int_equal(pace.window, 61); /* 64 * (1 - (301 + 150) / 10061) */
+	assert_int_equal(pace.window, 62); /* 64 * (1 - 301 / 10061) */
 	for (int i = 0; i < 3; i++)
 		round_of(&pace, 20000);
 	assert_in_range(pace.window, 7, 8);
