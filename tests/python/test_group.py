@@ -423,13 +423,13 @@ class TimeOuts(unittest.TestCase):
         with mock.patch.dict(os.environ):
             for name in ("WINNOW_TIMEOUT", "WINNOW_TIMEOUT_MS", "WINNOW_JOIN_TIMEOUT", "WINNOW_JOIN_TIMEOUT_MS"):
                 os.environ.pop(name, None)
-            self.assertEqual(_group._time_outs(hour)["timeout_ms"], 3600000)
-            self.assertEqual(set(_group._time_outs(hour)), {"timeout_ms", "join_timeout_ms"})
+            self.assertEqual(_group.time_outs(hour)["timeout_ms"], 3600000)
+            self.assertEqual(set(_group.time_outs(hour)), {"timeout_ms", "join_timeout_ms"})
             for name, value in (("WINNOW_TIMEOUT", "5s"), ("WINNOW_TIMEOUT_MS", "5000")):
                 with mock.patch.dict(os.environ, {name: value}):
-                    self.assertEqual(set(_group._time_outs(hour)), {"join_timeout_ms"})
+                    self.assertEqual(set(_group.time_outs(hour)), {"join_timeout_ms"})
             with mock.patch.dict(os.environ, WINNOW_TIMEOUT="", WINNOW_JOIN_TIMEOUT="5s"):
-                self.assertEqual(set(_group._time_outs(hour)), {"timeout_ms"})
+                self.assertEqual(set(_group.time_outs(hour)), {"timeout_ms"})
 
     def test_of_the_group(self):
         self.assertNotEqual(self.check(late_for_the_group, "rank 1"), "nothing")
