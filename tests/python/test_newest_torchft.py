@@ -14,13 +14,13 @@ import unittest
 import harness
 
 TRAIN = """
-import json, os, sys, time
+import json, os, pathlib, sys, time
 from datetime import timedelta
 import torch, torchft
 from torch.distributed import TCPStore
 import winnow.torchft
 
-replica, steps, min_size, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+replica, end, min_size, kind = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 torch.set_num_threads(1)
 torch.manual_seed(int.from_bytes(replica.encode(), "little") % 97)
 model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
@@ -44,7 +44,7 @@ def say(**what):
     print(json.dumps(what), flush=True)
 
 lost = 0
-while manager.current_step() < steps:
+while not end.exists() or manager.current_step() < int(end.read_text()):
     step = manager.current_step()
     draw = torch.Generator().manual_seed(1000 * step + ord(replica[-1]))
     x = torch.randn(16, 8, generator=draw)
@@ -73,12 +73,12 @@ sys.stdin.read()
 
 
 class Replica:
-    def __init__(self, name, lighthouse, steps, folder, min_size=2, kind="winnow"):
+    def __init__(self, name, lighthouse, folder, min_size=2, kind="winnow"):
         self.name, self.file = name, folder / f"{name}-{time.monotonic()}.out"
         environment = {**os.environ, "TORCHFT_LIGHTHOUSE": lighthouse, "OTEL_SDK_DISABLED": "true"}
         with open(self.file, "wb") as out, open(f"{self.file}.err", "wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", TRAIN, name, str(steps), str(min_size), kind], stdout=out, stderr=errors, env=environment
+                [sys.executable, "-c", TRAIN, name, str(folder / "end"), str(min_size), kind], stdout=out, stderr=errors, env=environment
             )
 
     def said(self):
@@ -116,23 +116,30 @@ class Torchft(unittest.TestCase):
         self.folder.cleanup()
         del os.environ["WINNOW_JOB"]
 
-    def start(self, name, steps=10**9, **options):
-        self.replicas.append(Replica(name, self.address, steps, pathlib.Path(self.folder.name), **options))
+    def start(self, name, **options):
+        self.replicas.append(Replica(name, self.address, pathlib.Path(self.folder.name), **options))
         return self.replicas[-1]
+
+    def end_at(self, step):
+        """All who train end after that many steps; it must be far enough ahead."""
+        end = pathlib.Path(self.folder.name, "end")
+        end.with_suffix(".new").write_text(str(step))
+        end.with_suffix(".new").rename(end)
 
     def test_kill_and_return(self):
         """Two are left after the kill, then there are three again, and all end with the same parameters."""
-        steps = 120
-        a, b, c = (self.start(name, steps) for name in "abc")
+        a, b, c = (self.start(name) for name in "abc")
         for replica in (a, b, c):
             replica.until(lambda line: line.get("size") == 3 and line["step"] >= 5)
         c.kill()
         for replica in (a, b):
             replica.until(lambda line: line.get("size") == 2)
         lost = a.said()[-1]["lost"]
-        back = self.start("c", steps)
+        back = self.start("c")
         for replica in (a, b, back):
             replica.until(lambda line: "step" in line and line["size"] == 3 and line["lost"] >= (lost if replica is a else 0))
+        self.end_at(back.said()[-1]["step"] + 100)
+        for replica in (a, b, back):
             replica.until(lambda line: "done" in line, 90)
         ends = [replica.said()[-1]["done"] for replica in (a, b, back)]
         self.assertEqual(ends[0], ends[1])
