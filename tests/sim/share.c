@@ -33,7 +33,30 @@ struct share {
 	bool missed;     /* a bound that must be met */
 };
 
-static bool must_meet; /* the world's bounds */
+/* What is not as it should be today: it may become better, but not worse than `most`. */
+static const struct known {
+	const char *world, *text;
+	double most;
+} known[] = {
+	{"alone-far", "300 Mbit/s, 500 us: times the bound", 1.04},
+	{"alone-far", "1000 Mbit/s, 500 us: times the bound", 1.06},
+	{"small-hosts", "median, times its own", 4},
+	{"tcp-up", "TCP's share beside a dense job", 0.8},
+	{"tcp-shallow", "TCP's share beside a dense job", 0.96},
+	{"tcp-shallow", "job 0: PUSHes sent again, % of datagrams", 12},
+	{"uneven", "job 0: RESULTs sent again, %", 15},
+	{"uneven-uni", "job 0: RESULTs sent again, %", 16},
+	{"loss", "5 % lost, 25 us one way: times lossless", 1.4},
+	{"loss", "5 % lost, 500 us one way: times lossless", 1.5},
+};
+
+static bool is_known(const char *world, const char *text, double value)
+{
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (strcmp(known[i].world, world) == 0 && strcmp(known[i].text, text) == 0)
+			return value <= known[i].most;
+	return false;
+}
 
 /* ---- the table ---- */
 
@@ -59,8 +82,7 @@ static void goal(struct share *s, double value, double low, double high, const c
 	bool met = value >= low && value <= high;
 	char want[32];
 
-	s->missed = s->missed || (must_meet && !met);
-
+	s->missed = s->missed || (!met && !is_known(s->name, text, value));
 	if (low > 0 && high < 1e9)
 		snprintf(want, sizeof(want), "%g to %g", low, high);
 	else
@@ -191,7 +213,7 @@ static void run(struct share *s)
 	world_run(&s->spec, &s->outcome);
 	if (!s->outcome.ok) {
 		printf("%-12s %s\n", s->name, s->outcome.why);
-		s->missed = must_meet || !s->may_starve || strncmp(s->outcome.why, "hang", 4) != 0;
+		s->missed = !s->may_starve || strncmp(s->outcome.why, "hang", 4) != 0;
 	}
 }
 
@@ -725,27 +747,26 @@ static bool alone_far(void)
 static const struct {
 	const char *name, *about;
 	bool (*run)(void);
-	bool met; /* it must be, since it has been */
 } worlds[] = {
-	{"alone", "one job on links of its own", alone, true},
-	{"alone-far", "the same, 500 us one way", alone_far, false},
-	{"dense-port", "two dense jobs at one port", dense_port, true},
-	{"dense-hosts", "two dense jobs on shared hosts", dense_hosts, true},
-	{"dense-ecn", "as dense-port, and the queues mark", dense_ecn, true},
-	{"dense-four", "four jobs of four workers at one port", dense_four, true},
-	{"small-port", "4 KB operations beside a dense job at one port", small_port, true},
-	{"small-hosts", "the same on shared hosts", small_hosts, false},
-	{"tcp-up", "a TCP flow beside a dense job's PUSHes", tcp_up, false},
-	{"tcp-down", "a TCP flow beside a dense job's RESULTs", tcp_down, false},
-	{"tcp-shallow", "as tcp-up, with a tenth of the buffer", tcp_shallow, false},
-	{"tcp-two", "two TCP flows share a queue, to check the measure", tcp_two, true},
-	{"join", "a second dense job joins", join, true},
-	{"leave", "one of two dense jobs ends", leave, true},
-	{"uneven", "one of four workers has a tenth of the others' rate", uneven, false},
-	{"uneven-uni", "the same without multicast", uneven_unicast, false},
-	{"incast", "16 workers, a port of 1 Gbit/s and 200 KB, multicast", incast, true},
-	{"incast-uni", "the same without multicast", incast_unicast, true},
-	{"loss", "loss by chance, no queue", loss, false},
+	{"alone", "one job on links of its own", alone},
+	{"alone-far", "the same, 500 us one way", alone_far},
+	{"dense-port", "two dense jobs at one port", dense_port},
+	{"dense-hosts", "two dense jobs on shared hosts", dense_hosts},
+	{"dense-ecn", "as dense-port, and the queues mark", dense_ecn},
+	{"dense-four", "four jobs of four workers at one port", dense_four},
+	{"small-port", "4 KB operations beside a dense job at one port", small_port},
+	{"small-hosts", "the same on shared hosts", small_hosts},
+	{"tcp-up", "a TCP flow beside a dense job's PUSHes", tcp_up},
+	{"tcp-down", "a TCP flow beside a dense job's RESULTs", tcp_down},
+	{"tcp-shallow", "as tcp-up, with a tenth of the buffer", tcp_shallow},
+	{"tcp-two", "two TCP flows share a queue, to check the measure", tcp_two},
+	{"join", "a second dense job joins", join},
+	{"leave", "one of two dense jobs ends", leave},
+	{"uneven", "one of four workers has a tenth of the others' rate", uneven},
+	{"uneven-uni", "the same without multicast", uneven_unicast},
+	{"incast", "16 workers, a port of 1 Gbit/s and 200 KB, multicast", incast},
+	{"incast-uni", "the same without multicast", incast_unicast},
+	{"loss", "loss by chance, no queue", loss},
 };
 
 void share_list(void)
@@ -763,7 +784,6 @@ bool share_run(const char *name)
 		if (name != NULL && strcmp(name, worlds[i].name) != 0)
 			continue;
 		found = true;
-		must_meet = worlds[i].met;
 		met = worlds[i].run() && met;
 	}
 	if (!found)
