@@ -11,7 +11,7 @@ which is imported by itself.
 """
 
 from ._comm import Comm, RowsRequest
-from ._compress import topk
+from ._topk import topk
 from ._member import CommStats, MembersChanged, OpStats, Request, WinnowError
 from ._native import lib as _lib
 from ._native import library_path

@@ -1,47 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Gradients of which only the largest elements travel; the others are remembered, and added to the next step's."""
 
-import ctypes
 import math
 
-from . import _buffers, _native
-from ._member import brief, failure, number
-from ._native import lib
+import torch
 
-CHUNK = 4096
-
-
-@brief
-def topk(gradient, memory, k, chunk=CHUNK, decay=1.0):
-    """Leaves the k largest elements of each `chunk` of `gradient` + decay * `memory` in `gradient`, the rest in `memory`.
-
-    gradient: numpy array or torch tensor on the CPU: float32, float16 or bfloat16. It is zero elsewhere afterwards:
-        Comm.allreduce(gradient, block=1) sends what is left.
-    memory: float32, of as many elements, zeros at first; each tensor has its own.
-    Returns how many elements are left. What is not finite is always left, and never remembered.
-    """
-    data, kept = (
-        _buffers.describe_on_host(gradient, "gradient", "top-k is"),
-        _buffers.describe_on_host(memory, "memory", "top-k is"),
-    )
-    if kept.dtype != _native.DTYPES["float32"] or kept.count != data.count:
-        raise ValueError(f"memory has to be float32, and as large as the gradient: {data.count} elements")
-    if not (data.writable and kept.writable):
-        raise ValueError("gradient or memory is read-only")
-    taken = ctypes.c_uint64()
-    code = lib.winnow_topk(
-        data.address,
-        kept.address,
-        data.count,
-        data.dtype,
-        number("k", k, 2**63),
-        number("chunk", chunk, 2**63),
-        decay,
-        ctypes.byref(taken),
-    )
-    if code != _native.OK:
-        raise ValueError(str(failure(code)))
-    return taken.value
+from ._topk import CHUNK, topk
 
 
 def compressor_of(compress):
@@ -111,7 +75,7 @@ class TopK:
             return
         memory = self._memory.get(name)
         if memory is None:
-            memory = self._memory[name] = gradient.new_zeros(count, dtype=_float32())
+            memory = self._memory[name] = torch.zeros(count, dtype=torch.float32)
         elif memory.numel() != count:
             raise ValueError(f"the memory of {name} has {memory.numel()} elements, and its gradient {count}")
         chunk = min(self.chunk or count, count)
@@ -125,7 +89,7 @@ class TopK:
         for name, memory in state["memory"].items():
             if self._names and name not in self._names.values():
                 raise ValueError(f"the saved memory of {name} is of no parameter of this model that is compressed")
-            if memory.dtype != _float32() or not memory.isfinite().all():
+            if memory.dtype != torch.float32 or not memory.isfinite().all():
                 raise ValueError(f"the saved memory of {name} is not finite float32")
         self._memory = {name: memory.flatten().clone() for name, memory in state["memory"].items()}
         self._steps = dict(state["steps"])
@@ -133,9 +97,3 @@ class TopK:
     def __getstate__(self):
         """A copy learns its model anew."""
         return {**self.__dict__, "_names": {}}
-
-
-def _float32():
-    import torch
-
-    return torch.float32

@@ -404,13 +404,14 @@ def _refuse_parameters(ddp):
 
 
 def _refuse_compress(ddp, compress, node):
-    """All ranks learn of one that differs."""
+    """All ranks learn of one that differs. A model on GPUs is not compressed: there is nothing to ask."""
     if compress is not None and node:
         raise ValueError("compress is of gradients on the CPU, and not with nodes: leave one of the two out")
-    if compress is not None:
-        for name, parameter in ddp.module.named_parameters():
-            if parameter.device.type != "cpu":
+    for name, parameter in ddp.module.named_parameters():
+        if parameter.device.type != "cpu":
+            if compress is not None:
                 raise ValueError(f"parameter {name} is on {parameter.device}: compress is of gradients on the CPU")
+            return
     for rank, other in enumerate(_exchange(repr(compress), ddp.process_group)):
         if other != repr(compress):
             raise ValueError(f"compress is {compress!r} on this rank and {other} on rank {rank}: want the same on all")

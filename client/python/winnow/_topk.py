@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The largest elements of a gradient on the CPU, and a memory of the others."""
+
+import ctypes
+
+from . import _buffers, _native
+from ._member import brief, failure, number
+from ._native import lib
+
+CHUNK = 4096
+
+
+@brief
+def topk(gradient, memory, k, chunk=CHUNK, decay=1.0):
+    """Leaves the k largest elements of each `chunk` of `gradient` + decay * `memory` in `gradient`, the rest in `memory`.
+
+    gradient: numpy array or torch tensor on the CPU: float32, float16 or bfloat16. It is zero elsewhere afterwards:
+        Comm.allreduce(gradient, block=1) sends what is left.
+    memory: float32, of as many elements, zeros at first; each tensor has its own.
+    Returns how many elements are left. What is not finite is always left, and never remembered.
+    """
+    data, kept = (
+        _buffers.describe_on_host(gradient, "gradient", "top-k is"),
+        _buffers.describe_on_host(memory, "memory", "top-k is"),
+    )
+    if kept.dtype != _native.DTYPES["float32"] or kept.count != data.count:
+        raise ValueError(f"memory has to be float32, and as large as the gradient: {data.count} elements")
+    if not (data.writable and kept.writable):
+        raise ValueError("gradient or memory is read-only")
+    taken = ctypes.c_uint64()
+    code = lib.winnow_topk(
+        data.address,
+        kept.address,
+        data.count,
+        data.dtype,
+        number("k", k, 2**63),
+        number("chunk", chunk, 2**63),
+        decay,
+        ctypes.byref(taken),
+    )
+    if code != _native.OK:
+        raise ValueError(str(failure(code)))
+    return taken.value
