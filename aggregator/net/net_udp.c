@@ -173,21 +173,34 @@ static bool marked_read(const struct cmsghdr *c, bool *marked)
 	return true;
 }
 
-/* When the system received it; of our two clocks the kernel takes the other. */
-static uint64_t came_read(const struct cmsghdr *c)
+/* Now, by our clock and by the one that the kernel puts into time stamps. */
+struct moment {
+	uint64_t us;
+	struct timespec system;
+};
+
+static struct moment moment_now(void)
 {
-	uint64_t now_us = clock_us(), waited_us;
-	struct timespec came, now;
+	struct moment now = {.us = clock_us()};
+
+	clock_gettime(CLOCK_REALTIME, &now.system);
+	return now;
+}
+
+/* When the system received it. */
+static uint64_t came_read(const struct cmsghdr *c, const struct moment *now)
+{
+	struct timespec came;
+	uint64_t waited_us;
 
 	memcpy(&came, CMSG_DATA(c), sizeof(came));
-	clock_gettime(CLOCK_REALTIME, &now);
-	waited_us = (uint64_t)((now.tv_sec - came.tv_sec) * 1000000 +
-	                       (now.tv_nsec - came.tv_nsec) / 1000);
-	return waited_us < WAITED_US_MAX ? now_us - waited_us : now_us;
+	waited_us = (uint64_t)((now->system.tv_sec - came.tv_sec) * 1000000 +
+	                       (now->system.tv_nsec - came.tv_nsec) / 1000);
+	return waited_us < WAITED_US_MAX ? now->us - waited_us : now->us;
 }
 
 /* What the kernel says of message `i`: how long its datagrams are, where they were sent to, and when. */
-static void control_read(struct net *net, uint32_t i)
+static void control_read(struct net *net, uint32_t i, const struct moment *now)
 {
 	struct msghdr *header = &net->rx_headers[i].msg_hdr;
 	int size;
@@ -202,7 +215,7 @@ static void control_read(struct net *net, uint32_t i)
 			memcpy(&size, CMSG_DATA(c), sizeof(size));
 			net->rx_segment[i] = size > 0 ? (uint32_t)size : net->rx_segment[i];
 		} else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_TIMESTAMPNS) {
-			net->rx_came_us[i] = came_read(c);
+			net->rx_came_us[i] = came_read(c, now);
 		} else if (!marked_read(c, &net->rx_marked[i])) {
 			local_read(c, &net->rx_local[i]);
 		}
@@ -211,6 +224,7 @@ static void control_read(struct net *net, uint32_t i)
 
 static bool rx_fill(struct net *net)
 {
+	struct moment now;
 	int count;
 
 	for (uint32_t i = 0; i < RX_MESSAGES; i++)
@@ -228,8 +242,9 @@ static bool rx_fill(struct net *net)
 	if (count <= 0)
 		return false;
 	net->rx_count = (uint32_t)count;
+	now = moment_now();
 	for (uint32_t i = 0; i < net->rx_count; i++)
-		control_read(net, i);
+		control_read(net, i, &now);
 	return true;
 }
 
