@@ -23,10 +23,10 @@ extern "C" {
 #endif
 
 struct topk {
-	uint64_t
-		chunk; /* >= 1: elements among which k are chosen; the last chunk may be shorter, */
-	uint64_t k;    /* 1 .. chunk; and has a share of k in proportion, rounded up */
-	float decay;   /* 0 .. 1: what is left of the memory after a step */
+	/* k of each `chunk` elements are chosen, 1 <= k <= chunk. The last chunk may be shorter, and has
+	 * a share of k in proportion, rounded up. */
+	uint64_t chunk, k;
+	float decay; /* 0 .. 1: what is left of the memory after a step */
 };
 
 /* The types of gradients that it takes. */

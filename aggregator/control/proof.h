@@ -66,7 +66,10 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 void proof_keys_free(struct proof_keys *keys);
 uint32_t proof_keys_count(const struct proof_keys *keys);
 
-/* The key for a job, whichever its membership, made now if this is its first use; NULL when there is none, or no memory to make it. */
+/*
+ * The key for a job, whichever its membership, made now if this is its first use. NULL when there is
+ * none, or no memory to make it.
+ */
 const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job);
 
 #endif /* AGGREGATOR_CONTROL_PROOF_H */

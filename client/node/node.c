@@ -199,13 +199,7 @@ void winnow_node_stats(struct winnow_node *node, struct winnow_stats *stats)
 		struct winnow_stats one;
 
 		winnow_comm_stats(node->shares[i], &one);
-		stats->sent_packets += one.sent_packets;
-		stats->sent_bytes += one.sent_bytes;
-		stats->received_packets += one.received_packets;
-		stats->received_bytes += one.received_bytes;
-		stats->retransmits += one.retransmits;
-		stats->nacks += one.nacks;
-		stats->dropped += one.dropped;
+		comm_stats_add(stats, &one);
 		stats->payload = one.payload;
 		stats->window = one.window;
 		stats->channels += one.channels;

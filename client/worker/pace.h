@@ -10,8 +10,8 @@
  * loses 5 % of everything still runs full. Pure: time comes in as an argument, in microseconds of any
  * clock that does not run backwards.
  */
-#ifndef AGGREGATOR_NET_PACE_H
-#define AGGREGATOR_NET_PACE_H
+#ifndef CLIENT_PACE_H
+#define CLIENT_PACE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -93,4 +93,4 @@ void pace_received(struct pace *pace, bool marked);
 void pace_marked(struct pace *pace, uint32_t total); /* so many of ours have come marked */
 void pace_lost(struct pace *pace, uint32_t packets);
 
-#endif /* AGGREGATOR_NET_PACE_H */
+#endif /* CLIENT_PACE_H */

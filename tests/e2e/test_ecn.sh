@@ -3,7 +3,7 @@
 # aggregator is counted there, and the worker is told of it; results are right, and with fewer datagrams under way.
 . "$(dirname "$0")/lib.sh"
 need_namespaces
-[ -z "${WINNOWD_OPTIONS:-}" ] || exit 77
+[ -z "${WINNOWD_OPTIONS:-}" ] || { echo "only udp counts marks, and this runs with $WINNOWD_OPTIONS" && exit 77; }
 hosts_up 2 1 1500
 for i in 0 1; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
 ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
