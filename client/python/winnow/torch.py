@@ -26,17 +26,14 @@ from ._compress import TopK, compressor_of  # noqa: F401 - TopK is for programs
 from ._futures import Completer
 from ._member import OpStats, Shares, WinnowError, brief, flag_of
 from ._node import Node
+from ._outer import OuterOptimizer  # noqa: F401 - for programs
+from ._segments import segments_of_parameters
 
 _group.register()
 
 # Tags of hooks have this bit, so that they never meet the program's own on one communicator.
 _TAG_OF_HOOKS = 1 << 62
 _hook_numbers = weakref.WeakKeyDictionary()  # communicator: hooks attached so far
-
-# A parameter counts as a table of rows, to which blocks are aligned, from so many bytes on, and if
-# it is so many times as high as wide.
-_TABLE_BYTES = 1 << 16
-_TABLE_RATIO = 8
 
 
 class HookStats(
@@ -132,28 +129,8 @@ def hook(state, bucket):
     # DDP takes results in the order in which it has given the buckets: the oldest is needed first.
     segments = None
     if tensor.layout == torch.strided:
-        segments = _tables(parameters, tensor, state.compress)
+        segments = segments_of_parameters(parameters, tensor, state.compress)
     return state.reduce(tensor, segments, parameters=parameters)
-
-
-def _tables(parameters, buffer, compress=None):
-    """The segments of a bucket, for Comm.allreduce(); None if no parameter looks like a table.
-
-    Of a parameter that is compressed, single elements travel.
-    """
-    segments, offset = [], 0
-    for parameter in parameters:
-        count, shape = parameter.numel(), parameter.shape
-        if compress is not None and count > 0 and compress.takes(parameter):
-            segments.append((offset, count, 1, 1, 1))
-        elif (
-            len(shape) == 2
-            and shape[0] >= _TABLE_RATIO * shape[1]
-            and count * buffer.element_size() >= _TABLE_BYTES
-        ):
-            segments.append((offset, count, shape[1]))
-        offset += count
-    return segments if segments and offset == buffer.numel() else None
 
 
 class HookState:

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Workers that train alone for some steps, and then exchange how far they have come: DiLoCo and SparseLoCo."""
+
+import collections
+
+import torch
+import torch.distributed as dist
+
+from ._comm import Comm
+from ._compress import compressor_of
+from ._member import WinnowError, brief
+from ._places import draw_job
+from ._segments import segments_of_parameters
+
+_TEXT = 256  # characters of its settings that a worker shows to the others
+
+# A parameter's part of the flat tensors.
+_Part = collections.namedtuple("_Part", "name parameter begin end")
+
+
+class OuterOptimizer:
+    """Takes H steps with the optimizer `inner`, then moves all workers' weights by the mean of their differences.
+
+        outer = winnow.torch.OuterOptimizer(model, torch.optim.AdamW(model.parameters()), H=30, compress="topk:0.0156")
+        ...
+        loss.backward()
+        outer.step()
+        outer.zero_grad()
+
+    Without compress it is DiLoCo (Douillard et al. 2023): the mean passes through Nesterov momentum. With it,
+    SparseLoCo (Sarfi et al. 2025): each worker sends the largest elements of its difference and remembers the rest.
+
+    model: as it is, not DistributedDataParallel; float32, float16 or bfloat16, on the CPU or a GPU.
+    compress: as in attach(): "topk:0.0156", or TopK(1 / 64, decay=0.95).
+    lr, momentum: of the outer step; None: 0.7 and 0.9, or 1 and 0 with compress.
+    wire: as in Comm.allreduce().
+    comm: a winnow.Comm; None: one of the default process group's ranks, or where there is none, of the environment.
+
+    All begin with rank 0's weights. Between exchanges, weights, the inner optimizer's state and the model's buffers
+    are each worker's own. The weights that all began with, the momentum and compress's memory are float32 on the CPU.
+    """
+
+    def __init__(self, model, inner, *, H, compress=None, lr=None, momentum=None, wire=None, comm=None):
+        self.compress = compressor_of(compress)
+        self.inner, self.H, self.wire = inner, H, wire
+        self.lr = (0.7 if compress is None else 1.0) if lr is None else lr
+        self.momentum = (0.9 if compress is None else 0.0) if momentum is None else momentum
+        if not (isinstance(H, int) and H >= 1):
+            raise ValueError(f"H is {H}: want at least 1, the steps from one exchange to the next")
+        if not self.lr > 0 or not 0 <= self.momentum < 1:
+            raise ValueError(f"lr is {self.lr} and momentum {self.momentum}: want more than 0, and from 0 to below 1")
+        self._parts = _parts_of(model, inner)
+        if self.compress is not None:
+            self.compress.learn(model)
+        self._start = self._weights()  # what all began with
+        self._speed = torch.zeros_like(self._start)
+        self._sent = None  # what has been taken from this worker's difference and has not arrived yet
+        self.steps, self.exchanges = 0, -1
+        self._owned = comm is None
+        self.comm = _own_comm() if comm is None else comm
+        try:
+            self.join()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self):
+        settings = f"H={self.H}, compress={self.compress!r}, lr={self.lr}, momentum={self.momentum}, wire={self.wire}"
+        return f"OuterOptimizer({settings}) of {len(self._start)} elements"
+
+    def zero_grad(self, set_to_none=True):
+        self.inner.zero_grad(set_to_none=set_to_none)
+
+    @brief
+    def step(self, closure=None):
+        """One step of `inner`, and after each H of them an exchange. Returns what inner.step() does."""
+        loss = self.inner.step(closure)
+        self.steps += 1
+        if self.steps % self.H == 0:
+            self._exchange()
+        return loss
+
+    @brief
+    def join(self):
+        """All members call this after Comm.reconfigure(); a newcomer does so by making its OuterOptimizer.
+
+        Whoever lacks an exchange that others have completed gets the weights after it, since what it sent is in them.
+        An exchange that was interrupted on all is repeated, without those who are lost.
+        """
+        members = self._members()
+        last, waiting = max(members)
+        if min(members)[0] < max(last, 0):
+            root = next(rank for rank, (exchanges, _) in enumerate(members) if exchanges == last)
+            for values in (self._start, self._speed):
+                self.comm.broadcast(values, root)
+            if self.exchanges < max(last, 0):
+                self.exchanges, self._sent = max(last, 0), None
+                self._begin()
+        if waiting:
+            self._exchange()
+
+    def state_dict(self):
+        """All but the model, of this rank: inner optimizer, the weights that all began with, momentum, memory."""
+        return {
+            "inner": self.inner.state_dict(),
+            "start": {part.name: self._start[part.begin : part.end] for part in self._parts},
+            "speed": {part.name: self._speed[part.begin : part.end] for part in self._parts},
+            "compress": None if self.compress is None else self.compress.state_dict(),
+            "steps": self.steps,
+            "exchanges": self.exchanges,
+        }
+
+    def load_state_dict(self, state):
+        """On every rank its own, with the model's, before the next step. Have ranks saved at different times? Then join()."""
+        if (state["compress"] is None) != (self.compress is None):
+            raise ValueError("the saved state has a memory and there is no compress, or the other way round")
+        for part in self._parts:
+            for saved in (state["start"], state["speed"]):
+                if part.name not in saved or saved[part.name].numel() != part.end - part.begin:
+                    raise ValueError(f"the saved state has no {part.name} of {part.end - part.begin} elements")
+        if self.compress is not None:
+            self.compress.load_state_dict(state["compress"])
+        self.inner.load_state_dict(state["inner"])
+        for part in self._parts:
+            self._start[part.begin : part.end] = state["start"][part.name]
+            self._speed[part.begin : part.end] = state["speed"][part.name]
+        self.steps, self.exchanges, self._sent = state["steps"], state["exchanges"], None
+
+    def close(self):
+        """Leaves the job, if this has joined it."""
+        if self._owned:
+            self.comm.close()
+
+    def _exchange(self):
+        if self._sent is None:
+            self._sent = self._difference()
+        segments = segments_of_parameters([part.parameter for part in self._parts], self._sent, self.compress)
+        mean = torch.empty_like(self._sent)
+        self.comm.allreduce(self._sent, mean, op="avg", wire=self.wire, segments=segments)
+        self._sent = None
+        self.exchanges += 1
+        self._speed.mul_(self.momentum).add_(mean)
+        self._start.sub_(mean.add_(self._speed, alpha=self.momentum) if self.momentum else mean, alpha=self.lr)
+        self._begin()
+
+    def _difference(self):
+        """From where this worker is to where it began; of that, what is to be sent."""
+        now = self._weights()
+        difference = self._rounded().sub_(now)
+        for name, parameter, begin, end in self._parts:
+            if not difference[begin:end].isfinite().all():
+                text = f"the weights of {name} are not finite on rank {self.comm.rank}, after {self.steps} steps"
+                self.comm.abort(text)
+                raise WinnowError(WinnowError.ABORTED, text)
+        for _, parameter, begin, end in self._parts if self.compress is not None else ():
+            if self.compress.takes(parameter):
+                self.compress.take(difference[begin:end], parameter)
+        return difference
+
+    def _weights(self):
+        return torch.cat([part.parameter.detach().flatten().cpu().float() for part in self._parts])
+
+    def _rounded(self):
+        """The weights that all began with, as parameters of their type hold them."""
+        return torch.cat([self._start[part.begin : part.end].to(part.parameter.dtype).float() for part in self._parts])
+
+    @torch.no_grad()
+    def _begin(self):
+        for _, parameter, begin, end in self._parts:
+            parameter.copy_(self._start[begin:end].view_as(parameter))
+
+    def _members(self):
+        """By rank: how many exchanges it has completed, and whether it waits in another one."""
+        found = torch.zeros(self.comm.world, _TEXT + 2, dtype=torch.int32)
+        text = repr(self).encode()[:_TEXT]
+        found[self.comm.rank, 0], found[self.comm.rank, 1] = self.exchanges, self._sent is not None
+        found[self.comm.rank, 2 : 2 + len(text)] = torch.tensor(list(text), dtype=torch.int32)
+        self.comm.allreduce(found)
+        for rank, row in enumerate(found[:, 2:].tolist()):
+            other = bytes(row).rstrip(b"\0")
+            if other != text:
+                raise ValueError(f"{text.decode()} on this rank and {other.decode()} on rank {rank}: want the same on all")
+        return [(exchanges, bool(waits)) for exchanges, waits in found[:, :2].tolist()]
+
+
+def _parts_of(model, inner):
+    """What is trained, one after the other."""
+    kinds = {kind.__name__ for kind in type(model).__mro__}
+    if kinds & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}:
+        raise TypeError(f"OuterOptimizer takes the model itself, not a {type(model).__name__}, which exchanges in each step")
+    parts, offset = [], 0
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise TypeError(f"parameter {name} is {parameter.dtype}: want float32, float16 or bfloat16")
+        parts.append(_Part(name, parameter, offset, offset + parameter.numel()))
+        offset += parameter.numel()
+    if not parts:
+        raise ValueError("the model has no parameter that is trained")
+    known = {id(parameter) for parameter in model.parameters()}
+    for group in inner.param_groups:
+        if any(id(parameter) not in known for parameter in group["params"]):
+            raise ValueError("the inner optimizer has a parameter that the model has not: it would differ between workers")
+    return parts
+
+
+def _own_comm():
+    if not dist.is_initialized():
+        return Comm()
+    job = [draw_job() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(job)
+    return Comm(job=job[0], rank=dist.get_rank(), world=dist.get_world_size())

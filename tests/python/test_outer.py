@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""OuterOptimizer: local steps and exchanges, against a reference in one process; lost members and newcomers."""
+
+import copy
+import io
+import os
+import signal
+import unittest
+
+import harness
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+
+WIDTH = 64
+H = 4
+
+
+def model(seed=3):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+
+
+def loss_of(net, rank, step):
+    draw = torch.Generator().manual_seed(1000 * step + rank)
+    x = torch.randn(8, WIDTH, generator=draw)
+    teacher = torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(4))
+    return (net(x) - torch.tanh(x @ teacher)).square().mean()
+
+
+def inner_of(net):
+    return torch.optim.AdamW(net.parameters(), lr=0.01)
+
+
+def weights(net):
+    return [parameter.detach().clone() for parameter in net.parameters()]
+
+
+def sparseloco():
+    return winnow.torch.TopK(0.05, chunk=200, decay=0.9)
+
+
+def take_steps(outer, net, rank, steps):
+    for step in steps:
+        loss_of(net, rank, step).backward()
+        outer.step()
+        outer.zero_grad()
+
+
+def trained(rank, world, job, compress, steps, **options):
+    """The weights after these steps. Ranks begin with different weights."""
+    net = model(3 + rank)
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, compress=compress, comm=comm, **options)
+        take_steps(outer, net, rank, range(steps))
+        return weights(net), comm.stats().sent_bytes, outer.exchanges
+
+
+def largest(values, density, chunk):
+    """Zero but for the largest of each chunk, by sorting."""
+    found = torch.zeros_like(values)
+    for at in range(0, len(values), chunk):
+        part = values[at : at + chunk]
+        share = -(-int(-(-density * chunk // 1)) * len(part) // chunk)
+        order = part.abs().argsort(descending=True, stable=True)[:share] + at
+        found[order] = values[order]
+    return found
+
+
+def reference(world, steps, lr, momentum, density=None, chunk=None, decay=None):
+    """All workers in this process. The outer step is PyTorch's SGD."""
+    shared = model()
+    nets = [copy.deepcopy(shared) for _ in range(world)]
+    inners = [inner_of(net) for net in nets]
+    outer = torch.optim.SGD(shared.parameters(), lr=lr, momentum=momentum, nesterov=momentum > 0)
+    memory = [[torch.zeros(p.numel()) for p in shared.parameters()] for _ in range(world)]
+    for step in range(steps):
+        for rank, (net, inner) in enumerate(zip(nets, inners)):
+            inner.zero_grad()
+            loss_of(net, rank, step).backward()
+            inner.step()
+        if (step + 1) % H:
+            continue
+        for index, parameter in enumerate(shared.parameters()):
+            parts = []
+            for rank, net in enumerate(nets):
+                part = (parameter - list(net.parameters())[index]).detach().flatten()
+                if density is not None and parameter.dim() > 1:
+                    total = decay * memory[rank][index] + part
+                    part = largest(total, density, chunk)
+                    memory[rank][index] = total - part
+                parts.append(part)
+            parameter.grad = (sum(parts) / world).view_as(parameter)
+        outer.step()
+        for net in nets:
+            net.load_state_dict(shared.state_dict())
+    return [weights(net) for net in nets]
+
+
+def interrupted(rank, world, job, make):
+    """The weights after 15 steps: without a break, and with one after 6, in which all is saved and loaded."""
+    want, *_ = trained(rank, world, job, make(), 15, momentum=0.8)
+    for part, steps in enumerate((range(6), range(6, 15))):
+        net = model(9)
+        with winnow.Comm(job=f"{job}-{part}", rank=rank, world=world, insecure_no_key=True) as comm:
+            if part == 0:
+                net = model(3 + rank)
+            outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, compress=make(), momentum=0.8, comm=comm)
+            if part == 1:
+                saved.seek(0)
+                state = torch.load(saved)
+                net.load_state_dict(state["model"])
+                outer.load_state_dict(state["outer"])
+            take_steps(outer, net, rank, steps)
+            saved = io.BytesIO() if part == 0 else saved
+            torch.save({"model": net.state_dict(), "outer": outer.state_dict()}, saved)
+    return want, weights(net)
+
+
+def small_steps(rank, world, job):
+    """The weight after each exchange, in bfloat16: the inner step is as small as that can be, the outer one a tenth of it."""
+    net, found = nn.Linear(1, 1, bias=False), []
+    nn.init.ones_(net.weight)
+    net.to(torch.bfloat16)
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        inner = torch.optim.SGD(net.parameters(), lr=1)
+        outer = winnow.torch.OuterOptimizer(net, inner, H=1, lr=0.1, momentum=0, comm=comm)
+        for _ in range(10):
+            net.weight.grad = torch.full_like(net.weight, 2**-8)
+            outer.step()
+            found.append(float(net.weight))
+    return found
+
+
+def by_group(rank, world):
+    """Without comm: the job of the default process group, which close() leaves."""
+    os.environ.update(WINNOW_INSECURE_NO_KEY="1")
+    net = model(3 + rank)
+    outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=1)
+    take_steps(outer, net, rank, range(2))
+    outer.close()
+    return weights(net), repr(outer.comm)
+
+
+def refused(rank, world, job):
+    net = model()
+    texts = []
+
+    def note(make, *arguments, **options):
+        try:
+            make(*arguments, **options)
+            texts.append(None)
+        except (TypeError, ValueError, RuntimeError) as error:
+            texts.append(str(error))
+
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        outer = winnow.torch.OuterOptimizer
+        note(outer, net, inner_of(net), H=0, comm=comm)
+        note(outer, net, inner_of(net), H=2.5, comm=comm)
+        note(outer, net, inner_of(net), H=1, lr=0, comm=comm)
+        note(outer, net, inner_of(net), H=1, momentum=1, comm=comm)
+        note(outer, net, inner_of(model()), H=1, comm=comm)
+        note(outer, DistributedDataParallel(net), inner_of(net), H=1, comm=comm)
+        note(outer, model().double(), inner_of(net), H=1, comm=comm)
+        note(outer, nn.ReLU(), inner_of(net), H=1, comm=comm)
+        note(outer, net, inner_of(net), H=1, compress="topk:0", comm=comm)
+        note(outer, net, inner_of(net), H=1 + rank, comm=comm)
+        note(outer, net, inner_of(net), H=1, compress="topk:0.1" if rank else "topk:0.2", comm=comm)
+        good = outer(net, inner_of(net), H=1, comm=comm)
+        state = good.state_dict()
+        note(good.load_state_dict, {**state, "compress": {"memory": {}, "steps": {}}})
+        note(good.load_state_dict, {**state, "start": {}})
+        note(good.load_state_dict, {**state, "speed": {**state["speed"], "2.weight": torch.zeros(5)}})
+        if rank == 1:
+            with torch.no_grad():
+                net[2].bias[3] = float("inf")
+        note(good.step)
+    return texts
+
+
+def survivor(rank, world, job):
+    """Rank 2 dies after 5 steps; what the others' weights are after 12, and how often members were lost."""
+    net, lost = model(), 0
+    comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
+    outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, comm=comm)
+    for step in range(12):
+        if rank == 2 and step == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        loss_of(net, rank, step).backward()
+        try:
+            outer.step()
+        except winnow.MembersChanged:
+            comm.reconfigure()
+            outer.join()
+            lost += 1
+        outer.zero_grad()
+    comm.close()
+    return weights(net), lost, outer.exchanges
+
+
+class Outer(harness.TeamCase):
+    def assert_same(self, first, second):
+        for ours, theirs in zip(first, second):
+            self.assertTrue(torch.equal(ours, theirs))
+
+    def assert_near(self, first, second):
+        for ours, theirs in zip(first, second):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5)
+
+    def test_diloco(self):
+        """Three exchanges, and two steps alone after them."""
+        want = reference(2, 14, 0.7, 0.9)
+        for rank, (found, _, exchanges) in enumerate(self.team.run(trained, harness.fresh_job(), None, 14)):
+            self.assert_near(found, want[rank])
+            self.assertEqual(exchanges, 3)
+
+    def test_sparseloco(self):
+        want = reference(2, 24, 1.0, 0.0, 0.05, 200, 0.9)
+        dense = self.team.run(trained, harness.fresh_job(), None, 24)
+        found = self.team.run(trained, harness.fresh_job(), sparseloco(), 24)
+        for rank in range(2):
+            self.assert_near(found[rank][0], want[rank])
+            self.assertLess(found[rank][1], 0.6 * dense[rank][1])
+
+    def test_settings(self):
+        want = reference(2, 8, 0.5, 0.3)
+        found = self.team.run(trained, harness.fresh_job(), None, 8, lr=0.5, momentum=0.3)
+        self.assert_near(found[0][0], want[0])
+        self.assert_same(found[0][0], found[1][0])
+
+    def test_small_steps(self):
+        """What is too small for bfloat16 adds up in the float32 weights that all begin with."""
+        (found,) = self.team.run(small_steps, harness.fresh_job())[:1]
+        self.assertEqual(found[3], 1)  # four tenths of a rounding step
+        self.assertEqual(found[5], 1 - 2**-8)
+
+    def test_saved_and_loaded(self):
+        for want, found in self.team.run(interrupted, harness.fresh_job(), sparseloco):
+            self.assert_same(want, found)
+
+    def test_of_the_group(self):
+        (first, comm), (second, _) = self.team.run(by_group)
+        self.assertEqual(comm, "<winnow.Comm rank 0 of 2 closed>")
+        self.assert_same(first, second)
+
+    def test_refusals(self):
+        for rank, texts in enumerate(self.team.run(refused, harness.fresh_job())):
+            for text, want in zip(
+                texts,
+                (
+                    "H is 0: want at least 1",
+                    "H is 2.5",
+                    "lr is 0 and momentum 0.9",
+                    "momentum 1: want",
+                    "the model has not",
+                    "not a DistributedDataParallel",
+                    "parameter 0.weight is torch.float64",
+                    "no parameter that is trained",
+                    "density is 0",
+                    f"on rank {1 - rank}: want the same on all",
+                    f"TopK(0.{1 + rank}, chunk=4096",
+                    "or the other way round",
+                    "no 0.weight of 4096 elements",
+                    "no 2.weight of 4096 elements",
+                    "the weights of 2.bias are not finite on rank 1, after 1 steps",
+                ),
+            ):
+                self.assertIn(want, str(text))
+                self.assertNotIn("\n", text)
+
+
+class Members(unittest.TestCase):
+    def test_one_dies(self):
+        with harness.Team(3) as team:
+            team.start(survivor, harness.fresh_job())
+            first, second, third = team.collect()
+        self.assertEqual(third, "died -9")
+        self.assertEqual(first[1:], (1, 3))
+        self.assertEqual(second[1:], (1, 3))
+        for ours, theirs in zip(first[0], second[0]):
+            self.assertTrue(torch.equal(ours, theirs))
+
+    def test_newcomer(self):
+        """It gets weights, momentum and count; those who were there keep theirs."""
+        job = harness.fresh_job()
+        nets, outers = [model(), model(8), model(9)], [None] * 3
+        comms = harness.join(2, job=job) + [None]
+
+        def make(rank):
+            outers[rank] = winnow.torch.OuterOptimizer(nets[rank], inner_of(nets[rank]), H=2, comm=comms[rank])
+
+        def come(rank):
+            if rank < 2:
+                comms[rank].reconfigure("more", rank, 3)
+                return outers[rank].join()
+            comms[2] = winnow.Comm(job=f"{job}/more", rank=2, world=3, insecure_no_key=True)
+            return make(2)
+
+        harness.on_threads(2, make)
+        harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(3)))
+        alone = weights(nets[1])
+        harness.on_threads(3, come)
+        for ours, kept in zip(weights(nets[1]), alone):
+            self.assertTrue(torch.equal(ours, kept))  # a step after the exchange: its own still
+        begun = outers[0].state_dict()
+        for part, both in enumerate(zip(begun["start"].values(), outers[2].state_dict()["start"].values())):
+            self.assertTrue(torch.equal(*both))
+        for mine, net in zip(begun["start"].values(), weights(nets[2])):
+            self.assertTrue(torch.equal(mine, net.flatten()))
+        self.assertEqual([outer.exchanges for outer in outers], [1, 1, 1])
+        harness.on_threads(
+            3, lambda rank: take_steps(outers[rank], nets[rank], rank, range(3, 4) if rank < 2 else range(3, 5))
+        )
+        for net in nets[1:]:
+            for ours, theirs in zip(weights(nets[0]), weights(net)):
+                self.assertTrue(torch.equal(ours, theirs))
+        for comm in comms:
+            comm.close()
+
+    def test_one_lacks_an_exchange(self):
+        """As if the last result had reached rank 1 only: what rank 0 sent is in it, and not sent again."""
+        runs = []
+        for lost in (False, True):
+            nets, comms = [model(), model()], harness.join(2)
+            outers = harness.on_threads(
+                2, lambda rank: winnow.torch.OuterOptimizer(nets[rank], inner_of(nets[rank]), H=2, comm=comms[rank])
+            )
+            harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(2)))
+            before = copy.deepcopy(outers[0].state_dict())
+            harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(2, 4)))
+            if lost:
+                outers[0].load_state_dict({**before, "inner": outers[0].inner.state_dict(), "steps": 4})
+                outers[0]._sent = torch.ones_like(outers[0]._start)
+                with torch.no_grad():
+                    nets[0][0].weight.fill_(7)
+                harness.on_threads(2, lambda rank: outers[rank].join())
+            harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(4, 6)))
+            self.assertEqual([outer.exchanges for outer in outers], [3, 3])
+            runs += map(weights, nets)
+            for comm in comms:
+                comm.close()
+        for run in runs[1:]:
+            for ours, theirs in zip(runs[0], run):
+                self.assertTrue(torch.equal(ours, theirs))
+
+
+if __name__ == "__main__":
+    unittest.main()
