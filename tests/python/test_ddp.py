@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
+from winnow import _segments
 
 STEPS = 20
 RATE = 0.02
@@ -198,10 +199,10 @@ class Tables(unittest.TestCase):
     def segments(self, *shapes, dtype=torch.float32, more=0):
         parameters = [torch.empty(shape, dtype=dtype) for shape in shapes]
         total = sum(p.numel() for p in parameters) + more
-        return winnow.torch._tables(parameters, torch.empty(total, dtype=dtype))
+        return _segments.segments_of_parameters(parameters, torch.empty(total, dtype=dtype))
 
     def test_limits(self):
-        ratio, size = winnow.torch._TABLE_RATIO, winnow.torch._TABLE_BYTES
+        ratio, size = _segments._TABLE_RATIO, _segments._TABLE_BYTES
         width = 64
         rows = max(ratio * width, -(-size // (4 * width)))
         table = (rows, width)

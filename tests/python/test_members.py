@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 
 import harness
 import numpy
@@ -94,6 +95,15 @@ class Members(unittest.TestCase):
                 comm.reconfigure(id, rank, world)
             self.assertEqual(caught.exception.code, winnow.WinnowError.INVALID)
         summed(self.comms)
+
+    def test_closed(self):
+        """One line, and nothing from the thread that calls the library."""
+        self.comms[0].close()
+        seen = []
+        with unittest.mock.patch("threading.excepthook", seen.append):
+            with self.assertRaisesRegex(winnow.WinnowError, "is closed"):
+                self.comms[0].reconfigure("closed", 0, 1)
+        self.assertEqual(seen, [])
 
     def test_under_way(self):
         """What is under way fails on all, and those who wait learn it at once."""

@@ -103,20 +103,19 @@ def reference(world, steps, lr, momentum, density=None, chunk=None, decay=None):
 def interrupted(rank, world, job, make):
     """The weights after 15 steps: without a break, and with one after 6, in which all is saved and loaded."""
     want, *_ = trained(rank, world, job, make(), 15, momentum=0.8)
-    for part, steps in enumerate((range(6), range(6, 15))):
-        net = model(9)
+    saved = io.BytesIO()
+    for part, net, steps in ((0, model(3 + rank), range(6)), (1, model(9), range(6, 15))):
         with winnow.Comm(job=f"{job}-{part}", rank=rank, world=world, insecure_no_key=True) as comm:
-            if part == 0:
-                net = model(3 + rank)
             outer = winnow.torch.OuterOptimizer(net, inner_of(net), H=H, compress=make(), momentum=0.8, comm=comm)
-            if part == 1:
+            if part == 0:
+                take_steps(outer, net, rank, steps)
+                torch.save({"model": net.state_dict(), "outer": outer.state_dict()}, saved)
                 saved.seek(0)
+            else:
                 state = torch.load(saved)
                 net.load_state_dict(state["model"])
                 outer.load_state_dict(state["outer"])
-            take_steps(outer, net, rank, steps)
-            saved = io.BytesIO() if part == 0 else saved
-            torch.save({"model": net.state_dict(), "outer": outer.state_dict()}, saved)
+                take_steps(outer, net, rank, steps)
     return want, weights(net)
 
 

@@ -6,7 +6,7 @@ import os
 import threading
 
 from . import _buffers, _member, _native
-from ._member import BLOCK_MAX, Calls, Member, Request, brief, check_pair, choice, configure, failure
+from ._member import BLOCK_MAX, Calls, Member, Request, WinnowError, brief, check_pair, choice, configure, failure
 from ._member import number, options_of, segments_of, tiles_of
 from ._native import lib
 
