@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from winnow import _segments
 
 STEPS = 20
 RATE = 0.02
@@ -191,36 +190,6 @@ def two_states(rank, world, job):
         for state in states:
             state.close()
     return sums
-
-
-class Tables(unittest.TestCase):
-    """Which parameters of a bucket count as tables, so that blocks begin where their rows do."""
-
-    def segments(self, *shapes, dtype=torch.float32, more=0):
-        parameters = [torch.empty(shape, dtype=dtype) for shape in shapes]
-        total = sum(p.numel() for p in parameters) + more
-        return _segments.segments_of_parameters(parameters, torch.empty(total, dtype=dtype))
-
-    def test_limits(self):
-        ratio, size = _segments._TABLE_RATIO, _segments._TABLE_BYTES
-        width = 64
-        rows = max(ratio * width, -(-size // (4 * width)))
-        table = (rows, width)
-        self.assertEqual(self.segments(table), [(0, rows * width, width)])
-        self.assertEqual(self.segments((100,), table, (3, 5)), [(100, rows * width, width)])
-        self.assertEqual(len(self.segments(table, table)), 2)
-        self.assertIsNone(self.segments((rows, width, 1)))  # not of two dimensions
-        self.assertIsNone(self.segments(table, more=1))  # the bucket holds something else
-        self.assertIsNone(self.segments((width, rows)))
-        # As many rows as it takes, and one fewer.
-        wide = 256
-        self.assertIsNotNone(self.segments((ratio * wide, wide), dtype=torch.float16))
-        self.assertIsNone(self.segments((ratio * wide - 1, wide), dtype=torch.float16))
-        # As many bytes as it takes, of each type, and one row fewer.
-        for dtype, bytes_each in ((torch.float32, 4), (torch.float16, 2)):
-            narrow = size // (8 * bytes_each)
-            self.assertIsNotNone(self.segments((narrow, 8), dtype=dtype))
-            self.assertIsNone(self.segments((narrow - 1, 8), dtype=dtype))
 
 
 class Ddp(harness.TeamCase):

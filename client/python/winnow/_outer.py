@@ -6,11 +6,11 @@ import collections
 import torch
 import torch.distributed as dist
 
+from . import _way
 from ._comm import Comm
 from ._compress import compressor_of
 from ._member import WinnowError, brief
 from ._places import draw_job
-from ._segments import segments_of_parameters
 
 _TEXT = 256  # characters of its settings that a worker shows to the others
 
@@ -134,7 +134,7 @@ class OuterOptimizer:
     def _exchange(self):
         if self._sent is None:
             self._sent = self._difference()
-        segments = segments_of_parameters([part.parameter for part in self._parts], self._sent, self.compress)
+        segments = _way.segments([part.parameter for part in self._parts], self._sent, self.compress)
         mean = torch.empty_like(self._sent)
         self.comm.allreduce(self._sent, mean, op="avg", wire=self.wire, segments=segments)
         self._sent = None

@@ -20,14 +20,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _cuda, _group, _names, _places, _sparse, _timeline
+from . import _cuda, _group, _names, _places, _sparse, _timeline, _way
 from ._comm import Comm
 from ._compress import TopK, compressor_of  # noqa: F401 - TopK is for programs
 from ._futures import Completer
 from ._member import OpStats, Shares, WinnowError, brief, flag_of
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
-from ._segments import segments_of_parameters
 
 _group.register()
 
@@ -53,7 +52,7 @@ class HookStats(
 
 
 @brief
-def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None):
+def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None, way=None):
     """Makes `ddp` average its gradients over Winnow; returns the HookState.
 
     ddp: a DistributedDataParallel, compiled or not. Several in a process are so many jobs.
@@ -66,6 +65,9 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
     sent later. The same on all ranks; on the CPU, without nodes.
+    way: "auto": of a model on the CPU, each matrix travels in blocks, rows, columns or single elements, whichever would
+    have been the fewest bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. None: by its shape.
+    The same on all ranks.
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
@@ -81,9 +83,10 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
         )
     compress = compressor_of(compress)
     _refuse_compress(ddp, compress, node or isinstance(comm, Node))
+    _refuse_difference(ddp, compress, way)
     if node or isinstance(comm, Node):
         gpu = _only_gpu(ddp, comm)
-    state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan, compress=compress)
+    state = HookState(comm, block=block, wire=wire, node=node, check_nan=check_nan, compress=compress, way=way)
     state.name(ddp.module)
     ddp.register_comm_hook(state, hook)
     if node:
@@ -127,9 +130,7 @@ def hook(state, bucket):
     tensor = bucket.buffer()
     parameters = bucket.parameters()
     # DDP takes results in the order in which it has given the buckets: the oldest is needed first.
-    segments = None
-    if tensor.layout == torch.strided:
-        segments = segments_of_parameters(parameters, tensor, state.compress)
+    segments = state.segments(parameters, tensor) if tensor.layout == torch.strided else None
     return state.reduce(tensor, segments, parameters=parameters)
 
 
@@ -139,8 +140,12 @@ class HookState:
     Pickles as its settings: a copy joins the job that the environment names when it is first used.
     """
 
-    def __init__(self, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None):
+    def __init__(self, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None, way=None):
+        if way not in (None, "auto"):
+            raise ValueError(f'way is {way!r}: want "auto" or None')
         self.comm = None
+        self.way = way
+        self._seen = None if way is None else _way.Seen(block)
         self.check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
         self.node = node or isinstance(comm, Node)
         self.block = block
@@ -188,6 +193,17 @@ class HookState:
         if self._owned:
             self.comm.close()
 
+    def segments(self, parameters, buffer):
+        """Those of a bucket, for reduce(); None if it needs none."""
+        return _way.segments(parameters, buffer, self.compress, self._seen)
+
+    def ways(self, module):
+        """In what each parameter of it travels now, by name: "blocks", "rows", "columns" or "elements"."""
+        return {
+            name: _way.way_of(parameter, parameter.element_size(), self.compress, self._seen)
+            for name, parameter in module.named_parameters()
+        }
+
     def stats(self):
         """HookStats from the beginning to now."""
         return HookStats(*self._totals.read(), *self._wire_totals())
@@ -229,12 +245,15 @@ class HookState:
             self._note(tensor, stats, lane, begun)
             if not self.node:
                 self._names.note(self.comm, options["tag"], parameters)
-            return finish(request)
+            result = finish(request)
+            if self._seen is not None and device is None and not tensor.is_sparse:
+                self._look(result, parameters)
+            return result
 
         return self._completer.future(submit, done, self._failed, device, staged)
 
     def __getstate__(self):
-        return {name: getattr(self, name) for name in ("block", "wire", "node", "check_nan", "compress")}
+        return {name: getattr(self, name) for name in ("block", "wire", "node", "check_nan", "compress", "way")}
 
     def __setstate__(self, settings):
         self.__init__(**settings)
@@ -278,13 +297,14 @@ class HookState:
     def _options(self, priority):
         return {"op": "avg", "tag": next(self._tags), "wire": self.wire, "priority": priority}
 
+    def _look(self, average, parameters):
+        for parameter, part in _parts(average, parameters):
+            self._seen.look(parameter, part)
+
     def _compress(self, tensor, parameters):
-        offset = 0
-        for parameter in parameters:
-            end = offset + parameter.numel()
+        for parameter, part in _parts(tensor, parameters):
             if self.compress.takes(parameter):
-                self.compress.take(tensor[offset:end], parameter)
-            offset = end
+                self.compress.take(part, parameter)
 
     def _refuse_nan(self, tensor, parameters):
         """Before it is in everybody's sum; the other ranks learn whose it is."""
@@ -298,6 +318,8 @@ class HookState:
 
     def _failed(self, error):
         self.error = self.error or error
+        if self._seen is not None:
+            self._seen.forget()  # others may have, or lack, the average that this rank lacks
 
     def _note(self, tensor, stats, lane, begun):
         timeline = _timeline.of_rank(self.comm.rank)
@@ -324,6 +346,14 @@ class HookState:
         number = _hook_numbers.get(comm, 0)
         _hook_numbers[comm] = number + 1
         self._tags = itertools.count(_TAG_OF_HOOKS | number << 40)
+
+
+def _parts(tensor, parameters):
+    """Each parameter with its part of a bucket."""
+    offset = 0
+    for parameter in parameters:
+        yield parameter, tensor[offset : offset + parameter.numel()]
+        offset += parameter.numel()
 
 
 _WIRE_TOTALS = ("sent_bytes", "received_bytes", "retransmits")
@@ -381,17 +411,22 @@ def _refuse_parameters(ddp):
 
 
 def _refuse_compress(ddp, compress, node):
-    """All ranks learn of one that differs. A model on GPUs is not compressed: there is nothing to ask."""
     if compress is not None and node:
         raise ValueError("compress is of gradients on the CPU, and not with nodes: leave one of the two out")
     for name, parameter in ddp.module.named_parameters():
-        if parameter.device.type != "cpu":
-            if compress is not None:
-                raise ValueError(f"parameter {name} is on {parameter.device}: compress is of gradients on the CPU")
-            return
-    for rank, other in enumerate(_exchange(repr(compress), ddp.process_group)):
-        if other != repr(compress):
-            raise ValueError(f"compress is {compress!r} on this rank and {other} on rank {rank}: want the same on all")
+        if compress is not None and parameter.device.type != "cpu":
+            raise ValueError(f"parameter {name} is on {parameter.device}: compress is of gradients on the CPU")
+
+
+def _refuse_difference(ddp, compress, way):
+    """All ranks learn of one that differs. On GPUs neither matters: there is nothing to ask."""
+    if any(parameter.device.type != "cpu" for parameter in ddp.module.parameters()):
+        return
+    mine = {"compress": repr(compress), "way": repr(way)}
+    for rank, other in enumerate(_exchange(mine, ddp.process_group)):
+        for name, value in mine.items():
+            if other[name] != value:
+                raise ValueError(f"{name} is {value} on this rank and {other[name]} on rank {rank}: want the same on all")
 
 
 def _only_gpu(ddp, node):
