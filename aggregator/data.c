@@ -39,7 +39,7 @@ struct order {
 	struct data_stats *stats;
 	struct channel_stats *channel_stats;
 	struct channel_view *channel_view;
-	uint64_t *late_us;
+	struct channel_waits *waits;
 	bool found;
 };
 
@@ -101,9 +101,13 @@ static void order_stats(struct data_thread *t, struct order *order)
 		return;
 	*order->channel_stats = *channel_stats(outlet->channel);
 	channel_look(outlet->channel, clock_us(), order->channel_view);
-	for (uint32_t rank = 0; rank < outlet->info.worker_count; rank++)
-		if (channel_late_us(outlet->channel, rank) > order->late_us[rank])
-			order->late_us[rank] = channel_late_us(outlet->channel, rank);
+	for (uint32_t rank = 0; rank < outlet->info.worker_count; rank++) {
+		struct channel_waits here, *most = &order->waits[rank];
+
+		channel_waits(outlet->channel, rank, &here);
+		most->late_us = here.late_us > most->late_us ? here.late_us : most->late_us;
+		most->last_us = here.last_us > most->last_us ? here.last_us : most->last_us;
+	}
 }
 
 static void order_detach(struct data_thread *t, struct order *order)
@@ -422,13 +426,13 @@ void data_stats(struct data *data, struct data_stats *out)
 }
 
 bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
-                       struct channel_view *view, uint64_t *late_us)
+                       struct channel_view *view, struct channel_waits *waits)
 {
 	struct order order = {.kind = ORDER_STATS,
 	                      .id = id,
 	                      .channel_stats = stats,
 	                      .channel_view = view,
-	                      .late_us = late_us};
+	                      .waits = waits};
 
 	give_order(data_owner(data, id), &order);
 	return order.found;

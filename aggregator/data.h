@@ -81,9 +81,10 @@ static inline void counters_add(void *sum, const void *one, size_t bytes)
 		to[i] += from[i];
 }
 
-/* Copies that a data thread makes of its own numbers; late_us [worker_count]: the larger. */
+/* Copies that a data thread makes of its own numbers; waits [worker_count]: the larger. */
 void data_stats(struct data *data, struct data_stats *out);
 bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
-                       struct channel_view *view, uint64_t *late_us); /* false: no such channel */
+                       struct channel_view *view,
+                       struct channel_waits *waits); /* false: no such channel */
 
 #endif /* AGGREGATOR_DATA_H */

@@ -46,7 +46,7 @@ extern "C" {
 #endif
 
 /* Raised when a program built against an older header would no longer work. */
-#define WINNOW_ABI_VERSION 6
+#define WINNOW_ABI_VERSION 7
 
 enum winnow_result {
 	WINNOW_OK = 0,
@@ -238,10 +238,21 @@ struct winnow_stats {
 	uint32_t payload;     /* UDP payload bytes in use */
 	uint32_t window;      /* frames, per channel */
 	uint32_t channels;
-	uint32_t multicast; /* aggregators whose results come by multicast */
-	uint32_t wire;      /* enum winnow_wire that AUTO stands for */
-	uint32_t reserved;
+	uint32_t multicast;    /* aggregators whose results come by multicast */
+	uint32_t wire;         /* enum winnow_wire that AUTO stands for */
+	uint32_t window_now;   /* frames that may be under way now, on all channels */
 	uint64_t pinned_bytes; /* of the host's memory, for tensors on GPUs */
+
+	/*
+	 * What is seen of the paths to the aggregators; docs/OPERATE.md, "Sharing a network". Round trips
+	 * are 0 before the first was measured; what is sent again, of what was sent, is lost.
+	 */
+	uint32_t rtt_us;                       /* smoothed, of the slowest channel */
+	uint32_t rtt_least_us;                 /* the shortest ever, of all, in the network alone */
+	uint64_t sent_marked, received_marked; /* packets that a queue has marked (ECN) */
+	uint64_t received_lost;                /* packets that did not come and were asked for */
+	uint64_t held_window_us; /* so long window_now kept a channel from sending, on average; */
+	uint64_t held_credit_us; /* and so long some worker that has not acknowledged */
 };
 
 /* winnow_config_init - defaults and environment. Keeps pointers into the environment. */

@@ -3,6 +3,7 @@
 
 #include "aggregator/channel/channel.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -153,6 +154,7 @@ int channel_open(const struct channel_config *config, struct channel **out)
 		ch->members[i].ack = ch->members[i].pushed = ch->base;
 		ch->members[i].looked = ch->members[i].settled = ch->base;
 	}
+	ch->at_base = config->worker_count;
 	for (uint32_t i = 0; i < config->op_slots; i++)
 		plan_reset(ch, i);
 	fast_start(ch);
@@ -185,14 +187,18 @@ static void base_update(struct channel *channel, uint64_t now_us)
 {
 	uint32_t least = UINT32_MAX;
 
-	for (uint32_t i = 0; i < channel->config.worker_count; i++)
-		if (channel->members[i].ack - channel->base < least)
-			least = channel->members[i].ack - channel->base;
-	if (least == 0)
-		return;
+	for (uint32_t i = 0; i < channel->config.worker_count; i++) {
+		uint32_t ahead = channel->members[i].ack - channel->base;
+
+		channel->at_base = ahead < least ? 0 : channel->at_base;
+		least = ahead < least ? ahead : least;
+		channel->at_base += ahead == least;
+	}
+	assert(least > 0);
 	channel->turns += channel->base + least < channel->base;
 	channel->base += least;
 	channel->progress_us = now_us;
+	channel->alone_us = now_us;
 	plan_release(channel, now_us);
 	slot_open_more(channel);
 }
@@ -208,6 +214,8 @@ static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint6
 	member->ack = ack;
 	member->progress_us = now_us;
 	if (was_last)
+		watch_acked(channel, rank, now_us);
+	if (channel->at_base == 0)
 		base_update(channel, now_us);
 }
 

@@ -125,8 +125,13 @@ uint64_t channel_stuck_us(const struct channel *channel, uint64_t now_us);
 /* channel_look - what it is busy with now; as cheap. */
 void channel_look(struct channel *channel, uint64_t now_us, struct channel_view *out);
 
-/* channel_late_us - how long operations waited, in total, for this worker alone to call them. */
-uint64_t channel_late_us(const struct channel *channel, uint32_t rank);
+/* For whom all others waited, and how long, in total; of one channel. */
+struct channel_waits {
+	uint64_t late_us; /* operations, for this worker alone to call them */
+	uint64_t last_us; /* frames, for the acknowledgement of this worker alone */
+};
+
+void channel_waits(const struct channel *channel, uint32_t rank, struct channel_waits *out);
 
 uint32_t channel_payload(const struct channel *channel);
 

@@ -24,7 +24,7 @@ void channel_check_edges(const struct channel *c)
 
 static void check_members(const struct channel *c)
 {
-	bool any_at_base = false;
+	uint32_t at_base = 0;
 
 	for (uint32_t rank = 0; rank < c->config.worker_count; rank++) {
 		const struct member *member = &c->members[rank];
@@ -34,9 +34,9 @@ static void check_members(const struct channel *c)
 		assert(!frame_before(c->opened, member->pushed));
 		assert(member->round_left <= c->config.window);
 		assert(member->round_length <= ROUND_US_MAX);
-		any_at_base = any_at_base || member->ack == c->base;
+		at_base += member->ack == c->base;
 	}
-	assert(any_at_base);
+	assert(at_base > 0 && at_base == c->at_base);
 }
 
 static void check_operation(const struct channel *c, uint32_t index)

@@ -45,8 +45,8 @@ struct member {
 	uint32_t round_left;   /* answers that it may still have */
 	uint32_t round_length; /* in microseconds */
 	uint64_t progress_us;  /* when it last sent something new */
-	uint64_t late_us;      /* see channel_late_us() */
-	uint32_t marked;       /* datagrams of it that came with congestion marked */
+	struct channel_waits waits;
+	uint32_t marked; /* datagrams of it that came with congestion marked */
 	uint32_t ack;
 
 	/* PUSHes of frames before `pushed` have been sent; those before `looked` that are missing were listed. */
@@ -151,6 +151,8 @@ struct channel {
 	uint32_t ops_used;
 
 	uint32_t base, opened, planned;
+	uint32_t at_base;    /* workers whose ack is base; */
+	uint64_t alone_us;   /* when they became one */
 	uint32_t turns;      /* how often base has passed 2^32 */
 	uint32_t advertised; /* the credit that all have been told */
 	uint64_t now_us;     /* of the packet in hand */
@@ -212,6 +214,7 @@ void plan_release(struct channel *channel, uint64_t now_us); /* segments that li
 
 /* channel_watch.c */
 void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us);
+void watch_acked(struct channel *channel, uint32_t rank, uint64_t now_us);
 void watch_finished(struct channel *channel, const struct operation *op, uint64_t now_us);
 
 /* channel_slot.c */

@@ -162,9 +162,9 @@ const uint32_t channel_times_us[CHANNEL_TIMES] = {
 	50000, 100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000,
 };
 
-uint64_t channel_late_us(const struct channel *channel, uint32_t rank)
+void channel_waits(const struct channel *channel, uint32_t rank, struct channel_waits *out)
 {
-	return channel->members[rank].late_us;
+	*out = channel->members[rank].waits;
 }
 
 /*
@@ -174,8 +174,20 @@ uint64_t channel_late_us(const struct channel *channel, uint32_t rank)
 void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us)
 {
 	if (op->bound_count == channel->config.worker_count && op->bound_count > 1)
-		channel->members[rank].late_us += now_us - op->bound_us;
+		channel->members[rank].waits.late_us += now_us - op->bound_us;
 	op->bound_us = now_us;
+}
+
+/*
+ * A worker's ack is base no longer. If all others have gone on before, they waited for it: since then, or
+ * since base came there. (Where no frame is planned all are at base.)
+ */
+void watch_acked(struct channel *channel, uint32_t rank, uint64_t now_us)
+{
+	if (--channel->at_base == 1)
+		channel->alone_us = now_us;
+	else if (channel->at_base == 0 && channel->config.worker_count > 1)
+		channel->members[rank].waits.last_us += now_us - channel->alone_us;
 }
 
 void watch_finished(struct channel *channel, const struct operation *op, uint64_t now_us)

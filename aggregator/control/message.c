@@ -18,6 +18,7 @@
 
 enum field_kind {
 	FIELD_U32,
+	FIELD_COUNT64, /* any number that JSON holds everywhere: below 2^53 */
 	FIELD_U16,
 	FIELD_BOOL,
 	FIELD_NAME,     /* CONTROL_NAME_BYTES, any printable text */
@@ -32,6 +33,7 @@ enum field_kind {
 
 /* What a field must be, for people; numbers: NULL. */
 static const char *const kind_wants[] = {
+	[FIELD_COUNT64] = "a number below 2^53",
 	[FIELD_BOOL] = "true or false",
 	[FIELD_NAME] = "a text",
 	[FIELD_JOB] = "1 to 64 letters, digits, '.', '_', '-', and one '/' at most",
@@ -53,6 +55,7 @@ struct field {
 
 #define BIT(kind) (1u << CONTROL_##kind)
 #define MAY_MISS (1u << 31)
+#define COUNT64_END (INT64_C(1) << 53)
 #define AT(member) offsetof(struct control_message, member)
 
 static const struct field fields[] = {
@@ -92,6 +95,17 @@ static const struct field fields[] = {
 	{"open", FIELD_U32, AT(open), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
 	{"tag", FIELD_HEX64, AT(tag), 0, 0, BIT(PING) | MAY_MISS},
 	{"late", FIELD_TEXT, AT(text), 0, 0, BIT(PING) | MAY_MISS},
+	{"rtt_us", FIELD_U32, AT(seen.rtt_us), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
+	{"rtt_least_us", FIELD_U32, AT(seen.rtt_least_us), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
+	{"frames", FIELD_U32, AT(seen.frames), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
+	{"held_window_us", FIELD_COUNT64, AT(seen.held_window_us), 0, 0, BIT(PING) | MAY_MISS},
+	{"held_credit_us", FIELD_COUNT64, AT(seen.held_credit_us), 0, 0, BIT(PING) | MAY_MISS},
+	{"out", FIELD_COUNT64, AT(seen.out), 0, 0, BIT(PING) | MAY_MISS},
+	{"out_marked", FIELD_COUNT64, AT(seen.out_marked), 0, 0, BIT(PING) | MAY_MISS},
+	{"out_lost", FIELD_COUNT64, AT(seen.out_lost), 0, 0, BIT(PING) | MAY_MISS},
+	{"in", FIELD_COUNT64, AT(seen.in), 0, 0, BIT(PING) | MAY_MISS},
+	{"in_marked", FIELD_COUNT64, AT(seen.in_marked), 0, 0, BIT(PING) | MAY_MISS},
+	{"in_lost", FIELD_COUNT64, AT(seen.in_lost), 0, 0, BIT(PING) | MAY_MISS},
 	{"next", FIELD_JOB, AT(next), 0, 0, BIT(FAILED) | MAY_MISS},
 	{"next_rank", FIELD_U32, AT(next_rank), 0, UINT32_MAX, BIT(FAILED) | MAY_MISS},
 	{"next_world", FIELD_U32, AT(next_world), 0, UINT32_MAX, BIT(FAILED) | MAY_MISS},
@@ -201,6 +215,16 @@ static bool read_number(const json_t *value, const struct field *field, uint32_t
 	return true;
 }
 
+static bool read_count(const json_t *value, uint64_t *out)
+{
+	json_int_t number = json_integer_value(value);
+
+	if (!json_is_integer(value) || number < 0 || number >= COUNT64_END)
+		return false;
+	*out = (uint64_t)number;
+	return true;
+}
+
 static bool read_text(const json_t *value, char *out, size_t room)
 {
 	const char *text = json_string_value(value);
@@ -274,6 +298,8 @@ static bool read_field(const json_t *value, const struct field *field, struct co
 	switch (field->kind) {
 	case FIELD_U32:
 		return read_number(value, field, at);
+	case FIELD_COUNT64:
+		return read_count(value, at);
 	case FIELD_U16:
 		if (!read_number(value, field, &number))
 			return false;
@@ -408,6 +434,8 @@ static json_t *write_field(const struct control_message *message, const struct f
 	switch (field->kind) {
 	case FIELD_U32:
 		return json_integer(*(const uint32_t *)at);
+	case FIELD_COUNT64:
+		return json_integer((json_int_t)(*(const uint64_t *)at % COUNT64_END));
 	case FIELD_U16:
 		return json_integer(*(const uint16_t *)at);
 	case FIELD_BOOL:
@@ -432,11 +460,13 @@ static json_t *write_field(const struct control_message *message, const struct f
 	return NULL;
 }
 
-/* A text that may be missing is, where there is nothing to say. */
+/* What may be missing is, where there is nothing to say. */
 static bool left_out(const struct control_message *message, const struct field *field)
 {
 	if (!(field->used_by & MAY_MISS))
 		return false;
+	if (field->offset >= AT(seen) && field->offset < AT(seen) + sizeof(message->seen))
+		return message->seen.frames == 0;
 	if (message->kind == CONTROL_FAILED)
 		return message->next[0] == '\0';
 	return field->kind == FIELD_TEXT && *((const char *)message + field->offset) == '\0';

@@ -48,6 +48,18 @@ enum control_kind {
 	CONTROL_MOVE, /* worker: may my address be another? Aggregator: it may, with this number */
 };
 
+/* PING of a worker, running: what it has seen of its path to this aggregator since START. */
+struct control_seen {
+	uint32_t rtt_us;         /* smoothed, the longest of all channels; 0: not measured yet */
+	uint32_t rtt_least_us;   /* the shortest ever */
+	uint32_t frames;         /* that all channels together may have under way now */
+	uint64_t held_window_us; /* for so long `frames` kept it from pushing, */
+	uint64_t held_credit_us; /* and for so long the acknowledgements of others; per channel */
+	/* Datagrams: to the aggregator, marked by the network, asked for again; and from it. */
+	uint64_t out, out_marked, out_lost;
+	uint64_t in, in_marked, in_lost;
+};
+
 struct control_message {
 	enum control_kind kind;
 	uint32_t version;                  /* HELLO, JOIN: if it is another, nothing else is read */
@@ -82,7 +94,8 @@ struct control_message {
 	uint32_t sent;
 	uint64_t number; /* MOVE of an aggregator: what KNOCKs from another address must carry */
 	uint32_t open;   /* PING of a worker: operations under way, */
-	uint64_t tag;    /* and the oldest one's */
+	uint64_t tag;    /* and the oldest one's; */
+	struct control_seen seen; /* frames 0: it does not say */
 
 	char next
 		[CONTROL_NAME_BYTES]; /* FAILED: the job in which those who are left continue; "": none */

@@ -17,7 +17,13 @@ struct job_snapshot {
 	uint64_t operations;        /* whole ones, however many channels they took */
 	uint64_t blocks_zero;
 	uint64_t times[CHANNEL_TIMES + 1], times_us; /* of the eager ones and the first channel's */
-	uint64_t *late_us;                           /* [view.world] */
+	struct channel_waits *waits;                 /* [view.world] */
+};
+
+/* A worker, as /metrics shows what it sees of its path. */
+struct worker_snapshot {
+	struct control_seen seen;
+	struct channel_waits waits;
 };
 
 /* What control and data threads say, asked once a request. */
@@ -35,17 +41,28 @@ struct snapshot {
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out);
 void snapshot_free(struct snapshot *snapshot);
 
+/* A worker of a job, and what jobs knows of it (NULL: not wanted). False: it has not said what it sees. */
+bool snapshot_worker(const struct jobs *jobs, const struct job_snapshot *job, uint32_t rank,
+                     struct worker_snapshot *out, struct jobs_worker *known);
+
 /* One number, for both pages. */
 struct http_number {
-	enum { NUMBER_COUNTER, NUMBER_GAUGE, NUMBER_BOOL, NUMBER_SECONDS } kind;
-	size_t at, bytes; /* in a struct job_snapshot, or a struct snapshot; of seconds: in us */
-	const char *key;  /* in /status; NULL: it is not there */
+	enum {
+		NUMBER_COUNTER,
+		NUMBER_GAUGE,
+		NUMBER_BOOL,
+		NUMBER_SECONDS, /* a gauge */
+		NUMBER_TIME,    /* seconds, counted */
+	} kind;
+	size_t at, bytes;           /* in the struct of its list; of seconds: in us */
+	const char *key;            /* in /status; NULL: it is not there */
 	const char *metric, *label; /* in /metrics, the label beside the job's; NULL: likewise */
 	const char *help;           /* NULL: as the one before, which has the same name */
 };
 
 /* Each ends with 0 bytes. Those of packets are an object of their own in /status. */
-extern const struct http_number http_job_numbers[], http_numbers[], http_packet_numbers[];
+extern const struct http_number http_job_numbers[], http_numbers[], http_packet_numbers[],
+	http_worker_numbers[];
 
 uint64_t http_number(const struct http_number *number, const void *of);
 

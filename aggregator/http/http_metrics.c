@@ -16,19 +16,25 @@ static void value(FILE *out, const struct http_number *number, const void *of)
 {
 	uint64_t value = http_number(number, of);
 
-	if (number->kind == NUMBER_SECONDS)
+	if (number->kind == NUMBER_SECONDS || number->kind == NUMBER_TIME)
 		fprintf(out, " %.15g\n", (double)value / 1e6);
 	else
 		fprintf(out, " %" PRIu64 "\n", value);
+}
+
+static void number_family(FILE *out, const struct http_number *n)
+{
+	bool counter = n->kind == NUMBER_COUNTER || n->kind == NUMBER_TIME;
+
+	if (n->help != NULL)
+		family(out, n->metric, counter ? "counter" : "gauge", n->help);
 }
 
 static void numbers(FILE *out, const struct http_number list[], const struct snapshot *now,
                     bool of_jobs)
 {
 	for (const struct http_number *n = list; n->bytes > 0; n++) {
-		if (n->help != NULL)
-			family(out, n->metric, n->kind == NUMBER_COUNTER ? "counter" : "gauge",
-			       n->help);
+		number_family(out, n);
 		if (n->metric != NULL && !of_jobs) {
 			fprintf(out, "winnow_%s", n->metric);
 			value(out, n, now);
@@ -41,16 +47,23 @@ static void numbers(FILE *out, const struct http_number list[], const struct sna
 	}
 }
 
-static void job_stragglers(FILE *out, const struct snapshot *now)
+static void worker_numbers(FILE *out, const struct jobs *jobs, const struct snapshot *now)
 {
-	family(out, "straggler_seconds_total", "counter",
-	       "So long operations waited for this worker alone to call them.");
-	for (uint32_t i = 0; i < now->job_count; i++)
-		for (uint32_t rank = 0; rank < now->jobs[i].view.world; rank++)
-			fprintf(out,
-			        "winnow_straggler_seconds_total{job=\"%s\",rank=\"%u\"} %.6f\n",
-			        now->jobs[i].view.name, rank,
-			        (double)now->jobs[i].late_us[rank] / 1e6);
+	for (const struct http_number *n = http_worker_numbers; n->bytes > 0; n++) {
+		number_family(out, n);
+		for (uint32_t i = 0; i < now->job_count; i++) {
+			for (uint32_t rank = 0; rank < now->jobs[i].view.world; rank++) {
+				struct worker_snapshot worker;
+
+				if (!snapshot_worker(jobs, &now->jobs[i], rank, &worker, NULL) &&
+				    n->at < offsetof(struct worker_snapshot, waits))
+					continue;
+				fprintf(out, "winnow_%s{job=\"%s\",rank=\"%u\"%s}", n->metric,
+				        now->jobs[i].view.name, rank, n->label);
+				value(out, n, &worker);
+			}
+		}
+	}
 }
 
 static void job_times(FILE *out, const struct snapshot *now)
@@ -128,7 +141,7 @@ char *http_metrics(const struct http_sources *sources)
 		if (sources->offload != NULL)
 			fast_metrics(out, &now);
 		numbers(out, http_job_numbers, &now, true);
-		job_stragglers(out, &now);
+		worker_numbers(out, sources->jobs, &now);
 		job_times(out, &now);
 		snapshot_free(&now);
 	}

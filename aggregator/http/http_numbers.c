@@ -8,6 +8,8 @@
 
 #define OF_JOB(field)                                                                              \
 	offsetof(struct job_snapshot, field), sizeof(((struct job_snapshot *)0)->field)
+#define OF_WORKER(field)                                                                           \
+	offsetof(struct worker_snapshot, field), sizeof(((struct worker_snapshot *)0)->field)
 #define OF_ALL(field) offsetof(struct snapshot, field), sizeof(((struct snapshot *)0)->field)
 
 /* Those of running jobs; a job's series ends with it. */
@@ -67,6 +69,39 @@ const struct http_number http_job_numbers[] = {
 	{NUMBER_SECONDS, OF_JOB(view.state_us), "state_s", NULL, NULL, NULL},
 	{NUMBER_SECONDS, OF_JOB(view.silence_us), "silence_limit_s", NULL, NULL, NULL},
 	{NUMBER_SECONDS, OF_JOB(view.stall_us), "stall_limit_s", NULL, NULL, NULL},
+	{0},
+};
+
+/* Of each worker that has joined; in /status beside its name. What it sees, it says itself. */
+const struct http_number http_worker_numbers[] = {
+	{NUMBER_TIME, OF_WORKER(waits.late_us), "late_s", "straggler_seconds_total", "",
+         "So long operations waited for this worker alone to call them."},
+	{NUMBER_TIME, OF_WORKER(waits.last_us), "last_s", "worker_last_seconds_total", "",
+         "So long frames waited for the acknowledgement of this worker alone."},
+	{NUMBER_SECONDS, OF_WORKER(seen.rtt_us), "rtt_s", "worker_rtt_seconds", "",
+         "Round trip between this worker and the aggregator, smoothed; of its slowest channel."},
+	{NUMBER_SECONDS, OF_WORKER(seen.rtt_least_us), "rtt_least_s", "worker_rtt_least_seconds",
+         "", "The shortest that there was: what is above it has waited in queues."},
+	{NUMBER_GAUGE, OF_WORKER(seen.frames), "window", "worker_window_frames", "",
+         "Frames that this worker may have under way now, on all channels."},
+	{NUMBER_TIME, OF_WORKER(seen.held_window_us), "held_window_s", "worker_held_seconds_total",
+         ",by=\"window\"",
+         "So long this worker had something to send, and its window, or the credit that waits for "
+         "others' acknowledgements, did not let it; per channel."},
+	{NUMBER_TIME, OF_WORKER(seen.held_credit_us), "held_credit_s", "worker_held_seconds_total",
+         ",by=\"credit\"", NULL},
+	{NUMBER_COUNTER, OF_WORKER(seen.out), "out", "worker_packets_total", ",direction=\"out\"",
+         "Datagrams, as the worker counts them: out to the aggregator, in from it."},
+	{NUMBER_COUNTER, OF_WORKER(seen.in), "in", "worker_packets_total", ",direction=\"in\"",
+         NULL},
+	{NUMBER_COUNTER, OF_WORKER(seen.out_marked), "out_marked", "worker_marked_total",
+         ",direction=\"out\"", "Of these, datagrams that a queue has marked (ECN)."},
+	{NUMBER_COUNTER, OF_WORKER(seen.in_marked), "in_marked", "worker_marked_total",
+         ",direction=\"in\"", NULL},
+	{NUMBER_COUNTER, OF_WORKER(seen.out_lost), "out_lost", "worker_lost_total",
+         ",direction=\"out\"", "Datagrams that were lost: asked for again."},
+	{NUMBER_COUNTER, OF_WORKER(seen.in_lost), "in_lost", "worker_lost_total",
+         ",direction=\"in\"", NULL},
 	{0},
 };
 

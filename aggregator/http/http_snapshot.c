@@ -43,7 +43,7 @@ static void job_take(struct data *data, struct job_snapshot *job)
 		struct channel_stats stats;
 		struct channel_view view;
 
-		if (!data_channel_look(data, job->view.channel_ids[i], &stats, &view, job->late_us))
+		if (!data_channel_look(data, job->view.channel_ids[i], &stats, &view, job->waits))
 			continue;
 		counters_add(&job->stats, &stats, sizeof(stats));
 		add_view(job, &view);
@@ -70,8 +70,8 @@ bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 		if (!jobs_view(sources->jobs, i, &job->view))
 			continue;
 		job->index = i;
-		job->late_us = calloc(job->view.world, sizeof(*job->late_us));
-		if (job->late_us == NULL) {
+		job->waits = calloc(job->view.world, sizeof(*job->waits));
+		if (job->waits == NULL) {
 			snapshot_free(out);
 			return false;
 		}
@@ -91,8 +91,20 @@ bool snapshot_take(const struct http_sources *sources, struct snapshot *out)
 void snapshot_free(struct snapshot *snapshot)
 {
 	for (uint32_t i = 0; i < snapshot->job_count; i++)
-		free(snapshot->jobs[i].late_us);
+		free(snapshot->jobs[i].waits);
 	free(snapshot->jobs);
+}
+
+bool snapshot_worker(const struct jobs *jobs, const struct job_snapshot *job, uint32_t rank,
+                     struct worker_snapshot *out, struct jobs_worker *known)
+{
+	struct jobs_worker worker;
+
+	jobs_worker(jobs, job->index, rank, &worker);
+	*out = (struct worker_snapshot){.seen = worker.seen, .waits = job->waits[rank]};
+	if (known != NULL)
+		*known = worker;
+	return worker.seen.frames > 0;
 }
 
 const char *http_datapath(const struct http_sources *sources)

@@ -25,9 +25,10 @@ static void numbers_put(json_t *object, const struct http_number list[], const v
 
 		if (n->key != NULL)
 			json_object_set_new(object, n->key,
-			                    n->kind == NUMBER_BOOL      ? json_boolean(value)
-			                    : n->kind == NUMBER_SECONDS ? seconds(value)
-			                                                : number(value));
+			                    n->kind == NUMBER_BOOL ? json_boolean(value)
+			                    : n->kind == NUMBER_SECONDS || n->kind == NUMBER_TIME
+			                            ? seconds(value)
+			                            : number(value));
 	}
 }
 
@@ -70,26 +71,56 @@ static json_t *wait_json(const struct channel_wait *wait)
 	                 (int)wait->stall.missing, "ranks", ranks);
 }
 
+static json_t *share(uint64_t part, uint64_t whole)
+{
+	return whole > 0 ? json_real((double)part / (double)whole) : json_null();
+}
+
+/* A counter that goes back is a lie. */
+static uint64_t since(uint64_t now, uint64_t before)
+{
+	return now > before ? now - before : 0;
+}
+
+/* Between a worker's last two pings: shares of the time, and of the datagrams. */
+static json_t *lately_json(const struct jobs_worker *worker)
+{
+	const struct control_seen *now = &worker->seen, *before = &worker->seen_before;
+	uint64_t out = since(now->out, before->out), in = since(now->in, before->in);
+
+	if (worker->seen_over_us == 0)
+		return json_null();
+	return json_pack(
+		"{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "over_s", seconds(worker->seen_over_us),
+		"held_window",
+		share(since(now->held_window_us, before->held_window_us), worker->seen_over_us),
+		"held_credit",
+		share(since(now->held_credit_us, before->held_credit_us), worker->seen_over_us),
+		"out_marked", share(since(now->out_marked, before->out_marked), out), "out_lost",
+		share(since(now->out_lost, before->out_lost), out), "in_marked",
+		share(since(now->in_marked, before->in_marked), in), "in_lost",
+		share(since(now->in_lost, before->in_lost), in));
+}
+
 static json_t *workers_json(const struct jobs *jobs, const struct job_snapshot *job)
 {
 	json_t *list = json_array();
 
 	for (uint32_t rank = 0; rank < job->view.world; rank++) {
+		struct worker_snapshot numbers;
 		struct jobs_worker worker;
+		json_t *object;
 
-		jobs_worker(jobs, job->index, rank, &worker);
-		json_array_append_new(list, json_pack("{s:i, s:s, s:s, s:s, s:b, s:o}", "rank",
-		                                      (int)rank, "state", worker.state, "host",
-		                                      worker.host, "address", worker.address,
-		                                      "multicast", worker.multicast, "silent_s",
-		                                      seconds(worker.silent_us)));
+		snapshot_worker(jobs, job, rank, &numbers, &worker);
+		object = json_pack("{s:i, s:s, s:s, s:s, s:b, s:o}", "rank", (int)rank, "state",
+		                   worker.state, "host", worker.host, "address", worker.address,
+		                   "multicast", worker.multicast, "silent_s",
+		                   seconds(worker.silent_us));
+		numbers_put(object, http_worker_numbers, &numbers);
+		json_object_set_new(object, "lately", lately_json(&worker));
+		json_array_append_new(list, object);
 	}
 	return list;
-}
-
-static json_t *share(uint64_t part, uint64_t whole)
-{
-	return whole > 0 ? json_real((double)part / (double)whole) : json_null();
 }
 
 static json_t *features_json(uint32_t features)

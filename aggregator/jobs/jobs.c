@@ -188,6 +188,19 @@ static void line_forged(struct jobs *jobs, struct jobs_peer *peer, const char *l
 	jobs->totals.lines_forged++;
 }
 
+/* Its first word says nothing of what is lately. */
+static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, uint64_t now_us)
+{
+	if (seen->frames == 0)
+		return;
+	if (peer->seen.frames > 0) {
+		peer->seen_before = peer->seen;
+		peer->seen_over_us = now_us - peer->seen_us;
+	}
+	peer->seen = *seen;
+	peer->seen_us = now_us;
+}
+
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
 {
 	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
@@ -226,6 +239,7 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 			peer->same_us = now_us;
 		peer->open = message.open;
 		peer->tag = message.tag;
+		seen_take(peer, &message.seen, now_us);
 		break;
 	case CONTROL_LEAVE:
 		if (peer->job->state == JOB_RUNNING)
@@ -409,6 +423,9 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	                            .host = peer->host,
 	                            .address = peer->address,
 	                            .multicast = job->multicast[rank],
+	                            .seen = peer->seen,
+	                            .seen_before = peer->seen_before,
+	                            .seen_over_us = peer->seen_over_us,
 	                            .silent_us = jobs->now_us - peer->heard_us};
 }
 

@@ -141,6 +141,8 @@ struct jobs_worker {
 	const char *host, *address;
 	bool multicast;
 	uint64_t silent_us; /* since it was last heard on the control connection */
+	struct control_seen seen, seen_before; /* as it has last said, and the time before, */
+	uint64_t seen_over_us;                 /* so long before; 0: never */
 };
 
 /* The last job that failed. */

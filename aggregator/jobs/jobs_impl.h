@@ -30,9 +30,12 @@ struct jobs_peer {
 	struct net_ip local, ip;       /* ours, its */
 	void *handle;
 	uint64_t since_us, heard_us, pinged_us;
-	uint32_t open;        /* operations that it was in when it last pinged, */
-	uint64_t tag;         /* and the oldest one's; */
-	uint64_t same_us;     /* since when it says so */
+	uint32_t open;            /* operations that it was in when it last pinged, */
+	uint64_t tag;             /* and the oldest one's; */
+	uint64_t same_us;         /* since when it says so */
+	struct control_seen seen; /* of its path, and before, and how long before: */
+	struct control_seen seen_before;
+	uint64_t seen_us, seen_over_us;
 	struct proof_key key; /* it has shown that it knows; */
 	bool keyed;           /* false: none was asked for */
 	struct transcript transcript;

@@ -80,6 +80,11 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
 	stats->retransmits += more->retransmits;
 	stats->nacks += more->nacks;
 	stats->dropped += more->dropped;
+	stats->sent_marked += more->sent_marked;
+	stats->received_marked += more->received_marked;
+	stats->received_lost += more->received_lost;
+	stats->held_window_us += more->held_window_us;
+	stats->held_credit_us += more->held_credit_us;
 }
 
 static void publish_shape(struct winnow_comm *comm)

@@ -511,6 +511,11 @@ const struct stream_stats *engine_stream_stats(const struct engine *engine, uint
 	return stream_stats(engine->streams[index]);
 }
 
+void engine_stream_look(const struct engine *engine, uint32_t index, struct stream_seen *out)
+{
+	stream_look(engine->streams[index], out);
+}
+
 uint64_t engine_stream_edge(const struct engine *engine, uint32_t index)
 {
 	return stream_edge(engine->streams[index]);

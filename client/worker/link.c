@@ -37,6 +37,7 @@ struct link {
 	uint64_t opened_us, heard_us, ping_due_us;
 	uint32_t open; /* operations under way, */
 	uint64_t tag;  /* and the oldest one's */
+	struct control_seen seen;
 
 	struct knock knock; /* while probing */
 	uint32_t knocks;    /* that have gone out */
@@ -384,6 +385,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.kind = CONTROL_PING;
 		message.open = link->open;
 		message.tag = link->tag;
+		message.seen = link->seen;
 	} else {
 		return NULL;
 	}
@@ -399,6 +401,11 @@ void link_doing(struct link *link, uint32_t open, uint64_t tag)
 		link->late[0] = '\0'; /* said of another operation */
 	link->open = open;
 	link->tag = tag;
+}
+
+void link_sees(struct link *link, const struct control_seen *seen)
+{
+	link->seen = *seen;
 }
 
 void link_leave(struct link *link)

@@ -399,14 +399,49 @@ int session_submit(struct session *session, struct allreduce *task, uint64_t now
 
 /* ---- out ---- */
 
+/* How the paths to one aggregator do. */
+static void seen_fill(const struct session *s, uint32_t link, struct control_seen *out)
+{
+	uint32_t channels = s->first_stream[link + 1] - s->first_stream[link];
+	uint64_t window_us = 0, credit_us = 0;
+
+	*out = (struct control_seen){.rtt_least_us = UINT32_MAX};
+	for (uint32_t i = s->first_stream[link]; i < s->first_stream[link + 1]; i++) {
+		const struct stream_stats *stats = engine_stream_stats(s->engine, i);
+		struct stream_seen seen;
+
+		engine_stream_look(s->engine, i, &seen);
+		if (seen.rtt_us > out->rtt_us)
+			out->rtt_us = (uint32_t)seen.rtt_us;
+		if (seen.rtt_us > 0 && seen.rtt_least_us < out->rtt_least_us)
+			out->rtt_least_us = (uint32_t)seen.rtt_least_us;
+		out->frames += seen.window;
+		window_us += seen.held_us[STREAM_HELD_WINDOW];
+		credit_us += seen.held_us[STREAM_HELD_CREDIT];
+		out->out += stats->sent;
+		out->out_marked += seen.sent_marked;
+		out->out_lost += stats->retransmits;
+		out->in += stats->received;
+		out->in_marked += seen.received_marked;
+		out->in_lost += stats->lost;
+	}
+	if (out->rtt_us == 0)
+		out->rtt_least_us = 0;
+	out->held_window_us = window_us / channels;
+	out->held_credit_us = credit_us / channels;
+}
+
 char *session_take_line(struct session *session, uint32_t index, uint64_t now_us)
 {
+	struct control_seen seen;
 	uint64_t tag;
 
 	if (session->engine != NULL) {
 		uint32_t open = engine_doing(session->engine, &tag);
 
 		link_doing(session->links[index], open, tag);
+		seen_fill(session, index, &seen);
+		link_sees(session->links[index], &seen);
 	}
 	return link_take_line(session->links[index], now_us);
 }
@@ -583,6 +618,29 @@ uint32_t session_op_slots(const struct session *session)
 	return engine_op_slots(session->engine);
 }
 
+/* Of all aggregators; where one alone counts it is the slowest. */
+static void stats_see(const struct session *session, struct winnow_stats *out)
+{
+	out->rtt_least_us = UINT32_MAX;
+	for (uint32_t i = 0; i < session->link_count; i++) {
+		struct control_seen seen;
+
+		seen_fill(session, i, &seen);
+		if (seen.rtt_us > out->rtt_us)
+			out->rtt_us = seen.rtt_us;
+		if (seen.rtt_us > 0 && seen.rtt_least_us < out->rtt_least_us)
+			out->rtt_least_us = seen.rtt_least_us;
+		out->window_now += seen.frames;
+		out->sent_marked += seen.out_marked;
+		out->received_marked += seen.in_marked;
+		out->received_lost += seen.in_lost;
+		out->held_window_us += seen.held_window_us / session->link_count;
+		out->held_credit_us += seen.held_credit_us / session->link_count;
+	}
+	if (out->rtt_us == 0)
+		out->rtt_least_us = 0;
+}
+
 void session_stats(const struct session *session, struct winnow_stats *out)
 {
 	*out = (struct winnow_stats){.dropped = session->strays};
@@ -610,6 +668,7 @@ void session_stats(const struct session *session, struct winnow_stats *out)
 		for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++)
 			out->dropped += stats->drops[d];
 	}
+	stats_see(session, out);
 }
 
 void session_check(const struct session *session)

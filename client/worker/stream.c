@@ -263,10 +263,13 @@ static void gap_list(struct stream *s, uint32_t now_us, struct status *out)
 		if (!status_list(out, frame))
 			return;
 		stream_frame_of(s, frame)->asked_us = now_us | 1;
+		s->stats.lost++;
 	}
 	if (frame_before(s->horizon, s->planned) && may_ask(s, s->plan_asked_us, now_us) &&
-	    status_list(out, s->horizon))
+	    status_list(out, s->horizon)) {
 		s->plan_asked_us = now_us | 1;
+		s->stats.lost++;
+	}
 }
 
 static void status_build(struct stream *s, struct status *status, uint64_t now_us,
@@ -371,4 +374,18 @@ uint64_t stream_edge(const struct stream *stream)
 const struct stream_stats *stream_stats(const struct stream *stream)
 {
 	return &stream->stats;
+}
+
+void stream_look(const struct stream *stream, struct stream_seen *out)
+{
+	const struct pace *pace = &stream->pace;
+
+	*out = (struct stream_seen){
+		.rtt_us = pace->srtt_us,
+		.rtt_least_us = pace->srtt_us > 0 ? pace->best_us : 0,
+		.window = pace->window,
+		.sent_marked = pace->marked_total,
+		.received_marked = stream->marked,
+	};
+	memcpy(out->held_us, stream->held_us, sizeof(out->held_us));
 }

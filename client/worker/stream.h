@@ -42,7 +42,24 @@ struct stream_stats {
 	uint64_t retransmits;              /* PUSHes sent again */
 	uint64_t announces_again;          /* announcements; often a worker is only late */
 	uint64_t nacks;
+	uint64_t lost; /* RESULTs and PLANs asked for again */
 	uint64_t drops[WIRE_DROP_COUNT];
+};
+
+/* What keeps a stream from pushing: nothing is planned that it has not pushed, or ... */
+enum stream_held {
+	STREAM_IDLE,
+	STREAM_HELD_WINDOW, /* as much is under way as the path takes */
+	STREAM_HELD_CREDIT, /* some worker has not acknowledged what went before */
+	STREAM_HELD_COUNT,
+};
+
+/* What it has seen of its path. */
+struct stream_seen {
+	uint64_t rtt_us, rtt_least_us; /* smoothed, 0: not yet; the shortest in the network */
+	uint32_t window;               /* frames that may be under way now */
+	uint64_t sent_marked, received_marked; /* datagrams that came with congestion marked */
+	uint64_t held_us[STREAM_HELD_COUNT];
 };
 
 int stream_open(const struct stream_config *config, struct stream **out); /* -EINVAL, -ENOMEM */
@@ -115,6 +132,7 @@ uint64_t stream_waits_us(const struct stream *stream);
 bool stream_quiet(const struct stream *stream);
 
 const struct stream_stats *stream_stats(const struct stream *stream);
+void stream_look(const struct stream *stream, struct stream_seen *out);
 
 /* stream_edge - ack, with the upper half that only seals carry. */
 uint64_t stream_edge(const struct stream *stream);

@@ -100,7 +100,7 @@ static void frame_passed(struct stream *s, uint64_t now_us)
 		s->quiet_due_us = now_us + pace_rto_us(&s->pace);
 }
 
-bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
+static bool push_next(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	bool waits = false;
 
@@ -135,6 +135,29 @@ bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 			sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
 		return true;
 	}
+	return false;
+}
+
+/* What holds it is known when there is nothing to push; it has held since the time before. */
+static void held_note(struct stream *s, uint64_t now_us)
+{
+	s->held_us[s->held] += now_us - s->held_since_us;
+	s->held_since_us = now_us;
+	if (!frame_before(s->next, s->horizon))
+		s->held = STREAM_IDLE;
+	else if (!frame_before(s->next, s->credit))
+		s->held = STREAM_HELD_CREDIT;
+	else if (s->under_way >= s->pace.window)
+		s->held = STREAM_HELD_WINDOW;
+	else
+		s->held = STREAM_IDLE; /* the tensor is not ready */
+}
+
+bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
+{
+	if (push_next(s, now_us, out))
+		return true;
+	held_note(s, now_us);
 	return false;
 }
 

@@ -124,6 +124,10 @@ struct stream {
 	uint32_t quiet_asked_us;  /* as asked_us, when a time-out had passed; 0: since news came */
 	uint32_t plan_asked_us;   /* as asked_us; 0: not since the last PLAN came */
 
+	enum stream_held held; /* by what, when it was last to push; */
+	uint64_t held_since_us;
+	uint64_t held_us[STREAM_HELD_COUNT];
+
 	uint32_t jitter; /* state of the spread of timers: see stream_spread() */
 	struct stream_stats stats;
 };

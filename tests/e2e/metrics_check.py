@@ -65,11 +65,20 @@ def check_job(found, job):
     assert low <= total <= high, (low, total, high)
     late = [sample(found, "winnow_straggler_seconds", job=name, rank=str(rank)) for rank in range(job["world"])]
     assert all(value >= 0 for value in late) and sum(late) > 0
+    for rank, worker in enumerate(job["workers"]):
+        who = {"job": name, "rank": str(rank)}
+        assert 0 < sample(found, "winnow_worker_rtt_seconds", **who) < 1 and worker["rtt_s"] >= worker["rtt_least_s"]
+        for way in "out", "in":
+            assert 0 < sample(found, "winnow_worker_packets", direction=way, **who) <= worker[way]
+            assert 0 <= sample(found, "winnow_worker_lost", direction=way, **who) <= worker[way + "_lost"]
+        assert 0 <= sample(found, "winnow_worker_last_seconds", **who) <= worker["last_s"]
     assert sample(found, "winnow_job_memory_bytes", job=name) == job["bytes"]
     assert sample(found, "winnow_job_workers", job=name) == job["world"]
 
 
 def main():
+    while sum(sample.value > 0 for sample in families()["winnow_worker_rtt_seconds"].samples) < 2:
+        time.sleep(0.1)  # until both have said what they see: a quarter of the silence time
     first = families()
     time.sleep(0.3)
     second = families()

@@ -50,6 +50,10 @@ import json, sys
 got = json.load(open(sys.argv[1]))
 assert "rows" not in got and "in_place" not in got
 assert abs(got["busbw_bytes_s"] - got["algbw_bytes_s"] * 1.5) <= 1 and got["algbw_bytes_s"] > 0
+path = got["path"]
+assert got["rtt_us"] >= got["rtt_least_us"] >= 0 and 0 < got["window_now"] <= got["window"] * got["channels"]
+assert path["sent_packets"] > 0 < path["received_packets"] and path["sent_marked"] == path["received_marked"] == 0
+assert all(type(value) is int and value >= 0 for value in path.values()) and path["held_window_us"] < 1e9
 assert all(type(got[name]) is int for name in ("sent_bytes", "received_bytes", "retransmits", "nacks"))
 END
 "$w" bench --local 2 --size 64K,4K --iters 2 >"$tmp/table" || fail "a table ends with $?"

@@ -71,6 +71,18 @@ is '0.05 < v["aggregators"][0]["report"]["jobs"][0]["density"] < v["aggregators"
 is 'v["aggregators"][0]["report"]["jobs"][0]["operations"] > 0'
 is '[w["state"] for w in v["aggregators"][0]["report"]["jobs"][0]["workers"]] == ["ready"] * 3'
 status 0 'frozen +2 +ready' "$m1" --workers
+# What workers see of their paths, once they have said it twice: a quarter of 8 s apart.
+for _ in $(seq 80); do
+	status 0 "" "$m1" --json
+	[ "$(value 'all(w["lately"] for w in v["aggregators"][0]["report"]["jobs"][0]["workers"])')" = False ] || break
+	sleep 0.1
+done
+is 'all(0 < w["rtt_least_s"] <= w["rtt_s"] < 1 and w["window"] >= 2 for w in v["aggregators"][0]["report"]["jobs"][0]["workers"])'
+is 'all(0 < w["out"] and 0 < w["in"] and w["out_marked"] == 0 for w in v["aggregators"][0]["report"]["jobs"][0]["workers"])'
+is 'all(1.5 < w["lately"]["over_s"] < 4 for w in v["aggregators"][0]["report"]["jobs"][0]["workers"])'
+is 'all(0 <= w["lately"]["held_window"] + w["lately"]["held_credit"] < 1.1 for w in v["aggregators"][0]["report"]["jobs"][0]["workers"])'
+is 'sum(w["last_s"] for w in v["aggregators"][0]["report"]["jobs"][0]["workers"]) > 0'
+status 0 'RTT +LEAST +WINDOW +LOST +MARKED +HELD +LAST' "$m1" --workers
 # As the environment of a container says it, with winnowd's own variable.
 WINNOW_METRICS=$m1 status 0 'frozen' || fail "WINNOW_METRICS"
 WINNOW_METRICS=0.0.0.0:${m1#*:} status 0 'frozen' || fail "0.0.0.0"

@@ -249,6 +249,10 @@ class Endpoint:
     def transmit(self, now):
         for link in self.links if self.worker else ():
             link.joining.doing = self.worker.doing
+            link.joining.seen = {  # 5.1, ping: what else there is to see is for people
+                "rtt_us": max(int(channel.clock.srtt) for channel in link.channels.values()),
+                "frames": sum(int(channel.pace.limit) for channel in link.channels.values()),
+            }
             link.joining.silent = max(channel.silent(now) for channel in link.channels.values())
         out = [(link, datagram) for link in self.links for datagram in link.joining.tick(now)]
         if self.worker:

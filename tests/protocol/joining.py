@@ -45,6 +45,7 @@ class Joining:
         self.ping_at = self.heard_at = self.answered_at = None
         self.way = self.gives_up_at = None
         self.doing = (0, 0)  # operations under way, and the oldest one's tag
+        self.seen = {}  # of the path, once it runs
         self.silent = 0  # how long they have waited without news of this aggregator
 
     def say(self, kind, **fields):
@@ -126,7 +127,7 @@ class Joining:
             raise Ended("lost", self.world, "the aggregator is silent")
         if self.ping_at is not None and now >= self.ping_at:
             open, tag = self.doing
-            self.say("ping", open=open, tag=f"{tag:016x}")
+            self.say("ping", open=open, tag=f"{tag:016x}", **self.seen)
             self.ping_at = now + self.silence_ms * 250
         if not self.welcome:
             return []

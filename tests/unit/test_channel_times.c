@@ -63,6 +63,14 @@ static void test_times(void **state)
 	bench_close(b);
 }
 
+static uint64_t late_us(const struct bench *b, uint32_t rank)
+{
+	struct channel_waits waits;
+
+	channel_waits(b->channel, rank, &waits);
+	return waits.late_us;
+}
+
 /* Only the last one is late, and only since the one before it. */
 static void test_late(void **state)
 {
@@ -72,9 +80,73 @@ static void test_late(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 4; i++)
 		operation(b, i, calls[i], 8000);
-	assert_int_equal(channel_late_us(b->channel, 0), 6999);
-	assert_int_equal(channel_late_us(b->channel, 1), 897);
-	assert_int_equal(channel_late_us(b->channel, 2), 4990 + 1);
+	assert_int_equal(late_us(b, 0), 6999);
+	assert_int_equal(late_us(b, 1), 897);
+	assert_int_equal(late_us(b, 2), 4990 + 1);
+	bench_close(b);
+}
+
+static uint64_t last_us(const struct bench *b, uint32_t rank)
+{
+	struct channel_waits waits;
+
+	channel_waits(b->channel, rank, &waits);
+	return waits.last_us;
+}
+
+/* Frames wait for the last acknowledgement, and for that of one worker alone: since the one before it. */
+static void test_last(void **state)
+{
+	struct bench *b = bench_open(3, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+	uint64_t start_us = b->now_us;
+	static const uint8_t data[FRAME_BLOCKS * BLOCK_BYTES];
+
+	(void)state;
+	announce_all(b, &a);
+	pull_all(b);
+	for (uint16_t rank = 0; rank < 3; rank++)
+		for (uint32_t frame = 0; frame < 16; frame++)
+			send_push(b, rank, frame, data, sizeof(data));
+	b->now_us = start_us + 1000;
+	send_ack(b, 1, 8);
+	send_ack(b, 1, 9);
+	b->now_us = start_us + 1500;
+	send_ack(b, 0, 4);
+	b->now_us = start_us + 2100;
+	send_ack(b, 2, 6); /* base: 4, of which rank 0 alone is the last */
+	assert_true(last_us(b, 0) == 0 && last_us(b, 1) == 0 && last_us(b, 2) == 600);
+	b->now_us = start_us + 2400;
+	send_ack(b, 0, 6);
+	assert_true(last_us(b, 0) == 300 && last_us(b, 2) == 600);
+	b->now_us = start_us + 2500;
+	send_ack(b, 2, 9); /* those two were at 6 */
+	b->now_us = start_us + 2507;
+	send_ack(b, 0, 9);
+	assert_true(last_us(b, 0) == 307 && last_us(b, 1) == 0 && last_us(b, 2) == 600);
+	channel_check(b->channel);
+	bench_close(b);
+}
+
+/* Without frames nobody waits: the pause before an operation is nobody's. */
+static void test_last_paused(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_NONE);
+
+	(void)state;
+	for (uint32_t i = 0; i < 2; i++) {
+		b->now_us += 1000000;
+		a.tag = TAG + i;
+		a.generation = i + 1;
+		announce_all(b, &a);
+		pull_all(b);
+		b->now_us += 10;
+		send_ack(b, 0, i + 1);
+		b->now_us += 5;
+		send_ack(b, 1, i + 1);
+		assert_true(last_us(b, 0) == 0 && last_us(b, 1) == 5 * (i + 1));
+	}
 	bench_close(b);
 }
 
@@ -89,7 +161,7 @@ static void test_alone_and_failed(void **state)
 	pull_all(b);
 	b->now_us += 700;
 	send_ack(b, 0, 1);
-	assert_int_equal(channel_late_us(b->channel, 0), 0);
+	assert_true(late_us(b, 0) == 0 && last_us(b, 0) == 0);
 	assert_int_equal(channel_stats(b->channel)->times[3], 1);
 	bench_close(b);
 
@@ -112,6 +184,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_times),
 		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_last),
+		cmocka_unit_test(test_last_paused),
 		cmocka_unit_test(test_alone_and_failed),
 	};
 

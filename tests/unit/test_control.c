@@ -127,6 +127,11 @@ static const struct {
 	{CONTROL_PING, "{\"type\":\"ping\",\"open\":3,\"tag\":\"0123456789abcdef\"}\n"},
 	{CONTROL_PING,
          "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"late\":\"rank 3\"}\n"},
+	{CONTROL_PING,
+         "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"rtt_us\":240,"
+         "\"rtt_least_us\":0,\"frames\":4294967295,\"held_window_us\":9007199254740991,"
+         "\"held_credit_us\":1,\"out\":9007199254740991,\"out_marked\":2,"
+         "\"out_lost\":3,\"in\":4,\"in_marked\":5,\"in_lost\":6}\n"},
 	{CONTROL_LEAVE, "{\"type\":\"leave\"}\n"},
 	{CONTROL_LEFT, "{\"type\":\"left\",\"rank\":3,\"text\":\"rank 3 left\"}\n"},
 	{CONTROL_ABORT, "{\"type\":\"abort\",\"code\":\"aborted\",\"text\":\"why not\"}\n"},
@@ -151,7 +156,7 @@ static struct control_message parsed(const char *line)
 static void test_messages(void **state)
 {
 	(void)state;
-	assert_int_equal(WIRE_COUNT, CONTROL_MOVE + 1); /* a ping with and without a text */
+	assert_int_equal(WIRE_COUNT, CONTROL_MOVE + 2); /* three kinds of ping */
 	for (size_t i = 0; i < WIRE_COUNT; i++) {
 		struct control_message message = parsed(wire[i].line);
 		char *line = message_format(&message);

@@ -61,7 +61,7 @@ static void test_knocks(void **state)
 	struct data_stats stats;
 	struct channel_stats of_channel;
 	struct channel_view view;
-	uint64_t late_us[WORKERS] = {0};
+	struct channel_waits waits[WORKERS] = {0};
 
 	(void)state;
 	attach(w, &config);
@@ -90,7 +90,7 @@ static void test_knocks(void **state)
 	assert_int_equal(stats.drops[WIRE_DROP_CHANNEL], 2);
 	assert_int_equal(stats.drops[WIRE_DROP_MAGIC], 1);
 	assert_int_equal(stats.drops[WIRE_DROP_SEAL], 1);
-	assert_false(data_channel_look(w->data, ID, &of_channel, &view, late_us));
+	assert_false(data_channel_look(w->data, ID, &of_channel, &view, waits));
 	data_detach(w->data, ID);
 	world_close(w);
 }

@@ -28,7 +28,7 @@ static void test_orders(void **state)
 	struct channel_stats stats;
 	struct channel_view view;
 	struct data_stats sum;
-	uint64_t late_us[WORKERS] = {0};
+	struct channel_waits waits[WORKERS] = {0};
 	struct world *w = world_open(3);
 
 	(void)state;
@@ -36,7 +36,7 @@ static void test_orders(void **state)
 		configs[i] = channel_usual((uint16_t)(0x0500 + i + 3 * i)); /* threads 0, 1, 2 */
 		attach(w, &configs[i]);
 		assert_false(data_channel_look(w->data, (uint16_t)(configs[i].id + 0x100), &stats,
-		                               &view, late_us));
+		                               &view, waits));
 	}
 	for (uint16_t i = 0; i < 3; i++) {
 		struct net *own = nets[configs[i].id % 256 % 3];
@@ -47,7 +47,7 @@ static void test_orders(void **state)
 		deliver(own, (struct datagram *[]){announce_of(configs[i].id, 0, 40, 64)}, 1);
 		do
 			assert_true(
-				data_channel_look(w->data, configs[i].id, &stats, &view, late_us));
+				data_channel_look(w->data, configs[i].id, &stats, &view, waits));
 		while (stats.received == 0);
 		assert_int_equal(view.operations, 1);
 		assert_int_equal(view.slots, 64);
@@ -57,7 +57,7 @@ static void test_orders(void **state)
 	assert_int_equal(sum.net.received, 6);
 	for (uint16_t i = 0; i < 3; i++) {
 		data_detach(w->data, configs[i].id);
-		assert_false(data_channel_look(w->data, configs[i].id, &stats, &view, late_us));
+		assert_false(data_channel_look(w->data, configs[i].id, &stats, &view, waits));
 	}
 	address = data_address(w->data);
 	assert_string_equal(data_backend(w->data), "fake");
@@ -74,7 +74,7 @@ static void test_counters(void **state)
 	struct world *w = world_open(1);
 	struct channel_stats of_channel;
 	struct channel_view view;
-	uint64_t late_us[WORKERS] = {0};
+	struct channel_waits waits[WORKERS] = {0};
 	struct data_stats stats;
 
 	(void)state;
@@ -86,7 +86,7 @@ static void test_counters(void **state)
 		bad->data[8]++; /* the token */
 		deliver(nets[0], (struct datagram *[]){bad}, 1);
 		do
-			assert_true(data_channel_look(w->data, ID, &of_channel, &view, late_us));
+			assert_true(data_channel_look(w->data, ID, &of_channel, &view, waits));
 		while (of_channel.drops[WIRE_DROP_SEAL] == 0);
 		assert_int_equal(of_channel.drops[WIRE_DROP_SEAL], 1);
 		data_stats(w->data, &stats);

@@ -16,7 +16,9 @@ static const uint16_t channel_ids[] = {10, 11, 12};
 static struct jobs_totals totals;
 static struct channel_stats channel_numbers[3];
 static struct channel_view channel_views[3];
-static uint64_t late_us[3][2];
+static struct channel_waits waits[3][2];
+static struct control_seen seen[2], seen_before[2];
+static uint64_t seen_over_us[2];
 static bool detached[3];
 
 void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
@@ -45,6 +47,9 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	*out = (struct jobs_worker){.state = "ready",
 	                            .host = rank == 0 ? "host0" : "host1",
 	                            .address = "10.0.0.1:1",
+	                            .seen = seen[rank],
+	                            .seen_before = seen_before[rank],
+	                            .seen_over_us = seen_over_us[rank],
 	                            .silent_us = 500000};
 }
 
@@ -71,7 +76,7 @@ void data_stats(struct data *data, struct data_stats *out)
 }
 
 bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
-                       struct channel_view *view, uint64_t *late)
+                       struct channel_view *view, struct channel_waits *out)
 {
 	uint32_t at = id - 10u;
 
@@ -81,7 +86,8 @@ bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *sta
 	*stats = channel_numbers[at];
 	*view = channel_views[at];
 	for (uint32_t rank = 0; rank < 2; rank++)
-		late[rank] = late_us[at][rank] > late[rank] ? late_us[at][rank] : late[rank];
+		if (waits[at][rank].late_us >= out[rank].late_us)
+			out[rank] = waits[at][rank];
 	return true;
 }
 
@@ -115,6 +121,7 @@ static inline int begin(void **state)
 	memset(channel_numbers, 0, sizeof(channel_numbers));
 	memset(channel_views, 0, sizeof(channel_views));
 	memset(detached, 0, sizeof(detached));
+	memset(waits, 0, sizeof(waits));
 	sources =
 		(struct http_sources){.threads = 3, .rcvbuf_bytes = 65536, .bytes_from = "option"};
 	address = free_address();

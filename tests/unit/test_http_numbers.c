@@ -177,14 +177,74 @@ static void test_times(void **state)
 		channel_numbers[i].times_us = 100;
 		channel_numbers[i].eager_times[CHANNEL_TIMES] = 2;
 		channel_numbers[i].eager_times_us = 1000000;
-		late_us[i][1] = i * 500000;
+		waits[i][1].late_us = i * 500000;
 	}
 	expect_answer(get("/metrics"), OK,
 	              "winnow_allreduce_duration_seconds_count{job=\"made-up\"} 9\n");
 	expect_answer(get("/metrics"), OK,
 	              "winnow_allreduce_duration_seconds_sum{job=\"made-up\"} 3.000100\n");
 	expect_answer(get("/metrics"), OK,
-	              "winnow_straggler_seconds_total{job=\"made-up\",rank=\"1\"} 1.000000\n");
+	              "winnow_straggler_seconds_total{job=\"made-up\",rank=\"1\"} 1\n");
+}
+
+/* What workers see of their paths: as they say it, and what that was lately. */
+static void test_seen(void **state)
+{
+	static const char *const lines[] = {
+		"worker_last_seconds_total{job=\"made-up\",rank=\"1\"} 0.75\n",
+		"worker_last_seconds_total{job=\"made-up\",rank=\"0\"} 0\n",
+		"worker_rtt_seconds{job=\"made-up\",rank=\"1\"} 0.00024\n",
+		"worker_rtt_least_seconds{job=\"made-up\",rank=\"1\"} 5e-05\n",
+		"worker_window_frames{job=\"made-up\",rank=\"1\"} 17\n",
+		"worker_held_seconds_total{job=\"made-up\",rank=\"1\",by=\"window\"} 3\n",
+		"worker_held_seconds_total{job=\"made-up\",rank=\"1\",by=\"credit\"} 4\n",
+		"worker_packets_total{job=\"made-up\",rank=\"1\",direction=\"out\"} 300\n",
+		"worker_packets_total{job=\"made-up\",rank=\"1\",direction=\"in\"} 400\n",
+		"worker_marked_total{job=\"made-up\",rank=\"1\",direction=\"out\"} 21\n",
+		"worker_marked_total{job=\"made-up\",rank=\"1\",direction=\"in\"} 22\n",
+		"worker_lost_total{job=\"made-up\",rank=\"1\",direction=\"out\"} 23\n",
+		"worker_lost_total{job=\"made-up\",rank=\"1\",direction=\"in\"} 24\n",
+	};
+	const json_t *worker, *lately;
+	json_t *job;
+
+	(void)state;
+	waits[2][1] = (struct channel_waits){.late_us = 1, .last_us = 750000};
+	seen[1] = (struct control_seen){.rtt_us = 240,
+	                                .rtt_least_us = 50,
+	                                .frames = 17,
+	                                .held_window_us = 3000000,
+	                                .held_credit_us = 4000000,
+	                                .out = 300,
+	                                .out_marked = 21,
+	                                .out_lost = 23,
+	                                .in = 400,
+	                                .in_marked = 22,
+	                                .in_lost = 24};
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+		expect_answer(get("/metrics"), OK, lines[i]);
+	assert_null(
+		strstr(get("/metrics"), "winnow_worker_rtt_seconds{job=\"made-up\",rank=\"0\""));
+	job = status_job();
+	worker = json_array_get(json_object_get(job, "workers"), 1);
+	assert_true(json_is_null(json_object_get(worker, "lately")));
+	assert_true(number(worker, "rtt_s") == 0.00024 && number(worker, "in_lost") == 24);
+	json_decref(job);
+	seen_before[1] = (struct control_seen){.held_window_us = 2500000,
+	                                       .held_credit_us = 4000001,
+	                                       .out = 200,
+	                                       .out_lost = 13,
+	                                       .in = 400};
+	seen_over_us[1] = 2000000;
+	job = status_job();
+	worker = json_array_get(json_object_get(job, "workers"), 1);
+	lately = json_object_get(worker, "lately");
+	assert_true(number(lately, "held_window") == 0.25 && number(lately, "held_credit") == 0);
+	assert_true(number(lately, "out_lost") == 0.1 && number(lately, "over_s") == 2);
+	assert_true(json_is_null(json_object_get(lately, "in_lost"))); /* nothing came */
+	assert_true(json_is_null(
+		json_object_get(json_array_get(json_object_get(job, "workers"), 0), "lately")));
+	json_decref(job);
 }
 
 /* Each drop is counted once. */
@@ -228,6 +288,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_counters, begin, end),
 		cmocka_unit_test_setup_teardown(test_views, begin, end),
 		cmocka_unit_test_setup_teardown(test_times, begin, end),
+		cmocka_unit_test_setup_teardown(test_seen, begin, end),
 		cmocka_unit_test_setup_teardown(test_drops, begin, end),
 		cmocka_unit_test_setup_teardown(test_lines_lost, begin, end),
 	};

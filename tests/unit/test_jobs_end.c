@@ -459,6 +459,7 @@ static void test_join_timeouts(void **state)
 /* What `winnow status` shows of a job and its workers, and of the last that failed. */
 static void test_looking(void **state)
 {
+	struct control_message ping = {.kind = CONTROL_PING};
 	struct bench *b = usual_open();
 	struct jobs_failure failure;
 	struct jobs_worker worker;
@@ -489,9 +490,24 @@ static void test_looking(void **state)
 	assert_true(worker.silent_us == 0);
 	jobs_worker(b->jobs, 0, 1, &worker);
 	assert_true(worker.silent_us == 3000000);
+	/* What a worker sees of its path, and since when; a ping that does not say changes nothing. */
+	assert_true(worker.seen.frames == 0 && worker.seen_over_us == 0);
+	ping.seen = (struct control_seen){.rtt_us = 240, .frames = 8, .out = 100, .out_lost = 3};
+	say(b, 1, &ping);
+	jobs_worker(b->jobs, 0, 1, &worker);
+	assert_true(worker.seen.out == 100 && worker.seen_over_us == 0);
+	b->now_us += 700000;
+	ping.seen.out = 400;
+	say(b, 1, &ping);
+	say_kind(b, 1, CONTROL_PING);
+	jobs_worker(b->jobs, 0, 1, &worker);
+	assert_true(worker.seen.out == 400 && worker.seen.out_lost == 3 &&
+	            worker.seen.rtt_us == 240);
+	assert_true(worker.seen_before.out == 100 && worker.seen_over_us == 700000);
 	say_kind(b, 0, CONTROL_LEAVE);
 	jobs_worker(b->jobs, 0, 0, &worker);
 	assert_string_equal(worker.state, "left");
+	assert_true(worker.seen.frames == 0);
 	jobs_gone(b->jobs, b->workers[1].peer, "connection reset");
 	b->now_us += 7000000;
 	jobs_tick(b->jobs, b->now_us);

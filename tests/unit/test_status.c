@@ -210,21 +210,30 @@ static void test_addresses(void **state)
 
 /* ---- what is shown ---- */
 
-static const char *shown(bool rates)
+static const char *shown_as(const struct status_view *view)
 {
-	struct status_view view = {.rates = rates};
 	static char text[8192];
 	char *memory = NULL;
 	size_t bytes;
 	FILE *out = open_memstream(&memory, &bytes);
 
 	assert_non_null(out);
-	status_show(&targets, &view, out);
+	status_show(&targets, view, out);
 	fclose(out);
 	assert_true(bytes < sizeof(text));
 	memcpy(text, memory, bytes + 1);
 	free(memory);
 	return text;
+}
+
+static const char *shown(bool rates)
+{
+	return shown_as(&(struct status_view){.rates = rates});
+}
+
+static const char *shown_workers(void)
+{
+	return shown_as(&(struct status_view){.workers = true});
 }
 
 static void answer_again(const char *uptime_s, const char *job, const char *operations,
@@ -303,12 +312,61 @@ static void expect_shown(const char *text, const char *what)
 static void test_loss(void **state)
 {
 	(void)state;
-	expect_shown(shown_of("\"datapath\":\"udp\"", "100", "6", "false"), " 1.50%  udp+mcast ");
-	expect_shown(shown_of("\"datapath\":\"udp\"", "100", "0", "false"), " 0.00%  udp+mcast ");
-	expect_shown(shown_of("\"datapath\":\"udp\"", "0", "6", "false"), " -  udp+mcast ");
-	expect_shown(shown_of("\"datapath\":\"xdp\"", "0", "0", "true"), " -  xdp+mcast ");
-	expect_shown(shown_of("\"datapath\":\"xdp\"", "0", "0", "false"), " -  udp+mcast ");
+	expect_shown(shown_of("\"datapath\":\"udp\"", "100", "6", "false"),
+	             " 1.50%    -  -     udp+mcast ");
+	expect_shown(shown_of("\"datapath\":\"udp\"", "100", "0", "false"),
+	             " 0.00%    -  -     udp+mcast ");
+	expect_shown(shown_of("\"datapath\":\"udp\"", "0", "6", "false"),
+	             " -    -  -     udp+mcast ");
+	expect_shown(shown_of("\"datapath\":\"xdp\"", "0", "0", "true"),
+	             " -    -  -     xdp+mcast ");
+	expect_shown(shown_of("\"datapath\":\"xdp\"", "0", "0", "false"),
+	             " -    -  -     udp+mcast ");
 	expect_shown(shown(false), "  7/64  0.250  0.500 ");
+}
+
+/* What holds a job back: who says so most, and for whom all wait; of each worker its path. */
+static void test_paths(void **state)
+{
+	static const char body[] =
+		"{\"version\":\"0.1\",\"uptime_s\":1,\"jobs\":[{\"name\":\"j\",\"state\":"
+		"\"running\","
+		"\"world\":3,\"members\":3,\"workers\":["
+		"{\"rank\":0,\"state\":\"ready\",\"host\":\"a\",\"address\":\"b\",\"silent_s\":0,"
+		"\"rtt_s\":0.00024,\"rtt_least_s\":0.00005,\"window\":17,\"last_s\":1.25,"
+		"\"lately\":{\"held_window\":0.2,\"held_credit\":%s,\"out_lost\":0.015,"
+		"\"in_lost\":0,\"out_marked\":0,\"in_marked\":0.5}},"
+		"{\"rank\":1,\"rtt_s\":0.0031,\"last_s\":7,\"lately\":null},"
+		"{\"rank\":2,\"rtt_s\":1.2,\"last_s\":2,\"lately\":{\"held_window\":%s,"
+		"\"held_credit\":0.1}}]}]}";
+	char text[2048];
+	struct why why;
+
+	(void)state;
+	for (int turn = 0; turn < 3; turn++) {
+		static const char *const credits[] = {"0.4", "0.4", "0"};
+		static const char *const windows[] = {"0.63", "0.3", "1.7"};
+		static const char *const held[] = {"1.2s  window 63%: 2", "1.2s  credit 40%: 1",
+		                                   "1.2s  window 100%: 2"};
+
+		status_targets_free(&targets);
+		memset(&targets, 0, sizeof(targets));
+		targets.count = 1;
+		snprintf(text, sizeof(text), body, credits[turn], windows[turn]);
+		targets.list[0].report = report_parse(text, strlen(text), &why);
+		assert_non_null(targets.list[0].report);
+		expect_shown(shown(false), held[turn]);
+		expect_shown(
+			shown_workers(),
+			turn < 2 ? "  240us   50us      17  1.5%/0.0%  0.0%/50.0%  credit 40%  1.2s"
+				 : "  240us   50us      17  1.5%/0.0%  0.0%/50.0%  window 20%   "
+				   "1.2s");
+		expect_shown(
+			shown_workers(),
+			turn < 2 ? "  3.1ms      -       -          -           -  -           7.0s"
+				 : "  3.1ms      -       -          -           -  -            "
+		                   "7.0s");
+	}
 }
 
 /* What a person should know besides, and nothing when there is nothing. */
@@ -348,7 +406,7 @@ int main(void)
 		cmocka_unit_test(test_strangers), cmocka_unit_test(test_endless),
 		cmocka_unit_test(test_nobody),    cmocka_unit_test(test_addresses),
 		cmocka_unit_test(test_rates),     cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_notes),
+		cmocka_unit_test(test_paths),     cmocka_unit_test(test_notes),
 	};
 
 	signal(SIGPIPE, SIG_IGN);

@@ -322,6 +322,7 @@ static void test_lacks(void **state)
 	expect_lacks(b, FIRST, 0x17,
 	             3); /* 0, 1, 2, 4: nothing before the last that came is wanting */
 	assert_int_equal(b->got.pushed, FIRST + 16);
+	assert_int_equal(stream_stats(b->stream)->lost, 4);
 	stamp = (uint32_t)b->now_us | 1;
 	/* Nothing is listed twice, until an answer shows that what was listed has not been sent. */
 	b->now_us += 5000;

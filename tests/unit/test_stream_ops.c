@@ -245,6 +245,67 @@ static void test_empty_words(void **state)
 	bench_close(b);
 }
 
+static void expect_held(const struct bench *b, uint64_t window_us, uint64_t credit_us)
+{
+	struct stream_seen seen;
+
+	stream_look(b->stream, &seen);
+	if (seen.held_us[STREAM_HELD_WINDOW] != window_us ||
+	    seen.held_us[STREAM_HELD_CREDIT] != credit_us)
+		fail_msg("held by the window for %u us, by credit for %u",
+		         (unsigned)seen.held_us[STREAM_HELD_WINDOW],
+		         (unsigned)seen.held_us[STREAM_HELD_CREDIT]);
+}
+
+static void push_all(struct bench *b)
+{
+	while (bench_pull(b))
+		;
+}
+
+/* What keeps it from pushing, and how long: its window, others' acknowledgements, or nothing. */
+static void test_held(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task;
+	struct stream_seen seen;
+	float data[FRAME_BYTES / 4] = {0};
+
+	(void)state;
+	stream_close(b->stream);
+	b->config.window_start = 12;
+	assert_int_equal(stream_open(&b->config, &b->stream), 0);
+	push_all(b);
+	b->now_us += 5000; /* there is nothing to do */
+	task = task_planned(b, all_bits);
+	push_all(b);
+	expect_held(b, 0, 0);
+	b->now_us += 700; /* 12 are under way */
+	b->sequence = 6;
+	for (uint32_t frame = 0; frame < 6; frame++)
+		assert_null(send_result(b, FIRST + frame, data, FRAME_BYTES));
+	push_all(b);
+	expect_held(b, 700, 0);
+	b->now_us += 1100; /* 16 have been pushed, of 25, and rank 0 has acknowledged none */
+	push_all(b);
+	expect_held(b, 700, 1100);
+	b->now_us += 50;
+	b->base += 16;
+	b->sequence = 16;
+	for (uint32_t frame = 6; frame < 16; frame++)
+		assert_null(send_result(b, FIRST + frame, data, FRAME_BYTES));
+	send_credit(b);
+	push_all(b);
+	b->now_us += 3000; /* all have been pushed */
+	push_all(b);
+	expect_held(b, 700, 1150);
+	stream_look(b->stream, &seen);
+	assert_true(seen.window >= 2 && seen.window <= 16 && seen.rtt_us == 0 &&
+	            seen.rtt_least_us == 0);
+	task_close(task);
+	bench_close(b);
+}
+
 /* Eight may be under way: no more are pushed, nor asked for; what is here needs no PUSH. */
 static void test_under_way(void **state)
 {
@@ -416,9 +477,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_segments),          cmocka_unit_test(test_withdraw_two),
 		cmocka_unit_test(test_hollow_beyond_gap), cmocka_unit_test(test_quiet),
-		cmocka_unit_test(test_empty_words),       cmocka_unit_test(test_under_way),
-		cmocka_unit_test(test_fixed_padding),     cmocka_unit_test(test_scatter),
-		cmocka_unit_test(test_scatter_again),     cmocka_unit_test(test_base_wanted),
+		cmocka_unit_test(test_empty_words),       cmocka_unit_test(test_held),
+		cmocka_unit_test(test_under_way),         cmocka_unit_test(test_fixed_padding),
+		cmocka_unit_test(test_scatter),           cmocka_unit_test(test_scatter_again),
+		cmocka_unit_test(test_base_wanted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

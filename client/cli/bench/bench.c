@@ -290,6 +290,9 @@ static int measure_row(struct winnow_comm *comm, const struct bench_data *data, 
 	row->window = stats.window;
 	row->channels = stats.channels;
 	row->multicast = stats.multicast;
+	row->rtt_us = stats.rtt_us;
+	row->rtt_least_us = stats.rtt_least_us;
+	row->window_now = stats.window_now;
 	row->bound_us = bound_us(row);
 	return status;
 }

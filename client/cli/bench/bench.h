@@ -58,6 +58,9 @@ struct bench_op {
 struct bench_sums {
 	double time_us, sent_bytes, received_bytes;
 	uint64_t retransmits, nacks;
+	uint64_t sent_packets, received_packets;
+	uint64_t sent_marked, received_marked, received_lost;
+	uint64_t held_window_us, held_credit_us;
 };
 
 /* What has been measured of a row in one place. */
@@ -76,6 +79,7 @@ struct bench_row {
 	struct bench_times times[BENCH_PLACES];
 	double bound_us; /* 0: no rate given */
 	uint32_t payload, window, channels, multicast;
+	uint32_t rtt_us, rtt_least_us, window_now; /* after it */
 };
 
 static inline bool bench_sweeps(const struct bench_settings *settings)

@@ -33,6 +33,18 @@ static const char *wire_used(const struct bench_settings *settings, const struct
 	return dtype_name((enum dtype)settings->dtype);
 }
 
+/* What was seen of the path meanwhile: docs/OPERATE.md, "Sharing a network". */
+static json_t *seen_json(const struct bench_sums *sums)
+{
+	return json_pack(
+		"{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "sent_packets",
+		(json_int_t)sums->sent_packets, "sent_marked", (json_int_t)sums->sent_marked,
+		"received_packets", (json_int_t)sums->received_packets, "received_marked",
+		(json_int_t)sums->received_marked, "received_lost", (json_int_t)sums->received_lost,
+		"held_window_us", (json_int_t)sums->held_window_us, "held_credit_us",
+		(json_int_t)sums->held_credit_us);
+}
+
 static json_t *times_json(const struct bench_settings *settings, const struct bench_row *row,
                           const struct bench_times *times)
 {
@@ -40,14 +52,14 @@ static json_t *times_json(const struct bench_settings *settings, const struct be
 	                         times->time_us_median, "p99", times->time_us_p99, "max",
 	                         times->time_us_max);
 
-	return json_pack("{s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:I}", "time_us", time, "sent_bytes",
-	                 cli_json_whole(times->sums.sent_bytes), "received_bytes",
-	                 cli_json_whole(times->sums.received_bytes), "retransmits",
-	                 (json_int_t)times->sums.retransmits, "nacks",
-	                 (json_int_t)times->sums.nacks, "algbw_bytes_s",
-	                 cli_json_whole(bench_algbw(row, times)), "busbw_bytes_s",
-	                 cli_json_whole(bench_busbw(settings, row, times)), "errors",
-	                 (json_int_t)times->wrong);
+	return json_pack(
+		"{s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:I}", "time_us", time, "path",
+		seen_json(&times->sums), "sent_bytes", cli_json_whole(times->sums.sent_bytes),
+		"received_bytes", cli_json_whole(times->sums.received_bytes), "retransmits",
+		(json_int_t)times->sums.retransmits, "nacks", (json_int_t)times->sums.nacks,
+		"algbw_bytes_s", cli_json_whole(bench_algbw(row, times)), "busbw_bytes_s",
+		cli_json_whole(bench_busbw(settings, row, times)), "errors",
+		(json_int_t)times->wrong);
 }
 
 static json_t *row_json(const struct bench_settings *settings, const struct bench_row *row)
@@ -55,7 +67,7 @@ static json_t *row_json(const struct bench_settings *settings, const struct benc
 	json_t *times = times_json(settings, row, bench_times(settings, row));
 	json_t *object = json_pack(
 		"{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:I, s:b, s:i, s:i, s:i, s:i, "
-		"s:I}",
+		"s:I, s:I, s:I, s:I}",
 		"world", (json_int_t)settings->comm.world, "rank", (json_int_t)settings->comm.rank,
 		"bytes", (json_int_t)row->bytes, "count", (json_int_t)row->count, "block",
 		(json_int_t)settings->comm.block, "density", row->density, "union",
@@ -63,7 +75,9 @@ static json_t *row_json(const struct bench_settings *settings, const struct benc
 		reduction_name((enum reduction)settings->op), "wire", wire_used(settings, row),
 		"iters", (json_int_t)row->iters, "checked", settings->check, "payload",
 		(int)row->payload, "window", (int)row->window, "channels", (int)row->channels,
-		"multicast", (int)row->multicast, "seed", (json_int_t)settings->seed);
+		"multicast", (int)row->multicast, "seed", (json_int_t)settings->seed, "rtt_us",
+		(json_int_t)row->rtt_us, "rtt_least_us", (json_int_t)row->rtt_least_us,
+		"window_now", (json_int_t)row->window_now);
 
 	json_object_update(object, times);
 	json_decref(times);

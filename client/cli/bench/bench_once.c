@@ -38,5 +38,12 @@ int bench_once(struct winnow_comm *comm, uint32_t rank, const struct bench_op *o
 	sums->received_bytes += (double)(after.received_bytes - before.received_bytes);
 	sums->retransmits += after.retransmits - before.retransmits;
 	sums->nacks += after.nacks - before.nacks;
+	sums->sent_packets += after.sent_packets - before.sent_packets;
+	sums->received_packets += after.received_packets - before.received_packets;
+	sums->sent_marked += after.sent_marked - before.sent_marked;
+	sums->received_marked += after.received_marked - before.received_marked;
+	sums->received_lost += after.received_lost - before.received_lost;
+	sums->held_window_us += after.held_window_us - before.held_window_us;
+	sums->held_credit_us += after.held_credit_us - before.held_credit_us;
 	return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* status_show.c - the answers of aggregators as tables and lines; winnow status and top alike */
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "client/cli/status/status.h"
 
 #define WAIT_SHOWN_S 0.1 /* shorter waits are normal */
+#define HELD_SHOWN 0.01
 #define LINE_BYTES 1600
 
 static uint32_t job_count(const json_t *report)
@@ -121,6 +123,67 @@ static void loss_text(const json_t *job, char text[16])
 	         100 * report_number(job, "result_resends") / copies);
 }
 
+/* "240us", "3.1ms", "1.20s": a round trip. */
+static const char *rtt_text(double seconds, char text[16])
+{
+	if (!(seconds > 0))
+		strcpy(text, "-");
+	else if (seconds < 0.001)
+		snprintf(text, 16, "%.0fus", seconds * 1e6);
+	else
+		snprintf(text, 16, seconds < 1 ? "%.3gms" : "%.4gs",
+		         seconds < 1 ? seconds * 1e3 : seconds);
+	return text;
+}
+
+/* What of the time something has held a worker back: by its window, or by others' acknowledgements. */
+static double held_share(const json_t *worker, const char **by)
+{
+	const json_t *lately = json_object_get(worker, "lately");
+	double window = report_number(lately, "held_window");
+	double credit = report_number(lately, "held_credit");
+
+	*by = window >= credit ? "window" : "credit";
+	return window >= credit ? window : credit;
+}
+
+/*
+ * The longest round trip of a job's workers, and "window 63%: 2" or "credit 40%: 3": what holds them
+ * back most, and the worker whose window it is, or for whose acknowledgements all others have waited.
+ */
+static void path_text(const json_t *job, char rtt[16], char held[TABLE_CELL_BYTES])
+{
+	double longest_s = 0, most = 0, last_s = 0;
+	uint32_t rank = 0, last = 0;
+	const char *by = "";
+	json_t *worker;
+	size_t i;
+
+	json_array_foreach(json_object_get(job, "workers"), i, worker)
+	{
+		double rtt_s = report_number(worker, "rtt_s"), share;
+		const char *what;
+
+		longest_s = rtt_s > longest_s ? rtt_s : longest_s;
+		share = held_share(worker, &what);
+		if (share > most) {
+			most = share;
+			by = what;
+			rank = report_whole(worker, "rank");
+		}
+		if (report_number(worker, "last_s") > last_s) {
+			last_s = report_number(worker, "last_s");
+			last = report_whole(worker, "rank");
+		}
+	}
+	rtt_text(longest_s, rtt);
+	if (most < HELD_SHOWN)
+		strcpy(held, "-");
+	else
+		snprintf(held, TABLE_CELL_BYTES, "%s %.0f%%: %u", by, 100 * (most < 1 ? most : 1),
+		         *by == 'c' ? last : rank);
+}
+
 /* "OPS\tIN B\tOUT B\tPKTS" or, of the difference from the answer before, each a second. */
 static void traffic_text(const struct status_target *target, const json_t *job, bool rates,
                          char text[TABLE_CELL_BYTES])
@@ -152,7 +215,7 @@ static void job_row(struct table *table, const struct status_target *target, con
 	const json_t *slots = json_object_get(job, "slots");
 	const char *path = report_text(target->report, "datapath");
 	char traffic[TABLE_CELL_BYTES], waits[TABLE_CELL_BYTES], operation[TABLE_CELL_BYTES];
-	char density[16], united[16], loss[16];
+	char density[16], united[16], loss[16], rtt[16], held[TABLE_CELL_BYTES];
 
 	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
 	if (flag(job, "fast") || strcmp(path, "xdp") == 0)
@@ -163,11 +226,12 @@ static void job_row(struct table *table, const struct status_target *target, con
 	share_text(job, "union", united);
 	loss_text(job, loss);
 	operation_text(job, operation);
-	table_row(table, "%s%.64s\t%.11s\t%u/%u\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%.15s%s\t%s", before,
-	          report_text(job, "name"), report_text(job, "state"), report_whole(job, "members"),
-	          report_whole(job, "world"), traffic, waits, report_whole(slots, "used"),
-	          report_whole(slots, "total"), density, united, loss, path,
-	          flag(job, "multicast") ? "+mcast" : "", operation);
+	path_text(job, rtt, held);
+	table_row(table, "%s%.64s\t%.11s\t%u/%u\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",
+	          before, report_text(job, "name"), report_text(job, "state"),
+	          report_whole(job, "members"), report_whole(job, "world"), traffic, waits,
+	          report_whole(slots, "used"), report_whole(slots, "total"), density, united, loss,
+	          rtt, held, path, flag(job, "multicast") ? "+mcast" : "", operation);
 }
 
 void status_jobs_table(const struct status_targets *targets, bool rates, const char *time,
@@ -183,8 +247,8 @@ void status_jobs_table(const struct status_targets *targets, bool rates, const c
 		table_columns(out, (const char *const[]){"<AGGREGATOR", NULL});
 	table_columns(out, (const char *const[]){"<JOB", "<STATE", "WORKERS", NULL});
 	table_columns(out, rates ? differences : sums);
-	table_columns(out, (const char *const[]){"<WAITS", "SLOTS", "D", "U", "LOSS", "<PATH",
-	                                         "<OPERATION", NULL});
+	table_columns(out, (const char *const[]){"<WAITS", "SLOTS", "D", "U", "LOSS", "RTT",
+	                                         "<HELD", "<PATH", "<OPERATION", NULL});
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
 
@@ -198,20 +262,46 @@ void status_jobs_table(const struct status_targets *targets, bool rates, const c
 
 /* ---- the table of workers ---- */
 
+/* "0.3%/1.2%": shares of the datagrams to the aggregator, and of those from it. */
+static void ways_text(const json_t *lately, const char *what, char text[32])
+{
+	char out[16], in[16];
+
+	strcpy(text, "-");
+	if (!json_is_object(lately))
+		return;
+	snprintf(out, sizeof(out), "out_%s", what);
+	snprintf(in, sizeof(in), "in_%s", what);
+	snprintf(text, 32, "%.1f%%/%.1f%%", 100 * fmin(report_number(lately, out), 9.99),
+	         100 * fmin(report_number(lately, in), 9.99));
+}
+
 static void worker_row(struct table *table, const char *before, const char *job,
                        const json_t *worker)
 {
 	const char *address = report_text(worker, "address"), *state = report_text(worker, "state");
 	bool here = *address != '\0';
-	char age[16];
+	const char *by;
+	const json_t *lately = json_object_get(worker, "lately");
+	char age[16], rtt[16], least[16], lost[32], marked[32], held[32] = "-", window[16] = "-";
+	double share = held_share(worker, &by);
 
-	table_row(table, "%s%.64s\t%u\t%.11s\t%.64s\t%.47s\t%s\t%s", before, job,
-	          report_whole(worker, "rank"), state, here ? report_text(worker, "host") : "-",
-	          here ? address : "-",
+	ways_text(lately, "lost", lost);
+	ways_text(lately, "marked", marked);
+	if (report_whole(worker, "window") > 0)
+		snprintf(window, sizeof(window), "%u", report_whole(worker, "window"));
+	if (share >= HELD_SHOWN)
+		snprintf(held, sizeof(held), "%s %.0f%%", by, 100 * (share < 1 ? share : 1));
+	table_row(table, "%s%.64s\t%u\t%.11s\t%.64s\t%.47s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1fs",
+	          before, job, report_whole(worker, "rank"), state,
+	          here ? report_text(worker, "host") : "-", here ? address : "-",
 	          strcmp(state, "ready") != 0 ? "-"
 	          : flag(worker, "multicast") ? "multicast"
 	                                      : "unicast",
-	          here ? text_age(report_number(worker, "silent_s"), age) : "-");
+	          here ? text_age(report_number(worker, "silent_s"), age) : "-",
+	          rtt_text(report_number(worker, "rtt_s"), rtt),
+	          rtt_text(report_number(worker, "rtt_least_s"), least), window, lost, marked, held,
+	          report_number(worker, "last_s"));
 }
 
 static void show_workers(const struct status_targets *targets, uint32_t width, FILE *out)
@@ -223,8 +313,10 @@ static void show_workers(const struct status_targets *targets, uint32_t width, F
 
 	if (targets->count > 1)
 		table_columns(&table, (const char *const[]){"<AGGREGATOR", NULL});
-	table_columns(&table, (const char *const[]){"<JOB", "RANK", "<STATE", "<HOST", "<ADDRESS",
-	                                            "<RESULTS BY", "SILENT", NULL});
+	table_columns(&table,
+	              (const char *const[]){"<JOB", "RANK", "<STATE", "<HOST", "<ADDRESS",
+	                                    "<RESULTS BY", "SILENT", "RTT", "LEAST", "WINDOW",
+	                                    "LOST", "MARKED", "<HELD", "LAST", NULL});
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
 

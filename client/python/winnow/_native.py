@@ -9,7 +9,7 @@ import ctypes.util
 import os
 import pathlib
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 
 OK = 0
 ERRORS = {
@@ -106,8 +106,10 @@ class OpStats(ctypes.Structure):
 class CommStats(ctypes.Structure):
     _fields_ = [
         *_all("sent_packets sent_bytes received_packets received_bytes retransmits nacks dropped", ctypes.c_uint64),
-        *_all("payload window channels multicast wire reserved", ctypes.c_uint32),
+        *_all("payload window channels multicast wire window_now", ctypes.c_uint32),
         ("pinned_bytes", ctypes.c_uint64),
+        *_all("rtt_us rtt_least_us", ctypes.c_uint32),
+        *_all("sent_marked received_marked received_lost held_window_us held_credit_us", ctypes.c_uint64),
     ]
 
 
