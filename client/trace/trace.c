@@ -178,6 +178,7 @@ static bool record_begin(struct trace *trace, const struct allreduce *task,
 		.first = part->first,
 		.parts = task->cut.parts != NULL ? task->cut.part_count : 0,
 		.columns = part->columns,
+		.tile_rows = part->columns != 0 ? part->tile_rows : 0,
 	};
 	if (trace->file == NULL || record->count == 0)
 		return false;

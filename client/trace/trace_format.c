@@ -63,7 +63,9 @@ static const char *operation_check(const struct trace_record *r)
 		return "a record has an unknown type or operation";
 	if (r->count == 0 || r->count > COUNT_MAX || r->block == 0 ||
 	    r->block > WIRE_BLOCK_ELEMS_MAX || r->fine == 0 || r->fine > TRACE_FINE_MAX ||
-	    r->first > COUNT_MAX)
+	    r->first > COUNT_MAX || r->columns > COUNT_MAX ||
+	    (r->tile_rows != 0 &&
+	     (r->columns == 0 || r->count % r->columns != 0 || r->block % r->tile_rows != 0)))
 		return "a record has impossible sizes";
 	bits = trace_bits(r);
 	if (bits > TRACE_BITS_MAX)

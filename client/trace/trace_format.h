@@ -51,7 +51,8 @@ struct trace_record {
 		struct {
 			uint64_t tag, count;
 			uint64_t first; /* where it begins in the operation's tensor, */
-			uint64_t parts; /* whose layout has so many such parts; 0: it has none */
+			uint32_t parts; /* whose layout has so many such parts; 0: it has none */
+			uint32_t tile_rows; /* of a matrix in tiles: how high these are */
 		};
 		struct { /* of the end */
 			uint64_t operations, sent_bytes, received_bytes, retransmits;

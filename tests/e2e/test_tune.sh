@@ -21,6 +21,7 @@ for rank in range(4):
     flat = numpy.concatenate([draw.standard_normal(300).astype(numpy.float32), table.ravel()])
     numpy.save(f"{sys.argv[1]}/flat.{rank}.npy", flat)
     numpy.save(f"{sys.argv[1]}/table.{rank}.npy", table)
+    numpy.save(f"{sys.argv[1]}/wide.{rank}.npy", numpy.ascontiguousarray(table.T))
     numpy.save(f"{sys.argv[1]}/half.{rank}.npy", table.astype(numpy.float16))
 END
 cat >"$tmp/names.json" <<'END'
@@ -63,6 +64,16 @@ assert table["row"] == 96 and table["own_block"] == 96
 # By itself the table needs its 200 rows and little more.
 assert 200 * 384 < table["own_row_sent_bytes"] < 1.2 * 200 * 384
 END
+# Columns that are zero: tiles as high as the matrix cost what rows of the transpose do.
+echo '{"tensors": [{"count": 384000, "parameters": [{"name": "wide", "offset": 0, "shape": [96, 4000]}]}]}' >"$tmp/wide.json"
+"$w" tune "$tmp"/wide.?.npy --rate 1G --names "$tmp/wide.json" --json >"$tmp/b.json" || fail "a wide matrix"
+$python - "$tmp/a.json" "$tmp/b.json" <<'END' || fail "tiles: $(cat "$tmp/b.json")"
+import json, sys
+table, wide = (json.load(open(path))["parameters"][-1] for path in sys.argv[1:])
+assert wide["own_tile"] == [96, 1] and wide["own_tile_sent_bytes"] == table["own_row_sent_bytes"]
+assert table["own_tile_sent_bytes"] > 2 * table["own_row_sent_bytes"]
+END
+"$w" tune "$tmp"/wide.?.npy --rate 1G --names "$tmp/wide.json" | grep -Eq '^wide .* 96x1 ' || fail "the table has no tile"
 libraries=$(ldconfig -p)
 if [[ $libraries == *libcairo.so.2* ]]; then
 	# What the font library keeps is no leak of ours.

@@ -311,7 +311,7 @@ static void test_record_and_read(void **state)
 static void test_parts(void **state)
 {
 	struct geometry_part parts[] = {
-		{.count = 2, .tile_rows = 1, .tile_columns = 1, .copies = 1},
+		{.count = 2, .columns = 1, .tile_rows = 2, .tile_columns = 1, .copies = 1},
 		{.first = 2, .count = 5, .tile_rows = 1, .tile_columns = 3, .copies = 1}};
 	struct allreduce task = {.send = tensor,
 	                         .count = 7,
@@ -341,7 +341,9 @@ static void test_parts(void **state)
 		assert_int_equal(record->parts, 2);
 		assert_int_equal(record->first, part->first);
 		assert_int_equal(record->count, part->count);
-		assert_int_equal(record->block, part->tile_columns);
+		assert_int_equal(record->block, part->tile_rows * part->tile_columns);
+		assert_int_equal(record->columns, part->columns);
+		assert_int_equal(record->tile_rows, part->columns > 0 ? part->tile_rows : 0);
 		assert_int_equal(trace_file_bitmap(file, i, &bits, &why), 0);
 		assert_int_equal(bits, want[i > 0]);
 	}

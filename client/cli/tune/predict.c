@@ -103,6 +103,30 @@ void predict_coarsen(const uint64_t *fine, uint64_t fine_bits, uint64_t ratio, u
 	}
 }
 
+bool predict_tells(uint32_t fine, uint64_t columns, uint32_t tile_columns)
+{
+	return columns % fine == 0 && tile_columns % fine == 0;
+}
+
+/* The same for a matrix: which of its tiles have a bit? */
+static void bits_to_tiles(const struct predict_op *op, const uint64_t *fine,
+                          const struct geometry_part *part, uint64_t *bits)
+{
+	uint64_t fine_bits = (op->count + op->fine - 1) / op->fine;
+
+	for (uint64_t word = 0; word < (fine_bits + 63) / 64; word++) {
+		for (uint64_t left = fine[word]; left != 0; left &= left - 1) {
+			uint64_t bit = word * 64 + (uint64_t)__builtin_ctzll(left);
+			uint64_t row = bit * op->fine / op->columns;
+			uint64_t column = bit * op->fine % op->columns;
+
+			if (bit < fine_bits)
+				bit_set(bits, row / part->tile_rows * part->across +
+				                      column / part->tile_columns);
+		}
+	}
+}
+
 /* ---- packets ---- */
 
 static void packet(struct predict_flow *flow, uint32_t head, uint64_t map, uint64_t data)
@@ -260,9 +284,15 @@ static void op_add(struct work *w)
 	enum predict_limit limit;
 	double time_s;
 
-	for (uint32_t rank = 0; rank < w->net->world; rank++)
-		predict_coarsen(w->op->bits[rank], fine_bits, w->p->block / w->op->fine,
-		                w->bits + rank * w->words);
+	for (uint32_t rank = 0; rank < w->net->world; rank++) {
+		uint64_t *bits = w->bits + rank * w->words;
+
+		if (geometry_part(&w->cut, 0)->columns != 0)
+			bits_to_tiles(w->op, w->op->bits[rank], geometry_part(&w->cut, 0), bits);
+		else
+			predict_coarsen(w->op->bits[rank], fine_bits, w->p->block / w->op->fine,
+			                bits);
+	}
 	for (uint32_t shard = 0; shard < w->cut.shard_count; shard++)
 		for (uint32_t number = 0; number < w->cut.segment_count; number++)
 			segment_add(w, shard, number);
@@ -281,6 +311,7 @@ static void op_add(struct work *w)
 
 bool predict_add(struct predict *p, const struct predict_net *net, const struct predict_op *op)
 {
+	struct geometry_part part = {.count = op->count, .columns = op->columns, .copies = 1};
 	struct geometry_input input = {
 		.count = op->count,
 		.block_elems = p->block,
@@ -293,6 +324,12 @@ bool predict_add(struct predict *p, const struct predict_net *net, const struct 
 	size_t world = net->world;
 	bool good;
 
+	if (op->tile_rows != 0) {
+		part.tile_rows = op->tile_rows;
+		part.tile_columns = p->block / op->tile_rows;
+		input.parts = &part;
+		input.part_count = 1;
+	}
 	if (!geometry_compute(&input, &w.cut))
 		return false;
 	w.words = (w.cut.block_count + 63) / 64 + 1;

@@ -27,6 +27,9 @@ struct predict_op {
 	uint8_t form;                /* enum wire_form */
 	uint32_t fine;               /* elements that a bit stands for */
 	const uint64_t *const *bits; /* [world] bitmaps */
+	/* Not 0: a matrix, and a block is a tile: of so many of its rows, and not of all its columns. */
+	uint64_t columns;
+	uint32_t tile_rows;
 };
 
 /* One direction of one worker. */
@@ -56,8 +59,11 @@ struct predict {
 bool predict_open(struct predict *p, uint32_t block, uint32_t world); /* false: out of memory */
 void predict_close(struct predict *p);
 
+/* Does a bit never stand for elements of two tiles? */
+bool predict_tells(uint32_t fine, uint64_t columns, uint32_t tile_columns);
+
 /*
- * predict_add - another operation. p->block is a multiple of op->fine. False: no memory, or
+ * predict_add - another operation. p->block is a multiple of op->fine; of tiles, predict_tells(). False: no memory, or
  * sizes that no job may have.
  */
 bool predict_add(struct predict *p, const struct predict_net *net, const struct predict_op *op);

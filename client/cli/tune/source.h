@@ -53,7 +53,9 @@ struct source_op {
 		parts; /* of a trace: it begins at `first` in a tensor of so many parts, if any */
 	enum dtype dtype;
 	uint8_t form;
-	uint32_t block;          /* that a job used; 0: unknown, or tiles */
+	uint32_t block;          /* that a job used; 0: unknown */
+	uint64_t columns;        /* of a matrix that travelled in tiles of `block` elements, */
+	uint32_t tile_rows;      /* so many rows high; 0, both: it did not */
 	uint64_t row;            /* elements of a row, when there are rows; 0: unknown */
 	const char **paths;      /* [world] of files, owned by the caller; else NULL */
 	const uint32_t *entries; /* [world] of a trace: which of the workers' entries it is */

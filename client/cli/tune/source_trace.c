@@ -152,7 +152,8 @@ static void match(const struct source *s, uint32_t rank, const uint32_t *first,
 		const struct trace_record *y = &b->entries[list[j]].record;
 
 		if (x->tag == y->tag && x->count == y->count && x->dtype == y->dtype &&
-		    x->block == y->block && x->form == y->form && x->fine == y->fine)
+		    x->block == y->block && x->form == y->form && x->fine == y->fine &&
+		    x->columns == y->columns && x->tile_rows == y->tile_rows)
 			out[(uint64_t)first[i] * s->world + rank] = list[j];
 		i += x->tag <= y->tag;
 		j += y->tag <= x->tag;
@@ -203,7 +204,9 @@ static void ops_fill(struct source *s)
 			.parts = record->parts,
 			.dtype = (enum dtype)record->dtype,
 			.form = record->form,
-			.block = record->columns == 0 ? record->block : 0,
+			.block = record->columns == 0 || record->tile_rows != 0 ? record->block : 0,
+			.columns = record->columns,
+			.tile_rows = record->tile_rows,
 			.entries = entries,
 		};
 	}

@@ -58,6 +58,7 @@ struct tune_row {
 /* Operations of a traced job with the same block size. */
 struct tune_share {
 	uint32_t block;
+	uint32_t tile_rows; /* not 0: a block is a tile, so many rows high */
 	uint32_t operations;
 	uint64_t bytes;
 };
@@ -84,6 +85,8 @@ struct tune_param {
 	/* As a tensor of its own, which begins with a block: */
 	uint32_t own_block;        /* the best; 0: cannot be told */
 	double own_sent, row_sent; /* bytes at that, and with block = row; 0: cannot be told */
+	uint32_t tile_rows, tile_columns; /* of the best tile; */
+	double tile_sent;                 /* bytes with it. 0: no matrix, or cannot be told */
 };
 
 /* Operation `op` holds parameter `param` from its element `offset` on. */

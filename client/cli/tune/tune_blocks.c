@@ -59,7 +59,8 @@ static void blocks_preset(struct tune *tune)
 	for (uint32_t block = 8; block <= 8192; block *= 2)
 		block_add(tune, block);
 	for (uint32_t op = 0; op < source->op_count && op < 64; op++) {
-		block_add(tune, source->ops[op].block);
+		if (source->ops[op].tile_rows == 0)
+			block_add(tune, source->ops[op].block);
 		rows_add(tune, source->ops[op].row);
 	}
 	for (uint32_t i = 0; i < tune->param_count; i++) {
@@ -124,13 +125,10 @@ int tune_blocks_choose(struct tune *tune)
 	qsort(tune->rows, tune->block_count, sizeof(tune->rows[0]), ascending);
 	if (source->traces != NULL)
 		return 0;
-	/* All of these, every parameter's place and its rows are whole numbers of bits. */
+	/* All of these are whole numbers of bits; of parameters, tiles one element wide, too. */
 	for (uint32_t i = 0; i < tune->block_count; i++)
 		fine = geometry_gcd(fine, tune->rows[i].block);
-	for (uint32_t i = 0; i < tune->param_count; i++)
-		fine = geometry_gcd(geometry_gcd(fine, tune->params[i].row),
-		                    tune->params[i].offset);
-	source->fine = (uint32_t)fine;
+	source->fine = tune->param_count > 0 ? 1 : (uint32_t)fine;
 	return 0;
 }
 

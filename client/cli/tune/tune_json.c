@@ -40,13 +40,24 @@ static json_t *row_json(const struct tune *tune, const struct tune_row *row)
 
 static json_t *param_json(const struct tune_param *p)
 {
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:i, s:o, s:o}", "name", p->name,
-	                 "offset", (json_int_t)p->offset, "elements", (json_int_t)p->elems, "row",
-	                 (json_int_t)p->row, "operations", (json_int_t)p->operations, "density",
-	                 p->d, "union", p->united, "sent_bytes", cli_json_whole(p->sent_bytes),
-	                 "own_block", (int)p->own_block, "own_sent_bytes",
-	                 cli_json_whole(p->own_sent), "own_row_sent_bytes",
-	                 cli_json_whole(p->row_sent));
+	return json_pack(
+		"{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:i, s:o, s:o, s:[i, i], s:o}", "name",
+		p->name, "offset", (json_int_t)p->offset, "elements", (json_int_t)p->elems, "row",
+		(json_int_t)p->row, "operations", (json_int_t)p->operations, "density", p->d,
+		"union", p->united, "sent_bytes", cli_json_whole(p->sent_bytes), "own_block",
+		(int)p->own_block, "own_sent_bytes", cli_json_whole(p->own_sent),
+		"own_row_sent_bytes", cli_json_whole(p->row_sent), "own_tile", (int)p->tile_rows,
+		(int)p->tile_columns, "own_tile_sent_bytes", cli_json_whole(p->tile_sent));
+}
+
+static json_t *share_json(const struct tune_share *share)
+{
+	json_t *object = json_pack("{s:i, s:i, s:I}", "block", (int)share->block, "operations",
+	                           (int)share->operations, "bytes", (json_int_t)share->bytes);
+
+	if (share->tile_rows > 0)
+		json_object_set_new(object, "tile_rows", json_integer(share->tile_rows));
+	return object;
 }
 
 /* Of a trace: what the operations looked at were reduced with, and the job's own totals. */
@@ -61,10 +72,7 @@ static void job_add(const struct tune *tune, json_t *object)
 		return;
 	}
 	for (uint32_t i = 0; i < used->share_count; i++)
-		json_array_append_new(blocks, json_pack("{s:i, s:i, s:I}", "block",
-		                                        (int)used->shares[i].block, "operations",
-		                                        (int)used->shares[i].operations, "bytes",
-		                                        (json_int_t)used->shares[i].bytes));
+		json_array_append_new(blocks, share_json(&used->shares[i]));
 	job = json_pack("{s:s, s:o, s:b}", "job", file->head.job, "blocks", blocks, "nothing_to_do",
 	                tune_used_enough(tune));
 	if (used->share_count > 0)

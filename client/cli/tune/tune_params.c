@@ -64,8 +64,15 @@ static int inside_add(struct tune *tune, uint32_t op, uint64_t *const *bits)
 
 /* ---- what they would cost by themselves ---- */
 
+/* What blocks of each size would cost, and then tiles one, four and sixteen columns wide. */
+struct own_costs {
+	struct predict all[TUNE_BLOCKS_MAX + 3];
+	uint32_t tile_rows[TUNE_BLOCKS_MAX + 3]; /* 0: blocks */
+	uint32_t count;
+};
+
 static int own_add(struct tune *tune, const struct tune_place *place, uint64_t *const *bits,
-                   struct predict *costs, uint32_t cost_count)
+                   struct own_costs *costs)
 {
 	const struct tune_param *p = &tune->params[place->param];
 	uint64_t first = place->offset / tune->source.fine;
@@ -79,8 +86,11 @@ static int own_add(struct tune *tune, const struct tune_place *place, uint64_t *
 		for (uint64_t i = 0; i < count; i++)
 			if (bit_test(bits[rank], first + i))
 				bit_set(own[rank], i);
-	for (uint32_t i = 0; i < cost_count && good; i++)
-		good = predict_add(&costs[i], &tune->net, &op);
+	for (uint32_t i = 0; i < costs->count && good; i++) {
+		op.tile_rows = costs->tile_rows[i];
+		op.columns = op.tile_rows > 0 ? p->row : 0;
+		good = predict_add(&costs->all[i], &tune->net, &op);
+	}
 	free((void *)own);
 	return good ? 0 : cli_error(1, "out of memory");
 }
@@ -92,22 +102,59 @@ static double sent_mean(const struct predict *cost)
 	return (double)predict_bytes(&sent) / (double)cost->operations;
 }
 
-/* The best of the looked-at sizes, and a row. */
-static void own_judge(struct tune_param *p, const struct predict *costs, uint32_t count)
+/* The best of the looked-at sizes, a row, and the best tile. */
+static void own_judge(struct tune_param *p, const struct own_costs *costs)
 {
-	double least = INFINITY;
+	double least = INFINITY, least_of_tiles = INFINITY;
 
-	for (uint32_t i = 0; i < count; i++)
-		least = costs[i].time_s < least ? costs[i].time_s : least;
-	for (uint32_t i = 0; i < count; i++) {
-		if (costs[i].time_s <= least * TUNE_NEAR && costs[i].block >= p->own_block) {
-			p->own_block = costs[i].block;
-			p->own_sent = sent_mean(&costs[i]);
-		}
-		if (costs[i].block == p->row) {
-			p->row_sent = sent_mean(&costs[i]);
+	for (uint32_t i = 0; i < costs->count; i++)
+		if (costs->tile_rows[i] == 0 && costs->all[i].time_s < least)
+			least = costs->all[i].time_s;
+	for (uint32_t i = 0; i < costs->count; i++) {
+		const struct predict *cost = &costs->all[i];
+
+		if (costs->tile_rows[i] > 0 && cost->time_s < least_of_tiles) {
+			least_of_tiles = cost->time_s;
+			p->tile_rows = costs->tile_rows[i];
+			p->tile_columns = cost->block / p->tile_rows;
+			p->tile_sent = sent_mean(cost);
+		} else if (costs->tile_rows[i] == 0) {
+			if (cost->time_s <= least * TUNE_NEAR && cost->block >= p->own_block) {
+				p->own_block = cost->block;
+				p->own_sent = sent_mean(cost);
+			}
+			if (cost->block == p->row)
+				p->row_sent = sent_mean(cost);
 		}
 	}
+}
+
+static bool own_open(struct own_costs *costs, uint32_t block, uint32_t tile_rows, uint32_t world)
+{
+	costs->tile_rows[costs->count] = tile_rows;
+	return predict_open(&costs->all[costs->count++], block, world);
+}
+
+/* So high that a tile has some hundred bytes; wider ones are for columns that are zero in groups. */
+#define TILE_ELEMS 128
+
+static bool own_open_all(const struct tune *tune, const struct tune_param *p,
+                         struct own_costs *costs)
+{
+	uint64_t rows = p->row > 0 ? p->elems / p->row : 0;
+	bool good = true;
+
+	for (uint32_t i = 0; i < tune->block_count && good; i++)
+		if (i == 0 || tune->rows[i].block <= p->elems)
+			good = own_open(costs, tune->rows[i].block, 0, tune->net.world);
+	for (uint32_t wide = 1; wide <= 16 && good; wide *= 4) {
+		uint32_t high = rows < TILE_ELEMS / wide ? (uint32_t)rows : TILE_ELEMS / wide;
+
+		if (rows > 1 && p->elems % p->row == 0 && wide < p->row &&
+		    predict_tells(tune->source.fine, p->row, wide))
+			good = own_open(costs, high * wide, high, tune->net.world);
+	}
+	return good;
 }
 
 /*
@@ -116,28 +163,22 @@ static void own_judge(struct tune_param *p, const struct predict *costs, uint32_
 static int own_cost(struct tune *tune, uint32_t index, uint64_t ***bits)
 {
 	struct tune_param *p = &tune->params[index];
-	struct predict costs[TUNE_BLOCKS_MAX];
-	uint32_t count = 0, used = 0;
-	int status = 0;
+	struct own_costs costs = {.count = 0};
+	uint32_t used = 0;
+	int status = own_open_all(tune, p, &costs) ? 0 : cli_error(1, "out of memory");
 
-	for (uint32_t i = 0; i < tune->block_count && status == 0; i++) {
-		if (i > 0 && tune->rows[i].block > p->elems)
-			continue;
-		if (!predict_open(&costs[count++], tune->rows[i].block, tune->net.world))
-			status = cli_error(1, "out of memory");
-	}
 	for (uint32_t i = 0; i < tune->place_count && status == 0; i++) {
 		const struct tune_place *place = &tune->places[i];
 
 		if (place->param != index || place->offset % tune->source.fine != 0)
 			continue;
-		status = own_add(tune, place, bits[place->op], costs, count);
+		status = own_add(tune, place, bits[place->op], &costs);
 		used++;
 	}
 	if (status == 0 && used > 0)
-		own_judge(p, costs, count);
-	for (uint32_t i = 0; i < count; i++)
-		predict_close(&costs[i]);
+		own_judge(p, &costs);
+	for (uint32_t i = 0; i < costs.count; i++)
+		predict_close(&costs.all[i]);
 	return status;
 }
 

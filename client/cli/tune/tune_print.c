@@ -167,7 +167,8 @@ static void curve(const struct tune *tune, uint32_t width)
 
 static void param_row(const struct tune_param *p, double all, struct table *table)
 {
-	char inside[80] = "-\t-\t-\t-", own[40] = "-\t-", row[40] = "-\t-", text[16];
+	char inside[80] = "-\t-\t-\t-", own[40] = "-\t-", row[40] = "-\t-";
+	char tile[48] = "-\t-", text[16];
 
 	if (p->operations > 0)
 		snprintf(inside, sizeof(inside), "%.4f\t%.4f\t%s\t%.1f%%", p->d, p->united,
@@ -177,7 +178,10 @@ static void param_row(const struct tune_param *p, double all, struct table *tabl
 	if (p->row_sent > 0)
 		snprintf(row, sizeof(row), "%llu\t%s", (unsigned long long)p->row,
 		         text_si(p->row_sent, text));
-	table_row(table, "%s\t%s\t%s\t%s\t%llu\t%s", p->name, inside, own, row,
+	if (p->tile_sent > 0)
+		snprintf(tile, sizeof(tile), "%ux%u\t%s", p->tile_rows, p->tile_columns,
+		         text_si(p->tile_sent, text));
+	table_row(table, "%s\t%s\t%s\t%s\t%s\t%llu\t%s", p->name, inside, own, row, tile,
 	          (unsigned long long)p->offset, p->shape);
 }
 
@@ -190,9 +194,9 @@ static void params_print(const struct tune *tune, uint32_t width)
 		return;
 	printf("\n# parameters at block %u; OWN: each as a tensor of its own\n",
 	       tune->rows[tune->best].block);
-	table_columns(&table,
-	              (const char *const[]){"<PARAMETER", "D", "U", "SENT", "SHARE", "OWN BEST",
-	                                    "SENT", "OWN ROW", "SENT", "OFFSET", "<SHAPE", NULL});
+	table_columns(&table, (const char *const[]){"<PARAMETER", "D", "U", "SENT", "SHARE",
+	                                            "OWN BEST", "SENT", "OWN ROW", "SENT",
+	                                            "OWN TILE", "SENT", "OFFSET", "<SHAPE", NULL});
 	for (uint32_t i = 0; i < tune->param_count; i++)
 		all += tune->params[i].sent_bytes;
 	for (uint32_t i = 0; i < tune->param_count; i++)
@@ -210,12 +214,17 @@ static void blocks_print(const struct tune_used *used, FILE *out)
 		fprintf(out, "tiles");
 	else
 		fprintf(out, used->share_count == 1 ? "block" : "blocks");
-	for (uint32_t i = 0; i < named; i++)
+	for (uint32_t i = 0; i < named; i++) {
+		const struct tune_share *share = &used->shares[i];
+
 		fprintf(out, "%s %u",
 		        i == 0                       ? ""
 		        : i + 1 == used->share_count ? " and"
 		                                     : ",",
-		        used->shares[i].block);
+		        share->tile_rows > 0 ? share->tile_rows : share->block);
+		if (share->tile_rows > 0)
+			fprintf(out, "x%u", share->block / share->tile_rows);
+	}
 	if (used->share_count > named)
 		fprintf(out, " and %u more", used->share_count - named);
 }
@@ -226,7 +235,8 @@ static void job_print(const struct tune *tune, FILE *out)
 	const struct trace_file *file = tune->source.traces[0];
 	const struct tune_row *best = &tune->rows[tune->best];
 	bool has_best = !tune->used.unknown && tune->used.share_count == 1 &&
-	                tune->used.shares[0].block == best->block;
+	                tune->used.shares[0].block == best->block &&
+	                tune->used.shares[0].tile_rows == 0;
 	char a[16], b[16];
 
 	if (file->ended)
