@@ -297,11 +297,13 @@ struct winnow_membership {
  * another id. Addresses, key and what the paths carry are kept from before; operations without a tag are
  * counted anew. No other call but waits for requests may be running.
  *
- * With id NULL, after MEMBERS or TIMEOUT, nobody has to decide: the first aggregator of the list has said who
- * is left, in the order of their ranks; winnow_comm_rank() and winnow_comm_world() have changed on return.
- * MEMBERS: fewer than `world` are left. LOST: it has not said so, since it is gone, or since it counts this
- * worker among the lost. If more are lost meanwhile the rest continues. The aggregators' list must begin with
- * the same one on all workers.
+ * With id NULL, after MEMBERS, LOST or TIMEOUT, nobody has to decide: the first aggregator that lives says who is
+ * left, in the order of their ranks; winnow_comm_rank() and winnow_comm_world() have changed on return. All who
+ * live and have not called it are waited for, as long as an operation would wait for them. If more are lost
+ * meanwhile the rest continues. Where an aggregator is lost, only a majority of the workers continues, without
+ * it; if all are, all workers do, as soon as these are back. MEMBERS: fewer than `world` are left. LOST: nobody
+ * says how to continue, since they are no majority, or count this worker among the lost. The list of
+ * aggregators must be in the same order on all workers.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
                                                     const struct winnow_membership *membership);

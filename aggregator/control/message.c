@@ -106,11 +106,14 @@ static const struct field fields[] = {
 	{"in", FIELD_COUNT64, AT(seen.in), 0, 0, BIT(PING) | MAY_MISS},
 	{"in_marked", FIELD_COUNT64, AT(seen.in_marked), 0, 0, BIT(PING) | MAY_MISS},
 	{"in_lost", FIELD_COUNT64, AT(seen.in_lost), 0, 0, BIT(PING) | MAY_MISS},
-	{"next", FIELD_JOB, AT(next), 0, 0, BIT(FAILED) | MAY_MISS},
-	{"next_rank", FIELD_U32, AT(next_rank), 0, UINT32_MAX, BIT(FAILED) | MAY_MISS},
-	{"next_world", FIELD_U32, AT(next_world), 0, UINT32_MAX, BIT(FAILED) | MAY_MISS},
+	{"after", FIELD_HEX64, AT(after), 0, 0, BIT(JOIN) | MAY_MISS},
+	{"without", FIELD_HEX64, AT(without), 0, 0, BIT(STAY) | BIT(NEXT)},
+	{"fewer", FIELD_BOOL, AT(fewer), 0, 0, BIT(STAY)},
+	{"next", FIELD_JOB, AT(next), 0, 0, BIT(NEXT) | MAY_MISS},
+	{"next_rank", FIELD_U32, AT(next_rank), 0, UINT32_MAX, BIT(NEXT)},
+	{"next_world", FIELD_U32, AT(next_world), 0, UINT32_MAX, BIT(NEXT)},
 	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
-	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT)},
+	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT) | BIT(NEXT)},
 };
 
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
@@ -120,11 +123,12 @@ static const char *const kind_names[] = {
 	[CONTROL_READY] = "ready", [CONTROL_START] = "start",   [CONTROL_PING] = "ping",
 	[CONTROL_LEAVE] = "leave", [CONTROL_LEFT] = "left",     [CONTROL_ABORT] = "abort",
 	[CONTROL_MOVE] = "move",   [CONTROL_FAILED] = "failed", [CONTROL_PATH] = "path",
+	[CONTROL_STAY] = "stay",   [CONTROL_NEXT] = "next",
 };
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
 
-static const char *const feature_names[CONTROL_FEATURE_NAMES] = {"scatter"};
+static const char *const feature_names[CONTROL_FEATURE_NAMES] = {"scatter", "members"};
 
 const char *message_feature(uint32_t index)
 {
@@ -159,10 +163,39 @@ size_t message_name_base(const char *name)
 	return strcspn(name, "/");
 }
 
-bool message_name_is_next(const char *name)
+static bool membership_begins(const char *name, const char *how)
 {
 	name += message_name_base(name);
-	return strncmp(name, "/" CONTROL_NEXT, sizeof("/" CONTROL_NEXT) - 1) == 0;
+	return *name == '/' && strncmp(name + 1, how, strlen(how)) == 0;
+}
+
+bool message_name_is_next(const char *name)
+{
+	return membership_begins(name, CONTROL_NEXT_NAME);
+}
+
+bool message_name_is_again(const char *name)
+{
+	return membership_begins(name, CONTROL_AGAIN_NAME);
+}
+
+bool message_code_continues(const char *code)
+{
+	static const char *const codes[] = {"lost", "gone", "path", "join_timeout", "udp_timeout"};
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+		if (strcmp(code, codes[i]) == 0)
+			return true;
+	return false;
+}
+
+uint64_t message_name_hash(const char *name)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	for (; *name != '\0'; name++)
+		hash = (hash ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
+	return hash;
 }
 
 /*
@@ -463,13 +496,15 @@ static json_t *write_field(const struct control_message *message, const struct f
 /* What may be missing is, where there is nothing to say. */
 static bool left_out(const struct control_message *message, const struct field *field)
 {
+	const void *at = (const uint8_t *)message + field->offset;
+
 	if (!(field->used_by & MAY_MISS))
 		return false;
 	if (field->offset >= AT(seen) && field->offset < AT(seen) + sizeof(message->seen))
 		return message->seen.frames == 0;
-	if (message->kind == CONTROL_FAILED)
-		return message->next[0] == '\0';
-	return field->kind == FIELD_TEXT && *((const char *)message + field->offset) == '\0';
+	if (field->kind == FIELD_HEX64 && message->kind == CONTROL_JOIN)
+		return *(const uint64_t *)at == 0;
+	return (field->kind == FIELD_TEXT || field->kind == FIELD_JOB) && *(const char *)at == '\0';
 }
 
 char *message_format(const struct control_message *message)

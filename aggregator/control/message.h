@@ -28,9 +28,10 @@
  */
 enum control_feature {
 	CONTROL_SCATTER = 1, /* reduce-scatters */
+	CONTROL_MEMBERS = 2, /* workers may continue without those that are lost */
 };
-#define CONTROL_FEATURES CONTROL_SCATTER /* all of them */
-#define CONTROL_FEATURE_NAMES 1
+#define CONTROL_FEATURES (CONTROL_SCATTER | CONTROL_MEMBERS) /* all of them */
+#define CONTROL_FEATURE_NAMES 2
 
 enum control_kind {
 	CONTROL_HELLO = 1, /* aggregator: here is my nonce */
@@ -46,6 +47,8 @@ enum control_kind {
 	CONTROL_FAILED, /* aggregator: the job, or your joining it, has ended, because */
 	CONTROL_PATH,   /* worker: my datagrams get no answers any more */
 	CONTROL_MOVE, /* worker: may my address be another? Aggregator: it may, with this number */
+	CONTROL_STAY, /* worker: I want to continue, and do so as you say */
+	CONTROL_NEXT, /* aggregator: continue so */
 };
 
 /* PING of a worker, running: what it has seen of its path to this aggregator since START. */
@@ -97,13 +100,16 @@ struct control_message {
 	uint64_t tag;    /* and the oldest one's; */
 	struct control_seen seen; /* frames 0: it does not say */
 
+	uint64_t after;   /* JOIN: the membership that this worker comes from; 0: none */
+	uint64_t without; /* STAY, NEXT: places of aggregators that are left out, as bits */
+	bool fewer;       /* STAY: the membership that has ended had some of them */
 	char next
-		[CONTROL_NAME_BYTES]; /* FAILED: the job in which those who are left continue; "": none */
+		[CONTROL_NAME_BYTES]; /* NEXT: the job in which those who are left continue; "": none */
 	uint32_t next_rank, next_world;
 
 	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
 	char text
-		[CONTROL_TEXT_BYTES]; /* FAILED, ABORT: one line for people; PING: see JOBS_LATE_US */
+		[CONTROL_TEXT_BYTES]; /* FAILED, ABORT, NEXT: a line for people; PING: see JOBS_LATE_US */
 };
 
 /*
@@ -114,6 +120,9 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 
 /* message_format - one line with its newline, in malloc'ed memory; NULL: out of memory. */
 char *message_format(const struct control_message *message);
+
+/* After the end of a job with this code (FAILED), can workers that are not lost continue? */
+bool message_code_continues(const char *code);
 
 /* A path without an answer for this long is dead: workers notice it before operations stall. */
 static inline uint64_t control_path_us(uint64_t silence_us, uint64_t stall_us)
@@ -131,8 +140,16 @@ const char *message_feature(uint32_t index);
 bool message_name_valid(const char *name);
 size_t message_name_base(const char *name); /* characters of NAME */
 
-/* Does its membership's name begin like those that aggregators give? PROTOCOL.md section 5.8. */
-#define CONTROL_NEXT "next."
+/*
+ * Does its membership's name begin like those that aggregators give, or like those that workers compute
+ * when all aggregators have gone? No two memberships have the same such name. PROTOCOL.md section 5.8.
+ */
+#define CONTROL_NEXT_NAME "next."
+#define CONTROL_AGAIN_NAME "again."
 bool message_name_is_next(const char *name);
+bool message_name_is_again(const char *name);
+
+/* What stands for a membership with such a name in `after`: FNV-1a of the job's name. */
+uint64_t message_name_hash(const char *name);
 
 #endif /* AGGREGATOR_CONTROL_MESSAGE_H */

@@ -153,7 +153,9 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 	char host[CONTROL_NAME_BYTES];
 
 	snprintf(host, sizeof(host), "%s", peer->host);
-	if (job->state == JOB_FORMING) {
+	if (job->state == JOB_ENDING && strcmp(message->code, "aborted") != 0)
+		return; /* it passes on a loss of which we know */
+	if (job->state == JOB_FORMING || job->state == JOB_ENDING) {
 		peer_lost(jobs, peer, "it gave up", false);
 		return;
 	}
@@ -230,6 +232,9 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 			jobs_garbage(jobs, peer, "the first message is 'join'");
 		return;
 	}
+	if (peer->job->state == JOB_ENDING && message.kind != CONTROL_STAY &&
+	    message.kind != CONTROL_LEAVE && message.kind != CONTROL_ABORT)
+		return; /* it was on its way when the job ended */
 	switch (message.kind) {
 	case CONTROL_READY:
 		ready_take(jobs, peer, &message);
@@ -255,6 +260,9 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		break;
 	case CONTROL_MOVE:
 		move_take(jobs, peer);
+		break;
+	case CONTROL_STAY:
+		stay_take(jobs, peer, &message);
 		break;
 	default:
 		jobs_garbage(jobs, peer, "it is an aggregator's, or out of turn");
@@ -315,6 +323,10 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	char missing[160] = "";
 	uint64_t limit_us = jobs->config.join_us;
 
+	if (job->state == JOB_ENDING) {
+		job_ending_tick(jobs, job);
+		return;
+	}
 	/* All whom we have told are alive: who does not come soon has died meanwhile. */
 	if (message_name_is_next(job->name) && job->silence_us < limit_us)
 		limit_us = job->silence_us;
@@ -384,7 +396,7 @@ void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 
 bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 {
-	static const char *const states[] = {"free", "forming", "probing", "running"};
+	static const char *const states[] = {"free", "forming", "probing", "running", "ending"};
 	const struct job *job = &jobs->jobs[index];
 
 	if (index >= jobs->config.jobs_max || job->state == JOB_FREE)
@@ -416,7 +428,7 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 	const struct jobs_peer *peer = job->members[rank];
 
 	*out = (struct jobs_worker){
-		.state = job->state == JOB_RUNNING ? "left" : "missing", .host = "", .address = ""};
+		.state = job->state >= JOB_RUNNING ? "left" : "missing", .host = "", .address = ""};
 	if (peer == NULL)
 		return;
 	*out = (struct jobs_worker){.state = peer->ready ? "ready" : "joined",

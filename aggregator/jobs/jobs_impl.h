@@ -5,7 +5,8 @@
  * jobs.c        memory, connections, what comes from them, time, what is shown
  * jobs_join.c   admission, and a job's way from the first JOIN to START
  * jobs_blame.c  jobs that get no further, and paths with which something is wrong
- * jobs_state.c  peers and jobs: telling them, ending them, what always holds
+ * jobs_end.c    how jobs fail, and how those who are left continue
+ * jobs_state.c  peers and jobs: telling them, giving back what they hold, what always holds
  *
  * Each calls only what stands below it.
  */
@@ -17,13 +18,25 @@
 #include "aggregator/jobs/jobs.h"
 #include "ebpf/seal.h"
 
-enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING };
+enum job_state { JOB_FREE, JOB_FORMING, JOB_PROBING, JOB_RUNNING, JOB_ENDING };
+
+#define JOBS_SUCCESSIONS 1024 /* that are remembered */
+
+/* A membership has ended, and these are who goes on: at most one such membership. */
+struct jobs_succession {
+	uint64_t of; /* see job_mark(); 0: none */
+	uint64_t to; /* hash of the job's name */
+	bool ours;   /* we have named it */
+};
 
 struct jobs_peer {
 	bool used;
 	bool ready;
-	bool gone;       /* the others continue without it: see job_fail() */
-	struct job *job; /* NULL before JOIN is accepted */
+	bool gone;        /* the others continue without it: see job_fail() */
+	bool stays;       /* it wants to continue, and does so as we say, */
+	bool fewer;       /* with fewer aggregators, */
+	uint64_t without; /* namely without these of the workers' list */
+	struct job *job;  /* NULL before JOIN is accepted */
 	uint32_t rank;
 	uint32_t payload, rcvbuf;
 	uint64_t silence_us, stall_us; /* as it has asked; its job's hold once all have joined */
@@ -57,6 +70,8 @@ struct job {
 	uint64_t since_us;
 	uint64_t silence_us; /* the shortest that any of its workers has asked for; stall_us too */
 	uint32_t opener;     /* rank of the first worker */
+	bool begun;          /* JOB_ENDING: all had joined */
+	uint64_t token;      /* that its workers know, and no others; 0 before all have joined */
 	uint32_t epoch;      /* of its membership: 0, since members do not change yet */
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */
@@ -91,7 +106,9 @@ struct jobs {
 	struct crowd unstarted; /* jobs that do not run yet, by owner */
 	size_t bytes;
 	bool draining;
-	uint64_t now_us;             /* when anything last came in, or the clock ticked */
+	uint64_t now_us; /* when anything last came in, or the clock ticked */
+	struct jobs_succession successions[JOBS_SUCCESSIONS];
+	uint32_t succession_at;      /* where the next one is written */
 	struct jobs_failure failure; /* code "": none */
 	uint64_t failed_us;          /* when it was */
 	struct jobs_totals totals;
@@ -115,6 +132,20 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
                uint64_t now_us);
 void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
 
+/* jobs_end.c */
+
+/*
+ * May a worker join a membership with this name, coming from the one that `after` stands for? NULL; or why not.
+ * If it may, no other membership succeeds that one here.
+ */
+const char *succession_take(struct jobs *jobs, const char *name, uint64_t after);
+bool job_named_here(const struct jobs *jobs, const struct job *job); /* by us, as a successor */
+void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
+void job_ending_tick(struct jobs *jobs, struct job *job);
+void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
+void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
+              const char *format, ...) __attribute__((format(printf, 5, 6)));
+
 /* jobs_state.c */
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text);
@@ -125,11 +156,9 @@ void peer_end(struct jobs *jobs, struct jobs_peer *peer);
 void jobs_count_refusal(struct jobs *jobs, const char *code);
 void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *format,
                  ...) __attribute__((format(printf, 4, 5)));
-void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
 void job_tell(struct jobs *jobs, struct job *job, const struct control_message *message);
 void job_forget(struct job *job); /* its memory is free, and it */
+void job_detach(struct jobs *jobs, struct job *job);
 void job_release(struct jobs *jobs, struct job *job);
-void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
-              const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 #endif /* AGGREGATOR_JOBS_IMPL_H */

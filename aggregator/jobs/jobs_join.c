@@ -17,7 +17,8 @@ static struct job *job_named(struct jobs *jobs, const char *name, struct job **f
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
 		struct job *job = &jobs->jobs[i];
 
-		if (job->state != JOB_FREE && strcmp(job->name, name) == 0)
+		if (job->state != JOB_FREE && job->state != JOB_ENDING &&
+		    strcmp(job->name, name) == 0)
 			return job;
 		if (job->state == JOB_FREE && *free_job == NULL)
 			*free_job = job;
@@ -192,6 +193,9 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 	jobs->ports.random(jobs->ports.context, job->tokens, job->world * sizeof(*job->tokens));
 	group_choose(jobs, job);
 	jobs->ports.random(jobs->ports.context, job->salt, sizeof(job->salt));
+	memcpy(&job->token, job->salt, sizeof(job->token));
+	if (job->seals == NULL)
+		job->token = job->shape.group_token;
 }
 
 /*
@@ -542,9 +546,15 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 {
 	struct job *free_job;
 	struct job *job;
+	const char *over;
 
 	if (refused_at_sight(jobs, peer, join))
 		return;
+	over = succession_take(jobs, join->job, join->after);
+	if (over != NULL) {
+		peer_refuse(jobs, peer, "running", "membership '%s': %s", join->job, over);
+		return;
+	}
 	job = job_named(jobs, join->job, &free_job);
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;
@@ -573,8 +583,15 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	crowd_remove(&jobs->waiting, peer);
 	job->members[peer->rank] = peer;
 	job_times(job);
-	if (++job->joined == job->world)
-		job_formed(jobs, job, now_us);
+	if (++job->joined < job->world)
+		return;
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		if (job->members[rank]->stays) { /* at another aggregator it is over */
+			job_fail(jobs, job, job->world, "join_timeout",
+			         "the membership has ended before it began");
+			return;
+		}
+	job_formed(jobs, job, now_us);
 }
 
 void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)

@@ -99,18 +99,26 @@ void job_forget(struct job *job)
 	*job = (struct job){0};
 }
 
+/* Its channels go, and all their memory; its members stay. */
+void job_detach(struct jobs *jobs, struct job *job)
+{
+	for (uint32_t i = 0; i < job->channel_count; i++) {
+		jobs->ports.detach(jobs->ports.context, job->channel_ids[i]);
+		channel_close(job->channels[i].channel);
+	}
+	job->channel_count = 0;
+	jobs->bytes -= job->bytes;
+	job->bytes = 0;
+	crowd_remove(&jobs->unstarted, job);
+}
+
 /* Give back all that a job holds; its members have been told. */
 void job_release(struct jobs *jobs, struct job *job)
 {
 	for (uint32_t rank = 0; job->members != NULL && rank < job->world; rank++)
 		if (job->members[rank] != NULL)
 			peer_end(jobs, job->members[rank]);
-	for (uint32_t i = 0; i < job->channel_count; i++) {
-		jobs->ports.detach(jobs->ports.context, job->channel_ids[i]);
-		channel_close(job->channels[i].channel);
-	}
-	jobs->bytes -= job->bytes;
-	crowd_remove(&jobs->unstarted, job);
+	job_detach(jobs, job);
 	job_forget(job);
 }
 
@@ -119,129 +127,6 @@ void job_tell(struct jobs *jobs, struct job *job, const struct control_message *
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL)
 			peer_send(jobs, job->members[rank], message);
-}
-
-static void job_note_failure(struct jobs *jobs, const struct job *job,
-                             const struct control_message *message)
-{
-	struct jobs_failure *failure = &jobs->failure;
-
-	memcpy(failure->job, job->name, sizeof(failure->job));
-	memcpy(failure->code, message->code, sizeof(failure->code));
-	memcpy(failure->text, message->text, sizeof(failure->text));
-	jobs->failed_us = jobs->now_us;
-}
-
-static bool stays(const struct jobs_peer *peer)
-{
-	return peer != NULL && !peer->gone;
-}
-
-/* After these codes those who are still here can continue without the others. */
-static bool has_next(const char *code)
-{
-	static const char *const codes[] = {"lost", "gone", "path", "join_timeout", "udp_timeout"};
-
-	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
-		if (strcmp(code, codes[i]) == 0)
-			return true;
-	return false;
-}
-
-/*
- * Whoever stays is told in which membership, and with which rank, it may continue. No other aggregator's
- * word counts for a worker that has us first in its list: PROTOCOL.md section 5.8.
- */
-static void job_tell_next(struct jobs *jobs, struct job *job, struct control_message *message)
-{
-	struct control_message to_gone = *message;
-	uint64_t number;
-	int length;
-
-	jobs->ports.random(jobs->ports.context, &number, sizeof(number));
-	length = snprintf(message->next, sizeof(message->next), "%.*s/" CONTROL_NEXT "%016llx",
-	                  (int)message_name_base(job->name), job->name, (unsigned long long)number);
-	if (length >= (int)sizeof(message->next))
-		message->next[0] = '\0'; /* the job's name is too long for that */
-	for (uint32_t rank = 0; rank < job->world; rank++)
-		message->next_world += stays(job->members[rank]);
-	for (uint32_t rank = 0; rank < job->world; rank++) {
-		bool left = stays(job->members[rank]);
-
-		if (job->members[rank] != NULL)
-			peer_send(jobs, job->members[rank], left ? message : &to_gone);
-		message->next_rank += left;
-	}
-}
-
-/* `rank` is the worker to blame, or job->world when there is none. */
-void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
-              const char *format, ...)
-{
-	struct control_message message = {.kind = CONTROL_FAILED, .rank = rank};
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(message.text, sizeof(message.text), format, args);
-	va_end(args);
-	snprintf(message.code, sizeof(message.code), "%s", code);
-	if (strcmp(code, "moved") == 0) { /* its members have wanted that */
-		jobs->totals.jobs_finished++;
-		jobs_log(jobs, "info", "job_finished",
-		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world)),
-		         message.text);
-	} else {
-		jobs->totals.jobs_failed++;
-		job_note_failure(jobs, job, &message);
-		jobs_log(jobs, "warn", "job_failed",
-		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_WORD("code", code)),
-		         message.text);
-	}
-	if (has_next(code))
-		job_tell_next(jobs, job, &message);
-	else
-		job_tell(jobs, job, &message);
-	job_release(jobs, job);
-}
-
-/* `stands`: the connection does, so the worker itself is told like the others. */
-void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands)
-{
-	struct job *job = peer->job;
-	uint32_t rank = peer->rank;
-	char host[CONTROL_NAME_BYTES];
-
-	if (job == NULL) {
-		peer_end(jobs, peer);
-		return;
-	}
-	snprintf(host, sizeof(host), "%s", peer->host);
-	if (!stands || job->state == JOB_FORMING) {
-		job->members[rank] = NULL;
-		peer_end(jobs, peer);
-	}
-	if (job->state == JOB_FORMING) { /* nobody depends on it yet: its place is free again */
-		job->joined--;
-		if (job->joined == 0)
-			job_release(jobs, job);
-		return;
-	}
-	peer->gone = true;
-	job_fail(jobs, job, rank, "lost", "rank %u (%s) is lost: %s", rank, host, reason);
-}
-
-void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
-{
-	char reason[192];
-
-	if (!peer->used)
-		return;
-	if (peer->job == NULL) {
-		peer_refuse(jobs, peer, "protocol", "%s", why);
-		return;
-	}
-	snprintf(reason, sizeof(reason), "it sent something that is not a message: %s", why);
-	peer_lost(jobs, peer, reason, true);
 }
 
 /* ---- what always holds ---- */
@@ -290,7 +175,10 @@ static void check_members(const struct job *job)
 		present++;
 		ready += peer->ready;
 	}
-	assert(present >= 1 && present == job->joined - job->left);
+	assert(present >= 1);
+	if (job->state == JOB_ENDING)
+		return;
+	assert(present == job->joined - job->left);
 	assert((job->state == JOB_FORMING) == (job->joined < job->world));
 	assert((job->state == JOB_RUNNING) == (job->ready == job->world));
 	assert(job->state == JOB_RUNNING ? ready == present : ready == job->ready);
@@ -299,11 +187,13 @@ static void check_members(const struct job *job)
 
 static void check_channels(const struct jobs *jobs, const struct job *job)
 {
-	bool formed = job->state != JOB_FORMING;
+	bool formed = job->state == JOB_PROBING || job->state == JOB_RUNNING;
 
 	assert(job->channel_count == (formed ? jobs->config.threads : 0));
 	assert((job->bytes > 0) == formed);
 	assert(job->bytes <= jobs->config.job_bytes_max);
+	if (job->state == JOB_ENDING)
+		return;
 	assert(!formed || job->shape.payload >= WIRE_PAYLOAD_MIN);
 	assert(job->shape.payload <= jobs->config.payload_max &&
 	       job->shape.window <= WIRE_WINDOW_MAX);
@@ -342,9 +232,10 @@ void jobs_check(const struct jobs *jobs)
 		check_members(job);
 		check_channels(jobs, job);
 		running += job->state == JOB_RUNNING;
-		unstarted += job->state != JOB_RUNNING;
-		for (uint32_t j = 0; j < i; j++)
-			assert(strcmp(jobs->jobs[j].name, job->name) != 0);
+		unstarted += job->state == JOB_FORMING || job->state == JOB_PROBING;
+		for (uint32_t j = 0; j < i && job->state != JOB_ENDING; j++)
+			assert(jobs->jobs[j].state == JOB_ENDING ||
+			       strcmp(jobs->jobs[j].name, job->name) != 0);
 	}
 	assert(bytes == jobs->bytes && bytes <= jobs->config.bytes_max);
 	check_crowds(jobs, waiting, unstarted);

@@ -11,8 +11,6 @@
 
 #include "client/comm/comm.h"
 
-#define GIVE_UP_LOOK_US 50000
-
 /* ---- life ---- */
 
 static void free_all(struct winnow_comm *comm)
@@ -64,7 +62,7 @@ int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct
 	pthread_mutex_lock(&comm->lock);
 	while (comm->state == SESSION_JOINING &&
 	       (give_up == NULL || __atomic_load_n(give_up, __ATOMIC_RELAXED) == 0))
-		comm_cond_wait(&comm->changed, &comm->lock, clock_us() + GIVE_UP_LOOK_US);
+		comm_cond_wait(&comm->changed, &comm->lock, clock_us() + COMM_GIVE_UP_LOOK_US);
 	if (comm->state == SESSION_JOINING) {
 		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
 	} else if (comm->state == SESSION_FAILED) {

@@ -41,11 +41,13 @@
 #include "client/gpu/staging.h"
 #include "client/trace/trace_ask.h"
 
-#define COMM_CONNECT_US 10000000 /* how long to knock at a port that refuses */
+#define COMM_CONNECT_US 10000000     /* how long to knock at a port that refuses */
+#define COMM_CONNECT_ALIVE_US 500000 /* at one that was alive just before */
 #define COMM_CONNECT_AGAIN_US 200000
 #define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that ended without WELCOME */
 #define COMM_LEAVE_US 2000000             /* how long to wait for acknowledgements when leaving */
 #define COMM_FLUSH_US 500000              /* how long to wait for the last lines to go out */
+#define COMM_GIVE_UP_LOOK_US 50000        /* how often to look at it */
 #define COMM_DEVICES_MAX 64
 
 /* An aggregator as seen from here. */
@@ -59,6 +61,8 @@ struct comm_peer {
 	bool connected;
 	bool gone;
 	bool no_multicast; /* none came from it in an earlier membership: do not wait for any */
+	uint32_t place;    /* in the list, from 0 */
+	uint64_t mark;     /* what stands there for the membership before this one; 0: none */
 	uint64_t connect_due_us, connect_until_us;
 	uint64_t attempt_until_us; /* when to try the next address */
 	struct net *group;         /* its results' multicast group; NULL: none */
@@ -99,7 +103,8 @@ struct winnow_comm {
 	struct session *session;
 	const struct bitmap_engine *bitmap;
 	struct bitmap_pool *pool;
-	uint32_t peer_count;
+	uint32_t peer_count; /* in the membership; after them come those that are left out */
+	uint32_t peers_known;
 	struct comm_peer peers[SESSION_LINKS_MAX];
 	const struct net_backend *backend;
 	struct net_port port;
@@ -148,11 +153,11 @@ struct winnow_comm {
 	bool stats_wanted;
 	struct winnow_stats stats;
 	char late[CONTROL_TEXT_BYTES]; /* with them */
-	char next
-		[CONTROL_NAME_BYTES]; /* thread: wo; the job in which those who are left continue */
-	uint32_t next_rank, next_world;    /* 0: not known, */
-	bool next_none;                    /* and it will not be */
-	uint64_t next_tag;                 /* for operations that are matched by order */
+	_Atomic bool stays;            /* it wants to continue, and waits for how: */
+	enum session_next next_how;    /* thread: wo; SESSION_WAIT: not known yet */
+	struct control_message
+		next;      /* likewise; only `next`, its rank and world, `without`, `text` */
+	uint64_t next_tag; /* for operations that are matched by order */
 	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": no trace is being written */
 
 	_Atomic uint32_t trace_fine; /* elements per bit of a present or coming trace, or 0 */
@@ -238,6 +243,9 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
 int comm_open_session(struct winnow_comm *comm, struct why *why);
 
+/* Only with the aggregators at those places of the list that are not in `without`; bits. */
+void comm_leave_out(struct winnow_comm *comm, uint64_t without);
+
 /*
  * comm_fork.c: between add and remove, a fork's child closes the control connections and ask_fd.
  * Open and close these descriptors only by the last two calls. comm_fork_socket() is socket() with
@@ -298,6 +306,8 @@ int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 
 /* Add the counters of `more`. */
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more);
+
+uint64_t comm_left_out(const struct winnow_comm *comm); /* places of the list, as bits */
 
 /* Under the lock: what callers see of the session is what it is now. */
 void comm_publish(struct winnow_comm *comm);

@@ -75,7 +75,8 @@ static int add_peers(struct winnow_comm *comm, const char *list, struct why *why
 			return why_set(why, WINNOW_ERR_INVALID,
 			               "aggregators %s and %s are the same",
 			               same_as(comm, peer)->name, peer->name);
-		comm->peer_count++;
+		peer->place = comm->peer_count++;
+		comm->peers_known = comm->peer_count;
 		at += length;
 		at += *at == ',';
 	}
@@ -110,6 +111,43 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	return comm_open_net(comm, config, why);
 }
 
+static int by_place(const void *a, const void *b)
+{
+	const struct comm_peer *x = a, *y = b;
+
+	return x->place < y->place ? -1 : x->place > y->place;
+}
+
+void comm_leave_out(struct winnow_comm *comm, uint64_t without)
+{
+	qsort(comm->peers, comm->peers_known, sizeof(comm->peers[0]), by_place);
+	comm->peer_count = 0;
+	for (uint32_t i = 0; i < comm->peers_known; i++) {
+		struct comm_peer peer = comm->peers[i];
+
+		if (without >> peer.place & 1)
+			continue;
+		memmove(&comm->peers[comm->peer_count + 1], &comm->peers[comm->peer_count],
+		        (i - comm->peer_count) * sizeof(peer));
+		comm->peers[comm->peer_count++] = peer;
+	}
+}
+
+/*
+ * How long to knock at a port that refuses. Those of a membership that the aggregators have named were
+ * alive just before; of one that follows their restart, they may still be starting.
+ */
+static uint64_t connect_patience_us(const struct winnow_comm *comm)
+{
+	uint64_t patience_us = (uint64_t)comm->config.join_timeout_ms * 750;
+
+	if (message_name_is_again(comm->job))
+		return patience_us;
+	if (message_name_is_next(comm->job) && patience_us > COMM_CONNECT_ALIVE_US)
+		return COMM_CONNECT_ALIVE_US;
+	return patience_us < COMM_CONNECT_US ? patience_us : COMM_CONNECT_US;
+}
+
 int comm_open_session(struct winnow_comm *comm, struct why *why)
 {
 	struct link_config links[SESSION_LINKS_MAX];
@@ -117,10 +155,8 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 	struct session_config config = {.links = links, .names = names};
 	char host[CONTROL_NAME_BYTES] = "";
 	uint64_t now_us = clock_us();
-	uint64_t connect_us = (uint64_t)comm->config.join_timeout_ms * 750;
+	uint64_t connect_us = connect_patience_us(comm);
 
-	if (connect_us > COMM_CONNECT_US)
-		connect_us = COMM_CONNECT_US;
 	gethostname(host, sizeof(host) - 1);
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		links[i] = (struct link_config){
@@ -135,6 +171,8 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 			.stall_us = (uint64_t)comm->config.timeout_ms * 1000,
 			.join_us = (uint64_t)comm->config.join_timeout_ms * 1000,
 			.multicast = comm->config.multicast != 0 && !comm->peers[i].no_multicast,
+			.place = comm->peers[i].place,
+			.after = comm->peers[i].mark,
 		};
 		proof_random(links[i].nonce, sizeof(links[i].nonce));
 		names[i] = comm->peers[i].name;

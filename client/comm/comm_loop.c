@@ -197,21 +197,21 @@ static void refuse_all(struct winnow_comm *comm)
 	}
 }
 
-/* How those who are left continue: the first aggregator may say so later than another one says that one is lost. */
+/* How those who are left continue, when the caller wants to. */
 static void publish_next(struct winnow_comm *comm)
 {
-	uint32_t rank = 0, world = 0;
-	const char *job = "";
+	const struct control_message *next = NULL;
+	enum session_next how;
 
-	if (comm->next_world > 0 || comm->next_none)
+	if (!comm->stays || comm->next_how != SESSION_WAIT)
 		return;
-	if (!session_next(comm->session, &job, &rank, &world) && !comm->peers[0].gone)
+	how = session_stay(comm->session, comm_left_out(comm), &next);
+	if (how == SESSION_WAIT)
 		return;
 	pthread_mutex_lock(&comm->lock);
-	snprintf(comm->next, sizeof(comm->next), "%s", job);
-	comm->next_rank = rank;
-	comm->next_world = world;
-	comm->next_none = world == 0;
+	if (next != NULL)
+		comm->next = *next;
+	comm->next_how = how;
 	pthread_cond_broadcast(&comm->changed);
 	pthread_mutex_unlock(&comm->lock);
 }

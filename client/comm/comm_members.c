@@ -14,6 +14,9 @@
 
 #include "client/comm/comm.h"
 
+static const char not_after_fork[] =
+	"the communicator is the parent process's: make one after the fork";
+
 /* ---- may it be? ---- */
 
 static bool used(const struct winnow_comm *comm, const char *job)
@@ -32,8 +35,7 @@ static int check(const struct winnow_comm *comm, const struct winnow_membership 
 	                      comm->job, m->id != NULL ? m->id : "");
 
 	if (comm->pid != getpid())
-		return why_set(why, WINNOW_ERR_INVALID,
-		               "the communicator is the parent process's: make one after the fork");
+		return why_set(why, WINNOW_ERR_INVALID, "%s", not_after_fork);
 	if (length >= CONTROL_NAME_BYTES || !message_name_valid(job))
 		return why_set(why, WINNOW_ERR_INVALID,
 		               "membership '%.80s': want letters, digits, '.', '_' or '-', at most "
@@ -86,6 +88,8 @@ static void end(struct winnow_comm *comm)
 	if (comm->session == NULL)
 		return;
 	learn(comm);
+	for (uint32_t i = 0; i < comm->peer_count; i++)
+		comm->peers[i].mark = session_mark(comm->session, i);
 	session_stats(comm->session, &stats);
 	comm_stats_add(&comm->before, &stats);
 	comm_trace_end(comm);
@@ -108,8 +112,9 @@ static void reset(struct winnow_comm *comm)
 	comm->stop = comm->abort_wanted = false;
 	comm->abort_result = WINNOW_OK;
 	comm->next_tag = 0;
-	comm->next_world = 0;
-	comm->next_none = false;
+	comm->stays = false;
+	comm->next_how = SESSION_WAIT;
+	comm->next = (struct control_message){0};
 	pthread_mutex_unlock(&comm->lock);
 	comm->moves = comm->leaving = comm->left = comm->full = comm->gpu_sleeps = false;
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
@@ -138,6 +143,26 @@ static int begin(struct winnow_comm *comm, const volatile int *give_up, struct w
 	return result;
 }
 
+/* Its name is `job`, with or without the membership's. */
+static int go(struct winnow_comm *comm, const char *job, const struct winnow_membership *m,
+              uint64_t without)
+{
+	struct why why = {""};
+	int result;
+
+	end(comm);
+	comm_leave_out(comm, without);
+	memmove(comm->job, job, strlen(job) + 1);
+	comm->rank = m->rank;
+	comm->world = m->world;
+	if (m->join_timeout_ms != 0)
+		comm->config.join_timeout_ms = m->join_timeout_ms;
+	result = begin(comm, m->give_up, &why);
+	if (result == WINNOW_ERR_ABORTED)
+		comm_end(comm, WINNOW_ERR_ABORTED, why.text);
+	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
+}
+
 static int reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
 {
 	char job[CONTROL_NAME_BYTES];
@@ -146,68 +171,90 @@ static int reconfigure(struct winnow_comm *comm, const struct winnow_membership 
 
 	if (result == WINNOW_OK)
 		result = remember(comm, &why);
-	if (result != WINNOW_OK)
-		return comm_fail(result, why.text);
-	end(comm);
-	memcpy(comm->job, job, sizeof(job));
-	comm->rank = membership->rank;
-	comm->world = membership->world;
-	if (membership->join_timeout_ms != 0)
-		comm->config.join_timeout_ms = membership->join_timeout_ms;
-	result = begin(comm, membership->give_up, &why);
-	if (result == WINNOW_ERR_ABORTED)
-		comm_end(comm, WINNOW_ERR_ABORTED, why.text);
-	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);
+	return result == WINNOW_OK ? go(comm, job, membership, 0) : comm_fail(result, why.text);
 }
 
 /* ---- those who are left ---- */
 
-/* The membership that the first aggregator has ordered; its name is then in `id`. */
-static int await_next(struct winnow_comm *comm, struct winnow_membership *next,
-                      char id[CONTROL_NAME_BYTES], struct why *why)
+/*
+ * All aggregators are gone; none can say who is left. So all members come again once these are back, in a
+ * membership whose name each computes; or in this one, if it had not begun.
+ */
+static void come_again(struct winnow_comm *comm, struct control_message *next)
 {
-	uint64_t until_us = clock_us() + 2000 * (uint64_t)comm->config.silence_ms;
-	uint32_t least = next->world;
-	int result = WINNOW_OK, err = 0;
+	uint64_t mark = session_mark(comm->session, 0);
+
+	snprintf(next->next, sizeof(next->next), "%s", comm->job);
+	if (session_passes(comm->session) != 0) {
+		if (!message_name_is_next(comm->job) && !message_name_is_again(comm->job))
+			mark = session_tokens(comm->session);
+		snprintf(next->next, sizeof(next->next), "%.*s/" CONTROL_AGAIN_NAME "%016llx",
+		         (int)message_name_base(comm->job), comm->job, (unsigned long long)mark);
+	}
+	next->next_rank = comm->rank;
+	next->next_world = comm->world;
+	next->without = comm_left_out(comm);
+}
+
+/* The membership in which this worker may continue is then in `next`. */
+static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
+                      struct control_message *next, struct why *why)
+{
+	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->lock);
-	if (comm->state != SESSION_FAILED) {
+	if (comm->state != SESSION_FAILED || comm->session == NULL) {
 		pthread_mutex_unlock(&comm->lock);
 		return why_set(why, WINNOW_ERR_INVALID,
 		               "the membership has not ended: say which other one is meant");
 	}
-	while (comm->next_world == 0 && !comm->next_none && err == 0)
-		err = comm_cond_wait(&comm->changed, &comm->lock, until_us);
-	if (comm->next_world == 0)
-		result = why_set(why, WINNOW_ERR_LOST,
-		                 "the first aggregator, %s, does not say who continues: %s",
-		                 comm->peers[0].name, comm->error.text);
-	else if (comm->next_world < least)
-		result = why_set(why, WINNOW_ERR_MEMBERS, "%u workers are left, and %u are wanted",
-		                 comm->next_world, least);
-	next->rank = comm->next_rank;
-	next->world = comm->next_world;
-	snprintf(id, CONTROL_NAME_BYTES, "%s", comm->next + message_name_base(comm->next) + 1);
+	comm->stays = true;
+	comm_wake(comm);
+	while (comm->next_how == SESSION_WAIT &&
+	       (how->give_up == NULL || __atomic_load_n(how->give_up, __ATOMIC_RELAXED) == 0))
+		comm_cond_wait(&comm->changed, &comm->lock, clock_us() + COMM_GIVE_UP_LOOK_US);
+	*next = comm->next;
+	if (comm->next_how == SESSION_WAIT)
+		result = why_set(why, WINNOW_ERR_ABORTED,
+		                 "given up before it was known who is left");
+	else if (comm->next_how == SESSION_NONE)
+		result = why_set(why, WINNOW_ERR_LOST, "no aggregator says who continues: %s",
+		                 next->text[0] != '\0' ? next->text : comm->error.text);
 	pthread_mutex_unlock(&comm->lock);
+	if (result == WINNOW_OK && comm->next_how == SESSION_AGAIN)
+		come_again(comm, next);
+	if (result == WINNOW_OK && next->next_world < how->world)
+		result = why_set(why, WINNOW_ERR_MEMBERS, "%u workers are left, and %u are wanted",
+		                 next->next_world, how->world);
 	return result;
 }
 
 /* Others may die before the next membership has begun: then there is one after that. */
+static bool ended(const struct winnow_comm *comm, int result)
+{
+	return result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_TIMEOUT ||
+	       result == WINNOW_ERR_LOST ||
+	       (result == WINNOW_ERR_UNREACHABLE && !message_name_is_again(comm->job));
+}
+
 static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 {
-	char id[CONTROL_NAME_BYTES];
 	struct why why = {""};
 	int result;
 
+	if (comm->pid != getpid())
+		return comm_fail(WINNOW_ERR_INVALID, not_after_fork);
 	do {
-		struct winnow_membership next = *how;
+		struct winnow_membership membership = *how;
+		struct control_message next;
 
-		next.id = id;
-		result = await_next(comm, &next, id, &why);
+		result = await_next(comm, how, &next, &why);
 		if (result != WINNOW_OK)
 			return comm_fail(result, why.text);
-		result = reconfigure(comm, &next);
-	} while (result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_TIMEOUT);
+		membership.rank = next.next_rank;
+		membership.world = next.next_world;
+		result = go(comm, next.next, &membership, next.without);
+	} while (ended(comm, result));
 	return result;
 }
 

@@ -22,7 +22,8 @@ struct link {
 	char host[CONTROL_NAME_BYTES];
 	enum link_state state;
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
-	struct control_message welcome, start, failed;
+	struct control_message welcome, start, failed, next;
+	bool closed; /* the connection, or nothing has come by it for too long */
 	struct transcript transcript;
 	bool sealed; /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
@@ -31,7 +32,9 @@ struct link {
 	uint32_t forged; /* lines with a wrong proof */
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
-	bool send_join, send_ready, send_leave, send_abort, send_path, send_move;
+	bool send_join, send_ready, send_leave, send_abort, send_path, send_move, send_stay;
+	uint64_t without; /* that STAY says */
+	bool fewer;
 	bool retried;
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us;
@@ -117,9 +120,47 @@ const char *link_error_code(const struct link *link)
 	return link->error_code;
 }
 
-const struct control_message *link_failed(const struct link *link)
+/* It stands, although the job has ended: the aggregator may say how those who are left continue. */
+static bool link_told(const struct link *link)
 {
-	return link->failed.kind == CONTROL_FAILED ? &link->failed : NULL;
+	return link->state == LINK_FAILED && link->failed.kind == CONTROL_FAILED &&
+	       message_code_continues(link->failed.code) && !link->closed;
+}
+
+bool link_waits_for_us(const struct link *link)
+{
+	if (link->heard_us == NEVER || link->closed)
+		return false;
+	return link->state != LINK_FAILED || link_told(link);
+}
+
+bool link_lost(const struct link *link)
+{
+	const char *code = link->failed.code;
+
+	if (link_waits_for_us(link))
+		return false;
+	return link->failed.kind != CONTROL_FAILED || strcmp(code, "shutdown") == 0 ||
+	       (message_code_continues(code) && link->failed.rank != link->config.rank);
+}
+
+void link_stay(struct link *link, uint64_t without, bool fewer)
+{
+	link->without = without;
+	link->fewer = fewer;
+	link->send_stay = true;
+}
+
+const struct control_message *link_next(const struct link *link)
+{
+	return link->next.kind == CONTROL_NEXT ? &link->next : NULL;
+}
+
+uint64_t link_mark(const struct link *link)
+{
+	if (message_name_is_next(link->job) || message_name_is_again(link->job))
+		return message_name_hash(link->job);
+	return link->welcome.group_token;
 }
 
 uint32_t link_left_rank(const struct link *link)
@@ -273,7 +314,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 	struct control_message message;
 	struct why why;
 
-	if (link->state == LINK_FAILED)
+	if (link->state == LINK_FAILED && !link_told(link))
 		return;
 	line = line_proven(&link->lines_in, line);
 	if (line == NULL) {
@@ -289,7 +330,11 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		snprintf(link->late, sizeof(link->late), "%s", message.text);
 		return;
 	}
-	if (message.kind == CONTROL_FAILED)
+	if (message.kind == CONTROL_NEXT && link_told(link))
+		link->next = message;
+	else if (link->state == LINK_FAILED)
+		return;
+	else if (message.kind == CONTROL_FAILED)
 		failed_take(link, &message);
 	else if (message.kind == CONTROL_HELLO && link->state == LINK_JOINING) {
 		transcript_begin(&link->transcript);
@@ -311,6 +356,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 
 void link_gone(struct link *link, const char *reason)
 {
+	link->closed = true;
 	if (link->state == LINK_JOINING && *link->error != '\0')
 		link->state = LINK_FAILED; /* it has said why */
 	else
@@ -342,6 +388,7 @@ static void join_fill(const struct link *link, struct control_message *out)
 	out->world = link->config.world;
 	out->payload = link->config.payload;
 	out->rcvbuf = link->config.rcvbuf;
+	out->after = link->config.after;
 	out->silence_ms = (uint32_t)(link->config.silence_us / 1000);
 	out->stall_ms = (uint32_t)(link->config.stall_us / 1000);
 }
@@ -380,7 +427,11 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.kind = CONTROL_MOVE;
 	} else if (flag_take(&link->send_leave)) {
 		message.kind = CONTROL_LEAVE;
-	} else if (now_us >= link->ping_due_us && link->state != LINK_FAILED) {
+	} else if (flag_take(&link->send_stay)) {
+		message.kind = CONTROL_STAY;
+		message.without = link->without;
+		message.fewer = link->fewer;
+	} else if (now_us >= link->ping_due_us && (link->state != LINK_FAILED || link_told(link))) {
 		link->ping_due_us = now_us + link->silence_us / 4;
 		message.kind = CONTROL_PING;
 		message.open = link->open;
@@ -553,13 +604,13 @@ uint64_t link_deadline(const struct link *link)
 {
 	uint64_t due_us = link->ping_due_us;
 
-	if (link->state == LINK_FAILED)
+	if (link->state == LINK_FAILED && !link_told(link))
 		return NEVER;
-	if (link->send_ready || link->send_path || link->send_move)
+	if (link->send_ready || link->send_path || link->send_move || link->send_stay)
 		return 0; /* they may be due although nothing has arrived */
 	if (link->heard_us != NEVER)
 		sooner(&due_us, link->heard_us + link->silence_us);
-	if (link->state != LINK_RUNNING)
+	if (link->state < LINK_RUNNING)
 		sooner(&due_us, link->opened_us + link->config.join_us);
 	if (link->state == LINK_PROBING)
 		sooner(&due_us, link->knock.due_us);
@@ -585,6 +636,8 @@ static const char *link_awaits(const struct link *link)
 
 void link_tick(struct link *link, uint64_t now_us)
 {
+	if (link_told(link) && now_us - link->heard_us >= link->silence_us)
+		link->closed = true;
 	if (link->state == LINK_FAILED)
 		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)

@@ -34,6 +34,8 @@ struct link_config {
 	uint64_t stall_us; /* an operation may wait for a worker this long; likewise */
 	uint64_t join_us;  /* give up joining after this */
 	bool multicast;    /* may results come by multicast? */
+	uint32_t place;    /* of this aggregator in the workers' list, from 0 */
+	uint64_t after;    /* what stands there for the membership before this one; 0: none */
 };
 
 enum link_state {
@@ -54,8 +56,19 @@ enum link_state link_state(const struct link *link);
 const char *link_error(const struct link *link);
 const char *link_error_code(const struct link *link);
 
-/* FAILED, if it came; NULL: not yet. */
-const struct control_message *link_failed(const struct link *link);
+/*
+ * After the membership's end. Does the aggregator wait for whether we want to continue? Or is the connection
+ * lost, so that it cannot say how, or has it been shut down? Neither: it has ended the membership for good.
+ */
+bool link_waits_for_us(const struct link *link);
+bool link_lost(const struct link *link);
+
+/* We want to, as the aggregator then says: NEXT; NULL: it has not. See struct control_message. */
+void link_stay(struct link *link, uint64_t without, bool fewer);
+const struct control_message *link_next(const struct link *link);
+
+/* What stands at this aggregator for this membership when another one follows it; 0: nothing does. */
+uint64_t link_mark(const struct link *link);
 
 /* A worker that has left the job: its rank, else world. And the line to say so. */
 uint32_t link_left_rank(const struct link *link);

@@ -29,6 +29,8 @@ struct session {
 	const struct bitmap_engine *bitmap;
 	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
 	uint64_t strays;                              /* datagrams for which no stream was found */
+	uint32_t stays_at; /* the link that was told that we want to continue, */
+	uint64_t without;  /* and without which; UINT32_MAX: none was */
 };
 
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
@@ -44,6 +46,7 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 	s->bitmap = config->bitmap;
 	s->world = config->links[0].world;
 	s->left_due_us = s->silence_us = s->stall_us = NEVER;
+	s->stays_at = UINT32_MAX;
 	for (; s->link_count < config->link_count; s->link_count++) {
 		s->names[s->link_count] = config->names[s->link_count];
 		s->headers[s->link_count] = WIRE_ETHERNET_BYTES;
@@ -91,6 +94,7 @@ static const char *code_of(enum winnow_result result)
 	case WINNOW_ERR_MEMBERS:
 		return "lost";
 	case WINNOW_ERR_LOST:
+	case WINNOW_ERR_UNREACHABLE:
 		return "gone";
 	case WINNOW_ERR_TIMEOUT:
 		return "stalled";
@@ -99,14 +103,14 @@ static const char *code_of(enum winnow_result result)
 	}
 }
 
-/*
- * The first aggregator, where not all have come yet, will say who continues: who aborts the job there would
- * not be among them.
- */
+/* Where not all have come yet, a worker that aborts would not be among those who are left. */
 static bool awaits_next(const struct session *s, uint32_t index, enum winnow_result result)
 {
-	return index == 0 && result != WINNOW_ERR_ABORTED &&
-	       link_state(s->links[0]) == LINK_JOINING;
+	const bool others_continue = result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_LOST ||
+	                             result == WINNOW_ERR_TIMEOUT ||
+	                             result == WINNOW_ERR_UNREACHABLE;
+
+	return others_continue && link_state(s->links[index]) == LINK_JOINING;
 }
 
 /* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
@@ -549,16 +553,42 @@ bool session_quiet(const struct session *session)
 
 /* ---- ending ---- */
 
-bool session_next(const struct session *session, const char **job, uint32_t *rank, uint32_t *world)
+enum session_next session_stay(struct session *session, uint64_t without,
+                               const struct control_message **out)
 {
-	const struct control_message *failed = link_failed(session->links[0]);
+	bool fewer = false;
 
-	if (failed == NULL || failed->next[0] == '\0' || failed->next_rank >= failed->next_world)
-		return false;
-	*job = failed->next;
-	*rank = failed->next_rank;
-	*world = failed->next_world;
-	return true;
+	for (uint32_t i = 0; i < session->link_count; i++) {
+		uint64_t bit = UINT64_C(1) << link_worker(session->links[i])->place;
+
+		if (link_lost(session->links[i])) {
+			without |= bit;
+			fewer = true;
+		}
+	}
+	for (uint32_t i = 0; i < session->link_count; i++) {
+		struct link *link = session->links[i];
+
+		*out = link_next(link);
+		if (*out != NULL)
+			return (*out)->next[0] != '\0' ? SESSION_NEXT : SESSION_NONE;
+		if (link_lost(link))
+			continue;
+		if (!link_waits_for_us(link))
+			return SESSION_NONE;
+		if (session->stays_at == i && session->without == without)
+			return SESSION_WAIT;
+		session->stays_at = i;
+		session->without = without;
+		link_stay(link, without, fewer);
+		return SESSION_WAIT;
+	}
+	return SESSION_AGAIN;
+}
+
+uint64_t session_mark(const struct session *session, uint32_t index)
+{
+	return link_mark(session->links[index]);
 }
 
 void session_leave(struct session *session)

@@ -83,10 +83,21 @@ bool session_quiet(const struct session *session);
 bool session_busy(const struct session *session);
 
 /*
- * What the first aggregator has said about how those who are left continue; false: nothing, yet.
- * PROTOCOL.md section 5.8.
+ * session_stay - the session has failed, and this worker wants to continue with those who are left. Call it
+ * again and again: it says so to the first aggregator that is not lost, in the order of the list. `without`:
+ * places of the list that were left out before. PROTOCOL.md section 5.8.
  */
-bool session_next(const struct session *session, const char **job, uint32_t *rank, uint32_t *world);
+enum session_next {
+	SESSION_WAIT, /* for what the aggregator says */
+	SESSION_NEXT, /* it has said how: *out */
+	SESSION_NONE, /* it has said that they do not, or that the job is over: (*out)->text, if out */
+	SESSION_AGAIN, /* all are lost: in a membership that all workers compute, if all of them come */
+};
+enum session_next session_stay(struct session *session, uint64_t without,
+                               const struct control_message **out);
+
+/* What stands for this membership at aggregator `index`, and for all workers: see link_mark(). */
+uint64_t session_mark(const struct session *session, uint32_t index);
 
 void session_leave(struct session *session);
 void session_abort(struct session *session, const char *text);

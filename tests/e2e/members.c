@@ -2,15 +2,20 @@
 /*
  * members.c - workers that die, freeze, come and go, and a trainer that tells the others how to continue
  *
- *     members SEED ROUNDS WORKERS BYTES [self]      WINNOW_AGGREGATORS, WINNOW_JOB, WINNOW_SILENCE and a key or none
+ *     members SEED ROUNDS WORKERS BYTES [self [PORT,PORT.. WINNOWD ARG..]]
+ *                                                   WINNOW_AGGREGATORS, WINNOW_JOB, WINNOW_SILENCE and a key or none
  *
  * The parent is the trainer, its children are workers. They sum without end, and check every element. In
  * each round the trainer kills one or two, freezes one, lets one come, or leaves all as they are; workers
  * that lose others must say so, in time, and then continue in the membership that the trainer tells.
- * self: it tells nothing but the first one, and kills one or two at a time until two are left.
+ * self: it tells nothing but the first one, and kills one or two at a time until two are left. With a winnowd
+ * it starts one on each of these ports of 127.0.0.1, and kills these, too: all but one for good, the last one
+ * to be restarted.
  */
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,7 +35,6 @@
 #define WORKERS_MAX 64
 #define LIMIT_MS 20000
 #define BLOCK 64
-#define ALONE 100000 /* numbers of memberships that nobody tells */
 
 struct order {
 	uint32_t id, rank, world; /* world 0: leave */
@@ -37,7 +42,7 @@ struct order {
 
 struct report {
 	enum { FAILED, FIRST } kind;
-	uint32_t id;
+	uint32_t id, world;
 	int result;
 	double at_ms;
 	char text[256];
@@ -95,9 +100,13 @@ static int sum(struct winnow_comm *comm, const struct order *in, float *data, ui
 	return err;
 }
 
-static void say(int to, int kind, uint32_t id, int result)
+static void say(int to, int kind, const struct order *in, int result)
 {
-	struct report report = {.kind = kind, .id = id, .result = result, .at_ms = now_ms()};
+	struct report report = {.kind = kind,
+	                        .id = in->id,
+	                        .world = in->world,
+	                        .result = result,
+	                        .at_ms = now_ms()};
 
 	snprintf(report.text, sizeof(report.text), "%s", winnow_last_error());
 	if (write(to, &report, sizeof(report)) != sizeof(report))
@@ -132,15 +141,23 @@ static int form(struct winnow_comm **comm, const struct order *in)
 	return winnow_comm_create(&config, comm);
 }
 
-/* As the first aggregator says. Memberships are told apart by their sizes, since nobody comes. */
+/* As the first aggregator says. They number their memberships so that each has a higher one. */
 static int go_on(struct winnow_comm *comm, struct order *in)
 {
+	int64_t id = in->id + 1;
 	int err = winnow_comm_reconfigure(comm, &(struct winnow_membership){.world = 2});
 
 	in->rank = winnow_comm_rank(comm);
 	in->world = winnow_comm_world(comm);
-	in->id = ALONE + in->world;
+	if (err == WINNOW_OK)
+		err = winnow_allreduce(&id, &id, 1, WINNOW_I64, WINNOW_MAX, comm);
+	in->id = (uint32_t)id;
 	return err;
+}
+
+static bool may_go_on(int err)
+{
+	return alone && (err == WINNOW_ERR_MEMBERS || err == WINNOW_ERR_LOST);
 }
 
 static void work(int from, int to, uint64_t blocks)
@@ -156,14 +173,14 @@ static void work(int from, int to, uint64_t blocks)
 		for (uint64_t turn = 0; err == WINNOW_OK && !ordered(from); turn++) {
 			err = sum(comm, &in, data, blocks, turn);
 			if (turn == 0 && err == WINNOW_OK)
-				say(to, FIRST, in.id, err);
-			if (err == WINNOW_ERR_MEMBERS && alone) {
+				say(to, FIRST, &in, err);
+			while (may_go_on(err) && !ordered(from)) {
 				err = go_on(comm, &in);
 				turn = UINT64_MAX;
 			}
 		}
 		if (err != WINNOW_OK)
-			say(to, FAILED, in.id, err);
+			say(to, FAILED, &in, err);
 	}
 	winnow_comm_destroy(comm);
 	exit(0);
@@ -325,13 +342,49 @@ static void round_go(void)
 	}
 }
 
+/* The first result of a membership of so many that has begun after that. */
+static double await_members(struct child *c, uint32_t world, double after_ms)
+{
+	struct pollfd fd = {.fd = c->from, .events = POLLIN};
+	struct report report;
+
+	do {
+		if (poll(&fd, 1, LIMIT_MS) != 1)
+			die("worker %u says nothing of a membership of %u",
+			    (unsigned)(c - children), world);
+		if (read(c->from, &report, sizeof(report)) != sizeof(report))
+			die("worker %u has ended", (unsigned)(c - children));
+		if (report.kind == FAILED)
+			die("worker %u, membership %u: %d: %s", (unsigned)(c - children), report.id,
+			    report.result, report.text);
+	} while (report.world != world || report.at_ms < after_ms);
+	return report.at_ms;
+}
+
+static void all_continue(double began_ms, double last_ms)
+{
+	uint32_t living = 0;
+	double resumed = 0;
+
+	for (uint32_t i = 0; i < workers; i++)
+		living += children[i].pid != 0;
+	for (uint32_t i = 0; i < workers; i++) {
+		double at_ms =
+			children[i].pid != 0 ? await_members(&children[i], living, last_ms) : 0;
+
+		resumed = at_ms > resumed ? at_ms : resumed;
+	}
+	resumed_ms[losses++] = resumed - began_ms;
+	memberships++;
+}
+
 /* They help themselves, whoever is killed whenever. */
 static void kill_until_two(void)
 {
 	uint32_t living = workers;
 
 	while (living > 2) {
-		double began_ms, resumed = 0;
+		double began_ms;
 
 		usleep(throw_dice(20000));
 		began_ms = now_ms();
@@ -342,15 +395,116 @@ static void kill_until_two(void)
 			child_kill(any(true));
 			living--;
 		}
-		last_id = ALONE + living;
-		for (uint32_t i = 0; i < workers; i++) {
-			double at_ms = children[i].member ? await(&children[i], FIRST) : 0;
-
-			resumed = at_ms > resumed ? at_ms : resumed;
-		}
-		resumed_ms[losses++] = resumed - began_ms;
-		memberships++;
+		all_continue(began_ms, began_ms);
 	}
+}
+
+/* ---- aggregators ---- */
+
+static struct winnowd {
+	uint16_t port;
+	pid_t pid;
+} daemons[8];
+static uint32_t daemon_count, daemons_left;
+static char **winnowd_command;
+
+static bool listens(uint16_t port)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+	                         .sin_port = htons(port),
+	                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	bool yes = connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0;
+
+	close(fd);
+	return yes;
+}
+
+static void winnowd_start(struct winnowd *d)
+{
+	char listen[32], option[] = "--listen", *command[32] = {winnowd_command[0], option, listen};
+	double until_ms = now_ms() + LIMIT_MS;
+
+	snprintf(listen, sizeof(listen), "127.0.0.1:%u", d->port);
+	for (uint32_t i = 3; i < 31 && winnowd_command[i - 2] != NULL; i++)
+		command[i] = winnowd_command[i - 2];
+	d->pid = fork();
+	if (d->pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execv(command[0], command);
+		die("%s: %s", command[0], strerror(errno));
+	}
+	while (!listens(d->port)) {
+		if (now_ms() > until_ms)
+			die("winnowd does not listen on port %u", d->port);
+		usleep(2000);
+	}
+}
+
+static void winnowd_kill(struct winnowd *d)
+{
+	kill(d->pid, SIGKILL);
+	waitpid(d->pid, NULL, 0);
+	d->pid = 0;
+}
+
+static void daemons_start(char *ports, char **command)
+{
+	winnowd_command = command;
+	for (char *port = strtok(ports, ","); port != NULL && daemon_count < 8;
+	     port = strtok(NULL, ",")) {
+		daemons[daemon_count].port = (uint16_t)atoi(port);
+		winnowd_start(&daemons[daemon_count++]);
+	}
+	daemons_left = daemon_count;
+}
+
+/* One of them, which does not come back if there are others; a worker perhaps with it, if a majority is left. */
+static void winnowd_round(uint32_t living)
+{
+	struct winnowd *d = &daemons[throw_dice(daemon_count)];
+	bool also = daemons_left > 1 && living > 3 && throw_dice(2) == 0;
+	double began_ms, last_ms;
+
+	while (d->pid == 0)
+		d = &daemons[throw_dice(daemon_count)];
+	began_ms = last_ms = now_ms();
+	if (also && throw_dice(2) == 0) {
+		child_kill(any(true));
+		usleep(throw_dice(3) * throw_dice(20000));
+		also = false;
+	}
+	winnowd_kill(d);
+	last_ms = now_ms();
+	if (also) {
+		usleep(throw_dice(3) * throw_dice(20000));
+		child_kill(any(true));
+	}
+	if (daemons_left > 1) {
+		daemons_left--;
+	} else {
+		usleep(throw_dice(3) * throw_dice(100000));
+		winnowd_start(d);
+		began_ms = now_ms();
+	}
+	all_continue(began_ms, last_ms);
+}
+
+static void chaos_round(void)
+{
+	uint32_t living = 0;
+	double began_ms;
+
+	for (uint32_t i = 0; i < workers; i++)
+		living += children[i].pid != 0;
+	usleep(throw_dice(30000));
+	if (living < 3 || throw_dice(2) == 0) {
+		winnowd_round(living);
+		return;
+	}
+	began_ms = now_ms();
+	child_kill(any(true));
+	all_continue(began_ms, began_ms);
 }
 
 static int by_size(const void *a, const void *b)
@@ -364,11 +518,12 @@ int main(int argc, char **argv)
 {
 	uint32_t rounds;
 
-	if (argc < 5 || argc > 6 || (argc == 6 && strcmp(argv[5], "self") != 0)) {
-		fprintf(stderr, "usage: members SEED ROUNDS WORKERS BYTES [self]\n");
+	if (argc < 5 || argc == 7 || (argc > 5 && strcmp(argv[5], "self") != 0)) {
+		fprintf(stderr, "usage: members SEED ROUNDS WORKERS BYTES [self [PORT,.. WINNOWD "
+		                "ARG..]]\n");
 		return 2;
 	}
-	alone = argc == 6;
+	alone = argc > 5;
 	dice = strtoull(argv[1], NULL, 10) * 2 + 1;
 	rounds = (uint32_t)strtoul(argv[2], NULL, 10);
 	workers = (uint32_t)strtoul(argv[3], NULL, 10);
@@ -377,13 +532,19 @@ int main(int argc, char **argv)
 		die("3 to %d workers, at most 4096 rounds", WORKERS_MAX);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	signal(SIGPIPE, SIG_IGN);
+	if (argc > 7)
+		daemons_start(argv[6], argv + 7);
 	for (uint32_t i = 0; i < workers; i++)
 		child_start(&children[i]);
 	regroup();
-	if (alone)
+	if (alone && daemon_count == 0)
 		kill_until_two();
-	for (uint32_t i = 0; i < rounds && !alone; i++)
-		round_go();
+	for (uint32_t i = 0; i < rounds && (!alone || daemon_count > 0); i++) {
+		if (alone)
+			chaos_round();
+		else
+			round_go();
+	}
 	for (uint32_t i = 0; i < workers; i++) {
 		struct order end = {.id = 0};
 		int status = 0;
@@ -396,6 +557,9 @@ int main(int argc, char **argv)
 		if (status != 0)
 			die("worker %u ended with status %d", i, status);
 	}
+	for (uint32_t i = 0; i < daemon_count; i++)
+		if (daemons[i].pid != 0)
+			winnowd_kill(&daemons[i]);
 	qsort(noticed_ms, losses, sizeof(double), by_size);
 	qsort(resumed_ms, losses, sizeof(double), by_size);
 	printf("%u memberships, %u losses", memberships, losses);

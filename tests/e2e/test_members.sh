@@ -17,5 +17,13 @@ aggregators=$aggregators,$HOST:$PORT
 go 3 "$rounds" 4 1000000
 for seed in 5 6 7; do go $seed 0 6 30000 self; done
 go 4 "$rounds" 8 20000
+
+# They help themselves while winnowd dies, too: one of two for good, the only one to be restarted, and workers with it.
+for seed in ${CHAOS_SEEDS:-1 2 3}; do
+	one_port=$(free_port) other_port=$(free_port)
+	aggregators=127.0.0.1:$one_port,127.0.0.1:$other_port
+	[ -z "${TWO_HOSTS:-}" ] || break # it starts winnowd beside the workers
+	go "$seed" "$rounds" 6 30000 self "$one_port,$other_port" "$BUILD/winnowd" --key-file "$tmp/keys" --log error --metrics no
+done
 grep -q 'event=job_finished job=trained/[0-9]* .*has gone on to another membership' "$tmp/winnowd-$one.log" || fail "winnowd does not say that members went on"
 grep -q 'event=job_failed job=trained/[0-9]* code=lost' "$tmp/winnowd-$one.log" || fail "winnowd does not say that a member was lost"

@@ -2,6 +2,7 @@
 """A worker's sockets, and weather of their own: loss, doubles and reordering. One loop drives any number of workers."""
 
 import heapq
+import json
 import random
 import select
 import socket
@@ -146,6 +147,17 @@ def receive(sock):
         return b""
 
 
+CONTINUES = ("lost", "gone", "path", "join_timeout", "udp_timeout")  # 5.4
+
+
+def fnv(text):
+    """4.6"""
+    number = 0xCBF29CE484222325
+    for byte in text.encode():
+        number = (number ^ byte) * 0x100000001B3 % 2**64
+    return number
+
+
 class Endpoint:
     """A worker of a job: joins all aggregators; then .worker takes operations."""
 
@@ -156,6 +168,8 @@ class Endpoint:
         self.worker = self.failure = None
         self.ready = False
         self.busy_at = 0
+        self.all, self.lost, self.next = list(self.links), set(), None  # 5.8: its links, which are lost, NEXT
+        self.stays = False
 
     def submit(self, array, **what):
         """11.4: fails at once if a worker has left."""
@@ -169,6 +183,10 @@ class Endpoint:
 
     def step(self, now):
         """All that can be done now without waiting; nothing once it has left or failed."""
+        if self.stays:
+            self.wait_for_next()
+            return
+        link = None
         try:
             for link in self.links:
                 for line in link.lines():
@@ -177,13 +195,14 @@ class Endpoint:
                     link.open_data()
                 for datagram in link.datagrams():
                     self.pass_on((link, datagram, True), now)
+            link = None
             for item in self.weather.due(now):
                 self.arrive(item, now)
             self.join(now)
             self.look(now)
             self.transmit(now)
         except Ended as ended:
-            self.end(*ended.args)
+            self.end(*ended.args, link)
 
     def pass_on(self, item, now):
         for copy in self.weather.take(item, now):
@@ -269,12 +288,55 @@ class Endpoint:
         except OSError:
             pass  # reading will tell
 
-    def end(self, code, rank, text):
+    def end(self, code, rank, text, link=None):
         """11.2: a worker that loses one aggregator tells the others."""
         self.failure = (code, rank, text)
+        if code in CONTINUES and "members" in self.all[0].joining.features:
+            self.stay(link, text)
+            return
         self.failed = [getattr(link.joining, "failed", None) for link in self.links]
         passed_on = {"lost": "lost", "moved": "lost", "path": "lost", "stalled": "stalled", "gone": "gone"}
         self.last_word("abort", code=passed_on.get(code, "aborted"), text=text)
+
+    def stay(self, link, text):
+        """5.8: this worker wants to continue; `link` has ended the membership, or is lost."""
+        self.stays = True
+        lost = link is not None and not hasattr(link.joining, "failed")
+        if lost:
+            self.lost.add(self.all.index(link))
+        for other in self.links:
+            if other is not link:
+                other.joining.say("abort", code="gone" if lost else "lost", text=text)
+        self.say_stay()
+
+    def say_stay(self):
+        at = min(set(range(len(self.all))) - self.lost, default=None)
+        if at is not None:
+            without = sum(1 << i for i in self.lost)
+            self.all[at].joining.say("stay", without=f"{without:016x}", fewer=bool(self.lost))
+            self.flush(self.all[at])
+
+    def wait_for_next(self):
+        """5.8: of all that comes only NEXT counts, and that a connection ends."""
+        for i, link in enumerate(self.all):
+            if i in self.lost or self.next:
+                continue
+            try:
+                for line in link.lines():
+                    line = link.joining.proven.check(line)
+                    said = json.loads(line) if line else {"type": "forged"}
+                    if said["type"] == "next":
+                        self.next = said
+            except Ended:
+                self.lost.add(i)
+                self.say_stay()
+
+    def mark(self, i):
+        """5.8: what stands for this membership at that aggregator."""
+        joining = self.all[i].joining
+        if "/next." in joining.job or "/again." in joining.job:
+            return fnv(joining.job)
+        return int(joining.welcome["salt" if joining.key else "group_token"][:16], 16)
 
     def leave(self):
         """11.4"""

@@ -9,7 +9,7 @@ import numpy as np
 
 import element
 import wire
-from endpoint import Weather, now_us
+from endpoint import Weather, drive, now_us
 from reference import tensor
 from team import KEYED, OPEN, Team, outcome, rest
 
@@ -395,16 +395,53 @@ class Ends(unittest.TestCase):
                     self.assertEqual((got, rank), (heard, 0))
                     self.assertIn("so there", text)
 
+    def elastic(self, world, **options):
+        return Team(world, settings=lambda rank: {**self.QUICK, "features": ["scatter", "members"]}, **options)
+
+    def continued(self, team, left, aggregators, at):
+        """The rest goes on as NEXT says, which is the same for all but for the rank."""
+        team.workers = left
+        self.assertTrue(drive(left, lambda: all(worker.next for worker in left), 20))
+        said = [worker.next for worker in left]
+        self.assertRegex(said[0]["next"], r"^[^/]+/next\.[0-9a-f]{16}$")
+        self.assertEqual({each["next"] for each in said}, {said[0]["next"]})
+        self.assertEqual([(s["next_rank"], s["next_world"]) for s in said], [(i, len(left)) for i in range(len(left))])
+        self.assertEqual({each["without"] for each in said}, {f"{2**aggregators - 1 ^ sum(1 << i for i in at):016x}"})
+        name, marks = said[0]["next"], [[worker.mark(i) for i in at] for worker in left]
+        self.assertEqual(len({tuple(mark) for mark in marks}), 1)
+        for worker in left:
+            worker.last_word("leave")
+            for link in worker.all:
+                link.tcp.close()
+        settings = lambda rank: {**self.QUICK, "features": ["scatter", "members"], "after": marks[rank][0]}
+        with Team(len(left), at=[OPEN[i] for i in at], job=name, settings=settings) as again:
+            arrays = [np.full(5000, rank + 1, dtype="<f4") for rank in range(len(left))]
+            for worker, array in zip(again.workers, arrays):
+                worker.submit(array, dtype="f32", tag=1)
+            again.until(lambda: all(worker.worker.idle for worker in again.workers), 20)
+
     def test_those_who_are_left(self):
         """5.8: all but the one that is lost are told the same membership, in the order of ranks."""
-        with self.team(4) as team:
-            team.workers[1].links[0].tcp.shutdown(2)
-            lost, team.workers = team.workers[1], [team.workers[i] for i in (0, 2, 3)]
-            outcome(team.workers + [lost])
-            said = [worker.failed[0] for worker in team.workers]
-            self.assertRegex(said[0]["next"], r"^[^/]+/next\.[0-9a-f]{16}$")
-            self.assertEqual({each["next"] for each in said}, {said[0]["next"]})
-            self.assertEqual([(each["next_rank"], each["next_world"]) for each in said], [(0, 3), (1, 3), (2, 3)])
+        with self.elastic(4) as team:
+            lost = team.workers[1]
+            lost.links[0].tcp.shutdown(2)
+            self.continued(team, [team.workers[i] for i in (0, 2, 3)], 1, [0])
+            lost.last_word("leave")
+
+    def test_without_the_first_aggregator(self):
+        """5.8: all have lost it, and the second one says how they continue; with half of them it does not."""
+        for left in 3, 1:
+            with self.elastic(3, aggregators=2) as team:
+                for worker in team.workers:
+                    worker.links[0].tcp.shutdown(2)
+                if left < 3:
+                    for worker in team.workers[left:]:
+                        worker.links[1].tcp.shutdown(2)
+                    self.assertTrue(drive(team.workers, lambda: team.workers[0].next, 20))
+                    self.assertNotIn("next", team.workers[0].next)
+                    self.assertIn("no majority", team.workers[0].next["text"])
+                else:
+                    self.continued(team, team.workers, 2, [1])
 
     def test_one_aggregator_is_lost(self):
         """11.2: the others are told, with the same code."""

@@ -172,7 +172,7 @@ class Members(unittest.TestCase):
         with self.assertRaises(winnow.WinnowError) as caught:
             left[1].reconfigure()
         self.assertEqual(caught.exception.code, winnow.WinnowError.LOST)
-        self.assertIn("does not say who continues", str(caught.exception))
+        self.assertIn("says who continues", str(caught.exception))
         for comm in left:
             comm.close()
 

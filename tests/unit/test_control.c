@@ -111,7 +111,7 @@ static const struct {
          "\",\"proof\":\"" PROOF
          "\",\"features\":[\"scatter\"],\"job\":\"a.B_9-\",\"host\":\"h 1\",\"rank\":0,"
          "\"world\":4096,\"payload\":8972,\"rcvbuf\":1048576,\"silence_ms\":100,"
-         "\"stall_ms\":864000000}\n"},
+         "\"stall_ms\":864000000,\"after\":\"0123456789abcdef\"}\n"},
 	{CONTROL_WELCOME,
          "{\"type\":\"welcome\",\"proof\":\"" PROOF
          "\",\"features\":[\"scatter\"],\"payload\":1472,"
@@ -139,6 +139,10 @@ static const struct {
 	{CONTROL_PATH, "{\"type\":\"path\",\"payload\":3470,\"channel\":65535,\"passing\":1472,"
                        "\"sent\":48}\n"},
 	{CONTROL_MOVE, "{\"type\":\"move\",\"number\":\"0123456789abcdef\"}\n"},
+	{CONTROL_STAY, "{\"type\":\"stay\",\"without\":\"8000000000000001\",\"fewer\":true}\n"},
+	{CONTROL_NEXT, "{\"type\":\"next\",\"without\":\"0000000000000002\",\"next\":\"a/"
+                       "next.1\",\"next_rank\":1,"
+                       "\"next_world\":2,\"text\":\"so\"}\n"},
 };
 
 #define WIRE_COUNT (sizeof(wire) / sizeof(wire[0]))
@@ -156,7 +160,7 @@ static struct control_message parsed(const char *line)
 static void test_messages(void **state)
 {
 	(void)state;
-	assert_int_equal(WIRE_COUNT, CONTROL_MOVE + 2); /* three kinds of ping */
+	assert_int_equal(WIRE_COUNT, CONTROL_NEXT + 2); /* three kinds of ping */
 	for (size_t i = 0; i < WIRE_COUNT; i++) {
 		struct control_message message = parsed(wire[i].line);
 		char *line = message_format(&message);
@@ -202,7 +206,7 @@ static void assert_refused(const char *line, const char *reason)
 		fail_msg("'%s' does not say %s: %s", why.text, reason, line);
 }
 
-/* Every field of every message: left out, which only a PING's may be, of another type, null. */
+/* Every field of every message: left out, which a PING's and few others may be, of another type, null. */
 static void test_message_missing(void **state)
 {
 	const char *const wrong[] = {
@@ -221,14 +225,19 @@ static void test_message_missing(void **state)
 			snprintf(reason, sizeof(reason), "'%.*s'", length, name);
 			snprintf(line, sizeof(line), "%.*s%s", (int)(at - wire[i].line),
 			         wire[i].line, end);
-			if (wire[i].kind != CONTROL_PING)
+			if (wire[i].kind != CONTROL_PING && strncmp(name, "after", 5) != 0 &&
+			    strncmp(name, "next\"", 5) != 0)
 				assert_refused(line, reason);
 			else
-				assert_int_equal(parsed(line).kind, CONTROL_PING);
+				assert_int_equal(parsed(line).kind, wire[i].kind);
 			for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++) {
 				/* Any text does for a text, and any list of features for a list. */
 				if (wrong[k][0] == '"' && *value == '"' && end - value < 60 &&
-				    strncmp(name, "job", 3) != 0 && strstr(at, "token") == NULL &&
+				    strncmp(name, "job", 3) != 0 &&
+				    strncmp(name, "next\"", 5) != 0 &&
+				    strncmp(name, "after", 5) != 0 &&
+				    strncmp(name, "without", 7) != 0 &&
+				    strstr(at, "token") == NULL &&
 				    strncmp(name, "group\"", 6) != 0 &&
 				    strncmp(name, "data_address", 12) != 0)
 					continue;

@@ -105,17 +105,17 @@ static void test_features(void **state)
 	(void)state;
 	join(b, 0, "all", 0, 2);
 	join(b, 1, "all", 1, 2);
-	assert_int_equal(expect_line(b, 0, CONTROL_WELCOME)->features, CONTROL_FEATURES);
+	assert_int_equal(expect_line(b, 0, CONTROL_WELCOME)->features, CONTROL_SCATTER);
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		struct control_message message = join_of("few", rank, 2);
 
-		message.features = rank == 0 ? 0 : CONTROL_FEATURES;
+		message.features = rank == 0 ? CONTROL_MEMBERS : CONTROL_FEATURES;
 		connect_worker(b, 2 + rank);
 		say(b, 2 + rank, &message);
 	}
-	assert_int_equal(expect_line(b, 2, CONTROL_WELCOME)->features, 0);
-	assert_int_equal(expect_line(b, 3, CONTROL_WELCOME)->features, 0);
-	assert_true(jobs_view(b->jobs, 1, &view) && view.features == 0);
+	assert_int_equal(expect_line(b, 2, CONTROL_WELCOME)->features, CONTROL_MEMBERS);
+	assert_int_equal(expect_line(b, 3, CONTROL_WELCOME)->features, CONTROL_MEMBERS);
+	assert_true(jobs_view(b->jobs, 1, &view) && view.features == CONTROL_MEMBERS);
 	bench_close(b);
 }
 

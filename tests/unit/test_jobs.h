@@ -336,6 +336,8 @@ static inline void connect_worker(struct bench *b, uint32_t i)
 	memcpy(w->server_nonce, expect_line(b, i, CONTROL_HELLO)->nonce, CONTROL_NONCE_BYTES);
 }
 
+static uint32_t join_features = CONTROL_SCATTER; /* that all workers say they have */
+
 static inline struct control_message join_of(const char *job, uint32_t rank, uint32_t world)
 {
 	struct control_message join = {
@@ -344,7 +346,7 @@ static inline struct control_message join_of(const char *job, uint32_t rank, uin
 		.software = "test",
 		.rank = rank,
 		.world = world,
-		.features = CONTROL_FEATURES,
+		.features = join_features,
 		.payload = PAYLOAD,
 		.rcvbuf = 1 << 20,
 		.silence_ms = 4000,

@@ -189,7 +189,6 @@ static void test_silence(void **state)
 	/* The worker itself is told, too: its connection stands. */
 	m = expect_end(b, 1, "lost", 1);
 	assert_non_null(strstr(m->text, "silent for 4.0 s"));
-	assert_string_equal(m->next, ""); /* the others continue without it */
 	expect_lost(b, "lost", "silent for 4.0 s");
 }
 
@@ -352,60 +351,6 @@ static void keep_alive(struct bench *b, uint32_t i)
 	while (b->workers[i].read != b->workers[i].written &&
 	       b->workers[i].inbox[b->workers[i].read % INBOX_MAX].kind == CONTROL_PING)
 		b->workers[i].read++;
-}
-
-/* Whoever is left learns how to continue, in the order of ranks; who is lost does not. */
-static void expect_next(struct bench *b, uint32_t lost, char name[CONTROL_NAME_BYTES])
-{
-	uint32_t rank = 0;
-
-	for (uint32_t i = 0; i < 4; i++) {
-		const struct control_message *m;
-
-		if (i == lost)
-			continue;
-		m = expect_end(b, i, "lost", lost);
-		assert_int_equal(strncmp(m->next, "job/next.", 9), 0);
-		assert_int_equal(strlen(m->next), 9 + 16);
-		assert_int_equal(m->next_rank, rank++);
-		assert_int_equal(m->next_world, 3);
-		if (name[0] != '\0')
-			assert_string_equal(m->next, name);
-		strcpy(name, m->next);
-	}
-}
-
-static void test_next(void **state)
-{
-	char name[CONTROL_NAME_BYTES] = "", before[CONTROL_NAME_BYTES];
-	struct bench *b = usual_open();
-
-	(void)state;
-	job_running(b, 0, "job", 4);
-	jobs_gone(b->jobs, b->workers[1].peer, "reset");
-	expect_next(b, 1, name);
-	strcpy(before, name);
-	name[0] = '\0';
-	job_running(b, 0, "job/7", 4);
-	jobs_gone(b->jobs, b->workers[3].peer, "reset");
-	expect_next(b, 3, name);
-	assert_string_not_equal(before, name);
-	/* In such a membership the dead are not waited for long, and the rest continues again. */
-	join(b, 0, name, 0, 3);
-	join(b, 2, name, 2, 3);
-	for (unsigned second = 0; second < 4; second++) {
-		assert_int_equal(totals_of(b).jobs, 1);
-		tick(b, 1000000);
-		keep_alive(b, 0);
-		keep_alive(b, 2);
-	}
-	for (uint32_t i = 0; i < 3; i += 2) {
-		const struct control_message *m = expect_end(b, i, "join_timeout", 3);
-
-		assert_int_equal(m->next_rank, i / 2);
-		assert_int_equal(m->next_world, 2);
-	}
-	bench_close(b);
 }
 
 /* Ten seconds for all to join, and as many for all to be ready; the missing are named. */
@@ -770,7 +715,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_death),
-		cmocka_unit_test(test_next),
 		cmocka_unit_test(test_death_while_forming),
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_wrong_time),

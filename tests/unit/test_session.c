@@ -33,6 +33,7 @@ static struct session *session_opened(void)
 	for (uint32_t i = 0; i < LINKS; i++) {
 		links[i] = basic();
 		links[i].multicast = false;
+		links[i].place = i;
 	}
 	assert_int_equal(session_open(&config, now_us, &session), 0);
 	for (uint32_t i = 0; i < LINKS; i++)
@@ -215,34 +216,114 @@ static void test_members(void **state)
 	}
 }
 
-/* While not all have come, the first aggregator is not told: it will say who continues. The others are. */
-static void test_next(void **state)
+static struct session *all_joined(void)
 {
-	struct control_message failed = {.kind = CONTROL_FAILED,
-	                                 .code = "join_timeout",
-	                                 .text = "rank 2 did not join",
-	                                 .next = "job/next.1",
-	                                 .next_rank = 1,
-	                                 .next_world = 3};
 	struct session *session = session_opened();
-	uint32_t rank, world;
-	const char *job;
 
-	(void)state;
 	for (uint32_t i = 0; i < LINKS; i++) {
 		tell(session, i, &hello);
 		told(session, i, CONTROL_JOIN);
 	}
+	return session;
+}
+
+static struct control_message ended(const char *code)
+{
+	struct control_message failed = {
+		.kind = CONTROL_FAILED, .rank = 2, .text = "rank 2 is no more"};
+
+	strcpy(failed.code, code);
+	return failed;
+}
+
+/*
+ * Who wants to continue says so to the first aggregator. While not all have come there, it is not told that the
+ * membership is over: it would count this worker out.
+ */
+static void test_next(void **state)
+{
+	struct control_message failed = ended("join_timeout");
+	struct control_message next = {
+		.kind = CONTROL_NEXT, .next = "job/next.1", .next_rank = 1, .next_world = 3};
+	struct session *session = all_joined();
+	const struct control_message *said;
+
+	(void)state;
 	tell(session, 1, &failed);
 	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
 	assert_null(session_take_line(session, 0, now_us));
-	assert_false(
-		session_next(session, &job, &rank, &world)); /* the second one's word is nothing */
+	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_deadline(session), 0);
+	assert_true(told(session, 0, CONTROL_STAY).without == 0);
+	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	assert_null(session_take_line(session, 0, now_us)); /* once is enough */
+	tell(session, 1, &next);                            /* the second one's word is nothing */
+	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
 	tell(session, 0, &failed);
-	assert_true(session_next(session, &job, &rank, &world));
-	assert_string_equal(job, "job/next.1");
-	assert_int_equal(rank, 1);
-	assert_int_equal(world, 3);
+	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	tell(session, 0, &next);
+	assert_int_equal(session_stay(session, 0, &said), SESSION_NEXT);
+	assert_string_equal(said->next, "job/next.1");
+	assert_int_equal(said->next_rank, 1);
+	assert_int_equal(said->next_world, 3);
+	session_close(session);
+	/* No word of a membership: there is none. */
+	session = all_joined();
+	next.next[0] = '\0';
+	tell(session, 0, &failed);
+	tell(session, 0, &next);
+	assert_int_equal(session_stay(session, 0, &said), SESSION_NONE);
+	session_close(session);
+}
+
+/* Those that are lost are passed over, whether they have said so or not; one that has ended the job for good is obeyed. */
+static void test_next_of_the_second(void **state)
+{
+	struct control_message over = ended("aborted"), shut = ended("shutdown"),
+			       lost = ended("lost");
+	struct control_message stay;
+	const struct control_message *said;
+	struct session *session;
+
+	(void)state;
+	for (unsigned way = 0; way < 4; way++) {
+		lost.rank = way == 2 ? basic().rank : 7;
+		session = way < 3 ? running() : all_joined();
+		if (way == 1)
+			tell(session, 0, &shut);
+		if (way == 2)
+			tell(session, 0, &lost);
+		session_gone(session, 0, "connection reset");
+		assert_int_equal(session_stay(session, 4, &said),
+		                 way == 2 ? SESSION_NONE : SESSION_WAIT);
+		if (way < 2) {
+			assert_string_equal(told(session, 1, CONTROL_ABORT).code, "gone");
+			stay = told(session, 1, CONTROL_STAY);
+			assert_true(stay.without == 5 && stay.fewer);
+			tell(session, 1, way == 0 ? &over : &lost);
+			session_gone(session, 1, "connection closed");
+			assert_int_equal(session_stay(session, 4, &said),
+			                 way == 0 ? SESSION_NONE : SESSION_AGAIN);
+		} else if (way == 3) {
+			assert_true(told(session, 1, CONTROL_STAY).fewer);
+			session_gone(session, 1, "connection reset");
+			assert_int_equal(session_stay(session, 4, &said), SESSION_AGAIN);
+		}
+		session_close(session);
+	}
+	/* The first one stands; that the second is lost is said to it, also if that is known only later. */
+	session = running();
+	tell(session, 0, &lost);
+	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	assert_false(told(session, 0, CONTROL_STAY).fewer);
+	session_gone(session, 1, "connection reset");
+	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	stay = told(session, 0, CONTROL_STAY);
+	assert_true(stay.without == 2 && stay.fewer);
+	/* Silence is a loss, too, after the end; meanwhile we ping. */
+	now_us += 1000000000;
+	session_tick(session, now_us);
+	assert_int_equal(session_stay(session, 0, &said), SESSION_AGAIN);
 	session_close(session);
 }
 
@@ -328,10 +409,15 @@ static int pool_close(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_smallest_size), cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_one_ends),      cmocka_unit_test(test_members),
-		cmocka_unit_test(test_moves),         cmocka_unit_test(test_next),
-		cmocka_unit_test(test_stall),         cmocka_unit_test(test_left),
+		cmocka_unit_test(test_smallest_size),
+		cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_one_ends),
+		cmocka_unit_test(test_members),
+		cmocka_unit_test(test_moves),
+		cmocka_unit_test(test_next),
+		cmocka_unit_test(test_next_of_the_second),
+		cmocka_unit_test(test_stall),
+		cmocka_unit_test(test_left),
 	};
 
 	return cmocka_run_group_tests(tests, pool_open, pool_close);

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * jobs_end.c - how jobs fail, and how those who are left continue
+ *
+ * After a loss the members' connections stay. Each that wants to continue says so; when all have, and
+ * who died has shown that it did, they are told of the membership that succeeds this one. PROTOCOL.md
+ * section 5.8 has the rule, and why a membership never has two successors.
+ */
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/jobs/jobs_impl.h"
+
+/* ---- which membership succeeds which ---- */
+
+/* What stands for a job: its name, if no other one ever has it, else the token of this run of it. */
+static uint64_t job_mark(const struct job *job)
+{
+	if (message_name_is_next(job->name) || message_name_is_again(job->name))
+		return message_name_hash(job->name);
+	return job->token;
+}
+
+static const struct jobs_succession *succession_find(const struct jobs *jobs, uint64_t of)
+{
+	for (uint32_t i = 0; i < JOBS_SUCCESSIONS && of != 0; i++)
+		if (jobs->successions[i].of == of)
+			return &jobs->successions[i];
+	return NULL;
+}
+
+static void succession_note(struct jobs *jobs, uint64_t of, uint64_t to, bool ours)
+{
+	jobs->successions[jobs->succession_at] = (struct jobs_succession){of, to, ours};
+	jobs->succession_at = (jobs->succession_at + 1) % JOBS_SUCCESSIONS;
+}
+
+bool job_named_here(const struct jobs *jobs, const struct job *job)
+{
+	uint64_t hash = message_name_hash(job->name);
+
+	for (uint32_t i = 0; i < JOBS_SUCCESSIONS; i++)
+		if (jobs->successions[i].ours && jobs->successions[i].to == hash)
+			return true;
+	return false;
+}
+
+/* Is the membership here from which that worker says it comes? */
+static bool exists(const struct jobs *jobs, uint64_t mark)
+{
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		if (jobs->jobs[i].state != JOB_FREE && mark != 0 &&
+		    job_mark(&jobs->jobs[i]) == mark)
+			return true;
+	return false;
+}
+
+const char *succession_take(struct jobs *jobs, const char *name, uint64_t after)
+{
+	bool again = message_name_is_again(name);
+	uint64_t hash = message_name_hash(name);
+	const struct jobs_succession *known;
+
+	if (!again && !message_name_is_next(name))
+		return NULL;
+	if (succession_find(jobs, hash) != NULL)
+		return "it is over, and its members have gone on in another one";
+	known = succession_find(jobs, after);
+	if (known != NULL && known->to != hash)
+		return "others of your last one have gone on in another one";
+	if (again && exists(jobs, after))
+		return "it is for when all aggregators have been restarted, and this one has not";
+	if (known == NULL && after != 0)
+		succession_note(jobs, after, hash, false);
+	return NULL;
+}
+
+/* ---- who continues ---- */
+
+struct roll {
+	uint32_t here,
+		stay; /* members that are connected, and those of them that want to continue */
+	uint64_t without;
+	bool fewer;
+};
+
+static struct roll roll_call(const struct job *job)
+{
+	struct roll roll = {0};
+
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		const struct jobs_peer *peer = job->members[rank];
+
+		roll.here += peer != NULL;
+		if (peer == NULL || !peer->stays)
+			continue;
+		roll.stay++;
+		roll.without |= peer->without;
+		roll.fewer = roll.fewer || peer->fewer;
+	}
+	return roll;
+}
+
+/* Why they may not; NULL: they may. */
+static const char *forbidden(const struct jobs *jobs, const struct job *job,
+                             const struct roll *roll)
+{
+	bool first = job->members[0] != NULL && job->members[0]->stays;
+
+	if (succession_find(jobs, job_mark(job)) != NULL)
+		return "others have gone on in another membership";
+	if (roll->fewer &&
+	    (2 * roll->stay < job->world || (2 * roll->stay == job->world && !first)))
+		return "an aggregator is lost too, and they are no majority";
+	if (!roll->fewer && !job->begun && !job_named_here(jobs, job))
+		return "the aggregator has been restarted, and not all have come back";
+	return NULL;
+}
+
+/* Its name is then in message->next. */
+static void name_next(struct jobs *jobs, const struct job *job, struct control_message *message)
+{
+	uint64_t number;
+
+	jobs->ports.random(jobs->ports.context, &number, sizeof(number));
+	snprintf(message->next, sizeof(message->next), "%.*s/" CONTROL_NEXT_NAME "%016llx",
+	         (int)message_name_base(job->name), job->name, (unsigned long long)number);
+	succession_note(jobs, job_mark(job), message_name_hash(message->next), true);
+}
+
+static void job_continue(struct jobs *jobs, struct job *job, const struct roll *roll)
+{
+	struct control_message message = {.kind = CONTROL_NEXT, .without = roll->without};
+	const char *why = forbidden(jobs, job, roll);
+
+	if (why == NULL) {
+		name_next(jobs, job, &message);
+		message.next_world = roll->stay;
+		snprintf(message.text, sizeof(message.text), "%u of %u workers continue",
+		         roll->stay, job->world);
+	} else {
+		snprintf(message.text, sizeof(message.text), "%u of %u workers are left: %s",
+		         roll->stay, job->world, why);
+	}
+	jobs_log(jobs, why == NULL ? "info" : "warn", "members",
+	         LOG_FIELDS(LOG_WORD("job", job->name),
+	                    LOG_WORD("next", why == NULL ? message.next : "none")),
+	         message.text);
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		struct jobs_peer *peer = job->members[rank];
+
+		if (peer == NULL || !peer->stays)
+			continue;
+		peer_send(jobs, peer, &message);
+		message.next_rank += why == NULL;
+	}
+	job_release(jobs, job);
+}
+
+static void job_settle(struct jobs *jobs, struct job *job, bool late)
+{
+	struct roll roll = roll_call(job);
+
+	if (roll.here == 0 || (late && roll.stay == 0))
+		job_release(jobs, job);
+	else if (roll.stay == roll.here || late)
+		job_continue(jobs, job, &roll);
+}
+
+/* A member that lives may be busy with something else, and says so late: as late as it may be for an operation. */
+void job_ending_tick(struct jobs *jobs, struct job *job)
+{
+	job_settle(jobs, job, jobs->now_us - job->since_us >= job->shape.stall_us);
+}
+
+void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
+{
+	struct job *job = peer->job;
+
+	if (!(job->features & CONTROL_MEMBERS)) {
+		jobs_garbage(jobs, peer, "stay: not all workers know that");
+		return;
+	}
+	peer->stays = true;
+	peer->fewer = message->fewer;
+	peer->without = message->without;
+	if (job->state == JOB_ENDING)
+		job_settle(jobs, job, false);
+	else if (job->state != JOB_FORMING)
+		job_fail(jobs, job, peer->rank, "lost", "rank %u (%s) wants to go on", peer->rank,
+		         peer->host);
+}
+
+/* ---- failing ---- */
+
+static void job_note_failure(struct jobs *jobs, const struct job *job,
+                             const struct control_message *message)
+{
+	struct jobs_failure *failure = &jobs->failure;
+
+	memcpy(failure->job, job->name, sizeof(failure->job));
+	memcpy(failure->code, message->code, sizeof(failure->code));
+	memcpy(failure->text, message->text, sizeof(failure->text));
+	jobs->failed_us = jobs->now_us;
+}
+
+/* After these codes those who are still here can continue without the others. */
+static bool has_next(const struct job *job, const char *code)
+{
+	size_t longest = message_name_base(job->name) + sizeof("/" CONTROL_AGAIN_NAME) + 16;
+
+	return job->features & CONTROL_MEMBERS && longest <= CONTROL_NAME_BYTES &&
+	       (job->state != JOB_FORMING || message_name_is_next(job->name)) &&
+	       message_code_continues(code);
+}
+
+/* Its members have been told; those who are not lost may continue. */
+static void job_end(struct jobs *jobs, struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		struct jobs_peer *peer = job->members[rank];
+
+		if (peer == NULL || !peer->gone)
+			continue;
+		job->members[rank] = NULL;
+		peer_end(jobs, peer);
+	}
+	job->begun = job->state != JOB_FORMING;
+	job_detach(jobs, job);
+	job->state = JOB_ENDING;
+	job->since_us = jobs->now_us;
+	job_settle(jobs, job, false);
+}
+
+/* `rank` is the worker to blame, or job->world when there is none. */
+void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
+              const char *format, ...)
+{
+	struct control_message message = {.kind = CONTROL_FAILED, .rank = rank};
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(message.text, sizeof(message.text), format, args);
+	va_end(args);
+	snprintf(message.code, sizeof(message.code), "%s", code);
+	if (strcmp(code, "moved") == 0) { /* its members have wanted that */
+		jobs->totals.jobs_finished++;
+		jobs_log(jobs, "info", "job_finished",
+		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world)),
+		         message.text);
+	} else if (job->state != JOB_ENDING) {
+		jobs->totals.jobs_failed++;
+		job_note_failure(jobs, job, &message);
+		jobs_log(jobs, "warn", "job_failed",
+		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_WORD("code", code)),
+		         message.text);
+	}
+	job_tell(jobs, job, &message);
+	if (job->state != JOB_ENDING && has_next(job, code))
+		job_end(jobs, job);
+	else
+		job_release(jobs, job);
+}
+
+/* `stands`: the connection does, so the worker itself is told like the others. */
+void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands)
+{
+	struct job *job = peer->job;
+	uint32_t rank = peer->rank;
+	char host[CONTROL_NAME_BYTES];
+
+	if (job == NULL) {
+		peer_end(jobs, peer);
+		return;
+	}
+	snprintf(host, sizeof(host), "%s", peer->host);
+	if (!stands || job->state == JOB_FORMING || job->state == JOB_ENDING) {
+		job->members[rank] = NULL;
+		peer_end(jobs, peer);
+	}
+	if (job->state == JOB_ENDING) {
+		job_settle(jobs, job, false);
+		return;
+	}
+	if (job->state == JOB_FORMING) { /* nobody depends on it yet: its place is free again */
+		job->joined--;
+		if (job->joined == 0)
+			job_release(jobs, job);
+		return;
+	}
+	peer->gone = true;
+	job_fail(jobs, job, rank, "lost", "rank %u (%s) is lost: %s", rank, host, reason);
+}
+
+void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
+{
+	char reason[192];
+
+	if (!peer->used)
+		return;
+	if (peer->job == NULL) {
+		peer_refuse(jobs, peer, "protocol", "%s", why);
+		return;
+	}
+	snprintf(reason, sizeof(reason), "it sent something that is not a message: %s", why);
+	peer_lost(jobs, peer, reason, true);
+}

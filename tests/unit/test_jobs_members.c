@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* test_jobs_members.c - who continues when members or aggregators are lost, and that a membership has one successor */
+
+#include "tests/unit/test_jobs.h"
+
+static struct bench *usual_open(void)
+{
+	struct jobs_config config = config_usual();
+
+	join_features = CONTROL_FEATURES;
+	return bench_open(&config);
+}
+
+static void tick(struct bench *b, uint64_t us)
+{
+	b->now_us += us;
+	jobs_tick(b->jobs, b->now_us);
+	jobs_check(b->jobs);
+}
+
+/* For so many seconds; these are alive, as bits. */
+static void wait(struct bench *b, uint32_t seconds, uint32_t alive)
+{
+	for (; seconds > 0; seconds--) {
+		tick(b, 1000000);
+		for (uint32_t i = 0; alive >> i != 0; i++) {
+			struct worker *w = &b->workers[i];
+
+			while (w->read != w->written &&
+			       w->inbox[w->read % INBOX_MAX].kind == CONTROL_PING)
+				w->read++;
+			if (alive >> i & 1 && !w->closed)
+				say_kind(b, i, CONTROL_PING);
+		}
+	}
+}
+
+/* The job has ended for this worker, and its connection stands. */
+static void expect_told(struct bench *b, uint32_t i, const char *code)
+{
+	const struct control_message *m = expect_line(b, i, CONTROL_FAILED);
+
+	assert_string_equal(m->code, code);
+	assert_false(b->workers[i].closed);
+}
+
+static void stay(struct bench *b, uint32_t i, uint64_t without)
+{
+	struct control_message message = {
+		.kind = CONTROL_STAY, .without = without, .fewer = without != 0};
+
+	say(b, i, &message);
+}
+
+/* Out: the name of the membership, "" for none. */
+static void expect_next(struct bench *b, uint32_t i, uint32_t rank, uint32_t world,
+                        uint64_t without, char name[CONTROL_NAME_BYTES])
+{
+	const struct control_message *m = expect_line(b, i, CONTROL_NEXT);
+
+	assert_int_equal(m->next_rank, rank);
+	assert_int_equal(m->next_world, world);
+	assert_true(m->without == without);
+	assert_true(b->workers[i].closed);
+	if (name[0] != '\0')
+		assert_string_equal(m->next, name);
+	strcpy(name, m->next);
+}
+
+static void expect_none(struct bench *b, uint32_t i, const char *why)
+{
+	const struct control_message *m = expect_line(b, i, CONTROL_NEXT);
+
+	assert_string_equal(m->next, "");
+	assert_non_null(strstr(m->text, why));
+	assert_true(b->workers[i].closed);
+}
+
+/* Rank 1 of four is lost, the others want to continue. */
+static void shrink(struct bench *b, const char *job, char name[CONTROL_NAME_BYTES])
+{
+	name[0] = '\0';
+	job_running(b, 0, job, 4);
+	jobs_gone(b->jobs, b->workers[1].peer, "reset");
+	for (uint32_t i = 0; i < 4; i++)
+		if (i != 1)
+			expect_told(b, i, "lost");
+	stay(b, 3, 0);
+	stay(b, 0, 0);
+	assert_int_equal(totals_of(b).jobs, 1);
+	expect_silence(b, 0);
+	stay(b, 2, 0);
+	expect_next(b, 0, 0, 3, 0, name);
+	expect_next(b, 2, 1, 3, 0, name);
+	expect_next(b, 3, 2, 3, 0, name);
+	assert_int_equal(strncmp(name, "job/next.", 9), 0);
+	assert_int_equal(strlen(name), 9 + 16);
+	assert_int_equal(totals_of(b).jobs, 0);
+	assert_int_equal(totals_of(b).bytes, 0);
+	assert_int_equal(b->attached_count, 0);
+}
+
+static void test_shrink(void **state)
+{
+	char name[CONTROL_NAME_BYTES], before[CONTROL_NAME_BYTES];
+	struct bench *b = usual_open();
+
+	(void)state;
+	shrink(b, "job", before);
+	shrink(b, "job/7", name);
+	assert_string_not_equal(before, name);
+	bench_close(b);
+}
+
+/* While some are awaited others die, say other things, or are silent; who is busy is waited for. */
+static void test_roll(void **state)
+{
+	char name[CONTROL_NAME_BYTES] = "";
+	struct bench *b = usual_open();
+	struct control_message lost = {.kind = CONTROL_ABORT, .code = "lost", .text = "rank 1"};
+
+	(void)state;
+	job_running(b, 0, "job", 4);
+	say(b, 0, &lost); /* by another aggregator's word: rank 1 has not been seen to die here */
+	for (uint32_t i = 0; i < 4; i++)
+		expect_told(b, i, "lost");
+	assert_int_equal(b->attached_count, 0);
+	assert_int_equal(totals_of(b).bytes, 0);
+	say(b, 2, &lost);
+	say_kind(b, 2, CONTROL_READY);
+	say_kind(b, 2, CONTROL_MOVE);
+	stay(b, 0, 0);
+	stay(b, 2, 0);
+	stay(b, 2, 0);
+	for (uint32_t i = 0; i < 4; i++)
+		wait(b, 1, 0xd); /* rank 3 is alive, rank 1 is not */
+	assert_true(b->workers[1].closed);
+	wait(b, 8, 0xd);
+	assert_int_equal(totals_of(b).jobs, 1);
+	stay(b, 3, 0);
+	expect_next(b, 0, 0, 3, 0, name);
+	expect_next(b, 2, 1, 3, 0, name);
+	expect_next(b, 3, 2, 3, 0, name);
+	bench_close(b);
+}
+
+/* Nobody waits for ever for one that lives and does not want; nobody wants: nothing is left. */
+static void test_patience(void **state)
+{
+	char name[CONTROL_NAME_BYTES] = "";
+
+	(void)state;
+	for (uint32_t wants = 0; wants < 2; wants++) {
+		struct bench *b = usual_open();
+
+		job_running(b, 0, "job", 3);
+		jobs_gone(b->jobs, b->workers[1].peer, "reset");
+		expect_told(b, 0, "lost");
+		expect_told(b, 2, "lost");
+		if (wants)
+			stay(b, 0, 0);
+		wait(b, 59, 5);
+		assert_int_equal(totals_of(b).jobs, 1);
+		wait(b, 1, 5);
+		assert_int_equal(totals_of(b).jobs, 0);
+		assert_int_equal(totals_of(b).peers, 0);
+		if (wants)
+			expect_next(b, 0, 0, 1, 0, name);
+		bench_close(b);
+	}
+}
+
+/* One that gives up meanwhile does not count; another job of that name may begin. */
+static void test_gives_up(void **state)
+{
+	char name[CONTROL_NAME_BYTES] = "";
+	struct bench *b = usual_open();
+	struct control_message abort = {
+		.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
+
+	(void)state;
+	job_running(b, 0, "job", 3);
+	jobs_gone(b->jobs, b->workers[1].peer, "reset");
+	expect_told(b, 0, "lost");
+	expect_told(b, 2, "lost");
+	job_running(b, 3, "job", 2);
+	assert_int_equal(totals_of(b).jobs, 2);
+	say(b, 2, &abort);
+	assert_true(b->workers[2].closed);
+	stay(b, 0, 0);
+	expect_next(b, 0, 0, 1, 0, name);
+	assert_int_equal(totals_of(b).jobs, 1);
+	expect_silence(b, 3);
+	bench_close(b);
+}
+
+/* Not after every end, and only where all workers know of it. */
+static void test_no_successor(void **state)
+{
+	static const char *const codes[] = {"aborted", "stalled", "moved"};
+	struct bench *b = usual_open();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		struct control_message abort = {.kind = CONTROL_ABORT, .text = "that is it, now"};
+
+		strcpy(abort.code, codes[i]);
+		job_running(b, 0, "job", 3);
+		say(b, 1, &abort);
+		for (uint32_t k = 0; k < 3; k++)
+			expect_end(b, k, codes[i], 1);
+	}
+	join_features = CONTROL_SCATTER;
+	job_running(b, 0, "job", 3);
+	stay(b, 2, 0);
+	expect_end(b, 0, "lost", 2);
+	expect_end(b, 2, "lost", 2);
+	bench_close(b);
+}
+
+/* Without an aggregator only a majority continues, or half of them with the first. */
+static void test_majority(void **state)
+{
+	static const struct {
+		uint32_t world, left; /* left: as bits */
+		bool may;
+	} cases[] = {
+		{4, 0xf, true}, {4, 0xe, true},  {4, 0x3, true}, {4, 0xc, false}, {4, 0x1, false},
+		{3, 0x6, true}, {3, 0x1, false}, {2, 0x1, true}, {2, 0x2, false}, {1, 0x1, true},
+	};
+
+	(void)state;
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		char name[CONTROL_NAME_BYTES] = "";
+		struct control_message gone = {
+			.kind = CONTROL_ABORT, .code = "gone", .text = "it is gone"};
+		struct bench *b = usual_open();
+		uint32_t last = 0, count = 0;
+
+		job_running(b, 0, "job", cases[c].world);
+		for (uint32_t i = 0; i < cases[c].world; i++)
+			last = cases[c].left >> i & 1 ? i : last;
+		say(b, last, &gone);
+		for (uint32_t i = 0; i < cases[c].world; i++)
+			expect_told(b, i, "gone");
+		for (uint32_t i = 0; i < cases[c].world; i++)
+			if (!(cases[c].left >> i & 1))
+				jobs_gone(b->jobs, b->workers[i].peer, "reset");
+		for (uint32_t i = 0; i < cases[c].world; i++)
+			if (cases[c].left >> i & 1)
+				stay(b, i, i == last ? 5 : 4); /* one has lost another one before */
+		for (uint32_t i = 0; i < cases[c].world; i++) {
+			if (!(cases[c].left >> i & 1))
+				continue;
+			if (cases[c].may)
+				expect_next(b, i, count++,
+				            (uint32_t)__builtin_popcount(cases[c].left), 5, name);
+			else
+				expect_none(b, i, "no majority");
+		}
+		bench_close(b);
+	}
+}
+
+/* Worker `i` joins, and says from where it comes. */
+static void come(struct bench *b, uint32_t i, const char *job, uint32_t rank, uint32_t world,
+                 uint64_t after)
+{
+	struct control_message message = join_of(job, rank, world);
+
+	message.after = after;
+	connect_worker(b, i);
+	say(b, i, &message);
+}
+
+/* In such a membership the dead are not waited for long, and the rest continues; who comes then comes too late. */
+static void test_dies_meanwhile(void **state)
+{
+	char name[CONTROL_NAME_BYTES], next[CONTROL_NAME_BYTES] = "";
+	struct bench *b = usual_open();
+
+	(void)state;
+	shrink(b, "job", name);
+	come(b, 0, name, 0, 3, 0);
+	come(b, 2, name, 2, 3, 0);
+	stay(b, 0, 0); /* elsewhere it is over */
+	wait(b, 3, 5);
+	assert_int_equal(totals_of(b).jobs, 1);
+	wait(b, 1, 5);
+	expect_told(b, 0, "join_timeout");
+	expect_told(b, 2, "join_timeout");
+	stay(b, 2, 0);
+	expect_next(b, 0, 0, 2, 0, next);
+	expect_next(b, 2, 1, 2, 0, next);
+	come(b, 1, name, 1, 3, 0);
+	assert_non_null(strstr(expect_end(b, 1, "running", 0)->text, "it is over"));
+	/* All have come, but one knows that it is over. */
+	come(b, 0, next, 0, 2, message_name_hash(name));
+	stay(b, 0, 0);
+	come(b, 2, next, 1, 2, message_name_hash(name));
+	expect_told(b, 0, "join_timeout");
+	expect_told(b, 2, "join_timeout");
+	bench_close(b);
+}
+
+/* Of two names for those who follow a membership an aggregator takes the first, its own included. */
+static void test_one_successor(void **state)
+{
+	static const char other[] = "job/next.0000000000000007",
+			  again[] = "job/again.0000000000000007";
+	char name[CONTROL_NAME_BYTES] = "";
+	struct bench *b = usual_open();
+	uint64_t token;
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++)
+		join(b, i, "job", i, 3);
+	for (uint32_t i = 0; i < 3; i++)
+		token = expect_line(b, i, CONTROL_WELCOME)->group_token;
+	/* It is here: whoever says that all aggregators have been restarted errs. */
+	come(b, 3, again, 0, 3, token);
+	assert_non_null(strstr(expect_end(b, 3, "running", 0)->text, "has not"));
+	jobs_gone(b->jobs, b->workers[1].peer, "reset");
+	expect_told(b, 0, "lost");
+	expect_told(b, 2, "lost");
+	come(b, 3, again, 0, 3, token);
+	expect_end(b, 3, "running", 0);
+	stay(b, 0, 0);
+	stay(b, 2, 0);
+	expect_next(b, 0, 0, 2, 0, name);
+	expect_next(b, 2, 1, 2, 0, name);
+	come(b, 3, again, 0, 3, token);
+	assert_non_null(strstr(expect_end(b, 3, "running", 0)->text, "others of your last one"));
+	come(b, 3, other, 0, 3, token);
+	expect_end(b, 3, "running", 0);
+	come(b, 0, name, 0, 2, token);
+	expect_silence(b, 0);
+
+	/* Another aggregator's name comes first. */
+	for (uint32_t i = 4; i < 7; i++)
+		join(b, i, "job/2", i - 4, 3);
+	for (uint32_t i = 4; i < 7; i++)
+		token = expect_line(b, i, CONTROL_WELCOME)->group_token;
+	come(b, 3, other, 0, 3, token);
+	expect_silence(b, 3);
+	jobs_gone(b->jobs, b->workers[4].peer, "reset");
+	expect_told(b, 5, "lost");
+	expect_told(b, 6, "lost");
+	stay(b, 5, 1);
+	stay(b, 6, 1);
+	expect_none(b, 5, "others have gone on");
+	expect_none(b, 6, "others have gone on");
+	bench_close(b);
+}
+
+/* A restarted aggregator knows nothing of memberships: all members have to come back. */
+static void test_restarted(void **state)
+{
+	static const char next[] = "job/next.0000000000000007",
+			  again[] = "job/again.0000000000000007";
+	struct bench *b = usual_open();
+
+	(void)state;
+	job_running(b, 0, again, 2);
+	jobs_gone(b->jobs, b->workers[0].peer, "reset");
+	expect_told(b, 1, "lost"); /* all have come: from now on it is like any other */
+	for (uint32_t i = 2; i < 4; i++)
+		come(b, i, i == 2 ? next : "job/again.1", 0, 2, i);
+	wait(b, 4, 0xc);
+	expect_told(b, 2, "join_timeout");
+	expect_silence(b, 3);
+	stay(b, 2, 0);
+	expect_none(b, 2, "has been restarted");
+	wait(b, 6, 0x8);
+	expect_end(b, 3, "join_timeout", 2);
+	bench_close(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_shrink),         cmocka_unit_test(test_roll),
+		cmocka_unit_test(test_patience),       cmocka_unit_test(test_gives_up),
+		cmocka_unit_test(test_no_successor),   cmocka_unit_test(test_majority),
+		cmocka_unit_test(test_dies_meanwhile), cmocka_unit_test(test_one_successor),
+		cmocka_unit_test(test_restarted),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
