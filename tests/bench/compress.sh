@@ -1,21 +1,20 @@
 #!/usr/bin/env bash
-# Loss against time with dense gradients on thin links, over Gloo and over Winnow: compress.sh [BUILD [WORKERS]]; needs root.
-# STEPS=300 at the first of RATES, TIMED=8 at the others; WAYS, one a line.
+# Loss against time with dense gradients on thin links, over Gloo and over Winnow: compress.sh [BUILD]; needs root.
+# With the newest torch of PyPI, or that of PYTHON=. PLAN=short or full; compress_bench.py has the plans, and what overrules them.
+# What has been measured is in BUILD/compress.jsonl and is not measured again. The picture is BUILD/compress.svg.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-build=$(realpath "${1:-build}") world=${2:-4}
-mapfile -t ways <<<"${WAYS:-gloo
-powersgd 2
-allgather 0.01
-winnow
-winnow 0.01
-winnow 0.002}"
-read -ra rates <<<"${RATES:-1gbit 100mbit 10mbit}"
-PYTHON=${PYTHON:-/usr/bin/python3}
+build=$(realpath "${1:-build}")
 . tests/bench/training.sh
-steps=${STEPS:-300}
-for rate in "${rates[@]}"; do
-	train_over "$rate" "$world" tests/bench/compress_bench.py "$tmp/store-$rate" "$rate" "$tmp/found" "$steps" "${ways[@]}"
-	steps=${TIMED:-8}
+bench=tests/bench/compress_bench.py results=$build/compress.jsonl
+read -ra worlds <<<"$("$PYTHON" $bench wanted WORLDS)"
+read -ra rates <<<"$("$PYTHON" $bench wanted RATES)"
+for world in "${worlds[@]}"; do
+	for rate in "${rates[@]}" none; do
+		if "$PYTHON" $bench missing "$world" "$rate" "$results"; then
+			train_over "${rate/none/0}" "$world" $bench "$tmp/store-$world-$rate" "$rate" "$results"
+		fi
+	done
 done
-"$PYTHON" tests/bench/compress_bench.py table "$tmp/found"
+"$PYTHON" $bench table "$results"
+[ ${#rates[@]} = 0 ] || /usr/bin/python3 $bench plot "$results" "$build/compress.svg"

@@ -1,194 +1,318 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One worker of tests/bench/compress.sh: loss against time when gradients are dense and links are thin.
 
-    compress_bench.py RANK WORLD STORE RATE OUT     trains over links of RATE; rank 0 appends to OUT, a JSON line a way
-    compress_bench.py table OUT..                   what these say, as a table
+    compress_bench.py RANK WORLD STORE RATE RESULTS    measures the rows of the plan that RESULTS lacks; rank 0 appends them
+    compress_bench.py missing WORLD RATE RESULTS       exit status 0 if there are such
+    compress_bench.py wanted WORLDS|RATES              what the plan has of these
+    compress_bench.py table RESULTS                    what it says, as tables
+    compress_bench.py plot RESULTS OUT.svg|OUT.png     held-out loss against time, for each rate (needs matplotlib)
 
-A small GPT reads real text (the King James Bible, by words). The same steps are taken in each way, so what a loss takes
-is how many steps it takes, on the fastest link, times what a step takes on each.
+A small GPT (or the demo's skip-gram) reads real text, the King James Bible by words. What a step learns does not depend
+on the link, and ways that exchange the same sums learn the same. So loss curves are measured once, over links that are
+not shaped ("loss" rows, at RATE none), and the time of a step over few steps on each shaped link ("time" rows). Time to
+a loss is the sum of its steps' times. A row is a JSON line, written when all of it has been measured: start again, and it goes on with the next one.
 """
 
 import json
-import math
+import os
 import pathlib
-import re
 import statistics
+import subprocess
 import sys
 import time
 
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
-from torch.nn.parallel import DistributedDataParallel
+HELD = 20  # each so manieth stretch of the text is for evaluation only
+EVERY = 10  # steps from one evaluation to the next
+WARM, TIMED = 3, int(os.environ.get("TIMED", 6))
+LIMIT = "alone"  # the way that exchanges nothing
 
-import winnow.torch
-from train_bench import interface_bytes
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "client" / "python" / "demo"))
-
-WORDS, WIDTH, CONTEXT, BATCH = 2048, 128, 32, 4
-LAST = 30  # steps over which a loss is averaged
-
-
-class Gpt(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(WORDS, WIDTH)
-        self.places = nn.Embedding(CONTEXT, WIDTH)
-        layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0, batch_first=True, norm_first=True)
-        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.top = nn.Linear(WIDTH, WORDS)
-        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT), persistent=False)
-
-    def forward(self, x):
-        return self.top(self.layers(self.table(x) + self.places.weight, mask=self.mask))
+# What is measured: PLAN=short, in some 20 minutes on two CPUs, or full, in hours. Variables of these names overrule it.
+PLANS = {
+    "short": {"WORLDS": "4", "RATES": "10mbit 100mbit", "MODELS": "gpt", "SEEDS": "1", "STEPS": "400"},
+    "full": {"WORLDS": "4 8", "RATES": "10mbit 100mbit 1gbit", "MODELS": "gpt skipgram", "SEEDS": "1 2 3", "STEPS": "1000"},
+}
+# compress_ways.py says what they are. "winnow 0.01 20" takes 20 dense steps first.
+WAYS = (
+    "gloo, powersgd 4, allgather 0.01 20, winnow, winnow 0.01, winnow 0.01 20, winnow 0.03 20, "
+    "diloco 10, diloco 30, sparseloco 10 0.05"
+)
+LONGER = 1.5  # ways that send less than all take so many times the steps of dense Gloo, since they learn less in each
 
 
-def corpus():
-    """All words as numbers; rare ones are one number."""
-    import collections
-
-    import corpus as bible
-
-    words = re.findall(r"[a-z]+", bible.read_text().lower())
-    number = {word: n for n, (word, _) in enumerate(collections.Counter(words).most_common(WORDS - 1))}
-    return torch.tensor([number.get(word, WORDS - 1) for word in words])
+def wanted(name):
+    plan = PLANS[os.environ.get("PLAN", "short")]
+    return os.environ.get(name, plan.get(name, "")).split()
 
 
-def allgather_topk(compress):
-    """What people write today: each sends its choice to all, who add them up."""
-
-    def hook(group, bucket):
-        tensor, world = bucket.buffer(), dist.get_world_size(group)
-        kept, whole, offset = [], [], 0
-        for parameter in bucket.parameters():
-            end = offset + parameter.numel()
-            if compress.takes(parameter):
-                compress.take(tensor[offset:end], parameter)
-                kept.append(tensor[offset:end].nonzero().flatten() + offset)
-            else:
-                whole.append((offset, end))
-            offset = end
-        index = torch.cat(kept) if kept else torch.empty(0, dtype=torch.int64)
-        size = torch.tensor([len(index)])
-        sizes = [torch.zeros_like(size) for _ in range(world)]
-        dist.all_gather(sizes, size, group=group)
-        most = int(max(sizes))
-        both = torch.zeros(2, most, dtype=torch.int32)
-        both[0, : len(index)] = index.int()
-        both[1, : len(index)] = tensor[index].view(torch.int32)
-        parts = [torch.empty_like(both) for _ in range(world)]
-        dist.all_gather(parts, both, group=group)
-        dense = torch.cat([tensor[begin:end] for begin, end in whole]) if whole else tensor[:0]
-        if len(dense):
-            dist.all_reduce(dense, group=group)
-        tensor.zero_()
-        for part, count in zip(parts, sizes):
-            tensor.index_add_(0, part[0, : int(count)].long(), part[1, : int(count)].view(torch.float32))
-        for begin, end in whole:
-            tensor[begin:end], dense = dense[: end - begin], dense[end - begin :]
-        tensor.div_(world)
-        future = torch.futures.Future()
-        future.set_result(tensor)
-        return future
-
-    return hook
+def ways():
+    return [way.strip() for way in os.environ.get("WAYS", WAYS).split(",")]
 
 
-def register(ddp, way):
-    """What is to be closed."""
-    kind, _, of = way.partition(" ")
-    if kind == "powersgd":
-        state = powersgd.PowerSGDState(None, matrix_approximation_rank=int(of), start_powerSGD_iter=2)
-        ddp.register_comm_hook(state, powersgd.powerSGD_hook)
-    if kind == "allgather":
-        compress = winnow.torch.TopK(float(of))
-        compress.learn(ddp.module)
-        ddp.register_comm_hook(None, allgather_topk(compress))
-    if kind == "winnow":
-        return winnow.torch.attach(ddp, compress="topk:" + of if of else None)
-    return None
+def learns(way):
+    """The way that has the same sums, or sums up to rounding: their losses are measured once."""
+    if way == "winnow":
+        return "gloo"
+    return way.replace("allgather", "winnow")
 
 
-def train(rank, world, way, data, steps):
-    torch.manual_seed(1)
-    # PowerSGD goes on from callbacks, in any order: over Gloo two buckets of its could meet each other's.
-    dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << (30 if way.startswith("powersgd") else 20)
-    ddp = DistributedDataParallel(Gpt(), bucket_cap_mb=1024)
-    state = register(ddp, way)
-    optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-3)
-    draw = torch.Generator().manual_seed(10 + rank)
-    losses, times, volumes = [], [], []
-    for _ in range(steps):
-        starts = torch.randint(0, len(data) - CONTEXT - 1, (BATCH,), generator=draw)
-        text = torch.stack([data[at : at + CONTEXT + 1] for at in starts.tolist()])
-        dist.barrier()
-        before, begun = interface_bytes(), time.perf_counter()
-        loss = nn.functional.cross_entropy(ddp(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        dist.barrier()
-        times.append(time.perf_counter() - begun)
-        volumes.append([now - was for now, was in zip(interface_bytes(), before)])
-        losses.append(loss.item())
-    if state is not None:
-        state.close()
-    out, back = (statistics.mean(side) for side in zip(*volumes[3:]))
-    return losses, statistics.median(times[3:]), out, back
+def dense_steps(way):
+    """How many come first, and in which way."""
+    kind, *of = way.split()
+    if kind in ("winnow", "allgather") and len(of) > 1:
+        return int(of[1]), kind.replace("allgather", "gloo")
+    return 0, None
 
 
-def worker(rank, world, store, rate, out, steps, ways):
+def later(way):
+    """What it is after its dense steps."""
+    return " ".join(way.split()[:2]) if dense_steps(way)[0] else way
+
+
+def rows(world, rate):
+    """The plan's rows at one number of workers and one rate; loss curves are at "none"."""
+    steps, found = int(wanted("STEPS")[0]), []
+    for model in wanted("MODELS"):
+        if rate != "none":
+            for way in dict.fromkeys(map(later, ways())):
+                found.append({"kind": "time", "way": way, "model": model, "seed": 1, "steps": timed_steps(way)})
+            continue
+        found.append({"kind": "time", "way": LIMIT, "model": model, "seed": 1, "steps": WARM + 5 * TIMED})
+        for way in dict.fromkeys(map(learns, ways())):
+            for seed in wanted("SEEDS"):
+                long = steps if way == "gloo" else int(LONGER * steps)
+                found.append({"kind": "loss", "way": way, "model": model, "seed": int(seed), "steps": long})
+    return [{**row, "world": world, "rate": rate} for row in found]
+
+
+def timed_steps(way):
+    """Three to warm up, and some; with local steps, twice two exchanges."""
+    period = local_steps(way)
+    return WARM + TIMED if period == 1 else 4 * period
+
+
+def local_steps(way):
+    return int(way.split()[1]) if way.split()[0] in ("diloco", "sparseloco") else 1
+
+
+def load(path):
+    path = pathlib.Path(path)
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def missing(world, rate, path):
+    plan, done = rows(world, rate), load(path)
+    return [row for row in plan if not any(row.items() <= found.items() for found in done)]
+
+
+# ---- training: only where there are rows to measure, since torch and winnow are imported ----
+
+
+def worker(rank, world, store, rate, path):
+    import torch
+    import torch.distributed as dist
+
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    data = corpus()
-    for way in ways:
+    plan = [missing(world, rate, path)]
+    dist.broadcast_object_list(plan)
+    for row in plan[0]:
         everyone = [None] * world
-        dist.all_gather_object(everyone, train(rank, world, way, data, steps))
-        losses, times, outs, backs = zip(*everyone)
+        dist.all_gather_object(everyone, train(rank, world, row))
         if rank == 0:
-            found = {"way": way, "world": world, "rate": rate, "losses": [statistics.mean(l) for l in zip(*losses)]}
-            found.update(seconds=max(times), out=max(outs), back=max(backs))
-            with open(out, "a") as file:
-                print(json.dumps(found), file=file)
+            row["losses"] = [statistics.mean(each) for each in zip(*(one["losses"] for one in everyone))]
+            row["seconds"] = max(statistics.mean(one["seconds"]) for one in everyone)
+            row["selection"] = max(statistics.mean(one["selection"]) for one in everyone)
+            row["worker"] = [max(one["worker"][way] for one in everyone) for way in (0, 1)]
+            row["aggregator"] = everyone[0]["aggregator"]
+            with open(path, "a") as file:
+                print(json.dumps(row), file=file)
+            print(f"# {rate}: {row['model']}, {row['way']}: {1e3 * row['seconds']:.0f} ms a step", file=sys.stderr, flush=True)
     dist.destroy_process_group()
 
 
-def smooth(losses):
-    return [statistics.mean(losses[max(0, at - LAST + 1) : at + 1]) for at in range(len(losses))]
+def train(rank, world, row):
+    """This worker's part of a row: losses on held-out text; for each step that counts, seconds and those of selection;
+    bytes out and in, of its port and the aggregator's, a step."""
+    import torch
+    import torch.distributed as dist
+    from train_bench import interface_bytes
+
+    import compress_ways
+
+    torch.manual_seed(row["seed"])
+    task = compress_ways.TASKS[row["model"]](row["seed"], rank)
+    way = compress_ways.Way(row["way"], task)
+    losses, times, selection = [], [], []
+    counts = range(*counted(row))
+    for step in range(row["steps"] + 1):
+        if row["kind"] == "loss" and step % EVERY == 0:
+            losses.append(task.evaluate(way.model))
+        if step == counts.start:
+            before = interface_bytes(), aggregator_bytes(rank)
+        if step == row["steps"]:
+            break
+        batch = task.batch()
+        dist.barrier()
+        begun, selected = time.perf_counter(), way.selection()
+        way.step(batch)
+        dist.barrier()
+        if step in counts:
+            times.append(time.perf_counter() - begun)
+            selection.append(way.selection() - selected)
+    after = interface_bytes(), aggregator_bytes(rank)
+    way.close()
+    ports = [[(now - was) / len(counts) for now, was in zip(*port)] for port in zip(after, before)]
+    return {"losses": losses, "seconds": times, "selection": selection, "worker": ports[0], "aggregator": ports[1]}
 
 
-def table(path):
-    rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-    curves = {}
-    for row in rows:
-        if len(row["losses"]) > len(curves.get(row["way"], [])):
-            curves[row["way"]] = row["losses"]
-    rates = list(dict.fromkeys(row["rate"] for row in rows))
-    step = {(row["way"], row["rate"]): row for row in rows}
-    target = smooth(curves["gloo"])[-1]
-    print(f"# {rows[0]['world']} workers, {len(curves['gloo'])} steps; ms a step, and in brackets how many times sooner than")
-    print(f"# dense Gloo a loss of {target:.3f} is there, which is what that ends with (mean of {LAST} steps)")
-    print("| way | loss in the end | steps to that loss | MB out, in a step | " + " | ".join(rates) + " |")
-    print("|---" * (4 + len(rates)) + "|")
-    for way, losses in curves.items():
-        curve = smooth(losses)
-        needed = next((at + 1 for at, loss in enumerate(curve) if loss <= target and at >= LAST), math.inf)
-        cells = []
-        for rate in rates:
-            seconds, dense = step[way, rate]["seconds"], step["gloo", rate]["seconds"]
-            sooner = len(curves["gloo"]) * dense / (needed * seconds)
-            cells.append(f"{1e3 * seconds:.0f} ({sooner:.1f})" if needed < math.inf else f"{1e3 * seconds:.0f} (-)")
-        row = step[way, rates[0]]
-        taken = str(needed) if needed < math.inf else "-"
-        volume = f"{row['out'] / 1e6:.2f}, {row['back'] / 1e6:.2f}"
-        print("| " + " | ".join([way, f"{curve[-1]:.3f}", taken, volume, *cells]) + " |")
+def counted(row):
+    """The steps of a row of which the time counts: whole periods."""
+    period = local_steps(row["way"])
+    return (WARM if period == 1 else 2 * period, row["steps"])
+
+
+def aggregator_bytes(rank):
+    """Out and in; rank 0 asks."""
+    where = os.environ.get("AGGREGATOR_NAMESPACE")
+    if rank != 0 or where is None:
+        return [0, 0]
+    said = subprocess.run(["ip", "-n", where, "-j", "-s", "link", "show", "eth0"], capture_output=True, check=True)
+    found = json.loads(said.stdout)[0]["stats64"]
+    return [found["tx"]["bytes"], found["rx"]["bytes"]]
+
+
+# ---- what has been measured ----
+
+
+def first_below(losses, target):
+    """Steps to a loss, between two evaluations by their straight line; None: never."""
+    for at, loss in enumerate(losses):
+        if loss <= target:
+            back = (target - loss) / (losses[at - 1] - loss) if at > 0 else 0
+            return EVERY * (at - back)
+    return None
+
+
+class Findings:
+    """Of one model and number of workers."""
+
+    def __init__(self, found, model, world):
+        mine = [row for row in found if (row["model"], row["world"]) == (model, world)]
+        self.model, self.world = model, world
+        self.curves = {}  # by way: each seed's losses
+        self.times = {}  # by way and rate
+        self.alone = None
+        for row in mine:
+            if row["kind"] == "loss":
+                self.curves.setdefault(row["way"], {})[row["seed"]] = row
+            elif row["way"] == LIMIT:
+                self.alone = row
+            else:
+                self.times[row["way"], row["rate"]] = row
+        self.rates = list(dict.fromkeys(rate for _, rate in self.times))
+
+    def curve(self, way):
+        """The mean of the seeds that dense Gloo has, too; none: []."""
+        mine = self.curves.get(learns(way), {})
+        seeds = [row["losses"] for seed, row in mine.items() if seed in self.curves["gloo"]]
+        return [statistics.mean(each) for each in zip(*seeds)]
+
+    def seconds(self, way, rate, steps):
+        """That so many steps take; None: not measured."""
+        first, dense = dense_steps(way)
+        first = min(first, steps)
+        parts = [(first, dense), (steps - first, later(way))]
+        if any(count > 0 and (way, rate) not in self.times for count, way in parts):
+            return None
+        return sum(count * self.times[way, rate]["seconds"] for count, way in parts if count > 0)
+
+    def print(self):
+        dense = self.curve("gloo")
+        target, steps, seeds = dense[-1], EVERY * (len(dense) - 1), len(self.curves["gloo"])
+        print(f"\n{self.model}, {self.world} workers, {seeds} seed{'s' * (seeds > 1)}.")
+        print(f"Target: a held-out loss of {target:.3f}, dense Gloo's after {steps} steps.")
+        if self.alone is not None:
+            print(f"A step without any exchange takes {1e3 * self.alone['seconds']:.0f} ms.")
+        print("For each link: ms a step (after the dense ones), seconds to the target, and how many times sooner than dense Gloo.")
+        head = ["way", f"loss after {steps} steps", "loss in the end (steps)", "steps to the target", "selection, ms"]
+        head += ["worker's port, KB out, in a step", "aggregator's", *self.rates]
+        print("\n| " + " | ".join(head) + " |")
+        print("|---" * len(head) + "|")
+        for way in ways():
+            if curve := self.curve(way):
+                print("| " + " | ".join(self.cells(way, curve, len(dense) - 1, target)) + " |")
+
+    def cells(self, way, curve, last, target):
+        needed, links = first_below(curve, target), []
+        sample = next((self.times[later(way), rate] for rate in self.rates if (later(way), rate) in self.times), None)
+        for rate in self.rates:
+            row, base = self.times.get((later(way), rate)), self.seconds("gloo", rate, EVERY * last)
+            whole = None if needed is None else self.seconds(way, rate, needed)
+            cell = f"{1e3 * row['seconds']:.0f}" if row else "-"
+            links.append(cell if None in (whole, base) else f"{cell}; {whole:.0f}; {base / whole:.1f}")
+        kilobytes = lambda pair: ", ".join(f"{value / 1e3:.0f}" for value in pair)
+        return [
+            way,
+            f"{curve[min(last, len(curve) - 1)]:.3f}",
+            f"{curve[-1]:.3f} ({EVERY * (len(curve) - 1)})",
+            "-" if needed is None else f"{needed:.0f}",
+            f"{1e3 * sample['selection']:.1f}" if sample else "",
+            kilobytes(sample["worker"]) if sample else "",
+            kilobytes(sample["aggregator"]) if sample else "",
+            *links,
+        ]
+
+
+def findings(path):
+    found = load(path)
+    kinds = dict.fromkeys((row["model"], row["world"]) for row in found if row["kind"] == "loss" and row["way"] == "gloo")
+    return [Findings(found, model, world) for model, world in kinds]
+
+
+def plot(path, out):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as pyplot
+
+    each = [(one, rate) for one in findings(path) for rate in one.rates]
+    if not each:
+        sys.exit(f"{path} has no times of a shaped link: nothing to draw")
+    figure, axes = pyplot.subplots(1, len(each), figsize=(1 + 4.2 * len(each), 4.4), squeeze=False)
+    for axis, (one, rate) in zip(axes[0], each):
+        for way, colour in zip(ways(), pyplot.get_cmap("tab10").colors):
+            curve = one.curve(way)
+            seconds = [one.seconds(way, rate, max(EVERY * at, 1)) for at in range(len(curve))]
+            if curve and None not in seconds:
+                axis.plot(seconds, curve, color=colour, label=way, lw=1.3)
+        axis.axhline(one.curve("gloo")[-1], color="#000000", ls=":", lw=0.8)
+        axis.set_xscale("log")
+        axis.set_title(f"{one.model}, {one.world} workers, {rate.replace('bit', 'bit/s')}", fontsize=10)
+        axis.set_xlabel("seconds of training")
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("held-out loss")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncol=5, fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.12, 1, 1))
+    pyplot.rcParams["svg.hashsalt"] = "winnow"  # the same file from the same numbers
+    figure.savefig(out, **({"metadata": {"Date": None}} if out.endswith("svg") else {"dpi": 120}))
+
+
+def main():
+    verb, arguments = sys.argv[1], sys.argv[2:]
+    if verb == "missing":
+        world, rate, path = arguments
+        sys.exit(0 if missing(int(world), rate, path) else 1)
+    elif verb == "wanted":
+        print(*wanted(arguments[0]))
+    elif verb == "table":
+        for one in findings(arguments[0]):
+            one.print()
+    elif verb == "plot":
+        plot(*arguments)
+    else:
+        worker(int(verb), int(arguments[0]), *arguments[1:])
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "table":
-        table(sys.argv[2])
-    else:
-        rank, world, store, rate, out, steps = sys.argv[1:7]
-        worker(int(rank), int(world), store, rate, out, int(steps), sys.argv[7:])
+    main()

@@ -6,7 +6,6 @@ build=$(realpath "${1:-build}")
 worlds=("${@:2}")
 [ ${#worlds[@]} -gt 0 ] || worlds=(2 4 8)
 . tests/bench/training.sh
-[ -n "${PYTHON:-}" ] || . tests/e2e/newest_torch.sh
 for world in "${worlds[@]}"; do
 	train_over "${RATE:-1gbit}" "$world" tests/bench/train_bench.py "$tmp/store$world"
 done
