@@ -11,6 +11,7 @@
 
 #define PIECE 1024 /* elements that are converted at a time */
 #define INFINITE 0x7f800000u
+_Static_assert(TOPK_BLOCK_MAX <= PIECE, "a piece holds a block");
 #define LEVELS 3
 #define BINS 2048
 
@@ -34,23 +35,50 @@ static uint32_t magnitude(float x)
 	return bits & 0x7fffffff;
 }
 
+/* Of `block` elements that are chosen together: the largest. */
+static inline uint32_t block_magnitude(const float *values, uint64_t count, uint32_t block)
+{
+	const uint64_t n = count < block ? count : block;
+	uint32_t most = 0;
+
+	for (uint64_t i = 0; i < n; i++) {
+		const uint32_t bits = magnitude(values[i]);
+
+		most = bits > most ? bits : most;
+	}
+	return most;
+}
+
 /* How often the next bits occur after the bits that are known, in two tables that take turns. */
-static void level_count(const float *values, uint64_t count, uint32_t level, uint32_t known,
-                        uint32_t bins[2][BINS])
+static inline __attribute__((always_inline)) void blocks_count(const float *values, uint64_t count,
+                                                               uint32_t block, uint32_t level,
+                                                               uint32_t known,
+                                                               uint32_t bins[2][BINS])
 {
 	const uint32_t shift = level_shift[level], mask = level_bins[level] - 1;
 	const uint32_t above = level > 0 ? level_shift[level - 1] : 31;
+	uint32_t turn = 0;
 
 	memset(bins, 0, 2 * sizeof(bins[0]));
-	for (uint64_t i = 0; i < count; i++) {
-		const uint32_t bits = magnitude(values[i]);
+	for (uint64_t at = 0; at < count; at += block) {
+		const uint32_t bits = block_magnitude(values + at, count - at, block);
 
 		if (bits >> above == known && bits < INFINITE)
-			bins[i & 1][bits >> shift & mask]++;
+			bins[turn ^= 1][bits >> shift & mask]++;
 	}
 }
 
-static struct limit limit_of(const float *values, uint64_t count, uint64_t k)
+static void level_count(const float *values, uint64_t count, uint32_t block, uint32_t level,
+                        uint32_t known, uint32_t bins[2][BINS])
+{
+	if (block == 1) /* compiled for that: no inner loop */
+		blocks_count(values, count, 1, level, known, bins);
+	else
+		blocks_count(values, count, block, level, known, bins);
+}
+
+/* Of the k largest blocks. */
+static struct limit limit_of(const float *values, uint64_t count, uint32_t block, uint64_t k)
 {
 	uint32_t bins[2][BINS];
 	struct limit limit = {.ties = k};
@@ -59,7 +87,7 @@ static struct limit limit_of(const float *values, uint64_t count, uint64_t k)
 		uint32_t bin = level_bins[level] - 1;
 		uint64_t here;
 
-		level_count(values, count, level, limit.least, bins);
+		level_count(values, count, block, level, limit.least, bins);
 		while ((here = (uint64_t)bins[0][bin] + bins[1][bin]) < limit.ties && bin > 0) {
 			limit.ties -= here;
 			bin--;
@@ -111,17 +139,40 @@ static uint64_t choose(float *chosen, const float *values, uint64_t count, struc
 	return taken;
 }
 
-static uint64_t send(const struct bitmap_engine *engine, uint8_t *gradient, float *memory,
-                     uint64_t count, enum dtype dtype, struct limit limit)
+static uint64_t choose_blocks(float *chosen, const float *values, uint64_t count, uint32_t block,
+                              struct limit *limit)
 {
+	uint64_t taken = 0;
+
+	for (uint64_t at = 0; at < count; at += block) {
+		const uint64_t n = count - at < block ? count - at : block;
+		const uint32_t bits = block_magnitude(values + at, n, block);
+		const bool tie = bits == limit->least && (limit->all_ties || limit->ties > 0);
+
+		limit->ties -= tie && !limit->all_ties;
+		if (bits > limit->least || tie) {
+			memcpy(chosen + at, values + at, n * sizeof(values[0]));
+			taken += n;
+		} else {
+			memset(chosen + at, 0, n * sizeof(values[0]));
+		}
+	}
+	return taken;
+}
+
+static uint64_t send(const struct bitmap_engine *engine, uint8_t *gradient, float *memory,
+                     uint64_t count, enum dtype dtype, uint32_t block, struct limit limit)
+{
+	const uint64_t whole = PIECE / block * block;
 	float piece[PIECE];
 	uint64_t taken = 0;
 
 	for (uint64_t at = 0, n; at < count; at += n) {
 		uint8_t *out = gradient + at * dtype_bytes(dtype);
 
-		n = count - at < PIECE ? count - at : PIECE;
-		taken += choose(piece, memory + at, n, &limit);
+		n = count - at < whole ? count - at : whole;
+		taken += block == 1 ? choose(piece, memory + at, n, &limit)
+		                    : choose_blocks(piece, memory + at, n, block, &limit);
 		engine->finish(out, piece, n, dtype, REDUCE_SUM, 1);
 		engine->load(piece, out, n, dtype);
 		for (uint64_t i = 0; i < n; i++)
@@ -131,24 +182,34 @@ static uint64_t send(const struct bitmap_engine *engine, uint8_t *gradient, floa
 	return taken;
 }
 
+/* Of the blocks of a chunk of n elements. */
+static uint64_t share_of(const struct topk *topk, uint64_t n)
+{
+	const uint64_t blocks = (n + topk->block - 1) / topk->block;
+
+	if (n == topk->chunk)
+		return topk->k;
+	return (uint64_t)ceil((double)topk->k * (double)blocks /
+	                      (double)(topk->chunk / topk->block));
+}
+
 uint64_t topk_take(void *gradient, float *memory, uint64_t count, enum dtype dtype,
                    const struct topk *topk)
 {
 	const struct bitmap_engine *engine = bitmap_best();
+	const struct limit fixed = {.least = magnitude(topk->threshold), .all_ties = true};
 	uint64_t taken = 0;
 
-	assert(topk_knows(dtype) && topk->k >= 1 && topk->k <= topk->chunk);
+	assert(topk_knows(dtype) && topk_valid(topk));
 	for (uint64_t at = 0, n; at < count; at += n) {
 		uint8_t *part = (uint8_t *)gradient + at * dtype_bytes(dtype);
-		uint64_t k = topk->k;
+		struct limit limit = fixed;
 
-		n = topk->chunk;
-		if (count - at < n) {
-			n = count - at;
-			k = (uint64_t)ceil((double)topk->k * (double)n / (double)topk->chunk);
-		}
+		n = count - at < topk->chunk ? count - at : topk->chunk;
 		remember(engine, memory + at, part, n, dtype, topk->decay);
-		taken += send(engine, part, memory + at, n, dtype, limit_of(memory + at, n, k));
+		if (topk->k > 0)
+			limit = limit_of(memory + at, n, topk->block, share_of(topk, n));
+		taken += send(engine, part, memory + at, n, dtype, topk->block, limit);
 	}
 	return taken;
 }

@@ -7,12 +7,13 @@
  * sort: a histogram of magnitudes finds the k-th largest. Where several elements are as large as that
  * one, those with the lower numbers are taken, so every machine chooses alike.
  *
- * An element that is not finite is always taken, beyond k, and never remembered: all workers see it,
+ * An element that is not finite is always taken with its block, beyond k, and never remembered: all workers see it,
  * as they would without this, and the next step is free of it. Pure; nothing is kept between calls.
  */
 #ifndef BITMAP_TOPK_H
 #define BITMAP_TOPK_H
 
+#include <float.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,12 +23,27 @@
 extern "C" {
 #endif
 
+#define TOPK_BLOCK_MAX 1024 /* elements that are chosen together */
+
 struct topk {
-	/* k of each `chunk` elements are chosen, 1 <= k <= chunk. The last chunk may be shorter, and has
-	 * a share of k in proportion, rounded up. */
-	uint64_t chunk, k;
+	/* Elements among which is chosen, a multiple of `block`. The last chunk may be shorter, and has a
+	 * share of k in proportion, rounded up. */
+	uint64_t chunk;
+	uint64_t k;     /* blocks of each chunk; or 0: all that reach the threshold */
+	uint32_t block; /* elements that are chosen together, by the largest magnitude among them */
+	float threshold;
 	float decay; /* 0 .. 1: what is left of the memory after a step */
 };
+
+static inline bool topk_valid(const struct topk *topk)
+{
+	if (topk->block < 1 || topk->block > TOPK_BLOCK_MAX || topk->chunk < topk->block ||
+	    topk->chunk % topk->block != 0 || !(topk->decay >= 0 && topk->decay <= 1))
+		return false;
+	if (topk->k == 0)
+		return topk->threshold > 0 && topk->threshold <= FLT_MAX;
+	return topk->k <= topk->chunk / topk->block;
+}
 
 /* The types of gradients that it takes. */
 static inline bool topk_knows(enum dtype dtype)

@@ -390,21 +390,31 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce_cuda(const void *send, void *recv, 
  */
 WINNOW_API WINNOW_CHECK int winnow_stream_wait(struct winnow_request *request, void *stream);
 
+/* What of a gradient is sent: for winnow_topk(). */
+struct winnow_choice {
+	uint64_t
+		chunk; /* elements among which is chosen, a multiple of block; the last chunk may be shorter */
+	uint64_t k; /* of each chunk, the k largest blocks: 1 .. chunk / block; 0: by threshold */
+	uint32_t
+		block; /* elements that are chosen together, by the largest of them: 1 .. 1024; 0: 1 */
+	float threshold; /* if k is 0: all blocks with a magnitude of at least that, above 0 and finite */
+	float decay; /* 0 .. 1: what is left of the memory after a step */
+};
+
 /*
  * winnow_topk - prepares a gradient of which only the largest elements are to travel: top-k with error
- * feedback (Stich, Cordonnier and Jaggi 2018). memory = decay * memory + gradient; then, of each `chunk`
- * elements, the k of largest magnitude replace the gradient, which is zero elsewhere, and memory keeps
- * the rest for the next step: also what rounding to the gradient's type took. The last chunk may be
- * shorter and has its share of k. Of equals the first are taken. Elements that are not finite are taken
- * beyond k and not remembered, so all workers see them. `memory` is the caller's, `count` f32, zeros at
- * first, and each tensor has its own. `taken`, which may be NULL: how many elements. It sends nothing;
- * winnow_allreduce_async() with options->block = 1 does, or with a segment of row 1 and tiles of 1 x 1.
- * Host memory only; F32, F16 and BF16; no communicator, any thread. INVALID: k is not 1 .. chunk,
- * decay not 0 .. 1, another dtype.
+ * feedback (Stich, Cordonnier and Jaggi 2018). memory = decay * memory + gradient; then what is chosen of
+ * that replaces the gradient, which is zero elsewhere, and memory keeps the rest for the next step: also
+ * what rounding to the gradient's type took. The last chunk has its share of k. Of equals the first are
+ * taken. Elements that are not finite are taken with their blocks, beyond k, and not remembered, so all
+ * workers see them. `memory` is the caller's, `count` f32, zeros at first, and each tensor has its own.
+ * `taken`, which may be NULL: how many elements. It sends nothing; winnow_allreduce_async() with
+ * options->block = choice->block does, or with a segment of tiles of 1 x block. Host memory only; F32, F16
+ * and BF16; no communicator, any thread. INVALID: a choice that is outside of its limits, another dtype.
  */
 WINNOW_API WINNOW_CHECK int winnow_topk(void *gradient, float *memory, uint64_t count,
-                                        enum winnow_dtype dtype, uint64_t k, uint64_t chunk,
-                                        float decay, uint64_t *taken);
+                                        enum winnow_dtype dtype, const struct winnow_choice *choice,
+                                        uint64_t *taken);
 
 /* A part of a tensor that is made of rows; in elements. */
 struct winnow_segment {

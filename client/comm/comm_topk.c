@@ -4,20 +4,29 @@
 #include "bitmap/topk.h"
 #include "client/comm/comm.h"
 
-int winnow_topk(void *gradient, float *memory, uint64_t count, enum winnow_dtype dtype, uint64_t k,
-                uint64_t chunk, float decay, uint64_t *taken)
+int winnow_topk(void *gradient, float *memory, uint64_t count, enum winnow_dtype dtype,
+                const struct winnow_choice *choice, uint64_t *taken)
 {
-	const struct topk topk = {.chunk = chunk, .k = k, .decay = decay};
+	const struct topk topk = {.chunk = choice->chunk,
+	                          .k = choice->k,
+	                          .block = choice->block > 0 ? choice->block : 1,
+	                          .threshold = choice->threshold,
+	                          .decay = choice->decay};
 	uint64_t sent;
 
 	if (!topk_knows((enum dtype)dtype))
 		return comm_fail(WINNOW_ERR_INVALID, "top-k is of f32, f16 or bf16");
 	if (count > 0 && (gradient == NULL || memory == NULL))
 		return comm_fail(WINNOW_ERR_INVALID, "gradient or memory is NULL");
-	if (k == 0 || k > chunk)
-		return comm_fail(WINNOW_ERR_INVALID, "k is not from 1 to chunk");
-	if (!(decay >= 0 && decay <= 1))
+	if (topk.block > TOPK_BLOCK_MAX || topk.chunk < topk.block || topk.chunk % topk.block != 0)
+		return comm_fail(WINNOW_ERR_INVALID,
+		                 "block is not from 1 to 1024, or chunk no multiple of it");
+	if (!(topk.decay >= 0 && topk.decay <= 1))
 		return comm_fail(WINNOW_ERR_INVALID, "decay is not from 0 to 1");
+	if (!topk_valid(&topk))
+		return comm_fail(WINNOW_ERR_INVALID,
+		                 topk.k == 0 ? "k is 0, and threshold not above 0 and finite"
+		                             : "k is more than a chunk's blocks");
 	sent = topk_take(gradient, memory, count, (enum dtype)dtype, &topk);
 	if (taken != NULL)
 		*taken = sent;

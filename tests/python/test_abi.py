@@ -18,6 +18,7 @@ STRUCTURES = {
     "winnow_membership": _native.Membership,
     "winnow_options": _native.Options,
     "winnow_segment": _native.Segment,
+    "winnow_choice": _native.Choice,
     "winnow_node_id": _native.NodeId,
     "winnow_node_config": _native.NodeConfig,
     "winnow_op_stats": _native.OpStats,

@@ -3,7 +3,6 @@
 
 import copy
 import io
-import os
 import unittest
 
 import harness
@@ -14,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
+from winnow import _way
 
 WIDTH = 96
 STEPS = 60
@@ -57,8 +57,12 @@ class TopK(unittest.TestCase):
         fixed = data.copy()
         fixed.flags.writeable = False
         for text, arguments in (
-            ("k is not", (data, memory, 0, 8)),
-            ("k is not", (data, memory, 9, 8)),
+            ("k is 0, and threshold", (data, memory, 0, 8)),
+            ("threshold not above 0 and finite", (data, memory, 0, 8, 1.0, 1, float("inf"))),
+            ("k is more than", (data, memory, 9, 8)),
+            ("k is more than", (data, memory, 5, 8, 1.0, 2)),
+            ("no multiple", (data, memory, 1, 8, 1.0, 3)),
+            ("1 to 1024", (data, memory, 1, 2050, 1.0, 1025)),
             ("decay", (data, memory, 1, 8, 1.5)),
             ("decay", (data, memory, 1, 8, float("nan"))),
             ("f32, f16 or bf16", (data.astype(numpy.float64), memory, 1, 8)),
@@ -68,9 +72,155 @@ class TopK(unittest.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, text):
                 winnow.topk(*arguments)
-        for text in ("topk:0", "topk:2", "topk:x", "topk", "powersgd:1"):
+        for text in ("topk:0", "topk:2", "topk:x", "topk", "powersgd:1", "threshold:0", "threshold:inf", "randomk:0"):
             with self.assertRaisesRegex(ValueError, text):
                 winnow.torch.compressor_of(text)
+        for text, options in (
+            ("block is 0", {"block": 0}),
+            ("block is 1025", {"block": 1025}),
+            ("chunk is 100: want a multiple of block, which is 8", {"block": 8, "chunk": 100}),
+            ("momentum is 1", {"momentum": 1}),
+            ("decay is 2", {"decay": 2}),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                winnow.torch.TopK(0.1, **options)
+
+    def test_blocks(self):
+        gradient = torch.tensor([1.0, 0, 0, 5, 3, 3, 0, -4, 2])
+        memory = torch.zeros(9)
+        self.assertEqual(winnow.topk(gradient, memory, 2, 10, block=2), 4)
+        self.assertEqual(gradient.tolist(), [0, 0, 0, 5, 0, 0, 0, -4, 0])
+        self.assertEqual(memory.tolist(), [1, 0, 0, 0, 3, 3, 0, 0, 2])
+
+    def test_threshold(self):
+        gradient, memory = torch.tensor([1.0, -2, 1.9, 3]), torch.tensor([0, 0, 0.1, 0])
+        self.assertEqual(winnow.topk(gradient, memory, threshold=2), 3)
+        self.assertEqual(gradient.tolist(), [0, -2, 2, 3])
+        self.assertEqual(memory.tolist(), [1, 0, 0, 0])
+
+
+def alone(compress, shape=(50, 40), wire=None):
+    """It, and a step: takes a gradient and returns what is sent of it."""
+    layer = nn.Linear(shape[1], shape[0], bias=False)
+    compress.learn(layer, wire)
+
+    def step(gradient):
+        sent = gradient.clone()
+        compress.take(sent, layer.weight)
+        return sent
+
+    return step
+
+
+class Compressors(unittest.TestCase):
+    """One worker's part, without a job."""
+
+    def gradients(self, steps, count=2000):
+        draw = torch.Generator().manual_seed(5)
+        return [torch.randn(count, generator=draw) for _ in range(steps)]
+
+    def test_nothing_is_lost(self):
+        """What was given is what was sent and what is remembered."""
+        for compress in (
+            winnow.torch.TopK(0.02),
+            winnow.torch.TopK(0.05, block=7, chunk=70),
+            winnow.torch.TopK(0.01, chunk=None, block=64),
+            winnow.torch.Threshold(2.5, block=3),
+            winnow.torch.RandomK(0.03, block=4),
+        ):
+            for wire in (None, "bf16"):
+                fresh, given, sent = copy.deepcopy(compress), 0, 0
+                step = alone(fresh, wire=wire)
+                for gradient in self.gradients(30):
+                    given, sent = given + gradient.double(), sent + step(gradient).double()
+                kept = fresh.state_dict()["memory"]["weight"].double()
+                torch.testing.assert_close(sent + kept, given, rtol=0, atol=1e-4)
+                self.assertGreater(int((sent != 0).sum()), 100)
+
+    def test_narrow(self):
+        """What is sent has bfloat16's values, and what was rounded off is remembered."""
+        compress = winnow.torch.TopK(1)
+        step, (gradient,) = alone(compress, wire="bf16"), self.gradients(1)
+        gradient[3] = float("nan")
+        sent = step(gradient)
+        self.assertTrue(torch.equal(sent, gradient.bfloat16().float()) or sent.isnan().sum() == 1)
+        kept = compress.state_dict()["memory"]["weight"]
+        self.assertTrue(kept.isfinite().all())
+        whole = ~gradient.isnan()
+        self.assertTrue(torch.equal((sent + kept)[whole], gradient[whole]))
+        self.assertGreater(float(kept.abs().max()), 0)
+
+    def test_random(self):
+        """The same places on all workers, others in each step and for each seed; each comes in turn."""
+        ours, theirs = alone(winnow.torch.RandomK(0.02, block=5)), alone(winnow.torch.RandomK(0.02, block=5))
+        other = alone(winnow.torch.RandomK(0.02, block=5, seed=1))
+        often, places = torch.zeros(2000), []
+        for gradient in self.gradients(400):
+            first, second = ours(gradient) != 0, theirs(-gradient) != 0
+            self.assertTrue(torch.equal(first, second))
+            self.assertTrue(torch.equal(first.view(-1, 5).all(1), first.view(-1, 5).any(1)))  # whole blocks
+            self.assertEqual(int(first.sum()), 40)
+            self.assertFalse(torch.equal(first, other(gradient) != 0))
+            often += first
+            places.append(first)
+        self.assertFalse(torch.equal(places[0], places[1]))
+        self.assertGreater(int(often.min()), 0)
+        self.assertLess(int(often.max()), 30)
+
+    def test_random_not_finite(self):
+        compress = winnow.torch.RandomK(0.01)
+        step = alone(compress)
+        gradient, following = self.gradients(2)
+        gradient[7], gradient[8] = float("nan"), float("inf")
+        sent = step(gradient)
+        self.assertTrue(sent[7].isnan() and sent[8].isinf())
+        self.assertEqual(float(compress.state_dict()["memory"]["weight"][8]), 0)
+        self.assertTrue(step(following).isfinite().all())
+
+    def test_momentum(self):
+        """Lin et al. 2018, algorithm 1, by hand; with warm-up it is plain momentum."""
+        compress = winnow.torch.TopK(0.1, chunk=None, momentum=0.9, warm_up=2)
+        step = alone(compress)
+        velocity, memory = torch.zeros(2000), torch.zeros(2000)
+        for number, gradient in enumerate(self.gradients(12)):
+            velocity = 0.9 * velocity + gradient
+            want = velocity.clone()
+            if number >= 2:
+                memory = memory + velocity
+                taken = torch.zeros(2000, dtype=torch.bool)
+                taken[memory.abs().topk(200).indices] = True
+                want = torch.where(taken, memory, torch.zeros(()))
+                memory, velocity = (torch.where(taken, torch.zeros(()), each) for each in (memory, velocity))
+            torch.testing.assert_close(step(gradient), want, rtol=0, atol=1e-5)
+        for warm_up in (0, 1):
+            step = alone(winnow.torch.TopK(0.1, momentum=0.9, warm_up=warm_up))
+            first, second = self.gradients(2)
+            first[5] = float("inf")
+            self.assertTrue(step(first)[5].isinf())
+            self.assertTrue(step(second).isfinite().all())
+
+    def test_saved_velocity(self):
+        first, second = (winnow.torch.TopK(0.1, momentum=0.9) for _ in range(2))
+        ours, theirs = alone(first), alone(second)
+        for number, gradient in enumerate(self.gradients(6)):
+            want = ours(gradient)
+            if number == 2:
+                second.load_state_dict(copy.deepcopy(first.state_dict()))
+            elif number > 2:
+                self.assertTrue(torch.equal(theirs(gradient), want))
+        state = copy.deepcopy(first.state_dict())
+        state["velocity"]["weight"][1] = float("nan")
+        with self.assertRaisesRegex(ValueError, "velocity of weight is not finite"):
+            second.load_state_dict(state)
+
+    def test_cut_into_blocks(self):
+        """Blocks on the wire are those that are chosen."""
+        layer = nn.Linear(40, 50)
+        for block, weight in ((1, (0, 2000, 1, 1, 1)), (8, (0, 2000, 8, 1, 8)), (48, (0, 2000, 48))):
+            compress = winnow.torch.TopK(0.1, block=block, chunk=None)
+            compress.learn(layer)
+            parameters = list(layer.parameters())
+            self.assertEqual(_way.segments(parameters, torch.empty(2050), compress), [weight])
 
 
 def model():
@@ -93,19 +243,19 @@ def train(ddp, rank, steps):
     return sum(losses[-10:]) / len(losses[-10:])
 
 
-def attached(rank, world, job, compress):
+def attached(rank, world, job, compress, **options):
     comm = winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True)
     ddp = DistributedDataParallel(model(), bucket_cap_mb=0.02)  # several buckets, which are made anew after the first step
-    return comm, ddp, winnow.torch.attach(ddp, comm, compress=compress)
+    return comm, ddp, winnow.torch.attach(ddp, comm, compress=compress, **options)
 
 
 def weights(ddp):
     return [p.detach().clone() for p in ddp.parameters()]
 
 
-def run(rank, world, job, compress, steps=STEPS):
+def run(rank, world, job, compress, steps=STEPS, **options):
     """Loss, bytes sent, weights."""
-    comm, ddp, state = attached(rank, world, job, compress)
+    comm, ddp, state = attached(rank, world, job, compress, **options)
     loss = train(ddp, rank, range(steps))
     sent = state.stats().sent_bytes
     state.close()
@@ -175,8 +325,8 @@ def refused(rank, world, job):
     name = next(iter(saved["memory"]))
     saved["memory"][name][0] = float("inf")
     note(state.compress.load_state_dict, saved)
-    note(state.compress.load_state_dict, {"memory": {"nobody": torch.zeros(1)}, "steps": {}})
-    state.compress.load_state_dict({"memory": {name: torch.zeros(7)}, "steps": {}})
+    note(state.compress.load_state_dict, {"memory": {"nobody": torch.zeros(1)}, "velocity": {}, "steps": {}})
+    state.compress.load_state_dict({"memory": {name: torch.zeros(7)}, "velocity": {}, "steps": {}})
     note(train, ddp, rank, range(1))
     state.close()
     comm.close()
@@ -187,12 +337,32 @@ class Hook(harness.TeamCase):
     def test_learns_as_dense(self):
         dense = self.team.run(run, harness.fresh_job(), None)
         first = self.team.run(run, harness.fresh_job(), None, 10)
-        sparse = self.team.run(run, harness.fresh_job(), "topk:0.05")
+        for compress in (
+            "topk:0.05",
+            "threshold:0.02",
+            "randomk:0.05",
+            winnow.torch.TopK(0.05, block=16, chunk=4096),
+            winnow.torch.TopK(0.05, block=4, momentum=0.5),
+        ):
+            self.learns(compress, dense, first)
+
+    def learns(self, compress, dense, first):
+        sparse = self.team.run(run, harness.fresh_job(), compress)
         for ours, theirs in zip(sparse[0][2], sparse[1][2]):
             self.assertTrue(torch.equal(ours, theirs))
         gained = [first[0][0] - found[0][0] for found in (dense, sparse)]
-        self.assertGreater(gained[1], 0.6 * gained[0])
-        self.assertLess(sparse[0][1], 0.25 * dense[0][1])
+        self.assertGreater(gained[1], 0.5 * gained[0], compress)
+        self.assertLess(sparse[0][1], 0.4 * dense[0][1], compress)
+
+    def test_narrow(self):
+        """With bf16 on the wire: fewer bytes, and all ranks have the same weights."""
+        wide, narrow = (
+            self.team.run(run, harness.fresh_job(), winnow.torch.TopK(0.2), wire=wire) for wire in (None, "bf16")
+        )
+        self.assertLess(narrow[0][1], 0.85 * wide[0][1])
+        for ours, theirs in zip(narrow[0][2], narrow[1][2]):
+            self.assertTrue(torch.equal(ours, theirs))
+        self.assertLess(narrow[0][0], 1.1 * wide[0][0])
 
     def test_all_of_it_is_dense(self):
         """density 1 sends everything: no bit differs from a hook that does not compress."""
@@ -223,12 +393,12 @@ class Hook(harness.TeamCase):
 
     def test_refusals(self):
         for rank, texts in enumerate(self.team.run(refused, harness.fresh_job())):
-            self.assertIn(f"TopK(0.{2 - rank}, chunk=4096, decay=1.0, warm_up=0) on rank {1 - rank}", texts[0])
+            self.assertIn(f"TopK(0.{2 - rank}, chunk=4096, block=1, decay=1.0, momentum=0.0, warm_up=0) on rank {1 - rank}", texts[0])
             self.assertIn("want the same on all", texts[1])
             self.assertIn("has a model already", texts[2])
             self.assertIn("not finite", texts[3])
             self.assertIn("nobody", texts[4])
-            self.assertIn("has 7 elements", texts[5])
+            self.assertRegex(texts[5], "the memory of 0.weight has 7 elements, and its gradient 9216, on rank [01]")
 
 
 if __name__ == "__main__":

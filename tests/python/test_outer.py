@@ -170,7 +170,7 @@ def refused(rank, world, job):
         note(outer, net, inner_of(net), H=1, compress="topk:0.1" if rank else "topk:0.2", comm=comm)
         good = outer(net, inner_of(net), H=1, comm=comm)
         state = good.state_dict()
-        note(good.load_state_dict, {**state, "compress": {"memory": {}, "steps": {}}})
+        note(good.load_state_dict, {**state, "compress": {"memory": {}, "velocity": {}, "steps": {}}})
         note(good.load_state_dict, {**state, "start": {}})
         note(good.load_state_dict, {**state, "speed": {**state["speed"], "2.weight": torch.zeros(5)}})
         if rank == 1:

@@ -31,58 +31,140 @@ static float random_value(void)
 	}
 }
 
-/* A chunk of f32: the k largest, the first of equals, nothing that is zero. */
-static void check_chunk(const float *gradient, const float *memory, const float *values,
-                        uint64_t count, uint64_t k)
+/* Of each block the largest magnitude; returns how many blocks. */
+static uint64_t block_sizes(const float *values, uint64_t count, uint32_t block, float *sizes)
 {
-	static float sorted[COUNT_MAX];
+	const uint64_t blocks = (count + block - 1) / block;
+
+	memset(sizes, 0, blocks * sizeof(sizes[0]));
+	for (uint64_t i = 0; i < count; i++)
+		sizes[i / block] = fmaxf(sizes[i / block], fabsf(values[i]));
+	return blocks;
+}
+
+/* A chunk of f32: the k largest blocks, the first of equals, nothing that is zero. */
+static void check_chunk(const float *gradient, const float *memory, const float *values,
+                        uint64_t count, uint32_t block, uint64_t k)
+{
+	static float sizes[COUNT_MAX], sorted[COUNT_MAX];
+	const uint64_t blocks = block_sizes(values, count, block, sizes);
 	uint64_t ties = 0;
 	float least;
 
-	memcpy(sorted, values, count * sizeof(values[0]));
-	qsort(sorted, count, sizeof(sorted[0]), by_size);
-	least = fabsf(sorted[k - 1]);
+	memcpy(sorted, sizes, blocks * sizeof(sizes[0]));
+	qsort(sorted, blocks, sizeof(sorted[0]), by_size);
+	least = sorted[k - 1];
 	for (uint64_t i = 0; i < k; i++)
-		ties += fabsf(sorted[i]) == least;
-	for (uint64_t i = 0; i < count; i++) {
-		bool take = fabsf(values[i]) > least;
+		ties += sorted[i] == least;
+	for (uint64_t i = 0; i < blocks; i++) {
+		bool take = sizes[i] > least;
 
-		if (fabsf(values[i]) == least && ties > 0 && least > 0) {
+		if (sizes[i] == least && ties > 0 && least > 0) {
 			take = true;
 			ties--;
 		}
-		assert_true(gradient[i] == (take ? values[i] : 0));
-		assert_true(memory[i] == (take ? 0 : values[i]));
+		for (uint64_t at = i * block; at < count && at < (i + 1) * block; at++) {
+			assert_true(gradient[at] == (take ? values[at] : 0));
+			assert_true(memory[at] == (take ? 0 : values[at]));
+		}
+	}
+}
+
+static float gradient[COUNT_MAX], memory[COUNT_MAX], values[COUNT_MAX];
+
+/* values: what there is to choose of. */
+static void draw_values(uint64_t count, float decay)
+{
+	for (uint64_t i = 0; i < count; i++) {
+		gradient[i] = random_value();
+		memory[i] = random_value();
+		values[i] = decay * memory[i] + gradient[i];
 	}
 }
 
 static void test_largest(void **state)
 {
-	static float gradient[COUNT_MAX], memory[COUNT_MAX], values[COUNT_MAX];
-
 	(void)state;
-	for (int round = 0; round < 600; round++) {
+	for (int round = 0; round < 900; round++) {
 		const uint64_t count = random_below(random_below(4) == 0 ? COUNT_MAX : 200);
-		struct topk topk = {.chunk = 1 + random_below(5000), .decay = 0.5f};
-		uint64_t taken, sent = 0;
+		const uint32_t block =
+			round % 3 > 0
+				? 1
+				: 1 + (uint32_t)random_below(random_below(2) == 0 ? 40 : 1024);
+		struct topk topk = {.block = block, .decay = 0.5f};
+		uint64_t taken, sent = 0, blocks;
 
-		topk.k = 1 + random_below(random_below(2) == 0 ? topk.chunk : topk.chunk / 50 + 1);
-		for (uint64_t i = 0; i < count; i++) {
-			gradient[i] = random_value();
-			memory[i] = random_value();
-			values[i] = 0.5f * memory[i] + gradient[i];
-		}
+		topk.chunk = (1 + random_below(5000 / block)) * block;
+		blocks = topk.chunk / block;
+		topk.k = 1 +
+		         random_below((uint32_t)(random_below(2) == 0 ? blocks : blocks / 50 + 1));
+		draw_values(count, 0.5f);
 		taken = topk_take(gradient, memory, count, DTYPE_F32, &topk);
 		for (uint64_t at = 0; at < count; at += topk.chunk) {
 			const uint64_t n = count - at < topk.chunk ? count - at : topk.chunk;
-			const uint64_t k = (topk.k * n + topk.chunk - 1) / topk.chunk;
+			const uint64_t k =
+				(topk.k * ((n + block - 1) / block) + blocks - 1) / blocks;
 
-			check_chunk(gradient + at, memory + at, values + at, n, k);
+			check_chunk(gradient + at, memory + at, values + at, n, block, k);
 		}
 		for (uint64_t i = 0; i < count; i++)
 			sent += gradient[i] != 0;
-		assert_int_equal(sent, taken);
+		assert_true(block == 1 ? sent == taken : sent <= taken);
 	}
+}
+
+/* All blocks that reach it, however many. */
+static void test_threshold(void **state)
+{
+	static float sizes[COUNT_MAX];
+
+	(void)state;
+	for (int round = 0; round < 300; round++) {
+		const uint64_t count = random_below(random_below(4) == 0 ? COUNT_MAX : 200);
+		const uint32_t block = 1 + (uint32_t)random_below(random_below(2) == 0 ? 1 : 100);
+		const struct topk topk = {.chunk = block * (1 + random_below(50)),
+		                          .block = block,
+		                          .threshold = 2,
+		                          .decay = 1};
+		uint64_t taken, want = 0;
+
+		draw_values(count, 1);
+		taken = topk_take(gradient, memory, count, DTYPE_F32, &topk);
+		block_sizes(values, count, block, sizes);
+		for (uint64_t i = 0; i < count; i++) {
+			const bool take = sizes[i / block] >= 2;
+
+			assert_true(gradient[i] == (take ? values[i] : 0));
+			assert_true(memory[i] == (take ? 0 : values[i]));
+			want += take;
+		}
+		assert_int_equal(taken, want);
+	}
+}
+
+static void test_limits(void **state)
+{
+	const struct topk
+		good = {.chunk = 64, .k = 4, .block = 16, .decay = 1},
+		bad[] = {
+			{.chunk = 64, .k = 5, .block = 16, .decay = 1},
+			{.chunk = 65, .k = 4, .block = 16, .decay = 1},
+			{.chunk = 8, .k = 1, .block = 16, .decay = 1},
+			{.chunk = 0, .k = 1, .block = 16, .decay = 1},
+			{.chunk = 64, .k = 4, .block = 0, .decay = 1},
+			{.chunk = 2050, .k = 1, .block = 1025, .decay = 1},
+			{.chunk = 64, .k = 4, .block = 16, .decay = 1.5f},
+			{.chunk = 64, .k = 4, .block = 16, .decay = NAN},
+			{.chunk = 64, .k = 0, .block = 16, .decay = 1},
+			{.chunk = 64, .k = 0, .block = 16, .decay = 1, .threshold = -1},
+			{.chunk = 64, .k = 0, .block = 16, .decay = 1, .threshold = NAN},
+			{.chunk = 64, .k = 0, .block = 16, .decay = 1, .threshold = INFINITY},
+		};
+
+	(void)state;
+	assert_true(topk_valid(&good));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_false(topk_valid(&bad[i]));
 }
 
 static float bf16_value(uint16_t bits)
@@ -97,21 +179,20 @@ static float bf16_value(uint16_t bits)
 /* What is rounded off is remembered as well: nothing that was ever given is lost. */
 static void test_rounding(void **state)
 {
-	static uint16_t gradient[COUNT_MAX];
-	static float memory[COUNT_MAX];
+	static uint16_t halves[COUNT_MAX];
 	static double given[COUNT_MAX], got[COUNT_MAX];
-	const struct topk topk = {.chunk = 1000, .k = 30, .decay = 1};
+	const struct topk topk = {.chunk = 1000, .k = 30, .block = 1, .decay = 1};
 
 	(void)state;
 	memset(memory, 0, sizeof(memory));
 	for (int step = 0; step < 200; step++) {
 		for (uint64_t i = 0; i < COUNT_MAX; i++) {
-			gradient[i] = (uint16_t)(0x3e00 + random_below(0x100));
-			given[i] += (double)bf16_value(gradient[i]);
+			halves[i] = (uint16_t)(0x3e00 + random_below(0x100));
+			given[i] += (double)bf16_value(halves[i]);
 		}
-		topk_take(gradient, memory, COUNT_MAX, DTYPE_BF16, &topk);
+		topk_take(halves, memory, COUNT_MAX, DTYPE_BF16, &topk);
 		for (uint64_t i = 0; i < COUNT_MAX; i++)
-			got[i] += (double)bf16_value(gradient[i]);
+			got[i] += (double)bf16_value(halves[i]);
 	}
 	for (uint64_t i = 0; i < COUNT_MAX; i++) {
 		assert_true(got[i] > 0); /* everyone's turn comes */
@@ -122,11 +203,12 @@ static void test_rounding(void **state)
 /* All that is not finite goes, beyond k, and leaves no trace. */
 static void test_not_finite(void **state)
 {
-	const struct topk topk = {.chunk = 100, .k = 2, .decay = 1};
-	float gradient[100], memory[100] = {0};
+	const struct topk topk = {.chunk = 100, .k = 2, .block = 1, .decay = 1},
+			  pairs = {.chunk = 100, .k = 2, .block = 2, .decay = 1};
 	uint64_t taken;
 
 	(void)state;
+	memset(memory, 0, sizeof(memory));
 	for (uint32_t i = 0; i < 100; i++)
 		gradient[i] = (float)i;
 	for (uint32_t i = 10; i < 40; i += 10)
@@ -140,13 +222,20 @@ static void test_not_finite(void **state)
 		assert_true(odd ? !isfinite(gradient[i]) : gradient[i] == (i >= 98 ? (float)i : 0));
 		assert_true(memory[i] == (odd || i >= 98 ? 0 : (float)i));
 	}
+	for (uint32_t i = 0; i < 100; i++)
+		gradient[i] = i == 11 ? INFINITY : (float)i;
+	memset(memory, 0, sizeof(memory));
+	assert_int_equal(topk_take(gradient, memory, 100, DTYPE_F32, &pairs), 6);
+	assert_true(gradient[10] == 10 && memory[10] == 0);
+	assert_true(isinf(gradient[11]) && memory[11] == 0);
+	assert_true(gradient[9] == 0 && memory[9] == 9);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_largest),
-		cmocka_unit_test(test_rounding),
+		cmocka_unit_test(test_largest),    cmocka_unit_test(test_threshold),
+		cmocka_unit_test(test_limits),     cmocka_unit_test(test_rounding),
 		cmocka_unit_test(test_not_finite),
 	};
 

@@ -1,60 +1,58 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gradients of which only the largest elements travel; the others are remembered, and added to the next step's."""
+"""Gradients of which only a part travels; the rest is remembered, and added to the next step's."""
 
 import math
+import zlib
 
 import torch
 
 from ._topk import CHUNK, topk
 
-
-def compressor_of(compress):
-    """What attach() was given: a TopK, a text like "topk:0.01", or None."""
-    if compress is None or isinstance(compress, TopK):
-        return compress
-    kind, _, density = str(compress).partition(":")
-    try:
-        if kind == "topk":
-            return TopK(float(density))
-    except ValueError as error:
-        raise ValueError(f"compress is {compress!r}: {error}") from None
-    raise ValueError(f'compress is {compress!r}: want "topk:0.01", or a winnow.torch.TopK')
+_BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
 
 
-class TopK:
-    """Top-k with error feedback (Stich, Cordonnier and Jaggi 2018), for winnow.torch.attach(ddp, compress=TopK(0.01)).
+class Compressor:
+    """What TopK, Threshold and RandomK have in common, for winnow.torch.attach(ddp, compress=TopK(0.01)).
 
-    density: the share of elements that a step sends, of each chunk; at least one of each.
-    chunk: elements among which they are chosen; None: each parameter is one chunk.
+    block: elements that are chosen, and travel, together, 1 to 1024: more are cheaper to name, and choose less well.
     decay: what is left of the memory after a step; below 1 old gradients are forgotten.
+    momentum: of gradients before something is chosen of them (momentum correction, Lin et al. 2018). The optimizer
+        should then have none.
     warm_up: so many steps at first send everything.
     exempt: called with name and parameter; true: it is sent whole. None: all of fewer than two dimensions, which are
         biases and norms, and those whose gradients are sparse.
 
-    Its memory, as large as the parameters in float32, is part of what was not sent yet: save state_dict() with
-    the model's, on every rank its own. A TopK serves one model.
+    Its memory, as large as the parameters in float32, and with momentum twice that, is part of what was not sent
+    yet: save state_dict() with the model's, on every rank its own. A compressor serves one model.
     """
 
-    def __init__(self, density, *, chunk=CHUNK, decay=1.0, warm_up=0, exempt=None):
-        if not 0 < density <= 1:
-            raise ValueError(f"density is {density}: want more than 0, at most 1")
+    def __init__(self, *, block=1, decay=1.0, momentum=0.0, warm_up=0, exempt=None):
         if not 0 <= decay <= 1:
             raise ValueError(f"decay is {decay}: want 0 to 1")
-        if chunk is not None and chunk < 1:
-            raise ValueError(f"chunk is {chunk}: want at least 1, or None")
-        self.density, self.chunk, self.decay, self.warm_up = density, chunk, decay, warm_up
-        self.exempt = exempt
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum is {momentum}: want 0 to below 1")
+        if not 1 <= block <= _BLOCK_MAX:
+            raise ValueError(f"block is {block}: want 1 to {_BLOCK_MAX}")
+        self.block, self.decay, self.momentum, self.warm_up, self.exempt = block, decay, momentum, warm_up, exempt
+        self._rounds = False
         self._names = {}  # of parameters that are not exempt, by id
         self._memory = {}  # by name: elements
+        self._velocity = {}
         self._steps = {}
 
-    def __repr__(self):
-        return f"TopK({self.density}, chunk={self.chunk}, decay={self.decay}, warm_up={self.warm_up})"
+    def _choose(self, gradient, memory, name, step):
+        """memory = decay * memory + gradient; leaves what is to be sent in gradient, and the rest in memory."""
+        raise NotImplementedError
 
-    def learn(self, module):
-        """attach() calls it: whose gradients there are."""
+    def _repr(self, kind, first, *names):
+        more = (f", {name}={getattr(self, name)}" for name in (*names, "block", "decay", "momentum", "warm_up"))
+        return f"{kind}({first}{''.join(more)})"
+
+    def learn(self, module, wire=None):
+        """attach() calls it: whose gradients there are, and how they travel."""
         if self._names:
-            raise ValueError("this TopK has a model already: make another one")
+            raise ValueError(f"this {type(self).__name__} has a model already: make another one")
+        self._rounds = wire == "bf16"
         for name, parameter in module.named_parameters():
             whole = parameter.dim() < 2 if self.exempt is None else self.exempt(name, parameter)
             if not whole and parameter.requires_grad:
@@ -69,31 +67,148 @@ class TopK:
 
     def take(self, gradient, parameter):
         """Leaves what is to be sent of a parameter's gradient, which is flat."""
-        name, count = self._names[id(parameter)], gradient.numel()
+        name = self._names[id(parameter)]
         step = self._steps[name] = self._steps.get(name, 0) + 1
-        if step <= self.warm_up or count == 0:
+        if len(gradient) == 0:
             return
-        memory = self._memory.get(name)
-        if memory is None:
-            memory = self._memory[name] = torch.zeros(count, dtype=torch.float32)
-        elif memory.numel() != count:
-            raise ValueError(f"the memory of {name} has {memory.numel()} elements, and its gradient {count}")
-        chunk = min(self.chunk or count, count)
-        topk(gradient, memory, max(1, math.ceil(self.density * chunk)), chunk, self.decay)
+        if self.momentum > 0:
+            velocity = self._kept(self._velocity, name, gradient)
+            gradient.copy_(velocity.mul_(self.momentum).add_(gradient))
+        if step > self.warm_up:
+            memory = self._kept(self._memory, name, gradient)
+            self._choose(gradient, memory, name, step)
+            if self._rounds and gradient.dtype == torch.float32:
+                narrow = gradient.bfloat16().float()
+                memory.add_(gradient.sub_(narrow).nan_to_num_(0, 0, 0))
+                gradient.copy_(narrow)
+            if self.momentum > 0:
+                velocity[gradient != 0] = 0
+        elif self.momentum > 0:
+            velocity.nan_to_num_(0, 0, 0)  # all see them now; the next step is free of them
 
     def state_dict(self):
         """What has not been sent yet, by parameter. The tensors are the present ones, not copies."""
-        return {"memory": dict(self._memory), "steps": dict(self._steps)}
+        return {"memory": dict(self._memory), "velocity": dict(self._velocity), "steps": dict(self._steps)}
 
     def load_state_dict(self, state):
-        for name, memory in state["memory"].items():
-            if self._names and name not in self._names.values():
-                raise ValueError(f"the saved memory of {name} is of no parameter of this model that is compressed")
-            if memory.dtype != torch.float32 or not memory.isfinite().all():
-                raise ValueError(f"the saved memory of {name} is not finite float32")
-        self._memory = {name: memory.flatten().clone() for name, memory in state["memory"].items()}
+        for kind in ("memory", "velocity"):
+            for name, kept in state[kind].items():
+                if self._names and name not in self._names.values():
+                    raise ValueError(f"the saved {kind} of {name} is of no parameter of this model that is compressed")
+                if kept.dtype != torch.float32 or not kept.isfinite().all():
+                    raise ValueError(f"the saved {kind} of {name} is not finite float32")
+        self._memory, self._velocity = (
+            {name: kept.flatten().clone() for name, kept in state[kind].items()} for kind in ("memory", "velocity")
+        )
         self._steps = dict(state["steps"])
 
     def __getstate__(self):
         """A copy learns its model anew."""
         return {**self.__dict__, "_names": {}}
+
+    def _kept(self, all, name, gradient):
+        count = len(gradient)
+        found = all.get(name)
+        if found is None:
+            found = all[name] = gradient.new_zeros(count, dtype=torch.float32)
+        elif len(found) != count:
+            raise ValueError(f"the memory of {name} has {len(found)} elements, and its gradient {count}")
+        return found
+
+
+class TopK(Compressor):
+    """Top-k with error feedback (Stich, Cordonnier and Jaggi 2018).
+
+    density: the share of elements that a step sends, of each chunk; at least one block of each.
+    chunk: elements among which they are chosen, a multiple of block; None: each parameter is one chunk.
+    The rest is every Compressor's.
+    """
+
+    def __init__(self, density, *, chunk=CHUNK, **options):
+        super().__init__(**options)
+        self.density, self.chunk = _share(density), chunk
+        if chunk is not None and (chunk < 1 or chunk % self.block != 0):
+            raise ValueError(f"chunk is {chunk}: want a multiple of block, which is {self.block}, or None")
+
+    def __repr__(self):
+        return self._repr("TopK", self.density, "chunk")
+
+    def _choose(self, gradient, memory, name, step):
+        blocks = math.ceil(len(gradient) / self.block)
+        if self.chunk is not None:
+            blocks = min(blocks, self.chunk // self.block)
+        k = max(1, math.ceil(self.density * blocks))
+        topk(gradient, memory, k, blocks * self.block, self.decay, self.block)
+
+
+class Threshold(Compressor):
+    """All elements of which gradient and memory make at least `threshold`: how many they are, the gradients say.
+
+    The rest is every Compressor's.
+    """
+
+    def __init__(self, threshold, **options):
+        super().__init__(**options)
+        if not 0 < threshold < math.inf:
+            raise ValueError(f"threshold is {threshold}: want more than 0, and finite")
+        self.threshold = threshold
+
+    def __repr__(self):
+        return self._repr("Threshold", self.threshold)
+
+    def _choose(self, gradient, memory, name, step):
+        topk(gradient, memory, 0, CHUNK // self.block * self.block, self.decay, self.block, self.threshold)
+
+
+class RandomK(Compressor):
+    """A share of the elements at random, the same on all workers: each receives no more than it sends.
+
+    density: the share of elements that a step sends. What is not finite is sent beyond it.
+    seed: the same on all workers.
+    The rest is every Compressor's.
+    """
+
+    def __init__(self, density, *, seed=0, **options):
+        super().__init__(**options)
+        self.density, self.seed = _share(density), seed
+
+    def __repr__(self):
+        return self._repr("RandomK", self.density, "seed")
+
+    def _choose(self, gradient, memory, name, step):
+        memory.mul_(self.decay).add_(gradient)
+        taken = self._drawn(len(gradient), name, step) | ~memory.isfinite()
+        gradient.copy_(torch.where(taken, memory, torch.zeros(())))
+        memory.sub_(gradient).nan_to_num_(0, 0, 0)
+
+    def _drawn(self, count, name, step):
+        """One block of each of as many stretches of equal length as there are blocks to send."""
+        blocks = math.ceil(count / self.block)
+        k = max(1, math.ceil(self.density * blocks))
+        draw = torch.Generator().manual_seed(zlib.crc32(f"{self.seed}/{step}/{name}".encode()))
+        at = (torch.arange(k) + torch.rand(k, generator=draw, dtype=torch.float64)) * (blocks / k)
+        taken = torch.zeros(blocks, dtype=torch.bool)
+        taken[at.long().clamp_(max=blocks - 1)] = True
+        return taken.repeat_interleave(self.block)[:count]
+
+
+_KINDS = {"topk": TopK, "threshold": Threshold, "randomk": RandomK}
+
+
+def compressor_of(compress):
+    """What attach() was given: a Compressor, a text like "topk:0.01", or None."""
+    if compress is None or isinstance(compress, Compressor):
+        return compress
+    kind, _, value = str(compress).partition(":")
+    try:
+        if kind in _KINDS:
+            return _KINDS[kind](float(value))
+    except ValueError as error:
+        raise ValueError(f"compress is {compress!r}: {error}") from None
+    raise ValueError(f'compress is {compress!r}: want "topk:0.01", "threshold:0.001", "randomk:0.01", or a winnow.torch.TopK')
+
+
+def _share(density):
+    if not 0 < density <= 1:
+        raise ValueError(f"density is {density}: want more than 0, at most 1")
+    return density

@@ -99,6 +99,14 @@ class NodeConfig(ctypes.Structure):
     ]
 
 
+class Choice(ctypes.Structure):
+    _fields_ = [
+        *_all("chunk k", ctypes.c_uint64),
+        ("block", ctypes.c_uint32),
+        *_all("threshold decay", ctypes.c_float),
+    ]
+
+
 class OpStats(ctypes.Structure):
     _fields_ = _all("blocks blocks_nonzero blocks_union time_us staged_out_bytes staged_in_bytes", ctypes.c_uint64)
 
@@ -158,8 +166,7 @@ FUNCTIONS = {
     ),
     "winnow_topk": (
         _int,
-        [_pointer, _pointer, ctypes.c_uint64, _int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_float]
-        + [ctypes.POINTER(ctypes.c_uint64)],
+        [_pointer, _pointer, ctypes.c_uint64, _int, ctypes.POINTER(Choice), ctypes.POINTER(ctypes.c_uint64)],
     ),
     "winnow_rows_count": (ctypes.c_uint64, [_pointer]),
     "winnow_rows_read": (None, [_pointer, _pointer, _pointer]),

@@ -51,7 +51,7 @@ class OuterOptimizer:
             raise ValueError(f"lr is {self.lr} and momentum {self.momentum}: want more than 0, and from 0 to below 1")
         self._parts = _parts_of(model, inner)
         if self.compress is not None:
-            self.compress.learn(model)
+            self.compress.learn(model, wire)
         self._start = self._weights()  # what all began with
         self._speed = torch.zeros_like(self._start)
         self._sent = None  # what has been taken from this worker's difference and has not arrived yet

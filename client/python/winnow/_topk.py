@@ -11,12 +11,14 @@ CHUNK = 4096
 
 
 @brief
-def topk(gradient, memory, k, chunk=CHUNK, decay=1.0):
-    """Leaves the k largest elements of each `chunk` of `gradient` + decay * `memory` in `gradient`, the rest in `memory`.
+def topk(gradient, memory, k=0, chunk=CHUNK, decay=1.0, block=1, threshold=0.0):
+    """Leaves the largest of each `chunk` of `gradient` + decay * `memory` in `gradient`, the rest in `memory`.
 
     gradient: numpy array or torch tensor on the CPU: float32, float16 or bfloat16. It is zero elsewhere afterwards:
-        Comm.allreduce(gradient, block=1) sends what is left.
+        Comm.allreduce(gradient, block=block) sends what is left.
     memory: float32, of as many elements, zeros at first; each tensor has its own.
+    k: how many blocks of each chunk; 0: all that have a magnitude of at least `threshold`.
+    block: elements that are chosen together, by the largest of them: up to 1024, and chunk is a multiple of it.
     Returns how many elements are left. What is not finite is always left, and never remembered.
     """
     data, kept = (
@@ -27,16 +29,16 @@ def topk(gradient, memory, k, chunk=CHUNK, decay=1.0):
         raise ValueError(f"memory has to be float32, and as large as the gradient: {data.count} elements")
     if not (data.writable and kept.writable):
         raise ValueError("gradient or memory is read-only")
+    choice = _native.Choice(
+        chunk=number("chunk", chunk, 2**63),
+        k=number("k", k, 2**63),
+        block=number("block", block),
+        threshold=threshold,
+        decay=decay,
+    )
     taken = ctypes.c_uint64()
     code = lib.winnow_topk(
-        data.address,
-        kept.address,
-        data.count,
-        data.dtype,
-        number("k", k, 2**63),
-        number("chunk", chunk, 2**63),
-        decay,
-        ctypes.byref(taken),
+        data.address, kept.address, data.count, data.dtype, ctypes.byref(choice), ctypes.byref(taken)
     )
     if code != _native.OK:
         raise ValueError(str(failure(code)))

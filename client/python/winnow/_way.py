@@ -41,9 +41,9 @@ def segment(way, parameter, offset, element_bytes):
 
 
 def way_of(parameter, element_bytes, compress=None, seen=None):
-    """Of one that is compressed, single elements travel."""
+    """Of one that is compressed, what is chosen together travels together."""
     if compress is not None and parameter.numel() > 0 and compress.takes(parameter):
-        return ELEMENTS
+        return ELEMENTS if compress.block == 1 else BLOCKS
     return by_shape(parameter, element_bytes) if seen is None else seen.way(parameter, element_bytes)
 
 
@@ -51,11 +51,18 @@ def segments(parameters, buffer, compress=None, seen=None):
     """The segments of a buffer that is these parameters, one after the other; None if none of them needs one."""
     found, offset, size = [], 0, buffer.element_size()
     for parameter in parameters:
-        if parameter.numel() > 0:
+        if parameter.numel() > 0 and compress is not None and compress.takes(parameter):
+            found.append(_chosen(parameter.numel(), compress.block, offset))
+        elif parameter.numel() > 0:
             found.append(segment(way_of(parameter, size, compress, seen), parameter, offset, size))
         offset += parameter.numel()
     found = [one for one in found if one is not None]
     return found if found and offset == buffer.numel() else None
+
+
+def _chosen(count, block, offset):
+    """Rows below 64 bytes would share a block, and tiles do not; but those are of whole matrices only."""
+    return (offset, count, block) + ((1, block) if count % block == 0 else ())
 
 
 class Seen:

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _cuda, _group, _names, _places, _sparse, _timeline, _way
 from ._comm import Comm
-from ._compress import TopK, compressor_of  # noqa: F401 - TopK is for programs
+from ._compress import RandomK, Threshold, TopK, compressor_of  # noqa: F401 - classes are for programs
 from ._futures import Completer
 from ._member import OpStats, Shares, WinnowError, brief, flag_of
 from ._node import Node
@@ -64,7 +64,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
-    sent later. The same on all ranks; on the CPU, without nodes.
+    sent later. Or "threshold:0.001", "randomk:0.01". The same on all ranks; on the CPU, without nodes.
     way: "auto": of a model on the CPU, each matrix travels in blocks, rows, columns or single elements, whichever would
     have been the fewest bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. None: by its shape.
     The same on all ranks.
@@ -166,7 +166,7 @@ class HookState:
         """Traces (WINNOW_TRACE) tell this module's parameters by their names; attach() calls it."""
         self._names.learn(module)
         if self.compress is not None:
-            self.compress.learn(module)
+            self.compress.learn(module, self.wire)
 
     @brief
     def open(self, rank=None, world=None, *, group=None, gpu=None):
@@ -304,7 +304,10 @@ class HookState:
     def _compress(self, tensor, parameters):
         for parameter, part in _parts(tensor, parameters):
             if self.compress.takes(parameter):
-                self.compress.take(part, parameter)
+                try:
+                    self.compress.take(part, parameter)
+                except ValueError as error:
+                    self._end_job(f"{error}, on rank {self.comm.rank}")
 
     def _refuse_nan(self, tensor, parameters):
         """Before it is in everybody's sum; the other ranks learn whose it is."""
@@ -312,7 +315,10 @@ class HookState:
         if not values.isnan().any():
             return
         where = self._names.holding(parameters, lambda part: tensor.is_sparse or values[part].isnan().any())
-        text = f"NaN in the gradient of {where} on rank {self.comm.rank}, before it was averaged"
+        self._end_job(f"NaN in the gradient of {where} on rank {self.comm.rank}, before it was averaged")
+
+    def _end_job(self, text):
+        """On all ranks."""
         self.comm.abort(text)
         raise WinnowError(WinnowError.ABORTED, text)
 
