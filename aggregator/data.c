@@ -249,6 +249,7 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 		.port = config->port,
 		.payload_max = config->payload_max,
 		.buffer_bytes = config->buffer_bytes,
+		.dscp = config->dscp,
 		.queue = index,
 		.queue_count = config->threads,
 	};

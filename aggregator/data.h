@@ -38,6 +38,7 @@ struct data_config {
 	uint32_t jobs_max;
 	uint32_t payload_max;
 	uint32_t buffer_bytes;
+	uint32_t dscp; /* as in struct net_config */
 	data_stalled_fn *stalled;
 	data_trouble_fn *trouble;
 	data_lost_fn *lost;

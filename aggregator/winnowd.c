@@ -40,7 +40,7 @@ static struct {
 	enum xdp_mode xdp_mode;
 	int log_level; /* 0: info */
 	enum log_format log_format;
-	uint32_t buffer_bytes, xdp_slots;
+	uint32_t buffer_bytes, xdp_slots, dscp;
 	uint64_t idle_us;
 } settings;
 
@@ -89,6 +89,8 @@ static const struct option list[] = {
          1 << 30, "what a job may have under way on one thread"},
 	{"buffer-bytes", "SIZE", OPTION_SIZE32, &settings.buffer_bytes, "16M", NULL, 65536, 1 << 30,
          "socket buffers to ask the kernel for"},
+	{"dscp", "NAME|0..63", OPTION_DSCP, &settings.dscp, "0", NULL, 0, 63,
+         "class of our datagrams in the network (DSCP): cs1, af21, ef, le .."},
 	{"op-slots", "N", OPTION_COUNT32, &config.jobs.op_slots, "32", NULL, 1, 1024,
          "operations that a worker may have under way"},
 	{"segments-ahead", "N", OPTION_COUNT32, &config.jobs.segments_ahead, "8", NULL, 1, 64,
@@ -274,6 +276,7 @@ static int offload(void)
 		.ip = net_ip_number(&config.listen.ip),
 		.port = config.listen.port,
 		.slot_count = settings.xdp_slots,
+		.dscp = settings.dscp,
 	};
 	struct why why;
 
@@ -455,6 +458,7 @@ static int serve(void)
 		.jobs_max = config.jobs.jobs_max,
 		.payload_max = config.jobs.payload_max,
 		.buffer_bytes = settings.buffer_bytes,
+		.dscp = settings.dscp,
 		.stalled = reports_stalled,
 		.trouble = reports_trouble,
 		.lost = reports_lost,

@@ -176,6 +176,9 @@ struct winnow_config {
 	/* Pinned memory for tensors on a GPU, about, in MB for each GPU; it is at least what the job's
 	   windows need: see winnow_stats.pinned_bytes [WINNOW_STAGING_MB; 64] */
 	uint32_t staging_mb;
+	/* Class of our datagrams, 0 .. 63, as switches know it (DSCP; RFC 2474). winnowd has an option
+	   for its own. [WINNOW_DSCP; 0, also by name: cs1, af21, ef, le] */
+	uint32_t dscp;
 };
 
 /* Where an operation's buffers are. */

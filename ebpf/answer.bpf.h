@@ -19,7 +19,7 @@
 #define ANSWER_IHL 0x45    /* version 4, five words of header */
 #define GROUP_MAC 0x5e0001 /* 01:00:5e as a little-endian number */
 #define GROUP_MAC_SIX 0x3333
-#define ANSWER_SIX 0x60 /* version 6, and no class or flow */
+#define ANSWER_SIX 0x60 /* version 6, and no flow */
 
 struct answer {
 	__u32 frame;
@@ -71,13 +71,15 @@ static __always_inline void answer_ethernet(struct ethhdr *eth, const struct fas
 }
 
 /* Returns the addresses' part of the UDP checksum. */
-static __always_inline __u64 answer_ip(struct iphdr *ip, __u32 to, __u8 ttl, __u16 bytes)
+static __always_inline __u64 answer_ip(struct iphdr *ip, __u32 to,
+                                       const struct fast_channel *channel, __u16 bytes)
 {
-	__u64 sum = ANSWER_IHL + bpf_htons(bytes) + bpf_htons(ANSWER_DF);
+	__u8 ttl = channel->ttl, tos = channel->tos;
+	__u64 sum = ANSWER_IHL + ((__u32)tos << 8) + bpf_htons(bytes) + bpf_htons(ANSWER_DF);
 
 	sum += (__u64)ttl + (IPPROTO_UDP << 8) + ip->daddr + to;
 	*(__u8 *)ip = ANSWER_IHL;
-	ip->tos = 0;
+	ip->tos = tos;
 	ip->tot_len = bpf_htons(bytes);
 	ip->id = 0; /* means nothing in a datagram that must not be cut */
 	ip->frag_off = bpf_htons(ANSWER_DF);
@@ -88,15 +90,17 @@ static __always_inline __u64 answer_ip(struct iphdr *ip, __u32 to, __u8 ttl, __u
 	return (__u64)ip->saddr + to;
 }
 
-static __always_inline __u64 answer_ip6(struct ipv6hdr *ip, const __u64 *group, __u8 hops,
+static __always_inline __u64 answer_ip6(struct ipv6hdr *ip, const struct fast_channel *channel,
                                         __u16 bytes)
 {
+	const __u64 *group = channel->group_six;
+	__u32 tos = channel->tos;
 	__u64 *from = (__u64 *)&ip->saddr, *to = (__u64 *)&ip->daddr;
 	__u64 sum = 0;
 
-	*(__u32 *)ip = ANSWER_SIX;
+	*(__u32 *)ip = ANSWER_SIX | tos >> 4 | (tos & 15) << 12;
 	ip->payload_len = bpf_htons(bytes);
-	ip->hop_limit = hops;
+	ip->hop_limit = channel->ttl;
 	from[0] = to[0];
 	from[1] = to[1];
 	to[0] = group[0];
@@ -172,9 +176,9 @@ static __always_inline int answer_write(struct xdp_md *ctx, struct fast_channel 
 	answer_ethernet(eth, channel, six);
 	sum = answer->sum;
 	if (six)
-		sum += answer_ip6((void *)ip, channel->group_six, channel->ttl, bytes);
+		sum += answer_ip6((void *)ip, channel, bytes);
 	else
-		sum += answer_ip(ip, channel->group_ip, channel->ttl, (__u16)(sizeof(*ip) + bytes));
+		sum += answer_ip(ip, channel->group_ip, channel, (__u16)(sizeof(*ip) + bytes));
 	udp->source = udp->dest;
 	udp->dest = channel->group_port;
 	udp->len = bpf_htons(bytes);

@@ -90,7 +90,8 @@ struct fast_channel {
 	__u16 group_port; /* likewise */
 	__u8 ttl;
 	__u8 sealed; /* datagrams carry seals; else tokens */
-	__u8 reserved[4];
+	__u8 tos;    /* of what it sends: DSCP and ECN, in IPv6 the traffic class */
+	__u8 reserved[3];
 	__u64 group_six[2]; /* the group, if it is of IPv6; else zeros */
 	__u64 tokens[FAST_WORKERS_MAX];
 	struct seal_key keys[FAST_WORKERS_MAX + 1]; /* of each worker, then of what we send */

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct unit {
 	const char *name;
@@ -93,6 +94,30 @@ bool option_is_off(const char *text)
 	return option_flag(text, &on) == 0 && !on;
 }
 
+/* Names of RFC 2474, 2597, 3246, 5865, 8622: "cs1", "af21", "ef"; or the number. */
+static int dscp_read(const char *text, uint64_t *out)
+{
+	static const struct {
+		const char *name;
+		uint8_t value;
+	} names[] = {{"df", 0}, {"le", 1}, {"va", 44}, {"ef", 46}};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcasecmp(text, names[i].name) != 0)
+			continue;
+		*out = names[i].value;
+		return 0;
+	}
+	if (strncasecmp(text, "cs", 2) == 0 && strspn(text + 2, "01234567") == 1 && text[3] == '\0')
+		*out = 8u * (unsigned)(text[2] - '0');
+	else if (strncasecmp(text, "af", 2) == 0 && strspn(text + 2, "1234") >= 1 &&
+	         strspn(text + 3, "123") == 1 && text[4] == '\0')
+		*out = 8u * (unsigned)(text[2] - '0') + 2u * (unsigned)(text[3] - '0');
+	else
+		return option_count(text, out);
+	return 0;
+}
+
 /* Which of "f32,float|f16,half" the text is, from 0; -1: none. */
 static int choice_of(const char *choices, const char *text)
 {
@@ -143,6 +168,7 @@ static const struct {
 	[OPTION_REAL] = {plain_units, "a number such as 0.1", sizeof(double)},
 	[OPTION_FLAG] = {NULL, "yes or no", sizeof(bool)},
 	[OPTION_INT_FLAG] = {NULL, "yes or no", sizeof(int)},
+	[OPTION_DSCP] = {NULL, "a number, or a name such as cs1, af21, ef or le", sizeof(uint32_t)},
 	[OPTION_CHOICE] = {NULL, NULL, sizeof(int)},
 };
 
@@ -168,6 +194,9 @@ static int number_parse(const struct option *option, bool plain_ms, const char *
 	if (option_is_flag(option)) {
 		err = option_flag(text, &flag);
 		*out = flag;
+	} else if (option->kind == OPTION_DSCP) {
+		err = dscp_read(text, &whole);
+		*out = (double)whole;
 	} else if (option->kind == OPTION_CHOICE) {
 		err = choice_of(option->value, text) < 0 ? -EINVAL : 0;
 		*out = option->min + choice_of(option->value, text);

@@ -33,6 +33,7 @@ enum option_kind {
 	OPTION_REAL,    /* double */
 	OPTION_FLAG,    /* bool: needs no value; "no" and 0 switch it off */
 	OPTION_INT_FLAG, /* int: the same */
+	OPTION_DSCP,     /* uint32_t: a codepoint of RFC 2474, by its name or number */
 	OPTION_CHOICE,   /* an enum: the place of the text in `value`, the first being `min` */
 };
 

@@ -17,7 +17,7 @@
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
-#define ECN_CAPABLE 2 /* in the TOS byte: ECT(0) */
+#define ECN_CAPABLE 2 /* in the TOS byte, below the DSCP: ECT(0) */
 #ifndef IPV6_MULTICAST_ALL
 #define IPV6_MULTICAST_ALL 29
 #endif
@@ -78,9 +78,9 @@ static void set_family(int fd, int family, const struct net_config *config)
 {
 	int on = 1, off = 0, probe = IP_PMTUDISC_PROBE, probe6 = IPV6_PMTUDISC_PROBE;
 	bool any = net_ip_none(&config->local.ip) && net_ip_none(&config->group);
-	int capable = ECN_CAPABLE;
+	int class = (int)config->dscp << 2 | ECN_CAPABLE;
 
-	setsockopt(fd, IPPROTO_IP, IP_TOS, &capable, sizeof(capable));
+	setsockopt(fd, IPPROTO_IP, IP_TOS, &class, sizeof(class));
 	setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
 	setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof(off));
@@ -89,7 +89,7 @@ static void set_family(int fd, int family, const struct net_config *config)
 			setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on));
 		return;
 	}
-	setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &capable, sizeof(capable));
+	setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof(class));
 	setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 	setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe6, sizeof(probe6));

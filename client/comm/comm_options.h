@@ -27,6 +27,8 @@
 	 "most bytes of a datagram; 0: what the path carries"}, \
 	{"multicast", "1|0", OPTION_INT_FLAG, &(c).multicast, "1", NULL, 0, 0, \
 	 "0: results one by one even where multicast works"}, \
+	{"dscp", "NAME|0..63", OPTION_DSCP, &(c).dscp, "0", NULL, 0, 63, \
+	 "class of our datagrams in the network (DSCP): cs1, af21, ef, le .."}, \
 	{"timeout", "TIME", OPTION_MS, &(c).timeout_ms, "600", NULL, 100, 864000e3, \
 	 "for an operation to wait for other workers"}, \
 	{"silence", "TIME", OPTION_MS, &(c).silence_ms, "10", NULL, 100, 86400e3, \

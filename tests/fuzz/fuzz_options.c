@@ -22,7 +22,7 @@ static struct {
 	double real;
 	bool flag;
 	enum { FIRST = 1, THIRD = 3 } choice;
-	uint32_t ms, count32;
+	uint32_t ms, count32, dscp;
 } out;
 
 static const struct option list[] = {
@@ -37,6 +37,7 @@ static const struct option list[] = {
 	{"choice", "first,one|second|third", OPTION_CHOICE, &out.choice, "first", NULL, FIRST,
          THIRD, "choice"},
 	{"ms", "TIME", OPTION_MS, &out.ms, "10", NULL, 100, 60e3, "time"},
+	{"dscp", "NAME|0..63", OPTION_DSCP, &out.dscp, "0", NULL, 0, 63, "class"},
 	{"count32", "N", OPTION_COUNT32, &out.count32, "0", NULL, 10, 4000000000, "count"},
 	{0},
 };
@@ -108,6 +109,7 @@ static void check_values(void)
 	assert(out.real >= 0 && out.real <= 1);
 	assert(out.choice >= FIRST && out.choice <= THIRD);
 	assert(out.ms >= 100 && out.ms <= 60000);
+	assert(out.dscp <= 63);
 	assert(out.count32 == 0 || (out.count32 >= 10 && out.count32 <= 4000000000));
 	assert(out.text != NULL && strlen(out.text) < 5000);
 }

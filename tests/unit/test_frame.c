@@ -234,6 +234,23 @@ static void check_written(const char *text, const struct frame_route *by)
 	assert_memory_equal(got, want, size);
 }
 
+/* The class goes where the kernel puts it, below the header's checksum. */
+static void test_write_class(void **state)
+{
+	struct frame_route by = route;
+	uint8_t plain[64] = {0}, got[64] = {0};
+
+	(void)state;
+	by.tos = 0xb9;
+	frame_udp(plain, &route, 8, 0, false);
+	frame_udp(got, &by, 8, 0, false);
+	assert_true(plain[AT_IP + 1] == 0 && got[AT_IP + 1] == 0xb9);
+	assert_int_equal(frame_fold(frame_sum(got + AT_IP, 20)), 0xffff);
+	got[AT_IP + 1] = 0;
+	memcpy(got + AT_IP + 10, plain + AT_IP + 10, 2);
+	assert_memory_equal(got, plain, sizeof(got));
+}
+
 static void test_write_udp(void **state)
 {
 	struct frame_route group = route;
@@ -330,11 +347,12 @@ static void test_round_trips(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_read_udp),  cmocka_unit_test(test_read_padded),
-		cmocka_unit_test(test_read_sums), cmocka_unit_test(test_read_tags),
-		cmocka_unit_test(test_read_arp),  cmocka_unit_test(test_read_igmp),
-		cmocka_unit_test(test_write_udp), cmocka_unit_test(test_write_others),
-		cmocka_unit_test(test_groups),    cmocka_unit_test(test_round_trips),
+		cmocka_unit_test(test_read_udp),     cmocka_unit_test(test_read_padded),
+		cmocka_unit_test(test_read_sums),    cmocka_unit_test(test_read_tags),
+		cmocka_unit_test(test_read_arp),     cmocka_unit_test(test_read_igmp),
+		cmocka_unit_test(test_write_class),  cmocka_unit_test(test_write_udp),
+		cmocka_unit_test(test_write_others), cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_round_trips),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

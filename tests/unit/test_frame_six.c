@@ -167,6 +167,22 @@ static void check_written(const char *text, const struct frame_route *by)
 	assert_memory_equal(got, want, size);
 }
 
+static void test_write_class(void **state)
+{
+	const struct frame_route route = {.from_ip = from, .to_ip = to, .hops = 64};
+	struct frame_route by = route;
+	uint8_t plain[80] = {0}, got[80] = {0};
+
+	(void)state;
+	by.tos = 0xb9;
+	frame_udp(plain, &route, 8, 0, false);
+	frame_udp(got, &by, 8, 0, false);
+	assert_memory_equal(plain + AT_IP, "\x60\0\0\0", 4);
+	assert_memory_equal(got + AT_IP, "\x6b\x90\0\0", 4);
+	memcpy(got + AT_IP, plain + AT_IP, 4);
+	assert_memory_equal(got, plain, sizeof(got));
+}
+
 static void test_write_udp(void **state)
 {
 	struct frame_route route = {.from_mac = {2, 0, 0, 0, 0, 1},
@@ -509,14 +525,23 @@ static void test_random_damage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_read_udp),        cmocka_unit_test(test_read_sums),
-		cmocka_unit_test(test_read_neighbours), cmocka_unit_test(test_read_queries),
-		cmocka_unit_test(test_write_udp),       cmocka_unit_test(test_write_others),
-		cmocka_unit_test(test_round_trips),     cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_flipped),         cmocka_unit_test(test_length),
-		cmocka_unit_test(test_extensions),      cmocka_unit_test(test_protocols),
-		cmocka_unit_test(test_mapped),          cmocka_unit_test(test_neighbours),
-		cmocka_unit_test(test_icmp6),           cmocka_unit_test(test_random_damage),
+		cmocka_unit_test(test_read_udp),
+		cmocka_unit_test(test_read_sums),
+		cmocka_unit_test(test_read_neighbours),
+		cmocka_unit_test(test_read_queries),
+		cmocka_unit_test(test_write_class),
+		cmocka_unit_test(test_write_udp),
+		cmocka_unit_test(test_write_others),
+		cmocka_unit_test(test_round_trips),
+		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_flipped),
+		cmocka_unit_test(test_length),
+		cmocka_unit_test(test_extensions),
+		cmocka_unit_test(test_protocols),
+		cmocka_unit_test(test_mapped),
+		cmocka_unit_test(test_neighbours),
+		cmocka_unit_test(test_icmp6),
+		cmocka_unit_test(test_random_damage),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

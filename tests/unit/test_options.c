@@ -21,7 +21,7 @@ static struct {
 	bool flag;
 	enum { FIRST = 1, SECOND, THIRD } choice;
 	int int_flag;
-	uint32_t count32, ms;
+	uint32_t count32, ms, dscp;
 } out;
 
 static const struct option list[] = {
@@ -38,6 +38,7 @@ static const struct option list[] = {
 	{"int-flag", NULL, OPTION_INT_FLAG, &out.int_flag, "0", NULL, 0, 0, "a flag of C"},
 	{"count32", "N", OPTION_COUNT32, &out.count32, "0", NULL, 10, 4000000000, "a count or 0"},
 	{"ms", "TIME", OPTION_MS, &out.ms, "10", NULL, 100, 60e3, "a time"},
+	{"dscp", "NAME|0..63", OPTION_DSCP, &out.dscp, "0", NULL, 0, 63, "a class"},
 	{"secret", "TEXT", OPTION_SECRET, &out.secret, NULL, NULL, 0, 0, "a password"},
 	{0},
 };
@@ -209,6 +210,28 @@ static void test_kinds(void **state)
 }
 
 /* Letters stand for names. */
+/* A class by the names that RFCs give it, or by number. */
+static void test_classes(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t value;
+	} right[] = {{"0", 0},     {"63", 63},   {"df", 0},    {"CS0", 0}, {"cs1", 8}, {"cs7", 56},
+	             {"af11", 10}, {"AF23", 22}, {"af43", 38}, {"ef", 46}, {"LE", 1},  {"va", 44}};
+	static const char *const wrong[] = {"",     "cs",   "cs8",  "cs10",  "af",   "af1",
+	                                    "af01", "af14", "af50", "af111", "e",    "efx",
+	                                    "0x10", "1.5",  "cs-1", "af 1",  "cs1 ", "af1 1"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
+		assert_int_equal(READ("--dscp", right[i].text), 0);
+		assert_int_equal(out.dscp, right[i].value);
+	}
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_wrong(READ("--dscp", wrong[i]), "want a number, or a name such as cs1");
+	assert_wrong(READ("--dscp", "64"), "dscp is 64: want 0 to 63");
+}
+
 static void test_letters(void **state)
 {
 	(void)state;
@@ -458,12 +481,12 @@ static int file_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),         cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_letters),       cmocka_unit_test(test_32_bits),
-		cmocka_unit_test(test_limits),        cmocka_unit_test(test_absurd),
-		cmocka_unit_test(test_help),          cmocka_unit_test(test_precedence),
-		cmocka_unit_test(test_sources_wrong), cmocka_unit_test(test_dump),
-		cmocka_unit_test(test_operands),
+		cmocka_unit_test(test_sizes),      cmocka_unit_test(test_kinds),
+		cmocka_unit_test(test_classes),    cmocka_unit_test(test_letters),
+		cmocka_unit_test(test_32_bits),    cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_absurd),     cmocka_unit_test(test_help),
+		cmocka_unit_test(test_precedence), cmocka_unit_test(test_sources_wrong),
+		cmocka_unit_test(test_dump),       cmocka_unit_test(test_operands),
 	};
 
 	return cmocka_run_group_tests(tests, file_make, file_remove) != 0;

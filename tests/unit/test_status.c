@@ -365,7 +365,7 @@ static void test_paths(void **state)
 			shown_workers(),
 			turn < 2 ? "  3.1ms      -       -          -           -  -           7.0s"
 				 : "  3.1ms      -       -          -           -  -            "
-		                   "7.0s");
+				   "7.0s");
 	}
 }
 

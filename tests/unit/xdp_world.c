@@ -94,7 +94,8 @@ static void from_six(const struct frame *sent, const struct six_bytes *in,
 		out->at.udp.check = sent->at.udp.check;
 		return;
 	}
-	assert_memory_equal(&got->ip, "\x60\0\0", 4);
+	assert_int_equal(ntohl(*(const uint32_t *)(const void *)&got->ip), 6u << 28 | TOS << 20);
+	ip->tos = TOS;
 	assert_int_equal(ntohs(got->ip.payload_len), length - 54);
 	assert_int_equal(got->eth.h_proto, htons(ETH_P_IPV6));
 	ip->tot_len = htons((uint16_t)(length - 54 + 20));
@@ -179,6 +180,7 @@ void world_open(struct world *world, uint16_t worker_count)
 		six_of(htonl(GROUP_IP), channel->group_six);
 	channel->group_port = htons(GROUP_PORT);
 	channel->ttl = 3;
+	channel->tos = TOS;
 	channel->base = channel->planned = FIRST_FRAME;
 	for (uint32_t i = 0; i < FAST_WORKERS_MAX; i++) {
 		channel->tokens[i] = token_of(i);
@@ -352,7 +354,7 @@ void check_ip(const struct frame *out, uint32_t to, uint8_t ttl)
 	assert_memory_equal(out->at.eth.h_source, "\x02\x11\x22\x33\x44\x55", 6);
 	assert_int_equal(ip.version, 4);
 	assert_int_equal(ip.ihl, 5);
-	assert_int_equal(ip.tos, 0);
+	assert_int_equal(ip.tos, TOS);
 	assert_int_equal(ntohs(ip.tot_len), out->length - 14);
 	assert_int_equal(ntohs(ip.frag_off), 0x4000);
 	assert_int_equal(ip.ttl, ttl);

@@ -38,6 +38,7 @@
 #define WORKER_IP(w) (0x0a000100u + (w))
 #define OUR_PORT 5555
 #define GROUP_PORT 5600
+#define TOS 0xaau /* of what is sent */
 #define WORKER_PORT(w) ((uint16_t)(20000 + (w)))
 #define CHANNEL 0x1203
 #define GROUP_TOKEN UINT64_C(0xf0e1d2c3b4a59687)

@@ -74,6 +74,7 @@ struct frame_route {
 	struct net_ip from_ip, to_ip; /* of one family */
 	uint16_t from_port, to_port;
 	uint8_t hops;
+	uint8_t tos; /* of IPv6: the traffic class */
 };
 
 /* Of all headers before a datagram's payload to this address. */

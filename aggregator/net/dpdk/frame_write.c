@@ -19,7 +19,7 @@ static void write_ether(uint8_t *out, const uint8_t *to, const uint8_t *from, ui
 struct label {
 	const struct net_ip *from, *to;
 	uint32_t bytes; /* that follow */
-	uint8_t protocol, hops;
+	uint8_t protocol, hops, tos;
 	bool alert;
 };
 
@@ -29,6 +29,7 @@ static uint8_t *write_four(uint8_t *out, const struct label *label)
 	uint32_t header = sizeof(struct ip) + (label->alert ? sizeof(alert) : 0);
 	struct ip ip = {.ip_v = 4,
 	                .ip_hl = 5,
+	                .ip_tos = label->tos,
 	                .ip_len = htons((uint16_t)(header + label->bytes)),
 	                .ip_off = htons(IP_DF),
 	                .ip_ttl = label->hops,
@@ -54,7 +55,7 @@ static uint8_t *write_six(uint8_t *out, const struct label *label)
 	                     .ip6_nxt = label->alert ? IPPROTO_HOPOPTS : label->protocol,
 	                     .ip6_hlim = label->hops};
 
-	ip.ip6_vfc = 6 << 4;
+	ip.ip6_flow = htonl(UINT32_C(6) << 28 | (uint32_t)label->tos << 20);
 	memcpy(&ip.ip6_src, label->from->bytes, sizeof(ip.ip6_src));
 	memcpy(&ip.ip6_dst, label->to->bytes, sizeof(ip.ip6_dst));
 	memcpy(out, &ip, sizeof(ip));
@@ -81,7 +82,8 @@ void frame_udp(uint8_t *out, const struct frame_route *route, uint32_t payload_b
 	                            .to = &route->to_ip,
 	                            .bytes = (uint32_t)sizeof(udp) + payload_bytes,
 	                            .protocol = IPPROTO_UDP,
-	                            .hops = route->hops};
+	                            .hops = route->hops,
+	                            .tos = route->tos};
 	uint64_t pseudo = pseudo_sum(label.from, label.to, IPPROTO_UDP, label.bytes);
 	uint8_t *at = write_ip(out, route->to_mac, route->from_mac, &label);
 	uint16_t sum;

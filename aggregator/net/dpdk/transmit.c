@@ -299,7 +299,8 @@ static void send_to(struct net *net, const struct net_addr *to, uint32_t count, 
 	                            .from_port = device->udp_port,
 	                            .to_ip = to->ip,
 	                            .to_port = to->port,
-	                            .hops = HOPS};
+	                            .hops = HOPS,
+	                            .tos = device->tos};
 	const struct net_ip *ip = hop_to(device, &to->ip);
 	struct neighbour hop;
 	uint32_t made;

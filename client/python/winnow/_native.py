@@ -51,7 +51,7 @@ class Config(ctypes.Structure):
         ("payload", ctypes.c_uint32),
         *_all("datapath eal device data_address gateway", ctypes.c_char_p),
         ("give_up", ctypes.POINTER(ctypes.c_int)),
-        ("staging_mb", ctypes.c_uint32),
+        *_all("staging_mb dscp", ctypes.c_uint32),
     ]
 
 
