@@ -10,7 +10,7 @@
  * The second table is of blocks of one element or a few, in multiples of the time in which the
  * read loop reads the tensor, which is far larger than the caches: each function over the whole
  * tensor, their sum, and all four segment by segment, as a worker calls them. unpack writes
- * another tensor, zeros too.
+ * another tensor, zeros too; but "in place" the same one, whose other blocks are zero already.
  *
  *   bench_bitmap [engine [fine]]     fine: the second table alone
  */
@@ -118,8 +118,8 @@ static void run_code(const struct load *load)
 		           blocks - at < SEGMENT_BLOCKS ? blocks - at : SEGMENT_BLOCKS, coded);
 }
 
-/* All of scan, code, pack and unpack: a segment's blocks are packed into a piece of memory. */
-static void run_all(const struct load *load)
+/* All of scan, code, pack and unpack to `out`: a segment's blocks are packed into a piece of memory. */
+static void run_segments(const struct load *load, unsigned char *out)
 {
 	const uint64_t blocks = bitmap_block_count(load->tensor.count, load->tensor.block_elems);
 	static unsigned char packed[SEGMENT_BLOCKS * 64];
@@ -132,9 +132,20 @@ static void run_all(const struct load *load)
 		load->engine->scan(&segment, bits);
 		bits_write(bits, bitmap_block_count(segment.count, segment.block_elems), coded);
 		load->engine->pack(&segment, bits, packed);
-		memset(load->b + offset, 0, segment.count * dtype_bytes(segment.dtype));
-		load->engine->unpack(&segment, bits, packed, load->b + offset);
+		if (out != load->a)
+			memset(out + offset, 0, segment.count * dtype_bytes(segment.dtype));
+		load->engine->unpack(&segment, bits, packed, out + offset);
 	}
+}
+
+static void run_all(const struct load *load)
+{
+	run_segments(load, load->b);
+}
+
+static void run_all_in_place(const struct load *load)
+{
+	run_segments(load, load->a);
 }
 
 static void run_unpack_other(const struct load *load)
@@ -392,13 +403,14 @@ static const struct fine fine_rows[] = {
 /* Median times of the same turn's read loop, so that what else the machine does is in both. */
 static void measure_fine_row(struct load *load, const struct fine *fine)
 {
-	run_fn *const runs[] = {run_scan, run_code, run_pack_other, run_unpack_other, run_all};
+	run_fn *const runs[] = {run_scan,         run_code, run_pack_other,
+	                        run_unpack_other, run_all,  run_all_in_place};
 	const struct row row = {.dtype = fine->dtype,
 	                        .block_elems = fine->block_elems,
 	                        .density = fine->density,
 	                        .set_bytes = dtype_bytes(fine->dtype)};
 	struct load read = *load;
-	double times[5], sum = 0, read_ns;
+	double times[6], sum = 0, read_ns;
 
 	fill(load, &row, MEMORY_BYTES);
 	run_pack_other(load);
@@ -406,21 +418,21 @@ static void measure_fine_row(struct load *load, const struct fine *fine)
 	read_ns = read_fastest_ns(&read);
 	printf("  %-5s %5u %7.3f  %7.2f", dtype_name(fine->dtype), fine->block_elems, fine->density,
 	       read_ns / 1e6);
-	for (size_t i = 0; i < 5; i++) {
+	for (size_t i = 0; i < 6; i++) {
 		times[i] = time_ns(runs[i], load) / read_ns;
 		sum += i < 4 ? times[i] : 0;
 		printf(i < 4 ? " %7.2f" : " ", times[i]);
 	}
-	printf("%7.2f  %8.2f\n", sum, times[4]);
+	printf("%7.2f  %8.2f %8.2f\n", sum, times[4], times[5]);
 	fflush(stdout);
 }
 
 static void measure_fine(struct load *load)
 {
 	printf("\n%s, a tensor of %u MB, in times of reading it\n  %-5s %5s %7s  %7s %7s %7s %7s "
-	       "%7s %7s  %8s\n",
+	       "%7s %7s  %8s %8s\n",
 	       load->engine->name, (unsigned)(MEMORY_BYTES >> 20), "type", "block", "density",
-	       "read ms", "scan", "code", "pack", "unpack", "sum", "segments");
+	       "read ms", "scan", "code", "pack", "unpack", "sum", "segments", "in place");
 	for (size_t i = 0; i < sizeof(fine_rows) / sizeof(fine_rows[0]); i++)
 		measure_fine_row(load, &fine_rows[i]);
 }
