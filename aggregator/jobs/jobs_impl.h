@@ -6,6 +6,7 @@
  * jobs_join.c   admission, and a job's way from the first JOIN to START
  * jobs_blame.c  jobs that get no further, and paths with which something is wrong
  * jobs_end.c    how jobs fail, and how those who are left continue
+ * jobs_door.c   newcomers, who wait until the members admit them
  * jobs_state.c  peers and jobs: telling them, giving back what they hold, what always holds
  *
  * Each calls only what stands below it.
@@ -35,6 +36,7 @@ struct jobs_peer {
 	bool gone;        /* the others continue without it: see job_fail() */
 	bool stays;       /* it wants to continue, and does so as we say, */
 	bool fewer;       /* with fewer aggregators, */
+	uint32_t most;   /* admits so many newcomers; 0: none, */
 	uint64_t without; /* namely without these of the workers' list */
 	struct job *job;  /* NULL before JOIN is accepted */
 	uint32_t rank;

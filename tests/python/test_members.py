@@ -160,9 +160,13 @@ class Members(unittest.TestCase):
         for request in requests:
             with self.assertRaises(winnow.MembersChanged):
                 request.wait(10)
-        with self.assertRaises(winnow.MembersChanged) as caught:
-            left[1].reconfigure(world=4)
-        self.assertIn("3 workers are left, and 4 are wanted", str(caught.exception))
+
+        def too_few(i):
+            with self.assertRaises(winnow.MembersChanged) as caught:
+                left[i].reconfigure(world=4)
+            self.assertIn("3 workers are left, and 4 are wanted", str(caught.exception))
+
+        harness.on_threads(3, too_few)
         harness.on_threads(3, lambda i: left[i].reconfigure(world=3))
         self.assertEqual([(comm.rank, comm.world) for comm in left], [(0, 3), (1, 3), (2, 3)])
         summed(left)
