@@ -312,6 +312,23 @@ WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
                                                     const struct winnow_membership *membership);
 
 /*
+ * winnow_comm_enter - winnow_comm_create() for a worker that is no member yet, of a job that runs or will: rank and
+ * world of `config` are ignored, and job is its name alone. Blocks until the members call winnow_comm_admit(), or
+ * until join_timeout_ms has passed; then it is one of them, after those of before.
+ */
+WINNOW_API WINNOW_CHECK int winnow_comm_enter(const struct winnow_config *config,
+                                              struct winnow_comm **comm);
+
+/*
+ * winnow_comm_admit - let newcomers in, at most `most` of them (0: none). A collective: all members call it at the
+ * same point of their order, with no operation under way. If nobody waits it costs as much as an allreduce of one
+ * element. Else all continue in another membership, as after winnow_comm_reconfigure(): *came newcomers have joined,
+ * with the highest ranks. Errors leave no membership, as there; MEMBERS, LOST: winnow_comm_reconfigure() continues.
+ */
+WINNOW_API WINNOW_CHECK int winnow_comm_admit(struct winnow_comm *comm, uint32_t most,
+                                              uint32_t *came);
+
+/*
  * winnow_comm_exit - winnow_comm_destroy(), and if status is not 0, winnow_comm_abort() before it.
  * It is of the form that on_exit(3) takes: on_exit(winnow_comm_exit, comm) makes exit(3) in a worker
  * a failure that all others see at once, and exit(0) one that leaves the job.

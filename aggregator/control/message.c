@@ -109,6 +109,9 @@ static const struct field fields[] = {
 	{"after", FIELD_HEX64, AT(after), 0, 0, BIT(JOIN) | MAY_MISS},
 	{"without", FIELD_HEX64, AT(without), 0, 0, BIT(STAY) | BIT(NEXT)},
 	{"fewer", FIELD_BOOL, AT(fewer), 0, 0, BIT(STAY)},
+	{"most", FIELD_U32, AT(most), 0, UINT32_MAX, BIT(STAY)},
+	{"waiting", FIELD_U32, AT(waiting), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
+	{"came", FIELD_U32, AT(came), 0, UINT32_MAX, BIT(NEXT)},
 	{"next", FIELD_JOB, AT(next), 0, 0, BIT(NEXT) | MAY_MISS},
 	{"next_rank", FIELD_U32, AT(next_rank), 0, UINT32_MAX, BIT(NEXT)},
 	{"next_world", FIELD_U32, AT(next_world), 0, UINT32_MAX, BIT(NEXT)},
@@ -502,6 +505,8 @@ static bool left_out(const struct control_message *message, const struct field *
 		return false;
 	if (field->offset >= AT(seen) && field->offset < AT(seen) + sizeof(message->seen))
 		return message->seen.frames == 0;
+	if (field->offset == AT(waiting))
+		return message->waiting == 0;
 	if (field->kind == FIELD_HEX64 && message->kind == CONTROL_JOIN)
 		return *(const uint64_t *)at == 0;
 	return (field->kind == FIELD_TEXT || field->kind == FIELD_JOB) && *(const char *)at == '\0';

@@ -102,6 +102,9 @@ struct control_message {
 
 	uint64_t after;   /* JOIN: the membership that this worker comes from; 0: none */
 	uint64_t without; /* STAY, NEXT: places of aggregators that are left out, as bits */
+	uint32_t waiting; /* PING of an aggregator: workers that want to become members */
+	uint32_t most;    /* STAY: of whom so many may; 0: none */
+	uint32_t came;    /* NEXT: so many are among the members, after those of before */
 	bool fewer;       /* STAY: the membership that has ended had some of them */
 	char next
 		[CONTROL_NAME_BYTES]; /* NEXT: the job in which those who are left continue; "": none */

@@ -224,6 +224,13 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
 		return;
 	}
+	if (peer->door) {
+		if (message.kind == CONTROL_ABORT || message.kind == CONTROL_LEAVE)
+			peer_end(jobs, peer);
+		else if (message.kind != CONTROL_PING)
+			jobs_garbage(jobs, peer, "out of turn: the members have not admitted you");
+		return;
+	}
 	if (peer->job == NULL) {
 		transcript_add(&peer->transcript, line);
 		if (message.kind == CONTROL_JOIN)
@@ -277,6 +284,15 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 	char reason[64];
 	uint64_t silence_us;
 
+	if (peer->door) {
+		if (now_us - peer->heard_us >= peer->silence_us) {
+			peer_end(jobs, peer);
+		} else if (now_us - peer->pinged_us >= peer->silence_us / 4) {
+			peer->pinged_us = now_us;
+			peer_send(jobs, peer, &ping);
+		}
+		return;
+	}
 	if (peer->job == NULL) {
 		if (now_us - peer->since_us >= jobs->config.hello_us)
 			peer_refuse(jobs, peer, "timeout", "no JOIN within %.1f s",
@@ -288,6 +304,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 	if (now_us - peer->pinged_us >= silence_us / 4) {
 		peer->pinged_us = now_us;
 		late_text(jobs, peer, ping.text);
+		ping.waiting = door_count(jobs, peer->job);
 		peer_send(jobs, peer, &ping);
 	}
 	if (now_us - peer->heard_us < silence_us)

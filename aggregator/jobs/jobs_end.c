@@ -81,14 +81,15 @@ const char *succession_take(struct jobs *jobs, const char *name, uint64_t after)
 
 struct roll {
 	uint32_t here,
-		stay; /* members that are connected, and those of them that want to continue */
+		stay;  /* members that are connected, and those of them that want to continue */
+	uint32_t most; /* newcomers that all of these admit */
 	uint64_t without;
 	bool fewer;
 };
 
 static struct roll roll_call(const struct job *job)
 {
-	struct roll roll = {0};
+	struct roll roll = {.most = UINT32_MAX};
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
@@ -97,6 +98,7 @@ static struct roll roll_call(const struct job *job)
 		if (peer == NULL || !peer->stays)
 			continue;
 		roll.stay++;
+		roll.most = peer->most < roll.most ? peer->most : roll.most;
 		roll.without |= peer->without;
 		roll.fewer = roll.fewer || peer->fewer;
 	}
@@ -130,6 +132,15 @@ static void name_next(struct jobs *jobs, const struct job *job, struct control_m
 	succession_note(jobs, job_mark(job), message_name_hash(message->next), true);
 }
 
+static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const struct roll *roll)
+{
+	uint32_t count = door_count(jobs, job), most = roll->most;
+
+	if (roll->stay + (uint64_t)most > jobs->config.workers_max)
+		most = jobs->config.workers_max - roll->stay;
+	return count < most ? count : most;
+}
+
 static void job_continue(struct jobs *jobs, struct job *job, const struct roll *roll)
 {
 	struct control_message message = {.kind = CONTROL_NEXT, .without = roll->without};
@@ -137,9 +148,11 @@ static void job_continue(struct jobs *jobs, struct job *job, const struct roll *
 
 	if (why == NULL) {
 		name_next(jobs, job, &message);
-		message.next_world = roll->stay;
-		snprintf(message.text, sizeof(message.text), "%u of %u workers continue",
-		         roll->stay, job->world);
+		message.came = newcomers(jobs, job, roll);
+		message.next_world = roll->stay + message.came;
+		snprintf(message.text, sizeof(message.text),
+		         "%u of %u workers continue, %u are new", roll->stay, job->world,
+		         message.came);
 	} else {
 		snprintf(message.text, sizeof(message.text), "%u of %u workers are left: %s",
 		         roll->stay, job->world, why);
@@ -155,6 +168,12 @@ static void job_continue(struct jobs *jobs, struct job *job, const struct roll *
 			continue;
 		peer_send(jobs, peer, &message);
 		message.next_rank += why == NULL;
+	}
+	for (; message.next_rank < message.next_world; message.next_rank++) {
+		struct jobs_peer *peer = door_first(jobs, job);
+
+		peer_send(jobs, peer, &message);
+		peer_end(jobs, peer);
 	}
 	job_release(jobs, job);
 }
@@ -175,9 +194,38 @@ void job_ending_tick(struct jobs *jobs, struct job *job)
 	job_settle(jobs, job, jobs->now_us - job->since_us >= job->shape.stall_us);
 }
 
+/* Its members have been told; those who are not lost may continue. */
+static void job_end(struct jobs *jobs, struct job *job)
+{
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		struct jobs_peer *peer = job->members[rank];
+
+		if (peer == NULL || !peer->gone)
+			continue;
+		job->members[rank] = NULL;
+		peer_end(jobs, peer);
+	}
+	job->begun = job->state != JOB_FORMING;
+	job_detach(jobs, job);
+	job->state = JOB_ENDING;
+	job->since_us = jobs->now_us;
+	job_settle(jobs, job, false);
+}
+
+/* They all want to go on, with newcomers: nothing has failed. */
+static void job_finish(struct jobs *jobs, struct job *job)
+{
+	jobs->totals.jobs_finished++;
+	jobs_log(jobs, "info", "job_finished",
+	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world)),
+	         "its members admit others");
+	job_end(jobs, job);
+}
+
 void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
 {
 	struct job *job = peer->job;
+	struct roll roll;
 
 	if (!(job->features & CONTROL_MEMBERS)) {
 		jobs_garbage(jobs, peer, "stay: not all workers know that");
@@ -186,9 +234,13 @@ void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->stays = true;
 	peer->fewer = message->fewer;
 	peer->without = message->without;
+	peer->most = message->most;
+	roll = roll_call(job);
 	if (job->state == JOB_ENDING)
 		job_settle(jobs, job, false);
-	else if (job->state != JOB_FORMING)
+	else if (job->state == JOB_RUNNING && roll.stay == roll.here && roll.here == job->world)
+		job_finish(jobs, job);
+	else if (job->state == JOB_PROBING)
 		job_fail(jobs, job, peer->rank, "lost", "rank %u (%s) wants to go on", peer->rank,
 		         peer->host);
 }
@@ -214,24 +266,6 @@ static bool has_next(const struct job *job, const char *code)
 	return job->features & CONTROL_MEMBERS && longest <= CONTROL_NAME_BYTES &&
 	       (job->state != JOB_FORMING || message_name_is_next(job->name)) &&
 	       message_code_continues(code);
-}
-
-/* Its members have been told; those who are not lost may continue. */
-static void job_end(struct jobs *jobs, struct job *job)
-{
-	for (uint32_t rank = 0; rank < job->world; rank++) {
-		struct jobs_peer *peer = job->members[rank];
-
-		if (peer == NULL || !peer->gone)
-			continue;
-		job->members[rank] = NULL;
-		peer_end(jobs, peer);
-	}
-	job->begun = job->state != JOB_FORMING;
-	job_detach(jobs, job);
-	job->state = JOB_ENDING;
-	job->since_us = jobs->now_us;
-	job_settle(jobs, job, false);
 }
 
 /* `rank` is the worker to blame, or job->world when there is none. */

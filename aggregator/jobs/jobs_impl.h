@@ -33,10 +33,12 @@ struct jobs_succession {
 struct jobs_peer {
 	bool used;
 	bool ready;
+	bool door; /* it is no member yet, and waits for this job's members: */
+	char wanted[CONTROL_NAME_BYTES];
 	bool gone;        /* the others continue without it: see job_fail() */
 	bool stays;       /* it wants to continue, and does so as we say, */
 	bool fewer;       /* with fewer aggregators, */
-	uint32_t most;   /* admits so many newcomers; 0: none, */
+	uint32_t most;    /* admits so many newcomers; 0: none, */
 	uint64_t without; /* namely without these of the workers' list */
 	struct job *job;  /* NULL before JOIN is accepted */
 	uint32_t rank;
@@ -147,6 +149,13 @@ void job_ending_tick(struct jobs *jobs, struct job *job);
 void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands);
 void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
               const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* jobs_door.c */
+void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
+               uint64_t now_us);
+struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job);
+uint32_t door_count(const struct jobs *jobs, const struct job *job);
+void door_tell(struct jobs *jobs, struct job *job); /* its members, how many wait */
 
 /* jobs_state.c */
 void jobs_log(struct jobs *jobs, const char *level, const char *event,

@@ -64,6 +64,12 @@ static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
 		            "wrong key for job '%s': give the one that the aggregator has in its "
 		            "--key-file",
 		            join->job);
+	else if (join->world == 0 && join->job[message_name_base(join->job)] != '\0')
+		peer_refuse(jobs, peer, "world",
+		            "'%s' is a membership: wait for the job's members under its name alone",
+		            join->job);
+	else if (join->world == 0 && join->rank == 0 && join->payload >= WIRE_PAYLOAD_MIN)
+		return false; /* it waits at the door */
 	else if (join->world == 0 || join->world > jobs->config.workers_max)
 		peer_refuse(jobs, peer, "world",
 		            "a job may have 1 to %u workers here, you ask for %u (workers_max)",
@@ -445,6 +451,8 @@ static void job_start(struct jobs *jobs, struct job *job)
 		return;
 	}
 	job_tell_start(jobs, job);
+	if (door_first(jobs, job) != NULL)
+		door_tell(jobs, job);
 	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;
 	job->since_us = jobs->now_us;
@@ -550,6 +558,10 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 
 	if (refused_at_sight(jobs, peer, join))
 		return;
+	if (join->world == 0) {
+		door_take(jobs, peer, join, now_us);
+		return;
+	}
 	over = succession_take(jobs, join->job, join->after);
 	if (over != NULL) {
 		peer_refuse(jobs, peer, "running", "membership '%s': %s", join->job, over);

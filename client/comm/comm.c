@@ -73,9 +73,13 @@ int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct
 	return result;
 }
 
-static int create(const struct winnow_config *config, struct winnow_comm *comm, struct why *why)
+static int create(const struct winnow_config *config, bool newcomer, struct winnow_comm *comm,
+                  struct why *why)
 {
 	int result = comm_configure(comm, config, why);
+
+	if (newcomer)
+		comm->rank = comm->world = 0;
 
 	if (result == WINNOW_OK)
 		result = comm_open_session(comm, why);
@@ -90,10 +94,11 @@ static int create(const struct winnow_config *config, struct winnow_comm *comm, 
 	}
 	if (result != WINNOW_OK)
 		return result;
-	return comm_await_all(comm, config->give_up, why);
+	return newcomer ? comm_enter(comm, config->give_up, why)
+	                : comm_await_all(comm, config->give_up, why);
 }
 
-int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **out)
+static int make(const struct winnow_config *config, bool newcomer, struct winnow_comm **out)
 {
 	struct winnow_comm *comm = calloc(1, sizeof(*comm));
 	struct why why = {""};
@@ -111,7 +116,7 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 	pthread_mutex_init(&comm->gpu_lock, NULL);
 	comm_cond_init(&comm->changed);
 	comm_fork_add(comm);
-	result = create(config, comm, &why);
+	result = create(config, newcomer, comm, &why);
 	if (result == WINNOW_OK) {
 		*out = comm;
 		return WINNOW_OK;
@@ -119,6 +124,20 @@ int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **
 	comm_stop_thread(comm);
 	free_all(comm);
 	return comm_fail(result, why.text);
+}
+
+int winnow_comm_create(const struct winnow_config *config, struct winnow_comm **out)
+{
+	return make(config, false, out);
+}
+
+int winnow_comm_enter(const struct winnow_config *config, struct winnow_comm **out)
+{
+	struct winnow_config alone = *config;
+
+	alone.rank = 0;
+	alone.world = 1;
+	return make(&alone, true, out);
 }
 
 void winnow_comm_destroy(struct winnow_comm *comm)

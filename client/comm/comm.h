@@ -153,8 +153,12 @@ struct winnow_comm {
 	bool stats_wanted;
 	struct winnow_stats stats;
 	char late[CONTROL_TEXT_BYTES]; /* with them */
-	_Atomic bool stays;            /* it wants to continue, and waits for how: */
-	enum session_next next_how;    /* thread: wo; SESSION_WAIT: not known yet */
+	uint32_t came;        /* newcomers, with this worker's last step into another membership */
+	_Atomic bool stays;   /* it wants to continue, and waits for how: */
+	uint32_t most;        /* newcomers that it admits then */
+	uint64_t stays_by_us; /* when it says so although some have not acknowledged all */
+	_Atomic uint32_t waiting;   /* thread: wo; newcomers, at the first aggregator */
+	enum session_next next_how; /* thread: wo; SESSION_WAIT: not known yet */
 	struct control_message
 		next;      /* likewise; only `next`, its rank and world, `without`, `text` */
 	uint64_t next_tag; /* for operations that are matched by order */
@@ -226,6 +230,9 @@ bool comm_gpu_turn(struct winnow_comm *comm, uint64_t now_us);
 uint64_t comm_gpu_due_us(struct winnow_comm *comm);
 unsigned comm_gpu_state(const struct winnow_comm *comm);
 void comm_gpu_close(struct winnow_comm *comm);
+
+/* comm_members.c */
+int comm_enter(struct winnow_comm *comm, const volatile int *give_up, struct why *why);
 
 /* comm.c */
 int comm_start_thread(struct winnow_comm *comm, struct why *why); /* an enum winnow_result */

@@ -205,7 +205,10 @@ static void publish_next(struct winnow_comm *comm)
 
 	if (!comm->stays || comm->next_how != SESSION_WAIT)
 		return;
-	how = session_stay(comm->session, comm_left_out(comm), &next);
+	if (session_state(comm->session) == SESSION_RUNNING && !session_quiet(comm->session) &&
+	    clock_us() < comm->stays_by_us)
+		return; /* what is done here must be done on all: PROTOCOL.md section 5.7 */
+	how = session_stay(comm->session, comm_left_out(comm), comm->most, &next);
 	if (how == SESSION_WAIT)
 		return;
 	pthread_mutex_lock(&comm->lock);
@@ -218,8 +221,8 @@ static void publish_next(struct winnow_comm *comm)
 
 static void publish_if_changed(struct winnow_comm *comm)
 {
-	if (session_state(comm->session) == SESSION_FAILED)
-		publish_next(comm);
+	publish_next(comm);
+	atomic_store_explicit(&comm->waiting, session_waiting(comm->session), memory_order_relaxed);
 	if (comm->state == session_state(comm->session))
 		return;
 	pthread_mutex_lock(&comm->lock);

@@ -113,6 +113,8 @@ static void reset(struct winnow_comm *comm)
 	comm->abort_result = WINNOW_OK;
 	comm->next_tag = 0;
 	comm->stays = false;
+	comm->most = 0;
+	comm->waiting = 0;
 	comm->next_how = SESSION_WAIT;
 	comm->next = (struct control_message){0};
 	pthread_mutex_unlock(&comm->lock);
@@ -196,6 +198,16 @@ static void come_again(struct winnow_comm *comm, struct control_message *next)
 	next->without = comm_left_out(comm);
 }
 
+static bool over(struct winnow_comm *comm)
+{
+	bool failed;
+
+	pthread_mutex_lock(&comm->lock);
+	failed = comm->state == SESSION_FAILED && comm->session != NULL;
+	pthread_mutex_unlock(&comm->lock);
+	return failed;
+}
+
 /* The membership in which this worker may continue is then in `next`. */
 static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
                       struct control_message *next, struct why *why)
@@ -203,11 +215,7 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->lock);
-	if (comm->state != SESSION_FAILED || comm->session == NULL) {
-		pthread_mutex_unlock(&comm->lock);
-		return why_set(why, WINNOW_ERR_INVALID,
-		               "the membership has not ended: say which other one is meant");
-	}
+	comm->stays_by_us = clock_us() + COMM_LEAVE_US;
 	comm->stays = true;
 	comm_wake(comm);
 	while (comm->next_how == SESSION_WAIT &&
@@ -217,6 +225,8 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	if (comm->next_how == SESSION_WAIT)
 		result = why_set(why, WINNOW_ERR_ABORTED,
 		                 "given up before it was known who is left");
+	else if (comm->next_how == SESSION_NONE && comm->world == 0)
+		result = why_set(why, (int)comm->result, "%s", comm->error.text);
 	else if (comm->next_how == SESSION_NONE)
 		result = why_set(why, WINNOW_ERR_LOST, "no aggregator says who continues: %s",
 		                 next->text[0] != '\0' ? next->text : comm->error.text);
@@ -242,8 +252,6 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 	struct why why = {""};
 	int result;
 
-	if (comm->pid != getpid())
-		return comm_fail(WINNOW_ERR_INVALID, not_after_fork);
 	do {
 		struct winnow_membership membership = *how;
 		struct control_message next;
@@ -253,6 +261,7 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 			return comm_fail(result, why.text);
 		membership.rank = next.next_rank;
 		membership.world = next.next_world;
+		comm->came += next.came;
 		result = go(comm, next.next, &membership, next.without);
 	} while (ended(comm, result));
 	return result;
@@ -260,5 +269,39 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 
 int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_membership *membership)
 {
-	return membership->id != NULL ? reconfigure(comm, membership) : go_on(comm, membership);
+	if (membership->id != NULL)
+		return reconfigure(comm, membership);
+	if (comm->pid != getpid())
+		return comm_fail(WINNOW_ERR_INVALID, not_after_fork);
+	if (!over(comm))
+		return comm_fail(WINNOW_ERR_INVALID,
+		                 "the membership has not ended: say which other one is meant");
+	return go_on(comm, membership);
+}
+
+/* ---- newcomers ---- */
+
+int comm_enter(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
+{
+	struct winnow_membership how = {.give_up = give_up};
+	int result = go_on(comm, &how);
+
+	return result == WINNOW_OK ? WINNOW_OK : why_set(why, result, "%s", winnow_last_error());
+}
+
+int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
+{
+	struct winnow_membership how = {.world = 0};
+	int32_t waiting = atomic_load_explicit(&comm->waiting, memory_order_relaxed) > 0;
+	int result;
+
+	*came = 0;
+	result = winnow_allreduce(&waiting, &waiting, 1, WINNOW_I32, WINNOW_MAX, comm);
+	if (result != WINNOW_OK || waiting == 0)
+		return result;
+	comm->came = 0;
+	comm->most = most;
+	result = go_on(comm, &how);
+	*came = comm->came;
+	return result;
 }

@@ -34,7 +34,9 @@ struct link {
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move, send_stay;
 	uint64_t without; /* that STAY says */
-	bool fewer;
+	bool fewer, asked;
+	uint32_t most;    /* likewise */
+	uint32_t waiting; /* that PING has last said */
 	bool retried;
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us;
@@ -144,16 +146,22 @@ bool link_lost(const struct link *link)
 	       (message_code_continues(code) && link->failed.rank != link->config.rank);
 }
 
-void link_stay(struct link *link, uint64_t without, bool fewer)
+void link_stay(struct link *link, uint64_t without, bool fewer, uint32_t most)
 {
+	link->most = most;
 	link->without = without;
 	link->fewer = fewer;
-	link->send_stay = true;
+	link->send_stay = link->asked = true;
 }
 
 const struct control_message *link_next(const struct link *link)
 {
 	return link->next.kind == CONTROL_NEXT ? &link->next : NULL;
+}
+
+uint32_t link_waiting(const struct link *link)
+{
+	return link->waiting;
 }
 
 uint64_t link_mark(const struct link *link)
@@ -328,9 +336,12 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 	}
 	if (message.kind == CONTROL_PING) {
 		snprintf(link->late, sizeof(link->late), "%s", message.text);
+		link->waiting = message.waiting;
 		return;
 	}
-	if (message.kind == CONTROL_NEXT && link_told(link))
+	if (message.kind == CONTROL_NEXT &&
+	    (link_told(link) || (link->state == LINK_RUNNING && link->asked) ||
+	     link->config.world == 0))
 		link->next = message;
 	else if (link->state == LINK_FAILED)
 		return;
@@ -357,6 +368,8 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 void link_gone(struct link *link, const char *reason)
 {
 	link->closed = true;
+	if (link->next.next[0] != '\0')
+		return; /* it has told us how to go on */
 	if (link->state == LINK_JOINING && *link->error != '\0')
 		link->state = LINK_FAILED; /* it has said why */
 	else
@@ -431,6 +444,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.kind = CONTROL_STAY;
 		message.without = link->without;
 		message.fewer = link->fewer;
+		message.most = link->most;
 	} else if (now_us >= link->ping_due_us && (link->state != LINK_FAILED || link_told(link))) {
 		link->ping_due_us = now_us + link->silence_us / 4;
 		message.kind = CONTROL_PING;

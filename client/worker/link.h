@@ -24,7 +24,8 @@ struct link;
 struct link_config {
 	const char *job;
 	const char *host; /* our name, for other people's error texts */
-	uint32_t rank, world;
+	uint32_t rank,
+		world; /* world 0: it waits until the members of `job` admit it: see link_next() */
 	const struct proof_key *key;        /* NULL: none; copied */
 	uint8_t nonce[CONTROL_NONCE_BYTES]; /* random */
 	uint32_t payload;                   /* UDP payload bytes that our interface may carry */
@@ -64,11 +65,13 @@ bool link_waits_for_us(const struct link *link);
 bool link_lost(const struct link *link);
 
 /* We want to, as the aggregator then says: NEXT; NULL: it has not. See struct control_message. */
-void link_stay(struct link *link, uint64_t without, bool fewer);
+void link_stay(struct link *link, uint64_t without, bool fewer, uint32_t most);
 const struct control_message *link_next(const struct link *link);
 
 /* What stands at this aggregator for this membership when another one follows it; 0: nothing does. */
 uint64_t link_mark(const struct link *link);
+
+uint32_t link_waiting(const struct link *link); /* newcomers, as the aggregator has last said */
 
 /* A worker that has left the job: its rank, else world. And the line to say so. */
 uint32_t link_left_rank(const struct link *link);

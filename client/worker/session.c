@@ -141,13 +141,29 @@ __attribute__((format(printf, 4, 5))) static void session_end_with(struct sessio
 	session_end(s, except, result, code_of(result), s->error);
 }
 
+/* A newcomer that has lost one aggregator, or that another one has just admitted, waits for the others. */
+static bool others_may_admit(const struct session *s, uint32_t index)
+{
+	bool others = false;
+
+	if (s->world > 0)
+		return false;
+	for (uint32_t i = 0; i < s->link_count; i++) {
+		if (link_next(s->links[i]) != NULL)
+			return true;
+		others = others || link_state(s->links[i]) != LINK_FAILED;
+	}
+	return others && link_lost(s->links[index]);
+}
+
 static void link_check(struct session *s, uint32_t index)
 {
 	const struct link *link = s->links[index];
 	const char *code = link_error_code(link);
 	bool lost = strcmp(code, "gone") == 0;
 
-	if (link_state(link) != LINK_FAILED || s->state == SESSION_FAILED)
+	if (link_state(link) != LINK_FAILED || s->state == SESSION_FAILED ||
+	    others_may_admit(s, index))
 		return;
 	session_end_with(s, index, explain_code(code, s->state == SESSION_RUNNING),
 	                 "aggregator %s%s: %s", s->names[index],
@@ -335,6 +351,11 @@ void session_headers(struct session *session, uint32_t index, uint32_t bytes)
 
 void session_unreachable(struct session *session, uint32_t index, const char *reason)
 {
+	if (session->world == 0) {
+		link_gone(session->links[index], reason);
+		if (others_may_admit(session, index))
+			return;
+	}
 	session_end_with(session, index, WINNOW_ERR_UNREACHABLE, "aggregator %s: %s",
 	                 session->names[index], reason);
 }
@@ -553,10 +574,25 @@ bool session_quiet(const struct session *session)
 
 /* ---- ending ---- */
 
-enum session_next session_stay(struct session *session, uint64_t without,
+/* Any aggregator may admit it. */
+static enum session_next session_admitted(const struct session *s,
+                                          const struct control_message **out)
+{
+	for (uint32_t i = 0; i < s->link_count; i++) {
+		*out = link_next(s->links[i]);
+		if (*out != NULL && (*out)->next[0] != '\0')
+			return SESSION_NEXT;
+	}
+	return s->state == SESSION_FAILED ? SESSION_NONE : SESSION_WAIT;
+}
+
+enum session_next session_stay(struct session *session, uint64_t without, uint32_t most,
                                const struct control_message **out)
 {
 	bool fewer = false;
+
+	if (session->world == 0)
+		return session_admitted(session, out);
 
 	for (uint32_t i = 0; i < session->link_count; i++) {
 		uint64_t bit = UINT64_C(1) << link_worker(session->links[i])->place;
@@ -580,10 +616,15 @@ enum session_next session_stay(struct session *session, uint64_t without,
 			return SESSION_WAIT;
 		session->stays_at = i;
 		session->without = without;
-		link_stay(link, without, fewer);
+		link_stay(link, without, fewer, most);
 		return SESSION_WAIT;
 	}
 	return SESSION_AGAIN;
+}
+
+uint32_t session_waiting(const struct session *session)
+{
+	return link_waiting(session->links[0]);
 }
 
 uint64_t session_mark(const struct session *session, uint32_t index)

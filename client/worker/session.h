@@ -83,9 +83,10 @@ bool session_quiet(const struct session *session);
 bool session_busy(const struct session *session);
 
 /*
- * session_stay - the session has failed, and this worker wants to continue with those who are left. Call it
- * again and again: it says so to the first aggregator that is not lost, in the order of the list. `without`:
- * places of the list that were left out before. PROTOCOL.md section 5.8.
+ * session_stay - this worker wants to continue with those who are left, after a failure, or with all and at most
+ * `most` newcomers, if all say so. Call it again and again: it says so to the first aggregator that is not lost,
+ * in the order of the list. `without`: places of the list that were left out before. In a session that waits
+ * until it is admitted (world 0), what an aggregator says of that. PROTOCOL.md sections 5.8, 5.9.
  */
 enum session_next {
 	SESSION_WAIT, /* for what the aggregator says */
@@ -93,10 +94,12 @@ enum session_next {
 	SESSION_NONE, /* it has said that they do not, or that the job is over: (*out)->text, if out */
 	SESSION_AGAIN, /* all are lost: in a membership that all workers compute, if all of them come */
 };
-enum session_next session_stay(struct session *session, uint64_t without,
+enum session_next session_stay(struct session *session, uint64_t without, uint32_t most,
                                const struct control_message **out);
 
 /* What stands for this membership at aggregator `index`, and for all workers: see link_mark(). */
+uint32_t
+session_waiting(const struct session *session); /* newcomers, as the first aggregator says */
 uint64_t session_mark(const struct session *session, uint32_t index);
 
 void session_leave(struct session *session);

@@ -40,6 +40,9 @@ struct order {
 	uint32_t id, rank, world; /* world 0: leave */
 };
 
+#define NEWCOMER UINT32_MAX /* for a world: that of the members, when they admit it */
+#define ADMIT_TURNS 8       /* they look so often */
+
 struct report {
 	enum { FAILED, FIRST } kind;
 	uint32_t id, world;
@@ -133,6 +136,9 @@ static int form(struct winnow_comm **comm, const struct order *in)
 	if (*comm != NULL)
 		return winnow_comm_reconfigure(*comm, &membership);
 	winnow_config_init(&config);
+	config.block = BLOCK;
+	if (in->world == NEWCOMER)
+		return winnow_comm_enter(&config, comm);
 	snprintf(job, sizeof(job), "%s/%s", config.job, id);
 	config.job = job;
 	config.rank = in->rank;
@@ -141,18 +147,34 @@ static int form(struct winnow_comm **comm, const struct order *in)
 	return winnow_comm_create(&config, comm);
 }
 
-/* As the first aggregator says. They number their memberships so that each has a higher one. */
-static int go_on(struct winnow_comm *comm, struct order *in)
+/* They number their memberships so that each has a higher one. */
+static int number(struct winnow_comm *comm, struct order *in)
 {
 	int64_t id = in->id + 1;
-	int err = winnow_comm_reconfigure(comm, &(struct winnow_membership){.world = 2});
+	int err = winnow_allreduce(&id, &id, 1, WINNOW_I64, WINNOW_MAX, comm);
 
 	in->rank = winnow_comm_rank(comm);
 	in->world = winnow_comm_world(comm);
-	if (err == WINNOW_OK)
-		err = winnow_allreduce(&id, &id, 1, WINNOW_I64, WINNOW_MAX, comm);
 	in->id = (uint32_t)id;
 	return err;
+}
+
+/* As the first aggregator says. */
+static int go_on(struct winnow_comm *comm, struct order *in)
+{
+	int err = winnow_comm_reconfigure(comm, &(struct winnow_membership){.world = 2});
+
+	return err == WINNOW_OK ? number(comm, in) : err;
+}
+
+/* Out: in another membership, with newcomers? */
+static int admit(struct winnow_comm *comm, struct order *in, bool *grown)
+{
+	uint32_t came;
+	int err = winnow_comm_admit(comm, 3, &came);
+
+	*grown = came > 0;
+	return err == WINNOW_OK && came > 0 ? number(comm, in) : err;
 }
 
 static bool may_go_on(int err)
@@ -170,10 +192,18 @@ static void work(int from, int to, uint64_t blocks)
 	while (data != NULL && read(from, &in, sizeof(in)) == sizeof(in) && in.world > 0) {
 		int err = form(&comm, &in);
 
+		if (err == WINNOW_OK && in.world == NEWCOMER)
+			err = number(comm, &in);
 		for (uint64_t turn = 0; err == WINNOW_OK && !ordered(from); turn++) {
+			bool grown = false;
+
 			err = sum(comm, &in, data, blocks, turn);
 			if (turn == 0 && err == WINNOW_OK)
 				say(to, FIRST, &in, err);
+			if (alone && err == WINNOW_OK && turn % ADMIT_TURNS == ADMIT_TURNS - 1)
+				err = admit(comm, &in, &grown);
+			if (grown)
+				turn = UINT64_MAX;
 			while (may_go_on(err) && !ordered(from)) {
 				err = go_on(comm, &in);
 				turn = UINT64_MAX;
@@ -490,6 +520,17 @@ static void winnowd_round(uint32_t living)
 	all_continue(began_ms, last_ms);
 }
 
+/* A worker that nobody has told of any membership. */
+static void come(void)
+{
+	struct order order = {.world = NEWCOMER};
+	struct child *c = any(false);
+
+	child_start(c);
+	if (write(c->to, &order, sizeof(order)) != sizeof(order))
+		die("worker %u has ended", (unsigned)(c - children));
+}
+
 static void chaos_round(void)
 {
 	uint32_t living = 0;
@@ -498,12 +539,16 @@ static void chaos_round(void)
 	for (uint32_t i = 0; i < workers; i++)
 		living += children[i].pid != 0;
 	usleep(throw_dice(30000));
-	if (living < 3 || throw_dice(2) == 0) {
+	if (living < workers && throw_dice(3) == 0) {
+		began_ms = now_ms();
+		come();
+	} else if (living < 3 || throw_dice(2) == 0) {
 		winnowd_round(living);
 		return;
+	} else {
+		began_ms = now_ms();
+		child_kill(any(true));
 	}
-	began_ms = now_ms();
-	child_kill(any(true));
 	all_continue(began_ms, began_ms);
 }
 

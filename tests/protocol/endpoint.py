@@ -313,7 +313,7 @@ class Endpoint:
         at = min(set(range(len(self.all))) - self.lost, default=None)
         if at is not None:
             without = sum(1 << i for i in self.lost)
-            self.all[at].joining.say("stay", without=f"{without:016x}", fewer=bool(self.lost))
+            self.all[at].joining.say("stay", without=f"{without:016x}", fewer=bool(self.lost), most=0)
             self.flush(self.all[at])
 
     def wait_for_next(self):

@@ -180,6 +180,48 @@ class Members(unittest.TestCase):
         for comm in left:
             comm.close()
 
+    def test_admit(self):
+        """Newcomers wait until the members let them in, as many as they want; then they are the last ones."""
+        comms, new = self.comms[:2], []
+        formed(comms, "two")
+
+        def come():
+            new.append(winnow.Comm(job=self.job, newcomer=True, insecure_no_key=True))
+
+        self.assertEqual(harness.on_threads(2, lambda i: comms[i].admit()), [0, 0])
+        threads = [threading.Thread(target=come) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + 20
+        came = 0
+        while came < 3:
+            came += harness.on_threads(len(comms), lambda i: comms[i].admit(2))[0]
+            for thread in threads:
+                thread.join(0.05)
+            self.assertLess(time.monotonic(), until)
+            if came > len(comms) - 2:
+                comms = sorted(comms[:2] + new, key=lambda comm: comm.rank)
+                self.assertEqual([(comm.rank, comm.world) for comm in comms], [(i, 2 + came) for i in range(2 + came)])
+                summed(comms)
+        self.assertEqual(harness.on_threads(5, lambda i: comms[i].admit()), [0] * 5)
+        state = harness.on_threads(5, lambda i: comms[i].broadcast(numpy.full(7, i + 1.0)))
+        self.assertTrue(all((each == 1).all() for each in state))
+        for comm in new:
+            comm.close()
+
+    def test_not_admitted(self):
+        for options, code, text in (
+            ({"join_timeout_ms": 500, "job": self.job}, "TIMEOUT", "could not join within 0.5 s"),
+            ({"job": self.job + "/2"}, "REFUSED", "is a membership"),
+        ):
+            begun = time.monotonic()
+            with self.assertRaises(winnow.WinnowError) as caught:
+                winnow.Comm(newcomer=True, insecure_no_key=True, **options)
+            self.assertEqual(caught.exception.code, getattr(winnow.WinnowError, code), str(caught.exception))
+            self.assertRegex(str(caught.exception), text)
+            self.assertLess(time.monotonic() - begun, 5)
+        summed(self.comms)
+
     def test_counters_go_on(self):
         summed(self.comms)
         before = self.comms[0].stats()

@@ -139,10 +139,12 @@ static const struct {
 	{CONTROL_PATH, "{\"type\":\"path\",\"payload\":3470,\"channel\":65535,\"passing\":1472,"
                        "\"sent\":48}\n"},
 	{CONTROL_MOVE, "{\"type\":\"move\",\"number\":\"0123456789abcdef\"}\n"},
-	{CONTROL_STAY, "{\"type\":\"stay\",\"without\":\"8000000000000001\",\"fewer\":true}\n"},
-	{CONTROL_NEXT, "{\"type\":\"next\",\"without\":\"0000000000000002\",\"next\":\"a/"
-                       "next.1\",\"next_rank\":1,"
-                       "\"next_world\":2,\"text\":\"so\"}\n"},
+	{CONTROL_STAY,
+         "{\"type\":\"stay\",\"without\":\"8000000000000001\",\"fewer\":true,\"most\":2}\n"},
+	{CONTROL_NEXT,
+         "{\"type\":\"next\",\"without\":\"0000000000000002\",\"came\":1,\"next\":\"a/"
+         "next.1\",\"next_rank\":1,"
+         "\"next_world\":2,\"text\":\"so\"}\n"},
 };
 
 #define WIRE_COUNT (sizeof(wire) / sizeof(wire[0]))

@@ -376,6 +376,109 @@ static void test_restarted(void **state)
 	bench_close(b);
 }
 
+/* ---- newcomers ---- */
+
+static void knock(struct bench *b, uint32_t i, const char *job)
+{
+	struct control_message message = join_of(job, 0, 0);
+
+	connect_worker(b, i);
+	say(b, i, &message);
+}
+
+static void stay_and_admit(struct bench *b, uint32_t i, uint32_t most)
+{
+	struct control_message message = {.kind = CONTROL_STAY, .most = most};
+
+	say(b, i, &message);
+}
+
+static void expect_waiting(struct bench *b, uint32_t i, uint32_t count)
+{
+	assert_int_equal(expect_line(b, i, CONTROL_PING)->waiting, count);
+}
+
+/* Members hear at once that somebody waits; when all want to, they continue with those that have waited longest. */
+static void test_admit(void **state)
+{
+	char name[CONTROL_NAME_BYTES] = "";
+	struct bench *b = usual_open();
+
+	(void)state;
+	knock(b, 5, "job");
+	expect_silence(b, 5);
+	b->now_us += 10;
+	job_running(b, 0, "job/3", 2);
+	expect_waiting(b, 0, 1);
+	expect_waiting(b, 1, 1);
+	knock(b, 4, "job");
+	knock(b, 3, "other");
+	expect_waiting(b, 0, 2);
+	expect_waiting(b, 1, 2);
+	stay_and_admit(b, 0, 7);
+	assert_int_equal(b->attached_count, 2); /* nothing has ended */
+	expect_silence(b, 0);
+	expect_silence(b, 1);
+	stay_and_admit(b, 1, 1);
+	expect_next(b, 0, 0, 3, 0, name);
+	expect_next(b, 1, 1, 3, 0, name);
+	expect_next(b, 5, 2, 3, 0, name);
+	expect_silence(b, 4);
+	assert_int_equal(totals_of(b).jobs, 0);
+	assert_int_equal(totals_of(b).jobs_failed, 0);
+	/* The one that still waits is told of from the next membership's start on, also when it goes. */
+	job_running(b, 0, name, 3);
+	expect_waiting(b, 0, 1);
+	expect_waiting(b, 1, 1);
+	expect_waiting(b, 2, 1);
+	jobs_gone(b->jobs, b->workers[4].peer, "reset");
+	tick(b, 1000000);
+	expect_waiting(b, 0, 0);
+	bench_close(b);
+}
+
+/* Those who continue after a loss have not asked for more. A newcomer must live, say nothing else, and be well spoken. */
+static void test_door(void **state)
+{
+	char name[CONTROL_NAME_BYTES] = "";
+	struct bench *b = usual_open();
+	struct control_message wrong = join_of("job/2", 0, 0),
+			       bye = {.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
+
+	(void)state;
+	connect_worker(b, 3);
+	say(b, 3, &wrong);
+	assert_non_null(strstr(expect_end(b, 3, "world", 0)->text, "is a membership"));
+	wrong = join_of("job", 1, 0);
+	connect_worker(b, 3);
+	say(b, 3, &wrong);
+	expect_end(b, 3, "world", 0);
+	knock(b, 3, "job");
+	say_kind(b, 3, CONTROL_READY);
+	assert_non_null(strstr(expect_end(b, 3, "protocol", 0)->text, "not admitted"));
+	knock(b, 3, "job");
+	say(b, 3, &bye);
+	assert_true(b->workers[3].closed);
+	expect_silence(b, 3);
+	knock(b, 3, "job");
+	knock(b, 4, "job");
+	wait(b, 12, 8);
+	assert_true(b->workers[4].closed && !b->workers[3].closed); /* it was silent */
+	b->workers[3].read = b->workers[3].written;
+	job_running(b, 0, "job", 3);
+	for (uint32_t i = 0; i < 3; i++)
+		expect_waiting(b, i, 1);
+	stay_and_admit(b, 0, 1);
+	jobs_gone(b->jobs, b->workers[1].peer, "reset");
+	expect_told(b, 0, "lost");
+	expect_told(b, 2, "lost");
+	stay(b, 2, 0);
+	expect_next(b, 0, 0, 2, 0, name);
+	expect_next(b, 2, 1, 2, 0, name);
+	expect_silence(b, 3);
+	bench_close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -383,7 +486,8 @@ int main(void)
 		cmocka_unit_test(test_patience),       cmocka_unit_test(test_gives_up),
 		cmocka_unit_test(test_no_successor),   cmocka_unit_test(test_majority),
 		cmocka_unit_test(test_dies_meanwhile), cmocka_unit_test(test_one_successor),
-		cmocka_unit_test(test_restarted),
+		cmocka_unit_test(test_restarted),      cmocka_unit_test(test_admit),
+		cmocka_unit_test(test_door),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

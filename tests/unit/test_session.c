@@ -252,17 +252,17 @@ static void test_next(void **state)
 	tell(session, 1, &failed);
 	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
 	assert_null(session_take_line(session, 0, now_us));
-	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
 	assert_int_equal(session_deadline(session), 0);
 	assert_true(told(session, 0, CONTROL_STAY).without == 0);
-	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
 	assert_null(session_take_line(session, 0, now_us)); /* once is enough */
 	tell(session, 1, &next);                            /* the second one's word is nothing */
-	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
 	tell(session, 0, &failed);
-	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
 	tell(session, 0, &next);
-	assert_int_equal(session_stay(session, 0, &said), SESSION_NEXT);
+	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_NEXT);
 	assert_string_equal(said->next, "job/next.1");
 	assert_int_equal(said->next_rank, 1);
 	assert_int_equal(said->next_world, 3);
@@ -272,7 +272,7 @@ static void test_next(void **state)
 	next.next[0] = '\0';
 	tell(session, 0, &failed);
 	tell(session, 0, &next);
-	assert_int_equal(session_stay(session, 0, &said), SESSION_NONE);
+	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_NONE);
 	session_close(session);
 }
 
@@ -294,7 +294,7 @@ static void test_next_of_the_second(void **state)
 		if (way == 2)
 			tell(session, 0, &lost);
 		session_gone(session, 0, "connection reset");
-		assert_int_equal(session_stay(session, 4, &said),
+		assert_int_equal(session_stay(session, 4, 0, &said),
 		                 way == 2 ? SESSION_NONE : SESSION_WAIT);
 		if (way < 2) {
 			assert_string_equal(told(session, 1, CONTROL_ABORT).code, "gone");
@@ -302,28 +302,28 @@ static void test_next_of_the_second(void **state)
 			assert_true(stay.without == 5 && stay.fewer);
 			tell(session, 1, way == 0 ? &over : &lost);
 			session_gone(session, 1, "connection closed");
-			assert_int_equal(session_stay(session, 4, &said),
+			assert_int_equal(session_stay(session, 4, 0, &said),
 			                 way == 0 ? SESSION_NONE : SESSION_AGAIN);
 		} else if (way == 3) {
 			assert_true(told(session, 1, CONTROL_STAY).fewer);
 			session_gone(session, 1, "connection reset");
-			assert_int_equal(session_stay(session, 4, &said), SESSION_AGAIN);
+			assert_int_equal(session_stay(session, 4, 0, &said), SESSION_AGAIN);
 		}
 		session_close(session);
 	}
 	/* The first one stands; that the second is lost is said to it, also if that is known only later. */
 	session = running();
 	tell(session, 0, &lost);
-	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
 	assert_false(told(session, 0, CONTROL_STAY).fewer);
 	session_gone(session, 1, "connection reset");
-	assert_int_equal(session_stay(session, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
 	stay = told(session, 0, CONTROL_STAY);
 	assert_true(stay.without == 2 && stay.fewer);
 	/* Silence is a loss, too, after the end; meanwhile we ping. */
 	now_us += 1000000000;
 	session_tick(session, now_us);
-	assert_int_equal(session_stay(session, 0, &said), SESSION_AGAIN);
+	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_AGAIN);
 	session_close(session);
 }
 

@@ -41,7 +41,8 @@ class Comm(Member):
     """One worker's membership of a job on its aggregators.
 
     Every argument that is None comes from the environment or has the library's default:
-    see struct winnow_config in winnow.h. Blocks until all workers have joined. Threads may
+    see struct winnow_config in winnow.h. Blocks until all workers have joined. newcomer=True: to a job that
+    runs, as soon as its members call admit(); job is its name, rank and world are found out. Threads may
     share a communicator; operations without a tag should then come from one thread.
 
     Close it, use it in a `with` statement, or let the program's end close it. If an exception
@@ -83,12 +84,17 @@ class Comm(Member):
         device=None,
         data_address=None,
         gateway=None,
+        newcomer=False,
     ):
         given = dict(locals())
-        del given["self"], given["__class__"]
+        del given["self"], given["__class__"], given["newcomer"]
         config = configure({name: value for name, value in given.items() if value is not None})
         self.rank, self.world = config.rank, config.world
+        if newcomer:
+            self._calls = self._calls._replace(create=lib.winnow_comm_enter)
         super().__init__(config, config)
+        if newcomer:
+            self._look()
 
     @brief
     def allreduce(
@@ -263,9 +269,30 @@ class Comm(Member):
             thread.join(_member.GIVE_UP_S)
             raise
         finally:
-            self.rank, self.world = (self._call(call, ()) for call in (lib.winnow_comm_rank, lib.winnow_comm_world))
+            self._look()
         if ends[0] is not None:
             raise ends[0]
+
+    def _look(self):
+        self.rank, self.world = (self._call(call, ()) for call in (lib.winnow_comm_rank, lib.winnow_comm_world))
+
+    @brief
+    def admit(self, most=2**32 - 1):
+        """Lets newcomers in, those who make their Comm with newcomer=True; returns how many have come.
+
+        All members call it at the same point, for example after each step; while nobody waits it costs as much as
+        an allreduce of one element. Else ranks and world change as by reconfigure(): newcomers come after the members
+        of before, so broadcast(.., root=0) gives them what they lack.
+        most: admit no more at a time; the least that any member says.
+        """
+        came = ctypes.c_uint32(0)
+        try:
+            code = self._call(lib.winnow_comm_admit, (), (number("most", most), ctypes.byref(came)))
+        finally:
+            self._look()
+        if code != _native.OK:
+            raise failure(code)
+        return came.value
 
     def late(self):
         """Whom this worker's operation has been waiting for, for some seconds, in a line; None: nobody, or another

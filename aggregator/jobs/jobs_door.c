@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * jobs_door.c - workers that are no members yet, and wait until the members of a job admit them
+ *
+ * They have joined with world 0, and belong to no job. PROTOCOL.md section 5.9.
+ */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/jobs/jobs_impl.h"
+
+/* Does it wait for this job: of the same name, whatever the membership, and with the same key? */
+static bool fits(const struct job *job, const struct jobs_peer *peer)
+{
+	size_t length = message_name_base(job->name);
+
+	return peer->used && peer->door && strlen(peer->wanted) == length &&
+	       strncmp(peer->wanted, job->name, length) == 0 &&
+	       peer->keyed == (job->seals != NULL) &&
+	       (!peer->keyed || proof_equal(peer->key.bytes, job->key.bytes));
+}
+
+/* The one that has waited longest; NULL: nobody waits. */
+struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job)
+{
+	struct jobs_peer *first = NULL;
+
+	for (uint32_t i = 0; i < jobs->places; i++) {
+		struct jobs_peer *peer = &jobs->peers[i];
+
+		if (fits(job, peer) && (first == NULL || peer->since_us < first->since_us))
+			first = peer;
+	}
+	return first;
+}
+
+uint32_t door_count(const struct jobs *jobs, const struct job *job)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < jobs->places; i++)
+		count += fits(job, &jobs->peers[i]);
+	return count;
+}
+
+void door_tell(struct jobs *jobs, struct job *job)
+{
+	struct control_message ping = {.kind = CONTROL_PING, .waiting = door_count(jobs, job)};
+
+	job_tell(jobs, job, &ping);
+}
+
+void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join,
+               uint64_t now_us)
+{
+	peer->door = true;
+	peer->since_us = now_us;
+	peer->silence_us = (uint64_t)join->silence_ms * 1000;
+	snprintf(peer->host, sizeof(peer->host), "%s", join->host);
+	snprintf(peer->wanted, sizeof(peer->wanted), "%s", join->job);
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		if (jobs->jobs[i].state == JOB_RUNNING && fits(&jobs->jobs[i], peer))
+			door_tell(jobs, &jobs->jobs[i]);
+}
