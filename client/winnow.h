@@ -57,7 +57,7 @@ enum winnow_result {
 	WINNOW_ERR_REFUSED = 5,     /* an aggregator refused us: key, rank, world, limits */
 	WINNOW_ERR_MISMATCH = 6,    /* workers differ in call, count, type, layout or operation */
 	WINNOW_ERR_LOST = 7,        /* an aggregator is gone */
-	WINNOW_ERR_ABORTED = 8,     /* some worker called winnow_comm_abort() */
+	WINNOW_ERR_ABORTED = 8,     /* some worker's winnow_comm_abort(), or heavy loss */
 	WINNOW_ERR_TIMEOUT = 9,     /* waited as long as the configuration allows */
 	WINNOW_ERR_BUSY = 10,       /* an operation with this tag is under way */
 	WINNOW_ERR_PROTOCOL = 11,   /* something that is not a Winnow aggregator answered */
@@ -113,6 +113,15 @@ enum winnow_wire {
 	WINNOW_WIRE_FIXED16 = 3,
 	WINNOW_WIRE_FIXED8 = 4,
 	WINNOW_WIRE_BF16 = 5,
+};
+
+/* Whose network it is: docs/OPERATE.md, "Sharing a network". */
+enum winnow_network {
+	/* Others use it. Loss beyond what a path has at its best slows a worker down, and heavy loss
+	   for ten seconds ends the job (ABORTED), with a line that says so. */
+	WINNOW_NETWORK_SHARED = 0,
+	/* Winnow's alone. Marks and delay slow a worker down; loss does not, however much there is. */
+	WINNOW_NETWORK_PRIVATE = 1,
 };
 
 struct winnow_comm;
@@ -179,6 +188,7 @@ struct winnow_config {
 	/* Class of our datagrams, 0 .. 63, as switches know it (DSCP; RFC 2474). winnowd has an option
 	   for its own. [WINNOW_DSCP; 0, also by name: cs1, af21, ef, le] */
 	uint32_t dscp;
+	enum winnow_network network; /* [WINNOW_NETWORK; shared] */
 };
 
 /* Where an operation's buffers are. */

@@ -188,6 +188,7 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 	config.link_count = comm->peer_count;
 	config.pool = comm->pool;
 	config.bitmap = comm->bitmap;
+	config.private_network = comm->config.network == WINNOW_NETWORK_PRIVATE;
 	if (session_open(&config, now_us, &comm->session) != 0)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	return WINNOW_OK;

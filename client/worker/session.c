@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client/worker/breaker.h"
 #include "client/worker/explain.h"
 
 #define NEVER UINT64_MAX
@@ -27,6 +28,9 @@ struct session {
 	struct engine *engine;
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *bitmap;
+	bool private_network;
+	struct breaker breakers[SESSION_LINKS_MAX];
+	uint64_t breakers_due_us;                     /* when to look at them */
 	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
 	uint64_t strays;                              /* datagrams for which no stream was found */
 	uint32_t stays_at; /* the link that was told that we want to continue, */
@@ -44,6 +48,7 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 		return -ENOMEM;
 	s->pool = config->pool;
 	s->bitmap = config->bitmap;
+	s->private_network = config->private_network;
 	s->world = config->links[0].world;
 	s->left_due_us = s->silence_us = s->stall_us = NEVER;
 	s->stays_at = UINT32_MAX;
@@ -191,6 +196,7 @@ static void stream_config_fill(const struct session *s, const struct link_config
 		.token = welcome->token,
 		.group_token = welcome->group_token,
 		.engine = s->bitmap,
+		.private_network = s->private_network,
 	};
 }
 
@@ -517,6 +523,8 @@ uint64_t session_deadline(const struct session *session)
 
 	if (session->state == SESSION_RUNNING && engine_deadline(session->engine) < due_us)
 		due_us = engine_deadline(session->engine);
+	if (session_busy(session) && !session->private_network && session->breakers_due_us < due_us)
+		due_us = session->breakers_due_us;
 	for (uint32_t i = 0; i < session->link_count; i++)
 		if (link_deadline(session->links[i]) < due_us)
 			due_us = link_deadline(session->links[i]);
@@ -539,8 +547,35 @@ const char *session_late(const struct session *session)
 	return "";
 }
 
+/* On a network that is shared, persistent heavy loss ends the job: see breaker.h. */
+static void breakers_look(struct session *s, uint64_t now_us)
+{
+	struct breaker_verdict found;
+	struct control_seen seen;
+
+	if (s->private_network || s->state != SESSION_RUNNING || now_us < s->breakers_due_us)
+		return;
+	s->breakers_due_us = now_us + BREAKER_INTERVAL_US;
+	for (uint32_t i = 0; i < s->link_count; i++) {
+		seen_fill(s, i, &seen);
+		if (!breaker_look(&s->breakers[i], &seen, now_us, &found))
+			continue;
+		session_end_with(
+			s, s->link_count, WINNOW_ERR_ABORTED,
+			"%.0f %% of the datagrams of rank %u %s aggregator %s were lost for %.0f s "
+			"(%llu of %llu): too much for a network that others use; if it is yours "
+			"alone: WINNOW_NETWORK=private",
+			100 * (double)found.lost / (double)found.packets,
+			link_worker(s->links[i])->rank, found.in ? "from" : "to", s->names[i],
+			(double)found.for_us / 1e6, (unsigned long long)found.lost,
+			(unsigned long long)found.packets);
+		return;
+	}
+}
+
 void session_tick(struct session *session, uint64_t now_us)
 {
+	breakers_look(session, now_us);
 	for (uint32_t i = 0; i < session->link_count; i++) {
 		if (session->state == SESSION_RUNNING)
 			link_waits(session->links[i],

@@ -24,6 +24,7 @@ struct session_config {
 	uint32_t link_count;
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *bitmap;
+	bool private_network; /* nobody else uses it: loss is the path's own, however much */
 };
 
 enum session_state { SESSION_JOINING, SESSION_RUNNING, SESSION_FAILED };

@@ -316,7 +316,7 @@ static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *ou
 	if (now_us < s->ack_due_us && !quiet && !ping)
 		return false;
 	if (quiet) {
-		pace_timeout(&s->pace, s->quiet_asked_us != 0 &&
+		pace_timeout(&s->pace, !s->config.private_network && s->quiet_asked_us != 0 &&
 		                               frame_before(s->answered_us, s->quiet_asked_us));
 		s->quiet_asked_us = (uint32_t)now_us | 1;
 		s->quiet_due_us = now_us + stream_spread(s, pace_rto_us(&s->pace));

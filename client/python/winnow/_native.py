@@ -52,6 +52,7 @@ class Config(ctypes.Structure):
         *_all("datapath eal device data_address gateway", ctypes.c_char_p),
         ("give_up", ctypes.POINTER(ctypes.c_int)),
         *_all("staging_mb dscp", ctypes.c_uint32),
+        ("network", ctypes.c_int),
     ]
 
 
