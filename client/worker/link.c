@@ -624,6 +624,8 @@ uint64_t link_deadline(const struct link *link)
 		return 0; /* they may be due although nothing has arrived */
 	if (link->heard_us != NEVER)
 		sooner(&due_us, link->heard_us + link->silence_us);
+	if (link->state == LINK_FAILED)
+		return due_us;
 	if (link->state < LINK_RUNNING)
 		sooner(&due_us, link->opened_us + link->config.join_us);
 	if (link->state == LINK_PROBING)

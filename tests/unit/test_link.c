@@ -446,6 +446,34 @@ static void test_path_dead(void **state)
 	link_close(link);
 }
 
+/* The job ends for that, and the connection stays, to hear how the others continue: nothing is due all the time. */
+static void test_path_dead_and_told(void **state)
+{
+	const struct link_config config = basic();
+	struct link *link = running(&config);
+	uint64_t since_us = now_us;
+
+	(void)state;
+	assert_int_equal(wait_on(link, since_us, since_us + SILENCE_US), 48);
+	link_waits(link, since_us, now_us);
+	heard(link, CONTROL_PATH);
+	say(link, &(struct control_message){.kind = CONTROL_FAILED,
+	                                    .code = "path",
+	                                    .rank = 3,
+	                                    .text = "rank 3 sends datagrams that do not arrive"});
+	assert_int_equal(link_state(link), LINK_FAILED);
+	assert_true(link_waits_for_us(link));
+	now_us = since_us + SILENCE_US + SILENCE_US / 2; /* when the verdict was due */
+	assert_true(link_deadline(link) <= now_us);
+	free(link_take_line(link, now_us));
+	assert_true(link_deadline(link) == now_us + SILENCE_US / 4);
+	now_us += 2 * SILENCE_US;
+	link_tick(link, now_us);
+	assert_false(link_waits_for_us(link));
+	assert_true(link_deadline(link) == UINT64_MAX);
+	link_close(link);
+}
+
 /* Where operations may stall for less than the silence time, the path is looked at before they do. */
 static void test_path_time(void **state)
 {
@@ -614,15 +642,25 @@ static void test_no_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_join),         cmocka_unit_test(test_out_of_turn),
-		cmocka_unit_test(test_garbage),      cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_hello),        cmocka_unit_test(test_key),
-		cmocka_unit_test(test_proven_lines), cmocka_unit_test(test_senseless),
-		cmocka_unit_test(test_heartbeat),    cmocka_unit_test(test_join_timeout),
-		cmocka_unit_test(test_abort),        cmocka_unit_test(test_effective_times),
-		cmocka_unit_test(test_failed_stays), cmocka_unit_test(test_path_dead),
-		cmocka_unit_test(test_move),         cmocka_unit_test(test_path_time),
-		cmocka_unit_test(test_least),        cmocka_unit_test(test_again),
+		cmocka_unit_test(test_join),
+		cmocka_unit_test(test_out_of_turn),
+		cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_key),
+		cmocka_unit_test(test_proven_lines),
+		cmocka_unit_test(test_senseless),
+		cmocka_unit_test(test_heartbeat),
+		cmocka_unit_test(test_join_timeout),
+		cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_effective_times),
+		cmocka_unit_test(test_failed_stays),
+		cmocka_unit_test(test_path_dead),
+		cmocka_unit_test(test_move),
+		cmocka_unit_test(test_path_time),
+		cmocka_unit_test(test_path_dead_and_told),
+		cmocka_unit_test(test_least),
+		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_no_room),
 	};
 
