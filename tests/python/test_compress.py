@@ -137,6 +137,20 @@ class Compressors(unittest.TestCase):
                 torch.testing.assert_close(sent + kept, given, rtol=0, atol=1e-4)
                 self.assertGreater(int((sent != 0).sum()), 100)
 
+    def test_decay(self):
+        """What is not sent halves in each step."""
+        for compress in (
+            winnow.torch.TopK(0.01, decay=0.5),
+            winnow.torch.Threshold(9, decay=0.5),
+            winnow.torch.RandomK(0.01, decay=0.5),
+        ):
+            step = alone(compress)
+            sent = [step(gradient) != 0 for gradient in (torch.full((2000,), 8.0), *[torch.zeros(2000)] * 2)]
+            kept = compress.state_dict()["memory"]["weight"]
+            never = ~(sent[0] | sent[1] | sent[2])
+            self.assertGreater(int(never.sum()), 1000)
+            self.assertTrue((kept[never] == 2).all(), compress)
+
     def test_narrow(self):
         """What is sent has bfloat16's values, and what was rounded off is remembered."""
         compress = winnow.torch.TopK(1)
