@@ -55,7 +55,7 @@ binaries := $(addprefix $(BUILD)/,winnowd winnow libwinnow.so $(if $(have_dpdk),
 
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: all demo format install deb clean help deps wheel wheel-library
+.PHONY: all demo demo-elastic format install deb clean help deps wheel wheel-library
 all: $(binaries) ## build winnowd, winnow and libwinnow.so
 
 # Flags for one file only: no other file may use these instructions.
@@ -141,6 +141,11 @@ demo: ## install what is missing, build, train two models over Gloo and over Win
 	$(Q)docker/install-packages.sh build demo
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)/usr/bin/python3 client/python/demo/demo.py $(if $(DEMO_STEPS),--steps $(DEMO_STEPS))
+
+demo-elastic: ## one worker and one winnowd are killed, another worker joins, and training continues: build/elastic.png
+	$(Q)docker/install-packages.sh build demo
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)/usr/bin/python3 client/python/demo/elastic.py $(if $(DEMO_STEPS),--steps $(DEMO_STEPS))
 
 format: ## let clang-format rewrite all sources
 	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cc' | xargs clang-format -i

@@ -52,7 +52,7 @@ WinnowError.__module__ = "winnow"
 
 
 class MembersChanged(WinnowError):
-    """A worker is gone, or has gone on without this one: call Comm.reconfigure() and repeat the step."""
+    """A worker or an aggregator is gone, or has gone on without this one: call Comm.reconfigure() and repeat the step."""
 
 
 MembersChanged.__module__ = "winnow"
@@ -104,7 +104,7 @@ def plain(kind, structure):
 
 def failure(code, text=None):
     text = text or lib.winnow_last_error().decode(errors="replace")
-    kind = MembersChanged if code == WinnowError.MEMBERS else WinnowError
+    kind = MembersChanged if code in (WinnowError.MEMBERS, WinnowError.LOST) else WinnowError
     return kind(code, text or lib.winnow_strerror(code).decode())
 
 

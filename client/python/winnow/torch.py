@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _cuda, _group, _names, _places, _sparse, _timeline, _way
 from ._comm import Comm
 from ._compress import RandomK, Threshold, TopK, compressor_of  # noqa: F401 - classes are for programs
+from ._elastic import Elastic
 from ._futures import Completer
 from ._member import OpStats, Shares, WinnowError, brief, flag_of
 from ._node import Node
@@ -52,7 +53,7 @@ class HookStats(
 
 
 @brief
-def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None, way=None):
+def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None, compress=None, way=None, elastic=False):
     """Makes `ddp` average its gradients over Winnow; returns the HookState.
 
     ddp: a DistributedDataParallel, compiled or not. Several in a process are so many jobs.
@@ -68,9 +69,16 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     way: "auto": of a model on the CPU, each matrix travels in blocks, rows, columns or single elements, whichever would
     have been the fewest bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. None: by its shape.
     The same on all ranks.
+    elastic: True: workers, and aggregators, may come and go; an Elastic is returned. The process group of `ddp` has one
+    process, `comm` any number; None: that of the environment. With block and wire only. See docs/RECIPES.md.
     """
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile()
     _refuse_module(ddp)
+    if elastic:
+        _refuse_parameters(ddp)
+        if node or isinstance(comm, Node) or compress is not None or way is not None or check_nan:
+            raise ValueError("elastic=True takes block and wire only: leave node, check_nan, compress and way out")
+        return Elastic(ddp, comm, block, wire)
     group = ddp.process_group
     world = dist.get_world_size(group)
     if comm is not None and node:
