@@ -200,10 +200,10 @@ def picture(quiet, losses, events, path):
     figure, axis = plot.subplots(figsize=(9, 4), dpi=100)
     axis.plot(quiet, color="#888888", linewidth=2, label="undisturbed, 4 workers, 2 winnowd")
     axis.plot(losses, color="#1f6fb4", linewidth=2, label="with what happens here")
-    for event in events:
+    for i, event in enumerate(events):
         axis.axvline(event["step"], color="#c0392b", linewidth=1)
         text = f"{event['what']}\n{event['ms']:.0f} ms, {event['repeated']} step(s) repeated\n{event['world']} workers"
-        axis.annotate(text, (event["step"], max(quiet)), fontsize=8, xytext=(4, -4), textcoords="offset points", va="top")
+        axis.annotate(text, (event["step"], max(quiet)), fontsize=8, xytext=(4, -4 - 42 * i), textcoords="offset points", va="top")
     axis.set_xlabel("step")
     axis.set_ylabel("loss")
     axis.legend(frameon=False, fontsize=9, loc="lower left")
