@@ -54,6 +54,8 @@ const struct http_number http_job_numbers[] = {
 	{NUMBER_GAUGE, OF_JOB(view.world), "world", "job_workers", "", "Workers that the job has."},
 	{NUMBER_GAUGE, OF_JOB(view.joined), "members", "job_members", "",
          "Workers that have joined and not left."},
+	{NUMBER_GAUGE, OF_JOB(view.newcomers), "newcomers", "job_newcomers", "",
+         "Workers that wait until the job's members admit them."},
 	{NUMBER_GAUGE, OF_JOB(view.bytes), "bytes", "job_memory_bytes", "",
          "Slots and tables, reserved."},
 	{NUMBER_GAUGE, OF_JOB(slots), NULL, "job_slots", "", "Frames that may be under way."},

@@ -432,11 +432,19 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .state_us = jobs->now_us - job->since_us,
 	                          .silence_us = job->silence_us,
 	                          .stall_us = job->shape.stall_us,
+	                          .newcomers = door_count(jobs, job),
 	                          .trouble = job_troubled(jobs, job) ? job->trouble : ""};
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL && job->multicast[rank])
 			out->multicast = true;
 	return true;
+}
+
+static const char *worker_state(const struct jobs_peer *peer)
+{
+	if (peer->job->state == JOB_ENDING)
+		return peer->stays ? "stays" : "awaited";
+	return peer->ready ? "ready" : "joined";
 }
 
 void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct jobs_worker *out)
@@ -448,7 +456,7 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 		.state = job->state >= JOB_RUNNING ? "left" : "missing", .host = "", .address = ""};
 	if (peer == NULL)
 		return;
-	*out = (struct jobs_worker){.state = peer->ready ? "ready" : "joined",
+	*out = (struct jobs_worker){.state = worker_state(peer),
 	                            .host = peer->host,
 	                            .address = peer->address,
 	                            .multicast = job->multicast[rank],

@@ -120,7 +120,7 @@ struct jobs_ports {
 /* Snapshots for status and metrics. */
 struct jobs_view {
 	const char *name;
-	const char *state; /* "forming", "probing", "running" */
+	const char *state; /* "forming", "probing", "running", "ending": who is left? */
 	uint32_t world, joined;
 	uint32_t
 		features; /* bits, as in message.h; all of them until somebody joins who lacks one */
@@ -132,12 +132,14 @@ struct jobs_view {
 	const uint16_t *channel_ids;
 	uint64_t state_us; /* it has been in this state for so long */
 	uint64_t silence_us, stall_us;
+	uint32_t newcomers;  /* that wait until its members admit them */
 	const char *trouble; /* "", or one line about a path with a problem */
 };
 
 /* One worker of a job; what it does not know yet is "" or 0. */
 struct jobs_worker {
-	const char *state; /* "missing", "joined", "ready" (its packets arrive), "left" */
+	const char *
+		state; /* "missing", "joined", "ready" (its packets arrive), "left"; of a job that ends "stays", "awaited" */
 	const char *host, *address;
 	bool multicast;
 	uint64_t silent_us; /* since it was last heard on the control connection */

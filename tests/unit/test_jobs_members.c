@@ -219,6 +219,12 @@ static void test_no_successor(void **state)
 }
 
 /* Without an aggregator only a majority continues, or half of them with the first. */
+/* How many of these bits are below bit `i`? */
+static int count_of(uint32_t i, uint32_t bits)
+{
+	return __builtin_popcount(bits & ((1u << i) - 1));
+}
+
 static void test_majority(void **state)
 {
 	static const struct {
@@ -248,7 +254,10 @@ static void test_majority(void **state)
 				jobs_gone(b->jobs, b->workers[i].peer, "reset");
 		for (uint32_t i = 0; i < cases[c].world; i++)
 			if (cases[c].left >> i & 1)
-				stay(b, i, i == last ? 5 : 4); /* one has lost another one before */
+				stay(b, i,
+				     count_of(i, cases[c].left) == 0
+				             ? 5
+				             : 4); /* the first has lost another one before */
 		for (uint32_t i = 0; i < cases[c].world; i++) {
 			if (!(cases[c].left >> i & 1))
 				continue;
@@ -413,6 +422,7 @@ static void test_admit(void **state)
 	expect_waiting(b, 1, 1);
 	knock(b, 4, "job");
 	knock(b, 3, "other");
+	knock(b, 6, "jobs");
 	expect_waiting(b, 0, 2);
 	expect_waiting(b, 1, 2);
 	stay_and_admit(b, 0, 7);
@@ -441,6 +451,8 @@ static void test_admit(void **state)
 static void test_door(void **state)
 {
 	char name[CONTROL_NAME_BYTES] = "";
+	struct jobs_worker worker;
+	struct jobs_view view;
 	struct bench *b = usual_open();
 	struct control_message wrong = join_of("job/2", 0, 0),
 			       bye = {.kind = CONTROL_ABORT, .code = "aborted", .text = "no more"};
@@ -468,10 +480,19 @@ static void test_door(void **state)
 	job_running(b, 0, "job", 3);
 	for (uint32_t i = 0; i < 3; i++)
 		expect_waiting(b, i, 1);
+	assert_true(jobs_view(b->jobs, 0, &view) && view.newcomers == 1);
 	stay_and_admit(b, 0, 1);
 	jobs_gone(b->jobs, b->workers[1].peer, "reset");
 	expect_told(b, 0, "lost");
 	expect_told(b, 2, "lost");
+	assert_true(jobs_view(b->jobs, 0, &view));
+	assert_string_equal(view.state, "ending");
+	jobs_worker(b->jobs, 0, 0, &worker);
+	assert_string_equal(worker.state, "stays");
+	jobs_worker(b->jobs, 0, 1, &worker);
+	assert_string_equal(worker.state, "left");
+	jobs_worker(b->jobs, 0, 2, &worker);
+	assert_string_equal(worker.state, "awaited");
 	stay(b, 2, 0);
 	expect_next(b, 0, 0, 2, 0, name);
 	expect_next(b, 2, 1, 2, 0, name);

@@ -209,6 +209,11 @@ static void test_judge_joining(void **state)
 	expect(parsed(text), 5, "joining", "forming for 7.0s: waits for rank 1 (h1)");
 	snprintf(text, sizeof(text), form, "probing", "0", "joined");
 	expect(parsed(text), 5, "joining", "probing for 7.0s: no UDP answer from rank 1 (h1)");
+	snprintf(text, sizeof(text), form, "ending", "0", "awaited");
+	expect(parsed(text), 7.5, NULL, NULL);
+	expect(parsed(text), 5, "ending", "has ended 7.0s ago, and awaits rank 1 (h1) to continue");
+	snprintf(text, sizeof(text), form, "ending", "0", "stays");
+	expect(parsed(text), 5, NULL, NULL);
 }
 
 int main(void)

@@ -134,6 +134,25 @@ static void judge_waiting(struct verdict *verdict, const json_t *job, double lat
 	    text_is(waiting, "for", "data") ? "sent no data" : "did not call the operation");
 }
 
+/* Its members continue in another membership, when all that live have said that they want to. */
+static void judge_ending(struct verdict *verdict, const json_t *job, double late_s)
+{
+	double state_s = report_number(job, "state_s");
+	struct names names = {0};
+	size_t index;
+	json_t *worker;
+	char age[16];
+
+	json_array_foreach(json_object_get(job, "workers"), index, worker)
+	{
+		if (text_is(worker, "state", "awaited"))
+			name_add(&names, job, report_whole(worker, "rank"));
+	}
+	if (text_is(job, "state", "ending") && names.count > 0 && state_s >= late_s)
+		add(verdict, "ending", job, "has ended %s ago, and awaits rank %s to continue",
+		    text_age(state_s, age), names_end(&names, names.count));
+}
+
 /* Not running: some have not come, or their UDP does not. */
 static void judge_joining(struct verdict *verdict, const json_t *job, double late_s)
 {
@@ -144,7 +163,7 @@ static void judge_joining(struct verdict *verdict, const json_t *job, double lat
 	json_t *worker;
 	char age[16];
 
-	if (text_is(job, "state", "running") || state_s < late_s)
+	if (text_is(job, "state", "running") || text_is(job, "state", "ending") || state_s < late_s)
 		return;
 	json_array_foreach(json_object_get(job, "workers"), index, worker)
 	{
@@ -194,6 +213,7 @@ uint32_t report_judge(const json_t *report, double late_s,
 	{
 		judge_joining(&verdict, job, late_s);
 		judge_waiting(&verdict, job, late_s);
+		judge_ending(&verdict, job, late_s);
 		judge_silence(&verdict, job);
 		if (*report_text(job, "trouble") != '\0')
 			add(&verdict, "path", job, "%s", report_text(job, "trouble"));
