@@ -37,7 +37,7 @@ back_again() { # the exit status: the shell's screen is there, with its cursor a
 }
 
 run_top
-grep -qE '^JOB +STATE +WORKERS +OPS/S +IN B/S +OUT B/S +PKTS/S +WAITS +SLOTS +D +U +LOSS +PATH +OPERATION$' "$tmp/screen.log" || fail "the head of the table"
+grep -qE '^JOB +STATE +WORKERS +OPS/S +IN B/S +OUT B/S +PKTS/S +WAITS +SLOTS +D +U +LOSS +RTT +HELD +PATH +OPERATION$' "$tmp/screen.log" || fail "the head of the table"
 [ "$("${terminal[@]}" display-message -p '#{cursor_flag}#{alternate_on}')" = 01 ] || fail "no screen of its own, or a cursor on it"
 first=$(head -n 1 "$tmp/screen.log")
 for _ in $(seq 100); do
