@@ -9,7 +9,7 @@ command -v bible >/dev/null || {
 	echo "no bible-kjv"
 	exit 77
 }
-timeout 280 $python client/python/demo/elastic.py --build "$BUILD" --out "$tmp" --steps 40 >"$tmp/elastic.out" 2>"$tmp/elastic.err" || fail "status $?"
+timeout 280 "$python" client/python/demo/elastic.py --build "$BUILD" --out "$tmp" --steps 40 >"$tmp/elastic.out" 2>"$tmp/elastic.err" || fail "status $?"
 for text in 'worker 3 is killed: .* 1 step(s) repeated, 3 workers' 'the first winnowd is killed: .* 3 workers' 'a fifth worker joins: .* 4 workers' '^loss at the end'; do
 	grep -q "$text" "$tmp/elastic.out" || fail "no line '$text': $(cat "$tmp/elastic.out")"
 done
