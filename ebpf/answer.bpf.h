@@ -116,14 +116,16 @@ static __always_inline __u64 answer_ip6(struct ipv6hdr *ip, const struct fast_ch
  * Magic, version and channel stay as they came; a seal comes later. Returns the header's part of the
  * checksum.
  */
-static __always_inline __u64 answer_wire(struct wire_header *wire,
-                                         const struct fast_channel *channel, __u32 base,
-                                         const struct answer *answer)
+static __always_inline __u64 answer_wire(struct wire_header *wire, struct fast_channel *channel,
+                                         __u32 base, const struct answer *answer)
 {
-	__u16 window = (__u16)(channel->window_mask + 1);
+	/* credit is written before base, and read after it: it is not from before this base */
+	__u32 credit = *(volatile const __u32 *)&channel->credit, most = channel->window_mask + 1;
+	__u16 window = (__u16)(credit - base < most ? credit - base : most);
 	__u32 planned = *(volatile const __u32 *)&channel->planned;
 	__u64 token = channel->sealed ? 0 : channel->group_token;
 
+	channel->told_credit = base + window;
 	wire->kind = WIRE_RESULT;
 	wire->worker = WIRE_EVERYONE;
 	wire->seal = token;

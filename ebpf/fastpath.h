@@ -100,19 +100,21 @@ struct fast_channel {
 	/* User: wo. Kernel: ro, copied into what it sends; base's upper half is in seals only. */
 	__u64 base;
 	__u32 planned;
+	__u32 credit;    /* frames before it may be pushed; never before base + 1 */
+	__u32 call_mask; /* the PUSHes of frames that have all these bits go up: see ack */
 
 	/* Both, by atomic addition: of the last RESULT sent to everyone; its low 16 bits count. */
 	__u32 sequence;
 
-	/* Kernel: wo. User: ro. The base that the last RESULT to everyone carried. */
-	__u32 told_base;
+	/* Kernel: wo. User: ro. What the last RESULT to everyone carried. */
+	__u32 told_base, told_credit;
 
 	/*
-	 * Kernel: wo. User: ro. The latest ack that a PUSH of each worker carried. The PUSHes of the
-	 * last frame of each quarter of a window go up once they are added: that wakes user space, which
-	 * then looks at all of `ack`.
+	 * Kernel: wo. User: ro. The latest ack that a PUSH of each worker carried, and the furthest that
+	 * ack and window reached. At least four times in what may be pushed, the PUSHes of a frame go up
+	 * once they are added: that wakes user space, which then looks at all of both.
 	 */
-	__u32 ack[FAST_WORKERS_MAX];
+	__u32 ack[FAST_WORKERS_MAX], room[FAST_WORKERS_MAX];
 
 	/* Kernel: wo. User: ro. A bit for each worker whose KNOCK came by the device. */
 	__u64 knocked;

@@ -58,9 +58,7 @@ struct packet {
 	union {
 		uint64_t number; /* of a KNOCK; of others: */
 		struct {
-			union {
-				uint16_t window, late;
-			};
+			uint16_t window;
 			uint16_t sequence;
 			union {
 				uint32_t planned, pushed;
@@ -118,6 +116,7 @@ struct plan {
 struct status {
 	uint32_t stamp;
 	uint32_t held, marked;
+	uint16_t late;
 	bool asks;
 	uint32_t first; /* frame: of the first bit */
 	uint32_t word_count;
@@ -148,9 +147,7 @@ struct packet_head {
 	union {
 		uint64_t number;
 		struct {
-			union {
-				uint16_t window, late;
-			};
+			uint16_t window;
 			uint16_t sequence;
 			union {
 				uint32_t planned, pushed;

@@ -50,6 +50,7 @@ struct inbound {
 	__u32 worker; /* below FAST_WORKERS_MAX */
 	__u32 frame;
 	__u32 ack;
+	__u16 window;
 	__u32 body_bytes; /* behind the header */
 	int at_home;      /* it comes from where the worker knocked; nothing else is taken */
 	int six;          /* by IPv6: a constant wherever it is used */
@@ -78,14 +79,12 @@ static __always_inline void stat(struct fast_channel *channel, enum fast_stat wh
 	__sync_fetch_and_add(&channel->stats[which], more);
 }
 
-/* Remember the packet's ack, if it is news, for user space. */
-static __always_inline void ack_note(struct fast_channel *channel, const struct inbound *in)
+static __always_inline void later_note(__u32 *place, __u32 news)
 {
-	__u32 *place = &channel->ack[in->worker];
 	__u32 known = load_now(*place);
 
-	for (int i = 0; i < 4 && before(known, in->ack); i++) {
-		__u32 found = __sync_val_compare_and_swap(place, known, in->ack);
+	for (int i = 0; i < 4 && before(known, news); i++) {
+		__u32 found = __sync_val_compare_and_swap(place, known, news);
 
 		if (found == known)
 			return;
@@ -93,13 +92,20 @@ static __always_inline void ack_note(struct fast_channel *channel, const struct 
 	}
 }
 
-/*
- * Four times a window a PUSH goes up once it is added: user space then looks at all acks, and for what is
- * lost.
- */
+/* Remember the packet's ack and window, if they are news, for user space. */
+static __always_inline void ack_note(struct fast_channel *channel, const struct inbound *in)
+{
+	__u32 most = channel->window_mask + 1;
+	__u32 window = in->window - 1u < most ? in->window : most;
+
+	later_note(&channel->ack[in->worker], in->ack);
+	later_note(&channel->room[in->worker], in->ack + window);
+}
+
+/* Now and then a PUSH goes up once it is added: user space then looks at all acks, and for what is lost. */
 static __always_inline int is_call(const struct fast_channel *channel, __u32 frame)
 {
-	return (~frame & channel->window_mask >> 2) == 0;
+	return (~frame & load_now(channel->call_mask)) == 0;
 }
 
 /* ---- slots ---- */
@@ -340,6 +346,7 @@ static __always_inline int receive(struct xdp_md *ctx, struct fast_channel *chan
 	struct inbound in = {.worker = wire->worker,
 	                     .frame = wire->frame,
 	                     .ack = wire->edge,
+	                     .window = wire->window,
 	                     .body_bytes = payload_bytes - WIRE_HEADER_BYTES,
 	                     .six = six};
 	__u8 kind = wire->kind;

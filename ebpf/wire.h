@@ -45,7 +45,7 @@ enum wire_kind {
 
 /*
  * The head of every packet. Some of the last twelve bytes read differently by
- * direction: an aggregator sends base, window and planned where a worker sends ack, late and pushed.
+ * direction: an aggregator sends base and planned where a worker sends ack and pushed.
  */
 struct wire_header {
 	__le16 magic;
@@ -59,10 +59,8 @@ struct wire_header {
 	union {
 		__le64 number; /* of a KNOCK */
 		struct {
-			union {
-				__le16 window; /* frames before base + window may be pushed */
-				__le16 late;   /* us: what is overtaken for so long is lost */
-			};
+			__le16 window;   /* frames before base + window may be pushed; before ack +
+					  * window, as far as this worker's path takes them */
 			__le16 sequence; /* of the last RESULT sent to everyone; section 10.2 */
 			union {
 				__le32 planned; /* frames before this one have a plan */
@@ -76,7 +74,8 @@ struct wire_header {
 struct wire_status {
 	__le32 stamp; /* a worker's clock, not 0; back: of the STATUS answered, or 0 */
 	__u8 flags;   /* from a worker */
-	__u8 reserved[3];
+	__u8 reserved;
+	__le16 late;   /* from a worker: us; what is overtaken for so long is lost */
 	__le32 held;   /* back: us from the arrival of the STATUS answered to this one */
 	__le32 marked; /* datagrams from the receiver of this that came with congestion marked */
 };
@@ -194,7 +193,7 @@ enum wire_drop {
 #define WIRE_SET_BYTES 2 /* before the set of blocks, if eager: its length */
 #define WIRE_MISMATCH_BYTES 24
 
-/* Bounds of a header's `late`: PROTOCOL.md section 2.2. */
+/* Bounds of a STATUS's `late`: PROTOCOL.md section 2.5. */
 #define WIRE_LATE_US_MIN 300
 #define WIRE_LATE_US_MAX 5000
 

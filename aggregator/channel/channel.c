@@ -148,10 +148,13 @@ int channel_open(const struct channel_config *config, struct channel **out)
 	ch->config = *config;
 	ch->config.tokens = NULL;
 	ch->base = ch->opened = ch->planned = config->first_frame;
-	ch->advertised = ch->base + config->window;
+	ch->told_base = ch->base;
+	ch->credit = ch->advertised = ch->base + 1;
 	for (uint32_t i = 0; i < config->worker_count; i++) {
 		ch->members[i].token = config->tokens[i];
 		ch->members[i].ack = ch->members[i].pushed = ch->base;
+		ch->members[i].room = ch->base;
+		ch->members[i].overtaken_us = WIRE_LATE_US_MIN;
 		ch->members[i].looked = ch->members[i].settled = ch->base;
 	}
 	ch->at_base = config->worker_count;
@@ -183,6 +186,20 @@ static bool knows(struct channel *channel, const struct packet *packet)
 	return true;
 }
 
+/* PROTOCOL.md section 8.4. */
+static void credit_update(struct channel *channel)
+{
+	uint32_t room = channel->config.window;
+
+	for (uint32_t i = 0; i < channel->config.worker_count; i++)
+		if (channel->members[i].room - channel->base < room)
+			room = channel->members[i].room - channel->base;
+	if (room == 0)
+		room = 1;
+	if (frame_before(channel->credit, channel->base + room))
+		channel->credit = channel->base + room;
+}
+
 static void base_update(struct channel *channel, uint64_t now_us)
 {
 	uint32_t least = UINT32_MAX;
@@ -201,6 +218,7 @@ static void base_update(struct channel *channel, uint64_t now_us)
 	channel->alone_us = now_us;
 	plan_release(channel, now_us);
 	slot_open_more(channel);
+	credit_update(channel);
 }
 
 /* PROTOCOL.md section 8.3. An acknowledgement of a frame that was never open tells nothing new. */
@@ -212,6 +230,8 @@ static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint6
 	if (!frame_before(member->ack, ack) || frame_before(channel->opened, ack))
 		return;
 	member->ack = ack;
+	if (frame_before(member->room, ack))
+		member->room = ack;
 	member->progress_us = now_us;
 	if (was_last)
 		watch_acked(channel, rank, now_us);
@@ -219,13 +239,33 @@ static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint6
 		base_update(channel, now_us);
 }
 
+/* Section 8.4. It only moves forward, since what was granted may be under way; no ack reaches so far as to say more. */
+static void room_take(struct channel *channel, uint32_t rank, uint32_t room)
+{
+	struct member *member = &channel->members[rank];
+	bool was_least = !frame_before(channel->credit, member->room);
+
+	if (!frame_before(member->room, room) ||
+	    frame_before(channel->opened + channel->config.window, room))
+		return;
+	member->room = room;
+	if (was_least)
+		credit_update(channel);
+}
+
 /* The packet's, and those of PUSHes that the kernel has kept. */
 static void acks_take(struct channel *channel, const struct packet *packet, uint64_t now_us)
 {
+	uint32_t most = channel->config.window;
+	uint32_t window = packet->window - 1u < most ? packet->window : most;
+
 	ack_take(channel, packet->worker, packet->edge, now_us);
+	room_take(channel, packet->worker, packet->edge + window);
 	for (uint32_t rank = 0; channel->config.fast != NULL && rank < channel->config.worker_count;
-	     rank++)
+	     rank++) {
 		ack_take(channel, rank, fast_ack(channel, rank), now_us);
+		room_take(channel, rank, fast_room(channel, rank));
+	}
 }
 
 void channel_receive(struct channel *channel, const struct packet *packet, uint64_t now_us)

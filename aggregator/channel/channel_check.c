@@ -14,7 +14,8 @@ static bool in_order(uint32_t a, uint32_t b, uint32_t c)
 void channel_check_edges(const struct channel *c)
 {
 	assert(in_order(c->base, c->opened, c->planned));
-	assert(!frame_before(c->base + c->config.window, c->advertised));
+	assert(in_order(c->base + 1, c->credit, c->base + c->config.window));
+	assert(!frame_before(c->credit, c->advertised) && !frame_before(c->base, c->told_base));
 	assert(in_order(c->order_head, c->plans_sent, c->order_tail));
 	assert(in_order(c->order_head, c->open_segment, c->order_tail));
 	assert(c->order_tail - c->order_head <= c->segment_count);
@@ -30,6 +31,7 @@ static void check_members(const struct channel *c)
 		const struct member *member = &c->members[rank];
 
 		assert(in_order(c->base, member->ack, c->opened));
+		assert(!frame_before(member->room, member->ack));
 		assert(in_order(member->looked, member->settled, member->pushed));
 		assert(!frame_before(c->opened, member->pushed));
 		assert(member->round_left <= c->config.window);

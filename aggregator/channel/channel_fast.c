@@ -46,12 +46,13 @@ void fast_start(struct channel *channel)
 	/* The program sends only through its own device, so every worker must be on that side. */
 	fast->multicast = channel->config.to_group && LOAD(fast->knocked) == all_workers(channel);
 	for (uint32_t i = 0; i < channel->config.worker_count; i++) {
-		fast->ack[i] = channel->base;
+		fast->ack[i] = fast->room[i] = channel->base;
 	}
 	for (uint32_t i = 0; i < channel->config.window; i++)
 		STORE(channel->config.fast_slots[i].state, FAST_CLOSED);
 	fast->sequence = channel->sequence;
 	fast->told_base = channel->base;
+	fast->told_credit = channel->credit;
 	fast_publish(channel);
 	STORE(fast->active, 1);
 }
@@ -183,6 +184,16 @@ uint8_t *fast_data(const struct slot *slot)
 
 /* ---- the channel ---- */
 
+/* How many frames apart the kernel wakes us: at most a quarter of what may be pushed. */
+static uint32_t call_mask(const struct channel *channel)
+{
+	uint32_t quarter = (channel->credit - channel->base) / 4, mask = 0;
+
+	while (2 * mask + 2 <= quarter)
+		mask = 2 * mask + 1;
+	return mask;
+}
+
 void fast_publish(struct channel *channel)
 {
 	struct fast_channel *fast = channel->config.fast;
@@ -190,12 +201,19 @@ void fast_publish(struct channel *channel)
 	if (fast == NULL)
 		return;
 	STORE(fast->planned, channel->planned);
+	STORE(fast->call_mask, call_mask(channel));
+	STORE(fast->credit, channel->credit); /* before base: see answer.bpf.h */
 	STORE(fast->base, channel_edge(channel));
 }
 
 uint32_t fast_ack(const struct channel *channel, uint32_t rank)
 {
 	return LOAD(channel->config.fast->ack[rank]);
+}
+
+uint32_t fast_room(const struct channel *channel, uint32_t rank)
+{
+	return LOAD(channel->config.fast->room[rank]);
 }
 
 uint16_t fast_sequence(struct channel *channel, bool next)
@@ -216,7 +234,10 @@ void fast_advertised(struct channel *channel)
 
 	if (channel->config.fast == NULL)
 		return;
-	told = LOAD(channel->config.fast->told_base) + channel->config.window;
+	told = LOAD(channel->config.fast->told_base);
+	if (frame_before(channel->told_base, told))
+		channel->told_base = told;
+	told = LOAD(channel->config.fast->told_credit);
 	if (frame_before(channel->advertised, told))
 		channel->advertised = told;
 }

@@ -16,11 +16,13 @@
  *
  * Frames are numbered through the life of the channel, modulo 2^32:
  *
- *     base <= opened <= planned
+ *     base <= opened <= planned,  base < credit <= base + window
  *
  * base: every worker has everything before it. Frames from base to `opened` have a slot
  * that accepts PUSHes, but hollow ones, which carry no data, need none and are passed over
- * whatever the window. Frames before `planned` belong to a planned segment.
+ * whatever the window. Frames before `planned` belong to a planned segment. credit: as far as the
+ * slots reach, and the paths to all workers take RESULTs; it never goes back, and is never at base, where
+ * nobody would ask for more.
  */
 #ifndef AGGREGATOR_CHANNEL_IMPL_H
 #define AGGREGATOR_CHANNEL_IMPL_H
@@ -48,10 +50,12 @@ struct member {
 	struct channel_waits waits;
 	uint32_t marked; /* datagrams of it that came with congestion marked */
 	uint32_t ack;
+	uint32_t room; /* its path takes the RESULTs of the frames before this one */
 
 	/* PUSHes of frames before `pushed` have been sent; those before `looked` that are missing were listed. */
 	uint32_t looked, settled, pushed;
-	uint64_t looked_us; /* when `settled` was what `pushed` is now, or before it */
+	uint32_t overtaken_us; /* for so long: what it has sent is lost */
+	uint64_t looked_us;    /* when `settled` was what `pushed` is now, or before it */
 };
 
 /* What worker w's operation slot s is about: binds[w * op_slots + s]. */
@@ -154,7 +158,9 @@ struct channel {
 	uint32_t at_base;    /* workers whose ack is base; */
 	uint64_t alone_us;   /* when they became one */
 	uint32_t turns;      /* how often base has passed 2^32 */
-	uint32_t advertised; /* the credit that all have been told */
+	uint32_t credit;     /* frames before it may be pushed */
+	uint32_t advertised; /* the credit that all have been told, */
+	uint32_t told_base;  /* and the base */
 	uint64_t now_us;     /* of the packet in hand */
 	uint64_t
 		progress_us; /* when base last moved, or the first frame after a pause was planned */
@@ -239,8 +245,10 @@ void fast_look(struct slot *slot); /* take over what the kernel has done to it *
 void fast_sent(struct slot *slot);
 bool fast_unsent(struct slot *slot);
 uint8_t *fast_data(const struct slot *slot); /* where the sums are */
-void fast_publish(struct channel *channel);  /* after base or planned moved, and slots opened */
+void fast_publish(
+	struct channel *channel); /* after base, credit or planned moved, and slots opened */
 uint32_t fast_ack(const struct channel *channel, uint32_t rank);
+uint32_t fast_room(const struct channel *channel, uint32_t rank);
 uint16_t fast_sequence(struct channel *channel, bool next);
 void fast_advertised(struct channel *channel);
 void fast_stats(const struct channel *channel, struct channel_stats *stats);

@@ -73,7 +73,7 @@ static void head_begin(struct channel *channel, struct packet_out *out, enum wir
 		.token = channel->config.group_token,
 		.frame = frame,
 		.edge = channel->base,
-		.window = (uint16_t)channel->config.window,
+		.window = (uint16_t)(channel->credit - channel->base),
 		.sequence = fast_sequence(channel, false),
 		.planned = channel->planned,
 	};
@@ -179,10 +179,12 @@ static bool reply_build(struct channel *channel, struct reply *reply, uint64_t n
 /* New credit goes alone only when nothing else has carried it (section 8.4). */
 static bool credit_due(const struct channel *channel)
 {
-	uint32_t news = channel->base + channel->config.window - channel->advertised;
+	uint32_t credit = channel->credit - channel->advertised;
+	uint32_t base = channel->base - channel->told_base;
 
-	return news >= channel->config.window / 4 ||
-	       (news > 0 && channel->base == channel->planned);
+	if (channel->base == channel->planned)
+		return base > 0;
+	return 4 * credit >= channel->credit - channel->base || base >= channel->config.window / 4;
 }
 
 static bool pull_one(struct channel *channel, uint64_t now_us, struct packet_out *out)
@@ -214,8 +216,10 @@ bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *o
 {
 	if (!pull_one(channel, now_us, out))
 		return false;
-	if (out->dest == WIRE_EVERYONE)
-		channel->advertised = channel->base + channel->config.window;
+	if (out->dest == WIRE_EVERYONE) {
+		channel->advertised = channel->credit;
+		channel->told_base = channel->base;
+	}
 	channel->stats.sent++;
 	channel->stats.sent_bytes += out->bytes;
 	return true;

@@ -256,6 +256,9 @@ void slot_status(struct channel *channel, const struct packet *packet)
 			send_again(channel, packet, status->first + bit);
 		}
 	}
+	member->overtaken_us = status->late < WIRE_LATE_US_MAX ? status->late : WIRE_LATE_US_MAX;
+	if (member->overtaken_us < WIRE_LATE_US_MIN)
+		member->overtaken_us = WIRE_LATE_US_MIN;
 	if (!status->asks)
 		return;
 	*status = (struct status){.stamp = status->stamp};
@@ -271,13 +274,10 @@ void slot_status(struct channel *channel, const struct packet *packet)
 void slot_look(struct channel *channel, const struct packet *packet)
 {
 	struct member *member = &channel->members[packet->worker];
-	uint64_t late_us = packet->late < WIRE_LATE_US_MIN ? WIRE_LATE_US_MIN : packet->late;
 	struct reply reply;
 
-	if (late_us > WIRE_LATE_US_MAX)
-		late_us = WIRE_LATE_US_MAX;
 	pushed_take(channel, member, packet->pushed);
-	if (channel->now_us - member->looked_us < late_us)
+	if (channel->now_us - member->looked_us < member->overtaken_us)
 		return;
 	reply = (struct reply){.kind = REPLY_STATUS, .rank = packet->worker};
 	missing_find(channel, packet->worker, later(member->looked, member->ack), member->settled,

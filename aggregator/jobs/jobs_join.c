@@ -7,7 +7,9 @@
 
 #include "aggregator/jobs/jobs_impl.h"
 
-#define WINDOW_START 8 /* frames: all workers send them at once, perhaps into one small queue */
+#define WINDOW_START                                                                               \
+	64 /* frames: all workers together send them at once, perhaps into a small queue, */
+#define WINDOW_START_MIN 8 /* but each of them so many */
 
 /* ---- may this worker join? ---- */
 
@@ -416,14 +418,22 @@ static bool job_channels_open(struct jobs *jobs, struct job *job)
 	return true;
 }
 
+/* Of each worker on each channel. */
+static uint32_t window_start(const struct job *job)
+{
+	uint32_t start = WINDOW_START / (job->world * job->channel_count);
+
+	start = start > WINDOW_START_MIN ? start : WINDOW_START_MIN;
+	return start < job->shape.window ? start : job->shape.window;
+}
+
 static void job_tell_start(struct jobs *jobs, struct job *job)
 {
-	uint32_t window = job->shape.window;
 	struct control_message message = {
 		.kind = CONTROL_START,
 		.payload = job->shape.payload,
-		.window = window,
-		.window_start = window < WINDOW_START ? window : WINDOW_START,
+		.window = job->shape.window,
+		.window_start = window_start(job),
 		.fast = job->fast,
 	};
 

@@ -216,17 +216,25 @@ static void contend(struct pace *pace)
 		window_set(pace, (uint64_t)pace->parts + PARTS);
 }
 
+/* RESULTs show that the window is used, by whoever pushes: more than what this worker has pushed. */
+static bool is_used(const struct pace *pace)
+{
+	return 2 * pace->round_results >= pace->window;
+}
+
 static void end_round(struct pace *pace)
 {
 	uint64_t excess_us = pace->round_least_us - least_of(&pace->path_us);
+	uint64_t rtt_us =
+		pace->srtt_us > pace->round_least_us ? pace->srtt_us : pace->round_least_us;
 
 	if (marks_look(pace))
 		window_shrink(pace, pace->marked_share, 2048);
 	else if (is_contended(pace))
 		contend(pace);
 	else if (excess_us > target_us(pace))
-		window_shrink(pace, excess_us, pace->srtt_us);
-	else if (pace->round_full)
+		window_shrink(pace, excess_us, rtt_us);
+	else if (pace->doubling && excess_us < TARGET_US / 2 ? is_used(pace) : pace->round_full)
 		window_grow(pace, excess_us);
 }
 
@@ -248,6 +256,7 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 	pace->round_samples = 0;
 	pace->round_lost = 0;
 	pace->round_full = false;
+	pace->round_results = 0;
 }
 
 /* ---- loss ---- */
@@ -278,6 +287,15 @@ void pace_sent(struct pace *pace, uint32_t under_way)
 		window_shrink(pace, 3, 10);
 	least_take(&pace->loss, ratio, ++pace->loss_rounds, LOSS_SPAN);
 	pace->loss_sent = pace->loss_lost = 0;
+}
+
+bool pace_result(struct pace *pace)
+{
+	bool was_full = pace->round_full;
+
+	pace->round_results++;
+	pace->round_full = was_full || is_used(pace);
+	return pace->round_full && !was_full;
 }
 
 void pace_received(struct pace *pace, bool marked)

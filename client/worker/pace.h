@@ -47,6 +47,7 @@ struct pace {
 	uint64_t round_least_us;
 	uint32_t round_samples;
 	bool round_full;
+	uint32_t round_results;
 	struct pace_marks round_sent, round_received;
 	uint32_t marked_total; /* of what we have sent, as last told */
 	uint32_t marked_share; /* per 1024, smoothed */
@@ -89,6 +90,7 @@ void pace_progress(struct pace *pace);
 
 /* A packet was sent, of which `under_way` are now; some were lost. */
 void pace_sent(struct pace *pace, uint32_t under_way);
+bool pace_result(struct pace *pace); /* a RESULT came; it shows that the window is used */
 void pace_received(struct pace *pace, bool marked);
 void pace_marked(struct pace *pace, uint32_t total); /* so many of ours have come marked */
 void pace_lost(struct pace *pace, uint32_t packets);

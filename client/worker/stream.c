@@ -40,8 +40,7 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	}
 	s->config = *config;
 	s->ack = s->base = s->next = s->horizon = s->highest = s->planned = config->first_frame;
-	s->ack_sent = s->ack;
-	s->credit = s->base + config->window;
+	s->ack_sent = s->room_sent = s->credit = s->ack;
 	s->ack_due_us = s->quiet_due_us = s->announce_due_us = NEVER;
 	s->ping_due_us = 0;
 	s->gap_due_us = NEVER;
@@ -68,10 +67,8 @@ void stream_close(struct stream *stream)
 /* ---- receiving ---- */
 
 /* Move ack over all that is here without a gap. */
-static void stream_advance(struct stream *s, uint64_t now_us)
+static void stream_advance(struct stream *s)
 {
-	uint32_t before = s->ack;
-
 	while (s->order_count > 0) {
 		struct stream_segment *segment = &s->segments[s->order[0]];
 		uint32_t end = segment->first + segment->frame_count;
@@ -80,8 +77,10 @@ static void stream_advance(struct stream *s, uint64_t now_us)
 			break; /* the plan of the frames before it is missing */
 		while (s->ack != end &&
 		       (segment->hollow || (stream_frame_of(s, s->ack)->flags & FRAME_HAVE))) {
-			if (!segment->hollow)
+			if (!segment->hollow) {
 				*stream_frame_of(s, s->ack) = (struct stream_frame){0};
+				s->ahead--;
+			}
 			s->turns += ++s->ack == 0;
 		}
 		if (s->ack != end)
@@ -90,13 +89,20 @@ static void stream_advance(struct stream *s, uint64_t now_us)
 		s->order_count--;
 		memmove(s->order, s->order + 1, s->order_count * sizeof(s->order[0]));
 	}
-	if (s->ack == before)
-		return;
 	if (frame_before(s->next, s->ack))
 		s->next = s->ack;
-	if (s->ack - s->ack_sent >= s->config.window / 4 || stream_ack_urgent(s))
+}
+
+/* When is the aggregator to hear of what has come, if nothing else tells it? */
+static void ack_look(struct stream *s, uint64_t now_us)
+{
+	uint32_t room = stream_room(s);
+	uint32_t news = frame_before(s->room_sent, room) ? room - s->room_sent : 0;
+
+	if (2 * news >= s->pace.window || s->ack - s->ack_sent >= s->config.window / 4 ||
+	    (s->ack != s->ack_sent && stream_ack_urgent(s)))
 		s->ack_due_us = now_us;
-	else
+	else if (s->ack != s->ack_sent)
 		sooner(&s->ack_due_us, now_us + ACK_DELAY_US);
 }
 
@@ -201,7 +207,7 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 	edges_take(s, packet);
 	switch (packet->kind) {
 	case WIRE_RESULT:
-		task = result_take(s, packet);
+		task = result_take(s, packet, now_us);
 		break;
 	case WIRE_PLAN:
 		task = plan_take(s, packet);
@@ -212,7 +218,8 @@ struct allreduce *stream_receive(struct stream *s, const struct packet *packet, 
 	default:
 		stream_drop(s, WIRE_DROP_KIND);
 	}
-	stream_advance(s, now_us);
+	stream_advance(s);
+	ack_look(s, now_us);
 	if (s->base != base || packet->kind == WIRE_RESULT || packet->kind == WIRE_PLAN)
 		news_take(s, now_us);
 	gap_look(s, now_us);
@@ -277,6 +284,7 @@ static void status_build(struct stream *s, struct status *status, uint64_t now_u
 {
 	status->stamp = (uint32_t)now_us | 1;
 	status->marked = s->marked;
+	status->late = (uint16_t)pace_late_us(&s->pace);
 	if (status->asks) {
 		s->calm = false;
 		s->ping_due_us = now_us + pace_measure_us(&s->pace);
@@ -311,7 +319,7 @@ static bool gap_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 {
 	bool quiet = now_us >= s->quiet_due_us;
-	bool ping = now_us >= s->ping_due_us && (s->under_way > 0 || s->calm);
+	bool ping = now_us >= s->ping_due_us && (s->next != s->ack || s->calm);
 
 	if (now_us < s->ack_due_us && !quiet && !ping)
 		return false;
@@ -342,7 +350,7 @@ uint64_t stream_deadline(const struct stream *s)
 	sooner(&due_us, s->quiet_due_us);
 	sooner(&due_us, s->announce_due_us);
 	sooner(&due_us, s->gap_due_us);
-	if (s->under_way > 0 || s->calm)
+	if (s->next != s->ack || s->calm)
 		sooner(&due_us, s->ping_due_us);
 	return due_us;
 }

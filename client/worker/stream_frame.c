@@ -261,7 +261,7 @@ static bool result_store(struct stream *s, struct allreduce *task,
 	return true;
 }
 
-struct allreduce *result_take(struct stream *s, const struct packet *packet)
+struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us)
 {
 	struct stream_frame *frame = stream_frame_of(s, packet->frame);
 	struct stream_segment *segment;
@@ -294,6 +294,9 @@ struct allreduce *result_take(struct stream *s, const struct packet *packet)
 		s->under_way--;
 	frame->flags |= FRAME_HAVE;
 	s->stored++;
+	s->ahead++;
+	if (pace_result(&s->pace))
+		sooner(&s->ping_due_us, now_us + pace_measure_us(&s->pace));
 	if (!frame_before(packet->frame, s->highest))
 		s->highest = packet->frame + 1;
 	if (packet->worker != WIRE_EVERYONE && s->gap_asked > 0)

@@ -92,6 +92,7 @@ struct stream {
 	uint16_t sequence;  /* the latest seen: so many RESULTs have been sent to everyone, */
 	uint16_t stored;    /* and so many are here */
 	uint32_t under_way; /* frames pushed whose RESULT is not here */
+	uint32_t ahead;     /* frames after ack whose RESULT is here */
 
 	/* Known plans that reach beyond ack, by first frame: order[head .. tail). */
 	uint32_t *order;
@@ -106,8 +107,9 @@ struct stream {
 	uint64_t news_us; /* when operations last got what they wait for, or began to wait */
 
 	uint32_t ack_sent;
-	bool calm;       /* nothing has been pushed yet: a good time to measure the way */
-	bool wants_base; /* the engine has more to announce, and base keeps it from doing so */
+	uint32_t room_sent; /* the frame that stream_room() was last sent with */
+	bool calm;          /* nothing has been pushed yet: a good time to measure the way */
+	bool wants_base;    /* the engine has more to announce, and base keeps it from doing so */
 	uint64_t ack_due_us;
 	uint64_t quiet_due_us; /* without news until then, ask */
 	uint64_t ping_due_us;  /* likewise, to measure, and to find what is lost */
@@ -203,13 +205,18 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet);
 /* stream_frame.c */
 bool push_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
 bool resend_pull(struct stream *s, uint64_t now_us, struct packet_out *out);
-struct allreduce *result_take(struct stream *s, const struct packet *packet);
+struct allreduce *result_take(struct stream *s, const struct packet *packet, uint64_t now_us);
 void resend_take(struct stream *s, const struct status *status, uint64_t now_us);
 /* The sums of an operation without frames, which came with its plan. */
 void eager_store(const struct stream *s, struct allreduce *task,
                  const struct stream_segment *segment, const uint8_t *sums);
 
 /* stream_state.c */
+/*
+ * stream_room - up to this frame, what all workers push is no more than our path takes: as many that
+ * have not come as pace allows, and as many again, since for what others push the way is twice as long.
+ */
+uint32_t stream_room(const struct stream *s);
 struct stream_segment *stream_find(const struct stream *s,
                                    uint32_t frame); /* its plan is known; or NULL */
 struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *segment);

@@ -32,8 +32,16 @@ struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *s
 	return task;
 }
 
+uint32_t stream_room(const struct stream *s)
+{
+	uint32_t frames = s->ahead + 2 * s->pace.window;
+
+	return s->ack + (frames < s->config.window ? frames : s->config.window);
+}
+
 void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, uint32_t frame)
 {
+	uint32_t room = stream_room(s);
 	struct packet_head head = {
 		.kind = (uint8_t)kind,
 		.channel = s->config.channel,
@@ -41,7 +49,7 @@ void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, 
 		.token = s->config.token,
 		.frame = frame,
 		.edge = s->ack,
-		.late = (uint16_t)pace_late_us(&s->pace),
+		.window = (uint16_t)(room - s->ack),
 		.sequence = s->gap_sequence,
 		.pushed = s->next,
 	};
@@ -49,6 +57,7 @@ void stream_head(struct stream *s, struct packet_out *out, enum wire_kind kind, 
 	out->dest = s->config.rank;
 	packet_begin(out, &head);
 	s->ack_sent = s->ack;
+	s->room_sent = room;
 	s->ack_due_us = NEVER;
 }
 
@@ -82,7 +91,7 @@ void stream_check_edges(const struct stream *s)
 /* Frames that we have pushed wait for their RESULT, or have it and wait for one before them. */
 static void check_frames(const struct stream *s)
 {
-	uint32_t under_way = 0;
+	uint32_t under_way = 0, ahead = 0;
 
 	for (uint32_t i = 0; i < s->config.window; i++) {
 		uint32_t number = s->ack + i;
@@ -94,8 +103,9 @@ static void check_frames(const struct stream *s)
 		       ((flags & FRAME_SENT) && frame_before(number, s->resend_to) &&
 		        !frame_before(number, s->resend_from)));
 		under_way += (flags & (FRAME_SENT | FRAME_HAVE)) == FRAME_SENT;
+		ahead += (flags & FRAME_HAVE) != 0;
 	}
-	assert(under_way == s->under_way);
+	assert(under_way == s->under_way && ahead == s->ahead);
 }
 
 static void check_planned(const struct stream *s, const struct stream_segment *segment)

@@ -72,6 +72,8 @@ static int fill_maps(struct bench_xdp_bpf *skeleton)
 	                               .id = CHANNEL,
 	                               .worker_count = BENCH_WORKERS,
 	                               .window_mask = BENCH_WINDOW - 1,
+	                               .credit = BENCH_WINDOW,
+	                               .call_mask = BENCH_WINDOW / 4 - 1,
 	                               .group_token = 99,
 	                               .multicast = 1,
 	                               .group_ip = htonl(GROUP_IP),

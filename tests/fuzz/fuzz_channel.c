@@ -59,7 +59,7 @@ static void check_packet(const struct channel *c, const struct packet_out *out)
 	packet_flatten(out, data);
 	assert(packet_parse(data, out->bytes, true, &packet) == WIRE_DROP_NONE);
 	assert(packet.token == c->config.group_token && packet.worker == out->dest);
-	assert(packet.edge == c->base && packet.window == c->config.window &&
+	assert(packet.edge == c->base && packet.edge + packet.window == c->credit &&
 	       packet.planned == c->planned);
 	if (packet.kind == WIRE_PLAN) {
 		assert(plan_parse(&packet, &plan) == WIRE_DROP_NONE);

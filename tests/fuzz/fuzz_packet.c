@@ -102,7 +102,7 @@ static bool put_body(const struct packet *packet, uint8_t *data, struct packet_o
 	case WIRE_STATUS_BACK:
 		if (status_parse(packet, &status) != WIRE_DROP_NONE)
 			return false;
-		memset(data + WIRE_HEADER_BYTES + offsetof(struct wire_status, reserved), 0, 3);
+		memset(data + WIRE_HEADER_BYTES + offsetof(struct wire_status, reserved), 0, 1);
 		packet_put_status(out, &status);
 		return true;
 	default:

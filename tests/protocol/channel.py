@@ -28,7 +28,8 @@ class Channel:
         self.shares, self.frames, self.to_push, self.out = [], {}, [], []
         first = welcome["first_frame"]
         self.ack = self.base = self.planned = first  # 2.2
-        self.credit = first + self.window
+        self.credit = first  # 8.4
+        self.ahead = 0  # frames after ack whose RESULT has come
         self.gap = first  # the first frame whose plan is not known
         self.end = first  # after the last frame whose plan is known
         self.pushed_to = self.received_to = first  # after the last frame pushed, received
@@ -40,7 +41,7 @@ class Channel:
         self.news_at = 0  # 11.5: that, or base has moved; or nothing was under way
         self.clock, self.pace = Clock(advice), Pace(start["window_start"], self.window, advice)
         # 10.4: when what is due, and how often it was without news
-        self.ack_sent, self.ack_due = first, NEVER
+        self.ack_sent, self.room_sent, self.ack_due = first, first, NEVER
         self.quiet_due, self.quiet_tries = NEVER, 0
         self.measure_due = 0
         self.gap_due = NEVER  # 10.2: what is missing is late then, not only reordered
@@ -68,7 +69,7 @@ class Channel:
             return  # late, and says nothing of the channel
         if not packet or packet.channel != self.number or packet.token != self.group_token:
             return self.count("strange")
-        if packet.worker not in (self.rank, wire.EVERYONE) or packet.window != self.window:
+        if packet.worker not in (self.rank, wire.EVERYONE) or packet.window > self.window:
             return self.count("strange")
         self.edges(packet, now)
         if packet.kind == wire.PLAN:
@@ -88,7 +89,7 @@ class Channel:
         base = extend(packet.base, self.base)
         if base <= self.ack:
             self.news_at = now if base > self.base else self.news_at
-            self.base, self.credit = max(self.base, base), max(self.credit, base + self.window)
+            self.base, self.credit = max(self.base, base), max(self.credit, base + packet.window)
         else:
             self.count("strange")
         self.planned = max(self.planned, extend(packet.planned, self.planned))
@@ -109,6 +110,8 @@ class Channel:
         self.came_at = now
         for frame in frames:
             self.frames[frame.number] = frame
+        while self.gap in self.frames:
+            self.gap += 1
         self.to_push += [frame for frame in frames if len(frame.own)]
         self.to_push.sort(key=lambda frame: -frame.number)  # the last is the next
         self.end = max(self.end, first + len(frames))
@@ -129,6 +132,10 @@ class Channel:
         self.received_to = max(self.received_to, frame.number + 1)
         self.came_at = now
         self.stored += 1
+        self.ahead += 1
+        self.pace.result()
+        if self.pace.full:
+            self.measure_due = min(self.measure_due, now + self.measure_wait)
         self.listed -= self.listed > 0 and packet.worker == self.rank
 
     def on_status(self, packet, now):
@@ -136,7 +143,7 @@ class Channel:
         said = wire.stated(packet.body)
         if not said:
             return self.count("strange")
-        stamp, _, held, marked, words = said
+        stamp, _, _, held, marked, words = said
         asked = extend(stamp, now) if stamp else None
         if stamp:
             rtt = (now - stamp) & 0xFFFFFFFF
@@ -179,12 +186,11 @@ class Channel:
         """8.3: ack over all that is here without a gap."""
         before = self.ack
         while self.ack in self.frames and self.frames[self.ack].done:
-            del self.frames[self.ack]
+            self.ahead -= bool(self.frames.pop(self.ack).bytes)
             self.ack += 1
         self.gap = max(self.gap, self.ack)
-        while self.gap in self.frames:
-            self.gap += 1
-        if self.ack - self.ack_sent >= self.window // 4:
+        news = self.ack + self.room - self.room_sent
+        if self.ack - self.ack_sent >= self.window // 4 or 2 * news >= int(self.pace.limit):
             self.ack_due = now
         elif self.ack != before:
             self.ack_due = min(self.ack_due, now + 1000)
@@ -192,9 +198,15 @@ class Channel:
 
     # ---- what goes ----
 
+    @property
+    def room(self):
+        """8.4: for all that its path takes, as many frames after ack may be pushed."""
+        return min(self.ahead + 2 * int(self.pace.limit), self.window)
+
     def send(self, kind, frame=0, body=b""):
         """8.3: ack rides on everything."""
-        edges = self.ack, self.clock.late, self.before[0], self.pushed
+        edges = self.ack, self.room, self.before[0], self.pushed
+        self.room_sent = self.ack + self.room
         self.out.append(wire.to_aggregator(kind, self.number, self.rank, self.token, frame, *edges, body))
         self.ack_sent, self.ack_due = self.ack, NEVER
         self.count("sent")
@@ -230,7 +242,8 @@ class Channel:
 
     def push(self, now):
         """8.1, 8.4, 8.5"""
-        while self.to_push and self.to_push[-1].number < self.credit and self.under_way < self.pace.limit:
+        end = min(self.credit, self.gap)
+        while self.to_push and self.to_push[-1].number < end and self.under_way < self.pace.limit:
             frame = self.to_push[-1]
             if not frame.segment.op.error:  # 11.1: withdrawn
                 self.send(wire.PUSH, frame.number, body=frame.data())
@@ -291,7 +304,7 @@ class Channel:
                 self.quiet_tries = min(self.quiet_tries + 1, 2)
                 self.quiet_due = now + self.spread(min(self.clock.timeout * 2**self.quiet_tries, 400000))
                 self.send_status(now, True)
-        if self.advice and self.under_way and now >= self.measure_due:
+        if self.advice and self.ack < self.pushed and now >= self.measure_due:
             self.send_status(now, True)
         elif now >= self.ack_due:
             self.send_status(now, False)
@@ -310,5 +323,5 @@ class Channel:
         if asks:
             self.measure_due = now + self.measure_wait
             self.count("asks")
-        self.send(wire.STATUS, first, wire.status(now | 1, asks, words))
+        self.send(wire.STATUS, first, wire.status(now | 1, asks, words, late=self.clock.late))
         self.count("statuses")

@@ -61,7 +61,7 @@ class Pace:
         self.begin(0)
 
     def begin(self, now):
-        self.begun, self.ways, self.full, self.sent_here, self.marked_here = now, [], False, 0, 0
+        self.begun, self.ways, self.full, self.sent_here, self.marked_here, self.results = now, [], False, 0, 0, 0
 
     def sent(self, under_way):
         self.full = self.full or under_way >= self.limit
@@ -75,6 +75,14 @@ class Pace:
         self.losses += 1
         self.loss.take(ratio, self.losses)
         self.pushed = self.wanted = 0
+
+    @property
+    def used(self):
+        return 2 * self.results >= int(self.limit)
+
+    def result(self):
+        self.results += 1
+        self.full = self.full or self.used
 
     def marked(self, total):
         self.marked_here += max(total - self.told, 0)
@@ -94,9 +102,9 @@ class Pace:
         if share:
             self.shrink(self.share / 2)
         elif queued > allowed:
-            self.shrink(queued / srtt)
-        elif self.full and self.doubling and queued < 100:
-            self.limit = min(2 * self.limit, self.window)
+            self.shrink(queued / max(srtt, min(self.ways)))
+        elif self.doubling and queued < 100:
+            self.limit = min(2 * self.limit, self.window) if self.used else self.limit
         elif self.full:
             self.doubling = False
             self.limit = min(self.limit + max(self.limit / 16 if queued < 100 else 1, 1), self.window)

@@ -64,10 +64,10 @@ class Packets(unittest.TestCase):
             names = "tag count layout segment segment_count generation op_slot block_count block_last exponent dtype reduction form flags"
             rest = wire.announcement(*map(get, names.split()), rest)
         if get("kind") == wire.STATUS:
-            rest = wire.status(get("stamp"), get("flags"), rest, get("held"), get("marked"))
+            rest = wire.status(get("stamp"), get("flags"), rest, get("held"), get("marked"), get("late"))
         if get("kind") == wire.KNOCK:
             return wire.knock(*map(get, "channel worker token frame number".split()), 32 + len(said["padding"]) // 2)
-        names = "kind channel worker token frame ack late sequence pushed"
+        names = "kind channel worker token frame ack window sequence pushed"
         return wire.to_aggregator(*map(get, names.split()), rest)
 
     def read_back(self, datagram):
@@ -77,8 +77,9 @@ class Packets(unittest.TestCase):
         for name in ("channel", "worker", "frame", "base", "window", "sequence", "planned"):
             said[name] = str(getattr(packet, name))
         if packet.kind == wire.STATUS_BACK:
-            stamp, flags, held, marked, words = wire.stated(packet.body)
-            said |= {"stamp": str(stamp), "flags": f"{flags:#04x}", "held": str(held), "marked": str(marked)}
+            stamp, flags, late, held, marked, words = wire.stated(packet.body)
+            said |= {"stamp": str(stamp), "flags": f"{flags:#04x}", "late": str(late)}
+            said |= {"held": str(held), "marked": str(marked)}
             return said | ({"words": words.hex()} if words else {})
         if packet.kind != wire.PLAN:
             key = {wire.RESULT: "data", wire.KNOCKED: "padding", wire.PROBE: "padding"}

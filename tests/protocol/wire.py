@@ -15,16 +15,16 @@ NO_EXPONENT = -32768
 HEADER_BYTES = 32
 TO_AGGREGATOR = struct.Struct("<HBBHHQIIHHI")
 TO_WORKER = struct.Struct("<HBBHHQIIHHI")
-STATED = struct.Struct("<IB3xII")
+STATED = struct.Struct("<IBxHII")
 ANNOUNCEMENT = struct.Struct("<QQQIIIHHHhBBBB")
 PLANNED = struct.Struct("<QIIHhB3x")
 MISMATCH = struct.Struct("<QQHHHxx")
 
 
-def to_aggregator(kind, channel, worker, token, frame, ack, late=0, sequence=0, pushed=0, body=b""):
+def to_aggregator(kind, channel, worker, token, frame, ack, window=0, sequence=0, pushed=0, body=b""):
     """2.2: a worker's datagram. Numbers wrap."""
     frame, ack, sequence, pushed = frame & 0xFFFFFFFF, ack & 0xFFFFFFFF, sequence & 0xFFFF, pushed & 0xFFFFFFFF
-    return TO_AGGREGATOR.pack(MAGIC, VERSION, kind, channel, worker, token, frame, ack, late, sequence, pushed) + body
+    return TO_AGGREGATOR.pack(MAGIC, VERSION, kind, channel, worker, token, frame, ack, window, sequence, pushed) + body
 
 
 def knock(channel, worker, token, count, number, size):
@@ -166,13 +166,13 @@ def words_of(frames):
     return (frames[0] if frames else 0), bits.to_bytes((bits.bit_length() + 63) // 64 * 8, "little")
 
 
-def status(stamp, asks, words=b"", held=0, marked=0):
+def status(stamp, asks, words=b"", held=0, marked=0, late=0):
     """2.5: the body"""
-    return STATED.pack(stamp & 0xFFFFFFFF, asks, held, marked) + words
+    return STATED.pack(stamp & 0xFFFFFFFF, asks, late, held, marked) + words
 
 
 def stated(body):
-    """2.5: (stamp, flags, held, marked, words), or None"""
+    """2.5: (stamp, flags, late, held, marked, words), or None"""
     words = len(body) - STATED.size
     if words % 8 or not 0 <= words <= 128 or body[4] > 1:
         return None

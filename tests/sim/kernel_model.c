@@ -25,7 +25,7 @@ static enum kernel_verdict send(struct run *run, const struct fast_slot *slot)
 		.token = channel->group_token,
 		.frame = run->packet.frame,
 		.edge = (uint32_t)channel->base,
-		.window = (uint16_t)(channel->window_mask + 1),
+		.window = (uint16_t)(channel->credit - (uint32_t)channel->base),
 		.sequence = (uint16_t)slot->sequence,
 		.planned = channel->planned,
 	};
@@ -41,7 +41,7 @@ static enum kernel_verdict send(struct run *run, const struct fast_slot *slot)
 
 static bool is_call(const struct run *run)
 {
-	return (run->packet.frame + 1) % ((run->channel->window_mask + 1) / 4) == 0;
+	return (run->packet.frame + 1) % (run->channel->call_mask + 1) == 0;
 }
 
 static bool fits(const struct run *run, uint32_t body_bytes)
@@ -51,10 +51,16 @@ static bool fits(const struct run *run, uint32_t body_bytes)
 
 static void ack_note(struct run *run)
 {
-	uint32_t *known = &run->channel->ack[run->packet.worker];
+	uint32_t *ack = &run->channel->ack[run->packet.worker];
+	uint32_t *room = &run->channel->room[run->packet.worker];
+	uint32_t window = run->packet.window;
 
-	if (frame_before(*known, run->packet.edge))
-		*known = run->packet.edge;
+	if (window == 0 || window > run->channel->window_mask + 1)
+		window = run->channel->window_mask + 1;
+	if (frame_before(*ack, run->packet.edge))
+		*ack = run->packet.edge;
+	if (frame_before(*room, run->packet.edge + window))
+		*room = run->packet.edge + window;
 }
 
 static void add(const struct run *run, struct fast_slot *slot)
@@ -90,6 +96,7 @@ static enum kernel_verdict complete(struct run *run, struct fast_slot *slot)
 	slot->sequence = (uint16_t)++run->channel->sequence;
 	slot->sent = 1;
 	run->channel->told_base = (uint32_t)run->channel->base;
+	run->channel->told_credit = run->channel->credit;
 	return send(run, slot);
 }
 

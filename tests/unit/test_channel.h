@@ -40,6 +40,9 @@ struct bench {
 	uint64_t tokens[BENCH_WORKERS_MAX];
 	uint64_t drops[WIRE_DROP_COUNT]; /* as last looked at */
 	uint32_t acks[BENCH_WORKERS_MAX];
+	uint32_t rooms[BENCH_WORKERS_MAX]; /* up to which frame all may push, as each has said */
+	uint32_t credit;
+	uint16_t window; /* what all workers say of their paths */
 	uint32_t planned;
 	uint16_t sequence;
 	uint64_t now_us;
@@ -69,9 +72,9 @@ static inline struct bench *bench_open(uint16_t workers, uint32_t window, uint32
 	};
 	for (uint16_t i = 0; i < BENCH_WORKERS_MAX; i++) {
 		b->tokens[i] = UINT64_C(0xabcdef0100000000) + i;
-		b->acks[i] = first_frame;
+		b->acks[i] = b->rooms[i] = first_frame;
 	}
-	b->planned = first_frame;
+	b->planned = b->credit = first_frame;
 	b->now_us = 5000000;
 	assert_int_equal(channel_open(&b->config, &b->channel), 0);
 	return b;
@@ -103,6 +106,19 @@ static inline void bench_expect_drop(struct bench *b, enum wire_drop reason, con
 	}
 }
 
+/* Section 8.4. A worker without a window takes whatever has a slot. */
+static inline void bench_room(struct bench *b, const struct packet *packet)
+{
+	uint32_t window = b->config.window;
+
+	if (packet->window > 0 && packet->window < window)
+		window = packet->window;
+	if (packet->worker < b->config.worker_count && packet->token == b->tokens[packet->worker] &&
+	    packet->edge == b->acks[packet->worker] &&
+	    frame_before(b->rooms[packet->worker], packet->edge + window))
+		b->rooms[packet->worker] = packet->edge + window;
+}
+
 /* Hand a packet over, header and body, as it would come from the network. */
 static inline void bench_send(struct bench *b, const struct packet_out *out)
 {
@@ -112,6 +128,7 @@ static inline void bench_send(struct bench *b, const struct packet_out *out)
 	assert_non_null(copy);
 	packet_flatten(out, copy);
 	assert_int_equal(packet_parse(copy, out->bytes, false, &packet), WIRE_DROP_NONE);
+	bench_room(b, &packet);
 	channel_receive(b->channel, &packet, b->now_us);
 	channel_check(b->channel);
 	free(copy);
@@ -127,6 +144,7 @@ static inline struct packet_head bench_head(const struct bench *b, uint16_t rank
 		.token = b->tokens[rank],
 		.frame = frame,
 		.edge = b->acks[rank],
+		.window = b->window,
 		.pushed = b->acks[rank],
 	};
 }
@@ -266,6 +284,20 @@ static inline uint32_t bench_base(const struct bench *b)
 	return base;
 }
 
+static inline uint32_t bench_credit(struct bench *b)
+{
+	uint32_t base = bench_base(b), least = base + b->config.window;
+
+	for (uint16_t rank = 0; rank < b->config.worker_count; rank++)
+		if (frame_before(b->rooms[rank], least))
+			least = b->rooms[rank];
+	if (!frame_before(base, least))
+		least = base + 1;
+	if (frame_before(b->credit, least))
+		b->credit = least;
+	return b->credit;
+}
+
 /* The next packet, into b->got; false when there is none. */
 static inline bool bench_pull(struct bench *b)
 {
@@ -283,7 +315,7 @@ static inline bool bench_pull(struct bench *b)
 	assert_int_equal(b->got.worker, out.dest);
 	assert_true(b->got.token == GROUP_TOKEN);
 	assert_int_equal(b->got.edge, bench_base(b));
-	assert_int_equal(b->got.window, b->config.window);
+	assert_int_equal(b->got.edge + b->got.window, bench_credit(b));
 	assert_false(frame_before(b->got.planned, b->planned));
 	b->planned = b->got.planned;
 	b->sequence =

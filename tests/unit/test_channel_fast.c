@@ -201,6 +201,24 @@ static void test_acks(void **state)
 	fast.told_base = FIRST + WINDOW / 2; /* by the last RESULT */
 	expect_nothing(b);
 	fast.told_base = FIRST;
+	/* What their paths take, likewise; with less of it we are woken more often. */
+	assert_int_equal(fast.credit, FIRST + WINDOW);
+	assert_int_equal(fast.call_mask, 1);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		fast.room[rank] = FIRST + WINDOW + 4 + rank;
+	b->window = 1;
+	send_ack(b, 0, FIRST + WINDOW / 2);
+	assert_int_equal(fast.credit, FIRST + WINDOW + 4);
+	assert_int_equal(fast.call_mask, 1);
+	fast.room[0] += 100; /* no PUSH can have said so */
+	fast.told_credit = FIRST + WINDOW + 4;
+	send_ack(b, 1, FIRST + WINDOW / 2);
+	assert_int_equal(fast.credit, FIRST + WINDOW + 4);
+	for (uint32_t rank = 0; rank < 3; rank++)
+		b->rooms[rank] = FIRST + WINDOW + 4;
+	fast.told_base = FIRST + WINDOW / 2;
+	expect_nothing(b);
+	fast.told_credit = FIRST + WINDOW;
 	bench_close(b);
 }
 

@@ -257,6 +257,62 @@ static void test_credit_rides(void **state)
 	bench_close(b);
 }
 
+static void send_room(struct bench *b, uint16_t rank, uint32_t ack, uint16_t window)
+{
+	struct packet_head head = bench_head(b, rank, WIRE_STATUS, 0);
+	struct packet_out out;
+
+	head.edge = ack;
+	head.window = window;
+	packet_begin(&out, &head);
+	packet_put_status(&out, &(struct status){.stamp = 1});
+	bench_send(b, &out);
+}
+
+static void expect_room(struct bench *b, uint16_t window)
+{
+	expect_credit(b);
+	assert_int_equal(b->got.window, window);
+}
+
+/* As the worker takes that takes least; never back, never nothing, never more than has a slot. */
+static void test_credit_of_rooms(void **state)
+{
+	struct bench *b = bench_open(2, 16, 0);
+	struct announce a = announce_of(TAG, WIRE_ALL);
+
+	(void)state;
+	send_room(b, 0, 0, 4);
+	announce_all(b, &a); /* rank 0 says "whatever has a slot" now, which is more */
+	expect_plan(b, WIRE_EVERYONE, 0);
+	assert_int_equal(b->got.window, 16);
+	bench_close(b);
+
+	b = bench_open(2, 16, 0);
+	b->window = 6;
+	announce_all(b, &a);
+	expect_plan(b, WIRE_EVERYONE, 0);
+	assert_int_equal(b->got.window, 6);
+	send_room(b, 0, 0, 9);
+	expect_nothing(b); /* the other one takes 6 */
+	send_room(b, 1, 0, 7);
+	expect_nothing(b); /* less than a quarter */
+	send_room(b, 1, 0, 8);
+	expect_room(b, 8);
+	send_room(b, 1, 0, 2);
+	send_room(b, 0, 30, 2); /* an ack may be a lie */
+	send_room(b, 1, UINT32_MAX / 2, 2);
+	expect_nothing(b);
+	b->window = 1;
+	send_ack_all(b, 8); /* 9, and at least one beyond base */
+	expect_room(b, 1);
+	send_room(b, 0, 8, 17); /* more than there are slots */
+	send_room(b, 1, 8, 65535);
+	expect_room(b, 16);
+	expect_drop(b, WIRE_DROP_NONE);
+	bench_close(b);
+}
+
 static void test_reply_table_full(void **state)
 {
 	struct bench *b = bench_open(1, 16, 0);
@@ -486,60 +542,67 @@ static void test_wants(void **state)
 	bench_close(b);
 }
 
-static void send_push_of(struct bench *b, uint16_t rank, uint32_t frame, uint16_t late)
+static void send_late(struct bench *b, uint16_t rank, uint16_t late)
+{
+	send_status(b, rank, &(struct status){.stamp = 1, .late = late}, 0, 0);
+}
+
+static void send_push_of(struct bench *b, uint16_t rank, uint32_t frame)
 {
 	static const uint8_t data[FRAME_BLOCKS * BLOCK_BYTES];
 	struct packet_head head = bench_head(b, rank, WIRE_PUSH, frame);
 	struct packet_out out;
 
 	head.pushed = frame;
-	head.late = late;
 	packet_begin(&out, &head);
 	packet_point(&out, data, sizeof(data));
 	bench_send(b, &out);
 }
 
 /*
- * Without being asked: each once, when a packet comes `late` or more after one that said it was pushed.
+ * Without being asked: each once, when a packet comes what it has called late or more after one that said it was pushed.
  */
 static void test_wants_unasked(void **state)
 {
 	struct bench *b = dense_open(2, 16, 0);
 
 	(void)state;
-	send_push_of(b, 0, 0, 400);
-	send_push_of(b, 0, 2, 400); /* 1 is lost, or late */
+	send_late(b, 0, 400);
+	send_push_of(b, 0, 0);
+	send_push_of(b, 0, 2); /* 1 is lost, or late */
 	b->now_us += 400;
-	send_push_of(b, 0, 4, 400); /* that it was is known from now on, and that 3 was */
+	send_push_of(b, 0, 4); /* that it was is known from now on, and that 3 was */
 	b->now_us += 399;
-	send_push_of(b, 0, 5, 400);
+	send_push_of(b, 0, 5);
 	expect_nothing(b);
-	send_push_of(b, 0, 3, 400); /* was late */
+	send_push_of(b, 0, 3); /* was late */
 	b->now_us += 1;
-	send_push_of(b, 1, 0, 400); /* the other worker has nothing to do with it */
+	send_push_of(b, 1, 0); /* the other worker has nothing to do with it */
 	pull_all(b);
-	send_push_of(b, 0, 6, 400);
+	send_push_of(b, 0, 6);
 	expect_wants(b, 0, 0, 1, 1);
 	b->now_us += 5000;
-	send_push_of(b, 0, 7, 400);
+	send_push_of(b, 0, 7);
 	expect_nothing(b);
 	/* No sooner than 300 us, no later than 5 ms, whatever the worker says. */
-	send_push_of(b, 0, 9, 0);
+	send_late(b, 0, 0);
+	send_push_of(b, 0, 9);
 	b->now_us += 300;
-	send_push_of(b, 0, 10, 0);
+	send_push_of(b, 0, 10);
 	b->now_us += 299;
-	send_push_of(b, 0, 11, 0);
+	send_push_of(b, 0, 11);
 	expect_nothing(b);
 	b->now_us += 1;
-	send_push_of(b, 0, 12, 0);
+	send_push_of(b, 0, 12);
 	expect_wants(b, 0, 0, 8, 1);
+	send_late(b, 0, 65535);
 	b->now_us += 4999;
-	send_push_of(b, 0, 14, 65535);
+	send_push_of(b, 0, 14);
 	expect_nothing(b);
 	b->now_us += 1;
-	send_push_of(b, 0, 15, 65535);
+	send_push_of(b, 0, 15);
 	b->now_us += 5000;
-	send_push_of(b, 0, 15, 65535);
+	send_push_of(b, 0, 15);
 	expect_wants(b, 0, 0, 13, 1);
 	bench_close(b);
 }
@@ -659,7 +722,7 @@ int main(void)
 		cmocka_unit_test(test_sequence_wraps),   cmocka_unit_test(test_wants),
 		cmocka_unit_test(test_wants_unasked),    cmocka_unit_test(test_wants_many),
 		cmocka_unit_test(test_wants_nonsense),   cmocka_unit_test(test_want_owners),
-		cmocka_unit_test(test_answer_of_path),
+		cmocka_unit_test(test_answer_of_path),   cmocka_unit_test(test_credit_of_rooms),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

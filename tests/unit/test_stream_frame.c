@@ -432,6 +432,55 @@ static void test_ack(void **state)
 	bench_close(b);
 }
 
+/* The next packet is a STATUS that says so, and asks or not. */
+static uint32_t expect_room(struct bench *b, bool asks, uint32_t ack, uint16_t window)
+{
+	expect_status(b, asks);
+	assert_int_equal(b->got.edge, ack);
+	assert_int_equal(b->got.window, window);
+	return got_status(b).stamp;
+}
+
+/*
+ * What all workers may push because of our path: twice the limit, and what has come after a gap. Nothing
+ * here is ours to push: the limit grows by what comes, and half of it is told at once.
+ */
+static void test_room(void **state)
+{
+	struct bench *b = bench_open(16, FIRST);
+	struct allreduce *task;
+	uint32_t stamp;
+
+	(void)state;
+	stream_close(b->stream);
+	b->config.window_start = 2;
+	assert_int_equal(stream_open(&b->config, &b->stream), 0);
+	task = task_planned(b, no_bits);
+	while (bench_pull(b))
+		;
+	assert_int_equal(b->got.window, 4);
+	assert_null(result_of(b, FIRST + 1, 1));
+	expect_room(b, false, FIRST, 5);
+	assert_null(result_of(b, FIRST, 1));
+	expect_room(b, false, FIRST + 2, 4);
+	expect_nothing(b);
+	bench_wait(b, 20000); /* it measures the way of what others draw */
+	stamp = expect_room(b, true, FIRST + 2, 4);
+	b->now_us += 100;
+	send_status(b, RANK, stamp, 0, 0);
+	pull_all(b);
+	assert_int_equal(b->got.window, 8);
+	for (uint32_t frame = 2; frame < 16; frame++)
+		if (frame != 5)
+			assert_null(result_of(b, FIRST + frame, 1));
+	pull_all(b);
+	assert_int_equal(b->got.edge, FIRST + 5);
+	assert_int_equal(b->got.window, 16); /* not 18: there are no more slots */
+	expect_drop(b, WIRE_DROP_NONE);
+	task_close(task);
+	bench_close(b);
+}
+
 /* ---- fixed point ---- */
 
 /* The largest of all workers' exponents is none of a float's, or smaller than our own. */
@@ -546,6 +595,7 @@ int main(void)
 		cmocka_unit_test(test_not_lacks),   cmocka_unit_test(test_ping),
 		cmocka_unit_test(test_ack),         cmocka_unit_test(test_exponents),
 		cmocka_unit_test(test_fixed),       cmocka_unit_test(test_config),
+		cmocka_unit_test(test_room),
 	};
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)

@@ -159,6 +159,17 @@ static void test_ack_forward(void **state)
 	assert_int_equal(channel->ack[1], 4);
 	assert_int_equal(channel->ack[0], FIRST_FRAME);
 	assert_int_equal(channel->ack[2], FIRST_FRAME);
+	/* How far all may push, as its path goes: as many frames as there are slots if it does not say. */
+	assert_int_equal(channel->room[1], 4 + WINDOW);
+	frame.at.wire.edge = 5;
+	frame.at.wire.window = 7;
+	expect(world, &frame, XDP_DROP);
+	assert_int_equal(channel->ack[1], 5);
+	assert_int_equal(channel->room[1], 4 + WINDOW);
+	frame.at.wire.window = WINDOW + 1;
+	expect(world, &frame, XDP_DROP);
+	assert_int_equal(channel->room[1], 5 + WINDOW);
+	assert_int_equal(channel->room[0], FIRST_FRAME);
 }
 
 /* ---- waking user space ---- */

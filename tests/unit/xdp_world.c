@@ -182,10 +182,12 @@ void world_open(struct world *world, uint16_t worker_count)
 	channel->ttl = 3;
 	channel->tos = TOS;
 	channel->base = channel->planned = FIRST_FRAME;
+	channel->credit = FIRST_FRAME + WINDOW - 1;
+	channel->call_mask = WINDOW / 4 - 1;
 	for (uint32_t i = 0; i < FAST_WORKERS_MAX; i++) {
 		channel->tokens[i] = token_of(i);
 		channel->home[i] = home_of(i);
-		channel->ack[i] = FIRST_FRAME;
+		channel->ack[i] = channel->room[i] = FIRST_FRAME;
 	}
 	channel_seal(channel);
 	__atomic_store_n(&channel->active, 1, __ATOMIC_RELEASE);
@@ -397,7 +399,11 @@ void check_answer(const struct world *world, const struct frame *out, struct pac
 	else
 		assert_int_equal(packet->token, GROUP_TOKEN);
 	assert_int_equal(packet->edge, (uint32_t)world->channel->base);
-	assert_int_equal(packet->window, WINDOW);
+	assert_int_equal(packet->edge + packet->window, world->channel->told_credit);
+	if (world->channel->credit - packet->edge <= WINDOW)
+		assert_int_equal(world->channel->told_credit, world->channel->credit);
+	else
+		assert_int_equal(packet->window, WINDOW);
 	assert_int_equal(packet->sequence, (uint16_t)world->channel->sequence);
 	assert_int_equal(packet->planned, world->channel->planned);
 }
