@@ -33,8 +33,8 @@ PLANS = {
 }
 # compress_ways.py says what they are. "winnow 0.01 20" takes 20 dense steps first.
 WAYS = (
-    "gloo, powersgd 4, allgather 0.01 20, winnow, winnow 0.01, winnow 0.01 20, winnow 0.03 20, "
-    "diloco 10, diloco 30, sparseloco 10 0.05"
+    "gloo, powersgd 4, allgather 0.01 20, winnow, winnow 0.01 20, winnow 0.03 20 bf16, "
+    "diloco 10 bf16, diloco 30 bf16, sparseloco 10 0.05 3 bf16"
 )
 LONGER = 1.5  # ways that send less than all take so many times the steps of dense Gloo, since they learn less in each
 
@@ -55,17 +55,25 @@ def learns(way):
     return way.replace("allgather", "winnow")
 
 
+def words(way):
+    """Its kind, its numbers, and the numbers on the wire; None: as they are."""
+    kind, *of = way.split()
+    wire = of.pop() if of and of[-1][0].isalpha() else None
+    return kind, [float(number) for number in of], wire
+
+
 def dense_steps(way):
     """How many come first, and in which way."""
-    kind, *of = way.split()
+    kind, of, wire = words(way)
     if kind in ("winnow", "allgather") and len(of) > 1:
-        return int(of[1]), kind.replace("allgather", "gloo")
+        return int(of[1]), "gloo" if kind == "allgather" else f"winnow {wire or ''}".strip()
     return 0, None
 
 
 def later(way):
     """What it is after its dense steps."""
-    return " ".join(way.split()[:2]) if dense_steps(way)[0] else way
+    kind, of, wire = words(way)
+    return " ".join(filter(None, (kind, way.split()[1], wire))) if dense_steps(way)[0] else way
 
 
 def rows(world, rate):
@@ -73,7 +81,8 @@ def rows(world, rate):
     steps, found = int(wanted("STEPS")[0]), []
     for model in wanted("MODELS"):
         if rate != "none":
-            for way in dict.fromkeys(map(later, ways())):
+            dense = (dense_steps(way)[1] for way in ways() if dense_steps(way)[0])
+            for way in dict.fromkeys([*map(later, ways()), *dense]):
                 found.append({"kind": "time", "way": way, "model": model, "seed": 1, "steps": timed_steps(way)})
             continue
         found.append({"kind": "time", "way": LIMIT, "model": model, "seed": 1, "steps": WARM + 5 * TIMED})
@@ -91,7 +100,8 @@ def timed_steps(way):
 
 
 def local_steps(way):
-    return int(way.split()[1]) if way.split()[0] in ("diloco", "sparseloco") else 1
+    kind, of, _ = words(way)
+    return int(of[0]) if kind in ("diloco", "sparseloco") else 1
 
 
 def load(path):
@@ -292,8 +302,8 @@ def plot(path, out):
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("held-out loss")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncol=5, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.12, 1, 1))
+    figure.legend(handles, labels, loc="lower center", ncol=3 * len(each), fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.15, 1, 1))
     pyplot.rcParams["svg.hashsalt"] = "winnow"  # the same file from the same numbers
     figure.savefig(out, **({"metadata": {"Date": None}} if out.endswith("svg") else {"dpi": 120}))
 

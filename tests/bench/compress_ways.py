@@ -15,7 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersg
 from torch.nn.parallel import DistributedDataParallel
 
 import winnow.torch
-from compress_bench import HELD
+from compress_bench import HELD, words
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "client" / "python" / "demo"))
 
@@ -108,17 +108,18 @@ class Timed(winnow.torch.TopK):
 
 class Way:
     """How a step is taken: "gloo", "powersgd RANK", "allgather DENSITY", "winnow", "winnow DENSITY [DENSE STEPS FIRST]",
-    "diloco H", "sparseloco H DENSITY", "alone", which exchanges nothing."""
+    "diloco H", "sparseloco H DENSITY [DENSE EXCHANGES FIRST]", "alone", which exchanges nothing. Those over Winnow may end
+    with how numbers travel: "bf16", "fixed16", "fixed8"."""
 
     def __init__(self, way, task):
-        kind, *of = way.split()
+        kind, of, wire = words(way)
         self.model, self.state, self.compress, self.alone = task.model, None, None, kind == "alone"
         self.optimizer = task.model.optimizer()
         if kind in ("diloco", "sparseloco"):
             if kind == "sparseloco":
-                self.compress = Timed(float(of[1]), decay=0.95)
+                self.compress = Timed(of[1], decay=0.95, warm_up=int(of[2]) if len(of) > 2 else 0)
             self.optimizer = self.state = winnow.torch.OuterOptimizer(
-                task.model, self.optimizer, H=int(of[0]), compress=self.compress
+                task.model, self.optimizer, H=int(of[0]), compress=self.compress, wire=wire
             )
             return
         # PowerSGD goes on from callbacks, in any order: over Gloo two buckets of its could meet each other's.
@@ -128,12 +129,12 @@ class Way:
             state = powersgd.PowerSGDState(None, matrix_approximation_rank=int(of[0]), start_powerSGD_iter=2)
             self.model.register_comm_hook(state, powersgd.powerSGD_hook)
         elif kind == "allgather":
-            self.compress = Timed(float(of[0]))
+            self.compress = Timed(of[0])
             self.compress.learn(task.model)
             self.model.register_comm_hook(None, allgather_topk(self.compress))
         elif kind == "winnow":
-            self.compress = Timed(float(of[0]), warm_up=int(of[1]) if len(of) > 1 else 0) if of else None
-            self.state = winnow.torch.attach(self.model, compress=self.compress)
+            self.compress = Timed(of[0], warm_up=int(of[1]) if len(of) > 1 else 0) if of else None
+            self.state = winnow.torch.attach(self.model, compress=self.compress, wire=wire)
         elif kind not in ("gloo", "alone"):
             sys.exit(f"no way is called {way!r}: {Way.__doc__}")
 

@@ -29,7 +29,7 @@ fail() {
 $python $demo --build "$build" --out "$out" --steps 5 | tee "$out/table"
 for text in '^skip-gram: ' '^character transformer: ' 'loss at step 4 ' 'largest difference of the losses' \
 	'd = 0\.[0-9]* of each worker, U = 0\.[0-9]* of any' 'sent by a worker a step .* MB .* MB$' \
-	'received by a worker' 'median time of a step' "a ring's worker sends, and receives" 'bound max' '^Done in'; do
+	'received by a worker' 'median time of a step' "a ring's worker sends, and receives" 'bound max' 'over links of 20 Mbit/s' '^  time of 5 steps .* s .* s .* s$' '^  loss then' '^Done in'; do
 	grep -q "$text" "$out/table" || fail "no line '$text'"
 done
 [ "$(head -c 8 "$out/demo.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "demo.png is no picture"

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trains two models with DistributedDataParallel, over Gloo and over Winnow, and compares.
+"""Trains two models with DistributedDataParallel, over Gloo and over Winnow, one also with local steps, and compares.
 
 Four worker processes and one winnowd on this machine; nothing else is needed. Exit status
 0: both trained alike; 1: they did not, or something failed, and one line says what.
@@ -91,8 +91,9 @@ def present(given, ranks, private):
     import report
 
     results = {name: report.Result([rank[name] for rank in ranks]) for name in ranks[0]}
-    for result in results.values():
-        print("\n" + "\n".join(report.table(result)))
+    thin = report.Thin([rank["letters"] for rank in ranks])
+    for lines in (*map(report.table, results.values()), thin.table()):
+        print("\n" + "\n".join(lines))
     where = "a network namespace of its own" if private else "the host, other traffic included"
     print(
         f"\nGloo's bytes: lo's counter in /proc/net/dev, in {where}, around each step between"
@@ -101,7 +102,7 @@ def present(given, ranks, private):
         f"\n{os.cpu_count()} CPUs and no network: the times compare the two and say nothing about either on a wire."
     )
     picture = given.out / "demo.png"
-    report.picture(list(results.values()), picture)
+    report.picture(list(results.values()), thin, picture)
     print(f"Picture: {picture}")
     for name, result in results.items():
         print(
@@ -127,7 +128,7 @@ def main():
         private = not given.host_network and processes.enter_namespace()
         with tempfile.TemporaryDirectory(prefix="winnow-demo-") as directory:
             children = processes.Processes(directory)
-            print(f"Training with {given.workers} workers, two models, two ways each:", flush=True)
+            print(f"Training with {given.workers} workers, two models, two ways each, and one with local steps:", flush=True)
             try:
                 ranks = train(given, pathlib.Path(directory), children)
             finally:

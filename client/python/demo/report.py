@@ -8,7 +8,9 @@ import numpy
 WARM_UP_STEPS = 2  # DDP lays its buckets out anew after the first
 # Sums in another order round differently; this many steps do not make more of it.
 LOSS_TOLERANCE = 1e-3
-GLOO_COLOUR, SENT_COLOUR, RECEIVED_COLOUR = "#D55E00", "#0072B2", "#56B4E9"  # Okabe and Ito
+HOME_RATE = 20 * 10**6  # bit/s
+SMOOTH = 5  # steps over which a loss is averaged
+GLOO_COLOUR, SENT_COLOUR, RECEIVED_COLOUR, LOCAL_COLOUR = "#D55E00", "#0072B2", "#56B4E9", "#009E73"  # Okabe and Ito
 
 
 class Result:
@@ -53,6 +55,41 @@ class Result:
         }
         term = max(terms, key=terms.get)
         return terms[term], term
+
+
+class Thin:
+    """What the dense model's ways take on links as thin as what a home sends with, by the bytes that were counted."""
+
+    def __init__(self, ranks):
+        local = [rank["local"] for rank in ranks]
+        self.result, self.period = Result(ranks), local[0]["period"]
+        self.losses = [*self.result.losses, mean([rank["losses"] for rank in local])]
+        self.sent = [self.result.gloo_each, self.result.sent, mean([rank["sent"] for rank in local])]
+        self.received = [self.result.gloo_each, self.result.received, mean([rank["received"] for rank in local])]
+        # Most of the local steps exchange nothing.
+        self.compute = float(numpy.median(warm(mean([rank["seconds"] for rank in local]))))
+
+    def times(self):
+        """Of each way: when each step is over, in seconds."""
+        bytes_ = (numpy.maximum(sent, received) for sent, received in zip(self.sent, self.received))
+        return [numpy.cumsum(self.compute + 8 * each / HOME_RATE) for each in bytes_]
+
+    def table(self):
+        steps = len(self.losses[0])
+        rows = [
+            ("", "Gloo", "Winnow", f"every {self.period} steps"),
+            ("sent by a worker a step", *(size(each.mean()) for each in self.sent)),
+            ("received by a worker a step", *(size(each.mean()) for each in self.received)),
+            (f"time of {steps} steps", *(f"{times[-1]:.0f} s" for times in self.times())),
+            ("loss then", *(f"{smooth(losses)[-1]:.3f}" for losses in self.losses)),
+        ]
+        title = f"{self.result.title}, over links of {HOME_RATE // 10**6} Mbit/s; an exchange of bf16 numbers every {self.period} steps"
+        lines = [title] + [f"  {name:34}{gloo:>14}{over:>14}{local:>18}" for name, gloo, over, local in rows]
+        return lines + [f"  a step alone: {self.compute:.3f} s; to it come bytes / rate, whichever direction has more; loss: mean of {SMOOTH} steps"]
+
+
+def smooth(losses):
+    return [statistics.mean(losses[max(0, at - SMOOTH + 1) : at + 1]) for at in range(len(losses))]
 
 
 def mean(rows):
@@ -102,13 +139,13 @@ def footer(result):
     ]
 
 
-def picture(results, path):
+def picture(results, thin, path):
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plot
 
-    figure, axes = plot.subplots(1, len(results), figsize=(9, 3.6), dpi=100)
+    figure, axes = plot.subplots(1, len(results) + 1, figsize=(13, 3.6), dpi=100)
     for axis, result in zip(axes, results):
         steps = range(len(result.sent))
         axis.plot(steps, result.gloo_each / 1e6, color=GLOO_COLOUR, label="Gloo: sent, and as much received")
@@ -121,6 +158,15 @@ def picture(results, path):
         for line in axis.get_lines():
             line.set_linewidth(2)
         axis.grid(alpha=0.3)
+    names = ("Gloo", "Winnow", f"Winnow, every {thin.period} steps")
+    for name, colour, times, losses in zip(names, (GLOO_COLOUR, RECEIVED_COLOUR, LOCAL_COLOUR), thin.times(), thin.losses):
+        axes[-1].plot(times, smooth(losses), color=colour, label=name, linewidth=2)
+    axes[-1].set_title(f"{thin.result.title}\nlinks of {HOME_RATE // 10**6} Mbit/s", fontsize=10)
+    axes[-1].set_xlabel("seconds")
+    axes[-1].set_ylabel("loss")
+    axes[-1].set_xscale("log")
+    axes[-1].grid(alpha=0.3)
+    axes[-1].legend(fontsize=8, frameon=False)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=len(labels), fontsize=9, frameon=False)
     figure.tight_layout(rect=(0, 0.07, 1, 1))

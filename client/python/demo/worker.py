@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One of the demo's worker processes: trains both models over Gloo, then over Winnow.
+"""One of the demo's worker processes: trains both models over Gloo, then over Winnow, and one with local steps.
 
     worker.py RANK SETTINGS.json
 
@@ -24,6 +24,7 @@ import winnow.torch
 
 BLOCK = 256
 RECORD_STEP = 20
+LOCAL_STEPS = 5
 
 
 def loopback_bytes():
@@ -56,13 +57,13 @@ class Recorder:
 
 
 class Training:
-    """One model, one way of adding gradients up."""
+    """One model, one way of adding gradients up; or none, if it is not wrapped in a DistributedDataParallel."""
 
-    def __init__(self, name, rank, settings, data):
+    def __init__(self, name, rank, settings, data, wrapped=True):
         torch.manual_seed(1)
         self.name, self.rank, self.settings, self.data = name, rank, settings, data
         self.model = models.MODELS[name](data)
-        self.ddp = DistributedDataParallel(self.model)
+        self.ddp = DistributedDataParallel(self.model) if wrapped else self.model
         self.steps = settings["steps"] or self.model.steps
         self.draw = numpy.random.default_rng((rank, 1))
         self.optimizer = self.model.optimizer()
@@ -98,15 +99,19 @@ def over_gloo(training):
     return training.run()
 
 
+def communicator(training, job):
+    return winnow.Comm(
+        aggregators=training.settings["aggregator"],
+        job=job,
+        rank=training.rank,
+        world=training.settings["workers"],
+        insecure_no_key=True,
+    )
+
+
 def over_winnow(training):
     settings, rank = training.settings, training.rank
-    with winnow.Comm(
-        aggregators=settings["aggregator"],
-        job=training.name,
-        rank=rank,
-        world=settings["workers"],
-        insecure_no_key=True,
-    ) as comm:
+    with communicator(training, training.name) as comm:
         state = winnow.torch.attach(training.ddp, comm, block=BLOCK)
         recorder = Recorder(state, min(RECORD_STEP, training.steps - 1))
         wire = [comm.stats()]
@@ -120,12 +125,30 @@ def over_winnow(training):
         state.close()
     path = pathlib.Path(settings["out"]) / f"{training.name}.{rank}.bits"
     path.write_bytes(recorder.bits)
-    result["sent"] = differences([stats.sent_bytes for stats in wire])
-    result["received"] = differences([stats.received_bytes for stats in wire])
+    result.update(exchanged(wire))
     result["multicast"] = wire[-1].multicast
     result["bucket_blocks"] = -(-recorder.elements // BLOCK)
     result["recorded_step"] = recorder.at_step
     return {**result, "density": stats.density, "union": stats.union, "retransmits": stats.retransmits}
+
+
+def with_local_steps(training):
+    """DiLoCo: each worker trains alone, and every LOCAL_STEPS steps they exchange how far they have come."""
+    with communicator(training, "local") as comm:
+        training.optimizer = winnow.torch.OuterOptimizer(
+            training.model, training.optimizer, H=LOCAL_STEPS, wire="bf16", comm=comm
+        )
+        wire = [comm.stats()]
+        result = training.run(lambda step: wire.append(comm.stats()))
+    return {**result, **exchanged(wire), "period": LOCAL_STEPS}
+
+
+def exchanged(wire):
+    """Bytes of each step."""
+    return {
+        "sent": differences([stats.sent_bytes for stats in wire]),
+        "received": differences([stats.received_bytes for stats in wire]),
+    }
 
 
 def differences(values):
@@ -141,14 +164,14 @@ def main():
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=settings["workers"])
     data = corpus.load(settings["corpus"])
     results = {}
-    for name in models.MODELS:
-        results[name] = {}
-        for backend, train in (("gloo", over_gloo), ("winnow", over_winnow)):
-            begun = time.perf_counter()
-            results[name][backend] = train(Training(name, rank, settings, data))
-            if rank == 0:
-                title = models.MODELS[name].title
-                print(f"  {title} over {backend}: {time.perf_counter() - begun:.1f} s", flush=True)
+    ways = [(name, way, train) for name in models.MODELS for way, train in (("gloo", over_gloo), ("winnow", over_winnow))]
+    for name, way, train in (*ways, ("letters", "local", with_local_steps)):
+        begun = time.perf_counter()
+        found = train(Training(name, rank, settings, data, wrapped=way != "local"))
+        results.setdefault(name, {})[way] = found
+        if rank == 0:
+            how = "over Winnow, with local steps" if way == "local" else f"over {way}"
+            print(f"  {models.MODELS[name].title} {how}: {time.perf_counter() - begun:.1f} s", flush=True)
     (place.parent / f"result.{rank}.json").write_text(json.dumps(results))
     dist.barrier()  # the store goes with the first that leaves
     dist.destroy_process_group()
