@@ -26,7 +26,7 @@ passed() { # family direction TOS: there are such, though a capture may see many
 # Sockets. 0x5a: AF23 and ECT(0); 0x22: CS1; without the option 0x02.
 for family in 4 6; do
 	at=10.77.0.101:5555
-	[ $family = 4 ] || at=[fd77::101]:5555
+	[ $family = 4 ] || at="[fd77::101]:5555"
 	winnowd_inside 0 --listen "$at" --insecure-no-key --threads 1 --dscp AF23
 	for cast in 1 0; do
 		job "$at" --dscp cs1 --multicast=$cast
@@ -47,7 +47,7 @@ winnowd_stop
 ip netns exec "$net-sw" ip link set dev "$net-a0" xdp obj "$BUILD/ebpf/pass.bpf.o" sec xdp || fail "cannot attach a program"
 for family in 4 6; do
 	at=10.77.0.101:5555
-	[ $family = 4 ] || at=[fd77::101]:5555
+	[ $family = 4 ] || at="[fd77::101]:5555"
 	winnowd_inside 0 --listen "$at" --insecure-no-key --threads 1 --datapath xdp --device eth0 --dscp 10 --metrics 127.0.0.1:9555
 	job "$at" --dscp ef --dtype i32
 	passed $family up 0xba

@@ -325,8 +325,9 @@ static void test_marks(void **state)
 	for (int family = AF_INET; family == AF_INET || family == AF_INET6;
 	     family += AF_INET6 - AF_INET) {
 		bool six = family == AF_INET6;
-		const struct net_config config = {.local.ip = six ? (struct net_ip){.bytes[15] = 1}
-		                                                  : net_ipv4(LOOPBACK),
+		const struct net_ip six_loopback = {.bytes[15] = 1};
+		const struct net_config config = {.local.ip =
+		                                          six ? six_loopback : net_ipv4(LOOPBACK),
 		                                  .payload_max = 1472,
 		                                  .buffer_bytes = 65536,
 		                                  .queue_count = 1};
