@@ -84,6 +84,7 @@ static void from_six(const struct frame *sent, const struct six_bytes *in,
                      const struct six_bytes *got, uint32_t length, struct frame *out)
 {
 	struct iphdr head = {.version = 4, .ihl = 5}, *ip = &head;
+	uint32_t first;
 
 	out->at.eth = got->eth;
 	out->at.eth.h_proto = sent->at.eth.h_proto;
@@ -94,7 +95,8 @@ static void from_six(const struct frame *sent, const struct six_bytes *in,
 		out->at.udp.check = sent->at.udp.check;
 		return;
 	}
-	assert_int_equal(ntohl(*(const uint32_t *)(const void *)&got->ip), 6u << 28 | TOS << 20);
+	memcpy(&first, &got->ip, sizeof(first));
+	assert_int_equal(ntohl(first), 6u << 28 | TOS << 20);
 	ip->tos = TOS;
 	assert_int_equal(ntohs(got->ip.payload_len), length - 54);
 	assert_int_equal(got->eth.h_proto, htons(ETH_P_IPV6));
