@@ -192,19 +192,13 @@ void winnow_node_abort(struct winnow_node *node, const char *text)
 	node_fail(node, WINNOW_ERR_ABORTED, text != NULL ? text : "no reason given");
 }
 
-/* The paths of a node's GPUs; round trips are the slowest one's, and the shortest. */
-static void see(struct winnow_stats *stats, const struct winnow_stats *one, bool first)
+/* What is no sum over a node's GPUs: round trips are the slowest one's, and the shortest. */
+static void round_trips(struct winnow_stats *stats, const struct winnow_stats *one, bool first)
 {
 	if (one->rtt_us > stats->rtt_us)
 		stats->rtt_us = one->rtt_us;
 	if (first || one->rtt_least_us < stats->rtt_least_us)
 		stats->rtt_least_us = one->rtt_least_us;
-	stats->window_now += one->window_now;
-	stats->sent_marked += one->sent_marked;
-	stats->received_marked += one->received_marked;
-	stats->received_lost += one->received_lost;
-	stats->held_window_us += one->held_window_us;
-	stats->held_credit_us += one->held_credit_us;
 }
 
 void winnow_node_stats(struct winnow_node *node, struct winnow_stats *stats)
@@ -221,6 +215,7 @@ void winnow_node_stats(struct winnow_node *node, struct winnow_stats *stats)
 		stats->multicast = one.multicast;
 		stats->wire = one.wire;
 		stats->pinned_bytes += one.pinned_bytes;
-		see(stats, &one, i == 0);
+		stats->window_now += one.window_now;
+		round_trips(stats, &one, i == 0);
 	}
 }
