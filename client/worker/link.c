@@ -414,6 +414,11 @@ static bool flag_take(bool *flag)
 	return was;
 }
 
+bool link_pings(const struct link *link, uint64_t now_us)
+{
+	return now_us >= link->ping_due_us && (link->state != LINK_FAILED || link_told(link));
+}
+
 char *link_take_line(struct link *link, uint64_t now_us)
 {
 	struct control_message message = {0};
@@ -445,7 +450,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.without = link->without;
 		message.fewer = link->fewer;
 		message.most = link->most;
-	} else if (now_us >= link->ping_due_us && (link->state != LINK_FAILED || link_told(link))) {
+	} else if (link_pings(link, now_us)) {
 		link->ping_due_us = now_us + link->silence_us / 4;
 		message.kind = CONTROL_PING;
 		message.open = link->open;

@@ -116,7 +116,8 @@ void link_no_multicast(struct link *link); /* the group's socket cannot be opene
 
 /* For heartbeats: how many operations are under way, and the oldest one's tag. */
 void link_doing(struct link *link, uint32_t open, uint64_t tag);
-void link_sees(struct link *link, const struct control_seen *seen); /* and how its path does */
+bool link_pings(const struct link *link, uint64_t now_us);          /* is one due? Then: */
+void link_sees(struct link *link, const struct control_seen *seen); /* how its path does */
 
 /*
  * Since when operations on its channels have waited without progress (UINT64_MAX: none does). While

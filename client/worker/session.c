@@ -464,17 +464,20 @@ static void seen_fill(const struct session *s, uint32_t link, struct control_see
 
 char *session_take_line(struct session *session, uint32_t index, uint64_t now_us)
 {
+	struct link *link = session->links[index];
 	struct control_seen seen;
 	uint64_t tag;
 
 	if (session->engine != NULL) {
 		uint32_t open = engine_doing(session->engine, &tag);
 
-		link_doing(session->links[index], open, tag);
-		seen_fill(session, index, &seen);
-		link_sees(session->links[index], &seen);
+		link_doing(link, open, tag);
+		if (link_pings(link, now_us)) {
+			seen_fill(session, index, &seen);
+			link_sees(link, &seen);
+		}
 	}
-	return link_take_line(session->links[index], now_us);
+	return link_take_line(link, now_us);
 }
 
 bool session_pull(struct session *session, uint32_t index, uint64_t now_us, struct packet_out *out)
