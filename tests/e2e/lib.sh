@@ -256,6 +256,13 @@ hosts_up() { # workers aggregators mtu
 	done
 }
 
+# fd77::1, ::2 .. for the first workers, and fd77::101 for the first aggregator.
+hosts_six() { # workers
+	local i
+	for ((i = 0; i < $1; i++)); do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
+	ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
+}
+
 # Senders' kernels leave super-packets for a network card to cut; a port without a card receives them whole. Let the switch cut them
 # before they reach this host. (On a veth winnowd does that itself.)
 whole_frames() { # host

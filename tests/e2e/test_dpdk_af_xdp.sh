@@ -35,8 +35,7 @@ for host in w0 w1 w2 a0; do lossy $host off; done
 winnowd_stop
 # It has given its privileges up, and cannot take the program off: the next one does, and also after a violent end. The program
 # knows our datagrams by IPv6 as well.
-for i in 0 1 2; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
-ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
+hosts_six 3
 own=fd77::3/64
 for signal in KILL TERM; do
 	winnowd_inside 0 --insecure-no-key --threads 2 --datapath dpdk --eal "$eal" --data-address fd77::101/64

@@ -22,8 +22,7 @@ quiet() { # neither kernel has called a port unreachable, since it was asked to 
 	done
 }
 
-for i in 0 1; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
-ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
+hosts_six 2
 odd() { # the aggregator's address for datagrams, a worker's, and whom the frames are from
 	local here=${1%/*} worker=$2 stranger=$3
 	# Flooded frames, with an address or a tag that is not ours, reach the port, too.

@@ -5,8 +5,7 @@
 need_dpdk
 hosts_up 4 1 1500
 common=(--insecure-no-key --iters 2 --warmup 1 --json --check)
-for i in 0 1 2 3; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
-ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
+hosts_six 4
 serve() { # ADDR, option..
 	winnowd_inside 0 --insecure-no-key --listen "$1:5555" --threads 2 "${@:2}"
 }

@@ -5,8 +5,7 @@
 need_namespaces
 [ -z "${WINNOWD_OPTIONS:-}" ] || { echo "chooses the datapaths itself" && exit 77; }
 hosts_up 2 1 1500
-for i in 0 1; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
-ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
+hosts_six 2
 job() { # aggregator option..: what has passed worker 0's interface meanwhile is in $tmp/classes
 	local capture
 	rm -f "$tmp/capture.err"

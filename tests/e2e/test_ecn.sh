@@ -5,8 +5,7 @@
 need_namespaces
 [ -z "${WINNOWD_OPTIONS:-}" ] || { echo "only udp counts marks, and this runs with $WINNOWD_OPTIONS" && exit 77; }
 hosts_up 2 1 1500
-for i in 0 1; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
-ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
+hosts_six 2
 maps=$(mktemp -d -t wtXXXXXX) # libbpf takes no dots in a path
 mount -t bpf bpf "$maps" || fail "cannot mount a file system for programs"
 trap 'stop_all || bad=1; umount "$maps"; rmdir "$maps"; [ -z "${bad:-}" ] || exit 1' EXIT

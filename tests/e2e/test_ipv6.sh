@@ -7,8 +7,7 @@ hosts_up 4 1 1500
 export WINNOW_KEY=correct-horse-battery
 # shellcheck disable=SC2054 # lists of sizes
 common=(--iters 2 --warmup 1 --json --check --size 4K,3M --density 1,0.1)
-for i in 0 1 2 3; do ip -n "$net-w$i" addr add "fd77::$((i + 1))/64" dev eth0 nodad; done
-ip -n "$net-a0" addr add fd77::101/64 dev eth0 nodad
+hosts_six 4
 serve() { # ADDR, option..: with a port to each
 	winnowd_inside 0 --listen "$1:5555" --metrics "$1:9555" --threads 2 "${@:2}"
 }
