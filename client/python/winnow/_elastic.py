@@ -107,7 +107,7 @@ class Elastic:
             return
         try:
             tag = _TAG_OF_ELASTIC + self._numbers[id(parameter)]
-            segments = _way.segments([parameter], part, None, None)
+            segments = _way.segments([parameter], part)
             self._requests.append(self.comm.allreduce_async(part, tag=tag, segments=segments, **self._options))
         except WinnowError as error:
             self.error = error
