@@ -42,7 +42,6 @@ static const struct known {
 	{"small-hosts", "median, times its own", 3.5},
 	{"tcp-up", "TCP's share beside a dense job", 0.8},
 	{"tcp-shallow", "TCP's share beside a dense job", 0.96},
-	{"tcp-shallow", "job 0: PUSHes sent again, % of datagrams", 12},
 	{"loss", "5 % lost, 25 us one way: times lossless", 1.35},
 	{"loss", "5 % lost, 500 us one way: times lossless", 1.6},
 };
