@@ -334,6 +334,8 @@ WINNOW_API WINNOW_CHECK int winnow_comm_enter(const struct winnow_config *config
  * same point of their order, with no operation under way. If nobody waits it costs as much as an allreduce of one
  * element. Else all continue in another membership, as after winnow_comm_reconfigure(): *came newcomers have joined,
  * with the highest ranks. Errors leave no membership, as there; MEMBERS, LOST: winnow_comm_reconfigure() continues.
+ * The same happens, with *came 0, where an aggregator drains (winnowd got SIGTERM): it is left out, or, if no other is
+ * left, awaited until it has been restarted; and where one that was left out is back. All members keep their ranks.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_admit(struct winnow_comm *comm, uint32_t most,
                                               uint32_t *came);

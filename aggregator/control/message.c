@@ -108,9 +108,11 @@ static const struct field fields[] = {
 	{"in_lost", FIELD_COUNT64, AT(seen.in_lost), 0, 0, BIT(PING) | MAY_MISS},
 	{"after", FIELD_HEX64, AT(after), 0, 0, BIT(JOIN) | MAY_MISS},
 	{"without", FIELD_HEX64, AT(without), 0, 0, BIT(STAY) | BIT(NEXT)},
+	{"agreed", FIELD_HEX64, AT(agreed), 0, 0, BIT(STAY)},
 	{"fewer", FIELD_BOOL, AT(fewer), 0, 0, BIT(STAY)},
 	{"most", FIELD_U32, AT(most), 0, UINT32_MAX, BIT(STAY)},
 	{"waiting", FIELD_U32, AT(waiting), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
+	{"drains", FIELD_BOOL, AT(drains), 0, 0, BIT(HELLO) | BIT(PING) | BIT(NEXT) | MAY_MISS},
 	{"came", FIELD_U32, AT(came), 0, UINT32_MAX, BIT(NEXT)},
 	{"next", FIELD_JOB, AT(next), 0, 0, BIT(NEXT) | MAY_MISS},
 	{"next_rank", FIELD_U32, AT(next_rank), 0, UINT32_MAX, BIT(NEXT)},
@@ -507,6 +509,8 @@ static bool left_out(const struct control_message *message, const struct field *
 		return message->seen.frames == 0;
 	if (field->offset == AT(waiting))
 		return message->waiting == 0;
+	if (field->offset == AT(drains))
+		return !message->drains;
 	if (field->kind == FIELD_HEX64 && message->kind == CONTROL_JOIN)
 		return *(const uint64_t *)at == 0;
 	return (field->kind == FIELD_TEXT || field->kind == FIELD_JOB) && *(const char *)at == '\0';

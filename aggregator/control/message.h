@@ -102,6 +102,8 @@ struct control_message {
 
 	uint64_t after;   /* JOIN: the membership that this worker comes from; 0: none */
 	uint64_t without; /* STAY, NEXT: places of aggregators that are left out, as bits */
+	uint64_t agreed;  /* STAY: those to leave out instead if all workers say so */
+	bool drains; /* HELLO, PING of an aggregator: it takes no new jobs; NEXT: come when it is back */
 	uint32_t waiting; /* PING of an aggregator: workers that want to become members */
 	uint32_t most;    /* STAY: of whom so many may; 0: none */
 	uint32_t came;    /* NEXT: so many are among the members, after those of before */

@@ -81,6 +81,7 @@ static void hello_send(struct jobs *jobs, struct jobs_peer *peer)
 	memcpy(hello.nonce, peer->nonce, sizeof(hello.nonce));
 	hello.key = jobs->config.keys != NULL;
 	hello.features = CONTROL_FEATURES;
+	hello.drains = jobs->draining;
 	snprintf(hello.software, sizeof(hello.software), "%s", jobs->config.software);
 	peer_send(jobs, peer, &hello);
 }
@@ -305,6 +306,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 		peer->pinged_us = now_us;
 		late_text(jobs, peer, ping.text);
 		ping.waiting = door_count(jobs, peer->job);
+		ping.drains = jobs->draining;
 		peer_send(jobs, peer, &ping);
 	}
 	if (now_us - peer->heard_us < silence_us)
@@ -380,6 +382,9 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us)
 void jobs_drain(struct jobs *jobs)
 {
 	jobs->draining = true;
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++)
+		if (jobs->jobs[i].state == JOB_RUNNING)
+			door_tell(jobs, &jobs->jobs[i]);
 }
 
 void jobs_keys_set(struct jobs *jobs, struct proof_keys *keys)

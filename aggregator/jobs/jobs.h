@@ -213,7 +213,7 @@ void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trou
 /* Call every 50 to 500 ms: time-outs and heartbeats. */
 void jobs_tick(struct jobs *jobs, uint64_t now_us);
 
-/* Refuse new jobs from now on. */
+/* Refuse new jobs from now on. Those that run are told, so that their members can go elsewhere. */
 void jobs_drain(struct jobs *jobs);
 
 /* From now on workers join with these keys; those that have joined stay. NULL: anyone may join. */

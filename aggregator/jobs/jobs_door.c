@@ -46,7 +46,8 @@ uint32_t door_count(const struct jobs *jobs, const struct job *job)
 
 void door_tell(struct jobs *jobs, struct job *job)
 {
-	struct control_message ping = {.kind = CONTROL_PING, .waiting = door_count(jobs, job)};
+	struct control_message ping = {
+		.kind = CONTROL_PING, .waiting = door_count(jobs, job), .drains = jobs->draining};
 
 	job_tell(jobs, job, &ping);
 }

@@ -83,13 +83,13 @@ struct roll {
 	uint32_t here,
 		stay;  /* members that are connected, and those of them that want to continue */
 	uint32_t most; /* newcomers that all of these admit */
-	uint64_t without;
-	bool fewer;
+	uint64_t without, agreed;
+	bool fewer, agree; /* on the same */
 };
 
 static struct roll roll_call(const struct job *job)
 {
-	struct roll roll = {.most = UINT32_MAX};
+	struct roll roll = {.most = UINT32_MAX, .agree = true};
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
@@ -97,7 +97,9 @@ static struct roll roll_call(const struct job *job)
 		roll.here += peer != NULL;
 		if (peer == NULL || !peer->stays)
 			continue;
-		roll.stay++;
+		if (roll.stay++ == 0)
+			roll.agreed = peer->agreed;
+		roll.agree = roll.agree && peer->agreed == roll.agreed;
 		roll.most = peer->most < roll.most ? peer->most : roll.most;
 		roll.without |= peer->without;
 		roll.fewer = roll.fewer || peer->fewer;
@@ -141,9 +143,20 @@ static uint32_t newcomers(const struct jobs *jobs, const struct job *job, const 
 	return count < most ? count : most;
 }
 
+/*
+ * Without which aggregators? What the members have agreed on holds only where all of them are here: otherwise
+ * those who are not could be many, and continue at one that these do not ask.
+ */
+static uint64_t leaves_out(const struct job *job, const struct roll *roll)
+{
+	return job->whole && roll->agree && !roll->fewer ? roll->agreed : roll->without;
+}
+
 static void job_continue(struct jobs *jobs, struct job *job, const struct roll *roll)
 {
-	struct control_message message = {.kind = CONTROL_NEXT, .without = roll->without};
+	struct control_message message = {.kind = CONTROL_NEXT,
+	                                  .without = leaves_out(job, roll),
+	                                  .drains = job->whole && jobs->draining};
 	const char *why = forbidden(jobs, job, roll);
 
 	if (why == NULL) {
@@ -151,8 +164,11 @@ static void job_continue(struct jobs *jobs, struct job *job, const struct roll *
 		message.came = newcomers(jobs, job, roll);
 		message.next_world = roll->stay + message.came;
 		snprintf(message.text, sizeof(message.text),
-		         "%u of %u workers continue, %u are new", roll->stay, job->world,
-		         message.came);
+		         "%u of %u workers continue, %u are new%s", roll->stay, job->world,
+		         message.came,
+		         jobs->draining                     ? ", as this aggregator drains"
+		         : message.without != roll->without ? ", with other aggregators"
+		                                            : "");
 	} else {
 		snprintf(message.text, sizeof(message.text), "%u of %u workers are left: %s",
 		         roll->stay, job->world, why);
@@ -212,13 +228,14 @@ static void job_end(struct jobs *jobs, struct job *job)
 	job_settle(jobs, job, false);
 }
 
-/* They all want to go on, with newcomers: nothing has failed. */
+/* They all want to go on, with newcomers or other aggregators: nothing has failed. */
 static void job_finish(struct jobs *jobs, struct job *job)
 {
 	jobs->totals.jobs_finished++;
 	jobs_log(jobs, "info", "job_finished",
 	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world)),
-	         "its members admit others");
+	         "its members continue in another one");
+	job->whole = true;
 	job_end(jobs, job);
 }
 
@@ -234,6 +251,7 @@ void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->stays = true;
 	peer->fewer = message->fewer;
 	peer->without = message->without;
+	peer->agreed = message->agreed;
 	peer->most = message->most;
 	roll = roll_call(job);
 	if (job->state == JOB_ENDING)

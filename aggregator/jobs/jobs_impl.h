@@ -39,7 +39,8 @@ struct jobs_peer {
 	bool stays;       /* it wants to continue, and does so as we say, */
 	bool fewer;       /* with fewer aggregators, */
 	uint32_t most;    /* admits so many newcomers; 0: none, */
-	uint64_t without; /* namely without these of the workers' list */
+	uint64_t without; /* namely without these of the workers' list; */
+	uint64_t agreed;  /* if all agree and nobody is lost, without these instead */
 	struct job *job;  /* NULL before JOIN is accepted */
 	uint32_t rank;
 	uint32_t payload, rcvbuf;
@@ -74,7 +75,8 @@ struct job {
 	uint64_t since_us;
 	uint64_t silence_us; /* the shortest that any of its workers has asked for; stall_us too */
 	uint32_t opener;     /* rank of the first worker */
-	bool begun;          /* JOB_ENDING: all had joined */
+	bool begun;          /* JOB_ENDING: all had joined, */
+	bool whole;          /* and all of them want to continue: nothing has failed */
 	uint64_t token;      /* that its workers know, and no others; 0 before all have joined */
 	uint32_t epoch;      /* of its membership: 0, since members do not change yet */
 	size_t bytes;
@@ -155,7 +157,8 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
                uint64_t now_us);
 struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job);
 uint32_t door_count(const struct jobs *jobs, const struct job *job);
-void door_tell(struct jobs *jobs, struct job *job); /* its members, how many wait */
+void door_tell(struct jobs *jobs,
+               struct job *job); /* its members, how many wait, and whether we drain */
 
 /* jobs_state.c */
 void jobs_log(struct jobs *jobs, const char *level, const char *event,

@@ -461,7 +461,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 		return;
 	}
 	job_tell_start(jobs, job);
-	if (door_first(jobs, job) != NULL)
+	if (jobs->draining || door_first(jobs, job) != NULL)
 		door_tell(jobs, job);
 	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;
@@ -580,7 +580,7 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	job = job_named(jobs, join->job, &free_job);
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;
-	if (job == NULL && jobs->draining) {
+	if (job == NULL && jobs->draining && !message_name_is_next(join->job)) {
 		peer_refuse(jobs, peer, "draining",
 		            "this aggregator is shutting down; use another");
 		return;

@@ -46,8 +46,12 @@
 #define COMM_CONNECT_AGAIN_US 200000
 #define COMM_CONNECT_ONCE_MORE_US 2000000 /* after a connection that ended without WELCOME */
 #define COMM_LEAVE_US 2000000             /* how long to wait for acknowledgements when leaving */
-#define COMM_FLUSH_US 500000              /* how long to wait for the last lines to go out */
-#define COMM_GIVE_UP_LOOK_US 50000        /* how often to look at it */
+#define COMM_LOOK_US                                                                               \
+	1000000 /* how often to look whether a lost aggregator is back; doubled each time */
+#define COMM_LOOK_MAX_US 64000000  /* that it was and came to nothing, up to this */
+#define COMM_LOOK_ANSWER_US 300000 /* when it must have said hello */
+#define COMM_FLUSH_US 500000       /* how long to wait for the last lines to go out */
+#define COMM_GIVE_UP_LOOK_US 50000 /* how often to look at it */
 #define COMM_DEVICES_MAX 64
 
 /* An aggregator as seen from here. */
@@ -63,6 +67,8 @@ struct comm_peer {
 	bool no_multicast; /* none came from it in an earlier membership: do not wait for any */
 	uint32_t place;    /* in the list, from 0 */
 	uint64_t mark;     /* what stands there for the membership before this one; 0: none */
+	bool restarts;     /* it was there and is being restarted: join it as soon as it is back */
+	uint64_t look_us;  /* how often to look whether it is back */
 	uint64_t connect_due_us, connect_until_us;
 	uint64_t attempt_until_us; /* when to try the next address */
 	struct net *group;         /* its results' multicast group; NULL: none */
@@ -155,9 +161,12 @@ struct winnow_comm {
 	char late[CONTROL_TEXT_BYTES]; /* with them */
 	uint32_t came;        /* newcomers, with this worker's last step into another membership */
 	_Atomic bool stays;   /* it wants to continue, and waits for how: */
-	uint32_t most;        /* newcomers that it admits then */
+	uint32_t most;        /* newcomers that it admits then, */
+	uint64_t agreed;      /* and the aggregators to be left out if all members say so */
 	uint64_t stays_by_us; /* when it says so although some have not acknowledged all */
-	_Atomic uint32_t waiting;   /* thread: wo; newcomers, at the first aggregator */
+	_Atomic uint32_t waiting; /* thread: wo; newcomers, at the first aggregator */
+	_Atomic uint64_t drains;  /* likewise; places of aggregators that will end soon, as bits, */
+	_Atomic uint64_t back;    /* and of those that are left out, and are there again */
 	enum session_next next_how; /* thread: wo; SESSION_WAIT: not known yet */
 	struct control_message
 		next;      /* likewise; only `next`, its rank and world, `without`, `text` */
@@ -265,6 +274,8 @@ void comm_fork_close(int *fd);
 
 /* comm_peers.c */
 void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us);
+/* There is no thread, and another membership begins; so many were left out before, as bits. */
+void comm_peers_left_out(struct winnow_comm *comm, uint64_t before);
 /* Datagrams of this aggregator go there. */
 void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const struct net_addr *to);
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);

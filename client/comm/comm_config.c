@@ -137,11 +137,11 @@ void comm_leave_out(struct winnow_comm *comm, uint64_t without)
  * How long to knock at a port that refuses. Those of a membership that the aggregators have named were
  * alive just before; of one that follows their restart, they may still be starting.
  */
-static uint64_t connect_patience_us(const struct winnow_comm *comm)
+static uint64_t connect_patience_us(const struct winnow_comm *comm, const struct comm_peer *peer)
 {
 	uint64_t patience_us = (uint64_t)comm->config.join_timeout_ms * 750;
 
-	if (message_name_is_again(comm->job))
+	if (message_name_is_again(comm->job) || peer->restarts)
 		return patience_us;
 	if (message_name_is_next(comm->job) && patience_us > COMM_CONNECT_ALIVE_US)
 		return COMM_CONNECT_ALIVE_US;
@@ -155,7 +155,6 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 	struct session_config config = {.links = links, .names = names};
 	char host[CONTROL_NAME_BYTES] = "";
 	uint64_t now_us = clock_us();
-	uint64_t connect_us = connect_patience_us(comm);
 
 	gethostname(host, sizeof(host) - 1);
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
@@ -173,12 +172,14 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 			.multicast = comm->config.multicast != 0 && !comm->peers[i].no_multicast,
 			.place = comm->peers[i].place,
 			.after = comm->peers[i].mark,
+			.restarts = comm->peers[i].restarts,
 		};
 		proof_random(links[i].nonce, sizeof(links[i].nonce));
 		names[i] = comm->peers[i].name;
 		comm->peers[i].connect_due_us = now_us;
 		/* Let a refused connection, the better reason, be reported before a late job. */
-		comm->peers[i].connect_until_us = now_us + connect_us;
+		comm->peers[i].connect_until_us =
+			now_us + connect_patience_us(comm, &comm->peers[i]);
 	}
 	comm->bitmap = bitmap_best();
 	if (comm->pool == NULL &&

@@ -208,7 +208,7 @@ static void publish_next(struct winnow_comm *comm)
 	if (session_state(comm->session) == SESSION_RUNNING && !session_quiet(comm->session) &&
 	    clock_us() < comm->stays_by_us)
 		return; /* what is done here must be done on all: PROTOCOL.md section 5.7 */
-	how = session_stay(comm->session, comm_left_out(comm), comm->most, &next);
+	how = session_stay(comm->session, comm_left_out(comm), comm->agreed, comm->most, &next);
 	if (how == SESSION_WAIT)
 		return;
 	pthread_mutex_lock(&comm->lock);
@@ -223,6 +223,7 @@ static void publish_if_changed(struct winnow_comm *comm)
 {
 	publish_next(comm);
 	atomic_store_explicit(&comm->waiting, session_waiting(comm->session), memory_order_relaxed);
+	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
 	if (comm->state == session_state(comm->session))
 		return;
 	pthread_mutex_lock(&comm->lock);
@@ -325,13 +326,16 @@ static uint64_t next_due_us(struct winnow_comm *comm)
 	uint64_t due_us = session_deadline(comm->session), gpu_due_us = comm_gpu_due_us(comm);
 
 	due_us = gpu_due_us < due_us ? gpu_due_us : due_us;
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	for (uint32_t i = 0; i < comm->peers_known; i++) {
 		const struct comm_peer *peer = &comm->peers[i];
+		bool left_out = i >= comm->peer_count;
 
-		if (peer->gone || peer->connected)
+		if (!left_out && (peer->gone || peer->connected))
 			continue;
-		if (peer->fd < 0 && peer->connect_due_us < due_us)
+		if ((left_out || peer->fd < 0) && peer->connect_due_us < due_us)
 			due_us = peer->connect_due_us;
+		if (left_out)
+			continue;
 		if (peer->fd >= 0 && peer->attempt_until_us < due_us)
 			due_us = peer->attempt_until_us;
 	}
@@ -382,7 +386,7 @@ void *comm_run(void *context)
 	}
 	if (comm->moves)
 		refuse_all(comm);
-	for (uint32_t i = 0; i < comm->peer_count; i++) {
+	for (uint32_t i = 0; i < comm->peers_known; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
 		comm_fork_close(&peer->fd);

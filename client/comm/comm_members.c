@@ -75,21 +75,29 @@ static void learn(struct winnow_comm *comm)
 	if (passes == 0)
 		return;
 	comm->config.payload = passes;
-	for (uint32_t i = 0; i < comm->peer_count; i++)
+	for (uint32_t i = 0; i < comm->peer_count; i++) {
 		comm->peers[i].no_multicast = !session_multicast(comm->session, i);
+		comm->peers[i].look_us = 0;
+	}
 }
 
 static void end(struct winnow_comm *comm)
 {
 	struct winnow_stats stats;
+	uint64_t restarts;
 
 	comm->moves = true;
 	comm_stop_thread(comm);
 	if (comm->session == NULL)
 		return;
 	learn(comm);
-	for (uint32_t i = 0; i < comm->peer_count; i++)
-		comm->peers[i].mark = session_mark(comm->session, i);
+	restarts = session_restarts(comm->session);
+	for (uint32_t i = 0; i < comm->peers_known; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+
+		peer->mark = i < comm->peer_count ? session_mark(comm->session, i) : 0;
+		peer->restarts = restarts >> peer->place & 1;
+	}
 	session_stats(comm->session, &stats);
 	comm_stats_add(&comm->before, &stats);
 	comm_trace_end(comm);
@@ -114,6 +122,7 @@ static void reset(struct winnow_comm *comm)
 	comm->next_tag = 0;
 	comm->stays = false;
 	comm->most = 0;
+	comm->agreed = comm_left_out(comm);
 	comm->waiting = 0;
 	comm->next_how = SESSION_WAIT;
 	comm->next = (struct control_message){0};
@@ -149,11 +158,13 @@ static int begin(struct winnow_comm *comm, const volatile int *give_up, struct w
 static int go(struct winnow_comm *comm, const char *job, const struct winnow_membership *m,
               uint64_t without)
 {
+	uint64_t before = comm_left_out(comm);
 	struct why why = {""};
 	int result;
 
 	end(comm);
 	comm_leave_out(comm, without);
+	comm_peers_left_out(comm, before);
 	memmove(comm->job, job, strlen(job) + 1);
 	comm->rank = m->rank;
 	comm->world = m->world;
@@ -289,18 +300,41 @@ int comm_enter(struct winnow_comm *comm, const volatile int *give_up, struct why
 	return result == WINNOW_OK ? WINNOW_OK : why_set(why, result, "%s", winnow_last_error());
 }
 
-int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
+/*
+ * What one member knows all know then: do newcomers wait, and which aggregators are not to be used, since they
+ * drain, or are left out, and not all members have found them again?
+ */
+static int confer(struct winnow_comm *comm, bool *waiting, uint64_t *out)
 {
-	struct winnow_membership how = {.world = 0};
-	int32_t waiting = atomic_load_explicit(&comm->waiting, memory_order_relaxed) > 0;
+	int32_t said[1 + SESSION_LINKS_MAX] = {
+		atomic_load_explicit(&comm->waiting, memory_order_relaxed) > 0};
 	int result;
 
+	*out = comm_left_out(comm) & ~atomic_load_explicit(&comm->back, memory_order_relaxed);
+	*out |= atomic_load_explicit(&comm->drains, memory_order_relaxed);
+	for (uint32_t place = 0; place < comm->peers_known; place++)
+		said[1 + place] = *out >> place & 1;
+	result = winnow_allreduce(said, said, 1 + comm->peers_known, WINNOW_I32, WINNOW_MAX, comm);
+	*waiting = said[0] > 0;
+	*out = 0;
+	for (uint32_t place = 0; place < comm->peers_known; place++)
+		*out |= (uint64_t)(said[1 + place] > 0) << place;
+	return result;
+}
+
+int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
+{
+	uint64_t out, left_out = comm_left_out(comm), all = UINT64_MAX >> (64 - comm->peers_known);
+	struct winnow_membership how = {.world = 0};
+	bool waiting;
+	int result = confer(comm, &waiting, &out);
+
 	*came = 0;
-	result = winnow_allreduce(&waiting, &waiting, 1, WINNOW_I32, WINNOW_MAX, comm);
-	if (result != WINNOW_OK || waiting == 0)
+	if (result != WINNOW_OK || (!waiting && out == left_out))
 		return result;
 	comm->came = 0;
 	comm->most = most;
+	comm->agreed = out != all ? out : left_out; /* none is left: wait until they are back */
 	result = go_on(comm, &how);
 	*came = comm->came;
 	return result;

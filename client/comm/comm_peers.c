@@ -27,7 +27,8 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 		peer->lines.used = 0;
 		peer->connected = false;
 		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
-		peer->connect_until_us = now_us + COMM_CONNECT_ONCE_MORE_US;
+		if (!peer->restarts)
+			peer->connect_until_us = now_us + COMM_CONNECT_ONCE_MORE_US;
 		return;
 	}
 	peer->gone = true;
@@ -185,6 +186,67 @@ void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t 
 	}
 }
 
+/* ---- those that are left out ---- */
+
+void comm_peers_left_out(struct winnow_comm *comm, uint64_t before)
+{
+	uint64_t now_us = clock_us();
+
+	for (uint32_t i = comm->peer_count; i < comm->peers_known; i++) {
+		struct comm_peer *peer = &comm->peers[i];
+
+		if (before >> peer->place & 1)
+			continue;
+		if (peer->look_us == 0)
+			peer->look_us = COMM_LOOK_US;
+		else if (peer->look_us < COMM_LOOK_MAX_US)
+			peer->look_us *= 2;
+		peer->connect_due_us = now_us + peer->look_us;
+	}
+	atomic_store_explicit(&comm->back, 0, memory_order_relaxed);
+}
+
+/* Would it take us? It speaks first. */
+static bool says_hello(const struct winnow_comm *comm, int fd)
+{
+	struct control_message message;
+	char line[4096];
+	struct why why;
+	ssize_t count = recv(fd, line, sizeof(line), 0);
+	char *end = count > 0 ? memchr(line, '\n', (size_t)count) : NULL;
+
+	if (end == NULL)
+		return false;
+	*end = '\0';
+	return message_parse(line, &message, &why) == 0 && message.kind == CONTROL_HELLO &&
+	       message.version == WIRE_VERSION && message.key == comm->has_key && !message.drains;
+}
+
+/* Connect, and see later what it has said. */
+static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
+{
+	uint64_t bit = UINT64_C(1) << peer->place;
+	union net_sockaddr address;
+	socklen_t size;
+
+	if (peer->fd < 0) {
+		peer->address_at = (peer->address_at + 1) % peer->address_count;
+		size = net_sockaddr(&peer->addresses[peer->address_at], &address);
+		if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) >= 0)
+			(void)connect(peer->fd, &address.any, size);
+		peer->connect_due_us = now_us + COMM_LOOK_ANSWER_US;
+		return;
+	}
+	if (says_hello(comm, peer->fd))
+		atomic_fetch_or_explicit(&comm->back, bit, memory_order_relaxed);
+	else
+		atomic_fetch_and_explicit(&comm->back, ~bit, memory_order_relaxed);
+	comm_fork_close(&peer->fd);
+	peer->connect_due_us = now_us + peer->look_us;
+}
+
+/* ---- all ---- */
+
 void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 {
 	for (uint32_t i = 0; i < comm->peer_count; i++) {
@@ -199,6 +261,11 @@ void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 		if (!peer->connected)
 			continue;
 		peer_read(comm, peer, now_us);
+		if (peer->fd >= 0 && session_early(comm->session, i))
+			peer_gone(comm, peer, "it has not been restarted yet", now_us);
 		comm_peer_write(comm, peer, now_us);
 	}
+	for (uint32_t i = comm->peer_count; i < comm->peers_known; i++)
+		if (now_us >= comm->peers[i].connect_due_us)
+			look(comm, &comm->peers[i], now_us);
 }

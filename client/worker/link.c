@@ -35,8 +35,10 @@ struct link {
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move, send_stay;
 	uint64_t without; /* that STAY says */
 	bool fewer, asked;
+	uint64_t agreed;
 	uint32_t most;    /* likewise */
-	uint32_t waiting; /* that PING has last said */
+	uint32_t waiting; /* that PING has last said, */
+	bool drains;      /* and HELLO, too */
 	bool retried;
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us;
@@ -146,9 +148,10 @@ bool link_lost(const struct link *link)
 	       (message_code_continues(code) && link->failed.rank != link->config.rank);
 }
 
-void link_stay(struct link *link, uint64_t without, bool fewer, uint32_t most)
+void link_stay(struct link *link, uint64_t without, bool fewer, uint64_t agreed, uint32_t most)
 {
 	link->most = most;
+	link->agreed = agreed;
 	link->without = without;
 	link->fewer = fewer;
 	link->send_stay = link->asked = true;
@@ -162,6 +165,16 @@ const struct control_message *link_next(const struct link *link)
 uint32_t link_waiting(const struct link *link)
 {
 	return link->waiting;
+}
+
+bool link_drains(const struct link *link)
+{
+	return link->drains;
+}
+
+bool link_early(const struct link *link)
+{
+	return link->config.restarts && link->drains && link->state == LINK_JOINING;
 }
 
 uint64_t link_mark(const struct link *link)
@@ -231,7 +244,8 @@ static void hello_take(struct link *link, const struct control_message *message)
 		          "key, or leave it out here too and set WINNOW_INSECURE_NO_KEY=1");
 	} else {
 		memcpy(link->server_nonce, message->nonce, sizeof(link->server_nonce));
-		link->send_join = true;
+		link->drains = message->drains;
+		link->send_join = !link_early(link);
 	}
 }
 
@@ -337,6 +351,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 	if (message.kind == CONTROL_PING) {
 		snprintf(link->late, sizeof(link->late), "%s", message.text);
 		link->waiting = message.waiting;
+		link->drains = message.drains;
 		return;
 	}
 	if (message.kind == CONTROL_NEXT &&
@@ -378,10 +393,10 @@ void link_gone(struct link *link, const char *reason)
 
 bool link_again(struct link *link)
 {
-	if (link->state != LINK_JOINING || link->retried)
+	if (link->state != LINK_JOINING || (link->retried && !link->config.restarts))
 		return false;
 	link->retried = true;
-	link->send_join = false;
+	link->send_join = link->drains = false;
 	*link->error = '\0';
 	link->heard_us = link->ping_due_us = NEVER;
 	return true;
@@ -449,6 +464,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 		message.kind = CONTROL_STAY;
 		message.without = link->without;
 		message.fewer = link->fewer;
+		message.agreed = link->agreed;
 		message.most = link->most;
 	} else if (link_pings(link, now_us)) {
 		link->ping_due_us = now_us + link->silence_us / 4;

@@ -37,6 +37,7 @@ struct link_config {
 	bool multicast;    /* may results come by multicast? */
 	uint32_t place;    /* of this aggregator in the workers' list, from 0 */
 	uint64_t after;    /* what stands there for the membership before this one; 0: none */
+	bool restarts;     /* while it drains it is not there yet: see link_again() */
 };
 
 enum link_state {
@@ -65,13 +66,14 @@ bool link_waits_for_us(const struct link *link);
 bool link_lost(const struct link *link);
 
 /* We want to, as the aggregator then says: NEXT; NULL: it has not. See struct control_message. */
-void link_stay(struct link *link, uint64_t without, bool fewer, uint32_t most);
+void link_stay(struct link *link, uint64_t without, bool fewer, uint64_t agreed, uint32_t most);
 const struct control_message *link_next(const struct link *link);
 
 /* What stands at this aggregator for this membership when another one follows it; 0: nothing does. */
 uint64_t link_mark(const struct link *link);
 
-uint32_t link_waiting(const struct link *link); /* newcomers, as the aggregator has last said */
+uint32_t link_waiting(const struct link *link); /* newcomers, as the aggregator has last said; */
+bool link_drains(const struct link *link);      /* and that it will end soon */
 
 /* A worker that has left the job: its rank, else world. And the line to say so. */
 uint32_t link_left_rank(const struct link *link);
@@ -97,9 +99,11 @@ void link_gone(struct link *link, const char *reason); /* the TCP connection end
 
 /*
  * link_again - instead of link_gone(): the connection ended before all had joined, perhaps because
- * the aggregator had no room for it. True, once: make another; the link is as it was when it was
- * opened.
+ * the aggregator had no room for it. True, once, or as often as it takes if it is being restarted: make
+ * another; the link is as it was when it was opened. link_early(): it has not been restarted yet, so the
+ * connection is of no use.
  */
+bool link_early(const struct link *link);
 bool link_again(struct link *link);
 void link_packet(struct link *link, const struct packet *packet, uint32_t bytes, uint64_t now_us);
 

@@ -35,6 +35,7 @@ struct session {
 	uint64_t strays;                              /* datagrams for which no stream was found */
 	uint32_t stays_at; /* the link that was told that we want to continue, */
 	uint64_t without;  /* and without which; UINT32_MAX: none was */
+	uint64_t agreed;   /* what it was told first */
 };
 
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
@@ -345,6 +346,11 @@ void session_gone(struct session *session, uint32_t index, const char *reason)
 	link_check(session, index);
 }
 
+bool session_early(const struct session *session, uint32_t index)
+{
+	return link_early(session->links[index]);
+}
+
 bool session_again(struct session *session, uint32_t index)
 {
 	return link_again(session->links[index]);
@@ -624,8 +630,20 @@ static enum session_next session_admitted(const struct session *s,
 	return s->state == SESSION_FAILED ? SESSION_NONE : SESSION_WAIT;
 }
 
-enum session_next session_stay(struct session *session, uint64_t without, uint32_t most,
-                               const struct control_message **out)
+static uint64_t place_bit(const struct link *link)
+{
+	return UINT64_C(1) << link_worker(link)->place;
+}
+
+/* It has been agreed, or may have been, that the others continue without this one: it must not say how. */
+static bool forsworn(const struct session *s, uint32_t index)
+{
+	return s->stays_at != UINT32_MAX && s->stays_at != index &&
+	       (s->agreed & place_bit(s->links[index])) != 0;
+}
+
+enum session_next session_stay(struct session *session, uint64_t without, uint64_t agreed,
+                               uint32_t most, const struct control_message **out)
 {
 	bool fewer = false;
 
@@ -633,16 +651,16 @@ enum session_next session_stay(struct session *session, uint64_t without, uint32
 		return session_admitted(session, out);
 
 	for (uint32_t i = 0; i < session->link_count; i++) {
-		uint64_t bit = UINT64_C(1) << link_worker(session->links[i])->place;
-
 		if (link_lost(session->links[i])) {
-			without |= bit;
+			without |= place_bit(session->links[i]);
 			fewer = true;
 		}
 	}
 	for (uint32_t i = 0; i < session->link_count; i++) {
 		struct link *link = session->links[i];
 
+		if (forsworn(session, i))
+			continue;
 		*out = link_next(link);
 		if (*out != NULL)
 			return (*out)->next[0] != '\0' ? SESSION_NEXT : SESSION_NONE;
@@ -652,9 +670,10 @@ enum session_next session_stay(struct session *session, uint64_t without, uint32
 			return SESSION_NONE;
 		if (session->stays_at == i && session->without == without)
 			return SESSION_WAIT;
+		session->agreed = session->stays_at == UINT32_MAX ? agreed : session->agreed;
 		session->stays_at = i;
 		session->without = without;
-		link_stay(link, without, fewer, most);
+		link_stay(link, without, fewer, session->agreed, most);
 		return SESSION_WAIT;
 	}
 	return SESSION_AGAIN;
@@ -663,6 +682,29 @@ enum session_next session_stay(struct session *session, uint64_t without, uint32
 uint32_t session_waiting(const struct session *session)
 {
 	return link_waiting(session->links[0]);
+}
+
+uint64_t session_drains(const struct session *session)
+{
+	uint64_t drains = 0;
+
+	for (uint32_t i = 0; i < session->link_count; i++)
+		if (link_drains(session->links[i]))
+			drains |= place_bit(session->links[i]);
+	return drains;
+}
+
+uint64_t session_restarts(const struct session *session)
+{
+	uint64_t restarts = 0;
+
+	for (uint32_t i = 0; i < session->link_count; i++) {
+		const struct control_message *next = link_next(session->links[i]);
+
+		if (next != NULL && next->drains)
+			restarts |= place_bit(session->links[i]);
+	}
+	return restarts;
 }
 
 uint64_t session_mark(const struct session *session, uint32_t index)

@@ -61,7 +61,8 @@ void session_connected(struct session *session, uint32_t index, uint64_t now_us)
 /* In: a line, the end of a connection, a datagram of aggregator `index`. */
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us);
 void session_gone(struct session *session, uint32_t index, const char *reason);
-bool session_again(struct session *session, uint32_t index); /* see link_again() */
+bool session_early(const struct session *session, uint32_t index); /* see link_early(), */
+bool session_again(struct session *session, uint32_t index);       /* link_again() */
 void session_unreachable(struct session *session, uint32_t index, const char *reason);
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us);
@@ -86,8 +87,9 @@ bool session_busy(const struct session *session);
 /*
  * session_stay - this worker wants to continue with those who are left, after a failure, or with all and at most
  * `most` newcomers, if all say so. Call it again and again: it says so to the first aggregator that is not lost,
- * in the order of the list. `without`: places of the list that were left out before. In a session that waits
- * until it is admitted (world 0), what an aggregator says of that. PROTOCOL.md sections 5.8, 5.9.
+ * in the order of the list. `without`: places of the list that were left out before; `agreed`: that are to be left
+ * out instead if all members say so, as bits. In a session that waits until it is admitted (world 0), what an
+ * aggregator says of that. PROTOCOL.md sections 5.8, 5.9.
  */
 enum session_next {
 	SESSION_WAIT, /* for what the aggregator says */
@@ -95,8 +97,12 @@ enum session_next {
 	SESSION_NONE, /* it has said that they do not, or that the job is over: (*out)->text, if out */
 	SESSION_AGAIN, /* all are lost: in a membership that all workers compute, if all of them come */
 };
-enum session_next session_stay(struct session *session, uint64_t without, uint32_t most,
-                               const struct control_message **out);
+enum session_next session_stay(struct session *session, uint64_t without, uint64_t agreed,
+                               uint32_t most, const struct control_message **out);
+
+/* Places of the aggregators that drain; and of those that are to be awaited, as they are being restarted. */
+uint64_t session_drains(const struct session *session);
+uint64_t session_restarts(const struct session *session);
 
 /* What stands for this membership at aggregator `index`, and for all workers: see link_mark(). */
 uint32_t

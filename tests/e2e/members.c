@@ -2,7 +2,7 @@
 /*
  * members.c - workers that die, freeze, come and go, and a trainer that tells the others how to continue
  *
- *     members SEED ROUNDS WORKERS BYTES [self [PORT,PORT.. WINNOWD ARG..]]
+ *     members SEED ROUNDS WORKERS BYTES [self|drains [PORT,PORT.. WINNOWD ARG..]]
  *                                                   WINNOW_AGGREGATORS, WINNOW_JOB, WINNOW_SILENCE and a key or none
  *
  * The parent is the trainer, its children are workers. They sum without end, and check every element. In
@@ -11,6 +11,7 @@
  * self: it tells nothing but the first one, and kills one or two at a time until two are left. With a winnowd
  * it starts one on each of these ports of 127.0.0.1, and kills these, too: all but one for good, the last one
  * to be restarted.
+ * drains: nobody is killed; each winnowd gets SIGTERM in turn, and comes back. No worker may notice.
  */
 
 #include <arpa/inet.h>
@@ -18,12 +19,14 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -125,6 +128,26 @@ static bool ordered(int from)
 
 static bool alone; /* nobody tells them */
 
+/* What each worker does, for the trainer to see. */
+static struct shown {
+	_Atomic uint64_t turns, longest_us; /* the longest has taken so long */
+	_Atomic uint32_t channels;
+} * shown;
+
+static void show(struct winnow_comm *comm, struct shown *mine, double *before_ms)
+{
+	double at_ms = now_ms();
+	uint64_t us = (uint64_t)((at_ms - *before_ms) * 1e3);
+	struct winnow_stats stats;
+
+	winnow_comm_stats(comm, &stats);
+	atomic_store(&mine->channels, stats.channels);
+	if (us > atomic_load(&mine->longest_us))
+		atomic_store(&mine->longest_us, us);
+	atomic_fetch_add(&mine->turns, 1);
+	*before_ms = at_ms;
+}
+
 static int form(struct winnow_comm **comm, const struct order *in)
 {
 	struct winnow_config config;
@@ -182,8 +205,9 @@ static bool may_go_on(int err)
 	return alone && (err == WINNOW_ERR_MEMBERS || err == WINNOW_ERR_LOST);
 }
 
-static void work(int from, int to, uint64_t blocks)
+static void work(int from, int to, uint64_t blocks, struct shown *mine)
 {
+	double before_ms = now_ms();
 	float *data = malloc(blocks * BLOCK * sizeof(*data));
 	struct winnow_comm *comm = NULL;
 	struct order in;
@@ -202,6 +226,8 @@ static void work(int from, int to, uint64_t blocks)
 				say(to, FIRST, &in, err);
 			if (alone && err == WINNOW_OK && turn % ADMIT_TURNS == ADMIT_TURNS - 1)
 				err = admit(comm, &in, &grown);
+			if (err == WINNOW_OK)
+				show(comm, mine, &before_ms);
 			if (grown)
 				turn = UINT64_MAX;
 			while (may_go_on(err) && !ordered(from)) {
@@ -246,7 +272,7 @@ static void child_start(struct child *c)
 			if (&children[i] != c && children[i].pid != 0)
 				close(children[i].to);
 		close(down[1]);
-		work(down[0], up[1], blocks);
+		work(down[0], up[1], blocks, &shown[c - children]);
 	}
 	close(down[0]);
 	close(up[1]);
@@ -520,6 +546,82 @@ static void winnowd_round(uint32_t living)
 	all_continue(began_ms, last_ms);
 }
 
+/* ---- aggregators that drain ---- */
+
+static double ended_ms[4096], returned_ms[4096], paused_ms[4096];
+static uint32_t drains, returns;
+
+/* Nobody has noticed anything; all work on, with so many aggregators of one channel each. */
+static void all_work(uint32_t channels)
+{
+	uint64_t from[WORKERS_MAX];
+	double until_ms = now_ms() + LIMIT_MS;
+
+	for (uint32_t i = 0; i < workers; i++)
+		from[i] = atomic_load(&shown[i].turns);
+	for (uint32_t i = 0; i < workers; i++) {
+		while (atomic_load(&shown[i].turns) < from[i] + 2 * ADMIT_TURNS ||
+		       atomic_load(&shown[i].channels) != channels) {
+			struct pollfd fd = {.fd = children[i].from, .events = POLLIN};
+			struct report report;
+
+			if (poll(&fd, 1, 1) == 1 &&
+			    (read(fd.fd, &report, sizeof(report)) != sizeof(report) ||
+			     report.kind == FAILED))
+				die("worker %u has noticed: %s", i, report.text);
+			if (now_ms() > until_ms)
+				die("worker %u has %u channels instead of %u, or is stuck", i,
+				    atomic_load(&shown[i].channels), channels);
+		}
+	}
+}
+
+/* It ends by itself, and in good order. */
+static void winnowd_drain(struct winnowd *d)
+{
+	double began_ms = now_ms();
+	int status;
+
+	kill(d->pid, SIGTERM);
+	waitpid(d->pid, &status, 0);
+	if (status != 0)
+		die("winnowd on port %u ended with status %d", d->port, status);
+	d->pid = 0;
+	ended_ms[drains] = now_ms() - began_ms;
+}
+
+static void drain_round(void)
+{
+	struct winnowd *d = &daemons[throw_dice(daemon_count)];
+	uint32_t left = 0;
+	double began_ms;
+
+	for (uint32_t i = 0; i < workers; i++)
+		atomic_store(&shown[i].longest_us, 0);
+	usleep(throw_dice(30000));
+	if (d->pid != 0) {
+		winnowd_drain(d);
+		for (uint32_t i = 0; i < daemon_count; i++)
+			left += daemons[i].pid != 0;
+		if (left == 0)
+			winnowd_start(d);
+		all_work(left > 0 ? left : 1);
+		for (uint32_t i = 0; i < workers; i++) {
+			double ms = (double)atomic_load(&shown[i].longest_us) / 1e3;
+
+			paused_ms[drains] = ms > paused_ms[drains] ? ms : paused_ms[drains];
+		}
+		drains++;
+		return;
+	}
+	began_ms = now_ms();
+	winnowd_start(d);
+	for (uint32_t i = 0; i < daemon_count; i++)
+		left += daemons[i].pid != 0;
+	all_work(left);
+	returned_ms[returns++] = now_ms() - began_ms;
+}
+
 /* A worker that nobody has told of any membership. */
 static void come(void)
 {
@@ -563,9 +665,10 @@ int main(int argc, char **argv)
 {
 	uint32_t rounds;
 
-	if (argc < 5 || argc == 7 || (argc > 5 && strcmp(argv[5], "self") != 0)) {
-		fprintf(stderr, "usage: members SEED ROUNDS WORKERS BYTES [self [PORT,.. WINNOWD "
-		                "ARG..]]\n");
+	if (argc < 5 || argc == 7 ||
+	    (argc > 5 && strcmp(argv[5], "self") != 0 && strcmp(argv[5], "drains") != 0)) {
+		fprintf(stderr, "usage: members SEED ROUNDS WORKERS BYTES [self|drains [PORT,.. "
+		                "WINNOWD ARG..]]\n");
 		return 2;
 	}
 	alone = argc > 5;
@@ -575,6 +678,10 @@ int main(int argc, char **argv)
 	blocks = strtoull(argv[4], NULL, 10) / (BLOCK * sizeof(float)) + 1;
 	if (workers < 3 || workers > WORKERS_MAX || rounds > 4096)
 		die("3 to %d workers, at most 4096 rounds", WORKERS_MAX);
+	shown = mmap(NULL, sizeof(*shown) * WORKERS_MAX, PROT_READ | PROT_WRITE,
+	             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shown == MAP_FAILED)
+		die("mmap: %s", strerror(errno));
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	signal(SIGPIPE, SIG_IGN);
 	if (argc > 7)
@@ -585,7 +692,9 @@ int main(int argc, char **argv)
 	if (alone && daemon_count == 0)
 		kill_until_two();
 	for (uint32_t i = 0; i < rounds && (!alone || daemon_count > 0); i++) {
-		if (alone)
+		if (alone && strcmp(argv[5], "drains") == 0)
+			drain_round();
+		else if (alone)
 			chaos_round();
 		else
 			round_go();
@@ -607,6 +716,17 @@ int main(int argc, char **argv)
 			winnowd_kill(&daemons[i]);
 	qsort(noticed_ms, losses, sizeof(double), by_size);
 	qsort(resumed_ms, losses, sizeof(double), by_size);
+	qsort(ended_ms, drains, sizeof(double), by_size);
+	qsort(paused_ms, drains, sizeof(double), by_size);
+	qsort(returned_ms, returns, sizeof(double), by_size);
+	if (drains > 0)
+		printf("%u drained: ended after %.0f ms (worst %.0f), the longest sum took %.0f ms "
+		       "(worst %.0f); ",
+		       drains, ended_ms[drains / 2], ended_ms[drains - 1], paused_ms[drains / 2],
+		       paused_ms[drains - 1]);
+	if (returns > 0)
+		printf("%u back after %.0f ms (worst %.0f); ", returns, returned_ms[returns / 2],
+		       returned_ms[returns - 1]);
 	printf("%u memberships, %u losses", memberships, losses);
 	if (losses > 0)
 		printf(": noticed after %.1f ms (worst %.1f), next result after %.1f ms (worst "

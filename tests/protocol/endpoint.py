@@ -170,6 +170,7 @@ class Endpoint:
         self.busy_at = 0
         self.all, self.lost, self.next = list(self.links), set(), None  # 5.8: its links, which are lost, NEXT
         self.stays = False
+        self.agreed = 0  # 5.10
 
     def submit(self, array, **what):
         """11.4: fails at once if a worker has left."""
@@ -313,7 +314,7 @@ class Endpoint:
         at = min(set(range(len(self.all))) - self.lost, default=None)
         if at is not None:
             without = sum(1 << i for i in self.lost)
-            self.all[at].joining.say("stay", without=f"{without:016x}", fewer=bool(self.lost), most=0)
+            self.all[at].joining.say("stay", without=f"{without:016x}", agreed=f"{self.agreed:016x}", fewer=bool(self.lost), most=0)
             self.flush(self.all[at])
 
     def wait_for_next(self):

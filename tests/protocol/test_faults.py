@@ -443,6 +443,15 @@ class Ends(unittest.TestCase):
                 else:
                     self.continued(team, team.workers, 2, [1])
 
+    def test_leaves_one_out(self):
+        """5.10: nothing is lost, and all want to go on without the first aggregator; or only some of them do."""
+        for some in False, True:
+            with self.elastic(3, aggregators=2) as team:
+                for rank, worker in enumerate(team.workers):
+                    worker.stays, worker.agreed = True, 0 if some and rank == 1 else 1
+                    worker.say_stay()
+                self.continued(team, team.workers, 2, [0, 1] if some else [1])
+
     def test_one_aggregator_is_lost(self):
         """11.2: the others are told, with the same code."""
         with self.team(2, aggregators=2) as team:

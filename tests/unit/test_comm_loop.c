@@ -220,14 +220,20 @@ uint32_t session_waiting(const struct session *session)
 	return 3;
 }
 
-enum session_next session_stay(struct session *session, uint64_t without, uint32_t most,
-                               const struct control_message **out)
+uint64_t session_drains(const struct session *session)
+{
+	(void)session;
+	return 4;
+}
+
+enum session_next session_stay(struct session *session, uint64_t without, uint64_t agreed,
+                               uint32_t most, const struct control_message **out)
 {
 	static const struct control_message next = {
 		.kind = CONTROL_NEXT, .next = "job/next.1", .next_rank = 1, .next_world = 3};
 
 	(void)session;
-	assert_true(told(w.state) == SESSION_FAILED && without == 2 && most == 0);
+	assert_true(told(w.state) == SESSION_FAILED && without == 2 && agreed == 3 && most == 0);
 	*out = &next;
 	return told(w.has_next) ? SESSION_NEXT : SESSION_WAIT;
 }
@@ -798,6 +804,9 @@ static void test_published(void **state)
 	assert_int_equal(told(comm->next_how), SESSION_WAIT);
 	comm->peers_known = comm->peer_count + 1; /* the last one has been left out before */
 	comm->peers[comm->peer_count].place = 1;
+	comm->peers[comm->peer_count].fd = -1;
+	comm->peers[comm->peer_count].connect_due_us = UINT64_MAX;
+	comm->agreed = 3;
 	comm->stays = true;
 	wake(comm);
 	assert_int_equal(told(comm->next_how), SESSION_WAIT);

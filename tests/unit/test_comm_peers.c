@@ -407,6 +407,125 @@ static void test_others_are_told(void **state)
 	closed(comm);
 }
 
+/* ---- those that are left out, and those that are restarted ---- */
+
+static void say_hello(int fd, bool drains)
+{
+	struct control_message hello = {
+		.kind = CONTROL_HELLO, .version = WIRE_VERSION, .drains = drains};
+	char *line = message_format(&hello);
+
+	say(fd, line, strlen(line));
+	free(line);
+}
+
+/* Looks once, and is told this. */
+static bool found_back(struct winnow_comm *comm, int listener, uint64_t *now_us, const char *said)
+{
+	struct comm_peer *peer = &comm->peers[1];
+	int fd;
+
+	*now_us = peer->connect_due_us;
+	comm_peers_turn(comm, *now_us);
+	assert_true(peer->fd >= 0);
+	fd = accept(listener, NULL, NULL);
+	assert_true(fd >= 0);
+	if (strcmp(said, "hello") == 0 || strcmp(said, "drains") == 0)
+		say_hello(fd, said[0] == 'd');
+	else
+		say(fd, said, strlen(said));
+	comm_peers_turn(comm, peer->connect_due_us - 1);
+	assert_true(peer->fd >= 0);
+	*now_us = peer->connect_due_us;
+	comm_peers_turn(comm, *now_us);
+	assert_int_equal(peer->fd, -1);
+	assert_true(peer->connect_due_us == *now_us + peer->look_us);
+	close(fd);
+	return comm->back == UINT64_C(1) << peer->place;
+}
+
+/* Is it back? It listens, says hello, and does not drain. It is looked for less often each time that it has been lost. */
+static void test_left_out(void **state)
+{
+	struct winnow_comm *comm = opened(1);
+	struct comm_peer *peer = &comm->peers[1];
+	uint64_t now_us = 0, from_us = clock_us();
+	int listener = listening(&peer->addresses[0], 8);
+
+	(void)state;
+	comm->peers[0].connect_due_us = UINT64_MAX;
+	comm->peers_known = 2;
+	peer->place = 5;
+	comm_peers_left_out(comm, 0);
+	assert_true(peer->look_us == COMM_LOOK_US &&
+	            peer->connect_due_us >= from_us + COMM_LOOK_US);
+	comm_peers_turn(comm, peer->connect_due_us - 1);
+	assert_int_equal(peer->fd, -1);
+	assert_false(found_back(comm, listener, &now_us, "drains"));
+	assert_true(found_back(comm, listener, &now_us, "hello"));
+	assert_false(found_back(comm, listener, &now_us, "HTTP/1.1 400 Bad Request\n"));
+	assert_true(found_back(comm, listener, &now_us, "hello"));
+	assert_false(found_back(comm, listener, &now_us, "{}"));
+	comm->has_key = true;
+	assert_false(found_back(comm, listener, &now_us, "hello")); /* it would take anybody */
+	comm->has_key = false;
+	assert_true(found_back(comm, listener, &now_us, "hello"));
+	close(listener);
+	for (uint32_t i = 0; i < 2; i++)
+		comm_peers_turn(comm, peer->connect_due_us);
+	assert_true(comm->back == 0);
+	comm_peers_left_out(comm, UINT64_C(1) << 5); /* as before */
+	assert_true(peer->look_us == COMM_LOOK_US);
+	for (uint64_t us = 2 * COMM_LOOK_US; us <= 4 * COMM_LOOK_MAX_US; us *= 2) {
+		comm->back = 1;
+		comm_peers_left_out(comm, 1);
+		assert_true(peer->look_us == (us < COMM_LOOK_MAX_US ? us : COMM_LOOK_MAX_US));
+		assert_true(comm->back == 0);
+	}
+	closed(comm);
+}
+
+/* The old one drains: it is asked again until the new one is there, or the time is over. */
+static void test_restarted(void **state)
+{
+	struct link_config links[1] = {{.job = "job",
+	                                .host = "host",
+	                                .world = 2,
+	                                .silence_us = 10000000,
+	                                .join_us = 60000000,
+	                                .restarts = true}};
+	struct session_config config = {
+		.links = links, .names = (const char *[]){"one:1"}, .link_count = 1};
+	struct winnow_comm *comm = opened(1);
+	struct comm_peer *peer = &comm->peers[0];
+	int listener = listening(&peer->addresses[0], 8), fd;
+	uint64_t now_us = 0;
+
+	(void)state;
+	session_close(comm->session);
+	assert_int_equal(session_open(&config, 0, &comm->session), 0);
+	peer->restarts = true;
+	for (uint32_t i = 0; i < 4; i++, now_us += COMM_CONNECT_AGAIN_US) {
+		turn_until_settled(comm, now_us);
+		fd = accept(listener, NULL, NULL);
+		if (i < 3)
+			say_hello(fd, true);
+		for (uint32_t turn = 0; i < 3 && turn < TURNS_MAX && peer->connected; turn++) {
+			comm_peers_turn(comm, now_us);
+			usleep(1000);
+		}
+		assert_true(i == 3 || peer->fd == -1);
+		assert_true(peer->connect_until_us == UNTIL_US);
+		if (i < 3)
+			close(fd);
+	}
+	say_hello(fd, false);
+	hears(comm, fd, now_us, "\"type\":\"join\"");
+	close(fd);
+	close(listener);
+	closed(comm);
+}
+
 /* ---- forks ---- */
 
 /* In a fork's child: is the descriptor open? */
@@ -454,7 +573,8 @@ int main(void)
 		cmocka_unit_test(test_refused),         cmocka_unit_test(test_started_late),
 		cmocka_unit_test(test_lines),           cmocka_unit_test(test_not_lines),
 		cmocka_unit_test(test_reset),           cmocka_unit_test(test_full_socket),
-		cmocka_unit_test(test_others_are_told), cmocka_unit_test(test_forks),
+		cmocka_unit_test(test_others_are_told), cmocka_unit_test(test_left_out),
+		cmocka_unit_test(test_restarted),       cmocka_unit_test(test_forks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,12 +139,12 @@ static const struct {
 	{CONTROL_PATH, "{\"type\":\"path\",\"payload\":3470,\"channel\":65535,\"passing\":1472,"
                        "\"sent\":48}\n"},
 	{CONTROL_MOVE, "{\"type\":\"move\",\"number\":\"0123456789abcdef\"}\n"},
-	{CONTROL_STAY,
-         "{\"type\":\"stay\",\"without\":\"8000000000000001\",\"fewer\":true,\"most\":2}\n"},
-	{CONTROL_NEXT,
-         "{\"type\":\"next\",\"without\":\"0000000000000002\",\"came\":1,\"next\":\"a/"
-         "next.1\",\"next_rank\":1,"
-         "\"next_world\":2,\"text\":\"so\"}\n"},
+	{CONTROL_STAY, "{\"type\":\"stay\",\"without\":\"8000000000000001\",\"agreed\":"
+                       "\"0000000000000003\",\"fewer\":true,\"most\":2}\n"},
+	{CONTROL_NEXT, "{\"type\":\"next\",\"without\":\"0000000000000002\",\"drains\":true,"
+                       "\"came\":1,\"next\":\"a/"
+                       "next.1\",\"next_rank\":1,"
+                       "\"next_world\":2,\"text\":\"so\"}\n"},
 };
 
 #define WIRE_COUNT (sizeof(wire) / sizeof(wire[0]))
@@ -228,7 +228,7 @@ static void test_message_missing(void **state)
 			snprintf(line, sizeof(line), "%.*s%s", (int)(at - wire[i].line),
 			         wire[i].line, end);
 			if (wire[i].kind != CONTROL_PING && strncmp(name, "after", 5) != 0 &&
-			    strncmp(name, "next\"", 5) != 0)
+			    strncmp(name, "next\"", 5) != 0 && strncmp(name, "drains", 6) != 0)
 				assert_refused(line, reason);
 			else
 				assert_int_equal(parsed(line).kind, wire[i].kind);
@@ -239,6 +239,7 @@ static void test_message_missing(void **state)
 				    strncmp(name, "next\"", 5) != 0 &&
 				    strncmp(name, "after", 5) != 0 &&
 				    strncmp(name, "without", 7) != 0 &&
+				    strncmp(name, "agreed", 6) != 0 &&
 				    strstr(at, "token") == NULL &&
 				    strncmp(name, "group\"", 6) != 0 &&
 				    strncmp(name, "data_address", 12) != 0)

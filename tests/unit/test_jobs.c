@@ -362,6 +362,8 @@ static void test_drain(void **state)
 	join(b, 2, "forming", 0, 2);
 	jobs_drain(b->jobs);
 	assert_true(totals_of(b).draining);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(expect_line(b, i, CONTROL_PING)->drains);
 	join(b, 3, "new", 0, 1);
 	expect_end(b, 3, "draining", 0);
 	/* What has begun may go on, a job that waits for its last worker too. */

@@ -500,6 +500,83 @@ static void test_door(void **state)
 	bench_close(b);
 }
 
+/* ---- aggregators that end and return ---- */
+
+static void stay_agreed(struct bench *b, uint32_t i, uint64_t agreed, bool fewer)
+{
+	struct control_message message = {
+		.kind = CONTROL_STAY, .without = 8, .agreed = agreed, .most = 9, .fewer = fewer};
+
+	say(b, i, &message);
+}
+
+/* Those who are there are told at once; they, and nobody else, may begin something new. */
+static void test_drains(void **state)
+{
+	char name[CONTROL_NAME_BYTES] = "";
+	struct bench *b = usual_open();
+
+	(void)state;
+	job_running(b, 0, "job", 2);
+	jobs_drain(b->jobs);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(expect_line(b, i, CONTROL_PING)->drains);
+	wait(b, 1, 3);
+	tick(b, 1000000);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(expect_line(b, i, CONTROL_PING)->drains);
+	assert_true(connect_from(b, 2, 0x0a000003));
+	assert_true(expect_line(b, 2, CONTROL_HELLO)->drains);
+	say(b, 2, &(struct control_message){.kind = CONTROL_LEAVE});
+	join(b, 2, "job2", 0, 1);
+	expect_end(b, 2, "draining", 0);
+	join(b, 2, "job/3", 0, 1);
+	expect_end(b, 2, "draining", 0);
+	stay_agreed(b, 0, 1, false);
+	stay_agreed(b, 1, 1, false);
+	assert_true(b->workers[0].inbox[b->workers[0].read % INBOX_MAX].drains);
+	expect_next(b, 0, 0, 2, 1, name);
+	expect_next(b, 1, 1, 2, 1, name);
+	assert_int_equal(totals_of(b).jobs + totals_of(b).jobs_failed, 0);
+	/* A death meanwhile does not end it. */
+	job_running(b, 0, "job/next.5", 2);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(expect_line(b, i, CONTROL_PING)->drains);
+	jobs_gone(b->jobs, b->workers[1].peer, "reset");
+	expect_told(b, 0, "lost");
+	stay(b, 0, 0);
+	assert_false(b->workers[0].inbox[b->workers[0].read % INBOX_MAX].drains);
+	name[0] = '\0';
+	expect_next(b, 0, 0, 1, 0, name);
+	bench_close(b);
+}
+
+/* It holds only what all have agreed on, and only if all of them are there, and none lacks an aggregator. */
+static void test_agreed(void **state)
+{
+	(void)state;
+	for (uint32_t way = 0; way < 4; way++) {
+		char name[CONTROL_NAME_BYTES] = "";
+		struct bench *b = usual_open();
+
+		job_running(b, 0, "job", 3);
+		stay_agreed(b, 0, 5, way == 1);
+		stay_agreed(b, 1, 5, false);
+		if (way == 2) {
+			jobs_gone(b->jobs, b->workers[2].peer, "reset");
+			expect_line(b, 0, CONTROL_FAILED);
+			expect_line(b, 1, CONTROL_FAILED);
+		} else {
+			stay_agreed(b, 2, way == 3 ? 4 : 5, false);
+		}
+		for (uint32_t i = 0; i < (way == 2 ? 2 : 3); i++) {
+			assert_false(b->workers[i].inbox[b->workers[i].read % INBOX_MAX].drains);
+			expect_next(b, i, i, way == 2 ? 2 : 3, way == 0 ? 5 : 8, name);
+		}
+		bench_close(b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -508,7 +585,8 @@ int main(void)
 		cmocka_unit_test(test_no_successor),   cmocka_unit_test(test_majority),
 		cmocka_unit_test(test_dies_meanwhile), cmocka_unit_test(test_one_successor),
 		cmocka_unit_test(test_restarted),      cmocka_unit_test(test_admit),
-		cmocka_unit_test(test_door),
+		cmocka_unit_test(test_door),           cmocka_unit_test(test_drains),
+		cmocka_unit_test(test_agreed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

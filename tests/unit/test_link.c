@@ -594,6 +594,42 @@ static void test_again(void **state)
 	link_close(link);
 }
 
+/* One that is being restarted: what drains is still the old one, and others may end while they start. */
+static void test_early(void **state)
+{
+	struct control_message old = hello;
+	struct link_config config = basic();
+	struct link *link = opened(&config);
+
+	(void)state;
+	old.drains = true;
+	say(link, &old);
+	assert_false(link_early(link)); /* nobody has said that it will be restarted */
+	heard(link, CONTROL_JOIN);
+	link_close(link);
+	config.restarts = true;
+	link = opened(&config);
+	for (uint32_t i = 0; i < 5; i++) {
+		say(link, &old);
+		assert_true(link_early(link));
+		assert_null(link_take_line(link, now_us));
+		assert_true(link_again(link));
+		assert_false(link_early(link));
+		link_connected(link, now_us);
+		assert_true(link_again(link));
+		link_connected(link, now_us);
+	}
+	say(link, &hello);
+	assert_false(link_early(link));
+	heard(link, CONTROL_JOIN);
+	assert_true(link_again(link));
+	now_us = START_US + JOIN_US;
+	link_tick(link, now_us);
+	assert_failed(link, "timeout", "could not join");
+	assert_false(link_again(link));
+	link_close(link);
+}
+
 /* The aggregator says that it has no room, and closes. What it says is the reason when no other connection is made, or that goes the same way. */
 static void test_no_room(void **state)
 {
@@ -661,6 +697,7 @@ int main(void)
 		cmocka_unit_test(test_path_dead_and_told),
 		cmocka_unit_test(test_least),
 		cmocka_unit_test(test_again),
+		cmocka_unit_test(test_early),
 		cmocka_unit_test(test_no_room),
 	};
 

@@ -252,17 +252,17 @@ static void test_next(void **state)
 	tell(session, 1, &failed);
 	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
 	assert_null(session_take_line(session, 0, now_us));
-	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
 	assert_int_equal(session_deadline(session), 0);
 	assert_true(told(session, 0, CONTROL_STAY).without == 0);
-	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
 	assert_null(session_take_line(session, 0, now_us)); /* once is enough */
 	tell(session, 1, &next);                            /* the second one's word is nothing */
-	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
 	tell(session, 0, &failed);
-	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
 	tell(session, 0, &next);
-	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_NEXT);
+	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_NEXT);
 	assert_string_equal(said->next, "job/next.1");
 	assert_int_equal(said->next_rank, 1);
 	assert_int_equal(said->next_world, 3);
@@ -272,7 +272,7 @@ static void test_next(void **state)
 	next.next[0] = '\0';
 	tell(session, 0, &failed);
 	tell(session, 0, &next);
-	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_NONE);
+	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_NONE);
 	session_close(session);
 }
 
@@ -294,7 +294,7 @@ static void test_next_of_the_second(void **state)
 		if (way == 2)
 			tell(session, 0, &lost);
 		session_gone(session, 0, "connection reset");
-		assert_int_equal(session_stay(session, 4, 0, &said),
+		assert_int_equal(session_stay(session, 4, 0, 0, &said),
 		                 way == 2 ? SESSION_NONE : SESSION_WAIT);
 		if (way < 2) {
 			assert_string_equal(told(session, 1, CONTROL_ABORT).code, "gone");
@@ -302,29 +302,75 @@ static void test_next_of_the_second(void **state)
 			assert_true(stay.without == 5 && stay.fewer);
 			tell(session, 1, way == 0 ? &over : &lost);
 			session_gone(session, 1, "connection closed");
-			assert_int_equal(session_stay(session, 4, 0, &said),
+			assert_int_equal(session_stay(session, 4, 0, 0, &said),
 			                 way == 0 ? SESSION_NONE : SESSION_AGAIN);
 		} else if (way == 3) {
 			assert_true(told(session, 1, CONTROL_STAY).fewer);
 			session_gone(session, 1, "connection reset");
-			assert_int_equal(session_stay(session, 4, 0, &said), SESSION_AGAIN);
+			assert_int_equal(session_stay(session, 4, 0, 0, &said), SESSION_AGAIN);
 		}
 		session_close(session);
 	}
 	/* The first one stands; that the second is lost is said to it, also if that is known only later. */
 	session = running();
 	tell(session, 0, &lost);
-	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
 	assert_false(told(session, 0, CONTROL_STAY).fewer);
 	session_gone(session, 1, "connection reset");
-	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
 	stay = told(session, 0, CONTROL_STAY);
 	assert_true(stay.without == 2 && stay.fewer);
 	/* Silence is a loss, too, after the end; meanwhile we ping. */
 	now_us += 1000000000;
 	session_tick(session, now_us);
-	assert_int_equal(session_stay(session, 0, 0, &said), SESSION_AGAIN);
+	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_AGAIN);
 	session_close(session);
+}
+
+/*
+ * It has said that others may continue without the second aggregator, and never asks that one then; but one that
+ * drains may be asked, if it is the first.
+ */
+static void test_agreed(void **state)
+{
+	struct control_message ping = {.kind = CONTROL_PING, .drains = true},
+			       next = {.kind = CONTROL_NEXT,
+	                               .next = "job/next.1",
+	                               .next_world = 4,
+	                               .drains = true};
+	const struct control_message *said;
+
+	(void)state;
+	for (uint64_t agreed = 1; agreed <= 2; agreed++) {
+		struct session *session = running();
+		struct control_message stay;
+
+		assert_true(session_drains(session) == 0);
+		tell(session, 1, &ping);
+		assert_true(session_drains(session) == 2);
+		ping.drains = false;
+		tell(session, 1, &ping);
+		assert_true(session_drains(session) == 0);
+		ping.drains = true;
+		assert_int_equal(session_stay(session, 0, agreed, 3, &said), SESSION_WAIT);
+		stay = told(session, 0, CONTROL_STAY);
+		assert_true(stay.agreed == agreed && stay.without == 0 && stay.most == 3 &&
+		            !stay.fewer);
+		session_gone(session, 0, "connection reset");
+		assert_int_equal(session_stay(session, 0, 0, 0, &said),
+		                 agreed == 2 ? SESSION_AGAIN : SESSION_WAIT);
+		session_close(session);
+	}
+	{
+		struct session *session = running();
+
+		assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
+		assert_true(session_restarts(session) == 0);
+		tell(session, 0, &next);
+		assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_NEXT);
+		assert_true(session_restarts(session) == 1);
+		session_close(session);
+	}
 }
 
 /* The worker itself goes on, and says so to all. */
@@ -409,15 +455,11 @@ static int pool_close(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_smallest_size),
-		cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_one_ends),
-		cmocka_unit_test(test_members),
-		cmocka_unit_test(test_moves),
-		cmocka_unit_test(test_next),
-		cmocka_unit_test(test_next_of_the_second),
-		cmocka_unit_test(test_stall),
-		cmocka_unit_test(test_left),
+		cmocka_unit_test(test_smallest_size), cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_one_ends),      cmocka_unit_test(test_members),
+		cmocka_unit_test(test_moves),         cmocka_unit_test(test_next),
+		cmocka_unit_test(test_agreed),        cmocka_unit_test(test_next_of_the_second),
+		cmocka_unit_test(test_stall),         cmocka_unit_test(test_left),
 	};
 
 	return cmocka_run_group_tests(tests, pool_open, pool_close);
