@@ -33,7 +33,7 @@ PLANS = {
 }
 # compress_ways.py says what they are. "winnow 0.01 20" takes 20 dense steps first.
 WAYS = (
-    "gloo, powersgd 4, allgather 0.01 20, winnow, winnow 0.01 20, winnow 0.03 20 bf16, "
+    "gloo, powersgd 4, allgather 0.01 20, winnow, winnow 0.01 20, winnow 0.03 20 bf16, sums 0.03 0.03 20 bf16, "
     "diloco 10 bf16, diloco 30 bf16, sparseloco 10 0.05 3 bf16"
 )
 LONGER = 1.5  # ways that send less than all take so many times the steps of dense Gloo, since they learn less in each
@@ -65,15 +65,17 @@ def words(way):
 def dense_steps(way):
     """How many come first, and in which way."""
     kind, of, wire = words(way)
-    if kind in ("winnow", "allgather") and len(of) > 1:
-        return int(of[1]), "gloo" if kind == "allgather" else f"winnow {wire or ''}".strip()
+    at = {"winnow": 1, "allgather": 1, "sums": 2}.get(kind)
+    if at is not None and len(of) > at:
+        return int(of[at]), "gloo" if kind == "allgather" else f"winnow {wire or ''}".strip()
     return 0, None
 
 
 def later(way):
     """What it is after its dense steps."""
     kind, of, wire = words(way)
-    return " ".join(filter(None, (kind, way.split()[1], wire))) if dense_steps(way)[0] else way
+    numbers = way.split()[1 : 1 + len(of) - 1]
+    return " ".join(filter(None, (kind, *numbers, wire))) if dense_steps(way)[0] else way
 
 
 def rows(world, rate):

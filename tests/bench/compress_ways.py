@@ -95,7 +95,7 @@ class SkipGramTask(Task):
 TASKS = {"gpt": GptTask, "skipgram": SkipGramTask}
 
 
-class Timed(winnow.torch.TopK):
+class Timed:
     """Counts the seconds that choosing takes."""
 
     seconds = 0
@@ -106,10 +106,21 @@ class Timed(winnow.torch.TopK):
         self.seconds += time.perf_counter() - begun
 
 
+class TopK(Timed, winnow.torch.TopK):
+    pass
+
+
+class LargestSums(Timed, winnow.torch.LargestSums):
+    def choose_sums(self, sums):
+        begun = time.perf_counter()
+        super().choose_sums(sums)
+        self.seconds += time.perf_counter() - begun
+
+
 class Way:
     """How a step is taken: "gloo", "powersgd RANK", "allgather DENSITY", "winnow", "winnow DENSITY [DENSE STEPS FIRST]",
-    "diloco H", "sparseloco H DENSITY [DENSE EXCHANGES FIRST]", "alone", which exchanges nothing. Those over Winnow may end
-    with how numbers travel: "bf16", "fixed16", "fixed8"."""
+    "sums DENSITY OWN [DENSE STEPS FIRST]", "diloco H", "sparseloco H DENSITY [DENSE EXCHANGES FIRST]", "alone", which
+    exchanges nothing. Those over Winnow may end with how numbers travel: "bf16", "fixed16", "fixed8"."""
 
     def __init__(self, way, task):
         kind, of, wire = words(way)
@@ -117,7 +128,7 @@ class Way:
         self.optimizer = task.model.optimizer()
         if kind in ("diloco", "sparseloco"):
             if kind == "sparseloco":
-                self.compress = Timed(of[1], decay=0.95, warm_up=int(of[2]) if len(of) > 2 else 0)
+                self.compress = TopK(of[1], decay=0.95, warm_up=int(of[2]) if len(of) > 2 else 0)
             self.optimizer = self.state = winnow.torch.OuterOptimizer(
                 task.model, self.optimizer, H=int(of[0]), compress=self.compress, wire=wire
             )
@@ -129,11 +140,14 @@ class Way:
             state = powersgd.PowerSGDState(None, matrix_approximation_rank=int(of[0]), start_powerSGD_iter=2)
             self.model.register_comm_hook(state, powersgd.powerSGD_hook)
         elif kind == "allgather":
-            self.compress = Timed(of[0])
+            self.compress = TopK(of[0])
             self.compress.learn(task.model)
             self.model.register_comm_hook(None, allgather_topk(self.compress))
         elif kind == "winnow":
-            self.compress = Timed(of[0], warm_up=int(of[1]) if len(of) > 1 else 0) if of else None
+            self.compress = TopK(of[0], warm_up=int(of[1]) if len(of) > 1 else 0) if of else None
+            self.state = winnow.torch.attach(self.model, compress=self.compress, wire=wire)
+        elif kind == "sums":
+            self.compress = LargestSums(of[0], own=of[1], warm_up=int(of[2]) if len(of) > 2 else 0)
             self.state = winnow.torch.attach(self.model, compress=self.compress, wire=wire)
         elif kind not in ("gloo", "alone"):
             sys.exit(f"no way is called {way!r}: {Way.__doc__}")

@@ -72,7 +72,7 @@ class TopK(unittest.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, text):
                 winnow.topk(*arguments)
-        for text in ("topk:0", "topk:2", "topk:x", "topk", "powersgd:1", "threshold:0", "threshold:inf", "randomk:0"):
+        for text in ("topk:0", "topk:2", "topk:x", "topk", "powersgd:1", "threshold:0", "threshold:inf", "randomk:0", "sums:0", "sums:1.5"):
             with self.assertRaisesRegex(ValueError, text):
                 winnow.torch.compressor_of(text)
         for text, options in (
@@ -340,7 +340,9 @@ def refused(rank, world, job):
     saved["memory"][name][0] = float("inf")
     note(state.compress.load_state_dict, saved)
     note(state.compress.load_state_dict, {"memory": {"nobody": torch.zeros(1)}, "velocity": {}, "steps": {}})
-    state.compress.load_state_dict({"memory": {name: torch.zeros(7)}, "velocity": {}, "steps": {}})
+    note(state.compress.load_state_dict, {"memory": {name: torch.zeros(7)}, "velocity": {}, "steps": {}})
+    if rank == 0:
+        state.compress.state_dict()["memory"][name][3] = float("nan")
     note(train, ddp, rank, range(1))
     state.close()
     comm.close()
@@ -355,6 +357,7 @@ class Hook(harness.TeamCase):
             "topk:0.05",
             "threshold:0.02",
             "randomk:0.05",
+            "sums:0.05",
             winnow.torch.TopK(0.05, block=16, chunk=4096),
             winnow.torch.TopK(0.05, block=4, momentum=0.5),
         ):
@@ -412,7 +415,8 @@ class Hook(harness.TeamCase):
             self.assertIn("has a model already", texts[2])
             self.assertIn("not finite", texts[3])
             self.assertIn("nobody", texts[4])
-            self.assertRegex(texts[5], "the memory of 0.weight has 7 elements, and its gradient 9216, on rank [01]")
+            self.assertIn("the saved memory of 0.weight has 7 elements, and the parameter 9216", texts[5])
+            self.assertIn("the memory of 0.weight is not finite, on rank 0", texts[6])
 
 
 if __name__ == "__main__":

@@ -200,6 +200,29 @@ def survivor(rank, world, job):
     return weights(net), lost, outer.exchanges
 
 
+def sums():
+    return winnow.torch.LargestSums(0.03, own=0.05, chunk=200, decay=0.9, warm_up=1)
+
+
+def sent_and_kept(rank, world, job):
+    """Of whole numbers: all that was given, all that arrived, and what is left, of a weight that H=1 exchanges."""
+    net = nn.Linear(WIDTH, WIDTH, bias=False)
+    nn.init.zeros_(net.weight)
+    given, arrived = torch.zeros(WIDTH * WIDTH), torch.zeros(WIDTH * WIDTH)
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        compress = winnow.torch.LargestSums(0.01, own=0.02, chunk=100)
+        outer = winnow.torch.OuterOptimizer(net, torch.optim.SGD(net.parameters(), lr=1), H=1, compress=compress, comm=comm)
+        for step in range(8):
+            draw = torch.Generator().manual_seed(1000 * step + rank)
+            gradient = torch.randint(-50, 51, (WIDTH, WIDTH), generator=draw).float() * world
+            before = net.weight.detach().clone()
+            net.weight.grad = gradient.clone()
+            outer.step()
+            given += gradient.flatten()
+            arrived += (before - net.weight.detach()).flatten() * world
+        return given, arrived, compress.state_dict()["memory"]["weight"].clone()
+
+
 class Outer(harness.TeamCase):
     def assert_same(self, first, second):
         for ours, theirs in zip(first, second):
@@ -223,6 +246,19 @@ class Outer(harness.TeamCase):
         for rank in range(2):
             self.assert_near(found[rank][0], want[rank])
             self.assertLess(found[rank][1], 0.6 * dense[rank][1])
+
+    def test_sums_lose_nothing(self):
+        found = self.team.run(sent_and_kept, harness.fresh_job())
+        self.assertGreater(int((found[0][1] != 0).sum()), 200)
+        self.assertTrue(torch.equal(found[0][1], found[1][1]))
+        self.assertTrue(torch.equal(sum(each[0] for each in found), found[0][1] + sum(each[2] for each in found)))
+
+    def test_sums_learn(self):
+        want = self.team.run(trained, harness.fresh_job(), sparseloco(), 24)
+        found = self.team.run(trained, harness.fresh_job(), sums(), 24)
+        self.assert_same(found[0][0], found[1][0])
+        loss = lambda run: float(sum((ours - theirs).square().sum() for ours, theirs in zip(run[0][0], want[0][0])))
+        self.assertLess(loss(found), 0.5 * float(sum(each.square().sum() for each in want[0][0])))
 
     def test_settings(self):
         want = reference(2, 8, 0.5, 0.3)
@@ -318,6 +354,66 @@ class Members(unittest.TestCase):
                 self.assertTrue(torch.equal(ours, theirs))
         for comm in comms:
             comm.close()
+
+    def test_newcomer_with_sums(self):
+        """It has not warmed up when the others have, and begins where they are."""
+        job, nets, outers = harness.fresh_job(), [model(), model(8)], [None] * 2
+        comms = [winnow.Comm(job=job, rank=0, world=1, insecure_no_key=True), None]
+        outers[0] = winnow.torch.OuterOptimizer(nets[0], inner_of(nets[0]), H=1, compress=sums(), comm=comms[0])
+        take_steps(outers[0], nets[0], 0, range(3))
+
+        def come(rank):
+            if rank == 0:
+                comms[0].reconfigure("more", 0, 2)
+                return outers[0].join()
+            comms[1] = winnow.Comm(job=f"{job}/more", rank=1, world=2, insecure_no_key=True)
+            outers[1] = winnow.torch.OuterOptimizer(nets[1], inner_of(nets[1]), H=1, compress=sums(), comm=comms[1])
+
+        harness.on_threads(2, come)
+        harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(3, 6)))
+        for ours, theirs in zip(weights(nets[0]), weights(nets[1])):
+            self.assertTrue(torch.equal(ours, theirs))
+        self.assertEqual([outer.compress.state_dict()["steps"]["0.weight"] for outer in outers], [6, 6])
+        for comm in comms:
+            comm.close()
+
+    def test_one_lacks_an_exchange_of_sums(self):
+        """As if the last result had reached rank 1 only: rank 0's memory is as if it had reached both."""
+        memories = []
+        for lost in (False, True):
+            nets, comms = [model(), model()], harness.join(2)
+            outers = harness.on_threads(
+                2,
+                lambda rank: winnow.torch.OuterOptimizer(
+                    nets[rank], inner_of(nets[rank]), H=2, compress=sums(), momentum=0.5, comm=comms[rank]
+                ),
+            )
+            harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(4)))
+            before, settle = copy.deepcopy(outers[0].state_dict()), outers[0]._settle
+            unsettled = []
+
+            def note(_):
+                unsettled.append(copy.deepcopy((outers[0]._sent, outers[0].compress.state_dict()["memory"])))
+
+            if lost:
+                outers[0]._settle = note
+            harness.on_threads(2, lambda rank: take_steps(outers[rank], nets[rank], rank, range(4, 6)))
+            if lost:
+                outers[0]._settle = settle
+                sent, memory = unsettled[0]
+                kept = {**before["compress"], "memory": memory}
+                outers[0].load_state_dict({**before, "inner": outers[0].inner.state_dict(), "steps": 6, "compress": kept})
+                outers[0]._sent = sent
+                outers[0].compress.begin_at(3)
+                harness.on_threads(2, lambda rank: outers[rank].join())
+                self.assertIsNone(outers[0]._sent)
+            memories.append(copy.deepcopy(outers[0].compress.state_dict()["memory"]))
+            self.assertEqual([outer.exchanges for outer in outers], [3, 3])
+            for comm in comms:
+                comm.close()
+        self.assertGreater(int(sum((kept != 0).sum() for kept in memories[0].values())), 1000)
+        for name, kept in memories[0].items():
+            self.assertTrue(torch.equal(kept, memories[1][name]), name)
 
     def test_one_lacks_an_exchange(self):
         """As if the last result had reached rank 1 only: what rank 0 sent is in it, and not sent again."""

@@ -12,7 +12,7 @@ _BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
 
 
 class Compressor:
-    """What TopK, Threshold and RandomK have in common, for winnow.torch.attach(ddp, compress=TopK(0.01)).
+    """What TopK, LargestSums, Threshold and RandomK have in common, for winnow.torch.attach(ddp, compress=TopK(0.01)).
 
     block: elements that are chosen, and travel, together, 1 to 1024: more are cheaper to name, and choose less well.
     decay: what is left of the memory after a step; below 1 old gradients are forgotten.
@@ -26,6 +26,8 @@ class Compressor:
     yet: save state_dict() with the model's, on every rank its own. A compressor serves one model.
     """
 
+    of_sums = False  # True: what has been sent may not arrive; settle() is told
+
     def __init__(self, *, block=1, decay=1.0, momentum=0.0, warm_up=0, exempt=None):
         if not 0 <= decay <= 1:
             raise ValueError(f"decay is {decay}: want 0 to 1")
@@ -36,6 +38,7 @@ class Compressor:
         self.block, self.decay, self.momentum, self.warm_up, self.exempt = block, decay, momentum, warm_up, exempt
         self._rounds = False
         self._names = {}  # of parameters that are not exempt, by id
+        self._counts = {}  # of their elements, by name
         self._memory = {}  # by name: elements
         self._velocity = {}
         self._steps = {}
@@ -56,9 +59,8 @@ class Compressor:
         for name, parameter in module.named_parameters():
             whole = parameter.dim() < 2 if self.exempt is None else self.exempt(name, parameter)
             if not whole and parameter.requires_grad:
-                self._names[id(parameter)] = name
-        for name in self._memory.keys() - self._names.values():
-            raise ValueError(f"the saved memory of {name} is of no parameter of this model that is compressed")
+                self._names[id(parameter)], self._counts[name] = name, parameter.numel()
+        self._refuse({"memory": self._memory, "velocity": self._velocity})
 
     def takes(self, parameter):
         if not self._names:
@@ -74,29 +76,37 @@ class Compressor:
         if self.momentum > 0:
             velocity = self._kept(self._velocity, name, gradient)
             gradient.copy_(velocity.mul_(self.momentum).add_(gradient))
-        if step > self.warm_up:
+        if self.chose(parameter):
             memory = self._kept(self._memory, name, gradient)
+            if not memory.sum().isfinite() and not memory.isfinite().all():  # the sum alone may be too large
+                raise ValueError(f"the memory of {name} is not finite")
             self._choose(gradient, memory, name, step)
             if self._rounds and gradient.dtype == torch.float32:
                 narrow = gradient.bfloat16().float()
                 memory.add_(gradient.sub_(narrow).nan_to_num_(0, 0, 0))
                 gradient.copy_(narrow)
-            if self.momentum > 0:
+            if self.momentum > 0 and not self.of_sums:
                 velocity[gradient != 0] = 0
         elif self.momentum > 0:
             velocity.nan_to_num_(0, 0, 0)  # all see them now; the next step is free of them
+
+    def chose(self, parameter):
+        """Whether the last take() did; while it warms up, none does."""
+        return self.takes(parameter) and self._steps.get(self._names[id(parameter)], 0) > self.warm_up
+
+    def settle(self, parameter, sent, arrived):
+        """For of_sums: what take() left of a parameter's gradient, and where something has come of it."""
+
+    def begin_at(self, step):
+        """So many steps have been taken: a newcomer's next one is everybody's."""
+        self._steps = dict.fromkeys(self._names.values(), step)
 
     def state_dict(self):
         """What has not been sent yet, by parameter. The tensors are the present ones, not copies."""
         return {"memory": dict(self._memory), "velocity": dict(self._velocity), "steps": dict(self._steps)}
 
     def load_state_dict(self, state):
-        for kind in ("memory", "velocity"):
-            for name, kept in state[kind].items():
-                if self._names and name not in self._names.values():
-                    raise ValueError(f"the saved {kind} of {name} is of no parameter of this model that is compressed")
-                if kept.dtype != torch.float32 or not kept.isfinite().all():
-                    raise ValueError(f"the saved {kind} of {name} is not finite float32")
+        self._refuse(state)
         self._memory, self._velocity = (
             {name: kept.flatten().clone() for name, kept in state[kind].items()} for kind in ("memory", "velocity")
         )
@@ -104,7 +114,19 @@ class Compressor:
 
     def __getstate__(self):
         """A copy learns its model anew."""
-        return {**self.__dict__, "_names": {}}
+        return {**self.__dict__, "_names": {}, "_counts": {}}
+
+    def _refuse(self, state):
+        """A saved state that is not of the model, if that is known, or is no state."""
+        for kind in ("memory", "velocity"):
+            for name, kept in state[kind].items():
+                count = self._counts.get(name)
+                if self._names and count is None:
+                    raise ValueError(f"the saved {kind} of {name} is of no parameter of this model that is compressed")
+                if self._names and kept.numel() != count:
+                    raise ValueError(f"the saved {kind} of {name} has {kept.numel()} elements, and the parameter {count}")
+                if kept.dtype != torch.float32 or not kept.isfinite().all():
+                    raise ValueError(f"the saved {kind} of {name} is not finite float32")
 
     def _kept(self, all, name, gradient):
         count = len(gradient)
@@ -134,11 +156,48 @@ class TopK(Compressor):
         return self._repr("TopK", self.density, "chunk")
 
     def _choose(self, gradient, memory, name, step):
-        blocks = math.ceil(len(gradient) / self.block)
+        self._largest(gradient, memory, self.density, self.decay)
+
+    def _largest(self, values, memory, density, decay):
+        blocks = math.ceil(len(values) / self.block)
         if self.chunk is not None:
             blocks = min(blocks, self.chunk // self.block)
-        k = max(1, math.ceil(self.density * blocks))
-        topk(gradient, memory, k, blocks * self.block, self.decay, self.block)
+        k = max(1, math.ceil(density * blocks))
+        topk(values, memory, k, blocks * self.block, decay, self.block)
+
+
+class LargestSums(TopK):
+    """Top-k of the sums: of what all workers' largest elements add up to, only the largest come back.
+
+    Each worker adds up, and chooses for all, in its own part of each parameter. What a worker has sent and was not
+    chosen goes back into its memory. So all receive as many sums, however many they are: see docs/COMPRESSION.md.
+
+    density: the share of sums that come back, of each chunk of a worker's part; at least one block of each.
+    own: the share of elements that a worker sends; None: as many.
+    The rest is TopK's.
+    """
+
+    of_sums = True
+
+    def __init__(self, density, *, own=None, **options):
+        super().__init__(density, **options)
+        self.own = self.density if own is None else _share(own)
+
+    def __repr__(self):
+        return self._repr("LargestSums", self.density, "own", "chunk")
+
+    def choose_sums(self, sums):
+        """Leaves the largest of this worker's part of a parameter."""
+        self._largest(sums, torch.zeros(len(sums)), self.density, 1.0)
+
+    def settle(self, parameter, sent, arrived):
+        name = self._names[id(parameter)]
+        self._memory[name].add_(torch.where(arrived, torch.zeros(()), sent.float()).nan_to_num_(0, 0, 0))
+        if self.momentum > 0:
+            self._velocity[name][(sent != 0) & (arrived | ~sent.isfinite())] = 0
+
+    def _choose(self, gradient, memory, name, step):
+        self._largest(gradient, memory, self.own, self.decay)
 
 
 class Threshold(Compressor):
@@ -192,7 +251,7 @@ class RandomK(Compressor):
         return taken.repeat_interleave(self.block)[:count]
 
 
-_KINDS = {"topk": TopK, "threshold": Threshold, "randomk": RandomK}
+_KINDS = {"topk": TopK, "sums": LargestSums, "threshold": Threshold, "randomk": RandomK}
 
 
 def compressor_of(compress):
@@ -205,7 +264,7 @@ def compressor_of(compress):
             return _KINDS[kind](float(value))
     except ValueError as error:
         raise ValueError(f"compress is {compress!r}: {error}") from None
-    raise ValueError(f'compress is {compress!r}: want "topk:0.01", "threshold:0.001", "randomk:0.01", or a winnow.torch.TopK')
+    raise ValueError(f'compress is {compress!r}: want "topk:0.01", "sums:0.01", "threshold:0.001", "randomk:0.01", or a winnow.torch.TopK')
 
 
 def _share(density):

@@ -35,7 +35,9 @@ def future(device):
 
 
 def mark(device):
-    """What is in the caller's current stream by now; for after()."""
+    """What is in the caller's current stream by now; for after(). None: of the CPU's memory."""
+    if device is None:
+        return None
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(device))
     return event

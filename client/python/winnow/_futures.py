@@ -93,8 +93,8 @@ class Completer:
 
         If any of them raises, failed(exception) is called and the future raises a RuntimeError.
         device: the GPU of tensors on one. staged: start() gives a function that makes the request;
-        it may wait for the GPU, and is called in a thread and a stream of its own, which comes
-        after what the caller's stream holds now.
+        it may wait, for the GPU or another operation, and is called in a thread and a stream of its own,
+        which comes after what the caller's stream holds now.
         context: what calling_back() says in callbacks; context.end() is called after them.
         limit: in seconds; if the request takes longer its job is aborted.
         """

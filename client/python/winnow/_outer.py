@@ -11,6 +11,7 @@ from ._comm import Comm
 from ._compress import compressor_of
 from ._member import WinnowError, brief
 from ._places import draw_job
+from ._sums import Sums
 
 _TEXT = 256  # characters of its settings that a worker shows to the others
 
@@ -91,10 +92,15 @@ class OuterOptimizer:
         last, waiting = max(members)
         if min(members)[0] < max(last, 0):
             root = next(rank for rank, (exchanges, _) in enumerate(members) if exchanges == last)
+            before = self._speed * self.momentum  # what it is after an exchange that brings nothing
             for values in (self._start, self._speed):
                 self.comm.broadcast(values, root)
             if self.exchanges < max(last, 0):
-                self.exchanges, self._sent = max(last, 0), None
+                if self._sent is not None:
+                    self._settle(self._speed != before)
+                self.exchanges = max(last, 0)
+                if self.compress is not None:
+                    self.compress.begin_at(self.exchanges)
                 self._begin()
         if waiting:
             self._exchange()
@@ -135,13 +141,25 @@ class OuterOptimizer:
         if self._sent is None:
             self._sent = self._difference()
         segments = _way.segments([part.parameter for part in self._parts], self._sent, self.compress)
-        mean = torch.empty_like(self._sent)
-        self.comm.allreduce(self._sent, mean, op="avg", wire=self.wire, segments=segments)
-        self._sent = None
+        mean = self._sent.clone()
+        if self.compress is not None and self.compress.of_sums:
+            sums = Sums(self.compress, [(part.parameter, mean[part.begin : part.end]) for part in self._parts], self.comm)
+            if sums:
+                sums.start(self.comm, wire=self.wire).wait()
+                sums.choose()
+        self.comm.allreduce(mean, op="avg", wire=self.wire, segments=segments)
+        self._settle(mean != 0)
         self.exchanges += 1
         self._speed.mul_(self.momentum).add_(mean)
         self._start.sub_(mean.add_(self._speed, alpha=self.momentum) if self.momentum else mean, alpha=self.lr)
         self._begin()
+
+    def _settle(self, arrived):
+        """What has been sent is where it was to be, or back in the memory."""
+        for _, parameter, begin, end in self._parts if self.compress is not None else ():
+            if self.compress.chose(parameter):
+                self.compress.settle(parameter, self._sent[begin:end], arrived[begin:end])
+        self._sent = None
 
     def _difference(self):
         """From where this worker is to where it began; of that, what is to be sent."""
@@ -149,13 +167,19 @@ class OuterOptimizer:
         difference = self._rounded().sub_(now)
         for name, parameter, begin, end in self._parts:
             if not difference[begin:end].isfinite().all():
-                text = f"the weights of {name} are not finite on rank {self.comm.rank}, after {self.steps} steps"
-                self.comm.abort(text)
-                raise WinnowError(WinnowError.ABORTED, text)
+                self._end_job(f"the weights of {name} are not finite on rank {self.comm.rank}, after {self.steps} steps")
         for _, parameter, begin, end in self._parts if self.compress is not None else ():
             if self.compress.takes(parameter):
-                self.compress.take(difference[begin:end], parameter)
+                try:
+                    self.compress.take(difference[begin:end], parameter)
+                except ValueError as error:
+                    self._end_job(f"{error}, on rank {self.comm.rank}")
         return difference
+
+    def _end_job(self, text):
+        """On all ranks."""
+        self.comm.abort(text)
+        raise WinnowError(WinnowError.ABORTED, text)
 
     def _weights(self):
         return torch.cat([part.parameter.detach().flatten().cpu().float() for part in self._parts])

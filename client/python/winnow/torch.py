@@ -22,12 +22,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _cuda, _group, _names, _places, _sparse, _timeline, _way
 from ._comm import Comm
-from ._compress import RandomK, Threshold, TopK, compressor_of  # noqa: F401 - classes are for programs
+from ._compress import LargestSums, RandomK, Threshold, TopK, compressor_of  # noqa: F401 - classes are for programs
 from ._elastic import Elastic
 from ._futures import Completer
 from ._member import OpStats, Shares, WinnowError, brief, flag_of
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
+from ._sums import Sums
 
 _group.register()
 
@@ -65,7 +66,7 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     check_nan: True: a NaN in a gradient of this process ends the job on all, with its rank and parameter; each
     gradient is read once more, and on a GPU waited for. None: WINNOW_CHECK_NAN.
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
-    sent later. Or "threshold:0.001", "randomk:0.01". The same on all ranks; on the CPU, without nodes.
+    sent later. Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks; on the CPU, without nodes.
     way: "auto": of a model on the CPU, each matrix travels in blocks, rows, columns or single elements, whichever would
     have been the fewest bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. None: by its shape.
     The same on all ranks.
@@ -225,10 +226,15 @@ class HookState:
         parameters: what it is made up of, one after the other, for a trace.
         """
         device = _cuda.device_of(tensor)
-        staged = device is not None and tensor.is_sparse
-        start, finish, cost = (
-            self._sparse(tensor, staged) if tensor.is_sparse else self._dense(tensor, segments)
-        )
+        of_sums = self.compress is not None and self.compress.of_sums and tensor.layout == torch.strided
+        staged = of_sums or device is not None and tensor.is_sparse
+        failed = self._failed
+        if of_sums:
+            start, finish, cost, failed = self._largest_sums(tensor, segments, parameters)
+        elif tensor.is_sparse:
+            start, finish, cost = self._sparse(tensor, staged)
+        else:
+            start, finish, cost = self._dense(tensor, segments)
         options = {}
         begun, lane = _timeline.now(), self._totals.begin()
 
@@ -258,7 +264,7 @@ class HookState:
                 self._look(result, parameters)
             return result
 
-        return self._completer.future(submit, done, self._failed, device, staged)
+        return self._completer.future(submit, done, failed, device, staged)
 
     def __getstate__(self):
         return {name: getattr(self, name) for name in ("block", "wire", "node", "check_nan", "compress", "way")}
@@ -273,6 +279,40 @@ class HookState:
             )
 
         return start, lambda request: tensor, lambda request: request.stats
+
+    def _largest_sums(self, tensor, segments, parameters):
+        """Two operations, of which another thread begins the second when the first is done."""
+        begun = []  # what is to be settled, and the first operation
+
+        def start(options):
+            tag = next(self._tags)
+            sums = Sums(self.compress, _parts(tensor, parameters), self.comm)
+            if sums:
+                begun.append(sums)
+                begun.append(sums.start(self.comm, tag=tag, wire=self.wire, priority=options["priority"]))
+
+            def go():
+                if sums:
+                    begun[1].wait()
+                    sums.choose()
+                return self.comm.allreduce_async(tensor, block=self.block or 0, segments=segments, **options)
+
+            return go
+
+        def cost(request):
+            return OpStats(*map(sum, zip(request.stats, begun[1].stats))) if begun else request.stats
+
+        def finish(request):
+            if begun:
+                begun[0].settle(True)
+            return tensor
+
+        def failed(error):
+            if begun:
+                begun[0].settle(False)
+            self._failed(error)
+
+        return start, finish, cost, failed
 
     def _sparse(self, tensor, staged):
         sent = []

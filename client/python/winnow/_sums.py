@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Largest sums, of two operations: a reduce-scatter of what all have chosen; then each worker's choice of its sums to all.
+
+A parameter has as many parts as there are workers, and each worker adds up one of them. So one worker chooses for all,
+and every other element of the second operation's tensor is zero on all but one. What it brings says what was chosen:
+a zero is what nobody has, so a worker takes back what it has sent there. That is so whatever became of a sum: not among
+the largest, cancelled out, or lost in the average's rounding.
+"""
+
+import collections
+
+import torch
+
+# Of a share: its `length` elements from `at` on are a part of this parameter's gradient, which is `values`.
+_Piece = collections.namedtuple("_Piece", "parameter values at length")
+
+
+class Sums:
+    """The exchange of one buffer, of which take() has chosen. `parts`: parameters, and what lies in the buffer of each."""
+
+    def __init__(self, compress, parts, comm):
+        self._compress, self._rank, self._pieces, count = compress, comm.rank, [], 0
+        for parameter, values in parts:
+            if len(values) > 0 and compress.chose(parameter):
+                length = -(-len(values) // (comm.world * compress.block)) * compress.block
+                self._pieces.append(_Piece(parameter, values, count, length))
+                count += length
+        if self._pieces:
+            like = self._pieces[0].values
+            self._sent, self._share = like.new_zeros(comm.world, count), like.new_empty(count)
+        for _, values, at, length in self._pieces:
+            whole = torch.nn.functional.pad(values, (0, comm.world * length - len(values)))
+            self._sent[:, at : at + length] = whole.view(comm.world, length)
+
+    def __bool__(self):
+        """Whether anything has been chosen: if not, there is no first operation."""
+        return len(self._pieces) > 0
+
+    def start(self, comm, **options):
+        """The first operation's request."""
+        return comm.reduce_scatter_async(self._sent, self._share, block=self._compress.block, **options)
+
+    def choose(self):
+        """After that: leaves in the buffer what the second one is to add up, whose average is each sum's."""
+        for _, values, at, length in self._pieces:
+            sums = self._share[at : at + length]
+            self._compress.choose_sums(sums)
+            mine = values.zero_()[self._rank * length : (self._rank + 1) * length]
+            mine.copy_(sums[: len(mine)])
+
+    def settle(self, arrived):
+        """After that, once: the result is in the buffer; or nothing has arrived."""
+        pieces, self._pieces = self._pieces, []
+        for parameter, values, at, length in pieces:
+            sent = self._sent[:, at : at + length].reshape(-1)[: len(values)]
+            self._compress.settle(parameter, sent, values != 0 if arrived else torch.zeros_like(values, dtype=torch.bool))
