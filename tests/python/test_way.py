@@ -217,6 +217,27 @@ def traced(rank, world, job, folder):
         return train(rank, comm, "auto")[1]
 
 
+def reconfigured(rank, world, job):
+    """Between two memberships rank 0 is one operation ahead, and has not learned what rank 1 has. Ways and costs before and after."""
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        ddp = DistributedDataParallel(Bag())
+        state = winnow.torch.attach(ddp, comm, way="auto")
+        found = []
+        for id in (None, "more"):
+            if id is not None:
+                if rank == 0:
+                    next(state._tags)
+                    state._seen.forget()
+                comm.reconfigure(id, rank, world)
+            for step in range(2):
+                x = torch.zeros(4, WORDS)
+                x[:, ::50] = 1 + step
+                ddp(x).square().sum().backward()
+                found.append((state.ways(ddp.module)["first.weight"], state.costs(ddp.module)["first.weight"]))
+        state.close()
+        return found
+
+
 def attach_fails(rank, world, job, ways):
     os.environ.update(WINNOW_JOB=job, WINNOW_INSECURE_NO_KEY="1")
     try:
@@ -234,6 +255,14 @@ class Hook(harness.TeamCase):
             # 60 of 4,000 columns of 128 bytes; hardly a block of 256 elements has none of them.
             self.assertGreater(min(before), 0.9 * WIDTH * WORDS * 4)
             self.assertLess(max(after[1:]), min(before) / 20)
+
+    def test_reconfigured(self):
+        first, second = self.team.run(reconfigured, harness.fresh_job())
+        self.assertEqual(first, second)
+        for way, costs in first:
+            self.assertEqual(way, "columns")
+            self.assertAlmostEqual(costs["columns"], 80 * (WIDTH * 4 + 8) + 4000 * 0.1414 / 8, delta=1)
+            self.assertGreater(costs["blocks"], 5 * costs["columns"])
 
     def test_tune_knows_tiles(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -90,6 +90,8 @@ class Comm(Member):
         del given["self"], given["__class__"], given["newcomer"]
         config = configure({name: value for name, value in given.items() if value is not None})
         self.rank, self.world = config.rank, config.world
+        self.memberships = 0
+        """How often it has left one, by reconfigure() and admit(): operations with tags of their own begin anew."""
         if newcomer:
             self._calls = self._calls._replace(create=lib.winnow_comm_enter)
         super().__init__(config, config)
@@ -269,6 +271,7 @@ class Comm(Member):
             thread.join(_member.GIVE_UP_S)
             raise
         finally:
+            self.memberships += 1
             self._look()
         if ends[0] is not None:
             raise ends[0]
@@ -290,6 +293,7 @@ class Comm(Member):
             code = self._call(lib.winnow_comm_admit, (), (number("most", most), ctypes.byref(came)))
         finally:
             self._look()
+        self.memberships += came.value > 0
         if code != _native.OK:
             raise failure(code)
         return came.value

@@ -72,12 +72,17 @@ class Seen:
         self._block = block or _BLOCK
         self._ways = {}  # by id of the parameter
         self._steps = {}
+        self._costs = {}
 
     def way(self, parameter, element_bytes):
         return self._ways.get(id(parameter)) or by_shape(parameter, element_bytes)
 
+    def costs(self, parameter):
+        """Bytes by way, of the average that was looked at last; {}: none was."""
+        return dict(self._costs.get(id(parameter), {}))
+
     def forget(self):
-        self._ways, self._steps = {}, {}
+        self._ways, self._steps, self._costs = {}, {}, {}
 
     def look(self, parameter, average):
         """`average`, flat, is what all workers have of this parameter's gradient after a step."""
@@ -87,6 +92,7 @@ class Seen:
             return
         now, home = self.way(parameter, average.element_size()), by_shape(parameter, average.element_size())
         costs = bytes_of(average.view(parameter.shape), self._block)
+        self._costs[id(parameter)] = costs
         best = min(costs, key=costs.get)
         if costs[best] <= _BETTER * costs[now]:
             self._ways[id(parameter)] = best

@@ -204,6 +204,7 @@ class HookState:
 
     def segments(self, parameters, buffer):
         """Those of a bucket, for reduce(); None if it needs none."""
+        self._notice_members()
         return _way.segments(parameters, buffer, self.compress, self._seen)
 
     def ways(self, module):
@@ -212,6 +213,10 @@ class HookState:
             name: _way.way_of(parameter, parameter.element_size(), self.compress, self._seen)
             for name, parameter in module.named_parameters()
         }
+
+    def costs(self, module):
+        """With way="auto", why: by name, the bytes in which each way would have brought the last average that was looked at."""
+        return {name: self._seen.costs(parameter) for name, parameter in module.named_parameters() if self._seen is not None}
 
     def stats(self):
         """HookStats from the beginning to now."""
@@ -246,6 +251,7 @@ class HookState:
                 )
             if self.comm is None:
                 self.open(gpu=device.index if self.node else None)
+            self._notice_members()
             if self.check_nan:
                 self._refuse_nan(tensor, parameters)
             if self.compress is not None and tensor.layout == torch.strided:
@@ -399,7 +405,20 @@ class HookState:
         self._before = comm.stats()
         number = _hook_numbers.get(comm, 0)
         _hook_numbers[comm] = number + 1
-        self._tags = itertools.count(_TAG_OF_HOOKS | number << 40)
+        self._first_tag, self._membership = _TAG_OF_HOOKS | number << 40, getattr(comm, "memberships", 0)
+        self._begin()
+
+    def _notice_members(self):
+        """After Comm.reconfigure() all begin anew: some may have completed, and learned from, what others have not."""
+        now = getattr(self.comm, "memberships", 0)  # a Node has one membership
+        if self.comm is not None and now != self._membership:
+            self._membership = now
+            self._begin()
+
+    def _begin(self):
+        self._tags = itertools.count(self._first_tag)
+        if self._seen is not None:
+            self._seen.forget()
 
 
 def _parts(tensor, parameters):
