@@ -59,15 +59,16 @@ struct field {
 #define AT(member) offsetof(struct control_message, member)
 
 static const struct field fields[] = {
-	{"version", FIELD_U32, AT(version), 0, UINT32_MAX, BIT(HELLO) | BIT(JOIN)},
+	{"version", FIELD_U32, AT(version), 0, UINT32_MAX, BIT(HELLO) | BIT(JOIN) | BIT(ORDER)},
 	{"key", FIELD_BOOL, AT(key), 0, 0, BIT(HELLO)},
 	{"software", FIELD_NAME, AT(software), 0, 0, BIT(HELLO) | BIT(JOIN)},
-	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN)},
-	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME)},
+	{"nonce", FIELD_BYTES32, AT(nonce), 0, 0, BIT(HELLO) | BIT(JOIN) | BIT(ORDER)},
+	{"proof", FIELD_BYTES32, AT(proof), 0, 0, BIT(JOIN) | BIT(WELCOME) | BIT(ORDER)},
 	{"features", FIELD_FEATURES, AT(features), 0, 0, BIT(HELLO) | BIT(JOIN) | BIT(WELCOME)},
-	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN)},
+	{"job", FIELD_JOB, AT(job), 0, 0, BIT(JOIN) | BIT(ORDER)},
 	{"host", FIELD_NAME, AT(host), 0, 0, BIT(JOIN)},
-	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX, BIT(JOIN) | BIT(LEFT) | BIT(FAILED)},
+	{"rank", FIELD_U32, AT(rank), 0, UINT32_MAX,
+         BIT(JOIN) | BIT(LEFT) | BIT(FAILED) | BIT(ORDER)},
 	{"world", FIELD_U32, AT(world), 0, UINT32_MAX, BIT(JOIN)},
 	{"payload", FIELD_U32, AT(payload), 0, UINT32_MAX,
          BIT(JOIN) | BIT(WELCOME) | BIT(READY) | BIT(START) | BIT(PATH)},
@@ -112,13 +113,16 @@ static const struct field fields[] = {
 	{"fewer", FIELD_BOOL, AT(fewer), 0, 0, BIT(STAY)},
 	{"most", FIELD_U32, AT(most), 0, UINT32_MAX, BIT(STAY)},
 	{"waiting", FIELD_U32, AT(waiting), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
+	{"paused", FIELD_BOOL, AT(paused), 0, 0, BIT(PING) | MAY_MISS},
+	{"order", FIELD_NAME, AT(order), 0, 0, BIT(ORDER)},
 	{"drains", FIELD_BOOL, AT(drains), 0, 0, BIT(HELLO) | BIT(PING) | BIT(NEXT) | MAY_MISS},
 	{"came", FIELD_U32, AT(came), 0, UINT32_MAX, BIT(NEXT)},
 	{"next", FIELD_JOB, AT(next), 0, 0, BIT(NEXT) | MAY_MISS},
 	{"next_rank", FIELD_U32, AT(next_rank), 0, UINT32_MAX, BIT(NEXT)},
 	{"next_world", FIELD_U32, AT(next_world), 0, UINT32_MAX, BIT(NEXT)},
 	{"code", FIELD_NAME, AT(code), 0, 0, BIT(FAILED) | BIT(ABORT)},
-	{"text", FIELD_TEXT, AT(text), 0, 0, BIT(FAILED) | BIT(ABORT) | BIT(LEFT) | BIT(NEXT)},
+	{"text", FIELD_TEXT, AT(text), 0, 0,
+         BIT(FAILED) | BIT(ABORT) | BIT(LEFT) | BIT(NEXT) | BIT(ORDER) | BIT(DONE)},
 };
 
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
@@ -128,7 +132,8 @@ static const char *const kind_names[] = {
 	[CONTROL_READY] = "ready", [CONTROL_START] = "start",   [CONTROL_PING] = "ping",
 	[CONTROL_LEAVE] = "leave", [CONTROL_LEFT] = "left",     [CONTROL_ABORT] = "abort",
 	[CONTROL_MOVE] = "move",   [CONTROL_FAILED] = "failed", [CONTROL_PATH] = "path",
-	[CONTROL_STAY] = "stay",   [CONTROL_NEXT] = "next",
+	[CONTROL_STAY] = "stay",   [CONTROL_NEXT] = "next",     [CONTROL_ORDER] = "order",
+	[CONTROL_DONE] = "done",
 };
 
 #define KIND_COUNT (sizeof(kind_names) / sizeof(kind_names[0]))
@@ -194,6 +199,11 @@ bool message_code_continues(const char *code)
 	return false;
 }
 
+void message_order_said(const struct control_message *order, char out[CONTROL_ORDER_SAID_BYTES])
+{
+	snprintf(out, CONTROL_ORDER_SAID_BYTES, "%s %s %s", order->job, order->order, order->text);
+}
+
 uint64_t message_name_hash(const char *name)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -214,7 +224,7 @@ static char printable(char c)
 	return (char)(c >= ' ' && c <= '~' && c != '\\' ? c : '?');
 }
 
-static void copy_printable(const char *text, char *out, size_t room)
+void message_printable(const char *text, char *out, size_t room)
 {
 	size_t length = 0;
 
@@ -269,7 +279,7 @@ static bool read_text(const json_t *value, char *out, size_t room)
 
 	if (text == NULL)
 		return false;
-	copy_printable(text, out, room);
+	message_printable(text, out, room);
 	return true;
 }
 
@@ -400,7 +410,7 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 	memset(out, 0, sizeof(*out));
 	if (root == NULL) {
 		/* The JSON parser quotes its input in its message. */
-		copy_printable(error.text, quoted, sizeof(quoted));
+		message_printable(error.text, quoted, sizeof(quoted));
 		return why_set(why, -EINVAL, "not JSON: %s", quoted);
 	}
 	if (!json_is_object(root) || !read_kind(root, &out->kind)) {
@@ -441,7 +451,7 @@ static json_t *text_string(const char *text, size_t room)
 {
 	char clean[CONTROL_TEXT_BYTES];
 
-	copy_printable(text, clean, room);
+	message_printable(text, clean, room);
 	return json_string(clean);
 }
 
@@ -509,8 +519,8 @@ static bool left_out(const struct control_message *message, const struct field *
 		return message->seen.frames == 0;
 	if (field->offset == AT(waiting))
 		return message->waiting == 0;
-	if (field->offset == AT(drains))
-		return !message->drains;
+	if (field->kind == FIELD_BOOL)
+		return !*(const bool *)at;
 	if (field->kind == FIELD_HEX64 && message->kind == CONTROL_JOIN)
 		return *(const uint64_t *)at == 0;
 	return (field->kind == FIELD_TEXT || field->kind == FIELD_JOB) && *(const char *)at == '\0';

@@ -46,9 +46,11 @@ enum control_kind {
 	/* worker: end the job, because */
 	CONTROL_FAILED, /* aggregator: the job, or your joining it, has ended, because */
 	CONTROL_PATH,   /* worker: my datagrams get no answers any more */
-	CONTROL_MOVE, /* worker: may my address be another? Aggregator: it may, with this number */
-	CONTROL_STAY, /* worker: I want to continue, and do so as you say */
-	CONTROL_NEXT, /* aggregator: continue so */
+	CONTROL_MOVE,  /* worker: may my address be another? Aggregator: it may, with this number */
+	CONTROL_STAY,  /* worker: I want to continue, and do so as you say */
+	CONTROL_NEXT,  /* aggregator: continue so */
+	CONTROL_ORDER, /* operator, in place of JOIN: do so with the job */
+	CONTROL_DONE,  /* aggregator: it is done */
 };
 
 /* PING of a worker, running: what it has seen of its path to this aggregator since START. */
@@ -104,7 +106,8 @@ struct control_message {
 	uint64_t without; /* STAY, NEXT: places of aggregators that are left out, as bits */
 	uint64_t agreed;  /* STAY: those to leave out instead if all workers say so */
 	bool drains; /* HELLO, PING of an aggregator: it takes no new jobs; NEXT: come when it is back */
-	uint32_t waiting; /* PING of an aggregator: workers that want to become members */
+	uint32_t waiting; /* PING of an aggregator: workers that want to become members; */
+	bool paused;      /* begin no operation */
 	uint32_t most;    /* STAY: of whom so many may; 0: none */
 	uint32_t came;    /* NEXT: so many are among the members, after those of before */
 	bool fewer;       /* STAY: the membership that has ended had some of them */
@@ -112,7 +115,8 @@ struct control_message {
 		[CONTROL_NAME_BYTES]; /* NEXT: the job in which those who are left continue; "": none */
 	uint32_t next_rank, next_world;
 
-	char code[CONTROL_NAME_BYTES]; /* FAILED, ABORT: one word for programs */
+	char order[CONTROL_NAME_BYTES]; /* ORDER: "pause", "resume", "expel" */
+	char code[CONTROL_NAME_BYTES];  /* FAILED, ABORT: one word for programs */
 	char text
 		[CONTROL_TEXT_BYTES]; /* FAILED, ABORT, NEXT: a line for people; PING: see JOBS_LATE_US */
 };
@@ -125,6 +129,13 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 
 /* message_format - one line with its newline, in malloc'ed memory; NULL: out of memory. */
 char *message_format(const struct control_message *message);
+
+/* What the receiver of this text will read. */
+void message_printable(const char *text, char *out, size_t room);
+
+/* What the proof of an ORDER has in place of a job's name: job, order and text, with a space between them. */
+#define CONTROL_ORDER_SAID_BYTES (2 * CONTROL_NAME_BYTES + CONTROL_TEXT_BYTES)
+void message_order_said(const struct control_message *order, char out[CONTROL_ORDER_SAID_BYTES]);
 
 /* After the end of a job with this code (FAILED), can workers that are not lost continue? */
 bool message_code_continues(const char *code);

@@ -56,7 +56,12 @@ static void hash_u32(crypto_generichash_state *state, uint32_t value)
 void proof_make(const struct proof_key *key, enum proof_side side,
                 const struct proof_statement *statement, uint8_t out[PROOF_BYTES])
 {
-	const char *label = side == PROOF_JOIN ? "winnow join 1" : "winnow welcome 1";
+	static const char *const labels[] = {
+		[PROOF_JOIN] = "winnow join 1",
+		[PROOF_WELCOME] = "winnow welcome 1",
+		[PROOF_ORDER] = "winnow order 1",
+	};
+	const char *label = labels[side];
 	crypto_generichash_state state;
 
 	crypto_generichash_init(&state, key->bytes, PROOF_BYTES, PROOF_BYTES);

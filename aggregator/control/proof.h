@@ -31,7 +31,7 @@ struct proof_statement {
 	uint32_t rank, world;
 };
 
-enum proof_side { PROOF_JOIN, PROOF_WELCOME };
+enum proof_side { PROOF_JOIN, PROOF_WELCOME, PROOF_ORDER };
 
 int proof_init(void); /* once, before all others; -EIO when libsodium cannot start */
 

@@ -236,6 +236,8 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		transcript_add(&peer->transcript, line);
 		if (message.kind == CONTROL_JOIN)
 			join_take(jobs, peer, &message, now_us);
+		else if (message.kind == CONTROL_ORDER)
+			order_take(jobs, peer, &message);
 		else
 			jobs_garbage(jobs, peer, "the first message is 'join'");
 		return;
@@ -307,6 +309,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 		late_text(jobs, peer, ping.text);
 		ping.waiting = door_count(jobs, peer->job);
 		ping.drains = jobs->draining;
+		ping.paused = job_pause(jobs, peer->job) != NULL;
 		peer_send(jobs, peer, &ping);
 	}
 	if (now_us - peer->heard_us < silence_us)
@@ -371,6 +374,7 @@ void jobs_tick(struct jobs *jobs, uint64_t now_us)
 {
 	assert(jobs->peer_count < jobs->places && jobs->bytes <= jobs->config.bytes_max);
 	jobs->now_us = now_us;
+	pauses_tick(jobs);
 	for (uint32_t i = 0; i < jobs->places; i++)
 		if (jobs->peers[i].used)
 			peer_tick(jobs, &jobs->peers[i], now_us);
@@ -439,6 +443,8 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .stall_us = job->shape.stall_us,
 	                          .newcomers = door_count(jobs, job),
 	                          .trouble = job_troubled(jobs, job) ? job->trouble : ""};
+	if (job->state == JOB_RUNNING && job_pause(jobs, job) != NULL)
+		out->state = "paused";
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		if (job->members[rank] != NULL && job->multicast[rank])
 			out->multicast = true;

@@ -120,7 +120,7 @@ struct jobs_ports {
 /* Snapshots for status and metrics. */
 struct jobs_view {
 	const char *name;
-	const char *state; /* "forming", "probing", "running", "ending": who is left? */
+	const char *state; /* "forming", "probing", "running", "paused", "ending": who is left? */
 	uint32_t world, joined;
 	uint32_t
 		features; /* bits, as in message.h; all of them until somebody joins who lacks one */

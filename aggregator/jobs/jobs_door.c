@@ -46,8 +46,10 @@ uint32_t door_count(const struct jobs *jobs, const struct job *job)
 
 void door_tell(struct jobs *jobs, struct job *job)
 {
-	struct control_message ping = {
-		.kind = CONTROL_PING, .waiting = door_count(jobs, job), .drains = jobs->draining};
+	struct control_message ping = {.kind = CONTROL_PING,
+	                               .waiting = door_count(jobs, job),
+	                               .drains = jobs->draining,
+	                               .paused = job_pause(jobs, job) != NULL};
 
 	job_tell(jobs, job, &ping);
 }

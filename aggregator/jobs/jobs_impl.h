@@ -4,6 +4,7 @@
  *
  * jobs.c        memory, connections, what comes from them, time, what is shown
  * jobs_join.c   admission, and a job's way from the first JOIN to START
+ * jobs_order.c  what an operator wants of a job that runs
  * jobs_blame.c  jobs that get no further, and paths with which something is wrong
  * jobs_end.c    how jobs fail, and how those who are left continue
  * jobs_door.c   newcomers, who wait until the members admit them
@@ -28,6 +29,15 @@ struct jobs_succession {
 	uint64_t of; /* see job_mark(); 0: none */
 	uint64_t to; /* hash of the job's name */
 	bool ours;   /* we have named it */
+};
+
+#define JOBS_PAUSES 16
+#define JOBS_PAUSE_FORGET_US 60000000 /* when its job has been away for so long */
+
+/* All memberships of this job, those to come included, begin no operation. */
+struct jobs_pause {
+	char name[CONTROL_NAME_BYTES]; /* "": none */
+	uint64_t seen_us;              /* when one of them was last here */
 };
 
 struct jobs_peer {
@@ -73,6 +83,7 @@ struct job {
 	uint32_t features;          /* that we and all who have joined have */
 	struct jobs_peer **members; /* [world]; NULL: not here, or has left */
 	uint64_t since_us;
+	uint64_t resumed_us; /* no waiting counts that began before; 0: it was never paused */
 	uint64_t silence_us; /* the shortest that any of its workers has asked for; stall_us too */
 	uint32_t opener;     /* rank of the first worker */
 	bool begun;          /* JOB_ENDING: all had joined, */
@@ -114,11 +125,16 @@ struct jobs {
 	bool draining;
 	uint64_t now_us; /* when anything last came in, or the clock ticked */
 	struct jobs_succession successions[JOBS_SUCCESSIONS];
-	uint32_t succession_at;      /* where the next one is written */
+	uint32_t succession_at; /* where the next one is written */
+	struct jobs_pause pauses[JOBS_PAUSES];
 	struct jobs_failure failure; /* code "": none */
 	uint64_t failed_us;          /* when it was */
 	struct jobs_totals totals;
 };
+
+/* jobs_order.c */
+void order_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *order);
+void pauses_tick(struct jobs *jobs);
 
 /* jobs_blame.c */
 bool job_troubled(const struct jobs *jobs, const struct job *job); /* has it been told of lately? */
@@ -161,6 +177,8 @@ void door_tell(struct jobs *jobs,
                struct job *job); /* its members, how many wait, and whether we drain */
 
 /* jobs_state.c */
+const struct jobs_pause *job_pause(const struct jobs *jobs,
+                                   const struct job *job); /* NULL: it is not paused */
 void jobs_log(struct jobs *jobs, const char *level, const char *event,
               const struct log_field fields[], const char *text);
 struct job *job_with(struct jobs *jobs, uint16_t channel_id); /* NULL: nobody's */

@@ -461,7 +461,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 		return;
 	}
 	job_tell_start(jobs, job);
-	if (jobs->draining || door_first(jobs, job) != NULL)
+	if (jobs->draining || job_pause(jobs, job) != NULL || door_first(jobs, job) != NULL)
 		door_tell(jobs, job);
 	crowd_remove(&jobs->unstarted, job);
 	job->state = JOB_RUNNING;

@@ -90,6 +90,17 @@ void peer_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, co
 
 /* ---- jobs ---- */
 
+const struct jobs_pause *job_pause(const struct jobs *jobs, const struct job *job)
+{
+	size_t length = message_name_base(job->name);
+
+	for (uint32_t i = 0; i < JOBS_PAUSES && length > 0; i++)
+		if (strncmp(jobs->pauses[i].name, job->name, length) == 0 &&
+		    jobs->pauses[i].name[length] == '\0')
+			return &jobs->pauses[i];
+	return NULL;
+}
+
 void job_forget(struct job *job)
 {
 	free(job->members);

@@ -51,6 +51,7 @@ extern const struct command cli_commands[]; /* in main.c; ends with a NULL name 
 int cli_bench(int argc, char **argv);
 int cli_config(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
+int cli_job(int argc, char **argv);
 int cli_key(int argc, char **argv);
 int cli_colocate(int argc, char **argv);
 int cli_run(int argc, char **argv);

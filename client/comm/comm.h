@@ -116,8 +116,9 @@ struct winnow_comm {
 	struct net_port port;
 	struct net *net;
 	bool leaving, left;
-	bool moves; /* to another membership: written while there is no thread, or before `stop` */
-	bool full;  /* the net had no room when it was last asked to send */
+	bool moves;  /* to another membership: written while there is no thread, or before `stop` */
+	bool full;   /* the net had no room when it was last asked to send */
+	bool paused; /* requests wait in `submitted` */
 	uint64_t leave_until_us;
 	struct net_in in[NET_BURST_MAX];
 	struct net_out out[NET_BURST_MAX];

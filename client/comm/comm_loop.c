@@ -154,8 +154,10 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 		return;
 	pthread_mutex_lock(&comm->lock);
 	atomic_store_explicit(&comm->woken, false, memory_order_relaxed);
-	list = comm->submitted_first;
-	comm->submitted_first = comm->submitted_last = NULL;
+	comm->paused = session_paused(comm->session) && !comm->stop;
+	list = comm->paused ? NULL : comm->submitted_first;
+	if (!comm->paused)
+		comm->submitted_first = comm->submitted_last = NULL;
 	abort_wanted = comm->abort_wanted;
 	comm->abort_wanted = false;
 	end = comm->abort_result;
@@ -221,6 +223,8 @@ static void publish_next(struct winnow_comm *comm)
 
 static void publish_if_changed(struct winnow_comm *comm)
 {
+	if (comm->paused && !session_paused(comm->session))
+		comm_wake(comm); /* those that waited */
 	publish_next(comm);
 	atomic_store_explicit(&comm->waiting, session_waiting(comm->session), memory_order_relaxed);
 	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);

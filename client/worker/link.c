@@ -38,7 +38,8 @@ struct link {
 	uint64_t agreed;
 	uint32_t most;    /* likewise */
 	uint32_t waiting; /* that PING has last said, */
-	bool drains;      /* and HELLO, too */
+	bool drains;      /* and HELLO, too; */
+	bool paused;
 	bool retried;
 	uint64_t silence_us; /* that holds */
 	uint64_t opened_us, heard_us, ping_due_us;
@@ -170,6 +171,11 @@ uint32_t link_waiting(const struct link *link)
 bool link_drains(const struct link *link)
 {
 	return link->drains;
+}
+
+bool link_paused(const struct link *link)
+{
+	return link->paused && link->state == LINK_RUNNING;
 }
 
 bool link_early(const struct link *link)
@@ -352,6 +358,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		snprintf(link->late, sizeof(link->late), "%s", message.text);
 		link->waiting = message.waiting;
 		link->drains = message.drains;
+		link->paused = message.paused;
 		return;
 	}
 	if (message.kind == CONTROL_NEXT &&

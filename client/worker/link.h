@@ -73,7 +73,8 @@ const struct control_message *link_next(const struct link *link);
 uint64_t link_mark(const struct link *link);
 
 uint32_t link_waiting(const struct link *link); /* newcomers, as the aggregator has last said; */
-bool link_drains(const struct link *link);      /* and that it will end soon */
+bool link_drains(const struct link *link);      /* that it will end soon; */
+bool link_paused(const struct link *link);      /* that no operation is to begin */
 
 /* A worker that has left the job: its rank, else world. And the line to say so. */
 uint32_t link_left_rank(const struct link *link);

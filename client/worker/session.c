@@ -33,9 +33,10 @@ struct session {
 	uint64_t breakers_due_us;                     /* when to look at them */
 	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
 	uint64_t strays;                              /* datagrams for which no stream was found */
-	uint32_t stays_at; /* the link that was told that we want to continue, */
-	uint64_t without;  /* and without which; UINT32_MAX: none was */
-	uint64_t agreed;   /* what it was told first */
+	uint32_t stays_at;   /* the link that was told that we want to continue, */
+	uint64_t without;    /* and without which; UINT32_MAX: none was */
+	uint64_t agreed;     /* what it was told first */
+	uint64_t resumed_us; /* no waiting counts that began before */
 };
 
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
@@ -92,6 +93,15 @@ const char *session_error(const struct session *session)
 }
 
 /* ---- failing ---- */
+
+bool session_paused(const struct session *session)
+{
+	bool paused = false;
+
+	for (uint32_t i = 0; i < session->link_count; i++)
+		paused = paused || link_paused(session->links[i]);
+	return paused && session->state == SESSION_RUNNING;
+}
 
 /* What the aggregators are told: the code of ABORT. */
 static const char *code_of(enum winnow_result result)
@@ -333,6 +343,8 @@ void session_line(struct session *session, uint32_t index, const char *line, uin
 {
 	struct link *link = session->links[index];
 
+	if (session_paused(session))
+		session->resumed_us = now_us;
 	link_line(link, line, now_us);
 	link_check(session, index);
 	if (link_left_rank(link) < session->world && session->left_due_us == NEVER)
@@ -519,10 +531,11 @@ static uint64_t operation_due_us(const struct session *s)
 	if (s->state != SESSION_RUNNING)
 		return NEVER;
 	progress_us = engine_progress_us(s->engine);
-	if (progress_us == NEVER)
+	if (progress_us == NEVER || session_paused(s))
 		return NEVER;
 	if (s->left_due_us != NEVER)
 		return s->left_due_us;
+	progress_us = s->resumed_us > progress_us ? s->resumed_us : progress_us;
 	return progress_us + s->stall_us + s->silence_us;
 }
 
@@ -550,6 +563,8 @@ static const char *who_left(const struct session *s)
 
 const char *session_late(const struct session *session)
 {
+	if (session_paused(session))
+		return "an operator has paused the job";
 	for (uint32_t i = 0; i < session->link_count; i++)
 		if (*link_late(session->links[i]) != '\0')
 			return link_late(session->links[i]);

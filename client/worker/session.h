@@ -104,6 +104,9 @@ enum session_next session_stay(struct session *session, uint64_t without, uint64
 uint64_t session_drains(const struct session *session);
 uint64_t session_restarts(const struct session *session);
 
+/* An operator has paused the job: nothing is to be submitted, and no waiting counts. When it runs. */
+bool session_paused(const struct session *session);
+
 /* What stands for this membership at aggregator `index`, and for all workers: see link_mark(). */
 uint32_t
 session_waiting(const struct session *session); /* newcomers, as the first aggregator says */

@@ -242,7 +242,8 @@ class Endpoint:
 
     def look(self, now):
         """11.3, 11.4"""
-        if not self.links or not self.worker or not self.worker.busy:
+        paused = any(link.joining.paused for link in self.links)  # 5.11
+        if not self.links or not self.worker or not self.worker.busy or paused:
             self.busy_at = now
             return
         joining = self.links[0].joining

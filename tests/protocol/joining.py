@@ -43,6 +43,7 @@ class Joining:
         self.probed = False
         self.left = None  # (rank, when) of the first
         self.ping_at = self.heard_at = self.answered_at = None
+        self.paused = False
         self.way = self.gives_up_at = None
         self.doing = (0, 0)  # operations under way, and the oldest one's tag
         self.seen = {}  # of the path, once it runs
@@ -75,7 +76,8 @@ class Joining:
         getattr(self, "on_" + said["type"])(said, now)
 
     def on_ping(self, said, now):
-        pass
+        """5.11"""
+        self.paused = said.get("paused", False)
 
     def on_move(self, said, now):
         self.way.moved(int(said["number"], 16))

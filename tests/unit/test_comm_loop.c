@@ -43,7 +43,7 @@ static struct world {
 	bool busy, quiet;
 	uint64_t deadline_us;
 	uint32_t to_send[PEERS];
-	bool has_group, has_next;
+	bool has_group, has_next, paused;
 	int line;      /* for the second aggregator: 1: does not fit its socket, -1: has gone out */
 	int submit[4]; /* results, in turn */
 	/* what it was told */
@@ -218,6 +218,12 @@ uint32_t session_waiting(const struct session *session)
 {
 	(void)session;
 	return 3;
+}
+
+bool session_paused(const struct session *session)
+{
+	(void)session;
+	return told(w.paused);
 }
 
 uint64_t session_drains(const struct session *session)
@@ -725,6 +731,28 @@ static void test_orders(void **state)
 	pthread_mutex_unlock(&comm->lock);
 }
 
+/* What comes while the job is paused waits until it is resumed, or is over. */
+static void test_paused(void **state)
+{
+	static struct winnow_request requests[2];
+	struct winnow_comm *comm = *state;
+
+	for (uint32_t i = 0; i < 2; i++)
+		requests[i] = (struct winnow_request){.comm = comm, .task.tag = i + 1};
+	w.paused = true;
+	start(comm);
+	for (uint32_t i = 0; i < 2; i++) {
+		queue(comm, &requests[i]);
+		wake(comm);
+		assert_in_range(turns_at_rest(), 0, 20);
+		assert_int_equal(told(w.submitted), i);
+		say(w.paused = false);
+		ring(comm->wake_fd); /* a line has come */
+		await(w.submitted == i + 1);
+		say(w.paused = true);
+	}
+}
+
 static void order_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
 {
 	pthread_mutex_lock(&comm->lock);
@@ -946,6 +974,7 @@ int main(void)
 		test(test_groups_open),
 		test(test_no_multicast),
 		test(test_orders),
+		test(test_paused),
 		test(test_abort),
 		test(test_fail),
 		test(test_published),

@@ -289,7 +289,10 @@ static void test_cuts(void **state)
 
 static void check_proof(const struct paragraph *p)
 {
-	bool join = strcmp(text_of(p, "label"), "winnow join 1") == 0;
+	const char *label = text_of(p, "label");
+	enum proof_side side = strcmp(label, "winnow join 1") == 0    ? PROOF_JOIN
+	                       : strcmp(label, "winnow order 1") == 0 ? PROOF_ORDER
+	                                                              : PROOF_WELCOME;
 	uint8_t hello[VALUE_BYTES], joins[VALUE_BYTES], want[VALUE_BYTES], made[PROOF_BYTES];
 	struct proof_statement statement = {
 		.server_nonce = hello,
@@ -304,7 +307,7 @@ static void check_proof(const struct paragraph *p)
 	assert_int_equal(hex_read(text_of(p, "join_nonce"), joins), PROOF_BYTES);
 	assert_int_equal(hex_read(text_of(p, "proof"), want), PROOF_BYTES);
 	assert_int_equal(proof_key_from_text(text_of(p, "key"), &key), 0);
-	proof_make(&key, join ? PROOF_JOIN : PROOF_WELCOME, &statement, made);
+	proof_make(&key, side, &statement, made);
 	assert_memory_equal(made, want, PROOF_BYTES);
 }
 

@@ -123,7 +123,7 @@ static void judge_waiting(struct verdict *verdict, const json_t *job, double lat
 	size_t index;
 	char age[16];
 
-	if (missing == 0 || waited_s < late_s)
+	if (missing == 0 || waited_s < late_s || text_is(job, "state", "paused"))
 		return;
 	json_array_foreach(json_object_get(waiting, "ranks"), index, rank)
 	{
@@ -163,7 +163,8 @@ static void judge_joining(struct verdict *verdict, const json_t *job, double lat
 	json_t *worker;
 	char age[16];
 
-	if (text_is(job, "state", "running") || text_is(job, "state", "ending") || state_s < late_s)
+	if (text_is(job, "state", "running") || text_is(job, "state", "paused") ||
+	    text_is(job, "state", "ending") || state_s < late_s)
 		return;
 	json_array_foreach(json_object_get(job, "workers"), index, worker)
 	{

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * jobs_order.c - what an operator wants of a job that runs: that it pauses, resumes, or continues without a worker
+ *
+ * An order comes in place of a JOIN, from somebody who knows the job's key. PROTOCOL.md section 5.11.
+ */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "aggregator/jobs/jobs_impl.h"
+
+static bool order_proven(const struct jobs *jobs, const struct jobs_peer *peer,
+                         const struct control_message *order)
+{
+	char said[CONTROL_ORDER_SAID_BYTES];
+	const struct proof_key *key;
+	uint8_t want[PROOF_BYTES];
+	struct proof_statement statement = {
+		.server_nonce = peer->nonce,
+		.client_nonce = order->nonce,
+		.job = said,
+		.rank = order->rank,
+	};
+
+	if (jobs->config.keys == NULL)
+		return true;
+	key = proof_keys_find(jobs->config.keys, order->job);
+	if (key == NULL)
+		return false;
+	message_order_said(order, said);
+	proof_make(key, PROOF_ORDER, &statement, want);
+	return proof_equal(want, order->proof);
+}
+
+/* Of a job's name: whichever of its memberships is here. */
+static struct job *job_meant(const struct jobs *jobs, const char *name)
+{
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
+		struct job *job = &jobs->jobs[i];
+		size_t base = message_name_base(job->name);
+
+		if (job->state == JOB_RUNNING &&
+		    (strcmp(job->name, name) == 0 ||
+		     (strlen(name) == base && strncmp(job->name, name, base) == 0)))
+			return job;
+	}
+	return NULL;
+}
+
+/* ---- pauses ---- */
+
+static bool pause(struct jobs *jobs, struct job *job)
+{
+	struct jobs_pause *free_one = NULL;
+
+	for (uint32_t i = 0; i < JOBS_PAUSES; i++)
+		if (jobs->pauses[i].name[0] == '\0')
+			free_one = &jobs->pauses[i];
+	if (job_pause(jobs, job) != NULL)
+		return true;
+	if (free_one == NULL)
+		return false;
+	snprintf(free_one->name, sizeof(free_one->name), "%.*s", (int)message_name_base(job->name),
+	         job->name);
+	free_one->seen_us = jobs->now_us;
+	door_tell(jobs, job);
+	return true;
+}
+
+static void resume(struct jobs *jobs, struct job *job)
+{
+	const struct jobs_pause *paused = job_pause(jobs, job);
+
+	if (paused == NULL)
+		return;
+	jobs->pauses[paused - jobs->pauses].name[0] = '\0';
+	job->resumed_us = jobs->now_us;
+	door_tell(jobs, job);
+}
+
+/* A job that is over needs no pause; between two memberships it is away for a moment. */
+void pauses_tick(struct jobs *jobs)
+{
+	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
+		const struct job *job = &jobs->jobs[i];
+		const struct jobs_pause *paused = job_pause(jobs, job);
+
+		if (job->state != JOB_FREE && paused != NULL)
+			jobs->pauses[paused - jobs->pauses].seen_us = jobs->now_us;
+	}
+	for (uint32_t i = 0; i < JOBS_PAUSES; i++)
+		if (jobs->now_us - jobs->pauses[i].seen_us >= JOBS_PAUSE_FORGET_US)
+			jobs->pauses[i].name[0] = '\0';
+}
+
+/* ---- orders ---- */
+
+/* It is told why, as the others are. */
+static void expel(struct jobs *jobs, struct job *job, const struct control_message *order)
+{
+	struct jobs_peer *peer = job->members[order->rank];
+
+	peer->gone = true;
+	job_fail(jobs, job, order->rank, "lost", "rank %u (%s) was taken out by an operator%s%s",
+	         order->rank, peer->host, order->text[0] != '\0' ? ": " : "", order->text);
+}
+
+/* Why it cannot be done; NULL: it is. */
+static const char *obey(struct jobs *jobs, struct job *job, const struct control_message *order)
+{
+	if (strcmp(order->order, "pause") == 0)
+		return pause(jobs, job) ? NULL : "too many jobs are paused here";
+	if (strcmp(order->order, "resume") == 0) {
+		resume(jobs, job);
+		return NULL;
+	}
+	if (strcmp(order->order, "expel") != 0)
+		return "no such order is known here";
+	if (order->rank >= job->world || job->members[order->rank] == NULL)
+		return "it has no such rank";
+	if (!(job->features & CONTROL_MEMBERS))
+		return "not all of its workers know how to continue without one";
+	expel(jobs, job, order);
+	return NULL;
+}
+
+void order_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *order)
+{
+	struct control_message done = {.kind = CONTROL_DONE};
+	struct job *job;
+	const char *why;
+
+	if (order->version != WIRE_VERSION) {
+		peer_refuse(jobs, peer, "version", "this aggregator speaks version %u",
+		            WIRE_VERSION);
+		return;
+	}
+	if (!order_proven(jobs, peer, order)) {
+		peer_refuse(jobs, peer, "key",
+		            "wrong key for job '%s': give the one that the aggregator has in its "
+		            "--key-file",
+		            order->job);
+		return;
+	}
+	job = job_meant(jobs, order->job);
+	why = job != NULL ? NULL : "it does not run here";
+	if (job != NULL) {
+		jobs_log(jobs, "info", "order",
+		         LOG_FIELDS(LOG_WORD("peer", peer->address), LOG_WORD("job", job->name),
+		                    LOG_WORD("order", order->order),
+		                    LOG_NUMBER("rank", order->rank)),
+		         order->text);
+		snprintf(done.text, sizeof(done.text), "job '%s' of %u workers: %s", job->name,
+		         job->world, order->order);
+		why = obey(jobs, job, order);
+	}
+	if (why != NULL) {
+		peer_refuse(jobs, peer, "order", "job '%s': %s", order->job, why);
+		return;
+	}
+	peer_send(jobs, peer, &done);
+	peer_end(jobs, peer);
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* job.c - winnow job: an operator's order to a job that runs, given to each of its aggregators; PROTOCOL.md section 5.11 */
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "aggregator/control/lines.h"
+#include "aggregator/control/message.h"
+#include "aggregator/control/options.h"
+#include "aggregator/control/proof.h"
+#include "aggregator/net/clock.h"
+#include "aggregator/net/net.h"
+#include "aggregator/net/sockaddr.h"
+#include "client/cli/cli.h"
+#include "client/comm/comm_options.h"
+
+static struct {
+	const char *operands[2];
+	uint32_t operand_count, rank;
+	const char *aggregators, *reason;
+	uint64_t timeout_us;
+	struct winnow_config config; /* its key */
+} settings;
+
+#define NO_RANK UINT32_MAX
+
+static const struct option list[] = {
+	{"aggregator", "HOST:PORT,..", OPTION_TEXT, &settings.aggregators, "127.0.0.1:5555",
+         "WINNOW_AGGREGATORS", 0, 0, "all that the job uses"},
+	{"rank", "R", OPTION_COUNT32, &settings.rank, NULL, NULL, 0, WIRE_WORKERS_MAX - 1,
+         "shrink: which worker goes"},
+	{"reason", "TEXT", OPTION_TEXT, &settings.reason, "", NULL, 0, 0,
+         "shrink: what it is told, and the others"},
+	{"timeout", "TIME", OPTION_TIME, &settings.timeout_us, "3s", NULL, 1000, 6e8,
+         "how long to wait for an aggregator"},
+	COMM_OPTIONS_KEY(settings.config),
+	{0},
+};
+
+static const struct options options = {
+	.program = "winnow job",
+	.usage = "pause|resume|shrink JOB [...]",
+	.about = "Tells a job that runs to wait before its next operation, to continue, or to do "
+		 "without a worker.\nIt takes the job's key. pause: operations under way end as "
+		 "far as "
+		 "all workers have called them; no\nwaiting counts, and nothing is lost. shrink: "
+		 "the "
+		 "worker's error says that an operator has taken\nit out, and the others continue "
+		 "as "
+		 "after a loss, if their program knows how.",
+	.examples = "  winnow job pause train1 --aggregator 10.0.0.1:5555 --key-file key\n"
+		    "  winnow job shrink train1 --rank 3 --reason 'its host is needed'\n",
+	.list = list,
+	.section = "job",
+	.operands = settings.operands,
+	.operand_count = &settings.operand_count,
+	.operand_max = 2,
+};
+
+/* ---- one aggregator ---- */
+
+/* A line, or its end, or why there is none. */
+struct answer {
+	struct lines lines;
+	struct control_message message;
+	bool whole;
+	struct why why;
+};
+
+static int take(void *context, const char *line)
+{
+	struct answer *answer = context;
+
+	answer->whole = message_parse(line, &answer->message, &answer->why) == 0;
+	return 1; /* one is enough */
+}
+
+static bool ready(int fd, short events, uint64_t until_us)
+{
+	struct pollfd wait = {.fd = fd, .events = events};
+	uint64_t now_us = clock_us();
+
+	return now_us < until_us && poll(&wait, 1, (int)((until_us - now_us) / 1000) + 1) == 1;
+}
+
+static bool answer_read(int fd, uint64_t until_us, struct answer *answer)
+{
+	char byte;
+
+	*answer = (struct answer){.why = {"it has not answered"}};
+	while (ready(fd, POLLIN, until_us)) {
+		ssize_t count = recv(fd, &byte, 1, 0); /* what follows is another answer */
+
+		if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) {
+			why_set(&answer->why, 0, "%s",
+			        count == 0 ? "connection closed" : strerror(errno));
+			return false;
+		}
+		if (count == 1 && lines_feed(&answer->lines, &byte, 1, take, answer) != 0)
+			return answer->whole;
+	}
+	return false;
+}
+
+static int connect_to(const struct net_addr *to, uint64_t until_us)
+{
+	union net_sockaddr address;
+	socklen_t size = net_sockaddr(to, &address), error_size = sizeof(int);
+	int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int error = 0;
+
+	if (fd < 0)
+		return -1;
+	if (connect(fd, &address.any, size) != 0)
+		error = errno == EINPROGRESS && ready(fd, POLLOUT, until_us) ? 0 : errno;
+	if (error == 0)
+		getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_size);
+	if (error == 0)
+		return fd;
+	close(fd);
+	errno = error == EINPROGRESS ? ETIMEDOUT : error;
+	return -1;
+}
+
+static void order_prove(struct control_message *order, const struct control_message *hello,
+                        const struct proof_key *key)
+{
+	char said[CONTROL_ORDER_SAID_BYTES];
+	struct proof_statement statement = {
+		.server_nonce = hello->nonce,
+		.client_nonce = order->nonce,
+		.job = said,
+		.rank = order->rank,
+	};
+
+	proof_random(order->nonce, sizeof(order->nonce));
+	message_order_said(order, said);
+	if (key != NULL)
+		proof_make(key, PROOF_ORDER, &statement, order->proof);
+}
+
+/* 0, and the aggregator's word is printed; or 1. */
+static int order_give(const char *name, struct control_message *order, const struct proof_key *key)
+{
+	uint64_t until_us = clock_us() + settings.timeout_us;
+	struct answer answer;
+	struct net_addr to;
+	struct why why;
+	size_t bytes;
+	char *line;
+	int fd;
+
+	if (net_resolve(name, &to, &why) != 0)
+		return cli_error(1, "%s: %s", name, why.text);
+	fd = connect_to(&to, until_us);
+	if (fd < 0)
+		return cli_error(1, "%s: %s; is winnowd there?", name, strerror(errno));
+	if (!answer_read(fd, until_us, &answer) || answer.message.kind != CONTROL_HELLO) {
+		close(fd);
+		return cli_error(1, "%s: %s", name,
+		                 answer.whole ? "it is no winnowd" : answer.why.text);
+	}
+	if (answer.message.key != (key != NULL)) {
+		close(fd);
+		return cli_error(1, "%s: %s", name,
+		                 key != NULL ? "it runs with --insecure-no-key: so must this"
+		                             : "it wants the job's key: --key-file FILE");
+	}
+	order_prove(order, &answer.message, key);
+	line = message_format(order);
+	bytes = line != NULL ? strlen(line) : 0;
+	if (line == NULL || send(fd, line, bytes, MSG_NOSIGNAL) != (ssize_t)bytes ||
+	    !answer_read(fd, until_us, &answer)) {
+		free(line);
+		close(fd);
+		return cli_error(1, "%s: %s", name, answer.why.text);
+	}
+	free(line);
+	close(fd);
+	if (answer.message.kind != CONTROL_DONE)
+		return cli_error(1, "%s: %s", name, answer.message.text);
+	printf("%s: %s\n", name, answer.message.text);
+	return 0;
+}
+
+/* ---- all of them ---- */
+
+/* 2: it makes no sense. */
+static int order_read(struct control_message *order)
+{
+	const char *word = settings.operands[0], *job = settings.operands[1];
+	bool shrink = settings.operand_count == 2 && strcmp(word, "shrink") == 0;
+
+	if (settings.operand_count != 2 ||
+	    (!shrink && strcmp(word, "pause") != 0 && strcmp(word, "resume") != 0))
+		return cli_error(2, "say pause, resume or shrink, and the job's name");
+	if (!message_name_valid(job))
+		return cli_error(2, "'%.80s' is no job's name", job);
+	if (shrink == (settings.rank == NO_RANK))
+		return cli_error(2, shrink ? "shrink needs --rank: which worker goes?"
+		                           : "--rank is for shrink");
+	*order = (struct control_message){.kind = CONTROL_ORDER, .version = WIRE_VERSION};
+	order->rank = shrink ? settings.rank : 0;
+	snprintf(order->job, sizeof(order->job), "%s", job);
+	snprintf(order->order, sizeof(order->order), "%s", shrink ? "expel" : word);
+	message_printable(settings.reason, order->text, sizeof(order->text));
+	return 0;
+}
+
+static int key_read(const char *job, struct proof_keys **keys, const struct proof_key **key)
+{
+	const struct winnow_config *config = &settings.config;
+	struct why why;
+
+	*key = NULL;
+	if (config->insecure_no_key)
+		return 0;
+	if (config->key_file == NULL && config->key == NULL)
+		return cli_error(2, "no job key: give --key-file FILE, or --insecure-no-key");
+	if (proof_keys_load(config->key_file, config->key, keys, &why) != 0)
+		return cli_error(2, "%s", why.text);
+	*key = proof_keys_find(*keys, job);
+	return *key != NULL ? 0 : cli_error(2, "the key file has no key for job '%s'", job);
+}
+
+int cli_job(int argc, char **argv)
+{
+	struct proof_keys *keys = NULL;
+	const struct proof_key *key;
+	struct control_message order;
+	const char *at;
+	char name[256];
+	int status;
+
+	settings.rank = NO_RANK;
+	status = options_read(&options, argc, argv);
+	if (status != 0)
+		return status == 1 ? 0 : status;
+	if (proof_init() != 0)
+		return cli_error(1, "libsodium cannot start: no source of randomness?");
+	status = order_read(&order);
+	if (status == 0)
+		status = key_read(order.job, &keys, &key);
+	at = status == 0 ? settings.aggregators : NULL;
+	while (at != NULL) {
+		int result;
+
+		at = cli_item(at, name, sizeof(name));
+		result = order_give(name, &order, key);
+		status = result > status ? result : status;
+		if (result == 0 && strcmp(order.order, "expel") == 0)
+			break; /* the others are told by the workers */
+	}
+	proof_keys_free(keys);
+	return status != 0 ? status : cli_flush(1);
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# winnow job: a job waits longer than its times while it is paused, and loses nothing; a worker is taken out, and hears why.
+# no-sanitizers: Debian's python is not built with them
+# shellcheck source=tests/e2e/lib.sh
+. "$(dirname "$0")/lib.sh"
+printf 'paused a-key-of-that-job\n* another-key\n' >"$tmp/keys"
+metrics=$(free_port)
+winnowd --key-file "$tmp/keys" --metrics "127.0.0.1:$metrics"
+first=$HOST:$PORT
+winnowd --key-file "$tmp/keys" --metrics no
+both=$first,$HOST:$PORT
+job() { "${worker_side[@]}" "$BUILD/winnow" job "$@" --aggregator "$both" --key-file "$tmp/keys"; }
+wrong() { # status, what it says, arguments..
+	local status=$1 text=$2 got
+	shift 2
+	"$@" >"$tmp/wrong.out" 2>"$tmp/wrong.err"
+	got=$?
+	[ "$got" = "$status" ] || fail "'$*' ended with status $got"
+	grep -q -- "$text" "$tmp/wrong.err" || fail "'$*' does not say '$text'"
+}
+wrong 2 'say pause, resume or shrink' job stop paused
+wrong 2 'say pause, resume or shrink' job pause
+wrong 2 "is no job's name" job pause 'a b'
+wrong 2 'shrink needs --rank' job shrink paused
+wrong 2 '--rank is for shrink' job pause paused --rank 1
+wrong 1 'does not run here' job pause paused
+wrong 2 'no job key' "$BUILD/winnow" job pause paused
+wrong 1 "it wants the job's key" "$BUILD/winnow" job pause paused --insecure-no-key --aggregator "$both"
+wrong 1 'is winnowd there' "$BUILD/winnow" job pause paused --key-file "$tmp/keys" --aggregator "127.0.0.1:$(free_port)"
+wrong 1 "wrong key for job 'paused'" env WINNOW_KEY=not-that-key "$BUILD/winnow" job pause paused --aggregator "$first"
+
+steady paused "WINNOW_AGGREGATORS=$both" "WINNOW_KEY_FILE=$tmp/keys" WINNOW_TIMEOUT=1s WINNOW_SILENCE=1s
+for _ in $(seq 100); do
+	job pause paused >"$tmp/pause.out" 2>"$tmp/pause.err" && break
+	sleep 0.05
+done
+grep -c "job 'paused' of 2 workers: pause" "$tmp/pause.out" | grep -qx 2 || fail "pause: $(cat "$tmp/pause.out" "$tmp/pause.err")"
+"$BUILD/winnow" status "127.0.0.1:$metrics" --late 0.5s >"$tmp/status.out" || fail "a paused job is degraded: $(cat "$tmp/status.out")"
+grep -q 'paused *paused' "$tmp/status.out" || fail "status does not say that it is paused: $(cat "$tmp/status.out")"
+results() { "$BUILD/winnow" status "127.0.0.1:$metrics" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["aggregators"][0]["report"]["jobs"][0]["results"])'; }
+sleep 0.3
+before=$(results)
+sleep 3 # three times what anybody waits
+[ "$(results)" = "$before" ] || fail "a paused job continues"
+[ ! -e "$tmp/paused0.status" ] || fail "a paused job has ended: $(cat "$tmp/paused0.err")"
+job resume paused >/dev/null || fail "resume"
+steady_ends paused
+
+# One is taken out.
+cat >"$tmp/worker.py" <<'END'
+import sys, numpy, winnow
+comm = winnow.Comm(rank=int(sys.argv[1]), world=3)
+try:
+    while True:
+        comm.allreduce(numpy.ones(1000, numpy.float32))
+except winnow.MembersChanged as error:
+    print(error)
+try:
+    comm.reconfigure()
+    print("continues with", comm.world)
+    comm.allreduce(numpy.ones(1000, numpy.float32))
+except winnow.WinnowError as error:
+    print(error)
+comm.close()
+END
+# shellcheck source=tests/e2e/python.sh
+. tests/e2e/python.sh
+need_modules numpy
+for rank in 0 1 2; do
+	start "member$rank" "${worker_side[@]}" env PYTHONPATH=client/python WINNOW_LIBRARY="$BUILD/libwinnow.so" WINNOW_JOB=shrinks WINNOW_AGGREGATORS="$both" \
+		WINNOW_KEY_FILE="$tmp/keys" "$python" "$tmp/worker.py" $rank
+done
+for _ in $(seq 200); do
+	job shrink shrinks --rank 1 --reason 'its host is needed' >"$tmp/shrink.out" 2>/dev/null && break
+	sleep 0.05
+done
+grep -q "job 'shrinks' of 3 workers: expel" "$tmp/shrink.out" || fail "shrink: $(cat "$tmp/shrink.out")"
+for rank in 0 1 2; do expect "member$rank" 30 0; done
+grep -q 'rank 1 (.*) was taken out by an operator: its host is needed' "$tmp/member1.out" || fail "rank 1 does not hear why: $(cat "$tmp/member1.out")"
+grep -q 'continues with' "$tmp/member1.out" && fail "rank 1 continues"
+for rank in 0 2; do grep -q 'continues with 2' "$tmp/member$rank.out" || fail "rank $rank: $(cat "$tmp/member$rank.out")"; done
+grep -q 'event=order .*job=shrinks order=expel' "$tmp"/winnowd-*.log || fail "the log does not say who was told what"
