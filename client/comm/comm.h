@@ -10,6 +10,7 @@
  * comm_net.c     which road datagrams take, and how large they may be
  * comm_loop.c    the thread: sockets in, session, sockets out
  * comm_peers.c   its control connections
+ * comm_resolve.c the addresses of their names, asked for again
  * comm_gpu.c     operations on the memory of GPUs
  * comm_ask.c     winnow trace: the socket by which it asks
  * comm_trace.c   WINNOW_TRACE
@@ -59,6 +60,7 @@ struct comm_peer {
 	char name[256];                                    /* as the user wrote it */
 	struct net_addr addresses[NET_NAME_ADDRESSES_MAX]; /* that the name resolves to, for TCP */
 	uint32_t address_count, address_at; /* at: the one in use, being tried, or next */
+	struct comm_question *question;     /* what they are now; NULL: nobody asks */
 	struct net_addr data; /* where datagrams go, usually the same; valid when connected */
 	struct net_ip local;  /* our address towards it; valid when connected */
 	int fd;               /* TCP; -1: not connected */
@@ -280,6 +282,13 @@ void comm_peers_left_out(struct winnow_comm *comm, uint64_t before);
 /* Datagrams of this aggregator go there. */
 void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const struct net_addr *to);
 void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us);
+
+/*
+ * comm_resolve.c. For the thread: the peer's addresses are what its name was found to have since the last call, if
+ * anything; asks for them again. drop: it is not asked any more.
+ */
+void comm_resolve_again(struct comm_peer *peer);
+void comm_resolve_drop(struct comm_peer *peer);
 
 /*
  * comm_trace.c. Call open to read the environment; comm_trace for each operation submitted; viewed

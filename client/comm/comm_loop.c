@@ -394,6 +394,7 @@ void *comm_run(void *context)
 		struct comm_peer *peer = &comm->peers[i];
 
 		comm_fork_close(&peer->fd);
+		comm_resolve_drop(peer);
 		free(peer->pending);
 		peer->pending = NULL;
 		comm->backend->close(peer->group);

@@ -86,11 +86,14 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 
 static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
-	union net_sockaddr address;
-	socklen_t size = net_sockaddr(&peer->addresses[peer->address_at], &address);
 	uint64_t left_us = peer->connect_until_us > now_us ? peer->connect_until_us - now_us : 0;
+	union net_sockaddr address;
+	socklen_t size;
 	int on = 1;
 
+	if (peer->restarts)
+		comm_resolve_again(peer);
+	size = net_sockaddr(&peer->addresses[peer->address_at], &address);
 	peer->attempt_until_us = now_us + left_us / (peer->address_count - peer->address_at);
 	if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) < 0) {
 		if (errno == EAFNOSUPPORT) /* a name's other address may be of a family we have */
@@ -230,6 +233,7 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 	socklen_t size;
 
 	if (peer->fd < 0) {
+		comm_resolve_again(peer);
 		peer->address_at = (peer->address_at + 1) % peer->address_count;
 		size = net_sockaddr(&peer->addresses[peer->address_at], &address);
 		if (comm_fork_socket(&peer->fd, address.any.sa_family, SOCK_STREAM) >= 0)

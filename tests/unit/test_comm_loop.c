@@ -285,6 +285,11 @@ void comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 		comm->peers[1].pending = told(w.line) > 0 ? line : NULL;
 }
 
+void comm_resolve_drop(struct comm_peer *peer)
+{
+	assert_null(peer->question);
+}
+
 void comm_peer_data(struct winnow_comm *comm, struct comm_peer *peer, const struct net_addr *to)
 {
 	(void)comm;

@@ -79,6 +79,8 @@ static void closed(struct winnow_comm *comm)
 		comm_fork_close(&comm->peers[i].fd);
 		free(comm->peers[i].pending);
 	}
+	for (uint32_t i = 0; i < SESSION_LINKS_MAX; i++)
+		comm_resolve_drop(&comm->peers[i]);
 	session_close(comm->session);
 	pthread_cond_destroy(&comm->changed);
 	pthread_mutex_destroy(&comm->lock);
@@ -526,6 +528,48 @@ static void test_restarted(void **state)
 	closed(comm);
 }
 
+/* One that is left out, or is being restarted, is found by its name where it is now. */
+static void test_moved(void **state)
+{
+	(void)state;
+	for (uint32_t way = 0; way < 2; way++) {
+		struct winnow_comm *comm = opened(1);
+		struct comm_peer *peer = &comm->peers[way];
+		struct net_addr now_at;
+		int listener = listening(&now_at, 8);
+		uint64_t now_us = 0;
+
+		peer->addresses[0] = refusing(&now_at);
+		snprintf(peer->name, sizeof(peer->name), "127.0.0.1:%u", now_at.port);
+		peer->restarts = way == 0;
+		comm->peers_known = 2;
+		if (way == 1)
+			comm->peers[0].connect_due_us = UINT64_MAX;
+		for (uint32_t turn = 0; turn < TURNS_MAX; turn++, now_us += 10000) {
+			comm_peers_turn(comm, now_us);
+			if (net_addr_same(&peer->addresses[0], &now_at))
+				break;
+			usleep(1000);
+		}
+		assert_true(net_addr_same(&peer->addresses[0], &now_at));
+		for (uint32_t turn = 0; turn < TURNS_MAX && way == 0 && !peer->connected; turn++) {
+			comm_peers_turn(comm, now_us += COMM_CONNECT_AGAIN_US);
+			usleep(1000);
+		}
+		assert_true(peer->connected == (way == 0));
+		/* A name that nobody knows now has its addresses of before. */
+		comm_resolve_drop(peer);
+		strcpy(peer->name, "no.such.host.invalid:1");
+		comm_resolve_again(peer);
+		usleep(20000);
+		comm_resolve_again(peer);
+		assert_int_equal(peer->address_count, 1);
+		close(listener);
+		comm_fork_close(&comm->peers[1].fd);
+		closed(comm);
+	}
+}
+
 /* ---- forks ---- */
 
 /* In a fork's child: is the descriptor open? */
@@ -574,7 +618,8 @@ int main(void)
 		cmocka_unit_test(test_lines),           cmocka_unit_test(test_not_lines),
 		cmocka_unit_test(test_reset),           cmocka_unit_test(test_full_socket),
 		cmocka_unit_test(test_others_are_told), cmocka_unit_test(test_left_out),
-		cmocka_unit_test(test_restarted),       cmocka_unit_test(test_forks),
+		cmocka_unit_test(test_restarted),       cmocka_unit_test(test_moved),
+		cmocka_unit_test(test_forks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
