@@ -262,8 +262,8 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, struct why *why);
 int comm_open_session(struct winnow_comm *comm, struct why *why);
 
-/* Only with the aggregators at those places of the list that are not in `without`; bits. */
-void comm_leave_out(struct winnow_comm *comm, uint64_t without);
+/* Only with the aggregators at those places of the list that are not in `without`, bits; the one at `first` is the first. */
+void comm_leave_out(struct winnow_comm *comm, uint64_t without, uint32_t first);
 
 /*
  * comm_fork.c: between add and remove, a fork's child closes the control connections and ask_fd.

@@ -118,18 +118,20 @@ static int by_place(const void *a, const void *b)
 	return x->place < y->place ? -1 : x->place > y->place;
 }
 
-void comm_leave_out(struct winnow_comm *comm, uint64_t without)
+void comm_leave_out(struct winnow_comm *comm, uint64_t without, uint32_t first)
 {
 	qsort(comm->peers, comm->peers_known, sizeof(comm->peers[0]), by_place);
 	comm->peer_count = 0;
 	for (uint32_t i = 0; i < comm->peers_known; i++) {
 		struct comm_peer peer = comm->peers[i];
 
+		uint32_t to = peer.place == first ? 0 : comm->peer_count;
+
 		if (without >> peer.place & 1)
 			continue;
-		memmove(&comm->peers[comm->peer_count + 1], &comm->peers[comm->peer_count],
-		        (i - comm->peer_count) * sizeof(peer));
-		comm->peers[comm->peer_count++] = peer;
+		memmove(&comm->peers[to + 1], &comm->peers[to], (i - to) * sizeof(peer));
+		comm->peers[to] = peer;
+		comm->peer_count++;
 	}
 }
 

@@ -81,21 +81,27 @@ static void learn(struct winnow_comm *comm)
 	}
 }
 
-static void end(struct winnow_comm *comm)
+/*
+ * `over`: it is not the one that begins, again. Out: the aggregator that has named that; UINT32_MAX: none has.
+ */
+static uint32_t end(struct winnow_comm *comm, bool over)
 {
 	struct winnow_stats stats;
 	uint64_t restarts;
+	uint32_t namer;
 
 	comm->moves = true;
 	comm_stop_thread(comm);
 	if (comm->session == NULL)
-		return;
+		return UINT32_MAX;
 	learn(comm);
+	namer = session_namer(comm->session);
 	restarts = session_restarts(comm->session);
 	for (uint32_t i = 0; i < comm->peers_known; i++) {
 		struct comm_peer *peer = &comm->peers[i];
 
-		peer->mark = i < comm->peer_count ? session_mark(comm->session, i) : 0;
+		if (over)
+			peer->mark = i < comm->peer_count ? session_mark(comm->session, i) : 0;
 		peer->restarts = restarts >> peer->place & 1;
 	}
 	session_stats(comm->session, &stats);
@@ -106,6 +112,7 @@ static void end(struct winnow_comm *comm)
 	comm_gpu_close(comm);
 	session_close(comm->session);
 	comm->session = NULL;
+	return namer;
 }
 
 /* ---- another begins ---- */
@@ -159,11 +166,12 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
               uint64_t without)
 {
 	uint64_t before = comm_left_out(comm);
+	uint32_t namer;
 	struct why why = {""};
 	int result;
 
-	end(comm);
-	comm_leave_out(comm, without);
+	namer = end(comm, strcmp(job, comm->job) != 0);
+	comm_leave_out(comm, without, message_name_is_next(job) ? namer : UINT32_MAX);
 	comm_peers_left_out(comm, before);
 	memmove(comm->job, job, strlen(job) + 1);
 	comm->rank = m->rank;

@@ -28,7 +28,9 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 		peer->connected = false;
 		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
 		if (!peer->restarts)
-			peer->connect_until_us = now_us + COMM_CONNECT_ONCE_MORE_US;
+			peer->connect_until_us = now_us + (message_name_is_next(comm->job)
+			                                           ? COMM_CONNECT_ALIVE_US
+			                                           : COMM_CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->gone = true;

@@ -722,6 +722,18 @@ uint64_t session_restarts(const struct session *session)
 	return restarts;
 }
 
+uint32_t session_namer(const struct session *session)
+{
+	for (uint32_t i = 0; i < session->link_count; i++) {
+		const struct control_message *next = link_next(session->links[i]);
+
+		if (next != NULL && next->next[0] != '\0' &&
+		    (session->world == 0 || session->stays_at == i))
+			return link_worker(session->links[i])->place;
+	}
+	return UINT32_MAX;
+}
+
 uint64_t session_mark(const struct session *session, uint32_t index)
 {
 	return link_mark(session->links[index]);

@@ -104,6 +104,9 @@ enum session_next session_stay(struct session *session, uint64_t without, uint64
 uint64_t session_drains(const struct session *session);
 uint64_t session_restarts(const struct session *session);
 
+/* Place of the aggregator that has said how they continue; UINT32_MAX: none has. */
+uint32_t session_namer(const struct session *session);
+
 /* An operator has paused the job: nothing is to be submitted, and no waiting counts. When it runs. */
 bool session_paused(const struct session *session);
 

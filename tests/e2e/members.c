@@ -10,7 +10,7 @@
  * that lose others must say so, in time, and then continue in the membership that the trainer tells.
  * self: it tells nothing but the first one, and kills one or two at a time until two are left. With a winnowd
  * it starts one on each of these ports of 127.0.0.1, and kills these, too: all but one for good, the last one
- * to be restarted.
+ * to be restarted. Some workers and winnowd freeze for longer than the silence time, and those that are dead come back.
  * drains: nobody is killed; each winnowd gets SIGTERM in turn, and comes back. No worker may notice.
  */
 
@@ -47,7 +47,7 @@ struct order {
 #define ADMIT_TURNS 8       /* they look so often */
 
 struct report {
-	enum { FAILED, FIRST } kind;
+	enum { FAILED, FIRST, EXPELLED } kind;
 	uint32_t id, world;
 	int result;
 	double at_ms;
@@ -183,11 +183,21 @@ static int number(struct winnow_comm *comm, struct order *in)
 }
 
 /* As the first aggregator says. */
-static int go_on(struct winnow_comm *comm, struct order *in)
+static int go_on(struct winnow_comm **comm, struct order *in, int to)
 {
-	int err = winnow_comm_reconfigure(comm, &(struct winnow_membership){.world = 2});
+	int err = WINNOW_ERR_LOST;
 
-	return err == WINNOW_OK ? number(comm, in) : err;
+	if (*comm != NULL)
+		err = winnow_comm_reconfigure(*comm, &(struct winnow_membership){.world = 2});
+	if (err == WINNOW_ERR_LOST) { /* it is counted among the lost: it comes back */
+		if (*comm != NULL)
+			say(to, EXPELLED, in, err);
+		winnow_comm_destroy(*comm);
+		*comm = NULL;
+		in->world = NEWCOMER;
+		err = form(comm, in);
+	}
+	return err == WINNOW_OK ? number(*comm, in) : err;
 }
 
 /* Out: in another membership, with newcomers? */
@@ -231,7 +241,7 @@ static void work(int from, int to, uint64_t blocks, struct shown *mine)
 			if (grown)
 				turn = UINT64_MAX;
 			while (may_go_on(err) && !ordered(from)) {
-				err = go_on(comm, &in);
+				err = go_on(&comm, &in, to);
 				turn = UINT64_MAX;
 			}
 		}
@@ -247,7 +257,7 @@ static void work(int from, int to, uint64_t blocks, struct shown *mine)
 static struct child {
 	pid_t pid; /* 0: none */
 	int to, from;
-	bool member, frozen;
+	bool member, frozen, expelled; /* expelled: as it was frozen */
 } children[WORKERS_MAX];
 static uint32_t workers, last_id;
 static uint64_t dice, blocks;
@@ -278,7 +288,7 @@ static void child_start(struct child *c)
 	close(up[1]);
 	c->to = down[1];
 	c->from = up[0];
-	c->member = c->frozen = false;
+	c->member = c->frozen = c->expelled = false;
 }
 
 static void child_kill(struct child *c)
@@ -413,7 +423,11 @@ static double await_members(struct child *c, uint32_t world, double after_ms)
 		if (report.kind == FAILED)
 			die("worker %u, membership %u: %d: %s", (unsigned)(c - children), report.id,
 			    report.result, report.text);
-	} while (report.world != world || report.at_ms < after_ms);
+		if (report.kind == EXPELLED &&
+		    (!c->expelled || strstr(report.text, "silent for 2") == NULL))
+			die("worker %u is expelled: %s", (unsigned)(c - children), report.text);
+		c->expelled = c->expelled && report.kind != EXPELLED;
+	} while (report.kind != FIRST || report.world != world || report.at_ms < after_ms);
 	return report.at_ms;
 }
 
@@ -423,10 +437,11 @@ static void all_continue(double began_ms, double last_ms)
 	double resumed = 0;
 
 	for (uint32_t i = 0; i < workers; i++)
-		living += children[i].pid != 0;
+		living += children[i].pid != 0 && !children[i].frozen;
 	for (uint32_t i = 0; i < workers; i++) {
-		double at_ms =
-			children[i].pid != 0 ? await_members(&children[i], living, last_ms) : 0;
+		double at_ms = children[i].pid != 0 && !children[i].frozen
+		                       ? await_members(&children[i], living, last_ms)
+		                       : 0;
 
 		resumed = at_ms > resumed ? at_ms : resumed;
 	}
@@ -515,7 +530,21 @@ static void daemons_start(char *ports, char **command)
 	daemons_left = daemon_count;
 }
 
-/* One of them, which does not come back if there are others; a worker perhaps with it, if a majority is left. */
+/* All members use all that run: one that is back may be needed next. */
+static void all_have(uint32_t channels)
+{
+	double until_ms = now_ms() + LIMIT_MS;
+
+	for (uint32_t i = 0; i < workers; i++)
+		while (children[i].pid != 0 && atomic_load(&shown[i].channels) != channels) {
+			if (now_ms() > until_ms)
+				die("worker %u has %u aggregators instead of %u", i,
+				    atomic_load(&shown[i].channels), channels);
+			usleep(1000);
+		}
+}
+
+/* One of them, which does not come back soon if there are others; a worker perhaps with it, if a majority is left. */
 static void winnowd_round(uint32_t living)
 {
 	struct winnowd *d = &daemons[throw_dice(daemon_count)];
@@ -524,6 +553,7 @@ static void winnowd_round(uint32_t living)
 
 	while (d->pid == 0)
 		d = &daemons[throw_dice(daemon_count)];
+	all_have(daemons_left);
 	began_ms = last_ms = now_ms();
 	if (also && throw_dice(2) == 0) {
 		child_kill(any(true));
@@ -633,6 +663,37 @@ static void come(void)
 		die("worker %u has ended", (unsigned)(c - children));
 }
 
+/* A worker stands still for too long, and finds out when it can. */
+static void freeze_round(void)
+{
+	struct child *c = any(true);
+	double began_ms = now_ms();
+
+	kill(c->pid, SIGSTOP);
+	c->frozen = c->expelled = true;
+	all_continue(began_ms, began_ms);
+	losses--; /* the silence time is not what is measured */
+	began_ms = now_ms();
+	kill(c->pid, SIGCONT);
+	c->frozen = false;
+	all_continue(began_ms, began_ms);
+	if (c->expelled)
+		die("worker %u was not told that it is expelled", (unsigned)(c - children));
+	losses--;
+}
+
+/* One that was killed is there again; nobody waits for it. */
+static void winnowd_return(void)
+{
+	for (uint32_t i = 0; i < daemon_count; i++) {
+		if (daemons[i].pid != 0)
+			continue;
+		winnowd_start(&daemons[i]);
+		daemons_left++;
+		return;
+	}
+}
+
 static void chaos_round(void)
 {
 	uint32_t living = 0;
@@ -641,6 +702,12 @@ static void chaos_round(void)
 	for (uint32_t i = 0; i < workers; i++)
 		living += children[i].pid != 0;
 	usleep(throw_dice(30000));
+	if (throw_dice(4) == 0)
+		winnowd_return();
+	if (living > 3 && throw_dice(12) == 0) {
+		freeze_round();
+		return;
+	}
 	if (living < workers && throw_dice(3) == 0) {
 		began_ms = now_ms();
 		come();

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Workers are killed, freeze, come and go, by seed; a trainer tells the others how to continue. No sum is wrong, and they need no long time.
+# shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 printf 'trained a-key-of-that-job\n* another-key\n' >"$tmp/keys"
 go() { # seed rounds workers bytes
@@ -23,7 +24,7 @@ for seed in ${CHAOS_SEEDS:-1 2 3}; do
 	one_port=$(free_port) other_port=$(free_port)
 	aggregators=127.0.0.1:$one_port,127.0.0.1:$other_port
 	[ -z "${TWO_HOSTS:-}" ] || break # it starts winnowd beside the workers
-	go "$seed" "$rounds" 6 30000 self "$one_port,$other_port" "$BUILD/winnowd" --key-file "$tmp/keys" --log error --metrics no
+	go "$seed" "$rounds" 6 30000 self "$one_port,$other_port" "$BUILD/winnowd" --threads 1 --key-file "$tmp/keys" --log error --metrics no
 done
 grep -q 'event=job_finished job=trained/[0-9]* .*has gone on to another membership' "$tmp/winnowd-$one.log" || fail "winnowd does not say that members went on"
 grep -q 'event=job_failed job=trained/[0-9]* code=lost' "$tmp/winnowd-$one.log" || fail "winnowd does not say that a member was lost"
