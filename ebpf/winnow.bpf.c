@@ -142,14 +142,12 @@ static __always_inline struct fast_slot *slot_of(const struct fast_channel *chan
 /* ---- PUSH ---- */
 
 /*
- * add_runs - add the runs of blocks that are alike, touched or not, from packet_at on. With `sum` the packet becomes
- * the RESULT's data on the way. Its own function, as those of fold.bpf.h.
+ * add_runs - add the runs of blocks that are alike, touched or not. Its own function, as those of fold.bpf.h.
  */
-__noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask, __u32 packet_at,
-                          int sum)
+__noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask, __u32 packet_at)
 {
 	__u32 unit;
-	__u64 touched, total = 0;
+	__u64 touched;
 
 	if (!slot)
 		return 0;
@@ -163,43 +161,33 @@ __noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask
 		__u32 slot_at = (__u32)__builtin_popcountll(lowest - 1) * unit;
 		__u32 bytes = (__u32)__builtin_popcountll(run) * unit;
 
-		if (!sum && again)
+		if (again)
 			fold_add(ctx, slot, packet_at, slot_at, bytes);
-		else if (!sum)
-			fold_copy(ctx, slot, packet_at, slot_at, bytes);
-		else if (again)
-			total += fold_add_sum(ctx, slot, packet_at, slot_at, bytes);
 		else
-			total += fold_copy_sum(ctx, slot, packet_at, slot_at, bytes);
+			fold_copy(ctx, slot, packet_at, slot_at, bytes);
 		packet_at += bytes;
 		mask &= ~run;
 	}
-	return total;
+	return 0;
 }
 
 /* The usual case first: all blocks, and all of them touched, or none. */
-static __always_inline __u64 add(struct xdp_md *ctx, struct fast_slot *slot,
-                                 const struct inbound *in, int sum)
+static __always_inline void add(struct xdp_md *ctx, struct fast_slot *slot,
+                                const struct inbound *in)
 {
 	__u64 mask = slot->owned[in->worker], touched = slot->touched & mask;
 	int whole = (mask & (mask + 1)) == 0 && (touched == 0 || touched == mask);
 	__u32 at = HEADERS_BYTES(in->six);
-	__u64 total = 0;
 
-	if (whole && touched && sum)
-		total = fold_add_sum(ctx, slot, at, 0, in->body_bytes);
-	else if (whole && touched)
+	if (whole && touched)
 		fold_add(ctx, slot, at, 0, in->body_bytes);
-	else if (whole && sum)
-		total = fold_copy_sum(ctx, slot, at, 0, in->body_bytes);
 	else if (whole)
 		fold_copy(ctx, slot, at, 0, in->body_bytes);
 	else
-		total = add_runs(ctx, slot, mask, at, sum);
+		add_runs(ctx, slot, mask, at);
 	slot->touched |= mask;
 	slot->came |= 1ULL << in->worker;
 	slot->arrived++;
-	return total;
 }
 
 /* The slot is done and locked, and the packet's size and data are the RESULT's. */
@@ -226,29 +214,21 @@ static __always_inline int push_last(struct xdp_md *ctx, struct fast_channel *ch
                                      struct fast_slot *slot, const struct inbound *in, int quiet)
 {
 	struct answer answer = {.frame = in->frame};
-	__u32 length = (__u32)(ctx->data_end - ctx->data);
-	int one_pass;
 
 	answer.data_bytes = slot->block_count * slot->unit_bytes;
-	/* A body as long as the whole frame holds every block in its place. */
-	one_pass = quiet && in->body_bytes == answer.data_bytes &&
-	           length == HEADERS_BYTES(in->six) + in->body_bytes;
 	stat(channel, FAST_STAT_RESULTS, 1);
 	if (slot->expected == 1)
 		stat(channel, FAST_STAT_SINGLE, 1);
-	answer.sum = one_pass ? add(ctx, slot, in, 1) : add(ctx, slot, in, 0);
+	add(ctx, slot, in);
 	order_keep();
 	store_now(slot->state, FAST_DONE);
 	if (!quiet)
 		return XDP_PASS;
-	if (!one_pass) {
-		if (answer.data_bytes > FAST_DATA_BYTES ||
-		    !answer_size(ctx, answer.data_bytes, in->six)) {
-			count(FAST_COUNT_NO_ROOM, 0);
-			return XDP_PASS;
-		}
-		answer.sum = fold_emit(ctx, slot, HEADERS_BYTES(in->six), answer.data_bytes);
+	if (answer.data_bytes > FAST_DATA_BYTES || !answer_size(ctx, answer.data_bytes, in->six)) {
+		count(FAST_COUNT_NO_ROOM, 0);
+		return XDP_PASS;
 	}
+	answer.sum = fold_emit(ctx, slot, HEADERS_BYTES(in->six), answer.data_bytes);
 	return send_result(ctx, channel, slot, &answer, in->six);
 }
 
@@ -291,7 +271,7 @@ static __always_inline int push(struct xdp_md *ctx, struct fast_channel *channel
 		verdict = push_last(ctx, channel, slot, in,
 		                    group_ours(channel, in->six) && !slot->private && !call);
 	else
-		add(ctx, slot, in, 0);
+		add(ctx, slot, in);
 	slot_unlock(slot);
 	stat(channel, FAST_STAT_PUSHES, 1);
 	return count(FAST_COUNT_ADDED, verdict);
