@@ -2,6 +2,7 @@
 /* http_snapshot.c - asks the data threads, through their mailboxes, for what HTTP shows */
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "aggregator/http/http_impl.h"
 #include "aggregator/log.h"
@@ -51,6 +52,8 @@ static void job_take(struct data *data, struct job_snapshot *job)
 		if (stats.operations - stats.eager > most)
 			most = stats.operations - stats.eager;
 	}
+	if (strcmp(job->view.state, "paused") == 0) /* nobody is waited for */
+		job->busy.wait = (struct channel_wait){0};
 	job->operations = job->stats.eager + most;
 	job->blocks_zero = job->stats.blocks - job->stats.blocks_nonzero;
 }

@@ -123,7 +123,7 @@ static void judge_waiting(struct verdict *verdict, const json_t *job, double lat
 	size_t index;
 	char age[16];
 
-	if (missing == 0 || waited_s < late_s || text_is(job, "state", "paused"))
+	if (missing == 0 || waited_s < late_s)
 		return;
 	json_array_foreach(json_object_get(waiting, "ranks"), index, rank)
 	{
