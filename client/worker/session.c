@@ -33,10 +33,11 @@ struct session {
 	uint64_t breakers_due_us;                     /* when to look at them */
 	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* streams of link i begin here */
 	uint64_t strays;                              /* datagrams for which no stream was found */
-	uint32_t stays_at;   /* the link that was told that we want to continue, */
-	uint64_t without;    /* and without which; UINT32_MAX: none was */
-	uint64_t agreed;     /* what it was told first */
-	uint64_t resumed_us; /* no waiting counts that began before */
+	uint32_t stays_at; /* the link that was told that we want to continue, */
+	uint64_t without;  /* and without which; UINT32_MAX: none was */
+	uint64_t agreed;   /* what it was told first */
+	uint64_t
+		resumed_us; /* when an aggregator last said something, paused: no waiting counts before */
 };
 
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
@@ -341,12 +342,13 @@ void session_connected(struct session *session, uint32_t index, uint64_t now_us)
 
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us)
 {
+	bool paused = session_paused(session);
 	struct link *link = session->links[index];
 
-	if (session_paused(session))
-		session->resumed_us = now_us;
 	link_line(link, line, now_us);
 	link_check(session, index);
+	if (paused || session_paused(session))
+		session->resumed_us = now_us;
 	if (link_left_rank(link) < session->world && session->left_due_us == NEVER)
 		session->left_due_us = now_us + session->silence_us;
 	start_if_all_run(session);
@@ -531,7 +533,7 @@ static uint64_t operation_due_us(const struct session *s)
 	if (s->state != SESSION_RUNNING)
 		return NEVER;
 	progress_us = engine_progress_us(s->engine);
-	if (progress_us == NEVER || session_paused(s))
+	if (progress_us == NEVER)
 		return NEVER;
 	if (s->left_due_us != NEVER)
 		return s->left_due_us;
