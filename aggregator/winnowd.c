@@ -63,7 +63,7 @@ static const struct option list[] = {
          "serve /metrics, /status, /healthz, /readyz there; auto: " METRICS_DEFAULT
          " if it is free; no: nowhere"},
 	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0,
-         "job keys: lines of \"JOB KEY\", \"* KEY\" for all others"},
+         "job keys: lines of \"JOB KEY [weight=N]\", \"* KEY\" for all others"},
 	{"key", "KEY", OPTION_SECRET, &settings.key, NULL, NULL, 0, 0,
          "one key for all jobs; better in WINNOW_KEY than on a command line"},
 	{"insecure-no-key", NULL, OPTION_FLAG, &settings.insecure_no_key, NULL, NULL, 0, 0,

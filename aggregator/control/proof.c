@@ -24,6 +24,7 @@ struct named_key {
 	char job[CONTROL_NAME_BYTES]; /* "*": all others */
 	char *text;                   /* NULL once `key` is made of it */
 	struct proof_key key;
+	uint32_t weight;
 };
 
 struct proof_keys {
@@ -103,7 +104,7 @@ int proof_key_from_text(const char *text, struct proof_key *out)
 	               : -ENOMEM;
 }
 
-static int key_add(struct proof_keys *keys, const char *job, const char *text)
+static int key_add(struct proof_keys *keys, const char *job, const char *text, uint32_t weight)
 {
 	struct named_key *grown, *key;
 
@@ -117,6 +118,7 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text)
 	if (strlen(job) >= sizeof(key->job) || strlen(text) < PROOF_KEY_TEXT_MIN)
 		return -EINVAL;
 	strcpy(key->job, job);
+	key->weight = weight;
 	key->text = strdup(text);
 	if (key->text == NULL)
 		return -ENOMEM;
@@ -124,22 +126,39 @@ static int key_add(struct proof_keys *keys, const char *job, const char *text)
 	return 0;
 }
 
-/* "JOB KEY", "* KEY" or "KEY"; empty lines and comments are fine. */
+/* "weight=3"; 0: it is none. */
+static uint32_t weight_of(const char *word)
+{
+	static const char name[] = "weight=";
+	const char *digits = word + strlen(name);
+	unsigned long weight;
+
+	if (strncmp(word, name, strlen(name)) != 0 || strlen(digits) > 2 ||
+	    strspn(digits, "0123456789") != strlen(digits))
+		return 0;
+	weight = strtoul(digits, NULL, 10);
+	return weight <= CONTROL_WEIGHT_MAX ? (uint32_t)weight : 0;
+}
+
+/* "JOB KEY", "* KEY" or "KEY", the first two perhaps with a weight; empty lines and comments are fine. */
 static int line_add(struct proof_keys *keys, char *line)
 {
-	char *words[3] = {NULL};
-	uint32_t count = 0;
+	char *words[4] = {NULL};
+	uint32_t count = 0, weight = 1;
 	char *save = NULL;
 
 	line[strcspn(line, "#\r\n")] = '\0';
-	for (char *word = strtok_r(line, " \t", &save); word != NULL && count < 3;
+	for (char *word = strtok_r(line, " \t", &save); word != NULL && count < 4;
 	     word = strtok_r(NULL, " \t", &save))
 		words[count++] = word;
 	if (count == 0)
 		return 0;
 	if (count == 3)
+		weight = weight_of(words[2]);
+	if (count == 4 || weight == 0)
 		return -EINVAL;
-	return count == 1 ? key_add(keys, "*", words[0]) : key_add(keys, words[0], words[1]);
+	return count == 1 ? key_add(keys, "*", words[0], 1)
+	                  : key_add(keys, words[0], words[1], weight);
 }
 
 static int file_read(struct proof_keys *keys, const char *path, struct why *why)
@@ -156,9 +175,9 @@ static int file_read(struct proof_keys *keys, const char *path, struct why *why)
 		err = strlen(line) + 1 == sizeof(line) ? -EINVAL : line_add(keys, line);
 		if (err != 0)
 			why_set(why, err,
-			        "key file %s, line %u: want \"JOB KEY\" or \"KEY\", the key at "
-			        "least %d characters",
-			        path, number, PROOF_KEY_TEXT_MIN);
+			        "key file %s, line %u: want \"JOB KEY\", \"JOB KEY weight=N\" or "
+			        "\"KEY\", the key at least %d characters, N from 1 to %d",
+			        path, number, PROOF_KEY_TEXT_MIN, CONTROL_WEIGHT_MAX);
 	}
 	sodium_memzero(line, sizeof(line));
 	if (err == 0 && ferror(file))
@@ -179,7 +198,7 @@ int proof_keys_load(const char *path, const char *text, struct proof_keys **out,
 	if (path != NULL) {
 		err = file_read(keys, path, why);
 	} else {
-		err = key_add(keys, "*", text);
+		err = key_add(keys, "*", text, 1);
 		if (err != 0)
 			why_set(why, err, "WINNOW_KEY: want at least %d characters",
 			        PROOF_KEY_TEXT_MIN);
@@ -225,7 +244,8 @@ static const struct proof_key *key_made(struct named_key *key)
 	return &key->key;
 }
 
-const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job)
+/* NULL: there is none. */
+static struct named_key *key_named(const struct proof_keys *keys, const char *job)
 {
 	struct named_key *found = NULL;
 	size_t base = message_name_base(job);
@@ -234,9 +254,23 @@ const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job
 		struct named_key *key = &keys->keys[i];
 
 		if (strlen(key->job) == base && memcmp(key->job, job, base) == 0)
-			return key_made(key);
+			return key;
 		if (strcmp(key->job, "*") == 0)
 			found = key;
 	}
-	return found != NULL ? key_made(found) : NULL;
+	return found;
+}
+
+const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job)
+{
+	struct named_key *key = key_named(keys, job);
+
+	return key != NULL ? key_made(key) : NULL;
+}
+
+uint32_t proof_keys_weight(const struct proof_keys *keys, const char *job)
+{
+	const struct named_key *key = key_named(keys, job);
+
+	return key != NULL ? key->weight : 1;
 }

@@ -53,7 +53,8 @@ int proof_key_from_text(const char *text, struct proof_key *out);
 
 /*
  * A set of keys by job name. Lines of a key file are "JOB KEY"; "* KEY", or a line with
- * only a key, is for all jobs not named. '#' starts a comment.
+ * only a key, is for all jobs not named. After a job and its key may stand "weight=N", 1 to
+ * CONTROL_WEIGHT_MAX: what the job is to have of a port that it shares. '#' starts a comment.
  */
 struct proof_keys;
 
@@ -71,5 +72,8 @@ uint32_t proof_keys_count(const struct proof_keys *keys);
  * none, or no memory to make it.
  */
 const struct proof_key *proof_keys_find(struct proof_keys *keys, const char *job);
+
+/* The weight beside that key; 1 where none is given. */
+uint32_t proof_keys_weight(const struct proof_keys *keys, const char *job);
 
 #endif /* AGGREGATOR_CONTROL_PROOF_H */

@@ -56,6 +56,8 @@ const struct http_number http_job_numbers[] = {
          "Workers that have joined and not left."},
 	{NUMBER_GAUGE, OF_JOB(view.newcomers), "newcomers", "job_newcomers", "",
          "Workers that wait until the job's members admit them."},
+	{NUMBER_GAUGE, OF_JOB(view.weight), "weight", "job_weight", "",
+         "What the job is to have of a port that it shares, beside the others' weights."},
 	{NUMBER_GAUGE, OF_JOB(view.bytes), "bytes", "job_memory_bytes", "",
          "Slots and tables, reserved."},
 	{NUMBER_GAUGE, OF_JOB(slots), NULL, "job_slots", "", "Frames that may be under way."},

@@ -432,6 +432,7 @@ bool jobs_view(const struct jobs *jobs, uint32_t index, struct jobs_view *out)
 	                          .world = job->world,
 	                          .joined = job->joined - job->left,
 	                          .features = job->features,
+	                          .weight = job->weight,
 	                          .payload = job->shape.payload,
 	                          .window = job->shape.window,
 	                          .fast = job->fast,

@@ -124,6 +124,7 @@ struct jobs_view {
 	uint32_t world, joined;
 	uint32_t
 		features; /* bits, as in message.h; all of them until somebody joins who lacks one */
+	uint32_t weight;  /* beside the key in the key file, else 1 */
 	uint32_t payload, window;
 	bool multicast; /* at least one worker gets results so */
 	bool fast;      /* the kernel adds its int32 frames */

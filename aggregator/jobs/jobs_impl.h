@@ -90,6 +90,7 @@ struct job {
 	bool whole;          /* and all of them want to continue: nothing has failed */
 	uint64_t token;      /* that its workers know, and no others; 0 before all have joined */
 	uint32_t epoch;      /* of its membership: 0, since members do not change yet */
+	uint32_t weight;     /* what it is to have of a port that it shares, beside other jobs */
 	size_t bytes;
 	struct channel_config shape; /* of all its channels, as far as they are alike */
 	struct net_ip group, group_from;

@@ -27,13 +27,19 @@ static void window_set(struct pace *pace, uint64_t parts)
 
 	parts = parts < least ? least : parts;
 	pace->parts = (uint32_t)(parts < most ? parts : most);
-	pace->window = pace->parts / PARTS;
+	/* Each of its `weight` windows loses what is less than a frame. */
+	pace->window = pace->parts / (PARTS * pace->weight) * pace->weight;
+	if (pace->parts == most)
+		pace->window = pace->window_max;
+	else if (pace->window < pace->window_min)
+		pace->window = pace->window_min;
 }
 
-void pace_init(struct pace *pace, uint32_t window_start, uint32_t window_max)
+void pace_init(struct pace *pace, uint32_t window_start, uint32_t window_max, uint32_t weight)
 {
 	*pace = (struct pace){
 		.window_max = window_max,
+		.weight = weight,
 		.window_min = PACE_WINDOW_MIN < window_max ? PACE_WINDOW_MIN : window_max,
 		.doubling = true,
 		.marked_share = 1024,
@@ -125,24 +131,25 @@ uint64_t pace_measure_us(const struct pace *pace)
 
 /*
  * What queues on the way may take. More for a small window: where many share a queue each has a small
- * one, and one that has less than the others is to grow.
+ * one, and one that has less than the others is to grow. A window of weight 3 is three windows here.
  */
 static uint64_t target_us(const struct pace *pace)
 {
 	uint64_t root = 1;
 
-	while ((root + 1) * (root + 1) <= pace->parts)
+	while ((root + 1) * (root + 1) <= pace->parts / pace->weight)
 		root++;
 	return TARGET_US + TARGET_SPREAD_US * ROOT_OF_PARTS / root;
 }
 
 /*
  * Far from the target the window grows by a sixteenth, so that a fast link fills soon; near it by
- * the same for everybody, so that those who share a queue come to have equal parts of it.
+ * the same for everybody, times its weight, so that those who share a queue come to have parts of it
+ * as their weights are.
  */
 static void window_grow(struct pace *pace, uint64_t excess_us)
 {
-	uint32_t step = PARTS;
+	uint32_t step = PARTS * pace->weight;
 	bool far = excess_us < TARGET_US / 2;
 
 	pace->doubling = pace->doubling && far;
@@ -213,7 +220,7 @@ static void contend(struct pace *pace)
 	if (pace->round_lost > 0)
 		window_shrink(pace, 3, 10);
 	else if (pace->round_full)
-		window_set(pace, (uint64_t)pace->parts + PARTS);
+		window_set(pace, (uint64_t)pace->parts + PARTS * pace->weight);
 }
 
 /* RESULTs show that the window is used, by whoever pushes: more than what this worker has pushed. */

@@ -40,6 +40,7 @@ struct pace {
 	uint32_t window; /* packets that may be under way; */
 	uint32_t parts;  /* the same in parts of a packet, of which it changes by a few at a time */
 	uint32_t window_min, window_max;
+	uint32_t weight;
 	bool doubling; /* there has been no sign of congestion yet */
 
 	/* The round under way: the shortest way there and back, and was the window what held us up? */
@@ -66,7 +67,8 @@ struct pace {
 	struct pace_least loss; /* per 1024 */
 };
 
-void pace_init(struct pace *pace, uint32_t window_start, uint32_t window_max);
+/* Where a queue is shared, the window is to be `weight` times that of one with weight 1. */
+void pace_init(struct pace *pace, uint32_t window_start, uint32_t window_max, uint32_t weight);
 
 /*
  * A round trip was measured, of which `path_us` were spent in the network. Ends a round when it is

@@ -202,6 +202,7 @@ static void stream_config_fill(const struct session *s, const struct link_config
 		.payload = start->payload,
 		.window = start->window,
 		.window_start = start->window_start,
+		.weight = start->weight > 0 ? start->weight : 1,
 		.op_slots = welcome->op_slots,
 		.segments_ahead = welcome->segments_ahead,
 		.first_frame = welcome->first_frame,

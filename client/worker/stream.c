@@ -11,7 +11,7 @@
 
 static bool config_valid(const struct stream_config *c)
 {
-	return c->world >= 1 && c->rank < c->world && c->shard < c->shard_count &&
+	return c->world >= 1 && c->weight >= 1 && c->rank < c->world && c->shard < c->shard_count &&
 	       c->payload >= WIRE_PAYLOAD_MIN && c->payload <= WIRE_PAYLOAD_MAX && c->window >= 4 &&
 	       c->window <= WIRE_WINDOW_MAX && (c->window & (c->window - 1)) == 0 &&
 	       c->op_slots >= 1 && c->op_slots <= 1024 && c->segments_ahead >= 1 &&
@@ -47,7 +47,7 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	for (uint32_t i = 0; i < segment_count; i++)
 		s->segments[i].slot = i / config->segments_ahead;
 	s->jitter = (uint32_t)config->token;
-	pace_init(&s->pace, config->window_start, config->window);
+	pace_init(&s->pace, config->window_start, config->window, config->weight);
 	*out = s;
 	return 0;
 }

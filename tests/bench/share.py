@@ -2,7 +2,7 @@
 """share.py - what share.sh has counted, in rows: is, and should be
 
     share.py watch NET                     every 20 ms, the bytes that wait in host w0's queues; until it is killed
-    share.py dense|small|tcp|join|incast PREFIX   of the files PREFIX*
+    share.py dense|weights|small|tcp|join|incast PREFIX   of the files PREFIX*
 """
 import json
 import pathlib
@@ -94,10 +94,22 @@ def results_again(prefix, flow):
     return 100 * r[2 * flow + 1] / r[2 * flow] if r[2 * flow] else 0
 
 
+def weights(prefix):
+    for way in ("up", "down"):
+        flows = Flows(prefix, way)
+        share = flows.share(1, 0, *flows.together(0, 1))
+        row(prefix, f"weights 3 to 1: times the bytes, {way}", share / (1 - share) if share < 1 else 0, 2.7, 3.3)
+    sent_again(prefix)
+
+
 def dense(prefix):
     for way in ("up", "down"):
         flows = Flows(prefix, way)
         row(prefix, f"job a's share, {way}", flows.share(0, 1, *flows.together(0, 1)), 0.45, 0.55)
+    sent_again(prefix)
+
+
+def sent_again(prefix):
     for flow, job in enumerate("ab"):
         row(prefix, f"job {job}: PUSHes sent again, % of datagrams", again(*(f"{prefix}-{job}-{rank}.json" for rank in (0, 1))), None, 1)
         row(prefix, f"job {job}: RESULTs sent again, %", results_again(prefix, flow), None, 1)
@@ -156,4 +168,4 @@ def incast(prefix):
 if sys.argv[1] == "watch":
     watch(sys.argv[2])
 else:
-    {"dense": dense, "small": small, "tcp": tcp, "join": join, "incast": incast}[sys.argv[1]](sys.argv[2])
+    {"dense": dense, "weights": weights, "small": small, "tcp": tcp, "join": join, "incast": incast}[sys.argv[1]](sys.argv[2])

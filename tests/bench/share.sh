@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # share.sh - part of bench.sh: what jobs and TCP get of one queue, beside what they should get. Sourced by bench.sh
+# shellcheck disable=SC2034,SC2154 # bench.sh sets them, or reads them
 #
 # Two hosts with links of 300 Mbit/s and queues of 1 MB in both directions; each has a worker of each job. A program at
 # host w0's link counts what has passed the queues, by job and time (tests/e2e/mark.bpf.c).
@@ -7,6 +8,7 @@
 share_rate=300mbit share_queue=1mb
 share_marks=0   # bytes waiting, from which on a queue marks; 0: it never does
 share_block=360 # a block a datagram
+share_keys=(--insecure-no-key)
 
 share_programs() { # name namespace device direction program
 	local at=$raw/bpf/$1
@@ -44,7 +46,7 @@ share_down() {
 
 share_daemon() {
 	# shellcheck disable=SC2086 # a list
-	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 --insecure-no-key --threads 1 --log error --metrics no \
+	ip netns exec "$net-a0" "$build/winnowd" --listen 10.77.0.101:5555 "${share_keys[@]}" --threads 1 --log error --metrics no \
 		${DAEMON_OPTIONS:-} &
 	daemon=$!
 	pids+=("$daemon")
@@ -54,7 +56,7 @@ share_job() { # name job size iterations: starts its workers, on w0 and w1; sets
 	local name=$1 job=$2 i
 	job_pids=()
 	for i in 0 1; do
-		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --job "$job" --rank $i --world 2 \
+		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 "${share_keys[@]}" --job "$job" --rank $i --world 2 \
 			--size "$3" --block "$share_block" --density 1 --warmup 0 --iters "$4" --json \
 			>"$raw/share-$name-$job-$i.json" &
 		job_pids+=($!)
@@ -114,6 +116,25 @@ share_dense() { # name
 	share_over "$1"
 	share_row "$1" dense
 	share_down
+}
+
+# Job b has three times job a's weight.
+share_weights() {
+	local first key
+	key=$("$build/winnow" key)
+	printf 'a %s\nb %s weight=3\n' "$key" "$key" >"$raw/share-keys"
+	share_keys=(--key-file "$raw/share-keys")
+	share_up 2
+	share_daemon
+	share_watch weights
+	share_job weights a 100M 1
+	first=("${job_pids[@]}")
+	share_job weights b 100M 3
+	all_end "${first[@]}" "${job_pids[@]}"
+	share_over weights
+	share_row weights weights
+	share_down
+	share_keys=(--insecure-no-key)
 }
 
 share_small() {
@@ -206,6 +227,7 @@ part_share() {
 	printf '%-14s %-44s %10s   %s\n' '' '' is 'should be'
 	share_dense dense
 	share_marks=30000 share_dense dense-marks
+	share_weights
 	share_small
 	share_tcp tcp-up
 	share_tcp tcp-down -R

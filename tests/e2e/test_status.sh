@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # winnow status as people and probes use it: healthy, a frozen worker, a job that waits, drain, several aggregators,
 # nobody there; and the commands that show options.
+# shellcheck disable=SC1091,SC2034,SC2154 # lib.sh sets them, or reads them
 . "$(dirname "$0")/lib.sh"
 w=$BUILD/winnow
 status() { # wanted exit status, pattern of its output, arg..
@@ -111,6 +112,17 @@ kill -KILL "$last"
 start lonely "$w" bench --aggregator "$one" --insecure-no-key --job lonely --rank 1 --world 3 --join-timeout 30
 until_status 1 10 'job lonely: forming for .*: waits for rank 0, 2' "$m1" --late 500ms
 status 0 'lonely +forming +1/3' "$m1" --late 20
+
+# Weights, which a key file gives: a column where some job has one.
+! grep -q WEIGHT "$tmp/status.out" || fail "no job has a weight: $(cat "$tmp/status.out")"
+key=$("$w" key) m3=127.0.0.1:$(free_port)
+printf 'heavy %s weight=3\n* %s\n' "$key" "$key" >"$tmp/keys"
+winnowd --key-file "$tmp/keys" --metrics "$m3"
+start heavy "$w" bench --aggregator "127.0.0.1:$PORT" --key-file "$tmp/keys" --job heavy --rank 0 --world 2 --join-timeout 30
+until_status 0 10 'heavy +forming +1/2 +3 ' "$m3"
+status 0 'WORKERS +WEIGHT +OPS' "$m3"
+status 0 "" "$m3" --json
+is 'v["aggregators"][0]["report"]["jobs"][0]["weight"] == 3'
 
 # Drain.
 kill -TERM "$first"

@@ -52,8 +52,8 @@ class Least:
 class Pace:
     """8.5"""
 
-    def __init__(self, start, window, advice):
-        self.limit, self.window, self.advice = start, window, advice
+    def __init__(self, start, window, advice, weight=1):
+        self.limit, self.window, self.advice, self.weight = start, window, advice, weight
         self.doubling, self.share = True, 1.0
         self.way, self.loss, self.losses = Least(500000, float("inf")), Least(16, 0.05), 0
         self.pushed = self.wanted = 0  # in this round of losses
@@ -96,7 +96,7 @@ class Pace:
         self.ways.append(way)
         if len(self.ways) < 3 and not self.doubling:
             return
-        queued, allowed = min(self.ways) - self.way.value, 200 + 800 / self.limit**0.5
+        queued, allowed = min(self.ways) - self.way.value, 200 + 800 / (self.limit / self.weight) ** 0.5
         share = min(self.marked_here / self.sent_here, 1) if self.sent_here else 0
         self.share += (share - self.share) / 16
         if share:
@@ -107,7 +107,7 @@ class Pace:
             self.limit = min(2 * self.limit, self.window) if self.used else self.limit
         elif self.full:
             self.doubling = False
-            self.limit = min(self.limit + max(self.limit / 16 if queued < 100 else 1, 1), self.window)
+            self.limit = min(self.limit + max(self.limit / 16 if queued < 100 else 0, self.weight), self.window)
         self.begin(now)
 
     def shrink(self, part):

@@ -123,7 +123,7 @@ static const struct {
          "\"data_address\":\"[fd00:1:2:3:4:5:6:7]:5555\"}\n"},
 	{CONTROL_READY, "{\"type\":\"ready\",\"payload\":584,\"multicast\":false}\n"},
 	{CONTROL_START, "{\"type\":\"start\",\"payload\":1472,\"window\":4,\"window_start\":1,"
-                        "\"multicast\":true,\"fast\":true}\n"},
+                        "\"weight\":16,\"multicast\":true,\"fast\":true}\n"},
 	{CONTROL_PING, "{\"type\":\"ping\",\"open\":3,\"tag\":\"0123456789abcdef\"}\n"},
 	{CONTROL_PING,
          "{\"type\":\"ping\",\"open\":0,\"tag\":\"0000000000000000\",\"late\":\"rank 3\"}\n"},
@@ -232,7 +232,8 @@ static void test_message_missing(void **state)
 			snprintf(line, sizeof(line), "%.*s%s", (int)(at - wire[i].line),
 			         wire[i].line, end);
 			if (wire[i].kind != CONTROL_PING && strncmp(name, "after", 5) != 0 &&
-			    strncmp(name, "next\"", 5) != 0 && strncmp(name, "drains", 6) != 0)
+			    strncmp(name, "next\"", 5) != 0 && strncmp(name, "drains", 6) != 0 &&
+			    strncmp(name, "weight", 6) != 0)
 				assert_refused(line, reason);
 			else
 				assert_int_equal(parsed(line).kind, wire[i].kind);
@@ -286,6 +287,8 @@ static void test_message_ranges(void **state)
 	assert_refused(changed(2, "8192", "8193"), "'window'");
 	assert_refused(changed(4, ":4,", ":3,"), "'window'");
 	assert_refused(changed(4, ":1,", ":0,"), "'window_start'");
+	assert_refused(changed(4, ":16,", ":0,"), "'weight'");
+	assert_refused(changed(4, ":16,", ":17,"), "'weight'");
 	assert_refused(changed(2, "1024", "1025"), "'op_slots'");
 	assert_refused(changed(2, "1024", "0"), "'op_slots'");
 	assert_refused(changed(2, ":64,", ":65,"), "'segments_ahead'");
@@ -440,8 +443,37 @@ static void test_key_file(void **state)
 	proof_keys_free(keys);
 }
 
+/* Of all memberships of a job, and of those for which the line of all others stands. */
+static void test_key_weights(void **state)
+{
+	struct proof_keys *keys = keys_of("a key-of-a- weight=3\nb key-of-b-\n"
+	                                  "c key-of-c- weight=16 # c\n* key-of-others weight=01\n",
+	                                  0, NULL);
+
+	(void)state;
+	assert_key(keys, "a", "key-of-a-");
+	assert_int_equal(proof_keys_weight(keys, "a"), 3);
+	assert_int_equal(proof_keys_weight(keys, "a/next.1"), 3);
+	assert_int_equal(proof_keys_weight(keys, "b"), 1);
+	assert_int_equal(proof_keys_weight(keys, "c"), 16);
+	assert_int_equal(proof_keys_weight(keys, "other"), 1);
+	assert_int_equal(proof_keys_weight(NULL, "a"), 1);
+	proof_keys_free(keys);
+	keys = keys_of("* key-of-others weight=2\na key-of-a-\n", 0, NULL);
+	assert_int_equal(proof_keys_weight(keys, "other"), 2);
+	assert_int_equal(proof_keys_weight(keys, "a"), 1);
+	proof_keys_free(keys);
+	keys = keys_of("weight=3\n", 0, NULL); /* a key, if a bad one */
+	assert_key(keys, "a", "weight=3");
+	assert_int_equal(proof_keys_weight(keys, "a"), 1);
+	proof_keys_free(keys);
+}
+
 static void test_key_file_refused(void **state)
 {
+	static const char *const weights[] = {"weight=0",   "weight=17", "weight=", "weight=-1",
+	                                      "weight=+3",  "weight=3x", "weight",  "weigh=3",
+	                                      "weight=003", "Weight=3",  "3"};
 	struct proof_keys *keys = NULL;
 	char line[1100], path[96];
 	struct why why;
@@ -450,6 +482,11 @@ static void test_key_file_refused(void **state)
 	keys_of("a goodkey8\njob short77\n", -EINVAL, "line 2");
 	keys_of("job key-of-job third\n", -EINVAL, "line 1");
 	keys_of("job key-of-job third fourth\n", -EINVAL, "line 1");
+	keys_of("job key-of-job weight=3 fourth\n", -EINVAL, "line 1");
+	for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++) {
+		snprintf(line, sizeof(line), "job key-of-job %s\n", weights[i]);
+		keys_of(line, -EINVAL, "from 1 to 16");
+	}
 	keys_of("", -EINVAL, "no key");
 	keys_of("# nothing\n", -EINVAL, "no key");
 	memset(line, 'j', 65);
@@ -547,13 +584,13 @@ static int folder_remove(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lines_cut),        cmocka_unit_test(test_lines_length),
-		cmocka_unit_test(test_lines_refused),    cmocka_unit_test(test_messages),
-		cmocka_unit_test(test_message_fields),   cmocka_unit_test(test_message_missing),
-		cmocka_unit_test(test_message_ranges),   cmocka_unit_test(test_message_garbage),
-		cmocka_unit_test(test_message_texts),    cmocka_unit_test(test_key_file),
-		cmocka_unit_test(test_key_file_refused), cmocka_unit_test(test_proof_known),
-		cmocka_unit_test(test_proof_replay),
+		cmocka_unit_test(test_lines_cut),      cmocka_unit_test(test_lines_length),
+		cmocka_unit_test(test_lines_refused),  cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_message_fields), cmocka_unit_test(test_message_missing),
+		cmocka_unit_test(test_message_ranges), cmocka_unit_test(test_message_garbage),
+		cmocka_unit_test(test_message_texts),  cmocka_unit_test(test_key_file),
+		cmocka_unit_test(test_key_weights),    cmocka_unit_test(test_key_file_refused),
+		cmocka_unit_test(test_proof_known),    cmocka_unit_test(test_proof_replay),
 	};
 
 	return cmocka_run_group_tests(tests, folder_make, folder_remove) != 0;

@@ -212,12 +212,13 @@ static void test_jobs_by_key(void **state)
 {
 	struct jobs_config config = config_usual();
 	struct proof_keys *keys;
+	struct jobs_view view;
 	struct bench *b;
 	struct why why;
 	char path[] = "/tmp/winnow-keys-XXXXXX";
 	const char text[] =
 		"a0 key-of-tenant-a\na1 key-of-tenant-a\na2 key-of-tenant-a\na3 key-of-tenant-a\n"
-		"b0 key-of-tenant-b\n";
+		"b0 key-of-tenant-b weight=3\n";
 	int fd = mkstemp(path);
 
 	(void)state;
@@ -243,6 +244,9 @@ static void test_jobs_by_key(void **state)
 	for (uint32_t i = 1; i < 5; i++)
 		if (i != 3)
 			expect_silence(b, i);
+	for (uint32_t i = 0; i < b->config.jobs_max; i++)
+		if (jobs_view(b->jobs, i, &view))
+			assert_int_equal(view.weight, strcmp(view.name, "b0") == 0 ? 3 : 1);
 	bench_close(b);
 	proof_keys_free(keys);
 }

@@ -15,7 +15,7 @@ static void test_round_trip(void **state)
 	struct pace pace;
 
 	(void)state;
-	pace_init(&pace, 16, 64);
+	pace_init(&pace, 16, 64, 1);
 	assert_int_equal(pace_base_us(&pace), 20000);
 	pace_rtt(&pace, 1000, 1000, 1);
 	assert_int_equal(pace.srtt_us, 1000);
@@ -48,7 +48,7 @@ static void test_round_trip_zero(void **state)
 	struct pace pace;
 
 	(void)state;
-	pace_init(&pace, 16, 64);
+	pace_init(&pace, 16, 64, 1);
 	pace_rtt(&pace, 0, 0, 1);
 	assert_int_equal(pace.srtt_us, 1);
 	assert_int_equal(pace_base_us(&pace), 2000);
@@ -59,7 +59,7 @@ static void test_timeouts(void **state)
 	struct pace pace;
 
 	(void)state;
-	pace_init(&pace, 16, 64);
+	pace_init(&pace, 16, 64, 1);
 	pace_rtt(&pace, 1000, 1000, 1);
 	for (uint64_t want_us = 3000; want_us < 12000; want_us *= 2) {
 		assert_int_equal(pace_rto_us(&pace), want_us);
@@ -86,7 +86,7 @@ static void test_window_start(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct pace pace;
 
-		pace_init(&pace, cases[i][0], cases[i][1]);
+		pace_init(&pace, cases[i][0], cases[i][1], 1);
 		assert_int_equal(pace.window, cases[i][2]);
 		assert_int_equal(pace.window_min, cases[i][3]);
 		assert_int_equal(pace.window_max, cases[i][1]);
@@ -111,7 +111,7 @@ static void round_of(struct pace *pace, uint64_t path_us)
 static void grown_to_64(struct pace *pace, uint32_t most)
 {
 	now_us = 1000;
-	pace_init(pace, 8, most);
+	pace_init(pace, 8, most, 1);
 	for (int i = 0; i < 3; i++)
 		round_of(pace, 100);
 	assert_int_equal(pace->window, 64);
@@ -159,6 +159,43 @@ static void test_doubling_ends(void **state)
 	assert_int_equal(pace.window, 137);
 }
 
+/* As three windows of a third: what may queue, and what they grow by. */
+static void test_weight(void **state)
+{
+	struct pace pace;
+
+	(void)state;
+	now_us = 1000;
+	pace_init(&pace, 27, 1000, 3);
+	for (int i = 0; i < 3; i++)
+		round_of(&pace, 100);
+	assert_int_equal(pace.window, 216); /* it doubles as any */
+	round_of(&pace, 100 + 200 + 94);
+	assert_int_equal(pace.window, 219); /* 800 / sqrt(72) may queue as well, */
+	round_of(&pace, 100);
+	assert_int_equal(pace.window, 231); /* 77.6 each, as a sixteenth is more than 1 */
+	round_of(&pace, 100 + 200 + 94);
+	assert_int_equal(pace.window, 114); /* of half, three times what is whole */
+	pace_init(&pace, 9, 1000, 3);
+	round_of(&pace, 100);
+	pace.doubling = false;
+	round_of(&pace, 100);
+	assert_int_equal(pace.window, 21);
+	round_of(&pace, 20000);
+	round_of(&pace, 20000);
+	round_of(&pace, 20000);
+	assert_int_equal(pace.contending, 512);
+	round_of(&pace, 20000);
+	assert_int_equal(pace.window, 27);
+	/* Where 16 windows have no room, one has. */
+	pace_init(&pace, 1, 8, 16);
+	assert_int_equal(pace.window, 2);
+	round_of(&pace, 100);
+	pace.doubling = false;
+	round_of(&pace, 100);
+	assert_int_equal(pace.window, 8);
+}
+
 /* A window that was not full has not shown that more would pass. */
 static void test_unused(void **state)
 {
@@ -180,7 +217,7 @@ static void test_delay(void **state)
 
 	(void)state;
 	now_us = 1000;
-	pace_init(&pace, 8, 64);
+	pace_init(&pace, 8, 64, 1);
 	for (int i = 0; i < 3; i++)
 		round_of(&pace, 10000);
 	round_of(&pace, 10000 + 300);
@@ -352,7 +389,7 @@ static void test_measure(void **state)
 	struct pace pace;
 
 	(void)state;
-	pace_init(&pace, 8, 64);
+	pace_init(&pace, 8, 64, 1);
 	assert_int_equal(pace_measure_us(&pace), 10000);
 	pace_rtt(&pace, 100, 100, 1000);
 	assert_int_equal(pace_measure_us(&pace),
@@ -382,6 +419,7 @@ int main(void)
 		cmocka_unit_test(test_loss),          cmocka_unit_test(test_loss_at_first),
 		cmocka_unit_test(test_silence),       cmocka_unit_test(test_measure),
 		cmocka_unit_test(test_doubling_ends), cmocka_unit_test(test_contended),
+		cmocka_unit_test(test_weight),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -209,14 +209,26 @@ static void traffic_text(const struct status_target *target, const json_t *job, 
 	}
 }
 
+/* Weights are shown where some job has one. */
+static bool weighted(const struct status_targets *targets)
+{
+	for (uint32_t i = 0; i < targets->count; i++)
+		for (uint32_t k = 0; k < job_count(targets->list[i].report); k++)
+			if (report_whole(job_at(targets->list[i].report, k), "weight") > 1)
+				return true;
+	return false;
+}
+
 static void job_row(struct table *table, const struct status_target *target, const json_t *job,
-                    bool rates, const char *before)
+                    bool rates, bool weights, const char *before)
 {
 	const json_t *slots = json_object_get(job, "slots");
 	const char *path = report_text(target->report, "datapath");
 	char traffic[TABLE_CELL_BYTES], waits[TABLE_CELL_BYTES], operation[TABLE_CELL_BYTES];
-	char density[16], united[16], loss[16], rtt[16], held[TABLE_CELL_BYTES];
+	char density[16], united[16], loss[16], rtt[16], held[TABLE_CELL_BYTES], weight[16] = "";
 
+	if (weights)
+		snprintf(weight, sizeof(weight), "\t%u", report_whole(job, "weight"));
 	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
 	if (flag(job, "fast") || strcmp(path, "xdp") == 0)
 		path = flag(job, "fast") ? "xdp" : "udp";
@@ -227,9 +239,9 @@ static void job_row(struct table *table, const struct status_target *target, con
 	loss_text(job, loss);
 	operation_text(job, operation);
 	path_text(job, rtt, held);
-	table_row(table, "%s%.64s\t%.11s\t%u/%u\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",
+	table_row(table, "%s%.64s\t%.11s\t%u/%u%s\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",
 	          before, report_text(job, "name"), report_text(job, "state"),
-	          report_whole(job, "members"), report_whole(job, "world"), traffic, waits,
+	          report_whole(job, "members"), report_whole(job, "world"), weight, traffic, waits,
 	          report_whole(slots, "used"), report_whole(slots, "total"), density, united, loss,
 	          rtt, held, path, flag(job, "multicast") ? "+mcast" : "", operation);
 }
@@ -239,6 +251,7 @@ void status_jobs_table(const struct status_targets *targets, bool rates, const c
 {
 	static const char *const sums[] = {"OPS", "IN B", "OUT B", "PKTS", NULL};
 	static const char *const differences[] = {"OPS/S", "IN B/S", "OUT B/S", "PKTS/S", NULL};
+	bool weights = weighted(targets);
 	char before[400];
 
 	if (time != NULL)
@@ -246,6 +259,8 @@ void status_jobs_table(const struct status_targets *targets, bool rates, const c
 	if (targets->count > 1)
 		table_columns(out, (const char *const[]){"<AGGREGATOR", NULL});
 	table_columns(out, (const char *const[]){"<JOB", "<STATE", "WORKERS", NULL});
+	if (weights)
+		table_columns(out, (const char *const[]){"WEIGHT", NULL});
 	table_columns(out, rates ? differences : sums);
 	table_columns(out, (const char *const[]){"<WAITS", "SLOTS", "D", "U", "LOSS", "RTT",
 	                                         "<HELD", "<PATH", "<OPERATION", NULL});
@@ -256,7 +271,7 @@ void status_jobs_table(const struct status_targets *targets, bool rates, const c
 		         time != NULL ? "\t" : "", targets->count > 1 ? target->address : "",
 		         targets->count > 1 ? "\t" : "");
 		for (uint32_t k = 0; k < job_count(target->report); k++)
-			job_row(out, target, job_at(target->report, k), rates, before);
+			job_row(out, target, job_at(target->report, k), rates, weights, before);
 	}
 }
 
