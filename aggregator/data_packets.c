@@ -330,6 +330,21 @@ static void take(struct data_thread *t, const struct net_in *in, uint64_t now_us
 	}
 }
 
+/*
+ * Small first: what ends an eager operation or a barrier, a PLAN, waits for no other job's RESULTs, however
+ * many of them the burst has completed.
+ */
+static void drain_all(struct data_thread *t, uint64_t now_us)
+{
+	for (uint32_t i = 0; i < t->dirty_count; i++)
+		if (!channel_sums_wait(t->dirty[i]->channel))
+			drain(t, t->dirty[i], now_us);
+	for (uint32_t i = 0; i < t->dirty_count; i++)
+		if (t->dirty[i]->dirty)
+			drain(t, t->dirty[i], now_us);
+	t->dirty_count = 0;
+}
+
 /* Handles one burst and its answers; returns how many datagrams there were. */
 uint32_t data_turn(struct data_thread *t)
 {
@@ -342,8 +357,6 @@ uint32_t data_turn(struct data_thread *t)
 		take(t, &t->in[i], now_us);
 	for (uint32_t i = 0; i < stray_count; i++)
 		take(t, &strays[i], now_us);
-	for (uint32_t i = 0; i < t->dirty_count; i++)
-		drain(t, t->dirty[i], now_us);
-	t->dirty_count = 0;
+	drain_all(t, now_us);
 	return count + stray_count;
 }

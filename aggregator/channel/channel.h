@@ -113,6 +113,9 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
  */
 bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *out);
 
+/* channel_sums_wait - do RESULTs wait to be pulled? They are most of what a channel says. */
+bool channel_sums_wait(const struct channel *channel);
+
 /*
  * channel_stalled - has an operation waited longer than stall_us? Cheap enough for a
  * few calls a second; true and *out filled if so.

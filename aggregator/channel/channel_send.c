@@ -212,6 +212,11 @@ static bool pull_one(struct channel *channel, uint64_t now_us, struct packet_out
 	return false;
 }
 
+bool channel_sums_wait(const struct channel *channel)
+{
+	return channel->results_head != channel->results_tail;
+}
+
 bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *out)
 {
 	if (!pull_one(channel, now_us, out))

@@ -272,6 +272,46 @@ static void test_batches(void **state)
 	world_close(w);
 }
 
+/* A burst ends a window of one job and an operation's announcing in another: that one's PLAN goes first. */
+static void test_small_first(void **state)
+{
+	const struct channel_config config = channel_usual(ID), other = channel_usual(ID + 0x100);
+	struct world *w = started(&config, none);
+	struct net *net = nets[0];
+	struct datagram *list[BLOCKS + 1];
+	uint32_t results_before = 0, plans = 0;
+
+	(void)state;
+	attach(w, &other);
+	knock_all(net, other.id, other.payload);
+	start(w, &other, none);
+	announce_all(net, ID, BLOCKS, BLOCK_ELEMS);
+	for (uint16_t rank = 0; rank + 1 < WORKERS; rank++) {
+		for (uint32_t i = 0; i < BLOCKS; i++)
+			list[i] = push_of(ID, rank, FIRST_FRAME + i, BLOCK_ELEMS);
+		deliver(net, list, BLOCKS);
+		deliver(net, (struct datagram *[]){announce_of(other.id, rank, 1, BLOCK_ELEMS)}, 1);
+	}
+	await(net, net->in_count == 0 && net->lent_count == 0); /* and answered */
+	forget_sent(net);
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		list[i] = push_of(ID, WORKERS - 1, FIRST_FRAME + i, BLOCK_ELEMS);
+	list[BLOCKS] = announce_of(other.id, WORKERS - 1, 1, BLOCK_ELEMS);
+	deliver(net, list, BLOCKS + 1);
+	await(net, count_sent(net, WIRE_RESULT, WORKER_IP(0)) == BLOCKS &&
+	                   count_sent(net, WIRE_RESULT, WORKER_IP(3)) == BLOCKS &&
+	                   count_sent(net, WIRE_PLAN, WORKER_IP(3)) == 1);
+	for (uint32_t i = 0; i < net->sent_count && plans < WORKERS; i++) {
+		plans += net->sent[i].kind == WIRE_PLAN;
+		results_before += net->sent[i].kind == WIRE_RESULT;
+	}
+	assert_int_equal(plans, WORKERS);
+	assert_int_equal(results_before, 0);
+	data_detach(w->data, ID);
+	data_detach(w->data, other.id);
+	world_close(w);
+}
+
 /* A network that has room again soon has lost nothing; one receiver a call is fine, too. */
 static void test_not_ready(void **state)
 {
@@ -454,11 +494,17 @@ static void test_no_allocation(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_knocks),        cmocka_unit_test(test_probes),
-		cmocka_unit_test(test_receivers),     cmocka_unit_test(test_scatter),
-		cmocka_unit_test(test_batches),       cmocka_unit_test(test_not_ready),
-		cmocka_unit_test(test_stuck),         cmocka_unit_test(test_writable_but_full),
-		cmocka_unit_test(test_stall),         cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_knocks),
+		cmocka_unit_test(test_probes),
+		cmocka_unit_test(test_receivers),
+		cmocka_unit_test(test_scatter),
+		cmocka_unit_test(test_small_first),
+		cmocka_unit_test(test_batches),
+		cmocka_unit_test(test_not_ready),
+		cmocka_unit_test(test_stuck),
+		cmocka_unit_test(test_writable_but_full),
+		cmocka_unit_test(test_stall),
+		cmocka_unit_test(test_idle),
 
 		cmocka_unit_test(test_no_allocation),
 
