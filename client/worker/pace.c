@@ -215,12 +215,17 @@ static bool is_contended(struct pace *pace)
 	return true;
 }
 
-static void contend(struct pace *pace)
+/* As TCP, which grows by one in a round trip: a round of ours takes up to two. */
+static void contend(struct pace *pace, uint64_t round_us)
 {
+	uint64_t step = PARTS * pace->weight;
+
+	if (round_us > 2 * pace->srtt_us)
+		round_us = 2 * pace->srtt_us;
 	if (pace->round_lost > 0)
 		window_shrink(pace, 3, 10);
 	else if (pace->round_full)
-		window_set(pace, (uint64_t)pace->parts + PARTS * pace->weight);
+		window_set(pace, pace->parts + step * round_us / pace->srtt_us);
 }
 
 /* RESULTs show that the window is used, by whoever pushes: more than what this worker has pushed. */
@@ -229,7 +234,7 @@ static bool is_used(const struct pace *pace)
 	return 2 * pace->round_results >= pace->window;
 }
 
-static void end_round(struct pace *pace)
+static void end_round(struct pace *pace, uint64_t now_us)
 {
 	uint64_t excess_us = pace->round_least_us - least_of(&pace->path_us);
 	uint64_t rtt_us =
@@ -238,7 +243,7 @@ static void end_round(struct pace *pace)
 	if (marks_look(pace))
 		window_shrink(pace, pace->marked_share, 2048);
 	else if (is_contended(pace))
-		contend(pace);
+		contend(pace, now_us - pace->round_start_us);
 	else if (excess_us > target_us(pace))
 		window_shrink(pace, excess_us, rtt_us);
 	else if (pace->doubling && excess_us < TARGET_US / 2 ? is_used(pace) : pace->round_full)
@@ -257,7 +262,7 @@ void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now
 		pace->round_least_us = path_us;
 	if (++pace->round_samples < ROUND_SAMPLES_MIN && !pace->doubling)
 		return;
-	end_round(pace);
+	end_round(pace, now_us);
 	pace->round_start_us = now_us;
 	pace->round_least_us = UINT64_MAX;
 	pace->round_samples = 0;

@@ -186,7 +186,7 @@ static void test_weight(void **state)
 	round_of(&pace, 20000);
 	assert_int_equal(pace.contending, 512);
 	round_of(&pace, 20000);
-	assert_int_equal(pace.window, 27);
+	assert_int_equal(pace.window, 33);
 	/* Where 16 windows have no room, one has. */
 	pace_init(&pace, 1, 8, 16);
 	assert_int_equal(pace.window, 2);
@@ -227,6 +227,12 @@ static void test_delay(void **state)
 	for (int i = 0; i < 3; i++)
 		round_of(&pace, 20000);
 	assert_in_range(pace.window, 7, 8);
+	/* Of the round that has seen the queue, if the mean of them all is shorter yet. */
+	pace_init(&pace, 8, 64, 1);
+	for (int i = 0; i < 3; i++)
+		round_of(&pace, 1000);
+	round_of(&pace, 1600);
+	assert_int_equal(pace.window, 40); /* 64 * (1 - 600 / 1600) */
 }
 
 /* Among round trips of a round the shortest counts; those that began before it do not. */
@@ -281,12 +287,20 @@ static void test_contended(void **state)
 	assert_int_equal(pace.window, 16);
 	round_of(&pace, 20000);
 	assert_int_equal(pace.contending, 512);
-	assert_int_equal(pace.window, 65);
-	round_of(&pace, 20000);
 	assert_int_equal(pace.window, 66);
+	round_of(&pace, 20000); /* longer than two round trips: that of two counts */
+	assert_int_equal(pace.window, 68);
+	for (int i = 0; i < 20; i++) /* one and a half */
+		pace_rtt(&pace, 20000, 20000, now_us + 19999);
+	pace_sent(&pace, pace.window);
+	now_us += 30000;
+	for (int i = 0; i < 3; i++)
+		pace_rtt(&pace, 20000, 20000, now_us);
+	assert_int_equal(pace.window, 69);
+	assert_in_range(pace.parts, 69 * 256 + 100, 69 * 256 + 140);
 	pace_lost(&pace, 1);
 	round_of(&pace, 30000);
-	assert_int_equal(pace.window, 46);
+	assert_int_equal(pace.window, 48);
 	while (pace.contending > 0)
 		round_of(&pace, 20000);
 	assert_int_equal(pace.window, 200);
