@@ -113,6 +113,8 @@ static const struct field fields[] = {
 	{"agreed", FIELD_HEX64, AT(agreed), 0, 0, BIT(STAY)},
 	{"fewer", FIELD_BOOL, AT(fewer), 0, 0, BIT(STAY)},
 	{"most", FIELD_U32, AT(most), 0, UINT32_MAX, BIT(STAY)},
+	{"of", FIELD_U32, AT(of), 0, UINT32_MAX, BIT(STAY)},
+	{"first", FIELD_BOOL, AT(first), 0, 0, BIT(STAY)},
 	{"waiting", FIELD_U32, AT(waiting), 0, UINT32_MAX, BIT(PING) | MAY_MISS},
 	{"paused", FIELD_BOOL, AT(paused), 0, 0, BIT(PING) | MAY_MISS},
 	{"order", FIELD_NAME, AT(order), 0, 0, BIT(ORDER)},

@@ -112,7 +112,10 @@ struct control_message {
 	bool paused;      /* begin no operation */
 	uint32_t most;    /* STAY: of whom so many may; 0: none */
 	uint32_t came;    /* NEXT: so many are among the members, after those of before */
-	bool fewer;       /* STAY: the membership that has ended had some of them */
+	bool fewer; /* STAY: the membership that has ended had some of them, or may not be theirs */
+	uint32_t
+		of; /* STAY: workers of the last one that all aggregators have accepted; 0: none, */
+	bool first; /* and whether this one had rank 0 there */
 	char next
 		[CONTROL_NAME_BYTES]; /* NEXT: the job in which those who are left continue; "": none */
 	uint32_t next_rank, next_world;

@@ -343,15 +343,19 @@ static void list_missing(const struct job *job, char *text, size_t room)
 static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
 	char missing[160] = "";
-	uint64_t limit_us = jobs->config.join_us;
+	uint64_t limit_us = jobs->config.join_us, soon_us;
 
 	if (job->state == JOB_ENDING) {
 		job_ending_tick(jobs, job);
 		return;
 	}
-	/* All whom we have told are alive: who does not come soon has died meanwhile. */
-	if (message_name_is_next(job->name) && job->silence_us < limit_us)
-		limit_us = job->silence_us;
+	/*
+	 * All whom we have told are alive: who does not come soon has died meanwhile. Those who come may
+	 * first have to find out that another aggregator is silent.
+	 */
+	soon_us = job->state == JOB_PROBING ? 2 * job->silence_us : job->silence_us;
+	if (message_name_is_next(job->name) && soon_us < limit_us)
+		limit_us = soon_us;
 	if (job->state == JOB_RUNNING || now_us - job->since_us < limit_us)
 		return;
 	list_missing(job, missing, sizeof(missing));

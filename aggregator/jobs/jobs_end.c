@@ -84,7 +84,9 @@ struct roll {
 		stay;  /* members that are connected, and those of them that want to continue */
 	uint32_t most; /* newcomers that all of these admit */
 	uint64_t without, agreed;
-	bool fewer, agree; /* on the same */
+	bool fewer, agree;   /* on the same */
+	uint32_t of, voices; /* members of the last one that was accepted everywhere; these stay */
+	bool first;          /* among them the one with rank 0 */
 };
 
 static struct roll roll_call(const struct job *job)
@@ -103,6 +105,9 @@ static struct roll roll_call(const struct job *job)
 		roll.most = peer->most < roll.most ? peer->most : roll.most;
 		roll.without |= peer->without;
 		roll.fewer = roll.fewer || peer->fewer;
+		roll.of = peer->of > roll.of ? peer->of : roll.of;
+		roll.voices += peer->of > 0;
+		roll.first = roll.first || (peer->first && peer->of > 0);
 	}
 	return roll;
 }
@@ -111,12 +116,11 @@ static struct roll roll_call(const struct job *job)
 static const char *forbidden(const struct jobs *jobs, const struct job *job,
                              const struct roll *roll)
 {
-	bool first = job->members[0] != NULL && job->members[0]->stays;
+	const uint64_t all = roll->of, voices = 2 * (uint64_t)roll->voices;
 
 	if (succession_find(jobs, job_mark(job)) != NULL)
 		return "others have gone on in another membership";
-	if (roll->fewer &&
-	    (2 * roll->stay < job->world || (2 * roll->stay == job->world && !first)))
+	if (roll->fewer && (voices < all || (voices == all && !roll->first)))
 		return "an aggregator is lost too, and they are no majority";
 	if (!roll->fewer && !job->begun && !job_named_here(jobs, job))
 		return "the aggregator has been restarted, and not all have come back";
@@ -253,6 +257,8 @@ void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->without = message->without;
 	peer->agreed = message->agreed;
 	peer->most = message->most;
+	peer->of = message->of;
+	peer->first = message->first;
 	roll = roll_call(job);
 	if (job->state == JOB_ENDING)
 		job_settle(jobs, job, false);

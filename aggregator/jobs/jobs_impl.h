@@ -47,10 +47,12 @@ struct jobs_peer {
 	char wanted[CONTROL_NAME_BYTES];
 	bool gone;        /* the others continue without it: see job_fail() */
 	bool stays;       /* it wants to continue, and does so as we say, */
-	bool fewer;       /* with fewer aggregators, */
+	bool fewer;       /* with fewer aggregators, or it does not know, */
 	uint32_t most;    /* admits so many newcomers; 0: none, */
 	uint64_t without; /* namely without these of the workers' list; */
-	uint64_t agreed;  /* if all agree and nobody is lost, without these instead */
+	uint64_t agreed;  /* if all agree and nobody is lost, without these instead; */
+	uint32_t of;      /* members of the last one to which all have accepted it; 0: none, */
+	bool first;       /* where it had rank 0 */
 	struct job *job;  /* NULL before JOIN is accepted */
 	uint32_t rank;
 	uint32_t payload, rcvbuf;

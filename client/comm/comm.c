@@ -78,9 +78,10 @@ static int create(const struct winnow_config *config, bool newcomer, struct winn
 {
 	int result = comm_configure(comm, config, why);
 
-	if (newcomer)
+	if (newcomer) {
 		comm->rank = comm->world = 0;
-
+		comm->voice = (struct session_voice){0};
+	}
 	if (result == WINNOW_OK)
 		result = comm_open_session(comm, why);
 	if (result == WINNOW_OK) {

@@ -102,7 +102,9 @@ struct winnow_comm {
 	uint32_t rank, world;
 	struct proof_key key;
 	bool has_key;
-	char job[CONTROL_NAME_BYTES];        /* with its membership, if it has one */
+	char job[CONTROL_NAME_BYTES]; /* with its membership, if it has one */
+	bool again; /* all aggregators of the last one were lost: see session_config */
+	struct session_voice voice;          /* likewise */
 	char (*members)[CONTROL_NAME_BYTES]; /* comm_members.c: all such names so far, */
 	uint32_t member_count;
 	struct winnow_stats before; /* what they have sent and received; the thread reads it */
@@ -172,8 +174,8 @@ struct winnow_comm {
 	_Atomic uint64_t back;    /* and of those that are left out, and are there again */
 	enum session_next next_how; /* thread: wo; SESSION_WAIT: not known yet */
 	struct control_message
-		next;      /* likewise; only `next`, its rank and world, `without`, `text` */
-	uint64_t next_tag; /* for operations that are matched by order */
+		next; /* likewise; only `next`, its rank and world, `without`, `came`, `text` */
+	uint64_t next_tag;                 /* for operations that are matched by order */
 	char trace_path[TRACE_PATH_BYTES]; /* thread: wo; "": no trace is being written */
 
 	_Atomic uint32_t trace_fine; /* elements per bit of a present or coming trace, or 0 */

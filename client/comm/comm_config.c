@@ -108,6 +108,7 @@ int comm_configure(struct winnow_comm *comm, const struct winnow_config *config,
 	snprintf(comm->job, sizeof(comm->job), "%s", config->job);
 	comm->rank = config->rank;
 	comm->world = config->world;
+	comm->voice = (struct session_voice){comm->world, comm->rank == 0};
 	return comm_open_net(comm, config, why);
 }
 
@@ -143,7 +144,7 @@ static uint64_t connect_patience_us(const struct winnow_comm *comm, const struct
 {
 	uint64_t patience_us = (uint64_t)comm->config.join_timeout_ms * 750;
 
-	if (message_name_is_again(comm->job) || peer->restarts)
+	if (comm->again || peer->restarts)
 		return patience_us;
 	if (message_name_is_next(comm->job) && patience_us > COMM_CONNECT_ALIVE_US)
 		return COMM_CONNECT_ALIVE_US;
@@ -191,6 +192,8 @@ int comm_open_session(struct winnow_comm *comm, struct why *why)
 	config.link_count = comm->peer_count;
 	config.pool = comm->pool;
 	config.bitmap = comm->bitmap;
+	config.again = comm->again;
+	config.voice = comm->voice;
 	config.private_network = comm->config.network == WINNOW_NETWORK_PRIVATE;
 	if (session_open(&config, now_us, &comm->session) != 0)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");

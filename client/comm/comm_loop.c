@@ -207,10 +207,12 @@ static void publish_next(struct winnow_comm *comm)
 
 	if (!comm->stays || comm->next_how != SESSION_WAIT)
 		return;
-	if (session_state(comm->session) == SESSION_RUNNING && !session_quiet(comm->session) &&
-	    clock_us() < comm->stays_by_us)
-		return; /* what is done here must be done on all: PROTOCOL.md section 5.7 */
-	how = session_stay(comm->session, comm_left_out(comm), comm->agreed, comm->most, &next);
+	how = session_stay(comm->session,
+	                   &(struct session_wish){.without = comm_left_out(comm),
+	                                          .agreed = comm->agreed,
+	                                          .most = comm->most,
+	                                          .by_us = comm->stays_by_us},
+	                   clock_us(), &next);
 	if (how == SESSION_WAIT)
 		return;
 	pthread_mutex_lock(&comm->lock);

@@ -104,6 +104,7 @@ static uint32_t end(struct winnow_comm *comm, bool over)
 			peer->mark = i < comm->peer_count ? session_mark(comm->session, i) : 0;
 		peer->restarts = restarts >> peer->place & 1;
 	}
+	comm->voice = session_voice(comm->session);
 	session_stats(comm->session, &stats);
 	comm_stats_add(&comm->before, &stats);
 	comm_trace_end(comm);
@@ -166,16 +167,22 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
               uint64_t without)
 {
 	uint64_t before = comm_left_out(comm);
-	uint32_t namer;
+	const bool same = strcmp(job, comm->job) == 0;
+	uint32_t namer, first = comm->peers[0].place;
 	struct why why = {""};
 	int result;
 
-	namer = end(comm, strcmp(job, comm->job) != 0);
-	comm_leave_out(comm, without, message_name_is_next(job) ? namer : UINT32_MAX);
+	namer = end(comm, !same);
+	if (!same)
+		first = message_name_is_next(job) ? namer : UINT32_MAX;
+	comm_leave_out(comm, without, first);
 	comm_peers_left_out(comm, before);
+	comm->again = same || message_name_is_again(job);
 	memmove(comm->job, job, strlen(job) + 1);
 	comm->rank = m->rank;
 	comm->world = m->world;
+	if (m->id != NULL) /* whoever has told it has decided who counts */
+		comm->voice = (struct session_voice){m->world, m->rank == 0};
 	if (m->join_timeout_ms != 0)
 		comm->config.join_timeout_ms = m->join_timeout_ms;
 	result = begin(comm, m->give_up, &why);
@@ -196,26 +203,6 @@ static int reconfigure(struct winnow_comm *comm, const struct winnow_membership 
 }
 
 /* ---- those who are left ---- */
-
-/*
- * All aggregators are gone; none can say who is left. So all members come again once these are back, in a
- * membership whose name each computes; or in this one, if it had not begun.
- */
-static void come_again(struct winnow_comm *comm, struct control_message *next)
-{
-	uint64_t mark = session_mark(comm->session, 0);
-
-	snprintf(next->next, sizeof(next->next), "%s", comm->job);
-	if (session_passes(comm->session) != 0) {
-		if (!message_name_is_next(comm->job) && !message_name_is_again(comm->job))
-			mark = session_tokens(comm->session);
-		snprintf(next->next, sizeof(next->next), "%.*s/" CONTROL_AGAIN_NAME "%016llx",
-		         (int)message_name_base(comm->job), comm->job, (unsigned long long)mark);
-	}
-	next->next_rank = comm->rank;
-	next->next_world = comm->world;
-	next->without = comm_left_out(comm);
-}
 
 static bool over(struct winnow_comm *comm)
 {
@@ -250,20 +237,10 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 		result = why_set(why, WINNOW_ERR_LOST, "no aggregator says who continues: %s",
 		                 next->text[0] != '\0' ? next->text : comm->error.text);
 	pthread_mutex_unlock(&comm->lock);
-	if (result == WINNOW_OK && comm->next_how == SESSION_AGAIN)
-		come_again(comm, next);
 	if (result == WINNOW_OK && next->next_world < how->world)
 		result = why_set(why, WINNOW_ERR_MEMBERS, "%u workers are left, and %u are wanted",
 		                 next->next_world, how->world);
 	return result;
-}
-
-/* Others may die before the next membership has begun: then there is one after that. */
-static bool ended(const struct winnow_comm *comm, int result)
-{
-	return result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_TIMEOUT ||
-	       result == WINNOW_ERR_LOST ||
-	       (result == WINNOW_ERR_UNREACHABLE && !message_name_is_again(comm->job));
 }
 
 static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
@@ -282,7 +259,9 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how)
 		membership.world = next.next_world;
 		comm->came += next.came;
 		result = go(comm, next.next, &membership, next.without);
-	} while (ended(comm, result));
+		/* Others may die before the next membership has begun: then there is one after that. */
+	} while (result != WINNOW_OK && result != WINNOW_ERR_ABORTED && over(comm) &&
+	         session_goes_on(comm->session));
 	return result;
 }
 

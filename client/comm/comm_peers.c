@@ -27,7 +27,7 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 		peer->lines.used = 0;
 		peer->connected = false;
 		peer->connect_due_us = now_us + COMM_CONNECT_AGAIN_US;
-		if (!peer->restarts)
+		if (!peer->restarts && !comm->again) /* else it has as much time as before */
 			peer->connect_until_us = now_us + (message_name_is_next(comm->job)
 			                                           ? COMM_CONNECT_ALIVE_US
 			                                           : COMM_CONNECT_ONCE_MORE_US);

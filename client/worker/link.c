@@ -23,7 +23,8 @@ struct link {
 	enum link_state state;
 	uint8_t server_nonce[CONTROL_NONCE_BYTES];
 	struct control_message welcome, start, failed, next;
-	bool closed; /* the connection, or nothing has come by it for too long */
+	bool accepted; /* our JOIN */
+	bool closed;   /* the connection, or nothing has come by it for too long */
 	struct transcript transcript;
 	bool sealed; /* there is a key, and WELCOME has come */
 	struct seal_stretch stretch;
@@ -33,12 +34,9 @@ struct link {
 
 	/* Lines that wait to be sent, as flags: none is needed twice. */
 	bool send_join, send_ready, send_leave, send_abort, send_path, send_move, send_stay;
-	uint64_t without; /* that STAY says */
-	bool fewer, asked;
-	uint64_t agreed;
-	uint32_t most;    /* likewise */
-	uint32_t waiting; /* that PING has last said, */
-	bool drains;      /* and HELLO, too; */
+	struct control_message stay; /* if kind is not 0 */
+	uint32_t waiting;            /* that PING has last said, */
+	bool drains;                 /* and HELLO, too; */
 	bool paused;
 	bool retried;
 	uint64_t silence_us; /* that holds */
@@ -149,13 +147,11 @@ bool link_lost(const struct link *link)
 	       (message_code_continues(code) && link->failed.rank != link->config.rank);
 }
 
-void link_stay(struct link *link, uint64_t without, bool fewer, uint64_t agreed, uint32_t most)
+void link_stay(struct link *link, const struct control_message *stay)
 {
-	link->most = most;
-	link->agreed = agreed;
-	link->without = without;
-	link->fewer = fewer;
-	link->send_stay = link->asked = true;
+	link->stay = *stay;
+	link->stay.kind = CONTROL_STAY;
+	link->send_stay = true;
 }
 
 const struct control_message *link_next(const struct link *link)
@@ -181,6 +177,11 @@ bool link_paused(const struct link *link)
 bool link_early(const struct link *link)
 {
 	return link->config.restarts && link->drains && link->state == LINK_JOINING;
+}
+
+bool link_accepted(const struct link *link)
+{
+	return link->accepted;
 }
 
 uint64_t link_mark(const struct link *link)
@@ -291,8 +292,11 @@ static void welcome_take(struct link *link, const struct control_message *messag
 		return;
 	}
 	link->welcome = *message;
-	if (link->config.key != NULL)
+	link->accepted = true;
+	if (link->config.key != NULL) {
 		keys_make(link);
+		link->send_stay = link->stay.kind != 0; /* without its proof it was not heard */
+	}
 	link->silence_us = (uint64_t)message->silence_ms * 1000;
 	if (now_us + link->silence_us / 4 < link->ping_due_us)
 		link->ping_due_us = now_us + link->silence_us / 4;
@@ -355,6 +359,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		return;
 	}
 	if (message.kind == CONTROL_PING) {
+		link->accepted = true; /* else it would not ping */
 		snprintf(link->late, sizeof(link->late), "%s", message.text);
 		link->waiting = message.waiting;
 		link->drains = message.drains;
@@ -362,7 +367,7 @@ void link_line(struct link *link, const char *line, uint64_t now_us)
 		return;
 	}
 	if (message.kind == CONTROL_NEXT &&
-	    (link_told(link) || (link->state == LINK_RUNNING && link->asked) ||
+	    (link_told(link) || (link->state == LINK_RUNNING && link->stay.kind != 0) ||
 	     link->config.world == 0))
 		link->next = message;
 	else if (link->state == LINK_FAILED)
@@ -403,7 +408,7 @@ bool link_again(struct link *link)
 	if (link->state != LINK_JOINING || (link->retried && !link->config.restarts))
 		return false;
 	link->retried = true;
-	link->send_join = link->drains = false;
+	link->send_join = link->accepted = link->drains = false;
 	*link->error = '\0';
 	link->heard_us = link->ping_due_us = NEVER;
 	return true;
@@ -468,11 +473,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 	} else if (flag_take(&link->send_leave)) {
 		message.kind = CONTROL_LEAVE;
 	} else if (flag_take(&link->send_stay)) {
-		message.kind = CONTROL_STAY;
-		message.without = link->without;
-		message.fewer = link->fewer;
-		message.agreed = link->agreed;
-		message.most = link->most;
+		message = link->stay;
 	} else if (link_pings(link, now_us)) {
 		link->ping_due_us = now_us + link->silence_us / 4;
 		message.kind = CONTROL_PING;

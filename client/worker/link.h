@@ -65,9 +65,12 @@ const char *link_error_code(const struct link *link);
 bool link_waits_for_us(const struct link *link);
 bool link_lost(const struct link *link);
 
-/* We want to, as the aggregator then says: NEXT; NULL: it has not. See struct control_message. */
-void link_stay(struct link *link, uint64_t without, bool fewer, uint64_t agreed, uint32_t most);
+/* We want to, and say STAY; as the aggregator then says: NEXT; NULL: it has not. See struct control_message. */
+void link_stay(struct link *link, const struct control_message *stay);
 const struct control_message *link_next(const struct link *link);
+
+/* Has it accepted our JOIN? */
+bool link_accepted(const struct link *link);
 
 /* What stands at this aggregator for this membership when another one follows it; 0: nothing does. */
 uint64_t link_mark(const struct link *link);

@@ -38,6 +38,10 @@ struct session {
 	uint64_t agreed;   /* what it was told first */
 	uint64_t
 		resumed_us; /* when an aggregator last said something, paused: no waiting counts before */
+	char job[CONTROL_NAME_BYTES];
+	bool returns;
+	struct session_voice voice;
+	struct control_message again; /* how it continues when no aggregator can say so */
 };
 
 int session_open(const struct session_config *config, uint64_t now_us, struct session **out)
@@ -52,7 +56,10 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 	s->pool = config->pool;
 	s->bitmap = config->bitmap;
 	s->private_network = config->private_network;
+	s->returns = config->again;
+	s->voice = config->voice;
 	s->world = config->links[0].world;
+	snprintf(s->job, sizeof(s->job), "%s", config->links[0].job);
 	s->left_due_us = s->silence_us = s->stall_us = NEVER;
 	s->stays_at = UINT32_MAX;
 	for (; s->link_count < config->link_count; s->link_count++) {
@@ -660,18 +667,60 @@ static bool forsworn(const struct session *s, uint32_t index)
 	       (s->agreed & place_bit(s->links[index])) != 0;
 }
 
-enum session_next session_stay(struct session *session, uint64_t without, uint64_t agreed,
-                               uint32_t most, const struct control_message **out)
+/*
+ * All aggregators are gone; none can say who is left. So all members come again once these are back: in this
+ * membership, if nobody else can have its name; else in one whose name each computes, if it had begun. Whether it
+ * had on the others as well no worker knows.
+ */
+static void come_again(struct session *s, uint64_t left_out)
 {
-	bool fewer = false;
+	const struct link_config *worker = link_worker(s->links[0]);
+
+	s->again = (struct control_message){.kind = CONTROL_NEXT,
+	                                    .next_rank = worker->rank,
+	                                    .next_world = s->world,
+	                                    .without = left_out};
+	if (s->engine == NULL || message_name_is_next(s->job) || message_name_is_again(s->job))
+		snprintf(s->again.next, sizeof(s->again.next), "%s", s->job);
+	else
+		snprintf(s->again.next, sizeof(s->again.next), "%.*s/" CONTROL_AGAIN_NAME "%016llx",
+		         (int)message_name_base(s->job), s->job,
+		         (unsigned long long)session_tokens(s));
+}
+
+/* Has it been accepted by all aggregators? Then they accept no other successor of the membership before it. */
+static bool accepted(const struct session *s)
+{
+	bool all = s->world > 0;
+
+	for (uint32_t i = 0; i < s->link_count; i++)
+		all = all && link_accepted(s->links[i]);
+	return all;
+}
+
+struct session_voice session_voice(const struct session *session)
+{
+	if (!accepted(session))
+		return session->voice;
+	return (struct session_voice){session->world, link_worker(session->links[0])->rank == 0};
+}
+
+enum session_next session_stay(struct session *session, const struct session_wish *wish,
+                               uint64_t now_us, const struct control_message **out)
+{
+	const struct session_voice voice = session_voice(session);
+	struct control_message stay = {
+		.without = wish->without, .most = wish->most, .of = voice.of, .first = voice.first};
 
 	if (session->world == 0)
 		return session_admitted(session, out);
-
+	stay.fewer = session->link_count > 1 && !accepted(session);
+	if (session->state == SESSION_RUNNING && !session_quiet(session) && now_us < wish->by_us)
+		return SESSION_WAIT; /* what is done here must be done on all: PROTOCOL.md section 5.7 */
 	for (uint32_t i = 0; i < session->link_count; i++) {
 		if (link_lost(session->links[i])) {
-			without |= place_bit(session->links[i]);
-			fewer = true;
+			stay.without |= place_bit(session->links[i]);
+			stay.fewer = true;
 		}
 	}
 	for (uint32_t i = 0; i < session->link_count; i++) {
@@ -686,15 +735,32 @@ enum session_next session_stay(struct session *session, uint64_t without, uint64
 			continue;
 		if (!link_waits_for_us(link))
 			return SESSION_NONE;
-		if (session->stays_at == i && session->without == without)
+		if (session->stays_at == i && session->without == stay.without)
 			return SESSION_WAIT;
-		session->agreed = session->stays_at == UINT32_MAX ? agreed : session->agreed;
+		session->agreed = session->stays_at == UINT32_MAX ? wish->agreed : session->agreed;
 		session->stays_at = i;
-		session->without = without;
-		link_stay(link, without, fewer, session->agreed, most);
+		session->without = stay.without;
+		stay.agreed = session->agreed;
+		link_stay(link, &stay);
 		return SESSION_WAIT;
 	}
-	return SESSION_AGAIN;
+	come_again(session, wish->without);
+	*out = &session->again;
+	return SESSION_NEXT;
+}
+
+bool session_goes_on(const struct session *session)
+{
+	switch (session->result) {
+	case WINNOW_ERR_MEMBERS:
+	case WINNOW_ERR_LOST:
+		return true;
+	case WINNOW_ERR_TIMEOUT:
+	case WINNOW_ERR_UNREACHABLE:
+		return !session->returns; /* all must come back, and not all do */
+	default:
+		return false;
+	}
 }
 
 uint32_t session_waiting(const struct session *session)

@@ -18,6 +18,12 @@
 
 struct session;
 
+/* Who counts when a majority is asked for: members of the last membership that all its aggregators have accepted. */
+struct session_voice {
+	uint32_t of; /* so many; 0: this worker was in none */
+	bool first;  /* it had rank 0 */
+};
+
 struct session_config {
 	const struct link_config *links; /* [link_count]: the same but for key and nonce */
 	const char *const *names;        /* [link_count] "host:port", for error texts */
@@ -25,6 +31,9 @@ struct session_config {
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *bitmap;
 	bool private_network; /* nobody else uses it: loss is the path's own, however much */
+	bool again; /* the aggregators were all lost: they may still be starting, or not come back */
+	struct session_voice
+		voice; /* of the last session, or, where somebody else decides, of this one */
 };
 
 enum session_state { SESSION_JOINING, SESSION_RUNNING, SESSION_FAILED };
@@ -87,18 +96,28 @@ bool session_busy(const struct session *session);
 /*
  * session_stay - this worker wants to continue with those who are left, after a failure, or with all and at most
  * `most` newcomers, if all say so. Call it again and again: it says so to the first aggregator that is not lost,
- * in the order of the list. `without`: places of the list that were left out before; `agreed`: that are to be left
- * out instead if all members say so, as bits. In a session that waits until it is admitted (world 0), what an
- * aggregator says of that. PROTOCOL.md sections 5.8, 5.9.
+ * in the order of the list. When all are lost, the membership is one that all workers compute. In a session that
+ * waits until it is admitted (world 0), what an aggregator says of that. PROTOCOL.md sections 5.8, 5.9.
  */
+struct session_wish {
+	uint64_t without; /* places of the list that were left out before, */
+	uint64_t agreed;  /* and that are to be left out instead if all members say so, as bits */
+	uint32_t most;
+	uint64_t
+		by_us; /* so long it waits in a session that runs until what is done here is done on all */
+};
 enum session_next {
 	SESSION_WAIT, /* for what the aggregator says */
-	SESSION_NEXT, /* it has said how: *out */
-	SESSION_NONE, /* it has said that they do not, or that the job is over: (*out)->text, if out */
-	SESSION_AGAIN, /* all are lost: in a membership that all workers compute, if all of them come */
+	SESSION_NEXT, /* in this membership: *out */
+	SESSION_NONE, /* the aggregator has said that they do not, or that the job is over: (*out)->text, if out */
 };
-enum session_next session_stay(struct session *session, uint64_t without, uint64_t agreed,
-                               uint32_t most, const struct control_message **out);
+enum session_next session_stay(struct session *session, const struct session_wish *wish,
+                               uint64_t now_us, const struct control_message **out);
+
+struct session_voice session_voice(const struct session *session);
+
+/* Has it failed, so that others may be left? Else the failure is this worker's own. */
+bool session_goes_on(const struct session *session);
 
 /* Places of the aggregators that drain; and of those that are to be awaited, as they are being restarted. */
 uint64_t session_drains(const struct session *session);
@@ -110,9 +129,10 @@ uint32_t session_namer(const struct session *session);
 /* An operator has paused the job: nothing is to be submitted, and no waiting counts. When it runs. */
 bool session_paused(const struct session *session);
 
-/* What stands for this membership at aggregator `index`, and for all workers: see link_mark(). */
 uint32_t
 session_waiting(const struct session *session); /* newcomers, as the first aggregator says */
+
+/* What stands for this membership at aggregator `index`: see link_mark(). */
 uint64_t session_mark(const struct session *session, uint32_t index);
 
 void session_leave(struct session *session);

@@ -315,7 +315,9 @@ class Endpoint:
         at = min(set(range(len(self.all))) - self.lost, default=None)
         if at is not None:
             without = sum(1 << i for i in self.lost)
-            self.all[at].joining.say("stay", without=f"{without:016x}", agreed=f"{self.agreed:016x}", fewer=bool(self.lost), most=0)
+            agreed = f"{self.agreed:016x}"
+            counts = {"most": 0, "of": self.all[at].joining.world, "first": self.all[at].joining.rank == 0}
+            self.all[at].joining.say("stay", without=f"{without:016x}", agreed=agreed, fewer=bool(self.lost), **counts)
             self.flush(self.all[at])
 
     def wait_for_next(self):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * sim.c - run seeds: sim FROM COUNT, or one of them with words: sim --seed N; or measure: sim --share
+ * sim.c - run seeds: sim FROM COUNT, or one of them with words: sim --seed N; worlds whose members come and
+ * go: sim --deaths, sim --members; or measure: sim --share
  *
  * Exit status: 0 all right; 1 a seed failed, and the last lines say how to replay it.
  */
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/sim/scenario_members.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/share.h"
 
@@ -63,11 +65,26 @@ static bool run_seed(uint64_t seed, bool verbose, struct world_outcome *total)
 
 static int usage(int status)
 {
-	fprintf(stderr, "usage: sim FROM COUNT     worlds from seeds\n"
-	                "       sim --seed N       one of them, with words\n"
-	                "       sim --share [NAME] what jobs get of a queue that they share:\n");
+	fprintf(stderr,
+	        "usage: sim FROM COUNT     worlds from seeds\n"
+	        "       sim --seed N       one of them, with words\n"
+	        "       sim --deaths [K [WORKERS AGGREGATORS]]   members that die before each "
+	        "event, a second one before "
+	        "each K-th\n"
+	        "       sim --death WORKERS AGGREGATORS SEED [FAULT..]   one of these worlds\n"
+	        "       sim --members FROM COUNT   others from seeds\n"
+	        "       sim --share [NAME] what jobs get of a queue that they share:\n");
 	share_list();
 	return status;
+}
+
+static bool deaths(int argc, char **argv)
+{
+	uint32_t numbers[3] = {0};
+
+	for (int i = 0; i < argc; i++)
+		numbers[i] = (uint32_t)atoi(argv[i]);
+	return members_walk(numbers[0], numbers[1], numbers[2]);
 }
 
 int main(int argc, char **argv)
@@ -80,6 +97,13 @@ int main(int argc, char **argv)
 		return run_seed(strtoull(argv[2], NULL, 10), true, &total) ? 0 : 1;
 	if (argc >= 2 && argc <= 3 && strcmp(argv[1], "--share") == 0)
 		return share_run(argv[2]) ? 0 : 1;
+	if (argc >= 2 && argc <= 5 && argc != 4 && strcmp(argv[1], "--deaths") == 0)
+		return deaths(argc - 2, argv + 2) ? 0 : 1;
+	if (argc == 4 && strcmp(argv[1], "--members") == 0)
+		return members_seeds(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10)) ? 0
+		                                                                               : 1;
+	if (argc >= 2 && strcmp(argv[1], "--death") == 0)
+		return members_replay(argc - 2, argv + 2) ? 0 : 1;
 	if (argc != 3)
 		return usage(argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2);
 	from = strtoull(argv[1], NULL, 10);

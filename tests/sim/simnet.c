@@ -12,8 +12,10 @@ struct node {
 	struct simnet_path out, in;
 	uint64_t out_free_ns, in_free_ns; /* when all that queues there has passed */
 	uint32_t address;
-	uint64_t
-		*line_last_us; /* [nodes] when the last line gets there; NULL: none has been sent */
+};
+
+struct connection {
+	uint64_t last_us[2]; /* when its last line gets there: up, and down, in numbers of nodes */
 };
 
 struct queue {
@@ -31,6 +33,8 @@ struct simnet {
 	uint32_t count, room;
 	uint32_t node_count;
 	struct node *nodes;
+	uint32_t connection_count;
+	struct connection *connections;
 	uint32_t queue_count;
 	struct queue *queues;
 	struct simnet_stats stats;
@@ -65,11 +69,10 @@ void simnet_close(struct simnet *net)
 {
 	for (uint32_t i = 0; i < net->count; i++)
 		simnet_free(&net->heap[i]);
-	for (uint32_t i = 0; i < net->node_count; i++)
-		free(net->nodes[i].line_last_us);
 	for (uint32_t i = 0; i < net->queue_count; i++)
 		free(net->queues[i].meters);
 	free(net->queues);
+	free(net->connections);
 	free(net->heap);
 	free(net->nodes);
 	free(net);
@@ -449,30 +452,41 @@ void simnet_send_to(struct simnet *net, uint32_t from, uint32_t to, uint32_t add
 
 static void put_control(struct simnet *net, struct sim_event *event)
 {
-	struct node *from = &net->nodes[event->from], *to = &net->nodes[event->to];
+	const struct node *from = &net->nodes[event->from], *to = &net->nodes[event->to];
+	uint64_t *last_us =
+		&net->connections[event->connection - 1].last_us[event->from > event->to];
 
-	if (from->line_last_us == NULL)
-		from->line_last_us = must(calloc(net->node_count, sizeof(*from->line_last_us)));
 	event->at_us = net->now_us + delay(net, &from->out) + delay(net, &to->in) +
 	               from->out.line_us + to->in.line_us;
-	if (event->at_us < from->line_last_us[event->to])
-		event->at_us = from->line_last_us[event->to];
-	from->line_last_us[event->to] = event->at_us;
+	if (event->at_us < *last_us)
+		event->at_us = *last_us;
+	*last_us = event->at_us;
 	put(net, event);
 }
 
-void simnet_line(struct simnet *net, uint32_t from, uint32_t to, const char *line)
+uint32_t simnet_connect(struct simnet *net)
 {
-	struct sim_event event = {.kind = SIM_LINE, .from = from, .to = to};
+	net->connections = must(
+		realloc(net->connections, (net->connection_count + 1) * sizeof(*net->connections)));
+	net->connections[net->connection_count] = (struct connection){0};
+	return ++net->connection_count;
+}
+
+void simnet_line(struct simnet *net, uint32_t connection, uint32_t from, uint32_t to,
+                 const char *line)
+{
+	struct sim_event event = {
+		.kind = SIM_LINE, .from = from, .to = to, .connection = connection};
 
 	event.bytes = (uint32_t)strlen(line) + 1;
 	event.data = share(line, event.bytes)->data;
 	put_control(net, &event);
 }
 
-void simnet_gone(struct simnet *net, uint32_t from, uint32_t to)
+void simnet_gone(struct simnet *net, uint32_t connection, uint32_t from, uint32_t to)
 {
-	struct sim_event event = {.kind = SIM_GONE, .from = from, .to = to};
+	struct sim_event event = {
+		.kind = SIM_GONE, .from = from, .to = to, .connection = connection};
 
 	put_control(net, &event);
 }

@@ -51,8 +51,9 @@ struct sim_event {
 	uint64_t order;   /* of equal times: first come, first served */
 	enum sim_event_kind kind;
 	uint32_t from, to;
-	uint32_t address; /* DATAGRAM: the sender's, as it was then */
-	uint32_t channel; /* TIMER: the setter's */
+	uint32_t address;    /* DATAGRAM: the sender's, as it was then */
+	uint32_t connection; /* LINE, GONE */
+	uint32_t channel;    /* TIMER: the setter's */
 	uint32_t bytes;
 	bool again;   /* has been put back by simnet_postpone() */
 	bool changed; /* a bit is not as it was sent */
@@ -108,9 +109,11 @@ void simnet_send(struct simnet *net, uint32_t from, const uint32_t to[], uint32_
 void simnet_send_to(struct simnet *net, uint32_t from, uint32_t to, uint32_t address,
                     const void *data, uint32_t bytes);
 
-/* A line, or the end, of the connection between two nodes, behind all earlier ones of that direction. */
-void simnet_line(struct simnet *net, uint32_t from, uint32_t to, const char *line);
-void simnet_gone(struct simnet *net, uint32_t from, uint32_t to);
+/* A connection: 1 and up. A line, or its end, comes behind all earlier ones of that direction. */
+uint32_t simnet_connect(struct simnet *net);
+void simnet_line(struct simnet *net, uint32_t connection, uint32_t from, uint32_t to,
+                 const char *line);
+void simnet_gone(struct simnet *net, uint32_t connection, uint32_t from, uint32_t to);
 
 void simnet_timer(struct simnet *net, uint32_t node, uint32_t channel, uint64_t at_us);
 

@@ -133,11 +133,14 @@ static void build(struct world *world)
 	world->crosses = calloc(spec->cross_count, sizeof(*world->crosses));
 	for (uint32_t i = 0; i < spec->cross_count; i++)
 		cross_open(world, i);
+	if (spec->members != NULL)
+		members_open(world);
 	measure_begin(world);
 }
 
 static void tear_down(struct world *world)
 {
+	members_close(world);
 	for (uint32_t i = 0; i < world->spec->worker_count; i++)
 		worker_close(&world->workers[i]);
 	for (uint32_t j = 0; j < world->spec->job_count; j++)
@@ -146,6 +149,9 @@ static void tear_down(struct world *world)
 	bitmap_pool_close(world->pool);
 	simnet_close(world->net);
 	proof_keys_free(world->keys);
+	for (uint32_t i = 1; i <= world->peer_count; i++)
+		free(world->peers[i]);
+	free(world->peers);
 	free(world->aggregators);
 	free(world->workers);
 	free(world->crosses);
@@ -187,8 +193,10 @@ bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t nod
 
 /* ---- running ---- */
 
-static bool all_over(const struct world *world)
+static bool all_over(struct world *world)
 {
+	if (world->members != NULL)
+		return members_over(world);
 	for (uint32_t i = 0; i < world->spec->worker_count; i++)
 		if (!world->workers[i].dead && !world->workers[i].left)
 			return false;
@@ -197,6 +205,10 @@ static bool all_over(const struct world *world)
 
 static void describe_hang(struct world *world)
 {
+	if (world->members != NULL) {
+		members_hang(world);
+		return;
+	}
 	for (uint32_t i = 0; i < world->spec->worker_count; i++) {
 		const struct sim_worker *w = &world->workers[i];
 
@@ -209,19 +221,32 @@ static void describe_hang(struct world *world)
 	}
 }
 
-static void take_event(struct world *world, struct sim_event *event)
+void world_deliver(struct world *world, struct sim_event *event)
 {
 	if (event->to > world->nobody)
 		cross_event(&world->crosses[(event->to - world->nobody - 1) / 2], event);
+	else if (world->members != NULL && event->to == world->nobody)
+		members_timer(world, event->channel);
 	else if (event->to == world->nobody && event->channel == TIMER_TICK)
 		measure_sample(world);
 	else if (event->to == world->nobody)
 		fault_strike(world, event->channel);
+	else if (world->members != NULL && event->to >= world->spec->aggregator_count)
+		member_event(&world->members->list[event->to - world->spec->aggregator_count],
+		             event);
 	else if (event->to >= world->spec->aggregator_count)
 		worker_event(&world->workers[event->to - world->spec->aggregator_count], event);
 	else
 		aggregator_event(&world->aggregators[event->to], event);
 	simnet_free(event);
+}
+
+static void take_event(struct world *world, struct sim_event *event)
+{
+	if (world->members != NULL && members_keep(world, event))
+		simnet_free(event);
+	else
+		world_deliver(world, event);
 }
 
 static uint64_t longest_silence_us(const struct world *world)
@@ -271,7 +296,9 @@ void world_run(const struct world_spec *spec, struct world_outcome *out)
 	out->overflowed += simnet_stats(world.net)->overflowed;
 	for (uint32_t i = 0; i < spec->aggregator_count; i++)
 		aggregator_close(&world.aggregators[i]);
-	if (!world.failed)
+	if (!world.failed && spec->members != NULL)
+		members_judge(&world);
+	else if (!world.failed)
 		world_judge(&world);
 	measure_end(&world);
 	tear_down(&world);

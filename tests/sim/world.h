@@ -109,6 +109,39 @@ struct cross_spec {
 	uint64_t start_us;
 };
 
+/*
+ * Instead of jobs: a job whose workers continue without those that they lose, and admit others. Each
+ * worker works until it has done `turns` turns in one membership, and so have all others that live.
+ */
+#define MEMBERS_MAX 8
+#define MEMBER_FAULTS_MAX 6
+
+enum member_fault_kind {
+	MEMBER_KILL, /* a process ends; what it has sent arrives, then its connections are reset */
+	MEMBER_CUT,  /* likewise, but nothing arrives any more that is under way from it */
+	MEMBER_SILENT, /* its host ends: nothing arrives any more, not even that */
+	MEMBER_FREEZE, /* it stands still, and later continues */
+	MEMBER_SEVER,  /* for a while nothing passes between one half of the nodes and the other */
+};
+
+struct member_fault {
+	enum member_fault_kind kind;
+	uint64_t
+		at; /* before this event of the world arrives: a datagram, a line, an end; from 0 */
+	uint32_t node;   /* aggregators, then workers; SEVER: those of one half, as bits */
+	uint64_t for_us; /* FREEZE, SEVER; of an aggregator that ends: then it is back; 0: never */
+};
+
+struct members_spec {
+	uint32_t founders; /* the others are newcomers, who come at their connect_us */
+	uint32_t turns;
+	uint32_t admit;    /* newcomers at a time; 0: members do not ask whether any wait */
+	uint64_t pause_us; /* up to so long a worker does something else before its next step */
+	bool verbose;      /* what happens and what is said is printed */
+	uint32_t fault_count;
+	struct member_fault faults[MEMBER_FAULTS_MAX];
+};
+
 /* What the world as a whole may take: 0 is no limit. */
 struct world_bounds {
 	uint64_t time_us;        /* from the first operation to the last one's end */
@@ -129,6 +162,7 @@ struct world_spec {
 	struct worker_spec *workers; /* [worker_count] */
 	uint32_t job_count;
 	struct job_spec jobs[WORLD_JOBS_MAX];
+	const struct members_spec *members; /* NULL: there are jobs */
 	uint32_t queue_count;
 	struct simnet_queue queues[WORLD_QUEUES_MAX]; /* what paths name: the first is 1 */
 	uint32_t cross_count;
@@ -151,6 +185,9 @@ struct world_outcome {
 	uint64_t sent_again, answered_again, planned_again, asked;
 	uint64_t dropped; /* received by workers and of no use */
 	uint64_t asking;  /* STATUSes of workers that want an answer */
+	uint64_t events;  /* of members: datagrams, lines, ends of connections; */
+	uint32_t begun;   /* memberships that have begun, */
+	uint32_t stuck;   /* workers that live, and were told that they cannot continue */
 };
 
 /* Bytes that queues had taken from and for each job, and then each cross flow, at some time. */

@@ -18,7 +18,8 @@ static void port_send(void *context, struct jobs_peer *peer, const char *line)
 	struct sim_aggregator *a = context;
 	struct sim_peer *handle = jobs_peer_handle(peer);
 
-	simnet_line(a->world->net, a->node, handle->worker_node, line);
+	if (!a->dead)
+		simnet_line(a->world->net, handle->connection, a->node, handle->worker_node, line);
 }
 
 static void port_close(void *context, struct jobs_peer *peer)
@@ -27,7 +28,8 @@ static void port_close(void *context, struct jobs_peer *peer)
 	struct sim_peer *handle = jobs_peer_handle(peer);
 
 	handle->peer = NULL;
-	simnet_gone(a->world->net, a->node, handle->worker_node);
+	if (!a->dead)
+		simnet_gone(a->world->net, handle->connection, a->node, handle->worker_node);
 }
 
 struct sim_port *port_named(struct sim_aggregator *a, uint16_t id)
@@ -176,7 +178,6 @@ void aggregator_open(struct world *world, uint32_t index)
 	a->spec = &world->spec->aggregators[index];
 	a->node = index;
 	a->thread.rcvbuf = a->spec->rcvbuf;
-	a->peers = calloc(world->spec->worker_count, sizeof(*a->peers));
 	jobs_begin(a);
 	simnet_timer(world->net, a->node, TIMER_TICK, TICK_US);
 }
@@ -191,30 +192,51 @@ void aggregator_close(struct sim_aggregator *aggregator)
 		           totals.bytes);
 	jobs_end(aggregator->jobs, "the simulation is over");
 	jobs_close(aggregator->jobs);
-	free(aggregator->peers);
 }
 
-void aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node)
+uint32_t aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node)
 {
-	struct sim_peer *handle =
-		&aggregator->peers[worker_node - aggregator->world->spec->aggregator_count];
+	struct world *world = aggregator->world;
+	uint32_t connection = simnet_connect(world->net);
+	struct sim_peer *handle = calloc(1, sizeof(*handle));
 	const struct net_ip local = net_ipv4(aggregator->node + 1);
 	const struct net_addr from = {.ip = net_ipv4(0x0a000000 + worker_node), .port = 1};
 
+	world->peers = realloc(world->peers, (connection + 1) * sizeof(world->peers[0]));
+	world->peers[connection] = handle;
+	world->peer_count = connection;
 	handle->aggregator = aggregator;
 	handle->worker_node = worker_node;
+	handle->connection = connection;
 	handle->peer = jobs_connected(aggregator->jobs, &from, &local, handle,
 	                              simnet_now(aggregator->world->net));
+	return connection;
 }
 
-void aggregator_kill(struct sim_aggregator *aggregator)
+void aggregator_kill(struct sim_aggregator *aggregator, bool resets)
 {
 	struct world *world = aggregator->world;
 
-	aggregator->dead = true;
-	for (uint32_t i = 0; i < world->spec->worker_count; i++)
-		if (aggregator->peers[i].peer != NULL)
-			simnet_gone(world->net, aggregator->node, aggregator->peers[i].worker_node);
+	aggregator->dead = aggregator->died = true;
+	for (uint32_t i = 1; i <= world->peer_count; i++) {
+		struct sim_peer *peer = world->peers[i];
+
+		if (peer->aggregator == aggregator && peer->peer != NULL && resets)
+			simnet_gone(world->net, i, aggregator->node, peer->worker_node);
+	}
+}
+
+void aggregator_revive(struct sim_aggregator *aggregator)
+{
+	struct world *world = aggregator->world;
+
+	aggregator_kill(aggregator, true); /* connections that it has forgotten are reset now */
+	jobs_end(aggregator->jobs, "it is dead: nobody hears this");
+	jobs_close(aggregator->jobs);
+	aggregator->dead = false;
+	aggregator->thread = (struct sim_thread){.rcvbuf = aggregator->spec->rcvbuf};
+	jobs_begin(aggregator);
+	simnet_timer(world->net, aggregator->node, TIMER_TICK, simnet_now(world->net) + TICK_US);
 }
 
 /* ---- seals ---- */
@@ -466,7 +488,7 @@ static void aggregator_take(struct sim_aggregator *a, struct sim_event *event)
 			drain_all(a);
 		return;
 	}
-	peer = &a->peers[event->from - a->world->spec->aggregator_count];
+	peer = a->world->peers[event->connection];
 	if (peer->peer == NULL)
 		return;
 	if (event->kind == SIM_LINE)

@@ -126,7 +126,8 @@ static void worker_dies(struct sim_worker *w, bool resets)
 {
 	w->dead = true;
 	for (uint32_t i = 0; resets && i < w->world->spec->aggregator_count; i++)
-		simnet_gone(w->world->net, w->node, i);
+		if (w->connections[i] != 0)
+			simnet_gone(w->world->net, w->connections[i], w->node, i);
 }
 
 /*
@@ -213,7 +214,7 @@ static void fault_begins(struct world *world, struct sim_fault *fault, struct si
 		worker_dies(w, kind == FAULT_CRASH);
 		break;
 	case FAULT_AGGREGATOR:
-		aggregator_kill(&world->aggregators[fault->spec->who]);
+		aggregator_kill(&world->aggregators[fault->spec->who], true);
 		break;
 	case FAULT_MOVE:
 		simnet_move(world->net, w->node);

@@ -12,6 +12,8 @@
  * world_cross.c       a flow as TCP's beside the jobs
  * world_measure.c     what jobs and flows got of the queues, and how long operations took
  * world_judge.c       were the results right, the errors true, the effort within bounds
+ * world_member.c      a worker's shell when members come and go: what comm_members.c and comm_loop.c do
+ * world_members.c     what happens to them, and the book of memberships that finds what is mixed
  */
 #ifndef TESTS_SIM_WORLD_IMPL_H
 #define TESTS_SIM_WORLD_IMPL_H
@@ -66,11 +68,10 @@ struct sim_aggregator {
 	struct world *world;
 	const struct aggregator_spec *spec;
 	uint32_t node;
-	bool dead;
+	bool dead, died; /* it is; it has been */
 	struct jobs *jobs;
 	struct sim_thread thread;
 	struct sim_port ports[PORTS_MAX];
-	struct sim_peer *peers;    /* [worker_count] */
 	struct fast_channel *fast; /* of the channel that is being made */
 	struct fast_slot *fast_slots;
 	struct channel_stats stats; /* of channels that are no more */
@@ -81,8 +82,9 @@ struct sim_aggregator {
 /* One control connection: its handle on the aggregator. */
 struct sim_peer {
 	struct sim_aggregator *aggregator;
-	uint32_t worker_node;
+	uint32_t worker_node, connection;
 	struct jobs_peer *peer; /* NULL: closed */
+	bool cut_short;         /* no line that is under way arrives any more */
 };
 
 #define SIM_PARTS_MAX 4
@@ -108,6 +110,7 @@ struct sim_worker {
 	uint32_t node, job, rank;
 	bool begun, dead, left;
 	bool group_known[WORLD_AGGREGATORS_MAX];
+	uint32_t connections[WORLD_AGGREGATORS_MAX]; /* 0: none yet */
 	struct sim_thread thread;
 	uint64_t wake_us;
 	struct session *session;
@@ -159,20 +162,106 @@ struct world {
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *engine;
 	struct sim_aggregator *aggregators; /* nodes 0 and up */
-	struct sim_worker *workers;         /* nodes after these */
+	uint32_t peer_count;
+	struct sim_peer **peers;    /* by connection, from 1 */
+	struct sim_worker *workers; /* nodes after these */
 	struct sim_job jobs[WORLD_JOBS_MAX];
 	struct proof_keys *keys; /* NULL: the jobs have none, and datagrams no seals */
 	struct proof_key key;
-	uint32_t nobody;            /* the node of what happens from outside; after it: */
-	struct sim_cross *crosses;  /* two each */
-	bool over;                  /* all workers have left */
-	uint64_t first_us, last_us; /* operations: the first one's start, the last one's end */
-	uint8_t *flat, *scratch;    /* [WIRE_PAYLOAD_MAX] */
+	uint32_t nobody;             /* the node of what happens from outside; after it: */
+	struct sim_cross *crosses;   /* two each */
+	bool over;                   /* all workers have left */
+	uint64_t first_us, last_us;  /* operations: the first one's start, the last one's end */
+	uint8_t *flat, *scratch;     /* [WIRE_PAYLOAD_MAX] */
+	struct sim_members *members; /* NULL: there are none */
 	bool failed;
+};
+
+/* ---- members ---- */
+
+#define MEMBER_OPS 3
+#define MEMBER_ELEMS 640 /* of the largest operation */
+
+enum member_state {
+	MEMBER_OUTSIDE, /* it has not come yet */
+	MEMBER_JOINS,
+	MEMBER_WORKS,
+	MEMBER_ASKS,   /* how it continues */
+	MEMBER_PARTS,  /* from a membership that runs */
+	MEMBER_LEAVES, /* for good: all have done what they wanted */
+	MEMBER_ENDED,
+};
+
+struct member_op {
+	struct sim_member *member;
+	struct allreduce task;
+	int32_t send[MEMBER_ELEMS], recv[MEMBER_ELEMS]; /* or floats */
+};
+
+/* A connection to an aggregator of the membership. */
+struct member_peer {
+	uint32_t place;
+	uint32_t connection; /* 0: it does not stand */
+	bool gone;
+	uint64_t due_us, until_us; /* the next attempt to connect, the last one */
+};
+
+struct sim_member {
+	struct world *world;
+	const struct worker_spec *spec;
+	uint32_t number, node;
+	enum member_state state;
+	bool dead, stuck;
+	char job[CONTROL_NAME_BYTES];
+	bool again;
+	uint32_t first; /* place of the aggregator that is to come first; UINT32_MAX: none */
+	struct session_voice voice;
+	uint32_t rank, world_size; /* 0: it is no member yet */
+	uint32_t roll;             /* its membership in the book; 0: none yet */
+	uint64_t left_out, marks[WORLD_AGGREGATORS_MAX]; /* by place */
+	uint32_t peer_count;
+	struct member_peer peers[WORLD_AGGREGATORS_MAX];
+	struct session *session;
+	struct control_message next;
+	uint32_t turn, open;
+	bool failed; /* an operation of this turn has */
+	uint32_t most;
+	uint64_t act_us, by_us, wake_us;
+	struct member_op ops[MEMBER_OPS];
+	char why[512];
+};
+
+/* One of the book: who is in it, what came before, and what after. */
+struct roll {
+	char name[CONTROL_NAME_BYTES];
+	uint32_t world;
+	uint32_t who[MEMBERS_MAX]; /* by rank: 1 + the worker; 0: not known yet */
+	uint32_t before, heir;     /* the next that has begun, or leads to one; 0: none */
+	bool begun;
+};
+
+struct sim_members {
+	const struct members_spec *spec;
+	struct sim_member list[MEMBERS_MAX];
+	uint32_t roll_count;
+	struct roll *rolls; /* from 1 */
+	uint64_t events;
+	uint64_t frozen_until_us[WORLD_AGGREGATORS_MAX + MEMBERS_MAX];
+	uint32_t held_count;
+	struct sim_event *held; /* that wait for one that stands still, or for a way that is cut */
+	bool mute[WORLD_AGGREGATORS_MAX +
+	          MEMBERS_MAX]; /* what is under way from it does not arrive */
+	uint32_t halves; /* one of two between which nothing passes, as bits; 0: all passes */
+	uint64_t whole_us;
+	bool all_began;   /* once all founders have */
+	uint64_t calm_us; /* when the last thing has happened to them */
+	bool leaving;
+	bool early, late; /* something happened before all had begun; after they began to leave */
 };
 
 /* world.c */
 void world_fail(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void world_deliver(struct world *world, struct sim_event *event);
 /* True: the thread is busy, and has the event later, or never. */
 bool thread_busy(struct world *world, struct sim_thread *thread, struct sim_event *event);
 /* True: what has come is answered at TIMER_TURN. */
@@ -183,8 +272,10 @@ bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t nod
 void aggregator_open(struct world *world, uint32_t index);
 void aggregator_close(struct sim_aggregator *aggregator);
 void aggregator_event(struct sim_aggregator *aggregator, struct sim_event *event);
-void aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node);
-void aggregator_kill(struct sim_aggregator *aggregator);
+uint32_t aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node);
+/* It ends: its connections are reset, or it is silent. And it begins again, and knows nothing. */
+void aggregator_kill(struct sim_aggregator *aggregator, bool resets);
+void aggregator_revive(struct sim_aggregator *aggregator);
 
 /* world_kernel.c */
 const char *kernel_share(void *context, const struct jobs_channel *channel,
@@ -256,5 +347,28 @@ void measure_end(struct world *world);
 
 /* world_judge.c */
 void world_judge(struct world *world);
+
+/* world_member.c */
+void member_open(struct world *world, uint32_t number);
+void member_close(struct sim_member *member);
+void member_event(struct sim_member *member, struct sim_event *event);
+void member_die(struct sim_member *member, bool resets);
+void member_run(struct sim_member *member);
+bool member_idle(const struct sim_member *member); /* it has done all that it wanted */
+
+/* world_members.c */
+void members_open(struct world *world);
+void members_close(struct world *world);
+/* True: the event does not arrive, or later. */
+bool members_keep(struct world *world, struct sim_event *event);
+void members_timer(struct world *world, uint32_t timer);
+bool members_over(struct world *world);
+void members_hang(struct world *world);
+void members_judge(struct world *world);
+bool members_apart(const struct world *world, uint32_t one, uint32_t other); /* nothing passes */
+void roll_enter(struct sim_member *member);  /* it joins the membership that it has the name of */
+void roll_begins(struct sim_member *member); /* it runs */
+int32_t roll_gives(const struct sim_member *member, uint32_t who, uint32_t op, uint32_t element);
+void roll_check(const struct sim_member *member, uint32_t op); /* done here, without an error */
 
 #endif /* TESTS_SIM_WORLD_IMPL_H */

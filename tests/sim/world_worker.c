@@ -70,7 +70,7 @@ static void session_begin(struct sim_worker *w)
 static void connect_all(struct sim_worker *w)
 {
 	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
-		aggregator_connect(&w->world->aggregators[i], w->node);
+		w->connections[i] = aggregator_connect(&w->world->aggregators[i], w->node);
 		session_connected(w->session, i, simnet_now(w->world->net));
 	}
 }
@@ -259,7 +259,7 @@ static void lines_out(struct sim_worker *w)
 		while ((line = session_take_line(w->session, i, simnet_now(w->world->net))) !=
 		       NULL) {
 			if (!w->world->aggregators[i].dead)
-				simnet_line(w->world->net, w->node, i, line);
+				simnet_line(w->world->net, w->connections[i], w->node, i, line);
 			free(line);
 		}
 	}

@@ -140,7 +140,8 @@ static const struct {
                        "\"sent\":48}\n"},
 	{CONTROL_MOVE, "{\"type\":\"move\",\"number\":\"0123456789abcdef\"}\n"},
 	{CONTROL_STAY, "{\"type\":\"stay\",\"without\":\"8000000000000001\",\"agreed\":"
-                       "\"0000000000000003\",\"fewer\":true,\"most\":2}\n"},
+                       "\"0000000000000003\",\"fewer\":true,\"most\":2,\"of\":5,"
+                       "\"first\":true}\n"},
 	{CONTROL_NEXT, "{\"type\":\"next\",\"without\":\"0000000000000002\",\"drains\":true,"
                        "\"came\":1,\"next\":\"a/"
                        "next.1\",\"next_rank\":1,"

@@ -217,8 +217,14 @@ static void test_proven_lines(void **state)
 	link = opened(&config);
 	say(link, &first);
 	heard(link, CONTROL_JOIN);
+	link_stay(link, &(struct control_message){.of = 4});
+	heard(link, CONTROL_STAY);
 	say(link, &message);
 	assert_int_equal(link_state(link), LINK_PROBING);
+	line = link_take_line(link, now_us); /* without a proof it was not heard */
+	assert_non_null(line);
+	assert_int_equal(strncmp(line + 48, " {\"type\":\"stay\"", 15), 0);
+	free(line);
 	now_us += SILENCE_US / 4;
 	line = link_take_line(link, now_us);
 	assert_non_null(line);

@@ -27,7 +27,8 @@ static struct session *session_opened(void)
 	                                .names = names,
 	                                .link_count = LINKS,
 	                                .pool = pool,
-	                                .bitmap = bitmap_best()};
+	                                .bitmap = bitmap_best(),
+	                                .voice = {.of = 9, .first = true}};
 	struct session *session;
 
 	for (uint32_t i = 0; i < LINKS; i++) {
@@ -236,6 +237,19 @@ static struct control_message ended(const char *code)
 	return failed;
 }
 
+static enum session_next stays(struct session *session, uint64_t without,
+                               const struct control_message **out)
+{
+	return session_stay(session, &(struct session_wish){.without = without}, now_us, out);
+}
+
+static enum session_next agrees(struct session *session, uint64_t agreed,
+                                const struct control_message **out)
+{
+	return session_stay(session, &(struct session_wish){.agreed = agreed, .most = 3}, now_us,
+	                    out);
+}
+
 /*
  * Who wants to continue says so to the first aggregator. While not all have come there, it is not told that the
  * membership is over: it would count this worker out.
@@ -252,17 +266,17 @@ static void test_next(void **state)
 	tell(session, 1, &failed);
 	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
 	assert_null(session_take_line(session, 0, now_us));
-	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(stays(session, 0, &said), SESSION_WAIT);
 	assert_int_equal(session_deadline(session), 0);
 	assert_true(told(session, 0, CONTROL_STAY).without == 0);
-	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(stays(session, 0, &said), SESSION_WAIT);
 	assert_null(session_take_line(session, 0, now_us)); /* once is enough */
 	tell(session, 1, &next);                            /* the second one's word is nothing */
-	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(stays(session, 0, &said), SESSION_WAIT);
 	tell(session, 0, &failed);
-	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(stays(session, 0, &said), SESSION_WAIT);
 	tell(session, 0, &next);
-	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_NEXT);
+	assert_int_equal(stays(session, 0, &said), SESSION_NEXT);
 	assert_string_equal(said->next, "job/next.1");
 	assert_int_equal(said->next_rank, 1);
 	assert_int_equal(said->next_world, 3);
@@ -272,7 +286,7 @@ static void test_next(void **state)
 	next.next[0] = '\0';
 	tell(session, 0, &failed);
 	tell(session, 0, &next);
-	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_NONE);
+	assert_int_equal(stays(session, 0, &said), SESSION_NONE);
 	session_close(session);
 }
 
@@ -294,36 +308,43 @@ static void test_next_of_the_second(void **state)
 		if (way == 2)
 			tell(session, 0, &lost);
 		session_gone(session, 0, "connection reset");
-		assert_int_equal(session_stay(session, 4, 0, 0, &said),
-		                 way == 2 ? SESSION_NONE : SESSION_WAIT);
+		assert_int_equal(stays(session, 4, &said), way == 2 ? SESSION_NONE : SESSION_WAIT);
 		if (way < 2) {
 			assert_string_equal(told(session, 1, CONTROL_ABORT).code, "gone");
 			stay = told(session, 1, CONTROL_STAY);
 			assert_true(stay.without == 5 && stay.fewer);
+			assert_true(stay.of == basic().world && !stay.first);
 			tell(session, 1, way == 0 ? &over : &lost);
 			session_gone(session, 1, "connection closed");
-			assert_int_equal(session_stay(session, 4, 0, 0, &said),
-			                 way == 0 ? SESSION_NONE : SESSION_AGAIN);
-		} else if (way == 3) {
-			assert_true(told(session, 1, CONTROL_STAY).fewer);
+			assert_int_equal(stays(session, 4, &said),
+			                 way == 0 ? SESSION_NONE : SESSION_NEXT);
+			if (way == 1) {
+				assert_true(message_name_is_again(said->next));
+				assert_true(said->without == 4 &&
+				            said->next_world == basic().world);
+			}
+		} else if (way == 3) { /* what was before it counts */
+			stay = told(session, 1, CONTROL_STAY);
+			assert_true(stay.fewer && stay.of == 9 && stay.first);
 			session_gone(session, 1, "connection reset");
-			assert_int_equal(session_stay(session, 4, 0, 0, &said), SESSION_AGAIN);
+			assert_int_equal(stays(session, 4, &said), SESSION_NEXT);
+			assert_string_equal(said->next, basic().job); /* it had not begun */
 		}
 		session_close(session);
 	}
 	/* The first one stands; that the second is lost is said to it, also if that is known only later. */
 	session = running();
 	tell(session, 0, &lost);
-	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(stays(session, 0, &said), SESSION_WAIT);
 	assert_false(told(session, 0, CONTROL_STAY).fewer);
 	session_gone(session, 1, "connection reset");
-	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
+	assert_int_equal(stays(session, 0, &said), SESSION_WAIT);
 	stay = told(session, 0, CONTROL_STAY);
 	assert_true(stay.without == 2 && stay.fewer);
 	/* Silence is a loss, too, after the end; meanwhile we ping. */
 	now_us += 1000000000;
 	session_tick(session, now_us);
-	assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_AGAIN);
+	assert_int_equal(stays(session, 0, &said), SESSION_NEXT);
 	session_close(session);
 }
 
@@ -352,22 +373,22 @@ static void test_agreed(void **state)
 		tell(session, 1, &ping);
 		assert_true(session_drains(session) == 0);
 		ping.drains = true;
-		assert_int_equal(session_stay(session, 0, agreed, 3, &said), SESSION_WAIT);
+		assert_int_equal(agrees(session, agreed, &said), SESSION_WAIT);
 		stay = told(session, 0, CONTROL_STAY);
 		assert_true(stay.agreed == agreed && stay.without == 0 && stay.most == 3 &&
 		            !stay.fewer);
 		session_gone(session, 0, "connection reset");
-		assert_int_equal(session_stay(session, 0, 0, 0, &said),
-		                 agreed == 2 ? SESSION_AGAIN : SESSION_WAIT);
+		assert_int_equal(stays(session, 0, &said),
+		                 agreed == 2 ? SESSION_NEXT : SESSION_WAIT);
 		session_close(session);
 	}
 	{
 		struct session *session = running();
 
-		assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_WAIT);
+		assert_int_equal(stays(session, 0, &said), SESSION_WAIT);
 		assert_true(session_restarts(session) == 0);
 		tell(session, 0, &next);
-		assert_int_equal(session_stay(session, 0, 0, 0, &said), SESSION_NEXT);
+		assert_int_equal(stays(session, 0, &said), SESSION_NEXT);
 		assert_true(session_restarts(session) == 1);
 		session_close(session);
 	}

@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * world_member.c - a worker's shell when members come and go: what comm_members.c and comm_loop.c do
+ *
+ * The worker reduces turn after turn. When its membership ends it asks how those who are left continue,
+ * and goes there by new connections, as winnow_comm_reconfigure() does; it calls for newcomers as
+ * winnow_comm_admit() does, and is one as in winnow_comm_enter().
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/worker/array.h"
+#include "tests/sim/world_impl.h"
+
+#define NEVER UINT64_MAX
+
+/* As in comm.h, but ten times shorter, as are the silence times of these worlds. */
+#define JOIN_US 4000000
+#define CONNECT_US (JOIN_US / 4 * 3)
+#define CONNECT_ALIVE_US 50000
+#define CONNECT_AGAIN_US 20000
+#define CONNECT_ONCE_MORE_US 200000
+#define LEAVE_US 200000
+
+static uint64_t now_of(const struct sim_member *m)
+{
+	return simnet_now(m->world->net);
+}
+
+static uint64_t pause_us(const struct sim_member *m)
+{
+	return simnet_between(m->world->net, 0, m->world->members->spec->pause_us);
+}
+
+/* ---- a session begins ---- */
+
+static void links_fill(struct sim_member *m, struct link_config links[])
+{
+	char host[16];
+	uint64_t nonce;
+
+	snprintf(host, sizeof(host), "host%u", m->number);
+	for (uint32_t i = 0; i < m->peer_count; i++) {
+		links[i] = (struct link_config){
+			.job = m->job,
+			.host = host,
+			.rank = m->rank,
+			.world = m->world_size,
+			.key = m->world->keys != NULL ? &m->world->key : NULL,
+			.payload = m->spec->payload,
+			.rcvbuf = m->spec->rcvbuf,
+			.silence_us = m->spec->silence_us,
+			.stall_us = m->spec->stall_us,
+			.join_us = JOIN_US,
+			.multicast = m->spec->hears_multicast,
+			.place = m->peers[i].place,
+			.after = m->marks[m->peers[i].place],
+		};
+		nonce = simnet_random(m->world->net);
+		memcpy(links[i].nonce, &nonce, sizeof(nonce));
+	}
+}
+
+static void session_begin(struct sim_member *m)
+{
+	static const char *const names[WORLD_AGGREGATORS_MAX] = {"agg0", "agg1", "agg2", "agg3"};
+	const char *used[WORLD_AGGREGATORS_MAX];
+	struct link_config links[WORLD_AGGREGATORS_MAX] = {0};
+	struct session_config config = {.links = links,
+	                                .names = used,
+	                                .pool = m->world->pool,
+	                                .bitmap = m->world->engine,
+	                                .again = m->again,
+	                                .voice = m->voice,
+	                                .private_network = true};
+	bool alive = message_name_is_next(m->job) && !m->again;
+	uint64_t now_us = now_of(m);
+
+	m->peer_count = 0;
+	for (uint32_t turn = 0; turn < 2; turn++)
+		for (uint32_t place = 0; place < m->world->spec->aggregator_count; place++) {
+			if ((m->left_out >> place & 1) || (turn == 0) != (place == m->first))
+				continue;
+			m->peers[m->peer_count] = (struct member_peer){
+				.place = place,
+				.due_us = now_us + m->spec->connect_us,
+				.until_us = now_us + (alive ? CONNECT_ALIVE_US : CONNECT_US)};
+			used[m->peer_count++] = names[place];
+		}
+	links_fill(m, links);
+	config.link_count = m->peer_count;
+	if (session_open(&config, now_us, &m->session) != 0)
+		abort();
+	m->state = m->world_size == 0 ? MEMBER_ASKS : MEMBER_JOINS;
+	m->open = m->turn = m->most = 0;
+	m->failed = false;
+	m->act_us = m->by_us = NEVER;
+	if (m->world_size != 0)
+		roll_enter(m);
+}
+
+/* ---- and ends ---- */
+
+static void lines_out(struct sim_member *m)
+{
+	for (uint32_t i = 0; i < m->peer_count; i++) {
+		struct member_peer *peer = &m->peers[i];
+		char *line;
+
+		while (peer->connection != 0 &&
+		       (line = session_take_line(m->session, i, now_of(m))) != NULL) {
+			simnet_line(m->world->net, peer->connection, m->node, peer->place, line);
+			free(line);
+		}
+	}
+}
+
+static void connections_end(struct sim_member *m)
+{
+	for (uint32_t i = 0; i < m->peer_count; i++) {
+		if (m->peers[i].connection != 0)
+			simnet_gone(m->world->net, m->peers[i].connection, m->node,
+			            m->peers[i].place);
+		m->peers[i].connection = 0;
+	}
+}
+
+static void session_over(struct sim_member *m)
+{
+	lines_out(m);
+	connections_end(m);
+	for (uint32_t i = 0; i < m->peer_count && strcmp(m->next.next, m->job) != 0; i++)
+		m->marks[m->peers[i].place] = session_mark(m->session, i);
+	m->voice = session_voice(m->session);
+	session_close(m->session);
+	m->session = NULL;
+}
+
+/* It cannot continue: it says so, as winnow_comm_destroy() does. */
+static void end_stuck(struct sim_member *m, const char *why)
+{
+	m->stuck = true;
+	snprintf(m->why, sizeof(m->why), "%s", why);
+	if (session_state(m->session) == SESSION_JOINING)
+		session_abort(m->session, "it gave up");
+	session_over(m);
+	m->state = MEMBER_ENDED;
+}
+
+void member_die(struct sim_member *m, bool resets)
+{
+	m->dead = true;
+	if (resets)
+		connections_end(m);
+}
+
+/* ---- operations ---- */
+
+static void task_done(struct allreduce *task)
+{
+	struct member_op *op = task->context;
+	struct sim_member *m = op->member;
+
+	m->open--;
+	if (task->status == WINNOW_OK) {
+		m->world->out->operations++;
+		roll_check(m, (uint32_t)(op - m->ops));
+		return;
+	}
+	m->world->out->failures++;
+	m->failed = true;
+}
+
+/* A sum that is announced with its values; an average in frames; whether anybody waits to be admitted. */
+static void op_fill(struct sim_member *m, uint32_t number)
+{
+	static const struct allreduce kinds[MEMBER_OPS] = {
+		{.count = 24, .dtype = DTYPE_I32, .reduction = REDUCE_SUM, .block_elems = 8},
+		{.count = MEMBER_ELEMS,
+	         .dtype = DTYPE_F32,
+	         .reduction = REDUCE_AVG,
+	         .block_elems = 64},
+		{.count = 1, .dtype = DTYPE_I32, .reduction = REDUCE_MAX, .block_elems = 1},
+	};
+	struct member_op *op = &m->ops[number];
+
+	op->member = m;
+	op->task = kinds[number];
+	op->task.send = (const uint8_t *)op->send;
+	op->task.recv = (uint8_t *)op->recv;
+	op->task.access = &array_access;
+	op->task.tag = 1 + m->turn * MEMBER_OPS + number; /* the same in each membership */
+	op->task.form = WIRE_NATIVE;
+	op->task.done = task_done;
+	op->task.context = op;
+	memset(op->recv, 0x5a, sizeof(op->recv));
+	for (uint32_t i = 0; i < op->task.count; i++) {
+		int32_t value = roll_gives(m, m->number, number, i);
+		float real = (float)value;
+
+		op->send[i] = value;
+		if (op->task.dtype == DTYPE_F32)
+			memcpy(&op->send[i], &real, sizeof(real));
+	}
+	if (number == 2)
+		op->send[0] = session_waiting(m->session) > 0;
+}
+
+static void turn_begin(struct sim_member *m)
+{
+	uint32_t count = m->world->members->spec->admit > 0 ? MEMBER_OPS : MEMBER_OPS - 1;
+
+	m->failed = false;
+	for (uint32_t i = 0; i < count; i++) {
+		op_fill(m, i);
+		m->open++;
+		m->ops[i].task.status = session_submit(m->session, &m->ops[i].task, now_of(m));
+		if (m->ops[i].task.status != 0)
+			task_done(&m->ops[i].task);
+	}
+}
+
+static void turn_look(struct sim_member *m)
+{
+	const struct members_spec *spec = m->world->members->spec;
+
+	if (m->open > 0 || m->act_us != NEVER)
+		return;
+	if (session_state(m->session) == SESSION_FAILED) {
+		m->act_us = now_of(m) + pause_us(m);
+		return;
+	}
+	if (m->failed) {
+		world_fail(m->world, "worker %u in '%s': an operation failed, and the session not",
+		           m->number, m->job);
+		return;
+	}
+	if (spec->admit > 0 && m->turn > 0 && m->ops[2].recv[0] > 0) {
+		m->state = MEMBER_ASKS;
+		m->most = spec->admit;
+		m->by_us = now_of(m) + LEAVE_US;
+		return;
+	}
+	if (m->turn < spec->turns)
+		m->act_us = now_of(m) + pause_us(m);
+}
+
+/* Whatever it did before its next step is done. */
+static void act(struct sim_member *m)
+{
+	if (now_of(m) < m->act_us)
+		return;
+	m->act_us = NEVER;
+	if (session_state(m->session) == SESSION_FAILED) {
+		m->state = MEMBER_ASKS;
+		m->by_us = 0;
+		return;
+	}
+	turn_begin(m);
+	m->turn++;
+}
+
+bool member_idle(const struct sim_member *m)
+{
+	return m->state == MEMBER_WORKS && m->open == 0 && m->act_us == NEVER &&
+	       session_state(m->session) == SESSION_RUNNING &&
+	       m->turn == m->world->members->spec->turns;
+}
+
+/* ---- from one membership to the next ---- */
+
+static void join_look(struct sim_member *m)
+{
+	if (session_state(m->session) == SESSION_RUNNING) {
+		m->state = MEMBER_WORKS;
+		roll_begins(m);
+		m->act_us = now_of(m) + pause_us(m);
+	} else if (session_state(m->session) == SESSION_FAILED) {
+		if (strchr(m->job, '/') == NULL || !session_goes_on(m->session))
+			end_stuck(m, session_error(m->session));
+		else
+			m->state = MEMBER_ASKS;
+	}
+}
+
+static void ask(struct sim_member *m)
+{
+	const struct session_wish wish = {
+		.without = m->left_out, .agreed = m->left_out, .most = m->most, .by_us = m->by_us};
+	const struct control_message *next = NULL;
+
+	switch (session_stay(m->session, &wish, now_of(m), &next)) {
+	case SESSION_WAIT:
+		return;
+	case SESSION_NONE:
+		end_stuck(m, next != NULL ? next->text : session_error(m->session));
+		return;
+	case SESSION_NEXT:
+		m->next = *next;
+		m->state = MEMBER_PARTS;
+		m->by_us = now_of(m) + LEAVE_US;
+	}
+}
+
+static void part(struct sim_member *m)
+{
+	bool running = session_state(m->session) == SESSION_RUNNING;
+
+	if (running && !session_busy(m->session) && !session_quiet(m->session) &&
+	    now_of(m) < m->by_us)
+		return;
+	if (running)
+		session_move(m->session);
+	else if (session_state(m->session) == SESSION_JOINING)
+		session_abort(m->session, "it gave up");
+	if (strcmp(m->next.next, m->job) != 0)
+		m->first =
+			message_name_is_next(m->next.next) ? session_namer(m->session) : UINT32_MAX;
+	session_over(m);
+	m->again = message_name_is_again(m->next.next) || strcmp(m->next.next, m->job) == 0;
+	memcpy(m->job, m->next.next, sizeof(m->job));
+	m->rank = m->next.next_rank;
+	m->world_size = m->next.next_world;
+	m->left_out = m->next.without;
+	session_begin(m);
+}
+
+static void leave(struct sim_member *m)
+{
+	if (session_state(m->session) == SESSION_RUNNING) {
+		if (!session_quiet(m->session) && now_of(m) < m->by_us)
+			return;
+		session_leave(m->session);
+	}
+	session_over(m);
+	m->state = MEMBER_ENDED;
+}
+
+static void step(struct sim_member *m)
+{
+	enum member_state before;
+
+	do {
+		before = m->state;
+		if (m->state == MEMBER_JOINS)
+			join_look(m);
+		if (m->state == MEMBER_WORKS)
+			turn_look(m);
+		if (m->state == MEMBER_WORKS)
+			act(m);
+		if (m->state == MEMBER_WORKS && m->world->members->leaving) {
+			m->state = MEMBER_LEAVES;
+			m->by_us = now_of(m) + LEAVE_US;
+		}
+		if (m->state == MEMBER_ASKS)
+			ask(m);
+		if (m->state == MEMBER_PARTS)
+			part(m);
+		if (m->state == MEMBER_LEAVES)
+			leave(m);
+	} while (m->state != before && m->state != MEMBER_ENDED);
+}
+
+/* ---- connections ---- */
+
+static void connect_try(struct sim_member *m, uint32_t index)
+{
+	struct member_peer *peer = &m->peers[index];
+	struct sim_aggregator *aggregator = &m->world->aggregators[peer->place];
+	uint64_t now_us = now_of(m);
+
+	if (peer->connection != 0 || peer->gone || now_us < peer->due_us)
+		return;
+	if (!aggregator->dead && !members_apart(m->world, m->node, peer->place)) {
+		peer->connection = aggregator_connect(aggregator, m->node);
+		session_connected(m->session, index, now_us);
+	} else if (now_us < peer->until_us) {
+		peer->due_us = now_us + CONNECT_AGAIN_US;
+	} else {
+		peer->gone = true;
+		session_unreachable(m->session, index, "no answer");
+	}
+}
+
+static void connection_gone(struct sim_member *m, uint32_t index)
+{
+	struct member_peer *peer = &m->peers[index];
+
+	peer->connection = 0;
+	if (session_again(m->session, index)) {
+		peer->due_us = now_of(m) + CONNECT_AGAIN_US;
+		if (!m->again)
+			peer->until_us =
+				now_of(m) + (message_name_is_next(m->job) ? CONNECT_ALIVE_US
+			                                                  : CONNECT_ONCE_MORE_US);
+		return;
+	}
+	peer->gone = true;
+	session_gone(m->session, index, "connection reset");
+}
+
+/* ---- running ---- */
+
+static void groups_look(struct sim_member *m)
+{
+	struct sim_worker *w = &m->world->workers[m->number];
+
+	for (uint32_t i = 0; i < m->peer_count; i++)
+		if (session_group(m->session, i) != NULL)
+			w->group_known[m->peers[i].place] = true;
+}
+
+static void datagrams_out(struct sim_member *m)
+{
+	struct packet_out out = {.scratch = m->world->scratch};
+	struct simnet *net = m->world->net;
+
+	for (uint32_t i = 0; i < m->peer_count; i++)
+		while (session_pull(m->session, i, now_of(m), &out)) {
+			packet_flatten(&out, m->world->flat);
+			simnet_send(net, m->node, &m->peers[i].place, 1, m->world->flat, out.bytes);
+		}
+}
+
+static void wake_at(struct sim_member *m, uint64_t due_us)
+{
+	uint64_t now_us = now_of(m);
+
+	if (due_us == NEVER)
+		return;
+	due_us = due_us > now_us ? due_us : now_us + 1;
+	if (m->wake_us > now_us && m->wake_us <= due_us)
+		return;
+	m->wake_us = due_us;
+	simnet_timer(m->world->net, m->node, TIMER_WAKE, due_us);
+}
+
+static void wake_again(struct sim_member *m)
+{
+	wake_at(m, session_deadline(m->session));
+	wake_at(m, m->act_us);
+	if (m->state >= MEMBER_ASKS && m->by_us > 0)
+		wake_at(m, m->by_us > now_of(m) ? m->by_us : NEVER);
+	for (uint32_t i = 0; i < m->peer_count; i++)
+		if (m->peers[i].connection == 0 && !m->peers[i].gone)
+			wake_at(m, m->peers[i].due_us);
+}
+
+void member_run(struct sim_member *m)
+{
+	if (m->state == MEMBER_OUTSIDE)
+		session_begin(m);
+	for (uint32_t i = 0; i < m->peer_count; i++)
+		connect_try(m, i);
+	session_tick(m->session, now_of(m));
+	groups_look(m);
+	step(m);
+	if (m->state == MEMBER_ENDED)
+		return;
+	do
+		datagrams_out(m);
+	while (session_work(m->session, now_of(m)));
+	session_check(m->session);
+	step(m);
+	if (m->state == MEMBER_ENDED)
+		return;
+	lines_out(m);
+	wake_again(m);
+}
+
+/* What comes by a connection or from an aggregator of an earlier membership is not for this one. */
+static void take(struct sim_member *m, const struct sim_event *event)
+{
+	for (uint32_t i = 0; i < m->peer_count; i++) {
+		if (m->peers[i].place != event->from)
+			continue;
+		if (event->kind == SIM_DATAGRAM)
+			session_datagram(m->session, i,
+			                 &(struct arrival){.data = event->data,
+			                                   .bytes = event->bytes,
+			                                   .came_us = event->came_us,
+			                                   .marked = event->marked},
+			                 now_of(m));
+		else if (event->connection != m->peers[i].connection)
+			continue;
+		else if (event->kind == SIM_LINE)
+			session_line(m->session, i, (const char *)event->data, now_of(m));
+		else if (event->kind == SIM_GONE)
+			connection_gone(m, i);
+	}
+}
+
+void member_event(struct sim_member *m, struct sim_event *event)
+{
+	if (m->dead || m->state == MEMBER_ENDED)
+		return;
+	if (m->session != NULL && event->kind != SIM_TIMER)
+		take(m, event);
+	member_run(m);
+}
+
+void member_open(struct world *world, uint32_t number)
+{
+	struct sim_member *m = &world->members->list[number];
+	bool founder = number < world->members->spec->founders;
+
+	m->world = world;
+	m->spec = &world->spec->workers[number];
+	m->number = number;
+	m->node = world->spec->aggregator_count + number;
+	m->rank = founder ? number : 0;
+	m->world_size = founder ? world->members->spec->founders : 0;
+	m->voice = (struct session_voice){m->world_size, founder && number == 0};
+	m->wake_us = NEVER;
+	m->first = UINT32_MAX;
+	snprintf(m->job, sizeof(m->job), "job");
+	world->workers[number].spec = m->spec;
+	world->workers[number].node = m->node;
+	simnet_timer(world->net, m->node, TIMER_CONNECT,
+	             founder ? 0 : simnet_between(world->net, 0, 300000));
+}
+
+void member_close(struct sim_member *m)
+{
+	if (m->session != NULL)
+		session_close(m->session);
+}
