@@ -256,7 +256,8 @@ struct sim_members {
 	bool all_began;   /* once all founders have */
 	uint64_t calm_us; /* when the last thing has happened to them */
 	bool leaving;
-	bool early, late; /* something happened before all had begun; after they began to leave */
+	bool early,
+		late; /* something happened before all had begun, or amid a change; after they began to leave */
 };
 
 /* world.c */

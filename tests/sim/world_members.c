@@ -130,6 +130,11 @@ static void worker_strike(struct world *world, const struct member_fault *fault)
 	member_die(m, fault->kind != MEMBER_SILENT);
 }
 
+static bool settled(const struct sim_member *m)
+{
+	return m->state == MEMBER_WORKS && session_state(m->session) == SESSION_RUNNING;
+}
+
 static void strike(struct world *world, const struct member_fault *fault)
 {
 	struct sim_members *members = world->members;
@@ -141,6 +146,12 @@ static void strike(struct world *world, const struct member_fault *fault)
 		       (int)fault->kind, fault->node, (unsigned long long)fault->for_us);
 	members->early = members->early || !members->all_began;
 	members->late = members->late || members->leaving;
+	/* Whom an aggregator has told how to continue when it ends, the others do not know. */
+	for (uint32_t i = 0; fault->node < world->spec->aggregator_count &&
+	                     fault->kind < MEMBER_FREEZE && i < members->spec->founders;
+	     i++)
+		members->early =
+			members->early || (!members->list[i].dead && !settled(&members->list[i]));
 	if (until_us > members->calm_us)
 		members->calm_us = until_us;
 	if (fault->kind == MEMBER_FREEZE) {
