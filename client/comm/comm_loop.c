@@ -227,14 +227,14 @@ static void publish_if_changed(struct winnow_comm *comm)
 {
 	if (comm->paused && !session_paused(comm->session))
 		comm_wake(comm); /* those that waited */
-	publish_next(comm);
 	atomic_store_explicit(&comm->waiting, session_waiting(comm->session), memory_order_relaxed);
 	atomic_store_explicit(&comm->drains, session_drains(comm->session), memory_order_relaxed);
-	if (comm->state == session_state(comm->session))
-		return;
-	pthread_mutex_lock(&comm->lock);
-	comm_publish(comm);
-	pthread_mutex_unlock(&comm->lock);
+	if (comm->state != session_state(comm->session)) {
+		pthread_mutex_lock(&comm->lock);
+		comm_publish(comm);
+		pthread_mutex_unlock(&comm->lock);
+	}
+	publish_next(comm); /* who learns that there is none asks why */
 }
 
 /* ---- leaving ---- */
