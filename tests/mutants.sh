@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mutants.sh [AREA[:FIRST]..] - which faults do the tests see? Puts one fault after the other into a copy of the sources
+# mutants.sh [--look | AREA[:FIRST]..] - which faults do the tests see? Puts one fault after the other into a copy of the sources
 #
 # tests/mutants/AREA says what is broken there, one line at a time, and which tests should mind:
 #
@@ -10,9 +10,25 @@
 #   + line as it shall be          the same indentation; empty: nothing is done there
 #
 # A fault is caught when a test fails or does not end in time; one that does not compile, or whose line is no
-# longer there, is a fault of the list. Hours, not minutes; not part of make check. KEEP=yes keeps the copy.
+# longer there, is a fault of the list. Hours, not minutes; not part of make check, which only looks whether all of
+# these lines are there (--look). KEEP=yes keeps the copy.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [ "${1:-}" = --look ]; then
+	awk '/^@ / { file = $2 }
+		/^- / {
+			sub(/^- */, ""); sub(/[ \t]*$/, ""); wanted = $0; places = 0
+			while ((getline line <file) > 0) {
+				gsub(/^[ \t]+|[ \t]+$/, "", line)
+				places += line == wanted
+			}
+			close(file)
+			if (places != 1 && ++wrong)
+				printf "%s:%d: %s has %d lines: %s\n", FILENAME, FNR, file, places, wanted
+		}
+		END { exit wrong > 0 }' tests/mutants/*
+	exit
+fi
 tree=$PWD/build/mutants/tree
 mkdir -p "$tree" build/mutants/log
 git ls-files -z -co --exclude-standard | tar c --null -T - --ignore-failed-read 2>/dev/null | tar x -C "$tree"

@@ -153,6 +153,7 @@ elsewhere() { is_late "$1" || marked 'waits|aside|long' "$1"; }
 is_late() { marked late "$1" || grep -q '^\. tests/e2e/podman.sh' "$1"; }
 
 [ -n "$san" ] || add check layers 60 tests/check_layers.sh
+[ -n "$san" ] || add check mutants 60 tests/mutants.sh --look
 for test in tests/unit/test_*.c; do
 	name=$(basename "$test" .c)
 	add unit "${name#test_}" 300 "$build/tests/unit/$name"
