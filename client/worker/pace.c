@@ -11,8 +11,6 @@
 #define RTT_SPAN_US 500000
 #define TARGET_US 200
 #define TARGET_SPREAD_US 800 /* more for a window of 1, half of that for one of 4 */
-#define WAIT_US_MAX 4000     /* that a queue may bridge */
-#define WAIT_DECAY 32        /* a longest wait is forgotten by this part a round trip */
 #define LONG_US 2000         /* a queue that may not be ours */
 #define CONTEND_ROUNDS 512
 #define PARTS 256 /* of a packet */
@@ -132,9 +130,8 @@ uint64_t pace_measure_us(const struct pace *pace)
 /* ---- the window ---- */
 
 /*
- * What queues on the way may take. While a host lets us wait for a CPU, a link goes on only with what
- * queues for it, so that may take as long. More for a small window: where many share a queue each has
- * a small one, and one that has less than the others is to grow. A window of weight 3 is three here.
+ * What queues on the way may take. More for a small window: where many share a queue each has a small
+ * one, and one that has less than the others is to grow. A window of weight 3 is three windows here.
  */
 static uint64_t target_us(const struct pace *pace)
 {
@@ -142,12 +139,7 @@ static uint64_t target_us(const struct pace *pace)
 
 	while ((root + 1) * (root + 1) <= pace->parts / pace->weight)
 		root++;
-	return TARGET_US + pace->wait_us + TARGET_SPREAD_US * ROOT_OF_PARTS / root;
-}
-
-static uint64_t far_us(const struct pace *pace)
-{
-	return (TARGET_US + pace->wait_us) / 2;
+	return TARGET_US + TARGET_SPREAD_US * ROOT_OF_PARTS / root;
 }
 
 /*
@@ -158,7 +150,7 @@ static uint64_t far_us(const struct pace *pace)
 static void window_grow(struct pace *pace, uint64_t excess_us)
 {
 	uint32_t step = PARTS * pace->weight;
-	bool far = excess_us < far_us(pace);
+	bool far = excess_us < TARGET_US / 2;
 
 	pace->doubling = pace->doubling && far;
 	if (pace->doubling)
@@ -254,23 +246,13 @@ static void end_round(struct pace *pace, uint64_t now_us)
 		contend(pace, now_us - pace->round_start_us);
 	else if (excess_us > target_us(pace))
 		window_shrink(pace, excess_us, rtt_us);
-	else if (pace->doubling && excess_us < far_us(pace) ? is_used(pace) : pace->round_full)
+	else if (pace->doubling && excess_us < TARGET_US / 2 ? is_used(pace) : pace->round_full)
 		window_grow(pace, excess_us);
-}
-
-/* The longest that hosts have let us wait, which is forgotten slowly. */
-static void wait_take(struct pace *pace, uint64_t wait_us)
-{
-	wait_us = wait_us < WAIT_US_MAX ? wait_us : WAIT_US_MAX;
-	if (wait_us < pace->wait_us)
-		wait_us = pace->wait_us - (pace->wait_us - wait_us) / WAIT_DECAY;
-	pace->wait_us = wait_us;
 }
 
 void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t path_us, uint64_t now_us)
 {
 	smooth(pace, rtt_us);
-	wait_take(pace, rtt_us - path_us);
 	least_take(&pace->path_us, path_us, now_us, RTT_SPAN_US);
 	if (path_us < pace->best_us)
 		pace->best_us = path_us;

@@ -5,8 +5,7 @@
  * The retransmission timer of RFC 6298, with a minimum that suits a data centre, and a window that
  * keeps the queues on the way short. It shrinks when the network marks congestion, by the share of
  * datagrams that it marks; and when round trips take longer than the shortest one by more than a
- * target, in proportion to the excess; each at most once a round trip. Otherwise it grows. The target is
- * longer where hosts are busy, since what queues keeps a link going while they wait for a CPU. Loss is
+ * target, in proportion to the excess; each at most once a round trip. Otherwise it grows. Loss is
  * the last sign: only much more of it than the path has shown at its best counts, so a link that
  * loses 5 % of everything still runs full. Pure: time comes in as an argument, in microseconds of any
  * clock that does not run backwards.
@@ -54,7 +53,6 @@ struct pace {
 	uint32_t marked_total; /* of what we have sent, as last told */
 	uint32_t marked_share; /* per 1024, smoothed */
 	struct pace_least path_us;
-	uint64_t wait_us; /* for a CPU, of either host: the longest lately */
 	uint32_t round_lost;
 
 	/* Where others fill a long queue, whatever we leave to them: see is_contended(). */

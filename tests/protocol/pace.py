@@ -58,7 +58,6 @@ class Pace:
         self.way, self.loss, self.losses = Least(500000, float("inf")), Least(16, 0.05), 0
         self.pushed = self.wanted = 0  # in this round of losses
         self.told = 0  # how many of ours have come marked
-        self.wait = 0
         self.begin(0)
 
     def begin(self, now):
@@ -92,25 +91,23 @@ class Pace:
     def measured(self, now, rtt, way, srtt):
         """A round trip; `way`: without what the STATUS has waited for at the aggregator."""
         self.way.take(way, now)
-        self.wait = max(min(rtt - way, 4000), self.wait - (self.wait - min(rtt - way, 4000)) / 32)
         if not self.advice or now - rtt < self.begun:
             return
         self.ways.append(way)
         if len(self.ways) < 3 and not self.doubling:
             return
-        queued, near = min(self.ways) - self.way.value, (200 + self.wait) / 2
-        allowed = 2 * near + 800 / (self.limit / self.weight) ** 0.5
+        queued, allowed = min(self.ways) - self.way.value, 200 + 800 / (self.limit / self.weight) ** 0.5
         share = min(self.marked_here / self.sent_here, 1) if self.sent_here else 0
         self.share += (share - self.share) / 16
         if share:
             self.shrink(self.share / 2)
         elif queued > allowed:
             self.shrink(queued / max(srtt, min(self.ways)))
-        elif self.doubling and queued < near:
+        elif self.doubling and queued < 100:
             self.limit = min(2 * self.limit, self.window) if self.used else self.limit
         elif self.full:
             self.doubling = False
-            self.limit = min(self.limit + max(self.limit / 16 if queued < near else 0, self.weight), self.window)
+            self.limit = min(self.limit + max(self.limit / 16 if queued < 100 else 0, self.weight), self.window)
         self.begin(now)
 
     def shrink(self, part):

@@ -259,29 +259,6 @@ static void test_rounds(void **state)
 	assert_int_equal(pace.window, 16);
 }
 
-/* While a host waits for a CPU now and then, a queue may last as long; not for ever, and not for more than 4 ms. */
-static void test_busy_hosts(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	grown_to_64(&pace, 100);
-	pace_rtt(&pace, 2100, 100, now_us += 2100);
-	round_of(&pace, 100 + 2200);
-	assert_int_equal(pace.window, 65);
-	round_of(&pace, 100 + 2400);
-	assert_in_range(pace.window, 32, 63);
-	for (int i = 0; i < 60; i++)
-		round_of(&pace, 100);
-	round_of(&pace, 100 + 400);
-	assert_in_range(pace.window, 32, 63);
-
-	grown_to_64(&pace, 100);
-	pace_rtt(&pace, 100100, 100, now_us += 100100);
-	round_of(&pace, 100 + 4600);
-	assert_in_range(pace.window, 32, 63);
-}
-
 /* A way that has become longer is known as such after two spans. */
 static void test_longer_way(void **state)
 {
@@ -456,7 +433,7 @@ int main(void)
 		cmocka_unit_test(test_loss),          cmocka_unit_test(test_loss_at_first),
 		cmocka_unit_test(test_silence),       cmocka_unit_test(test_measure),
 		cmocka_unit_test(test_doubling_ends), cmocka_unit_test(test_contended),
-		cmocka_unit_test(test_weight),        cmocka_unit_test(test_busy_hosts),
+		cmocka_unit_test(test_weight),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) != 0;
