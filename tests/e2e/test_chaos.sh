@@ -38,7 +38,8 @@ for seed in $seeds; do
 	ends
 done
 chaos 4 30 10 30
-round 120 --size 4K,500K --density 0.2
+# 30 % is too much for a network that others use, if it lasts for ten seconds.
+round 120 --size 4K,500K --density 0.2 --network private
 ends
 [ -z "${XDP_METRICS:-}" ] || [ "$(metric "$XDP_METRICS" 'winnow_xdp_packets_total{verdict="added"}')" -gt 1000 ] ||
 	fail "the kernel has added nothing"
