@@ -958,13 +958,15 @@ static void test_last_line(void **state)
 {
 	struct winnow_comm *comm = *state;
 	uint64_t from_us = clock_us();
+	char line[] = "{}\n";
 
-	comm->peers[0].pending = strdup("{}\n");
+	comm->peers[0].pending = line;
 	start(comm);
 	stop(comm);
 	ends(comm);
 	assert_int_equal(w.left, 1);
 	assert_true(clock_us() >= from_us + COMM_FLUSH_US);
+	comm->peers[0].pending = NULL;
 }
 
 #define test(name) cmocka_unit_test_setup_teardown(name, begin, end)
