@@ -202,11 +202,6 @@ bool message_code_continues(const char *code)
 	return false;
 }
 
-void message_order_said(const struct control_message *order, char out[CONTROL_ORDER_SAID_BYTES])
-{
-	snprintf(out, CONTROL_ORDER_SAID_BYTES, "%s %s %s", order->job, order->order, order->text);
-}
-
 uint64_t message_name_hash(const char *name)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);

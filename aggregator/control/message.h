@@ -138,10 +138,6 @@ char *message_format(const struct control_message *message);
 /* What the receiver of this text will read. */
 void message_printable(const char *text, char *out, size_t room);
 
-/* What the proof of an ORDER has in place of a job's name: job, order and text, with a space between them. */
-#define CONTROL_ORDER_SAID_BYTES (2 * CONTROL_NAME_BYTES + CONTROL_TEXT_BYTES)
-void message_order_said(const struct control_message *order, char out[CONTROL_ORDER_SAID_BYTES]);
-
 /* After the end of a job with this code (FAILED), can workers that are not lost continue? */
 bool message_code_continues(const char *code);
 

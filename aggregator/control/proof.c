@@ -75,6 +75,22 @@ void proof_make(const struct proof_key *key, enum proof_side side,
 	crypto_generichash_final(&state, out, PROOF_BYTES);
 }
 
+/* In place of the job's name stand job, order and text. */
+void proof_of_order(const struct proof_key *key, const uint8_t server_nonce[PROOF_BYTES],
+                    const struct control_message *order, uint8_t out[PROOF_BYTES])
+{
+	char said[2 * CONTROL_NAME_BYTES + CONTROL_TEXT_BYTES];
+	const struct proof_statement statement = {
+		.server_nonce = server_nonce,
+		.client_nonce = order->nonce,
+		.job = said,
+		.rank = order->rank,
+	};
+
+	snprintf(said, sizeof(said), "%s %s %s", order->job, order->order, order->text);
+	proof_make(key, PROOF_ORDER, &statement, out);
+}
+
 bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES])
 {
 	return sodium_memcmp(a, b, PROOF_BYTES) == 0;

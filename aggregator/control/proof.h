@@ -16,6 +16,8 @@
 
 #include "bitmap/why.h"
 
+struct control_message;
+
 #define PROOF_BYTES 32
 #define PROOF_KEY_TEXT_MIN 8 /* characters; shorter keys are refused */
 
@@ -40,6 +42,10 @@ void proof_random_for(void *unused, void *out, size_t bytes); /* for struct jobs
 
 void proof_make(const struct proof_key *key, enum proof_side side,
                 const struct proof_statement *statement, uint8_t out[PROOF_BYTES]);
+
+/* Of an ORDER, whose nonce is the operator's. */
+void proof_of_order(const struct proof_key *key, const uint8_t server_nonce[PROOF_BYTES],
+                    const struct control_message *order, uint8_t out[PROOF_BYTES]);
 
 /* In constant time. */
 bool proof_equal(const uint8_t a[PROOF_BYTES], const uint8_t b[PROOF_BYTES]);

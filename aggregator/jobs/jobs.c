@@ -204,6 +204,26 @@ static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, u
 	peer->seen_us = now_us;
 }
 
+/* Of somebody who is no member of a job, or waits at one's door. */
+static void stranger_says(struct jobs *jobs, struct jobs_peer *peer, const char *line,
+                          const struct control_message *message)
+{
+	if (peer->door) {
+		if (message->kind == CONTROL_ABORT || message->kind == CONTROL_LEAVE)
+			peer_end(jobs, peer);
+		else if (message->kind != CONTROL_PING)
+			jobs_garbage(jobs, peer, "out of turn: the members have not admitted you");
+		return;
+	}
+	transcript_add(&peer->transcript, line);
+	if (message->kind == CONTROL_JOIN)
+		join_take(jobs, peer, message, jobs->now_us);
+	else if (message->kind == CONTROL_ORDER)
+		order_take(jobs, peer, message);
+	else
+		jobs_garbage(jobs, peer, "the first message is 'join'");
+}
+
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
 {
 	static const char stranger[] = "this port speaks Winnow's protocol, one JSON object a line";
@@ -225,21 +245,8 @@ void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint
 		             message.kind != 0 || peer->job != NULL ? why.text : stranger);
 		return;
 	}
-	if (peer->door) {
-		if (message.kind == CONTROL_ABORT || message.kind == CONTROL_LEAVE)
-			peer_end(jobs, peer);
-		else if (message.kind != CONTROL_PING)
-			jobs_garbage(jobs, peer, "out of turn: the members have not admitted you");
-		return;
-	}
-	if (peer->job == NULL) {
-		transcript_add(&peer->transcript, line);
-		if (message.kind == CONTROL_JOIN)
-			join_take(jobs, peer, &message, now_us);
-		else if (message.kind == CONTROL_ORDER)
-			order_take(jobs, peer, &message);
-		else
-			jobs_garbage(jobs, peer, "the first message is 'join'");
+	if (peer->door || peer->job == NULL) {
+		stranger_says(jobs, peer, line, &message);
 		return;
 	}
 	if (peer->job->state == JOB_ENDING && message.kind != CONTROL_STAY &&

@@ -13,23 +13,15 @@
 static bool order_proven(const struct jobs *jobs, const struct jobs_peer *peer,
                          const struct control_message *order)
 {
-	char said[CONTROL_ORDER_SAID_BYTES];
 	const struct proof_key *key;
 	uint8_t want[PROOF_BYTES];
-	struct proof_statement statement = {
-		.server_nonce = peer->nonce,
-		.client_nonce = order->nonce,
-		.job = said,
-		.rank = order->rank,
-	};
 
 	if (jobs->config.keys == NULL)
 		return true;
 	key = proof_keys_find(jobs->config.keys, order->job);
 	if (key == NULL)
 		return false;
-	message_order_said(order, said);
-	proof_make(key, PROOF_ORDER, &statement, want);
+	proof_of_order(key, peer->nonce, order, want);
 	return proof_equal(want, order->proof);
 }
 

@@ -127,21 +127,36 @@ static int connect_to(const struct net_addr *to, uint64_t until_us)
 	return -1;
 }
 
-static void order_prove(struct control_message *order, const struct control_message *hello,
-                        const struct proof_key *key)
+/* To an aggregator that has been connected to. 0, or it has not done so: answer->why. */
+static int order_say(int fd, struct control_message *order, const struct proof_key *key,
+                     uint64_t until_us, struct answer *answer)
 {
-	char said[CONTROL_ORDER_SAID_BYTES];
-	struct proof_statement statement = {
-		.server_nonce = hello->nonce,
-		.client_nonce = order->nonce,
-		.job = said,
-		.rank = order->rank,
-	};
+	char *line;
+	size_t bytes;
+	bool sent;
 
+	if (!answer_read(fd, until_us, answer))
+		return -EIO;
+	if (answer->message.kind != CONTROL_HELLO)
+		return why_set(&answer->why, -EPROTO, "it is no winnowd");
+	if (answer->message.key != (key != NULL))
+		return why_set(&answer->why, -EPROTO, "%s",
+		               key != NULL ? "it runs with --insecure-no-key: so must this"
+		                           : "it wants the job's key: --key-file FILE");
 	proof_random(order->nonce, sizeof(order->nonce));
-	message_order_said(order, said);
 	if (key != NULL)
-		proof_make(key, PROOF_ORDER, &statement, order->proof);
+		proof_of_order(key, answer->message.nonce, order, order->proof);
+	line = message_format(order);
+	if (line == NULL)
+		return why_set(&answer->why, -ENOMEM, "out of memory");
+	bytes = strlen(line);
+	sent = send(fd, line, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
+	free(line);
+	if (!sent || !answer_read(fd, until_us, answer))
+		return -EIO;
+	if (answer->message.kind != CONTROL_DONE)
+		return why_set(&answer->why, -EPROTO, "%s", answer->message.text);
+	return 0;
 }
 
 /* 0, and the aggregator's word is printed; or 1. */
@@ -151,39 +166,17 @@ static int order_give(const char *name, struct control_message *order, const str
 	struct answer answer;
 	struct net_addr to;
 	struct why why;
-	size_t bytes;
-	char *line;
-	int fd;
+	int fd, err;
 
 	if (net_resolve(name, &to, &why) != 0)
 		return cli_error(1, "%s: %s", name, why.text);
 	fd = connect_to(&to, until_us);
 	if (fd < 0)
 		return cli_error(1, "%s: %s; is winnowd there?", name, strerror(errno));
-	if (!answer_read(fd, until_us, &answer) || answer.message.kind != CONTROL_HELLO) {
-		close(fd);
-		return cli_error(1, "%s: %s", name,
-		                 answer.whole ? "it is no winnowd" : answer.why.text);
-	}
-	if (answer.message.key != (key != NULL)) {
-		close(fd);
-		return cli_error(1, "%s: %s", name,
-		                 key != NULL ? "it runs with --insecure-no-key: so must this"
-		                             : "it wants the job's key: --key-file FILE");
-	}
-	order_prove(order, &answer.message, key);
-	line = message_format(order);
-	bytes = line != NULL ? strlen(line) : 0;
-	if (line == NULL || send(fd, line, bytes, MSG_NOSIGNAL) != (ssize_t)bytes ||
-	    !answer_read(fd, until_us, &answer)) {
-		free(line);
-		close(fd);
-		return cli_error(1, "%s: %s", name, answer.why.text);
-	}
-	free(line);
+	err = order_say(fd, order, key, until_us, &answer);
 	close(fd);
-	if (answer.message.kind != CONTROL_DONE)
-		return cli_error(1, "%s: %s", name, answer.message.text);
+	if (err != 0)
+		return cli_error(1, "%s: %s", name, answer.why.text);
 	printf("%s: %s\n", name, answer.message.text);
 	return 0;
 }

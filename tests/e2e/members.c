@@ -728,6 +728,46 @@ static int by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static void workers_end(void)
+{
+	for (uint32_t i = 0; i < workers; i++) {
+		struct order end = {.id = 0};
+		int status = 0;
+
+		if (children[i].pid == 0)
+			continue;
+		if (write(children[i].to, &end, sizeof(end)) != sizeof(end))
+			die("worker %u has ended", i);
+		waitpid(children[i].pid, &status, 0);
+		if (status != 0)
+			die("worker %u ended with status %d", i, status);
+	}
+}
+
+static void figures_say(void)
+{
+	qsort(noticed_ms, losses, sizeof(double), by_size);
+	qsort(resumed_ms, losses, sizeof(double), by_size);
+	qsort(ended_ms, drains, sizeof(double), by_size);
+	qsort(paused_ms, drains, sizeof(double), by_size);
+	qsort(returned_ms, returns, sizeof(double), by_size);
+	if (drains > 0)
+		printf("%u drained: ended after %.0f ms (worst %.0f), the longest sum took %.0f ms "
+		       "(worst %.0f); ",
+		       drains, ended_ms[drains / 2], ended_ms[drains - 1], paused_ms[drains / 2],
+		       paused_ms[drains - 1]);
+	if (returns > 0)
+		printf("%u back after %.0f ms (worst %.0f); ", returns, returned_ms[returns / 2],
+		       returned_ms[returns - 1]);
+	printf("%u memberships, %u losses", memberships, losses);
+	if (losses > 0)
+		printf(": noticed after %.1f ms (worst %.1f), next result after %.1f ms (worst "
+		       "%.1f)",
+		       noticed_ms[losses / 2], noticed_ms[losses - 1], resumed_ms[losses / 2],
+		       resumed_ms[losses - 1]);
+	printf("\n");
+}
+
 int main(int argc, char **argv)
 {
 	uint32_t rounds;
@@ -766,40 +806,10 @@ int main(int argc, char **argv)
 		else
 			round_go();
 	}
-	for (uint32_t i = 0; i < workers; i++) {
-		struct order end = {.id = 0};
-		int status = 0;
-
-		if (children[i].pid == 0)
-			continue;
-		if (write(children[i].to, &end, sizeof(end)) != sizeof(end))
-			die("worker %u has ended", i);
-		waitpid(children[i].pid, &status, 0);
-		if (status != 0)
-			die("worker %u ended with status %d", i, status);
-	}
+	workers_end();
 	for (uint32_t i = 0; i < daemon_count; i++)
 		if (daemons[i].pid != 0)
 			winnowd_kill(&daemons[i]);
-	qsort(noticed_ms, losses, sizeof(double), by_size);
-	qsort(resumed_ms, losses, sizeof(double), by_size);
-	qsort(ended_ms, drains, sizeof(double), by_size);
-	qsort(paused_ms, drains, sizeof(double), by_size);
-	qsort(returned_ms, returns, sizeof(double), by_size);
-	if (drains > 0)
-		printf("%u drained: ended after %.0f ms (worst %.0f), the longest sum took %.0f ms "
-		       "(worst %.0f); ",
-		       drains, ended_ms[drains / 2], ended_ms[drains - 1], paused_ms[drains / 2],
-		       paused_ms[drains - 1]);
-	if (returns > 0)
-		printf("%u back after %.0f ms (worst %.0f); ", returns, returned_ms[returns / 2],
-		       returned_ms[returns - 1]);
-	printf("%u memberships, %u losses", memberships, losses);
-	if (losses > 0)
-		printf(": noticed after %.1f ms (worst %.1f), next result after %.1f ms (worst "
-		       "%.1f)",
-		       noticed_ms[losses / 2], noticed_ms[losses - 1], resumed_ms[losses / 2],
-		       resumed_ms[losses - 1]);
-	printf("\n");
+	figures_say();
 	return 0;
 }
