@@ -120,7 +120,8 @@ enum winnow_network {
 	/* Others use it. Loss beyond what a path has at its best slows a worker down, and heavy loss
 	   for ten seconds ends the job (ABORTED), with a line that says so. */
 	WINNOW_NETWORK_SHARED = 0,
-	/* Winnow's alone. Marks and delay slow a worker down; loss does not, however much there is. */
+	/* Winnow's alone. Queues may take milliseconds, so that links stay busy while hosts wait for
+	   a CPU; loss slows a worker down only where something queues, and ends nothing. */
 	WINNOW_NETWORK_PRIVATE = 1,
 };
 

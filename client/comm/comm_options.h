@@ -30,7 +30,7 @@
 	{"dscp", "NAME|0..63", OPTION_DSCP, &(c).dscp, "0", NULL, 0, 63, \
 	 "class of our datagrams in the network (DSCP): cs1, af21, ef, le .."}, \
 	{"network", "shared|private", OPTION_CHOICE, &(c).network, "shared", NULL, WINNOW_NETWORK_SHARED, \
-	 WINNOW_NETWORK_PRIVATE, "private: nobody else uses it, and loss slows nothing down and ends nothing"}, \
+	 WINNOW_NETWORK_PRIVATE, "private: nobody else uses it, so queues may be long, and loss ends nothing"}, \
 	{"timeout", "TIME", OPTION_MS, &(c).timeout_ms, "600", NULL, 100, 864000e3, \
 	 "for an operation to wait for other workers"}, \
 	{"silence", "TIME", OPTION_MS, &(c).silence_ms, "10", NULL, 100, 86400e3, \

@@ -10,11 +10,13 @@
 #define MEASURE_US_MAX 10000
 #define RTT_SPAN_US 500000
 #define TARGET_US 200
-#define TARGET_SPREAD_US 800 /* more for a window of 1, half of that for one of 4 */
-#define LONG_US 2000         /* a queue that may not be ours */
+#define TARGET_PRIVATE_US 4000 /* as long as a host may wait for a CPU */
+#define TARGET_SPREAD_US 800   /* more for a window of 1, half of that for one of 4 */
+#define LONG_US 2000           /* a queue that may not be ours */
 #define CONTEND_ROUNDS 512
 #define PARTS 256 /* of a packet */
 #define ROOT_OF_PARTS 16
+#define LOSS_PART 3            /* tenths: what a window loses */
 #define LOSS_ROUND_PACKETS 256 /* fewer say nothing about a loss ratio of a few per cent */
 #define LOSS_SPAN 16           /* rounds */
 #define LOSS_AT_FIRST 51       /* per 1024: taken for the path's own until more is known, */
@@ -35,12 +37,15 @@ static void window_set(struct pace *pace, uint64_t parts)
 		pace->window = pace->window_min;
 }
 
-void pace_init(struct pace *pace, uint32_t window_start, uint32_t window_max, uint32_t weight)
+void pace_init(struct pace *pace, const struct pace_config *config)
 {
+	uint32_t most = config->window_max;
+
 	*pace = (struct pace){
-		.window_max = window_max,
-		.weight = weight,
-		.window_min = PACE_WINDOW_MIN < window_max ? PACE_WINDOW_MIN : window_max,
+		.window_max = most,
+		.weight = config->weight,
+		.private_network = config->private_network,
+		.window_min = PACE_WINDOW_MIN < most ? PACE_WINDOW_MIN : most,
 		.doubling = true,
 		.marked_share = 1024,
 		.round_least_us = UINT64_MAX,
@@ -48,7 +53,7 @@ void pace_init(struct pace *pace, uint32_t window_start, uint32_t window_max, ui
 		.path_us = {.here = UINT64_MAX, .before = UINT64_MAX},
 		.loss = {.until = LOSS_SPAN, .here = LOSS_AT_FIRST, .before = LOSS_AT_FIRST},
 	};
-	window_set(pace, (uint64_t)PARTS * window_start);
+	window_set(pace, (uint64_t)PARTS * config->window_start);
 }
 
 static uint64_t least_of(const struct pace_least *least)
@@ -129,6 +134,11 @@ uint64_t pace_measure_us(const struct pace *pace)
 
 /* ---- the window ---- */
 
+static uint64_t allowed_us(const struct pace *pace)
+{
+	return pace->private_network ? TARGET_PRIVATE_US : TARGET_US;
+}
+
 /*
  * What queues on the way may take. More for a small window: where many share a queue each has a small
  * one, and one that has less than the others is to grow. A window of weight 3 is three windows here.
@@ -139,7 +149,7 @@ static uint64_t target_us(const struct pace *pace)
 
 	while ((root + 1) * (root + 1) <= pace->parts / pace->weight)
 		root++;
-	return TARGET_US + TARGET_SPREAD_US * ROOT_OF_PARTS / root;
+	return allowed_us(pace) + TARGET_SPREAD_US * ROOT_OF_PARTS / root;
 }
 
 /*
@@ -150,7 +160,7 @@ static uint64_t target_us(const struct pace *pace)
 static void window_grow(struct pace *pace, uint64_t excess_us)
 {
 	uint32_t step = PARTS * pace->weight;
-	bool far = excess_us < TARGET_US / 2;
+	bool far = excess_us < allowed_us(pace) / 2;
 
 	pace->doubling = pace->doubling && far;
 	if (pace->doubling)
@@ -223,7 +233,7 @@ static void contend(struct pace *pace, uint64_t round_us)
 	if (round_us > 2 * pace->srtt_us)
 		round_us = 2 * pace->srtt_us;
 	if (pace->round_lost > 0)
-		window_shrink(pace, 3, 10);
+		window_shrink(pace, LOSS_PART, 10);
 	else if (pace->round_full)
 		window_set(pace, pace->parts + step * round_us / pace->srtt_us);
 }
@@ -232,6 +242,12 @@ static void contend(struct pace *pace, uint64_t round_us)
 static bool is_used(const struct pace *pace)
 {
 	return 2 * pace->round_results >= pace->window;
+}
+
+/* Where nothing queues, loss is chance. */
+static bool has_overflowed(const struct pace *pace, uint64_t excess_us)
+{
+	return pace->private_network && pace->round_lost > 0 && excess_us > TARGET_US;
 }
 
 static void end_round(struct pace *pace, uint64_t now_us)
@@ -246,7 +262,10 @@ static void end_round(struct pace *pace, uint64_t now_us)
 		contend(pace, now_us - pace->round_start_us);
 	else if (excess_us > target_us(pace))
 		window_shrink(pace, excess_us, rtt_us);
-	else if (pace->doubling && excess_us < TARGET_US / 2 ? is_used(pace) : pace->round_full)
+	else if (has_overflowed(pace, excess_us))
+		window_shrink(pace, LOSS_PART, 10);
+	else if (pace->doubling && excess_us < allowed_us(pace) / 2 ? is_used(pace)
+	                                                            : pace->round_full)
 		window_grow(pace, excess_us);
 }
 
@@ -277,7 +296,7 @@ void pace_timeout(struct pace *pace, bool lost)
 {
 	if (pace->backoff < PACE_BACKOFF_MAX)
 		pace->backoff++;
-	if (lost)
+	if (lost && !pace->private_network)
 		window_shrink(pace, 1, 1);
 }
 
@@ -295,8 +314,8 @@ void pace_sent(struct pace *pace, uint32_t under_way)
 	if (++pace->loss_sent < LOSS_ROUND_PACKETS)
 		return;
 	ratio = (uint32_t)((uint64_t)pace->loss_lost * 1024 / pace->loss_sent);
-	if (ratio > 2 * least_of(&pace->loss) + LOSS_SLACK)
-		window_shrink(pace, 3, 10);
+	if (ratio > 2 * least_of(&pace->loss) + LOSS_SLACK && !pace->private_network)
+		window_shrink(pace, LOSS_PART, 10);
 	least_take(&pace->loss, ratio, ++pace->loss_rounds, LOSS_SPAN);
 	pace->loss_sent = pace->loss_lost = 0;
 }

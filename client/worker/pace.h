@@ -7,7 +7,8 @@
  * datagrams that it marks; and when round trips take longer than the shortest one by more than a
  * target, in proportion to the excess; each at most once a round trip. Otherwise it grows. Loss is
  * the last sign: only much more of it than the path has shown at its best counts, so a link that
- * loses 5 % of everything still runs full. Pure: time comes in as an argument, in microseconds of any
+ * loses 5 % of everything still runs full. On a private network queues are nobody else's: they may
+ * take milliseconds, so that a link is busy while its host waits for a CPU, until one loses a datagram. Pure: time comes in as an argument, in microseconds of any
  * clock that does not run backwards.
  */
 #ifndef CLIENT_PACE_H
@@ -41,6 +42,7 @@ struct pace {
 	uint32_t parts;  /* the same in parts of a packet, of which it changes by a few at a time */
 	uint32_t window_min, window_max;
 	uint32_t weight;
+	bool private_network;
 	bool doubling; /* there has been no sign of congestion yet */
 
 	/* The round under way: the shortest way there and back, and was the window what held us up? */
@@ -67,8 +69,12 @@ struct pace {
 	struct pace_least loss; /* per 1024 */
 };
 
-/* Where a queue is shared, the window is to be `weight` times that of one with weight 1. */
-void pace_init(struct pace *pace, uint32_t window_start, uint32_t window_max, uint32_t weight);
+struct pace_config {
+	uint32_t window_start, window_max;
+	uint32_t weight; /* where a queue is shared: times the window of one with weight 1 */
+	bool private_network;
+};
+void pace_init(struct pace *pace, const struct pace_config *config);
 
 /*
  * A round trip was measured, of which `path_us` were spent in the network. Ends a round when it is

@@ -30,7 +30,7 @@ struct session_config {
 	uint32_t link_count;
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *bitmap;
-	bool private_network; /* nobody else uses it: loss is the path's own, however much */
+	bool private_network; /* nobody else uses it: queues may be long, and loss ends nothing */
 	bool again; /* the aggregators were all lost: they may still be starting, or not come back */
 	struct session_voice
 		voice; /* of the last session, or, where somebody else decides, of this one */

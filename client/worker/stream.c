@@ -47,7 +47,10 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	for (uint32_t i = 0; i < segment_count; i++)
 		s->segments[i].slot = i / config->segments_ahead;
 	s->jitter = (uint32_t)config->token;
-	pace_init(&s->pace, config->window_start, config->window, config->weight);
+	pace_init(&s->pace, &(struct pace_config){.window_start = config->window_start,
+	                                          .window_max = config->window,
+	                                          .weight = config->weight,
+	                                          .private_network = config->private_network});
 	*out = s;
 	return 0;
 }
@@ -324,7 +327,7 @@ static bool status_pull(struct stream *s, uint64_t now_us, struct packet_out *ou
 	if (now_us < s->ack_due_us && !quiet && !ping)
 		return false;
 	if (quiet) {
-		pace_timeout(&s->pace, !s->config.private_network && s->quiet_asked_us != 0 &&
+		pace_timeout(&s->pace, s->quiet_asked_us != 0 &&
 		                               frame_before(s->answered_us, s->quiet_asked_us));
 		s->quiet_asked_us = (uint32_t)now_us | 1;
 		s->quiet_due_us = now_us + stream_spread(s, pace_rto_us(&s->pace));

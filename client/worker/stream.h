@@ -35,7 +35,7 @@ struct stream_config {
 	uint64_t token;       /* what our packets carry */
 	uint64_t group_token; /* what theirs carry */
 	const struct bitmap_engine *engine;
-	bool private_network; /* loss is no sign of congestion */
+	bool private_network; /* see pace.h */
 };
 
 struct stream_stats {

@@ -228,8 +228,7 @@ void resend_take(struct stream *s, const struct status *status, uint64_t now_us)
 			s->resend_from = number;
 		if (!frame_before(number, s->resend_to))
 			s->resend_to = number + 1;
-		if (!s->config.private_network)
-			pace_lost(&s->pace, 1);
+		pace_lost(&s->pace, 1);
 	}
 }
 

@@ -56,7 +56,7 @@ share_job() { # name job size iterations: starts its workers, on w0 and w1; sets
 	local name=$1 job=$2 i
 	job_pids=()
 	for i in 0 1; do
-		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 "${share_keys[@]}" --job "$job" --rank $i --world 2 \
+		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 "${share_keys[@]}" --network shared --job "$job" --rank $i --world 2 \
 			--size "$3" --block "$share_block" --density 1 --warmup 0 --iters "$4" --json \
 			>"$raw/share-$name-$job-$i.json" &
 		job_pids+=($!)
@@ -209,7 +209,7 @@ share_incast() {
 	ip netns exec "$net-sw" tc qdisc add dev a0 root tbf rate 1gbit burst 32kb limit 200kb
 	share_daemon
 	for ((i = 15; i >= 0; i--)); do
-		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --rank $i --world 16 \
+		ip netns exec "$net-w$i" "$build/winnow" bench --aggregator 10.77.0.101:5555 --insecure-no-key --network shared --rank $i --world 16 \
 			--size 8M --block $share_block --density 1 --warmup 1 --iters 5 --rate 1G --aggregator-rate 1G --json \
 			>"$raw/share-incast-$i.json" &
 		workers+=($!)

@@ -39,6 +39,8 @@ static const struct known {
 	double most;
 } known[] = {
 	{"alone-far", "1000 Mbit/s, 500 us: times the bound", 1.04},
+	{"alone-busy", "300 Mbit/s, 25 us: times the bound", 1.3},
+	{"alone-busy", "1000 Mbit/s, 25 us: times the bound", 1.3},
 	{"small-hosts", "median, times its own", 3.5},
 	{"tcp-up", "TCP's share beside a dense job", 0.7},
 	{"tcp-shallow", "TCP's share beside a dense job", 0.96},
@@ -170,6 +172,16 @@ static void hosts(struct share *s, uint64_t rate_bits_s, uint64_t buffer_bytes, 
 	}
 	s->spec.aggregators[0].out.rate_bytes_s = 10000 * MBIT / 8;
 	s->spec.aggregators[0].out.queue_bytes = 200000;
+}
+
+/* All hosts let their threads wait for a CPU, as where several processes share each. */
+static void busy(struct share *s, uint64_t run_us, uint64_t wait_us)
+{
+	const struct cpu_spec cpu = {.run_us = run_us, .wait_us = wait_us};
+
+	s->spec.aggregators[0].cpu = cpu;
+	for (uint32_t i = 0; i < s->spec.worker_count; i++)
+		s->spec.workers[i].cpu = cpu;
 }
 
 /* `rounds` operations of `bytes`, one after the other. */
@@ -662,11 +674,12 @@ static double frames_us(uint64_t bytes, uint64_t workers, uint64_t rate_bits_s)
 	return (double)(bytes / 4 / BLOCK * workers * FRAME_BYTES) * 8e6 / (double)rate_bits_s;
 }
 
-static bool incast_by(const char *name, bool multicast)
+static bool incast_by(const char *name, bool multicast, bool private_network)
 {
 	struct share *s = make(name, 1, 16, 25);
 
 	port(s, 1000 * MBIT, 200000, 0);
+	s->spec.private_network = private_network;
 	for (uint32_t i = 0; i < 16; i++) {
 		s->spec.workers[i].hears_multicast = multicast;
 		s->spec.workers[i].out.rate_bytes_s = 1000 * MBIT / 8;
@@ -682,12 +695,17 @@ static bool incast_by(const char *name, bool multicast)
 
 static bool incast(void)
 {
-	return incast_by("incast", true);
+	return incast_by("incast", true, false);
 }
 
 static bool incast_unicast(void)
 {
-	return incast_by("incast-uni", false);
+	return incast_by("incast-uni", false, false);
+}
+
+static bool incast_private(void)
+{
+	return incast_by("incast-own", true, true);
 }
 
 /*
@@ -778,7 +796,7 @@ static bool loss(void)
 }
 
 /* One job, and nothing else: the bound is what the links carry. */
-static bool alone_by(const char *name, uint64_t delay_us)
+static bool alone_by(const char *name, uint64_t delay_us, uint64_t wait_us, bool private_network)
 {
 	static const uint64_t rates[] = {300, 1000};
 	bool met = true;
@@ -789,6 +807,8 @@ static bool alone_by(const char *name, uint64_t delay_us)
 		char text[64];
 
 		hosts(s, rate, MB, 0);
+		busy(s, 4000, wait_us);
+		s->spec.private_network = private_network;
 		for (int w = 0; w < 2; w++) /* its own link, which lets it wait */
 			s->spec.workers[w].out = (struct simnet_path){.rate_bytes_s = rate / 8,
 			                                              .queue_bytes = 200000};
@@ -806,12 +826,23 @@ static bool alone_by(const char *name, uint64_t delay_us)
 
 static bool alone(void)
 {
-	return alone_by("alone", 25);
+	return alone_by("alone", 25, 0, false);
 }
 
 static bool alone_far(void)
 {
-	return alone_by("alone-far", 500);
+	return alone_by("alone-far", 500, 0, false);
+}
+
+static bool alone_busy(void)
+{
+	return alone_by("alone-busy", 25, 1000, false);
+}
+
+/* The same where they are told that nobody else uses the links. */
+static bool alone_private(void)
+{
+	return alone_by("alone-own", 25, 1000, true);
 }
 
 static const struct {
@@ -820,6 +851,8 @@ static const struct {
 } worlds[] = {
 	{"alone", "one job on links of its own", alone},
 	{"alone-far", "the same, 500 us one way", alone_far},
+	{"alone-busy", "as alone, and threads wait for a CPU, up to 1 ms", alone_busy},
+	{"alone-own", "as alone-busy, on a private network", alone_private},
 	{"dense-port", "two dense jobs at one port", dense_port},
 	{"dense-hosts", "two dense jobs on shared hosts", dense_hosts},
 	{"dense-ecn", "as dense-port, and the queues mark", dense_ecn},
@@ -841,7 +874,8 @@ static const struct {
 	{"uneven", "one of four workers has a tenth of the others' rate", uneven},
 	{"uneven-uni", "the same without multicast", uneven_unicast},
 	{"incast", "16 workers, a port of 1 Gbit/s and 200 KB, multicast", incast},
-	{"incast-uni", "the same without multicast", incast_unicast},
+	{"incast-own", "as incast, on a private network", incast_private},
+	{"incast-uni", "as incast, without multicast", incast_unicast},
 	{"loss", "loss by chance, no queue", loss},
 };
 

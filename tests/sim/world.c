@@ -161,6 +161,18 @@ static void tear_down(struct world *world)
 
 /* ---- threads ---- */
 
+static void thread_waits_for_cpu(struct world *world, struct sim_thread *thread)
+{
+	uint64_t now_us = simnet_now(world->net);
+
+	if (thread->cpu.wait_us == 0 || now_us < thread->has_cpu_until_us ||
+	    now_us < thread->busy_until_us)
+		return;
+	thread->busy_until_us = now_us + simnet_between(world->net, 1, thread->cpu.wait_us);
+	thread->has_cpu_until_us =
+		thread->busy_until_us + simnet_between(world->net, 1, 2 * thread->cpu.run_us);
+}
+
 bool thread_busy(struct world *world, struct sim_thread *thread, struct sim_event *event)
 {
 	/* The kernel charges about twice a datagram's bytes to the buffer. */
@@ -168,6 +180,7 @@ bool thread_busy(struct world *world, struct sim_thread *thread, struct sim_even
 
 	if (event->again)
 		thread->waiting_bytes -= charge;
+	thread_waits_for_cpu(world, thread);
 	if (simnet_now(world->net) >= thread->busy_until_us)
 		return false;
 	if (charge > 0 && thread->waiting_bytes + charge > thread->rcvbuf) {

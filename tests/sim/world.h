@@ -77,6 +77,11 @@ struct job_spec {
 	struct fault_spec faults[WORLD_FAULTS_MAX];
 };
 
+/* A host whose CPUs are busy: a thread waits for one for up to `wait_us`, then runs for `run_us` on average. */
+struct cpu_spec {
+	uint64_t run_us, wait_us; /* 0: never */
+};
+
 struct aggregator_spec {
 	struct simnet_path out, in;
 	uint64_t turn_us; /* it gathers what comes for up to so long before it sends anything */
@@ -88,6 +93,7 @@ struct aggregator_spec {
 	bool no_room;        /* where packets cannot grow */
 	uint32_t bypass_ppm; /* chance that a packet comes by another road */
 	bool overlooks_stalls; /* it never says that an operation has waited too long; then none does */
+	struct cpu_spec cpu;
 };
 
 struct worker_spec {
@@ -100,6 +106,7 @@ struct worker_spec {
 	uint32_t pause_ppm; /* chance that it pauses before a packet */
 	uint64_t pause_us;  /* for up to so long */
 	uint64_t silence_us, stall_us;
+	struct cpu_spec cpu;
 };
 
 /* Traffic beside the jobs: one flow as TCP's, with as much to send as it may. */
@@ -163,6 +170,7 @@ struct world_spec {
 	uint32_t job_count;
 	struct job_spec jobs[WORLD_JOBS_MAX];
 	const struct members_spec *members; /* NULL: there are jobs */
+	bool private_network;               /* as workers are told */
 	uint32_t queue_count;
 	struct simnet_queue queues[WORLD_QUEUES_MAX]; /* what paths name: the first is 1 */
 	uint32_t cross_count;

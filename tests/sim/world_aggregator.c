@@ -178,6 +178,7 @@ void aggregator_open(struct world *world, uint32_t index)
 	a->spec = &world->spec->aggregators[index];
 	a->node = index;
 	a->thread.rcvbuf = a->spec->rcvbuf;
+	a->thread.cpu = a->spec->cpu;
 	jobs_begin(a);
 	simnet_timer(world->net, a->node, TIMER_TICK, TICK_US);
 }

@@ -41,6 +41,8 @@
 /* A thread that is busy leaves what comes in its socket. */
 struct sim_thread {
 	uint64_t busy_until_us;
+	struct cpu_spec cpu;
+	uint64_t has_cpu_until_us;
 	uint32_t rcvbuf, waiting_bytes;
 	bool turn_due; /* TIMER_TURN is set */
 };

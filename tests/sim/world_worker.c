@@ -40,7 +40,8 @@ static void session_begin(struct sim_worker *w)
 		.pool = w->world->pool,
 		.bitmap = w->world->engine,
 		/* Nothing may end there but for the reasons that the judge knows. */
-		.private_network = w->spec->in.loss_ppm > PRIVATE_LOSS_PPM ||
+		.private_network = spec->private_network ||
+	                           w->spec->in.loss_ppm > PRIVATE_LOSS_PPM ||
 	                           spec->aggregators[0].in.loss_ppm > PRIVATE_LOSS_PPM,
 	};
 	char job[16], host[16];
@@ -125,6 +126,7 @@ void worker_open(struct world *world, uint32_t index, uint32_t job, uint32_t ran
 	w->job = job;
 	w->rank = rank;
 	w->thread.rcvbuf = w->spec->rcvbuf;
+	w->thread.cpu = w->spec->cpu;
 	w->wake_us = UINT64_MAX;
 	shuffle(w, job_of(w)->op_count);
 	session_begin(w);
@@ -400,8 +402,9 @@ static bool stays_out(struct sim_worker *w, struct sim_event *event)
 	    (staging_state(w->staging) & STAGING_FULL) != 0 &&
 	    !simnet_chance(w->world->net, 100000))
 		due_us = gpu_due_us(w);
-	if (due_us != UINT64_MAX && due_us > busy_us)
-		w->thread.busy_until_us = due_us;
+	if (due_us == UINT64_MAX || due_us <= busy_us)
+		return thread_busy(w->world, &w->thread, event);
+	w->thread.busy_until_us = due_us;
 	stays = thread_busy(w->world, &w->thread, event);
 	w->thread.busy_until_us = busy_us;
 	return stays;
