@@ -58,10 +58,9 @@ static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int
 
 	comm_fork_close(&peer->fd);
 	peer->address_at = (peer->address_at + 1) % peer->address_count;
-	if (now_us < peer->connect_until_us) {
-		peer->connect_due_us = now_us + (peer->address_at == 0 ? COMM_CONNECT_AGAIN_US : 0);
+	peer->connect_due_us = now_us + (peer->address_at == 0 ? COMM_CONNECT_AGAIN_US : 0);
+	if (peer->connect_due_us < peer->connect_until_us)
 		return;
-	}
 	snprintf(reason, sizeof(reason), "no answer%s: %s; is winnowd running there?",
 	         addresses_text(peer, all, sizeof(all)), strerror(error));
 	peer->gone = true;
