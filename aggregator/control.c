@@ -4,7 +4,6 @@
 #include "aggregator/control.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>

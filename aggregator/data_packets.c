@@ -2,9 +2,7 @@
 /* data_packets.c - a data thread's turn: a burst of datagrams in, to channels, and their answers out */
 
 #include <arpa/inet.h>
-#include <assert.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/data_impl.h"

@@ -4,7 +4,6 @@
 #include "aggregator/control/lines.h"
 
 #include <errno.h>
-#include <string.h>
 
 int lines_feed(struct lines *lines, const char *data, size_t bytes, lines_fn *take, void *context)
 {

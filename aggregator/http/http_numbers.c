@@ -2,7 +2,6 @@
 /* http_numbers.c - every number that /metrics and /status show, once: what they call it, where it is */
 
 #include <stddef.h>
-#include <string.h>
 
 #include "aggregator/http/http_impl.h"
 

@@ -27,13 +27,6 @@
 #include "aggregator/net/trouble.h"
 #include "aggregator/net/udp_socket.h"
 
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-
 #define RX_MESSAGES 16
 #define RX_BYTES 65536
 #define TX_SEGMENTS_MAX 64 /* UDP_MAX_SEGMENTS of the kernels before 6.9 */

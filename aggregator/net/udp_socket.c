@@ -9,18 +9,11 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
 #define ECN_CAPABLE 2 /* in the TOS byte, below the DSCP: ECT(0) */
-#ifndef IPV6_MULTICAST_ALL
-#define IPV6_MULTICAST_ALL 29
-#endif
 
 static int explain(struct why *why, const char *what, const struct net_addr *address)
 {

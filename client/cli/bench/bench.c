@@ -4,7 +4,6 @@
 #include "client/cli/bench/bench.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

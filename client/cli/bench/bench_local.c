@@ -2,6 +2,7 @@
 /* bench_local.c - --local N of bench and tune: an aggregator and N workers on this machine */
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>

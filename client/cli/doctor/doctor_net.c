@@ -23,13 +23,6 @@
 #define NATIVE_MTU_MAX 3498
 #define DEVICES_MAX 16
 
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-
 /* ---- sockets ---- */
 
 /* The kernel counts twice what one may ask for. */

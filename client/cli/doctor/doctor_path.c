@@ -16,7 +16,6 @@
 #include "aggregator/net/net.h"
 #include "client/cli/cli.h"
 #include "client/cli/doctor/doctor.h"
-#include "ebpf/wire.h"
 #include "client/winnow.h"
 
 #define JOIN_MS 5000

@@ -3,8 +3,6 @@
 
 #include "client/cli/tune/source.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,8 +3,6 @@
 
 #include "client/cli/tune/tune.h"
 
-#include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

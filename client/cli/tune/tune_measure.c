@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* tune_measure.c - the operations for real, with each block size in turn: times, and bytes counted */
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
