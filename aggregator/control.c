@@ -4,6 +4,7 @@
 #include "aggregator/control.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
@@ -15,11 +16,15 @@
 
 #define TICK_MS 50
 
+/* The first two end winnowd; SIGHUP reloads what can be reloaded. */
+static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+#define SIGNALS (sizeof(numbers) / sizeof(numbers[0]))
+
 struct control {
 	struct control_config config;
 	uv_loop_t loop;
-	uv_timer_t timer;
-	struct service service;
+	uv_timer_t timer, watchdog;
+	uv_signal_t signals[SIGNALS];
 	uv_poll_t reports;
 	struct jobs *jobs;
 	struct connections connections;
@@ -114,9 +119,8 @@ static void tick(uv_timer_t *timer)
 		uv_stop(&control->loop);
 }
 
-static void end_asked(void *context, int number)
+static void end_asked(struct control *control, int number)
 {
-	struct control *control = context;
 	struct jobs_totals totals;
 
 	jobs_totals(control->jobs, &totals);
@@ -136,42 +140,51 @@ static void end_asked(void *context, int number)
 	tick(&control->timer);
 }
 
-static void reload_asked(void *context)
+static void reload(struct control *control)
 {
-	struct control *control = context;
-
 	service_tell("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)loop_us());
 	jobs_keys_set(control->jobs, control->config.reload());
 	service_tell("READY=1");
 }
 
-/* A data thread answers only while it turns. */
-static void alive_asked(void *context)
+static void signalled(uv_signal_t *signal, int number)
 {
-	struct control *control = context;
+	if (number == SIGHUP)
+		reload(signal->data);
+	else
+		end_asked(signal->data, number);
+}
+
+/* A data thread answers only while it turns. */
+static void watch(uv_timer_t *timer)
+{
+	const struct control *control = timer->data;
 	struct data_stats stats;
 
 	data_stats(control->config.data, &stats);
+	service_tell("WATCHDOG=1");
 }
 
 /* ---- life ---- */
 
 static void handles_init(struct control *control)
 {
-	const struct service_hooks hooks = {
-		.context = control,
-		.end = end_asked,
-		.reload = reload_asked,
-		.alive = alive_asked,
-	};
+	uint64_t watch_ms = service_watchdog_ms();
 
 	uv_timer_init(&control->loop, &control->timer);
+	uv_timer_init(&control->loop, &control->watchdog);
 	uv_poll_init(&control->loop, &control->reports, control->config.reports->read_fd);
-	control->timer.data = control;
+	control->timer.data = control->watchdog.data = control;
 	control->reports.data = control;
 	uv_poll_start(&control->reports, UV_READABLE, take_reports);
 	uv_timer_start(&control->timer, tick, TICK_MS, TICK_MS);
-	service_start(&control->service, &control->loop, &hooks);
+	if (watch_ms > 0)
+		uv_timer_start(&control->watchdog, watch, watch_ms, watch_ms);
+	for (size_t i = 0; i < SIGNALS; i++) {
+		uv_signal_init(&control->loop, &control->signals[i]);
+		control->signals[i].data = control;
+		uv_signal_start(&control->signals[i], signalled, numbers[i]);
+	}
 }
 
 static int serve_http(struct control *control, struct why *why)

@@ -4,7 +4,6 @@
 #include "aggregator/service.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -49,8 +48,7 @@ void service_tell(const char *format, ...)
 	tell(path, text);
 }
 
-/* Half the time after which the manager gives up on us, in ms; 0: it does not watch us. */
-static uint64_t watchdog_ms(void)
+uint64_t service_watchdog_ms(void)
 {
 	const char *limit = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
 	unsigned long long us;
@@ -63,39 +61,4 @@ static uint64_t watchdog_ms(void)
 	if (errno != 0 || end == limit || *end != '\0' || us == 0)
 		return 0;
 	return us >= 2000 ? us / 2000 : 1;
-}
-
-static void watch(uv_timer_t *timer)
-{
-	const struct service *service = timer->data;
-
-	service->hooks.alive(service->hooks.context);
-	service_tell("WATCHDOG=1");
-}
-
-static void signalled(uv_signal_t *handle, int number)
-{
-	const struct service *service = handle->data;
-
-	if (number == SIGHUP)
-		service->hooks.reload(service->hooks.context);
-	else
-		service->hooks.end(service->hooks.context, number);
-}
-
-void service_start(struct service *service, uv_loop_t *loop, const struct service_hooks *hooks)
-{
-	static const int numbers[SERVICE_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
-	uint64_t every_ms = watchdog_ms();
-
-	service->hooks = *hooks;
-	for (uint32_t i = 0; i < SERVICE_SIGNALS; i++) {
-		uv_signal_init(loop, &service->signals[i]);
-		service->signals[i].data = service;
-		uv_signal_start(&service->signals[i], signalled, numbers[i]);
-	}
-	uv_timer_init(loop, &service->watchdog);
-	service->watchdog.data = service;
-	if (every_ms > 0)
-		uv_timer_start(&service->watchdog, watch, every_ms, every_ms);
 }
