@@ -16,26 +16,16 @@
 
 #define STALL_CHECK_MS 250
 
-enum order_kind {
-	ORDER_NONE,
-	ORDER_ATTACH,
-	ORDER_START,
-	ORDER_HEARD,
-	ORDER_MOVE,
-	ORDER_DETACH,
-	ORDER_STATS,
-	ORDER_STOP
-};
-
+/* What the control thread wants done on a data thread; act() uses what it needs of the rest. */
 struct order {
-	enum order_kind kind;
+	void (*act)(struct data_thread *t, struct order *order);
 	uint16_t id;
-	struct channel *channel; /* START */
+	struct channel *channel;
 	const bool *multicast;
-	uint32_t rank; /* HEARD, MOVE */
+	uint32_t rank;
 	struct jobs_heard *heard;
-	uint64_t number;       /* MOVE */
-	struct outlet *outlet; /* ATTACH in; DETACH out */
+	uint64_t number;
+	struct outlet *outlet; /* to attach; that was detached */
 	struct data_stats *stats;
 	struct channel_stats *channel_stats;
 	struct channel_view *channel_view;
@@ -72,7 +62,12 @@ static bool check_stalls(struct data_thread *t)
 
 /* ---- orders ---- */
 
-static void order_start(struct data_thread *t, const struct order *order)
+static void order_attach(struct data_thread *t, struct order *order)
+{
+	t->outlets[t->outlet_count++] = order->outlet;
+}
+
+static void order_start(struct data_thread *t, struct order *order)
 {
 	struct outlet *outlet = outlet_named(t, order->id);
 
@@ -86,16 +81,26 @@ static void order_start(struct data_thread *t, const struct order *order)
 	}
 }
 
+static void order_heard(struct data_thread *t, struct order *order)
+{
+	knock_ages(&outlet_named(t, order->id)->knockers[order->rank], clock_us(), order->heard);
+}
+
+static void order_move(struct data_thread *t, struct order *order)
+{
+	outlet_named(t, order->id)->knockers[order->rank].number = order->number;
+}
+
 static void order_stats(struct data_thread *t, struct order *order)
 {
-	const struct outlet *outlet;
+	*order->stats = t->stats;
+	t->data->config.backend->stats(t->net, &order->stats->net);
+}
 
-	if (order->stats != NULL) {
-		*order->stats = t->stats;
-		t->data->config.backend->stats(t->net, &order->stats->net);
-		return;
-	}
-	outlet = outlet_named(t, order->id);
+static void order_look(struct data_thread *t, struct order *order)
+{
+	const struct outlet *outlet = outlet_named(t, order->id);
+
 	order->found = outlet != NULL && outlet->channel != NULL;
 	if (!order->found)
 		return;
@@ -123,44 +128,22 @@ static void order_detach(struct data_thread *t, struct order *order)
 	t->last = NULL;
 }
 
-/* Carries out what the control thread waits for; false: stop. */
-static bool take_order(struct data_thread *t)
+static void order_stop(struct data_thread *t, struct order *order)
 {
-	bool stop = false;
+	(void)order;
+	t->stopped = true;
+}
 
+/* Carries out what the control thread waits for. */
+static void take_order(struct data_thread *t)
+{
 	if (!atomic_exchange(&t->ordered, false))
-		return true;
+		return;
 	pthread_mutex_lock(&t->lock);
-	switch (t->order != NULL ? t->order->kind : ORDER_NONE) {
-	case ORDER_ATTACH:
-		t->outlets[t->outlet_count++] = t->order->outlet;
-		break;
-	case ORDER_START:
-		order_start(t, t->order);
-		break;
-	case ORDER_HEARD:
-		knock_ages(&outlet_named(t, t->order->id)->knockers[t->order->rank], clock_us(),
-		           t->order->heard);
-		break;
-	case ORDER_MOVE:
-		outlet_named(t, t->order->id)->knockers[t->order->rank].number = t->order->number;
-		break;
-	case ORDER_DETACH:
-		order_detach(t, t->order);
-		break;
-	case ORDER_STATS:
-		order_stats(t, t->order);
-		break;
-	case ORDER_STOP:
-		stop = true;
-		break;
-	case ORDER_NONE:
-		break;
-	}
+	t->order->act(t, t->order);
 	t->order = NULL;
 	pthread_cond_signal(&t->carried_out);
 	pthread_mutex_unlock(&t->lock);
-	return !stop;
 }
 
 static void give_order(struct data_thread *t, struct order *order)
@@ -215,19 +198,19 @@ static void *run(void *context)
 		{.fd = t->wake_fd, .events = POLLIN},
 	};
 	uint64_t next_check_us = 0;
-	bool busy = false, going = true;
+	bool busy = false;
 
 	(void)privileges_drop(); /* winnowd.c reports it if this cannot be done */
 	/* From here on the thread allocates nothing: tests count by this name. */
 	pthread_setname_np(pthread_self(), "winnow-data");
-	while (going) {
+	while (!t->stopped) {
 		bool received = data_turn(t) > 0;
 		uint64_t now_us;
 
 		busy = busy || received;
 		if (!received)
 			rest(t, fds, busy);
-		going = take_order(t);
+		take_order(t);
 		now_us = clock_us();
 		if (now_us < next_check_us)
 			continue;
@@ -321,7 +304,7 @@ void data_close(struct data *data)
 	if (data == NULL)
 		return;
 	for (uint32_t i = 0; i < data->thread_count; i++) {
-		struct order order = {.kind = ORDER_STOP};
+		struct order order = {.act = order_stop};
 
 		give_order(data->threads[i], &order);
 		pthread_join(data->threads[i]->thread, NULL);
@@ -366,7 +349,7 @@ int data_attach(void *context, const struct jobs_channel *channel)
 {
 	struct data *data = context;
 	struct outlet *outlet = calloc(1, sizeof(*outlet));
-	struct order order = {.kind = ORDER_ATTACH, .outlet = outlet};
+	struct order order = {.act = order_attach, .outlet = outlet};
 
 	if (outlet == NULL)
 		return -ENOMEM;
@@ -387,28 +370,28 @@ int data_attach(void *context, const struct jobs_channel *channel)
 void data_start(void *context, uint16_t id, struct channel *channel, const bool multicast[])
 {
 	struct order order = {
-		.kind = ORDER_START, .id = id, .channel = channel, .multicast = multicast};
+		.act = order_start, .id = id, .channel = channel, .multicast = multicast};
 
 	give_order(data_owner(context, id), &order);
 }
 
 void data_heard(void *context, uint16_t id, uint32_t rank, struct jobs_heard *out)
 {
-	struct order order = {.kind = ORDER_HEARD, .id = id, .rank = rank, .heard = out};
+	struct order order = {.act = order_heard, .id = id, .rank = rank, .heard = out};
 
 	give_order(data_owner(context, id), &order);
 }
 
 void data_move(void *context, uint16_t id, uint32_t rank, uint64_t number)
 {
-	struct order order = {.kind = ORDER_MOVE, .id = id, .rank = rank, .number = number};
+	struct order order = {.act = order_move, .id = id, .rank = rank, .number = number};
 
 	give_order(data_owner(context, id), &order);
 }
 
 void data_detach(void *context, uint16_t id)
 {
-	struct order order = {.kind = ORDER_DETACH, .id = id};
+	struct order order = {.act = order_detach, .id = id};
 
 	give_order(data_owner(context, id), &order);
 	outlet_free(order.outlet);
@@ -419,7 +402,7 @@ void data_stats(struct data *data, struct data_stats *out)
 	*out = (struct data_stats){0};
 	for (uint32_t i = 0; i < data->thread_count; i++) {
 		struct data_stats one = {0};
-		struct order order = {.kind = ORDER_STATS, .stats = &one};
+		struct order order = {.act = order_stats, .stats = &one};
 
 		give_order(data->threads[i], &order);
 		counters_add(out, &one, sizeof(one));
@@ -429,7 +412,7 @@ void data_stats(struct data *data, struct data_stats *out)
 bool data_channel_look(struct data *data, uint16_t id, struct channel_stats *stats,
                        struct channel_view *view, struct channel_waits *waits)
 {
-	struct order order = {.kind = ORDER_STATS,
+	struct order order = {.act = order_look,
 	                      .id = id,
 	                      .channel_stats = stats,
 	                      .channel_view = view,

@@ -75,6 +75,7 @@ struct data_thread {
 	struct outlet *dirty[JOBS_MAX];
 	uint32_t dirty_count;
 	struct data_stats stats;
+	bool stopped;
 	bool stuck; /* the network has been full for SEND_WAIT_MS, and still is */
 	struct net_in in[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
