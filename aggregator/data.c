@@ -45,7 +45,7 @@ static void outlet_free(struct outlet *outlet)
 static bool check_stalls(struct data_thread *t)
 {
 	uint64_t now_us = clock_us();
-	struct channel_stall stall;
+	struct report report = {.kind = REPORT_STALL};
 	bool busy = false;
 
 	for (uint32_t i = 0; i < t->outlet_count; i++) {
@@ -54,8 +54,9 @@ static bool check_stalls(struct data_thread *t)
 		if (outlet->channel == NULL || channel_idle(outlet->channel))
 			continue;
 		busy = true;
-		if (channel_stalled(outlet->channel, now_us, &stall))
-			t->data->config.stalled(t->data->config.context, outlet->info.id, &stall);
+		report.id = outlet->info.id;
+		if (channel_stalled(outlet->channel, now_us, &report.stall))
+			t->data->config.report(t->data->config.context, &report);
 	}
 	return busy;
 }
@@ -162,10 +163,10 @@ static void give_order(struct data_thread *t, struct order *order)
 
 static void check_health(struct data_thread *t)
 {
-	struct why why;
+	struct report report = {.kind = REPORT_LOST};
 
-	if (t->data->config.backend->health(t->net, &why) != 0)
-		t->data->config.lost(t->data->config.context, why.text);
+	if (t->data->config.backend->health(t->net, &report.lost) != 0)
+		t->data->config.report(t->data->config.context, &report);
 }
 
 /* Nothing arrived: sleep as long as the net allows, unless orders come. */

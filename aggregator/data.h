@@ -18,17 +18,21 @@
 
 struct data;
 
-/* Called from a data thread: an operation has waited too long on channel `id`. */
-typedef void data_stalled_fn(void *context, uint16_t id, const struct channel_stall *stall);
+enum report_kind {
+	REPORT_STALL,   /* an operation has waited too long */
+	REPORT_TROUBLE, /* a worker cannot be reached; about once a second while it lasts */
+	REPORT_LOST,    /* the net will carry nothing any more; repeatedly */
+};
 
-/*
- * Called from a data thread, about once a second while it lasts: a worker of channel `id` cannot be
- * reached.
- */
-typedef void data_trouble_fn(void *context, uint16_t id, const struct jobs_trouble *trouble);
-
-/* Called from a data thread, repeatedly: its net will carry nothing any more. */
-typedef void data_lost_fn(void *context, const char *why);
+struct report {
+	enum report_kind kind;
+	uint16_t id; /* of the channel */
+	union {
+		struct channel_stall stall;
+		struct jobs_trouble trouble;
+		struct why lost;
+	};
+};
 
 struct data_config {
 	const struct net_backend *backend;
@@ -38,10 +42,8 @@ struct data_config {
 	uint32_t jobs_max;
 	uint32_t payload_max;
 	uint32_t buffer_bytes;
-	uint32_t dscp; /* as in struct net_config */
-	data_stalled_fn *stalled;
-	data_trouble_fn *trouble;
-	data_lost_fn *lost;
+	uint32_t dscp;                                              /* as in struct net_config */
+	void (*report)(void *context, const struct report *report); /* from a data thread */
 	void *context;
 };
 

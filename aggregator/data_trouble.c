@@ -77,6 +77,16 @@ static void note(struct outlet *outlet, const struct net_trouble list[], uint32_
 		trouble->what.more = trouble->what.rank == WIRE_EVERYONE ? 0 : more;
 }
 
+static void report(const struct data_thread *t, const struct outlet *outlet,
+                   const struct jobs_trouble *what)
+{
+	const struct data_config *config = &t->data->config;
+
+	config->report(
+		config->context,
+		&(struct report){.kind = REPORT_TROUBLE, .id = outlet->info.id, .trouble = *what});
+}
+
 static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	struct outlet_trouble *trouble = &outlet->trouble;
@@ -96,7 +106,7 @@ static void judge(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 	if (trouble->what.for_us < TROUBLE_US || now_us - trouble->told_us < TELL_US)
 		return;
 	trouble->told_us = now_us;
-	t->data->config.trouble(t->data->config.context, outlet->info.id, &trouble->what);
+	report(t, outlet, &trouble->what);
 }
 
 /* Most of what the kernel could have added has come to us. */
@@ -117,7 +127,7 @@ static void judge_fast(struct data_thread *t, struct outlet *outlet, uint64_t no
 	outlet->fast_added = stats->fast_added;
 	outlet->fast_missed = stats->fast_missed;
 	if (missed >= SLOW_PUSHES && added < missed / SLOW_SHARE)
-		t->data->config.trouble(t->data->config.context, outlet->info.id, &slow);
+		report(t, outlet, &slow);
 }
 
 void data_troubles(struct data_thread *t, uint64_t now_us)

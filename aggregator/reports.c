@@ -26,27 +26,11 @@ void reports_close(struct reports *reports)
 	close(reports->write_fd);
 }
 
-static void put(const struct reports *reports, const struct report *report)
+void reports_put(void *context, const struct report *report)
 {
+	const struct reports *reports = context;
+
 	(void)!write(reports->write_fd, report, sizeof(*report));
-}
-
-void reports_stalled(void *context, uint16_t id, const struct channel_stall *stall)
-{
-	put(context, &(struct report){.kind = REPORT_STALL, .id = id, .stall = *stall});
-}
-
-void reports_trouble(void *context, uint16_t id, const struct jobs_trouble *trouble)
-{
-	put(context, &(struct report){.kind = REPORT_TROUBLE, .id = id, .trouble = *trouble});
-}
-
-void reports_lost(void *context, const char *why)
-{
-	struct report report = {.kind = REPORT_LOST};
-
-	why_set(&report.lost, 0, "%s", why);
-	put(context, &report);
 }
 
 bool reports_take(const struct reports *reports, struct report *out)

@@ -10,20 +10,7 @@
 #ifndef AGGREGATOR_REPORTS_H
 #define AGGREGATOR_REPORTS_H
 
-#include "aggregator/jobs/jobs.h"
-#include "aggregator/net/net.h"
-
-enum report_kind { REPORT_STALL, REPORT_TROUBLE, REPORT_LOST };
-
-struct report {
-	enum report_kind kind;
-	uint16_t id; /* of the channel */
-	union {
-		struct channel_stall stall;
-		struct jobs_trouble trouble;
-		struct why lost; /* why the port is gone */
-	};
-};
+#include "aggregator/data.h"
 
 struct reports {
 	int read_fd; /* readable while there are reports */
@@ -34,9 +21,7 @@ int reports_open(struct reports *reports); /* -errno */
 void reports_close(struct reports *reports);
 
 /* Data threads; for struct data_config, whose context is the struct reports. */
-void reports_stalled(void *reports, uint16_t id, const struct channel_stall *stall);
-void reports_trouble(void *reports, uint16_t id, const struct jobs_trouble *trouble);
-void reports_lost(void *reports, const char *why);
+void reports_put(void *reports, const struct report *report);
 
 /* The control thread. reports_take(): false: there is none. reports_forget(): all are void. */
 bool reports_take(const struct reports *reports, struct report *out);

@@ -459,9 +459,7 @@ static int serve(void)
 		.payload_max = config.jobs.payload_max,
 		.buffer_bytes = settings.buffer_bytes,
 		.dscp = settings.dscp,
-		.stalled = reports_stalled,
-		.trouble = reports_trouble,
-		.lost = reports_lost,
+		.report = reports_put,
 		.context = &reports,
 	};
 	struct net_port port;

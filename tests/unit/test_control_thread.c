@@ -296,16 +296,17 @@ static void close_control(void)
 
 static void report_stall(uint16_t id)
 {
-	struct channel_stall stall = {.tag = 1000u + id};
+	const struct report report = {.kind = REPORT_STALL, .id = id, .stall.tag = 1000u + id};
 
-	reports_stalled(&reports, id, &stall);
+	reports_put(&reports, &report);
 }
 
 static void report_trouble(uint16_t id)
 {
-	struct jobs_trouble trouble = {.count = 2000u + id};
+	const struct report report = {
+		.kind = REPORT_TROUBLE, .id = id, .trouble.count = 2000u + id};
 
-	reports_trouble(&reports, id, &trouble);
+	reports_put(&reports, &report);
 }
 
 /* SIGTERM with nothing to wait for. */
@@ -446,8 +447,11 @@ static void test_stalls(void **state)
 
 static void lose_port(void)
 {
+	struct report report = {.kind = REPORT_LOST};
+
+	why_set(&report.lost, 0, "unplugged");
 	if (notes.ticks == 2)
-		reports_lost(&reports, "unplugged");
+		reports_put(&reports, &report);
 }
 
 static void test_port_lost(void **state)

@@ -92,35 +92,27 @@ static inline struct told told_of(struct world *w)
 	return told;
 }
 
-static inline void note_stall(void *context, uint16_t id, const struct channel_stall *stall)
+static inline void note_report(void *context, const struct report *report)
 {
 	struct world *w = context;
 
 	pthread_mutex_lock(&w->lock);
-	w->told.stalls++;
-	w->told.stalled_id = id;
-	w->told.stall = *stall;
-	pthread_mutex_unlock(&w->lock);
-}
-
-static inline void note_trouble(void *context, uint16_t id, const struct jobs_trouble *trouble)
-{
-	struct world *w = context;
-
-	pthread_mutex_lock(&w->lock);
-	w->told.troubles++;
-	w->told.trouble_id = id;
-	w->told.trouble = *trouble;
-	pthread_mutex_unlock(&w->lock);
-}
-
-static inline void note_loss(void *context, const char *why)
-{
-	struct world *w = context;
-
-	pthread_mutex_lock(&w->lock);
-	w->told.losses++;
-	snprintf(w->told.lost, sizeof(w->told.lost), "%s", why);
+	switch (report->kind) {
+	case REPORT_STALL:
+		w->told.stalls++;
+		w->told.stalled_id = report->id;
+		w->told.stall = report->stall;
+		break;
+	case REPORT_TROUBLE:
+		w->told.troubles++;
+		w->told.trouble_id = report->id;
+		w->told.trouble = report->trouble;
+		break;
+	case REPORT_LOST:
+		w->told.losses++;
+		snprintf(w->told.lost, sizeof(w->told.lost), "%s", report->lost.text);
+		break;
+	}
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -138,9 +130,7 @@ static inline struct world *world_open(uint32_t threads)
 		.jobs_max = 4,
 		.payload_max = 8972,
 		.buffer_bytes = 65536,
-		.stalled = note_stall,
-		.trouble = note_trouble,
-		.lost = note_loss,
+		.report = note_report,
 		.context = w,
 	};
 	net_opens = nets_closed = 0;

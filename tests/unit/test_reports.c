@@ -15,9 +15,9 @@ static struct reports reports;
 static struct report report;
 static void stall(uint16_t id)
 {
-	struct channel_stall one = {.tag = id, .rank = 1};
+	const struct report one = {.kind = REPORT_STALL, .id = id, .stall = {.tag = id, .rank = 1}};
 
-	reports_stalled(&reports, id, &one);
+	reports_put(&reports, &one);
 }
 
 static int begin(void **state)
@@ -43,20 +43,23 @@ static bool readable(void)
 /* All kinds, in the order in which they came. */
 static void test_kinds(void **state)
 {
-	const struct jobs_trouble trouble = {.rank = 3, .error = 90, .count = 17};
+	const struct report trouble = {
+		.kind = REPORT_TROUBLE, .id = 6, .trouble = {.rank = 3, .error = 90, .count = 17}};
+	struct report lost = {.kind = REPORT_LOST};
 
 	(void)state;
 	assert_false(readable());
 	assert_false(reports_take(&reports, &report));
 	stall(5);
-	reports_trouble(&reports, 6, &trouble);
-	reports_lost(&reports, "unplugged");
+	reports_put(&reports, &trouble);
+	why_set(&lost.lost, 0, "unplugged");
+	reports_put(&reports, &lost);
 	assert_true(readable());
 	assert_true(reports_take(&reports, &report));
 	assert_true(report.kind == REPORT_STALL && report.id == 5 && report.stall.tag == 5);
 	assert_true(reports_take(&reports, &report));
 	assert_true(report.kind == REPORT_TROUBLE && report.id == 6);
-	assert_memory_equal(&report.trouble, &trouble, sizeof(trouble));
+	assert_memory_equal(&report.trouble, &trouble.trouble, sizeof(trouble.trouble));
 	assert_true(reports_take(&reports, &report));
 	assert_int_equal(report.kind, REPORT_LOST);
 	assert_string_equal(report.lost.text, "unplugged");
