@@ -184,15 +184,15 @@ static double bound_us(const struct bench_row *row)
 		.count = row->count,
 		.block_elems = settings.comm.block,
 		.elem_bytes = dtype_bytes((enum dtype)settings.dtype),
-		.shard_count = row->channels,
-		.payload = row->payload,
+		.shard_count = row->stats.channels,
+		.payload = row->stats.payload,
 	};
 	double world = (double)settings.comm.world, out = row->density, in = row->union_density;
 	double workers_rate = (double)settings.rate / 8e6; /* bytes a microsecond */
 	double aggregators_rate = settings.aggregator_rate != 0
 	                                  ? (double)settings.aggregator_rate / 8e6
 	                                  : workers_rate;
-	double copies = row->multicast == settings.aggregators ? 1 : world;
+	double copies = row->stats.multicast == settings.aggregators ? 1 : world;
 	double frame_bytes, wire_bytes;
 	struct geometry cut;
 
@@ -276,7 +276,6 @@ static int measure(struct winnow_comm *comm, const struct bench_data *data, void
 static int measure_row(struct winnow_comm *comm, const struct bench_data *data, void *recv,
                        double us[], struct bench_row *row)
 {
-	struct winnow_stats stats;
 	int status = 0;
 
 	for (int place = 0; place < BENCH_PLACES && status == 0; place++) {
@@ -284,14 +283,7 @@ static int measure_row(struct winnow_comm *comm, const struct bench_data *data, 
 		if (bench_measures(&settings, (enum bench_place)place))
 			status = measure(comm, data, recv, us, row, (enum bench_place)place);
 	}
-	winnow_comm_stats(comm, &stats);
-	row->payload = stats.payload;
-	row->window = stats.window;
-	row->channels = stats.channels;
-	row->multicast = stats.multicast;
-	row->rtt_us = stats.rtt_us;
-	row->rtt_least_us = stats.rtt_least_us;
-	row->window_now = stats.window_now;
+	winnow_comm_stats(comm, &row->stats);
 	row->bound_us = bound_us(row);
 	return status;
 }
@@ -307,7 +299,6 @@ static int run_row(struct winnow_comm *comm, struct bench_row *row)
 	data = bench_data_make(&settings, row->count, row->density);
 	if (posix_memalign(&recv, 4096, row->bytes > 0 ? row->bytes : 1) != 0)
 		recv = NULL;
-	row->iters = settings.iters;
 	if (data == NULL || recv == NULL || us == NULL)
 		status = cli_error(1, "no memory for two tensors of %llu bytes",
 		                   (unsigned long long)row->bytes);

@@ -74,11 +74,9 @@ struct bench_row {
 	uint64_t bytes, count;
 	double density;       /* of this worker's blocks, as it turned out */
 	double union_density; /* of blocks that any worker has */
-	uint64_t iters;
 	struct bench_times times[BENCH_PLACES];
-	double bound_us; /* 0: no rate given */
-	uint32_t payload, window, channels, multicast;
-	uint32_t rtt_us, rtt_least_us, window_now; /* after it */
+	double bound_us;           /* 0: no rate given */
+	struct winnow_stats stats; /* the communicator's, after it */
 };
 
 static inline bool bench_sweeps(const struct bench_settings *settings)

@@ -19,8 +19,8 @@ static const char *wire_used(const struct bench_settings *settings, const struct
 		.count = row->count,
 		.block_elems = settings->comm.block,
 		.elem_bytes = 4,
-		.shard_count = row->channels,
-		.payload = row->payload,
+		.shard_count = row->stats.channels,
+		.payload = row->stats.payload,
 	};
 	struct geometry cut;
 
@@ -64,6 +64,7 @@ static json_t *times_json(const struct bench_settings *settings, const struct be
 
 static json_t *row_json(const struct bench_settings *settings, const struct bench_row *row)
 {
+	const struct winnow_stats *stats = &row->stats;
 	json_t *times = times_json(settings, row, bench_times(settings, row));
 	json_t *object = json_pack(
 		"{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:I, s:b, s:i, s:i, s:i, s:i, "
@@ -73,11 +74,11 @@ static json_t *row_json(const struct bench_settings *settings, const struct benc
 		(json_int_t)settings->comm.block, "density", row->density, "union",
 		row->union_density, "dtype", dtype_name((enum dtype)settings->dtype), "op",
 		reduction_name((enum reduction)settings->op), "wire", wire_used(settings, row),
-		"iters", (json_int_t)row->iters, "checked", settings->check, "payload",
-		(int)row->payload, "window", (int)row->window, "channels", (int)row->channels,
-		"multicast", (int)row->multicast, "seed", (json_int_t)settings->seed, "rtt_us",
-		(json_int_t)row->rtt_us, "rtt_least_us", (json_int_t)row->rtt_least_us,
-		"window_now", (json_int_t)row->window_now);
+		"iters", (json_int_t)settings->iters, "checked", settings->check, "payload",
+		(int)stats->payload, "window", (int)stats->window, "channels", (int)stats->channels,
+		"multicast", (int)stats->multicast, "seed", (json_int_t)settings->seed, "rtt_us",
+		(json_int_t)stats->rtt_us, "rtt_least_us", (json_int_t)stats->rtt_least_us,
+		"window_now", (json_int_t)stats->window_now);
 
 	json_object_update(object, times);
 	json_decref(times);

@@ -158,20 +158,20 @@ void bench_print_row(const struct bench_settings *settings, const struct bench_r
 void bench_print_foot(const struct bench_settings *settings, const struct bench_row rows[],
                       uint32_t count)
 {
-	const struct bench_row *row = &rows[count - 1];
+	const struct winnow_stats *stats = &rows[count - 1].stats;
 
 	if (!prints(settings))
 		return;
 	if (bench_sweeps(settings))
 		sweep_foot(settings, rows, count);
 	printf("# time: median of %llu; busbw: algbw * 2(n-1)/n, as of a ring; %s\n",
-	       (unsigned long long)row->iters,
+	       (unsigned long long)settings->iters,
 	       bench_sweeps(settings) ? "density: of a worker's blocks, union: of any's"
 	                              : "sent and received: this worker's\n# Ethernet bytes an "
 	                                "iteration; saving: against a ring's");
 	printf("# datagrams of %u bytes, window %u frames, %u channel%s, results by %s\n",
-	       row->payload, row->window, row->channels, row->channels == 1 ? "" : "s",
-	       row->multicast == settings->aggregators ? "multicast"
-	       : row->multicast > 0                    ? "multicast from some"
-	                                               : "unicast");
+	       stats->payload, stats->window, stats->channels, stats->channels == 1 ? "" : "s",
+	       stats->multicast == settings->aggregators ? "multicast"
+	       : stats->multicast > 0                    ? "multicast from some"
+	                                                 : "unicast");
 }
