@@ -10,19 +10,19 @@
 
 #define GAP 2
 
-void table_columns(struct table *table, const char *const titles[])
+void table_columns(struct table *table, const char *titles)
 {
 	assert(table->row_count == 0);
-	for (; *titles != NULL; titles++) {
-		uint32_t column = table->column_count++;
-		bool left = **titles == '<';
-		const char *title = left ? *titles + 1 : *titles;
+	for (size_t length; *titles != '\0'; titles += length + (titles[length] == '\t')) {
+		uint32_t column = table->column_count++, left = *titles == '<';
 
-		assert(column < TABLE_COLUMNS_MAX);
-		table->titles[column] = title;
+		length = strcspn(titles, "\t");
+		assert(column < TABLE_COLUMNS_MAX && length - left < TABLE_TITLE_BYTES);
+		snprintf(table->titles[column], TABLE_TITLE_BYTES, "%.*s", (int)(length - left),
+		         titles + left);
 		table->left[column] = left;
-		if (table->widths[column] < strlen(title))
-			table->widths[column] = (uint32_t)strlen(title);
+		if (table->widths[column] < length - left)
+			table->widths[column] = (uint32_t)length - left;
 	}
 }
 

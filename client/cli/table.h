@@ -16,17 +16,21 @@
 
 #define TABLE_COLUMNS_MAX 20
 #define TABLE_CELL_BYTES 80
+#define TABLE_TITLE_BYTES 16
+
+/* Room for the text of one cell, as long as the block lasts that it stands in. */
+#define CELL ((char[TABLE_CELL_BYTES]){0})
 
 struct table {
 	uint32_t column_count, row_count, row_room;
-	const char *titles[TABLE_COLUMNS_MAX];
+	char titles[TABLE_COLUMNS_MAX][TABLE_TITLE_BYTES];
 	bool left[TABLE_COLUMNS_MAX];       /* aligned; else right */
 	uint32_t widths[TABLE_COLUMNS_MAX]; /* the caller may set minimum widths, and keep them */
 	char (*cells)[TABLE_CELL_BYTES];    /* [row_room * TABLE_COLUMNS_MAX] */
 };
 
-/* More columns, before the first row. The list ends with NULL; "<TITLE" is aligned left. */
-void table_columns(struct table *table, const char *const titles[]);
+/* More columns, before the first row, with a tab between two titles; "<TITLE" is aligned left. */
+void table_columns(struct table *table, const char *titles);
 
 /* A row: its cells, with a tab between two. False when out of memory: then the table is short. */
 bool table_row(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));

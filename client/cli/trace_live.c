@@ -197,8 +197,7 @@ static void show(void)
 	struct table table = {0};
 	char path[TRACE_PATH_BYTES];
 
-	table_columns(&table,
-	              (const char *const[]){"<JOB", "RANK", "OF", "PID", "OPERATIONS", NULL});
+	table_columns(&table, "<JOB\tRANK\tOF\tPID\tOPERATIONS");
 	for (uint32_t i = 0; i < asked_count; i++) {
 		const struct trace_answer *answer = &asked[i].answer;
 

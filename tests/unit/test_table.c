@@ -30,7 +30,7 @@ static const char *printed(struct table *table, bool head, uint32_t width)
 
 static void fill(struct table *table)
 {
-	table_columns(table, (const char *const[]){"<JOB", "N", "<LAST", NULL});
+	table_columns(table, "<JOB\tN\t<LAST");
 	table_row(table, "a\t%d\tx", 12345);
 	table_row(table, "longer\t1\tyy");
 }
@@ -88,7 +88,7 @@ static void test_many_rows(void **state)
 	struct table table = {0};
 
 	(void)state;
-	table_columns(&table, (const char *const[]){"I", NULL});
+	table_columns(&table, "I");
 	for (int i = 0; i < 1000; i++)
 		assert_true(table_row(&table, "%d", i));
 	assert_int_equal(table.row_count, 1000);

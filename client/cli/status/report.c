@@ -121,7 +121,6 @@ static void judge_waiting(struct verdict *verdict, const json_t *job, double lat
 	double waited_s = report_number(waiting, "waited_s");
 	struct names names = {0};
 	size_t index;
-	char age[16];
 
 	if (missing == 0 || waited_s < late_s)
 		return;
@@ -130,7 +129,7 @@ static void judge_waiting(struct verdict *verdict, const json_t *job, double lat
 		name_add(&names, job, (uint32_t)json_integer_value(rank));
 	}
 	add(verdict, "straggler", job, "others have waited %s for rank %s, which %s",
-	    text_age(waited_s, age), names_end(&names, missing),
+	    text_age(waited_s, CELL), names_end(&names, missing),
 	    text_is(waiting, "for", "data") ? "sent no data" : "did not call the operation");
 }
 
@@ -141,7 +140,6 @@ static void judge_ending(struct verdict *verdict, const json_t *job, double late
 	struct names names = {0};
 	size_t index;
 	json_t *worker;
-	char age[16];
 
 	json_array_foreach(json_object_get(job, "workers"), index, worker)
 	{
@@ -150,7 +148,7 @@ static void judge_ending(struct verdict *verdict, const json_t *job, double late
 	}
 	if (text_is(job, "state", "ending") && names.count > 0 && state_s >= late_s)
 		add(verdict, "ending", job, "has ended %s ago, and awaits rank %s to continue",
-		    text_age(state_s, age), names_end(&names, names.count));
+		    text_age(state_s, CELL), names_end(&names, names.count));
 }
 
 /* Not running: some have not come, or their UDP does not. */
@@ -161,7 +159,6 @@ static void judge_joining(struct verdict *verdict, const json_t *job, double lat
 	struct names names = {0};
 	size_t index;
 	json_t *worker;
-	char age[16];
 
 	if (text_is(job, "state", "running") || text_is(job, "state", "paused") ||
 	    text_is(job, "state", "ending") || state_s < late_s)
@@ -173,7 +170,7 @@ static void judge_joining(struct verdict *verdict, const json_t *job, double lat
 			name_add(&names, job, report_whole(worker, "rank"));
 	}
 	add(verdict, "joining", job, "%.11s for %s: %s rank %s", report_text(job, "state"),
-	    text_age(state_s, age), forming ? "waits for" : "no UDP answer from",
+	    text_age(state_s, CELL), forming ? "waits for" : "no UDP answer from",
 	    names_end(&names, names.count));
 }
 
@@ -181,7 +178,6 @@ static void judge_silence(struct verdict *verdict, const json_t *job)
 {
 	double limit_s = report_number(job, "silence_limit_s"), worst_s = 0;
 	struct names names = {0};
-	char age[16], limit[16];
 	json_t *worker;
 	size_t index;
 
@@ -197,8 +193,8 @@ static void judge_silence(struct verdict *verdict, const json_t *job)
 	if (limit_s > 0 && names.count > 0)
 		add(verdict, "silent", job,
 		    "nothing was heard for %s from rank %s: lost, and the job with it, after %s",
-		    text_age(worst_s, age), names_end(&names, names.count),
-		    text_age(limit_s, limit));
+		    text_age(worst_s, CELL), names_end(&names, names.count),
+		    text_age(limit_s, CELL));
 }
 
 uint32_t report_judge(const json_t *report, double late_s,

@@ -102,7 +102,7 @@ struct status_view {
 	bool workers; /* a table of workers, too */
 	bool brief;   /* problems alone */
 	uint32_t width;
-	uint32_t *widths; /* [TABLE_COLUMNS_MAX] kept from one time to the next; NULL: not kept */
+	struct table *jobs; /* kept, so that columns do not dance; NULL: it is not */
 };
 
 /* The table of jobs, to be printed; `time` begins each row, unless it is NULL. */

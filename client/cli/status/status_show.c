@@ -54,7 +54,7 @@ static double seconds_between(const struct status_target *target)
 }
 
 /* A counter that went back belongs to another job of the same name. */
-static void rate_text(double now, double before, double seconds, char text[16])
+static char *rate_text(double now, double before, double seconds, char text[16])
 {
 	double rate = seconds > 0 ? (now - before) / seconds : 0;
 
@@ -64,63 +64,67 @@ static void rate_text(double now, double before, double seconds, char text[16])
 		snprintf(text, 16, "%.1f", rate); /* large operations are few a second */
 	else
 		text_si(rate, text);
+	return text;
 }
 
 /* ---- the table of jobs ---- */
 
-static void share_text(const json_t *job, const char *name, char text[16])
+static char *share_text(const json_t *job, const char *name, char text[16])
 {
 	double share = report_number(job, name);
 
 	snprintf(text, 16, json_is_number(json_object_get(job, name)) && share <= 1 ? "%.3f" : "-",
 	         share);
+	return text;
 }
 
 /* "6.2s for 1,3+4": the workers that the others wait for. */
-static void waits_text(const json_t *waiting, char text[TABLE_CELL_BYTES])
+static char *waits_text(const json_t *waiting, char text[TABLE_CELL_BYTES])
 {
 	uint32_t missing = report_whole(waiting, "missing");
 	double waited_s = report_number(waiting, "waited_s");
 	const json_t *ranks = json_object_get(waiting, "ranks");
 	size_t used;
-	char age[16];
 
 	strcpy(text, "-");
 	if (missing == 0 || waited_s < WAIT_SHOWN_S)
-		return;
-	used = (size_t)sprintf(text, "%s for ", text_age(waited_s, age));
+		return text;
+	used = (size_t)sprintf(text, "%s for ", text_age(waited_s, CELL));
 	for (size_t i = 0; i < json_array_size(ranks) && i < 3; i++)
 		used += (size_t)sprintf(text + used, "%s%u", i > 0 ? "," : "",
 		                        (uint32_t)json_integer_value(json_array_get(ranks, i)));
 	if (missing > 3)
 		sprintf(text + used, "+%u", missing - 3);
+	return text;
 }
 
-static void operation_text(const json_t *job, char text[TABLE_CELL_BYTES])
+static char *operation_text(const json_t *job, char text[TABLE_CELL_BYTES])
 {
 	const json_t *operation = json_object_get(job, "operation");
 	uint32_t under_way = report_whole(job, "under_way");
 	const char *wire = report_text(operation, "wire");
 	bool native = wire[0] == '\0' || strcmp(wire, "native") == 0;
-	char count[16], more[16] = "";
+	char more[16] = "";
 
 	strcpy(text, "-");
 	if (under_way == 0)
-		return;
+		return text;
 	if (under_way > 1)
 		snprintf(more, sizeof(more), " +%u", under_way - 1);
 	snprintf(text, TABLE_CELL_BYTES, "%.8s %.8s %s%s%.8s%s", report_text(operation, "op"),
-	         report_text(operation, "dtype"), text_si(report_number(operation, "count"), count),
+	         report_text(operation, "dtype"), text_si(report_number(operation, "count"), CELL),
 	         native ? "" : " ", native ? "" : wire, more);
+	return text;
 }
 
 /* Of the results, as many as had to be sent again to some worker. */
-static void loss_text(const json_t *job, char text[16])
+static char *loss_text(const json_t *job, char text[16])
 {
 	double copies = report_number(job, "results") * report_number(job, "world");
 
 	snprintf(text, 16, copies > 0 ? "%.2f%%" : "-",
 	         100 * report_number(job, "result_resends") / copies);
+	return text;
 }
 
 /* "240us", "3.1ms", "1.20s": a round trip. */
@@ -185,28 +189,25 @@ static void path_text(const json_t *job, char rtt[16], char held[TABLE_CELL_BYTE
 }
 
 /* "OPS\tIN B\tOUT B\tPKTS" or, of the difference from the answer before, each a second. */
-static void traffic_text(const struct status_target *target, const json_t *job, bool rates,
-                         char text[TABLE_CELL_BYTES])
+static char *traffic_text(const struct status_target *target, const json_t *job, bool rates,
+                          char text[TABLE_CELL_BYTES])
 {
 	static const char *const names[] = {"operations", "received_bytes", "sent_bytes",
 	                                    "received_packets"};
 	const json_t *before = job_before(target, job);
 	double seconds = before != NULL ? seconds_between(target) : 0;
 	size_t used = 0;
-	char number[16];
 
 	for (size_t i = 0; i < 4; i++) {
 		const char *also = i == 3 ? "sent_packets" : "";
 		double now = report_number(job, names[i]) + report_number(job, also);
 		double then = report_number(before, names[i]) + report_number(before, also);
 
-		if (rates)
-			rate_text(now, then, seconds, number);
-		else
-			text_si(now, number);
-		used += (size_t)snprintf(text + used, TABLE_CELL_BYTES - used, "%s%s",
-		                         i > 0 ? "\t" : "", number);
+		used += (size_t)snprintf(
+			text + used, TABLE_CELL_BYTES - used, "%s%s", i > 0 ? "\t" : "",
+			rates ? rate_text(now, then, seconds, CELL) : text_si(now, CELL));
 	}
+	return text;
 }
 
 /* Weights are shown where some job has one. */
@@ -224,46 +225,40 @@ static void job_row(struct table *table, const struct status_target *target, con
 {
 	const json_t *slots = json_object_get(job, "slots");
 	const char *path = report_text(target->report, "datapath");
-	char traffic[TABLE_CELL_BYTES], waits[TABLE_CELL_BYTES], operation[TABLE_CELL_BYTES];
-	char density[16], united[16], loss[16], rtt[16], held[TABLE_CELL_BYTES], weight[16] = "";
+	char rtt[16], held[TABLE_CELL_BYTES], weight[16] = "";
 
 	if (weights)
 		snprintf(weight, sizeof(weight), "\t%u", report_whole(job, "weight"));
 	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
 	if (flag(job, "fast") || strcmp(path, "xdp") == 0)
 		path = flag(job, "fast") ? "xdp" : "udp";
-	traffic_text(target, job, rates, traffic);
-	waits_text(json_object_get(job, "waiting"), waits);
-	share_text(job, "density", density);
-	share_text(job, "union", united);
-	loss_text(job, loss);
-	operation_text(job, operation);
 	path_text(job, rtt, held);
 	table_row(table, "%s%.64s\t%.11s\t%u/%u%s\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",
 	          before, report_text(job, "name"), report_text(job, "state"),
-	          report_whole(job, "members"), report_whole(job, "world"), weight, traffic, waits,
-	          report_whole(slots, "used"), report_whole(slots, "total"), density, united, loss,
-	          rtt, held, path, flag(job, "multicast") ? "+mcast" : "", operation);
+	          report_whole(job, "members"), report_whole(job, "world"), weight,
+	          traffic_text(target, job, rates, CELL),
+	          waits_text(json_object_get(job, "waiting"), CELL), report_whole(slots, "used"),
+	          report_whole(slots, "total"), share_text(job, "density", CELL),
+	          share_text(job, "union", CELL), loss_text(job, CELL), rtt, held, path,
+	          flag(job, "multicast") ? "+mcast" : "", operation_text(job, CELL));
 }
 
 void status_jobs_table(const struct status_targets *targets, bool rates, const char *time,
                        struct table *out)
 {
-	static const char *const sums[] = {"OPS", "IN B", "OUT B", "PKTS", NULL};
-	static const char *const differences[] = {"OPS/S", "IN B/S", "OUT B/S", "PKTS/S", NULL};
 	bool weights = weighted(targets);
 	char before[400];
 
+	out->column_count = 0;
 	if (time != NULL)
-		table_columns(out, (const char *const[]){"<TIME", NULL});
+		table_columns(out, "<TIME");
 	if (targets->count > 1)
-		table_columns(out, (const char *const[]){"<AGGREGATOR", NULL});
-	table_columns(out, (const char *const[]){"<JOB", "<STATE", "WORKERS", NULL});
+		table_columns(out, "<AGGREGATOR");
+	table_columns(out, "<JOB\t<STATE\tWORKERS");
 	if (weights)
-		table_columns(out, (const char *const[]){"WEIGHT", NULL});
-	table_columns(out, rates ? differences : sums);
-	table_columns(out, (const char *const[]){"<WAITS", "SLOTS", "D", "U", "LOSS", "RTT",
-	                                         "<HELD", "<PATH", "<OPERATION", NULL});
+		table_columns(out, "WEIGHT");
+	table_columns(out, rates ? "OPS/S\tIN B/S\tOUT B/S\tPKTS/S" : "OPS\tIN B\tOUT B\tPKTS");
+	table_columns(out, "<WAITS\tSLOTS\tD\tU\tLOSS\tRTT\t<HELD\t<PATH\t<OPERATION");
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
 
@@ -278,17 +273,19 @@ void status_jobs_table(const struct status_targets *targets, bool rates, const c
 /* ---- the table of workers ---- */
 
 /* "0.3%/1.2%": shares of the datagrams to the aggregator, and of those from it. */
-static void ways_text(const json_t *lately, const char *what, char text[32])
+static char *ways_text(const json_t *lately, const char *what, char text[TABLE_CELL_BYTES])
 {
 	char out[16], in[16];
 
 	strcpy(text, "-");
 	if (!json_is_object(lately))
-		return;
+		return text;
 	snprintf(out, sizeof(out), "out_%s", what);
 	snprintf(in, sizeof(in), "in_%s", what);
-	snprintf(text, 32, "%.1f%%/%.1f%%", 100 * fmin(report_number(lately, out), 9.99),
+	snprintf(text, TABLE_CELL_BYTES, "%.1f%%/%.1f%%",
+	         100 * fmin(report_number(lately, out), 9.99),
 	         100 * fmin(report_number(lately, in), 9.99));
+	return text;
 }
 
 static void worker_row(struct table *table, const char *before, const char *job,
@@ -298,11 +295,9 @@ static void worker_row(struct table *table, const char *before, const char *job,
 	bool here = *address != '\0';
 	const char *by;
 	const json_t *lately = json_object_get(worker, "lately");
-	char age[16], rtt[16], least[16], lost[32], marked[32], held[32] = "-", window[16] = "-";
+	char held[32] = "-", window[16] = "-";
 	double share = held_share(worker, &by);
 
-	ways_text(lately, "lost", lost);
-	ways_text(lately, "marked", marked);
 	if (report_whole(worker, "window") > 0)
 		snprintf(window, sizeof(window), "%u", report_whole(worker, "window"));
 	if (share >= HELD_SHOWN)
@@ -313,9 +308,10 @@ static void worker_row(struct table *table, const char *before, const char *job,
 	          strcmp(state, "ready") != 0 ? "-"
 	          : flag(worker, "multicast") ? "multicast"
 	                                      : "unicast",
-	          here ? text_age(report_number(worker, "silent_s"), age) : "-",
-	          rtt_text(report_number(worker, "rtt_s"), rtt),
-	          rtt_text(report_number(worker, "rtt_least_s"), least), window, lost, marked, held,
+	          here ? text_age(report_number(worker, "silent_s"), CELL) : "-",
+	          rtt_text(report_number(worker, "rtt_s"), CELL),
+	          rtt_text(report_number(worker, "rtt_least_s"), CELL), window,
+	          ways_text(lately, "lost", CELL), ways_text(lately, "marked", CELL), held,
 	          report_number(worker, "last_s"));
 }
 
@@ -327,11 +323,9 @@ static void show_workers(const struct status_targets *targets, uint32_t width, F
 	size_t w;
 
 	if (targets->count > 1)
-		table_columns(&table, (const char *const[]){"<AGGREGATOR", NULL});
-	table_columns(&table,
-	              (const char *const[]){"<JOB", "RANK", "<STATE", "<HOST", "<ADDRESS",
-	                                    "<RESULTS BY", "SILENT", "RTT", "LEAST", "WINDOW",
-	                                    "LOST", "MARKED", "<HELD", "LAST", NULL});
+		table_columns(&table, "<AGGREGATOR");
+	table_columns(&table, "<JOB\tRANK\t<STATE\t<HOST\t<ADDRESS\t"
+	                      "<RESULTS BY\tSILENT\tRTT\tLEAST\tWINDOW\tLOST\tMARKED\t<HELD\tLAST");
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
 
@@ -378,7 +372,6 @@ static void show_head(const struct status_target *target, const struct lines *to
 {
 	const json_t *report = target->report;
 	uint32_t threads = report_whole(report, "threads"), jobs = job_count(report);
-	char age[16], memory[16], limit[16];
 
 	if (report == NULL) {
 		line(to, "%s: unreachable: %s", target->address, target->why.text);
@@ -388,10 +381,10 @@ static void show_head(const struct status_target *target, const struct lines *to
 	     "%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s, %u job%s, %sB of %sB for "
 	     "slots",
 	     target->address, status_health_name(target->health), report_text(report, "version"),
-	     text_age(report_number(report, "uptime_s"), age), report_text(report, "datapath"),
+	     text_age(report_number(report, "uptime_s"), CELL), report_text(report, "datapath"),
 	     report_text(report, "isa"), threads, threads == 1 ? "" : "s", jobs,
-	     jobs == 1 ? "" : "s", text_si(report_number(report, "memory_reserved_bytes"), memory),
-	     text_si(report_number(report, "memory_limit_bytes"), limit));
+	     jobs == 1 ? "" : "s", text_si(report_number(report, "memory_reserved_bytes"), CELL),
+	     text_si(report_number(report, "memory_limit_bytes"), CELL));
 }
 
 /* "stale 3, short 9": those above 0, as far as there is room. */
@@ -400,7 +393,6 @@ static const char *counts_text(const json_t *counts, char *text, size_t room)
 	size_t used = 0;
 	const char *name;
 	json_t *value;
-	char number[16];
 
 	*text = '\0';
 	json_object_foreach((json_t *)(uintptr_t)counts, name, value)
@@ -408,7 +400,7 @@ static const char *counts_text(const json_t *counts, char *text, size_t room)
 		if (json_number_value(value) > 0 && used + 64 < room)
 			used += (size_t)snprintf(text + used, room - used, "%s%.31s %s",
 			                         used > 0 ? ", " : "", name,
-			                         text_si(json_number_value(value), number));
+			                         text_si(json_number_value(value), CELL));
 	}
 	return text;
 }
@@ -420,7 +412,7 @@ static void show_notes(const struct status_target *target, const struct lines *t
 	double refused = report_number(packets, "send_errors");
 	double given_up = report_number(packets, "unsent");
 	double lost = report_number(report, "log_lines_lost");
-	char counts[1024], age[16], name[OWNER_NAME_BYTES];
+	char counts[1024], name[OWNER_NAME_BYTES];
 
 	if (target->owner >= 0 && target->owner != (int64_t)geteuid()) {
 		owner_name(target->owner, name);
@@ -445,14 +437,14 @@ static void show_notes(const struct status_target *target, const struct lines *t
 		     lost);
 	if (*report_text(failure, "text") != '\0')
 		line(to, "  last failure, %s ago: job %.64s: %s",
-		     text_age(report_number(failure, "age_s"), age), report_text(failure, "job"),
+		     text_age(report_number(failure, "age_s"), CELL), report_text(failure, "job"),
 		     report_text(failure, "text"));
 }
 
 void status_show(const struct status_targets *targets, const struct status_view *view, FILE *out)
 {
 	const struct lines to = {.out = out, .width = view->width};
-	struct table jobs = {0};
+	struct table own = {0}, *jobs = view->jobs != NULL ? view->jobs : &own;
 
 	for (uint32_t i = 0; i < targets->count; i++) {
 		const struct status_target *target = &targets->list[i];
@@ -471,16 +463,12 @@ void status_show(const struct status_targets *targets, const struct status_view 
 	}
 	if (view->brief)
 		return;
-	if (view->widths != NULL)
-		memcpy(jobs.widths, view->widths, sizeof(jobs.widths));
-	status_jobs_table(targets, view->rates, NULL, &jobs);
-	if (jobs.row_count > 0) {
+	status_jobs_table(targets, view->rates, NULL, jobs);
+	if (jobs->row_count > 0) {
 		fprintf(out, "\n");
-		table_print(&jobs, true, view->width, out);
+		table_print(jobs, true, view->width, out);
 	}
-	if (view->widths != NULL)
-		memcpy(view->widths, jobs.widths, sizeof(jobs.widths));
-	table_clear(&jobs);
+	table_clear(jobs);
 	if (view->workers)
 		show_workers(targets, view->width, out);
 }

@@ -25,7 +25,7 @@ static struct {
 } settings;
 
 static struct status_targets targets;
-static uint32_t widths[TABLE_COLUMNS_MAX]; /* so that columns do not dance */
+static struct table jobs; /* whose columns do not dance */
 
 static const struct option list[] = {
 	{"metrics", "HOST:PORT[,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
@@ -81,7 +81,7 @@ static void clock_text(char text[16])
 
 static void draw(void)
 {
-	struct status_view view = {.rates = true, .workers = settings.workers, .widths = widths};
+	struct status_view view = {.rates = true, .workers = settings.workers, .jobs = &jobs};
 	char *text = NULL, now[16];
 	uint32_t height;
 	size_t bytes;
@@ -114,15 +114,12 @@ static void on_key(int key)
 /* A line a job behind the time; what is unreachable says so in its line. */
 static void print_lines(void)
 {
-	struct table table = {0};
 	char now[16];
 
 	clock_text(now);
-	memcpy(table.widths, widths, sizeof(widths));
-	status_jobs_table(&targets, true, now, &table);
-	table_print(&table, (looks - 1) % HEAD_EVERY == 0, 0, stdout);
-	memcpy(widths, table.widths, sizeof(widths));
-	table_clear(&table);
+	status_jobs_table(&targets, true, now, &jobs);
+	table_print(&jobs, (looks - 1) % HEAD_EVERY == 0, 0, stdout);
+	table_clear(&jobs);
 	for (uint32_t i = 0; i < targets.count; i++)
 		if (targets.list[i].report == NULL)
 			printf("%s  %s: unreachable: %s\n", now, targets.list[i].address,

@@ -41,13 +41,12 @@ static void head(const struct tune *tune)
 	const struct source *source = &tune->source;
 	const struct predict_net *net = &tune->net;
 	uint64_t bytes = tune->rows[0].predicted.bytes / source->op_count;
-	char size[16], rate[16];
 
 	printf("# winnow tune %s: %u operation%s of %sB each\n", winnow_version(), source->op_count,
-	       source->op_count == 1 ? "" : "s", text_si((double)bytes, size));
+	       source->op_count == 1 ? "" : "s", text_si((double)bytes, CELL));
 	printf("# %u workers, %u aggregator%s with %u channel%s, links of %sbit/s\n", net->world,
 	       net->aggregators, net->aggregators == 1 ? "" : "s", net->channels,
-	       net->channels == 1 ? "" : "s", text_si(net->rate * 8, rate));
+	       net->channels == 1 ? "" : "s", text_si(net->rate * 8, CELL));
 	printf("# datagrams of %u bytes, results %s; bytes of a worker an operation\n",
 	       net->payload, net->multicast ? "by multicast" : "one by one");
 	if (source->note[0] != '\0')
@@ -60,13 +59,10 @@ static void head(const struct tune *tune)
 
 static void columns(struct table *table, bool measured)
 {
-	table_columns(table, (const char *const[]){"<", "BLOCK", "D", "U", "SENT", "RECEIVED",
-	                                           "TIME", NULL});
+	table_columns(table, "<\tBLOCK\tD\tU\tSENT\tRECEIVED\tTIME");
 	if (measured)
-		table_columns(table,
-		              (const char *const[]){"MEASURED", "SENT/PRED", "RECV/PRED", NULL});
-	table_columns(table,
-	              (const char *const[]){"PKTS OUT", "PKTS IN", "HEADERS", "BITMAPS", NULL});
+		table_columns(table, "MEASURED\tSENT/PRED\tRECV/PRED");
+	table_columns(table, "PKTS OUT\tPKTS IN\tHEADERS\tBITMAPS");
 }
 
 static void row_print(const struct tune *tune, const struct tune_row *row, struct table *table)
@@ -75,19 +71,17 @@ static void row_print(const struct tune *tune, const struct tune_row *row, struc
 	const struct predict_flow *received = &row->predicted.received;
 	double ops = (double)row->predicted.operations;
 	double both = (double)(predict_bytes(&sent) + predict_bytes(received));
-	char bytes[2][16], times[2][16], packets[2][16], measured[80] = "";
+	char measured[80] = "";
 
 	if (row->measured_s > 0)
 		snprintf(measured, sizeof(measured), "%s\t%.4f\t%.4f\t",
-		         time_text(row->measured_s, times[1]),
-		         row->counted_sent / row->own_sent_bytes,
+		         time_text(row->measured_s, CELL), row->counted_sent / row->own_sent_bytes,
 		         row->counted_received / row->received_bytes);
 	table_row(table, "%s\t%u\t%.4f\t%.4f\t%s\t%s\t%s\t%s%s\t%s\t%.1f%%\t%.1f%%",
 	          row == &tune->rows[tune->best] ? "*" : "", row->block, row->d, row->united,
-	          text_si(row->sent_bytes, bytes[0]), text_si(row->received_bytes, bytes[1]),
-	          time_text(row->time_s, times[0]), measured,
-	          text_si((double)sent.packets / ops, packets[0]),
-	          text_si((double)received->packets / ops, packets[1]),
+	          text_si(row->sent_bytes, CELL), text_si(row->received_bytes, CELL),
+	          time_text(row->time_s, CELL), measured, text_si((double)sent.packets / ops, CELL),
+	          text_si((double)received->packets / ops, CELL),
 	          share((double)(sent.head_bytes + received->head_bytes), both),
 	          share((double)(sent.map_bytes + received->map_bytes), both));
 }
@@ -147,7 +141,7 @@ static void curve(const struct tune *tune, uint32_t width)
 {
 	uint32_t room = width == 0 || width > 100 ? 60 : width > 44 ? width - 28 : 16;
 	double most = tune->ring_s;
-	char text[BAR_MAX + 1], time[16];
+	char text[BAR_MAX + 1];
 
 	for (uint32_t i = 0; i < tune->block_count; i++)
 		most = tune->rows[i].time_s > most ? tune->rows[i].time_s : most;
@@ -155,12 +149,12 @@ static void curve(const struct tune *tune, uint32_t width)
 	for (uint32_t i = 0; i < tune->block_count; i++) {
 		bar(tune->rows[i].time_s, most, room, text);
 		printf("%c %6u |%s %s\n", i == tune->best ? '*' : ' ', tune->rows[i].block, text,
-		       time_text(tune->rows[i].time_s, time));
+		       time_text(tune->rows[i].time_s, CELL));
 	}
 	bar(tune->ring_s, most, room, text);
 	if (tune->ring_s > 0)
 		printf("    ring |%s %s (all bytes, 2(N-1)/N times)\n", text,
-		       time_text(tune->ring_s, time));
+		       time_text(tune->ring_s, CELL));
 }
 
 /* ---- parameters ---- */
@@ -168,19 +162,19 @@ static void curve(const struct tune *tune, uint32_t width)
 static void param_row(const struct tune_param *p, double all, struct table *table)
 {
 	char inside[80] = "-\t-\t-\t-", own[40] = "-\t-", row[40] = "-\t-";
-	char tile[48] = "-\t-", text[16];
+	char tile[48] = "-\t-";
 
 	if (p->operations > 0)
 		snprintf(inside, sizeof(inside), "%.4f\t%.4f\t%s\t%.1f%%", p->d, p->united,
-		         text_si(p->sent_bytes, text), share(p->sent_bytes, all));
+		         text_si(p->sent_bytes, CELL), share(p->sent_bytes, all));
 	if (p->own_block > 0)
-		snprintf(own, sizeof(own), "%u\t%s", p->own_block, text_si(p->own_sent, text));
+		snprintf(own, sizeof(own), "%u\t%s", p->own_block, text_si(p->own_sent, CELL));
 	if (p->row_sent > 0)
 		snprintf(row, sizeof(row), "%llu\t%s", (unsigned long long)p->row,
-		         text_si(p->row_sent, text));
+		         text_si(p->row_sent, CELL));
 	if (p->tile_sent > 0)
 		snprintf(tile, sizeof(tile), "%ux%u\t%s", p->tile_rows, p->tile_columns,
-		         text_si(p->tile_sent, text));
+		         text_si(p->tile_sent, CELL));
 	table_row(table, "%s\t%s\t%s\t%s\t%s\t%llu\t%s", p->name, inside, own, row, tile,
 	          (unsigned long long)p->offset, p->shape);
 }
@@ -194,9 +188,8 @@ static void params_print(const struct tune *tune, uint32_t width)
 		return;
 	printf("\n# parameters at block %u; OWN: each as a tensor of its own\n",
 	       tune->rows[tune->best].block);
-	table_columns(&table, (const char *const[]){"<PARAMETER", "D", "U", "SENT", "SHARE",
-	                                            "OWN BEST", "SENT", "OWN ROW", "SENT",
-	                                            "OWN TILE", "SENT", "OFFSET", "<SHAPE", NULL});
+	table_columns(&table, "<PARAMETER\tD\tU\tSENT\tSHARE\tOWN BEST\tSENT\tOWN ROW\tSENT\tOWN "
+	                      "TILE\tSENT\tOFFSET\t<SHAPE");
 	for (uint32_t i = 0; i < tune->param_count; i++)
 		all += tune->params[i].sent_bytes;
 	for (uint32_t i = 0; i < tune->param_count; i++)
@@ -237,13 +230,12 @@ static void job_print(const struct tune *tune, FILE *out)
 	bool has_best = !tune->used.unknown && tune->used.share_count == 1 &&
 	                tune->used.shares[0].block == best->block &&
 	                tune->used.shares[0].tile_rows == 0;
-	char a[16], b[16];
 
 	if (file->ended)
 		fprintf(out,
 		        "Job %s itself: worker 0 sent %sB and received %sB in %llu operations.\n",
-		        file->head.job, text_si((double)file->end.sent_bytes, a),
-		        text_si((double)file->end.received_bytes, b),
+		        file->head.job, text_si((double)file->end.sent_bytes, CELL),
+		        text_si((double)file->end.received_bytes, CELL),
 		        (unsigned long long)file->end.operations);
 	fprintf(out, "The operations looked at have ");
 	blocks_print(&tune->used, out);
@@ -255,7 +247,8 @@ static void job_print(const struct tune *tune, FILE *out)
 		fprintf(out, ": that is the best");
 	else if (tune_used_s(tune) > 0)
 		fprintf(out, ": one takes %s with that, and %s with block %u for all",
-		        time_text(tune_used_s(tune), a), time_text(best->time_s, b), best->block);
+		        time_text(tune_used_s(tune), CELL), time_text(best->time_s, CELL),
+		        best->block);
 	fprintf(out, ".\n");
 }
 
