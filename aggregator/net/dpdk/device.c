@@ -440,13 +440,7 @@ static void name_capabilities(int err, struct why *why)
 
 static int start(const struct net_config *config, struct why *why)
 {
-	struct environment wanted = {
-		.eal = config->port->eal,
-		.device = config->port->device,
-		.payload_max = config->payload_max,
-		.log = config->port->log,
-	};
-	int err = environment_start(&wanted, why);
+	int err = environment_start(config, why);
 
 	if (err != 0 && err != -EALREADY)
 		return err;

@@ -120,14 +120,9 @@ static inline struct frame_station device_station(const struct device *device, u
 struct rte_mempool *mbufs_new(const char *name, uint32_t count, uint32_t room);
 
 /* environment.c: DPDK's own start, and its log. */
-struct environment {
-	const char *eal, *device;
-	uint32_t payload_max;
-	void (*log)(const char *level, const char *text);
-};
 
 /* environment_start - once; -EALREADY when it runs. On failure -errno and one line in `why`. */
-int environment_start(const struct environment *wanted, struct why *why);
+int environment_start(const struct net_config *config, struct why *why);
 
 /* While true, DPDK's complaints are only remembered: something is being tried out. */
 void environment_mute(bool mute);

@@ -171,22 +171,23 @@ static uint64_t huge_bytes_free(void)
  * Without arguments: a packet socket on the interface, which needs nothing but the right to
  * open one, and huge pages if there are some.
  */
-static int arguments_for(const struct environment *wanted, char *text, struct why *why)
+static int arguments_for(const struct net_config *config, char *text, struct why *why)
 {
-	uint32_t if_index = wanted->device != NULL ? if_nametoindex(wanted->device) : 0;
+	const char *device = config->port->device;
+	uint32_t if_index = device != NULL ? if_nametoindex(device) : 0;
 	uint32_t mtu = kernel_mtu(if_index), frame = 2048, memory_mb = MEMORY_MB;
 	char memory[48];
 
-	if (wanted->device == NULL)
+	if (device == NULL)
 		return why_set(
 			why, -EINVAL,
 			"the dpdk datapath needs --device IFACE, or --eal with DPDK's arguments");
 	if (mtu == 0)
 		return why_set(why, -ENODEV,
 		               "there is no interface '%.60s'; other ports need --eal \"...\"",
-		               wanted->device);
-	if (mtu > wanted->payload_max + FRAME_UDP_BYTES_MAX)
-		mtu = wanted->payload_max + FRAME_UDP_BYTES_MAX;
+		               device);
+	if (mtu > config->payload_max + FRAME_UDP_BYTES_MAX)
+		mtu = config->payload_max + FRAME_UDP_BYTES_MAX;
 	while (frame < mtu + PACKET_RING_BYTES)
 		frame *= 2;
 	memory_mb *= frame / 2048;
@@ -197,7 +198,7 @@ static int arguments_for(const struct environment *wanted, char *text, struct wh
 	snprintf(text, TEXT_BYTES,
 	         "%s --no-pci --no-telemetry "
 	         "--vdev=net_af_packet0,iface=%s,framesz=%u,blocksz=65536,framecnt=4096",
-	         memory, wanted->device, frame);
+	         memory, device, frame);
 	return 0;
 }
 
@@ -228,7 +229,7 @@ static int init_quietly(int argc, char **argv)
 	return result;
 }
 
-int environment_start(const struct environment *wanted, struct why *why)
+int environment_start(const struct net_config *config, struct why *why)
 {
 	static char text[TEXT_BYTES];
 	static char *words[WORDS_MAX + 2];
@@ -238,11 +239,11 @@ int environment_start(const struct environment *wanted, struct why *why)
 
 	if (state.started)
 		return -EALREADY;
-	if (wanted->eal != NULL)
-		snprintf(text, sizeof(text), "%s%s", wanted->eal,
-		         strstr(wanted->eal, "telemetry") != NULL ? "" : " --no-telemetry");
+	if (config->port->eal != NULL)
+		snprintf(text, sizeof(text), "%s%s", config->port->eal,
+		         strstr(config->port->eal, "telemetry") != NULL ? "" : " --no-telemetry");
 	else
-		err = arguments_for(wanted, text, why);
+		err = arguments_for(config, text, why);
 	if (err != 0)
 		return err;
 	words[0] = program;
@@ -250,7 +251,7 @@ int environment_start(const struct environment *wanted, struct why *why)
 	if (count < 0)
 		return why_set(why, -E2BIG, "more than %d EAL arguments", WORDS_MAX);
 	state.pinned = names_cpus(words + 1, count);
-	state.log = wanted->log;
+	state.log = config->port->log;
 	log_capture();
 	/* EAL pins the thread that starts it, and ours would inherit that. */
 	pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
