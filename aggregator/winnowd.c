@@ -201,16 +201,16 @@ static uint32_t threads_default(void)
 /* One of each family at most, with 16 bits to fill in. False: it is none. */
 static bool multicast_net(const char *text, struct net_ip nets[2])
 {
-	struct net_ip ip = {.scope = 0};
-	uint32_t four;
-	bool six = inet_pton(AF_INET6, text, ip.bytes) == 1;
+	struct net_ip ip, *net;
+	struct why unused;
+	uint32_t bits;
 
-	if (inet_pton(AF_INET, text, &four) == 1)
-		ip = net_ipv4(ntohl(four));
-	if (!net_ip_multicast(&ip) || ip.bytes[14] != 0 || ip.bytes[15] != 0 ||
-	    !net_ip_none(&nets[six]))
+	if (net_network(text, &ip, &bits, &unused) != 0 || bits != 0)
 		return false;
-	nets[six] = ip;
+	net = &nets[!net_ip_is_v4(&ip)];
+	if (!net_ip_multicast(&ip) || ip.bytes[14] != 0 || ip.bytes[15] != 0 || !net_ip_none(net))
+		return false;
+	*net = ip;
 	return true;
 }
 
@@ -364,17 +364,6 @@ static int data_path(struct data_config *data, struct net_port *port)
 	return 0;
 }
 
-/*
- * Workers are told only what differs from the address that they connect to: that may be a proxy, or
- * be translated.
- */
-static void name_data_address(struct net_addr data)
-{
-	if (net_addr_same(&data, &config.listen))
-		return;
-	config.jobs.data = data;
-}
-
 /* What was asked for and what there is. */
 static void say_ready(const struct data_config *data)
 {
@@ -424,6 +413,7 @@ static int fit(void)
 /* The data threads run. */
 static int control(const struct data_config *data)
 {
+	struct net_addr address;
 	struct control *control;
 	struct why why;
 	int err;
@@ -433,8 +423,13 @@ static int control(const struct data_config *data)
 	config.jobs.rcvbuf_bytes = data_buffer_bytes(config.data);
 	if (data_payload(config.data) < config.jobs.payload_max)
 		config.jobs.payload_max = data_payload(config.data);
-	if (data->port != NULL)
-		name_data_address(data_address(config.data));
+	/*
+	 * Workers are told only what differs from the address that they connect to: that may be a
+	 * proxy, or be translated.
+	 */
+	address = data_address(config.data);
+	if (data->port != NULL && !net_addr_same(&address, &config.listen))
+		config.jobs.data = address;
 	if (control_open(&config, &control, &why) != 0) {
 		return give_up(1, "%s", why.text);
 	}
