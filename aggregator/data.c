@@ -228,15 +228,7 @@ static void *run(void *context)
 static int thread_open(struct data *data, uint32_t index, struct data_thread **out, struct why *why)
 {
 	const struct data_config *config = &data->config;
-	struct net_config net = {
-		.local = config->listen,
-		.port = config->port,
-		.payload_max = config->payload_max,
-		.buffer_bytes = config->buffer_bytes,
-		.dscp = config->dscp,
-		.queue = index,
-		.queue_count = config->threads,
-	};
+	struct net_config net = config->net;
 	struct data_thread *t = calloc(1, sizeof(*t));
 	struct outlet **outlets = calloc(config->jobs_max, sizeof(*outlets));
 	int err;
@@ -246,6 +238,7 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 		free(outlets);
 		return why_set(why, -ENOMEM, "out of memory");
 	}
+	net.queue = index;
 	t->data = data;
 	t->outlets = outlets;
 	pthread_mutex_init(&t->lock, NULL);
@@ -287,7 +280,7 @@ int data_open(const struct data_config *config, struct data **out, struct why *w
 	if (data == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
 	data->config = *config;
-	for (uint32_t i = 0; i < config->threads; i++) {
+	for (uint32_t i = 0; i < config->net.queue_count; i++) {
 		int err = thread_open(data, i, &data->threads[i], why);
 
 		if (err != 0) {

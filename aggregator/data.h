@@ -36,13 +36,8 @@ struct report {
 
 struct data_config {
 	const struct net_backend *backend;
-	struct net_addr listen;
-	const struct net_port *port; /* as in struct net_config */
-	uint32_t threads;
+	struct net_config net; /* of each thread; queue_count: threads */
 	uint32_t jobs_max;
-	uint32_t payload_max;
-	uint32_t buffer_bytes;
-	uint32_t dscp;                                              /* as in struct net_config */
 	void (*report)(void *context, const struct report *report); /* from a data thread */
 	void *context;
 };

@@ -351,12 +351,12 @@ static int data_path(struct data_config *data, struct net_port *port)
 	                          .device = settings.device,
 	                          .idle_us = (uint32_t)settings.idle_us,
 	                          .log = port_log};
-	data->port = port;
+	data->net.port = port;
 	/* A port has one address; without a word it is of IPv4, if there is one. */
-	if (net_ip_none(&data->listen.ip))
-		data->listen.ip = net_ipv4(0);
+	if (net_ip_none(&data->net.local.ip))
+		data->net.local.ip = net_ipv4(0);
 	if (settings.data_address != NULL &&
-	    net_network(settings.data_address, &data->listen.ip, &port->prefix_bits, &why) != 0)
+	    net_network(settings.data_address, &data->net.local.ip, &port->prefix_bits, &why) != 0)
 		return give_up(2, "--data-address: %s", why.text);
 	if (settings.gateway != NULL &&
 	    net_network(settings.gateway, &port->gateway, &bits, &why) != 0)
@@ -381,7 +381,7 @@ static void say_ready(const struct data_config *data)
 	                     LOG_WORD("keys", config.jobs.keys != NULL ? "yes" : "no"),
 	                     LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes)),
 	          NULL);
-	if (data->port == NULL && config.jobs.rcvbuf_bytes < wanted)
+	if (data->net.port == NULL && config.jobs.rcvbuf_bytes < wanted)
 		log_event("warn", "small_buffers",
 		          LOG_FIELDS(LOG_NUMBER("rcvbuf", config.jobs.rcvbuf_bytes),
 		                     LOG_NUMBER("wanted", wanted)),
@@ -428,7 +428,7 @@ static int control(const struct data_config *data)
 	 * proxy, or be translated.
 	 */
 	address = data_address(config.data);
-	if (data->port != NULL && !net_addr_same(&address, &config.listen))
+	if (data->net.port != NULL && !net_addr_same(&address, &config.listen))
 		config.jobs.data = address;
 	if (control_open(&config, &control, &why) != 0) {
 		return give_up(1, "%s", why.text);
@@ -448,12 +448,12 @@ static int serve(void)
 {
 	static struct reports reports; /* the data threads' */
 	struct data_config data = {
-		.listen = config.listen,
-		.threads = config.jobs.threads,
+		.net = {.local = config.listen,
+	                .payload_max = config.jobs.payload_max,
+	                .buffer_bytes = settings.buffer_bytes,
+	                .dscp = settings.dscp,
+	                .queue_count = config.jobs.threads},
 		.jobs_max = config.jobs.jobs_max,
-		.payload_max = config.jobs.payload_max,
-		.buffer_bytes = settings.buffer_bytes,
-		.dscp = settings.dscp,
 		.report = reports_put,
 		.context = &reports,
 	};

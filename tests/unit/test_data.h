@@ -125,11 +125,11 @@ static inline struct world *world_open(uint32_t threads)
 	pthread_mutex_init(&w->lock, NULL);
 	w->config = (struct data_config){
 		.backend = &fake,
-		.listen = {net_ipv4(OUR_IP), 5555},
-		.threads = threads,
+		.net = {.local = {net_ipv4(OUR_IP), 5555},
+	                .payload_max = 8972,
+	                .buffer_bytes = 65536,
+	                .queue_count = threads},
 		.jobs_max = 4,
-		.payload_max = 8972,
-		.buffer_bytes = 65536,
 		.report = note_report,
 		.context = w,
 	};
@@ -142,10 +142,10 @@ static inline struct world *world_open(uint32_t threads)
 /* No send() may have been wrong. */
 static inline void world_close(struct world *w)
 {
-	for (uint32_t i = 0; i < w->config.threads; i++)
+	for (uint32_t i = 0; i < w->config.net.queue_count; i++)
 		await(nets[i], nets[i]->calls_wrong == 0);
 	data_close(w->data);
-	assert_int_equal(nets_closed, w->config.threads);
+	assert_int_equal(nets_closed, w->config.net.queue_count);
 	for (uint32_t i = 0; i < w->channel_count; i++)
 		channel_close(w->channels[i]);
 	pthread_mutex_destroy(&w->lock);

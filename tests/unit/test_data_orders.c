@@ -174,7 +174,7 @@ static void test_strays(void **state)
 static void test_open_fails(void **state)
 {
 	struct data_config config = {
-		.backend = &fake, .threads = 3, .jobs_max = 1, .payload_max = 1472};
+		.backend = &fake, .net = {.payload_max = 1472, .queue_count = 3}, .jobs_max = 1};
 	struct data *data = NULL;
 	struct why why = {""};
 
