@@ -63,11 +63,7 @@ struct net {
 	struct mmsghdr rx_headers[RX_MESSAGES];
 	struct iovec rx_iovecs[RX_MESSAGES];
 	union net_sockaddr rx_names[RX_MESSAGES];
-	uint32_t rx_segment[RX_MESSAGES];     /* bytes of one datagram in it, */
-	struct net_addr rx_from[RX_MESSAGES]; /* where it came from, */
-	struct net_ip rx_local[RX_MESSAGES];  /* our address that it was sent to, */
-	uint64_t rx_came_us[RX_MESSAGES];     /* when, */
-	bool rx_marked[RX_MESSAGES];          /* and is congestion marked? */
+	struct net_in rx_first[RX_MESSAGES]; /* the first datagram in it: the others are alike */
 	uint8_t rx_control[RX_MESSAGES][CONTROL_BYTES];
 	uint8_t *rx_buffer; /* [RX_MESSAGES * RX_BYTES] */
 
@@ -196,21 +192,21 @@ static uint64_t came_read(const struct cmsghdr *c, const struct moment *now)
 static void control_read(struct net *net, uint32_t i, const struct moment *now)
 {
 	struct msghdr *header = &net->rx_headers[i].msg_hdr;
+	struct net_in *first = &net->rx_first[i];
 	int size;
 
-	net->rx_segment[i] = net->rx_headers[i].msg_len;
-	net->rx_from[i] = net_of_sockaddr(&net->rx_names[i].any);
-	net->rx_local[i] = net->local.ip;
-	net->rx_came_us[i] = 0;
-	net->rx_marked[i] = false;
+	*first = (struct net_in){.data = net->rx_iovecs[i].iov_base,
+	                         .bytes = net->rx_headers[i].msg_len,
+	                         .from = net_of_sockaddr(&net->rx_names[i].any),
+	                         .local = net->local.ip};
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
 		if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
 			memcpy(&size, CMSG_DATA(c), sizeof(size));
-			net->rx_segment[i] = size > 0 ? (uint32_t)size : net->rx_segment[i];
+			first->bytes = size > 0 ? (uint32_t)size : first->bytes;
 		} else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_TIMESTAMPNS) {
-			net->rx_came_us[i] = came_read(c, now);
-		} else if (!marked_read(c, &net->rx_marked[i])) {
-			local_read(c, &net->rx_local[i]);
+			first->came_us = came_read(c, now);
+		} else if (!marked_read(c, &first->marked)) {
+			local_read(c, &first->local);
 		}
 	}
 }
@@ -252,12 +248,9 @@ static uint32_t udp_recv(struct net *net, struct net_in in[], uint32_t max)
 		uint32_t left = bytes - net->rx_offset;
 		struct net_in *one = &in[count++];
 
-		one->data = (const uint8_t *)net->rx_iovecs[i].iov_base + net->rx_offset;
-		one->bytes = left < net->rx_segment[i] ? left : net->rx_segment[i];
-		one->from = net->rx_from[i];
-		one->local = net->rx_local[i];
-		one->came_us = net->rx_came_us[i];
-		one->marked = net->rx_marked[i];
+		*one = net->rx_first[i];
+		one->data += net->rx_offset;
+		one->bytes = left < one->bytes ? left : one->bytes;
 		net->stats.received++;
 		net->stats.received_bytes += one->bytes;
 		net->rx_offset += one->bytes;

@@ -430,14 +430,6 @@ static void shut_down(void)
 	close_fd(&device.reserved_fd);
 }
 
-/* What the drivers say of a missing capability does not name it. */
-static void name_capabilities(int err, struct why *why)
-{
-	if (err == -EPERM || strstr(why->text, "AF_PACKET") != NULL)
-		why_set(why, err, "%s; it takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK",
-		        why->text);
-}
-
 static int start(const struct net_config *config, struct why *why)
 {
 	int err = environment_start(config, why);
@@ -468,10 +460,12 @@ static int start(const struct net_config *config, struct why *why)
 	if (err == 0)
 		err = ports_start(why);
 	environment_mute(false);
-	if (err != 0) {
-		name_capabilities(err, why);
+	if (err != 0)
 		shut_down();
-	}
+	/* What the drivers say of a missing capability does not name it. */
+	if (err == -EPERM || (err != 0 && strstr(why->text, "AF_PACKET") != NULL))
+		why_set(why, err, "%s; it takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK",
+		        why->text);
 	return err;
 }
 
