@@ -33,14 +33,6 @@ struct order {
 	bool found;
 };
 
-static void outlet_free(struct outlet *outlet)
-{
-	free(outlet->path);
-	free(outlet->multicast);
-	free(outlet->knockers);
-	free(outlet);
-}
-
 /* Reported at every look: one report may find no room, and the job's end stops them. */
 static bool check_stalls(struct data_thread *t)
 {
@@ -75,7 +67,7 @@ static void order_start(struct data_thread *t, struct order *order)
 	outlet->channel = order->channel;
 	outlet->all_multicast = true;
 	for (uint32_t rank = 0; rank < outlet->info.worker_count; rank++) {
-		outlet->multicast[rank] = order->multicast[rank];
+		outlet->workers[rank].multicast = order->multicast[rank];
 		outlet->some_multicast = outlet->some_multicast || order->multicast[rank];
 		outlet->all_multicast = outlet->all_multicast && order->multicast[rank];
 		outlet_address_tell(outlet, rank);
@@ -84,12 +76,13 @@ static void order_start(struct data_thread *t, struct order *order)
 
 static void order_heard(struct data_thread *t, struct order *order)
 {
-	knock_ages(&outlet_named(t, order->id)->knockers[order->rank], clock_us(), order->heard);
+	knock_ages(&outlet_named(t, order->id)->workers[order->rank].knocker, clock_us(),
+	           order->heard);
 }
 
 static void order_move(struct data_thread *t, struct order *order)
 {
-	outlet_named(t, order->id)->knockers[order->rank].number = order->number;
+	outlet_named(t, order->id)->workers[order->rank].knocker.number = order->number;
 }
 
 static void order_stats(struct data_thread *t, struct order *order)
@@ -342,18 +335,12 @@ uint32_t data_payload(const struct data *data)
 int data_attach(void *context, const struct jobs_channel *channel)
 {
 	struct data *data = context;
-	struct outlet *outlet = calloc(1, sizeof(*outlet));
+	struct outlet *outlet =
+		calloc(1, sizeof(*outlet) + channel->worker_count * sizeof(outlet->workers[0]));
 	struct order order = {.act = order_attach, .outlet = outlet};
 
 	if (outlet == NULL)
 		return -ENOMEM;
-	outlet->path = calloc(channel->worker_count, sizeof(*outlet->path));
-	outlet->multicast = calloc(channel->worker_count, sizeof(*outlet->multicast));
-	outlet->knockers = calloc(channel->worker_count, sizeof(*outlet->knockers));
-	if (outlet->path == NULL || outlet->multicast == NULL || outlet->knockers == NULL) {
-		outlet_free(outlet);
-		return -ENOMEM;
-	}
 	outlet->info = *channel;
 	if (!net_ip_none(&channel->group) && !net_ip_is_v4(&channel->group))
 		outlet->info.group_from.scope = net_ip_device(&channel->group_from);
@@ -388,7 +375,7 @@ void data_detach(void *context, uint16_t id)
 	struct order order = {.act = order_detach, .id = id};
 
 	give_order(data_owner(context, id), &order);
-	outlet_free(order.outlet);
+	free(order.outlet);
 }
 
 void data_stats(struct data *data, struct data_stats *out)

@@ -31,15 +31,17 @@ struct outlet {
 	struct channel *channel; /* NULL before the start */
 	bool dirty;              /* may have something to send */
 	bool some_multicast, all_multicast;
-	struct net_path *path;    /* [worker_count]; port 0: has not knocked */
-	bool *multicast;          /* [worker_count] */
-	struct knocker *knockers; /* [worker_count] */
 	struct {
 		uint32_t bytes;
 		uint64_t sent_us;
 	} probes[DATA_PROBE_SIZES]; /* the last PROBE of each size */
 	struct outlet_trouble trouble;
 	uint64_t fast_us, fast_added, fast_missed; /* as last looked at, and when */
+	struct outlet_worker {
+		struct net_path path; /* port 0: has not knocked */
+		bool multicast;
+		struct knocker knocker;
+	} workers[]; /* [worker_count] */
 };
 
 /* Datagrams that other threads have received for this one: they fill one box, it empties the other. */

@@ -116,7 +116,7 @@ static struct net_path group_of(const struct outlet *outlet)
 static void send_receiver(struct data_thread *t, const struct outlet *outlet, uint16_t receiver,
                           uint32_t count)
 {
-	send_to(t, &outlet->path[receiver], count);
+	send_to(t, &outlet->workers[receiver].path, count);
 	for (uint32_t i = 0; i < count; i++) {
 		struct packet_out *head = &t->packets[i];
 
@@ -137,7 +137,7 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint3
 	uint32_t to_count = 0;
 
 	if (dest != WIRE_EVERYONE) {
-		send_to(t, &outlet->path[dest], count);
+		send_to(t, &outlet->workers[dest].path, count);
 		return;
 	}
 	if (receiver != WIRE_EVERYONE)
@@ -145,8 +145,9 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint3
 	if (outlet->some_multicast)
 		t->to[to_count++] = group_of(outlet);
 	for (uint32_t rank = 0; rank < outlet->info.worker_count && !outlet->all_multicast; rank++)
-		if (!outlet->multicast[rank] && rank != receiver && outlet->path[rank].to.port != 0)
-			t->to[to_count++] = outlet->path[rank];
+		if (!outlet->workers[rank].multicast && rank != receiver &&
+		    outlet->workers[rank].path.to.port != 0)
+			t->to[to_count++] = outlet->workers[rank].path;
 	send_all(t, to_count, count);
 }
 
@@ -187,7 +188,7 @@ static void drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 /* The kernel may answer this worker once it adds for the channel. */
 void outlet_address_tell(struct outlet *outlet, uint32_t rank)
 {
-	const struct net_addr *address = &outlet->path[rank].to;
+	const struct net_addr *address = &outlet->workers[rank].path.to;
 	struct fast_home home = {.four = htonl(net_ip_number(&address->ip)),
 	                         .port = htons(address->port)};
 
@@ -238,13 +239,13 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 	};
 	struct packet_out *answer = &t->packets[0];
 
-	outlet->path[packet->worker] = (struct net_path){in->from, in->local};
+	outlet->workers[packet->worker].path = (struct net_path){in->from, in->local};
 	outlet_address_tell(outlet, packet->worker);
 	packet_begin(answer, &head);
 	packet_point(answer, t->knock, packet->body_bytes);
 	outlet_seal(outlet, answer);
 	t->out[0] = (struct net_out){answer->pieces, answer->piece_count, answer->bytes};
-	send_to(t, &outlet->path[packet->worker], 1);
+	send_to(t, &outlet->workers[packet->worker].path, 1);
 	if (net_ip_none(&group.to.ip) || outlet->channel != NULL ||
 	    !probe_due(outlet, answer->bytes, now_us))
 		return;
@@ -260,7 +261,7 @@ static void knock_answer(struct data_thread *t, struct outlet *outlet, const str
 static bool at_home(const struct outlet *outlet, const struct packet *packet,
                     const struct net_in *in)
 {
-	return net_addr_same(&outlet->path[packet->worker].to, &in->from);
+	return net_addr_same(&outlet->workers[packet->worker].path.to, &in->from);
 }
 
 static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
@@ -273,7 +274,7 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 
 	if (drop != WIRE_DROP_NONE)
 		return drop;
-	knocker = &outlet->knockers[packet->worker];
+	knocker = &outlet->workers[packet->worker].knocker;
 	if (!at_home(outlet, packet, in) && !knock_moves(knocker, packet, outlet->channel != NULL))
 		return WIRE_DROP_ADDRESS;
 	knock_note(knocker, packet, in->bytes >= payload, now_us);

@@ -26,7 +26,8 @@ static uint16_t rank_at(const struct outlet *outlet, const struct net_addr *peer
 
 	if (net_ip_same(&peer->ip, &outlet->info.group) && peer->port == outlet->info.group_port)
 		return WIRE_EVERYONE;
-	while (rank < outlet->info.worker_count && !net_addr_same(&outlet->path[rank].to, peer))
+	while (rank < outlet->info.worker_count &&
+	       !net_addr_same(&outlet->workers[rank].path.to, peer))
 		rank++;
 	return rank;
 }
