@@ -185,14 +185,14 @@ int npy_parse(const uint8_t *head, size_t bytes, uint64_t file_bytes, struct npy
 
 int npy_read(const char *path, struct npy *out, void **data, struct why *why)
 {
-	uint8_t *head = malloc(NPY_HEAD_BYTES_MAX), *memory = NULL;
+	uint8_t head[NPY_HEAD_BYTES_MAX], *memory = NULL;
 	FILE *file = fopen(path, "re");
 	struct stat status;
 	uint64_t bytes;
 	int err = 0;
 
-	if (head == NULL || file == NULL || fstat(fileno(file), &status) != 0)
-		err = why_set(why, head == NULL ? -ENOMEM : -errno, "%s", strerror(errno));
+	if (file == NULL || fstat(fileno(file), &status) != 0)
+		err = why_set(why, -errno, "%s", strerror(errno));
 	else if (!S_ISREG(status.st_mode))
 		err = why_set(why, -EINVAL, "it is not a plain file");
 	if (err == 0)
@@ -212,7 +212,6 @@ int npy_read(const char *path, struct npy *out, void **data, struct why *why)
 		else
 			free(memory);
 	}
-	free(head);
 	if (file != NULL)
 		fclose(file);
 	return err;
