@@ -223,23 +223,15 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 	const struct data_config *config = &data->config;
 	struct net_config net = config->net;
 	struct data_thread *t = calloc(1, sizeof(*t));
-	struct outlet **outlets = calloc(config->jobs_max, sizeof(*outlets));
 	int err;
 
-	if (t == NULL || outlets == NULL) {
-		free(t);
-		free(outlets);
+	if (t == NULL)
 		return why_set(why, -ENOMEM, "out of memory");
-	}
 	net.queue = index;
 	t->data = data;
-	t->outlets = outlets;
 	pthread_mutex_init(&t->lock, NULL);
+	pthread_mutex_init(&t->strays.lock, NULL);
 	pthread_cond_init(&t->carried_out, NULL);
-	if (strays_open(&t->strays) != 0) {
-		err = why_set(why, -ENOMEM, "out of memory");
-		goto fail_net;
-	}
 	err = config->backend->open(&net, &t->net, why);
 	if (err != 0)
 		goto fail_net;
@@ -260,8 +252,6 @@ fail_thread:
 fail_wake:
 	config->backend->close(t->net);
 fail_net:
-	strays_close(&t->strays);
-	free(outlets);
 	free(t);
 	return err;
 }
@@ -299,12 +289,11 @@ void data_close(struct data *data)
 	for (uint32_t i = 0; i < data->thread_count; i++) {
 		struct data_thread *t = data->threads[i];
 
-		strays_close(&t->strays);
 		data->config.backend->close(t->net);
 		close(t->wake_fd);
 		pthread_mutex_destroy(&t->lock);
+		pthread_mutex_destroy(&t->strays.lock);
 		pthread_cond_destroy(&t->carried_out);
-		free(t->outlets);
 		free(t);
 	}
 	free(data);

@@ -37,7 +37,6 @@ struct report {
 struct data_config {
 	const struct net_backend *backend;
 	struct net_config net; /* of each thread; queue_count: threads */
-	uint32_t jobs_max;
 	void (*report)(void *context, const struct report *report); /* from a data thread */
 	void *context;
 };

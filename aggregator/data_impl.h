@@ -52,7 +52,7 @@ struct data_strays {
 	struct stray_box {
 		uint32_t count, bytes;
 		struct net_in in[NET_BURST_MAX];
-		uint8_t *memory; /* [STRAYS_BYTES] */
+		uint8_t memory[STRAYS_BYTES];
 	} boxes[2];
 };
 
@@ -71,7 +71,7 @@ struct data_thread {
 	struct data_strays strays;
 
 	/* The thread's own. */
-	struct outlet **outlets; /* [jobs_max] */
+	struct outlet *outlets[JOBS_MAX];
 	uint32_t outlet_count;
 	struct outlet *last; /* of the packet before: packets come in runs */
 	struct outlet *dirty[JOBS_MAX];
@@ -106,8 +106,6 @@ static inline struct data_thread *data_owner(const struct data *data, uint16_t i
 }
 
 /* data_strays.c */
-int strays_open(struct data_strays *strays); /* 0, or -1: out of memory */
-void strays_close(struct data_strays *strays);
 bool strays_put(struct data_thread *owner,
                 const struct net_in *in); /* any thread; false: is full */
 /* What has come since the last call, lent until the next one; returns how many. */

@@ -13,24 +13,6 @@
 
 #include "aggregator/data_impl.h"
 
-int strays_open(struct data_strays *strays)
-{
-	pthread_mutex_init(&strays->lock, NULL);
-	for (uint32_t i = 0; i < 2; i++) {
-		strays->boxes[i].memory = malloc(STRAYS_BYTES);
-		if (strays->boxes[i].memory == NULL)
-			return -1;
-	}
-	return 0;
-}
-
-void strays_close(struct data_strays *strays)
-{
-	for (uint32_t i = 0; i < 2; i++)
-		free(strays->boxes[i].memory);
-	pthread_mutex_destroy(&strays->lock);
-}
-
 static bool box_put(struct stray_box *box, const struct net_in *in)
 {
 	struct net_in *copy = &box->in[box->count];

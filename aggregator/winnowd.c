@@ -453,7 +453,6 @@ static int serve(void)
 	                .buffer_bytes = settings.buffer_bytes,
 	                .dscp = settings.dscp,
 	                .queue_count = config.jobs.threads},
-		.jobs_max = config.jobs.jobs_max,
 		.report = reports_put,
 		.context = &reports,
 	};

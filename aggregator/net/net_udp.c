@@ -65,7 +65,7 @@ struct net {
 	union net_sockaddr rx_names[RX_MESSAGES];
 	struct net_in rx_first[RX_MESSAGES]; /* the first datagram in it: the others are alike */
 	uint8_t rx_control[RX_MESSAGES][CONTROL_BYTES];
-	uint8_t *rx_buffer; /* [RX_MESSAGES * RX_BYTES] */
+	uint8_t rx_buffer[RX_MESSAGES][RX_BYTES];
 
 	/* Sending. */
 	struct net_path path;  /* of the last receiver: also of what is kept */
@@ -80,7 +80,7 @@ struct net {
 	/* What the kernel did not take: copies for one receiver, one after the other. */
 	uint32_t kept_count, kept_at, kept_offset;
 	struct message kept[NET_BURST_MAX];
-	uint8_t *backlog; /* [NET_BATCH_BYTES_MAX] */
+	uint8_t backlog[NET_BATCH_BYTES_MAX];
 };
 
 /* ---- opening ---- */
@@ -91,8 +91,6 @@ static void udp_close(struct net *net)
 		return;
 	if (net->fd >= 0)
 		close(net->fd);
-	free(net->rx_buffer);
-	free(net->backlog);
 	free(net);
 }
 
@@ -102,12 +100,7 @@ static int udp_open(const struct net_config *config, struct net **out, struct wh
 	int err;
 
 	if (net == NULL)
-		goto no_memory;
-	net->fd = -1;
-	net->rx_buffer = malloc((size_t)RX_MESSAGES * RX_BYTES);
-	net->backlog = malloc(NET_BATCH_BYTES_MAX);
-	if (net->rx_buffer == NULL || net->backlog == NULL)
-		goto no_memory;
+		return why_set(why, -ENOMEM, "out of memory for a UDP socket's buffers");
 	net->segment_offload = true; /* until the kernel says otherwise */
 	net->payload_max = config->payload_max;
 	err = udp_socket_open(config, &net->fd, &net->local, &net->buffer_bytes, why);
@@ -117,13 +110,10 @@ static int udp_open(const struct net_config *config, struct net **out, struct wh
 	}
 	net->six = !net_ip_is_v4(&net->local.ip);
 	for (uint32_t i = 0; i < RX_MESSAGES; i++)
-		net->rx_iovecs[i] = (struct iovec){.iov_base = net->rx_buffer + i * RX_BYTES,
-		                                   .iov_len = RX_BYTES};
+		net->rx_iovecs[i] =
+			(struct iovec){.iov_base = net->rx_buffer[i], .iov_len = RX_BYTES};
 	*out = net;
 	return 0;
-no_memory:
-	udp_close(net);
-	return why_set(why, -ENOMEM, "out of memory for a UDP socket's buffers");
 }
 
 /* ---- receiving ---- */

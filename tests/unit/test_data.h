@@ -129,7 +129,6 @@ static inline struct world *world_open(uint32_t threads)
 	                .payload_max = 8972,
 	                .buffer_bytes = 65536,
 	                .queue_count = threads},
-		.jobs_max = 4,
 		.report = note_report,
 		.context = w,
 	};

@@ -173,8 +173,8 @@ static void test_strays(void **state)
 /* A net that cannot be opened: the line is its own, and those before it are closed. */
 static void test_open_fails(void **state)
 {
-	struct data_config config = {
-		.backend = &fake, .net = {.payload_max = 1472, .queue_count = 3}, .jobs_max = 1};
+	struct data_config config = {.backend = &fake,
+	                             .net = {.payload_max = 1472, .queue_count = 3}};
 	struct data *data = NULL;
 	struct why why = {""};
 
