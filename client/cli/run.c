@@ -59,7 +59,7 @@ struct output {
 };
 
 static struct children children = {.grouped = true, .patience_ms = PATIENCE_MS};
-static struct output *outputs; /* [2 * settings.workers] */
+static struct output outputs[2 * CHILDREN_MAX];
 static uv_timer_t drained;
 
 /* ---- output ---- */
@@ -203,8 +203,5 @@ int cli_run(int argc, char **argv)
 		return status == 1 ? 0 : status;
 	if (split + 1 >= argc)
 		return cli_error(2, "say what to run: winnow run -n 2 -- python3 train.py");
-	outputs = calloc(2 * settings.workers, sizeof(*outputs));
-	if (outputs == NULL)
-		return cli_error(1, "out of memory");
 	return run(argv + split + 1);
 }

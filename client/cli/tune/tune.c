@@ -261,12 +261,11 @@ int cli_tune(int argc, char **argv)
 		return status;
 	if (settings.comm.aggregators == NULL)
 		settings.comm.rank = 0; /* a job's environment is no worker's of ours */
-	tune = (struct tune){.settings = &settings};
+	tune.settings = &settings;
 	status = run(&tune, argc, argv);
 	for (uint32_t i = 0; i < tune.block_count; i++)
 		predict_close(&tune.rows[i].predicted);
 	predict_close(&tune.used.predicted);
-	free(tune.params);
 	free(tune.places);
 	source_close(&tune.source);
 	return status;

@@ -104,7 +104,7 @@ struct tune {
 	struct tune_row rows[TUNE_BLOCKS_MAX];
 	struct tune_used used; /* of a trace */
 	uint32_t param_count;
-	struct tune_param *params;
+	struct tune_param params[TUNE_PARAMS_MAX];
 	uint32_t place_count;
 	struct tune_place *places; /* by operation */
 	char note[256];

@@ -263,9 +263,6 @@ int tune_names_read(struct tune *tune)
 	int status = 0;
 	bool good = true; /* perhaps nobody has written any */
 
-	tune->params = calloc(TUNE_PARAMS_MAX, sizeof(*tune->params));
-	if (tune->params == NULL)
-		return cli_error(1, "out of memory");
 	if (names.path != NULL)
 		good = file_read(&names);
 	else if (path_beside(tune, beside, sizeof(beside)))
