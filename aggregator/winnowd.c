@@ -287,9 +287,8 @@ static int offload(void)
 		return 0;
 	if (offload_open(&xdp, &config.offload, &why) == 0)
 		return 0;
-	if (strcmp(settings.datapath, "xdp") == 0) {
+	if (strcmp(settings.datapath, "xdp") == 0)
 		return give_up(1, "no xdp on %s: %s", settings.device, why.text);
-	}
 	log_event("warn", "no_xdp", LOG_FIELDS(LOG_WORD("device", settings.device)),
 	          "%s; going on without", why.text);
 	return 0;
@@ -399,9 +398,8 @@ static int fit(void)
 	uint32_t others = DESCRIPTORS_OWN + (config.metrics.port != 0 ? HTTP_CONNECTIONS_MAX : 0);
 	struct why why;
 
-	if (limits_connections(config.jobs.peers_max, others, &config.jobs.peers_max, &why) != 0) {
+	if (limits_connections(config.jobs.peers_max, others, &config.jobs.peers_max, &why) != 0)
 		return give_up(1, "%s", why.text);
-	}
 	config.bytes_from = "option";
 	if (config.jobs.bytes_max != 0)
 		return 0;
@@ -430,9 +428,8 @@ static int control(const struct data_config *data)
 	address = data_address(config.data);
 	if (data->net.port != NULL && !net_addr_same(&address, &config.listen))
 		config.jobs.data = address;
-	if (control_open(&config, &control, &why) != 0) {
+	if (control_open(&config, &control, &why) != 0)
 		return give_up(1, "%s", why.text);
-	}
 	err = privileges_drop();
 	if (err != 0)
 		log_event("warn", "privileges_kept", NULL, "cannot give capabilities up: %s",
@@ -483,9 +480,8 @@ int main(int argc, char **argv)
 		return status == 1 ? 0 : status;
 	log_set(settings.log_level, settings.log_format);
 	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
-	if (proof_init() != 0) {
+	if (proof_init() != 0)
 		return give_up(1, "libsodium cannot start: no source of randomness?");
-	}
 	status = addresses();
 	if (status == 0)
 		status = keys_load();
@@ -497,9 +493,8 @@ int main(int argc, char **argv)
 	 * chatter.
 	 */
 	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0) {
+	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0)
 		return give_up(1, "cannot start a thread to write the log");
-	}
 	status = offload();
 	if (status == 0)
 		status = serve();
