@@ -2,7 +2,6 @@
 /* job.c - winnow job: an operator's order to a job that runs, given to each of its aggregators; PROTOCOL.md section 5.11 */
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,6 @@
 #include "aggregator/control/message.h"
 #include "aggregator/control/options.h"
 #include "aggregator/control/proof.h"
-#include "aggregator/net/clock.h"
 #include "aggregator/net/net.h"
 #include "aggregator/net/sockaddr.h"
 #include "client/cli/cli.h"
@@ -64,120 +62,95 @@ static const struct options options = {
 
 /* ---- one aggregator ---- */
 
-/* A line, or its end, or why there is none. */
-struct answer {
-	struct lines lines;
-	struct control_message message;
-	bool whole;
-	struct why why;
-};
-
-static int take(void *context, const char *line)
+/* False: none has come in time, or it is of no use: `why`. */
+static bool answer_read(FILE *aggregator, struct control_message *answer, struct why *why)
 {
-	struct answer *answer = context;
+	char line[LINES_BYTES_MAX];
 
-	answer->whole = message_parse(line, &answer->message, &answer->why) == 0;
-	return 1; /* one is enough */
-}
-
-static bool ready(int fd, short events, uint64_t until_us)
-{
-	struct pollfd wait = {.fd = fd, .events = events};
-	uint64_t now_us = clock_us();
-
-	return now_us < until_us && poll(&wait, 1, (int)((until_us - now_us) / 1000) + 1) == 1;
-}
-
-static bool answer_read(int fd, uint64_t until_us, struct answer *answer)
-{
-	char byte;
-
-	*answer = (struct answer){.why = {"it has not answered"}};
-	while (ready(fd, POLLIN, until_us)) {
-		ssize_t count = recv(fd, &byte, 1, 0); /* what follows is another answer */
-
-		if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) {
-			why_set(&answer->why, 0, "%s",
-			        count == 0 ? "connection closed" : strerror(errno));
-			return false;
-		}
-		if (count == 1 && lines_feed(&answer->lines, &byte, 1, take, answer) != 0)
-			return answer->whole;
-	}
+	errno = 0;
+	if (fgets(line, sizeof(line), aggregator) != NULL && strchr(line, '\n') != NULL)
+		return message_parse(line, answer, why) == 0;
+	why_set(why, 0, "%s",
+	        feof(aggregator)                ? "connection closed"
+	        : errno == 0 || errno == EAGAIN ? "it has not answered"
+	                                        : strerror(errno));
 	return false;
 }
 
-static int connect_to(const struct net_addr *to, uint64_t until_us)
+/* NULL: errno. */
+static FILE *connect_to(const struct net_addr *to)
 {
+	const struct timeval limit = {.tv_sec = (time_t)(settings.timeout_us / 1000000),
+	                              .tv_usec = (suseconds_t)(settings.timeout_us % 1000000)};
 	union net_sockaddr address;
-	socklen_t size = net_sockaddr(to, &address), error_size = sizeof(int);
-	int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int error = 0;
+	socklen_t size = net_sockaddr(to, &address);
+	int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
 
 	if (fd < 0)
-		return -1;
-	if (connect(fd, &address.any, size) != 0)
-		error = errno == EINPROGRESS && ready(fd, POLLOUT, until_us) ? 0 : errno;
-	if (error == 0)
-		getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_size);
-	if (error == 0)
-		return fd;
+		return NULL;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* for connect() as well */
+	if (connect(fd, &address.any, size) == 0)
+		return fdopen(fd, "r");
+	err = errno == EINPROGRESS ? ETIMEDOUT : errno;
 	close(fd);
-	errno = error == EINPROGRESS ? ETIMEDOUT : error;
-	return -1;
+	errno = err;
+	return NULL;
 }
 
-/* To an aggregator that has been connected to. 0, or it has not done so: answer->why. */
-static int order_say(int fd, struct control_message *order, const struct proof_key *key,
-                     uint64_t until_us, struct answer *answer)
+/* To an aggregator that has been connected to. 0 and its answer, or `why` it has not done so. */
+static int order_say(FILE *aggregator, struct control_message *order, const struct proof_key *key,
+                     struct control_message *answer, struct why *why)
 {
 	char *line;
 	size_t bytes;
 	bool sent;
 
-	if (!answer_read(fd, until_us, answer))
+	if (!answer_read(aggregator, answer, why))
 		return -EIO;
-	if (answer->message.kind != CONTROL_HELLO)
-		return why_set(&answer->why, -EPROTO, "it is no winnowd");
-	if (answer->message.key != (key != NULL))
-		return why_set(&answer->why, -EPROTO, "%s",
+	if (answer->kind != CONTROL_HELLO)
+		return why_set(why, -EPROTO, "it is no winnowd");
+	if (answer->key != (key != NULL))
+		return why_set(why, -EPROTO, "%s",
 		               key != NULL ? "it runs with --insecure-no-key: so must this"
 		                           : "it wants the job's key: --key-file FILE");
 	proof_random(order->nonce, sizeof(order->nonce));
 	if (key != NULL)
-		proof_of_order(key, answer->message.nonce, order, order->proof);
+		proof_of_order(key, answer->nonce, order, order->proof);
 	line = message_format(order);
 	if (line == NULL)
-		return why_set(&answer->why, -ENOMEM, "out of memory");
+		return why_set(why, -ENOMEM, "out of memory");
 	bytes = strlen(line);
-	sent = send(fd, line, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
+	sent = send(fileno(aggregator), line, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 	free(line);
-	if (!sent || !answer_read(fd, until_us, answer))
+	if (!sent)
+		return why_set(why, -errno, "%s", strerror(errno));
+	if (!answer_read(aggregator, answer, why))
 		return -EIO;
-	if (answer->message.kind != CONTROL_DONE)
-		return why_set(&answer->why, -EPROTO, "%s", answer->message.text);
+	if (answer->kind != CONTROL_DONE)
+		return why_set(why, -EPROTO, "%s", answer->text);
 	return 0;
 }
 
 /* 0, and the aggregator's word is printed; or 1. */
 static int order_give(const char *name, struct control_message *order, const struct proof_key *key)
 {
-	uint64_t until_us = clock_us() + settings.timeout_us;
-	struct answer answer;
+	struct control_message answer;
 	struct net_addr to;
 	struct why why;
-	int fd, err;
+	FILE *aggregator;
+	int err;
 
 	if (net_resolve(name, &to, &why) != 0)
 		return cli_error(1, "%s: %s", name, why.text);
-	fd = connect_to(&to, until_us);
-	if (fd < 0)
+	aggregator = connect_to(&to);
+	if (aggregator == NULL)
 		return cli_error(1, "%s: %s; is winnowd there?", name, strerror(errno));
-	err = order_say(fd, order, key, until_us, &answer);
-	close(fd);
+	err = order_say(aggregator, order, key, &answer, &why);
+	fclose(aggregator);
 	if (err != 0)
-		return cli_error(1, "%s: %s", name, answer.why.text);
-	printf("%s: %s\n", name, answer.message.text);
+		return cli_error(1, "%s: %s", name, why.text);
+	printf("%s: %s\n", name, answer.text);
 	return 0;
 }
 
