@@ -15,6 +15,7 @@
 #define LEAVE "\033[?7h\033[?25h\033[?1049l"
 #define WIDTH_MIN 20
 #define HEIGHT_MIN 4
+#define PICTURE_BYTES (256u * 1024) /* that go out at once */
 
 static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP};
 
@@ -30,31 +31,17 @@ bool screen_usable(void)
 	       strcmp(term, "dumb") != 0 && *term != '\0';
 }
 
-static bool write_all(const char *text, size_t bytes)
-{
-	while (bytes > 0) {
-		ssize_t count = write(STDOUT_FILENO, text, bytes);
-
-		if (count < 0 && errno != EINTR)
-			return false;
-		if (count > 0) {
-			text += count;
-			bytes -= (size_t)count;
-		}
-	}
-	return true;
-}
-
 static int take_over(void)
 {
 	int err = uv_tty_set_mode(&keyboard, UV_TTY_MODE_RAW);
 
-	return err != 0 ? err : write_all(ENTER, strlen(ENTER)) ? 0 : -EIO;
+	return err != 0 ? err : fputs(ENTER, stdout) >= 0 && fflush(stdout) == 0 ? 0 : -EIO;
 }
 
 void screen_close(void)
 {
-	(void)write_all(LEAVE, strlen(LEAVE));
+	fputs(LEAVE, stdout);
+	fflush(stdout);
 	uv_tty_set_mode(&keyboard, UV_TTY_MODE_NORMAL);
 }
 
@@ -98,8 +85,10 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *keys)
 
 int screen_open(uv_loop_t *loop, void (*key)(int key))
 {
+	static char picture[PICTURE_BYTES];
 	int err = uv_tty_init(loop, &keyboard, STDIN_FILENO, 1);
 
+	setvbuf(stdout, picture, _IOFBF, sizeof(picture));
 	on_key = key;
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && err == 0; i++) {
 		err = uv_signal_init(loop, &signals[i]);
@@ -125,25 +114,17 @@ void screen_size(uint32_t *width, uint32_t *height)
 bool screen_draw(const char *text)
 {
 	uint32_t width, height, lines = 0;
-	char *picture = NULL;
-	size_t bytes;
-	bool drawn;
-	FILE *out = open_memstream(&picture, &bytes);
 
-	if (out == NULL)
-		return false;
 	screen_size(&width, &height);
-	fprintf(out, "\033[H");
+	printf("\033[H");
 	while (*text != '\0' && lines < height) {
 		size_t length = strcspn(text, "\n");
 
-		fprintf(out, "%s%.*s\033[K", lines > 0 ? "\r\n" : "",
-		        (int)(length < width ? length : width), text);
+		printf("%s%.*s\033[K", lines > 0 ? "\r\n" : "",
+		       (int)(length < width ? length : width), text);
 		text += length + (text[length] == '\n');
 		lines++;
 	}
-	fprintf(out, "\033[J");
-	drawn = fclose(out) == 0 && write_all(picture, bytes);
-	free(picture);
-	return drawn;
+	printf("\033[J");
+	return fflush(stdout) == 0;
 }
