@@ -26,16 +26,12 @@
 
 static uint32_t bits_of(const struct sockaddr *mask)
 {
-	union net_sockaddr out = {.any.sa_family = mask->sa_family};
+	const struct net_ip ip = net_of_sockaddr(mask).ip;
 	uint32_t bits = 0;
 
-	if (mask->sa_family == AF_INET)
-		return (uint32_t)__builtin_popcount(
-			((const struct sockaddr_in *)(const void *)mask)->sin_addr.s_addr);
-	memcpy(&out.in6, mask, sizeof(out.in6));
-	for (size_t i = 0; i < sizeof(out.in6.sin6_addr); i++)
-		bits += (uint32_t)__builtin_popcount(out.in6.sin6_addr.s6_addr[i]);
-	return bits;
+	for (size_t i = 0; i < sizeof(ip.bytes); i++)
+		bits += (uint32_t)__builtin_popcount(ip.bytes[i]);
+	return mask->sa_family == AF_INET ? bits - 16 : bits; /* less those that map it */
 }
 
 /* `six`: of which family, where any address will do. */
