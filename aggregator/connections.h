@@ -34,8 +34,8 @@ int connections_open(struct connections *connections, uv_loop_t *loop, struct jo
 void connections_stop(struct connections *connections);
 
 /*
- * connections_end - close all, at once. jobs.c is responsible for those of peers that it knows: it
- * has ended.
+ * connections_end - close all, at once. Before, jobs.c must have ended: until then it is responsible
+ * for those of the peers that it knows.
  */
 void connections_end(struct connections *connections);
 

@@ -45,7 +45,7 @@ static void outlet_seal(const struct outlet *outlet, struct packet_out *packet)
 		           outlet->channel != NULL ? channel_edge(outlet->channel) : 0);
 }
 
-/* Whoever has made a right seal has the token, and nobody else. */
+/* Only a worker that has the token can make a right seal. */
 static void outlet_unseal(const struct outlet *outlet, const struct net_in *in,
                           struct packet *packet)
 {
@@ -122,7 +122,7 @@ static void send_receiver(struct data_thread *t, const struct outlet *outlet, ui
 
 		head->piece_count = 1;
 		head->bytes = (uint32_t)head->pieces[0].iov_len;
-		outlet_seal(outlet, head); /* a seal is of the contents, too */
+		outlet_seal(outlet, head); /* a seal also covers the contents */
 		t->out[i] = (struct net_out){head->pieces, 1, head->bytes};
 	}
 }

@@ -158,7 +158,7 @@ static int file_line(void *context, const char *section, const char *name, const
 	    (section[0] != '\0' || options->program == NULL))
 		return 1; /* another program's */
 	if (file->err != 0)
-		return 0; /* the parser goes on, but the first error is said */
+		return 0; /* the parser continues, but only the first error is reported */
 	option = find(options->list, name, &plain_ms);
 	if (option == NULL) {
 		snprintf(named, sizeof(named), "%s: ", file->path);

@@ -3,7 +3,7 @@
  * seal_keys.h - the keys of a job's datagrams and lines, which both sides make of what they have said at the join
  *
  * PROTOCOL.md section 5.5. None is ever sent. The transcript holds the lines of HELLO, JOIN and
- * WELCOME, so whoever changes one of them on its way gets no datagram and no line through.
+ * WELCOME, so nobody who changes one of them on its way gets a datagram or a line through.
  */
 #ifndef AGGREGATOR_CONTROL_SEAL_KEYS_H
 #define AGGREGATOR_CONTROL_SEAL_KEYS_H

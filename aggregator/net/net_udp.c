@@ -360,8 +360,8 @@ static int send_message(struct net *net, const struct message *m, const struct n
 }
 
 /*
- * Copies messages from `from` on, of a batch that fits, because the caller's memory will not be
- * ours any longer.
+ * Copies messages from `from` on, of a batch that fits, because the caller lends its memory for this
+ * call only.
  */
 static void keep(struct net *net, uint32_t from, const struct net_out out[])
 {

@@ -45,7 +45,7 @@ bool children_winnowd_local(struct children *c, const char *threads, char addres
 /* children_watch - before the first is started: from now on libuv's default loop gets their signals. */
 void children_watch(struct children *c);
 
-/* Workers shall end, for this reason: an exit status. */
+/* Ends the workers. `status`, an exit status, says why. */
 void children_end(struct children *c, int status);
 
 /*

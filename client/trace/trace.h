@@ -50,7 +50,7 @@ void trace_operation(struct trace *trace, const struct allreduce *task);
 void trace_bitmap(struct trace *trace, const struct allreduce *task,
                   const struct geometry_part *part, const uint64_t *bits);
 
-/* trace_lacks_memory - nobody could look: it comes to an end. */
+/* trace_lacks_memory - there is no memory to look at the tensor: the trace ends. */
 void trace_lacks_memory(struct trace *trace);
 
 /* trace_close - the end record with the job's totals, and the end; NULL is fine. */

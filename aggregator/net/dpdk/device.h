@@ -44,7 +44,7 @@ struct device {
 	uint32_t prefix_bits;      /* that addresses of our network share, of 128 */
 	uint16_t udp_port;
 	uint8_t tos;  /* of what is sent: the DSCP; marks of congestion are not looked at here */
-	bool kernels; /* the address is the kernel's, too: it answers and asks for us */
+	bool kernels; /* the kernel also has the address: it answers and asks for us */
 	uint32_t payload_max;
 	_Atomic uint32_t payload_now; /* less, when the kernel's MTU has become smaller */
 	uint32_t driver_room;         /* that a driver takes of each mbuf besides the frame */

@@ -65,7 +65,7 @@ static void line_done(void)
 		state.log(level, state.line);
 }
 
-/* The stream that DPDK prints to. It holds the stream's lock meanwhile. */
+/* The stream that DPDK prints to, holding the stream's lock. */
 static ssize_t log_write(void *cookie, const char *text, size_t size)
 {
 	(void)cookie;

@@ -99,8 +99,8 @@ static enum frame_kind parse_arp(const uint8_t *bytes, size_t size, struct frame
 }
 
 /*
- * More said than has come: several datagrams that were handed on in one, say, by a sender's
- * kernel.
+ * A header that says more than has come belongs to several datagrams that were handed on as one, for
+ * example by a sender's kernel.
  */
 static enum frame_kind parse_udp(const struct carried *in, struct frame *out)
 {
@@ -252,7 +252,7 @@ static bool skip_extensions(struct carried *in)
 		if (bytes > in->size || bytes > in->said)
 			return false;
 		if (in->protocol == IPPROTO_ROUTING && extension.ip6r_segleft != 0)
-			break; /* it is to go on to others */
+			break; /* it has other hosts to visit first */
 		in->protocol = extension.ip6r_nxt;
 		in->at += bytes;
 		in->size -= bytes;
@@ -282,7 +282,7 @@ static enum frame_kind parse_six(const uint8_t *bytes, size_t size, unsigned che
 	in.hops = ip.ip6_hlim;
 	if (!skip_extensions(&in))
 		return FRAME_DAMAGED;
-	/* Whoever writes ::ffff:10.0.0.1 there wants to pass for another. */
+	/* A sender that writes ::ffff:10.0.0.1 there pretends to be another host. */
 	if (net_ip_is_v4(&out->from_ip) || net_ip_is_v4(&out->to_ip))
 		return FRAME_OTHER;
 	return parse_carried(&in, out);

@@ -97,12 +97,12 @@ struct frame_station {
 	struct net_ip ip;
 };
 
-/* frame_asked_group - the group that whoever asks for this address speaks to; in IPv4 none: to all. */
+/* frame_asked_group - where a question for this address is sent: a group; in IPv4 none, but to all. */
 struct net_ip frame_asked_group(const struct net_ip *ip);
 
 /*
- * frame_ask, frame_answer - "who has `ip`?", and "I have": to whoever asked, or, if that is none (it tries
- * out whether an IPv6 address is free), to all. Return the frame's size.
+ * frame_ask, frame_answer - "who has `ip`?", and "I have". The answer goes to the host that asked, or
+ * to all if that has no address yet (it tries whether an IPv6 address is free). Return the frame's size.
  */
 uint32_t frame_ask(uint8_t out[FRAME_SMALL_BYTES_MAX], const struct frame_station *from,
                    const struct net_ip *ip);

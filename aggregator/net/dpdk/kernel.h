@@ -2,7 +2,8 @@
 /*
  * kernel.h - what the kernel knows of an interface that a DPDK port shares with it
  *
- * Where our address is the kernel's own, the kernel answers for it, knows the neighbours and the way out, and joins multicast groups; and it must not answer our datagrams.
+ * Where our address is the kernel's own, the kernel answers for it, knows the neighbours and the way
+ * out, and joins multicast groups. It must not answer our datagrams.
  */
 #ifndef AGGREGATOR_NET_DPDK_KERNEL_H
 #define AGGREGATOR_NET_DPDK_KERNEL_H
@@ -40,10 +41,10 @@ void kernel_ask(uint32_t if_index, const struct net_ip *ip);
 int kernel_reserve(const struct net_ip *ip, uint16_t *port);
 
 /*
- * kernel_single_frames - from the other end of a veth come super-packets, which no card has cut apart, and a
+ * kernel_single_frames - the other end of a veth sends super-packets, which no card has cut apart, and a
  * packet socket sees them whole. With an XDP program on this end, even one that lets everything pass,
- * the kernel cuts them. Its fd, to be closed in the end; -ENOTSUP: it is no veth; -EBUSY: there is a
- * program already, which serves as well; or -errno.
+ * the kernel cuts them. Returns the program's fd, which the caller closes; -ENOTSUP: it is not a veth;
+ * -EBUSY: it already has a program, which serves as well; or -errno.
  */
 int kernel_single_frames(uint32_t if_index);
 
@@ -51,8 +52,8 @@ int kernel_single_frames(uint32_t if_index);
 int kernel_join(uint32_t if_index, const struct net_ip *group);
 
 /*
- * kernel_hear_groups - a socket for whose life the interface takes what is sent to any group, whoever
- * listens. Its fd, or -errno.
+ * kernel_hear_groups - a socket; while it is open, the interface takes what is sent to any group,
+ * whether or not anybody here listens. Its fd, or -errno.
  */
 int kernel_hear_groups(uint32_t if_index);
 

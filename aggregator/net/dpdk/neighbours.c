@@ -90,8 +90,8 @@ bool neighbours_find(const struct neighbours *neighbours, const struct net_ip *i
 		station = atomic_load_explicit(&entry->station, memory_order_acquire);
 		out->heard_us = atomic_load_explicit(&entry->heard_us, memory_order_acquire);
 		/*
-		 * Given away meanwhile? The address alone does not tell: it may have left, and come
-		 * back. What was read before is not older than the turn that is read now.
+		 * Was the entry given away while it was read? The address alone does not tell: it may
+		 * have left, and come back. What was read before is not older than this turn.
 		 */
 		if (turn % 2 != 0 ||
 		    atomic_load_explicit(&entry->turn, memory_order_relaxed) != turn)

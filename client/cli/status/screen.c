@@ -45,7 +45,7 @@ void screen_close(void)
 	uv_tty_set_mode(&keyboard, UV_TTY_MODE_NORMAL);
 }
 
-/* The shell gets its terminal back, and we ours when it lets us go on. */
+/* The shell gets its terminal back. When it continues us, we take it again. */
 static void suspend(void)
 {
 	screen_close();

@@ -18,7 +18,7 @@
 bool screen_usable(void);
 
 /*
- * screen_open - take the terminal over; signals, too. Calls key() with 'q' for q, ^C, SIGTERM and the
+ * screen_open - take over the terminal and the signals. Calls key() with 'q' for q, ^C, SIGTERM and the
  * like, and with 'r' when the picture is to be drawn again. 0, or libuv's -errno.
  */
 int screen_open(uv_loop_t *loop, void (*key)(int key));

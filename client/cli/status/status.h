@@ -47,7 +47,7 @@ struct status_target {
 
 struct status_targets {
 	uint64_t timeout_us; /* for all to answer */
-	double late_s;       /* so long may workers keep others waiting */
+	double late_s;       /* workers may keep others waiting for this long */
 	uint32_t count;
 	struct status_target list[STATUS_TARGETS_MAX];
 };
@@ -66,14 +66,14 @@ struct status_targets {
  */
 json_t *report_parse(const char *text, size_t bytes, struct why *why);
 
-/* A field of an object, or of what is no object at all. */
+/* A field of an object; also of something that is not an object. */
 double report_number(const json_t *object, const char *name);
 uint32_t report_whole(const json_t *object, const char *name);
 const char *report_text(const json_t *object, const char *name);
 
 /*
  * report_judge - what makes the aggregator degraded; 0: it is healthy. docs/OPERATE.md has the
- * definition. `late_s`: so long may workers keep others waiting.
+ * definition. `late_s`: workers may keep others waiting for this long.
  */
 uint32_t report_judge(const json_t *report, double late_s,
                       struct report_problem problems[REPORT_PROBLEMS_MAX]);
@@ -99,7 +99,7 @@ const char *status_health_name(enum status_health health);
 
 struct status_view {
 	bool rates;   /* differences from the answer before, not sums */
-	bool workers; /* a table of workers, too */
+	bool workers; /* also a table of workers */
 	bool brief;   /* problems alone */
 	uint32_t width;
 	struct table *jobs; /* kept, so that columns do not dance; NULL: it is not */
@@ -112,8 +112,10 @@ void status_jobs_table(const struct status_targets *targets, bool rates, const c
 /* status_show - all that people want to see. */
 void status_show(const struct status_targets *targets, const struct status_view *view, FILE *out);
 
-/* owner_of - the user id of who listens where the TCP socket `fd` is connected to, if that is on this
- * machine; -1: not known. */
+/*
+ * owner_of - the user id of the process at the other end of the TCP socket `fd`, if that is on this
+ * machine; -1: not known.
+ */
 int64_t owner_of(int fd);
 
 /* owner_name - its login name, or its number where it has none. */

@@ -128,7 +128,7 @@ static void on_closed(uv_handle_t *handle)
 	end_if_over();
 }
 
-/* `why` NULL: it is said already. */
+/* `why` NULL: the target already has one. */
 static void call_end(struct call *call, const char *why)
 {
 	call->to_at = call->to_count;

@@ -33,7 +33,7 @@ static void json_make(char *text, size_t bytes)
 		const char *known = strchr(python, text[i]);
 
 		if (text[i] == '\\' || (!isprint((unsigned char)text[i]) && text[i] != '\n'))
-			text[i] = '\1'; /* what is in a message shall be printable */
+			text[i] = '\1'; /* error texts quote it, on terminals */
 		if (quote != '\0' && text[i] != quote)
 			continue;
 		if (text[i] == '\'' || text[i] == '"')

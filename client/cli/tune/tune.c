@@ -260,7 +260,7 @@ int cli_tune(int argc, char **argv)
 	if (status != 0)
 		return status;
 	if (settings.comm.aggregators == NULL)
-		settings.comm.rank = 0; /* a job's environment is no worker's of ours */
+		settings.comm.rank = 0; /* RANK in the environment is another job's */
 	tune.settings = &settings;
 	status = run(&tune, argc, argv);
 	for (uint32_t i = 0; i < tune.block_count; i++)

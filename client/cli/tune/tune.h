@@ -136,7 +136,7 @@ void tune_used_sort(struct tune *tune);
 /* Time of an operation on the average, as it was; 0: cannot be told. */
 double tune_used_s(const struct tune *tune);
 
-/* Whatever the best block size is, the job has done as well. */
+/* Has the job done as well as the best block size would? */
 bool tune_used_enough(const struct tune *tune);
 
 /* ---- tune_names.c, tune_params.c ---- */

@@ -124,7 +124,7 @@ int tune_blocks_choose(struct tune *tune)
 	qsort(tune->rows, tune->block_count, sizeof(tune->rows[0]), ascending);
 	if (source->traces != NULL)
 		return 0;
-	/* All of these are whole numbers of bits; of parameters, tiles one element wide, too. */
+	/* All of these are whole numbers of bits; so are tiles one element wide, of parameters. */
 	for (uint32_t i = 0; i < tune->block_count; i++)
 		fine = geometry_gcd(fine, tune->rows[i].block);
 	source->fine = tune->param_count > 0 ? 1 : (uint32_t)fine;
