@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,17 +40,14 @@ static int dump_winnowd(char **argv)
 	return cli_error(1, "cannot run %s: %s", path, strerror(errno));
 }
 
-/* argv[0] is the command, followed by its options; NULL: all of them. */
+/* argv[1] is the command, followed by its options; NULL: all of them. The two places are ours. */
 static int dump(int argc, char **argv)
 {
-	char **longer = calloc((size_t)argc + 3, sizeof(*longer)), *name = argv[0];
+	const char *name = argv[1];
 	bool any = false;
 	int status = 0;
 
-	if (longer == NULL)
-		return cli_error(1, "out of memory");
-	memcpy(longer, argv, (size_t)argc * sizeof(*longer));
-	longer[argc > 0 ? argc : 1] = dump_option;
+	argv[1] = dump_option;
 	for (const struct command *c = cli_commands; c->name != NULL && status == 0; c++) {
 		char text[16];
 
@@ -61,18 +57,15 @@ static int dump(int argc, char **argv)
 			printf("\n");
 		any = true;
 		snprintf(text, sizeof(text), "%s", c->name);
-		longer[0] = text;
-		status = c->run(argc > 0 ? argc + 1 : 2, longer);
+		argv[0] = text;
+		status = c->run(argc > 1 ? argc : 2, argv);
 	}
-	if (!any)
-		status = strcmp(name, "winnowd") == 0
-		                 ? dump_winnowd(longer)
-		                 : cli_error(
-					   2,
-					   "no options of a command '%s'; see winnow config --help",
-					   name);
-	free(longer);
-	return status;
+	if (any)
+		return status;
+	return strcmp(name, "winnowd") == 0
+	               ? dump_winnowd(argv)
+	               : cli_error(2, "no options of a command '%s'; see winnow config --help",
+	                           name);
 }
 
 int cli_config(int argc, char **argv)
@@ -83,5 +76,5 @@ int cli_config(int argc, char **argv)
 	}
 	if (argc < 2 || strcmp(argv[1], "dump") != 0)
 		return cli_error(2, "say what: dump; see winnow config --help");
-	return dump(argc - 2, argv + 2);
+	return dump(argc - 1, argv + 1);
 }
