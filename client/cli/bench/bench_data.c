@@ -35,33 +35,27 @@ static bool choose_from_file(uint64_t *bits, uint64_t total, const char *pattern
 	const char *place = strstr(pattern, "%r");
 	int before = place != NULL ? (int)(place - pattern) : (int)strlen(pattern);
 	char path[4096];
-	uint8_t *bytes = NULL;
-	long size = 0;
+	int byte = 0;
 	FILE *file;
 
 	snprintf(path, sizeof(path), "%.*s", before, pattern);
 	if (place != NULL)
 		snprintf(path + before, sizeof(path) - (size_t)before, "%u%s", rank, place + 2);
 	file = fopen(path, "rbe");
-	if (file == NULL || fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) <= 0 ||
-	    fseek(file, 0, SEEK_SET) != 0 || (bytes = malloc((size_t)size)) == NULL ||
-	    fread(bytes, 1, (size_t)size, file) != (size_t)size) {
-		cli_error(1, "cannot read bitmap %s: %s", path,
-		          errno != 0 ? strerror(errno) : "it is empty");
-		free(bytes);
-		if (file != NULL)
-			fclose(file);
-		return false;
-	}
-	for (uint64_t block = 0; block < total; block++) {
-		uint64_t at = block % ((uint64_t)size * 8);
-
-		if (bytes[at / 8] >> (at % 8) & 1)
+	for (uint64_t block = 0; file != NULL && block < total && byte != EOF; block++) {
+		if (block % 8 == 0 && (byte = getc(file)) == EOF) {
+			rewind(file);
+			byte = getc(file);
+		}
+		if (byte >> block % 8 & 1)
 			bit_set(bits, block);
 	}
-	free(bytes);
-	fclose(file);
-	return true;
+	if (file == NULL || byte == EOF)
+		cli_error(1, "cannot read bitmap %s: %s", path,
+		          file == NULL || ferror(file) ? strerror(errno) : "it is empty");
+	if (file != NULL)
+		fclose(file);
+	return file != NULL && byte != EOF;
 }
 
 static bool choose_blocks(struct bench_data *data, uint32_t rank, double density)
