@@ -299,7 +299,9 @@ static int run_row(struct winnow_comm *comm, struct bench_row *row)
 	data = bench_data_make(&settings, row->count, row->density);
 	if (posix_memalign(&recv, 4096, row->bytes > 0 ? row->bytes : 1) != 0)
 		recv = NULL;
-	if (data == NULL || recv == NULL || us == NULL)
+	if (data == NULL)
+		status = 1;
+	else if (recv == NULL || us == NULL)
 		status = cli_error(1, "no memory for two tensors of %llu bytes",
 		                   (unsigned long long)row->bytes);
 	else

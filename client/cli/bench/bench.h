@@ -119,10 +119,7 @@ double bench_busbw(const struct bench_settings *settings, const struct bench_row
 
 struct bench_data;
 
-/*
- * The tensor of `rank` with `density` of its blocks non-zero; NULL: out of memory, or an error that
- * has been printed.
- */
+/* This worker's tensor with `density` of its blocks non-zero; NULL: an error that has been printed. */
 struct bench_data *bench_data_make(const struct bench_settings *settings, uint64_t count,
                                    double density);
 void bench_data_free(struct bench_data *data);

@@ -93,8 +93,10 @@ struct bench_data *bench_data_make(const struct bench_settings *settings, uint64
 	struct bench_data *data = calloc(1, sizeof(*data));
 	const uint64_t *own;
 
-	if (data == NULL)
+	if (data == NULL) {
+		cli_error(1, "out of memory");
 		return NULL;
+	}
 	data->settings = settings;
 	data->count = count;
 	data->block_elems = settings->comm.block < count ? settings->comm.block
@@ -107,6 +109,8 @@ struct bench_data *bench_data_make(const struct bench_settings *settings, uint64
 	if (posix_memalign(&data->tensor, 4096, count * data->elem_bytes + 1) != 0)
 		data->tensor = NULL;
 	if (data->bits == NULL || data->tensor == NULL) {
+		cli_error(1, "no memory for a tensor of %llu bytes",
+		          (unsigned long long)(count * data->elem_bytes));
 		bench_data_free(data);
 		return NULL;
 	}
