@@ -2,23 +2,22 @@
 /* doctor_soft.c - what training brings along: GPU driver, NCCL, PyTorch, and our package in its Python */
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/cli/doctor/doctor.h"
 #include "aggregator/control/options.h"
-#include "aggregator/net/clock.h"
 #include "client/cli/children.h"
 #include "client/winnow.h"
 
-#define PYTHON_LIMIT_MS 30000 /* torch from a cold disk */
+#define PYTHON_LIMIT_S 30 /* torch from a cold disk */
 
 static void check_library(void)
 {
@@ -72,45 +71,31 @@ static void check_nccl(void)
 
 /* ---- Python ---- */
 
-/* Read what the child prints, until it ends or the time is over. */
-static size_t read_until(int fd, char *text, size_t room)
-{
-	struct pollfd in = {.fd = fd, .events = POLLIN};
-	uint64_t start_us = clock_us();
-	size_t used = 0;
-	ssize_t count = 1;
-	int left_ms = PYTHON_LIMIT_MS;
-
-	while (used + 1 < room && left_ms > 0 && count > 0 && poll(&in, 1, left_ms) > 0) {
-		count = read(fd, text + used, room - 1 - used);
-		used += count > 0 ? (size_t)count : 0;
-		left_ms = PYTHON_LIMIT_MS - (int)((clock_us() - start_us) / 1000);
-	}
-	text[used] = '\0';
-	return used;
-}
-
 /* Its stdout into `text`; false when the program is not there or says nothing in time. */
 static bool python_says(const char *python, const char *code, char *text, size_t room)
 {
 	const char *const argv[] = {python, "-c", code, NULL};
+	const struct timeval limit = {.tv_sec = PYTHON_LIMIT_S};
 	struct children children = {0};
-	size_t used = 0;
+	ssize_t count = 0;
 	int ends[2];
 	bool started;
 
-	if (pipe2(ends, O_CLOEXEC) != 0)
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
 		return false;
 	started = children_worker(&children, (char *const *)(uintptr_t)argv,
 	                          (const int[]){CHILD_NOTHING, ends[1], CHILD_NOTHING});
 	close(ends[1]);
 	if (started) {
-		used = read_until(ends[0], text, room);
-		children_signal(&children, SIGKILL); /* we have read all that we want */
+		/* Until it ends, all room is taken, or the time is over. */
+		setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+		count = recv(ends[0], text, room - 1, MSG_WAITALL);
+		children_signal(&children, SIGKILL);
 		waitpid(children.pids[0], NULL, 0);
 	}
 	close(ends[0]);
-	return used > 0;
+	text[count > 0 ? count : 0] = '\0';
+	return count > 0;
 }
 
 /* The one that a training script would run with: of the environment that is active, or the first of the PATH. */
