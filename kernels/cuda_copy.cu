@@ -9,6 +9,8 @@
  * the bus.
  */
 
+#include <assert.h>
+
 #include "ebpf/deal.h"
 #include "kernels/cuda_impl.h"
 
@@ -266,8 +268,7 @@ int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream)
 	                0,          copy->ticket,    copy->done};
 	uint32_t ctas = (copy->frame_count + CTA_WARPS - 1) / CTA_WARPS;
 
-	if (copy->run_count == 0 || copy->run_count > GPU_RUNS_MAX || copy->frame_count == 0)
-		return cudaErrorInvalidValue;
+	assert(copy->run_count > 0 && copy->run_count <= GPU_RUNS_MAX && copy->frame_count > 0);
 	ctas = ctas < most ? ctas : most;
 	job.per_cta = (copy->frame_count + ctas - 1) / ctas;
 	ctas = (copy->frame_count + job.per_cta - 1) / job.per_cta;

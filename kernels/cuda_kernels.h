@@ -2,9 +2,8 @@
 /*
  * cuda_kernels.h - functions that put a kernel into a stream of the current device and do not wait
  *
- * Each returns a cudaError_t: 0, the launch's error, or cudaErrorInvalidValue for arguments that
- * gpu.h does not allow, without a launch. Later calls return the error of a kernel that fails while
- * it runs.
+ * Each returns a cudaError_t: 0, or the launch's error. Later calls return the error of a kernel that
+ * fails while it runs.
  */
 #ifndef KERNELS_CUDA_KERNELS_H
 #define KERNELS_CUDA_KERNELS_H

@@ -14,6 +14,8 @@
  * copies them to pinned memory. Floats without their sign sort like unsigned integers.
  */
 
+#include <assert.h>
+
 #include "kernels/cuda_impl.h"
 
 #define PIECE_BYTES 16384u
@@ -51,8 +53,11 @@ static __device__ __forceinline__ unit<BYTES> load_part(const unsigned char *at,
 	return out;
 }
 
-/* Non-zero if the unit is. With RANGE this is its largest magnitude, which *top also takes. */
-template <bool RANGE, uint32_t BYTES>
+/*
+ * What is not zero in a unit, and with RANGE its largest magnitude. If it has several blocks, one bit
+ * for each of them.
+ */
+template <bool RANGE, uint32_t EACH, uint32_t BYTES>
 static __device__ __forceinline__ uint32_t look(const scan_job &job, const unit<BYTES> &seen,
                                                 uint32_t *top)
 {
@@ -60,12 +65,20 @@ static __device__ __forceinline__ uint32_t look(const scan_job &job, const unit<
 
 #pragma unroll
 	for (uint32_t i = 0; i < seen.words; i++) {
+		const uint32_t word = seen.word[i] & (RANGE        ? 0x7fffffffu
+		                                      : i % 2 == 0 ? job.care_even
+		                                                   : job.care_odd);
+
 		if (RANGE)
-			found = max(found, seen.word[i] & 0x7fffffffu);
+			*top = max(*top, word);
+		if (EACH <= 1)
+			found |= word;
+		else if (EACH == 8)
+			found |= (word << 16 != 0 ? 1u << 2 * i : 0) |
+			         (word >> 16 != 0 ? 2u << 2 * i : 0);
 		else
-			found |= seen.word[i] & (i % 2 == 0 ? job.care_even : job.care_odd);
+			found |= word != 0 ? 1u << i * EACH / 4 : 0;
 	}
-	*top = max(*top, found);
 	return found;
 }
 
@@ -118,22 +131,68 @@ static __device__ __forceinline__ uint32_t block_of(const scan_job &job, uint32_
 	return job.group_blocks == 1 ? 0 : divide(byte, job.block_inverse);
 }
 
+/* Vote for the blocks of so many steps, which begin at byte `from` of a group. */
+template <bool RANGE, uint32_t WIDTH, uint32_t EACH>
+static __device__ __forceinline__ void
+note_steps(const scan_job &job, const unit<WIDTH> (&units)[PIECE_STEPS], uint32_t first,
+           uint32_t from, scan_open *open, uint32_t *top)
+{
+	const uint32_t lane = threadIdx.x % 32, step = 32 * WIDTH;
+	const uint32_t own_step = min(lane, PIECE_STEPS - 1u) * step;
+	uint32_t votes = 0; /* in lane i: the lanes that found something in step i */
+
+#pragma unroll
+	for (uint32_t i = 0; i < PIECE_STEPS; i++) {
+		const uint32_t found =
+			__ballot_sync(ALL_LANES, look<RANGE, EACH>(job, units[i], top) != 0);
+
+		votes = lane == i ? found : votes;
+	}
+	if (EACH == 0 && __any_sync(ALL_LANES, votes != 0))
+		note(job, open, first + block_of(job, from + own_step), votes != 0);
+#pragma unroll 1
+	for (uint32_t i = 0; EACH == 1 && i < PIECE_STEPS; i++) {
+		const uint32_t found = __shfl_sync(ALL_LANES, votes, i);
+
+		if (found != 0)
+			note(job, open, first + block_of(job, from + i * step + lane * WIDTH),
+			     (found >> lane & 1) != 0);
+	}
+}
+
+/* The same where units have EACH blocks: a step has EACH words, from `word` on. */
+template <bool RANGE, uint32_t EACH>
+static __device__ __forceinline__ void
+note_units(const scan_job &job, const unit<16> (&units)[PIECE_STEPS], uint32_t word, uint32_t *top)
+{
+	const uint32_t lane = threadIdx.x % 32, lanes = 32 / EACH; /* of a word */
+
+#pragma unroll
+	for (uint32_t i = 0; i < PIECE_STEPS; i++) {
+		uint32_t bits = look<RANGE, EACH>(job, units[i], top) << lane % lanes * EACH;
+
+#pragma unroll
+		for (uint32_t far = 1; far < lanes; far *= 2)
+			bits |= __shfl_xor_sync(ALL_LANES, bits, far);
+		if (lane % lanes == 0)
+			add_bits(job, word + i * EACH + lane / lanes, bits);
+	}
+}
+
 /*
- * Scan bytes [from, to) of the group of blocks that begins with block `first`, at `group`. WHOLE: no
- * step has parts of two blocks.
+ * Scan bytes [from, to) of the group of blocks that begins with block `first`, at `group`. EACH: the
+ * blocks of a unit. 0: no step has parts of two blocks; 1: no unit has. With more the group is one piece.
  */
-template <bool RANGE, uint32_t WIDTH, bool WHOLE>
+template <bool RANGE, uint32_t WIDTH, uint32_t EACH>
 static __device__ __forceinline__ void scan_piece(const scan_job &job, const unsigned char *group,
                                                   uint32_t first, uint32_t from, uint32_t to)
 {
 	const uint32_t lane = threadIdx.x % 32, step = 32 * WIDTH;
-	const uint32_t own_step = min(lane, PIECE_STEPS - 1u) * step;
 	scan_open open = {first / 32, 0};
 	uint32_t top = 0;
 
 	for (; from + WIDTH <= to; from += PIECE_STEPS * step) {
 		unit<WIDTH> units[PIECE_STEPS];
-		uint32_t votes = 0; /* in lane i: the lanes that found something in step i */
 
 #pragma unroll
 		for (uint32_t i = 0; i < PIECE_STEPS; i++) {
@@ -143,30 +202,19 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 			if (here + WIDTH <= to)
 				units[i] = load_unit<WIDTH>(group + here);
 		}
-#pragma unroll
-		for (uint32_t i = 0; i < PIECE_STEPS; i++) {
-			const uint32_t found =
-				__ballot_sync(ALL_LANES, look<RANGE>(job, units[i], &top) != 0);
-
-			votes = lane == i ? found : votes;
-		}
-		if (WHOLE && __any_sync(ALL_LANES, votes != 0))
-			note(job, &open, first + block_of(job, from + own_step), votes != 0);
-#pragma unroll 1
-		for (uint32_t i = 0; !WHOLE && i < PIECE_STEPS; i++) {
-			const uint32_t found = __shfl_sync(ALL_LANES, votes, i);
-
-			if (found != 0)
-				note(job, &open,
-				     first + block_of(job, from + i * step + lane * WIDTH),
-				     (found >> lane & 1) != 0);
-		}
+		if constexpr (EACH > 1)
+			note_units<RANGE, EACH>(job, units, first / 32 + from / step * EACH, &top);
+		else
+			note_steps<RANGE, WIDTH, EACH>(job, units, first, from, &open, &top);
 	}
-	if (to % WIDTH != 0) { /* the tensor ends within a unit */
+	if (to % WIDTH != 0 && lane == 0) { /* the tensor ends within a unit */
 		const uint32_t here = to - to % WIDTH;
-		const unit<WIDTH> seen = load_part<WIDTH>(group + here, to - here);
+		const uint32_t block =
+			first + (EACH > 1 ? here / WIDTH * EACH : block_of(job, here));
+		const uint32_t found =
+			look<RANGE, EACH>(job, load_part<WIDTH>(group + here, to - here), &top);
 
-		note(job, &open, first + block_of(job, here), look<RANGE>(job, seen, &top) != 0);
+		add_bits(job, block / 32, (EACH > 1 ? found : found != 0) << block % 32);
 	}
 	top = __reduce_max_sync(ALL_LANES, top);
 	if (lane == 0)
@@ -175,105 +223,9 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 		atomicMax(job.ranges + first / job.range_blocks, top);
 }
 
-/* ---- blocks of 2, 4 or 8 bytes: several of them in a unit ---- */
-
-/* The bits of a unit's EACH blocks. */
-template <bool RANGE, uint32_t EACH>
-static __device__ __forceinline__ uint32_t look_each(const scan_job &job, const unit<16> &seen,
-                                                     uint32_t *top)
-{
-	uint32_t bits = 0;
-
-#pragma unroll
-	for (uint32_t i = 0; i < 4; i++) {
-		const uint32_t word = seen.word[i] & (i % 2 == 0 ? job.care_even : job.care_odd);
-
-		if (RANGE)
-			*top = max(*top, seen.word[i] & 0x7fffffffu);
-		if (EACH == 8)
-			bits |= (word << 16 != 0 ? 1u << 2 * i : 0) |
-			        (word >> 16 != 0 ? 2u << 2 * i : 0);
-		else
-			bits |= word != 0 ? 1u << i * EACH / 4 : 0;
-	}
-	return bits;
-}
-
-/* As scan_piece(), of a group of one piece. So many neighbouring lanes have a word of the bitmap. */
-template <bool RANGE, uint32_t EACH>
-static __device__ __forceinline__ void scan_fine(const scan_job &job, const unsigned char *group,
-                                                 uint32_t first, uint32_t to)
-{
-	const uint32_t lane = threadIdx.x % 32, lanes = 32 / EACH,
-		       step_words = 512 / (16 / EACH) / 32;
-	uint32_t *words = job.bits + first / 32, top = 0;
-
-	for (uint32_t from = 0; from + 16 <= to; from += PIECE_STEPS * STEP_BYTES) {
-		unit<16> units[PIECE_STEPS];
-
-#pragma unroll
-		for (uint32_t i = 0; i < PIECE_STEPS; i++) {
-			const uint32_t here = from + i * STEP_BYTES + lane * 16;
-
-			units[i] = {};
-			if (here + 16 <= to)
-				units[i] = load_unit<16>(group + here);
-		}
-#pragma unroll
-		for (uint32_t i = 0; i < PIECE_STEPS; i++) {
-			uint32_t bits = look_each<RANGE, EACH>(job, units[i], &top)
-			                << lane % lanes * EACH;
-
-#pragma unroll
-			for (uint32_t far = 1; far < lanes; far *= 2)
-				bits |= __shfl_xor_sync(ALL_LANES, bits, far);
-			if (lane % lanes == 0 && bits != 0)
-				atomicOr(words + (from / STEP_BYTES + i) * step_words +
-				                 lane / lanes,
-				         bits);
-		}
-	}
-	if (to % 16 != 0 && lane == 0) { /* the tensor ends within a unit */
-		const uint32_t here = to - to % 16, block = here / 16 * EACH;
-		const unit<16> seen = load_part<16>(group + here, to - here);
-		const uint32_t bits = look_each<RANGE, EACH>(job, seen, &top);
-
-		add_bits(job, first / 32 + block / 32, bits << block % 32);
-	}
-	if (!RANGE)
-		return;
-	top = __reduce_max_sync(ALL_LANES, top);
-	if (lane == 0 && top != 0)
-		atomicMax(job.ranges + first / job.range_blocks, top);
-}
-
-template <bool RANGE, uint32_t EACH>
-static __device__ __forceinline__ void scan_fine_pieces(const scan_job &job)
-{
-	const uint32_t stride = gridDim.x * CTA_WARPS, group_bytes = job.group_blocks * (16 / EACH);
-
-	for (uint32_t piece = blockIdx.x * CTA_WARPS + threadIdx.x / 32; piece < job.piece_count;
-	     piece += stride) {
-		const uint64_t at = static_cast<uint64_t>(piece) * group_bytes,
-			       left = job.bytes - at;
-
-		scan_fine<RANGE, EACH>(job, job.data + at, piece * job.group_blocks,
-		                       left < group_bytes ? static_cast<uint32_t>(left)
-		                                          : group_bytes);
-	}
-}
-
-/* False: the blocks are not as small, or not aligned. */
-template <bool RANGE> static __device__ __forceinline__ bool is_fine(const scan_job &job)
-{
-	if (reinterpret_cast<uintptr_t>(job.data) % 16 != 0)
-		return false;
-	return (job.block_bytes == 2 && !RANGE) || job.block_bytes == 4 || job.block_bytes == 8;
-}
-
 /* ---- all of it ---- */
 
-template <bool RANGE, uint32_t WIDTH, bool WHOLE>
+template <bool RANGE, uint32_t WIDTH, uint32_t EACH>
 static __device__ __forceinline__ void scan_pieces(const scan_job &job)
 {
 	const uint32_t stride = gridDim.x * CTA_WARPS;
@@ -287,44 +239,34 @@ static __device__ __forceinline__ void scan_pieces(const scan_job &job)
 		const uint32_t end = static_cast<uint32_t>(left < group_bytes ? left : group_bytes);
 
 		if (from < end)
-			scan_piece<RANGE, WIDTH, WHOLE>(job, job.data + group * group_bytes,
-			                                group * job.group_blocks, from,
-			                                min(from + PIECE_BYTES, end));
+			scan_piece<RANGE, WIDTH, EACH>(job, job.data + group * group_bytes,
+			                               group * job.group_blocks, from,
+			                               min(from + PIECE_BYTES, end));
 	}
 }
 
 template <bool RANGE>
 static __global__ void __launch_bounds__(CTA_THREADS, SCAN_CTAS) scan_kernel(scan_job job)
 {
-	switch (is_fine<RANGE>(job)
-	                ? job.block_bytes + 16
-	                : unit_bytes(reinterpret_cast<uintptr_t>(job.data) | job.block_bytes)) {
-	case 8 + 16:
-		scan_fine_pieces<RANGE, 2>(job);
-		break;
-	case 4 + 16:
-		scan_fine_pieces<RANGE, 4>(job);
-		break;
-	case 2 + 16:
-		if (!RANGE)
-			scan_fine_pieces<false, 8>(job);
-		break;
-	case 16:
-		if (job.block_bytes % STEP_BYTES == 0)
-			scan_pieces<RANGE, 16, true>(job);
-		else
-			scan_pieces<RANGE, 16, false>(job);
-		break;
-	case 8:
-		scan_pieces<RANGE, 8, false>(job);
-		break;
-	case 4:
-		scan_pieces<RANGE, 4, false>(job);
-		break;
-	default:
-		if (!RANGE) /* ranges are of f32, aligned to four bytes */
-			scan_pieces<false, 2, false>(job);
-	}
+	const uint64_t at = reinterpret_cast<uintptr_t>(job.data);
+	const uint32_t width = unit_bytes(at | job.block_bytes);
+
+	if (width == 16 && job.block_bytes % STEP_BYTES == 0)
+		scan_pieces<RANGE, 16, 0>(job);
+	else if (width == 16)
+		scan_pieces<RANGE, 16, 1>(job);
+	else if (at % 16 == 0 && job.block_bytes == 8)
+		scan_pieces<RANGE, 16, 2>(job);
+	else if (at % 16 == 0 && job.block_bytes == 4)
+		scan_pieces<RANGE, 16, 4>(job);
+	else if (at % 16 == 0 && job.block_bytes == 2 && !RANGE)
+		scan_pieces<false, 16, 8>(job);
+	else if (width == 8)
+		scan_pieces<RANGE, 8, 1>(job);
+	else if (width == 4)
+		scan_pieces<RANGE, 4, 1>(job);
+	else if (!RANGE) /* ranges are of f32, aligned to four bytes */
+		scan_pieces<false, 2, 1>(job);
 	carry_out(job);
 }
 
@@ -340,8 +282,8 @@ static void set_care(scan_job *job, enum dtype dtype)
 	job->care_even = dtype == DTYPE_F64 ? UINT32_MAX : job->care_odd;
 }
 
-/* Group small blocks, cut large ones into pieces. False: there are too many pieces. */
-static bool set_pieces(scan_job *job, uint64_t blocks)
+/* Group small blocks, cut large ones into pieces. */
+static void set_pieces(scan_job *job, uint64_t blocks)
 {
 	uint64_t pieces;
 
@@ -351,50 +293,43 @@ static bool set_pieces(scan_job *job, uint64_t blocks)
 		job->group_blocks *= 2;
 	job->group_pieces = (job->group_blocks * job->block_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
 	pieces = (blocks + job->group_blocks - 1) / job->group_blocks * job->group_pieces;
+	assert(pieces <= UINT32_MAX);
 	job->piece_count = static_cast<uint32_t>(pieces);
-	return pieces <= UINT32_MAX;
 }
 
-static bool set_job(scan_job *job, const struct gpu_scan *scan)
+static scan_job job_of(const struct gpu_scan *scan)
 {
 	const struct bitmap_tensor *tensor = &scan->tensor;
 	const uint32_t elem_bytes = dtype_bytes(tensor->dtype);
-	uint64_t blocks;
+	const uint64_t blocks = bitmap_block_count(tensor->count, tensor->block_elems);
+	scan_job job = {};
 
-	if (elem_bytes == 0 || tensor->block_elems == 0 || tensor->block_elems > 65536 ||
-	    tensor->count > UINT64_C(1) << 48 ||
-	    reinterpret_cast<uintptr_t>(tensor->data) % elem_bytes != 0)
-		return false;
-	blocks = bitmap_block_count(tensor->count, tensor->block_elems);
-	if (blocks > UINT64_C(1) << 31 || scan->range_blocks % 64 != 0 ||
-	    scan->range_blocks > UINT64_C(1) << 31 ||
-	    (scan->range_blocks > 0 && tensor->dtype != DTYPE_F32))
-		return false;
-	job->data = static_cast<const unsigned char *>(tensor->data);
-	job->bytes = tensor->count * elem_bytes;
-	job->block_bytes = static_cast<uint32_t>(tensor->block_elems * elem_bytes);
-	job->block_inverse = inverse_of(job->block_bytes);
-	job->range_blocks = static_cast<uint32_t>(scan->range_blocks);
-	job->bits = scan->scratch;
-	job->ranges = scan->scratch + 2 * bitmap_word_count(blocks);
-	job->found = scan->found;
-	job->found_count = static_cast<uint32_t>(gpu_scan_room(blocks, scan->range_blocks));
-	job->done = scan->done;
-	set_care(job, tensor->dtype);
-	return set_pieces(job, blocks);
+	assert(reinterpret_cast<uintptr_t>(tensor->data) % elem_bytes == 0);
+	assert(blocks <= UINT64_C(1) << 31 && scan->range_blocks <= UINT64_C(1) << 31);
+	assert(scan->range_blocks == 0 ||
+	       (scan->range_blocks % 64 == 0 && tensor->dtype == DTYPE_F32));
+	job.data = static_cast<const unsigned char *>(tensor->data);
+	job.bytes = tensor->count * elem_bytes;
+	job.block_bytes = static_cast<uint32_t>(tensor->block_elems * elem_bytes);
+	job.block_inverse = inverse_of(job.block_bytes);
+	job.range_blocks = static_cast<uint32_t>(scan->range_blocks);
+	job.bits = scan->scratch;
+	job.ranges = scan->scratch + 2 * bitmap_word_count(blocks);
+	job.found = scan->found;
+	job.found_count = static_cast<uint32_t>(gpu_scan_room(blocks, scan->range_blocks));
+	job.done = scan->done;
+	set_care(&job, tensor->dtype);
+	set_pieces(&job, blocks);
+	return job;
 }
 
 int cuda_scan(const struct gpu_scan *scan, uint32_t processors, void *stream)
 {
-	scan_job job = {};
-	uint32_t ctas;
+	const scan_job job = job_of(scan);
+	const uint32_t needed = job.piece_count / CTA_WARPS + 1, most = processors * SCAN_CTAS;
 
-	if (!set_job(&job, scan))
-		return cudaErrorInvalidValue;
-	ctas = job.piece_count / CTA_WARPS + 1;
-	ctas = ctas < processors * SCAN_CTAS ? ctas : processors * SCAN_CTAS;
-	return launch(job.range_blocks > 0 ? scan_kernel<true> : scan_kernel<false>, ctas, stream,
-	              job);
+	return launch(job.range_blocks > 0 ? scan_kernel<true> : scan_kernel<false>,
+	              needed < most ? needed : most, stream, job);
 }
 
 cudaError_t cuda_scan_load(void)
