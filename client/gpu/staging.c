@@ -36,7 +36,6 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 	const struct staging_config *c = &s->config;
 	struct room pinned = {.base = memory->pinned}, device = {.base = memory->device};
 	size_t scan_bytes = (s->bits / 32 + PIECE_SEGMENTS) * sizeof(uint32_t);
-	size_t ring_bytes = (size_t)s->frame_count * s->frame_stride;
 
 	s->out.word = room_place(&pinned, sizeof(uint32_t));
 	s->in.word = room_place(&pinned, sizeof(uint32_t));
@@ -50,12 +49,14 @@ static void lay_out(struct staging *s, struct gpu_memory *memory)
 
 		op->word = room_place(&pinned, sizeof(uint32_t));
 		op->found = room_place(&pinned, scan_bytes);
-		op->eager = room_place(&pinned, c->payload);
 		op->scratch = room_place(&device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
 	}
-	for (uint32_t i = 0; i < c->shard_count; i++) {
-		s->rings[i].out = room_place(&pinned, ring_bytes);
-		s->rings[i].in = room_place(&pinned, ring_bytes);
+	for (uint32_t i = 0; i < c->shard_count + c->op_slots; i++) {
+		struct staging_ring *ring = &s->rings[i];
+
+		ring->frame_count = i < c->shard_count ? s->frame_count : 1;
+		ring->out = room_place(&pinned, (size_t)ring->frame_count * s->frame_stride);
+		ring->in = room_place(&pinned, (size_t)ring->frame_count * s->frame_stride);
 	}
 	memory->pinned_bytes = pinned.bytes;
 	memory->device_bytes = device.bytes;
@@ -86,12 +87,12 @@ static int open_all(struct staging *s, struct why *why)
 	s->part_count = STAGING_AHEAD * c->shard_count;
 	s->ops = calloc(c->op_slots, sizeof(*s->ops));
 	s->parts = calloc((size_t)c->op_slots * s->part_count, sizeof(*s->parts));
-	s->rings = calloc(c->shard_count, sizeof(*s->rings));
+	s->rings = calloc(c->shard_count + c->op_slots, sizeof(*s->rings));
 	if (s->ops == NULL || s->parts == NULL || s->rings == NULL)
 		return -ENOMEM;
 	choose_sizes(s);
-	for (uint32_t i = 0; i < c->shard_count; i++) {
-		s->rings[i].cells = calloc(s->frame_count, sizeof(struct staging_cell));
+	for (uint32_t i = 0; i < c->shard_count + c->op_slots; i++) {
+		s->rings[i].cells = calloc(s->rings[i].frame_count, sizeof(struct staging_cell));
 		if (s->rings[i].cells == NULL)
 			return -ENOMEM;
 	}
@@ -104,13 +105,16 @@ static int open_all(struct staging *s, struct why *why)
 
 void staging_close(struct staging *staging)
 {
+	const struct staging_config *config = &staging->config;
+
 	if (staging == NULL)
 		return;
 	if (staging->gpu != NULL)
-		staging->config.calls->close(staging->gpu);
-	for (uint32_t i = 0; staging->rings != NULL && i < staging->config.shard_count; i++)
+		config->calls->close(staging->gpu);
+	for (uint32_t i = 0; staging->rings != NULL && i < config->shard_count + config->op_slots;
+	     i++)
 		free(staging->rings[i].cells);
-	for (uint32_t i = 0; staging->ops != NULL && i < staging->config.op_slots; i++)
+	for (uint32_t i = 0; staging->ops != NULL && i < config->op_slots; i++)
 		free(staging->ops[i].view);
 	free(staging->rings);
 	free(staging->parts);
@@ -311,7 +315,8 @@ static struct staging_op *op_take(struct staging *s)
 	                          .word = op->word,
 	                          .scans = op->scans,
 	                          .parts = &s->parts[(size_t)at * s->part_count],
-	                          .eager = op->eager};
+	                          .eager = &s->rings[s->config.shard_count + at]};
+	op->eager->edge = 0;
 	for (uint32_t i = 0; i < s->part_count; i++)
 		op->parts[i] =
 			(struct staging_part){.gpu = &s->plans[(size_t)at * s->part_count + i]};
@@ -371,7 +376,7 @@ static uint64_t staged_scan(struct allreduce *task, uint32_t number, const struc
 		*scan->range =
 			bitmap_range_of(magnitudes[number - op->piece], (enum dtype)task->dtype);
 	for (uint32_t shard = 0; shard < task->cut.shard_count && !task->cut.eager; shard++)
-		staging_part_of(op, number, shard)->expected = true;
+		staging_part_of(op, number, shard)->announced = true;
 	return bitmap_set_count(scan->bits, words);
 }
 
@@ -380,7 +385,7 @@ static void staged_eager(const struct allreduce *task, const uint64_t *own,
                          const struct bitmap_engine *engine, struct packet_out *out)
 {
 	(void)own, (void)engine;
-	packet_point(out, staging_op_of(task)->eager,
+	packet_point(out, staging_op_of(task)->eager->out,
 	             (uint32_t)task->blocks_nonzero * task->cut.one.frames.block_bytes);
 }
 
@@ -393,7 +398,6 @@ const struct access staging_access = {
 	.pushable = frames_pushable,
 	.push = frames_push,
 	.store = frames_store,
-	.received = frames_received,
 };
 
 /* ---- ending ---- */

@@ -12,15 +12,14 @@
 
 #include "client/gpu/staging_impl.h"
 
-static struct staging_cell *cell_of(const struct staging *s, const struct staging_ring *ring,
-                                    uint32_t frame)
+static struct staging_cell *cell_of(const struct staging_ring *ring, uint32_t frame)
 {
-	return &ring->cells[frame & (s->frame_count - 1)];
+	return &ring->cells[frame & (ring->frame_count - 1)];
 }
 
-static size_t place_of(const struct staging *s, uint32_t frame)
+static size_t place_of(const struct staging *s, const struct staging_ring *ring, uint32_t frame)
 {
-	return (size_t)(frame & (s->frame_count - 1)) * s->frame_stride;
+	return (size_t)(frame & (ring->frame_count - 1)) * s->frame_stride;
 }
 
 /* The operations will fail. */
@@ -33,71 +32,64 @@ void staging_failed(struct staging *s, const char *why)
 
 /* ---- what is planned ---- */
 
-/*
- * A part with the frames of `blocks` blocks begins: what is known of it but for its bits. Outside of a
- * ring there is one frame.
- */
-static void part_begin(struct staging_op *op, struct staging_part *part,
-                       const struct geometry_segment *segment, uint32_t shard, uint32_t first,
-                       uint32_t blocks)
+/* The part begins, with frames of the blocks in plan->united. What is eager has them all in one. */
+static struct staging_part *part_begin(struct staging_op *op, const struct access_plan *plan)
 {
 	const struct staging *s = op->staged->staging;
-	const struct geometry *tensor = &op->task->cut;
-	const struct geometry_frames *cut = &segment->frames;
-	const uint64_t before = segment->first * tensor->elem_bytes;
-	struct staging_ring *ring = tensor->eager ? NULL : &s->rings[shard];
+	const struct allreduce *task = op->task;
+	const struct geometry *tensor = &task->cut;
+	const struct geometry_frames *cut = &plan->cut->frames;
+	const uint64_t before = plan->cut->first * tensor->elem_bytes;
+	const size_t bitmap_bytes = bitmap_word_count(plan->cut->block_count) * sizeof(uint64_t);
+	const uint32_t blocks = plan->union_count, first = tensor->eager ? 0 : plan->first;
 	const uint32_t frame_blocks = tensor->eager && blocks > 0 ? blocks : cut->frame_blocks;
+	struct staging_part *part = staging_part_of(op, plan->segment, plan->shard);
+	struct staging_ring *ring = tensor->eager ? op->eager : &s->rings[plan->shard];
 
 	part->ring = ring;
+	part->announced = false;
 	part->end = first + (blocks + frame_blocks - 1) / frame_blocks * cut->block_parts;
 	part->packed = part->pushable = part->stored = part->unpacked = first;
 	*part->gpu = (struct gpu_plan){
-		.send = (const uint8_t *)op->task->send + before,
-		.recv = (uint8_t *)op->task->recv + before,
-		.tensor_bytes = segment->part->count * tensor->elem_bytes,
-		.first_index = segment->index,
-		.out = ring != NULL ? ring->out : op->eager,
-		.in = ring != NULL ? ring->in : op->eager,
-		.shard = shard,
+		.send = (const uint8_t *)task->send + before,
+		.recv = (uint8_t *)task->recv + before,
+		.tensor_bytes = plan->cut->part->count * tensor->elem_bytes,
+		.first_index = plan->cut->index,
+		.out = ring->out,
+		.in = ring->in,
+		.shard = plan->shard,
 		.shard_count = tensor->shard_count,
 		.block_bytes = cut->block_bytes,
 		.frame_blocks = frame_blocks,
 		.block_parts = cut->block_parts,
 		.part_bytes = cut->part_bytes,
 		.frame_first = first,
-		.frame_mask = ring != NULL ? s->frame_count - 1 : UINT32_MAX,
+		.frame_mask = ring->frame_count - 1,
 		.frame_stride = s->frame_stride,
+		.fixed = plan->wire != (enum dtype)task->dtype,
+		.shift = plan->shift,
+		.divisor = task->reduction == REDUCE_AVG ? (float)s->config.world : 1,
 	};
-}
-
-/* Count what crosses the bus to carry out `own` blocks of ours. Kernels read both bitmaps. */
-static void count_out(const struct staging_op *op, const struct geometry_segment *segment,
-                      uint32_t own)
-{
-	if (own == 0)
-		return;
-	op->staged->in_bytes += 2 * 8 * bitmap_word_count(segment->block_count);
-	op->staged->out_bytes += (uint64_t)own * segment->frames.block_bytes;
+	memcpy(part->gpu->own, plan->own, bitmap_bytes);
+	memcpy(part->gpu->united, plan->united, bitmap_bytes);
+	return part;
 }
 
 /* An eager operation announces its own blocks. Copy them out; true when they are here. */
 static bool eager_ready(struct staging_op *op)
 {
-	struct staging_part *part = staging_part_of(op, 0, 0);
-	const uint64_t *found = (const uint64_t *)(void *)op->found;
 	const struct geometry_segment segment = geometry_segment(&op->task->cut, 0);
-	const uint64_t words = bitmap_word_count(segment.block_count);
-	uint32_t own;
+	const uint64_t *found = (const uint64_t *)(void *)op->found;
+	struct access_plan own = {.cut = &segment,
+	                          .own = found,
+	                          .united = found,
+	                          .wire = (enum dtype)op->task->dtype};
+	const struct staging_part *part = staging_part_of(op, 0, 0);
 
-	if (op->task->count == 0)
-		return true;
-	if (!part->expected) {
-		part->expected = true;
-		own = (uint32_t)bitmap_set_count(found, words);
-		part_begin(op, part, &segment, 0, 0, own);
-		memcpy(part->gpu->own, found, words * sizeof(*found));
-		memcpy(part->gpu->united, found, words * sizeof(*found));
-		count_out(op, &segment, own);
+	if (op->task->count > 0 && part->ring == NULL) {
+		own.union_count =
+			(uint32_t)bitmap_set_count(found, bitmap_word_count(segment.block_count));
+		(void)part_begin(op, &own);
 	}
 	return part->pushable == part->end;
 }
@@ -110,36 +102,29 @@ bool frames_ready(struct staging_op *op, uint32_t segment)
 	for (uint32_t shard = 0; shard < op->task->cut.shard_count; shard++) {
 		const struct staging_part *part = staging_part_of(op, segment, shard);
 
-		if (part->expected || part->unpacked != part->end || part->copies > 0)
+		if (part->announced || part->unpacked != part->end || part->copies > 0)
 			return false;
 	}
 	return true;
 }
 
+/* Counts what crosses the bus: kernels read both bitmaps to carry out blocks, and one to carry them in. */
 int frames_plan(struct allreduce *task, const struct access_plan *plan)
 {
 	struct staging_op *op = staging_op_of(task);
-	struct staging_part *part = staging_part_of(op, plan->segment, plan->shard);
+	struct staging_part *part = part_begin(op, plan);
 	const uint64_t words = bitmap_word_count(plan->cut->block_count);
-	const uint32_t own = (uint32_t)bitmap_set_count(plan->own, words);
-	const bool eager = task->cut.eager;
+	const uint64_t own = bitmap_set_count(plan->own, words);
 
-	part_begin(op, part, plan->cut, plan->shard, eager ? 0 : plan->first, plan->union_count);
-	memcpy(part->gpu->own, plan->own, words * sizeof(*plan->own));
-	memcpy(part->gpu->united, plan->united, words * sizeof(*plan->united));
-	part->gpu->fixed = plan->wire != (enum dtype)task->dtype;
-	part->gpu->shift = plan->shift;
-	part->gpu->divisor =
-		task->reduction == REDUCE_AVG ? (float)op->staged->staging->config.world : 1;
+	part->ring->edge = plan->edge;
+	if (task->cut.eager || own == 0)
+		part->packed = part->end;
+	op->staged->out_bytes += own * plan->cut->frames.block_bytes;
+	if (own > 0)
+		op->staged->in_bytes += 2 * 8 * words;
 	if (plan->union_count > 0)
 		op->staged->in_bytes +=
 			8 * words + (uint64_t)plan->union_count * plan->cut->frames.block_bytes;
-	if (!eager) {
-		part->ring->edge = plan->edge;
-		count_out(op, plan->cut, own);
-	}
-	if (eager || own == 0)
-		part->packed = part->end;
 	return 0;
 }
 
@@ -158,68 +143,48 @@ void frames_push(const struct allreduce *task, const struct access_frame *frame,
                  struct packet_out *out)
 {
 	const struct staging *s = staging_op_of(task)->staged->staging;
+	const struct staging_ring *ring = &s->rings[frame->shard];
 
-	packet_point(out, s->rings[frame->shard].out + place_of(s, frame->number),
+	packet_point(out, ring->out + place_of(s, ring, frame->number),
 	             frame->own_count * frame->unit_bytes);
 }
 
-/* Sums of a frame have arrived. Returns how many frames may be unpacked because of that. */
-static uint32_t store_in_ring(struct staging *s, struct staging_part *part, uint32_t number)
-{
-	uint32_t more = 0;
-
-	*cell_of(s, part->ring, number) = (struct staging_cell){.taken = true, .frame = number};
-	while (part->stored + more != part->end) {
-		const struct staging_cell *cell = cell_of(s, part->ring, part->stored + more);
-
-		if (!cell->taken || cell->frame != part->stored + more)
-			break;
-		more++;
-	}
-	return more;
-}
-
+/* Sums wait in their places until those of all earlier frames have also arrived. */
 bool frames_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data)
 {
 	struct staging_op *op = staging_op_of(task);
 	struct staging *s = op->staged->staging;
 	struct staging_part *part = staging_part_of(op, frame->segment, frame->shard);
-	uint32_t bytes = frame->count * frame->unit_bytes, more = 1;
+	struct staging_ring *ring = part->ring;
+	struct staging_cell *cell = cell_of(ring, frame->number);
 
-	if (part->ring == NULL) {
-		memcpy(op->eager, data, bytes);
-	} else {
-		part->ring->edge = frame->edge;
-		if (cell_of(s, part->ring, frame->number)->taken)
-			return false;
-		memcpy(part->ring->in + place_of(s, frame->number), data, bytes);
-		more = store_in_ring(s, part, frame->number);
+	ring->edge = frame->edge;
+	if (cell->taken)
+		return false;
+	memcpy(ring->in + place_of(s, ring, frame->number), data, frame->count * frame->unit_bytes);
+	*cell = (struct staging_cell){.taken = true, .frame = frame->number};
+	for (; part->stored != part->end; part->stored++, s->waiting++) {
+		cell = cell_of(ring, part->stored);
+		if (!cell->taken || cell->frame != part->stored)
+			break;
 	}
-	part->stored += more;
-	s->waiting += more;
 	return true;
-}
-
-/* Sums of all frames have arrived, so frames not copied out yet have no blocks of ours. */
-void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment)
-{
-	struct staging_part *part = staging_part_of(staging_op_of(task), segment, shard);
-
-	part->packed = part->end;
-	part->expected = false;
 }
 
 /* ---- copies ---- */
 
-/* How many of a part's frames may be copied out: those whose places' last frames are over. */
-static uint32_t frames_out(const struct staging *s, const struct staging_part *part)
+/*
+ * How many of a part's frames may be copied out: those whose places' last frames are over. If the sums
+ * of all frames have arrived, those that are left have no blocks of ours.
+ */
+static uint32_t frames_out(const struct staging_part *part)
 {
 	uint32_t left = part->end - part->packed;
 	int32_t room;
 
-	if (part->ring == NULL || left == 0)
-		return left;
-	room = (int32_t)(part->ring->edge + s->frame_count - part->packed);
+	if (left == 0 || part->stored == part->end)
+		return 0;
+	room = (int32_t)(part->ring->edge + part->ring->frame_count - part->packed);
 	return room <= 0 ? 0 : (uint32_t)room < left ? (uint32_t)room : left;
 }
 
@@ -228,7 +193,7 @@ static void add_run(struct staging *s, struct staging_lane *lane, struct staging
                     bool out)
 {
 	uint32_t *at = out ? &part->packed : &part->unpacked;
-	uint32_t count = out ? frames_out(s, part) : part->stored - part->unpacked;
+	uint32_t count = out ? frames_out(part) : part->stored - part->unpacked;
 
 	if (count == 0)
 		return;
@@ -243,14 +208,13 @@ static void add_run(struct staging *s, struct staging_lane *lane, struct staging
 }
 
 /* What a run has carried out may be pushed; what it has carried in leaves its places. */
-static void run_done(struct staging *s, const struct gpu_run *run, struct staging_part *part,
-                     bool out)
+static void run_done(const struct gpu_run *run, struct staging_part *part, bool out)
 {
 	part->copies--;
 	if (out)
 		part->pushable = run->frame + run->count;
-	for (uint32_t i = 0; !out && part->ring != NULL && i < run->count; i++)
-		cell_of(s, part->ring, run->frame + i)->taken = false;
+	for (uint32_t i = 0; !out && i < run->count; i++)
+		cell_of(part->ring, run->frame + i)->taken = false;
 }
 
 /* False: nothing has changed. */
@@ -263,7 +227,7 @@ static bool copy_next(struct staging *s, struct staging_lane *lane, bool out)
 	if (was_busy && !staging_reached(lane->word, lane->last))
 		return false;
 	for (uint32_t i = 0; i < lane->run_count; i++)
-		run_done(s, &lane->runs[i], lane->parts[i], out);
+		run_done(&lane->runs[i], lane->parts[i], out);
 	lane->run_count = lane->frames = 0;
 	for (uint32_t op = 0; op < s->config.op_slots; op++)
 		for (uint32_t i = 0; s->ops[op].staged != NULL && i < s->part_count &&

@@ -18,19 +18,19 @@ struct staging_cell {
 	uint32_t frame; /* its number */
 };
 
-/* One for each shard. */
+/* One for each shard; and one of one frame for each operation, for what travels with announcements. */
 struct staging_ring {
 	struct staging_cell *cells; /* [frame_count] */
-	uint8_t *out, *in;          /* pinned */
+	uint8_t *out, *in;          /* pinned, [frame_count] */
+	uint32_t frame_count;       /* a power of two */
 	uint32_t edge;              /* frames before it are over */
 };
 
 /* A segment of a shard; its frames are those before `end`. All zero: there is none. */
 struct staging_part {
 	struct gpu_plan *gpu;
-	struct staging_ring
-		*ring; /* NULL: it travels with its announcement, in the operation's `eager` */
-	bool expected; /* from its announcement until all sums have arrived */
+	struct staging_ring *ring;
+	bool announced; /* and not planned */
 	uint32_t end;
 	uint32_t packed;   /* copies out have been started for frames before it */
 	uint32_t pushable; /* and are done for those before it */
@@ -64,7 +64,7 @@ struct staging_op {
 	bool seen;      /* see_piece() has seen the piece */
 	uint64_t *view; /* the bitmap that is wanted; NULL: none, or there is no memory */
 	struct staging_part *parts; /* [part_count] */
-	uint8_t *eager;             /* without frames: its own blocks, later the sums */
+	struct staging_ring *eager;
 	bool finishing;
 };
 
@@ -76,7 +76,7 @@ struct staging {
 	uint32_t frame_count, frame_stride;
 	uint32_t part_count;        /* of an operation: STAGING_AHEAD * shard_count */
 	struct staging_op *ops;     /* [op_slots] */
-	struct staging_ring *rings; /* [shard_count] */
+	struct staging_ring *rings; /* [shard_count + op_slots] */
 	struct staging_part *parts; /* of all operations */
 	struct gpu_plan *plans;     /* likewise, pinned */
 	struct staging_lane out, in;
@@ -114,7 +114,6 @@ int frames_plan(struct allreduce *task, const struct access_plan *plan);
 bool frames_pushable(const struct allreduce *task, const struct access_frame *frame);
 void frames_push(const struct allreduce *task, const struct access_frame *frame,
                  struct packet_out *out);
-void frames_received(struct allreduce *task, uint32_t shard, uint32_t segment);
 bool frames_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data);
 
 /* In each direction whose last copy is done, start the next. True: one was done or started. */

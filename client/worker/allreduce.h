@@ -94,9 +94,6 @@ struct access {
 	/* What has arrived of a frame. False: there is no room for it yet, so it counts as lost. */
 	bool (*store)(struct allreduce *task, const struct access_frame *frame,
 	              const uint8_t *data);
-
-	/* All of a segment of one shard has been received. */
-	void (*received)(struct allreduce *task, uint32_t shard, uint32_t segment);
 };
 
 struct allreduce {

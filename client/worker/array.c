@@ -575,11 +575,6 @@ bool array_store(struct allreduce *task, const struct access_frame *frame, const
 	return true;
 }
 
-void array_received(struct allreduce *task, uint32_t shard, uint32_t segment)
-{
-	(void)task, (void)shard, (void)segment;
-}
-
 const struct access array_access = {
 	.begin = array_begin,
 	.ready = array_ready,
@@ -589,5 +584,4 @@ const struct access array_access = {
 	.pushable = array_pushable,
 	.push = array_push,
 	.store = array_store,
-	.received = array_received,
 };

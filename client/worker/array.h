@@ -16,7 +16,6 @@ extern const struct access array_access;
 /* Of tensors that are always there. */
 bool array_ready(struct allreduce *task, uint32_t number);
 bool array_pushable(const struct allreduce *task, const struct access_frame *frame);
-void array_received(struct allreduce *task, uint32_t shard, uint32_t segment);
 
 /* Clears the blocks that no worker has. */
 int array_plan(struct allreduce *task, const struct access_plan *plan);

@@ -317,7 +317,6 @@ const struct access *rows_access(const struct winnow_rows *rows)
 		.pushable = array_pushable,
 		.push = list_push,
 		.store = array_store,
-		.received = array_received,
 	};
 	static const struct access gather = {
 		.begin = list_begin,
@@ -328,7 +327,6 @@ const struct access *rows_access(const struct winnow_rows *rows)
 		.pushable = array_pushable,
 		.push = list_push,
 		.store = gather_store,
-		.received = array_received,
 	};
 
 	if (rows == NULL)

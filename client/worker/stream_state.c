@@ -23,7 +23,6 @@ struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *s
 	struct stream_op *op = &s->ops[segment->slot];
 	struct allreduce *task = op->task;
 
-	task->access->received(task, shard_of(s, task), segment->number);
 	if (--op->segments_left > 0)
 		return NULL;
 	op->state = OP_LINGERING;

@@ -185,7 +185,7 @@ static bool move(struct allreduce *task, uint32_t *at, uint32_t announced)
 		struct packet_out out = {.piece_count = 1};
 
 		if (s->sent == s->end) {
-			staging_access.received(task, 0, (*at)++);
+			(*at)++;
 			any = true;
 			continue;
 		}
