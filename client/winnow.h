@@ -46,7 +46,7 @@ extern "C" {
 #endif
 
 /* Raised when a program built against an older header would no longer work. */
-#define WINNOW_ABI_VERSION 7
+#define WINNOW_ABI_VERSION 8
 
 enum winnow_result {
 	WINNOW_OK = 0,
@@ -603,7 +603,6 @@ WINNOW_API uint32_t winnow_comm_world(const struct winnow_comm *comm);
  * and every later call says why, on every process.
  */
 struct winnow_node;
-struct winnow_node_request;
 
 struct winnow_node_id {
 	char bytes[128];
@@ -657,35 +656,28 @@ WINNOW_API WINNOW_CHECK int winnow_node_allreduce(const void *const send[], void
 
 /*
  * winnow_node_allreduce_async - the same with options (their `memory` and `stream` are ignored) and a
- * request, which is done when all GPUs of this process have the result. Operations happen one after the
- * other; no call waits for those before it.
+ * request, which is done when all GPUs of this process have the result: any stream then finds it, so
+ * winnow_stream_wait() is not needed. Its statistics add up this process's GPUs. Operations happen one
+ * after the other; no call waits for those before it. winnow_node_destroy() frees all requests that
+ * are left.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
                             enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
                             const struct winnow_options *options, struct winnow_node *node,
-                            struct winnow_node_request **request);
+                            struct winnow_request **request);
 
 /*
  * winnow_node_allreduce_segments_async - the same of a tensor of rows, as
  * winnow_allreduce_segments_async(): all GPUs of all nodes pass the same segments, in elements
  * of the whole tensor. A row that lies in the shares of two GPUs is cut there.
  */
-WINNOW_API WINNOW_CHECK int winnow_node_allreduce_segments_async(
-	const void *const send[], void *const recv[], uint64_t count, enum winnow_dtype dtype,
-	enum winnow_op op, const struct winnow_segment *segments, uint32_t segment_count,
-	void *const streams[], const struct winnow_options *options, struct winnow_node *node,
-	struct winnow_node_request **request);
-
-/*
- * As winnow_wait(), winnow_test() and winnow_request_free(); `stats`, which may be NULL, adds up this
- * process's GPUs. winnow_node_destroy() frees all requests that are left.
- */
-WINNOW_API WINNOW_CHECK int winnow_node_wait(struct winnow_node_request *request,
-                                             int64_t timeout_ms, struct winnow_op_stats *stats);
-WINNOW_API WINNOW_CHECK int winnow_node_test(struct winnow_node_request *request, int *done,
-                                             struct winnow_op_stats *stats);
-WINNOW_API void winnow_node_request_free(struct winnow_node_request **request);
+WINNOW_API WINNOW_CHECK int
+winnow_node_allreduce_segments_async(const void *const send[], void *const recv[], uint64_t count,
+                                     enum winnow_dtype dtype, enum winnow_op op,
+                                     const struct winnow_segment *segments, uint32_t segment_count,
+                                     void *const streams[], const struct winnow_options *options,
+                                     struct winnow_node *node, struct winnow_request **request);
 
 /* winnow_node_check - OK, or what has ended the node: winnow_last_error() has the line. */
 WINNOW_API WINNOW_CHECK int winnow_node_check(struct winnow_node *node);

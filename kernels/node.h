@@ -43,15 +43,16 @@ struct node_setup {
 	void *context;
 };
 
-/* A tensor, or a range of one, on each GPU of this process. Arrays are [count of this process]. */
+/* A tensor, or a range of one, on each GPU of this process. */
 struct node_task {
-	const void *const *send; /* each in the memory of its GPU; only read */
-	void *const *recv;       /* likewise; equal to send, or not overlapping it */
-	uint64_t first, count;   /* the range, in elements */
+	const void *send[NODE_GPUS_MAX]; /* each in the memory of its GPU; only read */
+	void *recv[NODE_GPUS_MAX];       /* likewise; equal to send, or not overlapping it */
+	uint64_t first, count;           /* the range, in elements */
 	enum dtype dtype;
 	enum reduction reduction;
-	uint32_t block_elems;          /* shares are multiples of it */
-	struct gpu_mark *const *marks; /* the sum comes after them, one on each GPU */
+	uint32_t block_elems; /* shares are multiples of it */
+	/* The sum comes after these ends of the callers' work. */
+	struct gpu_mark *marks[NODE_GPUS_MAX];
 };
 
 /* A GPU's part of a range, counted from the range's first element; the last GPU takes the rest. */

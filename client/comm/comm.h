@@ -232,8 +232,11 @@ bool comm_gpu_wanted(const struct winnow_options *options);
  */
 int comm_gpu_calls(const struct gpu_calls **out, struct why *why);
 
-/* An error of that table as an enum winnow_result, explained to the caller. */
-int comm_gpu_result(int err, const struct why *why);
+/*
+ * An error of that table as an enum winnow_result, explained to the caller. A GPU that fails in a
+ * caller's thread ends the job of `comm`, if that is not NULL; the caller's mistakes do no harm.
+ */
+int comm_gpu_result(struct winnow_comm *comm, int err, const struct why *why);
 
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options);
 int comm_gpu_open(struct winnow_comm *comm, int device); /* else the first operation does */

@@ -46,8 +46,10 @@ int comm_gpu_calls(const struct gpu_calls **out, struct why *why)
 
 /* ---- submitting ---- */
 
-int comm_gpu_result(int err, const struct why *why)
+int comm_gpu_result(struct winnow_comm *comm, int err, const struct why *why)
 {
+	if (err == -EIO && comm != NULL)
+		comm_end(comm, WINNOW_ERR_GPU, why->text);
 	switch (err) {
 	case 0:
 		return WINNOW_OK;
@@ -60,14 +62,6 @@ int comm_gpu_result(int err, const struct why *why)
 	default:
 		return comm_fail(WINNOW_ERR_INVALID, why->text);
 	}
-}
-
-/* A GPU that fails in a caller's thread ends the job. What is impossible here does no harm. */
-static int answer(struct winnow_comm *comm, int err, const struct why *why)
-{
-	if (err == -EIO)
-		comm_end(comm, WINNOW_ERR_GPU, why->text);
-	return comm_gpu_result(err, why);
 }
 
 /* Whose memory it is. */
@@ -141,7 +135,7 @@ int comm_gpu_open(struct winnow_comm *comm, int device)
 
 	if (err == 0)
 		err = gpu_for(comm, calls, device, &ignored, &why);
-	return answer(comm, err, &why);
+	return comm_gpu_result(comm, err, &why);
 }
 
 int comm_gpu_post(struct winnow_request *request, const struct winnow_options *options)
@@ -162,7 +156,7 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 	if (err == 0)
 		err = calls->mark(device, options->stream, &staged->mark, &why);
 	if (err != 0)
-		return answer(comm, err, &why);
+		return comm_gpu_result(comm, err, &why);
 	request->task.access = &staging_access;
 	request->task.access_state = staged;
 	return WINNOW_OK;
@@ -187,7 +181,7 @@ int winnow_stream_wait(struct winnow_request *request, void *stream)
 		return comm_fail(WINNOW_ERR_INVALID,
 		                 "the operation is not done: no stream may wait for the network");
 	err = staging_follow(request->staged.staging, stream, &why);
-	return answer(comm, err, &why);
+	return comm_gpu_result(comm, err, &why);
 }
 
 uint64_t comm_gpu_pinned_bytes(const struct winnow_comm *comm)

@@ -17,21 +17,14 @@ static int check_places(const struct winnow_node *node, const struct node_op *op
 	for (uint32_t i = 0; i < 2 * node->gpu_count && err == 0 && op->task.count > 0; i++) {
 		const bool send = i % 2 == 0;
 
-		err = node->gpu->locate(send ? op->send[i / 2] : op->recv[i / 2], &found, why);
+		err = node->gpu->locate(send ? op->task.send[i / 2] : op->task.recv[i / 2], &found,
+		                        why);
 		if (err != 0 || found == node->gpus[i / 2])
 			continue;
 		err = why_set(why, -EINVAL, "%s[%u] is on GPU %d, not on GPU %d",
 		              send ? "send" : "recv", i / 2, found, node->gpus[i / 2]);
 	}
 	return err;
-}
-
-/* A GPU that fails in a call ends the node, as it would later. A caller's mistake does no harm. */
-static int answer(struct winnow_node *node, int err, const struct why *why)
-{
-	if (err == -EIO)
-		node_fail(node, WINNOW_ERR_GPU, why->text);
-	return comm_gpu_result(err, why);
 }
 
 static int check_arguments(struct winnow_node *node, const struct node_op *op)
@@ -42,8 +35,8 @@ static int check_arguments(struct winnow_node *node, const struct node_op *op)
 
 	for (uint32_t i = 0; i < node->gpu_count && wrong == NULL; i++) {
 		struct allreduce each = {
-			.send = op->send[i],
-			.recv = op->recv[i],
+			.send = task->send[i],
+			.recv = task->recv[i],
 			.count = task->count,
 			.dtype = (uint8_t)task->dtype,
 			.reduction = (uint8_t)task->reduction,
@@ -55,7 +48,7 @@ static int check_arguments(struct winnow_node *node, const struct node_op *op)
 		wrong = "averages of integers are not supported: each node would truncate its own";
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	return answer(node, check_places(node, op, &why), &why);
+	return comm_gpu_result(node_share_comm(node, 0), check_places(node, op, &why), &why);
 }
 
 /* ---- submitting ---- */
@@ -78,8 +71,8 @@ static int mark_streams(struct winnow_node *node, struct node_op *op, void *cons
 	int err = 0;
 
 	for (uint32_t i = 0; i < node->gpu_count && err == 0; i++)
-		err = node->gpu->mark(node->gpus[i], streams[i], &op->marks[i], &why);
-	return answer(node, err, &why);
+		err = node->gpu->mark(node->gpus[i], streams[i], &op->task.marks[i], &why);
+	return comm_gpu_result(node_share_comm(node, 0), err, &why);
 }
 
 static void queue(struct winnow_node *node, struct node_op *op)
@@ -96,8 +89,7 @@ int winnow_node_allreduce_segments_async(const void *const send[], void *const r
                                          const struct winnow_segment *segments,
                                          uint32_t segment_count, void *const streams[],
                                          const struct winnow_options *options,
-                                         struct winnow_node *node,
-                                         struct winnow_node_request **request)
+                                         struct winnow_node *node, struct winnow_request **request)
 {
 	struct node_op *made;
 	int result;
@@ -108,20 +100,17 @@ int winnow_node_allreduce_segments_async(const void *const send[], void *const r
 	made = calloc(1, sizeof(*made));
 	if (made == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	memcpy(made->send, send, node->gpu_count * sizeof(send[0]));
-	memcpy(made->recv, recv, node->gpu_count * sizeof(recv[0]));
 	if (options != NULL)
 		made->options = *options;
 	made->options.memory = WINNOW_MEMORY_CUDA;
 	made->task = (struct node_task){
-		.send = made->send,
-		.recv = made->recv,
 		.count = count,
 		.dtype = (enum dtype)dtype,
 		.reduction = (enum reduction)op,
 		.block_elems = made->options.block != 0 ? made->options.block : node->block,
-		.marks = made->marks,
 	};
+	memcpy(made->task.send, send, node->gpu_count * sizeof(send[0]));
+	memcpy(made->task.recv, recv, node->gpu_count * sizeof(recv[0]));
 	result = copy_segments(made, segments, segment_count);
 	if (result == WINNOW_OK)
 		result = check_arguments(node, made);
@@ -130,7 +119,7 @@ int winnow_node_allreduce_segments_async(const void *const send[], void *const r
 	if (result == WINNOW_OK)
 		result = mark_streams(node, made, streams);
 	if (result == WINNOW_OK) {
-		made->request = comm_request_new(node->shares[0]);
+		made->request = comm_request_new(node_share_comm(node, 0));
 		if (made->request == NULL)
 			result = comm_fail(WINNOW_ERR_MEMORY, "out of memory");
 	}
@@ -138,7 +127,7 @@ int winnow_node_allreduce_segments_async(const void *const send[], void *const r
 		node_op_free(node, made);
 		return result;
 	}
-	*request = (struct winnow_node_request *)made->request;
+	*request = made->request;
 	queue(node, made);
 	return WINNOW_OK;
 }
@@ -146,7 +135,7 @@ int winnow_node_allreduce_segments_async(const void *const send[], void *const r
 int winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
                                 enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
                                 const struct winnow_options *options, struct winnow_node *node,
-                                struct winnow_node_request **request)
+                                struct winnow_request **request)
 {
 	return winnow_node_allreduce_segments_async(send, recv, count, dtype, op, NULL, 0, streams,
 	                                            options, node, request);
@@ -156,66 +145,37 @@ int winnow_node_allreduce(const void *const send[], void *const recv[], uint64_t
                           enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
                           struct winnow_node *node)
 {
-	struct winnow_node_request *request;
+	struct winnow_request *request;
 	int result = winnow_node_allreduce_async(send, recv, count, dtype, op, streams, NULL, node,
 	                                         &request);
 
 	if (result == WINNOW_OK)
-		result = winnow_node_wait(request, -1, NULL);
-	winnow_node_request_free(&request);
+		result = winnow_wait(request, -1, NULL);
+	winnow_request_free(&request);
 	return result;
 }
 
 /* ---- waiting ---- */
-
-int winnow_node_wait(struct winnow_node_request *request, int64_t timeout_ms,
-                     struct winnow_op_stats *stats)
-{
-	return winnow_wait((struct winnow_request *)request, timeout_ms, stats);
-}
-
-int winnow_node_test(struct winnow_node_request *request, int *done, struct winnow_op_stats *stats)
-{
-	return winnow_test((struct winnow_request *)request, done, stats);
-}
-
-void winnow_node_request_free(struct winnow_node_request **request)
-{
-	struct winnow_request *ours =
-		(struct winnow_request *)__atomic_exchange_n(request, NULL, __ATOMIC_ACQ_REL);
-
-	winnow_request_free(&ours);
-}
 
 void winnow_node_abort(struct winnow_node *node, const char *text)
 {
 	node_fail(node, WINNOW_ERR_ABORTED, text != NULL ? text : "no reason given");
 }
 
-/* What is no sum over a node's GPUs: round trips are the slowest one's, and the shortest. */
-static void round_trips(struct winnow_stats *stats, const struct winnow_stats *one, bool first)
-{
-	if (one->rtt_us > stats->rtt_us)
-		stats->rtt_us = one->rtt_us;
-	if (first || one->rtt_least_us < stats->rtt_least_us)
-		stats->rtt_least_us = one->rtt_least_us;
-}
-
 void winnow_node_stats(struct winnow_node *node, struct winnow_stats *stats)
 {
-	*stats = (struct winnow_stats){0};
-	for (uint32_t i = 0; i < node->gpu_count; i++) {
+	winnow_comm_stats(node_share_comm(node, 0), stats);
+	for (uint32_t i = 1; i < node->gpu_count; i++) {
 		struct winnow_stats one;
 
-		winnow_comm_stats(node->shares[i], &one);
+		winnow_comm_stats(node_share_comm(node, i), &one);
 		comm_stats_add(stats, &one);
-		stats->payload = one.payload;
-		stats->window = one.window;
 		stats->channels += one.channels;
-		stats->multicast = one.multicast;
-		stats->wire = one.wire;
 		stats->pinned_bytes += one.pinned_bytes;
 		stats->window_now += one.window_now;
-		round_trips(stats, &one, i == 0);
+		if (one.rtt_us > stats->rtt_us)
+			stats->rtt_us = one.rtt_us;
+		if (one.rtt_least_us < stats->rtt_least_us)
+			stats->rtt_least_us = one.rtt_least_us;
 	}
 }

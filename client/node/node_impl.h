@@ -27,16 +27,10 @@
 #include "kernels/gpu.h"
 #include "kernels/node.h"
 
-/*
- * An operation. Its request, a winnow_node_request to the caller, is one of the first share's
- * communicator, which has no operation itself.
- */
+/* An operation. Its request is one of the first share's communicator, which has no operation itself. */
 struct node_op {
 	struct winnow_request *request;
-	const void *send[NODE_GPUS_MAX]; /* [gpu_count], and recv also */
-	void *recv[NODE_GPUS_MAX];
-	struct node_task task;                 /* points to send and recv */
-	struct gpu_mark *marks[NODE_GPUS_MAX]; /* where it began in the callers' streams */
+	struct node_task task;
 	struct winnow_options options;
 	struct winnow_segment
 		*segments; /* [segment_count], then as many of a share; owned; or NULL */
@@ -46,14 +40,13 @@ struct node_op {
 };
 
 struct winnow_node {
-	const struct gpu_calls *gpu;
-	const struct node_calls *calls;
-	pid_t pid; /* of the process that created it */
+	const struct gpu_calls *gpu; /* with a table of NCCL's */
+	pid_t pid;                   /* of the process that created it */
 	uint32_t local_world, local_rank, gpu_count;
-	int gpus[NODE_GPUS_MAX];                   /* [gpu_count] device numbers */
-	struct winnow_comm *shares[NODE_GPUS_MAX]; /* [gpu_count] */
-	struct winnow_comm *guard;                 /* NULL: this process has all GPUs of the node */
-	uint32_t block;                            /* the communicators' default */
+	int gpus[NODE_GPUS_MAX]; /* [gpu_count] device numbers */
+	/* The guard, NULL where this process has all GPUs of the node; then a share for each GPU. */
+	struct winnow_comm *comms[1 + NODE_GPUS_MAX];
+	uint32_t block; /* the communicators' default */
 	uint64_t timeout_us;
 	uint64_t open_until_us;      /* deadline of node_calls.open(); 0: it is open */
 	const volatile int *give_up; /* the caller's flag while the node opens; or NULL */
@@ -70,6 +63,11 @@ struct winnow_node {
 	bool stop, over;              /* the thread is to end; it has */
 	struct node_op *first, **end; /* the queue */
 };
+
+static inline struct winnow_comm *node_share_comm(const struct winnow_node *node, uint32_t index)
+{
+	return node->comms[1 + index];
+}
 
 /* ---- node_run.c ---- */
 

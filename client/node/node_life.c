@@ -27,7 +27,7 @@ int winnow_node_id_make(struct winnow_node_id *out)
 
 	if (err == 0)
 		err = gpu->node->id(out->bytes, &why);
-	return comm_gpu_result(err, &why);
+	return comm_gpu_result(NULL, err, &why);
 }
 
 /* ---- making ---- */
@@ -70,7 +70,7 @@ static int join_guard(struct winnow_node *node, const struct winnow_node_config 
 	if (node->gpu_count == node->local_world)
 		return WINNOW_OK;
 	return join(node, config, "", node_rank * node->local_world + node->local_rank,
-	            nodes * node->local_world, &node->guard);
+	            nodes * node->local_world, &node->comms[0]);
 }
 
 /* If another process failed first, its error is the cause. */
@@ -90,11 +90,11 @@ static int open_gpus(struct winnow_node *node, const struct winnow_node_config *
 	memcpy(setup.id, config->id.bytes, sizeof(setup.id));
 	node->open_until_us = clock_us() + (uint64_t)config->config->join_timeout_ms * 1000;
 	node->give_up = config->config->give_up;
-	err = node->calls->open(&setup, &node->node_gpus, &why);
+	err = node->gpu->node->open(&setup, &node->node_gpus, &why);
 	node->open_until_us = 0;
 	node->give_up = NULL;
 	result = winnow_node_check(node);
-	return result != WINNOW_OK ? result : comm_gpu_result(err, &why);
+	return result != WINNOW_OK ? result : comm_gpu_result(NULL, err, &why);
 }
 
 /* All nodes join in ascending order, because each join waits for all nodes. */
@@ -107,9 +107,9 @@ static int join_shares(struct winnow_node *node, const struct winnow_node_config
 
 		snprintf(suffix, sizeof(suffix), "-%u", node->local_rank + i);
 		result = join(node, config, suffix, config->config->rank, config->config->world,
-		              &node->shares[i]);
+		              &node->comms[1 + i]);
 		if (result == WINNOW_OK)
-			result = comm_gpu_open(node->shares[i], node->gpus[i]);
+			result = comm_gpu_open(node_share_comm(node, i), node->gpus[i]);
 	}
 	return result;
 }
@@ -148,12 +148,11 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	node = calloc(1, sizeof(*node));
 	if (node == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	result = comm_gpu_result(plugin(&node->gpu, &why), &why);
+	result = comm_gpu_result(NULL, plugin(&node->gpu, &why), &why);
 	if (result != WINNOW_OK) {
 		free(node);
 		return result;
 	}
-	node->calls = node->gpu->node;
 	init(node, config);
 	result = join_guard(node, config);
 	if (result == WINNOW_OK)
@@ -211,12 +210,11 @@ void winnow_node_destroy(struct winnow_node *node)
 	if (node->thread_started)
 		stop_thread(node);
 	else if (node->node_gpus != NULL)
-		node->calls->abort(node->node_gpus);
-	for (uint32_t i = 0; i < node->gpu_count; i++)
-		winnow_comm_destroy(node->shares[i]);
-	winnow_comm_destroy(node->guard);
+		node->gpu->node->abort(node->node_gpus);
+	for (uint32_t i = 0; i <= node->gpu_count; i++)
+		winnow_comm_destroy(node->comms[node->gpu_count - i]); /* the guard at last */
 	if (node->node_gpus != NULL)
-		node->calls->close(node->node_gpus);
+		node->gpu->node->close(node->node_gpus);
 	pthread_mutex_destroy(&node->lock);
 	pthread_cond_destroy(&node->changed);
 	free(node);

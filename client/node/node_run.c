@@ -23,7 +23,7 @@
 void node_op_free(struct winnow_node *node, struct node_op *op)
 {
 	for (uint32_t i = 0; i < node->gpu_count; i++)
-		node->gpu->unmark(op->marks[i]);
+		node->gpu->unmark(op->task.marks[i]);
 	free(op->segments);
 	free(op);
 }
@@ -32,20 +32,18 @@ void node_op_free(struct winnow_node *node, struct node_op *op)
 
 void node_fail(struct winnow_node *node, int result, const char *why)
 {
-	if (node->guard != NULL)
-		comm_end(node->guard, (enum winnow_result)result, why);
-	for (uint32_t i = 0; i < node->gpu_count; i++)
-		if (node->shares[i] != NULL)
-			comm_end(node->shares[i], (enum winnow_result)result, why);
+	for (uint32_t i = 0; i <= node->gpu_count; i++)
+		if (node->comms[i] != NULL)
+			comm_end(node->comms[i], (enum winnow_result)result, why);
 }
 
 int winnow_node_check(struct winnow_node *node)
 {
-	int result = node->guard != NULL ? winnow_comm_check(node->guard) : WINNOW_OK;
+	int result = WINNOW_OK;
 
-	for (uint32_t i = 0; i < node->gpu_count && result == WINNOW_OK; i++)
-		if (node->shares[i] != NULL)
-			result = winnow_comm_check(node->shares[i]);
+	for (uint32_t i = 0; i <= node->gpu_count && result == WINNOW_OK; i++)
+		if (node->comms[i] != NULL)
+			result = winnow_comm_check(node->comms[i]);
 	return result;
 }
 
@@ -77,7 +75,8 @@ static bool well(struct winnow_node *node, int err, const struct why *why)
 {
 	int result = winnow_node_check(node);
 
-	return going_on(node, result == WINNOW_OK && err < 0 ? comm_gpu_result(err, why) : result);
+	return going_on(node,
+	                result == WINNOW_OK && err < 0 ? comm_gpu_result(NULL, err, why) : result);
 }
 
 /* Now and then check communicators, NCCL and the time limit of an operation, or NULL. */
@@ -90,7 +89,7 @@ static bool watch(struct winnow_node *node, const struct node_op *op)
 	if (now_us < node->watch_due_us)
 		return true;
 	node->watch_due_us = now_us + WATCH_US;
-	err = node->calls->look(node->node_gpus, &why);
+	err = node->gpu->node->look(node->node_gpus, &why);
 	if (err >= 0 && op != NULL && now_us > op->begun_us + node->timeout_us)
 		err = why_set(&why, -ECANCELED,
 		              "an operation of the node's GPUs did not end within %llu ms: not all "
@@ -161,12 +160,13 @@ static int reduce_share(struct winnow_node *node, uint32_t index, const struct n
 	share.first += chunk->first;
 	tensor.send = tensor.recv =
 		(uint8_t *)chunk->recv[index] + share.first * dtype_bytes(chunk->dtype);
-	options.stream = node->calls->stream(node->node_gpus, index);
+	options.stream = node->gpu->node->stream(node->node_gpus, index);
 	if (op->segments != NULL) {
 		segments = op->segments + op->segment_count;
 		count = node_segments_of(share, op->segments, op->segment_count, segments);
 	}
-	return comm_allreduce(node->shares[index], &tensor, segments, count, &options, out);
+	return comm_allreduce(node_share_comm(node, index), &tensor, segments, count, &options,
+	                      out);
 }
 
 /* Wait for all shares that were started. False: the node has failed. */
@@ -235,7 +235,7 @@ static bool scatter(struct winnow_node *node, const struct node_op *op, uint32_t
 	struct why why;
 	int result = WINNOW_OK;
 
-	if (!well(node, node->calls->step(node->node_gpus, &chunk, true, &why), &why))
+	if (!well(node, node->gpu->node->step(node->node_gpus, &chunk, true, &why), &why))
 		return false;
 	/* Empty shares also detect mismatches. An empty tensor may have no address. */
 	for (uint32_t i = 0; i < node->gpu_count && op->task.count > 0 && result == WINNOW_OK; i++)
@@ -249,7 +249,7 @@ static bool gather(struct winnow_node *node, struct node_op *op, uint32_t number
 	struct why why;
 
 	return await_shares(node, op, node->under_way[number % 2]) &&
-	       well(node, node->calls->step(node->node_gpus, &chunk, false, &why), &why);
+	       well(node, node->gpu->node->step(node->node_gpus, &chunk, false, &why), &why);
 }
 
 /* False: the node has ended. */
@@ -267,7 +267,7 @@ static bool perform(struct winnow_node *node, struct node_op *op)
 			going = gather(node, op, i - 1, chunks);
 	}
 	while (going && state > 0) {
-		state = node->calls->look(node->node_gpus, &why);
+		state = node->gpu->node->look(node->node_gpus, &why);
 		going = well(node, state, &why) && (state == 0 || nap(node, op));
 	}
 	return going;
@@ -276,7 +276,7 @@ static bool perform(struct winnow_node *node, struct node_op *op)
 /* Abort NCCL, then wait for the shares, whose communicators have ended. */
 static void give_up(struct winnow_node *node)
 {
-	node->calls->abort(node->node_gpus);
+	node->gpu->node->abort(node->node_gpus);
 	for (uint32_t i = 0; i < 2 * node->gpu_count; i++) {
 		struct winnow_request **share =
 			&node->under_way[i / node->gpu_count][i % node->gpu_count];
@@ -287,33 +287,38 @@ static void give_up(struct winnow_node *node)
 	}
 }
 
-/* Wait for the next operation; NULL: none has arrived within IDLE_US. */
-static struct node_op *next(struct winnow_node *node)
+/* The next operation, NULL if none has come within IDLE_US. False: the node is to end. */
+static bool next(struct winnow_node *node, struct node_op **out)
 {
 	struct node_op *op;
+	bool end;
 
 	pthread_mutex_lock(&node->lock);
 	if (node->first == NULL && !node->stop)
 		(void)comm_cond_wait(&node->changed, &node->lock, clock_us() + IDLE_US);
 	op = node->first;
-	if (op != NULL) {
+	end = op == NULL && node->stop;
+	if (op != NULL)
 		node->first = op->next;
-		if (node->first == NULL)
-			node->end = &node->first;
+	if (node->first == NULL)
+		node->end = &node->first;
+	if (end) {
+		node->over = true;
+		pthread_cond_broadcast(&node->changed);
 	}
 	pthread_mutex_unlock(&node->lock);
-	return op;
+	*out = op;
+	return !end;
 }
 
 void *node_run(void *context)
 {
 	struct winnow_node *node = context;
-	bool over = false, going = true;
+	struct node_op *op;
+	bool going = true;
 
 	pthread_setname_np(pthread_self(), "winnow-node");
-	while (!over) {
-		struct node_op *op = next(node);
-
+	while (next(node, &op)) {
 		if (going) {
 			going = op != NULL ? perform(node, op) : watch(node, NULL);
 			if (!going)
@@ -324,10 +329,6 @@ void *node_run(void *context)
 			                 winnow_last_error());
 			node_op_free(node, op);
 		}
-		pthread_mutex_lock(&node->lock);
-		over = node->over = node->stop && node->first == NULL;
-		pthread_cond_broadcast(&node->changed);
-		pthread_mutex_unlock(&node->lock);
 	}
 	return NULL;
 }

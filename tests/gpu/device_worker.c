@@ -65,7 +65,6 @@ struct spec {
 struct lane {
 	struct spec spec;
 	struct winnow_request *request;
-	struct winnow_node_request *node_request;
 	cudaStream_t streams[GPUS_MAX];
 	uint8_t *send[GPUS_MAX], *recv[GPUS_MAX];                  /* on the GPU */
 	uint8_t *given[GPUS_MAX], *got[GPUS_MAX], *kept[GPUS_MAX]; /* pinned; kept: of send */
@@ -333,13 +332,13 @@ static int call(struct lane *lane)
 	if (node != NULL && spec->rows)
 		return winnow_node_allreduce_segments_async(send, recv, spec->count, spec->dtype,
 		                                            spec->op, segments, 2, streams,
-		                                            &options, node, &lane->node_request);
+		                                            &options, node, &lane->request);
 	if (node != NULL && spec->reading == READ_NO_REQUEST)
 		return winnow_node_allreduce(send, recv, spec->count, spec->dtype, spec->op,
 		                             streams, node);
 	if (node != NULL)
 		return winnow_node_allreduce_async(send, recv, spec->count, spec->dtype, spec->op,
-		                                   streams, &options, node, &lane->node_request);
+		                                   streams, &options, node, &lane->request);
 	if (spec->rows)
 		return winnow_allreduce_segments_async(send[0], recv[0], spec->count, spec->dtype,
 		                                       spec->op, segments, 2, &options, comm,
@@ -367,13 +366,10 @@ static void wait_for(struct lane *lane)
 {
 	struct winnow_op_stats stats = {0};
 
-	if (lane->node_request != NULL)
-		check(winnow_node_wait(lane->node_request, -1, &stats), "wait");
 	if (lane->request != NULL)
 		check(winnow_wait(lane->request, -1, &stats), "wait");
-	if (lane->request != NULL && lane->spec.reading == READ_AFTER_EVENT)
+	if (lane->request != NULL && node == NULL && lane->spec.reading == READ_AFTER_EVENT)
 		check(winnow_stream_wait(lane->request, lane->streams[0]), "winnow_stream_wait");
-	winnow_node_request_free(&lane->node_request);
 	winnow_request_free(&lane->request);
 	blocks += stats.blocks;
 	nonzero += stats.blocks_nonzero;

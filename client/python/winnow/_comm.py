@@ -56,8 +56,6 @@ class Comm(Member):
         lib.winnow_comm_exit,
         lib.winnow_comm_abort,
         lib.winnow_comm_stats,
-        lib.winnow_wait,
-        lib.winnow_request_free,
     )
 
     @brief

@@ -194,7 +194,7 @@ class Request:
         # that is over does the library write statistics.
         stats = _native.OpStats(time_us=_NOT_DONE)
         where = ctypes.byref(stats)
-        code = self._member._calls.wait(self._handle, milliseconds, where)
+        code = lib.winnow_wait(self._handle, milliseconds, where)
         if stats.time_us == _NOT_DONE:
             return self._code is not None  # a signal handler may have closed the member just before the call
         if code != _native.OK:
@@ -220,7 +220,7 @@ class Request:
             self._member._pending.discard(self)
 
     def _free(self):
-        self._member._calls.free(ctypes.byref(self._handle))
+        lib.winnow_request_free(ctypes.byref(self._handle))
 
     def _drain(self):
         """For close(): wait until it is over, or has never begun."""
@@ -237,7 +237,7 @@ def of_others(calls):
 
 
 # The library's functions for one kind of member.
-Calls = collections.namedtuple("Calls", "create destroy exit abort stats wait free")
+Calls = collections.namedtuple("Calls", "create destroy exit abort stats")
 
 
 class Member:

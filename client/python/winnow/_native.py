@@ -9,7 +9,7 @@ import ctypes.util
 import os
 import pathlib
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 
 OK = 0
 ERRORS = {
@@ -199,9 +199,6 @@ FUNCTIONS = {
         _int,
         _on_gpus[:-1] + _segments + [_per_gpu] + _start + [_slot],
     ),
-    "winnow_node_wait": (_int, [_pointer, ctypes.c_int64, ctypes.POINTER(OpStats)]),
-    "winnow_node_test": (_int, [_pointer, ctypes.POINTER(_int), ctypes.POINTER(OpStats)]),
-    "winnow_node_request_free": (None, [_slot]),
     "winnow_node_check": (_int, [_pointer]),
     "winnow_node_abort": (None, [_pointer, ctypes.c_char_p]),
     "winnow_node_stats": (None, [_pointer, ctypes.POINTER(CommStats)]),

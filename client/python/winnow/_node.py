@@ -51,8 +51,6 @@ class Node(Member):
         lib.winnow_node_exit,
         lib.winnow_node_abort,
         lib.winnow_node_stats,
-        lib.winnow_node_wait,
-        lib.winnow_node_request_free,
     )
 
     @brief
