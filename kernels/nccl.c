@@ -14,16 +14,13 @@
 #include <errno.h>
 #include <nccl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/cuda_call.h"
 #include "kernels/node.h"
 
 #define NCCL_OLDEST 21800 /* ncclCommSplit */
-#define SETTLE_SPINS 2000
 
 /* One GPU of this process. */
 struct node_gpu {
@@ -120,36 +117,6 @@ static int use(const struct node_gpus *gpus, struct why *why)
 	return cuda_enter(gpus->gpu[0].device, &ignored, why);
 }
 
-/*
- * Wait until NCCL has put its work into the streams; before that no other work may follow it.
- * `call` names the call in errors. 0, -EIO, -ECANCELED.
- */
-static int settle(struct node_gpus *gpus, const char *call, struct why *why)
-{
-	for (uint32_t i = 0; i < gpus->setup.count; i++) {
-		const struct node_gpu *gpu = &gpus->gpu[i];
-		ncclResult_t result = ncclInProgress;
-		int err = 0;
-
-		for (unsigned spins = 0; result == ncclInProgress; spins++) {
-			TRY_NCCL(err, gpu->device, CommGetAsyncError, (gpu->comm, &result));
-			if (err != 0)
-				return err;
-			if (result == ncclInProgress && gpus->setup.given_up(gpus->setup.context))
-				return why_set(why, -ECANCELED,
-				               "%s on GPU %d: the node's other GPUs did not come",
-				               call, gpu->device);
-			if (result == ncclInProgress && spins < SETTLE_SPINS)
-				sched_yield();
-			else if (result == ncclInProgress)
-				nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-		}
-		if (result != ncclSuccess)
-			return nccl_failed(why, call, gpu->device, result);
-	}
-	return 0;
-}
-
 /* ---- opening and closing ---- */
 
 static int make_id(char *id, struct why *why)
@@ -191,7 +158,7 @@ static int open_comms(struct node_gpus *gpus, struct why *why)
 		          &config));
 	}
 	TRY_NCCL(err, gpus->gpu[0].device, GroupEnd, ());
-	return err != 0 ? err : settle(gpus, "ncclCommInitRankConfig", why);
+	return err;
 }
 
 /*
@@ -231,7 +198,6 @@ static void close_gpus(struct node_gpus *gpus)
 static int open_gpus(const struct node_setup *setup, struct node_gpus **out, struct why *why)
 {
 	struct node_gpus *gpus;
-	struct cuda_visit before;
 	int err = nccl_open(why);
 
 	if (err != 0)
@@ -242,16 +208,11 @@ static int open_gpus(const struct node_setup *setup, struct node_gpus **out, str
 	gpus->setup = *setup;
 	for (uint32_t i = 0; i < setup->count; i++)
 		gpus->gpu[i].device = setup->devices[i];
-	err = cuda_enter(gpus->gpu[0].device, &before, why);
-	if (err != 0) {
-		free(gpus);
-		return err;
-	}
+	err = use(gpus, why);
 	for (uint32_t i = 0; i < setup->count && err == 0; i++)
 		err = open_gpu(&gpus->gpu[i], why);
 	if (err == 0)
 		err = open_comms(gpus, why);
-	cuda_leave(&before);
 	if (err == 0)
 		*out = gpus;
 	else
@@ -326,10 +287,10 @@ static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_ta
 	return err;
 }
 
-/* For all GPUs of this process at once, as NCCL wants it. */
+/* For all GPUs of this process at once, as NCCL wants it. A group is ended even after an error. */
 static int step(struct node_gpus *gpus, const struct node_task *task, bool scatter, struct why *why)
 {
-	struct why ignored, *end_why = why;
+	struct why first;
 	int err = use(gpus, why), end = 0;
 
 	for (uint32_t i = 0; scatter && i < gpus->setup.count && err == 0; i++)
@@ -339,13 +300,12 @@ static int step(struct node_gpus *gpus, const struct node_task *task, bool scatt
 		return err;
 	for (uint32_t i = 0; i < gpus->setup.count && err == 0; i++)
 		err = step_one(gpus, i, task, scatter, why);
-	/* End the group even after an error; keep the first explanation. */
-	if (err != 0)
-		why = &ignored;
+	first = *why;
 	TRY_NCCL(end, gpus->gpu[0].device, GroupEnd, ());
-	if (err != 0 || end != 0)
-		return err != 0 ? err : end;
-	return settle(gpus, scatter ? "ncclReduceScatter" : "ncclAllGather", end_why);
+	if (err == 0)
+		return end;
+	*why = first;
+	return err;
 }
 
 static void *stream_of(struct node_gpus *gpus, uint32_t index)
@@ -358,20 +318,22 @@ static void *stream_of(struct node_gpus *gpus, uint32_t index)
 static int look_gpu(const struct node_gpu *gpu, struct why *why)
 {
 	ncclResult_t result = ncclSuccess;
-	cudaError_t state;
+	cudaError_t state = cudaSuccess;
 	int err = 0;
 
 	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-	if (err != 0)
-		return err;
-	state = cudaStreamQuery(gpu->stream);
-	if (state != cudaErrorNotReady && state != cudaSuccess)
-		return cuda_failed(why, "cudaStreamQuery", gpu->device, state);
-	if (gpu->comm != NULL)
-		TRY_NCCL(err, gpu->device, CommGetAsyncError, (gpu->comm, &result));
+	if (err == 0)
+		state = cudaStreamQuery(gpu->stream);
+	if (state != cudaErrorNotReady)
+		TRY_CUDA_AS(err, gpu->device, "cudaStreamQuery", state);
+	TRY_NCCL(err, gpu->device, CommGetAsyncError, (gpu->comm, &result));
 	if (err == 0 && result != ncclSuccess && result != ncclInProgress)
 		err = nccl_failed(why, "ncclCommGetAsyncError", gpu->device, result);
-	return err != 0 ? err : state == cudaErrorNotReady;
+	if (err != 0)
+		return err;
+	return result == ncclInProgress     ? NODE_SETTLES
+	       : state == cudaErrorNotReady ? NODE_WORKS
+	                                    : NODE_IDLE;
 }
 
 static int look(struct node_gpus *gpus, struct why *why)
@@ -381,7 +343,7 @@ static int look(struct node_gpus *gpus, struct why *why)
 	for (uint32_t i = 0; i < gpus->setup.count && state >= 0; i++) {
 		int one = look_gpu(&gpus->gpu[i], why);
 
-		state = one != 0 ? one : state;
+		state = one < 0 || one > state ? one : state;
 	}
 	return state;
 }

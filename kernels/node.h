@@ -4,18 +4,18 @@
  *
  * An allreduce has three steps: one call of step() scatters the node's sum, so that each GPU has its
  * share, the caller reduces the shares across nodes, another call gathers all shares on all GPUs. Both
- * put work into one stream of each GPU and do not wait for it. The caller gathers when the shares have
- * arrived, so no stream waits for the network.
+ * put work into one stream of each GPU; after open() and step() no other work may follow until look()
+ * says that NCCL has done so. The caller gathers when the shares have arrived, so no stream waits for
+ * the network. No call waits for other processes.
  *
  * This is a part of gpu.h's table. NCCL (libnccl.so.2, or the file that WINNOW_NCCL names) is opened
  * with the first node.
  *
- * Functions that can fail return 0 or: -EINVAL, the caller's mistake; -ENOENT, there is no NCCL;
- * -ECANCELED, given_up() said so; -EIO, NCCL, a GPU or its driver failed. They explain it in
- * `why` with call and GPU. After -EIO or -ECANCELED there is only abort() and close().
+ * Functions that can fail return 0 or: -ENOENT, there is no NCCL; -ENOMEM; -EIO, NCCL, a GPU or its
+ * driver failed. They explain it in `why` with call and GPU. After -EIO there is only abort() and close().
  *
- * Only one thread at a time may call them. All processes of a node make the same calls of step() in
- * the same order.
+ * One thread calls open(), step() and look(), and stays on a GPU of the node. All processes of a node
+ * make the same calls of step() in the same order.
  */
 #ifndef KERNELS_NODE_H
 #define KERNELS_NODE_H
@@ -33,14 +33,17 @@ struct node_gpus;
 struct gpu_mark;
 
 struct node_setup {
-	char id[NODE_ID_BYTES]; /* made by id() in one process of the node */
-	uint32_t world;         /* GPUs of the node */
-	uint32_t rank;          /* of this process's first GPU */
-	uint32_t count;         /* GPUs of this process */
-	const int *devices;     /* [count] */
-	/* Polled while a call waits for NCCL; true ends the wait. */
-	bool (*given_up)(void *context);
-	void *context;
+	char id[NODE_ID_BYTES];     /* made by id() in one process of the node */
+	uint32_t world;             /* GPUs of the node */
+	uint32_t rank;              /* of this process's first GPU */
+	uint32_t count;             /* GPUs of this process */
+	int devices[NODE_GPUS_MAX]; /* [count] */
+};
+
+enum node_state {
+	NODE_IDLE,
+	NODE_WORKS,   /* a stream has work */
+	NODE_SETTLES, /* NCCL has not put all of its work into the streams */
 };
 
 /* A tensor, or a range of one, on each GPU of this process. */
@@ -82,7 +85,7 @@ struct node_calls {
 	/* The node's stream. Work that is put there after a sum was scattered finds the share in recv. */
 	void *(*stream)(struct node_gpus *gpus, uint32_t index);
 
-	/* Are NCCL and the GPUs still well? 0: nothing is under way; 1: something is. */
+	/* An enum node_state, of all GPUs the highest; or -EIO. */
 	int (*look)(struct node_gpus *gpus, struct why *why);
 
 	/* Abort NCCL's work and its communicators. */

@@ -14,15 +14,15 @@ static int check_places(const struct winnow_node *node, const struct node_op *op
 {
 	int found, err = 0;
 
-	for (uint32_t i = 0; i < 2 * node->gpu_count && err == 0 && op->task.count > 0; i++) {
+	for (uint32_t i = 0; i < 2 * node->setup.count && err == 0 && op->task.count > 0; i++) {
 		const bool send = i % 2 == 0;
 
 		err = node->gpu->locate(send ? op->task.send[i / 2] : op->task.recv[i / 2], &found,
 		                        why);
-		if (err != 0 || found == node->gpus[i / 2])
+		if (err != 0 || found == node->setup.devices[i / 2])
 			continue;
 		err = why_set(why, -EINVAL, "%s[%u] is on GPU %d, not on GPU %d",
-		              send ? "send" : "recv", i / 2, found, node->gpus[i / 2]);
+		              send ? "send" : "recv", i / 2, found, node->setup.devices[i / 2]);
 	}
 	return err;
 }
@@ -33,7 +33,7 @@ static int check_arguments(struct winnow_node *node, const struct node_op *op)
 	struct why why;
 	const char *wrong = comm_wrong_segments(op->segments, op->segment_count, task->count, true);
 
-	for (uint32_t i = 0; i < node->gpu_count && wrong == NULL; i++) {
+	for (uint32_t i = 0; i < node->setup.count && wrong == NULL; i++) {
 		struct allreduce each = {
 			.send = task->send[i],
 			.recv = task->recv[i],
@@ -70,8 +70,8 @@ static int mark_streams(struct winnow_node *node, struct node_op *op, void *cons
 	struct why why;
 	int err = 0;
 
-	for (uint32_t i = 0; i < node->gpu_count && err == 0; i++)
-		err = node->gpu->mark(node->gpus[i], streams[i], &op->task.marks[i], &why);
+	for (uint32_t i = 0; i < node->setup.count && err == 0; i++)
+		err = node->gpu->mark(node->setup.devices[i], streams[i], &op->task.marks[i], &why);
 	return comm_gpu_result(node_share_comm(node, 0), err, &why);
 }
 
@@ -109,8 +109,8 @@ int winnow_node_allreduce_segments_async(const void *const send[], void *const r
 		.reduction = (enum reduction)op,
 		.block_elems = made->options.block != 0 ? made->options.block : node->block,
 	};
-	memcpy(made->task.send, send, node->gpu_count * sizeof(send[0]));
-	memcpy(made->task.recv, recv, node->gpu_count * sizeof(recv[0]));
+	memcpy(made->task.send, send, node->setup.count * sizeof(send[0]));
+	memcpy(made->task.recv, recv, node->setup.count * sizeof(recv[0]));
 	result = copy_segments(made, segments, segment_count);
 	if (result == WINNOW_OK)
 		result = check_arguments(node, made);
@@ -165,7 +165,7 @@ void winnow_node_abort(struct winnow_node *node, const char *text)
 void winnow_node_stats(struct winnow_node *node, struct winnow_stats *stats)
 {
 	winnow_comm_stats(node_share_comm(node, 0), stats);
-	for (uint32_t i = 1; i < node->gpu_count; i++) {
+	for (uint32_t i = 1; i < node->setup.count; i++) {
 		struct winnow_stats one;
 
 		winnow_comm_stats(node_share_comm(node, i), &one);

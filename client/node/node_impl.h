@@ -35,31 +35,30 @@ struct node_op {
 	struct winnow_segment
 		*segments; /* [segment_count], then as many of a share; owned; or NULL */
 	uint32_t segment_count;
-	uint64_t begun_us;    /* by the thread */
 	struct node_op *next; /* in the queue */
 };
 
 struct winnow_node {
 	const struct gpu_calls *gpu; /* with a table of NCCL's */
 	pid_t pid;                   /* of the process that created it */
-	uint32_t local_world, local_rank, gpu_count;
-	int gpus[NODE_GPUS_MAX]; /* [gpu_count] device numbers */
+	struct node_setup setup;
 	/* The guard, NULL where this process has all GPUs of the node; then a share for each GPU. */
 	struct winnow_comm *comms[1 + NODE_GPUS_MAX];
 	uint32_t block; /* the communicators' default */
 	uint64_t timeout_us;
-	uint64_t open_until_us;      /* deadline of node_calls.open(); 0: it is open */
-	const volatile int *give_up; /* the caller's flag while the node opens; or NULL */
 	pthread_t thread;
 	bool thread_started;
 
 	/* Used by the thread only. */
-	struct node_gpus *node_gpus;
+	struct node_gpus *gpus; /* NULL: NCCL is not open */
 	uint64_t watch_due_us;
+	uint64_t due_us;             /* by when what is under way must be over */
+	const volatile int *give_up; /* the caller's flag while the node opens; or NULL */
 	struct winnow_request *under_way[2][NODE_GPUS_MAX]; /* shares of two chunks */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
+	bool open;                    /* NCCL is, or has failed */
 	bool stop, over;              /* the thread is to end; it has */
 	struct node_op *first, **end; /* the queue */
 };
@@ -81,9 +80,6 @@ void *node_run(void *node);
  * ended one of them before counts there.
  */
 void node_fail(struct winnow_node *node, int result, const char *why);
-
-/* node_given_up - for struct node_setup: is waiting for the node's other GPUs pointless? */
-bool node_given_up(void *node);
 
 /*
  * node_segments_of - write the parts of `all` that lie in a share to out[count], with offsets from

@@ -55,7 +55,7 @@ static int join(struct winnow_node *node, const struct winnow_node_config *confi
 	struct winnow_config each = *config->config;
 	char job[2 * CONTROL_NAME_BYTES];
 
-	snprintf(job, sizeof(job), "%s.g%u%s", each.job, node->local_world, suffix);
+	snprintf(job, sizeof(job), "%s.g%u%s", each.job, node->setup.world, suffix);
 	each.job = job;
 	each.rank = rank;
 	each.world = world;
@@ -67,34 +67,10 @@ static int join_guard(struct winnow_node *node, const struct winnow_node_config 
 {
 	uint32_t nodes = config->config->world, node_rank = config->config->rank;
 
-	if (node->gpu_count == node->local_world)
+	if (node->setup.count == node->setup.world)
 		return WINNOW_OK;
-	return join(node, config, "", node_rank * node->local_world + node->local_rank,
-	            nodes * node->local_world, &node->comms[0]);
-}
-
-/* If another process failed first, its error is the cause. */
-static int open_gpus(struct winnow_node *node, const struct winnow_node_config *config)
-{
-	struct node_setup setup = {
-		.world = node->local_world,
-		.rank = node->local_rank,
-		.count = node->gpu_count,
-		.devices = node->gpus,
-		.given_up = node_given_up,
-		.context = node,
-	};
-	struct why why;
-	int result, err;
-
-	memcpy(setup.id, config->id.bytes, sizeof(setup.id));
-	node->open_until_us = clock_us() + (uint64_t)config->config->join_timeout_ms * 1000;
-	node->give_up = config->config->give_up;
-	err = node->gpu->node->open(&setup, &node->node_gpus, &why);
-	node->open_until_us = 0;
-	node->give_up = NULL;
-	result = winnow_node_check(node);
-	return result != WINNOW_OK ? result : comm_gpu_result(NULL, err, &why);
+	return join(node, config, "", node_rank * node->setup.world + node->setup.rank,
+	            nodes * node->setup.world, &node->comms[0]);
 }
 
 /* All nodes join in ascending order, because each join waits for all nodes. */
@@ -102,34 +78,43 @@ static int join_shares(struct winnow_node *node, const struct winnow_node_config
 {
 	int result = WINNOW_OK;
 
-	for (uint32_t i = 0; i < node->gpu_count && result == WINNOW_OK; i++) {
+	for (uint32_t i = 0; i < node->setup.count && result == WINNOW_OK; i++) {
 		char suffix[16];
 
-		snprintf(suffix, sizeof(suffix), "-%u", node->local_rank + i);
+		snprintf(suffix, sizeof(suffix), "-%u", node->setup.rank + i);
 		result = join(node, config, suffix, config->config->rank, config->config->world,
 		              &node->comms[1 + i]);
 		if (result == WINNOW_OK)
-			result = comm_gpu_open(node_share_comm(node, i), node->gpus[i]);
+			result = comm_gpu_open(node_share_comm(node, i), node->setup.devices[i]);
 	}
 	return result;
 }
 
-static int start_thread(struct winnow_node *node)
+/* Wait until it has opened NCCL. If another process failed first, its error is the cause. */
+static int start_thread(struct winnow_node *node, uint32_t timeout_ms)
 {
+	node->due_us = clock_us() + (uint64_t)timeout_ms * 1000;
 	node->thread_started = comm_thread_start(&node->thread, node_run, node) == 0;
-	return node->thread_started ? WINNOW_OK
-	                            : comm_fail(WINNOW_ERR_SYSTEM, "cannot start a thread");
+	if (!node->thread_started)
+		return comm_fail(WINNOW_ERR_SYSTEM, "cannot start a thread");
+	pthread_mutex_lock(&node->lock);
+	while (!node->open)
+		pthread_cond_wait(&node->changed, &node->lock);
+	pthread_mutex_unlock(&node->lock);
+	return winnow_node_check(node);
 }
 
 static void init(struct winnow_node *node, const struct winnow_node_config *config)
 {
 	node->pid = getpid();
-	node->local_world = config->local_world;
-	node->local_rank = config->local_rank;
-	node->gpu_count = config->gpu_count;
+	node->setup.world = config->local_world;
+	node->setup.rank = config->local_rank;
+	node->setup.count = config->gpu_count;
+	memcpy(node->setup.id, config->id.bytes, sizeof(node->setup.id));
+	memcpy(node->setup.devices, config->gpus, config->gpu_count * sizeof(config->gpus[0]));
+	node->give_up = config->config->give_up;
 	node->block = config->config->block;
 	node->timeout_us = (uint64_t)config->config->timeout_ms * 1000;
-	memcpy(node->gpus, config->gpus, config->gpu_count * sizeof(node->gpus[0]));
 	node->end = &node->first;
 	pthread_mutex_init(&node->lock, NULL);
 	comm_cond_init(&node->changed);
@@ -156,11 +141,9 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	init(node, config);
 	result = join_guard(node, config);
 	if (result == WINNOW_OK)
-		result = open_gpus(node, config);
-	if (result == WINNOW_OK)
 		result = join_shares(node, config);
 	if (result == WINNOW_OK)
-		result = start_thread(node);
+		result = start_thread(node, config->config->join_timeout_ms);
 	if (result == WINNOW_OK) {
 		*out = node;
 		return WINNOW_OK;
@@ -209,12 +192,10 @@ void winnow_node_destroy(struct winnow_node *node)
 		return; /* in a fork's child, where the thread does not exist */
 	if (node->thread_started)
 		stop_thread(node);
-	else if (node->node_gpus != NULL)
-		node->gpu->node->abort(node->node_gpus);
-	for (uint32_t i = 0; i <= node->gpu_count; i++)
-		winnow_comm_destroy(node->comms[node->gpu_count - i]); /* the guard at last */
-	if (node->node_gpus != NULL)
-		node->gpu->node->close(node->node_gpus);
+	for (uint32_t i = 0; i <= node->setup.count; i++)
+		winnow_comm_destroy(node->comms[node->setup.count - i]); /* the guard at last */
+	if (node->gpus != NULL)
+		node->gpu->node->close(node->gpus);
 	pthread_mutex_destroy(&node->lock);
 	pthread_cond_destroy(&node->changed);
 	free(node);

@@ -8,6 +8,7 @@
  */
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,12 +18,13 @@
 #define CHUNK_BYTES (UINT64_C(4) << 20) /* the least of a GPU's share in a chunk */
 #define CHUNKS_MAX 8
 #define NAP_US 50
+#define SETTLE_TRIES 2000
 #define WATCH_US UINT64_C(20000)
 #define IDLE_US UINT64_C(100000)
 
 void node_op_free(struct winnow_node *node, struct node_op *op)
 {
-	for (uint32_t i = 0; i < node->gpu_count; i++)
+	for (uint32_t i = 0; i < node->setup.count; i++)
 		node->gpu->unmark(op->task.marks[i]);
 	free(op->segments);
 	free(op);
@@ -32,7 +34,7 @@ void node_op_free(struct winnow_node *node, struct node_op *op)
 
 void node_fail(struct winnow_node *node, int result, const char *why)
 {
-	for (uint32_t i = 0; i <= node->gpu_count; i++)
+	for (uint32_t i = 0; i <= node->setup.count; i++)
 		if (node->comms[i] != NULL)
 			comm_end(node->comms[i], (enum winnow_result)result, why);
 }
@@ -41,21 +43,10 @@ int winnow_node_check(struct winnow_node *node)
 {
 	int result = WINNOW_OK;
 
-	for (uint32_t i = 0; i <= node->gpu_count && result == WINNOW_OK; i++)
+	for (uint32_t i = 0; i <= node->setup.count && result == WINNOW_OK; i++)
 		if (node->comms[i] != NULL)
 			result = winnow_comm_check(node->comms[i]);
 	return result;
-}
-
-bool node_given_up(void *context)
-{
-	struct winnow_node *node = context;
-
-	if (node->open_until_us != 0 && clock_us() > node->open_until_us)
-		return true;
-	if (node->give_up != NULL && *node->give_up != 0)
-		return true;
-	return winnow_node_check(node) != WINNOW_OK;
 }
 
 /* Any result but OK, with winnow_last_error(), ends the node. */
@@ -79,8 +70,8 @@ static bool well(struct winnow_node *node, int err, const struct why *why)
 	                result == WINNOW_OK && err < 0 ? comm_gpu_result(NULL, err, why) : result);
 }
 
-/* Now and then check communicators, NCCL and the time limit of an operation, or NULL. */
-static bool watch(struct winnow_node *node, const struct node_op *op)
+/* Now and then check communicators, NCCL and the time limit. */
+static bool watch(struct winnow_node *node)
 {
 	uint64_t now_us = clock_us();
 	struct why why;
@@ -89,19 +80,41 @@ static bool watch(struct winnow_node *node, const struct node_op *op)
 	if (now_us < node->watch_due_us)
 		return true;
 	node->watch_due_us = now_us + WATCH_US;
-	err = node->gpu->node->look(node->node_gpus, &why);
-	if (err >= 0 && op != NULL && now_us > op->begun_us + node->timeout_us)
-		err = why_set(&why, -ECANCELED,
-		              "an operation of the node's GPUs did not end within %llu ms: not all "
-		              "of them have come to it",
-		              (unsigned long long)(node->timeout_us / 1000));
+	err = node->gpu->node->look(node->gpus, &why);
+	if (err >= 0 && (now_us > node->due_us || (node->give_up != NULL && *node->give_up != 0)))
+		err = why_set(&why, -ECANCELED, "the node's other GPUs did not come in time");
 	return well(node, err, &why);
 }
 
-static bool nap(struct winnow_node *node, const struct node_op *op)
+static bool nap(struct winnow_node *node)
 {
 	nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000}, NULL);
-	return watch(node, op);
+	return watch(node);
+}
+
+/* Wait until all GPUs are in this state or a lower one. NCCL settles soon if it does at all. */
+static bool await(struct winnow_node *node, enum node_state most)
+{
+	struct why why;
+	int state;
+
+	for (uint32_t tries = 0;; tries++) {
+		state = node->gpu->node->look(node->gpus, &why);
+		if (state <= (int)most)
+			return well(node, state, &why);
+		if (state == NODE_SETTLES && tries < SETTLE_TRIES)
+			sched_yield();
+		else if (!nap(node))
+			return false;
+	}
+}
+
+static bool step(struct winnow_node *node, const struct node_task *chunk, bool scatter)
+{
+	struct why why;
+	int err = node->gpu->node->step(node->gpus, chunk, scatter, &why);
+
+	return well(node, err, &why) && await(node, NODE_WORKS);
 }
 
 /* ---- shares ---- */
@@ -147,8 +160,8 @@ static int reduce_share(struct winnow_node *node, uint32_t index, const struct n
                         const struct node_task *chunk, uint64_t tag, struct winnow_request **out)
 {
 	struct winnow_options options = op->options;
-	struct node_share share = node_share(chunk->count, chunk->block_elems, node->local_world,
-	                                     node->local_rank + index);
+	struct node_share share = node_share(chunk->count, chunk->block_elems, node->setup.world,
+	                                     node->setup.rank + index);
 	struct winnow_segment *segments = NULL;
 	struct allreduce tensor = {.count = share.count,
 	                           .tag = tag,
@@ -160,7 +173,7 @@ static int reduce_share(struct winnow_node *node, uint32_t index, const struct n
 	share.first += chunk->first;
 	tensor.send = tensor.recv =
 		(uint8_t *)chunk->recv[index] + share.first * dtype_bytes(chunk->dtype);
-	options.stream = node->gpu->node->stream(node->node_gpus, index);
+	options.stream = node->gpu->node->stream(node->gpus, index);
 	if (op->segments != NULL) {
 		segments = op->segments + op->segment_count;
 		count = node_segments_of(share, op->segments, op->segment_count, segments);
@@ -175,13 +188,13 @@ static bool await_shares(struct winnow_node *node, struct node_op *op,
 {
 	struct winnow_request *total = op->request;
 
-	for (uint32_t i = 0; i < node->gpu_count; i++) {
+	for (uint32_t i = 0; i < node->setup.count; i++) {
 		struct winnow_op_stats stats = {0};
 		int done = shares[i] == NULL, result = WINNOW_OK;
 
 		while (!done) {
 			result = winnow_test(shares[i], &done, &stats);
-			if (!done && !nap(node, op))
+			if (!done && !nap(node))
 				return false;
 		}
 		winnow_request_free(&shares[i]);
@@ -201,7 +214,7 @@ static bool await_shares(struct winnow_node *node, struct node_op *op,
 /* How many chunks a tensor goes in: 1 if it is small. */
 static uint32_t chunk_count(const struct winnow_node *node, const struct node_task *task)
 {
-	uint64_t chunks = task->count * dtype_bytes(task->dtype) / node->local_world / CHUNK_BYTES;
+	uint64_t chunks = task->count * dtype_bytes(task->dtype) / node->setup.world / CHUNK_BYTES;
 
 	return chunks < 1 ? 1 : chunks > CHUNKS_MAX ? CHUNKS_MAX : (uint32_t)chunks;
 }
@@ -210,7 +223,7 @@ static uint32_t chunk_count(const struct winnow_node *node, const struct node_ta
 static struct node_task chunk_of(const struct winnow_node *node, const struct node_task *task,
                                  uint32_t number, uint32_t count)
 {
-	uint64_t unit = (uint64_t)task->block_elems * node->local_world;
+	uint64_t unit = (uint64_t)task->block_elems * node->setup.world;
 	uint64_t each = task->count / count / unit * unit;
 	struct node_task chunk = *task;
 
@@ -232,13 +245,13 @@ static bool scatter(struct winnow_node *node, const struct node_op *op, uint32_t
 {
 	struct node_task chunk = chunk_of(node, &op->task, number, count);
 	uint64_t tag = chunk_tag(op->options.tag, number);
-	struct why why;
 	int result = WINNOW_OK;
 
-	if (!well(node, node->gpu->node->step(node->node_gpus, &chunk, true, &why), &why))
+	if (!step(node, &chunk, true))
 		return false;
 	/* Empty shares also detect mismatches. An empty tensor may have no address. */
-	for (uint32_t i = 0; i < node->gpu_count && op->task.count > 0 && result == WINNOW_OK; i++)
+	for (uint32_t i = 0; i < node->setup.count && op->task.count > 0 && result == WINNOW_OK;
+	     i++)
 		result = reduce_share(node, i, op, &chunk, tag, &node->under_way[number % 2][i]);
 	return going_on(node, result);
 }
@@ -246,40 +259,47 @@ static bool scatter(struct winnow_node *node, const struct node_op *op, uint32_t
 static bool gather(struct winnow_node *node, struct node_op *op, uint32_t number, uint32_t count)
 {
 	struct node_task chunk = chunk_of(node, &op->task, number, count);
-	struct why why;
 
-	return await_shares(node, op, node->under_way[number % 2]) &&
-	       well(node, node->gpu->node->step(node->node_gpus, &chunk, false, &why), &why);
+	return await_shares(node, op, node->under_way[number % 2]) && step(node, &chunk, false);
 }
 
 /* False: the node has ended. */
 static bool perform(struct winnow_node *node, struct node_op *op)
 {
 	uint32_t chunks = chunk_count(node, &op->task);
-	struct why why;
-	int state = 1;
-	bool going = watch(node, NULL);
+	bool going = true;
 
-	op->begun_us = clock_us();
+	node->due_us = clock_us() + node->timeout_us;
 	for (uint32_t i = 0; i <= chunks && going; i++) {
 		going = i == chunks || scatter(node, op, i, chunks);
 		if (going && i > 0)
 			going = gather(node, op, i - 1, chunks);
 	}
-	while (going && state > 0) {
-		state = node->gpu->node->look(node->node_gpus, &why);
-		going = well(node, state, &why) && (state == 0 || nap(node, op));
-	}
+	going = going && await(node, NODE_IDLE);
+	node->due_us = UINT64_MAX;
+	return going;
+}
+
+/* NCCL's communicators, with all processes of the node. False: the node has ended. */
+static bool open_gpus(struct winnow_node *node)
+{
+	struct why why;
+	int err = node->gpu->node->open(&node->setup, &node->gpus, &why);
+	bool going = well(node, err, &why) && await(node, NODE_IDLE);
+
+	node->due_us = UINT64_MAX;
+	node->give_up = NULL;
 	return going;
 }
 
 /* Abort NCCL, then wait for the shares, whose communicators have ended. */
 static void give_up(struct winnow_node *node)
 {
-	node->gpu->node->abort(node->node_gpus);
-	for (uint32_t i = 0; i < 2 * node->gpu_count; i++) {
+	if (node->gpus != NULL)
+		node->gpu->node->abort(node->gpus);
+	for (uint32_t i = 0; i < 2 * node->setup.count; i++) {
 		struct winnow_request **share =
-			&node->under_way[i / node->gpu_count][i % node->gpu_count];
+			&node->under_way[i / node->setup.count][i % node->setup.count];
 
 		if (*share != NULL)
 			(void)!winnow_wait(*share, -1, NULL);
@@ -315,12 +335,19 @@ void *node_run(void *context)
 {
 	struct winnow_node *node = context;
 	struct node_op *op;
-	bool going = true;
+	bool going;
 
 	pthread_setname_np(pthread_self(), "winnow-node");
+	going = open_gpus(node);
+	if (!going)
+		give_up(node);
+	pthread_mutex_lock(&node->lock);
+	node->open = true;
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->lock);
 	while (next(node, &op)) {
 		if (going) {
-			going = op != NULL ? perform(node, op) : watch(node, NULL);
+			going = op != NULL ? perform(node, op) : watch(node);
 			if (!going)
 				give_up(node);
 		}
