@@ -45,33 +45,19 @@ $(gpu_programs): $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(call sources_
 	@mkdir -p $(@D)
 	$(call say,LD,$@)g++ -pthread $(filter %.o,$^) $(cuda_runtime) -ldl -lrt -o $@
 
-# The bundle is for a machine that has a GPU, CUDA and PyTorch but not our libraries. Each object finds its libraries, and
-# theirs in turn, in its own folder (so RPATH, not RUNPATH).
+# The bundle is for a machine that has a GPU, CUDA and PyTorch but not our libraries: what a wheel has, and test programs.
 gpu := $(BUILD)/gpu
-gpu_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
 gpu_bundle := $(addprefix $(gpu)/,winnowd winnow libwinnow.so $(if $(have_cuda),winnow-cuda.so device_worker test_kernels bench_gpu bench_staging))
 gpu_needs = pkg-config --exists libsodium libmicrohttpd libuv libcap libbpf jansson inih && command -v $(CLANG) $(BPFTOOL) >/dev/null
 
-$(gpu)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
+$(gpu)/%: $(BUILD)/wheel/%
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(gpu_link) $^ $(daemon_libs) -o $@
-
-$(gpu)/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.map
-	@mkdir -p $(@D)
-	$(call say,LD,$@)$(gpu_link) -shared -Wl,-soname,libwinnow.so.0 -Wl,--version-script=client/libwinnow.map \
-		$(filter %.o,$^) $(core_libs) -o $@
-	@ln -sf libwinnow.so $(gpu)/libwinnow.so.0
-
-$(gpu)/winnow: $(call object,$(cli)) $(gpu)/libwinnow.so $(BUILD)/libcore.a
-	$(call say,LD,$@)$(gpu_link) $(filter %.o,$^) $(gpu)/libwinnow.so $(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
+	$(call say,COPY,$@)cp $< $@
 
 $(BUILD)/tests/gpu/device_%.o: private extra := $(cuda_include)
-$(gpu)/device_%: $(BUILD)/tests/gpu/device_%.o $(gpu)/libwinnow.so
-	$(call say,LD,$@)$(gpu_link) $^ $(cuda_runtime) -lm -ldl -lrt -o $@
-
-$(gpu)/winnow-cuda.so: $(BUILD)/winnow-cuda.so
+$(gpu)/device_%: $(BUILD)/tests/gpu/device_%.o $(BUILD)/wheel/libwinnow.so
 	@mkdir -p $(@D)
-	$(call say,COPY,$@)strip -o $@ $<
+	$(call say,LD,$@)$(wheel_link) $^ $(cuda_runtime) -lm -ldl -lrt -o $@
 
 .PHONY: gpu-bundle check-gpu
 gpu-bundle: $(gpu_bundle) ## build/gpu, to copy to a machine with a GPU and run there: tests/gpu/check.sh .
