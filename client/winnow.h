@@ -660,24 +660,16 @@ WINNOW_API WINNOW_CHECK int winnow_node_allreduce(const void *const send[], void
  * winnow_stream_wait() is not needed. Its statistics add up this process's GPUs. Operations happen one
  * after the other; no call waits for those before it. winnow_node_destroy() frees all requests that
  * are left.
+ *
+ * Segments are those of winnow_allreduce_segments_async(), in elements of the whole tensor and the same
+ * on all GPUs of all nodes; NULL and 0: none. A row that lies in the shares of two GPUs is cut there.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
-                            enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
-                            const struct winnow_options *options, struct winnow_node *node,
-                            struct winnow_request **request);
-
-/*
- * winnow_node_allreduce_segments_async - the same of a tensor of rows, as
- * winnow_allreduce_segments_async(): all GPUs of all nodes pass the same segments, in elements
- * of the whole tensor. A row that lies in the shares of two GPUs is cut there.
- */
-WINNOW_API WINNOW_CHECK int
-winnow_node_allreduce_segments_async(const void *const send[], void *const recv[], uint64_t count,
-                                     enum winnow_dtype dtype, enum winnow_op op,
-                                     const struct winnow_segment *segments, uint32_t segment_count,
-                                     void *const streams[], const struct winnow_options *options,
-                                     struct winnow_node *node, struct winnow_request **request);
+                            enum winnow_dtype dtype, enum winnow_op op,
+                            const struct winnow_segment *segments, uint32_t segment_count,
+                            void *const streams[], const struct winnow_options *options,
+                            struct winnow_node *node, struct winnow_request **request);
 
 /* winnow_node_check - OK, or what has ended the node: winnow_last_error() has the line. */
 WINNOW_API WINNOW_CHECK int winnow_node_check(struct winnow_node *node);

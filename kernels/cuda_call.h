@@ -55,6 +55,14 @@ static inline int cuda_enter(int device, struct cuda_visit *before, struct why *
 	return err;
 }
 
+/* The same for a thread of ours, which stays where it was last. */
+static inline int cuda_stay(int device, struct why *why)
+{
+	struct cuda_visit ignored;
+
+	return cuda_enter(device, &ignored, why);
+}
+
 static inline void cuda_leave(struct cuda_visit *before)
 {
 	int device;

@@ -79,14 +79,14 @@ static int refuse_capture(int device, cudaStream_t stream, struct why *why)
 	cudaError_t state = cudaStreamIsCapturing(stream, &capture);
 	int err = 0;
 
-	if (state == cudaErrorStreamCaptureImplicit)
+	if (state == cudaErrorStreamCaptureImplicit || capture != cudaStreamCaptureStatusNone) {
 		(void)cudaGetLastError();
-	else
-		TRY_CUDA_AS(err, device, "cudaStreamIsCapturing", state);
-	if (state != cudaErrorStreamCaptureImplicit && capture == cudaStreamCaptureStatusNone)
-		return err;
-	return why_set(why, -EINVAL,
-	               "the stream is being captured: an allreduce cannot be part of a CUDA graph");
+		return why_set(why, -EINVAL,
+		               "the stream is being captured: an allreduce cannot be part of a "
+		               "CUDA graph");
+	}
+	TRY_CUDA_AS(err, device, "cudaStreamIsCapturing", state);
+	return err;
 }
 
 static int record(int device, cudaEvent_t event, cudaStream_t stream, struct why *why)
@@ -204,17 +204,9 @@ static int gpu_open(int device, struct gpu_memory *memory, struct gpu **out, str
 
 /* ---- work ---- */
 
-/* The communicator's thread: it stays where it was last. */
-static int use(const struct gpu *gpu, struct why *why)
-{
-	struct cuda_visit ignored;
-
-	return cuda_enter(gpu->device, &ignored, why);
-}
-
 static int is_past(struct gpu *gpu, struct gpu_mark *mark, struct why *why)
 {
-	int err = use(gpu, why);
+	int err = cuda_stay(gpu->device, why);
 	cudaError_t state = err == 0 ? cudaEventQuery((cudaEvent_t)(void *)mark) : cudaSuccess;
 
 	if (state == cudaErrorNotReady)
@@ -225,7 +217,7 @@ static int is_past(struct gpu *gpu, struct gpu_mark *mark, struct why *why)
 
 static int scan(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
 {
-	int err = use(gpu, why);
+	int err = cuda_stay(gpu->device, why);
 
 	if (what->clear != NULL)
 		TRY_CUDA(err, gpu->device, cudaMemsetAsync,
@@ -237,7 +229,7 @@ static int scan(struct gpu *gpu, const struct gpu_scan *what, struct why *why)
 
 static int copy(struct gpu *gpu, const struct gpu_copy *what, struct why *why)
 {
-	int err = use(gpu, why);
+	int err = cuda_stay(gpu->device, why);
 
 	TRY_CUDA_AS(err, gpu->device, "cudaLaunchKernel",
 	            cuda_copy(what, GPU_BUS_CTAS, gpu->stream[what->out ? OUT : IN]));
@@ -263,7 +255,7 @@ static int follow(struct gpu *gpu, void *stream, struct why *why)
 
 static int check(struct gpu *gpu, struct why *why)
 {
-	int err = use(gpu, why);
+	int err = cuda_stay(gpu->device, why);
 
 	for (int i = 0; i < STREAMS; i++) {
 		cudaError_t state = err == 0 ? cudaStreamQuery(gpu->stream[i]) : cudaErrorNotReady;

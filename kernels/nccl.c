@@ -107,16 +107,6 @@ static int nccl_open(struct why *why)
 	return why->text[0] == '\0' ? 0 : -ENOENT;
 }
 
-/* ---- threads ---- */
-
-/* The node's own thread stays where it was last: to go back would make a context there. */
-static int use(const struct node_gpus *gpus, struct why *why)
-{
-	struct cuda_visit ignored;
-
-	return cuda_enter(gpus->gpu[0].device, &ignored, why);
-}
-
 /* ---- opening and closing ---- */
 
 static int make_id(char *id, struct why *why)
@@ -130,35 +120,39 @@ static int make_id(char *id, struct why *why)
 	return err;
 }
 
-static int open_gpu(struct node_gpu *gpu, struct why *why)
+/* End a group, also after an error, which stays explained. */
+static int group_end(const struct node_gpus *gpus, int err, struct why *explained)
 {
-	int err = 0;
+	struct why ignored, *why = err == 0 ? explained : &ignored;
+	int end = 0;
 
-	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-	TRY_CUDA(err, gpu->device, cudaStreamCreateWithFlags,
-	         (&gpu->stream, cudaStreamNonBlocking));
-	return err;
+	TRY_NCCL(end, gpus->gpu[0].device, GroupEnd, ());
+	return err != 0 ? err : end;
 }
 
-static int open_comms(struct node_gpus *gpus, struct why *why)
+/* The node's own streams, and NCCL's communicators. */
+static int open_all(struct node_gpus *gpus, struct why *why)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	ncclUniqueId unique;
-	int err = 0;
+	int err = cuda_stay(gpus->gpu[0].device, why);
 
 	config.blocking = 0;
 	memcpy(&unique, gpus->setup.id, NODE_ID_BYTES);
 	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
+	if (err != 0)
+		return err;
 	for (uint32_t i = 0; i < gpus->setup.count; i++) {
 		struct node_gpu *gpu = &gpus->gpu[i];
 
 		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
+		TRY_CUDA(err, gpu->device, cudaStreamCreateWithFlags,
+		         (&gpu->stream, cudaStreamNonBlocking));
 		TRY_NCCL(err, gpu->device, CommInitRankConfig,
 		         (&gpu->comm, (int)gpus->setup.world, unique, (int)(gpus->setup.rank + i),
 		          &config));
 	}
-	TRY_NCCL(err, gpus->gpu[0].device, GroupEnd, ());
-	return err;
+	return group_end(gpus, err, why);
 }
 
 /*
@@ -208,11 +202,7 @@ static int open_gpus(const struct node_setup *setup, struct node_gpus **out, str
 	gpus->setup = *setup;
 	for (uint32_t i = 0; i < setup->count; i++)
 		gpus->gpu[i].device = setup->devices[i];
-	err = use(gpus, why);
-	for (uint32_t i = 0; i < setup->count && err == 0; i++)
-		err = open_gpu(&gpus->gpu[i], why);
-	if (err == 0)
-		err = open_comms(gpus, why);
+	err = open_all(gpus, why);
 	if (err == 0)
 		*out = gpus;
 	else
@@ -222,38 +212,17 @@ static int open_gpus(const struct node_setup *setup, struct node_gpus **out, str
 
 /* ---- operations ---- */
 
-static ncclDataType_t type_of(enum dtype dtype)
-{
-	static const ncclDataType_t types[] = {
-		[DTYPE_F32] = ncclFloat32, [DTYPE_F16] = ncclFloat16, [DTYPE_BF16] = ncclBfloat16,
-		[DTYPE_F64] = ncclFloat64, [DTYPE_I32] = ncclInt32,   [DTYPE_I64] = ncclInt64,
-	};
+static const ncclDataType_t types[] = {
+	[DTYPE_F32] = ncclFloat32, [DTYPE_F16] = ncclFloat16, [DTYPE_BF16] = ncclBfloat16,
+	[DTYPE_F64] = ncclFloat64, [DTYPE_I32] = ncclInt32,   [DTYPE_I64] = ncclInt64,
+};
 
-	return types[dtype];
-}
+static const ncclRedOp_t ops[] = {
+	[REDUCE_SUM] = ncclSum, [REDUCE_AVG] = ncclAvg,   [REDUCE_MIN] = ncclMin,
+	[REDUCE_MAX] = ncclMax, [REDUCE_PROD] = ncclProd,
+};
 
-static ncclRedOp_t op_of(enum reduction reduction)
-{
-	static const ncclRedOp_t ops[] = {
-		[REDUCE_SUM] = ncclSum, [REDUCE_AVG] = ncclAvg,   [REDUCE_MIN] = ncclMin,
-		[REDUCE_MAX] = ncclMax, [REDUCE_PROD] = ncclProd,
-	};
-
-	return ops[reduction];
-}
-
-/* What comes next in the GPU's stream comes after the caller's work. */
-static int wait_for_caller(const struct node_gpu *gpu, const struct gpu_mark *mark, struct why *why)
-{
-	int err = 0;
-
-	TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
-	TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
-	         (gpu->stream, (cudaEvent_t)(void *)(uintptr_t)mark, 0));
-	return err;
-}
-
-/* One GPU's part of a step. The last GPU also gets the remainder. */
+/* One GPU's part of a step, after the caller's work. The last GPU also gets the remainder. */
 static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_task *task,
                     bool scatter, struct why *why)
 {
@@ -266,10 +235,15 @@ static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_ta
 	uint8_t *recv = (uint8_t *)task->recv[index] + task->first * bytes;
 	uint8_t *own = recv + (gpus->setup.rank + index) * each * bytes;
 	const uint64_t rest_at = each * gpus->setup.world * bytes;
-	ncclDataType_t type = type_of(task->dtype);
-	ncclRedOp_t op = op_of(task->reduction);
+	ncclDataType_t type = types[task->dtype];
+	ncclRedOp_t op = ops[task->reduction];
 	int last = (int)gpus->setup.world - 1, err = 0;
 
+	if (scatter) {
+		TRY_CUDA(err, gpu->device, cudaSetDevice, (gpu->device));
+		TRY_CUDA(err, gpu->device, cudaStreamWaitEvent,
+		         (gpu->stream, (cudaEvent_t)(void *)task->marks[index], 0));
+	}
 	if (scatter && each > 0)
 		TRY_NCCL(err, gpu->device, ReduceScatter,
 		         (send, own, each, type, op, gpu->comm, gpu->stream));
@@ -287,25 +261,17 @@ static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_ta
 	return err;
 }
 
-/* For all GPUs of this process at once, as NCCL wants it. A group is ended even after an error. */
+/* For all GPUs of this process at once, as NCCL wants it. */
 static int step(struct node_gpus *gpus, const struct node_task *task, bool scatter, struct why *why)
 {
-	struct why first;
-	int err = use(gpus, why), end = 0;
+	int err = cuda_stay(gpus->gpu[0].device, why);
 
-	for (uint32_t i = 0; scatter && i < gpus->setup.count && err == 0; i++)
-		err = wait_for_caller(&gpus->gpu[i], task->marks[i], why);
 	TRY_NCCL(err, gpus->gpu[0].device, GroupStart, ());
 	if (err != 0)
 		return err;
 	for (uint32_t i = 0; i < gpus->setup.count && err == 0; i++)
 		err = step_one(gpus, i, task, scatter, why);
-	first = *why;
-	TRY_NCCL(end, gpus->gpu[0].device, GroupEnd, ());
-	if (err == 0)
-		return end;
-	*why = first;
-	return err;
+	return group_end(gpus, err, why);
 }
 
 static void *stream_of(struct node_gpus *gpus, uint32_t index)
@@ -338,7 +304,7 @@ static int look_gpu(const struct node_gpu *gpu, struct why *why)
 
 static int look(struct node_gpus *gpus, struct why *why)
 {
-	int state = use(gpus, why);
+	int state = cuda_stay(gpus->gpu[0].device, why);
 
 	for (uint32_t i = 0; i < gpus->setup.count && state >= 0; i++) {
 		int one = look_gpu(&gpus->gpu[i], why);

@@ -73,12 +73,10 @@ static int gpu_find(const struct allreduce *task, const struct gpu_calls **out, 
 
 	if (err != 0)
 		return err;
-	/* An empty tensor may have no address: then take this thread's GPU. */
-	if (task->count == 0 && (task->send == NULL || calls->locate(task->send, device, why) != 0))
-		return calls->locate(NULL, device, why);
-	if (task->count == 0)
-		return 0;
 	err = calls->locate(task->send, device, why);
+	/* An empty tensor may have no address: then take this thread's GPU. */
+	if (task->count == 0)
+		return err == 0 ? 0 : calls->locate(NULL, device, why);
 	if (err == 0)
 		err = calls->locate(task->recv, &other, why);
 	if (err == 0 && *device != other)

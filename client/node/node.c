@@ -84,12 +84,11 @@ static void queue(struct winnow_node *node, struct node_op *op)
 	pthread_mutex_unlock(&node->lock);
 }
 
-int winnow_node_allreduce_segments_async(const void *const send[], void *const recv[],
-                                         uint64_t count, enum winnow_dtype dtype, enum winnow_op op,
-                                         const struct winnow_segment *segments,
-                                         uint32_t segment_count, void *const streams[],
-                                         const struct winnow_options *options,
-                                         struct winnow_node *node, struct winnow_request **request)
+int winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
+                                enum winnow_dtype dtype, enum winnow_op op,
+                                const struct winnow_segment *segments, uint32_t segment_count,
+                                void *const streams[], const struct winnow_options *options,
+                                struct winnow_node *node, struct winnow_request **request)
 {
 	struct node_op *made;
 	int result;
@@ -132,22 +131,13 @@ int winnow_node_allreduce_segments_async(const void *const send[], void *const r
 	return WINNOW_OK;
 }
 
-int winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64_t count,
-                                enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
-                                const struct winnow_options *options, struct winnow_node *node,
-                                struct winnow_request **request)
-{
-	return winnow_node_allreduce_segments_async(send, recv, count, dtype, op, NULL, 0, streams,
-	                                            options, node, request);
-}
-
 int winnow_node_allreduce(const void *const send[], void *const recv[], uint64_t count,
                           enum winnow_dtype dtype, enum winnow_op op, void *const streams[],
                           struct winnow_node *node)
 {
 	struct winnow_request *request;
-	int result = winnow_node_allreduce_async(send, recv, count, dtype, op, streams, NULL, node,
-	                                         &request);
+	int result = winnow_node_allreduce_async(send, recv, count, dtype, op, NULL, 0, streams,
+	                                         NULL, node, &request);
 
 	if (result == WINNOW_OK)
 		result = winnow_wait(request, -1, NULL);

@@ -62,30 +62,26 @@ static int join(struct winnow_node *node, const struct winnow_node_config *confi
 	return winnow_comm_create(&each, out);
 }
 
-/* The guard comes first, so that a process that fails later does not keep the others waiting. */
-static int join_guard(struct winnow_node *node, const struct winnow_node_config *config)
+/*
+ * The guard comes first, so that a process that fails later does not keep the others waiting. All nodes
+ * join the shares' jobs in ascending order, because each join waits for all nodes.
+ */
+static int join_all(struct winnow_node *node, const struct winnow_node_config *config)
 {
+	const struct node_setup *setup = &node->setup;
 	uint32_t nodes = config->config->world, node_rank = config->config->rank;
-
-	if (node->setup.count == node->setup.world)
-		return WINNOW_OK;
-	return join(node, config, "", node_rank * node->setup.world + node->setup.rank,
-	            nodes * node->setup.world, &node->comms[0]);
-}
-
-/* All nodes join in ascending order, because each join waits for all nodes. */
-static int join_shares(struct winnow_node *node, const struct winnow_node_config *config)
-{
 	int result = WINNOW_OK;
 
-	for (uint32_t i = 0; i < node->setup.count && result == WINNOW_OK; i++) {
+	if (setup->count < setup->world)
+		result = join(node, config, "", node_rank * setup->world + setup->rank,
+		              nodes * setup->world, &node->comms[0]);
+	for (uint32_t i = 0; i < setup->count && result == WINNOW_OK; i++) {
 		char suffix[16];
 
-		snprintf(suffix, sizeof(suffix), "-%u", node->setup.rank + i);
-		result = join(node, config, suffix, config->config->rank, config->config->world,
-		              &node->comms[1 + i]);
+		snprintf(suffix, sizeof(suffix), "-%u", setup->rank + i);
+		result = join(node, config, suffix, node_rank, nodes, &node->comms[1 + i]);
 		if (result == WINNOW_OK)
-			result = comm_gpu_open(node_share_comm(node, i), node->setup.devices[i]);
+			result = comm_gpu_open(node_share_comm(node, i), setup->devices[i]);
 	}
 	return result;
 }
@@ -123,6 +119,7 @@ static void init(struct winnow_node *node, const struct winnow_node_config *conf
 int winnow_node_create(const struct winnow_node_config *config, struct winnow_node **out)
 {
 	const char *wrong = wrong_config(config);
+	const struct gpu_calls *gpu;
 	struct winnow_node *node;
 	struct why why;
 	int result;
@@ -130,18 +127,15 @@ int winnow_node_create(const struct winnow_node_config *config, struct winnow_no
 	*out = NULL;
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
+	result = comm_gpu_result(NULL, plugin(&gpu, &why), &why);
+	if (result != WINNOW_OK)
+		return result;
 	node = calloc(1, sizeof(*node));
 	if (node == NULL)
 		return comm_fail(WINNOW_ERR_MEMORY, "out of memory");
-	result = comm_gpu_result(NULL, plugin(&node->gpu, &why), &why);
-	if (result != WINNOW_OK) {
-		free(node);
-		return result;
-	}
+	node->gpu = gpu;
 	init(node, config);
-	result = join_guard(node, config);
-	if (result == WINNOW_OK)
-		result = join_shares(node, config);
+	result = join_all(node, config);
 	if (result == WINNOW_OK)
 		result = start_thread(node, config->config->join_timeout_ms);
 	if (result == WINNOW_OK) {

@@ -329,16 +329,13 @@ static int call(struct lane *lane)
 		if (spec->count == 0 && spec->in_place)
 			send[i] = recv[i] = NULL;
 	}
-	if (node != NULL && spec->rows)
-		return winnow_node_allreduce_segments_async(send, recv, spec->count, spec->dtype,
-		                                            spec->op, segments, 2, streams,
-		                                            &options, node, &lane->request);
-	if (node != NULL && spec->reading == READ_NO_REQUEST)
+	if (node != NULL && spec->reading == READ_NO_REQUEST && !spec->rows)
 		return winnow_node_allreduce(send, recv, spec->count, spec->dtype, spec->op,
 		                             streams, node);
 	if (node != NULL)
 		return winnow_node_allreduce_async(send, recv, spec->count, spec->dtype, spec->op,
-		                                   streams, &options, node, &lane->request);
+		                                   segments, spec->rows ? 2 : 0, streams, &options,
+		                                   node, &lane->request);
 	if (spec->rows)
 		return winnow_allreduce_segments_async(send[0], recv[0], spec->count, spec->dtype,
 		                                       spec->op, segments, 2, &options, comm,

@@ -194,8 +194,7 @@ FUNCTIONS = {
     "winnow_node_destroy": (None, [_pointer]),
     "winnow_node_exit": (None, [ctypes.c_int, _pointer]),
     "winnow_node_allreduce": (_int, _on_gpus + [_pointer]),
-    "winnow_node_allreduce_async": (_int, _on_gpus + _start + [_slot]),
-    "winnow_node_allreduce_segments_async": (
+    "winnow_node_allreduce_async": (
         _int,
         _on_gpus[:-1] + _segments + [_per_gpu] + _start + [_slot],
     ),

@@ -117,14 +117,11 @@ class Node(Member):
             raise ValueError("data differs in size or type between GPUs")
         what = (_addresses(send), _addresses(recv), send[0].count, send[0].dtype)
         what += (choice("op", op, _native.OPS),)
-        start = lib.winnow_node_allreduce_async
-        if segments is not None:
-            start = lib.winnow_node_allreduce_segments_async
-            what += segments_of(segments)
+        what += segments_of(segments) if segments is not None else (None, 0)
         what += (_streams(send, stream),)
         options = options_of(tag, block, wire, priority)
         request = Request(self, (send, recv), data if out is None else out)
-        return self._start(request, start, (*what, ctypes.byref(options)))
+        return self._start(request, lib.winnow_node_allreduce_async, (*what, ctypes.byref(options)))
 
     def check(self):
         """Raises WinnowError if something has ended the node, on whichever of its processes."""
