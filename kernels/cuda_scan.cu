@@ -7,8 +7,8 @@
  * blocks. The lanes load eight steps before they look at the first. A step costs more only where it
  * finds something: then a lane votes for its unit's block. Where no step has parts of two blocks (blocks
  * of a multiple of 512 bytes, aligned to 16), a lane votes for all of a step, for eight steps at once.
- * Blocks of 2, 4 or 8 bytes in a tensor aligned to 16 have units of 16 bytes, too: then each lane finds
- * the bits of its unit's blocks, and neighbouring lanes put theirs together into a word.
+ * Blocks of 2, 4 or 8 bytes in a tensor aligned to 16 also have units of 16 bytes: then each lane has the
+ * bits of its unit's blocks.
  *
  * Bits are collected in the GPU's memory, with one atomic operation for many blocks; the last CTA
  * copies them to pinned memory. Floats without their sign sort like unsigned integers.
@@ -107,20 +107,20 @@ struct scan_open {
 	uint32_t word, bits;
 };
 
-/* Set the bits of blocks whose lanes found something: ascending ones, in two words at most. */
+/* Set bits of all lanes: each has those of blocks from `block` on, ascending, in one word. */
 static __device__ __forceinline__ void note(const scan_job &job, scan_open *open, uint32_t block,
-                                            bool found)
+                                            uint32_t bits)
 {
-	const uint32_t bit = found ? 1u << block % 32 : 0;
 	uint32_t word;
 
 	for (word = __shfl_sync(ALL_LANES, block, 0) / 32;
 	     word <= __shfl_sync(ALL_LANES, block, 31) / 32; word++) {
-		const uint32_t bits = __reduce_or_sync(ALL_LANES, block / 32 == word ? bit : 0);
+		const uint32_t all =
+			__reduce_or_sync(ALL_LANES, block / 32 == word ? bits << block % 32 : 0);
 
 		if (word != open->word && threadIdx.x % 32 == 0)
 			add_bits(job, open->word, open->bits);
-		open->bits = word != open->word ? bits : open->bits | bits;
+		open->bits = word != open->word ? all : open->bits | all;
 		open->word = word;
 	}
 }
@@ -131,7 +131,7 @@ static __device__ __forceinline__ uint32_t block_of(const scan_job &job, uint32_
 	return job.group_blocks == 1 ? 0 : divide(byte, job.block_inverse);
 }
 
-/* Vote for the blocks of so many steps, which begin at byte `from` of a group. */
+/* Note the blocks of so many steps, which begin at byte `from` of a group. */
 template <bool RANGE, uint32_t WIDTH, uint32_t EACH>
 static __device__ __forceinline__ void
 note_steps(const scan_job &job, const unit<WIDTH> (&units)[PIECE_STEPS], uint32_t first,
@@ -143,10 +143,12 @@ note_steps(const scan_job &job, const unit<WIDTH> (&units)[PIECE_STEPS], uint32_
 
 #pragma unroll
 	for (uint32_t i = 0; i < PIECE_STEPS; i++) {
-		const uint32_t found =
-			__ballot_sync(ALL_LANES, look<RANGE, EACH>(job, units[i], top) != 0);
+		const uint32_t seen = look<RANGE, EACH>(job, units[i], top);
+		const uint32_t found = __ballot_sync(ALL_LANES, seen != 0);
 
 		votes = lane == i ? found : votes;
+		if (EACH > 1 && found != 0)
+			note(job, open, first + (from / WIDTH + i * 32 + lane) * EACH, seen);
 	}
 	if (EACH == 0 && __any_sync(ALL_LANES, votes != 0))
 		note(job, open, first + block_of(job, from + own_step), votes != 0);
@@ -156,26 +158,7 @@ note_steps(const scan_job &job, const unit<WIDTH> (&units)[PIECE_STEPS], uint32_
 
 		if (found != 0)
 			note(job, open, first + block_of(job, from + i * step + lane * WIDTH),
-			     (found >> lane & 1) != 0);
-	}
-}
-
-/* The same where units have EACH blocks: a step has EACH words, from `word` on. */
-template <bool RANGE, uint32_t EACH>
-static __device__ __forceinline__ void
-note_units(const scan_job &job, const unit<16> (&units)[PIECE_STEPS], uint32_t word, uint32_t *top)
-{
-	const uint32_t lane = threadIdx.x % 32, lanes = 32 / EACH; /* of a word */
-
-#pragma unroll
-	for (uint32_t i = 0; i < PIECE_STEPS; i++) {
-		uint32_t bits = look<RANGE, EACH>(job, units[i], top) << lane % lanes * EACH;
-
-#pragma unroll
-		for (uint32_t far = 1; far < lanes; far *= 2)
-			bits |= __shfl_xor_sync(ALL_LANES, bits, far);
-		if (lane % lanes == 0)
-			add_bits(job, word + i * EACH + lane / lanes, bits);
+			     found >> lane & 1);
 	}
 }
 
@@ -202,10 +185,7 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 			if (here + WIDTH <= to)
 				units[i] = load_unit<WIDTH>(group + here);
 		}
-		if constexpr (EACH > 1)
-			note_units<RANGE, EACH>(job, units, first / 32 + from / step * EACH, &top);
-		else
-			note_steps<RANGE, WIDTH, EACH>(job, units, first, from, &open, &top);
+		note_steps<RANGE, WIDTH, EACH>(job, units, first, from, &open, &top);
 	}
 	if (to % WIDTH != 0 && lane == 0) { /* the tensor ends within a unit */
 		const uint32_t here = to - to % WIDTH;

@@ -65,15 +65,11 @@ int comm_gpu_result(struct winnow_comm *comm, int err, const struct why *why)
 }
 
 /* Whose memory it is. */
-static int gpu_find(const struct allreduce *task, const struct gpu_calls **out, int *device,
+static int gpu_find(const struct gpu_calls *calls, const struct allreduce *task, int *device,
                     struct why *why)
 {
-	int other, err = comm_gpu_calls(out, why);
-	const struct gpu_calls *calls = *out;
+	int other, err = calls->locate(task->send, device, why);
 
-	if (err != 0)
-		return err;
-	err = calls->locate(task->send, device, why);
 	/* An empty tensor may have no address: then take this thread's GPU. */
 	if (task->count == 0)
 		return err == 0 ? 0 : calls->locate(NULL, device, why);
@@ -148,7 +144,9 @@ int comm_gpu_post(struct winnow_request *request, const struct winnow_options *o
 		return result;
 	staged->context = request;
 	staged->fine = atomic_load(&comm->trace_fine);
-	err = gpu_find(&request->task, &calls, &device, &why);
+	err = comm_gpu_calls(&calls, &why);
+	if (err == 0)
+		err = gpu_find(calls, &request->task, &device, &why);
 	if (err == 0)
 		err = gpu_for(comm, calls, device, &staged->staging, &why);
 	if (err == 0)
