@@ -27,6 +27,14 @@ static int check_places(const struct winnow_node *node, const struct node_op *op
 	return err;
 }
 
+/* A GPU that fails in a call ends the node, as it would later. A caller's mistake does no harm. */
+static int answer(struct winnow_node *node, int err, const struct why *why)
+{
+	if (err == -EIO)
+		node_fail(node, WINNOW_ERR_GPU, why->text);
+	return comm_gpu_result(NULL, err, why);
+}
+
 static int check_arguments(struct winnow_node *node, const struct node_op *op)
 {
 	const struct node_task *task = &op->task;
@@ -48,7 +56,7 @@ static int check_arguments(struct winnow_node *node, const struct node_op *op)
 		wrong = "averages of integers are not supported: each node would truncate its own";
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	return comm_gpu_result(node_share_comm(node, 0), check_places(node, op, &why), &why);
+	return answer(node, check_places(node, op, &why), &why);
 }
 
 /* ---- submitting ---- */
@@ -72,7 +80,7 @@ static int mark_streams(struct winnow_node *node, struct node_op *op, void *cons
 
 	for (uint32_t i = 0; i < node->setup.count && err == 0; i++)
 		err = node->gpu->mark(node->setup.devices[i], streams[i], &op->task.marks[i], &why);
-	return comm_gpu_result(node_share_comm(node, 0), err, &why);
+	return answer(node, err, &why);
 }
 
 static void queue(struct winnow_node *node, struct node_op *op)

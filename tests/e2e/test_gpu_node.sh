@@ -99,6 +99,10 @@ expect n1 30 1 'on GPU [01]: an illegal memory access was encountered'
 fault=EMULATED_CUDA_FAIL=cudaPointerGetAttributes:38
 node_each n0 0 1 3 job=places ops=0
 for i in 0 1 2; do expect n0-$i 20 1 'cudaPointerGetAttributes on GPU 0'; done
+# Also where the process leaves at once.
+fault=EMULATED_CUDA_FAIL=cudaEventCreateWithFlags:49
+node_each n0 0 1 2 job=marks seed=59 ops=60
+for i in 0 1; do expect n0-$i 20 1 'cudaEventCreateWithFlags on GPU 0'; done
 fault=""
 
 # Who cannot even begin does not keep the others waiting.
