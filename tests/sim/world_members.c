@@ -135,6 +135,22 @@ static bool settled(const struct sim_member *m)
 	return m->state == MEMBER_WORKS && session_state(m->session) == SESSION_RUNNING;
 }
 
+/*
+ * An aggregator's host dies amid a change: whom this aggregator has told how to continue the others may not know.
+ * Where its process alone dies, what it has said arrives.
+ */
+static bool divides(const struct world *world, const struct member_fault *fault)
+{
+	const struct sim_members *members = world->members;
+	bool all = true;
+
+	for (uint32_t i = 0; i < world->spec->worker_count; i++)
+		all = all && (members->list[i].dead || members->list[i].roll == 0 ||
+		              settled(&members->list[i]));
+	return fault->node < world->spec->aggregator_count && !all &&
+	       (fault->kind == MEMBER_CUT || fault->kind == MEMBER_SILENT);
+}
+
 static void strike(struct world *world, const struct member_fault *fault)
 {
 	struct sim_members *members = world->members;
@@ -144,14 +160,8 @@ static void strike(struct world *world, const struct member_fault *fault)
 		printf("%.6f #%llu fault %d of node %u, for %llu us\n",
 		       (double)simnet_now(world->net) / 1e6, (unsigned long long)members->events,
 		       (int)fault->kind, fault->node, (unsigned long long)fault->for_us);
-	members->early = members->early || !members->all_began;
+	members->early = members->early || !members->all_began || divides(world, fault);
 	members->late = members->late || members->leaving;
-	/* Whom an aggregator has told how to continue when it ends, the others do not know. */
-	for (uint32_t i = 0; fault->node < world->spec->aggregator_count &&
-	                     fault->kind < MEMBER_FREEZE && i < members->spec->founders;
-	     i++)
-		members->early =
-			members->early || (!members->list[i].dead && !settled(&members->list[i]));
 	if (until_us > members->calm_us)
 		members->calm_us = until_us;
 	if (fault->kind == MEMBER_FREEZE) {
@@ -374,15 +384,28 @@ void members_hang(struct world *world)
 	}
 }
 
-/*
- * Must those who live continue? Yes if nothing but deaths has happened, while all were members; if aggregators
- * are among these, or one has followed the other and there are several aggregators, more than half of the workers
- * must live, or half with the first; and if all aggregators are, all must live, and the aggregators be back.
- */
-static bool must_continue(const struct world *world)
+/* The last membership of this worker that has begun. */
+static const struct roll *last_begun(const struct sim_member *m)
 {
-	const struct sim_members *members = world->members;
-	uint32_t died = 0, dead = 0, alive = 0, founders = members->spec->founders;
+	const struct sim_members *members = m->world->members;
+	uint32_t at = m->roll;
+
+	while (!members->rolls[at].begun && members->rolls[at].before != 0)
+		at = members->rolls[at].before;
+	return &members->rolls[at];
+}
+
+/*
+ * Must this worker, which lives, continue? Yes if nothing but deaths has happened, while all were members; if
+ * aggregators are among these, or one has followed the other and there are several aggregators, more than half of
+ * the last members must live, or half with the first; and if all aggregators are, all must live, and the
+ * aggregators be back.
+ */
+static bool must_continue(const struct sim_member *m)
+{
+	const struct sim_members *members = m->world->members;
+	const struct roll *last = last_begun(m);
+	uint32_t aggregators = m->world->spec->aggregator_count, died = 0, dead = 0, alive = 0;
 
 	if (members->early || members->late)
 		return false;
@@ -390,17 +413,18 @@ static bool must_continue(const struct world *world)
 		if (members->spec->faults[i].at < members->events &&
 		    members->spec->faults[i].kind >= MEMBER_FREEZE)
 			return false;
-	for (uint32_t i = 0; i < world->spec->aggregator_count; i++) {
-		died += world->aggregators[i].died;
-		dead += world->aggregators[i].dead;
+	for (uint32_t i = 0; i < aggregators; i++) {
+		died += m->world->aggregators[i].died;
+		dead += m->world->aggregators[i].dead;
 	}
-	for (uint32_t i = 0; i < founders; i++)
-		alive += !members->list[i].dead;
-	if (died == world->spec->aggregator_count)
-		return dead == 0 && alive == founders;
-	if (died == 0 && (alive + 1 >= founders || world->spec->aggregator_count == 1))
+	for (uint32_t rank = 0; rank < last->world; rank++)
+		alive += !members->list[last->who[rank] - 1].dead;
+	if (died == aggregators)
+		return dead == 0 && alive == last->world;
+	if (died == 0 && (alive + 1 >= last->world || aggregators == 1))
 		return true;
-	return 2 * alive > founders || (2 * alive == founders && !members->list[0].dead);
+	return 2 * alive > last->world ||
+	       (2 * alive == last->world && !members->list[last->who[0] - 1].dead);
 }
 
 void members_judge(struct world *world)
@@ -411,7 +435,7 @@ void members_judge(struct world *world)
 		if (m->dead || !m->stuck || m->roll == 0)
 			continue;
 		world->out->stuck++;
-		if (must_continue(world))
+		if (must_continue(m))
 			world_fail(world, "worker %u in '%s' cannot continue: %s", m->number,
 			           m->job, m->why);
 	}
