@@ -323,9 +323,10 @@ WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
                                                     const struct winnow_membership *membership);
 
 /*
- * winnow_comm_enter - winnow_comm_create() for a worker that is no member yet, of a job that runs or will: rank and
- * world of `config` are ignored, and job is its name alone. Blocks until the members call winnow_comm_admit(), or
- * until join_timeout_ms has passed; then it is one of them, after those of before.
+ * winnow_comm_enter - winnow_comm_create() for a worker that is no member yet, of a job that runs or will: job is its
+ * name alone, world is ignored, and rank is the one that it had, if it comes back; else 0. Blocks until the members
+ * call winnow_comm_admit(), or until join_timeout_ms has passed. Then it is one of them: with that rank, if there are
+ * so many and no other newcomer has it, and else after those of before.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_enter(const struct winnow_config *config,
                                               struct winnow_comm **comm);
@@ -334,7 +335,7 @@ WINNOW_API WINNOW_CHECK int winnow_comm_enter(const struct winnow_config *config
  * winnow_comm_admit - let newcomers in, at most `most` of them (0: none). A collective: all members call it at the
  * same point of their order, with no operation under way. If nobody waits it costs as much as an allreduce of one
  * element. Else all continue in another membership, as after winnow_comm_reconfigure(): *came newcomers have joined,
- * with the highest ranks. Errors leave no membership, as there; MEMBERS, LOST: winnow_comm_reconfigure() continues.
+ * after the members or, if they come back, among them; rank 0 was a member before. Errors leave no membership, as there; MEMBERS, LOST: winnow_comm_reconfigure() continues.
  * The same happens, with *came 0, where an aggregator drains (winnowd got SIGTERM): it is left out, or, if no other is
  * left, awaited until it has been restarted; and where one that was left out is back. All members keep their ranks.
  */

@@ -58,6 +58,7 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
                uint64_t now_us)
 {
 	peer->door = true;
+	peer->rank = join->rank;
 	peer->since_us = now_us;
 	peer->silence_us = (uint64_t)join->silence_ms * 1000;
 	snprintf(peer->host, sizeof(peer->host), "%s", join->host);

@@ -9,6 +9,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/jobs/jobs_impl.h"
@@ -156,23 +157,77 @@ static uint64_t leaves_out(const struct job *job, const struct roll *roll)
 	return job->whole && roll->agree && !roll->fewer ? roll->agreed : roll->without;
 }
 
+/*
+ * Who gets which rank: a newcomer the one that it had, unless that is another newcomer's already; the members the
+ * others, in their order; then come the other newcomers. Who had rank 0 does not say so: a member has it.
+ */
+static void seats_fill(const struct jobs *jobs, const struct job *job,
+                       const struct control_message *next, struct jobs_peer *seats[])
+{
+	struct jobs_peer **others = &seats[next->next_world];
+	uint32_t other_count = 0, seat = 0;
+
+	for (uint32_t i = 0; i < next->came; i++) {
+		struct jobs_peer *peer = door_first(jobs, job);
+		const bool own = peer->rank > 0 && peer->rank < next->next_world &&
+		                 seats[peer->rank] == NULL;
+
+		peer->door = false;
+		if (own)
+			seats[peer->rank] = peer;
+		else
+			others[other_count++] = peer;
+	}
+	for (uint32_t i = 0; i < job->world + other_count; i++) {
+		struct jobs_peer *peer = i < job->world ? job->members[i] : others[i - job->world];
+
+		if (peer == NULL || (i < job->world && !peer->stays))
+			continue;
+		while (seats[seat] != NULL)
+			seat++;
+		seats[seat] = peer;
+	}
+}
+
+/* Each is told its rank; the newcomers then go. */
+static void tell_next(struct jobs *jobs, struct control_message *next, struct jobs_peer *seats[])
+{
+	for (uint32_t rank = 0; rank < next->next_world; rank++) {
+		next->next_rank = rank;
+		peer_send(jobs, seats[rank], next);
+		if (seats[rank]->job == NULL)
+			peer_end(jobs, seats[rank]);
+	}
+}
+
+static void tell_none(struct jobs *jobs, const struct job *job, const struct control_message *next)
+{
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		if (job->members[rank] != NULL && job->members[rank]->stays)
+			peer_send(jobs, job->members[rank], next);
+}
+
 static void job_continue(struct jobs *jobs, struct job *job, const struct roll *roll)
 {
+	const uint32_t came = newcomers(jobs, job, roll);
 	struct control_message message = {.kind = CONTROL_NEXT,
 	                                  .without = leaves_out(job, roll),
 	                                  .drains = job->whole && jobs->draining};
 	const char *why = forbidden(jobs, job, roll);
+	struct jobs_peer **seats =
+		calloc(roll->stay + 2 * (size_t)came, sizeof(struct jobs_peer *));
 
+	why = why == NULL && seats == NULL ? "the aggregator is out of memory" : why;
 	if (why == NULL) {
 		name_next(jobs, job, &message);
-		message.came = newcomers(jobs, job, roll);
-		message.next_world = roll->stay + message.came;
+		message.came = came;
+		message.next_world = roll->stay + came;
 		snprintf(message.text, sizeof(message.text),
-		         "%u of %u workers continue, %u are new%s", roll->stay, job->world,
-		         message.came,
+		         "%u of %u workers continue, %u are new%s", roll->stay, job->world, came,
 		         jobs->draining                     ? ", as this aggregator drains"
 		         : message.without != roll->without ? ", with other aggregators"
 		                                            : "");
+		seats_fill(jobs, job, &message, seats);
 	} else {
 		snprintf(message.text, sizeof(message.text), "%u of %u workers are left: %s",
 		         roll->stay, job->world, why);
@@ -181,20 +236,11 @@ static void job_continue(struct jobs *jobs, struct job *job, const struct roll *
 	         LOG_FIELDS(LOG_WORD("job", job->name),
 	                    LOG_WORD("next", why == NULL ? message.next : "none")),
 	         message.text);
-	for (uint32_t rank = 0; rank < job->world; rank++) {
-		struct jobs_peer *peer = job->members[rank];
-
-		if (peer == NULL || !peer->stays)
-			continue;
-		peer_send(jobs, peer, &message);
-		message.next_rank += why == NULL;
-	}
-	for (; message.next_rank < message.next_world; message.next_rank++) {
-		struct jobs_peer *peer = door_first(jobs, job);
-
-		peer_send(jobs, peer, &message);
-		peer_end(jobs, peer);
-	}
+	if (why == NULL)
+		tell_next(jobs, &message, seats);
+	else
+		tell_none(jobs, job, &message);
+	free(seats);
 	job_release(jobs, job);
 }
 

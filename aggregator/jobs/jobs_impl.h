@@ -54,7 +54,7 @@ struct jobs_peer {
 	uint32_t of;      /* members of the last one to which all have accepted it; 0: none, */
 	bool first;       /* where it had rank 0 */
 	struct job *job;  /* NULL before JOIN is accepted */
-	uint32_t rank;
+	uint32_t rank;    /* in it; at a door: that it had before, 0: none */
 	uint32_t payload, rcvbuf;
 	uint64_t silence_us, stall_us; /* as it has asked; its job's hold once all have joined */
 	struct net_ip local, ip;       /* ours, its */

@@ -70,7 +70,7 @@ static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
 		peer_refuse(jobs, peer, "world",
 		            "'%s' is a membership: wait for the job's members under its name alone",
 		            join->job);
-	else if (join->world == 0 && join->rank == 0 && join->payload >= WIRE_PAYLOAD_MIN)
+	else if (join->world == 0 && join->payload >= WIRE_PAYLOAD_MIN)
 		return false; /* it waits at the door */
 	else if (join->world == 0 || join->world > jobs->config.workers_max)
 		peer_refuse(jobs, peer, "world",

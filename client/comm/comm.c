@@ -79,7 +79,7 @@ static int create(const struct winnow_config *config, bool newcomer, struct winn
 	int result = comm_configure(comm, config, why);
 
 	if (newcomer) {
-		comm->rank = comm->world = 0;
+		comm->world = 0;
 		comm->voice = (struct session_voice){0};
 	}
 	if (result == WINNOW_OK)
@@ -136,8 +136,7 @@ int winnow_comm_enter(const struct winnow_config *config, struct winnow_comm **o
 {
 	struct winnow_config alone = *config;
 
-	alone.rank = 0;
-	alone.world = 1;
+	alone.world = alone.rank + 1;
 	return make(&alone, true, out);
 }
 

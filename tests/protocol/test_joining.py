@@ -80,7 +80,7 @@ class Refusals(unittest.TestCase):
     def test_impossible_workers(self):
         self.refused("version", {"version": 3})
         self.refused("rank", {"rank": 1})
-        self.refused("world", {"world": 0, "rank": 1})
+        self.refused("world", {"world": 0, "payload": 100})
         self.refused("world", {"world": 0, "job": "name/1"})
         self.refused("world", {"world": 5000})
         self.refused("payload", {"payload": 583})

@@ -170,6 +170,16 @@ class Members(unittest.TestCase):
         harness.on_threads(3, lambda i: left[i].reconfigure(world=3))
         self.assertEqual([(comm.rank, comm.world) for comm in left], [(0, 3), (1, 3), (2, 3)])
         summed(left)
+        back, came = [], 0
+        thread = threading.Thread(
+            target=lambda: back.append(winnow.Comm(job=job, newcomer=True, rank=1, insecure_no_key=True))
+        )
+        thread.start()
+        while not came:
+            came = harness.on_threads(3, lambda i: left[i].admit())[0]
+        thread.join()
+        self.assertEqual([(comm.rank, comm.world) for comm in left + back], [(0, 4), (2, 4), (3, 4), (1, 4)])
+        summed(left + back)
         left[0].abort("that is no loss")
         with self.assertRaises(winnow.WinnowError):
             left[1].allreduce(numpy.ones(3))
@@ -177,7 +187,7 @@ class Members(unittest.TestCase):
             left[1].reconfigure()
         self.assertEqual(caught.exception.code, winnow.WinnowError.LOST)
         self.assertIn("says who continues", str(caught.exception))
-        for comm in left:
+        for comm in left + back:
             comm.close()
 
     def test_admit(self):

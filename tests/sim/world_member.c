@@ -510,7 +510,7 @@ void member_open(struct world *world, uint32_t number)
 	m->spec = &world->spec->workers[number];
 	m->number = number;
 	m->node = world->spec->aggregator_count + number;
-	m->rank = founder ? number : 0;
+	m->rank = number % (world->members->spec->founders + 1); /* a newcomer: that it had */
 	m->world_size = founder ? world->members->spec->founders : 0;
 	m->voice = (struct session_voice){m->world_size, founder && number == 0};
 	m->wake_us = NEVER;

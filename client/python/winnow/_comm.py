@@ -42,8 +42,9 @@ class Comm(Member):
 
     Every argument that is None comes from the environment or has the library's default:
     see struct winnow_config in winnow.h. Blocks until all workers have joined. newcomer=True: to a job that
-    runs, as soon as its members call admit(); job is its name, rank and world are found out. Threads may
-    share a communicator; operations without a tag should then come from one thread.
+    runs, as soon as its members call admit(); job is its name, rank the one that it had, if it comes back; then
+    rank and world are found out. Threads may share a communicator; operations without a tag should then come
+    from one thread.
 
     Close it, use it in a `with` statement, or let the program's end close it. If an exception
     ends the statement or the program, the job is aborted and the other workers are told why.
@@ -283,7 +284,7 @@ class Comm(Member):
 
         All members call it at the same point, for example after each step; while nobody waits it costs as much as
         an allreduce of one element. Else ranks and world change as by reconfigure(): newcomers come after the members
-        of before, so broadcast(.., root=0) gives them what they lack.
+        of before, or have the rank they ask for, but 0, so broadcast(.., root=0) gives them what they lack.
         most: admit no more at a time; the least that any member says.
         """
         came = ctypes.c_uint32(0)
