@@ -5,12 +5,14 @@
 
 static void test_join(void **state)
 {
-	const struct link_config config = basic();
-	struct link *link = opened(&config);
+	struct link_config config = basic();
 	struct control_message message = welcome(), join;
+	struct link *link;
 	uint32_t channels;
 
 	(void)state;
+	config.after = 77;
+	link = opened(&config);
 	assert_null(link_take_line(link, now_us));
 	say(link, &hello);
 	join = heard(link, CONTROL_JOIN);
@@ -18,7 +20,7 @@ static void test_join(void **state)
 	assert_string_equal(join.host, "host");
 	assert_true(join.rank == 1 && join.world == 4 && join.payload == 8972);
 	assert_true(join.version == WIRE_VERSION && join.rcvbuf == 1 << 20);
-	assert_true(join.silence_ms == 4000 && join.stall_ms == 60000);
+	assert_true(join.silence_ms == 4000 && join.stall_ms == 60000 && join.after == 77);
 	assert_memory_equal(join.nonce, config.nonce, sizeof(join.nonce));
 	assert_null(link_take_line(link, now_us));
 	assert_int_equal(link_state(link), LINK_JOINING);

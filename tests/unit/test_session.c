@@ -396,6 +396,26 @@ static void test_agreed(void **state)
 	}
 }
 
+/* With something under way it does not ask for newcomers: what is done here must be done on all, or its time be over. */
+static void test_quiet(void **state)
+{
+	struct session_wish wish = {.most = 1, .by_us = now_us + 1000};
+	struct session *session = running();
+	const struct control_message *said;
+	struct allreduce task;
+
+	(void)state;
+	submit(session, &task);
+	pull(session);
+	assert_false(session_quiet(session));
+	assert_int_equal(session_stay(session, &wish, now_us, &said), SESSION_WAIT);
+	assert_null(session_take_line(session, 0, now_us));
+	now_us += 1000;
+	assert_int_equal(session_stay(session, &wish, now_us, &said), SESSION_WAIT);
+	assert_int_equal(told(session, 0, CONTROL_STAY).most, 1);
+	session_close(session);
+}
+
 /* While an operator has paused the job no waiting counts, and then it counts anew; it is said who has. */
 static void test_paused(void **state)
 {
@@ -516,17 +536,12 @@ static int pool_close(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_smallest_size),
-		cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_one_ends),
-		cmocka_unit_test(test_members),
-		cmocka_unit_test(test_moves),
-		cmocka_unit_test(test_next),
-		cmocka_unit_test(test_agreed),
-		cmocka_unit_test(test_paused),
-		cmocka_unit_test(test_next_of_the_second),
-		cmocka_unit_test(test_stall),
-		cmocka_unit_test(test_left),
+		cmocka_unit_test(test_smallest_size), cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_one_ends),      cmocka_unit_test(test_members),
+		cmocka_unit_test(test_moves),         cmocka_unit_test(test_next),
+		cmocka_unit_test(test_agreed),        cmocka_unit_test(test_quiet),
+		cmocka_unit_test(test_paused),        cmocka_unit_test(test_next_of_the_second),
+		cmocka_unit_test(test_stall),         cmocka_unit_test(test_left),
 	};
 
 	return cmocka_run_group_tests(tests, pool_open, pool_close);
