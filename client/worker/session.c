@@ -108,7 +108,8 @@ bool session_paused(const struct session *session)
 
 	for (uint32_t i = 0; i < session->link_count; i++)
 		paused = paused || link_paused(session->links[i]);
-	return paused && session->state == SESSION_RUNNING;
+	/* Handing over takes operations: those until then, and one that asks. */
+	return paused && session->state == SESSION_RUNNING && session_drains(session) == 0;
 }
 
 /* What the aggregators are told: the code of ABORT. */

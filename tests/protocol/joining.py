@@ -43,7 +43,7 @@ class Joining:
         self.probed = False
         self.left = None  # (rank, when) of the first
         self.ping_at = self.heard_at = self.answered_at = None
-        self.paused = False
+        self.paused = self.drains = False
         self.way = self.gives_up_at = None
         self.doing = (0, 0)  # operations under way, and the oldest one's tag
         self.seen = {}  # of the path, once it runs
@@ -77,7 +77,7 @@ class Joining:
 
     def on_ping(self, said, now):
         """5.11"""
-        self.paused = said.get("paused", False)
+        self.paused, self.drains = said.get("paused", False), said.get("drains", False)
 
     def on_move(self, said, now):
         self.way.moved(int(said["number"], 16))

@@ -440,7 +440,10 @@ static void test_paused(void **state)
 		session_tick(session, now_us);
 	}
 	assert_int_equal(session_state(session), SESSION_RUNNING);
-	ping.paused = false;
+	ping.drains = true; /* the job has to go elsewhere */
+	tell(session, 1, &ping);
+	assert_false(session_paused(session));
+	ping.paused = ping.drains = false;
 	tell(session, 1, &ping);
 	assert_false(session_paused(session));
 	for (uint32_t i = 0; i < 12 && session_state(session) == SESSION_RUNNING; i++) {
