@@ -226,6 +226,12 @@ struct winnow_options {
 	 * the same, but they need not.
 	 */
 	uint32_t priority;
+	/*
+	 * Of f32 in main memory: where `wire` is narrower, what rounding takes from this worker's
+	 * elements before they are sent is added to these, as many as are sent: error memory. What
+	 * the sums lose on their way back is in no worker's. NULL: nobody wants to know.
+	 */
+	float *lost;
 };
 
 /*

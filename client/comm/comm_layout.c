@@ -57,8 +57,13 @@ int comm_request_make(struct winnow_comm *comm, const struct allreduce *what,
 	request->task.form =
 		form_for(comm, what->dtype, what->reduction, options, &request->task.form_auto);
 	request->task.priority = options != NULL ? options->priority : 0;
+	request->task.lost = options != NULL ? options->lost : NULL;
 	if (request->task.form == WIRE_FIXED8 && comm->config.world > WIRE_FIXED8_WORKERS_MAX)
 		result = comm_fail(WINNOW_ERR_INVALID, "wire fixed8 is for at most 256 workers");
+	else if (request->task.lost != NULL &&
+	         (what->access != &array_access || what->dtype != WINNOW_F32 ||
+	          comm_gpu_wanted(options)))
+		result = comm_fail(WINNOW_ERR_INVALID, "lost is of tensors of f32 in main memory");
 	else if (comm_gpu_wanted(options) && request->task.form != WIRE_NATIVE &&
 	         request->task.form != WIRE_FIXED32)
 		result = comm_fail(WINNOW_ERR_INVALID, "wire fixed16, fixed8 and bf16 are for "

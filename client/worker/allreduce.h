@@ -105,6 +105,7 @@ struct allreduce {
 	const void *send;
 	void *recv;
 	uint64_t count;
+	float *lost; /* error memory of `count` elements, or NULL: only array_access */
 	bool scatter; /* each worker receives its share: only array_access, and world divides count */
 	const struct access *access; /* array_access: the buffers */
 	void *access_state;

@@ -4,6 +4,7 @@
 #include "client/worker/array.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 static const uint8_t zeros[WIRE_PAYLOAD_MAX];
@@ -513,9 +514,54 @@ static void clear_absent(struct allreduce *task, const struct access_plan *plan)
 	}
 }
 
+/* ---- what rounding loses ---- */
+
+#define LOST_ELEMS 256 /* that are looked at together */
+
+/* Of these elements: as they are, less what they are on the wire. */
+static void lost_add(const struct allreduce *task, const struct access_frame *alone, uint64_t first,
+                     uint64_t count)
+{
+	float own[LOST_ELEMS], sent[LOST_ELEMS];
+	uint8_t wire[LOST_ELEMS * sizeof(float)];
+
+	for (uint64_t end = first + count, n; first < end; first += n) {
+		n = end - first < LOST_ELEMS ? end - first : LOST_ELEMS;
+		memcpy(own, send_at(task, first), n * sizeof(float));
+		encode(task, alone, wire, (uint8_t *)own, (uint32_t)n * dtype_bytes(alone->wire));
+		decode(task, alone, (uint8_t *)sent, wire, (uint32_t)n * dtype_bytes(alone->wire));
+		for (uint64_t i = 0; i < n; i++) {
+			const float lost = own[i] - sent[i];
+
+			task->lost[first + i] += isfinite(lost) ? lost : 0;
+		}
+	}
+}
+
+/* Of our blocks of a segment, once: as if this worker were the only one. */
+static void lost_note(const struct allreduce *task, const struct access_plan *plan)
+{
+	const struct access_frame alone = {
+		.wire = plan->wire, .shift = plan->shift, .world = 1, .engine = plan->engine};
+
+	if (task->lost == NULL || plan->wire == task->dtype || plan->nonfinite)
+		return;
+	for (uint32_t b = 0; b < plan->cut->block_count; b++) {
+		struct geometry_tile tile;
+
+		if (!bit_test(plan->own, b))
+			continue;
+		tile = geometry_tile(plan->cut,
+		                     geometry_block(&task->cut, plan->cut, plan->shard, b));
+		for (uint32_t row = 0; row < tile.rows; row++)
+			lost_add(task, &alone, tile.first + row * tile.stride, tile.columns);
+	}
+}
+
 /* In place, blocks that no worker has are zero already; fine ones were cleared when they were scanned. */
 int array_plan(struct allreduce *task, const struct access_plan *plan)
 {
+	lost_note(task, plan);
 	if (in_place(task) || task->count == 0 || is_fine(task, plan->cut->part))
 		return 0;
 	if (task->scatter && task->cut.eager) /* blocks may lie across the share's borders */

@@ -88,7 +88,7 @@ class Comm(Member):
         given = dict(locals())
         del given["self"], given["__class__"], given["newcomer"]
         config = configure({name: value for name, value in given.items() if value is not None})
-        self.rank, self.world = config.rank, config.world
+        self.rank, self.world, self._wire = config.rank, config.world, config.wire
         self.memberships = 0
         """How often it has left one, by reconfigure() and admit(): operations with tags of their own begin anew."""
         if newcomer:
@@ -100,7 +100,7 @@ class Comm(Member):
     @brief
     def allreduce(
         self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None,
-        tile=None,
+        tile=None, lost=None,
     ):
         """Combines `data` of all workers, element by element, and returns the result.
 
@@ -120,13 +120,15 @@ class Comm(Member):
             torch's current one, or what the array says. Only the operation waits for it.
         tile: (rows, columns) of a block, of data that is a matrix on the CPU: columns that are zero on
             all workers cost nothing. At most 65536 elements; small ones are a few elements wide.
+        lost: of float32 on the CPU: float32, as large; what rounding to a narrower `wire` takes from this
+            worker's elements is added to it.
         """
-        return self.allreduce_async(data, out, op, tag, block, wire, segments, priority, stream, tile).wait()
+        return self.allreduce_async(data, out, op, tag, block, wire, segments, priority, stream, tile, lost).wait()
 
     @brief
     def allreduce_async(
         self, data, out=None, op="sum", tag=0, block=0, wire=None, segments=None, priority=0, stream=None,
-        tile=None,
+        tile=None, lost=None,
     ):
         """The same without waiting: a Request. Leave both buffers alone until it is done.
 
@@ -145,12 +147,13 @@ class Comm(Member):
         if segments is not None:
             start = lib.winnow_allreduce_segments_async
             what += segments_of(segments)
-        options = options_of(tag, block, wire, priority, send, stream)
-        request = Request(self, (send, recv), recv.owner)
+        kept = None if lost is None else _buffers.describe_on_host(lost, "lost", "what is lost is")
+        options = options_of(tag, block, wire, priority, send, stream, kept)
+        request = Request(self, (send, recv, kept), recv.owner)
         return self._start(request, start, (*what, ctypes.byref(options)))
 
     @brief
-    def reduce_scatter(self, data, out, op="sum", tag=0, block=0, wire=None, priority=0):
+    def reduce_scatter(self, data, out, op="sum", tag=0, block=0, wire=None, priority=0, lost=None):
         """Combines `data` of all workers, and returns this worker's share of the result in `out`.
 
         data: numpy array or torch tensor on the CPU, contiguous, with as many elements for each worker as
@@ -159,10 +162,10 @@ class Comm(Member):
         The rest as in allreduce(). No worker receives more than its share; small operations, up to about a
         datagram in all, come as a whole.
         """
-        return self.reduce_scatter_async(data, out, op, tag, block, wire, priority).wait()
+        return self.reduce_scatter_async(data, out, op, tag, block, wire, priority, lost).wait()
 
     @brief
-    def reduce_scatter_async(self, data, out, op="sum", tag=0, block=0, wire=None, priority=0):
+    def reduce_scatter_async(self, data, out, op="sum", tag=0, block=0, wire=None, priority=0, lost=None):
         """The same without waiting: a Request. Leave both buffers alone until it is done."""
         send, recv = _buffers.describe(data, "data"), _buffers.describe(out, "out")
         if "cuda" in (send.memory, recv.memory):
@@ -175,8 +178,9 @@ class Comm(Member):
                 f"and {self.world} times as many, since there are {self.world} workers"
             )
         what = (send.address, recv.address, recv.count, send.dtype, choice("op", op, _native.OPS))
-        options = options_of(tag, block, wire, priority)
-        request = Request(self, (send, recv), recv.owner)
+        kept = None if lost is None else _buffers.describe_on_host(lost, "lost", "what is lost is")
+        options = options_of(tag, block, wire, priority, send, lost=kept)
+        request = Request(self, (send, recv, kept), recv.owner)
         return self._start(request, lib.winnow_reduce_scatter_async, (*what, ctypes.byref(options)))
 
     @brief
@@ -296,6 +300,11 @@ class Comm(Member):
         if code != _native.OK:
             raise failure(code)
         return came.value
+
+    def rounds(self, wire=None):
+        """Whether float32 is rounded before it is sent with this `wire`; None: the communicator's."""
+        number = choice("wire", wire or "auto", _native.WIRES) or self._wire or self.stats().wire
+        return number != _native.WIRES["native"]
 
     def late(self):
         """Whom this worker's operation has been waiting for, for some seconds, in a line; None: nobody, or another

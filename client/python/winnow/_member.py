@@ -417,7 +417,7 @@ class Member:
         return f"<winnow.{type(self).__name__} rank {self.rank} of {self.world}{state}>"
 
 
-def options_of(tag, block, wire, priority, send=None, stream=None):
+def options_of(tag, block, wire, priority, send=None, stream=None, lost=None):
     options = _native.Options(
         tag=number("tag", tag, _TAG_MAX),
         block=number("block", block, BLOCK_MAX),
@@ -429,6 +429,10 @@ def options_of(tag, block, wire, priority, send=None, stream=None):
         options.stream = number("stream", send.stream or 0 if stream is None else stream, 2**64 - 1)
     elif stream is not None:
         raise ValueError("stream is of data on a GPU, and data is on the CPU: leave it out")
+    if lost is not None:
+        if lost.dtype != _native.DTYPES["float32"] or lost.count != send.count or not lost.writable:
+            raise ValueError(f"lost has to be float32, writable, and as large as data: {send.count} elements")
+        options.lost = lost.address
     return options
 
 

@@ -72,6 +72,7 @@ class Options(ctypes.Structure):
         ("memory", ctypes.c_int),
         ("stream", ctypes.c_void_p),
         ("priority", ctypes.c_uint32),
+        ("lost", ctypes.c_void_p),
     ]
 
 

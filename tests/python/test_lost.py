@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What rounding takes of a worker's numbers before they are sent, against section 9.2 of PROTOCOL.md."""
+
+import os
+import unittest
+
+import harness
+import numpy
+import torch
+
+import winnow
+
+SEGMENT = 16384  # blocks, on each channel
+
+
+def told(values, wire, exponent, world):
+    """What the others learn of one worker's numbers."""
+    if wire == "bf16":
+        return torch.from_numpy(values).bfloat16().float().numpy()
+    headroom = (world - 1).bit_length()
+    shift, most = {"fixed32": (30 - headroom, 2**30), "fixed16": (15, 32767), "fixed8": (7, 127)}[wire]
+    scale = 2.0 ** (shift - exponent)
+    sent = numpy.clip(numpy.rint(values.astype(numpy.float64) * scale), -most, most).astype(numpy.float32)
+    return (sent / scale).astype(numpy.float32)
+
+
+def expected(ranks, wire, segments):
+    """Of each rank: its values less what is told of them, segment by segment; `segments` are lists of elements."""
+    lost = [numpy.zeros_like(values) for values in ranks]
+    for at in segments:
+        most = max(abs(values[at]).max(initial=0) for values in ranks)
+        if most == 0 or not numpy.isfinite(most) and wire in ("fixed16", "fixed8"):
+            continue
+        exponent = numpy.frexp(most)[1]
+        for values, its in zip(ranks, lost):
+            off = values[at] - told(values[at], wire, exponent, len(ranks))
+            its[at] = numpy.where(numpy.isfinite(off), off, 0)
+    return lost
+
+
+def drawn(rank, count, density=0.3):
+    """Of many sizes, the largest another one in each stretch; most are zero."""
+    draw = numpy.random.default_rng(rank)
+    sizes = numpy.repeat(2.0 ** draw.integers(-9, 3, -(-count // 40_000)), 40_000)[:count]
+    values = draw.standard_normal(count) * 2.0 ** draw.integers(-8, 3, count) * sizes
+    return (values * (draw.random(count) < density)).astype(numpy.float32)
+
+
+class Lost(harness.CommCase):
+    def lost(self, ranks, wire, before=0.0, **options):
+        """By rank, and the results."""
+        found = [numpy.full_like(values, before) for values in ranks]
+
+        def reduce(rank):
+            return self.comms[rank].allreduce(ranks[rank].copy(), op="avg", wire=wire, lost=found[rank], **options)
+
+        return found, harness.on_threads(len(ranks), reduce)
+
+    def check(self, ranks, segments, **options):
+        for wire in ("bf16", "fixed32", "fixed16", "fixed8"):
+            found, _ = self.lost(ranks, wire, **options)
+            for rank, (ours, want) in enumerate(zip(found, expected(ranks, wire, segments))):
+                self.assertGreater(numpy.count_nonzero(want), 0, (wire, options))
+                numpy.testing.assert_array_equal(ours, want, f"{wire} on rank {rank}, {options}")
+
+    def stretches(self, count, block):
+        """Which elements are scaled together, of a flat tensor."""
+        whole, length = numpy.arange(count), SEGMENT * block * self.comms[0].stats().channels
+        return [whole[at : at + length] for at in range(0, count, length)]
+
+    def test_flat(self):
+        for count, block in ((150_001, 1), (40_001, 256), (7_001, 1000), (300_000, 5)):
+            ranks = [drawn(rank, count) for rank in range(self.world)]
+            self.check(ranks, self.stretches(count, block), block=block)
+
+    def test_apart(self):
+        """The tensor that is sent is not the result's."""
+        ranks, found = [drawn(rank, 9000) for rank in range(self.world)], [numpy.zeros(9000, numpy.float32) for _ in range(self.world)]
+        harness.on_threads(
+            self.world,
+            lambda rank: self.comms[rank].allreduce(ranks[rank], numpy.empty_like(ranks[rank]), wire="fixed8", lost=found[rank]),
+        )
+        for ours, want in zip(found, expected(ranks, "fixed8", self.stretches(9000, 256))):
+            numpy.testing.assert_array_equal(ours, want)
+
+    def test_tiles(self):
+        ranks = [drawn(rank, 90 * 131).reshape(90, 131) for rank in range(self.world)]
+        self.check(ranks, [...], tile=(7, 3))
+
+    def test_reduce_scatter(self):
+        count = self.world * 5000
+        ranks, found = [drawn(rank, count) for rank in range(self.world)], [numpy.zeros(count, numpy.float32) for _ in range(self.world)]
+        harness.on_threads(
+            self.world,
+            lambda rank: self.comms[rank].reduce_scatter(
+                ranks[rank], numpy.empty(5000, numpy.float32), wire="fixed8", block=1, lost=found[rank]
+            ),
+        )
+        shares = [numpy.arange(at, at + 5000) for at in range(0, count, 5000)]
+        for ours, want in zip(found, expected(ranks, "fixed8", shares)):
+            numpy.testing.assert_array_equal(ours, want)
+
+    def test_is_added(self):
+        ranks = [drawn(rank, 20_000) for rank in range(self.world)]
+        found, _ = self.lost(ranks, "fixed8", before=0.5)
+        for ours, want in zip(found, expected(ranks, "fixed8", self.stretches(20_000, 256))):
+            numpy.testing.assert_array_equal(ours, numpy.float32(0.5) + want)
+
+    def test_native(self):
+        """Nothing is lost; nor of a tensor of a datagram or less, which travels as it is."""
+        for count, wire in ((20_000, "native"), (200, "fixed8")):
+            ranks = [drawn(rank, count) for rank in range(self.world)]
+            for ours in self.lost(ranks, wire)[0]:
+                self.assertFalse(ours.any())
+
+    def test_not_finite(self):
+        """Nobody has anything of such a segment in a form that has no room for it, and nobody remembers it."""
+        count = 3 * SEGMENT * self.comms[0].stats().channels
+        ranks, at = [drawn(rank, count) for rank in range(self.world)], count // 2
+        ranks[1][at] = float("inf")
+        for wire in ("bf16", "fixed16", "fixed8"):
+            found, results = self.lost(ranks, wire, block=1)
+            segments = self.stretches(count, 1)
+            for ours, want, result in zip(found, expected(ranks, wire, segments), results):
+                self.assertGreater(numpy.count_nonzero(want), 0)
+                numpy.testing.assert_array_equal(ours, want)
+                self.assertFalse(numpy.isfinite(result[at]))
+
+    def test_two_aggregators(self):
+        with harness.Aggregator() as other:
+            comms = harness.join(2, aggregators=f"{os.environ['WINNOW_AGGREGATORS']},{other.address}")
+            ranks, found = [drawn(rank, 50_000) for rank in range(2)], [numpy.zeros(50_000, numpy.float32) for _ in range(2)]
+            harness.on_threads(2, lambda rank: comms[rank].allreduce(ranks[rank].copy(), wire="fixed16", block=8, lost=found[rank]))
+            for ours, want in zip(found, expected(ranks, "fixed16", [...])):
+                numpy.testing.assert_array_equal(ours, want)
+            harness.on_threads(2, lambda rank: comms[rank].close())
+
+    def test_refusals(self):
+        comm, values = self.comms[0], numpy.zeros(10, numpy.float32)
+        for lost in (numpy.zeros(9, numpy.float32), numpy.zeros(10)):
+            with self.assertRaisesRegex(ValueError, "lost has to be float32, writable, and as large as data: 10 elements"):
+                comm.allreduce(values, lost=lost)
+        with self.assertRaisesRegex(winnow.WinnowError, "lost is of tensors of f32 in main memory"):
+            comm.allreduce(values.astype(numpy.float64), lost=values)
+
+    def test_what_rounds(self):
+        comm = self.comms[0]
+        self.assertEqual([comm.rounds(wire) for wire in (None, "native", "bf16", "fixed8")], [False, False, True, True])
+        (narrow,) = harness.join(1, wire="fixed16")
+        self.assertEqual([narrow.rounds(wire) for wire in (None, "auto", "f32", "bf16")], [True, True, False, True])
+        narrow.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
