@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What rounding takes of a worker's numbers before they are sent, against section 9.2 of PROTOCOL.md."""
+"""What rounding takes of a worker's numbers before they are sent, against section 9.2 of PROTOCOL.md; and that a job which
+remembers it is the same to the bit whenever it runs."""
 
 import os
 import unittest
@@ -7,10 +8,14 @@ import unittest
 import harness
 import numpy
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import winnow
+import winnow.torch
 
 SEGMENT = 16384  # blocks, on each channel
+WIDTH = 96
 
 
 def told(values, wire, exponent, world):
@@ -149,6 +154,113 @@ class Lost(harness.CommCase):
         (narrow,) = harness.join(1, wire="fixed16")
         self.assertEqual([narrow.rounds(wire) for wire in (None, "auto", "f32", "bf16")], [True, True, False, True])
         narrow.close()
+
+
+def made(kind, **options):
+    kinds = {"topk": winnow.torch.TopK, "sums": winnow.torch.LargestSums, "threshold": winnow.torch.Threshold}
+    return kinds.get(kind, winnow.torch.RandomK)(1e-9 if kind == "threshold" else 1, **options)
+
+
+class Slope(nn.Module):
+    """Gradients are the same in each step: `size` once, and small ones, of which fixed8 knows nothing."""
+
+    def __init__(self, size=1.0):
+        super().__init__()
+        self.parts = nn.ParameterList(nn.Parameter(torch.zeros(3, count)) for count in (1000, 333, 7))
+        self.slopes = [size * (0.001 + 0.0005 * (torch.arange(part.numel()) % 5)).view(part.shape) for part in self.parts]
+        self.slopes[0][0, 0] = self.slopes[1][2, 1] = size
+
+    def forward(self):
+        return sum((part * slope).sum() for part, slope in zip(self.parts, self.slopes))
+
+
+def slid(rank, world, job, kind, wire, steps, outer):
+    """By parameter: how far it came in so many steps, and how far it should be; and its memory."""
+    net = Slope(1 if wire == "fixed8" else 2.0**-8)
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        inner = torch.optim.SGD(net.parameters(), lr=1.0)
+        compress, step, run = made(kind), inner, net
+        if outer:
+            step = winnow.torch.OuterOptimizer(net, inner, H=1, compress=compress, wire=wire, comm=comm)
+        else:
+            run = DistributedDataParallel(net, bucket_cap_mb=0.005)
+            state = winnow.torch.attach(run, comm, compress=compress, wire=wire)
+        for _ in range(steps):
+            step.zero_grad()
+            run().backward()
+            step.step()
+        if not outer:
+            state.close()
+        kept = [compress.state_dict()["memory"][f"parts.{i}"].clone() for i in range(len(net.parts))]
+    return [(-part.detach().flatten(), steps * slope.flatten(), its) for part, slope, its in zip(net.parts, net.slopes, kept)]
+
+
+def trained(rank, world, job, kind, wire, outer):
+    """Weights and memory after a training whose every random number is drawn from seeds."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+    compress = {
+        "topk": lambda: winnow.torch.TopK(0.05, block=4, momentum=0.5, warm_up=2),
+        "sums": lambda: winnow.torch.LargestSums(0.05, own=0.1),
+        "randomk": lambda: winnow.torch.RandomK(0.05),
+    }[kind]()
+    with winnow.Comm(job=job, rank=rank, world=world, insecure_no_key=True) as comm:
+        step = torch.optim.SGD(net.parameters(), lr=0.2)
+        run, state = net, None
+        if outer:
+            step = winnow.torch.OuterOptimizer(net, step, H=3, compress=compress, wire=wire, comm=comm)
+        else:
+            run = DistributedDataParallel(net, bucket_cap_mb=0.02)
+            state = winnow.torch.attach(run, comm, compress=compress, wire=wire)
+        for number in range(15):
+            x = torch.randn(16, WIDTH, generator=torch.Generator().manual_seed(1000 * number + rank))
+            step.zero_grad()
+            (run(x) - x.roll(1, 1)).square().mean().backward()
+            step.step()
+        if state is not None:
+            state.close()
+    return [part.detach().clone() for part in net.parameters()], compress.state_dict()["memory"]
+
+
+class Two(harness.TeamCase):
+    def test_small_ones_arrive(self):
+        """What is below the unit of the wire's numbers is remembered until it is above."""
+        kinds = [(kind, False) for kind in ("topk", "sums", "randomk", "threshold")] + [("topk", True), ("sums", True)]
+        for wire, unit, kinds in (("fixed8", 2.0**-7, kinds), ("fixed16", 2.0**-23, kinds[::5])):
+            for kind, outer in kinds:
+                ranks = self.team.run(slid, harness.fresh_job(), kind, wire, 40, outer)
+                for (came, should, kept), (_, _, others) in zip(*ranks):
+                    torch.testing.assert_close(came + (kept + others) / 2, should, rtol=1e-5, atol=0)
+                for parts in ranks:
+                    for came, should, kept in parts:
+                        # Both workers have the same, so halves of sums are whole numbers, and nothing is lost on the way back.
+                        self.assertLess(float((came - should).abs().max()), 4 * unit, (kind, outer))
+                        if kind != "sums":
+                            torch.testing.assert_close(came + kept, should, rtol=1e-5, atol=0)
+                            self.assertLess(float(kept.abs().max()), 1.01 * unit)
+
+
+class Three(harness.TeamCase):
+    world = 3
+
+    def test_twice_the_same(self):
+        """Whatever the order in which packets come: weights and memories of two runs are equal to the bit, and all ranks' weights."""
+        for wire, kind, outer in (
+            ("fixed32", "topk", False),
+            ("fixed16", "randomk", False),
+            ("fixed16", "sums", True),
+            ("fixed8", "topk", False),
+            ("fixed8", "sums", False),
+            ("fixed8", "topk", True),
+        ):
+            first, second = (self.team.run(trained, harness.fresh_job(), kind, wire, outer) for _ in range(2))
+            for (weights, memory), (others, its) in zip(first, second):
+                for ours, theirs, root in zip(weights, others, first[0][0]):
+                    self.assertTrue(torch.equal(ours, theirs) and torch.equal(ours, root), (wire, kind, outer))
+                self.assertEqual(sorted(memory), ["0.weight", "2.weight"])
+                for name in memory:
+                    self.assertTrue(torch.equal(memory[name], its[name]), (wire, kind, outer, name))
+                    self.assertTrue(memory[name].any(), name)
 
 
 if __name__ == "__main__":

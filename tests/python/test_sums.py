@@ -206,7 +206,7 @@ class Alone(unittest.TestCase):
         compress.take(sent, layer.weight)
         self.assertTrue(sent[3].isnan() and sent[500].isinf())
         self.assertGreater(int(sent.isfinite().count_nonzero()), 100)
-        compress.settle(layer.weight, sent, torch.zeros(1000, dtype=torch.bool))
+        compress.settle(layer.weight, None, sent, torch.zeros(1000, dtype=torch.bool))
         want = gradient.nan_to_num(0, 0, 0)
         for kept in ("memory", "velocity"):
             self.assertTrue(torch.equal(compress.state_dict()[kept]["weight"], want), kept)

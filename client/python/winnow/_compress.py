@@ -26,7 +26,7 @@ class Compressor:
     yet: save state_dict() with the model's, on every rank its own. A compressor serves one model.
     """
 
-    of_sums = False  # True: what has been sent may not arrive; settle() is told
+    of_sums = False  # True: what has been sent may not arrive
 
     def __init__(self, *, block=1, decay=1.0, momentum=0.0, warm_up=0, exempt=None):
         if not 0 <= decay <= 1:
@@ -36,7 +36,6 @@ class Compressor:
         if not 1 <= block <= _BLOCK_MAX:
             raise ValueError(f"block is {block}: want 1 to {_BLOCK_MAX}")
         self.block, self.decay, self.momentum, self.warm_up, self.exempt = block, decay, momentum, warm_up, exempt
-        self._rounds = False
         self._names = {}  # of parameters that are not exempt, by id
         self._counts = {}  # of their elements, by name
         self._memory = {}  # by name: elements
@@ -51,11 +50,10 @@ class Compressor:
         more = (f", {name}={getattr(self, name)}" for name in (*names, "block", "decay", "momentum", "warm_up"))
         return f"{kind}({first}{''.join(more)})"
 
-    def learn(self, module, wire=None):
-        """attach() calls it: whose gradients there are, and how they travel."""
+    def learn(self, module):
+        """attach() calls it: whose gradients there are."""
         if self._names:
             raise ValueError(f"this {type(self).__name__} has a model already: make another one")
-        self._rounds = wire == "bf16"
         for name, parameter in module.named_parameters():
             whole = parameter.dim() < 2 if self.exempt is None else self.exempt(name, parameter)
             if not whole and parameter.requires_grad:
@@ -81,10 +79,6 @@ class Compressor:
             if not memory.sum().isfinite() and not memory.isfinite().all():  # the sum alone may be too large
                 raise ValueError(f"the memory of {name} is not finite")
             self._choose(gradient, memory, name, step)
-            if self._rounds and gradient.dtype == torch.float32:
-                narrow = gradient.bfloat16().float()
-                memory.add_(gradient.sub_(narrow).nan_to_num_(0, 0, 0))
-                gradient.copy_(narrow)
             if self.momentum > 0 and not self.of_sums:
                 velocity[gradient != 0] = 0
         elif self.momentum > 0:
@@ -94,8 +88,10 @@ class Compressor:
         """Whether the last take() did; while it warms up, none does."""
         return self.takes(parameter) and self._steps.get(self._names[id(parameter)], 0) > self.warm_up
 
-    def settle(self, parameter, sent, arrived):
-        """For of_sums: what take() left of a parameter's gradient, and where something has come of it."""
+    def settle(self, parameter, lost, sent, arrived):
+        """After the exchange: what rounding took of a parameter's part; what take() left, and where something came of it."""
+        if lost is not None:
+            self._memory[self._names[id(parameter)]].add_(lost)
 
     def begin_at(self, step):
         """So many steps have been taken: a newcomer's next one is everybody's."""
@@ -190,9 +186,10 @@ class LargestSums(TopK):
         """Leaves the largest of this worker's part of a parameter."""
         self._largest(sums, torch.zeros(len(sums)), self.density, 1.0)
 
-    def settle(self, parameter, sent, arrived):
+    def settle(self, parameter, lost, sent, arrived):
         name = self._names[id(parameter)]
-        self._memory[name].add_(torch.where(arrived, torch.zeros(()), sent.float()).nan_to_num_(0, 0, 0))
+        lost = torch.zeros(()) if lost is None else lost
+        self._memory[name].add_(torch.where(arrived, lost, sent.float()).nan_to_num_(0, 0, 0))
         if self.momentum > 0:
             self._velocity[name][(sent != 0) & (arrived | ~sent.isfinite())] = 0
 
@@ -265,6 +262,11 @@ def compressor_of(compress):
     except ValueError as error:
         raise ValueError(f"compress is {compress!r}: {error}") from None
     raise ValueError(f'compress is {compress!r}: want "topk:0.01", "sums:0.01", "threshold:0.001", "randomk:0.01", or a winnow.torch.TopK')
+
+
+def lost_of(values, comm, wire):
+    """Zeros, for what rounding will take from these before they are sent; None: it takes nothing."""
+    return torch.zeros_like(values) if values.dtype == torch.float32 and comm.rounds(wire) else None
 
 
 def _share(density):

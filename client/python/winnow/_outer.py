@@ -8,15 +8,22 @@ import torch.distributed as dist
 
 from . import _way
 from ._comm import Comm
-from ._compress import compressor_of
+from ._compress import compressor_of, lost_of
 from ._member import WinnowError, brief
 from ._places import draw_job
 from ._sums import Sums
 
 _TEXT = 256  # characters of its settings that a worker shows to the others
 
-# A parameter's part of the flat tensors.
-_Part = collections.namedtuple("_Part", "name parameter begin end")
+
+class _Part(collections.namedtuple("_Part", "name parameter begin end")):
+    """A parameter's part of the flat tensors."""
+
+    __slots__ = ()
+
+    def of(self, flat):
+        """None: there is no such tensor."""
+        return None if flat is None else flat[self.begin : self.end]
 
 
 class OuterOptimizer:
@@ -52,10 +59,11 @@ class OuterOptimizer:
             raise ValueError(f"lr is {self.lr} and momentum {self.momentum}: want more than 0, and from 0 to below 1")
         self._parts = _parts_of(model, inner)
         if self.compress is not None:
-            self.compress.learn(model, wire)
+            self.compress.learn(model)
         self._start = self._weights()  # what all began with
         self._speed = torch.zeros_like(self._start)
         self._sent = None  # what has been taken from this worker's difference and has not arrived yet
+        self._lost = None  # what rounding took of that
         self.steps, self.exchanges = 0, -1
         self._owned = comm is None
         self.comm = _own_comm() if comm is None else comm
@@ -141,13 +149,17 @@ class OuterOptimizer:
         if self._sent is None:
             self._sent = self._difference()
         segments = _way.segments([part.parameter for part in self._parts], self._sent, self.compress)
-        mean = self._sent.clone()
+        mean, sums = self._sent.clone(), None
+        self._lost = None if self.compress is None else lost_of(mean, self.comm, self.wire)
         if self.compress is not None and self.compress.of_sums:
-            sums = Sums(self.compress, [(part.parameter, mean[part.begin : part.end]) for part in self._parts], self.comm)
+            parts = [(part.parameter, part.of(mean), part.of(self._lost)) for part in self._parts]
+            sums = Sums(self.compress, parts, self.comm)
             if sums:
                 sums.start(self.comm, wire=self.wire).wait()
                 sums.choose()
-        self.comm.allreduce(mean, op="avg", wire=self.wire, segments=segments)
+        self.comm.allreduce(mean, op="avg", wire=self.wire, segments=segments, lost=None if sums else self._lost)
+        if sums:
+            sums.look()
         self._settle(mean != 0)
         self.exchanges += 1
         self._speed.mul_(self.momentum).add_(mean)
@@ -156,10 +168,10 @@ class OuterOptimizer:
 
     def _settle(self, arrived):
         """What has been sent is where it was to be, or back in the memory."""
-        for _, parameter, begin, end in self._parts if self.compress is not None else ():
-            if self.compress.chose(parameter):
-                self.compress.settle(parameter, self._sent[begin:end], arrived[begin:end])
-        self._sent = None
+        for part in self._parts if self.compress is not None else ():
+            if self.compress.chose(part.parameter):
+                self.compress.settle(part.parameter, *map(part.of, (self._lost, self._sent, arrived)))
+        self._sent = self._lost = None
 
     def _difference(self):
         """From where this worker is to where it began; of that, what is to be sent."""

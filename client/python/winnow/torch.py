@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _cuda, _group, _names, _places, _sparse, _timeline, _way
 from ._comm import Comm
-from ._compress import LargestSums, RandomK, Threshold, TopK, compressor_of  # noqa: F401 - classes are for programs
+from ._compress import LargestSums, RandomK, Threshold, TopK, compressor_of, lost_of  # noqa: F401 - classes are for programs
 from ._elastic import Elastic
 from ._futures import Completer
 from ._member import OpStats, Shares, WinnowError, brief, flag_of
@@ -175,7 +175,7 @@ class HookState:
         """Traces (WINNOW_TRACE) tell this module's parameters by their names; attach() calls it."""
         self._names.learn(module)
         if self.compress is not None:
-            self.compress.learn(module, self.wire)
+            self.compress.learn(module)
 
     @brief
     def open(self, rank=None, world=None, *, group=None, gpu=None):
@@ -239,7 +239,7 @@ class HookState:
         elif tensor.is_sparse:
             start, finish, cost = self._sparse(tensor, staged)
         else:
-            start, finish, cost = self._dense(tensor, segments)
+            start, finish, cost = self._dense(tensor, segments, parameters)
         options = {}
         begun, lane = _timeline.now(), self._totals.begin()
 
@@ -278,13 +278,24 @@ class HookState:
     def __setstate__(self, settings):
         self.__init__(**settings)
 
-    def _dense(self, tensor, segments):
+    def _dense(self, tensor, segments, parameters):
+        lost = None
+
         def start(options):
+            nonlocal lost
+            if self.compress is not None:
+                lost = options["lost"] = lost_of(tensor, self.comm, self.wire)
             return self.comm.allreduce_async(
                 tensor, block=self.block or 0, segments=segments, **options
             )
 
-        return start, lambda request: tensor, lambda request: request.stats
+        def finish(request):
+            for parameter, part in _parts(lost, parameters) if lost is not None else ():
+                if self.compress.chose(parameter):
+                    self.compress.settle(parameter, part, None, None)
+            return tensor
+
+        return start, finish, lambda request: request.stats
 
     def _largest_sums(self, tensor, segments, parameters):
         """Two operations, of which another thread begins the second when the first is done."""
@@ -292,7 +303,10 @@ class HookState:
 
         def start(options):
             tag = next(self._tags)
-            sums = Sums(self.compress, _parts(tensor, parameters), self.comm)
+            lost = lost_of(tensor, self.comm, self.wire)
+            taken = _parts(lost, parameters) if lost is not None else itertools.repeat((None, None))
+            parts = ((*one, its) for one, (_, its) in zip(_parts(tensor, parameters), taken))
+            sums = Sums(self.compress, parts, self.comm)
             if sums:
                 begun.append(sums)
                 begun.append(sums.start(self.comm, tag=tag, wire=self.wire, priority=options["priority"]))
@@ -310,6 +324,7 @@ class HookState:
 
         def finish(request):
             if begun:
+                begun[0].look()
                 begun[0].settle(True)
             return tensor
 
