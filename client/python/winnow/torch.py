@@ -28,6 +28,7 @@ from ._futures import Completer
 from ._member import OpStats, Shares, WinnowError, brief, flag_of
 from ._node import Node
 from ._outer import OuterOptimizer  # noqa: F401 - for programs
+from ._ring import ring_of
 from ._sums import Sums
 
 _group.register()
@@ -68,7 +69,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     compress: "topk:0.01", or a TopK: only the largest 1 % of a gradient's elements are sent; the rest is remembered, and
     sent later. Or "sums:0.01", "threshold:0.001", "randomk:0.01". The same on all ranks; on the CPU, without nodes.
     way: "auto": of a model on the CPU, each matrix travels in blocks, rows, columns or single elements, whichever would
-    have been the fewest bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. None: by its shape.
+    have been the fewest bytes of what all have received in earlier steps; HookState.ways(ddp.module) tells. Dense buckets
+    also try the ring of ddp's process group, if that is Gloo, and take it where it is faster. None: by its shape.
     The same on all ranks.
     elastic: True: workers, and aggregators, may come and go; an Elastic is returned. The process group of `ddp` has one
     process, `comm` any number; None: that of the environment. With block and wire only. See docs/RECIPES.md.
@@ -103,6 +105,8 @@ def attach(ddp, comm=None, *, block=None, wire=None, node=False, check_nan=None,
     elif comm is None:
         with _cuda.on(_cuda.device_of(next(ddp.module.parameters()))):
             state.open(group=group)
+    if way == "auto" and compress is None:
+        state.ring = ring_of(group, ddp.module.parameters(), state.comm, wire)
     return state
 
 
@@ -139,8 +143,10 @@ def hook(state, bucket):
     tensor = bucket.buffer()
     parameters = bucket.parameters()
     # DDP takes results in the order in which it has given the buckets: the oldest is needed first.
+    if state.takes_ring(bucket, tensor, parameters):
+        return state.reduce_by_ring(tensor, parameters)
     segments = state.segments(parameters, tensor) if tensor.layout == torch.strided else None
-    return state.reduce(tensor, segments, parameters=parameters)
+    return state.reduce(tensor, segments, parameters=parameters, number=bucket.index())
 
 
 class HookState:
@@ -155,6 +161,8 @@ class HookState:
         self.comm = None
         self.way = way
         self._seen = None if way is None else _way.Seen(block)
+        self.ring = None
+        """With way="auto", where gradients can go around one: a Ring, whose `seconds` were measured. attach() makes it."""
         self.check_nan = flag_of("WINNOW_CHECK_NAN") if check_nan is None else check_nan
         self.node = node or isinstance(comm, Node)
         self.block = block
@@ -208,11 +216,14 @@ class HookState:
         return _way.segments(parameters, buffer, self.compress, self._seen)
 
     def ways(self, module):
-        """In what each parameter of it travels now, by name: "blocks", "rows", "columns" or "elements"."""
-        return {
-            name: _way.way_of(parameter, parameter.element_size(), self.compress, self._seen)
-            for name, parameter in module.named_parameters()
-        }
+        """In what each parameter of it travels now, by name: "blocks", "rows", "columns" or "elements"; or around the "ring"."""
+
+        def way(parameter):
+            if self.ring is not None and self.ring.has(parameter):
+                return "ring"
+            return _way.way_of(parameter, parameter.element_size(), self.compress, self._seen)
+
+        return {name: way(parameter) for name, parameter in module.named_parameters()}
 
     def costs(self, module):
         """With way="auto", why: by name, the bytes in which each way would have brought the last average that was looked at."""
@@ -222,13 +233,37 @@ class HookState:
         """HookStats from the beginning to now."""
         return HookStats(*self._totals.read(), *self._wire_totals())
 
-    def reduce(self, tensor, segments=None, priority=0, parameters=()):
+    def takes_ring(self, bucket, tensor, parameters):
+        """Whether way="auto" sends it around the ring of the process group now."""
+        self._notice_members()
+        if self.ring is None:
+            return False
+        if bucket.index() == 0:
+            try:
+                self.ring.begin(self.comm, self._tags)
+            except Exception as error:
+                self._failed(error)
+                raise
+        return self.ring.takes(bucket.index(), tensor, parameters)
+
+    def reduce_by_ring(self, tensor, parameters):
+        """As reduce(). A failure ends the job on all ranks, which no ring would."""
+
+        def failed(error):
+            self._failed(error)
+            self.comm.abort(f"{error}, on rank {self.comm.rank}")
+
+        if self.check_nan:
+            self._refuse_nan(tensor, parameters)
+        return self.ring.reduce(tensor, failed)
+
+    def reduce(self, tensor, segments=None, priority=0, parameters=(), number=None):
         """Starts averaging a tensor; a torch Future of the result.
 
         A dense one is flat and the result is in place; segments, priority: as in Comm.allreduce().
         Of a sparse COO one the result is a new, coalesced one, with what any worker has. One on a
         GPU is taken as the current stream leaves it, and nothing waits for that but the operation.
-        parameters: what it is made up of, one after the other, for a trace.
+        parameters: what it is made up of, one after the other, for a trace. number: the bucket's.
         """
         device = _cuda.device_of(tensor)
         of_sums = self.compress is not None and self.compress.of_sums and tensor.layout == torch.strided
@@ -263,6 +298,8 @@ class HookState:
             stats = cost(request)
             self._totals.end(tensor, stats, lane)
             self._note(tensor, stats, lane, begun)
+            if self.ring is not None and number is not None:
+                self.ring.done(number, stats)
             if not self.node:
                 self._names.note(self.comm, options["tag"], parameters)
             result = finish(request)
@@ -427,7 +464,7 @@ class HookState:
         """After Comm.reconfigure() all begin anew: some may have completed, and learned from, what others have not."""
         now = getattr(self.comm, "memberships", 0)  # a Node has one membership
         if self.comm is not None and now != self._membership:
-            self._membership = now
+            self._membership, self.ring = now, None  # the process group still has the members of before
             self._begin()
 
     def _begin(self):

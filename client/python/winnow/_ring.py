@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Dense gradients through the aggregators, or around the ring of the framework's own process group: both are timed.
+
+Who is faster depends on links, processors and how many there are of each, so some steps at first take turns, and what
+they took is compared: of each way the best step of the slowest rank. The ranks' times travel as an operation beside a
+step's gradients, and are looked at a step later, so that all ranks choose the same and none waits for it.
+"""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+_FIRST = 4  # steps until buckets are as they will be, and links have been used
+_TURNS = 4  # steps of each way
+_EACH = 1024  # steps from one comparison to the next
+_BETTER = 0.9  # of what the aggregators take: then the ring is worth it
+# Around a ring each worker sends and receives 2 (N - 1) / N of a tensor. It is not tried where that is more than so many
+# times what the aggregators send: the blocks that any worker has.
+_TIMES_UNION = 2
+
+
+class Ring:
+    """Of one model, whose ranks are those of `group`."""
+
+    def __init__(self, group):
+        self._group, self._world = group, dist.get_world_size(group)
+        self._step = -1
+        self._on = False  # this step's dense buckets go around it
+        self._dense = set()  # numbers of buckets of which nearly all is there, on any worker
+        self._parameters = {}  # of each bucket
+        self._begun = self._ended = 0.0
+        self._took = ([], [])  # seconds: aggregators, ring
+        self._asked = None  # the operation that compares
+        self.seconds = None
+        """What a step's exchange took at its best: through the aggregators, around the ring; None: not compared yet."""
+
+    def begin(self, comm, tags):
+        """A step's first bucket is there. Of the step before, all have completed."""
+        turn = self._step % _EACH - _FIRST
+        if 0 <= turn < 2 * _TURNS and self._dense:
+            self._took[turn % 2].append(self._ended - self._begun)
+        self._step += 1
+        turn = self._step % _EACH - _FIRST
+        if turn == 2 * _TURNS and all(self._took):
+            best = torch.tensor([min(took) for took in self._took], dtype=torch.float64)
+            self._took = ([], [])
+            self._asked = comm.allreduce_async(best, op="max", tag=next(tags))
+        elif self._asked is not None:
+            self.seconds, self._asked = tuple(self._asked.wait().tolist()), None
+        chosen = self.seconds is not None and self.seconds[1] < _BETTER * self.seconds[0]
+        self._on = turn % 2 == 1 if 0 <= turn < 2 * _TURNS else chosen
+        self._begun = time.perf_counter()
+
+    def takes(self, number, tensor, parameters):
+        self._parameters[number] = {id(parameter) for parameter in parameters}
+        return self._on and number in self._dense and tensor.dtype in (torch.float32, torch.float64)
+
+    def has(self, parameter):
+        """Whether its gradient goes around it now."""
+        return self._on and any(id(parameter) in self._parameters.get(number, ()) for number in self._dense)
+
+    def done(self, number, stats):
+        """A bucket is back from the aggregators."""
+        self._ended = time.perf_counter()
+        ring = 2 * (self._world - 1) / self._world
+        dense = ring * stats.blocks <= _TIMES_UNION * stats.blocks_union
+        (self._dense.add if dense else self._dense.discard)(number)
+
+    def reduce(self, tensor, failed):
+        """A torch Future of its average over all ranks, in place."""
+
+        def end(future):
+            try:
+                result = future.value()[0].div_(self._world)
+            except Exception as error:
+                failed(error)
+                raise
+            self._ended = time.perf_counter()
+            return result
+
+        return dist.all_reduce(tensor, group=self._group, async_op=True).get_future().then(end)
+
+
+def ring_of(group, parameters, comm, wire):
+    """None: gradients cannot go around one, or are to be rounded, which it does not do."""
+    on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
+    if on_cpu and "gloo" in dist.get_backend(group) and comm.world > 1 and not comm.rounds(wire):
+        return Ring(group)
+    return None
