@@ -303,6 +303,21 @@ def memories(rank, world, job):
     return early, names, seen, clean
 
 
+def infinite(rank, world, job, compress):
+    """Rank 0 has nothing but infinities once: are they seen, and are memory and the next step's gradients free of them?"""
+    comm, ddp, state = attached(rank, world, job, compress)
+    train(ddp, rank, range(2))
+    found = []
+    for x in (float("inf") if rank == 0 else 1.0, 1.0):
+        ddp.zero_grad()
+        (ddp(torch.ones(1, WIDTH)).sum() * 0 + ddp.module[0].weight.sum() * x).backward()
+        found.append(bool(ddp.module[0].weight.grad.isfinite().all()))
+    clean = all(bool(m.isfinite().all()) for m in state.compress.state_dict()["memory"].values())
+    state.close()
+    comm.close()
+    return found, clean
+
+
 def refused(rank, world, job):
     """What attach() and load_state_dict() say."""
     comm, ddp, state = attached(rank, world, job, winnow.torch.TopK(0.1))
@@ -392,6 +407,11 @@ class Hook(harness.TeamCase):
             self.assertEqual(names, ["0.weight", "2.weight"])  # not biases and the norm
             self.assertTrue(seen)
             self.assertTrue(clean)
+
+    def test_infinite(self):
+        """A member all of whose magnitudes are infinite."""
+        for compress in ("topk:0.1", "sums:0.1", "threshold:0.1", "randomk:0.1"):
+            self.assertEqual(self.team.run(infinite, harness.fresh_job(), compress), [([False, True], True)] * 2, compress)
 
     def test_refusals(self):
         for rank, texts in enumerate(self.team.run(refused, harness.fresh_job())):
